@@ -1,0 +1,118 @@
+# quern: the one way in.
+#   make run     install what is missing, build, tell a story with the demo model
+#   make check   install what the tests need, build, run all tests
+#   make         build/bin/quern, quern-controller, quern-worker
+#   make lint | asan | bench | install | clean
+
+BUILD  ?= build
+CFLAGS ?= -O2 -g
+SAN    ?=
+PREFIX ?= /usr/local
+WERROR ?= -Werror
+
+# V=1 shows whole command lines.
+Q   := $(if $(V),,@)
+say := $(if $(V),@true,@printf '%5s %s\n')
+
+WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla $(WERROR)
+FLAGS = -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off $(WARN) $(CFLAGS) \
+	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+
+# A library per folder; mains apart.  Who may include whom: docs/ARCHITECTURE.md, `make lint`.
+FOLDERS := base proto formats kernels worker controller cli
+SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
+$(foreach f,$(filter-out kernels,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
+$(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$f.a))
+SOURCES := $(foreach f,$(FOLDERS),$(SRC_$f)) cli/main.c worker/main.c controller/main.c
+TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c \
+	tests/wire/test_*.c tests/sim/test_*.c))
+PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker)
+
+LIBS_quern            := cli worker controller kernels formats proto base
+LIBS_quern-controller := controller formats proto base
+LIBS_quern-worker     := worker kernels formats proto base
+# msgpack-c's C library changed its name between Debian releases.
+MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
+LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lm -lpthread -ldl
+
+.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan bench install clean
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(PROGRAMS)
+
+run: deps
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all
+	@$(BUILD)/bin/quern run models/demo "Once upon a time" --seed 7
+
+check: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) all tests
+	@tests/run.sh $(BUILD)
+
+check-unit: tests
+	@tests/run.sh $(BUILD) unit
+
+check-e2e: all
+	@tests/run.sh $(BUILD) e2e
+
+tests: $(TESTS)
+
+deps:
+	@deploy/deps.sh build
+deps-test:
+	@deploy/deps.sh test
+
+lint:
+	@python3 tests/lint.py
+
+asan: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan CFLAGS="-O1 -g" SAN=address,undefined all tests
+	@tests/run.sh $(BUILD)/asan
+
+bench: all
+	$(BUILD)/bin/quern bench kernels
+	$(BUILD)/bin/quern bench engine models/demo
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+
+clean:
+	rm -rf $(BUILD)/obj $(BUILD)/lib $(BUILD)/bin $(BUILD)/tests
+
+# Each instruction set's kernels are compiled for it alone; the table chooses at start.
+$(BUILD)/obj/kernels/%.o: ISA = $(if $(findstring _avx512,$*),-O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c,\
+	$(if $(findstring _avx2,$*),-O3 -mavx2 -mfma -mf16c,-O3))
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CC) $(FLAGS) $(ISA) -MMD -MP -c $< -o $@
+
+$(foreach f,$(FOLDERS),$(eval $(LIB_$f): $(SRC_$f:%.c=$(BUILD)/obj/%.o)))
+$(BUILD)/lib/%.a:
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(Q)ar rcs $@ $^
+
+define program
+$(BUILD)/bin/$1: $(BUILD)/obj/$2/main.o $(foreach l,$(LIBS_$1),$(LIB_$l))
+	@mkdir -p $$(@D)
+	$$(say) LD $$@
+	$$(Q)$$(CC) $$(FLAGS) $$(LDFLAGS) $$^ $$(LDLIBS) -o $$@
+endef
+$(eval $(call program,quern,cli))
+$(eval $(call program,quern-controller,controller))
+$(eval $(call program,quern-worker,worker))
+
+$(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(abspath $(BUILD))"'
+# Helpers of tests: sources beside them that are no tests themselves.
+HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(filter-out tests/$(1)/test_%,$(wildcard tests/$(1)/*.c)))
+.SECONDEXPANSION:
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(foreach l,$(LIBS_quern),$(LIB_$l))
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -lcriterion -o $@
+
+-include $(patsubst %.c,$(BUILD)/obj/%.d,$(SOURCES)) $(wildcard $(BUILD)/obj/tests/*/*.d)

@@ -1,0 +1,100 @@
+#include "base/file.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_regular(const char *path, int *fd, size_t *bytes, char *why, size_t why_n)
+{
+	struct stat st;
+	*fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (*fd < 0)
+		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+	if (fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		close(*fd);
+		return err_why(why, why_n, -EINVAL, "%s: not a regular file", path);
+	}
+	*bytes = (size_t)st.st_size;
+	return 0;
+}
+
+int file_read(const char *path, size_t max, char **data, size_t *bytes, char *why, size_t why_n)
+{
+	int fd;
+	size_t n, got = 0;
+	int rc = open_regular(path, &fd, &n, why, why_n);
+	if (rc)
+		return rc;
+	if (n > max) {
+		close(fd);
+		return err_why(why, why_n, -EFBIG, "%s: %zu bytes, at most %zu are accepted", path, n, max);
+	}
+	char *p = xmalloc(n + 1);
+	while (got < n) {
+		ssize_t k = read(fd, p + got, n - got);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			break;
+		got += (size_t)k;
+	}
+	close(fd);
+	if (got < n) {
+		free(p);
+		return err_why(why, why_n, -EIO, "%s: read %zu of %zu bytes", path, got, n);
+	}
+	p[n] = '\0';
+	*data = p;
+	*bytes = n;
+	return 0;
+}
+
+int file_map(const char *path, const void **data, size_t *bytes, char *why, size_t why_n)
+{
+	int fd;
+	int rc = open_regular(path, &fd, bytes, why, why_n);
+	if (rc)
+		return rc;
+	*data = NULL;
+	if (*bytes) {
+		void *p = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (p == MAP_FAILED) {
+			rc = err_why(why, why_n, -errno, "%s: cannot map %zu bytes: %s", path, *bytes,
+				     strerror(errno));
+			close(fd);
+			return rc;
+		}
+		*data = p;
+	}
+	close(fd);
+	return 0;
+}
+
+void file_unmap(const void *data, size_t bytes)
+{
+	if (data)
+		munmap((void *)data, bytes);
+}
+
+bool file_exists(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+bool file_is_dir(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+char *file_join(const char *dir, const char *name)
+{
+	size_t n = strlen(dir);
+	return xasprintf("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+}

@@ -1,0 +1,21 @@
+/* file.h - files read whole or mapped, with a limit and a reason. */
+#ifndef QUERN_BASE_FILE_H
+#define QUERN_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The whole file, NUL-terminated, to be freed by the caller.  -EFBIG beyond max bytes;
+ * -ENOENT, -EACCES, ... as open(2) has them; why names the path. */
+int file_read(const char *path, size_t max, char **data, size_t *bytes, char *why, size_t why_n);
+
+/* A read-only private mapping.  An empty file gives *data = NULL, *bytes = 0. */
+int file_map(const char *path, const void **data, size_t *bytes, char *why, size_t why_n);
+void file_unmap(const void *data, size_t bytes);
+
+bool file_exists(const char *path);
+bool file_is_dir(const char *path);
+/* dir + "/" + name, to be freed. */
+char *file_join(const char *dir, const char *name);
+
+#endif

@@ -1,0 +1,259 @@
+#include "cli/client.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "cli/term.h"
+#include "proto/mp.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+/* A host that vanishes without a word is noticed after at most this. */
+enum { HEARTBEAT_MS = 2000, HEARTBEAT_TIMEOUT_MS = 10000, LINGER_MS = 500 };
+
+struct client {
+	void *context;
+	void *socket;     /* DEALER */
+	void *monitor;    /* PAIR: what becomes of the connection */
+	struct buf bytes; /* of the request being sent */
+	uint64_t last_id;
+	char endpoint[256];
+};
+
+static void set_int(void *socket, int option, int value)
+{
+	zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+/* One event of the connection; 0 when there is none. */
+static uint16_t next_event(struct client *c)
+{
+	uint16_t event = 0;
+	zmq_msg_t m;
+	zmq_msg_init(&m);
+	if (zmq_msg_recv(&m, c->monitor, ZMQ_DONTWAIT) >= (int)sizeof event)
+		memcpy(&event, zmq_msg_data(&m), sizeof event);
+	/* The second part names the endpoint. */
+	bool more = zmq_msg_more(&m);
+	zmq_msg_close(&m);
+	while (more) {
+		zmq_msg_init(&m);
+		more = zmq_msg_recv(&m, c->monitor, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&m);
+		zmq_msg_close(&m);
+	}
+	return event;
+}
+
+static int no_service(const struct client *c, int err, char *why, size_t why_n)
+{
+	return err_why(why, why_n, err, "no service answers at %s; start one with: quern serve MODEL",
+		       c->endpoint);
+}
+
+/* Waits for the socket, the monitor or Ctrl-C.  -EINTR, -ETIMEDOUT or 0. */
+static int wait_any(struct client *c, int64_t until_us, bool *readable)
+{
+	zmq_pollitem_t items[] = {{.socket = c->socket, .events = ZMQ_POLLIN},
+				  {.socket = c->monitor, .events = ZMQ_POLLIN},
+				  {.fd = interrupt_fd(), .events = ZMQ_POLLIN}};
+	int64_t left = until_us < 0 ? -1 : until_us - clock_us();
+	if (until_us >= 0 && left <= 0)
+		return -ETIMEDOUT;
+	int n = zmq_poll(items, interrupt_fd() >= 0 ? 3 : 2, left < 0 ? -1 : (long)(left / 1000 + 1));
+	*readable = n > 0 && (items[0].revents & ZMQ_POLLIN);
+	if (interrupt_pending())
+		return -EINTR;
+	return 0;
+}
+
+static int wait_connected(struct client *c, int timeout_ms, char *why, size_t why_n)
+{
+	int64_t until = clock_us() + timeout_ms * (int64_t)1000;
+	for (;;) {
+		bool readable;
+		int rc = wait_any(c, until, &readable);
+		if (rc == -EINTR)
+			return err_why(why, why_n, rc, "interrupted");
+		if (rc)
+			return no_service(c, rc, why, why_n);
+		switch (next_event(c)) {
+		case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+			return 0;
+		case ZMQ_EVENT_CONNECT_RETRIED:
+			return no_service(c, -ECONNREFUSED, why, why_n);
+		case ZMQ_EVENT_DISCONNECTED:
+		case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+		case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+		case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+			return err_why(why, why_n, -EPROTO, "what answers at %s is no job socket of quern",
+				       c->endpoint);
+		default:
+			break;
+		}
+	}
+}
+
+int client_open(const char *endpoint, int timeout_ms, struct client **out, char *why, size_t why_n)
+{
+	struct client *c = xcalloc(1, sizeof *c);
+	char events[64];
+	int rc;
+	snprintf(c->endpoint, sizeof c->endpoint, "%s", endpoint);
+	snprintf(events, sizeof events, "inproc://client-%p", (void *)c);
+	c->context = zmq_ctx_new();
+	c->socket = c->context ? zmq_socket(c->context, ZMQ_DEALER) : NULL;
+	c->monitor = c->socket ? zmq_socket(c->context, ZMQ_PAIR) : NULL;
+	if (!c->monitor) {
+		rc = err_why(why, why_n, -errno, "cannot make a socket: %s", zmq_strerror(errno));
+		goto fail;
+	}
+	set_int(c->monitor, ZMQ_LINGER, 0);
+	set_int(c->socket, ZMQ_LINGER, 0);
+	set_int(c->socket, ZMQ_IMMEDIATE, 1);
+	set_int(c->socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS);
+	set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS);
+	set_int(c->socket, ZMQ_RCVHWM, 0); /* we asked for it, and the message size is bounded */
+	int64_t max = (int64_t)mp_limits_reply().bytes;
+	zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
+	if (zmq_socket_monitor(c->socket, events, ZMQ_EVENT_ALL) < 0 || zmq_connect(c->monitor, events) < 0) {
+		rc = err_why(why, why_n, -errno, "cannot watch a socket: %s", zmq_strerror(errno));
+		goto fail;
+	}
+	if (zmq_connect(c->socket, endpoint) < 0) {
+		rc = err_why(why, why_n, -EINVAL,
+			     "%s is no endpoint (%s); write tcp://HOST:PORT or ipc://PATH", endpoint,
+			     zmq_strerror(errno));
+		goto fail;
+	}
+	rc = wait_connected(c, timeout_ms, why, why_n);
+	if (rc)
+		goto fail;
+	set_int(c->socket, ZMQ_LINGER, LINGER_MS);
+	*out = c;
+	return 0;
+fail:
+	client_close(c);
+	return rc;
+}
+
+void client_close(struct client *c)
+{
+	if (!c)
+		return;
+	if (c->monitor) {
+		zmq_socket_monitor(c->socket, NULL, 0);
+		zmq_close(c->monitor);
+	}
+	if (c->socket)
+		zmq_close(c->socket);
+	if (c->context)
+		zmq_ctx_term(c->context);
+	buf_fini(&c->bytes);
+	free(c);
+}
+
+int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size_t why_n)
+{
+	c->last_id++;
+	json_object_set_new(request, "id", json_integer((json_int_t)c->last_id));
+	if (id)
+		*id = c->last_id;
+	buf_clear(&c->bytes);
+	mp_encode(&c->bytes, request);
+	if (zmq_send(c->socket, c->bytes.p, c->bytes.len, ZMQ_DONTWAIT) >= 0)
+		return 0;
+	return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away", c->endpoint);
+}
+
+/* A message that is there.  -EAGAIN when there is none. */
+static int take(struct client *c, json_t **reply, char *why, size_t why_n)
+{
+	const struct mp_limits limits = mp_limits_reply();
+	zmq_msg_t m;
+	int rc;
+	zmq_msg_init(&m);
+	if (zmq_msg_recv(&m, c->socket, ZMQ_DONTWAIT) < 0) {
+		rc = errno == EINTR ? -EAGAIN : -errno;
+	} else {
+		rc = mp_decode(zmq_msg_data(&m), zmq_msg_size(&m), &limits, reply, why, why_n);
+		if (!rc && !json_is_object(*reply)) {
+			json_decref(*reply);
+			rc = err_why(why, why_n, -EBADMSG, "not a map");
+		}
+		if (rc)
+			rc = err_prefix(why, why_n, -EBADMSG, "bad reply from %s", c->endpoint);
+	}
+	zmq_msg_close(&m);
+	return rc;
+}
+
+int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, size_t why_n)
+{
+	int64_t until = timeout_ms < 0 ? -1 : clock_us() + timeout_ms * (int64_t)1000;
+	for (;;) {
+		bool readable = false;
+		int rc = take(c, reply, why, why_n);
+		if (rc != -EAGAIN)
+			return rc;
+		rc = wait_any(c, until, &readable);
+		if (rc == -EINTR)
+			return err_why(why, why_n, rc, "interrupted");
+		if (rc)
+			return err_why(why, why_n, rc, "the service at %s does not answer", c->endpoint);
+		/* Replies that came before the end are read before it is believed. */
+		if (!readable && next_event(c) == ZMQ_EVENT_DISCONNECTED) {
+			rc = take(c, reply, why, why_n);
+			if (rc != -EAGAIN)
+				return rc;
+			return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away",
+				       c->endpoint);
+		}
+	}
+}
+
+uint64_t client_reply_id(const json_t *reply)
+{
+	json_int_t id = json_integer_value(json_object_get(reply, "id"));
+	return id > 0 ? (uint64_t)id : 0;
+}
+
+const char *client_reply_op(const json_t *reply)
+{
+	const char *op = json_string_value(json_object_get(reply, "op"));
+	return op ? op : "";
+}
+
+void client_reply_error(const json_t *reply, char *why, size_t why_n)
+{
+	const char *code = json_string_value(json_object_get(reply, "code"));
+	const char *message = json_string_value(json_object_get(reply, "message"));
+	err_why(why, why_n, 0, "%s (%s)", message ? message : "the service refused", code ? code : "no code");
+}
+
+int client_call(struct client *c, json_t *request, int timeout_ms, json_t **reply, char *why, size_t why_n)
+{
+	uint64_t id;
+	int rc = client_send(c, request, &id, why, why_n);
+	if (rc)
+		return rc;
+	for (;;) {
+		rc = client_recv(c, timeout_ms, reply, why, why_n);
+		if (rc)
+			return rc;
+		if (client_reply_id(*reply) == id)
+			break;
+		json_decref(*reply); /* a late answer to something older */
+	}
+	if (strcmp(client_reply_op(*reply), "error") == 0) {
+		client_reply_error(*reply, why, why_n);
+		json_decref(*reply);
+		*reply = NULL;
+		return -EREMOTEIO;
+	}
+	return 0;
+}

@@ -1,0 +1,33 @@
+/* client.h - one connection to a service's job socket (ZeroMQ DEALER, msgpack; see
+ * docs/PROTOCOL.md).  Requests and replies are JSON trees.  One thread. */
+#ifndef QUERN_CLI_CLIENT_H
+#define QUERN_CLI_CLIENT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct client;
+
+/* Connects, within timeout_ms: at once -ECONNREFUSED where nobody listens. */
+int client_open(const char *endpoint, int timeout_ms, struct client **out, char *why, size_t why_n);
+void client_close(struct client *c); /* NULL is fine; what was sent still leaves */
+
+/* Sends it with the next number as its `id`, which is put into request and *id (may be NULL). */
+int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size_t why_n);
+
+/* The next reply, the caller's.  timeout_ms -1: for ever.  -ETIMEDOUT; -EINTR: interrupted (term.h);
+ * -ECONNRESET: the service has gone away; -EBADMSG: not a reply. */
+int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, size_t why_n);
+
+/* One request, its one reply.  A reply of `error` is -EREMOTEIO, with its code and message in why. */
+int client_call(struct client *c, json_t *request, int timeout_ms, json_t **reply, char *why, size_t why_n);
+
+/* The number of the request that a reply answers; 0: none. */
+uint64_t client_reply_id(const json_t *reply);
+/* "delta", "done", ...; "" where there is none. */
+const char *client_reply_op(const json_t *reply);
+/* "message (E_CODE)" of an `error` reply. */
+void client_reply_error(const json_t *reply, char *why, size_t why_n);
+
+#endif

@@ -1,0 +1,62 @@
+#include "cli/command.h"
+
+#include "base/err.h"
+#include "cli/launch.h"
+#include "cli/term.h"
+
+#include <stdlib.h>
+
+const struct opt command_to_options[] = {
+	OPT("to", OPT_TEXT, "ENDPOINT", "the service's job socket (" LAUNCH_JOBS ")"),
+};
+const size_t command_n_to_options = sizeof command_to_options / sizeof *command_to_options;
+
+static void help(const struct opts *o, const struct usage *u)
+{
+	printf("usage: quern %s%s%s [options]\n\n%s\n", u->name, *u->words ? " " : "", u->words, u->about);
+	if (o->n_values) {
+		printf("\noptions:\n");
+		opts_help(o, stdout);
+	}
+}
+
+int command_parse(struct opts *o, const struct usage *u, int argc, char **argv)
+{
+	char why[512];
+	int rc = opts_parse(o, argc, argv, why, sizeof why);
+	if (rc == OPTS_HELP) {
+		help(o, u);
+		return term_finish(EXIT_SUCCESS);
+	}
+	if (rc == -ENOSYS)
+		return term_error("%s", why);
+	if (rc)
+		return term_usage(u->name, "%s", why);
+	if (o->n_words < u->min_words)
+		return term_usage(u->name, "%s is missing", u->words);
+	if (o->n_words > u->max_words)
+		return term_usage(u->name, "\"%.100s\" is too much", o->words[u->max_words]);
+	return COMMAND_GO_ON;
+}
+
+int command_connect(const struct opts *o, struct client **c)
+{
+	char why[512];
+	int rc = client_open(opts_text(o, "to", LAUNCH_JOBS), CONNECT_MS, c, why, sizeof why);
+	return rc ? term_error("%s", why) : COMMAND_GO_ON;
+}
+
+int command_ask(const struct opts *o, const char *op, const char *job, json_t **reply)
+{
+	struct client *c;
+	char why[1024];
+	int status = command_connect(o, &c);
+	if (status != COMMAND_GO_ON)
+		return status;
+	json_t *request = json_pack("{s:s, s:s*}", "op", op, "job", job);
+	int rc = request ? client_call(c, request, CALL_MS, reply, why, sizeof why)
+			 : err_why(why, sizeof why, -EILSEQ, "the job's id is not valid UTF-8");
+	json_decref(request);
+	client_close(c);
+	return rc ? term_error("%s", why) : COMMAND_GO_ON;
+}

@@ -1,0 +1,13 @@
+/* environment.h - the one place where the program reads the environment. */
+#ifndef QUERN_CLI_ENVIRONMENT_H
+#define QUERN_CLI_ENVIRONMENT_H
+
+#include <stdbool.h>
+
+struct environment {
+	const char *runtime_dir; /* XDG_RUNTIME_DIR, or NULL */
+	bool no_color;           /* NO_COLOR is set, or the terminal is dumb */
+};
+struct environment environment_read(void);
+
+#endif

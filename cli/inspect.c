@@ -1,0 +1,354 @@
+#include "cli/inspect.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/table.h"
+#include "cli/term.h"
+#include "formats/safetensors.h"
+#include "formats/weights.h"
+#include "kernels/kern.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 16 }; /* tokens */
+
+static const struct opt inspect_options[] = {
+	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files"),
+	OPT("json", OPT_FLAG, NULL, "as JSON"),
+};
+
+static const struct usage usage = {
+	.name = "inspect",
+	.words = "MODEL | cpu | gpu",
+	.about = "Says what a model directory holds and the memory that it needs; or, for cpu and gpu, what\n"
+		 "this machine offers and which kernels will be used.",
+	.min_words = 1,
+	.max_words = 1,
+};
+
+static void print_json(json_t *o)
+{
+	json_dumpf(o, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(o);
+}
+
+/* ---- a device ---- */
+
+/* A device opened as small as can be: only to ask it. */
+static int open_device(const char *name, const char *isa, enum kern_compute compute, const struct kern_ops **ops,
+		       struct kern_dev **dev, char *why, size_t why_n)
+{
+	struct kern_open_args a = {.compute = compute, .isa = isa, .n_threads = 0, .max_rows = 1, .max_seqs = 1,
+				   .max_logits = 1, .max_context = BLOCK, .max_blocks_per_seq = 1};
+	int rc = kern_find(name, ops, &a.index, why, why_n);
+	return rc ? rc : (*ops)->open(dev, &a, why, why_n);
+}
+
+static bool opens(const char *name, const char *isa, enum kern_compute compute)
+{
+	const struct kern_ops *ops;
+	struct kern_dev *dev;
+	char why[512];
+	if (open_device(name, isa, compute, &ops, &dev, why, sizeof why))
+		return false;
+	ops->close(dev);
+	return true;
+}
+
+/* The names of what opens, in order of preference. */
+static json_t *names_that_open(const char *device, bool isas)
+{
+	static const char *const isa[] = {"avx512", "avx2", "plain"}, *const compute[] = {"f32", "bf16", "int8"};
+	json_t *list = json_array();
+	for (int i = 0; i < 3; i++)
+		if (opens(device, isas ? isa[i] : NULL, isas ? KERN_COMPUTE_F32 : (enum kern_compute)i))
+			json_array_append_new(list, json_string(isas ? isa[i] : compute[i]));
+	return list;
+}
+
+static json_t *describe_device(const char *name, char *why, size_t why_n)
+{
+	const struct kern_ops *ops;
+	struct kern_dev *dev;
+	struct kern_info info;
+	if (open_device(name, NULL, KERN_COMPUTE_F32, &ops, &dev, why, why_n))
+		return NULL;
+	ops->info(dev, &info);
+	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "device", name, "name", info.name, "kernels",
+			      ops->name, "isa", info.isa, "numerics", info.numerics, "bytes_total",
+			      (json_int_t)info.bytes_total, "bytes_free", (json_int_t)info.bytes_free, "threads",
+			      info.n_threads);
+	ops->close(dev);
+	json_object_set_new(o, "compute", names_that_open(name, false));
+	if (strncmp(name, "cpu", 3) == 0)
+		json_object_set_new(o, "isa_available", names_that_open(name, true));
+	return o;
+}
+
+static void print_list(const char *label, const json_t *list)
+{
+	printf("  %-12s", label);
+	for (size_t i = 0; i < json_array_size(list); i++)
+		printf("%s%s", i ? ", " : "", json_string_value(json_array_get(list, i)));
+	putchar('\n');
+}
+
+static void print_device(const json_t *o)
+{
+	char total[32], left[32];
+	term_bytes((double)json_integer_value(json_get(o, "bytes_total")), total, sizeof total);
+	term_bytes((double)json_integer_value(json_get(o, "bytes_free")), left, sizeof left);
+	printf("%s%s%s: %s\n", term_style(stdout, TERM_BOLD), json_string_value(json_get(o, "device")),
+	       term_style(stdout, TERM_PLAIN), json_string_value(json_get(o, "name")));
+	printf("  %-12s%s, %s free\n", "memory", total, left);
+	if (json_integer_value(json_get(o, "threads")))
+		printf("  %-12s%lld\n", "threads", (long long)json_integer_value(json_get(o, "threads")));
+	printf("  %-12s%s, %s\n", "kernels", json_string_value(json_get(o, "kernels")),
+	       json_string_value(json_get(o, "isa")));
+	if (json_get(o, "isa_available"))
+		print_list("can use", json_get(o, "isa_available"));
+	print_list("compute", json_get(o, "compute"));
+	printf("  %-12s%s\n", "numerics", json_string_value(json_get(o, "numerics")));
+}
+
+/* cpu: as a whole.  gpu: every device that opens; none is an error that says why. */
+static int inspect_devices(const struct opts *o, bool gpu)
+{
+	char why[512], name[16];
+	json_t *list = json_array();
+	for (int i = 0; i < (gpu ? DEVICES_MAX : 1); i++) {
+		snprintf(name, sizeof name, gpu ? "cuda:%d" : "cpu", i);
+		json_t *d = describe_device(name, why, sizeof why);
+		if (!d)
+			break;
+		json_array_append_new(list, d);
+	}
+	if (json_array_size(list) == 0) {
+		json_decref(list);
+		return term_error("%s", why);
+	}
+	if (opts_flag(o, "json")) {
+		print_json(list);
+		return 0;
+	}
+	for (size_t i = 0; i < json_array_size(list); i++)
+		print_device(json_array_get(list, i));
+	json_decref(list);
+	return 0;
+}
+
+/* ---- a model ---- */
+
+static int64_t linear_values(const struct weights_linear *l)
+{
+	return (int64_t)l->n * l->k + l->bias.n;
+}
+
+static int64_t n_parameters(const struct weights *w)
+{
+	int64_t n = w->embed.n + w->norm.n + (w->head.w ? linear_values(&w->head) : 0);
+	for (int i = 0; i < w->n_layers; i++) {
+		const struct weights_layer *l = &w->layers[i];
+		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+		for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
+			n += linear_values(all[j]);
+		n += l->attn_norm.n + l->ffn_norm.n + l->q_norm.n + l->k_norm.n;
+	}
+	return n;
+}
+
+static int n_awq(const struct weights *w)
+{
+	int n = w->head.awq;
+	for (int i = 0; i < w->n_layers; i++) {
+		const struct weights_layer *l = &w->layers[i];
+		n += l->q.awq + l->k.awq + l->v.awq + l->o.awq + l->gate.awq + l->up.awq + l->down.awq;
+	}
+	return n;
+}
+
+/* {"F16": {"tensors": 12, "bytes": 4096}, ...} */
+static json_t *types_of(const struct safetensors *st)
+{
+	json_t *o = json_object();
+	for (int i = 0; i < safetensors_count(st); i++) {
+		const struct st_tensor *t = safetensors_at(st, i);
+		json_t *e = json_object_get(o, st_dtype_name(t->dtype));
+		if (!e) {
+			e = json_pack("{s:i, s:i}", "tensors", 0, "bytes", 0);
+			json_object_set_new(o, st_dtype_name(t->dtype), e);
+		}
+		json_t *n = json_object_get(e, "tensors"), *bytes = json_object_get(e, "bytes");
+		json_integer_set(n, json_integer_value(n) + 1);
+		json_integer_set(bytes, json_integer_value(bytes) + (json_int_t)t->bytes);
+	}
+	return o;
+}
+
+static json_t *tensor_list(const struct safetensors *st)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < safetensors_count(st); i++) {
+		const struct st_tensor *t = safetensors_at(st, i);
+		json_t *shape = json_array();
+		for (int k = 0; k < t->n_dims; k++)
+			json_array_append_new(shape, json_integer(t->shape[k]));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "dtype",
+						      st_dtype_name(t->dtype), "shape", shape, "bytes",
+						      (json_int_t)t->bytes));
+	}
+	return list;
+}
+
+static const char *rope_name(enum config_rope r)
+{
+	static const char *const names[] = {"default", "linear", "dynamic", "llama3", "yarn", "longrope"};
+	return names[r];
+}
+
+/* Bytes of the KV cache per token, as the CPU keeps it in its best mode. */
+static int64_t kv_token_bytes(const struct model_config *c)
+{
+	const struct kern_ops *ops;
+	struct kern_dev *dev;
+	char why[512];
+	if (open_device("cpu", NULL, KERN_COMPUTE_F32, &ops, &dev, why, sizeof why))
+		return 0;
+	int64_t bytes = ops->kv_block_bytes(dev, c->n_layers, c->n_kv_heads, c->head_dim, BLOCK) / BLOCK;
+	ops->close(dev);
+	return bytes;
+}
+
+static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w)
+{
+	int64_t kv = kv_token_bytes(c);
+	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model", dir,
+			      "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden, "intermediate",
+			      c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads, "head_dim", c->head_dim,
+			      "vocabulary", c->n_vocab, "context", c->max_position, "tied", c->tied, "rope",
+			      rope_name(c->rope), "rope_theta", c->rope_theta);
+	json_object_set_new(o, "sliding_window", json_integer(c->window));
+	json_object_set_new(o, "parameters", json_integer(n_parameters(w)));
+	if (c->awq)
+		json_object_set_new(o, "quantization",
+				    json_pack("{s:s, s:s, s:i, s:i, s:i}", "method", "awq", "version", "gemm", "bits", 4,
+					      "group", c->awq_group, "layers", n_awq(w)));
+	json_object_set_new(o, "types", types_of(w->files));
+	json_object_set_new(o, "files", json_integer(safetensors_files(w->files)));
+	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
+	json_object_set_new(o, "tensors_unused", json_integer(w->n_unused));
+	json_object_set_new(o, "memory",
+			    json_pack("{s:I, s:I, s:I}", "weights", (json_int_t)w->bytes, "kv_per_token", (json_int_t)kv,
+				      "kv_of_a_full_context", (json_int_t)(kv * c->max_position)));
+	return o;
+}
+
+static void print_types(const json_t *types)
+{
+	const char *name;
+	json_t *e;
+	int i = 0;
+	printf("  %-14s", "tensors");
+	json_object_foreach((json_t *)types, name, e) {
+		char bytes[32];
+		term_bytes((double)json_integer_value(json_get(e, "bytes")), bytes, sizeof bytes);
+		printf("%s%lld %s (%s)", i++ ? ", " : "", (long long)json_integer_value(json_get(e, "tensors")), name,
+		       bytes);
+	}
+	putchar('\n');
+}
+
+static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)
+{
+	const json_t *memory = json_get(o, "memory");
+	char a[32], b[32], d[32];
+	int64_t n = n_parameters(w);
+	printf("%s%s%s: %s, %.*f%s parameters\n", term_style(stdout, TERM_BOLD),
+	       json_string_value(json_get(o, "model")), term_style(stdout, TERM_PLAIN), c->arch_name, 2,
+	       (double)n / (n >= 1000000000 ? 1e9 : 1e6), n >= 1000000000 ? " billion" : " million");
+	printf("  %-14s%d layers, hidden %d, intermediate %d, %d heads and %d KV heads of %d\n", "shape", c->n_layers,
+	       c->hidden, c->intermediate, c->n_heads, c->n_kv_heads, c->head_dim);
+	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab, c->tied ? ", embedding and head are one" : "");
+	printf("  %-14s%d tokens, rope %s", "context", c->max_position, rope_name(c->rope));
+	if (c->window)
+		printf(", sliding window of %d", c->window);
+	putchar('\n');
+	if (c->awq)
+		printf("  %-14sAWQ, 4 bits, groups of %d, %d linear layers\n", "quantization", c->awq_group, n_awq(w));
+	print_types(json_get(o, "types"));
+	if (w->n_unused)
+		printf("  %-14s%d tensors\n", "not used", w->n_unused);
+	printf("  %-14s%s of weights, %s per token of context (%s for a full one)\n", "memory",
+	       term_bytes((double)w->bytes, a, sizeof a),
+	       term_bytes((double)json_integer_value(json_get(memory, "kv_per_token")), b, sizeof b),
+	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d));
+}
+
+static void print_tensors(const struct safetensors *st)
+{
+	struct table t = {0};
+	table_row(&t, "TENSOR", "TYPE", "SHAPE", NULL);
+	for (int i = 0; i < safetensors_count(st); i++) {
+		const struct st_tensor *x = safetensors_at(st, i);
+		char shape[256];
+		size_t n = 0;
+		shape[0] = '\0';
+		for (int k = 0; k < x->n_dims; k++)
+			n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, k ? " x " : "", x->shape[k]);
+		table_row(&t, x->name, st_dtype_name(x->dtype), shape, NULL);
+	}
+	table_print(&t, stdout);
+	table_fini(&t);
+}
+
+static int inspect_model(const struct opts *o, const char *dir)
+{
+	struct model_config c;
+	struct weights *w;
+	char why[1024];
+	if (!file_is_dir(dir))
+		return term_error(file_exists(dir) ? "%s is no model directory (config.json and *.safetensors)"
+						   : "%s: no such directory",
+				  dir);
+	if (model_config_load(dir, &c, why, sizeof why))
+		return term_error("%s", why);
+	if (weights_open(dir, &c, &w, why, sizeof why)) {
+		model_config_fini(&c);
+		return term_error("%s", why);
+	}
+	json_t *d = describe_model(dir, &c, w);
+	if (opts_flag(o, "json")) {
+		if (opts_flag(o, "tensors"))
+			json_object_set_new(d, "tensors", tensor_list(w->files));
+		print_json(d);
+	} else {
+		print_model(d, &c, w);
+		if (opts_flag(o, "tensors"))
+			print_tensors(w->files);
+		json_decref(d);
+	}
+	weights_close(w);
+	model_config_fini(&c);
+	return 0;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+	struct opts o = {0};
+	opts_add(&o, inspect_options, sizeof inspect_options / sizeof *inspect_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status == COMMAND_GO_ON) {
+		const char *what = o.words[0];
+		if (strcmp(what, "cpu") == 0 || strcmp(what, "gpu") == 0)
+			status = inspect_devices(&o, what[0] == 'g');
+		else
+			status = inspect_model(&o, what);
+		status = term_finish(status);
+	}
+	opts_fini(&o);
+	return status;
+}

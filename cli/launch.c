@@ -1,0 +1,263 @@
+#include "cli/launch.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/process.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TO_CONTROLLER = 1, TO_WORKER = 2 };
+
+const struct opt launch_model_options[] = {
+	OPT("device", OPT_TEXT, "D,...", "where to run: cpu, cpu:0 (NUMA node), cuda:0 (default: cpu)"),
+	OPT("threads", OPT_INT, "N", "threads of a worker on the CPU (default: one per core)", .lo = 1,
+	    .hi = 1024, .pass = TO_CONTROLLER | TO_WORKER),
+	OPT("compute", OPT_TEXT, "MODE", "how to compute on the CPU: f32", .pass = TO_CONTROLLER),
+	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
+	    .hi = 1 << 24, .pass = TO_CONTROLLER),
+	OPT("block-size", OPT_INT, "N", "tokens of a KV block, a multiple of 16 (16)", .lo = 16, .hi = 256,
+	    .pass = TO_CONTROLLER),
+	OPT("max-seqs", OPT_INT, "N", "sequences of a step (256)", .lo = 1, .hi = 4096,
+	    .pass = TO_CONTROLLER),
+	OPT("max-batch-tokens", OPT_INT, "N", "token budget of a step (2048)", .lo = 1, .hi = 1 << 20,
+	    .pass = TO_CONTROLLER),
+	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step (512)", .lo = 1, .hi = 1 << 20,
+	    .pass = TO_CONTROLLER),
+	OPT("kv-bytes", OPT_SIZE, "SIZE", "KV cache of a worker, such as 4G", .pass = TO_CONTROLLER),
+	OPT("swap-bytes", OPT_SIZE, "SIZE", "host memory for swapped sequences", .pass = TO_CONTROLLER),
+	OPT("log-level", OPT_TEXT, "L", "debug, info, warn or error", .pass = TO_CONTROLLER | TO_WORKER),
+	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 1024),
+	OPT("replicas", OPT_INT, "N", "copies of the model (1)", .lo = 1, .hi = 1024),
+	OPT_NOT_BUILT("tokenizer"),
+	OPT_NOT_BUILT("prefill"),
+	OPT_NOT_BUILT("fast"),
+	OPT_NOT_BUILT("allow-class-change"),
+};
+const size_t launch_n_model_options = sizeof launch_model_options / sizeof *launch_model_options;
+
+const struct opt launch_listen_options[] = {
+	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (" LAUNCH_HTTP ")", .pass = TO_CONTROLLER),
+	OPT("jobs", OPT_TEXT, "ENDPOINT", "job socket, or none (" LAUNCH_JOBS ")", .pass = TO_CONTROLLER),
+	OPT("bus", OPT_TEXT, "ENDPOINT", "worker bus (ipc:// in the run directory)"),
+	OPT("name", OPT_TEXT, "NAME", "the model's name in /v1/models (default: the directory's)",
+	    .pass = TO_CONTROLLER),
+	OPT("max-queued-jobs", OPT_INT, "N", "jobs that may wait (4096)", .lo = 1, .hi = 1 << 24,
+	    .pass = TO_CONTROLLER),
+	OPT("worker-wait", OPT_INT, "S", "seconds that jobs wait while no worker serves (60)", .lo = 1,
+	    .hi = 86400, .pass = TO_CONTROLLER),
+	OPT("max-queued-tokens", OPT_INT, "N", "prompt tokens that may wait (8 million)", .lo = 1,
+	    .hi = INT64_MAX / 2, .pass = TO_CONTROLLER),
+	OPT("insecure", OPT_FLAG, NULL, "listen beyond loopback without keys", .pass = TO_CONTROLLER),
+	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields", .pass = TO_CONTROLLER),
+};
+const size_t launch_n_listen_options = sizeof launch_listen_options / sizeof *launch_listen_options;
+
+/* ---- checks ---- */
+
+static int check_model(const char *model, char *why, size_t why_n)
+{
+	if (!file_exists(model))
+		return err_why(why, why_n, -ENOENT,
+			       "%s: no such model; MODEL is a directory with config.json and *.safetensors",
+			       model);
+	if (!file_is_dir(model))
+		return err_why(why, why_n, -ENOSYS,
+			       "%s: serving single files (.gguf, .bin) is not built yet; use a directory in "
+			       "Hugging Face layout",
+			       model);
+	char *config = file_join(model, "config.json");
+	bool there = file_exists(config);
+	free(config);
+	if (!there)
+		return err_why(why, why_n, -ENOENT,
+			       "%s holds no config.json; MODEL is a directory in Hugging Face layout", model);
+	return 0;
+}
+
+static int check_devices(const struct opts *o, char *why, size_t why_n)
+{
+	struct device_name devices[DEVICES_MAX];
+	size_t n;
+	int rc = devices_parse(opts_text(o, "device", "cpu"), devices, &n, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "--device");
+	if (n > 1)
+		return err_why(why, why_n, -ENOSYS, "more than one device is not built yet");
+	if (opts_int(o, "tp", 1) > 1)
+		return err_why(why, why_n, -ENOSYS, "--tp %" PRId64 " is not built yet: only 1 is",
+			       opts_int(o, "tp", 1));
+	if (opts_int(o, "replicas", 1) > 1)
+		return err_why(why, why_n, -ENOSYS, "--replicas %" PRId64 " is not built yet: only 1 is",
+			       opts_int(o, "replicas", 1));
+	return 0;
+}
+
+int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)
+{
+	const char *level = opts_text(o, "log-level", "info");
+	if (log_level_parse(level) < 0)
+		return err_why(why, why_n, -EINVAL,
+			       "--log-level is \"%s\", must be debug, info, warn or error", level);
+	int rc = check_devices(o, why, why_n);
+	return rc ? rc : check_model(model, why, why_n);
+}
+
+/* ---- command lines ---- */
+
+static void argv_add(char ***argv, const char *word)
+{
+	size_t n = 0;
+	while (*argv && (*argv)[n])
+		n++;
+	*argv = xrealloc(*argv, n + 2, sizeof **argv);
+	(*argv)[n] = xstrdup(word);
+	(*argv)[n + 1] = NULL;
+}
+
+static void argv_add_option(char ***argv, const char *name, const char *text)
+{
+	char *dashed = xasprintf("--%s", name);
+	argv_add(argv, dashed);
+	free(dashed);
+	if (text)
+		argv_add(argv, text);
+}
+
+static void argv_free(char **argv)
+{
+	for (size_t i = 0; argv && argv[i]; i++)
+		free(argv[i]);
+	free(argv);
+}
+
+static bool is_launch_option(const struct opt *s)
+{
+	return (s >= launch_model_options && s < launch_model_options + launch_n_model_options) ||
+	       (s >= launch_listen_options && s < launch_listen_options + launch_n_listen_options);
+}
+
+/* What was given and goes to `mark`.  A command's other tables have marks of their own. */
+static void argv_pass(char ***argv, const struct opts *o, unsigned mark)
+{
+	for (size_t i = 0; i < o->n_values; i++) {
+		const struct opt_value *v = &o->values[i];
+		char number[32];
+		if (!is_launch_option(v->spec) || !(v->spec->pass & mark) || !v->n_texts)
+			continue;
+		if (v->spec->kind == OPT_FLAG) {
+			if (v->n)
+				argv_add_option(argv, v->spec->name, NULL);
+			continue;
+		}
+		snprintf(number, sizeof number, "%" PRId64, v->n);
+		argv_add_option(argv, v->spec->name,
+				v->spec->kind == OPT_SIZE ? number : v->texts[v->n_texts - 1]);
+	}
+}
+
+/* Where a local worker reaches a bus that is bound to `bus`. */
+static int bus_for_worker(const char *bus, char *out, size_t n, char *why, size_t why_n)
+{
+	const char *tcp = "tcp://", *colon = strrchr(bus, ':');
+	if (strncmp(bus, tcp, strlen(tcp)) != 0) {
+		if (strncmp(bus, "ipc://", 6) != 0)
+			return err_why(why, why_n, -EINVAL,
+				       "--bus is \"%s\", must be ipc://PATH or tcp://HOST:PORT", bus);
+		snprintf(out, n, "%s", bus);
+		return 0;
+	}
+	const char *host = bus + strlen(tcp);
+	if (colon < host || strspn(colon + 1, "0123456789") == 0 || strcmp(colon + 1, "0") == 0)
+		return err_why(why, why_n, -EINVAL,
+			       "--bus is \"%s\": give a port, since the workers are told it", bus);
+	bool any = strncmp(host, "*:", 2) == 0 || strncmp(host, "0.0.0.0:", 8) == 0;
+	snprintf(out, n, "tcp://%s%s", any ? "127.0.0.1" : "", any ? colon : host);
+	return 0;
+}
+
+static char **controller_argv(const struct opts *o, const char *model, const char *bus,
+			      const struct rundir *own, char *program)
+{
+	char **argv = NULL;
+	argv_add(&argv, program);
+	char *path = realpath(model, NULL);
+	argv_add_option(&argv, "model", path ? path : model);
+	free(path);
+	argv_add_option(&argv, "bus", bus);
+	if (own) {
+		char *jobs = xasprintf("ipc://%s/jobs", own->path);
+		argv_add_option(&argv, "jobs", jobs);
+		argv_add_option(&argv, "http", "none");
+		free(jobs);
+	} else {
+		if (!opts_has(o, "jobs"))
+			argv_add_option(&argv, "jobs", LAUNCH_JOBS);
+		if (!opts_has(o, "http"))
+			argv_add_option(&argv, "http", LAUNCH_HTTP);
+	}
+	if (own && !opts_has(o, "log-level"))
+		argv_add_option(&argv, "log-level", "error");
+	argv_pass(&argv, o, TO_CONTROLLER);
+	return argv;
+}
+
+static char **worker_argv(const struct opts *o, const char *device, const char *bus, bool own, char *program)
+{
+	char **argv = NULL;
+	argv_add(&argv, program);
+	argv_add_option(&argv, "bus", bus);
+	argv_add_option(&argv, "device", device);
+	if (own && !opts_has(o, "log-level"))
+		argv_add_option(&argv, "log-level", "error");
+	argv_pass(&argv, o, TO_WORKER);
+	return argv;
+}
+
+int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n)
+{
+	struct device_name devices[DEVICES_MAX];
+	char worker_bus[512];
+	*l = (struct launch){.dir = {.lock_fd = -1}};
+	int rc = launch_check(o, model, why, why_n);
+	if (rc || (rc = devices_parse(opts_text(o, "device", "cpu"), devices, &l->n_workers, why, why_n)))
+		return rc;
+	char *controller = process_program("quern-controller", why, why_n);
+	if (!controller)
+		return -ENOENT;
+	char *worker = process_program("quern-worker", why, why_n);
+	if (!worker) {
+		rc = -ENOENT;
+		goto fail_worker;
+	}
+	rc = rundir_open(&l->dir, why, why_n);
+	if (rc)
+		goto fail_rundir;
+	char *bus = own || !opts_has(o, "bus") ? xasprintf("ipc://%s/bus", l->dir.path)
+					       : xstrdup(opts_text(o, "bus", NULL));
+	rc = bus_for_worker(bus, worker_bus, sizeof worker_bus, why, why_n);
+	if (rc) {
+		rundir_remove(&l->dir);
+	} else {
+		l->controller = controller_argv(o, model, bus, own ? &l->dir : NULL, controller);
+		for (size_t i = 0; i < l->n_workers; i++)
+			l->workers[i] = worker_argv(o, devices[i].name, worker_bus, own, worker);
+	}
+	free(bus);
+fail_rundir:
+	free(worker);
+fail_worker:
+	free(controller);
+	return rc;
+}
+
+void launch_close(struct launch *l)
+{
+	argv_free(l->controller);
+	for (size_t i = 0; i < l->n_workers; i++)
+		argv_free(l->workers[i]);
+	rundir_remove(&l->dir);
+}

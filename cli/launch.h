@@ -1,0 +1,37 @@
+/* launch.h - from the options of `serve` to the command lines of controller and workers. */
+#ifndef QUERN_CLI_LAUNCH_H
+#define QUERN_CLI_LAUNCH_H
+
+#include "base/options.h"
+#include "cli/rundir.h"
+#include "cli/supervise.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define LAUNCH_JOBS "tcp://127.0.0.1:7420"
+#define LAUNCH_HTTP "127.0.0.1:8080"
+
+/* What to serve, with which limits: for serve, and for commands with a service of their own. */
+extern const struct opt launch_model_options[];
+extern const size_t launch_n_model_options;
+/* Where to listen: for serve. */
+extern const struct opt launch_listen_options[];
+extern const size_t launch_n_listen_options;
+
+struct launch {
+	struct rundir dir;
+	char **controller; /* owned */
+	char **workers[DEVICES_MAX];
+	size_t n_workers;
+};
+
+/* Whether it makes sense: -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT (no model). */
+int launch_check(const struct opts *o, const char *model, char *why, size_t why_n);
+
+/* Makes the run directory and the command lines.  own: a service for this command alone, with
+ * its sockets in the run directory and no HTTP; o then has only the model options. */
+int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n);
+void launch_close(struct launch *l);
+
+#endif

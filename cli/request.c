@@ -1,0 +1,190 @@
+#include "cli/request.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The service takes requests of 16 MB; a prompt needs some room beside it. */
+static const size_t prompt_bytes_max = 16 << 20;
+
+/* What goes into `params`, under the option's name with '_' for '-'. */
+enum { PARAM = 1 };
+
+const struct opt request_options[] = {
+	OPT("n", OPT_INT, "N", "how many outputs (1)", .letter = 'n', .lo = 1, .hi = 1 << 20, .pass = PARAM),
+	OPT("max-tokens", OPT_INT, "N", "length of each output (the rest of the context)", .letter = 'm',
+	    .lo = 1, .hi = INT32_MAX, .pass = PARAM),
+	OPT("min-tokens", OPT_INT, "N", "no end before", .lo = 0, .hi = INT32_MAX, .pass = PARAM),
+	OPT("temperature", OPT_NUMBER, "T", "0: always the most likely token (1)", .letter = 't',
+	    .pass = PARAM),
+	OPT("top-p", OPT_NUMBER, "P", "only the most likely tokens that sum to P", .pass = PARAM),
+	OPT("top-k", OPT_INT, "K", "only the K most likely tokens", .lo = -1, .hi = INT32_MAX, .pass = PARAM),
+	OPT("min-p", OPT_NUMBER, "P", "only tokens at least P times as likely as the most likely",
+	    .pass = PARAM),
+	OPT("seed", OPT_INT, "S", "the same seed gives the same tokens", .lo = INT64_MIN, .hi = INT64_MAX,
+	    .pass = PARAM),
+	OPT("stop", OPT_LIST, "TEXT", "end where this appears (may be repeated)", .pass = PARAM),
+	OPT("include-stop", OPT_FLAG, NULL, "leave the stop text in the output"),
+	OPT("stop-token-ids", OPT_TEXT, "ID,...", "end at these tokens"),
+	OPT("ignore-eos", OPT_FLAG, NULL, "go on at the end-of-text token", .pass = PARAM),
+	OPT("keep-special-tokens", OPT_FLAG, NULL, "leave special tokens in the text"),
+	OPT("presence-penalty", OPT_NUMBER, "X", "-2 to 2 (0)", .pass = PARAM),
+	OPT("frequency-penalty", OPT_NUMBER, "X", "-2 to 2 (0)", .pass = PARAM),
+	OPT("repetition-penalty", OPT_NUMBER, "X", "above 1: repeat less (1)", .pass = PARAM),
+	OPT("logprobs", OPT_INT, "K", "of the K most likely tokens (shown by --json)", .lo = 0, .hi = 1 << 20,
+	    .pass = PARAM),
+	OPT("prompt-logprobs", OPT_INT, "K", "likewise, of the prompt's tokens", .lo = 0, .hi = 1 << 20,
+	    .pass = PARAM),
+	OPT("bad-words", OPT_LIST, "TEXT", "never say this (may be repeated)", .pass = PARAM),
+	OPT("allowed-token-ids", OPT_TEXT, "ID,...", "only these tokens"),
+	OPT_NOT_BUILT("best-of"),
+	OPT_NOT_BUILT("beam-width"),
+	OPT_NOT_BUILT("response-format"),
+	OPT("chat", OPT_FLAG, NULL, "the prompt is a user's message to a chat model"),
+	OPT("system", OPT_TEXT, "TEXT", "the system message before it (implies --chat)"),
+	OPT("deadline-ms", OPT_INT, "N", "give up after so many milliseconds", .lo = 1, .hi = INT32_MAX),
+};
+const size_t request_n_options = sizeof request_options / sizeof *request_options;
+
+static json_t *texts(const struct opt_value *v)
+{
+	json_t *a = json_array();
+	for (size_t i = 0; i < v->n_texts; i++) {
+		json_t *s = json_string(v->texts[i]);
+		/* Not UTF-8, and so nowhere in a text: the service shall say so by name. */
+		json_array_append_new(a, s ? s : json_null());
+	}
+	return a;
+}
+
+static json_t *param_value(const struct opt_value *v)
+{
+	switch (v->spec->kind) {
+	case OPT_FLAG:
+		return json_boolean(v->n);
+	case OPT_INT:
+		return json_integer(v->n);
+	case OPT_NUMBER:
+		return json_real(v->x);
+	default:
+		return texts(v);
+	}
+}
+
+static json_t *token_ids(const char *list)
+{
+	json_t *a = json_array();
+	int64_t ids[1024];
+	size_t n;
+	if (ints_parse(list, 0, INT32_MAX, ids, 1024, &n, NULL, 0)) {
+		/* The service names what is wrong with it. */
+		json_array_append_new(a, json_string(list));
+		return a;
+	}
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(a, json_integer(ids[i]));
+	return a;
+}
+
+json_t *request_new(const struct opts *o)
+{
+	json_t *params = json_object();
+	for (size_t i = 0; i < o->n_values; i++) {
+		const struct opt_value *v = &o->values[i];
+		char key[64];
+		if (v->spec < request_options || v->spec >= request_options + request_n_options ||
+		    !(v->spec->pass & PARAM) || !v->n_texts)
+			continue;
+		snprintf(key, sizeof key, "%s", v->spec->name);
+		for (char *p = key; *p; p++)
+			*p = *p == '-' ? '_' : *p;
+		json_object_set_new(params, key, param_value(v));
+	}
+	if (opts_flag(o, "include-stop"))
+		json_object_set_new(params, "include_stop_str_in_output", json_true());
+	if (opts_flag(o, "keep-special-tokens"))
+		json_object_set_new(params, "skip_special_tokens", json_false());
+	if (opts_has(o, "stop-token-ids"))
+		json_object_set_new(params, "stop_token_ids", token_ids(opts_text(o, "stop-token-ids", "")));
+	if (opts_has(o, "allowed-token-ids"))
+		json_object_set_new(params, "allowed_token_ids",
+				    token_ids(opts_text(o, "allowed-token-ids", "")));
+	json_t *r = json_pack("{s:s, s:b, s:o}", "op", "submit", "stream", 1, "params", params);
+	if (opts_has(o, "deadline-ms"))
+		json_object_set_new(r, "deadline_ms", json_integer(opts_int(o, "deadline-ms", 0)));
+	return r;
+}
+
+int request_add_message(json_t *messages, const char *role, const char *text, size_t n, char *why,
+			size_t why_n)
+{
+	json_t *content = json_stringn(text, n);
+	if (!content)
+		return err_why(why, why_n, -EILSEQ, "the %s's text is not valid UTF-8", role);
+	json_array_append_new(messages, json_pack("{s:s, s:o}", "role", role, "content", content));
+	return 0;
+}
+
+json_t *request_messages(const struct opts *o)
+{
+	json_t *messages = json_array();
+	const char *system = opts_text(o, "system", NULL);
+	if (system && request_add_message(messages, "system", system, strlen(system), NULL, 0))
+		/* Bytes that are no text are the service's to refuse. */
+		json_array_append_new(messages, json_pack("{s:s, s:n}", "role", "system", "content"));
+	return messages;
+}
+
+int request_set_prompt(json_t *request, const struct opts *o, const char *text, size_t n, char *why,
+		       size_t why_n)
+{
+	if (opts_flag(o, "chat") || opts_has(o, "system")) {
+		json_t *messages = request_messages(o);
+		int rc = request_add_message(messages, "user", text, n, why, why_n);
+		json_object_set_new(request, "messages", messages);
+		return rc;
+	}
+	json_t *s = json_stringn(text, n);
+	if (!s)
+		return err_why(why, why_n, -EILSEQ, "the prompt is not valid UTF-8");
+	json_object_set_new(request, "prompt", s);
+	return 0;
+}
+
+int request_read_prompt(const char *word, char **text, size_t *n, char *why, size_t why_n)
+{
+	struct buf b = {0};
+	if (strcmp(word, "-") != 0) {
+		*text = xstrdup(word);
+		*n = strlen(word);
+		return 0;
+	}
+	for (;;) {
+		char part[65536];
+		ssize_t k = read(STDIN_FILENO, part, sizeof part);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0) {
+			buf_fini(&b);
+			return err_why(why, why_n, -errno, "cannot read the prompt: %s", strerror(errno));
+		}
+		if (k == 0)
+			break;
+		buf_put(&b, part, (size_t)k);
+		if (b.len > prompt_bytes_max) {
+			buf_fini(&b);
+			return err_why(why, why_n, -E2BIG, "the prompt on stdin is longer than %zu MB",
+				       prompt_bytes_max >> 20);
+		}
+	}
+	/* The newline that echo and editors put at the end is not meant. */
+	if (b.len && b.p[b.len - 1] == '\n')
+		b.p[--b.len] = '\0';
+	*n = b.len;
+	*text = buf_take(&b);
+	return 0;
+}

@@ -1,0 +1,28 @@
+/* request.h - from the options of submit and run to a `submit` request of the job socket. */
+#ifndef QUERN_CLI_REQUEST_H
+#define QUERN_CLI_REQUEST_H
+
+#include "base/options.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Sampling, and how the prompt is meant. */
+extern const struct opt request_options[];
+extern const size_t request_n_options;
+
+/* {"op": "submit", "stream": true, "params": {...}} without a prompt; the caller's. */
+json_t *request_new(const struct opts *o);
+/* Puts the prompt in: as `prompt`, or as `messages` with --chat or --system.  The text must be UTF-8. */
+int request_set_prompt(json_t *request, const struct opts *o, const char *text, size_t n, char *why,
+		       size_t why_n);
+/* What --system says, as the first of messages; an empty array without. */
+json_t *request_messages(const struct opts *o);
+int request_add_message(json_t *messages, const char *role, const char *text, size_t n, char *why,
+			size_t why_n);
+
+/* The prompt a command was given: a word, or all of stdin (less one newline at its end) where it
+ * is "-".  *text is the caller's. */
+int request_read_prompt(const char *word, char **text, size_t *n, char *why, size_t why_n);
+
+#endif

@@ -1,0 +1,122 @@
+#include "cli/serve.h"
+
+#include "base/err.h"
+#include "base/version.h"
+#include "cli/command.h"
+#include "cli/launch.h"
+#include "cli/supervise.h"
+#include "cli/term.h"
+
+#include <string.h>
+
+/* Running jobs are told and cancelled; a worker finishes the step under way. */
+static const int64_t grace_us = 10 * 1000000LL;
+
+static const struct opt serve_options[] = {
+	OPT("config", OPT_TEXT, "FILE", "INI file with these options by name"),
+	OPT("model", OPT_TEXT, NULL, NULL),
+	OPT("json", OPT_FLAG, NULL, "print what is ready as JSON"),
+};
+
+struct announce {
+	bool json;
+	bool done; /* said once; a worker that comes back is no news to whoever waits for us */
+};
+
+static void print_place(const char *what, const char *where, const char *scheme, const char *hint)
+{
+	if (!where || !*where || strcmp(where, "none") == 0)
+		return;
+	printf("  %-5s %s%s%s%s%s%s\n", what, scheme, where, hint ? "   " : "", term_style(stdout, TERM_DIM),
+	       hint ? hint : "", term_style(stdout, TERM_PLAIN));
+}
+
+static void announce(void *user, const json_t *line)
+{
+	struct announce *a = user;
+	char hint[400] = "quern submit \"Once upon a time\"";
+	if (a->done) {
+		if (!a->json)
+			term_note("ready again");
+		return;
+	}
+	a->done = true;
+	if (a->json) {
+		json_dumpf(line, stdout, JSON_COMPACT);
+		putchar('\n');
+		fflush(stdout);
+		return;
+	}
+	const char *jobs = json_string_value(json_object_get(line, "jobs"));
+	const char *model = json_string_value(json_object_get(line, "model"));
+	if (jobs && strcmp(jobs, LAUNCH_JOBS) != 0)
+		snprintf(hint, sizeof hint, "quern submit --to %s \"Once upon a time\"", jobs);
+	printf("%squern %s serves %s%s (context %lld tokens, ready after %lld ms)\n",
+	       term_style(stdout, TERM_BOLD), QUERN_VERSION, model ? model : "the model",
+	       term_style(stdout, TERM_PLAIN),
+	       (long long)json_integer_value(json_object_get(line, "max_context")),
+	       (long long)json_integer_value(json_object_get(line, "ms")));
+	print_place("jobs", jobs, "", hint);
+	print_place("http", json_string_value(json_object_get(line, "http")), "http://", NULL);
+	print_place("bus", json_string_value(json_object_get(line, "bus")), "", NULL);
+	if (term_is_tty(stdout))
+		printf("Ctrl-C ends it.\n");
+	fflush(stdout);
+}
+
+static const struct usage usage = {
+	.name = "serve",
+	.words = "MODEL",
+	.about = "Starts a service for MODEL (a directory in Hugging Face layout) on this machine, says "
+		 "where it\n"
+		 "can be reached, and runs until Ctrl-C; a second Ctrl-C kills.",
+	.max_words = 1,
+};
+
+/* COMMAND_GO_ON with the model, or an exit status with everything said. */
+static int read_options(struct opts *o, int argc, char **argv, const char **model)
+{
+	char why[512];
+	opts_add(o, launch_listen_options, launch_n_listen_options);
+	opts_add(o, launch_model_options, launch_n_model_options);
+	opts_add(o, serve_options, sizeof serve_options / sizeof *serve_options);
+	int status = command_parse(o, &usage, argc, argv);
+	if (status != COMMAND_GO_ON)
+		return status;
+	if (opts_has(o, "config") && opts_ini_file(o, opts_text(o, "config", NULL), "serve", why, sizeof why))
+		return term_error("%s", why);
+	*model = o->n_words ? o->words[0] : opts_text(o, "model", NULL);
+	return *model ? COMMAND_GO_ON : term_usage("serve", "MODEL is missing");
+}
+
+int cmd_serve(int argc, char **argv)
+{
+	struct opts o = {0};
+	struct launch l;
+	char why[1024] = "";
+	const char *model;
+	int status = read_options(&o, argc, argv, &model);
+	if (status != COMMAND_GO_ON)
+		goto out;
+	int rc = launch_open(&l, &o, model, false, why, sizeof why);
+	if (rc) {
+		status = rc == -EINVAL ? term_usage("serve", "%s", why) : term_error("%s", why);
+		goto out;
+	}
+	struct announce a = {.json = opts_flag(&o, "json")};
+	struct supervise_config cfg = {
+		.controller = l.controller,
+		.workers = l.workers,
+		.n_workers = l.n_workers,
+		.end_fd = -1,
+		.grace_us = grace_us,
+		.on_ready = announce,
+		.user = &a,
+	};
+	rc = supervise(&cfg, why, sizeof why);
+	launch_close(&l);
+	status = rc ? term_error("%s", why) : term_finish(0);
+out:
+	opts_fini(&o);
+	return status;
+}

@@ -1,0 +1,179 @@
+#include "cli/status.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/command.h"
+#include "cli/stream.h"
+#include "cli/table.h"
+#include "cli/term.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt status_options[] = {
+	OPT("watch", OPT_FLAG, NULL, "show it again and again until Ctrl-C", .letter = 'w'),
+	OPT("interval", OPT_NUMBER, "S", "seconds between (1)"),
+	OPT("json", OPT_FLAG, NULL, "as JSON; with --watch, a line each time"),
+};
+
+static const struct usage status_usage = {
+	.name = "status",
+	.words = "",
+	.about = "Shows what a running service is doing: its workers, blocks, queues and speeds.",
+};
+static const struct usage workers_usage = {
+	.name = "workers",
+	.words = "",
+	.about = "Lists the workers of a running service.",
+};
+
+static double number(const json_t *o, const char *key)
+{
+	return json_number_value(json_object_get(o, key));
+}
+
+static long long integer(const json_t *o, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(o, key));
+}
+
+static void print_workers(const json_t *reply)
+{
+	struct table t = {0};
+	size_t i;
+	const json_t *w, *rows = json_object_get(reply, "workers");
+	char bytes[32];
+	if (!json_array_size(rows)) {
+		printf("no workers\n");
+		return;
+	}
+	table_row(&t, "WORKER", "HOST", "PID", "DEVICE", "NAME", "KERNELS", "THREADS", "STATE", "WEIGHTS",
+		  "KV", "BLOCKS", "STEPS", "STEP ms", NULL);
+	json_array_foreach(rows, i, w)
+	{
+		const char *state = json_string_value(json_object_get(w, "state"));
+		table_begin(&t);
+		table_int(&t, json_object_get(w, "worker"));
+		table_text(&t, json_string_value(json_object_get(w, "host")));
+		table_int(&t, json_object_get(w, "pid"));
+		table_text(&t, json_string_value(json_object_get(w, "device")));
+		table_text(&t, json_string_value(json_object_get(w, "device_name")));
+		table_text(&t, json_string_value(json_object_get(w, "isa")));
+		table_int(&t, json_object_get(w, "threads"));
+		if (state && strcmp(state, "loading") == 0)
+			table_format(&t, "loading %.0f%%", 100 * number(w, "progress"));
+		else
+			table_text(&t, state);
+		table_text(&t, term_bytes(number(w, "weights_bytes"), bytes, sizeof bytes));
+		table_text(&t, term_bytes(number(w, "kv_bytes"), bytes, sizeof bytes));
+		table_int(&t, json_object_get(w, "blocks"));
+		table_int(&t, json_object_get(w, "steps"));
+		table_format(&t, "%.2f", number(w, "step_us") / 1e3);
+	}
+	table_print(&t, stdout);
+	table_fini(&t);
+}
+
+static double percent(double part, double whole)
+{
+	return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void print_status(const json_t *s)
+{
+	const char *model = json_string_value(json_object_get(s, "model"));
+	const char *version = json_string_value(json_object_get(s, "version"));
+	bool ready = json_is_true(json_object_get(s, "ready"));
+	printf("%squern %s%s  %s  %s%s%s  context %lld tokens\n", term_style(stdout, TERM_BOLD),
+	       version ? version : "", term_style(stdout, TERM_PLAIN), model ? model : "",
+	       term_style(stdout, ready ? TERM_GREEN : TERM_YELLOW), ready ? "ready" : "not ready",
+	       term_style(stdout, TERM_PLAIN), integer(s, "max_context"));
+	printf("sequences  %lld running, %lld waiting (%lld tokens), %lld swapped, %lld preemptions\n",
+	       integer(s, "running"), integer(s, "waiting"), integer(s, "queued_tokens"),
+	       integer(s, "swapped"), integer(s, "preemptions"));
+	const json_t *b = json_object_get(s, "blocks");
+	printf("blocks     %lld of %lld held (%.1f%%), %lld cached, %lld free, %lld tokens each\n",
+	       integer(b, "held"), integer(b, "total"), percent(number(b, "held"), number(b, "total")),
+	       integer(b, "cached"), integer(b, "free"), integer(b, "size"));
+	printf("speed      prompt %.0f tok/s, output %.1f tok/s, step %.2f ms\n", number(s, "prompt_tps"),
+	       number(s, "decode_tps"), number(s, "step_us") / 1e3);
+	printf("so far     %lld prompt tokens, %lld output tokens, %lld steps\n\n",
+	       integer(s, "prompt_tokens"), integer(s, "generated_tokens"), integer(s, "steps"));
+	print_workers(s);
+}
+
+/* Until the next time; false when interrupted. */
+static bool sleep_s(double s)
+{
+	int64_t until = clock_us() + (int64_t)(s * 1e6);
+	while (!interrupt_pending()) {
+		struct pollfd fd = {.fd = interrupt_fd(), .events = POLLIN};
+		int64_t left = until - clock_us();
+		if (left <= 0)
+			return true;
+		poll(&fd, 1, (int)(left / 1000 + 1));
+	}
+	return false;
+}
+
+static int show(struct client *c, const struct opts *o, const char *op, void (*print)(const json_t *),
+		char *why, size_t why_n)
+{
+	json_t *reply, *request = json_pack("{s:s}", "op", op);
+	int rc = client_call(c, request, CALL_MS, &reply, why, why_n);
+	json_decref(request);
+	if (rc)
+		return rc;
+	if (opts_flag(o, "json")) {
+		stream_print_json(reply);
+	} else {
+		if (opts_flag(o, "watch"))
+			term_clear(stdout);
+		print(reply);
+		if (opts_flag(o, "watch") && !term_is_tty(stdout))
+			putchar('\n');
+		fflush(stdout);
+	}
+	json_decref(reply);
+	return 0;
+}
+
+static int command(const struct usage *u, void (*print)(const json_t *), int argc, char **argv)
+{
+	struct opts o = {0};
+	struct client *c;
+	char why[1024];
+	opts_add(&o, command_to_options, command_n_to_options);
+	opts_add(&o, status_options, sizeof status_options / sizeof *status_options);
+	int status = command_parse(&o, u, argc, argv);
+	double interval = status == COMMAND_GO_ON ? opts_number(&o, "interval", 1) : 1;
+	if (status == COMMAND_GO_ON && !(interval >= 0.05 && interval <= 86400))
+		status = term_usage(u->name, "--interval is %g, must be from 0.05 to 86400", interval);
+	if (status == COMMAND_GO_ON)
+		status = command_connect(&o, &c);
+	if (status == COMMAND_GO_ON) {
+		int rc;
+		interrupt_arm();
+		do
+			rc = show(c, &o, u->name, print, why, sizeof why);
+		while (!rc && opts_flag(&o, "watch") && !ferror(stdout) && sleep_s(interval));
+		/* Ctrl-C is how watching ends. */
+		if (rc == -EINTR && opts_flag(&o, "watch"))
+			rc = 0;
+		status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+		client_close(c);
+	}
+	opts_fini(&o);
+	return status;
+}
+
+int cmd_status(int argc, char **argv)
+{
+	return command(&status_usage, print_status, argc, argv);
+}
+
+int cmd_workers(int argc, char **argv)
+{
+	return command(&workers_usage, print_workers, argc, argv);
+}

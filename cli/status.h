@@ -1,0 +1,8 @@
+/* status.h - `quern status` and `quern workers`: what a running service is doing. */
+#ifndef QUERN_CLI_STATUS_H
+#define QUERN_CLI_STATUS_H
+
+int cmd_status(int argc, char **argv);
+int cmd_workers(int argc, char **argv);
+
+#endif

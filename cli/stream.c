@@ -1,0 +1,207 @@
+#include "cli/stream.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "cli/term.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Outputs that are not printed yet, and how far the others are. */
+struct output {
+	struct buf text; /* all of it */
+	size_t printed;  /* bytes */
+	bool ended;
+};
+
+struct printer {
+	const struct stream *how;
+	struct output *outputs;
+	size_t n_outputs;
+	size_t turn; /* the one being printed */
+};
+
+/* More outputs than any service gives: an index beyond is not believed. */
+static const size_t outputs_max = 1 << 20;
+
+static struct output *output_at(struct printer *p, const json_t *reply)
+{
+	json_int_t index = json_integer_value(json_object_get(reply, "index"));
+	if (index < 0 || (size_t)index >= outputs_max)
+		return NULL;
+	if ((size_t)index >= p->n_outputs) {
+		p->outputs = xrealloc(p->outputs, (size_t)index + 1, sizeof *p->outputs);
+		memset(p->outputs + p->n_outputs, 0, ((size_t)index + 1 - p->n_outputs) * sizeof *p->outputs);
+		p->n_outputs = (size_t)index + 1;
+	}
+	return &p->outputs[index];
+}
+
+/* Prints what may be printed: the output whose turn it is, and after its end the next ones. */
+static void print_some(struct printer *p)
+{
+	while (p->turn < p->n_outputs) {
+		struct output *o = &p->outputs[p->turn];
+		if (p->turn && !o->printed && (o->text.len || o->ended))
+			putchar('\n');
+		if (o->text.len > o->printed)
+			fwrite(o->text.p + o->printed, 1, o->text.len - o->printed, stdout);
+		o->printed = o->text.len;
+		if (!o->ended)
+			break;
+		if (!o->text.len || o->text.p[o->text.len - 1] != '\n')
+			putchar('\n');
+		p->turn++;
+	}
+	fflush(stdout);
+}
+
+static void on_delta(struct printer *p, const json_t *reply)
+{
+	const json_t *text = json_object_get(reply, "text");
+	struct output *o = output_at(p, reply);
+	if (!o || o->ended)
+		return;
+	if (json_is_string(text))
+		buf_put(&o->text, json_string_value(text), json_string_length(text));
+	/* Set in an output's last delta. */
+	if (json_is_string(json_object_get(reply, "finish_reason")))
+		o->ended = true;
+	if (!p->how->json)
+		print_some(p);
+}
+
+/* The whole result: what no delta brought is made up for. */
+static void on_done(struct printer *p, const json_t *reply)
+{
+	size_t i;
+	const json_t *out;
+	json_array_foreach(json_object_get(reply, "outputs"), i, out)
+	{
+		const json_t *text = json_object_get(out, "text");
+		struct output *o = output_at(p, out);
+		if (!o)
+			continue;
+		size_t n = json_string_length(text);
+		if (!p->how->partial && n > o->text.len)
+			buf_put(&o->text, json_string_value(text) + o->text.len, n - o->text.len);
+		o->ended = true;
+	}
+	for (i = 0; i < p->n_outputs; i++)
+		p->outputs[i].ended = true;
+	if (!p->how->json)
+		print_some(p);
+}
+
+static int outcome(const json_t *done, char *why, size_t why_n)
+{
+	size_t i;
+	const json_t *out;
+	json_array_foreach(json_object_get(done, "outputs"), i, out)
+	{
+		const char *finish = json_string_value(json_object_get(out, "finish_reason"));
+		if (finish && strcmp(finish, "abort") == 0)
+			return err_why(why, why_n, -ECANCELED, "cancelled");
+		if (finish && strcmp(finish, "error") == 0)
+			return err_why(why, why_n, -EIO, "an output ended with an error");
+	}
+	return 0;
+}
+
+void stream_print_json(json_t *reply)
+{
+	json_object_del(reply, "op");
+	json_object_del(reply, "id");
+	json_dumpf(reply, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	putchar('\n');
+	fflush(stdout);
+}
+
+static void printer_fini(struct printer *p)
+{
+	for (size_t i = 0; i < p->n_outputs; i++)
+		buf_fini(&p->outputs[i].text);
+	free(p->outputs);
+}
+
+void stream_print_done(const json_t *done)
+{
+	const struct stream how = {0};
+	struct printer p = {.how = &how};
+	on_done(&p, done);
+	printer_fini(&p);
+}
+
+/* One reply of the job; *over when it was the last. */
+static int on_reply(struct printer *p, json_t *reply, bool *over, char *why, size_t why_n)
+{
+	const char *op = client_reply_op(reply);
+	if (strcmp(op, "delta") == 0) {
+		on_delta(p, reply);
+	} else if (strcmp(op, "done") == 0) {
+		*over = true;
+		on_done(p, reply);
+		if (p->how->json)
+			stream_print_json(reply);
+		return outcome(reply, why, why_n);
+	} else if (strcmp(op, "error") == 0) {
+		*over = true;
+		client_reply_error(reply, why, why_n);
+		return -EREMOTEIO;
+	}
+	return 0;
+}
+
+/* Asks for the job's end, which then comes as its `done`. */
+static int cancel(struct client *c, const char *job, char *why, size_t why_n)
+{
+	json_t *r = json_pack("{s:s, s:s}", "op", "cancel", "job", job);
+	int rc = client_send(c, r, NULL, why, why_n);
+	json_decref(r);
+	return rc;
+}
+
+int stream_job(struct client *c, json_t *request, const struct stream *how, char *why, size_t why_n)
+{
+	struct printer p = {.how = how};
+	/* How long a cancelled job may take to say so. */
+	const int cancel_ms = 5000;
+	const char *known = json_string_value(json_object_get(request, "job"));
+	char *job = known ? xstrdup(known) : NULL;
+	bool over = false, cancelled = false;
+	uint64_t id;
+	int rc = client_send(c, request, &id, why, why_n);
+	while (!rc && !over) {
+		json_t *reply;
+		rc = client_recv(c, cancelled ? cancel_ms : -1, &reply, why, why_n);
+		if (rc == -EINTR && !cancelled && job && !how->watch) {
+			interrupt_disarm(); /* from here on Ctrl-C kills */
+			cancelled = true;
+			rc = cancel(c, job, why, why_n);
+			continue;
+		}
+		if (rc)
+			break;
+		if (client_reply_id(reply) == id) {
+			const char *name = json_string_value(json_object_get(reply, "job"));
+			if (name && !job)
+				job = xstrdup(name);
+			rc = on_reply(&p, reply, &over, why, why_n);
+		}
+		json_decref(reply);
+	}
+	/* What came before a failure stands on a line of its own. */
+	if (!how->json && p.turn < p.n_outputs && p.outputs[p.turn].printed &&
+	    p.outputs[p.turn].text.p[p.outputs[p.turn].printed - 1] != '\n')
+		putchar('\n');
+	fflush(stdout);
+	if (how->text && p.n_outputs)
+		buf_put(how->text, p.outputs[0].text.p ? p.outputs[0].text.p : "", p.outputs[0].text.len);
+	if (rc == -EINTR && how->watch)
+		rc = 0;
+	else if ((cancelled && over) || rc == -EINTR)
+		rc = err_why(why, why_n, -ECANCELED, "cancelled");
+	free(job);
+	printer_fini(&p);
+	return rc;
+}

@@ -1,0 +1,109 @@
+#include "cli/submit.h"
+
+#include "base/err.h"
+#include "cli/command.h"
+#include "cli/request.h"
+#include "cli/stream.h"
+#include "cli/term.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt submit_options[] = {
+	OPT("json", OPT_FLAG, NULL, "print the whole result as JSON when it is there"),
+	OPT("detach", OPT_FLAG, NULL, "print the job's id and leave; see: quern attach, quern result"),
+	OPT("priority", OPT_INT, "N", "lower runs first (0)", .lo = INT32_MIN, .hi = INT32_MAX),
+	OPT("user", OPT_TEXT, "NAME", "on whose behalf"),
+	OPT("key", OPT_TEXT, "KEY", "a second submit with the same key is the same job"),
+	OPT("cache-salt", OPT_TEXT, "SALT", "share cached prompts only with the same salt"),
+	OPT_NOT_BUILT("durable"),
+};
+
+static const struct usage usage = {
+	.name = "submit",
+	.words = "PROMPT",
+	.about = "Submits a job to a running service and prints its text as it comes.  PROMPT \"-\" reads "
+		 "the\n"
+		 "prompt from stdin, less one newline at its end.  Ctrl-C cancels the job.",
+	.min_words = 1,
+	.max_words = 1,
+};
+
+/* What submit says beyond sampling. */
+static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t why_n)
+{
+	static const char *const names[] = {"user", "key", "cache-salt"};
+	static const char *const keys[] = {"user", "key", "cache_salt"};
+	for (int i = 0; i < 3; i++) {
+		if (!opts_has(o, names[i]))
+			continue;
+		json_t *s = json_string(opts_text(o, names[i], NULL));
+		if (!s)
+			return err_why(why, why_n, -EILSEQ, "--%s is not valid UTF-8", names[i]);
+		json_object_set_new(request, keys[i], s);
+	}
+	if (opts_has(o, "priority"))
+		json_object_set_new(request, "priority", json_integer(opts_int(o, "priority", 0)));
+	if (opts_flag(o, "detach")) {
+		json_object_set_new(request, "stream", json_false());
+		json_object_set_new(request, "on_disconnect", json_string("keep"));
+	}
+	return 0;
+}
+
+static int detach(struct client *c, json_t *request, bool json, char *why, size_t why_n)
+{
+	json_t *reply;
+	int rc = client_call(c, request, CALL_MS, &reply, why, why_n);
+	if (rc)
+		return rc;
+	const char *job = json_string_value(json_object_get(reply, "job"));
+	if (json)
+		stream_print_json(reply);
+	else
+		printf("%s\n", job ? job : "");
+	json_decref(reply);
+	return 0;
+}
+
+static int submit(struct client *c, const struct opts *o, char *why, size_t why_n)
+{
+	char *text;
+	size_t n;
+	int rc = request_read_prompt(o->words[0], &text, &n, why, why_n);
+	if (rc)
+		return rc;
+	json_t *request = request_new(o);
+	rc = request_set_prompt(request, o, text, n, why, why_n);
+	free(text);
+	if (!rc)
+		rc = add_job_keys(request, o, why, why_n);
+	struct stream how = {.json = opts_flag(o, "json")};
+	if (!rc && opts_flag(o, "detach"))
+		rc = detach(c, request, how.json, why, why_n);
+	else if (!rc)
+		rc = stream_job(c, request, &how, why, why_n);
+	json_decref(request);
+	return rc;
+}
+
+int cmd_submit(int argc, char **argv)
+{
+	struct opts o = {0};
+	struct client *c;
+	char why[1024];
+	opts_add(&o, command_to_options, command_n_to_options);
+	opts_add(&o, request_options, request_n_options);
+	opts_add(&o, submit_options, sizeof submit_options / sizeof *submit_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status == COMMAND_GO_ON)
+		status = command_connect(&o, &c);
+	if (status == COMMAND_GO_ON) {
+		interrupt_arm();
+		int rc = submit(c, &o, why, sizeof why);
+		status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+		client_close(c);
+	}
+	opts_fini(&o);
+	return status;
+}

@@ -1,0 +1,31 @@
+/* table.h - rows of cells in aligned columns; columns of numbers to the right. */
+#ifndef QUERN_CLI_TABLE_H
+#define QUERN_CLI_TABLE_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum { TABLE_COLUMNS = 16 };
+
+struct table_line {
+	char *cells[TABLE_COLUMNS]; /* owned */
+	size_t n;
+};
+
+/* Zero-initialised is empty.  The first row is the heading. */
+struct table {
+	struct table_line *lines;
+	size_t n_lines;
+};
+
+void table_begin(struct table *t); /* a new row */
+void table_text(struct table *t,
+		const char *s); /* its next cell; NULL: "-".  Control characters become '?' */
+void table_format(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void table_int(struct table *t, const json_t *v);               /* "-" where it is no integer */
+void table_row(struct table *t, ...) __attribute__((sentinel)); /* texts, NULL at the end */
+void table_print(const struct table *t, FILE *f);
+void table_fini(struct table *t);
+
+#endif

@@ -1,0 +1,43 @@
+/* term.h - how the program speaks to a person: errors in one line on stderr, colours and
+ * progress only on a terminal; and Ctrl-C as something that can be waited for. */
+#ifndef QUERN_CLI_TERM_H
+#define QUERN_CLI_TERM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum { EXIT_USAGE = 2 };
+
+/* "quern: ..." on stderr, one line whatever the text holds; returns 1, the exit status. */
+int term_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same for wrong usage of a command, with where to read more; returns 2. */
+int term_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same without a claim of failure. */
+void term_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+enum term_style { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_GREEN, TERM_YELLOW, TERM_RED };
+bool term_is_tty(FILE *f);
+/* The escape sequence that begins a style (TERM_PLAIN ends it), or "" where colours are unwanted. */
+const char *term_style(FILE *f, enum term_style s);
+/* Clears the screen of a terminal; nothing elsewhere. */
+void term_clear(FILE *f);
+
+/* stdout could not be written (a full disk): said once at the end; returns the exit status. */
+int term_finish(int status);
+
+/* "1.2 GiB"; returns buf. */
+const char *term_bytes(double bytes, char *buf, size_t n);
+
+/* Some programs send a signal to a process and to its group: what follows this close is the same. */
+enum { INTERRUPT_ECHO_US = 100 * 1000 };
+
+/* From here until interrupt_disarm(), the first SIGINT, SIGTERM or SIGHUP only makes
+ * interrupt_pending() true and interrupt_fd() readable; the second kills as by default.
+ * Both calls forget a signal that came before. */
+void interrupt_arm(void);
+void interrupt_disarm(void);
+bool interrupt_pending(void);
+int interrupt_fd(void); /* -1 while never armed */
+
+#endif

@@ -1,0 +1,220 @@
+#include "cli/tokenize.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/term.h"
+#include "controller/detok.h"
+#include "controller/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { INPUT_MAX = 1 << 30 };
+
+static const struct opt tokenize_options[] = {
+	OPT("ids", OPT_FLAG, NULL, "the ids alone, in one line"),
+	OPT("decode", OPT_FLAG, NULL, "the way back: ids from stdin, text to stdout"),
+	OPT("add-special", OPT_FLAG, NULL, "add BOS and the like, as the model's template says"),
+	OPT("no-special", OPT_FLAG, NULL,
+	    "special tokens in the text are plain text; with --decode, leave them out"),
+	OPT("tokenizer", OPT_TEXT, "DIR", "where tokenizer.json is, when it is not in MODEL"),
+	OPT("json", OPT_FLAG, NULL, "as JSON"),
+};
+
+static const struct usage usage = {
+	.name = "tokenize",
+	.words = "MODEL",
+	.about = "Turns the text on stdin into tokens: one in each line, its id and what it stands for.\n"
+		 "MODEL is a directory that holds at least tokenizer.json.",
+	.min_words = 1,
+	.max_words = 1,
+};
+
+static int read_stdin(struct buf *in)
+{
+	char block[1 << 16];
+	size_t n;
+	while ((n = fread(block, 1, sizeof block, stdin)) > 0) {
+		if (in->len + n > INPUT_MAX)
+			return term_error("more than %d bytes on stdin", INPUT_MAX);
+		buf_put(in, block, n);
+	}
+	buf_reserve(in, 1);
+	return ferror(stdin) ? term_error("stdin: %s", strerror(errno)) : 0;
+}
+
+/* Numbers with white space, commas or brackets between them. */
+static int parse_ids(const char *p, struct token_ids *ids)
+{
+	for (;;) {
+		char *end;
+		p += strspn(p, " \t\r\n,[]");
+		if (!*p)
+			return 0;
+		errno = 0;
+		unsigned long v = strtoul(p, &end, 10);
+		if (*p < '0' || *p > '9' || errno || v > UINT32_MAX || (*end && !strchr(" \t\r\n,[]", *end)))
+			return term_error("\"%.*s\" is not an id", (int)strcspn(p, " \t\r\n,[]"), p);
+		token_ids_push(ids, (uint32_t)v);
+		p = end;
+	}
+}
+
+static int decode(const struct tokenizer *t, const struct buf *in, bool skip_special, bool json)
+{
+	struct token_ids ids = {0};
+	struct buf out = {0};
+	int status = 0;
+	if (strlen(in->p) != in->len)
+		status = term_error("a NUL byte among the ids");
+	if (status == 0)
+		status = parse_ids(in->p, &ids);
+	for (size_t i = 0; i < ids.n && status == 0; i++)
+		if (ids.ids[i] >= tokenizer_n_vocab(t))
+			status = term_error("id %u is out of range, the largest is %u", ids.ids[i],
+					    tokenizer_n_vocab(t) - 1);
+	if (status == 0) {
+		tokenizer_decode(t, ids.ids, ids.n, skip_special, &out);
+		if (json) {
+			json_t *o = json_pack("{s:o}", "text", json_stringn(out.p ? out.p : "", out.len));
+			json_dumpf(o, stdout, JSON_COMPACT);
+			json_decref(o);
+			putchar('\n');
+		} else {
+			fwrite(out.p, 1, out.len, stdout);
+		}
+	}
+	buf_fini(&out);
+	token_ids_fini(&ids);
+	return status;
+}
+
+/* The token's text with U+FFFD for what is not whole, and whether all of it was. */
+static bool token_text(const struct tokenizer *t, uint32_t id, struct buf *text)
+{
+	struct buf bytes = {0};
+	struct detok *d = detok_new(t, false, true);
+	buf_clear(text);
+	detok_push(d, id, text);
+	detok_flush(d, text);
+	detok_free(d);
+	tokenizer_piece(t, id, &bytes);
+	bool whole = bytes.len == text->len &&
+		     memcmp(bytes.p ? bytes.p : "", text->p ? text->p : "", text->len) == 0;
+	if (!whole) {
+		buf_clear(text);
+		buf_put(text, bytes.p, bytes.len);
+	}
+	buf_fini(&bytes);
+	return whole;
+}
+
+static void print_token(const struct tokenizer *t, uint32_t id)
+{
+	struct buf text = {0};
+	bool whole = token_text(t, id, &text);
+	printf("%u\t\"", id);
+	for (size_t i = 0; i < text.len; i++) {
+		unsigned char c = (unsigned char)text.p[i];
+		if (c == '\n')
+			fputs("\\n", stdout);
+		else if (c == '\t')
+			fputs("\\t", stdout);
+		else if (c == '"' || c == '\\')
+			printf("\\%c", c);
+		else if (c < 0x20 || c == 0x7f || (c >= 0x80 && !whole))
+			printf("\\x%02x", c);
+		else
+			putchar(c);
+	}
+	puts("\"");
+	buf_fini(&text);
+}
+
+/* {"ids": [...], "pieces": [...]}: a piece that is not UTF-8 is an array of its bytes. */
+static void print_json(const struct tokenizer *t, const struct token_ids *ids)
+{
+	json_t *list = json_array(), *pieces = json_array();
+	struct buf text = {0};
+	for (size_t i = 0; i < ids->n; i++) {
+		json_array_append_new(list, json_integer(ids->ids[i]));
+		if (token_text(t, ids->ids[i], &text)) {
+			json_array_append_new(pieces, json_stringn(text.p ? text.p : "", text.len));
+			continue;
+		}
+		json_t *bytes = json_array();
+		for (size_t k = 0; k < text.len; k++)
+			json_array_append_new(bytes, json_integer((unsigned char)text.p[k]));
+		json_array_append_new(pieces, bytes);
+	}
+	json_t *o = json_pack("{s:o, s:o}", "ids", list, "pieces", pieces);
+	json_dumpf(o, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(o);
+	buf_fini(&text);
+}
+
+static int encode(const struct tokenizer *t, const struct opts *o, const struct buf *in)
+{
+	struct token_ids ids = {0};
+	char why[512];
+	unsigned flags = (opts_flag(o, "add-special") ? TOKENIZER_ADD_SPECIAL : 0) |
+			 (opts_flag(o, "no-special") ? TOKENIZER_NO_SPECIAL : 0);
+	int rc = tokenizer_encode(t, in->p, in->len, flags, NULL, 0, &ids, why, sizeof why);
+	if (rc)
+		return term_error("%s", why);
+	if (opts_flag(o, "json")) {
+		print_json(t, &ids);
+	} else if (opts_flag(o, "ids")) {
+		for (size_t i = 0; i < ids.n; i++)
+			printf("%s%u", i ? " " : "", ids.ids[i]);
+		putchar('\n');
+	} else {
+		for (size_t i = 0; i < ids.n; i++)
+			print_token(t, ids.ids[i]);
+	}
+	token_ids_fini(&ids);
+	return 0;
+}
+
+static int tokenize(const struct opts *o)
+{
+	const char *dir = opts_text(o, "tokenizer", o->words[0]);
+	struct tokenizer *t;
+	struct buf in = {0};
+	char why[1024];
+	if (file_exists(dir) && !file_is_dir(dir))
+		return term_error("%s is a file: say with --tokenizer where its tokenizer.json is", dir);
+	if (tokenizer_load(dir, &t, why, sizeof why))
+		return term_error("%s", why);
+	int status = read_stdin(&in);
+	if (status == 0)
+		status = opts_flag(o, "decode")
+				 ? decode(t, &in, opts_flag(o, "no-special"), opts_flag(o, "json"))
+				 : encode(t, o, &in);
+	buf_fini(&in);
+	tokenizer_free(t);
+	return status;
+}
+
+int cmd_tokenize(int argc, char **argv)
+{
+	struct opts o = {0};
+	opts_add(&o, tokenize_options, sizeof tokenize_options / sizeof *tokenize_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status == COMMAND_GO_ON) {
+		if (opts_flag(&o, "decode") && opts_flag(&o, "ids"))
+			status = term_usage(usage.name, "--ids and --decode exclude each other");
+		else if (opts_flag(&o, "decode") && opts_flag(&o, "add-special"))
+			status = term_usage(usage.name, "--add-special has no meaning with --decode");
+		else
+			status = term_finish(tokenize(&o));
+	}
+	opts_fini(&o);
+	return status;
+}

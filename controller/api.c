@@ -1,0 +1,600 @@
+#include "controller/api.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "controller/entropy.h"
+#include "controller/keys.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	MESSAGES_MAX = 65536,
+	WORD_BYTES_MAX = 1024,          /* of a bad word */
+	COMPLETIONS_MAX_TOKENS = 16,    /* /v1/completions, as OpenAI has it */
+};
+#define TEMPERATURE_GREEDY 1e-5         /* below: greedy; vLLM's bounds */
+#define TEMPERATURE_LEAST 1e-2
+#define BIAS_MAX 100.0
+
+struct request {
+	const struct service *svc;
+	uint32_t max_context;
+	enum api_dialect dialect;
+	struct wants want;
+	struct submit *s;
+	struct api_problem *p;
+};
+
+/* --- token ids --- */
+
+/* One id of the model's vocabulary, or -1 with *p filled. */
+static int64_t token_id(const struct service *svc, const json_t *v, const char *key, size_t at,
+			struct api_problem *p)
+{
+	if (!json_is_integer(v)) {
+		api_fail(p, E_BAD_REQUEST, key, "%s[%zu] must be an integer", key, at);
+		return -1;
+	}
+	json_int_t id = json_integer_value(v);
+	if (id < 0 || id >= svc->config->n_vocab) {
+		api_fail(p, E_BAD_REQUEST, key, "%s[%zu] is %" JSON_INTEGER_FORMAT
+			 ", the vocabulary has ids 0 to %d", key, at, id, svc->config->n_vocab - 1);
+		return -1;
+	}
+	return id;
+}
+
+int api_token_ids(const struct service *svc, const json_t *array, const char *key, size_t max,
+		  struct token_ids *out, struct api_problem *p)
+{
+	if (!json_is_array(array))
+		return api_fail(p, E_BAD_REQUEST, key, "%s must be an array of token ids", key);
+	size_t n = json_array_size(array);
+	if (n > max)
+		return api_fail(p, E_TOO_LONG, key, "%s has %zu ids, at most %zu are taken", key, n, max);
+	for (size_t i = 0; i < n; i++) {
+		int64_t id = token_id(svc, json_array_get(array, i), key, i, p);
+		if (id < 0)
+			return -EINVAL;
+		token_ids_push(out, (uint32_t)id);
+	}
+	return 0;
+}
+
+/* Before tokenizing: so many bytes make more tokens than the context has, whatever they are. */
+static int check_bytes(const struct service *svc, uint32_t max_context, size_t n, const char *key,
+		       struct api_problem *p)
+{
+	size_t piece = tokenizer_max_piece(svc->tokenizer);
+	if (n / piece < max_context)
+		return 0;
+	return api_fail(p, E_TOO_LONG, key,
+			"%s has %zu bytes; a context of %u tokens of at most %zu bytes holds less", key, n,
+			max_context, piece);
+}
+
+static int encode(const struct service *svc, const char *text, size_t n, unsigned flags,
+		  const struct tokenizer_span *plain, size_t n_plain, const char *key, struct token_ids *out,
+		  struct api_problem *p)
+{
+	char why[256] = "";
+	size_t from = out->n;
+	if (tokenizer_encode(svc->tokenizer, text, n, flags, plain, n_plain, out, why, sizeof why))
+		return api_fail(p, E_BAD_REQUEST, key, "%s: %s", key, why);
+	for (size_t i = from; i < out->n; i++)
+		if (out->ids[i] >= (uint32_t)svc->config->n_vocab)
+			return api_fail(p, E_BAD_REQUEST, key,
+					"%s: the tokenizer gives id %u, the model has ids 0 to %d", key,
+					out->ids[i], svc->config->n_vocab - 1);
+	return 0;
+}
+
+int api_tokenize(const struct service *svc, uint32_t max_context, const char *text, size_t n,
+		 bool add_special, struct token_ids *out, struct api_problem *p)
+{
+	int rc = check_bytes(svc, max_context, n, "text", p);
+	return rc ? rc : encode(svc, text, n, add_special ? TOKENIZER_ADD_SPECIAL : 0, NULL, 0, "text", out, p);
+}
+
+/* --- messages --- */
+
+struct messages {
+	struct chat_message *m; /* [n] */
+	char **owned;           /* [n]: joined contents, or NULL */
+	size_t n;
+};
+
+static void messages_fini(struct messages *ms)
+{
+	for (size_t i = 0; i < ms->n; i++)
+		free(ms->owned[i]);
+	free(ms->m);
+	free(ms->owned);
+}
+
+/* [{"type": "text", "text": ...}, ...], joined by newlines, as vLLM does. */
+static int join_parts(const json_t *parts, size_t at, struct chat_message *m, char **owned,
+		      struct api_problem *p)
+{
+	struct buf text = {0};
+	size_t i;
+	const json_t *part;
+	json_array_foreach (parts, i, part) {
+		const json_t *type = json_object_get(part, "type"), *t = json_object_get(part, "text");
+		const char *name = json_is_string(type) ? json_string_value(type) : "";
+		if (strcmp(name, "text") != 0 || !json_is_string(t)) {
+			buf_fini(&text);
+			return api_fail(p, E_BAD_REQUEST, "messages",
+					"messages[%zu].content[%zu]: only {\"type\": \"text\", \"text\": ...} is "
+					"taken", at, i);
+		}
+		if (i)
+			buf_putc(&text, '\n');
+		buf_put(&text, json_string_value(t), json_string_length(t));
+	}
+	m->content_n = text.len;
+	m->content = *owned = buf_take(&text);
+	return 0;
+}
+
+/* A message's other keys: what clients send back of an assistant's reply says nothing when it is
+ * empty; anything else would change the prompt. */
+static int message_keys(const json_t *message, size_t at, struct api_problem *p)
+{
+	json_t *m = (json_t *)message, *v;
+	const char *name;
+	json_object_foreach (m, name, v) {
+		bool empty = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
+		if (strcmp(name, "role") != 0 && strcmp(name, "content") != 0 && !empty)
+			return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].%.64s is not taken", at, name);
+	}
+	return 0;
+}
+
+static int message_get(const json_t *v, size_t at, bool openai, struct chat_message *m, char **owned,
+		       struct api_problem *p)
+{
+	if (!json_is_object(v))
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu] must be {role, content}", at);
+	const json_t *role = json_object_get(v, "role"), *content = json_object_get(v, "content");
+	if (!json_is_string(role) || strlen(json_string_value(role)) != json_string_length(role))
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
+	m->role = json_string_value(role);
+	if (openai && strcmp(m->role, "developer") == 0)
+		m->role = "system";     /* OpenAI's newer name for it */
+	int rc = message_keys(v, at, p);
+	if (rc)
+		return rc;
+	if (json_is_string(content)) {
+		m->content = json_string_value(content);
+		m->content_n = json_string_length(content);
+		return 0;
+	}
+	if (openai && json_is_array(content) && json_array_size(content))
+		return join_parts(content, at, m, owned, p);
+	return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].content must be a string%s", at,
+			openai ? " or an array of text parts" : "");
+}
+
+static int messages_get(const json_t *array, bool openai, struct messages *ms, struct api_problem *p)
+{
+	size_t n = json_array_size(array);
+	*ms = (struct messages){0};
+	if (!json_is_array(array) || n == 0 || n > MESSAGES_MAX)
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages must be an array of 1 to %d messages",
+				MESSAGES_MAX);
+	ms->m = xcalloc(n, sizeof *ms->m);
+	ms->owned = xcalloc(n, sizeof *ms->owned);
+	ms->n = n;
+	for (size_t i = 0; i < n; i++) {
+		int rc = message_get(json_array_get(array, i), i, openai, &ms->m[i], &ms->owned[i], p);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *array, bool openai,
+			     unsigned flags, struct token_ids *out, struct api_problem *p)
+{
+	struct messages ms;
+	struct chat_prompt prompt = {0};
+	char why[256] = "";
+	int rc = messages_get(array, openai, &ms, p);
+	if (rc)
+		goto done;
+	if (!svc->chat) {
+		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", svc->chat_why);
+		goto done;
+	}
+	size_t bytes = 0;
+	for (size_t i = 0; i < ms.n; i++)
+		bytes += ms.m[i].content_n;
+	if ((rc = check_bytes(svc, max_context, bytes, "messages", p)))
+		goto done;
+	if (chat_render(svc->chat, ms.m, ms.n, &prompt, why, sizeof why)) {
+		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", why);
+		goto done;
+	}
+	rc = encode(svc, prompt.text.p, prompt.text.len, flags, prompt.plain, prompt.n_plain, "messages", out, p);
+done:
+	chat_prompt_fini(&prompt);
+	messages_fini(&ms);
+	return rc;
+}
+
+int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *messages,
+			  struct token_ids *out, struct api_problem *p)
+{
+	return tokenize_messages(svc, max_context, messages, true, 0, out, p);
+}
+
+/* --- the prompt --- */
+
+/* prompt: [...] of more than one prompt: not an array of ids. */
+static bool many_prompts(const json_t *prompt)
+{
+	const json_t *first = json_array_get(prompt, 0);
+	return json_is_string(first) || json_is_array(first);
+}
+
+size_t api_n_prompts(const json_t *request)
+{
+	const json_t *prompt = json_object_get(request, "prompt");
+	return many_prompts(prompt) ? json_array_size(prompt) : 1;
+}
+
+static int prompt_text(struct request *r, const json_t *v, struct token_ids *out)
+{
+	if (!json_is_string(v))
+		return api_fail(r->p, E_BAD_REQUEST, "prompt", "prompt must be a string%s",
+				r->dialect == API_JOBS ? "" : ", an array of token ids, or an array of these");
+	bool special = !r->want.add_special_given || r->want.add_special;
+	int rc = check_bytes(r->svc, r->max_context, json_string_length(v), "prompt", r->p);
+	return rc ? rc
+		  : encode(r->svc, json_string_value(v), json_string_length(v),
+			   special ? TOKENIZER_ADD_SPECIAL : 0, NULL, 0, "prompt", out, r->p);
+}
+
+static int prompt_ids(struct request *r, size_t index, struct token_ids *out)
+{
+	const struct wants *w = &r->want;
+	if (r->dialect == API_CHAT) {
+		if (!w->messages)
+			return api_fail(r->p, E_BAD_REQUEST, "messages", "messages is missing");
+		return tokenize_messages(r->svc, r->max_context, w->messages, true,
+					 w->add_special ? TOKENIZER_ADD_SPECIAL : 0, out, r->p);
+	}
+	if (r->dialect == API_JOBS) {
+		if (!!w->prompt + !!w->tokens + !!w->messages != 1)
+			return api_fail(r->p, E_BAD_REQUEST, "prompt",
+					"a submit has exactly one of prompt, tokens and messages");
+		if (w->tokens)
+			return api_token_ids(r->svc, w->tokens, "tokens", r->max_context, out, r->p);
+		if (w->messages)
+			return tokenize_messages(r->svc, r->max_context, w->messages, false, 0, out, r->p);
+		return prompt_text(r, w->prompt, out);
+	}
+	const json_t *v = w->prompt;
+	if (!v)
+		return api_fail(r->p, E_BAD_REQUEST, "prompt", "prompt is missing");
+	if (many_prompts(v))
+		v = json_array_get(v, index);
+	if (json_is_array(v))
+		return api_token_ids(r->svc, v, "prompt", r->max_context, out, r->p);
+	return prompt_text(r, v, out);
+}
+
+/* --- lists of parameters --- */
+
+static int get_stop(struct request *r)
+{
+	const json_t *v = r->want.stop;
+	struct submit *s = r->s;
+	if (!v)
+		return 0;
+	size_t n = json_is_array(v) ? json_array_size(v) : 1;
+	if (n > PARAMS_STOP_MAX)
+		return api_fail(r->p, E_BAD_REQUEST, "stop", "stop has %zu strings, at most %d are taken", n,
+				PARAMS_STOP_MAX);
+	s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
+		if (!json_is_string(e))
+			return api_fail(r->p, E_BAD_REQUEST, "stop", "stop must be a string or an array of strings");
+		size_t len = json_string_length(e);
+		if (len == 0 || len > PARAMS_STOP_BYTES_MAX || memchr(json_string_value(e), 0, len))
+			return api_fail(r->p, E_BAD_REQUEST, "stop",
+					"stop[%zu] has %zu bytes; a stop string has 1 to %d, and no NUL", i, len,
+					PARAMS_STOP_BYTES_MAX);
+		s->stop[s->n_stop++] = xstrdup(json_string_value(e));
+	}
+	return 0;
+}
+
+static void add_stop_id(struct params *p, uint32_t id)
+{
+	if (!params_is_stop(p, id))
+		p->stop_ids[p->n_stop_ids++] = id;
+}
+
+static int get_stop_ids(struct request *r)
+{
+	const struct model_config *c = r->svc->config;
+	struct params *p = &r->s->params;
+	struct token_ids ids = {0};
+	int rc = r->want.stop_token_ids ? api_token_ids(r->svc, r->want.stop_token_ids, "stop_token_ids",
+							PARAMS_LIST_MAX - CONFIG_EOS_MAX - 1, &ids, r->p)
+					: 0;
+	if (rc) {
+		token_ids_fini(&ids);
+		return rc;
+	}
+	p->stop_ids = xcalloc(ids.n + CONFIG_EOS_MAX + 1, sizeof *p->stop_ids);
+	for (size_t i = 0; i < ids.n; i++)
+		add_stop_id(p, ids.ids[i]);
+	token_ids_fini(&ids);
+	if (p->ignore_eos)
+		return 0;
+	for (int i = 0; i < c->n_eos; i++)
+		add_stop_id(p, c->eos[i]);
+	int64_t eos = tokenizer_eos(r->svc->tokenizer);
+	if (eos >= 0 && eos < c->n_vocab)
+		add_stop_id(p, (uint32_t)eos);
+	return 0;
+}
+
+/* {"token id": bias}; biases are cut to -100..100, as vLLM does. */
+static int get_bias(struct request *r)
+{
+	json_t *map = (json_t *)r->want.logit_bias, *v;
+	struct params *p = &r->s->params;
+	const char *name;
+	if (!map)
+		return 0;
+	if (!json_is_object(map) || json_object_size(map) > PARAMS_LIST_MAX)
+		return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
+				"logit_bias must be a map of at most %d token ids to numbers", PARAMS_LIST_MAX);
+	p->bias_ids = xcalloc(PARAMS_LIST_MAX, sizeof *p->bias_ids);
+	p->bias = xcalloc(PARAMS_LIST_MAX, sizeof *p->bias);
+	json_object_foreach (map, name, v) {
+		char *end;
+		errno = 0;
+		long id = strtol(name, &end, 10);
+		/* Written as a number is: "07" and "7" would be one token twice. */
+		bool plain = name[0] >= '0' && name[0] <= '9' && (name[0] != '0' || !name[1]) && !*end && !errno;
+		if (!plain || id >= r->svc->config->n_vocab)
+			return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
+					"logit_bias: %.32s is no token id; the vocabulary has ids 0 to %d", name,
+					r->svc->config->n_vocab - 1);
+		if (!json_is_number(v) || !isfinite(json_number_value(v)))
+			return api_fail(r->p, E_BAD_REQUEST, "logit_bias", "logit_bias of %ld must be a number", id);
+		p->bias_ids[p->n_bias] = (int32_t)id;
+		p->bias[p->n_bias++] = (float)fmin(BIAS_MAX, fmax(-BIAS_MAX, json_number_value(v)));
+	}
+	return 0;
+}
+
+static int get_allowed(struct request *r)
+{
+	struct params *p = &r->s->params;
+	if (!r->want.allowed)
+		return 0;
+	if (json_array_size(r->want.allowed) == 0)
+		return api_fail(r->p, E_BAD_REQUEST, "allowed_token_ids", "allowed_token_ids is empty");
+	struct token_ids ids = {0};
+	int rc = api_token_ids(r->svc, r->want.allowed, "allowed_token_ids", PARAMS_ALLOWED_MAX, &ids, r->p);
+	if (!rc) {
+		p->allowed = xcalloc(ids.n, sizeof *p->allowed);
+		p->n_allowed = (uint32_t)ids.n;
+		for (size_t i = 0; i < ids.n; i++)
+			p->allowed[i] = (int32_t)ids.ids[i];
+	}
+	token_ids_fini(&ids);
+	return rc;
+}
+
+static void add_bad(struct params *p, const struct token_ids *ids)
+{
+	for (size_t i = 0; i < ids->n; i++)
+		p->bad[p->n_bad_ids++] = (int32_t)ids->ids[i];
+	p->bad_len[p->n_bad++] = (int32_t)ids->n;
+}
+
+/* A word at the start of a text, and behind a space where that begins with another token: a
+ * word within a text is usually the second. */
+static int get_bad_word(struct request *r, size_t at, const char *word, size_t n)
+{
+	while (n && strchr(" \t\n\r\v\f", *word)) {
+		word++;
+		n--;
+	}
+	if (n == 0 || n > WORD_BYTES_MAX)
+		return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must have 1 to %d bytes", at,
+				WORD_BYTES_MAX);
+	struct params *p = &r->s->params;
+	struct token_ids bare = {0}, spaced = {0};
+	struct buf text = {0};
+	buf_putc(&text, ' ');
+	buf_put(&text, word, n);
+	int rc = encode(r->svc, text.p + 1, n, 0, NULL, 0, "bad_words", &bare, r->p);
+	if (!rc)
+		rc = encode(r->svc, text.p, text.len, 0, NULL, 0, "bad_words", &spaced, r->p);
+	if (!rc && (p->n_bad + 2 > PARAMS_LIST_MAX || bare.n > PARAMS_LIST_MAX || spaced.n > PARAMS_LIST_MAX))
+		rc = api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words: too many words");
+	if (!rc) {
+		p->bad = xrealloc(p->bad, p->n_bad_ids + bare.n + spaced.n + 1, sizeof *p->bad);
+		p->bad_len = xrealloc(p->bad_len, p->n_bad + 2, sizeof *p->bad_len);
+		if (bare.n)
+			add_bad(p, &bare);
+		if (bare.n && spaced.n == bare.n && spaced.ids[0] != bare.ids[0])
+			add_bad(p, &spaced);
+	}
+	buf_fini(&text);
+	token_ids_fini(&bare);
+	token_ids_fini(&spaced);
+	return rc;
+}
+
+static int get_bad_words(struct request *r)
+{
+	size_t i;
+	const json_t *v;
+	if (!r->want.bad_words)
+		return 0;
+	if (json_array_size(r->want.bad_words) > PARAMS_LIST_MAX / 2)
+		return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words has %zu words, at most %d are taken",
+				json_array_size(r->want.bad_words), PARAMS_LIST_MAX / 2);
+	json_array_foreach (r->want.bad_words, i, v) {
+		if (!json_is_string(v))
+			return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must be a string", i);
+		int rc = get_bad_word(r, i, json_string_value(v), json_string_length(v));
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* --- the whole --- */
+
+static int get_logprobs(struct request *r)
+{
+	struct wants *w = &r->want;
+	struct params *p = &r->s->params;
+	if (r->dialect == API_CHAT) {
+		if (w->top_logprobs > 0 && !w->chat_logprobs)
+			return api_fail(r->p, E_BAD_REQUEST, "top_logprobs",
+					"top_logprobs is only allowed when logprobs is true");
+		w->logprobs = !w->chat_logprobs ? -1 : w->top_logprobs < 0 ? 0 : w->top_logprobs;
+	}
+	if (w->echo && w->logprobs >= 0 && w->prompt_logprobs < 0)
+		w->prompt_logprobs = w->logprobs;
+	p->logprobs = (int32_t)w->logprobs;
+	p->prompt_logprobs = (int32_t)w->prompt_logprobs;
+	return 0;
+}
+
+static int get_numbers(struct request *r)
+{
+	struct wants *w = &r->want;
+	struct params *p = &r->s->params;
+	double t = w->temperature;
+	p->temperature = t < TEMPERATURE_GREEDY ? 0 : (float)fmax(t, TEMPERATURE_LEAST);
+	p->top_p = (float)w->top_p;
+	p->min_p = (float)w->min_p;
+	p->top_k = w->top_k <= 0 ? 0 : (int32_t)w->top_k;
+	p->presence = (float)w->presence;
+	p->frequency = (float)w->frequency;
+	p->repetition = (float)w->repetition;
+	p->n = (uint32_t)w->n;
+	p->min_tokens = (uint32_t)w->min_tokens;
+	p->ignore_eos = w->ignore_eos;
+	/* A drawn one has 63 bits, so that it can be given back: seeds are signed integers. */
+	p->seed = w->has_seed ? (uint64_t)w->seed : entropy_u64() >> 1;
+	/* Too small for a float: it would mean something else there. */
+	if (!(p->top_p > 0) || !(p->repetition > 0))
+		return api_fail(r->p, E_BAD_REQUEST, p->top_p > 0 ? "repetition_penalty" : "top_p",
+				"%s is too small", p->top_p > 0 ? "repetition_penalty" : "top_p");
+	return get_logprobs(r);
+}
+
+/* max_tokens against the context that the prompt leaves. */
+static int get_max_tokens(struct request *r)
+{
+	const struct wants *w = &r->want;
+	struct submit *s = r->s;
+	bool newer = w->max_completion_tokens > 0;
+	const char *name = newer ? "max_completion_tokens" : "max_tokens";
+	int64_t asked = newer ? w->max_completion_tokens : w->max_tokens;
+	if (s->n_tokens >= r->max_context)
+		return api_fail(r->p, E_TOO_LONG, r->dialect == API_CHAT ? "messages" : "prompt",
+				"the prompt has %u tokens, the context %u, and one must be left to generate",
+				s->n_tokens, r->max_context);
+	uint32_t rest = r->max_context - s->n_tokens;
+	if (asked > rest)
+		return api_fail(r->p, E_TOO_LONG, name,
+				"the prompt has %u tokens and %s is %" PRId64 ", the context holds %u", s->n_tokens,
+				name, asked, r->max_context);
+	int64_t most = r->dialect == API_COMPLETIONS ? COMPLETIONS_MAX_TOKENS : rest;
+	int64_t usual = r->svc->config->gen_max_new_tokens;
+	if (usual > 0 && usual < most)
+		most = usual;
+	s->params.max_tokens = (uint32_t)(asked ? asked : most < rest ? most : rest);
+	if (s->params.min_tokens > s->params.max_tokens)
+		return api_fail(r->p, E_BAD_REQUEST, "min_tokens", "min_tokens is %u, more than %s %u",
+				s->params.min_tokens, name, s->params.max_tokens);
+	return 0;
+}
+
+static char *copy(const char *s)
+{
+	return s ? xstrdup(s) : NULL;
+}
+
+static int fill(struct request *r, size_t prompt)
+{
+	struct submit *s = r->s;
+	const struct wants *w = &r->want;
+	int rc = get_numbers(r);
+	if (rc || (rc = get_stop(r)) || (rc = get_stop_ids(r)) || (rc = get_bias(r)) || (rc = get_allowed(r)))
+		return rc;
+	struct token_ids ids = {0};
+	rc = prompt_ids(r, prompt, &ids);
+	s->tokens = ids.ids;
+	s->n_tokens = (uint32_t)ids.n;
+	if (rc)
+		return rc;
+	if (s->n_tokens == 0)
+		return api_fail(r->p, E_BAD_REQUEST, r->dialect == API_CHAT ? "messages" : "prompt",
+				"the prompt has no tokens");
+	if ((rc = get_max_tokens(r)) || (rc = get_bad_words(r)))
+		return rc;
+	s->include_stop = w->include_stop;
+	s->skip_special = w->skip_special;
+	s->stream = w->stream;
+	s->keep = w->keep;
+	s->deadline_us = w->deadline_ms ? clock_us() + w->deadline_ms * 1000 : 0;
+	s->user = copy(w->user);
+	s->key = copy(w->key);
+	s->cache_salt = copy(w->cache_salt);
+	return 0;
+}
+
+static void fill_reply(struct api_reply *reply, const struct wants *w)
+{
+	*reply = (struct api_reply){.model = w->model,
+				    .stream = w->stream,
+				    .include_usage = w->include_usage,
+				    .continuous_usage = w->continuous_usage,
+				    .echo = w->echo,
+				    .tokens_as_ids = w->tokens_as_ids,
+				    .return_token_ids = w->return_token_ids};
+	snprintf(reply->ignored, sizeof reply->ignored, "%s", w->ignored);
+}
+
+int api_submit(const struct service *svc, uint32_t max_context, const json_t *request,
+	       enum api_dialect dialect, size_t prompt, struct submit **out, struct api_reply *reply,
+	       struct api_problem *p)
+{
+	struct request r = {.svc = svc, .max_context = max_context, .dialect = dialect, .p = p};
+	wants_init(&r.want, svc->config);
+	int rc = keys_read(request, dialect, svc->strict || dialect == API_JOBS, &r.want, p);
+	if (rc)
+		return rc;
+	r.s = xcalloc(1, sizeof *r.s);
+	params_init(&r.s->params);
+	rc = fill(&r, prompt);
+	if (rc) {
+		submit_free(r.s);
+		return rc;
+	}
+	if (reply)
+		fill_reply(reply, &r.want);
+	*out = r.s;
+	return 0;
+}

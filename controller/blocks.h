@@ -1,0 +1,71 @@
+/* blocks.h - which physical KV blocks each sequence holds.
+ * Owns: the free list, reference counts, block tables.  Knows nothing of tensors, sockets or
+ * policy.  Single-threaded: the engine loop.
+ *
+ * A table maps logical blocks (block_size tokens each) to physical ones.  A block held by
+ * several tables is shared; who writes into a shared one gets a copy first (copy-on-write).
+ * Blocks that a plan under way may still use are freed only after its result: whoever lets go
+ * of a block says after which plan it may be used again (struct blocks_later).
+ *
+ * After every step:  free + held == total, and the references of a block are as many as the
+ * tables and pending releases that name it (blocks_check). */
+#ifndef QUERN_CONTROLLER_BLOCKS_H
+#define QUERN_CONTROLLER_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct blocks;
+
+struct block_table {
+	uint32_t *ids;          /* [n] physical block of each logical one */
+	uint32_t n, cap;
+};
+
+/* References to be given up when the result of a plan has come. */
+struct blocks_later {
+	uint32_t *ids;
+	uint32_t n, cap;
+};
+
+/* What blocks_grow() changed, for the plan. */
+struct blocks_change {
+	void (*entry)(void *user, uint32_t logical, uint32_t block);
+	void (*copy)(void *user, uint32_t from, uint32_t to);
+	void *user;
+};
+
+struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size);
+void blocks_free(struct blocks *b);                     /* NULL is fine */
+uint32_t blocks_total(const struct blocks *b);
+uint32_t blocks_n_free(const struct blocks *b);
+uint32_t blocks_size(const struct blocks *b);           /* tokens of a block */
+/* Blocks that hold n_tokens. */
+uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens);
+
+/* How many free blocks it takes to give t room for n_tokens when positions from write_from on
+ * are written: new ones, and copies of shared ones. */
+uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uint32_t n_tokens, uint32_t write_from);
+/* Do it.  The caller has seen that blocks_missing() are free.  References to blocks that were
+ * copied from go to later. */
+void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uint32_t write_from,
+		 const struct blocks_change *change, struct blocks_later *later);
+/* to becomes a second holder of the first n_blocks blocks of from; to is empty before. */
+void blocks_share(struct blocks *b, struct block_table *to, const struct block_table *from, uint32_t n_blocks);
+/* t lets go of all its blocks: at once when later is NULL. */
+void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *later);
+void blocks_release(struct blocks *b, struct blocks_later *later);
+/* Everything is free again (the worker and its cache are gone).  Tables are to be emptied by
+ * their owners: block_table_forget(). */
+void blocks_reset(struct blocks *b);
+
+void block_table_forget(struct block_table *t);                     /* empty, without touching counts */
+void block_table_fini(struct block_table *t);
+void blocks_later_fini(struct blocks_later *l);
+
+/* Aborts with a message when the counts do not agree with these tables and releases. */
+void blocks_check(const struct blocks *b, const struct block_table *const *tables, size_t n_tables,
+		  const struct blocks_later *const *laters, size_t n_laters);
+
+#endif

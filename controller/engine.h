@@ -1,0 +1,154 @@
+/* engine.h - the engine thread: worker link, scheduler, blocks; plan, send, receive, apply.
+ * Commands come in and events go out as owned messages over inproc sockets: one frame holds
+ * one pointer, and whoever receives it owns what it points at.
+ *
+ *   ENGINE_IN   (PULL, bound by the engine)      struct engine_cmd *
+ *   ENGINE_OUT  (PULL, bound by the front end)   struct engine_event *
+ *
+ * For every ENGINE_SUBMIT there is one ENGINE_ACCEPTED or one ENGINE_REFUSED.  After ACCEPTED
+ * come ENGINE_TOKENS, one ENGINE_OUTPUT_DONE per output, then one ENGINE_JOB_DONE; or one
+ * ENGINE_JOB_FAILED at any point, which ends the job. */
+#ifndef QUERN_CONTROLLER_ENGINE_H
+#define QUERN_CONTROLLER_ENGINE_H
+
+#include "proto/codes.h"
+#include "proto/params.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ENGINE_IN "inproc://engine-in"
+#define ENGINE_OUT "inproc://engine-out"
+
+enum engine_cmd_kind {
+	ENGINE_SUBMIT,          /* job, tokens, params, deadline_us */
+	ENGINE_STOP,            /* job, index: the front end found a stop string; that output is over */
+	ENGINE_CANCEL,          /* job: all its outputs are over (finish abort) */
+	ENGINE_STATUS,          /* answered by ENGINE_STATUS_REPLY with the same tag */
+	ENGINE_QUIT,            /* tell the workers to stop, end the thread */
+};
+
+struct engine_cmd {
+	enum engine_cmd_kind kind;
+	uint64_t job;           /* the front end's number of the job, never used twice */
+	uint32_t index;
+	uint64_t tag;
+	uint32_t *tokens;       /* owned: the prompt */
+	uint32_t n_tokens;
+	struct params params;   /* owned.  max_tokens has been cut to the context by the front end */
+	int64_t deadline_us;    /* clock_us() after which the job fails with E_DEADLINE; 0: none */
+};
+
+enum engine_event_kind {
+	ENGINE_ACCEPTED,
+	ENGINE_REFUSED,         /* code, why */
+	ENGINE_TOKENS,          /* tokens: of any jobs, in the order in which they were chosen */
+	ENGINE_PROMPT_LOGPROBS, /* job, tokens: logprobs of prompt tokens 1.., ascending, all at once */
+	ENGINE_OUTPUT_DONE,     /* job, index, finish, stop_token */
+	ENGINE_JOB_DONE,        /* job, cached_tokens, queued_us, first_token_us, total_us */
+	ENGINE_JOB_FAILED,      /* job, code, why */
+	ENGINE_STATE,           /* state: sent at start and whenever readiness changes */
+	ENGINE_STATUS_REPLY,    /* tag, status */
+};
+
+struct engine_token {
+	uint64_t job;
+	uint32_t index;         /* output */
+	uint32_t token;
+	float logprob;          /* valid where the job asked for logprobs */
+	uint32_t rank;          /* 0: no logprobs */
+	uint32_t n_top;
+	uint32_t top0;          /* first of its entries in top_ids, top_logprobs */
+};
+
+struct engine_worker {
+	uint64_t id;
+	char host[128];
+	int64_t pid;
+	char device[32];
+	char device_name[64];
+	char isa[32];
+	char state[16];         /* "joining", "loading", "serving", "lost" */
+	uint32_t progress;      /* permille while loading */
+	uint32_t n_blocks, n_host_blocks;
+	uint64_t weights_bytes, kv_bytes;
+	uint64_t steps;         /* results so far */
+	uint32_t step_us;       /* device time of the last step */
+	uint32_t n_threads;
+};
+
+enum { ENGINE_WORKERS_MAX = 64 };
+
+struct engine_status {
+	bool ready;             /* a replica can serve */
+	uint32_t max_context;   /* what a job may hold: the model's, or what the pool holds */
+	uint32_t n_running, n_waiting, n_swapped;   /* sequences */
+	uint64_t queued_tokens;
+	uint32_t block_size, n_blocks, n_free, n_cached, n_held;
+	uint64_t n_preempted;   /* since start */
+	uint64_t prompt_tokens, generated_tokens;   /* since start */
+	uint64_t n_steps;
+	double step_us_mean;    /* device time, moving average */
+	double prompt_tps, decode_tps;              /* tokens per second over the last seconds */
+	uint32_t n_workers;
+	struct engine_worker workers[ENGINE_WORKERS_MAX];
+};
+
+struct engine_event {
+	enum engine_event_kind kind;
+	uint64_t job;
+	uint32_t index;
+	uint64_t tag;
+	enum finish finish;
+	int64_t stop_token;     /* the stop token that ended the output (it is not in TOKENS); -1: none */
+	enum code code;
+	char why[256];
+	struct engine_token *tokens;    /* owned */
+	uint32_t n_tokens;
+	uint32_t *top_ids;              /* owned */
+	float *top_logprobs;            /* owned */
+	uint32_t cached_tokens;
+	int64_t queued_us, first_token_us, total_us;
+	bool ready;                     /* STATE */
+	uint32_t max_context;           /* STATE: what a job may hold */
+	struct engine_status *status;   /* owned */
+};
+
+void engine_cmd_free(struct engine_cmd *c);         /* NULL is fine */
+void engine_event_free(struct engine_event *e);
+
+struct engine_config {
+	char model[2048];       /* directory, as workers see it */
+	char bus[256];          /* endpoint to bind */
+	char compute[8];
+	uint32_t n_vocab;
+	uint32_t model_context; /* the model's, or less by option */
+	uint32_t block_size;    /* 16 */
+	uint32_t max_seqs;      /* sequences in a step, 256 */
+	uint32_t max_rows;      /* token budget of a step, 2048 */
+	uint32_t chunk;         /* largest part of a prompt in a step; 0: the budget allows */
+	uint64_t kv_bytes;      /* 0: the worker chooses */
+	uint64_t swap_bytes;
+	uint32_t n_threads;
+	uint32_t max_jobs;      /* queued, 4096 */
+	uint64_t max_tokens;    /* queued, 8 million */
+	int64_t worker_wait_us; /* how long jobs wait when no worker serves, then E_WORKER_LOST */
+	/* Called on the engine's thread when readiness changes, and with ready false and a reason
+	 * when a worker says that it cannot serve.  lost_pid: the worker of this host that was given
+	 * up and may hang, 0: none.  May be NULL. */
+	void (*on_state)(void *user, bool ready, int64_t lost_pid, const char *why);
+	void *on_state_user;
+};
+
+struct engine;
+
+/* Binds the bus and ENGINE_IN, connects to ENGINE_OUT (bound already), starts the thread. */
+int engine_start(void *zmq_context, const struct engine_config *cfg, struct engine **out, char *why,
+		 size_t why_n);
+/* The bus's endpoint, with the port that was chosen where the configuration said *. */
+const char *engine_bus(const struct engine *e);
+/* After ENGINE_QUIT was sent: waits for the thread. */
+void engine_join(struct engine *e);
+
+#endif

@@ -1,0 +1,532 @@
+#include "controller/exchange.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "controller/jsonw.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum {
+	STOP_WAIT_S = 10,
+	OUT_KEEP = 64 << 10, /* memory that an emptied stream keeps */
+};
+
+struct exchange *exchange_new(struct exchange_host *host, struct MHD_Connection *conn)
+{
+	struct exchange *x = xcalloc(1, sizeof *x);
+	x->host = host;
+	x->conn = conn;
+	atomic_init(&x->refs, 1);
+	pthread_mutex_init(&x->lock, NULL);
+	pthread_mutex_lock(&host->lock);
+	bool stopping = host->stopping;
+	if (!stopping) {
+		x->next = host->first;
+		if (x->next)
+			x->next->prev = x;
+		host->first = x;
+		host->n++;
+	}
+	pthread_mutex_unlock(&host->lock);
+	if (stopping) {
+		pthread_mutex_destroy(&x->lock);
+		free(x);
+		return NULL;
+	}
+	return x;
+}
+
+static void leg_fini(struct leg *l)
+{
+	submit_free(l->submit);
+	free(l->echo);
+	free(l->tokens);
+	free(l->offset);
+	buf_fini(&l->choices);
+	buf_fini(&l->prompt_logprobs);
+}
+
+void exchange_ref(struct exchange *x)
+{
+	atomic_fetch_add(&x->refs, 1);
+}
+
+void exchange_unref(struct exchange *x)
+{
+	if (atomic_fetch_sub(&x->refs, 1) != 1)
+		return;
+	struct exchange_host *host = x->host;
+	/* First out of the list: exchange_stop_all() must not find it half taken apart. */
+	pthread_mutex_lock(&host->lock);
+	if (x->next)
+		x->next->prev = x->prev;
+	if (x->prev)
+		x->prev->next = x->next;
+	else
+		host->first = x->next;
+	pthread_mutex_unlock(&host->lock);
+	exchange_body_free(x);
+	for (size_t i = 0; i < x->n_legs; i++)
+		leg_fini(&x->legs[i]);
+	free(x->legs);
+	free(x->model);
+	buf_fini(&x->out);
+	pthread_mutex_destroy(&x->lock);
+	free(x);
+	pthread_mutex_lock(&host->lock);
+	if (--host->n == 0)
+		pthread_cond_broadcast(&host->none);
+	pthread_mutex_unlock(&host->lock);
+}
+
+/* Under the lock, whenever out has changed: what is unread, of this one and of all. */
+static size_t count_unread(struct exchange *x)
+{
+	size_t now = x->phase == EXCHANGE_REPLY ? 0 : x->out.len - x->out_head;
+	if (now > x->counted)
+		atomic_fetch_add(&x->host->unread_bytes, now - x->counted);
+	else
+		atomic_fetch_sub(&x->host->unread_bytes, x->counted - now);
+	x->counted = now;
+	return now;
+}
+
+/* Suspending and waking: under the lock. */
+
+static void suspend(struct exchange *x)
+{
+	x->suspended = true;
+	MHD_suspend_connection(x->conn);
+}
+
+static void wake(struct exchange *x)
+{
+	if (!x->suspended)
+		return;
+	x->suspended = false;
+	MHD_resume_connection(x->conn);
+}
+
+/* No byte more: the connection is cut, also where libmicrohttpd waits for it to take bytes. */
+static void kill_locked(struct exchange *x)
+{
+	x->dead = x->over = true;
+	buf_fini(&x->out);
+	x->out_head = 0;
+	count_unread(x);
+	if (!x->conn)
+		return;
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(x->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+	if (i)
+		shutdown(i->connect_fd, SHUT_RDWR);
+	wake(x);
+}
+
+/* Jobs that still run lose their listener.  Not under the lock: it calls the front end. */
+static void cancel(struct exchange *x)
+{
+	pthread_mutex_lock(&x->lock);
+	bool handed_over = x->handed_over; /* otherwise the legs may be in the making */
+	pthread_mutex_unlock(&x->lock);
+	if (!handed_over)
+		return;
+	for (size_t i = 0; i < x->n_legs; i++) {
+		struct leg *l = &x->legs[i];
+		pthread_mutex_lock(&x->lock);
+		bool now = l->submitted && !l->finished && !l->unlistened;
+		if (now)
+			l->unlistened = true;
+		pthread_mutex_unlock(&x->lock);
+		if (now)
+			front_unlisten(x->host->front, l->listener);
+	}
+}
+
+void exchange_close(struct exchange *x)
+{
+	hangup_del(x->host->hangup, x->watch);
+	x->watch = 0;
+	pthread_mutex_lock(&x->lock);
+	x->dead = x->over = true;
+	x->conn = NULL;
+	buf_fini(&x->out);
+	x->out_head = 0;
+	count_unread(x);
+	pthread_mutex_unlock(&x->lock);
+	cancel(x);
+	exchange_unref(x);
+}
+
+void exchange_gone(void *user)
+{
+	struct exchange *x = user;
+	pthread_mutex_lock(&x->lock);
+	/* One that has all of its reply to come may well have closed its side. */
+	bool now = !x->over;
+	if (now)
+		kill_locked(x);
+	pthread_mutex_unlock(&x->lock);
+	if (now)
+		cancel(x);
+}
+
+/* The request's body. */
+
+bool exchange_body(struct exchange *x, const char *p, size_t n)
+{
+	size_t held = atomic_fetch_add(&x->host->body_bytes, n) + n;
+	if (held > x->host->max_bodies) {
+		atomic_fetch_sub(&x->host->body_bytes, n);
+		return false;
+	}
+	buf_put(&x->body, p, n);
+	return true;
+}
+
+void exchange_body_free(struct exchange *x)
+{
+	atomic_fetch_sub(&x->host->body_bytes, x->body.len);
+	buf_fini(&x->body);
+}
+
+/* Replies. */
+
+static void reply_locked(struct exchange *x, unsigned status, struct buf *json)
+{
+	buf_fini(&x->out);
+	x->out = *json;
+	*json = (struct buf){0};
+	x->status = status;
+	x->phase = EXCHANGE_REPLY;
+	x->over = true;
+	x->out_head = 0;
+	count_unread(x);
+	wake(x);
+}
+
+void exchange_reply(struct exchange *x, unsigned status, struct buf *json)
+{
+	pthread_mutex_lock(&x->lock);
+	reply_locked(x, status, json);
+	pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_error(struct exchange *x, unsigned status, const char *type, const char *param,
+		    const char *code, const char *fmt, ...)
+{
+	char message[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(message, sizeof message, fmt, ap);
+	va_end(ap);
+	struct buf json = {0};
+	openai_error(&json, type, param, code, message);
+	exchange_reply(x, status, &json);
+}
+
+void exchange_fail(struct exchange *x, enum code code, const char *param, const char *why)
+{
+	struct openai_status s = openai_status_of(code);
+	exchange_error(x, s.status, s.type, param, s.code, "%s", why);
+}
+
+/* Events: on the front end's thread, under the lock. */
+
+static void chunk_begin(struct exchange *x)
+{
+	buf_puts(&x->out, "data: ");
+}
+
+static void chunk_end(struct exchange *x)
+{
+	struct openai_usage so_far = x->usage;
+	so_far.completion_tokens = x->streamed_tokens;
+	openai_end_chunk(&x->out, &x->shape, x->continuous_usage ? &so_far : NULL);
+	buf_puts(&x->out, "\n\n");
+}
+
+static struct openai_prompt leg_prompt(const struct leg *l, const struct job_event *e)
+{
+	return (struct openai_prompt){
+		.echo = l->echo,
+		.echo_n = l->echo_n,
+		.tokens = l->tokens,
+		.n_tokens = l->n_prompt,
+		.logprobs = e->prompt_logprobs,
+		.echo_logprobs = l->x->echo_logprobs && l->tokens,
+	};
+}
+
+static void leg_accepted(struct leg *l, const struct job_event *e)
+{
+	struct exchange *x = l->x;
+	x->usage.prompt_tokens += e->prompt_tokens;
+	x->n_accepted++;
+	if (!x->stream)
+		return;
+	struct openai_prompt p = leg_prompt(l, e);
+	for (uint32_t i = 0; i < l->n_outputs; i++) {
+		if (!x->shape.chat && !p.echo)
+			break;
+		chunk_begin(x);
+		if (x->shape.chat)
+			openai_chunk_role(&x->out, &x->shape, l->first + i);
+		else
+			openai_chunk_echo(&x->out, &x->shape, l->first + i, &p, &l->offset[i]);
+		chunk_end(x);
+	}
+	if (x->n_accepted == x->n_legs)
+		x->phase = EXCHANGE_STREAM;
+}
+
+static void leg_delta(struct leg *l, const struct job_event *e)
+{
+	struct exchange *x = l->x;
+	const struct output_view *d = &e->delta;
+	if (!x->stream || d->index >= l->n_outputs)
+		return;
+	x->streamed_tokens += d->n_tokens;
+	/* Text that is held back gives no chunk, unless its tokens are to be shown. */
+	if (!d->text_n && d->finish == FINISH_NONE && !x->shape.logprobs && !x->shape.return_token_ids)
+		return;
+	chunk_begin(x);
+	openai_chunk_delta(&x->out, &x->shape, l->first + d->index, d, &l->offset[d->index]);
+	chunk_end(x);
+}
+
+static void finish_stream(struct exchange *x)
+{
+	if (x->shape.usage_null) {
+		chunk_begin(x);
+		openai_chunk_usage(&x->out, &x->shape, &x->usage);
+		buf_puts(&x->out, "\n\n");
+	}
+	buf_puts(&x->out, "data: [DONE]\n\n");
+	x->over = true;
+}
+
+static void finish_body(struct exchange *x)
+{
+	struct buf b = {0};
+	openai_begin(&b, &x->shape);
+	buf_puts(&b, "\"choices\":[");
+	for (size_t i = 0; i < x->n_legs; i++) {
+		if (i)
+			buf_putc(&b, ',');
+		buf_put(&b, x->legs[i].choices.p, x->legs[i].choices.len);
+		buf_fini(&x->legs[i].choices);
+	}
+	buf_puts(&b, "],\"usage\":");
+	openai_usage(&b, &x->usage);
+	if (x->legs[0].prompt_logprobs.len) {
+		buf_puts(&b, ",\"prompt_logprobs\":");
+		buf_put(&b, x->legs[0].prompt_logprobs.p, x->legs[0].prompt_logprobs.len);
+	}
+	buf_putc(&b, '}');
+	reply_locked(x, MHD_HTTP_OK, &b);
+}
+
+static void leg_done(struct leg *l, const struct job_event *e)
+{
+	struct exchange *x = l->x;
+	x->usage.completion_tokens += e->completion_tokens;
+	x->usage.cached_tokens += e->cached_tokens;
+	if (!x->stream) {
+		struct openai_prompt p = leg_prompt(l, e);
+		for (uint32_t i = 0; i < e->n_outputs; i++) {
+			if (i)
+				buf_putc(&l->choices, ',');
+			openai_choice(&l->choices, &x->shape, l->first + e->outputs[i].index, &e->outputs[i],
+				      &p);
+		}
+		if (x->shape.chat && x->shape.prompt_logprobs && p.logprobs)
+			openai_prompt_logprobs(&l->prompt_logprobs, &x->shape, &p);
+	}
+	if (++x->n_done < x->n_legs)
+		return;
+	if (x->stream)
+		finish_stream(x);
+	else
+		finish_body(x);
+}
+
+static void leg_error(struct leg *l, const struct job_event *e)
+{
+	struct exchange *x = l->x;
+	struct openai_status s = openai_status_of(e->code);
+	struct buf json = {0};
+	openai_error(&json, s.type, NULL, s.code, e->why);
+	if (x->phase == EXCHANGE_STREAM) {
+		chunk_begin(x);
+		buf_put(&x->out, json.p, json.len);
+		buf_puts(&x->out, "\n\ndata: [DONE]\n\n");
+		x->over = true;
+	} else {
+		reply_locked(x, s.status, &json);
+	}
+	buf_fini(&json);
+}
+
+static void leg_event(void *user, const struct job_event *e)
+{
+	struct leg *l = user;
+	struct exchange *x = l->x;
+	pthread_mutex_lock(&x->lock);
+	if (e->kind == JOB_DONE || e->kind == JOB_ERROR)
+		l->finished = true;
+	bool was_over = x->over;
+	if (!was_over) {
+		switch (e->kind) {
+		case JOB_ACCEPTED:
+			leg_accepted(l, e);
+			break;
+		case JOB_DELTA:
+			leg_delta(l, e);
+			break;
+		case JOB_DONE:
+			leg_done(l, e);
+			break;
+		case JOB_ERROR:
+			leg_error(l, e);
+			break;
+		}
+		size_t unread = count_unread(x);
+		if (unread > x->host->max_unread ||
+		    (unread && atomic_load(&x->host->unread_bytes) > x->host->max_unread_all)) {
+			log_warn("http", "request %s cancelled: the client does not read, unread_bytes=%zu",
+				 x->shape.id, unread);
+			kill_locked(x);
+		} else if (x->phase == EXCHANGE_STREAM && (unread || x->over)) {
+			wake(x);
+		}
+	}
+	bool now = x->over && !was_over;
+	pthread_mutex_unlock(&x->lock);
+	if (now)
+		cancel(x);
+}
+
+static void leg_gone(void *user)
+{
+	struct leg *l = user;
+	exchange_unref(l->x);
+}
+
+/* The connection's side. */
+
+void exchange_park(struct exchange *x)
+{
+	const union MHD_ConnectionInfo *fd =
+		MHD_get_connection_info(x->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+	x->parked = true;
+	pthread_mutex_lock(&x->lock);
+	x->phase = EXCHANGE_WAITING;
+	if (!x->dead) /* the server stops, and has been here already */
+		suspend(x);
+	pthread_mutex_unlock(&x->lock);
+	if (fd)
+		x->watch = hangup_add(x->host->hangup, fd->connect_fd, x);
+}
+
+void exchange_submit(struct exchange *x)
+{
+	if (!x->parked)
+		exchange_park(x);
+	pthread_mutex_lock(&x->lock);
+	x->handed_over = true;
+	pthread_mutex_unlock(&x->lock);
+	for (size_t i = 0; i < x->n_legs; i++) {
+		struct leg *l = &x->legs[i];
+		pthread_mutex_lock(&x->lock);
+		bool over = x->over;
+		l->listener = front_listener_id(x->host->front);
+		pthread_mutex_unlock(&x->lock);
+		if (over)
+			break; /* an earlier leg was refused */
+		exchange_ref(x);
+		struct listener on = {leg_event, leg_gone, l, l->listener};
+		front_submit(x->host->front, &l->submit, &on);
+		/* Only now: front_unlisten() of what was not submitted would be lost. */
+		pthread_mutex_lock(&x->lock);
+		l->submitted = true;
+		pthread_mutex_unlock(&x->lock);
+	}
+	pthread_mutex_lock(&x->lock);
+	bool over = x->over;
+	pthread_mutex_unlock(&x->lock);
+	if (over)
+		cancel(x);
+}
+
+bool exchange_wait(struct exchange *x)
+{
+	pthread_mutex_lock(&x->lock);
+	bool wait = x->phase == EXCHANGE_WAITING && !x->dead;
+	if (wait && !x->suspended)
+		suspend(x);
+	pthread_mutex_unlock(&x->lock);
+	return wait;
+}
+
+ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
+{
+	struct exchange *x = cls;
+	ssize_t got = 0;
+	(void)pos; /* only ever forward */
+	pthread_mutex_lock(&x->lock);
+	size_t n = x->out.len - x->out_head;
+	if (x->dead) {
+		got = MHD_CONTENT_READER_END_WITH_ERROR;
+	} else if (n) {
+		n = n < max ? n : max;
+		memcpy(p, x->out.p + x->out_head, n);
+		x->out_head += n;
+		got = (ssize_t)n;
+		if (x->out_head == x->out.len) {
+			x->out_head = 0;
+			if (x->out.cap > OUT_KEEP)
+				buf_fini(&x->out);
+			else
+				buf_clear(&x->out);
+		}
+		count_unread(x);
+	} else if (x->over) {
+		got = MHD_CONTENT_READER_END_OF_STREAM;
+	} else {
+		suspend(x);
+	}
+	pthread_mutex_unlock(&x->lock);
+	return got;
+}
+
+void exchange_stop_all(struct exchange_host *host)
+{
+	pthread_mutex_lock(&host->lock);
+	host->stopping = true;
+	for (struct exchange *x = host->first; x; x = x->next) {
+		pthread_mutex_lock(&x->lock);
+		kill_locked(x);
+		pthread_mutex_unlock(&x->lock);
+	}
+	pthread_mutex_unlock(&host->lock);
+}
+
+bool exchange_wait_none(struct exchange_host *host)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += STOP_WAIT_S;
+	pthread_mutex_lock(&host->lock);
+	int rc = 0;
+	while (host->n && !rc)
+		rc = pthread_cond_timedwait(&host->none, &host->lock, &until);
+	bool none = host->n == 0;
+	pthread_mutex_unlock(&host->lock);
+	return none;
+}

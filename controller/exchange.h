@@ -1,0 +1,138 @@
+/* exchange.h - one HTTP request and its reply, from the request's first byte until the reply was
+ * sent or the client has gone and the front end has let go of it.
+ *
+ * Several threads meet here: libmicrohttpd's (reads the request, sends the reply), those that
+ * prepare large requests (prep.h), the front end's (events of the jobs, which become chunks or
+ * the body) and the watching one (the client has gone).  Each exchange has a lock; a connection is suspended
+ * only under it and resumed only when it was suspended, so that the two always pair.
+ *
+ *   READING --> REPLY                      answered at once, or refused
+ *          \--> WAITING --> REPLY          jobs run; refused, or all done
+ *                      \--> STREAM         all jobs were accepted; chunks follow
+ *
+ * A completions request may hold several prompts: each is a job of its own, here called a leg. */
+#ifndef QUERN_CONTROLLER_EXCHANGE_H
+#define QUERN_CONTROLLER_EXCHANGE_H
+
+#include "base/buf.h"
+#include "controller/front.h"
+#include "controller/hangup.h"
+#include "controller/http_openai.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What the exchanges of a server share. */
+struct exchange_host {
+	struct front *front;
+	const struct service *svc;
+	struct hangup *hangup;
+	size_t max_unread;     /* bytes of a stream that the client has not read */
+	size_t max_unread_all; /* of all streams */
+	atomic_size_t unread_bytes;
+	size_t max_bodies; /* bytes of all request bodies that are held */
+	atomic_size_t body_bytes;
+	pthread_mutex_t lock;   /* what follows */
+	pthread_cond_t none;    /* n is 0 */
+	struct exchange *first; /* all of them */
+	size_t n;
+	bool stopping;
+};
+
+enum exchange_phase { EXCHANGE_READING, EXCHANGE_WAITING, EXCHANGE_REPLY, EXCHANGE_STREAM };
+
+/* One prompt of a request: one job. */
+struct leg {
+	struct exchange *x;
+	struct submit *submit; /* owned until it is handed over */
+	uint32_t first;        /* number of its first choice */
+	uint32_t n_outputs;
+	uint32_t n_prompt; /* tokens */
+	char *echo;        /* owned: the prompt's text, or NULL */
+	size_t echo_n;
+	uint32_t *tokens; /* owned: a copy of the prompt's, where the reply shows them */
+	/* Under the exchange's lock. */
+	uint64_t listener;
+	bool submitted, finished, unlistened;
+	uint64_t *offset;           /* [n_outputs] characters sent, owned */
+	struct buf choices;         /* not streamed: its choices, "{...},{...}" */
+	struct buf prompt_logprobs; /* not streamed, chat: the reply's field */
+};
+
+/* Fields from `legs` on are set before exchange_submit() and are not changed afterwards. */
+struct exchange {
+	struct exchange_host *host;
+	struct exchange *prev, *next;
+	atomic_uint refs; /* libmicrohttpd's, the preparing thread's, one for each leg that was submitted */
+
+	/* libmicrohttpd's thread only. */
+	struct buf body;
+	size_t body_seen; /* bytes that came, kept or not */
+	bool refused;     /* the body is being passed over, the reply is ready */
+	bool parked;      /* set before another thread gets to see it */
+	uint64_t watch;
+
+	struct leg *legs; /* owned */
+	size_t n_legs;
+	struct openai_shape shape;
+	char *model; /* owned: shape.model */
+	bool stream, continuous_usage, echo_logprobs;
+	char ignored[512]; /* header x-quern-ignored */
+
+	pthread_mutex_t lock; /* what follows */
+	enum exchange_phase phase;
+	struct MHD_Connection *conn; /* NULL: libmicrohttpd has let go of it */
+	bool suspended;
+	bool handed_over;          /* exchange_submit() has begun: what follows `legs` is set */
+	bool dead;                 /* the client has gone, or the service goes: no byte more */
+	bool over;                 /* nothing more will be put into out */
+	unsigned status;           /* of the reply */
+	const char *allow;         /* header Allow, static, or NULL */
+	struct buf out;            /* the reply's body, or what of the stream was not read yet */
+	size_t out_head;           /* bytes of out that were read */
+	size_t counted;            /* of the host's unread_bytes */
+	size_t n_accepted, n_done; /* legs */
+	struct openai_usage usage;
+	uint64_t streamed_tokens;
+};
+
+/* NULL when the server is stopping. */
+struct exchange *exchange_new(struct exchange_host *host, struct MHD_Connection *conn);
+void exchange_ref(struct exchange *x);
+void exchange_unref(struct exchange *x);
+/* libmicrohttpd has let go of the connection: jobs that still run are cancelled, its reference
+ * is given up. */
+void exchange_close(struct exchange *x);
+
+/* A part of the request's body.  false: there is no room for it now. */
+bool exchange_body(struct exchange *x, const char *p, size_t n);
+void exchange_body_free(struct exchange *x);
+
+/* The reply, ready to be sent. */
+void exchange_reply(struct exchange *x, unsigned status, struct buf *json);
+void exchange_error(struct exchange *x, unsigned status, const char *type, const char *param,
+		    const char *code, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+/* One of our codes. */
+void exchange_fail(struct exchange *x, enum code code, const char *param, const char *why);
+
+/* Suspends the connection, to be woken by the reply; from libmicrohttpd's access handler. */
+void exchange_park(struct exchange *x);
+/* Hands over x->legs.  Parks first if that has not been done: from the access handler then. */
+void exchange_submit(struct exchange *x);
+/* Suspends the connection if it still waits; false: go on. */
+bool exchange_wait(struct exchange *x);
+/* The stream, as a MHD_ContentReaderCallback. */
+ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max);
+
+/* The client has gone: cancels.  Any thread that holds a reference, or from the hangup watch. */
+void exchange_gone(void *user);
+
+/* No new ones; all connections are woken, to be closed. */
+void exchange_stop_all(struct exchange_host *host);
+/* Waits until the front end has let go of all; false after 10 s. */
+bool exchange_wait_none(struct exchange_host *host);
+
+#endif

@@ -1,0 +1,436 @@
+#include "controller/front.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "controller/jobs.h"
+#include "controller/jobsock.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+	EVENTS_BATCH = 1024,            /* of the engine's, between two looks at the requests */
+	STATUS_WAIT_US = 5 * 1000 * 1000,
+	SWEEP_US = 1000 * 1000,
+};
+
+/* What other threads ask for. */
+enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_CONNECT, NOTE_QUIT };
+
+struct note {
+	struct note *next;
+	enum note_kind kind;
+	struct submit *submit;          /* NOTE_SUBMIT; owned */
+	struct listener listener;
+	uint64_t id;                    /* NOTE_UNLISTEN */
+	void (*status)(void *user, const struct engine_status *s);
+	void *user;
+};
+
+/* A question to the engine that is not answered yet. */
+struct asked {
+	struct asked *next;
+	uint64_t tag;
+	int64_t until_us;
+	void (*status)(void *user, const struct engine_status *s);
+	void *user;
+};
+
+struct front {
+	void *zmq;
+	const struct service *svc;
+	pthread_t thread;
+	char jobs_endpoint[256];
+
+	/* Any thread. */
+	atomic_uint_fast64_t last_listener;
+	atomic_bool ready;
+	atomic_uint max_context;
+	pthread_mutex_t lock;           /* of the notes and of stopped */
+	struct note *notes, **last_note;
+	bool stopped;
+	int wake;                       /* eventfd */
+
+	/* The front end's thread. */
+	void *events;                   /* PULL, ENGINE_OUT */
+	void *engine;                   /* PUSH, ENGINE_IN; NULL before front_connect() */
+	struct jobs *jobs;
+	struct jobsock *sock;           /* NULL: none */
+	struct asked *asked, **last_asked;      /* oldest first */
+	uint64_t last_tag;
+	struct engine_cmd **early;      /* commands from before front_connect() */
+	size_t n_early;
+	bool quit;
+};
+
+/* --- to the engine --- */
+
+static void send_engine(void *user, struct engine_cmd *c)
+{
+	struct front *f = user;
+	if (!f->engine) {
+		f->early = xrealloc(f->early, f->n_early + 1, sizeof(struct engine_cmd *));
+		f->early[f->n_early++] = c;
+		return;
+	}
+	/* No high-water mark: what is under way is bounded by the number of jobs. */
+	if (zmq_send(f->engine, &c, sizeof(struct engine_cmd *), ZMQ_DONTWAIT) < 0) {
+		log_error("front", "command to the engine lost kind=%d error=%s", (int)c->kind,
+			  zmq_strerror(zmq_errno()));
+		engine_cmd_free(c);
+	}
+}
+
+static void connect_engine(struct front *f)
+{
+	int zero = 0;
+	assert(!f->engine);
+	void *s = zmq_socket(f->zmq, ZMQ_PUSH);
+	if (!s || zmq_setsockopt(s, ZMQ_SNDHWM, &zero, sizeof zero) ||
+	    zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof zero) || zmq_connect(s, ENGINE_IN)) {
+		log_error("front", "cannot reach the engine error=%s", zmq_strerror(zmq_errno()));
+		if (s)
+			zmq_close(s);
+		return;
+	}
+	f->engine = s;
+	for (size_t i = 0; i < f->n_early; i++)
+		send_engine(f, f->early[i]);
+	f->n_early = 0;
+}
+
+/* --- status --- */
+
+static void ask_status(struct front *f, const struct note *n)
+{
+	struct asked *a = xcalloc(1, sizeof *a);
+	a->tag = ++f->last_tag;
+	a->until_us = clock_us() + STATUS_WAIT_US;
+	a->status = n->status;
+	a->user = n->user;
+	*f->last_asked = a;
+	f->last_asked = &a->next;
+	struct engine_cmd *c = xcalloc(1, sizeof *c);
+	c->kind = ENGINE_STATUS;
+	c->tag = a->tag;
+	params_init(&c->params);
+	send_engine(f, c);
+}
+
+static void answer_asked(struct front *f, struct asked **at, const struct engine_status *s)
+{
+	struct asked *a = *at;
+	*at = a->next;
+	if (!*at)
+		f->last_asked = at;
+	a->status(a->user, s);
+	free(a);
+}
+
+static void on_status_reply(struct front *f, const struct engine_event *e)
+{
+	for (struct asked **at = &f->asked; *at; at = &(*at)->next)
+		if ((*at)->tag == e->tag) {
+			answer_asked(f, at, e->status);
+			return;
+		}
+}
+
+static void give_up_asked(struct front *f, int64_t now)
+{
+	while (f->asked && f->asked->until_us <= now)
+		answer_asked(f, &f->asked, NULL);
+}
+
+/* --- what comes in --- */
+
+static void on_state(struct front *f, const struct engine_event *e)
+{
+	uint32_t most = f->svc->model_context;
+	if (e->max_context && e->max_context < most)
+		most = e->max_context;
+	atomic_store(&f->max_context, most);
+	atomic_store(&f->ready, e->ready);
+	log_info("front", "state ready=%d max_context=%u", e->ready, most);
+}
+
+/* True: there may be more. */
+static bool read_events(struct front *f)
+{
+	for (int i = 0; i < EVENTS_BATCH; i++) {
+		struct engine_event *e;
+		if (zmq_recv(f->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) !=
+		    sizeof(struct engine_event *))
+			return false;
+		if (e->kind == ENGINE_STATE)
+			on_state(f, e);
+		else if (e->kind == ENGINE_STATUS_REPLY)
+			on_status_reply(f, e);
+		else
+			jobs_event(f->jobs, e, clock_us());
+		engine_event_free(e);
+	}
+	return true;
+}
+
+static void note_free(struct note *n)
+{
+	submit_free(n->submit);
+	free(n);
+}
+
+static void carry_out(struct front *f, struct note *n)
+{
+	switch (n->kind) {
+	case NOTE_SUBMIT:
+		jobs_submit(f->jobs, &n->submit, &n->listener, clock_us());
+		break;
+	case NOTE_UNLISTEN:
+		jobs_unlisten(f->jobs, n->id);
+		break;
+	case NOTE_STATUS:
+		ask_status(f, n);
+		break;
+	case NOTE_CONNECT:
+		connect_engine(f);
+		break;
+	case NOTE_QUIT:
+		f->quit = true;
+		break;
+	}
+	note_free(n);
+}
+
+static struct note *take_notes(struct front *f, bool last)
+{
+	eventfd_t ignored;
+	eventfd_read(f->wake, &ignored);
+	pthread_mutex_lock(&f->lock);
+	struct note *n = f->notes;
+	f->notes = NULL;
+	f->last_note = &f->notes;
+	f->stopped = last;
+	pthread_mutex_unlock(&f->lock);
+	return n;
+}
+
+static void read_notes(struct front *f, bool last)
+{
+	struct note *next;
+	for (struct note *n = take_notes(f, last); n; n = next) {
+		next = n->next;
+		carry_out(f, n);
+	}
+}
+
+static void run_loop(struct front *f)
+{
+	zmq_pollitem_t items[5] = {{.socket = f->events, .events = ZMQ_POLLIN},
+				   {.fd = f->wake, .events = ZMQ_POLLIN}};
+	int n_items = 2;
+	if (f->sock) {
+		jobsock_poll(f->sock, &items[2].socket, &items[3].socket, &items[4].fd);
+		items[2].events = items[3].events = items[4].events = ZMQ_POLLIN;
+		n_items = 5;
+	}
+	bool more = false;
+	int64_t sweep_us = 0;
+	while (!f->quit) {
+		zmq_poll(items, n_items, more ? 0 : SWEEP_US / 1000);
+		int64_t now = clock_us();
+		more = read_events(f);
+		read_notes(f, false);
+		if (f->sock) {
+			jobsock_reap(f->sock);
+			more |= jobsock_read(f->sock, now);
+			jobsock_reap(f->sock);
+		}
+		if (now >= sweep_us) {
+			jobs_sweep(f->jobs, now);
+			give_up_asked(f, now);
+			sweep_us = now + SWEEP_US;
+		}
+	}
+}
+
+static void *front_thread(void *arg)
+{
+	struct front *f = arg;
+	run_loop(f);
+	atomic_store(&f->ready, false);
+	/* From here on front_submit() refuses by itself. */
+	read_notes(f, true);
+	jobs_end(f->jobs, clock_us());
+	give_up_asked(f, INT64_MAX);
+	if (f->sock)
+		jobsock_reap(f->sock);
+	jobsock_close(f->sock);
+	f->sock = NULL;
+	if (f->engine)
+		zmq_close(f->engine);
+	struct engine_event *e;
+	while (zmq_recv(f->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) ==
+	       sizeof(struct engine_event *))
+		engine_event_free(e);
+	zmq_close(f->events);
+	return NULL;
+}
+
+/* --- any thread --- */
+
+/* False: the thread has ended, the note is still the caller's. */
+static bool leave_note(struct front *f, struct note *n)
+{
+	pthread_mutex_lock(&f->lock);
+	bool stopped = f->stopped;
+	if (!stopped) {
+		*f->last_note = n;
+		f->last_note = &n->next;
+		eventfd_write(f->wake, 1);
+	}
+	pthread_mutex_unlock(&f->lock);
+	return !stopped;
+}
+
+static struct note *note_new(enum note_kind kind)
+{
+	struct note *n = xcalloc(1, sizeof *n);
+	n->kind = kind;
+	return n;
+}
+
+uint64_t front_listener_id(struct front *f)
+{
+	return atomic_fetch_add(&f->last_listener, 1) + 1;
+}
+
+void front_submit(struct front *f, struct submit **s, const struct listener *l)
+{
+	struct note *n = note_new(NOTE_SUBMIT);
+	n->submit = *s;
+	n->listener = *l;
+	*s = NULL;
+	if (leave_note(f, n))
+		return;
+	struct job_event e = {.kind = JOB_ERROR, .code = E_INTERNAL, .why = "the service is stopping"};
+	l->event(l->user, &e);
+	if (l->gone)
+		l->gone(l->user);
+	note_free(n);
+}
+
+void front_unlisten(struct front *f, uint64_t listener_id)
+{
+	struct note *n = note_new(NOTE_UNLISTEN);
+	n->id = listener_id;
+	if (!leave_note(f, n))
+		note_free(n);
+}
+
+void front_status(struct front *f, void (*cb)(void *user, const struct engine_status *s), void *user)
+{
+	struct note *n = note_new(NOTE_STATUS);
+	n->status = cb;
+	n->user = user;
+	if (leave_note(f, n))
+		return;
+	cb(user, NULL);
+	note_free(n);
+}
+
+bool front_ready(const struct front *f)
+{
+	return atomic_load(&f->ready);
+}
+
+uint32_t front_max_context(const struct front *f)
+{
+	return atomic_load(&f->max_context);
+}
+
+/* --- lifecycle --- */
+
+static int bind_events(struct front *f)
+{
+	int zero = 0;
+	f->events = zmq_socket(f->zmq, ZMQ_PULL);
+	/* No high-water mark: what can come is bounded by the tokens of the accepted jobs, and the
+	 * engine must not wait for us. */
+	if (!f->events || zmq_setsockopt(f->events, ZMQ_RCVHWM, &zero, sizeof zero) ||
+	    zmq_setsockopt(f->events, ZMQ_LINGER, &zero, sizeof zero) || zmq_bind(f->events, ENGINE_OUT))
+		return -zmq_errno();
+	return 0;
+}
+
+static void front_free(struct front *f)
+{
+	jobs_free(f->jobs);
+	for (size_t i = 0; i < f->n_early; i++)
+		engine_cmd_free(f->early[i]);
+	free(f->early);
+	pthread_mutex_destroy(&f->lock);
+	close(f->wake);
+	free(f);
+}
+
+int front_start(void *zmq_context, const struct service *svc, const struct front_config *cfg,
+		struct front **out, char *why, size_t why_n)
+{
+	struct front *f = xcalloc(1, sizeof *f);
+	f->zmq = zmq_context;
+	f->svc = svc;
+	f->last_note = &f->notes;
+	f->last_asked = &f->asked;
+	atomic_init(&f->max_context, svc->model_context);
+	pthread_mutex_init(&f->lock, NULL);
+	f->jobs = jobs_new(svc, send_engine, f);
+	f->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	int rc = f->wake < 0 ? -errno : bind_events(f);
+	if (rc)
+		err_why(why, why_n, rc, "front end: %s", zmq_strerror(-rc));
+	if (!rc && cfg->jobs[0])
+		rc = jobsock_open(zmq_context, svc, cfg->jobs, cfg->insecure, f, f->jobs, &f->sock, why, why_n);
+	if (rc)
+		goto fail;
+	if (f->sock)
+		snprintf(f->jobs_endpoint, sizeof f->jobs_endpoint, "%s", jobsock_endpoint(f->sock));
+	rc = -pthread_create(&f->thread, NULL, front_thread, f);
+	if (rc) {
+		err_why(why, why_n, rc, "front end: cannot start its thread");
+		goto fail;
+	}
+	*out = f;
+	return 0;
+fail:
+	jobsock_close(f->sock);
+	if (f->events)
+		zmq_close(f->events);
+	front_free(f);
+	return rc;
+}
+
+void front_connect(struct front *f)
+{
+	leave_note(f, note_new(NOTE_CONNECT));
+}
+
+const char *front_jobs_endpoint(const struct front *f)
+{
+	return f->jobs_endpoint;
+}
+
+void front_stop(struct front *f)
+{
+	leave_note(f, note_new(NOTE_QUIT));
+	pthread_join(f->thread, NULL);
+	front_free(f);
+}

@@ -1,0 +1,439 @@
+#include "controller/http_openai.h"
+
+#include "base/version.h"
+#include "controller/entropy.h"
+#include "controller/jsonw.h"
+#include "controller/utf8.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* OpenAI's stand-in for "too unlikely to say"; JSON has no infinity. */
+#define LOGPROB_LEAST (-9999.0f)
+
+void openai_id(char id[64], const char *prefix)
+{
+	snprintf(id, 64, "%s%016" PRIx64 "%016" PRIx64, prefix, entropy_u64(), entropy_u64());
+}
+
+void openai_begin(struct buf *b, const struct openai_shape *s)
+{
+	const char *object = !s->chat    ? "text_completion"
+			     : s->stream ? "chat.completion.chunk"
+					 : "chat.completion";
+	buf_puts(b, "{\"id\":\"");
+	buf_puts(b, s->id);
+	buf_puts(b, "\",\"object\":\"");
+	buf_puts(b, object);
+	buf_puts(b, "\",\"created\":");
+	jsonw_int(b, s->created);
+	buf_puts(b, ",\"model\":");
+	jsonw_str(b, s->model);
+	buf_puts(b, ",\"system_fingerprint\":\"quern-" QUERN_VERSION "\",");
+}
+
+/* Tokens in logprobs. */
+
+static float logprob_shown(float x)
+{
+	return x >= LOGPROB_LEAST ? x : LOGPROB_LEAST; /* NaN, too */
+}
+
+/* Characters that begin in p[0..n): so that the offsets of tokens which share a character add up. */
+static uint64_t count_chars(const char *p, size_t n)
+{
+	uint64_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		k += ((unsigned char)p[i] & 0xc0) != 0x80;
+	return k;
+}
+
+/* The token as a JSON string.  Bytes that are no whole characters are shown as OpenAI does for
+ * completions ("bytes:\xe2\x80"), since keys of top_logprobs must tell them apart; in a chat,
+ * `bytes` tells. */
+static void put_token(struct buf *b, const struct openai_shape *s, uint32_t token, const struct buf *piece)
+{
+	if (s->tokens_as_ids) {
+		buf_printf(b, "\"token_id:%u\"", token);
+	} else if (s->chat || !piece->len || utf8_valid(piece->p, piece->len) == piece->len) {
+		jsonw_string(b, piece->p, piece->len);
+	} else {
+		buf_puts(b, "\"bytes:");
+		for (size_t i = 0; i < piece->len; i++)
+			buf_printf(b, "\\\\x%02x", (unsigned char)piece->p[i]);
+		buf_putc(b, '"');
+	}
+}
+
+/* piece: scratch, left with the token's bytes. */
+static void put_token_of(struct buf *b, const struct openai_shape *s, uint32_t token, struct buf *piece)
+{
+	buf_clear(piece);
+	tokenizer_piece(s->tokenizer, token, piece);
+	put_token(b, s, token, piece);
+}
+
+/* "token":..,"logprob":..,"bytes":[..] */
+static void put_chat_entry(struct buf *b, const struct openai_shape *s, uint32_t token, float logprob,
+			   struct buf *piece)
+{
+	buf_puts(b, "\"token\":");
+	put_token_of(b, s, token, piece);
+	buf_puts(b, ",\"logprob\":");
+	jsonw_float(b, logprob_shown(logprob));
+	buf_puts(b, ",\"bytes\":[");
+	for (size_t i = 0; i < piece->len; i++) {
+		if (i)
+			buf_putc(b, ',');
+		jsonw_uint(b, (unsigned char)piece->p[i]);
+	}
+	buf_putc(b, ']');
+}
+
+static void put_chat_logprobs(struct buf *b, const struct openai_shape *s, const struct output_view *v)
+{
+	struct buf piece = {0};
+	buf_puts(b, "{\"content\":[");
+	for (uint32_t i = 0; i < v->n_tokens; i++) {
+		const struct token_logprob *l = &v->logprobs[i];
+		buf_puts(b, i ? ",{" : "{");
+		put_chat_entry(b, s, l->token, l->logprob, &piece);
+		buf_puts(b, ",\"top_logprobs\":[");
+		for (uint32_t k = 0; k < l->n_top; k++) {
+			buf_puts(b, k ? ",{" : "{");
+			put_chat_entry(b, s, l->top[k].token, l->top[k].logprob, &piece);
+			buf_putc(b, '}');
+		}
+		buf_puts(b, "]}");
+	}
+	buf_puts(b, "],\"refusal\":null}");
+	buf_fini(&piece);
+}
+
+/* A run of tokens for completions' parallel arrays: the prompt's, then the output's. */
+struct token_run {
+	const uint32_t *tokens;
+	uint32_t n;
+	const struct token_logprob *logprobs;
+	uint32_t skip; /* tokens before the first logprob: 1 in a prompt */
+};
+
+static const struct token_logprob *run_logprob(const struct token_run *r, uint32_t i)
+{
+	return i >= r->skip && r->logprobs ? &r->logprobs[i - r->skip] : NULL;
+}
+
+/* {"token": logprob}: the most likely ones and the chosen one.  A key that is there already (two
+ * tokens of one text) is left out: JSON objects have no duplicates. */
+static void put_top_map(struct buf *b, const struct openai_shape *s, const struct token_logprob *l,
+			struct buf *piece)
+{
+	struct buf key = {0};
+	size_t start[PARAMS_LOGPROBS_MAX + 2], len[PARAMS_LOGPROBS_MAX + 2], n_keys = 0;
+	buf_putc(b, '{');
+	for (uint32_t k = 0; k <= l->n_top && n_keys < PARAMS_LOGPROBS_MAX + 2; k++) {
+		bool chosen = k == l->n_top;
+		bool again = false;
+		size_t from = key.len;
+		put_token_of(&key, s, chosen ? l->token : l->top[k].token, piece);
+		for (size_t i = 0; i < n_keys && !again; i++)
+			again = len[i] == key.len - from && !memcmp(key.p + start[i], key.p + from, len[i]);
+		if (again)
+			continue;
+		start[n_keys] = from;
+		len[n_keys] = key.len - from;
+		if (n_keys++)
+			buf_putc(b, ',');
+		buf_put(b, key.p + from, key.len - from);
+		buf_putc(b, ':');
+		jsonw_float(b, logprob_shown(chosen ? l->logprob : l->top[k].logprob));
+	}
+	buf_putc(b, '}');
+	buf_fini(&key);
+}
+
+static void put_offsets(struct buf *b, const struct openai_shape *s, const struct token_run *runs,
+			size_t n_runs, uint64_t *offset, struct buf *piece)
+{
+	bool first = true;
+	for (size_t r = 0; r < n_runs; r++)
+		for (uint32_t i = 0; i < runs[r].n; i++) {
+			if (!first)
+				buf_putc(b, ',');
+			first = false;
+			jsonw_uint(b, *offset);
+			if (s->skip_special && tokenizer_is_special(s->tokenizer, runs[r].tokens[i]))
+				continue;
+			buf_clear(piece);
+			tokenizer_piece(s->tokenizer, runs[r].tokens[i], piece);
+			*offset += count_chars(piece->p, piece->len);
+		}
+}
+
+/* Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}. */
+static void put_completion_logprobs(struct buf *b, const struct openai_shape *s, const struct token_run *runs,
+				    size_t n_runs, uint64_t *offset)
+{
+	struct buf piece = {0}, probs = {0}, tops = {0};
+	const char *comma = "";
+	buf_puts(b, "{\"tokens\":[");
+	for (size_t r = 0; r < n_runs; r++)
+		for (uint32_t i = 0; i < runs[r].n; i++) {
+			const struct token_logprob *l = run_logprob(&runs[r], i);
+			buf_puts(b, comma);
+			buf_puts(&probs, comma);
+			buf_puts(&tops, comma);
+			comma = ",";
+			put_token_of(b, s, runs[r].tokens[i], &piece);
+			if (l) {
+				jsonw_float(&probs, logprob_shown(l->logprob));
+				put_top_map(&tops, s, l, &piece);
+			} else {
+				buf_puts(&probs, "null");
+				buf_puts(&tops, "null");
+			}
+		}
+	buf_puts(b, "],\"token_logprobs\":[");
+	buf_put(b, probs.p, probs.len);
+	buf_puts(b, "],\"top_logprobs\":[");
+	buf_put(b, tops.p, tops.len);
+	buf_puts(b, "],\"text_offset\":[");
+	put_offsets(b, s, runs, n_runs, offset, &piece);
+	buf_puts(b, "]}");
+	buf_fini(&piece);
+	buf_fini(&probs);
+	buf_fini(&tops);
+}
+
+void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const struct openai_prompt *p)
+{
+	struct buf piece = {0};
+	buf_puts(b, "[null");
+	for (uint32_t i = 0; i + 1 < p->n_tokens; i++) {
+		const struct token_logprob *l = &p->logprobs[i];
+		buf_puts(b, ",{");
+		bool first = true;
+		for (uint32_t k = 0; k <= l->n_top; k++) {
+			bool chosen = k == l->n_top;
+			if (!chosen && l->top[k].token == l->token)
+				continue; /* stands last, with its own rank */
+			buf_printf(b, "%s\"%u\":{\"logprob\":", first ? "" : ",",
+				   chosen ? l->token : l->top[k].token);
+			first = false;
+			jsonw_float(b, logprob_shown(chosen ? l->logprob : l->top[k].logprob));
+			buf_printf(b, ",\"rank\":%u,\"decoded_token\":", chosen ? l->rank : k + 1);
+			buf_clear(&piece);
+			tokenizer_piece(s->tokenizer, chosen ? l->token : l->top[k].token, &piece);
+			jsonw_string(b, piece.p, piece.len);
+			buf_putc(b, '}');
+		}
+		buf_putc(b, '}');
+	}
+	buf_putc(b, ']');
+	buf_fini(&piece);
+}
+
+/* Choices. */
+
+static void put_finish(struct buf *b, const struct openai_shape *s, const struct output_view *v)
+{
+	buf_puts(b, ",\"finish_reason\":");
+	jsonw_str(b, v->finish == FINISH_NONE ? NULL : finish_name(v->finish));
+	if (v->finish == FINISH_NONE)
+		return;
+	buf_puts(b, ",\"stop_reason\":");
+	if (v->stop_string)
+		jsonw_str(b, v->stop_string);
+	else if (v->stop_token >= 0 && v->stop_token != tokenizer_eos(s->tokenizer))
+		jsonw_int(b, v->stop_token);
+	else
+		buf_puts(b, "null");
+}
+
+/* ,"logprobs":...  of an output, or of a delta of it. */
+static void put_logprobs(struct buf *b, const struct openai_shape *s, const struct output_view *v,
+			 const struct openai_prompt *p, uint64_t *offset)
+{
+	buf_puts(b, ",\"logprobs\":");
+	if (!s->logprobs || !v->logprobs) {
+		/* A delta that only ends the choice has no tokens to speak of. */
+		buf_puts(b, "null");
+		return;
+	}
+	if (s->chat) {
+		put_chat_logprobs(b, s, v);
+		return;
+	}
+	struct token_run runs[2] = {{.skip = 1}, {v->tokens, v->n_tokens, v->logprobs, 0}};
+	if (p && p->echo_logprobs) {
+		runs[0].tokens = p->tokens;
+		runs[0].n = p->n_tokens;
+		runs[0].logprobs = p->logprobs;
+	}
+	put_completion_logprobs(b, s, runs, 2, offset);
+}
+
+static void put_token_ids(struct buf *b, const struct openai_shape *s, const struct output_view *v)
+{
+	if (!s->return_token_ids)
+		return;
+	buf_puts(b, ",\"token_ids\":");
+	jsonw_ids(b, v->tokens, v->n_tokens);
+}
+
+static void put_choice_index(struct buf *b, uint32_t index)
+{
+	buf_puts(b, "{\"index\":");
+	jsonw_uint(b, index);
+}
+
+void openai_chunk_role(struct buf *b, const struct openai_shape *s, uint32_t index)
+{
+	openai_begin(b, s);
+	buf_puts(b, "\"choices\":[");
+	put_choice_index(b, index);
+	buf_puts(b, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_"
+		    "reason\":null}]");
+}
+
+void openai_chunk_echo(struct buf *b, const struct openai_shape *s, uint32_t index,
+		       const struct openai_prompt *p, uint64_t *offset)
+{
+	openai_begin(b, s);
+	buf_puts(b, "\"choices\":[");
+	put_choice_index(b, index);
+	buf_puts(b, ",\"text\":");
+	jsonw_string(b, p->echo, p->echo_n);
+	buf_puts(b, ",\"logprobs\":null,\"finish_reason\":null}]");
+	*offset += count_chars(p->echo, p->echo_n);
+}
+
+void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t index,
+			const struct output_view *delta, uint64_t *offset)
+{
+	openai_begin(b, s);
+	buf_puts(b, "\"choices\":[");
+	put_choice_index(b, index);
+	if (s->chat) {
+		buf_puts(b, ",\"delta\":{");
+		if (delta->text_n || delta->n_tokens) {
+			buf_puts(b, "\"content\":");
+			jsonw_string(b, delta->text, delta->text_n);
+		}
+		buf_putc(b, '}');
+	} else {
+		buf_puts(b, ",\"text\":");
+		jsonw_string(b, delta->text, delta->text_n);
+	}
+	put_logprobs(b, s, delta, NULL, offset);
+	put_finish(b, s, delta);
+	put_token_ids(b, s, delta);
+	buf_puts(b, "}]");
+}
+
+void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u)
+{
+	openai_begin(b, s);
+	buf_puts(b, "\"choices\":[]");
+	openai_end_chunk(b, s, u);
+}
+
+void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct openai_usage *u)
+{
+	if (u || s->usage_null)
+		buf_puts(b, ",\"usage\":");
+	if (u)
+		openai_usage(b, u);
+	else if (s->usage_null)
+		buf_puts(b, "null");
+	buf_putc(b, '}');
+}
+
+void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, const struct output_view *v,
+		   const struct openai_prompt *p)
+{
+	uint64_t offset = 0;
+	put_choice_index(b, index);
+	if (s->chat) {
+		buf_puts(b, ",\"message\":{\"role\":\"assistant\",\"content\":");
+		jsonw_string(b, v->text, v->text_n);
+		buf_puts(b, ",\"refusal\":null}");
+	} else {
+		struct buf text = {0};
+		if (p->echo)
+			buf_put(&text, p->echo, p->echo_n);
+		buf_put(&text, v->text, v->text_n);
+		if (p->echo && !p->echo_logprobs)
+			offset = count_chars(p->echo, p->echo_n);
+		buf_puts(b, ",\"text\":");
+		jsonw_string(b, text.p, text.len);
+		buf_fini(&text);
+	}
+	put_logprobs(b, s, v, p, &offset);
+	put_finish(b, s, v);
+	if (!s->chat && s->prompt_logprobs && p->logprobs) {
+		buf_puts(b, ",\"prompt_logprobs\":");
+		openai_prompt_logprobs(b, s, p);
+	}
+	put_token_ids(b, s, v);
+	if (!s->chat && s->return_token_ids && p->tokens) {
+		buf_puts(b, ",\"prompt_token_ids\":");
+		jsonw_ids(b, p->tokens, p->n_tokens);
+	}
+	buf_putc(b, '}');
+}
+
+void openai_usage(struct buf *b, const struct openai_usage *u)
+{
+	buf_puts(b, "{\"prompt_tokens\":");
+	jsonw_uint(b, u->prompt_tokens);
+	buf_puts(b, ",\"completion_tokens\":");
+	jsonw_uint(b, u->completion_tokens);
+	buf_puts(b, ",\"total_tokens\":");
+	jsonw_uint(b, u->prompt_tokens + u->completion_tokens);
+	buf_puts(b, ",\"prompt_tokens_details\":{\"cached_tokens\":");
+	jsonw_uint(b, u->cached_tokens);
+	buf_puts(b, "}}");
+}
+
+/* Errors. */
+
+void openai_error(struct buf *b, const char *type, const char *param, const char *code, const char *message)
+{
+	buf_puts(b, "{\"error\":{\"message\":");
+	jsonw_str(b, message);
+	buf_puts(b, ",\"type\":");
+	jsonw_str(b, type);
+	buf_puts(b, ",\"param\":");
+	jsonw_str(b, param && param[0] ? param : NULL);
+	buf_puts(b, ",\"code\":");
+	jsonw_str(b, code && code[0] ? code : NULL);
+	buf_puts(b, "}}");
+}
+
+struct openai_status openai_status_of(enum code code)
+{
+	switch (code) {
+	case E_BAD_REQUEST:
+		return (struct openai_status){400, "invalid_request_error", NULL};
+	case E_TOO_LONG:
+		return (struct openai_status){400, "invalid_request_error", "context_length_exceeded"};
+	case E_OVERLOADED:
+		return (struct openai_status){429, "rate_limit_error", "overloaded"};
+	case E_NO_SUCH_JOB:
+		return (struct openai_status){404, "invalid_request_error", "not_found"};
+	case E_NOT_READY:
+		return (struct openai_status){503, "server_error", "not_ready"};
+	case E_AUTH:
+		return (struct openai_status){401, "authentication_error", "invalid_api_key"};
+	case E_DEADLINE:
+		return (struct openai_status){504, "server_error", "deadline_exceeded"};
+	case E_WORKER_LOST:
+		return (struct openai_status){503, "server_error", "worker_lost"};
+	case CODE_OK:
+	case E_INTERNAL:
+		break;
+	}
+	return (struct openai_status){500, "server_error", "internal_error"};
+}

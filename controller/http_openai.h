@@ -1,0 +1,80 @@
+/* http_openai.h - the shapes of OpenAI's replies, with vLLM's additions: pure functions that
+ * append JSON to a buffer.  Knows nothing of connections. */
+#ifndef QUERN_CONTROLLER_HTTP_OPENAI_H
+#define QUERN_CONTROLLER_HTTP_OPENAI_H
+
+#include "base/buf.h"
+#include "controller/front.h"
+#include "controller/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What all chunks and choices of a reply have in common.  Borrowed pointers. */
+struct openai_shape {
+	const struct tokenizer *tokenizer;
+	char id[64]; /* "chatcmpl-..." */
+	const char *model;
+	int64_t created;
+	bool chat;
+	bool stream;
+	bool usage_null; /* stream_options.include_usage: "usage": null in all chunks */
+	bool skip_special;
+	bool tokens_as_ids;
+	bool return_token_ids;
+	bool logprobs;        /* of the generated tokens */
+	bool prompt_logprobs; /* vLLM's field in the reply */
+};
+
+struct openai_usage {
+	uint64_t prompt_tokens, completion_tokens, cached_tokens;
+};
+
+/* The prompt of a choice, where the reply shows it. */
+struct openai_prompt {
+	const char *echo; /* completions with echo: the text before; NULL: none */
+	size_t echo_n;
+	const uint32_t *tokens; /* NULL: not needed */
+	uint32_t n_tokens;
+	const struct token_logprob *logprobs; /* [n_tokens - 1] of tokens 1.., or NULL */
+	bool echo_logprobs;                   /* the prompt's tokens stand in the choice's logprobs, too */
+};
+
+/* "cmpl-" or "chatcmpl-" and 128 random bits. */
+void openai_id(char id[64], const char *prefix);
+
+/* Up to and without "choices":  {"id":...,"object":...,"created":...,"model":..., */
+void openai_begin(struct buf *b, const struct openai_shape *s);
+
+/* A stream's chunk with one choice, without usage and closing: openai_end_chunk() ends it.
+ * offset: characters of the choice before this delta, brought forward (text_offset). */
+void openai_chunk_role(struct buf *b, const struct openai_shape *s, uint32_t index);
+void openai_chunk_echo(struct buf *b, const struct openai_shape *s, uint32_t index,
+		       const struct openai_prompt *p, uint64_t *offset);
+void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t index,
+			const struct output_view *delta, uint64_t *offset);
+/* The last chunk: no choice, the usage. */
+void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u);
+/* usage: NULL for none. */
+void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct openai_usage *u);
+
+/* One choice of a reply that is not streamed. */
+void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, const struct output_view *v,
+		   const struct openai_prompt *p);
+/* vLLM's prompt_logprobs: [null, {"id": {"logprob", "rank", "decoded_token"}}, ...] */
+void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const struct openai_prompt *p);
+void openai_usage(struct buf *b, const struct openai_usage *u);
+
+/* {"error": {...}}.  param, code: NULL or "" is null. */
+void openai_error(struct buf *b, const char *type, const char *param, const char *code, const char *message);
+
+/* The HTTP status, OpenAI's error type and its code (NULL: null) for one of our codes. */
+struct openai_status {
+	unsigned status;
+	const char *type;
+	const char *code;
+};
+struct openai_status openai_status_of(enum code code);
+
+#endif

@@ -1,0 +1,211 @@
+#include "controller/jobreq.h"
+
+#include "base/json.h"
+#include "proto/mp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DETOKENIZE_MAX = 1 << 20 };
+
+struct op {
+	const char *name;
+	enum jobreq_op op;
+	const char *keys[3];    /* beside op and id; submit's are api.c's */
+};
+
+static const struct op ops[] = {
+	{"submit", OP_SUBMIT, {0}},
+	{"cancel", OP_CANCEL, {"job"}},
+	{"attach", OP_ATTACH, {"job", "from"}},
+	{"result", OP_RESULT, {"job"}},
+	{"jobs", OP_JOBS, {0}},
+	{"status", OP_STATUS, {0}},
+	{"workers", OP_WORKERS, {0}},
+	{"tokenize", OP_TOKENIZE, {"text", "add_special"}},
+	{"detokenize", OP_DETOKENIZE, {"tokens"}},
+	{"ping", OP_PING, {0}},
+};
+
+static const struct op *find_op(const char *name)
+{
+	for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+		if (strcmp(ops[i].name, name) == 0)
+			return &ops[i];
+	return NULL;
+}
+
+/* A string to 64 bytes or an unsigned integer, as msgpack writes them. */
+static bool id_valid(const uint8_t *p, size_t n)
+{
+	uint8_t t = p[0];
+	if (t >= 0xa0 && t <= 0xbf)
+		return true;
+	if (t == 0xd9 || t == 0xda || t == 0xdb)
+		return n - (t == 0xd9 ? 2 : t == 0xda ? 3 : 5) <= JOBREQ_ID_MAX;
+	if (t >= 0xd0 && t <= 0xd3)
+		return p[1] < 0x80;     /* a signed type, not negative */
+	return t <= 0x7f || (t >= 0xcc && t <= 0xcf);
+}
+
+static int get_id(struct jobreq *r, const void *bytes, size_t n)
+{
+	const void *id;
+	size_t id_n;
+	if (mp_find(bytes, n, "id", &id, &id_n))
+		return api_fail(&r->problem, E_BAD_REQUEST, "id", "id is missing");
+	if (!id_valid(id, id_n))
+		return api_fail(&r->problem, E_BAD_REQUEST, "id",
+				"id must be a string of at most %d bytes or an unsigned integer", JOBREQ_ID_MAX);
+	buf_put(&r->id, id, id_n);
+	return 0;
+}
+
+static int check_keys(struct jobreq *r, const struct op *op, const json_t *m)
+{
+	json_t *map = (json_t *)m, *v;
+	const char *name;
+	json_object_foreach (map, name, v) {
+		bool known = strcmp(name, "op") == 0 || strcmp(name, "id") == 0;
+		for (size_t i = 0; i < 3 && op->keys[i]; i++)
+			known = known || strcmp(name, op->keys[i]) == 0;
+		if (!known)
+			return api_fail(&r->problem, E_BAD_REQUEST, name, "unknown key %.64s in %s", name,
+					op->name);
+	}
+	return 0;
+}
+
+static int get_job(struct jobreq *r, const json_t *m)
+{
+	const json_t *v = json_object_get(m, "job");
+	if (!json_is_string(v))
+		return api_fail(&r->problem, E_BAD_REQUEST, "job", "job must be a job's id, a string");
+	/* One that is too long is no job's: it is looked for, cut, and not found. */
+	snprintf(r->job, sizeof r->job, "%s", json_string_value(v));
+	return 0;
+}
+
+static int get_from(struct jobreq *r, const json_t *m)
+{
+	const json_t *v = json_get(m, "from");
+	if (!v)
+		return 0;
+	size_t n = json_is_array(v) ? json_array_size(v) : 1;
+	if (n == 0 || n > PARAMS_N_MAX)
+		return api_fail(&r->problem, E_BAD_REQUEST, "from", "from must have one offset per output");
+	for (size_t i = 0; i < n; i++) {
+		const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
+		if (!json_is_integer(e) || json_integer_value(e) < 0 || json_integer_value(e) > INT32_MAX)
+			return api_fail(&r->problem, E_BAD_REQUEST, "from",
+					"from must be a token offset, or an array of them, one per output");
+		r->from[i] = (uint32_t)json_integer_value(e);
+	}
+	r->n_from = json_is_array(v) ? (uint32_t)n : 0;
+	return 0;
+}
+
+static int do_tokenize(struct jobreq *r, const struct service *svc, uint32_t max_context, const json_t *m)
+{
+	const json_t *text = json_object_get(m, "text");
+	bool add_special = false;
+	if (!json_is_string(text))
+		return api_fail(&r->problem, E_BAD_REQUEST, "text", "text must be a string");
+	if (json_get_bool(m, "add_special", &add_special, r->problem.why, sizeof r->problem.why)) {
+		r->problem.code = E_BAD_REQUEST;
+		return -EINVAL;
+	}
+	return api_tokenize(svc, max_context, json_string_value(text), json_string_length(text), add_special,
+			    &r->tokens, &r->problem);
+}
+
+static int do_detokenize(struct jobreq *r, const struct service *svc, const json_t *m)
+{
+	struct token_ids ids = {0};
+	int rc = api_token_ids(svc, json_object_get(m, "tokens"), "tokens", DETOKENIZE_MAX, &ids, &r->problem);
+	if (!rc && tokenizer_decode(svc->tokenizer, ids.ids, ids.n, false, &r->text))
+		rc = api_fail(&r->problem, E_BAD_REQUEST, "tokens",
+			      "tokens holds an id that the tokenizer does not have");
+	token_ids_fini(&ids);
+	return rc;
+}
+
+static int parse_op(struct jobreq *r, const struct op *op, const struct service *svc, uint32_t max_context,
+		    const json_t *m)
+{
+	if (op->op == OP_SUBMIT)
+		return api_submit(svc, max_context, m, API_JOBS, 0, &r->submit, NULL, &r->problem);
+	int rc = check_keys(r, op, m);
+	if (rc)
+		return rc;
+	switch (op->op) {
+	case OP_CANCEL:
+	case OP_RESULT:
+		return get_job(r, m);
+	case OP_ATTACH:
+		rc = get_job(r, m);
+		return rc ? rc : get_from(r, m);
+	case OP_TOKENIZE:
+		return do_tokenize(r, svc, max_context, m);
+	case OP_DETOKENIZE:
+		return do_detokenize(r, svc, m);
+	default:
+		return 0;
+	}
+}
+
+static int parse(struct jobreq *r, const struct service *svc, uint32_t max_context, const void *bytes, size_t n)
+{
+	struct api_problem *p = &r->problem;
+	if (n > svc->max_request_bytes) {
+		get_id(r, bytes, n);
+		return api_fail(p, E_TOO_LONG, "", "the request has %zu bytes, at most %u are taken", n,
+				svc->max_request_bytes);
+	}
+	struct mp_limits limits = mp_limits_request(svc->max_request_bytes);
+	json_t *m = NULL;
+	char why[256];
+	int id_rc = get_id(r, bytes, n);
+	if (mp_decode(bytes, n, &limits, &m, why, sizeof why))
+		return api_fail(p, E_BAD_REQUEST, "", "%s", why);
+	const json_t *name = json_object_get(m, "op");
+	const struct op *op = json_is_string(name) ? find_op(json_string_value(name)) : NULL;
+	int rc = -EINVAL;
+	if (!json_is_object(m))
+		api_fail(p, E_BAD_REQUEST, "", "a request is a map");
+	else if (!json_is_string(name))
+		api_fail(p, E_BAD_REQUEST, "op", "op must be a string");
+	else if (strcmp(json_string_value(name), "scale") == 0 || strcmp(json_string_value(name), "drain") == 0)
+		api_fail(p, E_BAD_REQUEST, "op", "%s is not built yet", json_string_value(name));
+	else if (!op)
+		api_fail(p, E_BAD_REQUEST, "op", "unknown op %.32s", json_string_value(name));
+	else if (!id_rc)
+		rc = parse_op(r, op, svc, max_context, m);
+	if (!rc)
+		r->op = op->op;
+	json_decref(m);
+	return rc;
+}
+
+void jobreq_parse(struct jobreq *out, const struct service *svc, uint32_t max_context, const void *bytes,
+		  size_t n)
+{
+	*out = (struct jobreq){0};
+	parse(out, svc, max_context, bytes, n);
+}
+
+void jobreq_id(struct jobreq *out, const void *bytes, size_t n)
+{
+	*out = (struct jobreq){0};
+	get_id(out, bytes, n);
+}
+
+void jobreq_fini(struct jobreq *r)
+{
+	buf_fini(&r->id);
+	submit_free(r->submit);
+	token_ids_fini(&r->tokens);
+	buf_fini(&r->text);
+	*r = (struct jobreq){0};
+}

@@ -1,0 +1,367 @@
+/* quern-controller: API, tokenizer, scheduler, worker link.  Usually started by `quern serve`. */
+#include "base/err.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/version.h"
+#include "base/clock.h"
+#include "controller/chat.h"
+#include "controller/engine.h"
+#include "controller/front.h"
+#include "controller/http.h"
+
+#include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+static const struct opt options[] = {
+	OPT("model", OPT_TEXT, "DIR", "model directory (required)"),
+	OPT("name", OPT_TEXT, "NAME", "the model's name for clients (default: the directory's)"),
+	OPT("bus", OPT_TEXT, "ENDPOINT", "where workers connect (required), ipc://PATH or tcp://HOST:PORT"),
+	OPT("jobs", OPT_TEXT, "ENDPOINT", "job socket, or none (tcp://127.0.0.1:7420)"),
+	OPT("http", OPT_TEXT, "ADDR", "HTTP, or none (127.0.0.1:8080)"),
+	OPT("compute", OPT_TEXT, "MODE", "f32 (bf16 and int8 are not built yet)"),
+	OPT("context", OPT_INT, "N", "longest prompt and output together (the model's)", .lo = 16,
+	    .hi = 1 << 24),
+	OPT("block-size", OPT_INT, "N", "tokens of a cache block (16)", .lo = 16, .hi = 256),
+	OPT("max-seqs", OPT_INT, "N", "sequences in a step (256)", .lo = 1, .hi = 4096),
+	OPT("max-batch-tokens", OPT_INT, "N", "tokens in a step (2048)", .lo = 1, .hi = 1 << 20),
+	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step (512)", .lo = 1, .hi = 1 << 20),
+	OPT("kv-bytes", OPT_SIZE, "SIZE", "memory of the KV cache (the worker chooses)"),
+	OPT("swap-bytes", OPT_SIZE, "SIZE", "host memory for swapped blocks (0)"),
+	OPT("threads", OPT_INT, "N", "threads of a CPU worker (one per core)", .lo = 1, .hi = 1024),
+	OPT("max-queued-jobs", OPT_INT, "N", "jobs that may wait (4096)", .lo = 1, .hi = 1 << 24),
+	OPT("max-queued-tokens", OPT_INT, "N", "prompt tokens that may wait (8000000)", .lo = 1,
+	    .hi = INT64_MAX / 2),
+	OPT("worker-wait", OPT_INT, "S", "seconds that jobs wait when no worker serves (60)", .lo = 1,
+	    .hi = 86400),
+	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
+	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
+	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
+	OPT("ready-fd", OPT_INT, "FD", "write one line of JSON there when a worker serves", .lo = 0,
+	    .hi = 1 << 20),
+	OPT("help", OPT_FLAG, NULL, "this text"),
+	OPT("version", OPT_FLAG, NULL, "the version"),
+};
+
+enum { MAX_REQUEST = 16 << 20, KEEP_FINISHED_S = 3600, MAX_FINISHED = 4096 };
+
+/* What the engine's thread tells the main one. */
+struct state_pipe {
+	pthread_mutex_t lock;
+	bool ready;
+	int64_t lost_pid;
+	char why[256];
+	int fd[2];
+};
+
+struct program {
+	struct opts o;
+	struct model_config config;
+	struct tokenizer *tokenizer;
+	struct chat *chat;
+	struct service svc;
+	struct state_pipe state;
+	void *zmq;
+	struct front *front;
+	struct engine *engine;
+	struct http *http;
+	int signals;
+	int ready_fd; /* -1: none */
+	bool served;  /* a worker has been ready */
+	int64_t started_us;
+};
+
+static void on_state(void *user, bool ready, int64_t lost_pid, const char *why)
+{
+	struct state_pipe *s = user;
+	pthread_mutex_lock(&s->lock);
+	s->ready = ready;
+	if (lost_pid)
+		s->lost_pid = lost_pid;
+	snprintf(s->why, sizeof s->why, "%s", why);
+	pthread_mutex_unlock(&s->lock);
+	if (write(s->fd[1], "x", 1) < 0)
+		log_warn("main", "state pipe: %s", strerror(errno));
+}
+
+static void tell(struct program *p, json_t *line)
+{
+	char *text = json_dumps(line, JSON_COMPACT);
+	json_decref(line);
+	if (p->ready_fd >= 0 && dprintf(p->ready_fd, "%s\n", text) < 0)
+		log_warn("main", "ready-fd: %s", strerror(errno));
+	free(text);
+}
+
+static void tell_ready(struct program *p)
+{
+	int64_t ms = (clock_us() - p->started_us) / 1000;
+	const char *jobs = front_jobs_endpoint(p->front), *http = p->http ? http_address(p->http) : "";
+	p->served = true;
+	log_info("main", "ready model=%s jobs=%s http=%s bus=%s ms=%lld", p->svc.model_name, jobs, http,
+		 engine_bus(p->engine), (long long)ms);
+	if (p->ready_fd >= 0)
+		tell(p,
+		     json_pack("{s:s,s:s,s:s,s:b,s:s,s:I,s:I}", "jobs", jobs, "http", http, "bus",
+			       engine_bus(p->engine), "ready", 1, "model", p->svc.model_name, "max_context",
+			       (json_int_t)front_max_context(p->front), "ms", (json_int_t)ms));
+}
+
+static int fail(struct program *p, const char *why)
+{
+	/* Whoever gave us the descriptor says it to the person. */
+	if (p->ready_fd < 0)
+		fprintf(stderr, "quern-controller: %s\n", why);
+	tell(p, json_pack("{s:s}", "error", why));
+	return 1;
+}
+
+/* The last part of the path that names something. */
+static void name_of(const char *path, char *out, size_t n)
+{
+	const char *end = path + strlen(path);
+	while (end > path && end[-1] == '/')
+		end--;
+	const char *begin = end;
+	while (begin > path && begin[-1] != '/')
+		begin--;
+	snprintf(out, n, "%.*s", (int)(end - begin), begin);
+}
+
+static int load(struct program *p, const char *dir, char *why, size_t why_n)
+{
+	int rc = model_config_load(dir, &p->config, why, why_n);
+	if (rc)
+		return rc;
+	rc = tokenizer_load(dir, &p->tokenizer, why, why_n);
+	if (rc)
+		return rc;
+	if (tokenizer_n_vocab(p->tokenizer) > (uint32_t)p->config.n_vocab)
+		return err_why(why, why_n, -EINVAL,
+			       "%s: the tokenizer does not fit the model: it has %u tokens, the model %d",
+			       dir, tokenizer_n_vocab(p->tokenizer), p->config.n_vocab);
+	int64_t context = opts_int(&p->o, "context", p->config.max_position);
+	if (context > p->config.max_position)
+		return err_why(why, why_n, -EINVAL, "--context %lld: the model's is %d", (long long)context,
+			       p->config.max_position);
+	p->svc = (struct service){
+		.tokenizer = p->tokenizer,
+		.config = &p->config,
+		.started_unix = clock_unix(),
+		.model_context = (uint32_t)context,
+		.max_request_bytes = MAX_REQUEST,
+		.keep_finished_us = (int64_t)KEEP_FINISHED_S * 1000000,
+		.max_finished = MAX_FINISHED,
+		.strict = opts_flag(&p->o, "strict"),
+	};
+	if (chat_load(dir, &p->chat, p->svc.chat_why, sizeof p->svc.chat_why) == 0)
+		p->svc.chat = p->chat;
+	const char *name = opts_text(&p->o, "name", NULL);
+	if (name)
+		snprintf(p->svc.model_name, sizeof p->svc.model_name, "%s", name);
+	else
+		name_of(dir, p->svc.model_name, sizeof p->svc.model_name);
+	return 0;
+}
+
+static int start_engine(struct program *p, const char *dir, char *why, size_t why_n)
+{
+	const struct opts *o = &p->o;
+	struct engine_config c = {
+		.n_vocab = (uint32_t)p->config.n_vocab,
+		.model_context = p->svc.model_context,
+		.block_size = (uint32_t)opts_int(o, "block-size", 16),
+		.max_seqs = (uint32_t)opts_int(o, "max-seqs", 256),
+		.max_rows = (uint32_t)opts_int(o, "max-batch-tokens", 2048),
+		.chunk = (uint32_t)opts_int(o, "chunk", 512),
+		.kv_bytes = (uint64_t)opts_int(o, "kv-bytes", 0),
+		.swap_bytes = (uint64_t)opts_int(o, "swap-bytes", 0),
+		.n_threads = (uint32_t)opts_int(o, "threads", 0),
+		.max_jobs = (uint32_t)opts_int(o, "max-queued-jobs", 4096),
+		.max_tokens = (uint64_t)opts_int(o, "max-queued-tokens", 8000000),
+		.worker_wait_us = opts_int(o, "worker-wait", 60) * 1000000,
+		.on_state = on_state,
+		.on_state_user = &p->state,
+	};
+	if (c.block_size % 16)
+		return err_why(why, why_n, -EINVAL, "--block-size %u: must be a multiple of 16",
+			       c.block_size);
+	if (c.max_rows < c.max_seqs)
+		c.max_rows = c.max_seqs;
+	/* Workers may have another working directory. */
+	char *path = realpath(dir, NULL);
+	snprintf(c.model, sizeof c.model, "%s", path ? path : dir);
+	free(path);
+	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus", ""));
+	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "f32"));
+	return engine_start(p->zmq, &c, &p->engine, why, why_n);
+}
+
+static void quit_engine(struct program *p)
+{
+	void *s = zmq_socket(p->zmq, ZMQ_PUSH);
+	struct engine_cmd *c = calloc(1, sizeof *c);
+	if (!s || !c || zmq_connect(s, ENGINE_IN) < 0)
+		abort(); /* nothing can be ended in order any more */
+	c->kind = ENGINE_QUIT;
+	params_init(&c->params);
+	if (zmq_send(s, &c, sizeof c, 0) < 0)
+		abort();
+	engine_join(p->engine);
+	zmq_close(s);
+}
+
+static int start(struct program *p, const char *dir, char *why, size_t why_n)
+{
+	bool insecure = opts_flag(&p->o, "insecure");
+	struct front_config fc = {.insecure = insecure};
+	const char *jobs = opts_text(&p->o, "jobs", "tcp://127.0.0.1:7420");
+	const char *http = opts_text(&p->o, "http", "127.0.0.1:8080");
+	if (strcmp(jobs, "none") != 0)
+		snprintf(fc.jobs, sizeof fc.jobs, "%s", jobs);
+	int rc = load(p, dir, why, why_n);
+	if (rc)
+		return rc;
+	p->zmq = zmq_ctx_new();
+	rc = front_start(p->zmq, &p->svc, &fc, &p->front, why, why_n);
+	if (rc)
+		goto fail_zmq;
+	rc = start_engine(p, dir, why, why_n);
+	if (rc)
+		goto fail_front;
+	front_connect(p->front);
+	if (strcmp(http, "none") == 0)
+		return 0;
+	struct http_config hc = {.insecure = insecure};
+	snprintf(hc.addr, sizeof hc.addr, "%s", http);
+	rc = http_start(p->front, &p->svc, &hc, &p->http, why, why_n);
+	if (rc)
+		goto fail_engine;
+	return 0;
+
+fail_engine:
+	front_stop(p->front);
+	quit_engine(p);
+	p->front = NULL;
+fail_front:
+	if (p->front)
+		front_stop(p->front);
+fail_zmq:
+	zmq_ctx_term(p->zmq);
+	p->zmq = NULL;
+	return rc;
+}
+
+static void stop(struct program *p)
+{
+	http_stop(p->http);
+	front_stop(p->front);
+	quit_engine(p);
+	zmq_ctx_term(p->zmq);
+}
+
+/* Until a signal says to end. */
+static void wait_for_end(struct program *p)
+{
+	struct pollfd fds[] = {{.fd = p->signals, .events = POLLIN},
+			       {.fd = p->state.fd[0], .events = POLLIN}};
+	for (;;) {
+		if (poll(fds, 2, -1) < 0)
+			continue;
+		struct signalfd_siginfo si;
+		if ((fds[0].revents & POLLIN) && read(p->signals, &si, sizeof si) == sizeof si) {
+			log_info("main", "ending signal=%u", si.ssi_signo);
+			return;
+		}
+		char bytes[64];
+		if (!(fds[1].revents & POLLIN) || read(p->state.fd[0], bytes, sizeof bytes) <= 0)
+			continue;
+		pthread_mutex_lock(&p->state.lock);
+		bool ready = p->state.ready;
+		int64_t lost_pid = p->state.lost_pid;
+		p->state.lost_pid = 0;
+		char why[256];
+		snprintf(why, sizeof why, "%s", p->state.why);
+		pthread_mutex_unlock(&p->state.lock);
+		if (lost_pid)
+			tell(p, json_pack("{s:I}", "lost", (json_int_t)lost_pid));
+		if (ready)
+			tell_ready(p);
+		else if (!p->served && !lost_pid)
+			tell(p, json_pack("{s:s}", "error", why));
+	}
+}
+
+static void block_signals(struct program *p)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	/* Before any thread is started, so that all inherit it. */
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	p->signals = signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+static int usage(const char *why)
+{
+	fprintf(stderr, "quern-controller: %s; see quern-controller --help\n", why);
+	return 2;
+}
+
+static void help(const struct opts *o)
+{
+	printf("Usage: quern-controller --model DIR --bus ENDPOINT [options]\n\n"
+	       "The controller of a quern service: job socket, HTTP, tokenizer, scheduler.\n"
+	       "`quern serve` starts it, with its workers.\n\n");
+	opts_help(o, stdout);
+}
+
+int main(int argc, char **argv)
+{
+	static struct program p = {.ready_fd = -1, .state = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+	char why[512];
+	p.started_us = clock_us();
+	opts_add(&p.o, options, sizeof options / sizeof *options);
+	int rc = opts_parse(&p.o, argc, argv, why, sizeof why);
+	if (rc == OPTS_HELP || (rc == 0 && opts_flag(&p.o, "help"))) {
+		help(&p.o);
+		return 0;
+	}
+	if (rc)
+		return usage(why);
+	if (opts_flag(&p.o, "version")) {
+		printf("quern-controller %s\n", QUERN_VERSION);
+		return 0;
+	}
+	const char *dir = opts_text(&p.o, "model", NULL);
+	int level = log_level_parse(opts_text(&p.o, "log-level", "info"));
+	if (!dir || !opts_has(&p.o, "bus"))
+		return usage("--model and --bus are required");
+	if (p.o.n_words)
+		return usage("arguments that are no options");
+	if (level < 0)
+		return usage("--log-level must be debug, info, warn or error");
+	log_init("controller", (enum log_level)level);
+	p.ready_fd = (int)opts_int(&p.o, "ready-fd", -1);
+	block_signals(&p);
+	if (pipe(p.state.fd) < 0)
+		return fail(&p, strerror(errno));
+	if (start(&p, dir, why, sizeof why))
+		return fail(&p, why);
+	wait_for_end(&p);
+	stop(&p);
+	chat_free(p.chat);
+	tokenizer_free(p.tokenizer);
+	model_config_fini(&p.config);
+	opts_fini(&p.o);
+	return 0;
+}

@@ -1,0 +1,73 @@
+/* output.h - one output of a job: its tokens as text, and how much of both may be shown.
+ * Owns: tokens, their logprobs, the text, where each token's text begins, the state of the
+ * detokenizer and of the stop strings.  What is shown is never taken back: text that might
+ * become a stop string is held, and so are its tokens.  Knows nothing of listeners. */
+#ifndef QUERN_CONTROLLER_OUTPUT_H
+#define QUERN_CONTROLLER_OUTPUT_H
+
+#include "controller/detok.h"
+#include "controller/front.h"
+#include "controller/stops.h"
+
+/* Tokens with their logprobs, in arrays that grow together. */
+struct toklog {
+	uint32_t n, cap;
+	uint32_t *token;
+	bool with;              /* the arrays below are there */
+	float *logprob;
+	uint32_t *rank;
+	size_t *top_end;        /* [n]: of token i, the entries top[top_end[i - 1] .. top_end[i]) */
+	struct logprob_top *top;
+	size_t top_cap;
+};
+
+void toklog_init(struct toklog *t, bool with_logprobs);
+void toklog_fini(struct toklog *t);
+void toklog_push(struct toklog *t, const struct engine_token *e, const uint32_t *top_ids,
+		 const float *top_logprobs);
+void toklog_cut(struct toklog *t, uint32_t n);
+size_t toklog_bytes(const struct toklog *t);
+/* Tokens [from, to) as listeners see them, into out[to - from]; tops point into t. */
+void toklog_view(const struct toklog *t, uint32_t from, uint32_t to, struct token_logprob *out);
+
+/* What the outputs of a job have in common; outlives them. */
+struct output_rules {
+	const struct tokenizer *tokenizer;
+	bool skip_special;
+	bool logprobs;
+	uint32_t min_tokens;            /* stop strings are not looked for before */
+	const struct stops *stops;      /* NULL: none */
+	char *const *stop;              /* the strings, as stops numbers them */
+	bool include_stop;
+};
+
+struct output {
+	uint32_t index;
+	struct toklog log;
+	uint32_t *start;        /* [log.cap]: bytes of text before the token's own */
+	struct buf text;
+	size_t shown;           /* bytes of text that may be shown */
+	uint32_t n_shown;       /* tokens that may be shown; while it runs, with stop strings: those
+				 * of whose text a byte is shown */
+	struct detok *detok;    /* NULL once it has ended */
+	struct stops_at at;
+	enum finish finish;     /* FINISH_NONE while it runs */
+	int64_t stop_token;
+	const char *stop_string;        /* borrowed from the rules */
+	bool dirty;             /* in the table's hands: there is something new to tell */
+};
+
+void output_init(struct output *o, uint32_t index, const struct output_rules *r);
+void output_fini(struct output *o);
+/* One token more; ignored once the output has ended.  True: a stop string has ended it (finish
+ * is set, text and tokens are cut). */
+bool output_push(struct output *o, const struct output_rules *r, const struct engine_token *e,
+		 const uint32_t *top_ids, const float *top_logprobs);
+/* The end came from elsewhere; ignored once it has ended.  What was held is shown (a stop string
+ * may still be found in it: then finish is stop). */
+void output_end(struct output *o, const struct output_rules *r, enum finish finish, int64_t stop_token);
+/* All that is shown.  scratch: [n_shown], or NULL without logprobs. */
+void output_view(const struct output *o, struct token_logprob *scratch, struct output_view *v);
+size_t output_bytes(const struct output *o);
+
+#endif

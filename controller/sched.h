@@ -1,0 +1,99 @@
+/* sched.h - which sequences run in the next step, and what their results mean.
+ * Pure: no sockets, no clock, no globals; time and results are arguments, the plan and the
+ * events are the output.  Owns the groups, their sequences, the block tables and the slots.
+ *
+ * First come first served.  A step holds at most max_rows tokens: one of every running
+ * sequence that decodes, then parts of prompts (chunked prefill), oldest first.  When blocks
+ * run out, the youngest group is preempted: its blocks are let go and its tokens computed
+ * anew later.  Plans go out before the results of earlier ones are back (docs/ARCHITECTURE.md,
+ * "One step ahead"): at most SCHED_AHEAD under way.
+ *
+ * The outputs of a group share the prompt's blocks: the first one computes them, the others
+ * fork from it and get copies of what they write into (copy-on-write). */
+#ifndef QUERN_CONTROLLER_SCHED_H
+#define QUERN_CONTROLLER_SCHED_H
+
+#include "controller/seq.h"
+#include "proto/plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SCHED_AHEAD = 2 };
+
+struct sched;
+
+struct sched_config {
+	uint32_t block_size;
+	uint32_t max_seqs;      /* sequences on the worker, runs of a step */
+	uint32_t max_rows;      /* tokens of a step */
+	uint32_t chunk;         /* largest part of a prompt in one step; 0: max_rows */
+};
+
+enum sched_event_kind { SCHED_TOKEN, SCHED_OUTPUT_DONE, SCHED_GROUP_DONE, SCHED_GROUP_FAILED };
+
+struct sched_event {
+	enum sched_event_kind kind;
+	uint64_t job;
+	uint32_t index;
+	uint32_t token;         /* TOKEN */
+	int32_t logprob;        /* TOKEN: index in the result's logprobs, -1: none */
+	enum finish finish;     /* OUTPUT_DONE */
+	int64_t stop_token;     /* OUTPUT_DONE: -1: none */
+	enum code code;         /* GROUP_FAILED */
+	int64_t arrival_us, first_run_us, first_token_us;       /* GROUP_DONE */
+};
+
+struct sched_events {
+	struct sched_event *v;
+	uint32_t n, cap;
+};
+void sched_events_fini(struct sched_events *e);
+
+struct sched *sched_new(const struct sched_config *cfg);
+void sched_free(struct sched *s);       /* with all its groups; NULL is fine */
+
+/* A worker serves: this many blocks, everything free.  Plans are numbered from 1. */
+void sched_start(struct sched *s, uint32_t n_blocks, uint64_t epoch);
+/* The worker is gone: what ran waits, with the tokens it has; plans under way are forgotten. */
+void sched_lost(struct sched *s);
+
+/* Queue a group; takes it.  Events of it are reported from now on. */
+void sched_add(struct sched *s, struct group **g, int64_t now_us);
+struct group *sched_find(struct sched *s, uint64_t job);        /* NULL: none that lives */
+
+/* One output is over (a stop string), or all of a group are. Unknown jobs are ignored. */
+void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_events *ev);
+void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev);
+/* Fail all groups whose deadline has passed. */
+void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev);
+/* Fail every group with this code (no worker came back). */
+void sched_fail_all(struct sched *s, enum code code, struct sched_events *ev);
+/* Fail the groups that the pool cannot hold, with E_TOO_LONG. */
+void sched_fail_larger(struct sched *s, uint32_t max_context, struct sched_events *ev);
+
+/* The next plan; false: nothing to do now (nothing runs, or SCHED_AHEAD are under way). */
+bool sched_plan(struct sched *s, int64_t now_us, struct plan *out);
+/* The result of the oldest plan under way.  -EPROTO: not that one, or of another shape. */
+int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct sched_events *ev);
+
+/* Whose run slot had in the oldest plan under way; NULL: nobody's.  Before sched_apply(). */
+const struct group *sched_run_of(const struct sched *s, uint32_t slot);
+
+struct sched_stats {
+	uint32_t n_running, n_waiting;          /* sequences */
+	uint32_t n_groups;
+	uint64_t queued_tokens;                 /* prompt tokens of groups that have not begun */
+	uint32_t n_queued;                      /* groups that have not begun */
+	uint32_t n_blocks, n_free;
+	uint32_t n_inflight;                    /* plans under way */
+	uint64_t n_preempted;                   /* sequences, since the start */
+	uint64_t prompt_tokens, generated_tokens;
+	uint64_t n_plans;
+};
+void sched_stats(const struct sched *s, struct sched_stats *out);
+
+/* Invariants; aborts where one is broken. */
+void sched_check(const struct sched *s);
+
+#endif

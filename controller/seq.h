@@ -1,0 +1,76 @@
+/* seq.h - sequences, and the groups that a job's outputs form.
+ * Plain data of the scheduler; who changes a field is said beside it. */
+#ifndef QUERN_CONTROLLER_SEQ_H
+#define QUERN_CONTROLLER_SEQ_H
+
+#include "controller/blocks.h"
+#include "proto/codes.h"
+#include "proto/params.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum seq_state {
+	SEQ_WAITING,            /* in the waiting queue: new, or preempted */
+	SEQ_RUNNING,            /* has a slot on the worker */
+	SEQ_FINISHED,
+};
+
+struct group;
+
+struct seq {
+	struct group *group;
+	uint32_t index;         /* which output of the job */
+	enum seq_state state;
+	enum finish finish;
+	uint32_t *tokens;       /* [n_tokens] prompt, then output; NULL until first run (then the group's
+	                           prompt is meant) */
+	uint32_t n_tokens, cap_tokens;
+	uint32_t n_pending;     /* tokens chosen by plans under way, ids not known yet */
+	uint32_t n_computed;    /* positions whose K and V are in the cache, or will be by plans under way */
+	uint32_t n_before;      /* n_computed before the last plan that has a run of it */
+	struct block_table table;
+	uint32_t slot;          /* on the worker, while running */
+	uint64_t planned;       /* number of the last plan that has a run of it */
+	uint32_t n_preempted;
+	struct seq *prev, *next; /* waiting queue */
+};
+
+/* All outputs of one job. */
+struct group {
+	uint64_t job;
+	uint64_t order;         /* of arrival: the queue's order */
+	struct params params;   /* owned */
+	uint32_t *prompt;       /* owned, [n_prompt] */
+	uint32_t n_prompt;
+	struct seq *seqs;       /* [n_seqs] */
+	uint32_t n_seqs;
+	uint32_t n_live;        /* not finished */
+	uint32_t n_inflight;    /* runs of it in plans under way */
+	bool failed;            /* ended by an error: no further events */
+	int64_t deadline_us;    /* 0: none */
+	int64_t arrival_us, first_run_us, first_token_us;
+	struct group *prev, *next;      /* all groups, by arrival */
+	struct group *hash_next;        /* by job */
+};
+
+/* Takes prompt and params. */
+struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struct params *params);
+void group_free(struct group *g);       /* NULL is fine */
+
+/* Tokens, known and under way. */
+static inline uint32_t seq_total(const struct seq *s)
+{
+	return s->n_tokens + s->n_pending;
+}
+
+/* Output tokens that are known. */
+static inline uint32_t seq_n_out(const struct seq *s)
+{
+	return s->n_tokens - s->group->n_prompt;
+}
+
+void seq_own_tokens(struct seq *s);     /* its own copy of the prompt, if it has none */
+void seq_append(struct seq *s, uint32_t token);
+
+#endif

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Installs what quern needs on Debian and Ubuntu, and does nothing when all is there.
+#   deps.sh build     compiler and libraries
+#   deps.sh test      those, and what the tests need (a Python environment under build/)
+# Without root or sudo it prints the one line to run.
+set -eu
+cd "$(dirname "$0")/.."
+what=${1:-build}
+
+packages="gcc make pkg-config libc6-dev libzmq3-dev libmsgpack-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev"
+[ "$what" = test ] && packages="$packages libcriterion-dev python3 python3-venv"
+
+missing() {
+	for p in $packages; do
+		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed' && continue
+		echo "$p"
+	done
+}
+
+need=$(missing | tr '\n' ' ')
+if [ -n "$need" ]; then
+	if ! command -v apt-get >/dev/null; then
+		echo "quern needs the counterparts of these Debian packages: $need" >&2
+		exit 1
+	fi
+	if [ "$(id -u)" = 0 ]; then sudo=
+	elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo=sudo
+	else
+		echo "quern needs some packages. As root, run:" >&2
+		echo "  apt-get install -y $need" >&2
+		exit 1
+	fi
+	echo "installing: $need"
+	log=$(mktemp)
+	{ $sudo apt-get update && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $need; } \
+		>"$log" 2>&1 || { tail -n 20 "$log" >&2; echo "apt-get failed: the whole of it is in $log" >&2; exit 1; }
+	rm -f "$log"
+fi
+
+if [ "$what" = test ]; then
+	venv=build/venv
+	stamp=$venv/.installed
+	if ! cmp -s tests/requirements.txt "$stamp" 2>/dev/null; then
+		echo "installing the tests' Python packages into $venv"
+		mkdir -p build
+		# Debian's own python3 has ensurepip only through python3-venv; another python3 first on
+		# PATH will do as well.
+		python3 -m venv "$venv" || /usr/bin/python3 -m venv --clear "$venv"
+		"$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
+		cp tests/requirements.txt "$stamp"
+	fi
+fi

@@ -1,0 +1,244 @@
+/* cpu.c - the CPU's table: device, memory, streams that are always done. */
+#include "kernels/cpu/cpu.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+/* ---- the device ---- */
+
+static int choose_isa(const char *want, const struct cpu_isa **out, char *why, size_t why_n)
+{
+	const struct cpu_isa *all[] = {cpu_isa_avx512(), cpu_isa_avx2(), cpu_isa_plain()};
+	static const char *const names[] = {"avx512", "avx2", "plain"};
+	for (int i = 0; i < 3; i++) {
+		if (want && strcmp(want, names[i]))
+			continue;
+		if (all[i]) {
+			*out = all[i];
+			return 0;
+		}
+		if (want)
+			return err_why(why, why_n, -ENODEV, "this CPU has no %s", want);
+	}
+	return err_why(why, why_n, -EINVAL, "'%.32s' is no instruction set: use avx512, avx2 or plain", want);
+}
+
+static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
+{
+	if (a->compute == KERN_COMPUTE_BF16 || a->compute == KERN_COMPUTE_INT8)
+		return err_why(why, why_n, -ENOTSUP, "compute mode %s is not built for the CPU yet: use f32",
+			       a->compute == KERN_COMPUTE_BF16 ? "bf16" : "int8");
+	if (a->compute != KERN_COMPUTE_F32)
+		return err_why(why, why_n, -EINVAL, "compute mode %d is not known", (int)a->compute);
+	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 || a->max_blocks_per_seq < 1)
+		return err_why(why, why_n, -EINVAL, "rows, sequences, logits, context and blocks must be at least 1");
+	if (a->n_threads < 0 || a->n_threads > 4096)
+		return err_why(why, why_n, -EINVAL, "%d threads", a->n_threads);
+	return 0;
+}
+
+/* Hands out pieces of the arena; with base NULL it only counts. */
+struct carve {
+	unsigned char *base;
+	size_t at;
+};
+
+static void *carve(struct carve *c, size_t n, size_t bytes)
+{
+	void *p = c->base ? c->base + c->at : NULL;
+	c->at += (n * bytes + 63) & ~(size_t)63;
+	return p;
+}
+
+static void lay_out(struct kern_dev *d, struct carve *c)
+{
+	const struct kern_open_args *a = &d->args;
+	const size_t rows = (size_t)a->max_rows, seqs = (size_t)a->max_seqs, threads = (size_t)d->n_threads;
+	struct cpu_batch *b = &d->batch;
+	b->token_at = carve(c, rows, sizeof(int32_t));
+	b->row_seq = carve(c, rows, sizeof(int32_t));
+	b->span_row = carve(c, rows, sizeof(int32_t));
+	b->span_rows = carve(c, rows, sizeof(int32_t));
+	b->span_task = carve(c, rows + 1, sizeof(int32_t));
+	b->row0 = carve(c, seqs + 1, sizeof(int32_t));
+	b->pos0 = carve(c, seqs, sizeof(int32_t));
+	b->tables = carve(c, seqs * (size_t)a->max_blocks_per_seq, sizeof(int32_t));
+	b->logits_row = carve(c, (size_t)a->max_logits, sizeof(int32_t));
+	d->scratch = carve(c, threads, sizeof *d->scratch);
+	d->sample = carve(c, threads, sizeof *d->sample);
+	for (size_t t = 0; t < threads; t++) {
+		float *out = carve(c, 2 * ROWS_MAX * BLOCK_N, sizeof(float));
+		float *head = carve(c, HEAD_MAX, sizeof(float));
+		if (c->base)
+			d->scratch[t] = (struct cpu_scratch){.c = out, .head = head};
+	}
+}
+
+static void cpu_close(struct kern_dev *d)
+{
+	if (!d)
+		return;
+	alloc_big_free(d->sample_arena, d->sample_bytes);
+	alloc_big_free(d->pack, d->pack_bytes);
+	alloc_big_free(d->arena, d->arena_bytes);
+	free(d);
+}
+
+static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
+{
+	const struct cpu_isa *isa = NULL;
+	*out = NULL;
+	int e = check_args(a, why, why_n);
+	if (!e)
+		e = choose_isa(a->isa, &isa, why, why_n);
+	if (!e && a->index >= 0)
+		e = cpu_host_bind(a->index, why, why_n);
+	if (e)
+		return e;
+	struct kern_dev *d = xcalloc(1, sizeof *d);
+	d->args = *a;
+	d->args.isa = NULL;
+	d->isa = isa;
+	d->node = a->index;
+	d->n_threads = a->n_threads ? a->n_threads : cpu_host_cores();
+	struct carve c = {0};
+	lay_out(d, &c);
+	d->arena_bytes = c.at;
+	d->arena = alloc_big(c.at);
+	if (!d->arena) {
+		cpu_close(d);
+		return err_why(why, why_n, -ENOMEM, "no memory for %zu bytes of scratch", c.at);
+	}
+	c = (struct carve){.base = d->arena};
+	lay_out(d, &c);
+	*out = d;
+	return 0;
+}
+
+static void cpu_info(struct kern_dev *d, struct kern_info *out)
+{
+	memset(out, 0, sizeof *out);
+	cpu_host_name(out->name, sizeof out->name);
+	snprintf(out->isa, sizeof out->isa, "%s", d->isa->name);
+	/* The instruction sets agree bit for bit, so none is named. */
+	snprintf(out->numerics, sizeof out->numerics, "cpu f32 order1");
+	out->operand = KERN_F32;
+	out->kv = KERN_F32;
+	cpu_host_memory(d->node, &out->bytes_total, &out->bytes_free);
+	out->n_threads = d->n_threads;
+}
+
+/* ---- memory ---- */
+
+static void *cpu_mem_new(struct kern_dev *d, size_t bytes)
+{
+	(void)d;
+	return alloc_big(bytes);
+}
+
+static void cpu_mem_free(struct kern_dev *d, void *p, size_t bytes)
+{
+	(void)d;
+	alloc_big_free(p, bytes);
+}
+
+/* ---- streams and events: all is done when a call returns ---- */
+
+static struct kern_stream *cpu_stream_new(struct kern_dev *d)
+{
+	struct kern_stream *s = xcalloc(1, sizeof *s);
+	s->dev = d;
+	return s;
+}
+
+static void cpu_stream_free(struct kern_stream *s)
+{
+	free(s);
+}
+
+static int cpu_stream_sync(struct kern_stream *s)
+{
+	(void)s;
+	return 0;
+}
+
+static struct kern_event *cpu_event_new(struct kern_dev *d)
+{
+	struct kern_event *e = xcalloc(1, sizeof *e);
+	e->dev = d;
+	return e;
+}
+
+static void cpu_event_free(struct kern_event *e)
+{
+	free(e);
+}
+
+static int cpu_event_record(struct kern_event *e, struct kern_stream *s)
+{
+	(void)e, (void)s;
+	return 0;
+}
+
+static bool cpu_event_done(struct kern_event *e)
+{
+	(void)e;
+	return true;
+}
+
+static int cpu_upload(struct kern_stream *s, void *dst, const void *src, size_t bytes)
+{
+	(void)s;
+	if (bytes)
+		memcpy(dst, src, bytes);
+	return 0;
+}
+
+const struct kern_ops kern_cpu_ops = {
+	.abi = KERN_ABI,
+	.name = "cpu",
+	.open = cpu_open,
+	.close = cpu_close,
+	.info = cpu_info,
+	.mem_new = cpu_mem_new,
+	.mem_free = cpu_mem_free,
+	.host_new = cpu_mem_new,
+	.host_free = cpu_mem_free,
+	.stream_new = cpu_stream_new,
+	.stream_free = cpu_stream_free,
+	.stream_sync = cpu_stream_sync,
+	.event_new = cpu_event_new,
+	.event_free = cpu_event_free,
+	.event_record = cpu_event_record,
+	.event_wait = cpu_event_record,
+	.event_done = cpu_event_done,
+	.upload = cpu_upload,
+	.download = cpu_upload,
+	.linear_load = cpu_linear_load,
+	.linear_free = cpu_linear_free,
+	.linear_bytes = cpu_linear_bytes,
+	.embed_load = cpu_embed_load,
+	.embed_free = cpu_embed_free,
+	.embed_bytes = cpu_embed_bytes,
+	.embed_linear = cpu_embed_linear,
+	.kv_new = cpu_kv_new,
+	.kv_free = cpu_kv_free,
+	.kv_block_bytes = cpu_kv_block_bytes,
+	.kv_copy = cpu_kv_copy,
+	.kv_swap_out = cpu_kv_swap_out,
+	.kv_swap_in = cpu_kv_swap_in,
+	.batch_set = cpu_batch_set,
+	.embed = cpu_embed,
+	.rmsnorm = cpu_rmsnorm,
+	.linear = cpu_linear,
+	.qkv = cpu_qkv,
+	.attention = cpu_attention,
+	.gateup_swiglu = cpu_gateup_swiglu,
+	.gather = cpu_gather,
+	.sample = cpu_sample,
+};

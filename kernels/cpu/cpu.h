@@ -1,0 +1,185 @@
+/* cpu.h - inside of the CPU table: the device, what the operations share.
+ * The operations' contracts are those of kern.h. */
+#ifndef QUERN_KERNELS_CPU_CPU_H
+#define QUERN_KERNELS_CPU_CPU_H
+
+#include "kernels/cpu/isa.h"
+#include "kernels/kern.h"
+
+/* One part of a linear layer, packed as isa.h draws it. */
+struct cpu_part {
+	enum kern_dtype dtype;
+	int n;                      /* outputs */
+	int n0;                     /* first of them among the layer's outputs */
+	int n_blocks;               /* of BLOCK_N outputs; the last may have fewer tiles */
+	size_t block_bytes;         /* of a full block */
+	unsigned char *w;           /* owned: weights, then the bias */
+	size_t bytes;
+	float *bias;                /* [n padded to 16] or NULL; inside w */
+};
+
+struct kern_linear {
+	struct kern_dev *dev;
+	int k, group, n;            /* group: AWQ4, <= k */
+	int n_parts;
+	struct cpu_part parts[3];
+};
+
+struct kern_embed {
+	int n_vocab, hidden;
+	struct kern_linear linear;  /* holds the table, packed: the rows are read out of it */
+};
+
+/* The batch of batch_set(), copied. */
+struct cpu_batch {
+	int n_rows, n_seqs, n_logits;
+	int32_t *token_at;          /* [max_rows] */
+	int32_t *row0;              /* [max_seqs + 1] */
+	int32_t *pos0;              /* [max_seqs] */
+	int32_t *tables;            /* [max_seqs][max_blocks_per_seq] */
+	int32_t *logits_row;        /* [max_logits] */
+	int32_t *row_seq;           /* [max_rows] */
+	/* attention's plan: rows of one sequence that are worked on together */
+	int32_t *span_row;          /* [max_rows] first row */
+	int32_t *span_rows;         /* [max_rows] */
+	int32_t *span_task;         /* [max_rows + 1] first task, where chunks are tasks of their own */
+};
+
+/* Of one thread; sizes in cpu.c. */
+struct cpu_scratch {
+	float *c;                   /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
+	float *head;                /* [HEAD_MAX]: one head of k */
+};
+
+/* One row of logits being worked on; [vocab] each. */
+struct cpu_sample_scratch {
+	float *w;                   /* adjusted logits */
+	float *p;                   /* exp of them */
+	uint32_t *mark;             /* 0 outside a call: times seen in the output, and flags */
+	int32_t *ids;               /* candidates */
+	float *sums;                /* of p, for each SUM_BLOCK */
+};
+
+struct kern_dev {
+	struct kern_open_args args; /* isa is not kept */
+	const struct cpu_isa *isa;
+	int n_threads;
+	int node;                   /* NUMA node or -1 */
+	struct cpu_batch batch;
+	struct cpu_scratch *scratch;            /* [n_threads] */
+	unsigned char *arena;       /* owns the arrays above */
+	size_t arena_bytes;
+	float *pack;                /* [min(max_rows, ROWS_MAX)][largest K]: packed rows */
+	size_t pack_bytes;
+	int vocab;                  /* largest N of a layer: what sample is sized for */
+	struct cpu_sample_scratch *sample;      /* [n_threads] */
+	unsigned char *sample_arena;
+	size_t sample_bytes;
+	int block_size;             /* of the cache; 0 while there is none */
+};
+
+struct kern_stream {
+	struct kern_dev *dev;
+};
+
+struct kern_event {
+	struct kern_dev *dev;
+};
+
+/* K [layer][block][kv head][D][block_size], V [layer][block][kv head][block_size][D padded to 16]:
+ * 16 tokens of K are a vector, 16 values of V are a vector. */
+struct kern_kv {
+	struct kern_dev *dev;
+	int n_layers, n_kv_heads, dim, dim_pad, block_size, n_blocks, n_host_blocks;
+	size_t k_block, v_block;    /* floats of a block in one layer */
+	float *k, *v;
+	size_t k_bytes, v_bytes;
+	float *host;                /* [block][layer][K, V] */
+	size_t host_bytes;
+	/* attention's scratch, per thread: queries [D][m], scores, and results of one span */
+	float *scratch;
+	size_t scratch_floats;      /* of one thread */
+	size_t scratch_bytes;
+	float *partial;             /* results of chunks that are tasks of their own */
+	size_t partial_floats;
+	size_t partial_bytes;
+};
+
+enum {
+	HEAD_MAX = 4096,            /* largest head size */
+	SPAN_QUERIES = 40,          /* rows x heads of a KV head that walk the cache together */
+	PARTIAL_MAX = 16 << 20,     /* floats; more parallelism than that buys is not needed */
+};
+
+/* ---- par.c ---- */
+
+/* fn(arg, task, thread) for task 0..n-1, spread over the threads when work is worth waking them.
+ * work: roughly how many operations on 16 lanes.  Which thread has which task changes no bit. */
+typedef void cpu_fn(void *arg, int task, int thread);
+void cpu_run(struct kern_dev *d, int n_tasks, int64_t work, cpu_fn *fn, void *arg);
+
+/* ---- host.c ---- */
+
+int cpu_host_cores(void);                       /* cores in the affinity mask */
+void cpu_host_name(char *out, size_t n);
+void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
+/* Binds the calling thread, hence the threads it starts, to a NUMA node.  -ENODEV with a reason. */
+int cpu_host_bind(int node, char *why, size_t why_n);
+
+/* ---- linear.c ---- */
+
+int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out, char *why,
+		    size_t why_n);
+void cpu_linear_free(struct kern_linear *w);
+int64_t cpu_linear_bytes(const struct kern_linear *w);
+int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+	       bool out_f32);
+int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows);
+int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
+		   struct kern_embed **out, char *why, size_t why_n);
+void cpu_embed_free(struct kern_embed *e);
+int64_t cpu_embed_bytes(const struct kern_embed *e);
+const struct kern_linear *cpu_embed_linear(const struct kern_embed *e);
+
+/* ---- pack.c ---- */
+
+/* Packs src's parts into w->parts.  -EINVAL, -ENOMEM, -ENOTSUP with a reason. */
+int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n);
+/* The row id of a packed F32, F16 or BF16 matrix. */
+void cpu_unpack_row(const struct kern_linear *w, int id, float *out);
+/* Tiles of block b, a power of two. */
+int cpu_part_tiles(const struct cpu_part *p, int b);
+
+/* ---- kv.c ---- */
+
+struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			   int n_blocks, int n_host_blocks);
+void cpu_kv_free(struct kern_kv *kv);
+int64_t cpu_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size);
+int cpu_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
+int cpu_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
+int cpu_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
+float *cpu_kv_k(const struct kern_kv *kv, int layer, int block, int kv_head);
+float *cpu_kv_v(const struct kern_kv *kv, int layer, int block, int kv_head);
+
+/* ---- rows.c ---- */
+
+int cpu_batch_set(struct kern_stream *s, const struct kern_batch *b);
+int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x);
+int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
+		int hidden, float eps);
+int cpu_qkv(struct kern_stream *s, const struct kern_qkv_args *a);
+int cpu_gather(struct kern_stream *s, void *out, const void *x, int hidden);
+
+/* ---- attn.c ---- */
+
+int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a);
+
+/* ---- sample.c ---- */
+
+/* Room for rows of n_vocab logits; -ENOMEM. */
+int cpu_sample_reserve(struct kern_dev *d, int n_vocab);
+int cpu_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
+	       const struct kern_sample_row *rows, int n, const struct kern_sample_out *out);
+
+#endif

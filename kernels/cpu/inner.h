@@ -1,0 +1,644 @@
+/* inner.h - the inner kernels, written on the sixteen lanes of vec_*.h.
+ * Included once by each isa_*.c, which first includes its vec_*.h and defines
+ *   INNER_ROWS      rows_max: rows x 1 tile of accumulators fit the registers
+ *   INNER_ROWS2     up to so many rows take 2 tiles at once,
+ *   INNER_ROWS4     up to so many 4: few rows need several tiles to hide the latency of a chain
+ *   INNER_AWQ2, INNER_AWQ4   the same for AWQ4, where widening needs registers too
+ * Everything here is static.
+ *
+ * The kernels are always_inline functions of constant (tiles, rows); a switch on the rows
+ * picks the copy.  Accumulators are small arrays that the compiler keeps in registers once
+ * all loops over tiles and rows are unrolled. */
+#include <math.h>
+#include <stddef.h>
+
+#include "kernels/cpu/isa.h"
+
+#define PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define UNROLL PRAGMA(clang loop unroll(full))
+#else
+#define UNROLL PRAGMA(GCC unroll 16)
+#endif
+
+/* One switch from a number of rows to the kernel built for it. */
+#define ROW_CASE(n, max, call)                                                                               \
+	case n:                                                                                              \
+		if (n <= (max)) {                                                                            \
+			enum { M = n <= (max) ? n : 1 };                                                     \
+			call;                                                                                \
+		}                                                                                            \
+		break;
+#define ROW_SWITCH(m, max, call)                                                                             \
+	switch (m) {                                                                                         \
+		ROW_CASE(1, max, call)                                                                       \
+		ROW_CASE(2, max, call)                                                                       \
+		ROW_CASE(3, max, call)                                                                       \
+		ROW_CASE(4, max, call)                                                                       \
+		ROW_CASE(5, max, call)                                                                       \
+		ROW_CASE(6, max, call)                                                                       \
+		ROW_CASE(7, max, call)                                                                       \
+		ROW_CASE(8, max, call)                                                                       \
+		ROW_CASE(9, max, call)                                                                       \
+		ROW_CASE(10, max, call)                                                                      \
+	}
+
+/* ---- exp ---- */
+
+/* exp(x) for x <= 88; 0 below -87, and for NaN.  x = n ln 2 + r, e^r by a polynomial of degree 6
+ * fitted to |r| <= 0.3475 with a relative error of 3e-9. */
+VFN vf v_exp(vf x)
+{
+	const vf round = v_set1(0x1.8p23f);
+	vf t = v_fma(x, v_set1(0x1.715476p+0f), round);
+	vf n = v_sub(t, round);
+	vf r = v_fma(n, v_set1(-0x1.62e4p-1f), x);      /* ln 2 in two parts, the first with 14 bits */
+	r = v_fma(n, v_set1(-0x1.7f7d1cp-20f), r);
+	vf p = v_set1(0.001381422160193324f);
+	p = v_fma(p, r, v_set1(0.00836889911442995f));
+	p = v_fma(p, r, v_set1(0.04166840389370918f));
+	p = v_fma(p, r, v_set1(0.1666651964187622f));
+	p = v_fma(p, r, v_set1(0.4999999403953552f));
+	p = v_fma(v_mul(r, r), p, r);
+	p = v_add(p, v_set1(1));
+	return v_keep_ge(v_scale2(p, t), x, v_set1(-87));
+}
+
+/* ---- linear: weights that widen to F32 by themselves ---- */
+
+VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
+{
+	if (dtype == KERN_F16)
+		return v_load_f16((const uint16_t *)(const void *)w + i);
+	if (dtype == KERN_BF16)
+		return v_load_bf16((const uint16_t *)(const void *)w + i);
+	return v_load((const float *)(const void *)w + i);
+}
+
+/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile]: one chain that goes on in c. */
+VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned char *w, size_t w_stride, int len,
+	       const float *x, float *c, size_t c_stride, size_t ahead)
+{
+	vf acc[4][INNER_ROWS];
+	UNROLL for (int v = 0; v < tn; v++)
+		UNROLL for (int r = 0; r < m; r++)
+			acc[v][r] = v_load(c + (size_t)r * c_stride + v * 16);
+	const size_t esize = dtype == KERN_F32 ? 4 : 2;
+	for (int k = 0; k < len; k++) {
+		vf wv[4];
+		UNROLL for (int v = 0; v < tn; v++)
+			wv[v] = load_w(dtype, w, (size_t)v * 16);
+		if (ahead)
+			UNROLL for (size_t b = 0; b < (size_t)tn * 16 * esize; b += 64)
+				v_prefetch(w + ahead + b);
+		UNROLL for (int r = 0; r < m; r++) {
+			vf xv = v_set1(x[r]);
+			UNROLL for (int v = 0; v < tn; v++)
+				acc[v][r] = v_fma(xv, wv[v], acc[v][r]);
+		}
+		w += w_stride * esize;
+		x += m;
+	}
+	UNROLL for (int v = 0; v < tn; v++)
+		UNROLL for (int r = 0; r < m; r++)
+			v_store(c + (size_t)r * c_stride + v * 16, acc[v][r]);
+}
+
+struct dense_args {
+	const unsigned char *w;
+	size_t w_stride;            /* elements from k to k + 1 */
+	int len;
+	const float *x;
+	float *c;
+	size_t c_stride;
+	size_t ahead;
+};
+
+#define DENSE_FN(name, dtype)                                                                                \
+	static void name(int tn, int m, const struct dense_args *a)                                          \
+	{                                                                                                    \
+		if (tn == 4) {                                                                               \
+			ROW_SWITCH(m, INNER_ROWS4, dense(dtype, 4, M, a->w, a->w_stride, a->len, a->x, a->c,  \
+							a->c_stride, a->ahead))                        \
+		} else if (tn == 2) {                                                                        \
+			ROW_SWITCH(m, INNER_ROWS2, dense(dtype, 2, M, a->w, a->w_stride, a->len, a->x, a->c,  \
+							a->c_stride, a->ahead))                        \
+		} else {                                                                                     \
+			ROW_SWITCH(m, INNER_ROWS, dense(dtype, 1, M, a->w, a->w_stride, a->len, a->x, a->c,  \
+							a->c_stride, a->ahead))                        \
+		}                                                                                            \
+	}
+
+DENSE_FN(dense_f32, KERN_F32)
+DENSE_FN(dense_f16, KERN_F16)
+DENSE_FN(dense_bf16, KERN_BF16)
+
+/* ---- linear: AWQ4 ---- */
+
+/* A nibble at bits b..b+3 under the exponent of 2^(23-b) reads as 2^(23-b) + q; taking away
+ * 2^(23-b) + z leaves q - z exactly.  Nibbles 2, 3, 4 of a word stand at bits 8, 12 and 16;
+ * a shift brings 0 and 1 to 8 and 12, another 5, 6 and 7 to 8, 12 and 16: three constants
+ * and two shifts serve all eight. */
+#define AWQ_EACH(STEP)                                                                                       \
+	STEP(0, lo, 0)                                                                                       \
+	STEP(1, lo, 1)                                                                                       \
+	STEP(2, q, 0)                                                                                        \
+	STEP(3, q, 1)                                                                                        \
+	STEP(4, q, 2)                                                                                        \
+	STEP(5, hi, 0)                                                                                       \
+	STEP(6, hi, 1)                                                                                       \
+	STEP(7, hi, 2)
+
+struct awq_consts {
+	vq mask[3], magic[3];
+};
+
+VFN struct awq_consts awq_consts(void)
+{
+	return (struct awq_consts){
+		{vq_set1(0xf00), vq_set1(0xf000), vq_set1(0xf0000)},
+		{vq_set1(0x47000000), vq_set1(0x45000000), vq_set1(0x43000000)},
+	};
+}
+
+VFN void awq_zeros(vf z[3], const unsigned char *head)
+{
+	vf z0 = v_load_u8(head + 32);
+	z[0] = v_add(v_set1(32768), z0);
+	z[1] = v_add(v_set1(2048), z0);
+	z[2] = v_add(v_set1(128), z0);
+}
+
+VFN vf awq_scale(const unsigned char *head)
+{
+	return v_load_f16((const uint16_t *)(const void *)head);
+}
+
+/* c[m][tile] = scale * (sum over the group's k's, ascending, of x[k][m] * (q - z)) + c */
+VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t tile_bytes, int len, const float *x,
+		   float *c, size_t c_stride, size_t ahead)
+{
+	const struct awq_consts n = awq_consts();
+	vf acc[4][INNER_ROWS], z[4][3];
+	UNROLL for (int v = 0; v < tn; v++) {
+		awq_zeros(z[v], w + (size_t)v * tile_bytes);
+		v_prefetch(w + (size_t)v * tile_bytes + ahead);
+		UNROLL for (int r = 0; r < m; r++)
+			acc[v][r] = v_zero();
+	}
+	const unsigned char *p = w + AWQ_HEAD;
+	float last[8 * INNER_ROWS];
+	for (int left = len; left > 0; left -= 8) {
+		vq q[4], lo[4], hi[4];
+		if (left < 8) { /* a group that is no multiple of 8: 0 for the rows that are not there */
+			memset(last, 0, sizeof last);
+			memcpy(last, x, (size_t)(left * m) * sizeof *x);
+			x = last;
+		}
+		UNROLL for (int v = 0; v < tn; v++) {
+			q[v] = vq_load(p + (size_t)v * tile_bytes);
+			lo[v] = vq_shl8(q[v]);
+			hi[v] = vq_shr12(q[v]);
+			v_prefetch(p + (size_t)v * tile_bytes + ahead);
+		}
+		/* All tiles take a k before the next k, so that a value of x is broadcast for all
+		 * of them and forgotten. */
+#define STEP(j, word, at)                                                                                    \
+	{                                                                                                    \
+		vf wv[4];                                                                                    \
+		UNROLL for (int v = 0; v < tn; v++)                                                          \
+			wv[v] = v_sub(vq_nibble(word[v], n.mask[at], n.magic[at]), z[v][at]);                \
+		UNROLL for (int r = 0; r < m; r++) {                                                         \
+			vf xv = v_set1(x[j * m + r]);                                                        \
+			UNROLL for (int v = 0; v < tn; v++)                                                  \
+				acc[v][r] = v_fma(xv, wv[v], acc[v][r]);                                     \
+		}                                                                                            \
+	}
+		AWQ_EACH(STEP)
+#undef STEP
+		p += 64;
+		x += 8 * m;
+	}
+	UNROLL for (int v = 0; v < tn; v++) {
+		vf scale = awq_scale(w + (size_t)v * tile_bytes);
+		UNROLL for (int r = 0; r < m; r++) {
+			float *out = c + (size_t)r * c_stride + v * 16;
+			v_store(out, v_fma(scale, acc[v][r], v_load(out)));
+		}
+	}
+}
+
+struct awq_args {
+	const unsigned char *w;
+	size_t tile_bytes;
+	int len;
+	const float *x;
+	float *c;
+	size_t c_stride;
+	size_t ahead;
+};
+
+static void awq_rows(int tn, int m, const struct awq_args *a)
+{
+	if (tn == 4) {
+		ROW_SWITCH(m, INNER_AWQ4,
+			   awq_group(4, M, a->w, a->tile_bytes, a->len, a->x, a->c, a->c_stride, a->ahead))
+	} else if (tn == 2) {
+		ROW_SWITCH(m, INNER_AWQ2,
+			   awq_group(2, M, a->w, a->tile_bytes, a->len, a->x, a->c, a->c_stride, a->ahead))
+	} else {
+		ROW_SWITCH(m, INNER_ROWS,
+			   awq_group(1, M, a->w, a->tile_bytes, a->len, a->x, a->c, a->c_stride, a->ahead))
+	}
+}
+
+/* ---- linear: one block of outputs, all rows ---- */
+
+/* Rows are cut into blocks as even as can be: the first n_rows % n_blocks have one more. */
+static int row_block(int n_rows, int n_blocks, int b)
+{
+	return n_rows / n_blocks + (b < n_rows % n_blocks);
+}
+
+static int tiles_at_once(int tn, int m, int rows4, int rows2)
+{
+	return tn == 4 && m <= rows4 ? 4 : tn >= 2 && m <= rows2 ? 2 : 1;
+}
+
+/* 16-bit and F32 weights: slices of K that stay in the first-level cache for all row blocks. */
+static void tile_dense(const struct cpu_tile *t)
+{
+	const size_t esize = t->dtype == KERN_F32 ? 4 : 2, w_stride = (size_t)t->tiles * 16;
+	const int slice = t->n_row_blocks > 1 ? 128 : t->k;
+	for (int k0 = 0; k0 < t->k; k0 += slice) {
+		int len = t->k - k0 < slice ? t->k - k0 : slice;
+		for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
+			int m = row_block(t->n_rows, t->n_row_blocks, b);
+			int step = tiles_at_once(t->tn, m, INNER_ROWS4, INNER_ROWS2);
+			for (int v = 0; v < t->tn; v += step) {
+				struct dense_args a = {
+					.w = t->w + ((size_t)k0 * w_stride + (size_t)(t->t0 + v) * 16) * esize,
+					.w_stride = w_stride,
+					.len = len,
+					.x = t->x + (size_t)r0 * (size_t)t->k + (size_t)k0 * (size_t)m,
+					.c = t->c + (size_t)r0 * (size_t)t->tn * 16 + v * 16,
+					.c_stride = (size_t)t->tn * 16,
+					.ahead = b == 0 ? 2048 : 0,
+				};
+				if (t->dtype == KERN_F16)
+					dense_f16(step, m, &a);
+				else if (t->dtype == KERN_BF16)
+					dense_bf16(step, m, &a);
+				else
+					dense_f32(step, m, &a);
+			}
+			r0 += m;
+		}
+	}
+}
+
+/* A group at a time, which stays in the first-level cache for all row blocks. */
+static void tile_awq(const struct cpu_tile *t)
+{
+	const unsigned char *w = t->w;
+	for (int k0 = 0; k0 < t->k; k0 += t->group) {
+		int len = t->k - k0 < t->group ? t->k - k0 : t->group;
+		size_t tile_bytes = AWQ_HEAD + (size_t)(len + 7) / 8 * 64;
+		for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
+			int m = row_block(t->n_rows, t->n_row_blocks, b);
+			int step = tiles_at_once(t->tn, m, INNER_AWQ4, INNER_AWQ2);
+			for (int v = 0; v < t->tn; v += step) {
+				struct awq_args a = {
+					.w = w + (size_t)(t->t0 + v) * tile_bytes,
+					.tile_bytes = tile_bytes,
+					.len = len,
+					.x = t->x + (size_t)r0 * (size_t)t->k + (size_t)k0 * (size_t)m,
+					.c = t->c + (size_t)r0 * (size_t)t->tn * 16 + v * 16,
+					.c_stride = (size_t)t->tn * 16,
+					.ahead = (size_t)t->tiles * tile_bytes,
+				};
+				awq_rows(step, m, &a);
+			}
+			r0 += m;
+		}
+		w += (size_t)t->tiles * tile_bytes;
+	}
+}
+
+static void inner_linear_tile(const struct cpu_tile *t)
+{
+	for (size_t i = 0; i < (size_t)t->n_rows * (size_t)t->tn; i++)
+		v_store(t->c + i * 16, v_zero());
+	if (t->dtype == KERN_AWQ4)
+		tile_awq(t);
+	else
+		tile_dense(t);
+}
+
+static void inner_store_rows(float *out, size_t out_stride, const float *c, size_t c_stride, const float *bias,
+			     int n_rows, int n)
+{
+	for (int r = 0; r < n_rows; r++, out += out_stride, c += c_stride)
+		for (int i = 0; i < n; i += 16) {
+			vf a = v_load(c + i);
+			if (bias)
+				a = v_add(a, v_load(bias + i));
+			if (n - i >= 16)
+				v_store(out + i, a);
+			else
+				v_store_n(out + i, a, n - i);
+		}
+}
+
+/* silu(g) = g / (1 + exp(-g)); exp's argument is held below its overflow. */
+static void inner_store_swiglu(float *out, size_t out_stride, const float *gate, const float *up, size_t c_stride,
+			       const float *gate_bias, const float *up_bias, int n_rows, int n)
+{
+	for (int r = 0; r < n_rows; r++, out += out_stride, gate += c_stride, up += c_stride)
+		for (int i = 0; i < n; i += 16) {
+			vf g = v_load(gate + i), u = v_load(up + i);
+			if (gate_bias)
+				g = v_add(g, v_load(gate_bias + i));
+			if (up_bias)
+				u = v_add(u, v_load(up_bias + i));
+			vf e = v_exp(v_min(v_sub(v_zero(), g), v_set1(88)));
+			vf a = v_mul(v_div(g, v_add(v_set1(1), e)), u);
+			if (n - i >= 16)
+				v_store(out + i, a);
+			else
+				v_store_n(out + i, a, n - i);
+		}
+}
+
+/* ---- norm and rotation ---- */
+
+static float inner_square_sum(const float *x, int n)
+{
+	vf ss = v_zero();
+	int i = 0;
+	for (; i + 16 <= n; i += 16) {
+		vf v = v_load(x + i);
+		ss = v_fma(v, v, ss);
+	}
+	if (i < n) {
+		vf v = v_load_n(x + i, n - i);
+		ss = v_fma(v, v, ss);
+	}
+	return v_hsum(ss);
+}
+
+static void inner_scale(float *out, const float *x, const float *w, int n, float by)
+{
+	vf s = v_set1(by);
+	int i = 0;
+	for (; i + 16 <= n; i += 16)
+		v_store(out + i, v_mul(v_mul(v_load(x + i), s), v_load(w + i)));
+	if (i < n)
+		v_store_n(out + i, v_mul(v_mul(v_load_n(x + i, n - i), s), v_load_n(w + i, n - i)), n - i);
+}
+
+static void inner_rmsnorm(float *out, float *x, const float *add, const float *w, int n, float eps)
+{
+	if (add) {
+		int i = 0;
+		for (; i + 16 <= n; i += 16)
+			v_store(x + i, v_add(v_load(x + i), v_load(add + i)));
+		if (i < n)
+			v_store_n(x + i, v_add(v_load_n(x + i, n - i), v_load_n(add + i, n - i)), n - i);
+	}
+	inner_scale(out, x, w, n, 1.0f / sqrtf(inner_square_sum(x, n) / (float)n + eps));
+}
+
+static void inner_head(const struct cpu_head *h)
+{
+	const float *x = h->src, *rope = h->rope;
+	float *y = h->dst;
+	if (h->norm)
+		inner_scale(y, x, h->norm, h->dim,
+			    1.0f / sqrtf(inner_square_sum(x, h->dim) / (float)h->dim + h->eps));
+	else
+		memcpy(y, x, (size_t)h->dim * sizeof *y);
+	const int half = h->rope_dim / 2, step = h->style == KERN_ROPE_HALVES ? 1 : 2;
+	float *a = y, *b = h->style == KERN_ROPE_HALVES ? y + half : y + 1;
+	for (int i = 0; i < half; i++) {
+		float cs = rope[2 * i], sn = rope[2 * i + 1], ai = a[i * step], bi = b[i * step];
+		a[i * step] = fmaf(ai, cs, -(bi * sn));
+		b[i * step] = fmaf(bi, cs, ai * sn);
+	}
+}
+
+/* ---- attention ---- */
+
+/* s[tile][m][16] = sum over d, ascending, of q[d][m] * k[tile][d] */
+VFN void scores(const int tn, const int m, const float *q, const float *const *k, size_t k_stride, int dim, float *s)
+{
+	vf acc[4][INNER_ROWS];
+	UNROLL for (int v = 0; v < tn; v++)
+		UNROLL for (int r = 0; r < m; r++)
+			acc[v][r] = v_zero();
+	const float *kv[4] = {k[0], k[tn > 1 ? 1 : 0], k[tn > 2 ? 2 : 0], k[tn > 2 ? 3 : 0]};
+	size_t at = 0;
+	for (int d = 0; d < dim; d++, at += k_stride) {
+		vf w[4];
+		UNROLL for (int v = 0; v < tn; v++)
+			w[v] = v_load(kv[v] + at);
+		UNROLL for (int r = 0; r < m; r++) {
+			vf qv = v_set1(q[r]);
+			UNROLL for (int v = 0; v < tn; v++)
+				acc[v][r] = v_fma(qv, w[v], acc[v][r]);
+		}
+		q += m;
+	}
+	UNROLL for (int v = 0; v < tn; v++)
+		UNROLL for (int r = 0; r < m; r++)
+			v_store(s + (v * m + r) * 16, acc[v][r]);
+}
+
+static void scores_any(int tn, int m, const float *q, const float *const *k, size_t k_stride, int dim, float *s)
+{
+	if (tn == 4) {
+		ROW_SWITCH(m, INNER_ROWS4, scores(4, M, q, k, k_stride, dim, s))
+	} else if (tn == 2) {
+		ROW_SWITCH(m, INNER_ROWS2, scores(2, M, q, k, k_stride, dim, s))
+	} else {
+		ROW_SWITCH(m, INNER_ROWS, scores(1, M, q, k, k_stride, dim, s))
+	}
+}
+
+/* In place: the scores of one query to exp(score - max), 0 outside from <= t < to. */
+static void softmax(float *s, size_t tile_stride, int from, int to, float *max, float *sum)
+{
+	const vf low = v_set1(-INFINITY);
+	const int t0 = from / 16, t1 = (to + 15) / 16;
+	vf mx = low;
+	for (int t = t0; t < t1; t++) {
+		int a = from - t * 16, b = to - t * 16;
+		vf v = v_load(s + (size_t)t * tile_stride);
+		if (a > 0 || b < 16) {
+			v = v_keep_range(v, a > 0 ? a : 0, b < 16 ? b : 16, low);
+			v_store(s + (size_t)t * tile_stride, v);
+		}
+		mx = v_max(mx, v);
+	}
+	*max = v_hmax(mx);
+	vf m = v_set1(*max), l = v_zero();
+	for (int t = t0; t < t1; t++) {
+		vf p = v_exp(v_sub(v_load(s + (size_t)t * tile_stride), m));
+		v_store(s + (size_t)t * tile_stride, p);
+		l = v_add(l, p);
+	}
+	*sum = v_hsum(l);
+}
+
+/* o[m][tn*16] += sum over tokens from <= t < to, ascending, of p[t/16][m][t%16] * v[t] */
+VFN void weighted(const int tn, const int m, const float *p, size_t tile_stride, const float *const *v, int from,
+		  int to, size_t dim_pad, float *o)
+{
+	vf acc[4][INNER_ROWS];
+	UNROLL for (int j = 0; j < tn; j++)
+		UNROLL for (int r = 0; r < m; r++)
+			acc[j][r] = v_load(o + (size_t)r * dim_pad + j * 16);
+	for (int t = from; t < to;) {
+		int tile = t / 16, end = tile * 16 + 16 < to ? tile * 16 + 16 : to;
+		const float *pt = p + (size_t)tile * tile_stride + t % 16;
+		const float *vt = v[tile] + (size_t)(t % 16) * dim_pad;
+		for (; t < end; t++, pt++, vt += dim_pad) {
+			vf w[4];
+			UNROLL for (int j = 0; j < tn; j++)
+				w[j] = v_load(vt + j * 16);
+			UNROLL for (int r = 0; r < m; r++) {
+				vf pv = v_set1(pt[r * 16]);
+				UNROLL for (int j = 0; j < tn; j++)
+					acc[j][r] = v_fma(pv, w[j], acc[j][r]);
+			}
+		}
+	}
+	UNROLL for (int j = 0; j < tn; j++)
+		UNROLL for (int r = 0; r < m; r++)
+			v_store(o + (size_t)r * dim_pad + j * 16, acc[j][r]);
+}
+
+static void weighted_any(int m, const float *p, size_t tile_stride, const float *const *v_tiles, int from, int to,
+			 int dim_pad, float *o)
+{
+	if (from >= to)
+		return;
+	const size_t stride = (size_t)dim_pad;
+	for (int d = 0; d < dim_pad;) {
+		int left = (dim_pad - d) / 16, tn = tiles_at_once(left >= 4 ? 4 : left, m, INNER_ROWS4, INNER_ROWS2);
+		const float *v[CHUNK_TILES];
+		for (int t = from / 16; t < (to + 15) / 16; t++)
+			v[t] = v_tiles[t] + d;
+		if (tn == 4) {
+			ROW_SWITCH(m, INNER_ROWS4, weighted(4, M, p, tile_stride, v, from, to, stride, o + d))
+		} else if (tn == 2) {
+			ROW_SWITCH(m, INNER_ROWS2, weighted(2, M, p, tile_stride, v, from, to, stride, o + d))
+		} else {
+			ROW_SWITCH(m, INNER_ROWS, weighted(1, M, p, tile_stride, v, from, to, stride, o + d))
+		}
+		d += tn * 16;
+	}
+}
+
+/* Tokens that all queries see go through one kernel; what only some see, before and after
+ * (the edge of a window, the diagonal), query by query: a token outside a query's range never
+ * touches it, not even times 0. */
+static void inner_attn_chunk(const struct cpu_attn_chunk *a)
+{
+	int lo = a->from[0], hi = a->to[0], first = CHUNK, last = 0;
+	for (int r = 0; r < a->m; r++) {
+		lo = a->from[r] > lo ? a->from[r] : lo;
+		hi = a->to[r] < hi ? a->to[r] : hi;
+		if (a->from[r] < a->to[r]) {
+			first = a->from[r] < first ? a->from[r] : first;
+			last = a->to[r] > last ? a->to[r] : last;
+		}
+	}
+	const size_t tile_stride = (size_t)a->m * 16;
+	for (int t = first / 16, t1 = (last + 15) / 16; t < t1;) {
+		int tn = tiles_at_once(t1 - t >= 4 ? 4 : t1 - t, a->m, INNER_ROWS4, INNER_ROWS2);
+		scores_any(tn, a->m, a->q, a->k + t, a->k_stride, a->dim, a->s + (size_t)t * tile_stride);
+		t += tn;
+	}
+	memset(a->o, 0, (size_t)a->m * (size_t)a->dim_pad * sizeof *a->o);
+	for (int r = 0; r < a->m; r++)
+		if (a->from[r] < a->to[r])
+			softmax(a->s + (size_t)r * 16, tile_stride, a->from[r], a->to[r], &a->max[r], &a->sum[r]);
+	for (int r = 0; r < a->m; r++) {
+		int end = lo < a->to[r] ? lo : a->to[r];
+		weighted_any(1, a->s + (size_t)r * 16, tile_stride, a->v, a->from[r], lo < hi ? end : a->to[r],
+			     a->dim_pad, a->o + (size_t)r * (size_t)a->dim_pad);
+	}
+	if (lo >= hi)
+		return;
+	weighted_any(a->m, a->s, tile_stride, a->v, lo, hi, a->dim_pad, a->o);
+	for (int r = 0; r < a->m; r++)
+		weighted_any(1, a->s + (size_t)r * 16, tile_stride, a->v, hi, a->to[r], a->dim_pad,
+			     a->o + (size_t)r * (size_t)a->dim_pad);
+}
+
+static void inner_attn_merge(float *max, float *sum, float *o, float cmax, float csum, const float *c, int n)
+{
+	vf m = v_max(v_set1(*max), v_set1(cmax));
+	vf a = v_exp(v_sub(v_set1(*max), m)), b = v_exp(v_sub(v_set1(cmax), m));
+	*max = v_lane0(m);
+	*sum = v_lane0(v_fma(v_set1(*sum), a, v_mul(v_set1(csum), b)));
+	for (int i = 0; i < n; i += 16)
+		v_store(o + i, v_fma(v_load(o + i), a, v_mul(v_load(c + i), b)));
+}
+
+static void inner_attn_out(float *out, const float *o, float sum, int n)
+{
+	vf inv = v_set1(1.0f / sum);
+	int i = 0;
+	for (; i + 16 <= n; i += 16)
+		v_store(out + i, v_mul(v_load(o + i), inv));
+	if (i < n)
+		v_store_n(out + i, v_mul(v_load_n(o + i, n - i), inv), n - i);
+}
+
+/* ---- sampler ---- */
+
+static float inner_max_block(const float *x, int n)
+{
+	const vf low = v_set1(-INFINITY);
+	vf mx = low;
+	int i = 0;
+	for (; i + 16 <= n; i += 16)
+		mx = v_max(v_load(x + i), mx); /* NaN gives the second */
+	if (i < n)
+		mx = v_max(v_keep_range(v_load_n(x + i, n - i), 0, n - i, low), mx);
+	return v_hmax(mx);
+}
+
+static float inner_exp_block(float *p, const float *x, int n, float max, float inv_t)
+{
+	const vf m = v_set1(max), s = v_set1(inv_t);
+	vf sum = v_zero();
+	for (int i = 0; i < n; i += 16) {
+		int left = n - i;
+		vf v = left >= 16 ? v_load(x + i) : v_keep_range(v_load_n(x + i, left), 0, left, v_set1(-INFINITY));
+		vf e = v_exp(v_mul(v_sub(v, m), s));
+		sum = v_add(sum, e);
+		if (p && left >= 16)
+			v_store(p + i, e);
+		else if (p)
+			v_store_n(p + i, e, left);
+	}
+	return v_hsum(sum);
+}
+
+static const struct cpu_isa inner_table = {
+	.name = INNER_NAME,
+	.rows_max = INNER_ROWS,
+	.linear_tile = inner_linear_tile,
+	.store_rows = inner_store_rows,
+	.store_swiglu = inner_store_swiglu,
+	.rmsnorm = inner_rmsnorm,
+	.head = inner_head,
+	.attn_chunk = inner_attn_chunk,
+	.attn_merge = inner_attn_merge,
+	.attn_out = inner_attn_out,
+	.max_block = inner_max_block,
+	.exp_block = inner_exp_block,
+};

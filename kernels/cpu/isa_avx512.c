@@ -1,0 +1,33 @@
+/* isa_avx512.c - the inner kernels for AVX-512 (F, BW, DQ, VL).  See inner.h. */
+#include "kernels/cpu/isa.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+
+#include <string.h>
+
+#include "kernels/cpu/vec_avx512.h"
+
+#define INNER_NAME "avx512"
+#define INNER_ROWS 10  /* more do not go faster, and clang 14 no longer keeps them in registers */
+#define INNER_ROWS2 4
+#define INNER_ROWS4 4
+#define INNER_AWQ2 3    /* 6 accumulators, 6 zeros, 6 constants, 6 words */
+#define INNER_AWQ4 2
+#include "kernels/cpu/inner.h"
+
+const struct cpu_isa *cpu_isa_avx512(void)
+{
+	bool ok = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+		  __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	return ok ? &inner_table : NULL;
+}
+
+#else
+
+const struct cpu_isa *cpu_isa_avx512(void)
+{
+	return NULL;
+}
+
+#endif

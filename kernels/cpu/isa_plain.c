@@ -1,0 +1,17 @@
+/* isa_plain.c - the inner kernels in plain C, for any machine.  See inner.h. */
+#include <string.h>
+
+#include "kernels/cpu/vec_plain.h"
+
+#define INNER_NAME "plain"
+#define INNER_ROWS 2
+#define INNER_ROWS2 1
+#define INNER_ROWS4 0
+#define INNER_AWQ2 0
+#define INNER_AWQ4 0
+#include "kernels/cpu/inner.h"
+
+const struct cpu_isa *cpu_isa_plain(void)
+{
+	return &inner_table;
+}

@@ -1,0 +1,274 @@
+/* linear.c - linear layers: which blocks of outputs and rows make a task, and the epilogues. */
+#include "kernels/cpu/cpu.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+/* ---- load ---- */
+
+/* Scratch that depends on the layers: rows packed for K inputs, and sampling of N logits. */
+static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
+{
+	int rows = d->args.max_rows < ROWS_MAX ? d->args.max_rows : ROWS_MAX;
+	size_t bytes = (size_t)rows * (size_t)k * sizeof(float);
+	if (bytes > d->pack_bytes) {
+		float *p = alloc_big(bytes);
+		if (!p)
+			return err_why(why, why_n, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+		alloc_big_free(d->pack, d->pack_bytes);
+		d->pack = p;
+		d->pack_bytes = bytes;
+	}
+	if (cpu_sample_reserve(d, n))
+		return err_why(why, why_n, -ENOMEM, "no memory to sample from %d logits", n);
+	return 0;
+}
+
+int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out, char *why,
+		    size_t why_n)
+{
+	struct kern_linear *w = xcalloc(1, sizeof *w);
+	w->dev = d;
+	*out = NULL;
+	int e = cpu_pack(w, src, why, why_n);
+	if (!e)
+		e = reserve(d, w->k, w->n, why, why_n);
+	if (e) {
+		cpu_linear_free(w);
+		return e;
+	}
+	*out = w;
+	return 0;
+}
+
+static void linear_fini(struct kern_linear *w)
+{
+	for (int i = 0; i < 3; i++)
+		alloc_big_free(w->parts[i].w, w->parts[i].bytes);
+}
+
+void cpu_linear_free(struct kern_linear *w)
+{
+	if (!w)
+		return;
+	linear_fini(w);
+	free(w);
+}
+
+int64_t cpu_linear_bytes(const struct kern_linear *w)
+{
+	int64_t n = 0;
+	for (int i = 0; i < w->n_parts; i++)
+		n += (int64_t)w->parts[i].bytes;
+	return n;
+}
+
+int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
+		   struct kern_embed **out, char *why, size_t why_n)
+{
+	*out = NULL;
+	if (dtype == KERN_AWQ4)
+		return err_why(why, why_n, -ENOTSUP, "an embedding table in AWQ is not supported");
+	struct kern_embed *e = xcalloc(1, sizeof *e);
+	struct kern_linear_src src = {
+		.name = "embedding",
+		.k = hidden,
+		.n_parts = 1,
+		.parts[0] = {.dtype = dtype, .n = n_vocab, .w = table},
+	};
+	e->n_vocab = n_vocab;
+	e->hidden = hidden;
+	e->linear.dev = d;
+	int err = cpu_pack(&e->linear, &src, why, why_n);
+	if (!err)
+		err = reserve(d, hidden, n_vocab, why, why_n);
+	if (err) {
+		cpu_embed_free(e);
+		return err;
+	}
+	*out = e;
+	return 0;
+}
+
+void cpu_embed_free(struct kern_embed *e)
+{
+	if (!e)
+		return;
+	linear_fini(&e->linear);
+	free(e);
+}
+
+int64_t cpu_embed_bytes(const struct kern_embed *e)
+{
+	return cpu_linear_bytes(&e->linear);
+}
+
+const struct kern_linear *cpu_embed_linear(const struct kern_embed *e)
+{
+	return &e->linear;
+}
+
+/* ---- run ---- */
+
+/* One call on up to ROWS_MAX rows.  A task is some tiles of a block of outputs, and some of the
+ * row blocks; both are cut finer the fewer there are for the threads.  Nothing of it shows in
+ * the bits: an output's chain over K is the same in every cut. */
+struct linear_job {
+	const struct kern_linear *w;
+	float *out;
+	size_t out_stride;
+	const float *in;            /* [n_rows][k] */
+	const float *x;             /* packed */
+	int n_rows, n_row_blocks;
+	bool swiglu;                /* parts 0 and 1 are gate and up */
+	int task_tiles;             /* 1, 2 or 4 */
+	int tasks_per_block;
+	int n_row_cuts;             /* tasks along the rows */
+	int n_col_tasks;
+};
+
+static int row_block_start(const struct linear_job *j, int b)
+{
+	int each = j->n_rows / j->n_row_blocks, more = j->n_rows % j->n_row_blocks;
+	return b * each + (b < more ? b : more);
+}
+
+/* Rows of block b as [k][m], so that a step along K reads m values side by side. */
+static void pack_rows(void *arg, int b, int thread)
+{
+	const struct linear_job *j = arg;
+	const int r0 = row_block_start(j, b), m = row_block_start(j, b + 1) - r0, k = j->w->k;
+	const float *in = j->in + (size_t)r0 * (size_t)k;
+	float *out = j->w->dev->pack + (size_t)r0 * (size_t)k;
+	(void)thread;
+	for (int i = 0; i < k; i++)
+		for (int r = 0; r < m; r++)
+			*out++ = in[(size_t)r * (size_t)k + (size_t)i];
+}
+
+static const struct cpu_part *find_part(const struct kern_linear *w, int *block)
+{
+	const struct cpu_part *p = w->parts;
+	while (*block >= p->n_blocks)
+		*block -= p++->n_blocks;
+	return p;
+}
+
+static void run_tile(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0, int b1,
+		     float *c)
+{
+	const struct kern_linear *w = j->w;
+	const int r0 = row_block_start(j, b0);
+	struct cpu_tile t = {
+		.dtype = p->dtype,
+		.w = p->w + (size_t)block * p->block_bytes,
+		.tiles = cpu_part_tiles(p, block),
+		.t0 = t0,
+		.tn = tn,
+		.k = w->k,
+		.group = w->group,
+		.x = j->x + (size_t)r0 * (size_t)w->k,
+		.n_rows = row_block_start(j, b1) - r0,
+		.n_row_blocks = b1 - b0,
+		.c = c,
+	};
+	w->dev->isa->linear_tile(&t);
+}
+
+static void linear_task(void *arg, int task, int thread)
+{
+	const struct linear_job *j = arg;
+	const struct kern_linear *w = j->w;
+	const struct cpu_isa *isa = w->dev->isa;
+	const struct cpu_scratch *s = &w->dev->scratch[thread];
+	const int cut = task / j->n_col_tasks, col = task % j->n_col_tasks;
+	const int b0 = (int)((int64_t)j->n_row_blocks * cut / j->n_row_cuts);
+	const int b1 = (int)((int64_t)j->n_row_blocks * (cut + 1) / j->n_row_cuts);
+	int block = col / j->tasks_per_block, t0 = col % j->tasks_per_block * j->task_tiles;
+	const struct cpu_part *p = j->swiglu ? &w->parts[0] : find_part(w, &block);
+	int tiles = cpu_part_tiles(p, block), tn = tiles < j->task_tiles ? tiles : j->task_tiles;
+	int c0 = block * BLOCK_N + t0 * LANES_N, n = p->n - c0 < tn * LANES_N ? p->n - c0 : tn * LANES_N;
+	if (t0 >= tiles || n <= 0 || b0 == b1)
+		return;
+	const int r0 = row_block_start(j, b0), rows = row_block_start(j, b1) - r0;
+	const size_t c_stride = (size_t)tn * LANES_N;
+	float *out = j->out + (size_t)r0 * j->out_stride + (j->swiglu ? 0 : p->n0) + c0;
+	run_tile(j, p, block, t0, tn, b0, b1, s->c);
+	if (!j->swiglu) {
+		isa->store_rows(out, j->out_stride, s->c, c_stride, p->bias ? p->bias + c0 : NULL, rows, n);
+		return;
+	}
+	const struct cpu_part *up = &w->parts[1];
+	float *c2 = s->c + (size_t)ROWS_MAX * BLOCK_N;
+	run_tile(j, up, block, t0, tn, b0, b1, c2);
+	isa->store_swiglu(out, j->out_stride, s->c, c2, c_stride, p->bias ? p->bias + c0 : NULL,
+			  up->bias ? up->bias + c0 : NULL, rows, n);
+}
+
+static void plan(struct linear_job *j)
+{
+	const struct kern_linear *w = j->w;
+	const struct kern_dev *d = w->dev;
+	j->n_row_blocks = (j->n_rows + d->isa->rows_max - 1) / d->isa->rows_max;
+	int blocks = 0;
+	for (int i = 0; i < (j->swiglu ? 1 : w->n_parts); i++)
+		blocks += w->parts[i].n_blocks;
+	j->tasks_per_block = 1;
+	while (j->tasks_per_block < BLOCK_TILES && blocks * j->tasks_per_block < 4 * d->n_threads)
+		j->tasks_per_block *= 2;
+	j->task_tiles = BLOCK_TILES / j->tasks_per_block;
+	j->n_col_tasks = blocks * j->tasks_per_block;
+	j->n_row_cuts = (4 * d->n_threads + j->n_col_tasks - 1) / j->n_col_tasks;
+	if (j->n_row_cuts > j->n_row_blocks)
+		j->n_row_cuts = j->n_row_blocks;
+}
+
+static void run_rows(struct linear_job *j)
+{
+	struct kern_dev *d = j->w->dev;
+	const int64_t per_row = (int64_t)j->w->k * (j->w->n / LANES_N + 1);
+	plan(j);
+	j->x = j->in;
+	if (j->n_rows > 1) {
+		j->x = d->pack;
+		cpu_run(d, j->n_row_blocks, (int64_t)j->n_rows * j->w->k, pack_rows, j);
+	}
+	/* What a weight costs to read and widen counts as two rows. */
+	cpu_run(d, j->n_col_tasks * j->n_row_cuts, per_row * (j->n_rows + 2), linear_task, j);
+}
+
+static int run(const struct kern_linear *w, void *out, const void *in, int n_rows, bool swiglu)
+{
+	const size_t n = (size_t)(swiglu ? w->parts[0].n : w->n);
+	assert(n_rows <= w->dev->args.max_rows);
+	for (int r = 0; r < n_rows; r += ROWS_MAX) {
+		struct linear_job j = {
+			.w = w,
+			.out = (float *)out + (size_t)r * n,
+			.out_stride = n,
+			.in = (const float *)in + (size_t)r * (size_t)w->k,
+			.n_rows = n_rows - r < ROWS_MAX ? n_rows - r : ROWS_MAX,
+			.swiglu = swiglu,
+		};
+		run_rows(&j);
+	}
+	return 0;
+}
+
+int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+	       bool out_f32)
+{
+	(void)out_f32; /* the operand type is F32 too */
+	assert(s->dev == w->dev);
+	return run(w, out, in, n_rows, false);
+}
+
+int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows)
+{
+	assert(s->dev == w->dev && w->n_parts == 2 && w->parts[0].n == w->parts[1].n);
+	return run(w, out, in, n_rows, true);
+}

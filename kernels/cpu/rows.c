@@ -1,0 +1,146 @@
+/* rows.c - what works on single rows: the batch, embedding, norms, rotation and KV store, gather. */
+#include "kernels/cpu/cpu.h"
+
+#include <assert.h>
+#include <string.h>
+
+int cpu_batch_set(struct kern_stream *s, const struct kern_batch *in)
+{
+	struct kern_dev *d = s->dev;
+	struct cpu_batch *b = &d->batch;
+	const size_t stride = (size_t)d->args.max_blocks_per_seq;
+	assert(in->n_rows >= 0 && in->n_rows <= d->args.max_rows);
+	assert(in->n_seqs >= 0 && in->n_seqs <= d->args.max_seqs);
+	assert(in->n_logits >= 0 && in->n_logits <= d->args.max_logits);
+	b->n_rows = in->n_rows;
+	b->n_seqs = in->n_seqs;
+	b->n_logits = in->n_logits;
+	if (in->n_rows)
+		memcpy(b->token_at, in->token_at, (size_t)in->n_rows * sizeof *b->token_at);
+	for (int i = 0; i < in->n_logits; i++) {
+		assert(in->logits_row[i] >= 0 && in->logits_row[i] < in->n_rows);
+		b->logits_row[i] = in->logits_row[i];
+	}
+	b->row0[0] = 0;
+	assert(!in->n_seqs || in->row0[0] == 0);
+	for (int q = 0; q < in->n_seqs; q++) {
+		int first = in->row0[q], end = in->row0[q + 1], last = in->pos0[q] + end - first;
+		assert(first <= end && end <= in->n_rows && in->pos0[q] >= 0 && last <= d->args.max_context);
+		b->row0[q + 1] = end;
+		b->pos0[q] = in->pos0[q];
+		for (int r = first; r < end; r++)
+			b->row_seq[r] = q;
+		int blocks = d->block_size ? (last + d->block_size - 1) / d->block_size : 0;
+		if (first == end || !blocks)
+			continue;
+		assert(blocks <= in->table_stride && (size_t)blocks <= stride);
+		memcpy(b->tables + (size_t)q * stride, in->tables + (size_t)q * (size_t)in->table_stride,
+		       (size_t)blocks * sizeof *b->tables);
+	}
+	assert(b->row0[in->n_seqs] == in->n_rows);
+	return 0;
+}
+
+struct rows_job {
+	struct kern_dev *dev;
+	const struct kern_embed *embed;
+	const int32_t *tokens;
+	const struct kern_qkv_args *qkv;
+	float *out, *x;
+	const float *add, *weight;
+	int hidden;
+	float eps;
+};
+
+static void embed_row(void *arg, int t, int thread)
+{
+	const struct rows_job *j = arg;
+	(void)thread;
+	cpu_unpack_row(&j->embed->linear, j->tokens[j->dev->batch.token_at[t]],
+		       j->x + (size_t)t * (size_t)j->embed->hidden);
+}
+
+int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x)
+{
+	struct rows_job j = {.dev = s->dev, .embed = e, .tokens = tokens, .x = x};
+	cpu_run(s->dev, s->dev->batch.n_rows, (int64_t)s->dev->batch.n_rows * e->hidden * 4, embed_row, &j);
+	return 0;
+}
+
+static void rmsnorm_row(void *arg, int t, int thread)
+{
+	const struct rows_job *j = arg;
+	const size_t at = (size_t)t * (size_t)j->hidden;
+	(void)thread;
+	j->dev->isa->rmsnorm(j->out + at, j->x + at, j->add ? j->add + at : NULL, j->weight, j->hidden, j->eps);
+}
+
+int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
+		int hidden, float eps)
+{
+	struct rows_job j = {.dev = s->dev, .out = out, .x = x, .add = add, .weight = weight, .hidden = hidden, .eps = eps};
+	cpu_run(s->dev, n_rows, (int64_t)n_rows * hidden / 4, rmsnorm_row, &j);
+	return 0;
+}
+
+/* K goes in as a column: token t of the block's [D][block_size]. */
+static void store_kv(const struct kern_qkv_args *a, int block, int at, int head, const float *k, const float *v)
+{
+	const struct kern_kv *kv = a->kv;
+	float *kc = cpu_kv_k(kv, a->layer, block, head) + at;
+	for (int d = 0; d < a->head_dim; d++)
+		kc[(size_t)d * (size_t)kv->block_size] = k[d];
+	memcpy(cpu_kv_v(kv, a->layer, block, head) + (size_t)at * (size_t)kv->dim_pad, v,
+	       (size_t)a->head_dim * sizeof *v);
+}
+
+static void qkv_row(void *arg, int t, int thread)
+{
+	const struct rows_job *j = arg;
+	const struct kern_qkv_args *a = j->qkv;
+	const struct cpu_batch *b = &j->dev->batch;
+	const int seq = b->row_seq[t], pos = b->pos0[seq] + t - b->row0[seq], dim = a->head_dim;
+	const int32_t *table = b->tables + (size_t)seq * (size_t)j->dev->args.max_blocks_per_seq;
+	const int block = table[pos / a->kv->block_size], at = pos % a->kv->block_size;
+	const float *in = (const float *)a->qkv + (size_t)t * (size_t)(a->n_q_heads + 2 * a->n_kv_heads) * (size_t)dim;
+	float *k = j->dev->scratch[thread].head;
+	assert(block >= 0 && block < a->kv->n_blocks);
+	struct cpu_head h = {
+		.dst = (float *)a->q + (size_t)t * (size_t)a->n_q_heads * (size_t)dim,
+		.src = in,
+		.dim = dim,
+		.norm = a->q_norm,
+		.eps = a->eps,
+		.rope = (const float *)a->rope + (size_t)pos * (size_t)a->rope_dim,
+		.rope_dim = a->rope_dim,
+		.style = a->style,
+	};
+	for (int i = 0; i < a->n_q_heads; i++, h.dst += dim, h.src += dim)
+		j->dev->isa->head(&h);
+	h.norm = a->k_norm;
+	for (int i = 0; i < a->n_kv_heads; i++, h.src += dim) {
+		h.dst = k;
+		j->dev->isa->head(&h);
+		store_kv(a, block, at, i, k, h.src + (size_t)a->n_kv_heads * (size_t)dim);
+	}
+}
+
+int cpu_qkv(struct kern_stream *s, const struct kern_qkv_args *a)
+{
+	struct rows_job j = {.dev = s->dev, .qkv = a};
+	const int n = s->dev->batch.n_rows;
+	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads && a->head_dim <= HEAD_MAX);
+	assert(a->layer >= 0 && a->layer < a->kv->n_layers && a->kv->block_size == s->dev->block_size);
+	assert(a->rope_dim >= 0 && a->rope_dim % 2 == 0 && a->rope_dim <= a->head_dim);
+	cpu_run(s->dev, n, (int64_t)n * (a->n_q_heads + 2 * a->n_kv_heads) * a->head_dim / 2, qkv_row, &j);
+	return 0;
+}
+
+int cpu_gather(struct kern_stream *s, void *out, const void *x, int hidden)
+{
+	const struct cpu_batch *b = &s->dev->batch;
+	const size_t n = (size_t)hidden;
+	for (int i = 0; i < b->n_logits; i++)
+		memcpy((float *)out + (size_t)i * n, (const float *)x + (size_t)b->logits_row[i] * n, n * sizeof(float));
+	return 0;
+}

@@ -1,0 +1,483 @@
+/* sample.c - from logits to a token.
+ * Everything that decides is either exact, a sum of fixed order, or this folder's own exp, so
+ * that a row gives the same token on every instruction set and in every batch. */
+#include "kernels/cpu/cpu.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/cpu/philox.h"
+
+static const float greedy_below = 1e-5f;    /* temperatures under it are 0, as in vLLM */
+
+enum {
+	BUCKETS = 1024,             /* of logits by their distance from the largest */
+	MARK_ALLOWED = 1 << 30,
+	MARK_SEEN = 1 << 29,        /* in the history; the bits below count the output */
+};
+
+struct sample_job {
+	struct kern_dev *dev;
+	const float *logits;
+	int n_vocab;
+	int32_t *tokens;
+	const struct kern_sample_row *rows;
+	const struct kern_sample_out *out;
+};
+
+/* ---- scratch ---- */
+
+static int n_sum_blocks(int n)
+{
+	return (n + SUM_BLOCK - 1) / SUM_BLOCK;
+}
+
+int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
+{
+	if (n_vocab <= d->vocab)
+		return 0;
+	const size_t row = (((size_t)n_vocab + 15) & ~(size_t)15) * 4;
+	const size_t sums = (((size_t)n_sum_blocks(n_vocab) + 15) & ~(size_t)15) * 4;
+	const size_t bytes = (4 * row + sums) * (size_t)d->n_threads;
+	unsigned char *p = alloc_big(bytes);
+	if (!p)
+		return -ENOMEM;
+	alloc_big_free(d->sample_arena, d->sample_bytes);
+	d->sample_arena = p;
+	d->sample_bytes = bytes;
+	d->vocab = n_vocab;
+	for (int t = 0; t < d->n_threads; t++, p += 4 * row + sums)
+		d->sample[t] = (struct cpu_sample_scratch){
+			.w = (float *)(void *)p,
+			.p = (float *)(void *)(p + row),
+			.mark = (uint32_t *)(void *)(p + 2 * row),
+			.ids = (int32_t *)(void *)(p + 3 * row),
+			.sums = (float *)(void *)(p + 4 * row),
+		};
+	return 0;
+}
+
+/* ---- sums and maxima ---- */
+
+/* log(x) for normal x > 0: x = m 2^e with m in [sqrt(1/2), sqrt(2)), log(1 + f) by a polynomial
+ * fitted to a relative error of 1e-9. */
+static float log_pos(float x)
+{
+	static const float c[9] = {0.3333331346511841f,	 -0.25000008940696716f, 0.2000211924314499f,
+				   -0.1666799634695053f, 0.14219552278518677f,	-0.1240558847784996f,
+				   0.11888165026903152f, -0.11675656586885452f, 0.06746640056371689f};
+	uint32_t u;
+	float m;
+	memcpy(&u, &x, 4);
+	int32_t e = (int32_t)(u - 0x3f3504f3) >> 23;
+	u -= (uint32_t)e << 23;
+	memcpy(&m, &u, 4);
+	float f = m - 1, q = c[8], n = (float)e;
+	for (int i = 7; i >= 0; i--)
+		q = fmaf(q, f, c[i]);
+	float r = fmaf(f * f * f, q, f * f * -0.5f);
+	r = fmaf(n, 0x1.7f7d1cp-20f, r); /* ln 2 in two parts, the first with 14 bits */
+	return fmaf(n, 0x1.62e4p-1f, r + f);
+}
+
+/* The largest value and the first id that has it; NaN counts as -inf, and id is 0 where there
+ * is nothing else. */
+static float row_max(const struct cpu_isa *isa, const float *x, int n, int *id)
+{
+	float best = -INFINITY;
+	int at = -1;
+	for (int i = 0; i < n; i += SUM_BLOCK) {
+		float m = isa->max_block(x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK);
+		if (m > best) {
+			best = m;
+			at = i;
+		}
+	}
+	*id = 0;
+	if (at >= 0) {
+		while (x[at] != best)
+			at++;
+		*id = at;
+	}
+	return best;
+}
+
+/* Sum of exp((x - max) * inv_t) in double over the blocks' sums; p and sums as in exp_block. */
+static double row_exp(const struct cpu_isa *isa, float *p, float *sums, const float *x, int n, float max, float inv_t)
+{
+	double all = 0;
+	for (int i = 0, b = 0; i < n; i += SUM_BLOCK, b++) {
+		float s = isa->exp_block(p ? p + i : NULL, x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, max, inv_t);
+		if (sums)
+			sums[b] = s;
+		all += s;
+	}
+	return all;
+}
+
+/* ---- adjustments, in their order ---- */
+
+/* NaN and -inf of the model become the lowest finite value, so that -inf means banned. */
+static float clean(float x)
+{
+	x = x > -FLT_MAX ? x : -FLT_MAX;
+	return x < FLT_MAX ? x : FLT_MAX;
+}
+
+static bool in_vocab(const struct sample_job *j, int32_t id)
+{
+	return id >= 0 && id < j->n_vocab;
+}
+
+static void penalize(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+{
+	const int32_t *hist = j->tokens + r->hist0;
+	for (int i = 0; i < r->n_hist; i++)
+		if (in_vocab(j, hist[i]))
+			s->mark[hist[i]] = (s->mark[hist[i]] + (i >= r->n_prompt)) | MARK_SEEN;
+	for (int i = 0; i < r->n_hist; i++) {
+		if (!in_vocab(j, hist[i]) || !s->mark[hist[i]])
+			continue;
+		float *w = &s->w[hist[i]];
+		uint32_t times = s->mark[hist[i]] & (MARK_SEEN - 1);
+		s->mark[hist[i]] = 0;
+		float x = *w > 0 ? *w / r->repetition : *w * r->repetition;
+		if (times) {
+			x -= r->frequency * (float)times;
+			x -= r->presence;
+		}
+		*w = clean(x);
+	}
+}
+
+static void keep_allowed(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+{
+	for (int i = 0; i < r->n_allowed; i++)
+		if (in_vocab(j, r->allowed[i]))
+			s->mark[r->allowed[i]] = MARK_ALLOWED;
+	for (int i = 0; i < j->n_vocab; i++)
+		if (!s->mark[i])
+			s->w[i] = -INFINITY;
+	for (int i = 0; i < r->n_allowed; i++)
+		if (in_vocab(j, r->allowed[i]))
+			s->mark[r->allowed[i]] = 0;
+}
+
+static void ban_bad_words(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+{
+	const int32_t *hist = j->tokens + r->hist0, *word = r->bad;
+	for (int i = 0; i < r->n_bad; word += r->bad_len[i], i++) {
+		int prefix = r->bad_len[i] - 1;
+		if (prefix < 0 || prefix > r->n_hist)
+			continue;
+		if (prefix && memcmp(hist + r->n_hist - prefix, word, (size_t)prefix * sizeof *word))
+			continue;
+		if (in_vocab(j, word[prefix]))
+			s->w[word[prefix]] = -INFINITY;
+	}
+}
+
+static bool penalizes(const struct kern_sample_row *r)
+{
+	return r->repetition != 1 || r->presence != 0 || r->frequency != 0;
+}
+
+static bool adjusts(const struct kern_sample_row *r)
+{
+	return penalizes(r) || r->n_bias || r->n_allowed || r->n_banned || r->n_bad;
+}
+
+static void adjust(const struct sample_job *j, const struct kern_sample_row *r, const float *x,
+		   struct cpu_sample_scratch *s)
+{
+	for (int i = 0; i < j->n_vocab; i++)
+		s->w[i] = clean(x[i]);
+	if (penalizes(r))
+		penalize(j, r, s);
+	for (int i = 0; i < r->n_bias; i++)
+		if (in_vocab(j, r->bias_ids[i]))
+			s->w[r->bias_ids[i]] = clean(s->w[r->bias_ids[i]] + r->bias[i]);
+	if (r->n_allowed)
+		keep_allowed(j, r, s);
+	for (int i = 0; i < r->n_banned; i++)
+		if (in_vocab(j, r->banned[i]))
+			s->w[r->banned[i]] = -INFINITY;
+	if (r->n_bad)
+		ban_bad_words(j, r, s);
+}
+
+/* ---- the most likely ones ---- */
+
+/* a stands before b: more likely, or as likely with the lower id */
+static bool before(const float *w, int32_t a, int32_t b)
+{
+	return w[a] > w[b] || (w[a] == w[b] && a < b);
+}
+
+static void sift(const float *w, int32_t *heap, int n, int i)
+{
+	for (int c; (c = 2 * i + 1) < n; i = c) {
+		if (c + 1 < n && before(w, heap[c + 1], heap[c]))
+			c++;
+		if (before(w, heap[i], heap[c]))
+			return;
+		int32_t t = heap[i];
+		heap[i] = heap[c];
+		heap[c] = t;
+	}
+}
+
+/* Takes the first in order off a heap of *n. */
+static int32_t pop(const float *w, int32_t *heap, int *n)
+{
+	int32_t top = heap[0];
+	heap[0] = heap[--*n];
+	sift(w, heap, *n, 0);
+	return top;
+}
+
+/* Tokens by bucket of (max - w): a bucket's tokens all stand before those of a later bucket. */
+struct ranking {
+	const float *w, *p;
+	int n;
+	float max, scale;
+	int count[BUCKETS];
+	double sum[BUCKETS];        /* of p, by ascending id */
+};
+
+static int bucket_of(const struct ranking *k, int i)
+{
+	float d = (k->max - k->w[i]) * k->scale;
+	return d < BUCKETS - 1 ? (int)d : BUCKETS - 1;
+}
+
+/* What stands at exp((w - max) / T) = 0 is no candidate: 88 T below the largest. */
+static void rank_init(struct ranking *k, const struct cpu_sample_scratch *s, int n, float max, float temperature)
+{
+	float low = max, reach = 88 * temperature;
+	k->w = s->w;
+	k->p = s->p;
+	k->n = n;
+	k->max = max;
+	for (int i = 0; i < n; i++)
+		low = s->p[i] > 0 && s->w[i] < low ? s->w[i] : low;
+	if (max - low < reach)
+		reach = max - low;
+	k->scale = reach > FLT_MIN * BUCKETS ? (float)BUCKETS / reach : 0;
+	memset(k->count, 0, sizeof k->count);
+	memset(k->sum, 0, sizeof k->sum);
+	for (int i = 0; i < n; i++) {
+		if (!(s->p[i] > 0))
+			continue;
+		int b = bucket_of(k, i);
+		k->count[b]++;
+		k->sum[b] += s->p[i];
+	}
+}
+
+/* Bucket b's tokens as a heap in ids. */
+static int bucket_heap(const struct ranking *k, int b, int32_t *ids)
+{
+	int n = 0;
+	for (int i = 0; i < k->n; i++)
+		if (k->p[i] > 0 && bucket_of(k, i) == b)
+			ids[n++] = i;
+	for (int i = n / 2 - 1; i >= 0; i--)
+		sift(k->w, ids, n, i);
+	return n;
+}
+
+/* The last token of the order that is kept; id < 0: all are. */
+static int cut_top_k(const struct ranking *k, int top_k, int32_t *ids, double *sum)
+{
+	int seen = 0, b = 0;
+	*sum = 0;
+	while (b < BUCKETS && seen + k->count[b] < top_k) {
+		seen += k->count[b];
+		*sum += k->sum[b++];
+	}
+	if (b == BUCKETS)
+		return -1;
+	int32_t last = -1;
+	for (int n = bucket_heap(k, b, ids); seen < top_k; seen++) {
+		last = pop(k->w, ids, &n);
+		*sum += k->p[last];
+	}
+	return last;
+}
+
+/* The same: the fewest whose sum reaches target. */
+static int cut_top_p(const struct ranking *k, double target, int32_t *ids)
+{
+	double sum = 0;
+	int b = 0;
+	while (b < BUCKETS && (!k->count[b] || sum + k->sum[b] < target))
+		sum += k->sum[b++];
+	if (b == BUCKETS)
+		return -1;
+	int32_t last = -1;
+	int n = bucket_heap(k, b, ids);
+	do {
+		last = pop(k->w, ids, &n);
+		sum += k->p[last];
+	} while (n && sum < target);
+	return last;
+}
+
+/* ---- the draw ---- */
+
+/* The first id at which the running sum of p passes u times all of it. */
+static int draw_from_all(const struct cpu_sample_scratch *s, int n, double all, double u)
+{
+	double sum = 0, target = u * all;
+	int b = 0, last = n_sum_blocks(n) - 1, id = -1;
+	while (b < last && sum + s->sums[b] <= target)
+		sum += s->sums[b++];
+	for (; id < 0 && b >= 0; b--) /* back only where rounding left the target beyond the end */
+		for (int i = b * SUM_BLOCK; i < n && i < (b + 1) * SUM_BLOCK; i++) {
+			if (!(s->p[i] > 0))
+				continue;
+			id = i;
+			sum += s->p[i];
+			if (sum > target)
+				return id;
+		}
+	return id;
+}
+
+/* The same among those that stand no later than last and have p >= least, by ascending id. */
+static int draw_from_kept(const struct cpu_sample_scratch *s, int n, int last, float least, double u)
+{
+	double all = 0, sum = 0;
+	int kept = 0;
+	for (int i = 0; i < n; i++) {
+		if (!(s->p[i] > 0) || s->p[i] < least || (last >= 0 && before(s->w, last, i)))
+			continue;
+		s->ids[kept++] = i;
+		all += s->p[i];
+	}
+	for (int i = 0; i < kept; i++) {
+		sum += s->p[s->ids[i]];
+		if (sum > u * all)
+			return s->ids[i];
+	}
+	return s->ids[kept - 1];
+}
+
+static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+{
+	const int n = j->n_vocab;
+	int best, last = -1;
+	const float max = row_max(j->dev->isa, s->w, n, &best);
+	if (r->temperature < greedy_below || !(max > -FLT_MAX))
+		return best;
+	const double all = row_exp(j->dev->isa, s->p, s->sums, s->w, n, max, 1 / r->temperature);
+	const double u = philox_uniform(r->seed, r->index, r->position);
+	const bool top_k = r->top_k > 0 && r->top_k < n, top_p = r->top_p < 1;
+	if (!top_k && !top_p && !(r->min_p > 0))
+		return draw_from_all(s, n, all, u);
+	if (top_k || top_p) {
+		struct ranking k;
+		double sum;
+		rank_init(&k, s, n, max, r->temperature);
+		last = cut_top_k(&k, top_k ? r->top_k : n, s->ids, &sum);
+		if (top_p) {
+			int p = cut_top_p(&k, (double)r->top_p * sum, s->ids);
+			if (p >= 0 && (last < 0 || before(s->w, p, last)))
+				last = p;
+		}
+	}
+	return draw_from_kept(s, n, last, r->min_p < 1 ? r->min_p : 1, u);
+}
+
+/* ---- log-probabilities ---- */
+
+struct stats {
+	float max, log_sum;
+};
+
+static float logprob_of(const struct stats *t, float x)
+{
+	if (!(x > -INFINITY))
+		return -INFINITY;
+	if (t->max == INFINITY)
+		return x == INFINITY ? 0 : -INFINITY;
+	return x - t->max - t->log_sum;
+}
+
+static int rank_of(const float *x, int n, float v)
+{
+	int above = 0;
+	for (int i = 0; i < n; i++)
+		above += x[i] > v;
+	return above + 1;
+}
+
+/* The k largest, the lower id first among equals; what is missing (NaN) has id -1. */
+static void top_logprobs(const struct stats *t, const float *x, int n, int k, int32_t *id, float *lp)
+{
+	int have = 0;
+	for (int i = 0; i < n && k; i++) {
+		if (have == k ? !(x[i] > lp[k - 1]) : x[i] != x[i])
+			continue;
+		int at = have < k ? have++ : k - 1;
+		for (; at > 0 && x[i] > lp[at - 1]; at--) {
+			lp[at] = lp[at - 1];
+			id[at] = id[at - 1];
+		}
+		lp[at] = x[i];
+		id[at] = i;
+	}
+	for (int i = 0; i < k; i++) {
+		lp[i] = i < have ? logprob_of(t, lp[i]) : -INFINITY;
+		id[i] = i < have ? id[i] : -1;
+	}
+}
+
+static void sample_row(void *arg, int i, int thread)
+{
+	const struct sample_job *j = arg;
+	const struct kern_sample_row *r = &j->rows[i];
+	const struct kern_sample_out *out = j->out;
+	struct cpu_sample_scratch *s = &j->dev->sample[thread];
+	const float *x = j->logits + (size_t)r->row * (size_t)j->n_vocab;
+	const int n = j->n_vocab;
+	int token = r->forced, best;
+	struct stats t = {.max = row_max(j->dev->isa, x, n, &best)};
+	double sum = row_exp(j->dev->isa, NULL, NULL, x, n, t.max, 1);
+	t.log_sum = sum > 0 ? log_pos((float)sum) : 0;
+	if (token < 0) {
+		token = best;
+		if (adjusts(r) || r->temperature >= greedy_below) {
+			adjust(j, r, x, s);
+			token = draw(j, r, s);
+		}
+		j->tokens[r->hist0 + r->n_hist] = token;
+	}
+	out->token[i] = token;
+	const float v = token < n ? x[token] : -INFINITY;
+	out->logprob[i] = logprob_of(&t, v);
+	out->rank[i] = r->n_logprobs >= 0 ? rank_of(x, n, v) : 0;
+	if (r->n_logprobs > 0) {
+		size_t at = (size_t)i * (size_t)out->top_stride;
+		assert(r->n_logprobs <= out->top_stride);
+		top_logprobs(&t, x, n, r->n_logprobs, out->top_id + at, out->top_logprob + at);
+	}
+}
+
+int cpu_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
+	       const struct kern_sample_row *rows, int n, const struct kern_sample_out *out)
+{
+	struct sample_job j = {
+		.dev = s->dev, .logits = logits, .n_vocab = n_vocab, .tokens = tokens, .rows = rows, .out = out};
+	/* Every layer that was loaded has reserved for its outputs: this allocates only for a
+	 * caller whose logits come from nowhere. */
+	if (cpu_sample_reserve(s->dev, n_vocab))
+		return -ENOMEM;
+	cpu_run(s->dev, n, (int64_t)n * n_vocab, sample_row, &j);
+	return 0;
+}

@@ -1,0 +1,199 @@
+/* vec_avx2.h - sixteen float lanes as two 256-bit registers.  See vec_avx512.h. */
+#ifndef QUERN_KERNELS_CPU_VEC_AVX2_H
+#define QUERN_KERNELS_CPU_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VFN static inline __attribute__((always_inline))
+
+typedef struct {
+	__m256 lo, hi;
+} vf;
+
+typedef struct {
+	__m256i lo, hi;
+} vq;
+
+VFN vf v_zero(void)
+{
+	return (vf){_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+
+VFN vf v_set1(float a)
+{
+	__m256 v = _mm256_set1_ps(a);
+	return (vf){v, v};
+}
+
+VFN vf v_load(const float *p)
+{
+	return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+
+VFN void v_store(float *p, vf a)
+{
+	_mm256_storeu_ps(p, a.lo);
+	_mm256_storeu_ps(p + 8, a.hi);
+}
+
+/* All ones in lanes i < n of the eight that begin at lane first. */
+VFN __m256i v_first8(int first, int n)
+{
+	__m256i i = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
+	return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), i);
+}
+
+VFN vf v_load_n(const float *p, int n)
+{
+	return (vf){_mm256_maskload_ps(p, v_first8(0, n)), _mm256_maskload_ps(p + 8, v_first8(8, n))};
+}
+
+VFN void v_store_n(float *p, vf a, int n)
+{
+	_mm256_maskstore_ps(p, v_first8(0, n), a.lo);
+	_mm256_maskstore_ps(p + 8, v_first8(8, n), a.hi);
+}
+
+VFN vf v_load_f16(const uint16_t *p)
+{
+	return (vf){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+		    _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+
+VFN __m256 v_bf16x8(const uint16_t *p)
+{
+	__m256i w = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+	return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
+}
+
+VFN vf v_load_bf16(const uint16_t *p)
+{
+	return (vf){v_bf16x8(p), v_bf16x8(p + 8)};
+}
+
+VFN vf v_load_u8(const uint8_t *p)
+{
+	__m128i b = _mm_loadu_si128((const __m128i *)p);
+	return (vf){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)),
+		    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)))};
+}
+
+VFN vf v_fma(vf a, vf b, vf c)
+{
+	return (vf){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+
+VFN vf v_add(vf a, vf b)
+{
+	return (vf){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+
+VFN vf v_sub(vf a, vf b)
+{
+	return (vf){_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+
+VFN vf v_mul(vf a, vf b)
+{
+	return (vf){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+
+VFN vf v_div(vf a, vf b)
+{
+	return (vf){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+
+VFN vf v_max(vf a, vf b)
+{
+	return (vf){_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+
+VFN vf v_min(vf a, vf b)
+{
+	return (vf){_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+
+VFN vf v_keep_ge(vf a, vf x, vf limit)
+{
+	return (vf){_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, limit.lo, _CMP_GE_OQ)),
+		    _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, limit.hi, _CMP_GE_OQ))};
+}
+
+VFN __m256 v_keep8(__m256 a, int first, int from, int to, __m256 other)
+{
+	__m256i in = _mm256_andnot_si256(v_first8(first, from), v_first8(first, to));
+	return _mm256_blendv_ps(other, a, _mm256_castsi256_ps(in));
+}
+
+VFN vf v_keep_range(vf a, int from, int to, vf other)
+{
+	return (vf){v_keep8(a.lo, 0, from, to, other.lo), v_keep8(a.hi, 8, from, to, other.hi)};
+}
+
+VFN __m256 v_scale8(__m256 p, __m256 t)
+{
+	__m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+	return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
+}
+
+VFN vf v_scale2(vf p, vf t)
+{
+	return (vf){v_scale8(p.lo, t.lo), v_scale8(p.hi, t.hi)};
+}
+
+VFN float v_hsum(vf a)
+{
+	__m256 h = _mm256_add_ps(a.lo, a.hi);
+	__m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+	q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+	return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+VFN float v_hmax(vf a)
+{
+	__m256 h = _mm256_max_ps(a.lo, a.hi);
+	__m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+	q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+	return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+
+VFN float v_lane0(vf a)
+{
+	return _mm256_cvtss_f32(a.lo);
+}
+
+VFN vq vq_load(const void *p)
+{
+	return (vq){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)p + 1)};
+}
+
+VFN vq vq_shl8(vq a)
+{
+	return (vq){_mm256_slli_epi32(a.lo, 8), _mm256_slli_epi32(a.hi, 8)};
+}
+
+VFN vq vq_shr12(vq a)
+{
+	return (vq){_mm256_srli_epi32(a.lo, 12), _mm256_srli_epi32(a.hi, 12)};
+}
+
+VFN vq vq_set1(uint32_t a)
+{
+	__m256i v = _mm256_set1_epi32((int)a);
+	return (vq){v, v};
+}
+
+VFN vf vq_nibble(vq q, vq mask, vq magic)
+{
+	__m256i lo = _mm256_or_si256(_mm256_and_si256(q.lo, mask.lo), magic.lo);
+	__m256i hi = _mm256_or_si256(_mm256_and_si256(q.hi, mask.hi), magic.hi);
+	return (vf){_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)};
+}
+
+VFN void v_prefetch(const void *p)
+{
+	_mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* bus.h - the messages between controller (ROUTER) and workers (DEALER), and their bytes.
+ * docs/PROTOCOL.md describes each.  One ZeroMQ frame holds one msgpack array
+ * [version, type, body]; body is a map, of a plan and a result an array of columns.
+ *
+ *   worker      -> hello                  what I am
+ *   controller  -> load                   what to serve, and how
+ *   worker      -> beat (loading) ...     every 250 ms
+ *   worker      -> ready | failed
+ *   controller  -> plan, plan, ...        at most two under way
+ *   worker      -> result, result, ...    and beats
+ *   controller  -> beat, every 250 ms; stop, which the worker answers with stop
+ *
+ * Whatever comes from the other side is checked: sizes, counts, types, versions.  A message
+ * that does not decode is -EBADMSG with a reason; a message of another version -EPROTO. */
+#ifndef QUERN_PROTO_BUS_H
+#define QUERN_PROTO_BUS_H
+
+#include "base/buf.h"
+#include "proto/plan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BUS_VERSION = 1, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
+
+enum bus_type {
+	BUS_HELLO = 1, BUS_LOAD, BUS_READY, BUS_FAILED, BUS_PLAN, BUS_RESULT, BUS_BEAT, BUS_STOP,
+};
+
+struct bus_hello {
+	char device[32];            /* "cpu:0" */
+	char host[128];
+	int64_t pid;
+};
+
+/* What the worker is to serve. 0 where the worker shall choose. */
+struct bus_load {
+	char model[2048];           /* path as the worker sees it */
+	char compute[8];            /* "f32" */
+	uint64_t epoch;
+	uint32_t block_size;        /* tokens */
+	uint32_t max_context;       /* tokens of a sequence */
+	uint32_t max_rows;          /* tokens of a step */
+	uint32_t max_slots;         /* sequences the worker holds */
+	uint32_t max_runs;          /* runs of a step */
+	uint64_t kv_bytes;          /* device pool */
+	uint64_t swap_bytes;        /* host pool */
+	uint32_t n_threads;
+};
+
+struct bus_ready {
+	uint64_t epoch;
+	char numerics[256];         /* fingerprint of the numerics class */
+	char device_name[64];
+	char isa[32];
+	uint32_t n_blocks;          /* device pool */
+	uint32_t n_host_blocks;
+	uint32_t n_vocab;
+	uint64_t weights_bytes;
+	uint64_t kv_bytes;
+	uint32_t load_ms;
+	uint32_t n_threads;
+};
+
+struct bus_failed {                 /* the worker cannot go on; it ends after this */
+	uint64_t epoch;
+	char why[512];
+};
+
+enum bus_state { BUS_LOADING = 1, BUS_SERVING };
+
+struct bus_beat {
+	uint64_t epoch;
+	uint32_t state;             /* enum bus_state (from a worker) */
+	uint64_t progress;          /* plans done; while loading: permille */
+	uint64_t expected;          /* worker: next plan number it waits for */
+};
+
+struct bus_msg {
+	enum bus_type type;
+	union {
+		struct bus_hello hello;
+		struct bus_load load;
+		struct bus_ready ready;
+		struct bus_failed failed;
+		struct bus_beat beat;
+	};                          /* stop has no body; plan and result decode apart */
+};
+
+/* Append the bytes of a message to out (which is cleared first). */
+void bus_encode(const struct bus_msg *m, struct buf *out);
+void bus_encode_plan(const struct plan *p, struct buf *out);
+void bus_encode_result(const struct result *r, struct buf *out);
+
+/* The type of a message, or -EBADMSG, -EPROTO. */
+int bus_peek(const void *bytes, size_t n, char *why, size_t why_n);
+/* All but plan and result. */
+int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n);
+/* Into a plan that is reset first; what its seqs point at lives in the plan until the next
+ * reset.  limits: slots, rows, blocks beyond which a message is refused. */
+struct bus_limits {
+	uint32_t max_slots;
+	uint32_t max_rows;
+	uint32_t max_runs;
+	uint32_t max_context;
+	uint32_t n_blocks;
+	uint32_t n_host_blocks;
+	uint32_t n_vocab;
+};
+int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out, char *why,
+		    size_t why_n);
+/* For a plan that was decoded into: frees what its seqs borrow from, too. */
+void bus_plan_fini(struct plan *p);
+int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out, char *why,
+		      size_t why_n);
+
+#endif

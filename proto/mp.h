@@ -1,0 +1,54 @@
+/* mp.h - msgpack messages of unknown shape to and from JSON trees, for the job socket.
+ * A message is scanned before anything is built: its library allocates from headers, so that
+ * five bytes can ask for 4 billion elements.  The scan checks that every header is backed by
+ * bytes that are there, the budgets of objects, depth and bytes, that strings are UTF-8, map
+ * keys are strings and none stands twice, and that there is exactly one value.
+ * (msgpack specification: github.com/msgpack/msgpack/blob/master/spec.md) */
+#ifndef QUERN_PROTO_MP_H
+#define QUERN_PROTO_MP_H
+
+#include "base/buf.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct mp_limits {
+	size_t bytes;           /* of the message */
+	size_t objects;         /* values and keys in it */
+	unsigned depth;         /* at most MP_DEPTH_MAX */
+};
+enum { MP_DEPTH_MAX = 24 };     /* below the unpacker's own stack of 32 */
+
+/* What a request to the job socket may hold. */
+struct mp_limits mp_limits_request(size_t bytes);
+/* What a client should accept of a reply: results are larger than requests. */
+struct mp_limits mp_limits_reply(void);
+
+/* 0, or -EINVAL (-E2BIG: beyond the limits) with a reason that names the offset or the key. */
+int mp_scan(const void *bytes, size_t n, const struct mp_limits *limits, char *why, size_t why_n);
+
+/* Scan, then build; *out is the caller's.  Integers beyond 2^63-1 become reals. */
+int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_t **out, char *why,
+	      size_t why_n);
+
+/* The encoded bytes of the value of `key` in the map that the message is, though what follows
+ * may be damaged: *value borrows.  -ENOENT where it is not found. */
+int mp_find(const void *bytes, size_t n, const char *key, const void **value, size_t *value_n);
+
+/* Append.  Strings hold any text, NUL included. */
+void mp_encode(struct buf *out, const json_t *v);
+
+/* The pieces, for messages that are written without a tree: each appends one value or header. */
+void mp_put_map(struct buf *out, uint32_t n);
+void mp_put_array(struct buf *out, uint32_t n);
+void mp_put_str(struct buf *out, const char *s, size_t n);
+void mp_put_cstr(struct buf *out, const char *s);
+void mp_put_uint(struct buf *out, uint64_t v);
+void mp_put_int(struct buf *out, int64_t v);
+void mp_put_double(struct buf *out, double v);
+void mp_put_float(struct buf *out, float v);
+void mp_put_bool(struct buf *out, int v);
+void mp_put_nil(struct buf *out);
+
+#endif

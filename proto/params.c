@@ -1,0 +1,46 @@
+#include "proto/params.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+void params_init(struct params *p)
+{
+	*p = (struct params){
+		.n = 1, .temperature = 1, .top_p = 1, .repetition = 1, .logprobs = -1, .prompt_logprobs = -1};
+}
+
+void params_fini(struct params *p)
+{
+	free(p->stop_ids);
+	free(p->bias_ids);
+	free(p->bias);
+	free(p->allowed);
+	free(p->bad);
+	free(p->bad_len);
+	params_init(p);
+}
+
+static void *copy_array(const void *p, uint32_t n, size_t size)
+{
+	return n ? xmemdup(p, n * size) : NULL;
+}
+
+void params_copy(struct params *to, const struct params *from)
+{
+	*to = *from;
+	to->stop_ids = copy_array(from->stop_ids, from->n_stop_ids, sizeof *from->stop_ids);
+	to->bias_ids = copy_array(from->bias_ids, from->n_bias, sizeof *from->bias_ids);
+	to->bias = copy_array(from->bias, from->n_bias, sizeof *from->bias);
+	to->allowed = copy_array(from->allowed, from->n_allowed, sizeof *from->allowed);
+	to->bad = copy_array(from->bad, from->n_bad_ids, sizeof *from->bad);
+	to->bad_len = copy_array(from->bad_len, from->n_bad, sizeof *from->bad_len);
+}
+
+bool params_is_stop(const struct params *p, uint32_t token)
+{
+	for (uint32_t i = 0; i < p->n_stop_ids; i++)
+		if (p->stop_ids[i] == token)
+			return true;
+	return false;
+}

@@ -1,0 +1,55 @@
+/* params.h - the sampling parameters of a job, as the front end validated them, the engine
+ * keeps them and the worker uses them.  Meaning and defaults are vLLM's
+ * (docs/PROTOCOL.md lists them).  Stop strings, best-of choice and detokenization are the
+ * front end's and do not travel to the worker. */
+#ifndef QUERN_PROTO_PARAMS_H
+#define QUERN_PROTO_PARAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	PARAMS_N_MAX = 64,              /* outputs of a job */
+	PARAMS_LOGPROBS_MAX = 64,
+	PARAMS_STOP_MAX = 16,           /* stop strings */
+	PARAMS_STOP_BYTES_MAX = 256,    /* of each */
+	PARAMS_LIST_MAX = 1024,         /* stop ids, bias entries, bad words, ids of a bad word */
+	PARAMS_ALLOWED_MAX = 200000,    /* allowed ids */
+};
+
+struct params {
+	uint32_t max_tokens;            /* of each output; 0: the rest of the context */
+	uint32_t min_tokens;            /* no stop token before */
+	uint32_t n;                     /* outputs */
+	float temperature;              /* 0: greedy */
+	float top_p;                    /* (0, 1]; 1: off */
+	float min_p;                    /* [0, 1]; 0: off */
+	int32_t top_k;                  /* 0: off */
+	float presence, frequency;      /* [-2, 2]; 0: off */
+	float repetition;               /* (0, ..); 1: off */
+	uint64_t seed;                  /* always set: a job without one is given one */
+	bool ignore_eos;
+	int32_t logprobs;               /* -1: none; k: of the k most likely and the chosen one */
+	int32_t prompt_logprobs;        /* likewise, of the prompt's tokens */
+
+	/* All owned. */
+	uint32_t *stop_ids;             /* end an output: stop_token_ids, and unless ignore_eos the model's */
+	uint32_t n_stop_ids;
+	int32_t *bias_ids;
+	float *bias;
+	uint32_t n_bias;
+	int32_t *allowed;               /* n_allowed 0: all */
+	uint32_t n_allowed;
+	int32_t *bad;                   /* bad words: ids one after another */
+	int32_t *bad_len;               /* [n_bad] */
+	uint32_t n_bad;
+	uint32_t n_bad_ids;             /* sum of bad_len */
+};
+
+void params_init(struct params *p);                              /* the defaults, nothing owned */
+void params_fini(struct params *p);
+void params_copy(struct params *to, const struct params *from);  /* deep; to is overwritten */
+bool params_is_stop(const struct params *p, uint32_t token);
+
+#endif

@@ -1,0 +1,47 @@
+/* demo_service.h - a struct service over the demo model's tokenizer, for tests of the front
+ * end.  Its vocabulary has the ids 0 to 1663, its context 2048 tokens. */
+#ifndef QUERN_TESTS_DEMO_SERVICE_H
+#define QUERN_TESTS_DEMO_SERVICE_H
+
+#include "base/clock.h"
+#include "controller/front.h"
+#include "tests/testdata.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+struct demo {
+	struct service svc;
+	struct tokenizer *tokenizer;
+	struct chat *chat;
+	struct model_config config;
+};
+
+static inline void demo_open(struct demo *d)
+{
+	char why[512] = "";
+	const char *dir = repofile("models/demo");
+	memset(d, 0, sizeof *d);
+	cr_assert_eq(tokenizer_load(dir, &d->tokenizer, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_load(dir, &d->chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_config_load(dir, &d->config, why, sizeof why), 0, "%s", why);
+	d->svc = (struct service){.tokenizer = d->tokenizer,
+				  .config = &d->config,
+				  .chat = d->chat,
+				  .model_name = "demo",
+				  .started_unix = clock_unix(),
+				  .model_context = 2048,
+				  .max_request_bytes = 16 << 20,
+				  .keep_finished_us = 60 * 1000000LL,
+				  .max_finished = 1000};
+}
+
+static inline void demo_close(struct demo *d)
+{
+	tokenizer_free(d->tokenizer);
+	chat_free(d->chat);
+	model_config_fini(&d->config);
+}
+
+#endif

@@ -1,0 +1,137 @@
+/* driver.h - a controller in miniature for the worker's tests: gives each sequence its blocks,
+ * numbers the plans, runs them in process.  Everything here may be unused in a test. */
+#ifndef QUERN_TESTS_DRIVER_H
+#define QUERN_TESTS_DRIVER_H
+
+#include "base/json.h"
+#include "tests/testdata.h"
+#include "worker/step.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DRIVER_FN static __attribute__((unused))
+
+enum { DRIVER_BLOCKS = 512 };
+
+struct driver {
+	struct step *step;
+	struct bus_ready ready;
+	struct plan plan;
+	struct result result;
+	uint64_t number;
+	uint32_t next_block;
+	char why[512];
+};
+
+DRIVER_FN struct bus_load driver_load(const char *model)
+{
+	struct bus_load l = {.compute = "f32", .epoch = 1, .block_size = 16, .max_rows = 256, .max_slots = 40,
+			     .max_runs = 40, .kv_bytes = 32 << 20, .swap_bytes = 4 << 20, .n_threads = 2};
+	snprintf(l.model, sizeof l.model, "%s", model);
+	return l;
+}
+
+DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const char *isa)
+{
+	const struct step_args a = {.device = "cpu", .isa = isa, .load = l};
+	memset(d, 0, sizeof *d);
+	return step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
+}
+
+DRIVER_FN int driver_open(struct driver *d, const struct bus_load *l)
+{
+	return driver_open_isa(d, l, NULL);
+}
+
+DRIVER_FN void driver_close(struct driver *d)
+{
+	step_close(d->step);
+	plan_fini(&d->plan);
+	result_fini(&d->result);
+}
+
+/* Add a sequence to the plan, with blocks of its own for n_max tokens or the whole context. */
+DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *tokens, uint32_t n_prompt, uint32_t n,
+			  uint32_t n_max, const struct params *p)
+{
+	static uint32_t blocks[64][DRIVER_BLOCKS];
+	static unsigned turn;
+	uint32_t *mine = blocks[turn++ % 64];
+	if (n_max > step_limits(d->step)->max_context)
+		n_max = step_limits(d->step)->max_context;
+	uint32_t n_blocks = (n_max + step_block_size(d->step) - 1) / step_block_size(d->step);
+	for (uint32_t i = 0; i < n_blocks; i++)
+		mine[i] = (d->next_block + i * 7) % step_limits(d->step)->n_blocks;
+	/* Blocks of a sequence lie apart, as they do in a real pool. */
+	d->next_block += 7 * n_blocks;
+	*plan_add_seq(&d->plan) = (struct plan_seq){.slot = slot, .seq = slot + 1, .n_prompt = n_prompt,
+						    .n_tokens = n, .n_blocks = n_blocks, .tokens = tokens,
+						    .blocks = mine, .params = p};
+}
+
+DRIVER_FN void driver_add_run(struct driver *d, uint32_t slot, uint32_t pos0, uint32_t n_rows, bool sample)
+{
+	*plan_add_run(&d->plan) = (struct plan_run){.slot = slot, .pos0 = pos0, .n_rows = n_rows,
+						    .flags = sample ? PLAN_SAMPLE : 0, .from = slot};
+	d->plan.n_rows += n_rows;
+	d->plan.n_samples += sample;
+}
+
+/* Run the plan and begin a new one. */
+DRIVER_FN int driver_step(struct driver *d)
+{
+	d->plan.epoch = 1;
+	d->plan.number = ++d->number;
+	int rc = step_run(d->step, &d->plan, &d->result, d->why, sizeof d->why);
+	plan_reset(&d->plan);
+	return rc;
+}
+
+/* A prompt alone in slot 0, cut into chunks; its first token is chosen. */
+DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n, uint32_t n_max, uint32_t chunk,
+			    const struct params *p)
+{
+	int rc = 0;
+	driver_seq(d, 0, tokens, n, n, n_max, p);
+	for (uint32_t at = 0; !rc && at < n; at += chunk) {
+		uint32_t rows = n - at < chunk ? n - at : chunk;
+		driver_add_run(d, 0, at, rows, at + rows == n);
+		rc = driver_step(d);
+	}
+	return rc;
+}
+
+/* The directory of a tiny model, made when it is not there yet; NULL where that is impossible
+ * (Python with numpy is missing). */
+DRIVER_FN const char *tiny_model(const char *name)
+{
+	static char dir[2048], cmd[16384];
+	snprintf(dir, sizeof dir, "%s/tiny/%s", QUERN_BUILD, name);
+	snprintf(cmd, sizeof cmd, "%s/config.json", dir);
+	if (access(cmd, R_OK) == 0)
+		return dir;
+	snprintf(cmd, sizeof cmd,
+		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec \"$p\" "
+		 "'%s' '%s' --tiny '%s' >/dev/null 2>&1; done; exit 1",
+		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir, name);
+	if (system(cmd) == 0)
+		return dir;
+	/* Another test may have made it meanwhile. */
+	snprintf(cmd, sizeof cmd, "%s/config.json", dir);
+	return access(cmd, R_OK) == 0 ? dir : NULL;
+}
+
+/* Numbers of a JSON array. */
+DRIVER_FN uint32_t *json_ids(const json_t *a, uint32_t *n)
+{
+	*n = (uint32_t)json_array_size(a);
+	uint32_t *ids = calloc(*n + 1, sizeof *ids);
+	for (uint32_t i = 0; i < *n; i++)
+		ids[i] = (uint32_t)json_integer_value(json_array_get(a, i));
+	return ids;
+}
+
+#endif

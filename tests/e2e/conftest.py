@@ -1,0 +1,116 @@
+"""Fixtures of the end-to-end tests: they drive the programs in $QUERN_BUILD/bin (build/bin).
+
+    service    a running `quern serve models/demo`; .http, .jobs, .process, .client(), .status()
+    stories    the same on the stories260K model, skipped where that is absent
+    client     a client of service's job socket
+    start      starts further services: start(model, "--chunk", "7")
+    run        runs `quern ...` to its end: run("tokenize", model, input="...")
+
+service and stories take options by indirect parametrization:
+
+    @pytest.mark.parametrize("service", [("--max-seqs", "1")], indirect=True)
+"""
+
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from service import BIN, DEMO, QUERN, SHARED, Service, no_processes_left, spawn  # noqa: E402
+
+TEST_S = 200    # a test that takes longer has failed
+RUN_S = 90
+STORIES = SHARED / "weights" / "stories260K-hf-f32"
+
+
+def pytest_configure(config):
+    for program in ("quern", "quern-controller", "quern-worker"):
+        if not (BIN / program).exists():
+            raise pytest.UsageError(f"{BIN / program} is not built; run: make")
+
+
+@pytest.fixture(autouse=True)
+def _time_limit():
+    def expired(signum, frame):
+        raise TimeoutError(f"the test took longer than {TEST_S} s")
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.alarm(TEST_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for s in Service.used:
+            report.sections.append((f"log of {' '.join(s.argv)}", s.log()[-8000:]))
+
+
+def _serve(model, options):
+    s = Service(model, *options)
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
+@pytest.fixture(scope="module")
+def service(request):
+    yield from _serve(DEMO, getattr(request, "param", ()))
+
+
+@pytest.fixture(scope="module")
+def stories_model():
+    if not STORIES.is_dir():
+        pytest.skip("the stories260K weights are not there")
+    return STORIES
+
+
+@pytest.fixture(scope="module")
+def stories(stories_model, request):
+    yield from _serve(stories_model, getattr(request, "param", ()))
+
+
+@pytest.fixture
+def client(service):
+    with service.client() as c:
+        yield c
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def start_service(*args, **kwargs):
+        started.append(Service(*args, **kwargs))
+        return started[-1]
+    yield start_service
+    for s in reversed(started):
+        s.stop()
+        Service.used.remove(s)
+
+
+@pytest.fixture
+def run():
+    """run(*arguments, input=None, timeout=...) -> CompletedProcess with returncode, stdout, stderr
+    (text), after which no process may be left."""
+    def run_quern(*arguments, input="", timeout=RUN_S):
+        mark = uuid.uuid4().hex
+        p = spawn([QUERN, *arguments], mark, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                  stderr=subprocess.PIPE, text=True)
+        try:
+            out, err = p.communicate(input, timeout)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.communicate()
+            raise
+        no_processes_left(mark)
+        return subprocess.CompletedProcess(p.args, p.returncode, out, err)
+    return run_quern

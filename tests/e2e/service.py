@@ -1,0 +1,181 @@
+"""service.py - a running `quern serve` for a test, and what is left of it afterwards."""
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from jobclient import JobClient
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / os.environ.get("QUERN_BUILD", "build")
+BIN = BUILD / "bin"
+QUERN = str(BIN / "quern")
+DEMO = ROOT / "models" / "demo"
+SHARED = Path(os.environ.get("QUERN_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+START_S = 90    # loading on a busy machine; a test never waits longer for a service
+END_S = 30
+MARK = "QUERN_TEST_MARK"
+
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent():
+    """In the child: nothing that a test started outlives the test run."""
+    pr_set_pdeathsig = 1
+    _libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def spawn(argv, mark, **kwargs):
+    """A process of its own group; it and all that it starts carry the mark."""
+    env = {**os.environ, MARK: mark, **kwargs.pop("env", {})}
+    return subprocess.Popen([str(a) for a in argv], env=env, start_new_session=True,
+                            preexec_fn=_die_with_parent, **kwargs)
+
+
+def marked(mark):
+    """The processes that carry the mark and live: {pid: name}."""
+    found = {}
+    needle = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if needle not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        name, state = stat[stat.index("(") + 1:stat.rindex(")")], stat[stat.rindex(")") + 2]
+        if state not in "ZX":
+            found[int(entry.name)] = name
+    return found
+
+
+def eventually(condition, timeout=30, what="the condition"):
+    """Waits until condition() gives something true, and returns it."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come about within {timeout} s; last: {value!r}")
+        time.sleep(0.02)
+
+
+def no_processes_left(mark, timeout=20):
+    left = {}
+
+    def none():
+        left.clear()
+        left.update(marked(mark))
+        return not left
+    try:
+        eventually(none, timeout)
+    except AssertionError:
+        raise AssertionError(f"processes are left: {left}") from None
+
+
+class Service:
+    """`quern serve MODEL`, ready.  http and jobs say where; process is the supervisor's."""
+
+    used = []   # since the test began: their logs are shown when it fails
+
+    def __init__(self, model=DEMO, *options, wait=True):
+        self.mark = uuid.uuid4().hex
+        self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
+        self.log_path = Path(self.dir.name) / "log"
+        self.clients = []
+        self.model = Path(model)
+        argv = [QUERN, "serve", model, "--json"]
+        for name, value in (("--http", "127.0.0.1:0"), ("--jobs", "tcp://127.0.0.1:*")):
+            if name not in options:
+                argv += [name, value]
+        self.argv = [str(a) for a in argv + list(options)]
+        with open(self.log_path, "wb") as log:
+            self.process = spawn(self.argv, self.mark, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=log)
+        Service.used.append(self)
+        self.http = self.jobs = None
+        if wait:
+            try:
+                self.wait_ready()
+            except BaseException:
+                self.stop(signal.SIGKILL)
+                raise
+
+    def wait_ready(self, timeout=START_S):
+        self.ready = json.loads(self._line(timeout))
+        self.jobs = self.ready["jobs"]
+        self.http = "http://" + self.ready["http"] if self.ready.get("http") else None
+
+    def _line(self, timeout):
+        end, line = time.monotonic() + timeout, b""
+        fd = self.process.stdout.fileno()
+        with selectors.DefaultSelector() as s:
+            s.register(fd, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not s.select(max(0, end - time.monotonic())):
+                    raise AssertionError(f"{self.argv} was not ready within {timeout} s\n{self.log()}")
+                byte = os.read(fd, 1)
+                if not byte:
+                    raise AssertionError(f"{self.argv} ended with {self.process.wait(END_S)}\n{self.log()}")
+                line += byte
+        return line
+
+    def log(self):
+        try:
+            return self.log_path.read_text(errors="replace")
+        except OSError:
+            return "(no log)"
+
+    def client(self):
+        """A client of the job socket; closed with the service at the latest."""
+        c = JobClient(self.jobs)
+        self.clients.append(c)
+        return c
+
+    def status(self):
+        with JobClient(self.jobs) as c:
+            return c.status()
+
+    def idle(self, timeout=60):
+        """Waits until nothing runs or waits, and every block is free again or only cached."""
+        def settled():
+            s = self.status()
+            return s if s["running"] == s["waiting"] == s["swapped"] == s["blocks"]["held"] == 0 else None
+        return eventually(settled, timeout, "an idle service")
+
+    def workers(self):
+        with JobClient(self.jobs) as c:
+            return c.workers()
+
+    def end(self, sig=signal.SIGINT, timeout=END_S):
+        """Sends the signal and returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+        return self.process.wait(timeout)
+
+    def stop(self, sig=signal.SIGINT):
+        """Whatever it takes; for clean-up."""
+        for c in self.clients:
+            c.close()
+        try:
+            self.end(sig)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(END_S)
+        self.process.stdout.close()
+        for pid in marked(self.mark):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass

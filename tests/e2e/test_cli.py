@@ -1,0 +1,390 @@
+"""The command line: help, exit statuses, plain errors, JSON where it is asked for."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+import uuid
+
+import pytest
+
+from service import BIN, DEMO, QUERN, no_processes_left, spawn
+
+PROMPT = "Once upon a time"
+DEAD = "tcp://127.0.0.1:1"
+
+COMMANDS = {
+    ("serve",): ["--http", "--jobs", "--bus", "--device", "--tp", "--replicas", "--config", "--insecure", "--kv-bytes"],
+    ("run",): ["-n", "--temperature", "--seed", "--max-tokens", "--device", "--json"],
+    ("submit",): ["--to", "-n", "--temperature", "--detach", "--key", "--json"],
+    ("jobs",): ["--to", "--json"],
+    ("attach",): ["--to", "--from"],
+    ("cancel",): ["--to"],
+    ("result",): ["--to", "--json"],
+    ("status",): ["--to", "--watch", "--json"],
+    ("workers",): ["--to", "--watch", "--json"],
+    ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
+    ("inspect",): ["MODEL", "cpu", "gpu"],
+    ("bench",): ["engine", "kernels", "tokenizer"],
+    ("bench", "engine"): ["--json"],
+    ("bench", "kernels"): ["--json"],
+    ("bench", "tokenizer"): ["--json"],
+}
+
+
+# --- help and usage ---
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_names_the_options(run, command):
+    r = run(*command, "--help")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout.lower().startswith("usage: quern " + " ".join(command))
+    for word in COMMANDS[command]:
+        assert word in r.stdout
+
+
+def test_help_lists_the_commands(run):
+    r = run("--help")
+    assert r.returncode == 0
+    for command in COMMANDS:
+        assert command[0] in r.stdout
+
+
+@pytest.mark.parametrize("program", ["quern", "quern-controller", "quern-worker"])
+def test_every_program_has_help_and_version(program):
+    for option in ("--help", "--version"):
+        r = subprocess.run([BIN / program, option], capture_output=True, text=True, timeout=30)
+        assert (r.returncode, r.stderr) == (0, "")
+        assert program in r.stdout
+
+
+@pytest.mark.parametrize("arguments, word", [
+    ([], "command"), (["frobnicate"], "frobnicate"), (["sumbit", "a"], "did you mean submit"), (["serve", "--frob", "x"], "--frob"),
+    (["serve"], "MODEL"), (["run"], "MODEL"), (["submit"], "PROMPT"), (["attach"], "JOB"), (["cancel"], "JOB"), (["result"], "JOB"),
+    (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["bench"], "measure"), (["bench", "everything"], "everything"),
+    (["submit", "a", "b"], "b"), (["submit", "a", "-n", "x"], "n"), (["submit", "a", "--temperature", "hot"], "temperature"),
+    (["submit", "a", "--temperature"], "temperature"), (["run", DEMO, "a", "--temperature", "nan"], "temperature"),
+    (["run", DEMO, "a", "--seed", "99999999999999999999"], "seed"), (["serve", DEMO, "--kv-bytes", "lots"], "kv-bytes"),
+    (["serve", DEMO, "--log-level", "loud"], "log-level"), (["serve", DEMO, "--device", "toaster"], "device"),
+    (["status", "--interval", "0"], "interval"), (["serve", DEMO, "--threads", "0"], "threads"),
+], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
+def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
+    r = run(*arguments)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert len(r.stderr.splitlines()) == 1
+    assert word in r.stderr and "--help" in r.stderr
+
+
+@pytest.mark.parametrize("arguments, word", [
+    (["scale", "2"], "scale"), (["drain", "1"], "drain"), (["quantize", DEMO], "quantize"), (["convert", DEMO], "convert"),
+    (["bench", "serve"], "serve"), (["submit", "a", "--durable"], "--durable"), (["serve", DEMO, "--tp", "2"], "--tp"),
+    (["serve", DEMO, "--replicas", "2"], "--replicas"), (["serve", DEMO, "--fast"], "--fast"),
+    (["serve", DEMO, "--prefill", "separate"], "--prefill"),
+], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
+def test_what_is_not_built_yet_is_refused_by_name(run, arguments, word):
+    r = run(*arguments)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert word in r.stderr and "not built yet" in r.stderr
+
+
+def test_a_compute_mode_that_is_not_built_yet_is_named(run):
+    r = run("run", DEMO, PROMPT, "--compute", "int8")
+    assert r.returncode == 1
+    assert "int8" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_a_device_that_is_not_there_is_named(run):
+    r = run("run", DEMO, PROMPT, "--device", "cuda:7")
+    assert r.returncode == 1
+    assert "cuda:7" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+# --- no service ---
+
+@pytest.mark.parametrize("arguments", [["submit", PROMPT], ["status"], ["workers"], ["jobs"], ["attach", "0" * 32],
+                                       ["cancel", "0" * 32], ["result", "0" * 32]], ids=lambda a: a[0])
+def test_without_a_service_the_remedy_is_said(run, arguments):
+    r = run(*arguments, "--to", DEAD)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert len(r.stderr.splitlines()) == 1
+    assert DEAD in r.stderr and "quern serve" in r.stderr
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "http://127.0.0.1:80", "tcp://", "tcp://127.0.0.1:x", ""])
+def test_an_endpoint_that_is_none_is_named(run, endpoint):
+    r = run("status", "--to", endpoint)
+    assert r.returncode in (1, 2)
+    assert endpoint in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_what_is_no_job_socket_is_said(run, service):
+    """HTTP's port instead of the job socket's."""
+    r = run("status", "--to", service.http.replace("http", "tcp"))
+    assert r.returncode == 1
+    assert "job socket" in r.stderr or "no service answers" in r.stderr
+
+
+# --- a running service ---
+
+def test_submit_streams_the_text(run, service, client):
+    r = run("submit", PROMPT, "--to", service.jobs, "-t", "0", "-m", "20")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout == client.generate(PROMPT, temperature=0, max_tokens=20).text + "\n"
+
+
+def test_every_sampling_option_reaches_the_service(run, service, client):
+    r = run("submit", PROMPT, "--to", service.jobs, "-n", "2", "-m", "30", "--min-tokens", "4", "-t", "0.9", "--top-p", "0.95",
+            "--top-k", "30", "--min-p", "0.01", "--seed", "5", "--stop", "zebra", "--stop", "lion", "--stop-token-ids", "1,2",
+            "--ignore-eos", "--presence-penalty", "0.1", "--frequency-penalty", "0.2", "--repetition-penalty", "1.1",
+            "--logprobs", "2", "--bad-words", "tiger", "--json")
+    assert r.returncode == 0, r.stderr
+    done = client.generate(PROMPT, n=2, max_tokens=30, min_tokens=4, temperature=0.9, top_p=0.95, top_k=30, min_p=0.01, seed=5,
+                           stop=["zebra", "lion"], stop_token_ids=[1, 2], ignore_eos=True, presence_penalty=0.1,
+                           frequency_penalty=0.2, repetition_penalty=1.1, logprobs=2, bad_words=["tiger"])
+    told = json.loads(r.stdout)["outputs"]
+    assert [o["tokens"] for o in told] == [o["tokens"] for o in done.outputs]
+    assert [len(o["logprobs"]) for o in told] == [len(o["logprobs"]) for o in done.outputs]
+
+
+def test_submit_with_chat_sends_a_message(run, service, client):
+    r = run("submit", "Hello!", "--to", service.jobs, "--chat", "--system", "Be kind.", "-t", "0", "-m", "20", "--json")
+    done = client.generate(messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello!"}],
+                           temperature=0, max_tokens=20)
+    told = json.loads(r.stdout)
+    assert told["usage"]["prompt_tokens"] == done.usage["prompt_tokens"]
+    assert told["outputs"][0]["tokens"] == done.tokens
+
+
+def test_what_the_service_refuses_is_one_line(run, service):
+    r = run("submit", PROMPT, "--to", service.jobs, "--temperature", "-1")
+    assert (r.returncode, r.stdout) == (1, "")
+    assert "temperature" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_detach_attach_result_and_cancel(run, service):
+    to = ("--to", service.jobs)
+    r = run("submit", PROMPT, *to, "--detach", "-m", "200", "-t", "0", "--ignore-eos")
+    job = r.stdout.strip()
+    assert r.returncode == 0 and len(job) == 32
+    attached = run("attach", job, *to)
+    assert attached.returncode == 0
+    assert run("result", job, *to).stdout == attached.stdout
+    result = json.loads(run("result", job, *to, "--json").stdout)
+    assert result["outputs"][0]["text"].strip() == attached.stdout.strip()
+    assert len(result["outputs"][0]["tokens"]) == 200
+    assert run("attach", job, *to, "--from", "150").stdout.strip() != ""
+    assert run("cancel", job, *to).returncode == 0      # ended already: nothing to do
+
+
+def test_cancel_ends_a_detached_job(run, service, client):
+    to = ("--to", service.jobs)
+    job = run("submit", PROMPT, *to, "--detach", "-n", "64", "-m", "2000", "--ignore-eos").stdout.strip()
+    r = run("result", job, *to)
+    assert r.returncode == 1 and "E_NOT_READY" in r.stderr
+    assert run("cancel", job, *to).returncode == 0
+    assert client.attach(job).done().finish_reason == "abort"
+    service.idle()
+
+
+def test_a_job_that_is_none_is_said(run, service):
+    for command in ("attach", "result", "cancel"):
+        r = run(command, "f" * 32, "--to", service.jobs)
+        assert r.returncode == 1
+        assert "E_NO_SUCH_JOB" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_cancels_a_submitted_job(service):
+    p = spawn([QUERN, "submit", PROMPT, "--to", service.jobs, "-n", "64", "-m", "2000", "--ignore-eos"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout.read(1)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=30)
+    assert p.returncode == 1
+    assert b"cancelled" in err
+    service.idle()
+
+
+def test_a_killed_submit_takes_its_job_along(service):
+    p = spawn([QUERN, "submit", PROMPT, "--to", service.jobs, "-n", "64", "-m", "2000", "--ignore-eos"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert p.stdout.read(1)
+    p.kill()
+    p.communicate(timeout=30)
+    service.idle()
+
+
+def test_output_into_a_closed_pipe_ends_the_command(service):
+    p = spawn([QUERN, "submit", PROMPT, "--to", service.jobs, "-m", "2000", "--ignore-eos"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert p.stdout.read(1)
+    p.stdout.close()
+    p.wait(60)
+    service.idle()
+
+
+@pytest.mark.parametrize("command, key", [("status", "blocks"), ("workers", "workers"), ("jobs", "jobs")])
+def test_json_is_json(run, service, client, command, key):
+    client.generate(PROMPT, max_tokens=1)
+    r = run(command, "--to", service.jobs, "--json")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert json.loads(r.stdout)[key]
+
+
+@pytest.mark.parametrize("command, word", [("status", "demo"), ("workers", "cpu"), ("jobs", "JOB")])
+def test_tables_are_for_people(run, service, client, command, word):
+    client.generate(PROMPT, max_tokens=1)
+    r = run(command, "--to", service.jobs)
+    assert (r.returncode, r.stderr) == (0, "")
+    assert word in r.stdout and "\x1b" not in r.stdout
+
+
+def test_watch_goes_on_until_ctrl_c(service):
+    p = spawn([QUERN, "status", "--to", service.jobs, "--watch", "--interval", "0.05", "--json"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    for _ in range(3):
+        assert json.loads(p.stdout.readline())["ready"]
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=30)
+    assert p.returncode == 0
+
+
+def test_serve_says_where_it_can_be_reached():
+    p = spawn([QUERN, "serve", DEMO, "--jobs", "tcp://127.0.0.1:*", "--http", "127.0.0.1:0"], "says", stdin=subprocess.DEVNULL,
+              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    first, second, third = (p.stdout.readline() for _ in range(3))
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=30)
+    assert "demo" in first and "2048" in first
+    assert "tcp://127.0.0.1:" in second and "quern submit --to" in second
+    assert "http://127.0.0.1:" in third
+    no_processes_left("says")
+
+
+# --- tokens ---
+
+TEXT = "Once upon a time, Lily said: \"Hello!\"\n\n  12 + 10 = 22; café 東京 \U0001f600\n"
+
+
+def test_tokenize_there_and_back(run):
+    ids = run("tokenize", DEMO, "--ids", input=TEXT)
+    assert ids.returncode == 0
+    assert len(ids.stdout.splitlines()) == 1
+    back = run("tokenize", DEMO, "--decode", input=ids.stdout)
+    assert (back.returncode, back.stdout) == (0, TEXT)
+
+
+def test_tokenize_agrees_with_the_service(run, client):
+    assert [int(i) for i in run("tokenize", DEMO, "--ids", input=TEXT).stdout.split()] == client.tokenize(TEXT)
+
+
+def test_tokenize_recognizes_special_tokens_unless_told_not_to(run):
+    def ids(*options):
+        return run("tokenize", DEMO, "--ids", *options, input="<|im_end|>").stdout.split()
+    assert len(ids()) == 1
+    assert len(ids("--no-special")) > 3
+
+
+def test_tokenize_adds_bos_only_when_asked(run, stories_model):
+    def ids(*options):
+        return run("tokenize", stories_model, "--ids", *options, input=PROMPT).stdout.split()
+    assert ids("--add-special") == ["1"] + ids()
+
+
+def test_tokenize_shows_each_token(run):
+    r = run("tokenize", DEMO, input="Hello there")
+    assert r.returncode == 0
+    assert len(r.stdout.splitlines()) == len(run("tokenize", DEMO, "--ids", input="Hello there").stdout.split())
+
+
+def test_tokenize_of_nothing_is_nothing(run):
+    r = run("tokenize", DEMO, "--ids", input="")
+    assert r.returncode == 0
+    assert r.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("ids, word", [("99999", "99999"), ("abc", "abc"), ("-1", "-1")])
+def test_ids_that_are_none_are_named(run, ids, word):
+    r = run("tokenize", DEMO, "--decode", input=ids)
+    assert r.returncode == 1
+    assert word in r.stderr
+
+
+# --- inspect ---
+
+def test_inspect_shows_a_model(run):
+    r = run("inspect", DEMO)
+    assert (r.returncode, r.stderr) == (0, "")
+    for word in ("Qwen3ForCausalLM", "awq", "layers"):
+        assert word.lower() in r.stdout.lower()
+
+
+def test_inspect_shows_this_machine(run):
+    r = run("inspect", "cpu")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout.strip()
+
+
+def test_inspect_gpu_says_whether_there_is_one(run):
+    r = run("inspect", "gpu")
+    assert r.returncode in (0, 1)
+    assert (r.stdout + r.stderr).strip()
+
+
+def test_inspect_of_what_is_no_model_is_a_plain_error(run):
+    r = run("inspect", "/nonexistent")
+    assert r.returncode == 1
+    assert "/nonexistent" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+# --- a terminal ---
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *arguments):
+        self.master, slave = pty.openpty()
+        self.mark = uuid.uuid4().hex
+        self.process = spawn([QUERN, *arguments], self.mark, stdin=slave, stdout=slave, stderr=slave)
+        os.close(slave)
+        self.text = ""
+
+    def expect(self, word, timeout=60):
+        end = time.monotonic() + timeout
+        while word not in self.text:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            assert ready, f"{word!r} did not come: {self.text!r}"
+            try:
+                data = os.read(self.master, 4096)
+            except OSError:     # the other end is closed
+                data = b""
+            assert data, f"{word!r} did not come: {self.text!r}"
+            self.text += data.decode(errors="replace")
+        before, self.text = self.text.split(word, 1)
+        return before
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def end(self):
+        try:
+            return self.process.wait(30)
+        finally:
+            self.process.kill()
+            os.close(self.master)
+            no_processes_left(self.mark)
+
+
+def test_run_on_a_terminal_is_a_chat():
+    t = Terminal("run", DEMO, "-t", "0", "-m", "30")
+    t.expect(">")
+    t.type("Hello!\n")
+    t.expect("Hello!")          # the terminal's echo
+    answer = t.expect(">")
+    assert answer.strip()
+    t.type("/clear\n")
+    t.expect(">")
+    t.type("\x04")              # Ctrl-D
+    assert t.end() == 0

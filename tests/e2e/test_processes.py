@@ -1,0 +1,277 @@
+"""Processes: how a service begins and ends, and what happens when a part of it dies."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from jobclient import JobClient
+from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
+
+PROMPT = "Once upon a time"
+LONG = dict(max_tokens=500, ignore_eos=True, temperature=1.0, seed=4)
+ENDLESS = dict(max_tokens=2000, n=64, ignore_eos=True, seed=1)
+
+
+def worker_pid(client):
+    (w,) = client.workers()
+    return w["pid"]
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_a_signal_ends_the_service_cleanly(start, sig):
+    s = start(DEMO)
+    assert len(marked(s.mark)) == 3
+    assert s.end(sig) == 0
+    no_processes_left(s.mark)
+
+
+def test_ctrl_c_ends_the_service_while_jobs_run(start):
+    s = start(DEMO)
+    job = s.client().submit(PROMPT, **ENDLESS)
+    job.first_delta()
+    assert s.end(signal.SIGINT) == 0
+    no_processes_left(s.mark)
+
+
+def test_a_job_under_way_is_told_when_the_service_ends(start):
+    s = start(DEMO)
+    job = s.client().submit(PROMPT, **ENDLESS)
+    job.first_delta()
+    s.process.send_signal(signal.SIGINT)
+    assert {o["finish_reason"] for o in job.done().outputs} == {"abort"}
+
+
+def test_a_second_ctrl_c_kills(start):
+    s = start(DEMO)
+    with s.client() as c:
+        os.kill(worker_pid(c), signal.SIGSTOP)
+    s.process.send_signal(signal.SIGINT)
+    while s.process.poll() is None:
+        s.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    no_processes_left(s.mark)
+
+
+def test_the_run_directory_goes_with_the_service(start, monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="quern-run-") as base:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", base)
+        s = start(DEMO)
+        (directory,) = Path(base).iterdir()
+        assert directory.stat().st_mode & 0o777 == 0o700
+        s.end()
+        assert list(Path(base).iterdir()) == []
+
+
+def test_sigkill_of_serve_leaves_no_process(start):
+    s = start(DEMO)
+    job = s.client().submit(PROMPT, **ENDLESS)
+    job.first_delta()
+    s.process.kill()
+    s.process.wait(10)
+    no_processes_left(s.mark)
+
+
+def test_sigkill_of_run_leaves_no_process():
+    mark = uuid.uuid4().hex
+    p = spawn([QUERN, "run", DEMO, PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
+              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert p.stdout.read(1)
+    p.kill()
+    p.wait(10)
+    p.stdout.close()
+    no_processes_left(mark)
+
+
+def test_ctrl_c_ends_run():
+    mark = uuid.uuid4().hex
+    p = spawn([QUERN, "run", DEMO, PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
+              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout.read(1)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=30)
+    assert p.returncode == 1
+    assert b"cancelled" in err
+    no_processes_left(mark)
+
+
+# --- the worker dies ---
+
+def test_a_killed_worker_is_replaced_and_its_jobs_go_on(start):
+    s = start(DEMO)
+    with s.client() as c:
+        known = [c.generate(f"{PROMPT} {i}", **LONG).tokens for i in range(3)]
+        jobs = [c.submit(f"{PROMPT} {i}", **LONG) for i in range(3)]
+        for j in jobs:
+            j.first_delta()
+        dead = worker_pid(c)
+        os.kill(dead, signal.SIGKILL)
+        assert [j.done().tokens for j in jobs] == known
+        assert worker_pid(c) != dead
+    s.idle()
+
+
+def test_the_stream_of_a_killed_worker_has_no_gap_and_nothing_twice(start):
+    s = start(DEMO)
+    with s.client() as c:
+        job = c.submit(PROMPT, **LONG)
+        job.first_delta()
+        os.kill(worker_pid(c), signal.SIGKILL)
+        done = job.done()
+    seen = 0
+    for d in job.deltas:
+        assert d["offset"] == seen
+        seen += len(d["tokens"])
+    assert sum((d["tokens"] for d in job.deltas), []) == done.tokens
+    assert "".join(d["text"] for d in job.deltas) == done.text
+
+
+def test_a_worker_killed_again_and_again_loses_no_job(start):
+    s = start(DEMO)
+    with s.client() as c:
+        known = c.generate(PROMPT, **LONG).tokens
+        job = c.submit(PROMPT, **LONG)
+        for _ in range(3):
+            pid = eventually(lambda: next((w["pid"] for w in c.workers() if w["state"] == "serving"), None),
+                             what="a worker that serves")
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: pid not in [w["pid"] for w in c.workers()], what="the worker's end")
+        assert job.done().tokens == known
+
+
+def test_a_stopped_worker_is_noticed_and_replaced(start):
+    s = start(DEMO)
+    with s.client() as c:
+        known = c.generate(PROMPT, **LONG).tokens
+        job = c.submit(PROMPT, **LONG)
+        job.first_delta()
+        hung = worker_pid(c)
+        os.kill(hung, signal.SIGSTOP)
+        assert job.done().tokens == known
+        assert worker_pid(c) != hung
+    assert hung not in marked(s.mark)
+
+
+def test_a_job_submitted_while_no_worker_lives_waits_for_one(start):
+    s = start(DEMO)
+    with s.client() as c:
+        os.kill(worker_pid(c), signal.SIGKILL)
+        assert len(c.generate(PROMPT, max_tokens=5, ignore_eos=True).tokens) == 5
+
+
+# --- the controller dies ---
+
+def test_sigkill_of_the_controller_leaves_a_service_or_nothing(start):
+    """Jobs are not durable: what must not be is a service that hangs, or processes left."""
+    s = start(DEMO)
+    (controller,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
+    os.kill(controller, signal.SIGKILL)
+    assert s.process.wait(60) == 1
+    assert "controller" in s.log()
+    no_processes_left(s.mark)
+
+
+# --- addresses ---
+
+def serve(*options):
+    p = spawn([QUERN, "serve", DEMO, *options], "serve", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+              stderr=subprocess.PIPE, text=True)
+    try:
+        out, err = p.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=30)
+        pytest.fail(f"quern serve {options} went on: {out} {err}")
+    return p.returncode, out, err
+
+
+def test_a_second_service_on_the_same_job_socket_is_a_plain_error(start):
+    s = start(DEMO)
+    code, _, err = serve("--jobs", s.jobs, "--http", "127.0.0.1:0")
+    assert code == 1
+    assert s.jobs in err and "in use" in err
+    with s.client() as c:
+        assert c.ping()["ready"]
+
+
+def test_a_second_service_on_the_same_http_port_is_a_plain_error(start):
+    s = start(DEMO)
+    code, _, err = serve("--jobs", "tcp://127.0.0.1:*", "--http", s.http.removeprefix("http://"))
+    assert code == 1
+    assert s.http.removeprefix("http://") in err and "in use" in err
+    no_processes_left("serve")
+
+
+@pytest.mark.parametrize("option, value", [("--http", "0.0.0.0:0"), ("--jobs", "tcp://0.0.0.0:*"), ("--jobs", "tcp://*:*"),
+                                           ("--http", "[::]:0")])
+def test_listening_beyond_loopback_without_keys_is_refused(option, value):
+    other = ("--jobs", "none") if option == "--http" else ("--http", "none")
+    code, _, err = serve(option, value, *other)
+    assert code == 1
+    assert "--insecure" in err
+    no_processes_left("serve")
+
+
+@pytest.mark.parametrize("option, value", [("--http", "nonsense"), ("--http", "127.0.0.1:99999"), ("--jobs", "nonsense"),
+                                           ("--jobs", "tcp://127.0.0.1"), ("--bus", "udp://x"), ("--jobs", "inproc://x")])
+def test_addresses_that_are_none_are_named(option, value):
+    rest = {"--http": "127.0.0.1:0", "--jobs": "tcp://127.0.0.1:*"}
+    rest[option] = value
+    code, _, err = serve(*[x for pair in rest.items() for x in pair])
+    assert code in (1, 2)
+    assert value in err
+    no_processes_left("serve")
+
+
+def test_a_job_socket_may_be_a_path(start):
+    with tempfile.TemporaryDirectory(prefix="quern-ipc-") as d:
+        s = start(DEMO, "--jobs", f"ipc://{d}/jobs", "--http", "none")
+        assert s.jobs == f"ipc://{d}/jobs"
+        with s.client() as c:
+            assert c.ping()["ready"]
+        s.end()
+
+
+# --- parts started by hand ---
+
+def test_a_worker_started_by_hand_is_put_to_work():
+    with tempfile.TemporaryDirectory(prefix="quern-bus-") as d:
+        bus, jobs, mark = f"ipc://{d}/bus", f"ipc://{d}/jobs", uuid.uuid4().hex
+        quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", bus, "--jobs", jobs, "--http", "none"],
+                           mark, **quiet)
+        try:
+            with JobClient(jobs) as c:
+                assert c.ping()["ready"] is False
+                job = c.submit(PROMPT, max_tokens=5, temperature=0, ignore_eos=True)
+                worker = spawn([BIN / "quern-worker", "--bus", bus, "--device", "cpu"], mark, **quiet)
+                assert len(job.done().tokens) == 5
+                assert c.ping()["ready"] is True
+                assert worker_pid(c) == worker.pid
+        finally:
+            controller.send_signal(signal.SIGTERM)
+            assert controller.wait(30) == 0
+        assert worker.wait(60) == 0     # told to end with the controller
+        no_processes_left(mark)
+
+
+def test_serve_takes_its_options_from_a_file(start, tmp_path):
+    path = tmp_path / "quern.ini"
+    path.write_text("# a comment\n[serve]\nmax-seqs = 3\nname = from-a-file\n")
+    s = start(DEMO, "--config", path)
+    with s.client() as c:
+        assert c.ping()["model"] == "from-a-file"
+
+
+def test_an_unknown_option_in_the_file_is_named(tmp_path):
+    path = tmp_path / "quern.ini"
+    path.write_text("[serve]\ncolour = red\n")
+    code, _, err = serve("--config", path)
+    assert code == 1
+    assert "colour" in err and str(path) in err

@@ -1,0 +1,115 @@
+"""The same tokens, whatever happens: batch mates, chunks, threads, preemption, cached prompts."""
+
+import pytest
+
+from service import DEMO, eventually
+
+STORY = ("Once upon a time there was a little dog. The dog lived in a small house near the woods. Every day "
+         "the dog went to the river to look for fish. One day the dog met a cat who was very sad. ")
+# Greedy and sampled, short and long, with and without penalties.
+JOBS = [
+    dict(prompt="Once upon a time", temperature=0, max_tokens=50, ignore_eos=True, logprobs=2),
+    dict(prompt=STORY, temperature=1.0, top_k=0, top_p=1.0, seed=1, max_tokens=60, ignore_eos=True, logprobs=2),
+    dict(prompt=STORY * 4, temperature=0.8, seed=2, max_tokens=40, ignore_eos=True, logprobs=2),
+    dict(prompt="12 + 10 =", temperature=0, max_tokens=20, logprobs=2),
+    dict(prompt="A cat", temperature=1.1, top_p=0.95, top_k=50, seed=3, n=3, max_tokens=30, ignore_eos=True,
+         repetition_penalty=1.2, frequency_penalty=0.3, logprobs=2),
+]
+
+
+def answer(done):
+    """All that must not change: tokens and log-probabilities to the last bit."""
+    return [(o["tokens"], o["text"], o["finish_reason"], o["logprobs"]) for o in done.outputs]
+
+
+def alone(service):
+    with service.client() as c:
+        return [answer(c.generate(**job)) for job in JOBS]
+
+
+def together(service, copies=1):
+    with service.client() as c:
+        jobs = [c.submit(**{"stream": False, **job}) for _ in range(copies) for job in JOBS]
+        return [answer(j.done()) for j in jobs]
+
+
+@pytest.fixture(scope="module")
+def expected(service):
+    return alone(service)
+
+
+def test_asked_again_the_answers_are_the_same(service, expected):
+    assert alone(service) == expected
+
+
+def test_together_they_are_the_same_as_alone(service, expected):
+    assert together(service, copies=2) == expected * 2
+
+
+def test_a_job_among_31_others_is_the_same_to_the_bit(service, expected):
+    with service.client() as c:
+        others = [c.submit(f"{i} little dogs " + STORY[:i * 5], temperature=1.0, seed=i, max_tokens=60,
+                           ignore_eos=True) for i in range(31)]
+        for o in others:
+            o.first_delta()
+        for job, known in zip(JOBS, expected):
+            assert answer(c.generate(**job)) == known
+        for o in others:
+            assert len(o.done().tokens) == 60
+
+
+@pytest.mark.parametrize("options", [("--chunk", "1"), ("--chunk", "7"), ("--chunk", "64"),
+                                     ("--threads", "1"), ("--threads", "2"), ("--block-size", "32"),
+                                     ("--max-seqs", "2", "--max-batch-tokens", "24")], ids=" ".join)
+def test_options_do_not_change_the_answers(start, expected, options):
+    assert together(start(DEMO, *options)) == expected
+
+
+def test_a_prompt_seen_before_gives_the_same_answer(service):
+    """Read from the cache or computed again: nobody can tell from the answer."""
+    job = dict(prompt=STORY * 3, temperature=0.9, seed=5, max_tokens=30, ignore_eos=True, logprobs=2)
+    with service.client() as c:
+        first, again = c.generate(**job, cache_salt="one"), c.generate(**job, cache_salt="one")
+        assert first.usage["cached_tokens"] == 0
+        assert again.usage["cached_tokens"] < again.usage["prompt_tokens"]
+        assert answer(again) == answer(first)
+
+
+def test_another_salt_shares_no_cached_prompt(service):
+    job = dict(prompt=STORY * 3 + "Then", temperature=0, max_tokens=2)
+    with service.client() as c:
+        c.generate(**job, cache_salt="two")
+        assert c.generate(**job, cache_salt="three").usage["cached_tokens"] == 0
+
+
+@pytest.mark.parametrize("swap", [(), ("--swap-bytes", "8M")], ids=["no room to swap", "room to swap"])
+def test_preempted_jobs_have_the_same_tokens(service, start, swap):
+    """Ten jobs that together need several times the blocks there are."""
+    jobs = [dict(prompt=STORY[i:], temperature=1.0, seed=i, max_tokens=150, ignore_eos=True, logprobs=1)
+            for i in range(10)]
+    with service.client() as c:
+        known = [answer(c.generate(**job)) for job in jobs]
+    small = start(DEMO, "--kv-bytes", "2M", *swap)
+    with small.client() as c:
+        waiting = [c.submit(**{"stream": False, **job}) for job in jobs]
+        assert [answer(w.done()) for w in waiting] == known
+        status = small.idle()
+        assert status["preemptions"] > 0
+        assert status["blocks"]["free"] + status["blocks"]["cached"] == status["blocks"]["total"]
+
+
+def test_the_worker_dies_and_the_tokens_are_those_of_an_undisturbed_run(start):
+    """See test_processes.py for what else happens then."""
+    import os
+    import signal
+    s = start(DEMO)
+    job = dict(prompt=STORY, temperature=1.0, top_k=0, top_p=1.0, seed=11, n=2, max_tokens=300, ignore_eos=True,
+               logprobs=1)
+    with s.client() as c:
+        known = answer(c.generate(**job))
+        disturbed = c.submit(**job)
+        disturbed.first_delta()
+        (worker,) = c.workers()
+        os.kill(worker["pid"], signal.SIGKILL)
+        assert answer(disturbed.done()) == known
+        assert eventually(lambda: [w["pid"] for w in c.workers()] not in ([], [worker["pid"]]), what="a new worker")

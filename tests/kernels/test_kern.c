@@ -1,0 +1,152 @@
+/* Finding and opening devices; the memory of a table. */
+#include "tests/kernels/kern_test.h"
+
+static int open_with(struct kern_open_args a, char *why, size_t n)
+{
+	struct kern_dev *d = NULL;
+	a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
+	int e = kern_cpu_ops.open(&d, &a, why, n);
+	kern_cpu_ops.close(d);
+	return e;
+}
+
+Test(kern, a_device_name_leads_to_its_table)
+{
+	const struct kern_ops *ops;
+	int index;
+	char why[512];
+	cr_assert_eq(kern_find("cpu", &ops, &index, why, sizeof why), 0);
+	cr_assert(ops == &kern_cpu_ops && index == -1 && ops->abi == KERN_ABI);
+	cr_assert_eq(kern_find("cpu:3", &ops, &index, why, sizeof why), 0);
+	cr_assert_eq(index, 3);
+}
+
+Test(kern, what_is_no_device_is_refused)
+{
+	static const char *const names[] = {"", "gpu", "cpu0", "cpu:", "cpu:-1", "cpu:1x", "cpu:99999", "cuda:x", "CPU", "cpus"};
+	const struct kern_ops *ops;
+	int index;
+	char why[512];
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		cr_assert_eq(kern_find(names[i], &ops, &index, why, sizeof why), -EINVAL, "%s", names[i]);
+		cr_assert(strstr(why, "is no device"), "%s", why);
+	}
+}
+
+/* Tests run from a folder that has no ../lib with CUDA kernels. */
+Test(kern, missing_cuda_kernels_name_the_remedy)
+{
+	const struct kern_ops *ops = NULL;
+	int index;
+	char why[512] = "";
+	int e = kern_find("cuda:1", &ops, &index, why, sizeof why);
+	if (!e)
+		cr_skip_test("the CUDA kernels are built here");
+	cr_assert_eq(e, -ENODEV);
+	cr_assert(strstr(why, "CUDA") && (strstr(why, "make cuda") || strstr(why, "--device cpu")), "%s", why);
+}
+
+Test(kern, unbuilt_compute_modes_are_refused_by_name)
+{
+	char why[256];
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_BF16}, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "bf16"), "%s", why);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_INT8}, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "int8"), "%s", why);
+}
+
+Test(kern, wrong_arguments_are_refused)
+{
+	char why[256];
+	struct kern_dev *d;
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .isa = "sse9"}, why, sizeof why), -EINVAL);
+	cr_assert(strstr(why, "sse9"), "%s", why);
+	cr_assert_eq(open_with((struct kern_open_args){.index = 4000}, why, sizeof why), -ENODEV);
+	cr_assert(strstr(why, "4000"), "%s", why);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .n_threads = -1}, why, sizeof why), -EINVAL);
+	cr_assert_eq(kern_cpu_ops.open(&d, &(struct kern_open_args){.index = -1}, why, sizeof why), -EINVAL);
+	cr_assert_eq(open_with((struct kern_open_args){.index = 0}, why, sizeof why), 0, "%s", why);
+}
+
+Test(kern, info_tells_the_device_and_one_numerics_class_for_all_instruction_sets)
+{
+	char first[128] = "";
+	for (int i = 0; i < KT_ISAS; i++) {
+		struct kern_info in;
+		struct kt t;
+		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 0, .rows = 1}))
+			continue;
+		t.ops->info(t.dev, &in);
+		cr_assert_str_eq(in.isa, kt_isas[i]);
+		cr_assert(in.name[0] && in.n_threads >= 1 && in.bytes_total > 0 && in.bytes_free > 0);
+		cr_assert(in.operand == KERN_F32 && in.kv == KERN_F32);
+		if (!first[0])
+			memcpy(first, in.numerics, sizeof first);
+		cr_assert_str_eq(in.numerics, first);
+		kt_close(&t);
+	}
+}
+
+Test(kern, memory_is_zeroed_and_copies_arrive)
+{
+	struct kt t;
+	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
+	static const size_t sizes[] = {1, 1000, 5 << 20};
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		unsigned char *d = t.ops->mem_new(t.dev, sizes[i]), *h = t.ops->host_new(t.dev, sizes[i]);
+		cr_assert(d && h && (uintptr_t)d % 64 == 0);
+		for (size_t b = 0; b < sizes[i]; b++)
+			cr_assert_eq(d[b], 0);
+		memset(h, 7, sizes[i]);
+		cr_assert_eq(t.ops->upload(t.s, d, h, sizes[i]), 0);
+		memset(h, 0, sizes[i]);
+		cr_assert_eq(t.ops->download(t.s, h, d, sizes[i]), 0);
+		cr_assert_eq(t.ops->stream_sync(t.s), 0);
+		cr_assert_eq(h[sizes[i] - 1], 7);
+		t.ops->mem_free(t.dev, d, sizes[i]);
+		t.ops->host_free(t.dev, h, sizes[i]);
+	}
+	struct kern_event *e = t.ops->event_new(t.dev);
+	cr_assert(t.ops->event_record(e, t.s) == 0 && t.ops->event_wait(e, t.s) == 0 && t.ops->event_done(e));
+	t.ops->event_free(e);
+	kt_close(&t);
+}
+
+/* The step path allocates nothing. */
+Test(kern, a_step_makes_no_allocation)
+{
+	enum { H = 32, V = 128 };
+	struct kt t;
+	struct kern_embed *e;
+	struct kt_part emb = kt_part(KERN_F16, H, V, 0, false), lin = kt_part(KERN_AWQ4, H, 64, 32, false);
+	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 4, .context = 16}));
+	cr_assert_eq(t.ops->embed_load(t.dev, emb.w, KERN_F16, V, H, &e, NULL, 0), 0);
+	struct kern_linear *w = kt_load(&t, H, 32, &(struct kt_part *){&lin}, 1);
+	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, 16, 16, 1, 0);
+	int32_t row0[] = {0, 4}, pos0[] = {0}, table[] = {0}, token_at[] = {0, 1, 2, 3}, want[] = {3};
+	int32_t tokens[8] = {1, 2, 3, 4}, token, rank;
+	float x[4 * H], y[4 * 64], q[4 * 32], rope[16 * 16] = {0}, logits[V], logprob;
+	unsigned long before = alloc_count();
+	alloc_guard(true);
+	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 4, .n_seqs = 1, .token_at = token_at, .row0 = row0, .pos0 = pos0,
+						   .tables = table, .table_stride = 1, .n_logits = 1, .logits_row = want});
+	t.ops->embed(t.s, e, tokens, x);
+	t.ops->linear(t.s, w, y, x, 4, false);
+	t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q, .qkv = y, .rope = rope, .rope_dim = 16, .n_q_heads = 2,
+						.n_kv_heads = 1, .head_dim = 16, .kv = kv});
+	t.ops->attention(t.s, &(struct kern_attn_args){.out = x, .q = q, .kv = kv, .n_q_heads = 2, .n_kv_heads = 1,
+						       .head_dim = 16, .scale = 1});
+	t.ops->linear(t.s, t.ops->embed_linear(e), logits, x, 1, true);
+	t.ops->sample(t.s, logits, V, tokens,
+		      &(struct kern_sample_row){.n_hist = 4, .n_prompt = 4, .forced = -1, .temperature = 1, .top_p = 0.9f,
+						.repetition = 1, .n_logprobs = -1},
+		      1, &(struct kern_sample_out){.token = &token, .logprob = &logprob, .rank = &rank});
+	alloc_guard(false);
+	cr_assert_eq(alloc_count(), before);
+	t.ops->kv_free(kv);
+	t.ops->linear_free(w);
+	t.ops->embed_free(e);
+	kt_part_fini(&emb);
+	kt_part_fini(&lin);
+	kt_close(&t);
+}

@@ -1,0 +1,510 @@
+/* The sampler: each parameter by itself, their order, the draw, log-probabilities. */
+#include "tests/kernels/kern_test.h"
+
+#include "kernels/cpu/philox.h"
+
+/* One row of logits and what came of it. */
+struct draw {
+	int32_t token, rank, top_id[64];
+	float logprob, top_logprob[64];
+};
+
+static struct kern_sample_row row_default(void)
+{
+	return (struct kern_sample_row){.forced = -1, .top_p = 1, .repetition = 1, .n_logprobs = -1};
+}
+
+static struct draw sample_on(struct kt *t, const float *logits, int n, int32_t *tokens, struct kern_sample_row r)
+{
+	struct draw d;
+	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, 64};
+	cr_assert_eq(t->ops->sample(t->s, logits, n, tokens, &r, 1, &out), 0);
+	if (r.forced < 0)
+		cr_assert_eq(tokens[r.hist0 + r.n_hist], d.token);
+	return d;
+}
+
+/* On every table; all must choose alike. */
+static struct draw sample_one(const float *logits, int n, const int32_t *history, struct kern_sample_row r)
+{
+	struct draw first = {.token = -1};
+	int32_t *tokens = xcalloc((size_t)(r.hist0 + r.n_hist + 1), sizeof *tokens);
+	if (history)
+		memcpy(tokens, history, (size_t)(r.hist0 + r.n_hist) * sizeof *tokens);
+	for (int i = 0; i < KT_ISAS; i++) {
+		struct kt t;
+		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 1, .rows = 1}))
+			continue;
+		struct draw d = sample_on(&t, logits, n, tokens, r);
+		if (first.token < 0)
+			first = d;
+		cr_assert(d.token == first.token && d.rank == first.rank, "%s: %d, expected %d", t.isa, d.token, first.token);
+		kt_same(&d.logprob, &first.logprob, 1, t.isa);
+		kt_close(&t);
+	}
+	free(tokens);
+	return first;
+}
+
+static float *ramp(int n)       /* all different, the largest in the middle */
+{
+	float *x = xmalloc((size_t)n * sizeof *x);
+	for (int i = 0; i < n; i++)
+		x[i] = -0.01f * (float)abs(i - n / 2) - (i > n / 2 ? 0.005f : 0);
+	return x;
+}
+
+/* How often each of n tokens is drawn in tries positions. */
+static void tally(const float *logits, int n, struct kern_sample_row r, int tries, int *count)
+{
+	struct kt t;
+	int32_t *tokens = xcalloc(64, sizeof *tokens);
+	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
+	memset(count, 0, (size_t)n * sizeof *count);
+	for (int i = 0; i < tries; i++) {
+		r.position = (uint32_t)i;
+		count[sample_on(&t, logits, n, tokens, r).token]++;
+	}
+	kt_close(&t);
+	free(tokens);
+}
+
+/* Chi-square per degree of freedom near 1: beyond 2 with 7 or more degrees is one in a hundred,
+ * and the seed is fixed. */
+static void check_frequencies(const int *count, const double *p, int n, int tries)
+{
+	double chi = 0;
+	int degrees = -1;
+	for (int i = 0; i < n; i++) {
+		double want = p[i] * tries;
+		if (want < 5) {
+			cr_assert(p[i] > 0 || count[i] == 0, "token %d drawn %d times, never expected", i, count[i]);
+			continue;
+		}
+		chi += (count[i] - want) * (count[i] - want) / want;
+		degrees++;
+	}
+	cr_assert(chi < 2.2 * degrees + 3, "chi square %g with %d degrees of freedom", chi, degrees);
+}
+
+static void softmax(const float *x, int n, double t, double *p)
+{
+	double max = -INFINITY, sum = 0;
+	for (int i = 0; i < n; i++)
+		max = x[i] > max ? (double)x[i] : max;
+	for (int i = 0; i < n; i++)
+		sum += p[i] = exp(((double)x[i] - max) / t);
+	for (int i = 0; i < n; i++)
+		p[i] /= sum;
+}
+
+/* ---- Philox ---- */
+
+/* Known answers published with Random123. */
+Test(sample, philox_gives_the_published_words)
+{
+	static const uint32_t in[3][6] = {
+		{0, 0, 0, 0, 0, 0},
+		{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+		{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0},
+	};
+	static const uint32_t want[3][4] = {
+		{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+		{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+		{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
+	};
+	for (int i = 0; i < 3; i++) {
+		uint32_t got[4];
+		philox4x32(in[i], in[i] + 4, got);
+		for (int w = 0; w < 4; w++)
+			cr_assert_eq(got[w], want[i][w], "vector %d word %d: %08x", i, w, got[w]);
+	}
+}
+
+/* ---- greedy ---- */
+
+Test(sample, greedy_takes_the_largest_and_ties_go_to_the_lower_id)
+{
+	static const int sizes[] = {1, 5, 16, 17, 4096, 4097, 9000};
+	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+		float *x = ramp(sizes[s]);
+		cr_assert_eq(sample_one(x, sizes[s], NULL, row_default()).token, sizes[s] / 2);
+		x[sizes[s] - 1] = x[sizes[s] / 2];
+		cr_assert_eq(sample_one(x, sizes[s], NULL, row_default()).token, sizes[s] / 2);
+		x[0] = x[sizes[s] / 2];
+		cr_assert_eq(sample_one(x, sizes[s], NULL, row_default()).token, 0);
+		free(x);
+	}
+}
+
+Test(sample, nan_and_infinite_logits_neither_crash_nor_win)
+{
+	float x[40];
+	struct kern_sample_row r = row_default();
+	for (int temperature = 0; temperature < 2; temperature++) {
+		r.temperature = (float)temperature;
+		r.top_k = temperature ? 3 : 0;
+		for (int i = 0; i < 40; i++)
+			x[i] = NAN;
+		cr_assert_eq(sample_one(x, 40, NULL, r).token, 0);
+		x[7] = -1000;
+		cr_assert_eq(sample_one(x, 40, NULL, r).token, 7);
+		for (int i = 0; i < 40; i++)
+			x[i] = -INFINITY;
+		cr_assert_eq(sample_one(x, 40, NULL, r).token, 0);
+		x[9] = INFINITY;
+		struct draw d = sample_one(x, 40, NULL, r);
+		cr_assert(d.token == 9 && d.logprob == 0);
+	}
+}
+
+/* ---- penalties, bias, bans ---- */
+
+Test(sample, repetition_penalty_weakens_prompt_and_output_tokens)
+{
+	const int32_t hist[] = {2, 3};
+	float x[] = {1.0f, -1.0f, 1.5f, -0.5f, -9, -9, -9, -9};
+	struct kern_sample_row r = row_default();
+	r.n_hist = 2;
+	r.n_prompt = 1;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 2);
+	r.repetition = 2;       /* 1.5 / 2 < 1 */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 0);
+	x[0] = x[2] = -9;       /* -0.5 * 2 = -1 ties with token 1, which has the lower id */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);
+}
+
+Test(sample, frequency_and_presence_penalties_see_the_output_only)
+{
+	const int32_t hist[] = {0, 0, 0, 1, 1, 2};
+	float x[] = {5, 4, 3.5f, 1, 0, 0, 0, 0};
+	struct kern_sample_row r = row_default();
+	r.n_hist = 6;
+	r.n_prompt = 3;
+	r.frequency = 1;        /* 5, 4-2, 3.5-1 */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 0);
+	x[0] = 0;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 2);
+	r.frequency = 0;
+	r.presence = 1;         /* 4-1, 3.5-1 */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);
+	r.presence = 3.1f;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 3);
+}
+
+Test(sample, ids_outside_the_vocabulary_are_passed_over)
+{
+	const int32_t hist[] = {-1, 1000000, 1}, ids[] = {-5, 99, 2};
+	const float bias[] = {50, 50, 50};
+	float x[] = {5, 4, 3, 1};
+	struct kern_sample_row r = row_default();
+	r.n_hist = 3;
+	r.frequency = 1;
+	r.n_bias = 3;
+	r.bias_ids = ids;
+	r.bias = bias;
+	r.n_banned = 2;
+	r.banned = ids;
+	cr_assert_eq(sample_one(x, 4, hist, r).token, 2);
+}
+
+Test(sample, bias_bans_and_allowed_tokens)
+{
+	float x[] = {5, 4, 3, 2, 1, 0, -1, -2};
+	const int32_t three[] = {3}, zero_one[] = {0, 1}, some[] = {6, 4, 4, 7}, both[] = {4, 0};
+	const float bias[] = {2.5f, 2.5f};
+	struct kern_sample_row r = row_default();
+	r.n_bias = 1;
+	r.bias_ids = three;
+	r.bias = bias;
+	cr_assert_eq(sample_one(x, 8, NULL, r).token, 0);
+	r.n_bias = 0;
+	r.n_banned = 2;
+	r.banned = zero_one;
+	cr_assert_eq(sample_one(x, 8, NULL, r).token, 2);
+	r.n_allowed = 4;
+	r.allowed = some;
+	cr_assert_eq(sample_one(x, 8, NULL, r).token, 4);
+	r.n_banned = 2;
+	r.banned = both;
+	cr_assert_eq(sample_one(x, 8, NULL, r).token, 6);
+	r.temperature = 100;    /* never anything else, however flat */
+	for (uint32_t i = 0; i < 20; i++) {
+		r.position = i;
+		int id = sample_one(x, 8, NULL, r).token;
+		cr_assert(id == 6 || id == 7);
+	}
+	for (int i = 0; i < 8; i++)
+		x[i] = -INFINITY;
+	r.temperature = 0;      /* an allowed one even where the model excludes all */
+	cr_assert_eq(sample_one(x, 8, NULL, r).token, 6);
+}
+
+Test(sample, bad_words_are_banned_where_they_would_be_completed)
+{
+	const int32_t hist[] = {7, 1, 2}, bad[] = {5, 1, 2, 0, 2, 2, 1, 7, 7, 7, 7, 3}, len[] = {1, 3, 3, 5};
+	float x[] = {9, 8, 7, 6, 1, 10, 0, 0};
+	struct kern_sample_row r = row_default();
+	r.n_hist = 3;
+	r.n_bad = 4;
+	r.bad = bad;
+	r.bad_len = len;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);   /* 5 always, 0 after 1 2, 1 not after 2 2 */
+}
+
+/* ---- temperature, top-k, top-p, min-p ---- */
+
+Test(sample, draws_follow_the_distribution)
+{
+	enum { N = 12, TRIES = 20000 };
+	float x[N];
+	double p[N];
+	int count[N];
+	struct kern_sample_row r = row_default();
+	for (int i = 0; i < N; i++)
+		x[i] = 3 * kt_float();
+	static const float temperatures[] = {0.5f, 1, 3};
+	for (int t = 0; t < 3; t++) {
+		r.temperature = temperatures[t];
+		r.seed = 1234 + (uint64_t)t;
+		softmax(x, N, (double)r.temperature, p);
+		tally(x, N, r, TRIES, count);
+		check_frequencies(count, p, N, TRIES);
+	}
+}
+
+Test(sample, draws_over_many_blocks_follow_the_distribution)
+{
+	enum { N = 20000, TRIES = 3000, PARTS = 20 };
+	float *x = xmalloc(N * sizeof *x);
+	double *p = xmalloc(N * sizeof *p), part_p[PARTS] = {0};
+	int *count = xmalloc(N * sizeof *count), part[PARTS] = {0};
+	struct kern_sample_row r = row_default();
+	r.temperature = 1;
+	for (int i = 0; i < N; i++)
+		x[i] = 2 * kt_float() + (float)(i / 1000) * 0.1f;
+	softmax(x, N, 1, p);
+	tally(x, N, r, TRIES, count);
+	for (int i = 0; i < N; i++) {
+		part_p[i * PARTS / N] += p[i];
+		part[i * PARTS / N] += count[i];
+	}
+	check_frequencies(part, part_p, PARTS, TRIES);
+	free(x);
+	free(p);
+	free(count);
+}
+
+/* Of p in descending order keeps what a plain reading of the rules keeps. */
+static void keep_reference(const float *x, int n, const struct kern_sample_row *r, double *p)
+{
+	int *order = xmalloc((size_t)n * sizeof *order), kept = n;
+	softmax(x, n, (double)r->temperature, p);
+	for (int i = 0; i < n; i++) {
+		int at = i;
+		for (; at > 0 && x[i] > x[order[at - 1]]; at--)
+			order[at] = order[at - 1];
+		order[at] = i;
+	}
+	if (r->top_k > 0 && r->top_k < n)
+		kept = r->top_k;
+	double all = 0, sum = 0;
+	for (int i = 0; i < kept; i++)
+		all += p[order[i]];
+	if (r->top_p < 1) {
+		int k = 0;
+		while (k < kept && (k == 0 || sum < (double)r->top_p * all))
+			sum += p[order[k++]];
+		kept = k;
+	}
+	double top = p[order[0]], left = 0;
+	for (int i = 0; i < n; i++) {
+		if (i >= kept || p[order[i]] < (double)r->min_p * top)
+			p[order[i]] = 0;
+		left += p[order[i]];
+	}
+	for (int i = 0; i < n; i++)
+		p[i] /= left;
+	free(order);
+}
+
+Test(sample, top_k_top_p_and_min_p_cut_and_keep_the_proportions)
+{
+	enum { N = 30, TRIES = 3000 };
+	static const struct {
+		int top_k;
+		float top_p, min_p, temperature;
+	} cases[] = {
+		{5, 1, 0, 1},       {1, 1, 0, 1},        {29, 1, 0, 2},     {0, 0.5f, 0, 1},   {0, 0.9f, 0, 0.7f},
+		{0, 0.01f, 0, 1},   {0, 0, 0, 1},        {0, 0.999f, 0, 1}, {0, 1, 0.2f, 1},   {0, 1, 1, 1},
+		{8, 0.8f, 0, 1},    {8, 0.8f, 0.3f, 1.5f}, {100, 0.3f, 0, 5}, {4, 0.99f, 0.5f, 1}, {3, 1, 0, 1000},
+	};
+	float x[N];
+	double p[N];
+	int count[N];
+	for (int i = 0; i < N; i++)
+		x[i] = 3 * kt_float();
+	x[11] = x[3];           /* a tie */
+	for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+		struct kern_sample_row r = row_default();
+		r.top_k = cases[c].top_k;
+		r.top_p = cases[c].top_p;
+		r.min_p = cases[c].min_p;
+		r.temperature = cases[c].temperature;
+		r.seed = 99 + c;
+		keep_reference(x, N, &r, p);
+		tally(x, N, r, TRIES, count);
+		check_frequencies(count, p, N, TRIES);
+	}
+}
+
+Test(sample, top_k_keeps_the_lower_ids_of_a_tie)
+{
+	enum { N = 5000 };
+	float *x = xcalloc(N, sizeof *x);
+	int *count = xmalloc(N * sizeof *count);
+	struct kern_sample_row r = row_default();
+	x[4000] = 1;
+	r.temperature = 50;
+	r.top_k = 3;
+	tally(x, N, r, 300, count);
+	cr_assert(count[0] && count[1] && count[4000] && count[0] + count[1] + count[4000] == 300);
+	free(x);
+	free(count);
+}
+
+Test(sample, logits_far_apart_and_all_alike_are_drawn_from)
+{
+	enum { N = 3000 };
+	float *x = xcalloc(N, sizeof *x);
+	struct kern_sample_row r = row_default();
+	r.temperature = 1;
+	r.top_p = 0.5f;
+	int id = sample_one(x, N, NULL, r).token;
+	cr_assert(id >= 0 && id < N / 2);
+	x[17] = 3e38f;
+	cr_assert_eq(sample_one(x, N, NULL, r).token, 17);
+	x[18] = -3e38f;
+	r.top_k = 2;
+	cr_assert_eq(sample_one(x, N, NULL, r).token, 17);
+	r.temperature = 1e-30f;
+	cr_assert_eq(sample_one(x, N, NULL, r).token, 17);
+	r.temperature = 1e30f;
+	id = sample_one(x, N, NULL, r).token;
+	cr_assert(id == 17 || id == 0);
+	free(x);
+}
+
+/* ---- seeds ---- */
+
+Test(sample, a_draw_depends_on_seed_index_and_position_alone)
+{
+	enum { N = 1000, ROWS = 40 };
+	float *x = kt_floats((size_t)N * ROWS);
+	struct kern_sample_row r[ROWS];
+	int32_t want[ROWS], got[ROWS], rank[ROWS], tokens[2 * ROWS] = {0};
+	float logprob[ROWS];
+	struct kern_sample_out out = {.token = want, .logprob = logprob, .rank = rank};
+	int different = 0;
+	for (int i = 0; i < ROWS; i++) {
+		r[i] = row_default();
+		r[i].row = i;
+		r[i].hist0 = 2 * i;
+		r[i].temperature = 1.5f;
+		r[i].top_k = i % 3 ? 0 : 50;
+		r[i].seed = 7;
+		r[i].position = (uint32_t)i;
+	}
+	for (int i = 0; i < KT_ISAS; i++)
+		for (int threads = 1; threads <= 3; threads++) {
+			struct kt t;
+			if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = threads, .rows = 1}))
+				break;
+			out.token = i || threads > 1 ? got : want;
+			t.ops->sample(t.s, x, N, tokens, r, ROWS, &out);
+			if (out.token == got)
+				cr_assert(!memcmp(got, want, sizeof got), "%s, %d threads", t.isa, threads);
+			for (int k = 0; k < ROWS; k++) {        /* one by one, with another seed */
+				struct kern_sample_row one = r[k];
+				cr_assert_eq(sample_on(&t, x, N, tokens, one).token, want[k]);
+				one.seed = 8;
+				different += sample_on(&t, x, N, tokens, one).token != want[k];
+			}
+			kt_close(&t);
+		}
+	cr_assert(different > ROWS);
+	free(x);
+}
+
+Test(sample, outputs_of_a_job_differ)
+{
+	enum { N = 100 };
+	float x[N] = {0};
+	struct kern_sample_row r = row_default();
+	int32_t first = -1;
+	bool differ = false;
+	r.temperature = 1;
+	for (uint32_t i = 0; i < 8; i++) {
+		r.index = i;
+		int32_t id = sample_one(x, N, NULL, r).token;
+		differ |= first >= 0 && id != first;
+		first = id;
+	}
+	cr_assert(differ);
+}
+
+/* ---- log-probabilities ---- */
+
+Test(sample, logprobs_are_of_the_raw_logits)
+{
+	enum { N = 5000 };
+	float *x = kt_floats(N);
+	double *p = xmalloc(N * sizeof *p);
+	const int32_t banned[] = {0};
+	struct kern_sample_row r = row_default();
+	x[0] = 5;
+	x[1] = x[4999] = 4;
+	softmax(x, N, 1, p);
+	r.n_banned = 1;
+	r.banned = banned;
+	r.n_logprobs = 10;
+	struct draw d = sample_one(x, N, NULL, r);
+	cr_assert(d.token == 1 && d.rank == 2);
+	cr_assert(fabs((double)d.logprob - log(p[1])) < 1e-5);
+	cr_assert(d.top_id[0] == 0 && d.top_id[1] == 1 && d.top_id[2] == 4999);
+	for (int i = 0; i < 10; i++) {
+		cr_assert(i == 0 || d.top_logprob[i] <= d.top_logprob[i - 1]);
+		cr_assert(fabs((double)d.top_logprob[i] - log(p[d.top_id[i]])) < 1e-5);
+	}
+	r.n_logprobs = 0;
+	cr_assert_eq(sample_one(x, N, NULL, r).rank, 2);
+	r.n_logprobs = -1;
+	cr_assert_eq(sample_one(x, N, NULL, r).rank, 0);
+	free(x);
+	free(p);
+}
+
+Test(sample, a_forced_token_is_measured_and_nothing_is_written)
+{
+	float x[] = {1, 2, 3, 0};
+	int32_t tokens[] = {77, 77};
+	struct kt t;
+	struct kern_sample_row r = row_default();
+	r.forced = 1;
+	r.n_logprobs = 2;
+	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
+	struct draw d = sample_on(&t, x, 4, tokens, r);
+	cr_assert(d.token == 1 && d.rank == 2 && tokens[0] == 77 && d.top_id[0] == 2 && d.top_id[1] == 1);
+	cr_assert(fabsf(d.logprob - -1.4401897f) < 1e-5f);
+	kt_close(&t);
+}
+
+Test(sample, more_logprobs_than_tokens_leaves_the_rest_empty)
+{
+	float x[] = {1, NAN, 3, -INFINITY};
+	struct kern_sample_row r = row_default();
+	r.n_logprobs = 6;
+	struct draw d = sample_one(x, 4, NULL, r);
+	cr_assert(d.top_id[0] == 2 && d.top_id[1] == 0 && d.top_id[2] == 3 && d.top_id[3] == -1 && d.top_id[5] == -1);
+	cr_assert(d.top_logprob[2] == -INFINITY);
+}

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Runs the tests that were built and adds up what they say:  run.sh BUILD [unit|e2e]
+# Criterion runs each test in its own process with a time limit; pytest drives the programs.
+# Closes with "N passed, N failed, N skipped"; exit 1 if any failed or none ran.
+set -u
+build=$1
+only=${2:-all}
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 1
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+number() { # number PATTERN: the last number before that word in the log
+	sed -n "s/.*[^0-9]\([0-9][0-9]*\) $1.*/\1/p" "$log" | tail -n 1
+}
+
+if [ "$only" != e2e ]; then
+	for t in "$build"/tests/*/test_*; do
+		[ -x "$t" ] || continue
+		case $t in *.o|*.d) continue ;; esac
+		[ -f "tests/${t#"$build"/tests/}.c" ] || continue # of a test that is no more
+		start=$(date +%s)
+		"$t" --timeout 240 --jobs 2 >"$log" 2>&1
+		rc=$?
+		line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
+		p=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
+		f=$(printf '%s' "$line" | sed -n 's/.*Failing: *\([0-9]*\).*/\1/p')
+		c=$(printf '%s' "$line" | sed -n 's/.*Crashing: *\([0-9]*\).*/\1/p')
+		s=$(grep -ac '^\[.*SKIP' "$log")
+		bad=$((${f:-0} + ${c:-0}))
+		[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
+		printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "${t#"$build"/tests/}" "${p:-0}" "$bad" "$s" \
+			"$(($(date +%s) - start))"
+		[ "$bad" = 0 ] || sed 's/^/    /' "$log"
+		passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + s))
+	done
+fi
+if [ "$only" != unit ]; then
+	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -x --maxfail=20 -p no:cacheprovider tests/e2e >"$log" 2>&1
+	rc=$?
+	p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
+	bad=$((${f:-0} + ${e:-0}))
+	[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
+	printf '%-44s %4s passed %3s failed %3s skipped\n' "end to end" "${p:-0}" "$bad" "${s:-0}"
+	if [ "$bad" = 0 ]; then grep -a '^SKIPPED' "$log"; else sed 's/^/    /' "$log"; fi
+	passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + ${s:-0}))
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

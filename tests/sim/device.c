@@ -1,0 +1,203 @@
+#include "tests/sim/device.h"
+
+#include "base/alloc.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct slot {
+	bool used;
+	uint32_t index, n_prompt;
+	uint32_t *tokens, n_tokens; /* [max_context + 1] */
+	uint32_t *table;            /* [max_context / block_size + 1] */
+	struct params params;
+};
+
+struct device {
+	uint32_t n_slots, n_blocks, block_size, max_context;
+	struct slot *slots;
+	uint64_t *kv; /* [n_blocks * block_size] */
+	uint64_t epoch, number;
+};
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+	uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xff51afd7ed558ccdu;
+	x ^= x >> 32;
+	x *= 0xc4ceb9fe1a85ec53u;
+	return x ^ x >> 29;
+}
+
+static uint32_t choose(uint64_t chain, uint64_t seed, uint32_t index, uint32_t position)
+{
+	uint64_t h = mix(mix(chain, seed), (uint64_t)index << 32 | position);
+	if (h % 64 == 0)
+		return DEVICE_STOP;
+	return (uint32_t)(h >> 20) % DEVICE_VOCAB;
+}
+
+static uint64_t chain_of(const uint32_t *tokens, uint32_t n)
+{
+	uint64_t h = 1;
+	for (uint32_t i = 0; i < n; i++)
+		h = mix(h, tokens[i]);
+	return h;
+}
+
+uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t index,
+		       uint32_t *out, uint32_t max)
+{
+	uint64_t h = chain_of(prompt, n_prompt);
+	uint32_t n = 0;
+	while (n < params->max_tokens && n < max) {
+		uint32_t t = choose(h, params->seed, index, n);
+		if (params_is_stop(params, t) && n >= params->min_tokens)
+			break;
+		out[n++] = t;
+		h = mix(h, t);
+	}
+	return n;
+}
+
+static void wrong(const char *what, uint64_t plan, uint32_t slot)
+{
+	fprintf(stderr, "device: plan %" PRIu64 ", slot %u: %s\n", plan, slot, what);
+	abort();
+}
+
+struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t block_size, uint32_t max_context)
+{
+	struct device *d = xcalloc(1, sizeof *d);
+	*d = (struct device){n_slots, n_blocks, block_size, max_context, NULL, NULL, 0, 0};
+	d->slots = xcalloc(n_slots, sizeof *d->slots);
+	d->kv = xcalloc((size_t)n_blocks * block_size, sizeof *d->kv);
+	for (uint32_t i = 0; i < n_slots; i++) {
+		d->slots[i].tokens = xcalloc(max_context + 1, sizeof(uint32_t));
+		d->slots[i].table = xcalloc(max_context / block_size + 2, sizeof(uint32_t));
+	}
+	return d;
+}
+
+void device_free(struct device *d)
+{
+	for (uint32_t i = 0; i < d->n_slots; i++) {
+		free(d->slots[i].tokens);
+		free(d->slots[i].table);
+		if (d->slots[i].used)
+			params_fini(&d->slots[i].params);
+	}
+	free(d->slots);
+	free(d->kv);
+	free(d);
+}
+
+static uint64_t *kv_at(struct device *d, const struct slot *s, uint32_t pos)
+{
+	return &d->kv[(size_t)s->table[pos / d->block_size] * d->block_size + pos % d->block_size];
+}
+
+static void take_state(struct device *d, const struct plan *p)
+{
+	for (uint32_t i = 0; i < p->n_drop; i++) {
+		struct slot *s = &d->slots[p->drop[i]];
+		if (!s->used)
+			wrong("dropped, but not there", p->number, p->drop[i]);
+		params_fini(&s->params);
+		s->used = false;
+	}
+	for (uint32_t i = 0; i < p->n_seqs; i++) {
+		const struct plan_seq *q = &p->seqs[i];
+		struct slot *s = &d->slots[q->slot];
+		if (s->used)
+			wrong("given out twice", p->number, q->slot);
+		s->used = true;
+		s->index = q->index;
+		s->n_prompt = q->n_prompt;
+		s->n_tokens = q->n_tokens;
+		memcpy(s->tokens, q->tokens, q->n_tokens * sizeof *s->tokens);
+		memcpy(s->table, q->blocks, q->n_blocks * sizeof *s->table);
+		params_copy(&s->params, q->params);
+	}
+	for (uint32_t i = 0; i < p->n_tables; i++) {
+		if (!d->slots[p->tables[i].slot].used)
+			wrong("a table entry for nobody", p->number, p->tables[i].slot);
+		d->slots[p->tables[i].slot].table[p->tables[i].logical] = p->tables[i].block;
+	}
+	for (uint32_t i = 0; i < p->n_forks; i++) {
+		struct slot *from = &d->slots[p->forks[i].parent], *to = &d->slots[p->forks[i].child];
+		if (!from->used || to->used)
+			wrong("a fork of nobody, or onto somebody", p->number, p->forks[i].child);
+		to->used = true;
+		to->index = p->forks[i].index;
+		to->n_prompt = from->n_prompt;
+		to->n_tokens = from->n_tokens;
+		memcpy(to->tokens, from->tokens, (d->max_context + 1) * sizeof *to->tokens);
+		memcpy(to->table, from->table, (d->max_context / d->block_size + 2) * sizeof *to->table);
+		params_copy(&to->params, &from->params);
+	}
+	for (uint32_t i = 0; i < p->n_copies; i++)
+		memcpy(d->kv + (size_t)p->copies[i].to * d->block_size,
+		       d->kv + (size_t)p->copies[i].from * d->block_size, d->block_size * sizeof *d->kv);
+}
+
+static void compute(struct device *d, const struct plan *p, const struct plan_run *r)
+{
+	struct slot *s = &d->slots[r->slot];
+	if (!s->used)
+		wrong("a run of nobody", p->number, r->slot);
+	if (r->pos0 + r->n_rows > s->n_tokens)
+		wrong("a run beyond the tokens", p->number, r->slot);
+	uint64_t h = 1;
+	for (uint32_t pos = 0; pos < r->pos0 + r->n_rows; pos++) {
+		h = mix(h, s->tokens[pos]);
+		if (pos >= r->pos0)
+			*kv_at(d, s, pos) = h;
+	}
+}
+
+/* After all rows of all runs are stored, as on a real device: whoever overwrote another's block
+ * is found out. */
+static void verify(struct device *d, const struct plan *p, const struct plan_run *r)
+{
+	struct slot *s = &d->slots[r->slot];
+	uint64_t h = 1;
+	for (uint32_t pos = 0; pos < r->pos0 + r->n_rows; pos++) {
+		h = mix(h, s->tokens[pos]);
+		if (*kv_at(d, s, pos) != h)
+			wrong("the cache does not hold what it should", p->number, r->slot);
+	}
+}
+
+void device_step(struct device *d, const struct plan *p, struct result *r)
+{
+	if (p->epoch == d->epoch && p->number != d->number + 1)
+		wrong("a plan is missing", p->number, 0);
+	d->epoch = p->epoch;
+	d->number = p->number;
+	take_state(d, p);
+	for (uint32_t i = 0; i < p->n_runs; i++)
+		compute(d, p, &p->runs[i]);
+	for (uint32_t i = 0; i < p->n_runs; i++)
+		verify(d, p, &p->runs[i]);
+	result_reset(r);
+	r->epoch = p->epoch;
+	r->number = p->number;
+	for (uint32_t i = 0; i < p->n_runs; i++) {
+		const struct plan_run *run = &p->runs[i];
+		struct slot *s = &d->slots[run->slot];
+		if (!(run->flags & PLAN_SAMPLE))
+			continue;
+		if (run->n_rows == 0 && !d->slots[run->from].used)
+			wrong("samples from nobody's row", p->number, run->slot);
+		if (run->pos0 + run->n_rows != s->n_tokens)
+			wrong("samples, but not after its last token", p->number, run->slot);
+		uint32_t t = choose(chain_of(s->tokens, s->n_tokens), s->params.seed, s->index,
+				    s->n_tokens - s->n_prompt);
+		if (s->n_tokens > d->max_context)
+			wrong("longer than the context", p->number, run->slot);
+		s->tokens[s->n_tokens++] = t;
+		result_add_token(r, t);
+	}
+}

@@ -1,0 +1,24 @@
+/* device.h - a simulated worker: carries out plans on pretended K and V, and checks them.
+ * A cached position holds a hash of all tokens up to it, so that a wrong block table, a missing
+ * copy, a swap of the wrong block or a lost token shows at the next step.  The token that
+ * follows is a function of that hash, the job's seed and the output's index, so the right
+ * output of a job is known without any scheduling (device_expect). */
+#ifndef QUERN_TESTS_SIM_DEVICE_H
+#define QUERN_TESTS_SIM_DEVICE_H
+
+#include "proto/plan.h"
+
+struct device;
+
+enum { DEVICE_VOCAB = 1000, DEVICE_STOP = 7 };
+
+struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t block_size, uint32_t max_context);
+void device_free(struct device *d);
+/* Aborts with a message where the plan is wrong. */
+void device_step(struct device *d, const struct plan *p, struct result *r);
+
+/* The tokens of an output when nothing disturbs it; returns how many were written to out[max]. */
+uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t index,
+		       uint32_t *out, uint32_t max);
+
+#endif

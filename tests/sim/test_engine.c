@@ -1,0 +1,367 @@
+/* The engine's thread between a pretended front end and a simulated worker on the real bus:
+ * jobs end once and with the right tokens, also when workers die, lie or fall silent. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/engine.h"
+#include "proto/bus.h"
+#include "tests/sim/device.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+enum { SLOTS = 8, BLOCKS = 32, CONTEXT = 256, RECV_MS = 20000 };
+
+struct rig {
+	void *zmq;
+	void *events, *commands; /* what the front end would hold */
+	struct engine *engine;
+};
+
+/* A worker that dies, or sends nonsense, after so many plans. */
+struct worker {
+	struct rig *rig;
+	pthread_t thread;
+	int die_after, lie_after; /* plans; -1: never */
+	bool mute;                /* after it died, keeps its connection open */
+	bool fail;                /* cannot load */
+	_Atomic bool stop;
+	_Atomic int n_plans;
+};
+
+static struct rig *rig_new(int64_t wait_us)
+{
+	struct rig *r = xcalloc(1, sizeof *r);
+	char why[256];
+	int timeout = RECV_MS;
+	log_init("test", LOG_ERROR);
+	r->zmq = zmq_ctx_new();
+	r->events = zmq_socket(r->zmq, ZMQ_PULL);
+	zmq_setsockopt(r->events, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+	cr_assert_eq(zmq_bind(r->events, ENGINE_OUT), 0);
+	struct engine_config c = {
+		.model = "sim",
+		.bus = "inproc://bus",
+		.compute = "f32",
+		.n_vocab = DEVICE_VOCAB,
+		.model_context = CONTEXT,
+		.block_size = 16,
+		.max_seqs = SLOTS,
+		.max_rows = 64,
+		.chunk = 16,
+		.max_jobs = 4,
+		.max_tokens = 10000,
+		.worker_wait_us = wait_us,
+	};
+	cr_assert_eq(engine_start(r->zmq, &c, &r->engine, why, sizeof why), 0, "%s", why);
+	r->commands = zmq_socket(r->zmq, ZMQ_PUSH);
+	cr_assert_eq(zmq_connect(r->commands, ENGINE_IN), 0);
+	return r;
+}
+
+static void send_command(struct rig *r, struct engine_cmd *c)
+{
+	cr_assert_eq(zmq_send(r->commands, &c, sizeof c, 0), (int)sizeof c);
+}
+
+static void rig_free(struct rig *r)
+{
+	struct engine_cmd *c = xcalloc(1, sizeof *c);
+	struct engine_event *e;
+	c->kind = ENGINE_QUIT;
+	params_init(&c->params);
+	send_command(r, c);
+	engine_join(r->engine);
+	while (zmq_recv(r->events, &e, sizeof e, ZMQ_DONTWAIT) == (int)sizeof e)
+		engine_event_free(e);
+	zmq_close(r->events);
+	zmq_close(r->commands);
+	zmq_ctx_term(r->zmq);
+	free(r);
+}
+
+static struct engine_event *next_event(struct rig *r)
+{
+	struct engine_event *e;
+	int n = zmq_recv(r->events, &e, sizeof e, 0);
+	cr_assert_eq(n, (int)sizeof e, "no event in time");
+	return e;
+}
+
+static void wait_ready(struct rig *r)
+{
+	for (bool ready = false; !ready;) {
+		struct engine_event *e = next_event(r);
+		ready = e->kind == ENGINE_STATE && e->ready;
+		engine_event_free(e);
+	}
+}
+
+static void send_msg(void *s, const struct bus_msg *m)
+{
+	struct buf b = {0};
+	bus_encode(m, &b);
+	zmq_send(s, b.p, b.len, 0);
+	buf_fini(&b);
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+	void *s = zmq_socket(w->rig->zmq, ZMQ_DEALER);
+	struct device *d = device_new(SLOTS, BLOCKS, 16, CONTEXT);
+	struct bus_limits lim = {SLOTS, 64, SLOTS, CONTEXT, BLOCKS, 0, DEVICE_VOCAB};
+	struct plan p = {0};
+	struct result r = {0};
+	struct buf out = {0};
+	uint64_t epoch = 0;
+	int timeout = 20, linger = 500;
+	char why[256];
+	bool dead = false;
+	zmq_setsockopt(s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+	zmq_setsockopt(s, ZMQ_LINGER, &linger, sizeof linger);
+	zmq_connect(s, "inproc://bus");
+	send_msg(s, &(struct bus_msg){.type = BUS_HELLO, .hello = {"cpu", "here", 1}});
+	int64_t beat = 0;
+	while (!w->stop) {
+		if (!dead && clock_us() - beat > 100000) {
+			beat = clock_us();
+			send_msg(s, &(struct bus_msg){.type = BUS_BEAT, .beat = {epoch, BUS_SERVING, 0, 0}});
+		}
+		zmq_msg_t m;
+		zmq_msg_init(&m);
+		if (zmq_msg_recv(&m, s, 0) < 0) {
+			zmq_msg_close(&m);
+			w->stop = w->stop || zmq_errno() == ETERM;
+			continue;
+		}
+		int type = bus_peek(zmq_msg_data(&m), zmq_msg_size(&m), why, sizeof why);
+		struct bus_msg got;
+		if (dead) {
+			/* hangs */
+		} else if (type == BUS_STOP) {
+			send_msg(s, &(struct bus_msg){.type = BUS_STOP});
+			w->stop = true;
+		} else if (type == BUS_LOAD) {
+			bus_decode(zmq_msg_data(&m), zmq_msg_size(&m), &got, why, sizeof why);
+			epoch = got.load.epoch;
+			struct bus_msg ready = {.type = w->fail ? BUS_FAILED : BUS_READY};
+			if (w->fail) {
+				ready.failed.epoch = epoch;
+				strcpy(ready.failed.why, "the weights are torn");
+			} else {
+				ready.ready = (struct bus_ready){
+					.epoch = epoch, .n_blocks = BLOCKS, .n_vocab = DEVICE_VOCAB};
+			}
+			send_msg(s, &ready);
+		} else if (type == BUS_PLAN) {
+			cr_assert_eq(bus_decode_plan(zmq_msg_data(&m), zmq_msg_size(&m), &lim, &p, why,
+						     sizeof why),
+				     0, "%s", why);
+			device_step(d, &p, &r);
+			int n = ++w->n_plans;
+			if (n == w->die_after) {
+				dead = true;
+				w->stop = !w->mute;
+			} else if (n == w->lie_after) {
+				zmq_send(s, "garbage", 7, 0);
+			} else {
+				bus_encode_result(&r, &out);
+				zmq_send(s, out.p, out.len, 0);
+			}
+		}
+		zmq_msg_close(&m);
+	}
+	plan_reset(&p);
+	bus_plan_fini(&p);
+	result_fini(&r);
+	buf_fini(&out);
+	device_free(d);
+	zmq_close(s);
+	return NULL;
+}
+
+static void worker_start(struct worker *w, struct rig *r)
+{
+	w->rig = r;
+	pthread_create(&w->thread, NULL, worker_main, w);
+}
+
+static void worker_end(struct worker *w)
+{
+	w->stop = true;
+	pthread_join(w->thread, NULL);
+}
+
+static void submit(struct rig *r, uint64_t job, uint32_t n_prompt, uint32_t max_tokens, uint32_t n)
+{
+	struct engine_cmd *c = xcalloc(1, sizeof *c);
+	params_init(&c->params);
+	c->kind = ENGINE_SUBMIT;
+	c->job = job;
+	c->n_tokens = n_prompt;
+	c->tokens = xmalloc(n_prompt * sizeof *c->tokens);
+	for (uint32_t i = 0; i < n_prompt; i++)
+		c->tokens[i] = (uint32_t)(job * 31 + i) % DEVICE_VOCAB;
+	c->params.max_tokens = max_tokens;
+	c->params.n = n;
+	c->params.seed = job;
+	send_command(r, c);
+}
+
+/* Collects a job's outputs until its end, and compares them with the undisturbed ones. */
+static void expect_tokens(struct rig *r, uint64_t job, uint32_t n_prompt, uint32_t max_tokens, uint32_t n)
+{
+	uint32_t got[8][CONTEXT], n_got[8] = {0}, want[CONTEXT], prompt[CONTEXT];
+	struct params params;
+	bool done = false;
+	params_init(&params);
+	params.max_tokens = max_tokens;
+	params.seed = job;
+	for (uint32_t i = 0; i < n_prompt; i++)
+		prompt[i] = (uint32_t)(job * 31 + i) % DEVICE_VOCAB;
+	while (!done) {
+		struct engine_event *e = next_event(r);
+		cr_assert(e->kind != ENGINE_REFUSED && e->kind != ENGINE_JOB_FAILED, "%s", e->why);
+		for (uint32_t i = 0; i < e->n_tokens; i++)
+			got[e->tokens[i].index][n_got[e->tokens[i].index]++] = e->tokens[i].token;
+		done = e->kind == ENGINE_JOB_DONE;
+		engine_event_free(e);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t k = device_expect(prompt, n_prompt, &params, i, want, CONTEXT);
+		cr_assert_eq(n_got[i], k, "output %u: %u tokens, not %u", i, n_got[i], k);
+		cr_assert_arr_eq(got[i], want, k * sizeof *want);
+	}
+}
+
+Test(engine, a_job_gets_its_tokens)
+{
+	struct rig *r = rig_new(60000000);
+	struct worker w = {.die_after = -1, .lie_after = -1};
+	worker_start(&w, r);
+	submit(r, 1, 40, 50, 3);
+	expect_tokens(r, 1, 40, 50, 3);
+	rig_free(r);
+	worker_end(&w);
+}
+
+Test(engine, a_job_survives_a_worker_that_goes_away)
+{
+	struct rig *r = rig_new(60000000);
+	struct worker a = {.die_after = 20, .lie_after = -1}, b = {.die_after = -1, .lie_after = -1};
+	worker_start(&a, r);
+	wait_ready(r);
+	submit(r, 2, 40, 100, 2);
+	pthread_join(a.thread, NULL);
+	worker_start(&b, r);
+	expect_tokens(r, 2, 40, 100, 2);
+	rig_free(r);
+	worker_end(&b);
+}
+
+Test(engine, a_job_survives_a_worker_that_hangs)
+{
+	struct rig *r = rig_new(60000000);
+	struct worker a = {.die_after = 20, .lie_after = -1, .mute = true},
+		      b = {.die_after = -1, .lie_after = -1};
+	worker_start(&a, r);
+	wait_ready(r);
+	submit(r, 3, 40, 100, 1);
+	/* The engine says that it has noticed. */
+	for (bool lost = false; !lost;) {
+		struct engine_event *e = next_event(r);
+		lost = e->kind == ENGINE_STATE && !e->ready;
+		cr_assert_neq(e->kind, ENGINE_JOB_DONE);
+		engine_event_free(e);
+	}
+	worker_start(&b, r);
+	/* Its first tokens came before: compare the rest only by the count of plans and the end. */
+	for (bool done = false; !done;) {
+		struct engine_event *e = next_event(r);
+		cr_assert_neq(e->kind, ENGINE_JOB_FAILED);
+		done = e->kind == ENGINE_JOB_DONE;
+		engine_event_free(e);
+	}
+	rig_free(r);
+	worker_end(&a);
+	worker_end(&b);
+}
+
+Test(engine, a_worker_that_sends_nonsense_is_given_up)
+{
+	struct rig *r = rig_new(60000000);
+	struct worker a = {.die_after = -1, .lie_after = 10}, b = {.die_after = -1, .lie_after = -1};
+	worker_start(&a, r);
+	wait_ready(r);
+	submit(r, 4, 40, 60, 1);
+	pthread_join(a.thread, NULL); /* it is told to stop */
+	worker_start(&b, r);
+	expect_tokens(r, 4, 40, 60, 1);
+	rig_free(r);
+	worker_end(&b);
+}
+
+Test(engine, jobs_wait_for_a_worker_only_so_long)
+{
+	struct rig *r = rig_new(300000);
+	submit(r, 5, 4, 4, 1);
+	enum code code = CODE_OK;
+	while (code == CODE_OK) {
+		struct engine_event *e = next_event(r);
+		if (e->kind == ENGINE_JOB_FAILED)
+			code = e->code;
+		engine_event_free(e);
+	}
+	cr_assert_eq(code, E_WORKER_LOST);
+	rig_free(r);
+}
+
+Test(engine, the_queue_has_a_bound)
+{
+	struct rig *r = rig_new(60000000);
+	int refused = 0, accepted = 0;
+	for (uint64_t job = 10; job < 20; job++)
+		submit(r, job, 4, 4, 1);
+	while (refused + accepted < 10) {
+		struct engine_event *e = next_event(r);
+		accepted += e->kind == ENGINE_ACCEPTED;
+		if (e->kind == ENGINE_REFUSED) {
+			refused++;
+			cr_assert_eq(e->code, E_OVERLOADED);
+		}
+		engine_event_free(e);
+	}
+	cr_assert_eq(accepted, 4);
+	rig_free(r);
+}
+
+Test(engine, a_worker_that_cannot_load_is_named)
+{
+	struct rig *r = rig_new(60000000);
+	struct worker w = {.die_after = -1, .lie_after = -1, .fail = true};
+	worker_start(&w, r);
+	struct engine_event *e = next_event(r);
+	cr_assert_eq(e->kind, ENGINE_STATE);
+	cr_assert(!e->ready);
+	cr_assert(strstr(e->why, "the weights are torn"), "%s", e->why);
+	engine_event_free(e);
+	rig_free(r);
+	worker_end(&w);
+}
+
+Test(engine, a_job_that_no_pool_can_hold_is_refused)
+{
+	struct rig *r = rig_new(60000000);
+	submit(r, 6, 200, 100, 1);
+	struct engine_event *e = next_event(r);
+	cr_assert_eq(e->kind, ENGINE_REFUSED);
+	cr_assert_eq(e->code, E_TOO_LONG);
+	engine_event_free(e);
+	rig_free(r);
+}

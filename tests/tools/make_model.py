@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+"""make_model.py - model directories with made-up weights, for tests and measurements.
+
+    make_model.py OUT --shape qwen3-0.6b --type awq       # a real model's shape
+    make_model.py OUT --tiny qwen3-awq-g32                # one of the tests' tiny models
+    make_model.py --list
+
+Needs numpy only.  The weights come from a counter-based generator keyed by the seed and the
+tensor's name, so the same call writes the same bytes on every machine; tensors are written
+piece by piece, so that an 8B model needs little memory.
+"""
+import argparse
+import json
+import os
+import shutil
+import struct
+import sys
+import zlib
+
+import numpy as np
+
+PIECE = 1 << 22         # values made at a time
+
+# ---------------------------------------------------------------- shapes
+
+
+def llama(hidden, inter, layers, heads, kv, vocab, context, **more):
+    return dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=hidden,
+                intermediate_size=inter, num_hidden_layers=layers, num_attention_heads=heads,
+                num_key_value_heads=kv, vocab_size=vocab, max_position_embeddings=context,
+                rms_norm_eps=1e-5, hidden_act="silu", tie_word_embeddings=False) | more
+
+
+def mistral(*args, **more):
+    return llama(*args, **dict(architectures=["MistralForCausalLM"], model_type="mistral",
+                               sliding_window=None) | more)
+
+
+def qwen2(*args, **more):
+    return llama(*args, **dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", rms_norm_eps=1e-6,
+                               rope_theta=1e6, use_sliding_window=False) | more)
+
+
+def qwen3(*args, **more):
+    return qwen2(*args, **dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3", head_dim=128) | more)
+
+
+LLAMA3 = dict(rope_theta=500000.0, rope_scaling=dict(
+    rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+    original_max_position_embeddings=8192))
+
+SHAPES = {
+    "qwen3-0.6b": qwen3(1024, 3072, 28, 16, 8, 151936, 40960, tie_word_embeddings=True),
+    "qwen3-1.7b": qwen3(2048, 6144, 28, 16, 8, 151936, 40960, tie_word_embeddings=True),
+    "qwen3-4b": qwen3(2560, 9728, 36, 32, 8, 151936, 40960, tie_word_embeddings=True),
+    "qwen3-8b": qwen3(4096, 12288, 36, 32, 8, 151936, 40960),
+    "qwen3-14b": qwen3(5120, 17408, 40, 40, 8, 151936, 40960),
+    "qwen3-32b": qwen3(5120, 25600, 64, 64, 8, 151936, 40960),
+    "qwen2.5-0.5b": qwen2(896, 4864, 24, 14, 2, 151936, 32768, tie_word_embeddings=True),
+    "qwen2.5-1.5b": qwen2(1536, 8960, 28, 12, 2, 151936, 32768, tie_word_embeddings=True),
+    "qwen2.5-7b": qwen2(3584, 18944, 28, 28, 4, 152064, 32768),
+    "llama-3.2-1b": llama(2048, 8192, 16, 32, 8, 128256, 131072, tie_word_embeddings=True, head_dim=64, **LLAMA3),
+    "llama-3.2-3b": llama(3072, 8192, 28, 24, 8, 128256, 131072, tie_word_embeddings=True, head_dim=128, **LLAMA3),
+    "llama-3.1-8b": llama(4096, 14336, 32, 32, 8, 128256, 131072, **LLAMA3),
+    "llama-2-7b": llama(4096, 11008, 32, 32, 32, 32000, 4096),
+    "mistral-7b": mistral(4096, 14336, 32, 32, 8, 32768, 32768, rope_theta=1e6),
+    # Small ones that behave like a service's model, in a blink.
+    "small-3m": qwen3(192, 512, 4, 6, 2, 2048, 2048, tie_word_embeddings=True, head_dim=32),
+    "small-25m": qwen3(512, 1536, 6, 8, 4, 8192, 4096, tie_word_embeddings=True, head_dim=64),
+}
+
+
+def awq(group, *skip):
+    return dict(quantization_config=dict(quant_method="awq", version="gemm", bits=4, group_size=group,
+                                         zero_point=True, modules_to_not_convert=list(skip) or None))
+
+
+def scaled(kind, factor, **more):
+    return dict(rope_scaling=dict(rope_type=kind, factor=factor) | more)
+
+
+# Tiny models: every option of formats/config.h in some family; (config, type of the weights).
+TINY = {
+    "qwen3-tied": (qwen3(96, 168, 2, 6, 2, 331, 1024, head_dim=32, tie_word_embeddings=True), "bf16"),
+    "qwen3-odd": (qwen3(56, 100, 3, 7, 1, 409, 128, head_dim=40, attention_bias=True), "f32"),
+    "qwen3-window": (qwen3(64, 96, 3, 4, 2, 331, 128, head_dim=16, use_sliding_window=True, sliding_window=11,
+                           max_window_layers=1), "f16"),
+    "qwen3-types": (qwen3(64, 96, 3, 4, 4, 331, 128, head_dim=16, use_sliding_window=True, sliding_window=6,
+                          layer_types=["sliding_attention", "full_attention", "sliding_attention"]), "f32"),
+    "qwen3-yarn": (qwen3(64, 96, 2, 4, 2, 331, 128, head_dim=32, rope_theta=10000.0,
+                         **scaled("yarn", 4.0, original_max_position_embeddings=32)), "f32"),
+    "qwen3-awq-g32": (qwen3(128, 256, 2, 4, 2, 336, 128, head_dim=32,
+                            **awq(32, "layers.1.self_attn.v_proj", "layers.0.mlp.down_proj")), "f16"),
+    "qwen3-awq-g64": (qwen3(192, 320, 2, 4, 1, 336, 128, head_dim=64, tie_word_embeddings=True, **awq(64)), "f16"),
+    "llama-awq-g128": (llama(256, 384, 2, 4, 2, 336, 128, **awq(128)), "f16"),
+    "llama-awq-rows": (llama(96, 176, 2, 3, 3, 336, 128, **awq(-1, "layers.0.mlp.gate_proj")), "f16"),
+    "qwen2": (qwen2(80, 144, 2, 5, 1, 331, 128), "bf16"),
+    "qwen2-yarn": (qwen2(64, 96, 2, 4, 2, 331, 64, rope_theta=10000.0, tie_word_embeddings=True,
+                         rope_scaling=dict(type="yarn", factor=2.0, original_max_position_embeddings=64,
+                                           beta_fast=16, beta_slow=2, mscale=0.7, mscale_all_dim=0.3,
+                                           truncate=False)), "f32"),
+    "llama2": (llama(72, 104, 2, 3, 3, 331, 128, attention_bias=True, mlp_bias=True), "f16"),
+    "llama2-linear": (llama(64, 88, 2, 4, 4, 331, 128, rope_scaling=dict(type="linear", factor=2.5)), "f32"),
+    "llama2-dynamic": (llama(64, 88, 2, 4, 2, 331, 48, rope_scaling=dict(type="dynamic", factor=4.0)), "f32"),
+    "llama3": (llama(128, 224, 2, 8, 2, 331, 256, rope_theta=500000.0, tie_word_embeddings=True, **scaled(
+        "llama3", 8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)), "bf16"),
+    "llama-longrope": (llama(64, 88, 2, 4, 2, 331, 128, rope_scaling=dict(
+        rope_type="longrope", original_max_position_embeddings=48,
+        short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0],
+        long_factor=[1.1, 1.4, 1.9, 2.5, 3.5, 5.0, 7.0, 9.0])), "f32"),
+    "mistral": (mistral(64, 120, 2, 4, 2, 331, 128, sliding_window=9), "f32"),
+    "mistral-params": (mistral(64, 120, 2, 4, 2, 331, 128, head_dim=24, rope_parameters=dict(
+        rope_type="default", rope_theta=20000.0)), "bf16"),
+}
+
+# ---------------------------------------------------------------- random numbers
+
+
+def bits(seed, name):
+    """Raw 64-bit words of Philox, keyed by seed and name (numpy promises these never change)."""
+    return np.random.Philox(key=[seed, zlib.crc32(name.encode())])
+
+
+def uniform(source, n, std):
+    """n float32 values of mean 0: 24 random bits each, exact on every machine."""
+    words = source.random_raw((n + 1) // 2).view(np.uint32)[:n]
+    return ((words >> 8).astype(np.float32) - np.float32(1 << 23)) * np.float32(std * 3 ** 0.5 / (1 << 23))
+
+
+def to_bf16(x):
+    u = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def encode(x, dtype):
+    return {"F32": lambda: x, "F16": lambda: x.astype(np.float16), "BF16": lambda: to_bf16(x)}[dtype]()
+
+
+# ---------------------------------------------------------------- tensors
+# A tensor is (name, dtype, shape, kind, std, mean).
+
+
+def linear(config, name, n, k, dtype, bias, gain=1.0):
+    quant = config.get("quantization_config")
+    std = gain / k ** 0.5
+    skip = (quant or {}).get("modules_to_not_convert") or []
+    if quant and name != "lm_head" and not any(s in name for s in skip):
+        group = quant["group_size"] if quant["group_size"] > 0 else k
+        groups = -(-k // group)
+        yield name + ".qweight", "I32", (k, n // 8), "words", 0, 0
+        yield name + ".qzeros", "I32", (groups, n // 8), "zeros", 0, 0
+        yield name + ".scales", "F16", (groups, n), "value", 0.12 * std / 4.65, std / 4.65
+    else:
+        yield name + ".weight", dtype, (n, k), "value", std, 0
+    if bias:
+        yield name + ".bias", dtype, (n,), "value", 0.3, 0
+
+
+def tensors(config, dtype):
+    c = config
+    hidden, inter, heads = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"]
+    dim = c.get("head_dim") or hidden // heads
+    q, kv = heads * dim, c["num_key_value_heads"] * dim
+    family = c["model_type"]
+    qkv_bias = family == "qwen2" or c.get("attention_bias", False)
+    o_bias = family != "qwen2" and c.get("attention_bias", False)
+    mlp_bias = c.get("mlp_bias", False)
+    tied = c["tie_word_embeddings"]
+    # Logits of a few units, so that the likeliest token stands out.
+    yield "model.embed_tokens.weight", dtype, (c["vocab_size"], hidden), "value", 0.35 if tied else 1.0, 0
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        yield p + "input_layernorm.weight", dtype, (hidden,), "value", 0.1, 1
+        yield p + "post_attention_layernorm.weight", dtype, (hidden,), "value", 0.1, 1
+        if family == "qwen3":
+            yield p + "self_attn.q_norm.weight", dtype, (dim,), "value", 0.2, 1.5
+            yield p + "self_attn.k_norm.weight", dtype, (dim,), "value", 0.2, 1.5
+        yield from linear(c, p + "self_attn.q_proj", q, hidden, dtype, qkv_bias, 1.5)
+        yield from linear(c, p + "self_attn.k_proj", kv, hidden, dtype, qkv_bias, 1.5)
+        yield from linear(c, p + "self_attn.v_proj", kv, hidden, dtype, qkv_bias)
+        yield from linear(c, p + "self_attn.o_proj", hidden, q, dtype, o_bias)
+        yield from linear(c, p + "mlp.gate_proj", inter, hidden, dtype, mlp_bias)
+        yield from linear(c, p + "mlp.up_proj", inter, hidden, dtype, mlp_bias)
+        yield from linear(c, p + "mlp.down_proj", hidden, inter, dtype, mlp_bias)
+    yield "model.norm.weight", dtype, (hidden,), "value", 0.1, 1
+    if not tied:
+        yield from linear(c, "lm_head", c["vocab_size"], hidden, dtype, False, 4.0)
+
+
+def pieces(seed, tensor):
+    """The tensor's bytes, a piece at a time."""
+    name, dtype, shape, kind, std, mean = tensor
+    source = bits(seed, name)
+    left = int(np.prod(shape, dtype=np.int64))
+    while left:
+        n = min(left, PIECE)
+        left -= n
+        if kind == "value":
+            yield encode(uniform(source, n, std) + np.float32(mean), dtype).tobytes()
+            continue
+        words = source.random_raw((n + 1) // 2).view(np.uint32)[:n]
+        if kind == "zeros":         # zero points of 6 to 9: 4-bit weights then have a mean near 0
+            words = (words & 0x33333333) + 0x66666666
+        yield words.astype("<u4").tobytes()
+
+
+SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4}
+
+
+def write_file(path, seed, group):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for t in group:
+        size = int(np.prod(t[2], dtype=np.int64)) * SIZE[t[1]]
+        header[t[0]] = {"dtype": t[1], "shape": list(t[2]), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for t in group:
+            for piece in pieces(seed, t):
+                f.write(piece)
+    return at
+
+
+def write_weights(out, config, dtype, seed, shard_bytes):
+    """One file, or several of about shard_bytes with their index."""
+    groups, size = [[]], 0
+    for t in tensors(config, dtype):
+        n = int(np.prod(t[2], dtype=np.int64)) * SIZE[t[1]]
+        if groups[-1] and size + n > shard_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(t)
+        size += n
+    if len(groups) == 1:
+        return write_file(os.path.join(out, "model.safetensors"), seed, groups[0])
+    total, where = 0, {}
+    for i, group in enumerate(groups):
+        name = f"model-{i + 1:05d}-of-{len(groups):05d}.safetensors"
+        total += write_file(os.path.join(out, name), seed, group)
+        where |= {t[0]: name for t in group}
+    write_json(out, "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
+    return total
+
+
+# ---------------------------------------------------------------- tokenizer
+
+CHAT = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def byte_letters():
+    """The letters that stand for bytes in byte-level vocabularies: printable ones for themselves,
+    the others from U+0100 on."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = {b: chr(b) for b in plain}
+    for b in range(256):
+        letters.setdefault(b, chr(256 + len(letters) - len(plain)))
+    return [letters[b] for b in range(256)]
+
+
+def write_tokenizer(out, n_vocab):
+    """A byte-level tokenizer of n_vocab ids: 256 bytes, pairs of letters, fillers, three special ones."""
+    letters = byte_letters()
+    vocab = {c: i for i, c in enumerate(letters)}
+    merges = []
+    special0 = n_vocab - len(SPECIAL)
+    alphabet = "etaoinshrdlucmfwypvbgk"
+    for a in [letters[32], *alphabet]:
+        for b in alphabet:
+            if len(vocab) < special0:
+                vocab[a + b] = len(vocab)
+                merges.append([a, b])
+    while len(vocab) < special0:
+        vocab[f"{letters[32]}w{len(vocab)}"] = len(vocab)
+    added = [dict(id=special0 + i, content=s, single_word=False, lstrip=False, rstrip=False, normalized=False,
+                  special=True) for i, s in enumerate(SPECIAL)]
+    level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
+    write_json(out, "tokenizer.json", dict(
+        version="1.0", truncation=None, padding=None, added_tokens=added, normalizer=None, pre_tokenizer=level,
+        post_processor=None, decoder=level,
+        model=dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None,
+                   end_of_word_suffix=None, fuse_unk=False, byte_fallback=False, vocab=vocab, merges=merges)))
+    write_json(out, "tokenizer_config.json", dict(
+        tokenizer_class="PreTrainedTokenizerFast", eos_token=SPECIAL[0], bos_token=None, add_bos_token=False,
+        clean_up_tokenization_spaces=False, chat_template=CHAT))
+    return special0
+
+
+def copy_tokenizer(out, source):
+    names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
+             "chat_template.jinja", "tokenizer.model"]
+    found = [n for n in names if os.path.exists(os.path.join(source, n))]
+    if "tokenizer.json" not in found:
+        sys.exit(f"make_model.py: {source} has no tokenizer.json")
+    for n in found:
+        shutil.copyfile(os.path.join(source, n), os.path.join(out, n))
+
+
+# ---------------------------------------------------------------- entry
+
+
+def write_json(out, name, value):
+    with open(os.path.join(out, name), "w", encoding="utf-8") as f:
+        json.dump(value, f, ensure_ascii=False)
+        f.write("\n")
+
+
+def make(out, config, dtype, seed, tokenizer=None, shard_bytes=1 << 62):
+    """Write the directory; it appears under its name only when it is complete."""
+    config = dict(config)
+    part = f"{out.rstrip('/')}.part{os.getpid()}"
+    os.makedirs(part)
+    generation = {}
+    if tokenizer:
+        copy_tokenizer(part, tokenizer)
+    elif config["vocab_size"] >= 256 + len(SPECIAL):
+        generation["eos_token_id"] = config["eos_token_id"] = write_tokenizer(part, config["vocab_size"])
+    config["torch_dtype"] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[dtype]
+    write_json(part, "config.json", config)
+    write_json(part, "generation_config.json", generation)
+    total = write_weights(part, config, dtype, seed, shard_bytes)
+    try:
+        os.rename(part, out)
+    except OSError:
+        if not os.path.exists(os.path.join(out, "config.json")):
+            raise
+        shutil.rmtree(part)     # another process was faster with the same
+    return total
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("out", nargs="?", help="the directory to make; must not exist")
+    p.add_argument("--shape", help="a real model's shape (see --list)")
+    p.add_argument("--tiny", help="one of the tests' tiny models (see --list)")
+    p.add_argument("--type", choices=["f32", "f16", "bf16", "awq"], default="bf16",
+                   help="of the weights (bf16; awq: 4 bits, the rest f16)")
+    p.add_argument("--group", type=int, default=128, help="AWQ: values per group, -1 for whole rows (128)")
+    p.add_argument("--layers", type=int, help="fewer layers than the shape has")
+    p.add_argument("--context", type=int, help="another max_position_embeddings")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--tokenizer", metavar="DIR", help="copy the tokenizer's files from there (default: make one)")
+    p.add_argument("--shard", type=float, metavar="GB", default=4, help="largest file (4)")
+    p.add_argument("--list", action="store_true", help="name the shapes and tiny models")
+    a = p.parse_args()
+    if a.list:
+        print("shapes:", *SHAPES, "\ntiny:  ", *TINY)
+        return
+    if not a.out or bool(a.shape) == bool(a.tiny):
+        p.error("give OUT and one of --shape and --tiny")
+    if (a.shape or "").lower() not in SHAPES and a.tiny not in TINY:
+        p.error(f"unknown: {a.shape or a.tiny}; see --list")
+    if a.tiny:
+        config, kind = TINY[a.tiny]
+    else:
+        config, kind = dict(SHAPES[a.shape.lower()]), a.type
+        if kind == "awq":
+            config |= awq(a.group)
+    config = dict(config)
+    if a.layers:
+        config["num_hidden_layers"] = a.layers
+    if a.context:
+        config["max_position_embeddings"] = a.context
+    dtype = {"f32": "F32", "f16": "F16", "bf16": "BF16", "awq": "F16"}[kind]
+    if os.path.exists(a.out):
+        sys.exit(f"make_model.py: {a.out} exists already")
+    total = make(a.out, config, dtype, a.seed, a.tokenizer, int(a.shard * 1e9))
+    print(f"{a.out}: {total / 1e6:.1f} MB of weights")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+/* Messages to prompts, against what the reference templates give (golden/make_chat_golden.py). */
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "controller/chat.h"
+#include "tests/testdata.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+TestSuite(chat, .timeout = 60);
+
+struct folder {
+	char path[64];
+};
+
+static void folder_make(struct folder *f)
+{
+	strcpy(f->path, "/tmp/quern-chat-XXXXXX");
+	cr_assert(mkdtemp(f->path));
+}
+
+static void folder_write(const struct folder *f, const char *name, const char *text)
+{
+	char *path = file_join(f->path, name);
+	FILE *to = fopen(path, "w");
+	cr_assert(to);
+	fputs(text, to);
+	fclose(to);
+	free(path);
+}
+
+static void folder_remove(struct folder *f)
+{
+	static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
+	for (int i = 0; i < 2; i++) {
+		char *path = file_join(f->path, names[i]);
+		unlink(path);
+		free(path);
+	}
+	rmdir(f->path);
+}
+
+/* A folder with this template. */
+static int load_template(const char *template, const char *bos, const char *eos, struct chat **out, char *why,
+			 size_t n)
+{
+	struct folder f;
+	char config[256];
+	folder_make(&f);
+	snprintf(config, sizeof config, "{\"bos_token\": \"%s\", \"eos_token\": {\"content\": \"%s\"}}", bos, eos);
+	folder_write(&f, "chat_template.jinja", template);
+	folder_write(&f, "tokenizer_config.json", config);
+	int rc = chat_load(f.path, out, why, n);
+	folder_remove(&f);
+	return rc;
+}
+
+/* The chujiezheng templates are kept in lines that are to be joined. */
+static char *joined(const char *text)
+{
+	struct buf b = {0};
+	for (; *text; text++)
+		if (strncmp(text, "    ", 4) == 0)
+			text += 3;
+		else if (*text != '\n')
+			buf_putc(&b, *text);
+	return buf_take(&b);
+}
+
+static struct chat *load_case(const json_t *c)
+{
+	const char *file = json_string_value(json_object_get(c, "file")), *path = testdata(file);
+	struct chat *chat = NULL;
+	char why[512] = "";
+	if (!path)
+		return NULL;
+	if (file_is_dir(path)) {
+		cr_assert_eq(chat_load(path, &chat, why, sizeof why), 0, "%s: %s", path, why);
+		return chat;
+	}
+	char *text;
+	size_t n;
+	cr_assert_eq(file_read(path, 1 << 20, &text, &n, why, sizeof why), 0, "%s", why);
+	if (json_is_true(json_object_get(c, "joined"))) {
+		char *one = joined(text);
+		free(text);
+		text = one;
+	}
+	cr_assert_eq(load_template(text, json_string_value(json_object_get(c, "bos")),
+				   json_string_value(json_object_get(c, "eos")), &chat, why, sizeof why),
+		     0, "%s: %s", file, why);
+	free(text);
+	return chat;
+}
+
+static size_t get_messages(const json_t *array, struct chat_message *m)
+{
+	size_t n = json_array_size(array);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *e = json_array_get(array, i);
+		const json_t *content = json_object_get(e, "content");
+		m[i] = (struct chat_message){json_string_value(json_object_get(e, "role")),
+					     json_string_value(content), json_string_length(content)};
+	}
+	return n;
+}
+
+static char *with_date(const char *text)
+{
+	struct buf b = {0};
+	char date[32];
+	time_t now = time(NULL);
+	strftime(date, sizeof date, "%d %b %Y", localtime(&now));
+	const char *at = strstr(text, "@DATE@");
+	if (!at)
+		return xstrdup(text);
+	buf_put(&b, text, (size_t)(at - text));
+	buf_puts(&b, date);
+	buf_puts(&b, at + 6);
+	return buf_take(&b);
+}
+
+static void compare(const char *name, const char *title, const struct chat *chat, const json_t *messages,
+		    const json_t *expect)
+{
+	struct chat_message m[16];
+	struct chat_prompt p = {0};
+	char why[256] = "";
+	size_t n = get_messages(messages, m);
+	int rc = chat_render(chat, m, n, &p, why, sizeof why);
+	if (json_is_null(expect)) {
+		cr_expect_neq(rc, 0, "%s, %s: rendered what the template refuses", name, title);
+	} else if (rc) {
+		/* Stricter than the template in two places. */
+		cr_expect(strstr(why, "comes first") || strstr(why, "no message of the user"), "%s, %s: %s", name,
+			  title, why);
+	} else {
+		char *text = with_date(json_string_value(expect));
+		cr_expect_str_eq(p.text.p, text, "%s, %s:\n--- got\n%s\n--- expected\n%s", name, title, p.text.p, text);
+		free(text);
+	}
+	chat_prompt_fini(&p);
+}
+
+Test(chat, renders_as_the_reference_templates_do)
+{
+	json_t *golden;
+	char why[512];
+	int seen = 0;
+	cr_assert_eq(json_read(repofile("tests/golden/chat.json"), 1 << 20, &golden, why, sizeof why), 0, "%s", why);
+	json_t *conversations = json_object_get(golden, "conversations");
+	size_t i;
+	const json_t *c;
+	json_array_foreach (json_object_get(golden, "cases"), i, c) {
+		struct chat *chat = load_case(c);
+		if (!chat)
+			continue;
+		const char *title;
+		json_t *expect;
+		json_object_foreach (json_object_get(c, "results"), title, expect)
+			compare(json_string_value(json_object_get(c, "name")), title, chat,
+				json_object_get(conversations, title), expect);
+		chat_free(chat);
+		seen++;
+	}
+	json_decref(golden);
+	if (!seen)
+		cr_skip_test("the templates are not there");
+}
+
+static const char chatml[] = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
+			     "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+			     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+Test(chat, contents_are_plain_and_markers_are_not)
+{
+	struct chat *chat;
+	struct chat_prompt p;
+	char why[256];
+	struct chat_message m[] = {{"system", "s", 1}, {"user", "<|im_end|>", 10}};
+	cr_assert_eq(load_template(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_str_eq(chat_style(chat), "chatml");
+	cr_assert_eq(chat_render(chat, m, 2, &p, why, sizeof why), 0);
+	cr_assert_str_eq(p.text.p, "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n<|im_end|><|im_end|>\n"
+				   "<|im_start|>assistant\n");
+	cr_assert_eq(p.n_plain, 2);
+	for (size_t i = 0; i < 2; i++) {
+		cr_assert_eq(p.plain[i].end - p.plain[i].start, m[i].content_n);
+		cr_assert_eq(memcmp(p.text.p + p.plain[i].start, m[i].content, m[i].content_n), 0);
+	}
+	chat_prompt_fini(&p);
+	chat_free(chat);
+}
+
+Test(chat, an_unknown_role_is_named)
+{
+	struct chat *chat;
+	struct chat_prompt p;
+	char why[256];
+	struct chat_message m = {"wizard", "hi", 2};
+	cr_assert_eq(load_template(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_render(chat, &m, 1, &p, why, sizeof why), -EINVAL);
+	cr_assert(strstr(why, "wizard"), "%s", why);
+	cr_assert_eq(chat_render(chat, &m, 0, &p, why, sizeof why), -EINVAL);
+	chat_free(chat);
+}
+
+Test(chat, broken_utf8_is_refused)
+{
+	struct chat *chat;
+	struct chat_prompt p;
+	char why[256];
+	struct chat_message m = {"user", "a\xff", 2};
+	cr_assert_eq(load_template(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_render(chat, &m, 1, &p, why, sizeof why), -EINVAL);
+	cr_assert(strstr(why, "byte 1"), "%s", why);
+	chat_free(chat);
+}
+
+/* A template that says more than a style does must not be taken for it. */
+Test(chat, templates_of_no_known_style_are_refused)
+{
+	static const char *const templates[] = {
+		"",
+		"{{",
+		"{% for m in messages %}{{ m.content }}{% endfor %}",
+		/* text between the tags reaches the prompt */
+		"Hello {% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+		"'<|im_end|>' + '\n'}}{% endfor %}{{ '<|im_start|>assistant\n' }}",
+		/* the reply is begun with a token of its own */
+		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+		"'<|im_end|>' + '\n'}}{% endfor %}{{ '<|im_start|>assistant\n<think>\n' }}",
+		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '<|im_sep|>' + message['content']}}"
+		"{% endfor %}",
+	};
+	for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
+		struct chat *chat = NULL;
+		char why[256] = "";
+		cr_expect_eq(load_template(templates[i], "", "", &chat, why, sizeof why), -ENOTSUP, "template %zu", i);
+		cr_expect(strstr(why, "prompt"), "%s", why);
+	}
+}
+
+Test(chat, other_real_templates_are_recognized_or_refused_but_never_mistaken)
+{
+	static const char *const files[] = {
+		"chat/llama.cpp-templates/Qwen-QwQ-32B.jinja",
+		"chat/llama.cpp-templates/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja",
+		"chat/llama.cpp-templates/deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja",
+		"chat/llama.cpp-templates/google-gemma-2-2b-it.jinja",
+		"chat/llama.cpp-templates/mistralai-Mistral-Nemo-Instruct-2407.jinja",
+		"chat/llama.cpp-templates/NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja",
+		"chat/llama.cpp-templates/HuggingFaceTB-SmolLM3-3B.jinja",
+		"chat/chujiezheng-templates/phi-3.jinja",
+		"chat/chujiezheng-templates/zephyr.jinja",
+	};
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+		const char *path = testdata(files[i]);
+		struct chat *chat = NULL;
+		char why[256], *text;
+		size_t n;
+		if (!path)
+			cr_skip_test("the templates are not there");
+		cr_assert_eq(file_read(path, 1 << 20, &text, &n, why, sizeof why), 0);
+		cr_expect_eq(load_template(text, "<s>", "</s>", &chat, why, sizeof why), -ENOTSUP, "%s as %s", files[i],
+			     chat ? chat_style(chat) : "");
+		free(text);
+		chat_free(chat);
+	}
+}
+
+Test(chat, a_folder_without_a_template_says_so)
+{
+	struct folder f;
+	struct chat *chat;
+	char why[256];
+	folder_make(&f);
+	cr_assert_eq(chat_load(f.path, &chat, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "no chat template"), "%s", why);
+	folder_remove(&f);
+}
+
+Test(chat, of_several_templates_the_default_is_used)
+{
+	struct folder f;
+	struct chat *chat;
+	char why[256];
+	folder_make(&f);
+	json_t *config = json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name", "tool_use", "template", "?",
+				   "name", "default", "template", chatml);
+	char *text = json_dumps(config, 0);
+	folder_write(&f, "tokenizer_config.json", text);
+	cr_assert_eq(chat_load(f.path, &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_str_eq(chat_style(chat), "chatml");
+	chat_free(chat);
+	free(text);
+	json_decref(config);
+	folder_remove(&f);
+}

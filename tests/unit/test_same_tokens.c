@@ -1,0 +1,314 @@
+/* The same tokens, whatever happens: one job's logits and tokens are the same bits alone, in
+ * company, with its prompt cut anyhow, with any number of threads,
+ * with another instruction set of the same numerics class, recomputed, swapped, forked. */
+#include "tests/driver.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <xxhash.h>
+
+enum { N_NEW = 24, N_MAX = 512, OTHERS = 31 };
+
+struct model_case {
+	char name[32];
+	uint32_t n_prompt;
+};
+
+/* What a job gave. */
+struct trace {
+	uint32_t tokens[N_NEW];
+	uint64_t logits[N_NEW];     /* hash of the bits */
+	uint32_t n;
+};
+
+static char numerics[256];          /* the class of the job that was alone */
+
+/* A job under way. */
+struct job {
+	struct driver d;
+	struct params params;
+	uint32_t prompt[N_MAX];     /* and what came after */
+	uint32_t n_prompt;
+	struct trace got;
+};
+
+/* 300 tokens reach into the second chunk of the attention's walk over the cache. */
+ParameterizedTestParameters(same_tokens, all)
+{
+	static struct model_case cases[] = {{"qwen3-tied", 300}, {"qwen3-awq-g32", 70}, {"qwen3-window", 70}};
+	return cr_make_param_array(struct model_case, cases, sizeof cases / sizeof cases[0]);
+}
+
+/* isa: NULL for the best.  False: this CPU does not have it. */
+static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_threads, const char *isa)
+{
+	const char *dir = tiny_model(c->name);
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	struct bus_load load = driver_load(dir);
+	load.n_threads = n_threads;
+	memset(j, 0, sizeof *j);
+	int rc = driver_open_isa(&j->d, &load, isa);
+	if (rc && isa)
+		return false;
+	cr_assert_eq(rc, 0, "%s", j->d.why);
+	params_init(&j->params);
+	j->params.temperature = 1.3f;
+	j->params.top_p = 0.95f;
+	j->params.repetition = 1.1f;
+	j->params.seed = 4242;
+	j->n_prompt = c->n_prompt;
+	for (uint32_t i = 0; i < c->n_prompt; i++)
+		j->prompt[i] = (i * i * 31 + i * 7 + 5) % 330;
+	return true;
+}
+
+static void job_open(struct job *j, const struct model_case *c, uint32_t n_threads)
+{
+	job_open_isa(j, c, n_threads, NULL);
+}
+
+static void job_close(struct job *j)
+{
+	driver_close(&j->d);
+}
+
+/* Take down the i-th chosen token of the last step as the job's next one. */
+static void job_note(struct job *j, uint32_t i)
+{
+	static float logits[1 << 16];
+	size_t n = (size_t)step_config(j->d.step)->n_vocab;
+	cr_assert_eq(step_logits(j->d.step, i, logits), 0);
+	j->prompt[j->n_prompt + j->got.n] = j->d.result.tokens[i];
+	j->got.tokens[j->got.n] = j->d.result.tokens[i];
+	j->got.logits[j->got.n++] = XXH3_64bits(logits, n * sizeof *logits);
+}
+
+static void job_step(struct job *j)
+{
+	cr_assert_eq(driver_step(&j->d), 0, "%s", j->d.why);
+}
+
+static void job_prefill(struct job *j, uint32_t chunk)
+{
+	cr_assert_eq(driver_prompt(&j->d, j->prompt, j->n_prompt, N_MAX, chunk, &j->params), 0, "%s", j->d.why);
+	job_note(j, 0);
+}
+
+/* One token at a time until there are n. */
+static void job_decode(struct job *j, uint32_t n)
+{
+	while (j->got.n < n) {
+		driver_add_run(&j->d, 0, j->n_prompt + j->got.n - 1, 1, true);
+		job_step(j);
+		job_note(j, 0);
+	}
+}
+
+static struct trace alone(const struct model_case *c, uint32_t n_threads, uint32_t chunk)
+{
+	static struct job j;
+	job_open(&j, c, n_threads);
+	snprintf(numerics, sizeof numerics, "%s", j.d.ready.numerics);
+	job_prefill(&j, chunk);
+	job_decode(&j, N_NEW);
+	job_close(&j);
+	return j.got;
+}
+
+/* With another instruction set; false where this CPU lacks it or it makes another numerics class. */
+static bool other_isa(const struct model_case *c, const char *isa, const char *class_of, struct trace *got)
+{
+	static struct job j;
+	if (!job_open_isa(&j, c, 2, isa))
+		return false;
+	bool same_class = strcmp(j.d.ready.numerics, class_of) == 0;
+	job_prefill(&j, 256);
+	job_decode(&j, N_NEW);
+	job_close(&j);
+	*got = j.got;
+	return same_class;
+}
+
+static void check_same(const struct trace *a, const struct trace *b, const char *what)
+{
+	cr_assert_eq(a->n, b->n, "%s", what);
+	for (uint32_t i = 0; i < a->n; i++) {
+		cr_assert_eq(a->logits[i], b->logits[i], "%s: the logits of token %u differ", what, i);
+		cr_assert_eq(a->tokens[i], b->tokens[i], "%s: token %u differs", what, i);
+	}
+}
+
+/* ---- with other sequences ---- */
+
+/* 31 others of all lengths decode along; the job's prompt comes in chunks among them. */
+static struct trace in_company(const struct model_case *c)
+{
+	static struct job j;
+	uint32_t pos[OTHERS + 1];
+	job_open(&j, c, 2);
+	for (uint32_t s = 1; s <= OTHERS; s++) {
+		pos[s] = 1 + s % 5;
+		driver_seq(&j.d, s, j.prompt + s, pos[s], pos[s], 96, &j.params);
+		driver_add_run(&j.d, s, 0, pos[s], true);
+	}
+	job_step(&j);
+	driver_seq(&j.d, 0, j.prompt, j.n_prompt, j.n_prompt, N_MAX, &j.params);
+	for (uint32_t at = 0; j.got.n < N_NEW;) {
+		uint32_t rows = at >= j.n_prompt ? 1 : j.n_prompt - at < 29 ? j.n_prompt - at : 29;
+		bool chosen = at + rows >= j.n_prompt;
+		for (uint32_t s = 1; s <= OTHERS; s++) {
+			if (s == 17)
+				driver_add_run(&j.d, 0, at, rows, chosen);
+			driver_add_run(&j.d, s, pos[s]++, 1, true);
+		}
+		job_step(&j);
+		at += rows;
+		if (chosen)
+			job_note(&j, 16);
+	}
+	job_close(&j);
+	return j.got;
+}
+
+/* ---- moved about ---- */
+
+/* Preempted in mid-generation: everything is sent anew and computed again, in other blocks. */
+static struct trace recomputed(const struct model_case *c)
+{
+	static struct job j;
+	job_open(&j, c, 2);
+	job_prefill(&j, 64);
+	job_decode(&j, N_NEW / 2);
+	*plan_add_drop(&j.d.plan) = 0;
+	job_step(&j);
+	uint32_t n = j.n_prompt + j.got.n;
+	driver_seq(&j.d, 5, j.prompt, j.n_prompt, n, N_MAX, &j.params);
+	for (uint32_t at = 0; at < n; at += 13)
+		driver_add_run(&j.d, 5, at, n - at < 13 ? n - at : 13, at + 13 >= n), job_step(&j);
+	job_note(&j, 0);
+	while (j.got.n < N_NEW) {
+		driver_add_run(&j.d, 5, j.n_prompt + j.got.n - 1, 1, true);
+		job_step(&j);
+		job_note(&j, 0);
+	}
+	job_close(&j);
+	return j.got;
+}
+
+/* Blocks of a sequence: its own choice, so that they can be named in swaps. */
+static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_blocks, uint32_t *blocks)
+{
+	for (uint32_t i = 0; i < n_blocks; i++)
+		blocks[i] = first + i;
+	*plan_add_seq(&j->d.plan) = (struct plan_seq){.slot = slot, .n_prompt = j->n_prompt, .n_tokens = j->n_prompt,
+						      .n_blocks = n_blocks, .tokens = j->prompt, .blocks = blocks,
+						      .params = &j->params};
+}
+
+/* Out to the host in mid-generation, another sequence in its blocks, and in again elsewhere. */
+static struct trace swapped(const struct model_case *c)
+{
+	static struct job j;
+	static uint32_t blocks[2][64];
+	job_open(&j, c, 2);
+	const uint32_t n_blocks = (j.n_prompt + N_NEW + 15) / 16;
+	add_seq_at(&j, 0, 3, n_blocks, blocks[0]);
+	for (uint32_t at = 0; at < j.n_prompt; at += 100) {
+		uint32_t rows = j.n_prompt - at < 100 ? j.n_prompt - at : 100;
+		driver_add_run(&j.d, 0, at, rows, at + rows == j.n_prompt);
+		job_step(&j);
+	}
+	job_note(&j, 0);
+	job_decode(&j, N_NEW / 2);
+	for (uint32_t i = 0; i < n_blocks; i++)
+		*plan_add_swap_out(&j.d.plan) = (struct plan_pair){3 + i, n_blocks - 1 - i};
+	job_step(&j);
+	add_seq_at(&j, 1, 3, n_blocks, blocks[1]);
+	for (uint32_t at = 0; at < j.n_prompt; at += 50)
+		driver_add_run(&j.d, 1, at, j.n_prompt - at < 50 ? j.n_prompt - at : 50, false), job_step(&j);
+	for (uint32_t i = 0; i < n_blocks; i++) {
+		*plan_add_swap_in(&j.d.plan) = (struct plan_pair){n_blocks - 1 - i, 100 + i};
+		*plan_add_table(&j.d.plan) = (struct plan_table){0, i, 100 + i};
+	}
+	job_decode(&j, N_NEW * 3 / 4);
+	/* And once more by copies on the device, as copy-on-write does. */
+	for (uint32_t i = 0; i < n_blocks; i++) {
+		*plan_add_copy(&j.d.plan) = (struct plan_pair){100 + i, 150 + i};
+		*plan_add_table(&j.d.plan) = (struct plan_table){0, i, 150 + i};
+	}
+	job_decode(&j, N_NEW);
+	job_close(&j);
+	return j.got;
+}
+
+/* ---- forks ---- */
+
+/* The second output of a job of n = 2: its own index gives it other draws.  forked: from the
+ * first one's prompt in the same plan; else computed on its own. */
+static struct trace second_output(const struct model_case *c, bool forked)
+{
+	static struct job j;
+	static uint32_t blocks[2][64];
+	job_open(&j, c, 2);
+	const uint32_t n_blocks = (j.n_prompt + N_NEW + 15) / 16, shared = j.n_prompt / 16;
+	uint32_t slot = forked ? 9 : 0;
+	add_seq_at(&j, 0, 0, n_blocks, blocks[0]);
+	if (!forked)
+		j.d.plan.seqs[0].index = 1;
+	for (uint32_t at = 0; at + 64 < j.n_prompt; at += 64)
+		driver_add_run(&j.d, 0, at, 64, false), job_step(&j);
+	uint32_t at = (j.n_prompt - 1) / 64 * 64;
+	driver_add_run(&j.d, 0, at, j.n_prompt - at, true);
+	if (forked) {
+		*plan_add_fork(&j.d.plan) = (struct plan_fork){0, slot, 1};
+		*plan_add_run(&j.d.plan) = (struct plan_run){slot, j.n_prompt, 0, PLAN_SAMPLE, 0, 0};
+	}
+	job_step(&j);
+	job_note(&j, forked);
+	for (uint32_t i = shared; forked && i < n_blocks; i++) {
+		*plan_add_copy(&j.d.plan) = (struct plan_pair){i, 50 + i};
+		*plan_add_table(&j.d.plan) = (struct plan_table){slot, i, 50 + i};
+	}
+	while (j.got.n < N_NEW) {
+		uint32_t pos = j.n_prompt + j.got.n - 1;
+		driver_add_run(&j.d, slot, pos, 1, true);
+		if (forked)
+			driver_add_run(&j.d, 0, pos, 1, true);
+		job_step(&j);
+		job_note(&j, 0);
+	}
+	job_close(&j);
+	return j.got;
+}
+
+/* ---- the test ---- */
+
+ParameterizedTest(struct model_case *c, same_tokens, all)
+{
+	struct trace want = alone(c, 2, 256), got;
+	cr_assert_eq(want.n, N_NEW);
+	const uint32_t chunks[] = {1, 7, 64};
+	for (int i = 0; i < 3; i++) {
+		got = alone(c, 2, chunks[i]);
+		check_same(&want, &got, "another chunk of the prompt");
+	}
+	got = alone(c, 1, 256);
+	check_same(&want, &got, "one thread");
+	got = alone(c, 3, 256);
+	check_same(&want, &got, "three threads");
+	const char *const isas[] = {"avx2", "plain"};
+	for (int i = 0; i < 2; i++)
+		if (other_isa(c, isas[i], numerics, &got))
+			check_same(&want, &got, isas[i]);
+	got = in_company(c);
+	check_same(&want, &got, "among 31 others");
+	got = recomputed(c);
+	check_same(&want, &got, "recomputed");
+	got = swapped(c);
+	check_same(&want, &got, "swapped out and in, then copied");
+	struct trace own = second_output(c, false);
+	got = second_output(c, true);
+	check_same(&own, &got, "forked");
+	cr_expect_neq(memcmp(own.tokens, want.tokens, sizeof own.tokens), 0, "two outputs of a job are the same");
+}

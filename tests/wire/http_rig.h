@@ -1,0 +1,133 @@
+/* http_rig.h - the HTTP server before a front end that follows the tests' orders
+ * (fake_front.h), on the demo model's tokenizer; and what one asks of its replies. */
+#ifndef QUERN_TESTS_WIRE_HTTP_RIG_H
+#define QUERN_TESTS_WIRE_HTTP_RIG_H
+
+#include "controller/http.h"
+
+#include "base/clock.h"
+#include "controller/api.h"
+#include "tests/testdata.h"
+#include "tests/wire/fake_front.h"
+#include "tests/wire/http_client.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+
+static struct service svc;
+static struct model_config config;
+static struct tokenizer *tokenizer;
+static struct chat *chat;
+static struct front *front;
+static struct http *http;
+static const char *at; /* its address */
+
+static void start_with(const struct http_config *cfg)
+{
+	char why[512] = "";
+	front = fake_start(tokenizer);
+	int rc = http_start(front, &svc, cfg, &http, why, sizeof why);
+	cr_assert(rc == 0, "%s", why);
+	at = http_address(http);
+}
+
+static void load(void)
+{
+	char why[512] = "";
+	const char *dir = repofile("models/demo");
+	cr_assert(tokenizer_load(dir, &tokenizer, why, sizeof why) == 0, "%s", why);
+	cr_assert(model_config_load(dir, &config, why, sizeof why) == 0, "%s", why);
+	cr_assert(chat_load(dir, &chat, why, sizeof why) == 0, "%s", why);
+	svc.tokenizer = tokenizer;
+	svc.config = &config;
+	svc.chat = chat;
+	snprintf(svc.model_name, sizeof svc.model_name, "org/stories");
+	svc.started_unix = 1700000000;
+	svc.model_context = FAKE_CONTEXT;
+	if (!svc.max_request_bytes)
+		svc.max_request_bytes = 1 << 20;
+}
+
+static void start(void)
+{
+	struct http_config cfg = {.addr = "127.0.0.1:0"};
+	load();
+	start_with(&cfg);
+}
+
+/* Everything ends, and nothing is left behind. */
+static void stop(void)
+{
+	if (!http)
+		return;
+	http_stop(http);
+	cr_expect(atomic_load(&front->n_live) == 0, "%u listeners are left", atomic_load(&front->n_live));
+	front_stop(front);
+	chat_free(chat);
+	tokenizer_free(tokenizer);
+	model_config_fini(&config);
+}
+
+static struct answer post(const char *path, const char *body)
+{
+	return client_ask(at, "POST", path, body);
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+	return s ? s : "";
+}
+
+static json_t *choice(const json_t *reply, size_t i)
+{
+	return json_array_get(json_object_get(reply, "choices"), i);
+}
+
+/* An error of OpenAI's shape with this status, code and param; frees the answer. */
+static void expect_error(struct answer a, int status, const char *code, const char *param)
+{
+	const json_t *e = json_object_get(a.json, "error");
+	cr_expect(a.status == status, "status %d instead of %d: %s", a.status, status,
+		  a.body.p ? a.body.p : "");
+	cr_expect(json_object_size(e) == 4 && *text_of(e, "message") && *text_of(e, "type"), "%s", a.raw.p);
+	if (code)
+		cr_expect_str_eq(text_of(e, "code"), code, "%s", a.raw.p);
+	if (param)
+		cr_expect_str_eq(text_of(e, "param"), param, "%s", a.raw.p);
+	answer_fini(&a);
+}
+
+/* The events of a stream as an array; the last one must be [DONE]. */
+static json_t *events_of(const struct answer *a)
+{
+	json_t *all = json_array();
+	const char *p = a->body.p ? a->body.p : "";
+	bool done = false;
+	while (!strncmp(p, "data: ", 6)) {
+		const char *end = strstr(p, "\n\n");
+		cr_assert_not_null(end);
+		cr_expect_not(done, "an event behind [DONE]");
+		p += 6;
+		if (!strncmp(p, "[DONE]", 6))
+			done = true;
+		else
+			json_array_append_new(all, json_loadb(p, (size_t)(end - p), 0, NULL));
+		p = end + 2;
+	}
+	cr_expect(done, "no [DONE] at the end: %s", a->raw.p);
+	cr_expect(*p == '\0', "not an event: %s", p);
+	return all;
+}
+
+/* Waits until x is want, 5 s at most. */
+static bool becomes(atomic_uint *x, unsigned want)
+{
+	for (int i = 0; i < 500 && atomic_load(x) != want; i++)
+		usleep(10000);
+	return atomic_load(x) == want;
+}
+
+#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]"
+
+#endif

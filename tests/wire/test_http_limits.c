@@ -1,0 +1,449 @@
+/* The HTTP server and those who mean it no good: wrong, large and slow requests, clients that
+ * leave or do not read. */
+#include "tests/wire/http_rig.h"
+
+TestSuite(http_limits, .timeout = 60, .fini = stop);
+
+Test(http_limits, bad_bodies_are_refused)
+{
+	start();
+	const char *path = "/v1/completions";
+	expect_error(post(path, ""), 400, NULL, NULL);
+	expect_error(post(path, "{"), 400, NULL, NULL);
+	expect_error(post(path, "[]"), 400, NULL, NULL);
+	expect_error(post(path, "null"), 400, NULL, NULL);
+	expect_error(post(path, "{\"prompt\":\"\\ud800\"}"), 400, NULL, NULL);
+	expect_error(post(path, "{}"), 400, NULL, "prompt");
+	expect_error(post(path, "{\"prompt\":7}"), 400, NULL, "prompt");
+	expect_error(post(path, "{\"prompt\":\"a\",\"max_tokens\":-1}"), 400, NULL, "max_tokens");
+	expect_error(post(path, "{\"prompt\":\"a\",\"n\":1000000000}"), 400, NULL, "n");
+	expect_error(post(path, "{\"prompt\":\"a\",\"temperature\":\"hot\"}"), 400, NULL, "temperature");
+	expect_error(post(path, "{\"prompt\":\"a\",\"stream\":1}"), 400, NULL, "stream");
+	expect_error(post(path, "{\"prompt\":\"a\",\"suffix\":\"b\"}"), 400, NULL, "suffix");
+	expect_error(post(path, "{\"prompt\":\"a\",\"model\":\"gpt-9\"}"), 404, "model_not_found", "model");
+	expect_error(post(path, "{\"prompt\":\"a\",\"max_tokens\":100000}"), 400, "context_length_exceeded",
+		     NULL);
+	expect_error(post("/v1/chat/completions", "{}"), 400, NULL, "messages");
+	expect_error(post("/v1/chat/completions", "{\"messages\":[]}"), 400, NULL, "messages");
+	expect_error(
+		post("/v1/chat/completions", "{" CHAT ",\"response_format\":{\"type\":\"json_object\"}}"),
+		400, NULL, "response_format");
+	struct buf deep = {0};
+	for (int i = 0; i < 100000; i++)
+		buf_putc(&deep, '[');
+	expect_error(post(path, deep.p), 400, NULL, NULL);
+	buf_fini(&deep);
+	cr_expect(atomic_load(&front->n_submitted) == 0);
+}
+
+Test(http_limits, only_json_without_coding_is_taken)
+{
+	start();
+	static const char plain[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+				    "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}";
+	static const char none[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: "
+				   "close\r\nContent-Length: 2\r\n\r\n{}";
+	static const char zipped[] =
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Encoding: gzip\r\n"
+		"Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n\r\n{}";
+	expect_error(client_raw(at, plain, sizeof plain - 1), 415, "unsupported_media_type", NULL);
+	expect_error(client_raw(at, none, sizeof none - 1), 415, "unsupported_media_type", NULL);
+	expect_error(client_raw(at, zipped, sizeof zipped - 1), 415, "unsupported_media_type", NULL);
+}
+
+Test(http_limits, a_body_beyond_the_limit_is_413)
+{
+	start();
+	size_t n = svc.max_request_bytes + 1;
+	char *big = xmalloc(n + 1);
+	memset(big, ' ', n);
+	big[n] = '\0';
+	expect_error(post("/v1/completions", big), 413, "request_too_large", NULL);
+	/* The same without a length that tells beforehand. */
+	struct buf b = {0};
+	buf_puts(&b, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
+		     "application/json\r\n"
+		     "Transfer-Encoding: chunked\r\n\r\n");
+	buf_printf(&b, "%zx\r\n", n);
+	buf_put(&b, big, n);
+	buf_puts(&b, "\r\n0\r\n\r\n");
+	expect_error(client_raw(at, b.p, b.len), 413, "request_too_large", NULL);
+	buf_fini(&b);
+	/* A length that nobody should send is answered before a byte of it has come. */
+	static const char huge[] =
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+		"Content-Length: 99999999999\r\n\r\n";
+	expect_error(client_raw(at, huge, sizeof huge - 1), 413, "request_too_large", NULL);
+	free(big);
+}
+
+Test(http_limits, one_byte_chunks_cost_no_more_than_they_should)
+{
+	start();
+	static const char body[] = "{\"prompt\":\"Once\",\"max_tokens\":1}";
+	struct buf b = {0};
+	buf_puts(&b, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
+		     "application/json\r\n"
+		     "Transfer-Encoding: chunked\r\n\r\n");
+	for (int i = 0; i < 500000; i++)
+		buf_puts(&b, "1\r\n \r\n");
+	for (size_t i = 0; body[i]; i++)
+		buf_printf(&b, "1\r\n%c\r\n", body[i]);
+	buf_puts(&b, "0\r\n\r\n");
+	int64_t from = clock_us();
+	struct answer a = client_raw(at, b.p, b.len);
+	cr_expect(a.status == 200, "%s", a.raw.p);
+	cr_expect(clock_us() - from < 10000000);
+	answer_fini(&a);
+	buf_fini(&b);
+}
+
+Test(http_limits, a_thousand_chunks_sent_one_by_one)
+{
+	start();
+	static const char body[] = "{\"prompt\":\"Once\",\"max_tokens\":1}";
+	static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+				   "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+	int fd = client_connect(at);
+	client_send(fd, head, sizeof head - 1);
+	for (int i = 0; i < 1000; i++)
+		client_send(fd, "1\r\n \r\n", 6);
+	for (size_t i = 0; body[i]; i++) {
+		char chunk[] = {'1', '\r', '\n', body[i], '\r', '\n'};
+		client_send(fd, chunk, sizeof chunk);
+	}
+	client_send(fd, "0\r\n\r\n", 5);
+	struct answer a = client_answer(fd);
+	cr_expect(a.status == 200, "%s", a.raw.p);
+	answer_fini(&a);
+}
+
+Test(http_limits, endless_headers_are_cut_off)
+{
+	start();
+	int fd = client_connect(at);
+	struct buf b = {0};
+	buf_puts(&b, "GET /health HTTP/1.1\r\nHost: x\r\n");
+	for (int i = 0; i < 20000; i++)
+		buf_printf(&b, "X-%d: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", i);
+	client_send(fd, b.p, b.len);
+	struct answer a = client_answer(fd);
+	cr_expect(a.status == 0 || a.status == 431 || a.status == 413, "%d", a.status);
+	answer_fini(&a);
+	buf_fini(&b);
+}
+
+Test(http_limits, two_lengths_are_refused)
+{
+	start();
+	static const char both[] =
+		"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+		"2\r\n"
+		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+	static const char twice[] = "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: "
+				    "application/json\r\nContent-Length: 2\r\n"
+				    "Content-Length: 40\r\n\r\n{}GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+	const char *all[] = {both, twice};
+	for (size_t i = 0; i < 2; i++) {
+		struct answer a = client_raw(at, all[i], strlen(all[i]));
+		cr_expect(a.status == 400, "%s", a.raw.p);
+		cr_expect_null(strstr(a.raw.p, "\"ok\""), "the second request was answered");
+		answer_fini(&a);
+	}
+}
+
+Test(http_limits, one_connection_serves_many_requests)
+{
+	start();
+	int fd = client_connect(at);
+	struct buf b = {0}, got = {0};
+	static const char body[] = "{\"prompt\":\"Once\",\"max_tokens\":1}";
+	for (int i = 0; i < 20; i++) /* all at once: they are answered one after another */
+		buf_printf(&b,
+			   "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+			   "Content-Length: %zu\r\n%s\r\n%s",
+			   sizeof body - 1, i == 19 ? "Connection: close\r\n" : "", body);
+	client_send(fd, b.p, b.len);
+	client_read(fd, &got, NULL);
+	close(fd);
+	int n = 0;
+	for (const char *p = got.p; p && (p = strstr(p, "HTTP/1.1 200")); p++)
+		n++;
+	cr_expect(n == 20, "%d answers", n);
+	buf_fini(&b);
+	buf_fini(&got);
+}
+
+static void leave_while(const char *body)
+{
+	struct buf b = {0};
+	client_request(&b, "POST", "/v1/completions", body);
+	unsigned before = atomic_load(&front->n_cancelled), submitted = atomic_load(&front->n_submitted);
+	int fd = client_connect(at);
+	client_send(fd, b.p, b.len);
+	cr_expect(becomes(&front->n_submitted, submitted + 1));
+	usleep(20000);
+	close(fd);
+	cr_expect(becomes(&front->n_cancelled, before + 1), "not cancelled: %s", body);
+	cr_expect(becomes(&front->n_live, 0));
+	buf_fini(&b);
+}
+
+Test(http_limits, a_client_that_leaves_cancels_its_job)
+{
+	start();
+	leave_while("{\"prompt\":\"Once\",\"user\":\"mute\"}");
+	leave_while("{\"prompt\":\"Once\",\"user\":\"hang\"}");
+	leave_while("{\"prompt\":\"Once\",\"user\":\"mute\",\"stream\":true}");
+	leave_while("{\"prompt\":\"Once\",\"user\":\"hang\",\"stream\":true}");
+	leave_while("{\"prompt\":\"Once\",\"user\":\"slow\",\"stream\":true,\"max_tokens\":400}");
+	leave_while("{\"prompt\":\"Once\",\"user\":\"slow\",\"max_tokens\":400}");
+}
+
+Test(http_limits, a_client_that_does_not_read_is_cut_off)
+{
+	start();
+	struct buf b = {0};
+	client_request(&b, "POST", "/v1/completions",
+		       "{\"prompt\":\"Once\",\"user\":\"flood\",\"stream\":true}");
+	int fd = client_connect(at);
+	client_send(fd, b.p, b.len);
+	cr_expect(becomes(&front->n_cancelled, 1));
+	cr_expect(becomes(&front->n_live, 0));
+	close(fd);
+	buf_fini(&b);
+}
+
+Test(http_limits, stops_while_requests_wait_and_stream)
+{
+	start();
+	int fd[30];
+	for (int i = 0; i < 30; i++) {
+		const char *who[] = {"mute", "hang", "slow"};
+		struct buf b = {0};
+		char body[256];
+		snprintf(body, sizeof body,
+			 "{\"prompt\":\"Once\",\"user\":\"%s\",\"stream\":%s,\"max_tokens\":500}", who[i % 3],
+			 i % 2 ? "true" : "false");
+		client_request(&b, "POST", "/v1/completions", body);
+		fd[i] = client_connect(at);
+		client_send(fd[i], b.p, i == 7 ? b.len / 2 : b.len); /* one is half said */
+		buf_fini(&b);
+	}
+	cr_expect(becomes(&front->n_submitted, 29));
+	int64_t from = clock_us();
+	http_stop(http);
+	cr_expect(clock_us() - from < 5000000);
+	cr_expect(atomic_load(&front->n_live) == 0);
+	front_stop(front);
+	http = NULL;
+	for (int i = 0; i < 30; i++)
+		close(fd[i]);
+}
+
+Test(http_limits, hundreds_of_streams_at_once)
+{
+	start();
+	enum { N = 300 };
+	int fd[N];
+	struct buf b = {0};
+	client_request(&b, "POST", "/v1/completions",
+		       "{\"prompt\":\"Once upon a time\",\"stream\":true,\"max_tokens\":50}");
+	for (int i = 0; i < N; i++) {
+		fd[i] = client_connect(at);
+		client_send(fd[i], b.p, b.len);
+	}
+	for (int i = 0; i < N; i++) {
+		struct answer a = client_answer(fd[i]);
+		json_t *ev = events_of(&a);
+		cr_expect(json_array_size(ev) == 50, "%zu", json_array_size(ev));
+		json_decref(ev);
+		answer_fini(&a);
+	}
+	buf_fini(&b);
+}
+
+Test(http_limits, idle_connections_are_closed)
+{
+	struct http_config cfg = {.addr = ":0", .timeout_s = 1};
+	load();
+	start_with(&cfg);
+	int fd = client_connect(at);
+	client_send(fd, "GET /health HT", 14);
+	struct buf b = {0};
+	int64_t from = clock_us();
+	client_read(fd, &b, NULL);
+	cr_expect(clock_us() - from < 10000000);
+	close(fd);
+	buf_fini(&b);
+}
+
+Test(http_limits, a_request_must_come_in_time)
+{
+	struct http_config cfg = {.addr = ":0", .timeout_s = 2};
+	load();
+	start_with(&cfg);
+	int fd = client_connect(at);
+	client_send(fd, "GET /health HTTP/1.1\r\nX: ", 25);
+	int64_t from = clock_us();
+	while (clock_us() - from < 15000000 && client_send(fd, "a", 1))
+		usleep(200000);
+	cr_expect(clock_us() - from < 10000000);
+	close(fd);
+}
+
+static char *large_request(const char *user)
+{
+	struct buf b = {0};
+	buf_puts(&b, "{\"prompt\":\"Once upon a time\",\"max_tokens\":3,\"stop\":[\"#\"],\"user\":\"");
+	buf_puts(&b, user);
+	buf_puts(&b, "\"");
+	for (int i = 0; i < 100000; i++)
+		buf_putc(&b, ' ');
+	buf_putc(&b, '}');
+	return buf_take(&b);
+}
+
+Test(http_limits, large_requests_are_answered_like_small_ones)
+{
+	start();
+	char *body = large_request("me");
+	struct answer a = post("/v1/completions", body);
+	cr_expect(a.status == 200 && *text_of(choice(a.json, 0), "text"), "%s", a.raw.p);
+	answer_fini(&a);
+	free(body);
+	body = large_request("refuse");
+	expect_error(post("/v1/completions", body), 429, "overloaded", NULL);
+	body[0] = '[';
+	expect_error(post("/v1/completions", body), 400, NULL, NULL);
+	expect_error(post("/detokenize", body), 400, NULL, NULL);
+	free(body);
+	body = large_request("hang");
+	leave_while(body);
+	free(body);
+}
+
+Test(http_limits, clients_that_leave_at_any_moment_leave_nothing_behind)
+{
+	start();
+	char *large = large_request("slow");
+	struct buf small = {0}, big = {0};
+	client_request(
+		&small, "POST", "/v1/completions",
+		"{\"prompt\":[\"Once\",\"Twice\"],\"user\":\"slow\",\"stream\":true,\"max_tokens\":30}");
+	client_request(&big, "POST", "/v1/completions", large);
+	srand(1);
+	for (int i = 0; i < 300; i++) {
+		const struct buf *b = i % 3 ? &small : &big;
+		int fd = client_connect(at);
+		client_send(fd, b->p, i % 5 ? b->len : (size_t)rand() % b->len);
+		usleep((useconds_t)(rand() % 4000));
+		close(fd);
+	}
+	cr_expect(becomes(&front->n_live, 0), "%u", atomic_load(&front->n_live));
+	free(large);
+	buf_fini(&small);
+	buf_fini(&big);
+}
+
+Test(http_limits, lists_without_end_are_refused)
+{
+	svc.max_request_bytes = 16 << 20;
+	start();
+	struct buf b = {0};
+	buf_puts(&b, "{\"prompt\":[");
+	for (int i = 0; i < 5000000; i++)
+		buf_puts(&b, "1,");
+	buf_puts(&b, "1]}");
+	int64_t from = clock_us();
+	expect_error(post("/v1/completions", b.p), 400, NULL, NULL);
+	cr_expect(clock_us() - from < 5000000);
+	buf_clear(&b);
+	buf_puts(&b, "{\"prompt\":[\"a\"");
+	for (int i = 0; i < 3000; i++)
+		buf_puts(&b, ",\"a\"");
+	buf_puts(&b, "]}");
+	expect_error(post("/v1/completions", b.p), 400, NULL, "prompt");
+	expect_error(post("/v1/completions", "{\"prompt\":[\"a\",\"b\"],\"n\":65}"), 400, NULL, "n");
+	buf_fini(&b);
+}
+
+Test(http_limits, damaged_requests_do_no_harm)
+{
+	struct http_config cfg = {.addr = ":0", .timeout_s = 1};
+	load();
+	start_with(&cfg);
+	struct buf good = {0};
+	client_request(
+		&good, "POST", "/v1/completions",
+		"{\"prompt\":[\"Once\",\"Twice\"],\"max_tokens\":2,\"logprobs\":2,\"stream\":true,\"n\":2}");
+	srand(7);
+	for (int i = 0; i < 400; i++) {
+		char bad[1024];
+		memcpy(bad, good.p, good.len);
+		for (int k = rand() % 4; k >= 0; k--)
+			bad[(size_t)rand() % good.len] =
+				(char)(i % 2 ? rand() : "0,:{}[]\"\r\n -"[rand() % 13]);
+		int fd = client_connect(at);
+		client_send(fd, bad, good.len);
+		if (i % 10 == 0)
+			shutdown(fd,
+				 SHUT_WR); /* otherwise a larger Content-Length waits for the time limit */
+		struct buf got = {0};
+		if (i % 10 == 0)
+			client_read(fd, &got, NULL);
+		close(fd);
+		buf_fini(&got);
+	}
+	struct answer a = client_raw(at, good.p, good.len);
+	cr_expect(a.status == 200, "%s", a.raw.p);
+	answer_fini(&a);
+	cr_expect(becomes(&front->n_live, 0), "%u", atomic_load(&front->n_live));
+	buf_fini(&good);
+}
+
+Test(http_limits, only_loopback_unless_insecure)
+{
+	load();
+	char why[512] = "";
+	struct http_config cfg = {.addr = "0.0.0.0:0"};
+	front = fake_start(tokenizer);
+	cr_expect(http_start(front, &svc, &cfg, &http, why, sizeof why) == -EPERM);
+	cr_expect_not_null(strstr(why, "--insecure"), "%s", why);
+	cfg.insecure = true;
+	cr_assert(http_start(front, &svc, &cfg, &http, why, sizeof why) == 0, "%s", why);
+}
+
+Test(http_limits, addresses_that_are_none_are_named)
+{
+	load();
+	char why[512];
+	static const char *const bad[] = {"",
+					  "8080",
+					  "localhost",
+					  "127.0.0.1:",
+					  "127.0.0.1:x",
+					  "1:2:3",
+					  "127.0.0.1:70000",
+					  "[::1]",
+					  "127.0.0.1:-1",
+					  "no.such.host.invalid:1"};
+	struct http *h = NULL;
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		struct http_config cfg = {0};
+		snprintf(cfg.addr, sizeof cfg.addr, "%s", bad[i]);
+		cr_expect(http_start(NULL, &svc, &cfg, &h, why, sizeof why) == -EINVAL, "%s", bad[i]);
+		cr_expect_not_null(strstr(why, bad[i]), "%s", why);
+	}
+}
+
+Test(http_limits, a_port_in_use_is_named)
+{
+	start();
+	char why[512] = "";
+	struct http *other = NULL;
+	struct http_config cfg = {0};
+	snprintf(cfg.addr, sizeof cfg.addr, "%s", at);
+	cr_expect(http_start(front, &svc, &cfg, &other, why, sizeof why) == -EADDRINUSE);
+	cr_expect_not_null(strstr(why, at), "%s", why);
+}

@@ -1,0 +1,167 @@
+#include "worker/batch.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_size, int max_logits, char *why,
+	      size_t why_n)
+{
+	struct batch *b = xcalloc(1, sizeof *b);
+	b->block_size = block_size;
+	b->max_logits = max_logits;
+	b->max_blocks = (lim->max_context + block_size - 1) / block_size;
+	b->cap_wants = lim->max_rows + lim->max_runs;
+	b->token_at = xcalloc(lim->max_rows, sizeof(int32_t));
+	b->row0 = xcalloc((size_t)lim->max_runs + 1, sizeof(int32_t));
+	b->pos0 = xcalloc(lim->max_runs, sizeof(int32_t));
+	b->logits_row = xcalloc((size_t)max_logits, sizeof(int32_t));
+	b->wants = xcalloc(b->cap_wants, sizeof *b->wants);
+	b->tables_bytes = (size_t)lim->max_runs * b->max_blocks * sizeof(int32_t);
+	b->tables = alloc_big(b->tables_bytes);
+	if (!b->tables) {
+		batch_free(b);
+		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for a batch's block tables",
+			       (size_t)lim->max_runs * b->max_blocks * sizeof(int32_t));
+	}
+	b->kern.token_at = b->token_at;
+	b->kern.row0 = b->row0;
+	b->kern.pos0 = b->pos0;
+	b->kern.tables = b->tables;
+	b->kern.table_stride = (int)b->max_blocks;
+	b->kern.logits_row = b->logits_row;
+	*out = b;
+	return 0;
+}
+
+void batch_free(struct batch *b)
+{
+	if (!b)
+		return;
+	alloc_big_free(b->tables, b->tables_bytes);
+	free(b->token_at);
+	free(b->row0);
+	free(b->pos0);
+	free(b->logits_row);
+	free(b->wants);
+	free(b);
+}
+
+static void want(struct batch *b, int32_t row, uint32_t slot, uint32_t position, int32_t forced)
+{
+	b->wants[b->n_wants++] = (struct batch_want){row, slot, position, forced};
+}
+
+static int check_run(const struct batch *b, const struct slot *s, const struct plan_run *r, const struct plan *p,
+		     const struct bus_limits *lim, char *why, size_t why_n)
+{
+	uint64_t end = (uint64_t)r->pos0 + r->n_rows;
+	if (r->flags & ~PLAN_SAMPLE || r->reserved)
+		return err_why(why, why_n, -EINVAL, "unknown flags %#x", r->flags);
+	if (s->ran == p->number)
+		return err_why(why, why_n, -EINVAL, "a second run in one plan");
+	if (end > s->n_tokens)
+		return err_why(why, why_n, -EINVAL, "positions %u to %llu, but only %u tokens are known", r->pos0,
+			       (unsigned long long)end - 1, s->n_tokens);
+	if (s->n_kv >= 0 && r->pos0 > s->n_kv)
+		return err_why(why, why_n, -EINVAL, "position %u does not follow: %lld are in the cache", r->pos0,
+			       (long long)s->n_kv);
+	if ((end + b->block_size - 1) / b->block_size > s->n_blocks)
+		return err_why(why, why_n, -EINVAL, "position %llu lies outside its %u blocks",
+			       (unsigned long long)end - 1, s->n_blocks);
+	if (r->flags & PLAN_SAMPLE && end != s->n_tokens)
+		return err_why(why, why_n, -EINVAL, "token %llu is to be chosen, but %u are known",
+			       (unsigned long long)end, s->n_tokens);
+	if ((uint64_t)b->kern.n_rows + r->n_rows > lim->max_rows)
+		return err_why(why, why_n, -EINVAL, "more than %u rows in a plan", lim->max_rows);
+	return 0;
+}
+
+/* The prompt tokens right behind the rows of a run, where their log-probabilities were asked for. */
+static void want_prompt(struct batch *b, const struct slot *s, const struct plan_run *r, int32_t row0,
+			const int32_t *tokens)
+{
+	if (s->params.prompt_logprobs < 0)
+		return;
+	for (uint32_t i = 0; i < r->n_rows && r->pos0 + i + 1 < s->n_prompt; i++)
+		want(b, row0 + (int32_t)i, r->slot, r->pos0 + i + 1, tokens[r->pos0 + i + 1]);
+}
+
+static void add_run(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r, uint64_t number)
+{
+	struct kern_batch *k = &b->kern;
+	const int32_t row0 = k->n_rows, base = slots_base(slots, r->slot);
+	const uint32_t end = r->pos0 + r->n_rows;
+	for (uint32_t i = 0; i < r->n_rows; i++)
+		b->token_at[row0 + (int32_t)i] = base + (int32_t)(r->pos0 + i);
+	memcpy(b->tables + (size_t)k->n_seqs * b->max_blocks, slots_blocks(slots, r->slot),
+	       (end + b->block_size - 1) / b->block_size * sizeof(int32_t));
+	b->pos0[k->n_seqs] = (int32_t)r->pos0;
+	k->n_seqs++;
+	k->n_rows += (int)r->n_rows;
+	b->row0[k->n_seqs] = k->n_rows;
+	want_prompt(b, s, r, row0, slots_tokens(slots, r->slot));
+	s->ran = number;
+	s->last_row = (uint32_t)k->n_rows - 1;
+	s->n_kv = end;
+	if (r->flags & PLAN_SAMPLE)
+		want(b, k->n_rows - 1, r->slot, end, -1);
+}
+
+/* A fork's first token: from the last row of another slot's run, whose tokens are the same. */
+static int add_sample(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r,
+		      uint64_t number, char *why, size_t why_n)
+{
+	const struct slot *from = slots_get(slots, r->from, why, why_n);
+	if (!from)
+		return -EINVAL;
+	if (!(r->flags & PLAN_SAMPLE) || s->ran == number)
+		return err_why(why, why_n, -EINVAL, "a run of no rows that samples nothing, or a second run");
+	if (from->ran != number || from->n_kv != s->n_tokens)
+		return err_why(why, why_n, -EINVAL,
+			       "a token is to be chosen from the run of slot %u, which does not end at %u tokens",
+			       r->from, s->n_tokens);
+	s->ran = number;
+	s->last_row = from->last_row;
+	s->n_kv = from->n_kv;
+	want(b, (int32_t)from->last_row, r->slot, s->n_tokens, -1);
+	return 0;
+}
+
+int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim, char *why,
+		size_t why_n)
+{
+	b->kern.n_rows = b->kern.n_seqs = b->kern.n_logits = 0;
+	b->n_wants = 0;
+	b->row0[0] = 0;
+	if (p->n_runs > lim->max_runs)
+		return err_why(why, why_n, -EINVAL, "%u runs in a plan, at most %u are possible", p->n_runs,
+			       lim->max_runs);
+	for (uint32_t i = 0; i < p->n_runs; i++) {
+		const struct plan_run *r = &p->runs[i];
+		struct slot *s = slots_get(slots, r->slot, why, why_n);
+		if (!s)
+			return -EINVAL;
+		int rc;
+		if (r->n_rows == 0)
+			rc = add_sample(b, slots, s, r, p->number, why, why_n);
+		else if (!(rc = check_run(b, s, r, p, lim, why, why_n)))
+			add_run(b, slots, s, r, p->number);
+		if (rc)
+			return err_prefix(why, why_n, rc, "slot %u", r->slot);
+	}
+	return 0;
+}
+
+int batch_group(struct batch *b, uint32_t first)
+{
+	uint32_t n = b->n_wants - first;
+	if (n > (uint32_t)b->max_logits)
+		n = (uint32_t)b->max_logits;
+	for (uint32_t i = 0; i < n; i++)
+		b->logits_row[i] = b->wants[first + i].row;
+	b->kern.n_logits = (int)n;
+	return (int)n;
+}

@@ -1,0 +1,45 @@
+/* cache.h - the paged KV cache of one device: how large it is, and the block moves of a plan.
+ * Which block holds what is the controller's business. */
+#ifndef QUERN_WORKER_CACHE_H
+#define QUERN_WORKER_CACHE_H
+
+#include "formats/config.h"
+#include "kernels/kern.h"
+#include "proto/plan.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cache {
+	const struct kern_ops *ops;
+	struct kern_kv *kv;
+	int block_size;             /* tokens */
+	int n_blocks;
+	int n_host_blocks;
+	int64_t block_bytes;        /* all layers */
+};
+
+/* What to make of the memory: kv_bytes on the device and swap_bytes on the host.  0 kv_bytes: a
+ * quarter of what is free beside the weights, but no more than 16 sequences of max_context
+ * need; 0 swap_bytes: as much as the device pool, but no more than a sixteenth of this
+ * machine's memory. */
+struct cache_args {
+	const struct kern_ops *ops;         /* borrowed */
+	struct kern_dev *dev;
+	const struct model_config *model;
+	int block_size;
+	int max_context;
+	int64_t weights_bytes;      /* not on the device yet */
+	uint64_t kv_bytes, swap_bytes;
+};
+
+/* How many blocks that gives; nothing is allocated. -ENOMEM where it is not even one. */
+int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
+/* The pools of a sized cache.  -ENOMEM with the bytes. */
+int cache_open(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
+void cache_close(struct cache *c);              /* a zeroed one is fine */
+
+/* The plan's swaps out, then in, then copies, queued on s.  -EINVAL: a block that is not there. */
+int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n);
+
+#endif

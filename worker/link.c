@@ -1,0 +1,505 @@
+#include "worker/link.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "proto/bus.h"
+#include "worker/step.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum {
+	STASH = 16,             /* messages taken while the worker was busy; two plans are under way at most */
+	LINGER_MS = 500,
+	HANDSHAKE_MS = 3000,
+	DEAD_LINK_MS = 5000,    /* the socket's own heartbeat: a link that is silent so long is opened anew */
+	RECONNECT_MS = 50,
+	RECONNECT_MAX_MS = 1000,
+	HELLO_RETRY_MS = 20,
+};
+
+/* The socket belongs to the main thread; while that is busy with a load or a step it is lent to
+ * the beat thread, which sends the beats and takes in what comes.  One of them has it at a time. */
+struct link {
+	const struct link_args *args;
+	void *ctx;
+	void *sock;                 /* DEALER */
+	void *monitor;              /* PAIR: the socket's events; the main thread's only */
+	struct step *step;          /* NULL until a model is loaded */
+	struct plan plan;
+	struct result result;
+	struct buf out;             /* of the main thread */
+	bool hello_due;
+	bool stop;
+
+	pthread_t beater;
+	pthread_mutex_t lock;       /* of what follows */
+	pthread_cond_t wake;
+	bool lent;
+	bool loading;
+	bool end;
+	uint64_t epoch;
+	uint64_t expected;          /* next plan */
+	int64_t next_beat_us;
+	int64_t heard_us;           /* last message of the controller */
+	zmq_msg_t stash[STASH];
+	int stash0, n_stash;
+	struct buf beat;
+	atomic_uint permille;       /* of the load */
+};
+
+static volatile sig_atomic_t stop_asked;
+
+void link_stop(void)
+{
+	stop_asked = 1;
+}
+
+/* ---- sending ---- */
+
+/* Never blocks: what a controller that is away does not get, it will ask for again. */
+static int send_bytes(struct link *l, const struct buf *b)
+{
+	int rc;
+	do
+		rc = zmq_send(l->sock, b->p, b->len, ZMQ_DONTWAIT);
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? -errno : 0;
+}
+
+static void send_msg(struct link *l, const struct bus_msg *m)
+{
+	bus_encode(m, &l->out);
+	int rc = send_bytes(l, &l->out);
+	if (rc)
+		log_warn("link", "message lost type=%d: %s", m->type, zmq_strerror(-rc));
+}
+
+static void send_hello(struct link *l)
+{
+	struct bus_msg m = {.type = BUS_HELLO, .hello.pid = getpid()};
+	snprintf(m.hello.device, sizeof m.hello.device, "%s", l->args->device);
+	if (gethostname(m.hello.host, sizeof m.hello.host - 1) < 0)
+		m.hello.host[0] = '\0';
+	bus_encode(&m, &l->out);
+	l->hello_due = send_bytes(l, &l->out) != 0;
+}
+
+static void send_failed(struct link *l, uint64_t epoch, const char *why)
+{
+	struct bus_msg m = {.type = BUS_FAILED, .failed.epoch = epoch};
+	snprintf(m.failed.why, sizeof m.failed.why, "%s", why);
+	send_msg(l, &m);
+}
+
+/* With the lock, by the thread that has the socket. */
+static void send_beat(struct link *l)
+{
+	const struct bus_msg m = {
+		.type = BUS_BEAT,
+		.beat = {
+			.epoch = l->epoch,
+			.state = l->loading ? BUS_LOADING : BUS_SERVING,
+			.progress = l->loading ? atomic_load(&l->permille) : l->expected - 1,
+			.expected = l->expected,
+		},
+	};
+	bus_encode(&m, &l->beat);
+	send_bytes(l, &l->beat);
+	l->next_beat_us = clock_us() + BUS_BEAT_MS * 1000;
+}
+
+/* ---- the beat thread ---- */
+
+static bool grace_over(const struct link *l)
+{
+	return clock_us() - l->heard_us > l->args->grace_ms * 1000;
+}
+
+/* Take in what has come, so that a beat of the controller is seen while a step takes long. */
+static void fill_stash(struct link *l)
+{
+	while (l->n_stash < STASH) {
+		zmq_msg_t *m = &l->stash[(l->stash0 + l->n_stash) % STASH];
+		zmq_msg_init(m);
+		if (zmq_msg_recv(m, l->sock, ZMQ_DONTWAIT) < 0) {
+			zmq_msg_close(m);
+			return;
+		}
+		l->n_stash++;
+		l->heard_us = clock_us();
+	}
+}
+
+static struct timespec beat_time(const struct link *l)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	int64_t wait = l->next_beat_us - clock_us();
+	if (!l->lent || wait < 0)
+		wait = BUS_BEAT_MS * 1000;
+	int64_t ns = ts.tv_nsec + wait * 1000;
+	ts.tv_sec += ns / 1000000000;
+	ts.tv_nsec = ns % 1000000000;
+	return ts;
+}
+
+/* A load or a step that nobody waits for any more is not worth finishing, and cannot be
+ * interrupted otherwise; the worker keeps nothing that would be lost. */
+static void check_alone(const struct link *l)
+{
+	if (grace_over(l)) {
+		log_error("link", "no sign of the controller for %lld ms, giving up",
+			  (long long)l->args->grace_ms);
+		_exit(1);
+	}
+	if (stop_asked)
+		_exit(0);
+}
+
+static void *beat_thread(void *arg)
+{
+	struct link *l = arg;
+	pthread_mutex_lock(&l->lock);
+	while (!l->end) {
+		struct timespec until = beat_time(l);
+		pthread_cond_timedwait(&l->wake, &l->lock, &until);
+		if (!l->lent || l->end || clock_us() < l->next_beat_us)
+			continue;
+		send_beat(l);
+		fill_stash(l);
+		check_alone(l);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+static void lend(struct link *l, bool loading)
+{
+	pthread_mutex_lock(&l->lock);
+	l->lent = true;
+	l->loading = loading;
+	if (loading)
+		pthread_cond_signal(&l->wake);
+	pthread_mutex_unlock(&l->lock);
+}
+
+static void reclaim(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+	l->lent = false;
+	l->loading = false;
+	if (l->step) {
+		l->epoch = step_epoch(l->step);
+		l->expected = step_expected(l->step);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- what the controller says ---- */
+
+static void note_progress(void *arg, unsigned permille)
+{
+	struct link *l = arg;
+	atomic_store(&l->permille, permille);
+}
+
+static void send_ready(struct link *l, const struct bus_ready *r)
+{
+	const struct bus_msg m = {.type = BUS_READY, .ready = *r};
+	send_msg(l, &m);
+	log_info("link", "ready epoch=%llu blocks=%u host_blocks=%u load_ms=%u threads=%u isa=%s",
+		 (unsigned long long)r->epoch, r->n_blocks, r->n_host_blocks, r->load_ms, r->n_threads, r->isa);
+}
+
+static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
+{
+	struct bus_ready ready;
+	if (l->args->n_threads)
+		load->n_threads = l->args->n_threads;
+	if (l->step && step_serves(l->step, load)) {
+		step_reset(l->step, load->epoch, &ready);
+		reclaim(l);
+		send_ready(l, &ready);
+		return 0;
+	}
+	log_info("link", "load model=%s epoch=%llu compute=%s", load->model, (unsigned long long)load->epoch,
+		 load->compute[0] ? load->compute : "default");
+	step_close(l->step);
+	l->step = NULL;
+	atomic_store(&l->permille, 0);
+	l->epoch = load->epoch;
+	l->expected = 1;
+	lend(l, true);
+	const struct step_args a = {
+		.device = l->args->device,
+		.isa = l->args->isa,
+		.load = load,
+		.progress = note_progress,
+		.progress_arg = l,
+	};
+	int rc = step_open(&l->step, &a, &ready, why, why_n);
+	reclaim(l);
+	if (rc) {
+		send_failed(l, load->epoch, why);
+		return rc;
+	}
+	send_ready(l, &ready);
+	return 0;
+}
+
+/* A plan of another epoch is passed over; one that is not due is answered with the number that
+ * is.  A plan that contradicts what the worker holds ends it: it could only guess from there. */
+static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
+{
+	if (!l->step) {
+		log_warn("link", "a plan before anything was loaded");
+		return 0;
+	}
+	int rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why, why_n);
+	if (!rc) {
+		lend(l, false);
+		rc = step_run(l->step, &l->plan, &l->result, why, why_n);
+		reclaim(l);
+	}
+	if (rc == -ESTALE || rc == -ENXIO) {
+		log_warn("link", "%s", why);
+		pthread_mutex_lock(&l->lock);
+		send_beat(l);
+		pthread_mutex_unlock(&l->lock);
+		return 0;
+	}
+	if (rc) {
+		send_failed(l, step_epoch(l->step), why);
+		return rc;
+	}
+	bus_encode_result(&l->result, &l->out);
+	if ((rc = send_bytes(l, &l->out)))
+		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->result.number,
+			 zmq_strerror(-rc));
+	return 0;
+}
+
+static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
+{
+	struct bus_msg m;
+	int type = bus_peek(bytes, n, why, why_n);
+	if (type == -EPROTO)
+		return type;
+	if (type == BUS_PLAN)
+		return handle_plan(l, bytes, n, why, why_n);
+	int rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
+	if (rc < 0) {
+		log_warn("link", "a message of %zu bytes is not understood: %s", n,
+			 type == BUS_RESULT ? "a result" : why);
+		return 0;
+	}
+	switch (m.type) {
+	case BUS_LOAD:
+		return handle_load(l, &m.load, why, why_n);
+	case BUS_STOP:
+		log_info("link", "stop");
+		send_msg(l, &(struct bus_msg){.type = BUS_STOP}); /* heard */
+		l->stop = true;
+		return 0;
+	case BUS_BEAT:
+		return 0;
+	default:
+		log_warn("link", "a message of type %d is not for a worker", m.type);
+		return 0;
+	}
+}
+
+/* ---- the loop ---- */
+
+/* The next message into m, if there is one. */
+static bool take(struct link *l, zmq_msg_t *m)
+{
+	if (l->n_stash) {
+		zmq_msg_move(m, &l->stash[l->stash0]);
+		zmq_msg_close(&l->stash[l->stash0]);
+		l->stash0 = (l->stash0 + 1) % STASH;
+		l->n_stash--;
+		return true;
+	}
+	if (zmq_msg_recv(m, l->sock, ZMQ_DONTWAIT) < 0)
+		return false;
+	l->heard_us = clock_us();
+	return true;
+}
+
+/* Each time the link is up (again), whoever is at its other end must be told who this is. */
+static void read_monitor(struct link *l)
+{
+	unsigned char event[6];
+	char where[256];
+	while (zmq_recv(l->monitor, event, sizeof event, ZMQ_DONTWAIT) == sizeof event) {
+		uint16_t what;
+		memcpy(&what, event, sizeof what);
+		zmq_recv(l->monitor, where, sizeof where, ZMQ_DONTWAIT);
+		if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+			log_info("link", "connected to %s", l->args->bus);
+			l->hello_due = true;
+		} else if (what == ZMQ_EVENT_DISCONNECTED) {
+			log_warn("link", "the link to %s is down", l->args->bus);
+			l->hello_due = false;
+		}
+	}
+}
+
+static void wait_input(struct link *l)
+{
+	zmq_pollitem_t items[] = {{l->sock, 0, ZMQ_POLLIN, 0}, {l->monitor, 0, ZMQ_POLLIN, 0}};
+	int64_t ms = (l->next_beat_us - clock_us()) / 1000 + 1;
+	if (ms < 0 || ms > BUS_BEAT_MS)
+		ms = ms < 0 ? 0 : BUS_BEAT_MS;
+	zmq_poll(items, 2, l->hello_due ? HELLO_RETRY_MS : (long)ms);
+	if (items[1].revents & ZMQ_POLLIN)
+		read_monitor(l);
+}
+
+static void keep_beat(struct link *l)
+{
+	if (clock_us() < l->next_beat_us)
+		return;
+	pthread_mutex_lock(&l->lock);
+	if (l->step)
+		send_beat(l);
+	else
+		l->next_beat_us = clock_us() + BUS_BEAT_MS * 1000;
+	pthread_mutex_unlock(&l->lock);
+}
+
+static int serve(struct link *l, char *why, size_t why_n)
+{
+	int rc = 0;
+	while (!rc && !l->stop && !stop_asked) {
+		zmq_msg_t m;
+		zmq_msg_init(&m);
+		if (take(l, &m))
+			rc = handle(l, zmq_msg_data(&m), zmq_msg_size(&m), why, why_n);
+		else
+			wait_input(l);
+		zmq_msg_close(&m);
+		if (l->hello_due)
+			send_hello(l);
+		keep_beat(l);
+		if (!rc && grace_over(l))
+			rc = err_why(why, why_n, -ETIMEDOUT, "no sign of a controller at %s for %lld ms", l->args->bus,
+				     (long long)l->args->grace_ms);
+	}
+	return rc;
+}
+
+/* ---- set-up ---- */
+
+static int set_int(void *sock, int option, int value)
+{
+	return zmq_setsockopt(sock, option, &value, sizeof value);
+}
+
+static int set_options(void *sock)
+{
+	unsigned char id[16];
+	int64_t max = BUS_MESSAGE_MAX;
+	if (getrandom(id, sizeof id, 0) != (ssize_t)sizeof id)
+		return -1;
+	id[0] |= 1; /* identities that begin with zero are ZeroMQ's own */
+	return zmq_setsockopt(sock, ZMQ_ROUTING_ID, id, sizeof id) ||
+			       zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof max) ||
+			       set_int(sock, ZMQ_LINGER, LINGER_MS) || set_int(sock, ZMQ_IMMEDIATE, 1) ||
+			       set_int(sock, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) ||
+			       set_int(sock, ZMQ_HEARTBEAT_IVL, DEAD_LINK_MS / 2) ||
+			       set_int(sock, ZMQ_HEARTBEAT_TIMEOUT, DEAD_LINK_MS) ||
+			       set_int(sock, ZMQ_RECONNECT_IVL, RECONNECT_MS) ||
+			       set_int(sock, ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+		       ? -1
+		       : 0;
+}
+
+static int open_sockets(struct link *l, char *why, size_t why_n)
+{
+	const int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+	l->ctx = zmq_ctx_new();
+	if (!l->ctx)
+		return err_why(why, why_n, -errno, "no ZeroMQ context: %s", zmq_strerror(errno));
+	l->sock = zmq_socket(l->ctx, ZMQ_DEALER);
+	l->monitor = zmq_socket(l->ctx, ZMQ_PAIR);
+	if (!l->sock || !l->monitor || set_options(l->sock) || set_int(l->monitor, ZMQ_LINGER, 0) ||
+	    zmq_socket_monitor(l->sock, "inproc://events", events) || zmq_connect(l->monitor, "inproc://events"))
+		return err_why(why, why_n, -errno, "no socket: %s", zmq_strerror(errno));
+	if (zmq_connect(l->sock, l->args->bus))
+		return err_why(why, why_n, -errno, "cannot connect to %s: %s", l->args->bus, zmq_strerror(errno));
+	return 0;
+}
+
+static void close_sockets(struct link *l)
+{
+	if (l->sock)
+		zmq_socket_monitor(l->sock, NULL, 0);
+	if (l->monitor)
+		zmq_close(l->monitor);
+	if (l->sock)
+		zmq_close(l->sock);
+	if (l->ctx)
+		zmq_ctx_term(l->ctx);
+}
+
+static int start_beater(struct link *l, char *why, size_t why_n)
+{
+	pthread_condattr_t attr;
+	sigset_t all, before;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&l->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	/* Signals are the main thread's: they must interrupt its zmq_poll(). */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int rc = pthread_create(&l->beater, NULL, beat_thread, l);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc ? err_why(why, why_n, -rc, "no thread for the heartbeat: %s", strerror(rc)) : 0;
+}
+
+static void end_beater(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+	l->end = true;
+	pthread_cond_signal(&l->wake);
+	pthread_mutex_unlock(&l->lock);
+	pthread_join(l->beater, NULL);
+}
+
+int link_run(const struct link_args *a, char *why, size_t why_n)
+{
+	struct link *l = xcalloc(1, sizeof *l);
+	l->args = a;
+	l->expected = 1;
+	l->heard_us = l->next_beat_us = clock_us();
+	int rc = open_sockets(l, why, why_n);
+	if (!rc && !(rc = start_beater(l, why, why_n))) {
+		rc = serve(l, why, why_n);
+		end_beater(l);
+	}
+	for (; l->n_stash; l->n_stash--, l->stash0 = (l->stash0 + 1) % STASH)
+		zmq_msg_close(&l->stash[l->stash0]);
+	close_sockets(l);
+	step_close(l->step);
+	bus_plan_fini(&l->plan);
+	result_fini(&l->result);
+	buf_fini(&l->out);
+	buf_fini(&l->beat);
+	free(l);
+	return rc;
+}

@@ -1,0 +1,24 @@
+/* link.h - a worker's connection to its controller: says what it is, loads what it is told,
+ * carries out plans, shows every 250 ms that it lives.  Protocol: proto/bus.h. */
+#ifndef QUERN_WORKER_LINK_H
+#define QUERN_WORKER_LINK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct link_args {
+	const char *bus;            /* "ipc:///run/quern/bus", "tcp://host:port" */
+	const char *device;         /* "cpu:0" */
+	const char *isa;            /* NULL: the best */
+	uint32_t n_threads;         /* 0: as the controller or the device chooses */
+	int64_t grace_ms;           /* how long without a sign of the controller */
+};
+
+/* Serve until the controller says stop or link_stop() is called (0), the controller is gone for
+ * longer than the grace period (-ETIMEDOUT), or the worker cannot go on; why says what. */
+int link_run(const struct link_args *a, char *why, size_t why_n);
+
+/* End link_run() soon; callable from a signal handler. */
+void link_stop(void);
+
+#endif

@@ -1,0 +1,355 @@
+#include "worker/model.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* A piece of device memory. */
+struct piece {
+	void *p;
+	size_t bytes;
+};
+
+struct layer {
+	struct kern_linear *qkv;    /* [H] to q, k, v side by side */
+	struct kern_linear *o;
+	struct kern_linear *gateup; /* [H] to gate, up */
+	struct kern_linear *down;
+	struct piece attn_norm, ffn_norm;   /* F32 [H] */
+	struct piece q_norm, k_norm;        /* F32 [D], or none */
+	int window;
+};
+
+struct model {
+	const struct kern_ops *ops; /* borrowed, as are dev, stream and config */
+	struct kern_dev *dev;
+	struct kern_stream *stream;
+	const struct model_config *c;
+	struct layer *layers;       /* [n_layers] */
+	struct kern_embed *embed;
+	struct kern_linear *own_head;       /* NULL: tied */
+	const struct kern_linear *head;
+	struct piece norm;          /* F32 [H] */
+	struct piece rope;          /* F32 [max_context, rope_dim/2, 2] */
+	int max_rows, max_logits;
+
+	/* Scratch; T = max_rows, L = max_logits; "op" is the table's operand type. */
+	struct piece x;             /* F32 [T, H] residual */
+	struct piece add;           /* F32 [T, H] what the next norm adds to it */
+	struct piece normed;        /* op  [T, H] */
+	struct piece qkv;           /* op  [T, (Hq + 2 Hkv) D] */
+	struct piece q;             /* op  [T, Hq D] */
+	struct piece att;           /* op  [T, Hq D] */
+	struct piece ffn;           /* op  [T, I] */
+	struct piece last_x, last_add;      /* F32 [L, H] */
+	struct piece last;          /* op  [L, H] */
+	struct piece logits;        /* F32 [L, V] */
+	int64_t weights_bytes, scratch_bytes;
+};
+
+/* ---- memory ---- */
+
+static int piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, char *why, size_t why_n)
+{
+	p->p = m->ops->mem_new(m->dev, bytes);
+	if (!p->p)
+		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for %s", bytes, what);
+	p->bytes = bytes;
+	return 0;
+}
+
+static void piece_free(struct model *m, struct piece *p)
+{
+	if (p->p)
+		m->ops->mem_free(m->dev, p->p, p->bytes);
+	*p = (struct piece){0};
+}
+
+static int scratch_new(struct model *m, char *why, size_t why_n)
+{
+	const struct model_config *c = m->c;
+	struct kern_info info;
+	m->ops->info(m->dev, &info);
+	const size_t t = (size_t)m->max_rows, l = (size_t)m->max_logits;
+	const size_t op = info.operand == KERN_F32 ? 4 : 2;
+	const size_t h = (size_t)c->hidden, d = (size_t)c->head_dim;
+	const size_t hq = (size_t)c->n_heads * d, hkv = (size_t)c->n_kv_heads * d;
+	struct {
+		struct piece *p;
+		size_t bytes;
+		const char *what;
+	} all[] = {
+		{&m->x, t * h * 4, "the residual stream"},
+		{&m->add, t * h * 4, "the residual's addend"},
+		{&m->normed, t * h * op, "normalized rows"},
+		{&m->qkv, t * (hq + 2 * hkv) * op, "q, k and v"},
+		{&m->q, t * hq * op, "queries"},
+		{&m->att, t * hq * op, "attention's output"},
+		{&m->ffn, t * (size_t)c->intermediate * op, "the feed-forward layer"},
+		{&m->last_x, l * h * 4, "the rows of the head"},
+		{&m->last_add, l * h * 4, "the rows of the head"},
+		{&m->last, l * h * op, "the rows of the head"},
+		{&m->logits, l * (size_t)c->n_vocab * 4, "logits"},
+	};
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		int rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why, why_n);
+		if (rc)
+			return rc;
+		m->scratch_bytes += (int64_t)all[i].bytes;
+	}
+	return 0;
+}
+
+/* ---- weights ---- */
+
+static enum kern_dtype dtype_of(enum config_dtype t)
+{
+	return t == CONFIG_F32 ? KERN_F32 : t == CONFIG_F16 ? KERN_F16 : KERN_BF16;
+}
+
+/* A vector to the device, as F32. */
+static int vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what, char *why,
+		    size_t why_n)
+{
+	if (!v->data)
+		return 0;
+	size_t bytes = (size_t)v->n * sizeof(float);
+	int rc = piece_new(m, out, bytes, what, why, why_n);
+	if (rc)
+		return rc;
+	float *f = xmalloc(bytes);
+	weights_to_f32(v, f);
+	rc = m->ops->upload(m->stream, out->p, f, bytes);
+	if (!rc)
+		rc = m->ops->stream_sync(m->stream);
+	free(f);
+	m->weights_bytes += (int64_t)bytes;
+	return rc ? err_why(why, why_n, rc, "uploading %s failed", what) : 0;
+}
+
+static int linear_load(struct model *m, const struct weights_linear *const *parts, int n, struct kern_linear **out,
+		       char *why, size_t why_n)
+{
+	struct kern_linear_src src = {.name = parts[0]->name, .k = parts[0]->k, .n_parts = n};
+	for (int i = 0; i < n; i++) {
+		const struct weights_linear *l = parts[i];
+		assert(l->k == src.k);
+		if (l->awq)
+			src.group = l->group;
+		src.parts[i] = (struct kern_linear_part){
+			.dtype = l->awq ? KERN_AWQ4 : dtype_of(l->dtype),
+			.n = l->n,
+			.w = l->w,
+			.qzeros = l->qzeros,
+			.scales = l->scales,
+			.bias = l->bias.data,
+			.bias_dtype = dtype_of(l->bias.dtype),
+		};
+	}
+	int rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "%s", src.name);
+	m->weights_bytes += m->ops->linear_bytes(*out);
+	return 0;
+}
+
+static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why, size_t why_n)
+{
+	const struct weights_linear *qkv[] = {&w->q, &w->k, &w->v}, *o[] = {&w->o};
+	const struct weights_linear *gateup[] = {&w->gate, &w->up}, *down[] = {&w->down};
+	int rc = 0;
+	if ((rc = vec_load(m, &w->attn_norm, &l->attn_norm, "a norm", why, why_n)) ||
+	    (rc = vec_load(m, &w->ffn_norm, &l->ffn_norm, "a norm", why, why_n)) ||
+	    (rc = vec_load(m, &w->q_norm, &l->q_norm, "a norm", why, why_n)) ||
+	    (rc = vec_load(m, &w->k_norm, &l->k_norm, "a norm", why, why_n)) ||
+	    (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
+	    (rc = linear_load(m, o, 1, &l->o, why, why_n)) ||
+	    (rc = linear_load(m, gateup, 2, &l->gateup, why, why_n)) ||
+	    (rc = linear_load(m, down, 1, &l->down, why, why_n)))
+		return rc;
+	return 0;
+}
+
+static int ends_load(struct model *m, const struct weights *w, char *why, size_t why_n)
+{
+	const struct model_config *c = m->c;
+	int rc = vec_load(m, &w->norm, &m->norm, "the last norm", why, why_n);
+	if (rc)
+		return rc;
+	rc = m->ops->embed_load(m->dev, w->embed.data, dtype_of(w->embed.dtype), c->n_vocab, c->hidden, &m->embed,
+				why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "embed_tokens");
+	m->weights_bytes += m->ops->embed_bytes(m->embed);
+	if (!w->head.w) {
+		m->head = m->ops->embed_linear(m->embed);
+		return 0;
+	}
+	const struct weights_linear *head[] = {&w->head};
+	rc = linear_load(m, head, 1, &m->own_head, why, why_n);
+	m->head = m->own_head;
+	return rc;
+}
+
+static int rope_load(struct model *m, int max_context, char *why, size_t why_n)
+{
+	size_t bytes = (size_t)max_context * (size_t)m->c->rope_dim * sizeof(float);
+	int rc = piece_new(m, &m->rope, bytes, "the rotations of all positions", why, why_n);
+	if (rc)
+		return rc;
+	float *table = alloc_big(bytes);
+	if (!table)
+		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for the rotations of all positions",
+			       bytes);
+	model_config_rope(m->c, max_context, max_context, table);
+	rc = m->ops->upload(m->stream, m->rope.p, table, bytes);
+	if (!rc)
+		rc = m->ops->stream_sync(m->stream);
+	alloc_big_free(table, bytes);
+	m->scratch_bytes += (int64_t)bytes;
+	return rc ? err_why(why, why_n, rc, "uploading the rotations failed") : 0;
+}
+
+int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n)
+{
+	struct model *m = xcalloc(1, sizeof *m);
+	const int n_layers = a->config->n_layers;
+	int rc;
+	*m = (struct model){.ops = a->ops, .dev = a->dev, .stream = a->stream, .c = a->config,
+			    .max_rows = a->max_rows, .max_logits = a->max_logits};
+	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
+	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
+	    (rc = ends_load(m, a->weights, why, why_n)))
+		goto fail;
+	for (int i = 0; i < n_layers; i++) {
+		m->layers[i].window = a->config->layer_window[i] ? a->config->window : 0;
+		if ((rc = layer_load(m, &m->layers[i], &a->weights->layers[i], why, why_n)))
+			goto fail;
+		if (a->progress)
+			a->progress(a->progress_arg, (unsigned)(1000 * (int64_t)(i + 1) / n_layers));
+	}
+	*out = m;
+	return 0;
+fail:
+	model_free(m);
+	return rc;
+}
+
+void model_free(struct model *m)
+{
+	if (!m)
+		return;
+	struct piece *pieces[] = {&m->norm, &m->rope, &m->x,	  &m->add,	&m->normed, &m->qkv, &m->q,
+				  &m->att,  &m->ffn,  &m->last_x, &m->last_add, &m->last,   &m->logits};
+	for (int i = 0; i < m->c->n_layers; i++) {
+		struct layer *l = &m->layers[i];
+		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down};
+		for (int j = 0; j < 4; j++)
+			if (linears[j])
+				m->ops->linear_free(linears[j]);
+		piece_free(m, &l->attn_norm);
+		piece_free(m, &l->ffn_norm);
+		piece_free(m, &l->q_norm);
+		piece_free(m, &l->k_norm);
+	}
+	if (m->own_head)
+		m->ops->linear_free(m->own_head);
+	if (m->embed)
+		m->ops->embed_free(m->embed);
+	for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+		piece_free(m, pieces[i]);
+	free(m->layers);
+	free(m);
+}
+
+int64_t model_weights_bytes(const struct model *m)
+{
+	return m->weights_bytes;
+}
+
+int64_t model_scratch_bytes(const struct model *m)
+{
+	return m->scratch_bytes;
+}
+
+/* ---- the step ---- */
+
+static int attention(struct model *m, const struct layer *l, int layer, struct kern_kv *kv)
+{
+	const struct model_config *c = m->c;
+	const struct kern_qkv_args qkv = {
+		.q = m->q.p,
+		.qkv = m->qkv.p,
+		.q_norm = l->q_norm.p,
+		.k_norm = l->k_norm.p,
+		.eps = c->rms_eps,
+		.rope = m->rope.p,
+		.rope_dim = c->rope_dim,
+		.style = KERN_ROPE_HALVES,
+		.n_q_heads = c->n_heads,
+		.n_kv_heads = c->n_kv_heads,
+		.head_dim = c->head_dim,
+		.kv = kv,
+		.layer = layer,
+	};
+	const struct kern_attn_args att = {
+		.out = m->att.p,
+		.q = m->q.p,
+		.kv = kv,
+		.layer = layer,
+		.n_q_heads = c->n_heads,
+		.n_kv_heads = c->n_kv_heads,
+		.head_dim = c->head_dim,
+		.scale = 1 / sqrtf((float)c->head_dim),
+		.window = l->window,
+	};
+	int rc = m->ops->qkv(m->stream, &qkv);
+	return rc ? rc : m->ops->attention(m->stream, &att);
+}
+
+int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows)
+{
+	const struct kern_ops *k = m->ops;
+	const struct model_config *c = m->c;
+	struct kern_stream *s = m->stream;
+	const void *add = NULL;
+	assert(n_rows > 0 && n_rows <= m->max_rows);
+	int rc = k->embed(s, m->embed, tokens, m->x.p);
+	for (int i = 0; !rc && i < c->n_layers; i++) {
+		const struct layer *l = &m->layers[i];
+		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, add, l->attn_norm.p, n_rows, c->hidden, c->rms_eps)) ||
+		    (rc = k->linear(s, l->qkv, m->qkv.p, m->normed.p, n_rows, false)) ||
+		    (rc = attention(m, l, i, kv)) || (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
+		    (rc = k->rmsnorm(s, m->normed.p, m->x.p, m->add.p, l->ffn_norm.p, n_rows, c->hidden,
+				     c->rms_eps)) ||
+		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
+		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)))
+			return rc;
+		add = m->add.p;
+	}
+	return rc;
+}
+
+/* The rows are gathered before the last norm, residual and addend alike, so that the norm and
+ * the head see only rows that somebody asked for. */
+int model_head(struct model *m, int n_logits)
+{
+	const struct kern_ops *k = m->ops;
+	const struct model_config *c = m->c;
+	struct kern_stream *s = m->stream;
+	int rc;
+	assert(n_logits > 0 && n_logits <= m->max_logits);
+	if ((rc = k->gather(s, m->last_x.p, m->x.p, c->hidden)) ||
+	    (rc = k->gather(s, m->last_add.p, m->add.p, c->hidden)) ||
+	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_logits, c->hidden, c->rms_eps)))
+		return rc;
+	return k->linear(s, m->head, m->logits.p, m->last.p, n_logits, true);
+}
+
+void *model_logits(struct model *m)
+{
+	return m->logits.p;
+}

@@ -1,0 +1,45 @@
+/* model.h - one decoder, as its configuration describes it: weights on a device, scratch for a
+ * step, and the forward pass over the device's table of operations.
+ * Knows nothing of sequences, plans or the device's kind.  Allocates at load only.
+ *
+ * Every row of a step is computed from that row alone (kern.h), so the same tokens give the
+ * same bits whatever else is in the batch. */
+#ifndef QUERN_WORKER_MODEL_H
+#define QUERN_WORKER_MODEL_H
+
+#include "formats/config.h"
+#include "formats/weights.h"
+#include "kernels/kern.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct model;
+
+struct model_args {
+	const struct kern_ops *ops;         /* these four are borrowed for the model's life, */
+	struct kern_dev *dev;
+	struct kern_stream *stream;
+	const struct model_config *config;
+	const struct weights *weights;      /* this one for the call */
+	int max_rows;
+	int max_logits;
+	int max_context;
+	void (*progress)(void *arg, unsigned permille); /* or NULL */
+	void *progress_arg;
+};
+
+/* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */
+int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
+void model_free(struct model *m);                       /* NULL is fine */
+int64_t model_weights_bytes(const struct model *m);     /* on the device */
+int64_t model_scratch_bytes(const struct model *m);
+
+/* The layers for the batch that batch_set() has made current; tokens: the device's token buffer. */
+int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows);
+/* The logits of the current batch's logits rows (at most max_logits), after model_forward() of
+ * a batch with the same rows: into model_logits(), F32 [n_logits, n_vocab] on the device. */
+int model_head(struct model *m, int n_logits);
+void *model_logits(struct model *m);
+
+#endif

@@ -1,0 +1,416 @@
+#include "worker/step.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "formats/weights.h"
+#include "kernels/kern.h"
+#include "worker/batch.h"
+#include "worker/cache.h"
+#include "worker/model.h"
+#include "worker/sampler.h"
+#include "worker/slots.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where neither the controller nor the user chose. */
+enum { BLOCK_SIZE = 16, ROWS = 512, RUNS = 128, SLOTS = 256 };
+/* Beyond these a plan is not a plan; sizes below stay within int32. */
+enum { BLOCK_SIZE_MAX = 256, ROWS_MAX = 1 << 16, RUNS_MAX = 1 << 14, SLOTS_MAX = 1 << 14, CONTEXT_MAX = 1 << 24 };
+/* Logits of one call of the head: as many rows as runs, within this much memory. */
+enum { LOGITS_BYTES = 128 << 20, LOGITS_MIN = 8 };
+
+struct step {
+	struct bus_load load;       /* as it was asked for */
+	struct model_config config;
+	const struct kern_ops *ops;
+	struct kern_dev *dev;
+	struct kern_stream *stream;
+	struct model *model;
+	struct cache cache;
+	struct slots *slots;
+	struct batch *batch;
+	struct sampler *sampler;
+	struct bus_limits lim;
+	uint32_t block_size;
+	int max_logits;
+	uint32_t load_ms;
+	uint64_t epoch;
+	uint64_t expected;          /* number of the plan that is due */
+	uint32_t group0;            /* first want of the last group of logits */
+	bool broken;                /* a plan went wrong half-way */
+};
+
+/* ---- sizes ---- */
+
+static int choose(uint32_t asked, uint32_t otherwise, uint32_t max, const char *what, uint32_t *out, char *why,
+		  size_t why_n)
+{
+	*out = asked ? asked : otherwise;
+	if (*out > max)
+		return err_why(why, why_n, -EINVAL, "%s is %u, at most %u is possible", what, *out, max);
+	return 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Dynamic RoPE is made for going beyond the model's own context, by its factor. */
+static uint32_t longest_context(const struct model_config *c)
+{
+	double n = c->rope == ROPE_DYNAMIC ? c->max_position * c->rope_factor : c->max_position;
+	return n < CONTEXT_MAX ? (uint32_t)n : CONTEXT_MAX;
+}
+
+static int choose_sizes(struct step *s, char *why, size_t why_n)
+{
+	const struct bus_load *l = &s->load;
+	struct bus_limits *m = &s->lim;
+	const uint32_t context = (uint32_t)s->config.max_position;
+	int rc;
+	if ((rc = choose(l->block_size, BLOCK_SIZE, BLOCK_SIZE_MAX, "the block size", &s->block_size, why, why_n)) ||
+	    (rc = choose(l->max_context, context, longest_context(&s->config), "the context", &m->max_context, why,
+			 why_n)) ||
+	    (rc = choose(l->max_rows, ROWS, ROWS_MAX, "rows of a step", &m->max_rows, why, why_n)) ||
+	    (rc = choose(l->max_slots, SLOTS, SLOTS_MAX, "slots", &m->max_slots, why, why_n)) ||
+	    (rc = choose(l->max_runs, least(RUNS, m->max_slots), RUNS_MAX, "runs of a step", &m->max_runs, why,
+			 why_n)))
+		return rc;
+	if (s->block_size < BLOCK_SIZE || s->block_size & (s->block_size - 1))
+		return err_why(why, why_n, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
+			       s->block_size);
+	/* Rows find their tokens by an int32 index. */
+	if (!l->max_slots)
+		m->max_slots = least(m->max_slots, (uint32_t)(INT32_MAX / ((int64_t)m->max_context + 1)));
+	if (!l->max_runs)
+		m->max_runs = least(m->max_runs, m->max_slots);
+	m->n_vocab = (uint32_t)s->config.n_vocab;
+	int64_t fit = LOGITS_BYTES / (4 * (int64_t)m->n_vocab);
+	s->max_logits = (int)least(m->max_runs, (uint32_t)(fit > LOGITS_MIN ? fit : LOGITS_MIN));
+	return 0;
+}
+
+static int compute_mode(const char *name, enum kern_compute *out, char *why, size_t why_n)
+{
+	static const char *const names[] = {"f32", "bf16", "int8"};
+	if (!name[0])
+		name = "f32";
+	for (int i = 0; i < 3; i++) {
+		if (strcmp(name, names[i]) == 0) {
+			*out = (enum kern_compute)i;
+			return 0;
+		}
+	}
+	return err_why(why, why_n, -EINVAL, "compute mode %s is not known (f32, bf16, int8)", name);
+}
+
+/* ---- loading ---- */
+
+static int open_device(struct step *s, const struct step_args *a, char *why, size_t why_n)
+{
+	struct kern_open_args args = {
+		.n_threads = (int)s->load.n_threads,
+		.isa = a->isa,
+		.max_rows = (int)s->lim.max_rows,
+		.max_seqs = (int)s->lim.max_runs,
+		.max_logits = s->max_logits,
+		.max_context = (int)s->lim.max_context,
+		.max_blocks_per_seq = (int)((s->lim.max_context + s->block_size - 1) / s->block_size),
+	};
+	int rc = compute_mode(s->load.compute, &args.compute, why, why_n);
+	if (rc || (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
+		return rc;
+	if (s->ops->abi != KERN_ABI)
+		return err_why(why, why_n, -EINVAL, "the kernels of %s are of another build (ABI %d, not %d)",
+			       a->device, s->ops->abi, KERN_ABI);
+	if ((rc = s->ops->open(&s->dev, &args, why, why_n)))
+		return rc;
+	s->stream = s->ops->stream_new(s->dev);
+	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s gives no stream", a->device);
+}
+
+/* How many blocks there will be; where nobody chose the context, no more than they can hold. */
+static int size_cache(struct step *s, const struct weights *w, struct cache_args *ca, char *why, size_t why_n)
+{
+	*ca = (struct cache_args){
+		.ops = s->ops,
+		.dev = s->dev,
+		.model = &s->config,
+		.block_size = (int)s->block_size,
+		.max_context = (int)s->lim.max_context,
+		.weights_bytes = w->bytes,
+		.kv_bytes = s->load.kv_bytes,
+		.swap_bytes = s->load.swap_bytes,
+	};
+	int rc = cache_size(&s->cache, ca, why, why_n);
+	if (rc)
+		return rc;
+	s->lim.n_blocks = (uint32_t)s->cache.n_blocks;
+	s->lim.n_host_blocks = (uint32_t)s->cache.n_host_blocks;
+	uint64_t holds = (uint64_t)s->lim.n_blocks * s->block_size;
+	if (!s->load.max_context && holds < s->lim.max_context)
+		s->lim.max_context = (uint32_t)holds;
+	return 0;
+}
+
+static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why, size_t why_n)
+{
+	const struct model_args m = {
+		.ops = s->ops,
+		.dev = s->dev,
+		.stream = s->stream,
+		.config = &s->config,
+		.weights = w,
+		.max_rows = (int)s->lim.max_rows,
+		.max_logits = s->max_logits,
+		.max_context = (int)s->lim.max_context,
+		.progress = a->progress,
+		.progress_arg = a->progress_arg,
+	};
+	return model_load(&s->model, &m, why, why_n);
+}
+
+static int open_state(struct step *s, const struct cache_args *ca, char *why, size_t why_n)
+{
+	const struct bus_limits *m = &s->lim;
+	const struct slots_limits lim = {
+		.max_slots = m->max_slots,
+		.max_context = m->max_context,
+		.max_blocks = (m->max_context + s->block_size - 1) / s->block_size,
+		.n_blocks = m->n_blocks,
+		.n_vocab = m->n_vocab,
+	};
+	int rc;
+	if ((rc = cache_open(&s->cache, ca, why, why_n)) ||
+	    (rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
+	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)))
+		return rc;
+	return sampler_new(&s->sampler, s->ops, s->dev, s->stream, s->slots, s->config.n_vocab, s->max_logits, why,
+			   why_n);
+}
+
+int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
+{
+	struct step *s = xcalloc(1, sizeof *s);
+	struct weights *w = NULL;
+	struct cache_args ca;
+	int64_t t0 = clock_us();
+	int rc;
+	s->load = *a->load;
+	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
+	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
+	    (rc = open_device(s, a, why, why_n)) || (rc = size_cache(s, w, &ca, why, why_n)) ||
+	    (rc = load_model(s, a, w, why, why_n)) || (rc = open_state(s, &ca, why, why_n))) {
+		weights_close(w);
+		step_close(s);
+		return rc;
+	}
+	weights_close(w);
+	s->load_ms = (uint32_t)((clock_us() - t0) / 1000);
+	step_reset(s, s->load.epoch, ready);
+	*out = s;
+	return 0;
+}
+
+void step_close(struct step *s)
+{
+	if (!s)
+		return;
+	sampler_free(s->sampler);
+	batch_free(s->batch);
+	slots_free(s->slots);
+	cache_close(&s->cache);
+	model_free(s->model);
+	if (s->stream)
+		s->ops->stream_free(s->stream);
+	if (s->dev)
+		s->ops->close(s->dev);
+	model_config_fini(&s->config);
+	free(s);
+}
+
+bool step_serves(const struct step *s, const struct bus_load *l)
+{
+	const struct bus_load *have = &s->load;
+	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
+	       l->block_size == have->block_size && l->max_context == have->max_context &&
+	       l->max_rows == have->max_rows && l->max_slots == have->max_slots && l->max_runs == have->max_runs &&
+	       l->kv_bytes == have->kv_bytes && l->swap_bytes == have->swap_bytes &&
+	       l->n_threads == have->n_threads;
+}
+
+/* The numerics class: what two workers must share for their bits to be the same.  RoPE scalings
+ * that look at the context make it part of the class. */
+static void numerics_text(const struct step *s, const struct kern_info *info, char *out, size_t n)
+{
+	if (s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE)
+		snprintf(out, n, "%s ctx=%u", info->numerics, s->lim.max_context);
+	else
+		snprintf(out, n, "%s", info->numerics);
+}
+
+void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
+{
+	struct kern_info info;
+	s->epoch = epoch;
+	s->expected = 1;
+	s->broken = false;
+	slots_reset(s->slots);
+	if (!ready)
+		return;
+	s->ops->info(s->dev, &info);
+	*ready = (struct bus_ready){
+		.epoch = epoch,
+		.n_blocks = s->lim.n_blocks,
+		.n_host_blocks = s->lim.n_host_blocks,
+		.n_vocab = s->lim.n_vocab,
+		.weights_bytes = (uint64_t)model_weights_bytes(s->model),
+		.kv_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_blocks,
+		.load_ms = s->load_ms,
+		.n_threads = (uint32_t)info.n_threads,
+	};
+	numerics_text(s, &info, ready->numerics, sizeof ready->numerics);
+	snprintf(ready->device_name, sizeof ready->device_name, "%s", info.name);
+	snprintf(ready->isa, sizeof ready->isa, "%s", info.isa);
+}
+
+/* ---- a plan ---- */
+
+static int run_state(struct step *s, const struct plan *p, char *why, size_t why_n)
+{
+	int rc = 0;
+	for (uint32_t i = 0; !rc && i < p->n_drop; i++)
+		rc = slots_drop(s->slots, p->drop[i], why, why_n);
+	for (uint32_t i = 0; !rc && i < p->n_seqs; i++)
+		rc = slots_set(s->slots, &p->seqs[i], why, why_n);
+	for (uint32_t i = 0; !rc && i < p->n_tables; i++)
+		rc = slots_table(s->slots, &p->tables[i], why, why_n);
+	for (uint32_t i = 0; !rc && i < p->n_forks; i++)
+		rc = slots_fork(s->slots, &p->forks[i], why, why_n);
+	return rc;
+}
+
+/* The head takes max_logits rows at a time; further ones (prompt log-probabilities) follow in
+ * groups, for which the batch is set again with other rows. */
+static int run_head(struct step *s, struct result *r, char *why, size_t why_n)
+{
+	struct batch *b = s->batch;
+	int rc = 0, n;
+	for (uint32_t first = 0; first < b->n_wants; first += (uint32_t)n) {
+		n = first ? batch_group(b, first) : b->kern.n_logits;
+		if (first && (rc = s->ops->batch_set(s->stream, &b->kern)))
+			return err_why(why, why_n, rc, "setting the batch failed");
+		if ((rc = model_head(s->model, n)))
+			return err_why(why, why_n, rc, "the head failed on the device");
+		if ((rc = sampler_run(s->sampler, model_logits(s->model), b->wants + first, n, r, why, why_n)))
+			return rc;
+		s->group0 = first;
+	}
+	return 0;
+}
+
+static int run_batch(struct step *s, struct result *r, char *why, size_t why_n)
+{
+	int rc;
+	s->group0 = 0;
+	batch_group(s->batch, 0);
+	if (s->batch->kern.n_rows == 0)
+		return 0;
+	if ((rc = s->ops->batch_set(s->stream, &s->batch->kern)))
+		return err_why(why, why_n, rc, "setting the batch failed");
+	rc = model_forward(s->model, s->cache.kv, slots_buffer(s->slots), s->batch->kern.n_rows);
+	if (rc)
+		return err_why(why, why_n, rc, "the model failed on the device");
+	return run_head(s, r, why, why_n);
+}
+
+static int check_turn(const struct step *s, const struct plan *p, char *why, size_t why_n)
+{
+	if (s->broken)
+		return err_why(why, why_n, -EINVAL, "an earlier plan went wrong");
+	if (p->epoch != s->epoch)
+		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu, this is %llu", (unsigned long long)p->epoch,
+			       (unsigned long long)s->epoch);
+	if (p->number != s->expected)
+		return err_why(why, why_n, -ENXIO, "plan %llu came where %llu was due", (unsigned long long)p->number,
+			       (unsigned long long)s->expected);
+	return 0;
+}
+
+int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n)
+{
+	int64_t t0 = clock_us();
+	int rc = check_turn(s, p, why, why_n);
+	if (rc)
+		return rc;
+	result_reset(r);
+	r->epoch = p->epoch;
+	r->number = p->number;
+	if ((rc = run_state(s, p, why, why_n)) || (rc = cache_run(&s->cache, s->stream, p, why, why_n)) ||
+	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) || (rc = run_batch(s, r, why, why_n)))
+		goto broken;
+	if ((rc = s->ops->stream_sync(s->stream))) {
+		err_why(why, why_n, rc, "the device failed");
+		goto broken;
+	}
+	s->expected++;
+	r->step_us = (uint32_t)(clock_us() - t0);
+	return 0;
+broken:
+	s->broken = true;
+	return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
+}
+
+/* ---- look up ---- */
+
+uint64_t step_expected(const struct step *s)
+{
+	return s->expected;
+}
+
+uint64_t step_epoch(const struct step *s)
+{
+	return s->epoch;
+}
+
+const struct bus_limits *step_limits(const struct step *s)
+{
+	return &s->lim;
+}
+
+uint32_t step_block_size(const struct step *s)
+{
+	return s->block_size;
+}
+
+const struct model_config *step_config(const struct step *s)
+{
+	return &s->config;
+}
+
+void step_memory(const struct step *s, int64_t *weights, int64_t *scratch, int64_t *kv)
+{
+	*weights = model_weights_bytes(s->model);
+	*scratch = model_scratch_bytes(s->model) + slots_bytes(s->slots);
+	*kv = s->cache.block_bytes * s->cache.n_blocks;
+}
+
+int step_logits(struct step *s, uint32_t i, float *out)
+{
+	const struct batch *b = s->batch;
+	const size_t bytes = (size_t)s->config.n_vocab * sizeof(float);
+	for (uint32_t w = 0, seen = 0; w < b->n_wants; w++) {
+		if (b->wants[w].forced >= 0 || seen++ != i)
+			continue;
+		if (w < s->group0)
+			return -ENOENT;
+		const char *from = (const char *)model_logits(s->model) + (size_t)(w - s->group0) * bytes;
+		int rc = s->ops->download(s->stream, out, from, bytes);
+		return rc ? rc : s->ops->stream_sync(s->stream);
+	}
+	return -ENOENT;
+}
