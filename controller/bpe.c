@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to this many symbols a scan for the least rank beats a heap (measured on English and
- * Japanese prose: words of more than 20 bytes are rare, so the exact place matters little). */
+/* Up to this many symbols a scan for the least rank beats a heap.  On English and Japanese prose
+ * anything from 20 to 64 does equally well. */
 enum { SCAN_MAX = 32 };
 
 static const char meta[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's space */

@@ -21,18 +21,19 @@ if [ "$only" != e2e ]; then
 		case $t in *.o|*.d) continue ;; esac
 		[ -f "tests/${t#"$build"/tests/}.c" ] || continue # of a test that is no more
 		start=$(date +%s)
-		"$t" --timeout 240 --jobs 2 >"$log" 2>&1
+		"$t" --timeout 240 --jobs 2 --verbose >"$log" 2>&1
 		rc=$?
 		line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
 		p=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
 		f=$(printf '%s' "$line" | sed -n 's/.*Failing: *\([0-9]*\).*/\1/p')
 		c=$(printf '%s' "$line" | sed -n 's/.*Crashing: *\([0-9]*\).*/\1/p')
-		s=$(grep -ac '^\[.*SKIP' "$log")
+		s=$(grep -a 'SKIP' "$log" | grep -ac '::')
 		bad=$((${f:-0} + ${c:-0}))
 		[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
 		printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "${t#"$build"/tests/}" "${p:-0}" "$bad" "$s" \
 			"$(($(date +%s) - start))"
-		[ "$bad" = 0 ] || sed 's/^/    /' "$log"
+		grep -a 'SKIP' "$log" | grep -a '::' | sed 's/.*:: *//; s/.*SKIP[^ ]* */    skipped: /' | sort | uniq -c | head -n 20
+		[ "$bad" = 0 ] || grep -avE 'RUN |PASS|SKIP' "$log" | sed 's/^/    /'
 		passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + s))
 	done
 fi

@@ -3,13 +3,17 @@
 import http.client
 import json
 import socket
+import subprocess
+import tempfile
+import types
 import urllib.error
 import urllib.request
+import uuid
 from urllib.parse import urlsplit
 
 import pytest
 
-from service import DEMO
+from service import BIN, DEMO, eventually, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 
@@ -286,9 +290,7 @@ def test_closing_the_connection_cancels(service, streaming):
         assert c.getresponse().read(10)
     else:
         with service.client() as watcher:
-            while not watcher.status()["running"]:
-                pass
-    c.sock.shutdown(socket.SHUT_RDWR) if c.sock else None
+            eventually(lambda: watcher.status()["running"], what="the job's beginning")
     c.close()
     status = service.idle()
     assert status["blocks"]["free"] + status["blocks"]["cached"] == status["blocks"]["total"]
@@ -331,11 +333,6 @@ def test_three_megabytes_in_chunks_of_one_byte(service):
 
 def test_health_is_503_while_nothing_can_serve():
     """A controller without any worker."""
-    import subprocess
-    import tempfile
-    import types
-    import uuid
-    from service import BIN, eventually, no_processes_left, spawn
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="quern-bus-") as d, socket.socket() as port:
         port.bind(("127.0.0.1", 0))
