@@ -39,11 +39,17 @@ static void print_json(json_t *o)
 /* ---- a device ---- */
 
 /* A device opened as small as can be: only to ask it. */
-static int open_device(const char *name, const char *isa, enum kern_compute compute, const struct kern_ops **ops,
-		       struct kern_dev **dev, char *why, size_t why_n)
+static int open_device(const char *name, const char *isa, enum kern_compute compute,
+		       const struct kern_ops **ops, struct kern_dev **dev, char *why, size_t why_n)
 {
-	struct kern_open_args a = {.compute = compute, .isa = isa, .n_threads = 0, .max_rows = 1, .max_seqs = 1,
-				   .max_logits = 1, .max_context = BLOCK, .max_blocks_per_seq = 1};
+	struct kern_open_args a = {.compute = compute,
+				   .isa = isa,
+				   .n_threads = 0,
+				   .max_rows = 1,
+				   .max_seqs = 1,
+				   .max_logits = 1,
+				   .max_context = BLOCK,
+				   .max_blocks_per_seq = 1};
 	int rc = kern_find(name, ops, &a.index, why, why_n);
 	return rc ? rc : (*ops)->open(dev, &a, why, why_n);
 }
@@ -62,7 +68,8 @@ static bool opens(const char *name, const char *isa, enum kern_compute compute)
 /* The names of what opens, in order of preference. */
 static json_t *names_that_open(const char *device, bool isas)
 {
-	static const char *const isa[] = {"avx512", "avx2", "plain"}, *const compute[] = {"f32", "bf16", "int8"};
+	static const char *const isa[] = {"avx512", "avx2", "plain"}, *const compute[] = {"f32", "bf16",
+											  "int8"};
 	json_t *list = json_array();
 	for (int i = 0; i < 3; i++)
 		if (opens(device, isas ? isa[i] : NULL, isas ? KERN_COMPUTE_F32 : (enum kern_compute)i))
@@ -78,10 +85,10 @@ static json_t *describe_device(const char *name, char *why, size_t why_n)
 	if (open_device(name, NULL, KERN_COMPUTE_F32, &ops, &dev, why, why_n))
 		return NULL;
 	ops->info(dev, &info);
-	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "device", name, "name", info.name, "kernels",
-			      ops->name, "isa", info.isa, "numerics", info.numerics, "bytes_total",
-			      (json_int_t)info.bytes_total, "bytes_free", (json_int_t)info.bytes_free, "threads",
-			      info.n_threads);
+	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "device", name, "name", info.name,
+			      "kernels", ops->name, "isa", info.isa, "numerics", info.numerics, "bytes_total",
+			      (json_int_t)info.bytes_total, "bytes_free", (json_int_t)info.bytes_free,
+			      "threads", info.n_threads);
 	ops->close(dev);
 	json_object_set_new(o, "compute", names_that_open(name, false));
 	if (strncmp(name, "cpu", 3) == 0)
@@ -226,24 +233,25 @@ static int64_t kv_token_bytes(const struct model_config *c)
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w)
 {
 	int64_t kv = kv_token_bytes(c);
-	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model", dir,
-			      "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden, "intermediate",
-			      c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads, "head_dim", c->head_dim,
-			      "vocabulary", c->n_vocab, "context", c->max_position, "tied", c->tied, "rope",
-			      rope_name(c->rope), "rope_theta", c->rope_theta);
+	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model",
+			      dir, "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden,
+			      "intermediate", c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads,
+			      "head_dim", c->head_dim, "vocabulary", c->n_vocab, "context", c->max_position,
+			      "tied", c->tied, "rope", rope_name(c->rope), "rope_theta", c->rope_theta);
 	json_object_set_new(o, "sliding_window", json_integer(c->window));
 	json_object_set_new(o, "parameters", json_integer(n_parameters(w)));
 	if (c->awq)
 		json_object_set_new(o, "quantization",
-				    json_pack("{s:s, s:s, s:i, s:i, s:i}", "method", "awq", "version", "gemm", "bits", 4,
-					      "group", c->awq_group, "layers", n_awq(w)));
+				    json_pack("{s:s, s:s, s:i, s:i, s:i}", "method", "awq", "version", "gemm",
+					      "bits", 4, "group", c->awq_group, "layers", n_awq(w)));
 	json_object_set_new(o, "types", types_of(w->files));
 	json_object_set_new(o, "files", json_integer(safetensors_files(w->files)));
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
 	json_object_set_new(o, "tensors_unused", json_integer(w->n_unused));
 	json_object_set_new(o, "memory",
-			    json_pack("{s:I, s:I, s:I}", "weights", (json_int_t)w->bytes, "kv_per_token", (json_int_t)kv,
-				      "kv_of_a_full_context", (json_int_t)(kv * c->max_position)));
+			    json_pack("{s:I, s:I, s:I}", "weights", (json_int_t)w->bytes, "kv_per_token",
+				      (json_int_t)kv, "kv_of_a_full_context",
+				      (json_int_t)(kv * c->max_position)));
 	return o;
 }
 
@@ -253,11 +261,12 @@ static void print_types(const json_t *types)
 	json_t *e;
 	int i = 0;
 	printf("  %-14s", "tensors");
-	json_object_foreach((json_t *)types, name, e) {
+	json_object_foreach((json_t *)types, name, e)
+	{
 		char bytes[32];
 		term_bytes((double)json_integer_value(json_get(e, "bytes")), bytes, sizeof bytes);
-		printf("%s%lld %s (%s)", i++ ? ", " : "", (long long)json_integer_value(json_get(e, "tensors")), name,
-		       bytes);
+		printf("%s%lld %s (%s)", i++ ? ", " : "",
+		       (long long)json_integer_value(json_get(e, "tensors")), name, bytes);
 	}
 	putchar('\n');
 }
@@ -270,15 +279,17 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	printf("%s%s%s: %s, %.*f%s parameters\n", term_style(stdout, TERM_BOLD),
 	       json_string_value(json_get(o, "model")), term_style(stdout, TERM_PLAIN), c->arch_name, 2,
 	       (double)n / (n >= 1000000000 ? 1e9 : 1e6), n >= 1000000000 ? " billion" : " million");
-	printf("  %-14s%d layers, hidden %d, intermediate %d, %d heads and %d KV heads of %d\n", "shape", c->n_layers,
-	       c->hidden, c->intermediate, c->n_heads, c->n_kv_heads, c->head_dim);
-	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab, c->tied ? ", embedding and head are one" : "");
+	printf("  %-14s%d layers, hidden %d, intermediate %d, %d heads and %d KV heads of %d\n", "shape",
+	       c->n_layers, c->hidden, c->intermediate, c->n_heads, c->n_kv_heads, c->head_dim);
+	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab,
+	       c->tied ? ", embedding and head are one" : "");
 	printf("  %-14s%d tokens, rope %s", "context", c->max_position, rope_name(c->rope));
 	if (c->window)
 		printf(", sliding window of %d", c->window);
 	putchar('\n');
 	if (c->awq)
-		printf("  %-14sAWQ, 4 bits, groups of %d, %d linear layers\n", "quantization", c->awq_group, n_awq(w));
+		printf("  %-14sAWQ, 4 bits, groups of %d, %d linear layers\n", "quantization", c->awq_group,
+		       n_awq(w));
 	print_types(json_get(o, "types"));
 	if (w->n_unused)
 		printf("  %-14s%d tensors\n", "not used", w->n_unused);
@@ -298,7 +309,8 @@ static void print_tensors(const struct safetensors *st)
 		size_t n = 0;
 		shape[0] = '\0';
 		for (int k = 0; k < x->n_dims; k++)
-			n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, k ? " x " : "", x->shape[k]);
+			n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, k ? " x " : "",
+					      x->shape[k]);
 		table_row(&t, x->name, st_dtype_name(x->dtype), shape, NULL);
 	}
 	table_print(&t, stdout);
@@ -311,8 +323,9 @@ static int inspect_model(const struct opts *o, const char *dir)
 	struct weights *w;
 	char why[1024];
 	if (!file_is_dir(dir))
-		return term_error(file_exists(dir) ? "%s is no model directory (config.json and *.safetensors)"
-						   : "%s: no such directory",
+		return term_error(file_exists(dir)
+					  ? "%s is no model directory (config.json and *.safetensors)"
+					  : "%s: no such directory",
 				  dir);
 	if (model_config_load(dir, &c, why, sizeof why))
 		return term_error("%s", why);

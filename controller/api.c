@@ -14,12 +14,12 @@
 
 enum {
 	MESSAGES_MAX = 65536,
-	WORD_BYTES_MAX = 1024,          /* of a bad word */
-	COMPLETIONS_MAX_TOKENS = 16,    /* /v1/completions, as OpenAI has it */
+	WORD_BYTES_MAX = 1024,       /* of a bad word */
+	COMPLETIONS_MAX_TOKENS = 16, /* /v1/completions, as OpenAI has it */
 };
-#define TEMPERATURE_GREEDY 1e-5         /* below: greedy; vLLM's bounds */
-#define TEMPERATURE_LEAST 1e-2
-#define BIAS_MAX 100.0
+#define TEMPERATURE_GREEDY 1e-5 /* below: greedy; vLLM's bounds */
+#define TEMPERATURE_LEAST  1e-2
+#define BIAS_MAX           100.0
 
 struct request {
 	const struct service *svc;
@@ -42,8 +42,9 @@ static int64_t token_id(const struct service *svc, const json_t *v, const char *
 	}
 	json_int_t id = json_integer_value(v);
 	if (id < 0 || id >= svc->config->n_vocab) {
-		api_fail(p, E_BAD_REQUEST, key, "%s[%zu] is %" JSON_INTEGER_FORMAT
-			 ", the vocabulary has ids 0 to %d", key, at, id, svc->config->n_vocab - 1);
+		api_fail(p, E_BAD_REQUEST, key,
+			 "%s[%zu] is %" JSON_INTEGER_FORMAT ", the vocabulary has ids 0 to %d", key, at, id,
+			 svc->config->n_vocab - 1);
 		return -1;
 	}
 	return id;
@@ -98,7 +99,8 @@ int api_tokenize(const struct service *svc, uint32_t max_context, const char *te
 		 bool add_special, struct token_ids *out, struct api_problem *p)
 {
 	int rc = check_bytes(svc, max_context, n, "text", p);
-	return rc ? rc : encode(svc, text, n, add_special ? TOKENIZER_ADD_SPECIAL : 0, NULL, 0, "text", out, p);
+	return rc ? rc
+		  : encode(svc, text, n, add_special ? TOKENIZER_ADD_SPECIAL : 0, NULL, 0, "text", out, p);
 }
 
 /* --- messages --- */
@@ -124,14 +126,17 @@ static int join_parts(const json_t *parts, size_t at, struct chat_message *m, ch
 	struct buf text = {0};
 	size_t i;
 	const json_t *part;
-	json_array_foreach (parts, i, part) {
+	json_array_foreach(parts, i, part)
+	{
 		const json_t *type = json_object_get(part, "type"), *t = json_object_get(part, "text");
 		const char *name = json_is_string(type) ? json_string_value(type) : "";
 		if (strcmp(name, "text") != 0 || !json_is_string(t)) {
 			buf_fini(&text);
-			return api_fail(p, E_BAD_REQUEST, "messages",
-					"messages[%zu].content[%zu]: only {\"type\": \"text\", \"text\": ...} is "
-					"taken", at, i);
+			return api_fail(
+				p, E_BAD_REQUEST, "messages",
+				"messages[%zu].content[%zu]: only {\"type\": \"text\", \"text\": ...} is "
+				"taken",
+				at, i);
 		}
 		if (i)
 			buf_putc(&text, '\n');
@@ -148,10 +153,12 @@ static int message_keys(const json_t *message, size_t at, struct api_problem *p)
 {
 	json_t *m = (json_t *)message, *v;
 	const char *name;
-	json_object_foreach (m, name, v) {
+	json_object_foreach(m, name, v)
+	{
 		bool empty = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
 		if (strcmp(name, "role") != 0 && strcmp(name, "content") != 0 && !empty)
-			return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].%.64s is not taken", at, name);
+			return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].%.64s is not taken", at,
+					name);
 	}
 	return 0;
 }
@@ -166,7 +173,7 @@ static int message_get(const json_t *v, size_t at, bool openai, struct chat_mess
 		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
 	m->role = json_string_value(role);
 	if (openai && strcmp(m->role, "developer") == 0)
-		m->role = "system";     /* OpenAI's newer name for it */
+		m->role = "system"; /* OpenAI's newer name for it */
 	int rc = message_keys(v, at, p);
 	if (rc)
 		return rc;
@@ -199,8 +206,8 @@ static int messages_get(const json_t *array, bool openai, struct messages *ms, s
 	return 0;
 }
 
-static int tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *array, bool openai,
-			     unsigned flags, struct token_ids *out, struct api_problem *p)
+static int tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *array,
+			     bool openai, unsigned flags, struct token_ids *out, struct api_problem *p)
 {
 	struct messages ms;
 	struct chat_prompt prompt = {0};
@@ -221,7 +228,8 @@ static int tokenize_messages(const struct service *svc, uint32_t max_context, co
 		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", why);
 		goto done;
 	}
-	rc = encode(svc, prompt.text.p, prompt.text.len, flags, prompt.plain, prompt.n_plain, "messages", out, p);
+	rc = encode(svc, prompt.text.p, prompt.text.len, flags, prompt.plain, prompt.n_plain, "messages", out,
+		    p);
 done:
 	chat_prompt_fini(&prompt);
 	messages_fini(&ms);
@@ -253,7 +261,8 @@ static int prompt_text(struct request *r, const json_t *v, struct token_ids *out
 {
 	if (!json_is_string(v))
 		return api_fail(r->p, E_BAD_REQUEST, "prompt", "prompt must be a string%s",
-				r->dialect == API_JOBS ? "" : ", an array of token ids, or an array of these");
+				r->dialect == API_JOBS ? ""
+						       : ", an array of token ids, or an array of these");
 	bool special = !r->want.add_special_given || r->want.add_special;
 	int rc = check_bytes(r->svc, r->max_context, json_string_length(v), "prompt", r->p);
 	return rc ? rc
@@ -306,12 +315,13 @@ static int get_stop(struct request *r)
 	for (size_t i = 0; i < n; i++) {
 		const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
 		if (!json_is_string(e))
-			return api_fail(r->p, E_BAD_REQUEST, "stop", "stop must be a string or an array of strings");
+			return api_fail(r->p, E_BAD_REQUEST, "stop",
+					"stop must be a string or an array of strings");
 		size_t len = json_string_length(e);
 		if (len == 0 || len > PARAMS_STOP_BYTES_MAX || memchr(json_string_value(e), 0, len))
 			return api_fail(r->p, E_BAD_REQUEST, "stop",
-					"stop[%zu] has %zu bytes; a stop string has 1 to %d, and no NUL", i, len,
-					PARAMS_STOP_BYTES_MAX);
+					"stop[%zu] has %zu bytes; a stop string has 1 to %d, and no NUL", i,
+					len, PARAMS_STOP_BYTES_MAX);
 		s->stop[s->n_stop++] = xstrdup(json_string_value(e));
 	}
 	return 0;
@@ -359,21 +369,25 @@ static int get_bias(struct request *r)
 		return 0;
 	if (!json_is_object(map) || json_object_size(map) > PARAMS_LIST_MAX)
 		return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
-				"logit_bias must be a map of at most %d token ids to numbers", PARAMS_LIST_MAX);
+				"logit_bias must be a map of at most %d token ids to numbers",
+				PARAMS_LIST_MAX);
 	p->bias_ids = xcalloc(PARAMS_LIST_MAX, sizeof *p->bias_ids);
 	p->bias = xcalloc(PARAMS_LIST_MAX, sizeof *p->bias);
-	json_object_foreach (map, name, v) {
+	json_object_foreach(map, name, v)
+	{
 		char *end;
 		errno = 0;
 		long id = strtol(name, &end, 10);
 		/* Written as a number is: "07" and "7" would be one token twice. */
-		bool plain = name[0] >= '0' && name[0] <= '9' && (name[0] != '0' || !name[1]) && !*end && !errno;
+		bool plain =
+			name[0] >= '0' && name[0] <= '9' && (name[0] != '0' || !name[1]) && !*end && !errno;
 		if (!plain || id >= r->svc->config->n_vocab)
 			return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
-					"logit_bias: %.32s is no token id; the vocabulary has ids 0 to %d", name,
-					r->svc->config->n_vocab - 1);
+					"logit_bias: %.32s is no token id; the vocabulary has ids 0 to %d",
+					name, r->svc->config->n_vocab - 1);
 		if (!json_is_number(v) || !isfinite(json_number_value(v)))
-			return api_fail(r->p, E_BAD_REQUEST, "logit_bias", "logit_bias of %ld must be a number", id);
+			return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
+					"logit_bias of %ld must be a number", id);
 		p->bias_ids[p->n_bias] = (int32_t)id;
 		p->bias[p->n_bias++] = (float)fmin(BIAS_MAX, fmax(-BIAS_MAX, json_number_value(v)));
 	}
@@ -415,8 +429,8 @@ static int get_bad_word(struct request *r, size_t at, const char *word, size_t n
 		n--;
 	}
 	if (n == 0 || n > WORD_BYTES_MAX)
-		return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must have 1 to %d bytes", at,
-				WORD_BYTES_MAX);
+		return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must have 1 to %d bytes",
+				at, WORD_BYTES_MAX);
 	struct params *p = &r->s->params;
 	struct token_ids bare = {0}, spaced = {0};
 	struct buf text = {0};
@@ -448,11 +462,14 @@ static int get_bad_words(struct request *r)
 	if (!r->want.bad_words)
 		return 0;
 	if (json_array_size(r->want.bad_words) > PARAMS_LIST_MAX / 2)
-		return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words has %zu words, at most %d are taken",
+		return api_fail(r->p, E_BAD_REQUEST, "bad_words",
+				"bad_words has %zu words, at most %d are taken",
 				json_array_size(r->want.bad_words), PARAMS_LIST_MAX / 2);
-	json_array_foreach (r->want.bad_words, i, v) {
+	json_array_foreach(r->want.bad_words, i, v)
+	{
 		if (!json_is_string(v))
-			return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must be a string", i);
+			return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must be a string",
+					i);
 		int rc = get_bad_word(r, i, json_string_value(v), json_string_length(v));
 		if (rc)
 			return rc;
@@ -518,8 +535,8 @@ static int get_max_tokens(struct request *r)
 	uint32_t rest = r->max_context - s->n_tokens;
 	if (asked > rest)
 		return api_fail(r->p, E_TOO_LONG, name,
-				"the prompt has %u tokens and %s is %" PRId64 ", the context holds %u", s->n_tokens,
-				name, asked, r->max_context);
+				"the prompt has %u tokens and %s is %" PRId64 ", the context holds %u",
+				s->n_tokens, name, asked, r->max_context);
 	int64_t most = r->dialect == API_COMPLETIONS ? COMPLETIONS_MAX_TOKENS : rest;
 	int64_t usual = r->svc->config->gen_max_new_tokens;
 	if (usual > 0 && usual < most)

@@ -12,29 +12,29 @@
 #include <jansson.h>
 
 enum api_dialect {
-	API_JOBS,               /* the job socket's submit: parameters in `params`, unknown keys refused */
-	API_COMPLETIONS,        /* /v1/completions */
-	API_CHAT,               /* /v1/chat/completions */
+	API_JOBS,        /* the job socket's submit: parameters in `params`, unknown keys refused */
+	API_COMPLETIONS, /* /v1/completions */
+	API_CHAT,        /* /v1/chat/completions */
 };
 
 /* What was wrong with a request. */
 struct api_problem {
-	enum code code;         /* E_BAD_REQUEST, E_TOO_LONG, E_OVERLOADED, E_INTERNAL */
-	char param[64];         /* the key at fault, "" where it is no one key (OpenAI's error.param) */
+	enum code code; /* E_BAD_REQUEST, E_TOO_LONG, E_OVERLOADED, E_INTERNAL */
+	char param[64]; /* the key at fault, "" where it is no one key (OpenAI's error.param) */
 	char why[512];
 };
 
 /* What the reply needs of the request and the job does not: OpenAI's dialects only. */
 struct api_reply {
-	const char *model;      /* borrowed from the request; NULL: none given.  Not checked here */
+	const char *model; /* borrowed from the request; NULL: none given.  Not checked here */
 	bool stream;
-	bool include_usage;     /* stream_options.include_usage */
-	bool continuous_usage;  /* stream_options.continuous_usage_stats: usage in every chunk */
-	bool echo;              /* completions: the prompt (submit->tokens) stands before the text;
-				 * with logprobs, params.prompt_logprobs asks for the prompt's */
-	bool tokens_as_ids;     /* return_tokens_as_token_ids: tokens in logprobs as "token_id:123" */
-	bool return_token_ids;  /* return_token_ids: choices carry their token ids */
-	char ignored[512];      /* keys without effect, "a, b": for x-quern-ignored; "" for none */
+	bool include_usage;    /* stream_options.include_usage */
+	bool continuous_usage; /* stream_options.continuous_usage_stats: usage in every chunk */
+	bool echo;             /* completions: the prompt (submit->tokens) stands before the text;
+				* with logprobs, params.prompt_logprobs asks for the prompt's */
+	bool tokens_as_ids;    /* return_tokens_as_token_ids: tokens in logprobs as "token_id:123" */
+	bool return_token_ids; /* return_token_ids: choices carry their token ids */
+	char ignored[512];     /* keys without effect, "a, b": for x-quern-ignored; "" for none */
 };
 
 /* How many prompts a /v1/completions request holds: `prompt` is a string or an array of ids (1),

@@ -407,8 +407,8 @@ static int read_config(const char *path, json_t **out, char *why, size_t why_n)
 	*out = json_loadb(text, n, JSON_DECODE_INT_AS_REAL, &e);
 	free(text);
 	if (!*out)
-		return err_why(why, why_n, -EINVAL, "%s: not valid JSON: line %d, column %d: %s", path, e.line,
-			       e.column, e.text);
+		return err_why(why, why_n, -EINVAL, "%s: not valid JSON: line %d, column %d: %s", path,
+			       e.line, e.column, e.text);
 	return 0;
 }
 

@@ -18,7 +18,7 @@
 #include <zmq.h>
 
 enum {
-	EVENTS_BATCH = 1024,            /* of the engine's, between two looks at the requests */
+	EVENTS_BATCH = 1024, /* of the engine's, between two looks at the requests */
 	STATUS_WAIT_US = 5 * 1000 * 1000,
 	SWEEP_US = 1000 * 1000,
 };
@@ -29,9 +29,9 @@ enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_CONNECT, NOTE_QUI
 struct note {
 	struct note *next;
 	enum note_kind kind;
-	struct submit *submit;          /* NOTE_SUBMIT; owned */
+	struct submit *submit; /* NOTE_SUBMIT; owned */
 	struct listener listener;
-	uint64_t id;                    /* NOTE_UNLISTEN */
+	uint64_t id; /* NOTE_UNLISTEN */
 	void (*status)(void *user, const struct engine_status *s);
 	void *user;
 };
@@ -55,19 +55,19 @@ struct front {
 	atomic_uint_fast64_t last_listener;
 	atomic_bool ready;
 	atomic_uint max_context;
-	pthread_mutex_t lock;           /* of the notes and of stopped */
+	pthread_mutex_t lock; /* of the notes and of stopped */
 	struct note *notes, **last_note;
 	bool stopped;
-	int wake;                       /* eventfd */
+	int wake; /* eventfd */
 
 	/* The front end's thread. */
-	void *events;                   /* PULL, ENGINE_OUT */
-	void *engine;                   /* PUSH, ENGINE_IN; NULL before front_connect() */
+	void *events; /* PULL, ENGINE_OUT */
+	void *engine; /* PUSH, ENGINE_IN; NULL before front_connect() */
 	struct jobs *jobs;
-	struct jobsock *sock;           /* NULL: none */
-	struct asked *asked, **last_asked;      /* oldest first */
+	struct jobsock *sock;              /* NULL: none */
+	struct asked *asked, **last_asked; /* oldest first */
 	uint64_t last_tag;
-	struct engine_cmd **early;      /* commands from before front_connect() */
+	struct engine_cmd **early; /* commands from before front_connect() */
 	size_t n_early;
 	bool quit;
 };
@@ -398,7 +398,8 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	if (rc)
 		err_why(why, why_n, rc, "front end: %s", zmq_strerror(-rc));
 	if (!rc && cfg->jobs[0])
-		rc = jobsock_open(zmq_context, svc, cfg->jobs, cfg->insecure, f, f->jobs, &f->sock, why, why_n);
+		rc = jobsock_open(zmq_context, svc, cfg->jobs, cfg->insecure, f, f->jobs, &f->sock, why,
+				  why_n);
 	if (rc)
 		goto fail;
 	if (f->sock)

@@ -93,7 +93,7 @@ static void put_output(struct buf *out, const struct output_view *o)
 	key_str(out, "text", o->text, o->text_n);
 	put_tokens(out, o->tokens, o->n_tokens);
 	key_cstr(out, "finish_reason", finish_name(o->finish));
-	mp_put_cstr(out, "stop_reason");        /* which stop string or token it was */
+	mp_put_cstr(out, "stop_reason"); /* which stop string or token it was */
 	if (o->stop_string)
 		mp_put_cstr(out, o->stop_string);
 	else if (o->stop_token >= 0)
@@ -168,7 +168,8 @@ void jobmsg_ok(struct buf *out, const struct buf *id, const json_t *keys)
 	json_t *m = (json_t *)keys, *v;
 	const char *name;
 	begin(out, (uint32_t)json_object_size(keys), "ok", id);
-	json_object_foreach (m, name, v) {
+	json_object_foreach(m, name, v)
+	{
 		mp_put_cstr(out, name);
 		mp_encode(out, v);
 	}
@@ -201,7 +202,7 @@ json_t *jobmsg_workers(const struct engine_status *s)
 		json_t *m = json_pack("{s:s, s:s, s:s, s:s, s:s}", "host", w->host, "device", w->device,
 				      "device_name", w->device_name, "isa", w->isa, "state", w->state);
 		if (!m)
-			continue;       /* a peer's text that is not UTF-8 */
+			continue; /* a peer's text that is not UTF-8 */
 		set_int(m, "worker", (int64_t)w->id);
 		set_int(m, "pid", w->pid);
 		json_object_set_new(m, "progress", json_real(w->progress / 1000.0));

@@ -12,7 +12,7 @@ enum { DETOKENIZE_MAX = 1 << 20 };
 struct op {
 	const char *name;
 	enum jobreq_op op;
-	const char *keys[3];    /* beside op and id; submit's are api.c's */
+	const char *keys[3]; /* beside op and id; submit's are api.c's */
 };
 
 static const struct op ops[] = {
@@ -45,7 +45,7 @@ static bool id_valid(const uint8_t *p, size_t n)
 	if (t == 0xd9 || t == 0xda || t == 0xdb)
 		return n - (t == 0xd9 ? 2 : t == 0xda ? 3 : 5) <= JOBREQ_ID_MAX;
 	if (t >= 0xd0 && t <= 0xd3)
-		return p[1] < 0x80;     /* a signed type, not negative */
+		return p[1] < 0x80; /* a signed type, not negative */
 	return t <= 0x7f || (t >= 0xcc && t <= 0xcf);
 }
 
@@ -57,7 +57,8 @@ static int get_id(struct jobreq *r, const void *bytes, size_t n)
 		return api_fail(&r->problem, E_BAD_REQUEST, "id", "id is missing");
 	if (!id_valid(id, id_n))
 		return api_fail(&r->problem, E_BAD_REQUEST, "id",
-				"id must be a string of at most %d bytes or an unsigned integer", JOBREQ_ID_MAX);
+				"id must be a string of at most %d bytes or an unsigned integer",
+				JOBREQ_ID_MAX);
 	buf_put(&r->id, id, id_n);
 	return 0;
 }
@@ -66,7 +67,8 @@ static int check_keys(struct jobreq *r, const struct op *op, const json_t *m)
 {
 	json_t *map = (json_t *)m, *v;
 	const char *name;
-	json_object_foreach (map, name, v) {
+	json_object_foreach(map, name, v)
+	{
 		bool known = strcmp(name, "op") == 0 || strcmp(name, "id") == 0;
 		for (size_t i = 0; i < 3 && op->keys[i]; i++)
 			known = known || strcmp(name, op->keys[i]) == 0;
@@ -123,7 +125,8 @@ static int do_tokenize(struct jobreq *r, const struct service *svc, uint32_t max
 static int do_detokenize(struct jobreq *r, const struct service *svc, const json_t *m)
 {
 	struct token_ids ids = {0};
-	int rc = api_token_ids(svc, json_object_get(m, "tokens"), "tokens", DETOKENIZE_MAX, &ids, &r->problem);
+	int rc =
+		api_token_ids(svc, json_object_get(m, "tokens"), "tokens", DETOKENIZE_MAX, &ids, &r->problem);
 	if (!rc && tokenizer_decode(svc->tokenizer, ids.ids, ids.n, false, &r->text))
 		rc = api_fail(&r->problem, E_BAD_REQUEST, "tokens",
 			      "tokens holds an id that the tokenizer does not have");
@@ -155,7 +158,8 @@ static int parse_op(struct jobreq *r, const struct op *op, const struct service 
 	}
 }
 
-static int parse(struct jobreq *r, const struct service *svc, uint32_t max_context, const void *bytes, size_t n)
+static int parse(struct jobreq *r, const struct service *svc, uint32_t max_context, const void *bytes,
+		 size_t n)
 {
 	struct api_problem *p = &r->problem;
 	if (n > svc->max_request_bytes) {
@@ -176,7 +180,8 @@ static int parse(struct jobreq *r, const struct service *svc, uint32_t max_conte
 		api_fail(p, E_BAD_REQUEST, "", "a request is a map");
 	else if (!json_is_string(name))
 		api_fail(p, E_BAD_REQUEST, "op", "op must be a string");
-	else if (strcmp(json_string_value(name), "scale") == 0 || strcmp(json_string_value(name), "drain") == 0)
+	else if (strcmp(json_string_value(name), "scale") == 0 ||
+		 strcmp(json_string_value(name), "drain") == 0)
 		api_fail(p, E_BAD_REQUEST, "op", "%s is not built yet", json_string_value(name));
 	else if (!op)
 		api_fail(p, E_BAD_REQUEST, "op", "unknown op %.32s", json_string_value(name));

@@ -7,22 +7,31 @@
 #include "controller/api.h"
 
 enum jobreq_op {
-	OP_NONE, OP_SUBMIT, OP_CANCEL, OP_ATTACH, OP_RESULT, OP_JOBS, OP_STATUS, OP_WORKERS, OP_TOKENIZE,
-	OP_DETOKENIZE, OP_PING,
+	OP_NONE,
+	OP_SUBMIT,
+	OP_CANCEL,
+	OP_ATTACH,
+	OP_RESULT,
+	OP_JOBS,
+	OP_STATUS,
+	OP_WORKERS,
+	OP_TOKENIZE,
+	OP_DETOKENIZE,
+	OP_PING,
 };
 
 enum { JOBREQ_ID_MAX = 64, JOBREQ_JOB_MAX = 128 };
 
 struct jobreq {
-	struct buf id;                  /* as the client encoded it; empty: it gave none that is valid */
-	enum jobreq_op op;              /* OP_NONE: problem says why */
+	struct buf id;     /* as the client encoded it; empty: it gave none that is valid */
+	enum jobreq_op op; /* OP_NONE: problem says why */
 	struct api_problem problem;
-	struct submit *submit;          /* OP_SUBMIT; owned */
-	char job[JOBREQ_JOB_MAX];       /* OP_CANCEL, OP_ATTACH, OP_RESULT */
-	uint32_t from[PARAMS_N_MAX];    /* OP_ATTACH */
-	uint32_t n_from;                /* 0: one number for all outputs, from[0] */
-	struct token_ids tokens;        /* OP_TOKENIZE: the answer */
-	struct buf text;                /* OP_DETOKENIZE: the answer */
+	struct submit *submit;       /* OP_SUBMIT; owned */
+	char job[JOBREQ_JOB_MAX];    /* OP_CANCEL, OP_ATTACH, OP_RESULT */
+	uint32_t from[PARAMS_N_MAX]; /* OP_ATTACH */
+	uint32_t n_from;             /* 0: one number for all outputs, from[0] */
+	struct token_ids tokens;     /* OP_TOKENIZE: the answer */
+	struct buf text;             /* OP_DETOKENIZE: the answer */
 };
 
 /* *out is filled, whatever the bytes are. */

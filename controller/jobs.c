@@ -18,44 +18,44 @@ enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED, JOB_FAILED };
 
 /* How far a listener has been told of one output. */
 struct told {
-	uint32_t token;         /* next token */
-	size_t text;            /* next byte; SIZE_MAX: where that token's text begins */
-	bool end;               /* the delta with finish was sent */
+	uint32_t token; /* next token */
+	size_t text;    /* next byte; SIZE_MAX: where that token's text begins */
+	bool end;       /* the delta with finish was sent */
 };
 
 struct watch {
 	struct listener l;
 	struct job *job;
-	struct watch *next;     /* of the same job */
+	struct watch *next; /* of the same job */
 	bool stream;
-	struct told told[];     /* [n_outputs] */
+	struct told told[]; /* [n_outputs] */
 };
 
 struct job {
-	uint64_t number;        /* the engine's name for it */
+	uint64_t number; /* the engine's name for it */
 	char id[JOBS_ID_SIZE];
 	enum job_state state;
-	bool keep;              /* goes on without listeners */
-	bool cancelled;         /* ENGINE_CANCEL was sent */
-	bool dirty;             /* in jobs->dirty */
+	bool keep;      /* goes on without listeners */
+	bool cancelled; /* ENGINE_CANCEL was sent */
+	bool dirty;     /* in jobs->dirty */
 	char *user, *key, *cache_salt;
 	uint64_t seed;
 	uint32_t prompt_tokens;
 	uint32_t max_tokens;
-	char **stop;            /* owned; rules.stop */
+	char **stop; /* owned; rules.stop */
 	uint32_t n_stop;
 	struct output_rules rules;
 	uint32_t n_outputs;
 	struct output *outputs;
-	struct toklog prompt_log;       /* logprobs of the prompt's tokens 1.. */
+	struct toklog prompt_log; /* logprobs of the prompt's tokens 1.. */
 	bool has_prompt_log;
 	struct watch *watches;
 	uint32_t n_watches;
-	struct job *same_key_hash;      /* chain of jobs->by_key */
-	struct job *older, *younger;    /* all jobs by submission, or finished ones by their end */
-	int64_t submitted_us;           /* clock_us() */
+	struct job *same_key_hash;   /* chain of jobs->by_key */
+	struct job *older, *younger; /* all jobs by submission, or finished ones by their end */
+	int64_t submitted_us;        /* clock_us() */
 	int64_t finished_us;
-	size_t bytes;                   /* once finished: what it keeps */
+	size_t bytes; /* once finished: what it keeps */
 
 	/* The end. */
 	uint32_t completion_tokens, cached_tokens;
@@ -75,18 +75,18 @@ struct jobs {
 	void *user;
 	uint64_t last_number;
 	uint64_t hash_seed;
-	struct map by_number;           /* unfinished: number -> job */
-	struct map by_id;               /* first half of the id -> job */
-	struct map by_key;              /* hash of the key -> chain of jobs */
-	struct map by_listener;         /* listener id -> watch */
+	struct map by_number;   /* unfinished: number -> job */
+	struct map by_id;       /* first half of the id -> job */
+	struct map by_key;      /* hash of the key -> chain of jobs */
+	struct map by_listener; /* listener id -> watch */
 	struct list unfinished;
 	struct list finished;
 	size_t finished_bytes;
-	struct job **dirty;             /* jobs with news for their listeners */
+	struct job **dirty; /* jobs with news for their listeners */
 	uint32_t n_dirty, dirty_cap;
 	struct token_logprob *logprobs; /* scratch for what listeners see */
 	size_t logprobs_cap;
-	struct output_view *views;      /* scratch, [PARAMS_N_MAX] */
+	struct output_view *views; /* scratch, [PARAMS_N_MAX] */
 };
 
 /* --- small things --- */
@@ -304,8 +304,8 @@ static void refuse(const struct listener *l, enum code code, const char *why)
 static void tell_accepted(const struct watch *w)
 {
 	const struct job *job = w->job;
-	tell(w, &(struct job_event){
-			.kind = JOB_ACCEPTED, .job = job->id, .prompt_tokens = job->prompt_tokens});
+	tell(w,
+	     &(struct job_event){.kind = JOB_ACCEPTED, .job = job->id, .prompt_tokens = job->prompt_tokens});
 }
 
 /* What is new of one output for one listener. */
@@ -316,7 +316,7 @@ static void tell_delta(struct jobs *j, struct watch *w, const struct output *o)
 	uint32_t to = o->n_shown;
 	if (t->text == SIZE_MAX && t->token < o->log.n)
 		t->text = o->start[t->token];
-	bool waits = t->token > to || t->text > o->shown;       /* attached ahead of what there is */
+	bool waits = t->token > to || t->text > o->shown; /* attached ahead of what there is */
 	uint32_t n = waits ? 0 : to - t->token;
 	size_t text_n = waits || t->text == SIZE_MAX ? 0 : o->shown - t->text;
 	if (!n && !text_n && !end)
@@ -480,6 +480,7 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX && s->n_tokens > 0);
 	struct job *same = s->key ? find_key(j, s->key) : NULL;
 	if (same) {
+		same->keep = same->keep || s->keep;
 		submit_again(j, same, l, s->stream);
 	} else if (j->unfinished.n >= JOBS_MAX) {
 		refuse(l, E_OVERLOADED, "too many jobs are unfinished");
@@ -765,14 +766,14 @@ static json_t *job_row(const struct job *job, int64_t now)
 	uint32_t tokens = 0;
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		tokens += job->outputs[i].n_shown;
-	json_t *row = json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
-				job->id, "state", states[job->state], "user", job->user, "key", job->key, "n",
-				(json_int_t)job->n_outputs, "prompt_tokens", (json_int_t)job->prompt_tokens,
-				"completion_tokens", (json_int_t)tokens, "max_tokens",
-				(json_int_t)job->max_tokens, "seed", (json_int_t)job->seed, "listeners",
-				(json_int_t)job->n_watches, "age_ms",
-				(json_int_t)((now - job->submitted_us) / 1000), "keep", job->keep, "cancelled",
-				job->cancelled);
+	json_t *row =
+		json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
+			  job->id, "state", states[job->state], "user", job->user, "key", job->key, "n",
+			  (json_int_t)job->n_outputs, "prompt_tokens", (json_int_t)job->prompt_tokens,
+			  "completion_tokens", (json_int_t)tokens, "max_tokens", (json_int_t)job->max_tokens,
+			  "seed", (json_int_t)job->seed, "listeners", (json_int_t)job->n_watches, "age_ms",
+			  (json_int_t)((now - job->submitted_us) / 1000), "keep", job->keep, "cancelled",
+			  job->cancelled);
 	if (job->state == JOB_FAILED)
 		json_object_set_new(row, "code", json_string(code_name(job->code)));
 	return row;

@@ -18,15 +18,15 @@ struct jobs;
 struct job;
 
 enum {
-	JOBS_ID_SIZE = 33,              /* 32 hexadecimal digits of 128 random bits */
-	JOBS_MAX = 65536,               /* unfinished; the engine's own bounds are tighter */
-	JOBS_LISTENERS_MAX = 64,        /* of one job */
+	JOBS_ID_SIZE = 33,       /* 32 hexadecimal digits of 128 random bits */
+	JOBS_MAX = 65536,        /* unfinished; the engine's own bounds are tighter */
+	JOBS_LISTENERS_MAX = 64, /* of one job */
 };
 #define JOBS_FINISHED_BYTES ((size_t)512 << 20) /* kept results, all together */
 
 /* send takes the command. */
 struct jobs *jobs_new(const struct service *svc, void (*send)(void *user, struct engine_cmd *c), void *user);
-void jobs_free(struct jobs *j);                 /* listeners are gone by now: jobs_end() */
+void jobs_free(struct jobs *j); /* listeners are gone by now: jobs_end() */
 
 /* A request.  Takes *s.  The listener gets JOB_ACCEPTED or JOB_ERROR, at once or later.  With a
  * key that is known it listens to that job instead. */
@@ -34,7 +34,7 @@ void jobs_submit(struct jobs *j, struct submit **s, const struct listener *l, in
 /* What the engine says of jobs (the other kinds are passed over).  Borrows e. */
 void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now);
 
-struct job *jobs_find(struct jobs *j, const char *id);          /* NULL: no such job */
+struct job *jobs_find(struct jobs *j, const char *id); /* NULL: no such job */
 const char *job_id(const struct job *job);
 bool job_finished(const struct job *job);
 uint32_t job_n_outputs(const struct job *job);
@@ -62,6 +62,6 @@ struct jobs_counts {
 	size_t finished_bytes;
 };
 void jobs_counts(const struct jobs *j, struct jobs_counts *out);
-void jobs_check(const struct jobs *j);          /* asserts the invariants */
+void jobs_check(const struct jobs *j); /* asserts the invariants */
 
 #endif

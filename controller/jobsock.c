@@ -20,17 +20,19 @@
 #include <zmq.h>
 
 enum {
-	READ_BATCH = 64,                /* requests between two looks at the engine's events */
+	READ_BATCH = 64, /* requests between two looks at the engine's events */
 	HANDSHAKE_MS = 3000,
 	HEARTBEAT_MS = 5000,
 	HEARTBEAT_TIMEOUT_MS = 15000,
 	LINGER_MS = 1000,
-	SEND_HWM = 16384,               /* messages waiting for a client */
+	SEND_HWM = 100000, /* messages waiting for a client; the bytes are what counts */
 	RECEIVE_HWM = 64,
+	MESSAGE_COST = 256,             /* what ZeroMQ and we keep beside a message's bytes */
 	CLIENT_UNSENT_MAX = 16 << 20,   /* bytes waiting for a client; one message alone may be larger */
-	JOBS_TABLE_MAX = 10000,
-	PARSE_INLINE_MAX = 16 << 10,    /* larger requests are parsed beside this thread */
-	STATUS_MAX = 4096,              /* questions to the engine under way */
+	CLIENT_UNSENT_FAIR = 256 << 10, /* what a client may have waiting when all have too much */
+	JOBS_TABLE_MAX = 5000,
+	PARSE_INLINE_MAX = 16 << 10, /* larger requests are parsed beside this thread */
+	STATUS_MAX = 4096,           /* questions to the engine under way */
 };
 #define ALL_UNSENT_MAX ((size_t)1 << 30)
 
@@ -47,26 +49,26 @@ struct budget {
 struct call;
 
 struct client {
-	uint8_t route[256];             /* ZeroMQ's routing id */
+	uint8_t route[256]; /* ZeroMQ's routing id */
 	size_t route_n;
-	int fd;                         /* its connection, -1: unknown */
-	bool lost;                      /* gone, or does not read: nothing is sent any more */
-	bool queued;                    /* in jobsock->lost */
+	int fd;      /* its connection, -1: unknown */
+	bool lost;   /* gone, or does not read: nothing is sent any more */
+	bool queued; /* in jobsock->lost */
 	struct client *next_lost;
 	struct client *same_hash;
 	struct call *calls;
 	struct budget *budget;
-	uint32_t n_parsing;             /* requests with the parser: they point here */
-	bool unlinked;                  /* out of the tables; freed with its last request */
+	uint32_t n_parsing; /* requests with the parser: they point here */
+	bool unlinked;      /* out of the tables; freed with its last request */
 };
 
 /* A request that listens to a job, or waits for the status. */
 struct call {
 	struct jobsock *sock;
-	struct client *client;          /* NULL: the client is gone */
-	struct call *next, **prev;      /* of the client */
-	uint64_t listener;              /* 0: none */
-	bool workers;                   /* of the status: only the workers */
+	struct client *client;     /* NULL: the client is gone */
+	struct call *next, **prev; /* of the client */
+	uint64_t listener;         /* 0: none */
+	bool workers;              /* of the status: only the workers */
 	bool delimiter;
 	struct buf id;
 };
@@ -83,14 +85,14 @@ struct jobsock {
 	struct jobs *jobs;
 	void *router, *monitor;
 	char endpoint[256];
-	struct map clients;             /* hash of the routing id -> chain of clients */
+	struct map clients; /* hash of the routing id -> chain of clients */
 	uint64_t hash_seed;
-	struct client **by_fd;          /* [n_fd]: whose connection it is, or NULL */
-	bool *fd_open;                  /* [n_fd] */
+	struct client **by_fd; /* [n_fd]: whose connection it is, or NULL */
+	bool *fd_open;         /* [n_fd] */
 	size_t n_fd;
-	struct client *lost;            /* to be dropped by jobsock_reap() */
+	struct client *lost; /* to be dropped by jobsock_reap() */
 	struct parser *parser;
-	struct buf out;                 /* the message being written */
+	struct buf out; /* the message being written */
 	uint32_t n_clients, n_calls, n_status;
 };
 
@@ -228,9 +230,9 @@ void jobsock_reap(struct jobsock *s)
 		while (c->calls) {
 			struct call *k = c->calls;
 			if (k->listener)
-				jobs_unlisten(s->jobs, k->listener);    /* frees the call */
+				jobs_unlisten(s->jobs, k->listener); /* frees the call */
 			else
-				call_detach(k);                         /* its answer is still to come */
+				call_detach(k); /* its answer is still to come */
 		}
 		client_unlink(s, c);
 		client_free_if_done(c);
@@ -261,11 +263,11 @@ static int send_counted(struct jobsock *s, struct budget *b)
 	size_t n = s->out.len;
 	struct counted *m = xmalloc(sizeof *m + n);
 	m->budget = b;
-	m->n = n;
+	m->n = n + MESSAGE_COST;
 	memcpy(m->bytes, s->out.p, n);
 	atomic_fetch_add(&b->refs, 1);
-	atomic_fetch_add(&b->unsent, n);
-	atomic_fetch_add(&all_unsent, n);
+	atomic_fetch_add(&b->unsent, m->n);
+	atomic_fetch_add(&all_unsent, m->n);
 	zmq_msg_t msg;
 	if (zmq_msg_init_data(&msg, m->bytes, n, counted_free, m)) {
 		counted_free(NULL, m);
@@ -285,7 +287,8 @@ static void post(struct jobsock *s, struct client *c, bool delimiter)
 		return;
 	size_t waiting = atomic_load(&c->budget->unsent);
 	int rc = 0;
-	if ((waiting && waiting + s->out.len > CLIENT_UNSENT_MAX) || atomic_load(&all_unsent) > ALL_UNSENT_MAX)
+	bool crowded = atomic_load(&all_unsent) > ALL_UNSENT_MAX;
+	if (waiting && waiting + s->out.len > (crowded ? CLIENT_UNSENT_FAIR : CLIENT_UNSENT_MAX))
 		rc = -EAGAIN;
 	else if (zmq_send(s->router, c->route, c->route_n, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
 		rc = -zmq_errno();
@@ -359,8 +362,8 @@ static void on_status(void *user, const struct engine_status *st)
 
 /* --- requests --- */
 
-static void reply_error(struct jobsock *s, struct client *c, bool delimiter, const struct buf *id, enum code code,
-			const char *why)
+static void reply_error(struct jobsock *s, struct client *c, bool delimiter, const struct buf *id,
+			enum code code, const char *why)
 {
 	buf_clear(&s->out);
 	jobmsg_error(&s->out, id, code, why);
@@ -464,8 +467,8 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct jobr
 		break;
 	case OP_PING:
 		reply_ok(s, c, delimiter, &r->id,
-			 json_pack("{s:s, s:s, s:b}", "version", QUERN_VERSION, "model", s->svc->model_name, "ready",
-				   front_ready(s->front)));
+			 json_pack("{s:s, s:s, s:b}", "version", QUERN_VERSION, "model", s->svc->model_name,
+				   "ready", front_ready(s->front)));
 		break;
 	}
 }
@@ -492,7 +495,7 @@ static void read_monitor(struct jobsock *s)
 			memcpy(&fd, (char *)zmq_msg_data(&m) + sizeof event, sizeof fd);
 		}
 		if (zmq_msg_more(&m))
-			zmq_msg_recv(&m, s->monitor, 0);        /* the endpoint */
+			zmq_msg_recv(&m, s->monitor, 0); /* the endpoint */
 		if (fd > INT32_MAX)
 			continue;
 		fd_grow(s, (int)fd);
@@ -509,7 +512,7 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 {
 	struct client *c = client_find(s, route, n);
 	if (c && c->fd != fd) {
-		client_lose(s, c);      /* it came again under the same name */
+		client_lose(s, c); /* it came again under the same name */
 		jobsock_reap(s);
 		c = NULL;
 	}
@@ -518,7 +521,7 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 		fd_grow(s, fd);
 		open = s->fd_open[fd];
 		if (!c && s->by_fd[fd])
-			open = false;   /* from before the descriptor was used again */
+			open = false; /* from before the descriptor was used again */
 	}
 	if (!c)
 		c = client_new(s, route, n, open ? fd : -1);
@@ -530,11 +533,13 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool delimiter, unsigned frames,
 		   int64_t now)
 {
-	struct client *c = client_of(s, zmq_msg_data(route), zmq_msg_size(route), zmq_msg_get(payload, ZMQ_SRCFD));
+	struct client *c =
+		client_of(s, zmq_msg_data(route), zmq_msg_size(route), zmq_msg_get(payload, ZMQ_SRCFD));
 	size_t n = zmq_msg_size(payload);
 	struct jobreq r = {0};
 	if (frames != 1) {
-		reply_error(s, c, delimiter, &r.id, E_BAD_REQUEST, "a request is one frame that holds one map");
+		reply_error(s, c, delimiter, &r.id, E_BAD_REQUEST,
+			    "a request is one frame that holds one map");
 		return;
 	}
 	if (n > PARSE_INLINE_MAX && n <= s->svc->max_request_bytes) {
@@ -654,13 +659,14 @@ static int open_monitor(struct jobsock *s, void *zmq)
 {
 	char name[64];
 	snprintf(name, sizeof name, "inproc://jobs-monitor-%p", (void *)s);
-	if (zmq_socket_monitor(s->router, name, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED))
+	if (zmq_socket_monitor(s->router, name,
+			       ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED))
 		return -zmq_errno();
 	s->monitor = zmq_socket(zmq, ZMQ_PAIR);
 	if (!s->monitor)
 		return -zmq_errno();
 	set_int(s->monitor, ZMQ_LINGER, 0);
-	set_int(s->monitor, ZMQ_RCVHWM, 0);     /* ZeroMQ's threads would wait for us */
+	set_int(s->monitor, ZMQ_RCVHWM, 0); /* ZeroMQ's threads would wait for us */
 	return zmq_connect(s->monitor, name) ? -zmq_errno() : 0;
 }
 
@@ -668,9 +674,11 @@ int jobsock_open(void *zmq, const struct service *svc, const char *endpoint, boo
 		 struct front *front, struct jobs *jobs, struct jobsock **out, char *why, size_t why_n)
 {
 	if (!insecure && !endpoint_is_local(endpoint))
-		return err_why(why, why_n, -EPERM,
-			       "job socket %s: others than this machine could use it, and keys are not built yet; "
-			       "--insecure allows it", endpoint);
+		return err_why(
+			why, why_n, -EPERM,
+			"job socket %s: others than this machine could use it, and keys are not built yet; "
+			"--insecure allows it",
+			endpoint);
 	struct jobsock *s = xcalloc(1, sizeof *s);
 	s->svc = svc;
 	s->front = front;

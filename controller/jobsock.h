@@ -15,8 +15,8 @@ struct jobsock;
 int jobsock_open(void *zmq, const struct service *svc, const char *endpoint, bool insecure,
 		 struct front *front, struct jobs *jobs, struct jobsock **out, char *why, size_t why_n);
 /* Waits at most a second for what is still to be sent. jobs_end() was called. */
-void jobsock_close(struct jobsock *s);          /* NULL is fine */
-const char *jobsock_endpoint(const struct jobsock *s);  /* with the port that was chosen */
+void jobsock_close(struct jobsock *s);                 /* NULL is fine */
+const char *jobsock_endpoint(const struct jobsock *s); /* with the port that was chosen */
 
 /* What to poll for reading: two sockets and a descriptor. */
 void jobsock_poll(struct jobsock *s, void **router, void **monitor, int *parsed_fd);

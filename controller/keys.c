@@ -10,14 +10,14 @@
 #include <string.h>
 
 enum {
-	SUBMIT = 1,             /* a job socket request */
-	PARAMS = 2,             /* its `params` */
-	TEXT = 4,               /* /v1/completions */
-	CHAT = 8,               /* /v1/chat/completions */
+	SUBMIT = 1, /* a job socket request */
+	PARAMS = 2, /* its `params` */
+	TEXT = 4,   /* /v1/completions */
+	CHAT = 8,   /* /v1/chat/completions */
 	HTTP = TEXT | CHAT,
 	ALL = PARAMS | HTTP,
 
-	NAME_BYTES_MAX = 256,   /* user, key, cache_salt */
+	NAME_BYTES_MAX = 256, /* user, key, cache_salt */
 	MODEL_BYTES_MAX = 1024,
 	DEADLINE_MS_MAX = 7 * 24 * 3600 * 1000,
 };
@@ -29,8 +29,8 @@ struct key {
 	const char *name;
 	unsigned where;
 	set_fn *set;
-	size_t at;              /* in struct wants */
-	double lo, hi;          /* numbers: the range; strings: hi bytes at most */
+	size_t at;     /* in struct wants */
+	double lo, hi; /* numbers: the range; strings: hi bytes at most */
 };
 
 /* Names out of a request are cut where they are too long: keep whole characters only. */
@@ -62,8 +62,8 @@ static int set_num(struct wants *w, const struct key *k, const json_t *v, struct
 		return api_fail(p, E_BAD_REQUEST, k->name, "%s must be a number", k->name);
 	double x = json_number_value(v);
 	if (!isfinite(x) || x < k->lo || x > k->hi)
-		return api_fail(p, E_BAD_REQUEST, k->name, "%s is %g, must be from %g to %g", k->name, x, k->lo,
-				k->hi);
+		return api_fail(p, E_BAD_REQUEST, k->name, "%s is %g, must be from %g to %g", k->name, x,
+				k->lo, k->hi);
 	memcpy((char *)w + k->at, &x, sizeof x);
 	return 0;
 }
@@ -106,8 +106,8 @@ static int set_str(struct wants *w, const struct key *k, const json_t *v, struct
 	const char *s = json_string_value(v);
 	size_t n = json_string_length(v);
 	if (n == 0 || (double)n > k->hi || memchr(s, 0, n))
-		return api_fail(p, E_BAD_REQUEST, k->name, "%s must be a string of 1 to %.0f bytes without NUL",
-				k->name, k->hi);
+		return api_fail(p, E_BAD_REQUEST, k->name,
+				"%s must be a string of 1 to %.0f bytes without NUL", k->name, k->hi);
 	memcpy((char *)w + k->at, &s, sizeof s);
 	return 0;
 }
@@ -385,10 +385,11 @@ static const struct key *find(const char *name, unsigned where)
 
 static int read_map(const json_t *map, unsigned where, bool strict, struct wants *w, struct api_problem *p)
 {
-	json_t *m = (json_t *)map;      /* iteration takes no const */
+	json_t *m = (json_t *)map; /* iteration takes no const */
 	const char *name;
 	json_t *v;
-	json_object_foreach (m, name, v) {
+	json_object_foreach(m, name, v)
+	{
 		const struct key *k = find(name, where);
 		int rc = 0;
 		if (k && json_is_null(v))

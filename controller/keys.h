@@ -10,13 +10,13 @@
 struct wants {
 	double temperature, top_p, min_p, presence, frequency, repetition;
 	int64_t top_k, n;
-	int64_t max_tokens;             /* 0: not given */
-	int64_t max_completion_tokens;  /* chat's newer name; goes before max_tokens */
+	int64_t max_tokens;            /* 0: not given */
+	int64_t max_completion_tokens; /* chat's newer name; goes before max_tokens */
 	int64_t min_tokens;
-	int64_t best_of;                /* -1: not given */
-	int64_t logprobs, prompt_logprobs, top_logprobs;        /* -1: none */
+	int64_t best_of;                                 /* -1: not given */
+	int64_t logprobs, prompt_logprobs, top_logprobs; /* -1: none */
 	int64_t seed;
-	int64_t deadline_ms;            /* 0: none */
+	int64_t deadline_ms; /* 0: none */
 	int64_t priority;
 	bool has_seed, chat_logprobs, ignore_eos, include_stop, skip_special, stream, keep, echo;
 	bool add_special, add_special_given;

@@ -8,7 +8,7 @@
 
 struct map_slot {
 	uint64_t key;
-	void *value;            /* NULL: free */
+	void *value; /* NULL: free */
 };
 struct map {
 	struct map_slot *slots; /* owned; a power of two of them */
@@ -16,8 +16,8 @@ struct map {
 };
 
 void map_fini(struct map *m);
-void *map_get(const struct map *m, uint64_t key);               /* NULL: not there */
-void map_put(struct map *m, uint64_t key, void *value);         /* not NULL; replaces */
-void map_remove(struct map *m, uint64_t key);                   /* not there: nothing */
+void *map_get(const struct map *m, uint64_t key);       /* NULL: not there */
+void map_put(struct map *m, uint64_t key, void *value); /* not NULL; replaces */
+void map_remove(struct map *m, uint64_t key);           /* not there: nothing */
 
 #endif

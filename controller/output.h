@@ -13,10 +13,10 @@
 struct toklog {
 	uint32_t n, cap;
 	uint32_t *token;
-	bool with;              /* the arrays below are there */
+	bool with; /* the arrays below are there */
 	float *logprob;
 	uint32_t *rank;
-	size_t *top_end;        /* [n]: of token i, the entries top[top_end[i - 1] .. top_end[i]) */
+	size_t *top_end; /* [n]: of token i, the entries top[top_end[i - 1] .. top_end[i]) */
 	struct logprob_top *top;
 	size_t top_cap;
 };
@@ -35,26 +35,26 @@ struct output_rules {
 	const struct tokenizer *tokenizer;
 	bool skip_special;
 	bool logprobs;
-	uint32_t min_tokens;            /* stop strings are not looked for before */
-	const struct stops *stops;      /* NULL: none */
-	char *const *stop;              /* the strings, as stops numbers them */
+	uint32_t min_tokens;       /* stop strings are not looked for before */
+	const struct stops *stops; /* NULL: none */
+	char *const *stop;         /* the strings, as stops numbers them */
 	bool include_stop;
 };
 
 struct output {
 	uint32_t index;
 	struct toklog log;
-	uint32_t *start;        /* [log.cap]: bytes of text before the token's own */
+	uint32_t *start; /* [log.cap]: bytes of text before the token's own */
 	struct buf text;
-	size_t shown;           /* bytes of text that may be shown */
-	uint32_t n_shown;       /* tokens that may be shown; while it runs, with stop strings: those
-				 * of whose text a byte is shown */
-	struct detok *detok;    /* NULL once it has ended */
+	size_t shown;        /* bytes of text that may be shown */
+	uint32_t n_shown;    /* tokens that may be shown; while it runs, with stop strings: those
+			      * of whose text a byte is shown */
+	struct detok *detok; /* NULL once it has ended */
 	struct stops_at at;
-	enum finish finish;     /* FINISH_NONE while it runs */
+	enum finish finish; /* FINISH_NONE while it runs */
 	int64_t stop_token;
-	const char *stop_string;        /* borrowed from the rules */
-	bool dirty;             /* in the table's hands: there is something new to tell */
+	const char *stop_string; /* borrowed from the rules */
+	bool dirty;              /* in the table's hands: there is something new to tell */
 };
 
 void output_init(struct output *o, uint32_t index, const struct output_rules *r);

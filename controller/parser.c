@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum {
-	BYTES_MAX = 64 << 20,   /* in the queue; a single request always finds room */
+	BYTES_MAX = 64 << 20, /* in the queue; a single request always finds room */
 	COUNT_MAX = 1024,
 };
 
@@ -28,11 +28,11 @@ struct parser {
 	const struct service *svc;
 	const struct front *front;
 	pthread_t thread;
-	pthread_mutex_t lock;   /* of all below */
+	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t work;
 	struct queue in, out;
-	size_t bytes;           /* of messages not yet parsed */
-	unsigned count;         /* not yet taken back */
+	size_t bytes;   /* of messages not yet parsed */
+	unsigned count; /* not yet taken back */
 	bool quit;
 	int fd;
 };

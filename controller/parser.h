@@ -12,12 +12,12 @@ struct parser;
 /* front is asked for the context. */
 struct parser *parser_start(const struct service *svc, const struct front *front);
 /* Waits for the request in hand; what was not taken is freed with drop(user). */
-void parser_stop(struct parser *p, void (*drop)(void *user));   /* NULL is fine */
+void parser_stop(struct parser *p, void (*drop)(void *user)); /* NULL is fine */
 
 /* Takes the message's content (it is empty then).  -EAGAIN: too much is waiting already. */
 int parser_put(struct parser *p, zmq_msg_t *message, void *user);
 /* The next that is ready: its request moves to *req.  NULL: none. */
 void *parser_take(struct parser *p, struct jobreq *req);
-int parser_fd(const struct parser *p);          /* readable when there is one to take */
+int parser_fd(const struct parser *p); /* readable when there is one to take */
 
 #endif

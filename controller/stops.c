@@ -7,15 +7,15 @@
 #include <string.h>
 
 struct pattern {
-	const uint8_t *p;       /* owned by the struct stops */
+	const uint8_t *p; /* owned by the struct stops */
 	uint16_t n;
-	uint16_t *border;       /* [n]: longest proper border of p[0..i] */
+	uint16_t *border; /* [n]: longest proper border of p[0..i] */
 };
 
 struct stops {
 	unsigned n;
 	struct pattern pattern[PARAMS_STOP_MAX];
-	bool first[256];        /* bytes with which a pattern begins */
+	bool first[256]; /* bytes with which a pattern begins */
 };
 
 static void pattern_init(struct pattern *t, const char *string)
@@ -85,7 +85,8 @@ bool stops_push(const struct stops *s, struct stops_at *at, const char *text, si
 		for (unsigned k = 0; k < s->n; k++) {
 			at->matched[k] = step(&s->pattern[k], at->matched[k], p[i]);
 			if (at->matched[k] == s->pattern[k].n) {
-				*hit = (struct stops_hit){.end = i + 1, .length = s->pattern[k].n, .which = k};
+				*hit = (struct stops_hit){
+					.end = i + 1, .length = s->pattern[k].n, .which = k};
 				return true;
 			}
 			quiet = quiet && at->matched[k] == 0;

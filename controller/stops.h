@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct stops;                   /* the strings of a job; immutable */
+struct stops; /* the strings of a job; immutable */
 
 /* How far each string has matched; one for each output. Zeroed: at the start of a text. */
 struct stops_at {
@@ -22,16 +22,17 @@ struct stops_at {
 
 /* n strings (1..PARAMS_STOP_MAX), none empty, none longer than PARAMS_STOP_BYTES_MAX. Copied. */
 struct stops *stops_new(char *const *strings, size_t n);
-void stops_free(struct stops *s);       /* NULL is fine */
+void stops_free(struct stops *s); /* NULL is fine */
 
 struct stops_hit {
-	size_t end;             /* bytes of this piece up to and with the stop string's last */
-	size_t length;          /* of the stop string (it may begin in an earlier piece) */
+	size_t end;    /* bytes of this piece up to and with the stop string's last */
+	size_t length; /* of the stop string (it may begin in an earlier piece) */
 	unsigned which;
 };
 
 /* Feed a piece.  True: found; the rest of the piece was not looked at. */
-bool stops_push(const struct stops *s, struct stops_at *at, const char *text, size_t n, struct stops_hit *hit);
+bool stops_push(const struct stops *s, struct stops_at *at, const char *text, size_t n,
+		struct stops_hit *hit);
 /* Bytes at the end of what was fed that may be the beginning of a stop string. */
 size_t stops_held(const struct stops *s, const struct stops_at *at);
 

@@ -13,8 +13,8 @@ enum { CONFIG_BYTES_MAX = 16 << 20, CONFIG_SKIP_MAX = 65536 };
 
 /* Where a check looks and where it tells: handed down through all of them. */
 struct reader {
-	json_t *root;       /* config.json */
-	json_t *gen;        /* generation_config.json, or NULL */
+	json_t *root; /* config.json */
+	json_t *gen;  /* generation_config.json, or NULL */
 	char *why;
 	size_t why_n;
 };
@@ -35,7 +35,8 @@ static int fail(const struct reader *r, int err, const char *text)
 }
 
 /* An integer into an int; need: it must be there. */
-static int get_int(const struct reader *r, const json_t *o, const char *key, int lo, int hi, bool need, int *out)
+static int get_int(const struct reader *r, const json_t *o, const char *key, int lo, int hi, bool need,
+		   int *out)
 {
 	int64_t v = *out;
 	if (need && !json_get(o, key))
@@ -46,7 +47,8 @@ static int get_int(const struct reader *r, const json_t *o, const char *key, int
 }
 
 /* A finite number in [lo, hi]. */
-static int get_num(const struct reader *r, const json_t *o, const char *key, double lo, double hi, double *out)
+static int get_num(const struct reader *r, const json_t *o, const char *key, double lo, double hi,
+		   double *out)
 {
 	double v = *out;
 	int rc = json_get_num(o, key, &v, r->why, r->why_n);
@@ -66,7 +68,8 @@ static int read_arch(const struct reader *r, struct model_config *c)
 	const char *name = NULL;
 	const json_t *list = json_get(r->root, "architectures");
 	if (list) {
-		if (!json_is_array(list) || json_array_size(list) < 1 || !json_is_string(json_array_get(list, 0)))
+		if (!json_is_array(list) || json_array_size(list) < 1 ||
+		    !json_is_string(json_array_get(list, 0)))
 			return fail(r, -EINVAL, "architectures must be a list of names");
 		name = json_string_value(json_array_get(list, 0));
 	}
@@ -104,14 +107,15 @@ static int read_shape(const struct reader *r, struct model_config *c)
 		return rc;
 	if (c->n_heads % c->n_kv_heads)
 		return err_why(r->why, r->why_n, -EINVAL,
-			       "num_attention_heads %d is not a multiple of num_key_value_heads %d", c->n_heads,
-			       c->n_kv_heads);
+			       "num_attention_heads %d is not a multiple of num_key_value_heads %d",
+			       c->n_heads, c->n_kv_heads);
 	/* Qwen3's configuration has a default of its own; the others divide. */
 	c->head_dim = c->arch == ARCH_QWEN3 ? 128 : c->hidden / c->n_heads;
 	if (!json_get(o, "head_dim") && c->arch != ARCH_QWEN3 && c->hidden % c->n_heads)
-		return err_why(r->why, r->why_n, -EINVAL,
-			       "hidden_size %d is not a multiple of num_attention_heads %d, and head_dim is missing",
-			       c->hidden, c->n_heads);
+		return err_why(
+			r->why, r->why_n, -EINVAL,
+			"hidden_size %d is not a multiple of num_attention_heads %d, and head_dim is missing",
+			c->hidden, c->n_heads);
 	if ((rc = get_int(r, o, "head_dim", 2, 1024, false, &c->head_dim)))
 		return rc;
 	if (c->head_dim % 2 || c->head_dim < 2)
@@ -133,7 +137,8 @@ static int read_switches(const struct reader *r, struct model_config *c)
 	if ((rc = json_get_str(o, "hidden_act", &act, r->why, r->why_n)))
 		return rc;
 	if (strcmp(act, "silu") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "hidden_act %.40s is not supported (only silu)", act);
+		return err_why(r->why, r->why_n, -ENOTSUP, "hidden_act %.40s is not supported (only silu)",
+			       act);
 	if ((rc = json_get_bool(o, "tie_word_embeddings", &c->tied, r->why, r->why_n)) ||
 	    (rc = json_get_bool(o, "use_mrope", &mrope, r->why, r->why_n)))
 		return rc;
@@ -175,14 +180,15 @@ static int read_layer_types(const struct reader *r, struct model_config *c, bool
 	if (!types)
 		return 0;
 	if (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers)
-		return err_why(r->why, r->why_n, -EINVAL, "layer_types must be a list of %d names", c->n_layers);
+		return err_why(r->why, r->why_n, -EINVAL, "layer_types must be a list of %d names",
+			       c->n_layers);
 	for (int i = 0; i < c->n_layers; i++) {
 		const char *t = json_string_value(json_array_get(types, (size_t)i));
 		if (t && strcmp(t, "sliding_attention") == 0)
 			c->layer_window[i] = 1;
 		else if (!t || strcmp(t, "full_attention") != 0)
-			return err_why(r->why, r->why_n, -ENOTSUP, "layer_types[%d] %.40s is not supported", i,
-				       t ? t : "(not a string)");
+			return err_why(r->why, r->why_n, -ENOTSUP, "layer_types[%d] %.40s is not supported",
+				       i, t ? t : "(not a string)");
 	}
 	return 0;
 }
@@ -202,10 +208,12 @@ static int read_window(const struct reader *r, struct model_config *c)
 	if (c->arch == ARCH_LLAMA || c->arch == ARCH_MISTRAL) {
 		if (sliding && c->arch == ARCH_LLAMA)
 			return err_why(r->why, r->why_n, -ENOTSUP,
-				       "layer_types with sliding_attention is not supported for %s", c->arch_name);
+				       "layer_types with sliding_attention is not supported for %s",
+				       c->arch_name);
 		for (int i = 0; typed && i < c->n_layers; i++)
 			if (c->layer_window[i] != c->layer_window[0])
-				return fail(r, -ENOTSUP, "layer_types of more than one kind is not supported for Mistral");
+				return fail(r, -ENOTSUP,
+					    "layer_types of more than one kind is not supported for Mistral");
 		if (c->arch == ARCH_LLAMA)
 			return 0;
 		if (!json_object_get(r->root, "sliding_window"))
@@ -221,7 +229,8 @@ static int read_window(const struct reader *r, struct model_config *c)
 	if ((rc = json_get_bool(r->root, "use_sliding_window", &use, r->why, r->why_n)))
 		return rc;
 	if (!use && sliding)
-		return fail(r, -EINVAL, "layer_types names sliding_attention, but use_sliding_window is false");
+		return fail(r, -EINVAL,
+			    "layer_types names sliding_attention, but use_sliding_window is false");
 	if (!use)
 		return 0;
 	if (!json_object_get(r->root, "sliding_window"))
@@ -231,7 +240,8 @@ static int read_window(const struct reader *r, struct model_config *c)
 		return rc;
 	if (!window) {
 		if (sliding)
-			return fail(r, -EINVAL, "layer_types names sliding_attention, but sliding_window is null");
+			return fail(r, -EINVAL,
+				    "layer_types names sliding_attention, but sliding_window is null");
 		return 0;
 	}
 	for (int i = 0; !typed && i < c->n_layers; i++)
@@ -248,13 +258,15 @@ static int read_factors(const struct reader *r, const json_t *o, const char *key
 {
 	const json_t *a = json_get(o, key);
 	if (!a || !json_is_array(a) || json_array_size(a) != (size_t)n)
-		return err_why(r->why, r->why_n, -EINVAL, "%s of longrope must be a list of %d numbers", key, n);
+		return err_why(r->why, r->why_n, -EINVAL, "%s of longrope must be a list of %d numbers", key,
+			       n);
 	*out = xcalloc((size_t)n, sizeof **out);
 	for (int i = 0; i < n; i++) {
 		const json_t *v = json_array_get(a, (size_t)i);
 		(*out)[i] = json_number_value(v);
 		if (!json_is_number(v) || !((*out)[i] > 0 && (*out)[i] <= 1e9))
-			return err_why(r->why, r->why_n, -EINVAL, "%s[%d] must be a number from 0 to 1e9", key, i);
+			return err_why(r->why, r->why_n, -EINVAL, "%s[%d] must be a number from 0 to 1e9",
+				       key, i);
 	}
 	return 0;
 }
@@ -286,12 +298,14 @@ static int read_yarn(const struct reader *r, const json_t *o, struct model_confi
 
 static int read_scaling(const struct reader *r, const json_t *o, const char *type, struct model_config *c)
 {
-	const bool needs_original = c->rope == ROPE_LLAMA3 || c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE;
+	const bool needs_original =
+		c->rope == ROPE_LLAMA3 || c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE;
 	int rc;
 	c->rope_original = c->max_position;
 	if (needs_original) {
 		const json_t *from = json_get(r->root, "original_max_position_embeddings") ? r->root : o;
-		if ((rc = get_int(r, from, "original_max_position_embeddings", 1, 1 << 24, false, &c->rope_original)))
+		if ((rc = get_int(r, from, "original_max_position_embeddings", 1, 1 << 24, false,
+				  &c->rope_original)))
 			return rc;
 	}
 	if ((rc = get_num(r, o, "factor", 1e-3, 1e6, &c->rope_factor)) ||
@@ -308,13 +322,15 @@ static int read_scaling(const struct reader *r, const json_t *o, const char *typ
 		    (rc = get_num(r, o, "high_freq_factor", 1e-6, 1e6, &c->rope_high)))
 			return rc;
 		if (!(c->rope_low > 0 && c->rope_high > c->rope_low))
-			return fail(r, -EINVAL, "high_freq_factor of llama3 must be larger than low_freq_factor");
+			return fail(r, -EINVAL,
+				    "high_freq_factor of llama3 must be larger than low_freq_factor");
 		return 0;
 	case ROPE_YARN:
 		return read_yarn(r, o, c);
 	case ROPE_LONGROPE:
 		if (c->rope_original < 2)
-			return fail(r, -EINVAL, "original_max_position_embeddings of longrope must be at least 2");
+			return fail(r, -EINVAL,
+				    "original_max_position_embeddings of longrope must be at least 2");
 		if ((rc = read_factors(r, o, "short_factor", c->rope_dim / 2, &c->long_short)))
 			return rc;
 		return read_factors(r, o, "long_factor", c->rope_dim / 2, &c->long_long);
@@ -333,8 +349,9 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		const char *name;
 		enum config_rope id;
 	} types[] = {
-		{"default", ROPE_NONE}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC}, {"llama3", ROPE_LLAMA3},
-		{"yarn", ROPE_YARN},	{"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE},
+		{"default", ROPE_NONE},  {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC},
+		{"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN},     {"longrope", ROPE_LONGROPE},
+		{"su", ROPE_LONGROPE},
 	};
 	const json_t *o = json_get(r->root, "rope_scaling");
 	if (!o || (json_is_object(o) && json_object_size(o) == 0))
@@ -397,8 +414,9 @@ static int read_skip(const struct reader *r, const json_t *o, struct model_confi
 static int read_quantization(const struct reader *r, struct model_config *c)
 {
 	if (json_get(r->root, "quantization"))
-		return fail(r, -ENOTSUP,
-			    "the key quantization (MLX packing) is not supported (supported: AWQ, version gemm)");
+		return fail(
+			r, -ENOTSUP,
+			"the key quantization (MLX packing) is not supported (supported: AWQ, version gemm)");
 	const json_t *o = json_get(r->root, "quantization_config");
 	if (!o)
 		return 0;
@@ -416,8 +434,8 @@ static int read_quantization(const struct reader *r, struct model_config *c)
 	if ((rc = json_get_str(o, "version", &version, r->why, r->why_n)))
 		return rc;
 	if (strcmp(version, "gemm") != 0 && strcmp(version, "GEMM") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "AWQ version %.40s is not supported (supported: gemm)",
-			       version);
+		return err_why(r->why, r->why_n, -ENOTSUP,
+			       "AWQ version %.40s is not supported (supported: gemm)", version);
 	/* AutoAWQ's own quant_config.json spells them otherwise. */
 	const char *bits_key = json_get(o, "w_bit") && !json_get(o, "bits") ? "w_bit" : "bits";
 	const char *group_key = json_get(o, "group_size") ? "group_size" : "q_group_size";
@@ -425,7 +443,8 @@ static int read_quantization(const struct reader *r, struct model_config *c)
 	    (rc = json_get_bool(o, "zero_point", &zero_point, r->why, r->why_n)))
 		return rc;
 	if (bits != 4)
-		return err_why(r->why, r->why_n, -ENOTSUP, "AWQ with %d bits is not supported (only 4)", bits);
+		return err_why(r->why, r->why_n, -ENOTSUP, "AWQ with %d bits is not supported (only 4)",
+			       bits);
 	if (!zero_point)
 		return fail(r, -ENOTSUP, "AWQ without zero_point is not supported");
 	c->awq_group = 128;

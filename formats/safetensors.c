@@ -15,11 +15,11 @@ static const struct {
 	const char *name;
 	int size;
 } dtypes[] = {
-	[ST_BOOL] = {"BOOL", 1}, [ST_U8] = {"U8", 1},	      [ST_I8] = {"I8", 1},
+	[ST_BOOL] = {"BOOL", 1},       [ST_U8] = {"U8", 1},           [ST_I8] = {"I8", 1},
 	[ST_F8_E5M2] = {"F8_E5M2", 1}, [ST_F8_E4M3] = {"F8_E4M3", 1}, [ST_I16] = {"I16", 2},
-	[ST_U16] = {"U16", 2},	 [ST_F16] = {"F16", 2},	      [ST_BF16] = {"BF16", 2},
-	[ST_I32] = {"I32", 4},	 [ST_U32] = {"U32", 4},	      [ST_F32] = {"F32", 4},
-	[ST_F64] = {"F64", 8},	 [ST_I64] = {"I64", 8},	      [ST_U64] = {"U64", 8},
+	[ST_U16] = {"U16", 2},         [ST_F16] = {"F16", 2},         [ST_BF16] = {"BF16", 2},
+	[ST_I32] = {"I32", 4},         [ST_U32] = {"U32", 4},         [ST_F32] = {"F32", 4},
+	[ST_F64] = {"F64", 8},         [ST_I64] = {"I64", 8},         [ST_U64] = {"U64", 8},
 };
 
 struct mapping {
@@ -30,7 +30,7 @@ struct mapping {
 struct safetensors {
 	struct mapping *files;
 	int n_files;
-	struct st_tensor *tensors;  /* by name */
+	struct st_tensor *tensors; /* by name */
 	int n;
 	int cap;
 };
@@ -118,17 +118,20 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Tensors t[0..n) must cover the data exactly: none over another, nothing between or behind. */
-static int check_cover(struct st_tensor *t, int n, const char *data, size_t data_bytes, char *why, size_t why_n)
+static int check_cover(struct st_tensor *t, int n, const char *data, size_t data_bytes, char *why,
+		       size_t why_n)
 {
 	size_t at = 0;
 	qsort(t, (size_t)n, sizeof *t, by_place);
 	for (int i = 0; i < n; i++) {
 		size_t begin = (size_t)((const char *)t[i].data - data);
 		if (begin < at)
-			return err_why(why, why_n, -EINVAL, "tensor %.200s overlaps the one before it", t[i].name);
+			return err_why(why, why_n, -EINVAL, "tensor %.200s overlaps the one before it",
+				       t[i].name);
 		if (begin > at)
-			return err_why(why, why_n, -EINVAL, "%zu bytes before tensor %.200s belong to no tensor",
-				       begin - at, t[i].name);
+			return err_why(why, why_n, -EINVAL,
+				       "%zu bytes before tensor %.200s belong to no tensor", begin - at,
+				       t[i].name);
 		at += t[i].bytes;
 	}
 	if (at != data_bytes)
@@ -154,7 +157,8 @@ static int read_tensors(struct safetensors *s, json_t *header, const char *data,
 	const char *name;
 	json_t *o;
 	int first = s->n;
-	json_object_foreach(header, name, o) {
+	json_object_foreach(header, name, o)
+	{
 		struct st_tensor t = {0};
 		int rc;
 		if (strcmp(name, "__metadata__") == 0) {
@@ -165,7 +169,8 @@ static int read_tensors(struct safetensors *s, json_t *header, const char *data,
 		if (s->n >= ST_TENSORS_MAX)
 			return err_why(why, why_n, -EINVAL, "more than %d tensors", ST_TENSORS_MAX);
 		if (!json_is_object(o))
-			return err_why(why, why_n, -EINVAL, "tensor %.200s is not described by an object", name);
+			return err_why(why, why_n, -EINVAL, "tensor %.200s is not described by an object",
+				       name);
 		if ((rc = read_dtype(o, &t, why, why_n)) || (rc = read_shape(o, &t, why, why_n)) ||
 		    (rc = read_offsets(o, &t, data, data_bytes, why, why_n)))
 			return err_prefix(why, why_n, rc, "tensor %.200s", name);
@@ -185,12 +190,14 @@ static int read_header(struct safetensors *s, const char *file, size_t bytes, ch
 	for (int i = 0; i < 8; i++)
 		n |= (uint64_t)u[i] << (8 * i);
 	if (n > ST_HEADER_MAX || n > bytes - 8)
-		return err_why(why, why_n, -EINVAL, "the header's length %llu does not fit the file's %zu bytes",
+		return err_why(why, why_n, -EINVAL,
+			       "the header's length %llu does not fit the file's %zu bytes",
 			       (unsigned long long)n, bytes);
 	/* jansson's own limit on depth (2048) stands; duplicate names must not pass silently. */
 	json_t *header = json_loadb(file + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
 	if (!header)
-		return err_why(why, why_n, -EINVAL, "the header is not valid JSON: byte %d: %s", e.position, e.text);
+		return err_why(why, why_n, -EINVAL, "the header is not valid JSON: byte %d: %s", e.position,
+			       e.text);
 	int rc = json_is_object(header)
 			 ? read_tensors(s, header, file + 8 + n, bytes - 8 - (size_t)n, why, why_n)
 			 : err_why(why, why_n, -EINVAL, "the header is not a JSON object");
@@ -217,7 +224,8 @@ static int sort_names(struct safetensors *s, char *why, size_t why_n)
 		qsort(s->tensors, (size_t)s->n, sizeof *s->tensors, by_name);
 	for (int i = 1; i < s->n; i++)
 		if (strcmp(s->tensors[i - 1].name, s->tensors[i].name) == 0)
-			return err_why(why, why_n, -EINVAL, "tensor %.200s is in two files", s->tensors[i].name);
+			return err_why(why, why_n, -EINVAL, "tensor %.200s is in two files",
+				       s->tensors[i].name);
 	return 0;
 }
 
@@ -256,7 +264,8 @@ static int shard_names(const json_t *map, const char ***names, int *n, char *why
 	json_t *v;
 	int k = 0;
 	const char **all = xcalloc(json_object_size(map), sizeof *all);
-	json_object_foreach((json_t *)map, key, v) {
+	json_object_foreach((json_t *)map, key, v)
+	{
 		if (!json_is_string(v) || !shard_name_ok(json_string_value(v))) {
 			free(all);
 			return err_why(why, why_n, -EINVAL, "weight_map of %.200s is not a file name", key);
@@ -296,10 +305,9 @@ static int check_index(const struct safetensors *s, const json_t *map, char *why
 {
 	const char *key;
 	json_t *v;
-	json_object_foreach((json_t *)map, key, v)
-		if (!safetensors_find(s, key))
-			return err_why(why, why_n, -EINVAL, "tensor %.200s is not in %.255s, where the index puts it",
-				       key, json_string_value(v));
+	json_object_foreach((json_t *)map, key, v) if (!safetensors_find(s, key)) return err_why(
+		why, why_n, -EINVAL, "tensor %.200s is not in %.255s, where the index puts it", key,
+		json_string_value(v));
 	return 0;
 }
 
@@ -362,10 +370,11 @@ int safetensors_open_dir(const char *dir, struct safetensors **out, char *why, s
 		if (single)
 			rc = safetensors_open(single, out, why, why_n);
 		else
-			rc = err_why(why, why_n, -ENOENT,
-				     n ? "%s: several *.safetensors files, but no model.safetensors.index.json"
-				       : "%s: no model.safetensors and no model.safetensors.index.json",
-				     dir);
+			rc = err_why(
+				why, why_n, -ENOENT,
+				n ? "%s: several *.safetensors files, but no model.safetensors.index.json"
+				  : "%s: no model.safetensors and no model.safetensors.index.json",
+				dir);
 	}
 	free(index);
 	free(single);

@@ -10,17 +10,30 @@
 enum { ST_DIMS_MAX = 8, ST_TENSORS_MAX = 100000, ST_SHARDS_MAX = 4096, ST_HEADER_MAX = 100000000 };
 
 enum st_dtype {
-	ST_BOOL, ST_U8, ST_I8, ST_F8_E5M2, ST_F8_E4M3, ST_I16, ST_U16, ST_F16, ST_BF16, ST_I32, ST_U32, ST_F32,
-	ST_F64, ST_I64, ST_U64,
+	ST_BOOL,
+	ST_U8,
+	ST_I8,
+	ST_F8_E5M2,
+	ST_F8_E4M3,
+	ST_I16,
+	ST_U16,
+	ST_F16,
+	ST_BF16,
+	ST_I32,
+	ST_U32,
+	ST_F32,
+	ST_F64,
+	ST_I64,
+	ST_U64,
 };
 
 struct st_tensor {
-	char *name;                 /* owned by the file set */
+	char *name; /* owned by the file set */
 	enum st_dtype dtype;
 	int n_dims;
 	int64_t shape[ST_DIMS_MAX];
 	size_t bytes;
-	const void *data;           /* in the mapping; may be unaligned */
+	const void *data; /* in the mapping; may be unaligned */
 };
 
 struct safetensors;
@@ -30,14 +43,14 @@ int safetensors_open(const char *path, struct safetensors **out, char *why, size
 /* The files of a model directory: model.safetensors.index.json and its shards, or
  * model.safetensors, or the only *.safetensors there. */
 int safetensors_open_dir(const char *dir, struct safetensors **out, char *why, size_t why_n);
-void safetensors_close(struct safetensors *s);                  /* NULL is fine */
+void safetensors_close(struct safetensors *s); /* NULL is fine */
 
 /* NULL: no such tensor. */
 const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name);
 int safetensors_count(const struct safetensors *s);
-const struct st_tensor *safetensors_at(const struct safetensors *s, int i);   /* by name, ascending */
+const struct st_tensor *safetensors_at(const struct safetensors *s, int i); /* by name, ascending */
 int safetensors_files(const struct safetensors *s);
-int64_t safetensors_bytes(const struct safetensors *s);         /* of all tensors */
+int64_t safetensors_bytes(const struct safetensors *s); /* of all tensors */
 
 const char *st_dtype_name(enum st_dtype t);
 int st_dtype_size(enum st_dtype t);

@@ -12,7 +12,7 @@
 struct finder {
 	struct weights *w;
 	const struct model_config *c;
-	const char *prefix;         /* "model." or "" */
+	const char *prefix; /* "model." or "" */
 	char *why;
 	size_t why_n;
 };
@@ -26,7 +26,8 @@ static void shape_text(const struct st_tensor *t, char *out, size_t n)
 }
 
 /* A tensor of shape [rows, cols], or [cols] where rows is 0. */
-static int find(const struct finder *f, const char *name, int64_t rows, int64_t cols, const struct st_tensor **out)
+static int find(const struct finder *f, const char *name, int64_t rows, int64_t cols,
+		const struct st_tensor **out)
 {
 	char have[128], want[64];
 	const struct st_tensor *t = safetensors_find(f->w->files, name);
@@ -40,8 +41,9 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 			snprintf(want, sizeof want, "%lld, %lld", (long long)rows, (long long)cols);
 		else
 			snprintf(want, sizeof want, "%lld", (long long)cols);
-		return err_why(f->why, f->why_n, -EINVAL, "tensor %s has the shape [%s], the configuration needs [%s]",
-			       name, have, want);
+		return err_why(f->why, f->why_n, -EINVAL,
+			       "tensor %s has the shape [%s], the configuration needs [%s]", name, have,
+			       want);
 	}
 	f->w->bytes += (int64_t)t->bytes;
 	f->w->n_used++;
@@ -62,8 +64,8 @@ static int float_dtype(const struct finder *f, const struct st_tensor *t, enum c
 		*out = CONFIG_BF16;
 		return 0;
 	default:
-		return err_why(f->why, f->why_n, -ENOTSUP, "tensor %s is %s; F32, F16 or BF16 is needed", t->name,
-			       st_dtype_name(t->dtype));
+		return err_why(f->why, f->why_n, -ENOTSUP, "tensor %s is %s; F32, F16 or BF16 is needed",
+			       t->name, st_dtype_name(t->dtype));
 	}
 }
 
@@ -102,8 +104,8 @@ static int find_awq(const struct finder *f, struct weights_linear *l)
 	int groups = (l->k + l->group - 1) / l->group;
 	int rc;
 	if (l->n % 8)
-		return err_why(f->why, f->why_n, -EINVAL, "%s has %d outputs; AWQ packs eight at a time", l->name,
-			       l->n);
+		return err_why(f->why, f->why_n, -EINVAL, "%s has %d outputs; AWQ packs eight at a time",
+			       l->name, l->n);
 	if ((rc = find_typed(f, l->name, "qweight", l->k, l->n / 8, ST_I32, &l->w)) ||
 	    (rc = find_typed(f, l->name, "qzeros", groups, l->n / 8, ST_I32, &l->qzeros)) ||
 	    (rc = find_typed(f, l->name, "scales", groups, l->n, ST_F16, &l->scales)))

@@ -12,7 +12,7 @@
 struct safetensors;
 
 struct weights_vec {
-	const void *data;           /* [n] of dtype; NULL: there is none */
+	const void *data; /* [n] of dtype; NULL: there is none */
 	enum config_dtype dtype;
 	int n;
 };
@@ -20,11 +20,11 @@ struct weights_vec {
 /* y = x W^T + bias.  Dense: w is [n, k] of dtype.  AWQ (version "gemm"): w is int32 [k, n/8],
  * qzeros int32 [ceil(k/group), n/8], scales F16 [ceil(k/group), n]. */
 struct weights_linear {
-	char name[96];              /* "model.layers.3.mlp.up_proj" */
+	char name[96]; /* "model.layers.3.mlp.up_proj" */
 	int n, k;
 	bool awq;
-	int group;                  /* AWQ: along k; whole rows: k */
-	enum config_dtype dtype;    /* dense */
+	int group;               /* AWQ: along k; whole rows: k */
+	enum config_dtype dtype; /* dense */
 	const void *w, *qzeros, *scales;
 	struct weights_vec bias;
 };
@@ -35,19 +35,20 @@ struct weights_layer {
 };
 
 struct weights {
-	struct safetensors *files;  /* owned */
-	struct weights_vec embed;   /* n = n_vocab * hidden: [n_vocab, hidden] */
+	struct safetensors *files; /* owned */
+	struct weights_vec embed;  /* n = n_vocab * hidden: [n_vocab, hidden] */
 	struct weights_vec norm;
-	struct weights_linear head; /* w NULL: the embedding serves (tied) */
+	struct weights_linear head;   /* w NULL: the embedding serves (tied) */
 	struct weights_layer *layers; /* [n_layers], owned */
 	int n_layers;
-	int64_t bytes;              /* of the tensors that the decoder uses */
-	int n_used, n_unused;       /* tensors of the files */
+	int64_t bytes;        /* of the tensors that the decoder uses */
+	int n_used, n_unused; /* tensors of the files */
 };
 
 /* -ENOENT, -EINVAL with the tensor that is missing or has another shape or type. */
-int weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why, size_t why_n);
-void weights_close(struct weights *w);          /* NULL is fine */
+int weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
+		 size_t why_n);
+void weights_close(struct weights *w); /* NULL is fine */
 
 /* A vector as F32 into out [v->n]. */
 void weights_to_f32(const struct weights_vec *v, float *out);

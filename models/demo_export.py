@@ -63,7 +63,7 @@ def write_files(model, tokenizer, out):
         "chat_template": CHAT_TEMPLATE, "clean_up_tokenization_spaces": False,
         "eos_token": data.IM_END, "errors": "replace",
         "model_max_length": demo.CONFIG["max_position_embeddings"], "pad_token": data.END,
-        "split_special_tokens": False, "tokenizer_class": "Qwen2TokenizerFast", "unk_token": None})
+        "split_special_tokens": False, "tokenizer_class": "Qwen2Tokenizer", "unk_token": None})
 
 # ----------------------------------------------------- what was written, read back
 

@@ -410,7 +410,7 @@ def train(args, tokenizer):
         losses.append([loss.detach()[(w >= low) & (w <= high)].mean().item()
                        for low, high in ((data.W_TEXT / 2, data.W_TEXT), (data.W_ANSWER, data.W_ANSWER))])
         if step - shown >= args.report:
-            text, answer = (sum(x) / len(x) for x in zip(*losses[-args.report:]))
+            text, answer = (torch.tensor(x).nanmean() for x in zip(*losses[-args.report:]))
             print(f"step={step} part={part:.3f} elapsed_s={elapsed:.0f} story_loss={text:.3f} answer_loss={answer:.4f} "
                   f"int4={int(int4)} s_per_step={time.monotonic() - began:.2f}", flush=True)
             shown = step

@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum {
-	OBJECTS_REQUEST = 2 * 1000 * 1000,      /* a prompt of a million ids, and room */
+	OBJECTS_REQUEST = 2 * 1000 * 1000, /* a prompt of a million ids, and room */
 	OBJECTS_REPLY = 16 * 1000 * 1000,
 	BYTES_REPLY = 256 << 20,
-	KEYS_MAX = 4096,        /* of one map; the duplicates are found by comparing */
+	KEYS_MAX = 4096, /* of one map; the duplicates are found by comparing */
 	KEY_SHOWN = 40,
 };
 
@@ -34,13 +34,13 @@ enum kind { KIND_NIL, KIND_BOOL, KIND_INT, KIND_FLOAT, KIND_STR, KIND_ARRAY, KIN
 /* One value without its contents. */
 struct head {
 	enum kind kind;
-	uint32_t count;         /* elements of an array, pairs of a map, bytes of a string */
-	const uint8_t *body;    /* behind the header; behind the whole of a scalar */
+	uint32_t count;      /* elements of an array, pairs of a map, bytes of a string */
+	const uint8_t *body; /* behind the header; behind the whole of a scalar */
 };
 
 struct scan {
 	const uint8_t *begin, *p, *end;
-	size_t objects;         /* still allowed */
+	size_t objects; /* still allowed */
 	char *why;
 	size_t why_n;
 };
@@ -102,7 +102,8 @@ static int scan_head(const struct scan *s, struct head *h)
 		case 0xc5:
 		case 0xc6:
 			return err_why(s->why, s->why_n, -EINVAL,
-				       "msgpack: the binary type at byte %zu is not accepted: send a string", at);
+				       "msgpack: the binary type at byte %zu is not accepted: send a string",
+				       at);
 		case 0xca:
 			return head_scalar(s, h, KIND_FLOAT, 4);
 		case 0xcb:
@@ -134,8 +135,8 @@ static int scan_head(const struct scan *s, struct head *h)
 		case 0xdf:
 			return head_sized(s, h, KIND_MAP, 4);
 		case 0xc1:
-			return err_why(s->why, s->why_n, -EINVAL, "msgpack: byte %zu is 0xc1, which is never used",
-				       at);
+			return err_why(s->why, s->why_n, -EINVAL,
+				       "msgpack: byte %zu is 0xc1, which is never used", at);
 		default:
 			return err_why(s->why, s->why_n, -EINVAL,
 				       "msgpack: the extension type at byte %zu is not accepted", at);
@@ -223,7 +224,8 @@ static int scan_map(struct scan *s, uint32_t n, unsigned depth)
 		struct head h;
 		rc = scan_head(s, &h);
 		if (!rc && h.kind != KIND_STR)
-			rc = err_why(s->why, s->why_n, -EINVAL, "msgpack: the map key at byte %zu is not a string",
+			rc = err_why(s->why, s->why_n, -EINVAL,
+				     "msgpack: the map key at byte %zu is not a string",
 				     (size_t)(s->p - s->begin));
 		if (!rc)
 			rc = scan_str(s, &h);
@@ -286,7 +288,8 @@ int mp_scan(const void *bytes, size_t n, const struct mp_limits *limits, char *w
 	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, limits->objects, why, why_n};
 	int rc = scan_value(&s, limits->depth);
 	if (!rc && s.p != s.end)
-		rc = err_why(why, why_n, -EINVAL, "msgpack: %zu bytes follow the value", (size_t)(s.end - s.p));
+		rc = err_why(why, why_n, -EINVAL, "msgpack: %zu bytes follow the value",
+			     (size_t)(s.end - s.p));
 	return rc;
 }
 
@@ -372,7 +375,7 @@ static json_t *to_json(const struct build *b, const msgpack_object *o, const cha
 	case MSGPACK_OBJECT_FLOAT64:
 		if (!isfinite(o->via.f64))
 			err_why(b->why, b->why_n, -EINVAL, "%.*s is not a finite number", KEY_SHOWN, name);
-		return json_real(o->via.f64);   /* NULL where it is not finite */
+		return json_real(o->via.f64); /* NULL where it is not finite */
 	case MSGPACK_OBJECT_STR:
 		/* An empty string's pointer is NULL. */
 		return json_stringn_nocheck(o->via.str.size ? o->via.str.ptr : "", o->via.str.size);
@@ -518,15 +521,15 @@ void mp_encode(struct buf *out, const json_t *v)
 		size_t i;
 		const json_t *e;
 		mp_put_array(out, (uint32_t)json_array_size(v));
-		json_array_foreach (v, i, e)
-			mp_encode(out, e);
+		json_array_foreach(v, i, e) mp_encode(out, e);
 		break;
 	}
 	case JSON_OBJECT: {
 		const char *key;
-		json_t *e, *o = (json_t *)v;    /* iteration takes no const */
+		json_t *e, *o = (json_t *)v; /* iteration takes no const */
 		mp_put_map(out, (uint32_t)json_object_size(v));
-		json_object_foreach (o, key, e) {
+		json_object_foreach(o, key, e)
+		{
 			mp_put_cstr(out, key);
 			mp_encode(out, e);
 		}

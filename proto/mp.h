@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 struct mp_limits {
-	size_t bytes;           /* of the message */
-	size_t objects;         /* values and keys in it */
-	unsigned depth;         /* at most MP_DEPTH_MAX */
+	size_t bytes;   /* of the message */
+	size_t objects; /* values and keys in it */
+	unsigned depth; /* at most MP_DEPTH_MAX */
 };
-enum { MP_DEPTH_MAX = 24 };     /* below the unpacker's own stack of 32 */
+enum { MP_DEPTH_MAX = 24 }; /* below the unpacker's own stack of 32 */
 
 /* What a request to the job socket may hold. */
 struct mp_limits mp_limits_request(size_t bytes);

@@ -28,8 +28,15 @@ struct driver {
 
 DRIVER_FN struct bus_load driver_load(const char *model)
 {
-	struct bus_load l = {.compute = "f32", .epoch = 1, .block_size = 16, .max_rows = 256, .max_slots = 40,
-			     .max_runs = 40, .kv_bytes = 32 << 20, .swap_bytes = 4 << 20, .n_threads = 2};
+	struct bus_load l = {.compute = "f32",
+			     .epoch = 1,
+			     .block_size = 16,
+			     .max_rows = 256,
+			     .max_slots = 40,
+			     .max_runs = 40,
+			     .kv_bytes = 32 << 20,
+			     .swap_bytes = 4 << 20,
+			     .n_threads = 2};
 	snprintf(l.model, sizeof l.model, "%s", model);
 	return l;
 }
@@ -54,8 +61,8 @@ DRIVER_FN void driver_close(struct driver *d)
 }
 
 /* Add a sequence to the plan, with blocks of its own for n_max tokens or the whole context. */
-DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *tokens, uint32_t n_prompt, uint32_t n,
-			  uint32_t n_max, const struct params *p)
+DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *tokens, uint32_t n_prompt,
+			  uint32_t n, uint32_t n_max, const struct params *p)
 {
 	static uint32_t blocks[64][DRIVER_BLOCKS];
 	static unsigned turn;
@@ -67,15 +74,23 @@ DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *token
 		mine[i] = (d->next_block + i * 7) % step_limits(d->step)->n_blocks;
 	/* Blocks of a sequence lie apart, as they do in a real pool. */
 	d->next_block += 7 * n_blocks;
-	*plan_add_seq(&d->plan) = (struct plan_seq){.slot = slot, .seq = slot + 1, .n_prompt = n_prompt,
-						    .n_tokens = n, .n_blocks = n_blocks, .tokens = tokens,
-						    .blocks = mine, .params = p};
+	*plan_add_seq(&d->plan) = (struct plan_seq){.slot = slot,
+						    .seq = slot + 1,
+						    .n_prompt = n_prompt,
+						    .n_tokens = n,
+						    .n_blocks = n_blocks,
+						    .tokens = tokens,
+						    .blocks = mine,
+						    .params = p};
 }
 
 DRIVER_FN void driver_add_run(struct driver *d, uint32_t slot, uint32_t pos0, uint32_t n_rows, bool sample)
 {
-	*plan_add_run(&d->plan) = (struct plan_run){.slot = slot, .pos0 = pos0, .n_rows = n_rows,
-						    .flags = sample ? PLAN_SAMPLE : 0, .from = slot};
+	*plan_add_run(&d->plan) = (struct plan_run){.slot = slot,
+						    .pos0 = pos0,
+						    .n_rows = n_rows,
+						    .flags = sample ? PLAN_SAMPLE : 0,
+						    .from = slot};
 	d->plan.n_rows += n_rows;
 	d->plan.n_samples += sample;
 }
@@ -91,8 +106,8 @@ DRIVER_FN int driver_step(struct driver *d)
 }
 
 /* A prompt alone in slot 0, cut into chunks; its first token is chosen. */
-DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n, uint32_t n_max, uint32_t chunk,
-			    const struct params *p)
+DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n, uint32_t n_max,
+			    uint32_t chunk, const struct params *p)
 {
 	int rc = 0;
 	driver_seq(d, 0, tokens, n, n, n_max, p);
@@ -114,9 +129,11 @@ DRIVER_FN const char *tiny_model(const char *name)
 	if (access(cmd, R_OK) == 0)
 		return dir;
 	snprintf(cmd, sizeof cmd,
-		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec \"$p\" "
+		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
+		 "\"$p\" "
 		 "'%s' '%s' --tiny '%s' >/dev/null 2>&1; done; exit 1",
-		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir, name);
+		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir,
+		 name);
 	if (system(cmd) == 0)
 		return dir;
 	/* Another test may have made it meanwhile. */

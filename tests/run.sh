@@ -11,8 +11,8 @@ passed=0 failed=0 skipped=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-number() { # number PATTERN: the last number before that word in the log
-	sed -n "s/.*[^0-9]\([0-9][0-9]*\) $1.*/\1/p" "$log" | tail -n 1
+number() { # number WORD: how many of them pytest's closing line counts
+	grep -aE '(passed|failed|skipped|error).* in [0-9.]+s' "$log" | tail -n 1 | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+'
 }
 
 if [ "$only" != e2e ]; then
@@ -38,7 +38,7 @@ if [ "$only" != e2e ]; then
 	done
 fi
 if [ "$only" != unit ]; then
-	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -x --maxfail=20 -p no:cacheprovider tests/e2e >"$log" 2>&1
+	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rs --maxfail=20 -p no:cacheprovider tests/e2e >"$log" 2>&1
 	rc=$?
 	p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
 	bad=$((${f:-0} + ${e:-0}))

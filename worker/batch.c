@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_size, int max_logits, char *why,
-	      size_t why_n)
+int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_size, int max_logits,
+	      char *why, size_t why_n)
 {
 	struct batch *b = xcalloc(1, sizeof *b);
 	b->block_size = block_size;
@@ -54,8 +54,8 @@ static void want(struct batch *b, int32_t row, uint32_t slot, uint32_t position,
 	b->wants[b->n_wants++] = (struct batch_want){row, slot, position, forced};
 }
 
-static int check_run(const struct batch *b, const struct slot *s, const struct plan_run *r, const struct plan *p,
-		     const struct bus_limits *lim, char *why, size_t why_n)
+static int check_run(const struct batch *b, const struct slot *s, const struct plan_run *r,
+		     const struct plan *p, const struct bus_limits *lim, char *why, size_t why_n)
 {
 	uint64_t end = (uint64_t)r->pos0 + r->n_rows;
 	if (r->flags & ~PLAN_SAMPLE || r->reserved)
@@ -63,11 +63,11 @@ static int check_run(const struct batch *b, const struct slot *s, const struct p
 	if (s->ran == p->number)
 		return err_why(why, why_n, -EINVAL, "a second run in one plan");
 	if (end > s->n_tokens)
-		return err_why(why, why_n, -EINVAL, "positions %u to %llu, but only %u tokens are known", r->pos0,
-			       (unsigned long long)end - 1, s->n_tokens);
+		return err_why(why, why_n, -EINVAL, "positions %u to %llu, but only %u tokens are known",
+			       r->pos0, (unsigned long long)end - 1, s->n_tokens);
 	if (s->n_kv >= 0 && r->pos0 > s->n_kv)
-		return err_why(why, why_n, -EINVAL, "position %u does not follow: %lld are in the cache", r->pos0,
-			       (long long)s->n_kv);
+		return err_why(why, why_n, -EINVAL, "position %u does not follow: %lld are in the cache",
+			       r->pos0, (long long)s->n_kv);
 	if ((end + b->block_size - 1) / b->block_size > s->n_blocks)
 		return err_why(why, why_n, -EINVAL, "position %llu lies outside its %u blocks",
 			       (unsigned long long)end - 1, s->n_blocks);
@@ -89,7 +89,8 @@ static void want_prompt(struct batch *b, const struct slot *s, const struct plan
 		want(b, row0 + (int32_t)i, r->slot, r->pos0 + i + 1, tokens[r->pos0 + i + 1]);
 }
 
-static void add_run(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r, uint64_t number)
+static void add_run(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r,
+		    uint64_t number)
 {
 	struct kern_batch *k = &b->kern;
 	const int32_t row0 = k->n_rows, base = slots_base(slots, r->slot);
@@ -120,9 +121,10 @@ static int add_sample(struct batch *b, struct slots *slots, struct slot *s, cons
 	if (!(r->flags & PLAN_SAMPLE) || s->ran == number)
 		return err_why(why, why_n, -EINVAL, "a run of no rows that samples nothing, or a second run");
 	if (from->ran != number || from->n_kv != s->n_tokens)
-		return err_why(why, why_n, -EINVAL,
-			       "a token is to be chosen from the run of slot %u, which does not end at %u tokens",
-			       r->from, s->n_tokens);
+		return err_why(
+			why, why_n, -EINVAL,
+			"a token is to be chosen from the run of slot %u, which does not end at %u tokens",
+			r->from, s->n_tokens);
 	s->ran = number;
 	s->last_row = from->last_row;
 	s->n_kv = from->n_kv;
@@ -130,8 +132,8 @@ static int add_sample(struct batch *b, struct slots *slots, struct slot *s, cons
 	return 0;
 }
 
-int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim, char *why,
-		size_t why_n)
+int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim,
+		char *why, size_t why_n)
 {
 	b->kern.n_rows = b->kern.n_seqs = b->kern.n_logits = 0;
 	b->n_wants = 0;

@@ -13,18 +13,18 @@
 
 /* One row of logits that somebody asked for. */
 struct batch_want {
-	int32_t row;                /* of the batch */
+	int32_t row; /* of the batch */
 	uint32_t slot;
-	uint32_t position;          /* of the token that these logits are about */
-	int32_t forced;             /* that token, of the prompt; -1: it is to be chosen */
+	uint32_t position; /* of the token that these logits are about */
+	int32_t forced;    /* that token, of the prompt; -1: it is to be chosen */
 };
 
 struct batch {
-	struct kern_batch kern;     /* what batch_set() gets; points into the arrays below */
-	struct batch_want *wants;   /* [n_wants] in the plan's order */
+	struct kern_batch kern;   /* what batch_set() gets; points into the arrays below */
+	struct batch_want *wants; /* [n_wants] in the plan's order */
 	uint32_t n_wants;
 	uint32_t cap_wants;
-	int32_t *token_at, *row0, *pos0, *tables, *logits_row;      /* owned */
+	int32_t *token_at, *row0, *pos0, *tables, *logits_row; /* owned */
 	size_t tables_bytes;
 	int max_logits;
 	uint32_t max_blocks;
@@ -32,14 +32,14 @@ struct batch {
 };
 
 /* -ENOMEM with the bytes. */
-int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_size, int max_logits, char *why,
-	      size_t why_n);
-void batch_free(struct batch *b);               /* NULL is fine */
+int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_size, int max_logits,
+	      char *why, size_t why_n);
+void batch_free(struct batch *b); /* NULL is fine */
 
 /* From the plan's runs, after its other parts were carried out; notes in the slots what the
  * runs will have done.  -EINVAL with the reason. */
-int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim, char *why,
-		size_t why_n);
+int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim,
+		char *why, size_t why_n);
 
 /* The wants from `first` on that fit one call of the head become the batch's logits rows; how
  * many they are. */

@@ -26,7 +26,8 @@ int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t wh
 	a->ops->info(a->dev, &info);
 	c->ops = a->ops;
 	c->block_size = a->block_size;
-	c->block_bytes = a->ops->kv_block_bytes(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, a->block_size);
+	c->block_bytes =
+		a->ops->kv_block_bytes(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, a->block_size);
 	int64_t per_seq = (a->max_context + a->block_size - 1) / a->block_size;
 	int64_t bytes = (int64_t)a->kv_bytes;
 	if (!bytes)
@@ -65,23 +66,27 @@ void cache_close(struct cache *c)
 	memset(c, 0, sizeof *c);
 }
 
-static int check_pairs(const struct plan_pair *p, uint32_t n, int n_from, int n_to, const char *what, char *why,
-		       size_t why_n)
+static int check_pairs(const struct plan_pair *p, uint32_t n, int n_from, int n_to, const char *what,
+		       char *why, size_t why_n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (p[i].from >= (uint32_t)n_from || p[i].to >= (uint32_t)n_to)
-			return err_why(why, why_n, -EINVAL, "%s from block %u to block %u, there are %d and %d", what,
-				       p[i].from, p[i].to, n_from, n_to);
+			return err_why(why, why_n, -EINVAL,
+				       "%s from block %u to block %u, there are %d and %d", what, p[i].from,
+				       p[i].to, n_from, n_to);
 	return 0;
 }
 
 int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n)
 {
-	_Static_assert(sizeof(struct plan_pair) == 2 * sizeof(int32_t), "a pair is two int32 for the kernels");
-	typedef const int32_t (*pairs)[2];
+	_Static_assert(sizeof(struct plan_pair) == 2 * sizeof(int32_t),
+		       "a pair is two int32 for the kernels");
+	typedef const int32_t(*pairs)[2];
 	int rc;
-	if ((rc = check_pairs(p->swap_out, p->n_swap_out, c->n_blocks, c->n_host_blocks, "a swap out", why, why_n)) ||
-	    (rc = check_pairs(p->swap_in, p->n_swap_in, c->n_host_blocks, c->n_blocks, "a swap in", why, why_n)) ||
+	if ((rc = check_pairs(p->swap_out, p->n_swap_out, c->n_blocks, c->n_host_blocks, "a swap out", why,
+			      why_n)) ||
+	    (rc = check_pairs(p->swap_in, p->n_swap_in, c->n_host_blocks, c->n_blocks, "a swap in", why,
+			      why_n)) ||
 	    (rc = check_pairs(p->copies, p->n_copies, c->n_blocks, c->n_blocks, "a copy", why, why_n)))
 		return rc;
 	if (p->n_swap_out && (rc = c->ops->kv_swap_out(s, c->kv, (pairs)p->swap_out, (int)p->n_swap_out)))

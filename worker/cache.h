@@ -13,10 +13,10 @@
 struct cache {
 	const struct kern_ops *ops;
 	struct kern_kv *kv;
-	int block_size;             /* tokens */
+	int block_size; /* tokens */
 	int n_blocks;
 	int n_host_blocks;
-	int64_t block_bytes;        /* all layers */
+	int64_t block_bytes; /* all layers */
 };
 
 /* What to make of the memory: kv_bytes on the device and swap_bytes on the host.  0 kv_bytes: a
@@ -24,12 +24,12 @@ struct cache {
  * need; 0 swap_bytes: as much as the device pool, but no more than a sixteenth of this
  * machine's memory. */
 struct cache_args {
-	const struct kern_ops *ops;         /* borrowed */
+	const struct kern_ops *ops; /* borrowed */
 	struct kern_dev *dev;
 	const struct model_config *model;
 	int block_size;
 	int max_context;
-	int64_t weights_bytes;      /* not on the device yet */
+	int64_t weights_bytes; /* not on the device yet */
 	uint64_t kv_bytes, swap_bytes;
 };
 
@@ -37,7 +37,7 @@ struct cache_args {
 int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
 /* The pools of a sized cache.  -ENOMEM with the bytes. */
 int cache_open(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
-void cache_close(struct cache *c);              /* a zeroed one is fine */
+void cache_close(struct cache *c); /* a zeroed one is fine */
 
 /* The plan's swaps out, then in, then copies, queued on s.  -EINVAL: a block that is not there. */
 int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n);

@@ -19,10 +19,10 @@
 #include <zmq.h>
 
 enum {
-	STASH = 16,             /* messages taken while the worker was busy; two plans are under way at most */
+	STASH = 16, /* messages taken while the worker was busy; two plans are under way at most */
 	LINGER_MS = 500,
 	HANDSHAKE_MS = 3000,
-	DEAD_LINK_MS = 5000,    /* the socket's own heartbeat: a link that is silent so long is opened anew */
+	DEAD_LINK_MS = 5000, /* the socket's own heartbeat: a link that is silent so long is opened anew */
 	RECONNECT_MS = 50,
 	RECONNECT_MAX_MS = 1000,
 	HELLO_RETRY_MS = 20,
@@ -33,29 +33,29 @@ enum {
 struct link {
 	const struct link_args *args;
 	void *ctx;
-	void *sock;                 /* DEALER */
-	void *monitor;              /* PAIR: the socket's events; the main thread's only */
-	struct step *step;          /* NULL until a model is loaded */
+	void *sock;        /* DEALER */
+	void *monitor;     /* PAIR: the socket's events; the main thread's only */
+	struct step *step; /* NULL until a model is loaded */
 	struct plan plan;
 	struct result result;
-	struct buf out;             /* of the main thread */
+	struct buf out; /* of the main thread */
 	bool hello_due;
 	bool stop;
 
 	pthread_t beater;
-	pthread_mutex_t lock;       /* of what follows */
+	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t wake;
 	bool lent;
 	bool loading;
 	bool end;
 	uint64_t epoch;
-	uint64_t expected;          /* next plan */
+	uint64_t expected; /* next plan */
 	int64_t next_beat_us;
-	int64_t heard_us;           /* last message of the controller */
+	int64_t heard_us; /* last message of the controller */
 	zmq_msg_t stash[STASH];
 	int stash0, n_stash;
 	struct buf beat;
-	atomic_uint permille;       /* of the load */
+	atomic_uint permille; /* of the load */
 };
 
 static volatile sig_atomic_t stop_asked;
@@ -107,12 +107,13 @@ static void send_beat(struct link *l)
 {
 	const struct bus_msg m = {
 		.type = BUS_BEAT,
-		.beat = {
-			.epoch = l->epoch,
-			.state = l->loading ? BUS_LOADING : BUS_SERVING,
-			.progress = l->loading ? atomic_load(&l->permille) : l->expected - 1,
-			.expected = l->expected,
-		},
+		.beat =
+			{
+				.epoch = l->epoch,
+				.state = l->loading ? BUS_LOADING : BUS_SERVING,
+				.progress = l->loading ? atomic_load(&l->permille) : l->expected - 1,
+				.expected = l->expected,
+			},
 	};
 	bus_encode(&m, &l->beat);
 	send_bytes(l, &l->beat);
@@ -126,7 +127,8 @@ static bool grace_over(const struct link *l)
 	return clock_us() - l->heard_us > l->args->grace_ms * 1000;
 }
 
-/* Take in what has come, so that a beat of the controller is seen while a step takes long. */
+/* Take in what has come, so that a sign of the controller is seen while a load or a step takes
+ * long.  Its beats say no more than that: they are not kept, or a long load would fill the stash. */
 static void fill_stash(struct link *l)
 {
 	while (l->n_stash < STASH) {
@@ -136,8 +138,11 @@ static void fill_stash(struct link *l)
 			zmq_msg_close(m);
 			return;
 		}
-		l->n_stash++;
 		l->heard_us = clock_us();
+		if (bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0) == BUS_BEAT)
+			zmq_msg_close(m);
+		else
+			l->n_stash++;
 	}
 }
 
@@ -219,7 +224,8 @@ static void send_ready(struct link *l, const struct bus_ready *r)
 	const struct bus_msg m = {.type = BUS_READY, .ready = *r};
 	send_msg(l, &m);
 	log_info("link", "ready epoch=%llu blocks=%u host_blocks=%u load_ms=%u threads=%u isa=%s",
-		 (unsigned long long)r->epoch, r->n_blocks, r->n_host_blocks, r->load_ms, r->n_threads, r->isa);
+		 (unsigned long long)r->epoch, r->n_blocks, r->n_host_blocks, r->load_ms, r->n_threads,
+		 r->isa);
 }
 
 static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
@@ -395,8 +401,8 @@ static int serve(struct link *l, char *why, size_t why_n)
 			send_hello(l);
 		keep_beat(l);
 		if (!rc && grace_over(l))
-			rc = err_why(why, why_n, -ETIMEDOUT, "no sign of a controller at %s for %lld ms", l->args->bus,
-				     (long long)l->args->grace_ms);
+			rc = err_why(why, why_n, -ETIMEDOUT, "no sign of a controller at %s for %lld ms",
+				     l->args->bus, (long long)l->args->grace_ms);
 	}
 	return rc;
 }
@@ -436,10 +442,12 @@ static int open_sockets(struct link *l, char *why, size_t why_n)
 	l->sock = zmq_socket(l->ctx, ZMQ_DEALER);
 	l->monitor = zmq_socket(l->ctx, ZMQ_PAIR);
 	if (!l->sock || !l->monitor || set_options(l->sock) || set_int(l->monitor, ZMQ_LINGER, 0) ||
-	    zmq_socket_monitor(l->sock, "inproc://events", events) || zmq_connect(l->monitor, "inproc://events"))
+	    zmq_socket_monitor(l->sock, "inproc://events", events) ||
+	    zmq_connect(l->monitor, "inproc://events"))
 		return err_why(why, why_n, -errno, "no socket: %s", zmq_strerror(errno));
 	if (zmq_connect(l->sock, l->args->bus))
-		return err_why(why, why_n, -errno, "cannot connect to %s: %s", l->args->bus, zmq_strerror(errno));
+		return err_why(why, why_n, -errno, "cannot connect to %s: %s", l->args->bus,
+			       zmq_strerror(errno));
 	return 0;
 }
 

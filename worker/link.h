@@ -7,11 +7,11 @@
 #include <stdint.h>
 
 struct link_args {
-	const char *bus;            /* "ipc:///run/quern/bus", "tcp://host:port" */
-	const char *device;         /* "cpu:0" */
-	const char *isa;            /* NULL: the best */
-	uint32_t n_threads;         /* 0: as the controller or the device chooses */
-	int64_t grace_ms;           /* how long without a sign of the controller */
+	const char *bus;    /* "ipc:///run/quern/bus", "tcp://host:port" */
+	const char *device; /* "cpu:0" */
+	const char *isa;    /* NULL: the best */
+	uint32_t n_threads; /* 0: as the controller or the device chooses */
+	int64_t grace_ms;   /* how long without a sign of the controller */
 };
 
 /* Serve until the controller says stop or link_stop() is called (0), the controller is gone for

@@ -32,8 +32,8 @@ static int parse_int(const char *text, long lo, long hi, const char *name, long 
 	errno = 0;
 	long v = strtol(text, &end, 10);
 	if (errno || end == text || *end || v < lo || v > hi) {
-		fprintf(stderr, "quern-worker: --%s is \"%s\", must be a number from %ld to %ld\n", name, text, lo,
-			hi);
+		fprintf(stderr, "quern-worker: --%s is \"%s\", must be a number from %ld to %ld\n", name,
+			text, lo, hi);
 		return -EINVAL;
 	}
 	*out = v;
@@ -44,10 +44,14 @@ static int parse_int(const char *text, long lo, long hi, const char *name, long 
 static int parse(int argc, char **argv, struct link_args *a, enum log_level *level)
 {
 	static const struct option options[] = {
-		{"bus", required_argument, NULL, 'b'},	 {"device", required_argument, NULL, 'd'},
-		{"threads", required_argument, NULL, 't'}, {"isa", required_argument, NULL, 'i'},
-		{"grace", required_argument, NULL, 'g'},   {"log-level", required_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},	  {"version", no_argument, NULL, 'v'},
+		{"bus", required_argument, NULL, 'b'},
+		{"device", required_argument, NULL, 'd'},
+		{"threads", required_argument, NULL, 't'},
+		{"isa", required_argument, NULL, 'i'},
+		{"grace", required_argument, NULL, 'g'},
+		{"log-level", required_argument, NULL, 'l'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'},
 		{NULL, 0, NULL, 0},
 	};
 	long n;
@@ -75,7 +79,9 @@ static int parse(int argc, char **argv, struct link_args *a, enum log_level *lev
 			break;
 		case 'l':
 			if (log_level_parse(optarg) < 0) {
-				fprintf(stderr, "quern-worker: --log-level is \"%s\", must be debug, info, warn or error\n",
+				fprintf(stderr,
+					"quern-worker: --log-level is \"%s\", must be debug, info, warn or "
+					"error\n",
 					optarg);
 				return -EINVAL;
 			}

@@ -14,12 +14,12 @@ struct piece {
 };
 
 struct layer {
-	struct kern_linear *qkv;    /* [H] to q, k, v side by side */
+	struct kern_linear *qkv; /* [H] to q, k, v side by side */
 	struct kern_linear *o;
 	struct kern_linear *gateup; /* [H] to gate, up */
 	struct kern_linear *down;
-	struct piece attn_norm, ffn_norm;   /* F32 [H] */
-	struct piece q_norm, k_norm;        /* F32 [D], or none */
+	struct piece attn_norm, ffn_norm; /* F32 [H] */
+	struct piece q_norm, k_norm;      /* F32 [D], or none */
 	int window;
 };
 
@@ -28,31 +28,32 @@ struct model {
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	const struct model_config *c;
-	struct layer *layers;       /* [n_layers] */
+	struct layer *layers; /* [n_layers] */
 	struct kern_embed *embed;
-	struct kern_linear *own_head;       /* NULL: tied */
+	struct kern_linear *own_head; /* NULL: tied */
 	const struct kern_linear *head;
-	struct piece norm;          /* F32 [H] */
-	struct piece rope;          /* F32 [max_context, rope_dim/2, 2] */
+	struct piece norm; /* F32 [H] */
+	struct piece rope; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
 
 	/* Scratch; T = max_rows, L = max_logits; "op" is the table's operand type. */
-	struct piece x;             /* F32 [T, H] residual */
-	struct piece add;           /* F32 [T, H] what the next norm adds to it */
-	struct piece normed;        /* op  [T, H] */
-	struct piece qkv;           /* op  [T, (Hq + 2 Hkv) D] */
-	struct piece q;             /* op  [T, Hq D] */
-	struct piece att;           /* op  [T, Hq D] */
-	struct piece ffn;           /* op  [T, I] */
-	struct piece last_x, last_add;      /* F32 [L, H] */
-	struct piece last;          /* op  [L, H] */
-	struct piece logits;        /* F32 [L, V] */
+	struct piece x;                /* F32 [T, H] residual */
+	struct piece add;              /* F32 [T, H] what the next norm adds to it */
+	struct piece normed;           /* op  [T, H] */
+	struct piece qkv;              /* op  [T, (Hq + 2 Hkv) D] */
+	struct piece q;                /* op  [T, Hq D] */
+	struct piece att;              /* op  [T, Hq D] */
+	struct piece ffn;              /* op  [T, I] */
+	struct piece last_x, last_add; /* F32 [L, H] */
+	struct piece last;             /* op  [L, H] */
+	struct piece logits;           /* F32 [L, V] */
 	int64_t weights_bytes, scratch_bytes;
 };
 
 /* ---- memory ---- */
 
-static int piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, char *why, size_t why_n)
+static int piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, char *why,
+		     size_t why_n)
 {
 	p->p = m->ops->mem_new(m->dev, bytes);
 	if (!p->p)
@@ -111,8 +112,8 @@ static enum kern_dtype dtype_of(enum config_dtype t)
 }
 
 /* A vector to the device, as F32. */
-static int vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what, char *why,
-		    size_t why_n)
+static int vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
+		    char *why, size_t why_n)
 {
 	if (!v->data)
 		return 0;
@@ -130,8 +131,8 @@ static int vec_load(struct model *m, const struct weights_vec *v, struct piece *
 	return rc ? err_why(why, why_n, rc, "uploading %s failed", what) : 0;
 }
 
-static int linear_load(struct model *m, const struct weights_linear *const *parts, int n, struct kern_linear **out,
-		       char *why, size_t why_n)
+static int linear_load(struct model *m, const struct weights_linear *const *parts, int n,
+		       struct kern_linear **out, char *why, size_t why_n)
 {
 	struct kern_linear_src src = {.name = parts[0]->name, .k = parts[0]->k, .n_parts = n};
 	for (int i = 0; i < n; i++) {
@@ -156,7 +157,8 @@ static int linear_load(struct model *m, const struct weights_linear *const *part
 	return 0;
 }
 
-static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why, size_t why_n)
+static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+		      size_t why_n)
 {
 	const struct weights_linear *qkv[] = {&w->q, &w->k, &w->v}, *o[] = {&w->o};
 	const struct weights_linear *gateup[] = {&w->gate, &w->up}, *down[] = {&w->down};
@@ -179,8 +181,8 @@ static int ends_load(struct model *m, const struct weights *w, char *why, size_t
 	int rc = vec_load(m, &w->norm, &m->norm, "the last norm", why, why_n);
 	if (rc)
 		return rc;
-	rc = m->ops->embed_load(m->dev, w->embed.data, dtype_of(w->embed.dtype), c->n_vocab, c->hidden, &m->embed,
-				why, why_n);
+	rc = m->ops->embed_load(m->dev, w->embed.data, dtype_of(w->embed.dtype), c->n_vocab, c->hidden,
+				&m->embed, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "embed_tokens");
 	m->weights_bytes += m->ops->embed_bytes(m->embed);
@@ -202,8 +204,8 @@ static int rope_load(struct model *m, int max_context, char *why, size_t why_n)
 		return rc;
 	float *table = alloc_big(bytes);
 	if (!table)
-		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for the rotations of all positions",
-			       bytes);
+		return err_why(why, why_n, -ENOMEM,
+			       "out of memory: %zu bytes for the rotations of all positions", bytes);
 	model_config_rope(m->c, max_context, max_context, table);
 	rc = m->ops->upload(m->stream, m->rope.p, table, bytes);
 	if (!rc)
@@ -218,8 +220,12 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 	struct model *m = xcalloc(1, sizeof *m);
 	const int n_layers = a->config->n_layers;
 	int rc;
-	*m = (struct model){.ops = a->ops, .dev = a->dev, .stream = a->stream, .c = a->config,
-			    .max_rows = a->max_rows, .max_logits = a->max_logits};
+	*m = (struct model){.ops = a->ops,
+			    .dev = a->dev,
+			    .stream = a->stream,
+			    .c = a->config,
+			    .max_rows = a->max_rows,
+			    .max_logits = a->max_logits};
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
 	    (rc = ends_load(m, a->weights, why, why_n)))
@@ -242,7 +248,7 @@ void model_free(struct model *m)
 {
 	if (!m)
 		return;
-	struct piece *pieces[] = {&m->norm, &m->rope, &m->x,	  &m->add,	&m->normed, &m->qkv, &m->q,
+	struct piece *pieces[] = {&m->norm, &m->rope, &m->x,      &m->add,      &m->normed, &m->qkv,   &m->q,
 				  &m->att,  &m->ffn,  &m->last_x, &m->last_add, &m->last,   &m->logits};
 	for (int i = 0; i < m->c->n_layers; i++) {
 		struct layer *l = &m->layers[i];
@@ -320,9 +326,11 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	int rc = k->embed(s, m->embed, tokens, m->x.p);
 	for (int i = 0; !rc && i < c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
-		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, add, l->attn_norm.p, n_rows, c->hidden, c->rms_eps)) ||
+		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, add, l->attn_norm.p, n_rows, c->hidden,
+				     c->rms_eps)) ||
 		    (rc = k->linear(s, l->qkv, m->qkv.p, m->normed.p, n_rows, false)) ||
-		    (rc = attention(m, l, i, kv)) || (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
+		    (rc = attention(m, l, i, kv)) ||
+		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
 		    (rc = k->rmsnorm(s, m->normed.p, m->x.p, m->add.p, l->ffn_norm.p, n_rows, c->hidden,
 				     c->rms_eps)) ||
 		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
@@ -344,7 +352,8 @@ int model_head(struct model *m, int n_logits)
 	assert(n_logits > 0 && n_logits <= m->max_logits);
 	if ((rc = k->gather(s, m->last_x.p, m->x.p, c->hidden)) ||
 	    (rc = k->gather(s, m->last_add.p, m->add.p, c->hidden)) ||
-	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_logits, c->hidden, c->rms_eps)))
+	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_logits, c->hidden,
+			     c->rms_eps)))
 		return rc;
 	return k->linear(s, m->head, m->logits.p, m->last.p, n_logits, true);
 }

@@ -17,11 +17,11 @@
 struct model;
 
 struct model_args {
-	const struct kern_ops *ops;         /* these four are borrowed for the model's life, */
+	const struct kern_ops *ops; /* these four are borrowed for the model's life, */
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	const struct model_config *config;
-	const struct weights *weights;      /* this one for the call */
+	const struct weights *weights; /* this one for the call */
 	int max_rows;
 	int max_logits;
 	int max_context;
@@ -31,8 +31,8 @@ struct model_args {
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */
 int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
-void model_free(struct model *m);                       /* NULL is fine */
-int64_t model_weights_bytes(const struct model *m);     /* on the device */
+void model_free(struct model *m);                   /* NULL is fine */
+int64_t model_weights_bytes(const struct model *m); /* on the device */
 int64_t model_scratch_bytes(const struct model *m);
 
 /* The layers for the batch that batch_set() has made current; tokens: the device's token buffer. */

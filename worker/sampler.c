@@ -12,9 +12,9 @@ struct sampler {
 	struct kern_stream *stream;
 	struct slots *slots;
 	int n_vocab;
-	int max;                    /* rows of a call */
-	struct kern_sample_row *rows;       /* [max] */
-	struct kern_sample_out out; /* pinned, [max] and [max, PARAMS_LOGPROBS_MAX] */
+	int max;                      /* rows of a call */
+	struct kern_sample_row *rows; /* [max] */
+	struct kern_sample_out out;   /* pinned, [max] and [max, PARAMS_LOGPROBS_MAX] */
 };
 
 static size_t words(const struct sampler *s)
@@ -27,12 +27,13 @@ static size_t tops(const struct sampler *s)
 	return words(s) * PARAMS_LOGPROBS_MAX;
 }
 
-int sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_dev *dev, struct kern_stream *stream,
-		struct slots *slots, int n_vocab, int max, char *why, size_t why_n)
+int sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_dev *dev,
+		struct kern_stream *stream, struct slots *slots, int n_vocab, int max, char *why,
+		size_t why_n)
 {
 	struct sampler *s = xcalloc(1, sizeof *s);
-	*s = (struct sampler){.ops = ops, .dev = dev, .stream = stream, .slots = slots, .n_vocab = n_vocab,
-			      .max = max};
+	*s = (struct sampler){
+		.ops = ops, .dev = dev, .stream = stream, .slots = slots, .n_vocab = n_vocab, .max = max};
 	s->rows = xcalloc((size_t)max, sizeof *s->rows);
 	s->out.token = ops->host_new(dev, words(s));
 	s->out.logprob = ops->host_new(dev, words(s));
@@ -43,7 +44,8 @@ int sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_de
 	if (!s->out.token || !s->out.logprob || !s->out.rank || !s->out.top_id || !s->out.top_logprob) {
 		size_t bytes = 3 * words(s) + 2 * tops(s);
 		sampler_free(s);
-		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for the sampler's output", bytes);
+		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for the sampler's output",
+			       bytes);
 	}
 	*out = s;
 	return 0;
@@ -74,7 +76,8 @@ static int32_t at_most(int32_t n, int n_vocab)
 }
 
 /* A prompt token: nothing is chosen, its log-probability is looked up. */
-static struct kern_sample_row forced_row(const struct sampler *s, const struct batch_want *w, const struct slot *slot)
+static struct kern_sample_row forced_row(const struct sampler *s, const struct batch_want *w,
+					 const struct slot *slot)
 {
 	return (struct kern_sample_row){
 		.hist0 = slots_base(s->slots, w->slot),
@@ -87,11 +90,12 @@ static struct kern_sample_row forced_row(const struct sampler *s, const struct b
 	};
 }
 
-static struct kern_sample_row chosen_row(const struct sampler *s, const struct batch_want *w, const struct slot *slot)
+static struct kern_sample_row chosen_row(const struct sampler *s, const struct batch_want *w,
+					 const struct slot *slot)
 {
 	const struct params *p = &slot->params;
 	const uint32_t position = w->position - slot->n_prompt;
-	const bool held = position < p->min_tokens;         /* may not end yet */
+	const bool held = position < p->min_tokens; /* may not end yet */
 	return (struct kern_sample_row){
 		.hist0 = slots_base(s->slots, w->slot),
 		.n_prompt = (int32_t)slot->n_prompt,
@@ -138,10 +142,12 @@ static void note_logprob(const struct sampler *s, const struct batch_want *w, in
 	};
 	const size_t at = (size_t)i * (size_t)s->out.top_stride;
 	for (int k = 0; k < n_top; k++)
-		result_add_top(r, (uint32_t)s->out.top_id[at + (size_t)k], s->out.top_logprob[at + (size_t)k]);
+		result_add_top(r, (uint32_t)s->out.top_id[at + (size_t)k],
+			       s->out.top_logprob[at + (size_t)k]);
 }
 
-static int note(struct sampler *s, const struct batch_want *w, int i, struct result *r, char *why, size_t why_n)
+static int note(struct sampler *s, const struct batch_want *w, int i, struct result *r, char *why,
+		size_t why_n)
 {
 	if (s->rows[i].n_logprobs >= 0)
 		note_logprob(s, w, i, r);
@@ -158,14 +164,15 @@ static int note(struct sampler *s, const struct batch_want *w, int i, struct res
 	return 0;
 }
 
-int sampler_run(struct sampler *s, const void *logits, const struct batch_want *wants, int n, struct result *r,
-		char *why, size_t why_n)
+int sampler_run(struct sampler *s, const void *logits, const struct batch_want *wants, int n,
+		struct result *r, char *why, size_t why_n)
 {
 	assert(n > 0 && n <= s->max);
 	for (int i = 0; i < n; i++) {
 		const struct slot *slot = slots_get(s->slots, wants[i].slot, why, why_n);
 		assert(slot);
-		s->rows[i] = wants[i].forced >= 0 ? forced_row(s, &wants[i], slot) : chosen_row(s, &wants[i], slot);
+		s->rows[i] = wants[i].forced >= 0 ? forced_row(s, &wants[i], slot)
+						  : chosen_row(s, &wants[i], slot);
 		s->rows[i].row = i;
 	}
 	int rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &s->out);

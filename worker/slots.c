@@ -13,10 +13,10 @@ struct slots {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;
-	struct slot *slots;         /* [max_slots] */
-	int32_t *tables;            /* [max_slots, max_blocks] */
-	int32_t *tokens;            /* [max_slots, max_context + 1] host */
-	int32_t *buffer;            /* the same on the device */
+	struct slot *slots; /* [max_slots] */
+	int32_t *tables;    /* [max_slots, max_blocks] */
+	int32_t *tokens;    /* [max_slots, max_context + 1] host */
+	int32_t *buffer;    /* the same on the device */
 	size_t tables_bytes, tokens_bytes;
 };
 
@@ -25,8 +25,8 @@ static size_t stride(const struct slots *s)
 	return (size_t)s->lim.max_context + 1;
 }
 
-int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops, struct kern_dev *dev,
-	      struct kern_stream *stream, char *why, size_t why_n)
+int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
+	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n)
 {
 	struct slots *s = xcalloc(1, sizeof *s);
 	*s = (struct slots){.lim = *lim, .ops = ops, .dev = dev, .stream = stream};
@@ -85,7 +85,8 @@ void slots_reset(struct slots *s)
 static int check_number(const struct slots *s, uint32_t slot, char *why, size_t why_n)
 {
 	if (slot >= s->lim.max_slots)
-		return err_why(why, why_n, -EINVAL, "slot %u of a plan, there are %u", slot, s->lim.max_slots);
+		return err_why(why, why_n, -EINVAL, "slot %u of a plan, there are %u", slot,
+			       s->lim.max_slots);
 	return 0;
 }
 
@@ -111,12 +112,13 @@ int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n)
 
 /* ---- a sequence's state, sent anew ---- */
 
-static int check_ids(const int32_t *ids, uint32_t n, uint32_t n_vocab, const char *what, char *why, size_t why_n)
+static int check_ids(const int32_t *ids, uint32_t n, uint32_t n_vocab, const char *what, char *why,
+		     size_t why_n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
-			return err_why(why, why_n, -EINVAL, "%s names token %d, the vocabulary has %u", what, ids[i],
-				       n_vocab);
+			return err_why(why, why_n, -EINVAL, "%s names token %d, the vocabulary has %u", what,
+				       ids[i], n_vocab);
 	return 0;
 }
 
@@ -127,8 +129,8 @@ static int check_params(const struct slots *s, const struct params *p, char *why
 	uint32_t sum = 0;
 	int rc = 0;
 	if (!(isfinite(p->temperature) && p->temperature >= 0) || !(p->top_p > 0 && p->top_p <= 1) ||
-	    !(p->min_p >= 0 && p->min_p <= 1) || p->top_k < 0 || !isfinite(p->presence) || !isfinite(p->frequency) ||
-	    !(isfinite(p->repetition) && p->repetition > 0))
+	    !(p->min_p >= 0 && p->min_p <= 1) || p->top_k < 0 || !isfinite(p->presence) ||
+	    !isfinite(p->frequency) || !(isfinite(p->repetition) && p->repetition > 0))
 		return err_why(why, why_n, -EINVAL, "a sampling parameter is out of its range");
 	if (p->logprobs < -1 || p->logprobs > PARAMS_LOGPROBS_MAX || p->prompt_logprobs < -1 ||
 	    p->prompt_logprobs > PARAMS_LOGPROBS_MAX)
@@ -160,20 +162,21 @@ static int check_seq(const struct slots *s, const struct plan_seq *p, char *why,
 	int rc = check_number(s, p->slot, why, why_n);
 	if (rc)
 		return rc;
-	if (p->n_tokens < 1 || p->n_tokens > s->lim.max_context || p->n_prompt < 1 || p->n_prompt > p->n_tokens)
+	if (p->n_tokens < 1 || p->n_tokens > s->lim.max_context || p->n_prompt < 1 ||
+	    p->n_prompt > p->n_tokens)
 		return err_why(why, why_n, -EINVAL, "a sequence of %u tokens, %u of the prompt, context %u",
 			       p->n_tokens, p->n_prompt, s->lim.max_context);
 	if (p->n_blocks > s->lim.max_blocks)
-		return err_why(why, why_n, -EINVAL, "a sequence of %u blocks, at most %u are possible", p->n_blocks,
-			       s->lim.max_blocks);
+		return err_why(why, why_n, -EINVAL, "a sequence of %u blocks, at most %u are possible",
+			       p->n_blocks, s->lim.max_blocks);
 	for (uint32_t i = 0; i < p->n_tokens; i++)
 		if (p->tokens[i] >= s->lim.n_vocab)
 			return err_why(why, why_n, -EINVAL, "token %u of a sequence, the vocabulary has %u",
 				       p->tokens[i], s->lim.n_vocab);
 	for (uint32_t i = 0; i < p->n_blocks; i++)
 		if (p->blocks[i] >= s->lim.n_blocks)
-			return err_why(why, why_n, -EINVAL, "block %u of a sequence, the pool has %u", p->blocks[i],
-				       s->lim.n_blocks);
+			return err_why(why, why_n, -EINVAL, "block %u of a sequence, the pool has %u",
+				       p->blocks[i], s->lim.n_blocks);
 	return check_params(s, p->params, why, why_n);
 }
 
@@ -191,13 +194,19 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 		return err_prefix(why, why_n, rc, "slot %u", p->slot);
 	struct slot *slot = &s->slots[p->slot];
 	forget(slot);
-	*slot = (struct slot){.used = true, .seq = p->seq, .index = p->index, .n_prompt = p->n_prompt,
-			      .n_tokens = p->n_tokens, .n_kv = -1, .n_blocks = p->n_blocks};
+	*slot = (struct slot){.used = true,
+			      .seq = p->seq,
+			      .index = p->index,
+			      .n_prompt = p->n_prompt,
+			      .n_tokens = p->n_tokens,
+			      .n_kv = -1,
+			      .n_blocks = p->n_blocks};
 	params_copy(&slot->params, p->params);
 	drop_foreign_stops(&slot->params, s->lim.n_vocab);
 	memcpy(slots_tokens(s, p->slot), p->tokens, p->n_tokens * sizeof(int32_t));
 	if (p->n_blocks)
-		memcpy(s->tables + (size_t)p->slot * s->lim.max_blocks, p->blocks, p->n_blocks * sizeof(int32_t));
+		memcpy(s->tables + (size_t)p->slot * s->lim.max_blocks, p->blocks,
+		       p->n_blocks * sizeof(int32_t));
 	return upload_tokens(s, p->slot, p->n_tokens, why, why_n);
 }
 
@@ -218,8 +227,8 @@ int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why
 	child->ran = 0;
 	params_copy(&child->params, &parent->params);
 	memcpy(slots_tokens(s, p->child), slots_tokens(s, p->parent), parent->n_tokens * sizeof(int32_t));
-	memcpy(s->tables + (size_t)p->child * s->lim.max_blocks, s->tables + (size_t)p->parent * s->lim.max_blocks,
-	       parent->n_blocks * sizeof(int32_t));
+	memcpy(s->tables + (size_t)p->child * s->lim.max_blocks,
+	       s->tables + (size_t)p->parent * s->lim.max_blocks, parent->n_blocks * sizeof(int32_t));
 	return upload_tokens(s, p->child, child->n_tokens, why, why_n);
 }
 
@@ -229,8 +238,8 @@ int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t w
 	if (!slot)
 		return -EINVAL;
 	if (p->logical > slot->n_blocks || p->logical >= s->lim.max_blocks)
-		return err_why(why, why_n, -EINVAL, "slot %u: block %u of a table that has %u", p->slot, p->logical,
-			       slot->n_blocks);
+		return err_why(why, why_n, -EINVAL, "slot %u: block %u of a table that has %u", p->slot,
+			       p->logical, slot->n_blocks);
 	if (p->block >= s->lim.n_blocks)
 		return err_why(why, why_n, -EINVAL, "slot %u: block %u, the pool has %u", p->slot, p->block,
 			       s->lim.n_blocks);

@@ -14,32 +14,32 @@
 
 struct slot {
 	bool used;
-	uint64_t seq;               /* the controller's id, for logs */
-	uint32_t index;             /* output of its job */
+	uint64_t seq;   /* the controller's id, for logs */
+	uint32_t index; /* output of its job */
 	uint32_t n_prompt;
-	uint32_t n_tokens;          /* known to the device */
-	int64_t n_kv;               /* positions whose K and V are in the cache; -1: as the next run says */
-	uint32_t n_blocks;          /* in its table */
-	uint64_t ran;               /* number of the plan that last had a run for it */
-	uint32_t last_row;          /* of that run, in its batch */
-	struct params params;       /* owned; token ids all below n_vocab */
+	uint32_t n_tokens;    /* known to the device */
+	int64_t n_kv;         /* positions whose K and V are in the cache; -1: as the next run says */
+	uint32_t n_blocks;    /* in its table */
+	uint64_t ran;         /* number of the plan that last had a run for it */
+	uint32_t last_row;    /* of that run, in its batch */
+	struct params params; /* owned; token ids all below n_vocab */
 };
 
 struct slots_limits {
 	uint32_t max_slots;
 	uint32_t max_context;
-	uint32_t max_blocks;        /* of a table */
-	uint32_t n_blocks;          /* of the pool */
+	uint32_t max_blocks; /* of a table */
+	uint32_t n_blocks;   /* of the pool */
 	uint32_t n_vocab;
 };
 
 struct slots;
 
 /* -ENOMEM with the bytes.  ops, dev and stream are borrowed. */
-int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops, struct kern_dev *dev,
-	      struct kern_stream *stream, char *why, size_t why_n);
-void slots_free(struct slots *s);               /* NULL is fine */
-void slots_reset(struct slots *s);              /* forget every sequence */
+int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
+	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n);
+void slots_free(struct slots *s);  /* NULL is fine */
+void slots_reset(struct slots *s); /* forget every sequence */
 
 /* A used slot; NULL and the reason otherwise. */
 struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n);
@@ -50,10 +50,10 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n);
 int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t why_n);
 
-const int32_t *slots_blocks(const struct slots *s, uint32_t slot);     /* its table, host */
-int32_t *slots_tokens(const struct slots *s, uint32_t slot);           /* its tokens, host */
-int32_t slots_base(const struct slots *s, uint32_t slot);              /* where they begin in the buffer */
-int32_t *slots_buffer(const struct slots *s);                          /* the buffer, device */
+const int32_t *slots_blocks(const struct slots *s, uint32_t slot); /* its table, host */
+int32_t *slots_tokens(const struct slots *s, uint32_t slot);       /* its tokens, host */
+int32_t slots_base(const struct slots *s, uint32_t slot);          /* where they begin in the buffer */
+int32_t *slots_buffer(const struct slots *s);                      /* the buffer, device */
 int64_t slots_bytes(const struct slots *s);
 
 #endif

@@ -18,12 +18,18 @@
 /* Where neither the controller nor the user chose. */
 enum { BLOCK_SIZE = 16, ROWS = 512, RUNS = 128, SLOTS = 256 };
 /* Beyond these a plan is not a plan; sizes below stay within int32. */
-enum { BLOCK_SIZE_MAX = 256, ROWS_MAX = 1 << 16, RUNS_MAX = 1 << 14, SLOTS_MAX = 1 << 14, CONTEXT_MAX = 1 << 24 };
+enum {
+	BLOCK_SIZE_MAX = 256,
+	ROWS_MAX = 1 << 16,
+	RUNS_MAX = 1 << 14,
+	SLOTS_MAX = 1 << 14,
+	CONTEXT_MAX = 1 << 24
+};
 /* Logits of one call of the head: as many rows as runs, within this much memory. */
 enum { LOGITS_BYTES = 128 << 20, LOGITS_MIN = 8 };
 
 struct step {
-	struct bus_load load;       /* as it was asked for */
+	struct bus_load load; /* as it was asked for */
 	struct model_config config;
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
@@ -38,15 +44,15 @@ struct step {
 	int max_logits;
 	uint32_t load_ms;
 	uint64_t epoch;
-	uint64_t expected;          /* number of the plan that is due */
-	uint32_t group0;            /* first want of the last group of logits */
-	bool broken;                /* a plan went wrong half-way */
+	uint64_t expected; /* number of the plan that is due */
+	uint32_t group0;   /* first want of the last group of logits */
+	bool broken;       /* a plan went wrong half-way */
 };
 
 /* ---- sizes ---- */
 
-static int choose(uint32_t asked, uint32_t otherwise, uint32_t max, const char *what, uint32_t *out, char *why,
-		  size_t why_n)
+static int choose(uint32_t asked, uint32_t otherwise, uint32_t max, const char *what, uint32_t *out,
+		  char *why, size_t why_n)
 {
 	*out = asked ? asked : otherwise;
 	if (*out > max)
@@ -72,13 +78,14 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 	struct bus_limits *m = &s->lim;
 	const uint32_t context = (uint32_t)s->config.max_position;
 	int rc;
-	if ((rc = choose(l->block_size, BLOCK_SIZE, BLOCK_SIZE_MAX, "the block size", &s->block_size, why, why_n)) ||
-	    (rc = choose(l->max_context, context, longest_context(&s->config), "the context", &m->max_context, why,
+	if ((rc = choose(l->block_size, BLOCK_SIZE, BLOCK_SIZE_MAX, "the block size", &s->block_size, why,
 			 why_n)) ||
+	    (rc = choose(l->max_context, context, longest_context(&s->config), "the context", &m->max_context,
+			 why, why_n)) ||
 	    (rc = choose(l->max_rows, ROWS, ROWS_MAX, "rows of a step", &m->max_rows, why, why_n)) ||
 	    (rc = choose(l->max_slots, SLOTS, SLOTS_MAX, "slots", &m->max_slots, why, why_n)) ||
-	    (rc = choose(l->max_runs, least(RUNS, m->max_slots), RUNS_MAX, "runs of a step", &m->max_runs, why,
-			 why_n)))
+	    (rc = choose(l->max_runs, least(RUNS, m->max_slots), RUNS_MAX, "runs of a step", &m->max_runs,
+			 why, why_n)))
 		return rc;
 	if (s->block_size < BLOCK_SIZE || s->block_size & (s->block_size - 1))
 		return err_why(why, why_n, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
@@ -157,7 +164,8 @@ static int size_cache(struct step *s, const struct weights *w, struct cache_args
 	return 0;
 }
 
-static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why, size_t why_n)
+static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why,
+		      size_t why_n)
 {
 	const struct model_args m = {
 		.ops = s->ops,
@@ -189,8 +197,8 @@ static int open_state(struct step *s, const struct cache_args *ca, char *why, si
 	    (rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
 	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)))
 		return rc;
-	return sampler_new(&s->sampler, s->ops, s->dev, s->stream, s->slots, s->config.n_vocab, s->max_logits, why,
-			   why_n);
+	return sampler_new(&s->sampler, s->ops, s->dev, s->stream, s->slots, s->config.n_vocab, s->max_logits,
+			   why, why_n);
 }
 
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
@@ -202,9 +210,10 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	int rc;
 	s->load = *a->load;
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
-	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
-	    (rc = open_device(s, a, why, why_n)) || (rc = size_cache(s, w, &ca, why, why_n)) ||
-	    (rc = load_model(s, a, w, why, why_n)) || (rc = open_state(s, &ca, why, why_n))) {
+	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
+	    (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
+	    (rc = size_cache(s, w, &ca, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
+	    (rc = open_state(s, &ca, why, why_n))) {
 		weights_close(w);
 		step_close(s);
 		return rc;
@@ -238,9 +247,9 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
 	       l->block_size == have->block_size && l->max_context == have->max_context &&
-	       l->max_rows == have->max_rows && l->max_slots == have->max_slots && l->max_runs == have->max_runs &&
-	       l->kv_bytes == have->kv_bytes && l->swap_bytes == have->swap_bytes &&
-	       l->n_threads == have->n_threads;
+	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
+	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&
+	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads;
 }
 
 /* The numerics class: what two workers must share for their bits to be the same.  RoPE scalings
@@ -306,7 +315,8 @@ static int run_head(struct step *s, struct result *r, char *why, size_t why_n)
 			return err_why(why, why_n, rc, "setting the batch failed");
 		if ((rc = model_head(s->model, n)))
 			return err_why(why, why_n, rc, "the head failed on the device");
-		if ((rc = sampler_run(s->sampler, model_logits(s->model), b->wants + first, n, r, why, why_n)))
+		if ((rc = sampler_run(s->sampler, model_logits(s->model), b->wants + first, n, r, why,
+				      why_n)))
 			return rc;
 		s->group0 = first;
 	}
@@ -333,11 +343,11 @@ static int check_turn(const struct step *s, const struct plan *p, char *why, siz
 	if (s->broken)
 		return err_why(why, why_n, -EINVAL, "an earlier plan went wrong");
 	if (p->epoch != s->epoch)
-		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu, this is %llu", (unsigned long long)p->epoch,
-			       (unsigned long long)s->epoch);
+		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu, this is %llu",
+			       (unsigned long long)p->epoch, (unsigned long long)s->epoch);
 	if (p->number != s->expected)
-		return err_why(why, why_n, -ENXIO, "plan %llu came where %llu was due", (unsigned long long)p->number,
-			       (unsigned long long)s->expected);
+		return err_why(why, why_n, -ENXIO, "plan %llu came where %llu was due",
+			       (unsigned long long)p->number, (unsigned long long)s->expected);
 	return 0;
 }
 
@@ -351,7 +361,8 @@ int step_run(struct step *s, const struct plan *p, struct result *r, char *why, 
 	r->epoch = p->epoch;
 	r->number = p->number;
 	if ((rc = run_state(s, p, why, why_n)) || (rc = cache_run(&s->cache, s->stream, p, why, why_n)) ||
-	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) || (rc = run_batch(s, r, why, why_n)))
+	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) ||
+	    (rc = run_batch(s, r, why, why_n)))
 		goto broken;
 	if ((rc = s->ops->stream_sync(s->stream))) {
 		err_why(why, why_n, rc, "the device failed");

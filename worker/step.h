@@ -21,17 +21,17 @@
 struct step;
 
 struct step_args {
-	const char *device;                 /* "cpu", "cpu:0", "cuda:1" */
-	const char *isa;                    /* NULL: the best */
-	const struct bus_load *load;        /* 0 where the worker shall choose */
-	void (*progress)(void *arg, unsigned permille);     /* or NULL */
+	const char *device;                             /* "cpu", "cpu:0", "cuda:1" */
+	const char *isa;                                /* NULL: the best */
+	const struct bus_load *load;                    /* 0 where the worker shall choose */
+	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 };
 
 /* Load the model.  ready says what there is now.  -ENOENT, -EINVAL, -ENOTSUP, -ENOMEM, -ENODEV
  * with the reason. */
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n);
-void step_close(struct step *s);                        /* NULL is fine */
+void step_close(struct step *s); /* NULL is fine */
 
 /* Forget every sequence and begin a new epoch, at plan 1; the weights stay. */
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);

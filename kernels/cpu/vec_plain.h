@@ -1,5 +1,5 @@
-/* vec_plain.h - sixteen float lanes in plain C.  See vec_avx512.h.
- * Slow where the machine has no fused multiply-add, and still the same bits. */
+/* vec_plain.h - sixteen float lanes in C with the compiler's own vectors, for any machine.
+ * See vec_avx512.h.  Slow where the machine has no fused multiply-add, and still the same bits. */
 #ifndef QUERN_KERNELS_CPU_VEC_PLAIN_H
 #define QUERN_KERNELS_CPU_VEC_PLAIN_H
 
@@ -9,22 +9,19 @@
 
 #include "kernels/cpu/half.h"
 
+/* All is inlined here: no call passes a vector, so how it would be passed does not matter. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #define VFN static inline __attribute__((always_inline))
 #define LANES(i) for (int i = 0; i < 16; i++)
 
-typedef struct {
-	float v[16];
-} vf;
-
-typedef struct {
-	uint32_t v[16];
-} vq;
+typedef float vf __attribute__((vector_size(64)));
+typedef uint32_t vq __attribute__((vector_size(64)));
+typedef int32_t vmask __attribute__((vector_size(64)));
 
 VFN vf v_set1(float a)
 {
-	vf r;
-	LANES(i) r.v[i] = a;
-	return r;
+	return (vf){a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a};
 }
 
 VFN vf v_zero(void)
@@ -59,108 +56,101 @@ VFN void v_store_n(float *p, vf a, int n)
 VFN vf v_load_f16(const uint16_t *p)
 {
 	vf r;
-	LANES(i) r.v[i] = half_from_f16(p[i]);
+	LANES(i) r[i] = half_from_f16(p[i]);
 	return r;
 }
 
 VFN vf v_load_bf16(const uint16_t *p)
 {
 	vf r;
-	LANES(i) r.v[i] = half_from_bf16(p[i]);
+	LANES(i) r[i] = half_from_bf16(p[i]);
 	return r;
 }
 
 VFN vf v_load_u8(const uint8_t *p)
 {
 	vf r;
-	LANES(i) r.v[i] = p[i];
+	LANES(i) r[i] = p[i];
 	return r;
 }
 
 VFN vf v_fma(vf a, vf b, vf c)
 {
-	vf r;
-	LANES(i) r.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
-	return r;
+	LANES(i) c[i] = fmaf(a[i], b[i], c[i]);
+	return c;
 }
 
 VFN vf v_add(vf a, vf b)
 {
-	LANES(i) a.v[i] += b.v[i];
-	return a;
+	return a + b;
 }
 
 VFN vf v_sub(vf a, vf b)
 {
-	LANES(i) a.v[i] -= b.v[i];
-	return a;
+	return a - b;
 }
 
 VFN vf v_mul(vf a, vf b)
 {
-	LANES(i) a.v[i] *= b.v[i];
-	return a;
+	return a * b;
 }
 
 VFN vf v_div(vf a, vf b)
 {
-	LANES(i) a.v[i] /= b.v[i];
-	return a;
+	return a / b;
+}
+
+/* a where the mask is all ones, b where it is 0 */
+VFN vf v_choose(vmask m, vf a, vf b)
+{
+	return (vf)((m & (vmask)a) | (~m & (vmask)b));
 }
 
 VFN vf v_max(vf a, vf b)
 {
-	LANES(i) a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
-	return a;
+	return v_choose(a > b, a, b);
 }
 
 VFN vf v_min(vf a, vf b)
 {
-	LANES(i) a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
-	return a;
+	return v_choose(a < b, a, b);
 }
 
 VFN vf v_keep_ge(vf a, vf x, vf limit)
 {
-	LANES(i) a.v[i] = x.v[i] >= limit.v[i] ? a.v[i] : 0;
-	return a;
+	return (vf)((x >= limit) & (vmask)a);
 }
 
 VFN vf v_keep_range(vf a, int from, int to, vf other)
 {
-	LANES(i) a.v[i] = i >= from && i < to ? a.v[i] : other.v[i];
-	return a;
+	const vmask i = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	return v_choose((i >= from) & (i < to), a, other);
 }
 
 VFN vf v_scale2(vf p, vf t)
 {
-	uint32_t a[16], b[16];
-	memcpy(a, &p, sizeof a);
-	memcpy(b, &t, sizeof b);
-	LANES(i) a[i] += b[i] << 23;
-	memcpy(&p, a, sizeof a);
-	return p;
+	return (vf)((vq)p + ((vq)t << 23));
 }
 
 VFN float v_hsum(vf a)
 {
 	for (int half = 8; half; half /= 2)
 		for (int i = 0; i < half; i++)
-			a.v[i] += a.v[i + half];
-	return a.v[0];
+			a[i] += a[i + half];
+	return a[0];
 }
 
 VFN float v_hmax(vf a)
 {
 	for (int half = 8; half; half /= 2)
 		for (int i = 0; i < half; i++)
-			a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
-	return a.v[0];
+			a[i] = a[i] > a[i + half] ? a[i] : a[i + half];
+	return a[0];
 }
 
 VFN float v_lane0(vf a)
 {
-	return a.v[0];
+	return a[0];
 }
 
 VFN vq vq_load(const void *p)
@@ -172,29 +162,22 @@ VFN vq vq_load(const void *p)
 
 VFN vq vq_shl8(vq a)
 {
-	LANES(i) a.v[i] <<= 8;
-	return a;
+	return a << 8;
 }
 
 VFN vq vq_shr12(vq a)
 {
-	LANES(i) a.v[i] >>= 12;
-	return a;
+	return a >> 12;
 }
 
 VFN vq vq_set1(uint32_t a)
 {
-	vq r;
-	LANES(i) r.v[i] = a;
-	return r;
+	return (vq){a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a};
 }
 
 VFN vf vq_nibble(vq q, vq mask, vq magic)
 {
-	vf r;
-	LANES(i) q.v[i] = (q.v[i] & mask.v[i]) | magic.v[i];
-	memcpy(&r, &q, sizeof r);
-	return r;
+	return (vf)((q & mask) | magic);
 }
 
 VFN void v_prefetch(const void *p)

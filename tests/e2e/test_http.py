@@ -269,9 +269,9 @@ def test_strict_refuses_unknown_fields(service):
     assert_error(ask(service, "/v1/completions", {"prompt": PROMPT, "colour": "red"}), 400, "colour")
 
 
-@pytest.mark.parametrize("service", [("--max-seqs", "1", "--max-queued-jobs", "1")], indirect=True)
+@pytest.mark.parametrize("service", [("--max-seqs", "64", "--max-queued-jobs", "1")], indirect=True)
 def test_overload_is_429(service, client):
-    jobs = [client.submit(PROMPT, max_tokens=2000, ignore_eos=True) for _ in range(4)]
+    jobs = [client.submit(PROMPT, max_tokens=2000, n=64, ignore_eos=True) for _ in range(4)]
     jobs[0].first_delta()
     status, headers, body = ask(service, "/v1/completions", {"prompt": PROMPT})
     assert status == 429

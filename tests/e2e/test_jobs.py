@@ -1,10 +1,9 @@
 """The life of a job: cancelled, attached to, asked after, left alone, refused."""
 
 import pytest
-import zmq
 
 from jobclient import JobError
-from service import DEMO, eventually
+from service import DEMO
 
 PROMPT = "Once upon a time"
 # Far longer than any test waits: only a cancel ends it.
@@ -33,9 +32,9 @@ def test_what_a_cancelled_job_had_written_is_its_result(client):
     assert client.result(job.job).tokens == seen
 
 
-@pytest.mark.parametrize("service", [("--max-seqs", "1")], indirect=True)
+@pytest.mark.parametrize("service", [("--max-seqs", "64")], indirect=True)
 def test_a_queued_job_is_cancelled(service, client):
-    running = client.submit(PROMPT, max_tokens=2000, ignore_eos=True)
+    running = client.submit(PROMPT, **ENDLESS)
     running.first_delta()
     queued = client.submit(PROMPT, max_tokens=5).accepted()
     queued.cancel()
@@ -93,6 +92,18 @@ def test_attach_from_an_offset_goes_on_from_there(service, client):
     assert attached.deltas[0]["offset"] == 12
     assert tokens == done.tokens[12:]
     assert done.text.endswith(text) and len(text) < len(done.text)
+
+
+def test_attach_from_an_offset_while_it_runs(service, client):
+    job = client.submit(PROMPT, max_tokens=300, temperature=0, ignore_eos=True)
+    job.first_delta()
+    with service.client() as other:
+        attached = other.attach(job.job, **{"from": 100})
+        tokens, text, done = follow(attached)
+    assert attached.deltas[0]["offset"] == 100
+    assert tokens == done.tokens[100:]
+    assert done.text.endswith(text)
+    job.done()
 
 
 def test_attach_from_an_offset_per_output(service, client):
@@ -239,9 +250,9 @@ def test_a_deadline_that_is_met_changes_nothing(client):
     assert len(client.generate(PROMPT, deadline_ms=600000, max_tokens=5, ignore_eos=True).tokens) == 5
 
 
-@pytest.mark.parametrize("service", [("--max-seqs", "1", "--max-queued-jobs", "2")], indirect=True)
+@pytest.mark.parametrize("service", [("--max-seqs", "64", "--max-queued-jobs", "2")], indirect=True)
 def test_more_jobs_than_may_wait_are_refused_at_once(service, client):
-    jobs = [client.submit(PROMPT, max_tokens=2000, ignore_eos=True) for _ in range(8)]
+    jobs = [client.submit(PROMPT, **ENDLESS) for _ in range(8)]
     accepted, refused = [], []
     for job in jobs:
         try:
@@ -257,9 +268,9 @@ def test_more_jobs_than_may_wait_are_refused_at_once(service, client):
     assert client.generate(PROMPT, max_tokens=2, ignore_eos=True).finish_reason == "length"
 
 
-@pytest.mark.parametrize("service", [("--max-seqs", "1", "--max-queued-tokens", "1000")], indirect=True)
+@pytest.mark.parametrize("service", [("--max-seqs", "64", "--max-queued-tokens", "1000")], indirect=True)
 def test_more_prompt_tokens_than_may_wait_are_refused(service, client):
-    jobs = [client.submit(tokens=[20 + i] * 300, max_tokens=1500, ignore_eos=True) for i in range(8)]
+    jobs = [client.submit(tokens=[20 + i] * 300, max_tokens=1500, n=64, ignore_eos=True) for i in range(8)]
     codes = []
     for job in jobs:
         try:
@@ -281,6 +292,14 @@ def test_a_prompt_that_fills_the_context_leaves_room_for_one_token(client):
     with pytest.raises(JobError) as e:
         client.generate(tokens=[50] * context, max_tokens=1)
     assert e.value.code == "E_TOO_LONG"
+
+
+def test_a_shorter_context_is_kept_to(start):
+    s = start(DEMO, "--context", "64")
+    with s.client() as c:
+        assert c.status()["max_context"] == 64
+        done = c.generate(PROMPT, ignore_eos=True)
+    assert done.usage["prompt_tokens"] + done.usage["completion_tokens"] == 64
 
 
 def test_the_context_is_what_the_cache_can_hold(start):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobclient import JobClient
+from jobclient import JobClient, JobError
 from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
@@ -22,6 +22,32 @@ ENDLESS = dict(max_tokens=2000, n=64, ignore_eos=True, seed=1)
 def worker_pid(client):
     (w,) = client.workers()
     return w["pid"]
+
+
+def unfinished(client, job):
+    try:
+        client.result(job.job)
+        return False
+    except JobError as e:
+        assert e.code == "E_NOT_READY"
+        return True
+
+
+def strike(client, sig, prompts):
+    """Jobs in whose midst the worker gets the signal, and the worker's pid."""
+    for _ in range(20):
+        jobs = [client.submit(p, **LONG) for p in prompts]
+        for j in jobs:
+            j.first_delta()
+        pid = worker_pid(client)
+        os.kill(pid, signal.SIGSTOP)    # from here on no job ends
+        if all(unfinished(client, j) for j in jobs):
+            os.kill(pid, sig)
+            return jobs, pid
+        os.kill(pid, signal.SIGCONT)    # too late: again
+        for j in jobs:
+            j.done()
+    pytest.fail("every job ended before it could be disturbed")
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
@@ -105,14 +131,11 @@ def test_ctrl_c_ends_run():
 
 def test_a_killed_worker_is_replaced_and_its_jobs_go_on(start):
     s = start(DEMO)
+    prompts = [f"{PROMPT} {i}" for i in range(3)]
     with s.client() as c:
-        known = [c.generate(f"{PROMPT} {i}", **LONG).tokens for i in range(3)]
-        jobs = [c.submit(f"{PROMPT} {i}", **LONG) for i in range(3)]
-        for j in jobs:
-            j.first_delta()
-        dead = worker_pid(c)
-        os.kill(dead, signal.SIGKILL)
-        assert [j.done().tokens for j in jobs] == known
+        jobs, dead = strike(c, signal.SIGKILL, prompts)
+        disturbed = [j.done().tokens for j in jobs]
+        assert disturbed == [c.generate(p, **LONG).tokens for p in prompts]
         assert worker_pid(c) != dead
     s.idle()
 
@@ -120,9 +143,7 @@ def test_a_killed_worker_is_replaced_and_its_jobs_go_on(start):
 def test_the_stream_of_a_killed_worker_has_no_gap_and_nothing_twice(start):
     s = start(DEMO)
     with s.client() as c:
-        job = c.submit(PROMPT, **LONG)
-        job.first_delta()
-        os.kill(worker_pid(c), signal.SIGKILL)
+        (job,), _ = strike(c, signal.SIGKILL, [PROMPT])
         done = job.done()
     seen = 0
     for d in job.deltas:
@@ -148,12 +169,9 @@ def test_a_worker_killed_again_and_again_loses_no_job(start):
 def test_a_stopped_worker_is_noticed_and_replaced(start):
     s = start(DEMO)
     with s.client() as c:
-        known = c.generate(PROMPT, **LONG).tokens
-        job = c.submit(PROMPT, **LONG)
-        job.first_delta()
-        hung = worker_pid(c)
-        os.kill(hung, signal.SIGSTOP)
-        assert job.done().tokens == known
+        (job,), hung = strike(c, signal.SIGSTOP, [PROMPT])
+        tokens = job.done().tokens
+        assert tokens == c.generate(PROMPT, **LONG).tokens
         assert worker_pid(c) != hung
     assert hung not in marked(s.mark)
 
@@ -259,6 +277,25 @@ def test_a_worker_started_by_hand_is_put_to_work():
             assert controller.wait(30) == 0
         assert worker.wait(60) == 0     # told to end with the controller
         no_processes_left(mark)
+
+
+def test_garbage_on_the_worker_bus_does_no_harm(start):
+    """A bus on TCP can be reached by whoever is on this host."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}")
+    with s.client() as c:
+        job = c.submit(PROMPT, **LONG)
+        for data in (b"", b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x91" * 10000, b"x" * 100000, os.urandom(1000)):
+            with JobClient(f"tcp://127.0.0.1:{port}") as stranger:
+                stranger.socket.linger = 1000
+                stranger.send_frames(data)
+                stranger.send_frames(b"", data, data)
+            with socket.create_connection(("127.0.0.1", port), 10) as raw:
+                raw.sendall(data)
+        assert len(job.done().tokens) == LONG["max_tokens"]
+        assert c.ping()["ready"]
 
 
 def test_serve_takes_its_options_from_a_file(start, tmp_path):

@@ -1,11 +1,8 @@
 """The same tokens, whatever happens: batch mates, chunks, threads, preemption, cached prompts."""
 
-import os
-import signal
-
 import pytest
 
-from service import DEMO, eventually
+from service import DEMO
 
 STORY = ("Once upon a time there was a little dog. The dog lived in a small house near the woods. Every day "
          "the dog went to the river to look for fish. One day the dog met a cat who was very sad. ")
@@ -87,9 +84,9 @@ def test_another_salt_shares_no_cached_prompt(service):
 
 @pytest.mark.parametrize("swap", [(), ("--swap-bytes", "8M")], ids=["no room to swap", "room to swap"])
 def test_preempted_jobs_have_the_same_tokens(service, start, swap):
-    """Ten jobs that together need several times the blocks there are."""
-    jobs = [dict(prompt=STORY[i:], temperature=1.0, seed=i, max_tokens=150, ignore_eos=True, logprobs=1)
-            for i in range(10)]
+    """Eight jobs that together need several times the blocks there are."""
+    jobs = [dict(prompt=STORY[i:], temperature=1.0, seed=i, max_tokens=100, ignore_eos=True, logprobs=1)
+            for i in range(8)]
     with service.client() as c:
         known = [answer(c.generate(**job)) for job in jobs]
     small = start(DEMO, "--kv-bytes", "2M", *swap)
@@ -99,18 +96,3 @@ def test_preempted_jobs_have_the_same_tokens(service, start, swap):
         status = small.idle()
         assert status["preemptions"] > 0
         assert status["blocks"]["free"] + status["blocks"]["cached"] == status["blocks"]["total"]
-
-
-def test_the_worker_dies_and_the_answer_is_the_same(start):
-    """What else happens then is in test_processes.py."""
-    s = start(DEMO)
-    job = dict(prompt=STORY, temperature=1.0, top_k=0, top_p=1.0, seed=11, n=2, max_tokens=300, ignore_eos=True,
-               logprobs=1)
-    with s.client() as c:
-        known = answer(c.generate(**job))
-        disturbed = c.submit(**job)
-        disturbed.first_delta()
-        (worker,) = c.workers()
-        os.kill(worker["pid"], signal.SIGKILL)
-        assert answer(disturbed.done()) == known
-        eventually(lambda: [w["pid"] for w in c.workers()] not in ([], [worker["pid"]]), what="a new worker")

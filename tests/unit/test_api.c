@@ -45,7 +45,8 @@ static struct submit *job(const char *params)
 	char text[4096];
 	struct submit *s;
 	struct api_problem p;
-	snprintf(text, sizeof text, "{\"op\": \"submit\", \"id\": 1, \"prompt\": \"Once\", \"params\": {%s}}", params);
+	snprintf(text, sizeof text, "{\"op\": \"submit\", \"id\": 1, \"prompt\": \"Once\", \"params\": {%s}}",
+		 params);
 	cr_assert_eq(submit(API_JOBS, text, &s, NULL, &p), 0, "%s: %s", params, p.why);
 	return s;
 }
@@ -112,7 +113,8 @@ Test(api, the_request_goes_before_all)
 
 Test(api, null_is_as_absent)
 {
-	struct submit *s = job("\"temperature\": null, \"stop\": null, \"response_format\": null, \"seed\": null");
+	struct submit *s =
+		job("\"temperature\": null, \"stop\": null, \"response_format\": null, \"seed\": null");
 	cr_expect_float_eq(s->params.temperature, 0.7f, 1e-6f);
 	submit_free(s);
 }
@@ -129,7 +131,8 @@ Test(api, a_generation_configs_max_new_tokens_is_a_default_only)
 
 Test(api, a_temperature_near_0_is_greedy_and_a_small_one_is_raised)
 {
-	struct submit *s = job("\"temperature\": 0"), *t = job("\"temperature\": 1e-6"), *u = job("\"temperature\": 1e-3");
+	struct submit *s = job("\"temperature\": 0"), *t = job("\"temperature\": 1e-6"),
+		      *u = job("\"temperature\": 1e-3");
 	cr_expect_eq(s->params.temperature, 0);
 	cr_expect_eq(t->params.temperature, 0);
 	cr_expect_float_eq(u->params.temperature, 0.01f, 1e-9f);
@@ -168,7 +171,8 @@ Test(api, stop_ids_are_the_requests_and_the_models)
 
 Test(api, stop_is_a_string_or_an_array)
 {
-	struct submit *s = job("\"stop\": \"END\""), *t = job("\"stop\": [\"a\", \"\\n\\n\"]"), *u = job("\"stop\": []");
+	struct submit *s = job("\"stop\": \"END\""), *t = job("\"stop\": [\"a\", \"\\n\\n\"]"),
+		      *u = job("\"stop\": []");
 	cr_expect_eq(s->n_stop, 1);
 	cr_expect_str_eq(s->stop[0], "END");
 	cr_expect_eq(t->n_stop, 2);
@@ -210,9 +214,10 @@ Test(api, bad_words_are_banned_with_and_without_a_space)
 	for (int i = 0; i < 4; i++) {
 		struct token_ids ids = {0}, bare = {0};
 		char why[256];
-		tokenizer_encode(demo.tokenizer, texts[i], strlen(texts[i]), 0, NULL, 0, &ids, why, sizeof why);
-		tokenizer_encode(demo.tokenizer, texts[i] + (i & 1), strlen(texts[i]) - (i & 1), 0, NULL, 0, &bare, why,
+		tokenizer_encode(demo.tokenizer, texts[i], strlen(texts[i]), 0, NULL, 0, &ids, why,
 				 sizeof why);
+		tokenizer_encode(demo.tokenizer, texts[i] + (i & 1), strlen(texts[i]) - (i & 1), 0, NULL, 0,
+				 &bare, why, sizeof why);
 		/* The second form only where it is as long, and begins with another token. */
 		if (ids.n == bare.n)
 			cr_expect(has_bad(&s->params, &ids), "%s", texts[i]);
@@ -227,21 +232,36 @@ Test(api, bad_words_are_banned_with_and_without_a_space)
 Test(api, numbers_out_of_range_are_named)
 {
 	static const char *const bad[][2] = {
-		{"\"temperature\": -0.1", "temperature"},      {"\"temperature\": 1e300", "temperature"},
-		{"\"temperature\": \"1\"", "temperature"},     {"\"temperature\": true", "temperature"},
-		{"\"top_p\": 0", "top_p"},                     {"\"top_p\": 1.01", "top_p"},
-		{"\"top_p\": 1e-300", "top_p"},                {"\"top_k\": -2", "top_k"},
-		{"\"top_k\": 1.5", "top_k must be an integer"}, {"\"top_k\": 99999999999", "top_k"},
-		{"\"min_p\": -1", "min_p"},                    {"\"presence_penalty\": 2.1", "presence_penalty"},
-		{"\"frequency_penalty\": -3", "frequency"},    {"\"repetition_penalty\": 0", "repetition_penalty"},
-		{"\"n\": 0", "n is 0"},                        {"\"n\": 65", "n is 65"},
-		{"\"n\": -1", "n is -1"},                      {"\"n\": 9223372036854775807", "n is 9223372036854775807"},
-		{"\"max_tokens\": 0", "max_tokens"},           {"\"max_tokens\": -5", "max_tokens"},
-		{"\"max_tokens\": 2.0", "max_tokens"},         {"\"max_tokens\": [1]", "max_tokens"},
-		{"\"min_tokens\": -1", "min_tokens"},          {"\"min_tokens\": 5000", "min_tokens"},
-		{"\"logprobs\": 65", "logprobs"},              {"\"logprobs\": -1", "logprobs"},
-		{"\"prompt_logprobs\": 100", "prompt_logprobs"}, {"\"seed\": 1.0", "seed"},
-		{"\"ignore_eos\": 1", "ignore_eos"},           {"\"skip_special_tokens\": \"no\"", "skip_special_tokens"},
+		{"\"temperature\": -0.1", "temperature"},
+		{"\"temperature\": 1e300", "temperature"},
+		{"\"temperature\": \"1\"", "temperature"},
+		{"\"temperature\": true", "temperature"},
+		{"\"top_p\": 0", "top_p"},
+		{"\"top_p\": 1.01", "top_p"},
+		{"\"top_p\": 1e-300", "top_p"},
+		{"\"top_k\": -2", "top_k"},
+		{"\"top_k\": 1.5", "top_k must be an integer"},
+		{"\"top_k\": 99999999999", "top_k"},
+		{"\"min_p\": -1", "min_p"},
+		{"\"presence_penalty\": 2.1", "presence_penalty"},
+		{"\"frequency_penalty\": -3", "frequency"},
+		{"\"repetition_penalty\": 0", "repetition_penalty"},
+		{"\"n\": 0", "n is 0"},
+		{"\"n\": 65", "n is 65"},
+		{"\"n\": -1", "n is -1"},
+		{"\"n\": 9223372036854775807", "n is 9223372036854775807"},
+		{"\"max_tokens\": 0", "max_tokens"},
+		{"\"max_tokens\": -5", "max_tokens"},
+		{"\"max_tokens\": 2.0", "max_tokens"},
+		{"\"max_tokens\": [1]", "max_tokens"},
+		{"\"min_tokens\": -1", "min_tokens"},
+		{"\"min_tokens\": 5000", "min_tokens"},
+		{"\"logprobs\": 65", "logprobs"},
+		{"\"logprobs\": -1", "logprobs"},
+		{"\"prompt_logprobs\": 100", "prompt_logprobs"},
+		{"\"seed\": 1.0", "seed"},
+		{"\"ignore_eos\": 1", "ignore_eos"},
+		{"\"skip_special_tokens\": \"no\"", "skip_special_tokens"},
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
 		bad_param(bad[i][0], bad[i][1]);
@@ -254,7 +274,9 @@ Test(api, lists_that_are_wrong_are_named)
 		{"\"stop\": [\"\"]", "stop[0]"},
 		{"\"stop\": [\"a\", 5]", "stop"},
 		{"\"stop\": [\"a\\u0000b\"]", "stop[0]"},
-		{"\"stop\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\",\"14\",\"15\","
+		{"\"stop\": "
+		 "[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\",\"14\","
+		 "\"15\","
 		 "\"16\",\"17\"]",
 		 "17 strings"},
 		{"\"stop_token_ids\": 5", "stop_token_ids"},
@@ -280,15 +302,14 @@ Test(api, lists_that_are_wrong_are_named)
 
 Test(api, what_is_not_built_yet_is_refused_by_name)
 {
-	static const char *const params[] = {"\"best_of\": 4",
-					     "\"use_beam_search\": true",
-					     "\"beam_width\": 4",
-					     "\"length_penalty\": 0.5",
-					     "\"early_stopping\": true",
-					     "\"response_format\": {\"type\": \"json_object\"}"};
+	static const char *const params[] = {
+		"\"best_of\": 4",           "\"use_beam_search\": true",
+		"\"beam_width\": 4",        "\"length_penalty\": 0.5",
+		"\"early_stopping\": true", "\"response_format\": {\"type\": \"json_object\"}"};
 	for (size_t i = 0; i < sizeof params / sizeof params[0]; i++)
 		bad_param(params[i], "not built yet");
-	refused(API_JOBS, "{\"prompt\": \"a\", \"durable\": true}", E_BAD_REQUEST, "durable is not built yet");
+	refused(API_JOBS, "{\"prompt\": \"a\", \"durable\": true}", E_BAD_REQUEST,
+		"durable is not built yet");
 	refused(API_JOBS, "{\"prompt\": \"a\", \"priority\": 3}", E_BAD_REQUEST, "priority is not built yet");
 	submit_free(job("\"best_of\": 3, \"n\": 3, \"use_beam_search\": false, \"length_penalty\": 1.0, "
 			"\"early_stopping\": false, \"response_format\": {\"type\": \"text\"}"));
@@ -347,7 +368,8 @@ Test(api, special_tokens_in_a_prompt_are_recognized_and_in_messages_are_not)
 	cr_expect_eq(s->n_tokens, 1);
 	cr_expect_eq(s->tokens[0], 1663);
 	submit_free(s);
-	cr_assert_eq(submit(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"<|im_end|>\"}]}", &s, NULL, &p),
+	cr_assert_eq(submit(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"<|im_end|>\"}]}",
+			    &s, NULL, &p),
 		     0, "%s", p.why);
 	int ends = 0;
 	for (uint32_t i = 0; i < s->n_tokens; i++)
@@ -361,16 +383,20 @@ Test(api, wrong_messages_are_named)
 	refused(API_JOBS, "{\"messages\": []}", E_BAD_REQUEST, "messages");
 	refused(API_JOBS, "{\"messages\": [5]}", E_BAD_REQUEST, "messages[0]");
 	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\"}]}", E_BAD_REQUEST, "messages[0].content");
-	refused(API_JOBS, "{\"messages\": [{\"role\": \"wizard\", \"content\": \"a\"}]}", E_BAD_REQUEST, "wizard");
-	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}]}]}",
+	refused(API_JOBS, "{\"messages\": [{\"role\": \"wizard\", \"content\": \"a\"}]}", E_BAD_REQUEST,
+		"wizard");
+	refused(API_JOBS,
+		"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+		"\"a\"}]}]}",
 		E_BAD_REQUEST, "content must be a string");
-	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}", E_BAD_REQUEST,
-		"messages[0].content[0]");
-	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"Bob\"}]}", E_BAD_REQUEST,
-		"name");
+	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
+		E_BAD_REQUEST, "messages[0].content[0]");
+	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"Bob\"}]}",
+		E_BAD_REQUEST, "name");
 	demo.svc.chat = NULL;
 	strcpy(demo.svc.chat_why, "no template here");
-	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", E_BAD_REQUEST, "no template here");
+	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", E_BAD_REQUEST,
+		"no template here");
 }
 
 Test(api, a_prompt_as_long_as_the_context_is_too_long)
@@ -410,8 +436,8 @@ Test(api, an_explicit_max_tokens_must_fit_the_context)
 	refused(API_JOBS, "{\"tokens\": [1, 2, 3], \"params\": {\"max_tokens\": 2046}}", E_TOO_LONG,
 		"3 tokens and max_tokens is 2046, the context holds 2048");
 	refused(API_CHAT,
-		"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"max_completion_tokens\": 2048}", E_TOO_LONG,
-		"max_completion_tokens");
+		"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"max_completion_tokens\": 2048}",
+		E_TOO_LONG, "max_completion_tokens");
 }
 
 Test(api, a_submit_has_its_own_keys)
@@ -420,8 +446,10 @@ Test(api, a_submit_has_its_own_keys)
 	struct api_problem p;
 	int64_t now = clock_us();
 	cr_assert_eq(submit(API_JOBS,
-			    "{\"prompt\": \"a\", \"stream\": true, \"deadline_ms\": 1000, \"user\": \"u\", \"key\": \"k\", "
-			    "\"cache_salt\": \"s\", \"on_disconnect\": \"keep\", \"durable\": false, \"priority\": 0}",
+			    "{\"prompt\": \"a\", \"stream\": true, \"deadline_ms\": 1000, \"user\": \"u\", "
+			    "\"key\": \"k\", "
+			    "\"cache_salt\": \"s\", \"on_disconnect\": \"keep\", \"durable\": false, "
+			    "\"priority\": 0}",
 			    &s, NULL, &p),
 		     0, "%s", p.why);
 	cr_expect(s->stream && s->keep);
@@ -430,7 +458,8 @@ Test(api, a_submit_has_its_own_keys)
 	cr_expect_str_eq(s->key, "k");
 	cr_expect_str_eq(s->cache_salt, "s");
 	submit_free(s);
-	refused(API_JOBS, "{\"prompt\": \"a\", \"on_disconnect\": \"explode\"}", E_BAD_REQUEST, "on_disconnect");
+	refused(API_JOBS, "{\"prompt\": \"a\", \"on_disconnect\": \"explode\"}", E_BAD_REQUEST,
+		"on_disconnect");
 	refused(API_JOBS, "{\"prompt\": \"a\", \"deadline_ms\": 0}", E_BAD_REQUEST, "deadline_ms");
 	refused(API_JOBS, "{\"prompt\": \"a\", \"key\": \"\"}", E_BAD_REQUEST, "key");
 	refused(API_JOBS, "{\"prompt\": \"a\", \"user\": \"a\\u0000\"}", E_BAD_REQUEST, "user");
@@ -444,7 +473,8 @@ Test(api, a_completion_has_16_tokens_unless_told)
 	struct submit *s;
 	struct api_reply reply;
 	struct api_problem p;
-	cr_assert_eq(submit(API_COMPLETIONS, "{\"model\": \"demo\", \"prompt\": \"Once\"}", &s, &reply, &p), 0, "%s", p.why);
+	cr_assert_eq(submit(API_COMPLETIONS, "{\"model\": \"demo\", \"prompt\": \"Once\"}", &s, &reply, &p),
+		     0, "%s", p.why);
 	cr_expect_eq(s->params.max_tokens, 16);
 	submit_free(s);
 }
@@ -454,22 +484,30 @@ Test(api, a_chat_takes_parts_and_the_newer_names)
 	struct submit *s, *t;
 	struct api_reply reply;
 	struct api_problem p;
-	cr_assert_eq(submit(API_CHAT,
-			    "{\"messages\": [{\"role\": \"developer\", \"content\": \"Be kind.\"}, {\"role\": \"user\", "
-			    "\"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}, "
-			    "{\"role\": \"assistant\", \"content\": \"c\", \"refusal\": null, \"tool_calls\": []}, "
-			    "{\"role\": \"user\", \"content\": \"d\"}], \"max_completion_tokens\": 9, \"logprobs\": true, "
-			    "\"top_logprobs\": 3, \"stream\": true, \"stream_options\": {\"include_usage\": true}, "
-			    "\"tools\": [], \"tool_choice\": \"none\", \"made_up\": 1, \"metadata\": {\"a\": 1}}",
-			    &s, &reply, &p),
-		     0, "%s", p.why);
+	cr_assert_eq(
+		submit(API_CHAT,
+		       "{\"messages\": [{\"role\": \"developer\", \"content\": \"Be kind.\"}, {\"role\": "
+		       "\"user\", "
+		       "\"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": "
+		       "\"b\"}]}, "
+		       "{\"role\": \"assistant\", \"content\": \"c\", \"refusal\": null, \"tool_calls\": "
+		       "[]}, "
+		       "{\"role\": \"user\", \"content\": \"d\"}], \"max_completion_tokens\": 9, "
+		       "\"logprobs\": true, "
+		       "\"top_logprobs\": 3, \"stream\": true, \"stream_options\": {\"include_usage\": "
+		       "true}, "
+		       "\"tools\": [], \"tool_choice\": \"none\", \"made_up\": 1, \"metadata\": {\"a\": 1}}",
+		       &s, &reply, &p),
+		0, "%s", p.why);
 	cr_expect_eq(s->params.max_tokens, 9);
 	cr_expect_eq(s->params.logprobs, 3);
 	cr_expect(reply.stream && reply.include_usage);
 	cr_expect(strstr(reply.ignored, "made_up") && strstr(reply.ignored, "metadata"), "%s", reply.ignored);
 	cr_assert_eq(submit(API_JOBS,
-			    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"}, {\"role\": \"user\", "
-			    "\"content\": \"a\\nb\"}, {\"role\": \"assistant\", \"content\": \"c\"}, {\"role\": \"user\", "
+			    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"}, {\"role\": "
+			    "\"user\", "
+			    "\"content\": \"a\\nb\"}, {\"role\": \"assistant\", \"content\": \"c\"}, "
+			    "{\"role\": \"user\", "
 			    "\"content\": \"d\"}]}",
 			    &t, NULL, &p),
 		     0, "%s", p.why);
@@ -495,14 +533,17 @@ Test(api, openai_fields_that_would_change_the_answer_are_refused_by_name)
 	};
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
 		char text[512];
-		snprintf(text, sizeof text, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}", fields[i]);
+		snprintf(text, sizeof text, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}",
+			 fields[i]);
 		refused(API_CHAT, text, E_BAD_REQUEST, "not built yet");
 	}
-	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"suffix\": \"b\"}", E_BAD_REQUEST, "suffix is not built yet");
-	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 2}", E_BAD_REQUEST,
-		"top_logprobs");
+	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"suffix\": \"b\"}", E_BAD_REQUEST,
+		"suffix is not built yet");
+	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 2}",
+		E_BAD_REQUEST, "top_logprobs");
 	refused(API_CHAT,
-		"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"stream_options\": {\"include_usage\": true}}",
+		"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"stream_options\": "
+		"{\"include_usage\": true}}",
 		E_BAD_REQUEST, "stream_options");
 }
 
@@ -517,14 +558,17 @@ Test(api, ignored_names_cannot_forge_a_header)
 	struct submit *s;
 	struct api_reply reply;
 	struct api_problem p;
-	cr_assert_eq(submit(API_COMPLETIONS, "{\"prompt\": \"a\", \"x\\r\\nSet-Cookie: a\": 1}", &s, &reply, &p), 0);
+	cr_assert_eq(
+		submit(API_COMPLETIONS, "{\"prompt\": \"a\", \"x\\r\\nSet-Cookie: a\": 1}", &s, &reply, &p),
+		0);
 	cr_expect_str_eq(reply.ignored, "x??Set-Cookie??a");
 	submit_free(s);
 }
 
 Test(api, a_completion_may_have_many_prompts)
 {
-	json_t *r = parsed("{\"prompt\": [\"Once\", \"Once upon\", [5, 6, 7]]}"), *one = parsed("{\"prompt\": [5, 6]}");
+	json_t *r = parsed("{\"prompt\": [\"Once\", \"Once upon\", [5, 6, 7]]}"),
+	       *one = parsed("{\"prompt\": [5, 6]}");
 	struct submit *s;
 	struct api_reply reply;
 	struct api_problem p;
@@ -546,7 +590,9 @@ Test(api, echo_with_logprobs_asks_for_the_prompts)
 	struct submit *s;
 	struct api_reply reply;
 	struct api_problem p;
-	cr_assert_eq(submit(API_COMPLETIONS, "{\"prompt\": \"a\", \"echo\": true, \"logprobs\": 2}", &s, &reply, &p), 0);
+	cr_assert_eq(submit(API_COMPLETIONS, "{\"prompt\": \"a\", \"echo\": true, \"logprobs\": 2}", &s,
+			    &reply, &p),
+		     0);
 	cr_expect(reply.echo);
 	cr_expect_eq(s->params.prompt_logprobs, 2);
 	submit_free(s);

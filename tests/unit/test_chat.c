@@ -54,7 +54,8 @@ static int load_template(const char *template, const char *bos, const char *eos,
 	struct folder f;
 	char config[256];
 	folder_make(&f);
-	snprintf(config, sizeof config, "{\"bos_token\": \"%s\", \"eos_token\": {\"content\": \"%s\"}}", bos, eos);
+	snprintf(config, sizeof config, "{\"bos_token\": \"%s\", \"eos_token\": {\"content\": \"%s\"}}", bos,
+		 eos);
 	folder_write(&f, "chat_template.jinja", template);
 	folder_write(&f, "tokenizer_config.json", config);
 	int rc = chat_load(f.path, out, why, n);
@@ -139,11 +140,12 @@ static void compare(const char *name, const char *title, const struct chat *chat
 		cr_expect_neq(rc, 0, "%s, %s: rendered what the template refuses", name, title);
 	} else if (rc) {
 		/* Stricter than the template in two places. */
-		cr_expect(strstr(why, "comes first") || strstr(why, "no message of the user"), "%s, %s: %s", name,
-			  title, why);
+		cr_expect(strstr(why, "comes first") || strstr(why, "no message of the user"), "%s, %s: %s",
+			  name, title, why);
 	} else {
 		char *text = with_date(json_string_value(expect));
-		cr_expect_str_eq(p.text.p, text, "%s, %s:\n--- got\n%s\n--- expected\n%s", name, title, p.text.p, text);
+		cr_expect_str_eq(p.text.p, text, "%s, %s:\n--- got\n%s\n--- expected\n%s", name, title,
+				 p.text.p, text);
 		free(text);
 	}
 	chat_prompt_fini(&p);
@@ -154,17 +156,19 @@ Test(chat, renders_as_the_reference_templates_do)
 	json_t *golden;
 	char why[512];
 	int seen = 0;
-	cr_assert_eq(json_read(repofile("tests/golden/chat.json"), 1 << 20, &golden, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/chat.json"), 1 << 20, &golden, why, sizeof why), 0,
+		     "%s", why);
 	json_t *conversations = json_object_get(golden, "conversations");
 	size_t i;
 	const json_t *c;
-	json_array_foreach (json_object_get(golden, "cases"), i, c) {
+	json_array_foreach(json_object_get(golden, "cases"), i, c)
+	{
 		struct chat *chat = load_case(c);
 		if (!chat)
 			continue;
 		const char *title;
 		json_t *expect;
-		json_object_foreach (json_object_get(c, "results"), title, expect)
+		json_object_foreach(json_object_get(c, "results"), title, expect)
 			compare(json_string_value(json_object_get(c, "name")), title, chat,
 				json_object_get(conversations, title), expect);
 		chat_free(chat);
@@ -232,18 +236,22 @@ Test(chat, templates_of_no_known_style_are_refused)
 		"{{",
 		"{% for m in messages %}{{ m.content }}{% endfor %}",
 		/* text between the tags reaches the prompt */
-		"Hello {% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+		"Hello {% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
+		"message['content'] + "
 		"'<|im_end|>' + '\n'}}{% endfor %}{{ '<|im_start|>assistant\n' }}",
 		/* the reply is begun with a token of its own */
-		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] "
+		"+ "
 		"'<|im_end|>' + '\n'}}{% endfor %}{{ '<|im_start|>assistant\n<think>\n' }}",
-		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '<|im_sep|>' + message['content']}}"
+		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '<|im_sep|>' + "
+		"message['content']}}"
 		"{% endfor %}",
 	};
 	for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
 		struct chat *chat = NULL;
 		char why[256] = "";
-		cr_expect_eq(load_template(templates[i], "", "", &chat, why, sizeof why), -ENOTSUP, "template %zu", i);
+		cr_expect_eq(load_template(templates[i], "", "", &chat, why, sizeof why), -ENOTSUP,
+			     "template %zu", i);
 		cr_expect(strstr(why, "prompt"), "%s", why);
 	}
 }
@@ -269,8 +277,8 @@ Test(chat, other_real_templates_are_recognized_or_refused_but_never_mistaken)
 		if (!path)
 			cr_skip_test("the templates are not there");
 		cr_assert_eq(file_read(path, 1 << 20, &text, &n, why, sizeof why), 0);
-		cr_expect_eq(load_template(text, "<s>", "</s>", &chat, why, sizeof why), -ENOTSUP, "%s as %s", files[i],
-			     chat ? chat_style(chat) : "");
+		cr_expect_eq(load_template(text, "<s>", "</s>", &chat, why, sizeof why), -ENOTSUP, "%s as %s",
+			     files[i], chat ? chat_style(chat) : "");
 		free(text);
 		chat_free(chat);
 	}
@@ -293,8 +301,8 @@ Test(chat, of_several_templates_the_default_is_used)
 	struct chat *chat;
 	char why[256];
 	folder_make(&f);
-	json_t *config = json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name", "tool_use", "template", "?",
-				   "name", "default", "template", chatml);
+	json_t *config = json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name", "tool_use",
+				   "template", "?", "name", "default", "template", chatml);
 	char *text = json_dumps(config, 0);
 	folder_write(&f, "tokenizer_config.json", text);
 	cr_assert_eq(chat_load(f.path, &chat, why, sizeof why), 0, "%s", why);

@@ -47,10 +47,11 @@ TestSuite(config, .init = make_dir, .fini = remove_dir);
 /* A small Llama with some keys replaced or added (a key with the value null is taken away). */
 static void put_with(const char *more)
 {
-	json_t *o = json_loads("{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
-			       "\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
-			       "\"num_key_value_heads\": 4, \"vocab_size\": 512, \"max_position_embeddings\": 256}",
-			       0, NULL);
+	json_t *o = json_loads(
+		"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
+		"\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
+		"\"num_key_value_heads\": 4, \"vocab_size\": 512, \"max_position_embeddings\": 256}",
+		0, NULL);
 	json_t *m = json_loads(more, 0, NULL);
 	cr_assert(o && m, "the test's own JSON is wrong: %s", more);
 	json_object_update(o, m);
@@ -156,24 +157,26 @@ Test(config, quantizations_that_are_not_supported_are_named)
 	refused("{\"quantization_config\": {\"quant_method\": \"fp8\"}}", -ENOTSUP, "fp8");
 	refused("{\"quantization_config\": {\"bits\": 4}}", -ENOTSUP, "none named");
 	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 8}}", -ENOTSUP, "8 bits");
-	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}}", -ENOTSUP,
-		"version gemv");
-	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"zero_point\": false}}", -ENOTSUP,
-		"zero_point");
-	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 0}}", -EINVAL,
-		"group_size 0");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}}",
+		-ENOTSUP, "version gemv");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"zero_point\": false}}",
+		-ENOTSUP, "zero_point");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 0}}",
+		-EINVAL, "group_size 0");
 	refused("{\"quantization_config\": {\"quant_method\": \"awq\"}}", -EINVAL, "bits is missing");
 }
 
 Test(config, awq_is_read)
 {
-	accepted("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32, \"version\": "
+	accepted("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32, "
+		 "\"version\": "
 		 "\"gemm\", \"zero_point\": true, \"modules_to_not_convert\": [\"lm_head\", \"q_proj\"]}}");
 	cr_expect(c.awq);
 	cr_expect_eq(c.awq_group, 32);
 	cr_expect_eq(c.n_awq_skip, 2);
 	cr_expect_str_eq(c.awq_skip[1], "q_proj");
-	accepted("{\"quantization_config\": {\"quant_method\": \"awq\", \"w_bit\": 4, \"q_group_size\": -1}}");
+	accepted(
+		"{\"quantization_config\": {\"quant_method\": \"awq\", \"w_bit\": 4, \"q_group_size\": -1}}");
 	cr_expect_eq(c.awq_group, -1);
 }
 
@@ -183,24 +186,30 @@ Test(config, windows_follow_the_family)
 	cr_expect_eq(c.window, 0);
 	accepted("{\"architectures\": [\"MistralForCausalLM\"], \"sliding_window\": 16}");
 	cr_expect(c.window == 16 && c.layer_window[0] && c.layer_window[4]);
-	put("config.json", "{\"architectures\": [\"MistralForCausalLM\"], \"sliding_window\": null, \"hidden_size\": 64,"
-			   "\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
-			   "\"vocab_size\": 512, \"max_position_embeddings\": 256}");
+	put("config.json",
+	    "{\"architectures\": [\"MistralForCausalLM\"], \"sliding_window\": null, \"hidden_size\": 64,"
+	    "\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
+	    "\"vocab_size\": 512, \"max_position_embeddings\": 256}");
 	cr_assert_eq(load(), 0, "%s", why);
 	cr_expect(c.window == 0 && !c.layer_window[0]);
 	accepted("{\"architectures\": [\"MistralForCausalLM\"]}");
 	cr_expect_eq(c.window, 4096);
-	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 16, \"max_window_layers\": 2}");
+	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 16, \"max_window_layers\": "
+		 "2}");
 	cr_expect_eq(c.window, 0);
-	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 16, \"max_window_layers\": 2, "
+	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 16, \"max_window_layers\": "
+		 "2, "
 		 "\"use_sliding_window\": true}");
 	cr_expect(c.window == 16 && !c.layer_window[1] && c.layer_window[2]);
-	accepted("{\"architectures\": [\"Qwen3ForCausalLM\"], \"sliding_window\": 16, \"use_sliding_window\": true, "
-		 "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", \"full_attention\", "
+	accepted("{\"architectures\": [\"Qwen3ForCausalLM\"], \"sliding_window\": 16, "
+		 "\"use_sliding_window\": true, "
+		 "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", "
+		 "\"full_attention\", "
 		 "\"full_attention\"]}");
 	cr_expect(c.window == 16 && c.layer_window[0] && !c.layer_window[1]);
 	refused("{\"layer_types\": [\"full_attention\"]}", -EINVAL, "layer_types must be a list of 5");
-	refused("{\"layer_types\": [\"full_attention\", \"linear_attention\", \"full_attention\", \"full_attention\", "
+	refused("{\"layer_types\": [\"full_attention\", \"linear_attention\", \"full_attention\", "
+		"\"full_attention\", "
 		"\"full_attention\"]}",
 		-ENOTSUP, "linear_attention");
 }
@@ -214,11 +223,15 @@ Test(config, rope_scalings_are_read_in_both_spellings)
 	cr_expect(c.rope == ROPE_YARN && c.rope_factor == 4 && c.rope_theta == 5000);
 	cr_expect_eq(c.rope_original, 128);
 	cr_expect_eq(c.max_position, 512);
-	accepted("{\"rope_scaling\": {\"type\": \"su\", \"short_factor\": [1, 1, 1, 1], \"long_factor\": [1, 2, 3, 4]}, "
+	accepted("{\"rope_scaling\": {\"type\": \"su\", \"short_factor\": [1, 1, 1, 1], \"long_factor\": [1, "
+		 "2, 3, 4]}, "
 		 "\"original_max_position_embeddings\": 32}");
-	cr_expect(c.rope == ROPE_LONGROPE && c.long_long[3] == 4 && c.rope_original == 32 && c.rope_factor == 8);
-	refused("{\"rope_scaling\": {\"type\": \"linear\"}}", -EINVAL, "factor of rope type linear is missing");
-	refused("{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1, 2, 3, 4]}}",
+	cr_expect(c.rope == ROPE_LONGROPE && c.long_long[3] == 4 && c.rope_original == 32 &&
+		  c.rope_factor == 8);
+	refused("{\"rope_scaling\": {\"type\": \"linear\"}}", -EINVAL,
+		"factor of rope type linear is missing");
+	refused("{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1, 2, "
+		"3, 4]}}",
 		-EINVAL, "short_factor of longrope must be a list of 4");
 	refused("{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
 		"\"high_freq_factor\": 1}}",
@@ -229,8 +242,9 @@ Test(config, rope_scalings_are_read_in_both_spellings)
 Test(config, generation_defaults_win_over_the_configuration)
 {
 	put_with("{\"eos_token_id\": 2, \"bos_token_id\": 1}");
-	put("generation_config.json", "{\"eos_token_id\": [7, 9], \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, "
-				      "\"do_sample\": true, \"max_new_tokens\": 99}");
+	put("generation_config.json",
+	    "{\"eos_token_id\": [7, 9], \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, "
+	    "\"do_sample\": true, \"max_new_tokens\": 99}");
 	cr_assert_eq(load(), 0, "%s", why);
 	cr_expect(c.n_eos == 2 && c.eos[0] == 7 && c.eos[1] == 9 && c.bos == 1);
 	cr_expect_float_eq(c.gen_temperature, 0.6, 1e-9);
@@ -283,10 +297,12 @@ static void check_rope(const json_t *k)
 		cr_assert_eq(json_array_size(cosines), (half + stride - 1) / stride);
 		for (size_t j = 0; j < json_array_size(cosines); j++) {
 			const float *at = table + ((size_t)pos * half + j * stride) * 2;
-			cr_expect_float_eq(at[0], json_number_value(json_array_get(cosines, j)), rope_tolerance(pos),
-					   "%s rope %d, position %d, value %zu", c.arch_name, c.rope, pos, j * stride);
-			cr_expect_float_eq(at[1], json_number_value(json_array_get(sines, j)), rope_tolerance(pos),
-					   "%s rope %d, position %d, value %zu", c.arch_name, c.rope, pos, j * stride);
+			cr_expect_float_eq(at[0], json_number_value(json_array_get(cosines, j)),
+					   rope_tolerance(pos), "%s rope %d, position %d, value %zu",
+					   c.arch_name, c.rope, pos, j * stride);
+			cr_expect_float_eq(at[1], json_number_value(json_array_get(sines, j)),
+					   rope_tolerance(pos), "%s rope %d, position %d, value %zu",
+					   c.arch_name, c.rope, pos, j * stride);
 		}
 	}
 	free(table);
@@ -295,7 +311,8 @@ static void check_rope(const json_t *k)
 Test(config, rope_agrees_with_transformers)
 {
 	json_t *all;
-	cr_assert_eq(json_read(repofile("tests/golden/rope.json"), 4 << 20, &all, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/rope.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
+		     why);
 	cr_assert_geq(json_array_size(all), 10);
 	for (size_t i = 0; i < json_array_size(all); i++)
 		check_rope(json_array_get(all, i));

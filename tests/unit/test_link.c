@@ -14,7 +14,7 @@ struct peer {
 	char dir[64], bus[128];
 	pid_t pid;
 	void *ctx, *sock;
-	unsigned char id[32];       /* the worker's */
+	unsigned char id[32]; /* the worker's */
 	size_t id_n;
 	char bytes[1 << 16];
 	size_t n;
@@ -141,8 +141,13 @@ static void send_plan(uint64_t epoch, uint64_t number, uint32_t block)
 	struct buf b = {0};
 	params_init(&params);
 	params.temperature = 0;
-	*plan_add_seq(&p) = (struct plan_seq){.slot = 1, .n_prompt = 4, .n_tokens = 4, .n_blocks = 1, .tokens = tokens,
-					      .blocks = &block, .params = &params};
+	*plan_add_seq(&p) = (struct plan_seq){.slot = 1,
+					      .n_prompt = 4,
+					      .n_tokens = 4,
+					      .n_blocks = 1,
+					      .tokens = tokens,
+					      .blocks = &block,
+					      .params = &params};
 	*plan_add_run(&p) = (struct plan_run){.slot = 1, .n_rows = 4, .flags = PLAN_SAMPLE, .from = 1};
 	bus_encode_plan(&p, &b);
 	send_bytes(b.p, b.len);

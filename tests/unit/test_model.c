@@ -13,7 +13,8 @@ static const double margin_min = 5e-3;
 
 enum { CASES_MAX = 64 };
 
-static void check_row(struct driver *d, const json_t *expected, int stride, const char *name, const char *what)
+static void check_row(struct driver *d, const json_t *expected, int stride, const char *name,
+		      const char *what)
 {
 	int n_vocab = step_config(d->step)->n_vocab;
 	float *logits = malloc((size_t)n_vocab * sizeof *logits);
@@ -22,18 +23,21 @@ static void check_row(struct driver *d, const json_t *expected, int stride, cons
 	cr_assert_eq(step_logits(d->step, 0, logits), 0);
 	cr_assert_eq((int)json_array_size(expected), (n_vocab + stride - 1) / stride, "%s", name);
 	for (size_t i = 0; i < json_array_size(expected); i++) {
-		float e = fabsf(logits[i * (size_t)stride] - (float)json_number_value(json_array_get(expected, i)));
+		float e = fabsf(logits[i * (size_t)stride] -
+				(float)json_number_value(json_array_get(expected, i)));
 		if (!(e <= most)) {
 			most = e;
 			worst = i;
 		}
 	}
-	cr_expect(most <= tolerance, "%s, %s: logit %zu differs by %g", name, what, worst * (size_t)stride, most);
+	cr_expect(most <= tolerance, "%s, %s: logit %zu differs by %g", name, what, worst * (size_t)stride,
+		  most);
 	free(logits);
 }
 
 /* Greedy tokens, one step each, until the reference itself is undecided; how many were compared. */
-static uint32_t check_greedy(struct driver *d, uint32_t at, const json_t *ids, const json_t *margins, const char *name)
+static uint32_t check_greedy(struct driver *d, uint32_t at, const json_t *ids, const json_t *margins,
+			     const char *name)
 {
 	uint32_t n;
 	uint32_t *want = json_ids(ids, &n);
@@ -61,7 +65,8 @@ static json_t *golden(void)
 {
 	char why[256];
 	json_t *all = NULL;
-	cr_assert_eq(json_read(repofile("tests/golden/models.json"), 4 << 20, &all, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/models.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
+		     why);
 	return all;
 }
 
@@ -153,14 +158,17 @@ static uint32_t run_reference(const char *dir, const json_t *c, const char *logi
 Test(model, stories_f32_tells_the_reference_story)
 {
 	json_t *o = reference("weights/stories260K-reference.json");
-	cr_expect_eq(run_reference("weights/stories260K-hf-f32", json_get(o, "hf-f32"), "first_logits", NULL), 48);
+	cr_expect_eq(run_reference("weights/stories260K-hf-f32", json_get(o, "hf-f32"), "first_logits", NULL),
+		     48);
 	json_decref(o);
 }
 
 Test(model, stories_bf16_tells_the_reference_story)
 {
 	json_t *o = reference("weights/stories260K-reference.json");
-	cr_expect_eq(run_reference("weights/stories260K-hf-bf16", json_get(o, "hf-bf16"), "first_logits", NULL), 48);
+	cr_expect_eq(
+		run_reference("weights/stories260K-hf-bf16", json_get(o, "hf-bf16"), "first_logits", NULL),
+		48);
 	json_decref(o);
 }
 

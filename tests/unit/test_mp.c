@@ -21,12 +21,13 @@ static int decode(const void *bytes, size_t n, json_t **out, char *why, size_t w
 }
 
 /* Refused, with these words. */
-#define REFUSED(bytes, words)                                                                                     \
-	do {                                                                                                      \
-		json_t *v_;                                                                                       \
-		char why_[256];                                                                                   \
-		cr_expect_lt(decode(bytes, sizeof(bytes) - 1, &v_, why_, sizeof why_), 0, "taken: %s", #bytes);   \
-		cr_expect(strstr(why_, words), "\"%s\" does not say \"%s\"", why_, words);                        \
+#define REFUSED(bytes, words)                                                                                \
+	do {                                                                                                 \
+		json_t *v_;                                                                                  \
+		char why_[256];                                                                              \
+		cr_expect_lt(decode(bytes, sizeof(bytes) - 1, &v_, why_, sizeof why_), 0, "taken: %s",       \
+			     #bytes);                                                                        \
+		cr_expect(strstr(why_, words), "\"%s\" does not say \"%s\"", why_, words);                   \
 	} while (0)
 
 static void same(const char *json)
@@ -46,11 +47,13 @@ static void same(const char *json)
 Test(mp, there_and_back)
 {
 	same("null");
-	same("[true, false, null, 0, -1, 127, 128, -32, -33, 255, 256, 65535, 65536, -129, -32769, 4294967295]");
+	same("[true, false, null, 0, -1, 127, 128, -32, -33, 255, 256, 65535, 65536, -129, -32769, "
+	     "4294967295]");
 	same("[4294967296, 9223372036854775807, -9223372036854775808, 0.5, -1e300, 1e-300]");
 	same("[\"\", \"a\", \"\\u0000\", \"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\", "
 	     "\"a string of more than thirty-one bytes, for another header\"]");
-	same("{\"op\": \"submit\", \"id\": 1, \"params\": {\"stop\": [\"x\"], \"n\": 2}, \"messages\": [{}, {}]}");
+	same("{\"op\": \"submit\", \"id\": 1, \"params\": {\"stop\": [\"x\"], \"n\": 2}, \"messages\": [{}, "
+	     "{}]}");
 }
 
 Test(mp, reads_every_form_of_the_reference_suite)
@@ -65,31 +68,33 @@ Test(mp, reads_every_form_of_the_reference_suite)
 	json_t *cases;
 	size_t i, k, n_seen = 0;
 	const json_t *c, *form;
-	json_object_foreach (suite, group, cases)
-		json_array_foreach (cases, i, c) {
-			bool other = json_object_get(c, "binary") || json_object_get(c, "ext") ||
-				     json_object_get(c, "timestamp");
-			json_array_foreach (json_object_get(c, "msgpack"), k, form) {
-				unsigned char bytes[512];
-				size_t n = 0;
-				for (const char *p = json_string_value(form); *p && n < sizeof bytes; p += *p == '-')
-					bytes[n++] = (unsigned char)strtoul(p, (char **)&p, 16);
-				json_t *v;
-				int rc = decode(bytes, n, &v, why, sizeof why);
-				cr_expect_eq(rc != 0, other || strstr(why, "not a string"), "%s %zu: %s", group, i, why);
-				n_seen++;
-				const json_t *number = json_object_get(c, "number");
-				if (!rc && number)
-					cr_expect_float_eq(json_number_value(v), json_number_value(number), 1e-6);
-				const json_t *string = json_object_get(c, "string");
-				if (!rc && string)
-					cr_expect(json_equal(v, (json_t *)string));
-				const json_t *array = json_object_get(c, "array");
-				if (!rc && array)
-					cr_expect(json_equal(v, (json_t *)array));
-				json_decref(v);
-			}
+	json_object_foreach(suite, group, cases) json_array_foreach(cases, i, c)
+	{
+		bool other = json_object_get(c, "binary") || json_object_get(c, "ext") ||
+			     json_object_get(c, "timestamp");
+		json_array_foreach(json_object_get(c, "msgpack"), k, form)
+		{
+			unsigned char bytes[512];
+			size_t n = 0;
+			for (const char *p = json_string_value(form); *p && n < sizeof bytes; p += *p == '-')
+				bytes[n++] = (unsigned char)strtoul(p, (char **)&p, 16);
+			json_t *v;
+			int rc = decode(bytes, n, &v, why, sizeof why);
+			cr_expect_eq(rc != 0, other || strstr(why, "not a string"), "%s %zu: %s", group, i,
+				     why);
+			n_seen++;
+			const json_t *number = json_object_get(c, "number");
+			if (!rc && number)
+				cr_expect_float_eq(json_number_value(v), json_number_value(number), 1e-6);
+			const json_t *string = json_object_get(c, "string");
+			if (!rc && string)
+				cr_expect(json_equal(v, (json_t *)string));
+			const json_t *array = json_object_get(c, "array");
+			if (!rc && array)
+				cr_expect(json_equal(v, (json_t *)array));
+			json_decref(v);
 		}
+	}
 	cr_assert_gt(n_seen, 50);
 	json_decref(suite);
 }
@@ -109,8 +114,9 @@ Test(mp, headers_that_ask_for_more_than_there_is)
 
 Test(mp, truncated_messages)
 {
-	static const char whole[] = "\x83\xa2op\xa6submit\xa2id\xcd\x01\x00\xa1x\x92\xcb\x3f\xf0\0\0\0\0\0\0\xd9\x01"
-				    "a";
+	static const char whole[] =
+		"\x83\xa2op\xa6submit\xa2id\xcd\x01\x00\xa1x\x92\xcb\x3f\xf0\0\0\0\0\0\0\xd9\x01"
+		"a";
 	json_t *v;
 	char why[256];
 	size_t n = sizeof whole - 1;
@@ -249,8 +255,9 @@ Test(mp, floats_that_are_not_finite_are_written_as_nil)
 /* Random damage: no crash, and a reason for every refusal. */
 Test(mp, damaged_messages_get_a_reason)
 {
-	static const char whole[] = "\x84\xa2op\xa6submit\xa2id\x05\xa6prompt\xa5hello\xa6params\x82\xa1n\x01\xa4stop\x92"
-				    "\xa1x\xa2\xc3\xa9";
+	static const char whole[] =
+		"\x84\xa2op\xa6submit\xa2id\x05\xa6prompt\xa5hello\xa6params\x82\xa1n\x01\xa4stop\x92"
+		"\xa1x\xa2\xc3\xa9";
 	srand(5);
 	for (int round = 0; round < 200000; round++) {
 		char bytes[sizeof whole];

@@ -99,7 +99,8 @@ Test(safetensors, tensors_are_found_by_name)
 
 Test(safetensors, an_empty_tensor_takes_no_room)
 {
-	put("a.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,8],\"data_offsets\":[0,0]},\"b\":" F32_4 "}", 16);
+	put("a.safetensors",
+	    "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,8],\"data_offsets\":[0,0]},\"b\":" F32_4 "}", 16);
 	cr_expect_eq(open_one("a.safetensors"), 0, "%s", why);
 }
 
@@ -142,9 +143,12 @@ Test(safetensors, types_and_shapes_are_checked)
 	refused("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,8]}}", 8, "shape is missing");
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "shape[0]");
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", 8, "shape[0]");
-	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "too large");
-	refused("{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0, "too large");
-	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "9 dimensions");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+		"too large");
+	refused("{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0,
+		"too large");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
+		"9 dimensions");
 }
 
 Test(safetensors, offsets_are_checked)
@@ -152,11 +156,13 @@ Test(safetensors, offsets_are_checked)
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, "outside");
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "outside");
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "outside");
-	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,9223372036854775807]}}", 8, "outside");
+	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,9223372036854775807]}}", 8,
+		"outside");
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "the shape needs 8");
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two integers");
 	refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,\"4\"]}}", 4, "two integers");
-	refused("{\"a\":" F32_4 ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}", 16, "overlaps");
+	refused("{\"a\":" F32_4 ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}", 16,
+		"overlaps");
 	refused("{\"a\":" F32_4 ",\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[20,28]}}", 28,
 		"4 bytes before tensor b");
 	refused("{\"a\":" F32_4 "}", 21, "5 bytes behind");
@@ -168,7 +174,8 @@ Test(safetensors, too_many_tensors_are_refused)
 	char *h = malloc(cap);
 	size_t n = (size_t)sprintf(h, "{");
 	for (int i = 0; i <= 100000; i++)
-		n += (size_t)sprintf(h + n, "%s\"t%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+		n += (size_t)sprintf(h + n,
+				     "%s\"t%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
 				     i ? "," : "", i);
 	sprintf(h + n, "}");
 	refused(h, 0, "more than 100000 tensors");
@@ -237,7 +244,7 @@ Test(safetensors, edge_cases_of_the_shared_data)
 	} all[] = {
 		{"tensor-1d-int32.safetensors", 0},   {"tensor-2d-float64.safetensors", 0},
 		{"tensor-3d-float32.safetensors", 0}, {"tensor-4d-float32.safetensors", 0},
-		{"tiny.safetensors", -EINVAL},	      {"tiny.gguf", -EINVAL},
+		{"tiny.safetensors", -EINVAL},        {"tiny.gguf", -EINVAL},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		char rel[128];

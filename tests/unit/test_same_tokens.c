@@ -17,17 +17,17 @@ struct model_case {
 /* What a job gave. */
 struct trace {
 	uint32_t tokens[N_NEW];
-	uint64_t logits[N_NEW];     /* hash of the bits */
+	uint64_t logits[N_NEW]; /* hash of the bits */
 	uint32_t n;
 };
 
-static char numerics[256];          /* the class of the job that was alone */
+static char numerics[256]; /* the class of the job that was alone */
 
 /* A job under way. */
 struct job {
 	struct driver d;
 	struct params params;
-	uint32_t prompt[N_MAX];     /* and what came after */
+	uint32_t prompt[N_MAX]; /* and what came after */
 	uint32_t n_prompt;
 	struct trace got;
 };
@@ -91,7 +91,8 @@ static void job_step(struct job *j)
 
 static void job_prefill(struct job *j, uint32_t chunk)
 {
-	cr_assert_eq(driver_prompt(&j->d, j->prompt, j->n_prompt, N_MAX, chunk, &j->params), 0, "%s", j->d.why);
+	cr_assert_eq(driver_prompt(&j->d, j->prompt, j->n_prompt, N_MAX, chunk, &j->params), 0, "%s",
+		     j->d.why);
 	job_note(j, 0);
 }
 
@@ -201,8 +202,12 @@ static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_
 {
 	for (uint32_t i = 0; i < n_blocks; i++)
 		blocks[i] = first + i;
-	*plan_add_seq(&j->d.plan) = (struct plan_seq){.slot = slot, .n_prompt = j->n_prompt, .n_tokens = j->n_prompt,
-						      .n_blocks = n_blocks, .tokens = j->prompt, .blocks = blocks,
+	*plan_add_seq(&j->d.plan) = (struct plan_seq){.slot = slot,
+						      .n_prompt = j->n_prompt,
+						      .n_tokens = j->n_prompt,
+						      .n_blocks = n_blocks,
+						      .tokens = j->prompt,
+						      .blocks = blocks,
 						      .params = &j->params};
 }
 
@@ -310,5 +315,6 @@ ParameterizedTest(struct model_case *c, same_tokens, all)
 	struct trace own = second_output(c, false);
 	got = second_output(c, true);
 	check_same(&own, &got, "forked");
-	cr_expect_neq(memcmp(own.tokens, want.tokens, sizeof own.tokens), 0, "two outputs of a job are the same");
+	cr_expect_neq(memcmp(own.tokens, want.tokens, sizeof own.tokens), 0,
+		      "two outputs of a job are the same");
 }

@@ -247,8 +247,13 @@ Test(step, a_cached_prefix_may_be_skipped)
 {
 	static float want[331], got[331];
 	uint32_t blocks[] = {9, 10, 11};
-	const struct plan_seq seq = {.slot = 0, .n_prompt = 40, .n_tokens = 40, .n_blocks = 3, .tokens = tokens,
-				     .blocks = blocks, .params = &params};
+	const struct plan_seq seq = {.slot = 0,
+				     .n_prompt = 40,
+				     .n_tokens = 40,
+				     .n_blocks = 3,
+				     .tokens = tokens,
+				     .blocks = blocks,
+				     .params = &params};
 	*plan_add_seq(&d.plan) = seq;
 	driver_add_run(&d, 0, 0, 40, true);
 	cr_assert_eq(driver_step(&d), 0, "%s", d.why);

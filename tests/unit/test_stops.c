@@ -76,7 +76,8 @@ Test(stops, holds_what_may_become_a_string)
 	} steps[] = {{"Hi", 0}, {"\n", 1}, {"\nUs", 4}, {"e ", 0}, {"##", 2}, {" #\n", 1}, {"\n\nUser", 6}};
 	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
 		cr_assert_not(stops_push(s, &at, steps[i].piece, strlen(steps[i].piece), &hit));
-		cr_expect_eq(stops_held(s, &at), steps[i].held, "after piece %zu: %zu", i, stops_held(s, &at));
+		cr_expect_eq(stops_held(s, &at), steps[i].held, "after piece %zu: %zu", i,
+			     stops_held(s, &at));
 	}
 	cr_assert(stops_push(s, &at, ": x", 3, &hit));
 	cr_expect_eq(hit.end, 1);

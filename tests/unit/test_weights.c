@@ -82,8 +82,8 @@ static const char *altered(const char *name, const char *from, const char *to)
 	char cmd[8192];
 	snprintf(dir, sizeof dir, "%s/tiny/altered-%d", QUERN_BUILD, getpid());
 	snprintf(cmd, sizeof cmd,
-		 "rm -rf '%s' && cp -r '%s' '%s' && LC_ALL=C sed -i 's/%s/%s/' '%s/model.safetensors'", dir, tiny(name),
-		 dir, from, to, dir);
+		 "rm -rf '%s' && cp -r '%s' '%s' && LC_ALL=C sed -i 's/%s/%s/' '%s/model.safetensors'", dir,
+		 tiny(name), dir, from, to, dir);
 	cr_assert_eq(system(cmd), 0);
 	return dir;
 }
@@ -109,9 +109,10 @@ Test(weights, a_missing_tensor_is_named)
 {
 	refused("llama2", "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.xx_proj.weight", -ENOENT,
 		"tensor model.layers.1.mlp.up_proj.weight is missing");
-	refused("llama2", "model.layers.0.self_attn.k_proj.bias", "model.layers.0.self_attn.k_proj.biax", -ENOENT,
-		"k_proj.bias is missing");
-	refused("llama2", "model.embed_tokens.weight", "model.embed_tokenx.weight", -ENOENT, "model.embed_tokens.weight");
+	refused("llama2", "model.layers.0.self_attn.k_proj.bias", "model.layers.0.self_attn.k_proj.biax",
+		-ENOENT, "k_proj.bias is missing");
+	refused("llama2", "model.embed_tokens.weight", "model.embed_tokenx.weight", -ENOENT,
+		"model.embed_tokens.weight");
 	refused("llama2", "lm_head.weight", "lm_heax.weight", -ENOENT, "lm_head.weight is missing");
 	refused("qwen3-awq-g32", "layers.0.mlp.up_proj.qzeros", "layers.0.mlp.up_proj.qzerox", -ENOENT,
 		"up_proj.qzeros is missing");
@@ -119,10 +120,10 @@ Test(weights, a_missing_tensor_is_named)
 
 Test(weights, a_tensor_of_another_shape_is_named)
 {
-	refused("llama2", "\\(up_proj.weight\":{\"dtype\":\"F16\",\"shape\":\\)\\[104,72\\]", "\\1[72,104]", -EINVAL,
-		"has the shape [72, 104], the configuration needs [104, 72]");
-	refused("qwen3-awq-g32", "\\(v_proj.scales\":{\"dtype\":\"F16\",\"shape\":\\)\\[4,64\\]", "\\1[8,32]", -EINVAL,
-		"has the shape [8, 32], the configuration needs [4, 64]");
+	refused("llama2", "\\(up_proj.weight\":{\"dtype\":\"F16\",\"shape\":\\)\\[104,72\\]", "\\1[72,104]",
+		-EINVAL, "has the shape [72, 104], the configuration needs [104, 72]");
+	refused("qwen3-awq-g32", "\\(v_proj.scales\":{\"dtype\":\"F16\",\"shape\":\\)\\[4,64\\]", "\\1[8,32]",
+		-EINVAL, "has the shape [8, 32], the configuration needs [4, 64]");
 }
 
 Test(weights, a_tensor_of_another_type_is_named)
@@ -172,8 +173,8 @@ Test(weights, the_prefix_may_be_missing)
 Test(weights, halves_become_singles_exactly)
 {
 	const uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x8400, 0x7bff, 0x7c00, 0x0000, 0x8000, 0x03ff};
-	const float want[] = {1, -2, 5.9604644775390625e-8f, -6.103515625e-5f, 65504, INFINITY, 0, -0.0f,
-			      6.097555160522461e-5f};
+	const float want[] = {1, -2,    5.9604644775390625e-8f, -6.103515625e-5f, 65504, INFINITY,
+			      0, -0.0f, 6.097555160522461e-5f};
 	const uint16_t bf[] = {0x3f80, 0xc040};
 	float got[9];
 	weights_to_f32(&(struct weights_vec){halves, CONFIG_F16, 9}, got);

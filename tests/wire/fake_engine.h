@@ -15,9 +15,9 @@
 #include <zmq.h>
 
 enum {
-	FAKE_HANGS = 7,         /* accepted, but not a token comes */
-	FAKE_REFUSED = 8,       /* E_OVERLOADED */
-	FAKE_FAILS = 9,         /* E_WORKER_LOST after three tokens */
+	FAKE_HANGS = 7,   /* accepted, but not a token comes */
+	FAKE_REFUSED = 8, /* E_OVERLOADED */
+	FAKE_FAILS = 9,   /* E_WORKER_LOST after three tokens */
 	FAKE_JOBS_MAX = 4096,
 };
 
@@ -25,7 +25,7 @@ struct fake_job {
 	uint64_t number;
 	uint32_t kind, n, max, at;
 	bool cancelled, logprobs;
-	uint64_t stopped;       /* bit per output */
+	uint64_t stopped; /* bit per output */
 };
 
 struct fake_engine {
@@ -33,11 +33,11 @@ struct fake_engine {
 	pthread_t thread;
 	struct fake_job jobs[FAKE_JOBS_MAX];
 	int n_jobs;
-	uint32_t vocab;         /* tokens run through 300 .. vocab - 1 */
-	int burst;              /* tokens of an output in one event */
+	uint32_t vocab; /* tokens run through 300 .. vocab - 1 */
+	int burst;      /* tokens of an output in one event */
 	bool quit;
 	atomic_int n_submitted, n_cancelled, n_stopped, n_live;
-	atomic_bool silent;     /* does not answer STATUS */
+	atomic_bool silent; /* does not answer STATUS */
 };
 
 static inline struct engine_event *fake_event(enum engine_event_kind kind, uint64_t job)
@@ -66,13 +66,16 @@ static inline void fake_state(struct fake_engine *f, bool ready)
 static inline void fake_submit(struct fake_engine *f, struct engine_cmd *c)
 {
 	atomic_fetch_add(&f->n_submitted, 1);
-	struct engine_event *e = fake_event(c->tokens[0] == FAKE_REFUSED ? ENGINE_REFUSED : ENGINE_ACCEPTED, c->job);
+	struct engine_event *e =
+		fake_event(c->tokens[0] == FAKE_REFUSED ? ENGINE_REFUSED : ENGINE_ACCEPTED, c->job);
 	if (e->kind == ENGINE_REFUSED || f->n_jobs == FAKE_JOBS_MAX) {
 		e->kind = ENGINE_REFUSED;
 		e->code = E_OVERLOADED;
 		snprintf(e->why, sizeof e->why, "4096 jobs are queued already");
 	} else {
-		f->jobs[f->n_jobs++] = (struct fake_job){.number = c->job, .kind = c->tokens[0], .n = c->params.n,
+		f->jobs[f->n_jobs++] = (struct fake_job){.number = c->job,
+							 .kind = c->tokens[0],
+							 .n = c->params.n,
 							 .max = c->params.max_tokens,
 							 .logprobs = c->params.logprobs >= 0};
 		atomic_fetch_add(&f->n_live, 1);
@@ -114,8 +117,8 @@ static inline void fake_command(struct fake_engine *f, struct engine_cmd *c)
 			e->status->max_context = 2048;
 			e->status->n_running = (uint32_t)f->n_jobs;
 			e->status->n_workers = 1;
-			e->status->workers[0] = (struct engine_worker){.id = 1, .host = "here", .pid = 5,
-								       .device = "cpu", .state = "serving"};
+			e->status->workers[0] = (struct engine_worker){
+				.id = 1, .host = "here", .pid = 5, .device = "cpu", .state = "serving"};
 			fake_send(f, e);
 		}
 		break;
@@ -159,9 +162,11 @@ static inline void fake_step(struct fake_engine *f)
 			for (uint32_t k = 0; k < j->n; k++)
 				if (!(j->stopped >> k & 1))
 					e->tokens[e->n_tokens++] = (struct engine_token){
-						.job = j->number, .index = k,
+						.job = j->number,
+						.index = k,
 						.token = 300 + (j->at * 7 + k) % (f->vocab - 300),
-						.logprob = -0.25f, .rank = j->logprobs ? 1 : 0};
+						.logprob = -0.25f,
+						.rank = j->logprobs ? 1 : 0};
 	}
 	fake_send(f, e);
 	for (int i = f->n_jobs; i-- > 0;) {

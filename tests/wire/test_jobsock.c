@@ -51,7 +51,7 @@ TestSuite(jobsock, .init = start, .fini = stop, .timeout = 60);
 /* --- a client --- */
 
 struct client {
-	void *zmq;              /* of its own: it goes away whole */
+	void *zmq; /* of its own: it goes away whole */
 	void *socket;
 };
 
@@ -104,7 +104,8 @@ static json_t *hear_within(struct client *c, int ms)
 	zmq_msg_init(&m);
 	cr_assert_geq(zmq_msg_recv(&m, c->socket, 0), 0);
 	cr_assert_not(zmq_msg_more(&m));
-	cr_assert_eq(mp_decode(zmq_msg_data(&m), zmq_msg_size(&m), &limits, &v, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(mp_decode(zmq_msg_data(&m), zmq_msg_size(&m), &limits, &v, why, sizeof why), 0, "%s",
+		     why);
 	zmq_msg_close(&m);
 	return v;
 }
@@ -222,14 +223,16 @@ Test(jobsock, without_stream_accepted_is_followed_by_done)
 {
 	struct client c;
 	client_open(&c);
-	say(&c, "{'op': 'submit', 'id': 'a', 'tokens': [5, 6], 'params': {'max_tokens': 5, 'n': 3, 'logprobs': 0}}");
+	say(&c, "{'op': 'submit', 'id': 'a', 'tokens': [5, 6], 'params': {'max_tokens': 5, 'n': 3, "
+		"'logprobs': 0}}");
 	json_decref(expect(&c, "accepted"));
 	json_t *v = expect(&c, "done");
 	for (size_t i = 0; i < 3; i++) {
 		cr_expect_eq(num(output(v, i), "index"), (long)i);
 		cr_expect_eq(json_array_size(json_object_get(output(v, i), "tokens")), 5);
 		cr_expect_eq(json_array_size(json_object_get(output(v, i), "logprobs")), 5);
-		cr_expect_float_eq(json_real_value(json_object_get(output(v, i), "cumulative_logprob")), -1.25, 1e-6);
+		cr_expect_float_eq(json_real_value(json_object_get(output(v, i), "cumulative_logprob")),
+				   -1.25, 1e-6);
 	}
 	cr_expect_eq(num(json_object_get(v, "usage"), "completion_tokens"), 15);
 	json_decref(v);
@@ -249,8 +252,8 @@ Test(jobsock, a_stop_string_stops_the_engine_and_cuts_the_text)
 	size_t at = strlen(full) / 2;
 	while (((unsigned char)full[at] & 0xc0) == 0x80)
 		at++;
-	json_t *request = json_pack("{s:s, s:i, s:[i], s:b, s:{s:s, s:i}}", "op", "submit", "id", 2, "tokens", 5, "stream",
-				    1, "params", "stop", full + at, "max_tokens", 2000);
+	json_t *request = json_pack("{s:s, s:i, s:[i], s:b, s:{s:s, s:i}}", "op", "submit", "id", 2, "tokens",
+				    5, "stream", 1, "params", "stop", full + at, "max_tokens", 2000);
 	struct buf b = {0};
 	mp_encode(&b, request);
 	zmq_send(c.socket, b.p, b.len, 0);
@@ -401,7 +404,8 @@ Test(jobsock, tables_and_tokens)
 	json_decref(v);
 	say(&c, "{'op': 'tokenize', 'id': 1, 'text': 'Once upon a time'}");
 	v = expect(&c, "ok");
-	json_t *request = json_pack("{s:s, s:i, s:O}", "op", "detokenize", "id", 2, "tokens", json_object_get(v, "tokens"));
+	json_t *request = json_pack("{s:s, s:i, s:O}", "op", "detokenize", "id", 2, "tokens",
+				    json_object_get(v, "tokens"));
 	struct buf b = {0};
 	mp_encode(&b, request);
 	zmq_send(c.socket, b.p, b.len, 0);
@@ -568,13 +572,15 @@ Test(jobsock, a_large_request_is_parsed_beside_the_streams)
 
 Test(jobsock, strangers_who_do_not_speak_zeromq_do_no_harm)
 {
-	static const char *const talk[] = {"GET / HTTP/1.1\r\n\r\n", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x03",
-					   "", "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"};
+	static const char *const talk[] = {"GET / HTTP/1.1\r\n\r\n",
+					   "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x03", "",
+					   "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"};
 	int port = atoi(strrchr(front_jobs_endpoint(front), ':') + 1);
 	struct client c;
 	client_open(&c);
 	for (int i = 0; i < 40; i++) {
-		struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+		struct sockaddr_in a = {.sin_family = AF_INET,
+					.sin_port = htons((uint16_t)port),
 					.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 		int fd = socket(AF_INET, SOCK_STREAM, 0);
 		cr_assert_eq(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
@@ -605,7 +611,8 @@ Test(jobsock, a_kept_job_stays_without_its_client)
 	struct client c, d;
 	char ask[256];
 	client_open(&c);
-	say(&c, "{'op': 'submit', 'id': 1, 'tokens': [5], 'on_disconnect': 'keep', 'params': {'max_tokens': 300}}");
+	say(&c, "{'op': 'submit', 'id': 1, 'tokens': [5], 'on_disconnect': 'keep', 'params': {'max_tokens': "
+		"300}}");
 	json_t *v = expect(&c, "accepted");
 	client_close(&c);
 	client_open(&d);
@@ -663,11 +670,13 @@ Test(jobsock, a_client_that_does_not_read_loses_its_stream_and_nobody_elses)
 	zmq_setsockopt(c.socket, ZMQ_LINGER, &zero, sizeof zero);
 	cr_assert_eq(zmq_connect(c.socket, front_jobs_endpoint(front)), 0);
 	for (int i = 0; i < 20; i++)
-		say(&c, "{'op': 'submit', 'id': 1, 'tokens': [5], 'stream': true, 'params': {'n': 64, 'logprobs': 0}}");
+		say(&c, "{'op': 'submit', 'id': 1, 'tokens': [5], 'stream': true, 'params': {'n': 64, "
+			"'logprobs': 0}}");
 	for (int i = 0; i < 5; i++) {
 		struct buf text = {0};
 		size_t n;
-		say(&d, "{'op': 'submit', 'id': 2, 'tokens': [5], 'stream': true, 'params': {'max_tokens': 10}}");
+		say(&d,
+		    "{'op': 'submit', 'id': 2, 'tokens': [5], 'stream': true, 'params': {'max_tokens': 10}}");
 		json_decref(expect(&d, "accepted"));
 		json_decref(expect_stream(&d, &text, &n));
 		cr_expect_eq(n, 10);
@@ -685,7 +694,8 @@ Test(jobsock, many_clients_at_once)
 	static struct client c[N];
 	for (int i = 0; i < N; i++) {
 		client_open(&c[i]);
-		say(&c[i], "{'op': 'submit', 'id': 1, 'tokens': [5], 'stream': true, 'params': {'max_tokens': 20}}");
+		say(&c[i],
+		    "{'op': 'submit', 'id': 1, 'tokens': [5], 'stream': true, 'params': {'max_tokens': 20}}");
 	}
 	for (int i = 0; i < N; i++) {
 		struct buf text = {0};
