@@ -11,6 +11,7 @@
 #include "cli/submit.h"
 #include "cli/term.h"
 #include "cli/tokenize.h"
+#include "worker/spin.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,5 +117,8 @@ int main(int argc, char **argv)
 		printf("quern %s\n", QUERN_VERSION);
 		return term_finish(EXIT_SUCCESS);
 	}
+	/* What runs kernels in this process waits as a worker does. */
+	if (argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "kernels") == 0)
+		spin_settle(argv);
 	return dispatch("command", commands, N_COMMANDS, argc - 1, argv + 1);
 }

@@ -167,7 +167,7 @@ static void emit_tokens(struct engine *e, const struct result *r)
 			continue;
 		struct engine_token *t = &ev->tokens[n++];
 		*t = (struct engine_token){
-			.job = s->job, .index = s->index, .token = s->token, .top0 = n_top};
+			.job = s->job, .index = s->index, .token = s->token, .top0 = n_top, .stop = s->stop};
 		if (s->logprob < 0)
 			continue;
 		const struct result_logprob *l = &r->logprobs[s->logprob];

@@ -60,6 +60,7 @@ struct engine_token {
 	uint32_t rank;          /* 0: no logprobs */
 	uint32_t n_top;
 	uint32_t top0;          /* first of its entries in top_ids, top_logprobs */
+	bool stop;              /* the stop token that ends the output: counted, but no text */
 };
 
 struct engine_worker {
@@ -101,7 +102,7 @@ struct engine_event {
 	uint32_t index;
 	uint64_t tag;
 	enum finish finish;
-	int64_t stop_token;     /* the stop token that ended the output (it is not in TOKENS); -1: none */
+	int64_t stop_token;     /* the stop token that ended the output, the last of its TOKENS; -1: none */
 	enum code code;
 	char why[256];
 	struct engine_token *tokens;    /* owned */

@@ -262,6 +262,15 @@ static void run_loop(struct front *f)
 	}
 }
 
+/* ZeroMQ closes behind our back: unbound first, the name is free at once. */
+static void close_events(struct front *f)
+{
+	if (!f->events)
+		return;
+	zmq_unbind(f->events, ENGINE_OUT);
+	zmq_close(f->events);
+}
+
 static void *front_thread(void *arg)
 {
 	struct front *f = arg;
@@ -281,7 +290,7 @@ static void *front_thread(void *arg)
 	while (zmq_recv(f->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) ==
 	       sizeof(struct engine_event *))
 		engine_event_free(e);
-	zmq_close(f->events);
+	close_events(f);
 	return NULL;
 }
 
@@ -413,8 +422,7 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	return 0;
 fail:
 	jobsock_close(f->sock);
-	if (f->events)
-		zmq_close(f->events);
+	close_events(f);
 	front_free(f);
 	return rc;
 }

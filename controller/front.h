@@ -69,7 +69,7 @@ struct output_view {
 	uint32_t n_tokens;
 	const struct token_logprob *logprobs;   /* [n_tokens] or NULL */
 	enum finish finish;
-	int64_t stop_token;             /* -1: none */
+	int64_t stop_token;             /* that ended it: the last of tokens; -1: none */
 	const char *stop_string;        /* the one that matched, or NULL */
 	double cumulative_logprob;      /* NaN unless logprobs were asked for */
 };

@@ -77,7 +77,7 @@ void toklog_view(const struct toklog *t, uint32_t from, uint32_t to, struct toke
 						.logprob = t->logprob[i],
 						.rank = t->rank[i],
 						.n_top = (uint32_t)(t->top_end[i] - begin),
-						.top = t->top + begin};
+						.top = t->top ? t->top + begin : NULL};
 	}
 }
 
@@ -135,7 +135,9 @@ bool output_push(struct output *o, const struct output_rules *r, const struct en
 		o->start = xrealloc(o->start, o->log.cap, sizeof *o->start);
 	size_t from = o->text.len;
 	o->start[o->log.n - 1] = (uint32_t)from;
-	detok_push(o->detok, e->token, &o->text);
+	/* A stop token is counted and has its logprob, as in vLLM, but is no text unless that is wanted. */
+	if (!e->stop || r->include_stop)
+		detok_push(o->detok, e->token, &o->text);
 	if (!r->stops) {
 		o->shown = o->text.len;
 		o->n_shown = o->log.n;

@@ -730,15 +730,16 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 	s->generated_tokens++;
 	if (!g->first_token_us)
 		g->first_token_us = now_us;
-	if (params_is_stop(&g->params, token) && seq_n_out(q) >= g->params.min_tokens) {
-		seq_finish(s, q, FINISH_STOP, token, ev);
-		return;
-	}
-	seq_append(q, token);
 	struct sched_event *e = add_event(ev, SCHED_TOKEN, g);
 	e->index = q->index;
 	e->token = token;
 	e->logprob = logprob;
+	e->stop = params_is_stop(&g->params, token) && seq_n_out(q) >= g->params.min_tokens;
+	if (e->stop) {
+		seq_finish(s, q, FINISH_STOP, token, ev);
+		return;
+	}
+	seq_append(q, token);
 	if (seq_n_out(q) >= g->params.max_tokens)
 		seq_finish(s, q, FINISH_LENGTH, -1, ev);
 }

@@ -37,6 +37,7 @@ struct sched_event {
 	uint64_t job;
 	uint32_t index;
 	uint32_t token;         /* TOKEN */
+	bool stop;              /* TOKEN: it is the stop token that ends its output */
 	int32_t logprob;        /* TOKEN: index in the result's logprobs, -1: none */
 	enum finish finish;     /* OUTPUT_DONE */
 	int64_t stop_token;     /* OUTPUT_DONE: -1: none */

@@ -70,10 +70,10 @@ def being(rng, kind=None, name=None, avoid=()):
         girl = rng.random() < 0.5
         if kind is None and rng.random() < 0.45 or kind == "child":
             k = "girl" if girl else "boy"
-            n = rng.choice(GIRLS if girl else BOYS)
+            n = pick(rng, GIRLS if girl else BOYS)
         else:
-            k = kind if kind and kind != "animal" else rng.choice(ANIMALS)
-            n = rng.choice(ANIMAL_GIRLS if girl else ANIMAL_BOYS)
+            k = kind or pick(rng, ANIMALS)
+            n = pick(rng, ANIMAL_GIRLS if girl else ANIMAL_BOYS)
         if name:
             n = name
             girl = name in GIRLS or name in ANIMAL_GIRLS
@@ -90,18 +90,18 @@ def scene(rng, kind=None, name=None, toy=None, place=None):
     h = being(rng, kind, name)
     f = being(rng, None, None, avoid=(h["name"],))
     if h["kind"] == f["kind"] and h["kind"] not in ("girl", "boy"):
-        f["kind"] = rng.choice([a for a in ANIMALS if a != h["kind"]])
-    p, prep = rng.choice(PLACES)
+        f["kind"] = pick(rng, [a for a in ANIMALS if a != h["kind"]])
+    p, prep = pick(rng, PLACES)
     if place:
         p, prep = next(x for x in PLACES if x[0] == place)
-    toy = toy or rng.choice(TOYS)
+    toy = toy or pick(rng, TOYS)
     s = {"h": h["name"], "hk": h["kind"], "he": h["he"], "him": h["him"], "his": h["his"],
          "f": f["name"], "fk": f["kind"], "fhe": f["he"], "fhim": f["him"], "fhis": f["his"],
-         "place": p, "inplace": prep + " " + p, "toy": toy, "color": rng.choice(COLORS),
-         "quality": rng.choice(QUALITIES), "trait": rng.choice(TRAITS), "ftrait": rng.choice(TRAITS),
-         "food": rng.choice(FOODS), "hidden": rng.choice(HIDDEN),
-         "big": rng.choice([a for a in BIG_ANIMALS if a not in (h["kind"], f["kind"])]),
-         "tiny": rng.choice([a for a in LITTLE_ANIMALS if a not in (h["kind"], f["kind"])])}
+         "place": p, "inplace": prep + " " + p, "toy": toy, "color": pick(rng, COLORS),
+         "quality": pick(rng, QUALITIES), "trait": pick(rng, TRAITS), "ftrait": pick(rng, TRAITS),
+         "food": pick(rng, FOODS), "hidden": pick(rng, HIDDEN),
+         "big": pick(rng, [a for a in BIG_ANIMALS if a not in (h["kind"], f["kind"])]),
+         "tiny": pick(rng, [a for a in LITTLE_ANIMALS if a not in (h["kind"], f["kind"])])}
     for k in ("he", "his", "fhe", "fhis"):
         s[k.capitalize() if k[0] == "h" else "F" + k[1:]] = s[k].capitalize()
     return s
@@ -232,7 +232,7 @@ def story_lines(rng, **fixed):
     if s["f"] not in first:
         first += " " + expand(rng, pick(rng, FRIENDS), s)
     lines = [first]
-    for part in PLOTS[rng.choice(sorted(PLOTS))]:
+    for part in PLOTS[pick(rng, list(PLOTS))]:
         lines += expand(rng, part, s).split("\n")
     last = expand(rng, pick(rng, ENDINGS), s)
     if rng.random() < 0.35:

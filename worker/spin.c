@@ -8,13 +8,13 @@
 /* The OpenMP runtime reads its environment when it is loaded, before main().  Threads that spin
  * for long starve a controller on the same cores, and each other where cores are shared: a
  * tiny model's step then takes 9 ms instead of 0.1.  Threads that sleep at once pay a system
- * call per kernel.  2000 turns are about 30 us: longer than the gap between two kernels of a
+ * call per kernel.  1000 turns are about 15 us: longer than the gap between two kernels of a
  * step, shorter than the gap between two steps. */
 static const struct {
 	const char *name, *value;
 } settings[] = {
 	{"OMP_WAIT_POLICY", "passive"},
-	{"GOMP_SPINCOUNT", "2000"},
+	{"GOMP_SPINCOUNT", "1000"},
 	{"KMP_BLOCKTIME", "0"},
 };
 

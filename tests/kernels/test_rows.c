@@ -9,7 +9,7 @@ static void check_rmsnorm(int hidden, bool with_add)
 	enum { ROWS = 5 };
 	const size_t n = (size_t)ROWS * (size_t)hidden;
 	float *x = kt_floats(n), *add = kt_floats(n), *w = kt_floats((size_t)hidden);
-	float *got = kt_floats(n), *sum = NULL, *want = NULL;
+	float *got = kt_floats(n), *want = NULL;
 	double *ref = xmalloc(n * sizeof *ref), *tol = xmalloc(n * sizeof *tol);
 	for (int r = 0; r < ROWS; r++) {
 		double ss = 0;
@@ -43,7 +43,6 @@ static void check_rmsnorm(int hidden, bool with_add)
 	free(add);
 	free(w);
 	free(got);
-	free(sum);
 	free(want);
 	free(ref);
 	free(tol);
@@ -198,14 +197,9 @@ Test(rows, embedding_rows_are_read_through_the_token_buffer_and_serve_as_the_hea
 			struct kern_embed *e;
 			float x[ROWS * H], y[V];
 			int32_t row0[] = {0, ROWS}, pos0[] = {0};
-			if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS}))
-				continue;
-			cr_assert_eq(t.ops->embed_load(t.dev, p.w, (enum kern_dtype)d, V, H, &e, NULL, 0), 0);
-			t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 0});
 			struct kern_batch b = {.n_rows = ROWS, .n_seqs = 1, .token_at = token_at, .row0 = row0, .pos0 = pos0};
-			kt_close(&t);
-			cr_assert(kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS, .context = ROWS}));
-			t.ops->embed_free(e);
+			if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS, .context = ROWS}))
+				continue;
 			cr_assert_eq(t.ops->embed_load(t.dev, p.w, (enum kern_dtype)d, V, H, &e, NULL, 0), 0);
 			t.ops->batch_set(t.s, &b);
 			t.ops->embed(t.s, e, tokens, x);

@@ -229,7 +229,8 @@ static void expect_tokens(struct rig *r, uint64_t job, uint32_t n_prompt, uint32
 		struct engine_event *e = next_event(r);
 		cr_assert(e->kind != ENGINE_REFUSED && e->kind != ENGINE_JOB_FAILED, "%s", e->why);
 		for (uint32_t i = 0; i < e->n_tokens; i++)
-			got[e->tokens[i].index][n_got[e->tokens[i].index]++] = e->tokens[i].token;
+			if (!e->tokens[i].stop)
+				got[e->tokens[i].index][n_got[e->tokens[i].index]++] = e->tokens[i].token;
 		done = e->kind == ENGINE_JOB_DONE;
 		engine_event_free(e);
 	}

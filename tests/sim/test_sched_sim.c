@@ -104,6 +104,10 @@ static void take_events(struct sim *m)
 		case SCHED_TOKEN:
 			if (j->output_done[e->index])
 				fail_seed(m, "a token after the end of its output");
+			if (e->stop != (e->token == DEVICE_STOP && j->n_out[e->index] >= j->params.min_tokens))
+				fail_seed(m, "a stop token that is none");
+			if (e->stop)
+				break;
 			j->out[e->index][j->n_out[e->index]++] = e->token;
 			break;
 		case SCHED_OUTPUT_DONE:

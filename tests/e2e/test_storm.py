@@ -1,0 +1,62 @@
+"""Everything at once, from a fixed seed: too little cache, jobs cancelled, clients that vanish, a worker killed.
+What ends undisturbed has the tokens of a quiet service, and no block is lost."""
+
+import os
+import random
+import signal
+
+import pytest
+
+from service import DEMO
+
+WORDS = "little big dog cat bird house river tree sun happy sad went saw found said one day the a and".split()
+
+
+def make_job(r):
+    return dict(prompt=" ".join(r.choices(WORDS, k=r.randint(1, 60))), temperature=r.choice([0, 0.7, 1.2]),
+                seed=r.randrange(1000), n=r.choice([1, 1, 1, 2, 3]), max_tokens=r.randint(1, 60), ignore_eos=r.random() < 0.7)
+
+
+def tokens(done):
+    return [(o["tokens"], o["finish_reason"]) for o in done.outputs]
+
+
+@pytest.fixture(scope="module")
+def jobs(service):
+    r = random.Random(1)
+    made = [make_job(r) for _ in range(48)]
+    with service.client() as c:
+        asked = [c.submit(**{"stream": False, **job}) for job in made]
+        return [(job, tokens(a.done())) for job, a in zip(made, asked)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_storm_changes_no_answer_and_loses_no_block(start, jobs, seed):
+    r = random.Random(seed)
+    s = start(DEMO, "--kv-bytes", "1200K", "--chunk", "16", "--max-seqs", "12", *(["--swap-bytes", "2M"] if seed else []))
+    clients, kept, spoiled = [], [], []
+    for job, known in r.sample(jobs, len(jobs)):
+        c = s.client()
+        clients.append(c)
+        asked = c.submit(**{"stream": r.random() < 0.5, **job})
+        fate = r.random()
+        if fate < 0.6:
+            kept.append((asked, known))
+        elif fate < 0.8:
+            asked.accepted().cancel()
+            spoiled.append((asked, known))
+        else:
+            if fate < 0.9:
+                asked.accepted()
+            c.close()
+        if len(clients) == len(jobs) // 2:
+            (worker,) = s.workers()
+            os.kill(worker["pid"], signal.SIGKILL)
+    for asked, known in kept:
+        assert tokens(asked.done()) == known
+    for asked, known in spoiled:
+        for (got, why), (whole, _) in zip(tokens(asked.done()), known):
+            assert got == whole[:len(got)]
+            assert why == "abort" or got == whole
+    blocks = s.idle()["blocks"]
+    assert blocks["free"] + blocks["cached"] == blocks["total"]
