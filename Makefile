@@ -16,7 +16,7 @@ say := $(if $(V),@true,@printf '%5s %s\n')
 
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla $(WERROR)
 FLAGS = -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off $(WARN) $(CFLAGS) \
-	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+	$(if $(SAN),-fsanitize=$(SAN) -Wno-format-truncation -fno-omit-frame-pointer -fno-sanitize-recover=all)
 
 # A library per folder; mains apart.  Who may include whom: docs/ARCHITECTURE.md, `make lint`.
 FOLDERS := base proto formats kernels worker controller cli

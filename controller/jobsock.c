@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "controller/endpoint.h"
 #include "controller/entropy.h"
 #include "controller/jobmsg.h"
 #include "controller/jobreq.h"
@@ -620,14 +621,6 @@ bool jobsock_read(struct jobsock *s, int64_t now)
 }
 
 /* --- lifecycle --- */
-
-/* Only this machine's own can reach it. */
-static bool endpoint_is_local(const char *e)
-{
-	return strncmp(e, "ipc://", 6) == 0 || strncmp(e, "inproc://", 9) == 0 ||
-	       strncmp(e, "tcp://127.", 10) == 0 || strncmp(e, "tcp://localhost:", 16) == 0 ||
-	       strncmp(e, "tcp://[::1]:", 12) == 0;
-}
 
 static void set_int(void *socket, int option, int value)
 {

@@ -5,6 +5,7 @@
 #include "base/version.h"
 #include "base/clock.h"
 #include "controller/chat.h"
+#include "controller/endpoint.h"
 #include "controller/engine.h"
 #include "controller/front.h"
 #include "controller/http.h"
@@ -226,7 +227,12 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 	const char *http = opts_text(&p->o, "http", "127.0.0.1:8080");
 	if (strcmp(jobs, "none") != 0)
 		snprintf(fc.jobs, sizeof fc.jobs, "%s", jobs);
-	int rc = load(p, dir, why, why_n);
+	const char *bus = opts_text(&p->o, "bus", "");
+	int rc = endpoint_check(bus, "worker bus", insecure, why, why_n);
+	if (!rc && fc.jobs[0])
+		rc = endpoint_check(fc.jobs, "job socket", insecure, why, why_n);
+	if (!rc)
+		rc = load(p, dir, why, why_n);
 	if (rc)
 		return rc;
 	p->zmq = zmq_ctx_new();

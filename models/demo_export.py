@@ -189,8 +189,10 @@ def export(model, tokenizer, out):
           f"(logits to {theirs.abs().max():.1f})", flush=True)
     for int4 in (False, True):
         print(f"export: {'int4' if int4 else 'float'} story_loss={demo.story_loss(model, batches, int4):.4f}", flush=True)
-        for kind, docs in demo.held_out_docs(batches, 100, (0, 100, 300, 600, 1000, 1400), seed=2).items():
-            print(f"export:   {kind}: {demo.answers_right(model, batches, docs, int4):.2f}", flush=True)
+        kinds = demo.held_out_docs(batches, 100, (0, 100, 300, 600, 1000, 1400), seed=2)
+        kinds["sum"] = [data.sum_doc(None, (a, b)) for a in range(data.SUM_MAX + 1) for b in range(data.SUM_MAX + 1)]
+        for kind, docs in kinds.items():
+            print(f"export:   {kind}: {demo.answers_right(model, batches, docs, int4):.3f} of {len(docs)}", flush=True)
 
     checks, rates = make_checks(reference, tokenizer)
     stories, chats = make_stories(reference, tokenizer), make_chats(reference, tokenizer)

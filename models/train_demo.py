@@ -354,10 +354,11 @@ def sample(model, tokenizer, prompt, int4, n=120):
     return tokenizer.decode(ids[start:], skip_special_tokens=False)
 
 
-def load_tokenizer(work):
+def load_tokenizer(work, fresh):
+    """The run's tokenizer; made first if the run begins."""
     from tokenizers import Tokenizer
     path = work / "tokenizer.json"
-    if not path.exists():
+    if fresh:
         make_tokenizer().save(str(path))
     return Tokenizer.from_file(str(path))
 
@@ -438,8 +439,10 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--report", type=int, default=20, help="steps between progress lines")
     args = p.parse_args()
+    if (args.resume or args.export_only) and not (args.work / "checkpoint.pt").exists():
+        p.error(f"no checkpoint in {args.work}")
     args.work.mkdir(parents=True, exist_ok=True)
-    tokenizer = load_tokenizer(args.work)
+    tokenizer = load_tokenizer(args.work, not (args.resume or args.export_only))
     if args.export_only:
         model = Demo(CONFIG)
         model.load_state_dict(torch.load(args.work / "checkpoint.pt")["model"])

@@ -338,7 +338,7 @@ static json_t *array_to_json(const struct build *b, const msgpack_object_array *
 	return a;
 }
 
-static json_t *map_to_json(const struct build *b, const msgpack_object_map *from)
+static json_t *map_to_json(const struct build *b, const msgpack_object_map *from, const char *own)
 {
 	json_t *m = json_object();
 	for (uint32_t i = 0; m && i < from->size; i++) {
@@ -351,6 +351,8 @@ static json_t *map_to_json(const struct build *b, const msgpack_object_map *from
 		int failed = !v || json_object_set_new_nocheck(m, name, v);
 		free(name);
 		if (failed) {
+			if (own)
+				err_prefix(b->why, b->why_n, -EINVAL, "%.*s", KEY_SHOWN, own);
 			json_decref(m);
 			return NULL;
 		}
@@ -358,7 +360,8 @@ static json_t *map_to_json(const struct build *b, const msgpack_object_map *from
 	return m;
 }
 
-/* name: the key that the value stands under, for the reason.  NULL: why says it. */
+/* name: the key that the value stands under, for the reason; NULL: it is the message.  A failure
+ * gives NULL, and why says it. */
 static json_t *to_json(const struct build *b, const msgpack_object *o, const char *name)
 {
 	switch (o->type) {
@@ -374,7 +377,8 @@ static json_t *to_json(const struct build *b, const msgpack_object *o, const cha
 	case MSGPACK_OBJECT_FLOAT32:
 	case MSGPACK_OBJECT_FLOAT64:
 		if (!isfinite(o->via.f64))
-			err_why(b->why, b->why_n, -EINVAL, "%.*s is not a finite number", KEY_SHOWN, name);
+			err_why(b->why, b->why_n, -EINVAL, "%.*s is not a finite number", KEY_SHOWN,
+				name ? name : "the message");
 		return json_real(o->via.f64); /* NULL where it is not finite */
 	case MSGPACK_OBJECT_STR:
 		/* An empty string's pointer is NULL. */
@@ -382,7 +386,7 @@ static json_t *to_json(const struct build *b, const msgpack_object *o, const cha
 	case MSGPACK_OBJECT_ARRAY:
 		return array_to_json(b, &o->via.array, name);
 	case MSGPACK_OBJECT_MAP:
-		return map_to_json(b, &o->via.map);
+		return map_to_json(b, &o->via.map, name);
 	default:
 		return NULL;
 	}
@@ -406,7 +410,7 @@ int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_
 	} else {
 		struct build b = {why, why_n};
 		err_why(why, why_n, 0, "msgpack: out of memory");
-		*out = to_json(&b, &o, "the message");
+		*out = to_json(&b, &o, NULL);
 		if (!*out)
 			rc = -EINVAL;
 	}

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
 		return 0;
 	const size_t row = (((size_t)n_vocab + 15) & ~(size_t)15) * 4;
 	const size_t sums = (((size_t)n_sum_blocks(n_vocab) + 15) & ~(size_t)15) * 4;
-	const size_t bytes = (4 * row + sums) * (size_t)d->n_threads;
+	const size_t bytes = (5 * row + sums) * (size_t)d->n_threads;
 	unsigned char *p = alloc_big(bytes);
 	if (!p)
 		return -ENOMEM;
@@ -50,13 +51,14 @@ int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
 	d->sample_arena = p;
 	d->sample_bytes = bytes;
 	d->vocab = n_vocab;
-	for (int t = 0; t < d->n_threads; t++, p += 4 * row + sums)
+	for (int t = 0; t < d->n_threads; t++, p += 5 * row + sums)
 		d->sample[t] = (struct cpu_sample_scratch){
 			.w = (float *)(void *)p,
 			.p = (float *)(void *)(p + row),
 			.mark = (uint32_t *)(void *)(p + 2 * row),
 			.ids = (int32_t *)(void *)(p + 3 * row),
-			.sums = (float *)(void *)(p + 4 * row),
+			.heap = (int32_t *)(void *)(p + 4 * row),
+			.sums = (float *)(void *)(p + 5 * row),
 		};
 	return 0;
 }
@@ -240,59 +242,99 @@ static int32_t pop(const float *w, int32_t *heap, int *n)
 	return top;
 }
 
-/* Tokens by bucket of (max - w): a bucket's tokens all stand before those of a later bucket. */
+/* Candidates by bucket of (max - w): a bucket's tokens all stand before those of a later bucket. */
 struct ranking {
 	const float *w, *p;
+	const int32_t *ids;         /* candidates, ascending */
 	int n;
+	int32_t *heap;              /* room for as many */
 	float max, scale;
 	int count[BUCKETS];
 	double sum[BUCKETS];        /* of p, by ascending id */
 };
 
-static int bucket_of(const struct ranking *k, int i)
+/* The smallest logit whose p is not 0, in lanes that the compiler can make a vector of. */
+static float lowest(const struct cpu_sample_scratch *s, int n, float max)
 {
-	float d = (k->max - k->w[i]) * k->scale;
+	float low[16], all = max;
+	int i = 0;
+	for (int l = 0; l < 16; l++)
+		low[l] = max;
+	for (; i + 16 <= n; i += 16)
+		for (int l = 0; l < 16; l++) {
+			float w = s->p[i + l] > 0 ? s->w[i + l] : max;
+			low[l] = w < low[l] ? w : low[l];
+		}
+	for (; i < n; i++)
+		all = s->p[i] > 0 && s->w[i] < all ? s->w[i] : all;
+	for (int l = 0; l < 16; l++)
+		all = low[l] < all ? low[l] : all;
+	return all;
+}
+
+static int bucket_of(const struct ranking *k, int id)
+{
+	float d = (k->max - k->w[id]) * k->scale;
 	return d < BUCKETS - 1 ? (int)d : BUCKETS - 1;
 }
 
-/* What stands at exp((w - max) / T) = 0 is no candidate: 88 T below the largest. */
-static void rank_init(struct ranking *k, const struct cpu_sample_scratch *s, int n, float max, float temperature)
+/* Ids with w >= least and p >= least_p into ids, ascending; how many. */
+static int candidates(struct cpu_sample_scratch *s, int n, float least, float least_p)
 {
-	float low = max, reach = 88 * temperature;
-	k->w = s->w;
-	k->p = s->p;
-	k->n = n;
-	k->max = max;
-	for (int i = 0; i < n; i++)
-		low = s->p[i] > 0 && s->w[i] < low ? s->w[i] : low;
-	if (max - low < reach)
-		reach = max - low;
-	k->scale = reach > FLT_MIN * BUCKETS ? (float)BUCKETS / reach : 0;
-	memset(k->count, 0, sizeof k->count);
-	memset(k->sum, 0, sizeof k->sum);
-	for (int i = 0; i < n; i++) {
-		if (!(s->p[i] > 0))
-			continue;
-		int b = bucket_of(k, i);
-		k->count[b]++;
-		k->sum[b] += s->p[i];
+	const float *w = s->w, *p = s->p;
+	int32_t *ids = s->ids;
+	int found = 0;
+	for (int i = 0; i < n; i++) {   /* no branch: nothing predicts it */
+		ids[found] = i;
+		found += (w[i] >= least) & (p[i] >= least_p);
 	}
+	return found;
 }
 
-/* Bucket b's tokens as a heap in ids. */
-static int bucket_heap(const struct ranking *k, int b, int32_t *ids)
+/* Buckets of what is at most reach below the largest; false where that leaves out tokens
+ * that could be needed: fewer than k of them, or less than target of all that p sums to. */
+static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n, float reach, int top_k, double target)
+{
+	const float least = k->max - reach;
+	double sum = 0;
+	k->n = candidates(s, n, least, FLT_MIN);
+	memset(k->count, 0, sizeof k->count);
+	memset(k->sum, 0, sizeof k->sum);
+	for (int i = 0; i < k->n; i++) {
+		int id = s->ids[i], b = bucket_of(k, id);
+		k->count[b]++;
+		k->sum[b] += s->p[id];
+		sum += s->p[id];
+	}
+	return k->n >= top_k || sum >= target;
+}
+
+/* Most tokens are hopeless: those within 12 T of the largest are tried first, then all whose p
+ * is not 0.  top_k 0: off; all: sum of every p. */
+static void rank_init(struct ranking *k, struct cpu_sample_scratch *s, int n, float max, float temperature, int top_k,
+		      double target)
+{
+	float reach = max - lowest(s, n, max);
+	*k = (struct ranking){.w = s->w, .p = s->p, .ids = s->ids, .heap = s->heap, .max = max};
+	k->scale = reach > FLT_MIN * BUCKETS ? (float)BUCKETS / reach : 0;
+	if (!rank_down_to(k, s, n, 12 * temperature, top_k > 0 ? top_k : INT_MAX, top_k > 0 ? INFINITY : target))
+		rank_down_to(k, s, n, INFINITY, 0, 0);
+}
+
+/* Bucket b's tokens as a heap. */
+static int bucket_heap(const struct ranking *k, int b)
 {
 	int n = 0;
 	for (int i = 0; i < k->n; i++)
-		if (k->p[i] > 0 && bucket_of(k, i) == b)
-			ids[n++] = i;
+		if (bucket_of(k, k->ids[i]) == b)
+			k->heap[n++] = k->ids[i];
 	for (int i = n / 2 - 1; i >= 0; i--)
-		sift(k->w, ids, n, i);
+		sift(k->w, k->heap, n, i);
 	return n;
 }
 
-/* The last token of the order that is kept; id < 0: all are. */
-static int cut_top_k(const struct ranking *k, int top_k, int32_t *ids, double *sum)
+/* The last token of the order that is kept; -1: all are.  sum: of the kept ones' p. */
+static int cut_top_k(const struct ranking *k, int top_k, double *sum)
 {
 	int seen = 0, b = 0;
 	*sum = 0;
@@ -303,15 +345,15 @@ static int cut_top_k(const struct ranking *k, int top_k, int32_t *ids, double *s
 	if (b == BUCKETS)
 		return -1;
 	int32_t last = -1;
-	for (int n = bucket_heap(k, b, ids); seen < top_k; seen++) {
-		last = pop(k->w, ids, &n);
+	for (int n = bucket_heap(k, b); seen < top_k; seen++) {
+		last = pop(k->w, k->heap, &n);
 		*sum += k->p[last];
 	}
 	return last;
 }
 
-/* The same: the fewest whose sum reaches target. */
-static int cut_top_p(const struct ranking *k, double target, int32_t *ids)
+/* The same for the fewest whose sum reaches target. */
+static int cut_top_p(const struct ranking *k, double target)
 {
 	double sum = 0;
 	int b = 0;
@@ -320,9 +362,9 @@ static int cut_top_p(const struct ranking *k, double target, int32_t *ids)
 	if (b == BUCKETS)
 		return -1;
 	int32_t last = -1;
-	int n = bucket_heap(k, b, ids);
+	int n = bucket_heap(k, b);
 	do {
-		last = pop(k->w, ids, &n);
+		last = pop(k->w, k->heap, &n);
 		sum += k->p[last];
 	} while (n && sum < target);
 	return last;
@@ -349,16 +391,17 @@ static int draw_from_all(const struct cpu_sample_scratch *s, int n, double all, 
 	return id;
 }
 
-/* The same among those that stand no later than last and have p >= least, by ascending id. */
-static int draw_from_kept(const struct cpu_sample_scratch *s, int n, int last, float least, double u)
+/* The same among the candidates that stand no later than last (-1: all) and have p >= least. */
+static int draw_from_kept(struct cpu_sample_scratch *s, int n, int last, float least, double u)
 {
 	double all = 0, sum = 0;
 	int kept = 0;
 	for (int i = 0; i < n; i++) {
-		if (!(s->p[i] > 0) || s->p[i] < least || (last >= 0 && before(s->w, last, i)))
+		int32_t id = s->ids[i];
+		if (s->p[id] < least || (last >= 0 && before(s->w, last, id)))
 			continue;
-		s->ids[kept++] = i;
-		all += s->p[i];
+		s->ids[kept++] = id;
+		all += s->p[id];
 	}
 	for (int i = 0; i < kept; i++) {
 		sum += s->p[s->ids[i]];
@@ -368,30 +411,39 @@ static int draw_from_kept(const struct cpu_sample_scratch *s, int n, int last, f
 	return s->ids[kept - 1];
 }
 
+/* Top-k, top-p and min-p each keep the beginning of one order, so what they keep together is
+ * what the narrowest keeps; top-p's share is of what top-k left. */
+static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max, double all, double u)
+{
+	const int top_k = r->top_k > 0 && r->top_k < n ? r->top_k : 0;
+	const float least = r->min_p < 1 ? r->min_p : 1;
+	int last = -1;
+	if (!top_k && !(r->top_p < 1))
+		return draw_from_kept(s, candidates(s, n, -INFINITY, least > FLT_MIN ? least : FLT_MIN), -1, 0, u);
+	struct ranking k;
+	rank_init(&k, s, n, max, r->temperature, top_k, r->top_p * all);
+	if (top_k)
+		last = cut_top_k(&k, top_k, &all);
+	if (r->top_p < 1) {
+		int p = cut_top_p(&k, r->top_p * all);
+		if (p >= 0 && (last < 0 || before(s->w, p, last)))
+			last = p;
+	}
+	return draw_from_kept(s, k.n, last, least, u);
+}
+
 static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
 {
 	const int n = j->n_vocab;
-	int best, last = -1;
+	int best;
 	const float max = row_max(j->dev->isa, s->w, n, &best);
 	if (r->temperature < greedy_below || !(max > -FLT_MAX))
 		return best;
 	const double all = row_exp(j->dev->isa, s->p, s->sums, s->w, n, max, 1 / r->temperature);
 	const double u = philox_uniform(r->seed, r->index, r->position);
-	const bool top_k = r->top_k > 0 && r->top_k < n, top_p = r->top_p < 1;
-	if (!top_k && !top_p && !(r->min_p > 0))
+	if (r->top_k <= 0 && !(r->top_p < 1) && !(r->min_p > 0))
 		return draw_from_all(s, n, all, u);
-	if (top_k || top_p) {
-		struct ranking k;
-		double sum;
-		rank_init(&k, s, n, max, r->temperature);
-		last = cut_top_k(&k, top_k ? r->top_k : n, s->ids, &sum);
-		if (top_p) {
-			int p = cut_top_p(&k, (double)r->top_p * sum, s->ids);
-			if (p >= 0 && (last < 0 || before(s->w, p, last)))
-				last = p;
-		}
-	}
-	return draw_from_kept(s, n, last, r->min_p < 1 ? r->min_p : 1, u);
+	return draw_cut(r, s, n, max, all, u);
 }
 
 /* ---- log-probabilities ---- */

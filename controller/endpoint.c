@@ -1,0 +1,28 @@
+#include "controller/endpoint.h"
+
+#include "base/err.h"
+
+#include <string.h>
+
+static bool begins(const char *s, const char *with)
+{
+	return strncmp(s, with, strlen(with)) == 0;
+}
+
+bool endpoint_is_local(const char *e)
+{
+	return begins(e, "ipc://") || begins(e, "inproc://") || begins(e, "tcp://127.") ||
+	       begins(e, "tcp://localhost:") || begins(e, "tcp://[::1]:");
+}
+
+int endpoint_check(const char *e, const char *what, bool insecure, char *why, size_t why_n)
+{
+	if (!begins(e, "ipc://") && !begins(e, "tcp://"))
+		return err_why(why, why_n, -EINVAL, "%s %s: must be tcp://HOST:PORT or ipc://PATH", what, e);
+	if (!insecure && !endpoint_is_local(e))
+		return err_why(why, why_n, -EPERM,
+			       "%s %s: others than this machine could use it, and keys are not built yet; "
+			       "--insecure allows it",
+			       what, e);
+	return 0;
+}
