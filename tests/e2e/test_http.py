@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from jobclient import JobError
 from service import BIN, DEMO, eventually, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
@@ -273,6 +274,11 @@ def test_strict_refuses_unknown_fields(service):
 def test_overload_is_429(service, client):
     jobs = [client.submit(PROMPT, max_tokens=2000, n=64, ignore_eos=True) for _ in range(4)]
     jobs[0].first_delta()
+    for job in jobs[1:]:
+        try:
+            job.accepted()
+        except JobError as e:
+            assert e.code == "E_OVERLOADED"
     status, headers, body = ask(service, "/v1/completions", {"prompt": PROMPT})
     assert status == 429
     assert headers["Retry-After"]

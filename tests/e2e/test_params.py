@@ -36,7 +36,8 @@ def test_without_max_tokens_the_context_is_filled(stories):
 def test_the_end_token_stops(client):
     done = client.generate("12 + 10 =", temperature=0, max_tokens=200)
     assert done.finish_reason == "stop"
-    assert len(done.tokens) < 200
+    assert len(done.tokens) == done.usage["completion_tokens"] < 200
+    assert done.outputs[0]["stop_reason"] is None or done.outputs[0]["stop_reason"] == done.tokens[-1]
     assert "<|" not in done.text
 
 
@@ -52,7 +53,8 @@ def test_min_tokens_puts_the_end_off(client):
     least = len(ended.tokens) + 10
     done = client.generate("12 + 10 =", temperature=0, max_tokens=200, min_tokens=least)
     assert len(done.tokens) >= least
-    assert done.tokens[:len(ended.tokens)] == ended.tokens
+    assert done.tokens[:len(ended.tokens) - 1] == ended.tokens[:-1]
+    assert ended.tokens[-1] not in done.tokens[:least - 1]
 
 
 # --- stop ---
@@ -95,7 +97,7 @@ def test_stop_token_ids_stop(client, plain):
     at = plain.tokens.index(stop)
     done = client.generate(PROMPT, temperature=0, max_tokens=60, ignore_eos=True, stop_token_ids=[stop])
     assert (done.finish_reason, done.outputs[0]["stop_reason"]) == ("stop", stop)
-    assert done.tokens == plain.tokens[:at]     # the stop token itself is not part of the output
+    assert done.tokens == plain.tokens[:at + 1]     # the stop token is one of the output's, without text
     assert plain.text.startswith(done.text) and len(done.text) < len(plain.text)
 
 

@@ -227,10 +227,10 @@ def test_a_second_service_on_the_same_http_port_is_a_plain_error(start):
 
 
 @pytest.mark.parametrize("option, value", [("--http", "0.0.0.0:0"), ("--jobs", "tcp://0.0.0.0:*"), ("--jobs", "tcp://*:*"),
-                                           ("--http", "[::]:0")])
+                                           ("--http", "[::]:0"), ("--bus", "tcp://0.0.0.0:45917")])
 def test_listening_beyond_loopback_without_keys_is_refused(option, value):
-    other = ("--jobs", "none") if option == "--http" else ("--http", "none")
-    code, _, err = serve(option, value, *other)
+    addresses = {"--http": "none", "--jobs": "none", option: value}
+    code, _, err = serve(*[word for pair in addresses.items() for word in pair])
     assert code == 1
     assert "--insecure" in err
     no_processes_left("serve")
@@ -241,7 +241,7 @@ def test_listening_beyond_loopback_without_keys_is_refused(option, value):
 def test_addresses_that_are_none_are_named(option, value):
     rest = {"--http": "127.0.0.1:0", "--jobs": "tcp://127.0.0.1:*"}
     rest[option] = value
-    code, _, err = serve(*[x for pair in rest.items() for x in pair])
+    code, _, err = serve(*[word for pair in rest.items() for word in pair])
     assert code in (1, 2)
     assert value in err
     no_processes_left("serve")
