@@ -20,8 +20,9 @@ CHAT_TEMPLATE = (
 
 PER_KIND = 20                  # checks of each kind
 MARGIN = 0.5                   # what the likeliest token must lead by, in a check
+# About how many tokens of text hold the codes, in the checks of that kind.
 CODE_LENGTHS = (0, 0, 60, 120, 200, 300, 400, 500, 600, 700, 800, 900, 1000,
-                1050, 1100, 1200, 1250, 1300, 1400, 1450)
+                1100, 1150, 1200, 1300, 1400, 1500, 1550)
 STORY_TOKENS = 60
 
 # ------------------------------------------------------------ the model's files
@@ -164,15 +165,15 @@ def make_stories(model, tokenizer, n=5, tried=100):
     stop = {tokenizer.token_to_id(data.END), tokenizer.token_to_id(data.IM_END)}
     found = []
     for i in range(tried):
-        words = " ".join(data.story_lines(rng)[:2]).split(" ")
-        prompt = " ".join(words[:rng.randint(6, 40)]).rstrip(".,!?\"") if i else "Once upon a time"
+        words = "\n".join(data.story_lines(rng)[:2]).split(" ")
+        prompt = " ".join(words[:rng.randint(6, 40)]).rstrip(".,!?\"\n") if i else "Once upon a time"
         ids = tokenizer.encode(prompt).ids
         got, margin = greedy(model, ids, STORY_TOKENS, stop)
         found.append({"prompt": prompt, "prompt_ids": ids, "max_tokens": STORY_TOKENS,
                       "expect": tokenizer.decode(got, skip_special_tokens=True),
                       "tokens": got, "min_margin": round(margin, 4)})
     first, rest = found[0], sorted(found[1:], key=lambda s: -s["min_margin"])
-    return [first] + rest[:n - 1]
+    return [first] + [s for s in rest if len(s["tokens"]) == STORY_TOKENS][:n - 1]
 
 
 def export(model, tokenizer, out):
