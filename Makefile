@@ -15,7 +15,7 @@ Q   := $(if $(V),,@)
 say := $(if $(V),@true,@printf '%5s %s\n')
 
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla $(WERROR)
-FLAGS = -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off $(WARN) $(CFLAGS) \
+FLAGS = -std=c11 -D_GNU_SOURCE -I. -ffp-contract=off $(WARN) $(CFLAGS) \
 	$(if $(SAN),-fsanitize=$(SAN) -Wno-format-truncation -fno-omit-frame-pointer -fno-sanitize-recover=all)
 
 # A library per folder; mains apart.  Who may include whom: docs/ARCHITECTURE.md, `make lint`.
@@ -83,7 +83,7 @@ clean:
 
 # Each instruction set's kernels are compiled for it alone; the table chooses at start.
 $(BUILD)/obj/kernels/%.o: ISA = $(if $(findstring _avx512,$*),-O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c,\
-	$(if $(findstring _avx2,$*),-O3 -mavx2 -mfma -mf16c,-O3))
+	$(if $(findstring _avx2,$*),-O3 -mavx2 -mfma -mf16c,-O3 -Wno-psabi))
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)

@@ -1,6 +1,7 @@
 #include "cli/bench_kernels.h"
 
 #include <getopt.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,9 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -148,72 +146,84 @@ static uint64_t read_plain(const char *p, size_t n)
 	return s;
 }
 
-/* Bytes a second, all threads reading memory that no cache holds. */
-static double measure_read(const struct bench *b)
+/* What one thread does, and what keeps the compiler from leaving it out. */
+struct meter {
+	pthread_t thread;
+	const char *isa, *from;
+	size_t bytes; /* to read */
+	long fmas;
+	uint64_t sum;
+	float total;
+};
+
+static void *meter_read(void *arg)
 {
-	const size_t n = 2 * cold_bytes;
-	char *p = alloc_big(n);
-	double best = 0;
-	uint64_t sum = 0;
-	if (!p)
-		return 0;
-	memset(p, 1, n);
-	for (int round = 0; round < 5; round++) {
-		double t = now();
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(b->info.n_threads) reduction(+ : sum)
-#endif
-		for (int i = 0; i < b->info.n_threads; i++) {
-			size_t each = n / (size_t)b->info.n_threads / 4096 * 4096;
-			const char *from = p + each * (size_t)i;
+	struct meter *m = arg;
 #if defined(__x86_64__)
-			if (!strcmp(b->info.isa, "avx512")) {
-				sum += read_avx512(from, each);
-				continue;
-			}
-#endif
-			sum += read_plain(from, each);
-		}
-		double rate = (double)n / (now() - t);
-		best = rate > best && sum ? rate : best;
+	if (!strcmp(m->isa, "avx512")) {
+		m->sum += read_avx512(m->from, m->bytes);
+		return NULL;
 	}
-	alloc_big_free(p, n);
-	return best * 1e-9;
+#endif
+	m->sum += read_plain(m->from, m->bytes);
+	return NULL;
 }
 
-static double measure_peak(const struct bench *b)
+static void *meter_fma(void *arg)
 {
-	const long n = 400000000;
-	double best = 0;
-	float sum = 0;
-	for (int round = 0; round < 3; round++) {
-		bool known = false;
-		double t = now();
+	struct meter *m = arg;
 #if defined(__x86_64__)
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(b->info.n_threads) reduction(+ : sum) reduction(|| : known)
+	m->total += strcmp(m->isa, "avx512") ? fma_avx2(m->fmas) : fma_avx512(m->fmas);
 #endif
-		for (int i = 0; i < b->info.n_threads; i++) {
-			if (!strcmp(b->info.isa, "avx512"))
-				sum += fma_avx512(n);
-			else if (!strcmp(b->info.isa, "avx2"))
-				sum += fma_avx2(n);
-			else
-				continue;
-			known = true;
-		}
-#endif
-		double rate = 2 * (double)n * b->info.n_threads / (now() - t);
-		if (known && rate > best && sum == sum)
-			best = rate;
+	return NULL;
+}
+
+/* Seconds until all are done. */
+static double meter_all(struct meter *m, int n, void *(*fn)(void *))
+{
+	double t = now();
+	int started = 0;
+	while (started < n - 1 && !pthread_create(&m[started].thread, NULL, fn, &m[started]))
+		started++;
+	for (int i = started; i < n; i++)
+		fn(&m[i]);
+	for (int i = 0; i < started; i++)
+		pthread_join(m[i].thread, NULL);
+	return now() - t;
+}
+
+/* Memory reads in GB/s, of memory that no cache holds, and fused multiply-adds in GFLOP/s (0 for
+ * the plain kernels, whose peak depends on the library); all threads at once, best of five. */
+static void measure(const struct bench *b, double *read_gbs, double *peak_gflops)
+{
+	const int threads = b->info.n_threads > 0 ? b->info.n_threads : 1;
+	const size_t n = 2 * cold_bytes, each = n / (size_t)threads / 4096 * 4096;
+	const long fmas = 200000000;
+	struct meter *m = xcalloc((size_t)threads, sizeof *m);
+	char *p = alloc_big(n);
+	*read_gbs = *peak_gflops = 0;
+	if (p)
+		memset(p, 1, n);
+	for (int i = 0; i < threads; i++)
+		m[i] = (struct meter){
+			.isa = b->info.isa, .from = p + each * (size_t)i, .bytes = each, .fmas = fmas};
+	for (int round = 0; round < 5; round++) {
+		double rate = p ? (double)each * threads / meter_all(m, threads, meter_read) * 1e-9 : 0;
+		*read_gbs = rate > *read_gbs && m[0].sum ? rate : *read_gbs;
+		if (strncmp(b->info.isa, "avx", 3))
+			continue;
+		rate = 2 * (double)fmas * threads / meter_all(m, threads, meter_fma) * 1e-9;
+		*peak_gflops = rate > *peak_gflops && m[0].total > 0 ? rate : *peak_gflops;
 	}
-	return best * 1e-9;
+	alloc_big_free(p, n);
+	free(m);
 }
 
 /* The machine is shared: the best of the beginning and the end counts. */
 static void measure_machine(struct bench *b)
 {
-	double read = measure_read(b), peak = measure_peak(b);
+	double read, peak;
+	measure(b, &read, &peak);
 	b->read_gbs = read > b->read_gbs ? read : b->read_gbs;
 	b->peak_gflops = peak > b->peak_gflops ? peak : b->peak_gflops;
 }

@@ -3,6 +3,7 @@
 #include "base/version.h"
 #include "cli/bench_engine.h"
 #include "cli/bench_kernels.h"
+#include "cli/bench_scheduler.h"
 #include "cli/inspect.h"
 #include "cli/jobs.h"
 #include "cli/run.h"
@@ -11,7 +12,6 @@
 #include "cli/submit.h"
 #include "cli/term.h"
 #include "cli/tokenize.h"
-#include "worker/spin.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static const struct command commands[] = {
 	{"workers", cmd_workers, "", "list workers"},
 	{"tokenize", cmd_tokenize, "MODEL", "stdin to tokens and back"},
 	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "what a model holds; what this machine offers"},
-	{"bench", cmd_bench, "engine | kernels | tokenizer", "measure"},
+	{"bench", cmd_bench, "engine | kernels | tokenizer | scheduler", "measure"},
 	{"scale", NULL, NULL, NULL},
 	{"drain", NULL, NULL, NULL},
 	{"quantize", NULL, NULL, NULL},
@@ -49,8 +49,8 @@ static const struct command benches[] = {
 	{"engine", cmd_bench_engine, "[MODEL]", "prefill and decode speed, latencies"},
 	{"kernels", cmd_bench_kernels, "", "the kernels of this machine"},
 	{"tokenizer", cmd_bench_tokenizer, "MODEL", "encoding and decoding speed"},
+	{"scheduler", cmd_bench_scheduler, "", "the scheduler in simulated time, under a trace of arrivals"},
 	{"serve", NULL, NULL, NULL},
-	{"scheduler", NULL, NULL, NULL},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 
@@ -117,8 +117,5 @@ int main(int argc, char **argv)
 		printf("quern %s\n", QUERN_VERSION);
 		return term_finish(EXIT_SUCCESS);
 	}
-	/* What runs kernels in this process waits as a worker does. */
-	if (argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "kernels") == 0)
-		spin_settle(argv);
 	return dispatch("command", commands, N_COMMANDS, argc - 1, argv + 1);
 }

@@ -33,13 +33,15 @@ static int library_path(char *out, size_t n, char *why, size_t why_n)
 	char exe[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
 	if (len < 0)
-		return err_why(why, why_n, -ENODEV, "cannot find the CUDA kernels: /proc/self/exe is not readable");
+		return err_why(why, why_n, -ENODEV,
+			       "cannot find the CUDA kernels: /proc/self/exe is not readable");
 	exe[len] = 0;
 	char *slash = strrchr(exe, '/');
 	if (slash)
 		*slash = 0;
 	if (snprintf(out, n, "%s/../lib/libquern-cuda.so", exe) >= (int)n)
-		return err_why(why, why_n, -ENODEV, "cannot find the CUDA kernels: the program's path is too long");
+		return err_why(why, why_n, -ENODEV,
+			       "cannot find the CUDA kernels: the program's path is too long");
 	return 0;
 }
 
@@ -51,20 +53,23 @@ static int open_cuda(const struct kern_ops **ops, char *why, size_t why_n)
 		return e;
 	if (access(path, F_OK))
 		return err_why(why, why_n, -ENODEV,
-			       "the CUDA kernels are not there (%s): build them with `make cuda`, or use --device cpu",
+			       "the CUDA kernels are not there (%s): build them with `make cuda`, or use "
+			       "--device cpu",
 			       path);
 	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for the life of the process */
 	if (!lib) {
 		const char *said = dlerror();
 		return err_why(why, why_n, -ENODEV,
-			       "the CUDA kernels cannot be loaded: %s; install the NVIDIA driver and CUDA runtime, or use "
+			       "the CUDA kernels cannot be loaded: %s; install the NVIDIA driver and CUDA "
+			       "runtime, or use "
 			       "--device cpu",
 			       said ? said : path);
 	}
 	const struct kern_ops *found = dlsym(lib, "kern_cuda_ops");
 	if (!found || found->abi != KERN_ABI) {
 		e = err_why(why, why_n, -ENODEV,
-			    "%s is of another version of quern (interface %d, wanted %d): build it again with `make cuda`",
+			    "%s is of another version of quern (interface %d, wanted %d): build it again "
+			    "with `make cuda`",
 			    path, found ? found->abi : 0, KERN_ABI);
 		dlclose(lib);
 		return e;
@@ -81,5 +86,6 @@ int kern_find(const char *device, const struct kern_ops **ops, int *index, char 
 	}
 	if (parse(device, "cuda", index))
 		return open_cuda(ops, why, why_n);
-	return err_why(why, why_n, -EINVAL, "'%.64s' is no device: use cpu, cpu:NODE, cuda or cuda:NUMBER", device);
+	return err_why(why, why_n, -EINVAL, "'%.64s' is no device: use cpu, cpu:NODE, cuda or cuda:NUMBER",
+		       device);
 }

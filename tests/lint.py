@@ -45,12 +45,15 @@ def main():
                     continue
                 to = target.split("/")[0]
                 allowed = MAY.get(folder)
+                # The emulator's forms of what a GPU does are a test's, chosen by QUERN_CUDASIM.
+                if target.startswith("tests/cudasim/") and folder == "kernels":
+                    continue
                 if allowed is not None and to != folder and to not in allowed:
                     said.append(f"{path}:{no}: {folder} must not include {to}")
                 if folder == "cli" and to == "controller" and Path(target).stem not in CLI_CONTROLLER:
                     said.append(f"{path}:{no}: cli may include only the controller's pure modules")
             if re.search(r"\bgetenv\s*\(", line) and str(path) not in (
-                    "cli/environment.c", "worker/spin.c") and folder != "tests":
+                    "cli/environment.c",) and folder != "tests":
                 said.append(f"{path}:{no}: getenv outside the one place for it")
             if folder != "tests" and re.search(r"\b(strcpy|strcat|sprintf|gets|alloca)\s*\(", line):
                 said.append(f"{path}:{no}: an unbounded string function")

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "worker/link.h"
-#include "worker/spin.h"
 
 #include <getopt.h>
 #include <signal.h>
@@ -122,7 +121,6 @@ int main(int argc, char **argv)
 	int rc = parse(argc, argv, &a, &level);
 	if (rc)
 		return rc > 0 ? 0 : 2;
-	spin_settle(argv);
 	log_init("worker", level);
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);

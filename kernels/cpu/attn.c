@@ -14,32 +14,32 @@
 struct attn_job {
 	struct kern_dev *dev;
 	const struct kern_attn_args *a;
-	int heads;                  /* query heads of a KV head */
-	int heads_at_once;          /* of them in one span */
-	int cuts;                   /* spans that it takes for all of them */
-	int n_lanes;                /* kv heads x cuts: spans of the same rows */
+	int heads;         /* query heads of a KV head */
+	int heads_at_once; /* of them in one span */
+	int cuts;          /* spans that it takes for all of them */
+	int n_lanes;       /* kv heads x cuts: spans of the same rows */
 	int rows_at_once;
-	int n_spans;                /* of rows */
-	int n_chunk_tasks;          /* chunks are tasks: how many there are in all */
+	int n_spans;       /* of rows */
+	int n_chunk_tasks; /* chunks are tasks: how many there are in all */
 };
 
 /* One span and KV head, taken apart. */
 struct span {
-	int seq, row, n_rows, pos;  /* pos: of the first row */
+	int seq, row, n_rows, pos; /* pos: of the first row */
 	int kv_head, head0, n_heads;
-	int n_queries;              /* rows x heads, row by row */
-	int chunk0, chunk1;         /* that some row sees */
+	int n_queries;      /* rows x heads, row by row */
+	int chunk0, chunk1; /* that some row sees */
 	const int32_t *table;
 };
 
 /* A thread's scratch, cut into its pieces. */
 struct work {
-	float *q;                   /* [D][m] for each group of m queries */
-	float *s;                   /* [CHUNK_TILES][m][16] */
-	float *o;                   /* [SPAN_QUERIES][dim_pad] */
-	float *oc;                  /* [rows_max][dim_pad] of one chunk */
-	float *max, *sum;           /* [SPAN_QUERIES] */
-	float *cmax, *csum;         /* [SPAN_QUERIES] of one chunk */
+	float *q;           /* [D][m] for each group of m queries */
+	float *s;           /* [CHUNK_TILES][m][16] */
+	float *o;           /* [SPAN_QUERIES][dim_pad] */
+	float *oc;          /* [rows_max][dim_pad] of one chunk */
+	float *max, *sum;   /* [SPAN_QUERIES] */
+	float *cmax, *csum; /* [SPAN_QUERIES] of one chunk */
 };
 
 static struct work work_of(const struct kern_kv *kv, int thread)
@@ -130,7 +130,7 @@ static void chunk_tiles(const struct attn_job *j, const struct span *s, int chun
 
 /* One chunk of all queries of a span.  Each query's result goes where fold() or the arrays say. */
 struct chunk_out {
-	bool fold;                  /* into w->max, sum, o; else into max, sum, o as they come */
+	bool fold; /* into w->max, sum, o; else into max, sum, o as they come */
 	float *max, *sum, *o;
 };
 
@@ -171,8 +171,8 @@ static void run_chunk(const struct attn_job *j, const struct span *s, int chunk,
 				w->sum[q] = c.sum[i];
 				memcpy(w->o + (size_t)q * pad, c.o + (size_t)i * pad, pad * sizeof *c.o);
 			} else {
-				isa->attn_merge(&w->max[q], &w->sum[q], w->o + (size_t)q * pad, c.max[i], c.sum[i],
-						c.o + (size_t)i * pad, kv->dim_pad);
+				isa->attn_merge(&w->max[q], &w->sum[q], w->o + (size_t)q * pad, c.max[i],
+						c.sum[i], c.o + (size_t)i * pad, kv->dim_pad);
 			}
 		}
 		c.q += (size_t)kv->dim * (size_t)c.m;
@@ -183,8 +183,8 @@ static void store_queries(const struct attn_job *j, const struct span *s, const 
 {
 	const size_t pad = (size_t)j->a->kv->dim_pad;
 	for (int i = 0; i < s->n_queries; i++)
-		j->dev->isa->attn_out((float *)j->a->out + query_at(j, s, i), w->o + (size_t)i * pad, w->sum[i],
-				      j->a->head_dim);
+		j->dev->isa->attn_out((float *)j->a->out + query_at(j, s, i), w->o + (size_t)i * pad,
+				      w->sum[i], j->a->head_dim);
 }
 
 static void span_task(void *arg, int task, int thread)
@@ -312,7 +312,8 @@ static int64_t work_of_batch(const struct attn_job *j)
 int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a)
 {
 	struct attn_job j = {.dev = s->dev, .a = a};
-	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads && a->n_q_heads % a->n_kv_heads == 0);
+	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads &&
+	       a->n_q_heads % a->n_kv_heads == 0);
 	assert(a->layer >= 0 && a->layer < a->kv->n_layers && a->kv->block_size == s->dev->block_size);
 	if (!s->dev->batch.n_rows)
 		return 0;

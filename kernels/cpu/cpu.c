@@ -35,8 +35,10 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 			       a->compute == KERN_COMPUTE_BF16 ? "bf16" : "int8");
 	if (a->compute != KERN_COMPUTE_F32)
 		return err_why(why, why_n, -EINVAL, "compute mode %d is not known", (int)a->compute);
-	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 || a->max_blocks_per_seq < 1)
-		return err_why(why, why_n, -EINVAL, "rows, sequences, logits, context and blocks must be at least 1");
+	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
+	    a->max_blocks_per_seq < 1)
+		return err_why(why, why_n, -EINVAL,
+			       "rows, sequences, logits, context and blocks must be at least 1");
 	if (a->n_threads < 0 || a->n_threads > 4096)
 		return err_why(why, why_n, -EINVAL, "%d threads", a->n_threads);
 	return 0;
@@ -83,6 +85,7 @@ static void cpu_close(struct kern_dev *d)
 {
 	if (!d)
 		return;
+	cpu_pool_free(d->pool);
 	alloc_big_free(d->sample_arena, d->sample_bytes);
 	alloc_big_free(d->pack, d->pack_bytes);
 	alloc_big_free(d->arena, d->arena_bytes);
@@ -116,6 +119,11 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	}
 	c = (struct carve){.base = d->arena};
 	lay_out(d, &c);
+	e = cpu_pool_new(&d->pool, d->n_threads, why, why_n);
+	if (e) {
+		cpu_close(d);
+		return e;
+	}
 	*out = d;
 	return 0;
 }

@@ -9,74 +9,77 @@
 /* One part of a linear layer, packed as isa.h draws it. */
 struct cpu_part {
 	enum kern_dtype dtype;
-	int n;                      /* outputs */
-	int n0;                     /* first of them among the layer's outputs */
-	int n_blocks;               /* of BLOCK_N outputs; the last may have fewer tiles */
-	size_t block_bytes;         /* of a full block */
-	unsigned char *w;           /* owned: weights, then the bias */
+	int n;              /* outputs */
+	int n0;             /* first of them among the layer's outputs */
+	int n_blocks;       /* of BLOCK_N outputs; the last may have fewer tiles */
+	size_t block_bytes; /* of a full block */
+	unsigned char *w;   /* owned: weights, then the bias */
 	size_t bytes;
-	float *bias;                /* [n padded to 16] or NULL; inside w */
+	float *bias; /* [n padded to 16] or NULL; inside w */
 };
 
 struct kern_linear {
 	struct kern_dev *dev;
-	int k, group, n;            /* group: AWQ4, <= k */
+	int k, group, n; /* group: AWQ4, <= k */
 	int n_parts;
 	struct cpu_part parts[3];
 };
 
 struct kern_embed {
 	int n_vocab, hidden;
-	struct kern_linear linear;  /* holds the table, packed: the rows are read out of it */
+	struct kern_linear linear; /* holds the table, packed: the rows are read out of it */
 };
 
 /* The batch of batch_set(), copied. */
 struct cpu_batch {
 	int n_rows, n_seqs, n_logits;
-	int32_t *token_at;          /* [max_rows] */
-	int32_t *row0;              /* [max_seqs + 1] */
-	int32_t *pos0;              /* [max_seqs] */
-	int32_t *tables;            /* [max_seqs][max_blocks_per_seq] */
-	int32_t *logits_row;        /* [max_logits] */
-	int32_t *row_seq;           /* [max_rows] */
+	int32_t *token_at;   /* [max_rows] */
+	int32_t *row0;       /* [max_seqs + 1] */
+	int32_t *pos0;       /* [max_seqs] */
+	int32_t *tables;     /* [max_seqs][max_blocks_per_seq] */
+	int32_t *logits_row; /* [max_logits] */
+	int32_t *row_seq;    /* [max_rows] */
 	/* attention's plan: rows of one sequence that are worked on together */
-	int32_t *span_row;          /* [max_rows] first row */
-	int32_t *span_rows;         /* [max_rows] */
-	int32_t *span_task;         /* [max_rows + 1] first task, where chunks are tasks of their own */
+	int32_t *span_row;  /* [max_rows] first row */
+	int32_t *span_rows; /* [max_rows] */
+	int32_t *span_task; /* [max_rows + 1] first task, where chunks are tasks of their own */
 };
 
 /* Of one thread; sizes in cpu.c. */
 struct cpu_scratch {
-	float *c;                   /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
-	float *head;                /* [HEAD_MAX]: one head of k */
+	float *c;    /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
+	float *head; /* [HEAD_MAX]: one head of k */
 };
 
 /* One row of logits being worked on; [vocab] each. */
 struct cpu_sample_scratch {
-	float *w;                   /* adjusted logits */
-	float *p;                   /* exp of them */
-	uint32_t *mark;             /* 0 outside a call: times seen in the output, and flags */
-	int32_t *ids;               /* candidates */
+	float *w;       /* adjusted logits */
+	float *p;       /* exp of them */
+	uint32_t *mark; /* 0 outside a call: times seen in the output, and flags */
+	int32_t *ids;   /* candidates */
 	int32_t *heap;
-	float *sums;                /* of p, for each SUM_BLOCK */
+	float *sums; /* of p, for each SUM_BLOCK */
 };
+
+struct cpu_pool;
 
 struct kern_dev {
 	struct kern_open_args args; /* isa is not kept */
 	const struct cpu_isa *isa;
 	int n_threads;
-	int node;                   /* NUMA node or -1 */
+	struct cpu_pool *pool;
+	int node; /* NUMA node or -1 */
 	struct cpu_batch batch;
-	struct cpu_scratch *scratch;            /* [n_threads] */
-	unsigned char *arena;       /* owns the arrays above */
+	struct cpu_scratch *scratch; /* [n_threads] */
+	unsigned char *arena;        /* owns the arrays above */
 	size_t arena_bytes;
-	float *pack;                /* [min(max_rows, ROWS_MAX)][largest K]: packed rows */
+	float *pack; /* [min(max_rows, ROWS_MAX)][largest K]: packed rows */
 	size_t pack_bytes;
-	int vocab;                  /* largest N of a layer: what sample is sized for */
-	struct cpu_sample_scratch *sample;      /* [n_threads] */
+	int vocab;                         /* largest N of a layer: what sample is sized for */
+	struct cpu_sample_scratch *sample; /* [n_threads] */
 	unsigned char *sample_arena;
 	size_t sample_bytes;
-	int block_size;             /* of the cache; 0 while there is none */
+	int block_size; /* of the cache; 0 while there is none */
 };
 
 struct kern_stream {
@@ -92,27 +95,31 @@ struct kern_event {
 struct kern_kv {
 	struct kern_dev *dev;
 	int n_layers, n_kv_heads, dim, dim_pad, block_size, n_blocks, n_host_blocks;
-	size_t k_block, v_block;    /* floats of a block in one layer */
+	size_t k_block, v_block; /* floats of a block in one layer */
 	float *k, *v;
 	size_t k_bytes, v_bytes;
-	float *host;                /* [block][layer][K, V] */
+	float *host; /* [block][layer][K, V] */
 	size_t host_bytes;
 	/* attention's scratch, per thread: queries [D][m], scores, and results of one span */
 	float *scratch;
-	size_t scratch_floats;      /* of one thread */
+	size_t scratch_floats; /* of one thread */
 	size_t scratch_bytes;
-	float *partial;             /* results of chunks that are tasks of their own */
+	float *partial; /* results of chunks that are tasks of their own */
 	size_t partial_floats;
 	size_t partial_bytes;
 };
 
 enum {
-	HEAD_MAX = 4096,            /* largest head size */
-	SPAN_QUERIES = 40,          /* rows x heads of a KV head that walk the cache together */
-	PARTIAL_MAX = 16 << 20,     /* floats; more parallelism than that buys is not needed */
+	HEAD_MAX = 4096,        /* largest head size */
+	SPAN_QUERIES = 40,      /* rows x heads of a KV head that walk the cache together */
+	PARTIAL_MAX = 16 << 20, /* floats; more parallelism than that buys is not needed */
 };
 
 /* ---- par.c ---- */
+
+/* The calling thread and n_threads - 1 helpers. */
+int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n);
+void cpu_pool_free(struct cpu_pool *p); /* NULL is fine */
 
 /* fn(arg, task, thread) for task 0..n-1, spread over the threads when work is worth waking them.
  * work: roughly how many operations on 16 lanes.  Which thread has which task changes no bit. */
@@ -121,7 +128,7 @@ void cpu_run(struct kern_dev *d, int n_tasks, int64_t work, cpu_fn *fn, void *ar
 
 /* ---- host.c ---- */
 
-int cpu_host_cores(void);                       /* cores in the affinity mask */
+int cpu_host_cores(void); /* cores in the affinity mask */
 void cpu_host_name(char *out, size_t n);
 void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
 /* Binds the calling thread, hence the threads it starts, to a NUMA node.  -ENODEV with a reason. */
@@ -129,13 +136,14 @@ int cpu_host_bind(int node, char *why, size_t why_n);
 
 /* ---- linear.c ---- */
 
-int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out, char *why,
-		    size_t why_n);
+int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
+		    char *why, size_t why_n);
 void cpu_linear_free(struct kern_linear *w);
 int64_t cpu_linear_bytes(const struct kern_linear *w);
 int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
 	       bool out_f32);
-int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows);
+int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
+		      int n_rows);
 int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
 		   struct kern_embed **out, char *why, size_t why_n);
 void cpu_embed_free(struct kern_embed *e);

@@ -123,7 +123,8 @@ int cpu_host_bind(int node, char *why, size_t why_n)
 		return err_why(why, why_n, -errno, "cannot read the CPU affinity");
 	CPU_AND(&both, &mask, &want);
 	if (!CPU_COUNT(&both))
-		return err_why(why, why_n, -ENODEV, "no CPU of NUMA node %d is in this process's affinity mask", node);
+		return err_why(why, why_n, -ENODEV,
+			       "no CPU of NUMA node %d is in this process's affinity mask", node);
 	if (sched_setaffinity(0, sizeof both, &both))
 		return err_why(why, why_n, -errno, "cannot bind to NUMA node %d", node);
 	return 0;

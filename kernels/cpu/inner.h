@@ -52,7 +52,7 @@ VFN vf v_exp(vf x)
 	const vf round = v_set1(0x1.8p23f);
 	vf t = v_fma(x, v_set1(0x1.715476p+0f), round);
 	vf n = v_sub(t, round);
-	vf r = v_fma(n, v_set1(-0x1.62e4p-1f), x);      /* ln 2 in two parts, the first with 14 bits */
+	vf r = v_fma(n, v_set1(-0x1.62e4p-1f), x); /* ln 2 in two parts, the first with 14 bits */
 	r = v_fma(n, v_set1(-0x1.7f7d1cp-20f), r);
 	vf p = v_set1(0.001381422160193324f);
 	p = v_fma(p, r, v_set1(0.00836889911442995f));
@@ -76,37 +76,34 @@ VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
 }
 
 /* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile]: one chain that goes on in c. */
-VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned char *w, size_t w_stride, int len,
-	       const float *x, float *c, size_t c_stride, size_t ahead)
+VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned char *w, size_t w_stride,
+	       int len, const float *x, float *c, size_t c_stride, size_t ahead)
 {
 	vf acc[4][INNER_ROWS];
-	UNROLL for (int v = 0; v < tn; v++)
-		UNROLL for (int r = 0; r < m; r++)
-			acc[v][r] = v_load(c + (size_t)r * c_stride + v * 16);
+	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] =
+		v_load(c + (size_t)r * c_stride + v * 16);
 	const size_t esize = dtype == KERN_F32 ? 4 : 2;
 	for (int k = 0; k < len; k++) {
 		vf wv[4];
-		UNROLL for (int v = 0; v < tn; v++)
-			wv[v] = load_w(dtype, w, (size_t)v * 16);
+		UNROLL for (int v = 0; v < tn; v++) wv[v] = load_w(dtype, w, (size_t)v * 16);
 		if (ahead)
 			UNROLL for (size_t b = 0; b < (size_t)tn * 16 * esize; b += 64)
 				v_prefetch(w + ahead + b);
-		UNROLL for (int r = 0; r < m; r++) {
+		UNROLL for (int r = 0; r < m; r++)
+		{
 			vf xv = v_set1(x[r]);
-			UNROLL for (int v = 0; v < tn; v++)
-				acc[v][r] = v_fma(xv, wv[v], acc[v][r]);
+			UNROLL for (int v = 0; v < tn; v++) acc[v][r] = v_fma(xv, wv[v], acc[v][r]);
 		}
 		w += w_stride * esize;
 		x += m;
 	}
-	UNROLL for (int v = 0; v < tn; v++)
-		UNROLL for (int r = 0; r < m; r++)
-			v_store(c + (size_t)r * c_stride + v * 16, acc[v][r]);
+	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)
+		v_store(c + (size_t)r * c_stride + v * 16, acc[v][r]);
 }
 
 struct dense_args {
 	const unsigned char *w;
-	size_t w_stride;            /* elements from k to k + 1 */
+	size_t w_stride; /* elements from k to k + 1 */
 	int len;
 	const float *x;
 	float *c;
@@ -118,14 +115,17 @@ struct dense_args {
 	static void name(int tn, int m, const struct dense_args *a)                                          \
 	{                                                                                                    \
 		if (tn == 4) {                                                                               \
-			ROW_SWITCH(m, INNER_ROWS4, dense(dtype, 4, M, a->w, a->w_stride, a->len, a->x, a->c,  \
-							a->c_stride, a->ahead))                        \
+			ROW_SWITCH(m, INNER_ROWS4,                                                           \
+				   dense(dtype, 4, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
+					 a->ahead))                                                          \
 		} else if (tn == 2) {                                                                        \
-			ROW_SWITCH(m, INNER_ROWS2, dense(dtype, 2, M, a->w, a->w_stride, a->len, a->x, a->c,  \
-							a->c_stride, a->ahead))                        \
+			ROW_SWITCH(m, INNER_ROWS2,                                                           \
+				   dense(dtype, 2, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
+					 a->ahead))                                                          \
 		} else {                                                                                     \
-			ROW_SWITCH(m, INNER_ROWS, dense(dtype, 1, M, a->w, a->w_stride, a->len, a->x, a->c,  \
-							a->c_stride, a->ahead))                        \
+			ROW_SWITCH(m, INNER_ROWS,                                                            \
+				   dense(dtype, 1, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
+					 a->ahead))                                                          \
 		}                                                                                            \
 	}
 
@@ -175,16 +175,16 @@ VFN vf awq_scale(const unsigned char *head)
 }
 
 /* c[m][tile] = scale * (sum over the group's k's, ascending, of x[k][m] * (q - z)) + c */
-VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t tile_bytes, int len, const float *x,
-		   float *c, size_t c_stride, size_t ahead)
+VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t tile_bytes, int len,
+		   const float *x, float *c, size_t c_stride, size_t ahead)
 {
 	const struct awq_consts n = awq_consts();
 	vf acc[4][INNER_ROWS], z[4][3];
-	UNROLL for (int v = 0; v < tn; v++) {
+	UNROLL for (int v = 0; v < tn; v++)
+	{
 		awq_zeros(z[v], w + (size_t)v * tile_bytes);
 		v_prefetch(w + (size_t)v * tile_bytes + ahead);
-		UNROLL for (int r = 0; r < m; r++)
-			acc[v][r] = v_zero();
+		UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
 	}
 	const unsigned char *p = w + AWQ_HEAD;
 	float last[8 * INNER_ROWS];
@@ -195,7 +195,8 @@ VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t til
 			memcpy(last, x, (size_t)(left * m) * sizeof *x);
 			x = last;
 		}
-		UNROLL for (int v = 0; v < tn; v++) {
+		UNROLL for (int v = 0; v < tn; v++)
+		{
 			q[v] = vq_load(p + (size_t)v * tile_bytes);
 			lo[v] = vq_shl8(q[v]);
 			hi[v] = vq_shr12(q[v]);
@@ -206,12 +207,12 @@ VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t til
 #define STEP(j, word, at)                                                                                    \
 	{                                                                                                    \
 		vf wv[4];                                                                                    \
-		UNROLL for (int v = 0; v < tn; v++)                                                          \
-			wv[v] = v_sub(vq_nibble(word[v], n.mask[at], n.magic[at]), z[v][at]);                \
-		UNROLL for (int r = 0; r < m; r++) {                                                         \
+		UNROLL for (int v = 0; v < tn; v++) wv[v] =                                                  \
+			v_sub(vq_nibble(word[v], n.mask[at], n.magic[at]), z[v][at]);                        \
+		UNROLL for (int r = 0; r < m; r++)                                                           \
+		{                                                                                            \
 			vf xv = v_set1(x[j * m + r]);                                                        \
-			UNROLL for (int v = 0; v < tn; v++)                                                  \
-				acc[v][r] = v_fma(xv, wv[v], acc[v][r]);                                     \
+			UNROLL for (int v = 0; v < tn; v++) acc[v][r] = v_fma(xv, wv[v], acc[v][r]);         \
 		}                                                                                            \
 	}
 		AWQ_EACH(STEP)
@@ -219,9 +220,11 @@ VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t til
 		p += 64;
 		x += 8 * m;
 	}
-	UNROLL for (int v = 0; v < tn; v++) {
+	UNROLL for (int v = 0; v < tn; v++)
+	{
 		vf scale = awq_scale(w + (size_t)v * tile_bytes);
-		UNROLL for (int r = 0; r < m; r++) {
+		UNROLL for (int r = 0; r < m; r++)
+		{
 			float *out = c + (size_t)r * c_stride + v * 16;
 			v_store(out, v_fma(scale, acc[v][r], v_load(out)));
 		}
@@ -277,7 +280,8 @@ static void tile_dense(const struct cpu_tile *t)
 			int step = tiles_at_once(t->tn, m, INNER_ROWS4, INNER_ROWS2);
 			for (int v = 0; v < t->tn; v += step) {
 				struct dense_args a = {
-					.w = t->w + ((size_t)k0 * w_stride + (size_t)(t->t0 + v) * 16) * esize,
+					.w = t->w +
+					     ((size_t)k0 * w_stride + (size_t)(t->t0 + v) * 16) * esize,
 					.w_stride = w_stride,
 					.len = len,
 					.x = t->x + (size_t)r0 * (size_t)t->k + (size_t)k0 * (size_t)m,
@@ -335,8 +339,8 @@ static void inner_linear_tile(const struct cpu_tile *t)
 		tile_dense(t);
 }
 
-static void inner_store_rows(float *out, size_t out_stride, const float *c, size_t c_stride, const float *bias,
-			     int n_rows, int n)
+static void inner_store_rows(float *out, size_t out_stride, const float *c, size_t c_stride,
+			     const float *bias, int n_rows, int n)
 {
 	for (int r = 0; r < n_rows; r++, out += out_stride, c += c_stride)
 		for (int i = 0; i < n; i += 16) {
@@ -351,8 +355,9 @@ static void inner_store_rows(float *out, size_t out_stride, const float *c, size
 }
 
 /* silu(g) = g / (1 + exp(-g)); exp's argument is held below its overflow. */
-static void inner_store_swiglu(float *out, size_t out_stride, const float *gate, const float *up, size_t c_stride,
-			       const float *gate_bias, const float *up_bias, int n_rows, int n)
+static void inner_store_swiglu(float *out, size_t out_stride, const float *gate, const float *up,
+			       size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
+			       int n)
 {
 	for (int r = 0; r < n_rows; r++, out += out_stride, gate += c_stride, up += c_stride)
 		for (int i = 0; i < n; i += 16) {
@@ -430,31 +435,29 @@ static void inner_head(const struct cpu_head *h)
 /* ---- attention ---- */
 
 /* s[tile][m][16] = sum over d, ascending, of q[d][m] * k[tile][d] */
-VFN void scores(const int tn, const int m, const float *q, const float *const *k, size_t k_stride, int dim, float *s)
+VFN void scores(const int tn, const int m, const float *q, const float *const *k, size_t k_stride, int dim,
+		float *s)
 {
 	vf acc[4][INNER_ROWS];
-	UNROLL for (int v = 0; v < tn; v++)
-		UNROLL for (int r = 0; r < m; r++)
-			acc[v][r] = v_zero();
+	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
 	const float *kv[4] = {k[0], k[tn > 1 ? 1 : 0], k[tn > 2 ? 2 : 0], k[tn > 2 ? 3 : 0]};
 	size_t at = 0;
 	for (int d = 0; d < dim; d++, at += k_stride) {
 		vf w[4];
-		UNROLL for (int v = 0; v < tn; v++)
-			w[v] = v_load(kv[v] + at);
-		UNROLL for (int r = 0; r < m; r++) {
+		UNROLL for (int v = 0; v < tn; v++) w[v] = v_load(kv[v] + at);
+		UNROLL for (int r = 0; r < m; r++)
+		{
 			vf qv = v_set1(q[r]);
-			UNROLL for (int v = 0; v < tn; v++)
-				acc[v][r] = v_fma(qv, w[v], acc[v][r]);
+			UNROLL for (int v = 0; v < tn; v++) acc[v][r] = v_fma(qv, w[v], acc[v][r]);
 		}
 		q += m;
 	}
-	UNROLL for (int v = 0; v < tn; v++)
-		UNROLL for (int r = 0; r < m; r++)
-			v_store(s + (v * m + r) * 16, acc[v][r]);
+	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)
+		v_store(s + (v * m + r) * 16, acc[v][r]);
 }
 
-static void scores_any(int tn, int m, const float *q, const float *const *k, size_t k_stride, int dim, float *s)
+static void scores_any(int tn, int m, const float *q, const float *const *k, size_t k_stride, int dim,
+		       float *s)
 {
 	if (tn == 4) {
 		ROW_SWITCH(m, INNER_ROWS4, scores(4, M, q, k, k_stride, dim, s))
@@ -491,41 +494,39 @@ static void softmax(float *s, size_t tile_stride, int from, int to, float *max, 
 }
 
 /* o[m][tn*16] += sum over tokens from <= t < to, ascending, of p[t/16][m][t%16] * v[t] */
-VFN void weighted(const int tn, const int m, const float *p, size_t tile_stride, const float *const *v, int from,
-		  int to, size_t dim_pad, float *o)
+VFN void weighted(const int tn, const int m, const float *p, size_t tile_stride, const float *const *v,
+		  int from, int to, size_t dim_pad, float *o)
 {
 	vf acc[4][INNER_ROWS];
-	UNROLL for (int j = 0; j < tn; j++)
-		UNROLL for (int r = 0; r < m; r++)
-			acc[j][r] = v_load(o + (size_t)r * dim_pad + j * 16);
+	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++) acc[j][r] =
+		v_load(o + (size_t)r * dim_pad + j * 16);
 	for (int t = from; t < to;) {
 		int tile = t / 16, end = tile * 16 + 16 < to ? tile * 16 + 16 : to;
 		const float *pt = p + (size_t)tile * tile_stride + t % 16;
 		const float *vt = v[tile] + (size_t)(t % 16) * dim_pad;
 		for (; t < end; t++, pt++, vt += dim_pad) {
 			vf w[4];
-			UNROLL for (int j = 0; j < tn; j++)
-				w[j] = v_load(vt + j * 16);
-			UNROLL for (int r = 0; r < m; r++) {
+			UNROLL for (int j = 0; j < tn; j++) w[j] = v_load(vt + j * 16);
+			UNROLL for (int r = 0; r < m; r++)
+			{
 				vf pv = v_set1(pt[r * 16]);
-				UNROLL for (int j = 0; j < tn; j++)
-					acc[j][r] = v_fma(pv, w[j], acc[j][r]);
+				UNROLL for (int j = 0; j < tn; j++) acc[j][r] = v_fma(pv, w[j], acc[j][r]);
 			}
 		}
 	}
-	UNROLL for (int j = 0; j < tn; j++)
-		UNROLL for (int r = 0; r < m; r++)
-			v_store(o + (size_t)r * dim_pad + j * 16, acc[j][r]);
+	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++)
+		v_store(o + (size_t)r * dim_pad + j * 16, acc[j][r]);
 }
 
-static void weighted_any(int m, const float *p, size_t tile_stride, const float *const *v_tiles, int from, int to,
-			 int dim_pad, float *o)
+static void weighted_any(int m, const float *p, size_t tile_stride, const float *const *v_tiles, int from,
+			 int to, int dim_pad, float *o)
 {
 	if (from >= to)
 		return;
 	const size_t stride = (size_t)dim_pad;
 	for (int d = 0; d < dim_pad;) {
-		int left = (dim_pad - d) / 16, tn = tiles_at_once(left >= 4 ? 4 : left, m, INNER_ROWS4, INNER_ROWS2);
+		int left = (dim_pad - d) / 16,
+		    tn = tiles_at_once(left >= 4 ? 4 : left, m, INNER_ROWS4, INNER_ROWS2);
 		const float *v[CHUNK_TILES];
 		for (int t = from / 16; t < (to + 15) / 16; t++)
 			v[t] = v_tiles[t] + d;
@@ -563,11 +564,12 @@ static void inner_attn_chunk(const struct cpu_attn_chunk *a)
 	memset(a->o, 0, (size_t)a->m * (size_t)a->dim_pad * sizeof *a->o);
 	for (int r = 0; r < a->m; r++)
 		if (a->from[r] < a->to[r])
-			softmax(a->s + (size_t)r * 16, tile_stride, a->from[r], a->to[r], &a->max[r], &a->sum[r]);
+			softmax(a->s + (size_t)r * 16, tile_stride, a->from[r], a->to[r], &a->max[r],
+				&a->sum[r]);
 	for (int r = 0; r < a->m; r++) {
 		int end = lo < a->to[r] ? lo : a->to[r];
-		weighted_any(1, a->s + (size_t)r * 16, tile_stride, a->v, a->from[r], lo < hi ? end : a->to[r],
-			     a->dim_pad, a->o + (size_t)r * (size_t)a->dim_pad);
+		weighted_any(1, a->s + (size_t)r * 16, tile_stride, a->v, a->from[r],
+			     lo < hi ? end : a->to[r], a->dim_pad, a->o + (size_t)r * (size_t)a->dim_pad);
 	}
 	if (lo >= hi)
 		return;
@@ -617,7 +619,8 @@ static float inner_exp_block(float *p, const float *x, int n, float max, float i
 	vf sum = v_zero();
 	for (int i = 0; i < n; i += 16) {
 		int left = n - i;
-		vf v = left >= 16 ? v_load(x + i) : v_keep_range(v_load_n(x + i, left), 0, left, v_set1(-INFINITY));
+		vf v = left >= 16 ? v_load(x + i)
+				  : v_keep_range(v_load_n(x + i, left), 0, left, v_set1(-INFINITY));
 		vf e = v_exp(v_mul(v_sub(v, m), s));
 		sum = v_add(sum, e);
 		if (p && left >= 16)

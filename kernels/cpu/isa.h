@@ -14,14 +14,14 @@
 #include "kernels/kern.h"
 
 enum {
-	LANES_N = 16,               /* outputs of a tile */
-	BLOCK_TILES = 4,            /* tiles of a block of weights */
+	LANES_N = 16,    /* outputs of a tile */
+	BLOCK_TILES = 4, /* tiles of a block of weights */
 	BLOCK_N = LANES_N * BLOCK_TILES,
-	ROWS_MAX = 256,             /* rows that one linear_tile call takes */
-	CHUNK = 256,                /* tokens of an attention chunk, aligned to positions */
+	ROWS_MAX = 256, /* rows that one linear_tile call takes */
+	CHUNK = 256,    /* tokens of an attention chunk, aligned to positions */
 	CHUNK_TILES = CHUNK / LANES_N,
-	AWQ_HEAD = 64,              /* bytes before a group's nibbles: 16 F16 scales, 16 zeros, 16 unused */
-	SUM_BLOCK = 4096,           /* logits that are summed by lanes, before their sums are added in order */
+	AWQ_HEAD = 64,    /* bytes before a group's nibbles: 16 F16 scales, 16 zeros, 16 unused */
+	SUM_BLOCK = 4096, /* logits that are summed by lanes, before their sums are added in order */
 };
 
 /* Packed weights.  Outputs lie in tiles of 16, up to four tiles side by side in a block (the
@@ -32,59 +32,60 @@ enum {
  * Packed rows: row block b holds rows r0..r0+m as [k][m]. */
 struct cpu_tile {
 	enum kern_dtype dtype;
-	const unsigned char *w;     /* the block */
-	int tiles;                  /* of the block */
-	int t0, tn;                 /* tiles wanted: tn is 1, 2 or 4 */
+	const unsigned char *w; /* the block */
+	int tiles;              /* of the block */
+	int t0, tn;             /* tiles wanted: tn is 1, 2 or 4 */
 	int k, group;
-	const float *x;             /* packed rows */
-	int n_rows;                 /* <= ROWS_MAX */
-	int n_row_blocks;           /* as cpu_row_blocks() cuts them */
-	float *c;                   /* out [n_rows][tn * 16] */
+	const float *x;   /* packed rows */
+	int n_rows;       /* <= ROWS_MAX */
+	int n_row_blocks; /* as cpu_row_blocks() cuts them */
+	float *c;         /* out [n_rows][tn * 16] */
 };
 
 /* Scores, softmax and weighted sum of m queries (rows and heads) over one chunk. */
 struct cpu_attn_chunk {
-	int m;                      /* queries, <= rows_max of the table */
-	int dim, dim_pad;           /* D, and D rounded up to 16 */
-	const float *q;             /* [dim][m], scaled */
-	const float *k[CHUNK_TILES];    /* 16 tokens each: [dim] vectors, k_stride floats apart */
-	const float *v[CHUNK_TILES];    /* 16 tokens each: [16][dim_pad] */
+	int m;                       /* queries, <= rows_max of the table */
+	int dim, dim_pad;            /* D, and D rounded up to 16 */
+	const float *q;              /* [dim][m], scaled */
+	const float *k[CHUNK_TILES]; /* 16 tokens each: [dim] vectors, k_stride floats apart */
+	const float *v[CHUNK_TILES]; /* 16 tokens each: [16][dim_pad] */
 	size_t k_stride;
-	const int *from, *to;       /* [m] tokens of the chunk that the query sees: from <= t < to */
-	float *s;                   /* scratch [CHUNK_TILES][m][16] */
-	float *max, *sum;           /* out [m] */
-	float *o;                   /* out [m][dim_pad], not divided by sum */
+	const int *from, *to; /* [m] tokens of the chunk that the query sees: from <= t < to */
+	float *s;             /* scratch [CHUNK_TILES][m][16] */
+	float *max, *sum;     /* out [m] */
+	float *o;             /* out [m][dim_pad], not divided by sum */
 };
 
 struct cpu_head {
-	float *dst;                 /* [dim] */
-	const float *src;           /* [dim] */
+	float *dst;       /* [dim] */
+	const float *src; /* [dim] */
 	int dim;
-	const float *norm;          /* [dim] or NULL */
+	const float *norm; /* [dim] or NULL */
 	float eps;
-	const float *rope;          /* [rope_dim/2][2] of the row's position */
+	const float *rope; /* [rope_dim/2][2] of the row's position */
 	int rope_dim;
 	enum kern_rope_style style;
 };
 
 struct cpu_isa {
 	const char *name;
-	int rows_max;               /* rows of a row block, queries of an attention chunk */
+	int rows_max; /* rows of a row block, queries of an attention chunk */
 
 	void (*linear_tile)(const struct cpu_tile *t);
 	/* out[r * out_stride + i] = c[r * c_stride + i] + bias[i], i < n; bias NULL or padded to 16. */
 	void (*store_rows)(float *out, size_t out_stride, const float *c, size_t c_stride, const float *bias,
 			   int n_rows, int n);
 	/* The same, silu(gate + bias) * (up + bias). */
-	void (*store_swiglu)(float *out, size_t out_stride, const float *gate, const float *up, size_t c_stride,
-			     const float *gate_bias, const float *up_bias, int n_rows, int n);
+	void (*store_swiglu)(float *out, size_t out_stride, const float *gate, const float *up,
+			     size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
+			     int n);
 	/* x += add (or NULL); out = x / sqrt(mean(x^2) + eps) * w */
 	void (*rmsnorm)(float *out, float *x, const float *add, const float *w, int n, float eps);
-	void (*head)(const struct cpu_head *h);          /* norm and rotation of one head */
+	void (*head)(const struct cpu_head *h); /* norm and rotation of one head */
 	void (*attn_chunk)(const struct cpu_attn_chunk *a);
 	/* Query (max, sum, o) with one more chunk's (cmax, csum, c) folded in; n a multiple of 16. */
 	void (*attn_merge)(float *max, float *sum, float *o, float cmax, float csum, const float *c, int n);
-	void (*attn_out)(float *out, const float *o, float sum, int n);   /* out = o / sum */
+	void (*attn_out)(float *out, const float *o, float sum, int n); /* out = o / sum */
 	/* Of a SUM_BLOCK of logits or less: the largest (NaN and -inf: -inf), and the sum of
 	 * p = exp((x - max) * inv_t), p stored where not NULL. */
 	float (*max_block)(const float *x, int n);

@@ -7,12 +7,12 @@
 
 #include "kernels/cpu/vec_avx2.h"
 
-#define INNER_NAME "avx2"
-#define INNER_ROWS 6    /* x 2 registers: 12 accumulators of 16 */
+#define INNER_NAME  "avx2"
+#define INNER_ROWS  6 /* x 2 registers: 12 accumulators of 16 */
 #define INNER_ROWS2 2
 #define INNER_ROWS4 1
-#define INNER_AWQ2 1
-#define INNER_AWQ4 0
+#define INNER_AWQ2  1
+#define INNER_AWQ4  0
 #include "kernels/cpu/inner.h"
 
 /* Every CPU with AVX2 and FMA has F16C, which cannot be asked for by name everywhere. */

@@ -7,12 +7,12 @@
 
 #include "kernels/cpu/vec_avx512.h"
 
-#define INNER_NAME "avx512"
-#define INNER_ROWS 10  /* more do not go faster, and clang 14 no longer keeps them in registers */
+#define INNER_NAME  "avx512"
+#define INNER_ROWS  10 /* more do not go faster, and clang 14 no longer keeps them in registers */
 #define INNER_ROWS2 4
 #define INNER_ROWS4 4
-#define INNER_AWQ2 3    /* 6 accumulators, 6 zeros, 6 constants, 6 words */
-#define INNER_AWQ4 2
+#define INNER_AWQ2  3 /* 6 accumulators, 6 zeros, 6 constants, 6 words */
+#define INNER_AWQ4  2
 #include "kernels/cpu/inner.h"
 
 const struct cpu_isa *cpu_isa_avx512(void)

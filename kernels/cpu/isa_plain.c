@@ -3,12 +3,12 @@
 
 #include "kernels/cpu/vec_plain.h"
 
-#define INNER_NAME "plain"
-#define INNER_ROWS 2
+#define INNER_NAME  "plain"
+#define INNER_ROWS  2
 #define INNER_ROWS2 1
 #define INNER_ROWS4 0
-#define INNER_AWQ2 0
-#define INNER_AWQ4 0
+#define INNER_AWQ2  0
+#define INNER_AWQ4  0
 #include "kernels/cpu/inner.h"
 
 const struct cpu_isa *cpu_isa_plain(void)

@@ -87,7 +87,8 @@ void cpu_kv_free(struct kern_kv *kv)
 int64_t cpu_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size)
 {
 	(void)d;
-	return (int64_t)n_layers * n_kv_heads * block_size * (head_dim + pad16(head_dim)) * (int64_t)sizeof(float);
+	return (int64_t)n_layers * n_kv_heads * block_size * (head_dim + pad16(head_dim)) *
+	       (int64_t)sizeof(float);
 }
 
 static float *k_layer(const struct kern_kv *kv, int layer, int block)
@@ -112,7 +113,8 @@ float *cpu_kv_v(const struct kern_kv *kv, int layer, int block, int kv_head)
 
 static float *host_layer(const struct kern_kv *kv, int layer, int block)
 {
-	return kv->host + ((size_t)block * (size_t)kv->n_layers + (size_t)layer) * (kv->k_block + kv->v_block);
+	return kv->host +
+	       ((size_t)block * (size_t)kv->n_layers + (size_t)layer) * (kv->k_block + kv->v_block);
 }
 
 static void check_pairs(const int32_t (*pairs)[2], int n, int n_from, int n_to)
@@ -130,8 +132,10 @@ int cpu_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs
 	check_pairs(pairs, n, kv->n_blocks, kv->n_blocks);
 	for (int l = 0; l < kv->n_layers; l++)
 		for (int i = 0; i < n; i++) {
-			memmove(k_layer(kv, l, pairs[i][1]), k_layer(kv, l, pairs[i][0]), kv->k_block * sizeof(float));
-			memmove(v_layer(kv, l, pairs[i][1]), v_layer(kv, l, pairs[i][0]), kv->v_block * sizeof(float));
+			memmove(k_layer(kv, l, pairs[i][1]), k_layer(kv, l, pairs[i][0]),
+				kv->k_block * sizeof(float));
+			memmove(v_layer(kv, l, pairs[i][1]), v_layer(kv, l, pairs[i][0]),
+				kv->v_block * sizeof(float));
 		}
 	return 0;
 }

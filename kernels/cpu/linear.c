@@ -28,8 +28,8 @@ static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 	return 0;
 }
 
-int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out, char *why,
-		    size_t why_n)
+int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
+		    char *why, size_t why_n)
 {
 	struct kern_linear *w = xcalloc(1, sizeof *w);
 	w->dev = d;
@@ -121,13 +121,13 @@ struct linear_job {
 	const struct kern_linear *w;
 	float *out;
 	size_t out_stride;
-	const float *in;            /* [n_rows][k] */
-	const float *x;             /* packed */
+	const float *in; /* [n_rows][k] */
+	const float *x;  /* packed */
 	int n_rows, n_row_blocks;
-	bool swiglu;                /* parts 0 and 1 are gate and up */
-	int task_tiles;             /* 1, 2 or 4 */
+	bool swiglu;    /* parts 0 and 1 are gate and up */
+	int task_tiles; /* 1, 2 or 4 */
 	int tasks_per_block;
-	int n_row_cuts;             /* tasks along the rows */
+	int n_row_cuts; /* tasks along the rows */
 	int n_col_tasks;
 };
 
@@ -158,8 +158,8 @@ static const struct cpu_part *find_part(const struct kern_linear *w, int *block)
 	return p;
 }
 
-static void run_tile(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0, int b1,
-		     float *c)
+static void run_tile(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
+		     int b1, float *c)
 {
 	const struct kern_linear *w = j->w;
 	const int r0 = row_block_start(j, b0);
@@ -267,7 +267,8 @@ int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, co
 	return run(w, out, in, n_rows, false);
 }
 
-int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows)
+int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
+		      int n_rows)
 {
 	assert(s->dev == w->dev && w->n_parts == 2 && w->parts[0].n == w->parts[1].n);
 	return run(w, out, in, n_rows, true);

@@ -62,7 +62,8 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	for (size_t k0 = 0; k0 < k; k0 += 64) {
 		size_t k1 = k0 + 64 < k ? k0 + 64 : k;
 		for (int c = 0; c < cols; c++) {
-			const unsigned char *in = (const unsigned char *)j->from->w + (size_t)(b * BLOCK_N + c) * k * es;
+			const unsigned char *in =
+				(const unsigned char *)j->from->w + (size_t)(b * BLOCK_N + c) * k * es;
 			for (size_t i = k0; i < k1; i++)
 				memcpy(out + i * stride + (size_t)c * es, in + i * es, es);
 		}
@@ -73,7 +74,10 @@ static void pack_awq_tile(const struct pack_job *j, int g, int k0, int len, int 
 {
 	const int n = j->to->n, cols = n - col0 < LANES_N ? n - col0 : LANES_N;
 	for (int c = 0; c < cols; c++) {
-		memcpy(out + c * 2, (const unsigned char *)j->from->scales + ((size_t)g * (size_t)n + (size_t)(col0 + c)) * 2, 2);
+		memcpy(out + c * 2,
+		       (const unsigned char *)j->from->scales +
+			       ((size_t)g * (size_t)n + (size_t)(col0 + c)) * 2,
+		       2);
 		out[32 + c] = (unsigned char)awq_at(j->from->qzeros, (size_t)g, n, col0 + c);
 	}
 	for (int k = 0; k < len; k += 8) {
@@ -128,11 +132,13 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 	if (p->n <= 0 || !p->w)
 		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
 	if (p->dtype != KERN_F32 && p->dtype != KERN_F16 && p->dtype != KERN_BF16 && p->dtype != KERN_AWQ4)
-		return err_why(why, why_n, -ENOTSUP, "%s: weights of type %d are not known to the CPU kernels", src->name,
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: weights of type %d are not known to the CPU kernels", src->name,
 			       (int)p->dtype);
 	if (p->dtype == KERN_AWQ4 && (p->n % 8 || src->group <= 0 || !p->qzeros || !p->scales))
 		return err_why(why, why_n, -EINVAL,
-			       "%s: AWQ needs outputs in eights, a group size, zeros and scales (%d outputs, group %d)",
+			       "%s: AWQ needs outputs in eights, a group size, zeros and scales (%d outputs, "
+			       "group %d)",
 			       src->name, p->n, src->group);
 	if (p->bias && p->bias_dtype != KERN_F32 && p->bias_dtype != KERN_F16 && p->bias_dtype != KERN_BF16)
 		return err_why(why, why_n, -EINVAL, "%s: a bias of type %d", src->name, (int)p->bias_dtype);
@@ -140,21 +146,23 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 }
 
 /* Sizes and memory of a part; the weights follow. */
-static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src, int i,
-		     char *why, size_t why_n)
+static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src,
+		     int i, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
 	size_t tile = tile_bytes(p->dtype, w->k, w->group);
 	q->block_bytes = tile * BLOCK_TILES;
-	size_t weights = q->block_bytes * (size_t)(q->n_blocks - 1) + tile * (size_t)cpu_part_tiles(q, q->n_blocks - 1);
+	size_t weights = q->block_bytes * (size_t)(q->n_blocks - 1) +
+			 tile * (size_t)cpu_part_tiles(q, q->n_blocks - 1);
 	weights = (weights + 63) & ~(size_t)63;
 	size_t bias = p->bias ? ((size_t)p->n + 15) / 16 * 64 : 0;
 	q->bytes = weights + bias;
 	q->w = alloc_big(q->bytes);
 	if (!q->w)
-		return err_why(why, why_n, -ENOMEM, "%s: no memory for %zu bytes of weights", src->name, q->bytes);
+		return err_why(why, why_n, -ENOMEM, "%s: no memory for %zu bytes of weights", src->name,
+			       q->bytes);
 	if (p->bias) {
 		q->bias = (float *)(void *)(q->w + weights);
 		for (int c = 0; c < p->n; c++)
@@ -166,7 +174,8 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
 {
 	if (src->k <= 0 || src->n_parts < 1 || src->n_parts > 3)
-		return err_why(why, why_n, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k, src->n_parts);
+		return err_why(why, why_n, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k,
+			       src->n_parts);
 	w->k = src->k;
 	w->group = src->group > 0 && src->group < src->k ? src->group : src->k;
 	for (int i = 0; i < src->n_parts; i++) {

@@ -72,19 +72,27 @@ static void rmsnorm_row(void *arg, int t, int thread)
 	const struct rows_job *j = arg;
 	const size_t at = (size_t)t * (size_t)j->hidden;
 	(void)thread;
-	j->dev->isa->rmsnorm(j->out + at, j->x + at, j->add ? j->add + at : NULL, j->weight, j->hidden, j->eps);
+	j->dev->isa->rmsnorm(j->out + at, j->x + at, j->add ? j->add + at : NULL, j->weight, j->hidden,
+			     j->eps);
 }
 
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps)
 {
-	struct rows_job j = {.dev = s->dev, .out = out, .x = x, .add = add, .weight = weight, .hidden = hidden, .eps = eps};
+	struct rows_job j = {.dev = s->dev,
+			     .out = out,
+			     .x = x,
+			     .add = add,
+			     .weight = weight,
+			     .hidden = hidden,
+			     .eps = eps};
 	cpu_run(s->dev, n_rows, (int64_t)n_rows * hidden / 4, rmsnorm_row, &j);
 	return 0;
 }
 
 /* K goes in as a column: token t of the block's [D][block_size]. */
-static void store_kv(const struct kern_qkv_args *a, int block, int at, int head, const float *k, const float *v)
+static void store_kv(const struct kern_qkv_args *a, int block, int at, int head, const float *k,
+		     const float *v)
 {
 	const struct kern_kv *kv = a->kv;
 	float *kc = cpu_kv_k(kv, a->layer, block, head) + at;
@@ -102,7 +110,8 @@ static void qkv_row(void *arg, int t, int thread)
 	const int seq = b->row_seq[t], pos = b->pos0[seq] + t - b->row0[seq], dim = a->head_dim;
 	const int32_t *table = b->tables + (size_t)seq * (size_t)j->dev->args.max_blocks_per_seq;
 	const int block = table[pos / a->kv->block_size], at = pos % a->kv->block_size;
-	const float *in = (const float *)a->qkv + (size_t)t * (size_t)(a->n_q_heads + 2 * a->n_kv_heads) * (size_t)dim;
+	const float *in =
+		(const float *)a->qkv + (size_t)t * (size_t)(a->n_q_heads + 2 * a->n_kv_heads) * (size_t)dim;
 	float *k = j->dev->scratch[thread].head;
 	assert(block >= 0 && block < a->kv->n_blocks);
 	struct cpu_head h = {
@@ -141,6 +150,7 @@ int cpu_gather(struct kern_stream *s, void *out, const void *x, int hidden)
 	const struct cpu_batch *b = &s->dev->batch;
 	const size_t n = (size_t)hidden;
 	for (int i = 0; i < b->n_logits; i++)
-		memcpy((float *)out + (size_t)i * n, (const float *)x + (size_t)b->logits_row[i] * n, n * sizeof(float));
+		memcpy((float *)out + (size_t)i * n, (const float *)x + (size_t)b->logits_row[i] * n,
+		       n * sizeof(float));
 	return 0;
 }

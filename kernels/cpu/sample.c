@@ -13,12 +13,12 @@
 #include "base/alloc.h"
 #include "kernels/cpu/philox.h"
 
-static const float greedy_below = 1e-5f;    /* temperatures under it are 0, as in vLLM */
+static const float greedy_below = 1e-5f; /* temperatures under it are 0, as in vLLM */
 
 enum {
-	BUCKETS = 1024,             /* of logits by their distance from the largest */
+	BUCKETS = 1024, /* of logits by their distance from the largest */
 	MARK_ALLOWED = 1 << 30,
-	MARK_SEEN = 1 << 29,        /* in the history; the bits below count the output */
+	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
 };
 
 struct sample_job {
@@ -69,8 +69,8 @@ int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
  * fitted to a relative error of 1e-9. */
 static float log_pos(float x)
 {
-	static const float c[9] = {0.3333331346511841f,	 -0.25000008940696716f, 0.2000211924314499f,
-				   -0.1666799634695053f, 0.14219552278518677f,	-0.1240558847784996f,
+	static const float c[9] = {0.3333331346511841f,  -0.25000008940696716f, 0.2000211924314499f,
+				   -0.1666799634695053f, 0.14219552278518677f,  -0.1240558847784996f,
 				   0.11888165026903152f, -0.11675656586885452f, 0.06746640056371689f};
 	uint32_t u;
 	float m;
@@ -109,11 +109,13 @@ static float row_max(const struct cpu_isa *isa, const float *x, int n, int *id)
 }
 
 /* Sum of exp((x - max) * inv_t) in double over the blocks' sums; p and sums as in exp_block. */
-static double row_exp(const struct cpu_isa *isa, float *p, float *sums, const float *x, int n, float max, float inv_t)
+static double row_exp(const struct cpu_isa *isa, float *p, float *sums, const float *x, int n, float max,
+		      float inv_t)
 {
 	double all = 0;
 	for (int i = 0, b = 0; i < n; i += SUM_BLOCK, b++) {
-		float s = isa->exp_block(p ? p + i : NULL, x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, max, inv_t);
+		float s = isa->exp_block(p ? p + i : NULL, x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, max,
+					 inv_t);
 		if (sums)
 			sums[b] = s;
 		all += s;
@@ -135,7 +137,8 @@ static bool in_vocab(const struct sample_job *j, int32_t id)
 	return id >= 0 && id < j->n_vocab;
 }
 
-static void penalize(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+static void penalize(const struct sample_job *j, const struct kern_sample_row *r,
+		     struct cpu_sample_scratch *s)
 {
 	const int32_t *hist = j->tokens + r->hist0;
 	for (int i = 0; i < r->n_hist; i++)
@@ -156,7 +159,8 @@ static void penalize(const struct sample_job *j, const struct kern_sample_row *r
 	}
 }
 
-static void keep_allowed(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+static void keep_allowed(const struct sample_job *j, const struct kern_sample_row *r,
+			 struct cpu_sample_scratch *s)
 {
 	for (int i = 0; i < r->n_allowed; i++)
 		if (in_vocab(j, r->allowed[i]))
@@ -169,7 +173,8 @@ static void keep_allowed(const struct sample_job *j, const struct kern_sample_ro
 			s->mark[r->allowed[i]] = 0;
 }
 
-static void ban_bad_words(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+static void ban_bad_words(const struct sample_job *j, const struct kern_sample_row *r,
+			  struct cpu_sample_scratch *s)
 {
 	const int32_t *hist = j->tokens + r->hist0, *word = r->bad;
 	for (int i = 0; i < r->n_bad; word += r->bad_len[i], i++) {
@@ -245,12 +250,12 @@ static int32_t pop(const float *w, int32_t *heap, int *n)
 /* Candidates by bucket of (max - w): a bucket's tokens all stand before those of a later bucket. */
 struct ranking {
 	const float *w, *p;
-	const int32_t *ids;         /* candidates, ascending */
+	const int32_t *ids; /* candidates, ascending */
 	int n;
-	int32_t *heap;              /* room for as many */
+	int32_t *heap; /* room for as many */
 	float max, scale;
 	int count[BUCKETS];
-	double sum[BUCKETS];        /* of p, by ascending id */
+	double sum[BUCKETS]; /* of p, by ascending id */
 };
 
 /* The smallest logit whose p is not 0, in lanes that the compiler can make a vector of. */
@@ -284,7 +289,7 @@ static int candidates(struct cpu_sample_scratch *s, int n, float least, float le
 	const float *w = s->w, *p = s->p;
 	int32_t *ids = s->ids;
 	int found = 0;
-	for (int i = 0; i < n; i++) {   /* no branch: nothing predicts it */
+	for (int i = 0; i < n; i++) { /* no branch: nothing predicts it */
 		ids[found] = i;
 		found += (w[i] >= least) & (p[i] >= least_p);
 	}
@@ -293,7 +298,8 @@ static int candidates(struct cpu_sample_scratch *s, int n, float least, float le
 
 /* Buckets of what is at most reach below the largest; false where that leaves out tokens
  * that could be needed: fewer than k of them, or less than target of all that p sums to. */
-static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n, float reach, int top_k, double target)
+static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n, float reach, int top_k,
+			 double target)
 {
 	const float least = k->max - reach;
 	double sum = 0;
@@ -311,13 +317,14 @@ static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n,
 
 /* Most tokens are hopeless: those within 12 T of the largest are tried first, then all whose p
  * is not 0.  top_k 0: off; all: sum of every p. */
-static void rank_init(struct ranking *k, struct cpu_sample_scratch *s, int n, float max, float temperature, int top_k,
-		      double target)
+static void rank_init(struct ranking *k, struct cpu_sample_scratch *s, int n, float max, float temperature,
+		      int top_k, double target)
 {
 	float reach = max - lowest(s, n, max);
 	*k = (struct ranking){.w = s->w, .p = s->p, .ids = s->ids, .heap = s->heap, .max = max};
 	k->scale = reach > FLT_MIN * BUCKETS ? (float)BUCKETS / reach : 0;
-	if (!rank_down_to(k, s, n, 12 * temperature, top_k > 0 ? top_k : INT_MAX, top_k > 0 ? INFINITY : target))
+	if (!rank_down_to(k, s, n, 12 * temperature, top_k > 0 ? top_k : INT_MAX,
+			  top_k > 0 ? INFINITY : target))
 		rank_down_to(k, s, n, INFINITY, 0, 0);
 }
 
@@ -413,13 +420,15 @@ static int draw_from_kept(struct cpu_sample_scratch *s, int n, int last, float l
 
 /* Top-k, top-p and min-p each keep the beginning of one order, so what they keep together is
  * what the narrowest keeps; top-p's share is of what top-k left. */
-static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max, double all, double u)
+static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max,
+		    double all, double u)
 {
 	const int top_k = r->top_k > 0 && r->top_k < n ? r->top_k : 0;
 	const float least = r->min_p < 1 ? r->min_p : 1;
 	int last = -1;
 	if (!top_k && !(r->top_p < 1))
-		return draw_from_kept(s, candidates(s, n, -INFINITY, least > FLT_MIN ? least : FLT_MIN), -1, 0, u);
+		return draw_from_kept(s, candidates(s, n, -INFINITY, least > FLT_MIN ? least : FLT_MIN), -1,
+				      0, u);
 	struct ranking k;
 	rank_init(&k, s, n, max, r->temperature, top_k, r->top_p * all);
 	if (top_k)
@@ -524,8 +533,12 @@ static void sample_row(void *arg, int i, int thread)
 int cpu_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
 	       const struct kern_sample_row *rows, int n, const struct kern_sample_out *out)
 {
-	struct sample_job j = {
-		.dev = s->dev, .logits = logits, .n_vocab = n_vocab, .tokens = tokens, .rows = rows, .out = out};
+	struct sample_job j = {.dev = s->dev,
+			       .logits = logits,
+			       .n_vocab = n_vocab,
+			       .tokens = tokens,
+			       .rows = rows,
+			       .out = out};
 	/* Every layer that was loaded has reserved for its outputs: this allocates only for a
 	 * caller whose logits come from nowhere. */
 	if (cpu_sample_reserve(s->dev, n_vocab))

@@ -12,7 +12,7 @@
 /* All is inlined here: no call passes a vector, so how it would be passed does not matter. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-#define VFN static inline __attribute__((always_inline))
+#define VFN      static inline __attribute__((always_inline))
 #define LANES(i) for (int i = 0; i < 16; i++)
 
 typedef float vf __attribute__((vector_size(64)));

@@ -76,7 +76,7 @@ static inline uint32_t kt_rand(void)
 	return (uint32_t)(kt_state >> 32);
 }
 
-static inline float kt_float(void)      /* in (-1, 1) */
+static inline float kt_float(void) /* in (-1, 1) */
 {
 	return (float)((double)kt_rand() / 2147483648.0 - 1.0);
 }
@@ -208,8 +208,8 @@ static inline void kt_same(const float *a, const float *b, size_t n, const char 
 				worst = i;
 			}
 		}
-	cr_assert(false, "%s: %zu of %zu differ; worst at %zu: %.9g, expected %.9g (difference %g)", what, count, n,
-		  worst, (double)a[worst], (double)b[worst], (double)most);
+	cr_assert(false, "%s: %zu of %zu differ; worst at %zu: %.9g, expected %.9g (difference %g)", what,
+		  count, n, worst, (double)a[worst], (double)b[worst], (double)most);
 }
 
 /* |a - ref| <= tol[i]; NaN fails. */
@@ -224,8 +224,8 @@ static inline void kt_near(const float *a, const double *ref, const double *tol,
 			worst = i;
 		}
 	}
-	cr_assert(most <= 1, "%s: worst of %zu at %zu: %.9g, expected %.9g (difference %g, allowed %g)", what, n,
-		  worst, (double)a[worst], ref[worst], (double)a[worst] - ref[worst], tol[worst]);
+	cr_assert(most <= 1, "%s: worst of %zu at %zu: %.9g, expected %.9g (difference %g, allowed %g)", what,
+		  n, worst, (double)a[worst], ref[worst], (double)a[worst] - ref[worst], tol[worst]);
 }
 
 #endif

@@ -16,8 +16,8 @@ struct world {
 	struct kt t;
 	struct model m;
 	struct kern_kv *kv;
-	float *rope;                /* cos 1, sin 0: no rotation */
-	float *q, *in;              /* [rows] */
+	float *rope;   /* cos 1, sin 0: no rotation */
+	float *q, *in; /* [rows] */
 	int max_rows;
 };
 
@@ -59,8 +59,8 @@ static void seqs_free(struct seq *s, int n)
 	}
 }
 
-static bool world_open(struct world *w, const char *isa, int threads, const struct model *m, const struct seq *s, int n,
-		       int max_rows)
+static bool world_open(struct world *w, const char *isa, int threads, const struct model *m,
+		       const struct seq *s, int n, int max_rows)
 {
 	int context = 0, blocks = 0;
 	for (int i = 0; i < n; i++) {
@@ -69,7 +69,10 @@ static bool world_open(struct world *w, const char *isa, int threads, const stru
 	}
 	*w = (struct world){.m = *m, .max_rows = max_rows};
 	if (!kt_open(&w->t, isa,
-		     (struct kt_size){.threads = threads, .rows = max_rows, .seqs = n, .context = context,
+		     (struct kt_size){.threads = threads,
+				      .rows = max_rows,
+				      .seqs = n,
+				      .context = context,
 				      .block_size = m->block_size}))
 		return false;
 	w->kv = w->t.ops->kv_new(w->t.dev, 2, m->kv_heads, m->dim, m->block_size, blocks, 0);
@@ -92,7 +95,8 @@ static void world_close(struct world *w)
 }
 
 /* Rows done[i] .. done[i] + take[i] of each sequence in one batch; out[i] is [n][Hq D]. */
-static void step(struct world *w, const struct seq *s, int n, const int *done, const int *take, float *const *out)
+static void step(struct world *w, const struct seq *s, int n, const int *done, const int *take,
+		 float *const *out)
 {
 	enum { SEQS = 8 };
 	const struct model *m = &w->m;
@@ -104,7 +108,8 @@ static void step(struct world *w, const struct seq *s, int n, const int *done, c
 		stride = blocks > stride ? blocks : stride;
 	}
 	tables = xmalloc((size_t)(n * stride) * sizeof *tables);
-	memset(tables, 0x7f, (size_t)(n * stride) * sizeof *tables);  /* what is not needed is never followed */
+	memset(tables, 0x7f,
+	       (size_t)(n * stride) * sizeof *tables); /* what is not needed is never followed */
 	for (int i = 0; i < n; i++) {
 		int blocks = (done[i] + take[i] + m->block_size - 1) / m->block_size;
 		memcpy(tables + i * stride, s[i].table, (size_t)blocks * sizeof *tables);
@@ -236,8 +241,9 @@ static void check_model(struct model m, int length)
 			continue;
 		for (int c = 0; c < (i == KT_ISAS - 1 ? 2 : 4); c++) {
 			run_cut(&w, &s, 1, &cuts[c], &got);
-			snprintf(what, sizeof what, "%s D %d heads %d/%d block %d window %d length %d cut %d", w.t.isa,
-				 m.dim, m.heads, m.kv_heads, m.block_size, m.window, length, cuts[c]);
+			snprintf(what, sizeof what, "%s D %d heads %d/%d block %d window %d length %d cut %d",
+				 w.t.isa, m.dim, m.heads, m.kv_heads, m.block_size, m.window, length,
+				 cuts[c]);
 			if (!want) {
 				want = xmemdup(got, n * sizeof *got);
 				check_reference(&m, &s, want, what);
@@ -262,7 +268,8 @@ Test(attention, matches_a_reference_and_itself_however_a_prompt_is_cut)
 Test(attention, any_number_of_query_heads_shares_a_kv_head)
 {
 	for (int group = 1; group <= 8; group++)
-		check_model((struct model){.dim = 24, .heads = 2 * group, .kv_heads = 2, .block_size = 16}, 40);
+		check_model((struct model){.dim = 24, .heads = 2 * group, .kv_heads = 2, .block_size = 16},
+			    40);
 	check_model((struct model){.dim = 16, .heads = 71, .kv_heads = 1, .block_size = 64}, 30);
 }
 
@@ -270,14 +277,18 @@ Test(attention, lengths_around_the_edges_of_tiles_and_chunks)
 {
 	static const int lengths[] = {1, 2, 15, 16, 17, 255, 256, 257, 272};
 	for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
-		check_model((struct model){.dim = 16, .heads = 2, .kv_heads = 1, .block_size = 16}, lengths[i]);
+		check_model((struct model){.dim = 16, .heads = 2, .kv_heads = 1, .block_size = 16},
+			    lengths[i]);
 }
 
 Test(attention, a_window_sees_only_the_last_tokens)
 {
 	static const int windows[] = {1, 2, 5, 16, 33, 100, 256, 300};
 	for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
-		check_model((struct model){.dim = 16, .heads = 4, .kv_heads = 2, .block_size = 16, .window = windows[i]}, 330);
+		check_model(
+			(struct model){
+				.dim = 16, .heads = 4, .kv_heads = 2, .block_size = 16, .window = windows[i]},
+			330);
 }
 
 Test(attention, a_long_context_gives_the_same_bits_whole_and_row_by_row)
@@ -324,12 +335,14 @@ Test(attention, batch_mates_change_nothing)
 			if (!world_open(&w, kt_isas[i], threads, &m, s, N, 512))
 				break;
 			for (int q = 0; q < N && !alone[q]; q++) {
-				alone[q] = xcalloc((size_t)lengths[q] * (size_t)(m.heads * m.dim), sizeof(float));
+				alone[q] = xcalloc((size_t)lengths[q] * (size_t)(m.heads * m.dim),
+						   sizeof(float));
 				run_cut(&w, &s[q], 1, &(int){512}, &alone[q]);
 			}
 			run_cut(&w, s, N, cuts, mixed);
 			for (int q = 0; q < N; q++)
-				kt_same(mixed[q], alone[q], (size_t)lengths[q] * (size_t)(m.heads * m.dim), w.t.isa);
+				kt_same(mixed[q], alone[q], (size_t)lengths[q] * (size_t)(m.heads * m.dim),
+					w.t.isa);
 			world_close(&w);
 		}
 	for (int i = 0; i < N; i++) {
@@ -361,7 +374,8 @@ Test(attention, what_a_row_does_not_see_never_touches_it)
 		run_cut(&w, &s, 1, &all, &poisoned);
 		memcpy(at, keep, sizeof keep);
 		kt_same(poisoned, clean, 30 * q_width, "rows before the token");
-		kt_same(poisoned + 50 * q_width, clean + 50 * q_width, 10 * q_width, "rows that no longer see it");
+		kt_same(poisoned + 50 * q_width, clean + 50 * q_width, 10 * q_width,
+			"rows that no longer see it");
 		world_close(&w);
 	}
 	free(clean);

@@ -23,7 +23,8 @@ Test(kern, a_device_name_leads_to_its_table)
 
 Test(kern, what_is_no_device_is_refused)
 {
-	static const char *const names[] = {"", "gpu", "cpu0", "cpu:", "cpu:-1", "cpu:1x", "cpu:99999", "cuda:x", "CPU", "cpus"};
+	static const char *const names[] = {"",       "gpu",       "cpu0",   "cpu:", "cpu:-1",
+					    "cpu:1x", "cpu:99999", "cuda:x", "CPU",  "cpus"};
 	const struct kern_ops *ops;
 	int index;
 	char why[512];
@@ -43,15 +44,20 @@ Test(kern, missing_cuda_kernels_name_the_remedy)
 	if (!e)
 		cr_skip_test("the CUDA kernels are built here");
 	cr_assert_eq(e, -ENODEV);
-	cr_assert(strstr(why, "CUDA") && (strstr(why, "make cuda") || strstr(why, "--device cpu")), "%s", why);
+	cr_assert(strstr(why, "CUDA") && (strstr(why, "make cuda") || strstr(why, "--device cpu")), "%s",
+		  why);
 }
 
 Test(kern, unbuilt_compute_modes_are_refused_by_name)
 {
 	char why[256];
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_BF16}, why, sizeof why), -ENOTSUP);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_BF16}, why,
+			       sizeof why),
+		     -ENOTSUP);
 	cr_assert(strstr(why, "bf16"), "%s", why);
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_INT8}, why, sizeof why), -ENOTSUP);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_INT8}, why,
+			       sizeof why),
+		     -ENOTSUP);
 	cr_assert(strstr(why, "int8"), "%s", why);
 }
 
@@ -59,11 +65,13 @@ Test(kern, wrong_arguments_are_refused)
 {
 	char why[256];
 	struct kern_dev *d;
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .isa = "sse9"}, why, sizeof why), -EINVAL);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .isa = "sse9"}, why, sizeof why),
+		     -EINVAL);
 	cr_assert(strstr(why, "sse9"), "%s", why);
 	cr_assert_eq(open_with((struct kern_open_args){.index = 4000}, why, sizeof why), -ENODEV);
 	cr_assert(strstr(why, "4000"), "%s", why);
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .n_threads = -1}, why, sizeof why), -EINVAL);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .n_threads = -1}, why, sizeof why),
+		     -EINVAL);
 	cr_assert_eq(kern_cpu_ops.open(&d, &(struct kern_open_args){.index = -1}, why, sizeof why), -EINVAL);
 	cr_assert_eq(open_with((struct kern_open_args){.index = 0}, why, sizeof why), 0, "%s", why);
 }
@@ -128,18 +136,41 @@ Test(kern, a_step_makes_no_allocation)
 	float x[4 * H], y[4 * 64], q[4 * 32], rope[16 * 16] = {0}, logits[V], logprob;
 	unsigned long before = alloc_count();
 	alloc_guard(true);
-	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 4, .n_seqs = 1, .token_at = token_at, .row0 = row0, .pos0 = pos0,
-						   .tables = table, .table_stride = 1, .n_logits = 1, .logits_row = want});
+	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 4,
+						   .n_seqs = 1,
+						   .token_at = token_at,
+						   .row0 = row0,
+						   .pos0 = pos0,
+						   .tables = table,
+						   .table_stride = 1,
+						   .n_logits = 1,
+						   .logits_row = want});
 	t.ops->embed(t.s, e, tokens, x);
 	t.ops->linear(t.s, w, y, x, 4, false);
-	t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q, .qkv = y, .rope = rope, .rope_dim = 16, .n_q_heads = 2,
-						.n_kv_heads = 1, .head_dim = 16, .kv = kv});
-	t.ops->attention(t.s, &(struct kern_attn_args){.out = x, .q = q, .kv = kv, .n_q_heads = 2, .n_kv_heads = 1,
-						       .head_dim = 16, .scale = 1});
+	t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q,
+						.qkv = y,
+						.rope = rope,
+						.rope_dim = 16,
+						.n_q_heads = 2,
+						.n_kv_heads = 1,
+						.head_dim = 16,
+						.kv = kv});
+	t.ops->attention(t.s, &(struct kern_attn_args){.out = x,
+						       .q = q,
+						       .kv = kv,
+						       .n_q_heads = 2,
+						       .n_kv_heads = 1,
+						       .head_dim = 16,
+						       .scale = 1});
 	t.ops->linear(t.s, t.ops->embed_linear(e), logits, x, 1, true);
 	t.ops->sample(t.s, logits, V, tokens,
-		      &(struct kern_sample_row){.n_hist = 4, .n_prompt = 4, .forced = -1, .temperature = 1, .top_p = 0.9f,
-						.repetition = 1, .n_logprobs = -1},
+		      &(struct kern_sample_row){.n_hist = 4,
+						.n_prompt = 4,
+						.forced = -1,
+						.temperature = 1,
+						.top_p = 0.9f,
+						.repetition = 1,
+						.n_logprobs = -1},
 		      1, &(struct kern_sample_out){.token = &token, .logprob = &logprob, .rank = &rank});
 	alloc_guard(false);
 	cr_assert_eq(alloc_count(), before);

@@ -11,7 +11,8 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-	{KERN_F32, 0}, {KERN_F16, 0}, {KERN_BF16, 0}, {KERN_AWQ4, 32}, {KERN_AWQ4, 64}, {KERN_AWQ4, 128}, {KERN_AWQ4, 0},
+	{KERN_F32, 0},   {KERN_F16, 0},    {KERN_BF16, 0}, {KERN_AWQ4, 32},
+	{KERN_AWQ4, 64}, {KERN_AWQ4, 128}, {KERN_AWQ4, 0},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -23,7 +24,8 @@ static void reference(const struct kt_part *p, const float *x, int rows, int k, 
 			const float *b = p->bias;
 			double sum = b ? (double)b[c] : 0, size = fabs(sum);
 			for (int i = 0; i < k; i++) {
-				double v = (double)x[r * k + i] * (double)p->f[(size_t)c * (size_t)k + (size_t)i];
+				double v = (double)x[r * k + i] *
+					   (double)p->f[(size_t)c * (size_t)k + (size_t)i];
 				sum += v;
 				size += fabs(v);
 			}
@@ -43,8 +45,8 @@ static void check_against_reference(struct kt *t, struct kind kind, struct shape
 	double *ref = xmalloc(n * sizeof *ref), *tol = xmalloc(n * sizeof *tol);
 	t->ops->linear(t->s, w, y, x, rows, true);
 	reference(&p, x, rows, z.k, ref, tol);
-	snprintf(what, sizeof what, "%s %s group %d, %d rows, %d x %d", t->isa, kt_dtype_name(kind.dtype), group, rows,
-		 z.k, z.n);
+	snprintf(what, sizeof what, "%s %s group %d, %d rows, %d x %d", t->isa, kt_dtype_name(kind.dtype),
+		 group, rows, z.k, z.n);
 	kt_near(y, ref, tol, n, what);
 	t->ops->linear_free(w);
 	kt_part_fini(&p);
@@ -56,7 +58,8 @@ static void check_against_reference(struct kt *t, struct kind kind, struct shape
 
 Test(linear, matches_a_double_precision_reference)
 {
-	static const struct shape shapes[] = {{1, 8}, {7, 16}, {64, 64}, {172, 176}, {200, 40}, {256, 136}, {300, 264}};
+	static const struct shape shapes[] = {{1, 8},    {7, 16},    {64, 64},  {172, 176},
+					      {200, 40}, {256, 136}, {300, 264}};
 	static const int rows[] = {1, 2, 3, 5, 8, 13, 17, 29};
 	for (int i = 0; i < KT_ISAS; i++) {
 		struct kt t;
@@ -79,7 +82,8 @@ Test(linear, takes_odd_numbers_of_outputs)
 			continue;
 		for (size_t o = 0; o < sizeof outputs / sizeof outputs[0]; o++)
 			for (int d = 0; d < 3; d++)
-				check_against_reference(&t, kinds[d], (struct shape){37, outputs[o]}, 1 + (int)o * 3);
+				check_against_reference(&t, kinds[d], (struct shape){37, outputs[o]},
+							1 + (int)o * 3);
 		kt_close(&t);
 	}
 }
@@ -119,8 +123,8 @@ static void check_bits(struct kind kind, struct shape z)
 				t.ops->linear(t.s, w, got, x + (size_t)r0 * (size_t)z.k, m, true);
 				if (!want)
 					want = xmemdup(got, ROWS * stride * sizeof *got);
-				snprintf(what, sizeof what, "%s %s group %d, %d x %d, %d rows, %d threads", t.isa,
-					 kt_dtype_name(kind.dtype), group, z.k, z.n, m, threads);
+				snprintf(what, sizeof what, "%s %s group %d, %d x %d, %d rows, %d threads",
+					 t.isa, kt_dtype_name(kind.dtype), group, z.k, z.n, m, threads);
 				kt_same(got, want + (size_t)r0 * stride, (size_t)m * stride, what);
 			}
 			t.ops->linear_free(w);
@@ -147,8 +151,8 @@ Test(linear, parts_lie_side_by_side_and_keep_their_types)
 		struct kt t;
 		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS}))
 			continue;
-		struct kt_part q = kt_part(KERN_AWQ4, K, 136, 32, true), k = kt_part(KERN_F16, K, 21, 0, false),
-			       v = kt_part(KERN_BF16, K, 64, 0, true);
+		struct kt_part q = kt_part(KERN_AWQ4, K, 136, 32, true),
+			       k = kt_part(KERN_F16, K, 21, 0, false), v = kt_part(KERN_BF16, K, 64, 0, true);
 		struct kt_part *parts[] = {&q, &k, &v};
 		struct kern_linear *w = kt_load(&t, K, 32, parts, 3);
 		float *x = kt_floats(ROWS * K), *y = kt_floats(ROWS * 221);
@@ -229,9 +233,12 @@ Test(linear, every_16_bit_float_is_widened_exactly)
 			struct kern_linear *w = kt_load(&t, 1, 1, &(struct kt_part *){&p}, 1);
 			t.ops->linear(t.s, w, y, &one, 1, true);
 			for (int v = 0; v < 65536; v++) {
-				float f = d == KERN_F16 ? half_from_f16((uint16_t)v) : half_from_bf16((uint16_t)v);
-				cr_assert(f == y[v] || (f != f && y[v] != y[v]), "%s %s %04x: %g, expected %g", t.isa,
-					  kt_dtype_name((enum kern_dtype)d), (unsigned)v, (double)y[v], (double)f);
+				float f = d == KERN_F16 ? half_from_f16((uint16_t)v)
+							: half_from_bf16((uint16_t)v);
+				cr_assert(f == y[v] || (f != f && y[v] != y[v]),
+					  "%s %s %04x: %g, expected %g", t.isa,
+					  kt_dtype_name((enum kern_dtype)d), (unsigned)v, (double)y[v],
+					  (double)f);
 			}
 			t.ops->linear_free(w);
 			kt_close(&t);
@@ -243,7 +250,7 @@ Test(linear, every_16_bit_float_is_widened_exactly)
 /* The AutoAWQ order by hand: column c of eight in nibble {0,4,1,5,2,6,3,7}[c]. */
 Test(linear, awq_nibbles_stand_in_autoawq_order)
 {
-	const uint32_t q = 0x75316420;     /* columns 0..7 hold 0..7 */
+	const uint32_t q = 0x75316420; /* columns 0..7 hold 0..7 */
 	const uint32_t zero = 0x11111111;
 	uint16_t scale[8];
 	const float one = 1;
@@ -269,7 +276,8 @@ Test(linear, what_cannot_be_packed_is_refused_with_its_name)
 	const uint32_t q[4] = {0};
 	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
 	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 4, .group = 4, .n_parts = 1};
-	src.parts[0] = (struct kern_linear_part){.dtype = KERN_AWQ4, .n = 12, .w = q, .qzeros = q, .scales = q};
+	src.parts[0] =
+		(struct kern_linear_part){.dtype = KERN_AWQ4, .n = 12, .w = q, .qzeros = q, .scales = q};
 	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
 	cr_assert(strstr(why, "layers.3.mlp.down"), "%s", why);
 	src.parts[0].n = 0;

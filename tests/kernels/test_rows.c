@@ -67,7 +67,8 @@ struct qk {
 
 enum { QK_ROWS = 20, QK_POS = 3 };
 
-static void qk_reference(const struct qk *m, const float *in, const float *norm, const float *rope, double *out)
+static void qk_reference(const struct qk *m, const float *in, const float *norm, const float *rope,
+			 double *out)
 {
 	double ss = 0;
 	for (int d = 0; d < m->dim; d++)
@@ -89,10 +90,12 @@ static void check_qkv(struct qk m)
 {
 	const int width = (m.heads + 2 * m.kv_heads) * m.dim, q_width = m.heads * m.dim;
 	const size_t nq = (size_t)(QK_ROWS * q_width);
-	float *in = kt_floats((size_t)(QK_ROWS * width)), *qn = kt_floats((size_t)m.dim), *kn = kt_floats((size_t)m.dim);
+	float *in = kt_floats((size_t)(QK_ROWS * width)), *qn = kt_floats((size_t)m.dim),
+	      *kn = kt_floats((size_t)m.dim);
 	float *rope = kt_floats((size_t)((QK_ROWS + QK_POS) * m.rope_dim) + 1);
 	float *q = kt_floats(nq), *v = kt_floats(nq), *want = NULL, *want_attn = NULL;
-	double *ref = xmalloc(nq * sizeof *ref), *tol = xmalloc(nq * sizeof *tol), *vref = xmalloc(nq * sizeof *vref);
+	double *ref = xmalloc(nq * sizeof *ref), *tol = xmalloc(nq * sizeof *tol),
+	       *vref = xmalloc(nq * sizeof *vref);
 	for (int r = 0; r < QK_ROWS; r++)
 		for (int h = 0; h < m.heads; h++) {
 			const float *row = in + r * width;
@@ -100,24 +103,46 @@ static void check_qkv(struct qk m)
 			qk_reference(&m, row + h * m.dim, qn, rope + (r + QK_POS) * m.rope_dim, ref + at);
 			for (int d = 0; d < m.dim; d++) {
 				tol[at + (size_t)d] = 2e-6;
-				vref[at + (size_t)d] = (double)row[(m.heads + m.kv_heads + h / (m.heads / m.kv_heads)) * m.dim + d];
+				vref[at + (size_t)d] = (double)
+					row[(m.heads + m.kv_heads + h / (m.heads / m.kv_heads)) * m.dim + d];
 			}
 		}
 	for (int i = 0; i < KT_ISAS; i++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 1 + i % 2, .rows = QK_ROWS, .context = QK_ROWS + QK_POS}))
+		if (!kt_open(&t, kt_isas[i],
+			     (struct kt_size){
+				     .threads = 1 + i % 2, .rows = QK_ROWS, .context = QK_ROWS + QK_POS}))
 			continue;
 		struct kern_kv *kv = t.ops->kv_new(t.dev, 1, m.kv_heads, m.dim, 16, 2, 0);
 		int32_t row0[] = {0, QK_ROWS}, pos0[] = {QK_POS}, table[] = {1, 0}, token_at[QK_ROWS] = {0};
-		t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = QK_ROWS, .n_seqs = 1, .token_at = token_at,
-							   .row0 = row0, .pos0 = pos0, .tables = table, .table_stride = 2});
-		t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q, .qkv = in, .q_norm = m.norm ? qn : NULL,
-							.k_norm = m.norm ? kn : NULL, .eps = 1e-6f, .rope = rope,
-							.rope_dim = m.rope_dim, .style = m.style, .n_q_heads = m.heads,
-							.n_kv_heads = m.kv_heads, .head_dim = m.dim, .kv = kv});
+		t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = QK_ROWS,
+							   .n_seqs = 1,
+							   .token_at = token_at,
+							   .row0 = row0,
+							   .pos0 = pos0,
+							   .tables = table,
+							   .table_stride = 2});
+		t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q,
+							.qkv = in,
+							.q_norm = m.norm ? qn : NULL,
+							.k_norm = m.norm ? kn : NULL,
+							.eps = 1e-6f,
+							.rope = rope,
+							.rope_dim = m.rope_dim,
+							.style = m.style,
+							.n_q_heads = m.heads,
+							.n_kv_heads = m.kv_heads,
+							.head_dim = m.dim,
+							.kv = kv});
 		kt_near(q, ref, tol, nq, t.isa);
-		struct kern_attn_args a = {.out = v, .q = q, .kv = kv, .n_q_heads = m.heads, .n_kv_heads = m.kv_heads,
-					   .head_dim = m.dim, .scale = 1, .window = 1};
+		struct kern_attn_args a = {.out = v,
+					   .q = q,
+					   .kv = kv,
+					   .n_q_heads = m.heads,
+					   .n_kv_heads = m.kv_heads,
+					   .head_dim = m.dim,
+					   .scale = 1,
+					   .window = 1};
 		t.ops->attention(t.s, &a);
 		kt_near(v, vref, tol, nq, "v through a window of 1");
 		a.window = 0;
@@ -148,7 +173,7 @@ Test(rows, qkv_normalizes_rotates_and_stores)
 			check_qkv((struct qk){8, 8, 4, 2, s, norm});
 			check_qkv((struct qk){64, 64, 2, 2, s, norm});
 			check_qkv((struct qk){128, 128, 2, 1, s, norm});
-			check_qkv((struct qk){24, 10, 3, 1, s, norm});     /* a part of the head only */
+			check_qkv((struct qk){24, 10, 3, 1, s, norm}); /* a part of the head only */
 			check_qkv((struct qk){16, 0, 2, 1, s, norm});
 		}
 }
@@ -170,10 +195,21 @@ Test(rows, rotation_keeps_the_length_of_a_head)
 	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1, .context = 8}));
 	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, D, 16, 1, 0);
 	int32_t row0[] = {0, 1}, pos0[] = {7}, zero[] = {0};
-	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 1, .n_seqs = 1, .token_at = zero, .row0 = row0, .pos0 = pos0,
-						   .tables = zero, .table_stride = 1});
-	t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q, .qkv = in, .rope = rope, .rope_dim = D, .n_q_heads = 1,
-						.n_kv_heads = 1, .head_dim = D, .kv = kv});
+	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 1,
+						   .n_seqs = 1,
+						   .token_at = zero,
+						   .row0 = row0,
+						   .pos0 = pos0,
+						   .tables = zero,
+						   .table_stride = 1});
+	t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q,
+						.qkv = in,
+						.rope = rope,
+						.rope_dim = D,
+						.n_q_heads = 1,
+						.n_kv_heads = 1,
+						.head_dim = D,
+						.kv = kv});
 	double was = 0, is = 0;
 	for (int i = 0; i < D; i++) {
 		was += (double)in[i] * (double)in[i];
@@ -197,8 +233,13 @@ Test(rows, embedding_rows_are_read_through_the_token_buffer_and_serve_as_the_hea
 			struct kern_embed *e;
 			float x[ROWS * H], y[V];
 			int32_t row0[] = {0, ROWS}, pos0[] = {0};
-			struct kern_batch b = {.n_rows = ROWS, .n_seqs = 1, .token_at = token_at, .row0 = row0, .pos0 = pos0};
-			if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS, .context = ROWS}))
+			struct kern_batch b = {.n_rows = ROWS,
+					       .n_seqs = 1,
+					       .token_at = token_at,
+					       .row0 = row0,
+					       .pos0 = pos0};
+			if (!kt_open(&t, kt_isas[i],
+				     (struct kt_size){.threads = 2, .rows = ROWS, .context = ROWS}))
 				continue;
 			cr_assert_eq(t.ops->embed_load(t.dev, p.w, (enum kern_dtype)d, V, H, &e, NULL, 0), 0);
 			t.ops->batch_set(t.s, &b);
@@ -233,8 +274,13 @@ Test(rows, gather_takes_the_rows_whose_logits_are_wanted)
 	for (int i = 0; i < 4 * H; i++)
 		x[i] = (float)i;
 	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 4, .logits = 3, .context = 4}));
-	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 4, .n_seqs = 1, .token_at = token_at, .row0 = row0,
-						   .pos0 = pos0, .n_logits = 3, .logits_row = want});
+	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 4,
+						   .n_seqs = 1,
+						   .token_at = token_at,
+						   .row0 = row0,
+						   .pos0 = pos0,
+						   .n_logits = 3,
+						   .logits_row = want});
 	t.ops->gather(t.s, out, x, H);
 	for (int i = 0; i < 3; i++)
 		kt_same(out + i * H, x + want[i] * H, H, "gathered row");

@@ -14,7 +14,8 @@ static struct kern_sample_row row_default(void)
 	return (struct kern_sample_row){.forced = -1, .top_p = 1, .repetition = 1, .n_logprobs = -1};
 }
 
-static struct draw sample_on(struct kt *t, const float *logits, int n, int32_t *tokens, struct kern_sample_row r)
+static struct draw sample_on(struct kt *t, const float *logits, int n, int32_t *tokens,
+			     struct kern_sample_row r)
 {
 	struct draw d;
 	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, 64};
@@ -38,7 +39,8 @@ static struct draw sample_one(const float *logits, int n, const int32_t *history
 		struct draw d = sample_on(&t, logits, n, tokens, r);
 		if (first.token < 0)
 			first = d;
-		cr_assert(d.token == first.token && d.rank == first.rank, "%s: %d, expected %d", t.isa, d.token, first.token);
+		cr_assert(d.token == first.token && d.rank == first.rank, "%s: %d, expected %d", t.isa,
+			  d.token, first.token);
 		kt_same(&d.logprob, &first.logprob, 1, t.isa);
 		kt_close(&t);
 	}
@@ -46,7 +48,7 @@ static struct draw sample_one(const float *logits, int n, const int32_t *history
 	return first;
 }
 
-static float *ramp(int n)       /* all different, the largest in the middle */
+static float *ramp(int n) /* all different, the largest in the middle */
 {
 	float *x = xmalloc((size_t)n * sizeof *x);
 	for (int i = 0; i < n; i++)
@@ -60,7 +62,7 @@ static void tally(const float *logits, int n, struct kern_sample_row r, int trie
 	struct kt t;
 	int32_t *tokens = xcalloc(64, sizeof *tokens);
 	for (int i = 0; !kt_open(&t, kt_isas[i], (struct kt_size){.threads = 1, .rows = 1}); i++)
-		cr_assert(i < KT_ISAS - 1);     /* the fastest there is: all draw alike */
+		cr_assert(i < KT_ISAS - 1); /* the fastest there is: all draw alike */
 	memset(count, 0, (size_t)n * sizeof *count);
 	for (int i = 0; i < tries; i++) {
 		r.position = (uint32_t)i;
@@ -79,7 +81,8 @@ static void check_frequencies(const int *count, const double *p, int n, int trie
 	for (int i = 0; i < n; i++) {
 		double want = p[i] * tries;
 		if (want < 5) {
-			cr_assert(p[i] > 0 || count[i] == 0, "token %d drawn %d times, never expected", i, count[i]);
+			cr_assert(p[i] > 0 || count[i] == 0, "token %d drawn %d times, never expected", i,
+				  count[i]);
 			continue;
 		}
 		chi += (count[i] - want) * (count[i] - want) / want;
@@ -169,9 +172,9 @@ Test(sample, repetition_penalty_weakens_prompt_and_output_tokens)
 	r.n_hist = 2;
 	r.n_prompt = 1;
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 2);
-	r.repetition = 2;       /* 1.5 / 2 < 1 */
+	r.repetition = 2; /* 1.5 / 2 < 1 */
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 0);
-	x[0] = x[2] = -9;       /* -0.5 * 2 = -1 ties with token 1, which has the lower id */
+	x[0] = x[2] = -9; /* -0.5 * 2 = -1 ties with token 1, which has the lower id */
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);
 }
 
@@ -182,12 +185,12 @@ Test(sample, frequency_and_presence_penalties_see_the_output_only)
 	struct kern_sample_row r = row_default();
 	r.n_hist = 6;
 	r.n_prompt = 3;
-	r.frequency = 1;        /* 5, 4-2, 3.5-1 */
+	r.frequency = 1; /* 5, 4-2, 3.5-1 */
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 0);
 	x[0] = 0;
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 2);
 	r.frequency = 0;
-	r.presence = 1;         /* 4-1, 3.5-1 */
+	r.presence = 1; /* 4-1, 3.5-1 */
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);
 	r.presence = 3.1f;
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 3);
@@ -229,7 +232,7 @@ Test(sample, bias_bans_and_allowed_tokens)
 	r.n_banned = 2;
 	r.banned = both;
 	cr_assert_eq(sample_one(x, 8, NULL, r).token, 6);
-	r.temperature = 100;    /* never anything else, however flat */
+	r.temperature = 100; /* never anything else, however flat */
 	for (uint32_t i = 0; i < 20; i++) {
 		r.position = i;
 		int id = sample_one(x, 8, NULL, r).token;
@@ -237,7 +240,7 @@ Test(sample, bias_bans_and_allowed_tokens)
 	}
 	for (int i = 0; i < 8; i++)
 		x[i] = -INFINITY;
-	r.temperature = 0;      /* an allowed one even where the model excludes all */
+	r.temperature = 0; /* an allowed one even where the model excludes all */
 	cr_assert_eq(sample_one(x, 8, NULL, r).token, 6);
 }
 
@@ -250,7 +253,7 @@ Test(sample, bad_words_are_banned_where_they_would_be_completed)
 	r.n_bad = 4;
 	r.bad = bad;
 	r.bad_len = len;
-	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);   /* 5 always, 0 after 1 2, 1 not after 2 2 */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 1); /* 5 always, 0 after 1 2, 1 not after 2 2 */
 }
 
 /* ---- temperature, top-k, top-p, min-p ---- */
@@ -336,16 +339,17 @@ Test(sample, top_k_top_p_and_min_p_cut_and_keep_the_proportions)
 		int top_k;
 		float top_p, min_p, temperature;
 	} cases[] = {
-		{5, 1, 0, 1},       {1, 1, 0, 1},        {29, 1, 0, 2},     {0, 0.5f, 0, 1},   {0, 0.9f, 0, 0.7f},
-		{0, 0.01f, 0, 1},   {0, 0, 0, 1},        {0, 0.999f, 0, 1}, {0, 1, 0.2f, 1},   {0, 1, 1, 1},
-		{8, 0.8f, 0, 1},    {8, 0.8f, 0.3f, 1.5f}, {100, 0.3f, 0, 5}, {4, 0.99f, 0.5f, 1}, {3, 1, 0, 1000},
+		{5, 1, 0, 1},       {1, 1, 0, 1},        {29, 1, 0, 2},   {0, 0.5f, 0, 1},
+		{0, 0.9f, 0, 0.7f}, {0, 0.01f, 0, 1},    {0, 0, 0, 1},    {0, 0.999f, 0, 1},
+		{0, 1, 0.2f, 1},    {0, 1, 1, 1},        {8, 0.8f, 0, 1}, {8, 0.8f, 0.3f, 1.5f},
+		{100, 0.3f, 0, 5},  {4, 0.99f, 0.5f, 1}, {3, 1, 0, 1000},
 	};
 	float x[N];
 	double p[N];
 	int count[N];
 	for (int i = 0; i < N; i++)
 		x[i] = 3 * kt_float();
-	x[11] = x[3];           /* a tie */
+	x[11] = x[3]; /* a tie */
 	for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
 		struct kern_sample_row r = row_default();
 		r.top_k = cases[c].top_k;
@@ -425,7 +429,7 @@ Test(sample, a_draw_depends_on_seed_index_and_position_alone)
 			t.ops->sample(t.s, x, N, tokens, r, ROWS, &out);
 			if (out.token == got)
 				cr_assert(!memcmp(got, want, sizeof got), "%s, %d threads", t.isa, threads);
-			for (int k = 0; k < ROWS; k++) {        /* one by one, with another seed */
+			for (int k = 0; k < ROWS; k++) { /* one by one, with another seed */
 				struct kern_sample_row one = r[k];
 				cr_assert_eq(sample_on(&t, x, N, tokens, one).token, want[k]);
 				one.seed = 8;
@@ -506,6 +510,7 @@ Test(sample, more_logprobs_than_tokens_leaves_the_rest_empty)
 	struct kern_sample_row r = row_default();
 	r.n_logprobs = 6;
 	struct draw d = sample_one(x, 4, NULL, r);
-	cr_assert(d.top_id[0] == 2 && d.top_id[1] == 0 && d.top_id[2] == 3 && d.top_id[3] == -1 && d.top_id[5] == -1);
+	cr_assert(d.top_id[0] == 2 && d.top_id[1] == 0 && d.top_id[2] == 3 && d.top_id[3] == -1 &&
+		  d.top_id[5] == -1);
 	cr_assert(d.top_logprob[2] == -INFINITY);
 }
