@@ -575,6 +575,7 @@ static int fill(struct request *r, size_t prompt)
 	s->skip_special = w->skip_special;
 	s->stream = w->stream;
 	s->keep = w->keep;
+	s->priority = (int32_t)w->priority;
 	s->deadline_us = w->deadline_ms ? clock_us() + w->deadline_ms * 1000 : 0;
 	s->user = copy(w->user);
 	s->key = copy(w->key);

@@ -1,6 +1,7 @@
 #include "controller/blocks.h"
 
 #include "base/alloc.h"
+#include "controller/prefix.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -11,8 +12,14 @@ struct blocks {
 	uint32_t n;    /* blocks in the pool */
 	uint32_t size; /* tokens of a block */
 	uint32_t n_free;
-	uint32_t *free; /* [n_free] stack: the block let go last is taken first, its lines are warm */
-	uint32_t *refs; /* [n] holders */
+	uint32_t *free;        /* [n_free] stack: the block let go last is taken first, its lines are warm */
+	uint32_t *refs;        /* [n] holders */
+	struct prefix *prefix; /* NULL: no cache */
+	uint32_t n_cached;
+	/* [n + 1] ring of the cached blocks, least recently used first behind [n]. */
+	struct {
+		uint32_t prev, next;
+	} * lru;
 };
 
 static void push(uint32_t **ids, uint32_t *n, uint32_t *cap, uint32_t id)
@@ -24,29 +31,66 @@ static void push(uint32_t **ids, uint32_t *n, uint32_t *cap, uint32_t id)
 	(*ids)[(*n)++] = id;
 }
 
-static uint32_t take(struct blocks *b)
+static void lru_add(struct blocks *b, uint32_t id)
 {
-	assert(b->n_free > 0);
-	uint32_t id = b->free[--b->n_free];
+	b->lru[id].prev = b->lru[b->n].prev;
+	b->lru[id].next = b->n;
+	b->lru[b->lru[id].prev].next = id;
+	b->lru[b->n].prev = id;
+	b->n_cached++;
+}
+
+static void lru_remove(struct blocks *b, uint32_t id)
+{
+	b->lru[b->lru[id].prev].next = b->lru[id].next;
+	b->lru[b->lru[id].next].prev = b->lru[id].prev;
+	b->n_cached--;
+}
+
+uint32_t blocks_take(struct blocks *b)
+{
+	uint32_t id;
+	assert(b->n_free + b->n_cached > 0);
+	if (b->n_free) {
+		id = b->free[--b->n_free];
+	} else {
+		id = b->lru[b->n].next;
+		lru_remove(b, id);
+		prefix_remove(b->prefix, id);
+	}
 	assert(b->refs[id] == 0);
 	b->refs[id] = 1;
 	return id;
 }
 
+void blocks_ref(struct blocks *b, uint32_t id)
+{
+	assert(id < b->n);
+	if (b->refs[id]++ == 0)
+		lru_remove(b, id); /* nobody but the cache can name a block without holders */
+}
+
 static void unref(struct blocks *b, uint32_t id)
 {
 	assert(id < b->n && b->refs[id] > 0);
-	if (--b->refs[id] == 0)
+	if (--b->refs[id])
+		return;
+	if (b->prefix && prefix_has(b->prefix, id))
+		lru_add(b, id);
+	else
 		b->free[b->n_free++] = id;
 }
 
-struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size)
+struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, bool cache, uint64_t seed)
 {
 	struct blocks *b = xcalloc(1, sizeof *b);
 	b->n = n_blocks;
 	b->size = block_size;
 	b->free = xmalloc(n_blocks * sizeof *b->free);
 	b->refs = xmalloc(n_blocks * sizeof *b->refs);
+	b->lru = xmalloc((n_blocks + 1) * sizeof *b->lru);
+	if (cache)
+		b->prefix = prefix_new(n_blocks, block_size, seed);
 	blocks_reset(b);
 	return b;
 }
@@ -55,8 +99,10 @@ void blocks_free(struct blocks *b)
 {
 	if (!b)
 		return;
+	prefix_free(b->prefix);
 	free(b->free);
 	free(b->refs);
+	free(b->lru);
 	free(b);
 }
 
@@ -67,7 +113,12 @@ uint32_t blocks_total(const struct blocks *b)
 
 uint32_t blocks_n_free(const struct blocks *b)
 {
-	return b->n_free;
+	return b->n_free + b->n_cached;
+}
+
+uint32_t blocks_n_cached(const struct blocks *b)
+{
+	return b->n_cached;
 }
 
 uint32_t blocks_size(const struct blocks *b)
@@ -98,13 +149,13 @@ void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uin
 		uint32_t old = t->ids[i];
 		if (b->refs[old] == 1)
 			continue;
-		t->ids[i] = take(b);
+		t->ids[i] = blocks_take(b);
 		change->copy(change->user, old, t->ids[i]);
 		change->entry(change->user, i, t->ids[i]);
 		push(&later->ids, &later->n, &later->cap, old);
 	}
 	while (t->n < want) {
-		push(&t->ids, &t->n, &t->cap, take(b));
+		blocks_push(t, blocks_take(b));
 		change->entry(change->user, t->n - 1, t->ids[t->n - 1]);
 	}
 }
@@ -113,14 +164,55 @@ void blocks_share(struct blocks *b, struct block_table *to, const struct block_t
 {
 	assert(to->n == 0 && n_blocks <= from->n);
 	for (uint32_t i = 0; i < n_blocks; i++) {
-		b->refs[from->ids[i]]++;
-		push(&to->ids, &to->n, &to->cap, from->ids[i]);
+		blocks_ref(b, from->ids[i]);
+		blocks_push(to, from->ids[i]);
 	}
+}
+
+void blocks_push(struct block_table *t, uint32_t id)
+{
+	push(&t->ids, &t->n, &t->cap, id);
+}
+
+uint64_t blocks_root(const struct blocks *b, uint64_t salt)
+{
+	return b->prefix ? prefix_root(b->prefix, salt) : 0;
+}
+
+uint32_t blocks_match(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t max,
+		      uint64_t *chain)
+{
+	uint32_t n = 0;
+	assert(t->n == 0);
+	for (; b->prefix && n < max; n++) {
+		int64_t id = prefix_find(b->prefix, *chain, tokens + (size_t)n * b->size);
+		if (id == PREFIX_NONE)
+			break;
+		blocks_ref(b, (uint32_t)id);
+		blocks_push(t, (uint32_t)id);
+		*chain = prefix_number(b->prefix, (uint32_t)id);
+	}
+	return n;
+}
+
+void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint64_t *chain)
+{
+	if (!b->prefix)
+		return;
+	/* The same tokens may have been computed twice at a time: one block of them is enough. */
+	int64_t known = prefix_find(b->prefix, *chain, tokens);
+	if (known != PREFIX_NONE) {
+		*chain = prefix_number(b->prefix, (uint32_t)known);
+		return;
+	}
+	/* It may be indexed behind such a twin of the block before it that is gone by now. */
+	prefix_remove(b->prefix, id);
+	*chain = prefix_insert(b->prefix, id, *chain, tokens);
 }
 
 void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *later)
 {
-	/* Backwards, so that the first block is on top of the stack. */
+	/* Backwards: of a cached chain the end is given out first, which leaves the rest of use. */
 	while (t->n > 0) {
 		uint32_t id = t->ids[--t->n];
 		if (later)
@@ -143,6 +235,10 @@ void blocks_reset(struct blocks *b)
 	for (uint32_t i = 0; i < b->n; i++)
 		b->free[i] = b->n - 1 - i;
 	b->n_free = b->n;
+	b->n_cached = 0;
+	b->lru[b->n].prev = b->lru[b->n].next = b->n;
+	if (b->prefix)
+		prefix_reset(b->prefix);
 }
 
 void block_table_forget(struct block_table *t)
@@ -188,7 +284,11 @@ void blocks_check(const struct blocks *b, const struct block_table *const *table
 	for (uint32_t i = 0; i < b->n_free; i++)
 		if (b->refs[b->free[i]] != 0)
 			broken("free, but held", b->free[i], b->refs[b->free[i]], 0);
-	if (n_held + b->n_free != b->n)
-		broken("free + held != total", b->n, n_held + b->n_free, b->n);
+	uint32_t n_cached = 0;
+	for (uint32_t id = b->lru[b->n].next; id != b->n; id = b->lru[id].next, n_cached++)
+		if (b->refs[id] != 0 || !prefix_has(b->prefix, id))
+			broken("cached, but held or unknown", id, b->refs[id], 0);
+	if (n_cached != b->n_cached || n_held + n_cached + b->n_free != b->n)
+		broken("free + cached + held != total", b->n, n_held + n_cached + b->n_free, b->n);
 	free(refs);
 }

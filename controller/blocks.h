@@ -7,8 +7,12 @@
  * Blocks that a plan under way may still use are freed only after its result: whoever lets go
  * of a block says after which plan it may be used again (struct blocks_later).
  *
- * After every step:  free + held == total, and the references of a block are as many as the
- * tables and pending releases that name it (blocks_check). */
+ * Full blocks can be published: found again by their tokens (prefix.h).  A published block that
+ * nobody holds is cached; cached blocks are given out when no free one is left, least recently
+ * used first.
+ *
+ * After every step:  free + cached + held == total, and the references of a block are as many as
+ * the tables and pending releases that name it (blocks_check). */
 #ifndef QUERN_CONTROLLER_BLOCKS_H
 #define QUERN_CONTROLLER_BLOCKS_H
 
@@ -36,10 +40,12 @@ struct blocks_change {
 	void *user;
 };
 
-struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size);
+/* cache: published blocks are kept; seed: of its hashes. */
+struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, bool cache, uint64_t seed);
 void blocks_free(struct blocks *b);                     /* NULL is fine */
 uint32_t blocks_total(const struct blocks *b);
-uint32_t blocks_n_free(const struct blocks *b);
+uint32_t blocks_n_free(const struct blocks *b);         /* that can be had: free or cached */
+uint32_t blocks_n_cached(const struct blocks *b);
 uint32_t blocks_size(const struct blocks *b);           /* tokens of a block */
 /* Blocks that hold n_tokens. */
 uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens);
@@ -53,6 +59,20 @@ void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uin
 		 const struct blocks_change *change, struct blocks_later *later);
 /* to becomes a second holder of the first n_blocks blocks of from; to is empty before. */
 void blocks_share(struct blocks *b, struct block_table *to, const struct block_table *from, uint32_t n_blocks);
+/* One block, and one reference more or less to a block: for who keeps tables of its own kind. */
+uint32_t blocks_take(struct blocks *b);
+void blocks_ref(struct blocks *b, uint32_t id);
+void blocks_push(struct block_table *t, uint32_t id);   /* t holds id from now on; counts as they are */
+
+/* The prefix cache.  chain: which tokens came before; begins as blocks_root(salt). */
+uint64_t blocks_root(const struct blocks *b, uint64_t salt);
+/* t, which is empty, gets the published blocks that hold the first tokens, at most max of them.
+ * Returns how many; *chain stands behind the last. */
+uint32_t blocks_match(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t max,
+		      uint64_t *chain);
+/* id holds these tokens [block_size] behind *chain, and will not be written any more. */
+void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint64_t *chain);
+
 /* t lets go of all its blocks: at once when later is NULL. */
 void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *later);
 void blocks_release(struct blocks *b, struct blocks_later *later);

@@ -14,8 +14,9 @@
 #include <zmq.h>
 
 enum {
-	TICK_MS = 100,    /* deadlines, heartbeats */
-	RATE_SECONDS = 8, /* window of the tokens-per-second figures */
+	PREFILL_ROWS = 64, /* a step of so many tokens tells what a prompt costs */
+	TICK_MS = 100,     /* deadlines, heartbeats */
+	RATE_SECONDS = 8,  /* window of the tokens-per-second figures */
 };
 
 /* Logprobs of a job's prompt, gathered over the steps that compute it. */
@@ -44,6 +45,8 @@ struct engine {
 	uint32_t max_context;
 	int64_t idle_since_us; /* since when no worker has served */
 	double step_us_mean;
+	double prefill_tps;         /* moving average over steps with long prompts; 0: none seen */
+	uint32_t rows[SCHED_AHEAD]; /* of the plans under way, by number */
 	/* Tokens per second: counts at the beginning of each of the last seconds. */
 	struct {
 		int64_t second;
@@ -202,6 +205,7 @@ static void emit_end(struct engine *e, const struct sched_event *s, int64_t now_
 		ev->queued_us = (s->first_run_us ? s->first_run_us : now_us) - s->arrival_us;
 		ev->first_token_us = (s->first_token_us ? s->first_token_us : now_us) - s->arrival_us;
 		ev->total_us = now_us - s->arrival_us;
+		ev->cached_tokens = s->cached_tokens;
 		emit(e, ev);
 		forget_prompt_logprobs(e, s->job);
 		break;
@@ -307,6 +311,9 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		struct group *g = group_new(c->job, c->tokens, c->n_tokens, &c->params);
 		c->tokens = NULL;
 		g->deadline_us = c->deadline_us;
+		g->priority = c->priority;
+		g->user = c->user;
+		g->salt = c->salt;
 		if (e->cfg.max_seqs < g->n_seqs)
 			log_debug("engine", "job=%llu n=%u runs in turns of %u", (unsigned long long)c->job,
 				  g->n_seqs, e->cfg.max_seqs);
@@ -350,8 +357,15 @@ static void on_status(struct engine *e, const struct engine_cmd *c, int64_t now_
 		.queued_tokens = st.queued_tokens,
 		.block_size = e->cfg.block_size,
 		.n_blocks = st.n_blocks,
+		.n_swapped = st.n_swapped,
 		.n_free = st.n_free,
-		.n_held = st.n_blocks - st.n_free,
+		.n_cached = st.n_cached,
+		.n_host_blocks = st.n_host_blocks,
+		.n_host_free = st.n_host_free,
+		.n_swapped_out = st.n_swapped_out,
+		.prefix_queries = st.prefix_queries,
+		.prefix_hits = st.prefix_hits,
+		.n_held = st.n_blocks - st.n_free - st.n_cached,
 		.n_preempted = st.n_preempted,
 		.prompt_tokens = st.prompt_tokens,
 		.generated_tokens = st.generated_tokens,
@@ -395,6 +409,27 @@ static void take_commands(struct engine *e, int64_t now_us)
 
 /* ---- the worker ---- */
 
+static void measure_speed(struct engine *e)
+{
+	const struct bus_ready *r = wlink_ready(e->link);
+	sched_speed(e->sched, e->prefill_tps, (double)r->link_bps, r->block_bytes);
+}
+
+static void note_rows(struct engine *e)
+{
+	e->rows[e->plan.number % SCHED_AHEAD] = e->plan.n_rows;
+}
+
+static void note_prefill(struct engine *e, const struct result *r)
+{
+	uint32_t rows = e->rows[r->number % SCHED_AHEAD];
+	if (rows < PREFILL_ROWS || r->step_us == 0)
+		return;
+	double tps = rows * 1e6 / r->step_us;
+	e->prefill_tps = e->prefill_tps == 0 ? tps : 0.9 * e->prefill_tps + 0.1 * tps;
+	measure_speed(e);
+}
+
 /* pid: of a worker here that may still hang, 0: none. */
 static void on_lost(struct engine *e, int64_t now_us, int64_t pid, const char *why)
 {
@@ -410,7 +445,8 @@ static void on_ready(struct engine *e, int64_t now_us)
 	const struct bus_ready *r = wlink_ready(e->link);
 	uint64_t pool = (uint64_t)r->n_blocks * e->cfg.block_size;
 	e->max_context = pool < e->cfg.model_context ? (uint32_t)pool : e->cfg.model_context;
-	sched_start(e->sched, r->n_blocks, wlink_epoch(e->link));
+	sched_start(e->sched, r->n_blocks, r->n_host_blocks, wlink_epoch(e->link));
+	measure_speed(e);
 	sched_fail_larger(e->sched, e->max_context, &e->events);
 	flush_events(e, NULL, now_us);
 	set_ready(e, true, 0, "");
@@ -427,6 +463,7 @@ static void on_result(struct engine *e, int64_t now_us)
 		on_lost(e, now_us, wlink_lost_pid(e->link), "it sent a result that fits no plan");
 		return;
 	}
+	note_prefill(e, r);
 	e->step_us_mean = e->step_us_mean == 0 ? r->step_us : 0.95 * e->step_us_mean + 0.05 * r->step_us;
 	flush_events(e, r, now_us);
 }
@@ -463,6 +500,7 @@ static void take_messages(struct engine *e, int64_t now_us)
 static void send_plans(struct engine *e, int64_t now_us)
 {
 	while (e->ready && sched_plan(e->sched, now_us, &e->plan)) {
+		note_rows(e);
 		int rc = wlink_send_plan(e->link, &e->plan);
 		if (rc == 0)
 			continue;
@@ -523,6 +561,13 @@ static void *open_socket(void *context, int type)
 	return s;
 }
 
+static enum sched_preempt preempt_mode(const char *name)
+{
+	if (strcmp(name, "swap") == 0)
+		return SCHED_SWAP;
+	return strcmp(name, "recompute") == 0 ? SCHED_RECOMPUTE : SCHED_AUTO;
+}
+
 int engine_start(void *zmq_context, const struct engine_config *cfg, struct engine **out, char *why,
 		 size_t why_n)
 {
@@ -535,6 +580,10 @@ int engine_start(void *zmq_context, const struct engine_config *cfg, struct engi
 		.max_seqs = cfg->max_seqs,
 		.max_rows = cfg->max_rows,
 		.chunk = cfg->chunk,
+		.prefill_separate = cfg->prefill_separate,
+		.no_cache = cfg->no_prefix_cache,
+		.preempt = preempt_mode(cfg->preempt),
+		.seed = cfg->seed,
 	});
 	e->in = open_socket(zmq_context, ZMQ_PULL);
 	e->out = open_socket(zmq_context, ZMQ_PUSH);

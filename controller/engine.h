@@ -38,6 +38,9 @@ struct engine_cmd {
 	uint32_t n_tokens;
 	struct params params;   /* owned.  max_tokens has been cut to the context by the front end */
 	int64_t deadline_us;    /* clock_us() after which the job fails with E_DEADLINE; 0: none */
+	int32_t priority;       /* lower runs first */
+	uint64_t user;          /* whose share it is served from */
+	uint64_t salt;          /* prefixes are shared only with the same */
 };
 
 enum engine_event_kind {
@@ -87,7 +90,10 @@ struct engine_status {
 	uint32_t n_running, n_waiting, n_swapped;   /* sequences */
 	uint64_t queued_tokens;
 	uint32_t block_size, n_blocks, n_free, n_cached, n_held;
+	uint32_t n_host_blocks, n_host_free;
 	uint64_t n_preempted;   /* since start */
+	uint64_t n_swapped_out; /* of those, by swapping */
+	uint64_t prefix_queries, prefix_hits;       /* prompt tokens looked up, found; since start */
 	uint64_t prompt_tokens, generated_tokens;   /* since start */
 	uint64_t n_steps;
 	double step_us_mean;    /* device time, moving average */
@@ -129,9 +135,13 @@ struct engine_config {
 	uint32_t max_seqs;      /* sequences in a step, 256 */
 	uint32_t max_rows;      /* token budget of a step, 2048 */
 	uint32_t chunk;         /* largest part of a prompt in a step; 0: the budget allows */
+	bool prefill_separate;  /* prompts in steps of their own */
+	bool no_prefix_cache;
+	char preempt[16];       /* "auto", "swap", "recompute" */
 	uint64_t kv_bytes;      /* 0: the worker chooses */
 	uint64_t swap_bytes;
 	uint32_t n_threads;
+	uint64_t seed;          /* of hash tables, so that nobody outside can aim at them */
 	uint32_t max_jobs;      /* queued, 4096 */
 	uint64_t max_tokens;    /* queued, 8 million */
 	int64_t worker_wait_us; /* how long jobs wait when no worker serves, then E_WORKER_LOST */

@@ -44,7 +44,8 @@ struct submit {
 	bool keep;                      /* goes on when nobody listens any more */
 	int64_t deadline_us;            /* clock_us(), 0: none */
 	char *user, *key;               /* owned or NULL */
-	char *cache_salt;               /* owned or NULL; kept, nothing shares a prefix yet */
+	char *cache_salt;               /* owned or NULL: prefixes are shared only with the same salt */
+	int32_t priority;               /* lower runs first */
 };
 void submit_free(struct submit *s);     /* NULL is fine */
 

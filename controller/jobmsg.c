@@ -241,7 +241,14 @@ json_t *jobmsg_status(const struct service *svc, const struct engine_status *s)
 			    json_pack("{s:I, s:I, s:I, s:I, s:I}", "size", (json_int_t)s->block_size, "total",
 				      (json_int_t)s->n_blocks, "free", (json_int_t)s->n_free, "cached",
 				      (json_int_t)s->n_cached, "held", (json_int_t)s->n_held));
+	json_object_set_new(m, "host_blocks",
+			    json_pack("{s:I, s:I}", "total", (json_int_t)s->n_host_blocks, "free",
+				      (json_int_t)s->n_host_free));
+	json_object_set_new(m, "prefix_cache",
+			    json_pack("{s:I, s:I}", "queried_tokens", (json_int_t)s->prefix_queries,
+				      "hit_tokens", (json_int_t)s->prefix_hits));
 	set_int(m, "preemptions", (int64_t)s->n_preempted);
+	set_int(m, "swap_preemptions", (int64_t)s->n_swapped_out);
 	set_int(m, "prompt_tokens", (int64_t)s->prompt_tokens);
 	set_int(m, "generated_tokens", (int64_t)s->generated_tokens);
 	set_int(m, "steps", (int64_t)s->n_steps);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+#include <xxhash.h>
 
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED, JOB_FAILED };
 
@@ -473,6 +474,12 @@ static void submit_again(struct jobs *j, struct job *job, const struct listener 
 	}
 }
 
+/* The engine knows users and tenants by number; 0: none was named. */
+static uint64_t name_number(const char *name)
+{
+	return name ? XXH3_64bits(name, strlen(name)) | 1 : 0;
+}
+
 void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, int64_t now)
 {
 	struct submit *s = *ps;
@@ -494,6 +501,9 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 		c->params = s->params;
 		params_init(&s->params);
 		c->deadline_us = s->deadline_us;
+		c->priority = s->priority;
+		c->user = name_number(job->user);
+		c->salt = name_number(job->cache_salt);
 		j->send(j->user, c);
 	}
 	submit_free(s);

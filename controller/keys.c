@@ -199,14 +199,6 @@ static int only_one(struct wants *w, const struct key *k, const json_t *v, struc
 	return json_number_value(v) != 1.0 ? unbuilt(k, p) : 0;
 }
 
-static int only_zero(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
-{
-	(void)w;
-	if (!json_is_integer(v))
-		return api_fail(p, E_BAD_REQUEST, k->name, "%s must be an integer", k->name);
-	return json_integer_value(v) != 0 ? unbuilt(k, p) : 0;
-}
-
 /* null, "", [] or {}. */
 static int only_empty(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
 {
@@ -296,7 +288,7 @@ static const struct key keys[] = {
 	{"return_token_ids", HTTP, set_bool, AT(return_token_ids), 0, 0},
 
 	{"durable", SUBMIT, only_false, 0, 0, 0},
-	{"priority", SUBMIT | HTTP, only_zero, 0, 0, 0},
+	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},
 	{"use_beam_search", ALL, only_false, 0, 0, 0},
 	{"beam_width", ALL, only_one, 0, 0, 0},
 	{"length_penalty", ALL, only_one, 0, 0, 0},

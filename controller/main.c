@@ -7,6 +7,7 @@
 #include "controller/chat.h"
 #include "controller/endpoint.h"
 #include "controller/engine.h"
+#include "controller/entropy.h"
 #include "controller/front.h"
 #include "controller/http.h"
 
@@ -34,6 +35,9 @@ static const struct opt options[] = {
 	OPT("max-seqs", OPT_INT, "N", "sequences in a step (256)", .lo = 1, .hi = 4096),
 	OPT("max-batch-tokens", OPT_INT, "N", "tokens in a step (2048)", .lo = 1, .hi = 1 << 20),
 	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step (512)", .lo = 1, .hi = 1 << 20),
+	OPT("prefill", OPT_TEXT, "MODE", "prompts mixed with decodes, or separate (mixed)"),
+	OPT("preempt", OPT_TEXT, "MODE", "when blocks run out: swap, recompute or auto (auto)"),
+	OPT("no-prefix-cache", OPT_FLAG, NULL, "compute what prompts have in common for each of them"),
 	OPT("kv-bytes", OPT_SIZE, "SIZE", "memory of the KV cache (the worker chooses)"),
 	OPT("swap-bytes", OPT_SIZE, "SIZE", "host memory for swapped blocks (0)"),
 	OPT("threads", OPT_INT, "N", "threads of a CPU worker (one per core)", .lo = 1, .hi = 1024),
@@ -172,6 +176,23 @@ static int load(struct program *p, const char *dir, char *why, size_t why_n)
 	return 0;
 }
 
+static const char *const prefills[] = {"mixed", "separate", NULL};
+static const char *const preempts[] = {"auto", "swap", "recompute", NULL};
+
+/* One of a few words. */
+static int choice(const struct opts *o, const char *name, const char *otherwise, const char *const *words,
+		  char *why, size_t why_n)
+{
+	const char *text = opts_text(o, name, otherwise);
+	char all[128] = "";
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(text, words[i]) == 0)
+			return 0;
+		snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", words[i]);
+	}
+	return err_why(why, why_n, -EINVAL, "--%s \"%s\": must be one of %s", name, text, all);
+}
+
 static int start_engine(struct program *p, const char *dir, char *why, size_t why_n)
 {
 	const struct opts *o = &p->o;
@@ -191,6 +212,13 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 		.on_state = on_state,
 		.on_state_user = &p->state,
 	};
+	if (choice(o, "prefill", "mixed", prefills, why, why_n) ||
+	    choice(o, "preempt", "auto", preempts, why, why_n))
+		return -EINVAL;
+	c.prefill_separate = strcmp(opts_text(o, "prefill", "mixed"), "separate") == 0;
+	c.no_prefix_cache = opts_flag(o, "no-prefix-cache");
+	snprintf(c.preempt, sizeof c.preempt, "%s", opts_text(o, "preempt", "auto"));
+	c.seed = entropy_u64();
 	if (c.block_size % 16)
 		return err_why(why, why_n, -EINVAL, "--block-size %u: must be a multiple of 16",
 			       c.block_size);

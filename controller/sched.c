@@ -1,6 +1,7 @@
 #include "controller/sched.h"
 
 #include "base/alloc.h"
+#include "controller/sched_impl.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,66 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	HASH_SIZE = 4096, /* jobs; a power of two */
-	WATERMARK = 100,  /* a new group leaves 1/100 of the pool free, for those that run */
-};
+#define NIL UINT32_MAX
 
-/* One run of a plan under way that will bring a token. */
-struct sample {
-	struct seq *seq;
-	uint32_t slot;
-};
-
-/* Any run of a plan under way. */
-struct run {
-	struct group *group; /* kept alive by its count n_inflight */
-	uint32_t slot;
-};
-
-/* A plan whose result is not back. */
-struct inflight {
-	uint64_t number;
-	struct sample *samples;
-	uint32_t n_samples, cap_samples;
-	struct run *runs;
-	uint32_t n_runs, cap_runs;
-	struct blocks_later later; /* let go of when the result is back */
-};
-
-struct sched {
-	struct sched_config cfg;
-	struct blocks *blocks; /* NULL until a worker serves */
-	uint64_t epoch;
-	uint64_t number; /* of the last plan */
-	uint64_t order;  /* of the last group */
-
-	struct seq **running; /* [n_running] by (order, index) */
-	uint32_t n_running;
-	struct seq wait; /* list head of the waiting queue, by (order, index) */
-	uint32_t n_waiting;
-	uint32_t *slots; /* [n_slots] free ones: a stack */
-	uint32_t n_slots;
-	uint32_t *drops; /* [n_drops] slots to name in the next plan */
-	uint32_t n_drops;
-
-	struct inflight flight[SCHED_AHEAD]; /* ring, oldest at first_flight */
-	uint32_t first_flight, n_flight;
-	struct blocks_later none; /* for what is let go while nothing is under way */
-
-	struct group all; /* list head, by arrival */
-	struct group *hash[HASH_SIZE];
-	struct group *dead; /* over, but still in plans under way; by hash_next */
-	uint32_t n_groups;
-	int64_t next_deadline; /* INT64_MAX: none */
-	uint32_t n_queued;
-	uint64_t queued_tokens;
-	uint64_t n_preempted, prompt_tokens, generated_tokens, n_plans;
-};
+enum { AGING_US = 60 * 1000 * 1000 };
 
 /* ---- small helpers ---- */
 
-static void *grow(void *array, uint32_t n, uint32_t *cap, size_t size)
+void *sched_grow(void *array, uint32_t n, uint32_t *cap, size_t size)
 {
 	if (n < *cap)
 		return array;
@@ -78,7 +26,7 @@ static void *grow(void *array, uint32_t n, uint32_t *cap, size_t size)
 static struct sched_event *add_event(struct sched_events *ev, enum sched_event_kind kind,
 				     const struct group *g)
 {
-	ev->v = grow(ev->v, ev->n, &ev->cap, sizeof *ev->v);
+	ev->v = sched_grow(ev->v, ev->n, &ev->cap, sizeof *ev->v);
 	struct sched_event *e = &ev->v[ev->n++];
 	*e = (struct sched_event){.kind = kind, .job = g->job, .logprob = -1, .stop_token = -1};
 	return e;
@@ -90,83 +38,145 @@ void sched_events_fini(struct sched_events *e)
 	*e = (struct sched_events){0};
 }
 
-static bool seq_before(const struct seq *a, const struct seq *b)
+static struct inflight *newest(struct sched *s)
 {
-	if (a->group->order != b->group->order)
-		return a->group->order < b->group->order;
+	return s->n_flight ? &s->flight[(s->first_flight + s->n_flight - 1) % SCHED_AHEAD] : NULL;
+}
+
+struct blocks_later *sched_later(struct sched *s)
+{
+	struct inflight *f = newest(s);
+	return f ? &f->later : NULL;
+}
+
+struct blocks_later *sched_host_later(struct sched *s)
+{
+	struct inflight *f = newest(s);
+	return f ? &f->host_later : NULL;
+}
+
+/* ---- waiting and running ---- */
+
+static bool runs_before(const struct seq *a, const struct seq *b)
+{
+	const struct group *ga = a->group, *gb = b->group;
+	if (ga->priority != gb->priority)
+		return ga->priority < gb->priority;
+	if (ga->order != gb->order)
+		return ga->order < gb->order;
 	return a->index < b->index;
 }
 
-/* New sequences go to the end, preempted ones to their old place near the front: walk from
- * whichever end is nearer. */
-static void wait_insert(struct sched *s, struct seq *q)
+static void enqueue(struct sched *s, struct seq *q)
 {
-	struct seq *at = &s->wait; /* q goes before it */
-	if (s->n_waiting && seq_before(q, s->wait.prev)) {
-		at = s->wait.next;
-		while (seq_before(at, q))
-			at = at->next;
-	}
-	q->prev = at->prev;
-	q->next = at;
-	at->prev->next = q;
-	at->prev = q;
-	q->state = SEQ_WAITING;
-	s->n_waiting++;
+	queue_push(s->queue, q);
+	q->queued = true;
 }
 
-static void wait_remove(struct sched *s, struct seq *q)
+static void dequeue(struct sched *s, struct seq *q)
 {
-	q->prev->next = q->next;
-	q->next->prev = q->prev;
-	q->prev = q->next = NULL;
+	if (q->queued)
+		queue_remove(s->queue, q);
+	q->queued = false;
+}
+
+/* Of a group that has not begun, one sequence stands in the queue for all. */
+static void represent(struct sched *s, struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state == SEQ_WAITING) {
+			enqueue(s, &g->seqs[i]);
+			return;
+		}
+}
+
+void sched_begin(struct sched *s, struct group *g, int64_t now_us)
+{
+	if (g->first_run_us)
+		return;
+	g->first_run_us = now_us;
+	s->n_queued--;
+	s->queued_tokens -= g->n_prompt;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state == SEQ_WAITING && !g->seqs[i].queued)
+			enqueue(s, &g->seqs[i]);
+}
+
+void sched_enter(struct sched *s, struct seq *q)
+{
+	assert(q->state == SEQ_WAITING && s->n_slots > 0);
+	dequeue(s, q);
 	s->n_waiting--;
-}
-
-static void run_insert(struct sched *s, struct seq *q)
-{
 	uint32_t i = s->n_running++;
-	assert(s->n_running <= s->cfg.max_seqs);
-	for (; i > 0 && seq_before(q, s->running[i - 1]); i--)
+	for (; i > 0 && runs_before(q, s->running[i - 1]); i--)
 		s->running[i] = s->running[i - 1];
 	s->running[i] = q;
 	q->state = SEQ_RUNNING;
 	q->slot = s->slots[--s->n_slots];
 }
 
-/* The slot is named as dropped in the next plan, and may be given out in that same plan. */
-static void run_remove(struct sched *s, struct seq *q)
+/* The place of a running sequence: the list is sorted. */
+static uint32_t running_at(const struct sched *s, const struct seq *q)
 {
-	uint32_t i = 0;
-	while (s->running[i] != q)
-		i++;
-	memmove(s->running + i, s->running + i + 1, (s->n_running - i - 1) * sizeof *s->running);
+	uint32_t lo = 0, hi = s->n_running - 1;
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+		if (runs_before(s->running[mid], q))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	assert(s->running[lo] == q);
+	return lo;
+}
+
+/* The slot is named as dropped in the next plan, and may be given out in that same plan. */
+static void give_up_slot(struct sched *s, struct seq *q)
+{
+	uint32_t i = running_at(s, q);
+	memmove(s->running + i, s->running + i + 1, (s->n_running - i - 1) * sizeof(struct seq *));
 	s->n_running--;
 	s->slots[s->n_slots++] = q->slot;
 	s->drops[s->n_drops++] = q->slot;
 }
 
-/* Where blocks that are let go of now are kept until no plan under way can use them. */
-static struct blocks_later *later(struct sched *s)
+void sched_exit(struct sched *s, struct seq *q)
 {
-	if (s->n_flight == 0)
-		return NULL;
-	return &s->flight[(s->first_flight + s->n_flight - 1) % SCHED_AHEAD].later;
+	give_up_slot(s, q);
+	q->state = SEQ_WAITING;
+	q->planned = 0;
+	q->n_hashed = 0;
+	q->n_preempted++;
+	s->n_preempted++;
+	s->n_waiting++;
+	enqueue(s, q);
 }
 
-static uint32_t n_later(const struct sched *s)
+void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < s->n_flight; i++)
-		n += s->flight[(s->first_flight + i) % SCHED_AHEAD].later.n;
-	return n;
+	blocks_drop(s->blocks, &q->table, later);
+	q->n_computed = q->n_before = 0;
+	sched_exit(s, q);
+}
+
+void sched_publish(struct sched *s, struct seq *q)
+{
+	uint32_t size = s->cfg.block_size;
+	uint32_t known = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
+	if (s->cfg.no_cache)
+		return;
+	if (q->n_hashed == 0)
+		q->chain = blocks_root(s->blocks, q->group->salt);
+	for (; (q->n_hashed + 1) * size <= known; q->n_hashed++)
+		blocks_publish(s->blocks, q->table.ids[q->n_hashed], q->tokens + (size_t)q->n_hashed * size,
+			       &q->chain);
 }
 
 /* ---- groups: lifecycle ---- */
 
 static struct group **hash_at(struct sched *s, uint64_t job)
 {
-	return &s->hash[(job * 0x9e3779b97f4a7c15u) >> 52 & (HASH_SIZE - 1)];
+	return &s->hash[(job * 0x9e3779b97f4a7c15u) >> 52 & (SCHED_HASH - 1)];
 }
 
 struct sched *sched_new(const struct sched_config *cfg)
@@ -175,10 +185,10 @@ struct sched *sched_new(const struct sched_config *cfg)
 	s->cfg = *cfg;
 	if (s->cfg.chunk == 0 || s->cfg.chunk > s->cfg.max_rows)
 		s->cfg.chunk = s->cfg.max_rows;
-	s->running = xcalloc(cfg->max_seqs, sizeof *s->running);
+	s->queue = queue_new(cfg->aging_us ? cfg->aging_us : AGING_US);
+	s->running = xcalloc(cfg->max_seqs, sizeof(struct seq *));
 	s->slots = xcalloc(cfg->max_seqs, sizeof *s->slots);
 	s->drops = xcalloc(cfg->max_seqs, sizeof *s->drops);
-	s->wait.prev = s->wait.next = &s->wait;
 	s->all.prev = s->all.next = &s->all;
 	s->next_deadline = INT64_MAX;
 	return s;
@@ -196,6 +206,16 @@ static void free_dead(struct sched *s)
 		*at = g->hash_next;
 		group_free(g);
 	}
+}
+
+static void free_pools(struct sched *s)
+{
+	blocks_free(s->blocks);
+	blocks_free(s->host);
+	free(s->to_host);
+	free(s->to_device);
+	s->blocks = s->host = NULL;
+	s->to_host = s->to_device = NULL;
 }
 
 void sched_free(struct sched *s)
@@ -216,8 +236,10 @@ void sched_free(struct sched *s)
 		free(s->flight[i].samples);
 		free(s->flight[i].runs);
 		blocks_later_fini(&s->flight[i].later);
+		blocks_later_fini(&s->flight[i].host_later);
 	}
-	blocks_free(s->blocks);
+	free_pools(s);
+	queue_free(s->queue);
 	free(s->running);
 	free(s->slots);
 	free(s->drops);
@@ -240,10 +262,11 @@ void sched_add(struct sched *s, struct group **gp, int64_t now_us)
 	s->n_groups++;
 	s->n_queued++;
 	s->queued_tokens += g->n_prompt;
+	s->n_waiting += g->n_seqs;
 	if (g->deadline_us && g->deadline_us < s->next_deadline)
 		s->next_deadline = g->deadline_us;
-	for (uint32_t i = 0; i < g->n_seqs; i++)
-		wait_insert(s, &g->seqs[i]);
+	queue_join(s->queue, g);
+	represent(s, g);
 }
 
 struct group *sched_find(struct sched *s, uint64_t job)
@@ -254,15 +277,10 @@ struct group *sched_find(struct sched *s, uint64_t job)
 	return g;
 }
 
-static void unqueue(struct sched *s, struct group *g)
-{
-	s->n_queued--;
-	s->queued_tokens -= g->n_prompt;
-}
-
 /* Take the group out of every list; it dies when no plan under way names it. */
 static void group_remove(struct sched *s, struct group *g)
 {
+	queue_leave(s->queue, g);
 	g->prev->next = g->next;
 	g->next->prev = g->prev;
 	struct group **h = hash_at(s, g->job);
@@ -270,53 +288,62 @@ static void group_remove(struct sched *s, struct group *g)
 		h = &(*h)->hash_next;
 	*h = g->hash_next;
 	s->n_groups--;
-	if (!g->first_run_us)
-		unqueue(s, g);
+	if (!g->first_run_us) {
+		s->n_queued--;
+		s->queued_tokens -= g->n_prompt;
+	}
 	g->hash_next = s->dead;
 	s->dead = g;
 	free_dead(s);
 }
 
-/* The sequence holds nothing any more: slot, blocks, place in a queue. */
-static void seq_leave(struct sched *s, struct seq *q)
+/* The sequence ends: it holds nothing any more, and waits for nothing. */
+static void seq_end(struct sched *s, struct seq *q)
 {
-	if (q->state == SEQ_WAITING) {
-		wait_remove(s, q);
-	} else if (q->state == SEQ_RUNNING) {
-		run_remove(s, q);
-		blocks_drop(s->blocks, &q->table, later(s));
+	if (q->state == SEQ_RUNNING) {
+		give_up_slot(s, q);
+		blocks_drop(s->blocks, &q->table, sched_later(s));
+	} else {
+		dequeue(s, q);
+		s->n_waiting--;
+		s->n_swapped -= q->host.n > 0;
+		if (q->host.n)
+			blocks_drop(s->host, &q->host, sched_host_later(s));
 	}
+	if (s->refused == q)
+		s->refused = NULL;
+	q->state = SEQ_FINISHED;
 }
 
 static void seq_finish(struct sched *s, struct seq *q, enum finish finish, int64_t stop_token,
 		       struct sched_events *ev)
 {
 	struct group *g = q->group;
-	seq_leave(s, q);
-	q->state = SEQ_FINISHED;
+	bool stood = q->queued;
+	seq_end(s, q);
 	q->finish = finish;
 	struct sched_event *e = add_event(ev, SCHED_OUTPUT_DONE, g);
 	e->index = q->index;
 	e->finish = finish;
 	e->stop_token = stop_token;
-	if (--g->n_live)
+	if (--g->n_live) {
+		if (stood && !g->first_run_us)
+			represent(s, g);
 		return;
+	}
 	e = add_event(ev, SCHED_GROUP_DONE, g);
 	e->arrival_us = g->arrival_us;
 	e->first_run_us = g->first_run_us;
 	e->first_token_us = g->first_token_us;
+	e->cached_tokens = g->cached_tokens;
 	group_remove(s, g);
 }
 
 static void group_fail(struct sched *s, struct group *g, enum code code, struct sched_events *ev)
 {
-	for (uint32_t i = 0; i < g->n_seqs; i++) {
-		struct seq *q = &g->seqs[i];
-		if (q->state == SEQ_FINISHED)
-			continue;
-		seq_leave(s, q);
-		q->state = SEQ_FINISHED;
-	}
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state != SEQ_FINISHED)
+			seq_end(s, &g->seqs[i]);
 	add_event(ev, SCHED_GROUP_FAILED, g)->code = code;
 	group_remove(s, g);
 }
@@ -375,28 +402,50 @@ void sched_fail_larger(struct sched *s, uint32_t max_context, struct sched_event
 
 /* ---- worker ---- */
 
-void sched_start(struct sched *s, uint32_t n_blocks, uint64_t epoch)
+static uint32_t *new_map(uint32_t n)
+{
+	uint32_t *map = xmalloc((n ? n : 1) * sizeof *map);
+	for (uint32_t i = 0; i < n; i++)
+		map[i] = NIL;
+	return map;
+}
+
+void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch)
 {
 	assert(s->n_running == 0 && s->n_flight == 0);
-	blocks_free(s->blocks);
-	s->blocks = blocks_new(n_blocks, s->cfg.block_size);
+	free_pools(s);
+	s->blocks = blocks_new(n_blocks, s->cfg.block_size, !s->cfg.no_cache, s->cfg.seed);
+	s->host = blocks_new(n_host_blocks, s->cfg.block_size, false, 0);
+	s->to_host = new_map(n_blocks);
+	s->to_device = new_map(n_host_blocks);
 	s->epoch = epoch;
-	s->number = 0;
+	s->number = s->fair_number = 0;
+	s->refused = NULL;
 	s->n_drops = 0;
 	s->n_slots = s->cfg.max_seqs;
 	for (uint32_t i = 0; i < s->n_slots; i++)
 		s->slots[i] = s->n_slots - 1 - i;
 }
 
-static void preempt_one(struct sched *s, struct seq *q)
+void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes)
 {
-	run_remove(s, q);
-	blocks_drop(s->blocks, &q->table, later(s));
-	q->n_computed = q->n_before = 0;
-	q->planned = 0;
-	q->n_preempted++;
-	s->n_preempted++;
-	wait_insert(s, q);
+	s->prefill_tps = prefill_tokens_per_s;
+	s->link_bps = link_bytes_per_s;
+	s->block_bytes = block_bytes;
+}
+
+/* What was swapped out is lost with the worker. */
+static void forget_host(struct sched *s)
+{
+	for (struct group *g = s->all.next; g != &s->all; g = g->next)
+		for (uint32_t i = 0; i < g->n_seqs; i++) {
+			struct seq *q = &g->seqs[i];
+			if (q->host.n == 0)
+				continue;
+			block_table_forget(&q->host);
+			q->n_computed = q->n_before = 0;
+			s->n_swapped--;
+		}
 }
 
 void sched_lost(struct sched *s)
@@ -408,303 +457,14 @@ void sched_lost(struct sched *s)
 		for (uint32_t k = 0; k < f->n_runs; k++)
 			f->runs[k].group->n_inflight--;
 		blocks_release(s->blocks, &f->later);
+		blocks_release(s->host, &f->host_later);
 	}
 	s->n_flight = 0;
 	while (s->n_running)
-		preempt_one(s, s->running[s->n_running - 1]);
+		sched_recompute(s, s->running[s->n_running - 1], NULL);
+	forget_host(s);
 	free_dead(s);
-	blocks_free(s->blocks);
-	s->blocks = NULL;
-}
-
-/* ---- planning ---- */
-
-struct planning {
-	struct plan *plan;
-	struct inflight *flight;
-	int64_t now_us;
-	uint32_t budget; /* rows that may still be added */
-	bool blocked;    /* a running sequence got no blocks: nobody new is let in */
-	struct seq *seq; /* whose table is changing */
-	bool silent;     /* its table travels whole: entries are not listed */
-};
-
-static void on_entry(void *user, uint32_t logical, uint32_t block)
-{
-	struct planning *p = user;
-	if (!p->silent)
-		*plan_add_table(p->plan) = (struct plan_table){p->seq->slot, logical, block};
-}
-
-static void on_copy(void *user, uint32_t from, uint32_t to)
-{
-	struct planning *p = user;
-	*plan_add_copy(p->plan) = (struct plan_pair){from, to};
-}
-
-/* It can compute something: there is a token whose K and V are missing, and one more to choose. */
-static bool runnable(const struct seq *q)
-{
-	return q->n_computed < seq_total(q) && seq_n_out(q) + q->n_pending < q->group->params.max_tokens;
-}
-
-static bool decoding(const struct seq *q)
-{
-	return seq_total(q) - q->n_computed == 1;
-}
-
-/* Preempt the youngest group (all of it that is not in this plan); of the group of `of`, only
- * sequences younger than `of`.  False: there is none. */
-static bool preempt_for(struct sched *s, const struct seq *of, uint64_t number)
-{
-	struct group *victim = NULL;
-	for (uint32_t i = s->n_running; i-- > 0;) {
-		struct seq *q = s->running[i];
-		if (!seq_before(of, q) || (victim && q->group != victim))
-			break;
-		if (q->planned == number)
-			continue;
-		victim = q->group;
-		preempt_one(s, q);
-		if (victim == of->group)
-			break;
-	}
-	return victim != NULL;
-}
-
-/* Blocks for rows more tokens of q, preempting the younger if need be. False: not now. */
-static bool make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows)
-{
-	uint32_t end = q->n_computed + rows;
-	uint32_t missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
-	while (missing > blocks_n_free(s->blocks)) {
-		/* What is already on its way back may do. */
-		if (missing <= blocks_n_free(s->blocks) + n_later(s))
-			return false;
-		if (!preempt_for(s, q, p->plan->number))
-			return false;
-		missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
-	}
-	return true;
-}
-
-static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t rows, uint32_t from)
-{
-	struct group *g = q->group;
-	struct plan *plan = p->plan;
-	struct plan_run *r = plan_add_run(plan);
-	*r = (struct plan_run){.slot = q->slot, .pos0 = q->n_computed, .n_rows = rows, .from = from};
-	q->n_before = q->n_computed;
-	q->n_computed += rows;
-	q->planned = plan->number;
-	plan->n_rows += rows;
-	p->budget -= rows;
-	struct inflight *f = p->flight;
-	f->runs = grow(f->runs, f->n_runs, &f->cap_runs, sizeof *f->runs);
-	f->runs[f->n_runs++] = (struct run){g, q->slot};
-	g->n_inflight++;
-	if (!g->first_run_us) {
-		g->first_run_us = p->now_us;
-		unqueue(s, g);
-	}
-	if (q->n_computed < seq_total(q))
-		return;
-	r->flags = PLAN_SAMPLE;
-	plan->n_samples++;
-	q->n_pending++;
-	f->samples = grow(f->samples, f->n_samples, &f->cap_samples, sizeof *f->samples);
-	f->samples[f->n_samples++] = (struct sample){q, q->slot};
-}
-
-/* The leader's prompt is complete in this plan: outputs that have not begun choose their first
- * token from the same row, and share its blocks. */
-static void fork_siblings(struct sched *s, struct planning *p, struct seq *leader)
-{
-	struct group *g = leader->group;
-	for (uint32_t i = 0; i < g->n_seqs; i++) {
-		struct seq *q = &g->seqs[i];
-		if (q == leader || q->state != SEQ_WAITING || q->tokens || s->n_slots == 0 ||
-		    p->plan->n_runs >= s->cfg.max_seqs)
-			continue;
-		wait_remove(s, q);
-		seq_own_tokens(q);
-		blocks_share(s->blocks, &q->table, &leader->table, leader->table.n);
-		run_insert(s, q);
-		q->n_computed = g->n_prompt;
-		*plan_add_fork(p->plan) = (struct plan_fork){leader->slot, q->slot, q->index};
-		add_run(s, p, q, 0, leader->slot);
-		q->n_before = leader->n_before;
-	}
-}
-
-/* Rows of q for this step, with their blocks and copies. False: it did not get any. */
-static bool run_seq(struct sched *s, struct planning *p, struct seq *q, bool silent)
-{
-	uint32_t rows = seq_total(q) - q->n_computed;
-	if (rows > 1 && rows > s->cfg.chunk)
-		rows = s->cfg.chunk;
-	if (rows > p->budget)
-		rows = p->budget;
-	if (rows == 0 || p->plan->n_runs >= s->cfg.max_seqs)
-		return false;
-	if (!make_room(s, p, q, rows)) {
-		p->blocked = true;
-		return false;
-	}
-	p->seq = q;
-	p->silent = silent;
-	struct blocks_change change = {on_entry, on_copy, p};
-	blocks_grow(s->blocks, &q->table, q->n_computed + rows, q->n_computed, &change, &p->flight->later);
-	if (q->n_computed < q->group->n_prompt)
-		s->prompt_tokens += rows;
-	bool first = seq_n_out(q) == 0 && q->n_pending == 0;
-	add_run(s, p, q, rows, q->slot);
-	if (first && q->n_pending)
-		fork_siblings(s, p, q);
-	return true;
-}
-
-/* How much of q is in the cache when the copies of plan `number` are made: they come before its
- * runs. */
-static uint32_t cached_before(const struct seq *q, uint64_t number)
-{
-	return q->planned == number ? q->n_before : q->n_computed;
-}
-
-/* A running sibling that has the whole prompt in its blocks. */
-static struct seq *prompt_holder(const struct seq *q, uint64_t number)
-{
-	struct group *g = q->group;
-	for (uint32_t i = 0; i < g->n_seqs; i++) {
-		struct seq *o = &g->seqs[i];
-		if (o != q && o->state == SEQ_RUNNING && cached_before(o, number) >= g->n_prompt)
-			return o;
-	}
-	return NULL;
-}
-
-/* A sibling is computing the prompt: q had better wait and share it. */
-static bool prompt_under_way(const struct seq *q, uint64_t number)
-{
-	struct group *g = q->group;
-	for (uint32_t i = 0; i < g->n_seqs; i++)
-		if (&g->seqs[i] != q && g->seqs[i].state == SEQ_RUNNING &&
-		    cached_before(&g->seqs[i], number) < g->n_prompt)
-			return true;
-	return false;
-}
-
-/* Let a waiting sequence in, with its first rows. */
-static bool admit(struct sched *s, struct planning *p, struct seq *q)
-{
-	struct group *g = q->group;
-	struct seq *holder = prompt_holder(q, p->plan->number);
-	uint32_t shared = holder ? blocks_for(s->blocks, g->n_prompt) : 0;
-	uint32_t total = seq_total(q);
-	/* Room for all it has and the next token; the tail of what it shares will be copied. */
-	uint32_t need = blocks_for(s->blocks, total + 1) - shared + (shared ? 1 : 0);
-	uint32_t spare = s->n_running ? blocks_total(s->blocks) / WATERMARK : 0;
-	if (s->n_slots == 0 || p->budget == 0 || p->plan->n_runs >= s->cfg.max_seqs)
-		return false;
-	if (need + spare > blocks_n_free(s->blocks))
-		return false;
-	wait_remove(s, q);
-	seq_own_tokens(q);
-	run_insert(s, q);
-	if (holder) {
-		blocks_share(s->blocks, &q->table, &holder->table, shared);
-		/* One row at least must be computed, to choose a token from. */
-		q->n_computed = g->n_prompt < total ? g->n_prompt : total - 1;
-	}
-	/* `need` was free, so it does run: a sequence with a slot is known to the worker. */
-	bool ran = run_seq(s, p, q, true);
-	assert(ran);
-	struct plan_seq *ps = plan_add_seq(p->plan);
-	*ps = (struct plan_seq){
-		.slot = q->slot,
-		.seq = g->job,
-		.index = q->index,
-		.n_prompt = g->n_prompt,
-		.n_tokens = q->n_tokens,
-		.n_blocks = q->table.n,
-		.tokens = q->tokens,
-		.blocks = q->table.ids,
-		.params = &g->params,
-	};
-	return true;
-}
-
-static void run_running(struct sched *s, struct planning *p)
-{
-	/* Those that decode first: a long prompt must not hold them up.  The list changes when
-	 * somebody is preempted (from its end) or forked (behind its leader). */
-	for (int prefill = 0; prefill < 2; prefill++)
-		for (uint32_t i = 0; i < s->n_running && p->budget; i++) {
-			struct seq *q = s->running[i];
-			if (q->planned != p->plan->number && runnable(q) && decoding(q) == !prefill)
-				run_seq(s, p, q, false);
-		}
-}
-
-static void admit_waiting(struct sched *s, struct planning *p)
-{
-	for (struct seq *q = s->wait.next, *next; q != &s->wait; q = next) {
-		next = q->next;
-		if (q->n_pending)
-			break; /* preempted, with a token under way */
-		if (prompt_under_way(q, p->plan->number))
-			continue;
-		if (!admit(s, p, q))
-			break;
-		/* Forks may have taken the next ones out of the queue. */
-		next = s->wait.next;
-		while (next != &s->wait && prompt_under_way(next, p->plan->number))
-			next = next->next;
-	}
-}
-
-static void take_drops(struct sched *s, struct plan *plan)
-{
-	for (uint32_t i = 0; i < s->n_drops; i++)
-		*plan_add_drop(plan) = s->drops[i];
-	s->n_drops = 0;
-}
-
-static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
-{
-	struct inflight *f = &s->flight[(s->first_flight + s->n_flight) % SCHED_AHEAD];
-	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
-	plan_reset(out);
-	f->n_samples = f->n_runs = 0;
-	assert(f->later.n == 0);
-	out->epoch = s->epoch;
-	out->number = f->number = s->number + 1;
-	run_running(s, &p);
-	if (!p.blocked)
-		admit_waiting(s, &p);
-	if (out->n_runs == 0) {
-		assert(f->later.n == 0);
-		return false;
-	}
-	take_drops(s, out);
-	s->number++;
-	s->n_flight++;
-	s->n_plans++;
-	return true;
-}
-
-bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
-{
-	if (!s->blocks || s->n_flight == SCHED_AHEAD)
-		return false;
-	/* Nobody could run although nothing is under way: the oldest needs what others hold.
-	 * Preempting the youngest, one after another, ends with the oldest alone, which fits. */
-	while (!plan_once(s, now_us, out)) {
-		if (s->n_flight || s->n_running < 2)
-			return false;
-		preempt_one(s, s->running[s->n_running - 1]);
-	}
-	return true;
+	free_pools(s);
 }
 
 /* ---- results ---- */
@@ -740,6 +500,8 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 		return;
 	}
 	seq_append(q, token);
+	if (q->state == SEQ_RUNNING)
+		sched_publish(s, q);
 	if (seq_n_out(q) >= g->params.max_tokens)
 		seq_finish(s, q, FINISH_LENGTH, -1, ev);
 }
@@ -766,6 +528,7 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	s->first_flight = (s->first_flight + 1) % SCHED_AHEAD;
 	s->n_flight--;
 	blocks_release(s->blocks, &f->later);
+	blocks_release(s->host, &f->host_later);
 	uint32_t at = 0;
 	for (uint32_t i = 0; i < f->n_samples; i++)
 		apply_token(s, f->samples[i].seq, r->tokens[i], find_logprob(r, f->samples[i].slot, &at),
@@ -782,12 +545,19 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		.n_running = s->n_running,
 		.n_waiting = s->n_waiting,
 		.n_groups = s->n_groups,
+		.n_swapped = s->n_swapped,
 		.queued_tokens = s->queued_tokens,
 		.n_queued = s->n_queued,
 		.n_blocks = s->blocks ? blocks_total(s->blocks) : 0,
-		.n_free = s->blocks ? blocks_n_free(s->blocks) : 0,
+		.n_free = s->blocks ? blocks_n_free(s->blocks) - blocks_n_cached(s->blocks) : 0,
+		.n_cached = s->blocks ? blocks_n_cached(s->blocks) : 0,
+		.n_host_blocks = s->host ? blocks_total(s->host) : 0,
+		.n_host_free = s->host ? blocks_n_free(s->host) : 0,
 		.n_inflight = s->n_flight,
 		.n_preempted = s->n_preempted,
+		.n_swapped_out = s->n_swapped_out,
+		.prefix_queries = s->prefix_queries,
+		.prefix_hits = s->prefix_hits,
 		.prompt_tokens = s->prompt_tokens,
 		.generated_tokens = s->generated_tokens,
 		.n_plans = s->n_plans,
@@ -802,14 +572,28 @@ static void check(bool ok, const char *what)
 	abort();
 }
 
+static void check_seq(const struct sched *s, const struct seq *q)
+{
+	bool runs = q->state == SEQ_RUNNING;
+	check(runs || q->table.n == 0, "blocks held by a sequence that does not run");
+	check(q->state == SEQ_WAITING || q->host.n == 0, "host blocks held by a sequence that does not wait");
+	check(!runs || q->n_computed <= q->table.n * s->cfg.block_size,
+	      "a token computed without a block for it");
+	check(runs || q->host.n || q->state == SEQ_FINISHED || q->n_computed == 0,
+	      "a waiting sequence that thinks something is computed");
+	check(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
+	check(q->state != SEQ_WAITING || q->queued || !q->group->first_run_us, "waiting, but not queued");
+}
+
 void sched_check(const struct sched *s)
 {
-	uint32_t n_running = 0, n_waiting = 0, n_tables = 0;
-	size_t n_seqs = 0;
+	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0;
+	size_t n_seqs = 0, n_tables = 0, n_hosts = 0;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
 		n_seqs += g->n_seqs;
-	const struct block_table **tables = calloc(n_seqs + 1, sizeof *tables);
+	const struct block_table **tables = calloc(2 * n_seqs + 1, sizeof(struct block_table *));
 	check(tables != NULL, "memory for the check");
+	const struct block_table **hosts = tables + n_seqs;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next) {
 		uint32_t live = 0;
 		for (uint32_t i = 0; i < g->n_seqs; i++) {
@@ -817,22 +601,27 @@ void sched_check(const struct sched *s)
 			live += q->state != SEQ_FINISHED;
 			n_running += q->state == SEQ_RUNNING;
 			n_waiting += q->state == SEQ_WAITING;
-			check(q->state == SEQ_RUNNING || q->table.n == 0,
-			      "blocks held by a sequence that does not run");
-			check(q->state != SEQ_RUNNING || q->n_computed <= q->table.n * s->cfg.block_size,
-			      "a token computed without a block for it");
+			n_swapped += q->host.n > 0;
+			check_seq(s, q);
 			if (q->state == SEQ_RUNNING)
 				tables[n_tables++] = &q->table;
+			if (q->host.n)
+				hosts[n_hosts++] = &q->host;
 		}
 		check(live == g->n_live && live > 0, "a group's count of live sequences");
 	}
 	check(n_running == s->n_running, "the running list");
-	check(n_waiting == s->n_waiting, "the waiting queue");
+	check(n_waiting == s->n_waiting, "the count of those that wait");
+	check(n_swapped == s->n_swapped, "the count of those swapped out");
 	check(!s->blocks || s->n_slots + s->n_running == s->cfg.max_seqs, "slots");
-	const struct blocks_later *laters[SCHED_AHEAD];
-	for (uint32_t i = 0; i < s->n_flight; i++)
+	const struct blocks_later *laters[SCHED_AHEAD], *host_laters[SCHED_AHEAD];
+	for (uint32_t i = 0; i < s->n_flight; i++) {
 		laters[i] = &s->flight[(s->first_flight + i) % SCHED_AHEAD].later;
-	if (s->blocks)
+		host_laters[i] = &s->flight[(s->first_flight + i) % SCHED_AHEAD].host_later;
+	}
+	if (s->blocks) {
 		blocks_check(s->blocks, tables, n_tables, laters, s->n_flight);
+		blocks_check(s->host, hosts, n_hosts, host_laters, s->n_flight);
+	}
 	free(tables);
 }

@@ -2,14 +2,16 @@
  * Pure: no sockets, no clock, no globals; time and results are arguments, the plan and the
  * events are the output.  Owns the groups, their sequences, the block tables and the slots.
  *
- * First come first served.  A step holds at most max_rows tokens: one of every running
+ * Whose turn it is says queue.h.  A step holds at most max_rows tokens: one of every running
  * sequence that decodes, then parts of prompts (chunked prefill), oldest first.  When blocks
- * run out, the youngest group is preempted: its blocks are let go and its tokens computed
- * anew later.  Plans go out before the results of earlier ones are back (docs/ARCHITECTURE.md,
- * "One step ahead"): at most SCHED_AHEAD under way.
+ * run out, the youngest group of the lowest priority is preempted: swapped to host blocks, or
+ * let go and its tokens computed anew later, whichever is estimated cheaper.  Plans go out
+ * before the results of earlier ones are back (docs/ARCHITECTURE.md, "One step ahead"): at
+ * most SCHED_AHEAD under way.
  *
- * The outputs of a group share the prompt's blocks: the first one computes them, the others
- * fork from it and get copies of what they write into (copy-on-write). */
+ * What prompts have in common is computed once: full blocks are found by their tokens
+ * (prefix.h).  The outputs of a group share the prompt's blocks: the first one computes them,
+ * the others fork from it and get copies of what they write into (copy-on-write). */
 #ifndef QUERN_CONTROLLER_SCHED_H
 #define QUERN_CONTROLLER_SCHED_H
 
@@ -23,11 +25,18 @@ enum { SCHED_AHEAD = 2 };
 
 struct sched;
 
+enum sched_preempt { SCHED_AUTO, SCHED_SWAP, SCHED_RECOMPUTE };
+
 struct sched_config {
 	uint32_t block_size;
 	uint32_t max_seqs;      /* sequences on the worker, runs of a step */
 	uint32_t max_rows;      /* tokens of a step */
 	uint32_t chunk;         /* largest part of a prompt in one step; 0: max_rows */
+	bool prefill_separate;  /* a step computes prompts or decodes, not both */
+	bool no_cache;          /* no prefix cache */
+	enum sched_preempt preempt;
+	uint64_t seed;          /* of the prefix cache's hashes */
+	int64_t aging_us;       /* who waits longer goes before any priority; 0: 60 s */
 };
 
 enum sched_event_kind { SCHED_TOKEN, SCHED_OUTPUT_DONE, SCHED_GROUP_DONE, SCHED_GROUP_FAILED };
@@ -43,6 +52,7 @@ struct sched_event {
 	int64_t stop_token;     /* OUTPUT_DONE: -1: none */
 	enum code code;         /* GROUP_FAILED */
 	int64_t arrival_us, first_run_us, first_token_us;       /* GROUP_DONE */
+	uint32_t cached_tokens; /* GROUP_DONE */
 };
 
 struct sched_events {
@@ -55,7 +65,9 @@ struct sched *sched_new(const struct sched_config *cfg);
 void sched_free(struct sched *s);       /* with all its groups; NULL is fine */
 
 /* A worker serves: this many blocks, everything free.  Plans are numbered from 1. */
-void sched_start(struct sched *s, uint32_t n_blocks, uint64_t epoch);
+void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch);
+/* What swapping and recomputing cost on it, for SCHED_AUTO; 0: not known (recompute). */
+void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);
 /* The worker is gone: what ran waits, with the tokens it has; plans under way are forgotten. */
 void sched_lost(struct sched *s);
 
@@ -86,9 +98,13 @@ struct sched_stats {
 	uint32_t n_groups;
 	uint64_t queued_tokens;                 /* prompt tokens of groups that have not begun */
 	uint32_t n_queued;                      /* groups that have not begun */
-	uint32_t n_blocks, n_free;
+	uint32_t n_swapped;                     /* of those that wait */
+	uint32_t n_blocks, n_free, n_cached;    /* free + cached + held = n_blocks */
+	uint32_t n_host_blocks, n_host_free;
 	uint32_t n_inflight;                    /* plans under way */
 	uint64_t n_preempted;                   /* sequences, since the start */
+	uint64_t n_swapped_out;                 /* of those, by swapping */
+	uint64_t prefix_queries, prefix_hits;   /* prompt tokens looked up, found */
 	uint64_t prompt_tokens, generated_tokens;
 	uint64_t n_plans;
 };

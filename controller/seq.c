@@ -33,6 +33,7 @@ void group_free(struct group *g)
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		free(g->seqs[i].tokens);
 		block_table_fini(&g->seqs[i].table);
+		block_table_fini(&g->seqs[i].host);
 	}
 	params_fini(&g->params);
 	free(g->seqs);

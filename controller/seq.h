@@ -11,12 +11,14 @@
 #include <stdint.h>
 
 enum seq_state {
-	SEQ_WAITING,            /* in the waiting queue: new, or preempted */
+	SEQ_WAITING,            /* new, or preempted: in the queue, except that of a group that has not
+	                           begun one stands there for all */
 	SEQ_RUNNING,            /* has a slot on the worker */
 	SEQ_FINISHED,
 };
 
 struct group;
+struct lane;
 
 struct seq {
 	struct group *group;
@@ -30,10 +32,14 @@ struct seq {
 	uint32_t n_computed;    /* positions whose K and V are in the cache, or will be by plans under way */
 	uint32_t n_before;      /* n_computed before the last plan that has a run of it */
 	struct block_table table;
+	struct block_table host; /* swapped out: where positions 0..n_computed-1 are; else empty */
+	uint32_t n_hashed;      /* blocks of the table that were published, or found so */
+	uint64_t chain;         /* behind those (blocks.h) */
+	bool queued;            /* in the waiting queue */
 	uint32_t slot;          /* on the worker, while running */
 	uint64_t planned;       /* number of the last plan that has a run of it */
 	uint32_t n_preempted;
-	struct seq *prev, *next; /* waiting queue */
+	struct seq *prev, *next; /* waiting queue, while queued */
 };
 
 /* All outputs of one job. */
@@ -49,6 +55,11 @@ struct group {
 	uint32_t n_inflight;    /* runs of it in plans under way */
 	bool failed;            /* ended by an error: no further events */
 	int64_t deadline_us;    /* 0: none */
+	int32_t priority;       /* lower runs first */
+	uint64_t user;          /* whose share it is served from */
+	uint64_t salt;          /* tenant of the prefix cache */
+	struct lane *lane;      /* while it lives (queue.h) */
+	uint32_t cached_tokens; /* of the prompt, found in the prefix cache when it began */
 	int64_t arrival_us, first_run_us, first_token_us;
 	struct group *prev, *next;      /* all groups, by arrival */
 	struct group *hash_next;        /* by job */

@@ -83,7 +83,9 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 {
-	msgpack_pack_map(pk, 11);
+	msgpack_pack_map(pk, 13);
+	pack_uint(pk, "block_bytes", r->block_bytes);
+	pack_uint(pk, "link_bps", r->link_bps);
 	pack_uint(pk, "epoch", r->epoch);
 	pack_str(pk, "numerics", r->numerics);
 	pack_str(pk, "device_name", r->device_name);
@@ -334,6 +336,10 @@ static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 		r->epoch = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "weights_bytes") == 0)
 		r->weights_bytes = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "block_bytes") == 0)
+		r->block_bytes = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "link_bps") == 0)
+		r->link_bps = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "kv_bytes") == 0)
 		r->kv_bytes = cursor_uint(c, key, INT64_MAX);
 	else

@@ -61,6 +61,8 @@ struct bus_ready {
 	uint64_t kv_bytes;
 	uint32_t load_ms;
 	uint32_t n_threads;
+	uint64_t block_bytes;       /* of one block, all layers */
+	uint64_t link_bps;          /* bytes per second between device and host pool, measured; 0: no host pool */
 };
 
 struct bus_failed {                 /* the worker cannot go on; it ends after this */

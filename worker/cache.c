@@ -1,10 +1,13 @@
 #include "worker/cache.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 
 #include <string.h>
 #include <unistd.h>
 
+/* What is moved to measure the link. */
+enum { LINK_BLOCKS = 8, LINK_BYTES_MAX = 64 << 20 };
 enum { DEFAULT_SEQS = 16, FREE_SHARE = 4, HOST_SHARE = 16, BLOCKS_MAX = 1 << 24 };
 
 static int64_t host_bytes(void)
@@ -46,7 +49,30 @@ int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t wh
 	return 0;
 }
 
-int cache_open(struct cache *c, const struct cache_args *a, char *why, size_t why_n)
+/* Some blocks out and in, to learn what a swap costs; block 0 holds nothing yet.  The first
+ * round only touches the memory. */
+static void measure_link(struct cache *c, struct kern_stream *s)
+{
+	int32_t pairs[LINK_BLOCKS][2];
+	int n = c->n_blocks < c->n_host_blocks ? c->n_blocks : c->n_host_blocks;
+	int64_t t0 = 0;
+	n = n < LINK_BLOCKS ? n : LINK_BLOCKS;
+	if (n == 0 || (int64_t)n * c->block_bytes > LINK_BYTES_MAX)
+		n = n ? 1 : 0;
+	for (int i = 0; i < n; i++)
+		pairs[i][0] = pairs[i][1] = i;
+	for (int round = 0; round < 2; round++) {
+		t0 = clock_us();
+		if (c->ops->kv_swap_out(s, c->kv, (const int32_t(*)[2])pairs, n) ||
+		    c->ops->kv_swap_in(s, c->kv, (const int32_t(*)[2])pairs, n) || c->ops->stream_sync(s))
+			return;
+	}
+	int64_t us = clock_us() - t0;
+	if (n)
+		c->link_bps = (uint64_t)(2.0 * n * (double)c->block_bytes * 1e6 / (double)(us ? us : 1));
+}
+
+int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n)
 {
 	const struct model_config *m = a->model;
 	c->kv = c->ops->kv_new(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, c->block_size, c->n_blocks,
@@ -56,6 +82,7 @@ int cache_open(struct cache *c, const struct cache_args *a, char *why, size_t wh
 			       "out of memory: %lld bytes for the KV pool, %lld for the swap pool",
 			       (long long)(c->n_blocks * c->block_bytes),
 			       (long long)(c->n_host_blocks * c->block_bytes));
+	measure_link(c, s);
 	return 0;
 }
 

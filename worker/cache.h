@@ -17,6 +17,7 @@ struct cache {
 	int n_blocks;
 	int n_host_blocks;
 	int64_t block_bytes; /* all layers */
+	uint64_t link_bps;   /* bytes per second between the pools, measured at the start; 0: no host pool */
 };
 
 /* What to make of the memory: kv_bytes on the device and swap_bytes on the host.  0 kv_bytes: a
@@ -35,8 +36,8 @@ struct cache_args {
 
 /* How many blocks that gives; nothing is allocated. -ENOMEM where it is not even one. */
 int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
-/* The pools of a sized cache.  -ENOMEM with the bytes. */
-int cache_open(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
+/* The pools of a sized cache; measures the link on s.  -ENOMEM with the bytes. */
+int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n);
 void cache_close(struct cache *c); /* a zeroed one is fine */
 
 /* The plan's swaps out, then in, then copies, queued on s.  -EINVAL: a block that is not there. */

@@ -193,7 +193,7 @@ static int open_state(struct step *s, const struct cache_args *ca, char *why, si
 		.n_vocab = m->n_vocab,
 	};
 	int rc;
-	if ((rc = cache_open(&s->cache, ca, why, why_n)) ||
+	if ((rc = cache_open(&s->cache, ca, s->stream, why, why_n)) ||
 	    (rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
 	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)))
 		return rc;
@@ -280,6 +280,8 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 		.weights_bytes = (uint64_t)model_weights_bytes(s->model),
 		.kv_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_blocks,
 		.load_ms = s->load_ms,
+		.block_bytes = (uint64_t)s->cache.block_bytes,
+		.link_bps = s->cache.link_bps,
 		.n_threads = (uint32_t)info.n_threads,
 	};
 	numerics_text(s, &info, ready->numerics, sizeof ready->numerics);

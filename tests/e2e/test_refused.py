@@ -37,7 +37,7 @@ def with_params(**params):
 
 # --- not built yet ---
 
-@pytest.mark.parametrize("keys", [{"durable": True}, {"priority": 1}, {"priority": -1}], ids=str)
+@pytest.mark.parametrize("keys", [{"durable": True}], ids=str)
 def test_keys_of_a_submit_that_are_not_built_yet(client, keys):
     code, message = refusal(client, submit(**keys))
     assert code == "E_BAD_REQUEST"

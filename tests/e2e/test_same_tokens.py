@@ -71,7 +71,7 @@ def test_a_prompt_seen_before_gives_the_same_answer(service):
     with service.client() as c:
         first, again = c.generate(**job, cache_salt="one"), c.generate(**job, cache_salt="one")
         assert first.usage["cached_tokens"] == 0
-        assert again.usage["cached_tokens"] < again.usage["prompt_tokens"]
+        assert 0 < again.usage["cached_tokens"] < again.usage["prompt_tokens"]
         assert answer(again) == answer(first)
 
 
@@ -82,17 +82,45 @@ def test_another_salt_shares_no_cached_prompt(service):
         assert c.generate(**job, cache_salt="three").usage["cached_tokens"] == 0
 
 
-@pytest.mark.parametrize("swap", [(), ("--swap-bytes", "8M")], ids=["no room to swap", "room to swap"])
-def test_preempted_jobs_have_the_same_tokens(service, start, swap):
+def test_without_a_prefix_cache_nothing_is_found_and_nothing_changes(start, expected):
+    s = start(DEMO, "--no-prefix-cache")
+    assert together(s) == expected
+    assert together(s) == expected
+    assert s.idle()["prefix_cache"]["hit_tokens"] == 0
+
+
+@pytest.mark.parametrize("options", [("--preempt", "recompute"), ("--preempt", "swap", "--swap-bytes", "8M"),
+                                     ("--preempt", "auto", "--swap-bytes", "8M"),
+                                     ("--preempt", "swap", "--swap-bytes", "300K"),
+                                     ("--preempt", "swap", "--swap-bytes", "8M", "--prefill", "separate")], ids=" ".join)
+def test_preempted_jobs_have_the_same_tokens(service, start, options):
     """Eight jobs that together need several times the blocks there are."""
     jobs = [dict(prompt=STORY[i:], temperature=1.0, seed=i, max_tokens=100, ignore_eos=True, logprobs=1)
             for i in range(8)]
+    jobs[3]["n"] = 3
     with service.client() as c:
         known = [answer(c.generate(**job)) for job in jobs]
-    small = start(DEMO, "--kv-bytes", "2M", *swap)
+    small = start(DEMO, "--kv-bytes", "2M", *options)
     with small.client() as c:
         waiting = [c.submit(**{"stream": False, **job}) for job in jobs]
         assert [answer(w.done()) for w in waiting] == known
         status = small.idle()
         assert status["preemptions"] > 0
         assert status["blocks"]["free"] + status["blocks"]["cached"] == status["blocks"]["total"]
+        assert status["host_blocks"]["free"] == status["host_blocks"]["total"]
+        if options[:4] == ("--preempt", "swap", "--swap-bytes", "8M"):
+            assert status["swap_preemptions"] > 0
+        if "recompute" in options:
+            assert status["swap_preemptions"] == 0
+
+
+def test_lower_priorities_run_first(start):
+    """One sequence at a time: whoever is waiting then goes in the order of priority."""
+    s = start(DEMO, "--max-seqs", "1")
+    with s.client() as c:
+        first = c.submit(STORY, max_tokens=400, ignore_eos=True)
+        first.first_delta()
+        late = [c.submit(**{"stream": False}, prompt=STORY, max_tokens=40, ignore_eos=True, priority=p)
+                for p in (5, 0, -5)]
+        times = [job.done().timing["total_us"] for job in late]
+        assert times[2] < times[1] < times[0]

@@ -16,9 +16,10 @@ struct slot {
 };
 
 struct device {
-	uint32_t n_slots, n_blocks, block_size, max_context;
+	uint32_t n_slots, n_blocks, n_host, block_size, max_context;
 	struct slot *slots;
-	uint64_t *kv; /* [n_blocks * block_size] */
+	uint64_t *kv;   /* [n_blocks * block_size] */
+	uint64_t *host; /* [n_host * block_size] */
 	uint64_t epoch, number;
 };
 
@@ -67,10 +68,16 @@ static void wrong(const char *what, uint64_t plan, uint32_t slot)
 	abort();
 }
 
-struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t block_size, uint32_t max_context)
+struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, uint32_t block_size,
+			  uint32_t max_context)
 {
 	struct device *d = xcalloc(1, sizeof *d);
-	*d = (struct device){n_slots, n_blocks, block_size, max_context, NULL, NULL, 0, 0};
+	d->n_slots = n_slots;
+	d->n_blocks = n_blocks;
+	d->n_host = n_host;
+	d->block_size = block_size;
+	d->max_context = max_context;
+	d->host = xcalloc((size_t)n_host * block_size + 1, sizeof *d->host);
 	d->slots = xcalloc(n_slots, sizeof *d->slots);
 	d->kv = xcalloc((size_t)n_blocks * block_size, sizeof *d->kv);
 	for (uint32_t i = 0; i < n_slots; i++) {
@@ -90,6 +97,7 @@ void device_free(struct device *d)
 	}
 	free(d->slots);
 	free(d->kv);
+	free(d->host);
 	free(d);
 }
 
@@ -137,9 +145,13 @@ static void take_state(struct device *d, const struct plan *p)
 		memcpy(to->table, from->table, (d->max_context / d->block_size + 2) * sizeof *to->table);
 		params_copy(&to->params, &from->params);
 	}
+	size_t n = d->block_size, bytes = n * sizeof *d->kv;
+	for (uint32_t i = 0; i < p->n_swap_out; i++)
+		memcpy(d->host + p->swap_out[i].to * n, d->kv + p->swap_out[i].from * n, bytes);
+	for (uint32_t i = 0; i < p->n_swap_in; i++)
+		memcpy(d->kv + p->swap_in[i].to * n, d->host + p->swap_in[i].from * n, bytes);
 	for (uint32_t i = 0; i < p->n_copies; i++)
-		memcpy(d->kv + (size_t)p->copies[i].to * d->block_size,
-		       d->kv + (size_t)p->copies[i].from * d->block_size, d->block_size * sizeof *d->kv);
+		memcpy(d->kv + p->copies[i].to * n, d->kv + p->copies[i].from * n, bytes);
 }
 
 static void compute(struct device *d, const struct plan *p, const struct plan_run *r)

@@ -12,7 +12,8 @@ struct device;
 
 enum { DEVICE_VOCAB = 1000, DEVICE_STOP = 7 };
 
-struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t block_size, uint32_t max_context);
+struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, uint32_t block_size,
+			  uint32_t max_context);
 void device_free(struct device *d);
 /* Aborts with a message where the plan is wrong. */
 void device_step(struct device *d, const struct plan *p, struct result *r);

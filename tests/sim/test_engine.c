@@ -114,7 +114,7 @@ static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 	void *s = zmq_socket(w->rig->zmq, ZMQ_DEALER);
-	struct device *d = device_new(SLOTS, BLOCKS, 16, CONTEXT);
+	struct device *d = device_new(SLOTS, BLOCKS, 0, 16, CONTEXT);
 	struct bus_limits lim = {SLOTS, 64, SLOTS, CONTEXT, BLOCKS, 0, DEVICE_VOCAB};
 	struct plan p = {0};
 	struct result r = {0};

@@ -28,7 +28,7 @@ struct sim {
 	uint64_t seed;
 	struct sched *sched;
 	struct device *device;
-	uint32_t max_context, n_blocks, n_slots, block_size;
+	uint32_t max_context, n_blocks, n_host, n_slots, block_size;
 	struct plan plan;
 	struct result results[SCHED_AHEAD];
 	int n_results; /* of plans carried out, not yet applied; oldest first */
@@ -67,12 +67,17 @@ static void add_job(struct sim *m)
 	j->params.stop_ids[0] = DEVICE_STOP;
 	j->params.n_stop_ids = 1;
 	j->prompt = xmalloc(j->n_prompt * sizeof *j->prompt);
+	/* Many begin alike, some alike with another tenant. */
+	uint32_t alike = rnd(m, 3) ? rnd(m, j->n_prompt + 1) : 0, kind = rnd(m, 3);
 	for (uint32_t i = 0; i < j->n_prompt; i++)
-		j->prompt[i] = rnd(m, DEVICE_VOCAB);
+		j->prompt[i] = i < alike ? (i * 7 + kind) % DEVICE_VOCAB : rnd(m, DEVICE_VOCAB);
 	struct params copy;
 	params_copy(&copy, &j->params);
 	struct group *g =
 		group_new(id, xmemdup(j->prompt, j->n_prompt * sizeof *j->prompt), j->n_prompt, &copy);
+	g->priority = (int32_t)rnd(m, 3) - 1;
+	g->user = rnd(m, 4);
+	g->salt = rnd(m, 2);
 	if (rnd(m, 20) == 0)
 		g->deadline_us = j->deadline_us = m->now + 1 + rnd(m, 60);
 	sched_add(m->sched, &g, m->now);
@@ -140,8 +145,8 @@ static void lose_worker(struct sim *m)
 	sched_check(m->sched);
 	m->n_results = 0;
 	device_free(m->device);
-	m->device = device_new(m->n_slots, m->n_blocks, m->block_size, m->max_context);
-	sched_start(m->sched, m->n_blocks, ++m->epoch);
+	m->device = device_new(m->n_slots, m->n_blocks, m->n_host, m->block_size, m->max_context);
+	sched_start(m->sched, m->n_blocks, m->n_host, ++m->epoch);
 }
 
 static void disturb(struct sim *m)
@@ -185,15 +190,22 @@ static void run_seed(uint64_t seed)
 	if (m.max_context > 400)
 		m.max_context = 400;
 	m.n_slots = 1 + rnd(&m, 24);
+	m.n_host = rnd(&m, 3) ? rnd(&m, 2 * m.n_blocks) : 0;
 	struct sched_config cfg = {
 		.block_size = m.block_size,
 		.max_seqs = m.n_slots,
 		.max_rows = m.n_slots + rnd(&m, 200),
 		.chunk = rnd(&m, 2) ? 0 : 1 + rnd(&m, 40),
+		.prefill_separate = rnd(&m, 4) == 0,
+		.no_cache = rnd(&m, 4) == 0,
+		.preempt = (enum sched_preempt)rnd(&m, 3),
+		.seed = rnd(&m, 1000),
+		.aging_us = rnd(&m, 2) ? 200 : 0,
 	};
 	m.sched = sched_new(&cfg);
-	m.device = device_new(m.n_slots, m.n_blocks, m.block_size, m.max_context);
-	sched_start(m.sched, m.n_blocks, m.epoch);
+	m.device = device_new(m.n_slots, m.n_blocks, m.n_host, m.block_size, m.max_context);
+	sched_start(m.sched, m.n_blocks, m.n_host, m.epoch);
+	sched_speed(m.sched, 1000, 1 + rnd(&m, 1000), 16);
 	uint32_t want = 1 + rnd(&m, MAX_JOBS), idle = 0;
 	for (uint64_t step = 0; m.n_ended < want; step++) {
 		m.now++;
@@ -218,7 +230,8 @@ static void run_seed(uint64_t seed)
 		apply_oldest(&m);
 	struct sched_stats st;
 	sched_stats(m.sched, &st);
-	if (st.n_groups || st.n_running || st.n_waiting || st.n_free != st.n_blocks || st.n_queued ||
+	if (st.n_groups || st.n_running || st.n_waiting || st.n_free + st.n_cached != st.n_blocks ||
+	    st.n_host_free != st.n_host_blocks || st.n_swapped || st.n_queued ||
 	    st.queued_tokens)
 		fail_seed(&m, "something is left behind");
 	for (uint32_t i = 0; i < m.n_jobs; i++) {

@@ -310,7 +310,6 @@ Test(api, what_is_not_built_yet_is_refused_by_name)
 		bad_param(params[i], "not built yet");
 	refused(API_JOBS, "{\"prompt\": \"a\", \"durable\": true}", E_BAD_REQUEST,
 		"durable is not built yet");
-	refused(API_JOBS, "{\"prompt\": \"a\", \"priority\": 3}", E_BAD_REQUEST, "priority is not built yet");
 	submit_free(job("\"best_of\": 3, \"n\": 3, \"use_beam_search\": false, \"length_penalty\": 1.0, "
 			"\"early_stopping\": false, \"response_format\": {\"type\": \"text\"}"));
 }

@@ -2,6 +2,7 @@
 #include "controller/blocks.h"
 
 #include <criterion/criterion.h>
+#include <string.h>
 
 struct seen {
 	uint32_t n_entries, n_copies, from, to;
@@ -31,7 +32,7 @@ static void grow(struct blocks *b, struct block_table *t, uint32_t n, uint32_t w
 
 Test(blocks, a_sequence_takes_a_block_when_the_last_is_full)
 {
-	struct blocks *b = blocks_new(4, 16);
+	struct blocks *b = blocks_new(4, 16, false, 0);
 	struct block_table t = {0};
 	struct blocks_later later = {0};
 	struct seen seen = {0};
@@ -52,7 +53,7 @@ Test(blocks, a_sequence_takes_a_block_when_the_last_is_full)
 
 Test(blocks, a_writer_into_a_shared_block_gets_a_copy)
 {
-	struct blocks *b = blocks_new(4, 16);
+	struct blocks *b = blocks_new(4, 16, false, 0);
 	struct block_table parent = {0}, child = {0};
 	struct blocks_later later = {0};
 	struct seen seen = {0};
@@ -80,7 +81,7 @@ Test(blocks, a_writer_into_a_shared_block_gets_a_copy)
 
 Test(blocks, what_a_plan_may_use_is_free_only_after_its_result)
 {
-	struct blocks *b = blocks_new(2, 16);
+	struct blocks *b = blocks_new(2, 16, false, 0);
 	struct block_table t = {0};
 	struct blocks_later later = {0};
 	struct seen seen = {0};
@@ -91,5 +92,141 @@ Test(blocks, what_a_plan_may_use_is_free_only_after_its_result)
 	cr_assert_eq(blocks_n_free(b), 2);
 	block_table_fini(&t);
 	blocks_later_fini(&later);
+	blocks_free(b);
+}
+
+static void fill(uint32_t *tokens, uint32_t n, uint32_t first)
+{
+	for (uint32_t i = 0; i < n; i++)
+		tokens[i] = first + i;
+}
+
+/* A sequence of n tokens that was computed and published. */
+static void compute(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t n,
+		    uint64_t salt)
+{
+	struct blocks_later later = {0};
+	struct seen seen = {0};
+	uint64_t chain = blocks_root(b, salt);
+	grow(b, t, n, 0, &seen, &later);
+	for (uint32_t i = 0; i < n / 16; i++)
+		blocks_publish(b, t->ids[i], tokens + i * 16, &chain);
+}
+
+static uint32_t hits(struct blocks *b, const uint32_t *tokens, uint32_t max, uint64_t salt)
+{
+	struct block_table t = {0};
+	uint64_t chain = blocks_root(b, salt);
+	uint32_t n = blocks_match(b, &t, tokens, max, &chain);
+	blocks_drop(b, &t, NULL);
+	block_table_fini(&t);
+	return n;
+}
+
+Test(prefix, tokens_that_were_computed_are_found_again)
+{
+	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct block_table t = {0};
+	uint32_t tokens[64];
+	fill(tokens, 64, 100);
+	compute(b, &t, tokens, 40, 0);
+	cr_assert_eq(hits(b, tokens, 3, 0), 2, "two blocks are full");
+	blocks_drop(b, &t, NULL);
+	cr_assert_eq(blocks_n_cached(b), 2);
+	cr_assert_eq(blocks_n_free(b), 8);
+	cr_assert_eq(hits(b, tokens, 3, 0), 2);
+	tokens[20]++;
+	cr_assert_eq(hits(b, tokens, 3, 0), 1, "the second block differs");
+	tokens[0]++;
+	tokens[20]--;
+	cr_assert_eq(hits(b, tokens, 3, 0), 0, "the second block is the same, but not what is before it");
+	const struct block_table *tables[] = {&t};
+	blocks_check(b, tables, 1, NULL, 0);
+	block_table_fini(&t);
+	blocks_free(b);
+}
+
+Test(prefix, another_tenant_finds_nothing)
+{
+	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct block_table t = {0};
+	uint32_t tokens[32];
+	fill(tokens, 32, 5);
+	compute(b, &t, tokens, 32, 77);
+	cr_assert_eq(hits(b, tokens, 2, 77), 2);
+	cr_assert_eq(hits(b, tokens, 2, 78), 0);
+	block_table_fini(&t);
+	blocks_free(b);
+}
+
+Test(prefix, the_least_recently_used_goes_first_and_ends_before_beginnings)
+{
+	struct blocks *b = blocks_new(4, 16, true, 1);
+	struct block_table one = {0}, two = {0}, three = {0};
+	uint32_t a[32], c[32], d[64];
+	fill(a, 32, 0);
+	fill(c, 32, 1000);
+	fill(d, 64, 2000);
+	compute(b, &one, a, 32, 0);
+	compute(b, &two, c, 32, 0);
+	blocks_drop(b, &one, NULL);
+	blocks_drop(b, &two, NULL);
+	cr_assert_eq(hits(b, a, 2, 0), 2, "which makes it the more recently used");
+	compute(b, &three, d, 16, 0);
+	cr_assert_eq(hits(b, c, 2, 0), 1, "its end went first");
+	cr_assert_eq(hits(b, a, 2, 0), 2);
+	blocks_drop(b, &three, NULL);
+	compute(b, &three, d, 64, 0);
+	cr_assert_eq(hits(b, a, 2, 0), 0, "all were needed");
+	const struct block_table *tables[] = {&three};
+	blocks_check(b, tables, 1, NULL, 0);
+	block_table_fini(&one);
+	block_table_fini(&two);
+	block_table_fini(&three);
+	blocks_free(b);
+}
+
+Test(prefix, equal_tokens_computed_twice_at_a_time_are_indexed_once)
+{
+	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct block_table one = {0}, two = {0};
+	uint32_t a[48];
+	fill(a, 48, 0);
+	compute(b, &one, a, 32, 0);
+	compute(b, &two, a, 48, 0);
+	cr_assert_eq(hits(b, a, 3, 0), 3, "the third block hangs on the first two of the other");
+	blocks_drop(b, &two, NULL);
+	cr_assert_eq(blocks_n_cached(b), 1);
+	blocks_drop(b, &one, NULL);
+	cr_assert_eq(blocks_n_cached(b), 3);
+	block_table_fini(&one);
+	block_table_fini(&two);
+	blocks_free(b);
+}
+
+Test(prefix, a_block_behind_a_twin_that_is_gone_is_indexed_anew)
+{
+	struct blocks *b = blocks_new(6, 16, true, 1);
+	struct block_table one = {0}, two = {0}, rest = {0};
+	uint32_t a[48], c[32], d[64];
+	fill(a, 48, 0);
+	memcpy(c, a, 16 * sizeof *a); /* the first block of a, then its third */
+	memcpy(c + 16, a + 32, 16 * sizeof *a);
+	fill(d, 64, 1000);
+	compute(b, &two, a, 16, 0);
+	compute(b, &one, a, 32, 0); /* its second block hangs on the first of two */
+	blocks_drop(b, &two, NULL);
+	compute(b, &rest, d, 64, 0);
+	cr_assert_eq(hits(b, a, 2, 0), 0, "the twin was given out");
+	blocks_drop(b, &rest, NULL);
+	/* Published once more from the beginning, as after a swap or a fork, and one block further. */
+	compute(b, &one, a, 48, 0);
+	cr_assert_eq(hits(b, c, 2, 0), 1, "the third block was never computed behind the first");
+	cr_assert_eq(hits(b, a, 3, 0), 3);
+	const struct block_table *tables[] = {&one};
+	blocks_check(b, tables, 1, NULL, 0);
+	block_table_fini(&one);
+	block_table_fini(&two);
+	block_table_fini(&rest);
 	blocks_free(b);
 }

@@ -1,0 +1,40 @@
+/* costmodel.h - how long a device works on a plan, estimated from its size.
+ *
+ *   step = base + max(memory, compute) + copies and swaps
+ *   memory  = (weights + KV of every position that a run attends to) / achieved bandwidth
+ *   compute = rows * FLOP per token / achieved FLOP rate
+ *
+ * Every row is counted as compute, those of decoding sequences too: a large batch is as slow as
+ * its multiplications are.  Attention's own FLOP are left out. */
+#ifndef QUERN_CLI_COSTMODEL_H
+#define QUERN_CLI_COSTMODEL_H
+
+#include "proto/plan.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct costmodel {
+	const char *name;
+	double base_us;          /* launches, sampling, the result's way back */
+	double bytes_per_s;      /* device memory, achieved */
+	double flop_per_s;       /* achieved */
+	double link_bytes_per_s; /* to host memory */
+	double memory_bytes;
+	/* the model */
+	double weights_bytes;  /* read once per step */
+	double flop_per_token; /* of a row: twice the parameters */
+	double kv_token_bytes; /* K and V of one position, all layers */
+};
+
+/* A named device with Qwen3-8B AWQ.  -EINVAL: no such one, and what there is. */
+int costmodel_named(const char *name, struct costmodel *out, char *why, size_t why_n);
+
+/* KV blocks that fit beside the weights in 9/10 of the memory; 0: none. */
+uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size);
+/* What is left for KV by default. */
+double costmodel_kv_bytes(const struct costmodel *c);
+
+double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32_t block_size);
+
+#endif

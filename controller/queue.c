@@ -1,0 +1,224 @@
+#include "controller/queue.h"
+
+#include "base/alloc.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum {
+	LANES_HASH = 1024, /* a power of two */
+	/* Lanes without groups are kept, so that a user cannot shake off what it was served by
+	 * pausing; beyond so many they are forgotten. */
+	LANES_IDLE_MAX = 16384,
+	/* What has begun goes before what is new unless its user is ahead by so many tokens. */
+	BEGUN_BONUS = 4096,
+};
+
+struct lane {
+	uint64_t user;
+	int32_t priority;
+	uint64_t served; /* virtual token counter */
+	uint32_t n_groups;
+	struct seq head; /* of the list of its waiting sequences */
+	uint32_t n_waiting;
+	uint32_t place; /* in waiting[], while n_waiting */
+	struct lane *hash_next;
+};
+
+struct queue {
+	int64_t aging_us;
+	struct lane *hash[LANES_HASH];
+	struct lane **waiting; /* [n_lanes] those with waiting sequences, in no order */
+	uint32_t n_lanes, cap_lanes;
+	uint32_t n, n_idle;
+};
+
+struct queue *queue_new(int64_t aging_us)
+{
+	struct queue *q = xcalloc(1, sizeof *q);
+	q->aging_us = aging_us;
+	return q;
+}
+
+void queue_free(struct queue *q)
+{
+	if (!q)
+		return;
+	for (int i = 0; i < LANES_HASH; i++)
+		while (q->hash[i]) {
+			struct lane *l = q->hash[i];
+			q->hash[i] = l->hash_next;
+			free(l);
+		}
+	free(q->waiting);
+	free(q);
+}
+
+static struct lane **hash_at(struct queue *q, uint64_t user, int32_t priority)
+{
+	uint64_t h = (user ^ (uint64_t)(uint32_t)priority << 17) * 0x9e3779b97f4a7c15u;
+	return &q->hash[h >> 54 & (LANES_HASH - 1)];
+}
+
+static void forget_idle(struct queue *q)
+{
+	for (int i = 0; i < LANES_HASH; i++)
+		for (struct lane **at = &q->hash[i]; *at;) {
+			struct lane *l = *at;
+			if (l->n_groups) {
+				at = &l->hash_next;
+				continue;
+			}
+			*at = l->hash_next;
+			free(l);
+		}
+	q->n_idle = 0;
+}
+
+/* Who comes (back) starts no lower than the least served of those who are there: pauses earn
+ * nothing. */
+static uint64_t least_served(struct queue *q, int32_t priority)
+{
+	uint64_t least = UINT64_MAX;
+	for (uint32_t i = 0; i < q->n_lanes; i++)
+		if (q->waiting[i]->priority == priority && q->waiting[i]->served < least)
+			least = q->waiting[i]->served;
+	return least == UINT64_MAX ? 0 : least;
+}
+
+void queue_join(struct queue *q, struct group *g)
+{
+	struct lane *l = *hash_at(q, g->user, g->priority);
+	while (l && (l->user != g->user || l->priority != g->priority))
+		l = l->hash_next;
+	if (!l) {
+		if (q->n_idle > LANES_IDLE_MAX)
+			forget_idle(q);
+		struct lane **at = hash_at(q, g->user, g->priority);
+		l = xcalloc(1, sizeof *l);
+		l->user = g->user;
+		l->priority = g->priority;
+		l->head.prev = l->head.next = &l->head;
+		l->hash_next = *at;
+		*at = l;
+		q->n_idle++;
+	}
+	if (l->n_groups++ == 0) {
+		uint64_t least = least_served(q, l->priority);
+		q->n_idle--;
+		if (l->served < least)
+			l->served = least;
+	}
+	g->lane = l;
+}
+
+void queue_leave(struct queue *q, struct group *g)
+{
+	if (--g->lane->n_groups == 0)
+		q->n_idle++;
+	g->lane = NULL;
+}
+
+static bool before(const struct seq *a, const struct seq *b)
+{
+	if (a->group->order != b->group->order)
+		return a->group->order < b->group->order;
+	return a->index < b->index;
+}
+
+void queue_push(struct queue *q, struct seq *s)
+{
+	struct lane *l = s->group->lane;
+	struct seq *at = &l->head; /* s goes before it */
+	/* New ones go to the end, preempted ones to their old place near the front. */
+	if (l->n_waiting && before(s, l->head.prev)) {
+		at = l->head.next;
+		while (before(at, s))
+			at = at->next;
+	}
+	s->prev = at->prev;
+	s->next = at;
+	at->prev->next = s;
+	at->prev = s;
+	q->n++;
+	if (l->n_waiting++)
+		return;
+	if (q->n_lanes == q->cap_lanes) {
+		q->cap_lanes = q->cap_lanes ? q->cap_lanes * 2 : 16;
+		q->waiting = xrealloc(q->waiting, q->cap_lanes, sizeof *q->waiting);
+	}
+	l->place = q->n_lanes;
+	q->waiting[q->n_lanes++] = l;
+}
+
+void queue_remove(struct queue *q, struct seq *s)
+{
+	struct lane *l = s->group->lane;
+	assert(s->next);
+	s->prev->next = s->next;
+	s->next->prev = s->prev;
+	s->prev = s->next = NULL;
+	q->n--;
+	if (--l->n_waiting)
+		return;
+	q->waiting[l->place] = q->waiting[--q->n_lanes];
+	q->waiting[l->place]->place = l->place;
+}
+
+uint32_t queue_n(const struct queue *q)
+{
+	return q->n;
+}
+
+/* The first of the lane that can be taken now. */
+static struct seq *lane_first(struct lane *l, enum queue_ready (*ready)(const struct seq *s, void *user),
+			      void *user)
+{
+	for (struct seq *s = l->head.next; s != &l->head; s = s->next) {
+		enum queue_ready r = ready(s, user);
+		if (r == QUEUE_READY)
+			return s;
+		if (r == QUEUE_HOLD)
+			break;
+	}
+	return NULL;
+}
+
+static bool goes_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
+{
+	bool old_a = now_us - a->group->arrival_us > q->aging_us,
+	     old_b = now_us - b->group->arrival_us > q->aging_us;
+	const struct lane *la = a->group->lane, *lb = b->group->lane;
+	if (old_a != old_b)
+		return old_a;
+	if (old_a)
+		return a->group->order < b->group->order;
+	if (la->priority != lb->priority)
+		return la->priority < lb->priority;
+	int64_t sa = (int64_t)la->served - (a->group->first_run_us ? BEGUN_BONUS : 0);
+	int64_t sb = (int64_t)lb->served - (b->group->first_run_us ? BEGUN_BONUS : 0);
+	return sa != sb ? sa < sb : a->group->order < b->group->order;
+}
+
+struct seq *queue_pick(struct queue *q, int64_t now_us,
+		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user)
+{
+	struct seq *best = NULL;
+	for (uint32_t i = 0; i < q->n_lanes; i++) {
+		struct seq *s = lane_first(q->waiting[i], ready, user);
+		if (s && (!best || goes_before(q, s, best, now_us)))
+			best = s;
+	}
+	return best;
+}
+
+void queue_charge(struct queue *q, struct group *g, uint32_t tokens)
+{
+	(void)q;
+	g->lane->served += tokens;
+}
+
+uint64_t queue_served(const struct group *g)
+{
+	return g->lane->served;
+}

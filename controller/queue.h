@@ -1,0 +1,46 @@
+/* queue.h - who waits, and whose turn it is.
+ * Pure.  Owns: lanes.  A lane holds the waiting sequences of one user at one priority, by
+ * (arrival, output).  The turn goes to the best priority; among its lanes to the one that was
+ * served the fewest tokens (virtual token counter: Sheng et al., "Fairness in Serving Large
+ * Language Models", OSDI 2024), where what has begun goes before what is new; then to the
+ * earliest arrival.  Who has waited longer than the aging limit goes before any priority, so
+ * that nobody waits for ever. */
+#ifndef QUERN_CONTROLLER_QUEUE_H
+#define QUERN_CONTROLLER_QUEUE_H
+
+#include "controller/seq.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct queue;
+struct lane;
+
+struct queue *queue_new(int64_t aging_us);
+void queue_free(struct queue *q);               /* not the sequences; NULL is fine */
+
+/* The group belongs to its lane (by g->user, g->params' priority) from now on, or no more. */
+void queue_join(struct queue *q, struct group *g);
+void queue_leave(struct queue *q, struct group *g);
+
+/* Sequences of joined groups. */
+void queue_push(struct queue *q, struct seq *s);
+void queue_remove(struct queue *q, struct seq *s);
+uint32_t queue_n(const struct queue *q);
+
+/* Whether a sequence can be taken now. */
+enum queue_ready {
+	QUEUE_READY,
+	QUEUE_SKIP,     /* not yet; others behind it may go first */
+	QUEUE_HOLD,     /* not yet, and nobody of its lane goes before it */
+};
+/* Whose turn it is; NULL: nobody is ready. */
+struct seq *queue_pick(struct queue *q, int64_t now_us,
+		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user);
+
+/* Tokens that were served to the group. */
+void queue_charge(struct queue *q, struct group *g, uint32_t tokens);
+/* What the group's lane was served, comparable among lanes of a priority. */
+uint64_t queue_served(const struct group *g);
+
+#endif

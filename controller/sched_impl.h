@@ -1,0 +1,89 @@
+/* sched_impl.h - what sched.c (groups, results) and sched_plan.c (planning) share.
+ * For these two only. */
+#ifndef QUERN_CONTROLLER_SCHED_IMPL_H
+#define QUERN_CONTROLLER_SCHED_IMPL_H
+
+#include "controller/queue.h"
+#include "controller/sched.h"
+
+enum { SCHED_HASH = 4096 };     /* jobs; a power of two */
+
+/* One run of a plan under way that will bring a token. */
+struct sample {
+	struct seq *seq;
+	uint32_t slot;
+};
+
+/* Any run of a plan under way. */
+struct run {
+	struct group *group;            /* kept alive by its count n_inflight */
+	uint32_t slot;
+};
+
+/* A plan whose result is not back. */
+struct inflight {
+	uint64_t number;
+	struct sample *samples;
+	uint32_t n_samples, cap_samples;
+	struct run *runs;
+	uint32_t n_runs, cap_runs;
+	struct blocks_later later;      /* let go of when the result is back */
+	struct blocks_later host_later;
+};
+
+struct sched {
+	struct sched_config cfg;
+	struct blocks *blocks;          /* NULL until a worker serves */
+	struct blocks *host;            /* of the same worker; holds no cache */
+	uint32_t *to_host, *to_device;  /* [n_blocks], [n_host] scratch of swaps: NIL where not mapped */
+	uint64_t epoch;
+	uint64_t number;                /* of the last plan */
+	uint64_t order;                 /* of the last group */
+	double prefill_tps, link_bps;   /* 0: not known */
+	uint64_t block_bytes;
+
+	struct seq **running;           /* [n_running] by (priority, order, index) */
+	uint32_t n_running;
+	struct queue *queue;
+	uint32_t n_waiting, n_swapped;  /* sequences that wait; of those, swapped out */
+	uint32_t *slots;                /* [n_slots] free ones: a stack */
+	uint32_t n_slots;
+	uint32_t *drops;                /* [n_drops] slots to name in the next plan */
+	uint32_t n_drops;
+	uint64_t fair_number;           /* plan in which somebody was last preempted for fairness */
+	const struct seq *refused;      /* could not be let in ... */
+	uint32_t refused_free;          /* ... when so many blocks were free */
+
+	struct inflight flight[SCHED_AHEAD];    /* ring, oldest at first_flight */
+	uint32_t first_flight, n_flight;
+
+	struct group all;               /* list head, by arrival */
+	struct group *hash[SCHED_HASH];
+	struct group *dead;             /* over, but still in plans under way; by hash_next */
+	uint32_t n_groups;
+	int64_t next_deadline;          /* INT64_MAX: none */
+	uint32_t n_queued;
+	uint64_t queued_tokens;
+	uint64_t n_preempted, n_swapped_out, prompt_tokens, generated_tokens, n_plans;
+	uint64_t prefix_queries, prefix_hits;
+};
+
+/* Room for one more element; doubles, so that a steady state stops allocating. */
+void *sched_grow(void *array, uint32_t n, uint32_t *cap, size_t size);
+
+/* Where blocks that are let go of now are kept until no plan under way can use them; NULL:
+ * nothing is under way. */
+struct blocks_later *sched_later(struct sched *s);
+struct blocks_later *sched_host_later(struct sched *s);
+
+/* A waiting sequence gets a slot; a running one gives it up.  Blocks are another matter. */
+void sched_enter(struct sched *s, struct seq *q);
+void sched_exit(struct sched *s, struct seq *q);
+/* The running sequence waits; its blocks go to later (NULL: at once), its tokens are computed anew. */
+void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later);
+/* The group has its first run: all of its sequences wait for themselves from now on. */
+void sched_begin(struct sched *s, struct group *g, int64_t now_us);
+/* Index the full blocks whose tokens are known. */
+void sched_publish(struct sched *s, struct seq *q);
+
+#endif
