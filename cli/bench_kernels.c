@@ -529,7 +529,7 @@ static void bench_sample(struct bench *b, const char *name, int n, struct kern_s
 /* ---- options ---- */
 
 static const char usage[] =
-	"Usage: quern bench kernels [options]\n"
+	"usage: quern bench kernels [options]\n"
 	"Measures linear layers, attention and sampling of a model's shapes, and what share they reach of\n"
 	"this machine's memory bandwidth and FP32 peak, measured in the same run.\n\n"
 	"  --model NAME      qwen3-0.6b (default) or qwen3-8b\n"

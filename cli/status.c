@@ -89,13 +89,20 @@ static void print_status(const json_t *s)
 	       version ? version : "", term_style(stdout, TERM_PLAIN), model ? model : "",
 	       term_style(stdout, ready ? TERM_GREEN : TERM_YELLOW), ready ? "ready" : "not ready",
 	       term_style(stdout, TERM_PLAIN), integer(s, "max_context"));
-	printf("sequences  %lld running, %lld waiting (%lld tokens), %lld swapped, %lld preemptions\n",
+	printf("sequences  %lld running, %lld waiting (%lld tokens), %lld swapped, %lld preemptions (%lld by "
+	       "swapping)\n",
 	       integer(s, "running"), integer(s, "waiting"), integer(s, "queued_tokens"),
-	       integer(s, "swapped"), integer(s, "preemptions"));
+	       integer(s, "swapped"), integer(s, "preemptions"), integer(s, "swap_preemptions"));
 	const json_t *b = json_object_get(s, "blocks");
 	printf("blocks     %lld of %lld held (%.1f%%), %lld cached, %lld free, %lld tokens each\n",
 	       integer(b, "held"), integer(b, "total"), percent(number(b, "held"), number(b, "total")),
 	       integer(b, "cached"), integer(b, "free"), integer(b, "size"));
+	const json_t *h = json_object_get(s, "host_blocks"), *c = json_object_get(s, "prefix_cache");
+	printf("host       %lld of %lld blocks held by swapped sequences\n",
+	       integer(h, "total") - integer(h, "free"), integer(h, "total"));
+	printf("prefixes   %lld of %lld prompt tokens found in the cache (%.1f%%)\n",
+	       integer(c, "hit_tokens"), integer(c, "queried_tokens"),
+	       percent(number(c, "hit_tokens"), number(c, "queried_tokens")));
 	printf("speed      prompt %.0f tok/s, output %.1f tok/s, step %.2f ms\n", number(s, "prompt_tps"),
 	       number(s, "decode_tps"), number(s, "step_us") / 1e3);
 	printf("so far     %lld prompt tokens, %lld output tokens, %lld steps\n\n",

@@ -278,7 +278,7 @@ static const struct key keys[] = {
 	{"user", SUBMIT | HTTP, set_str, AT(user), 0, NAME_BYTES_MAX},
 	{"cache_salt", SUBMIT | HTTP, set_str, AT(cache_salt), 0, NAME_BYTES_MAX},
 	{"key", SUBMIT, set_str, AT(key), 0, NAME_BYTES_MAX},
-	{"deadline_ms", SUBMIT, set_int, AT(deadline_ms), 1, DEADLINE_MS_MAX},
+	{"deadline_ms", SUBMIT | HTTP, set_int, AT(deadline_ms), 1, DEADLINE_MS_MAX},
 	{"on_disconnect", SUBMIT, set_on_disconnect, 0, 0, 0},
 	{"model", HTTP, set_str, AT(model), 0, MODEL_BYTES_MAX},
 	{"stream_options", HTTP, set_stream_options, 0, 0, 0},

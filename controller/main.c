@@ -31,15 +31,17 @@ static const struct opt options[] = {
 	OPT("compute", OPT_TEXT, "MODE", "f32 (bf16 and int8 are not built yet)"),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (the model's)", .lo = 16,
 	    .hi = 1 << 24),
-	OPT("block-size", OPT_INT, "N", "tokens of a cache block (16)", .lo = 16, .hi = 256),
+	OPT("block-size", OPT_INT, "N", "tokens of a cache block: 16, 32, 64, 128 or 256 (16)", .lo = 16,
+	    .hi = 256),
 	OPT("max-seqs", OPT_INT, "N", "sequences in a step (256)", .lo = 1, .hi = 4096),
-	OPT("max-batch-tokens", OPT_INT, "N", "tokens in a step (2048)", .lo = 1, .hi = 1 << 20),
+	OPT("max-batch-tokens", OPT_INT, "N", "tokens in a step (2048)", .lo = 1, .hi = 1 << 16),
 	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step (512)", .lo = 1, .hi = 1 << 20),
 	OPT("prefill", OPT_TEXT, "MODE", "prompts mixed with decodes, or separate (mixed)"),
 	OPT("preempt", OPT_TEXT, "MODE", "when blocks run out: swap, recompute or auto (auto)"),
 	OPT("no-prefix-cache", OPT_FLAG, NULL, "compute what prompts have in common for each of them"),
 	OPT("kv-bytes", OPT_SIZE, "SIZE", "memory of the KV cache (the worker chooses)"),
-	OPT("swap-bytes", OPT_SIZE, "SIZE", "host memory for swapped blocks (0)"),
+	OPT("swap-bytes", OPT_SIZE, "SIZE",
+	    "host memory for swapped blocks, 0 for none (the worker chooses)"),
 	OPT("threads", OPT_INT, "N", "threads of a CPU worker (one per core)", .lo = 1, .hi = 1024),
 	OPT("max-queued-jobs", OPT_INT, "N", "jobs that may wait (4096)", .lo = 1, .hi = 1 << 24),
 	OPT("max-queued-tokens", OPT_INT, "N", "prompt tokens that may wait (8000000)", .lo = 1,
@@ -219,9 +221,12 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 	c.no_prefix_cache = opts_flag(o, "no-prefix-cache");
 	snprintf(c.preempt, sizeof c.preempt, "%s", opts_text(o, "preempt", "auto"));
 	c.seed = entropy_u64();
-	if (c.block_size % 16)
-		return err_why(why, why_n, -EINVAL, "--block-size %u: must be a multiple of 16",
+	if (c.block_size < 16 || c.block_size & (c.block_size - 1))
+		return err_why(why, why_n, -EINVAL, "--block-size %u: must be 16, 32, 64, 128 or 256",
 			       c.block_size);
+	/* 0 on the bus lets the worker choose; less than a block is none. */
+	if (opts_has(o, "swap-bytes") && c.swap_bytes == 0)
+		c.swap_bytes = 1;
 	if (c.max_rows < c.max_seqs)
 		c.max_rows = c.max_seqs;
 	/* Workers may have another working directory. */
@@ -353,7 +358,7 @@ static int usage(const char *why)
 
 static void help(const struct opts *o)
 {
-	printf("Usage: quern-controller --model DIR --bus ENDPOINT [options]\n\n"
+	printf("usage: quern-controller --model DIR --bus ENDPOINT [options]\n\n"
 	       "The controller of a quern service: job socket, HTTP, tokenizer, scheduler.\n"
 	       "`quern serve` starts it, with its workers.\n\n");
 	opts_help(o, stdout);

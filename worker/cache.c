@@ -40,6 +40,16 @@ int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t wh
 	int64_t host = (int64_t)a->swap_bytes / c->block_bytes;
 	if (!a->swap_bytes)
 		host = at_most(host_bytes() / HOST_SHARE / c->block_bytes, blocks);
+	int64_t host_used = a->swap_bytes ? host * c->block_bytes : 0;
+	if (a->kv_bytes && bytes > info.bytes_total - a->weights_bytes)
+		return err_why(
+			why, why_n, -ENOMEM,
+			"a KV pool of %lld bytes and weights of %lld exceed the %lld bytes of the device",
+			(long long)bytes, (long long)a->weights_bytes, (long long)info.bytes_total);
+	if (host_used > host_bytes())
+		return err_why(why, why_n, -ENOMEM,
+			       "a swap pool of %lld bytes exceeds the %lld bytes of this machine",
+			       (long long)host_used, (long long)host_bytes());
 	c->n_blocks = (int)at_most(blocks, BLOCKS_MAX);
 	c->n_host_blocks = (int)at_most(host, BLOCKS_MAX);
 	if (c->n_blocks < 1)
