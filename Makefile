@@ -16,7 +16,7 @@ say := $(if $(V),@true,@printf '%5s %s\n')
 
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla $(WERROR)
 FLAGS = -std=c11 -D_GNU_SOURCE -I. -ffp-contract=off $(WARN) $(CFLAGS) \
-	$(if $(SAN),-fsanitize=$(SAN) -Wno-format-truncation -fno-omit-frame-pointer -fno-sanitize-recover=all)
+	$(if $(SAN),-fsanitize=$(SAN) -Wno-unknown-warning-option -Wno-format-truncation -fno-omit-frame-pointer -fno-sanitize-recover=all)
 
 # A library per folder; mains apart.  Who may include whom: docs/ARCHITECTURE.md, `make lint`.
 FOLDERS := base proto formats kernels worker controller cli
@@ -35,7 +35,7 @@ LIBS_quern-worker     := worker kernels formats proto base
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lm -lpthread -ldl
 
-.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan bench install clean
+.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers bench install clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -69,6 +69,25 @@ lint:
 asan: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan CFLAGS="-O1 -g" SAN=address,undefined all tests
 	@tests/run.sh $(BUILD)/asan
+
+# Seeds of the scheduler's simulation:  make sim SEEDS=1000000 SEED0=1
+SEEDS ?= 10000
+SEED0 ?= 1
+sim: $(BUILD)/tests/sim/test_sched_sim
+	QUERN_SIM_SEEDS=$(SEEDS) QUERN_SIM_SEED0=$(SEED0) $< --timeout 86400
+
+# Every decoder under libFuzzer and AddressSanitizer, so many seconds each; needs clang.
+FUZZ_SECONDS ?= 20
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz:
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan-fuzz CC=clang CFLAGS="-O1 -g" \
+		SAN=fuzzer-no-link,address fuzzers
+	@for f in $(BUILD)/asan-fuzz/fuzz/fuzz_*; do \
+		mkdir -p $$f.corpus; echo "$$f, $(FUZZ_SECONDS) s"; \
+		ASAN_OPTIONS=detect_leaks=0 $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -verbosity=0 \
+			-print_final_stats=1 $$f.corpus || exit 1; done
+fuzzers: $(FUZZERS)
+$(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY
 
 bench: all
 	$(BUILD)/bin/quern bench kernels
@@ -115,4 +134,9 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(foreach l,$(L
 	$(say) LD $@
 	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -lcriterion -o $@
 
--include $(patsubst %.c,$(BUILD)/obj/%.d,$(SOURCES)) $(wildcard $(BUILD)/obj/tests/*/*.d)
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(foreach l,$(LIBS_quern),$(LIB_$l))
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
+
+-include $(patsubst %.c,$(BUILD)/obj/%.d,$(SOURCES)) $(wildcard $(BUILD)/obj/tests/*.d $(BUILD)/obj/tests/*/*.d)

@@ -18,6 +18,9 @@
 
 enum { RATES_MAX = 32, ARRIVALS_MAX = 20000000, RUNNING_MAX = 65536, USERS_SHOWN = 32 };
 
+/* Of rates and speeds: so that times stay numbers of microseconds. */
+static const double number_min = 1e-6, number_max = 1e9;
+
 static const struct opt bench_options[] = {
 	OPT("trace", OPT_TEXT, "FILE", "arrivals: CSV with TIMESTAMP,ContextTokens,GeneratedTokens"),
 	OPT("arrivals", OPT_TEXT, "HOW", "or synthetic ones: poisson, gamma:SHAPE (poisson)"),
@@ -103,8 +106,8 @@ static int number_above(const struct opts *o, const char *name, double scale, do
 	if (!opts_has(o, name))
 		return 0;
 	double x = opts_number(o, name, 0);
-	if (x <= 0 || !isfinite(x * scale))
-		return err_why(why, why_n, -EINVAL, "--%s must be above 0", name);
+	if (!(x >= number_min && x <= number_max))
+		return err_why(why, why_n, -EINVAL, "--%s is not %g to %g", name, number_min, number_max);
 	*out = x * scale;
 	return 0;
 }
@@ -161,7 +164,7 @@ static int pool_of(const struct opts *o, struct replay_config *c, char *why, siz
 	c->n_host_blocks = costmodel_blocks(&c->cost, (double)opts_int(o, "swap-bytes", 0), size);
 	if (c->running && !opts_has(o, "kv-bytes")) {
 		uint64_t need = replay_running_blocks(c);
-		if (need > (uint64_t)INT32_MAX / size)
+		if (need > COSTMODEL_BLOCKS_MAX)
 			return err_why(why, why_n, -EINVAL,
 				       "--running: so many sequences of that length need %" PRIu64 " blocks",
 				       need);
@@ -186,25 +189,31 @@ static int rates_of(const struct opts *o, struct bench *b, char *why, size_t why
 	for (b->n_rates = 0; b->n_rates < RATES_MAX; p++) {
 		char *end;
 		double x = strtod(p, &end);
-		if (end == p || !isfinite(x) || x <= 0 || (*end && *end != ','))
+		if (end == p || !(x >= number_min && x <= number_max) || (*end && *end != ','))
 			break;
 		b->rates[b->n_rates++] = x;
 		p = end;
 		if (!*p)
 			return 0;
 	}
-	return err_why(why, why_n, -EINVAL, "--rates: \"%.40s\" is not a list of at most %d numbers above 0",
-		       text, RATES_MAX);
+	return err_why(why, why_n, -EINVAL,
+		       "--rates: \"%.40s\" is not a list of at most %d numbers of 1e-6 to 1e9", text,
+		       RATES_MAX);
 }
 
 static int arrivals_of(const struct opts *o, struct bench *b, char *why, size_t why_n)
 {
 	static const char *const synthetic[] = {"arrivals", "lengths", "multi-turn"};
+	static const char *const steady[] = {"trace",      "arrivals", "rate", "rates",
+					     "multi-turn", "users",    "plot"};
 	struct synthetic *s = &b->synthetic;
 	b->trace_path = opts_text(o, "trace", NULL);
 	for (size_t i = 0; b->trace_path && i < sizeof synthetic / sizeof *synthetic; i++)
 		if (opts_has(o, synthetic[i]))
 			return err_why(why, why_n, -EINVAL, "either --trace or --%s", synthetic[i]);
+	for (size_t i = 0; opts_has(o, "running") && i < sizeof steady / sizeof *steady; i++)
+		if (opts_has(o, steady[i]))
+			return err_why(why, why_n, -EINVAL, "either --running or --%s", steady[i]);
 	s->seed = b->cfg.seed = (uint64_t)opts_int(o, "seed", 1);
 	int rc = arrivals_parse(opts_text(o, "arrivals", "poisson"), &s->shape, why, why_n);
 	if (rc)
@@ -596,7 +605,7 @@ int cmd_bench_scheduler(int argc, char **argv)
 	}
 	bool per_user = opts_flag(&o, "per-user");
 	int rc = 0;
-	if (b->trace_path && !b->cfg.running)
+	if (b->trace_path)
 		rc = trace_read(b->trace_path, &b->trace, why, sizeof why);
 	if (!rc)
 		rc = run_all(b, why, sizeof why);
@@ -604,7 +613,7 @@ int cmd_bench_scheduler(int argc, char **argv)
 		print_json(b, per_user);
 	else if (!rc)
 		print_text(b, per_user);
-	if (!rc && opts_has(&o, "plot") && !b->cfg.running)
+	if (!rc && opts_has(&o, "plot"))
 		rc = draw(b, opts_text(&o, "plot", NULL), why, sizeof why);
 	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
 out:

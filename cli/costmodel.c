@@ -49,9 +49,7 @@ double costmodel_kv_bytes(const struct costmodel *c)
 uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size)
 {
 	double n = floor(kv_bytes / (c->kv_token_bytes * block_size));
-	/* Block numbers and token positions are 32 bits. */
-	double most = floor((double)INT32_MAX / block_size);
-	return n < 1 ? 0 : (uint32_t)fmin(n, most);
+	return n < 1 ? 0 : (uint32_t)fmin(n, COSTMODEL_BLOCKS_MAX);
 }
 
 double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32_t block_size)
@@ -65,5 +63,6 @@ double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32
 	double compute_s = p->n_rows * c->flop_per_token / c->flop_per_s;
 	double copies_s = 2 * p->n_copies * block_bytes / c->bytes_per_s;
 	double swaps_s = ((double)p->n_swap_in + p->n_swap_out) * block_bytes / c->link_bytes_per_s;
-	return c->base_us + (fmax(memory_s, compute_s) + copies_s + swaps_s) * 1e6;
+	double step_us = c->base_us + (fmax(memory_s, compute_s) + copies_s + swaps_s) * 1e6;
+	return fmin(step_us, COSTMODEL_STEP_MAX_US);
 }

@@ -14,6 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* More blocks than any device has; less than the scheduler's tables can hold. */
+enum { COSTMODEL_BLOCKS_MAX = 1 << 24 };
+/* Eleven days: sums of a million of them are still microseconds in 64 bits. */
+#define COSTMODEL_STEP_MAX_US 1e12
+
 struct costmodel {
 	const char *name;
 	double base_us;          /* launches, sampling, the result's way back */
@@ -30,11 +35,12 @@ struct costmodel {
 /* A named device with Qwen3-8B AWQ.  -EINVAL: no such one, and what there is. */
 int costmodel_named(const char *name, struct costmodel *out, char *why, size_t why_n);
 
-/* KV blocks that fit beside the weights in 9/10 of the memory; 0: none. */
+/* Blocks of so many bytes of KV, at most COSTMODEL_BLOCKS_MAX; 0: none fits. */
 uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size);
-/* What is left for KV by default. */
+/* What the weights leave of 9/10 of the memory. */
 double costmodel_kv_bytes(const struct costmodel *c);
 
+/* At most COSTMODEL_STEP_MAX_US. */
 double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32_t block_size);
 
 #endif

@@ -21,6 +21,7 @@ struct request {
 	int64_t arrival_us, first_us, last_us; /* first_us 0: no token yet */
 	uint64_t chat;
 	uint32_t n_prompt, n_output, n_got;
+	uint32_t n_computed; /* the most positions it ever had in the cache */
 	uint32_t user, turn;
 	bool admitted; /* was, once */
 };
@@ -328,19 +329,20 @@ static void take_events(struct replay *r)
 
 /* ---- the device ---- */
 
-/* A sequence comes (again) to the device: what of it is in the cache already? */
-static void count_admission(struct replay *r, const struct plan_run *run)
+/* Rows of a request's prompt and output; what was computed before is computed again. */
+static void count_rows(struct replay *r, const struct plan_run *run, bool comes)
 {
-	struct slot *s = &r->slots[run->slot];
-	struct request *q = &r->requests[s->request];
-	if (!q->admitted) {
+	struct request *q = &r->requests[r->slots[run->slot].request];
+	uint32_t end = run->pos0 + run->n_rows, known = end < q->n_computed ? end : q->n_computed;
+	if (comes && !q->admitted) {
 		r->report->admitted_tokens += q->n_prompt;
 		r->report->cached_tokens += run->pos0;
 		q->admitted = true;
-	} else {
-		/* Its last token would have been computed anyway. */
-		r->report->recomputed_tokens += q->n_prompt + q->n_got - 1 - run->pos0;
 	}
+	if (known > run->pos0)
+		r->report->recomputed_tokens += known - run->pos0;
+	if (end > q->n_computed)
+		q->n_computed = end;
 }
 
 static void device_step(struct replay *r, const struct plan *p, struct result *out)
@@ -357,8 +359,7 @@ static void device_step(struct replay *r, const struct plan *p, struct result *o
 	for (uint32_t i = 0; i < p->n_runs; i++) {
 		const struct plan_run *run = &p->runs[i];
 		const struct slot *s = &r->slots[run->slot];
-		if (s->given == p->number)
-			count_admission(r, run);
+		count_rows(r, run, s->given == p->number);
 		if (run->flags & PLAN_SAMPLE)
 			result_add_token(out,
 					 token_at(r, r->requests[s->request].chat, run->pos0 + run->n_rows));

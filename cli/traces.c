@@ -403,9 +403,9 @@ void trace_synthetic(const struct synthetic *s, struct trace *out)
 	double at = 0;
 	*out = (struct trace){0};
 	for (;;) {
-		struct arrival a = {.at_us = (int64_t)at};
-		if (a.at_us > s->duration_us)
+		if (at > (double)s->duration_us)
 			break;
+		struct arrival a = {.at_us = (int64_t)at};
 		lengths_draw(&s->lengths, &sizes, &a.n_prompt, &a.n_output);
 		add(out, a);
 		at += rng_gamma(&gaps, s->shape) / s->shape / s->rate * 1e6;

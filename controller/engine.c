@@ -16,6 +16,7 @@
 enum {
 	PREFILL_ROWS = 64, /* a step of so many tokens tells what a prompt costs */
 	TICK_MS = 100,     /* deadlines, heartbeats */
+	COMMANDS = 256,    /* taken in one turn of the loop */
 	RATE_SECONDS = 8,  /* window of the tokens-per-second figures */
 };
 
@@ -58,9 +59,10 @@ struct engine {
 
 static void emit(struct engine *e, struct engine_event *ev)
 {
-	/* The front end's socket has no bound: what is in it is bounded by the jobs accepted. */
-	if (zmq_send(e->out, &ev, sizeof ev, 0) < 0)
-		engine_event_free(ev); /* the service is ending */
+	/* The front end's socket has no bound: what is in it is bounded by the jobs accepted.  When
+	 * the service ends, the front end goes first: nobody is there to wait for. */
+	if (zmq_send(e->out, &ev, sizeof ev, ZMQ_DONTWAIT) < 0)
+		engine_event_free(ev);
 }
 
 static struct engine_event *event_new(enum engine_event_kind kind, uint64_t job)
@@ -260,11 +262,14 @@ static void emit_prompt(struct engine *e, struct prompt_logprobs *p)
 
 static void gather_prompt_logprobs(struct engine *e, const struct result *r)
 {
+	const struct group *g = NULL;
+	uint32_t slot = UINT32_MAX; /* whose group g is: those of one run stand together */
 	for (uint32_t i = 0; i < r->n_logprobs; i++) {
 		const struct result_logprob *l = &r->logprobs[i];
-		const struct group *g = l->prompt ? sched_run_of(e->sched, l->slot) : NULL;
-		if (!g || g->params.prompt_logprobs < 0 || l->position == 0 || l->position >= g->n_prompt ||
-		    l->n_top > (uint32_t)g->params.prompt_logprobs)
+		if (l->prompt && l->slot != slot)
+			g = sched_run_of(e->sched, slot = l->slot);
+		if (!l->prompt || !g || g->params.prompt_logprobs < 0 || l->position == 0 ||
+		    l->position >= g->n_prompt || l->n_top > (uint32_t)g->params.prompt_logprobs)
 			continue;
 		struct prompt_logprobs *p = prompt_of(e, g);
 		if (!p)
@@ -402,8 +407,12 @@ static void on_command(struct engine *e, struct engine_cmd *c, int64_t now_us)
 static void take_commands(struct engine *e, int64_t now_us)
 {
 	struct engine_cmd *c;
-	while (!e->quit && zmq_recv(e->in, &c, sizeof c, ZMQ_DONTWAIT) == (int)sizeof c)
+	/* Only so many between two steps: a flood of jobs does not hold up those that run. */
+	for (int i = 0; i < COMMANDS && !e->quit; i++) {
+		if (zmq_recv(e->in, &c, sizeof c, ZMQ_DONTWAIT) != (int)sizeof c)
+			break;
 		on_command(e, c, now_us);
+	}
 	flush_events(e, NULL, now_us);
 }
 
@@ -434,9 +443,11 @@ static void note_prefill(struct engine *e, const struct result *r)
 static void on_lost(struct engine *e, int64_t now_us, int64_t pid, const char *why)
 {
 	log_warn("engine", "worker lost: %s", why);
-	if (e->ready)
+	/* One that dies while it loads, again and again, does not prolong the wait. */
+	if (e->ready) {
 		sched_lost(e->sched);
-	e->idle_since_us = now_us;
+		e->idle_since_us = now_us;
+	}
 	set_ready(e, false, pid, why);
 }
 
@@ -522,7 +533,7 @@ static void tick(struct engine *e, int64_t now_us)
 		e->rate[at].generated = st.generated_tokens;
 	}
 	if (!e->ready && st.n_groups && now_us - e->idle_since_us > e->cfg.worker_wait_us)
-		sched_fail_all(e->sched, E_WORKER_LOST, &e->events);
+		sched_fail_older(e->sched, now_us - e->cfg.worker_wait_us, E_WORKER_LOST, &e->events);
 	flush_events(e, NULL, now_us);
 }
 
@@ -544,6 +555,9 @@ static void *engine_main(void *arg)
 		send_plans(e, now_us);
 	}
 	wlink_close(e->link);
+	struct engine_cmd *c;
+	while (zmq_recv(e->in, &c, sizeof c, ZMQ_DONTWAIT) == (int)sizeof c)
+		engine_cmd_free(c);
 	zmq_close(e->in);
 	zmq_close(e->out);
 	return NULL;

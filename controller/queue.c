@@ -184,7 +184,7 @@ static struct seq *lane_first(struct lane *l, enum queue_ready (*ready)(const st
 	return NULL;
 }
 
-static bool goes_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
+bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
 {
 	bool old_a = now_us - a->group->arrival_us > q->aging_us,
 	     old_b = now_us - b->group->arrival_us > q->aging_us;
@@ -206,7 +206,7 @@ struct seq *queue_pick(struct queue *q, int64_t now_us,
 	struct seq *best = NULL;
 	for (uint32_t i = 0; i < q->n_lanes; i++) {
 		struct seq *s = lane_first(q->waiting[i], ready, user);
-		if (s && (!best || goes_before(q, s, best, now_us)))
+		if (s && (!best || queue_before(q, s, best, now_us)))
 			best = s;
 	}
 	return best;

@@ -19,7 +19,7 @@ struct lane;
 struct queue *queue_new(int64_t aging_us);
 void queue_free(struct queue *q);               /* not the sequences; NULL is fine */
 
-/* The group belongs to its lane (by g->user, g->params' priority) from now on, or no more. */
+/* The group belongs to its lane (by g->user, g->priority) from now on, or no more. */
 void queue_join(struct queue *q, struct group *g);
 void queue_leave(struct queue *q, struct group *g);
 
@@ -37,6 +37,9 @@ enum queue_ready {
 /* Whose turn it is; NULL: nobody is ready. */
 struct seq *queue_pick(struct queue *q, int64_t now_us,
 		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user);
+
+/* Whether it would be a's turn rather than b's. */
+bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us);
 
 /* Tokens that were served to the group. */
 void queue_charge(struct queue *q, struct group *g, uint32_t tokens);

@@ -113,6 +113,7 @@ void sched_enter(struct sched *s, struct seq *q)
 	s->running[i] = q;
 	q->state = SEQ_RUNNING;
 	q->slot = s->slots[--s->n_slots];
+	q->entered = s->number + 1;
 }
 
 /* The place of a running sequence: the list is sorted. */
@@ -292,9 +293,12 @@ static void group_remove(struct sched *s, struct group *g)
 		s->n_queued--;
 		s->queued_tokens -= g->n_prompt;
 	}
+	if (g->n_inflight == 0) {
+		group_free(g);
+		return;
+	}
 	g->hash_next = s->dead;
 	s->dead = g;
-	free_dead(s);
 }
 
 /* The sequence ends: it holds nothing any more, and waits for nothing. */
@@ -344,6 +348,7 @@ static void group_fail(struct sched *s, struct group *g, enum code code, struct 
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		if (g->seqs[i].state != SEQ_FINISHED)
 			seq_end(s, &g->seqs[i]);
+	g->n_live = 0;
 	add_event(ev, SCHED_GROUP_FAILED, g)->code = code;
 	group_remove(s, g);
 }
@@ -385,9 +390,9 @@ void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev)
 	}
 }
 
-void sched_fail_all(struct sched *s, enum code code, struct sched_events *ev)
+void sched_fail_older(struct sched *s, int64_t before_us, enum code code, struct sched_events *ev)
 {
-	while (s->all.next != &s->all)
+	while (s->all.next != &s->all && s->all.next->arrival_us <= before_us)
 		group_fail(s, s->all.next, code, ev);
 }
 
@@ -421,6 +426,7 @@ void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uin
 	s->epoch = epoch;
 	s->number = s->fair_number = 0;
 	s->refused = NULL;
+	s->starved = false;
 	s->n_drops = 0;
 	s->n_slots = s->cfg.max_seqs;
 	for (uint32_t i = 0; i < s->n_slots; i++)
@@ -513,7 +519,7 @@ const struct group *sched_run_of(const struct sched *s, uint32_t slot)
 	const struct inflight *f = &s->flight[s->first_flight];
 	for (uint32_t i = 0; i < f->n_runs; i++)
 		if (f->runs[i].slot == slot)
-			return f->runs[i].group;
+			return f->runs[i].group->n_live ? f->runs[i].group : NULL;
 	return NULL;
 }
 
@@ -530,9 +536,12 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	blocks_release(s->blocks, &f->later);
 	blocks_release(s->host, &f->host_later);
 	uint32_t at = 0;
-	for (uint32_t i = 0; i < f->n_samples; i++)
-		apply_token(s, f->samples[i].seq, r->tokens[i], find_logprob(r, f->samples[i].slot, &at),
-			    now_us, ev);
+	for (uint32_t i = 0; i < f->n_samples; i++) {
+		struct seq *q = f->samples[i].seq;
+		bool asked = q->group->params.logprobs >= 0;
+		apply_token(s, q, r->tokens[i], asked ? find_logprob(r, f->samples[i].slot, &at) : -1, now_us,
+			    ev);
+	}
 	for (uint32_t i = 0; i < f->n_runs; i++)
 		f->runs[i].group->n_inflight--;
 	free_dead(s);

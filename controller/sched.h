@@ -80,8 +80,8 @@ void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_even
 void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev);
 /* Fail all groups whose deadline has passed. */
 void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev);
-/* Fail every group with this code (no worker came back). */
-void sched_fail_all(struct sched *s, enum code code, struct sched_events *ev);
+/* Fail the groups that arrived at before_us or earlier with this code (no worker came back). */
+void sched_fail_older(struct sched *s, int64_t before_us, enum code code, struct sched_events *ev);
 /* Fail the groups that the pool cannot hold, with E_TOO_LONG. */
 void sched_fail_larger(struct sched *s, uint32_t max_context, struct sched_events *ev);
 
@@ -90,7 +90,8 @@ bool sched_plan(struct sched *s, int64_t now_us, struct plan *out);
 /* The result of the oldest plan under way.  -EPROTO: not that one, or of another shape. */
 int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct sched_events *ev);
 
-/* Whose run slot had in the oldest plan under way; NULL: nobody's.  Before sched_apply(). */
+/* Whose run slot had in the oldest plan under way; NULL: nobody's, or of a group that is over.
+ * Before sched_apply(). */
 const struct group *sched_run_of(const struct sched *s, uint32_t slot);
 
 struct sched_stats {

@@ -50,7 +50,8 @@ struct sched {
 	uint32_t n_slots;
 	uint32_t *drops;                /* [n_drops] slots to name in the next plan */
 	uint32_t n_drops;
-	uint64_t fair_number;           /* plan in which somebody was last preempted for fairness */
+	uint64_t fair_number;           /* plan that last looked whom to preempt for fairness */
+	bool starved;                   /* somebody who runs got no blocks in the last plan */
 	const struct seq *refused;      /* could not be let in ... */
 	uint32_t refused_free;          /* ... when so many blocks were free */
 

@@ -278,13 +278,15 @@ static uint32_t cached_before(const struct seq *q, uint64_t number)
 	return q->planned == number ? q->n_before : q->n_computed;
 }
 
-/* A running sibling that has the whole prompt in its blocks. */
+/* A running sibling that has the whole prompt in its blocks.  Not one that was let in by this very
+ * plan: what it found in the prefix cache may be computed by this plan too, after the copies. */
 static struct seq *prompt_holder(const struct seq *q, uint64_t number)
 {
 	struct group *g = q->group;
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		struct seq *o = &g->seqs[i];
-		if (o != q && o->state == SEQ_RUNNING && cached_before(o, number) >= g->n_prompt)
+		if (o != q && o->state == SEQ_RUNNING && o->entered != number &&
+		    cached_before(o, number) >= g->n_prompt)
 			return o;
 	}
 	return NULL;
@@ -312,6 +314,8 @@ static bool any_pending(const struct group *g)
 static enum queue_ready is_ready(const struct seq *q, void *user)
 {
 	const struct planning *p = user;
+	if (!q->group->first_run_us)
+		return QUEUE_READY;
 	/* Preempted, with a token under way; swapped groups come back whole. */
 	if (q->n_pending || (q->host.n && any_pending(q->group)))
 		return QUEUE_HOLD;
@@ -494,11 +498,12 @@ static void preempt_for_fairness(struct sched *s, struct planning *p, const stru
 {
 	struct group *victim = NULL;
 	uint64_t number = p->plan->number;
-	if (number - s->fair_number < FAIR_PLANS)
-		return;
+	s->fair_number = number;
 	for (uint32_t i = s->n_running; i-- > 0;) {
 		struct group *g = s->running[i]->group;
-		if (g->priority < q->group->priority || in_plan(g, number))
+		/* Not one whose turn would be first again. */
+		if (g->priority < q->group->priority || in_plan(g, number) ||
+		    !queue_before(s->queue, q, s->running[i], p->now_us))
 			continue;
 		if (queue_served(g) > queue_served(q->group) + FAIR_LEAD &&
 		    (!victim || queue_served(g) > queue_served(victim)))
@@ -507,18 +512,20 @@ static void preempt_for_fairness(struct sched *s, struct planning *p, const stru
 	if (!victim)
 		return;
 	preempt_group(s, p, victim);
-	s->fair_number = number;
 }
 
 static void admit_waiting(struct sched *s, struct planning *p)
 {
 	struct seq *q;
-	while (!p->blocked && (q = queue_pick(s->queue, p->now_us, is_ready, p))) {
-		bool in = s->n_slots && p->budget && p->plan->n_runs < s->cfg.max_seqs &&
-			  (q->host.n ? admit_swapped(s, p, q->group) : admit(s, p, q));
-		if (in)
+	while (!p->blocked && p->budget) {
+		bool room = s->n_slots && p->plan->n_runs < s->cfg.max_seqs;
+		bool fair = p->plan->number - s->fair_number >= FAIR_PLANS;
+		/* Whose turn it is takes a look at every user that waits. */
+		if ((!room && !fair) || !(q = queue_pick(s->queue, p->now_us, is_ready, p)))
+			return;
+		if (room && (q->host.n ? admit_swapped(s, p, q->group) : admit(s, p, q)))
 			continue;
-		if (p->budget)
+		if (fair)
 			preempt_for_fairness(s, p, q);
 		return;
 	}
@@ -550,17 +557,21 @@ static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
 	assert(f->later.n == 0 && f->host_later.n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
-	if (s->cfg.prefill_separate) {
+	if (s->cfg.prefill_separate && !s->starved) {
 		run_running(s, &p, false);
 		admit_waiting(s, &p);
 		if (out->n_runs == 0)
 			run_running(s, &p, true);
 	} else {
-		/* Those that decode first: a long prompt must not hold them up. */
+		/* Those that decode first: a long prompt must not hold them up, nor take the blocks that
+		 * others were preempted for. */
 		run_running(s, &p, true);
-		run_running(s, &p, false);
-		admit_waiting(s, &p);
+		if (!s->cfg.prefill_separate || out->n_runs == 0) {
+			run_running(s, &p, false);
+			admit_waiting(s, &p);
+		}
 	}
+	s->starved = p.blocked;
 	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0) {
 		assert(f->later.n == 0 && f->host_later.n == 0);
 		return false;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for output tokens at the start; doubles. */
-enum { OUTPUT_ROOM = 64 };
+/* Room for so many output tokens at the start, if there can be so many; doubles. */
+enum { OUTPUT_ROOM = 1024 };
 
 struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struct params *params)
 {
@@ -45,7 +45,8 @@ void seq_own_tokens(struct seq *s)
 {
 	if (s->tokens)
 		return;
-	s->cap_tokens = s->n_tokens + OUTPUT_ROOM;
+	uint32_t most = s->group->params.max_tokens;
+	s->cap_tokens = s->n_tokens + (most < OUTPUT_ROOM ? most : OUTPUT_ROOM);
 	s->tokens = xmalloc(s->cap_tokens * sizeof *s->tokens);
 	memcpy(s->tokens, s->group->prompt, s->n_tokens * sizeof *s->tokens);
 }

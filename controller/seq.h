@@ -38,6 +38,7 @@ struct seq {
 	bool queued;            /* in the waiting queue */
 	uint32_t slot;          /* on the worker, while running */
 	uint64_t planned;       /* number of the last plan that has a run of it */
+	uint64_t entered;       /* number of the plan that gave it its slot */
 	uint32_t n_preempted;
 	struct seq *prev, *next; /* waiting queue, while queued */
 };

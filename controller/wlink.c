@@ -13,6 +13,11 @@
 
 enum {
 	IDENTITY_MAX = 64,
+	/* Messages of one turn: whoever floods the bus does not hold up a step. */
+	TURN_MAX = 256,
+	/* Blocks of a pool that are believed: tables for them are allocated here. */
+	POOL_MAX = 1 << 24,
+	WARN_US = 1000 * 1000, /* between two lines about messages that are none of ours */
 	/* A worker beats every BUS_BEAT_MS, from a thread of its own; so long without one, it hangs. */
 	SILENT_US = 2 * 1000 * 1000,
 	/* So long may a successor wait for the end of the worker before it. */
@@ -48,7 +53,7 @@ struct wlink {
 	uint32_t progress;        /* permille while loading */
 	uint64_t steps;
 	uint32_t step_us;
-	int64_t heard_us, beat_us;
+	int64_t heard_us, beat_us, warned_us;
 	struct buf out;
 };
 
@@ -103,10 +108,11 @@ static void send_stop(struct wlink *w, const uint8_t *id, size_t id_n)
 	send_msg(w, id, id_n, &(struct bus_msg){.type = BUS_STOP});
 }
 
-/* One message of exactly two frames: who, what.  0 when there is none. */
+/* One message of exactly two frames: who, what.  0 when there is none.  Whatever else belongs to
+ * a message that is none of ours is passed over: no frame of it may be taken for a sender. */
 static int recv_frames(struct wlink *w, uint8_t *id, size_t *id_n, zmq_msg_t *body)
 {
-	int more;
+	int more, frames = 1;
 	size_t more_n = sizeof more;
 	int n = zmq_recv(w->socket, id, IDENTITY_MAX, ZMQ_DONTWAIT);
 	if (n < 0)
@@ -114,20 +120,19 @@ static int recv_frames(struct wlink *w, uint8_t *id, size_t *id_n, zmq_msg_t *bo
 	*id_n = (size_t)n;
 	zmq_msg_init(body);
 	zmq_getsockopt(w->socket, ZMQ_RCVMORE, &more, &more_n);
-	if (!more || n > IDENTITY_MAX)
-		return -EBADMSG;
-	zmq_msg_recv(body, w->socket, 0);
-	if (!zmq_msg_more(body))
-		return 1;
-	while (zmq_msg_more(body))
-		zmq_msg_recv(body, w->socket, 0);
-	return -EBADMSG;
+	for (; more; more = zmq_msg_more(body), frames++)
+		if (zmq_msg_recv(body, w->socket, 0) < 0)
+			return -EBADMSG;
+	return frames == 2 && n <= IDENTITY_MAX ? 1 : -EBADMSG;
 }
 
 void wlink_drop(struct wlink *w)
 {
-	if (w->state != NOBODY)
-		send_stop(w, w->id, w->id_n);
+	if (w->state == NOBODY)
+		return;
+	send_stop(w, w->id, w->id_n);
+	w->lost_pid = w->hello.pid;
+	snprintf(w->lost_host, sizeof w->lost_host, "%s", w->hello.host);
 	w->state = NOBODY;
 }
 
@@ -205,8 +210,6 @@ uint64_t wlink_epoch(const struct wlink *w)
 static enum wlink_event lost(struct wlink *w, char *why, size_t why_n, const char *text)
 {
 	bool served = w->state != NOBODY;
-	w->lost_pid = w->hello.pid;
-	snprintf(w->lost_host, sizeof w->lost_host, "%s", w->hello.host);
 	err_why(why, why_n, 0, "worker %lld on %s: %s", (long long)w->hello.pid, w->hello.device, text);
 	wlink_drop(w);
 	return served ? WLINK_LOST : WLINK_NONE;
@@ -262,6 +265,11 @@ static void refuse_spare(struct wlink *w)
 	w->spare.here = false;
 }
 
+static bool is_spare(const struct wlink *w, const uint8_t *id, size_t id_n)
+{
+	return w->spare.here && id_n == w->spare.id_n && memcmp(id, w->spare.id, id_n) == 0;
+}
+
 /* The successor of one that died may be here before its death is noticed: it waits until the
  * one before it has been silent for too long, or has shown that it is alive. */
 static void on_hello(struct wlink *w, const uint8_t *id, size_t id_n, const struct bus_hello *h,
@@ -271,17 +279,13 @@ static void on_hello(struct wlink *w, const uint8_t *id, size_t id_n, const stru
 		take_on(w, id, id_n, h, now_us);
 		return;
 	}
-	refuse_spare(w);
+	if (!is_spare(w, id, id_n))
+		refuse_spare(w);
 	w->spare.here = true;
 	memcpy(w->spare.id, id, id_n);
 	w->spare.id_n = id_n;
 	w->spare.hello = *h;
 	w->spare.since_us = now_us;
-}
-
-static bool is_spare(const struct wlink *w, const uint8_t *id, size_t id_n)
-{
-	return w->spare.here && id_n == w->spare.id_n && memcmp(id, w->spare.id, id_n) == 0;
 }
 
 static void tend_spare(struct wlink *w, int64_t now_us)
@@ -312,6 +316,8 @@ static enum wlink_event on_ready(struct wlink *w, const struct bus_ready *r, cha
 {
 	if (r->n_vocab != w->cfg.n_vocab || r->n_blocks == 0)
 		return lost(w, why, why_n, "its model is not the one that was asked for");
+	if (r->n_blocks > POOL_MAX || r->n_host_blocks > POOL_MAX)
+		return lost(w, why, why_n, "it claims more blocks than any pool has");
 	w->ready = *r;
 	w->limits = (struct bus_limits){
 		.max_slots = w->cfg.max_seqs,
@@ -335,7 +341,10 @@ static enum wlink_event on_message(struct wlink *w, const void *bytes, size_t n,
 	struct bus_msg m;
 	char text[256];
 	w->heard_us = now_us;
-	if (type == BUS_RESULT && w->state == SERVING) {
+	if (type == BUS_RESULT) {
+		/* Of the time before its connection broke: it has not read our word to load again yet. */
+		if (w->state != SERVING)
+			return WLINK_NONE;
 		if (bus_decode_result(bytes, n, &w->limits, result, text, sizeof text))
 			return lost(w, why, why_n, text);
 		if (result->epoch != w->epoch)
@@ -359,6 +368,15 @@ static enum wlink_event on_message(struct wlink *w, const void *bytes, size_t n,
 	return WLINK_NONE;
 }
 
+/* Anybody can send such messages, and as many as they like. */
+static void warn_ignored(struct wlink *w, int64_t now_us, const char *why)
+{
+	if (now_us - w->warned_us < WARN_US)
+		return;
+	w->warned_us = now_us;
+	log_warn("bus", "a message that is none of ours was ignored: %s", why);
+}
+
 enum wlink_event wlink_recv(struct wlink *w, int64_t now_us, struct result *result, char *why, size_t why_n)
 {
 	uint8_t id[IDENTITY_MAX];
@@ -366,7 +384,9 @@ enum wlink_event wlink_recv(struct wlink *w, int64_t now_us, struct result *resu
 	zmq_msg_t body;
 	enum wlink_event ev = WLINK_NONE;
 	int got;
-	while (ev == WLINK_NONE && (got = recv_frames(w, id, &id_n, &body)) != 0) {
+	for (int turn = 0; turn < TURN_MAX && ev == WLINK_NONE; turn++) {
+		if ((got = recv_frames(w, id, &id_n, &body)) == 0)
+			break;
 		char text[256] = "not two frames";
 		const void *bytes = zmq_msg_data(&body);
 		size_t n = zmq_msg_size(&body);
@@ -385,7 +405,7 @@ enum wlink_event wlink_recv(struct wlink *w, int64_t now_us, struct result *resu
 		else if (type > 0 && type != BUS_HELLO && type != BUS_STOP && !is_spare(w, id, id_n))
 			send_stop(w, id, id_n); /* one we gave up, or one that never said hello */
 		else if (type < 0)
-			log_warn("bus", "a message that is none of ours was ignored: %s", text);
+			warn_ignored(w, now_us, text);
 		zmq_msg_close(&body);
 	}
 	return ev;

@@ -7,17 +7,29 @@ set -eu
 cd "$(dirname "$0")/.."
 what=${1:-build}
 
-packages="gcc make pkg-config libc6-dev libzmq3-dev libmsgpack-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev"
-[ "$what" = test ] && packages="$packages libcriterion-dev python3 python3-venv"
+have() {
+	dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'
+}
+
+# msgpack's C library has two names: libmsgpack-dev up to Debian 12 and Ubuntu 23, then
+# libmsgpack-c-dev.
+msgpack() {
+	if have libmsgpack-dev || { ! have libmsgpack-c-dev && ! apt-cache show libmsgpack-c-dev >/dev/null 2>&1; }; then
+		echo libmsgpack-dev
+	else
+		echo libmsgpack-c-dev
+	fi
+}
 
 missing() {
+	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev"
+	[ "$what" != test ] || packages="$packages libcriterion-dev python3 python3-venv"
 	for p in $packages; do
-		dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed' && continue
-		echo "$p"
+		have "$p" || printf '%s ' "$p"
 	done
 }
 
-need=$(missing | tr '\n' ' ')
+need=$(missing)
 if [ -n "$need" ]; then
 	if ! command -v apt-get >/dev/null; then
 		echo "quern needs the counterparts of these Debian packages: $need" >&2
@@ -32,7 +44,8 @@ if [ -n "$need" ]; then
 	fi
 	echo "installing: $need"
 	log=$(mktemp)
-	{ $sudo apt-get update && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $need; } \
+	# What a package is called may be known only when the lists are here.
+	{ $sudo apt-get update && need=$(missing) && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $need; } \
 		>"$log" 2>&1 || { tail -n 20 "$log" >&2; echo "apt-get failed: the whole of it is in $log" >&2; exit 1; }
 	rm -f "$log"
 fi

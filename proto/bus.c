@@ -628,11 +628,11 @@ int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, s
 		    size_t why_n)
 {
 	struct cursor c;
+	plan_reset(out);
+	struct store *st = store_reset(out);
 	int type = read_head(&c, bytes, n, why, why_n);
 	if (type < 0)
 		return type;
-	plan_reset(out);
-	struct store *st = store_reset(out);
 	if (type != BUS_PLAN)
 		return err_why(why, why_n, -EBADMSG, "not a plan");
 	if (cursor_array(&c, "plan") != PLAN_FIELDS)
@@ -694,10 +694,10 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 {
 	struct cursor c;
 	uint32_t n_tokens, n_ids, n_values;
+	result_reset(out);
 	int type = read_head(&c, bytes, n, why, why_n);
 	if (type < 0)
 		return type;
-	result_reset(out);
 	if (type != BUS_RESULT)
 		return err_why(why, why_n, -EBADMSG, "not a result");
 	if (cursor_array(&c, "result") != RESULT_FIELDS)
@@ -728,5 +728,8 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 	for (uint32_t i = 0; i < out->n_logprobs; i++)
 		if (out->logprobs[i].top0 > n_ids || out->logprobs[i].n_top > n_ids - out->logprobs[i].top0)
 			cursor_fail(&c, "logprobs: entries that are not there");
-	return finish_read(&c, why, why_n);
+	int rc = finish_read(&c, why, why_n);
+	if (rc)
+		result_reset(out);
+	return rc;
 }

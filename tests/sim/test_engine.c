@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum { SLOTS = 8, BLOCKS = 32, CONTEXT = 256, RECV_MS = 20000 };
@@ -364,5 +365,117 @@ Test(engine, a_job_that_no_pool_can_hold_is_refused)
 	cr_assert_eq(e->kind, ENGINE_REFUSED);
 	cr_assert_eq(e->code, E_TOO_LONG);
 	engine_event_free(e);
+	rig_free(r);
+}
+
+/* What a peer says that is no worker of ours: frames as they are, under an identity of its choice. */
+static void *peer_new(struct rig *r, const char *identity)
+{
+	void *s = zmq_socket(r->zmq, ZMQ_DEALER);
+	int timeout = 5000;
+	zmq_setsockopt(s, ZMQ_ROUTING_ID, identity, strlen(identity));
+	zmq_setsockopt(s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+	cr_assert_eq(zmq_connect(s, "inproc://bus"), 0);
+	return s;
+}
+
+static enum bus_type next_type(void *s)
+{
+	char bytes[8192], why[256];
+	int n = zmq_recv(s, bytes, sizeof bytes, 0);
+	cr_assert_gt(n, 0, "nothing came");
+	return (enum bus_type)bus_peek(bytes, (size_t)n, why, sizeof why);
+}
+
+static void say_ready(void *s, uint32_t n_blocks)
+{
+	struct bus_msg m = {.type = BUS_READY};
+	send_msg(s, &(struct bus_msg){.type = BUS_HELLO, .hello = {"cpu", "here", 1}});
+	cr_assert_eq(next_type(s), BUS_LOAD);
+	m.ready = (struct bus_ready){.epoch = 1, .n_blocks = n_blocks, .n_vocab = DEVICE_VOCAB};
+	send_msg(s, &m);
+}
+
+Test(engine, the_front_end_may_go_first)
+{
+	struct rig *r = rig_new(60000000);
+	struct engine_cmd *status = xcalloc(1, sizeof *status), *quit = xcalloc(1, sizeof *quit);
+	zmq_unbind(r->events, ENGINE_OUT);
+	zmq_close(r->events); /* as front_stop() does, whatever is under way */
+	usleep(200000);       /* until it is closed indeed */
+	status->kind = ENGINE_STATUS;
+	quit->kind = ENGINE_QUIT;
+	params_init(&status->params);
+	params_init(&quit->params);
+	send_command(r, status); /* its answer finds nobody to take it */
+	send_command(r, quit);
+	engine_join(r->engine);
+	zmq_close(r->commands);
+	zmq_ctx_term(r->zmq);
+	free(r);
+}
+
+Test(engine, no_frame_of_a_message_is_taken_for_its_sender)
+{
+	struct rig *r = rig_new(60000000);
+	char longer[100];
+	void *ours = peer_new(r, "worker");
+	memset(longer, 'x', sizeof longer - 1);
+	longer[sizeof longer - 1] = '\0';
+	void *liar = peer_new(r, longer);
+	struct buf b = {0};
+	say_ready(ours, BLOCKS);
+	wait_ready(r);
+	bus_encode(&(struct bus_msg){.type = BUS_STOP}, &b);
+	zmq_send(liar, "worker", 6, ZMQ_SNDMORE);
+	zmq_send(liar, b.p, b.len, 0);
+	/* Had it been believed, the worker would be told to stop now; instead it gets work. */
+	submit(r, 1, 4, 4, 1);
+	enum bus_type type = BUS_BEAT;
+	while (type == BUS_BEAT)
+		type = next_type(ours);
+	cr_assert_eq(type, BUS_PLAN);
+	buf_fini(&b);
+	zmq_close(ours);
+	zmq_close(liar);
+	rig_free(r);
+}
+
+Test(engine, a_pool_that_no_machine_has_is_not_believed)
+{
+	struct rig *r = rig_new(60000000);
+	void *s = peer_new(r, "worker");
+	say_ready(s, INT32_MAX);
+	enum bus_type type = BUS_BEAT;
+	while (type == BUS_BEAT)
+		type = next_type(s);
+	cr_assert_eq(type, BUS_STOP);
+	zmq_close(s);
+	rig_free(r);
+}
+
+Test(engine, results_of_the_time_before_a_broken_connection_are_passed_over)
+{
+	struct rig *r = rig_new(60000000);
+	void *s = peer_new(r, "worker");
+	struct result late = {.epoch = 1, .number = 1};
+	struct buf b = {0};
+	say_ready(s, BLOCKS);
+	wait_ready(r);
+	/* Its connection came back: it says who it is, and what it had computed. */
+	send_msg(s, &(struct bus_msg){.type = BUS_HELLO, .hello = {"cpu", "here", 1}});
+	bus_encode_result(&late, &b);
+	zmq_send(s, b.p, b.len, 0);
+	enum bus_type type = BUS_BEAT;
+	while (type == BUS_BEAT)
+		type = next_type(s);
+	cr_assert_eq(type, BUS_LOAD);
+	send_msg(s, &(struct bus_msg){
+			    .type = BUS_READY,
+			    .ready = {.epoch = 2, .n_blocks = BLOCKS, .n_vocab = DEVICE_VOCAB},
+		    });
+	wait_ready(r);
+	buf_fini(&b);
+	zmq_close(s);
 	rig_free(r);
 }

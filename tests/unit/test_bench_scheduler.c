@@ -263,6 +263,7 @@ Test(costmodel, the_pool_is_what_the_weights_leave)
 	cr_assert_eq(costmodel_kv_bytes(&simple), 8.6e10);
 	cr_assert_eq(costmodel_blocks(&simple, 8.6e10, 16), 53750);
 	cr_assert_eq(costmodel_blocks(&simple, 1.5e6, 16), 0);
+	cr_assert_eq(costmodel_blocks(&simple, 1e300, 16), COSTMODEL_BLOCKS_MAX);
 	cr_assert_eq(costmodel_named("h200", &c, why, sizeof why), 0);
 	cr_assert_eq(c.base_us, 1300);
 	cr_assert_eq(costmodel_named("h2000", &c, why, sizeof why), -EINVAL);
@@ -330,6 +331,8 @@ Test(replay, the_same_seed_gives_the_same_figures)
 	cr_assert_eq(a.n_done, a.n_requests);
 	cr_assert_eq(a.n_steps, b.n_steps);
 	cr_assert_eq(a.n_preempted, b.n_preempted);
+	cr_assert(a.n_preempted > 0 && a.recomputed_tokens > 0);
+	cr_assert_eq(a.recomputed_tokens, b.recomputed_tokens);
 	cr_assert_eq(a.cached_tokens, b.cached_tokens);
 	cr_assert_eq(a.sim_s, b.sim_s);
 	cr_assert_eq(a.ttft_ms.n, b.ttft_ms.n);
@@ -349,6 +352,7 @@ Test(replay, the_next_turn_of_a_chat_finds_its_history_in_the_cache)
 	struct replay_report r = replay(&c, 2);
 	cr_assert_eq(r.n_done % 4, 0);
 	/* Prompts of 40, 100, 160, 220 tokens; all but the last block of what was before is there. */
+	cr_assert_eq(r.recomputed_tokens, 0);
 	cr_assert_eq(r.prompt_tokens, r.n_done / 4 * (40 + 100 + 160 + 220));
 	double hits = (double)r.cached_tokens / (double)r.admitted_tokens;
 	cr_assert(hits > 0.5 && hits < 0.7, "%g", hits);
@@ -467,5 +471,7 @@ Test(bench_scheduler, wrong_usage_is_told_from_failure, .init = cr_redirect_stde
 	cr_assert_eq(command("--rate=1e9", "--duration=1e9", "--json"), 2);
 	cr_assert_eq(command("--running=65536", "--prompt-tokens=1048576", "--json"), 2);
 	cr_assert_eq(command("--users=2", "--only-user=2", "--json"), 2);
+	cr_assert_eq(command("--running=4", "--rate=3", "--json"), 2);
+	cr_assert_eq(command("--tflops=1e-7", "--seed=1", "--json"), 2);
 	cr_assert_eq(command("--trace=/nowhere", "--seed=1", "--json"), 1);
 }

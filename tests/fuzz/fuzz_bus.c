@@ -1,0 +1,229 @@
+/* Fuzzes what comes over the worker bus: plans, results and all other messages.
+ *   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -g -O1 -I. tests/fuzz/fuzz_bus.c \
+ *         proto/{bus,cursor,plan,params}.c base/{alloc,buf,err}.c -lmsgpackc -o build/fuzz_bus
+ *   build/fuzz_bus -max_total_time=180
+ * The first byte says which decoder gets the rest, in a copy of its exact size; two more choose
+ * what the rest is: bytes as they are, or a sound message with some of its bytes replaced by them,
+ * so that the mutations reach behind the envelope.  What decodes is encoded again, decoded again
+ * and must say the same. */
+#include "proto/bus.h"
+
+#include "base/alloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static const struct bus_limits limits = {
+	.max_slots = 8,
+	.max_rows = 64,
+	.max_runs = 8,
+	.max_context = 128,
+	.n_blocks = 16,
+	.n_host_blocks = 4,
+	.n_vocab = 100,
+};
+
+static void wrong(const char *what)
+{
+	fprintf(stderr, "fuzz_bus: %s\n", what);
+	abort();
+}
+
+static void same(const struct buf *a, const struct buf *b)
+{
+	if (a->len != b->len || memcmp(a->p, b->p, a->len) != 0)
+		wrong("what was decoded and encoded again decodes to something else");
+}
+
+/* Every word that a decoded plan holds must lie within the limits. */
+static void check_plan(const struct plan *p)
+{
+	uint32_t rows = 0;
+	for (uint32_t i = 0; i < p->n_seqs; i++) {
+		const struct plan_seq *s = &p->seqs[i];
+		uint32_t sum = s->params->n_stop_ids + s->params->n_bias + s->params->n_allowed;
+		if (s->slot >= limits.max_slots || s->n_prompt > s->n_tokens || sum > 1u << 20)
+			wrong("a sequence out of range");
+		for (uint32_t k = 0; k < s->n_tokens; k++)
+			if (s->tokens[k] >= limits.n_vocab)
+				wrong("a token out of range");
+		for (uint32_t k = 0; k < s->n_blocks; k++)
+			if (s->blocks[k] >= limits.n_blocks)
+				wrong("a block out of range");
+	}
+	for (uint32_t i = 0; i < p->n_runs; i++) {
+		rows += p->runs[i].n_rows;
+		if (p->runs[i].pos0 + p->runs[i].n_rows > limits.max_context ||
+		    p->runs[i].slot >= limits.max_slots)
+			wrong("a run out of range");
+	}
+	if (rows != p->n_rows || rows > limits.max_rows)
+		wrong("the rows do not add up");
+}
+
+static void fuzz_plan(const uint8_t *data, size_t n)
+{
+	static struct plan p, q; /* reused, as the worker does */
+	struct buf one = {0}, two = {0};
+	char why[64];
+	if (bus_decode_plan(data, n, &limits, &p, why, sizeof why) == 0) {
+		check_plan(&p);
+		bus_encode_plan(&p, &one);
+		if (bus_decode_plan(one.p, one.len, &limits, &q, why, sizeof why))
+			wrong(why);
+		bus_encode_plan(&q, &two);
+		same(&one, &two);
+	} else if (p.n_runs || p.n_seqs) {
+		wrong("a refused plan is not empty");
+	}
+	buf_fini(&one);
+	buf_fini(&two);
+}
+
+static void fuzz_result(const uint8_t *data, size_t n)
+{
+	static struct result r, s;
+	struct buf one = {0}, two = {0};
+	char why[64];
+	if (bus_decode_result(data, n, &limits, &r, why, sizeof why) == 0) {
+		for (uint32_t i = 0; i < r.n_logprobs; i++)
+			if ((uint64_t)r.logprobs[i].top0 + r.logprobs[i].n_top > r.n_top)
+				wrong("entries that are not there");
+		bus_encode_result(&r, &one);
+		if (bus_decode_result(one.p, one.len, &limits, &s, why, sizeof why))
+			wrong(why);
+		bus_encode_result(&s, &two);
+		same(&one, &two);
+	}
+	buf_fini(&one);
+	buf_fini(&two);
+}
+
+static void fuzz_message(const uint8_t *data, size_t n)
+{
+	struct bus_msg m, k;
+	struct buf one = {0}, two = {0};
+	char why[64];
+	if (bus_decode(data, n, &m, why, sizeof why) == 0) {
+		bus_encode(&m, &one);
+		if (bus_decode(one.p, one.len, &k, why, sizeof why))
+			wrong(why);
+		bus_encode(&k, &two);
+		same(&one, &two);
+	}
+	buf_fini(&one);
+	buf_fini(&two);
+}
+
+/* ---- sound messages to begin from ---- */
+
+static void sound_plan(struct buf *out)
+{
+	static uint32_t tokens[] = {5, 6, 7}, blocks[] = {3};
+	static uint32_t stop[] = {1, 2};
+	static int32_t bias_ids[] = {9}, allowed[] = {3, 4}, bad[] = {4, 5, 6}, bad_len[] = {1, 2};
+	static float bias[] = {-1.5f};
+	struct params params;
+	struct plan p = {.epoch = 2, .number = 9};
+	params_init(&params);
+	params.max_tokens = 12;
+	params.stop_ids = stop, params.n_stop_ids = 2;
+	params.bias_ids = bias_ids, params.bias = bias, params.n_bias = 1;
+	params.allowed = allowed, params.n_allowed = 2;
+	params.bad = bad, params.n_bad_ids = 3, params.bad_len = bad_len, params.n_bad = 2;
+	*plan_add_drop(&p) = 4;
+	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, tokens, blocks, &params};
+	*plan_add_table(&p) = (struct plan_table){1, 1, 5};
+	*plan_add_fork(&p) = (struct plan_fork){1, 2, 3};
+	*plan_add_swap_out(&p) = (struct plan_pair){7, 1};
+	*plan_add_swap_in(&p) = (struct plan_pair){2, 8};
+	*plan_add_copy(&p) = (struct plan_pair){3, 9};
+	*plan_add_run(&p) = (struct plan_run){.slot = 1, .n_rows = 3, .flags = PLAN_SAMPLE, .from = 1};
+	*plan_add_run(&p) = (struct plan_run){.slot = 2, .pos0 = 3, .flags = PLAN_SAMPLE, .from = 1};
+	bus_encode_plan(&p, out);
+	plan_fini(&p);
+}
+
+static void sound_result(struct buf *out)
+{
+	struct result r = {.epoch = 2, .number = 9, .step_us = 1234};
+	result_add_token(&r, 3);
+	result_add_token(&r, 4);
+	*result_add_logprob(&r) = (struct result_logprob){.slot = 1, .token = 3, .rank = 1, .n_top = 2};
+	*result_add_logprob(&r) =
+		(struct result_logprob){.slot = 2, .position = 3, .token = 4, .rank = 2, .prompt = true};
+	result_add_top(&r, 3, -0.5f);
+	result_add_top(&r, 4, -1.5f);
+	bus_encode_result(&r, out);
+	result_fini(&r);
+}
+
+static void sound_message(struct buf *out, unsigned kind)
+{
+	struct bus_msg m = {.type = BUS_HELLO, .hello = {"cpu:0", "here", 17}};
+	switch (kind % 6) {
+	case 1:
+		m = (struct bus_msg){.type = BUS_LOAD, .load = {.model = "models/demo", .epoch = 3}};
+		break;
+	case 2:
+		m = (struct bus_msg){.type = BUS_READY, .ready = {.epoch = 3, .n_blocks = 9, .isa = "avx2"}};
+		break;
+	case 3:
+		m = (struct bus_msg){.type = BUS_FAILED, .failed = {3, "no memory"}};
+		break;
+	case 4:
+		m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5}};
+		break;
+	case 5:
+		m = (struct bus_msg){.type = BUS_STOP};
+		break;
+	}
+	bus_encode(&m, out);
+}
+
+/* Pairs (place, byte) of the input replace bytes of the message; a place beyond it cuts it. */
+static size_t spoil(struct buf *b, const uint8_t *data, size_t n)
+{
+	size_t len = b->len;
+	for (size_t i = 0; i + 3 <= n; i += 3) {
+		size_t at = (size_t)data[i] << 8 | data[i + 1];
+		if (at < len)
+			b->p[at] = (char)data[i + 2];
+		else if (at < 2 * len)
+			len = at - len;
+	}
+	return len;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	if (n < 3)
+		return 0;
+	unsigned which = data[0] % 3;
+	struct buf sound = {0};
+	const uint8_t *bytes = data + 3;
+	size_t len = n - 3;
+	if (data[1] & 1) {
+		if (which == 0)
+			sound_plan(&sound);
+		else if (which == 1)
+			sound_result(&sound);
+		else
+			sound_message(&sound, data[2]);
+		len = spoil(&sound, bytes, len);
+		bytes = (const uint8_t *)sound.p;
+	}
+	uint8_t *exact = xmemdup(bytes, len); /* so that a byte too far is seen */
+	if (which == 0)
+		fuzz_plan(exact, len);
+	else if (which == 1)
+		fuzz_result(exact, len);
+	else
+		fuzz_message(exact, len);
+	free(exact);
+	buf_fini(&sound);
+	return 0;
+}

@@ -1,0 +1,26 @@
+/* The reader of safetensors headers: any bytes are a file's, and either refused with a reason
+ * or give tensors that lie within it.
+ *
+ *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_safetensors CORPUS */
+#include "formats/safetensors.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	char path[64], why[256];
+	struct safetensors *st = NULL;
+	int fd = memfd_create("fuzz.safetensors", MFD_CLOEXEC);
+	if (fd < 0 || write(fd, data, n) != (ssize_t)n)
+		return 0;
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	if (safetensors_open(path, &st, why, sizeof why) == 0)
+		safetensors_close(st);
+	close(fd);
+	return 0;
+}
