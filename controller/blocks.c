@@ -174,6 +174,14 @@ void blocks_push(struct block_table *t, uint32_t id)
 	push(&t->ids, &t->n, &t->cap, id);
 }
 
+void block_table_reserve(struct block_table *t, uint32_t n)
+{
+	if (n <= t->cap)
+		return;
+	t->ids = xrealloc(t->ids, n, sizeof *t->ids);
+	t->cap = n;
+}
+
 uint64_t blocks_root(const struct blocks *b, uint64_t salt)
 {
 	return b->prefix ? prefix_root(b->prefix, salt) : 0;

@@ -64,6 +64,8 @@ uint32_t blocks_take(struct blocks *b);
 void blocks_ref(struct blocks *b, uint32_t id);
 void blocks_push(struct block_table *t, uint32_t id);   /* t holds id from now on; counts as they are */
 
+void block_table_reserve(struct block_table *t, uint32_t n); /* room for n, so that growing allocates nothing */
+
 /* The prefix cache.  chain: which tokens came before; begins as blocks_root(salt). */
 uint64_t blocks_root(const struct blocks *b, uint64_t salt);
 /* t, which is empty, gets the published blocks that hold the first tokens, at most max of them.

@@ -184,29 +184,49 @@ static struct seq *lane_first(struct lane *l, enum queue_ready (*ready)(const st
 	return NULL;
 }
 
-bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
+/* Which priority has the turn: that of whoever has waited too long, else the best. */
+static bool class_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
 {
 	bool old_a = now_us - a->group->arrival_us > q->aging_us,
 	     old_b = now_us - b->group->arrival_us > q->aging_us;
 	const struct lane *la = a->group->lane, *lb = b->group->lane;
 	if (old_a != old_b)
 		return old_a;
-	if (old_a)
-		return a->group->order < b->group->order;
-	if (la->priority != lb->priority)
+	if (!old_a && la->priority != lb->priority)
 		return la->priority < lb->priority;
+	return a->group->order < b->group->order;
+}
+
+/* Of one priority. */
+static bool served_before(const struct seq *a, const struct seq *b)
+{
+	const struct lane *la = a->group->lane, *lb = b->group->lane;
 	int64_t sa = (int64_t)la->served - (a->group->first_run_us ? BEGUN_BONUS : 0);
 	int64_t sb = (int64_t)lb->served - (b->group->first_run_us ? BEGUN_BONUS : 0);
 	return sa != sb ? sa < sb : a->group->order < b->group->order;
 }
 
+bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
+{
+	if (a->group->lane->priority != b->group->lane->priority)
+		return class_before(q, a, b, now_us);
+	return served_before(a, b);
+}
+
 struct seq *queue_pick(struct queue *q, int64_t now_us,
 		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user)
 {
-	struct seq *best = NULL;
+	struct seq *first = NULL, *best = NULL;
 	for (uint32_t i = 0; i < q->n_lanes; i++) {
 		struct seq *s = lane_first(q->waiting[i], ready, user);
-		if (s && (!best || queue_before(q, s, best, now_us)))
+		if (s && (!first || class_before(q, s, first, now_us)))
+			first = s;
+	}
+	for (uint32_t i = 0; first && i < q->n_lanes; i++) {
+		if (q->waiting[i]->priority != first->group->priority)
+			continue;
+		struct seq *s = lane_first(q->waiting[i], ready, user);
+		if (s && (!best || served_before(s, best)))
 			best = s;
 	}
 	return best;

@@ -3,8 +3,8 @@
  * (arrival, output).  The turn goes to the best priority; among its lanes to the one that was
  * served the fewest tokens (virtual token counter: Sheng et al., "Fairness in Serving Large
  * Language Models", OSDI 2024), where what has begun goes before what is new; then to the
- * earliest arrival.  Who has waited longer than the aging limit goes before any priority, so
- * that nobody waits for ever. */
+ * earliest arrival.  A priority in which somebody has waited longer than the aging limit has the
+ * turn, so that nobody waits for ever. */
 #ifndef QUERN_CONTROLLER_QUEUE_H
 #define QUERN_CONTROLLER_QUEUE_H
 

@@ -114,6 +114,8 @@ void sched_enter(struct sched *s, struct seq *q)
 	q->state = SEQ_RUNNING;
 	q->slot = s->slots[--s->n_slots];
 	q->entered = s->number + 1;
+	block_table_reserve(&q->table,
+			    blocks_for(s->blocks, q->group->n_prompt + q->group->params.max_tokens));
 }
 
 /* The place of a running sequence: the list is sorted. */

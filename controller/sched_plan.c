@@ -541,6 +541,23 @@ static void run_running(struct sched *s, struct planning *p, bool decodes)
 	}
 }
 
+/* Prompts in the order of their users' turns, so that a flood of one user's prompts does not stand
+ * before another's; where one gets no blocks, in the order of arrival, which always ends. */
+static void run_prefills(struct sched *s, struct planning *p)
+{
+	struct seq *best;
+	do {
+		best = NULL;
+		for (uint32_t i = 0; i < s->n_running && p->budget; i++) {
+			struct seq *q = s->running[i];
+			if (q->planned != p->plan->number && runnable(q) && !decoding(q) &&
+			    (!best || queue_before(s->queue, q, best, p->now_us)))
+				best = q;
+		}
+	} while (best && run_seq(s, p, best, false));
+	run_running(s, p, false);
+}
+
 static void take_drops(struct sched *s, struct plan *plan)
 {
 	for (uint32_t i = 0; i < s->n_drops; i++)
@@ -558,7 +575,7 @@ static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
 	if (s->cfg.prefill_separate && !s->starved) {
-		run_running(s, &p, false);
+		run_prefills(s, &p);
 		admit_waiting(s, &p);
 		if (out->n_runs == 0)
 			run_running(s, &p, true);
@@ -567,7 +584,7 @@ static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
 		 * others were preempted for. */
 		run_running(s, &p, true);
 		if (!s->cfg.prefill_separate || out->n_runs == 0) {
-			run_running(s, &p, false);
+			run_prefills(s, &p);
 			admit_waiting(s, &p);
 		}
 	}

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for so many output tokens at the start, if there can be so many; doubles. */
-enum { OUTPUT_ROOM = 1024 };
+/* Room for all output tokens, up to so many; doubles beyond.  Steps then allocate nothing, and
+ * memory that no token reaches is never touched. */
+enum { OUTPUT_ROOM = 1 << 16 };
 
 struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struct params *params)
 {
