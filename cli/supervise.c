@@ -35,7 +35,8 @@ struct worker {
 	int64_t delay_us;           /* before the next restart */
 	int64_t deaths_us[CRASHES]; /* the last ones without serving, as a ring */
 	unsigned n_deaths;
-	bool served; /* this process has served */
+	bool served;   /* this process has served */
+	char died[64]; /* how the process before it ended, to be told when this one starts */
 };
 
 struct sup {
@@ -170,6 +171,9 @@ static int start_controller(struct sup *s)
 static void start_worker(struct sup *s, struct worker *w, int64_t now)
 {
 	char why[512];
+	if (w->died[0] && !s->cfg->log_dir)
+		term_note("a worker died (%s); it is started again", w->died);
+	w->died[0] = '\0';
 	int log_fd = log_open(s, "worker");
 	int rc = process_start(&w->process, w->argv, -1, log_fd, why, sizeof why);
 	if (log_fd >= 0)
@@ -273,9 +277,8 @@ static void worker_died(struct sup *s, struct worker *w, int64_t lived, int stat
 		w->n_deaths = 0;
 	}
 	w->start_us = now + w->delay_us;
-	if (!s->cfg->log_dir)
-		term_note("a worker died (%s); it is started again in %.1f s", how,
-			  (double)w->delay_us / 1e6);
+	/* Told when it is: the controller may be about to say that it is no use. */
+	snprintf(w->died, sizeof w->died, "%s", how);
 	w->delay_us = w->delay_us * 2 < delay_max_us ? w->delay_us * 2 : delay_max_us;
 }
 
