@@ -56,7 +56,7 @@ check-unit: tests
 check-e2e: all
 	@tests/run.sh $(BUILD) e2e
 
-tests: $(TESTS)
+tests: $(TESTS) cudasim-tests
 
 deps:
 	@deploy/deps.sh build
@@ -138,5 +138,8 @@ $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(foreach l,$(LIBS_quern),$(LIB_$l)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
+
+# The CUDA table (make cuda) and its emulation on the host (make cudasim).
+include kernels/cuda/rules.mk
 
 -include $(patsubst %.c,$(BUILD)/obj/%.d,$(SOURCES)) $(wildcard $(BUILD)/obj/tests/*.d $(BUILD)/obj/tests/*/*.d)

@@ -19,7 +19,7 @@ if [ "$only" != e2e ]; then
 	for t in "$build"/tests/*/test_*; do
 		[ -x "$t" ] || continue
 		case $t in *.o|*.d) continue ;; esac
-		[ -f "tests/${t#"$build"/tests/}.c" ] || continue # of a test that is no more
+		[ -f "tests/${t#"$build"/tests/}.c" ] || [ -f "tests/${t#"$build"/tests/}.cc" ] || continue # of a test that is no more
 		start=$(date +%s)
 		"$t" --timeout 240 --jobs 2 --verbose >"$log" 2>&1
 		rc=$?

@@ -1,0 +1,792 @@
+/* attn.cu - paged attention, for decode and for prompts, with the same bits.
+ *
+ * A tile is a few consecutive rows of one sequence x the query heads of one KV head (at most 16
+ * of them; more make further lanes): its queries are rows of a tensor-core operand, so that K and
+ * V are read once for all of them.  What is computed for a query depends on its row alone:
+ *
+ *  - Keys come in steps of 64, four to a chunk of 256, both aligned to absolute positions.  Scores
+ *    are chains of mma over ascending pieces of 16 of the head size; one mma row does not depend
+ *    on the other rows of the tile, nor on which row of the 16 it is.
+ *  - Within a chunk: online softmax, step by step (step_softmax()).  A step of which a row sees
+ *    nothing changes nothing of it: its maximum stays, the correction is 2^0 = 1 and all its p are
+ *    0 (V is finite, rows.cu sees to that, so 0 x V adds 0).  So it does not matter which steps a
+ *    tile runs for its other rows' sake.
+ *  - A chunk begins with nothing: maximum -inf, sum 0, output 0.  Chunks are folded in ascending
+ *    order by one function (fold()), and folding a chunk of which a row sees nothing changes
+ *    nothing.  The last thing done adds +0, which makes -0 and 0 one.
+ *
+ * Two kernels walk the tiles, and call the same functions on the same fragments:
+ *
+ *  - split: 16 queries.  The four warps share one step: each computes the scores of 16 keys; all
+ *    see all scores through shared memory and do the same softmax; each then takes its part of
+ *    the head size in P V.  One block does one chunk and leaves its results in memory, where
+ *    merge folds them, or (few chunks, or no room) all of them in turn.
+ *  - wide: 64 queries, 16 to a warp, which does all of its own: for prompts.  K and V are shared.
+ *
+ * K, V and Q lie in shared memory in rows of the padded head size, their 16-byte pieces permuted
+ * by the row (piece()) so that ldmatrix meets no bank twice. */
+#include "kernels/cuda/table.cuh"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	THREADS = 128,
+	WARPS = 4,
+	STEP = 64, /* keys */
+	STEPS_OF_CHUNK = CUDA_CHUNK / STEP,
+	SPLIT_QUERIES = 16,
+	WIDE_QUERIES = 64,
+	S_STRIDE = STEP + 4, /* floats of a row of scores in shared memory */
+	PARTIAL_MAX_BYTES = 128 << 20,
+};
+
+/* Some rows of a run. */
+struct tile {
+	int32_t seq, row, n_rows, pos; /* of the first row */
+	int32_t chunk0, n_chunks;      /* that some row sees */
+	int32_t partial;               /* of chunk0; -1: none */
+	int32_t pad;
+};
+
+struct item {
+	int32_t tile;
+	int32_t chunk; /* -1: all of them, and the output is written */
+};
+
+struct attn_args {
+	const struct tile *tiles;
+	const struct item *items;
+	const int32_t *list; /* of tiles: to merge */
+	uint16_t *out;
+	const uint16_t *q;
+	const unsigned char *pool; /* of the layer */
+	const int32_t *tables;
+	float *partial;
+	size_t block_bytes, head_bytes;
+	int table_stride, block_size;
+	int n_q, n_kv, dim, heads; /* heads: query heads of a KV head */
+	int cuts, at_once;         /* lanes of a KV head, and their query heads at most */
+	int queries;               /* of a partial result at most */
+	int window, stages;
+	float scale_log2; /* scale x log2 e */
+};
+
+/* What a block works on. */
+struct work {
+	struct tile t;
+	int kv_head, head, n_heads, n_queries; /* head: the first query head */
+};
+
+KERN_DEV int first_seen(const struct attn_args &a, int pos)
+{
+	return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+}
+
+KERN_DEV struct work work_of(const struct attn_args &a, int tile, int lane)
+{
+	struct work w;
+	w.t = a.tiles[tile];
+	w.kv_head = lane / a.cuts;
+	const int from = lane % a.cuts * a.at_once;
+	w.n_heads = a.heads - from < a.at_once ? a.heads - from : a.at_once;
+	w.head = w.kv_head * a.heads + from;
+	w.n_queries = w.t.n_rows * w.n_heads;
+	return w;
+}
+
+/* Element offset of query i in [T][Hq][D]. */
+KERN_DEV size_t query_at(const struct attn_args &a, const struct work &w, int i)
+{
+	return ((size_t)(w.t.row + i / w.n_heads) * (size_t)a.n_q + (size_t)(w.head + i % w.n_heads)) *
+	       (size_t)a.dim;
+}
+
+/* ---- shared memory ---- */
+
+template <int DP> KERN_DEV int piece(int row, int c)
+{
+	return row * (DP / 8) + (c ^ (DP % 64 == 0 ? row & 7 : row & 3));
+}
+
+/* Queries, stages of K and V, the output of earlier chunks, and (split) the scores of a step. */
+template <int DP, bool SPLIT> struct layout {
+	static constexpr int kv_bytes = STEP * DP * 2;
+	static constexpr int stage_bytes = 2 * kv_bytes;
+	static constexpr int pairs = SPLIT ? (DP / 16 + WARPS - 1) / WARPS : DP / 16; /* of a warp */
+	static constexpr int q_bytes = (SPLIT ? (int)SPLIT_QUERIES : (int)WIDE_QUERIES) * DP * 2;
+	static constexpr int acc_bytes = pairs * 8 * THREADS * 4;
+	static constexpr int s_bytes = SPLIT ? SPLIT_QUERIES * S_STRIDE * 4 : 0;
+	static constexpr int fixed_bytes = q_bytes + acc_bytes + s_bytes;
+};
+
+template <int DP, int QUERIES> KERN_DEV void load_q(const struct attn_args &a, const struct work &w, uint4 *q)
+{
+	for (int i = (int)threadIdx.x; i < QUERIES * (DP / 8); i += THREADS) {
+		const int row = i / (DP / 8), c = i % (DP / 8);
+		uint4 v = make_uint4(0, 0, 0, 0);
+		if (row < w.n_queries && c * 8 < a.dim)
+			v = ld_global_128(a.q + query_at(a, w, row) + c * 8);
+		q[piece<DP>(row, c)] = v;
+	}
+}
+
+/* K and V of one step; zeros for positions that no row of the tile sees. */
+template <int DP>
+KERN_DEV void load_step(const struct attn_args &a, const struct work &w, int step, uint4 *k, uint4 *v)
+{
+	const int lo = first_seen(a, w.t.pos), hi = w.t.pos + w.t.n_rows - 1;
+	const int32_t *table = a.tables + (size_t)w.t.seq * (size_t)a.table_stride;
+	const size_t head = (size_t)w.kv_head * a.head_bytes, to_v = (size_t)a.n_kv * a.head_bytes;
+	for (int i = (int)threadIdx.x; i < STEP * (DP / 8); i += THREADS) {
+		const int row = i / (DP / 8), c = i % (DP / 8), pos = step * STEP + row;
+		const bool seen = pos >= lo && pos <= hi;
+		const unsigned char *from = a.pool;
+		if (seen)
+			from += (size_t)table[pos / a.block_size] * a.block_bytes + head +
+				(size_t)(pos % a.block_size * DP + c * 8) * 2;
+		cp_async_16(k + piece<DP>(row, c), from, seen);
+		cp_async_16(v + piece<DP>(row, c), seen ? from + to_v : from, seen);
+	}
+	cp_async_commit();
+}
+
+/* ---- arithmetic that decides bits: the same functions in both kernels ---- */
+
+template <bool BF16> KERN_DEV void mma(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+	if constexpr (BF16)
+		mma_m16n8k16_bf16(d, a, b);
+	else
+		mma_m16n8k16_f16(d, a, b);
+}
+
+/* s[2 pairs][4] = scores of 16 queries (from q_row) and 16 keys (from key) for each pair. */
+template <bool BF16, int DP, int PAIRS>
+KERN_DEV void scores(const uint4 *q, int q_row, const uint4 *k, int key, float s[][4])
+{
+	const int lane = lane_id();
+	for (int n = 0; n < 2 * PAIRS; n++)
+		for (int e = 0; e < 4; e++)
+			s[n][e] = 0;
+#pragma unroll
+	for (int d = 0; d < DP / 16; d++) {
+		uint32_t fa[4], fb[4];
+		ldmatrix_x4(fa, q + piece<DP>(q_row + (lane & 15), 2 * d + (lane >> 4)));
+#pragma unroll
+		for (int p = 0; p < PAIRS; p++) {
+			ldmatrix_x4(fb, k + piece<DP>(key + 16 * p + (lane & 7) + (lane >> 4) * 8,
+						      2 * d + (lane >> 3 & 1)));
+			mma<BF16>(s[2 * p], fa, fb);
+			mma<BF16>(s[2 * p + 1], fa, fb + 2);
+		}
+	}
+}
+
+/* A thread holds values of two queries: r = 0: row lane / 4 of the 16, r = 1: that + 8. */
+struct chunk_state {
+	float max[2], sum[2]; /* sum: of this thread's keys only, until close_sum() */
+};
+
+/* s: scores of 64 keys, becomes p.  Returns in fix what the output so far is multiplied by. */
+KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], const int pos[2], int key0,
+			   const struct attn_args &a)
+{
+	const int t = lane_id() & 3;
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const int from = first_seen(a, pos[r]);
+		float best = -INFINITY;
+#pragma unroll
+		for (int n = 0; n < 8; n++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				const int key = key0 + 8 * n + 2 * t + e;
+				float *x = &s[n][2 * r + e];
+				if (key < from || key > pos[r])
+					*x = -INFINITY;
+				best = fmaxf(best, *x);
+			}
+		best = fmaxf(best, shfl_xor(best, 1));
+		best = fmaxf(best, shfl_xor(best, 2));
+		best = fmaxf(best, c->max[r]);
+		const float zero = best == -INFINITY ? 0.0f : best; /* nothing seen yet */
+		const float shift = -f32_mul_rn(zero, a.scale_log2);
+		fix[r] = f32_exp2_fast(f32_mul_rn(f32_add_rn(c->max[r], -zero), a.scale_log2));
+		float sum = f32_mul_rn(c->sum[r], fix[r]);
+#pragma unroll
+		for (int n = 0; n < 8; n++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				float *x = &s[n][2 * r + e];
+				*x = f32_exp2_fast(f32_fma_rn(*x, a.scale_log2, shift));
+				sum = f32_add_rn(sum, *x);
+			}
+		c->max[r] = best;
+		c->sum[r] = sum;
+	}
+}
+
+/* o[16 queries][16 of the head size] = o x fix + p v, over 64 keys. */
+template <bool BF16, int DP>
+KERN_DEV void weigh(const float p[8][4], const float fix[2], const uint4 *v, int pair, float o[2][4])
+{
+	const int lane = lane_id();
+#pragma unroll
+	for (int n = 0; n < 2; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			o[n][e] = f32_mul_rn(o[n][e], fix[e >> 1]);
+#pragma unroll
+	for (int k = 0; k < STEP / 16; k++) {
+		uint32_t fb[4];
+		const uint32_t fa[4] = {op2_of_f32<BF16>(p[2 * k][0], p[2 * k][1]),
+					op2_of_f32<BF16>(p[2 * k][2], p[2 * k][3]),
+					op2_of_f32<BF16>(p[2 * k + 1][0], p[2 * k + 1][1]),
+					op2_of_f32<BF16>(p[2 * k + 1][2], p[2 * k + 1][3])};
+		ldmatrix_x4_trans(fb, v + piece<DP>(16 * k + (lane & 15), 2 * pair + (lane >> 4)));
+		mma<BF16>(o[0], fa, fb);
+		mma<BF16>(o[1], fa, fb + 2);
+	}
+}
+
+/* The sums of a row's four threads. */
+KERN_DEV void close_sum(struct chunk_state *c)
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		c->sum[r] = f32_add_rn(c->sum[r], shfl_xor(c->sum[r], 1));
+		c->sum[r] = f32_add_rn(c->sum[r], shfl_xor(c->sum[r], 2));
+	}
+}
+
+/* How a chunk is folded into what came before it. */
+struct folding {
+	float max, before, chunk; /* the new maximum; what both sides are multiplied by */
+};
+
+KERN_DEV struct folding folding_of(float max, float chunk_max, float scale_log2)
+{
+	struct folding f;
+	f.max = fmaxf(max, chunk_max);
+	const float zero = f.max == -INFINITY ? 0.0f : f.max;
+	f.before = f32_exp2_fast(f32_mul_rn(f32_add_rn(max, -zero), scale_log2));
+	f.chunk = f32_exp2_fast(f32_mul_rn(f32_add_rn(chunk_max, -zero), scale_log2));
+	return f;
+}
+
+KERN_DEV float fold(float x, float chunk, const struct folding &f)
+{
+	return f32_fma_rn(x, f.before, f32_mul_rn(chunk, f.chunk));
+}
+
+KERN_DEV float finish(float o, float one_by_sum)
+{
+	return f32_add_rn(f32_mul_rn(o, one_by_sum), 0.0f);
+}
+
+/* ---- the walk ---- */
+
+template <bool BF16, int DP, bool SPLIT> struct walk {
+	static constexpr int PAIRS = layout<DP, SPLIT>::pairs;
+	float o[PAIRS][2][4];
+	struct chunk_state c;
+	float max[2], sum[2]; /* of the chunks before */
+	float *acc;           /* their output: [PAIRS * 8][THREADS], a thread's own */
+
+	/* Which 16 of the head size this thread's pair is; beyond the head: none. */
+	KERN_DEV int pair_of(int i)
+	{
+		return SPLIT ? warp_id() + WARPS * i : i;
+	}
+
+	KERN_DEV void chunk_begin(struct walk *w)
+	{
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			w->c.max[r] = -INFINITY;
+			w->c.sum[r] = 0;
+		}
+#pragma unroll
+		for (int i = 0; i < PAIRS * 8; i++)
+			w->o[i / 8][i / 4 % 2][i % 4] = 0;
+	}
+
+	KERN_DEV void begin(struct walk *w, float *shared)
+	{
+		w->acc = shared + threadIdx.x;
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			w->max[r] = -INFINITY;
+			w->sum[r] = 0;
+		}
+		for (int i = 0; i < PAIRS * 8; i++)
+			w->acc[i * THREADS] = 0;
+		chunk_begin(w);
+	}
+
+	KERN_DEV void chunk_fold(struct walk *w, float scale_log2)
+	{
+		struct folding f[2];
+		close_sum(&w->c);
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			f[r] = folding_of(w->max[r], w->c.max[r], scale_log2);
+			w->max[r] = f[r].max;
+			w->sum[r] = fold(w->sum[r], w->c.sum[r], f[r]);
+		}
+#pragma unroll
+		for (int i = 0; i < PAIRS * 8; i++)
+			w->acc[i * THREADS] =
+				fold(w->acc[i * THREADS], w->o[i / 8][i / 4 % 2][i % 4], f[i % 4 / 2]);
+	}
+
+	/* Query and first column of the values 2 e2, 2 e2 + 1 of half h of pair i. */
+	KERN_DEV int query_of(int e2)
+	{
+		return (SPLIT ? 0 : 16 * warp_id()) + (lane_id() >> 2) + 8 * e2;
+	}
+
+	KERN_DEV int column_of(int i, int h)
+	{
+		return 16 * pair_of(i) + 8 * h + 2 * (lane_id() & 3);
+	}
+
+	KERN_DEV void write_out(const struct walk *w, const struct attn_args &a, const struct work &k)
+	{
+#pragma unroll
+		for (int e2 = 0; e2 < 2; e2++) {
+			const int query = query_of(e2);
+			if (query >= k.n_queries)
+				continue;
+			const float by = f32_div_rn(1.0f, w->sum[e2]);
+			uint16_t *out = a.out + query_at(a, k, query);
+#pragma unroll
+			for (int i = 0; i < PAIRS * 2; i++) {
+				const int col = column_of(i / 2, i % 2);
+				const float *x = w->acc + (i * 4 + 2 * e2) * THREADS;
+				if (col < a.dim)
+					*(uint32_t *)(void *)(out + col) =
+						op2_of_f32<BF16>(finish(x[0], by), finish(x[THREADS], by));
+			}
+		}
+	}
+
+	/* A chunk's own result: [queries][2] maximum and sum, [queries][DP] output. */
+	KERN_DEV void write_partial(struct walk *w, const struct attn_args &a, const struct work &k, float *p)
+	{
+		close_sum(&w->c);
+#pragma unroll
+		for (int e2 = 0; e2 < 2; e2++) {
+			const int query = query_of(e2);
+			if (query >= k.n_queries)
+				continue;
+			if (warp_id() == 0 && (lane_id() & 3) == 0) {
+				p[2 * query] = w->c.max[e2];
+				p[2 * query + 1] = w->c.sum[e2];
+			}
+			float *out = p + 2 * a.queries + query * DP;
+#pragma unroll
+			for (int i = 0; i < PAIRS * 2; i++) {
+				const int col = column_of(i / 2, i % 2);
+				if (col < DP) {
+					out[col] = w->o[i / 2][i % 2][2 * e2];
+					out[col + 1] = w->o[i / 2][i % 2][2 * e2 + 1];
+				}
+			}
+		}
+	}
+};
+
+template <int DP> KERN_DEV float *partial_of(const struct attn_args &a, int index, int lane)
+{
+	return a.partial +
+	       ((size_t)index * (size_t)(a.n_kv * a.cuts) + (size_t)lane) * (size_t)(a.queries * (DP + 2));
+}
+
+template <bool BF16, int DP, bool SPLIT>
+static __global__ void __launch_bounds__(THREADS, 1) attn_kernel(struct attn_args a)
+{
+	typedef layout<DP, SPLIT> lay;
+	typedef walk<BF16, DP, SPLIT> walker;
+	const struct item it = a.items[blockIdx.x];
+	if (it.tile < 0)
+		return;
+	const struct work w = work_of(a, it.tile, (int)blockIdx.y);
+	unsigned char *at = kern_smem();
+	uint4 *q = (uint4 *)(void *)at;
+	at += lay::q_bytes;
+	unsigned char *stage = at;
+	at += a.stages * lay::stage_bytes;
+	float *acc = (float *)(void *)at, *shared_s = (float *)(void *)(at + lay::acc_bytes);
+
+	/* steps that some row sees, of the chunks that are this block's */
+	int step = first_seen(a, w.t.pos) / STEP, end = (w.t.pos + w.t.n_rows - 1) / STEP + 1;
+	if (it.chunk >= 0) {
+		step = max(step, it.chunk * STEPS_OF_CHUNK);
+		end = min(end, (it.chunk + 1) * STEPS_OF_CHUNK);
+	}
+	int pos[2];
+#pragma unroll
+	for (int r = 0; r < 2; r++) { /* rows beyond the tile repeat its last: nobody reads them */
+		const int query = walker::query_of(r);
+		pos[r] = w.t.pos + min(query / w.n_heads, w.t.n_rows - 1);
+	}
+	walker k;
+	walker::begin(&k, acc);
+	load_q<DP, SPLIT ? SPLIT_QUERIES : WIDE_QUERIES>(a, w, q);
+	load_step<DP>(a, w, step, (uint4 *)(void *)stage, (uint4 *)(void *)(stage + lay::kv_bytes));
+	for (int buffer = 0; step < end; step++) {
+		uint4 *ks = (uint4 *)(void *)(stage + buffer * lay::stage_bytes),
+		      *vs = ks + lay::kv_bytes / 16;
+		cp_async_wait<0>();
+		block_sync(); /* all copies are there, and nobody reads the other buffer any more */
+		if (a.stages == 2) {
+			buffer ^= 1;
+			uint4 *next = (uint4 *)(void *)(stage + buffer * lay::stage_bytes);
+			if (step + 1 < end)
+				load_step<DP>(a, w, step + 1, next, next + lay::kv_bytes / 16);
+		}
+		float s[8][4], fix[2];
+		if constexpr (SPLIT) {
+			float mine[2][4];
+			scores<BF16, DP, 1>(q, 0, ks, 16 * warp_id(), mine);
+			for (int n = 0; n < 2; n++)
+				for (int e = 0; e < 4; e++)
+					shared_s[((lane_id() >> 2) + e / 2 * 8) * S_STRIDE + 16 * warp_id() +
+						 8 * n + 2 * (lane_id() & 3) + e % 2] = mine[n][e];
+			block_sync();
+			for (int n = 0; n < 8; n++)
+				for (int e = 0; e < 4; e++)
+					s[n][e] = shared_s[((lane_id() >> 2) + e / 2 * 8) * S_STRIDE + 8 * n +
+							   2 * (lane_id() & 3) + e % 2];
+		} else {
+			scores<BF16, DP, 4>(q, 16 * warp_id(), ks, 0, s);
+		}
+		step_softmax(s, &k.c, fix, pos, step * STEP, a);
+#pragma unroll
+		for (int i = 0; i < walker::PAIRS; i++)
+			if (walker::pair_of(i) < DP / 16)
+				weigh<BF16, DP>(s, fix, vs, walker::pair_of(i), k.o[i]);
+		if (it.chunk < 0 && (step + 1 == end || (step + 1) % STEPS_OF_CHUNK == 0)) {
+			walker::chunk_fold(&k, a.scale_log2);
+			walker::chunk_begin(&k);
+		}
+		if (a.stages == 1) {
+			block_sync();
+			if (step + 1 < end)
+				load_step<DP>(a, w, step + 1, ks, vs);
+		}
+	}
+	if (it.chunk < 0)
+		walker::write_out(&k, a, w);
+	else if constexpr (SPLIT)
+		walker::write_partial(
+			&k, a, w, partial_of<DP>(a, w.t.partial + it.chunk - w.t.chunk0, (int)blockIdx.y));
+}
+
+/* A warp: one query at a time; its chunks in ascending order. */
+template <bool BF16, int DP>
+static __global__ void __launch_bounds__(THREADS, 1) merge_kernel(struct attn_args a)
+{
+	const int tile = a.list[blockIdx.x], lane = (int)blockIdx.y;
+	if (tile < 0)
+		return;
+	const struct work w = work_of(a, tile, lane);
+	constexpr int N = DP / 2 < WARP ? 1 : (DP / 2 + WARP - 1) / WARP;
+	for (int query = warp_id(); query < w.n_queries; query += WARPS) {
+		float max = -INFINITY, sum = 0, o[N][2];
+		for (int i = 0; i < 2 * N; i++)
+			o[i / 2][i % 2] = 0;
+		for (int c = 0; c < w.t.n_chunks; c++) {
+			const float *p = partial_of<DP>(a, w.t.partial + c, lane);
+			const float *in = p + 2 * a.queries + query * DP;
+			const struct folding f = folding_of(max, p[2 * query], a.scale_log2);
+			max = f.max;
+			sum = fold(sum, p[2 * query + 1], f);
+			for (int i = 0; i < N; i++) {
+				const int col = 2 * (lane_id() + WARP * i);
+				if (col < DP) {
+					o[i][0] = fold(o[i][0], in[col], f);
+					o[i][1] = fold(o[i][1], in[col + 1], f);
+				}
+			}
+		}
+		const float by = f32_div_rn(1.0f, sum);
+		uint16_t *out = a.out + query_at(a, w, query);
+		for (int i = 0; i < N; i++) {
+			const int col = 2 * (lane_id() + WARP * i);
+			if (col < a.dim)
+				*(uint32_t *)(void *)(out + col) =
+					op2_of_f32<BF16>(finish(o[i][0], by), finish(o[i][1], by));
+		}
+	}
+}
+
+/* ---- the plan: once per batch, shape of heads and window ---- */
+
+struct cuda_plan {
+	struct cuda_ring ring;
+	struct cuda_buf partial;
+	int tiles_max, items_max; /* items of both kinds */
+	/* what it was made for */
+	unsigned serial;
+	int heads, window, dim;
+	bool fresh;
+	/* and what came of it: tiles [n], split items, wide items, tiles to merge, in the ring's buffer */
+	int n_tiles, n_split, n_wide, n_merge;
+	int at_once, cuts, queries, stages[2]; /* stages: wide, split */
+};
+
+int cuda_plan_new(struct kern_kv *kv)
+{
+	struct kern_dev *d = kv->dev;
+	struct cuda_plan *p = (struct cuda_plan *)xcalloc(1, sizeof *p);
+	kv->plan = p;
+	const size_t chunks =
+		(size_t)kv->n_blocks * (size_t)kv->block_size / CUDA_CHUNK + (size_t)d->args.max_seqs + 1;
+	size_t bytes = chunks * (size_t)kv->n_kv_heads * SPLIT_QUERIES * (size_t)(kv->dim_pad + 2) * 4;
+	p->partial.bytes = min(bytes, (size_t)PARTIAL_MAX_BYTES);
+	p->partial.p = cuda_mem_new(d, p->partial.bytes);
+	p->tiles_max = d->args.max_rows;
+	p->items_max = d->args.max_rows + (int)min(chunks, (size_t)1 << 20);
+	if (!p->partial.p)
+		return -ENOMEM;
+	return cuda_ring_init(d, &p->ring,
+			      (size_t)p->tiles_max * (sizeof(struct tile) + sizeof(int32_t)) +
+				      2 * (size_t)p->items_max * sizeof(struct item));
+}
+
+void cuda_plan_free(struct kern_kv *kv)
+{
+	struct cuda_plan *p = kv->plan;
+	if (!p)
+		return;
+	cuda_ring_fini(kv->dev, &p->ring);
+	cuda_mem_free(kv->dev, p->partial.p, p->partial.bytes);
+	free(p);
+}
+
+template <int DP> static int smem_of_dim(bool split, int stages)
+{
+	return split ? (int)layout<DP, true>::fixed_bytes + stages * layout<DP, true>::stage_bytes
+		     : layout<DP, false>::fixed_bytes + stages * layout<DP, false>::stage_bytes;
+}
+
+static int smem_of(int dim_pad, bool split, int stages)
+{
+	switch (dim_pad) {
+	case 32:
+		return smem_of_dim<32>(split, stages);
+	case 64:
+		return smem_of_dim<64>(split, stages);
+	case 96:
+		return smem_of_dim<96>(split, stages);
+	case 128:
+		return smem_of_dim<128>(split, stages);
+	default:
+		return smem_of_dim<256>(split, stages);
+	}
+}
+
+/* A plan under way: the arrays in the host's buffer. */
+struct planning {
+	struct cuda_plan *p;
+	const struct kern_attn_args *a;
+	struct tile *tiles;
+	struct item *split, *wide;
+	int32_t *merge;
+	int partials, partials_max, rows_split, rows_wide;
+};
+
+static void plan_tile(struct planning *g, int seq, int row, int n_rows, int pos, bool wide)
+{
+	struct cuda_plan *p = g->p;
+	const int window = g->a->window, i = p->n_tiles++;
+	struct tile *t = &g->tiles[i];
+	const int seen = window > 0 && pos >= window ? pos - window + 1 : 0;
+	*t = (struct tile){seq, row, n_rows, pos, seen / CUDA_CHUNK, 0, -1, 0};
+	t->n_chunks = (pos + n_rows - 1) / CUDA_CHUNK + 1 - t->chunk0;
+	assert(i < p->tiles_max);
+	if (wide) {
+		g->wide[p->n_wide++] = (struct item){i, -1};
+		return;
+	}
+	if (t->n_chunks == 1 || g->partials + t->n_chunks > g->partials_max ||
+	    p->n_split + t->n_chunks + p->tiles_max - i > p->items_max) {
+		g->split[p->n_split++] = (struct item){i, -1};
+		return;
+	}
+	t->partial = g->partials;
+	g->partials += t->n_chunks;
+	g->merge[p->n_merge++] = i;
+	for (int c = 0; c < t->n_chunks; c++)
+		g->split[p->n_split++] = (struct item){i, t->chunk0 + c};
+}
+
+static void plan_run(struct planning *g, const struct cuda_batch *b, int seq)
+{
+	const int row = b->row0[seq], n = b->row0[seq + 1] - row, pos = b->pos0[seq];
+	const bool wide = g->rows_wide && n * g->p->at_once > WIDE_QUERIES / 2;
+	const int step = wide ? g->rows_wide : g->rows_split;
+	for (int r = 0; r < n; r += step)
+		plan_tile(g, seq, row + r, n - r < step ? n - r : step, pos + r, wide);
+}
+
+/* Where the parts of a plan begin in its buffer. */
+static size_t part_at(const struct cuda_plan *p, int part)
+{
+	size_t at = (size_t)p->n_tiles * sizeof(struct tile);
+	at += part > 0 ? (size_t)p->n_split * sizeof(struct item) : 0;
+	at += part > 1 ? (size_t)p->n_wide * sizeof(struct item) : 0;
+	at += part > 2 ? (size_t)p->n_merge * sizeof(int32_t) : 0;
+	return at;
+}
+
+/* The longest first: the last blocks to start should be short. */
+static int longer_first(const void *x, const void *y)
+{
+	const struct item *a = (const struct item *)x, *b = (const struct item *)y;
+	return a->tile < b->tile ? 1 : a->tile > b->tile ? -1 : 0;
+}
+
+static int plan_make(struct kern_stream *s, const struct kern_attn_args *a)
+{
+	struct kern_dev *d = s->dev;
+	struct kern_kv *kv = a->kv;
+	struct cuda_plan *p = kv->plan;
+	const int heads = a->n_q_heads / a->n_kv_heads;
+	unsigned char *buf = cuda_ring_take(&p->ring);
+	if (!buf)
+		return -EIO;
+	p->serial = d->batch.serial;
+	p->heads = heads;
+	p->window = a->window;
+	p->cuts = (heads + SPLIT_QUERIES - 1) / SPLIT_QUERIES;
+	p->at_once = (heads + p->cuts - 1) / p->cuts;
+	p->n_tiles = p->n_split = p->n_wide = p->n_merge = 0;
+	for (int split = 0; split < 2; split++)
+		p->stages[split] = smem_of(kv->dim_pad, split, 2) <= d->smem_max   ? 2
+				   : smem_of(kv->dim_pad, split, 1) <= d->smem_max ? 1
+										   : 0;
+	struct planning g = {};
+	g.p = p;
+	g.a = a;
+	g.rows_split = SPLIT_QUERIES / p->at_once;
+	g.rows_wide = p->stages[0] ? WIDE_QUERIES / p->at_once : 0;
+	p->queries = g.rows_split * p->at_once;
+	const size_t one = (size_t)(a->n_kv_heads * p->cuts * p->queries) * (size_t)(kv->dim_pad + 2) * 4;
+	g.partials_max = (int)(p->partial.bytes / one);
+	/* laid out for the most there can be, then moved together */
+	g.tiles = (struct tile *)(void *)buf;
+	g.split = (struct item *)(void *)(g.tiles + p->tiles_max);
+	g.wide = g.split + p->items_max;
+	g.merge = (int32_t *)(void *)(g.wide + p->items_max);
+	for (int q = 0; q < d->batch.n_seqs; q++)
+		plan_run(&g, &d->batch, q);
+	if (p->n_wide)
+		qsort(g.wide, (size_t)p->n_wide, sizeof *g.wide, longer_first);
+	memmove(buf + part_at(p, 0), g.split, (size_t)p->n_split * sizeof *g.split);
+	memmove(buf + part_at(p, 1), g.wide, (size_t)p->n_wide * sizeof *g.wide);
+	memmove(buf + part_at(p, 2), g.merge, (size_t)p->n_merge * sizeof *g.merge);
+	int e = cuda_ring_send(&p->ring, s, part_at(p, 3));
+	p->fresh = !e;
+	return e;
+}
+
+/* ---- launching ---- */
+
+template <bool BF16, int DP, bool SPLIT>
+static int launch_walk(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a, int n)
+{
+	static bool allowed; /* one device to a process */
+	const int lanes = a.n_kv * a.cuts, stages = p->stages[SPLIT];
+	const int smem = smem_of_dim<DP>(SPLIT, stages);
+	if (!allowed) {
+		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT>, smem);
+		if (e)
+			return e;
+		allowed = true;
+	}
+	a.stages = stages;
+	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT>), dim3((unsigned)n, (unsigned)lanes), THREADS,
+			   (size_t)smem, s->s, a);
+}
+
+template <bool BF16, int DP>
+static int launch_dim(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a)
+{
+	const unsigned char *buf = p->ring.dev;
+	int e = 0;
+	if (p->n_wide) {
+		a.items = (const struct item *)(const void *)(buf + part_at(p, 1));
+		e = launch_walk<BF16, DP, false>(s, p, a, p->n_wide);
+	}
+	if (p->n_split && !e) {
+		a.items = (const struct item *)(const void *)(buf + part_at(p, 0));
+		e = launch_walk<BF16, DP, true>(s, p, a, p->n_split);
+	}
+	if (p->n_merge && !e) {
+		a.list = (const int32_t *)(const void *)(buf + part_at(p, 2));
+		e = KERN_LAUNCH((merge_kernel<BF16, DP>),
+				dim3((unsigned)p->n_merge, (unsigned)(a.n_kv * a.cuts)), THREADS, 0, s->s, a);
+	}
+	return e;
+}
+
+template <bool BF16>
+static int launch(struct kern_stream *s, const struct kern_kv *kv, const struct attn_args &a)
+{
+	switch (kv->dim_pad) {
+	case 32:
+		return launch_dim<BF16, 32>(s, kv->plan, a);
+	case 64:
+		return launch_dim<BF16, 64>(s, kv->plan, a);
+	case 96:
+		return launch_dim<BF16, 96>(s, kv->plan, a);
+	case 128:
+		return launch_dim<BF16, 128>(s, kv->plan, a);
+	default:
+		return launch_dim<BF16, 256>(s, kv->plan, a);
+	}
+}
+
+int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
+{
+	const struct kern_dev *d = s->dev;
+	const struct cuda_batch *b = &d->batch;
+	struct kern_kv *kv = in->kv;
+	struct cuda_plan *p = kv->plan;
+	assert(in->head_dim == kv->dim && in->n_kv_heads == kv->n_kv_heads);
+	assert(in->n_q_heads % in->n_kv_heads == 0 && in->layer >= 0 && in->layer < kv->n_layers);
+	if (!b->n_rows)
+		return 0;
+	if (!p->fresh || p->serial != b->serial || p->heads != in->n_q_heads / in->n_kv_heads ||
+	    p->window != in->window) {
+		int e = plan_make(s, in);
+		if (e)
+			return e;
+	}
+	struct attn_args a = {};
+	a.tiles = (const struct tile *)(const void *)p->ring.dev;
+	a.out = (uint16_t *)in->out;
+	a.q = (const uint16_t *)in->q;
+	a.pool = kv->pool + (size_t)in->layer * kv->layer_bytes;
+	a.tables = b->tables;
+	a.partial = (float *)p->partial.p;
+	a.block_bytes = kv->block_bytes;
+	a.head_bytes = kv->head_bytes;
+	a.table_stride = b->table_stride;
+	a.block_size = kv->block_size;
+	a.n_q = in->n_q_heads;
+	a.n_kv = in->n_kv_heads;
+	a.dim = in->head_dim;
+	a.heads = p->heads;
+	a.cuts = p->cuts;
+	a.at_once = p->at_once;
+	a.queries = p->queries;
+	a.window = in->window;
+	a.scale_log2 = in->scale * 1.44269504088896341f;
+	return cuda_is_bf16(d) ? launch<true>(s, kv, a) : launch<false>(s, kv, a);
+}

@@ -1,0 +1,140 @@
+/* cuda.cuh - what the CUDA table's files share.
+ *
+ * device.cu    opening, memory, streams, events, the table itself
+ * batch.cu     one batch on the device: positions, block tables, the work list of attention
+ * kv.cu        the paged cache, copies and swaps
+ * rows.cu      embedding, norms, rotation and KV store, gather
+ * attn.cu      paged attention
+ * sample.cu    from logits to a token
+ * linear*.cu   linear layers, in AWQ, F16 and BF16
+ *
+ * Operands and KV are F16 or BF16, one of them for the whole device (dev->operand); the residual
+ * stream and logits are F32.  Kernels that depend on it are templates over `bool BF16`.
+ * Errors: a launch that is refused gives -EIO at once; what fails later shows in stream_sync().
+ * No operation allocates: buffers are made by open(), kv_new() and *_load(). */
+#ifndef QUERN_KERNELS_CUDA_CUDA_CUH
+#define QUERN_KERNELS_CUDA_CUDA_CUH
+
+#include "kernels/cuda/ptx.cuh"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "kernels/kern.h"
+}
+
+enum {
+	CUDA_CHUNK = 256,    /* tokens of a chunk of attention, aligned to absolute positions */
+	CUDA_HEAD_MAX = 256, /* largest head size */
+};
+
+/* ---- errors ---- */
+
+/* 0, or -EIO (-ENOMEM for memory) after a line in the log that names what was done. */
+int cuda_check(cudaError_t e, const char *what);
+
+/* ---- memory ---- */
+
+/* Device memory, zeroed, 256-byte aligned; NULL when it is out.  bytes 0 gives one of 256. */
+void *cuda_mem_new(struct kern_dev *d, size_t bytes);
+void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes);
+/* Pinned host memory. */
+void *cuda_host_new(struct kern_dev *d, size_t bytes);
+void cuda_host_free(struct kern_dev *d, void *p, size_t bytes);
+/* Host to device and done when it returns: for loading (0, -EIO). */
+int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes);
+
+/* A workspace that linear layers share, in stream order; loading a layer makes it large enough
+ * (0, -ENOMEM), operations only use it.  Zeroed when it grows; whoever uses counters in it leaves
+ * them zero.  Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival counters). */
+enum cuda_ws { CUDA_WS_PARTIAL, CUDA_WS_COUNT, CUDA_WS_N };
+int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes);
+
+/* Raises a kernel's limit of dynamic shared memory, once, at open or load: needed beyond 48 KB. */
+int cuda_smem_allow(const void *kernel, int bytes);
+
+struct cuda_buf {
+	void *p;
+	size_t bytes;
+};
+
+/* ---- the batch on the device (batch.cu) ---- */
+
+/* Device arrays at static addresses: a graph that was captured with them goes on working. */
+struct cuda_batch {
+	int n_rows, n_seqs, n_logits; /* host's view */
+	int32_t *token_at;            /* [max_rows] */
+	int32_t *row_seq;             /* [max_rows] */
+	int32_t *row_pos;             /* [max_rows] */
+	int32_t *logits_row;          /* [max_logits] */
+	int32_t *tables;              /* [max_seqs][table_stride] */
+	int table_stride;             /* = max_blocks_per_seq */
+	int32_t *pos0, *row0;         /* host: [max_seqs], [max_seqs + 1] */
+	unsigned serial;              /* how many batches were set */
+};
+
+/* ---- structs of the interface ---- */
+
+struct kern_stream {
+	struct kern_dev *dev;
+	cudaStream_t s;
+};
+
+struct kern_event {
+	struct kern_dev *dev;
+	cudaEvent_t e;
+};
+
+struct kern_embed {
+	struct kern_dev *dev;
+	int n_vocab, hidden;
+	void *table; /* [V][H] operand type, row-major */
+	size_t bytes;
+	struct kern_linear *view; /* the head's view, made at load by cuda_linear_of_table() */
+};
+
+struct kern_dev {
+	struct kern_open_args args;
+	int id;
+	int sms;      /* multiprocessors */
+	int cc;       /* 80, 86, 89, 90, ... */
+	int smem_max; /* dynamic shared memory of a block, with opting in */
+	size_t l2_bytes;
+	char name[64];
+	enum kern_dtype operand; /* KERN_F16 or KERN_BF16 */
+	struct cuda_batch batch;
+	struct cuda_buf ws[CUDA_WS_N];
+	struct cuda_stage *stage; /* batch.cu's */
+	struct cuda_sampler *sampler;
+	int block_size, n_blocks; /* of the cache, once kv_new() was called */
+};
+
+static inline bool cuda_is_bf16(const struct kern_dev *d)
+{
+	return d->operand == KERN_BF16;
+}
+
+/* ---- linear.cu ---- */
+
+/* An embedding's table [V][H] (operand type, device memory, 256-byte aligned, row-major, borrowed
+ * for the view's life) as a linear layer of K = H inputs and N = V outputs, without a copy: the
+ * F16/BF16 linear kernels must take plain row-major [N][K] weights.  Called by embed_load();
+ * freed with cuda_linear_free(), which leaves the table alone.  0, -ENOMEM, -ENOTSUP with why. */
+int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int hidden,
+			 struct kern_linear **out, char *why, size_t why_n);
+
+int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
+		     char *why, size_t why_n);
+void cuda_linear_free(struct kern_linear *w);
+int64_t cuda_linear_bytes(const struct kern_linear *w);
+int cuda_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+		bool out_f32);
+int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
+		       int n_rows);
+
+#endif

@@ -1,0 +1,329 @@
+/* device.cu - a GPU opened: memory, streams, events, and the table of operations. */
+#include "kernels/cuda/table.cuh"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- errors ---- */
+
+int cuda_launched(const char *kernel)
+{
+	cudaError_t e = cudaGetLastError();
+	if (e == cudaSuccess)
+		return 0;
+	log_error("cuda", "launch kernel=%s error=\"%s\"", kernel, cudaGetErrorString(e));
+	return -EIO;
+}
+
+int cuda_check(cudaError_t e, const char *what)
+{
+	if (e == cudaSuccess)
+		return 0;
+	log_error("cuda", "call what=\"%s\" error=\"%s\"", what, cudaGetErrorString(e));
+	cudaGetLastError(); /* what is not sticky is not found again by the next launch */
+	return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
+}
+
+int cuda_smem_allow(const void *kernel, int bytes)
+{
+	return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+			  "shared memory of a kernel");
+}
+
+/* ---- memory ---- */
+
+void *cuda_mem_new(struct kern_dev *d, size_t bytes)
+{
+	void *p = NULL;
+	(void)d;
+	bytes = bytes ? bytes : 256;
+	if (cudaMalloc(&p, bytes) != cudaSuccess) {
+		cudaGetLastError();
+		return NULL;
+	}
+	/* in order with every stream only once it is done */
+	if (cuda_check(cudaMemset(p, 0, bytes), "memset") ||
+	    cuda_check(cudaDeviceSynchronize(), "synchronize")) {
+		cudaFree(p);
+		return NULL;
+	}
+	return p;
+}
+
+void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes)
+{
+	(void)d;
+	(void)bytes;
+	if (p)
+		cuda_check(cudaFree(p), "free");
+}
+
+void *cuda_host_new(struct kern_dev *d, size_t bytes)
+{
+	void *p = NULL;
+	(void)d;
+	bytes = bytes ? bytes : 64;
+	if (cudaHostAlloc(&p, bytes, cudaHostAllocDefault) != cudaSuccess) {
+		cudaGetLastError();
+		return NULL;
+	}
+	memset(p, 0, bytes);
+	return p;
+}
+
+void cuda_host_free(struct kern_dev *d, void *p, size_t bytes)
+{
+	(void)d;
+	(void)bytes;
+	if (p)
+		cuda_check(cudaFreeHost(p), "free of host memory");
+}
+
+int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes)
+{
+	(void)d;
+	if (!bytes)
+		return 0;
+	int e = cuda_check(cudaMemcpy(dst_dev, src_host, bytes, cudaMemcpyHostToDevice), "upload");
+	/* from pageable memory the call returns before the last piece has arrived */
+	return e ? e : cuda_check(cudaDeviceSynchronize(), "upload");
+}
+
+int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes)
+{
+	struct cuda_buf *b = &d->ws[which];
+	if (bytes <= b->bytes)
+		return 0;
+	void *p = cuda_mem_new(d, bytes);
+	if (!p)
+		return -ENOMEM;
+	cuda_mem_free(d, b->p, b->bytes);
+	b->p = p;
+	b->bytes = bytes;
+	return 0;
+}
+
+/* ---- streams and events ---- */
+
+static struct kern_stream *stream_new(struct kern_dev *d)
+{
+	struct kern_stream *s = (struct kern_stream *)xcalloc(1, sizeof *s);
+	s->dev = d;
+	if (cuda_check(cudaStreamCreateWithFlags(&s->s, cudaStreamNonBlocking), "stream")) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+static void stream_free(struct kern_stream *s)
+{
+	if (!s)
+		return;
+	cuda_check(cudaStreamDestroy(s->s), "end of a stream");
+	free(s);
+}
+
+static int stream_sync(struct kern_stream *s)
+{
+	return cuda_check(cudaStreamSynchronize(s->s), "stream") ? -EIO : 0;
+}
+
+static struct kern_event *event_new(struct kern_dev *d)
+{
+	struct kern_event *e = (struct kern_event *)xcalloc(1, sizeof *e);
+	e->dev = d;
+	if (cuda_check(cudaEventCreateWithFlags(&e->e, cudaEventDisableTiming), "event")) {
+		free(e);
+		return NULL;
+	}
+	return e;
+}
+
+static void event_free(struct kern_event *e)
+{
+	if (!e)
+		return;
+	cuda_check(cudaEventDestroy(e->e), "end of an event");
+	free(e);
+}
+
+static int event_record(struct kern_event *e, struct kern_stream *s)
+{
+	return cuda_check(cudaEventRecord(e->e, s->s), "event record");
+}
+
+static int event_wait(struct kern_event *e, struct kern_stream *s)
+{
+	return cuda_check(cudaStreamWaitEvent(s->s, e->e, 0), "event wait");
+}
+
+static bool event_done(struct kern_event *e)
+{
+	cudaError_t r = cudaEventQuery(e->e);
+	if (r == cudaErrorNotReady) {
+		cudaGetLastError();
+		return false;
+	}
+	cuda_check(r, "event");
+	return true; /* after an error too: the next sync tells it */
+}
+
+static int upload(struct kern_stream *s, void *dst_dev, const void *src_host, size_t bytes)
+{
+	return cuda_check(cudaMemcpyAsync(dst_dev, src_host, bytes, cudaMemcpyHostToDevice, s->s), "upload");
+}
+
+static int download(struct kern_stream *s, void *dst_host, const void *src_dev, size_t bytes)
+{
+	return cuda_check(cudaMemcpyAsync(dst_host, src_dev, bytes, cudaMemcpyDeviceToHost, s->s),
+			  "download");
+}
+
+/* ---- opening ---- */
+
+static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
+{
+	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
+	    a->max_blocks_per_seq < 1)
+		return err_why(why, why_n, -EINVAL,
+			       "a device needs max_rows, max_seqs, max_logits, max_context and "
+			       "max_blocks_per_seq of at least 1");
+	if (a->compute == KERN_COMPUTE_INT8)
+		return err_why(why, why_n, -ENOTSUP,
+			       "compute mode int8 is not built for CUDA: its operands are f16 or bf16");
+	return 0;
+}
+
+static int find_device(struct kern_dev *d, char *why, size_t why_n)
+{
+	int n = 0;
+	cudaError_t e = cudaGetDeviceCount(&n);
+	if (e != cudaSuccess) {
+		cudaGetLastError();
+		return err_why(why, why_n, -ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
+	}
+	d->id = d->args.index < 0 ? 0 : d->args.index;
+	if (d->id >= n)
+		return err_why(why, why_n, -ENODEV, "cuda:%d is not there: this machine has %d CUDA device%s",
+			       d->id, n, n == 1 ? "" : "s");
+	struct cudaDeviceProp p;
+	if ((e = cudaSetDevice(d->id)) != cudaSuccess ||
+	    (e = cudaGetDeviceProperties(&p, d->id)) != cudaSuccess) {
+		cudaGetLastError();
+		return err_why(why, why_n, -ENODEV, "cuda:%d cannot be used: %s", d->id,
+			       cudaGetErrorString(e));
+	}
+	d->cc = p.major * 10 + p.minor;
+	if (d->cc < 80)
+		return err_why(why, why_n, -ENOTSUP,
+			       "cuda:%d (%s) has compute capability %d.%d; 8.0 or later is needed", d->id,
+			       p.name, p.major, p.minor);
+	snprintf(d->name, sizeof d->name, "%.63s", p.name);
+	d->sms = p.multiProcessorCount;
+	d->smem_max = (int)p.sharedMemPerBlockOptin;
+	d->l2_bytes = (size_t)p.l2CacheSize;
+	return 0;
+}
+
+static void cuda_close(struct kern_dev *d)
+{
+	if (!d)
+		return;
+	cuda_sampler_fini(d);
+	cuda_batch_fini(d);
+	for (int i = 0; i < CUDA_WS_N; i++)
+		cuda_mem_free(d, d->ws[i].p, d->ws[i].bytes);
+	free(d);
+}
+
+static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
+{
+	*out = NULL;
+	int e = check_args(a, why, why_n);
+	if (e)
+		return e;
+	struct kern_dev *d = (struct kern_dev *)xcalloc(1, sizeof *d);
+	d->args = *a;
+	/* bf16 where it is asked for; else f16, which has three bits more of each weight. */
+	d->operand = a->compute == KERN_COMPUTE_BF16 ? KERN_BF16 : KERN_F16;
+	if ((e = find_device(d, why, why_n)))
+		goto fail;
+	e = cuda_batch_init(d);
+	if (!e)
+		e = cuda_sampler_init(d);
+	if (e) {
+		err_why(why, why_n, e, "cuda:%d is out of memory for %d rows of %d sequences", d->id,
+			a->max_rows, a->max_seqs);
+		goto fail;
+	}
+	*out = d;
+	return 0;
+fail:
+	cuda_close(d);
+	return e;
+}
+
+static void cuda_info(struct kern_dev *d, struct kern_info *out)
+{
+	size_t free_now = 0, total = 0;
+	memset(out, 0, sizeof *out);
+	cuda_check(cudaMemGetInfo(&free_now, &total), "memory of the device");
+	snprintf(out->name, sizeof out->name, "%s", d->name);
+	snprintf(out->isa, sizeof out->isa, "sm_%d", d->cc);
+	/* tensor cores of other generations add in another order */
+	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s", d->cc,
+		 d->operand == KERN_BF16 ? "bf16" : "f16");
+	out->operand = out->kv = d->operand;
+	out->bytes_total = (int64_t)total;
+	out->bytes_free = (int64_t)free_now;
+	out->n_threads = 1;
+}
+
+/* ---- the table ---- */
+
+extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cuda_ops = {
+	.abi = KERN_ABI,
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.info = cuda_info,
+	.mem_new = cuda_mem_new,
+	.mem_free = cuda_mem_free,
+	.host_new = cuda_host_new,
+	.host_free = cuda_host_free,
+	.stream_new = stream_new,
+	.stream_free = stream_free,
+	.stream_sync = stream_sync,
+	.event_new = event_new,
+	.event_free = event_free,
+	.event_record = event_record,
+	.event_wait = event_wait,
+	.event_done = event_done,
+	.upload = upload,
+	.download = download,
+	.linear_load = cuda_linear_load,
+	.linear_free = cuda_linear_free,
+	.linear_bytes = cuda_linear_bytes,
+	.embed_load = cuda_embed_load,
+	.embed_free = cuda_embed_free,
+	.embed_bytes = cuda_embed_bytes,
+	.embed_linear = cuda_embed_linear,
+	.kv_new = cuda_kv_new,
+	.kv_free = cuda_kv_free,
+	.kv_block_bytes = cuda_kv_block_bytes,
+	.kv_copy = cuda_kv_copy,
+	.kv_swap_out = cuda_kv_swap_out,
+	.kv_swap_in = cuda_kv_swap_in,
+	.batch_set = cuda_batch_set,
+	.embed = cuda_embed,
+	.rmsnorm = cuda_rmsnorm,
+	.linear = cuda_linear,
+	.qkv = cuda_qkv,
+	.attention = cuda_attention,
+	.gateup_swiglu = cuda_gateup_swiglu,
+	.gather = cuda_gather,
+	.sample = cuda_sample,
+};

@@ -1,0 +1,114 @@
+/* kv.cu - the paged cache of a GPU and its pinned host pool. */
+#include "kernels/cuda/table.cuh"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* Head sizes that attention is built for. */
+static int pad_dim(int dim)
+{
+	static const int built[] = {32, 64, 96, 128, 256};
+	for (int size : built)
+		if (dim <= size)
+			return size;
+	assert(!"head size");
+	return 0;
+}
+
+static size_t bytes_of_head(int head_dim, int block_size)
+{
+	return (size_t)block_size * (size_t)pad_dim(head_dim) * 2;
+}
+
+int64_t cuda_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size)
+{
+	(void)d;
+	return (int64_t)n_layers * 2 * n_kv_heads * (int64_t)bytes_of_head(head_dim, block_size);
+}
+
+struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			    int n_blocks, int n_host_blocks)
+{
+	assert(n_layers > 0 && n_kv_heads > 0 && n_blocks > 0 && n_host_blocks >= 0);
+	assert(head_dim > 0 && head_dim % 8 == 0 && head_dim <= CUDA_HEAD_MAX);
+	assert(block_size > 0 && block_size % 16 == 0 && CUDA_CHUNK % block_size == 0);
+	struct kern_kv *kv = (struct kern_kv *)xcalloc(1, sizeof *kv);
+	size_t bytes, host_bytes;
+	kv->dev = d;
+	kv->n_layers = n_layers;
+	kv->n_kv_heads = n_kv_heads;
+	kv->dim = head_dim;
+	kv->dim_pad = pad_dim(head_dim);
+	kv->block_size = block_size;
+	kv->n_blocks = n_blocks;
+	kv->n_host_blocks = n_host_blocks;
+	kv->head_bytes = bytes_of_head(head_dim, block_size);
+	kv->layer_bytes = 2 * (size_t)n_kv_heads * kv->head_bytes;
+	kv->block_bytes = (size_t)n_layers * kv->layer_bytes;
+	if (__builtin_mul_overflow(kv->block_bytes, (size_t)n_blocks, &bytes) ||
+	    __builtin_mul_overflow(kv->block_bytes, (size_t)n_host_blocks, &host_bytes))
+		goto fail;
+	kv->pool = (unsigned char *)cuda_mem_new(d, bytes); /* zeroed: what pads a head stays 0 */
+	if (n_host_blocks)
+		kv->host = (unsigned char *)cuda_host_new(d, host_bytes);
+	if (!kv->pool || (n_host_blocks && !kv->host) || cuda_plan_new(kv))
+		goto fail;
+	d->block_size = block_size;
+	d->n_blocks = n_blocks;
+	return kv;
+fail:
+	cuda_kv_free(kv);
+	return NULL;
+}
+
+void cuda_kv_free(struct kern_kv *kv)
+{
+	if (!kv)
+		return;
+	cuda_plan_free(kv);
+	cuda_host_free(kv->dev, kv->host, kv->block_bytes * (size_t)kv->n_host_blocks);
+	cuda_mem_free(kv->dev, kv->pool, kv->block_bytes * (size_t)kv->n_blocks);
+	free(kv);
+}
+
+/* Pairs in order: a destination may be a later pair's source.  Copies whose both sides go on from
+ * the pair before are one with it: swaps of neighbouring blocks are long transfers. */
+static int copy_pairs(struct kern_stream *s, const struct kern_kv *kv, unsigned char *to, int n_to,
+		      const unsigned char *from, int n_from, const int32_t (*pairs)[2], int n,
+		      cudaMemcpyKind kind)
+{
+	for (int i = 0, run; i < n; i += run) {
+		for (run = 1; i + run < n && to != from && pairs[i + run][0] == pairs[i][0] + run &&
+			      pairs[i + run][1] == pairs[i][1] + run;)
+			run++;
+		assert(pairs[i][0] >= 0 && pairs[i][0] + run <= n_from);
+		assert(pairs[i][1] >= 0 && pairs[i][1] + run <= n_to);
+		if (to == from && pairs[i][0] == pairs[i][1])
+			continue;
+		int e = cuda_check(cudaMemcpyAsync(to + (size_t)pairs[i][1] * kv->block_bytes,
+						   from + (size_t)pairs[i][0] * kv->block_bytes,
+						   (size_t)run * kv->block_bytes, kind, s->s),
+				   "copy of KV blocks");
+		if (e)
+			return e;
+	}
+	return 0;
+}
+
+int cuda_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
+{
+	return copy_pairs(s, kv, kv->pool, kv->n_blocks, kv->pool, kv->n_blocks, pairs, n,
+			  cudaMemcpyDeviceToDevice);
+}
+
+int cuda_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
+{
+	return copy_pairs(s, kv, kv->host, kv->n_host_blocks, kv->pool, kv->n_blocks, pairs, n,
+			  cudaMemcpyDeviceToHost);
+}
+
+int cuda_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
+{
+	return copy_pairs(s, kv, kv->pool, kv->n_blocks, kv->host, kv->n_host_blocks, pairs, n,
+			  cudaMemcpyHostToDevice);
+}

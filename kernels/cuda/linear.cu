@@ -1,0 +1,446 @@
+/* linear.cu - linear layers on the device: what a layer is, and which kernel computes it. */
+#include "kernels/cuda/linear.cuh"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern "C" {
+#include "base/alloc.h"
+#include "kernels/cpu/half.h"
+}
+
+/* ---- the slices of a shape: they decide bits ---- */
+
+/* The number of slices that K is cut into, by columns of the segment.  Enough warps to keep the
+ * memory busy with one row: 1,500 or more of AWQ, where a warp's instructions count, half of that
+ * of F16, which has four times the bytes for them, on 130 multiprocessors.  More slices cost at
+ * many rows, where a block adds them up.  Reckoned, not measured.  A new architecture gets lines of
+ * its own; changing a line changes the bits of every layer it covers. */
+static const struct slices_row {
+	int cc_min; /* for this compute capability and later ones */
+	int cols_max;
+	int awq, dense;
+} slices_table[] = {
+	{90, 128, 8, 8}, {90, 512, 8, 4}, {90, 1024, 4, 2}, {90, 2048, 2, 1}, {90, INT_MAX, 1, 1},
+	{0, 128, 8, 8},  {0, 512, 8, 4},  {0, 1024, 4, 2},  {0, 2048, 2, 1},  {0, INT_MAX, 1, 1},
+};
+
+/* At least two units each: below that a slice costs more than it brings. */
+static int slices_of(const struct kern_dev *d, bool awq, int n_cols, int units)
+{
+	const struct slices_row *r = slices_table;
+	while (d->cc < r->cc_min || n_cols > r->cols_max)
+		r++;
+	int n = awq ? r->awq : r->dense;
+	while (n > 1 && units < 2 * n)
+		n /= 2;
+	return n;
+}
+
+/* ---- load ---- */
+
+/* A caller's type may be none of the enum's, which C++ must not look at as one. */
+static int type_of(const enum kern_dtype *t)
+{
+	int v;
+	memcpy(&v, t, sizeof v);
+	return v;
+}
+
+static bool is_float(int type)
+{
+	return type == KERN_F32 || type == KERN_F16 || type == KERN_BF16;
+}
+
+static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
+{
+	const struct kern_linear_part *p = &src->parts[i];
+	const int type = type_of(&p->dtype), bias_type = type_of(&p->bias_dtype);
+	if (p->n <= 0 || !p->w)
+		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
+	if (!is_float(type) && type != KERN_AWQ4)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: weights of type %d are not known to the CUDA kernels", src->name, type);
+	if (p->bias && !is_float(bias_type))
+		return err_why(why, why_n, -EINVAL, "%s: a bias of type %d", src->name, bias_type);
+	if (type != KERN_AWQ4)
+		return 0;
+	if (p->n % 8 || src->group <= 0 || !p->qzeros || !p->scales)
+		return err_why(why, why_n, -EINVAL,
+			       "%s: AWQ needs outputs in eights, a group size, zeros and scales (%d outputs, "
+			       "group %d)",
+			       src->name, p->n, src->group);
+	if (src->group < src->k && src->group % 32)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s: groups of %d inputs: the CUDA kernels take multiples of 32, and whole rows",
+			src->name, src->group);
+	return 0;
+}
+
+static int check(const struct kern_linear_src *src, char *why, size_t why_n)
+{
+	int64_t n = 0;
+	if (src->k <= 0 || src->k > INT_MAX - LIN_UNIT || src->n_parts < 1 || src->n_parts > 3)
+		return err_why(why, why_n, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k,
+			       src->n_parts);
+	for (int i = 0; i < src->n_parts; i++) {
+		int e = check_part(src, i, why, why_n);
+		if (e)
+			return e;
+		n += src->parts[i].n;
+	}
+	if (n > INT_MAX - LIN_COL)
+		return err_why(why, why_n, -EINVAL, "%s: %lld outputs", src->name, (long long)n);
+	return 0;
+}
+
+/* Parts of one kind in a row become one segment, so one launch. */
+static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
+{
+	w->k = src->k;
+	w->n_parts = src->n_parts;
+	for (int i = 0; i < src->n_parts; i++) {
+		const struct kern_linear_part *p = &src->parts[i];
+		const bool awq = p->dtype == KERN_AWQ4;
+		struct lin_seg *s = w->n_segs ? &w->segs[w->n_segs - 1] : NULL;
+		if (!s || s->awq != awq)
+			s = &w->segs[w->n_segs++];
+		struct lin_part *q = &s->parts[s->n_parts++];
+		q->n = p->n;
+		q->n0 = w->n;
+		q->col0 = s->n_cols;
+		s->awq = awq;
+		s->k = src->k;
+		s->units = (src->k + LIN_UNIT - 1) / LIN_UNIT;
+		s->ldw = (src->k + 7) / 8 * 8;
+		s->n_cols += (p->n + LIN_COL - 1) / LIN_COL;
+		w->part_n[i] = p->n;
+		w->n += p->n;
+	}
+	struct lin_seg *s = &w->segs[0];
+	if (w->n_segs == 1 && s->n_parts == 2 && s->parts[0].n == s->parts[1].n) {
+		s->paired = true;
+		s->parts[1].col0 = 0;
+		s->n_cols = (s->parts[0].n + 7) / 8;
+	}
+	for (int i = 0; i < w->n_segs; i++)
+		w->segs[i].slices = slices_of(w->dev, w->segs[i].awq, w->segs[i].n_cols, w->segs[i].units);
+}
+
+static float bias_at(const struct kern_linear_part *p, int i)
+{
+	float f;
+	uint16_t h;
+	if (p->bias_dtype == KERN_F32) {
+		memcpy(&f, (const unsigned char *)p->bias + (size_t)i * 4, 4);
+		return f;
+	}
+	memcpy(&h, (const unsigned char *)p->bias + (size_t)i * 2, 2);
+	return p->bias_dtype == KERN_F16 ? half_from_f16(h) : half_from_bf16(h);
+}
+
+static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
+{
+	bool any = false;
+	for (int i = 0; i < src->n_parts; i++)
+		any = any || src->parts[i].bias;
+	if (!any)
+		return 0;
+	const size_t bytes = (size_t)w->n * sizeof(float);
+	w->bias = (float *)lin_own(w, bytes);
+	if (!w->bias)
+		return err_why(why, why_n, -ENOMEM, "%s: no device memory for the bias", src->name);
+	float *f = (float *)xcalloc((size_t)w->n, sizeof *f);
+	for (int i = 0, n0 = 0; i < src->n_parts; n0 += src->parts[i++].n)
+		for (int c = 0; src->parts[i].bias && c < src->parts[i].n; c++)
+			f[n0 + c] = bias_at(&src->parts[i], c);
+	int e = cuda_upload_now(w->dev, w->bias, f, bytes);
+	free(f);
+	return e ? err_why(why, why_n, e, "%s: the bias could not be copied to the device", src->name) : 0;
+}
+
+/* ---- the workspace ---- */
+
+static size_t align_up(size_t bytes)
+{
+	return (bytes + 255) & ~(size_t)255;
+}
+
+/* CUDA_WS_PARTIAL holds, one after another: padded rows, sums of slices, gate and up in F32. */
+static size_t ws_rows_bytes(const struct kern_linear *w, int rows)
+{
+	return align_up((size_t)rows * (size_t)w->segs[0].ldw * 2);
+}
+
+static size_t ws_partial_bytes(const struct kern_linear *w, int rows)
+{
+	size_t most = 0;
+	if (rows > LIN_PARTIAL_ROWS)
+		rows = LIN_PARTIAL_ROWS;
+	for (int i = 0; i < w->n_segs; i++) {
+		const struct lin_seg *s = &w->segs[i];
+		size_t bytes = (size_t)s->slices * (size_t)s->n_cols * (size_t)((rows + 7) / 8) * 512;
+		if (s->slices > 1 && bytes > most)
+			most = bytes;
+	}
+	return align_up(most);
+}
+
+static bool ws_needs_gate(const struct kern_linear *w)
+{
+	return w->n_parts == 2 && w->part_n[0] == w->part_n[1] && !w->segs[0].paired;
+}
+
+static int reserve(struct kern_linear *w, const char *name, char *why, size_t why_n)
+{
+	struct kern_dev *d = w->dev;
+	const int rows = d->args.max_rows;
+	size_t gate = ws_needs_gate(w) ? align_up((size_t)rows * (size_t)w->n * 4) : 0;
+	size_t bytes = ws_rows_bytes(w, rows) + ws_partial_bytes(w, rows) + gate;
+	int e = cuda_ws_reserve(d, CUDA_WS_PARTIAL, bytes);
+	/* A counter for every block of one column and 8 rows does for any plan. */
+	if (!e && ws_partial_bytes(w, rows))
+		e = cuda_ws_reserve(d, CUDA_WS_COUNT,
+				    (size_t)(w->n / 8 + 3) * ((size_t)LIN_PARTIAL_ROWS / 8) * sizeof(int));
+	return e ? err_why(why, why_n, e, "%s: no device memory for %zu bytes of workspace", name, bytes) : 0;
+}
+
+/* Shared memory beyond 48 KB. */
+static int allow(const struct kern_dev *d)
+{
+	int e = lin_stream_allow(cuda_is_bf16(d));
+	return e ? e : lin_tile_allow(d->smem_max, cuda_is_bf16(d));
+}
+
+/* ---- lifetime ---- */
+
+int64_t cuda_linear_bytes(const struct kern_linear *w)
+{
+	int64_t n = 0;
+	for (int i = 0; i < w->n_owned; i++)
+		n += (int64_t)w->owned[i].bytes;
+	return n;
+}
+
+void cuda_linear_free(struct kern_linear *w)
+{
+	if (!w)
+		return;
+	for (int i = 0; i < w->n_owned; i++)
+		cuda_mem_free(w->dev, w->owned[i].p, w->owned[i].bytes);
+	free(w);
+}
+
+static struct kern_linear *linear_new(struct kern_dev *d, const struct kern_linear_src *src)
+{
+	struct kern_linear *w = (struct kern_linear *)xcalloc(1, sizeof *w);
+	w->dev = d;
+	make_segs(w, src);
+	return w;
+}
+
+int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
+		     char *why, size_t why_n)
+{
+	*out = NULL;
+	int e = check(src, why, why_n);
+	if (e)
+		return e;
+	struct kern_linear *w = linear_new(d, src);
+	e = allow(d);
+	if (e)
+		err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
+			d->smem_max);
+	for (int i = 0, first = 0; !e && i < w->n_segs; first += w->segs[i++].n_parts)
+		e = lin_pack(w, &w->segs[i], src, first, why, why_n);
+	if (!e)
+		e = load_bias(w, src, why, why_n);
+	if (!e)
+		e = reserve(w, src->name, why, why_n);
+	if (e) {
+		cuda_linear_free(w);
+		return e;
+	}
+	*out = w;
+	return 0;
+}
+
+int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int hidden,
+			 struct kern_linear **out, char *why, size_t why_n)
+{
+	struct kern_linear_src src = {};
+	src.name = "embedding";
+	src.k = hidden;
+	src.n_parts = 1;
+	src.parts[0].dtype = d->operand;
+	src.parts[0].n = n_vocab;
+	src.parts[0].w = table;
+	*out = NULL;
+	int e = check(&src, why, why_n);
+	if (e)
+		return e;
+	struct kern_linear *w = linear_new(d, &src);
+	struct lin_seg *s = &w->segs[0];
+	s->parts[0].w = table;
+	e = allow(d);
+	if (!e && s->ldw != hidden) {
+		/* Rows that 16-byte loads cannot read: a copy, where one is. */
+		void *copy = lin_own(w, (size_t)n_vocab * (size_t)s->ldw * 2);
+		cudaStream_t stream = NULL;
+		e = copy ? cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream")
+			 : -ENOMEM;
+		if (!e) {
+			e = lin_pad_rows(stream, copy, s->ldw, table, hidden, n_vocab);
+			int late = cuda_check(cudaStreamSynchronize(stream), "padding an embedding");
+			e = e ? e : late;
+			cudaStreamDestroy(stream);
+			s->parts[0].w = copy;
+		}
+	}
+	if (e)
+		err_why(why, why_n, e,
+			"the embedding cannot serve as the head: no device memory, or a failed launch");
+	else
+		e = reserve(w, src.name, why, why_n);
+	if (e) {
+		cuda_linear_free(w);
+		return e;
+	}
+	*out = w;
+	return 0;
+}
+
+/* ---- run ---- */
+
+/* Blocks that share the slices of an output, so that about two come to a multiprocessor. */
+static int split(const struct kern_dev *d, const struct lin_seg *seg, int blocks, int m)
+{
+	int n = 1;
+	while (m <= LIN_PARTIAL_ROWS && n < seg->slices && blocks * n < 2 * d->sms)
+		n *= 2;
+	return n;
+}
+
+struct lin_plan lin_plan_for(const struct kern_dev *d, const struct lin_seg *seg, int m)
+{
+	struct lin_plan p = {};
+	if (m <= 16) {
+		p.kernel = LIN_STREAM;
+		p.rows = m <= 8 ? 8 : 16;
+		p.warps = max(4, seg->slices);
+		p.splits = 1;
+		/* Two columns a warp halve what rows cost, once there are warps enough. */
+		p.cols = (int64_t)seg->n_cols * seg->slices >= 20 * (int64_t)d->sms ? 2 : 1;
+		return p;
+	}
+	p.kernel = LIN_TILE;
+	p.rows = m <= 32 ? 32 : m <= 64 ? 64 : 128;
+	for (;; p.rows /= 2) {
+		const int blocks = (m + p.rows - 1) / p.rows *
+				   ((seg->n_cols + lin_tile_cols(p.rows) - 1) / lin_tile_cols(p.rows));
+		p.splits = split(d, seg, blocks, m);
+		if (p.rows == 32 ||
+		    lin_tile_smem(p.rows, seg->awq, p.splits == 1 && seg->slices > 1) <= d->smem_max)
+			return p;
+	}
+}
+
+static int run_seg(struct kern_stream *s, const struct kern_linear *w, const struct lin_seg *seg,
+		   struct lin_args *a, const struct lin_plan *force)
+{
+	struct lin_plan p = force ? *force : lin_plan_for(w->dev, seg, a->m);
+	p.splits = a->m <= LIN_PARTIAL_ROWS ? min(p.splits, seg->slices) : 1;
+	a->seg = *seg;
+	a->splits = p.splits;
+	a->block_slices = seg->slices / p.splits;
+	if (p.kernel == LIN_STREAM) {
+		p.warps = max(p.warps, a->block_slices);
+		return lin_stream_launch(s, a, &p, cuda_is_bf16(w->dev));
+	}
+	return lin_tile_launch(s, a, &p, cuda_is_bf16(w->dev));
+}
+
+/* The rows where 16-byte loads can read them: as they are, or padded in the workspace. */
+static int align_rows(struct kern_stream *s, const struct kern_linear *w, struct lin_args *a, const void *in)
+{
+	a->x = (const uint16_t *)in;
+	a->ldx = w->k;
+	if (w->k % 8 == 0 && (uintptr_t)in % 16 == 0)
+		return 0;
+	void *copy = w->dev->ws[CUDA_WS_PARTIAL].p;
+	a->x = (const uint16_t *)copy;
+	a->ldx = w->segs[0].ldw;
+	return lin_pad_rows(s->s, copy, a->ldx, in, w->k, a->m);
+}
+
+int lin_run(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+	    enum lin_out to, const struct lin_plan *force)
+{
+	struct kern_dev *d = w->dev;
+	struct lin_args a = {};
+	assert(s->dev == d && n_rows >= 0 && n_rows <= d->args.max_rows);
+	if (n_rows == 0)
+		return 0;
+	a.m = n_rows;
+	a.out = out;
+	a.to = to;
+	a.ldo = to == LIN_OUT_SWIGLU ? w->part_n[0] : w->n;
+	a.bias = w->bias;
+	a.partial =
+		(float4 *)((unsigned char *)d->ws[CUDA_WS_PARTIAL].p + ws_rows_bytes(w, d->args.max_rows));
+	a.counts = (int *)d->ws[CUDA_WS_COUNT].p;
+	int e = align_rows(s, w, &a, in);
+	for (int i = 0; !e && i < w->n_segs; i++) {
+		bool even = w->n % 2 == 0 && (uintptr_t)out % 8 == 0;
+		for (int p = 0; p < w->segs[i].n_parts; p++)
+			even = even && w->segs[i].parts[p].n0 % 2 == 0;
+		a.wide = even;
+		e = run_seg(s, w, &w->segs[i], &a, force);
+	}
+	return e;
+}
+
+int cuda_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+		bool out_f32)
+{
+	return lin_run(s, w, out, in, n_rows, out_f32 ? LIN_OUT_F32 : LIN_OUT_OPERAND, NULL);
+}
+
+/* ---- gate and up of different types ---- */
+
+template <bool BF16>
+static __global__ void __launch_bounds__(256)
+	swiglu_kernel(uint16_t *out, const float *gate_up, int rows, int n)
+{
+	const size_t at = (size_t)blockIdx.x * 256 + threadIdx.x;
+	const size_t row = at / (size_t)n, i = at % (size_t)n;
+	if (row >= (size_t)rows)
+		return;
+	const float *in = gate_up + row * 2 * (size_t)n;
+	const float v = lin_swiglu(in[i], in[(size_t)n + i]);
+	out[at] = BF16 ? bf16_of_f32(v) : f16_of_f32(v);
+}
+
+int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
+		       int n_rows)
+{
+	struct kern_dev *d = w->dev;
+	assert(w->n_parts == 2 && w->part_n[0] == w->part_n[1]);
+	if (w->segs[0].paired)
+		return lin_run(s, w, out, in, n_rows, LIN_OUT_SWIGLU, NULL);
+	const int rows = d->args.max_rows, n = w->part_n[0];
+	float *both = (float *)(void *)((unsigned char *)d->ws[CUDA_WS_PARTIAL].p + ws_rows_bytes(w, rows) +
+					ws_partial_bytes(w, rows));
+	int e = lin_run(s, w, both, in, n_rows, LIN_OUT_F32, NULL);
+	if (e || n_rows == 0)
+		return e;
+	const dim3 grid((unsigned)(((size_t)n_rows * (size_t)n + 255) / 256));
+	if (cuda_is_bf16(d))
+		return KERN_LAUNCH(swiglu_kernel<true>, grid, dim3(256), 0, s->s, (uint16_t *)out,
+				   (const float *)both, n_rows, n);
+	return KERN_LAUNCH(swiglu_kernel<false>, grid, dim3(256), 0, s->s, (uint16_t *)out,
+			   (const float *)both, n_rows, n);
+}

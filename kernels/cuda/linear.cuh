@@ -1,0 +1,416 @@
+/* linear.cuh - inside of the linear layers: layouts, the index algebra, what the kernels share.
+ *
+ * linear.cu         layers, and which kernel computes them
+ * linear_pack.cu    weights as stored to weights as the kernels read them
+ * linear_stream.cu  few rows: the weights are streamed past them
+ * linear_tile.cu    many rows: tiles of rows x outputs
+ *
+ * Y^T = W X^T: the weights are the 16-row operand A of mma.m16n8k16, the rows of the batch are its
+ * n = 8, in every kernel.  For one row, 128 bits of weights per lane feed the tensor cores without
+ * crossing shared memory; for many, a fragment of weights that was unpacked once meets 4 or 8
+ * fragments of rows.
+ *
+ * Index names: column = 16 outputs, unit = 64 inputs, t8 = 8 rows; g = lane / 4, t = lane % 4.
+ *
+ * A row's bits do not depend on who computes it.  A layer's inputs are cut into `slices`, a number
+ * that K, N and the architecture decide (linear.cu).  Within a slice: k16 by k16, one chain of mma
+ * per output; AWQ keeps a chain per group, whose sum is scaled in F32 and added (one fma) to the
+ * slice's.  Slices are added in ascending order, then the bias.  Few rows: every slice is another
+ * warp's; many: one block runs them one after another.
+ *
+ * Which inputs a k16 step holds.  mma only asks that A and B agree, so the order is chosen such
+ * that a lane's inputs lie side by side in a plain row, and 16-byte loads give whole fragments:
+ *
+ *     unit   |0       8       16      24      |32      40      48      56      | 63
+ *     slot    t=0     t=1     t=2     t=3      t=0     t=1     t=2     t=3         16 bytes each
+ *             |                                |
+ *             half 0: steps 0 and 1            half 1: steps 2 and 3
+ *
+ *     a slot: k+0 k+1 | k+2 k+3 | k+4 k+5 | k+6 k+7
+ *             b0        b1        b0        b1
+ *             step 2h             step 2h + 1
+ *
+ * Which outputs a column's 16 operand rows are: place q = 2g is operand row g, place q = 2g + 1 is
+ * row g + 8, so that a lane holds neighbours and stores them together.  A plain column's place q is
+ * output 16 c + q of its part.  In a paired layer (two parts of one type and size: gate and up)
+ * place 2g is output 8 c + g of the first part and place 2g + 1 the same output of the second: a
+ * lane holds both, and SwiGLU needs nobody else.
+ *
+ * Weights.  F16 and BF16: rows as stored, [n][ldw].  AWQ, one 16-byte load of a lane = 4 steps:
+ *
+ *     w      [column][unit][lane] uint4; word j = step j; nibbles from the least significant:
+ *            b0.x of row g, b1.x of g, b0.x of g+8, b1.x of g+8, b0.y of g, ... (x, y: first, second)
+ *     scales [column][quad][g] uint4: 4 groups x (F16 of place 2g, of 2g + 1)
+ *     zeros  [column][quad][g] uint32: 4 groups x (4 bits of place 2g, of 2g + 1) */
+#ifndef QUERN_KERNELS_CUDA_LINEAR_CUH
+#define QUERN_KERNELS_CUDA_LINEAR_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+enum {
+	LIN_COL = 16,           /* outputs of a column */
+	LIN_UNIT = 64,          /* inputs of a unit */
+	LIN_PARTIAL_ROWS = 128, /* most rows whose slices may be spread over blocks */
+	LIN_SLICES_MAX = 8,
+};
+
+enum lin_out { LIN_OUT_OPERAND, LIN_OUT_F32, LIN_OUT_SWIGLU };
+
+struct lin_part {
+	const void *w; /* F16, BF16: [n][ldw] */
+	int n;
+	int n0;   /* first output, of the layer's */
+	int col0; /* first column, of the segment's */
+};
+
+/* Parts of one kind: one launch. */
+struct lin_seg {
+	bool awq, paired;
+	int n_parts;
+	struct lin_part parts[3];
+	int n_cols;
+	int slices;
+	int k, units; /* units: of 64 inputs, the last one padded with zeros */
+	int ldw;      /* F16, BF16: inputs from row to row, a multiple of 8 */
+	/* AWQ */
+	const uint4 *w;
+	const uint4 *scales;
+	const uint32_t *zeros;
+	int quads;
+	int group32; /* a group in steps of 32 inputs */
+};
+
+struct kern_linear {
+	struct kern_dev *dev;
+	int k, n;
+	int n_parts;
+	int part_n[3];
+	int n_segs;
+	struct lin_seg segs[3];
+	float *bias; /* [n] or NULL */
+	struct cuda_buf owned[10];
+	int n_owned;
+};
+
+/* Everything of a launch; blocks of it: see the kernels. */
+struct lin_args {
+	struct lin_seg seg;
+	const uint16_t *x; /* [m][ldx], 16-byte aligned, ldx a multiple of 8 */
+	int ldx, m;
+	void *out; /* [m][ldo] of what `to` says */
+	int ldo;
+	enum lin_out to;
+	bool wide;         /* neighbours may be stored together */
+	const float *bias; /* [layer's n] or NULL */
+	int block_slices;  /* stream: slices of a block */
+	int splits;        /* blocks that share the slices of an output; 1: none */
+	float4 *partial;   /* [slice][column][t8][lane] */
+	int *counts;       /* [block of outputs and rows], zero between launches */
+};
+
+/* ---- how a layer is run ---- */
+
+enum lin_kernel { LIN_STREAM, LIN_TILE };
+
+/* None of it shows in the bits. */
+struct lin_plan {
+	enum lin_kernel kernel;
+	int cols;   /* stream: columns of a warp, 1 or 2 */
+	int rows;   /* of a block: stream 8 or 16, tile 32, 64 or 128 */
+	int warps;  /* stream: of a block */
+	int splits; /* blocks that share an output's slices; divides them */
+};
+
+struct lin_plan lin_plan_for(const struct kern_dev *d, const struct lin_seg *seg, int m);
+/* As the table's operations; force: this plan for every segment (tests, tuning), or NULL.
+ * A forced split of more than LIN_PARTIAL_ROWS rows is not made. */
+int lin_run(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+	    enum lin_out to, const struct lin_plan *force);
+
+int lin_stream_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16);
+int lin_tile_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16);
+/* Allow the kernels the shared memory that they may want, at most smem_max: 0, -EIO. */
+int lin_stream_allow(bool bf16);
+int lin_tile_allow(int smem_max, bool bf16);
+int lin_tile_cols(int rows); /* columns of a block */
+/* Shared memory of a block; all_slices: it runs more than one slice itself. */
+int lin_tile_smem(int rows, bool awq, bool all_slices);
+
+/* ---- linear_pack.cu ---- */
+
+/* Fills seg's parts from src's parts first .. first + seg->n_parts - 1; memory goes to w->owned.
+ * -ENOMEM, -EIO with why. */
+int lin_pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
+	     char *why, size_t why_n);
+/* Row-major 16-bit rows of k inputs to rows of ldw, zeros after k; device to device, queued. */
+int lin_pad_rows(cudaStream_t s, void *dst, int ldw, const void *src, int k, int rows);
+/* Remembers device memory that the layer owns; NULL when there is none left. */
+void *lin_own(struct kern_linear *w, size_t bytes);
+
+/* ---- what the kernels share ---- */
+
+/* First unit of a slice. */
+static __host__ __device__ __forceinline__ int lin_slice_unit(const struct lin_seg &s, int slice)
+{
+	return (int)((int64_t)s.units * slice / s.slices);
+}
+
+/* The part of a column. */
+static __device__ __forceinline__ int lin_part_of(const struct lin_seg &s, int col)
+{
+	int p = 0;
+	if (!s.paired) {
+		if (s.n_parts > 1 && col >= s.parts[1].col0)
+			p = 1;
+		if (s.n_parts > 2 && col >= s.parts[2].col0)
+			p = 2;
+	}
+	return p;
+}
+
+/* Row of weights at place q of a column (F16, BF16); past the end the last one, whose sum nobody
+ * stores. */
+static __device__ __forceinline__ const uint16_t *lin_row(const struct lin_seg &s, int col, int q)
+{
+	int p = s.paired ? q & 1 : lin_part_of(s, col);
+	int i = s.paired ? 8 * col + (q >> 1) : LIN_COL * (col - s.parts[p].col0) + q;
+	const struct lin_part &part = s.parts[p];
+	return (const uint16_t *)part.w + (size_t)min(i, part.n - 1) * (size_t)s.ldw;
+}
+
+template <bool BF16>
+static __device__ __forceinline__ void lin_mma(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+	const uint32_t b[2] = {b0, b1};
+	if (BF16)
+		mma_m16n8k16_bf16(d, a, b);
+	else
+		mma_m16n8k16_f16(d, a, b);
+}
+
+static __device__ __forceinline__ uint32_t lin_word(const uint4 &v, int j) /* j known when compiled */
+{
+	return j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w;
+}
+
+/* The scales and zeros of a column that this lane needs: of the present group as constants, of the
+ * groups after it as loaded, four at a time, the next four under way. */
+template <bool BF16> struct lin_group {
+	uint32_t lo0, hi0, lo1, hi1; /* F16: 1024 + z; -(64 + z).  BF16: -(128 + z), in lo */
+	uint4 s, s_next;
+	uint32_t z, z_next;
+
+	__device__ __forceinline__ void load(const struct lin_seg &seg, int col, int quad, bool pred)
+	{
+		size_t i = ((size_t)col * (size_t)seg.quads + (size_t)min(quad, seg.quads - 1)) * 8 +
+			   (size_t)(lane_id() >> 2);
+		ld_global_128_if(s_next, seg.scales + i, pred);
+		ld_global_32_if(z_next, seg.zeros + i, pred);
+	}
+
+	__device__ __forceinline__ void take()
+	{
+		s = s_next;
+		z = z_next;
+	}
+
+	__device__ __forceinline__ void shift()
+	{
+		s.x = s.y;
+		s.y = s.z;
+		s.z = s.w;
+		z >>= 8;
+	}
+
+	__device__ __forceinline__ void constants()
+	{
+		const uint32_t z0 = (z & 15) * 0x00010001u, z1 = (z >> 4 & 15) * 0x00010001u;
+		if (BF16) {
+			lo0 = z0 | 0xc300c300u;
+			lo1 = z1 | 0xc300c300u;
+		} else {
+			lo0 = z0 | 0x64006400u;
+			hi0 = z0 << 4 | 0xd400d400u;
+			lo1 = z1 | 0x64006400u;
+			hi1 = z1 << 4 | 0xd400d400u;
+		}
+	}
+
+	__device__ __forceinline__ void open(const struct lin_seg &seg, int col, int group)
+	{
+		s_next = make_uint4(0, 0, 0, 0);
+		z_next = 0;
+		load(seg, col, group >> 2, true);
+		take();
+		load(seg, col, (group >> 2) + 1, (group & 3) != 0);
+		for (int i = 0; i < (group & 3); i++)
+			shift();
+		constants();
+	}
+
+	/* On to this group, the one after the present. */
+	__device__ __forceinline__ void next(int group)
+	{
+		if (group & 3)
+			shift();
+		else
+			take();
+		constants();
+	}
+
+	/* A step's word to operand A: integers q - z, exact. */
+	__device__ __forceinline__ void unpack(uint32_t a[4], uint32_t w) const
+	{
+		if (BF16) {
+			/* Seven bits of mantissa: 128 + q fits, 128 + 16 q does not. */
+			const uint32_t one = 0x3f803f80u, base = 0x43004300u, mask = 0x000f000fu;
+			a[0] = bf16x2_fma(lop3<0xea>(w, mask, base), one, lo0);
+			a[2] = bf16x2_fma(lop3<0xea>(w >> 4, mask, base), one, lo0);
+			a[1] = bf16x2_fma(lop3<0xea>(w >> 8, mask, base), one, lo1);
+			a[3] = bf16x2_fma(lop3<0xea>(w >> 12, mask, base), one, lo1);
+		} else {
+			const uint32_t base = 0x64006400u, low = 0x000f000fu, high = 0x00f000f0u;
+			const uint32_t sixteenth = 0x2c002c00u;
+			a[0] = f16x2_sub(lop3<0xea>(w, low, base), lo0);
+			a[2] = f16x2_fma(lop3<0xea>(w, high, base), sixteenth, hi0);
+			w >>= 8;
+			a[1] = f16x2_sub(lop3<0xea>(w, low, base), lo1);
+			a[3] = f16x2_fma(lop3<0xea>(w, high, base), sixteenth, hi1);
+		}
+	}
+
+	/* sum += scale * group's sum; the group's starts anew. */
+	__device__ __forceinline__ void scale(float sum[4], float part[4]) const
+	{
+		const float s0 = f32_of_f16((uint16_t)s.x), s1 = f32_of_f16((uint16_t)(s.x >> 16));
+		sum[0] = f32_fma_rn(part[0], s0, sum[0]);
+		sum[1] = f32_fma_rn(part[1], s0, sum[1]);
+		sum[2] = f32_fma_rn(part[2], s1, sum[2]);
+		sum[3] = f32_fma_rn(part[3], s1, sum[3]);
+		part[0] = part[1] = part[2] = part[3] = 0;
+	}
+};
+
+static __device__ __forceinline__ float4 lin_add(float4 a, float4 b)
+{
+	return make_float4(f32_add_rn(a.x, b.x), f32_add_rn(a.y, b.y), f32_add_rn(a.z, b.z),
+			   f32_add_rn(a.w, b.w));
+}
+
+/* silu(gate) * up */
+static __device__ __forceinline__ float lin_swiglu(float gate, float up)
+{
+	float silu = f32_div_rn(gate, f32_add_rn(1.0f, expf(-gate)));
+	return f32_mul_rn(silu, up);
+}
+
+template <bool BF16>
+static __device__ __forceinline__ void lin_put(const struct lin_args &a, int row, int n, float v)
+{
+	size_t i = (size_t)row * (size_t)a.ldo + (size_t)n;
+	if (a.to == LIN_OUT_F32)
+		((float *)a.out)[i] = v;
+	else
+		((uint16_t *)a.out)[i] = BF16 ? bf16_of_f32(v) : f16_of_f32(v);
+}
+
+/* Outputs n and n + 1. */
+template <bool BF16>
+static __device__ __forceinline__ void lin_put2(const struct lin_args &a, int row, int n, float v0, float v1)
+{
+	size_t i = (size_t)row * (size_t)a.ldo + (size_t)n;
+	if (a.to == LIN_OUT_F32)
+		*(float2 *)((float *)a.out + i) = make_float2(v0, v1);
+	else
+		*(uint32_t *)((uint16_t *)a.out + i) = BF16 ? bf16x2_of_f32(v0, v1) : f16x2_of_f32(v0, v1);
+}
+
+/* Bias, SwiGLU, rounding and storing of one fragment: the sums of a column and of 8 rows. */
+template <bool BF16>
+static __device__ __forceinline__ void lin_store(const struct lin_args &a, int col, int t8, float4 v)
+{
+	const int g = lane_id() >> 2, t = lane_id() & 3;
+	const int row = t8 * 8 + 2 * t;
+	const struct lin_seg &s = a.seg;
+	const int p = lin_part_of(s, col);
+	const int i = s.paired ? 8 * col + g : LIN_COL * (col - s.parts[p].col0) + 2 * g;
+	const int left = s.parts[p].n - i; /* outputs from here on */
+	const int n = s.parts[p].n0 + i, n1 = s.paired ? s.parts[1].n0 + i : n + 1;
+	if (row >= a.m || left <= 0)
+		return;
+	if (a.bias) {
+		float b0 = a.bias[n], b1 = s.paired || left > 1 ? a.bias[n1] : 0;
+		v = lin_add(v, make_float4(b0, b0, b1, b1));
+	}
+	if (a.to == LIN_OUT_SWIGLU) {
+		lin_put<BF16>(a, row, i, lin_swiglu(v.x, v.z));
+		if (row + 1 < a.m)
+			lin_put<BF16>(a, row + 1, i, lin_swiglu(v.y, v.w));
+	} else if (a.wide && !s.paired && left > 1) {
+		lin_put2<BF16>(a, row, n, v.x, v.z);
+		if (row + 1 < a.m)
+			lin_put2<BF16>(a, row + 1, n, v.y, v.w);
+	} else {
+		const bool both = s.paired || left > 1;
+		lin_put<BF16>(a, row, n, v.x);
+		if (both)
+			lin_put<BF16>(a, row, n1, v.z);
+		if (row + 1 < a.m) {
+			lin_put<BF16>(a, row + 1, n, v.y);
+			if (both)
+				lin_put<BF16>(a, row + 1, n1, v.w);
+		}
+	}
+}
+
+/* Where a slice's fragment waits for the others. */
+static __device__ __forceinline__ float4 *lin_partial(const struct lin_args &a, int slice, int col, int t8)
+{
+	const size_t n_t8 = (size_t)((a.m + 7) / 8);
+	return a.partial + (((size_t)slice * (size_t)a.seg.n_cols + (size_t)col) * n_t8 + (size_t)t8) * 32 +
+	       lane_id();
+}
+
+static __device__ __forceinline__ void lin_partial_store(const struct lin_args &a, int slice, int col, int t8,
+							 const float v[4])
+{
+	if (col >= a.seg.n_cols || t8 * 8 >= a.m)
+		return;
+	st_global_128(lin_partial(a, slice, col, t8),
+		      make_uint4((uint32_t)f32_bits(v[0]), (uint32_t)f32_bits(v[1]), (uint32_t)f32_bits(v[2]),
+				 (uint32_t)f32_bits(v[3])));
+}
+
+/* All slices of a fragment, added in order. */
+static __device__ __forceinline__ float4 lin_partial_sum(const struct lin_args &a, int col, int t8)
+{
+	float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+	for (int s = 0; s < a.seg.slices; s++) {
+		uint4 v = ld_cg_128(lin_partial(a, s, col, t8));
+		float4 f = make_float4(f32_from_bits((int)v.x), f32_from_bits((int)v.y),
+				       f32_from_bits((int)v.z), f32_from_bits((int)v.w));
+		sum = s ? lin_add(sum, f) : f;
+	}
+	return sum;
+}
+
+/* True in the last of n blocks that come here with this count, which sees what the others wrote.
+ * All threads of a block call it; shared memory is free by then. */
+static __device__ __forceinline__ bool lin_last_block(int *count, int n)
+{
+	int *flag = (int *)(void *)kern_smem();
+	fence_device();
+	block_sync();
+	if (threadIdx.x == 0) {
+		*flag = atomic_add(count, 1) == n - 1;
+		if (*flag)
+			*count = 0;
+	}
+	block_sync();
+	const bool last = *flag != 0;
+	fence_device();
+	return last;
+}
+
+#endif

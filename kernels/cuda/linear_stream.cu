@@ -1,0 +1,376 @@
+/* linear_stream.cu - linear layers of up to 16 rows: weights at the speed of the memory.
+ *
+ * A warp owns one or two columns, one slice and 8 or 16 rows.  Its weights come through a ring in
+ * shared memory of its own: each lane copies (cp.async) and reads back only what it needs itself,
+ * so that there is no barrier on the way and every warp keeps 5 to 8 KB under way and stalls
+ * alone.  Rows come through L1 into registers, as soon as those before them are used up.
+ *
+ * What counts: bytes under way (4.8 TB/s at some 700 ns are 25 KB per multiprocessor) and
+ * instructions.  At that rate a unit of AWQ (512 bytes) is due every 25 cycles, in which a
+ * multiprocessor issues 100 instructions; a unit takes about 100 with one column a warp, 85 with two
+ * (40 of them unpack and multiply), so that two columns are better where there are warps enough.
+ * Hence sums are scaled and not weights, and two units share a round.  A ring in registers
+ * would have to be unrolled: 60 KB of code, fetched by every launch.
+ *
+ * A block's warps: warp = column block * block_slices + slice.  With all slices in one block they
+ * meet in shared memory; otherwise in the workspace, where the last block adds them. */
+#include "kernels/cuda/linear.cuh"
+
+#include <assert.h>
+
+/* A stage holds one unit of F16 and BF16, two of AWQ: what a round costs besides its weights is then
+ * shared by 1 KB at least. */
+template <bool AWQ, int N_COLS> struct stream_shape {
+	static constexpr int units = AWQ ? 2 : 1;                /* of a stage */
+	static constexpr int pieces = AWQ ? N_COLS : 4 * N_COLS; /* of 16 bytes a lane, in a unit */
+	static constexpr int stages = AWQ ? (N_COLS == 1 ? 6 : 4) : (N_COLS == 1 ? 4 : 3);
+	static constexpr int stage_bytes = units * pieces * 512;
+	static constexpr int ring_bytes = stages * stage_bytes; /* of a warp */
+};
+
+/* One lane's way from memory to its place in the ring; pieces of F16 and BF16 are
+ * [column][place 2g, 2g + 1][half]. */
+template <bool AWQ, int N_COLS> struct stream_src {
+	using shape = stream_shape<AWQ, N_COLS>;
+	const uint4 *w[AWQ ? N_COLS : 1];          /* of the next unit, this lane's */
+	const uint16_t *row[AWQ ? 1 : 2 * N_COLS]; /* of the next unit, this lane's slot */
+
+	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
+	{
+		const int lane = lane_id();
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++) {
+			const int col = min(col0 + i, s.n_cols - 1);
+			if (AWQ) {
+				w[AWQ ? i : 0] =
+					s.w + ((size_t)col * (size_t)s.units + (size_t)u0) * 32 + lane;
+			} else {
+				row[AWQ ? 0 : 2 * i] =
+					lin_row(s, col, 2 * (lane >> 2)) + u0 * LIN_UNIT + 8 * (lane & 3);
+				row[AWQ ? 0 : 2 * i + 1] =
+					lin_row(s, col, 2 * (lane >> 2) + 1) + u0 * LIN_UNIT + 8 * (lane & 3);
+			}
+		}
+	}
+
+	/* The stage of unit u, which is the one after the last that was loaded; zeros from u1 on. */
+	__device__ __forceinline__ void load(unsigned char *stage, const struct lin_seg &s, int u, int u1,
+					     uint64_t policy)
+	{
+		const int k = u * LIN_UNIT + 8 * (lane_id() & 3);
+#pragma unroll
+		for (int i = 0; i < shape::units * shape::pieces; i++) {
+			unsigned char *to = stage + i * 512;
+			if (AWQ) {
+				const int col = AWQ ? i % shape::pieces : 0, unit = i / shape::pieces;
+				const bool in = unit == 0 || u + unit < u1;
+				cp_async_16_hint(to, in ? w[col] + 32 * unit : w[col], policy, in);
+			} else {
+				/* rows are padded to 8 inputs with zeros, not to 64 */
+				const uint16_t *from = row[AWQ ? 0 : i >> 1];
+				const bool in = k + 32 * (i & 1) < s.k;
+				cp_async_16_hint(to, in ? from + 32 * (i & 1) : s.parts[0].w, policy, in);
+			}
+		}
+#pragma unroll
+		for (int i = 0; i < (AWQ ? N_COLS : 2 * N_COLS); i++) {
+			w[AWQ ? i : 0] += AWQ ? 32 * shape::units : 0;
+			row[AWQ ? 0 : i] += AWQ ? 0 : LIN_UNIT;
+		}
+	}
+};
+
+/* One unit of 8 * N_T8 rows: two slots for each row that a lane owns. */
+template <int N_T8> struct stream_x {
+	uint4 slot[N_T8][2];
+};
+
+/* Unit u, which is `offset` after where the rows stand; zeros from input k_all on. */
+template <int N_T8>
+static __device__ __forceinline__ void stream_x_load(stream_x<N_T8> &to, const uint16_t *const row[N_T8],
+						     int k_all, int u, int offset)
+{
+	const int k = u * LIN_UNIT;
+	if (k + LIN_UNIT <= k_all) {
+#pragma unroll
+		for (int i = 0; i < N_T8; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++)
+				to.slot[i][h] = ld_global_128(row[i] + offset + 32 * h);
+	} else {
+#pragma unroll
+		for (int i = 0; i < N_T8; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				to.slot[i][h] = make_uint4(0, 0, 0, 0);
+				if (k + 32 * h + 8 * (lane_id() & 3) < k_all)
+					to.slot[i][h] = ld_global_128(row[i] + offset + 32 * h);
+			}
+	}
+}
+
+/* The sums of one slice. */
+template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum {
+	float sum[N_COLS][N_T8][4];
+	float part[AWQ ? N_COLS : 1][AWQ ? N_T8 : 1][4]; /* of the present group */
+	lin_group<BF16> group[AWQ ? N_COLS : 1];
+	int g, left; /* the group; steps of 32 inputs that are left of it */
+	bool want;   /* the next four groups' scales are not under way yet */
+
+	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
+	{
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+#pragma unroll
+			for (int n = 0; n < N_T8; n++)
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+					sum[i][n][e] = 0;
+					if (AWQ)
+						part[AWQ ? i : 0][AWQ ? n : 0][e] = 0;
+				}
+		if (AWQ) {
+			g = 2 * u0 / s.group32;
+			want = (g & 3) == 0;
+			left = s.group32 - 2 * u0 % s.group32;
+#pragma unroll
+			for (int i = 0; i < N_COLS; i++)
+				group[AWQ ? i : 0].open(s, min(col0 + i, s.n_cols - 1), g);
+		}
+	}
+
+	__device__ __forceinline__ void scale()
+	{
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+#pragma unroll
+			for (int n = 0; n < N_T8; n++)
+				group[AWQ ? i : 0].scale(sum[i][n], part[AWQ ? i : 0][AWQ ? n : 0]);
+	}
+
+	/* Before a unit: asks for the scales after the present four groups', once they are taken. */
+	__device__ __forceinline__ void ahead(const struct lin_seg &s, int col0)
+	{
+		if (AWQ && want) {
+#pragma unroll
+			for (int i = 0; i < N_COLS; i++)
+				group[AWQ ? i : 0].load(s, min(col0 + i, s.n_cols - 1), (g >> 2) + 1, true);
+			want = false;
+		}
+	}
+
+	/* w: this lane's pieces of a unit */
+	__device__ __forceinline__ void add(const struct lin_seg &s, const unsigned char *w,
+					    const stream_x<N_T8> &x)
+	{
+		uint4 q[stream_shape<AWQ, N_COLS>::pieces];
+#pragma unroll
+		for (int i = 0; i < stream_shape<AWQ, N_COLS>::pieces; i++)
+			q[i] = *(const uint4 *)(const void *)(w + i * 512);
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			const int h = j >> 1, p = j & 1;
+#pragma unroll
+			for (int i = 0; i < N_COLS; i++) {
+				uint32_t a[4];
+				if (AWQ) {
+					group[AWQ ? i : 0].unpack(a, lin_word(q[i], j));
+				} else {
+					const uint4 &r0 = q[AWQ ? 0 : 4 * i + h],
+						    &r1 = q[AWQ ? 0 : 4 * i + 2 + h];
+					a[0] = lin_word(r0, 2 * p);
+					a[1] = lin_word(r1, 2 * p);
+					a[2] = lin_word(r0, 2 * p + 1);
+					a[3] = lin_word(r1, 2 * p + 1);
+				}
+#pragma unroll
+				for (int n = 0; n < N_T8; n++)
+					lin_mma<BF16>(AWQ ? part[AWQ ? i : 0][AWQ ? n : 0] : sum[i][n], a,
+						      lin_word(x.slot[n][h], 2 * p),
+						      lin_word(x.slot[n][h], 2 * p + 1));
+			}
+			if (AWQ && p && --left == 0) {
+				scale();
+				left = s.group32;
+				g++;
+				want = want || (g & 3) == 1;
+#pragma unroll
+				for (int i = 0; i < N_COLS; i++)
+					group[AWQ ? i : 0].next(g);
+			}
+		}
+	}
+
+	__device__ __forceinline__ void run(const struct lin_args &a, int col0, int t8, int u0, int u1,
+					    unsigned char *ring)
+	{
+		using shape = stream_shape<AWQ, N_COLS>;
+		const uint64_t policy = l2_evict_first();
+		const uint16_t *row[N_T8];
+		stream_src<AWQ, N_COLS> src;
+		src.open(a.seg, col0, u0);
+		ring += lane_id() * 16;
+#pragma unroll
+		for (int i = 0; i < shape::stages - 1; i++) {
+			if (u0 + i * shape::units < u1)
+				src.load(ring + i * shape::stage_bytes, a.seg, u0 + i * shape::units, u1,
+					 policy);
+			cp_async_commit();
+		}
+		open(a.seg, col0, u0);
+		/* Rows past the last repeat it: their sums are not stored. */
+#pragma unroll
+		for (int i = 0; i < N_T8; i++)
+			row[i] = a.x + (size_t)min((t8 + i) * 8 + (lane_id() >> 2), a.m - 1) * (size_t)a.ldx +
+				 u0 * LIN_UNIT + 8 * (lane_id() & 3);
+		const int k_end = min(a.seg.k, u1 * LIN_UNIT);
+		stream_x<N_T8> x[shape::units];
+#pragma unroll
+		for (int i = 0; i < shape::units; i++)
+			stream_x_load<N_T8>(x[i], row, k_end, u0 + i, i * LIN_UNIT);
+		int at = 0, free_at = (shape::stages - 1) * shape::stage_bytes;
+#pragma unroll 1
+		for (int u = u0; u < u1; u += shape::units) {
+			const int u_load = u + (shape::stages - 1) * shape::units;
+			if (u_load < u1)
+				src.load(ring + free_at, a.seg, u_load, u1, policy);
+			cp_async_commit();
+			ahead(a.seg, col0);
+			cp_async_wait<shape::stages - 1>();
+#pragma unroll
+			for (int n = 0; n < N_T8; n++)
+				row[n] += shape::units * LIN_UNIT;
+#pragma unroll
+			for (int i = 0; i < shape::units; i++) {
+				add(a.seg, ring + at + i * shape::pieces * 512, x[i]);
+				if (u + shape::units < u1) /* where it stood, as soon as it is used up */
+					stream_x_load<N_T8>(x[i], row, k_end, u + shape::units + i,
+							    i * LIN_UNIT);
+			}
+			free_at = at;
+			at = at == shape::ring_bytes - shape::stage_bytes ? 0 : at + shape::stage_bytes;
+		}
+		if (AWQ)
+			scale(); /* what is left of a group that goes on, or of the padding */
+	}
+};
+
+/* grid: (blocks of columns, splits, blocks of rows) */
+template <bool BF16, bool AWQ, int N_COLS, int N_T8>
+static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 ? 2 : 1)
+	linear_stream_kernel(const struct lin_args a)
+{
+	constexpr int FRAGS = N_COLS * N_T8; /* of a warp */
+	const int n_warps = (int)blockDim.x / 32, warp = warp_id();
+	const int per_block = n_warps / a.block_slices * N_COLS; /* columns */
+	const int slice = (int)blockIdx.y * a.block_slices + warp % a.block_slices;
+	const int block_col = (int)blockIdx.x * per_block, col0 = block_col + warp / a.block_slices * N_COLS;
+	const int t8 = (int)blockIdx.z * N_T8;
+	stream_sum<BF16, AWQ, N_COLS, N_T8> s;
+	const bool work = col0 < a.seg.n_cols;
+	if (work)
+		s.run(a, col0, t8, lin_slice_unit(a.seg, slice), lin_slice_unit(a.seg, slice + 1),
+		      kern_smem() + warp * stream_shape<AWQ, N_COLS>::ring_bytes);
+
+	float4 *meet = (float4 *)(void *)kern_smem(); /* [warp][fragment][lane] */
+	if (a.splits > 1) {
+#pragma unroll
+		for (int f = 0; f < FRAGS; f++)
+			if (work)
+				lin_partial_store(a, slice, col0 + f / N_T8, t8 + f % N_T8,
+						  s.sum[f / N_T8][f % N_T8]);
+		if (!lin_last_block(a.counts + blockIdx.z * gridDim.x + blockIdx.x, a.splits))
+			return;
+	} else {
+		block_sync(); /* all are done with their rings */
+#pragma unroll
+		for (int f = 0; f < FRAGS; f++) {
+			const float *v = s.sum[f / N_T8][f % N_T8];
+			if (work)
+				meet[(warp * FRAGS + f) * 32 + lane_id()] =
+					make_float4(v[0], v[1], v[2], v[3]);
+		}
+		block_sync();
+	}
+#pragma unroll 1
+	for (int f = warp; f < per_block * N_T8; f += n_warps) {
+		const int col = block_col + f / N_T8, in_warp = f % FRAGS;
+		if (col >= a.seg.n_cols || (t8 + f % N_T8) * 8 >= a.m)
+			continue;
+		const float4 *from = meet + (f / FRAGS * a.block_slices * FRAGS + in_warp) * 32 + lane_id();
+		float4 sum;
+		if (a.splits > 1) {
+			sum = lin_partial_sum(a, col, t8 + f % N_T8);
+		} else {
+			sum = from[0];
+			for (int i = 1; i < a.block_slices; i++)
+				sum = lin_add(sum, from[i * FRAGS * 32]);
+		}
+		lin_store<BF16>(a, col, t8 + f % N_T8, sum);
+	}
+}
+
+/* ---- launching ---- */
+
+template <bool AWQ, int N_COLS, int N_T8> static int stream_smem(int warps)
+{
+	return warps * max(stream_shape<AWQ, N_COLS>::ring_bytes, N_COLS * N_T8 * 512);
+}
+
+template <bool BF16, bool AWQ, int N_COLS, int N_T8>
+static int stream_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p)
+{
+	const int per_block = p->warps / a->block_slices * N_COLS;
+	dim3 grid((unsigned)((a->seg.n_cols + per_block - 1) / per_block), (unsigned)p->splits,
+		  (unsigned)((a->m + 8 * N_T8 - 1) / (8 * N_T8)));
+	return KERN_LAUNCH((linear_stream_kernel<BF16, AWQ, N_COLS, N_T8>), grid,
+			   dim3((unsigned)p->warps * 32), (size_t)(stream_smem<AWQ, N_COLS, N_T8>(p->warps)),
+			   s->s, *a);
+}
+
+template <bool BF16, bool AWQ>
+static int stream_launch_size(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p)
+{
+	if (p->rows <= 8)
+		return p->cols == 1 ? stream_launch<BF16, AWQ, 1, 1>(s, a, p)
+				    : stream_launch<BF16, AWQ, 2, 1>(s, a, p);
+	return p->cols == 1 ? stream_launch<BF16, AWQ, 1, 2>(s, a, p)
+			    : stream_launch<BF16, AWQ, 2, 2>(s, a, p);
+}
+
+int lin_stream_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16)
+{
+	assert(p->warps % a->block_slices == 0 && p->warps <= 8);
+	if (a->seg.awq)
+		return bf16 ? stream_launch_size<true, true>(s, a, p)
+			    : stream_launch_size<false, true>(s, a, p);
+	return bf16 ? stream_launch_size<true, false>(s, a, p) : stream_launch_size<false, false>(s, a, p);
+}
+
+template <bool BF16, bool AWQ> static int stream_allow(void)
+{
+	int e = 0;
+	e = e ? e
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 1, 1>,
+				stream_smem<AWQ, 1, 1>(8));
+	e = e ? e
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 1, 2>,
+				stream_smem<AWQ, 1, 2>(8));
+	e = e ? e
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 2, 1>,
+				stream_smem<AWQ, 2, 1>(8));
+	e = e ? e
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 2, 2>,
+				stream_smem<AWQ, 2, 2>(8));
+	return e;
+}
+
+int lin_stream_allow(bool bf16)
+{
+	/* the smallest device that this is built for has 99 KB */
+	static_assert(8 * stream_shape<false, 2>::ring_bytes <= 99 * 1024, "");
+	int e = bf16 ? stream_allow<true, true>() : stream_allow<false, true>();
+	if (!e)
+		e = bf16 ? stream_allow<true, false>() : stream_allow<false, false>();
+	return e;
+}

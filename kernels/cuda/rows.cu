@@ -1,0 +1,341 @@
+/* rows.cu - what works on single rows: embedding, norm with the residual, q/k norm, rotation and
+ * KV store in one, gather.  A row's sums are added in an order that its length alone decides. */
+#include "kernels/cuda/table.cuh"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	ROW_THREADS = 256,
+	HEAD_WARPS = 4, /* heads of one block */
+	CONVERT_BYTES = 16 << 20,
+};
+
+/* ---- sums ---- */
+
+/* The same in every lane, and the same bits: a butterfly adds the same pairs everywhere. */
+KERN_DEV float warp_sum(float v)
+{
+	for (int m = 16; m; m /= 2)
+		v = f32_add_rn(v, shfl_xor(v, m));
+	return v;
+}
+
+/* Of ROW_THREADS threads; sums: ROW_THREADS / WARP floats of shared memory. */
+KERN_DEV float block_sum(float v, float *sums)
+{
+	v = warp_sum(v);
+	if (lane_id() == 0)
+		sums[warp_id()] = v;
+	block_sync();
+	float all = 0;
+	for (int w = 0; w < ROW_THREADS / WARP; w++)
+		all = f32_add_rn(all, sums[w]);
+	return all;
+}
+
+/* ---- the embedding ---- */
+
+template <bool BF16>
+static __global__ void convert_kernel(uint16_t *out, const void *in, enum kern_dtype from, size_t n)
+{
+	size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+	if (i >= n)
+		return;
+	float v;
+	if (from == KERN_F32)
+		v = ((const float *)in)[i];
+	else if (from == KERN_F16)
+		v = f32_of_f16(((const uint16_t *)in)[i]);
+	else
+		v = f32_of_bf16(((const uint16_t *)in)[i]);
+	if (!BF16)
+		v = v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v; /* F16's largest */
+	out[i] = op_of_f32<BF16>(v);
+}
+
+/* The table in pieces: as it is, or converted on the device. */
+static int table_load(struct kern_dev *d, void *to, const void *from, enum kern_dtype dtype, size_t n)
+{
+	const size_t size = dtype == KERN_F32 ? 4 : 2, most = CONVERT_BYTES / size;
+	if (dtype == d->operand)
+		return cuda_upload_now(d, to, from, n * 2);
+	cudaStream_t s = NULL;
+	void *raw = cuda_mem_new(d, (n < most ? n : most) * size);
+	int e = raw ? cuda_check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream") : -ENOMEM;
+	for (size_t at = 0; at < n && !e; at += most) {
+		const size_t part = n - at < most ? n - at : most;
+		e = cuda_upload_now(d, raw, (const char *)from + at * size, part * size);
+		if (!e && cuda_is_bf16(d))
+			e = KERN_LAUNCH(convert_kernel<true>, (unsigned)((part + 255) / 256), 256, 0, s,
+					(uint16_t *)to + at, raw, dtype, part);
+		else if (!e)
+			e = KERN_LAUNCH(convert_kernel<false>, (unsigned)((part + 255) / 256), 256, 0, s,
+					(uint16_t *)to + at, raw, dtype, part);
+		if (!e)
+			e = cuda_check(cudaStreamSynchronize(s), "conversion of the embedding");
+	}
+	if (s)
+		cuda_check(cudaStreamDestroy(s), "end of a stream");
+	cuda_mem_free(d, raw, 0);
+	return e;
+}
+
+int cuda_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
+		    struct kern_embed **out, char *why, size_t why_n)
+{
+	assert(n_vocab > 0 && hidden > 0);
+	*out = NULL;
+	if (dtype == KERN_AWQ4)
+		return err_why(why, why_n, -ENOTSUP, "an embedding cannot be AWQ");
+	const size_t n = (size_t)n_vocab * (size_t)hidden;
+	struct kern_embed *e = (struct kern_embed *)xcalloc(1, sizeof *e);
+	e->dev = d;
+	e->n_vocab = n_vocab;
+	e->hidden = hidden;
+	e->bytes = n * 2;
+	e->table = cuda_mem_new(d, e->bytes);
+	int rc = e->table ? table_load(d, e->table, table, dtype, n) : -ENOMEM;
+	if (!rc)
+		rc = cuda_sample_reserve(d, n_vocab);
+	if (rc == -ENOMEM)
+		err_why(why, why_n, rc,
+			"out of memory: %zu bytes for the embedding and what the sampler needs", e->bytes);
+	else if (rc)
+		err_why(why, why_n, rc, "loading the embedding failed");
+	else
+		rc = cuda_linear_of_table(d, e->table, n_vocab, hidden, &e->view, why, why_n);
+	if (rc) {
+		cuda_embed_free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+void cuda_embed_free(struct kern_embed *e)
+{
+	if (!e)
+		return;
+	cuda_linear_free(e->view);
+	cuda_mem_free(e->dev, e->table, e->bytes);
+	free(e);
+}
+
+int64_t cuda_embed_bytes(const struct kern_embed *e)
+{
+	return (int64_t)e->bytes;
+}
+
+const struct kern_linear *cuda_embed_linear(const struct kern_embed *e)
+{
+	return e->view;
+}
+
+/* A block: one row.  An id outside of the vocabulary gives zeros. */
+template <bool BF16>
+static __global__ void embed_kernel(float *x, const uint16_t *table, const int32_t *tokens,
+				    const int32_t *token_at, int n_vocab, int hidden)
+{
+	const int id = tokens[token_at[blockIdx.x]];
+	float *out = x + (size_t)blockIdx.x * (size_t)hidden;
+	const bool known = id >= 0 && id < n_vocab;
+	const uint16_t *in = table + (known ? (size_t)id * (size_t)hidden : 0);
+	for (int i = (int)threadIdx.x; i < hidden; i += ROW_THREADS)
+		out[i] = known ? op_f32<BF16>(in[i]) : 0.0f;
+}
+
+int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x)
+{
+	const struct cuda_batch *b = &s->dev->batch;
+	const uint16_t *table = (const uint16_t *)e->table;
+	if (!b->n_rows)
+		return 0;
+	if (cuda_is_bf16(s->dev))
+		return KERN_LAUNCH(embed_kernel<true>, (unsigned)b->n_rows, ROW_THREADS, 0, s->s, (float *)x,
+				   table, tokens, b->token_at, e->n_vocab, e->hidden);
+	return KERN_LAUNCH(embed_kernel<false>, (unsigned)b->n_rows, ROW_THREADS, 0, s->s, (float *)x, table,
+			   tokens, b->token_at, e->n_vocab, e->hidden);
+}
+
+/* ---- the norm ---- */
+
+struct norm_args {
+	uint16_t *out;
+	float *x;
+	const float *add, *weight;
+	int hidden;
+	float eps;
+};
+
+/* A block: one row.  Thread t takes elements t, t + ROW_THREADS, ... in both passes, so that what
+ * it wrote to x it reads itself. */
+template <bool BF16> static __global__ void rmsnorm_kernel(struct norm_args a)
+{
+	const size_t row = (size_t)blockIdx.x * (size_t)a.hidden;
+	float *x = a.x + row, *sums = (float *)(void *)kern_smem(), sum = 0;
+	for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
+		float v = x[i];
+		if (a.add) {
+			v = f32_add_rn(v, a.add[row + (size_t)i]);
+			x[i] = v;
+		}
+		sum = f32_fma_rn(v, v, sum);
+	}
+	sum = block_sum(sum, sums);
+	const float by = f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)a.hidden), a.eps)));
+	for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS)
+		a.out[row + (size_t)i] = op_of_f32<BF16>(f32_mul_rn(f32_mul_rn(x[i], by), a.weight[i]));
+}
+
+int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
+		 int hidden, float eps)
+{
+	struct norm_args a = {(uint16_t *)out,       (float *)x, (const float *)add,
+			      (const float *)weight, hidden,     eps};
+	const size_t smem = ROW_THREADS / WARP * sizeof(float);
+	if (!n_rows)
+		return 0;
+	if (cuda_is_bf16(s->dev))
+		return KERN_LAUNCH(rmsnorm_kernel<true>, (unsigned)n_rows, ROW_THREADS, smem, s->s, a);
+	return KERN_LAUNCH(rmsnorm_kernel<false>, (unsigned)n_rows, ROW_THREADS, smem, s->s, a);
+}
+
+/* ---- q, k, v ---- */
+
+struct qkv_args {
+	uint16_t *q;
+	const uint16_t *qkv;
+	const float *q_norm, *k_norm, *rope;
+	float eps;
+	int rope_dim, n_q, n_kv, dim, dim_pad;
+	bool pairs; /* neighbours are rotated together, else the halves */
+	const int32_t *row_seq, *row_pos, *tables;
+	int table_stride, block_size;
+	unsigned char *pool; /* of the layer */
+	size_t block_bytes, head_bytes;
+};
+
+/* V must be finite: attention multiplies what a row does not see by 0. */
+template <bool BF16> KERN_DEV float finite(float v)
+{
+	const float most = BF16 ? 0x1.fep127f : 65504.0f;
+	v = v == v ? v : 0.0f;
+	return v > most ? most : v < -most ? -most : v;
+}
+
+/* x [dim] in shared memory, normalized and rotated in place by a warp. */
+KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *norm, const float *rope)
+{
+	if (norm) {
+		float sum = 0;
+		for (int i = lane_id(); i < a.dim; i += WARP)
+			sum = f32_fma_rn(x[i], x[i], sum);
+		sum = warp_sum(sum);
+		const float by =
+			f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)a.dim), a.eps)));
+		for (int i = lane_id(); i < a.dim; i += WARP)
+			x[i] = f32_mul_rn(f32_mul_rn(x[i], by), norm[i]);
+	}
+	warp_sync();
+	const int half = a.rope_dim / 2;
+	for (int i = lane_id(); i < half; i += WARP) {
+		const int ia = a.pairs ? 2 * i : i, ib = a.pairs ? 2 * i + 1 : i + half;
+		const float c = rope[2 * i], s = rope[2 * i + 1], va = x[ia], vb = x[ib];
+		x[ia] = f32_fma_rn(va, c, -f32_mul_rn(vb, s));
+		x[ib] = f32_fma_rn(vb, c, f32_mul_rn(va, s));
+	}
+	warp_sync();
+}
+
+/* A warp: one head of one row, of q, k and v in turn. */
+template <bool BF16> static __global__ void qkv_kernel(struct qkv_args a)
+{
+	const int row = (int)blockIdx.x, heads = a.n_q + 2 * a.n_kv;
+	const int head = (int)blockIdx.y * HEAD_WARPS + warp_id();
+	if (head >= heads) /* the whole warp */
+		return;
+	float *x = (float *)(void *)kern_smem() + warp_id() * a.dim;
+	const uint16_t *in = a.qkv + ((size_t)row * (size_t)heads + (size_t)head) * (size_t)a.dim;
+	const int pos = a.row_pos[row];
+	const bool is_q = head < a.n_q, is_v = head >= a.n_q + a.n_kv;
+	for (int i = lane_id(); i < a.dim; i += WARP)
+		x[i] = op_f32<BF16>(in[i]);
+	warp_sync();
+	if (!is_v)
+		norm_and_rotate(a, x, is_q ? a.q_norm : a.k_norm, a.rope + (size_t)pos * (size_t)a.rope_dim);
+	uint16_t *out;
+	if (is_q) {
+		out = a.q + ((size_t)row * (size_t)a.n_q + (size_t)head) * (size_t)a.dim;
+	} else {
+		const int block = a.tables[(size_t)a.row_seq[row] * (size_t)a.table_stride +
+					   (size_t)(pos / a.block_size)];
+		/* k heads, then v heads: the order of the pool */
+		out = (uint16_t *)(void *)(a.pool + (size_t)block * a.block_bytes +
+					   (size_t)(head - a.n_q) * a.head_bytes) +
+		      (size_t)(pos % a.block_size) * (size_t)a.dim_pad;
+	}
+	for (int i = 2 * lane_id(); i < a.dim; i += 2 * WARP) {
+		const float first = is_v ? finite<BF16>(x[i]) : x[i];
+		const float second = is_v ? finite<BF16>(x[i + 1]) : x[i + 1];
+		*(uint32_t *)(void *)(out + i) = op2_of_f32<BF16>(first, second);
+	}
+}
+
+int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
+{
+	const struct kern_dev *d = s->dev;
+	const struct cuda_batch *b = &d->batch;
+	const struct kern_kv *kv = in->kv;
+	assert(in->head_dim == kv->dim && in->n_kv_heads == kv->n_kv_heads);
+	assert(in->layer >= 0 && in->layer < kv->n_layers && kv->block_size == d->block_size);
+	assert(in->rope_dim >= 0 && in->rope_dim % 2 == 0 && in->rope_dim <= in->head_dim);
+	if (!b->n_rows)
+		return 0;
+	struct qkv_args a = {};
+	a.q = (uint16_t *)in->q;
+	a.qkv = (const uint16_t *)in->qkv;
+	a.q_norm = (const float *)in->q_norm;
+	a.k_norm = (const float *)in->k_norm;
+	a.rope = (const float *)in->rope;
+	a.eps = in->eps;
+	a.rope_dim = in->rope_dim;
+	a.n_q = in->n_q_heads;
+	a.n_kv = in->n_kv_heads;
+	a.dim = in->head_dim;
+	a.dim_pad = kv->dim_pad;
+	a.pairs = in->style == KERN_ROPE_PAIRS;
+	a.row_seq = b->row_seq;
+	a.row_pos = b->row_pos;
+	a.tables = b->tables;
+	a.table_stride = b->table_stride;
+	a.block_size = kv->block_size;
+	a.pool = kv->pool + (size_t)in->layer * kv->layer_bytes;
+	a.block_bytes = kv->block_bytes;
+	a.head_bytes = kv->head_bytes;
+	const unsigned heads = (unsigned)(a.n_q + 2 * a.n_kv);
+	const dim3 grid((unsigned)b->n_rows, (heads + HEAD_WARPS - 1) / HEAD_WARPS);
+	const size_t smem = HEAD_WARPS * (size_t)a.dim * sizeof(float);
+	if (cuda_is_bf16(d))
+		return KERN_LAUNCH(qkv_kernel<true>, grid, HEAD_WARPS * WARP, smem, s->s, a);
+	return KERN_LAUNCH(qkv_kernel<false>, grid, HEAD_WARPS * WARP, smem, s->s, a);
+}
+
+/* ---- gather ---- */
+
+static __global__ void gather_kernel(float *out, const float *x, const int32_t *row, int hidden)
+{
+	const float *in = x + (size_t)row[blockIdx.x] * (size_t)hidden;
+	for (int i = (int)threadIdx.x; i < hidden; i += ROW_THREADS)
+		out[(size_t)blockIdx.x * (size_t)hidden + (size_t)i] = in[i];
+}
+
+int cuda_gather(struct kern_stream *s, void *out, const void *x, int hidden)
+{
+	const struct cuda_batch *b = &s->dev->batch;
+	if (!b->n_logits)
+		return 0;
+	return KERN_LAUNCH(gather_kernel, (unsigned)b->n_logits, ROW_THREADS, 0, s->s, (float *)out,
+			   (const float *)x, b->logits_row, hidden);
+}

@@ -1,0 +1,79 @@
+# The CUDA table, and its emulation for the tests.  Included by the Makefile.
+#   make cuda      build/lib/libquern-cuda.so, where nvcc is there; says so where it is not
+#   make cudasim   the kernel tests on the emulated device (no GPU, no nvcc)
+
+NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
+CXX  ?= g++
+
+# Tuned for 8.0 and 9.0, compiled for 8.6 and 8.9; PTX for what comes later (that of 9.0a would
+# not run there).  No --use_fast_math, no contraction: a row's bits must not hang on the compiler.
+CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_86,code=sm_86 \
+	-gencode arch=compute_89,code=sm_89 -gencode arch=compute_90,code=compute_90 \
+	-gencode arch=compute_90a,code=sm_90a
+NVFLAGS = -std=c++20 -O3 -fmad=false -I. $(CUDA_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
+	-diag-suppress 177
+
+SRC_cuda := $(wildcard kernels/cuda/*.cu)
+OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
+# What the table needs of base, as code that can stand in a shared object.
+OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c)
+
+.PHONY: cuda cudasim cudasim-tests
+ifeq ($(NVCC),)
+cuda:
+	@echo "no nvcc on this machine: the CUDA kernels are not built (--device cpu works)"
+else
+cuda: $(BUILD)/lib/libquern-cuda.so
+endif
+
+$(BUILD)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(say) NVCC $<
+	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/cuda/%.o: %.c
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CC) $(FLAGS) -fPIC -fvisibility=hidden -MMD -MP -c $< -o $@
+
+# The runtime is linked in: only the driver must be on the machine.
+$(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL $^ -o $@
+
+# ---- the same sources on the host, as fibres ----
+
+SIMFLAGS = -std=c++20 -O2 -g -ffp-contract=off -I. -Itests/cudasim -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
+	-Wno-unknown-pragmas -Wno-unused-function $(WERROR) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+SRC_sim  := $(filter-out tests/cudasim/test_%,$(wildcard tests/cudasim/*.cc))
+OBJ_sim  := $(SRC_cuda:%.cu=$(BUILD)/obj/sim/%.o) $(SRC_sim:%.cc=$(BUILD)/obj/sim/%.o)
+SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.c)) \
+	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
+
+cudasim-tests: $(SIMTESTS)
+cudasim: $(SIMTESTS)
+	@for t in $(SIMTESTS); do printf '%5s %s\n' SIM $$t; $$t || exit 1; done
+
+$(BUILD)/obj/sim/%.o: %.cu
+	@mkdir -p $(@D)
+	$(say) SIM $<
+	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -x c++ -c $< -o $@
+
+$(BUILD)/obj/sim/%.o: %.cc
+	@mkdir -p $(@D)
+	$(say) CXX $<
+	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/tests/cudasim/%.o: FLAGS += -DQUERN_CUDASIM
+$(BUILD)/obj/tests/cudasim/%.o: tests/cudasim/%.cc
+	@mkdir -p $(@D)
+	$(say) CXX $<
+	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -c $< -o $@
+
+$(SIMTESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_sim) $(LIB_kernels) $(LIB_base)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
+
+-include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d)

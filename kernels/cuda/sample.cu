@@ -1,0 +1,843 @@
+/* sample.cu - from logits to a token, as kernels/cpu/sample.c does it and with the same choices.
+ *
+ * One block per row.  Everything that decides is exact (comparisons, counts, sums of integers) or
+ * done in the CPU's order: sums of p go by 16 lanes over blocks of 4096, lanes folded in halves,
+ * blocks added in double; the draw's running sums ascend by id in double.  What top-p compares is
+ * a sum of p in units of 2^-44, which does not depend on any order.
+ *
+ * The cuts are found by their last token in the order (larger logit first, then lower id): four
+ * passes over the candidates, each narrowing the logit by 8 bits through a histogram. */
+#include "kernels/cuda/sample_math.cuh"
+#include "kernels/cuda/table.cuh"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	THREADS = 512,
+	WARPS = THREADS / 32,
+	SUM_BLOCK = 4096, /* as on the CPU */
+	SUM_LANES = 16,
+	CHAINS = THREADS / SUM_LANES, /* blocks that are summed at a time */
+	BINS = 256,
+	SLOTS_MAX = 32,      /* rows at work at a time: each needs scratch of three vocabularies */
+	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
+	MARK_ALLOWED = 1 << 30,
+	ROWS_BYTES = 1 << 20, /* of rows with all their lists, in one launch */
+	TOPS = 32,            /* likeliest tokens of a row that there is room for from the start */
+};
+
+static const float greedy_below = 1e-5f;
+static const float flt_max = 0x1.fffffep127f, flt_min = 0x1p-126f;
+
+/* A row as the kernel sees it: lists stand in the same buffer, at word offsets. */
+struct row {
+	int32_t row, hist0, n_prompt, n_hist, forced, top_k;
+	float temperature, top_p, min_p, presence, frequency, repetition;
+	uint32_t seed_lo, seed_hi, index, position;
+	int32_t n_bias, bias_ids, bias; /* count, offsets */
+	int32_t n_allowed, allowed, n_banned, banned, n_bad, bad, bad_at, n_logprobs;
+	int32_t pad;
+};
+
+struct sample_args {
+	const float *logits;
+	int n_vocab, n_rows, top_stride;
+	int32_t *tokens;
+	const int32_t *buf; /* rows first */
+	float *w;           /* [slots][vocab] logits after adjustment */
+	int32_t *ids;       /* [slots][vocab] candidates, ascending */
+	uint32_t *mark;     /* [slots][vocab] zero between uses */
+	float *sums;        /* [slots][blocks] */
+	size_t vocab_stride, sums_stride;
+	int32_t *token, *rank, *top_id;
+	float *logprob, *top_logprob;
+};
+
+struct cuda_sampler {
+	struct cuda_ring ring;
+	int slots, vocab;
+	struct cuda_buf scratch;
+	/* results of as many rows as there are logits */
+	struct cuda_buf result;
+	struct cuda_buf top;
+};
+
+/* ---- what the threads of a block do together ---- */
+
+struct shared {
+	unsigned long long bins[BINS];
+	unsigned long long wide[WARPS];
+	int narrow[WARPS];
+	float real[WARPS];
+	double sum;
+	int found, token;
+};
+
+KERN_DEV int tid(void)
+{
+	return (int)threadIdx.x;
+}
+
+/* Sum over the block, the same everywhere; all threads call. */
+KERN_DEV int block_add(struct shared *s, int v)
+{
+	for (int m = 16; m; m /= 2)
+		v += shfl_xor(v, m);
+	block_sync();
+	if (lane_id() == 0)
+		s->narrow[warp_id()] = v;
+	block_sync();
+	int all = 0;
+	for (int w = 0; w < WARPS; w++)
+		all += s->narrow[w];
+	return all;
+}
+
+KERN_DEV unsigned long long block_add_wide(struct shared *s, unsigned long long v)
+{
+	for (int m = 16; m; m /= 2) {
+		const uint32_t lo = shfl_xor((uint32_t)v, m), hi = shfl_xor((uint32_t)(v >> 32), m);
+		v += (unsigned long long)hi << 32 | lo;
+	}
+	block_sync();
+	if (lane_id() == 0)
+		s->wide[warp_id()] = v;
+	block_sync();
+	unsigned long long all = 0;
+	for (int w = 0; w < WARPS; w++)
+		all += s->wide[w];
+	return all;
+}
+
+/* How many of the block's threads before this one have p set; *all: of all. */
+KERN_DEV int block_rank(struct shared *s, bool p, int *all)
+{
+	const uint32_t votes = warp_ballot(p);
+	block_sync();
+	if (lane_id() == 0)
+		s->narrow[warp_id()] = __popc(votes);
+	block_sync();
+	int before = __popc(votes & ((1u << lane_id()) - 1u));
+	*all = 0;
+	for (int w = 0; w < WARPS; w++) {
+		before += w < warp_id() ? s->narrow[w] : 0;
+		*all += s->narrow[w];
+	}
+	return before;
+}
+
+/* The largest value and the first id that has it; NaN counts as -inf; id 0 where there is
+ * nothing else. */
+template <typename F> KERN_DEV float block_argmax(struct shared *s, int n, F value, int *id)
+{
+	float best = -INFINITY;
+	int at = 0x7fffffff;
+	for (int i = tid(); i < n; i += THREADS) {
+		const float v = value(i);
+		if (v > best) {
+			best = v;
+			at = i;
+		}
+	}
+	for (int m = 16; m; m /= 2) {
+		const float v = shfl_xor(best, m);
+		const int i = shfl_xor(at, m);
+		if (v > best || (v == best && i < at)) {
+			best = v;
+			at = i;
+		}
+	}
+	block_sync();
+	if (lane_id() == 0) {
+		s->real[warp_id()] = best;
+		s->narrow[warp_id()] = at;
+	}
+	block_sync();
+	best = -INFINITY;
+	at = 0x7fffffff;
+	for (int w = 0; w < WARPS; w++)
+		if (s->real[w] > best || (s->real[w] == best && s->narrow[w] < at)) {
+			best = s->real[w];
+			at = s->narrow[w];
+		}
+	*id = best > -INFINITY ? at : 0;
+	return best;
+}
+
+/* ---- sums of p in the CPU's order ---- */
+
+KERN_DEV float p_of(float x, float max, float inv_t)
+{
+	return sample_exp(f32_mul_rn(f32_add_rn(x, -max), inv_t));
+}
+
+/* sums[b] of every block of 4096, then all of them in double; the same in every thread. */
+template <typename F>
+KERN_DEV double block_exp(struct shared *s, float *sums, int n, F value, float max, float inv_t)
+{
+	const int lane = tid() % SUM_LANES, blocks = (n + SUM_BLOCK - 1) / SUM_BLOCK;
+	for (int b0 = 0; b0 < blocks; b0 += CHAINS) {
+		const int b = b0 + tid() / SUM_LANES, end = min(n, (b + 1) * SUM_BLOCK);
+		float sum = 0;
+		for (int i = b * SUM_BLOCK + lane; i < end; i += SUM_LANES)
+			sum = f32_add_rn(sum, p_of(value(i), max, inv_t));
+		for (int half = SUM_LANES / 2; half; half /= 2)
+			sum = f32_add_rn(sum, shfl_down(sum, half)); /* lanes below half are right */
+		if (lane == 0 && b < blocks)
+			sums[b] = sum;
+	}
+	block_sync();
+	if (tid() == 0) {
+		double all = 0;
+		for (int b = 0; b < blocks; b++)
+			all = f64_add_rn(all, (double)sums[b]);
+		s->sum = all;
+	}
+	block_sync();
+	return s->sum;
+}
+
+/* ---- adjustments, in their order ---- */
+
+KERN_DEV float clean(float x)
+{
+	x = x > -flt_max ? x : -flt_max;
+	return x < flt_max ? x : flt_max;
+}
+
+KERN_DEV bool penalizes(const struct row &r)
+{
+	return r.repetition != 1 || r.presence != 0 || r.frequency != 0;
+}
+
+KERN_DEV bool adjusts(const struct row &r)
+{
+	return penalizes(r) || r.n_bias || r.n_allowed || r.n_banned || r.n_bad;
+}
+
+KERN_DEV void penalize(const struct row &r, const int32_t *hist, int n, float *w, uint32_t *mark)
+{
+	for (int i = tid(); i < r.n_hist; i += THREADS)
+		if (hist[i] >= 0 && hist[i] < n) {
+			if (i >= r.n_prompt)
+				atomic_add(&mark[hist[i]], 1u);
+			atomic_or(&mark[hist[i]], (uint32_t)MARK_SEEN);
+		}
+	block_sync();
+	for (int i = tid(); i < r.n_hist; i += THREADS) {
+		if (hist[i] < 0 || hist[i] >= n)
+			continue;
+		const uint32_t m = atomic_exch(&mark[hist[i]], 0u); /* the first to come does it */
+		if (!m)
+			continue;
+		const float v = w[hist[i]];
+		float x = v > 0 ? f32_div_rn(v, r.repetition) : f32_mul_rn(v, r.repetition);
+		const uint32_t times = m & (MARK_SEEN - 1);
+		if (times) {
+			x = f32_add_rn(x, -f32_mul_rn(r.frequency, (float)times));
+			x = f32_add_rn(x, -r.presence);
+		}
+		w[hist[i]] = clean(x);
+	}
+	block_sync();
+}
+
+KERN_DEV void keep_allowed(const struct row &r, const int32_t *ids, int n, float *w, uint32_t *mark)
+{
+	for (int i = tid(); i < r.n_allowed; i += THREADS)
+		if (ids[i] >= 0 && ids[i] < n)
+			mark[ids[i]] = (uint32_t)MARK_ALLOWED;
+	block_sync();
+	for (int i = tid(); i < n; i += THREADS)
+		if (!mark[i])
+			w[i] = -INFINITY;
+	block_sync();
+	for (int i = tid(); i < r.n_allowed; i += THREADS)
+		if (ids[i] >= 0 && ids[i] < n)
+			mark[ids[i]] = 0;
+	block_sync();
+}
+
+/* Thread i: word i, of which bad_at tells the begin and, one further, the end. */
+KERN_DEV void ban_bad_words(const struct row &r, const int32_t *buf, const int32_t *hist, int n, float *w)
+{
+	for (int i = tid(); i < r.n_bad; i += THREADS) {
+		const int32_t *word = buf + r.bad + buf[r.bad_at + i];
+		const int prefix = buf[r.bad_at + i + 1] - buf[r.bad_at + i] - 1;
+		if (prefix < 0 || prefix > r.n_hist)
+			continue;
+		int k = 0;
+		while (k < prefix && hist[r.n_hist - prefix + k] == word[k])
+			k++;
+		if (k == prefix && word[prefix] >= 0 && word[prefix] < n)
+			w[word[prefix]] = -INFINITY;
+	}
+	block_sync();
+}
+
+KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const float *x, float *w,
+		     uint32_t *mark)
+{
+	const int n = a.n_vocab;
+	const int32_t *hist = a.tokens + r.hist0;
+	for (int i = tid(); i < n; i += THREADS)
+		w[i] = clean(x[i]);
+	block_sync();
+	if (penalizes(r))
+		penalize(r, hist, n, w, mark);
+	if (tid() == 0) /* ids may repeat, so in order */
+		for (int i = 0; i < r.n_bias; i++) {
+			const int id = a.buf[r.bias_ids + i];
+			if (id >= 0 && id < n)
+				w[id] = clean(f32_add_rn(w[id], f32_from_bits(a.buf[r.bias + i])));
+		}
+	block_sync();
+	if (r.n_allowed)
+		keep_allowed(r, a.buf + r.allowed, n, w, mark);
+	for (int i = tid(); i < r.n_banned; i += THREADS) {
+		const int id = a.buf[r.banned + i];
+		if (id >= 0 && id < n)
+			w[id] = -INFINITY;
+	}
+	block_sync();
+	if (r.n_bad)
+		ban_bad_words(r, a.buf, hist, n, w);
+}
+
+/* ---- the order: larger first, then the lower id ---- */
+
+/* As an integer that grows with x; x is no NaN.  -0 and 0 are one. */
+KERN_DEV uint32_t key_of(float x)
+{
+	const uint32_t u = x == 0 ? 0u : (uint32_t)f32_bits(x);
+	return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* A beginning of the order: all with a key above, and the first `ties` ids of those that have it.
+ * Everything where all is set. */
+struct cut {
+	bool all;
+	uint32_t key;
+	uint64_t ties;
+};
+
+KERN_DEV bool narrower(const struct cut &a, const struct cut &b)
+{
+	if (a.all || b.all)
+		return !a.all;
+	return a.key > b.key || (a.key == b.key && a.ties < b.ties);
+}
+
+/* The fewest of n items whose weights come to need.  key(i), weight(i); weight 0: no candidate. */
+template <typename K, typename W>
+KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W weight)
+{
+	struct cut c = {false, 0, 0};
+	uint64_t left = need ? need : 1, in_last = 0;
+	for (int shift = 24; shift >= 0; shift -= 8) {
+		block_sync();
+		for (int i = tid(); i < BINS; i += THREADS)
+			s->bins[i] = 0;
+		block_sync();
+		for (int i = tid(); i < n; i += THREADS) {
+			const uint32_t k = key(i);
+			if (shift == 24 || k >> (shift + 8) == c.key >> (shift + 8)) {
+				const uint64_t by = weight(i);
+				if (by)
+					atomic_add_shared(&s->bins[k >> shift & (BINS - 1)], by);
+			}
+		}
+		block_sync();
+		int b = BINS - 1;
+		while (b >= 0 && s->bins[b] < left) /* every thread, the same */
+			left -= s->bins[b--];
+		if (b < 0) {
+			c.all = true;
+			return c;
+		}
+		c.key |= (uint32_t)b << shift;
+		in_last = s->bins[b];
+	}
+	/* those that are left have the same logit, hence the same weight */
+	int count = 0;
+	for (int i = tid(); i < n; i += THREADS)
+		count += key(i) == c.key && weight(i);
+	count = block_add(s, count);
+	const uint64_t each = in_last / (uint64_t)count;
+	c.ties = (left + each - 1) / each;
+	return c;
+}
+
+/* Which of n items the cut and also() keep, their ids ascending as the items do; out may be where
+ * id() reads from.  Returns how many. */
+template <typename I, typename K, typename A>
+KERN_DEV int keep(struct shared *s, int n, const struct cut &c, I id, K key, A also, int32_t *out)
+{
+	int kept = 0;
+	uint64_t ties = 0;
+	for (int i0 = 0; i0 < n; i0 += THREADS) {
+		const int i = i0 + tid();
+		const int32_t my = i < n ? id(i) : 0;
+		const uint32_t k = i < n && !c.all ? key(i) : 0;
+		int n_ties = 0, n_kept, before = 0;
+		const bool tie = i < n && !c.all && k == c.key;
+		if (!c.all)
+			before = block_rank(s, tie, &n_ties);
+		const bool in = i < n && (c.all || k > c.key || (tie && ties + (uint64_t)before < c.ties)) &&
+				also(my);
+		ties += (uint64_t)n_ties;
+		const int at = block_rank(s, in, &n_kept);
+		if (in)
+			out[kept + at] = my;
+		kept += n_kept;
+	}
+	block_sync();
+	return kept;
+}
+
+/* ---- the draw ---- */
+
+/* Adds p of items from..to-1 to sum, one after another in double, until it passes target.
+ * Returns the item that did it, or -1; *last: the last item with p > 0.  One warp calls. */
+template <typename P> KERN_DEV int run_until(double *sum, double target, int from, int to, P p, int *last)
+{
+	for (int i0 = from; i0 < to; i0 += WARP) {
+		const float mine = i0 + lane_id() < to ? p(i0 + lane_id()) : 0.0f;
+		for (int k = 0; k < WARP; k++) {
+			const float v = shfl(mine, k);
+			if (!(v > 0))
+				continue;
+			*last = i0 + k;
+			*sum = f64_add_rn(*sum, (double)v);
+			if (*sum > target)
+				return i0 + k;
+		}
+	}
+	return -1;
+}
+
+KERN_DEV int draw_from_all(struct shared *s, const float *sums, const float *w, int n, float max, float inv_t,
+			   double all, double u)
+{
+	auto p = [=](int i) { return p_of(w[i], max, inv_t); };
+	if (warp_id() == 0) {
+		double sum = 0;
+		const double target = f64_mul_rn(u, all);
+		int b = 0, id = -1, found = -1;
+		const int last = (n + SUM_BLOCK - 1) / SUM_BLOCK - 1;
+		while (b < last && f64_add_rn(sum, (double)sums[b]) <= target)
+			sum = f64_add_rn(sum, (double)sums[b++]);
+		for (; id < 0 && b >= 0; b--) /* back only where rounding left the target beyond the end */
+			found = run_until(&sum, target, b * SUM_BLOCK, min(n, (b + 1) * SUM_BLOCK), p, &id);
+		if (lane_id() == 0)
+			s->token = found >= 0 ? found : id;
+	}
+	block_sync();
+	return s->token;
+}
+
+KERN_DEV int draw_from_kept(struct shared *s, const int32_t *ids, int kept, const float *w, float max,
+			    float inv_t, double u)
+{
+	auto p = [=](int i) { return p_of(w[ids[i]], max, inv_t); };
+	if (warp_id() == 0) {
+		double all = 0, sum = 0;
+		int last = kept - 1;
+		run_until(&all, INFINITY, 0, kept, p, &last);
+		last = kept - 1;
+		const int found = run_until(&sum, f64_mul_rn(u, all), 0, kept, p, &last);
+		if (lane_id() == 0)
+			s->token = ids[found >= 0 ? found : kept - 1];
+	}
+	block_sync();
+	return s->token;
+}
+
+KERN_DEV uint64_t fixed(float p)
+{
+	return (uint64_t)((double)p * 0x1p44);
+}
+
+/* Candidates: w >= least logit and p >= least p. */
+KERN_DEV int candidates(struct shared *s, int32_t *ids, const float *w, int n, float max, float inv_t,
+			float least, float least_p)
+{
+	const struct cut everything = {true, 0, 0};
+	return keep(
+		s, n, everything, [](int i) { return i; }, [](int) { return 0u; },
+		[=](int i) { return w[i] >= least && p_of(w[i], max, inv_t) >= least_p; }, ids);
+}
+
+/* Top-k, top-p and min-p each keep the beginning of one order: the narrowest counts; top-p's
+ * share is of what top-k left.  Most tokens are hopeless: those within 12 T of the largest are
+ * tried first. */
+KERN_DEV int draw_cut(struct shared *s, const struct row &r, float *sums, int32_t *ids, const float *w, int n,
+		      float max, float inv_t, double u)
+{
+	const int top_k = r.top_k > 0 && r.top_k < n ? r.top_k : 0;
+	const float least = r.min_p < 1 ? r.min_p : 1.0f;
+	auto id = [=](int i) { return ids[i]; };
+	auto key = [=](int i) { return key_of(w[ids[i]]); };
+	auto one = [](int) -> uint64_t { return 1; };
+	auto p = [=](int i) { return fixed(p_of(w[ids[i]], max, inv_t)); };
+	int kept;
+	if (!top_k && !(r.top_p < 1)) {
+		kept = candidates(s, ids, w, n, max, inv_t, -INFINITY, least > flt_min ? least : flt_min);
+		return draw_from_kept(s, ids, kept, w, max, inv_t, u);
+	}
+	auto sum_of = [&](struct cut c) { /* of the candidates that c keeps */
+					  unsigned long long sum = 0;
+					  uint64_t ties = 0;
+					  for (int i = tid(); i < kept; i += THREADS) {
+						  const uint32_t k = c.all ? 0 : key(i);
+						  if (c.all || k > c.key)
+							  sum += p(i);
+						  else if (k == c.key)
+							  ties = p(i);
+					  }
+					  sum = block_add_wide(s, sum);
+					  if (c.all)
+						  return sum;
+					  /* any one tie's p, times how many are in */
+					  int have = ties ? 1 : 0;
+					  have = block_add(s, have);
+					  const unsigned long long each =
+						  have ? block_add_wide(s, ties) / (unsigned long long)have
+						       : 0;
+					  return sum + each * c.ties;
+	};
+	const struct cut everything = {true, 0, 0};
+	const double all = top_k ? 0
+				 : block_exp(
+					   s, sums, n, [=](int i) { return w[i]; }, max, inv_t);
+	struct cut c = everything;
+	for (int tries = 0; tries < 2; tries++) {
+		const float reach = tries ? -INFINITY : f32_add_rn(max, -f32_mul_rn(12.0f, r.temperature));
+		kept = candidates(s, ids, w, n, max, inv_t, reach, flt_min);
+		if (top_k)
+			c = find_cut(s, kept, (uint64_t)top_k, key, one);
+		if (r.top_p < 1 && !(c.all && top_k && !tries)) {
+			/* of what top-k left, or of everything as the CPU sums it */
+			const double of = top_k ? (double)sum_of(c) : 0x1p44 * all;
+			const double target = f64_mul_rn((double)r.top_p, of);
+			const struct cut by_p =
+				find_cut(s, kept, target > 0 ? (uint64_t)ceil(target) : 0, key, p);
+			if (narrower(by_p, c))
+				c = by_p;
+		}
+		if (!c.all)
+			break;
+	}
+	kept = keep(
+		s, kept, c, id, key, [=](int i) { return p_of(w[i], max, inv_t) >= least; }, ids);
+	return draw_from_kept(s, ids, kept, w, max, inv_t, u);
+}
+
+KERN_DEV int draw(struct shared *s, const struct row &r, float *sums, int32_t *ids, const float *w, int n)
+{
+	int best;
+	const float max = block_argmax(
+		s, n, [=](int i) { return w[i]; }, &best);
+	if (r.temperature < greedy_below || !(max > -flt_max))
+		return best;
+	const float inv_t = f32_div_rn(1.0f, r.temperature);
+	const double u = sample_uniform((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position);
+	if (r.top_k <= 0 && !(r.top_p < 1) && !(r.min_p > 0)) {
+		const double all = block_exp(
+			s, sums, n, [=](int i) { return w[i]; }, max, inv_t);
+		return draw_from_all(s, sums, w, n, max, inv_t, all, u);
+	}
+	return draw_cut(s, r, sums, ids, w, n, max, inv_t, u);
+}
+
+/* ---- log-probabilities ---- */
+
+struct stats {
+	float max, log_sum;
+};
+
+KERN_DEV float logprob_of(const struct stats &t, float x)
+{
+	if (!(x > -INFINITY))
+		return -INFINITY;
+	if (t.max == INFINITY)
+		return x == INFINITY ? 0.0f : -INFINITY;
+	return f32_add_rn(f32_add_rn(x, -t.max), -t.log_sum);
+}
+
+/* The k largest of the raw logits, the lower id first among equals; what is missing has id -1. */
+KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float *x, int n, int k,
+			   int32_t *ids, int32_t *top_id, float *top_logprob)
+{
+	auto key = [=](int i) { return key_of(x[i]); };
+	auto one = [=](int i) -> uint64_t { return x[i] == x[i]; };
+	const struct cut c = find_cut(s, n, (uint64_t)k, key, one);
+	const int have = keep(
+		s, n, c, [](int i) { return i; }, key, [=](int i) { return x[i] == x[i]; }, ids);
+	for (int i = tid(); i < k; i += THREADS) {
+		if (i >= have) {
+			top_id[i] = -1;
+			top_logprob[i] = -INFINITY;
+			continue;
+		}
+		int at = 0; /* how many stand before it; ids ascend, so equals before it are lower */
+		for (int o = 0; o < have; o++)
+			at += x[ids[o]] > x[ids[i]] || (x[ids[o]] == x[ids[i]] && o < i);
+		top_id[at] = ids[i];
+		top_logprob[at] = logprob_of(t, x[ids[i]]);
+	}
+	block_sync();
+}
+
+KERN_DEV void sample_row(const struct sample_args &a, struct shared *s, int i, int slot)
+{
+	const struct row r = ((const struct row *)(const void *)a.buf)[i];
+	const int n = a.n_vocab;
+	const float *x = a.logits + (size_t)r.row * (size_t)n;
+	float *w = a.w + (size_t)slot * a.vocab_stride, *sums = a.sums + (size_t)slot * a.sums_stride;
+	int32_t *ids = a.ids + (size_t)slot * a.vocab_stride;
+	int best, token = r.forced;
+	struct stats t;
+	t.max = block_argmax(
+		s, n, [=](int k) { return x[k]; }, &best);
+	const double sum = block_exp(
+		s, sums, n, [=](int k) { return x[k]; }, t.max, 1.0f);
+	t.log_sum = sum > 0 ? sample_log((float)sum) : 0.0f;
+	if (token < 0) {
+		token = best;
+		if (adjusts(r) || r.temperature >= greedy_below) {
+			adjust(a, r, x, w, a.mark + (size_t)slot * a.vocab_stride);
+			token = draw(s, r, sums, ids, w, n);
+		}
+		if (tid() == 0)
+			a.tokens[r.hist0 + r.n_hist] = token;
+	}
+	const float v = token < n ? x[token] : -INFINITY;
+	int rank = 0;
+	if (r.n_logprobs >= 0) {
+		for (int k = tid(); k < n; k += THREADS)
+			rank += x[k] > v;
+		rank = block_add(s, rank) + 1;
+	}
+	if (tid() == 0) {
+		a.token[i] = token;
+		a.logprob[i] = logprob_of(t, v);
+		a.rank[i] = rank;
+	}
+	if (r.n_logprobs > 0)
+		top_logprobs(s, t, x, n, r.n_logprobs, ids, a.top_id + (size_t)i * (size_t)a.top_stride,
+			     a.top_logprob + (size_t)i * (size_t)a.top_stride);
+	block_sync();
+}
+
+static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample_args a)
+{
+	struct shared *s = (struct shared *)(void *)kern_smem();
+	for (int i = (int)blockIdx.x; i < a.n_rows; i += (int)gridDim.x)
+		sample_row(a, s, i, (int)blockIdx.x);
+}
+
+/* ---- host ---- */
+
+static size_t stride_of(int n_vocab)
+{
+	return ((size_t)n_vocab + 63) & ~(size_t)63;
+}
+
+static size_t sums_of(int n_vocab)
+{
+	return ((size_t)(n_vocab + SUM_BLOCK - 1) / SUM_BLOCK + 15) & ~(size_t)15;
+}
+
+static int grow(struct kern_dev *d, struct cuda_buf *b, size_t bytes)
+{
+	if (bytes <= b->bytes)
+		return 0;
+	void *p = cuda_mem_new(d, bytes);
+	if (!p)
+		return -ENOMEM;
+	cuda_mem_free(d, b->p, b->bytes);
+	b->p = p;
+	b->bytes = bytes;
+	return 0;
+}
+
+int cuda_sampler_init(struct kern_dev *d)
+{
+	struct cuda_sampler *p = d->sampler = (struct cuda_sampler *)xcalloc(1, sizeof *p);
+	p->slots = d->args.max_logits < SLOTS_MAX ? d->args.max_logits : (int)SLOTS_MAX;
+	const size_t n = (size_t)d->args.max_logits;
+	if (grow(d, &p->result, 3 * n * 4) || grow(d, &p->top, 2 * n * TOPS * 4))
+		return -ENOMEM;
+	return cuda_ring_init(d, &p->ring, ROWS_BYTES);
+}
+
+void cuda_sampler_fini(struct kern_dev *d)
+{
+	struct cuda_sampler *p = d->sampler;
+	if (!p)
+		return;
+	cuda_mem_free(d, p->top.p, p->top.bytes);
+	cuda_mem_free(d, p->result.p, p->result.bytes);
+	cuda_mem_free(d, p->scratch.p, p->scratch.bytes);
+	cuda_ring_fini(d, &p->ring);
+	free(p);
+}
+
+int cuda_sample_reserve(struct kern_dev *d, int n_vocab)
+{
+	struct cuda_sampler *p = d->sampler;
+	if (n_vocab <= p->vocab)
+		return 0;
+	int e = grow(d, &p->scratch, (size_t)p->slots * (3 * stride_of(n_vocab) + sums_of(n_vocab)) * 4);
+	if (!e)
+		p->vocab = n_vocab;
+	return e;
+}
+
+/* Words of a row and its lists. */
+static size_t words_of(const struct kern_sample_row *r)
+{
+	size_t n =
+		sizeof(struct row) / 4 + 2 * (size_t)r->n_bias + (size_t)r->n_allowed + (size_t)r->n_banned;
+	if (r->n_bad) {
+		n += (size_t)r->n_bad + 1;
+		for (int i = 0; i < r->n_bad; i++)
+			n += (size_t)r->bad_len[i];
+	}
+	return n;
+}
+
+static int32_t put(int32_t *buf, int32_t *at, const void *from, int n)
+{
+	const int32_t begin = *at;
+	if (n)
+		memcpy(buf + begin, from, (size_t)n * 4);
+	*at += n;
+	return begin;
+}
+
+static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_row *r)
+{
+	struct row o = {};
+	o.row = r->row;
+	o.hist0 = r->hist0;
+	o.n_prompt = r->n_prompt;
+	o.n_hist = r->n_hist;
+	o.forced = r->forced;
+	o.top_k = r->top_k;
+	o.temperature = r->temperature;
+	o.top_p = r->top_p;
+	o.min_p = r->min_p;
+	o.presence = r->presence;
+	o.frequency = r->frequency;
+	o.repetition = r->repetition;
+	o.seed_lo = (uint32_t)r->seed;
+	o.seed_hi = (uint32_t)(r->seed >> 32);
+	o.index = r->index;
+	o.position = r->position;
+	o.n_bias = r->n_bias;
+	o.bias_ids = put(buf, at, r->bias_ids, r->n_bias);
+	o.bias = put(buf, at, r->bias, r->n_bias);
+	o.n_allowed = r->n_allowed;
+	o.allowed = put(buf, at, r->allowed, r->n_allowed);
+	o.n_banned = r->n_banned;
+	o.banned = put(buf, at, r->banned, r->n_banned);
+	o.n_bad = r->n_bad;
+	o.n_logprobs = r->n_logprobs;
+	int32_t all = 0;
+	o.bad_at = *at;
+	for (int k = 0; k < r->n_bad; k++) {
+		buf[(*at)++] = all;
+		all += r->bad_len[k];
+	}
+	if (r->n_bad)
+		buf[(*at)++] = all;
+	o.bad = put(buf, at, r->bad, all);
+	memcpy((struct row *)(void *)buf + i, &o, sizeof o);
+}
+
+/* Rows at..at+n-1 in one launch. */
+static int launch(struct kern_stream *s, struct sample_args a, const struct kern_sample_row *rows, int n)
+{
+	struct cuda_sampler *p = s->dev->sampler;
+	int32_t *buf = (int32_t *)(void *)cuda_ring_take(&p->ring), end = n * (int)(sizeof(struct row) / 4);
+	if (!buf)
+		return -EIO;
+	for (int i = 0; i < n; i++)
+		put_row(buf, i, &end, &rows[i]);
+	int e = cuda_ring_send(&p->ring, s, (size_t)end * 4);
+	if (e)
+		return e;
+	a.n_rows = n;
+	a.buf = (const int32_t *)(const void *)p->ring.dev;
+	return KERN_LAUNCH(sample_kernel, (unsigned)(n < p->slots ? n : p->slots), THREADS,
+			   sizeof(struct shared), s->s, a);
+}
+
+static int fetch(struct kern_stream *s, void *to, const void *from, size_t bytes)
+{
+	return cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->s),
+			  "download of tokens");
+}
+
+int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
+		const struct kern_sample_row *rows, int n, const struct kern_sample_out *out)
+{
+	struct kern_dev *d = s->dev;
+	struct cuda_sampler *p = d->sampler;
+	bool tops = false;
+	if (!n)
+		return 0;
+	for (int i = 0; i < n; i++) {
+		assert(rows[i].n_logprobs <= 0 || rows[i].n_logprobs <= out->top_stride);
+		tops |= rows[i].n_logprobs > 0;
+	}
+	/* There is room since open() and the embedding's load, but for callers that ask for more. */
+	const size_t top_words = tops ? (size_t)n * (size_t)out->top_stride : 0;
+	int e = cuda_sample_reserve(d, n_vocab);
+	if (e || (e = grow(d, &p->result, 3 * (size_t)n * 4)) || (e = grow(d, &p->top, 2 * top_words * 4)))
+		return e;
+	const size_t all = (size_t)p->slots * stride_of(n_vocab);
+	struct sample_args a = {};
+	a.logits = (const float *)logits;
+	a.n_vocab = n_vocab;
+	a.top_stride = out->top_stride;
+	a.tokens = tokens;
+	a.vocab_stride = stride_of(n_vocab);
+	a.sums_stride = sums_of(n_vocab);
+	a.w = (float *)p->scratch.p;
+	a.ids = (int32_t *)p->scratch.p + all;
+	a.mark = (uint32_t *)p->scratch.p + 2 * all;
+	a.sums = (float *)p->scratch.p + 3 * all;
+	for (int at = 0, k; at < n; at += k) {
+		size_t words = 0, more;
+		for (k = 0; at + k < n && (words + (more = words_of(&rows[at + k]))) * 4 <= ROWS_BYTES; k++)
+			words += more;
+		if (!k) {
+			log_error("cuda", "sample refused=\"lists of more than %d bytes\"", (int)ROWS_BYTES);
+			return -EINVAL;
+		}
+		int32_t *result = (int32_t *)p->result.p, *top = (int32_t *)p->top.p;
+		a.token = result + at;
+		a.logprob = (float *)(void *)(result + n + at);
+		a.rank = result + 2 * n + at;
+		a.top_id = tops ? top + (size_t)at * (size_t)out->top_stride : NULL;
+		a.top_logprob =
+			tops ? (float *)(void *)(top + top_words + (size_t)at * (size_t)out->top_stride)
+			     : NULL;
+		if ((e = launch(s, a, rows + at, k)))
+			return e;
+	}
+	const size_t one = (size_t)n * 4;
+	if ((e = fetch(s, out->token, p->result.p, one)) ||
+	    (e = fetch(s, out->logprob, (char *)p->result.p + one, one)) ||
+	    (e = fetch(s, out->rank, (char *)p->result.p + 2 * one, one)))
+		return e;
+	if (tops && ((e = fetch(s, out->top_id, p->top.p, top_words * 4)) ||
+		     (e = fetch(s, out->top_logprob, (char *)p->top.p + top_words * 4, top_words * 4))))
+		return e;
+	return 0;
+}

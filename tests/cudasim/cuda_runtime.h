@@ -1,0 +1,175 @@
+/* cuda_runtime.h - the part of the CUDA runtime that quern uses, without a GPU.
+ *
+ * Stands before nvcc's header of the same name when the .cu files are compiled for the host with
+ * -DQUERN_CUDASIM.  Work is queued per stream and done when somebody waits for it, so that a host
+ * that reads, or reuses a buffer, too early is caught.  Device memory lies in a range of its own,
+ * each piece before a guard page, and is closed to the host outside of kernels and copies. */
+#ifndef QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
+#define QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+struct uint2 {
+	uint32_t x, y;
+};
+struct alignas(16) uint4 {
+	uint32_t x, y, z, w;
+};
+struct int2 {
+	int x, y;
+};
+struct alignas(16) int4 {
+	int x, y, z, w;
+};
+struct float2 {
+	float x, y;
+};
+struct alignas(16) float4 {
+	float x, y, z, w;
+};
+
+static inline uint2 make_uint2(uint32_t x, uint32_t y)
+{
+	return uint2{x, y};
+}
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+	return uint4{x, y, z, w};
+}
+static inline int2 make_int2(int x, int y)
+{
+	return int2{x, y};
+}
+static inline int4 make_int4(int x, int y, int z, int w)
+{
+	return int4{x, y, z, w};
+}
+static inline float2 make_float2(float x, float y)
+{
+	return float2{x, y};
+}
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+	return float4{x, y, z, w};
+}
+
+struct uint3 {
+	unsigned x, y, z;
+};
+struct dim3 {
+	unsigned x, y, z;
+	dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
+	{
+	}
+};
+
+typedef enum {
+	cudaSuccess = 0,
+	cudaErrorInvalidValue = 1,
+	cudaErrorMemoryAllocation = 2,
+	cudaErrorInvalidConfiguration = 9,
+	cudaErrorNoDevice = 100,
+	cudaErrorInvalidDevice = 101,
+	cudaErrorNotReady = 600,
+} cudaError_t;
+
+typedef enum {
+	cudaMemcpyHostToHost,
+	cudaMemcpyHostToDevice,
+	cudaMemcpyDeviceToHost,
+	cudaMemcpyDeviceToDevice,
+	cudaMemcpyDefault,
+} cudaMemcpyKind;
+
+typedef enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 } cudaFuncAttribute;
+
+typedef struct cudasim_stream *cudaStream_t;
+typedef struct cudasim_event *cudaEvent_t;
+
+enum {
+	cudaStreamNonBlocking = 1,
+	cudaEventDisableTiming = 2,
+	cudaHostAllocDefault = 0,
+};
+
+struct cudaDeviceProp {
+	char name[256];
+	size_t totalGlobalMem;
+	size_t sharedMemPerBlockOptin;
+	int multiProcessorCount;
+	int major, minor;
+	int l2CacheSize;
+};
+
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaSetDevice(int i);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i);
+cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaPeekAtLastError(void);
+const char *cudaGetErrorString(cudaError_t e);
+cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudasim_func_smem(const void *kernel, int bytes);
+template <typename F> cudaError_t cudaFuncSetAttribute(F kernel, cudaFuncAttribute, int bytes)
+{
+	return cudasim_func_smem((const void *)kernel, bytes);
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemset(void *p, int v, size_t bytes);
+cudaError_t cudaMemsetAsync(void *p, int v, size_t bytes, cudaStream_t s);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventQuery(cudaEvent_t e);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
+
+/* ---- what kernels see ---- */
+
+struct cudasim_where {
+	uint3 tid, bid;
+	dim3 bdim, gdim;
+};
+extern const struct cudasim_where *cudasim_at; /* of the fibre that runs */
+
+#define threadIdx (cudasim_at->tid)
+#define blockIdx  (cudasim_at->bid)
+#define blockDim  (cudasim_at->bdim)
+#define gridDim   (cudasim_at->gdim)
+
+static inline float rsqrtf(float x)
+{
+	return 1.0f / sqrtf(x);
+}
+
+/* CUDA has these for all integer and floating types. */
+template <typename T> static inline T min(T a, T b)
+{
+	return a < b ? a : b;
+}
+template <typename T> static inline T max(T a, T b)
+{
+	return a > b ? a : b;
+}
+
+#endif

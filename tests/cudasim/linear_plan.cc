@@ -1,0 +1,26 @@
+/* linear_plan.cc - see linear_plan.h. */
+#include "kernels/cuda/linear.cuh"
+#include "tests/cudasim/linear_plan.h"
+
+int linear_planned(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+		   bool swiglu, const struct linear_plan *p)
+{
+	struct lin_plan plan = {};
+	plan.kernel = p->tile ? LIN_TILE : LIN_STREAM;
+	plan.cols = p->cols;
+	plan.rows = p->rows;
+	plan.warps = p->warps;
+	plan.splits = p->splits;
+	return lin_run(s, w, out, in, n_rows, swiglu ? LIN_OUT_SWIGLU : LIN_OUT_F32, &plan);
+}
+
+int linear_slices(const struct kern_linear *w)
+{
+	return w->segs[0].slices;
+}
+
+int linear_of_table(struct kern_dev *d, const void *table, int n, int k, struct kern_linear **out)
+{
+	char why[256];
+	return cuda_linear_of_table(d, table, n, k, out, why, sizeof why);
+}

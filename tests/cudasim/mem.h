@@ -1,0 +1,17 @@
+/* mem.h - between the emulator's files. */
+#ifndef QUERN_TESTS_CUDASIM_MEM_H
+#define QUERN_TESTS_CUDASIM_MEM_H
+
+#include <functional>
+
+#include "tests/cudasim/cuda_runtime.h"
+#include "tests/cudasim/cudasim.h"
+
+extern struct cudasim_counters cudasim_counts;
+
+/* What lies around a bad address, to stderr. */
+void cudasim_mem_explain(const void *p);
+void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body);
+cudaError_t cudasim_launch_check(dim3 grid, dim3 block, size_t smem, size_t allowed);
+
+#endif

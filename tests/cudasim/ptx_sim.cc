@@ -1,0 +1,196 @@
+/* ptx_sim.cc - halves, shuffles and matrix fragments of the emulated device. */
+#include "kernels/cuda/ptx.cuh"
+
+#include "tests/cudasim/mem.h"
+
+/* ---- halves ---- */
+
+static float f16_value(uint16_t h)
+{
+	const int e = h >> 10 & 31, m = h & 1023;
+	float v = e == 31 ? (m ? NAN : INFINITY)
+		  : e     ? ldexpf((float)(1024 + m), e - 25)
+			  : ldexpf((float)m, -24);
+	return h & 0x8000 ? -v : v;
+}
+
+static const float *f16_table_make(void)
+{
+	static float t[65536];
+	for (int i = 0; i < 65536; i++)
+		t[i] = f16_value((uint16_t)i);
+	return t;
+}
+
+const float *cudasim_f16_table = f16_table_make();
+
+/* Bits of mantissa and smallest exponent of a format; x to nearest, ties to even. */
+static double round_to(double x, int bits, int least)
+{
+	int e;
+	if (x == 0 || !isfinite(x))
+		return x;
+	frexp(x, &e); /* |x| in [2^(e-1), 2^e) */
+	int ulp = e - 1 < least ? least - bits : e - 1 - bits;
+	return ldexp(nearbyint(ldexp(x, -ulp)), ulp);
+}
+
+uint16_t cudasim_f16_of(double x)
+{
+	const uint16_t sign = signbit(x) ? 0x8000 : 0;
+	if (x != x)
+		return 0x7fff;
+	const double v = fabs(round_to(x, 10, -14));
+	if (v >= 65520)
+		return sign | 0x7c00;
+	if (v < 0x1p-14)
+		return (uint16_t)(sign | (int)ldexp(v, 24));
+	int e;
+	double m = frexp(v, &e);
+	return (uint16_t)(sign | ((e + 14) << 10) | ((int)ldexp(m, 11) - 1024));
+}
+
+uint16_t cudasim_bf16_of(double x)
+{
+	if (x != x)
+		return 0x7fff;
+	const float v = (float)round_to(x, 7, -126); /* beyond the largest: infinity, as it should */
+	return (uint16_t)((uint32_t)f32_bits(v) >> 16);
+}
+
+double cudasim_fma_odd(double a, double b, double c)
+{
+	const double p = a * b, s = p + c; /* p is exact: 11 bits by 11 */
+	if (!isfinite(s))
+		return s;
+	const double t = s - p, err = (p - (s - t)) + (c - t);
+	uint64_t u;
+	memcpy(&u, &s, 8);
+	if (err == 0 || u & 1)
+		return s;
+	/* toward the error's side, which is odd */
+	u += (err > 0) == (s > 0) ? 1 : (uint64_t)-1;
+	double odd;
+	memcpy(&odd, &u, 8);
+	return odd;
+}
+
+/* ---- warps ---- */
+
+void cudasim_shfl_work(void **args)
+{
+	for (int i = 0; i < 32; i++) {
+		struct cudasim_shfl *a = (struct cudasim_shfl *)args[i];
+		a->out = ((struct cudasim_shfl *)args[a->from])->in;
+	}
+}
+
+struct ballot {
+	bool p;
+	uint32_t all;
+};
+
+static void ballot_work(void **args)
+{
+	uint32_t all = 0;
+	for (int i = 0; i < 32; i++)
+		all |= (uint32_t)((struct ballot *)args[i])->p << i;
+	for (int i = 0; i < 32; i++)
+		((struct ballot *)args[i])->all = all;
+}
+
+uint32_t cudasim_ballot(bool p)
+{
+	struct ballot a = {p, 0};
+	cudasim_warp_op(ballot_work, &a);
+	return a.all;
+}
+
+static void nothing(void **)
+{
+}
+
+void cudasim_warp_sync(void)
+{
+	cudasim_warp_op(nothing, nullptr);
+}
+
+/* ---- fragments ---- */
+
+struct ldmatrix {
+	const void *row;
+	uint32_t *r;
+};
+
+static void ldmatrix_work(void **args)
+{
+	for (int i = 0; i < 32; i++)
+		for (int m = 0; m < 4; m++)
+			memcpy(&((struct ldmatrix *)args[i])->r[m],
+			       (const char *)((struct ldmatrix *)args[m * 8 + i / 4])->row + i % 4 * 4, 4);
+}
+
+static void ldmatrix_trans_work(void **args)
+{
+	for (int i = 0; i < 32; i++)
+		for (int m = 0; m < 4; m++) {
+			uint16_t lo, hi;
+			const int row = m * 8 + i % 4 * 2, col = i / 4 * 2;
+			memcpy(&lo, (const char *)((struct ldmatrix *)args[row])->row + col, 2);
+			memcpy(&hi, (const char *)((struct ldmatrix *)args[row + 1])->row + col, 2);
+			((struct ldmatrix *)args[i])->r[m] = lo | (uint32_t)hi << 16;
+		}
+}
+
+void cudasim_ldmatrix(uint32_t r[4], const void *smem, bool trans)
+{
+	struct ldmatrix a = {smem, r};
+	cudasim_check_smem(smem, 16, 16, "ldmatrix");
+	cudasim_warp_op(trans ? ldmatrix_trans_work : ldmatrix_work, &a);
+}
+
+struct mma {
+	float *d;
+	const uint32_t *a, *b;
+};
+
+/* Products are exact in F32; sums go by ascending k. */
+template <bool BF16> static void mma_work(void **args)
+{
+	float a[16][16], b[16][8], d[16][8];
+	auto value = [](uint32_t v) { return BF16 ? f32_of_bf16((uint16_t)v) : f32_of_f16((uint16_t)v); };
+	for (int i = 0; i < 32; i++) {
+		const struct mma *m = (const struct mma *)args[i];
+		const int g = i / 4, t = i % 4 * 2;
+		for (int half = 0; half < 2; half++) {
+			const int s = 16 * half;
+			a[g][t + half] = value(m->a[0] >> s & 0xffff);
+			a[g + 8][t + half] = value(m->a[1] >> s & 0xffff);
+			a[g][t + 8 + half] = value(m->a[2] >> s & 0xffff);
+			a[g + 8][t + 8 + half] = value(m->a[3] >> s & 0xffff);
+			b[t + half][g] = value(m->b[0] >> s & 0xffff);
+			b[t + 8 + half][g] = value(m->b[1] >> s & 0xffff);
+			d[g][t + half] = m->d[half];
+			d[g + 8][t + half] = m->d[2 + half];
+		}
+	}
+	for (int r = 0; r < 16; r++)
+		for (int k = 0; k < 16; k++)
+			for (int n = 0; n < 8; n++)
+				d[r][n] += a[r][k] * b[k][n];
+	for (int i = 0; i < 32; i++) {
+		const struct mma *m = (const struct mma *)args[i];
+		const int g = i / 4, t = i % 4 * 2;
+		for (int half = 0; half < 2; half++) {
+			m->d[half] = d[g][t + half];
+			m->d[2 + half] = d[g + 8][t + half];
+		}
+	}
+	cudasim_counts.mmas++;
+}
+
+void cudasim_mma(float d[4], const uint32_t a[4], const uint32_t b[2], bool bf16)
+{
+	struct mma m = {d, a, b};
+	cudasim_warp_op(bf16 ? mma_work<true> : mma_work<false>, &m);
+}

@@ -1,0 +1,475 @@
+/* runtime.cc - the emulated device's memory, streams and events. */
+#include "tests/cudasim/sim.h"
+
+#include <deque>
+#include <map>
+#include <string>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "tests/cudasim/mem.h"
+
+static const size_t arena_bytes = (size_t)1 << 40, page = 4096;
+static const size_t device_total = (size_t)4 << 30;
+static const unsigned char canary = 0xA5;
+
+struct piece {
+	size_t bytes;
+	unsigned char *base; /* of its pages */
+	size_t pages;        /* bytes of them, the guard not counted */
+};
+
+static unsigned char *arena, *arena_end, *arena_next;
+static std::map<unsigned char *, piece> pieces; /* by address */
+static std::map<unsigned char *, size_t> pinned;
+static std::map<const void *, int> smem_allowed;
+static std::map<cudaStream_t, int> streams;
+static cudaError_t sticky;
+
+struct work {
+	enum { DO, RECORD, WAIT } kind;
+	std::function<void()> body;
+	cudaEvent_t event;
+	uint64_t turn;
+};
+
+struct cudasim_stream {
+	std::deque<work> queue;
+	bool draining;
+};
+
+struct cudasim_event {
+	cudaStream_t stream;
+	uint64_t recorded, reached;
+};
+
+/* ---- memory ---- */
+
+static bool in_arena(const void *p)
+{
+	return arena && p >= arena && p < arena_end;
+}
+
+/* The piece that holds p; its address, or NULL. */
+static unsigned char *piece_of(const void *p)
+{
+	auto it = pieces.upper_bound((unsigned char *)p);
+	if (it == pieces.begin())
+		return nullptr;
+	--it;
+	return (unsigned char *)p <= it->first + it->second.bytes + 64 ? it->first : nullptr;
+}
+
+void cudasim_mem_explain(const void *p)
+{
+	if (!in_arena(p)) {
+		fprintf(stderr, "cudasim: bad access to host address %p\n", p);
+		return;
+	}
+	auto it = pieces.upper_bound((unsigned char *)p);
+	if (it == pieces.begin()) {
+		fprintf(stderr, "cudasim: bad access to device address %p, in no piece\n", p);
+		return;
+	}
+	--it;
+	fprintf(stderr, "cudasim: bad access to device address %p: %td bytes into a piece of %zu\n", p,
+		(const unsigned char *)p - it->first, it->second.bytes);
+}
+
+void cudasim_check_device(const void *p, size_t bytes, size_t align, const char *what)
+{
+	if (!in_arena(p))
+		cudasim_fail("%s: %p is not device memory", what, p);
+	if ((uintptr_t)p % align)
+		cudasim_fail("%s: device address %p is not aligned to %zu", what, p, align);
+	(void)bytes; /* guard pages do the rest */
+}
+
+static void check_piece(const void *p, size_t bytes, const char *what)
+{
+	unsigned char *at = in_arena(p) ? piece_of(p) : nullptr;
+	if (!at)
+		cudasim_fail("%s: %p is not device memory", what, p);
+	if ((unsigned char *)p + bytes > at + pieces[at].bytes)
+		cudasim_fail("%s: %zu bytes at %td of a device piece of %zu", what, bytes,
+			     (unsigned char *)p - at, pieces[at].bytes);
+}
+
+static void check_host(const void *p, const char *what)
+{
+	if (in_arena(p))
+		cudasim_fail("%s: %p is device memory, host memory was expected", what, p);
+}
+
+static bool is_pinned(const void *p)
+{
+	auto it = pinned.upper_bound((unsigned char *)p);
+	return it != pinned.begin() && (--it, (unsigned char *)p < it->first + it->second);
+}
+
+/* Pieces are open to kernels and copies only. */
+static void pieces_open(bool open)
+{
+	for (auto &it : pieces)
+		if (mprotect(it.second.base, it.second.pages, open ? PROT_READ | PROT_WRITE : PROT_NONE))
+			cudasim_fail("mprotect failed");
+}
+
+static void check_canary(unsigned char *p, const piece &x)
+{
+	for (unsigned char *q = p + x.bytes; q < x.base + x.pages; q++)
+		if (*q != canary)
+			cudasim_fail("something wrote %td bytes beyond a device piece of %zu",
+				     q - p - (long)x.bytes, x.bytes);
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+	cudaDeviceSynchronize();
+	if (!arena) {
+		arena = (unsigned char *)mmap(nullptr, arena_bytes, PROT_NONE,
+					      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (arena == MAP_FAILED)
+			cudasim_fail("no address space for device memory");
+		arena_next = arena + page;
+		arena_end = arena + arena_bytes;
+	}
+	piece x;
+	x.bytes = bytes;
+	x.pages = (bytes + 63 + page) / page * page;
+	if (!bytes || cudasim_counts.live_bytes + x.pages > device_total)
+		return bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
+	if (x.pages + page > (size_t)(arena_end - arena_next))
+		cudasim_fail("the emulator's address space is used up");
+	x.base = arena_next;
+	arena_next += x.pages + page;
+	unsigned char *p = x.base + ((x.pages - bytes) & ~(size_t)63);
+	if (mprotect(x.base, x.pages, PROT_READ | PROT_WRITE))
+		return cudaErrorMemoryAllocation;
+	memset(x.base, 0xff, (size_t)(p - x.base) + bytes);
+	memset(p + bytes, canary, (size_t)(x.base + x.pages - p) - bytes);
+	mprotect(x.base, x.pages, PROT_NONE);
+	pieces[p] = x;
+	cudasim_counts.live_bytes += x.pages;
+	cudasim_counts.live_pieces++;
+	*out = p;
+	return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+	if (!p)
+		return cudaSuccess;
+	cudaDeviceSynchronize();
+	auto it = pieces.find((unsigned char *)p);
+	if (it == pieces.end())
+		cudasim_fail("cudaFree of %p, which is no piece", p);
+	piece x = it->second;
+	mprotect(x.base, x.pages, PROT_READ);
+	check_canary((unsigned char *)p, x);
+	madvise(x.base, x.pages, MADV_DONTNEED);
+	mprotect(x.base, x.pages, PROT_NONE);
+	pieces.erase(it);
+	cudasim_counts.live_bytes -= x.pages;
+	cudasim_counts.live_pieces--;
+	return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+	(void)flags;
+	if (posix_memalign(out, 4096, bytes ? bytes : 1))
+		return cudaErrorMemoryAllocation;
+	memset(*out, 0xff, bytes);
+	pinned[(unsigned char *)*out] = bytes;
+	return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+	if (!p)
+		return cudaSuccess;
+	cudaDeviceSynchronize();
+	if (!pinned.erase((unsigned char *)p))
+		cudasim_fail("cudaFreeHost of %p, which is not pinned memory", p);
+	free(p);
+	return cudaSuccess;
+}
+
+/* ---- streams ---- */
+
+static void drain_to(cudaStream_t s, size_t leave);
+
+static void wait_for(cudaEvent_t e, uint64_t turn)
+{
+	while (e->reached < turn)
+		drain_to(e->stream, e->stream->queue.size() - 1);
+}
+
+/* Does what is queued until at most `leave` entries are left. */
+static void drain_to(cudaStream_t s, size_t leave)
+{
+	static int depth;
+	if (s->draining)
+		cudasim_fail("streams wait for each other in a circle");
+	if (s->queue.size() <= leave)
+		return;
+	if (!depth++)
+		pieces_open(true);
+	s->draining = true;
+	while (s->queue.size() > leave) {
+		work w = std::move(s->queue.front());
+		s->queue.pop_front();
+		if (w.kind == work::DO)
+			w.body();
+		else if (w.kind == work::RECORD)
+			w.event->reached = w.turn;
+		else
+			wait_for(w.event, w.turn);
+	}
+	s->draining = false;
+	if (!--depth)
+		pieces_open(false);
+}
+
+static void push(cudaStream_t s, std::function<void()> body)
+{
+	if (!s)
+		cudasim_fail("work on the default stream: it is not emulated");
+	s->queue.push_back({work::DO, std::move(body), nullptr, 0});
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+	(void)flags;
+	*s = new cudasim_stream();
+	streams[*s] = 1;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+	drain_to(s, 0);
+	streams.erase(s);
+	delete s;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+	drain_to(s, 0);
+	return sticky;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+	for (auto &s : streams)
+		drain_to(s.first, 0);
+	return sticky;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+	(void)flags;
+	*e = new cudasim_event();
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+	cudaDeviceSynchronize();
+	delete e;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+	e->stream = s;
+	s->queue.push_back({work::RECORD, nullptr, e, ++e->recorded});
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+	(void)flags;
+	if (e->reached < e->recorded)
+		s->queue.push_back({work::WAIT, nullptr, e, e->recorded});
+	return cudaSuccess;
+}
+
+/* Asked often enough, an event comes: each question lets its stream do a little. */
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+	if (e->reached >= e->recorded)
+		return cudaSuccess;
+	drain_to(e->stream, e->stream->queue.size() - 1);
+	return e->reached >= e->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+	wait_for(e, e->recorded);
+	return sticky;
+}
+
+/* ---- copies ---- */
+
+static void check_copy(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
+{
+	if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)
+		check_piece(dst, n, "the destination of a copy");
+	else
+		check_host(dst, "the destination of a copy");
+	if (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)
+		check_piece(src, n, "the source of a copy");
+	else
+		check_host(src, "the source of a copy");
+	if (kind == cudaMemcpyDefault)
+		cudasim_fail("copies name their direction");
+}
+
+/* As on a GPU: what is not pinned is taken, or has arrived, when the call returns. */
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind, cudaStream_t s)
+{
+	if (!n)
+		return cudaSuccess;
+	check_copy(dst, src, n, kind);
+	if (kind == cudaMemcpyHostToDevice && !is_pinned(src)) {
+		std::string kept((const char *)src, n);
+		push(s, [dst, kept] { memcpy(dst, kept.data(), kept.size()); });
+		return cudaSuccess;
+	}
+	push(s, [dst, src, n] { memcpy(dst, src, n); });
+	if (kind == cudaMemcpyDeviceToHost && !is_pinned(dst))
+		drain_to(s, 0);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
+{
+	cudaDeviceSynchronize();
+	if (!n)
+		return cudaSuccess;
+	check_copy(dst, src, n, kind);
+	pieces_open(true);
+	memcpy(dst, src, n);
+	pieces_open(false);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
+{
+	if (!n)
+		return cudaSuccess;
+	check_piece(p, n, "memset");
+	push(s, [p, v, n] { memset(p, v, n); });
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *p, int v, size_t n)
+{
+	cudaDeviceSynchronize();
+	if (!n)
+		return cudaSuccess;
+	check_piece(p, n, "memset");
+	pieces_open(true);
+	memset(p, v, n);
+	pieces_open(false);
+	return cudaSuccess;
+}
+
+/* ---- launches ---- */
+
+void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 grid, dim3 block, size_t smem,
+		     std::function<void()> body)
+{
+	auto it = smem_allowed.find(kernel);
+	cudaError_t e =
+		cudasim_launch_check(grid, block, smem, it == smem_allowed.end() ? 0 : (size_t)it->second);
+	if (e != cudaSuccess) {
+		sticky = e;
+		return;
+	}
+	push(s, [=] { cudasim_run(name, grid, block, smem, body); });
+}
+
+cudaError_t cudasim_func_smem(const void *kernel, int bytes)
+{
+	if (bytes < 0 || bytes > 227 << 10)
+		return sticky = cudaErrorInvalidValue;
+	smem_allowed[kernel] = bytes;
+	return cudaSuccess;
+}
+
+/* ---- the device ---- */
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+	*n = 1;
+	return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int i)
+{
+	return i ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i)
+{
+	if (i)
+		return cudaErrorInvalidDevice;
+	*p = {};
+	snprintf(p->name, sizeof p->name, "emulated GPU");
+	p->totalGlobalMem = device_total;
+	p->sharedMemPerBlockOptin = 227 << 10;
+	p->multiProcessorCount = 6;
+	p->major = 9;
+	p->l2CacheSize = 50 << 20;
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
+{
+	*free_now = device_total - cudasim_counts.live_bytes;
+	*total = device_total;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	cudaError_t e = sticky;
+	sticky = cudaSuccess;
+	return e;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+	return sticky;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+	switch (e) {
+	case cudaSuccess:
+		return "no error";
+	case cudaErrorInvalidValue:
+		return "invalid argument";
+	case cudaErrorMemoryAllocation:
+		return "out of memory";
+	case cudaErrorInvalidConfiguration:
+		return "invalid configuration argument";
+	case cudaErrorNoDevice:
+		return "no CUDA-capable device is detected";
+	case cudaErrorInvalidDevice:
+		return "invalid device ordinal";
+	case cudaErrorNotReady:
+		return "device not ready";
+	}
+	return "unknown error";
+}
+
+struct cudasim_counters cudasim_stats(void)
+{
+	return cudasim_counts;
+}

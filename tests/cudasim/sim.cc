@@ -1,0 +1,464 @@
+/* sim.cc - fibres, blocks, warps, shared memory. */
+#include "tests/cudasim/sim.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <vector>
+
+#include "tests/cudasim/mem.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define FIBRE_LEAVE(keep, stack, size) __sanitizer_start_switch_fiber(keep, stack, size)
+#define FIBRE_ENTER(kept)              __sanitizer_finish_switch_fiber(kept, nullptr, nullptr)
+#else
+#define FIBRE_LEAVE(keep, stack, size) (void)0
+#define FIBRE_ENTER(kept)              (void)0
+#endif
+
+enum {
+	THREADS_MAX = 1024,
+	LANES = 32,
+	BARRIERS = 16,
+	STACK_BYTES = 256 << 10,
+	SMEM_MAX = 227 << 10,  /* of a block on Hopper */
+	SMEM_PLAIN = 48 << 10, /* without cudaFuncSetAttribute */
+	SMEM_ROOM = 320 << 10, /* before the guard pages */
+	GUARD = 64 << 10,
+};
+
+const struct cudasim_where *cudasim_at;
+
+/* ---- switching: the callee-saved registers and the stack pointer ---- */
+
+extern "C" void cudasim_switch(void **save_sp, void *to_sp);
+
+#if defined(__x86_64__)
+asm(".text\n.globl cudasim_switch\n.type cudasim_switch,@function\ncudasim_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+    ".size cudasim_switch,.-cudasim_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
+
+/* A stack that cudasim_switch() enters fn with. */
+static void *stack_prepare(unsigned char *top, void (*fn)(void))
+{
+	uintptr_t *sp = (uintptr_t *)((uintptr_t)top & ~(uintptr_t)15);
+	*--sp = 0; /* fn's return address, and its alignment */
+	*--sp = (uintptr_t)fn;
+	for (int i = 0; i < 6; i++)
+		*--sp = 0;
+	return sp;
+}
+#elif defined(__aarch64__)
+asm(".text\n.globl cudasim_switch\n.type cudasim_switch,@function\ncudasim_switch:\n"
+    "sub sp, sp, #160\nstp x19, x20, [sp]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\n"
+    "stp x25, x26, [sp, #48]\nstp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\n"
+    "stp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\nstp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
+    "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+    "ldp x19, x20, [sp]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\n"
+    "ldp x25, x26, [sp, #48]\nldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\n"
+    "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\nldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
+    "add sp, sp, #160\nret\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
+
+static void *stack_prepare(unsigned char *top, void (*fn)(void))
+{
+	uintptr_t *sp = (uintptr_t *)((uintptr_t)top & ~(uintptr_t)15) - 20;
+	memset(sp, 0, 160);
+	sp[11] = (uintptr_t)fn;
+	return sp;
+}
+#else
+#error "the emulator knows how to switch fibres on x86-64 and aarch64"
+#endif
+
+/* ---- one block ---- */
+
+struct cp_async {
+	unsigned char *dst;
+	const unsigned char *src; /* NULL: zeros */
+	int group;
+};
+
+struct fibre {
+	struct cudasim_where where;
+	void *sp;
+	unsigned char *stack;
+	int index;
+	bool done;
+	int waits; /* for what, in messages: -1 nothing, 0.. a barrier, BARRIERS the warp */
+	std::vector<cp_async> copies;
+	int groups; /* committed */
+	void *asan;
+};
+
+struct warp {
+	int lanes; /* that have not left */
+	int came;
+	void (*work)(void **args);
+	void *args[LANES];
+};
+
+static struct {
+	bool running;
+	const char *kernel;
+	const std::function<void()> *body;
+	size_t smem_bytes;
+	unsigned char *smem; /* ends at a guard page */
+	int n, left;
+	struct fibre fibres[THREADS_MAX];
+	struct warp warps[THREADS_MAX / LANES];
+	struct {
+		int came, want;
+		int who[THREADS_MAX];
+	} barriers[BARRIERS];
+	int ready[THREADS_MAX], n_ready;
+	int order; /* how the next is chosen */
+	struct fibre *cur;
+	void *sched_sp;
+	void *sched_asan;
+} b;
+
+static unsigned char *smem_room; /* SMEM_ROOM, then the guard */
+static uint64_t rng = 0x9E3779B97F4A7C15u;
+struct cudasim_counters cudasim_counts;
+
+static uint32_t next_random(void)
+{
+	rng ^= rng << 13;
+	rng ^= rng >> 7;
+	rng ^= rng << 17;
+	return (uint32_t)(rng >> 32);
+}
+
+void cudasim_seed(uint64_t seed)
+{
+	rng = (seed + 1) * 0x9E3779B97F4A7C15u;
+	next_random();
+}
+
+static void say_where(void)
+{
+	if (!b.running)
+		return;
+	fprintf(stderr, "cudasim: in %s, %zu bytes of shared memory", b.kernel, b.smem_bytes);
+	if (b.cur)
+		fprintf(stderr, ", block (%u,%u,%u) of (%u,%u,%u), thread %u of %u", b.cur->where.bid.x,
+			b.cur->where.bid.y, b.cur->where.bid.z, b.cur->where.gdim.x, b.cur->where.gdim.y,
+			b.cur->where.gdim.z, b.cur->where.tid.x, b.cur->where.bdim.x);
+	fputc('\n', stderr);
+}
+
+void cudasim_fail(const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	fprintf(stderr, "cudasim: ");
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	say_where();
+	abort();
+}
+
+static void on_fault(int sig, siginfo_t *info, void *ctx)
+{
+	(void)ctx;
+	signal(sig, SIG_DFL);
+	unsigned char *p = (unsigned char *)info->si_addr;
+	if (smem_room && p >= smem_room && p < smem_room + SMEM_ROOM + GUARD)
+		fprintf(stderr, "cudasim: bad access %td bytes into shared memory\n", p - b.smem);
+	else
+		cudasim_mem_explain(p);
+	say_where();
+	raise(sig);
+}
+
+static void ready_push(int i)
+{
+	b.ready[b.n_ready++] = i;
+}
+
+static int ready_pop(void)
+{
+	if (!b.n_ready)
+		return -1;
+	int at = b.n_ready - 1;
+	if (b.order == 1) /* anyone */
+		at = (int)(next_random() % (uint32_t)b.n_ready);
+	else if (b.order == 2) /* mostly whoever is first */
+		at = 0;
+	int i = b.ready[at];
+	b.ready[at] = b.ready[--b.n_ready];
+	return i;
+}
+
+static void stuck(void)
+{
+	for (int i = 0; i < b.n; i++)
+		if (!b.fibres[i].done)
+			fprintf(stderr, "cudasim: thread %d waits for %s %d\n", i,
+				b.fibres[i].waits == BARRIERS ? "its warp" : "barrier", b.fibres[i].waits);
+	cudasim_fail("threads wait for others that never come");
+}
+
+/* Gives way to the next that can run; comes back when somebody has made this one ready. */
+static void give_way(void)
+{
+	struct fibre *me = b.cur;
+	int i = ready_pop();
+	if (i == me->index)
+		return;
+	cudasim_counts.switches++;
+	if (i < 0 && b.left)
+		stuck();
+	if (i < 0) { /* the last one is done */
+		FIBRE_LEAVE(nullptr, nullptr, 0);
+		cudasim_switch(&me->sp, b.sched_sp);
+	}
+	struct fibre *to = &b.fibres[i];
+	b.cur = to;
+	cudasim_at = &to->where;
+	FIBRE_LEAVE(me->done ? nullptr : &me->asan, to->stack, STACK_BYTES);
+	cudasim_switch(&me->sp, to->sp);
+	FIBRE_ENTER(me->asan);
+}
+
+static void release(const int *who, int n, int but)
+{
+	uint32_t r = next_random();
+	for (int k = 0; k < n; k++) { /* rotated, either way round */
+		int at = (int)((r + (uint32_t)k) % (uint32_t)n);
+		int i = who[r >> 31 ? n - 1 - at : at];
+		b.fibres[i].waits = -1;
+		if (i != but)
+			ready_push(i);
+	}
+}
+
+static void fibre_main(void)
+{
+	struct fibre *me = b.cur;
+	FIBRE_ENTER(me->asan);
+	(*b.body)();
+	me->done = true;
+	b.left--;
+	b.warps[me->index / LANES].lanes--;
+	if (b.warps[me->index / LANES].came)
+		cudasim_fail("a lane left while others of its warp wait for it");
+	/* those that wait for everybody wait for those that are left */
+	if (b.barriers[0].came && b.barriers[0].came == b.left) {
+		int n = b.barriers[0].came;
+		b.barriers[0].came = 0;
+		release(b.barriers[0].who, n, -1);
+	}
+	give_way();
+	abort();
+}
+
+void cudasim_warp_op(void (*work)(void **args), void *arg)
+{
+	struct fibre *me = b.cur;
+	struct warp *w = &b.warps[me->index / LANES];
+	if (w->lanes != LANES)
+		cudasim_fail("a warp operation with %d lanes left", w->lanes);
+	if (w->came && w->work != work)
+		cudasim_fail("the lanes of a warp call different operations");
+	w->work = work;
+	w->args[me->index % LANES] = arg;
+	if (++w->came < LANES) {
+		me->waits = BARRIERS;
+		give_way();
+		return;
+	}
+	w->came = 0;
+	work(w->args);
+	int who[LANES];
+	for (int i = 0; i < LANES; i++)
+		who[i] = me->index / LANES * LANES + i;
+	release(who, LANES, me->index);
+}
+
+void cudasim_barrier(int id, int n)
+{
+	struct fibre *me = b.cur;
+	if (id < 0 || id >= BARRIERS || n % LANES || n > b.n)
+		cudasim_fail("barrier %d of %d threads", id, n);
+	auto *bar = &b.barriers[id];
+	int want = n ? n : b.left;
+	if (bar->came && n && bar->want != n)
+		cudasim_fail("barrier %d is called for %d and for %d threads", id, bar->want, n);
+	bar->want = n;
+	bar->who[bar->came++] = me->index;
+	if (bar->came < want) {
+		me->waits = id;
+		give_way();
+		return;
+	}
+	int all = bar->came;
+	bar->came = 0;
+	release(bar->who, all, me->index);
+}
+
+/* ---- shared memory ---- */
+
+unsigned char *cudasim_smem(void)
+{
+	return b.smem;
+}
+
+void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *what)
+{
+	const unsigned char *q = (const unsigned char *)p;
+	if (q < b.smem || q + bytes > b.smem + b.smem_bytes)
+		cudasim_fail("%s: %zu bytes at %td are not in shared memory", what, bytes, q - b.smem);
+	if ((uintptr_t)(q - b.smem) % align)
+		cudasim_fail("%s: offset %td in shared memory is not aligned to %zu", what, q - b.smem,
+			     align);
+}
+
+void cudasim_cp_async(void *dst, const void *src, bool pred)
+{
+	cudasim_check_smem(dst, 16, 16, "cp.async");
+	if (pred)
+		cudasim_check_device(src, 16, 16, "cp.async");
+	else if ((uintptr_t)src % 16)
+		cudasim_fail("cp.async: the source of a zero fill is not aligned");
+	b.cur->copies.push_back(
+		{(unsigned char *)dst, pred ? (const unsigned char *)src : nullptr, b.cur->groups});
+}
+
+void cudasim_cp_commit(void)
+{
+	b.cur->groups++;
+}
+
+void cudasim_cp_wait(int n)
+{
+	auto &c = b.cur->copies;
+	size_t i = 0;
+	for (; i < c.size() && c[i].group < b.cur->groups - n; i++)
+		if (c[i].src)
+			memcpy(c[i].dst, c[i].src, 16);
+		else
+			memset(c[i].dst, 0, 16);
+	c.erase(c.begin(), c.begin() + (long)i);
+}
+
+/* ---- launches ---- */
+
+static void room_make(void)
+{
+	smem_room = (unsigned char *)mmap(nullptr, SMEM_ROOM + GUARD, PROT_READ | PROT_WRITE,
+					  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const size_t stacks = (size_t)THREADS_MAX * STACK_BYTES;
+	unsigned char *s = (unsigned char *)mmap(nullptr, stacks, PROT_READ | PROT_WRITE,
+						 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (smem_room == MAP_FAILED || s == MAP_FAILED || mprotect(smem_room + SMEM_ROOM, GUARD, PROT_NONE))
+		cudasim_fail("out of memory for the emulator's stacks");
+	for (int i = 0; i < THREADS_MAX; i++)
+		b.fibres[i].stack = s + (size_t)i * STACK_BYTES;
+	static unsigned char alt[64 << 10];
+	stack_t alt_stack = {};
+	alt_stack.ss_sp = alt;
+	alt_stack.ss_size = sizeof alt;
+	sigaltstack(&alt_stack, nullptr);
+	struct sigaction sa = {};
+	sa.sa_sigaction = on_fault;
+	sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
+	sigaction(SIGSEGV, &sa, nullptr);
+}
+
+static void block_run(dim3 grid, dim3 block, uint3 at)
+{
+	b.n = b.left = (int)block.x;
+	b.n_ready = 0;
+	b.order = (int)(next_random() % 3);
+	memset(b.smem, 0xff, b.smem_bytes); /* NaN in every type */
+	for (int i = 0; i < BARRIERS; i++)
+		b.barriers[i].came = 0;
+	for (int w = 0; w * LANES < b.n; w++) {
+		b.warps[w].lanes = b.n - w * LANES < LANES ? b.n - w * LANES : LANES;
+		b.warps[w].came = 0;
+	}
+	int who[THREADS_MAX];
+	for (int i = 0; i < b.n; i++) {
+		struct fibre *f = &b.fibres[i];
+		f->where.tid = uint3{(unsigned)i, 0, 0};
+		f->where.bid = at;
+		f->where.bdim = block;
+		f->where.gdim = grid;
+		f->index = i;
+		f->done = false;
+		f->waits = -1;
+		f->copies.clear();
+		f->groups = 0;
+		f->asan = nullptr;
+		f->sp = stack_prepare(f->stack + STACK_BYTES, fibre_main);
+		who[i] = i;
+	}
+	for (int w = 0; w < b.n; w += LANES) { /* warps in any order, their lanes together */
+		int other = (int)(next_random() % (uint32_t)((b.n + LANES - 1) / LANES)) * LANES;
+		for (int i = 0; i < LANES && w + i < b.n && other + i < b.n; i++) {
+			int keep = who[w + i];
+			who[w + i] = who[other + i];
+			who[other + i] = keep;
+		}
+	}
+	release(who, b.n, -1);
+	struct fibre *first = &b.fibres[ready_pop()];
+	b.cur = first;
+	cudasim_at = &first->where;
+	FIBRE_LEAVE(&b.sched_asan, first->stack, STACK_BYTES);
+	cudasim_switch(&b.sched_sp, first->sp);
+	FIBRE_ENTER(b.sched_asan);
+	b.cur = nullptr;
+	cudasim_at = nullptr;
+}
+
+void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body)
+{
+	if (!smem_room)
+		room_make();
+	b.running = true;
+	b.kernel = name;
+	b.body = &body;
+	b.smem_bytes = smem;
+	b.smem = smem_room + ((SMEM_ROOM - smem) & ~(size_t)15);
+	const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
+	/* any order: a start and a stride that shares no factor with n */
+	uint64_t stride = n > 2 ? next_random() % n : 1, start = next_random() % n;
+	auto gcd = [](uint64_t x, uint64_t y) {
+		while (y) {
+			uint64_t t = x % y;
+			x = y;
+			y = t;
+		}
+		return x;
+	};
+	while (gcd(stride, n) != 1)
+		stride = stride % n + 1;
+	for (uint64_t k = 0, i = start; k < n; k++, i = (i + stride) % n) {
+		uint3 at = {(unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y),
+			    (unsigned)(i / grid.x / grid.y)};
+		block_run(grid, block, at);
+		cudasim_counts.blocks++;
+	}
+	cudasim_counts.launches++;
+	b.running = false;
+}
+
+/* What the device would refuse. */
+cudaError_t cudasim_launch_check(dim3 grid, dim3 block, size_t smem, size_t allowed)
+{
+	if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || grid.x > 0x7fffffff)
+		return cudaErrorInvalidConfiguration;
+	if (block.y != 1 || block.z != 1 || !block.x || block.x > THREADS_MAX)
+		return cudaErrorInvalidConfiguration;
+	if (smem > (allowed > SMEM_PLAIN ? allowed : (size_t)SMEM_PLAIN))
+		return cudaErrorInvalidValue;
+	return cudaSuccess;
+}

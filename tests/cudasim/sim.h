@@ -1,0 +1,48 @@
+/* sim.h - the emulator's inside: one block at a time, its threads as fibres.
+ *
+ * A warp operation or a barrier is a rendezvous: a fibre stops there until all that must come are
+ * there; the last one does the work for all and sets the others going in an order that the seed
+ * decides.  Between such points a fibre runs undisturbed, so a race shows as a result that
+ * changes with the seed (or as poison that was read). */
+#ifndef QUERN_TESTS_CUDASIM_SIM_H
+#define QUERN_TESTS_CUDASIM_SIM_H
+
+#include <functional>
+#include <stdint.h>
+#include <tuple>
+#include <type_traits>
+
+#include "tests/cudasim/cuda_runtime.h"
+#include "tests/cudasim/cudasim.h"
+
+/* Prints what is wrong, the kernel, block and thread, and aborts. */
+int cuda_launched(const char *kernel); /* the table's */
+
+[[noreturn]] void cudasim_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* All 32 lanes come with the same work and an argument each; the last to come calls it once. */
+void cudasim_warp_op(void (*work)(void **args), void *arg);
+void cudasim_barrier(int id, int n_threads); /* id 0, n 0: all threads of the block */
+
+unsigned char *cudasim_smem(void);
+void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *what);
+void cudasim_check_device(const void *p, size_t bytes, size_t align, const char *what);
+
+void cudasim_cp_async(void *dst, const void *src, bool pred);
+void cudasim_cp_commit(void);
+void cudasim_cp_wait(int n);
+
+void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 grid, dim3 block, size_t smem,
+		     std::function<void()> body);
+
+template <typename... P, typename... A>
+static inline int cudasim_launch(void (*kernel)(P...), const char *name, dim3 grid, dim3 block, size_t smem,
+				 cudaStream_t s, A... args)
+{
+	std::tuple<std::decay_t<P>...> kept(static_cast<P>(args)...);
+	cudasim_enqueue(s, name, (const void *)kernel, grid, block, smem,
+			[kernel, kept] { std::apply(kernel, kept); });
+	return cuda_launched(name);
+}
+
+#endif

@@ -1,0 +1,277 @@
+/* The emulator itself: what it computes, and that it catches what it is there to catch. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cuda/ptx.cuh"
+#include "tests/cudasim/cudasim.h"
+
+struct device {
+	cudaStream_t s;
+	float *p;
+};
+
+static struct device device_new(size_t n)
+{
+	struct device d;
+	void *p;
+	cr_assert(cudaStreamCreateWithFlags(&d.s, cudaStreamNonBlocking) == cudaSuccess);
+	cr_assert(cudaMalloc(&p, n * sizeof(float)) == cudaSuccess);
+	cr_assert(cudaMemset(p, 0, n * sizeof(float)) == cudaSuccess);
+	d.p = (float *)p;
+	return d;
+}
+
+static void fetch(struct device *d, float *out, size_t n)
+{
+	cr_assert(cudaStreamSynchronize(d->s) == cudaSuccess);
+	cr_assert(cudaMemcpy(out, d->p, n * sizeof(float), cudaMemcpyDeviceToHost) == cudaSuccess);
+}
+
+static void device_del(struct device *d)
+{
+	cudaStreamDestroy(d->s);
+	cudaFree(d->p);
+}
+
+/* ---- what works ---- */
+
+static void sum_kernel(float *out)
+{
+	float *shared = (float *)(void *)kern_smem();
+	shared[threadIdx.x] = (float)threadIdx.x;
+	block_sync();
+	float v = shared[blockDim.x - 1 - threadIdx.x];
+	for (int m = 16; m; m /= 2)
+		v += shfl_xor(v, m);
+	const bool all = warp_ballot(v > 0) == ~0u;
+	if (lane_id() == 0)
+		out[blockIdx.x * (blockDim.x / WARP) + (unsigned)warp_id()] = v + (float)all;
+}
+
+Test(emulator, barriers_shuffles_and_ballots_in_any_order)
+{
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		struct device d = device_new(8 * 5);
+		float got[8 * 5];
+		cudasim_seed(seed);
+		cr_assert(KERN_LAUNCH(sum_kernel, 5, 256, 1024, d.s, d.p) == 0);
+		fetch(&d, got, 40);
+		for (int i = 0; i < 40; i++)
+			cr_assert(got[i] == (float)(32 * (255 - 32 * (i % 8)) - 496 + 1), "warp %d: %f", i,
+				  (double)got[i]);
+		device_del(&d);
+	}
+}
+
+static void mma_kernel(float *out, const uint16_t *a, const uint16_t *b)
+{
+	uint4 *shared = (uint4 *)(void *)kern_smem(); /* a [16][16], b [16][8] by rows of n */
+	cp_async_16(shared + lane_id(), a + lane_id() * 8);
+	cp_async_16(shared + 32 + lane_id() % 16, b + lane_id() % 16 * 8);
+	cp_async_commit();
+	cp_async_wait<0>();
+	warp_sync();
+	uint32_t fa[4], fb[4];
+	float d[4] = {};
+	ldmatrix_x4(fa, shared + (lane_id() & 15) * 2 + (lane_id() >> 4));
+	ldmatrix_x4_trans(fb, shared + 32 + (lane_id() & 15));
+	mma_m16n8k16_f16(d, fa, fb);
+	const int g = lane_id() / 4, t = lane_id() % 4 * 2;
+	out[g * 8 + t] = d[0];
+	out[g * 8 + t + 1] = d[1];
+	out[(g + 8) * 8 + t] = d[2];
+	out[(g + 8) * 8 + t + 1] = d[3];
+}
+
+Test(emulator, a_matrix_product_by_fragments)
+{
+	uint16_t a[256], b[128];
+	float got[128];
+	struct device d = device_new(128);
+	void *da, *db;
+	for (int i = 0; i < 256; i++)
+		a[i] = f16_of_f32((float)(i * 7 % 23 - 11));
+	for (int i = 0; i < 128; i++)
+		b[i] = f16_of_f32((float)(i * 5 % 17 - 8) * 0.25f);
+	cr_assert(cudaMalloc(&da, sizeof a) == cudaSuccess && cudaMalloc(&db, sizeof b) == cudaSuccess);
+	cudaMemcpy(da, a, sizeof a, cudaMemcpyHostToDevice);
+	cudaMemcpy(db, b, sizeof b, cudaMemcpyHostToDevice);
+	cr_assert(KERN_LAUNCH(mma_kernel, 1, 32, 1024, d.s, d.p, (const uint16_t *)da,
+			      (const uint16_t *)db) == 0);
+	fetch(&d, got, 128);
+	for (int m = 0; m < 16; m++)
+		for (int n = 0; n < 8; n++) {
+			float want = 0;
+			for (int k = 0; k < 16; k++)
+				want += f32_of_f16(a[m * 16 + k]) * f32_of_f16(b[k * 8 + n]);
+			cr_assert(got[m * 8 + n] == want, "%d,%d: %f, expected %f", m, n,
+				  (double)got[m * 8 + n], (double)want);
+		}
+	cudaFree(da);
+	cudaFree(db);
+	device_del(&d);
+}
+
+Test(emulator, halves_are_rounded_once)
+{
+	for (uint32_t h = 0; h < 0x7c00; h++)
+		cr_assert(f16_of_f32(f32_of_f16((uint16_t)h)) == h, "%04x", h);
+	cr_assert(f16_of_f32(2049) == 0x6800 && f16_of_f32(2051) == 0x6802); /* ties to even */
+	cr_assert(f16_of_f32(65519) == 0x7bff && f16_of_f32(65520) == 0x7c00);
+	cr_assert(f16_of_f32(0x1p-25f) == 0 && f16_of_f32(0x1.8p-25f) == 1);
+	cr_assert(bf16_of_f32(1 + 0x1p-8f) == 0x3f80 && bf16_of_f32(1 + 0x3p-8f) == 0x3f82);
+	/* 1 + 2^-11 lies between two halves; a trace of c decides, which is lost where it is rounded twice */
+	cr_assert((f16x2_fma(0x3c01, 0x3c00, 0x1000) & 0xffff) == 0x3c02);
+	cr_assert((f16x2_fma(0x0001, 0x0001, 0x3c00) & 0xffff) == 0x3c00);
+	cr_assert((f16x2_sub(0x6407, 0x6403) & 0xffff) == 0x4400);
+	cr_assert(lop3<0xEA>(0xf0f0f0f0, 0xff00ff00, 0x1) == ((0xf0f0f0f0 & 0xff00ff00) | 0x1));
+	cr_assert(lop3<0x96>(5, 9, 12) == (5 ^ 9 ^ 12));
+}
+
+/* ---- what is caught ---- */
+
+static void no_wait_kernel(float *out, const float *in)
+{
+	float *shared = (float *)(void *)kern_smem();
+	cp_async_16(shared + threadIdx.x * 4, in + threadIdx.x * 4);
+	cp_async_commit();
+	out[threadIdx.x] = shared[threadIdx.x * 4];
+	cp_async_wait<0>();
+}
+
+Test(emulator, a_copy_is_not_there_before_its_wait)
+{
+	struct device d = device_new(32), in = device_new(128);
+	float got[32];
+	cr_assert(KERN_LAUNCH(no_wait_kernel, 1, 32, 512, d.s, d.p, (const float *)in.p) == 0);
+	fetch(&d, got, 32);
+	for (int i = 0; i < 32; i++)
+		cr_assert(got[i] != got[i], "poison, not a number");
+	device_del(&d);
+	device_del(&in);
+}
+
+static void no_barrier_kernel(float *out)
+{
+	volatile float *shared = (volatile float *)(void *)kern_smem();
+	if (threadIdx.x == 0)
+		shared[0] = 0;
+	block_sync();
+	const float v = shared[0];
+	warp_sync(); /* the other warps may be anywhere */
+	shared[0] = v + 1;
+	block_sync();
+	out[0] = shared[0];
+}
+
+static void race_kernel(float *out)
+{
+	volatile float *shared = (volatile float *)(void *)kern_smem();
+	shared[threadIdx.x] = (float)threadIdx.x;
+	out[threadIdx.x] = shared[(threadIdx.x + 32) % blockDim.x]; /* a barrier is missing */
+}
+
+Test(emulator, a_missing_barrier_shows)
+{
+	bool wrong = false;
+	for (uint64_t seed = 0; seed < 5; seed++) {
+		struct device d = device_new(128);
+		float got[128];
+		cudasim_seed(seed);
+		cr_assert(KERN_LAUNCH(race_kernel, 1, 128, 512, d.s, d.p) == 0);
+		fetch(&d, got, 128);
+		for (int i = 0; i < 128; i++)
+			wrong |= got[i] != (float)((i + 32) % 128);
+		device_del(&d);
+	}
+	cr_assert(wrong);
+	struct device d = device_new(1);
+	cr_assert(KERN_LAUNCH(no_barrier_kernel, 1, 128, 512, d.s, d.p) == 0);
+	cudaStreamSynchronize(d.s);
+	device_del(&d);
+}
+
+static void beyond_kernel(float *out, int n)
+{
+	out[threadIdx.x + (unsigned)n] = 1;
+}
+
+Test(emulator, a_store_beyond_device_memory_faults, .signal = SIGSEGV)
+{
+	struct device d = device_new(1024);
+	KERN_LAUNCH(beyond_kernel, 1, 32, 0, d.s, d.p, 1024);
+	cudaStreamSynchronize(d.s);
+}
+
+Test(emulator, a_host_that_reads_device_memory_faults, .signal = SIGSEGV)
+{
+	struct device d = device_new(1024);
+	KERN_LAUNCH(sum_kernel, 1, 32, 1024, d.s, d.p);
+	cudaStreamSynchronize(d.s);
+	volatile float *p = d.p;
+	cr_assert(p[0] == 0);
+}
+
+static void smem_kernel(float *out)
+{
+	out[0] = (float)kern_smem()[512];
+}
+
+Test(emulator, a_load_beyond_shared_memory_faults, .signal = SIGSEGV)
+{
+	struct device d = device_new(1);
+	KERN_LAUNCH(smem_kernel, 1, 32, 512, d.s, d.p);
+	cudaStreamSynchronize(d.s);
+}
+
+static void lonely_kernel(float *out)
+{
+	if (threadIdx.x < 16)
+		warp_sync();
+	else
+		out[0] = 1;
+}
+
+Test(emulator, a_warp_operation_without_all_lanes_aborts, .signal = SIGABRT)
+{
+	struct device d = device_new(1);
+	KERN_LAUNCH(lonely_kernel, 1, 32, 0, d.s, d.p);
+	cudaStreamSynchronize(d.s);
+}
+
+Test(emulator, host_memory_is_no_destination_for_the_device, .signal = SIGABRT)
+{
+	struct device d = device_new(4);
+	float host[4];
+	cudaMemcpyAsync(host, d.p, sizeof host, cudaMemcpyDeviceToDevice, d.s);
+}
+
+/* Pinned memory is read when the stream comes to it. */
+Test(emulator, a_pinned_buffer_that_is_reused_too_early_shows)
+{
+	struct device d = device_new(1);
+	void *p;
+	float got;
+	cr_assert(cudaHostAlloc(&p, 4, 0) == cudaSuccess);
+	*(float *)p = 1;
+	cudaMemcpyAsync(d.p, p, 4, cudaMemcpyHostToDevice, d.s);
+	*(float *)p = 2;
+	fetch(&d, &got, 1);
+	cr_assert(got == 2);
+	cudaFreeHost(p);
+	device_del(&d);
+}
+
+Test(emulator, what_the_device_would_refuse_is_refused)
+{
+	struct device d = device_new(64);
+	cr_assert(KERN_LAUNCH(smem_kernel, 0, 32, 0, d.s, d.p) != 0);
+	cr_assert(KERN_LAUNCH(smem_kernel, 1, 2048, 0, d.s, d.p) != 0);
+	cr_assert(KERN_LAUNCH(smem_kernel, 1, 32, 64 << 10, d.s, d.p) != 0);
+	cudaFuncSetAttribute(smem_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);
+	cr_assert(KERN_LAUNCH(smem_kernel, 1, 32, 64 << 10, d.s, d.p) == 0);
+	cudaStreamSynchronize(d.s);
+	device_del(&d);
+}

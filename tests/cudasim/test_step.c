@@ -1,0 +1,224 @@
+/* A whole step on the CUDA table: all operations queued without a wait between them, batches set
+ * while the ones before are under way, nothing allocated; the same bits step by step. */
+#include "tests/cudasim/cuda_test.h"
+
+enum { H = 64, V = 96, D = 16, HQ = 4, HKV = 2, I = 64, ROWS = 8, STEPS = 7, CONTEXT = 64 };
+
+struct net {
+	struct ct t;
+	struct kern_embed *embed;
+	struct kern_linear *qkv, *o, *gateup, *down;
+	struct kern_kv *kv;
+	void *x, *add, *normed, *proj, *q, *att, *ffn, *last, *logits, *ones, *rope, *tokens;
+	int32_t *out_token;
+	float *out_logprob;
+	int32_t *out_rank;
+};
+
+static struct kern_linear *layer(struct net *n, int k, int n1, int n2)
+{
+	char why[256] = "";
+	struct kern_linear *w = NULL;
+	struct kt_part a = kt_part(KERN_AWQ4, k, n1, 32, false), b = {0};
+	struct kern_linear_src src = {.name = "test", .k = k, .group = 32, .n_parts = n2 ? 2 : 1};
+	src.parts[0] = a.part;
+	if (n2) {
+		b = kt_part(KERN_AWQ4, k, n2, 32, false);
+		src.parts[1] = b.part;
+	}
+	cr_assert_eq(n->t.ops->linear_load(n->t.dev, &src, &w, why, sizeof why), 0, "%s", why);
+	kt_part_fini(&a);
+	kt_part_fini(&b);
+	return w;
+}
+
+static void net_open(struct net *n)
+{
+	char why[256] = "";
+	struct kt_part emb = kt_part(KERN_F16, H, V, 0, false);
+	float ones[H], rope[CONTEXT * D];
+	int32_t tokens[CONTEXT] = {5, 17, 3, 88};
+	memset(n, 0, sizeof *n);
+	ct_open(&n->t, false, (struct kt_size){.rows = ROWS, .logits = ROWS, .context = CONTEXT});
+	cr_assert_eq(n->t.ops->embed_load(n->t.dev, emb.w, KERN_F16, V, H, &n->embed, why, sizeof why), 0,
+		     "%s", why);
+	kt_part_fini(&emb);
+	n->qkv = layer(n, H, (HQ + 2 * HKV) * D, 0);
+	n->o = layer(n, HQ * D, H, 0);
+	n->gateup = layer(n, H, I, I);
+	n->down = layer(n, I, H, 0);
+	n->kv = n->t.ops->kv_new(n->t.dev, 1, HKV, D, 16, 4, 0);
+	for (int i = 0; i < H; i++)
+		ones[i] = 0.05f; /* keeps what the layers give small */
+	for (int i = 0; i < CONTEXT * D; i += 2) {
+		rope[i] = cosf((float)(i / D) * 0.1f);
+		rope[i + 1] = sinf((float)(i / D) * 0.1f);
+	}
+	n->ones = ct_put(&n->t, ones, sizeof ones);
+	n->rope = ct_put(&n->t, rope, sizeof rope);
+	n->tokens = ct_put(&n->t, tokens, sizeof tokens);
+	n->x = ct_new(&n->t, ROWS * H * 4);
+	n->add = ct_new(&n->t, ROWS * H * 4);
+	n->normed = ct_new(&n->t, ROWS * H * 2);
+	n->proj = ct_new(&n->t, ROWS * (HQ + 2 * HKV) * D * 2);
+	n->q = ct_new(&n->t, ROWS * HQ * D * 2);
+	n->att = ct_new(&n->t, ROWS * HQ * D * 2);
+	n->ffn = ct_new(&n->t, ROWS * I * 2);
+	n->last = ct_new(&n->t, ROWS * H * 4);
+	n->logits = ct_new(&n->t, ROWS * V * 4);
+	n->out_token = n->t.ops->host_new(n->t.dev, STEPS * 4);
+	n->out_logprob = n->t.ops->host_new(n->t.dev, STEPS * 4);
+	n->out_rank = n->t.ops->host_new(n->t.dev, STEPS * 4);
+}
+
+static void net_close(struct net *n)
+{
+	void *all[] = {n->x,   n->add,  n->normed, n->proj, n->q,    n->att,
+		       n->ffn, n->last, n->logits, n->ones, n->rope, n->tokens};
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+		ct_del(&n->t, all[i], 0);
+	n->t.ops->host_free(n->t.dev, n->out_token, STEPS * 4);
+	n->t.ops->host_free(n->t.dev, n->out_logprob, STEPS * 4);
+	n->t.ops->host_free(n->t.dev, n->out_rank, STEPS * 4);
+	n->t.ops->linear_free(n->qkv);
+	n->t.ops->linear_free(n->o);
+	n->t.ops->linear_free(n->gateup);
+	n->t.ops->linear_free(n->down);
+	n->t.ops->kv_free(n->kv);
+	n->t.ops->embed_free(n->embed);
+	ct_close(&n->t);
+}
+
+/* Rows pos .. pos + rows - 1; the last one's token is sampled into the token buffer. */
+static void queue_step(struct net *n, int pos, int rows, int step)
+{
+	const struct kern_ops *ops = n->t.ops;
+	struct kern_stream *s = n->t.s;
+	int32_t token_at[ROWS], row0[] = {0, rows}, pos0[] = {pos}, table[] = {2, 0, 3, 1},
+				last[] = {rows - 1};
+	for (int i = 0; i < rows; i++)
+		token_at[i] = pos + i;
+	struct kern_batch b = {
+		.n_rows = rows,
+		.n_seqs = 1,
+		.token_at = token_at,
+		.row0 = row0,
+		.pos0 = pos0,
+		.tables = table,
+		.table_stride = 4,
+		.n_logits = 1,
+		.logits_row = last,
+	};
+	struct kern_qkv_args qkv = {
+		.q = n->q,
+		.qkv = n->proj,
+		.rope = n->rope,
+		.rope_dim = D,
+		.n_q_heads = HQ,
+		.n_kv_heads = HKV,
+		.head_dim = D,
+		.kv = n->kv,
+	};
+	struct kern_attn_args attn = {
+		.out = n->att,
+		.q = n->q,
+		.kv = n->kv,
+		.n_q_heads = HQ,
+		.n_kv_heads = HKV,
+		.head_dim = D,
+		.scale = 0.25f,
+	};
+	struct kern_sample_row row = {
+		.n_hist = pos + rows,
+		.n_prompt = 4,
+		.forced = -1,
+		.temperature = 1,
+		.top_p = 0.95f,
+		.top_k = 40,
+		.repetition = 1.1f,
+		.seed = 11,
+		.position = (uint32_t)step,
+		.n_logprobs = 0,
+	};
+	struct kern_sample_out out = {
+		.token = n->out_token + step, .logprob = n->out_logprob + step, .rank = n->out_rank + step};
+	int e = ops->batch_set(s, &b);
+	e |= ops->embed(s, n->embed, n->tokens, n->x);
+	e |= ops->rmsnorm(s, n->normed, n->x, NULL, n->ones, rows, H, 1e-6f);
+	e |= ops->linear(s, n->qkv, n->proj, n->normed, rows, false);
+	e |= ops->qkv(s, &qkv);
+	e |= ops->attention(s, &attn);
+	e |= ops->linear(s, n->o, n->add, n->att, rows, true);
+	e |= ops->rmsnorm(s, n->normed, n->x, n->add, n->ones, rows, H, 1e-6f);
+	e |= ops->gateup_swiglu(s, n->gateup, n->ffn, n->normed, rows);
+	e |= ops->linear(s, n->down, n->add, n->ffn, rows, true);
+	e |= ops->rmsnorm(s, n->normed, n->x, n->add, n->ones, rows, H, 1e-6f);
+	e |= ops->gather(s, n->last, n->x, H);
+	e |= ops->rmsnorm(s, n->normed, n->last, NULL, n->ones, 1, H, 1e-6f);
+	e |= ops->linear(s, ops->embed_linear(n->embed), n->logits, n->normed, 1, true);
+	e |= ops->sample(s, n->logits, V, n->tokens, &row, 1, &out);
+	cr_assert_eq(e, 0);
+}
+
+static void check_results(struct net *n, const int32_t *token, const float *logprob)
+{
+	cr_assert_eq(n->t.ops->stream_sync(n->t.s), 0);
+	cr_assert(!memcmp(n->out_token, token, STEPS * 4), "other tokens");
+	kt_same(n->out_logprob, logprob, STEPS, "log-probabilities");
+}
+
+Test(step, queued_ahead_or_waited_for_whole_or_row_by_row_the_tokens_are_the_same)
+{
+	struct net n;
+	int32_t token[STEPS];
+	float logprob[STEPS];
+	net_open(&n);
+	for (int i = 0; i < STEPS; i++) {
+		queue_step(&n, i ? 3 + i : 0, i ? 1 : 4, i);
+		cr_assert_eq(n.t.ops->stream_sync(n.t.s), 0);
+		cr_assert(n.out_token[i] >= 0 && n.out_token[i] < V && n.out_logprob[i] <= 0);
+	}
+	memcpy(token, n.out_token, sizeof token);
+	memcpy(logprob, n.out_logprob, sizeof logprob);
+	/* all at once, more steps than there are staging buffers; the host allocates nothing */
+	memset(n.out_token, 0, STEPS * 4);
+	cudasim_seed(5);
+	const unsigned long before = alloc_count();
+	alloc_guard(true);
+	for (int i = 0; i < STEPS; i++)
+		queue_step(&n, i ? 3 + i : 0, i ? 1 : 4, i);
+	alloc_guard(false);
+	cr_assert_eq(alloc_count(), before);
+	check_results(&n, token, logprob);
+	/* the tokens so far as one prompt: the last token comes again */
+	memset(n.out_token, 0, STEPS * 4);
+	memset(n.out_logprob, 0, STEPS * 4);
+	queue_step(&n, 0, 5, STEPS - 1 - 5);
+	cr_assert_eq(n.t.ops->stream_sync(n.t.s), 0);
+	cr_assert_eq(n.out_token[1], token[1]);
+	kt_same(&n.out_logprob[1], &logprob[1], 1, "one prompt");
+	net_close(&n);
+}
+
+#ifdef QUERN_CUDASIM
+Test(step, what_was_opened_is_given_back)
+{
+	struct net n;
+	const uint64_t before = cudasim_stats().live_pieces;
+	net_open(&n);
+	queue_step(&n, 0, 4, 0);
+	net_close(&n);
+	cr_assert_eq(cudasim_stats().live_pieces, before);
+}
+
+Test(step, an_operation_makes_no_device_memory)
+{
+	struct net n;
+	net_open(&n);
+	const uint64_t before = cudasim_stats().live_bytes;
+	for (int i = 0; i < STEPS; i++)
+		queue_step(&n, i ? 3 + i : 0, i ? 1 : 4, i);
+	cr_assert_eq(cudasim_stats().live_bytes, before);
+	net_close(&n);
+}
+#endif
