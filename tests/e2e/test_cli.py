@@ -28,9 +28,10 @@ COMMANDS = {
     ("workers",): ["--to", "--watch", "--json"],
     ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
     ("inspect",): ["MODEL", "cpu", "gpu"],
-    ("bench",): ["engine", "kernels", "tokenizer"],
+    ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
     ("bench", "engine"): ["--json"],
     ("bench", "kernels"): ["--json"],
+    ("bench", "scheduler"): ["--trace", "--running", "--plot", "--json"],
     ("bench", "tokenizer"): ["--json"],
 }
 
