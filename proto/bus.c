@@ -532,7 +532,7 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 	}
 	read_params(c, &st->params[st->n_params++]);
 	check_params(c, &st->params[st->n_params - 1], lim->n_vocab);
-	/* Offsets for now; resolve_seqs() makes addresses of them. */
+	/* Offsets until all is read; resolve_seqs() makes addresses of them. */
 	s->tokens = (const uint32_t *)(uintptr_t)tokens_at;
 	s->blocks = (const uint32_t *)(uintptr_t)blocks_at;
 }
