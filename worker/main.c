@@ -43,36 +43,35 @@ static void on_signal(int sig)
 	link_stop();
 }
 
-int main(int argc, char **argv)
+static int run(struct opts *o, int argc, char **argv)
 {
-	struct opts o = {0};
 	char why[512] = "";
-	opts_add(&o, options, sizeof options / sizeof *options);
-	int rc = opts_parse(&o, argc, argv, why, sizeof why);
-	if (rc == OPTS_HELP || (rc == 0 && opts_flag(&o, "help"))) {
-		help(&o);
+	opts_add(o, options, sizeof options / sizeof *options);
+	int rc = opts_parse(o, argc, argv, why, sizeof why);
+	if (rc == OPTS_HELP || (rc == 0 && opts_flag(o, "help"))) {
+		help(o);
 		return 0;
 	}
 	if (rc)
 		return usage(why);
-	if (opts_flag(&o, "version")) {
+	if (opts_flag(o, "version")) {
 		puts("quern-worker " QUERN_VERSION);
 		return 0;
 	}
-	int level = log_level_parse(opts_text(&o, "log-level", "info"));
-	if (!opts_has(&o, "bus"))
+	int level = log_level_parse(opts_text(o, "log-level", "info"));
+	if (!opts_has(o, "bus"))
 		return usage("--bus is missing");
-	if (o.n_words)
+	if (o->n_words)
 		return usage("arguments that are no options");
 	if (level < 0)
 		return usage("--log-level must be debug, info, warn or error");
 	log_init("worker", (enum log_level)level);
 	struct link_args a = {
-		.bus = opts_text(&o, "bus", ""),
-		.device = opts_text(&o, "device", "cpu"),
-		.isa = opts_text(&o, "isa", NULL),
-		.n_threads = (uint32_t)opts_int(&o, "threads", 0),
-		.grace_ms = opts_int(&o, "grace", GRACE_S) * 1000,
+		.bus = opts_text(o, "bus", ""),
+		.device = opts_text(o, "device", "cpu"),
+		.isa = opts_text(o, "isa", NULL),
+		.n_threads = (uint32_t)opts_int(o, "threads", 0),
+		.grace_ms = opts_int(o, "grace", GRACE_S) * 1000,
 	};
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);
@@ -80,6 +79,13 @@ int main(int argc, char **argv)
 	rc = link_run(&a, why, sizeof why);
 	if (rc)
 		log_error("main", "%s", why);
-	opts_fini(&o);
 	return rc ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct opts o = {0};
+	int rc = run(&o, argc, argv);
+	opts_fini(&o);
+	return rc;
 }
