@@ -87,7 +87,7 @@ fuzz:
 		ASAN_OPTIONS=detect_leaks=0 $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -verbosity=0 \
 			-print_final_stats=1 $$f.corpus || exit 1; done
 fuzzers: $(FUZZERS)
-$(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY
+$(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY -Wno-string-concatenation
 
 bench: all
 	$(BUILD)/bin/quern bench kernels

@@ -2,7 +2,10 @@
  * messages, tokenizer.  Never a crash; a request is taken whole or refused with a reason that
  * is valid UTF-8.
  *
- *   fuzz_jobreq MODEL [ROUNDS [SEED]]     MODEL: a directory with config and tokenizer */
+ * The first byte chooses: one of the requests below, damaged by the pairs (place, byte) that
+ * follow, or the rest of the input as it is.
+ *
+ *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_jobreq CORPUS */
 #include "base/buf.h"
 #include "controller/jobreq.h"
 #include "proto/mp.h"
@@ -12,7 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const seeds[] = {
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+enum { SEEDS = 6 };
+
+static const char *const seeds[SEEDS] = {
 	"{\"op\": \"submit\", \"id\": 1, \"prompt\": \"Once upon a time\", \"stream\": true, \"key\": \"k\", "
 	"\"params\": "
 	"{\"n\": 2, \"stop\": [\"a\", \"b\"], \"temperature\": 0.5, \"logit_bias\": {\"5\": -100}, "
@@ -29,27 +36,6 @@ static const char *const seeds[] = {
 	"{\"op\": \"detokenize\", \"id\": 4294967296, \"tokens\": [1, 128, 256, 1660, 1663]}",
 	"{\"op\": \"tokenize\", \"id\": 5, \"text\": \"caf\\u00e9 \\ud83d\\ude00\", \"add_special\": true}",
 };
-
-/* What is written in a request stands for its meaning: keys and numbers are swapped whole. */
-static void damage(struct buf *b)
-{
-	static const char *const pieces[] = {"\xc0",
-					     "\xc3",
-					     "\xff",
-					     "\x00",
-					     "\xcb\x7f\xf8\0\0\0\0\0\0",
-					     "\x90",
-					     "\x80",
-					     "\xa0",
-					     "\xcf\xff\xff\xff\xff\xff\xff\xff\xff"};
-	for (int k = rand() % 4; k > 0; k--) {
-		size_t at = (size_t)rand() % b->len;
-		if (rand() % 2)
-			b->p[at] = (char)rand();
-		else
-			b->p[at] = pieces[rand() % 9][0];
-	}
-}
 
 static void one(const struct service *svc, const struct buf *b)
 {
@@ -69,37 +55,44 @@ static void one(const struct service *svc, const struct buf *b)
 	jobreq_fini(&r);
 }
 
-int main(int argc, char **argv)
+static const struct service *demo(void)
 {
+	static struct model_config config;
+	static struct service svc;
 	struct tokenizer *t;
 	struct chat *chat = NULL;
-	struct model_config config;
 	char why[512] = "";
-	if (argc < 2 || tokenizer_load(argv[1], &t, why, sizeof why) ||
-	    model_config_load(argv[1], &config, why, sizeof why)) {
-		fprintf(stderr, "fuzz_jobreq MODEL [ROUNDS [SEED]]: %s\n", why);
-		return 2;
+	if (svc.tokenizer)
+		return &svc;
+	const char *dir = QUERN_ROOT "/models/demo";
+	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why)) {
+		fprintf(stderr, "fuzz_jobreq: %s\n", why);
+		exit(2);
 	}
-	chat_load(argv[1], &chat, why, sizeof why);
-	struct service svc = {.tokenizer = t,
-			      .config = &config,
-			      .chat = chat,
-			      .model_context = 512,
-			      .max_request_bytes = 1 << 20};
-	long rounds = argc > 2 ? atol(argv[2]) : 1000000;
-	srand(argc > 3 ? (unsigned)atoi(argv[3]) : 1);
-	for (long i = 0; i < rounds; i++) {
-		json_t *v = json_loads(seeds[i % 6], 0, NULL);
-		struct buf b = {0};
+	chat_load(dir, &chat, why, sizeof why);
+	svc = (struct service){.tokenizer = t,
+			       .config = &config,
+			       .chat = chat,
+			       .model_context = 512,
+			       .max_request_bytes = 1 << 20};
+	return &svc;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	struct buf b = {0};
+	if (n == 0)
+		return 0;
+	if (data[0] < SEEDS) {
+		json_t *v = json_loads(seeds[data[0]], 0, NULL);
 		mp_encode(&b, v);
 		json_decref(v);
-		damage(&b);
-		one(&svc, &b);
-		buf_fini(&b);
+		for (size_t i = 1; i + 2 < n; i += 3)
+			b.p[(data[i] << 8 | data[i + 1]) % b.len] = (char)data[i + 2];
+	} else {
+		buf_put(&b, data + 1, n - 1);
 	}
-	printf("%ld requests\n", rounds);
-	chat_free(chat);
-	tokenizer_free(t);
-	model_config_fini(&config);
+	one(demo(), &b);
+	buf_fini(&b);
 	return 0;
 }
