@@ -67,7 +67,7 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 11);
+	msgpack_pack_map(pk, 14);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_uint(pk, "epoch", l->epoch);
@@ -79,6 +79,9 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_uint(pk, "kv_bytes", l->kv_bytes);
 	pack_uint(pk, "swap_bytes", l->swap_bytes);
 	pack_uint(pk, "n_threads", l->n_threads);
+	pack_uint(pk, "n_ranks", l->n_ranks ? l->n_ranks : 1);
+	pack_uint(pk, "rank", l->rank);
+	pack_str(pk, "meet", l->meet);
 }
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
@@ -105,9 +108,10 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 	pack_head(&pk, out, m->type);
 	switch (m->type) {
 	case BUS_HELLO:
-		msgpack_pack_map(&pk, 3);
+		msgpack_pack_map(&pk, 4);
 		pack_str(&pk, "device", m->hello.device);
 		pack_str(&pk, "host", m->hello.host);
+		pack_str(&pk, "meet", m->hello.meet);
 		pack_key(&pk, "pid");
 		msgpack_pack_int64(&pk, m->hello.pid);
 		break;
@@ -279,6 +283,8 @@ static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
 		cursor_str(c, key, h->host, sizeof h->host);
 	else if (strcmp(key, "pid") == 0)
 		h->pid = cursor_int(c, key, 0, INT32_MAX);
+	else if (strcmp(key, "meet") == 0)
+		cursor_str(c, key, h->meet, sizeof h->meet);
 	else
 		cursor_skip(c);
 }
@@ -304,6 +310,12 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		cursor_str(c, key, l->compute, sizeof l->compute);
 	else if (strcmp(key, "epoch") == 0)
 		l->epoch = cursor_uint(c, key, UINT64_MAX);
+	else if (strcmp(key, "n_ranks") == 0)
+		l->n_ranks = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX);
+	else if (strcmp(key, "rank") == 0)
+		l->rank = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX - 1);
+	else if (strcmp(key, "meet") == 0)
+		cursor_str(c, key, l->meet, sizeof l->meet);
 	else if (strcmp(key, "kv_bytes") == 0)
 		l->kv_bytes = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "swap_bytes") == 0)

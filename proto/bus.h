@@ -28,10 +28,15 @@ enum bus_type {
 	BUS_HELLO = 1, BUS_LOAD, BUS_READY, BUS_FAILED, BUS_PLAN, BUS_RESULT, BUS_BEAT, BUS_STOP,
 };
 
+enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64 };
+
 struct bus_hello {
 	char device[32];            /* "cpu:0" */
 	char host[128];
 	int64_t pid;
+	/* Where the other ranks find this worker, should it be rank 0 of a group: fresh in every
+	 * hello, text that only the workers understand (worker/group.h).  "": it serves alone. */
+	char meet[BUS_MEET_SIZE];
 };
 
 /* What the worker is to serve. 0 where the worker shall choose. */
@@ -47,6 +52,9 @@ struct bus_load {
 	uint64_t kv_bytes;          /* device pool */
 	uint64_t swap_bytes;        /* host pool */
 	uint32_t n_threads;
+	uint32_t n_ranks;           /* workers of the group, 1: it serves alone */
+	uint32_t rank;              /* which of them, from 0 */
+	char meet[BUS_MEET_SIZE];   /* rank 0's, as it said hello */
 };
 
 struct bus_ready {

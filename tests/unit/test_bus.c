@@ -231,6 +231,9 @@ Test(bus, control_messages_come_back)
 	m.load.epoch = 1ull << 40;
 	m.load.max_rows = 2048;
 	m.load.kv_bytes = 1ull << 33;
+	m.load.n_ranks = 4;
+	m.load.rank = 3;
+	strcpy(m.load.meet, "shm:/x");
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_LOAD);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
@@ -238,6 +241,9 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.load.epoch, 1ull << 40);
 	cr_assert_eq(got.load.max_rows, 2048);
 	cr_assert_eq(got.load.kv_bytes, 1ull << 33);
+	cr_assert_eq(got.load.n_ranks, 4);
+	cr_assert_eq(got.load.rank, 3);
+	cr_assert_str_eq(got.load.meet, "shm:/x");
 	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
