@@ -347,6 +347,45 @@ static void rates(const struct engine *e, const struct sched_stats *st, int64_t 
 	out->decode_tps = (double)(st->generated_tokens - e->rate[at].generated) / span;
 }
 
+static void replica_row(const struct engine *e, struct engine_status *out)
+{
+	const struct engine_worker *w = &out->workers[0];
+	if (out->n_workers == 0 || strcmp(w->state, "lost") == 0)
+		return;
+	out->n_replicas = 1;
+	struct engine_replica *r = &out->replicas[0];
+	*r = (struct engine_replica){
+		.id = w->replica,
+		.tp = 1,
+		.n_workers = 1,
+		.workers = {w->id},
+		.max_context = e->ready ? e->max_context : 0,
+		.n_running = out->n_running,
+		.n_waiting = out->n_waiting,
+		.n_swapped = out->n_swapped,
+		.queued_tokens = out->queued_tokens,
+		.n_blocks = out->n_blocks,
+		.n_free = out->n_free,
+		.n_cached = out->n_cached,
+		.n_held = out->n_held,
+		.n_host_blocks = out->n_host_blocks,
+		.n_host_free = out->n_host_free,
+		.n_preempted = out->n_preempted,
+		.n_swapped_out = out->n_swapped_out,
+		.prefix_queries = out->prefix_queries,
+		.prefix_hits = out->prefix_hits,
+		.prompt_tokens = out->prompt_tokens,
+		.generated_tokens = out->generated_tokens,
+		.n_steps = out->n_steps,
+		.step_us_mean = out->step_us_mean,
+		.prompt_tps = out->prompt_tps,
+		.decode_tps = out->decode_tps,
+	};
+	snprintf(r->state, sizeof r->state, "%s", w->state);
+	if (e->ready)
+		snprintf(r->numerics, sizeof r->numerics, "%s", wlink_ready(e->link)->numerics);
+}
+
 static void on_status(struct engine *e, const struct engine_cmd *c, int64_t now_us)
 {
 	struct sched_stats st;
@@ -379,6 +418,7 @@ static void on_status(struct engine *e, const struct engine_cmd *c, int64_t now_
 	};
 	rates(e, &st, now_us, out);
 	out->n_workers = wlink_status(e->link, &out->workers[0]);
+	replica_row(e, out);
 	emit(e, ev);
 }
 

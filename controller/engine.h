@@ -68,12 +68,14 @@ struct engine_token {
 
 struct engine_worker {
 	uint64_t id;
+	uint64_t replica;       /* engine_replica.id of the group that it belongs to; 0: none, it waits */
+	uint32_t rank;          /* in that group */
 	char host[128];
 	int64_t pid;
 	char device[32];
 	char device_name[64];
 	char isa[32];
-	char state[16];         /* "joining", "loading", "serving", "lost" */
+	char state[16];         /* "joining" (waits for work), "loading", "serving", "draining", "lost" */
 	uint32_t progress;      /* permille while loading */
 	uint32_t n_blocks, n_host_blocks;
 	uint64_t weights_bytes, kv_bytes;
@@ -82,11 +84,33 @@ struct engine_worker {
 	uint32_t n_threads;
 };
 
-enum { ENGINE_WORKERS_MAX = 64 };
+enum { ENGINE_WORKERS_MAX = 64, ENGINE_REPLICAS_MAX = 64 };
 
+/* A group of tp workers that serves the whole model. */
+struct engine_replica {
+	uint64_t id;            /* never used twice */
+	char state[16];         /* "loading", "serving", "draining" */
+	uint32_t tp;            /* workers, one rank each */
+	char numerics[256];     /* its numerics class; "" while it loads */
+	uint32_t n_workers;
+	uint64_t workers[ENGINE_WORKERS_MAX];   /* engine_worker.id, by rank */
+	uint32_t max_context;   /* the longest sequence that it takes; 0 while it loads */
+	uint32_t n_running, n_waiting, n_swapped;   /* sequences */
+	uint64_t queued_tokens;
+	uint32_t n_blocks, n_free, n_cached, n_held;
+	uint32_t n_host_blocks, n_host_free;
+	uint64_t n_preempted, n_swapped_out;
+	uint64_t prefix_queries, prefix_hits;
+	uint64_t prompt_tokens, generated_tokens;
+	uint64_t n_steps;
+	double step_us_mean;
+	double prompt_tps, decode_tps;
+};
+
+/* What is not said to be of a replica is the sum over all of them. */
 struct engine_status {
 	bool ready;             /* a replica can serve */
-	uint32_t max_context;   /* what a job may hold: the model's, or what the pool holds */
+	uint32_t max_context;   /* what a job may hold: the model's, or what the largest pool holds */
 	uint32_t n_running, n_waiting, n_swapped;   /* sequences */
 	uint64_t queued_tokens;
 	uint32_t block_size, n_blocks, n_free, n_cached, n_held;
@@ -96,8 +120,10 @@ struct engine_status {
 	uint64_t prefix_queries, prefix_hits;       /* prompt tokens looked up, found; since start */
 	uint64_t prompt_tokens, generated_tokens;   /* since start */
 	uint64_t n_steps;
-	double step_us_mean;    /* device time, moving average */
+	double step_us_mean;    /* device time, moving average; of all replicas: by their steps */
 	double prompt_tps, decode_tps;              /* tokens per second over the last seconds */
+	uint32_t n_replicas;
+	struct engine_replica replicas[ENGINE_REPLICAS_MAX];
 	uint32_t n_workers;
 	struct engine_worker workers[ENGINE_WORKERS_MAX];
 };

@@ -204,6 +204,8 @@ json_t *jobmsg_workers(const struct engine_status *s)
 		if (!m)
 			continue; /* a peer's text that is not UTF-8 */
 		set_int(m, "worker", (int64_t)w->id);
+		json_object_set_new(m, "replica", w->replica ? json_integer((json_int_t)w->replica) : json_null());
+		set_int(m, "rank", w->rank);
 		set_int(m, "pid", w->pid);
 		json_object_set_new(m, "progress", json_real(w->progress / 1000.0));
 		set_int(m, "blocks", w->n_blocks);
@@ -224,6 +226,55 @@ static json_t *finite(double v)
 	return x ? x : json_null();
 }
 
+static json_t *blocks_map(uint32_t total, uint32_t free, uint32_t cached, uint32_t held)
+{
+	return json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)total, "free", (json_int_t)free,
+			 "cached", (json_int_t)cached, "held", (json_int_t)held);
+}
+
+static json_t *host_map(uint32_t total, uint32_t free)
+{
+	return json_pack("{s:I, s:I}", "total", (json_int_t)total, "free", (json_int_t)free);
+}
+
+static json_t *prefix_map(uint64_t queries, uint64_t hits)
+{
+	return json_pack("{s:I, s:I}", "queried_tokens", (json_int_t)queries, "hit_tokens", (json_int_t)hits);
+}
+
+json_t *jobmsg_replicas(const struct engine_status *s)
+{
+	json_t *rows = json_array();
+	for (uint32_t i = 0; i < s->n_replicas; i++) {
+		const struct engine_replica *r = &s->replicas[i];
+		json_t *workers = json_array();
+		for (uint32_t k = 0; k < r->n_workers; k++)
+			json_array_append_new(workers, json_integer((json_int_t)r->workers[k]));
+		json_t *m = json_pack("{s:I, s:s, s:I, s:s, s:o}", "id", (json_int_t)r->id, "state", r->state,
+				      "tp", (json_int_t)r->tp, "numerics", r->numerics, "workers", workers);
+		if (!m)
+			continue; /* a peer's text that is not UTF-8 */
+		set_int(m, "max_context", r->max_context);
+		set_int(m, "running", r->n_running);
+		set_int(m, "waiting", r->n_waiting);
+		set_int(m, "swapped", r->n_swapped);
+		set_int(m, "queued_tokens", (int64_t)r->queued_tokens);
+		json_object_set_new(m, "blocks", blocks_map(r->n_blocks, r->n_free, r->n_cached, r->n_held));
+		json_object_set_new(m, "host_blocks", host_map(r->n_host_blocks, r->n_host_free));
+		json_object_set_new(m, "prefix_cache", prefix_map(r->prefix_queries, r->prefix_hits));
+		set_int(m, "preemptions", (int64_t)r->n_preempted);
+		set_int(m, "swap_preemptions", (int64_t)r->n_swapped_out);
+		set_int(m, "prompt_tokens", (int64_t)r->prompt_tokens);
+		set_int(m, "generated_tokens", (int64_t)r->generated_tokens);
+		set_int(m, "steps", (int64_t)r->n_steps);
+		json_object_set_new(m, "step_us", finite(r->step_us_mean));
+		json_object_set_new(m, "prompt_tps", finite(r->prompt_tps));
+		json_object_set_new(m, "decode_tps", finite(r->decode_tps));
+		json_array_append_new(rows, m);
+	}
+	return rows;
+}
+
 json_t *jobmsg_status(const struct service *svc, const struct engine_status *s)
 {
 	json_t *m = json_pack("{s:s, s:s, s:b}", "version", QUERN_VERSION, "model", svc->model_name, "ready",
@@ -237,16 +288,11 @@ json_t *jobmsg_status(const struct service *svc, const struct engine_status *s)
 	set_int(m, "waiting", s->n_waiting);
 	set_int(m, "swapped", s->n_swapped);
 	set_int(m, "queued_tokens", (int64_t)s->queued_tokens);
-	json_object_set_new(m, "blocks",
-			    json_pack("{s:I, s:I, s:I, s:I, s:I}", "size", (json_int_t)s->block_size, "total",
-				      (json_int_t)s->n_blocks, "free", (json_int_t)s->n_free, "cached",
-				      (json_int_t)s->n_cached, "held", (json_int_t)s->n_held));
-	json_object_set_new(m, "host_blocks",
-			    json_pack("{s:I, s:I}", "total", (json_int_t)s->n_host_blocks, "free",
-				      (json_int_t)s->n_host_free));
-	json_object_set_new(m, "prefix_cache",
-			    json_pack("{s:I, s:I}", "queried_tokens", (json_int_t)s->prefix_queries,
-				      "hit_tokens", (json_int_t)s->prefix_hits));
+	json_t *blocks = blocks_map(s->n_blocks, s->n_free, s->n_cached, s->n_held);
+	set_int(blocks, "size", s->block_size);
+	json_object_set_new(m, "blocks", blocks);
+	json_object_set_new(m, "host_blocks", host_map(s->n_host_blocks, s->n_host_free));
+	json_object_set_new(m, "prefix_cache", prefix_map(s->prefix_queries, s->prefix_hits));
 	set_int(m, "preemptions", (int64_t)s->n_preempted);
 	set_int(m, "swap_preemptions", (int64_t)s->n_swapped_out);
 	set_int(m, "prompt_tokens", (int64_t)s->prompt_tokens);
@@ -255,6 +301,7 @@ json_t *jobmsg_status(const struct service *svc, const struct engine_status *s)
 	json_object_set_new(m, "step_us", finite(s->step_us_mean));
 	json_object_set_new(m, "prompt_tps", finite(s->prompt_tps));
 	json_object_set_new(m, "decode_tps", finite(s->decode_tps));
+	json_object_set_new(m, "replicas", jobmsg_replicas(s));
 	json_object_set_new(m, "workers", jobmsg_workers(s));
 	return m;
 }

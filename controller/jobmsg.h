@@ -16,8 +16,9 @@ void jobmsg_ok(struct buf *out, const struct buf *id, const json_t *keys);
 void jobmsg_ok_tokens(struct buf *out, const struct buf *id, const uint32_t *tokens, size_t n);
 void jobmsg_ok_text(struct buf *out, const struct buf *id, const char *text, size_t n);
 
-/* The engine's status as a map; the workers' table as an array. */
+/* The engine's status as a map; the tables of replicas and of workers as arrays. */
 json_t *jobmsg_status(const struct service *svc, const struct engine_status *s);
+json_t *jobmsg_replicas(const struct engine_status *s);
 json_t *jobmsg_workers(const struct engine_status *s);
 
 #endif

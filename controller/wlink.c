@@ -436,6 +436,7 @@ bool wlink_status(const struct wlink *w, struct engine_worker *out)
 		return false;
 	*out = (struct engine_worker){
 		.id = w->epoch,
+		.replica = w->state == NOBODY ? 0 : w->epoch,
 		.pid = w->hello.pid,
 		.progress = w->state == SERVING ? 1000 : w->progress,
 		.n_blocks = w->ready.n_blocks,

@@ -119,6 +119,16 @@ def test_status_says_what_can_be_held(client):
     assert {"running", "waiting", "swapped", "preemptions", "generated_tokens"} <= set(s)
 
 
+def test_status_has_a_row_for_the_replica(client):
+    s = client.status()
+    (r,) = s["replicas"]
+    (w,) = s["workers"]
+    assert r["state"] == "serving" and r["tp"] == 1 and r["numerics"]
+    assert r["workers"] == [w["worker"]]
+    assert (w["replica"], w["rank"]) == (r["id"], 0)
+    assert r["blocks"]["total"] == s["blocks"]["total"] == w["blocks"]
+
+
 def test_workers_lists_the_worker(client):
     (w,) = client.workers()
     assert w["pid"] > 0
