@@ -27,6 +27,8 @@ const struct opt launch_model_options[] = {
 	    .pass = TO_CONTROLLER),
 	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step (512)", .lo = 1, .hi = 1 << 20,
 	    .pass = TO_CONTROLLER),
+	OPT("max-step-ms", OPT_INT, "MS", "how long prompts may make a step, about; 0: no limit (25)",
+	    .lo = 0, .hi = 10000, .pass = TO_CONTROLLER),
 	OPT("prefill", OPT_TEXT, "MODE", "prompts mixed with decodes, or separate (mixed)",
 	    .pass = TO_CONTROLLER),
 	OPT("preempt", OPT_TEXT, "MODE", "when blocks run out: swap, recompute or auto (auto)",

@@ -634,6 +634,7 @@ int engine_start(void *zmq_context, const struct engine_config *cfg, struct engi
 		.max_seqs = cfg->max_seqs,
 		.max_rows = cfg->max_rows,
 		.chunk = cfg->chunk,
+		.step_us = cfg->step_us,
 		.prefill_separate = cfg->prefill_separate,
 		.no_cache = cfg->no_prefix_cache,
 		.preempt = preempt_mode(cfg->preempt),

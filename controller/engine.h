@@ -161,6 +161,7 @@ struct engine_config {
 	uint32_t max_seqs;      /* sequences in a step, 256 */
 	uint32_t max_rows;      /* token budget of a step, 2048 */
 	uint32_t chunk;         /* largest part of a prompt in a step; 0: the budget allows */
+	int64_t step_us;        /* how long prompts may make a step, about; 0: the budget allows */
 	bool prefill_separate;  /* prompts in steps of their own */
 	bool no_prefix_cache;
 	char preempt[16];       /* "auto", "swap", "recompute" */

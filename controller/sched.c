@@ -11,7 +11,7 @@
 
 #define NIL UINT32_MAX
 
-enum { AGING_US = 60 * 1000 * 1000 };
+enum { AGING_US = 60 * 1000 * 1000, MIN_PROMPT_ROWS = 128 };
 
 /* ---- small helpers ---- */
 
@@ -188,6 +188,8 @@ struct sched *sched_new(const struct sched_config *cfg)
 	s->cfg = *cfg;
 	if (s->cfg.chunk == 0 || s->cfg.chunk > s->cfg.max_rows)
 		s->cfg.chunk = s->cfg.max_rows;
+	if (s->cfg.min_prompt_rows == 0)
+		s->cfg.min_prompt_rows = MIN_PROMPT_ROWS;
 	s->queue = queue_new(cfg->aging_us ? cfg->aging_us : AGING_US);
 	s->running = xcalloc(cfg->max_seqs, sizeof(struct seq *));
 	s->slots = xcalloc(cfg->max_seqs, sizeof *s->slots);

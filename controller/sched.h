@@ -3,7 +3,8 @@
  * events are the output.  Owns the groups, their sequences, the block tables and the slots.
  *
  * Whose turn it is says queue.h.  A step holds at most max_rows tokens: one of every running
- * sequence that decodes, then parts of prompts (chunked prefill), oldest first.  When blocks
+ * sequence that decodes, then parts of prompts (chunked prefill) by turns, as many as fit the
+ * time that a step should take: who decodes, and who arrives, waits no longer.  When blocks
  * run out, the youngest group of the lowest priority is preempted: swapped to host blocks, or
  * let go and its tokens computed anew later, whichever is estimated cheaper.  Plans go out
  * before the results of earlier ones are back (docs/ARCHITECTURE.md, "One step ahead"): at
@@ -36,6 +37,9 @@ struct sched_config {
 	bool no_cache;          /* no prefix cache */
 	enum sched_preempt preempt;
 	uint64_t seed;          /* of the prefix cache's hashes */
+	int64_t step_us;        /* prompts get so many rows of a step that they take about as long
+	                           (sched_speed); 0: what the budget allows */
+	uint32_t min_prompt_rows; /* but so many at least; 0: 128 */
 	int64_t aging_us;       /* who waits longer goes before any priority; 0: 60 s */
 };
 

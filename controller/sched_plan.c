@@ -23,6 +23,7 @@ struct planning {
 	struct inflight *flight;
 	int64_t now_us;
 	uint32_t budget; /* rows that may still be added */
+	uint32_t prompt_budget; /* of those, rows of prompts */
 	bool blocked;    /* somebody who runs got no blocks: nobody is let in */
 	struct seq *seq; /* whose table is changing */
 	bool silent;     /* its table travels whole: entries are not listed */
@@ -252,6 +253,8 @@ static bool run_seq(struct sched *s, struct planning *p, struct seq *q, bool sil
 		rows = s->cfg.chunk;
 	if (rows > p->budget)
 		rows = p->budget;
+	if (!decoding(q) && rows > p->prompt_budget)
+		rows = p->prompt_budget;
 	if (rows == 0 || p->plan->n_runs >= s->cfg.max_seqs)
 		return false;
 	if (!make_room(s, p, q, rows)) {
@@ -263,6 +266,8 @@ static bool run_seq(struct sched *s, struct planning *p, struct seq *q, bool sil
 	struct blocks_change change = {on_entry, on_copy, p};
 	blocks_grow(s->blocks, &q->table, q->n_computed + rows, q->n_computed, &change, &p->flight->later);
 	bool first = seq_n_out(q) == 0 && q->n_pending == 0;
+	if (!decoding(q))
+		p->prompt_budget -= rows;
 	add_run(s, p, q, rows, q->slot);
 	if (first && q->n_pending)
 		fork_siblings(s, p, q);
@@ -484,7 +489,7 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 		blocks_drop(s->host, &q->host, &p->flight->host_later);
 		sched_enter(s, q);
 		bool ran = run_seq(s, p, q, true);
-		assert(ran || p->budget == 0);
+		assert(ran || p->budget == 0 || p->prompt_budget == 0);
 		send_state(p, q);
 	}
 	return true;
@@ -492,43 +497,38 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 
 /* ---- the turn ---- */
 
-/* q's user is behind others who hold what q needs: the youngest group of the one that was served
- * the most makes place. */
-static void preempt_for_fairness(struct sched *s, struct planning *p, const struct seq *q)
+/* Whether q finds neither a slot nor blocks, even if nothing of it is cached. */
+static bool stands_outside(const struct sched *s, const struct seq *q)
+{
+	return s->n_slots == 0 ||
+	       blocks_for(s->blocks, seq_total(q) + 1) + spare_blocks(s) > blocks_n_free(s->blocks);
+}
+
+/* Who has the turn finds what it needs held by others, whose user was served far more: the
+ * youngest group of the one that was served the most makes place.  Before anything is planned:
+ * later, all that decode would be in this plan. */
+static void preempt_for_fairness(struct sched *s, struct planning *p)
 {
 	struct group *victim = NULL;
 	uint64_t number = p->plan->number;
+	if (queue_n(s->queue) == 0 || s->n_running == 0 || number - s->fair_number < FAIR_PLANS)
+		return;
+	/* Whose turn it is takes a look at every user that waits: not in every plan. */
 	s->fair_number = number;
+	const struct seq *q = queue_pick(s->queue, p->now_us, is_ready, p);
+	if (!q || !stands_outside(s, q))
+		return;
 	for (uint32_t i = s->n_running; i-- > 0;) {
 		struct group *g = s->running[i]->group;
 		/* Not one whose turn would be first again. */
-		if (g->priority < q->group->priority || in_plan(g, number) ||
-		    !queue_before(s->queue, q, s->running[i], p->now_us))
+		if (g->priority < q->group->priority || !queue_before(s->queue, q, s->running[i], p->now_us))
 			continue;
 		if (queue_served(g) > queue_served(q->group) + FAIR_LEAD &&
 		    (!victim || queue_served(g) > queue_served(victim)))
 			victim = g;
 	}
-	if (!victim)
-		return;
-	preempt_group(s, p, victim);
-}
-
-static void admit_waiting(struct sched *s, struct planning *p)
-{
-	struct seq *q;
-	while (!p->blocked && p->budget) {
-		bool room = s->n_slots && p->plan->n_runs < s->cfg.max_seqs;
-		bool fair = p->plan->number - s->fair_number >= FAIR_PLANS;
-		/* Whose turn it is takes a look at every user that waits. */
-		if ((!room && !fair) || !(q = queue_pick(s->queue, p->now_us, is_ready, p)))
-			return;
-		if (room && (q->host.n ? admit_swapped(s, p, q->group) : admit(s, p, q)))
-			continue;
-		if (fair)
-			preempt_for_fairness(s, p, q);
-		return;
-	}
+	if (victim)
+		preempt_group(s, p, victim);
 }
 
 static void run_running(struct sched *s, struct planning *p, bool decodes)
@@ -541,20 +541,39 @@ static void run_running(struct sched *s, struct planning *p, bool decodes)
 	}
 }
 
-/* Prompts in the order of their users' turns, so that a flood of one user's prompts does not stand
- * before another's; where one gets no blocks, in the order of arrival, which always ends. */
-static void run_prefills(struct sched *s, struct planning *p)
+/* Of those that compute their prompts, the one whose turn it is. */
+static struct seq *next_prefill(const struct sched *s, const struct planning *p)
 {
-	struct seq *best;
-	do {
-		best = NULL;
-		for (uint32_t i = 0; i < s->n_running && p->budget; i++) {
-			struct seq *q = s->running[i];
-			if (q->planned != p->plan->number && runnable(q) && !decoding(q) &&
-			    (!best || queue_before(s->queue, q, best, p->now_us)))
-				best = q;
-		}
-	} while (best && run_seq(s, p, best, false));
+	struct seq *best = NULL;
+	for (uint32_t i = 0; i < s->n_running; i++) {
+		struct seq *q = s->running[i];
+		if (q->planned != p->plan->number && runnable(q) && !decoding(q) &&
+		    (!best || queue_before(s->queue, q, best, p->now_us)))
+			best = q;
+	}
+	return best;
+}
+
+static bool room_for_one(const struct sched *s, const struct planning *p)
+{
+	return s->n_slots && p->plan->n_runs < s->cfg.max_seqs;
+}
+
+/* Prompts in the order of their users' turns, those that run and those that are let in alike, so
+ * that a flood of one user's prompts does not stand before another's; where one that runs gets no
+ * blocks, in the order of arrival, which always ends. */
+static void run_prompts(struct sched *s, struct planning *p)
+{
+	bool open = true;
+	while (p->budget && p->prompt_budget) {
+		struct seq *r = next_prefill(s, p), *w = NULL;
+		if (open && !p->blocked && room_for_one(s, p))
+			w = queue_pick(s->queue, p->now_us, is_ready, p);
+		if (w && (!r || queue_before(s->queue, w, r, p->now_us)))
+			open = w->host.n ? admit_swapped(s, p, w->group) : admit(s, p, w);
+		else if (!r || !run_seq(s, p, r, false))
+			break;
+	}
 	run_running(s, p, false);
 }
 
@@ -565,28 +584,36 @@ static void take_drops(struct sched *s, struct plan *plan)
 	s->n_drops = 0;
 }
 
+/* So many rows of prompts take as long as a step should. */
+static uint32_t prompt_rows(const struct sched *s)
+{
+	double rows = s->prefill_tps * (double)s->cfg.step_us / 1e6;
+	if (s->cfg.prefill_separate || rows <= 0 || rows >= s->cfg.max_rows)
+		return s->cfg.max_rows;
+	return rows < s->cfg.min_prompt_rows ? s->cfg.min_prompt_rows : (uint32_t)rows;
+}
+
 static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
 {
 	struct inflight *f = &s->flight[(s->first_flight + s->n_flight) % SCHED_AHEAD];
 	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
+	p.prompt_budget = prompt_rows(s);
 	plan_reset(out);
 	f->n_samples = f->n_runs = 0;
 	assert(f->later.n == 0 && f->host_later.n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
+	preempt_for_fairness(s, &p);
 	if (s->cfg.prefill_separate && !s->starved) {
-		run_prefills(s, &p);
-		admit_waiting(s, &p);
+		run_prompts(s, &p);
 		if (out->n_runs == 0)
 			run_running(s, &p, true);
 	} else {
 		/* Those that decode first: a long prompt must not hold them up, nor take the blocks that
 		 * others were preempted for. */
 		run_running(s, &p, true);
-		if (!s->cfg.prefill_separate || out->n_runs == 0) {
-			run_prefills(s, &p);
-			admit_waiting(s, &p);
-		}
+		if (!s->cfg.prefill_separate || out->n_runs == 0)
+			run_prompts(s, &p);
 	}
 	s->starved = p.blocked;
 	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0) {

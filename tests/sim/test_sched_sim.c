@@ -201,6 +201,8 @@ static void run_seed(uint64_t seed)
 		.preempt = (enum sched_preempt)rnd(&m, 3),
 		.seed = rnd(&m, 1000),
 		.aging_us = rnd(&m, 2) ? 200 : 0,
+		.step_us = rnd(&m, 2) ? rnd(&m, 100) * 1000 : 0,
+		.min_prompt_rows = 1 + rnd(&m, 40),
 	};
 	m.sched = sched_new(&cfg);
 	m.device = device_new(m.n_slots, m.n_blocks, m.n_host, m.block_size, m.max_context);

@@ -244,6 +244,8 @@ static void choose(struct storm *m)
 	m->cfg.preempt = (enum sched_preempt)rnd(m, 3);
 	m->cfg.seed = rnd(m, 1000);
 	m->cfg.aging_us = rnd(m, 2) ? 200 : 0;
+	m->cfg.step_us = rnd(m, 2) ? rnd(m, 100) * 1000 : 0;
+	m->cfg.min_prompt_rows = 1 + rnd(m, 40);
 	m->n_blocks = 2 + rnd(m, pools[rnd(m, 4)]);
 	m->n_host = rnd(m, 3) ? rnd(m, 2 * m->n_blocks) : 0;
 	m->n_max = ns[rnd(m, 4)];

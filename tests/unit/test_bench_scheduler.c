@@ -417,6 +417,57 @@ Test(replay, users_are_counted_apart)
 	replay_report_fini(&r);
 }
 
+/* Two users send prompts of 3,000 tokens to an H200, one of them a hundred times as many as the
+ * device can take; or the other one alone.  The second one's TTFT, p99. */
+static double ttft_beside_a_flood(bool flood)
+{
+	struct replay_config c = config();
+	cr_assert_eq(costmodel_named("h200", &c.cost, why, sizeof why), 0);
+	c.sched = (struct sched_config){
+		.block_size = 16, .max_seqs = 256, .max_rows = 2048, .chunk = 512, .step_us = 25000};
+	c.n_blocks = 50000;
+	c.lengths = (struct lengths){.fixed_prompt = 3000, .fixed_output = 200};
+	c.n_users = 2;
+	struct synthetic s = {
+		.shape = 1, .rate = 40, .duration_us = 100000000, .lengths = c.lengths, .seed = 1};
+	struct users u = {.n = 2, .skew = 100};
+	struct trace t;
+	struct replay_report r;
+	trace_synthetic(&s, &t);
+	trace_users(&t, &u, 1);
+	if (!flood)
+		trace_keep_user(&t, 1);
+	cr_assert_eq(replay_run(&c, &t, &r, why, sizeof why), 0, "%s", why);
+	cr_assert(r.users[1].n_done > 20);
+	double p99 = samples_percentile(&r.users[1].ttft_ms, 99);
+	replay_report_fini(&r);
+	trace_fini(&t);
+	return p99;
+}
+
+Test(replay, a_flood_of_one_user_delays_another_less_than_twice)
+{
+	double alone = ttft_beside_a_flood(false), beside = ttft_beside_a_flood(true);
+	cr_assert_lt(beside, 2 * alone, "%.0f ms against %.0f ms", beside, alone);
+}
+
+Test(replay, prompts_make_a_step_no_longer_than_asked_for)
+{
+	struct replay_config c = config();
+	cr_assert_eq(costmodel_named("h200", &c.cost, why, sizeof why), 0);
+	c.sched.max_rows = 4096;
+	c.sched.chunk = 0;
+	c.sched.step_us = 25000;
+	c.lengths = (struct lengths){.fixed_prompt = 3000, .fixed_output = 10};
+	struct replay_report r = replay(&c, 10);
+	cr_assert_lt(samples_max(&r.step_ms), 30);
+	replay_report_fini(&r);
+	c.sched.step_us = 0;
+	r = replay(&c, 10);
+	cr_assert_gt(samples_max(&r.step_ms), 100);
+	replay_report_fini(&r);
+}
+
 /* ---- plots ---- */
 
 Test(plot, what_is_not_a_number_is_left_out_and_text_is_escaped)
