@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/process.h"
+#include "kernels/cpu/cpu.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -86,32 +87,46 @@ static int check_model(const char *model, char *why, size_t why_n)
 	return 0;
 }
 
-static int check_devices(const struct opts *o, char *why, size_t why_n)
+/* How many workers, on which devices. */
+static int plan_workers(const struct opts *o, struct launch *l, char *why, size_t why_n)
 {
-	struct device_name devices[DEVICES_MAX];
-	size_t n;
-	int rc = devices_parse(opts_text(o, "device", "cpu"), devices, &n, why, why_n);
+	int rc = devices_parse(opts_text(o, "device", "cpu"), l->devices, &l->n_devices, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--device");
-	if (n > 1)
-		return err_why(why, why_n, -ENOSYS, "more than one device is not built yet");
-	if (opts_int(o, "tp", 1) > 1)
-		return err_why(why, why_n, -ENOSYS, "--tp %" PRId64 " is not built yet: only 1 is",
-			       opts_int(o, "tp", 1));
-	if (opts_int(o, "replicas", 1) > 1)
+	int64_t tp = opts_int(o, "tp", 1), n = (int64_t)l->n_devices;
+	int64_t replicas = opts_int(o, "replicas", n > tp ? n / tp : 1);
+	if (replicas * tp > SUPERVISE_WORKERS_MAX)
+		return err_why(why, why_n, -EINVAL,
+			       "--replicas %" PRId64 " with --tp %" PRId64 ": more than %d workers", replicas,
+			       tp, SUPERVISE_WORKERS_MAX);
+	if (n > replicas * tp || (!opts_has(o, "replicas") && n > tp && n % tp))
+		return err_why(why, why_n, -EINVAL,
+			       "--device names %" PRId64 " devices, which --tp %" PRId64
+			       " and --replicas %" PRId64 " leave without use",
+			       n, tp, replicas);
+	if (tp > 1)
+		return err_why(why, why_n, -ENOSYS, "--tp %" PRId64 " is not built yet: only 1 is", tp);
+	if (replicas > 1)
 		return err_why(why, why_n, -ENOSYS, "--replicas %" PRId64 " is not built yet: only 1 is",
-			       opts_int(o, "replicas", 1));
+			       replicas);
+	l->n_workers = (size_t)(replicas * tp);
 	return 0;
 }
 
-int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)
+static int check(const struct opts *o, const char *model, char *why, size_t why_n)
 {
 	const char *level = opts_text(o, "log-level", "info");
 	if (log_level_parse(level) < 0)
 		return err_why(why, why_n, -EINVAL,
 			       "--log-level is \"%s\", must be debug, info, warn or error", level);
-	int rc = check_devices(o, why, why_n);
-	return rc ? rc : check_model(model, why, why_n);
+	return check_model(model, why, why_n);
+}
+
+int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)
+{
+	struct launch l;
+	int rc = check(o, model, why, why_n);
+	return rc ? rc : plan_workers(o, &l, why, why_n);
 }
 
 /* ---- command lines ---- */
@@ -213,31 +228,37 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 	return argv;
 }
 
-static char **worker_argv(const struct opts *o, const char *device, const char *bus, bool own, char *program)
+static char **worker_argv(void *launch, const char *device, size_t n)
 {
+	const struct launch *l = launch;
 	char **argv = NULL;
-	argv_add(&argv, program);
-	argv_add_option(&argv, "bus", bus);
+	argv_add(&argv, l->worker);
+	argv_add_option(&argv, "bus", l->worker_bus);
 	argv_add_option(&argv, "device", device);
-	if (own && !opts_has(o, "log-level"))
+	if (l->own && !opts_has(l->o, "log-level"))
 		argv_add_option(&argv, "log-level", "error");
-	argv_pass(&argv, o, TO_WORKER);
+	argv_pass(&argv, l->o, TO_WORKER);
+	if (n > 1 && strncmp(device, "cpu", 3) == 0 && !opts_has(l->o, "threads")) {
+		char number[16];
+		int cores = cpu_host_cores(device[3] == ':' ? atoi(device + 4) : -1);
+		int share = cores / (int)n;
+		snprintf(number, sizeof number, "%d", share ? share : 1);
+		argv_add_option(&argv, "threads", number);
+	}
 	return argv;
 }
 
 int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n)
 {
-	struct device_name devices[DEVICES_MAX];
-	char worker_bus[512];
-	*l = (struct launch){.dir = {.lock_fd = -1}};
-	int rc = launch_check(o, model, why, why_n);
-	if (rc || (rc = devices_parse(opts_text(o, "device", "cpu"), devices, &l->n_workers, why, why_n)))
+	*l = (struct launch){.o = o, .own = own, .dir = {.lock_fd = -1}};
+	int rc = check(o, model, why, why_n);
+	if (rc || (rc = plan_workers(o, l, why, why_n)))
 		return rc;
 	char *controller = process_program("quern-controller", why, why_n);
 	if (!controller)
 		return -ENOENT;
-	char *worker = process_program("quern-worker", why, why_n);
-	if (!worker) {
+	l->worker = process_program("quern-worker", why, why_n);
+	if (!l->worker) {
 		rc = -ENOENT;
 		goto fail_worker;
 	}
@@ -246,26 +267,36 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 		goto fail_rundir;
 	char *bus = own || !opts_has(o, "bus") ? xasprintf("ipc://%s/bus", l->dir.path)
 					       : xstrdup(opts_text(o, "bus", NULL));
-	rc = bus_for_worker(bus, worker_bus, sizeof worker_bus, why, why_n);
-	if (rc) {
-		rundir_remove(&l->dir);
-	} else {
+	rc = bus_for_worker(bus, l->worker_bus, sizeof l->worker_bus, why, why_n);
+	if (!rc)
 		l->controller = controller_argv(o, model, bus, own ? &l->dir : NULL, controller);
-		for (size_t i = 0; i < l->n_workers; i++)
-			l->workers[i] = worker_argv(o, devices[i].name, worker_bus, own, worker);
-	}
 	free(bus);
+	if (!rc) {
+		free(controller);
+		return 0;
+	}
+	rundir_remove(&l->dir);
 fail_rundir:
-	free(worker);
+	free(l->worker);
 fail_worker:
 	free(controller);
 	return rc;
 }
 
+void launch_supervise(struct launch *l, struct supervise_config *cfg)
+{
+	cfg->controller = l->controller;
+	cfg->worker_argv = worker_argv;
+	cfg->launch = l;
+	cfg->devices = l->devices;
+	cfg->n_devices = l->n_devices;
+	cfg->n_workers = l->n_workers;
+	cfg->once = l->own;
+}
+
 void launch_close(struct launch *l)
 {
 	argv_free(l->controller);
-	for (size_t i = 0; i < l->n_workers; i++)
-		argv_free(l->workers[i]);
+	free(l->worker);
 	rundir_remove(&l->dir);
 }

@@ -20,18 +20,25 @@ extern const struct opt launch_listen_options[];
 extern const size_t launch_n_listen_options;
 
 struct launch {
+	const struct opts *o; /* borrowed */
+	bool own;
 	struct rundir dir;
 	char **controller; /* owned */
-	char **workers[DEVICES_MAX];
-	size_t n_workers;
+	char *worker;      /* path of the program, owned */
+	char worker_bus[512];
+	struct device_name devices[DEVICES_MAX];
+	size_t n_devices, n_workers; /* dealt over the devices */
 };
 
 /* Whether it makes sense: -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT (no model). */
 int launch_check(const struct opts *o, const char *model, char *why, size_t why_n);
 
-/* Makes the run directory and the command lines.  own: a service for this command alone, with
- * its sockets in the run directory and no HTTP; o then has only the model options. */
+/* Checks the options, too; makes the run directory and the command lines.  own: a service for this
+ * command alone, with its sockets in the run directory and no HTTP; o then has only the model
+ * options.  o must outlive l.  -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT. */
 int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n);
+/* What to start: the part of cfg that l knows; l must outlive its use. */
+void launch_supervise(struct launch *l, struct supervise_config *cfg);
 void launch_close(struct launch *l);
 
 #endif

@@ -46,15 +46,13 @@ static int supervisor(const struct opts *o, const char *model, bool verbose, int
 	int rc = launch_open(&l, o, model, true, why, sizeof why);
 	if (!rc) {
 		struct supervise_config cfg = {
-			.controller = l.controller,
-			.workers = l.workers,
-			.n_workers = l.n_workers,
 			.log_dir = verbose ? NULL : l.dir.path,
 			.end_fd = control_fd,
 			.grace_us = grace_us,
 			.on_ready = on_ready,
 			.user = &report_fd,
 		};
+		launch_supervise(&l, &cfg);
 		rc = supervise(&cfg, why, sizeof why);
 		launch_close(&l);
 	}

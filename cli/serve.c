@@ -105,14 +105,12 @@ int cmd_serve(int argc, char **argv)
 	}
 	struct announce a = {.json = opts_flag(&o, "json")};
 	struct supervise_config cfg = {
-		.controller = l.controller,
-		.workers = l.workers,
-		.n_workers = l.n_workers,
 		.end_fd = -1,
 		.grace_us = grace_us,
 		.on_ready = announce,
 		.user = &a,
 	};
+	launch_supervise(&l, &cfg);
 	rc = supervise(&cfg, why, sizeof why);
 	launch_close(&l);
 	status = rc ? term_error("%s", why) : term_finish(0);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CRASHES = 5 };
@@ -21,28 +22,43 @@ static const int64_t crash_window_us = 30 * 1000000LL;
 static const int64_t serve_margin_us = 500 * 1000;
 static const int64_t delay_first_us = 100 * 1000;
 static const int64_t delay_max_us = 5 * 1000000LL;
-/* A stopped worker answers nobody and would answer late: the controller has given it up by then. */
+/* A stopped process answers nobody and would answer late: others have given it up by then. */
 static const int64_t stop_patience_us = 2000 * 1000;
+/* A worker that was told to go finishes a step and frees its device: asked after so long, killed
+ * after twice that. */
+static const int64_t retire_patience_us = 10 * 1000000LL;
 /* Without pidfd and should a SIGCHLD be missed, deaths are still seen. */
 static const int64_t look_around_us = 1000 * 1000;
 /* A controller that writes more than this without a newline is not ours. */
 static const size_t line_bytes_max = 64 << 10;
 
-struct worker {
-	struct process process;
-	char **argv;
-	int64_t start_us;           /* when to start it (again); valid while it does not run */
+/* When to start a process (again), and whether that is still any use. */
+struct restarts {
+	int64_t start_us;           /* valid while it does not run */
 	int64_t delay_us;           /* before the next restart */
 	int64_t deaths_us[CRASHES]; /* the last ones without serving, as a ring */
 	unsigned n_deaths;
-	bool served;   /* this process has served */
-	char died[64]; /* how the process before it ended, to be told when this one starts */
+};
+
+struct worker {
+	struct process process;
+	struct restarts again;
+	char device[32];
+	bool served;        /* this process has served */
+	bool gone;          /* not to be started (again): out of the table at the next look */
+	int64_t retired_us; /* since when it is to end; 0: it is not */
+	char died[64];      /* how the process before it ended, to be told when this one starts */
 };
 
 struct sup {
 	const struct supervise_config *cfg;
 	struct process controller;
-	struct worker *workers;
+	struct restarts again; /* the controller */
+	bool controller_served;
+	char *listens[3];      /* where the first one did: --jobs, --http, --bus; owned, NULL until then */
+	char error[512];       /* what a later one said that it cannot go on for */
+	struct worker **workers;
+	size_t n_workers;
 	int signal_fd;
 	int ready_fd;           /* -1 once the controller has closed its end */
 	struct buf line;        /* of the ready pipe, not complete yet */
@@ -54,6 +70,30 @@ struct sup {
 	char *why;
 	size_t why_n;
 };
+
+/* ---- deaths and restarts ---- */
+
+static void restarts_reset(struct restarts *r)
+{
+	r->delay_us = delay_first_us;
+	r->n_deaths = 0;
+}
+
+/* One more death, to be followed by another start.  False: too many without serving. */
+static bool restarts_note(struct restarts *r, bool served, int64_t now)
+{
+	if (served) {
+		restarts_reset(r);
+	} else {
+		r->deaths_us[r->n_deaths++ % CRASHES] = now;
+		/* With the ring full, the next place holds the oldest. */
+		if (r->n_deaths >= CRASHES && now - r->deaths_us[r->n_deaths % CRASHES] < crash_window_us)
+			return false;
+	}
+	r->start_us = now + r->delay_us;
+	r->delay_us = r->delay_us * 2 < delay_max_us ? r->delay_us * 2 : delay_max_us;
+	return true;
+}
 
 /* ---- what children wrote ---- */
 
@@ -98,8 +138,8 @@ static const char *log_last_line(const struct sup *s, const char *name, char *ou
 
 static void signal_workers(const struct sup *s, int sig)
 {
-	for (size_t i = 0; i < s->cfg->n_workers; i++)
-		process_signal(&s->workers[i].process, sig);
+	for (size_t i = 0; i < s->n_workers; i++)
+		process_signal(&s->workers[i]->process, sig);
 }
 
 /* The controller tells the workers to stop; they are asked themselves only when it is gone. */
@@ -139,22 +179,34 @@ __attribute__((format(printf, 3, 4))) static void fail(struct sup *s, int64_t no
 
 /* ---- starting ---- */
 
-static int start_controller(struct sup *s)
+/* argv and what a restart adds: the last of several values counts. */
+static char **controller_argv(const struct sup *s, char *ready_fd)
 {
-	int fds[2];
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return err_why(s->why, s->why_n, -errno, "cannot make a pipe: %s", strerror(errno));
+	static const char *const names[] = {"--jobs", "--http", "--bus"};
 	size_t n = 0;
 	while (s->cfg->controller[n])
 		n++;
-	char **argv = xcalloc(n + 3, sizeof *argv);
+	char **argv = xcalloc(n + 2 + 2 * 3 + 1, sizeof *argv);
 	memcpy(argv, s->cfg->controller, n * sizeof *argv);
+	argv[n++] = (char *)"--ready-fd";
+	argv[n++] = ready_fd;
+	for (size_t i = 0; i < 3 && s->listens[i]; i++) {
+		argv[n++] = (char *)names[i];
+		argv[n++] = s->listens[i];
+	}
+	return argv;
+}
+
+static int start_controller(struct sup *s, char *why, size_t why_n)
+{
+	int fds[2];
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return err_why(why, why_n, -errno, "cannot make a pipe: %s", strerror(errno));
 	char number[16];
 	snprintf(number, sizeof number, "%d", fds[1]);
-	argv[n] = (char[]){"--ready-fd"};
-	argv[n + 1] = number;
+	char **argv = controller_argv(s, number);
 	int log_fd = log_open(s, "controller");
-	int rc = process_start(&s->controller, argv, fds[1], log_fd, s->why, s->why_n);
+	int rc = process_start(&s->controller, argv, fds[1], log_fd, why, why_n);
 	if (log_fd >= 0)
 		close(log_fd);
 	free(argv);
@@ -165,7 +217,19 @@ static int start_controller(struct sup *s)
 	}
 	fcntl(fds[0], F_SETFL, O_NONBLOCK);
 	s->ready_fd = fds[0];
+	s->controller_served = false;
+	s->error[0] = '\0';
+	buf_clear(&s->line);
 	return 0;
+}
+
+static size_t count_on(const struct sup *s, const char *device)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < s->n_workers; i++)
+		n += !s->workers[i]->retired_us && !s->workers[i]->gone &&
+		     strcmp(s->workers[i]->device, device) == 0;
+	return n;
 }
 
 static void start_worker(struct sup *s, struct worker *w, int64_t now)
@@ -175,7 +239,11 @@ static void start_worker(struct sup *s, struct worker *w, int64_t now)
 		term_note("a worker died (%s); it is started again", w->died);
 	w->died[0] = '\0';
 	int log_fd = log_open(s, "worker");
-	int rc = process_start(&w->process, w->argv, -1, log_fd, why, sizeof why);
+	char **argv = s->cfg->worker_argv(s->cfg->launch, w->device, count_on(s, w->device));
+	int rc = process_start(&w->process, argv, -1, log_fd, why, sizeof why);
+	for (size_t i = 0; argv[i]; i++)
+		free(argv[i]);
+	free(argv);
 	if (log_fd >= 0)
 		close(log_fd);
 	w->served = false;
@@ -185,12 +253,105 @@ static void start_worker(struct sup *s, struct worker *w, int64_t now)
 
 static void start_due(struct sup *s, int64_t now)
 {
-	for (size_t i = 0; i < s->cfg->n_workers && !s->ending; i++)
-		if (!s->workers[i].process.pid && s->workers[i].start_us <= now)
-			start_worker(s, &s->workers[i], now);
+	char why[512];
+	if (!s->ending && !s->controller.pid && s->again.start_us <= now &&
+	    start_controller(s, why, sizeof why))
+		fail(s, now, "%s", why);
+	for (size_t i = 0; i < s->n_workers && !s->ending; i++)
+		if (!s->workers[i]->process.pid && s->workers[i]->again.start_us <= now)
+			start_worker(s, s->workers[i], now);
+}
+
+/* To be started at the next look. */
+static void add_worker(struct sup *s, const char *device)
+{
+	struct worker *w = xcalloc(1, sizeof *w);
+	snprintf(w->device, sizeof w->device, "%s", device);
+	w->process.pidfd = -1;
+	restarts_reset(&w->again);
+	s->workers = xrealloc(s->workers, s->n_workers + 1, sizeof *s->workers);
+	s->workers[s->n_workers++] = w;
+}
+
+/* n workers dealt over the devices: what each of them lacks. */
+static void deal(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n)
+{
+	for (size_t d = 0; d < n_devices; d++) {
+		size_t wanted = 0;
+		bool again = false; /* a device may be named twice */
+		for (size_t k = 0; k < d && !again; k++)
+			again = strcmp(devices[k].name, devices[d].name) == 0;
+		for (size_t i = 0; i < n && !again; i++)
+			wanted += strcmp(devices[i % n_devices].name, devices[d].name) == 0;
+		while (count_on(s, devices[d].name) < wanted && s->n_workers < SUPERVISE_WORKERS_MAX)
+			add_worker(s, devices[d].name);
+	}
 }
 
 /* ---- what the controller says ---- */
+
+static struct worker *worker_of(const struct sup *s, json_int_t pid)
+{
+	for (size_t i = 0; i < s->n_workers; i++)
+		if (pid > 0 && s->workers[i]->process.pid == pid)
+			return s->workers[i];
+	return NULL;
+}
+
+static void on_ready(struct sup *s, const json_t *line, int64_t now)
+{
+	static const char *const names[] = {"jobs", "http", "bus"};
+	for (size_t i = 0; i < 3 && !s->cfg->once; i++) {
+		const char *where = json_string_value(json_object_get(line, names[i]));
+		if (!s->listens[i])
+			s->listens[i] = xstrdup(where && *where ? where : "none");
+	}
+	s->controller_served = true;
+	restarts_reset(&s->again);
+	for (size_t i = 0; i < s->n_workers; i++) {
+		struct worker *w = s->workers[i];
+		w->served = w->process.pid != 0;
+		if (w->served && !s->ready_after_us)
+			s->ready_after_us = now - w->process.started_us + 1;
+		restarts_reset(&w->again);
+	}
+	if (s->cfg->on_ready)
+		s->cfg->on_ready(s->cfg->user, line);
+}
+
+/* The first controller says why there will be no service; a later one is tried again. */
+static void on_error(struct sup *s, const char *error, int64_t now)
+{
+	if (!s->listens[0]) {
+		fail(s, now, "%s", error);
+		return;
+	}
+	snprintf(s->error, sizeof s->error, "%s", error);
+	process_signal(&s->controller, SIGKILL);
+}
+
+static void on_scale(struct sup *s, const json_t *scale)
+{
+	struct device_name devices[DEVICES_MAX];
+	size_t n = 0, i;
+	const json_t *d;
+	json_int_t workers = json_integer_value(json_object_get(scale, "workers"));
+	char why[256];
+	json_array_foreach(json_object_get(scale, "devices"), i, d)
+	{
+		size_t one;
+		const char *name = json_string_value(d);
+		if (name && n < DEVICES_MAX && !strchr(name, ',') &&
+		    devices_parse(name, &devices[n], &one, why, sizeof why) == 0)
+			n++;
+	}
+	if (workers < 0 || workers > SUPERVISE_WORKERS_MAX || s->ending)
+		return;
+	if (n)
+		deal(s, devices, n, (size_t)workers);
+	else
+		deal(s, s->cfg->devices, s->cfg->n_devices, (size_t)workers);
+}
 
 static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 {
@@ -199,25 +360,19 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 	if (json_parse(text, n, &o, why, sizeof why))
 		return; /* not from our controller; its own log tells more */
 	const char *error = json_string_value(json_object_get(o, "error"));
-	json_int_t lost = json_integer_value(json_object_get(o, "lost"));
-	if (error) {
-		fail(s, now, "%s", error);
-	} else if (json_is_true(json_object_get(o, "ready"))) {
-		for (size_t i = 0; i < s->cfg->n_workers; i++) {
-			struct worker *w = &s->workers[i];
-			w->served = w->process.pid != 0;
-			if (w->served && !s->ready_after_us)
-				s->ready_after_us = now - w->process.started_us + 1;
-			w->delay_us = delay_first_us;
-			w->n_deaths = 0;
-		}
-		if (s->cfg->on_ready)
-			s->cfg->on_ready(s->cfg->user, o);
-	} else if (lost > 0) {
-		for (size_t i = 0; i < s->cfg->n_workers; i++)
-			if (s->workers[i].process.pid == lost)
-				process_signal(&s->workers[i].process, SIGKILL);
-	}
+	const json_t *scale = json_object_get(o, "scale");
+	struct worker *lost = worker_of(s, json_integer_value(json_object_get(o, "lost")));
+	struct worker *retire = worker_of(s, json_integer_value(json_object_get(o, "retire")));
+	if (error)
+		on_error(s, error, now);
+	else if (json_is_true(json_object_get(o, "ready")))
+		on_ready(s, o, now);
+	if (lost)
+		process_signal(&lost->process, SIGKILL);
+	if (scale)
+		on_scale(s, scale);
+	if (retire && !retire->retired_us)
+		retire->retired_us = now;
 	json_decref(o);
 }
 
@@ -257,59 +412,103 @@ static bool has_served(const struct sup *s, const struct worker *w, int64_t live
 	       (s->ready_after_us && lived > 2 * s->ready_after_us + serve_margin_us);
 }
 
+static bool others_serve(const struct sup *s, const struct worker *but, int64_t now)
+{
+	for (size_t i = 0; i < s->n_workers; i++) {
+		const struct worker *w = s->workers[i];
+		if (w != but && w->process.pid && has_served(s, w, now - w->process.started_us))
+			return true;
+	}
+	return false;
+}
+
 static void worker_died(struct sup *s, struct worker *w, int64_t lived, int status, int64_t now)
+{
+	char how[64], said[600], all[800];
+	process_status_text(status, how, sizeof how);
+	if (s->ending || w->retired_us) {
+		w->gone = true;
+		return;
+	}
+	if (restarts_note(&w->again, has_served(s, w, lived), now)) {
+		/* Told when it is: the controller may be about to say that it is no use. */
+		snprintf(w->died, sizeof w->died, "%s", how);
+		return;
+	}
+	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s", w->device,
+		 CRASHES, (int)(crash_window_us / 1000000), how, log_last_line(s, "worker", said, sizeof said));
+	if (!others_serve(s, w, now)) {
+		fail(s, now, "%s", all);
+		return;
+	}
+	term_note("%s; it is given up, others serve", all);
+	w->gone = true;
+}
+
+static void controller_died(struct sup *s, int status, int64_t now)
 {
 	char how[64], said[600];
 	process_status_text(status, how, sizeof how);
-	if (s->ending)
+	if (s->ending) {
+		signal_workers(s, SIGTERM);
 		return;
-	if (!has_served(s, w, lived)) {
-		w->deaths_us[w->n_deaths++ % CRASHES] = now;
-		/* With the ring full, the next place holds the oldest. */
-		if (w->n_deaths >= CRASHES && now - w->deaths_us[w->n_deaths % CRASHES] < crash_window_us) {
-			fail(s, now, "a worker died %d times within %d s without serving (%s)%s", CRASHES,
-			     (int)(crash_window_us / 1000000), how,
-			     log_last_line(s, "worker", said, sizeof said));
-			return;
-		}
-	} else {
-		w->delay_us = delay_first_us;
-		w->n_deaths = 0;
 	}
-	w->start_us = now + w->delay_us;
-	/* Told when it is: the controller may be about to say that it is no use. */
-	snprintf(w->died, sizeof w->died, "%s", how);
-	w->delay_us = w->delay_us * 2 < delay_max_us ? w->delay_us * 2 : delay_max_us;
+	if (s->error[0])
+		snprintf(said, sizeof said, ": %s", s->error);
+	else
+		log_last_line(s, "controller", said, sizeof said);
+	if (s->cfg->once || (!s->listens[0] && !WIFSIGNALED(status)))
+		fail(s, now, "the controller ended (%s)%s", how, said);
+	else if (!restarts_note(&s->again, s->controller_served, now))
+		fail(s, now, "the controller ended %d times within %d s without serving (%s)%s", CRASHES,
+		     (int)(crash_window_us / 1000000), how, said);
+	else if (!s->cfg->log_dir)
+		term_note("the controller ended (%s)%s; it is started again", how, said);
+}
+
+/* Stopped, or told to go, for too long. */
+static void lose_patience(struct worker *w, int64_t now)
+{
+	int64_t retired = w->retired_us ? now - w->retired_us : 0;
+	if ((w->process.stopped_us && now - w->process.stopped_us > stop_patience_us) ||
+	    retired > 2 * retire_patience_us)
+		process_signal(&w->process, SIGKILL);
+	else if (retired > retire_patience_us)
+		process_signal(&w->process, SIGTERM);
 }
 
 static void reap(struct sup *s, int64_t now)
 {
 	int status;
-	char how[64], said[600];
 	if (process_ended(&s->controller, &status)) {
 		/* Its last line may say why. */
 		read_ready(s, now);
-		if (s->ending)
-			signal_workers(s, SIGTERM);
-		else
-			fail(s, now, "the controller ended (%s)%s",
-			     process_status_text(status, how, sizeof how),
-			     log_last_line(s, "controller", said, sizeof said));
+		controller_died(s, status, now);
+	} else if (s->controller.stopped_us && now - s->controller.stopped_us > stop_patience_us) {
+		process_signal(&s->controller, SIGKILL);
 	}
-	for (size_t i = 0; i < s->cfg->n_workers; i++) {
-		struct worker *w = &s->workers[i];
+	size_t kept = 0;
+	for (size_t i = 0; i < s->n_workers; i++) {
+		struct worker *w = s->workers[i];
 		int64_t started_us = w->process.started_us;
 		if (process_ended(&w->process, &status))
 			worker_died(s, w, now - started_us, status, now);
-		else if (w->process.stopped_us && now - w->process.stopped_us > stop_patience_us)
-			process_signal(&w->process, SIGKILL);
+		else
+			lose_patience(w, now);
+		if (!w->process.pid && w->retired_us)
+			w->gone = true;
+		if (w->gone)
+			free(w);
+		else
+			s->workers[kept++] = w;
 	}
+	s->n_workers = kept;
 }
 
 static bool all_gone(const struct sup *s)
 {
-	for (size_t i = 0; i < s->cfg->n_workers; i++)
-		if (s->workers[i].process.pid)
+	for (size_t i = 0; i < s->n_workers; i++)
+		if (s->workers[i]->process.pid)
 			return false;
 	return !s->controller.pid;
 }
@@ -343,9 +542,11 @@ static int wait_ms(const struct sup *s, int64_t now)
 	int64_t until = now + look_around_us;
 	if (s->ending && s->kill_us < until)
 		until = s->kill_us;
-	for (size_t i = 0; i < s->cfg->n_workers && !s->ending; i++)
-		if (!s->workers[i].process.pid && s->workers[i].start_us < until)
-			until = s->workers[i].start_us;
+	if (!s->ending && !s->controller.pid && s->again.start_us < until)
+		until = s->again.start_us;
+	for (size_t i = 0; i < s->n_workers && !s->ending; i++)
+		if (!s->workers[i]->process.pid && s->workers[i]->again.start_us < until)
+			until = s->workers[i]->again.start_us;
 	return until <= now ? 0 : (int)((until - now + 999) / 1000);
 }
 
@@ -358,8 +559,8 @@ static void step(struct sup *s, struct pollfd *fds)
 	fds[n++] = (struct pollfd){.fd = s->ready_fd, .events = POLLIN};
 	fds[n++] = (struct pollfd){.fd = end_fd, .events = POLLIN};
 	fds[n++] = (struct pollfd){.fd = s->controller.pid ? s->controller.pidfd : -1, .events = POLLIN};
-	for (size_t i = 0; i < s->cfg->n_workers; i++) {
-		const struct process *p = &s->workers[i].process;
+	for (size_t i = 0; i < s->n_workers; i++) {
+		const struct process *p = &s->workers[i]->process;
 		fds[n++] = (struct pollfd){.fd = p->pid ? p->pidfd : -1, .events = POLLIN};
 	}
 	if (poll(fds, n, wait_ms(s, clock_us())) < 0 && errno != EINTR)
@@ -375,12 +576,10 @@ static void step(struct sup *s, struct pollfd *fds)
 	start_due(s, now);
 }
 
-int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
+static int open_signals(struct sup *s)
 {
 	sigset_t mask;
 	struct sigaction hup;
-	struct sup s = {.cfg = cfg, .why = why, .why_n = why_n, .ready_fd = -1};
-	s.controller.pidfd = -1;
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGINT);
 	sigaddset(&mask, SIGTERM);
@@ -389,18 +588,22 @@ int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
 	if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN)
 		sigaddset(&mask, SIGHUP);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
-	s.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (s.signal_fd < 0)
-		return err_why(why, why_n, -errno, "signalfd: %s", strerror(errno));
-	s.workers = xcalloc(cfg->n_workers, sizeof *s.workers);
-	struct pollfd *fds = xcalloc(4 + cfg->n_workers, sizeof *fds);
-	for (size_t i = 0; i < cfg->n_workers; i++) {
-		s.workers[i].argv = cfg->workers[i];
-		s.workers[i].delay_us = delay_first_us;
-		s.workers[i].process.pidfd = -1;
-	}
-	s.rc = start_controller(&s);
+	s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+	return s->signal_fd < 0 ? err_why(s->why, s->why_n, -errno, "signalfd: %s", strerror(errno)) : 0;
+}
+
+int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
+{
+	struct sup s = {.cfg = cfg, .why = why, .why_n = why_n, .ready_fd = -1};
+	s.controller.pidfd = -1;
+	restarts_reset(&s.again);
+	s.rc = open_signals(&s);
+	if (s.rc)
+		return s.rc;
+	struct pollfd *fds = xcalloc(4 + SUPERVISE_WORKERS_MAX, sizeof *fds);
+	s.rc = start_controller(&s, why, why_n);
 	if (!s.rc) {
+		deal(&s, cfg->devices, cfg->n_devices, cfg->n_workers);
 		start_due(&s, clock_us());
 		do
 			step(&s, fds);
@@ -409,8 +612,12 @@ int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
 	if (s.ready_fd >= 0)
 		close(s.ready_fd);
 	buf_fini(&s.line);
-	free(fds);
+	for (size_t i = 0; i < 3; i++)
+		free(s.listens[i]);
+	for (size_t i = 0; i < s.n_workers; i++)
+		free(s.workers[i]);
 	free(s.workers);
+	free(fds);
 	close(s.signal_fd);
 	return s.rc;
 }

@@ -5,18 +5,32 @@
  * The controller writes JSON lines to its --ready-fd:
  *   {"ready": true, "jobs": ..., "http": ..., "bus": ..., ...}   a replica serves (once, or each time)
  *   {"error": "..."}                                             it cannot go on, and ends
- *   {"lost": PID}    this local worker hangs: it is killed for good before it is replaced */
+ *   {"lost": PID}      this local worker hangs: it is killed for good before it is replaced
+ *   {"scale": {"workers": N, "devices": ["cpu", ...]}}   N local workers, dealt round robin over
+ *                      these devices (absent: those of the start): what a device lacks is started,
+ *                      nothing is ended because of this line
+ *   {"retire": PID}    this local worker ends on purpose: it is not started again, and ended
+ *                      should it linger */
 #ifndef QUERN_CLI_SUPERVISE_H
 #define QUERN_CLI_SUPERVISE_H
+
+#include "base/options.h"
 
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SUPERVISE_WORKERS_MAX = 1024 };
+
 struct supervise_config {
-	char **controller; /* argv, NULL at the end; --ready-fd N is added */
-	char ***workers;   /* one argv each */
-	size_t n_workers;
+	char **controller; /* argv, NULL at the end; --ready-fd N is added, and at a restart where it listened */
+	/* The argv of a worker on this device, which n of the local ones share: from malloc, with
+	 * its words; taken. */
+	char **(*worker_argv)(void *launch, const char *device, size_t n);
+	void *launch;
+	const struct device_name *devices; /* the workers of the start are dealt over them */
+	size_t n_devices, n_workers;
+	bool once;           /* the controller's death is the end: who talked to it cannot go on */
 	const char *log_dir; /* where the children's stderr goes; NULL: to ours */
 	int end_fd;          /* end in order when it becomes readable or is closed; -1: none */
 	int64_t grace_us;    /* to end in order; then they are killed */
@@ -25,10 +39,17 @@ struct supervise_config {
 };
 
 /* Runs until SIGINT, SIGTERM, SIGHUP or end_fd says so (0), or until it cannot go on (negative,
- * with the reason).  A worker that dies is started again, after 0.1 s and twice as long each
- * time up to 5 s; 5 deaths within 30 s without serving are the end.  One that is stopped
- * (SIGSTOP) for 2 s is killed.  A second signal kills.  The signals stay blocked on return: what
- * is left to do is to clean up and exit. */
+ * with the reason).
+ *
+ * A process that dies is started again, after 0.1 s and twice as long each time up to 5 s; 5
+ * deaths within 30 s without serving are the end (of one worker only, while others serve).  One
+ * that is stopped (SIGSTOP) for 2 s is killed.  A controller that dies before a worker served
+ * tells why there will be no service: that is the end, unless a signal killed it.  Later ones
+ * listen exactly where the first one did (the ports that it chose), and find the workers, which
+ * keep what they have loaded for their grace period.
+ *
+ * A second signal kills.  The signals stay blocked on return: what is left to do is to clean up
+ * and exit. */
 int supervise(const struct supervise_config *cfg, char *why, size_t why_n);
 
 #endif

@@ -23,8 +23,9 @@ enum {
 	LINGER_MS = 500,
 	HANDSHAKE_MS = 3000,
 	DEAD_LINK_MS = 5000, /* the socket's own heartbeat: a link that is silent so long is opened anew */
+	/* A controller that is started again is there within a fraction of a second. */
 	RECONNECT_MS = 50,
-	RECONNECT_MAX_MS = 1000,
+	RECONNECT_MAX_MS = 200,
 	HELLO_RETRY_MS = 20,
 };
 
@@ -34,12 +35,14 @@ struct link {
 	const struct link_args *args;
 	void *ctx;
 	void *sock;        /* DEALER */
-	void *monitor;     /* PAIR: the socket's events; the main thread's only */
+	void *monitor;     /* PAIR: the socket's events */
 	struct step *step; /* NULL until a model is loaded */
 	struct plan plan;
 	struct result result;
-	struct buf out; /* of the main thread */
-	bool hello_due;
+	struct buf out;      /* of whoever has the socket, as the monitor and what follows */
+	bool hello_due;      /* the link is up, and whoever is at its other end does not know us yet */
+	bool welcome;        /* we were told to load since */
+	bool stop_passed;    /* a stop came before that */
 	bool stop;
 
 	pthread_t beater;
@@ -120,6 +123,28 @@ static void send_beat(struct link *l)
 	l->next_beat_us = clock_us() + BUS_BEAT_MS * 1000;
 }
 
+/* ---- the link's ups and downs ---- */
+
+/* Each time the link is up (again), whoever is at its other end must be told who this is. */
+static void read_monitor(struct link *l)
+{
+	unsigned char event[6];
+	char where[256];
+	while (zmq_recv(l->monitor, event, sizeof event, ZMQ_DONTWAIT) == sizeof event) {
+		uint16_t what;
+		memcpy(&what, event, sizeof what);
+		zmq_recv(l->monitor, where, sizeof where, ZMQ_DONTWAIT);
+		if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+			log_info("link", "connected to %s", l->args->bus);
+			l->hello_due = true;
+			l->welcome = l->stop_passed = false;
+		} else if (what == ZMQ_EVENT_DISCONNECTED) {
+			log_warn("link", "the link to %s is down", l->args->bus);
+			l->hello_due = false;
+		}
+	}
+}
+
 /* ---- the beat thread ---- */
 
 static bool grace_over(const struct link *l)
@@ -181,6 +206,9 @@ static void *beat_thread(void *arg)
 		pthread_cond_timedwait(&l->wake, &l->lock, &until);
 		if (!l->lent || l->end || clock_us() < l->next_beat_us)
 			continue;
+		read_monitor(l);
+		if (l->hello_due)
+			send_hello(l);
 		send_beat(l);
 		fill_stash(l);
 		check_alone(l);
@@ -231,6 +259,7 @@ static void send_ready(struct link *l, const struct bus_ready *r)
 static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
 {
 	struct bus_ready ready;
+	l->welcome = true;
 	if (l->args->n_threads)
 		load->n_threads = l->args->n_threads;
 	if (l->step && step_serves(l->step, load)) {
@@ -268,7 +297,7 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
  * is.  A plan that contradicts what the worker holds ends it: it could only guess from there. */
 static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
 {
-	if (!l->step) {
+	if (!l->step || !l->welcome) {
 		log_warn("link", "a plan before anything was loaded");
 		return 0;
 	}
@@ -289,6 +318,9 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		send_failed(l, step_epoch(l->step), why);
 		return rc;
 	}
+	read_monitor(l);
+	if (!l->welcome)
+		return 0; /* whoever is at the other end now did not send the plan */
 	bus_encode_result(&l->result, &l->out);
 	if ((rc = send_bytes(l, &l->out)))
 		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->result.number,
@@ -314,6 +346,12 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 	case BUS_LOAD:
 		return handle_load(l, &m.load, why, why_n);
 	case BUS_STOP:
+		/* A controller that was started again says so to whoever speaks before hello, and a
+		 * message for the one before it may have been under way. */
+		if (l->step && !l->welcome && !l->stop_passed) {
+			l->stop_passed = l->hello_due = true;
+			return 0;
+		}
 		log_info("link", "stop");
 		send_msg(l, &(struct bus_msg){.type = BUS_STOP}); /* heard */
 		l->stop = true;
@@ -342,25 +380,6 @@ static bool take(struct link *l, zmq_msg_t *m)
 		return false;
 	l->heard_us = clock_us();
 	return true;
-}
-
-/* Each time the link is up (again), whoever is at its other end must be told who this is. */
-static void read_monitor(struct link *l)
-{
-	unsigned char event[6];
-	char where[256];
-	while (zmq_recv(l->monitor, event, sizeof event, ZMQ_DONTWAIT) == sizeof event) {
-		uint16_t what;
-		memcpy(&what, event, sizeof what);
-		zmq_recv(l->monitor, where, sizeof where, ZMQ_DONTWAIT);
-		if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-			log_info("link", "connected to %s", l->args->bus);
-			l->hello_due = true;
-		} else if (what == ZMQ_EVENT_DISCONNECTED) {
-			log_warn("link", "the link to %s is down", l->args->bus);
-			l->hello_due = false;
-		}
-	}
 }
 
 static void wait_input(struct link *l)

@@ -108,7 +108,7 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	d->args.isa = NULL;
 	d->isa = isa;
 	d->node = a->index;
-	d->n_threads = a->n_threads ? a->n_threads : cpu_host_cores();
+	d->n_threads = a->n_threads ? a->n_threads : cpu_host_cores(-1);
 	struct carve c = {0};
 	lay_out(d, &c);
 	d->arena_bytes = c.at;

@@ -128,7 +128,7 @@ void cpu_run(struct kern_dev *d, int n_tasks, int64_t work, cpu_fn *fn, void *ar
 
 /* ---- host.c ---- */
 
-int cpu_host_cores(void); /* cores in the affinity mask */
+int cpu_host_cores(int node); /* cores in the affinity mask; node -1: of all nodes */
 void cpu_host_name(char *out, size_t n);
 void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
 /* Binds the calling thread, hence the threads it starts, to a NUMA node.  -ENODEV with a reason. */

@@ -19,28 +19,6 @@ static bool read_line(const char *path, char *buf, size_t n)
 	return ok;
 }
 
-/* Threads of one core name the same first sibling; each core counts once. */
-int cpu_host_cores(void)
-{
-	cpu_set_t mask, seen;
-	if (sched_getaffinity(0, sizeof mask, &mask))
-		return 1;
-	CPU_ZERO(&seen);
-	for (int c = 0; c < CPU_SETSIZE; c++) {
-		char path[96], line[64];
-		int first = c;
-		if (!CPU_ISSET(c, &mask))
-			continue;
-		snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c);
-		if (read_line(path, line, sizeof line) && isdigit((unsigned char)line[0]))
-			first = atoi(line);
-		if (first >= 0 && first < CPU_SETSIZE)
-			CPU_SET(first, &seen);
-	}
-	int n = CPU_COUNT(&seen);
-	return n > 0 ? n : 1;
-}
-
 void cpu_host_name(char *out, size_t n)
 {
 	char line[256];
@@ -108,17 +86,49 @@ static void parse_cpulist(const char *s, cpu_set_t *set)
 	}
 }
 
-int cpu_host_bind(int node, char *why, size_t why_n)
+/* The node's processors; false where the machine has no such node. */
+static bool node_cpus(int node, cpu_set_t *out)
 {
 	char path[96], line[1024];
-	cpu_set_t mask, want, both;
 	snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
-	if (!read_line(path, line, sizeof line)) {
+	if (!read_line(path, line, sizeof line))
+		return false;
+	parse_cpulist(line, out);
+	return true;
+}
+
+/* Threads of one core name the same first sibling; each core counts once. */
+int cpu_host_cores(int node)
+{
+	cpu_set_t mask, seen, want;
+	if (sched_getaffinity(0, sizeof mask, &mask))
+		return 1;
+	if (node >= 0 && node_cpus(node, &want))
+		CPU_AND(&mask, &mask, &want);
+	CPU_ZERO(&seen);
+	for (int c = 0; c < CPU_SETSIZE; c++) {
+		char path[96], line[64];
+		int first = c;
+		if (!CPU_ISSET(c, &mask))
+			continue;
+		snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c);
+		if (read_line(path, line, sizeof line) && isdigit((unsigned char)line[0]))
+			first = atoi(line);
+		if (first >= 0 && first < CPU_SETSIZE)
+			CPU_SET(first, &seen);
+	}
+	int n = CPU_COUNT(&seen);
+	return n > 0 ? n : 1;
+}
+
+int cpu_host_bind(int node, char *why, size_t why_n)
+{
+	cpu_set_t mask, want, both;
+	if (!node_cpus(node, &want)) {
 		if (node == 0)
 			return 0; /* a kernel without NUMA has one node */
 		return err_why(why, why_n, -ENODEV, "this machine has no NUMA node %d (cpu:%d)", node, node);
 	}
-	parse_cpulist(line, &want);
 	if (sched_getaffinity(0, sizeof mask, &mask))
 		return err_why(why, why_n, -errno, "cannot read the CPU affinity");
 	CPU_AND(&both, &mask, &want);

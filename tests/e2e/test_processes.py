@@ -6,6 +6,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 import uuid
 from pathlib import Path
 
@@ -185,14 +186,114 @@ def test_a_job_submitted_while_no_worker_lives_waits_for_one(start):
 
 # --- the controller dies ---
 
-def test_sigkill_of_the_controller_leaves_a_service_or_nothing(start):
-    """Jobs are not durable: what must not be is a service that hangs, or processes left."""
+def processes(s, name):
+    return [pid for pid, n in marked(s.mark).items() if n.startswith(name)]
+
+
+def kill_controller(s, sig=signal.SIGKILL):
+    (pid,) = processes(s, "quern-contr")
+    os.kill(pid, sig)
+    return pid
+
+
+def again_ready(s, before):
+    """A client of the controller that came after `before`, once it serves."""
+    eventually(lambda: before not in processes(s, "quern-contr"), what="the controller's end")
+    c = s.client()
+    eventually(lambda: c.ping()["ready"], what="a service that is ready again")
+    return c
+
+
+def test_a_killed_controller_is_replaced_and_the_worker_keeps_its_weights(start):
     s = start(DEMO)
-    (controller,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
-    os.kill(controller, signal.SIGKILL)
-    assert s.process.wait(60) == 1
-    assert "controller" in s.log()
+    with s.client() as c:
+        known = c.generate(PROMPT, **LONG).tokens
+        worker = worker_pid(c)
+    c = again_ready(s, kill_controller(s))
+    assert c.generate(PROMPT, **LONG).tokens == known
+    assert worker_pid(c) == worker
+    assert s.log().count("worker/link: load ") == 1
+    s.idle()
+
+
+def test_a_new_controller_listens_where_the_old_one_did(start):
+    s = start(DEMO)     # on ports of the system's choice
+    again_ready(s, kill_controller(s))
+    with urllib.request.urlopen(s.http + "/health", timeout=30) as reply:
+        assert reply.status == 200
+    assert s.end() == 0
     no_processes_left(s.mark)
+
+
+def test_a_controller_killed_in_the_midst_of_jobs_again_and_again(start):
+    """Jobs are not durable: who waits for one is cut off, and asks again."""
+    s = start(DEMO)
+    with s.client() as c:
+        known = c.generate(PROMPT, **LONG).tokens
+    for _ in range(4):
+        with s.client() as c:
+            job = c.submit(PROMPT, **ENDLESS)
+            job.first_delta()
+        c = again_ready(s, kill_controller(s))
+        assert c.generate(PROMPT, **LONG).tokens == known
+    assert len(processes(s, "quern-worker")) == 1
+    assert s.end() == 0
+    no_processes_left(s.mark)
+
+
+def test_a_stopped_controller_is_noticed_and_replaced(start):
+    s = start(DEMO)
+    with s.client() as c:
+        worker = worker_pid(c)
+    c = again_ready(s, kill_controller(s, signal.SIGSTOP))
+    assert worker_pid(c) == worker
+
+
+def test_controller_and_worker_killed_at_once_are_both_replaced(start):
+    s = start(DEMO)
+    with s.client() as c:
+        known = c.generate(PROMPT, **LONG).tokens
+        os.kill(worker_pid(c), signal.SIGKILL)
+    c = again_ready(s, kill_controller(s))
+    assert c.generate(PROMPT, **LONG).tokens == known
+
+
+def test_ctrl_c_ends_a_service_whose_controller_is_gone(start):
+    s = start(DEMO)
+    kill_controller(s)
+    assert s.end() == 0
+    no_processes_left(s.mark)
+
+
+def test_sigkill_of_the_controller_ends_run():
+    mark = uuid.uuid4().hex
+    p = spawn([QUERN, "run", DEMO, PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
+              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout.read(1)
+    (controller,) = [pid for pid, name in marked(mark).items() if name.startswith("quern-contr")]
+    os.kill(controller, signal.SIGKILL)
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 1
+    assert b"controller" in err or b"gone away" in err
+    no_processes_left(mark)
+
+
+def test_a_worker_without_a_controller_ends_and_says_why():
+    with tempfile.TemporaryDirectory(prefix="quern-bus-") as d:
+        bus, jobs, mark = f"ipc://{d}/bus", f"ipc://{d}/jobs", uuid.uuid4().hex
+        quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", bus, "--jobs", jobs, "--http", "none"],
+                           mark, **quiet)
+        worker = spawn([BIN / "quern-worker", "--bus", bus, "--grace", "1"], mark, stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        with JobClient(jobs) as c:
+            c.submit(PROMPT, **LONG).first_delta()
+        controller.kill()
+        controller.wait(30)
+        _, err = worker.communicate(timeout=60)
+        assert worker.returncode == 1
+        assert "no sign of a controller" in err or "no sign of the controller" in err
+        no_processes_left(mark)
 
 
 # --- addresses ---

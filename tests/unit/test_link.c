@@ -318,3 +318,44 @@ Test(link, a_new_controller_gets_a_hello_and_the_weights_stay)
 	cr_expect_eq(end_worker(), 0);
 	close_router();
 }
+
+/* A restarted controller answers a message of the time before it with stop. */
+Test(link, the_first_stop_of_a_new_controller_is_answered_by_hello)
+{
+	const char *dir = model();
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load(dir, 1);
+	expect(BUS_READY);
+	close_router();
+	open_router();
+	expect(BUS_HELLO);
+	send_stop();
+	expect(BUS_HELLO);
+	send_load(dir, 1);
+	expect(BUS_READY);
+	send_stop();
+	expect(BUS_STOP);
+	close_router();
+	cr_expect_eq(end_worker(), 0);
+}
+
+Test(link, a_second_stop_of_a_new_controller_is_meant)
+{
+	const char *dir = model();
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load(dir, 1);
+	expect(BUS_READY);
+	close_router();
+	open_router();
+	expect(BUS_HELLO);
+	send_stop();
+	expect(BUS_HELLO);
+	send_stop();
+	expect(BUS_STOP);
+	close_router();
+	cr_expect_eq(end_worker(), 0);
+}

@@ -33,6 +33,7 @@ static void tear_down(void)
 	unlink("controller.log");
 	unlink("worker.log");
 	unlink("note");
+	unlink("args");
 	rmdir(dir);
 }
 
@@ -46,16 +47,36 @@ static void end_when_ready(void *user, const json_t *line)
 	close(end_pipe[1]);
 }
 
-static int run_with(const char *controller, const char *worker, int64_t grace_us,
-		    void (*on_ready)(void *, const json_t *))
+static const char *worker_script;
+
+/* What the worker is told: $1 its device, $2 how many share it. */
+static char **worker_argv(void *launch, const char *device, size_t n)
+{
+	char number[16];
+	char **argv = calloc(7, sizeof *argv);
+	(void)launch;
+	snprintf(number, sizeof number, "%zu", n);
+	argv[0] = strdup("/bin/sh");
+	argv[1] = strdup("-c");
+	argv[2] = strdup(worker_script);
+	argv[3] = strdup("worker");
+	argv[4] = strdup(device);
+	argv[5] = strdup(number);
+	return argv;
+}
+
+static int run_n(const char *controller, const char *worker, size_t n_workers, int64_t grace_us,
+		 void (*on_ready)(void *, const json_t *))
 {
 	char *c[] = {"/bin/sh", "-c", (char *)controller, "controller", NULL};
-	char *w[] = {"/bin/sh", "-c", (char *)worker, "worker", NULL};
-	char **workers[] = {w};
+	static const struct device_name devices[] = {{"cpu:0"}, {"cpu:1"}};
+	worker_script = worker;
 	struct supervise_config cfg = {
 		.controller = c,
-		.workers = workers,
-		.n_workers = 1,
+		.worker_argv = worker_argv,
+		.devices = devices,
+		.n_devices = 2,
+		.n_workers = n_workers,
 		.log_dir = dir,
 		.end_fd = end_pipe[0],
 		.grace_us = grace_us,
@@ -63,6 +84,12 @@ static int run_with(const char *controller, const char *worker, int64_t grace_us
 	};
 	why[0] = '\0';
 	return supervise(&cfg, why, sizeof why);
+}
+
+static int run_with(const char *controller, const char *worker, int64_t grace_us,
+		    void (*on_ready)(void *, const json_t *))
+{
+	return run_n(controller, worker, 1, grace_us, on_ready);
 }
 
 static int lines_of(const char *name)
@@ -169,6 +196,123 @@ Test(supervise, children_inherit_nothing_but_what_is_meant_for_them)
 	cr_assert(f && fgets(text, sizeof text, f));
 	fclose(f);
 	cr_expect_str_eq(text, "3 ");
+}
+
+/* A controller that notes its arguments and says that it serves, first on a port of its choice. */
+#define NOTE_ARGS "echo \"$*\" >> args; "
+#define CHOSEN                                                                                                \
+	SAY("{\"ready\": true, \"jobs\": \"here\", \"http\": \"\", \"bus\": \"ipc:///there\"}")
+#define AFTER(n, file) "while [ $(wc -l < " file " 2>/dev/null || echo 0) -lt " #n " ]; do sleep 0.02; done; "
+
+static void end_at_the_second(void *user, const json_t *line)
+{
+	(void)user, (void)line;
+	if (++n_ready == 2)
+		close(end_pipe[1]);
+}
+
+Test(supervise, a_controller_that_dies_is_started_again_where_it_listened)
+{
+	char first[256], second[256];
+	cr_expect_eq(run_with(NOTE_ARGS AFTER(1, "note") CHOSEN "[ $(wc -l < args) -lt 2 ] && kill -9 $$; " WAIT,
+			      "echo x >> note; " WAIT, 5000000, end_at_the_second),
+		     0, "%s", why);
+	FILE *f = fopen("args", "r");
+	cr_assert(f && fgets(first, sizeof first, f) && fgets(second, sizeof second, f));
+	fclose(f);
+	cr_expect_null(strstr(first, "--jobs"), "%s", first);
+	cr_expect(strstr(second, "--jobs here --http none --bus ipc:///there"), "%s", second);
+	cr_expect_eq(lines_of("note"), 1, "the worker was kept");
+}
+
+Test(supervise, a_controller_that_serves_no_more_is_given_up)
+{
+	cr_expect_lt(run_with(NOTE_ARGS "[ $(wc -l < args) -gt 1 ] && { echo no more >&2; exit 3; }; " AFTER(
+				      1, "note") CHOSEN "kill -9 $$",
+			      "echo x >> note; " WAIT, 5000000, NULL),
+		     0);
+	cr_expect_eq(lines_of("args"), 6);
+	cr_expect(strstr(why, "controller ended 5 times") && strstr(why, "no more"), "%s", why);
+}
+
+Test(supervise, what_a_later_controller_cannot_do_is_tried_again)
+{
+	cr_expect_eq(run_with(NOTE_ARGS AFTER(1, "note") "case $(wc -l < args) in 1) " CHOSEN
+							 "kill -9 $$;; 2) " SAY("{\"error\": \"in use\"}") WAIT
+							 ";; *) " CHOSEN WAIT ";; esac",
+			      "echo x >> note; " WAIT, 5000000, end_at_the_second),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("args"), 3);
+}
+
+Test(supervise, a_stopped_controller_is_killed_and_replaced)
+{
+	cr_expect_eq(run_with(NOTE_ARGS AFTER(1, "note") CHOSEN "[ $(wc -l < args) -lt 2 ] && kill -STOP $$; " WAIT,
+			      "echo x >> note; " WAIT, 5000000, end_at_the_second),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("args"), 2);
+}
+
+static int lines_with(const char *file, const char *text)
+{
+	char line[64];
+	int n = 0;
+	FILE *f = fopen(file, "r");
+	while (f && fgets(line, sizeof line, f))
+		n += strstr(line, text) != NULL;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+Test(supervise, workers_are_dealt_over_the_devices)
+{
+	cr_expect_eq(run_n(AFTER(3, "note") READY WAIT, "echo $1 of $2 >> note; " WAIT, 3, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:0 of 2"), 2);
+	cr_expect_eq(lines_with("note", "cpu:1 of 1"), 1);
+}
+
+Test(supervise, scaling_starts_what_is_missing)
+{
+	cr_expect_eq(run_with(AFTER(1, "note") SAY("{\"scale\": {\"workers\": 3, \"devices\": [\"cpu:0\"]}}")
+				      SAY("{\"scale\": {\"workers\": 3, \"devices\": [\"cpu:0\"]}}")
+					      AFTER(3, "note")
+						      SAY("{\"scale\": {\"workers\": 1}}") "sleep 0.3; " READY WAIT,
+			      "echo $1 >> note; " WAIT, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("note"), 3);
+}
+
+Test(supervise, a_scale_that_makes_no_sense_is_passed_over)
+{
+	cr_expect_eq(run_with(AFTER(1, "note") SAY("{\"scale\": {\"workers\": -3}}")
+				      SAY("{\"scale\": {\"workers\": 99999999}}") SAY("{\"scale\": []}")
+					      SAY("{\"retire\": -1}") SAY("{\"retire\": 1}") "sleep 0.3; " READY
+						      WAIT,
+			      "echo $1 >> note; " WAIT, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("note"), 1);
+}
+
+Test(supervise, a_retired_worker_is_not_started_again)
+{
+	cr_expect_eq(run_with(AFTER(1, "note") "p=$(head -1 note); echo \"{\\\"retire\\\": $p}\" >/proc/self/fd/$2; "
+					       "sleep 0.3; kill $p; sleep 1; " READY WAIT,
+			      "echo $$ >> note; " WAIT, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("note"), 1);
+}
+
+Test(supervise, a_worker_that_never_serves_is_given_up_while_others_serve)
+{
+	cr_expect_eq(run_n(AFTER(1, "note") READY "sleep 0.2; " SAY(
+				   "{\"scale\": {\"workers\": 2, \"devices\": [\"cpu:0\", \"cuda:0\"]}}")
+				   AFTER(6, "note") "sleep 1; " READY WAIT,
+			   "echo $1 >> note; [ $1 = cpu:0 ] && " WAIT "; exit 4", 1, 5000000, end_at_the_second),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cuda:0"), 5);
+	cr_expect_eq(lines_with("note", "cpu:0"), 1);
 }
 
 Test(supervise, a_program_that_cannot_be_run_is_named)
