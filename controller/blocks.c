@@ -158,11 +158,13 @@ void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uin
 		blocks_push(t, blocks_take(b));
 		change->entry(change->user, t->n - 1, t->ids[t->n - 1]);
 	}
+	t->n_writable = t->n * b->size;
 }
 
-void blocks_share(struct blocks *b, struct block_table *to, const struct block_table *from, uint32_t n_blocks)
+void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_blocks)
 {
 	assert(to->n == 0 && n_blocks <= from->n);
+	from->n_writable = to->n_writable = 0;
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		blocks_ref(b, from->ids[i]);
 		blocks_push(to, from->ids[i]);
@@ -220,6 +222,7 @@ void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint6
 
 void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *later)
 {
+	t->n_writable = 0;
 	/* Backwards: of a cached chain the end is given out first, which leaves the rest of use. */
 	while (t->n > 0) {
 		uint32_t id = t->ids[--t->n];
@@ -251,7 +254,7 @@ void blocks_reset(struct blocks *b)
 
 void block_table_forget(struct block_table *t)
 {
-	t->n = 0;
+	t->n = t->n_writable = 0;
 }
 
 void block_table_fini(struct block_table *t)

@@ -25,6 +25,8 @@ struct blocks;
 struct block_table {
 	uint32_t *ids;          /* [n] physical block of each logical one */
 	uint32_t n, cap;
+	uint32_t n_writable;    /* tokens up to which blocks_grow() has nothing to do, for writes
+	                           that go on where the last ones ended */
 };
 
 /* References to be given up when the result of a plan has come. */
@@ -58,7 +60,7 @@ uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uin
 void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uint32_t write_from,
 		 const struct blocks_change *change, struct blocks_later *later);
 /* to becomes a second holder of the first n_blocks blocks of from; to is empty before. */
-void blocks_share(struct blocks *b, struct block_table *to, const struct block_table *from, uint32_t n_blocks);
+void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_blocks);
 /* One block, and one reference more or less to a block: for who keeps tables of its own kind. */
 uint32_t blocks_take(struct blocks *b);
 void blocks_ref(struct blocks *b, uint32_t id);

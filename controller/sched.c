@@ -542,6 +542,8 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	uint32_t at = 0;
 	for (uint32_t i = 0; i < f->n_samples; i++) {
 		struct seq *q = f->samples[i].seq;
+		sched_prefetch(i + SCHED_FAR < f->n_samples ? f->samples[i + SCHED_FAR].seq : NULL,
+			       i + SCHED_NEAR < f->n_samples ? f->samples[i + SCHED_NEAR].seq : NULL);
 		bool asked = q->group->params.logprobs >= 0;
 		apply_token(s, q, r->tokens[i], asked ? find_logprob(r, f->samples[i].slot, &at) : -1, now_us,
 			    ev);
@@ -592,6 +594,8 @@ static void check_seq(const struct sched *s, const struct seq *q)
 	check(q->state == SEQ_WAITING || q->host.n == 0, "host blocks held by a sequence that does not wait");
 	check(!runs || q->n_computed <= q->table.n * s->cfg.block_size,
 	      "a token computed without a block for it");
+	check(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
+	      "a block that others hold, thought to be writable");
 	check(runs || q->host.n || q->state == SEQ_FINISHED || q->n_computed == 0,
 	      "a waiting sequence that thinks something is computed");
 	check(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");

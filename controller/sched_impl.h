@@ -69,6 +69,22 @@ struct sched {
 	uint64_t prefix_queries, prefix_hits;
 };
 
+/* Sequences lie all over the memory, and a step visits every one: so many before its turn, its
+ * lines are asked for, and then its group's, which its own name. */
+enum { SCHED_FAR = 16, SCHED_NEAR = 8 };
+static inline void sched_prefetch(const struct seq *far, const struct seq *near)
+{
+	if (far)
+		for (size_t at = 0; at < sizeof *far; at += 64)
+			__builtin_prefetch((const char *)far + at, 1);
+	if (near) {
+		for (size_t at = 0; at < sizeof *near->group; at += 64)
+			__builtin_prefetch((const char *)near->group + at, 1);
+		if (near->tokens)
+			__builtin_prefetch(near->tokens + near->n_tokens, 1);
+	}
+}
+
 /* Room for one more element; doubles, so that a steady state stops allocating. */
 void *sched_grow(void *array, uint32_t n, uint32_t *cap, size_t size);
 

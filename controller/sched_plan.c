@@ -26,6 +26,7 @@ struct planning {
 	uint32_t prompt_budget; /* of those, rows of prompts */
 	bool blocked;    /* somebody who runs got no blocks: nobody is let in */
 	struct seq *seq; /* whose table is changing */
+	bool all_decode; /* a pass over those that run found none that computes its prompt */
 	bool silent;     /* its table travels whole: entries are not listed */
 };
 
@@ -257,14 +258,19 @@ static bool run_seq(struct sched *s, struct planning *p, struct seq *q, bool sil
 		rows = p->prompt_budget;
 	if (rows == 0 || p->plan->n_runs >= s->cfg.max_seqs)
 		return false;
-	if (!make_room(s, p, q, rows)) {
-		p->blocked = true;
-		return false;
+	/* A look at the reference counts of every sequence's last block, in every step, would be half
+	 * of what a step costs. */
+	if (q->n_computed + rows > q->table.n_writable) {
+		if (!make_room(s, p, q, rows)) {
+			p->blocked = true;
+			return false;
+		}
+		p->seq = q;
+		p->silent = silent;
+		struct blocks_change change = {on_entry, on_copy, p};
+		blocks_grow(s->blocks, &q->table, q->n_computed + rows, q->n_computed, &change,
+			    &p->flight->later);
 	}
-	p->seq = q;
-	p->silent = silent;
-	struct blocks_change change = {on_entry, on_copy, p};
-	blocks_grow(s->blocks, &q->table, q->n_computed + rows, q->n_computed, &change, &p->flight->later);
 	bool first = seq_n_out(q) == 0 && q->n_pending == 0;
 	if (!decoding(q))
 		p->prompt_budget -= rows;
@@ -533,11 +539,18 @@ static void preempt_for_fairness(struct sched *s, struct planning *p)
 
 static void run_running(struct sched *s, struct planning *p, bool decodes)
 {
+	p->all_decode = decodes;
 	/* The list changes when somebody is preempted (from its end) or forked (behind its leader). */
 	for (uint32_t i = 0; i < s->n_running && p->budget; i++) {
 		struct seq *q = s->running[i];
-		if (q->planned != p->plan->number && runnable(q) && decoding(q) == decodes)
+		sched_prefetch(i + SCHED_FAR < s->n_running ? s->running[i + SCHED_FAR] : NULL,
+			       i + SCHED_NEAR < s->n_running ? s->running[i + SCHED_NEAR] : NULL);
+		if (q->planned == p->plan->number || !runnable(q))
+			continue;
+		if (decoding(q) == decodes)
 			run_seq(s, p, q, false);
+		else
+			p->all_decode = false;
 	}
 }
 
@@ -565,16 +578,19 @@ static bool room_for_one(const struct sched *s, const struct planning *p)
 static void run_prompts(struct sched *s, struct planning *p)
 {
 	bool open = true;
+	bool none = p->all_decode;
 	while (p->budget && p->prompt_budget) {
-		struct seq *r = next_prefill(s, p), *w = NULL;
+		struct seq *r = none ? NULL : next_prefill(s, p), *w = NULL;
 		if (open && !p->blocked && room_for_one(s, p))
 			w = queue_pick(s->queue, p->now_us, is_ready, p);
 		if (w && (!r || queue_before(s->queue, w, r, p->now_us)))
 			open = w->host.n ? admit_swapped(s, p, w->group) : admit(s, p, w);
 		else if (!r || !run_seq(s, p, r, false))
 			break;
+		none = false;
 	}
-	run_running(s, p, false);
+	if (!none)
+		run_running(s, p, false);
 }
 
 static void take_drops(struct sched *s, struct plan *plan)
