@@ -591,7 +591,8 @@ static void fill_reply(struct api_reply *reply, const struct wants *w)
 				    .continuous_usage = w->continuous_usage,
 				    .echo = w->echo,
 				    .tokens_as_ids = w->tokens_as_ids,
-				    .return_token_ids = w->return_token_ids};
+				    .return_token_ids = w->return_token_ids,
+				    .return_timing = w->return_timing};
 	snprintf(reply->ignored, sizeof reply->ignored, "%s", w->ignored);
 }
 

@@ -34,6 +34,7 @@ struct api_reply {
 				* with logprobs, params.prompt_logprobs asks for the prompt's */
 	bool tokens_as_ids;    /* return_tokens_as_token_ids: tokens in logprobs as "token_id:123" */
 	bool return_token_ids; /* return_token_ids: choices carry their token ids */
+	bool return_timing;    /* return_timing: the reply says how long the job took */
 	char ignored[512];     /* keys without effect, "a, b": for x-quern-ignored; "" for none */
 };
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "controller/metrics.h"
 #include "controller/sched.h"
 #include "controller/wlink.h"
 
@@ -514,6 +515,7 @@ static void on_result(struct engine *e, int64_t now_us)
 		on_lost(e, now_us, wlink_lost_pid(e->link), "it sent a result that fits no plan");
 		return;
 	}
+	metrics_observe(e->cfg.metrics, METRIC_ITERATION_TOKENS, e->rows[r->number % SCHED_AHEAD]);
 	note_prefill(e, r);
 	e->step_us_mean = e->step_us_mean == 0 ? r->step_us : 0.95 * e->step_us_mean + 0.05 * r->step_us;
 	flush_events(e, r, now_us);

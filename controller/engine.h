@@ -151,6 +151,8 @@ struct engine_event {
 void engine_cmd_free(struct engine_cmd *c);         /* NULL is fine */
 void engine_event_free(struct engine_event *e);
 
+struct metrics;
+
 struct engine_config {
 	char model[2048];       /* directory, as workers see it */
 	char bus[256];          /* endpoint to bind */
@@ -168,6 +170,7 @@ struct engine_config {
 	uint64_t kv_bytes;      /* 0: the worker chooses */
 	uint64_t swap_bytes;
 	uint32_t n_threads;
+	struct metrics *metrics;        /* tokens of each step; NULL: none are kept */
 	uint64_t seed;          /* of hash tables, so that nobody outside can aim at them */
 	uint32_t max_jobs;      /* queued, 4096 */
 	uint64_t max_tokens;    /* queued, 8 million */

@@ -1,8 +1,11 @@
 #include "controller/exchange.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "controller/accesslog.h"
 #include "controller/jsonw.h"
+#include "controller/metrics.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +24,7 @@ struct exchange *exchange_new(struct exchange_host *host, struct MHD_Connection 
 	struct exchange *x = xcalloc(1, sizeof *x);
 	x->host = host;
 	x->conn = conn;
+	x->started_us = clock_us();
 	atomic_init(&x->refs, 1);
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_mutex_lock(&host->lock);
@@ -148,11 +152,24 @@ static void cancel(struct exchange *x)
 	}
 }
 
-void exchange_close(struct exchange *x)
+/* Under the lock. */
+static void count_request(const struct exchange *x, bool cut)
+{
+	enum metric_counter c = cut               ? METRIC_HTTP_CUT
+				: x->status == 429 ? METRIC_HTTP_429
+				: x->status >= 500 ? METRIC_HTTP_5XX
+				: x->status >= 400 ? METRIC_HTTP_4XX
+						   : METRIC_HTTP_2XX;
+	metrics_add(x->host->svc->metrics, c, 1);
+	accesslog_write(x->host->log, x, cut);
+}
+
+void exchange_close(struct exchange *x, bool cut)
 {
 	hangup_del(x->host->hangup, x->watch);
 	x->watch = 0;
 	pthread_mutex_lock(&x->lock);
+	count_request(x, cut || x->dead);
 	x->dead = x->over = true;
 	x->conn = NULL;
 	buf_fini(&x->out);
@@ -217,6 +234,19 @@ void exchange_reply(struct exchange *x, unsigned status, struct buf *json)
 	pthread_mutex_unlock(&x->lock);
 }
 
+void exchange_reply_as(struct exchange *x, unsigned status, const char *type, struct buf *body)
+{
+	pthread_mutex_lock(&x->lock);
+	x->type = type;
+	reply_locked(x, status, body);
+	pthread_mutex_unlock(&x->lock);
+}
+
+static void note_error(struct exchange *x, const char *type, const char *code)
+{
+	snprintf(x->error, sizeof x->error, "%s", code ? code : type);
+}
+
 void exchange_error(struct exchange *x, unsigned status, const char *type, const char *param,
 		    const char *code, const char *fmt, ...)
 {
@@ -227,7 +257,10 @@ void exchange_error(struct exchange *x, unsigned status, const char *type, const
 	va_end(ap);
 	struct buf json = {0};
 	openai_error(&json, type, param, code, message);
-	exchange_reply(x, status, &json);
+	pthread_mutex_lock(&x->lock);
+	note_error(x, type, code);
+	reply_locked(x, status, &json);
+	pthread_mutex_unlock(&x->lock);
 }
 
 void exchange_fail(struct exchange *x, enum code code, const char *param, const char *why)
@@ -268,6 +301,7 @@ static void leg_accepted(struct leg *l, const struct job_event *e)
 	struct exchange *x = l->x;
 	x->usage.prompt_tokens += e->prompt_tokens;
 	x->n_accepted++;
+	snprintf(l->job, sizeof l->job, "%s", e->job);
 	if (!x->stream)
 		return;
 	struct openai_prompt p = leg_prompt(l, e);
@@ -281,8 +315,10 @@ static void leg_accepted(struct leg *l, const struct job_event *e)
 			openai_chunk_echo(&x->out, &x->shape, l->first + i, &p, &l->offset[i]);
 		chunk_end(x);
 	}
-	if (x->n_accepted == x->n_legs)
+	if (x->n_accepted == x->n_legs) {
 		x->phase = EXCHANGE_STREAM;
+		x->status = MHD_HTTP_OK;
+	}
 }
 
 static void leg_delta(struct leg *l, const struct job_event *e)
@@ -302,9 +338,10 @@ static void leg_delta(struct leg *l, const struct job_event *e)
 
 static void finish_stream(struct exchange *x)
 {
-	if (x->shape.usage_null) {
+	if (x->shape.usage_null || x->return_timing) {
 		chunk_begin(x);
-		openai_chunk_usage(&x->out, &x->shape, &x->usage);
+		openai_chunk_usage(&x->out, &x->shape, x->shape.usage_null ? &x->usage : NULL,
+				   x->return_timing ? &x->timing : NULL);
 		buf_puts(&x->out, "\n\n");
 	}
 	buf_puts(&x->out, "data: [DONE]\n\n");
@@ -328,13 +365,26 @@ static void finish_body(struct exchange *x)
 		buf_puts(&b, ",\"prompt_logprobs\":");
 		buf_put(&b, x->legs[0].prompt_logprobs.p, x->legs[0].prompt_logprobs.len);
 	}
+	if (x->return_timing)
+		openai_put_timing(&b, &x->timing);
 	buf_putc(&b, '}');
 	reply_locked(x, MHD_HTTP_OK, &b);
+}
+
+static int64_t longer(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
 }
 
 static void leg_done(struct leg *l, const struct job_event *e)
 {
 	struct exchange *x = l->x;
+	struct openai_timing *t = &x->timing;
+	t->queued_us = longer(t->queued_us, e->queued_us);
+	t->first_token_us = longer(t->first_token_us, e->first_token_us);
+	t->total_us = longer(t->total_us, e->total_us);
+	for (uint32_t i = 0; i < e->n_outputs; i++)
+		x->finishes |= 1u << e->outputs[i].finish;
 	x->usage.completion_tokens += e->completion_tokens;
 	x->usage.cached_tokens += e->cached_tokens;
 	if (!x->stream) {
@@ -361,6 +411,8 @@ static void leg_error(struct leg *l, const struct job_event *e)
 	struct exchange *x = l->x;
 	struct openai_status s = openai_status_of(e->code);
 	struct buf json = {0};
+	x->finishes |= 1u << FINISH_ERROR;
+	note_error(x, s.type, s.code);
 	openai_error(&json, s.type, NULL, s.code, e->why);
 	if (x->phase == EXCHANGE_STREAM) {
 		chunk_begin(x);

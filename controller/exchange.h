@@ -25,10 +25,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct accesslog;
+
 /* What the exchanges of a server share. */
 struct exchange_host {
 	struct front *front;
 	const struct service *svc;
+	struct accesslog *log; /* NULL: none */
 	struct hangup *hangup;
 	size_t max_unread;     /* bytes of a stream that the client has not read */
 	size_t max_unread_all; /* of all streams */
@@ -56,6 +59,7 @@ struct leg {
 	uint32_t *tokens; /* owned: a copy of the prompt's, where the reply shows them */
 	/* Under the exchange's lock. */
 	uint64_t listener;
+	char job[64]; /* its id, once it was accepted; "" before */
 	bool submitted, finished, unlistened;
 	uint64_t *offset;           /* [n_outputs] characters sent, owned */
 	struct buf choices;         /* not streamed: its choices, "{...},{...}" */
@@ -67,6 +71,13 @@ struct exchange {
 	struct exchange_host *host;
 	struct exchange *prev, *next;
 	atomic_uint refs; /* libmicrohttpd's, the preparing thread's, one for each leg that was submitted */
+
+	/* Set when the headers are complete, not changed afterwards. */
+	int64_t started_us;    /* clock_us() */
+	char method[16];       /* cut to fit, as the next two */
+	char path[256];        /* without the query */
+	char remote[64];       /* the client's address, "" unknown */
+	char request_id[64];   /* the client's own, "" for none */
 
 	/* libmicrohttpd's thread only. */
 	struct buf body;
@@ -80,6 +91,7 @@ struct exchange {
 	struct openai_shape shape;
 	char *model; /* owned: shape.model */
 	bool stream, continuous_usage, echo_logprobs;
+	bool return_timing;
 	char ignored[512]; /* header x-quern-ignored */
 
 	pthread_mutex_t lock; /* what follows */
@@ -89,13 +101,17 @@ struct exchange {
 	bool handed_over;          /* exchange_submit() has begun: what follows `legs` is set */
 	bool dead;                 /* the client has gone, or the service goes: no byte more */
 	bool over;                 /* nothing more will be put into out */
-	unsigned status;           /* of the reply */
+	unsigned status;           /* of the reply; 0: none was begun */
+	const char *type;          /* of the reply, static; NULL: JSON */
+	char error[32];            /* code or type of an error, for the access log */
 	const char *allow;         /* header Allow, static, or NULL */
 	struct buf out;            /* the reply's body, or what of the stream was not read yet */
 	size_t out_head;           /* bytes of out that were read */
 	size_t counted;            /* of the host's unread_bytes */
 	size_t n_accepted, n_done; /* legs */
 	struct openai_usage usage;
+	struct openai_timing timing; /* of the jobs that ended: the longest of each */
+	unsigned finishes;           /* bits 1 << enum finish, of outputs that ended */
 	uint64_t streamed_tokens;
 };
 
@@ -103,16 +119,18 @@ struct exchange {
 struct exchange *exchange_new(struct exchange_host *host, struct MHD_Connection *conn);
 void exchange_ref(struct exchange *x);
 void exchange_unref(struct exchange *x);
-/* libmicrohttpd has let go of the connection: jobs that still run are cancelled, its reference
- * is given up. */
-void exchange_close(struct exchange *x);
+/* libmicrohttpd has let go of the connection: jobs that still run are cancelled, the request is
+ * counted and logged, its reference is given up.  cut: the reply was not sent to its end. */
+void exchange_close(struct exchange *x, bool cut);
 
 /* A part of the request's body.  false: there is no room for it now. */
 bool exchange_body(struct exchange *x, const char *p, size_t n);
 void exchange_body_free(struct exchange *x);
 
-/* The reply, ready to be sent. */
+/* The reply, ready to be sent; takes what is in the buffer. */
 void exchange_reply(struct exchange *x, unsigned status, struct buf *json);
+/* The same of another type than JSON (static). */
+void exchange_reply_as(struct exchange *x, unsigned status, const char *type, struct buf *body);
 void exchange_error(struct exchange *x, unsigned status, const char *type, const char *param,
 		    const char *code, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 /* One of our codes. */

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct front;
+struct metrics;
 
 /* What the front end and HTTP know of the service; lives as long as they do, immutable. */
 struct service {
@@ -29,6 +30,7 @@ struct service {
 	int64_t keep_finished_us;       /* how long a finished job can still be asked for */
 	uint32_t max_finished;          /* and how many of them */
 	bool strict;                    /* HTTP: refuse unknown fields */
+	struct metrics *metrics;        /* metrics.h; NULL: none are kept */
 };
 
 /* A validated request.  Owned; handed over by front_submit(). */

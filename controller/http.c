@@ -1,16 +1,18 @@
 #include "controller/http.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "controller/accesslog.h"
 #include "controller/exchange.h"
+#include "controller/http_listen.h"
 #include "controller/http_routes.h"
 #include "controller/peers.h"
 #include "controller/prep.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,6 @@ enum {
 	N_THREADS = 2,        /* of libmicrohttpd */
 	N_PREP_THREADS = 2,
 	PREP_BYTES = 16 << 10, /* larger requests are prepared elsewhere */
-	BACKLOG = 1024,
 	MAX_CONNECTIONS = 16384,
 	SPARE_FILES = 256, /* descriptors that are not connections */
 	TIMEOUT_S = 120,
@@ -43,7 +44,7 @@ struct http {
 	struct MHD_Daemon *daemon;
 	struct peers *peers;
 	struct prep *prep;
-	char address[INET6_ADDRSTRLEN + 16];
+	char address[HTTP_ADDRESS_SIZE];
 };
 
 /* Requests. */
@@ -159,8 +160,9 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
 		log_warn("http", "header %s left out", name);
 }
 
-/* Names of keys come from the client: nothing but printable ASCII gets into a header. */
-static void add_ignored(struct MHD_Response *r, const struct exchange *x)
+/* What every reply says of its request.  Names of keys come from the client: nothing but printable
+ * ASCII gets into a header. */
+static void add_about(struct MHD_Response *r, const struct exchange *x)
 {
 	char value[sizeof x->ignored];
 	size_t n = 0;
@@ -169,6 +171,9 @@ static void add_ignored(struct MHD_Response *r, const struct exchange *x)
 	value[n] = '\0';
 	if (n)
 		add_header(r, "x-quern-ignored", value);
+	const char *id = x->request_id[0] ? x->request_id : x->shape.id;
+	if (id[0])
+		add_header(r, "x-request-id", id);
 }
 
 static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
@@ -185,12 +190,15 @@ static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 		free(json);
 		return MHD_NO;
 	}
-	add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+	add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->type ? x->type : "application/json");
 	if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
 		add_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 	if (x->allow)
 		add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
-	add_ignored(r, x);
+	add_about(r, x);
+	char ms[24];
+	snprintf(ms, sizeof ms, "%" PRId64, (clock_us() - x->started_us) / 1000);
+	add_header(r, "openai-processing-ms", ms);
 	enum MHD_Result rc = MHD_queue_response(c, status, r);
 	MHD_destroy_response(r);
 	return rc;
@@ -206,7 +214,7 @@ static enum MHD_Result send_stream(struct exchange *x, struct MHD_Connection *c)
 	add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
 	/* Otherwise nginx gathers a stream before it passes it on. */
 	add_header(r, "X-Accel-Buffering", "no");
-	add_ignored(r, x);
+	add_about(r, x);
 	enum MHD_Result rc = MHD_queue_response(c, MHD_HTTP_OK, r);
 	MHD_destroy_response(r);
 	return rc;
@@ -229,6 +237,25 @@ static enum MHD_Result respond(struct exchange *x, struct MHD_Connection *c)
 		break;
 	}
 	return MHD_NO; /* closes the connection */
+}
+
+/* What the access log says of the request. */
+static void note_request(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method)
+{
+	const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const char *id = header(c, "X-Request-Id");
+	const struct sockaddr *a = i ? i->client_addr : NULL;
+	if (a && a->sa_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, x->remote, sizeof x->remote);
+	else if (a && a->sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, x->remote,
+			  sizeof x->remote);
+	snprintf(x->method, sizeof x->method, "%s", method);
+	snprintf(x->path, sizeof x->path, "%s", url);
+	static const char plain[] =
+		"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:";
+	if (id && strlen(id) < sizeof x->request_id && strspn(id, plain) == strlen(id))
+		snprintf(x->request_id, sizeof x->request_id, "%s", id);
 }
 
 static struct peer *peer_of(struct MHD_Connection *c)
@@ -272,6 +299,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 		if (!x)
 			return MHD_NO;
 		uint64_t length;
+		note_request(x, c, url, method);
 		check_headers(x, c, url, method, &length);
 		bool now = x->refused && (length > (uint64_t)PASS_OVER * h->host.svc->max_request_bytes ||
 					  header(c, MHD_HTTP_HEADER_EXPECT));
@@ -296,10 +324,9 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **con, enum M
 {
 	struct http *h = cls;
 	struct exchange *x = *con;
-	(void)why;
 	*con = NULL;
 	if (x)
-		exchange_close(x);
+		exchange_close(x, why != MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	peer_replied(h->peers, peer_of(c));
 }
 
@@ -313,100 +340,6 @@ static void __attribute__((format(printf, 2, 0))) on_log(void *cls, const char *
 }
 
 /* Lifecycle. */
-
-/* "host:port" to its parts; an empty host is loopback. */
-static int split_addr(const char *addr, char host[256], char port[8], char *why, size_t why_n)
-{
-	const char *colon = strrchr(addr, ':');
-	size_t n = colon ? (size_t)(colon - addr) : 0;
-	char *end;
-	unsigned long p = colon ? strtoul(colon + 1, &end, 10) : 0;
-	if (!colon || !colon[1] || colon[1] < '0' || colon[1] > '9' || *end || p > 65535)
-		return err_why(why, why_n, -EINVAL, "HTTP address %s: must be HOST:PORT", addr);
-	const char *h = addr;
-	if (n >= 2 && h[0] == '[' && h[n - 1] == ']') {
-		h++;
-		n -= 2;
-	} else if (memchr(h, ':', n)) {
-		return err_why(why, why_n, -EINVAL, "HTTP address %s: an IPv6 address stands in brackets",
-			       addr);
-	}
-	if (n >= 256)
-		return err_why(why, why_n, -EINVAL, "HTTP address: the host's name is too long");
-	snprintf(host, 256, "%.*s", (int)n, h);
-	if (!n)
-		snprintf(host, 256, "127.0.0.1");
-	else if (!strcmp(host, "*"))
-		snprintf(host, 256, "0.0.0.0");
-	snprintf(port, 8, "%lu", p);
-	return 0;
-}
-
-static bool is_loopback(const struct sockaddr *a)
-{
-	if (a->sa_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
-	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
-}
-
-static int resolve(const char *addr, struct addrinfo **out, char *why, size_t why_n)
-{
-	char host[256], port[8];
-	int rc = split_addr(addr, host, port, why, why_n);
-	if (rc)
-		return rc;
-	struct addrinfo want = {
-		.ai_family = AF_INET, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	int e = getaddrinfo(host, port, &want, out);
-	if (e) {
-		want.ai_family = AF_INET6;
-		e = getaddrinfo(host, port, &want, out);
-	}
-	if (e)
-		return err_why(why, why_n, -EINVAL, "HTTP address %s: %s", addr, gai_strerror(e));
-	return 0;
-}
-
-static void name_address(struct http *h, int fd)
-{
-	struct sockaddr_storage a = {0};
-	socklen_t n = sizeof a;
-	char host[INET6_ADDRSTRLEN] = "", port[8] = "";
-	getsockname(fd, (struct sockaddr *)&a, &n);
-	getnameinfo((struct sockaddr *)&a, n, host, sizeof host, port, sizeof port,
-		    NI_NUMERICHOST | NI_NUMERICSERV);
-	snprintf(h->address, sizeof h->address, a.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
-/* The listening socket, or -errno. */
-static int listen_on(struct http *h, const struct http_config *cfg, bool *v6, char *why, size_t why_n)
-{
-	struct addrinfo *ai;
-	int one = 1, rc = resolve(cfg->addr, &ai, why, why_n);
-	if (rc)
-		return rc;
-	*v6 = ai->ai_family == AF_INET6;
-	int fd = -1;
-	if (!is_loopback(ai->ai_addr) && !cfg->insecure) {
-		rc = err_why(why, why_n, -EPERM,
-			     "HTTP address %s is not loopback: anyone who reaches it may use the service; "
-			     "--insecure allows it",
-			     cfg->addr);
-		goto done;
-	}
-	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
-	    bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, BACKLOG)) {
-		rc = err_why(why, why_n, -errno, "HTTP address %s: %s", cfg->addr, strerror(errno));
-		if (fd >= 0)
-			close(fd);
-		goto done;
-	}
-	name_address(h, fd);
-done:
-	freeaddrinfo(ai);
-	return rc ? rc : fd;
-}
 
 /* As many connections as descriptors allow. */
 static unsigned connection_limit(unsigned want)
@@ -433,7 +366,7 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 {
 	struct http *h = xcalloc(1, sizeof *h);
 	bool v6 = false;
-	int rc, fd = listen_on(h, cfg, &v6, why, why_n);
+	int rc, fd = http_listen(cfg->addr, cfg->insecure, &v6, h->address, why, why_n);
 	if (fd < 0) {
 		rc = fd;
 		goto fail_listen;
@@ -457,6 +390,9 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	rc = prep_start(N_PREP_THREADS, &h->prep, why, why_n);
 	if (rc)
 		goto fail_prep;
+	rc = cfg->access_log[0] ? accesslog_open(cfg->access_log, &h->host.log, why, why_n) : 0;
+	if (rc)
+		goto fail_log;
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
 			 (v6 ? MHD_USE_IPv6 : 0);
 	unsigned limit = connection_limit(cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS);
@@ -475,6 +411,8 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	return 0;
 
 fail_daemon:
+	accesslog_close(h->host.log);
+fail_log:
 	prep_stop(h->prep);
 fail_prep:
 	peers_stop(h->peers);
@@ -506,6 +444,8 @@ void http_stop(struct http *h)
 	prep_stop(h->prep);
 	peers_stop(h->peers);
 	hangup_stop(h->host.hangup);
+	accesslog_close(h->host.log);
+	h->host.log = NULL;
 	if (!exchange_wait_none(&h->host)) {
 		/* Listeners may still be called: their memory must stay. */
 		log_error("http", "the front end does not let go of requests");

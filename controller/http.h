@@ -16,6 +16,7 @@ struct http;
 struct http_config {
 	char addr[256];           /* "127.0.0.1:8080", "[::1]:8080", "localhost:8080"; ":8080" is loopback;
 				   * port 0: one that is free */
+	char access_log[1024];    /* file, "-": stdout, "": none */
 	bool insecure;            /* other addresses than loopback are allowed */
 	uint32_t max_connections; /* 0: 16384, or what RLIMIT_NOFILE allows */
 	uint32_t timeout_s;       /* an idle connection is closed after, 0: 120 */

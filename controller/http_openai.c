@@ -332,11 +332,25 @@ void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t in
 	buf_puts(b, "}]");
 }
 
-void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u)
+void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u,
+			const struct openai_timing *t)
 {
 	openai_begin(b, s);
 	buf_puts(b, "\"choices\":[]");
+	if (t)
+		openai_put_timing(b, t);
 	openai_end_chunk(b, s, u);
+}
+
+void openai_put_timing(struct buf *b, const struct openai_timing *t)
+{
+	buf_puts(b, ",\"timing\":{\"queued_us\":");
+	jsonw_int(b, t->queued_us);
+	buf_puts(b, ",\"first_token_us\":");
+	jsonw_int(b, t->first_token_us);
+	buf_puts(b, ",\"total_us\":");
+	jsonw_int(b, t->total_us);
+	buf_putc(b, '}');
 }
 
 void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct openai_usage *u)

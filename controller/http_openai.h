@@ -31,6 +31,11 @@ struct openai_usage {
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
 };
 
+/* Microseconds since a job was accepted: until it ran, until its first token, until its end. */
+struct openai_timing {
+	int64_t queued_us, first_token_us, total_us;
+};
+
 /* The prompt of a choice, where the reply shows it. */
 struct openai_prompt {
 	const char *echo; /* completions with echo: the text before; NULL: none */
@@ -54,8 +59,9 @@ void openai_chunk_echo(struct buf *b, const struct openai_shape *s, uint32_t ind
 		       const struct openai_prompt *p, uint64_t *offset);
 void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t index,
 			const struct output_view *delta, uint64_t *offset);
-/* The last chunk: no choice, the usage. */
-void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u);
+/* The last chunk: no choice, the usage, the timing (NULL for either: none). */
+void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u,
+			const struct openai_timing *t);
 /* usage: NULL for none. */
 void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct openai_usage *u);
 
@@ -65,6 +71,8 @@ void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, 
 /* vLLM's prompt_logprobs: [null, {"id": {"logprob", "rank", "decoded_token"}}, ...] */
 void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const struct openai_prompt *p);
 void openai_usage(struct buf *b, const struct openai_usage *u);
+/* ,"timing":{...} */
+void openai_put_timing(struct buf *b, const struct openai_timing *t);
 
 /* {"error": {...}}.  param, code: NULL or "" is null. */
 void openai_error(struct buf *b, const char *type, const char *param, const char *code, const char *message);

@@ -6,6 +6,7 @@
 #include "base/version.h"
 #include "controller/api.h"
 #include "controller/jsonw.h"
+#include "controller/metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -88,6 +89,24 @@ static void call_version(struct exchange *x, const char *rest)
 	struct buf b = {0};
 	buf_puts(&b, "{\"version\":\"" QUERN_VERSION "\"}");
 	exchange_reply(x, MHD_HTTP_OK, &b);
+}
+
+/* On the front end's thread.  x: a reference of its own. */
+static void on_metrics_status(void *user, const struct engine_status *s)
+{
+	struct exchange *x = user;
+	struct buf b = {0};
+	metrics_write(x->host->svc->metrics, x->host->svc->model_name, s, &b);
+	exchange_reply_as(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &b);
+	exchange_unref(x);
+}
+
+static void call_metrics(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	exchange_ref(x);
+	exchange_park(x);
+	front_status(x->host->front, on_metrics_status, x);
 }
 
 static void put_model(struct buf *b, const struct exchange *x)
@@ -205,6 +224,7 @@ static void set_shape(struct exchange *x, const json_t *request, const struct ap
 	struct openai_shape *sh = &x->shape;
 	x->model = xstrdup(reply->model ? reply->model : x->host->svc->model_name);
 	x->stream = reply->stream;
+	x->return_timing = reply->return_timing;
 	x->continuous_usage = reply->include_usage && reply->continuous_usage;
 	x->echo_logprobs = reply->echo && s->params.logprobs >= 0 && s->params.prompt_logprobs >= 0;
 	snprintf(x->ignored, sizeof x->ignored, "%s", reply->ignored);
@@ -402,6 +422,7 @@ static const struct http_route routes[] = {
 	{"/health", false, "GET, HEAD", false, call_health},
 	{"/ready", false, "GET, HEAD", false, call_health},
 	{"/version", false, "GET, HEAD", false, call_version},
+	{"/metrics", false, "GET, HEAD", false, call_metrics},
 	{"/v1/models", false, "GET, HEAD", false, call_models},
 	{"/v1/models/", true, "GET, HEAD", false, call_model},
 	{"/v1/completions", false, "POST", true, call_completions},
@@ -409,7 +430,6 @@ static const struct http_route routes[] = {
 	{"/tokenize", false, "POST", true, call_tokenize},
 	{"/detokenize", false, "POST", true, call_detokenize},
 	{"/", false, "GET, HEAD", false, NULL},
-	{"/metrics", false, "GET, HEAD", false, NULL},
 	{"/v1/embeddings", false, "POST", true, NULL},
 	{"/v1/files", false, "GET, HEAD, POST", false, NULL},
 	{"/v1/files/", true, "GET, HEAD, DELETE", false, NULL},

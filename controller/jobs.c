@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "controller/entropy.h"
 #include "controller/map.h"
+#include "controller/metrics.h"
 #include "controller/output.h"
 
 #include <assert.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 #include <xxhash.h>
 
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED, JOB_FAILED };
@@ -519,6 +519,27 @@ static size_t job_bytes(const struct job *job)
 	return bytes;
 }
 
+/* What /metrics tells of each output, once it is over. */
+static void count_end(const struct jobs *j, const struct job *job, const struct output *o, int64_t now)
+{
+	static const enum metric_counter reasons[] = {[FINISH_STOP] = METRIC_FINISHED_STOP,
+						      [FINISH_LENGTH] = METRIC_FINISHED_LENGTH,
+						      [FINISH_ABORT] = METRIC_FINISHED_ABORT,
+						      [FINISH_ERROR] = METRIC_FINISHED_ERROR};
+	struct metrics *m = j->svc->metrics;
+	metrics_add(m, reasons[o->finish], 1);
+	metrics_observe(m, METRIC_E2E, (o->last_us ? o->last_us : now) - job->submitted_us);
+	metrics_observe(m, METRIC_REQUEST_PROMPT_TOKENS, job->prompt_tokens);
+	metrics_observe(m, METRIC_REQUEST_GENERATION_TOKENS, o->n_shown);
+	if (!o->first_us)
+		return;
+	metrics_observe(m, METRIC_QUEUE, job->queued_us);
+	metrics_observe(m, METRIC_PREFILL, job->first_token_us - job->queued_us);
+	metrics_observe(m, METRIC_DECODE, o->last_us - o->first_us);
+	if (o->log.n > 1)
+		metrics_observe(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1));
+}
+
 /* The one way into a final state. */
 static void finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
 {
@@ -532,6 +553,7 @@ static void finish(struct jobs *j, struct job *job, enum job_state state, int64_
 			o->dirty = true;
 		}
 		job->completion_tokens += o->n_shown;
+		count_end(j, job, o, now);
 	}
 	release_running(job);
 	if (state == JOB_FINISHED)
@@ -577,7 +599,22 @@ static void stop_output(struct jobs *j, const struct job *job, const struct outp
 	j->send(j->user, c);
 }
 
-static void on_tokens(struct jobs *j, const struct engine_event *e)
+static void count_token(const struct jobs *j, const struct job *job, struct output *o, int64_t now)
+{
+	struct metrics *m = j->svc->metrics;
+	metrics_add(m, METRIC_GENERATION_TOKENS, 1);
+	if (o->last_us) {
+		metrics_observe(m, METRIC_ITL, now - o->last_us);
+	} else {
+		o->first_us = now;
+		metrics_observe(m, METRIC_TTFT, now - job->submitted_us);
+		if (o->index == 0)
+			metrics_add(m, METRIC_PROMPT_TOKENS, job->prompt_tokens);
+	}
+	o->last_us = now;
+}
+
+static void on_tokens(struct jobs *j, const struct engine_event *e, int64_t now)
 {
 	struct job *job = NULL;
 	for (uint32_t i = 0; i < e->n_tokens; i++) {
@@ -589,6 +626,7 @@ static void on_tokens(struct jobs *j, const struct engine_event *e)
 		struct output *o = &job->outputs[t->index];
 		if (o->finish != FINISH_NONE)
 			continue;
+		count_token(j, job, o, now);
 		if (output_push(o, &job->rules, t, e->top_ids, e->top_logprobs))
 			stop_output(j, job, o);
 		mark_dirty(j, job, o);
@@ -629,7 +667,7 @@ static void on_job_end(struct jobs *j, struct job *job, const struct engine_even
 void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now)
 {
 	if (e->kind == ENGINE_TOKENS) {
-		on_tokens(j, e);
+		on_tokens(j, e, now);
 		flush(j);
 		return;
 	}

@@ -286,6 +286,7 @@ static const struct key keys[] = {
 	{"add_special_tokens", HTTP, set_add_special, AT(add_special), 0, 0},
 	{"return_tokens_as_token_ids", HTTP, set_bool, AT(tokens_as_ids), 0, 0},
 	{"return_token_ids", HTTP, set_bool, AT(return_token_ids), 0, 0},
+	{"return_timing", HTTP, set_bool, AT(return_timing), 0, 0},
 
 	{"durable", SUBMIT, only_false, 0, 0, 0},
 	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},

@@ -20,7 +20,7 @@ struct wants {
 	int64_t priority;
 	bool has_seed, chat_logprobs, ignore_eos, include_stop, skip_special, stream, keep, echo;
 	bool add_special, add_special_given;
-	bool tokens_as_ids, return_token_ids, include_usage, continuous_usage;
+	bool tokens_as_ids, return_token_ids, return_timing, include_usage, continuous_usage;
 	bool has_stream_options;
 	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words;
 	const json_t *prompt, *tokens, *messages;

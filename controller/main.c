@@ -10,6 +10,7 @@
 #include "controller/entropy.h"
 #include "controller/front.h"
 #include "controller/http.h"
+#include "controller/metrics.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -50,6 +51,7 @@ static const struct opt options[] = {
 	    .hi = INT64_MAX / 2),
 	OPT("worker-wait", OPT_INT, "S", "seconds that jobs wait when no worker serves (60)", .lo = 1,
 	    .hi = 86400),
+	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),
 	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
@@ -75,6 +77,7 @@ struct program {
 	struct model_config config;
 	struct tokenizer *tokenizer;
 	struct chat *chat;
+	struct metrics *metrics;
 	struct service svc;
 	struct state_pipe state;
 	void *zmq;
@@ -170,6 +173,7 @@ static int load(struct program *p, const char *dir, char *why, size_t why_n)
 		.max_finished = MAX_FINISHED,
 		.strict = opts_flag(&p->o, "strict"),
 	};
+	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
 	if (chat_load(dir, &p->chat, p->svc.chat_why, sizeof p->svc.chat_why) == 0)
 		p->svc.chat = p->chat;
 	const char *name = opts_text(&p->o, "name", NULL);
@@ -214,6 +218,7 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 		.max_jobs = (uint32_t)opts_int(o, "max-queued-jobs", 4096),
 		.max_tokens = (uint64_t)opts_int(o, "max-queued-tokens", 8000000),
 		.worker_wait_us = opts_int(o, "worker-wait", 60) * 1000000,
+		.metrics = p->metrics,
 		.on_state = on_state,
 		.on_state_user = &p->state,
 	};
@@ -283,6 +288,7 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 		return 0;
 	struct http_config hc = {.insecure = insecure};
 	snprintf(hc.addr, sizeof hc.addr, "%s", http);
+	snprintf(hc.access_log, sizeof hc.access_log, "%s", opts_text(&p->o, "access-log", ""));
 	rc = http_start(p->front, &p->svc, &hc, &p->http, why, why_n);
 	if (rc)
 		goto fail_engine;
@@ -402,6 +408,7 @@ int main(int argc, char **argv)
 	wait_for_end(&p);
 	stop(&p);
 	chat_free(p.chat);
+	metrics_free(p.metrics);
 	tokenizer_free(p.tokenizer);
 	model_config_fini(&p.config);
 	opts_fini(&p.o);

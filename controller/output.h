@@ -55,6 +55,8 @@ struct output {
 	int64_t stop_token;
 	const char *stop_string; /* borrowed from the rules */
 	bool dirty;              /* in the table's hands: there is something new to tell */
+	int64_t first_us;        /* likewise: when its first and its last token came; 0: none yet */
+	int64_t last_us;
 };
 
 void output_init(struct output *o, uint32_t index, const struct output_rules *r);

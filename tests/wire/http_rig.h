@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "controller/api.h"
+#include "controller/metrics.h"
 #include "tests/testdata.h"
 #include "tests/wire/fake_front.h"
 #include "tests/wire/http_client.h"
@@ -39,6 +40,7 @@ static void load(void)
 	cr_assert(model_config_load(dir, &config, why, sizeof why) == 0, "%s", why);
 	cr_assert(chat_load(dir, &chat, why, sizeof why) == 0, "%s", why);
 	svc.tokenizer = tokenizer;
+	svc.metrics = metrics_new(FAKE_CONTEXT);
 	svc.config = &config;
 	svc.chat = chat;
 	snprintf(svc.model_name, sizeof svc.model_name, "org/stories");
@@ -64,6 +66,7 @@ static void stop(void)
 	cr_expect(atomic_load(&front->n_live) == 0, "%u listeners are left", atomic_load(&front->n_live));
 	front_stop(front);
 	chat_free(chat);
+	metrics_free(svc.metrics);
 	tokenizer_free(tokenizer);
 	model_config_fini(&config);
 }

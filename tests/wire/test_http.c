@@ -17,6 +17,17 @@ Test(http, health_is_ok_only_when_a_replica_can_serve)
 	expect_error(client_ask(at, "GET", "/ready", NULL), 503, "not_ready", NULL);
 }
 
+Test(http, metrics_are_prometheus_text)
+{
+	start();
+	struct answer a = client_ask(at, "GET", "/metrics", NULL);
+	cr_expect(a.status == 200, "%s", a.raw.p);
+	cr_expect_str_eq(answer_header(&a, "Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+	cr_expect_not_null(strstr(a.body.p, "\nquern:ready{model_name=\"org/stories\"} 1\n"), "%s", a.raw.p);
+	answer_fini(&a);
+	expect_error(post("/metrics", "{}"), 405, "method_not_allowed", NULL);
+}
+
 Test(http, head_has_no_body)
 {
 	start();
@@ -54,7 +65,6 @@ Test(http, unknown_paths_wrong_methods_and_what_is_not_built)
 	expect_error(client_ask(at, "DELETE", "/health", NULL), 405, "method_not_allowed", NULL);
 	expect_error(client_ask(at, "BREW", "/health", NULL), 405, "method_not_allowed", NULL);
 	expect_error(post("/v1/embeddings", "{}"), 501, "not_implemented", NULL);
-	expect_error(client_ask(at, "GET", "/metrics", NULL), 501, "not_implemented", NULL);
 	expect_error(client_ask(at, "GET", "/", NULL), 501, "not_implemented", NULL);
 	expect_error(client_ask(at, "GET", "/v1/batches/b1", NULL), 501, "not_implemented", NULL);
 }

@@ -1,0 +1,61 @@
+/* metrics.h - what /metrics shows: counters and histograms that any thread adds to, under vLLM's
+ * names with the prefix "quern:".  Owns: their values.  No lock and no allocation but in new, free
+ * and write: adding is a few relaxed atomic additions, so that the token path may do it.  A scrape
+ * reads while others write: each value is whole, the sum of a histogram may be an observation
+ * ahead of its buckets.
+ *
+ * An output of a job (n of them) counts as a request, as in vLLM. */
+#ifndef QUERN_CONTROLLER_METRICS_H
+#define QUERN_CONTROLLER_METRICS_H
+
+#include "base/buf.h"
+#include "controller/engine.h"
+
+#include <stdint.h>
+
+struct metrics;
+
+enum metric_counter {
+	METRIC_PROMPT_TOKENS,
+	METRIC_GENERATION_TOKENS,
+	METRIC_FINISHED_STOP, /* request_success_total{finished_reason} */
+	METRIC_FINISHED_LENGTH,
+	METRIC_FINISHED_ABORT,
+	METRIC_FINISHED_ERROR,
+	METRIC_HTTP_2XX, /* http_requests_total{status} */
+	METRIC_HTTP_4XX,
+	METRIC_HTTP_429,
+	METRIC_HTTP_5XX,
+	METRIC_HTTP_CUT, /* the client went, or did not read */
+	METRIC_COUNTERS
+};
+
+/* Times in microseconds, the others are tokens. */
+enum metric_histogram {
+	METRIC_TTFT,
+	METRIC_ITL,
+	METRIC_TPOT,
+	METRIC_E2E,
+	METRIC_QUEUE,
+	METRIC_PREFILL,
+	METRIC_DECODE,
+	METRIC_ITERATION_TOKENS,
+	METRIC_REQUEST_PROMPT_TOKENS,
+	METRIC_REQUEST_GENERATION_TOKENS,
+	METRIC_HISTOGRAMS
+};
+
+/* max_context: largest bucket of the histograms of tokens per request. */
+struct metrics *metrics_new(uint32_t max_context);
+void metrics_free(struct metrics *m); /* NULL is fine */
+
+/* m NULL: nothing is kept. */
+void metrics_add(struct metrics *m, enum metric_counter c, uint64_t n);
+void metrics_observe(struct metrics *m, enum metric_histogram h, int64_t value);
+uint64_t metrics_count(const struct metrics *m, enum metric_counter c);
+
+/* All of it in Prometheus' text format 0.0.4, appended to b; model is the label model_name.
+ * s: gauges and counters of the engine; NULL: it did not answer, they are left out. */
+void metrics_write(const struct metrics *m, const char *model, const struct engine_status *s, struct buf *b);
+
+#endif
