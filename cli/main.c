@@ -7,6 +7,7 @@
 #include "cli/inspect.h"
 #include "cli/jobs.h"
 #include "cli/run.h"
+#include "cli/scale.h"
 #include "cli/serve.h"
 #include "cli/status.h"
 #include "cli/submit.h"
@@ -35,11 +36,11 @@ static const struct command commands[] = {
 	{"result", cmd_result, "JOB", "print the result of a job that has ended"},
 	{"status", cmd_status, "", "what the service is doing; --watch refreshes"},
 	{"workers", cmd_workers, "", "list workers"},
+	{"scale", cmd_scale, "N", "make it N replicas while it runs"},
+	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs move"},
 	{"tokenize", cmd_tokenize, "MODEL", "stdin to tokens and back"},
 	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "what a model holds; what this machine offers"},
 	{"bench", cmd_bench, "engine | kernels | tokenizer | scheduler", "measure"},
-	{"scale", NULL, NULL, NULL},
-	{"drain", NULL, NULL, NULL},
 	{"quantize", NULL, NULL, NULL},
 	{"convert", NULL, NULL, NULL},
 };

@@ -26,6 +26,8 @@ COMMANDS = {
     ("result",): ["--to", "--json"],
     ("status",): ["--to", "--watch", "--json"],
     ("workers",): ["--to", "--watch", "--json"],
+    ("scale",): ["--to", "--device", "--json"],
+    ("drain",): ["--to", "--json"],
     ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
     ("inspect",): ["MODEL", "cpu", "gpu"],
     ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
@@ -70,6 +72,8 @@ def test_every_program_has_help_and_version(program):
     (["submit", "a", "--temperature"], "temperature"), (["run", DEMO, "a", "--temperature", "nan"], "temperature"),
     (["run", DEMO, "a", "--seed", "99999999999999999999"], "seed"), (["serve", DEMO, "--kv-bytes", "lots"], "kv-bytes"),
     (["serve", DEMO, "--log-level", "loud"], "log-level"), (["serve", DEMO, "--device", "toaster"], "device"),
+    (["scale"], "N"), (["scale", "two"], "two"), (["scale", "-1"], "-1"), (["scale", "2", "--device", "toaster"], "toaster"),
+    (["drain"], "WORKER"), (["drain", "0"], "0"), (["drain", "cpu"], "cpu"),
     (["status", "--interval", "0"], "interval"), (["serve", DEMO, "--threads", "0"], "threads"),
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
 def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
@@ -80,7 +84,7 @@ def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
 
 
 @pytest.mark.parametrize("arguments, word", [
-    (["scale", "2"], "scale"), (["drain", "1"], "drain"), (["quantize", DEMO], "quantize"), (["convert", DEMO], "convert"),
+    (["quantize", DEMO], "quantize"), (["convert", DEMO], "convert"),
     (["bench", "serve"], "serve"), (["submit", "a", "--durable"], "--durable"), (["serve", DEMO, "--tp", "2"], "--tp"),
     (["serve", DEMO, "--replicas", "2"], "--replicas"), (["serve", DEMO, "--fast"], "--fast"),
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
@@ -104,7 +108,7 @@ def test_a_device_that_is_not_there_is_named(run):
 
 # --- no service ---
 
-@pytest.mark.parametrize("arguments", [["submit", PROMPT], ["status"], ["workers"], ["jobs"], ["attach", "0" * 32],
+@pytest.mark.parametrize("arguments", [["submit", PROMPT], ["status"], ["workers"], ["jobs"], ["attach", "0" * 32], ["scale", "2"], ["drain", "1"],
                                        ["cancel", "0" * 32], ["result", "0" * 32]], ids=lambda a: a[0])
 def test_without_a_service_the_remedy_is_said(run, arguments):
     r = run(*arguments, "--to", DEAD)

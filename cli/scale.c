@@ -1,0 +1,213 @@
+#include "cli/scale.h"
+
+#include "base/err.h"
+#include "cli/command.h"
+#include "cli/stream.h"
+#include "cli/term.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* How often a terminal is told how far it is. */
+enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024 };
+
+static const struct opt scale_options[] = {
+	OPT("device", OPT_TEXT, "D,...", "where new ones run: cpu, cpu:0 (NUMA node), cuda:0 (as at the start)"),
+	OPT("json", OPT_FLAG, NULL, "as JSON"),
+};
+static const struct opt drain_options[] = {
+	OPT("json", OPT_FLAG, NULL, "as JSON"),
+};
+
+static const struct usage scale_usage = {
+	.name = "scale",
+	.words = "N",
+	.about = "Makes it N replicas of the model, and waits until they serve, or have ended.  No job is\n"
+		 "lost: what runs on a replica that goes is moved to another one.",
+	.min_words = 1,
+	.max_words = 1,
+};
+static const struct usage drain_usage = {
+	.name = "drain",
+	.words = "WORKER",
+	.about = "Takes a worker (its number in: quern workers) out of service, with the group that it belongs\n"
+		 "to: its jobs are moved to other replicas, then it ends.",
+	.min_words = 1,
+	.max_words = 1,
+};
+
+/* How many rows of `replicas` are in a state. */
+static size_t count_replicas(const json_t *status, const char *state)
+{
+	size_t n = 0, i;
+	const json_t *row;
+	json_array_foreach(json_object_get(status, "replicas"), i, row)
+	{
+		const char *s = json_string_value(json_object_get(row, "state"));
+		n += s && strcmp(s, state) == 0;
+	}
+	return n;
+}
+
+static double slowest_load(const json_t *status)
+{
+	double far = 1;
+	size_t i;
+	const json_t *row;
+	json_array_foreach(json_object_get(status, "workers"), i, row)
+	{
+		const char *s = json_string_value(json_object_get(row, "state"));
+		double p = json_number_value(json_object_get(row, "progress"));
+		if (s && strcmp(s, "loading") == 0 && p < far)
+			far = p;
+	}
+	return far;
+}
+
+/* The line that stands on a terminal while it waits; status NULL: takes it away. */
+static void show_progress(const json_t *status)
+{
+	fprintf(stderr, "\r\033[K");
+	if (!status)
+		return;
+	size_t loading = count_replicas(status, "loading"), draining = count_replicas(status, "draining");
+	fprintf(stderr, "%zu serving", count_replicas(status, "serving"));
+	if (loading)
+		fprintf(stderr, ", %zu loading (%.0f%%)", loading, 100 * slowest_load(status));
+	if (draining)
+		fprintf(stderr, ", %zu draining", draining);
+}
+
+/* The reply to request, however long it takes; on the way, what the status says to a terminal. */
+static int wait_for(struct client *c, json_t *request, bool progress, json_t **reply, char *why, size_t why_n)
+{
+	uint64_t id;
+	bool asked = false, shown = false;
+	int rc = client_send(c, request, &id, why, why_n);
+	while (!rc) {
+		rc = client_recv(c, progress && !asked ? PROGRESS_MS : -1, reply, why, why_n);
+		if (rc == -ETIMEDOUT) {
+			json_t *status = json_pack("{s:s}", "op", "status");
+			rc = client_send(c, status, NULL, why, why_n);
+			json_decref(status);
+			asked = true;
+			continue;
+		}
+		if (rc || client_reply_id(*reply) == id)
+			break;
+		asked = false;
+		shown = true;
+		show_progress(*reply);
+		json_decref(*reply);
+	}
+	if (shown)
+		show_progress(NULL);
+	if (!rc && strcmp(client_reply_op(*reply), "error") == 0) {
+		client_reply_error(*reply, why, why_n);
+		json_decref(*reply);
+		rc = -EREMOTEIO;
+	}
+	if (rc == -EINTR)
+		err_why(why, why_n, rc, "interrupted; the service goes on with it (quern status)");
+	return rc;
+}
+
+static int tell_end(struct client *c, const char *what, char *why, size_t why_n)
+{
+	json_t *status, *request = json_pack("{s:s}", "op", "status");
+	int rc = client_call(c, request, CALL_MS, &status, why, why_n);
+	json_decref(request);
+	if (rc)
+		return rc;
+	size_t n = count_replicas(status, "serving");
+	printf("%s%zu replica%s serve%s\n", what, n, n == 1 ? "" : "s", n == 1 ? "s" : "");
+	json_decref(status);
+	return 0;
+}
+
+/* Takes request. */
+static int carry_out(const struct opts *o, json_t *request, const char *done)
+{
+	struct client *c;
+	char why[1024];
+	json_t *reply;
+	int status = command_connect(o, &c);
+	if (status != COMMAND_GO_ON) {
+		json_decref(request);
+		return status;
+	}
+	interrupt_arm();
+	bool json = opts_flag(o, "json");
+	int rc = wait_for(c, request, !json && term_is_tty(stderr), &reply, why, sizeof why);
+	if (!rc) {
+		if (json)
+			stream_print_json(reply);
+		else
+			rc = tell_end(c, done, why, sizeof why);
+		json_decref(reply);
+	}
+	json_decref(request);
+	client_close(c);
+	return term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+}
+
+static json_t *device_array(const struct opts *o, char *why, size_t why_n)
+{
+	struct device_name devices[DEVICES_MAX];
+	size_t n;
+	if (devices_parse(opts_text(o, "device", NULL), devices, &n, why, why_n)) {
+		err_prefix(why, why_n, -EINVAL, "--device");
+		return NULL;
+	}
+	json_t *a = json_array();
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(a, json_string(devices[i].name));
+	return a;
+}
+
+int cmd_scale(int argc, char **argv)
+{
+	struct opts o = {0};
+	char why[256];
+	int64_t n;
+	size_t one;
+	opts_add(&o, command_to_options, command_n_to_options);
+	opts_add(&o, scale_options, sizeof scale_options / sizeof *scale_options);
+	int status = command_parse(&o, &scale_usage, argc, argv);
+	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 0, REPLICAS_MAX, &n, 1, &one, why, sizeof why))
+		status = term_usage("scale", "N: %s", why);
+	if (status == COMMAND_GO_ON) {
+		json_t *request = json_pack("{s:s, s:I}", "op", "scale", "replicas", (json_int_t)n);
+		json_t *devices = opts_has(&o, "device") ? device_array(&o, why, sizeof why) : NULL;
+		if (devices)
+			json_object_set_new(request, "devices", devices);
+		if (opts_has(&o, "device") && !devices) {
+			json_decref(request);
+			status = term_usage("scale", "%s", why);
+		} else {
+			status = carry_out(&o, request, "");
+		}
+	}
+	opts_fini(&o);
+	return status;
+}
+
+int cmd_drain(int argc, char **argv)
+{
+	struct opts o = {0};
+	char why[256], done[64];
+	int64_t worker;
+	size_t one;
+	opts_add(&o, command_to_options, command_n_to_options);
+	opts_add(&o, drain_options, sizeof drain_options / sizeof *drain_options);
+	int status = command_parse(&o, &drain_usage, argc, argv);
+	if (status == COMMAND_GO_ON &&
+	    ints_parse(o.words[0], 1, INT64_MAX, &worker, 1, &one, why, sizeof why))
+		status = term_usage("drain", "WORKER: %s; quern workers lists them", why);
+	if (status == COMMAND_GO_ON) {
+		snprintf(done, sizeof done, "worker %lld has ended; ", (long long)worker);
+		status = carry_out(&o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker), done);
+	}
+	opts_fini(&o);
+	return status;
+}

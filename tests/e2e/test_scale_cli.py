@@ -1,0 +1,126 @@
+"""`quern scale` and `quern drain`: what they ask, what they show; a job socket of the test's own answers."""
+
+import json
+import os
+import pty
+import subprocess
+import threading
+import uuid
+
+import msgpack
+import pytest
+import zmq
+
+from service import QUERN, spawn
+
+
+class Socket:
+    """Answers op by op: replies[op] is called with the request and gives the reply, or None for later."""
+
+    def __init__(self, **replies):
+        self.context = zmq.Context()
+        self.router = self.context.socket(zmq.ROUTER)
+        self.router.linger = 0
+        port = self.router.bind_to_random_port("tcp://127.0.0.1")
+        self.endpoint = f"tcp://127.0.0.1:{port}"
+        self.replies, self.seen, self.ending = replies, [], False
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        waiting = []
+        while not self.ending:
+            if not self.router.poll(20):
+                continue
+            route, body = self.router.recv_multipart()
+            request = msgpack.unpackb(body)
+            self.seen.append(request)
+            waiting.append((route, request))
+            still = []
+            for r, q in waiting:
+                reply = self.replies[q["op"]](q, self.seen)
+                if reply is None:
+                    still.append((r, q))
+                else:
+                    self.router.send_multipart([r, msgpack.packb({"op": "ok", **reply, "id": q["id"]})])
+            waiting = still
+        self.router.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.ending = True
+        self.thread.join()
+        self.context.term()
+
+
+def status(*states):
+    return {"replicas": [{"id": i + 1, "state": s} for i, s in enumerate(states)],
+            "workers": [{"worker": i + 1, "state": s, "progress": 0.25} for i, s in enumerate(states)]}
+
+
+def test_scale_asks_for_replicas_and_says_how_many_serve(run):
+    with Socket(scale=lambda q, seen: {}, status=lambda q, seen: status("serving", "serving")) as s:
+        r = run("scale", "2", "--device", "cpu:0,cpu:1", "--to", s.endpoint)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "2 replicas serve\n", "")
+    assert {k: v for k, v in s.seen[0].items() if k != "id"} == {"op": "scale", "replicas": 2, "devices": ["cpu:0", "cpu:1"]}
+
+
+def test_without_devices_none_are_named(run):
+    with Socket(scale=lambda q, seen: {}, status=lambda q, seen: status("serving")) as s:
+        assert run("scale", "1", "--to", s.endpoint).stdout == "1 replica serves\n"
+    assert "devices" not in s.seen[0]
+
+
+def test_drain_names_the_worker(run):
+    with Socket(drain=lambda q, seen: {}, status=lambda q, seen: status("serving")) as s:
+        r = run("drain", "7", "--to", s.endpoint)
+    assert (r.returncode, r.stdout) == (0, "worker 7 has ended; 1 replica serves\n")
+    assert (s.seen[0]["op"], s.seen[0]["worker"]) == ("drain", 7)
+
+
+def test_json_is_the_reply(run):
+    with Socket(scale=lambda q, seen: {"replicas": 3}) as s:
+        r = run("scale", "3", "--json", "--to", s.endpoint)
+    assert json.loads(r.stdout) == {"replicas": 3}
+
+
+@pytest.mark.parametrize("command", [("scale", "9"), ("drain", "9")])
+def test_a_refusal_is_a_failure_with_its_reason(run, command):
+    no = {"op": "error", "code": "E_BAD_REQUEST", "message": "there is no such thing"}
+    with Socket(scale=lambda q, seen: no, drain=lambda q, seen: no) as s:
+        r = run(*command, "--to", s.endpoint)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert "there is no such thing" in r.stderr and "E_BAD_REQUEST" in r.stderr
+
+
+def test_a_terminal_sees_how_far_it_is():
+    """The reply comes after two questions for the status have been answered."""
+    def scale(q, seen):
+        return {} if sum(r["op"] == "status" for r in seen) >= 3 else None
+
+    def ask(q, seen):
+        n = sum(r["op"] == "status" for r in seen)
+        return status("serving", "loading") if n == 1 else status("serving", "draining") if n == 2 else status("serving", "serving")
+
+    master, slave = pty.openpty()
+    with Socket(scale=scale, status=ask) as s:
+        p = spawn([QUERN, "scale", "2", "--to", s.endpoint], uuid.uuid4().hex, stdin=subprocess.DEVNULL,
+                  stdout=subprocess.PIPE, stderr=slave, text=True)
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:     # the other side is closed
+                break
+            if not part:
+                break
+            shown += part
+        assert p.wait(60) == 0
+        assert p.stdout.read() == "2 replicas serve\n"
+        p.stdout.close()
+    os.close(master)
+    assert b"1 serving, 1 loading (25%)" in shown
+    assert b"1 serving, 1 draining" in shown
