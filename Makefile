@@ -33,6 +33,7 @@ LIBS_quern-controller := controller formats proto base
 LIBS_quern-worker     := worker kernels formats proto base
 # msgpack-c's C library changed its name between Debian releases.
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
+LDLIBS_quern := -lcurl # the load generator's HTTP; nothing else links it
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lm -lpthread -ldl
 
 .PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers bench install clean
@@ -119,7 +120,7 @@ define program
 $(BUILD)/bin/$1: $(BUILD)/obj/$2/main.o $(foreach l,$(LIBS_$1),$(LIB_$l))
 	@mkdir -p $$(@D)
 	$$(say) LD $$@
-	$$(Q)$$(CC) $$(FLAGS) $$(LDFLAGS) $$^ $$(LDLIBS) -o $$@
+	$$(Q)$$(CC) $$(FLAGS) $$(LDFLAGS) $$^ $$(LDLIBS_$1) $$(LDLIBS) -o $$@
 endef
 $(eval $(call program,quern,cli))
 $(eval $(call program,quern-controller,controller))
@@ -132,12 +133,12 @@ HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(filter-out tests/$(
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(foreach l,$(LIBS_quern),$(LIB_$l))
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -lcriterion -o $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern) $(LDLIBS) -lcriterion -o $@
 
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(foreach l,$(LIBS_quern),$(LIB_$l))
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
+	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern) $(LDLIBS) -o $@
 
 # The CUDA table (make cuda) and its emulation on the host (make cudasim).
 include kernels/cuda/rules.mk

@@ -6,8 +6,10 @@
 struct environment environment_read(void)
 {
 	const char *term = getenv("TERM"), *no = getenv("NO_COLOR"), *dir = getenv("XDG_RUNTIME_DIR");
+	const char *key = getenv("OPENAI_API_KEY");
 	return (struct environment){
 		.runtime_dir = dir && *dir == '/' ? dir : NULL,
+		.api_key = key && *key ? key : NULL,
 		.no_color = (no && *no) || (term && strcmp(term, "dumb") == 0),
 	};
 }

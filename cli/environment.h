@@ -6,6 +6,7 @@
 
 struct environment {
 	const char *runtime_dir; /* XDG_RUNTIME_DIR, or NULL */
+	const char *api_key;     /* OPENAI_API_KEY, or NULL */
 	bool no_color;           /* NO_COLOR is set, or the terminal is dumb */
 };
 struct environment environment_read(void);

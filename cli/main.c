@@ -4,6 +4,7 @@
 #include "cli/bench_engine.h"
 #include "cli/bench_kernels.h"
 #include "cli/bench_scheduler.h"
+#include "cli/bench_serve.h"
 #include "cli/inspect.h"
 #include "cli/jobs.h"
 #include "cli/run.h"
@@ -40,7 +41,7 @@ static const struct command commands[] = {
 	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs move"},
 	{"tokenize", cmd_tokenize, "MODEL", "stdin to tokens and back"},
 	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "what a model holds; what this machine offers"},
-	{"bench", cmd_bench, "engine | kernels | tokenizer | scheduler", "measure"},
+	{"bench", cmd_bench, "serve | engine | kernels | scheduler | ...", "measure"},
 	{"quantize", NULL, NULL, NULL},
 	{"convert", NULL, NULL, NULL},
 };
@@ -51,7 +52,7 @@ static const struct command benches[] = {
 	{"kernels", cmd_bench_kernels, "", "the kernels of this machine"},
 	{"tokenizer", cmd_bench_tokenizer, "MODEL", "encoding and decoding speed"},
 	{"scheduler", cmd_bench_scheduler, "", "the scheduler in simulated time, under a trace of arrivals"},
-	{"serve", NULL, NULL, NULL},
+	{"serve", cmd_bench_serve, "", "a running OpenAI-compatible server, under load"},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void samples_reserve(struct samples *s, size_t n)
@@ -44,6 +45,14 @@ double samples_mean(const struct samples *s)
 	for (size_t i = 0; i < s->n; i++)
 		sum += s->x[i];
 	return s->n ? sum / (double)s->n : 0;
+}
+
+double samples_std(const struct samples *s)
+{
+	double mean = samples_mean(s), sum = 0;
+	for (size_t i = 0; i < s->n; i++)
+		sum += (s->x[i] - mean) * (s->x[i] - mean);
+	return s->n ? sqrt(sum / (double)s->n) : 0;
 }
 
 double samples_max(struct samples *s)
