@@ -205,6 +205,19 @@ uint32_t blocks_match(struct blocks *b, struct block_table *t, const uint32_t *t
 	return n;
 }
 
+uint32_t blocks_find(const struct blocks *b, const uint32_t *tokens, uint32_t max, uint64_t salt)
+{
+	uint64_t chain = blocks_root(b, salt);
+	uint32_t n = 0;
+	for (; b->prefix && n < max; n++) {
+		int64_t id = prefix_find(b->prefix, chain, tokens + (size_t)n * b->size);
+		if (id == PREFIX_NONE)
+			break;
+		chain = prefix_number(b->prefix, (uint32_t)id);
+	}
+	return n;
+}
+
 void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint64_t *chain)
 {
 	if (!b->prefix)

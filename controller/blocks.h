@@ -74,6 +74,8 @@ uint64_t blocks_root(const struct blocks *b, uint64_t salt);
  * Returns how many; *chain stands behind the last. */
 uint32_t blocks_match(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t max,
 		      uint64_t *chain);
+/* How many blocks blocks_match() would find, without taking them. */
+uint32_t blocks_find(const struct blocks *b, const uint32_t *tokens, uint32_t max, uint64_t salt);
 /* id holds these tokens [block_size] behind *chain, and will not be written any more. */
 void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint64_t *chain);
 

@@ -251,27 +251,45 @@ void sched_free(struct sched *s)
 	free(s);
 }
 
-void sched_add(struct sched *s, struct group **gp, int64_t now_us)
+/* Into every list, at its place by arrival. */
+void sched_link(struct sched *s, struct group *g)
 {
-	struct group *g = *gp;
-	*gp = NULL;
-	g->order = ++s->order;
-	g->arrival_us = now_us;
-	g->next = &s->all;
-	g->prev = s->all.prev;
-	g->prev->next = g;
-	s->all.prev = g;
+	struct group *after = s->all.prev;
+	while (after != &s->all && after->order > g->order)
+		after = after->prev;
+	g->prev = after;
+	g->next = after->next;
+	g->prev->next = g->next->prev = g;
 	struct group **h = hash_at(s, g->job);
 	g->hash_next = *h;
 	*h = g;
 	s->n_groups++;
-	s->n_queued++;
-	s->queued_tokens += g->n_prompt;
-	s->n_waiting += g->n_seqs;
+	if (g->order > s->order)
+		s->order = g->order;
 	if (g->deadline_us && g->deadline_us < s->next_deadline)
 		s->next_deadline = g->deadline_us;
 	queue_join(s->queue, g);
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		if (g->seqs[i].state != SEQ_WAITING)
+			continue;
+		s->n_waiting++;
+		if (g->first_run_us)
+			enqueue(s, &g->seqs[i]);
+	}
+	if (g->first_run_us)
+		return;
+	s->n_queued++;
+	s->queued_tokens += g->n_prompt;
 	represent(s, g);
+}
+
+void sched_add(struct sched *s, struct group **gp, int64_t now_us)
+{
+	struct group *g = *gp;
+	*gp = NULL;
+	g->order = s->order + 1;
+	g->arrival_us = now_us;
+	sched_link(s, g);
 }
 
 struct group *sched_find(struct sched *s, uint64_t job)
@@ -282,9 +300,17 @@ struct group *sched_find(struct sched *s, uint64_t job)
 	return g;
 }
 
-/* Take the group out of every list; it dies when no plan under way names it. */
-static void group_remove(struct sched *s, struct group *g)
+void sched_unlink(struct sched *s, struct group *g)
 {
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *q = &g->seqs[i];
+		if (q->state == SEQ_WAITING) {
+			dequeue(s, q);
+			s->n_waiting--;
+		}
+		if (s->refused == q)
+			s->refused = NULL;
+	}
 	queue_leave(s->queue, g);
 	g->prev->next = g->next;
 	g->next->prev = g->prev;
@@ -292,11 +318,18 @@ static void group_remove(struct sched *s, struct group *g)
 	while (*h != g)
 		h = &(*h)->hash_next;
 	*h = g->hash_next;
+	g->hash_next = NULL;
 	s->n_groups--;
 	if (!g->first_run_us) {
 		s->n_queued--;
 		s->queued_tokens -= g->n_prompt;
 	}
+}
+
+/* It dies when no plan under way names it. */
+static void group_remove(struct sched *s, struct group *g)
+{
+	sched_unlink(s, g);
 	if (g->n_inflight == 0) {
 		group_free(g);
 		return;

@@ -1,5 +1,5 @@
-/* sched_impl.h - what sched.c (groups, results) and sched_plan.c (planning) share.
- * For these two only. */
+/* sched_impl.h - what sched.c (groups, results), sched_plan.c (planning) and sched_move.c
+ * (moving groups) share.  For these only. */
 #ifndef QUERN_CONTROLLER_SCHED_IMPL_H
 #define QUERN_CONTROLLER_SCHED_IMPL_H
 
@@ -87,6 +87,10 @@ static inline void sched_prefetch(const struct seq *far, const struct seq *near)
 
 /* Room for one more element; doubles, so that a steady state stops allocating. */
 void *sched_grow(void *array, uint32_t n, uint32_t *cap, size_t size);
+
+/* The group, of which nothing runs, is in every list from now on, or in none. */
+void sched_link(struct sched *s, struct group *g);
+void sched_unlink(struct sched *s, struct group *g);
 
 /* Where blocks that are let go of now are kept until no plan under way can use them; NULL:
  * nothing is under way. */

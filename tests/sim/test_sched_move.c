@@ -1,0 +1,324 @@
+/* Several schedulers with a simulated device each, driven by a seed: whatever groups are moved
+ * between them (new ones, those of a lost worker, those of one that is drained), every job ends
+ * once, with exactly the tokens that it has undisturbed, and nothing is left behind anywhere.
+ * QUERN_SIM_SEED replays one seed. */
+#include "base/alloc.h"
+#include "controller/sched_move.h"
+#include "tests/sim/device.h"
+
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPLICAS = 3, JOBS = 30, OUT = 60, CONTEXT = 200, SLOTS = 6, SEEDS = 300 };
+
+struct job {
+	uint32_t prompt[CONTEXT], n_prompt;
+	struct params params;
+	uint32_t out[4][OUT], n_out[4];
+	bool done;
+};
+
+struct replica {
+	struct sched *sched;
+	struct device *device; /* NULL: no worker serves it */
+	uint32_t n_blocks, n_host;
+	struct result results[SCHED_AHEAD];
+	int n_results;
+	bool draining;
+};
+
+struct sim {
+	uint64_t rng, seed, epoch, order;
+	int64_t now;
+	struct replica replicas[REPLICAS];
+	struct sched *lobby;
+	struct job jobs[JOBS];
+	uint32_t n_jobs, n_ended;
+	struct sched_events ev;
+	struct plan plan;
+};
+
+static uint32_t rnd(struct sim *m, uint32_t n)
+{
+	m->rng = m->rng * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((m->rng >> 33) % n);
+}
+
+static void take_events(struct sim *m)
+{
+	for (uint32_t i = 0; i < m->ev.n; i++) {
+		const struct sched_event *e = &m->ev.v[i];
+		struct job *j = &m->jobs[e->job];
+		uint32_t want[OUT], n;
+		cr_assert(!j->done, "seed %" PRIu64 ": an event after the end", m->seed);
+		switch (e->kind) {
+		case SCHED_TOKEN:
+			if (!e->stop)
+				j->out[e->index][j->n_out[e->index]++] = e->token;
+			break;
+		case SCHED_OUTPUT_DONE:
+			n = device_expect(j->prompt, j->n_prompt, &j->params, e->index, want, OUT);
+			cr_assert_eq(j->n_out[e->index], n, "seed %" PRIu64 ": a token too many or too few",
+				     m->seed);
+			cr_assert_arr_eq(j->out[e->index], want, n * sizeof *want);
+			break;
+		case SCHED_GROUP_DONE:
+			j->done = true;
+			m->n_ended++;
+			break;
+		case SCHED_GROUP_FAILED:
+			cr_assert_fail("seed %" PRIu64 ": a job failed", m->seed);
+		}
+	}
+	m->ev.n = 0;
+}
+
+/* To a replica that serves and takes something, or to wait. */
+static void route(struct sim *m, struct group *g)
+{
+	uint32_t first = rnd(m, REPLICAS);
+	for (uint32_t i = 0; i < REPLICAS; i++) {
+		struct replica *r = &m->replicas[(first + i) % REPLICAS];
+		if (!r->device || r->draining)
+			continue;
+		sched_adopt(r->sched, &g);
+		return;
+	}
+	sched_adopt(m->lobby, &g);
+}
+
+static void route_all(struct sim *m, struct sched *from)
+{
+	for (struct group *g = sched_first(from), *next; g; g = next) {
+		next = sched_next(from, g);
+		route(m, sched_detach(from, g));
+		sched_check(from);
+	}
+}
+
+static void add_job(struct sim *m)
+{
+	uint32_t id = m->n_jobs++;
+	struct job *j = &m->jobs[id];
+	params_init(&j->params);
+	j->params.n = rnd(m, 3) ? 1 : 1 + rnd(m, 4);
+	j->params.seed = rnd(m, 1u << 30);
+	j->params.max_tokens = 1 + rnd(m, OUT);
+	j->n_prompt = 1 + rnd(m, CONTEXT - OUT);
+	for (uint32_t i = 0; i < j->n_prompt; i++)
+		j->prompt[i] = i < 48 ? i : rnd(m, DEVICE_VOCAB);
+	struct params copy;
+	params_copy(&copy, &j->params);
+	struct group *g =
+		group_new(id, xmemdup(j->prompt, j->n_prompt * sizeof *j->prompt), j->n_prompt, &copy);
+	g->user = rnd(m, 3);
+	g->order = ++m->order;
+	g->arrival_us = m->now;
+	route(m, g);
+}
+
+static void serve(struct sim *m, struct replica *r)
+{
+	r->device = device_new(SLOTS, r->n_blocks, r->n_host, 16, CONTEXT);
+	r->draining = false;
+	r->n_results = 0;
+	sched_start(r->sched, r->n_blocks, r->n_host, ++m->epoch);
+}
+
+static void end(struct sim *m, struct replica *r)
+{
+	sched_lost(r->sched);
+	device_free(r->device);
+	r->device = NULL;
+	r->n_results = 0;
+	route_all(m, r->sched);
+}
+
+static bool wants_any(const struct group *g, void *user)
+{
+	(void)user;
+	return g->n_prompt % 2 == 0;
+}
+
+static void disturb(struct sim *m)
+{
+	struct replica *r = &m->replicas[rnd(m, REPLICAS)];
+	uint32_t what = rnd(m, 60);
+	struct group *g;
+	if (!r->device) {
+		if (what < 20) {
+			serve(m, r);
+			route_all(m, m->lobby);
+		}
+	} else if (what == 0) {
+		end(m, r); /* with plans under way */
+	} else if (what == 1) {
+		r->draining = true;
+	} else if (what < 8 && (g = sched_next_new(r->sched, m->now, wants_any, NULL))) {
+		cr_assert(!g->first_run_us && g->n_prompt % 2 == 0);
+		route(m, sched_detach(r->sched, g));
+	}
+	if (r->device && r->draining && sched_quiet(r->sched))
+		end(m, r);
+}
+
+static void run_replica(struct sim *m, struct replica *r)
+{
+	if (!r->device)
+		return;
+	if (!r->draining && sched_plan(r->sched, m->now, &m->plan))
+		device_step(r->device, &m->plan, &r->results[r->n_results++]);
+	sched_check(r->sched);
+	if (r->n_results == 0 || (r->n_results < SCHED_AHEAD && rnd(m, 2)))
+		return;
+	cr_assert_eq(sched_apply(r->sched, &r->results[0], m->now, &m->ev), 0);
+	struct result first = r->results[0];
+	memmove(r->results, r->results + 1, sizeof r->results - sizeof first);
+	r->results[SCHED_AHEAD - 1] = first;
+	r->n_results--;
+	take_events(m);
+	sched_check(r->sched);
+}
+
+static void expect_empty(const struct sim *m, const struct sched *s)
+{
+	struct sched_stats st;
+	sched_stats(s, &st);
+	sched_check(s);
+	cr_assert(st.n_groups == 0 && st.n_queued == 0 && st.queued_tokens == 0 && st.n_waiting == 0 &&
+			  st.n_swapped == 0 && st.n_free + st.n_cached == st.n_blocks &&
+			  st.n_host_free == st.n_host_blocks,
+		  "seed %" PRIu64 ": something is left behind", m->seed);
+}
+
+static void run_seed(uint64_t seed)
+{
+	struct sim m = {.rng = seed * 0x9e3779b97f4a7c15u + 1, .seed = seed, .now = 1};
+	struct sched_config cfg = {.block_size = 16, .max_seqs = SLOTS, .max_rows = 64, .seed = seed};
+	cfg.preempt = (enum sched_preempt)(seed % 3);
+	m.lobby = sched_new(&cfg);
+	for (int i = 0; i < REPLICAS; i++) {
+		m.replicas[i].n_blocks = CONTEXT / 16 + 1 + rnd(&m, 20);
+		m.replicas[i].n_host = rnd(&m, 20);
+		m.replicas[i].sched = sched_new(&cfg);
+	}
+	for (int step = 0; m.n_ended < JOBS; step++) {
+		m.now++;
+		if (m.n_jobs < JOBS && rnd(&m, 3) == 0)
+			add_job(&m);
+		disturb(&m);
+		for (int i = 0; i < REPLICAS; i++)
+			run_replica(&m, &m.replicas[i]);
+		cr_assert_lt(step, 100000, "seed %" PRIu64 ": nothing moves any more", seed);
+	}
+	for (int i = 0; i < REPLICAS; i++) {
+		struct replica *r = &m.replicas[i];
+		while (r->n_results)
+			run_replica(&m, r);
+		expect_empty(&m, r->sched);
+		for (int k = 0; k < SCHED_AHEAD; k++)
+			result_fini(&r->results[k]);
+		if (r->device)
+			device_free(r->device);
+		sched_free(r->sched);
+	}
+	expect_empty(&m, m.lobby);
+	sched_free(m.lobby);
+	for (uint32_t i = 0; i < JOBS; i++)
+		params_fini(&m.jobs[i].params);
+	sched_events_fini(&m.ev);
+	plan_fini(&m.plan);
+}
+
+Test(sched_move, wherever_a_job_goes_it_gets_its_tokens)
+{
+	const char *one = getenv("QUERN_SIM_SEED");
+	if (one) {
+		run_seed(strtoull(one, NULL, 10));
+		return;
+	}
+	for (uint64_t seed = 1; seed <= SEEDS; seed++)
+		run_seed(seed);
+}
+
+static struct sched *small(bool cache)
+{
+	struct sched *s = sched_new(
+		&(struct sched_config){.block_size = 16, .max_seqs = 4, .max_rows = 64, .no_cache = !cache});
+	sched_start(s, 16, 0, 1);
+	return s;
+}
+
+/* A job of n_prompt tokens i, of salt 5, to its end. */
+static void compute(struct sched *s, uint32_t n_prompt)
+{
+	struct device *d = device_new(4, 16, 0, 16, CONTEXT);
+	struct plan p = {0};
+	struct result r = {0};
+	struct sched_events ev = {0};
+	struct params params;
+	uint32_t *prompt = xmalloc(n_prompt * sizeof *prompt);
+	for (uint32_t i = 0; i < n_prompt; i++)
+		prompt[i] = i;
+	params_init(&params);
+	params.max_tokens = 1;
+	struct group *g = group_new(1, prompt, n_prompt, &params);
+	g->salt = 5;
+	sched_add(s, &g, 1);
+	while (sched_plan(s, 1, &p)) {
+		device_step(d, &p, &r);
+		cr_assert_eq(sched_apply(s, &r, 1, &ev), 0);
+	}
+	plan_fini(&p);
+	result_fini(&r);
+	sched_events_fini(&ev);
+	device_free(d);
+}
+
+Test(sched_move, says_how_much_of_a_prompt_is_cached)
+{
+	uint32_t tokens[80];
+	struct sched *s = small(true), *none = small(false);
+	for (uint32_t i = 0; i < 80; i++)
+		tokens[i] = i;
+	cr_assert_eq(sched_cached(s, tokens, 80, 5), 0);
+	compute(s, 40);
+	compute(none, 40);
+	cr_assert_eq(sched_cached(s, tokens, 80, 5), 32); /* whole blocks */
+	cr_assert_eq(sched_cached(s, tokens, 32, 5), 16); /* one token at least is computed */
+	cr_assert_eq(sched_cached(s, tokens, 80, 6), 0);  /* another tenant */
+	cr_assert_eq(sched_cached(none, tokens, 80, 5), 0);
+	tokens[20] = 0;
+	cr_assert_eq(sched_cached(s, tokens, 80, 5), 16);
+	sched_lost(s);
+	cr_assert_eq(sched_cached(s, tokens, 80, 5), 0);
+	sched_free(s);
+	sched_free(none);
+}
+
+Test(sched_move, keeps_the_order_of_arrival)
+{
+	struct sched *a = small(true), *b = small(true);
+	for (uint64_t i = 1; i <= 6; i++) {
+		struct params params;
+		params_init(&params);
+		params.max_tokens = 1;
+		struct group *g = group_new(i, xcalloc(4, sizeof(uint32_t)), 4, &params);
+		g->order = i;
+		sched_adopt(i % 2 ? a : b, &g);
+	}
+	for (struct group *g = sched_first(b), *next; g; g = next) {
+		next = sched_next(b, g);
+		struct group *moved = sched_detach(b, g);
+		sched_adopt(a, &moved);
+	}
+	uint64_t n = 0;
+	for (struct group *g = sched_first(a); g; g = sched_next(a, g))
+		cr_assert_eq(g->order, ++n);
+	cr_assert_eq(n, 6);
+	cr_assert_null(sched_first(b));
+	sched_free(a);
+	sched_free(b);
+}
