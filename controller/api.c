@@ -509,6 +509,7 @@ static int get_numbers(struct request *r)
 	p->frequency = (float)w->frequency;
 	p->repetition = (float)w->repetition;
 	p->n = (uint32_t)w->n;
+	r->s->best_of = w->best_of > w->n ? (uint32_t)w->best_of : 0;
 	p->min_tokens = (uint32_t)w->min_tokens;
 	p->ignore_eos = w->ignore_eos;
 	/* A drawn one has 63 bits, so that it can be given back: seeds are signed integers. */

@@ -38,6 +38,7 @@ struct submit {
 	uint32_t *tokens;               /* the prompt's */
 	uint32_t n_tokens;
 	struct params params;
+	uint32_t best_of;               /* sampled, of which the params.n likeliest are returned; 0: params.n */
 	char **stop;                    /* stop strings, owned */
 	uint32_t n_stop;
 	bool include_stop;              /* include_stop_str_in_output */
@@ -74,7 +75,7 @@ struct output_view {
 	enum finish finish;
 	int64_t stop_token;             /* that ended it: the last of tokens; -1: none */
 	const char *stop_string;        /* the one that matched, or NULL */
-	double cumulative_logprob;      /* NaN unless logprobs were asked for */
+	double cumulative_logprob;      /* NaN unless logprobs were asked for, or outputs chosen by it */
 };
 
 enum job_event_kind { JOB_ACCEPTED, JOB_DELTA, JOB_DONE, JOB_ERROR };

@@ -29,7 +29,7 @@ struct watch {
 	struct job *job;
 	struct watch *next; /* of the same job */
 	bool stream;
-	struct told told[]; /* [n_outputs] */
+	struct told told[]; /* [n_told] */
 };
 
 struct job {
@@ -46,8 +46,10 @@ struct job {
 	char **stop; /* owned; rules.stop */
 	uint32_t n_stop;
 	struct output_rules rules;
-	uint32_t n_outputs;
+	uint32_t n_told;    /* outputs that listeners know of */
+	uint32_t n_outputs; /* more than n_told while the best of them are not chosen: then nothing is told */
 	struct output *outputs;
+	bool private; /* the tokens' log-probabilities are here, though nobody asked for them */
 	struct toklog prompt_log; /* logprobs of the prompt's tokens 1.. */
 	bool has_prompt_log;
 	struct watch *watches;
@@ -280,7 +282,7 @@ static void watch_all_gone(struct jobs *j, struct job *job)
 
 static struct watch *watch_add(struct jobs *j, struct job *job, const struct listener *l, bool stream)
 {
-	struct watch *w = xcalloc(1, sizeof *w + job->n_outputs * sizeof w->told[0]);
+	struct watch *w = xcalloc(1, sizeof *w + job->n_told * sizeof w->told[0]);
 	w->l = *l;
 	w->job = job;
 	w->stream = stream;
@@ -332,7 +334,7 @@ static void tell_delta(struct jobs *j, struct watch *w, const struct output *o)
 				       .finish = o->finish,
 				       .stop_token = o->stop_token,
 				       .stop_string = o->stop_string};
-	if (o->log.with && n) {
+	if (o->log.with && n && !w->job->private) {
 		struct token_logprob *lp = scratch(j, n);
 		toklog_view(&o->log, t->token, to, lp);
 		e.delta.logprobs = lp;
@@ -367,6 +369,8 @@ static void tell_end(struct jobs *j, const struct job *job, const struct listene
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		output_view(&job->outputs[i], lp, &j->views[i]);
 		lp += job->rules.logprobs ? job->outputs[i].n_shown : 0;
+		if (job->private)
+			j->views[i].logprobs = NULL;
 	}
 	if (job->has_prompt_log) {
 		toklog_view(&job->prompt_log, 0, job->prompt_log.n, lp);
@@ -377,8 +381,16 @@ static void tell_end(struct jobs *j, const struct job *job, const struct listene
 	l->event(l->user, &e);
 }
 
+/* Which outputs there will be is not known before the end. */
+static bool chooses(const struct job *job)
+{
+	return job->n_outputs > job->n_told;
+}
+
 static void tell_news(struct jobs *j, struct job *job)
 {
+	if (chooses(job))
+		return;
 	for (struct watch *w = job->watches; w; w = w->next)
 		for (uint32_t i = 0; w->stream && i < job->n_outputs; i++)
 			if (job->outputs[i].dirty)
@@ -431,18 +443,21 @@ static struct job *job_new(struct jobs *j, struct submit *s, int64_t now)
 	s->stop = NULL;
 	s->n_stop = 0;
 	job->seed = s->params.seed;
+	const bool scored = s->best_of > s->params.n;
+	job->private = scored && s->params.logprobs < 0;
 	job->prompt_tokens = s->n_tokens;
 	job->max_tokens = s->params.max_tokens;
 	job->submitted_us = now;
 	job->rules = (struct output_rules){.tokenizer = j->svc->tokenizer,
 					   .skip_special = s->skip_special,
-					   .logprobs = s->params.logprobs >= 0,
+					   .logprobs = scored || s->params.logprobs >= 0,
 					   .min_tokens = s->params.min_tokens,
 					   .stop = job->stop,
 					   .include_stop = s->include_stop};
 	if (job->n_stop)
 		job->rules.stops = stops_new(job->stop, job->n_stop);
-	job->n_outputs = s->params.n;
+	job->n_told = s->params.n;
+	job->n_outputs = scored ? s->best_of : s->params.n;
 	job->outputs = xcalloc(job->n_outputs, sizeof *job->outputs);
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		output_init(&job->outputs[i], i, &job->rules);
@@ -466,7 +481,7 @@ static void submit_again(struct jobs *j, struct job *job, const struct listener 
 	if (job->state == JOB_QUEUED)
 		return;
 	tell_accepted(w);
-	for (uint32_t i = 0; stream && i < job->n_outputs; i++)
+	for (uint32_t i = 0; stream && !chooses(job) && i < job->n_outputs; i++)
 		tell_delta(j, w, &job->outputs[i]);
 	if (job_finished(job)) {
 		tell_end(j, job, l);
@@ -484,7 +499,8 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 {
 	struct submit *s = *ps;
 	*ps = NULL;
-	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX && s->n_tokens > 0);
+	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX && s->best_of <= PARAMS_N_MAX &&
+	       s->n_tokens > 0);
 	struct job *same = s->key ? find_key(j, s->key) : NULL;
 	if (same) {
 		same->keep = same->keep || s->keep;
@@ -499,6 +515,9 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 		c->n_tokens = s->n_tokens;
 		s->tokens = NULL;
 		c->params = s->params;
+		c->params.n = job->n_outputs;
+		if (job->private)
+			c->params.logprobs = 0;
 		params_init(&s->params);
 		c->deadline_us = s->deadline_us;
 		c->priority = s->priority;
@@ -540,6 +559,41 @@ static void count_end(const struct jobs *j, const struct job *job, const struct 
 		metrics_observe(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1));
 }
 
+/* Of outputs to choose from: whole ones go before those that were cut off, these before such that
+ * had not begun, though nothing is likelier than no token. */
+static double output_score(const struct output *o)
+{
+	double sum = o->finish == FINISH_STOP || o->finish == FINISH_LENGTH ? 0 : o->n_shown ? -1e12 : -2e12;
+	for (uint32_t i = 0; i < o->n_shown; i++)
+		sum += (double)o->log.logprob[i];
+	return sum;
+}
+
+/* The n_told outputs of the highest cumulative log-probability stay, the highest first; of equals,
+ * the one that was sampled with the lower index. */
+static void choose_best(struct job *job)
+{
+	double score[PARAMS_N_MAX];
+	for (uint32_t i = 0; i < job->n_outputs; i++)
+		score[i] = output_score(&job->outputs[i]);
+	for (uint32_t i = 0; i < job->n_told; i++) {
+		uint32_t best = i;
+		for (uint32_t k = i + 1; k < job->n_outputs; k++)
+			if (score[k] > score[best])
+				best = k;
+		const struct output o = job->outputs[best];
+		const double of = score[best];
+		memmove(job->outputs + i + 1, job->outputs + i, (best - i) * sizeof o);
+		memmove(score + i + 1, score + i, (best - i) * sizeof of);
+		job->outputs[i] = o;
+		score[i] = of;
+		job->outputs[i].index = i;
+		job->outputs[i].dirty = true;
+	}
+	while (job->n_outputs > job->n_told)
+		output_fini(&job->outputs[--job->n_outputs]);
+}
+
 /* The one way into a final state. */
 static void finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
 {
@@ -552,8 +606,12 @@ static void finish(struct jobs *j, struct job *job, enum job_state state, int64_
 			output_end(o, &job->rules, state == JOB_FAILED ? FINISH_ERROR : FINISH_ABORT, -1);
 			o->dirty = true;
 		}
-		job->completion_tokens += o->n_shown;
-		count_end(j, job, o, now);
+	}
+	if (chooses(job))
+		choose_best(job);
+	for (uint32_t i = 0; i < job->n_outputs; i++) {
+		job->completion_tokens += job->outputs[i].n_shown;
+		count_end(j, job, &job->outputs[i], now);
 	}
 	release_running(job);
 	if (state == JOB_FINISHED)
@@ -719,7 +777,7 @@ bool job_finished(const struct job *job)
 
 uint32_t job_n_outputs(const struct job *job)
 {
-	return job->n_outputs;
+	return job->n_told;
 }
 
 uint32_t job_n_listeners(const struct job *job)
@@ -732,10 +790,10 @@ int jobs_attach(struct jobs *j, struct job *job, const struct listener *l, bool 
 	if (job->n_watches >= JOBS_LISTENERS_MAX)
 		return -EBUSY;
 	struct watch *w = watch_add(j, job, l, stream);
-	for (uint32_t i = 0; i < job->n_outputs; i++) {
+	for (uint32_t i = 0; i < job->n_told; i++) {
 		w->told[i].token = from ? from[i] : 0;
 		w->told[i].text = w->told[i].token ? SIZE_MAX : 0;
-		if (stream && job->state != JOB_QUEUED && job->state != JOB_FAILED)
+		if (stream && !chooses(job) && job->state != JOB_QUEUED && job->state != JOB_FAILED)
 			tell_delta(j, w, &job->outputs[i]);
 	}
 	if (job_finished(job)) {
@@ -817,7 +875,7 @@ static json_t *job_row(const struct job *job, int64_t now)
 	json_t *row =
 		json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
 			  job->id, "state", states[job->state], "user", job->user, "key", job->key, "n",
-			  (json_int_t)job->n_outputs, "prompt_tokens", (json_int_t)job->prompt_tokens,
+			  (json_int_t)job->n_told, "prompt_tokens", (json_int_t)job->prompt_tokens,
 			  "completion_tokens", (json_int_t)tokens, "max_tokens", (json_int_t)job->max_tokens,
 			  "seed", (json_int_t)job->seed, "listeners", (json_int_t)job->n_watches, "age_ms",
 			  (json_int_t)((now - job->submitted_us) / 1000), "keep", job->keep, "cancelled",

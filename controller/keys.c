@@ -431,7 +431,8 @@ int keys_read(const json_t *request, enum api_dialect dialect, bool strict, stru
 	if (w->has_stream_options && !w->stream)
 		return api_fail(p, E_BAD_REQUEST, "stream_options",
 				"stream_options is only allowed when stream is true");
-	if (w->best_of != -1 && w->best_of != w->n)
-		return api_fail(p, E_BAD_REQUEST, "best_of", "best_of other than n is not built yet");
+	if (w->best_of != -1 && w->best_of < w->n)
+		return api_fail(p, E_BAD_REQUEST, "best_of", "best_of is %lld, less than n, which is %lld",
+				(long long)w->best_of, (long long)w->n);
 	return 0;
 }

@@ -45,7 +45,7 @@ def test_keys_of_a_submit_that_are_not_built_yet(client, keys):
 
 
 @pytest.mark.parametrize("params", [
-    {"use_beam_search": True}, {"beam_width": 4}, {"best_of": 3}, {"length_penalty": 2.0}, {"early_stopping": True},
+    {"use_beam_search": True}, {"beam_width": 4}, {"length_penalty": 2.0}, {"early_stopping": True},
     {"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_schema", "json_schema": {}}},
 ], ids=str)
 def test_parameters_that_are_not_built_yet(client, params):
@@ -114,7 +114,7 @@ def test_wrong_values_of_a_submit(client, keys):
     {"logit_bias": {"-1": 1}}, {"logit_bias": {"5": float("nan")}},
     {"allowed_token_ids": []}, {"allowed_token_ids": [-5]}, {"allowed_token_ids": [2**40]},
     {"bad_words": [5]}, {"bad_words": [""]}, {"bad_words": "bad"},
-    {"response_format": "json"}, {"best_of": 1000},
+    {"response_format": "json"}, {"best_of": 1000}, {"best_of": 2, "n": 3}, {"best_of": 0}, {"best_of": 2.5},
 ], ids=lambda p: str(p)[:60])
 def test_wrong_values_of_parameters(client, params):
     code, message = refusal(client, with_params(**params))

@@ -303,7 +303,7 @@ Test(api, lists_that_are_wrong_are_named)
 Test(api, what_is_not_built_yet_is_refused_by_name)
 {
 	static const char *const params[] = {
-		"\"best_of\": 4",           "\"use_beam_search\": true",
+		"\"use_beam_search\": true",
 		"\"beam_width\": 4",        "\"length_penalty\": 0.5",
 		"\"early_stopping\": true", "\"response_format\": {\"type\": \"json_object\"}"};
 	for (size_t i = 0; i < sizeof params / sizeof params[0]; i++)

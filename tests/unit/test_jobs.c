@@ -296,6 +296,77 @@ Test(jobs, outputs_are_apart)
 	ear_free(e);
 }
 
+/* The shorter a text, the likelier: each token has -0.5. */
+Test(jobs, the_best_outputs_are_told_at_the_end)
+{
+	struct ear *e = ear_new();
+	struct submit *s = request(true);
+	s->params.n = 2;
+	s->best_of = 4;
+	uint64_t job = start(s, e);
+	cr_expect_eq(sent[n_sent - 1]->params.n, 4);
+	cr_expect_eq(sent[n_sent - 1]->params.logprobs, 0);
+	say(job, 0, "the longest text of them all, by far", 1);
+	say(job, 1, "quite a long text, some words more", 1);
+	say(job, 2, "short", 1);
+	say(job, 3, "some words", 1);
+	for (uint32_t i = 0; i < 4; i++)
+		output_done(job, i, FINISH_LENGTH, -1);
+	cr_expect_str_eq(e->said.p, "accepted ");
+	job_done(job, 0);
+	cr_expect_str_eq(e->said.p, "accepted delta delta done gone");
+	cr_expect_str_eq(e->done[0].p, "short");
+	cr_expect_str_eq(e->done[1].p, "some words");
+	cr_expect_str_eq(e->text[0].p, "short");
+	cr_expect_str_eq(e->done[2].p, "");
+	cr_expect_eq(e->n_logprobs, 0);
+	cr_expect_float_eq(e->cumulative, -0.5 * e->n_done[0], 1e-6);
+	cr_expect_eq(e->completion_tokens, e->n_done[0] + e->n_done[1]);
+	ear_free(e);
+}
+
+Test(jobs, of_a_cancelled_choice_whole_outputs_go_before_halves)
+{
+	struct ear *e = ear_new();
+	struct submit *s = request(false);
+	s->params.n = 2;
+	s->best_of = 3;
+	s->params.logprobs = 0;
+	uint64_t job = start(s, e);
+	say(job, 1, "half", 1);
+	say(job, 2, "this one is whole", 1);
+	output_done(job, 2, FINISH_STOP, -1);
+	output_done(job, 0, FINISH_ABORT, -1);
+	output_done(job, 1, FINISH_ABORT, -1);
+	job_done(job, 0);
+	cr_expect_str_eq(e->done[0].p, "this one is whole");
+	cr_expect_str_eq(e->done[1].p, "half");
+	cr_expect_eq(e->done_finish[1], FINISH_ABORT);
+	ear_free(e);
+}
+
+Test(jobs, who_attaches_before_the_choice_is_told_at_the_end)
+{
+	struct ear *e = ear_new(), *late = ear_new(), *later = ear_new();
+	struct submit *s = request(false);
+	s->best_of = 2;
+	uint64_t job = start(s, e);
+	say(job, 0, "one two three", 1);
+	cr_assert_eq(jobs_attach(jobs, jobs_find(jobs, e->job), &late->l, true, NULL), 0);
+	say(job, 1, "one", 1);
+	cr_expect_eq(job_n_outputs(jobs_find(jobs, e->job)), 1);
+	output_done(job, 0, FINISH_LENGTH, -1);
+	output_done(job, 1, FINISH_LENGTH, -1);
+	job_done(job, 0);
+	cr_expect_str_eq(late->said.p, "delta done gone");
+	cr_expect_str_eq(late->text[0].p, "one");
+	cr_assert_eq(jobs_attach(jobs, jobs_find(jobs, e->job), &later->l, true, NULL), 0);
+	cr_expect_str_eq(later->text[0].p, "one");
+	ear_free(e);
+	ear_free(late);
+	ear_free(later);
+}
+
 Test(jobs, logprobs_come_with_deltas_and_add_up)
 {
 	struct ear *e = ear_new();
