@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "controller/bestof.h"
 #include "controller/entropy.h"
 #include "controller/map.h"
 #include "controller/metrics.h"
@@ -559,41 +560,6 @@ static void count_end(const struct jobs *j, const struct job *job, const struct 
 		metrics_observe(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1));
 }
 
-/* Of outputs to choose from: whole ones go before those that were cut off, these before such that
- * had not begun, though nothing is likelier than no token. */
-static double output_score(const struct output *o)
-{
-	double sum = o->finish == FINISH_STOP || o->finish == FINISH_LENGTH ? 0 : o->n_shown ? -1e12 : -2e12;
-	for (uint32_t i = 0; i < o->n_shown; i++)
-		sum += (double)o->log.logprob[i];
-	return sum;
-}
-
-/* The n_told outputs of the highest cumulative log-probability stay, the highest first; of equals,
- * the one that was sampled with the lower index. */
-static void choose_best(struct job *job)
-{
-	double score[PARAMS_N_MAX];
-	for (uint32_t i = 0; i < job->n_outputs; i++)
-		score[i] = output_score(&job->outputs[i]);
-	for (uint32_t i = 0; i < job->n_told; i++) {
-		uint32_t best = i;
-		for (uint32_t k = i + 1; k < job->n_outputs; k++)
-			if (score[k] > score[best])
-				best = k;
-		const struct output o = job->outputs[best];
-		const double of = score[best];
-		memmove(job->outputs + i + 1, job->outputs + i, (best - i) * sizeof o);
-		memmove(score + i + 1, score + i, (best - i) * sizeof of);
-		job->outputs[i] = o;
-		score[i] = of;
-		job->outputs[i].index = i;
-		job->outputs[i].dirty = true;
-	}
-	while (job->n_outputs > job->n_told)
-		output_fini(&job->outputs[--job->n_outputs]);
-}
-
 /* The one way into a final state. */
 static void finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
 {
@@ -607,8 +573,10 @@ static void finish(struct jobs *j, struct job *job, enum job_state state, int64_
 			o->dirty = true;
 		}
 	}
-	if (chooses(job))
-		choose_best(job);
+	if (chooses(job)) {
+		bestof_choose(job->outputs, job->n_outputs, job->n_told);
+		job->n_outputs = job->n_told;
+	}
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		job->completion_tokens += job->outputs[i].n_shown;
 		count_end(j, job, &job->outputs[i], now);
