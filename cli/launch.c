@@ -61,6 +61,8 @@ const struct opt launch_listen_options[] = {
 	OPT("max-queued-tokens", OPT_INT, "N", "prompt tokens that may wait (8 million)", .lo = 1,
 	    .hi = INT64_MAX / 2, .pass = TO_CONTROLLER),
 	OPT("insecure", OPT_FLAG, NULL, "listen beyond loopback without keys", .pass = TO_CONTROLLER),
+	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)",
+	    .pass = TO_CONTROLLER),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout",
 	    .pass = TO_CONTROLLER),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields", .pass = TO_CONTROLLER),

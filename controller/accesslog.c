@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "controller/apikeys.h"
 #include "controller/jsonw.h"
 
 #include <fcntl.h>
@@ -146,6 +147,12 @@ void accesslog_write(struct accesslog *a, const struct exchange *x, bool cut)
 		buf_printf(&b, ",\"status\":%u", x->status);
 	put_text(&b, "id", x->request_id[0] ? x->request_id : x->shape.id);
 	put_text(&b, "error", x->error);
+	if (x->key) {
+		char name[APIKEY_NAME_MAX];
+		uint32_t share;
+		apikey_who(x->key, name, &share);
+		put_text(&b, "key", name);
+	}
 	if (x->handed_over)
 		put_jobs(&b, x);
 	put_ms(&b, "total_ms", clock_us() - x->started_us);

@@ -319,6 +319,7 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		g->deadline_us = c->deadline_us;
 		g->priority = c->priority;
 		g->user = c->user;
+		g->share = c->share;
 		g->salt = c->salt;
 		if (e->cfg.max_seqs < g->n_seqs)
 			log_debug("engine", "job=%llu n=%u runs in turns of %u", (unsigned long long)c->job,
@@ -567,6 +568,10 @@ static void tick(struct engine *e, int64_t now_us)
 	struct sched_stats st;
 	sched_expire(e->sched, now_us, &e->events);
 	sched_stats(e->sched, &st);
+	if (e->cfg.load) {
+		atomic_store_explicit(&e->cfg.load->n_queued, st.n_queued, memory_order_relaxed);
+		atomic_store_explicit(&e->cfg.load->queued_tokens, st.queued_tokens, memory_order_relaxed);
+	}
 	int64_t second = now_us / 1000000;
 	int at = (int)(second % RATE_SECONDS);
 	if (e->rate[at].second != second) {

@@ -14,6 +14,7 @@
 #include "proto/codes.h"
 #include "proto/params.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +41,7 @@ struct engine_cmd {
 	int64_t deadline_us;    /* clock_us() after which the job fails with E_DEADLINE; 0: none */
 	int32_t priority;       /* lower runs first */
 	uint64_t user;          /* whose share it is served from */
+	uint32_t share;         /* its size; 0 is 1 */
 	uint64_t salt;          /* prefixes are shared only with the same */
 };
 
@@ -153,6 +155,12 @@ void engine_event_free(struct engine_event *e);
 
 struct metrics;
 
+/* How full the queue is, for those who would rather not ask: written by the engine's thread. */
+struct engine_load {
+	atomic_uint n_queued; /* jobs that have not begun */
+	atomic_uint_fast64_t queued_tokens; /* of their prompts */
+};
+
 struct engine_config {
 	char model[2048];       /* directory, as workers see it */
 	char bus[256];          /* endpoint to bind */
@@ -170,6 +178,7 @@ struct engine_config {
 	uint64_t kv_bytes;      /* 0: the worker chooses */
 	uint64_t swap_bytes;
 	uint32_t n_threads;
+	struct engine_load *load;       /* kept up to date; NULL: none */
 	struct metrics *metrics;        /* tokens of each step; NULL: none are kept */
 	uint64_t seed;          /* of hash tables, so that nobody outside can aim at them */
 	uint32_t max_jobs;      /* queued, 4096 */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/accesslog.h"
+#include "controller/apikeys.h"
 #include "controller/jsonw.h"
 #include "controller/metrics.h"
 
@@ -16,6 +17,7 @@
 
 enum {
 	STOP_WAIT_S = 10,
+	STOP_SEND_MS = 2000, /* for the last words of a service that ends */
 	OUT_KEEP = 64 << 10, /* memory that an emptied stream keeps */
 };
 
@@ -60,6 +62,18 @@ void exchange_ref(struct exchange *x)
 	atomic_fetch_add(&x->refs, 1);
 }
 
+/* All legs are gone: what the key has used is known. */
+static void settle_key(struct exchange *x)
+{
+	uint64_t tokens = 0;
+	for (size_t i = 0; i < x->n_legs; i++)
+		tokens += x->legs[i].n_generated;
+	if (x->key && tokens)
+		apikey_charge(x->key, tokens, clock_us());
+	for (uint32_t i = 0; i < x->key_jobs; i++)
+		apikey_end(x->key);
+}
+
 void exchange_unref(struct exchange *x)
 {
 	if (atomic_fetch_sub(&x->refs, 1) != 1)
@@ -75,6 +89,7 @@ void exchange_unref(struct exchange *x)
 		host->first = x->next;
 	pthread_mutex_unlock(&host->lock);
 	exchange_body_free(x);
+	settle_key(x);
 	for (size_t i = 0; i < x->n_legs; i++)
 		leg_fini(&x->legs[i]);
 	free(x->legs);
@@ -406,6 +421,15 @@ static void leg_done(struct leg *l, const struct job_event *e)
 		finish_body(x);
 }
 
+/* What a stream ends with when it fails. */
+static void put_last_error(struct exchange *x, const struct buf *json)
+{
+	chunk_begin(x);
+	buf_put(&x->out, json->p, json->len);
+	buf_puts(&x->out, "\n\ndata: [DONE]\n\n");
+	x->over = true;
+}
+
 static void leg_error(struct leg *l, const struct job_event *e)
 {
 	struct exchange *x = l->x;
@@ -415,10 +439,7 @@ static void leg_error(struct leg *l, const struct job_event *e)
 	note_error(x, s.type, s.code);
 	openai_error(&json, s.type, NULL, s.code, e->why);
 	if (x->phase == EXCHANGE_STREAM) {
-		chunk_begin(x);
-		buf_put(&x->out, json.p, json.len);
-		buf_puts(&x->out, "\n\ndata: [DONE]\n\n");
-		x->over = true;
+		put_last_error(x, &json);
 	} else {
 		reply_locked(x, s.status, &json);
 	}
@@ -432,6 +453,10 @@ static void leg_event(void *user, const struct job_event *e)
 	pthread_mutex_lock(&x->lock);
 	if (e->kind == JOB_DONE || e->kind == JOB_ERROR)
 		l->finished = true;
+	if (e->kind == JOB_DELTA)
+		l->n_generated += e->delta.n_tokens;
+	if (e->kind == JOB_DONE)
+		l->n_generated = e->completion_tokens;
 	bool was_over = x->over;
 	if (!was_over) {
 		switch (e->kind) {
@@ -557,10 +582,57 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 	return got;
 }
 
+/* Under the lock: the last words to one client. */
+static void stop_locked(struct exchange *x)
+{
+	static const char code[] = "service_stopping";
+	if (x->dead || x->over)
+		return;
+	if (x->phase == EXCHANGE_READING) {
+		/* It may never say the rest. */
+		kill_locked(x);
+		return;
+	}
+	struct buf json = {0};
+	openai_error(&json, "server_error", NULL, code, "the service is stopping");
+	note_error(x, "server_error", code);
+	if (x->phase == EXCHANGE_STREAM) {
+		put_last_error(x, &json);
+		count_unread(x);
+		wake(x);
+	} else {
+		reply_locked(x, MHD_HTTP_SERVICE_UNAVAILABLE, &json);
+	}
+	buf_fini(&json);
+}
+
+/* True: libmicrohttpd has something of theirs to send yet. */
+static bool any_open(struct exchange_host *host)
+{
+	bool open = false;
+	pthread_mutex_lock(&host->lock);
+	for (struct exchange *x = host->first; x && !open; x = x->next) {
+		pthread_mutex_lock(&x->lock);
+		open = x->conn && !x->dead;
+		pthread_mutex_unlock(&x->lock);
+	}
+	pthread_mutex_unlock(&host->lock);
+	return open;
+}
+
 void exchange_stop_all(struct exchange_host *host)
 {
 	pthread_mutex_lock(&host->lock);
 	host->stopping = true;
+	for (struct exchange *x = host->first; x; x = x->next) {
+		pthread_mutex_lock(&x->lock);
+		stop_locked(x);
+		pthread_mutex_unlock(&x->lock);
+	}
+	pthread_mutex_unlock(&host->lock);
+	for (int ms = 0; ms < STOP_SEND_MS && any_open(host); ms += 5)
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	pthread_mutex_lock(&host->lock);
 	for (struct exchange *x = host->first; x; x = x->next) {
 		pthread_mutex_lock(&x->lock);
 		kill_locked(x);

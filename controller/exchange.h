@@ -26,12 +26,15 @@
 #include <stddef.h>
 
 struct accesslog;
+struct apikey;
+struct apikeys;
 
 /* What the exchanges of a server share. */
 struct exchange_host {
 	struct front *front;
 	const struct service *svc;
 	struct accesslog *log; /* NULL: none */
+	struct apikeys *keys;  /* NULL: whoever reaches the service uses it */
 	struct hangup *hangup;
 	size_t max_unread;     /* bytes of a stream that the client has not read */
 	size_t max_unread_all; /* of all streams */
@@ -59,6 +62,7 @@ struct leg {
 	uint32_t *tokens; /* owned: a copy of the prompt's, where the reply shows them */
 	/* Under the exchange's lock. */
 	uint64_t listener;
+	uint64_t n_generated; /* tokens, also of a client that has gone */
 	char job[64]; /* its id, once it was accepted; "" before */
 	bool submitted, finished, unlistened;
 	uint64_t *offset;           /* [n_outputs] characters sent, owned */
@@ -78,6 +82,7 @@ struct exchange {
 	char path[256];        /* without the query */
 	char remote[64];       /* the client's address, "" unknown */
 	char request_id[64];   /* the client's own, "" for none */
+	struct apikey *key;    /* NULL: none is asked for; else it was given */
 
 	/* libmicrohttpd's thread only. */
 	struct buf body;
@@ -92,6 +97,7 @@ struct exchange {
 	char *model; /* owned: shape.model */
 	bool stream, continuous_usage, echo_logprobs;
 	bool return_timing;
+	uint32_t key_jobs; /* of the key's limit, given back at the end */
 	char ignored[512]; /* header x-quern-ignored */
 
 	pthread_mutex_t lock; /* what follows */
@@ -103,6 +109,7 @@ struct exchange {
 	bool over;                 /* nothing more will be put into out */
 	unsigned status;           /* of the reply; 0: none was begun */
 	const char *type;          /* of the reply, static; NULL: JSON */
+	unsigned retry_s;          /* header Retry-After, where the status has one; 0: 1 */
 	char error[32];            /* code or type of an error, for the access log */
 	const char *allow;         /* header Allow, static, or NULL */
 	struct buf out;            /* the reply's body, or what of the stream was not read yet */
@@ -148,7 +155,8 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max);
 /* The client has gone: cancels.  Any thread that holds a reference, or from the hangup watch. */
 void exchange_gone(void *user);
 
-/* No new ones; all connections are woken, to be closed. */
+/* The service ends: no new ones; whoever waits gets an error, open streams a last event that says
+ * so.  Returns when these were sent, or after 2 s, when the rest is cut. */
 void exchange_stop_all(struct exchange_host *host);
 /* Waits until the front end has let go of all; false after 10 s. */
 bool exchange_wait_none(struct exchange_host *host);

@@ -30,6 +30,9 @@ struct service {
 	int64_t keep_finished_us;       /* how long a finished job can still be asked for */
 	uint32_t max_finished;          /* and how many of them */
 	bool strict;                    /* HTTP: refuse unknown fields */
+	const struct engine_load *load; /* the queue, and its bounds; NULL: not known */
+	uint32_t max_queued_jobs;
+	uint64_t max_queued_tokens;
 	struct metrics *metrics;        /* metrics.h; NULL: none are kept */
 };
 
@@ -49,6 +52,7 @@ struct submit {
 	char *user, *key;               /* owned or NULL */
 	char *cache_salt;               /* owned or NULL: prefixes are shared only with the same salt */
 	int32_t priority;               /* lower runs first */
+	uint32_t share;                 /* of the user, against others; 0 is 1 */
 };
 void submit_free(struct submit *s);     /* NULL is fine */
 

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "controller/accesslog.h"
+#include "controller/apikeys.h"
 #include "controller/exchange.h"
 #include "controller/http_listen.h"
 #include "controller/http_routes.h"
@@ -36,6 +37,7 @@ enum {
 	/* A body that is refused is read to its end, so that the client gets to see the reply, but only
 	 * when it is at most this many times the limit. */
 	PASS_OVER = 4,
+	PASS_OVER_STRANGER = 1 << 20, /* bytes, of one without a key */
 	BODIES = 16, /* largest bodies that are held at once */
 };
 
@@ -102,6 +104,40 @@ static bool method_fits(const struct http_route *r, const char *method)
 	return false;
 }
 
+/* Nothing is told to one without a key, not even which paths there are.  false: refused. */
+static bool check_key(struct exchange *x, struct MHD_Connection *c, const struct http_route *r)
+{
+	const char *said = header(c, MHD_HTTP_HEADER_AUTHORIZATION);
+	if (!x->host->keys || (r && r->marks & ROUTE_OPEN))
+		return true;
+	x->key = apikeys_find(x->host->keys, said, x->started_us);
+	if (x->key)
+		return true;
+	refuse(x, MHD_HTTP_UNAUTHORIZED, said ? "invalid_api_key" : "missing_api_key",
+	       said ? "the API key is not known here"
+		    : "an API key is needed: Authorization: Bearer KEY");
+	return false;
+}
+
+/* What can be refused before the body is looked at. */
+static void check_limits(struct exchange *x, bool queued)
+{
+	const struct service *svc = x->host->svc;
+	char why[160];
+	if (x->key && apikey_begin(x->key, 0, true, x->started_us, &x->retry_s, why, sizeof why)) {
+		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_exceeded", why);
+		return;
+	}
+	if (!queued || !svc->load)
+		return;
+	unsigned jobs = atomic_load_explicit(&svc->load->n_queued, memory_order_relaxed);
+	uint64_t tokens = atomic_load_explicit(&svc->load->queued_tokens, memory_order_relaxed);
+	if (jobs < svc->max_queued_jobs && tokens < svc->max_queued_tokens)
+		return;
+	snprintf(why, sizeof why, "the queue is full: %u jobs, %" PRIu64 " tokens wait", jobs, tokens);
+	refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why);
+}
+
 /* All that the headers can be refused for; the length of the body as they say it. */
 static void check_headers(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method,
 			  uint64_t *length)
@@ -116,6 +152,8 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 		/* Someone before us may have read it otherwise: request smuggling. */
 		*length = UINT64_MAX;
 		refuse(x, MHD_HTTP_BAD_REQUEST, NULL, "more than one Content-Length or Transfer-Encoding");
+	} else if (!check_key(x, c, r)) {
+		return;
 	} else if (!r) {
 		char why[256];
 		snprintf(why, sizeof why, "no such path: %.200s", url);
@@ -129,7 +167,7 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 		char why[256];
 		snprintf(why, sizeof why, "%s is not built yet", r->path);
 		refuse(x, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", why);
-	} else if (r->post && !is_json(header(c, MHD_HTTP_HEADER_CONTENT_TYPE))) {
+	} else if (r->marks & ROUTE_JSON && !is_json(header(c, MHD_HTTP_HEADER_CONTENT_TYPE))) {
 		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
 		       "Content-Type must be application/json");
 	} else if (coding && strcasecmp(coding, "identity") != 0) {
@@ -137,7 +175,16 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 		       "Content-Encoding is not supported");
 	} else if (*length > x->host->svc->max_request_bytes) {
 		refuse_too_large(x);
+	} else if (r->marks & ROUTE_COUNTED) {
+		check_limits(x, r->marks & ROUTE_QUEUED);
 	}
+}
+
+/* Bytes of a body that is refused, but read to its end. */
+static uint64_t pass_over(const struct exchange *x)
+{
+	bool stranger = x->host->keys && !x->key;
+	return stranger ? PASS_OVER_STRANGER : (uint64_t)PASS_OVER * x->host->svc->max_request_bytes;
 }
 
 static bool take_body(struct exchange *x, const char *p, size_t n)
@@ -149,7 +196,7 @@ static bool take_body(struct exchange *x, const char *p, size_t n)
 	if (!x->refused && !exchange_body(x, p, n))
 		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded",
 		       "too many large requests at once: try again");
-	return x->body_seen <= PASS_OVER * max;
+	return x->body_seen <= pass_over(x);
 }
 
 /* Replies. */
@@ -158,6 +205,28 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
 {
 	if (MHD_add_response_header(r, name, value) != MHD_YES)
 		log_warn("http", "header %s left out", name);
+}
+
+static void add_number(struct MHD_Response *r, const char *name, int64_t x)
+{
+	char text[24];
+	snprintf(text, sizeof text, "%" PRId64, x);
+	add_header(r, name, text);
+}
+
+/* What is left of the key's limits, in OpenAI's headers. */
+static void add_limits(struct MHD_Response *r, const struct exchange *x)
+{
+	struct apikey_left left;
+	apikey_left(x->key, clock_us(), &left);
+	if (left.requests >= 0) {
+		add_number(r, "x-ratelimit-limit-requests", left.max_requests);
+		add_number(r, "x-ratelimit-remaining-requests", left.requests);
+	}
+	if (left.tokens >= 0) {
+		add_number(r, "x-ratelimit-limit-tokens", left.max_tokens);
+		add_number(r, "x-ratelimit-remaining-tokens", left.tokens);
+	}
 }
 
 /* What every reply says of its request.  Names of keys come from the client: nothing but printable
@@ -174,6 +243,8 @@ static void add_about(struct MHD_Response *r, const struct exchange *x)
 	const char *id = x->request_id[0] ? x->request_id : x->shape.id;
 	if (id[0])
 		add_header(r, "x-request-id", id);
+	if (x->key)
+		add_limits(r, x);
 }
 
 static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
@@ -192,13 +263,13 @@ static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 	}
 	add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->type ? x->type : "application/json");
 	if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
-		add_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+		add_number(r, MHD_HTTP_HEADER_RETRY_AFTER, x->retry_s ? x->retry_s : 1);
+	if (status == MHD_HTTP_UNAUTHORIZED)
+		add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
 	if (x->allow)
 		add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
 	add_about(r, x);
-	char ms[24];
-	snprintf(ms, sizeof ms, "%" PRId64, (clock_us() - x->started_us) / 1000);
-	add_header(r, "openai-processing-ms", ms);
+	add_number(r, "openai-processing-ms", (clock_us() - x->started_us) / 1000);
 	enum MHD_Result rc = MHD_queue_response(c, status, r);
 	MHD_destroy_response(r);
 	return rc;
@@ -301,8 +372,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 		uint64_t length;
 		note_request(x, c, url, method);
 		check_headers(x, c, url, method, &length);
-		bool now = x->refused && (length > (uint64_t)PASS_OVER * h->host.svc->max_request_bytes ||
-					  header(c, MHD_HTTP_HEADER_EXPECT));
+		bool now = x->refused && (length > pass_over(x) || header(c, MHD_HTTP_HEADER_EXPECT));
 		return now ? respond(x, c) : MHD_YES;
 	}
 	if (*upload_n) {
@@ -366,7 +436,7 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 {
 	struct http *h = xcalloc(1, sizeof *h);
 	bool v6 = false;
-	int rc, fd = http_listen(cfg->addr, cfg->insecure, &v6, h->address, why, why_n);
+	int rc, fd = http_listen(cfg->addr, cfg->insecure || cfg->api_keys[0], &v6, h->address, why, why_n);
 	if (fd < 0) {
 		rc = fd;
 		goto fail_listen;
@@ -390,6 +460,9 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	rc = prep_start(N_PREP_THREADS, &h->prep, why, why_n);
 	if (rc)
 		goto fail_prep;
+	rc = cfg->api_keys[0] ? apikeys_open(cfg->api_keys, &h->host.keys, why, why_n) : 0;
+	if (rc)
+		goto fail_keys;
 	rc = cfg->access_log[0] ? accesslog_open(cfg->access_log, &h->host.log, why, why_n) : 0;
 	if (rc)
 		goto fail_log;
@@ -413,6 +486,8 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 fail_daemon:
 	accesslog_close(h->host.log);
 fail_log:
+	apikeys_close(h->host.keys);
+fail_keys:
 	prep_stop(h->prep);
 fail_prep:
 	peers_stop(h->peers);
@@ -451,6 +526,7 @@ void http_stop(struct http *h)
 		log_error("http", "the front end does not let go of requests");
 		return;
 	}
+	apikeys_close(h->host.keys);
 	pthread_cond_destroy(&h->host.none);
 	pthread_mutex_destroy(&h->host.lock);
 	free(h);

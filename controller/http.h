@@ -17,7 +17,8 @@ struct http_config {
 	char addr[256];           /* "127.0.0.1:8080", "[::1]:8080", "localhost:8080"; ":8080" is loopback;
 				   * port 0: one that is free */
 	char access_log[1024];    /* file, "-": stdout, "": none */
-	bool insecure;            /* other addresses than loopback are allowed */
+	char api_keys[1024];      /* file of keys (apikeys.h); "": none are asked for */
+	bool insecure;            /* other addresses than loopback are allowed without keys */
 	uint32_t max_connections; /* 0: 16384, or what RLIMIT_NOFILE allows */
 	uint32_t timeout_s;       /* an idle connection is closed after, 0: 120 */
 	size_t max_unread_bytes;  /* of a reply; beyond it the request is cancelled; 0: 4 MB */

@@ -440,7 +440,7 @@ struct openai_status openai_status_of(enum code code)
 	case E_NOT_READY:
 		return (struct openai_status){503, "server_error", "not_ready"};
 	case E_AUTH:
-		return (struct openai_status){401, "authentication_error", "invalid_api_key"};
+		return (struct openai_status){401, "invalid_request_error", "invalid_api_key"};
 	case E_DEADLINE:
 		return (struct openai_status){504, "server_error", "deadline_exceeded"};
 	case E_WORKER_LOST:

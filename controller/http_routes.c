@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/version.h"
 #include "controller/api.h"
+#include "controller/apikeys.h"
 #include "controller/jsonw.h"
 #include "controller/metrics.h"
 
@@ -187,6 +188,39 @@ static void leg_echo(struct leg *l, const struct service *svc, const json_t *req
 	l->echo = buf_take(&text);
 }
 
+/* A key is served from its own share and shares no prefixes with others, whatever the request says
+ * of users. */
+static void own_by_key(const struct exchange *x, struct submit *s)
+{
+	char name[APIKEY_NAME_MAX];
+	apikey_who(x->key, name, &s->share);
+	free(s->user);
+	s->user = xstrdup(name);
+	char *salt = xasprintf("%s/%s", name, s->cache_salt ? s->cache_salt : "");
+	free(s->cache_salt);
+	s->cache_salt = salt;
+}
+
+/* What the key may run at once, and its prompts.  false: x has its reply. */
+static bool begin_key(struct exchange *x)
+{
+	char why[160];
+	uint64_t tokens = 0;
+	if (!x->key)
+		return true;
+	int64_t now = clock_us();
+	if (apikey_begin(x->key, (uint32_t)x->n_legs, false, now, &x->retry_s, why, sizeof why)) {
+		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL,
+			       "rate_limit_exceeded", "%s", why);
+		return false;
+	}
+	x->key_jobs = (uint32_t)x->n_legs;
+	for (size_t i = 0; i < x->n_legs; i++)
+		tokens += x->legs[i].n_prompt;
+	apikey_charge(x->key, tokens, now);
+	return true;
+}
+
 static int leg_make(struct exchange *x, const json_t *request, size_t i, struct api_reply *reply,
 		    struct api_problem *p)
 {
@@ -197,6 +231,8 @@ static int leg_make(struct exchange *x, const json_t *request, size_t i, struct 
 			    chat ? API_CHAT : API_COMPLETIONS, i, &l->submit, reply, p);
 	if (rc)
 		return rc;
+	if (x->key)
+		own_by_key(x, l->submit);
 	const struct params *par = &l->submit->params;
 	l->x = x;
 	l->n_outputs = par->n;
@@ -265,6 +301,8 @@ static void generate(struct exchange *x, bool chat)
 			goto done;
 		}
 	set_shape(x, request, &reply);
+	if (!begin_key(x))
+		goto done;
 	json_decref(request);
 	exchange_submit(x);
 	return;
@@ -419,22 +457,22 @@ done:
 }
 
 static const struct http_route routes[] = {
-	{"/health", false, "GET, HEAD", false, call_health},
-	{"/ready", false, "GET, HEAD", false, call_health},
-	{"/version", false, "GET, HEAD", false, call_version},
-	{"/metrics", false, "GET, HEAD", false, call_metrics},
-	{"/v1/models", false, "GET, HEAD", false, call_models},
-	{"/v1/models/", true, "GET, HEAD", false, call_model},
-	{"/v1/completions", false, "POST", true, call_completions},
-	{"/v1/chat/completions", false, "POST", true, call_chat},
-	{"/tokenize", false, "POST", true, call_tokenize},
-	{"/detokenize", false, "POST", true, call_detokenize},
-	{"/", false, "GET, HEAD", false, NULL},
-	{"/v1/embeddings", false, "POST", true, NULL},
-	{"/v1/files", false, "GET, HEAD, POST", false, NULL},
-	{"/v1/files/", true, "GET, HEAD, DELETE", false, NULL},
-	{"/v1/batches", false, "GET, HEAD, POST", false, NULL},
-	{"/v1/batches/", true, "GET, HEAD, POST", false, NULL},
+	{"/health", "GET, HEAD", call_health, ROUTE_OPEN},
+	{"/ready", "GET, HEAD", call_health, ROUTE_OPEN},
+	{"/version", "GET, HEAD", call_version, ROUTE_OPEN},
+	{"/metrics", "GET, HEAD", call_metrics, 0},
+	{"/v1/models", "GET, HEAD", call_models, 0},
+	{"/v1/models/", "GET, HEAD", call_model, ROUTE_PREFIX},
+	{"/v1/completions", "POST", call_completions, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED},
+	{"/v1/chat/completions", "POST", call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED},
+	{"/tokenize", "POST", call_tokenize, ROUTE_JSON | ROUTE_COUNTED},
+	{"/detokenize", "POST", call_detokenize, ROUTE_JSON | ROUTE_COUNTED},
+	{"/", "GET, HEAD", NULL, 0},
+	{"/v1/embeddings", "POST", NULL, ROUTE_JSON},
+	{"/v1/files", "GET, HEAD, POST", NULL, 0},
+	{"/v1/files/", "GET, HEAD, DELETE", NULL, ROUTE_PREFIX},
+	{"/v1/batches", "GET, HEAD, POST", NULL, 0},
+	{"/v1/batches/", "GET, HEAD, POST", NULL, ROUTE_PREFIX},
 };
 
 const struct http_route *http_route_find(const char *url, const char **rest)
@@ -442,7 +480,7 @@ const struct http_route *http_route_find(const char *url, const char **rest)
 	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
 		const struct http_route *r = &routes[i];
 		size_t n = strlen(r->path);
-		if (r->prefix ? !strncmp(url, r->path, n) : !strcmp(url, r->path)) {
+		if (r->marks & ROUTE_PREFIX ? !strncmp(url, r->path, n) : !strcmp(url, r->path)) {
 			*rest = url + n;
 			return r;
 		}

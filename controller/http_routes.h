@@ -5,13 +5,20 @@
 
 #include "controller/exchange.h"
 
+enum {
+	ROUTE_PREFIX = 1, /* path ends in '/': what follows is the call's */
+	ROUTE_JSON = 2,   /* the body is application/json */
+	ROUTE_OPEN = 4,   /* needs no key */
+	ROUTE_COUNTED = 8, /* against a key's limits */
+	ROUTE_QUEUED = 16, /* becomes jobs: refused while the queue is full */
+};
+
 struct http_route {
 	const char *path;
-	bool prefix;       /* path ends in '/': what follows is the call's */
 	const char *allow; /* "GET, HEAD" or "POST" */
-	bool post;
 	/* rest: what follows a prefix.  Leaves x in phase REPLY or WAITING.  NULL: not built yet. */
 	void (*call)(struct exchange *x, const char *rest);
+	unsigned marks;
 };
 
 /* NULL: no such path.  *rest: within url. */

@@ -490,10 +490,11 @@ static void submit_again(struct jobs *j, struct job *job, const struct listener 
 	}
 }
 
-/* The engine knows users and tenants by number; 0: none was named. */
-static uint64_t name_number(const char *name)
+/* The engine knows users and tenants by number; 0: none was named.  Seeded, so that nobody can
+ * find a name that has another one's number. */
+static uint64_t name_number(const struct jobs *j, const char *name)
 {
-	return name ? XXH3_64bits(name, strlen(name)) | 1 : 0;
+	return name ? XXH3_64bits_withSeed(name, strlen(name), j->hash_seed) | 1 : 0;
 }
 
 void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, int64_t now)
@@ -522,8 +523,9 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 		params_init(&s->params);
 		c->deadline_us = s->deadline_us;
 		c->priority = s->priority;
-		c->user = name_number(job->user);
-		c->salt = name_number(job->cache_salt);
+		c->user = name_number(j, job->user);
+		c->share = s->share;
+		c->salt = name_number(j, job->cache_salt);
 		j->send(j->user, c);
 	}
 	submit_free(s);

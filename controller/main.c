@@ -52,6 +52,7 @@ static const struct opt options[] = {
 	OPT("worker-wait", OPT_INT, "S", "seconds that jobs wait when no worker serves (60)", .lo = 1,
 	    .hi = 86400),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),
+	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)"),
 	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
@@ -61,7 +62,13 @@ static const struct opt options[] = {
 	OPT("version", OPT_FLAG, NULL, "the version"),
 };
 
-enum { MAX_REQUEST = 16 << 20, KEEP_FINISHED_S = 3600, MAX_FINISHED = 4096 };
+enum {
+	MAX_REQUEST = 16 << 20,
+	KEEP_FINISHED_S = 3600,
+	MAX_FINISHED = 4096,
+	MAX_QUEUED_JOBS = 4096,
+	MAX_QUEUED_TOKENS = 8000000,
+};
 
 /* What the engine's thread tells the main one. */
 struct state_pipe {
@@ -78,6 +85,7 @@ struct program {
 	struct tokenizer *tokenizer;
 	struct chat *chat;
 	struct metrics *metrics;
+	struct engine_load load;
 	struct service svc;
 	struct state_pipe state;
 	void *zmq;
@@ -173,6 +181,9 @@ static int load(struct program *p, const char *dir, char *why, size_t why_n)
 		.max_finished = MAX_FINISHED,
 		.strict = opts_flag(&p->o, "strict"),
 	};
+	p->svc.load = &p->load;
+	p->svc.max_queued_jobs = (uint32_t)opts_int(&p->o, "max-queued-jobs", MAX_QUEUED_JOBS);
+	p->svc.max_queued_tokens = (uint64_t)opts_int(&p->o, "max-queued-tokens", MAX_QUEUED_TOKENS);
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
 	if (chat_load(dir, &p->chat, p->svc.chat_why, sizeof p->svc.chat_why) == 0)
 		p->svc.chat = p->chat;
@@ -215,10 +226,11 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 		.kv_bytes = (uint64_t)opts_int(o, "kv-bytes", 0),
 		.swap_bytes = (uint64_t)opts_int(o, "swap-bytes", 0),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
-		.max_jobs = (uint32_t)opts_int(o, "max-queued-jobs", 4096),
-		.max_tokens = (uint64_t)opts_int(o, "max-queued-tokens", 8000000),
+		.max_jobs = p->svc.max_queued_jobs,
+		.max_tokens = p->svc.max_queued_tokens,
 		.worker_wait_us = opts_int(o, "worker-wait", 60) * 1000000,
 		.metrics = p->metrics,
+		.load = &p->load,
 		.on_state = on_state,
 		.on_state_user = &p->state,
 	};
@@ -288,6 +300,7 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 		return 0;
 	struct http_config hc = {.insecure = insecure};
 	snprintf(hc.addr, sizeof hc.addr, "%s", http);
+	snprintf(hc.api_keys, sizeof hc.api_keys, "%s", opts_text(&p->o, "api-key-file", ""));
 	snprintf(hc.access_log, sizeof hc.access_log, "%s", opts_text(&p->o, "access-log", ""));
 	rc = http_start(p->front, &p->svc, &hc, &p->http, why, why_n);
 	if (rc)

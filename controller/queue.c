@@ -17,7 +17,9 @@ enum {
 struct lane {
 	uint64_t user;
 	int32_t priority;
-	uint64_t served; /* virtual token counter */
+	uint64_t served; /* virtual token counter: tokens by share */
+	uint32_t share;  /* as the group that joined last says it */
+	uint32_t rest;   /* tokens that do not make up one of served yet */
 	uint32_t n_groups;
 	struct seq head; /* of the list of its waiting sequences */
 	uint32_t n_waiting;
@@ -109,6 +111,7 @@ void queue_join(struct queue *q, struct group *g)
 		if (l->served < least)
 			l->served = least;
 	}
+	l->share = g->share ? g->share : 1;
 	g->lane = l;
 }
 
@@ -235,7 +238,10 @@ struct seq *queue_pick(struct queue *q, int64_t now_us,
 void queue_charge(struct queue *q, struct group *g, uint32_t tokens)
 {
 	(void)q;
-	g->lane->served += tokens;
+	struct lane *l = g->lane;
+	uint64_t all = (uint64_t)l->rest + tokens;
+	l->served += all / l->share;
+	l->rest = (uint32_t)(all % l->share);
 }
 
 uint64_t queue_served(const struct group *g)

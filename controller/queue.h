@@ -1,7 +1,7 @@
 /* queue.h - who waits, and whose turn it is.
  * Pure.  Owns: lanes.  A lane holds the waiting sequences of one user at one priority, by
  * (arrival, output).  The turn goes to the best priority; among its lanes to the one that was
- * served the fewest tokens (virtual token counter: Sheng et al., "Fairness in Serving Large
+ * served the fewest tokens for its share (virtual token counter: Sheng et al., "Fairness in Serving Large
  * Language Models", OSDI 2024), where what has begun goes before what is new; then to the
  * earliest arrival.  A priority in which somebody has waited longer than the aging limit has the
  * turn, so that nobody waits for ever. */
@@ -43,7 +43,7 @@ bool queue_before(const struct queue *q, const struct seq *a, const struct seq *
 
 /* Tokens that were served to the group. */
 void queue_charge(struct queue *q, struct group *g, uint32_t tokens);
-/* What the group's lane was served, comparable among lanes of a priority. */
+/* What the group's lane was served by its share, comparable among lanes of a priority. */
 uint64_t queue_served(const struct group *g);
 
 #endif

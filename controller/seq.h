@@ -58,6 +58,7 @@ struct group {
 	int64_t deadline_us;    /* 0: none */
 	int32_t priority;       /* lower runs first */
 	uint64_t user;          /* whose share it is served from */
+	uint32_t share;         /* how large that is against others; 0 counts as 1 */
 	uint64_t salt;          /* tenant of the prefix cache */
 	struct lane *lane;      /* while it lives (queue.h) */
 	uint32_t cached_tokens; /* of the prompt, found in the prefix cache when it began */

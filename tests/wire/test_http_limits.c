@@ -447,3 +447,66 @@ Test(http_limits, a_port_in_use_is_named)
 	cr_expect(http_start(front, &svc, &cfg, &other, why, sizeof why) == -EADDRINUSE);
 	cr_expect_not_null(strstr(why, at), "%s", why);
 }
+
+Test(http_limits, a_full_queue_is_429_before_the_body_is_looked_at)
+{
+	static struct engine_load load;
+	start();
+	svc.load = &load;
+	svc.max_queued_jobs = 10;
+	svc.max_queued_tokens = 1000;
+	atomic_store(&load.n_queued, 10);
+	struct answer a = post("/v1/completions", "no JSON");
+	cr_expect_str_eq(answer_header(&a, "Retry-After"), "1");
+	expect_error(a, 429, "overloaded", NULL);
+	atomic_store(&load.n_queued, 9);
+	atomic_store(&load.queued_tokens, 1000);
+	expect_error(post("/v1/chat/completions", "no JSON"), 429, "overloaded", NULL);
+	/* What becomes no job is answered. */
+	a = post("/tokenize", "{\"prompt\":\"Once\"}");
+	cr_expect(a.status == 200);
+	answer_fini(&a);
+	atomic_store(&load.queued_tokens, 999);
+	a = post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":1}");
+	cr_expect(a.status == 200, "%s", a.raw.p);
+	answer_fini(&a);
+	cr_expect(atomic_load(&front->n_submitted) == 1);
+}
+
+/* The end comes to those who wait and to those who read, each in its way. */
+Test(http_limits, a_server_that_stops_says_its_last_words)
+{
+	static const char streamed[] = "{\"prompt\":\"Once\",\"user\":\"hang\",\"stream\":true,\"echo\":true}";
+	static const char whole[] = "{\"prompt\":\"Once\",\"user\":\"hang\"}";
+	struct buf b = {0};
+	start();
+	int fd[3] = {client_connect(at), client_connect(at), client_connect(at)};
+	client_request(&b, "POST", "/v1/completions", streamed);
+	client_send(fd[0], b.p, b.len);
+	struct buf first = {0};
+	client_read(fd[0], &first, "Once");
+	buf_clear(&b);
+	client_request(&b, "POST", "/v1/completions", whole);
+	client_send(fd[1], b.p, b.len);
+	client_send(fd[2], b.p, b.len - 5); /* never says the rest */
+	cr_assert(becomes(&front->n_submitted, 2));
+	http_stop(http);
+	struct answer a = client_answer(fd[0]);
+	cr_expect_not_null(strstr(a.raw.p, "\"code\":\"service_stopping\""), "%s", a.raw.p);
+	cr_expect_not_null(strstr(a.raw.p, "data: [DONE]"));
+	cr_expect_str_eq(a.raw.p + a.raw.len - 5, "0\r\n\r\n", "%s", a.raw.p);
+	answer_fini(&a);
+	expect_error(client_answer(fd[1]), 503, "service_stopping", NULL);
+	a = client_answer(fd[2]);
+	cr_expect(a.status == 0);
+	answer_fini(&a);
+	cr_expect(becomes(&front->n_live, 0));
+	buf_fini(&first);
+	buf_fini(&b);
+	front_stop(front);
+	metrics_free(svc.metrics);
+	chat_free(chat);
+	tokenizer_free(tokenizer);
+	model_config_fini(&config);
+	http = NULL; /* stop() has nothing to do */
+}
