@@ -1,4 +1,5 @@
-/* environment.h - the one place where the program reads the environment. */
+/* environment.h - the one place where the command line reads the environment.  (Workers look for
+ * QUERN_CUDA_LIBRARY in kernels/kern.c.) */
 #ifndef QUERN_CLI_ENVIRONMENT_H
 #define QUERN_CLI_ENVIRONMENT_H
 

@@ -27,10 +27,16 @@ static bool parse(const char *device, const char *name, int *index)
 	return true;
 }
 
-/* <folder of the program>/../lib/libquern-cuda.so */
+/* $QUERN_CUDA_LIBRARY, or <folder of the program>/../lib/libquern-cuda.so. */
 static int library_path(char *out, size_t n, char *why, size_t why_n)
 {
+	const char *named = getenv("QUERN_CUDA_LIBRARY");
 	char exe[PATH_MAX];
+	if (named && named[0]) {
+		if (snprintf(out, n, "%s", named) >= (int)n)
+			return err_why(why, why_n, -ENODEV, "QUERN_CUDA_LIBRARY is too long for a path");
+		return 0;
+	}
 	ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
 	if (len < 0)
 		return err_why(why, why_n, -ENODEV,

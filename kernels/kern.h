@@ -245,7 +245,8 @@ struct kern_ops {
 extern const struct kern_ops kern_cpu_ops;
 
 /* "cpu", "cpu:0", "cuda:1" to its table and the index in it (-1 where none is given).
- * A CUDA table is opened from libquern-cuda.so beside the program's ../lib.  -EINVAL for a name
+ * A CUDA table is opened from libquern-cuda.so beside the program's ../lib, or from the file that
+ * the environment's QUERN_CUDA_LIBRARY names.  -EINVAL for a name
  * that is no device, -ENODEV where the table is not there: why says what and what to do. */
 int kern_find(const char *device, const struct kern_ops **ops, int *index, char *why, size_t why_n);
 

@@ -41,9 +41,16 @@ DRIVER_FN struct bus_load driver_load(const char *model)
 	return l;
 }
 
+/* The device under test: the CPU, or what QUERN_TEST_DEVICE names. */
+DRIVER_FN const char *driver_device(void)
+{
+	const char *named = getenv("QUERN_TEST_DEVICE");
+	return named && named[0] ? named : "cpu";
+}
+
 DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const char *isa)
 {
-	const struct step_args a = {.device = "cpu", .isa = isa, .load = l};
+	const struct step_args a = {.device = driver_device(), .isa = isa, .load = l};
 	memset(d, 0, sizeof *d);
 	return step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
 }

@@ -15,27 +15,41 @@ number() { # number WORD: how many of them pytest's closing line counts
 	grep -aE '(passed|failed|skipped|error).* in [0-9.]+s' "$log" | tail -n 1 | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+'
 }
 
+# program NAME PROGRAM: a Criterion program, its line, and what failed in it
+program() {
+	start=$(date +%s)
+	"$2" --timeout 240 --jobs 2 --verbose >"$log" 2>&1
+	rc=$?
+	line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
+	p=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
+	f=$(printf '%s' "$line" | sed -n 's/.*Failing: *\([0-9]*\).*/\1/p')
+	c=$(printf '%s' "$line" | sed -n 's/.*Crashing: *\([0-9]*\).*/\1/p')
+	s=$(grep -a 'SKIP' "$log" | grep -ac '::')
+	bad=$((${f:-0} + ${c:-0}))
+	[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
+	printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "$1" "${p:-0}" "$bad" "$s" \
+		"$(($(date +%s) - start))"
+	grep -a 'SKIP' "$log" | grep -a '::' | sed 's/.*:: *//; s/.*SKIP[^ ]* */    skipped: /' | sort | uniq -c | head -n 20
+	[ "$bad" = 0 ] || grep -avE 'RUN |PASS|SKIP' "$log" | sed 's/^/    /'
+	passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + s))
+}
+
 if [ "$only" != e2e ]; then
 	for t in "$build"/tests/*/test_*; do
 		[ -x "$t" ] || continue
 		case $t in *.o|*.d) continue ;; esac
 		[ -f "tests/${t#"$build"/tests/}.c" ] || [ -f "tests/${t#"$build"/tests/}.cc" ] || continue # of a test that is no more
-		start=$(date +%s)
-		"$t" --timeout 240 --jobs 2 --verbose >"$log" 2>&1
-		rc=$?
-		line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
-		p=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
-		f=$(printf '%s' "$line" | sed -n 's/.*Failing: *\([0-9]*\).*/\1/p')
-		c=$(printf '%s' "$line" | sed -n 's/.*Crashing: *\([0-9]*\).*/\1/p')
-		s=$(grep -a 'SKIP' "$log" | grep -ac '::')
-		bad=$((${f:-0} + ${c:-0}))
-		[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
-		printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "${t#"$build"/tests/}" "${p:-0}" "$bad" "$s" \
-			"$(($(date +%s) - start))"
-		grep -a 'SKIP' "$log" | grep -a '::' | sed 's/.*:: *//; s/.*SKIP[^ ]* */    skipped: /' | sort | uniq -c | head -n 20
-		[ "$bad" = 0 ] || grep -avE 'RUN |PASS|SKIP' "$log" | sed 's/^/    /'
-		passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + s))
+		program "${t#"$build"/tests/}" "$t"
 	done
+	# The worker as a whole on the emulated CUDA device.
+	sim=$(cd "$build" && pwd)/lib/libquern-cudasim.so
+	if [ -e "$sim" ]; then
+		export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY="$sim"
+		for t in unit/test_model unit/test_step; do
+			program "$t, emulated CUDA" "$build/tests/$t"
+		done
+		unset QUERN_TEST_DEVICE QUERN_CUDA_LIBRARY
+	fi
 fi
 if [ "$only" != unit ]; then
 	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rs --maxfail=20 -p no:cacheprovider tests/e2e >"$log" 2>&1

@@ -44,16 +44,19 @@ $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 
 # ---- the same sources on the host, as fibres ----
 
-SIMFLAGS = -std=c++20 -O2 -g -ffp-contract=off -I. -Itests/cudasim -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
+SIMFLAGS = -std=c++20 -O2 -g -fPIC -ffp-contract=off -I. -Itests/cudasim -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
 	-Wno-unknown-pragmas -Wno-unused-function $(WERROR) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 SRC_sim  := $(filter-out tests/cudasim/test_%,$(wildcard tests/cudasim/*.cc))
 OBJ_sim  := $(SRC_cuda:%.cu=$(BUILD)/obj/sim/%.o) $(SRC_sim:%.cc=$(BUILD)/obj/sim/%.o)
 SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.c)) \
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
 
-cudasim-tests: $(SIMTESTS)
-cudasim: $(SIMTESTS)
+cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so
+cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens)
 	@for t in $(SIMTESTS); do printf '%5s %s\n' SIM $$t; $$t || exit 1; done
+	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudasim.so; \
+	for t in $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens); do \
+		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done
 
 $(BUILD)/obj/sim/%.o: %.cu
 	@mkdir -p $(@D)
@@ -64,6 +67,12 @@ $(BUILD)/obj/sim/%.o: %.cc
 	@mkdir -p $(@D)
 	$(say) CXX $<
 	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -c $< -o $@
+
+# The emulated table as workers open it: QUERN_CUDA_LIBRARY=$(BUILD)/lib/libquern-cudasim.so
+$(BUILD)/lib/libquern-cudasim.so: $(OBJ_sim) $(OBJ_cuda_base)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) -shared $^ -lm -lpthread -o $@
 
 $(BUILD)/obj/tests/cudasim/%.o: FLAGS += -DQUERN_CUDASIM
 $(BUILD)/obj/tests/cudasim/%.o: tests/cudasim/%.cc
