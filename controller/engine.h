@@ -1,4 +1,4 @@
-/* engine.h - the engine thread: worker link, scheduler, blocks; plan, send, receive, apply.
+/* engine.h - the engine thread: workers, replicas, schedulers; plan, send, receive, apply.
  * Commands come in and events go out as owned messages over inproc sockets: one frame holds
  * one pointer, and whoever receives it owns what it points at.
  *
@@ -27,6 +27,8 @@ enum engine_cmd_kind {
 	ENGINE_STOP,            /* job, index: the front end found a stop string; that output is over */
 	ENGINE_CANCEL,          /* job: all its outputs are over (finish abort) */
 	ENGINE_STATUS,          /* answered by ENGINE_STATUS_REPLY with the same tag */
+	ENGINE_SCALE,           /* tag, n_replicas, devices: answered by ENGINE_ORDER_DONE when so many serve */
+	ENGINE_DRAIN,           /* tag, worker: likewise, when its jobs have moved and it has ended */
 	ENGINE_QUIT,            /* tell the workers to stop, end the thread */
 };
 
@@ -43,6 +45,11 @@ struct engine_cmd {
 	uint64_t user;          /* whose share it is served from */
 	uint32_t share;         /* its size; 0 is 1 */
 	uint64_t salt;          /* prefixes are shared only with the same */
+	uint32_t n_replicas;    /* SCALE */
+	char (*devices)[32];    /* SCALE; owned: [n_devices] where new workers run; none: as at the start */
+	uint32_t n_devices;
+	uint64_t worker;        /* DRAIN: engine_worker.id */
+	int64_t wait_us;        /* SCALE, DRAIN: how long it may take; 0: 10 minutes */
 };
 
 enum engine_event_kind {
@@ -55,6 +62,7 @@ enum engine_event_kind {
 	ENGINE_JOB_FAILED,      /* job, code, why */
 	ENGINE_STATE,           /* state: sent at start and whenever readiness changes */
 	ENGINE_STATUS_REPLY,    /* tag, status */
+	ENGINE_ORDER_DONE,      /* tag; code (CODE_OK: it is as was asked for), why */
 };
 
 struct engine_token {
@@ -124,6 +132,7 @@ struct engine_status {
 	uint64_t n_steps;
 	double step_us_mean;    /* device time, moving average; of all replicas: by their steps */
 	double prompt_tps, decode_tps;              /* tokens per second over the last seconds */
+	char note[256];         /* what an operator should know: why workers stand idle; "" */
 	uint32_t n_replicas;
 	struct engine_replica replicas[ENGINE_REPLICAS_MAX];
 	uint32_t n_workers;
@@ -144,6 +153,7 @@ struct engine_event {
 	uint32_t *top_ids;              /* owned */
 	float *top_logprobs;            /* owned */
 	uint32_t cached_tokens;
+	bool class_changed;             /* JOB_DONE: it went on in another numerics class (--allow-class-change) */
 	int64_t queued_us, first_token_us, total_us;
 	bool ready;                     /* STATE */
 	uint32_t max_context;           /* STATE: what a job may hold */
@@ -159,6 +169,25 @@ struct metrics;
 struct engine_load {
 	atomic_uint n_queued; /* jobs that have not begun */
 	atomic_uint_fast64_t queued_tokens; /* of their prompts */
+};
+
+enum engine_notice_kind {
+	ENGINE_NOTICE_READY,    /* a replica serves, for the first time or again */
+	ENGINE_NOTICE_UNREADY,  /* none does any more: why */
+	ENGINE_NOTICE_FAILED,   /* a worker says that it cannot serve: why */
+	ENGINE_NOTICE_LOST,     /* pid: this worker of this host was given up, and may hang */
+	ENGINE_NOTICE_SCALE,    /* n_workers: run so many on this host, on these devices (none: as at the start) */
+	ENGINE_NOTICE_RETIRE,   /* pid: this worker of this host ends on purpose */
+};
+
+/* What concerns whoever started us; borrowed during the call. */
+struct engine_notice {
+	enum engine_notice_kind kind;
+	const char *why;
+	int64_t pid;
+	uint32_t n_workers;
+	const char (*devices)[32];
+	uint32_t n_devices;
 };
 
 struct engine_config {
@@ -184,11 +213,14 @@ struct engine_config {
 	uint32_t max_jobs;      /* queued, 4096 */
 	uint64_t max_tokens;    /* queued, 8 million */
 	int64_t worker_wait_us; /* how long jobs wait when no worker serves, then E_WORKER_LOST */
-	/* Called on the engine's thread when readiness changes, and with ready false and a reason
-	 * when a worker says that it cannot serve.  lost_pid: the worker of this host that was given
-	 * up and may hang, 0: none.  May be NULL. */
-	void (*on_state)(void *user, bool ready, int64_t lost_pid, const char *why);
-	void *on_state_user;
+	uint32_t tp;            /* workers of a replica; 0: 1 */
+	bool class_change;      /* a job that has begun may go on in another numerics class */
+	int64_t silent_us;      /* a worker is lost when nothing comes from it for so long; 0: 2 s, -1: never */
+	/* There is somebody who starts and ends workers of this host when he is told so (on_notice). */
+	bool supervised;
+	/* Called on the engine's thread; must not block.  May be NULL. */
+	void (*on_notice)(void *user, const struct engine_notice *n);
+	void *on_notice_user;
 };
 
 struct engine;

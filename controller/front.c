@@ -24,7 +24,7 @@ enum {
 };
 
 /* What other threads ask for. */
-enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_CONNECT, NOTE_QUIT };
+enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_ORDER, NOTE_CONNECT, NOTE_QUIT };
 
 struct note {
 	struct note *next;
@@ -33,15 +33,18 @@ struct note {
 	struct listener listener;
 	uint64_t id; /* NOTE_UNLISTEN */
 	void (*status)(void *user, const struct engine_status *s);
+	struct engine_cmd *order; /* NOTE_ORDER; owned */
+	void (*done)(void *user, enum code code, const char *why);
 	void *user;
 };
 
-/* A question to the engine that is not answered yet. */
+/* A question to the engine that is not answered yet, or an order that is not carried out. */
 struct asked {
 	struct asked *next;
 	uint64_t tag;
-	int64_t until_us;
-	void (*status)(void *user, const struct engine_status *s);
+	int64_t until_us; /* INT64_MAX: the engine itself says when it gives up */
+	void (*status)(void *user, const struct engine_status *s); /* NULL: an order */
+	void (*done)(void *user, enum code code, const char *why);
 	void *user;
 };
 
@@ -110,30 +113,64 @@ static void connect_engine(struct front *f)
 
 /* --- status --- */
 
-static void ask_status(struct front *f, const struct note *n)
+static struct asked *ask(struct front *f, const struct note *n, int64_t until_us)
 {
 	struct asked *a = xcalloc(1, sizeof *a);
 	a->tag = ++f->last_tag;
-	a->until_us = clock_us() + STATUS_WAIT_US;
+	a->until_us = until_us;
 	a->status = n->status;
+	a->done = n->done;
 	a->user = n->user;
 	*f->last_asked = a;
 	f->last_asked = &a->next;
+	return a;
+}
+
+static void ask_status(struct front *f, const struct note *n)
+{
 	struct engine_cmd *c = xcalloc(1, sizeof *c);
 	c->kind = ENGINE_STATUS;
-	c->tag = a->tag;
+	c->tag = ask(f, n, clock_us() + STATUS_WAIT_US)->tag;
 	params_init(&c->params);
 	send_engine(f, c);
 }
 
-static void answer_asked(struct front *f, struct asked **at, const struct engine_status *s)
+static void give_order(struct front *f, struct note *n)
+{
+	struct engine_cmd *c = n->order;
+	n->order = NULL;
+	c->tag = ask(f, n, INT64_MAX)->tag;
+	send_engine(f, c);
+}
+
+static struct asked *take_asked(struct front *f, struct asked **at)
 {
 	struct asked *a = *at;
 	*at = a->next;
 	if (!*at)
 		f->last_asked = at;
-	a->status(a->user, s);
+	return a;
+}
+
+static void answer_asked(struct front *f, struct asked **at, const struct engine_status *s)
+{
+	struct asked *a = take_asked(f, at);
+	if (a->status)
+		a->status(a->user, s);
+	else
+		a->done(a->user, E_NOT_READY, "the service ends");
 	free(a);
+}
+
+static void on_order_done(struct front *f, const struct engine_event *e)
+{
+	for (struct asked **at = &f->asked; *at; at = &(*at)->next)
+		if ((*at)->tag == e->tag) {
+			struct asked *a = take_asked(f, at);
+			a->done(a->user, e->code, e->why);
+			free(a);
+			return;
+		}
 }
 
 static void on_status_reply(struct front *f, const struct engine_event *e)
@@ -147,8 +184,12 @@ static void on_status_reply(struct front *f, const struct engine_event *e)
 
 static void give_up_asked(struct front *f, int64_t now)
 {
-	while (f->asked && f->asked->until_us <= now)
-		answer_asked(f, &f->asked, NULL);
+	for (struct asked **at = &f->asked; *at;) {
+		if ((*at)->until_us <= now)
+			answer_asked(f, at, NULL);
+		else
+			at = &(*at)->next;
+	}
 }
 
 /* --- what comes in --- */
@@ -175,6 +216,8 @@ static bool read_events(struct front *f)
 			on_state(f, e);
 		else if (e->kind == ENGINE_STATUS_REPLY)
 			on_status_reply(f, e);
+		else if (e->kind == ENGINE_ORDER_DONE)
+			on_order_done(f, e);
 		else
 			jobs_event(f->jobs, e, clock_us());
 		engine_event_free(e);
@@ -185,6 +228,7 @@ static bool read_events(struct front *f)
 static void note_free(struct note *n)
 {
 	submit_free(n->submit);
+	engine_cmd_free(n->order);
 	free(n);
 }
 
@@ -199,6 +243,9 @@ static void carry_out(struct front *f, struct note *n)
 		break;
 	case NOTE_STATUS:
 		ask_status(f, n);
+		break;
+	case NOTE_ORDER:
+		give_order(f, n);
 		break;
 	case NOTE_CONNECT:
 		connect_engine(f);
@@ -353,6 +400,20 @@ void front_status(struct front *f, void (*cb)(void *user, const struct engine_st
 	if (leave_note(f, n))
 		return;
 	cb(user, NULL);
+	note_free(n);
+}
+
+void front_order(struct front *f, struct engine_cmd **c,
+		 void (*cb)(void *user, enum code code, const char *why), void *user)
+{
+	struct note *n = note_new(NOTE_ORDER);
+	n->order = *c;
+	n->done = cb;
+	n->user = user;
+	*c = NULL;
+	if (leave_note(f, n))
+		return;
+	cb(user, E_NOT_READY, "the service ends");
 	note_free(n);
 }
 

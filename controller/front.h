@@ -126,6 +126,11 @@ uint32_t front_max_context(const struct front *f);
  * status, or with NULL when the engine does not answer in time or the service ends. */
 void front_status(struct front *f, void (*cb)(void *user, const struct engine_status *s), void *user);
 
+/* Any thread: an order to the engine (ENGINE_SCALE, ENGINE_DRAIN); takes *c, whose tag is ours.  cb
+ * is called once on the front end's thread, however long it takes, with CODE_OK or the reason. */
+void front_order(struct front *f, struct engine_cmd **c,
+		 void (*cb)(void *user, enum code code, const char *why), void *user);
+
 struct front_config {
 	char jobs[256];                 /* job socket endpoint to bind; "" for none */
 	bool insecure;

@@ -167,7 +167,7 @@ void jobmsg_ok(struct buf *out, const struct buf *id, const json_t *keys)
 {
 	json_t *m = (json_t *)keys, *v;
 	const char *name;
-	begin(out, (uint32_t)json_object_size(keys), "ok", id);
+	begin(out, keys ? (uint32_t)json_object_size(keys) : 0, "ok", id);
 	json_object_foreach(m, name, v)
 	{
 		mp_put_cstr(out, name);
@@ -301,6 +301,8 @@ json_t *jobmsg_status(const struct service *svc, const struct engine_status *s)
 	json_object_set_new(m, "step_us", finite(s->step_us_mean));
 	json_object_set_new(m, "prompt_tps", finite(s->prompt_tps));
 	json_object_set_new(m, "decode_tps", finite(s->decode_tps));
+	if (s->note[0])
+		json_object_set_new(m, "note", json_string(s->note));
 	json_object_set_new(m, "replicas", jobmsg_replicas(s));
 	json_object_set_new(m, "workers", jobmsg_workers(s));
 	return m;

@@ -1,5 +1,6 @@
 #include "controller/jobreq.h"
 
+#include "base/alloc.h"
 #include "base/json.h"
 #include "proto/mp.h"
 
@@ -7,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DETOKENIZE_MAX = 1 << 20 };
+enum { DETOKENIZE_MAX = 1 << 20, REPLICAS_MAX = 1024, DEVICES_MAX = 64, TIMEOUT_MAX_S = 86400 };
 
 struct op {
 	const char *name;
@@ -23,6 +24,8 @@ static const struct op ops[] = {
 	{"jobs", OP_JOBS, {0}},
 	{"status", OP_STATUS, {0}},
 	{"workers", OP_WORKERS, {0}},
+	{"scale", OP_SCALE, {"replicas", "devices", "timeout_s"}},
+	{"drain", OP_DRAIN, {"worker", "timeout_s"}},
 	{"tokenize", OP_TOKENIZE, {"text", "add_special"}},
 	{"detokenize", OP_DETOKENIZE, {"tokens"}},
 	{"ping", OP_PING, {0}},
@@ -134,6 +137,57 @@ static int do_detokenize(struct jobreq *r, const struct service *svc, const json
 	return rc;
 }
 
+static int get_uint(struct jobreq *r, const json_t *m, const char *key, int64_t lo, int64_t hi, int64_t *out)
+{
+	const json_t *v = json_get(m, key);
+	int64_t n = json_is_integer(v) ? json_integer_value(v) : -1;
+	if (n < lo || n > hi)
+		return api_fail(&r->problem, E_BAD_REQUEST, key, "%s must be an integer from %lld to %lld", key,
+				(long long)lo, (long long)hi);
+	*out = n;
+	return 0;
+}
+
+static int get_devices(struct jobreq *r, const json_t *m)
+{
+	struct engine_cmd *c = r->order;
+	const json_t *d, *v = json_get(m, "devices");
+	size_t i;
+	if (!v)
+		return 0;
+	if (!json_is_array(v) || json_array_size(v) == 0 || json_array_size(v) > DEVICES_MAX)
+		return api_fail(&r->problem, E_BAD_REQUEST, "devices",
+				"devices must be an array of 1 to %d names of devices", DEVICES_MAX);
+	c->devices = xcalloc(json_array_size(v), sizeof *c->devices);
+	json_array_foreach(v, i, d)
+	{
+		size_t n = json_string_length(d);
+		if (!json_is_string(d) || n == 0 || n >= sizeof *c->devices)
+			return api_fail(&r->problem, E_BAD_REQUEST, "devices",
+					"devices[%zu] must be a name as cpu, cpu:0 or cuda:0", i);
+		snprintf(c->devices[c->n_devices++], sizeof *c->devices, "%s", json_string_value(d));
+	}
+	return 0;
+}
+
+static int get_order(struct jobreq *r, enum jobreq_op op, const json_t *m)
+{
+	int64_t n = 0, seconds = 0;
+	r->order = xcalloc(1, sizeof *r->order);
+	r->order->kind = op == OP_SCALE ? ENGINE_SCALE : ENGINE_DRAIN;
+	params_init(&r->order->params);
+	int rc = op == OP_SCALE ? get_uint(r, m, "replicas", 0, REPLICAS_MAX, &n)
+				: get_uint(r, m, "worker", 1, INT64_MAX, &n);
+	if (!rc && op == OP_SCALE)
+		rc = get_devices(r, m);
+	if (!rc && json_get(m, "timeout_s"))
+		rc = get_uint(r, m, "timeout_s", 1, TIMEOUT_MAX_S, &seconds);
+	r->order->n_replicas = op == OP_SCALE ? (uint32_t)n : 0;
+	r->order->worker = op == OP_DRAIN ? (uint64_t)n : 0;
+	r->order->wait_us = seconds * 1000000;
+	return rc;
+}
+
 static int parse_op(struct jobreq *r, const struct op *op, const struct service *svc, uint32_t max_context,
 		    const json_t *m)
 {
@@ -153,6 +207,9 @@ static int parse_op(struct jobreq *r, const struct op *op, const struct service 
 		return do_tokenize(r, svc, max_context, m);
 	case OP_DETOKENIZE:
 		return do_detokenize(r, svc, m);
+	case OP_SCALE:
+	case OP_DRAIN:
+		return get_order(r, op->op, m);
 	default:
 		return 0;
 	}
@@ -180,9 +237,6 @@ static int parse(struct jobreq *r, const struct service *svc, uint32_t max_conte
 		api_fail(p, E_BAD_REQUEST, "", "a request is a map");
 	else if (!json_is_string(name))
 		api_fail(p, E_BAD_REQUEST, "op", "op must be a string");
-	else if (strcmp(json_string_value(name), "scale") == 0 ||
-		 strcmp(json_string_value(name), "drain") == 0)
-		api_fail(p, E_BAD_REQUEST, "op", "%s is not built yet", json_string_value(name));
 	else if (!op)
 		api_fail(p, E_BAD_REQUEST, "op", "unknown op %.32s", json_string_value(name));
 	else if (!id_rc)
@@ -212,5 +266,6 @@ void jobreq_fini(struct jobreq *r)
 	submit_free(r->submit);
 	token_ids_fini(&r->tokens);
 	buf_fini(&r->text);
+	engine_cmd_free(r->order);
 	*r = (struct jobreq){0};
 }

@@ -15,6 +15,8 @@ enum jobreq_op {
 	OP_JOBS,
 	OP_STATUS,
 	OP_WORKERS,
+	OP_SCALE,
+	OP_DRAIN,
 	OP_TOKENIZE,
 	OP_DETOKENIZE,
 	OP_PING,
@@ -32,6 +34,7 @@ struct jobreq {
 	uint32_t n_from;             /* 0: one number for all outputs, from[0] */
 	struct token_ids tokens;     /* OP_TOKENIZE: the answer */
 	struct buf text;             /* OP_DETOKENIZE: the answer */
+	struct engine_cmd *order;    /* OP_SCALE, OP_DRAIN; owned */
 };
 
 /* *out is filled, whatever the bytes are. */

@@ -361,6 +361,22 @@ static void on_status(void *user, const struct engine_status *st)
 	call_free(k);
 }
 
+static void on_order_done(void *user, enum code code, const char *why)
+{
+	struct call *k = user;
+	struct jobsock *s = k->sock;
+	s->n_status--;
+	if (k->client && !k->client->lost) {
+		buf_clear(&s->out);
+		if (code == CODE_OK)
+			jobmsg_ok(&s->out, &k->id, NULL);
+		else
+			jobmsg_error(&s->out, &k->id, code, why);
+		post(s, k->client, k->delimiter);
+	}
+	call_free(k);
+}
+
 /* --- requests --- */
 
 static void reply_error(struct jobsock *s, struct client *c, bool delimiter, const struct buf *id,
@@ -429,6 +445,18 @@ static void do_status(struct jobsock *s, struct client *c, bool delimiter, struc
 	front_status(s->front, on_status, k);
 }
 
+/* Scale or drain: it may take as long as a model loads. */
+static void do_order(struct jobsock *s, struct client *c, bool delimiter, struct jobreq *r)
+{
+	if (s->n_status >= STATUS_MAX) {
+		reply_error(s, c, delimiter, &r->id, E_OVERLOADED, "too many ask for the status");
+		return;
+	}
+	struct call *k = call_new(s, c, delimiter, &r->id);
+	s->n_status++;
+	front_order(s->front, &r->order, on_order_done, k);
+}
+
 static void act(struct jobsock *s, struct client *c, bool delimiter, struct jobreq *r, int64_t now)
 {
 	struct listener l;
@@ -455,6 +483,10 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct jobr
 	case OP_STATUS:
 	case OP_WORKERS:
 		do_status(s, c, delimiter, r);
+		break;
+	case OP_SCALE:
+	case OP_DRAIN:
+		do_order(s, c, delimiter, r);
 		break;
 	case OP_TOKENIZE:
 		buf_clear(&s->out);

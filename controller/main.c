@@ -51,6 +51,13 @@ static const struct opt options[] = {
 	    .hi = INT64_MAX / 2),
 	OPT("worker-wait", OPT_INT, "S", "seconds that jobs wait when no worker serves (60)", .lo = 1,
 	    .hi = 86400),
+	OPT("worker-timeout", OPT_INT, "S",
+	    "a worker from which nothing comes for so long is lost; 0: never, for a debugger (2)", .lo = 0,
+	    .hi = 86400),
+	OPT("tp", OPT_INT, "N", "workers of a replica, each with a part of the weights (1)", .lo = 1,
+	    .hi = 64),
+	OPT("allow-class-change", OPT_FLAG, NULL,
+	    "a running job whose worker is lost may go on where bits may differ, and is marked"),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),
 	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)"),
 	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
@@ -70,13 +77,14 @@ enum {
 	MAX_QUEUED_TOKENS = 8000000,
 };
 
-/* What the engine's thread tells the main one. */
-struct state_pipe {
+/* What the engine's thread tells the main one: lines for whoever started us. */
+struct notices {
 	pthread_mutex_t lock;
-	bool ready;
-	int64_t lost_pid;
-	char why[256];
-	int fd[2];
+	json_t *lines; /* array */
+	bool ready;    /* it became so since the main thread looked */
+	bool supervised;
+	bool served; /* a replica has served */
+	int fd[2];   /* a byte for each time */
 };
 
 struct program {
@@ -87,28 +95,65 @@ struct program {
 	struct metrics *metrics;
 	struct engine_load load;
 	struct service svc;
-	struct state_pipe state;
+	struct notices notices;
 	void *zmq;
 	struct front *front;
 	struct engine *engine;
 	struct http *http;
 	int signals;
 	int ready_fd; /* -1: none */
-	bool served;  /* a worker has been ready */
 	int64_t started_us;
 };
 
-static void on_state(void *user, bool ready, int64_t lost_pid, const char *why)
+static json_t *scale_line(const struct engine_notice *n)
 {
-	struct state_pipe *s = user;
+	json_t *scale = json_pack("{s:I}", "workers", (json_int_t)n->n_workers);
+	json_t *devices = json_array();
+	for (uint32_t i = 0; i < n->n_devices; i++)
+		json_array_append_new(devices, json_string(n->devices[i]));
+	if (n->n_devices)
+		json_object_set(scale, "devices", devices);
+	json_decref(devices);
+	return json_pack("{s:o}", "scale", scale);
+}
+
+static void on_notice(void *user, const struct engine_notice *n)
+{
+	struct notices *s = user;
+	json_t *line = NULL;
 	pthread_mutex_lock(&s->lock);
-	s->ready = ready;
-	if (lost_pid)
-		s->lost_pid = lost_pid;
-	snprintf(s->why, sizeof s->why, "%s", why);
+	switch (n->kind) {
+	case ENGINE_NOTICE_READY:
+		s->ready = s->served = true;
+		break;
+	case ENGINE_NOTICE_UNREADY:
+		break;
+	case ENGINE_NOTICE_FAILED:
+		/* Where nothing has ever served, this is why, and there is nothing to wait for. */
+		if (!s->served)
+			line = json_pack("{s:s%}", "error", n->why, strlen(n->why));
+		if (!s->served && !line) /* a peer's text that is not UTF-8 */
+			line = json_pack("{s:s}", "error", "a worker cannot serve; its log says why");
+		break;
+	case ENGINE_NOTICE_LOST:
+		if (n->pid)
+			line = json_pack("{s:I}", "lost", (json_int_t)n->pid);
+		break;
+	case ENGINE_NOTICE_SCALE:
+		line = scale_line(n);
+		break;
+	case ENGINE_NOTICE_RETIRE:
+		line = json_pack("{s:I}", "retire", (json_int_t)n->pid);
+		break;
+	}
+	/* Nobody reads them: they are not kept. */
+	if (line && s->supervised)
+		json_array_append_new(s->lines, line);
+	else
+		json_decref(line);
 	pthread_mutex_unlock(&s->lock);
 	if (write(s->fd[1], "x", 1) < 0)
-		log_warn("main", "state pipe: %s", strerror(errno));
+		log_warn("main", "notices: %s", strerror(errno));
 }
 
 static void tell(struct program *p, json_t *line)
@@ -124,7 +169,6 @@ static void tell_ready(struct program *p)
 {
 	int64_t ms = (clock_us() - p->started_us) / 1000;
 	const char *jobs = front_jobs_endpoint(p->front), *http = p->http ? http_address(p->http) : "";
-	p->served = true;
 	log_info("main", "ready model=%s jobs=%s http=%s bus=%s ms=%lld", p->svc.model_name, jobs, http,
 		 engine_bus(p->engine), (long long)ms);
 	if (p->ready_fd >= 0)
@@ -231,8 +275,12 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 		.worker_wait_us = opts_int(o, "worker-wait", 60) * 1000000,
 		.metrics = p->metrics,
 		.load = &p->load,
-		.on_state = on_state,
-		.on_state_user = &p->state,
+		.tp = (uint32_t)opts_int(o, "tp", 1),
+		.class_change = opts_flag(o, "allow-class-change"),
+		.silent_us = opts_int(o, "worker-timeout", 2) ? opts_int(o, "worker-timeout", 2) * 1000000 : -1,
+		.supervised = p->ready_fd >= 0,
+		.on_notice = on_notice,
+		.on_notice_user = &p->notices,
 	};
 	if (choice(o, "prefill", "mixed", prefills, why, why_n) ||
 	    choice(o, "preempt", "auto", preempts, why, why_n))
@@ -332,7 +380,7 @@ static void stop(struct program *p)
 static void wait_for_end(struct program *p)
 {
 	struct pollfd fds[] = {{.fd = p->signals, .events = POLLIN},
-			       {.fd = p->state.fd[0], .events = POLLIN}};
+			       {.fd = p->notices.fd[0], .events = POLLIN}};
 	for (;;) {
 		if (poll(fds, 2, -1) < 0)
 			continue;
@@ -342,21 +390,19 @@ static void wait_for_end(struct program *p)
 			return;
 		}
 		char bytes[64];
-		if (!(fds[1].revents & POLLIN) || read(p->state.fd[0], bytes, sizeof bytes) <= 0)
+		if (!(fds[1].revents & POLLIN) || read(p->notices.fd[0], bytes, sizeof bytes) <= 0)
 			continue;
-		pthread_mutex_lock(&p->state.lock);
-		bool ready = p->state.ready;
-		int64_t lost_pid = p->state.lost_pid;
-		p->state.lost_pid = 0;
-		char why[256];
-		snprintf(why, sizeof why, "%s", p->state.why);
-		pthread_mutex_unlock(&p->state.lock);
-		if (lost_pid)
-			tell(p, json_pack("{s:I}", "lost", (json_int_t)lost_pid));
+		pthread_mutex_lock(&p->notices.lock);
+		bool ready = p->notices.ready;
+		json_t *lines = p->notices.lines, *line;
+		p->notices.ready = false;
+		p->notices.lines = json_array();
+		pthread_mutex_unlock(&p->notices.lock);
+		size_t i;
+		json_array_foreach(lines, i, line) tell(p, json_incref(line));
+		json_decref(lines);
 		if (ready)
 			tell_ready(p);
-		else if (!p->served && !lost_pid)
-			tell(p, json_pack("{s:s}", "error", why));
 	}
 }
 
@@ -388,7 +434,7 @@ static void help(const struct opts *o)
 
 int main(int argc, char **argv)
 {
-	static struct program p = {.ready_fd = -1, .state = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+	static struct program p = {.ready_fd = -1, .notices = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 	char why[512];
 	p.started_us = clock_us();
 	opts_add(&p.o, options, sizeof options / sizeof *options);
@@ -413,13 +459,16 @@ int main(int argc, char **argv)
 		return usage("--log-level must be debug, info, warn or error");
 	log_init("controller", (enum log_level)level);
 	p.ready_fd = (int)opts_int(&p.o, "ready-fd", -1);
+	p.notices.supervised = p.ready_fd >= 0;
+	p.notices.lines = json_array();
 	block_signals(&p);
-	if (pipe(p.state.fd) < 0)
+	if (pipe(p.notices.fd) < 0)
 		return fail(&p, strerror(errno));
 	if (start(&p, dir, why, sizeof why))
 		return fail(&p, why);
 	wait_for_end(&p);
 	stop(&p);
+	json_decref(p.notices.lines);
 	chat_free(p.chat);
 	metrics_free(p.metrics);
 	tokenizer_free(p.tokenizer);

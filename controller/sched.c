@@ -377,6 +377,7 @@ static void seq_finish(struct sched *s, struct seq *q, enum finish finish, int64
 	e->first_run_us = g->first_run_us;
 	e->first_token_us = g->first_token_us;
 	e->cached_tokens = g->cached_tokens;
+	e->class_changed = g->class_changed;
 	group_remove(s, g);
 }
 
@@ -427,19 +428,9 @@ void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev)
 	}
 }
 
-void sched_fail_older(struct sched *s, int64_t before_us, enum code code, struct sched_events *ev)
+void sched_fail(struct sched *s, struct group *g, enum code code, struct sched_events *ev)
 {
-	while (s->all.next != &s->all && s->all.next->arrival_us <= before_us)
-		group_fail(s, s->all.next, code, ev);
-}
-
-void sched_fail_larger(struct sched *s, uint32_t max_context, struct sched_events *ev)
-{
-	for (struct group *g = s->all.next, *next; g != &s->all; g = next) {
-		next = g->next;
-		if ((uint64_t)g->n_prompt + g->params.max_tokens > max_context)
-			group_fail(s, g, E_TOO_LONG, ev);
-	}
+	group_fail(s, g, code, ev);
 }
 
 /* ---- worker ---- */

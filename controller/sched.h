@@ -57,6 +57,7 @@ struct sched_event {
 	enum code code;         /* GROUP_FAILED */
 	int64_t arrival_us, first_run_us, first_token_us;       /* GROUP_DONE */
 	uint32_t cached_tokens; /* GROUP_DONE */
+	bool class_changed;     /* GROUP_DONE */
 };
 
 struct sched_events {
@@ -84,10 +85,8 @@ void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_even
 void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev);
 /* Fail all groups whose deadline has passed. */
 void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev);
-/* Fail the groups that arrived at before_us or earlier with this code (no worker came back). */
-void sched_fail_older(struct sched *s, int64_t before_us, enum code code, struct sched_events *ev);
-/* Fail the groups that the pool cannot hold, with E_TOO_LONG. */
-void sched_fail_larger(struct sched *s, uint32_t max_context, struct sched_events *ev);
+/* Fail one group. */
+void sched_fail(struct sched *s, struct group *g, enum code code, struct sched_events *ev);
 
 /* The next plan; false: nothing to do now (nothing runs, or SCHED_AHEAD are under way). */
 bool sched_plan(struct sched *s, int64_t now_us, struct plan *out);

@@ -63,6 +63,10 @@ struct group {
 	struct lane *lane;      /* while it lives (queue.h) */
 	uint32_t cached_tokens; /* of the prompt, found in the prefix cache when it began */
 	int64_t arrival_us, first_run_us, first_token_us;
+	/* Of whoever has several schedulers (fleet.c): */
+	uint32_t class;         /* numerics class of the tokens that it has; 0: it has none, or never moved */
+	bool class_changed;     /* went on in another one */
+	int64_t parked_us;      /* since when it waits for a replica that takes it; 0: it has one */
 	struct group *prev, *next;      /* all groups, by arrival */
 	struct group *hash_next;        /* by job */
 };

@@ -12,49 +12,48 @@
 #include <zmq.h>
 
 enum {
-	IDENTITY_MAX = 64,
 	/* Messages of one turn: whoever floods the bus does not hold up a step. */
 	TURN_MAX = 256,
 	/* Blocks of a pool that are believed: tables for them are allocated here. */
 	POOL_MAX = 1 << 24,
 	WARN_US = 1000 * 1000, /* between two lines about messages that are none of ours */
-	/* A worker beats every BUS_BEAT_MS, from a thread of its own; so long without one, it hangs. */
+	/* A worker that was lost is shown for so long, unless another one takes its place. */
+	LOST_SHOWN_US = 60 * 1000 * 1000,
+	LEAVE_US = 2 * 1000 * 1000, /* for a worker to say that it ends */
+	/* A worker says hello when its connection or its group broke: not more often than this. */
+	HELLOS_MAX = 20, /* in a second */
+	HELLO_US = 1000 * 1000,
 	SILENT_US = 2 * 1000 * 1000,
-	/* So long may a successor wait for the end of the worker before it. */
-	SPARE_US = SILENT_US + 1000 * 1000,
 	HANDSHAKE_MS = 3000,
-	STOP_MS = 500,   /* for a worker to say that it stops; a step may be under way */
+	STOP_MS = 500,   /* for the workers to say that they stop; a step may be under way */
 	LINGER_MS = 200, /* enough for the word to stop */
+	STRANGERS = 16,
+	WAIT_MS = 100,
+	/* A connection has ended, and it is not said whose: a beat that cannot be sent tells. */
+	PROBE_US = 50 * 1000,
+	PROBE_MS = 5,
+	/* A worker whose controller was started again may speak before its hello is here. */
+	STRANGER_US = 1000 * 1000,
 };
-
-enum state { NOBODY, LOADING, SERVING };
 
 struct wlink {
 	struct engine_config cfg;
-	void *socket; /* ROUTER */
+	void *socket;  /* ROUTER */
+	void *monitor; /* PAIR: ends of connections */
+	int64_t probe_until_us;
 	char endpoint[256];
-	enum state state;
-	uint8_t id[IDENTITY_MAX]; /* routing id of the worker */
-	size_t id_n;
-	uint64_t epoch; /* one per worker that was taken on */
-	struct bus_hello hello;
-	/* Said hello while another one serves; taken on should that one be lost. */
-	struct {
-		bool here;
-		uint8_t id[IDENTITY_MAX];
-		size_t id_n;
-		struct bus_hello hello;
-		int64_t since_us;
-	} spare;
-	int64_t lost_pid; /* of the worker that was given up last */
-	char lost_host[128];
-	struct bus_ready ready;
-	struct bus_limits limits; /* of its results */
-	uint32_t progress;        /* permille while loading */
-	uint64_t steps;
-	uint32_t step_us;
-	int64_t heard_us, beat_us, warned_us;
+	struct wlink_worker workers[ENGINE_WORKERS_MAX];
+	uint64_t last_id;
+	int64_t silent_us; /* negative: never */
+	uint32_t turn;     /* messages read in this turn */
+	int64_t warned_us;
 	struct buf out;
+	struct { /* who spoke without hello, and since when */
+		uint8_t route[WLINK_IDENTITY_MAX];
+		size_t route_n;
+		int64_t since_us;
+	} strangers[STRANGERS];
+	uint32_t next_stranger;
 };
 
 static void set_int(void *socket, int option, int value)
@@ -62,11 +61,20 @@ static void set_int(void *socket, int option, int value)
 	zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
+static void close_sockets(struct wlink *w)
+{
+	zmq_socket_monitor(w->socket, NULL, 0);
+	if (w->monitor)
+		zmq_close(w->monitor);
+	zmq_close(w->socket);
+}
+
 int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink **out, char *why,
 	       size_t why_n)
 {
 	struct wlink *w = xcalloc(1, sizeof *w);
 	w->cfg = *cfg;
+	w->silent_us = cfg->silent_us ? cfg->silent_us : SILENT_US;
 	w->socket = zmq_socket(zmq_context, ZMQ_ROUTER);
 	if (!w->socket) {
 		free(w);
@@ -75,11 +83,20 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 	int64_t max = BUS_MESSAGE_MAX;
 	zmq_setsockopt(w->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
 	set_int(w->socket, ZMQ_ROUTER_MANDATORY, 1);
+	set_int(w->socket, ZMQ_ROUTER_HANDOVER, 0);
 	set_int(w->socket, ZMQ_LINGER, LINGER_MS);
 	set_int(w->socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
-	if (zmq_bind(w->socket, cfg->bus) < 0) {
+	char name[64];
+	snprintf(name, sizeof name, "inproc://bus-ends-%p", (void *)w);
+	w->monitor = zmq_socket(zmq_context, ZMQ_PAIR);
+	if (w->monitor) {
+		set_int(w->monitor, ZMQ_LINGER, 0);
+		set_int(w->monitor, ZMQ_RCVHWM, 0); /* ZeroMQ's threads would wait for us */
+	}
+	if (!w->monitor || zmq_socket_monitor(w->socket, name, ZMQ_EVENT_DISCONNECTED) < 0 ||
+	    zmq_connect(w->monitor, name) < 0 || zmq_bind(w->socket, cfg->bus) < 0) {
 		int err = errno;
-		zmq_close(w->socket);
+		close_sockets(w);
 		free(w);
 		return err_why(why, why_n, -err, "worker bus: cannot listen on %s: %s", cfg->bus,
 			       zmq_strerror(err));
@@ -90,93 +107,22 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 	return 0;
 }
 
-static int send_to(struct wlink *w, const uint8_t *id, size_t id_n)
+void wlink_poll(struct wlink *w, void **messages, void **ends)
 {
-	if (zmq_send(w->socket, id, id_n, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-		return -errno;
-	return zmq_send(w->socket, w->out.p, w->out.len, ZMQ_DONTWAIT) < 0 ? -errno : 0;
+	*messages = w->socket;
+	*ends = w->monitor;
 }
 
-static int send_msg(struct wlink *w, const uint8_t *id, size_t id_n, const struct bus_msg *m)
+long wlink_wait_ms(const struct wlink *w, int64_t now_us)
 {
-	bus_encode(m, &w->out);
-	return send_to(w, id, id_n);
+	return now_us < w->probe_until_us ? PROBE_MS : WAIT_MS;
 }
 
-static void send_stop(struct wlink *w, const uint8_t *id, size_t id_n)
+static void read_monitor(struct wlink *w, int64_t now_us)
 {
-	send_msg(w, id, id_n, &(struct bus_msg){.type = BUS_STOP});
-}
-
-/* One message of exactly two frames: who, what.  0 when there is none.  Whatever else belongs to
- * a message that is none of ours is passed over: no frame of it may be taken for a sender. */
-static int recv_frames(struct wlink *w, uint8_t *id, size_t *id_n, zmq_msg_t *body)
-{
-	int more, frames = 1;
-	size_t more_n = sizeof more;
-	int n = zmq_recv(w->socket, id, IDENTITY_MAX, ZMQ_DONTWAIT);
-	if (n < 0)
-		return 0;
-	*id_n = (size_t)n;
-	zmq_msg_init(body);
-	zmq_getsockopt(w->socket, ZMQ_RCVMORE, &more, &more_n);
-	for (; more; more = zmq_msg_more(body), frames++)
-		if (zmq_msg_recv(body, w->socket, 0) < 0)
-			return -EBADMSG;
-	return frames == 2 && n <= IDENTITY_MAX ? 1 : -EBADMSG;
-}
-
-void wlink_drop(struct wlink *w)
-{
-	if (w->state == NOBODY)
-		return;
-	send_stop(w, w->id, w->id_n);
-	w->lost_pid = w->hello.pid;
-	snprintf(w->lost_host, sizeof w->lost_host, "%s", w->hello.host);
-	w->state = NOBODY;
-}
-
-/* The worker answers the word to stop with the same; a socket that is closed at once can lose
- * what the other side has not read yet. */
-static void wait_stopped(struct wlink *w)
-{
-	int64_t until = clock_us() + STOP_MS * 1000;
-	for (int64_t left; (left = until - clock_us()) > 0;) {
-		zmq_pollitem_t item = {.socket = w->socket, .events = ZMQ_POLLIN};
-		uint8_t id[IDENTITY_MAX];
-		size_t id_n;
-		zmq_msg_t body;
-		if (zmq_poll(&item, 1, (long)(left / 1000 + 1)) <= 0)
-			return;
-		int got = recv_frames(w, id, &id_n, &body);
-		if (got == 0)
-			continue;
-		bool stopped =
-			got > 0 && bus_peek(zmq_msg_data(&body), zmq_msg_size(&body), NULL, 0) == BUS_STOP;
-		zmq_msg_close(&body);
-		if (stopped && id_n == w->id_n && memcmp(id, w->id, id_n) == 0)
-			return;
-	}
-}
-
-void wlink_close(struct wlink *w)
-{
-	if (!w)
-		return;
-	if (w->spare.here)
-		send_stop(w, w->spare.id, w->spare.id_n);
-	if (w->state != NOBODY) {
-		wlink_drop(w);
-		wait_stopped(w);
-	}
-	zmq_close(w->socket);
-	buf_fini(&w->out);
-	free(w);
-}
-
-void *wlink_socket(struct wlink *w)
-{
-	return w->socket;
+	char event[256];
+	while (zmq_recv(w->monitor, event, sizeof event, ZMQ_DONTWAIT) >= 0)
+		w->probe_until_us = now_us + PROBE_US;
 }
 
 const char *wlink_endpoint(const struct wlink *w)
@@ -184,273 +130,599 @@ const char *wlink_endpoint(const struct wlink *w)
 	return w->endpoint;
 }
 
-int64_t wlink_lost_pid(const struct wlink *w)
+/* ---- the table ---- */
+
+uint32_t wlink_rows(const struct wlink *w)
 {
-	char host[sizeof w->hello.host] = "";
-	if (gethostname(host, sizeof host - 1) < 0 || strcmp(host, w->lost_host) != 0)
+	(void)w;
+	return ENGINE_WORKERS_MAX;
+}
+
+struct wlink_worker *wlink_at(struct wlink *w, uint32_t i)
+{
+	return &w->workers[i];
+}
+
+/* A member of the service, or about to be one. */
+static bool is_here(const struct wlink_worker *k)
+{
+	return k->state == WLINK_JOINING || k->state == WLINK_LOADING || k->state == WLINK_SERVING;
+}
+
+struct wlink_worker *wlink_find(struct wlink *w, uint64_t id)
+{
+	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++)
+		if (is_here(&w->workers[i]) && w->workers[i].id == id)
+			return &w->workers[i];
+	return NULL;
+}
+
+static struct wlink_worker *find_route(struct wlink *w, const uint8_t *route, size_t n)
+{
+	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++) {
+		struct wlink_worker *k = &w->workers[i];
+		if (k->state != WLINK_FREE && k->route_n == n && memcmp(k->route, route, n) == 0)
+			return k;
+	}
+	return NULL;
+}
+
+/* A free row, or that of the worker that was lost first; NULL: all are in use. */
+static struct wlink_worker *new_row(struct wlink *w)
+{
+	struct wlink_worker *oldest = NULL;
+	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++) {
+		struct wlink_worker *k = &w->workers[i];
+		if (k->state == WLINK_FREE)
+			return k;
+		if (k->state == WLINK_LOST && (!oldest || k->left_us < oldest->left_us))
+			oldest = k;
+	}
+	return oldest;
+}
+
+static bool on_this_host(const struct wlink_worker *k)
+{
+	char host[sizeof k->hello.host] = "";
+	return gethostname(host, sizeof host - 1) == 0 && strcmp(host, k->hello.host) == 0;
+}
+
+int64_t wlink_local_pid(const struct wlink_worker *k)
+{
+	return on_this_host(k) ? k->hello.pid : 0;
+}
+
+void wlink_status(const struct wlink_worker *k, struct engine_worker *out)
+{
+	static const char *const names[] = {"", "joining", "loading", "serving", "draining", "lost"};
+	*out = (struct engine_worker){
+		.id = k->id,
+		.rank = k->rank,
+		.pid = k->hello.pid,
+		.progress = k->state == WLINK_LOADING ? k->progress
+			    : k->n_ranks              ? 1000
+						      : 0,
+		.n_blocks = k->ready.n_blocks,
+		.n_host_blocks = k->ready.n_host_blocks,
+		.weights_bytes = k->ready.weights_bytes,
+		.kv_bytes = k->ready.kv_bytes,
+		.steps = k->steps,
+		.step_us = k->step_us,
+		.n_threads = k->ready.n_threads,
+	};
+	snprintf(out->host, sizeof out->host, "%s", k->hello.host);
+	snprintf(out->device, sizeof out->device, "%s", k->hello.device);
+	snprintf(out->device_name, sizeof out->device_name, "%s", k->ready.device_name);
+	snprintf(out->isa, sizeof out->isa, "%s", k->ready.isa);
+	snprintf(out->state, sizeof out->state, "%s", names[k->state]);
+}
+
+/* ---- out ---- */
+
+static int send_route(struct wlink *w, const uint8_t *route, size_t n)
+{
+	return zmq_send(w->socket, route, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ? -errno : 0;
+}
+
+static int send_bytes(struct wlink *w, const uint8_t *route, size_t n, const struct bus_msg *m)
+{
+	int rc = send_route(w, route, n);
+	if (rc)
+		return rc;
+	bus_encode(m, &w->out);
+	return zmq_send(w->socket, w->out.p, w->out.len, ZMQ_DONTWAIT) < 0 ? -errno : 0;
+}
+
+/* A message that is not sent ends it, at the next tick. */
+static void send_msg(struct wlink *w, struct wlink_worker *k, const struct bus_msg *m)
+{
+	if (send_bytes(w, k->route, k->route_n, m) < 0)
+		k->broken = true;
+}
+
+static void send_stop(struct wlink *w, const uint8_t *route, size_t n)
+{
+	send_bytes(w, route, n, &(struct bus_msg){.type = BUS_STOP});
+}
+
+void wlink_load(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, uint64_t epoch,
+		int64_t now_us)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct wlink_worker *k = ranks[i];
+		struct bus_msg m = {.type = BUS_LOAD};
+		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
+		snprintf(m.load.compute, sizeof m.load.compute, "%s", w->cfg.compute);
+		m.load.epoch = epoch;
+		m.load.block_size = w->cfg.block_size;
+		m.load.max_context = w->cfg.model_context;
+		m.load.max_rows = w->cfg.max_rows;
+		m.load.max_slots = m.load.max_runs = w->cfg.max_seqs;
+		m.load.kv_bytes = w->cfg.kv_bytes;
+		m.load.swap_bytes = w->cfg.swap_bytes;
+		m.load.n_threads = w->cfg.n_threads;
+		m.load.n_ranks = n;
+		m.load.rank = i;
+		snprintf(m.load.meet, sizeof m.load.meet, "%s", ranks[0]->hello.meet);
+		k->state = WLINK_LOADING;
+		k->epoch = epoch;
+		k->rank = i;
+		k->n_ranks = n;
+		k->progress = 0;
+		k->sent = k->received = 0;
+		k->heard_us = now_us;
+		send_msg(w, k, &m);
+	}
+	if (n > 1)
+		ranks[0]->meet_used = true;
+}
+
+void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, const struct plan *p)
+{
+	zmq_msg_t all, one;
+	bus_encode_plan(p, &w->out);
+	zmq_msg_init_size(&all, w->out.len);
+	memcpy(zmq_msg_data(&all), w->out.p, w->out.len);
+	for (uint32_t i = 0; i < n; i++) {
+		ranks[i]->sent = p->number;
+		if (send_route(w, ranks[i]->route, ranks[i]->route_n) < 0) {
+			ranks[i]->broken = true;
+			continue;
+		}
+		zmq_msg_init(&one);
+		zmq_msg_copy(&one, &all); /* the bytes are shared */
+		if (zmq_msg_send(&one, w->socket, ZMQ_DONTWAIT) < 0) {
+			ranks[i]->broken = true;
+			zmq_msg_close(&one);
+		}
+	}
+	zmq_msg_close(&all);
+}
+
+/* Says that we live, which group we see the worker in, and how many plans we have sent: what is not
+ * there when it reads this was lost. */
+static void send_beat(struct wlink *w, struct wlink_worker *k, int64_t now_us)
+{
+	k->beat_us = now_us;
+	send_msg(w, k,
+		 &(struct bus_msg){.type = BUS_BEAT,
+				   .beat = {.epoch = k->epoch, .state = BUS_SERVING, .progress = k->sent}});
+}
+
+void wlink_idle(struct wlink_worker *k, int64_t now_us)
+{
+	if (!is_here(k) || k->state == WLINK_JOINING)
+		return;
+	k->state = WLINK_JOINING;
+	k->epoch = 0;
+	/* The next beat tells it so, should it not be told to load before. */
+	k->idle_us = k->heard_us = k->beat_us = now_us;
+}
+
+void wlink_drop(struct wlink *w, struct wlink_worker *k, int64_t now_us)
+{
+	if (!is_here(k))
+		return;
+	send_stop(w, k->route, k->route_n);
+	k->state = WLINK_LOST;
+	k->epoch = 0;
+	k->left_us = now_us;
+}
+
+void wlink_retire(struct wlink *w, struct wlink_worker *k, int64_t now_us)
+{
+	if (!is_here(k))
+		return;
+	send_stop(w, k->route, k->route_n);
+	k->state = WLINK_LEAVING;
+	k->epoch = 0;
+	k->left_us = now_us;
+}
+
+/* ---- in ---- */
+
+/* One message of exactly two frames: who, what.  0 when there is none.  Whatever else belongs to
+ * a message that is none of ours is passed over: no frame of it may be taken for a sender. */
+static int recv_frames(struct wlink *w, uint8_t *route, size_t *route_n, zmq_msg_t *body)
+{
+	int more, frames = 1;
+	size_t more_n = sizeof more;
+	int n = zmq_recv(w->socket, route, WLINK_IDENTITY_MAX, ZMQ_DONTWAIT);
+	if (n < 0)
 		return 0;
-	return w->lost_pid;
+	*route_n = (size_t)n;
+	zmq_msg_init(body);
+	zmq_getsockopt(w->socket, ZMQ_RCVMORE, &more, &more_n);
+	for (; more; more = zmq_msg_more(body), frames++)
+		if (zmq_msg_recv(body, w->socket, 0) < 0)
+			return -EBADMSG;
+	return frames == 2 && n <= WLINK_IDENTITY_MAX ? 1 : -EBADMSG;
 }
 
-bool wlink_serving(const struct wlink *w)
+static void lose(struct wlink_worker *k, int64_t now_us, enum wlink_event_kind kind, const char *text,
+		 struct wlink_event *ev)
 {
-	return w->state == SERVING;
+	*ev = (struct wlink_event){.kind = kind, .worker = k, .epoch = k->epoch};
+	err_why(ev->why, sizeof ev->why, 0, "worker %lld on %s: %s", (long long)k->hello.pid, k->hello.device,
+		text);
+	k->state = WLINK_LOST;
+	k->epoch = 0;
+	k->left_us = now_us;
 }
 
-const struct bus_ready *wlink_ready(const struct wlink *w)
+/* ... and will not be taken back: it is told to stop. */
+static void lost(struct wlink *w, struct wlink_worker *k, int64_t now_us, enum wlink_event_kind kind,
+		 const char *text, struct wlink_event *ev)
 {
-	return &w->ready;
+	lose(k, now_us, kind, text, ev);
+	send_stop(w, k->route, k->route_n);
 }
 
-uint64_t wlink_epoch(const struct wlink *w)
+/* Anybody can send such messages, and as many as they like. */
+static bool may_warn(struct wlink *w, int64_t now_us)
 {
-	return w->epoch;
+	if (w->warned_us && now_us - w->warned_us < WARN_US)
+		return false;
+	w->warned_us = now_us;
+	return true;
 }
 
-static enum wlink_event lost(struct wlink *w, char *why, size_t why_n, const char *text)
+/* A worker that was lost is shown until another one is in its place. */
+static void replace_lost(struct wlink *w, const struct bus_hello *h)
 {
-	bool served = w->state != NOBODY;
-	err_why(why, why_n, 0, "worker %lld on %s: %s", (long long)w->hello.pid, w->hello.device, text);
-	wlink_drop(w);
-	return served ? WLINK_LOST : WLINK_NONE;
-}
-
-static enum wlink_event tell_alive(struct wlink *w, int64_t now_us, char *why, size_t why_n)
-{
-	w->beat_us = now_us;
-	struct bus_msg m = {.type = BUS_BEAT, .beat = {.epoch = w->epoch, .state = BUS_SERVING}};
-	if (send_msg(w, w->id, w->id_n, &m) < 0)
-		return lost(w, why, why_n, "its connection is gone");
-	return WLINK_NONE;
-}
-
-static void take_on(struct wlink *w, const uint8_t *id, size_t id_n, const struct bus_hello *h,
-		    int64_t now_us)
-{
-	memcpy(w->id, id, id_n);
-	w->id_n = id_n;
-	w->hello = *h;
-	w->state = LOADING;
-	w->progress = 0;
-	w->heard_us = now_us;
-	w->epoch++;
-	struct bus_msg m = {.type = BUS_LOAD};
-	snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
-	snprintf(m.load.compute, sizeof m.load.compute, "%s", w->cfg.compute);
-	m.load.epoch = w->epoch;
-	m.load.block_size = w->cfg.block_size;
-	m.load.max_context = w->cfg.model_context;
-	m.load.max_rows = w->cfg.max_rows;
-	m.load.max_slots = m.load.max_runs = w->cfg.max_seqs;
-	m.load.kv_bytes = w->cfg.kv_bytes;
-	m.load.swap_bytes = w->cfg.swap_bytes;
-	m.load.n_threads = w->cfg.n_threads;
-	log_info("bus", "worker joins pid=%lld host=%s device=%s", (long long)h->pid, h->host, h->device);
-	int rc = send_msg(w, id, id_n, &m);
-	if (rc < 0) {
-		log_warn("bus", "worker pid=%lld cannot be told to load: %s", (long long)h->pid,
-			 zmq_strerror(-rc));
-		w->state = NOBODY;
-	}
-}
-
-static void refuse_spare(struct wlink *w)
-{
-	if (!w->spare.here)
-		return;
-	log_warn("bus",
-		 "worker refused pid=%lld device=%s: another one serves, and replicas are not built yet",
-		 (long long)w->spare.hello.pid, w->spare.hello.device);
-	send_stop(w, w->spare.id, w->spare.id_n);
-	w->spare.here = false;
-}
-
-static bool is_spare(const struct wlink *w, const uint8_t *id, size_t id_n)
-{
-	return w->spare.here && id_n == w->spare.id_n && memcmp(id, w->spare.id, id_n) == 0;
-}
-
-/* The successor of one that died may be here before its death is noticed: it waits until the
- * one before it has been silent for too long, or has shown that it is alive. */
-static void on_hello(struct wlink *w, const uint8_t *id, size_t id_n, const struct bus_hello *h,
-		     int64_t now_us)
-{
-	if (w->state == NOBODY) {
-		take_on(w, id, id_n, h, now_us);
+	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++) {
+		struct wlink_worker *k = &w->workers[i];
+		if (k->state != WLINK_LOST || strcmp(k->hello.host, h->host) != 0 ||
+		    strcmp(k->hello.device, h->device) != 0)
+			continue;
+		k->state = WLINK_FREE;
 		return;
 	}
-	if (!is_spare(w, id, id_n))
-		refuse_spare(w);
-	w->spare.here = true;
-	memcpy(w->spare.id, id, id_n);
-	w->spare.id_n = id_n;
-	w->spare.hello = *h;
-	w->spare.since_us = now_us;
 }
 
-static void tend_spare(struct wlink *w, int64_t now_us)
+static void on_new(struct wlink *w, const uint8_t *route, size_t n, const struct bus_hello *h, int64_t now_us,
+		   struct wlink_event *ev)
 {
-	if (!w->spare.here)
+	replace_lost(w, h);
+	struct wlink_worker *k = new_row(w);
+	if (!k) {
+		if (may_warn(w, now_us))
+			log_warn("bus", "worker refused pid=%lld device=%s: there are %d already",
+				 (long long)h->pid, h->device, ENGINE_WORKERS_MAX);
+		send_stop(w, route, n);
 		return;
-	if (w->state == NOBODY) {
-		w->spare.here = false;
-		take_on(w, w->spare.id, w->spare.id_n, &w->spare.hello, now_us);
-	} else if (now_us - w->spare.since_us > SPARE_US) {
-		refuse_spare(w);
 	}
+	*k = (struct wlink_worker){.state = WLINK_JOINING, .id = ++w->last_id, .hello = *h, .route_n = n};
+	memcpy(k->route, route, n);
+	k->idle_us = k->heard_us = k->beat_us = k->hello_us = now_us;
+	k->n_hellos = 1;
+	log_info("bus", "worker joins worker=%llu pid=%lld host=%s device=%s", (unsigned long long)k->id,
+		 (long long)h->pid, h->host, h->device);
+	*ev = (struct wlink_event){.kind = WLINK_HELLO, .worker = k};
 }
 
-/* Our worker says hello again: its connection broke and came back, and plans under way may be
- * lost.  It is taken on anew, and need not load again. */
-static enum wlink_event on_return(struct wlink *w, const uint8_t *id, size_t id_n, const struct bus_hello *h,
-				  int64_t now_us, char *why, size_t why_n)
+/* A worker that we have says hello again: its connection broke and came back, and plans under way
+ * may be lost; or its group broke.  It need not load again. */
+static void on_return(struct wlink *w, struct wlink_worker *k, const struct bus_hello *h, int64_t now_us,
+		      struct wlink_event *ev)
 {
-	err_why(why, why_n, 0, "worker %lld on %s connected anew", (long long)h->pid, h->device);
-	w->state = NOBODY;
-	w->lost_pid = 0;
-	take_on(w, id, id_n, h, now_us);
-	return WLINK_LOST;
+	if (k->state == WLINK_LEAVING) {
+		send_stop(w, k->route, k->route_n);
+		return;
+	}
+	*ev = (struct wlink_event){.kind = WLINK_HELLO, .worker = k, .epoch = k->epoch};
+	if (k->state == WLINK_LOST) { /* it was cut off, or stopped, and is back */
+		k->id = ++w->last_id;
+		k->steps = 0;
+	}
+	err_why(ev->why, sizeof ev->why, 0, "worker %lld on %s connected anew", (long long)h->pid, h->device);
+	k->hello = *h;
+	k->meet_used = false;
+	k->broken = k->silent = false;
+	k->epoch = 0;
+	k->state = WLINK_JOINING;
+	k->idle_us = k->heard_us = k->beat_us = now_us;
 }
 
-static enum wlink_event on_ready(struct wlink *w, const struct bus_ready *r, char *why, size_t why_n)
+/* Whether it says hello again and again: each one takes a group down. */
+static bool floods(struct wlink_worker *k, int64_t now_us)
 {
-	if (r->n_vocab != w->cfg.n_vocab || r->n_blocks == 0)
-		return lost(w, why, why_n, "its model is not the one that was asked for");
-	if (r->n_blocks > POOL_MAX || r->n_host_blocks > POOL_MAX)
-		return lost(w, why, why_n, "it claims more blocks than any pool has");
-	w->ready = *r;
-	w->limits = (struct bus_limits){
+	if (now_us - k->hello_us > HELLO_US) {
+		k->hello_us = now_us;
+		k->n_hellos = 0;
+	}
+	return ++k->n_hellos > HELLOS_MAX;
+}
+
+static void on_hello(struct wlink *w, struct wlink_worker *k, const uint8_t *route, size_t n,
+		     const struct bus_hello *h, int64_t now_us, struct wlink_event *ev)
+{
+	if (!k)
+		on_new(w, route, n, h, now_us, ev);
+	else if (!floods(k, now_us))
+		on_return(w, k, h, now_us, ev);
+	else if (is_here(k))
+		lost(w, k, now_us, WLINK_GONE, "it says hello again and again", ev);
+}
+
+/* It was silent for too long, and speaks again: a host that was cut off, a process that was stopped.
+ * Of what it knows, the weights are of use. */
+static void revive(struct wlink_worker *k, int64_t now_us, struct wlink_event *ev)
+{
+	log_info("bus", "worker speaks again worker=%llu pid=%lld", (unsigned long long)k->id,
+		 (long long)k->hello.pid);
+	k->silent = false;
+	k->state = WLINK_JOINING;
+	k->idle_us = k->heard_us = k->beat_us = now_us;
+	*ev = (struct wlink_event){.kind = WLINK_HELLO, .worker = k};
+}
+
+static void on_ready(struct wlink *w, struct wlink_worker *k, const struct bus_ready *r, int64_t now_us,
+		     struct wlink_event *ev)
+{
+	if (r->n_vocab != w->cfg.n_vocab || r->n_blocks == 0) {
+		lost(w, k, now_us, WLINK_GONE, "its model is not the one that was asked for", ev);
+		return;
+	}
+	if (r->n_blocks > POOL_MAX || r->n_host_blocks > POOL_MAX) {
+		lost(w, k, now_us, WLINK_GONE, "it claims more blocks than any pool has", ev);
+		return;
+	}
+	k->ready = *r;
+	k->state = WLINK_SERVING;
+	log_info("bus",
+		 "worker ready worker=%llu pid=%lld rank=%u/%u device=\"%s\" isa=%s blocks=%u load_ms=%u "
+		 "numerics=%s",
+		 (unsigned long long)k->id, (long long)k->hello.pid, k->rank, k->n_ranks, r->device_name,
+		 r->isa, r->n_blocks, r->load_ms, r->numerics);
+	*ev = (struct wlink_event){.kind = WLINK_READY, .worker = k, .epoch = k->epoch};
+}
+
+static void on_result(struct wlink *w, struct wlink_worker *k, const void *bytes, size_t n, int64_t now_us,
+		      struct result *result, struct wlink_event *ev)
+{
+	char text[256];
+	struct bus_limits limits = {
 		.max_slots = w->cfg.max_seqs,
 		.max_rows = w->cfg.max_rows,
 		.max_runs = w->cfg.max_seqs,
 		.max_context = w->cfg.model_context,
-		.n_blocks = r->n_blocks,
-		.n_host_blocks = r->n_host_blocks,
-		.n_vocab = r->n_vocab,
+		.n_blocks = k->ready.n_blocks,
+		.n_host_blocks = k->ready.n_host_blocks,
+		.n_vocab = w->cfg.n_vocab,
 	};
-	w->state = SERVING;
-	log_info("bus", "worker ready pid=%lld device=\"%s\" isa=%s blocks=%u load_ms=%u numerics=%s",
-		 (long long)w->hello.pid, r->device_name, r->isa, r->n_blocks, r->load_ms, r->numerics);
-	return WLINK_READY;
+	/* Of the time before its group was over: it has not read our next word yet. */
+	if (k->state != WLINK_SERVING)
+		return;
+	if (bus_decode_result(bytes, n, &limits, result, text, sizeof text)) {
+		lost(w, k, now_us, WLINK_GONE, text, ev);
+		return;
+	}
+	if (result->epoch != k->epoch)
+		return;
+	if (k->rank) {
+		lost(w, k, now_us, WLINK_GONE, "it sends a result, which is for rank 0 to send", ev);
+		return;
+	}
+	k->steps++;
+	k->step_us = result->step_us;
+	k->received = result->number;
+	*ev = (struct wlink_event){.kind = WLINK_RESULT, .worker = k, .epoch = k->epoch};
 }
 
-/* A message of the worker that we have. */
-static enum wlink_event on_message(struct wlink *w, const void *bytes, size_t n, int type, int64_t now_us,
-				   struct result *result, char *why, size_t why_n)
+/* What it says comes in the order in which it was said: a result that it has sent was read before
+ * this. */
+static void on_beat(struct wlink_worker *k, const struct bus_beat *b, struct wlink_event *ev)
+{
+	if (b->epoch != k->epoch || k->epoch == 0)
+		return;
+	if (b->state == BUS_LOADING) {
+		if (k->state == WLINK_LOADING)
+			k->progress = b->progress > 1000 ? 1000 : (uint32_t)b->progress;
+		return;
+	}
+	if (k->state != WLINK_SERVING)
+		return;
+	if (k->rank)
+		k->steps += b->expected > k->received + 1 ? b->expected - 1 - k->received : 0;
+	bool result_lost = k->rank == 0 && b->expected > k->received + 1;
+	if (k->rank && b->expected)
+		k->received = b->expected - 1;
+	if (b->state != BUS_MISSED && !result_lost)
+		return;
+	*ev = (struct wlink_event){.kind = WLINK_MISSED, .worker = k, .epoch = k->epoch};
+	err_why(ev->why, sizeof ev->why, 0,
+		"worker %lld on %s: %s was lost on the way, it waits for plan %llu", (long long)k->hello.pid,
+		k->hello.device, result_lost ? "a result" : "a plan", (unsigned long long)b->expected);
+}
+
+/* A message of a worker that we have, other than hello. */
+static void on_message(struct wlink *w, struct wlink_worker *k, const void *bytes, size_t n, int type,
+		       int64_t now_us, struct result *result, struct wlink_event *ev)
 {
 	struct bus_msg m;
 	char text[256];
-	w->heard_us = now_us;
+	k->heard_us = now_us;
 	if (type == BUS_RESULT) {
-		/* Of the time before its connection broke: it has not read our word to load again yet. */
-		if (w->state != SERVING)
-			return WLINK_NONE;
-		if (bus_decode_result(bytes, n, &w->limits, result, text, sizeof text))
-			return lost(w, why, why_n, text);
-		if (result->epoch != w->epoch)
-			return WLINK_NONE;
-		w->steps++;
-		w->step_us = result->step_us;
-		return WLINK_RESULT;
+		on_result(w, k, bytes, n, now_us, result, ev);
+		return;
 	}
 	if (bus_decode(bytes, n, &m, text, sizeof text))
-		return lost(w, why, why_n, text);
-	if (m.type == BUS_READY && w->state == LOADING && m.ready.epoch == w->epoch)
-		return on_ready(w, &m.ready, why, why_n);
-	if (m.type == BUS_FAILED) {
-		lost(w, why, why_n, m.failed.why);
-		return WLINK_FAILED;
+		lost(w, k, now_us, WLINK_GONE, text, ev);
+	else if (m.type == BUS_READY && k->state == WLINK_LOADING && m.ready.epoch == k->epoch)
+		on_ready(w, k, &m.ready, now_us, ev);
+	else if (m.type == BUS_FAILED)
+		lost(w, k, now_us, WLINK_FAILED, m.failed.why, ev);
+	else if (m.type == BUS_STOP)
+		lost(w, k, now_us, WLINK_GONE, "it ends", ev);
+	else if (m.type == BUS_BEAT)
+		on_beat(k, &m.beat, ev);
+}
+
+/* Whether one that never said hello has spoken for long enough to be told to stop. */
+static bool stranger_due(struct wlink *w, const uint8_t *route, size_t n, int64_t now_us)
+{
+	for (uint32_t i = 0; i < STRANGERS; i++)
+		if (w->strangers[i].route_n == n && memcmp(w->strangers[i].route, route, n) == 0)
+			return now_us - w->strangers[i].since_us > STRANGER_US;
+	uint32_t at = w->next_stranger++ % STRANGERS;
+	memcpy(w->strangers[at].route, route, n);
+	w->strangers[at].route_n = n;
+	w->strangers[at].since_us = now_us;
+	return false;
+}
+
+static void on_frames(struct wlink *w, const uint8_t *route, size_t route_n, const void *bytes, size_t n,
+		      int64_t now_us, struct result *result, struct wlink_event *ev)
+{
+	char text[256] = "";
+	struct bus_msg m;
+	struct wlink_worker *k = find_route(w, route, route_n);
+	int type = bus_peek(bytes, n, text, sizeof text);
+	if (type == BUS_HELLO && bus_decode(bytes, n, &m, text, sizeof text))
+		type = -EBADMSG;
+	if (type == BUS_HELLO) {
+		on_hello(w, k, route, route_n, &m.hello, now_us, ev);
+	} else if (k && is_here(k) && type < 0) {
+		lost(w, k, now_us, WLINK_GONE, text, ev);
+	} else if (k && is_here(k)) {
+		on_message(w, k, bytes, n, type, now_us, result, ev);
+	} else if (k && k->state == WLINK_LEAVING) {
+		if (type == BUS_STOP) {
+			k->state = WLINK_FREE;
+			*ev = (struct wlink_event){.kind = WLINK_LEFT, .worker = k};
+		}
+	} else if (type < 0) {
+		if (may_warn(w, now_us))
+			log_warn("bus", "a message that is none of ours was ignored: %s", text);
+	} else if (k && k->silent && type != BUS_STOP) {
+		revive(k, now_us, ev);
+	} else if (type != BUS_STOP && (k || stranger_due(w, route, route_n, now_us))) {
+		send_stop(w, route, route_n); /* one we gave up, or one that never says hello */
 	}
-	if (m.type == BUS_STOP)
-		return lost(w, why, why_n, "it ends");
-	if (m.type == BUS_BEAT && m.beat.state == BUS_LOADING)
-		w->progress = (uint32_t)m.beat.progress;
-	return WLINK_NONE;
 }
 
-/* Anybody can send such messages, and as many as they like. */
-static void warn_ignored(struct wlink *w, int64_t now_us, const char *why)
+bool wlink_recv(struct wlink *w, int64_t now_us, struct result *result, struct wlink_event *ev)
 {
-	if (now_us - w->warned_us < WARN_US)
-		return;
-	w->warned_us = now_us;
-	log_warn("bus", "a message that is none of ours was ignored: %s", why);
-}
-
-enum wlink_event wlink_recv(struct wlink *w, int64_t now_us, struct result *result, char *why, size_t why_n)
-{
-	uint8_t id[IDENTITY_MAX];
-	size_t id_n;
-	zmq_msg_t body;
-	enum wlink_event ev = WLINK_NONE;
-	int got;
-	for (int turn = 0; turn < TURN_MAX && ev == WLINK_NONE; turn++) {
-		if ((got = recv_frames(w, id, &id_n, &body)) == 0)
+	ev->kind = WLINK_NONE;
+	read_monitor(w, now_us);
+	for (; w->turn < TURN_MAX && ev->kind == WLINK_NONE; w->turn++) {
+		uint8_t route[WLINK_IDENTITY_MAX];
+		size_t route_n;
+		zmq_msg_t body;
+		int got = recv_frames(w, route, &route_n, &body);
+		if (got == 0)
 			break;
-		char text[256] = "not two frames";
-		const void *bytes = zmq_msg_data(&body);
-		size_t n = zmq_msg_size(&body);
-		bool ours = got > 0 && w->state != NOBODY && id_n == w->id_n && memcmp(id, w->id, id_n) == 0;
-		int type = got > 0 ? bus_peek(bytes, n, text, sizeof text) : got;
-		struct bus_msg m;
-		bool hello = type == BUS_HELLO && (type = bus_decode(bytes, n, &m, text, sizeof text)) == 0;
-		if (ours && type > 0 && type != BUS_HELLO)
-			ev = on_message(w, bytes, n, type, now_us, result, why, why_n);
-		else if (ours && type < 0)
-			ev = lost(w, why, why_n, text);
-		else if (hello && ours)
-			ev = on_return(w, id, id_n, &m.hello, now_us, why, why_n);
-		else if (hello)
-			on_hello(w, id, id_n, &m.hello, now_us);
-		else if (type > 0 && type != BUS_HELLO && type != BUS_STOP && !is_spare(w, id, id_n))
-			send_stop(w, id, id_n); /* one we gave up, or one that never said hello */
-		else if (type < 0)
-			warn_ignored(w, now_us, text);
+		if (got > 0)
+			on_frames(w, route, route_n, zmq_msg_data(&body), zmq_msg_size(&body), now_us, result,
+				  ev);
+		else if (may_warn(w, now_us))
+			log_warn("bus", "a message that is none of ours was ignored: not two frames");
 		zmq_msg_close(&body);
 	}
-	return ev;
+	if (ev->kind != WLINK_NONE)
+		return true;
+	w->turn = 0;
+	return false;
 }
 
-enum wlink_event wlink_tick(struct wlink *w, int64_t now_us, char *why, size_t why_n)
-{
-	tend_spare(w, now_us);
-	if (w->state == NOBODY)
-		return WLINK_NONE;
-	if (now_us - w->heard_us > SILENT_US)
-		return lost(w, why, why_n, "silent for 2 s");
-	if (now_us - w->beat_us < BUS_BEAT_MS * 1000)
-		return WLINK_NONE;
-	return tell_alive(w, now_us, why, why_n);
-}
+/* ---- time ---- */
 
-int wlink_send_plan(struct wlink *w, const struct plan *p)
+static bool tick_worker(struct wlink *w, struct wlink_worker *k, int64_t now_us, struct wlink_event *ev)
 {
-	bus_encode_plan(p, &w->out);
-	return send_to(w, w->id, w->id_n);
-}
-
-bool wlink_status(const struct wlink *w, struct engine_worker *out)
-{
-	static const char *const names[] = {"lost", "loading", "serving"};
-	if (w->epoch == 0)
+	if (k->state == WLINK_LOST && now_us - k->left_us > LOST_SHOWN_US)
+		k->state = WLINK_FREE;
+	if (k->state == WLINK_LEAVING && now_us - k->left_us > LEAVE_US) {
+		k->state = WLINK_FREE;
+		*ev = (struct wlink_event){.kind = WLINK_LEFT, .worker = k};
+		return true;
+	}
+	if (!is_here(k))
 		return false;
-	*out = (struct engine_worker){
-		.id = w->epoch,
-		.replica = w->state == NOBODY ? 0 : w->epoch,
-		.pid = w->hello.pid,
-		.progress = w->state == SERVING ? 1000 : w->progress,
-		.n_blocks = w->ready.n_blocks,
-		.n_host_blocks = w->ready.n_host_blocks,
-		.weights_bytes = w->ready.weights_bytes,
-		.kv_bytes = w->ready.kv_bytes,
-		.steps = w->steps,
-		.step_us = w->step_us,
-		.n_threads = w->ready.n_threads,
-	};
-	snprintf(out->host, sizeof out->host, "%s", w->hello.host);
-	snprintf(out->device, sizeof out->device, "%s", w->hello.device);
-	snprintf(out->device_name, sizeof out->device_name, "%s", w->ready.device_name);
-	snprintf(out->isa, sizeof out->isa, "%s", w->ready.isa);
-	snprintf(out->state, sizeof out->state, "%s", names[w->state]);
+	int64_t beat_ms = now_us < w->probe_until_us ? PROBE_MS : BUS_BEAT_MS;
+	if (now_us - k->beat_us >= beat_ms * 1000)
+		send_beat(w, k, now_us);
+	/* One that has nothing to do may be silent: it beats when it was told to load. */
+	bool watched = w->silent_us > 0 && k->state != WLINK_JOINING;
+	if (k->broken) {
+		lost(w, k, now_us, WLINK_GONE, "its connection is gone", ev);
+	} else if (watched && now_us - k->heard_us > w->silent_us) {
+		lose(k, now_us, WLINK_GONE, "silent for too long: it hangs, or its host is gone", ev);
+		k->silent = true;
+	} else {
+		return false;
+	}
 	return true;
+}
+
+bool wlink_tick(struct wlink *w, int64_t now_us, struct wlink_event *ev)
+{
+	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++)
+		if (tick_worker(w, &w->workers[i], now_us, ev))
+			return true;
+	return false;
+}
+
+/* ---- the end ---- */
+
+/* A worker answers the word to stop with the same; a socket that is closed at once can lose
+ * what the other side has not read yet. */
+static void wait_stopped(struct wlink *w, uint32_t n)
+{
+	int64_t until = clock_us() + STOP_MS * 1000;
+	for (int64_t left; n && (left = until - clock_us()) > 0;) {
+		zmq_pollitem_t item = {.socket = w->socket, .events = ZMQ_POLLIN};
+		uint8_t route[WLINK_IDENTITY_MAX];
+		size_t route_n;
+		zmq_msg_t body;
+		if (zmq_poll(&item, 1, (long)(left / 1000 + 1)) <= 0)
+			return;
+		int got = recv_frames(w, route, &route_n, &body);
+		if (got == 0)
+			continue;
+		bool stopped =
+			got > 0 && bus_peek(zmq_msg_data(&body), zmq_msg_size(&body), NULL, 0) == BUS_STOP;
+		zmq_msg_close(&body);
+		struct wlink_worker *k = stopped ? find_route(w, route, route_n) : NULL;
+		if (k && k->state == WLINK_LEAVING) {
+			k->state = WLINK_FREE;
+			n--;
+		}
+	}
+}
+
+void wlink_close(struct wlink *w)
+{
+	uint32_t n = 0;
+	if (!w)
+		return;
+	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++) {
+		struct wlink_worker *k = &w->workers[i];
+		wlink_retire(w, k, 0);
+		n += k->state == WLINK_LEAVING && !k->broken;
+	}
+	wait_stopped(w, n);
+	close_sockets(w);
+	buf_fini(&w->out);
+	free(w);
 }

@@ -78,12 +78,16 @@ struct bus_failed {                 /* the worker cannot go on; it ends after th
 	char why[512];
 };
 
-enum bus_state { BUS_LOADING = 1, BUS_SERVING };
+enum bus_state {
+	BUS_LOADING = 1,
+	BUS_SERVING,
+	BUS_MISSED,                 /* serving, but a plan that was sent is not there: send the state anew */
+};
 
 struct bus_beat {
-	uint64_t epoch;
+	uint64_t epoch;             /* from the controller: of the group that it sees the worker in; 0: none */
 	uint32_t state;             /* enum bus_state (from a worker) */
-	uint64_t progress;          /* plans done; while loading: permille */
+	uint64_t progress;          /* plans done; while loading: permille; from the controller: plans sent */
 	uint64_t expected;          /* worker: next plan number it waits for */
 };
 

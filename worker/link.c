@@ -53,6 +53,7 @@ struct link {
 	bool end;
 	uint64_t epoch;
 	uint64_t expected; /* next plan */
+	bool missed;       /* a plan of this epoch will not come any more */
 	int64_t next_beat_us;
 	int64_t heard_us; /* last message of the controller */
 	zmq_msg_t stash[STASH];
@@ -113,7 +114,9 @@ static void send_beat(struct link *l)
 		.beat =
 			{
 				.epoch = l->epoch,
-				.state = l->loading ? BUS_LOADING : BUS_SERVING,
+				.state = l->loading  ? BUS_LOADING
+					 : l->missed ? BUS_MISSED
+						     : BUS_SERVING,
 				.progress = l->loading ? atomic_load(&l->permille) : l->expected - 1,
 				.expected = l->expected,
 			},
@@ -260,6 +263,7 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 {
 	struct bus_ready ready;
 	l->welcome = true;
+	l->missed = false;
 	if (l->args->n_threads)
 		load->n_threads = l->args->n_threads;
 	if (l->step && step_serves(l->step, load)) {
@@ -310,6 +314,7 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 	if (rc == -ESTALE || rc == -ENXIO) {
 		log_warn("link", "%s", why);
 		pthread_mutex_lock(&l->lock);
+		l->missed = l->missed || (rc == -ENXIO && l->plan.number > l->expected);
 		send_beat(l);
 		pthread_mutex_unlock(&l->lock);
 		return 0;
@@ -326,6 +331,18 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->result.number,
 			 zmq_strerror(-rc));
 	return 0;
+}
+
+/* It says how many plans were sent before it: those that are not here by now were lost. */
+static void heed_beat(struct link *l, const struct bus_beat *b)
+{
+	if (!l->step || !l->welcome || b->epoch != l->epoch || b->progress < l->expected || l->missed)
+		return;
+	log_warn("link", "plan %llu did not come", (unsigned long long)l->expected);
+	pthread_mutex_lock(&l->lock);
+	l->missed = true;
+	send_beat(l);
+	pthread_mutex_unlock(&l->lock);
 }
 
 static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
@@ -357,6 +374,7 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		l->stop = true;
 		return 0;
 	case BUS_BEAT:
+		heed_beat(l, &m.beat);
 		return 0;
 	default:
 		log_warn("link", "a message of type %d is not for a worker", m.type);

@@ -54,14 +54,6 @@ def test_parameters_that_are_not_built_yet(client, params):
     assert next(iter(params)) in message and "not built" in message
 
 
-@pytest.mark.parametrize("request_", [{"op": "scale", "replicas": 2}, {"op": "drain", "worker": 1}],
-                         ids=lambda r: r["op"])
-def test_operations_that_are_not_built_yet(client, request_):
-    code, message = refusal(client, request_)
-    assert code == "E_BAD_REQUEST"
-    assert request_["op"] in message and "not built" in message
-
-
 @pytest.mark.parametrize("params", [
     {"use_beam_search": False}, {"beam_width": 1}, {"best_of": 1}, {"length_penalty": 1.0}, {"early_stopping": False},
     {"response_format": {"type": "text"}},

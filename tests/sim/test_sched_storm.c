@@ -4,7 +4,7 @@
  * test_sched_sim.c every output must have exactly the tokens that it has undisturbed.
  * QUERN_STORM_SEED replays one seed, QUERN_STORM_SEEDS runs so many from QUERN_STORM_FIRST on. */
 #include "base/alloc.h"
-#include "controller/sched.h"
+#include "controller/sched_move.h"
 #include "tests/sim/device.h"
 
 #include <criterion/criterion.h>
@@ -179,7 +179,11 @@ static void start_worker(struct storm *m)
 	m->device = device_new(m->cfg.max_seqs, m->n_blocks, m->n_host, m->cfg.block_size, m->max_context);
 	sched_start(m->sched, m->n_blocks, m->n_host, ++m->epoch);
 	sched_speed(m->sched, 1000, 1 + rnd(m, 1000), 16);
-	sched_fail_larger(m->sched, m->max_context, &m->ev);
+	for (struct group *g = sched_first(m->sched), *next; g; g = next) {
+		next = sched_next(m->sched, g);
+		if (g->n_prompt + g->params.max_tokens > m->max_context)
+			sched_fail(m->sched, g, E_TOO_LONG, &m->ev);
+	}
 	take_events(m);
 }
 

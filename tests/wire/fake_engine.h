@@ -122,6 +122,18 @@ static inline void fake_command(struct fake_engine *f, struct engine_cmd *c)
 			fake_send(f, e);
 		}
 		break;
+	case ENGINE_SCALE: /* to more than three: refused */
+	case ENGINE_DRAIN:
+		if (!atomic_load(&f->silent)) {
+			struct engine_event *e = fake_event(ENGINE_ORDER_DONE, 0);
+			e->tag = c->tag;
+			e->code = c->n_replicas > 3 ? E_NOT_READY : CODE_OK;
+			snprintf(e->why, sizeof e->why, "kind %d replicas %u devices %u worker %llu wait %lld",
+				 (int)c->kind, c->n_replicas, c->n_devices, (unsigned long long)c->worker,
+				 (long long)c->wait_us);
+			fake_send(f, e);
+		}
+		break;
 	case ENGINE_QUIT:
 		f->quit = true;
 		break;

@@ -428,6 +428,34 @@ Test(jobsock, a_status_that_the_engine_does_not_give_is_an_error)
 	client_close(&c);
 }
 
+Test(jobsock, orders_reach_the_engine_and_its_word_comes_back)
+{
+	struct client c;
+	client_open(&c);
+	say(&c, "{'op': 'drain', 'id': 1, 'worker': 7}");
+	json_decref(expect(&c, "ok"));
+	say(&c, "{'op': 'scale', 'id': 1, 'replicas': 4, 'devices': ['cpu'], 'timeout_s': 5}");
+	expect_error(&c, "E_NOT_READY", "replicas 4 devices 1 worker 0 wait 5000000");
+	client_close(&c);
+}
+
+Test(jobsock, orders_are_checked)
+{
+	static const char *const bad[][2] = {
+		{"{'op': 'scale', 'id': 1, 'replicas': -1}", "replicas"},
+		{"{'op': 'scale', 'id': 1, 'replicas': 2, 'devices': []}", "devices"},
+		{"{'op': 'scale', 'id': 1, 'replicas': 2, 'devices': ['cpu', 7]}", "devices[1]"},
+		{"{'op': 'drain', 'id': 1, 'worker': 0}", "worker"},
+	};
+	struct client c;
+	client_open(&c);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		say(&c, bad[i][0]);
+		expect_error(&c, "E_BAD_REQUEST", bad[i][1]);
+	}
+	client_close(&c);
+}
+
 /* --- bad input --- */
 
 Test(jobsock, bytes_that_are_no_request_get_an_error_and_the_service_goes_on)
@@ -451,10 +479,7 @@ Test(jobsock, bytes_that_are_no_request_get_an_error_and_the_service_goes_on)
 		BAD("\x82\xa2op\xa3"
 		    "fly\xa2id\x01",
 		    "unknown op fly"),
-		BAD("\x82\xa2op\xa5scale\xa2id\x01", "scale is not built yet"),
-		BAD("\x82\xa2op\xa5"
-		    "drain\xa2id\x01",
-		    "drain is not built yet"),
+		BAD("\x82\xa2op\xa5scale\xa2id\x01", "replicas must be an integer from 0 to 1024"),
 		BAD("\x83\xa2op\xa4ping\xa2id\x01\xa1x\x05", "unknown key x"),
 #undef BAD
 	};

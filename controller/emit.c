@@ -1,0 +1,239 @@
+#include "controller/emit.h"
+
+#include "base/alloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+/* Logprobs of a job's prompt, gathered over the steps that compute it. */
+struct prompt_logprobs {
+	uint64_t job;
+	uint32_t n; /* tokens that have one: the prompt's but the first */
+	uint32_t have;
+	struct engine_token *tokens; /* [n] */
+	uint32_t *top_ids;           /* [n * PARAMS_LOGPROBS_MAX] */
+	float *top_logprobs;
+	struct prompt_logprobs *next;
+};
+
+struct emit {
+	void *out; /* PUSH */
+	struct prompt_logprobs *prompts;
+};
+
+struct emit *emit_new(void *socket)
+{
+	struct emit *e = xcalloc(1, sizeof *e);
+	e->out = socket;
+	return e;
+}
+
+void emit_event(struct emit *e, struct engine_event *ev)
+{
+	/* The front end's socket has no bound: what is in it is bounded by the jobs accepted.  When
+	 * the service ends, the front end goes first: nobody is there to wait for. */
+	if (zmq_send(e->out, &ev, sizeof ev, ZMQ_DONTWAIT) < 0)
+		engine_event_free(ev);
+}
+
+struct engine_event *emit_event_new(enum engine_event_kind kind, uint64_t job)
+{
+	struct engine_event *ev = xcalloc(1, sizeof *ev);
+	ev->kind = kind;
+	ev->job = job;
+	ev->stop_token = -1;
+	return ev;
+}
+
+void emit_code(struct emit *e, enum engine_event_kind kind, uint64_t job, enum code code, const char *why)
+{
+	struct engine_event *ev = emit_event_new(kind, job);
+	ev->code = code;
+	snprintf(ev->why, sizeof ev->why, "%s", why);
+	emit_event(e, ev);
+}
+
+static const char *failure_text(enum code code)
+{
+	switch (code) {
+	case E_DEADLINE:
+		return "the deadline has passed";
+	case E_WORKER_LOST:
+		return "no worker served in time that could go on with it";
+	case E_TOO_LONG:
+		return "the prompt and max_tokens exceed what the cache of the worker holds";
+	default:
+		return "internal error";
+	}
+}
+
+void emit_forget(struct emit *e, uint64_t job)
+{
+	for (struct prompt_logprobs **at = &e->prompts; *at; at = &(*at)->next) {
+		struct prompt_logprobs *p = *at;
+		if (p->job != job)
+			continue;
+		*at = p->next;
+		free(p->tokens);
+		free(p->top_ids);
+		free(p->top_logprobs);
+		free(p);
+		return;
+	}
+}
+
+void emit_free(struct emit *e)
+{
+	if (!e)
+		return;
+	while (e->prompts)
+		emit_forget(e, e->prompts->job);
+	free(e);
+}
+
+/* The tokens of one result: one event, before the ends that they may have brought. */
+static void emit_tokens(struct emit *e, const struct sched_events *events, const struct result *r)
+{
+	uint32_t n = 0, n_top = 0, k = 0;
+	for (uint32_t i = 0; i < events->n; i++) {
+		const struct sched_event *s = &events->v[i];
+		n += s->kind == SCHED_TOKEN;
+		if (s->kind == SCHED_TOKEN && s->logprob >= 0)
+			n_top += r->logprobs[s->logprob].n_top;
+	}
+	if (n == 0)
+		return;
+	struct engine_event *ev = emit_event_new(ENGINE_TOKENS, 0);
+	ev->tokens = xcalloc(n, sizeof *ev->tokens);
+	ev->n_tokens = n;
+	if (n_top) {
+		ev->top_ids = xmalloc(n_top * sizeof *ev->top_ids);
+		ev->top_logprobs = xmalloc(n_top * sizeof *ev->top_logprobs);
+	}
+	n = n_top = 0;
+	for (; k < events->n; k++) {
+		const struct sched_event *s = &events->v[k];
+		if (s->kind != SCHED_TOKEN)
+			continue;
+		struct engine_token *t = &ev->tokens[n++];
+		*t = (struct engine_token){
+			.job = s->job, .index = s->index, .token = s->token, .top0 = n_top, .stop = s->stop};
+		if (s->logprob < 0)
+			continue;
+		const struct result_logprob *l = &r->logprobs[s->logprob];
+		t->logprob = l->logprob;
+		t->rank = l->rank;
+		t->n_top = l->n_top;
+		if (l->n_top) {
+			memcpy(ev->top_ids + n_top, r->top_ids + l->top0, l->n_top * sizeof *ev->top_ids);
+			memcpy(ev->top_logprobs + n_top, r->top_logprobs + l->top0,
+			       l->n_top * sizeof *ev->top_logprobs);
+		}
+		n_top += l->n_top;
+	}
+	emit_event(e, ev);
+}
+
+static void emit_end(struct emit *e, const struct sched_event *s, int64_t now_us)
+{
+	struct engine_event *ev;
+	switch (s->kind) {
+	case SCHED_TOKEN:
+		break;
+	case SCHED_OUTPUT_DONE:
+		ev = emit_event_new(ENGINE_OUTPUT_DONE, s->job);
+		ev->index = s->index;
+		ev->finish = s->finish;
+		ev->stop_token = s->stop_token;
+		emit_event(e, ev);
+		break;
+	case SCHED_GROUP_DONE:
+		ev = emit_event_new(ENGINE_JOB_DONE, s->job);
+		ev->queued_us = (s->first_run_us ? s->first_run_us : now_us) - s->arrival_us;
+		ev->first_token_us = (s->first_token_us ? s->first_token_us : now_us) - s->arrival_us;
+		ev->total_us = now_us - s->arrival_us;
+		ev->cached_tokens = s->cached_tokens;
+		ev->class_changed = s->class_changed;
+		emit_event(e, ev);
+		emit_forget(e, s->job);
+		break;
+	case SCHED_GROUP_FAILED:
+		emit_code(e, ENGINE_JOB_FAILED, s->job, s->code, failure_text(s->code));
+		emit_forget(e, s->job);
+		break;
+	}
+}
+
+static struct prompt_logprobs *prompt_of(struct emit *e, const struct group *g)
+{
+	for (struct prompt_logprobs *p = e->prompts; p; p = p->next)
+		if (p->job == g->job)
+			return p->have == p->n ? NULL : p; /* all were sent: computed again */
+	struct prompt_logprobs *p = xcalloc(1, sizeof *p);
+	size_t k = (size_t)g->params.prompt_logprobs;
+	p->job = g->job;
+	p->n = g->n_prompt - 1;
+	p->tokens = xcalloc(p->n, sizeof *p->tokens);
+	p->top_ids = xmalloc(p->n * k * sizeof *p->top_ids);
+	p->top_logprobs = xmalloc(p->n * k * sizeof *p->top_logprobs);
+	p->next = e->prompts;
+	e->prompts = p;
+	return p;
+}
+
+static void emit_prompt(struct emit *e, struct prompt_logprobs *p)
+{
+	struct engine_event *ev = emit_event_new(ENGINE_PROMPT_LOGPROBS, p->job);
+	ev->tokens = p->tokens;
+	ev->n_tokens = p->n;
+	ev->top_ids = p->top_ids;
+	ev->top_logprobs = p->top_logprobs;
+	p->tokens = NULL;
+	p->top_ids = NULL;
+	p->top_logprobs = NULL;
+	emit_event(e, ev);
+}
+
+void emit_prompts(struct emit *e, const struct sched *s, const struct result *r)
+{
+	const struct group *g = NULL;
+	uint32_t slot = UINT32_MAX; /* whose group g is: those of one run stand together */
+	for (uint32_t i = 0; i < r->n_logprobs; i++) {
+		const struct result_logprob *l = &r->logprobs[i];
+		if (l->prompt && l->slot != slot)
+			g = sched_run_of(s, slot = l->slot);
+		if (!l->prompt || !g || g->params.prompt_logprobs < 0 || l->position == 0 ||
+		    l->position >= g->n_prompt || l->n_top > (uint32_t)g->params.prompt_logprobs)
+			continue;
+		struct prompt_logprobs *p = prompt_of(e, g);
+		if (!p)
+			continue;
+		struct engine_token *t = &p->tokens[l->position - 1];
+		if (t->rank)
+			continue; /* had it before a preemption */
+		uint32_t top0 = (l->position - 1) * (uint32_t)g->params.prompt_logprobs;
+		*t = (struct engine_token){.job = g->job,
+					   .token = l->token,
+					   .logprob = l->logprob,
+					   .rank = l->rank ? l->rank : 1,
+					   .n_top = l->n_top,
+					   .top0 = top0};
+		for (uint32_t k = 0; k < l->n_top; k++) {
+			p->top_ids[top0 + k] = r->top_ids[l->top0 + k];
+			p->top_logprobs[top0 + k] = r->top_logprobs[l->top0 + k];
+		}
+		if (++p->have == p->n)
+			emit_prompt(e, p);
+	}
+}
+
+void emit_events(struct emit *e, struct sched_events *ev, const struct result *r, int64_t now_us)
+{
+	if (r)
+		emit_tokens(e, ev, r);
+	for (uint32_t i = 0; i < ev->n; i++)
+		emit_end(e, &ev->v[i], now_us);
+	ev->n = 0;
+}

@@ -1,0 +1,257 @@
+/* fleet_order.c - scale and drain: what an operator asks for, until it is so. */
+#include "controller/fleet_impl.h"
+
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t wait_default_us = 600 * 1000000LL;
+
+__attribute__((format(printf, 4, 5))) static void answer(struct fleet *f, uint64_t tag, enum code code,
+							 const char *fmt, ...)
+{
+	struct engine_event *ev = emit_event_new(ENGINE_ORDER_DONE, 0);
+	va_list ap;
+	ev->tag = tag;
+	ev->code = code;
+	va_start(ap, fmt);
+	vsnprintf(ev->why, sizeof ev->why, fmt, ap);
+	va_end(ap);
+	emit_event(f->emit, ev);
+}
+
+/* ---- what there is ---- */
+
+static uint32_t count(const struct fleet *f, enum replica_state state)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		n += f->replicas[i]->state == state;
+	return n;
+}
+
+/* Whoever started us started that process, too: it is one of those that it runs for us. */
+static bool is_supervised(const struct wlink_worker *k)
+{
+	char path[64], text[512];
+	int64_t pid = wlink_local_pid(k);
+	if (pid <= 0)
+		return false;
+	snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	/* pid (name, which may hold anything) state parent */
+	const char *end = strrchr(text, ')');
+	return end && strlen(end) > 4 && strtoll(end + 4, NULL, 10) == getppid();
+}
+
+static bool is_device(const struct wlink_worker *k, const struct engine_cmd *c)
+{
+	for (uint32_t i = 0; i < c->n_devices; i++)
+		if (strcmp(k->hello.device, c->devices[i]) == 0)
+			return true;
+	return c->n_devices == 0;
+}
+
+/* ---- fewer ---- */
+
+/* The replica that is missed least: one that does not serve yet, else the least loaded. */
+static struct replica *cheapest(const struct fleet *f)
+{
+	struct replica *best = NULL;
+	uint64_t best_load = UINT64_MAX;
+	for (uint32_t i = 0; i < f->n_replicas; i++) {
+		struct replica *r = f->replicas[i];
+		uint64_t load = r->state == REPLICA_LOADING ? 0 : replica_load(r) + 1;
+		if (r->state != REPLICA_DRAINING && load < best_load) {
+			best = r;
+			best_load = load;
+		}
+	}
+	return best;
+}
+
+static void retire_all(struct fleet *f, struct replica *r, int64_t now_us)
+{
+	for (uint32_t i = 0; i < r->n_ranks; i++)
+		if (r->ranks[i]->epoch == r->epoch)
+			fleet_retire(f, r->ranks[i], now_us);
+	fleet_take_down(f, r, now_us, "");
+}
+
+static void drain(struct fleet *f, struct replica *r, int64_t now_us)
+{
+	log_info("fleet", "replica=%llu is drained", (unsigned long long)r->id);
+	if (r->state == REPLICA_LOADING) {
+		retire_all(f, r, now_us);
+		return;
+	}
+	r->state = REPLICA_DRAINING;
+	fleet_update(f, "");
+}
+
+/* ---- more ---- */
+
+/* False: nobody is there to start workers, which was answered. */
+static bool ask_for_workers(struct fleet *f, const struct engine_cmd *c, uint32_t missing)
+{
+	uint32_t n = missing;
+	if (!f->cfg->supervised) {
+		answer(f, c->tag, E_BAD_REQUEST,
+		       "this controller does not start workers: start %u more where a device is free: "
+		       "quern-worker --bus %s --device DEVICE",
+		       missing, fleet_bus(f));
+		return false;
+	}
+	for (uint32_t i = 0; i < wlink_rows(f->link); i++) {
+		const struct wlink_worker *k = wlink_at(f->link, i);
+		bool here =
+			k->state == WLINK_JOINING || k->state == WLINK_LOADING || k->state == WLINK_SERVING;
+		n += here && is_device(k, c) && is_supervised(k);
+	}
+	fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_SCALE,
+					       .n_workers = n,
+					       .devices = (const char(*)[32])c->devices,
+					       .n_devices = c->n_devices});
+	return true;
+}
+
+static uint32_t n_idle(const struct fleet *f)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < wlink_rows(f->link); i++)
+		n += wlink_at(f->link, i)->state == WLINK_JOINING;
+	return n;
+}
+
+/* ---- orders ---- */
+
+static struct order *new_order(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
+{
+	for (uint32_t i = 0; i < FLEET_ORDERS; i++)
+		if (!f->orders[i].used) {
+			f->orders[i] = (struct order){
+				.used = true,
+				.drain = c->kind == ENGINE_DRAIN,
+				.tag = c->tag,
+				.until_us = now_us + (c->wait_us ? c->wait_us : wait_default_us),
+				.worker = c->worker,
+				.n_replicas = c->n_replicas,
+			};
+			return &f->orders[i];
+		}
+	answer(f, c->tag, E_OVERLOADED, "too many orders are not carried out yet");
+	return NULL;
+}
+
+static void order_drain(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
+{
+	struct wlink_worker *k = wlink_find(f->link, c->worker);
+	if (!k) {
+		answer(f, c->tag, E_BAD_REQUEST, "there is no worker %llu: quern workers lists them",
+		       (unsigned long long)c->worker);
+		return;
+	}
+	if (!new_order(f, c, now_us))
+		return;
+	struct replica *r = fleet_by_epoch(f, k->epoch);
+	if (!r)
+		fleet_retire(f, k, now_us);
+	else if (r->state != REPLICA_DRAINING)
+		drain(f, r, now_us);
+}
+
+static void order_scale(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
+{
+	uint32_t have = count(f, REPLICA_SERVING) + count(f, REPLICA_LOADING);
+	if ((uint64_t)c->n_replicas * f->tp > ENGINE_WORKERS_MAX) {
+		answer(f, c->tag, E_BAD_REQUEST, "%u replicas of %u workers are more than %d workers",
+		       c->n_replicas, f->tp, ENGINE_WORKERS_MAX);
+		return;
+	}
+	for (uint32_t i = 0; i < FLEET_ORDERS; i++)
+		if (f->orders[i].used && !f->orders[i].drain) {
+			f->orders[i].used = false;
+			answer(f, f->orders[i].tag, E_OVERLOADED, "another scale (to %u) came after this one",
+			       c->n_replicas);
+		}
+	if (c->n_replicas > have) {
+		uint32_t need = (c->n_replicas - have) * f->tp, idle = n_idle(f);
+		if (need > idle && !ask_for_workers(f, c, need - idle))
+			return;
+	}
+	new_order(f, c, now_us);
+}
+
+void fleet_order(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
+{
+	if (c->kind == ENGINE_DRAIN)
+		order_drain(f, c, now_us);
+	else
+		order_scale(f, c, now_us);
+}
+
+/* It is somewhere in the table, and has not ended. */
+static bool is_there(const struct fleet *f, uint64_t worker)
+{
+	for (uint32_t i = 0; i < wlink_rows(f->link); i++) {
+		const struct wlink_worker *k = wlink_at(f->link, i);
+		if (k->id == worker && k->state != WLINK_FREE && k->state != WLINK_LOST)
+			return true;
+	}
+	return false;
+}
+
+static bool is_done(struct fleet *f, const struct order *o, int64_t now_us)
+{
+	if (o->drain)
+		return !is_there(f, o->worker);
+	/* Also those that have joined since. */
+	struct replica *r;
+	while (count(f, REPLICA_SERVING) + count(f, REPLICA_LOADING) > o->n_replicas && (r = cheapest(f)))
+		drain(f, r, now_us);
+	return count(f, REPLICA_SERVING) == o->n_replicas && count(f, REPLICA_DRAINING) == 0;
+}
+
+static void give_up(struct fleet *f, const struct order *o)
+{
+	uint32_t serving = count(f, REPLICA_SERVING), draining = count(f, REPLICA_DRAINING);
+	if (o->drain || draining)
+		answer(f, o->tag, E_NOT_READY, "%u replica%s still finish%s what only it can go on with",
+		       draining, draining == 1 ? "" : "s", draining == 1 ? "es" : "");
+	else
+		answer(f, o->tag, E_NOT_READY, "%u of %u replicas serve%s%s", serving, o->n_replicas,
+		       f->last_why[0] ? "; what was lost last: " : "", f->last_why);
+}
+
+void fleet_orders(struct fleet *f, int64_t now_us)
+{
+	for (uint32_t i = 0; i < f->n_replicas;) {
+		struct replica *r = f->replicas[i];
+		if (r->state == REPLICA_DRAINING && !sched_first(r->sched))
+			retire_all(f, r, now_us);
+		else
+			i++;
+	}
+	for (uint32_t i = 0; i < FLEET_ORDERS; i++) {
+		struct order *o = &f->orders[i];
+		if (!o->used)
+			continue;
+		if (is_done(f, o, now_us))
+			answer(f, o->tag, CODE_OK, "%s", "");
+		else if (now_us >= o->until_us)
+			give_up(f, o);
+		else
+			continue;
+		o->used = false;
+	}
+}
