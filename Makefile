@@ -25,7 +25,7 @@ $(foreach f,$(filter-out kernels,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/mai
 $(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$f.a))
 SOURCES := $(foreach f,$(FOLDERS),$(SRC_$f)) cli/main.c worker/main.c controller/main.c
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c \
-	tests/wire/test_*.c tests/sim/test_*.c))
+	tests/wire/test_*.c tests/sim/test_*.c tests/tools/*.c))
 PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker)
 
 LIBS_quern            := cli worker controller kernels formats proto base

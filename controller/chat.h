@@ -1,16 +1,31 @@
-/* chat.h - messages to a prompt, in one of the built-in styles, recognized from the model's
- * chat template: ChatML (Qwen), Llama 3, Llama 2, Mistral.  The prompt is text with spans:
- * within a span (a message's content) nothing is a special token, so that no content can
- * forge one. */
+/* chat.h - messages to a prompt, by the chat template that came with the model (jinja.h).
+ * The prompt is text with spans: within a span (what the request says) nothing is a special
+ * token, so that no content can forge one.
+ * Immutable when loaded: any number of threads may render at once. */
 #ifndef QUERN_CONTROLLER_CHAT_H
 #define QUERN_CONTROLLER_CHAT_H
 
 #include "base/buf.h"
 #include "controller/tokenizer.h"
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct chat;
+
+/* What a request says, as OpenAI's API has it.  All borrowed; what is NULL was not given. */
+struct chat_request {
+	/* [{role, content, ...}]: content is a string, null, or [{"type": "text", "text"}].  Every other
+	 * key reaches the template: tool_calls (arguments as JSON text or an object), tool_call_id, name,
+	 * reasoning_content (also as thinking or reasoning), ... */
+	const json_t *messages;
+	const json_t *tools;        /* array; an empty one counts as none */
+	const json_t *documents;    /* array */
+	const json_t *kwargs;       /* chat_template_kwargs: an object of more variables */
+	bool add_generation_prompt; /* end where the assistant's reply begins */
+	bool continue_final_message;        /* end within the last message, which the reply goes on with */
+};
 
 struct chat_message {
 	const char *role;           /* "system", "user", "assistant" */
@@ -25,16 +40,22 @@ struct chat_prompt {
 };
 void chat_prompt_fini(struct chat_prompt *p);
 
-/* From tokenizer_config.json (chat_template: string or list of {name, template}) or
- * chat_template.jinja in dir.  -ENOTSUP: a template of no known style, or none: why says so. */
+/* The template of dir: chat_template.jinja, else tokenizer_config.json's chat_template (a string, or a
+ * list of {name, template}), else chat_template.json.  -ENOTSUP: there is none; -EINVAL: it is in
+ * error, why says where. */
 int chat_load(const char *dir, struct chat **out, char *why, size_t why_n);
 void chat_free(struct chat *c);     /* NULL is fine */
-const char *chat_style(const struct chat *c);       /* "chatml", "llama3", "llama2", "mistral" */
 
-/* What transformers' apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
- * gives for the style's reference templates.  -EINVAL with the reason (roles that must
- * alternate, an unknown role, no message). */
+/* What transformers' apply_chat_template(tokenize=False) gives; to be encoded without adding BOS.
+ * -EINVAL with the reason: the request's (an unknown role, a content that is none), or the template's
+ * (raise_exception, a mistake in it); -E2BIG: the template takes more than its limits. */
+int chat_render_json(const struct chat *c, const struct chat_request *rq, struct chat_prompt *out, char *why,
+		     size_t why_n);
+/* The same of plain messages, with the generation prompt. */
 int chat_render(const struct chat *c, const struct chat_message *m, size_t n, struct chat_prompt *out,
 		char *why, size_t why_n);
+
+/* Does the template itself say this word?  (E.g. which of its formats tool calls have.) */
+bool chat_mentions(const struct chat *c, const char *word);
 
 #endif

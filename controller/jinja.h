@@ -1,0 +1,68 @@
+/* jinja.h - the Jinja that chat templates are written in, rendered as transformers does it:
+ * jinja2's syntax and Python's semantics, trim_blocks and lstrip_blocks, loop controls, the
+ * generation tag, tojson, raise_exception, strftime_now, namespace; lists and dicts cannot be
+ * modified.  docs/CHAT.md says which subset.
+ * A template sees its variables and the time it is told, nothing else; steps, memory, nesting and
+ * output are bounded.  A parsed template is immutable: any number of threads may render it.
+ *
+ * Every string knows which of its bytes came from variables marked as input, through all that a
+ * template does with it: the result says so byte by byte, for a tokenizer that must not find
+ * special tokens in what a user wrote. */
+#ifndef QUERN_CONTROLLER_JINJA_H
+#define QUERN_CONTROLLER_JINJA_H
+
+#include "base/buf.h"
+#include "controller/tokenizer.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct jinja;
+
+enum jinja_flags {
+	JINJA_TRIM_BLOCKS = 1,   /* the newline behind a block tag is dropped */
+	JINJA_LSTRIP_BLOCKS = 2, /* so is white space before one that begins a line */
+	JINJA_CHAT = JINJA_TRIM_BLOCKS | JINJA_LSTRIP_BLOCKS,
+};
+
+/* text is copied.  -EINVAL: why gives the line; -E2BIG: longer than 1 MiB. */
+int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, char *why, size_t why_n);
+void jinja_free(struct jinja *t);     /* NULL is fine */
+
+/* Does the template read a variable of this name? */
+bool jinja_mentions(const struct jinja *t, const char *name);
+
+struct jinja_var {
+	const char *name;
+	const json_t *value;          /* borrowed while rendering */
+	bool input;                   /* its strings are a user's */
+	/* Where input: strings under the key word_key that are one of words (NULL-terminated) count as
+	 * the template's own, e.g. a message's role, of which some templates make special tokens. */
+	const char *word_key;
+	const char *const *words;
+};
+
+/* What a rendering may take; 0: the default.  Beyond: -E2BIG, and why says which. */
+struct jinja_limits {
+	uint64_t steps;       /* expressions evaluated, list elements and 64-byte units of text handled */
+	size_t memory;        /* bytes of all values made */
+	size_t output;        /* bytes of the result */
+	unsigned depth;       /* nesting of expressions, blocks and macro calls */
+};
+
+struct jinja_result {
+	struct buf text;
+	struct tokenizer_span *input;   /* owned; ascending, apart: bytes of text that are a user's */
+	size_t n_input;
+};
+void jinja_result_fini(struct jinja_result *r);
+
+/* now: what strftime_now() shows, in local time, microseconds since 1970.  -EINVAL: the template refuses
+ * (raise_exception) or does what Python would not; -E2BIG: a limit.  why names the line. */
+int jinja_render(const struct jinja *t, const struct jinja_var *vars, size_t n_vars,
+		 const struct jinja_limits *limits, int64_t now_us, struct jinja_result *out, char *why,
+		 size_t why_n);
+
+#endif
