@@ -55,7 +55,7 @@ static struct jv macro_attr(struct jrender *r, const struct jmacro *m, const str
 {
 	const struct jnode *def = m->def;
 	if (jstr_is(key, "name"))
-		return def->kind == N_MACRO ? jv_text(&r->c, r->t->names[def->macro.name].text) : jv_none;
+		return m->name ? jv_text(&r->c, m->name) : jv_none;
 	if (jstr_is(key, "arguments")) {
 		const struct jparams *params = def->macro.params;
 		struct jv *v = jinja_alloc_n(&r->c, params->n, sizeof *v);
@@ -125,6 +125,14 @@ static struct jv own_item(struct jrender *r, struct jv of, struct jv key)
 							 : jv_missing;
 	}
 	return jv_missing;
+}
+
+struct jv jinja_getattr(struct jrender *r, struct jv of, struct jv key)
+{
+	if (of.t == J_UNDEF)
+		fail_undefined(r, of);
+	struct jv v = own_attr(r, of, key.s);
+	return v.t == J_MISSING ? no_such(r, of, key) : v;
 }
 
 struct jv jinja_attr(struct jrender *r, struct jv of, struct jv key)

@@ -220,7 +220,8 @@ static enum jflow exec_with(struct jrender *r, const struct jnode *n)
 static struct jv macro_new(struct jrender *r, const struct jnode *def)
 {
 	struct jmacro *m = jinja_alloc(&r->c, sizeof *m);
-	*m = (struct jmacro){def, r->scope};
+	const char *name = def->kind == N_MACRO ? r->t->names[def->macro.name].text : NULL;
+	*m = (struct jmacro){def, name, r->scope};
 	scopes_capture(r->scope);
 	return (struct jv){.t = J_MACRO, .macro = m};
 }
@@ -309,11 +310,6 @@ enum jflow jinja_exec(struct jrender *r, const struct jnodes *body)
 
 /* ---- macros ---- */
 
-static const char *macro_name(const struct jrender *r, const struct jmacro *m)
-{
-	return m->def->kind == N_MACRO ? r->t->names[m->def->macro.name].text : "caller";
-}
-
 /* The keyword of this name, taken out of a; MISSING. */
 static struct jv take_keyword(const struct jargs *a, bool *taken, uint32_t name)
 {
@@ -341,14 +337,14 @@ static void bind_rest(struct jrender *r, struct jmacro *m, const struct jargs *a
 		for (uint32_t i = 0; i < a->n_kw; i++)
 			if (!taken[i])
 				jinja_fail(&r->c, -EINVAL, "macro '%.60s' takes no keyword argument '%.60s'",
-					   macro_name(r, m), r->t->names[a->kw[i]].text);
+					   m->name ? m->name : "caller", r->t->names[a->kw[i]].text);
 	}
 	if (uses & USES_VARARGS) {
 		uint32_t n = a->n_pos > params->n ? a->n_pos - params->n : 0;
 		scope_set(r, r->scope, r->varargs_name, jv_list(&r->c, J_TUPLE, a->pos + (a->n_pos - n), n));
 	} else if (a->n_pos > params->n) {
 		jinja_fail(&r->c, -EINVAL, "macro '%.60s' takes not more than %u argument(s)",
-			   macro_name(r, m), params->n);
+			   m->name ? m->name : "caller", params->n);
 	}
 }
 
@@ -377,7 +373,7 @@ static void bind(struct jrender *r, struct jmacro *m, const struct jargs *a, str
 			  v.t == J_MISSING ? jv_undef(&r->c, "No caller defined") : v);
 	} else if (caller.t != J_MISSING && !explicit_caller) {
 		jinja_fail(&r->c, -EINVAL, "macro '%.60s' takes no keyword argument 'caller'",
-			   macro_name(r, m));
+			   m->name ? m->name : "caller");
 	}
 	bind_rest(r, m, a, taken);
 }

@@ -394,8 +394,8 @@ FILTER(do_default)
 FILTER(do_attr)
 {
 	UNUSED;
-	return jinja_attr(r, v,
-			  (struct jv){.t = J_STR, .s = jv_need_str(&r->c, a[0], "the attribute's name")});
+	return jinja_getattr(r, v,
+			     (struct jv){.t = J_STR, .s = jv_need_str(&r->c, a[0], "the attribute's name")});
 }
 
 static const struct jfn filters[] = {

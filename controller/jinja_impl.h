@@ -182,6 +182,7 @@ struct jns {
 
 struct jmacro {
 	const struct jnode *def; /* MACRO, CALL_BLOCK */
+	const char *name;        /* NULL: the body of a {% call %} */
 	struct jscope *scope;    /* where it was defined */
 };
 
@@ -475,6 +476,8 @@ void jkeyed_sort(struct jctx *c, struct jkeyed *k, size_t n, bool reverse);
 struct jv jinja_eval(struct jrender *r, const struct jnode *n);
 /* caller: the body of a {% call %}, or MISSING. */
 struct jv jinja_eval_call(struct jrender *r, const struct jnode *n, struct jv caller);
+/* x.key as getattr() has it, as the template has it (then x[key]), and x[key].  Not there: undefined. */
+struct jv jinja_getattr(struct jrender *r, struct jv of, struct jv key);
 struct jv jinja_attr(struct jrender *r, struct jv of, struct jv key);
 struct jv jinja_item(struct jrender *r, struct jv of, struct jv key);
 struct jv jinja_call(struct jrender *r, struct jv callee, const struct jargs *a);

@@ -537,7 +537,7 @@ static struct jv rsplit_words(struct jrender *r, const struct jstr *s, int64_t m
 			break;
 		size_t from = to;
 		if (max >= 0 && (int64_t)l.n >= max)
-			from = word_begin(s, 0);
+			from = 0;
 		else
 			while (from > 0 && !jchar_is_space(utf8_before(s->p, from, &len)))
 				from -= (size_t)len;

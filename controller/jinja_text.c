@@ -376,6 +376,12 @@ static void put_other(struct jbuild *b, struct jv v)
 		put_dict(b, &v.ns->vars);
 		jb_puts(b, ">");
 		return;
+	case J_MACRO:
+		if (v.macro->name)
+			snprintf(s, sizeof s, "<Macro '%.100s'>", v.macro->name);
+		else
+			snprintf(s, sizeof s, "<Macro anonymous>");
+		break;
 	case J_FN:
 		snprintf(s, sizeof s, "<function %s>", v.fn->name);
 		break;
