@@ -42,6 +42,42 @@ $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL $^ -o $@
 
+# ---- on a machine with a GPU ----
+#   make gpu-check   kernel tests, golden models, same tokens, compute-sanitizer     docs/performance/gpu-check.json
+#   make gpu-bench   kernels against cuBLAS and the copy; whole models               docs/performance/gpu-bench.json
+# What they need beside the toolkit: tests/gpu/check.sh, bench.sh.
+
+GPUTESTS := $(patsubst tests/cudasim/%.c,$(BUILD)/gpu/%,$(wildcard tests/cudasim/test_*.c))
+GPU_CRITERION ?= -lcriterion
+
+.PHONY: gpu-tests gpu-check gpu-bench
+gpu-tests: $(GPUTESTS) $(BUILD)/gpu/bench $(BUILD)/lib/libquern-cuda.so \
+	$(addprefix $(BUILD)/tests/unit/test_,model step same_tokens) $(PROGRAMS)
+gpu-check:
+	@tests/gpu/check.sh $(BUILD)
+gpu-bench:
+	@tests/gpu/bench.sh $(BUILD)
+
+$(BUILD)/obj/gpu/%.o: tests/cudasim/%.c
+	@mkdir -p $(@D)
+	$(say) CC $<
+	$(Q)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/gpu/linear_plan.o: tests/cudasim/linear_plan.cc
+	@mkdir -p $(@D)
+	$(say) NVCC $<
+	$(Q)$(NVCC) $(NVFLAGS) -x cu -MMD -MP -c $< -o $@
+
+$(GPUTESTS): $(BUILD)/gpu/%: $(BUILD)/obj/gpu/%.o $(BUILD)/obj/gpu/linear_plan.o $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ -lm -lpthread -ldl $(GPU_CRITERION) -o $@
+
+$(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_base)
+	@mkdir -p $(@D)
+	$(say) NVCC $<
+	$(Q)$(NVCC) $(NVFLAGS) -cudart static $^ -lcublas -lm -lpthread -ldl -o $@
+
 # ---- the same sources on the host, as fibres ----
 
 SIMFLAGS = -std=c++20 -O2 -g -fPIC -ffp-contract=off -I. -Itests/cudasim -DQUERN_CUDASIM -Wall -Wextra -Wshadow \

@@ -1,0 +1,66 @@
+#!/bin/sh
+# Is the CUDA table right on this machine's GPU?  check.sh BUILD
+#
+# Kernel tests (the cases of the emulated device, and larger ones), golden models, same tokens, and
+# compute-sanitizer on the kernel tests, each with a time limit; under 8 minutes in all.  A table on
+# stdout, and as JSON in docs/performance/gpu-check.json.
+# Needs: nvcc and the libraries named in the README, Criterion among them; Python with numpy for
+# the tiny models.  What is missing is said, and counts as skipped.
+set -u
+build=$1
+cd "$(dirname "$0")/../.." || exit 1
+out=docs/performance/gpu-check.json
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >"$log" 2>&1; then
+	echo "make gpu-check: this machine has no GPU that its driver knows" >&2
+	exit 1
+fi
+gpu=$(sed -n '1s/ (UUID.*//p' "$log")
+[ -n "${GPU_BUILT:-}" ] || make --no-print-directory -j"$(nproc)" BUILD="$build" gpu-tests || exit 1
+rows=
+bad=0
+
+# step NAME SECONDS COMMAND...: one row of the table
+step() {
+	name=$1 limit=$2
+	shift 2
+	start=$(date +%s)
+	timeout "$limit" "$@" >"$log" 2>&1
+	rc=$?
+	took=$(($(date +%s) - start))
+	line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
+	passed=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
+	failed=$(printf '%s' "$line" | sed -n 's/.*Failing: *\([0-9]*\).*/\1/p')
+	errors=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p; s/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
+	[ "$rc" = 0 ] && [ "$errors" = 0 ] && said=ok || { said="FAILED ($rc)"; bad=1; }
+	printf '%-44s %-12s %4s passed %3s failed %3s reports %4ss\n' "$name" "$said" "${passed:-0}" "${failed:-0}" "$errors" "$took"
+	[ "$said" = ok ] || grep -avE 'RUN |PASS' "$log" | head -n 40 | sed 's/^/    /'
+	rows="$rows${rows:+, }{\"name\": \"$name\", \"ok\": $([ "$said" = ok ] && echo true || echo false), \"passed\": ${passed:-0}, \"failed\": ${failed:-0}, \"reports\": $errors, \"seconds\": $took}"
+}
+
+echo "$gpu"
+for t in attention linear rows sample step; do
+	step "kernels: $t" 120 "$build/gpu/test_$t" --jobs 1
+done
+export QUERN_TEST_DEVICE=cuda:0
+unset QUERN_CUDA_LIBRARY
+step "golden models" 120 "$build/tests/unit/test_model" --jobs 2
+step "steps" 60 "$build/tests/unit/test_step" --jobs 2
+step "same tokens" 120 "$build/tests/unit/test_same_tokens" --jobs 2
+step "a service" 60 "$build/bin/quern" run models/demo "Once upon a time" --device cuda:0 --seed 7 -m 40
+if command -v compute-sanitizer >/dev/null; then
+	# Criterion's tests are processes of their own.
+	for t in attention linear rows sample step; do
+		step "memcheck: $t" 120 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9 \
+			"$build/gpu/test_$t" --jobs 1 --filter "$(sed -n "s/^$t //p" tests/gpu/sanitized)"
+		step "racecheck: $t" 120 compute-sanitizer --tool racecheck --target-processes all --error-exitcode 9 \
+			"$build/gpu/test_$t" --jobs 1 --filter "$(sed -n "s/^$t //p" tests/gpu/sanitized)"
+	done
+else
+	echo "compute-sanitizer is not here: memcheck and racecheck skipped"
+fi
+printf '{"device": "%s", "steps": [%s]}\n' "$gpu" "$rows" >"$out"
+echo "written to $out"
+exit $bad
