@@ -12,16 +12,25 @@
 enum {
 	PARAMS_N_MAX = 64,              /* outputs of a job */
 	PARAMS_LOGPROBS_MAX = 64,
+	PARAMS_BEAM_STOPS_MAX = 64,     /* stop ids of a beam search */
+	PARAMS_TOP_MAX = PARAMS_N_MAX + PARAMS_BEAM_STOPS_MAX, /* most likely tokens that a worker is asked for */
 	PARAMS_STOP_MAX = 16,           /* stop strings */
 	PARAMS_STOP_BYTES_MAX = 256,    /* of each */
 	PARAMS_LIST_MAX = 1024,         /* stop ids, bias entries, bad words, ids of a bad word */
 	PARAMS_ALLOWED_MAX = 200000,    /* allowed ids */
 };
 
+enum params_early { PARAMS_EARLY_NO, PARAMS_EARLY_YES, PARAMS_EARLY_NEVER };
+
 struct params {
 	uint32_t max_tokens;            /* of each output; 0: the rest of the context */
 	uint32_t min_tokens;            /* no stop token before */
 	uint32_t n;                     /* outputs */
+	/* A beam search of so many hypotheses, of which n are returned; 0: none.  These three are the
+	 * scheduler's and do not travel to the worker. */
+	uint32_t beam_width;
+	float length_penalty;           /* score: sum of logprobs / length ^ length_penalty */
+	enum params_early early;        /* early_stopping: false, true, "never" */
 	float temperature;              /* 0: greedy */
 	float top_p;                    /* (0, 1]; 1: off */
 	float min_p;                    /* [0, 1]; 0: off */
@@ -30,7 +39,8 @@ struct params {
 	float repetition;               /* (0, ..); 1: off */
 	uint64_t seed;                  /* always set: a job without one is given one */
 	bool ignore_eos;
-	int32_t logprobs;               /* -1: none; k: of the k most likely and the chosen one */
+	int32_t logprobs;               /* -1: none; k: of the k most likely and the chosen one.  Clients
+	                                   may ask for PARAMS_LOGPROBS_MAX, the scheduler for TOP_MAX */
 	int32_t prompt_logprobs;        /* likewise, of the prompt's tokens */
 
 	/* All owned. */
