@@ -10,7 +10,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little-endian");
 
-enum { ENVELOPE = 3, PLAN_FIELDS = 11, RESULT_FIELDS = 7, SEQ_FIELDS = 7, PARAMS_FIELDS = 20 };
+enum { ENVELOPE = 3, PLAN_FIELDS = 12, RESULT_FIELDS = 7, SEQ_FIELDS = 7, PARAMS_FIELDS = 20 };
 
 /* A run on the wire: slot | flags << 24, pos0, n_rows. */
 enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24 };
@@ -206,6 +206,7 @@ void bus_encode_plan(const struct plan *p, struct buf *out)
 	for (uint32_t i = 0; i < p->n_seqs; i++)
 		pack_seq(&pk, &p->seqs[i]);
 	pack_bin(&pk, p->forks, p->n_forks * sizeof *p->forks);
+	pack_bin(&pk, p->sets, p->n_sets * sizeof *p->sets);
 	pack_bin(&pk, p->tables, p->n_tables * sizeof *p->tables);
 	pack_bin(&pk, p->swap_out, p->n_swap_out * sizeof *p->swap_out);
 	pack_bin(&pk, p->swap_in, p->n_swap_in * sizeof *p->swap_in);
@@ -467,7 +468,7 @@ static void read_params(struct cursor *c, struct params *p)
 	p->repetition = (float)cursor_float(c, "repetition_penalty");
 	p->seed = cursor_uint(c, "seed", UINT64_MAX);
 	p->ignore_eos = cursor_bool(c, "ignore_eos");
-	p->logprobs = (int32_t)cursor_int(c, "logprobs", -1, PARAMS_LOGPROBS_MAX);
+	p->logprobs = (int32_t)cursor_int(c, "logprobs", -1, PARAMS_TOP_MAX);
 	p->prompt_logprobs = (int32_t)cursor_int(c, "prompt_logprobs", -1, PARAMS_LOGPROBS_MAX);
 	p->stop_ids = read_array(c, "stop_ids", 4, 2 * PARAMS_LIST_MAX, &p->n_stop_ids);
 	p->bias_ids = read_array(c, "bias_ids", 4, PARAMS_LIST_MAX, &p->n_bias);
@@ -577,6 +578,20 @@ static void read_forks(struct cursor *c, const struct bus_limits *lim, struct pl
 	}
 }
 
+static void read_sets(struct cursor *c, const struct bus_limits *lim, struct plan *p)
+{
+	uint32_t n;
+	const void *col = cursor_bin(c, "sets", 16, lim->max_slots, &n);
+	for (uint32_t i = 0; i < n; i++) {
+		struct plan_set s = {word(col, 4 * i), word(col, 4 * i + 1), word(col, 4 * i + 2),
+				     word(col, 4 * i + 3)};
+		if (s.slot >= lim->max_slots || s.from >= lim->max_slots || s.position >= lim->max_context ||
+		    s.token >= lim->n_vocab)
+			cursor_fail(c, "sets: out of range");
+		*plan_add_set(p) = s;
+	}
+}
+
 static void read_tables(struct cursor *c, const struct bus_limits *lim, struct plan *p)
 {
 	uint32_t n;
@@ -665,6 +680,7 @@ int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, s
 	for (uint32_t i = 0; i < n_seqs && !c.bad; i++)
 		read_seq(&c, lim, out, st);
 	read_forks(&c, lim, out);
+	read_sets(&c, lim, out);
 	read_tables(&c, lim, out);
 	read_pairs(&c, "swap_out", lim->n_blocks, lim->n_host_blocks, out, plan_add_swap_out);
 	read_pairs(&c, "swap_in", lim->n_host_blocks, lim->n_blocks, out, plan_add_swap_in);
@@ -696,7 +712,7 @@ static void read_logprobs(struct cursor *c, const struct bus_limits *lim, struct
 		};
 		memcpy(&l->logprob, &bits, 4);
 		if (l->slot >= lim->max_slots || l->token >= lim->n_vocab || l->position > lim->max_context ||
-		    l->n_top > PARAMS_LOGPROBS_MAX)
+		    l->n_top > PARAMS_TOP_MAX)
 			cursor_fail(c, "logprobs: out of range");
 	}
 }
@@ -724,7 +740,7 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 		result_add_token(out, word(tokens, i));
 	}
 	read_logprobs(&c, lim, out);
-	size_t max_top = ((size_t)lim->max_rows + lim->max_runs) * PARAMS_LOGPROBS_MAX;
+	size_t max_top = ((size_t)lim->max_rows + lim->max_runs) * PARAMS_TOP_MAX;
 	const void *ids = cursor_bin(&c, "top_ids", 4, max_top, &n_ids);
 	const void *values = cursor_bin(&c, "top_logprobs", 4, max_top, &n_values);
 	if (n_ids != n_values)

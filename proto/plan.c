@@ -19,7 +19,7 @@ static void *grow(void *array, uint32_t n, uint32_t *cap, size_t size)
 void plan_reset(struct plan *p)
 {
 	p->epoch = p->number = 0;
-	p->n_drop = p->n_seqs = p->n_forks = p->n_tables = 0;
+	p->n_drop = p->n_seqs = p->n_forks = p->n_sets = p->n_tables = 0;
 	p->n_swap_out = p->n_swap_in = p->n_copies = 0;
 	p->n_runs = p->n_rows = p->n_samples = 0;
 }
@@ -29,6 +29,7 @@ void plan_fini(struct plan *p)
 	free(p->drop);
 	free(p->seqs);
 	free(p->forks);
+	free(p->sets);
 	free(p->tables);
 	free(p->swap_out);
 	free(p->swap_in);
@@ -50,6 +51,11 @@ struct plan_seq *plan_add_seq(struct plan *p)
 struct plan_fork *plan_add_fork(struct plan *p)
 {
 	return ADD(p, forks, n_forks, cap_forks);
+}
+
+struct plan_set *plan_add_set(struct plan *p)
+{
+	return ADD(p, sets, n_sets, cap_sets);
 }
 
 struct plan_table *plan_add_table(struct plan *p)

@@ -1,10 +1,15 @@
 /* plan.h - one step: what the controller orders (struct plan) and what the worker answers
  * (struct result).  Everything a worker does in a step stands in that step's plan.
  *
- * Order within a step:  drop, seqs, tables, forks | swap_out, swap_in, copies | runs.
+ * Order within a step:  drop, seqs, sets, tables, forks | swap_out, swap_in, copies | runs.
  *
  *   drop     slots whose sequences are over for this worker
  *   seqs     sequences that are new to the worker, or whose state is sent anew: all of it
+ *   sets     (slot, from, position, token): the slot becomes a copy of slot `from` as it was before
+ *            this plan's tables (unless it is that slot), and its token at position, its last or
+ *            the one behind, is this one.  A beam search chooses tokens in the controller: the
+ *            hypothesis that stays in its slot comes behind those that are copied from it, and
+ *            table entries then say where each goes on writing
  *   tables   (slot, logical block, physical block): appended or replaced entries
  *   forks    child slot becomes a copy of the parent's state (tokens, table), with another
  *            output index
@@ -48,6 +53,13 @@ struct plan_fork {
 	uint32_t index;             /* output index of the child */
 };
 
+struct plan_set {
+	uint32_t slot;
+	uint32_t from;              /* = slot: it goes on itself */
+	uint32_t position;
+	uint32_t token;
+};
+
 struct plan_table {
 	uint32_t slot;
 	uint32_t logical;
@@ -78,6 +90,8 @@ struct plan {
 	uint32_t n_seqs, cap_seqs;
 	struct plan_fork *forks;
 	uint32_t n_forks, cap_forks;
+	struct plan_set *sets;
+	uint32_t n_sets, cap_sets;
 	struct plan_table *tables;
 	uint32_t n_tables, cap_tables;
 	struct plan_pair *swap_out, *swap_in, *copies;
@@ -95,6 +109,7 @@ void plan_fini(struct plan *p);
 uint32_t *plan_add_drop(struct plan *p);
 struct plan_seq *plan_add_seq(struct plan *p);
 struct plan_fork *plan_add_fork(struct plan *p);
+struct plan_set *plan_add_set(struct plan *p);
 struct plan_table *plan_add_table(struct plan *p);
 struct plan_pair *plan_add_swap_out(struct plan *p);
 struct plan_pair *plan_add_swap_in(struct plan *p);

@@ -14,7 +14,7 @@ struct sampler {
 	int n_vocab;
 	int max;                      /* rows of a call */
 	struct kern_sample_row *rows; /* [max] */
-	struct kern_sample_out out;   /* pinned, [max] and [max, PARAMS_LOGPROBS_MAX] */
+	struct kern_sample_out out;   /* pinned, [max] and [max, PARAMS_TOP_MAX] */
 };
 
 static size_t words(const struct sampler *s)
@@ -24,7 +24,7 @@ static size_t words(const struct sampler *s)
 
 static size_t tops(const struct sampler *s)
 {
-	return words(s) * PARAMS_LOGPROBS_MAX;
+	return words(s) * PARAMS_TOP_MAX;
 }
 
 int sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_dev *dev,
@@ -40,7 +40,7 @@ int sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_de
 	s->out.rank = ops->host_new(dev, words(s));
 	s->out.top_id = ops->host_new(dev, tops(s));
 	s->out.top_logprob = ops->host_new(dev, tops(s));
-	s->out.top_stride = PARAMS_LOGPROBS_MAX;
+	s->out.top_stride = PARAMS_TOP_MAX;
 	if (!s->out.token || !s->out.logprob || !s->out.rank || !s->out.top_id || !s->out.top_logprob) {
 		size_t bytes = 3 * words(s) + 2 * tops(s);
 		sampler_free(s);

@@ -132,9 +132,9 @@ static int check_params(const struct slots *s, const struct params *p, char *why
 	    !(p->min_p >= 0 && p->min_p <= 1) || p->top_k < 0 || !isfinite(p->presence) ||
 	    !isfinite(p->frequency) || !(isfinite(p->repetition) && p->repetition > 0))
 		return err_why(why, why_n, -EINVAL, "a sampling parameter is out of its range");
-	if (p->logprobs < -1 || p->logprobs > PARAMS_LOGPROBS_MAX || p->prompt_logprobs < -1 ||
+	if (p->logprobs < -1 || p->logprobs > PARAMS_TOP_MAX || p->prompt_logprobs < -1 ||
 	    p->prompt_logprobs > PARAMS_LOGPROBS_MAX)
-		return err_why(why, why_n, -EINVAL, "logprobs are from -1 to %d", PARAMS_LOGPROBS_MAX);
+		return err_why(why, why_n, -EINVAL, "logprobs are from -1 to %d", PARAMS_TOP_MAX);
 	if ((rc = check_ids(p->bias_ids, p->n_bias, v, "logit_bias", why, why_n)) ||
 	    (rc = check_ids(p->allowed, p->n_allowed, v, "allowed_token_ids", why, why_n)) ||
 	    (rc = check_ids(p->bad, p->n_bad_ids, v, "bad_words", why, why_n)))
@@ -210,6 +210,20 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 	return upload_tokens(s, p->slot, p->n_tokens, why, why_n);
 }
 
+/* child, another slot, becomes a copy of the parent's state; its tokens are still to be uploaded. */
+static void copy_slot(struct slots *s, uint32_t child, uint32_t parent)
+{
+	struct slot *to = &s->slots[child];
+	const struct slot *from = &s->slots[parent];
+	forget(to);
+	*to = *from;
+	to->ran = 0;
+	params_copy(&to->params, &from->params);
+	memcpy(slots_tokens(s, child), slots_tokens(s, parent), from->n_tokens * sizeof(int32_t));
+	memcpy(s->tables + (size_t)child * s->lim.max_blocks, s->tables + (size_t)parent * s->lim.max_blocks,
+	       from->n_blocks * sizeof(int32_t));
+}
+
 int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n)
 {
 	const struct slot *parent = slots_get(s, p->parent, why, why_n);
@@ -220,16 +234,37 @@ int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why
 		return rc;
 	if (p->child == p->parent)
 		return err_why(why, why_n, -EINVAL, "slot %u is forked into itself", p->parent);
-	struct slot *child = &s->slots[p->child];
-	forget(child);
-	*child = *parent;
-	child->index = p->index;
-	child->ran = 0;
-	params_copy(&child->params, &parent->params);
-	memcpy(slots_tokens(s, p->child), slots_tokens(s, p->parent), parent->n_tokens * sizeof(int32_t));
-	memcpy(s->tables + (size_t)p->child * s->lim.max_blocks,
-	       s->tables + (size_t)p->parent * s->lim.max_blocks, parent->n_blocks * sizeof(int32_t));
-	return upload_tokens(s, p->child, child->n_tokens, why, why_n);
+	copy_slot(s, p->child, p->parent);
+	s->slots[p->child].index = p->index;
+	return upload_tokens(s, p->child, parent->n_tokens, why, why_n);
+}
+
+int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t why_n)
+{
+	const struct slot *from = slots_get(s, p->from, why, why_n);
+	if (!from)
+		return -EINVAL;
+	int rc = check_number(s, p->slot, why, why_n);
+	if (rc)
+		return rc;
+	if (p->position < from->n_prompt || p->position + 1 < from->n_tokens ||
+	    p->position > from->n_tokens || p->position >= s->lim.max_context)
+		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, of slot %u %u are known",
+			       p->slot, p->position, p->from, from->n_tokens);
+	if (p->token >= s->lim.n_vocab)
+		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, the vocabulary has %u",
+			       p->slot, p->token, s->lim.n_vocab);
+	const bool copies = p->slot != p->from;
+	if (copies)
+		copy_slot(s, p->slot, p->from);
+	int32_t *token = slots_tokens(s, p->slot) + p->position;
+	*token = (int32_t)p->token;
+	s->slots[p->slot].n_tokens = p->position + 1;
+	if (copies)
+		return upload_tokens(s, p->slot, p->position + 1, why, why_n);
+	rc = s->ops->upload(s->stream, s->buffer + slots_base(s, p->slot) + p->position, token,
+			    sizeof *token);
+	return rc ? err_why(why, why_n, rc, "uploading a token failed") : 0;
 }
 
 int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t why_n)

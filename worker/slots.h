@@ -48,6 +48,7 @@ struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n);
 int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n);
 int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n);
 int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n);
+int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t why_n);
 int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t why_n);
 
 const int32_t *slots_blocks(const struct slots *s, uint32_t slot); /* its table, host */

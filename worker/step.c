@@ -298,6 +298,8 @@ static int run_state(struct step *s, const struct plan *p, char *why, size_t why
 		rc = slots_drop(s->slots, p->drop[i], why, why_n);
 	for (uint32_t i = 0; !rc && i < p->n_seqs; i++)
 		rc = slots_set(s->slots, &p->seqs[i], why, why_n);
+	for (uint32_t i = 0; !rc && i < p->n_sets; i++)
+		rc = slots_choose(s->slots, &p->sets[i], why, why_n);
 	for (uint32_t i = 0; !rc && i < p->n_tables; i++)
 		rc = slots_table(s->slots, &p->tables[i], why, why_n);
 	for (uint32_t i = 0; !rc && i < p->n_forks; i++)

@@ -54,6 +54,10 @@ static void check_plan(const struct plan *p)
 			if (s->blocks[k] >= limits.n_blocks)
 				wrong("a block out of range");
 	}
+	for (uint32_t i = 0; i < p->n_sets; i++)
+		if (p->sets[i].slot >= limits.max_slots || p->sets[i].from >= limits.max_slots ||
+		    p->sets[i].position >= limits.max_context || p->sets[i].token >= limits.n_vocab)
+			wrong("a set token out of range");
 	for (uint32_t i = 0; i < p->n_runs; i++) {
 		rows += p->runs[i].n_rows;
 		if (p->runs[i].pos0 + p->runs[i].n_rows > limits.max_context ||
@@ -136,6 +140,7 @@ static void sound_plan(struct buf *out)
 	params.bad = bad, params.n_bad_ids = 3, params.bad_len = bad_len, params.n_bad = 2;
 	*plan_add_drop(&p) = 4;
 	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, tokens, blocks, &params};
+	*plan_add_set(&p) = (struct plan_set){3, 1, 3, 8};
 	*plan_add_table(&p) = (struct plan_table){1, 1, 5};
 	*plan_add_fork(&p) = (struct plan_fork){1, 2, 3};
 	*plan_add_swap_out(&p) = (struct plan_pair){7, 1};

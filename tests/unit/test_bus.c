@@ -43,6 +43,7 @@ static void fill_plan(struct plan *p, struct params *params)
 					     .tokens = tokens,
 					     .blocks = blocks,
 					     .params = params};
+	*plan_add_set(p) = (struct plan_set){3, 1, 3, 99};
 	*plan_add_table(p) = (struct plan_table){1, 1, 5};
 	*plan_add_fork(p) = (struct plan_fork){1, 2, 3};
 	*plan_add_swap_out(p) = (struct plan_pair){7, 1};
@@ -92,6 +93,11 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	cr_assert_eq(q.seqs[0].params->seed, UINT64_MAX);
 	cr_assert_eq(q.seqs[0].params->bias[0], -1.5f);
 	cr_assert_eq(q.seqs[0].params->bad_len[1], 2);
+	cr_assert_eq(q.n_sets, 1);
+	cr_assert_eq(q.sets[0].slot, 3);
+	cr_assert_eq(q.sets[0].from, 1);
+	cr_assert_eq(q.sets[0].position, 3);
+	cr_assert_eq(q.sets[0].token, 99);
 	cr_assert_eq(q.tables[0].block, 5);
 	cr_assert_eq(q.forks[0].index, 3);
 	cr_assert_eq(q.swap_out[0].to, 1);
@@ -131,6 +137,20 @@ Test(bus, a_decoding_sequence_costs_at_most_16_bytes)
 	result_fini(&r);
 	buf_fini(&empty);
 	buf_fini(&full);
+}
+
+Test(bus, tokens_set_out_of_range_are_refused)
+{
+	static const struct plan_set bad[] = {{8, 1, 3, 5}, {1, 8, 3, 5}, {1, 1, 128, 5}, {1, 1, 3, 100}};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct plan p = {.epoch = 1, .number = 1};
+		struct buf b = {0};
+		*plan_add_set(&p) = bad[i];
+		bus_encode_plan(&p, &b);
+		refuse(&b, "sets: out of range");
+		plan_fini(&p);
+		buf_fini(&b);
+	}
 }
 
 Test(bus, every_truncation_of_a_plan_is_refused)

@@ -287,6 +287,81 @@ Test(step, many_forks_sample_from_one_row)
 
 /* ---- the step path ---- */
 
+/* ---- tokens that the controller chose ---- */
+
+static float logits_of(uint32_t i, uint32_t id)
+{
+	static float x[331];
+	cr_assert_eq(step_logits(d.step, i, x), 0);
+	return x[id];
+}
+
+/* Three hypotheses of one prompt, of which two are copies with blocks of their own for what they
+ * write; each has then the logits that a sequence with these tokens has alone. */
+Test(step, a_set_token_is_what_a_sequence_goes_on_with)
+{
+	const uint32_t chosen[3] = {7, 300, 41};
+	float alone[3];
+	uint32_t n = 20;
+	for (int i = 0; i < 3; i++) {
+		tokens[n] = chosen[i];
+		cr_assert_eq(driver_prompt(&d, tokens, n + 1, 32, n + 1, &params), 0, "%s", d.why);
+		alone[i] = logits_of(0, 5);
+	}
+	cr_assert_eq(driver_prompt(&d, tokens, n, 32, n, &params), 0, "%s", d.why);
+	const uint32_t own = 500;
+	for (uint32_t i = 1; i < 3; i++) {
+		*plan_add_set(&d.plan) = (struct plan_set){i, 0, n, chosen[i]};
+		*plan_add_table(&d.plan) = (struct plan_table){i, 1, own + i};
+		*plan_add_copy(&d.plan) = (struct plan_pair){d.next_block - 7, own + i};
+	}
+	*plan_add_set(&d.plan) = (struct plan_set){0, 0, n, chosen[0]};
+	for (uint32_t i = 0; i < 3; i++)
+		driver_add_run(&d, i, n, 1, true);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	for (uint32_t i = 0; i < 3; i++)
+		cr_expect_eq(logits_of(i, 5), alone[i], "hypothesis %u", i);
+	/* Its own choice, and then another token in its place. */
+	*plan_add_set(&d.plan) = (struct plan_set){1, 2, n + 1, 9};
+	*plan_add_set(&d.plan) = (struct plan_set){2, 2, n + 1, 10};
+	driver_add_run(&d, 2, n + 1, 1, true);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+}
+
+Test(step, tokens_that_cannot_be_set_are_named)
+{
+	driver_seq(&d, 0, tokens, 20, 20, 32, &params);
+	*plan_add_set(&d.plan) = (struct plan_set){0, 0, 21, 5};
+	refused("token 21 is set, of slot 0 20 are known");
+	driver_seq(&d, 0, tokens, 20, 20, 32, &params);
+	*plan_add_set(&d.plan) = (struct plan_set){1, 0, 19, 5};
+	refused("token 19 is set");
+	driver_seq(&d, 0, tokens, 20, 20, 32, &params);
+	*plan_add_set(&d.plan) = (struct plan_set){1, 0, 20, 331};
+	refused("token 331 is set, the vocabulary");
+	driver_seq(&d, 0, tokens, 20, 20, 32, &params);
+	*plan_add_set(&d.plan) = (struct plan_set){4000, 0, 20, 5};
+	refused("slot 4000");
+	*plan_add_set(&d.plan) = (struct plan_set){1, 3, 20, 5};
+	refused("slot 3 of a plan holds no sequence");
+}
+
+Test(step, up_to_128_likeliest_tokens_are_told_in_order)
+{
+	params.logprobs = PARAMS_TOP_MAX;
+	cr_assert_eq(driver_prompt(&d, tokens, 30, 64, 30, &params), 0, "%s", d.why);
+	cr_assert_eq(d.result.n_logprobs, 1);
+	cr_assert_eq(d.result.logprobs[0].n_top, PARAMS_TOP_MAX);
+	for (uint32_t i = 1; i < PARAMS_TOP_MAX; i++)
+		cr_expect(d.result.top_logprobs[i] < d.result.top_logprobs[i - 1] ||
+			  (d.result.top_logprobs[i] == d.result.top_logprobs[i - 1] &&
+			   d.result.top_ids[i] > d.result.top_ids[i - 1]));
+	struct params p = params;
+	p.logprobs = PARAMS_TOP_MAX + 1;
+	driver_seq(&d, 0, tokens, 20, 20, 32, &p);
+	refused("logprobs are from -1 to 128");
+}
+
 Test(step, allocates_nothing_once_warm)
 {
 	params.temperature = 0.8f;
