@@ -43,7 +43,10 @@ const struct opt request_options[] = {
 	OPT("allowed-token-ids", OPT_TEXT, "ID,...", "only these tokens"),
 	OPT("best-of", OPT_INT, "N", "sample N outputs, show the -n likeliest", .lo = 1, .hi = 1 << 20,
 	    .pass = PARAM),
-	OPT_NOT_BUILT("beam-width"),
+	OPT("beam-width", OPT_INT, "N", "a beam search of N hypotheses, show the -n best", .lo = 1, .hi = 1 << 20,
+	    .pass = PARAM),
+	OPT("length-penalty", OPT_NUMBER, "X", "of a beam search: above 0 favours long texts (1)", .pass = PARAM),
+	OPT("early-stopping", OPT_TEXT, "WHEN", "of a beam search: yes, no or never (no)"),
 	OPT_NOT_BUILT("response-format"),
 	OPT("chat", OPT_FLAG, NULL, "the prompt is a user's message to a chat model"),
 	OPT("system", OPT_TEXT, "TEXT", "the system message before it (implies --chat)"),
@@ -91,6 +94,14 @@ static json_t *token_ids(const char *list)
 	return a;
 }
 
+/* What is neither is the service's to refuse. */
+static json_t *early_value(const char *when)
+{
+	if (strcmp(when, "yes") == 0 || strcmp(when, "no") == 0)
+		return json_boolean(when[0] == 'y');
+	return json_string(when);
+}
+
 json_t *request_new(const struct opts *o)
 {
 	json_t *params = json_object();
@@ -105,6 +116,10 @@ json_t *request_new(const struct opts *o)
 			*p = *p == '-' ? '_' : *p;
 		json_object_set_new(params, key, param_value(v));
 	}
+	if (opts_has(o, "beam-width"))
+		json_object_set_new(params, "use_beam_search", json_true());
+	if (opts_has(o, "early-stopping"))
+		json_object_set_new(params, "early_stopping", early_value(opts_text(o, "early-stopping", "")));
 	if (opts_flag(o, "include-stop"))
 		json_object_set_new(params, "include_stop_str_in_output", json_true());
 	if (opts_flag(o, "keep-special-tokens"))

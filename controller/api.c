@@ -359,6 +359,24 @@ static int get_stop_ids(struct request *r)
 	return 0;
 }
 
+/* There must be so many likeliest tokens that a search finds its next hypotheses among them. */
+static int check_search(const struct request *r)
+{
+	const struct params *p = &r->s->params;
+	if (!p->beam_width)
+		return 0;
+	if (p->n_stop_ids > PARAMS_BEAM_STOPS_MAX)
+		return api_fail(r->p, E_BAD_REQUEST, "stop_token_ids",
+				"stop_token_ids: a beam search takes %d stop tokens, the model's own counted; here "
+				"are %u",
+				PARAMS_BEAM_STOPS_MAX, p->n_stop_ids);
+	if (2 * p->beam_width + p->n_stop_ids > (uint32_t)r->svc->config->n_vocab)
+		return api_fail(r->p, E_BAD_REQUEST, "beam_width",
+				"beam_width is %u, too much for a vocabulary of %d tokens", p->beam_width,
+				r->svc->config->n_vocab);
+	return 0;
+}
+
 /* {"token id": bias}; biases are cut to -100..100, as vLLM does. */
 static int get_bias(struct request *r)
 {
@@ -510,6 +528,9 @@ static int get_numbers(struct request *r)
 	p->repetition = (float)w->repetition;
 	p->n = (uint32_t)w->n;
 	r->s->best_of = w->best_of > w->n ? (uint32_t)w->best_of : 0;
+	p->beam_width = w->beams && w->beam_width > 1 ? (uint32_t)w->beam_width : 0;
+	p->length_penalty = (float)w->length_penalty;
+	p->early = w->early;
 	p->min_tokens = (uint32_t)w->min_tokens;
 	p->ignore_eos = w->ignore_eos;
 	/* A drawn one has 63 bits, so that it can be given back: seeds are signed integers. */
@@ -559,7 +580,7 @@ static int fill(struct request *r, size_t prompt)
 	struct submit *s = r->s;
 	const struct wants *w = &r->want;
 	int rc = get_numbers(r);
-	if (rc || (rc = get_stop(r)) || (rc = get_stop_ids(r)) || (rc = get_bias(r)) || (rc = get_allowed(r)))
+	if (rc || (rc = get_stop(r)) || (rc = get_stop_ids(r)) || (rc = check_search(r)) || (rc = get_bias(r)) || (rc = get_allowed(r)))
 		return rc;
 	struct token_ids ids = {0};
 	rc = prompt_ids(r, prompt, &ids);

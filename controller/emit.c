@@ -93,15 +93,22 @@ void emit_free(struct emit *e)
 	free(e);
 }
 
+/* What the worker said of a token, or what it said before of a beam search's; NULL: nothing. */
+static const struct result *said_by(const struct sched_event *s, const struct sched_events *events,
+				    const struct result *r)
+{
+	return s->logprob < 0 ? NULL : s->searched ? &events->said : r;
+}
+
 /* The tokens of one result: one event, before the ends that they may have brought. */
 static void emit_tokens(struct emit *e, const struct sched_events *events, const struct result *r)
 {
 	uint32_t n = 0, n_top = 0, k = 0;
 	for (uint32_t i = 0; i < events->n; i++) {
 		const struct sched_event *s = &events->v[i];
+		const struct result *said = s->kind == SCHED_TOKEN ? said_by(s, events, r) : NULL;
 		n += s->kind == SCHED_TOKEN;
-		if (s->kind == SCHED_TOKEN && s->logprob >= 0)
-			n_top += r->logprobs[s->logprob].n_top;
+		n_top += said ? said->logprobs[s->logprob].n_top : 0;
 	}
 	if (n == 0)
 		return;
@@ -120,15 +127,16 @@ static void emit_tokens(struct emit *e, const struct sched_events *events, const
 		struct engine_token *t = &ev->tokens[n++];
 		*t = (struct engine_token){
 			.job = s->job, .index = s->index, .token = s->token, .top0 = n_top, .stop = s->stop};
-		if (s->logprob < 0)
+		const struct result *said = said_by(s, events, r);
+		if (!said)
 			continue;
-		const struct result_logprob *l = &r->logprobs[s->logprob];
+		const struct result_logprob *l = &said->logprobs[s->logprob];
 		t->logprob = l->logprob;
 		t->rank = l->rank;
 		t->n_top = l->n_top;
 		if (l->n_top) {
-			memcpy(ev->top_ids + n_top, r->top_ids + l->top0, l->n_top * sizeof *ev->top_ids);
-			memcpy(ev->top_logprobs + n_top, r->top_logprobs + l->top0,
+			memcpy(ev->top_ids + n_top, said->top_ids + l->top0, l->n_top * sizeof *ev->top_ids);
+			memcpy(ev->top_logprobs + n_top, said->top_logprobs + l->top0,
 			       l->n_top * sizeof *ev->top_logprobs);
 		}
 		n_top += l->n_top;

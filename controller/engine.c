@@ -48,12 +48,20 @@ void engine_cmd_free(struct engine_cmd *c)
 	free(c);
 }
 
+/* What beam.h relies on. */
+static bool beam_fits(const struct params *p)
+{
+	return !p->beam_width || (p->beam_width >= p->n && p->beam_width <= PARAMS_N_MAX &&
+				  p->n_stop_ids <= PARAMS_BEAM_STOPS_MAX);
+}
+
 static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 {
 	uint64_t total = (uint64_t)c->n_tokens + c->params.max_tokens;
 	struct fleet_queue q = fleet_queue(e->fleet);
 	uint32_t most = fleet_max_context(e->fleet);
-	if (c->n_tokens == 0 || c->params.max_tokens == 0 || c->params.n == 0 || c->params.n > PARAMS_N_MAX) {
+	if (c->n_tokens == 0 || c->params.max_tokens == 0 || c->params.n == 0 || c->params.n > PARAMS_N_MAX ||
+	    !beam_fits(&c->params)) {
 		emit_code(e->emit, ENGINE_REFUSED, c->job, E_BAD_REQUEST,
 			  "a job needs a prompt, max_tokens and n");
 	} else if (total > most) {

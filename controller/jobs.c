@@ -444,7 +444,7 @@ static struct job *job_new(struct jobs *j, struct submit *s, int64_t now)
 	s->stop = NULL;
 	s->n_stop = 0;
 	job->seed = s->params.seed;
-	const bool scored = s->best_of > s->params.n;
+	const bool chosen = s->best_of > s->params.n, scored = chosen || s->params.beam_width;
 	job->private = scored && s->params.logprobs < 0;
 	job->prompt_tokens = s->n_tokens;
 	job->max_tokens = s->params.max_tokens;
@@ -458,7 +458,7 @@ static struct job *job_new(struct jobs *j, struct submit *s, int64_t now)
 	if (job->n_stop)
 		job->rules.stops = stops_new(job->stop, job->n_stop);
 	job->n_told = s->params.n;
-	job->n_outputs = scored ? s->best_of : s->params.n;
+	job->n_outputs = chosen ? s->best_of : s->params.n;
 	job->outputs = xcalloc(job->n_outputs, sizeof *job->outputs);
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		output_init(&job->outputs[i], i, &job->rules);

@@ -134,6 +134,15 @@ static int set_seed(struct wants *w, const struct key *k, const json_t *v, struc
 	return set_int(w, k, v, p);
 }
 
+static int set_early(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
+{
+	bool never = json_is_string(v) && strcmp(json_string_value(v), "never") == 0;
+	if (!json_is_boolean(v) && !never)
+		return api_fail(p, E_BAD_REQUEST, k->name, "%s must be true, false or \"never\"", k->name);
+	w->early = never ? PARAMS_EARLY_NEVER : json_is_true(v) ? PARAMS_EARLY_YES : PARAMS_EARLY_NO;
+	return 0;
+}
+
 static int set_add_special(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
 {
 	w->add_special_given = true;
@@ -189,14 +198,6 @@ static int only_true(struct wants *w, const struct key *k, const json_t *v, stru
 		return api_fail(p, E_BAD_REQUEST, k->name, "%s must be true or false", k->name);
 	return json_is_false(v) ? api_fail(p, E_BAD_REQUEST, k->name, "%s: false is not built yet", k->name)
 				: 0;
-}
-
-static int only_one(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
-{
-	(void)w;
-	if (!json_is_number(v))
-		return api_fail(p, E_BAD_REQUEST, k->name, "%s must be a number", k->name);
-	return json_number_value(v) != 1.0 ? unbuilt(k, p) : 0;
 }
 
 /* null, "", [] or {}. */
@@ -257,6 +258,10 @@ static const struct key keys[] = {
 	{"min_tokens", ALL, set_int, AT(min_tokens), 0, INT_MAX_D},
 	{"n", ALL, set_int, AT(n), 1, PARAMS_N_MAX},
 	{"best_of", ALL, set_int, AT(best_of), 1, PARAMS_N_MAX},
+	{"use_beam_search", ALL, set_bool, AT(beams), 0, 0},
+	{"beam_width", ALL, set_int, AT(beam_width), 1, PARAMS_N_MAX},
+	{"length_penalty", ALL, set_num, AT(length_penalty), -5, 5},
+	{"early_stopping", ALL, set_early, 0, 0, 0},
 	{"seed", ALL, set_seed, AT(seed), -9223372036854775808.0, 9223372036854775807.0},
 	{"stop", ALL, set_any, AT(stop), 0, 0},
 	{"stop_token_ids", ALL, set_array, AT(stop_token_ids), 0, 0},
@@ -290,10 +295,6 @@ static const struct key keys[] = {
 
 	{"durable", SUBMIT, only_false, 0, 0, 0},
 	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},
-	{"use_beam_search", ALL, only_false, 0, 0, 0},
-	{"beam_width", ALL, only_one, 0, 0, 0},
-	{"length_penalty", ALL, only_one, 0, 0, 0},
-	{"early_stopping", ALL, only_false, 0, 0, 0},
 	{"response_format", ALL, only_text_format, 0, 0, 0},
 	{"tools", CHAT, only_empty, 0, 0, 0},
 	{"functions", CHAT, only_empty, 0, 0, 0},
@@ -345,6 +346,8 @@ void wants_init(struct wants *w, const struct model_config *c)
 			    .top_k = c->gen_top_k > 0 ? c->gen_top_k : 0,
 			    .n = 1,
 			    .best_of = -1,
+			    .beam_width = -1,
+			    .length_penalty = 1,
 			    .logprobs = -1,
 			    .prompt_logprobs = -1,
 			    .top_logprobs = -1,
@@ -434,5 +437,5 @@ int keys_read(const json_t *request, enum api_dialect dialect, bool strict, stru
 	if (w->best_of != -1 && w->best_of < w->n)
 		return api_fail(p, E_BAD_REQUEST, "best_of", "best_of is %lld, less than n, which is %lld",
 				(long long)w->best_of, (long long)w->n);
-	return 0;
+	return keys_check_beams(dialect == API_JOBS ? json_object_get(request, "params") : request, w, p);
 }

@@ -14,6 +14,10 @@ struct wants {
 	int64_t max_completion_tokens; /* chat's newer name; goes before max_tokens */
 	int64_t min_tokens;
 	int64_t best_of;                                 /* -1: not given */
+	int64_t beam_width;                              /* -1: not given; a search has it set after keys_read() */
+	double length_penalty;
+	enum params_early early;
+	bool beams; /* use_beam_search */
 	int64_t logprobs, prompt_logprobs, top_logprobs; /* -1: none */
 	int64_t seed;
 	int64_t deadline_ms; /* 0: none */
@@ -35,5 +39,10 @@ void wants_init(struct wants *w, const struct model_config *config);
  * are named in w->ignored, as are known ones that change nothing here.  -EINVAL with *p filled. */
 int keys_read(const json_t *request, enum api_dialect dialect, bool strict, struct wants *w,
 	      struct api_problem *p);
+
+/* After all keys were read, map: those of the parameters.  What a beam search cannot honour is
+ * refused; what generation_config.json says of sampling does not count for one.  A search of width 1
+ * becomes greedy decoding. */
+int keys_check_beams(const json_t *map, struct wants *w, struct api_problem *p);
 
 #endif

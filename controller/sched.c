@@ -23,9 +23,11 @@ void *sched_grow(void *array, uint32_t n, uint32_t *cap, size_t size)
 	return xrealloc(array, *cap, size);
 }
 
-static struct sched_event *add_event(struct sched_events *ev, enum sched_event_kind kind,
-				     const struct group *g)
+struct sched_event *sched_add_event(struct sched_events *ev, enum sched_event_kind kind,
+				    const struct group *g)
 {
+	if (ev->n == 0)
+		result_reset(&ev->said);
 	ev->v = sched_grow(ev->v, ev->n, &ev->cap, sizeof *ev->v);
 	struct sched_event *e = &ev->v[ev->n++];
 	*e = (struct sched_event){.kind = kind, .job = g->job, .logprob = -1, .stop_token = -1};
@@ -35,6 +37,7 @@ static struct sched_event *add_event(struct sched_events *ev, enum sched_event_k
 void sched_events_fini(struct sched_events *e)
 {
 	free(e->v);
+	result_fini(&e->said);
 	*e = (struct sched_events){0};
 }
 
@@ -114,6 +117,7 @@ void sched_enter(struct sched *s, struct seq *q)
 	q->state = SEQ_RUNNING;
 	q->slot = s->slots[--s->n_slots];
 	q->entered = s->number + 1;
+	q->n_entered = seq_total(q);
 	block_table_reserve(&q->table,
 			    blocks_for(s->blocks, q->group->n_prompt + q->group->params.max_tokens));
 }
@@ -146,11 +150,17 @@ static void give_up_slot(struct sched *s, struct seq *q)
 void sched_exit(struct sched *s, struct seq *q)
 {
 	give_up_slot(s, q);
-	q->state = SEQ_WAITING;
 	q->planned = 0;
 	q->n_hashed = 0;
+	q->set_due = false;
 	q->n_preempted++;
 	s->n_preempted++;
+	sched_wait(s, q);
+}
+
+void sched_wait(struct sched *s, struct seq *q)
+{
+	q->state = SEQ_WAITING;
 	s->n_waiting++;
 	enqueue(s, q);
 }
@@ -245,6 +255,7 @@ void sched_free(struct sched *s)
 	}
 	free_pools(s);
 	queue_free(s->queue);
+	free(s->decided);
 	free(s->running);
 	free(s->slots);
 	free(s->drops);
@@ -312,6 +323,7 @@ void sched_unlink(struct sched *s, struct group *g)
 			s->refused = NULL;
 	}
 	queue_leave(s->queue, g);
+	sched_beam_forget(s, g);
 	g->prev->next = g->next;
 	g->next->prev = g->prev;
 	struct group **h = hash_at(s, g->job);
@@ -338,13 +350,12 @@ static void group_remove(struct sched *s, struct group *g)
 	s->dead = g;
 }
 
-/* The sequence ends: it holds nothing any more, and waits for nothing. */
-static void seq_end(struct sched *s, struct seq *q)
+void sched_end(struct sched *s, struct seq *q)
 {
 	if (q->state == SEQ_RUNNING) {
 		give_up_slot(s, q);
 		blocks_drop(s->blocks, &q->table, sched_later(s));
-	} else {
+	} else if (q->state == SEQ_WAITING) {
 		dequeue(s, q);
 		s->n_waiting--;
 		s->n_swapped -= q->host.n > 0;
@@ -361,9 +372,9 @@ static void seq_finish(struct sched *s, struct seq *q, enum finish finish, int64
 {
 	struct group *g = q->group;
 	bool stood = q->queued;
-	seq_end(s, q);
+	sched_end(s, q);
 	q->finish = finish;
-	struct sched_event *e = add_event(ev, SCHED_OUTPUT_DONE, g);
+	struct sched_event *e = sched_add_event(ev, SCHED_OUTPUT_DONE, g);
 	e->index = q->index;
 	e->finish = finish;
 	e->stop_token = stop_token;
@@ -372,7 +383,12 @@ static void seq_finish(struct sched *s, struct seq *q, enum finish finish, int64
 			represent(s, g);
 		return;
 	}
-	e = add_event(ev, SCHED_GROUP_DONE, g);
+	sched_group_done(s, g, ev);
+}
+
+void sched_group_done(struct sched *s, struct group *g, struct sched_events *ev)
+{
+	struct sched_event *e = sched_add_event(ev, SCHED_GROUP_DONE, g);
 	e->arrival_us = g->arrival_us;
 	e->first_run_us = g->first_run_us;
 	e->first_token_us = g->first_token_us;
@@ -385,16 +401,16 @@ static void group_fail(struct sched *s, struct group *g, enum code code, struct 
 {
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		if (g->seqs[i].state != SEQ_FINISHED)
-			seq_end(s, &g->seqs[i]);
+			sched_end(s, &g->seqs[i]);
 	g->n_live = 0;
-	add_event(ev, SCHED_GROUP_FAILED, g)->code = code;
+	sched_add_event(ev, SCHED_GROUP_FAILED, g)->code = code;
 	group_remove(s, g);
 }
 
 void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_events *ev)
 {
 	struct group *g = sched_find(s, job);
-	if (g && index < g->n_seqs && g->seqs[index].state != SEQ_FINISHED)
+	if (g && !g->beam && index < g->n_seqs && g->seqs[index].state != SEQ_FINISHED)
 		seq_finish(s, &g->seqs[index], FINISH_STOP, -1, ev);
 }
 
@@ -403,6 +419,10 @@ void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev)
 	struct group *g = sched_find(s, job);
 	if (!g)
 		return;
+	if (g->beam) {
+		sched_beam_abort(s, g, ev);
+		return;
+	}
 	/* The last one to finish takes the group away. */
 	uint32_t n = g->n_seqs;
 	for (uint32_t i = 0, live = g->n_live; i < n && live; i++)
@@ -524,7 +544,7 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 	s->generated_tokens++;
 	if (!g->first_token_us)
 		g->first_token_us = now_us;
-	struct sched_event *e = add_event(ev, SCHED_TOKEN, g);
+	struct sched_event *e = sched_add_event(ev, SCHED_TOKEN, g);
 	e->index = q->index;
 	e->token = token;
 	e->logprob = logprob;
@@ -551,12 +571,26 @@ const struct group *sched_run_of(const struct sched *s, uint32_t slot)
 	return NULL;
 }
 
+/* Whether every hypothesis that was to get candidates got some. */
+static bool has_candidates(const struct inflight *f, const struct result *r)
+{
+	uint32_t at = 0;
+	for (uint32_t i = 0; i < f->n_samples; i++) {
+		const struct group *g = f->samples[i].seq->group;
+		int32_t k = g->params.logprobs >= 0 ? find_logprob(r, f->samples[i].slot, &at) : -1;
+		if (g->beam && (k < 0 || r->logprobs[k].n_top == 0))
+			return false;
+	}
+	return true;
+}
+
 int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct sched_events *ev)
 {
 	if (s->n_flight == 0)
 		return -EPROTO;
 	struct inflight *f = &s->flight[s->first_flight];
-	if (r->epoch != s->epoch || r->number != f->number || r->n_tokens != f->n_samples)
+	if (r->epoch != s->epoch || r->number != f->number || r->n_tokens != f->n_samples ||
+	    (f->n_searched && !has_candidates(f, r)))
 		return -EPROTO;
 	/* No longer under way: what ends now lets go of its blocks by the plan after this one. */
 	s->first_flight = (s->first_flight + 1) % SCHED_AHEAD;
@@ -569,8 +603,11 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		sched_prefetch(i + SCHED_FAR < f->n_samples ? f->samples[i + SCHED_FAR].seq : NULL,
 			       i + SCHED_NEAR < f->n_samples ? f->samples[i + SCHED_NEAR].seq : NULL);
 		bool asked = q->group->params.logprobs >= 0;
-		apply_token(s, q, r->tokens[i], asked ? find_logprob(r, f->samples[i].slot, &at) : -1, now_us,
-			    ev);
+		int32_t logprob = asked ? find_logprob(r, f->samples[i].slot, &at) : -1;
+		if (q->group->beam)
+			sched_beam_answer(s, q, r, logprob, now_us, ev);
+		else
+			apply_token(s, q, r->tokens[i], logprob, now_us, ev);
 	}
 	for (uint32_t i = 0; i < f->n_runs; i++)
 		f->runs[i].group->n_inflight--;
@@ -620,6 +657,7 @@ static void check_seq(const struct sched *s, const struct seq *q)
 	      "a token computed without a block for it");
 	check(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
 	      "a block that others hold, thought to be writable");
+	check(!q->set_due || (runs && q->group->decided), "a token is set of whom no plan tells");
 	check(runs || q->host.n || q->state == SEQ_FINISHED || q->n_computed == 0,
 	      "a waiting sequence that thinks something is computed");
 	check(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
@@ -639,7 +677,7 @@ void sched_check(const struct sched *s)
 		uint32_t live = 0;
 		for (uint32_t i = 0; i < g->n_seqs; i++) {
 			const struct seq *q = &g->seqs[i];
-			live += q->state != SEQ_FINISHED;
+			live += q->state != SEQ_FINISHED && q->state != SEQ_IDLE;
 			n_running += q->state == SEQ_RUNNING;
 			n_waiting += q->state == SEQ_WAITING;
 			n_swapped += q->host.n > 0;
@@ -649,7 +687,10 @@ void sched_check(const struct sched *s)
 			if (q->host.n)
 				hosts[n_hosts++] = &q->host;
 		}
-		check(live == g->n_live && live > 0, "a group's count of live sequences");
+		if (g->beam)
+			sched_beam_check(g);
+		check((g->beam ? g->n_live == 1 : live == g->n_live) && live > 0,
+		      "a group's count of live sequences");
 	}
 	check(n_running == s->n_running, "the running list");
 	check(n_waiting == s->n_waiting, "the count of those that wait");

@@ -10,6 +10,10 @@
  * before the results of earlier ones are back (docs/ARCHITECTURE.md, "One step ahead"): at
  * most SCHED_AHEAD under way.
  *
+ * A beam search (beam.h) is a group whose sequences are its hypotheses.  They run, wait and are
+ * preempted like others, but none runs ahead: when each has its candidates, in whatever order, the
+ * search goes on, and hypotheses fork and die.  Its tokens are told when it is over, all at once.
+ *
  * What prompts have in common is computed once: full blocks are found by their tokens
  * (prefix.h).  The outputs of a group share the prompt's blocks: the first one computes them,
  * the others fork from it and get copies of what they write into (copy-on-write). */
@@ -52,6 +56,7 @@ struct sched_event {
 	uint32_t token;         /* TOKEN */
 	bool stop;              /* TOKEN: it is the stop token that ends its output */
 	int32_t logprob;        /* TOKEN: index in the result's logprobs, -1: none */
+	bool searched;          /* TOKEN: of a beam search; logprob is an index in the events' own */
 	enum finish finish;     /* OUTPUT_DONE */
 	int64_t stop_token;     /* OUTPUT_DONE: -1: none */
 	enum code code;         /* GROUP_FAILED */
@@ -62,7 +67,8 @@ struct sched_event {
 
 struct sched_events {
 	struct sched_event *v;
-	uint32_t n, cap;
+	uint32_t n, cap;        /* whoever has dealt with them sets n to 0 */
+	struct result said;     /* logprobs of what beam searches found: all of it comes at the end */
 };
 void sched_events_fini(struct sched_events *e);
 
@@ -80,7 +86,8 @@ void sched_lost(struct sched *s);
 void sched_add(struct sched *s, struct group **g, int64_t now_us);
 struct group *sched_find(struct sched *s, uint64_t job);        /* NULL: none that lives */
 
-/* One output is over (a stop string), or all of a group are. Unknown jobs are ignored. */
+/* One output is over (a stop string; of a beam search nothing happens), or all of a group are.
+ * Unknown jobs are ignored. */
 void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_events *ev);
 void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev);
 /* Fail all groups whose deadline has passed. */

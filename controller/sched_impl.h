@@ -1,5 +1,5 @@
-/* sched_impl.h - what sched.c (groups, results), sched_plan.c (planning) and sched_move.c
- * (moving groups) share.  For these only. */
+/* sched_impl.h - what sched.c (groups, results), sched_plan.c (planning), sched_move.c (moving
+ * groups) and sched_beam.c (beam searches) share.  For these only. */
 #ifndef QUERN_CONTROLLER_SCHED_IMPL_H
 #define QUERN_CONTROLLER_SCHED_IMPL_H
 
@@ -25,6 +25,7 @@ struct inflight {
 	uint64_t number;
 	struct sample *samples;
 	uint32_t n_samples, cap_samples;
+	uint32_t n_searched;            /* of those, of beam searches */
 	struct run *runs;
 	uint32_t n_runs, cap_runs;
 	struct blocks_later later;      /* let go of when the result is back */
@@ -57,6 +58,9 @@ struct sched {
 
 	struct inflight flight[SCHED_AHEAD];    /* ring, oldest at first_flight */
 	uint32_t first_flight, n_flight;
+
+	struct group **decided;         /* [n_decided] beam searches that the next plan tells of */
+	uint32_t n_decided, cap_decided;
 
 	struct group all;               /* list head, by arrival */
 	struct group *hash[SCHED_HASH];
@@ -97,6 +101,15 @@ void sched_unlink(struct sched *s, struct group *g);
 struct blocks_later *sched_later(struct sched *s);
 struct blocks_later *sched_host_later(struct sched *s);
 
+struct sched_event *sched_add_event(struct sched_events *ev, enum sched_event_kind kind, const struct group *g);
+
+/* The sequence waits, in the queue. */
+void sched_wait(struct sched *s, struct seq *q);
+/* The sequence ends: it holds nothing any more, and waits for nothing. */
+void sched_end(struct sched *s, struct seq *q);
+/* All outputs have ended: say so, and take the group out of every list. */
+void sched_group_done(struct sched *s, struct group *g, struct sched_events *ev);
+
 /* A waiting sequence gets a slot; a running one gives it up.  Blocks are another matter. */
 void sched_enter(struct sched *s, struct seq *q);
 void sched_exit(struct sched *s, struct seq *q);
@@ -106,5 +119,22 @@ void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later)
 void sched_begin(struct sched *s, struct group *g, int64_t now_us);
 /* Index the full blocks whose tokens are known. */
 void sched_publish(struct sched *s, struct seq *q);
+
+/* Beam searches.  A hypothesis has its candidates: r's logprobs[logprob].  When it was the last one
+ * to wait for, the search goes on or ends. */
+void sched_beam_answer(struct sched *s, struct seq *q, const struct result *r, int32_t logprob, int64_t now_us,
+		       struct sched_events *ev);
+/* It has its candidates, and there is nothing to do for it until others have theirs. */
+bool sched_beam_stalled(const struct seq *q);
+/* At the beginning of a plan: tokens that were chosen, hypotheses that fork from others. */
+void sched_beam_tell(struct sched *s, struct plan *plan);
+/* The last stalled hypothesis of g (NULL: of any search) that runs, and that the plan of this number
+ * does not name, lets go of its slot and blocks.  False: there is none. */
+bool sched_beam_yield(struct sched *s, const struct group *g, uint64_t number);
+/* It is over before its end: every output is aborted. */
+void sched_beam_abort(struct sched *s, struct group *g, struct sched_events *ev);
+/* The group is about to go: nothing is to be told of it. */
+void sched_beam_forget(struct sched *s, struct group *g);
+void sched_beam_check(const struct group *g);
 
 #endif

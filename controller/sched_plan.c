@@ -22,12 +22,12 @@ struct planning {
 	struct plan *plan;
 	struct inflight *flight;
 	int64_t now_us;
-	uint32_t budget; /* rows that may still be added */
+	uint32_t budget;        /* rows that may still be added */
 	uint32_t prompt_budget; /* of those, rows of prompts */
-	bool blocked;    /* somebody who runs got no blocks: nobody is let in */
-	struct seq *seq; /* whose table is changing */
-	bool all_decode; /* a pass over those that run found none that computes its prompt */
-	bool silent;     /* its table travels whole: entries are not listed */
+	bool blocked;           /* somebody who runs got no blocks: nobody is let in */
+	struct seq *seq;        /* whose table is changing */
+	bool all_decode;        /* a pass over those that run found none that computes its prompt */
+	bool silent;            /* its table travels whole: entries are not listed */
 };
 
 /* ---- rows of one sequence ---- */
@@ -48,7 +48,8 @@ static void on_copy(void *user, uint32_t from, uint32_t to)
 /* It can compute something: there is a token whose K and V are missing, and one more to choose. */
 static bool runnable(const struct seq *q)
 {
-	return q->n_computed < seq_total(q) && seq_n_out(q) + q->n_pending < q->group->params.max_tokens;
+	return q->n_computed < seq_total(q) && seq_n_out(q) + q->n_pending < q->group->params.max_tokens &&
+	       !(q->n_pending && q->group->beam);
 }
 
 static bool decoding(const struct seq *q)
@@ -84,6 +85,7 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	q->n_pending++;
 	f->samples = sched_grow(f->samples, f->n_samples, &f->cap_samples, sizeof *f->samples);
 	f->samples[f->n_samples++] = (struct sample){q, q->slot};
+	f->n_searched += g->beam != NULL;
 }
 
 /* The leader's prompt is complete in this plan: outputs that have not begun choose their first
@@ -110,10 +112,16 @@ static void fork_siblings(struct sched *s, struct planning *p, struct seq *leade
 
 /* ---- who must go ---- */
 
+/* Whether the plan has a run of it, or says something of its slot: then its slot cannot go. */
+static bool named(const struct seq *q, uint64_t number)
+{
+	return q->planned == number || q->entered == number;
+}
+
 static bool in_plan(const struct group *g, uint64_t number)
 {
 	for (uint32_t i = 0; i < g->n_seqs; i++)
-		if (g->seqs[i].state == SEQ_RUNNING && g->seqs[i].planned == number)
+		if (g->seqs[i].state == SEQ_RUNNING && named(&g->seqs[i], number))
 			return true;
 	return false;
 }
@@ -208,7 +216,7 @@ static bool preempt_for(struct sched *s, struct planning *p, const struct seq *q
 		if (v == q)
 			break;
 		if (v->group == q->group) {
-			if (v->planned == number)
+			if (named(v, number))
 				continue;
 			sched_recompute(s, v, sched_later(s));
 			return true;
@@ -218,7 +226,7 @@ static bool preempt_for(struct sched *s, struct planning *p, const struct seq *q
 		preempt_group(s, p, v->group);
 		return true;
 	}
-	return false;
+	return q->group->beam && sched_beam_yield(s, q->group, number);
 }
 
 static uint32_t n_later(const struct sched *s, const struct planning *p)
@@ -327,6 +335,8 @@ static enum queue_ready is_ready(const struct seq *q, void *user)
 	const struct planning *p = user;
 	if (!q->group->first_run_us)
 		return QUEUE_READY;
+	if (sched_beam_stalled(q))
+		return QUEUE_SKIP;
 	/* Preempted, with a token under way; swapped groups come back whole. */
 	if (q->n_pending || (q->host.n && any_pending(q->group)))
 		return QUEUE_HOLD;
@@ -495,7 +505,7 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 		blocks_drop(s->host, &q->host, &p->flight->host_later);
 		sched_enter(s, q);
 		bool ran = run_seq(s, p, q, true);
-		assert(ran || p->budget == 0 || p->prompt_budget == 0);
+		assert(ran || p->budget == 0 || p->prompt_budget == 0 || sched_beam_stalled(q));
 		send_state(p, q);
 	}
 	return true;
@@ -508,6 +518,19 @@ static bool stands_outside(const struct sched *s, const struct seq *q)
 {
 	return s->n_slots == 0 ||
 	       blocks_for(s->blocks, seq_total(q) + 1) + spare_blocks(s) > blocks_n_free(s->blocks);
+}
+
+/* It was preempted, and has not got a token since it came back: were it preempted for fairness
+ * again and again, neither it nor those that it keeps from running would ever get on. */
+static bool catches_up(const struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		if (q->state == SEQ_RUNNING && q->n_preempted && seq_total(q) == q->n_entered &&
+		    !sched_beam_stalled(q))
+			return true;
+	}
+	return false;
 }
 
 /* Who has the turn finds what it needs held by others, whose user was served far more: the
@@ -530,7 +553,7 @@ static void preempt_for_fairness(struct sched *s, struct planning *p)
 		if (g->priority < q->group->priority || !queue_before(s->queue, q, s->running[i], p->now_us))
 			continue;
 		if (queue_served(g) > queue_served(q->group) + FAIR_LEAD &&
-		    (!victim || queue_served(g) > queue_served(victim)))
+		    (!victim || queue_served(g) > queue_served(victim)) && !catches_up(g))
 			victim = g;
 	}
 	if (victim)
@@ -615,11 +638,12 @@ static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
 	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
 	p.prompt_budget = prompt_rows(s);
 	plan_reset(out);
-	f->n_samples = f->n_runs = 0;
+	f->n_samples = f->n_runs = f->n_searched = 0;
 	assert(f->later.n == 0 && f->host_later.n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
 	preempt_for_fairness(s, &p);
+	sched_beam_tell(s, out);
 	if (s->cfg.prefill_separate && !s->starved) {
 		run_prompts(s, &p);
 		if (out->n_runs == 0)
@@ -632,7 +656,7 @@ static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
 			run_prompts(s, &p);
 	}
 	s->starved = p.blocked;
-	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0) {
+	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0 && out->n_sets == 0) {
 		assert(f->later.n == 0 && f->host_later.n == 0);
 		return false;
 	}
@@ -648,13 +672,16 @@ bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
 	if (!s->blocks || s->n_flight == SCHED_AHEAD)
 		return false;
 	/* Nobody could run although nothing is under way: the first needs what others hold.
-	 * Preempting the last, one after another, ends with the first alone, which fits. */
-	for (int tries = 0; !plan_once(s, now_us, out); tries++) {
+	 * Preempting those that have nothing to do, then the last, one after another, ends with the
+	 * first alone, which fits. */
+	for (int tries = 0; !plan_once(s, now_us, out);) {
 		if (s->n_flight)
 			return false;
+		if (sched_beam_yield(s, NULL, UINT64_MAX))
+			continue;
 		if (s->n_running >= 2)
 			sched_recompute(s, s->running[s->n_running - 1], NULL);
-		else if (s->n_running || queue_n(s->queue) == 0 || tries > 1)
+		else if (s->n_running || queue_n(s->queue) == 0 || tries++ > 1)
 			return false;
 	}
 	return true;

@@ -1,6 +1,7 @@
 #include "controller/seq.h"
 
 #include "base/alloc.h"
+#include "controller/beam.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +19,21 @@ struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struc
 	g->params = *params;
 	params_init(params);
 	g->n_seqs = g->n_live = g->params.n;
+	if (g->params.beam_width) {
+		g->n_seqs = g->params.beam_width;
+		g->n_live = 1;
+		g->beam = beam_new(&g->params);
+		g->params.logprobs = (int32_t)beam_n_candidates(&g->params);
+		g->params.temperature = 0; /* what the worker chooses is not looked at */
+	}
 	g->seqs = xcalloc(g->n_seqs, sizeof *g->seqs);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		g->seqs[i].group = g;
 		g->seqs[i].index = i;
 		g->seqs[i].n_tokens = n_prompt;
+		g->seqs[i].fork_of = SEQ_NO_PLACE;
+		if (g->beam && i)
+			g->seqs[i].state = SEQ_IDLE;
 	}
 	return g;
 }
@@ -36,20 +47,38 @@ void group_free(struct group *g)
 		block_table_fini(&g->seqs[i].table);
 		block_table_fini(&g->seqs[i].host);
 	}
+	beam_free(g->beam);
 	params_fini(&g->params);
 	free(g->seqs);
 	free(g->prompt);
 	free(g);
 }
 
+static void reserve_tokens(struct seq *s)
+{
+	uint32_t most = s->group->params.max_tokens;
+	s->cap_tokens = s->group->n_prompt + (most < OUTPUT_ROOM ? most : OUTPUT_ROOM);
+	s->tokens = xmalloc(s->cap_tokens * sizeof *s->tokens);
+}
+
 void seq_own_tokens(struct seq *s)
 {
 	if (s->tokens)
 		return;
-	uint32_t most = s->group->params.max_tokens;
-	s->cap_tokens = s->n_tokens + (most < OUTPUT_ROOM ? most : OUTPUT_ROOM);
-	s->tokens = xmalloc(s->cap_tokens * sizeof *s->tokens);
+	reserve_tokens(s);
 	memcpy(s->tokens, s->group->prompt, s->n_tokens * sizeof *s->tokens);
+}
+
+void seq_copy_tokens(struct seq *to, const struct seq *from)
+{
+	if (!to->tokens)
+		reserve_tokens(to);
+	if (to->cap_tokens < from->cap_tokens) {
+		to->cap_tokens = from->cap_tokens;
+		to->tokens = xrealloc(to->tokens, to->cap_tokens, sizeof *to->tokens);
+	}
+	to->n_tokens = from->n_tokens;
+	memcpy(to->tokens, from->tokens, from->n_tokens * sizeof *to->tokens);
 }
 
 void seq_append(struct seq *s, uint32_t token)

@@ -15,14 +15,16 @@ enum seq_state {
 	                           begun one stands there for all */
 	SEQ_RUNNING,            /* has a slot on the worker */
 	SEQ_FINISHED,
+	SEQ_IDLE,               /* a place of a beam search where no hypothesis lives now */
 };
 
+struct beam;
 struct group;
 struct lane;
 
 struct seq {
 	struct group *group;
-	uint32_t index;         /* which output of the job */
+	uint32_t index;         /* which output of the job; of a beam search, the place of a hypothesis */
 	enum seq_state state;
 	enum finish finish;
 	uint32_t *tokens;       /* [n_tokens] prompt, then output; NULL until first run (then the group's
@@ -36,23 +38,30 @@ struct seq {
 	uint32_t n_hashed;      /* blocks of the table that were published, or found so */
 	uint64_t chain;         /* behind those (blocks.h) */
 	bool queued;            /* in the waiting queue */
+	bool set_due;           /* of a beam search: its last token was chosen, its slot does not know */
 	uint32_t slot;          /* on the worker, while running */
 	uint64_t planned;       /* number of the last plan that has a run of it */
-	uint64_t entered;       /* number of the plan that gave it its slot */
+	uint64_t entered;       /* number of the plan that gave it its slot, or set its token there */
+	uint32_t n_entered;     /* tokens that it had then */
 	uint32_t n_preempted;
+	uint32_t fork_of;       /* new in a beam search: the place whose blocks it can share; SEQ_NO_PLACE */
 	struct seq *prev, *next; /* waiting queue, while queued */
 };
+
+#define SEQ_NO_PLACE UINT32_MAX
 
 /* All outputs of one job. */
 struct group {
 	uint64_t job;
 	uint64_t order;         /* of arrival: the queue's order */
-	struct params params;   /* owned */
+	struct params params;   /* owned.  Of a beam search, logprobs are what it asks the worker for */
 	uint32_t *prompt;       /* owned, [n_prompt] */
 	uint32_t n_prompt;
-	struct seq *seqs;       /* [n_seqs] */
+	struct seq *seqs;       /* [n_seqs] outputs, or places of a beam search */
 	uint32_t n_seqs;
-	uint32_t n_live;        /* not finished */
+	struct beam *beam;      /* owned; NULL: outputs are sampled */
+	bool decided;           /* a beam search whose last step the worker has not been told of */
+	uint32_t n_live;        /* not finished; of a beam search 1 until it is over */
 	uint32_t n_inflight;    /* runs of it in plans under way */
 	bool failed;            /* ended by an error: no further events */
 	int64_t deadline_us;    /* 0: none */
@@ -71,7 +80,7 @@ struct group {
 	struct group *hash_next;        /* by job */
 };
 
-/* Takes prompt and params. */
+/* Takes prompt and params.  With a beam_width it is a search, and its first place is taken. */
 struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struct params *params);
 void group_free(struct group *g);       /* NULL is fine */
 
@@ -89,5 +98,7 @@ static inline uint32_t seq_n_out(const struct seq *s)
 
 void seq_own_tokens(struct seq *s);     /* its own copy of the prompt, if it has none */
 void seq_append(struct seq *s, uint32_t token);
+/* to, of the same group, has from's tokens. */
+void seq_copy_tokens(struct seq *to, const struct seq *from);
 
 #endif

@@ -45,7 +45,6 @@ def test_keys_of_a_submit_that_are_not_built_yet(client, keys):
 
 
 @pytest.mark.parametrize("params", [
-    {"use_beam_search": True}, {"beam_width": 4}, {"length_penalty": 2.0}, {"early_stopping": True},
     {"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_schema", "json_schema": {}}},
 ], ids=str)
 def test_parameters_that_are_not_built_yet(client, params):
@@ -107,6 +106,12 @@ def test_wrong_values_of_a_submit(client, keys):
     {"allowed_token_ids": []}, {"allowed_token_ids": [-5]}, {"allowed_token_ids": [2**40]},
     {"bad_words": [5]}, {"bad_words": [""]}, {"bad_words": "bad"},
     {"response_format": "json"}, {"best_of": 1000}, {"best_of": 2, "n": 3}, {"best_of": 0}, {"best_of": 2.5},
+    {"beam_width": 4}, {"length_penalty": 2.0}, {"early_stopping": True}, {"use_beam_search": 1},
+    {"beam_width": 65, "use_beam_search": True}, {"beam_width": 0, "use_beam_search": True},
+    {"temperature": 0.5, "use_beam_search": True, "n": 2}, {"top_p": 0.5, "use_beam_search": True, "n": 2},
+    {"logit_bias": {"5": 1}, "use_beam_search": True, "n": 2}, {"early_stopping": "x", "use_beam_search": True},
+    {"length_penalty": float("nan"), "use_beam_search": True}, {"bad_words": ["a"], "use_beam_search": True, "n": 2},
+    {"stop_token_ids": list(range(70)), "use_beam_search": True, "n": 2},
 ], ids=lambda p: str(p)[:60])
 def test_wrong_values_of_parameters(client, params):
     code, message = refusal(client, with_params(**params))

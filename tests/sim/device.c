@@ -1,6 +1,7 @@
 #include "tests/sim/device.h"
 
 #include "base/alloc.h"
+#include "controller/beam.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,6 +63,65 @@ uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct p
 	return n;
 }
 
+/* The n most likely tokens behind a history, in order.  Often several are as likely as another, and
+ * the stop token is among the first. */
+static void candidates(uint64_t chain, uint64_t seed, uint32_t n, uint32_t *ids, float *logprobs)
+{
+	static const uint32_t strides[] = {1, 3, 7, 9, 11, 13, 17, 333}; /* no divisor of the vocabulary */
+	const uint64_t h = mix(chain, seed ^ 0x5ea2c);
+	const uint32_t stride = strides[h >> 8 & 7];
+	uint32_t id = (uint32_t)(h >> 20) % DEVICE_VOCAB, eighths = (uint32_t)h & 7, stop = n;
+	for (uint32_t i = 0; i < n; i++, id = (id + stride) % DEVICE_VOCAB) {
+		ids[i] = id;
+		if (id == DEVICE_STOP)
+			stop = i;
+	}
+	if (stop == n && h >> 60 < 6)
+		ids[(h >> 40) % (n < 6 ? n : 6)] = DEVICE_STOP;
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t my = ids[i];
+		uint32_t at = i;
+		logprobs[i] = -(float)eighths / 8;
+		for (; at > 0 && logprobs[at - 1] == logprobs[i] && ids[at - 1] > my; at--)
+			ids[at] = ids[at - 1];
+		ids[at] = my;
+		eighths += (uint32_t)(h >> (i % 50)) & 3;
+	}
+}
+
+uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t *out,
+		       uint32_t max, uint32_t *n_out, bool *stopped)
+{
+	struct beam *b = beam_new(params);
+	uint64_t chains[PARAMS_N_MAX] = {chain_of(prompt, n_prompt)}, was[PARAMS_N_MAX];
+	uint32_t n_ids = beam_n_candidates(params), ids[PARAMS_TOP_MAX], n;
+	float logprobs[PARAMS_TOP_MAX];
+	struct beam_move moves[PARAMS_N_MAX];
+	do {
+		for (uint32_t i = 0; i < params->beam_width; i++)
+			if (beam_lives(b, i)) {
+				candidates(chains[i], params->seed, n_ids, ids, logprobs);
+				beam_offer(b, i, ids, logprobs, n_ids);
+			}
+		n = beam_step(b, moves);
+		memcpy(was, chains, sizeof was);
+		for (uint32_t i = 0; i < n; i++)
+			chains[moves[i].place] = mix(was[moves[i].parent], moves[i].token);
+	} while (n);
+	uint32_t found = beam_n_finished(b) < params->n ? beam_n_finished(b) : params->n;
+	struct beam_token *tokens = xcalloc(params->max_tokens, sizeof *tokens);
+	for (uint32_t i = 0; i < found; i++) {
+		beam_tokens(b, i, tokens);
+		stopped[i] = beam_stopped(b, i);
+		n_out[i] = beam_length(b, i) - stopped[i];
+		for (uint32_t k = 0; k < n_out[i] && k < max; k++)
+			out[(size_t)i * max + k] = tokens[k].token;
+	}
+	free(tokens);
+	beam_free(b);
+	return found;
+}
+
 static void wrong(const char *what, uint64_t plan, uint32_t slot)
 {
 	fprintf(stderr, "device: plan %" PRIu64 ", slot %u: %s\n", plan, slot, what);
@@ -106,6 +166,33 @@ static uint64_t *kv_at(struct device *d, const struct slot *s, uint32_t pos)
 	return &d->kv[(size_t)s->table[pos / d->block_size] * d->block_size + pos % d->block_size];
 }
 
+static void copy_slot(struct device *d, struct slot *to, const struct slot *from)
+{
+	to->used = true;
+	to->index = from->index;
+	to->n_prompt = from->n_prompt;
+	to->n_tokens = from->n_tokens;
+	memcpy(to->tokens, from->tokens, (d->max_context + 1) * sizeof *to->tokens);
+	memcpy(to->table, from->table, (d->max_context / d->block_size + 2) * sizeof *to->table);
+	params_copy(&to->params, &from->params);
+}
+
+static void set_tokens(struct device *d, const struct plan *p)
+{
+	for (uint32_t i = 0; i < p->n_sets; i++) {
+		const struct plan_set *set = &p->sets[i];
+		struct slot *from = &d->slots[set->from], *to = &d->slots[set->slot];
+		if (!from->used || (to->used && to != from))
+			wrong("a token set for nobody, or a copy onto somebody", p->number, set->slot);
+		if (set->position != from->n_tokens && set->position + 1 != from->n_tokens)
+			wrong("a token set that is not the last", p->number, set->slot);
+		if (to != from)
+			copy_slot(d, to, from);
+		to->tokens[set->position] = set->token;
+		to->n_tokens = set->position + 1;
+	}
+}
+
 static void take_state(struct device *d, const struct plan *p)
 {
 	for (uint32_t i = 0; i < p->n_drop; i++) {
@@ -128,6 +215,7 @@ static void take_state(struct device *d, const struct plan *p)
 		memcpy(s->table, q->blocks, q->n_blocks * sizeof *s->table);
 		params_copy(&s->params, q->params);
 	}
+	set_tokens(d, p);
 	for (uint32_t i = 0; i < p->n_tables; i++) {
 		if (!d->slots[p->tables[i].slot].used)
 			wrong("a table entry for nobody", p->number, p->tables[i].slot);
@@ -137,13 +225,8 @@ static void take_state(struct device *d, const struct plan *p)
 		struct slot *from = &d->slots[p->forks[i].parent], *to = &d->slots[p->forks[i].child];
 		if (!from->used || to->used)
 			wrong("a fork of nobody, or onto somebody", p->number, p->forks[i].child);
-		to->used = true;
+		copy_slot(d, to, from);
 		to->index = p->forks[i].index;
-		to->n_prompt = from->n_prompt;
-		to->n_tokens = from->n_tokens;
-		memcpy(to->tokens, from->tokens, (d->max_context + 1) * sizeof *to->tokens);
-		memcpy(to->table, from->table, (d->max_context / d->block_size + 2) * sizeof *to->table);
-		params_copy(&to->params, &from->params);
 	}
 	size_t n = d->block_size, bytes = n * sizeof *d->kv;
 	for (uint32_t i = 0; i < p->n_swap_out; i++)
@@ -182,6 +265,17 @@ static void verify(struct device *d, const struct plan *p, const struct plan_run
 	}
 }
 
+static void say_candidates(const struct slot *s, uint32_t slot, struct result *r)
+{
+	uint32_t ids[PARAMS_TOP_MAX], n = (uint32_t)s->params.logprobs;
+	float logprobs[PARAMS_TOP_MAX];
+	candidates(chain_of(s->tokens, s->n_tokens), s->params.seed, n, ids, logprobs);
+	*result_add_logprob(r) = (struct result_logprob){
+		.slot = slot, .position = s->n_tokens, .rank = 1, .n_top = n, .top0 = r->n_top};
+	for (uint32_t i = 0; i < n; i++)
+		result_add_top(r, ids[i], logprobs[i]);
+}
+
 void device_step(struct device *d, const struct plan *p, struct result *r)
 {
 	if (p->epoch == d->epoch && p->number != d->number + 1)
@@ -209,6 +303,8 @@ void device_step(struct device *d, const struct plan *p, struct result *r)
 				    s->n_tokens - s->n_prompt);
 		if (s->n_tokens > d->max_context)
 			wrong("longer than the context", p->number, run->slot);
+		if (s->params.logprobs > 0)
+			say_candidates(s, run->slot, r);
 		s->tokens[s->n_tokens++] = t;
 		result_add_token(r, t);
 	}

@@ -2,11 +2,14 @@
  * A cached position holds a hash of all tokens up to it, so that a wrong block table, a missing
  * copy, a swap of the wrong block or a lost token shows at the next step.  The token that
  * follows is a function of that hash, the job's seed and the output's index, so the right
- * output of a job is known without any scheduling (device_expect). */
+ * output of a job is known without any scheduling (device_expect).  So are the most likely tokens
+ * behind a sequence, and with them what a beam search finds (device_search). */
 #ifndef QUERN_TESTS_SIM_DEVICE_H
 #define QUERN_TESTS_SIM_DEVICE_H
 
 #include "proto/plan.h"
+
+#include <stdbool.h>
 
 struct device;
 
@@ -21,5 +24,10 @@ void device_step(struct device *d, const struct plan *p, struct result *r);
 /* The tokens of an output when nothing disturbs it; returns how many were written to out[max]. */
 uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t index,
 		       uint32_t *out, uint32_t max);
+
+/* The tokens of a beam search's n best hypotheses, without their stop tokens: out[i * max ..],
+ * n_out[i], stopped[i].  Returns how many were found. */
+uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t *out,
+		       uint32_t max, uint32_t *n_out, bool *stopped);
 
 #endif

@@ -63,6 +63,11 @@ static void add_job(struct sim *m)
 	uint32_t room = m->max_context - j->n_prompt;
 	j->params.max_tokens = 1 + rnd(m, room < MAX_OUT ? room : MAX_OUT);
 	j->params.min_tokens = rnd(m, 2) ? 0 : rnd(m, 10);
+	if (rnd(m, 5) == 0) {
+		j->params.beam_width = j->params.n + rnd(m, 4);
+		j->params.early = (enum params_early)rnd(m, 3);
+		j->params.length_penalty = (float)rnd(m, 5) / 2 - 0.5f;
+	}
 	j->params.stop_ids = xmalloc(sizeof(uint32_t));
 	j->params.stop_ids[0] = DEVICE_STOP;
 	j->params.n_stop_ids = 1;
@@ -85,9 +90,16 @@ static void add_job(struct sim *m)
 
 static void check_output(struct sim *m, struct job *j, uint32_t index, enum finish finish)
 {
-	uint32_t want[MAX_OUT];
-	uint32_t n = device_expect(j->prompt, j->n_prompt, &j->params, index, want, MAX_OUT);
-	uint32_t have = j->n_out[index];
+	uint32_t all[8][MAX_OUT], n_all[8], *want = all[index], n, have = j->n_out[index];
+	if (j->params.beam_width) {
+		bool stopped[8];
+		device_search(j->prompt, j->n_prompt, &j->params, all[0], MAX_OUT, n_all, stopped);
+		n = n_all[index];
+		if (finish != FINISH_ABORT && finish != (stopped[index] ? FINISH_STOP : FINISH_LENGTH))
+			fail_seed(m, "a hypothesis ended otherwise");
+	} else {
+		n = device_expect(j->prompt, j->n_prompt, &j->params, index, want, MAX_OUT);
+	}
 	if (have > n || memcmp(want, j->out[index], have * sizeof *want) != 0)
 		fail_seed(m, "an output differs from the undisturbed one");
 	if ((finish == FINISH_LENGTH || (finish == FINISH_STOP && !j->stopped[index])) && have != n)
@@ -109,7 +121,8 @@ static void take_events(struct sim *m)
 		case SCHED_TOKEN:
 			if (j->output_done[e->index])
 				fail_seed(m, "a token after the end of its output");
-			if (e->stop != (e->token == DEVICE_STOP && j->n_out[e->index] >= j->params.min_tokens))
+			if (e->stop !=
+			    (e->token == DEVICE_STOP && j->n_out[e->index] >= j->params.min_tokens))
 				fail_seed(m, "a stop token that is none");
 			if (e->stop)
 				break;
@@ -233,8 +246,7 @@ static void run_seed(uint64_t seed)
 	struct sched_stats st;
 	sched_stats(m.sched, &st);
 	if (st.n_groups || st.n_running || st.n_waiting || st.n_free + st.n_cached != st.n_blocks ||
-	    st.n_host_free != st.n_host_blocks || st.n_swapped || st.n_queued ||
-	    st.queued_tokens)
+	    st.n_host_free != st.n_host_blocks || st.n_swapped || st.n_queued || st.queued_tokens)
 		fail_seed(&m, "something is left behind");
 	for (uint32_t i = 0; i < m.n_jobs; i++) {
 		free(m.jobs[i].prompt);

@@ -17,7 +17,9 @@ enum {
 	MAX_JOBS = 32,
 	MAX_OUT = 96,
 	MAX_LOST = 30,
-	KINDS = 3, /* of blocks that prompts are made of */
+	KINDS = 3,     /* of blocks that prompts are made of */
+	BEAM_OUT = 24, /* tokens of a beam search, and most of its prompt */
+	BEAM_PROMPT = 60,
 };
 
 struct job {
@@ -26,6 +28,7 @@ struct job {
 	uint32_t want[PARAMS_N_MAX][MAX_OUT];
 	uint32_t n_want[PARAMS_N_MAX], n_out[PARAMS_N_MAX], n_done;
 	bool output_done[PARAMS_N_MAX], stopped[PARAMS_N_MAX], cancelled, done;
+	bool ends[PARAMS_N_MAX]; /* of a beam search: in a stop token */
 	int64_t deadline_us;
 };
 
@@ -36,6 +39,7 @@ struct storm {
 	struct sched_config cfg;
 	uint32_t max_context, n_blocks, n_host;
 	uint32_t n_max;                             /* outputs of a job */
+	uint32_t beams;                             /* of 4 jobs */
 	uint32_t cancel_rate, stop_rate, lose_rate; /* of 1000 steps */
 	uint32_t apply_rate;                        /* of 4 */
 	struct plan plan;
@@ -45,6 +49,7 @@ struct storm {
 	struct job *jobs;
 	uint32_t n_jobs, n_ended, want, n_lost, absent;
 	uint32_t since_token; /* plans */
+	uint64_t generated;
 	int64_t now;
 	uint64_t epoch;
 };
@@ -75,6 +80,24 @@ static void fill_prompt(struct storm *m, struct job *j)
 	}
 }
 
+static void ask_for_beams(struct storm *m, struct params *p)
+{
+	static const float penalties[] = {1, 0, 0.6f, 2, -1};
+	p->beam_width = p->n + rnd(m, rnd(m, 8) ? 4 : 20);
+	if (p->beam_width > PARAMS_N_MAX)
+		p->beam_width = PARAMS_N_MAX;
+	p->length_penalty = penalties[rnd(m, 5)];
+	p->early = (enum params_early)rnd(m, 3);
+}
+
+static void expect_search(struct storm *m, struct job *j)
+{
+	uint32_t found =
+		device_search(j->prompt, j->n_prompt, &j->params, j->want[0], MAX_OUT, j->n_want, j->ends);
+	if (found != j->params.n)
+		fail_seed(m, "a search of this device finds enough");
+}
+
 static void add_job(struct storm *m)
 {
 	uint32_t id = m->n_jobs++;
@@ -82,18 +105,25 @@ static void add_job(struct storm *m)
 	params_init(&j->params);
 	j->params.n = rnd(m, 2) ? 1 : 1 + rnd(m, m->n_max);
 	j->params.seed = rnd(m, 1u << 30);
+	if (m->beams && rnd(m, 4) < m->beams)
+		ask_for_beams(m, &j->params);
 	uint32_t longest = m->max_context - 1;
+	if (j->params.beam_width && longest > BEAM_PROMPT)
+		longest = BEAM_PROMPT;
 	j->n_prompt = 1 + rnd(m, rnd(m, 3) ? (longest < 50 ? longest : 50) : longest);
 	uint32_t room = m->max_context - j->n_prompt;
-	j->params.max_tokens = 1 + rnd(m, room < MAX_OUT ? room : MAX_OUT);
+	uint32_t most = j->params.beam_width ? BEAM_OUT : MAX_OUT;
+	j->params.max_tokens = 1 + rnd(m, room < most ? room : most);
 	j->params.min_tokens = rnd(m, 2) ? 0 : rnd(m, 10);
 	j->params.prompt_logprobs = rnd(m, 8) ? -1 : 0;
 	j->params.stop_ids = xmemdup(&(uint32_t){DEVICE_STOP}, sizeof(uint32_t));
 	j->params.n_stop_ids = 1;
 	j->prompt = xmalloc(j->n_prompt * sizeof *j->prompt);
 	fill_prompt(m, j);
-	for (uint32_t i = 0; i < j->params.n; i++)
+	for (uint32_t i = 0; !j->params.beam_width && i < j->params.n; i++)
 		j->n_want[i] = device_expect(j->prompt, j->n_prompt, &j->params, i, j->want[i], MAX_OUT);
+	if (j->params.beam_width)
+		expect_search(m, j);
 	struct params copy;
 	params_copy(&copy, &j->params);
 	struct group *g =
@@ -113,6 +143,9 @@ static void check_end(struct storm *m, struct job *j, uint32_t index, enum finis
 		fail_seed(m, "an output ended twice");
 	j->output_done[index] = true;
 	j->n_done++;
+	if (j->params.beam_width && finish != FINISH_ABORT &&
+	    finish != (j->ends[index] ? FINISH_STOP : FINISH_LENGTH))
+		fail_seed(m, "a hypothesis ended otherwise");
 	if ((finish == FINISH_LENGTH || (finish == FINISH_STOP && !j->stopped[index])) && !whole)
 		fail_seed(m, "an output ended too early");
 	if (finish == FINISH_LENGTH && j->n_want[index] != j->params.max_tokens)
@@ -124,11 +157,11 @@ static void check_end(struct storm *m, struct job *j, uint32_t index, enum finis
 static void check_token(struct storm *m, struct job *j, const struct sched_event *e)
 {
 	uint32_t at = j->n_out[e->index];
-	m->since_token = 0;
 	if (j->output_done[e->index])
 		fail_seed(m, "a token after the end of its output");
 	if (e->stop) {
-		if (at != j->n_want[e->index] || e->token != DEVICE_STOP || at < j->params.min_tokens)
+		if (at != j->n_want[e->index] || e->token != DEVICE_STOP || at < j->params.min_tokens ||
+		    (j->params.beam_width && !j->ends[e->index]))
 			fail_seed(m, "a stop token that is none");
 		return;
 	}
@@ -292,6 +325,9 @@ static void step(struct storm *m)
 		sched_check(m->sched);
 	struct sched_stats st;
 	sched_stats(m->sched, &st);
+	if (st.generated_tokens != m->generated)
+		m->since_token = 0;
+	m->generated = st.generated_tokens;
 	if (m->device && !planned && !applied && !m->n_results && st.n_groups)
 		fail_seed(m, "nothing moves any more");
 	/* The longest prompt in chunks of one, alone behind each of the others. */
@@ -299,9 +335,10 @@ static void step(struct storm *m)
 		fail_seed(m, "it plans and plans, and no token comes");
 }
 
-static void run_seed(uint64_t seed)
+/* beams: of 4 jobs, so many are searches. */
+static void run_seed(uint64_t seed, uint32_t beams)
 {
-	struct storm m = {.rng = seed * 0x9e3779b97f4a7c15u + 1, .seed = seed, .now = 1};
+	struct storm m = {.rng = seed * 0x9e3779b97f4a7c15u + 1, .seed = seed, .now = 1, .beams = beams};
 	for (int i = 0; i < 4; i++)
 		rnd(&m, 2);
 	choose(&m);
@@ -333,35 +370,45 @@ static uint64_t number(const char *name, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-Test(sched_storm, any_storm_gives_the_same_tokens)
+static void run_seeds(uint32_t beams)
 {
 	uint64_t one = number("QUERN_STORM_SEED", 0), first = number("QUERN_STORM_FIRST", 1);
 	if (one) {
-		run_seed(one);
+		run_seed(one, beams ? 1 + (uint32_t)one % 4 : 0);
 		return;
 	}
 	uint64_t n = number("QUERN_STORM_SEEDS", 300);
 	for (uint64_t seed = first; seed < first + n; seed++)
-		run_seed(seed);
+		run_seed(seed, beams ? 1 + (uint32_t)seed % 4 : 0);
+}
+
+Test(sched_storm, any_storm_gives_the_same_tokens)
+{
+	run_seeds(0);
+}
+
+Test(sched_storm, any_storm_gives_the_same_beams)
+{
+	run_seeds(1);
 }
 
 /* Seeds that failed once, and what was wrong. */
 
 Test(sched_storm, a_block_is_not_copied_in_the_plan_that_computes_it)
 {
-	run_seed(32813);
+	run_seed(32813, 0);
 }
 
 Test(sched_storm, a_block_published_behind_a_twin_is_never_found_behind_another)
 {
-	run_seed(35327);
+	run_seed(35327, 0);
 }
 
 Test(sched_storm, nobody_makes_place_for_whom_it_would_go_before_again)
 {
-	run_seed(11158);
-	run_seed(14774);
-	run_seed(15402);
-	run_seed(46233);
-	run_seed(59660);
+	run_seed(11158, 0);
+	run_seed(14774, 0);
+	run_seed(15402, 0);
+	run_seed(46233, 0);
+	run_seed(59660, 0);
 }

@@ -302,16 +302,85 @@ Test(api, lists_that_are_wrong_are_named)
 
 Test(api, what_is_not_built_yet_is_refused_by_name)
 {
-	static const char *const params[] = {
-		"\"use_beam_search\": true",
-		"\"beam_width\": 4",        "\"length_penalty\": 0.5",
-		"\"early_stopping\": true", "\"response_format\": {\"type\": \"json_object\"}"};
+	static const char *const params[] = {"\"response_format\": {\"type\": \"json_object\"}"};
 	for (size_t i = 0; i < sizeof params / sizeof params[0]; i++)
 		bad_param(params[i], "not built yet");
 	refused(API_JOBS, "{\"prompt\": \"a\", \"durable\": true}", E_BAD_REQUEST,
 		"durable is not built yet");
 	submit_free(job("\"best_of\": 3, \"n\": 3, \"use_beam_search\": false, \"length_penalty\": 1.0, "
 			"\"early_stopping\": false, \"response_format\": {\"type\": \"text\"}"));
+}
+
+Test(api, beams_are_asked_for_by_their_width_or_best_of_or_n)
+{
+	static const struct {
+		const char *params;
+		uint32_t width, n;
+	} asked[] = {
+		{"\"use_beam_search\": true, \"n\": 3", 3, 3},
+		{"\"use_beam_search\": true, \"best_of\": 5, \"n\": 3", 5, 3},
+		{"\"use_beam_search\": true, \"beam_width\": 64", 64, 1},
+		{"\"use_beam_search\": true, \"beam_width\": 4, \"best_of\": 4, \"temperature\": 0", 4, 1},
+		{"\"use_beam_search\": true, \"beam_width\": 4, \"temperature\": 1, \"top_p\": 1, \"top_k\": "
+		 "-1",
+		 4, 1},
+	};
+	for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+		struct submit *s = job(asked[i].params);
+		cr_expect_eq(s->params.beam_width, asked[i].width, "%s", asked[i].params);
+		cr_expect_eq(s->params.n, asked[i].n);
+		cr_expect_eq(s->best_of, 0);
+		cr_expect_float_eq(s->params.length_penalty, 1, 0);
+		cr_expect_eq(s->params.early, PARAMS_EARLY_NO);
+		submit_free(s);
+	}
+	struct submit *s = job("\"use_beam_search\": true, \"n\": 2, \"length_penalty\": -0.5, "
+			       "\"early_stopping\": \"never\"");
+	cr_expect_float_eq(s->params.length_penalty, -0.5, 1e-6);
+	cr_expect_eq(s->params.early, PARAMS_EARLY_NEVER);
+	submit_free(s);
+}
+
+Test(api, a_beam_of_one_is_greedy)
+{
+	struct submit *s = job("\"use_beam_search\": true");
+	cr_expect_eq(s->params.beam_width, 0);
+	cr_expect_eq(s->params.temperature, 0);
+	submit_free(s);
+}
+
+Test(api, what_beams_cannot_honour_is_refused_by_name)
+{
+	static const char *const bad[][2] = {
+		{"\"temperature\": 0.7", "temperature can only be 0 or 1"},
+		{"\"top_p\": 0.9", "top_p"},
+		{"\"top_k\": 5", "top_k"},
+		{"\"min_p\": 0.1", "min_p"},
+		{"\"presence_penalty\": 1", "presence_penalty"},
+		{"\"frequency_penalty\": 1", "frequency_penalty"},
+		{"\"repetition_penalty\": 1.1", "repetition_penalty is 1.1"},
+		{"\"logit_bias\": {\"5\": 1}", "logit_bias"},
+		{"\"allowed_token_ids\": [1, 2]", "allowed_token_ids"},
+		{"\"bad_words\": [\"a\"]", "bad_words"},
+		{"\"n\": 5", "beam_width is 4, less than n"},
+		{"\"best_of\": 5", "best_of 5"},
+		{"\"beam_width\": 65", "beam_width"},
+		{"\"length_penalty\": 6", "length_penalty"},
+		{"\"length_penalty\": \"long\"", "length_penalty"},
+		{"\"early_stopping\": \"soon\"", "early_stopping must be true, false or"},
+		{"\"early_stopping\": 1", "early_stopping"},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		char params[256];
+		bool width = strstr(bad[i][0], "beam_width") != NULL;
+		snprintf(params, sizeof params, "\"use_beam_search\": true%s, %s",
+			 width ? "" : ", \"beam_width\": 4", bad[i][0]);
+		bad_param(params, bad[i][1]);
+	}
+	bad_param("\"use_beam_search\": 1", "use_beam_search must be true or false");
+	bad_param("\"beam_width\": 4", "beam_width is only taken with use_beam_search");
+	bad_param("\"length_penalty\": 0.5", "length_penalty is only taken");
+	bad_param("\"early_stopping\": true", "early_stopping is only taken");
 }
 
 Test(api, unknown_keys_are_named)

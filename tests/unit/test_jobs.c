@@ -325,6 +325,26 @@ Test(jobs, the_best_outputs_are_told_at_the_end)
 	ear_free(e);
 }
 
+Test(jobs, a_beam_search_has_its_scores_though_nobody_asked_for_logprobs)
+{
+	struct ear *e = ear_new();
+	struct submit *s = request(true);
+	s->params.n = 2;
+	s->params.beam_width = 4;
+	uint64_t job = start(s, e);
+	cr_expect_eq(sent[n_sent - 1]->params.n, 2);
+	cr_expect_eq(sent[n_sent - 1]->params.beam_width, 4);
+	say(job, 0, "the best one", 1);
+	say(job, 1, "the second", 1);
+	output_done(job, 0, FINISH_LENGTH, -1);
+	output_done(job, 1, FINISH_STOP, -1);
+	job_done(job, 0);
+	cr_expect_str_eq(e->done[0].p, "the best one");
+	cr_expect_eq(e->n_logprobs, 0);
+	cr_expect_float_eq(e->cumulative, -0.5 * e->n_done[0], 1e-6);
+	ear_free(e);
+}
+
 Test(jobs, of_a_cancelled_choice_whole_outputs_go_before_halves)
 {
 	struct ear *e = ear_new();
