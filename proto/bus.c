@@ -10,7 +10,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little-endian");
 
-enum { ENVELOPE = 3, PLAN_FIELDS = 12, RESULT_FIELDS = 7, SEQ_FIELDS = 7, PARAMS_FIELDS = 20 };
+enum { ENVELOPE = 3, PLAN_FIELDS = 12, RESULT_FIELDS = 7, SEQ_FIELDS = 7, PARAMS_FIELDS = 23 };
 
 /* A run on the wire: slot | flags << 24, pos0, n_rows. */
 enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24 };
@@ -144,6 +144,9 @@ static void pack_params(msgpack_packer *pk, const struct params *p)
 	msgpack_pack_uint32(pk, p->max_tokens);
 	msgpack_pack_uint32(pk, p->min_tokens);
 	msgpack_pack_uint32(pk, p->n);
+	msgpack_pack_uint32(pk, p->beam_width);
+	msgpack_pack_float(pk, p->length_penalty);
+	msgpack_pack_uint32(pk, p->early);
 	msgpack_pack_float(pk, p->temperature);
 	msgpack_pack_float(pk, p->top_p);
 	msgpack_pack_float(pk, p->min_p);
@@ -459,6 +462,9 @@ static void read_params(struct cursor *c, struct params *p)
 	p->max_tokens = (uint32_t)cursor_uint(c, "max_tokens", INT32_MAX);
 	p->min_tokens = (uint32_t)cursor_uint(c, "min_tokens", INT32_MAX);
 	p->n = (uint32_t)cursor_uint(c, "n", PARAMS_N_MAX);
+	p->beam_width = (uint32_t)cursor_uint(c, "beam_width", PARAMS_N_MAX);
+	p->length_penalty = (float)cursor_float(c, "length_penalty");
+	p->early = (enum params_early)cursor_uint(c, "early_stopping", PARAMS_EARLY_NEVER);
 	p->temperature = (float)cursor_float(c, "temperature");
 	p->top_p = (float)cursor_float(c, "top_p");
 	p->min_p = (float)cursor_float(c, "min_p");

@@ -27,7 +27,7 @@ struct params {
 	uint32_t min_tokens;            /* no stop token before */
 	uint32_t n;                     /* outputs */
 	/* A beam search of so many hypotheses, of which n are returned; 0: none.  These three are the
-	 * scheduler's and do not travel to the worker. */
+	 * scheduler's: a worker does not look at them. */
 	uint32_t beam_width;
 	float length_penalty;           /* score: sum of logprobs / length ^ length_penalty */
 	enum params_early early;        /* early_stopping: false, true, "never" */

@@ -1,11 +1,13 @@
 """Beam search: as Hugging Face transformers does it, and whatever happens meanwhile."""
 
 import json
+import os
+import signal
 import urllib.request
 
 import pytest
 
-from service import DEMO, ROOT
+from service import DEMO, ROOT, eventually
 
 STORY = ("Once upon a time there was a little dog. The dog lived in a small house near the woods. Every day "
          "the dog went to the river to look for fish. ")
@@ -114,6 +116,20 @@ def test_beside_others_nothing_changes(client):
     alone = [[o["tokens"] for o in client.generate(**job).outputs] for job in (beams, sampled)]
     jobs = [client.submit(**job, stream=False) for _ in range(6) for job in (beams, sampled)]
     assert [[o["tokens"] for o in j.done().outputs] for j in jobs] == alone * 6
+
+
+def test_a_killed_worker_does_not_change_what_is_found(start, client):
+    job = dict(prompt=STORY, use_beam_search=True, n=3, beam_width=6, max_tokens=400, ignore_eos=True, logprobs=1)
+    known = client.generate(**job).outputs
+    s = start(DEMO)
+    with s.client() as c:
+        searches = [c.submit(**job, stream=False).accepted() for _ in range(2)]
+        for _ in range(3):
+            steps = c.status()["steps"]
+            eventually(lambda was=steps: c.status()["steps"] > was + 10, what="some steps of the searches")
+            os.kill(c.workers()[0]["pid"], signal.SIGKILL)
+            eventually(lambda: c.ping()["ready"] and c.workers()[0]["state"] == "serving", what="another worker")
+        assert [r.done().outputs for r in searches] == [known] * 2
 
 
 def test_over_http(service, client):

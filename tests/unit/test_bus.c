@@ -60,6 +60,9 @@ static void fill_params(struct params *p)
 	params_init(p);
 	p->max_tokens = 12;
 	p->temperature = 0.5f;
+	p->beam_width = 7;
+	p->length_penalty = -0.5f;
+	p->early = PARAMS_EARLY_NEVER;
 	p->seed = UINT64_MAX;
 	p->logprobs = 3;
 	p->stop_ids = xmemdup((uint32_t[]){1, 2}, 8);
@@ -91,6 +94,9 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	cr_assert_eq(q.seqs[0].tokens[2], 7);
 	cr_assert_eq(q.seqs[0].blocks[0], 3);
 	cr_assert_eq(q.seqs[0].params->seed, UINT64_MAX);
+	cr_assert_eq(q.seqs[0].params->beam_width, 7);
+	cr_assert_eq(q.seqs[0].params->length_penalty, -0.5f);
+	cr_assert_eq(q.seqs[0].params->early, PARAMS_EARLY_NEVER);
 	cr_assert_eq(q.seqs[0].params->bias[0], -1.5f);
 	cr_assert_eq(q.seqs[0].params->bad_len[1], 2);
 	cr_assert_eq(q.n_sets, 1);
