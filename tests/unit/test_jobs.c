@@ -345,26 +345,6 @@ Test(jobs, a_beam_search_has_its_scores_though_nobody_asked_for_logprobs)
 	ear_free(e);
 }
 
-Test(jobs, of_a_cancelled_choice_whole_outputs_go_before_halves)
-{
-	struct ear *e = ear_new();
-	struct submit *s = request(false);
-	s->params.n = 2;
-	s->best_of = 3;
-	s->params.logprobs = 0;
-	uint64_t job = start(s, e);
-	say(job, 1, "half", 1);
-	say(job, 2, "this one is whole", 1);
-	output_done(job, 2, FINISH_STOP, -1);
-	output_done(job, 0, FINISH_ABORT, -1);
-	output_done(job, 1, FINISH_ABORT, -1);
-	job_done(job, 0);
-	cr_expect_str_eq(e->done[0].p, "this one is whole");
-	cr_expect_str_eq(e->done[1].p, "half");
-	cr_expect_eq(e->done_finish[1], FINISH_ABORT);
-	ear_free(e);
-}
-
 Test(jobs, who_attaches_before_the_choice_is_told_at_the_end)
 {
 	struct ear *e = ear_new(), *late = ear_new(), *later = ear_new();
