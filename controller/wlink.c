@@ -498,6 +498,13 @@ static void on_ready(struct wlink *w, struct wlink_worker *k, const struct bus_r
 	*ev = (struct wlink_event){.kind = WLINK_READY, .worker = k, .epoch = k->epoch};
 }
 
+static void missed(struct wlink_worker *k, const char *what, struct wlink_event *ev)
+{
+	*ev = (struct wlink_event){.kind = WLINK_MISSED, .worker = k, .epoch = k->epoch};
+	err_why(ev->why, sizeof ev->why, 0, "worker %lld on %s: %s was lost on the way",
+		(long long)k->hello.pid, k->hello.device, what);
+}
+
 static void on_result(struct wlink *w, struct wlink_worker *k, const void *bytes, size_t n, int64_t now_us,
 		      struct result *result, struct wlink_event *ev)
 {
@@ -524,6 +531,10 @@ static void on_result(struct wlink *w, struct wlink_worker *k, const void *bytes
 		lost(w, k, now_us, WLINK_GONE, "it sends a result, which is for rank 0 to send", ev);
 		return;
 	}
+	if (result->number > k->received + 1 && result->number <= k->sent) {
+		missed(k, "a result", ev);
+		return;
+	}
 	k->steps++;
 	k->step_us = result->step_us;
 	k->received = result->number;
@@ -548,12 +559,8 @@ static void on_beat(struct wlink_worker *k, const struct bus_beat *b, struct wli
 	bool result_lost = k->rank == 0 && b->expected > k->received + 1;
 	if (k->rank && b->expected)
 		k->received = b->expected - 1;
-	if (b->state != BUS_MISSED && !result_lost)
-		return;
-	*ev = (struct wlink_event){.kind = WLINK_MISSED, .worker = k, .epoch = k->epoch};
-	err_why(ev->why, sizeof ev->why, 0,
-		"worker %lld on %s: %s was lost on the way, it waits for plan %llu", (long long)k->hello.pid,
-		k->hello.device, result_lost ? "a result" : "a plan", (unsigned long long)b->expected);
+	if (b->state == BUS_MISSED || result_lost)
+		missed(k, result_lost ? "a result" : "a plan", ev);
 }
 
 /* A message of a worker that we have, other than hello. */

@@ -1,0 +1,445 @@
+#include "tests/sim/fleet_rig.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "tests/sim/device.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum { WAIT_US = 30 * 1000 * 1000, MAX_ROWS = 64 };
+
+/* ---- the front end's side ---- */
+
+static void on_notice(void *user, const struct engine_notice *n)
+{
+	struct rig *r = user;
+	pthread_mutex_lock(&r->lock);
+	r->n_retire += n->kind == ENGINE_NOTICE_RETIRE;
+	r->n_lost += n->kind == ENGINE_NOTICE_LOST;
+	r->n_failed += n->kind == ENGINE_NOTICE_FAILED;
+	if (n->kind == ENGINE_NOTICE_SCALE) {
+		r->n_scale++;
+		r->scale_workers = n->n_workers;
+		snprintf(r->scale_device, sizeof r->scale_device, "%s", n->n_devices ? n->devices[0] : "");
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+struct rig *rig_new(const struct engine_config *given)
+{
+	struct rig *r = xcalloc(1, sizeof *r);
+	struct engine_config c = given ? *given : (struct engine_config){0};
+	char why[256];
+	int timeout = 20;
+	log_init("test", getenv("QUERN_TEST_LOG") ? LOG_DEBUG : LOG_ERROR);
+	pthread_mutex_init(&r->lock, NULL);
+	r->zmq = zmq_ctx_new();
+	r->events = zmq_socket(r->zmq, ZMQ_PULL);
+	zmq_setsockopt(r->events, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+	cr_assert_eq(zmq_bind(r->events, ENGINE_OUT), 0);
+	snprintf(c.model, sizeof c.model, "sim");
+	if (!c.bus[0])
+		snprintf(c.bus, sizeof c.bus, "inproc://bus");
+	snprintf(c.compute, sizeof c.compute, "f32");
+	c.n_vocab = DEVICE_VOCAB;
+	c.model_context = RIG_CONTEXT;
+	c.block_size = 16;
+	c.max_seqs = RIG_SLOTS;
+	c.max_rows = MAX_ROWS;
+	c.chunk = 16;
+	c.max_jobs = 1000;
+	c.max_tokens = 100000;
+	c.worker_wait_us = c.worker_wait_us ? c.worker_wait_us : 60000000;
+	c.on_notice = on_notice;
+	c.on_notice_user = r;
+	cr_assert_eq(engine_start(r->zmq, &c, &r->engine, why, sizeof why), 0, "%s", why);
+	r->commands = zmq_socket(r->zmq, ZMQ_PUSH);
+	cr_assert_eq(zmq_connect(r->commands, ENGINE_IN), 0);
+	return r;
+}
+
+static struct engine_cmd *command(enum engine_cmd_kind kind)
+{
+	struct engine_cmd *c = xcalloc(1, sizeof *c);
+	c->kind = kind;
+	params_init(&c->params);
+	return c;
+}
+
+static void send_command(struct rig *r, struct engine_cmd *c)
+{
+	cr_assert_eq(zmq_send(r->commands, &c, sizeof c, 0), (int)sizeof c);
+}
+
+void rig_free(struct rig *r)
+{
+	struct engine_event *e;
+	send_command(r, command(ENGINE_QUIT));
+	engine_join(r->engine);
+	while (zmq_recv(r->events, &e, sizeof e, ZMQ_DONTWAIT) == (int)sizeof e)
+		engine_event_free(e);
+	zmq_close(r->events);
+	zmq_close(r->commands);
+	zmq_ctx_term(r->zmq);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+static void take(struct rig *r, const struct engine_event *e)
+{
+	struct rig_job *j = &r->jobs[e->job % RIG_JOBS];
+	for (uint32_t i = 0; i < e->n_tokens; i++) {
+		struct rig_job *o = &r->jobs[e->tokens[i].job % RIG_JOBS];
+		cr_assert(!o->done && o->n_out < RIG_OUT, "a token of job %llu after its end",
+			  (unsigned long long)e->tokens[i].job);
+		o->out[o->n_out++] = e->tokens[i].token;
+	}
+	switch (e->kind) {
+	case ENGINE_ACCEPTED:
+		j->accepted = true;
+		break;
+	case ENGINE_REFUSED:
+	case ENGINE_JOB_FAILED:
+		j->refused = e->kind == ENGINE_REFUSED;
+		j->done = true;
+		j->code = e->code;
+		snprintf(j->why, sizeof j->why, "%s", e->why);
+		break;
+	case ENGINE_JOB_DONE:
+		cr_assert(!j->done, "job %llu ended twice", (unsigned long long)e->job);
+		j->done = true;
+		j->class_changed = e->class_changed;
+		break;
+	case ENGINE_STATE:
+		r->ready = e->ready;
+		break;
+	case ENGINE_STATUS_REPLY:
+		r->status = *e->status;
+		r->status_here = true;
+		break;
+	case ENGINE_ORDER_DONE:
+		r->order_here = true;
+		r->order = e->code;
+		snprintf(r->order_why, sizeof r->order_why, "%s", e->why);
+		break;
+	default:
+		break;
+	}
+}
+
+/* One event, or none within a moment. */
+static void turn(struct rig *r, int64_t begun_us, const char *what)
+{
+	struct engine_event *e;
+	cr_assert_lt(clock_us() - begun_us, WAIT_US, "%s did not come about", what);
+	if (zmq_recv(r->events, &e, sizeof e, 0) != (int)sizeof e)
+		return;
+	take(r, e);
+	engine_event_free(e);
+}
+
+#define WAIT_FOR(condition)                                                                                  \
+	for (int64_t begun = clock_us(); !(condition);)                                                      \
+	turn(r, begun, #condition)
+
+void rig_submit(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, uint32_t max_tokens)
+{
+	struct engine_cmd *c = command(ENGINE_SUBMIT);
+	struct rig_job *j = &r->jobs[job];
+	c->job = job;
+	c->n_tokens = j->n_prompt = n_prompt;
+	j->max_tokens = max_tokens;
+	j->first = first;
+	c->tokens = xmalloc(n_prompt * sizeof *c->tokens);
+	for (uint32_t i = 0; i < n_prompt; i++)
+		c->tokens[i] = (first + i) % DEVICE_VOCAB;
+	c->params.max_tokens = max_tokens;
+	c->params.n = 1;
+	c->params.seed = job;
+	send_command(r, c);
+}
+
+void rig_wait_end(struct rig *r, uint64_t job)
+{
+	WAIT_FOR(r->jobs[job].done);
+}
+
+void rig_finish(struct rig *r, uint64_t job)
+{
+	struct rig_job *j = &r->jobs[job];
+	uint32_t prompt[RIG_CONTEXT], want[RIG_OUT];
+	struct params params;
+	rig_wait_end(r, job);
+	cr_assert_eq(j->code, CODE_OK, "job %llu: %s", (unsigned long long)job, j->why);
+	params_init(&params);
+	params.max_tokens = j->max_tokens;
+	params.seed = job;
+	for (uint32_t i = 0; i < j->n_prompt; i++)
+		prompt[i] = (j->first + i) % DEVICE_VOCAB;
+	uint32_t n = device_expect(prompt, j->n_prompt, &params, 0, want, RIG_OUT);
+	cr_assert_eq(j->n_out, n, "job %llu: %u tokens, not %u", (unsigned long long)job, j->n_out, n);
+	cr_assert_arr_eq(j->out, want, n * sizeof *want);
+}
+
+void rig_wait_tokens(struct rig *r, uint64_t job, uint32_t n)
+{
+	WAIT_FOR(r->jobs[job].n_out >= n);
+}
+
+void rig_wait_ready(struct rig *r, bool ready)
+{
+	WAIT_FOR(r->ready == ready);
+}
+
+const struct engine_status *rig_status(struct rig *r)
+{
+	r->status_here = false;
+	send_command(r, command(ENGINE_STATUS));
+	WAIT_FOR(r->status_here);
+	return &r->status;
+}
+
+static uint32_t count(struct rig *r, const char *state)
+{
+	const struct engine_status *s = rig_status(r);
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < s->n_replicas; i++)
+		n += strcmp(s->replicas[i].state, state) == 0;
+	return n;
+}
+
+void rig_wait_replicas(struct rig *r, uint32_t n, const char *state)
+{
+	WAIT_FOR(count(r, state) == n);
+}
+
+void rig_order(struct rig *r, enum engine_cmd_kind kind, uint64_t what, int64_t wait_us)
+{
+	struct engine_cmd *c = command(kind);
+	if (kind == ENGINE_SCALE)
+		c->n_replicas = (uint32_t)what;
+	else
+		c->worker = what;
+	c->wait_us = wait_us;
+	r->order_here = false;
+	send_command(r, c);
+}
+
+enum code rig_wait_order(struct rig *r)
+{
+	WAIT_FOR(r->order_here);
+	return r->order;
+}
+
+/* ---- workers ---- */
+
+struct fake {
+	struct fake_worker *w;
+	void *s;
+	struct device *device;
+	struct bus_load load;
+	uint64_t expected;
+	bool missed, dead;
+	int n_hellos, n_seen; /* plans that came */
+	int64_t beat_us, wake_us;
+	uint32_t n_blocks;
+	struct plan plan;
+	struct result result;
+	struct buf out;
+};
+
+static void say(void *s, const struct bus_msg *m)
+{
+	struct buf b = {0};
+	bus_encode(m, &b);
+	zmq_send(s, b.p, b.len, 0);
+	buf_fini(&b);
+}
+
+static void hello(struct fake *f)
+{
+	struct bus_msg m = {.type = BUS_HELLO};
+	snprintf(m.hello.device, sizeof m.hello.device, "%s", f->w->device ? f->w->device : "cpu");
+	snprintf(m.hello.host, sizeof m.hello.host, "%s", f->w->host ? f->w->host : "here");
+	snprintf(m.hello.meet, sizeof m.hello.meet, "%p-%d", (void *)f->w, ++f->n_hellos);
+	m.hello.pid = 1;
+	say(f->s, &m);
+}
+
+static void beat(struct fake *f)
+{
+	f->beat_us = clock_us();
+	say(f->s, &(struct bus_msg){.type = BUS_BEAT,
+				    .beat = {f->load.epoch, f->missed ? BUS_MISSED : BUS_SERVING,
+					     f->expected - 1, f->expected}});
+}
+
+static void on_load(struct fake *f, const struct bus_load *load)
+{
+	f->load = *load;
+	f->expected = 1;
+	f->missed = false;
+	device_free(f->device);
+	f->device = device_new(RIG_SLOTS, f->n_blocks, 0, 16, RIG_CONTEXT);
+	f->w->rank = load->rank;
+	f->w->n_loads++;
+	struct bus_msg m = {.type = BUS_READY};
+	m.ready = (struct bus_ready){
+		.epoch = load->epoch, .n_blocks = f->n_blocks, .n_vocab = DEVICE_VOCAB, .load_ms = 1};
+	snprintf(m.ready.numerics, sizeof m.ready.numerics, "%s",
+		 f->w->numerics ? f->w->numerics : "class a");
+	say(f->s, &m);
+}
+
+static void on_plan(struct fake *f, const void *bytes, size_t n)
+{
+	struct bus_limits lim = {RIG_SLOTS, MAX_ROWS, RIG_SLOTS, RIG_CONTEXT, f->n_blocks, 0, DEVICE_VOCAB};
+	char why[256];
+	cr_assert_eq(bus_decode_plan(bytes, n, &lim, &f->plan, why, sizeof why), 0, "%s", why);
+	if (f->plan.epoch != f->load.epoch)
+		return;
+	int seen = ++f->n_seen;
+	if (seen == f->w->lose_plan)
+		return;
+	if (seen == f->w->die_at || seen == f->w->hang_at) {
+		f->dead = true;
+		if (seen == f->w->die_at)
+			f->w->end = true;
+		f->wake_us = f->w->hang_ms ? clock_us() + f->w->hang_ms * 1000 : INT64_MAX;
+		return;
+	}
+	if (f->plan.number != f->expected) {
+		f->missed = f->missed || f->plan.number > f->expected;
+		beat(f);
+		return;
+	}
+	usleep((useconds_t)f->w->step_us);
+	device_step(f->device, &f->plan, &f->result);
+	f->expected++;
+	f->w->n_plans++;
+	if (f->load.rank > 0 || seen == f->w->lose_result)
+		return;
+	f->w->n_results++;
+	f->result.step_us = 1000;
+	bus_encode_result(&f->result, &f->out);
+	zmq_send(f->s, f->out.p, f->out.len, 0);
+}
+
+static void on_beat(struct fake *f, const struct bus_beat *b)
+{
+	if (b->epoch == 0 && f->load.n_ranks > 1) { /* the group is over */
+		f->load.n_ranks = 0;
+		hello(f);
+	} else if (b->epoch == f->load.epoch && b->progress >= f->expected && !f->missed) {
+		f->missed = true;
+		beat(f);
+	}
+}
+
+static void on_message(struct fake *f, const void *bytes, size_t n)
+{
+	struct bus_msg m;
+	char why[256];
+	int type = bus_peek(bytes, n, why, sizeof why);
+	if (type == BUS_PLAN) {
+		on_plan(f, bytes, n);
+		return;
+	}
+	cr_assert_eq(bus_decode(bytes, n, &m, why, sizeof why), 0, "%s", why);
+	if (type == BUS_LOAD) {
+		on_load(f, &m.load);
+	} else if (type == BUS_BEAT) {
+		on_beat(f, &m.beat);
+	} else if (type == BUS_STOP) {
+		say(f->s, &(struct bus_msg){.type = BUS_STOP});
+		f->w->stopped = f->w->end = true;
+	}
+}
+
+static void *fake_main(void *arg)
+{
+	struct fake_worker *w = arg;
+	struct fake f = {.w = w, .expected = 1, .n_blocks = w->n_blocks ? w->n_blocks : RIG_BLOCKS};
+	int timeout = 10, linger = 500;
+	f.s = zmq_socket(w->rig->zmq, ZMQ_DEALER);
+	f.device = device_new(RIG_SLOTS, f.n_blocks, 0, 16, RIG_CONTEXT);
+	zmq_setsockopt(f.s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+	zmq_setsockopt(f.s, ZMQ_LINGER, &linger, sizeof linger);
+	zmq_connect(f.s, engine_bus(w->rig->engine));
+	hello(&f);
+	while (!w->end) {
+		if (f.dead && clock_us() < f.wake_us) {
+			usleep(1000);
+			continue;
+		}
+		f.dead = false;
+		if (clock_us() - f.beat_us > 100000)
+			beat(&f);
+		zmq_msg_t m;
+		zmq_msg_init(&m);
+		if (zmq_msg_recv(&m, f.s, 0) >= 0)
+			on_message(&f, zmq_msg_data(&m), zmq_msg_size(&m));
+		else if (zmq_errno() == ETERM)
+			w->end = true;
+		zmq_msg_close(&m);
+	}
+	plan_reset(&f.plan);
+	bus_plan_fini(&f.plan);
+	result_fini(&f.result);
+	buf_fini(&f.out);
+	device_free(f.device);
+	zmq_close(f.s);
+	return NULL;
+}
+
+void fake_start(struct fake_worker *w, struct rig *r)
+{
+	w->rig = r;
+	pthread_create(&w->thread, NULL, fake_main, w);
+}
+
+void fake_end(struct fake_worker *w)
+{
+	w->end = true;
+	pthread_join(w->thread, NULL);
+}
+
+void *rig_peer(struct rig *r, const char *identity)
+{
+	void *s = zmq_socket(r->zmq, ZMQ_DEALER);
+	int timeout = 10000, linger = 0;
+	zmq_setsockopt(s, ZMQ_ROUTING_ID, identity, strlen(identity));
+	zmq_setsockopt(s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
+	zmq_setsockopt(s, ZMQ_LINGER, &linger, sizeof linger);
+	cr_assert_eq(zmq_connect(s, engine_bus(r->engine)), 0);
+	return s;
+}
+
+void rig_say(void *peer, const struct bus_msg *m)
+{
+	say(peer, m);
+}
+
+enum bus_type rig_hear(void *peer, struct bus_load *load)
+{
+	static char bytes[1 << 16];
+	char why[256];
+	for (;;) {
+		int n = zmq_recv(peer, bytes, sizeof bytes, 0);
+		cr_assert_gt(n, 0, "nothing came");
+		int type = bus_peek(bytes, (size_t)n, why, sizeof why);
+		struct bus_msg m;
+		if (type == BUS_LOAD && load) {
+			cr_assert_eq(bus_decode(bytes, (size_t)n, &m, why, sizeof why), 0, "%s", why);
+			*load = m.load;
+		}
+		if (type != BUS_BEAT)
+			return (enum bus_type)type;
+	}
+}
