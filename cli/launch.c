@@ -40,11 +40,14 @@ const struct opt launch_model_options[] = {
 	OPT("swap-bytes", OPT_SIZE, "SIZE", "host memory for swapped sequences, 0 for none",
 	    .pass = TO_CONTROLLER),
 	OPT("log-level", OPT_TEXT, "L", "debug, info, warn or error", .pass = TO_CONTROLLER | TO_WORKER),
-	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 1024),
-	OPT("replicas", OPT_INT, "N", "copies of the model (1)", .lo = 1, .hi = 1024),
+	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64,
+	    .pass = TO_CONTROLLER),
+	OPT("replicas", OPT_INT, "N", "copies of the model (1)", .lo = 1, .hi = 64),
 	OPT_NOT_BUILT("tokenizer"),
 	OPT_NOT_BUILT("fast"),
-	OPT_NOT_BUILT("allow-class-change"),
+	OPT("allow-class-change", OPT_FLAG, NULL,
+	    "a running job whose worker is lost may go on where bits may differ, and is marked",
+	    .pass = TO_CONTROLLER),
 };
 const size_t launch_n_model_options = sizeof launch_model_options / sizeof *launch_model_options;
 
@@ -60,6 +63,9 @@ const struct opt launch_listen_options[] = {
 	    .hi = 86400, .pass = TO_CONTROLLER),
 	OPT("max-queued-tokens", OPT_INT, "N", "prompt tokens that may wait (8 million)", .lo = 1,
 	    .hi = INT64_MAX / 2, .pass = TO_CONTROLLER),
+	OPT("worker-timeout", OPT_INT, "S",
+	    "a worker from which nothing comes for so long is lost; 0: never, for a debugger (2)", .lo = 0,
+	    .hi = 86400, .pass = TO_CONTROLLER),
 	OPT("insecure", OPT_FLAG, NULL, "listen beyond loopback without keys", .pass = TO_CONTROLLER),
 	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)",
 	    .pass = TO_CONTROLLER),
@@ -110,9 +116,6 @@ static int plan_workers(const struct opts *o, struct launch *l, char *why, size_
 			       n, tp, replicas);
 	if (tp > 1)
 		return err_why(why, why_n, -ENOSYS, "--tp %" PRId64 " is not built yet: only 1 is", tp);
-	if (replicas > 1)
-		return err_why(why, why_n, -ENOSYS, "--replicas %" PRId64 " is not built yet: only 1 is",
-			       replicas);
 	l->n_workers = (size_t)(replicas * tp);
 	return 0;
 }

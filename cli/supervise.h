@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SUPERVISE_WORKERS_MAX = 1024 };
+enum { SUPERVISE_WORKERS_MAX = 64 };
 
 struct supervise_config {
 	char **controller; /* argv, NULL at the end; --ready-fd N is added, and at a restart where it listened */

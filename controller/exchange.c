@@ -402,6 +402,7 @@ static void leg_done(struct leg *l, const struct job_event *e)
 		x->finishes |= 1u << e->outputs[i].finish;
 	x->usage.completion_tokens += e->completion_tokens;
 	x->usage.cached_tokens += e->cached_tokens;
+	x->usage.class_changed = x->usage.class_changed || e->class_changed;
 	if (!x->stream) {
 		struct openai_prompt p = leg_prompt(l, e);
 		for (uint32_t i = 0; i < e->n_outputs; i++) {

@@ -98,6 +98,7 @@ struct job_event {
 	uint32_t n_outputs;
 	const struct token_logprob *prompt_logprobs;    /* [prompt_tokens - 1] of tokens 1.., or NULL */
 	uint32_t completion_tokens, cached_tokens;
+	bool class_changed;             /* engine.h */
 	int64_t queued_us, first_token_us, total_us;
 	/* JOB_ERROR */
 	enum code code;

@@ -408,7 +408,7 @@ void openai_usage(struct buf *b, const struct openai_usage *u)
 	jsonw_uint(b, u->prompt_tokens + u->completion_tokens);
 	buf_puts(b, ",\"prompt_tokens_details\":{\"cached_tokens\":");
 	jsonw_uint(b, u->cached_tokens);
-	buf_puts(b, "}}");
+	buf_puts(b, u->class_changed ? "},\"class_changed\":true}" : "}}");
 }
 
 /* Errors. */

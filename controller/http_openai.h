@@ -29,6 +29,7 @@ struct openai_shape {
 
 struct openai_usage {
 	uint64_t prompt_tokens, completion_tokens, cached_tokens;
+	bool class_changed; /* shown if so */
 };
 
 /* Microseconds since a job was accepted: until it ran, until its first token, until its end. */

@@ -108,7 +108,7 @@ static void put_output(struct buf *out, const struct output_view *o)
 
 static void put_done(struct buf *out, const struct buf *id, const struct job_event *e)
 {
-	begin(out, 4 + !!e->prompt_logprobs, "done", id);
+	begin(out, 4 + !!e->prompt_logprobs + e->class_changed, "done", id);
 	key_cstr(out, "job", e->job);
 	mp_put_cstr(out, "outputs");
 	mp_put_array(out, e->n_outputs);
@@ -124,6 +124,10 @@ static void put_done(struct buf *out, const struct buf *id, const struct job_eve
 	key_int(out, "queued_us", e->queued_us);
 	key_int(out, "first_token_us", e->first_token_us);
 	key_int(out, "total_us", e->total_us);
+	if (e->class_changed) {
+		mp_put_cstr(out, "class_changed");
+		mp_put_bool(out, true);
+	}
 	if (!e->prompt_logprobs)
 		return;
 	/* One entry per token of the prompt; nothing is known of the first. */

@@ -52,7 +52,7 @@ struct job {
 	struct output *outputs;
 	bool private; /* the tokens' log-probabilities are here, though nobody asked for them */
 	struct toklog prompt_log; /* logprobs of the prompt's tokens 1.. */
-	bool has_prompt_log;
+	bool has_prompt_log, class_changed;
 	struct watch *watches;
 	uint32_t n_watches;
 	struct job *same_key_hash;   /* chain of jobs->by_key */
@@ -352,7 +352,7 @@ static void tell_end(struct jobs *j, const struct job *job, const struct listene
 			      .job = job->id,
 			      .prompt_tokens = job->prompt_tokens,
 			      .completion_tokens = job->completion_tokens,
-			      .cached_tokens = job->cached_tokens,
+			      .cached_tokens = job->cached_tokens, .class_changed = job->class_changed,
 			      .queued_us = job->queued_us,
 			      .first_token_us = job->first_token_us,
 			      .total_us = job->total_us};
@@ -682,6 +682,7 @@ static void on_output_done(struct jobs *j, struct job *job, const struct engine_
 static void on_job_end(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
 	job->cached_tokens = e->cached_tokens;
+	job->class_changed = e->class_changed;
 	job->queued_us = e->queued_us;
 	job->first_token_us = e->first_token_us;
 	job->total_us = e->total_us;
