@@ -1,5 +1,6 @@
 /* kern.c - from a device's name to its table. */
 #include "kernels/kern.h"
+#include "kernels/coll.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -51,10 +52,10 @@ static int library_path(char *out, size_t n, char *why, size_t why_n)
 	return 0;
 }
 
-static int open_cuda(const struct kern_ops **ops, char *why, size_t why_n)
+/* The shared object, for the life of the process. */
+static int open_library(void **lib, char *path, size_t path_n, char *why, size_t why_n)
 {
-	char path[PATH_MAX + 32];
-	int e = library_path(path, sizeof path, why, why_n);
+	int e = library_path(path, path_n, why, why_n);
 	if (e)
 		return e;
 	if (access(path, F_OK))
@@ -62,8 +63,8 @@ static int open_cuda(const struct kern_ops **ops, char *why, size_t why_n)
 			       "the CUDA kernels are not there (%s): build them with `make cuda`, or use "
 			       "--device cpu",
 			       path);
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for the life of the process */
-	if (!lib) {
+	*lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!*lib) {
 		const char *said = dlerror();
 		return err_why(why, why_n, -ENODEV,
 			       "the CUDA kernels cannot be loaded: %s; install the NVIDIA driver and CUDA "
@@ -71,6 +72,16 @@ static int open_cuda(const struct kern_ops **ops, char *why, size_t why_n)
 			       "--device cpu",
 			       said ? said : path);
 	}
+	return 0;
+}
+
+static int open_cuda(const struct kern_ops **ops, char *why, size_t why_n)
+{
+	char path[PATH_MAX + 32];
+	void *lib;
+	int e = open_library(&lib, path, sizeof path, why, why_n);
+	if (e)
+		return e;
 	const struct kern_ops *found = dlsym(lib, "kern_cuda_ops");
 	if (!found || found->abi != KERN_ABI) {
 		e = err_why(why, why_n, -ENODEV,
@@ -94,4 +105,29 @@ int kern_find(const char *device, const struct kern_ops **ops, int *index, char 
 		return open_cuda(ops, why, why_n);
 	return err_why(why, why_n, -EINVAL, "'%.64s' is no device: use cpu, cpu:NODE, cuda or cuda:NUMBER",
 		       device);
+}
+
+static int find_nccl(const struct coll_ops **ops, char *why, size_t why_n)
+{
+	char path[PATH_MAX + 32];
+	void *lib;
+	int e = open_library(&lib, path, sizeof path, why, why_n);
+	if (e)
+		return e;
+	*ops = dlsym(lib, "coll_nccl_ops");
+	if (!*ops || (*ops)->abi != COLL_ABI)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s was built without NCCL: GPUs cannot serve a model together; install NCCL's "
+			       "headers and library and build it again with `make cuda`",
+			       path);
+	return 0;
+}
+
+int coll_find(const char *device, const struct coll_ops **ops, char *why, size_t why_n)
+{
+	int index;
+	if (parse(device, "cuda", &index))
+		return find_nccl(ops, why, why_n);
+	*ops = &coll_shm_ops;
+	return 0;
 }

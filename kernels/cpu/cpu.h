@@ -115,6 +115,14 @@ enum {
 	PARTIAL_MAX = 16 << 20, /* floats; more parallelism than that buys is not needed */
 };
 
+/* Between two looks at a word that another thread or process is about to change. */
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
 /* ---- par.c ---- */
 
 /* The calling thread and n_threads - 1 helpers. */

@@ -52,13 +52,6 @@ struct cpu_pool {
 	struct helper *helpers;
 };
 
-static void pause_cpu(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#endif
-}
-
 /* One task of the job that state names; false where there is none. */
 static bool run_one(struct cpu_pool *p, int thread)
 {
@@ -109,7 +102,7 @@ static void *helper_main(void *arg)
 			;
 		for (int64_t end = clock_us() + SPIN_US; generation(p) == seen && clock_us() < end;)
 			for (int i = 0; i < 32 && generation(p) == seen; i++)
-				pause_cpu();
+				cpu_pause();
 		if (generation(p) == seen)
 			sleep_until(p, seen);
 	}
@@ -172,7 +165,7 @@ static void wait_done(struct cpu_pool *p, int n)
 {
 	for (int64_t end = clock_us() + SPIN_US; atomic_load(&p->done) < n && clock_us() < end;)
 		for (int i = 0; i < 32 && atomic_load(&p->done) < n; i++)
-			pause_cpu();
+			cpu_pause();
 	if (atomic_load(&p->done) == n)
 		return;
 	pthread_mutex_lock(&p->lock);

@@ -1,0 +1,353 @@
+/* coll.c - collectives between processes of one host, through shared memory.
+ *
+ *   head | rank 0: slot, slot | rank 1: slot, slot | ...
+ *
+ * Operation number n uses slot n % 2 of every rank.  A rank writes its part into its own slot,
+ * says so (arrived = n + 1), waits until all others have said so, and reads what it wants.
+ * Nobody writes into a slot that is still read: who writes for operation n + 2 has seen everybody
+ * arrive at n + 1, hence done with n.  Longer messages go in pieces, an operation each.
+ *
+ * Waiting spins for a moment, then sleeps on the peer's word (futex): cores may be fewer than
+ * ranks.  Every 20 ms it looks whether waiting is still worth while. */
+#include "kernels/coll.h"
+
+#include <assert.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/shm.h"
+
+enum {
+	SLOT_BYTES = 1 << 20,
+	SPIN_US = 50, /* two ranks that work alike are about so far apart */
+	LOOK_MS = 20,
+};
+
+enum kind { SUM = 1, COLS, GATHER, BROADCAST, BARRIER };
+
+/* Of one rank, in lines of its own. */
+struct shm_rank {
+	_Alignas(128) _Atomic uint32_t arrived; /* operations it has come to; futex */
+	_Atomic uint32_t sleepers;              /* who may have to be woken */
+	_Atomic uint64_t what[2];               /* kind and size of the operation in each slot */
+};
+
+struct shm_head {
+	_Alignas(128) _Atomic uint32_t broken; /* somebody has left */
+	struct shm_rank ranks[COLL_RANKS_MAX];
+};
+
+struct coll {
+	struct shm_joined shm;
+	struct shm_head *head;
+	int rank, n_ranks;
+	uint32_t op; /* number of the next operation; wraps */
+	int timeout_ms;
+	bool (*cancelled)(void *arg);
+	void *cancelled_arg;
+	int rc; /* 0 while the group is whole */
+	char why[192];
+};
+
+static unsigned char *slot(const struct coll *c, int rank)
+{
+	return (unsigned char *)c->shm.base + sizeof(struct shm_head) +
+	       ((size_t)rank * 2 + (c->op & 1)) * SLOT_BYTES;
+}
+
+/* ---- waiting ---- */
+
+static void wake(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static int broke(struct coll *c, int rc, const char *fmt, int rank)
+{
+	c->rc = err_why(c->why, sizeof c->why, rc, fmt, rank);
+	return rc;
+}
+
+/* Whoever sees an end tells the others. */
+static void tell_broken(struct coll *c)
+{
+	atomic_store(&c->head->broken, 1);
+	for (int r = 0; r < c->n_ranks; r++)
+		wake(&c->head->ranks[r].arrived);
+}
+
+/* Is rank p, waited for since t0, worth waiting for? */
+static int look(struct coll *c, int p, int64_t t0)
+{
+	if (c->cancelled && c->cancelled(c->cancelled_arg))
+		return broke(c, -ECANCELED, "waiting for rank %d was cut short", p);
+	for (int r = 0; r < c->n_ranks; r++)
+		if (c->shm.fd[r] >= 0 && shm_hung_up(c->shm.fd[r]))
+			return broke(c, -ECONNRESET, "rank %d has ended", r);
+	if (atomic_load(&c->head->broken))
+		return broke(c, -ECONNRESET, "a rank has left the group while rank %d was waited for", p);
+	if (clock_us() - t0 > (int64_t)c->timeout_ms * 1000)
+		return broke(c, -ECONNRESET, "rank %d does not come", p);
+	return 0;
+}
+
+static bool is_here(const struct coll *c, int p)
+{
+	return (int32_t)(atomic_load(&c->head->ranks[p].arrived) - (c->op + 1)) >= 0;
+}
+
+static void sleep_on(struct coll *c, int p)
+{
+	const struct timespec ts = {.tv_nsec = LOOK_MS * 1000000};
+	struct shm_rank *r = &c->head->ranks[p];
+	atomic_fetch_add(&r->sleepers, 1);
+	uint32_t seen = atomic_load(&r->arrived);
+	if ((int32_t)(seen - (c->op + 1)) < 0)
+		syscall(SYS_futex, &r->arrived, FUTEX_WAIT, seen, &ts, NULL, 0);
+	atomic_fetch_sub(&r->sleepers, 1);
+}
+
+static int wait_for(struct coll *c, int p)
+{
+	if (is_here(c, p))
+		return 0;
+	const int64_t t0 = clock_us();
+	while (clock_us() - t0 < SPIN_US)
+		for (int i = 0; i < 32; i++) {
+			if (is_here(c, p))
+				return 0;
+			cpu_pause();
+		}
+	/* One that came and left has done its part: whether it is here is asked first. */
+	while (!is_here(c, p)) {
+		if (look(c, p, t0)) {
+			tell_broken(c);
+			return c->rc;
+		}
+		sleep_on(c, p);
+	}
+	return 0;
+}
+
+/* ---- one operation ---- */
+
+static uint64_t tag(enum kind kind, size_t bytes)
+{
+	return (uint64_t)kind << 56 | bytes;
+}
+
+/* This rank's part is in its slot: wait for the others'.  finish() follows when it is read. */
+static int exchange(struct coll *c, uint64_t what)
+{
+	struct shm_rank *me = &c->head->ranks[c->rank];
+	if (c->rc)
+		return c->rc;
+	atomic_store(&me->what[c->op & 1], what);
+	atomic_store(&me->arrived, c->op + 1);
+	if (atomic_load(&me->sleepers))
+		wake(&me->arrived);
+	for (int p = 0; p < c->n_ranks; p++) {
+		if (p == c->rank)
+			continue;
+		int rc = wait_for(c, p);
+		if (rc)
+			return rc;
+		if (atomic_load(&c->head->ranks[p].what[c->op & 1]) != what) {
+			broke(c, -EPROTO, "rank %d does not do what this one does", p);
+			tell_broken(c);
+			return c->rc;
+		}
+	}
+	return 0;
+}
+
+static void finish(struct coll *c)
+{
+	c->op++;
+}
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- operations ---- */
+
+static void sum_slots(const struct coll *c, float *x, size_t n)
+{
+	memcpy(x, slot(c, 0), n * sizeof *x);
+	for (int r = 1; r < c->n_ranks; r++) {
+		const float *part = (const float *)(const void *)slot(c, r);
+		for (size_t i = 0; i < n; i++)
+			x[i] += part[i];
+	}
+}
+
+static int shm_sum_rows(struct coll *c, struct kern_stream *s, void *x, int n_rows, int width)
+{
+	const size_t n = (size_t)n_rows * (size_t)width, most = SLOT_BYTES / sizeof(float);
+	(void)s;
+	for (size_t at = 0, part; at < n; at += part) {
+		float *here = (float *)x + at;
+		part = least(n - at, most);
+		memcpy(slot(c, c->rank), here, part * sizeof *here);
+		int rc = exchange(c, tag(SUM, n * sizeof *here));
+		if (rc)
+			return rc;
+		sum_slots(c, here, part);
+		finish(c);
+	}
+	return c->rc;
+}
+
+/* Values at .. at + n of a matrix of `width` columns to where they belong among `stride`. */
+static void place_cols(float *out, size_t stride, const float *part, size_t width, size_t at, size_t n)
+{
+	while (n) {
+		size_t row = at / width, col = at % width, k = least(width - col, n);
+		memcpy(out + row * stride + col, part, k * sizeof *out);
+		part += k;
+		at += k;
+		n -= k;
+	}
+}
+
+static int shm_gather_cols(struct coll *c, struct kern_stream *s, void *out, const void *in, int n_rows,
+			   const int *widths)
+{
+	const size_t most = SLOT_BYTES / sizeof(float), rows = (size_t)n_rows;
+	size_t stride = 0, widest = 0;
+	(void)s;
+	for (int r = 0; r < c->n_ranks; r++) {
+		stride += (size_t)widths[r];
+		widest = (size_t)widths[r] > widest ? (size_t)widths[r] : widest;
+	}
+	const size_t mine = rows * (size_t)widths[c->rank];
+	for (size_t at = 0; at < rows * widest; at += most) {
+		if (at < mine)
+			memcpy(slot(c, c->rank), (const float *)in + at,
+			       least(mine - at, most) * sizeof(float));
+		int rc = exchange(c, tag(COLS, rows * stride));
+		if (rc)
+			return rc;
+		for (int r = 0, col = 0; out && r < c->n_ranks; col += widths[r++]) {
+			const size_t all = rows * (size_t)widths[r];
+			if (at < all)
+				place_cols((float *)out + col, stride,
+					   (const float *)(const void *)slot(c, r), (size_t)widths[r], at,
+					   least(all - at, most));
+		}
+		finish(c);
+	}
+	return c->rc;
+}
+
+static int shm_gather(struct coll *c, void *all, const void *mine, size_t bytes)
+{
+	for (size_t at = 0, part; at < bytes; at += part) {
+		part = least(bytes - at, SLOT_BYTES);
+		memcpy(slot(c, c->rank), (const char *)mine + at, part);
+		int rc = exchange(c, tag(GATHER, bytes));
+		if (rc)
+			return rc;
+		for (int r = 0; r < c->n_ranks; r++)
+			memcpy((char *)all + (size_t)r * bytes + at, slot(c, r), part);
+		finish(c);
+	}
+	return c->rc;
+}
+
+static int shm_broadcast(struct coll *c, void *bytes_of_rank_0, size_t bytes)
+{
+	for (size_t at = 0, part; at < bytes; at += part) {
+		part = least(bytes - at, SLOT_BYTES);
+		if (c->rank == 0)
+			memcpy(slot(c, 0), (char *)bytes_of_rank_0 + at, part);
+		int rc = exchange(c, tag(BROADCAST, bytes));
+		if (rc)
+			return rc;
+		if (c->rank)
+			memcpy((char *)bytes_of_rank_0 + at, slot(c, 0), part);
+		finish(c);
+	}
+	return c->rc;
+}
+
+static int shm_barrier(struct coll *c)
+{
+	int rc = exchange(c, tag(BARRIER, 0));
+	if (!rc)
+		finish(c);
+	return rc;
+}
+
+/* Everything is done when a call returns. */
+static int shm_sync(struct coll *c, struct kern_stream *s)
+{
+	(void)s;
+	return c->rc;
+}
+
+/* ---- joining ---- */
+
+static int shm_open_coll(struct coll **out, const struct coll_args *a, char *why, size_t why_n)
+{
+	const size_t bytes = sizeof(struct shm_head) + (size_t)a->n_ranks * 2 * SLOT_BYTES;
+	if (a->n_ranks < 2 || a->n_ranks > COLL_RANKS_MAX || a->rank < 0 || a->rank >= a->n_ranks)
+		return err_why(why, why_n, -EINVAL, "rank %d of %d: a group has 2 to %d ranks", a->rank,
+			       a->n_ranks, COLL_RANKS_MAX);
+	struct coll *c = xcalloc(1, sizeof *c);
+	*c = (struct coll){.rank = a->rank,
+			   .n_ranks = a->n_ranks,
+			   .timeout_ms = a->timeout_ms,
+			   .cancelled = a->cancelled,
+			   .cancelled_arg = a->cancelled_arg};
+	int rc = shm_join(&c->shm, a, bytes, why, why_n);
+	if (rc) {
+		free(c);
+		return rc;
+	}
+	c->head = c->shm.base;
+	*out = c;
+	return 0;
+}
+
+static void shm_close_coll(struct coll *c)
+{
+	if (!c)
+		return;
+	tell_broken(c);
+	shm_leave(&c->shm);
+	free(c);
+}
+
+static const char *shm_why(const struct coll *c)
+{
+	return c->why;
+}
+
+const struct coll_ops coll_shm_ops = {
+	.abi = COLL_ABI,
+	.name = "shared memory",
+	.meet_new = shm_meet_new,
+	.meet_free = shm_meet_free,
+	.join = shm_open_coll,
+	.leave = shm_close_coll,
+	.why = shm_why,
+	.sum_rows = shm_sum_rows,
+	.gather_cols = shm_gather_cols,
+	.sync = shm_sync,
+	.gather = shm_gather,
+	.broadcast = shm_broadcast,
+	.barrier = shm_barrier,
+};
