@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 1 };      /* of this header: a shared object with another one is refused */
+enum { KERN_ABI = 2 };      /* of this header: a shared object with another one is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4 };
 
@@ -42,13 +42,16 @@ struct kern_kv;             /* the paged K and V of all layers, and the host poo
 struct kern_open_args {
 	int index;                  /* cuda: device number; cpu: NUMA node, -1: any */
 	enum kern_compute compute;
-	int n_threads;              /* cpu: 0 = one per core of the affinity mask */
+	int n_threads;              /* cpu: 0 = one per core of the affinity mask (or its share) */
 	const char *isa;            /* cpu: "avx512", "avx2", "plain", or NULL for the best */
 	int max_rows;               /* largest T of a batch */
 	int max_seqs;               /* largest S */
 	int max_logits;             /* largest L */
 	int max_context;            /* largest number of tokens of a sequence */
 	int max_blocks_per_seq;     /* = ceil(max_context / block size) */
+	int n_vocab;                /* of the logits that sample() gets, where no layer has as many
+	                               outputs (it is one rank's part); 0: a layer has */
+	int n_sharing;              /* cpu: processes among which the cores are divided; 0, 1: none */
 };
 
 struct kern_info {
@@ -221,8 +224,10 @@ struct kern_ops {
 
 	/* The step.  batch_set() first; embed, qkv, attention and gather refer to that batch. */
 	int (*batch_set)(struct kern_stream *s, const struct kern_batch *b);
-	/* x [T, H] F32: the embedding of each row's token, read from tokens (device int32). */
-	int (*embed)(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x);
+	/* x [T, H] F32: the embedding of each row's token, read from tokens (device int32).  The table
+	 * is that of the tokens from `first` on; the row of a token outside of it is zero. */
+	int (*embed)(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first,
+		     void *x);
 	/* x += add (when add is not NULL; F32 [n_rows, H]); out = x / rms(x) * weight; out: operand type,
 	 * weight F32 [H]. */
 	int (*rmsnorm)(struct kern_stream *s, void *out, void *x, const void *add, const void *weight,

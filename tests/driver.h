@@ -1,5 +1,6 @@
 /* driver.h - a controller in miniature for the worker's tests: gives each sequence its blocks,
- * numbers the plans, runs them in process.  Everything here may be unused in a test. */
+ * numbers the plans, runs them in process.  With load.n_ranks set, a group of ranks runs them,
+ * each in a thread of its own; what is looked at is then rank 0's.  Everything here may be unused in a test. */
 #ifndef QUERN_TESTS_DRIVER_H
 #define QUERN_TESTS_DRIVER_H
 
@@ -7,6 +8,7 @@
 #include "tests/testdata.h"
 #include "worker/step.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,7 @@
 
 #define DRIVER_FN static __attribute__((unused))
 
-enum { DRIVER_BLOCKS = 512 };
+enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
 struct driver {
 	struct step *step;
@@ -24,6 +26,8 @@ struct driver {
 	uint64_t number;
 	uint32_t next_block;
 	char why[512];
+	struct driver *peers; /* [n_ranks - 1], the other ranks; NULL: it serves alone */
+	uint32_t n_ranks;
 };
 
 DRIVER_FN struct bus_load driver_load(const char *model)
@@ -48,10 +52,78 @@ DRIVER_FN const char *driver_device(void)
 	return named && named[0] ? named : "cpu";
 }
 
+/* ---- a group: the same on every rank at once ---- */
+
+struct driver_rank {
+	struct driver *d;
+	struct bus_load load;
+	const char *isa;
+	const struct plan *plan; /* to run; NULL: to open */
+	struct group_meet **mine;
+	bool again; /* the weights are there: only join */
+	int rc;
+};
+
+DRIVER_FN void *driver_rank_main(void *arg)
+{
+	struct driver_rank *r = arg;
+	struct driver *d = r->d;
+	const struct step_args a = {.device = driver_device(), .isa = r->isa, .load = &r->load};
+	const struct step_group g = {.mine = r->mine, .timeout_ms = DRIVER_LATE_MS};
+	if (r->plan) {
+		r->rc = step_run(d->step, r->plan, &d->result, d->why, sizeof d->why);
+		return NULL;
+	}
+	r->rc = r->again ? 0 : step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
+	if (!r->rc)
+		r->rc = step_join(d->step, &r->load, &g, &d->ready, d->why, sizeof d->why);
+	return NULL;
+}
+
+/* What rank 0 gave, or the first other one that went wrong. */
+DRIVER_FN int driver_all(struct driver *d, struct driver_rank *ranks)
+{
+	pthread_t threads[DRIVER_RANKS];
+	int rc = 0;
+	for (uint32_t i = 0; i < d->n_ranks; i++) {
+		ranks[i].d = i ? &d->peers[i - 1] : d;
+		if (pthread_create(&threads[i], NULL, driver_rank_main, &ranks[i]))
+			abort();
+	}
+	for (uint32_t i = 0; i < d->n_ranks; i++)
+		pthread_join(threads[i], NULL);
+	for (uint32_t i = d->n_ranks; i--;) {
+		rc = ranks[i].rc ? ranks[i].rc : rc;
+		if (ranks[i].rc && i)
+			snprintf(d->why, sizeof d->why, "%s", d->peers[i - 1].why);
+	}
+	return rc;
+}
+
+DRIVER_FN int driver_open_group(struct driver *d, const struct bus_load *l, const char *isa)
+{
+	struct driver_rank ranks[DRIVER_RANKS] = {0};
+	struct group_meet *mine = NULL;
+	struct bus_load load = *l;
+	d->n_ranks = l->n_ranks;
+	d->peers = calloc(l->n_ranks - 1, sizeof *d->peers);
+	int rc = group_meet_new(&mine, driver_device(), load.meet, d->why, sizeof d->why);
+	for (uint32_t i = 0; i < l->n_ranks; i++) {
+		ranks[i] = (struct driver_rank){.load = load, .isa = isa, .mine = i ? NULL : &mine};
+		ranks[i].load.rank = i;
+	}
+	if (!rc)
+		rc = driver_all(d, ranks);
+	group_meet_free(mine);
+	return rc;
+}
+
 DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const char *isa)
 {
 	const struct step_args a = {.device = driver_device(), .isa = isa, .load = l};
 	memset(d, 0, sizeof *d);
+	if (l->n_ranks > 1)
+		return driver_open_group(d, l, isa);
 	return step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
 }
 
@@ -62,6 +134,11 @@ DRIVER_FN int driver_open(struct driver *d, const struct bus_load *l)
 
 DRIVER_FN void driver_close(struct driver *d)
 {
+	for (uint32_t i = 1; i < d->n_ranks; i++) {
+		step_close(d->peers[i - 1].step);
+		result_fini(&d->peers[i - 1].result);
+	}
+	free(d->peers);
 	step_close(d->step);
 	plan_fini(&d->plan);
 	result_fini(&d->result);
@@ -107,7 +184,11 @@ DRIVER_FN int driver_step(struct driver *d)
 {
 	d->plan.epoch = 1;
 	d->plan.number = ++d->number;
-	int rc = step_run(d->step, &d->plan, &d->result, d->why, sizeof d->why);
+	struct driver_rank ranks[DRIVER_RANKS] = {0};
+	for (uint32_t i = 0; i < d->n_ranks; i++)
+		ranks[i].plan = &d->plan;
+	int rc = d->peers ? driver_all(d, ranks)
+			  : step_run(d->step, &d->plan, &d->result, d->why, sizeof d->why);
 	plan_reset(&d->plan);
 	return rc;
 }

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "proto/bus.h"
+#include "worker/group.h"
 #include "worker/step.h"
 
 #include <pthread.h>
@@ -27,6 +28,9 @@ enum {
 	RECONNECT_MS = 50,
 	RECONNECT_MAX_MS = 200,
 	HELLO_RETRY_MS = 20,
+	/* Between the loss of a group and the next hello: the others see their loss, too, and a group
+	 * that cannot come about is not tried in a busy loop. */
+	REGROUP_MS = 100,
 };
 
 /* The socket belongs to the main thread; while that is busy with a load or a step it is lent to
@@ -41,6 +45,10 @@ struct link {
 	struct result result;
 	struct buf out;      /* of whoever has the socket, as the monitor and what follows */
 	bool hello_due;      /* the link is up, and whoever is at its other end does not know us yet */
+	int64_t hello_at_us; /* not before */
+	struct group_meet *meet; /* where other ranks find this worker; NULL: to be made */
+	char meet_text[BUS_MEET_SIZE];
+	bool meet_told;      /* in a hello: the next one names another */
 	bool welcome;        /* we were told to load since */
 	bool stop_passed;    /* a stop came before that */
 	bool stop;
@@ -60,6 +68,7 @@ struct link {
 	int stash0, n_stash;
 	struct buf beat;
 	atomic_uint permille; /* of the load */
+	atomic_int calls;     /* loads and stops in the stash: what is under way is not wanted any more */
 };
 
 static volatile sig_atomic_t stop_asked;
@@ -89,14 +98,32 @@ static void send_msg(struct link *l, const struct bus_msg *m)
 		log_warn("link", "message lost type=%d: %s", m->type, zmq_strerror(-rc));
 }
 
+/* A fresh place for the ranks of a group to meet; none where this device knows of no way. */
+static void renew_meet(struct link *l)
+{
+	char why[256];
+	_Static_assert((int)BUS_MEET_SIZE == (int)COLL_MEET_SIZE, "a place to meet fits a message");
+	if (l->meet && !l->meet_told)
+		return;
+	group_meet_free(l->meet);
+	l->meet = NULL;
+	l->meet_told = false;
+	l->meet_text[0] = '\0';
+	if (group_meet_new(&l->meet, l->args->device, l->meet_text, why, sizeof why))
+		log_info("link", "this worker serves alone: %s", why);
+}
+
 static void send_hello(struct link *l)
 {
 	struct bus_msg m = {.type = BUS_HELLO, .hello.pid = getpid()};
+	renew_meet(l);
+	snprintf(m.hello.meet, sizeof m.hello.meet, "%s", l->meet_text);
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", l->args->device);
 	if (gethostname(m.hello.host, sizeof m.hello.host - 1) < 0)
 		m.hello.host[0] = '\0';
 	bus_encode(&m, &l->out);
 	l->hello_due = send_bytes(l, &l->out) != 0;
+	l->meet_told = !l->hello_due;
 }
 
 static void send_failed(struct link *l, uint64_t epoch, const char *why)
@@ -155,6 +182,13 @@ static bool grace_over(const struct link *l)
 	return clock_us() - l->heard_us > l->args->grace_ms * 1000;
 }
 
+/* Will this message end what the main thread does? */
+static bool is_call(zmq_msg_t *m)
+{
+	int type = bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0);
+	return type == BUS_LOAD || type == BUS_STOP;
+}
+
 /* Take in what has come, so that a sign of the controller is seen while a load or a step takes
  * long.  Its beats say no more than that: they are not kept, or a long load would fill the stash. */
 static void fill_stash(struct link *l)
@@ -169,8 +203,10 @@ static void fill_stash(struct link *l)
 		l->heard_us = clock_us();
 		if (bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0) == BUS_BEAT)
 			zmq_msg_close(m);
-		else
+		else {
 			l->n_stash++;
+			atomic_fetch_add(&l->calls, is_call(m));
+		}
 	}
 }
 
@@ -259,26 +295,50 @@ static void send_ready(struct link *l, const struct bus_ready *r)
 		 r->isa);
 }
 
-static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
+/* Asked while a rank waits for another one. */
+static bool called_away(void *arg)
 {
-	struct bus_ready ready;
-	l->welcome = true;
-	l->missed = false;
-	if (l->args->n_threads)
-		load->n_threads = l->args->n_threads;
-	if (l->step && step_serves(l->step, load)) {
-		step_reset(l->step, load->epoch, &ready);
-		reclaim(l);
-		send_ready(l, &ready);
-		return 0;
-	}
-	log_info("link", "load model=%s epoch=%llu compute=%s", load->model, (unsigned long long)load->epoch,
-		 load->compute[0] ? load->compute : "default");
+	struct link *l = arg;
+	return atomic_load(&l->calls) > 0 || stop_asked;
+}
+
+/* The group is over; this worker is as good as before.  Unless it was told what to do next, it
+ * says so. */
+static void part(struct link *l, const char *why)
+{
+	log_warn("link", "the group is lost: %s", why);
+	if (called_away(l))
+		return;
+	l->hello_due = true;
+	l->hello_at_us = clock_us() + REGROUP_MS * 1000;
+}
+
+/* As one rank of a group: meets the others. */
+static int join(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why, size_t why_n)
+{
+	/* The link may be down and up meanwhile: the hello then names another place. */
+	struct group_meet *mine = l->meet;
+	const struct step_group g = {.mine = &mine,
+				     .timeout_ms = l->args->late_ms,
+				     .cancelled = called_away,
+				     .cancelled_arg = l};
+	l->meet = NULL;
+	lend(l, true);
+	int rc = step_join(l->step, load, &g, ready, why, why_n);
+	reclaim(l);
+	group_meet_free(mine);
+	return rc;
+}
+
+static int open_step(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why,
+		     size_t why_n)
+{
+	log_info("link", "load model=%s epoch=%llu compute=%s rank=%u of=%u", load->model,
+		 (unsigned long long)load->epoch, load->compute[0] ? load->compute : "default", load->rank,
+		 load->n_ranks ? load->n_ranks : 1);
 	step_close(l->step);
 	l->step = NULL;
 	atomic_store(&l->permille, 0);
-	l->epoch = load->epoch;
-	l->expected = 1;
 	lend(l, true);
 	const struct step_args a = {
 		.device = l->args->device,
@@ -287,14 +347,38 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 		.progress = note_progress,
 		.progress_arg = l,
 	};
-	int rc = step_open(&l->step, &a, &ready, why, why_n);
+	int rc = step_open(&l->step, &a, ready, why, why_n);
 	reclaim(l);
-	if (rc) {
-		send_failed(l, load->epoch, why);
-		return rc;
+	return rc;
+}
+
+static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
+{
+	struct bus_ready ready = {0};
+	int rc = 0;
+	l->welcome = true;
+	l->missed = false;
+	l->epoch = load->epoch;
+	l->expected = 1;
+	if (l->args->n_threads)
+		load->n_threads = l->args->n_threads;
+	if (!l->step || !step_serves(l->step, load)) {
+		rc = open_step(l, load, &ready, why, why_n);
+	} else if (load->n_ranks <= 1) {
+		step_reset(l->step, load->epoch, &ready);
+		reclaim(l);
 	}
-	send_ready(l, &ready);
-	return 0;
+	if (!rc && load->n_ranks > 1)
+		rc = join(l, load, &ready, why, why_n);
+	if (rc && l->step && group_broke(rc)) {
+		part(l, why);
+		return 0;
+	}
+	if (rc)
+		send_failed(l, load->epoch, why);
+	else
+		send_ready(l, &ready);
+	return rc;
 }
 
 /* A plan of another epoch is passed over; one that is not due is answered with the number that
@@ -319,10 +403,16 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		pthread_mutex_unlock(&l->lock);
 		return 0;
 	}
+	if (rc && !step_joined(l->step)) {
+		part(l, why);
+		return 0;
+	}
 	if (rc) {
 		send_failed(l, step_epoch(l->step), why);
 		return rc;
 	}
+	if (step_rank(l->step))
+		return 0; /* rank 0 answers for the group */
 	read_monitor(l);
 	if (!l->welcome)
 		return 0; /* whoever is at the other end now did not send the plan */
@@ -392,6 +482,7 @@ static bool take(struct link *l, zmq_msg_t *m)
 		zmq_msg_close(&l->stash[l->stash0]);
 		l->stash0 = (l->stash0 + 1) % STASH;
 		l->n_stash--;
+		atomic_fetch_sub(&l->calls, is_call(m));
 		return true;
 	}
 	if (zmq_msg_recv(m, l->sock, ZMQ_DONTWAIT) < 0)
@@ -434,7 +525,7 @@ static int serve(struct link *l, char *why, size_t why_n)
 		else
 			wait_input(l);
 		zmq_msg_close(&m);
-		if (l->hello_due)
+		if (l->hello_due && clock_us() >= l->hello_at_us)
 			send_hello(l);
 		keep_beat(l);
 		if (!rc && grace_over(l))
@@ -541,6 +632,7 @@ int link_run(const struct link_args *a, char *why, size_t why_n)
 		zmq_msg_close(&l->stash[l->stash0]);
 	close_sockets(l);
 	step_close(l->step);
+	group_meet_free(l->meet);
 	bus_plan_fini(&l->plan);
 	result_fini(&l->result);
 	buf_fini(&l->out);

@@ -11,6 +11,7 @@ struct link_args {
 	const char *device; /* "cpu:0" */
 	const char *isa;    /* NULL: the best */
 	uint32_t n_threads; /* 0: as the controller or the device chooses */
+	int late_ms;        /* of a group: how late another rank may be before it is given up */
 	int64_t grace_ms;   /* how long without a sign of the controller */
 };
 

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { GRACE_S = 10 };
+enum { GRACE_S = 10, LATE_S = 5 };
 
 static const struct opt options[] = {
 	OPT("bus", OPT_TEXT, "ENDPOINT",
@@ -18,6 +18,8 @@ static const struct opt options[] = {
 	OPT("isa", OPT_TEXT, "NAME", "avx512, avx2 or plain (the best that the CPU has)"),
 	OPT("grace", OPT_INT, "S", "end when the controller is gone for so many seconds (10)", .lo = 1,
 	    .hi = 86400),
+	OPT("rank-timeout", OPT_INT, "S",
+	    "of a group: give up a rank that is late for so many seconds (5)", .lo = 1, .hi = 86400),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
 	OPT("version", OPT_FLAG, NULL, "the version"),
@@ -71,6 +73,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.device = opts_text(o, "device", "cpu"),
 		.isa = opts_text(o, "isa", NULL),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
+		.late_ms = (int)opts_int(o, "rank-timeout", LATE_S) * 1000,
 		.grace_ms = opts_int(o, "grace", GRACE_S) * 1000,
 	};
 	struct sigaction sa = {.sa_handler = on_signal};

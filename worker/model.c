@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "worker/group.h"
 
 #include <assert.h>
 #include <math.h>
@@ -28,6 +29,8 @@ struct model {
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	const struct model_config *c;
+	const struct shard *shard;
+	struct group *group;  /* borrowed; NULL: the model is whole */
 	struct layer *layers; /* [n_layers] */
 	struct kern_embed *embed;
 	struct kern_linear *own_head; /* NULL: tied */
@@ -46,7 +49,8 @@ struct model {
 	struct piece ffn;              /* op  [T, I] */
 	struct piece last_x, last_add; /* F32 [L, H] */
 	struct piece last;             /* op  [L, H] */
-	struct piece logits;           /* F32 [L, V] */
+	struct piece part;             /* F32 [L, this rank's part of V]; none where that is all */
+	struct piece logits;           /* F32 [L, V]; rank 0 only */
 	int64_t weights_bytes, scratch_bytes;
 };
 
@@ -78,6 +82,7 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	const size_t op = info.operand == KERN_F32 ? 4 : 2;
 	const size_t h = (size_t)c->hidden, d = (size_t)c->head_dim;
 	const size_t hq = (size_t)c->n_heads * d, hkv = (size_t)c->n_kv_heads * d;
+	const bool alone = m->shard->n_ranks == 1;
 	struct {
 		struct piece *p;
 		size_t bytes;
@@ -93,9 +98,12 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 		{&m->last_x, l * h * 4, "the rows of the head"},
 		{&m->last_add, l * h * 4, "the rows of the head"},
 		{&m->last, l * h * op, "the rows of the head"},
-		{&m->logits, l * (size_t)c->n_vocab * 4, "logits"},
+		{&m->part, alone ? 0 : l * (size_t)m->shard->widths[m->shard->rank] * 4, "a part of logits"},
+		{&m->logits, m->shard->rank ? 0 : l * (size_t)c->n_vocab * 4, "logits"},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		if (!all[i].bytes)
+			continue;
 		int rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why, why_n);
 		if (rc)
 			return rc;
@@ -131,26 +139,38 @@ static int vec_load(struct model *m, const struct weights_vec *v, struct piece *
 	return rc ? err_why(why, why_n, rc, "uploading %s failed", what) : 0;
 }
 
-static int linear_load(struct model *m, const struct weights_linear *const *parts, int n,
-		       struct kern_linear **out, char *why, size_t why_n)
+/* A layer as stored, and which part of it a rank has. */
+struct part {
+	const struct weights_linear *whole;
+	enum shard_of of;
+};
+
+static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
+		       size_t why_n)
 {
-	struct kern_linear_src src = {.name = parts[0]->name, .k = parts[0]->k, .n_parts = n};
+	struct kern_linear_src src = {.name = parts[0].whole->name, .n_parts = n};
+	void *copies[3];
 	for (int i = 0; i < n; i++) {
-		const struct weights_linear *l = parts[i];
-		assert(l->k == src.k);
-		if (l->awq)
-			src.group = l->group;
+		struct weights_linear l;
+		shard_linear(m->shard, parts[i].whole, shard_cut(m->shard, m->c, parts[i].of), &l,
+			     &copies[i]);
+		assert(i == 0 || l.k == src.k);
+		src.k = l.k;
+		if (l.awq)
+			src.group = l.group;
 		src.parts[i] = (struct kern_linear_part){
-			.dtype = l->awq ? KERN_AWQ4 : dtype_of(l->dtype),
-			.n = l->n,
-			.w = l->w,
-			.qzeros = l->qzeros,
-			.scales = l->scales,
-			.bias = l->bias.data,
-			.bias_dtype = dtype_of(l->bias.dtype),
+			.dtype = l.awq ? KERN_AWQ4 : dtype_of(l.dtype),
+			.n = l.n,
+			.w = l.w,
+			.qzeros = l.qzeros,
+			.scales = l.scales,
+			.bias = l.bias.data,
+			.bias_dtype = dtype_of(l.bias.dtype),
 		};
 	}
 	int rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
+	for (int i = 0; i < n; i++)
+		free(copies[i]);
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", src.name);
 	m->weights_bytes += m->ops->linear_bytes(*out);
@@ -160,17 +180,18 @@ static int linear_load(struct model *m, const struct weights_linear *const *part
 static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
 		      size_t why_n)
 {
-	const struct weights_linear *qkv[] = {&w->q, &w->k, &w->v}, *o[] = {&w->o};
-	const struct weights_linear *gateup[] = {&w->gate, &w->up}, *down[] = {&w->down};
+	const struct part qkv[] = {{&w->q, SHARD_Q}, {&w->k, SHARD_KV}, {&w->v, SHARD_KV}};
+	const struct part o = {&w->o, SHARD_O}, down = {&w->down, SHARD_DOWN};
+	const struct part gateup[] = {{&w->gate, SHARD_FFN}, {&w->up, SHARD_FFN}};
 	int rc = 0;
 	if ((rc = vec_load(m, &w->attn_norm, &l->attn_norm, "a norm", why, why_n)) ||
 	    (rc = vec_load(m, &w->ffn_norm, &l->ffn_norm, "a norm", why, why_n)) ||
 	    (rc = vec_load(m, &w->q_norm, &l->q_norm, "a norm", why, why_n)) ||
 	    (rc = vec_load(m, &w->k_norm, &l->k_norm, "a norm", why, why_n)) ||
 	    (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
-	    (rc = linear_load(m, o, 1, &l->o, why, why_n)) ||
+	    (rc = linear_load(m, &o, 1, &l->o, why, why_n)) ||
 	    (rc = linear_load(m, gateup, 2, &l->gateup, why, why_n)) ||
-	    (rc = linear_load(m, down, 1, &l->down, why, why_n)))
+	    (rc = linear_load(m, &down, 1, &l->down, why, why_n)))
 		return rc;
 	return 0;
 }
@@ -181,7 +202,8 @@ static int ends_load(struct model *m, const struct weights *w, char *why, size_t
 	int rc = vec_load(m, &w->norm, &m->norm, "the last norm", why, why_n);
 	if (rc)
 		return rc;
-	rc = m->ops->embed_load(m->dev, w->embed.data, dtype_of(w->embed.dtype), c->n_vocab, c->hidden,
+	const struct weights_vec table = shard_embed(m->shard, c, w);
+	rc = m->ops->embed_load(m->dev, table.data, dtype_of(table.dtype), table.n / c->hidden, c->hidden,
 				&m->embed, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "embed_tokens");
@@ -190,8 +212,8 @@ static int ends_load(struct model *m, const struct weights *w, char *why, size_t
 		m->head = m->ops->embed_linear(m->embed);
 		return 0;
 	}
-	const struct weights_linear *head[] = {&w->head};
-	rc = linear_load(m, head, 1, &m->own_head, why, why_n);
+	const struct part head = {&w->head, SHARD_HEAD};
+	rc = linear_load(m, &head, 1, &m->own_head, why, why_n);
 	m->head = m->own_head;
 	return rc;
 }
@@ -224,6 +246,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .dev = a->dev,
 			    .stream = a->stream,
 			    .c = a->config,
+			    .shard = a->shard,
 			    .max_rows = a->max_rows,
 			    .max_logits = a->max_logits};
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
@@ -249,7 +272,7 @@ void model_free(struct model *m)
 	if (!m)
 		return;
 	struct piece *pieces[] = {&m->norm, &m->rope, &m->x,      &m->add,      &m->normed, &m->qkv,   &m->q,
-				  &m->att,  &m->ffn,  &m->last_x, &m->last_add, &m->last,   &m->logits};
+				  &m->att,  &m->ffn,  &m->last_x, &m->last_add, &m->last,   &m->part,  &m->logits};
 	for (int i = 0; i < m->c->n_layers; i++) {
 		struct layer *l = &m->layers[i];
 		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down};
@@ -279,6 +302,11 @@ int64_t model_weights_bytes(const struct model *m)
 int64_t model_scratch_bytes(const struct model *m)
 {
 	return m->scratch_bytes;
+}
+
+void model_set_group(struct model *m, struct group *g)
+{
+	m->group = g;
 }
 
 /* ---- the step ---- */
@@ -323,7 +351,10 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	struct kern_stream *s = m->stream;
 	const void *add = NULL;
 	assert(n_rows > 0 && n_rows <= m->max_rows);
-	int rc = k->embed(s, m->embed, tokens, m->x.p);
+	int rc = k->embed(s, m->embed, tokens, m->shard->vocab[m->shard->rank], m->x.p);
+	/* A token's row is one rank's; the others add zeros. */
+	if (!rc)
+		rc = group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
 	for (int i = 0; !rc && i < c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
 		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, add, l->attn_norm.p, n_rows, c->hidden,
@@ -331,10 +362,12 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		    (rc = k->linear(s, l->qkv, m->qkv.p, m->normed.p, n_rows, false)) ||
 		    (rc = attention(m, l, i, kv)) ||
 		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
+		    (rc = group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)) ||
 		    (rc = k->rmsnorm(s, m->normed.p, m->x.p, m->add.p, l->ffn_norm.p, n_rows, c->hidden,
 				     c->rms_eps)) ||
 		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
-		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)))
+		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) ||
+		    (rc = group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
 			return rc;
 		add = m->add.p;
 	}
@@ -355,7 +388,11 @@ int model_head(struct model *m, int n_logits)
 	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_logits, c->hidden,
 			     c->rms_eps)))
 		return rc;
-	return k->linear(s, m->head, m->logits.p, m->last.p, n_logits, true);
+	if (!m->part.p)
+		return k->linear(s, m->head, m->logits.p, m->last.p, n_logits, true);
+	if ((rc = k->linear(s, m->head, m->part.p, m->last.p, n_logits, true)))
+		return rc;
+	return group_gather_cols(m->group, s, m->logits.p, m->part.p, n_logits, m->shard->widths);
 }
 
 void *model_logits(struct model *m)

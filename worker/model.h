@@ -2,26 +2,33 @@
  * step, and the forward pass over the device's table of operations.
  * Knows nothing of sequences, plans or the device's kind.  Allocates at load only.
  *
+ * One rank of a tensor-parallel group holds a part of the weights (formats/shard.h), computes
+ * partial rows and meets the others three times: after the embedding, and after o and down of
+ * every layer, where rows are added; and for the logits, which rank 0 gathers.
+ *
  * Every row of a step is computed from that row alone (kern.h), so the same tokens give the
  * same bits whatever else is in the batch. */
 #ifndef QUERN_WORKER_MODEL_H
 #define QUERN_WORKER_MODEL_H
 
 #include "formats/config.h"
+#include "formats/shard.h"
 #include "formats/weights.h"
 #include "kernels/kern.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
+struct group;
 struct model;
 
 struct model_args {
-	const struct kern_ops *ops; /* these four are borrowed for the model's life, */
+	const struct kern_ops *ops; /* these five are borrowed for the model's life, */
 	struct kern_dev *dev;
 	struct kern_stream *stream;
-	const struct model_config *config;
-	const struct weights *weights; /* this one for the call */
+	const struct model_config *config; /* with the heads and intermediate values of this rank */
+	const struct shard *shard;
+	const struct weights *weights; /* this one for the call; the whole model's */
 	int max_rows;
 	int max_logits;
 	int max_context;
@@ -35,11 +42,16 @@ void model_free(struct model *m);                   /* NULL is fine */
 int64_t model_weights_bytes(const struct model *m); /* on the device */
 int64_t model_scratch_bytes(const struct model *m);
 
+/* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
+void model_set_group(struct model *m, struct group *g);
+
 /* The layers for the batch that batch_set() has made current; tokens: the device's token buffer. */
 int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows);
 /* The logits of the current batch's logits rows (at most max_logits), after model_forward() of
  * a batch with the same rows: into model_logits(), F32 [n_logits, n_vocab] on the device. */
 int model_head(struct model *m, int n_logits);
-void *model_logits(struct model *m);
+void *model_logits(struct model *m); /* NULL: this rank does not get them, rank 0 does */
+
+/* Both return what the device said, or what broke the group (group_broke()). */
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "worker/group.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -146,6 +147,18 @@ static void note_logprob(const struct sampler *s, const struct batch_want *w, in
 			       s->out.top_logprob[at + (size_t)k]);
 }
 
+/* The slot's next token, on the host. */
+static int take_token(struct sampler *s, const struct batch_want *w, int32_t token, char *why, size_t why_n)
+{
+	if (token < 0 || token >= s->n_vocab)
+		return err_why(why, why_n, -EIO, "the device chose token %d, the vocabulary has %d", token,
+			       s->n_vocab);
+	struct slot *slot = slots_get(s->slots, w->slot, why, why_n);
+	slots_tokens(s->slots, w->slot)[w->position] = token;
+	slot->n_tokens = w->position + 1;
+	return 0;
+}
+
 static int note(struct sampler *s, const struct batch_want *w, int i, struct result *r, char *why,
 		size_t why_n)
 {
@@ -153,18 +166,19 @@ static int note(struct sampler *s, const struct batch_want *w, int i, struct res
 		note_logprob(s, w, i, r);
 	if (w->forced >= 0)
 		return 0;
-	const int32_t token = s->out.token[i];
-	if (token < 0 || token >= s->n_vocab)
-		return err_why(why, why_n, -EIO, "the device chose token %d, the vocabulary has %d", token,
-			       s->n_vocab);
-	struct slot *slot = slots_get(s->slots, w->slot, why, why_n);
-	slots_tokens(s->slots, w->slot)[w->position] = token;
-	slot->n_tokens = w->position + 1;
-	result_add_token(r, (uint32_t)token);
-	return 0;
+	int rc = take_token(s, w, s->out.token[i], why, why_n);
+	if (!rc)
+		result_add_token(r, (uint32_t)s->out.token[i]);
+	return rc;
 }
 
-int sampler_run(struct sampler *s, const void *logits, const struct batch_want *wants, int n,
+static int tell(struct sampler *s, struct group *g, int n, char *why, size_t why_n)
+{
+	int rc = group_broadcast(g, s->out.token, (size_t)n * sizeof *s->out.token);
+	return rc ? err_why(why, why_n, rc, "%s", group_why(g)) : 0;
+}
+
+int sampler_run(struct sampler *s, struct group *g, const void *logits, const struct batch_want *wants, int n,
 		struct result *r, char *why, size_t why_n)
 {
 	assert(n > 0 && n <= s->max);
@@ -177,10 +191,33 @@ int sampler_run(struct sampler *s, const void *logits, const struct batch_want *
 	}
 	int rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &s->out);
 	if (!rc)
-		rc = s->ops->stream_sync(s->stream);
+		rc = group_sync(g, s->ops, s->stream);
 	if (rc)
-		return err_why(why, why_n, rc, "sampling on the device failed");
+		return err_why(why, why_n, rc, "%s",
+			       g && group_broke(rc) ? group_why(g) : "sampling on the device failed");
+	if ((rc = tell(s, g, n, why, why_n)))
+		return rc;
 	for (int i = 0; !rc && i < n; i++)
 		rc = note(s, &wants[i], i, r, why, why_n);
+	return rc;
+}
+
+int sampler_hear(struct sampler *s, struct group *g, const struct batch_want *wants, int n, char *why,
+		 size_t why_n)
+{
+	int rc = tell(s, g, n, why, why_n);
+	for (int i = 0; !rc && i < n; i++) {
+		if (wants[i].forced >= 0)
+			continue;
+		/* The device's copy, which sampling itself would have written. */
+		const size_t at = (size_t)slots_base(s->slots, wants[i].slot) + wants[i].position;
+		rc = take_token(s, &wants[i], s->out.token[i], why, why_n);
+		if (!rc && (rc = s->ops->upload(s->stream, slots_buffer(s->slots) + at, &s->out.token[i],
+						sizeof s->out.token[i])))
+			err_why(why, why_n, rc, "uploading a token failed");
+	}
+	/* The tokens are sent from a buffer that the next call overwrites. */
+	if (!rc && (rc = group_sync(g, s->ops, s->stream)))
+		err_why(why, why_n, rc, "%s", g && group_broke(rc) ? group_why(g) : "the device failed");
 	return rc;
 }

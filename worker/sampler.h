@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 
+struct group;
 struct sampler;
 
 /* max: rows of one call.  ops, dev, stream and slots are borrowed.  -ENOMEM. */
@@ -20,7 +21,12 @@ void sampler_free(struct sampler *s); /* NULL is fine */
 
 /* For n wants, the i-th about row i of logits: queue the choice, wait, take it down in r and in
  * the slots. */
-int sampler_run(struct sampler *s, const void *logits, const struct batch_want *wants, int n,
+int sampler_run(struct sampler *s, struct group *g, const void *logits, const struct batch_want *wants, int n,
 		struct result *r, char *why, size_t why_n);
+
+/* Of a group, rank 0 chooses and tells the others (g: NULL where there is nobody to tell); these
+ * call sampler_hear() instead, with the same wants. */
+int sampler_hear(struct sampler *s, struct group *g, const struct batch_want *wants, int n, char *why,
+		 size_t why_n);
 
 #endif

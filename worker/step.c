@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "formats/shard.h"
 #include "formats/weights.h"
 #include "kernels/kern.h"
 #include "worker/batch.h"
@@ -11,6 +12,7 @@
 #include "worker/sampler.h"
 #include "worker/slots.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +32,11 @@ enum { LOGITS_BYTES = 128 << 20, LOGITS_MIN = 8 };
 
 struct step {
 	struct bus_load load; /* as it was asked for */
+	char device[32];
 	struct model_config config;
+	struct shard shard;
+	struct model_config part; /* config with the heads and values of this rank; owns nothing */
+	struct group *group;      /* NULL: it serves alone, or its group is lost */
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;
@@ -40,6 +46,7 @@ struct step {
 	struct batch *batch;
 	struct sampler *sampler;
 	struct bus_limits lim;
+	uint32_t own_blocks, own_host_blocks, own_context; /* before ranks agree on the least */
 	uint32_t block_size;
 	int max_logits;
 	uint32_t load_ms;
@@ -127,6 +134,8 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 		.max_logits = s->max_logits,
 		.max_context = (int)s->lim.max_context,
 		.max_blocks_per_seq = (int)((s->lim.max_context + s->block_size - 1) / s->block_size),
+		.n_vocab = s->config.n_vocab,
+		.n_sharing = s->shard.n_ranks,
 	};
 	int rc = compute_mode(s->load.compute, &args.compute, why, why_n);
 	if (rc || (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
@@ -146,10 +155,10 @@ static int size_cache(struct step *s, const struct weights *w, struct cache_args
 	*ca = (struct cache_args){
 		.ops = s->ops,
 		.dev = s->dev,
-		.model = &s->config,
+		.model = &s->part,
 		.block_size = (int)s->block_size,
 		.max_context = (int)s->lim.max_context,
-		.weights_bytes = w->bytes,
+		.weights_bytes = shard_bytes(&s->shard, &s->config, w),
 		.kv_bytes = s->load.kv_bytes,
 		.swap_bytes = s->load.swap_bytes,
 	};
@@ -161,6 +170,9 @@ static int size_cache(struct step *s, const struct weights *w, struct cache_args
 	uint64_t holds = (uint64_t)s->lim.n_blocks * s->block_size;
 	if (!s->load.max_context && holds < s->lim.max_context)
 		s->lim.max_context = (uint32_t)holds;
+	s->own_blocks = s->lim.n_blocks;
+	s->own_host_blocks = s->lim.n_host_blocks;
+	s->own_context = s->lim.max_context;
 	return 0;
 }
 
@@ -171,7 +183,8 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.ops = s->ops,
 		.dev = s->dev,
 		.stream = s->stream,
-		.config = &s->config,
+		.config = &s->part,
+		.shard = &s->shard,
 		.weights = w,
 		.max_rows = (int)s->lim.max_rows,
 		.max_logits = s->max_logits,
@@ -182,8 +195,23 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 	return model_load(&s->model, &m, why, why_n);
 }
 
-static int open_state(struct step *s, const struct cache_args *ca, char *why, size_t why_n)
+/* What one rank of a group computes; of a worker alone, everything. */
+static int choose_part(struct step *s, const struct weights *w, char *why, size_t why_n)
 {
+	const int n_ranks = s->load.n_ranks ? (int)s->load.n_ranks : 1;
+	int rc = shard_init(&s->shard, &s->config, w, (int)s->load.rank, n_ranks, why, why_n);
+	if (rc)
+		return rc;
+	s->part = s->config;
+	s->part.n_heads = s->shard.n_heads;
+	s->part.n_kv_heads = s->shard.n_kv_heads;
+	s->part.intermediate = s->shard.intermediate;
+	return 0;
+}
+
+static int open_state(struct step *s, char *why, size_t why_n)
+{
+	const struct cache_args ca = {.ops = s->ops, .dev = s->dev, .model = &s->part};
 	const struct bus_limits *m = &s->lim;
 	const struct slots_limits lim = {
 		.max_slots = m->max_slots,
@@ -193,7 +221,7 @@ static int open_state(struct step *s, const struct cache_args *ca, char *why, si
 		.n_vocab = m->n_vocab,
 	};
 	int rc;
-	if ((rc = cache_open(&s->cache, ca, s->stream, why, why_n)) ||
+	if ((rc = cache_open(&s->cache, &ca, s->stream, why, why_n)) ||
 	    (rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
 	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)))
 		return rc;
@@ -209,18 +237,20 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	int64_t t0 = clock_us();
 	int rc;
 	s->load = *a->load;
+	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
-	    (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
+	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
 	    (rc = size_cache(s, w, &ca, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
-	    (rc = open_state(s, &ca, why, why_n))) {
+	    (s->shard.n_ranks == 1 && (rc = open_state(s, why, why_n)))) {
 		weights_close(w);
 		step_close(s);
 		return rc;
 	}
 	weights_close(w);
 	s->load_ms = (uint32_t)((clock_us() - t0) / 1000);
-	step_reset(s, s->load.epoch, ready);
+	if (s->shard.n_ranks == 1)
+		step_reset(s, s->load.epoch, ready);
 	*out = s;
 	return 0;
 }
@@ -229,6 +259,7 @@ void step_close(struct step *s)
 {
 	if (!s)
 		return;
+	step_leave(s);
 	sampler_free(s->sampler);
 	batch_free(s->batch);
 	slots_free(s->slots);
@@ -249,17 +280,21 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 	       l->block_size == have->block_size && l->max_context == have->max_context &&
 	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
 	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&
-	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads;
+	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads &&
+	       (l->n_ranks ? l->n_ranks : 1) == (uint32_t)s->shard.n_ranks &&
+	       l->rank == (uint32_t)s->shard.rank;
 }
 
 /* The numerics class: what two workers must share for their bits to be the same.  RoPE scalings
  * that look at the context make it part of the class. */
 static void numerics_text(const struct step *s, const struct kern_info *info, char *out, size_t n)
 {
-	if (s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE)
-		snprintf(out, n, "%s ctx=%u", info->numerics, s->lim.max_context);
-	else
-		snprintf(out, n, "%s", info->numerics);
+	size_t len = (size_t)snprintf(out, n, "%s", info->numerics);
+	if (len < n && (s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE))
+		len += (size_t)snprintf(out + len, n - len, " ctx=%u", s->own_context);
+	/* Partial rows are added: another number of ranks adds other partial rows. */
+	if (len < n && s->shard.n_ranks > 1)
+		snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
 }
 
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
@@ -289,6 +324,99 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 	snprintf(ready->isa, sizeof ready->isa, "%s", info.isa);
 }
 
+/* ---- the group ---- */
+
+/* What the ranks must have in common, as a line that a person can read. */
+static void same_text(const struct step *s, char *out, size_t n)
+{
+	struct kern_info info;
+	char numerics[256];
+	s->ops->info(s->dev, &info);
+	numerics_text(s, &info, numerics, sizeof numerics);
+	snprintf(out, n, "%s; %s of %d layers, %d x %d, vocabulary %d; block size %u, rows %u, runs %u, slots %u",
+		 numerics, s->config.arch_name, s->config.n_layers, s->config.hidden, s->config.intermediate,
+		 s->config.n_vocab, s->block_size, s->lim.max_rows, s->lim.max_runs, s->lim.max_slots);
+}
+
+static int join_group(struct step *s, const struct bus_load *load, const struct step_group *g, char *why,
+		      size_t why_n)
+{
+	int cols = 0;
+	for (int r = 0; r < s->shard.n_ranks; r++)
+		cols = s->shard.widths[r] > cols ? s->shard.widths[r] : cols;
+	const struct group_args a = {
+		.device = s->device,
+		.dev = s->dev,
+		.epoch = load->epoch,
+		.rank = s->shard.rank,
+		.n_ranks = s->shard.n_ranks,
+		.meet = load->meet,
+		.mine = g->mine,
+		.max_rows = (int)s->lim.max_rows,
+		.hidden = s->config.hidden,
+		.max_logits = s->max_logits,
+		.max_cols = cols,
+		.timeout_ms = g->timeout_ms,
+		.cancelled = g->cancelled,
+		.cancelled_arg = g->cancelled_arg,
+	};
+	return group_join(&s->group, &a, why, why_n);
+}
+
+int step_join(struct step *s, const struct bus_load *load, const struct step_group *g, struct bus_ready *ready,
+	      char *why, size_t why_n)
+{
+	char same[512];
+	struct group_pools pools = {s->own_blocks, s->own_host_blocks, s->own_context};
+	assert(step_serves(s, load) && s->shard.n_ranks > 1);
+	step_leave(s);
+	int rc = join_group(s, load, g, why, why_n);
+	if (rc)
+		return rc;
+	same_text(s, same, sizeof same);
+	if ((rc = group_agree(s->group, same, &pools, why, why_n)))
+		goto fail;
+	s->lim.n_blocks = pools.n_blocks;
+	s->lim.n_host_blocks = pools.n_host_blocks;
+	s->lim.max_context = pools.max_context;
+	if (!s->cache.kv) {
+		/* Pools are made once; a later group may use less of them, never more. */
+		s->cache.n_blocks = (int)pools.n_blocks;
+		s->cache.n_host_blocks = (int)pools.n_host_blocks;
+		s->own_blocks = pools.n_blocks;
+		s->own_host_blocks = pools.n_host_blocks;
+		if ((rc = open_state(s, why, why_n)))
+			goto fail;
+	}
+	model_set_group(s->model, s->group);
+	step_reset(s, load->epoch, ready);
+	return 0;
+fail:
+	step_leave(s);
+	return rc;
+}
+
+void step_leave(struct step *s)
+{
+	if (!s->group)
+		return;
+	/* The device may still work on what the group has begun. */
+	group_sync(s->group, s->ops, s->stream);
+	model_set_group(s->model, NULL);
+	group_leave(s->group);
+	s->group = NULL;
+}
+
+bool step_joined(const struct step *s)
+{
+	return s->shard.n_ranks == 1 || s->group;
+}
+
+int step_rank(const struct step *s)
+{
+	return s->shard.rank;
+}
+
 /* ---- a plan ---- */
 
 static int run_state(struct step *s, const struct plan *p, char *why, size_t why_n)
@@ -307,6 +435,12 @@ static int run_state(struct step *s, const struct plan *p, char *why, size_t why
 	return rc;
 }
 
+/* What went wrong: the device, or the group. */
+static int device_why(const struct step *s, int rc, const char *what, char *why, size_t why_n)
+{
+	return err_why(why, why_n, rc, "%s", s->group && group_broke(rc) ? group_why(s->group) : what);
+}
+
 /* The head takes max_logits rows at a time; further ones (prompt log-probabilities) follow in
  * groups, for which the batch is set again with other rows. */
 static int run_head(struct step *s, struct result *r, char *why, size_t why_n)
@@ -318,9 +452,13 @@ static int run_head(struct step *s, struct result *r, char *why, size_t why_n)
 		if (first && (rc = s->ops->batch_set(s->stream, &b->kern)))
 			return err_why(why, why_n, rc, "setting the batch failed");
 		if ((rc = model_head(s->model, n)))
-			return err_why(why, why_n, rc, "the head failed on the device");
-		if ((rc = sampler_run(s->sampler, model_logits(s->model), b->wants + first, n, r, why,
-				      why_n)))
+			return device_why(s, rc, "the head failed on the device", why, why_n);
+		if (s->shard.rank)
+			rc = sampler_hear(s->sampler, s->group, b->wants + first, n, why, why_n);
+		else
+			rc = sampler_run(s->sampler, s->group, model_logits(s->model), b->wants + first, n, r,
+					 why, why_n);
+		if (rc)
 			return rc;
 		s->group0 = first;
 	}
@@ -338,12 +476,15 @@ static int run_batch(struct step *s, struct result *r, char *why, size_t why_n)
 		return err_why(why, why_n, rc, "setting the batch failed");
 	rc = model_forward(s->model, s->cache.kv, slots_buffer(s->slots), s->batch->kern.n_rows);
 	if (rc)
-		return err_why(why, why_n, rc, "the model failed on the device");
+		return device_why(s, rc, "the model failed on the device", why, why_n);
 	return run_head(s, r, why, why_n);
 }
 
 static int check_turn(const struct step *s, const struct plan *p, char *why, size_t why_n)
 {
+	if (!step_joined(s))
+		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu, whose group is lost",
+			       (unsigned long long)p->epoch);
 	if (s->broken)
 		return err_why(why, why_n, -EINVAL, "an earlier plan went wrong");
 	if (p->epoch != s->epoch)
@@ -368,8 +509,8 @@ int step_run(struct step *s, const struct plan *p, struct result *r, char *why, 
 	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) ||
 	    (rc = run_batch(s, r, why, why_n)))
 		goto broken;
-	if ((rc = s->ops->stream_sync(s->stream))) {
-		err_why(why, why_n, rc, "the device failed");
+	if ((rc = group_sync(s->group, s->ops, s->stream))) {
+		device_why(s, rc, "the device failed", why, why_n);
 		goto broken;
 	}
 	s->expected++;
@@ -377,6 +518,8 @@ int step_run(struct step *s, const struct plan *p, struct result *r, char *why, 
 	return 0;
 broken:
 	s->broken = true;
+	if (s->group && group_broke(rc))
+		step_leave(s);
 	return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
 }
 
@@ -421,7 +564,7 @@ int step_logits(struct step *s, uint32_t i, float *out)
 	for (uint32_t w = 0, seen = 0; w < b->n_wants; w++) {
 		if (b->wants[w].forced >= 0 || seen++ != i)
 			continue;
-		if (w < s->group0)
+		if (w < s->group0 || s->shard.rank)
 			return -ENOENT;
 		const char *from = (const char *)model_logits(s->model) + (size_t)(w - s->group0) * bytes;
 		int rc = s->ops->download(s->stream, out, from, bytes);

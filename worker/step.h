@@ -7,6 +7,9 @@
  *           step_run(s, &plan, &result, why, sizeof why);
  *   step_close(s);
  *
+ * One rank of a group (load->n_ranks > 1) holds its part of the weights after step_open(); it
+ * serves after step_join(), and again after another one where the group was lost meanwhile.
+ *
  * Single-threaded, except for the progress callback, which is called from step_open(). */
 #ifndef QUERN_WORKER_STEP_H
 #define QUERN_WORKER_STEP_H
@@ -14,6 +17,7 @@
 #include "formats/config.h"
 #include "proto/bus.h"
 #include "proto/plan.h"
+#include "worker/group.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,10 +32,27 @@ struct step_args {
 	void *progress_arg;
 };
 
-/* Load the model.  ready says what there is now.  -ENOENT, -EINVAL, -ENOTSUP, -ENOMEM, -ENODEV
- * with the reason. */
+/* Load the model.  ready says what there is now; of one rank of a group, step_join() fills it
+ * instead.  -ENOENT, -EINVAL, -ENOTSUP, -ENOMEM, -ENODEV with the reason. */
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n);
 void step_close(struct step *s); /* NULL is fine */
+
+/* How a rank finds the others, and how long it waits for one. */
+struct step_group {
+	struct group_meet **mine; /* this worker's place, used up where it is rank 0 */
+	int timeout_ms;           /* how late a rank may be */
+	bool (*cancelled)(void *arg); /* asked while waiting; NULL: never */
+	void *cancelled_arg;
+};
+
+/* Join the group that `load` describes (which step_serves()), leaving the one before, agree on
+ * the sizes of the pools, begin load's epoch.  group_broke(rc): it did not come about, another
+ * one may; the weights stay.  Else no group will, with this worker. */
+int step_join(struct step *s, const struct bus_load *load, const struct step_group *g, struct bus_ready *ready,
+	      char *why, size_t why_n);
+void step_leave(struct step *s); /* the others see it; nothing where there is no group */
+bool step_joined(const struct step *s); /* can it run plans?  Always, of one that serves alone */
+int step_rank(const struct step *s);
 
 /* Forget every sequence and begin a new epoch, at plan 1; the weights stay. */
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);
@@ -39,8 +60,9 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);
 bool step_serves(const struct step *s, const struct bus_load *load);
 
 /* Carry out one plan: r (reset first) is its answer.
- * -ESTALE: a plan of another epoch, nothing was done.  -ENXIO: not the number that is due
- * (step_expected), nothing was done.  Anything else: the plan contradicts what the worker
+ * -ESTALE: a plan of another epoch, or of a group that was lost: nothing was done.  -ENXIO: not the number that is due
+ * (step_expected), nothing was done.  Else group_broke(rc): a rank
+ * was lost in mid-step; the group is left, step_join() begins anew.  Anything else: the plan contradicts what the worker
  * holds (-EINVAL) or the device failed (-EIO); only a reset helps. */
 int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n);
 uint64_t step_expected(const struct step *s);

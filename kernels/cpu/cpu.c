@@ -92,6 +92,12 @@ static void cpu_close(struct kern_dev *d)
 	free(d);
 }
 
+static int share_of_cores(int n_sharing)
+{
+	int n = cpu_host_cores(-1) / (n_sharing > 1 ? n_sharing : 1);
+	return n ? n : 1;
+}
+
 static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
 {
 	const struct cpu_isa *isa = NULL;
@@ -108,7 +114,7 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	d->args.isa = NULL;
 	d->isa = isa;
 	d->node = a->index;
-	d->n_threads = a->n_threads ? a->n_threads : cpu_host_cores(-1);
+	d->n_threads = a->n_threads ? a->n_threads : share_of_cores(a->n_sharing);
 	struct carve c = {0};
 	lay_out(d, &c);
 	d->arena_bytes = c.at;
@@ -120,6 +126,8 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	c = (struct carve){.base = d->arena};
 	lay_out(d, &c);
 	e = cpu_pool_new(&d->pool, d->n_threads, why, why_n);
+	if (!e && a->n_vocab && cpu_sample_reserve(d, a->n_vocab))
+		e = err_why(why, why_n, -ENOMEM, "no memory to sample from %d logits", a->n_vocab);
 	if (e) {
 		cpu_close(d);
 		return e;

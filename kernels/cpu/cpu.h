@@ -182,7 +182,7 @@ float *cpu_kv_v(const struct kern_kv *kv, int layer, int block, int kv_head);
 /* ---- rows.c ---- */
 
 int cpu_batch_set(struct kern_stream *s, const struct kern_batch *b);
-int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x);
+int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x);
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps);
 int cpu_qkv(struct kern_stream *s, const struct kern_qkv_args *a);

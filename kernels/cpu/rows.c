@@ -45,6 +45,7 @@ struct rows_job {
 	struct kern_dev *dev;
 	const struct kern_embed *embed;
 	const int32_t *tokens;
+	int first; /* token of the table */
 	const struct kern_qkv_args *qkv;
 	float *out, *x;
 	const float *add, *weight;
@@ -55,14 +56,18 @@ struct rows_job {
 static void embed_row(void *arg, int t, int thread)
 {
 	const struct rows_job *j = arg;
+	const int id = j->tokens[j->dev->batch.token_at[t]] - j->first;
+	float *x = j->x + (size_t)t * (size_t)j->embed->hidden;
 	(void)thread;
-	cpu_unpack_row(&j->embed->linear, j->tokens[j->dev->batch.token_at[t]],
-		       j->x + (size_t)t * (size_t)j->embed->hidden);
+	if (id >= 0 && id < j->embed->n_vocab)
+		cpu_unpack_row(&j->embed->linear, id, x);
+	else
+		memset(x, 0, (size_t)j->embed->hidden * sizeof *x);
 }
 
-int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x)
+int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x)
 {
-	struct rows_job j = {.dev = s->dev, .embed = e, .tokens = tokens, .x = x};
+	struct rows_job j = {.dev = s->dev, .embed = e, .tokens = tokens, .first = first, .x = x};
 	cpu_run(s->dev, s->dev->batch.n_rows, (int64_t)s->dev->batch.n_rows * e->hidden * 4, embed_row, &j);
 	return 0;
 }

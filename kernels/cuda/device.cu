@@ -254,6 +254,8 @@ static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char
 	e = cuda_batch_init(d);
 	if (!e)
 		e = cuda_sampler_init(d);
+	if (!e && a->n_vocab)
+		e = cuda_sample_reserve(d, a->n_vocab);
 	if (e) {
 		err_why(why, why_n, e, "cuda:%d is out of memory for %d rows of %d sequences", d->id,
 			a->max_rows, a->max_seqs);

@@ -133,12 +133,12 @@ const struct kern_linear *cuda_embed_linear(const struct kern_embed *e)
 	return e->view;
 }
 
-/* A block: one row.  An id outside of the vocabulary gives zeros. */
+/* A block: one row.  An id outside of the table (another rank has it) gives zeros. */
 template <bool BF16>
 static __global__ void embed_kernel(float *x, const uint16_t *table, const int32_t *tokens,
-				    const int32_t *token_at, int n_vocab, int hidden)
+				    const int32_t *token_at, int first, int n_vocab, int hidden)
 {
-	const int id = tokens[token_at[blockIdx.x]];
+	const int id = tokens[token_at[blockIdx.x]] - first;
 	float *out = x + (size_t)blockIdx.x * (size_t)hidden;
 	const bool known = id >= 0 && id < n_vocab;
 	const uint16_t *in = table + (known ? (size_t)id * (size_t)hidden : 0);
@@ -146,7 +146,7 @@ static __global__ void embed_kernel(float *x, const uint16_t *table, const int32
 		out[i] = known ? op_f32<BF16>(in[i]) : 0.0f;
 }
 
-int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x)
+int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x)
 {
 	const struct cuda_batch *b = &s->dev->batch;
 	const uint16_t *table = (const uint16_t *)e->table;
@@ -154,9 +154,9 @@ int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t 
 		return 0;
 	if (cuda_is_bf16(s->dev))
 		return KERN_LAUNCH(embed_kernel<true>, (unsigned)b->n_rows, ROW_THREADS, 0, s->s, (float *)x,
-				   table, tokens, b->token_at, e->n_vocab, e->hidden);
+				   table, tokens, b->token_at, first, e->n_vocab, e->hidden);
 	return KERN_LAUNCH(embed_kernel<false>, (unsigned)b->n_rows, ROW_THREADS, 0, s->s, (float *)x, table,
-			   tokens, b->token_at, e->n_vocab, e->hidden);
+			   tokens, b->token_at, first, e->n_vocab, e->hidden);
 }
 
 /* ---- the norm ---- */

@@ -55,7 +55,7 @@ int cuda_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype
 void cuda_embed_free(struct kern_embed *e);
 int64_t cuda_embed_bytes(const struct kern_embed *e);
 const struct kern_linear *cuda_embed_linear(const struct kern_embed *e);
-int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, void *x);
+int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x);
 int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		 int hidden, float eps);
 int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *a);

@@ -225,7 +225,7 @@ Test(rows, embedding_rows_are_looked_up_and_gathered_whatever_their_type)
 			.logits_row = want_rows,
 		};
 		cr_assert_eq(t.ops->batch_set(t.s, &b), 0);
-		cr_assert_eq(t.ops->embed(t.s, emb, dt, dx), 0);
+		cr_assert_eq(t.ops->embed(t.s, emb, dt, 0, dx), 0);
 		cr_assert_eq(t.ops->gather(t.s, dy, dx, H), 0);
 		ct_get(&t, x, dx, sizeof x);
 		ct_get(&t, y, dy, sizeof y);
@@ -235,6 +235,16 @@ Test(rows, embedding_rows_are_looked_up_and_gathered_whatever_their_type)
 			for (int k = 0; k < H; k++)
 				cr_assert(x[r * H + k] == (id < V ? e.f[id * H + k] : 0), "row %d", r);
 		}
+		/* As one rank's part: the table of the tokens from 3 on. */
+		cr_assert_eq(t.ops->embed(t.s, emb, dt, 3, dx), 0);
+		ct_get(&t, x, dx, sizeof x);
+		for (int r = 0; r < T; r++) {
+			const int id = tokens[token_at[r]] - 3;
+			for (int k = 0; k < H; k++)
+				cr_assert(x[r * H + k] == (id >= 0 && id < V ? e.f[id * H + k] : 0), "row %d", r);
+		}
+		cr_assert_eq(t.ops->embed(t.s, emb, dt, 0, dx), 0);
+		ct_get(&t, x, dx, sizeof x);
 		for (int r = 0; r < 3; r++)
 			kt_same(y + r * H, x + want_rows[r] * H, H, "gathered");
 		cr_assert_eq(t.ops->embed_bytes(emb), V * H * 2);

@@ -143,7 +143,7 @@ static void queue_step(struct net *n, int pos, int rows, int step)
 	struct kern_sample_out out = {
 		.token = n->out_token + step, .logprob = n->out_logprob + step, .rank = n->out_rank + step};
 	int e = ops->batch_set(s, &b);
-	e |= ops->embed(s, n->embed, n->tokens, n->x);
+	e |= ops->embed(s, n->embed, n->tokens, 0, n->x);
 	e |= ops->rmsnorm(s, n->normed, n->x, NULL, n->ones, rows, H, 1e-6f);
 	e |= ops->linear(s, n->qkv, n->proj, n->normed, rows, false);
 	e |= ops->qkv(s, &qkv);

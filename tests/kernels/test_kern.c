@@ -145,7 +145,7 @@ Test(kern, a_step_makes_no_allocation)
 						   .table_stride = 1,
 						   .n_logits = 1,
 						   .logits_row = want});
-	t.ops->embed(t.s, e, tokens, x);
+	t.ops->embed(t.s, e, tokens, 0, x);
 	t.ops->linear(t.s, w, y, x, 4, false);
 	t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q,
 						.qkv = y,

@@ -243,9 +243,17 @@ Test(rows, embedding_rows_are_read_through_the_token_buffer_and_serve_as_the_hea
 				continue;
 			cr_assert_eq(t.ops->embed_load(t.dev, p.w, (enum kern_dtype)d, V, H, &e, NULL, 0), 0);
 			t.ops->batch_set(t.s, &b);
-			t.ops->embed(t.s, e, tokens, x);
+			t.ops->embed(t.s, e, tokens, 0, x);
 			for (int r = 0; r < ROWS; r++)
 				kt_same(x + r * H, p.f + tokens[token_at[r]] * H, H, "embedding");
+			/* As one rank's part: the table of the tokens from 10 on. */
+			t.ops->embed(t.s, e, tokens, 10, x);
+			for (int r = 0; r < ROWS; r++) {
+				static const float zeros[H];
+				const int id = tokens[token_at[r]] - 10;
+				kt_same(x + r * H, id < 0 ? zeros : p.f + id * H, H, "a part's embedding");
+			}
+			t.ops->embed(t.s, e, tokens, 0, x);
 			t.ops->linear(t.s, t.ops->embed_linear(e), y, x, 1, true);
 			double dot = 0;
 			for (int k = 0; k < H; k++)

@@ -1,6 +1,7 @@
 /* The same tokens, whatever happens: one job's logits and tokens are the same bits alone, in
  * company, with its prompt cut anyhow, with any number of threads,
- * with another instruction set of the same numerics class, recomputed, swapped, forked. */
+ * with another instruction set of the same numerics class, recomputed, swapped, forked; likewise
+ * within a group of two ranks. */
 #include "tests/driver.h"
 
 #include <criterion/criterion.h>
@@ -12,6 +13,7 @@ enum { N_NEW = 24, N_MAX = 512, OTHERS = 31 };
 struct model_case {
 	char name[32];
 	uint32_t n_prompt;
+	uint32_t n_ranks;
 };
 
 /* What a job gave. */
@@ -35,7 +37,10 @@ struct job {
 /* 300 tokens reach into the second chunk of the attention's walk over the cache. */
 ParameterizedTestParameters(same_tokens, all)
 {
-	static struct model_case cases[] = {{"qwen3-tied", 300}, {"qwen3-awq-g32", 70}, {"qwen3-window", 70}};
+	static struct model_case cases[] = {{"qwen3-tied", 300, 1},
+					    {"qwen3-awq-g32", 70, 1},
+					    {"qwen3-window", 70, 1},
+					    {"qwen3-awq-g32", 70, 2}};
 	return cr_make_param_array(struct model_case, cases, sizeof cases / sizeof cases[0]);
 }
 
@@ -45,8 +50,11 @@ static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_t
 	const char *dir = tiny_model(c->name);
 	if (!dir)
 		cr_skip_test("tiny models need Python with numpy");
+	if (c->n_ranks > 1 && strcmp(driver_device(), "cpu") != 0)
+		cr_skip_test("groups of ranks are tested on the CPU");
 	struct bus_load load = driver_load(dir);
 	load.n_threads = n_threads;
+	load.n_ranks = c->n_ranks;
 	memset(j, 0, sizeof *j);
 	int rc = driver_open_isa(&j->d, &load, isa);
 	if (rc && isa)

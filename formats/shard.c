@@ -1,0 +1,265 @@
+#include "formats/shard.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A vocabulary is cut at multiples of these where it is large enough: AWQ packs 8 outputs. */
+enum { VOCAB_UNIT = 8 };
+
+static size_t dtype_bytes(enum config_dtype t)
+{
+	return t == CONFIG_F32 ? 4 : 2;
+}
+
+/* ---- whether it can be cut ---- */
+
+/* Inputs of a layer between whole groups; a group of whole rows has one scale per output, and may
+ * be cut anywhere. */
+static bool groups_whole(const struct weights_linear *l, int n_ranks)
+{
+	return !l->awq || l->group >= l->k || l->k / n_ranks % l->group == 0;
+}
+
+static bool words_whole(const struct weights_linear *l, int n_ranks)
+{
+	return !l->awq || l->n / n_ranks % 8 == 0;
+}
+
+/* KV heads are split, or each is held by as many ranks as any other. */
+static bool kv_even(int n_kv_heads, int n_ranks)
+{
+	return n_kv_heads % n_ranks == 0 || n_ranks % n_kv_heads == 0;
+}
+
+static int check_linears(const struct weights *w, int n_ranks, char *why, size_t why_n)
+{
+	for (int i = 0; i < w->n_layers; i++) {
+		const struct weights_layer *l = &w->layers[i];
+		const struct weights_linear *by_outputs[] = {&l->q, &l->gate, &l->up};
+		const struct weights_linear *by_inputs[] = {&l->o, &l->down};
+		for (int j = 0; j < 3; j++)
+			if (!words_whole(by_outputs[j], n_ranks))
+				return err_why(
+					why, why_n, -EINVAL,
+					"the %d outputs of %s cannot be cut into %d parts of whole words of "
+					"8 (AWQ)",
+					by_outputs[j]->n, by_outputs[j]->name, n_ranks);
+		for (int j = 0; j < 2; j++)
+			if (!groups_whole(by_inputs[j], n_ranks))
+				return err_why(
+					why, why_n, -EINVAL,
+					"the %d inputs of %s cannot be cut into %d parts of whole groups of "
+					"%d (AWQ)",
+					by_inputs[j]->k, by_inputs[j]->name, n_ranks, by_inputs[j]->group);
+	}
+	return 0;
+}
+
+static int check(const struct model_config *c, const struct weights *w, int n, char *why, size_t why_n)
+{
+	if (c->n_heads % n)
+		return err_why(why, why_n, -EINVAL, "num_attention_heads is %d, no multiple of %d",
+			       c->n_heads, n);
+	if (!kv_even(c->n_kv_heads, n))
+		return err_why(why, why_n, -EINVAL,
+			       "num_key_value_heads is %d, neither a multiple nor a divisor of %d",
+			       c->n_kv_heads, n);
+	/* What holds for q does for k and v unless a KV head is a part of a word. */
+	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 && w->layers[0].k.awq)
+		return err_why(why, why_n, -EINVAL, "head_dim is %d, no multiple of 8 (AWQ)", c->head_dim);
+	if (c->intermediate % n)
+		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, no multiple of %d",
+			       c->intermediate, n);
+	if (c->n_vocab < n)
+		return err_why(why, why_n, -EINVAL, "vocab_size is %d, less than %d", c->n_vocab, n);
+	return check_linears(w, n, why, why_n);
+}
+
+static void add_possible(const struct model_config *c, const struct weights *w, char *why, size_t why_n)
+{
+	size_t len = why ? strlen(why) : 0;
+	for (int n = 1; n <= SHARD_RANKS_MAX && len < why_n; n++)
+		if (check(c, w, n, NULL, 0) == 0)
+			len += (size_t)snprintf(why + len, why_n - len, "%s%d",
+						n == 1 ? "; possible: --tp " : ", ", n);
+}
+
+/* ---- the parts ---- */
+
+static void cut_vocab(struct shard *s, int n_vocab)
+{
+	const int unit = n_vocab / s->n_ranks >= VOCAB_UNIT ? VOCAB_UNIT : 1;
+	for (int r = 0; r < s->n_ranks; r++)
+		s->vocab[r] = (int)((int64_t)n_vocab * r / s->n_ranks / unit * unit);
+	s->vocab[s->n_ranks] = n_vocab;
+	for (int r = 0; r < s->n_ranks; r++)
+		s->widths[r] = s->vocab[r + 1] - s->vocab[r];
+}
+
+int shard_init(struct shard *s, const struct model_config *c, const struct weights *w, int rank, int n_ranks,
+	       char *why, size_t why_n)
+{
+	if (n_ranks < 1 || n_ranks > SHARD_RANKS_MAX || rank < 0 || rank >= n_ranks)
+		return err_why(why, why_n, -EINVAL, "rank %d of %d: at most %d are possible", rank, n_ranks,
+			       SHARD_RANKS_MAX);
+	int rc = n_ranks > 1 ? check(c, w, n_ranks, why, why_n) : 0;
+	if (rc) {
+		err_prefix(why, why_n, rc, "--tp %d", n_ranks);
+		add_possible(c, w, why, why_n);
+		return rc;
+	}
+	*s = (struct shard){.rank = rank, .n_ranks = n_ranks};
+	s->n_heads = c->n_heads / n_ranks;
+	s->head0 = rank * s->n_heads;
+	s->n_kv_heads = c->n_kv_heads > n_ranks ? c->n_kv_heads / n_ranks : 1;
+	s->kv_head0 = (int)((int64_t)rank * c->n_kv_heads / n_ranks);
+	s->intermediate = c->intermediate / n_ranks;
+	s->inter0 = rank * s->intermediate;
+	cut_vocab(s, c->n_vocab);
+	return 0;
+}
+
+struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of)
+{
+	const int d = c->head_dim, h = c->hidden;
+	switch (of) {
+	case SHARD_Q:
+		return (struct shard_cut){s->head0 * d, s->n_heads * d, 0, h};
+	case SHARD_KV:
+		return (struct shard_cut){s->kv_head0 * d, s->n_kv_heads * d, 0, h};
+	case SHARD_O:
+		return (struct shard_cut){0, h, s->head0 * d, s->n_heads * d};
+	case SHARD_FFN:
+		return (struct shard_cut){s->inter0, s->intermediate, 0, h};
+	case SHARD_DOWN:
+		return (struct shard_cut){0, h, s->inter0, s->intermediate};
+	case SHARD_HEAD:
+		break;
+	}
+	return (struct shard_cut){s->vocab[s->rank], s->widths[s->rank], 0, h};
+}
+
+/* ---- copying ---- */
+
+/* n_rows pieces of `bytes`, each `stride` behind the one before it, to out; where it ends. */
+static unsigned char *copy_rows(unsigned char *out, const void *from, size_t stride, size_t n_rows,
+				size_t bytes)
+{
+	for (size_t i = 0; i < n_rows; i++, out += bytes)
+		memcpy(out, (const unsigned char *)from + i * stride, bytes);
+	return out;
+}
+
+static const void *at(const void *p, size_t bytes)
+{
+	return (const unsigned char *)p + bytes;
+}
+
+/* Rows of [n, k] are contiguous, columns are not. */
+static void cut_dense(const struct weights_linear *w, struct shard_cut c, struct weights_linear *out,
+		      void **copy)
+{
+	const size_t es = dtype_bytes(w->dtype), row = (size_t)w->k * es;
+	const void *from = at(w->w, (size_t)c.n0 * row + (size_t)c.k0 * es);
+	out->w = from;
+	if (c.k == w->k)
+		return;
+	out->w = *copy = xmalloc((size_t)c.n * (size_t)c.k * es);
+	copy_rows(*copy, from, row, (size_t)c.n, (size_t)c.k * es);
+}
+
+/* qweight [k, n/8] words, qzeros [groups, n/8] words, scales [groups, n] halves. */
+static void cut_awq(const struct weights_linear *w, struct shard_cut c, struct weights_linear *out,
+		    void **copy)
+{
+	const size_t words = (size_t)w->n / 8 * 4, halves = (size_t)w->n * 2;
+	const size_t some = (size_t)c.n / 8 * 4, k = (size_t)c.k;
+	const bool whole_rows = w->group >= w->k;
+	const size_t g0 = whole_rows ? 0 : (size_t)(c.k0 / w->group);
+	const size_t groups = whole_rows ? 1 : (k + (size_t)w->group - 1) / (size_t)w->group;
+	const void *qw = at(w->w, (size_t)c.k0 * words + (size_t)c.n0 / 8 * 4);
+	const void *qz = at(w->qzeros, g0 * words + (size_t)c.n0 / 8 * 4);
+	const void *sc = at(w->scales, g0 * halves + (size_t)c.n0 * 2);
+	out->group = whole_rows ? c.k : w->group;
+	out->w = qw;
+	out->qzeros = qz;
+	out->scales = sc;
+	if (c.n == w->n)
+		return; /* rows of all three are contiguous */
+	unsigned char *p = *copy = xmalloc((k + groups) * some + groups * (size_t)c.n * 2);
+	out->w = p;
+	out->qzeros = p = copy_rows(p, qw, words, k, some);
+	out->scales = p = copy_rows(p, qz, words, groups, some);
+	copy_rows(p, sc, halves, groups, (size_t)c.n * 2);
+}
+
+void shard_linear(const struct shard *s, const struct weights_linear *whole, struct shard_cut cut,
+		  struct weights_linear *out, void **copy)
+{
+	assert(cut.n0 >= 0 && cut.n > 0 && cut.n0 + cut.n <= whole->n);
+	assert(cut.k0 >= 0 && cut.k > 0 && cut.k0 + cut.k <= whole->k);
+	*copy = NULL;
+	*out = *whole;
+	out->n = cut.n;
+	out->k = cut.k;
+	if (whole->awq)
+		cut_awq(whole, cut, out, copy);
+	else
+		cut_dense(whole, cut, out, copy);
+	if (cut.k < whole->k && s->rank > 0)
+		out->bias = (struct weights_vec){0};
+	if (!out->bias.data)
+		return;
+	out->bias.data = at(whole->bias.data, (size_t)cut.n0 * dtype_bytes(whole->bias.dtype));
+	out->bias.n = cut.n;
+}
+
+struct weights_vec shard_embed(const struct shard *s, const struct model_config *c, const struct weights *w)
+{
+	const size_t row = (size_t)c->hidden * dtype_bytes(w->embed.dtype);
+	struct weights_vec v = w->embed;
+	v.data = at(w->embed.data, (size_t)s->vocab[s->rank] * row);
+	v.n = s->widths[s->rank] * c->hidden;
+	return v;
+}
+
+/* ---- size ---- */
+
+static double linear_bytes(const struct weights_linear *l)
+{
+	const double values = (double)l->n * l->k;
+	if (!l->w)
+		return 0;
+	return l->awq ? values / 2 + 2.5 * l->n * ((double)l->k / l->group)
+		      : values * (double)dtype_bytes(l->dtype);
+}
+
+static double part_bytes(const struct weights_linear *l, struct shard_cut c)
+{
+	return linear_bytes(l) * ((double)c.n / l->n) * ((double)c.k / l->k);
+}
+
+int64_t shard_bytes(const struct shard *s, const struct model_config *c, const struct weights *w)
+{
+	if (s->n_ranks == 1)
+		return w->bytes;
+	double sum =
+		(double)w->embed.n * (double)dtype_bytes(w->embed.dtype) * s->widths[s->rank] / c->n_vocab;
+	if (w->head.w)
+		sum += part_bytes(&w->head, shard_cut(s, c, SHARD_HEAD));
+	for (int i = 0; i < w->n_layers; i++) {
+		const struct weights_layer *l = &w->layers[i];
+		sum += part_bytes(&l->q, shard_cut(s, c, SHARD_Q)) +
+		       part_bytes(&l->k, shard_cut(s, c, SHARD_KV)) +
+		       part_bytes(&l->v, shard_cut(s, c, SHARD_KV)) +
+		       part_bytes(&l->o, shard_cut(s, c, SHARD_O)) +
+		       part_bytes(&l->gate, shard_cut(s, c, SHARD_FFN)) +
+		       part_bytes(&l->up, shard_cut(s, c, SHARD_FFN)) +
+		       part_bytes(&l->down, shard_cut(s, c, SHARD_DOWN));
+	}
+	return (int64_t)sum;
+}

@@ -1,0 +1,55 @@
+/* shard.h - the part of a decoder that one rank of a tensor-parallel group computes.
+ *
+ *   q, k, v, gate, up    by outputs: heads, KV heads, intermediate values
+ *   o, down              by inputs, likewise; the ranks' partial rows are then added
+ *   embedding, head      by vocabulary
+ *   norms                whole
+ *
+ * KV heads are split with the query heads; where there are more ranks than KV heads, several
+ * ranks hold the same one.  The vocabulary need not divide evenly, everything else must; AWQ is
+ * cut between packed words (8 outputs) and between quantization groups. */
+#ifndef QUERN_FORMATS_SHARD_H
+#define QUERN_FORMATS_SHARD_H
+
+#include "formats/config.h"
+#include "formats/weights.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHARD_RANKS_MAX = 64 };
+
+struct shard {
+	int rank, n_ranks;
+	int head0, n_heads; /* query heads of this rank */
+	int kv_head0, n_kv_heads;
+	int inter0, intermediate;
+	int vocab[SHARD_RANKS_MAX + 1]; /* rank r has tokens vocab[r] to vocab[r + 1] - 1 */
+	int widths[SHARD_RANKS_MAX];    /* how many that is */
+};
+
+/* -EINVAL: the dimension that cannot be cut into n_ranks, its size, and what can be.  A rank alone
+ * has everything. */
+int shard_init(struct shard *s, const struct model_config *c, const struct weights *w, int rank, int n_ranks,
+	       char *why, size_t why_n);
+
+/* Outputs n0 .. n0 + n - 1 and inputs k0 .. k0 + k - 1 of a linear layer. */
+struct shard_cut {
+	int n0, n, k0, k;
+};
+enum shard_of { SHARD_Q, SHARD_KV, SHARD_O, SHARD_FFN, SHARD_DOWN, SHARD_HEAD };
+struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of);
+
+/* The cut as a layer of its own.  What is not contiguous in the file is copied to *copy, which the
+ * caller frees after use (NULL: nothing was); the rest points into the file.  The bias of a layer
+ * that is cut by inputs is rank 0's alone: it is added once. */
+void shard_linear(const struct shard *s, const struct weights_linear *whole, struct shard_cut cut,
+		  struct weights_linear *out, void **copy);
+
+/* This rank's rows of the embedding. */
+struct weights_vec shard_embed(const struct shard *s, const struct model_config *c, const struct weights *w);
+
+/* Bytes of the tensors that this rank reads. */
+int64_t shard_bytes(const struct shard *s, const struct model_config *c, const struct weights *w);
+
+#endif
