@@ -69,6 +69,7 @@ struct link {
 	struct buf beat;
 	atomic_uint permille; /* of the load */
 	atomic_int calls;     /* loads and stops in the stash: what is under way is not wanted any more */
+	atomic_bool dismissed; /* since the socket was lent, the controller saw us in no group */
 };
 
 static volatile sig_atomic_t stop_asked;
@@ -189,6 +190,14 @@ static bool is_call(zmq_msg_t *m)
 	return type == BUS_LOAD || type == BUS_STOP;
 }
 
+/* A beat, while the main thread is busy: does the controller still see us in a group? */
+static void note_beat(struct link *l, zmq_msg_t *msg)
+{
+	struct bus_msg m;
+	if (bus_decode(zmq_msg_data(msg), zmq_msg_size(msg), &m, NULL, 0) == 0 && m.beat.epoch == 0)
+		atomic_store(&l->dismissed, true);
+}
+
 /* Take in what has come, so that a sign of the controller is seen while a load or a step takes
  * long.  Its beats say no more than that: they are not kept, or a long load would fill the stash. */
 static void fill_stash(struct link *l)
@@ -201,9 +210,10 @@ static void fill_stash(struct link *l)
 			return;
 		}
 		l->heard_us = clock_us();
-		if (bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0) == BUS_BEAT)
+		if (bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0) == BUS_BEAT) {
+			note_beat(l, m);
 			zmq_msg_close(m);
-		else {
+		} else {
 			l->n_stash++;
 			atomic_fetch_add(&l->calls, is_call(m));
 		}
@@ -259,6 +269,7 @@ static void *beat_thread(void *arg)
 static void lend(struct link *l, bool loading)
 {
 	pthread_mutex_lock(&l->lock);
+	atomic_store(&l->dismissed, false);
 	l->lent = true;
 	l->loading = loading;
 	if (loading)
@@ -299,7 +310,7 @@ static void send_ready(struct link *l, const struct bus_ready *r)
 static bool called_away(void *arg)
 {
 	struct link *l = arg;
-	return atomic_load(&l->calls) > 0 || stop_asked;
+	return atomic_load(&l->calls) > 0 || atomic_load(&l->dismissed) || stop_asked;
 }
 
 /* The group is over; this worker is as good as before.  Unless it was told what to do next, it
@@ -307,7 +318,7 @@ static bool called_away(void *arg)
 static void part(struct link *l, const char *why)
 {
 	log_warn("link", "the group is lost: %s", why);
-	if (called_away(l))
+	if (atomic_load(&l->calls) > 0 || stop_asked)
 		return;
 	l->hello_due = true;
 	l->hello_at_us = clock_us() + REGROUP_MS * 1000;
@@ -423,9 +434,15 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 	return 0;
 }
 
-/* It says how many plans were sent before it: those that are not here by now were lost. */
+/* It says how many plans were sent before it: those that are not here by now were lost; and
+ * whether the group is still one. */
 static void heed_beat(struct link *l, const struct bus_beat *b)
 {
+	if (l->step && b->epoch == 0 && step_group_size(l->step) > 1 && step_joined(l->step)) {
+		step_leave(l->step);
+		part(l, "the controller has ended it");
+		return;
+	}
 	if (!l->step || !l->welcome || b->epoch != l->epoch || b->progress < l->expected || l->missed)
 		return;
 	log_warn("link", "plan %llu did not come", (unsigned long long)l->expected);

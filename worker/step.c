@@ -417,6 +417,11 @@ int step_rank(const struct step *s)
 	return s->shard.rank;
 }
 
+int step_group_size(const struct step *s)
+{
+	return s->shard.n_ranks;
+}
+
 /* ---- a plan ---- */
 
 static int run_state(struct step *s, const struct plan *p, char *why, size_t why_n)

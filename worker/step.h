@@ -53,6 +53,7 @@ int step_join(struct step *s, const struct bus_load *load, const struct step_gro
 void step_leave(struct step *s); /* the others see it; nothing where there is no group */
 bool step_joined(const struct step *s); /* can it run plans?  Always, of one that serves alone */
 int step_rank(const struct step *s);
+int step_group_size(const struct step *s); /* 1: it serves alone */
 
 /* Forget every sequence and begin a new epoch, at plan 1; the weights stay. */
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);
