@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "controller/chatreq.h"
 #include "controller/entropy.h"
 #include "controller/keys.h"
 
@@ -13,7 +14,6 @@
 #include <string.h>
 
 enum {
-	MESSAGES_MAX = 65536,
 	WORD_BYTES_MAX = 1024,       /* of a bad word */
 	COMPLETIONS_MAX_TOKENS = 16, /* /v1/completions, as OpenAI has it */
 };
@@ -26,6 +26,8 @@ struct request {
 	uint32_t max_context;
 	enum api_dialect dialect;
 	struct wants want;
+	struct toolreq tools;
+	bool thought_open; /* the prompt ends so */
 	struct submit *s;
 	struct api_problem *p;
 };
@@ -105,141 +107,47 @@ int api_tokenize(const struct service *svc, uint32_t max_context, const char *te
 
 /* --- messages --- */
 
-struct messages {
-	struct chat_message *m; /* [n] */
-	char **owned;           /* [n]: joined contents, or NULL */
-	size_t n;
-};
-
-static void messages_fini(struct messages *ms)
+static int render(struct request *r, const struct chatreq *c, unsigned flags, struct token_ids *out)
 {
-	for (size_t i = 0; i < ms->n; i++)
-		free(ms->owned[i]);
-	free(ms->m);
-	free(ms->owned);
-}
-
-/* [{"type": "text", "text": ...}, ...], joined by newlines, as vLLM does. */
-static int join_parts(const json_t *parts, size_t at, struct chat_message *m, char **owned,
-		      struct api_problem *p)
-{
-	struct buf text = {0};
-	size_t i;
-	const json_t *part;
-	json_array_foreach(parts, i, part)
-	{
-		const json_t *type = json_object_get(part, "type"), *t = json_object_get(part, "text");
-		const char *name = json_is_string(type) ? json_string_value(type) : "";
-		if (strcmp(name, "text") != 0 || !json_is_string(t)) {
-			buf_fini(&text);
-			return api_fail(
-				p, E_BAD_REQUEST, "messages",
-				"messages[%zu].content[%zu]: only {\"type\": \"text\", \"text\": ...} is "
-				"taken",
-				at, i);
-		}
-		if (i)
-			buf_putc(&text, '\n');
-		buf_put(&text, json_string_value(t), json_string_length(t));
-	}
-	m->content_n = text.len;
-	m->content = *owned = buf_take(&text);
-	return 0;
-}
-
-/* A message's other keys: what clients send back of an assistant's reply says nothing when it is
- * empty; anything else would change the prompt. */
-static int message_keys(const json_t *message, size_t at, struct api_problem *p)
-{
-	json_t *m = (json_t *)message, *v;
-	const char *name;
-	json_object_foreach(m, name, v)
-	{
-		bool empty = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
-		if (strcmp(name, "role") != 0 && strcmp(name, "content") != 0 && !empty)
-			return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].%.64s is not taken", at,
-					name);
-	}
-	return 0;
-}
-
-static int message_get(const json_t *v, size_t at, bool openai, struct chat_message *m, char **owned,
-		       struct api_problem *p)
-{
-	if (!json_is_object(v))
-		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu] must be {role, content}", at);
-	const json_t *role = json_object_get(v, "role"), *content = json_object_get(v, "content");
-	if (!json_is_string(role) || strlen(json_string_value(role)) != json_string_length(role))
-		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
-	m->role = json_string_value(role);
-	if (openai && strcmp(m->role, "developer") == 0)
-		m->role = "system"; /* OpenAI's newer name for it */
-	int rc = message_keys(v, at, p);
-	if (rc)
-		return rc;
-	if (json_is_string(content)) {
-		m->content = json_string_value(content);
-		m->content_n = json_string_length(content);
-		return 0;
-	}
-	if (openai && json_is_array(content) && json_array_size(content))
-		return join_parts(content, at, m, owned, p);
-	return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].content must be a string%s", at,
-			openai ? " or an array of text parts" : "");
-}
-
-static int messages_get(const json_t *array, bool openai, struct messages *ms, struct api_problem *p)
-{
-	size_t n = json_array_size(array);
-	*ms = (struct messages){0};
-	if (!json_is_array(array) || n == 0 || n > MESSAGES_MAX)
-		return api_fail(p, E_BAD_REQUEST, "messages", "messages must be an array of 1 to %d messages",
-				MESSAGES_MAX);
-	ms->m = xcalloc(n, sizeof *ms->m);
-	ms->owned = xcalloc(n, sizeof *ms->owned);
-	ms->n = n;
-	for (size_t i = 0; i < n; i++) {
-		int rc = message_get(json_array_get(array, i), i, openai, &ms->m[i], &ms->owned[i], p);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-static int tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *array,
-			     bool openai, unsigned flags, struct token_ids *out, struct api_problem *p)
-{
-	struct messages ms;
 	struct chat_prompt prompt = {0};
-	char why[256] = "";
-	int rc = messages_get(array, openai, &ms, p);
-	if (rc)
-		goto done;
-	if (!svc->chat) {
-		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", svc->chat_why);
-		goto done;
-	}
-	size_t bytes = 0;
-	for (size_t i = 0; i < ms.n; i++)
-		bytes += ms.m[i].content_n;
-	if ((rc = check_bytes(svc, max_context, bytes, "messages", p)))
-		goto done;
-	if (chat_render(svc->chat, ms.m, ms.n, &prompt, why, sizeof why)) {
-		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", why);
-		goto done;
-	}
-	rc = encode(svc, prompt.text.p, prompt.text.len, flags, prompt.plain, prompt.n_plain, "messages", out,
-		    p);
-done:
+	char *ignored = r->want.ignored;
+	int rc = chatreq_render(r->svc, r->max_context, c, &prompt, &r->thought_open, ignored,
+				sizeof r->want.ignored, r->p);
+	if (!rc)
+		rc = encode(r->svc, prompt.text.p, prompt.text.len, flags, prompt.plain, prompt.n_plain,
+			    "messages", out, r->p);
 	chat_prompt_fini(&prompt);
-	messages_fini(&ms);
 	return rc;
 }
 
-int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *messages,
-			  struct token_ids *out, struct api_problem *p)
+static struct chatreq chat_of(const struct request *r)
 {
-	return tokenize_messages(svc, max_context, messages, true, 0, out, p);
+	const struct wants *w = &r->want;
+	return (struct chatreq){.messages = w->messages,
+				.documents = w->documents,
+				.kwargs = w->template_kwargs,
+				.reasoning_effort = w->reasoning_effort,
+				.openai = r->dialect == API_CHAT,
+				.add_generation = w->add_generation,
+				.continue_final = w->continue_final,
+				.tools = r->tools};
+}
+
+int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *request,
+			  struct token_ids *out, char *ignored, size_t ignored_n, struct api_problem *p)
+{
+	struct request r = {.svc = svc, .max_context = max_context, .dialect = API_CHAT, .p = p};
+	wants_init(&r.want, svc->config);
+	int rc = keys_read(request, API_CHAT, false, &r.want, p);
+	if (!rc)
+		rc = toolreq_read(r.want.tools, r.want.tool_choice, svc->tools, &r.tools, p);
+	/* What means nothing here has been told already. */
+	snprintf(r.want.ignored, sizeof r.want.ignored, "%s", ignored);
+	struct chatreq c = chat_of(&r);
+	if (!rc)
+		rc = render(&r, &c, r.want.add_special ? TOKENIZER_ADD_SPECIAL : 0, out);
+	snprintf(ignored, ignored_n, "%s", r.want.ignored);
+	return rc;
 }
 
 /* --- the prompt --- */
@@ -273,11 +181,11 @@ static int prompt_text(struct request *r, const json_t *v, struct token_ids *out
 static int prompt_ids(struct request *r, size_t index, struct token_ids *out)
 {
 	const struct wants *w = &r->want;
+	struct chatreq chat = chat_of(r);
 	if (r->dialect == API_CHAT) {
 		if (!w->messages)
 			return api_fail(r->p, E_BAD_REQUEST, "messages", "messages is missing");
-		return tokenize_messages(r->svc, r->max_context, w->messages, true,
-					 w->add_special ? TOKENIZER_ADD_SPECIAL : 0, out, r->p);
+		return render(r, &chat, w->add_special ? TOKENIZER_ADD_SPECIAL : 0, out);
 	}
 	if (r->dialect == API_JOBS) {
 		if (!!w->prompt + !!w->tokens + !!w->messages != 1)
@@ -286,7 +194,7 @@ static int prompt_ids(struct request *r, size_t index, struct token_ids *out)
 		if (w->tokens)
 			return api_token_ids(r->svc, w->tokens, "tokens", r->max_context, out, r->p);
 		if (w->messages)
-			return tokenize_messages(r->svc, r->max_context, w->messages, false, 0, out, r->p);
+			return render(r, &chat, 0, out);
 		return prompt_text(r, w->prompt, out);
 	}
 	const json_t *v = w->prompt;
@@ -324,6 +232,18 @@ static int get_stop(struct request *r)
 					len, PARAMS_STOP_BYTES_MAX);
 		s->stop[s->n_stop++] = xstrdup(json_string_value(e));
 	}
+	return 0;
+}
+
+/* A call that was asked for is all that is wanted. */
+static int stop_behind_call(struct request *r)
+{
+	struct submit *s = r->s;
+	if (!r->tools.forced || r->svc->tools != TOOLS_HERMES || s->n_stop == PARAMS_STOP_MAX)
+		return 0;
+	if (!s->stop)
+		s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
+	s->stop[s->n_stop++] = xstrdup("</tool_call>");
 	return 0;
 }
 
@@ -582,6 +502,10 @@ static int fill(struct request *r, size_t prompt)
 	int rc = get_numbers(r);
 	if (rc || (rc = get_stop(r)) || (rc = get_stop_ids(r)) || (rc = check_search(r)) || (rc = get_bias(r)) || (rc = get_allowed(r)))
 		return rc;
+	if (r->dialect == API_CHAT)
+		rc = toolreq_read(w->tools, w->tool_choice, r->svc->tools, &r->tools, r->p);
+	if (rc || (rc = stop_behind_call(r)))
+		return rc;
 	struct token_ids ids = {0};
 	rc = prompt_ids(r, prompt, &ids);
 	s->tokens = ids.ids;
@@ -603,6 +527,22 @@ static int fill(struct request *r, size_t prompt)
 	s->key = copy(w->key);
 	s->cache_salt = copy(w->cache_salt);
 	return 0;
+}
+
+static void fill_rules(struct said_rules *rules, const struct request *r)
+{
+	const struct service *svc = r->svc;
+	if (r->dialect != API_CHAT)
+		return;
+	*rules = (struct said_rules){.thoughts = svc->thoughts,
+				       .thought_open = svc->thoughts && (r->thought_open || svc->thoughts_open),
+				       .show_thoughts = r->want.show_thoughts,
+				       .tools = r->tools.may_call ? svc->tools : TOOLS_NONE,
+				       .one_call = !r->want.parallel_calls,
+				       .forced = r->tools.forced};
+	/* Marks that are special tokens have to be seen to be found. */
+	if (svc->marks_special && said_parses(rules))
+		r->s->skip_special = false;
 }
 
 static void fill_reply(struct api_reply *reply, const struct wants *w)
@@ -636,6 +576,8 @@ int api_submit(const struct service *svc, uint32_t max_context, const json_t *re
 	}
 	if (reply)
 		fill_reply(reply, &r.want);
+	if (reply)
+		fill_rules(&reply->rules, &r);
 	*out = r.s;
 	return 0;
 }

@@ -7,6 +7,7 @@
 #ifndef QUERN_CONTROLLER_API_H
 #define QUERN_CONTROLLER_API_H
 
+#include "controller/said.h"
 #include "controller/front.h"
 
 #include <jansson.h>
@@ -34,6 +35,7 @@ struct api_reply {
 				* with logprobs, params.prompt_logprobs asks for the prompt's */
 	bool tokens_as_ids;    /* return_tokens_as_token_ids: tokens in logprobs as "token_id:123" */
 	bool return_token_ids; /* return_token_ids: choices carry their token ids */
+	struct said_rules rules; /* of a chat's outputs; rules.forced is borrowed from the request */
 	bool return_timing;    /* return_timing: the reply says how long the job took */
 	char ignored[512];     /* keys without effect, "a, b": for x-quern-ignored; "" for none */
 };
@@ -51,10 +53,10 @@ int api_submit(const struct service *svc, uint32_t max_context, const json_t *re
 	       enum api_dialect dialect, size_t prompt, struct submit **out, struct api_reply *reply,
 	       struct api_problem *p);
 
-/* messages (array of {role, content}; content a string or an array of {"type": "text", "text"})
- * to the prompt's ids, as API_CHAT does it (for /tokenize).  Appends to out. */
-int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *messages,
-			  struct token_ids *out, struct api_problem *p);
+/* The prompt's ids of a request with `messages` (and tools, chat_template_kwargs, ...), as API_CHAT
+ * makes them (for /tokenize).  Appends to out and to ignored, which is as in struct api_reply. */
+int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *request,
+			  struct token_ids *out, char *ignored, size_t ignored_n, struct api_problem *p);
 
 /* A text to ids, special tokens in it recognized; bounded like a prompt.  Appends to out. */
 int api_tokenize(const struct service *svc, uint32_t max_context, const char *text, size_t n,

@@ -52,6 +52,9 @@ static void leg_fini(struct leg *l)
 	submit_free(l->submit);
 	free(l->echo);
 	free(l->tokens);
+	for (uint32_t i = 0; l->said && i < l->n_outputs; i++)
+		said_fini(&l->said[i]);
+	free(l->said);
 	free(l->offset);
 	buf_fini(&l->choices);
 	buf_fini(&l->prompt_logprobs);
@@ -94,6 +97,7 @@ void exchange_unref(struct exchange *x)
 		leg_fini(&x->legs[i]);
 	free(x->legs);
 	free(x->model);
+	free(x->forced);
 	buf_fini(&x->out);
 	pthread_mutex_destroy(&x->lock);
 	free(x);
@@ -343,12 +347,20 @@ static void leg_delta(struct leg *l, const struct job_event *e)
 	if (!x->stream || d->index >= l->n_outputs)
 		return;
 	x->streamed_tokens += d->n_tokens;
+	struct said *a = l->said ? &l->said[d->index] : NULL;
+	if (a && d->text_n)
+		said_push(a, d->text, d->text_n);
+	if (a && d->finish != FINISH_NONE)
+		said_end(a);
 	/* Text that is held back gives no chunk, unless its tokens are to be shown. */
-	if (!d->text_n && d->finish == FINISH_NONE && !x->shape.logprobs && !x->shape.return_token_ids)
+	bool news = a ? said_has_news(a) : d->text_n > 0;
+	if (!news && d->finish == FINISH_NONE && !x->shape.logprobs && !x->shape.return_token_ids)
 		return;
 	chunk_begin(x);
-	openai_chunk_delta(&x->out, &x->shape, l->first + d->index, d, &l->offset[d->index]);
+	openai_chunk_delta(&x->out, &x->shape, l->first + d->index, d, a, &l->offset[d->index]);
 	chunk_end(x);
+	if (a)
+		said_told(a);
 }
 
 static void finish_stream(struct exchange *x)
@@ -406,10 +418,15 @@ static void leg_done(struct leg *l, const struct job_event *e)
 	if (!x->stream) {
 		struct openai_prompt p = leg_prompt(l, e);
 		for (uint32_t i = 0; i < e->n_outputs; i++) {
+			const struct output_view *o = &e->outputs[i];
+			struct said *a = l->said ? &l->said[o->index] : NULL;
+			if (a) {
+				said_push(a, o->text, o->text_n);
+				said_end(a);
+			}
 			if (i)
 				buf_putc(&l->choices, ',');
-			openai_choice(&l->choices, &x->shape, l->first + e->outputs[i].index, &e->outputs[i],
-				      &p);
+			openai_choice(&l->choices, &x->shape, l->first + o->index, o, a, &p);
 		}
 		if (x->shape.chat && x->shape.prompt_logprobs && p.logprobs)
 			openai_prompt_logprobs(&l->prompt_logprobs, &x->shape, &p);

@@ -65,6 +65,7 @@ struct leg {
 	uint64_t n_generated; /* tokens, also of a client that has gone */
 	char job[64]; /* its id, once it was accepted; "" before */
 	bool submitted, finished, unlistened;
+	struct said *said;        /* [n_outputs] of a chat whose outputs are looked into; NULL; owned */
 	uint64_t *offset;           /* [n_outputs] characters sent, owned */
 	struct buf choices;         /* not streamed: its choices, "{...},{...}" */
 	struct buf prompt_logprobs; /* not streamed, chat: the reply's field */
@@ -94,6 +95,8 @@ struct exchange {
 	struct leg *legs; /* owned */
 	size_t n_legs;
 	struct openai_shape shape;
+	struct said_rules rules;
+	char *forced; /* owned: rules.forced */
 	char *model; /* owned: shape.model */
 	bool stream, continuous_usage, echo_logprobs;
 	bool return_timing;

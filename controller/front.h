@@ -8,6 +8,7 @@
 #include "controller/chat.h"
 #include "controller/engine.h"
 #include "controller/tokenizer.h"
+#include "controller/tools.h"
 #include "formats/config.h"
 
 #include <stdbool.h>
@@ -23,6 +24,10 @@ struct service {
 	const struct model_config *config;
 	const struct chat *chat;        /* the model's chat style; NULL with the reason in chat_why */
 	char chat_why[256];
+	enum tools_style tools;         /* how the model calls tools; TOOLS_NONE: not known */
+	bool thoughts;                  /* its outputs may begin with <think> */
+	bool thoughts_open;             /* they begin within a thought, whatever the prompt says */
+	bool marks_special;             /* marks of these are special tokens */
 	char model_name[256];           /* as /v1/models shows it */
 	int64_t started_unix;
 	uint32_t model_context;

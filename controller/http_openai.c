@@ -236,10 +236,13 @@ void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const s
 
 /* Choices. */
 
-static void put_finish(struct buf *b, const struct openai_shape *s, const struct output_view *v)
+static void put_finish(struct buf *b, const struct openai_shape *s, const struct output_view *v,
+		       const struct said *a)
 {
+	/* Of a call that was asked for by name OpenAI says "stop". */
+	bool calls = a && a->called && v->finish == FINISH_STOP && !a->rules->forced;
 	buf_puts(b, ",\"finish_reason\":");
-	jsonw_str(b, v->finish == FINISH_NONE ? NULL : finish_name(v->finish));
+	jsonw_str(b, v->finish == FINISH_NONE ? NULL : calls ? "tool_calls" : finish_name(v->finish));
 	if (v->finish == FINISH_NONE)
 		return;
 	buf_puts(b, ",\"stop_reason\":");
@@ -288,6 +291,74 @@ static void put_choice_index(struct buf *b, uint32_t index)
 	jsonw_uint(b, index);
 }
 
+/* "tool_calls":[...]; streamed: each with its index, and only with what is new of it. */
+static void put_calls(struct buf *b, const struct said *a, bool stream)
+{
+	buf_puts(b, "\"tool_calls\":[");
+	for (uint32_t i = 0; i < a->n_calls; i++) {
+		const struct said_call *c = &a->calls[i];
+		buf_puts(b, i ? ",{" : "{");
+		if (stream) {
+			buf_puts(b, "\"index\":");
+			jsonw_uint(b, c->index);
+			buf_putc(b, ',');
+		}
+		if (c->id[0]) {
+			buf_printf(b, "\"id\":\"%s\",\"type\":\"function\",", c->id);
+			buf_puts(b, "\"function\":{\"name\":");
+			jsonw_string(b, c->name.p, c->name.len);
+			buf_putc(b, ',');
+		} else {
+			buf_puts(b, "\"function\":{");
+		}
+		buf_puts(b, "\"arguments\":");
+		jsonw_string(b, c->arguments.p, c->arguments.len);
+		buf_puts(b, "}}");
+	}
+	buf_putc(b, ']');
+}
+
+/* What is new in a chat's output. */
+static void put_news(struct buf *b, const struct said *a)
+{
+	const char *comma = "";
+	if (a->thought.len) {
+		buf_puts(b, "\"reasoning_content\":");
+		jsonw_string(b, a->thought.p, a->thought.len);
+		comma = ",";
+	}
+	if (a->text.len) {
+		buf_printf(b, "%s\"content\":", comma);
+		jsonw_string(b, a->text.p, a->text.len);
+		comma = ",";
+	}
+	if (a->n_calls) {
+		buf_puts(b, comma);
+		put_calls(b, a, true);
+	}
+}
+
+static void put_message(struct buf *b, const struct output_view *v, const struct said *a)
+{
+	buf_puts(b, ",\"message\":{\"role\":\"assistant\",\"content\":");
+	if (!a)
+		jsonw_string(b, v->text, v->text_n);
+	else if (a->text.len || !(a->n_calls || a->thought.len))
+		jsonw_string(b, a->text.p, a->text.len);
+	else
+		buf_puts(b, "null");
+	if (a && a->thought.len) {
+		buf_puts(b, ",\"reasoning_content\":");
+		jsonw_string(b, a->thought.p, a->thought.len);
+	}
+	buf_puts(b, ",\"refusal\":null");
+	if (a && a->n_calls) {
+		buf_putc(b, ',');
+		put_calls(b, a, false);
+	}
+	buf_putc(b, '}');
+}
+
 void openai_chunk_role(struct buf *b, const struct openai_shape *s, uint32_t index)
 {
 	openai_begin(b, s);
@@ -310,14 +381,16 @@ void openai_chunk_echo(struct buf *b, const struct openai_shape *s, uint32_t ind
 }
 
 void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t index,
-			const struct output_view *delta, uint64_t *offset)
+			const struct output_view *delta, const struct said *a, uint64_t *offset)
 {
 	openai_begin(b, s);
 	buf_puts(b, "\"choices\":[");
 	put_choice_index(b, index);
 	if (s->chat) {
 		buf_puts(b, ",\"delta\":{");
-		if (delta->text_n || delta->n_tokens) {
+		if (a) {
+			put_news(b, a);
+		} else if (delta->text_n || delta->n_tokens) {
 			buf_puts(b, "\"content\":");
 			jsonw_string(b, delta->text, delta->text_n);
 		}
@@ -327,7 +400,7 @@ void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t in
 		jsonw_string(b, delta->text, delta->text_n);
 	}
 	put_logprobs(b, s, delta, NULL, offset);
-	put_finish(b, s, delta);
+	put_finish(b, s, delta, a);
 	put_token_ids(b, s, delta);
 	buf_puts(b, "}]");
 }
@@ -365,14 +438,12 @@ void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct 
 }
 
 void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, const struct output_view *v,
-		   const struct openai_prompt *p)
+		   const struct said *a, const struct openai_prompt *p)
 {
 	uint64_t offset = 0;
 	put_choice_index(b, index);
 	if (s->chat) {
-		buf_puts(b, ",\"message\":{\"role\":\"assistant\",\"content\":");
-		jsonw_string(b, v->text, v->text_n);
-		buf_puts(b, ",\"refusal\":null}");
+		put_message(b, v, a);
 	} else {
 		struct buf text = {0};
 		if (p->echo)
@@ -385,7 +456,7 @@ void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, 
 		buf_fini(&text);
 	}
 	put_logprobs(b, s, v, p, &offset);
-	put_finish(b, s, v);
+	put_finish(b, s, v, a);
 	if (!s->chat && s->prompt_logprobs && p->logprobs) {
 		buf_puts(b, ",\"prompt_logprobs\":");
 		openai_prompt_logprobs(b, s, p);

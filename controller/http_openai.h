@@ -4,6 +4,7 @@
 #define QUERN_CONTROLLER_HTTP_OPENAI_H
 
 #include "base/buf.h"
+#include "controller/said.h"
 #include "controller/front.h"
 #include "controller/tokenizer.h"
 
@@ -54,21 +55,22 @@ void openai_id(char id[64], const char *prefix);
 void openai_begin(struct buf *b, const struct openai_shape *s);
 
 /* A stream's chunk with one choice, without usage and closing: openai_end_chunk() ends it.
- * offset: characters of the choice before this delta, brought forward (text_offset). */
+ * offset: characters of the choice before this delta, brought forward (text_offset).  a: the news of
+ * a chat's output, which stand in place of delta's text; NULL: the text is shown as it is. */
 void openai_chunk_role(struct buf *b, const struct openai_shape *s, uint32_t index);
 void openai_chunk_echo(struct buf *b, const struct openai_shape *s, uint32_t index,
 		       const struct openai_prompt *p, uint64_t *offset);
 void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t index,
-			const struct output_view *delta, uint64_t *offset);
+			const struct output_view *delta, const struct said *a, uint64_t *offset);
 /* The last chunk: no choice, the usage, the timing (NULL for either: none). */
 void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u,
 			const struct openai_timing *t);
 /* usage: NULL for none. */
 void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct openai_usage *u);
 
-/* One choice of a reply that is not streamed. */
+/* One choice of a reply that is not streamed.  a: likewise, all of it. */
 void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, const struct output_view *v,
-		   const struct openai_prompt *p);
+		   const struct said *a, const struct openai_prompt *p);
 /* vLLM's prompt_logprobs: [null, {"id": {"logprob", "rank", "decoded_token"}}, ...] */
 void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const struct openai_prompt *p);
 void openai_usage(struct buf *b, const struct openai_usage *u);

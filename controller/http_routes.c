@@ -246,6 +246,15 @@ static int leg_make(struct exchange *x, const json_t *request, size_t i, struct 
 		return api_fail(p, E_BAD_REQUEST, "stream",
 				"log probabilities of the prompt (prompt_logprobs, or echo with logprobs) "
 				"cannot be streamed");
+	if (said_parses(&reply->rules)) {
+		l->said = xcalloc(par->n, sizeof *l->said);
+		if (!x->forced && reply->rules.forced)
+			x->forced = xstrdup(reply->rules.forced);
+		x->rules = reply->rules;
+		x->rules.forced = x->forced;
+		for (uint32_t k = 0; k < par->n; k++)
+			said_init(&l->said[k], &x->rules);
+	}
 	if (reply->echo)
 		leg_echo(l, host->svc, request, i);
 	if (par->prompt_logprobs >= 0 || reply->return_token_ids)
@@ -325,8 +334,9 @@ static void call_chat(struct exchange *x, const char *rest)
 /* Tokens: vLLM's /tokenize and /detokenize. */
 
 static const char *const tokenize_keys[] = {
-	"model", "prompt", "messages", "add_special_tokens", "return_token_strs", "add_generation_prompt",
-	NULL};
+	"model",      "prompt",      "messages",  "add_special_tokens",   "return_token_strs",
+	"tools",      "tool_choice", "documents", "chat_template_kwargs", "add_generation_prompt",
+	"continue_final_message", NULL};
 static const char *const detokenize_keys[] = {"model", "tokens", NULL};
 
 static int check_keys(const struct service *svc, const json_t *request, const char *const *known,
@@ -363,24 +373,19 @@ static int tokenize(struct exchange *x, const json_t *request, struct token_ids 
 	const struct service *svc = x->host->svc;
 	uint32_t context = front_max_context(x->host->front);
 	const json_t *prompt = json_get(request, "prompt"), *messages = json_get(request, "messages");
-	bool add_special = true, generation = true;
+	bool add_special = true;
 	int rc = check_keys(svc, request, tokenize_keys, x->ignored, sizeof x->ignored, p);
 	if (!rc)
 		rc = get_bool(request, "add_special_tokens", &add_special, p);
 	if (!rc)
 		rc = get_bool(request, "return_token_strs", strs, p);
-	if (!rc)
-		rc = get_bool(request, "add_generation_prompt", &generation, p);
 	if (rc)
 		return rc;
 	if (!prompt == !messages)
 		return api_fail(p, E_BAD_REQUEST, "prompt",
 				"exactly one of prompt and messages must be given");
-	if (messages && !generation)
-		return api_fail(p, E_BAD_REQUEST, "add_generation_prompt",
-				"add_generation_prompt false is not built yet");
 	if (messages)
-		return api_tokenize_messages(svc, context, messages, ids, p);
+		return api_tokenize_messages(svc, context, request, ids, x->ignored, sizeof x->ignored, p);
 	if (!json_is_string(prompt))
 		return api_fail(p, E_BAD_REQUEST, "prompt", "prompt must be a string");
 	return api_tokenize(svc, context, json_string_value(prompt), json_string_length(prompt), add_special,

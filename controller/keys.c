@@ -120,6 +120,14 @@ static int set_array(struct wants *w, const struct key *k, const json_t *v, stru
 	return 0;
 }
 
+static int set_object(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_object(v))
+		return api_fail(p, E_BAD_REQUEST, k->name, "%s must be an object", k->name);
+	memcpy((char *)w + k->at, &v, sizeof v);
+	return 0;
+}
+
 /* Its type is api.c's business. */
 static int set_any(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
 {
@@ -231,6 +239,14 @@ static int only_text_modality(struct wants *w, const struct key *k, const json_t
 	return api_fail(p, E_BAD_REQUEST, k->name, "%s other than [\"text\"] are not built yet", k->name);
 }
 
+/* What OpenAI's models do unless told. */
+static int only_medium(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
+{
+	(void)w;
+	const char *s = json_is_string(v) ? json_string_value(v) : "";
+	return strcmp(s, "medium") == 0 || (json_is_string(v) && !*s) ? 0 : unbuilt(k, p);
+}
+
 /* Without tools, "none" and "auto" ask for nothing. */
 static int only_no_choice(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
 {
@@ -296,22 +312,25 @@ static const struct key keys[] = {
 	{"durable", SUBMIT, only_false, 0, 0, 0},
 	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},
 	{"response_format", ALL, only_text_format, 0, 0, 0},
-	{"tools", CHAT, only_empty, 0, 0, 0},
+	{"tools", CHAT, set_array, AT(tools), 0, 0},
 	{"functions", CHAT, only_empty, 0, 0, 0},
-	{"tool_choice", CHAT, only_no_choice, 0, 0, 0},
+	{"tool_choice", CHAT, set_any, AT(tool_choice), 0, 0},
+	{"parallel_tool_calls", CHAT, set_bool, AT(parallel_calls), 0, 0},
+	{"include_reasoning", CHAT, set_bool, AT(show_thoughts), 0, 0},
 	{"function_call", CHAT, only_no_choice, 0, 0, 0},
 	{"modalities", CHAT, only_text_modality, 0, 0, 0},
 	{"audio", CHAT, only_empty, 0, 0, 0},
 	{"web_search_options", CHAT, only_empty, 0, 0, 0},
-	{"reasoning_effort", CHAT, only_empty, 0, 0, 0},
-	{"verbosity", CHAT, only_empty, 0, 0, 0},
+	{"reasoning_effort", CHAT, set_str, AT(reasoning_effort), 0, NAME_BYTES_MAX},
+	{"verbosity", CHAT, only_medium, 0, 0, 0},
+	{"moderation", CHAT, only_empty, 0, 0, 0},
 	{"suffix", TEXT, only_empty, 0, 0, 0},
 	{"echo", CHAT, only_false, 0, 0, 0},
-	{"add_generation_prompt", CHAT, only_true, 0, 0, 0},
-	{"continue_final_message", CHAT, only_false, 0, 0, 0},
+	{"add_generation_prompt", CHAT, set_bool, AT(add_generation), 0, 0},
+	{"continue_final_message", CHAT, set_bool, AT(continue_final), 0, 0},
 	{"chat_template", CHAT, only_empty, 0, 0, 0},
-	{"chat_template_kwargs", CHAT, only_empty, 0, 0, 0},
-	{"documents", CHAT, only_empty, 0, 0, 0},
+	{"chat_template_kwargs", CHAT, set_object, AT(template_kwargs), 0, 0},
+	{"documents", CHAT, set_array, AT(documents), 0, 0},
 	{"mm_processor_kwargs", CHAT, only_empty, 0, 0, 0},
 	{"prompt_embeds", TEXT, only_empty, 0, 0, 0},
 	{"truncate_prompt_tokens", HTTP, only_empty, 0, 0, 0},
@@ -325,7 +344,6 @@ static const struct key keys[] = {
 	{"thinking_token_budget", HTTP, only_empty, 0, 0, 0},
 	{"detokenize", HTTP, only_true, 0, 0, 0},
 
-	{"parallel_tool_calls", CHAT, NULL, 0, 0, 0},
 	{"prediction", CHAT, NULL, 0, 0, 0},
 	{"store", CHAT, NULL, 0, 0, 0},
 	{"metadata", CHAT, NULL, 0, 0, 0},
@@ -333,6 +351,7 @@ static const struct key keys[] = {
 	{"safety_identifier", HTTP, NULL, 0, 0, 0},
 	{"prompt_cache_key", HTTP, NULL, 0, 0, 0},
 	{"prompt_cache_retention", HTTP, NULL, 0, 0, 0},
+	{"prompt_cache_options", HTTP, NULL, 0, 0, 0},
 	{"request_id", HTTP, NULL, 0, 0, 0},
 	{"spaces_between_special_tokens", HTTP, NULL, 0, 0, 0},
 };
@@ -351,7 +370,10 @@ void wants_init(struct wants *w, const struct model_config *c)
 			    .logprobs = -1,
 			    .prompt_logprobs = -1,
 			    .top_logprobs = -1,
-			    .skip_special = true};
+			    .skip_special = true,
+			    .parallel_calls = true,
+			    .show_thoughts = true,
+			    .add_generation = true};
 }
 
 /* Into a header it may go: nothing but what a name is made of. */

@@ -28,6 +28,9 @@ struct wants {
 	bool has_stream_options;
 	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words;
 	const json_t *prompt, *tokens, *messages;
+	const json_t *tools, *tool_choice, *documents, *template_kwargs;
+	bool parallel_calls, show_thoughts, add_generation, continue_final;
+	const char *reasoning_effort;
 	const char *user, *key, *cache_salt, *model;
 	char ignored[512];
 };

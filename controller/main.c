@@ -5,6 +5,7 @@
 #include "base/version.h"
 #include "base/clock.h"
 #include "controller/chat.h"
+#include "controller/chatreq.h"
 #include "controller/endpoint.h"
 #include "controller/engine.h"
 #include "controller/entropy.h"
@@ -58,6 +59,9 @@ static const struct opt options[] = {
 	    .hi = 64),
 	OPT("allow-class-change", OPT_FLAG, NULL,
 	    "a running job whose worker is lost may go on where bits may differ, and is marked"),
+	OPT("tool-parser", OPT_TEXT, "STYLE", "how the model calls tools: auto, none, hermes, llama3 (auto)"),
+	OPT("reasoning-parser", OPT_TEXT, "STYLE",
+	    "how it thinks: auto, none, qwen3, deepseek_r1 (auto)"),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),
 	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)"),
 	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
@@ -231,6 +235,10 @@ static int load(struct program *p, const char *dir, char *why, size_t why_n)
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
 	if (chat_load(dir, &p->chat, p->svc.chat_why, sizeof p->svc.chat_why) == 0)
 		p->svc.chat = p->chat;
+	rc = chatreq_styles(&p->svc, opts_text(&p->o, "tool-parser", "auto"),
+			    opts_text(&p->o, "reasoning-parser", "auto"), why, why_n);
+	if (rc)
+		return rc;
 	const char *name = opts_text(&p->o, "name", NULL);
 	if (name)
 		snprintf(p->svc.model_name, sizeof p->svc.model_name, "%s", name);

@@ -459,8 +459,14 @@ Test(api, wrong_messages_are_named)
 		E_BAD_REQUEST, "content must be a string");
 	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
 		E_BAD_REQUEST, "messages[0].content[0]");
-	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"Bob\"}]}",
+	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"weight\": 1}]}",
+		E_BAD_REQUEST, "weight");
+	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"Bob\"}]}",
 		E_BAD_REQUEST, "name");
+	refused(API_CHAT,
+		"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": "
+		"[{\"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}]}",
+		E_BAD_REQUEST, "takes no tool_calls");
 	demo.svc.chat = NULL;
 	strcpy(demo.svc.chat_why, "no template here");
 	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", E_BAD_REQUEST,
@@ -588,15 +594,13 @@ Test(api, a_chat_takes_parts_and_the_newer_names)
 Test(api, openai_fields_that_would_change_the_answer_are_refused_by_name)
 {
 	static const char *const fields[] = {
-		"\"tools\": [{\"type\": \"function\"}]",
+		"\"verbosity\": \"high\"",
+		"\"moderation\": {\"a\": 1}",
 		"\"functions\": [{\"name\": \"f\"}]",
 		"\"tool_choice\": \"required\"",
 		"\"response_format\": {\"type\": \"json_schema\"}",
 		"\"modalities\": [\"audio\"]",
-		"\"reasoning_effort\": \"high\"",
-		"\"chat_template_kwargs\": {\"enable_thinking\": false}",
 		"\"guided_json\": {\"type\": \"object\"}",
-		"\"continue_final_message\": true",
 		"\"logits_processors\": [\"x\"]",
 	};
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {

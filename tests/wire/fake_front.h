@@ -10,7 +10,8 @@
  *   "lost"     E_WORKER_LOST after two tokens
  *   "flood"    text without end, as fast as it is taken
  *   "slow"     5 ms between tokens
- *   "stop"     ends by a stop string before its last token */
+ *   "stop"     ends by a stop string before its last token
+ *   "say"      says its cache_salt instead of the prompt, and stops */
 #ifndef QUERN_TESTS_WIRE_FAKE_FRONT_H
 #define QUERN_TESTS_WIRE_FAKE_FRONT_H
 
@@ -46,6 +47,7 @@ struct fake_job {
 	char name[32];
 	bool accepted, unlisten, ended;
 	struct fake_output *outputs; /* [params.n] */
+	struct token_ids say;
 };
 
 struct front {
@@ -91,6 +93,9 @@ void front_submit(struct front *f, struct submit **s, const struct listener *l)
 	j->l = *l;
 	snprintf(j->name, sizeof j->name, "job-%llu", (unsigned long long)l->id);
 	j->outputs = xcalloc(j->s->params.n, sizeof *j->outputs);
+	if (j->s->user && !strcmp(j->s->user, "say"))
+		tokenizer_encode(f->tokenizer, j->s->cache_salt, strlen(j->s->cache_salt), 0, NULL, 0,
+				 &j->say, NULL, 0);
 	atomic_fetch_add(&f->n_live, 1);
 	atomic_fetch_add(&f->n_submitted, 1);
 	pthread_mutex_lock(&f->lock);
@@ -186,11 +191,13 @@ static void fake_token(struct front *f, struct fake_job *j, uint32_t i)
 	if (!o->detok)
 		o->detok = detok_new(f->tokenizer, j->s->skip_special, true);
 	uint32_t again = j->s->n_tokens > 1 ? 1 + o->n % (j->s->n_tokens - 1) : 0;
-	o->tokens[o->n] = j->s->tokens[again];
+	o->tokens[o->n] = j->say.n ? j->say.ids[o->n] : j->s->tokens[again];
+	if (j->say.n && j->say.n < max)
+		max = (uint32_t)j->say.n;
 	fake_logprob(&o->logprobs[o->n], o->tops[o->n], o->tokens[o->n], p->logprobs);
 	detok_push(o->detok, o->tokens[o->n], &o->text);
 	if (++o->n == max) {
-		o->finish = fake_is(j, "stop") ? FINISH_STOP : FINISH_LENGTH;
+		o->finish = fake_is(j, "stop") || o->n == j->say.n ? FINISH_STOP : FINISH_LENGTH;
 		detok_flush(o->detok, &o->text);
 	}
 	if (!j->s->stream)
@@ -291,6 +298,7 @@ static void fake_job_free(struct front *f, struct fake_job *j)
 		buf_fini(&j->outputs[i].text);
 	}
 	free(j->outputs);
+	token_ids_fini(&j->say);
 	submit_free(j->s);
 	free(j);
 	atomic_fetch_sub(&f->n_live, 1);

@@ -124,7 +124,7 @@ static json_t *events_of(const struct answer *a)
 }
 
 /* Waits until x is want, 5 s at most. */
-static bool becomes(atomic_uint *x, unsigned want)
+static inline bool becomes(atomic_uint *x, unsigned want)
 {
 	for (int i = 0; i < 500 && atomic_load(x) != want; i++)
 		usleep(10000);

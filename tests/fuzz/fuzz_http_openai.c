@@ -1,0 +1,118 @@
+/* Damaged bodies through what HTTP makes of them: JSON, keys, messages, tools, template, tokenizer.
+ * Never a crash; a request is taken whole or refused with a reason that is valid UTF-8, and what is
+ * told of ignored keys is bounded.
+ *
+ * The first byte chooses the dialect and one of the bodies below, damaged by the pairs (place, byte)
+ * that follow, or the rest of the input as it is.
+ *
+ *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_openai CORPUS */
+#include "base/json.h"
+#include "controller/api.h"
+#include "controller/chatreq.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+enum { SEEDS = 6 };
+
+static const char *const seeds[SEEDS] = {
+	"{\"prompt\":[\"Once\",[1,300,301]],\"n\":2,\"stop\":[\"a\"],\"temperature\":0.5,\"logit_bias\":{"
+	"\"5\":-100},"
+	"\"logprobs\":3,\"echo\":true,\"seed\":7,\"max_tokens\":5,\"user\":\"u\",\"suffix\":null,\"best_of\":"
+	"2}",
+	"{\"messages\":[{\"role\":\"system\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":"
+	"\"text\","
+	"\"text\":\"b\"}]}],\"max_completion_tokens\":9,\"logprobs\":true,\"top_logprobs\":3,\"stream\":true,"
+	"\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":false}}",
+	"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,"
+	"\"tool_calls\":"
+	"[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]"
+	"},"
+	"{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":\"1\"}]}",
+	"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":\"function\","
+	"\"function\":{\"name\":"
+	"\"f\",\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{"
+	"\"name\":\"f\"}},"
+	"\"parallel_tool_calls\":false}",
+	"{\"messages\":[{\"role\":\"assistant\",\"content\":\"Once\"}],\"chat_template_kwargs\":{\"enable_"
+	"thinking\":false},"
+	"\"continue_final_message\":true,\"reasoning_effort\":\"none\",\"documents\":[],\"response_format\":{"
+	"\"type\":\"text\"}}",
+	"{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"metadata\":{\"a\":1},\"store\":"
+	"false,\"n\":64,"
+	"\"allowed_token_ids\":[1,2],\"bad_words\":[\"x\"],\"min_tokens\":1,\"priority\":-1,\"deadline_ms\":"
+	"9}",
+};
+
+static void one(const struct service *svc, const char *text, size_t n, enum api_dialect dialect)
+{
+	char why[256];
+	json_t *request, *said;
+	struct submit *s = NULL;
+	struct api_reply reply = {0};
+	struct api_problem p = {.code = CODE_OK};
+	if (json_parse(text, n, &request, why, sizeof why))
+		return;
+	size_t prompts = api_n_prompts(request);
+	for (size_t i = 0; i < (prompts < 3 ? prompts : 3); i++) {
+		int rc = api_submit(svc, 512, request, dialect, i, &s, &reply, &p);
+		if (rc) {
+			assert(p.code != CODE_OK && p.why[0] && (said = json_string(p.why)));
+			json_decref(said);
+			assert((said = json_string(p.param)));
+			json_decref(said);
+			break;
+		}
+		assert(s->n_tokens > 0 && s->n_tokens + s->params.max_tokens <= 512 &&
+		       s->params.n <= PARAMS_N_MAX);
+		assert(strlen(reply.ignored) < sizeof reply.ignored);
+		submit_free(s);
+	}
+	json_decref(request);
+}
+
+static const struct service *demo(void)
+{
+	static struct model_config config;
+	static struct service svc;
+	struct tokenizer *t;
+	struct chat *chat = NULL;
+	char why[512] = "";
+	if (svc.tokenizer)
+		return &svc;
+	const char *dir = QUERN_ROOT "/models/demo";
+	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why) ||
+	    chat_load(QUERN_ROOT "/tests/golden/chat_tools", &chat, why, sizeof why)) {
+		fprintf(stderr, "fuzz_http_openai: %s\n", why);
+		exit(2);
+	}
+	svc = (struct service){.tokenizer = t,
+			       .config = &config,
+			       .chat = chat,
+			       .model_context = 512,
+			       .max_request_bytes = 1 << 20};
+	chatreq_styles(&svc, "auto", "auto", why, sizeof why);
+	return &svc;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	struct buf b = {0};
+	if (n == 0)
+		return 0;
+	size_t which = data[0] & 0x7f;
+	if (which < SEEDS) {
+		buf_puts(&b, seeds[which]);
+		for (size_t i = 1; i + 2 < n; i += 3)
+			b.p[(data[i] << 8 | data[i + 1]) % b.len] = (char)data[i + 2];
+	} else {
+		buf_put(&b, data + 1, n - 1);
+	}
+	one(demo(), b.p ? b.p : "", b.len, data[0] & 0x80 || which == 0 ? API_COMPLETIONS : API_CHAT);
+	buf_fini(&b);
+	return 0;
+}
