@@ -57,7 +57,8 @@ static void announce(void *user, const json_t *line)
 	       (long long)json_integer_value(json_object_get(line, "max_context")),
 	       (long long)json_integer_value(json_object_get(line, "ms")));
 	print_place("jobs", jobs, "", hint);
-	print_place("http", json_string_value(json_object_get(line, "http")), "http://", NULL);
+	print_place("http", json_string_value(json_object_get(line, "http")),
+		    json_is_true(json_object_get(line, "https")) ? "https://" : "http://", NULL);
 	print_place("bus", json_string_value(json_object_get(line, "bus")), "", NULL);
 	if (term_is_tty(stdout))
 		printf("Ctrl-C ends it.\n");

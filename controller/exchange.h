@@ -83,12 +83,14 @@ struct exchange {
 	char path[256];        /* without the query */
 	char remote[64];       /* the client's address, "" unknown */
 	char request_id[64];   /* the client's own, "" for none */
+	char origin[256];      /* of a page that may see the reply (CORS); "": none */
 	struct apikey *key;    /* NULL: none is asked for; else it was given */
 
 	/* libmicrohttpd's thread only. */
 	struct buf body;
 	size_t body_seen; /* bytes that came, kept or not */
 	bool refused;     /* the body is being passed over, the reply is ready */
+	bool preflight;   /* it is a browser's question, answered */
 	bool parked;      /* set before another thread gets to see it */
 	uint64_t watch;
 

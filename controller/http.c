@@ -3,14 +3,17 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "controller/accesslog.h"
 #include "controller/apikeys.h"
+#include "controller/cors.h"
 #include "controller/exchange.h"
 #include "controller/http_listen.h"
 #include "controller/http_routes.h"
 #include "controller/peers.h"
 #include "controller/prep.h"
+#include "controller/tlscheck.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -38,6 +41,7 @@ enum {
 	 * when it is at most this many times the limit. */
 	PASS_OVER = 4,
 	PASS_OVER_STRANGER = 1 << 20, /* bytes, of one without a key */
+	TLS_FILE_MAX = 1 << 20,
 	BODIES = 16, /* largest bodies that are held at once */
 };
 
@@ -46,6 +50,8 @@ struct http {
 	struct MHD_Daemon *daemon;
 	struct peers *peers;
 	struct prep *prep;
+	struct cors *cors;       /* NULL: no page of another origin */
+	char *tls_cert, *tls_key; /* PEM; NULL: no TLS */
 	char address[HTTP_ADDRESS_SIZE];
 };
 
@@ -138,6 +144,21 @@ static void check_limits(struct exchange *x, bool queued)
 	refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why);
 }
 
+/* A browser asks whether a page may send what it wants to. */
+static bool is_preflight(const struct exchange *x, struct MHD_Connection *c, const char *method)
+{
+	return x->origin[0] && !strcmp(method, MHD_HTTP_METHOD_OPTIONS) &&
+	       header(c, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD);
+}
+
+static void answer_preflight(struct exchange *x)
+{
+	struct buf nothing = {0};
+	exchange_reply(x, MHD_HTTP_NO_CONTENT, &nothing);
+	x->refused = true; /* no body is looked at */
+	x->preflight = true;
+}
+
 /* All that the headers can be refused for; the length of the body as they say it. */
 static void check_headers(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method,
 			  uint64_t *length)
@@ -152,6 +173,8 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 		/* Someone before us may have read it otherwise: request smuggling. */
 		*length = UINT64_MAX;
 		refuse(x, MHD_HTTP_BAD_REQUEST, NULL, "more than one Content-Length or Transfer-Encoding");
+	} else if (is_preflight(x, c, method)) {
+		answer_preflight(x);
 	} else if (!check_key(x, c, r)) {
 		return;
 	} else if (!r) {
@@ -229,6 +252,25 @@ static void add_limits(struct MHD_Response *r, const struct exchange *x)
 	}
 }
 
+/* For pages of the origins that --cors-origin names. */
+static void add_cors(struct MHD_Response *r, const struct exchange *x)
+{
+	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, x->origin);
+	add_header(r, MHD_HTTP_HEADER_VARY, "Origin");
+	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
+		   "x-request-id, x-quern-ignored, openai-processing-ms, retry-after");
+}
+
+/* Asked for are what the page would send; the official clients have many of their own. */
+static void add_preflight(struct MHD_Response *r, const char *asked)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
+	bool good = asked && strlen(asked) < 1024 && strspn(asked, plain) == strlen(asked);
+	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, DELETE");
+	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, good ? asked : "authorization, content-type");
+	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, "600");
+}
+
 /* What every reply says of its request.  Names of keys come from the client: nothing but printable
  * ASCII gets into a header. */
 static void add_about(struct MHD_Response *r, const struct exchange *x)
@@ -245,6 +287,8 @@ static void add_about(struct MHD_Response *r, const struct exchange *x)
 		add_header(r, "x-request-id", id);
 	if (x->key)
 		add_limits(r, x);
+	if (x->origin[0])
+		add_cors(r, x);
 }
 
 static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
@@ -261,7 +305,8 @@ static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 		free(json);
 		return MHD_NO;
 	}
-	add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->type ? x->type : "application/json");
+	if (status != MHD_HTTP_NO_CONTENT)
+		add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->type ? x->type : "application/json");
 	if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
 		add_number(r, MHD_HTTP_HEADER_RETRY_AFTER, x->retry_s ? x->retry_s : 1);
 	if (status == MHD_HTTP_UNAUTHORIZED)
@@ -269,6 +314,8 @@ static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 	if (x->allow)
 		add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
 	add_about(r, x);
+	if (x->preflight)
+		add_preflight(r, header(c, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS));
 	add_number(r, "openai-processing-ms", (clock_us() - x->started_us) / 1000);
 	enum MHD_Result rc = MHD_queue_response(c, status, r);
 	MHD_destroy_response(r);
@@ -311,7 +358,8 @@ static enum MHD_Result respond(struct exchange *x, struct MHD_Connection *c)
 }
 
 /* What the access log says of the request. */
-static void note_request(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method)
+static void note_request(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
+			 const char *method)
 {
 	const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	const char *id = header(c, "X-Request-Id");
@@ -323,6 +371,9 @@ static void note_request(struct exchange *x, struct MHD_Connection *c, const cha
 			  sizeof x->remote);
 	snprintf(x->method, sizeof x->method, "%s", method);
 	snprintf(x->path, sizeof x->path, "%s", url);
+	const char *origin = header(c, MHD_HTTP_HEADER_ORIGIN);
+	if (origin && strlen(origin) < sizeof x->origin && cors_allows(h->cors, origin))
+		snprintf(x->origin, sizeof x->origin, "%s", origin);
 	static const char plain[] =
 		"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:";
 	if (id && strlen(id) < sizeof x->request_id && strspn(id, plain) == strlen(id))
@@ -370,7 +421,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 		if (!x)
 			return MHD_NO;
 		uint64_t length;
-		note_request(x, c, url, method);
+		note_request(h, x, c, url, method);
 		check_headers(x, c, url, method, &length);
 		bool now = x->refused && (length > pass_over(x) || header(c, MHD_HTTP_HEADER_EXPECT));
 		return now ? respond(x, c) : MHD_YES;
@@ -431,6 +482,27 @@ static unsigned connection_limit(unsigned want)
 	return can;
 }
 
+/* The key is wiped from memory that is given back. */
+static void free_tls(struct http *h)
+{
+	free(h->tls_cert);
+	if (h->tls_key)
+		explicit_bzero(h->tls_key, strlen(h->tls_key));
+	free(h->tls_key);
+}
+
+static int load_tls(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+{
+	size_t n;
+	if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+		return err_why(why, why_n, -ENOTSUP, "--tls-cert: libmicrohttpd was built without TLS");
+	int rc = file_read(cfg->tls_cert, TLS_FILE_MAX, &h->tls_cert, &n, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "--tls-cert");
+	rc = file_read(cfg->tls_key, TLS_FILE_MAX, &h->tls_key, &n, why, why_n);
+	return rc ? err_prefix(why, why_n, rc, "--tls-key") : tls_check(h->tls_cert, h->tls_key, why, why_n);
+}
+
 int http_start(struct front *f, const struct service *svc, const struct http_config *cfg, struct http **out,
 	       char *why, size_t why_n)
 {
@@ -460,6 +532,13 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	rc = prep_start(N_PREP_THREADS, &h->prep, why, why_n);
 	if (rc)
 		goto fail_prep;
+	rc = cfg->cors[0] ? cors_parse(cfg->cors, &h->cors, why, why_n) : 0;
+	if (!rc && !cfg->tls_cert[0] != !cfg->tls_key[0])
+		rc = err_why(why, why_n, -EINVAL, "--tls-cert and --tls-key belong together");
+	if (!rc && cfg->tls_cert[0])
+		rc = load_tls(h, cfg, why, why_n);
+	if (rc)
+		goto fail_keys;
 	rc = cfg->api_keys[0] ? apikeys_open(cfg->api_keys, &h->host.keys, why, why_n) : 0;
 	if (rc)
 		goto fail_keys;
@@ -467,7 +546,12 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	if (rc)
 		goto fail_log;
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-			 (v6 ? MHD_USE_IPv6 : 0);
+			 (v6 ? MHD_USE_IPv6 : 0) | (h->tls_cert ? MHD_USE_TLS : 0);
+	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, h->tls_cert},
+				       {MHD_OPTION_HTTPS_MEM_KEY, 0, h->tls_key},
+				       {MHD_OPTION_END, 0, NULL}};
+	if (!h->tls_cert)
+		tls[0] = tls[2];
 	unsigned limit = connection_limit(cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS);
 	h->daemon = MHD_start_daemon(
 		flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
@@ -475,9 +559,10 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 		MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT, timeout,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-		MHD_OPTION_END);
+		MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 	if (!h->daemon) {
-		rc = err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start");
+		rc = err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start%s",
+			     h->tls_cert ? ": do --tls-cert and --tls-key belong together?" : "");
 		goto fail_daemon;
 	}
 	*out = h;
@@ -488,6 +573,8 @@ fail_daemon:
 fail_log:
 	apikeys_close(h->host.keys);
 fail_keys:
+	free_tls(h);
+	cors_free(h->cors);
 	prep_stop(h->prep);
 fail_prep:
 	peers_stop(h->peers);
@@ -527,6 +614,8 @@ void http_stop(struct http *h)
 		return;
 	}
 	apikeys_close(h->host.keys);
+	free_tls(h);
+	cors_free(h->cors);
 	pthread_cond_destroy(&h->host.none);
 	pthread_mutex_destroy(&h->host.lock);
 	free(h);

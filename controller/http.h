@@ -18,6 +18,9 @@ struct http_config {
 				   * port 0: one that is free */
 	char access_log[1024];    /* file, "-": stdout, "": none */
 	char api_keys[1024];      /* file of keys (apikeys.h); "": none are asked for */
+	char cors[1024];          /* origins whose pages may use it (cors.h); "": none */
+	char tls_cert[1024];      /* PEM file with the chain; "": no TLS */
+	char tls_key[1024];       /* PEM file */
 	bool insecure;            /* other addresses than loopback are allowed without keys */
 	uint32_t max_connections; /* 0: 16384, or what RLIMIT_NOFILE allows */
 	uint32_t timeout_s;       /* an idle connection is closed after, 0: 120 */

@@ -64,6 +64,9 @@ static const struct opt options[] = {
 	    "how it thinks: auto, none, qwen3, deepseek_r1 (auto)"),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),
 	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)"),
+	OPT("cors-origin", OPT_TEXT, "ORIGIN,...", "pages of these may use HTTP from a browser; *: all"),
+	OPT("tls-cert", OPT_TEXT, "FILE", "HTTP with TLS: the certificate and its chain, PEM"),
+	OPT("tls-key", OPT_TEXT, "FILE", "its key, PEM"),
 	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
@@ -177,7 +180,8 @@ static void tell_ready(struct program *p)
 		 engine_bus(p->engine), (long long)ms);
 	if (p->ready_fd >= 0)
 		tell(p,
-		     json_pack("{s:s,s:s,s:s,s:b,s:s,s:I,s:I}", "jobs", jobs, "http", http, "bus",
+		     json_pack("{s:s,s:s,s:b,s:s,s:b,s:s,s:I,s:I}", "jobs", jobs, "http", http, "https",
+			       opts_has(&p->o, "tls-cert"), "bus",
 			       engine_bus(p->engine), "ready", 1, "model", p->svc.model_name, "max_context",
 			       (json_int_t)front_max_context(p->front), "ms", (json_int_t)ms));
 }
@@ -356,6 +360,9 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 		return 0;
 	struct http_config hc = {.insecure = insecure};
 	snprintf(hc.addr, sizeof hc.addr, "%s", http);
+	snprintf(hc.cors, sizeof hc.cors, "%s", opts_text(&p->o, "cors-origin", ""));
+	snprintf(hc.tls_cert, sizeof hc.tls_cert, "%s", opts_text(&p->o, "tls-cert", ""));
+	snprintf(hc.tls_key, sizeof hc.tls_key, "%s", opts_text(&p->o, "tls-key", ""));
 	snprintf(hc.api_keys, sizeof hc.api_keys, "%s", opts_text(&p->o, "api-key-file", ""));
 	snprintf(hc.access_log, sizeof hc.access_log, "%s", opts_text(&p->o, "access-log", ""));
 	rc = http_start(p->front, &p->svc, &hc, &p->http, why, why_n);

@@ -1,0 +1,74 @@
+#include "controller/cors.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct cors {
+	bool all;
+	char **origins; /* [n], owned */
+	size_t n;
+};
+
+/* scheme://host[:port] of what may stand in a header. */
+static bool is_origin(const char *s)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]";
+	const char *host = strstr(s, "://");
+	if (!host || host == s || strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") != (size_t)(host - s))
+		return false;
+	host += 3;
+	return *host && strspn(host, plain) == strlen(host);
+}
+
+int cors_parse(const char *list, struct cors **out, char *why, size_t why_n)
+{
+	struct cors *c = xcalloc(1, sizeof *c);
+	char *copy = xstrdup(list), *rest = copy;
+	int rc = 0;
+	for (char *one; !rc && (one = strsep(&rest, ","));) {
+		one += strspn(one, " ");
+		for (size_t n = strlen(one); n && one[n - 1] == ' ';)
+			one[--n] = '\0';
+		if (!strcmp(one, "*")) {
+			c->all = true;
+		} else if (is_origin(one)) {
+			c->origins = xrealloc(c->origins, c->n + 1, sizeof *c->origins);
+			c->origins[c->n++] = xstrdup(one);
+		} else {
+			rc = err_why(why, why_n, -EINVAL,
+				     "--cors-origin \"%s\": must be *, or origins such as "
+				     "https://chat.example.org, split by commas",
+				     one);
+		}
+	}
+	free(copy);
+	if (rc) {
+		cors_free(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+void cors_free(struct cors *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->n; i++)
+		free(c->origins[i]);
+	free(c->origins);
+	free(c);
+}
+
+bool cors_allows(const struct cors *c, const char *origin)
+{
+	if (!c || !origin || !(is_origin(origin) || !strcmp(origin, "null")))
+		return false;
+	for (size_t i = 0; i < c->n; i++)
+		if (!strcmp(c->origins[i], origin))
+			return true;
+	return c->all;
+}

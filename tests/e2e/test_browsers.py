@@ -1,0 +1,126 @@
+"""HTTP for browsers (CORS) and over TLS."""
+
+import ssl
+import subprocess
+import urllib.request
+
+import openai
+import pytest
+
+from service import DEMO
+from test_http import ask
+
+PAGE = "https://chat.example.org"
+
+
+@pytest.fixture(scope="module")
+def shared_with_pages(tmp_path_factory):
+    from service import Service
+    keys = tmp_path_factory.mktemp("cors") / "keys"
+    keys.write_text("sk-page-0123456789abcdef name=page\n")
+    s = Service(DEMO, "--cors-origin", PAGE, "--api-key-file", keys)
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
+def preflight(service, origin, headers="authorization,content-type,x-stainless-os"):
+    return ask(service, "/v1/chat/completions", method="OPTIONS",
+               headers={"Origin": origin, "Access-Control-Request-Method": "POST",
+                        "Access-Control-Request-Headers": headers})
+
+
+def test_a_page_may_ask_before_it_has_sent_a_key(shared_with_pages):
+    status, headers, _ = preflight(shared_with_pages, PAGE)
+    assert status == 204 and headers["Access-Control-Allow-Origin"] == PAGE and headers["Vary"] == "Origin"
+    assert "POST" in headers["Access-Control-Allow-Methods"]
+    assert "x-stainless-os" in headers["Access-Control-Allow-Headers"]
+
+
+def test_other_pages_may_not(shared_with_pages):
+    status, headers, _ = preflight(shared_with_pages, "https://evil.example")
+    assert status == 401 and headers["Access-Control-Allow-Origin"] is None
+
+
+def test_replies_to_a_page_say_that_it_may_see_them(shared_with_pages):
+    key = {"Authorization": "Bearer sk-page-0123456789abcdef"}
+    for path, body in (("/v1/models", None), ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+                       ("/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True})):
+        status, headers, _ = ask(shared_with_pages, path, body, headers={**key, "Origin": PAGE})
+        assert status == 200 and headers["Access-Control-Allow-Origin"] == PAGE
+        assert ask(shared_with_pages, path, body, headers=key)[1]["Access-Control-Allow-Origin"] is None
+    assert ask(shared_with_pages, "/v1/models", headers={"Origin": PAGE})[1]["Access-Control-Allow-Origin"] == PAGE
+
+
+def test_without_the_option_no_page_may(service):
+    status, headers, _ = preflight(service, PAGE)
+    assert status == 405 and headers["Access-Control-Allow-Origin"] is None
+
+
+def test_a_wrong_origin_is_named(start):
+    with pytest.raises(AssertionError, match="--cors-origin"):
+        start(DEMO, "--cors-origin", "chat.example.org")
+
+
+# --- TLS ---
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """(certificate, key) for 127.0.0.1."""
+    d = tmp_path_factory.mktemp("tls")
+    try:
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "2", "-subj", "/CN=quern-test", "-addext", "subjectAltName=IP:127.0.0.1",
+                        "-keyout", d / "key.pem", "-out", d / "cert.pem"], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not there")
+    return d / "cert.pem", d / "key.pem"
+
+
+@pytest.fixture(scope="module")
+def secure(certificate):
+    from service import Service
+    s = Service(DEMO, "--tls-cert", certificate[0], "--tls-key", certificate[1])
+    assert s.ready["https"] is True
+    s.http = s.http.replace("http://", "https://")
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
+def test_the_official_client_over_tls(secure, certificate):
+    http = openai.DefaultHttpxClient(verify=ssl.create_default_context(cafile=certificate[0]))
+    with openai.OpenAI(base_url=secure.http + "/v1", api_key="none", max_retries=0, http_client=http) as c:
+        whole = c.completions.create(model="demo", prompt="Once", max_tokens=40, temperature=0)
+        parts = c.completions.create(model="demo", prompt="Once", max_tokens=40, temperature=0, stream=True)
+        assert "".join(p.choices[0].text for p in parts) == whole.choices[0].text
+
+
+def test_a_stranger_to_the_certificate_is_not_answered_in_the_clear(secure):
+    with pytest.raises(OSError):
+        urllib.request.urlopen(secure.http.replace("https", "http") + "/health", timeout=20)
+    with pytest.raises(ssl.SSLError):
+        try:
+            urllib.request.urlopen(secure.http + "/health", timeout=20)
+        except urllib.error.URLError as e:
+            raise e.reason
+
+
+def test_closing_a_stream_cancels_the_job_over_tls(secure, certificate):
+    context = ssl.create_default_context(cafile=certificate[0])
+    body = b'{"prompt": "Once", "max_tokens": 1500, "ignore_eos": true, "n": 8, "stream": true}'
+    request = urllib.request.Request(secure.http + "/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, context=context, timeout=60) as r:
+        r.read(200)
+    secure.idle()
+
+
+def test_wrong_certificates_are_named(start, certificate, tmp_path):
+    cert, key = certificate
+    (tmp_path / "no").write_text("no PEM")
+    for options, words in (((cert, tmp_path / "no"), "--tls-key"), ((tmp_path / "no", key), "--tls-cert"),
+                           (("/no-such-file", key), "no-such-file")):
+        with pytest.raises(AssertionError, match=words):
+            start(DEMO, "--tls-cert", options[0], "--tls-key", options[1])
+    with pytest.raises(AssertionError, match="belong together"):
+        start(DEMO, "--tls-cert", cert)

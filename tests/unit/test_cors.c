@@ -1,0 +1,59 @@
+/* Which origins are allowed. */
+#include "controller/cors.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static struct cors *c;
+
+static void drop(void)
+{
+	cors_free(c);
+}
+
+TestSuite(cors, .fini = drop);
+
+static void allow(const char *list)
+{
+	char why[256];
+	cr_assert(cors_parse(list, &c, why, sizeof why) == 0, "%s", why);
+}
+
+Test(cors, those_that_are_named_are_allowed)
+{
+	allow("https://chat.example.org, http://localhost:3000,http://[::1]:8");
+	cr_expect(cors_allows(c, "https://chat.example.org"));
+	cr_expect(cors_allows(c, "http://localhost:3000"));
+	cr_expect(cors_allows(c, "http://[::1]:8"));
+	cr_expect_not(cors_allows(c, "http://chat.example.org"));
+	cr_expect_not(cors_allows(c, "https://chat.example.org:444"));
+	cr_expect_not(cors_allows(c, "https://chat.example.org.evil.example"));
+	cr_expect_not(cors_allows(c, "null"));
+	cr_expect_not(cors_allows(c, NULL));
+}
+
+Test(cors, a_star_allows_all_that_are_origins)
+{
+	allow("*");
+	cr_expect(cors_allows(c, "https://a.example"));
+	cr_expect(cors_allows(c, "null"), "a page from a file");
+	cr_expect_not(cors_allows(c, "https://a.example\r\nX: 1"));
+	cr_expect_not(cors_allows(c, ""));
+}
+
+Test(cors, without_a_list_none_is)
+{
+	cr_expect_not(cors_allows(NULL, "https://a.example"));
+}
+
+Test(cors, what_is_no_origin_is_named)
+{
+	static const char *const wrong[] = {
+		"chat.example.org",   "https://", "https://a.example/path", "", "https://a b",
+		"https://a.example,", "://x"};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		char why[256] = "";
+		cr_expect(cors_parse(wrong[i], &c, why, sizeof why) < 0, "taken: %s", wrong[i]);
+		cr_expect_not_null(strstr(why, "--cors-origin"));
+	}
+}
