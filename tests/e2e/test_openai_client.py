@@ -1,7 +1,6 @@
 """The official OpenAI client against a running service, and replies against OpenAI's description."""
 
 import asyncio
-import gzip
 import json
 import urllib.error
 import urllib.request
@@ -9,7 +8,7 @@ import urllib.request
 import openai
 import pytest
 
-from service import SHARED, eventually
+from service import eventually
 
 PROMPT = "Once upon a time"
 
@@ -266,88 +265,3 @@ def test_closing_a_stream_cancels_the_job(api, model, service):
     stream.close()
     eventually(lambda: service.status()["running"] == 0, 20, "an idle service")
     service.idle()
-
-
-# Replies against OpenAI's description.
-
-class Description:
-    """As much of OpenAPI's schemas as the replies need."""
-
-    def __init__(self, path):
-        with gzip.open(path) as f:
-            self.schemas = json.load(f)["components"]["schemas"]
-
-    def check(self, value, schema, at="$"):
-        """The first thing that is wrong, or None."""
-        if isinstance(schema, str):
-            schema = self.schemas[schema]
-        if value is None and schema.get("nullable"):
-            return None
-        if "$ref" in schema:
-            return self.check(value, schema["$ref"].rsplit("/", 1)[1], at)
-        for several in ("anyOf", "oneOf"):
-            if several in schema:
-                wrong = [self.check(value, s, at) for s in schema[several]]
-                return None if None in wrong else wrong[0]
-        types = {"string": str, "object": dict, "array": list, "boolean": bool, "null": type(None),
-                 "integer": int, "number": (int, float)}
-        want = schema.get("type")
-        if want and (not isinstance(value, types[want]) or (isinstance(value, bool) and want != "boolean")):
-            return f"{at} is {value!r}, not {want}"
-        if "enum" in schema and value not in schema["enum"]:
-            return f"{at} is {value!r}, none of {schema['enum']}"
-        if isinstance(value, dict):
-            for key in schema.get("required", []):
-                if key not in value:
-                    return f"{at}.{key} is missing"
-            for key, s in schema.get("properties", {}).items():
-                if key in value and (wrong := self.check(value[key], s, f"{at}.{key}")):
-                    return wrong
-        if isinstance(value, list) and "items" in schema:
-            for i, v in enumerate(value):
-                if wrong := self.check(v, schema["items"], f"{at}[{i}]"):
-                    return wrong
-        return None
-
-
-@pytest.fixture(scope="module")
-def described():
-    path = SHARED / "conformance" / "openai-openapi.json.gz"
-    if not path.exists():
-        pytest.skip("OpenAI's description is not there")
-    return Description(path)
-
-
-def sse(service, path, body):
-    request = urllib.request.Request(service.http + path, json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as r:
-        events = [line[6:].strip() for line in r if line.startswith(b"data: ")]
-    assert events.pop() == b"[DONE]"
-    return [json.loads(e) for e in events]
-
-
-MESSAGES = [{"role": "user", "content": "Hello"}]
-
-
-@pytest.mark.parametrize("path, schema, body", [
-    ("/v1/models", "ListModelsResponse", None),
-    ("/v1/completions", "CreateCompletionResponse", {"prompt": PROMPT, "max_tokens": 3}),
-    ("/v1/completions", "CreateCompletionResponse", {"prompt": [PROMPT, "A"], "max_tokens": 3, "n": 2, "logprobs": 2}),
-    ("/v1/chat/completions", "CreateChatCompletionResponse", {"messages": MESSAGES, "max_tokens": 3}),
-    ("/v1/chat/completions", "CreateChatCompletionResponse",
-     {"messages": MESSAGES, "max_tokens": 3, "logprobs": True, "top_logprobs": 2}),
-    ("/v1/completions", "ErrorResponse", {"prompt": PROMPT, "model": "no-such-model"}),
-    ("/v1/completions", "ErrorResponse", {}),
-])
-def test_replies_are_as_described(service, described, path, schema, body):
-    assert described.check(raw(service, path, body)[2], schema) is None
-
-
-@pytest.mark.parametrize("more", [{}, {"logprobs": True, "top_logprobs": 1}, {"stream_options": {"include_usage": True}}])
-def test_chat_chunks_are_as_described(service, described, more):
-    body = {"messages": MESSAGES, "max_tokens": 4, "stream": True, **more}
-    chunks = sse(service, "/v1/chat/completions", body)
-    assert chunks
-    for c in chunks:
-        assert described.check(c, "CreateChatCompletionStreamResponse") is None
