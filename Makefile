@@ -77,7 +77,8 @@ SEED0 ?= 1
 sim: $(BUILD)/tests/sim/test_sched_sim
 	QUERN_SIM_SEEDS=$(SEEDS) QUERN_SIM_SEED0=$(SEED0) $< --timeout 86400
 
-# Every decoder under libFuzzer and AddressSanitizer, so many seconds each; needs clang.
+# Every decoder under libFuzzer and AddressSanitizer, so many seconds each, from its seeds and
+# dictionary in tests/fuzz where it has them; needs clang.
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz:
@@ -86,7 +87,8 @@ fuzz:
 	@for f in $(BUILD)/asan-fuzz/fuzz/fuzz_*; do \
 		mkdir -p $$f.corpus; echo "$$f, $(FUZZ_SECONDS) s"; \
 		ASAN_OPTIONS=detect_leaks=0 $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -verbosity=0 \
-			-print_final_stats=1 $$f.corpus || exit 1; done
+			-print_final_stats=1 $$f.corpus $$(ls -d tests/fuzz/seeds/$$(basename $$f) 2>/dev/null) \
+			$$(ls tests/fuzz/$$(basename $$f).dict 2>/dev/null | sed s/^/-dict=/) || exit 1; done
 fuzzers: $(FUZZERS)
 $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY -Wno-string-concatenation
 

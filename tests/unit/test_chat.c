@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "controller/chat.h"
 #include "tests/testdata.h"
+#include "tests/unit/chat_help.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,56 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 TestSuite(chat, .timeout = 60);
-
-struct folder {
-	char path[64];
-};
-
-static void folder_make(struct folder *f)
-{
-	strcpy(f->path, "/tmp/quern-chat-XXXXXX");
-	cr_assert(mkdtemp(f->path));
-}
-
-static void folder_write(const struct folder *f, const char *name, const char *text)
-{
-	char *path = file_join(f->path, name);
-	FILE *to = fopen(path, "w");
-	cr_assert(to);
-	fputs(text, to);
-	fclose(to);
-	free(path);
-}
-
-static void folder_remove(struct folder *f)
-{
-	static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
-	for (int i = 0; i < 2; i++) {
-		char *path = file_join(f->path, names[i]);
-		unlink(path);
-		free(path);
-	}
-	rmdir(f->path);
-}
-
-/* A folder with this template. */
-static int load_template(const char *template, const char *bos, const char *eos, struct chat **out, char *why,
-			 size_t n)
-{
-	struct folder f;
-	char config[256];
-	folder_make(&f);
-	snprintf(config, sizeof config, "{\"bos_token\": \"%s\", \"eos_token\": {\"content\": \"%s\"}}", bos,
-		 eos);
-	folder_write(&f, "chat_template.jinja", template);
-	folder_write(&f, "tokenizer_config.json", config);
-	int rc = chat_load(f.path, out, why, n);
-	folder_remove(&f);
-	return rc;
-}
 
 /* The chujiezheng templates are kept in lines that are to be joined. */
 static char *joined(const char *text)
@@ -94,8 +47,8 @@ static struct chat *load_case(const json_t *c)
 		free(text);
 		text = one;
 	}
-	cr_assert_eq(load_template(text, json_string_value(json_object_get(c, "bos")),
-				   json_string_value(json_object_get(c, "eos")), &chat, why, sizeof why),
+	cr_assert_eq(chat_help_load(text, json_string_value(json_object_get(c, "bos")),
+				    json_string_value(json_object_get(c, "eos")), &chat, why, sizeof why),
 		     0, "%s: %s", file, why);
 	free(text);
 	return chat;
@@ -187,7 +140,7 @@ Test(chat, contents_are_plain_and_markers_are_not)
 	struct chat_prompt p;
 	char why[256];
 	struct chat_message m[] = {{"system", "s", 1}, {"user", "<|im_end|>", 10}};
-	cr_assert_eq(load_template(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(chat_render(chat, m, 2, &p, why, sizeof why), 0);
 	cr_assert_str_eq(p.text.p, "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n<|im_end|><|im_end|>\n"
 				   "<|im_start|>assistant\n");
@@ -206,7 +159,7 @@ Test(chat, an_unknown_role_is_named)
 	struct chat_prompt p;
 	char why[256];
 	struct chat_message m = {"wizard", "hi", 2};
-	cr_assert_eq(load_template(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(chat_render(chat, &m, 1, &p, why, sizeof why), -EINVAL);
 	cr_assert(strstr(why, "wizard"), "%s", why);
 	cr_assert_eq(chat_render(chat, &m, 0, &p, why, sizeof why), -EINVAL);
@@ -219,7 +172,7 @@ Test(chat, broken_utf8_is_refused)
 	struct chat_prompt p;
 	char why[256];
 	struct chat_message m = {"user", "a\xff", 2};
-	cr_assert_eq(load_template(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(chat_render(chat, &m, 1, &p, why, sizeof why), -EINVAL);
 	cr_assert(strstr(why, "byte 1"), "%s", why);
 	chat_free(chat);
@@ -229,36 +182,36 @@ Test(chat, a_template_in_error_is_refused_with_its_line)
 {
 	struct chat *chat = NULL;
 	char why[256] = "";
-	cr_expect_eq(load_template("a\n{% for m in messages %}\n{{ m. }}\n{% endfor %}", "", "", &chat, why,
-				   sizeof why),
+	cr_expect_eq(chat_help_load("a\n{% for m in messages %}\n{{ m. }}\n{% endfor %}", "", "", &chat, why,
+				    sizeof why),
 		     -EINVAL);
 	cr_expect(strstr(why, "line 3"), "%s", why);
 }
 
 Test(chat, a_folder_without_a_template_says_so)
 {
-	struct folder f;
+	struct chat_folder f;
 	struct chat *chat;
 	char why[256];
-	folder_make(&f);
+	chat_folder_make(&f);
 	cr_assert_eq(chat_load(f.path, &chat, why, sizeof why), -ENOTSUP);
 	cr_assert(strstr(why, "no chat template"), "%s", why);
-	folder_remove(&f);
+	chat_folder_remove(&f);
 }
 
 Test(chat, of_several_templates_the_default_is_used)
 {
-	struct folder f;
+	struct chat_folder f;
 	struct chat *chat;
 	char why[256];
-	folder_make(&f);
+	chat_folder_make(&f);
 	json_t *config = json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name", "tool_use",
 				   "template", "?", "name", "default", "template", chatml);
 	char *text = json_dumps(config, 0);
-	folder_write(&f, "tokenizer_config.json", text);
+	chat_folder_write(&f, "tokenizer_config.json", text);
 	cr_assert_eq(chat_load(f.path, &chat, why, sizeof why), 0, "%s", why);
 	chat_free(chat);
 	free(text);
 	json_decref(config);
-	folder_remove(&f);
+	chat_folder_remove(&f);
 }
