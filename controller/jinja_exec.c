@@ -341,7 +341,8 @@ static void bind_rest(struct jrender *r, struct jmacro *m, const struct jargs *a
 	}
 	if (uses & USES_VARARGS) {
 		uint32_t n = a->n_pos > params->n ? a->n_pos - params->n : 0;
-		scope_set(r, r->scope, r->varargs_name, jv_list(&r->c, J_TUPLE, a->pos + (a->n_pos - n), n));
+		scope_set(r, r->scope, r->varargs_name,
+			  jv_list(&r->c, J_TUPLE, n ? a->pos + (a->n_pos - n) : NULL, n));
 	} else if (a->n_pos > params->n) {
 		jinja_fail(&r->c, -EINVAL, "macro '%.60s' takes not more than %u argument(s)",
 			   m->name ? m->name : "caller", params->n);

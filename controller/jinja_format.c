@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { WIDTH_MAX = 10000, DIGITS_MAX = 340 };
+/* A float has at most 309 digits before its point. */
+enum { WIDTH_MAX = 10000, PRECISION_MAX = 150, DIGITS_MAX = 500 };
 
 /* How one value is to be shown. */
 struct spec {
@@ -116,9 +117,9 @@ static void put_float(struct jbuild *b, const struct spec *f, double d)
 	if (!f->type && f->precision < 0) {
 		jfloat_repr(x, digits);
 	} else {
-		int precision = f->precision < 0                ? 6
-				: f->precision > DIGITS_MAX / 2 ? DIGITS_MAX / 2
-								: f->precision;
+		int precision = f->precision < 0 ? 6 : f->precision;
+		if (precision > PRECISION_MAX)
+			jinja_fail(b->c, -E2BIG, "a float's precision of more than %d", PRECISION_MAX);
 		snprintf(format, sizeof format, "%%%s.%d%c", f->alternate ? "#" : "", precision, type);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"

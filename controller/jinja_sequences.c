@@ -225,8 +225,10 @@ static struct jv choose(struct jrender *r, struct jv v, const struct jargs *args
 	if (args->n_pos > used)
 		test = need_test(r, args->pos[used++]);
 	struct jargs rest = *args;
-	rest.pos += used;
-	rest.n_pos -= used;
+	if (used) {
+		rest.pos += used;
+		rest.n_pos -= used;
+	}
 	for (size_t i = 0; i < l.n; i++) {
 		struct jv x = attribute ? by_path(r, l.v[i], args->pos[0], jv_missing) : l.v[i];
 		jinja_step(&r->c, 1);

@@ -426,7 +426,8 @@ struct jlist jv_elements(struct jctx *c, struct jv v)
 		l = v.seq->list;
 		break;
 	case J_GEN:
-		l = (struct jlist){v.seq->list.v + v.seq->at, v.seq->list.n - v.seq->at, NULL};
+		if (v.seq->at < v.seq->list.n)
+			l = (struct jlist){v.seq->list.v + v.seq->at, v.seq->list.n - v.seq->at, NULL};
 		v.seq->at = v.seq->list.n;
 		break;
 	case J_RANGE:

@@ -325,6 +325,7 @@ Test(jinja, endless_work_ends_with_its_reason)
 	refused("{{ [] * 9 }}{{ 'abc' * 9223372036854775807 }}", -E2BIG, "");
 	refused("{{ '%999999999d' % 1 }}", -E2BIG, "width");
 	refused("{{ '{:999999999}'.format(1) }}", -E2BIG, "width");
+	refused("{{ '%.999f' % 0.5 }}", -E2BIG, "precision");
 	refused("{{ 'x'.center(999999999) }}", -E2BIG, "");
 	refused("{{ 'a\\tb'.expandtabs(999999999) }}", -E2BIG, "");
 	refused("{{ [1] | tojson(indent=999999999) }}", -E2BIG, "indent");
@@ -427,6 +428,22 @@ Test(jinja, a_template_that_is_too_long_or_no_text_is_refused)
 	cr_expect_eq(jinja_parse("a\xff", 2, JINJA_CHAT, &t, why, sizeof why), -EINVAL);
 	cr_expect(strstr(why, "byte 1"), "%s", why);
 	free(text);
+}
+
+/* Calls and generators of nothing at all. */
+Test(jinja, empty_arguments_and_sequences_are_no_trouble)
+{
+	json_t *context = json_pack("{s:[]}", "l");
+	char *got = marked(
+		"{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m() }}{{ l | select | list }}"
+		"{{ l | map('upper') | list }}{{ [] + l }}{{ l * 3 }}{{ '' * 3 }}{{ '' + '' }}{{ l[1:] }}"
+		"{{ ''[1:] }}{{ '' | reverse }}{{ l | join }}{{ {} | dictsort }}{{ {} | tojson }}{{ m(*l) }}"
+		"{{ ''.join(l) }}{{ ''.replace('a', 'b') }}{{ l | sort }}{{ l | batch(2) | list }}{{ '' | e "
+		"}}",
+		context);
+	cr_expect_str_eq(got, "(){}[][][][][][]{}(){}[][]", "%s", got);
+	free(got);
+	json_decref(context);
 }
 
 /* Nothing but its variables: neither files nor what else Python would show. */
