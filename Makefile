@@ -34,7 +34,7 @@ LIBS_quern-worker     := worker kernels formats proto base
 # msgpack-c's C library changed its name between Debian releases.
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
 LDLIBS_quern := -lcurl # the load generator's HTTP; nothing else links it
-LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lgnutls -lm -lpthread -ldl
+LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
 .PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers bench install clean
 .DEFAULT_GOAL := all

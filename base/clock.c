@@ -19,6 +19,11 @@ int64_t clock_unix(void)
 	return read_us(CLOCK_REALTIME) / 1000000;
 }
 
+int64_t clock_unix_us(void)
+{
+	return read_us(CLOCK_REALTIME);
+}
+
 int64_t clock_thread_cpu_us(void)
 {
 	return read_us(CLOCK_THREAD_CPUTIME_ID);

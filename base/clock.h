@@ -6,6 +6,7 @@
 
 int64_t clock_us(void);       /* monotonic, microseconds */
 int64_t clock_unix(void);     /* wall clock, seconds since 1970 */
+int64_t clock_unix_us(void);
 int64_t clock_thread_cpu_us(void);
 
 #endif

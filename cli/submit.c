@@ -16,7 +16,7 @@ static const struct opt submit_options[] = {
 	OPT("user", OPT_TEXT, "NAME", "on whose behalf"),
 	OPT("key", OPT_TEXT, "KEY", "a second submit with the same key is the same job"),
 	OPT("cache-salt", OPT_TEXT, "SALT", "share cached prompts only with the same salt"),
-	OPT_NOT_BUILT("durable"),
+	OPT("durable", OPT_FLAG, NULL, "accepted when it is on disk; survives the service (serve --journal)"),
 };
 
 static const struct usage usage = {
@@ -44,6 +44,8 @@ static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t
 	}
 	if (opts_has(o, "priority"))
 		json_object_set_new(request, "priority", json_integer(opts_int(o, "priority", 0)));
+	if (opts_flag(o, "durable"))
+		json_object_set_new(request, "durable", json_true());
 	if (opts_flag(o, "detach")) {
 		json_object_set_new(request, "stream", json_false());
 		json_object_set_new(request, "on_disconnect", json_string("keep"));

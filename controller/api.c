@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum {
 	WORD_BYTES_MAX = 1024,       /* of a bad word */
@@ -22,6 +23,7 @@ enum {
 #define BIAS_MAX           100.0
 
 struct request {
+	const json_t *whole;
 	const struct service *svc;
 	uint32_t max_context;
 	enum api_dialect dialect;
@@ -490,6 +492,27 @@ static int get_max_tokens(struct request *r)
 	return 0;
 }
 
+void api_digest(const json_t *request, uint8_t out[16])
+{
+	/* What does not change what is computed. */
+	static const char *const beside[] = {"op",       "id",           "key",     "stream",       "durable",
+					     "priority", "deadline_ms",  "user",    "on_disconnect"};
+	json_t *body = json_copy((json_t *)request), *v;
+	const char *name;
+	void *next;
+	for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++)
+		json_object_del(body, beside[i]);
+	json_object_foreach_safe(body, next, name, v)
+		if (json_is_null(v))
+			json_object_del(body, name);
+	char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+	XXH128_canonical_t sum;
+	XXH128_canonicalFromHash(&sum, XXH3_128bits(text ? text : "", text ? strlen(text) : 0));
+	memcpy(out, sum.digest, sizeof sum.digest);
+	free(text);
+	json_decref(body);
+}
+
 static char *copy(const char *s)
 {
 	return s ? xstrdup(s) : NULL;
@@ -520,11 +543,14 @@ static int fill(struct request *r, size_t prompt)
 	s->include_stop = w->include_stop;
 	s->skip_special = w->skip_special;
 	s->stream = w->stream;
-	s->keep = w->keep;
+	s->keep = w->keep || w->durable;
+	s->durable = w->durable;
 	s->priority = (int32_t)w->priority;
 	s->deadline_us = w->deadline_ms ? clock_us() + w->deadline_ms * 1000 : 0;
 	s->user = copy(w->user);
 	s->key = copy(w->key);
+	if (s->key)
+		api_digest(r->whole, s->body);
 	s->cache_salt = copy(w->cache_salt);
 	return 0;
 }
@@ -562,7 +588,7 @@ int api_submit(const struct service *svc, uint32_t max_context, const json_t *re
 	       enum api_dialect dialect, size_t prompt, struct submit **out, struct api_reply *reply,
 	       struct api_problem *p)
 {
-	struct request r = {.svc = svc, .max_context = max_context, .dialect = dialect, .p = p};
+	struct request r = {.whole = request, .svc = svc, .max_context = max_context, .dialect = dialect, .p = p};
 	wants_init(&r.want, svc->config);
 	int rc = keys_read(request, dialect, svc->strict || dialect == API_JOBS, &r.want, p);
 	if (rc)

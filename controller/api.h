@@ -53,6 +53,10 @@ int api_submit(const struct service *svc, uint32_t max_context, const json_t *re
 	       enum api_dialect dialect, size_t prompt, struct submit **out, struct api_reply *reply,
 	       struct api_problem *p);
 
+/* A digest of what the request asks for: two with the same one are the same request.  What only says
+ * how it is to be handled (stream, priority, deadline, user, ...) does not count. */
+void api_digest(const json_t *request, uint8_t out[16]);
+
 /* The prompt's ids of a request with `messages` (and tools, chat_template_kwargs, ...), as API_CHAT
  * makes them (for /tokenize).  Appends to out and to ignored, which is as in struct api_reply. */
 int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *request,

@@ -44,6 +44,8 @@ void engine_cmd_free(struct engine_cmd *c)
 		return;
 	free(c->tokens);
 	free(c->devices);
+	free(c->had);
+	free(c->n_had);
 	params_fini(&c->params);
 	free(c);
 }
@@ -69,7 +71,8 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		snprintf(why, sizeof why, "prompt (%u) and max_tokens (%u) exceed the context of %u tokens",
 			 c->n_tokens, c->params.max_tokens, most);
 		emit_code(e->emit, ENGINE_REFUSED, c->job, E_TOO_LONG, why);
-	} else if (q.n_queued >= e->cfg.max_jobs || q.queued_tokens + c->n_tokens > e->cfg.max_tokens) {
+	} else if (!c->resumed && (q.n_queued >= e->cfg.max_jobs ||
+				   q.queued_tokens + c->n_tokens > e->cfg.max_tokens)) {
 		char why[128];
 		snprintf(why, sizeof why, "the queue is full: %u jobs, %llu tokens wait", q.n_queued,
 			 (unsigned long long)q.queued_tokens);
@@ -82,6 +85,9 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		g->user = c->user;
 		g->share = c->share;
 		g->salt = c->salt;
+		g->durable = c->durable;
+		if (c->n_had)
+			group_resume(g, c->had, c->n_had);
 		if (e->cfg.max_seqs < g->n_seqs)
 			log_debug("engine", "job=%llu n=%u runs in turns of %u", (unsigned long long)c->job,
 				  g->n_seqs, e->cfg.max_seqs);

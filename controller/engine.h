@@ -45,12 +45,19 @@ struct engine_cmd {
 	uint64_t user;          /* whose share it is served from */
 	uint32_t share;         /* its size; 0 is 1 */
 	uint64_t salt;          /* prefixes are shared only with the same */
+	bool durable;           /* waits for a worker for as long as it takes */
+	/* A job from before a crash: it was accepted, so that no bound of the queue refuses it.  What
+	 * its outputs have already stands here, one after another; they go on behind it. */
+	bool resumed;
+	uint32_t *had;          /* owned */
+	uint32_t *n_had;        /* [params.n] owned, or NULL: nothing; SEQ_OVER: that output has ended */
 	uint32_t n_replicas;    /* SCALE */
 	char (*devices)[32];    /* SCALE; owned: [n_devices] where new workers run; none: as at the start */
 	uint32_t n_devices;
 	uint64_t worker;        /* DRAIN: engine_worker.id */
 	int64_t wait_us;        /* SCALE, DRAIN: how long it may take; 0: 10 minutes */
 };
+#define SEQ_OVER UINT32_MAX
 
 enum engine_event_kind {
 	ENGINE_ACCEPTED,

@@ -255,7 +255,8 @@ void fleet_expire(struct fleet *f, int64_t now_us)
 	sched_expire(f->lobby, now_us, &f->events);
 	for (struct group *g = sched_first(f->lobby), *next; g; g = next) {
 		next = sched_next(f->lobby, g);
-		if (now_us - g->parked_us > f->cfg->worker_wait_us)
+		/* A durable one waits for as long as it takes. */
+		if (!g->durable && now_us - g->parked_us > f->cfg->worker_wait_us)
 			sched_fail(f->lobby, g, E_WORKER_LOST, &f->events);
 	}
 	fleet_flush(f, NULL, now_us);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "controller/jobs.h"
 #include "controller/jobsock.h"
+#include "controller/journal.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -24,7 +25,7 @@ enum {
 };
 
 /* What other threads ask for. */
-enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_ORDER, NOTE_CONNECT, NOTE_QUIT };
+enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_ORDER, NOTE_CONNECT, NOTE_SETTLED, NOTE_QUIT };
 
 struct note {
 	struct note *next;
@@ -36,6 +37,11 @@ struct note {
 	struct engine_cmd *order; /* NOTE_ORDER; owned */
 	void (*done)(void *user, enum code code, const char *why);
 	void *user;
+	/* NOTE_SETTLED: a durable job is on the disk, or is not. */
+	char job[JOBS_ID_SIZE];
+	bool end;
+	int rc;
+	char why[256];
 };
 
 /* A question to the engine that is not answered yet, or an order that is not carried out. */
@@ -67,6 +73,7 @@ struct front {
 	void *events; /* PULL, ENGINE_OUT */
 	void *engine; /* PUSH, ENGINE_IN; NULL before front_connect() */
 	struct jobs *jobs;
+	struct journal *journal; /* NULL: none */
 	struct jobsock *sock;              /* NULL: none */
 	struct asked *asked, **last_asked; /* oldest first */
 	uint64_t last_tag;
@@ -250,6 +257,9 @@ static void carry_out(struct front *f, struct note *n)
 	case NOTE_CONNECT:
 		connect_engine(f);
 		break;
+	case NOTE_SETTLED:
+		jobs_settled(f->jobs, n->job, n->end, n->rc, n->why, clock_us());
+		break;
 	case NOTE_QUIT:
 		f->quit = true;
 		break;
@@ -279,6 +289,14 @@ static void read_notes(struct front *f, bool last)
 	}
 }
 
+static long wait_ms(const struct front *f)
+{
+	int64_t at = jobs_save_at(f->jobs), now = clock_us();
+	if (at <= now)
+		return 0;
+	return at - now < SWEEP_US ? (at - now) / 1000 + 1 : SWEEP_US / 1000;
+}
+
 static void run_loop(struct front *f)
 {
 	zmq_pollitem_t items[5] = {{.socket = f->events, .events = ZMQ_POLLIN},
@@ -292,7 +310,7 @@ static void run_loop(struct front *f)
 	bool more = false;
 	int64_t sweep_us = 0;
 	while (!f->quit) {
-		zmq_poll(items, n_items, more ? 0 : SWEEP_US / 1000);
+		zmq_poll(items, n_items, more ? 0 : wait_ms(f));
 		int64_t now = clock_us();
 		more = read_events(f);
 		read_notes(f, false);
@@ -301,6 +319,8 @@ static void run_loop(struct front *f)
 			more |= jobsock_read(f->sock, now);
 			jobsock_reap(f->sock);
 		}
+		if (now >= jobs_save_at(f->jobs))
+			jobs_save(f->jobs);
 		if (now >= sweep_us) {
 			jobs_sweep(f->jobs, now);
 			give_up_asked(f, now);
@@ -427,6 +447,18 @@ uint32_t front_max_context(const struct front *f)
 	return atomic_load(&f->max_context);
 }
 
+/* On the journal's thread. */
+static void on_settled(void *user, const char *id, bool end, int rc, const char *why)
+{
+	struct note *n = note_new(NOTE_SETTLED);
+	snprintf(n->job, sizeof n->job, "%s", id);
+	n->end = end;
+	n->rc = rc;
+	snprintf(n->why, sizeof n->why, "%s", why);
+	if (!leave_note(user, n))
+		note_free(n);
+}
+
 /* --- lifecycle --- */
 
 static int bind_events(struct front *f)
@@ -462,6 +494,7 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	f->last_asked = &f->asked;
 	atomic_init(&f->max_context, svc->model_context);
 	pthread_mutex_init(&f->lock, NULL);
+	f->journal = cfg->journal;
 	f->jobs = jobs_new(svc, send_engine, f);
 	f->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	int rc = f->wake < 0 ? -errno : bind_events(f);
@@ -470,6 +503,8 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	if (!rc && cfg->jobs[0])
 		rc = jobsock_open(zmq_context, svc, cfg->jobs, cfg->insecure, f, f->jobs, &f->sock, why,
 				  why_n);
+	if (!rc && cfg->journal)
+		rc = jobs_recover(f->jobs, cfg->journal, on_settled, clock_us(), why, why_n);
 	if (rc)
 		goto fail;
 	if (f->sock)
@@ -502,5 +537,8 @@ void front_stop(struct front *f)
 {
 	leave_note(f, note_new(NOTE_QUIT));
 	pthread_join(f->thread, NULL);
+	/* Its thread still calls on_settled(). */
+	if (f->journal)
+		journal_drain(f->journal);
 	front_free(f);
 }

@@ -17,6 +17,7 @@
 
 struct front;
 struct metrics;
+struct journal;
 
 /* What the front end and HTTP know of the service; lives as long as they do, immutable. */
 struct service {
@@ -34,6 +35,8 @@ struct service {
 	uint32_t max_request_bytes;     /* 16 MB */
 	int64_t keep_finished_us;       /* how long a finished job can still be asked for */
 	uint32_t max_finished;          /* and how many of them */
+	int64_t keep_durable_us;        /* the same of durable ones, on the disk */
+	int64_t journal_bytes;          /* beyond, the oldest finished ones are forgotten first */
 	bool strict;                    /* HTTP: refuse unknown fields */
 	const struct engine_load *load; /* the queue, and its bounds; NULL: not known */
 	uint32_t max_queued_jobs;
@@ -53,6 +56,8 @@ struct submit {
 	bool skip_special;              /* skip_special_tokens, true */
 	bool stream;                    /* the listener wants DELTAs */
 	bool keep;                      /* goes on when nobody listens any more */
+	bool durable;                   /* accepted when it is on the disk, survives the controller */
+	uint8_t body[16];               /* with a key: digest of what was asked, api_digest() */
 	int64_t deadline_us;            /* clock_us(), 0: none */
 	char *user, *key;               /* owned or NULL */
 	char *cache_salt;               /* owned or NULL: prefixes are shared only with the same salt */
@@ -139,6 +144,7 @@ void front_order(struct front *f, struct engine_cmd **c,
 
 struct front_config {
 	char jobs[256];                 /* job socket endpoint to bind; "" for none */
+	struct journal *journal;        /* of durable jobs, or NULL; outlives the front end */
 	bool insecure;
 };
 /* Binds ENGINE_OUT and the job socket, starts the thread. */

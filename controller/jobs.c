@@ -4,9 +4,8 @@
 #include "base/log.h"
 #include "controller/bestof.h"
 #include "controller/entropy.h"
-#include "controller/map.h"
+#include "controller/jobs_impl.h"
 #include "controller/metrics.h"
-#include "controller/output.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,83 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-
-enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED, JOB_FAILED };
-
-/* How far a listener has been told of one output. */
-struct told {
-	uint32_t token; /* next token */
-	size_t text;    /* next byte; SIZE_MAX: where that token's text begins */
-	bool end;       /* the delta with finish was sent */
-};
-
-struct watch {
-	struct listener l;
-	struct job *job;
-	struct watch *next; /* of the same job */
-	bool stream;
-	struct told told[]; /* [n_told] */
-};
-
-struct job {
-	uint64_t number; /* the engine's name for it */
-	char id[JOBS_ID_SIZE];
-	enum job_state state;
-	bool keep;      /* goes on without listeners */
-	bool cancelled; /* ENGINE_CANCEL was sent */
-	bool dirty;     /* in jobs->dirty */
-	char *user, *key, *cache_salt;
-	uint64_t seed;
-	uint32_t prompt_tokens;
-	uint32_t max_tokens;
-	char **stop; /* owned; rules.stop */
-	uint32_t n_stop;
-	struct output_rules rules;
-	uint32_t n_told;    /* outputs that listeners know of */
-	uint32_t n_outputs; /* more than n_told while the best of them are not chosen: then nothing is told */
-	struct output *outputs;
-	bool private; /* the tokens' log-probabilities are here, though nobody asked for them */
-	struct toklog prompt_log; /* logprobs of the prompt's tokens 1.. */
-	bool has_prompt_log, class_changed;
-	struct watch *watches;
-	uint32_t n_watches;
-	struct job *same_key_hash;   /* chain of jobs->by_key */
-	struct job *older, *younger; /* all jobs by submission, or finished ones by their end */
-	int64_t submitted_us;        /* clock_us() */
-	int64_t finished_us;
-	size_t bytes; /* once finished: what it keeps */
-
-	/* The end. */
-	uint32_t completion_tokens, cached_tokens;
-	int64_t queued_us, first_token_us, total_us;
-	enum code code;
-	char why[256];
-};
-
-struct list {
-	struct job *oldest, *youngest;
-	uint32_t n;
-};
-
-struct jobs {
-	const struct service *svc;
-	void (*send)(void *user, struct engine_cmd *c);
-	void *user;
-	uint64_t last_number;
-	uint64_t hash_seed;
-	struct map by_number;   /* unfinished: number -> job */
-	struct map by_id;       /* first half of the id -> job */
-	struct map by_key;      /* hash of the key -> chain of jobs */
-	struct map by_listener; /* listener id -> watch */
-	struct list unfinished;
-	struct list finished;
-	size_t finished_bytes;
-	struct job **dirty; /* jobs with news for their listeners */
-	uint32_t n_dirty, dirty_cap;
-	struct token_logprob *logprobs; /* scratch for what listeners see */
-	size_t logprobs_cap;
-	struct output_view *views; /* scratch, [PARAMS_N_MAX] */
-};
 
 /* --- small things --- */
 
@@ -110,14 +32,6 @@ static void list_remove(struct list *l, struct job *job)
 	*(job->younger ? &job->younger->older : &l->youngest) = job->older;
 	job->older = job->younger = NULL;
 	l->n--;
-}
-
-static uint64_t id_key(const char *id)
-{
-	char half[17];
-	memcpy(half, id, 16);
-	half[16] = 0;
-	return strtoull(half, NULL, 16);
 }
 
 static struct token_logprob *scratch(struct jobs *j, size_t n)
@@ -139,7 +53,7 @@ static struct job *find_key(struct jobs *j, const char *key)
 	struct job *job = map_get(&j->by_key, key_hash(j, key));
 	while (job && strcmp(job->key, key) != 0)
 		job = job->same_key_hash;
-	return job;
+	return job || !j->journal ? job : durable_find_key(j, key);
 }
 
 static void add_key(struct jobs *j, struct job *job)
@@ -177,7 +91,7 @@ void submit_free(struct submit *s)
 	free(s);
 }
 
-static struct engine_cmd *command(enum engine_cmd_kind kind, const struct job *job)
+struct engine_cmd *jobs_command(enum engine_cmd_kind kind, const struct job *job)
 {
 	struct engine_cmd *c = xcalloc(1, sizeof *c);
 	c->kind = kind;
@@ -195,6 +109,7 @@ struct jobs *jobs_new(const struct service *svc, void (*send)(void *, struct eng
 	j->send = send;
 	j->user = user;
 	j->hash_seed = entropy_u64();
+	j->save_us = INT64_MAX;
 	j->views = xcalloc(PARAMS_N_MAX, sizeof *j->views);
 	return j;
 }
@@ -220,6 +135,9 @@ static void job_free(struct job *job)
 	free(job->user);
 	free(job->key);
 	free(job->cache_salt);
+	free(job->n_saved);
+	buf_fini(&job->request);
+	engine_event_free(job->ended);
 	free(job);
 }
 
@@ -227,12 +145,13 @@ static void job_free(struct job *job)
 static void job_forget(struct jobs *j, struct job *job)
 {
 	map_remove(&j->by_number, job->number);
-	map_remove(&j->by_id, id_key(job->id));
+	map_remove(&j->by_id, job_id_key(job->id));
 	if (job->key)
 		remove_key(j, job);
 	for (uint32_t i = 0; job->dirty && i < j->n_dirty; i++)
 		if (j->dirty[i] == job)
 			j->dirty[i] = NULL;
+	durable_forget(j, job);
 	job_free(job);
 }
 
@@ -250,6 +169,8 @@ void jobs_free(struct jobs *j)
 	map_fini(&j->by_id);
 	map_fini(&j->by_key);
 	map_fini(&j->by_listener);
+	journal_reader_close(j->reader);
+	free(j->unsaved);
 	free(j->dirty);
 	free(j->logprobs);
 	free(j->views);
@@ -390,8 +311,8 @@ static bool chooses(const struct job *job)
 
 static void tell_news(struct jobs *j, struct job *job)
 {
-	if (chooses(job))
-		return;
+	if (chooses(job) || job->state == JOB_QUEUED)
+		return; /* the choice comes first, and that it is accepted */
 	for (struct watch *w = job->watches; w; w = w->next)
 		for (uint32_t i = 0; w->stream && i < job->n_outputs; i++)
 			if (job->outputs[i].dirty)
@@ -427,13 +348,14 @@ static void flush(struct jobs *j)
 
 /* --- a request --- */
 
-static struct job *job_new(struct jobs *j, struct submit *s, int64_t now)
+struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint64_t number, int64_t now)
 {
 	struct job *job = xcalloc(1, sizeof *job);
-	job->number = ++j->last_number;
-	do
+	job->number = number ? number : ++j->last_number;
+	if (id)
+		snprintf(job->id, sizeof job->id, "%s", id);
+	while (!id && (!job->id[0] || map_get(&j->by_id, job_id_key(job->id))))
 		snprintf(job->id, sizeof job->id, "%016" PRIx64 "%016" PRIx64, entropy_u64(), entropy_u64());
-	while (map_get(&j->by_id, id_key(job->id)));
 	job->keep = s->keep;
 	job->user = s->user;
 	job->key = s->key;
@@ -443,6 +365,8 @@ static struct job *job_new(struct jobs *j, struct submit *s, int64_t now)
 	s->user = s->key = s->cache_salt = NULL;
 	s->stop = NULL;
 	s->n_stop = 0;
+	job->durable = s->durable;
+	memcpy(job->body, s->body, sizeof job->body);
 	job->seed = s->params.seed;
 	const bool chosen = s->best_of > s->params.n, scored = chosen || s->params.beam_width;
 	job->private = scored && s->params.logprobs < 0;
@@ -465,7 +389,7 @@ static struct job *job_new(struct jobs *j, struct submit *s, int64_t now)
 	toklog_init(&job->prompt_log, s->params.prompt_logprobs >= 0);
 	list_push(&j->unfinished, job);
 	map_put(&j->by_number, job->number, job);
-	map_put(&j->by_id, id_key(job->id), job);
+	map_put(&j->by_id, job_id_key(job->id), job);
 	if (job->key)
 		add_key(j, job);
 	return job;
@@ -497,6 +421,44 @@ static uint64_t name_number(const struct jobs *j, const char *name)
 	return name ? XXH3_64bits_withSeed(name, strlen(name), j->hash_seed) | 1 : 0;
 }
 
+/* What the engine needs of the request moves there. */
+void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
+{
+	struct engine_cmd *c = jobs_command(ENGINE_SUBMIT, job);
+	c->tokens = s->tokens;
+	c->n_tokens = s->n_tokens;
+	s->tokens = NULL;
+	c->params = s->params;
+	c->params.n = job->n_outputs;
+	if (job->private)
+		c->params.logprobs = 0;
+	params_init(&s->params);
+	c->deadline_us = s->deadline_us;
+	c->priority = s->priority;
+	c->user = name_number(j, job->user);
+	c->share = s->share;
+	c->salt = name_number(j, job->cache_salt);
+	c->durable = job->durable;
+	if (job->resumed)
+		durable_resume(job, c);
+	j->send(j->user, c);
+}
+
+/* The same key must mean the same request. */
+static enum code other_request(const struct job *job, const struct submit *s, char *why, size_t n)
+{
+	if (memcmp(job->body, s->body, sizeof job->body) != 0)
+		snprintf(why, n,
+			 "key: another request was submitted under \"%.256s\"; use another key, or submit the same "
+			 "request",
+			 s->key);
+	else if (s->durable && !job->durable)
+		snprintf(why, n, "key: the job of \"%.256s\" is not durable; use another key", s->key);
+	else
+		return CODE_OK;
+	return E_BAD_REQUEST;
+}
+
 void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, int64_t now)
 {
 	struct submit *s = *ps;
@@ -504,29 +466,23 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX && s->best_of <= PARAMS_N_MAX &&
 	       s->n_tokens > 0);
 	struct job *same = s->key ? find_key(j, s->key) : NULL;
-	if (same) {
+	char why[512];
+	enum code code;
+	if (same && (code = other_request(same, s, why, sizeof why))) {
+		refuse(l, code, why);
+	} else if (same) {
 		same->keep = same->keep || s->keep;
 		submit_again(j, same, l, s->stream);
 	} else if (j->unfinished.n >= JOBS_MAX) {
 		refuse(l, E_OVERLOADED, "too many jobs are unfinished");
+	} else if (s->durable && (code = durable_refuses(j, s, why, sizeof why))) {
+		refuse(l, code, why);
 	} else {
-		struct job *job = job_new(j, s, now);
+		struct job *job = jobs_new_job(j, s, NULL, 0, now);
 		watch_add(j, job, l, s->stream);
-		struct engine_cmd *c = command(ENGINE_SUBMIT, job);
-		c->tokens = s->tokens;
-		c->n_tokens = s->n_tokens;
-		s->tokens = NULL;
-		c->params = s->params;
-		c->params.n = job->n_outputs;
-		if (job->private)
-			c->params.logprobs = 0;
-		params_init(&s->params);
-		c->deadline_us = s->deadline_us;
-		c->priority = s->priority;
-		c->user = name_number(j, job->user);
-		c->share = s->share;
-		c->salt = name_number(j, job->cache_salt);
-		j->send(j->user, c);
+		if (job->durable)
+			durable_begin(j, job, s, now);
+		jobs_send_submit(j, job, s);
 	}
 	submit_free(s);
 }
@@ -562,12 +518,21 @@ static void count_end(const struct jobs *j, const struct job *job, const struct 
 		metrics_observe(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1));
 }
 
+void jobs_file(struct jobs *j, struct job *job, int64_t finished_us)
+{
+	job->finished_us = finished_us;
+	map_remove(&j->by_number, job->number);
+	list_remove(&j->unfinished, job);
+	list_push(&j->finished, job);
+	job->bytes = job_bytes(job);
+	j->finished_bytes += job->bytes;
+}
+
 /* The one way into a final state. */
-static void finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
+void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
 {
 	assert(!job_finished(job));
 	job->state = state;
-	job->finished_us = now;
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		struct output *o = &job->outputs[i];
 		if (o->finish == FINISH_NONE) {
@@ -584,45 +549,72 @@ static void finish(struct jobs *j, struct job *job, enum job_state state, int64_
 		count_end(j, job, &job->outputs[i], now);
 	}
 	release_running(job);
+	if (job->durable)
+		durable_end(j, job, now);
 	if (state == JOB_FINISHED)
 		tell_news(j, job);
 	for (struct watch *w = job->watches; w; w = w->next)
 		tell_end(j, job, &w->l);
 	watch_all_gone(j, job);
-	map_remove(&j->by_number, job->number);
-	list_remove(&j->unfinished, job);
-	list_push(&j->finished, job);
-	job->bytes = job_bytes(job);
-	j->finished_bytes += job->bytes;
+	jobs_file(j, job, now);
 	log_debug("jobs", "end job=%.8s state=%s tokens=%u code=%s", job->id,
 		  state == JOB_FAILED ? "failed" : "done", job->completion_tokens, code_name(job->code));
 }
 
 /* --- the engine's events --- */
 
-static void on_accepted(struct job *job)
+void jobs_accept(struct jobs *j, struct job *job)
 {
-	if (job->state != JOB_QUEUED)
-		return;
 	job->state = JOB_RUNNING;
 	for (struct watch *w = job->watches; w; w = w->next)
 		tell_accepted(w);
+	/* What came in the meantime. */
+	for (uint32_t i = 0; i < job->n_outputs; i++)
+		job->outputs[i].dirty = true;
+	tell_news(j, job);
 }
 
-/* Never accepted: no record of it stays, its key is free again. */
-static void on_refused(struct jobs *j, struct job *job, const struct engine_event *e)
+static void on_accepted(struct jobs *j, struct job *job)
 {
-	struct job_event said = {.kind = JOB_ERROR, .code = e->code, .why = e->why};
-	for (struct watch *w = job->watches; w; w = w->next)
-		tell(w, &said);
+	if (job->state != JOB_QUEUED || job->settling)
+		return;
+	if (job->durable)
+		durable_accept(j, job);
+	else
+		jobs_accept(j, job);
+}
+
+void jobs_drop(struct jobs *j, struct job *job)
+{
 	watch_all_gone(j, job);
 	list_remove(&j->unfinished, job);
 	job_forget(j, job);
 }
 
+/* Never accepted: no record of it stays, its key is free again. */
+void jobs_refuse(struct jobs *j, struct job *job, enum code code, const char *why)
+{
+	struct job_event said = {.kind = JOB_ERROR, .code = code, .why = why};
+	for (struct watch *w = job->watches; w; w = w->next)
+		tell(w, &said);
+	jobs_drop(j, job);
+}
+
+/* One from before a crash was accepted then: it fails now. */
+static void on_refused(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
+{
+	if (!job->resumed) {
+		jobs_refuse(j, job, e->code, e->why);
+		return;
+	}
+	job->code = e->code;
+	snprintf(job->why, sizeof job->why, "%s", e->why);
+	jobs_finish(j, job, JOB_FAILED, now);
+}
+
 static void stop_output(struct jobs *j, const struct job *job, const struct output *o)
 {
-	struct engine_cmd *c = command(ENGINE_STOP, job);
+	struct engine_cmd *c = jobs_command(ENGINE_STOP, job);
 	c->index = o->index;
 	j->send(j->user, c);
 }
@@ -658,6 +650,8 @@ static void on_tokens(struct jobs *j, const struct engine_event *e, int64_t now)
 		if (output_push(o, &job->rules, t, e->top_ids, e->top_logprobs))
 			stop_output(j, job, o);
 		mark_dirty(j, job, o);
+		if (job->durable)
+			durable_mark(j, job, 1, now);
 	}
 }
 
@@ -670,17 +664,28 @@ static void on_prompt_logprobs(struct job *job, const struct engine_event *e)
 	job->has_prompt_log = true;
 }
 
-static void on_output_done(struct jobs *j, struct job *job, const struct engine_event *e)
+static void on_output_done(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
 	if (e->index >= job->n_outputs || job->outputs[e->index].finish != FINISH_NONE)
 		return;
 	struct output *o = &job->outputs[e->index];
 	output_end(o, &job->rules, e->finish, e->stop_token);
 	mark_dirty(j, job, o);
+	if (job->durable)
+		durable_mark(j, job, 1, now);
 }
 
-static void on_job_end(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
+void jobs_end_of(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
+	if (job->settling) {
+		/* It is over before it is accepted: that comes first. */
+		job->ended = xmemdup(e, sizeof *e);
+		job->ended->tokens = NULL;
+		job->ended->top_ids = NULL;
+		job->ended->top_logprobs = NULL;
+		job->ended->status = NULL;
+		return;
+	}
 	job->cached_tokens = e->cached_tokens;
 	job->class_changed = e->class_changed;
 	job->queued_us = e->queued_us;
@@ -690,7 +695,7 @@ static void on_job_end(struct jobs *j, struct job *job, const struct engine_even
 		job->code = e->code;
 		snprintf(job->why, sizeof job->why, "%s", e->why);
 	}
-	finish(j, job, e->kind == ENGINE_JOB_FAILED ? JOB_FAILED : JOB_FINISHED, now);
+	jobs_finish(j, job, e->kind == ENGINE_JOB_FAILED ? JOB_FAILED : JOB_FINISHED, now);
 }
 
 void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now)
@@ -705,20 +710,20 @@ void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now)
 		return;
 	switch (e->kind) {
 	case ENGINE_ACCEPTED:
-		on_accepted(job);
+		on_accepted(j, job);
 		break;
 	case ENGINE_REFUSED:
-		on_refused(j, job, e);
+		on_refused(j, job, e, now);
 		break;
 	case ENGINE_PROMPT_LOGPROBS:
 		on_prompt_logprobs(job, e);
 		break;
 	case ENGINE_OUTPUT_DONE:
-		on_output_done(j, job, e);
+		on_output_done(j, job, e, now);
 		break;
 	case ENGINE_JOB_DONE:
 	case ENGINE_JOB_FAILED:
-		on_job_end(j, job, e, now);
+		jobs_end_of(j, job, e, now);
 		break;
 	default:
 		break;
@@ -732,8 +737,10 @@ struct job *jobs_find(struct jobs *j, const char *id)
 {
 	if (strlen(id) != JOBS_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != JOBS_ID_SIZE - 1)
 		return NULL;
-	struct job *job = map_get(&j->by_id, id_key(id));
-	return job && strcmp(job->id, id) == 0 ? job : NULL;
+	struct job *job = map_get(&j->by_id, job_id_key(id));
+	if (job && strcmp(job->id, id) == 0)
+		return job;
+	return j->journal ? durable_find(j, id) : NULL;
 }
 
 const char *job_id(const struct job *job)
@@ -787,7 +794,9 @@ void jobs_cancel(struct jobs *j, struct job *job)
 	if (job_finished(job) || job->cancelled)
 		return;
 	job->cancelled = true;
-	j->send(j->user, command(ENGINE_CANCEL, job));
+	if (job->durable)
+		durable_cancel(j, job);
+	j->send(j->user, jobs_command(ENGINE_CANCEL, job));
 }
 
 void jobs_unlisten(struct jobs *j, uint64_t listener)
@@ -811,7 +820,9 @@ void jobs_unlisten(struct jobs *j, uint64_t listener)
 int64_t jobs_sweep(struct jobs *j, int64_t now)
 {
 	struct job *job;
-	while ((job = j->finished.oldest) &&
+	if (j->journal)
+		durable_sweep(j, now);
+	while ((job = j->finished.oldest) && (!job->durable || job->recorded) &&
 	       (job->finished_us + j->svc->keep_finished_us <= now || j->finished.n > j->svc->max_finished ||
 		j->finished_bytes > JOBS_FINISHED_BYTES)) {
 		list_remove(&j->finished, job);
@@ -821,80 +832,32 @@ int64_t jobs_sweep(struct jobs *j, int64_t now)
 	return job ? job->finished_us + j->svc->keep_finished_us : INT64_MAX;
 }
 
+static void tell_all(const struct job *job, enum code code, const char *why)
+{
+	struct job_event said = {.kind = JOB_ERROR, .job = job->id, .code = code, .why = why};
+	for (struct watch *w = job->watches; w; w = w->next)
+		tell(w, &said);
+}
+
 void jobs_end(struct jobs *j, int64_t now)
 {
 	flush(j);
+	jobs_save(j);
 	while (j->unfinished.oldest) {
 		struct job *job = j->unfinished.oldest;
+		if (job->durable && job->state != JOB_QUEUED) {
+			/* It is in the journal. */
+			tell_all(job, E_NOT_READY,
+				 "the service is stopping; the job goes on when it is back: attach to it then");
+			jobs_drop(j, job);
+			continue;
+		}
 		jobs_cancel(j, job);
 		if (job->state == JOB_QUEUED) {
-			struct engine_event e = {.code = E_INTERNAL, .why = "the service is stopping"};
-			on_refused(j, job, &e);
+			jobs_refuse(j, job, E_INTERNAL, "the service is stopping");
 		} else {
 			job->total_us = now - job->submitted_us;
-			finish(j, job, JOB_FINISHED, now);
+			jobs_finish(j, job, JOB_FINISHED, now);
 		}
 	}
-}
-
-static json_t *job_row(const struct job *job, int64_t now)
-{
-	static const char *const states[] = {"queued", "running", "done", "failed"};
-	uint32_t tokens = 0;
-	for (uint32_t i = 0; i < job->n_outputs; i++)
-		tokens += job->outputs[i].n_shown;
-	json_t *row =
-		json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
-			  job->id, "state", states[job->state], "user", job->user, "key", job->key, "n",
-			  (json_int_t)job->n_told, "prompt_tokens", (json_int_t)job->prompt_tokens,
-			  "completion_tokens", (json_int_t)tokens, "max_tokens", (json_int_t)job->max_tokens,
-			  "seed", (json_int_t)job->seed, "listeners", (json_int_t)job->n_watches, "age_ms",
-			  (json_int_t)((now - job->submitted_us) / 1000), "keep", job->keep, "cancelled",
-			  job->cancelled);
-	if (job->state == JOB_FAILED)
-		json_object_set_new(row, "code", json_string(code_name(job->code)));
-	return row;
-}
-
-json_t *jobs_table(const struct jobs *j, size_t max, int64_t now)
-{
-	json_t *rows = json_array();
-	const struct list *lists[] = {&j->unfinished, &j->finished};
-	for (int i = 0; i < 2; i++)
-		for (struct job *job = lists[i]->youngest; job && json_array_size(rows) < max;
-		     job = job->older)
-			json_array_append_new(rows, job_row(job, now));
-	return rows;
-}
-
-void jobs_counts(const struct jobs *j, struct jobs_counts *out)
-{
-	*out = (struct jobs_counts){.n_finished = j->finished.n,
-				    .n_listeners = (uint32_t)j->by_listener.n,
-				    .finished_bytes = j->finished_bytes};
-	for (const struct job *job = j->unfinished.oldest; job; job = job->younger)
-		(*(job->state == JOB_QUEUED ? &out->n_queued : &out->n_running))++;
-}
-
-void jobs_check(const struct jobs *j)
-{
-	size_t watches = 0, bytes = 0;
-	uint32_t n = 0;
-	for (const struct job *job = j->unfinished.oldest; job; job = job->younger, n++) {
-		assert(!job_finished(job) && map_get(&j->by_number, job->number) == job);
-		assert(map_get(&j->by_id, id_key(job->id)) == job);
-		for (const struct watch *w = job->watches; w; w = w->next, watches++)
-			assert(w->job == job && map_get(&j->by_listener, w->l.id) == w);
-		for (uint32_t i = 0; i < job->n_outputs; i++)
-			assert(job->outputs[i].n_shown <= job->outputs[i].log.n &&
-			       job->outputs[i].shown <= job->outputs[i].text.len);
-	}
-	assert(n == j->unfinished.n && n == j->by_number.n && watches == j->by_listener.n);
-	n = 0;
-	for (const struct job *job = j->finished.oldest; job; job = job->younger, n++) {
-		assert(job_finished(job) && !job->watches);
-		bytes += job->bytes;
-	}
-	assert(n == j->finished.n && bytes == j->finished_bytes);
-	assert(j->by_id.n == j->unfinished.n + j->finished.n);
 }

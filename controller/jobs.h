@@ -6,6 +6,9 @@
  *   QUEUED --accepted--> RUNNING --job done--> DONE --swept-->
  *     |refused: gone        |job failed----> FAILED --swept-->
  *
+ * Durable jobs are in the journal, too (journal.h): accepted when they are on the disk, their
+ * tokens saved in groups, their end recorded; jobs_recover() makes them again.
+ *
  * Listeners are called from within these functions and must not call back into the table. */
 #ifndef QUERN_CONTROLLER_JOBS_H
 #define QUERN_CONTROLLER_JOBS_H
@@ -31,6 +34,18 @@ void jobs_free(struct jobs *j); /* listeners are gone by now: jobs_end() */
 /* A request.  Takes *s.  The listener gets JOB_ACCEPTED or JOB_ERROR, at once or later.  With a
  * key that is known it listens to that job instead. */
 void jobs_submit(struct jobs *j, struct submit **s, const struct listener *l, int64_t now);
+/* Before anything else, where there is a journal: unfinished jobs go on, finished ones can be asked
+ * for.  `settled` is called on the journal's thread (user: as for send) and has jobs_settled() called
+ * on ours. */
+struct journal;
+int jobs_recover(struct jobs *j, struct journal *journal,
+		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
+		 char *why, size_t why_n);
+void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *why, int64_t now);
+/* Hands the tokens of durable jobs to the journal; due at jobs_save_at() (clock_us). */
+void jobs_save(struct jobs *j);
+int64_t jobs_save_at(const struct jobs *j);
+
 /* What the engine says of jobs (the other kinds are passed over).  Borrows e. */
 void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now);
 

@@ -309,7 +309,7 @@ static const struct key keys[] = {
 	{"return_token_ids", HTTP, set_bool, AT(return_token_ids), 0, 0},
 	{"return_timing", HTTP, set_bool, AT(return_timing), 0, 0},
 
-	{"durable", SUBMIT, only_false, 0, 0, 0},
+	{"durable", SUBMIT, set_bool, AT(durable), 0, 0},
 	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},
 	{"response_format", ALL, only_text_format, 0, 0, 0},
 	{"tools", CHAT, set_array, AT(tools), 0, 0},

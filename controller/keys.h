@@ -22,7 +22,7 @@ struct wants {
 	int64_t seed;
 	int64_t deadline_ms; /* 0: none */
 	int64_t priority;
-	bool has_seed, chat_logprobs, ignore_eos, include_stop, skip_special, stream, keep, echo;
+	bool has_seed, chat_logprobs, ignore_eos, include_stop, skip_special, stream, keep, durable, echo;
 	bool add_special, add_special_given;
 	bool tokens_as_ids, return_token_ids, return_timing, include_usage, continuous_usage;
 	bool has_stream_options;

@@ -12,6 +12,7 @@
 #include "controller/front.h"
 #include "controller/http.h"
 #include "controller/metrics.h"
+#include "controller/journal.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+#include <xxhash.h>
 #include <zmq.h>
 
 static const struct opt options[] = {
@@ -67,6 +69,11 @@ static const struct opt options[] = {
 	OPT("cors-origin", OPT_TEXT, "ORIGIN,...", "pages of these may use HTTP from a browser; *: all"),
 	OPT("tls-cert", OPT_TEXT, "FILE", "HTTP with TLS: the certificate and its chain, PEM"),
 	OPT("tls-key", OPT_TEXT, "FILE", "its key, PEM"),
+	OPT("journal", OPT_TEXT, "FILE", "where durable jobs are kept, made where it is not there (none)"),
+	OPT("journal-bytes", OPT_SIZE, "SIZE", "beyond, the oldest finished jobs in it are forgotten (4G)"),
+	OPT("keep", OPT_INT, "S", "seconds that a finished job can be asked for (3600)", .lo = 0,
+	    .hi = 366 * 86400),
+	OPT("keep-durable", OPT_INT, "S", "the same of durable jobs (86400)", .lo = 0, .hi = 366 * 86400),
 	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
@@ -79,10 +86,12 @@ static const struct opt options[] = {
 enum {
 	MAX_REQUEST = 16 << 20,
 	KEEP_FINISHED_S = 3600,
+	KEEP_DURABLE_S = 86400,
 	MAX_FINISHED = 4096,
 	MAX_QUEUED_JOBS = 4096,
 	MAX_QUEUED_TOKENS = 8000000,
 };
+#define JOURNAL_BYTES ((int64_t)4 << 30)
 
 /* What the engine's thread tells the main one: lines for whoever started us. */
 struct notices {
@@ -104,6 +113,7 @@ struct program {
 	struct service svc;
 	struct notices notices;
 	void *zmq;
+	struct journal *journal; /* NULL: none */
 	struct front *front;
 	struct engine *engine;
 	struct http *http;
@@ -229,7 +239,9 @@ static int load(struct program *p, const char *dir, char *why, size_t why_n)
 		.started_unix = clock_unix(),
 		.model_context = (uint32_t)context,
 		.max_request_bytes = MAX_REQUEST,
-		.keep_finished_us = (int64_t)KEEP_FINISHED_S * 1000000,
+		.keep_finished_us = opts_int(&p->o, "keep", KEEP_FINISHED_S) * 1000000,
+		.keep_durable_us = opts_int(&p->o, "keep-durable", KEEP_DURABLE_S) * 1000000,
+		.journal_bytes = opts_int(&p->o, "journal-bytes", JOURNAL_BYTES),
 		.max_finished = MAX_FINISHED,
 		.strict = opts_flag(&p->o, "strict"),
 	};
@@ -332,6 +344,36 @@ static void quit_engine(struct program *p)
 	zmq_close(s);
 }
 
+/* Tokens mean something only to the model that they are of: its shape and its vocabulary. */
+static void model_identity(const struct program *p, char *out, size_t n)
+{
+	XXH3_state_t *h = XXH3_createState();
+	struct buf piece = {0};
+	if (!h)
+		abort();
+	XXH3_64bits_reset(h);
+	for (uint32_t id = 0; id < tokenizer_n_vocab(p->tokenizer); id++) {
+		buf_clear(&piece);
+		tokenizer_decode(p->tokenizer, &id, 1, false, &piece);
+		buf_putc(&piece, '\0');
+		XXH3_64bits_update(h, piece.p, piece.len);
+	}
+	snprintf(out, n, "%d layers of %d, vocabulary %d:%016llx", p->config.n_layers, p->config.hidden,
+		 p->config.n_vocab, (unsigned long long)XXH3_64bits_digest(h));
+	XXH3_freeState(h);
+	buf_fini(&piece);
+}
+
+static int start_journal(struct program *p, char *why, size_t why_n)
+{
+	char model[128];
+	const char *path = opts_text(&p->o, "journal", NULL);
+	if (!path)
+		return 0;
+	model_identity(p, model, sizeof model);
+	return journal_open(&(struct journal_config){.path = path, .model = model}, &p->journal, why, why_n);
+}
+
 static int start(struct program *p, const char *dir, char *why, size_t why_n)
 {
 	bool insecure = opts_flag(&p->o, "insecure");
@@ -348,6 +390,10 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 		rc = load(p, dir, why, why_n);
 	if (rc)
 		return rc;
+	rc = start_journal(p, why, why_n);
+	if (rc)
+		return rc;
+	fc.journal = p->journal;
 	p->zmq = zmq_ctx_new();
 	rc = front_start(p->zmq, &p->svc, &fc, &p->front, why, why_n);
 	if (rc)
@@ -380,6 +426,8 @@ fail_front:
 fail_zmq:
 	zmq_ctx_term(p->zmq);
 	p->zmq = NULL;
+	journal_close(p->journal);
+	p->journal = NULL;
 	return rc;
 }
 
@@ -389,6 +437,7 @@ static void stop(struct program *p)
 	front_stop(p->front);
 	quit_engine(p);
 	zmq_ctx_term(p->zmq);
+	journal_close(p->journal);
 }
 
 /* Until a signal says to end. */
@@ -430,6 +479,7 @@ static void block_signals(struct program *p)
 	/* Before any thread is started, so that all inherit it. */
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes fails instead */
 	p->signals = signalfd(-1, &set, SFD_CLOEXEC);
 }
 

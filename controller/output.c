@@ -135,6 +135,7 @@ bool output_push(struct output *o, const struct output_rules *r, const struct en
 		o->start = xrealloc(o->start, o->log.cap, sizeof *o->start);
 	size_t from = o->text.len;
 	o->start[o->log.n - 1] = (uint32_t)from;
+	o->at_stop = e->stop;
 	/* A stop token is counted and has its logprob, as in vLLM, but is no text unless that is wanted. */
 	if (!e->stop || r->include_stop)
 		detok_push(o->detok, e->token, &o->text);

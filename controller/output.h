@@ -54,6 +54,7 @@ struct output {
 	enum finish finish; /* FINISH_NONE while it runs */
 	int64_t stop_token;
 	const char *stop_string; /* borrowed from the rules */
+	bool at_stop;            /* its last token is the stop token that ends it */
 	bool dirty;              /* in the table's hands: there is something new to tell */
 	int64_t first_us;        /* likewise: when its first and its last token came; 0: none yet */
 	int64_t last_us;

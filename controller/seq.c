@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "controller/beam.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,24 @@ struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struc
 			g->seqs[i].state = SEQ_IDLE;
 	}
 	return g;
+}
+
+void group_resume(struct group *g, const uint32_t *tokens, const uint32_t *n)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *q = &g->seqs[i];
+		if (n[i] == UINT32_MAX) {
+			q->state = SEQ_FINISHED;
+			g->n_live--;
+			continue;
+		}
+		assert(n[i] < g->params.max_tokens);
+		for (uint32_t k = 0; k < n[i]; k++) {
+			seq_own_tokens(q);
+			seq_append(q, *tokens++);
+		}
+	}
+	assert(g->n_live > 0);
 }
 
 void group_free(struct group *g)

@@ -69,6 +69,7 @@ struct group {
 	uint64_t user;          /* whose share it is served from */
 	uint32_t share;         /* how large that is against others; 0 counts as 1 */
 	uint64_t salt;          /* tenant of the prefix cache */
+	bool durable;           /* waits for a worker for as long as it takes */
 	struct lane *lane;      /* while it lives (queue.h) */
 	uint32_t cached_tokens; /* of the prompt, found in the prefix cache when it began */
 	int64_t arrival_us, first_run_us, first_token_us;
@@ -82,6 +83,9 @@ struct group {
 
 /* Takes prompt and params.  With a beam_width it is a search, and its first place is taken. */
 struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struct params *params);
+/* Before it is added: its outputs have these tokens already, one after another, n[i] of them
+ * (fewer than max_tokens); UINT32_MAX: that output has ended.  One at least has not. */
+void group_resume(struct group *g, const uint32_t *tokens, const uint32_t *n);
 void group_free(struct group *g);       /* NULL is fine */
 
 /* Tokens, known and under way. */

@@ -22,7 +22,7 @@ msgpack() {
 }
 
 missing() {
-	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libgnutls28-dev libcurl4-openssl-dev"
+	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libsqlite3-dev libgnutls28-dev libcurl4-openssl-dev"
 	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv"
 	for p in $packages; do
 		have "$p" || printf '%s ' "$p"

@@ -169,6 +169,13 @@ static void pack_params(msgpack_packer *pk, const struct params *p)
 	pack_bin(pk, p->bad_len, p->n_bad * sizeof *p->bad_len);
 }
 
+void bus_put_params(struct buf *out, const struct params *p)
+{
+	msgpack_packer pk;
+	msgpack_packer_init(&pk, out, to_buf);
+	pack_params(&pk, p);
+}
+
 static void pack_seq(msgpack_packer *pk, const struct plan_seq *s)
 {
 	msgpack_pack_array(pk, SEQ_FIELDS);
@@ -508,6 +515,12 @@ static void check_params(struct cursor *c, const struct params *p, uint32_t n_vo
 	    !ids_below(p->bias_ids, p->n_bias, n_vocab) || !ids_below(p->allowed, p->n_allowed, n_vocab) ||
 	    !ids_below(p->bad, p->n_bad_ids, n_vocab))
 		cursor_fail(c, "params: a token id beyond the vocabulary");
+}
+
+void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab)
+{
+	read_params(c, p);
+	check_params(c, p, n_vocab);
 }
 
 /* Append words to the store; returns where they begin.  Pointers are set when all is read,

@@ -107,6 +107,12 @@ void bus_encode(const struct bus_msg *m, struct buf *out);
 void bus_encode_plan(const struct plan *p, struct buf *out);
 void bus_encode_result(const struct result *r, struct buf *out);
 
+/* Parameters alone, as plans hold them, for who keeps them elsewhere beside BUS_VERSION.  Appends.
+ * Reading fails the cursor where they are not valid; p is the caller's either way (params_fini). */
+struct cursor;
+void bus_put_params(struct buf *out, const struct params *p);
+void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab);
+
 /* The type of a message, or -EBADMSG, -EPROTO. */
 int bus_peek(const void *bytes, size_t n, char *why, size_t why_n);
 /* All but plan and result. */

@@ -37,13 +37,6 @@ def with_params(**params):
 
 # --- not built yet ---
 
-@pytest.mark.parametrize("keys", [{"durable": True}], ids=str)
-def test_keys_of_a_submit_that_are_not_built_yet(client, keys):
-    code, message = refusal(client, submit(**keys))
-    assert code == "E_BAD_REQUEST"
-    assert next(iter(keys)) in message and "not built" in message
-
-
 @pytest.mark.parametrize("params", [
     {"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_schema", "json_schema": {}}},
 ], ids=str)

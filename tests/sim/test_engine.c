@@ -324,6 +324,47 @@ Test(engine, jobs_wait_for_a_worker_only_so_long)
 	rig_free(r);
 }
 
+Test(engine, durable_jobs_wait_for_a_worker_as_long_as_it_takes)
+{
+	struct rig *r = rig_new(300000);
+	struct worker a = {.die_after = -1, .lie_after = -1};
+	uint32_t had[] = {60, 61}, n_had[] = {2};
+	struct engine_cmd *c = xcalloc(1, sizeof *c);
+	params_init(&c->params);
+	c->kind = ENGINE_SUBMIT;
+	c->job = 7;
+	c->n_tokens = 4;
+	c->tokens = xcalloc(4, sizeof *c->tokens);
+	c->params.max_tokens = 5;
+	c->durable = c->resumed = true;
+	c->had = xmemdup(had, sizeof had);
+	c->n_had = xmemdup(n_had, sizeof n_had);
+	send_command(r, c);
+	submit(r, 8, 4, 4, 1);
+	enum code code = CODE_OK;
+	while (code == CODE_OK) {
+		struct engine_event *e = next_event(r);
+		if (e->kind == ENGINE_JOB_FAILED) {
+			cr_assert_eq(e->job, 8);
+			code = e->code;
+		}
+		engine_event_free(e);
+	}
+	worker_start(&a, r);
+	uint32_t n_tokens = 0;
+	for (bool done = false; !done;) {
+		struct engine_event *e = next_event(r);
+		cr_assert_neq(e->kind, ENGINE_JOB_FAILED);
+		if (e->kind == ENGINE_TOKENS)
+			n_tokens += e->n_tokens;
+		done = e->kind == ENGINE_JOB_DONE;
+		engine_event_free(e);
+	}
+	cr_expect_eq(n_tokens, 3, "%u tokens behind those that it had", n_tokens);
+	rig_free(r);
+	worker_end(&a);
+}
+
 Test(engine, the_queue_has_a_bound)
 {
 	struct rig *r = rig_new(60000000);

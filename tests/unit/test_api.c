@@ -305,8 +305,6 @@ Test(api, what_is_not_built_yet_is_refused_by_name)
 	static const char *const params[] = {"\"response_format\": {\"type\": \"json_object\"}"};
 	for (size_t i = 0; i < sizeof params / sizeof params[0]; i++)
 		bad_param(params[i], "not built yet");
-	refused(API_JOBS, "{\"prompt\": \"a\", \"durable\": true}", E_BAD_REQUEST,
-		"durable is not built yet");
 	submit_free(job("\"best_of\": 3, \"n\": 3, \"use_beam_search\": false, \"length_penalty\": 1.0, "
 			"\"early_stopping\": false, \"response_format\": {\"type\": \"text\"}"));
 }
@@ -381,6 +379,35 @@ Test(api, what_beams_cannot_honour_is_refused_by_name)
 	bad_param("\"beam_width\": 4", "beam_width is only taken with use_beam_search");
 	bad_param("\"length_penalty\": 0.5", "length_penalty is only taken");
 	bad_param("\"early_stopping\": true", "early_stopping is only taken");
+}
+
+Test(api, durable_jobs_are_kept_when_nobody_listens)
+{
+	struct submit *s;
+	struct api_problem p;
+	cr_assert_eq(submit(API_JOBS, "{\"prompt\": \"a\", \"durable\": true}", &s, NULL, &p), 0, "%s", p.why);
+	cr_expect(s->durable && s->keep);
+	submit_free(s);
+}
+
+static void digest(const char *text, uint8_t out[16])
+{
+	json_t *v = json_loads(text, 0, NULL);
+	cr_assert_not_null(v);
+	api_digest(v, out);
+	json_decref(v);
+}
+
+Test(api, a_digest_is_of_what_is_asked_for)
+{
+	uint8_t a[16], b[16];
+	digest("{\"prompt\": \"a\", \"params\": {\"n\": 2, \"seed\": 1}, \"key\": \"x\", \"stream\": true}", a);
+	digest("{\"params\": {\"seed\": 1, \"n\": 2}, \"prompt\": \"a\", \"deadline_ms\": 5, \"user\": null, "
+	       "\"cache_salt\": null, \"op\": \"submit\", \"id\": 7, \"durable\": true}",
+	       b);
+	cr_expect_eq(memcmp(a, b, 16), 0);
+	digest("{\"prompt\": \"a\", \"params\": {\"n\": 3, \"seed\": 1}, \"key\": \"x\"}", b);
+	cr_expect_neq(memcmp(a, b, 16), 0);
 }
 
 Test(api, unknown_keys_are_named)

@@ -1,0 +1,68 @@
+/* jobs_table.c - the table of jobs as others see it: rows, counts, invariants. */
+#include "controller/jobs_impl.h"
+
+#include <assert.h>
+
+json_t *jobs_row(const struct job *job, int64_t now)
+{
+	static const char *const states[] = {"queued", "running", "done", "failed"};
+	uint32_t tokens = 0;
+	for (uint32_t i = 0; i < job->n_outputs; i++)
+		tokens += job->outputs[i].n_shown;
+	json_t *row =
+		json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
+			  job->id, "state", states[job->state], "user", job->user, "key", job->key, "n",
+			  (json_int_t)job->n_told, "prompt_tokens", (json_int_t)job->prompt_tokens,
+			  "completion_tokens", (json_int_t)tokens, "max_tokens", (json_int_t)job->max_tokens,
+			  "seed", (json_int_t)job->seed, "listeners", (json_int_t)job->n_watches, "age_ms",
+			  (json_int_t)((now - job->submitted_us) / 1000), "keep", job->keep, "cancelled",
+			  job->cancelled);
+	if (job->state == JOB_FAILED)
+		json_object_set_new(row, "code", json_string(code_name(job->code)));
+	return row;
+}
+
+json_t *jobs_table(const struct jobs *j, size_t max, int64_t now)
+{
+	json_t *rows = json_array();
+	const struct list *lists[] = {&j->unfinished, &j->finished};
+	for (int i = 0; i < 2; i++)
+		for (struct job *job = lists[i]->youngest; job && json_array_size(rows) < max;
+		     job = job->older)
+			json_array_append_new(rows, jobs_row(job, now));
+	if (j->journal)
+		durable_table(j, rows, max, now);
+	return rows;
+}
+
+void jobs_counts(const struct jobs *j, struct jobs_counts *out)
+{
+	*out = (struct jobs_counts){.n_finished = j->finished.n,
+				    .n_listeners = (uint32_t)j->by_listener.n,
+				    .finished_bytes = j->finished_bytes};
+	for (const struct job *job = j->unfinished.oldest; job; job = job->younger)
+		(*(job->state == JOB_QUEUED ? &out->n_queued : &out->n_running))++;
+}
+
+void jobs_check(const struct jobs *j)
+{
+	size_t watches = 0, bytes = 0;
+	uint32_t n = 0;
+	for (const struct job *job = j->unfinished.oldest; job; job = job->younger, n++) {
+		assert(!job_finished(job) && map_get(&j->by_number, job->number) == job);
+		assert(map_get(&j->by_id, job_id_key(job->id)) == job);
+		for (const struct watch *w = job->watches; w; w = w->next, watches++)
+			assert(w->job == job && map_get(&j->by_listener, w->l.id) == w);
+		for (uint32_t i = 0; i < job->n_outputs; i++)
+			assert(job->outputs[i].n_shown <= job->outputs[i].log.n &&
+			       job->outputs[i].shown <= job->outputs[i].text.len);
+	}
+	assert(n == j->unfinished.n && n == j->by_number.n && watches == j->by_listener.n);
+	n = 0;
+	for (const struct job *job = j->finished.oldest; job; job = job->younger, n++) {
+		assert(job_finished(job) && !job->watches);
+		bytes += job->bytes;
+	}
+	assert(n == j->finished.n && bytes == j->finished_bytes);
+	assert(j->by_id.n == j->unfinished.n + j->finished.n);
+}

@@ -1,0 +1,141 @@
+/* Durable jobs whose journal was damaged: an error that says so, or the right result. */
+#include "tests/durable_rig.h"
+
+TestSuite(durable_damage, .init = init, .fini = fini, .timeout = 120);
+
+static void flip(const char *needle, size_t n, long offset)
+{
+	char *data;
+	size_t bytes;
+	FILE *f = fopen(path, "r+");
+	fseek(f, 0, SEEK_END);
+	bytes = (size_t)ftell(f);
+	data = xmalloc(bytes);
+	rewind(f);
+	cr_assert_eq(fread(data, 1, bytes, f), bytes);
+	char *at = memmem(data, bytes, needle, n);
+	cr_assert_not_null(at, "the bytes are not in the file");
+	long place = at - data + offset;
+	fseek(f, place, SEEK_SET);
+	fputc(data[place] ^ 0x10, f);
+	fclose(f);
+	free(data);
+}
+
+Test(durable_damage, a_damaged_request_is_a_failed_job_and_hurts_no_other)
+{
+	struct ear *e = ear_new(), *f = ear_new(), *g = ear_new();
+	start(request("needle-in-the-journal"), e);
+	start(request("other"), f);
+	stop_service();
+	/* In the record, behind the key's own column. */
+	static const char in_record[] = "\xc3\xc6\0\0\0\x15needle-in-the-journal";
+	flip(in_record, sizeof in_record - 1, 10);
+	cr_assert_eq(begin_life(), 0, "%s", why);
+	cr_assert_eq(n_sent, 1);
+	cr_assert(job_finished(find(e->job)));
+	jobs_result(jobs, find(e->job), &g->l);
+	cr_expect_eq(g->code, E_INTERNAL);
+	cr_expect(strstr(g->why, "is damaged"), "%s", g->why);
+	cr_expect(!job_finished(find(f->job)));
+	settle(1);
+	ear_free(e);
+	ear_free(f);
+	ear_free(g);
+}
+
+Test(durable_damage, damaged_tokens_are_computed_again)
+{
+	struct ear *e = ear_new();
+	uint64_t job = start(request(NULL), e);
+	uint32_t a[] = {300, 301, 302}, b[] = {1300, 1301, 1302, 1303}, c[] = {400};
+	tokens(job, 0, a, 3);
+	jobs_save(jobs);
+	tokens(job, 0, b, 4);
+	jobs_save(jobs);
+	tokens(job, 0, c, 1);
+	stop_service();
+	flip((const char *)b, sizeof b, 5);
+	cr_assert_eq(begin_life(), 0, "%s", why);
+	cr_assert_eq(n_sent, 1);
+	cr_assert_eq(sent[0]->n_had[0], 3);
+	cr_expect_eq(memcmp(sent[0]->had, a, sizeof a), 0);
+	ear_free(e);
+}
+
+Test(durable_damage, a_damaged_result_is_an_error_that_says_so)
+{
+	struct ear *e = ear_new(), *f = ear_new();
+	finish(start(request(NULL), e), "needle in the text");
+	stop_service();
+	flip("needle in the text", 18, 3);
+	cr_assert_eq(begin_life(), 0, "%s", why);
+	jobs_result(jobs, find(e->job), &f->l);
+	cr_expect_eq(f->code, E_INTERNAL);
+	cr_expect(strstr(f->why, "is damaged"), "%s", f->why);
+	ear_free(e);
+	ear_free(f);
+}
+
+/* Whatever byte is flipped: refused, or every job that is shown is right. */
+Test(durable_damage, no_flipped_byte_gives_a_wrong_result)
+{
+	struct ear *e[8];
+	for (int i = 0; i < 8; i++) {
+		char key[8];
+		snprintf(key, sizeof key, "k%d", i);
+		e[i] = ear_new();
+		uint64_t job = start(request(key), e[i]);
+		if (i % 2)
+			finish(job, text);
+		else
+			say(job, 0, text);
+	}
+	stop_service();
+	char *good, text_of[sizeof text];
+	size_t n;
+	FILE *f = fopen(path, "r");
+	fseek(f, 0, SEEK_END);
+	n = (size_t)ftell(f);
+	rewind(f);
+	good = xmalloc(n);
+	cr_assert_eq(fread(good, 1, n, f), n);
+	fclose(f);
+	int n_refused = 0, n_lives = 0;
+	for (size_t at = 40; at < n && n_lives < 400; at += n / 400) {
+		n_lives++;
+		char bad = (char)(good[at] ^ (1 << at % 8));
+		f = fopen(path, "w");
+		fwrite(good, 1, n, f);
+		fseek(f, (long)at, SEEK_SET);
+		fputc(bad, f);
+		fclose(f);
+		if (begin_life()) {
+			n_refused++;
+			continue;
+		}
+		for (int i = 0; i < 8; i++) {
+			struct job *job = jobs_find(jobs, e[i]->job);
+			if (!job || !job_finished(job))
+				continue;
+			struct ear *r = ear_new();
+			jobs_result(jobs, job, &r->l);
+			if (r->code == CODE_OK && r->finish[0] == FINISH_LENGTH) {
+				snprintf(text_of, sizeof text_of, "%s", r->done[0].p);
+				cr_expect_str_eq(text_of, text, "byte %zu", at);
+			}
+			ear_free(r);
+		}
+		for (int i = 0; i < n_sent; i++)
+			for (uint32_t k = 0; sent[i]->n_had && k < sent[i]->n_had[0]; k++)
+				cr_expect_eq(sent[i]->had[k], e[0]->tokens[k], "byte %zu", at);
+		stop_service();
+	}
+	cr_expect_lt(n_refused, n_lives);
+	f = fopen(path, "w");
+	fwrite(good, 1, n, f);
+	fclose(f);
+	free(good);
+	for (int i = 0; i < 8; i++)
+		ear_free(e[i]);
+}
