@@ -36,7 +36,7 @@ MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs 
 LDLIBS_quern := -lcurl # the load generator's HTTP; nothing else links it
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
-.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers bench install clean
+.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers crash bench install clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -91,6 +91,16 @@ fuzz:
 			$$(ls tests/fuzz/$$(basename $$f).dict 2>/dev/null | sed s/^/-dict=/) || exit 1; done
 fuzzers: $(FUZZERS)
 $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY -Wno-string-concatenation
+
+# The storm of kills at full length: every durable job's output is there once, and the right one.
+#   make crash CRASH_JOBS=500 CRASH_KILLS=50 CRASH_SEED=17
+CRASH_JOBS ?= 500
+CRASH_KILLS ?= 50
+crash: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	QUERN_BUILD=$(BUILD) QUERN_CRASH_JOBS=$(CRASH_JOBS) QUERN_CRASH_KILLS=$(CRASH_KILLS) \
+		$(if $(CRASH_SEED),QUERN_CRASH_SEED=$(CRASH_SEED)) build/venv/bin/python -m pytest -q -s \
+		-p no:cacheprovider tests/e2e/test_durable.py -k every_output
 
 bench: all
 	$(BUILD)/bin/quern bench kernels

@@ -70,6 +70,7 @@ const struct opt launch_listen_options[] = {
 	    .pass = TO_CONTROLLER),
 	OPT("journal-bytes", OPT_SIZE, "SIZE", "beyond, the oldest finished jobs in it are forgotten (4G)",
 	    .pass = TO_CONTROLLER),
+	OPT("max-file-bytes", OPT_SIZE, "SIZE", "largest file of /v1/files (200M)", .pass = TO_CONTROLLER),
 	OPT("keep", OPT_INT, "S", "seconds that a finished job can be asked for (3600)", .lo = 0,
 	    .hi = 366 * 86400, .pass = TO_CONTROLLER),
 	OPT("keep-durable", OPT_INT, "S", "the same of durable jobs (86400)", .lo = 0, .hi = 366 * 86400,

@@ -1,6 +1,7 @@
 #include "cli/submit.h"
 
 #include "base/err.h"
+#include "cli/batch.h"
 #include "cli/command.h"
 #include "cli/request.h"
 #include "cli/stream.h"
@@ -21,11 +22,12 @@ static const struct opt submit_options[] = {
 
 static const struct usage usage = {
 	.name = "submit",
-	.words = "PROMPT",
+	.words = "PROMPT | --batch FILE",
 	.about = "Submits a job to a running service and prints its text as it comes.  PROMPT \"-\" reads "
 		 "the\n"
-		 "prompt from stdin, less one newline at its end.  Ctrl-C cancels the job.",
-	.min_words = 1,
+		 "prompt from stdin, less one newline at its end.  Ctrl-C cancels the job.\n"
+		 "With --batch, a file of requests as OpenAI's batches have them; Ctrl-C interrupts, the same\n"
+		 "command goes on.",
 	.max_words = 1,
 };
 
@@ -97,13 +99,17 @@ int cmd_submit(int argc, char **argv)
 	opts_add(&o, command_to_options, command_n_to_options);
 	opts_add(&o, request_options, request_n_options);
 	opts_add(&o, submit_options, sizeof submit_options / sizeof *submit_options);
+	opts_add(&o, batch_options, batch_n_options);
 	int status = command_parse(&o, &usage, argc, argv);
+	bool batch = opts_has(&o, "batch");
+	if (status == COMMAND_GO_ON && batch != (o.n_words == 0))
+		status = term_usage("submit", batch ? "--batch and a PROMPT" : "PROMPT is missing");
 	if (status == COMMAND_GO_ON)
 		status = command_connect(&o, &c);
 	if (status == COMMAND_GO_ON) {
 		interrupt_arm();
-		int rc = submit(c, &o, why, sizeof why);
-		status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+		int rc = batch ? 0 : submit(c, &o, why, sizeof why);
+		status = term_finish(batch ? batch_run(&c, &o) : rc ? term_error("%s", why) : EXIT_SUCCESS);
 		client_close(c);
 	}
 	opts_fini(&o);

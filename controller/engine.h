@@ -50,7 +50,7 @@ struct engine_cmd {
 	 * its outputs have already stands here, one after another; they go on behind it. */
 	bool resumed;
 	uint32_t *had;          /* owned */
-	uint32_t *n_had;        /* [params.n] owned, or NULL: nothing; SEQ_OVER: that output has ended */
+	uint32_t *n_had;        /* [params.n] owned, or NULL: nothing (always of a beam search); SEQ_OVER: that output has ended */
 	uint32_t n_replicas;    /* SCALE */
 	char (*devices)[32];    /* SCALE; owned: [n_devices] where new workers run; none: as at the start */
 	uint32_t n_devices;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "controller/accesslog.h"
 #include "controller/apikeys.h"
+#include "controller/http_files.h"
 #include "controller/jsonw.h"
 #include "controller/metrics.h"
 
@@ -82,6 +83,8 @@ void exchange_unref(struct exchange *x)
 	if (atomic_fetch_sub(&x->refs, 1) != 1)
 		return;
 	struct exchange_host *host = x->host;
+	if (x->line)
+		x->line->gone(x, x->line->user);
 	/* First out of the list: exchange_stop_all() must not find it half taken apart. */
 	pthread_mutex_lock(&host->lock);
 	if (x->next)
@@ -92,6 +95,7 @@ void exchange_unref(struct exchange *x)
 		host->first = x->next;
 	pthread_mutex_unlock(&host->lock);
 	exchange_body_free(x);
+	upload_free(x->upload);
 	settle_key(x);
 	for (size_t i = 0; i < x->n_legs; i++)
 		leg_fini(&x->legs[i]);
@@ -515,8 +519,23 @@ static void leg_gone(void *user)
 
 /* The connection's side. */
 
+void exchange_line_key(char out[EXCHANGE_KEY_SIZE], const char *key, size_t n_legs, size_t leg)
+{
+	if (n_legs > 1)
+		snprintf(out, EXCHANGE_KEY_SIZE, "%s/%zu", key, leg);
+	else
+		snprintf(out, EXCHANGE_KEY_SIZE, "%s", key);
+}
+
 void exchange_park(struct exchange *x)
 {
+	if (x->line) {
+		x->parked = true;
+		pthread_mutex_lock(&x->lock);
+		x->phase = EXCHANGE_WAITING;
+		pthread_mutex_unlock(&x->lock);
+		return;
+	}
 	const union MHD_ConnectionInfo *fd =
 		MHD_get_connection_info(x->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
 	x->parked = true;

@@ -29,8 +29,32 @@ struct accesslog;
 struct apikey;
 struct apikeys;
 
+struct exchange;
+struct filestore;
+struct batches;
+struct upload;
+
+enum { EXCHANGE_KEY_SIZE = 128, EXCHANGE_FILE_SIZE = 48 };
+
+/* An exchange without a connection: a line of a batch.  Its jobs are durable, with keys of their
+ * own. */
+struct exchange_line {
+	char key[EXCHANGE_KEY_SIZE - 16];
+	int32_t priority;  /* added to what the request says */
+	const char *owner; /* name of the key that the batch belongs to; "" for none */
+	uint32_t share;
+	/* The exchange goes: status and out are its reply, status 0: it has none.  Any thread. */
+	void (*gone)(struct exchange *x, void *user);
+	void *user;
+};
+/* The key of one of its jobs. */
+void exchange_line_key(char out[EXCHANGE_KEY_SIZE], const char *key, size_t n_legs, size_t leg);
+
 /* What the exchanges of a server share. */
 struct exchange_host {
+	struct filestore *files;  /* NULL: no journal, no files and batches */
+	struct batches *batches;
+	size_t max_file_bytes;    /* of an upload */
 	struct front *front;
 	const struct service *svc;
 	struct accesslog *log; /* NULL: none */
@@ -91,8 +115,13 @@ struct exchange {
 	size_t body_seen; /* bytes that came, kept or not */
 	bool refused;     /* the body is being passed over, the reply is ready */
 	bool preflight;   /* it is a browser's question, answered */
+	struct upload *upload; /* of a body that is a file (http_files.h), NULL: none */
 	bool parked;      /* set before another thread gets to see it */
 	uint64_t watch;
+
+	const struct exchange_line *line; /* set at once; NULL: a request with a connection */
+	char file_id[EXCHANGE_FILE_SIZE]; /* the reply is the content of this file; "": it is out */
+	int64_t file_bytes;
 
 	struct leg *legs; /* owned */
 	size_t n_legs;
@@ -127,7 +156,7 @@ struct exchange {
 	uint64_t streamed_tokens;
 };
 
-/* NULL when the server is stopping. */
+/* NULL when the server is stopping.  conn NULL: a line, whose x->line is set by the caller. */
 struct exchange *exchange_new(struct exchange_host *host, struct MHD_Connection *conn);
 void exchange_ref(struct exchange *x);
 void exchange_unref(struct exchange *x);

@@ -25,7 +25,7 @@ enum {
 };
 
 /* What other threads ask for. */
-enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_ORDER, NOTE_CONNECT, NOTE_SETTLED, NOTE_QUIT };
+enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_ORDER, NOTE_CONNECT, NOTE_SETTLED, NOTE_CANCEL, NOTE_QUIT };
 
 struct note {
 	struct note *next;
@@ -37,7 +37,7 @@ struct note {
 	struct engine_cmd *order; /* NOTE_ORDER; owned */
 	void (*done)(void *user, enum code code, const char *why);
 	void *user;
-	/* NOTE_SETTLED: a durable job is on the disk, or is not. */
+	/* NOTE_SETTLED: a durable job is on the disk, or is not.  NOTE_CANCEL: job. */
 	char job[JOBS_ID_SIZE];
 	bool end;
 	int rc;
@@ -260,6 +260,12 @@ static void carry_out(struct front *f, struct note *n)
 	case NOTE_SETTLED:
 		jobs_settled(f->jobs, n->job, n->end, n->rc, n->why, clock_us());
 		break;
+	case NOTE_CANCEL: {
+		struct job *job = jobs_find(f->jobs, n->job);
+		if (job)
+			jobs_cancel(f->jobs, job);
+		break;
+	}
 	case NOTE_QUIT:
 		f->quit = true;
 		break;
@@ -408,6 +414,14 @@ void front_unlisten(struct front *f, uint64_t listener_id)
 {
 	struct note *n = note_new(NOTE_UNLISTEN);
 	n->id = listener_id;
+	if (!leave_note(f, n))
+		note_free(n);
+}
+
+void front_cancel(struct front *f, const char *job)
+{
+	struct note *n = note_new(NOTE_CANCEL);
+	snprintf(n->job, sizeof n->job, "%s", job);
 	if (!leave_note(f, n))
 		note_free(n);
 }

@@ -130,6 +130,8 @@ uint64_t front_listener_id(struct front *f);                    /* any thread */
 void front_submit(struct front *f, struct submit **s, const struct listener *l);
 /* Any thread: the client has gone.  A job that nobody listens to and that is not kept is cancelled. */
 void front_unlisten(struct front *f, uint64_t listener_id);
+/* Any thread: cancels a job, whoever listens to it; unknown ones are passed over. */
+void front_cancel(struct front *f, const char *job);
 /* Any thread, at once, without asking the front end's thread. */
 bool front_ready(const struct front *f);                        /* a replica can serve */
 uint32_t front_max_context(const struct front *f);

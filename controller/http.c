@@ -7,8 +7,11 @@
 #include "base/log.h"
 #include "controller/accesslog.h"
 #include "controller/apikeys.h"
+#include "controller/batch.h"
 #include "controller/cors.h"
 #include "controller/exchange.h"
+#include "controller/http_common.h"
+#include "controller/http_files.h"
 #include "controller/http_listen.h"
 #include "controller/http_routes.h"
 #include "controller/peers.h"
@@ -42,6 +45,7 @@ enum {
 	PASS_OVER = 4,
 	PASS_OVER_STRANGER = 1 << 20, /* bytes, of one without a key */
 	TLS_FILE_MAX = 1 << 20,
+	MAX_FILE = 200 << 20, /* of an upload, as OpenAI has it */
 	BODIES = 16, /* largest bodies that are held at once */
 };
 
@@ -85,11 +89,16 @@ static void refuse(struct exchange *x, unsigned status, const char *code, const 
 	exchange_body_free(x);
 }
 
+/* Of the request's body. */
+static uint64_t most_bytes(const struct exchange *x)
+{
+	return x->upload ? x->host->max_file_bytes + UPLOAD_FORM_BYTES : x->host->svc->max_request_bytes;
+}
+
 static void refuse_too_large(struct exchange *x)
 {
 	char why[128];
-	snprintf(why, sizeof why, "the request is larger than %" PRIu32 " bytes",
-		 x->host->svc->max_request_bytes);
+	snprintf(why, sizeof why, "the request is larger than %" PRIu64 " bytes", most_bytes(x));
 	refuse(x, HTTP_TOO_LARGE, "request_too_large", why);
 }
 
@@ -166,6 +175,7 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 	const char *rest, *coding = header(c, MHD_HTTP_HEADER_CONTENT_ENCODING);
 	const struct http_route *r = http_route_find(url, &rest);
 	struct header_count n = {0};
+	bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
 	MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
 	const char *len = header(c, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	*length = len ? strtoull(len, NULL, 10) : 0;
@@ -190,13 +200,17 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 		char why[256];
 		snprintf(why, sizeof why, "%s is not built yet", r->path);
 		refuse(x, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", why);
-	} else if (r->marks & ROUTE_JSON && !is_json(header(c, MHD_HTTP_HEADER_CONTENT_TYPE))) {
+	} else if ((r->marks & ROUTE_JSON || (r->marks & ROUTE_JSON_POST && post)) &&
+		   !is_json(header(c, MHD_HTTP_HEADER_CONTENT_TYPE))) {
 		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
 		       "Content-Type must be application/json");
 	} else if (coding && strcasecmp(coding, "identity") != 0) {
 		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
 		       "Content-Encoding is not supported");
-	} else if (*length > x->host->svc->max_request_bytes) {
+	} else if (r->marks & ROUTE_UPLOAD && post && x->host->files && !(x->upload = upload_new(x, c))) {
+		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
+		       "Content-Type must be multipart/form-data");
+	} else if (*length > most_bytes(x)) {
 		refuse_too_large(x);
 	} else if (r->marks & ROUTE_COUNTED) {
 		check_limits(x, r->marks & ROUTE_QUEUED);
@@ -207,16 +221,17 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 static uint64_t pass_over(const struct exchange *x)
 {
 	bool stranger = x->host->keys && !x->key;
-	return stranger ? PASS_OVER_STRANGER : (uint64_t)PASS_OVER * x->host->svc->max_request_bytes;
+	return stranger ? PASS_OVER_STRANGER : PASS_OVER * most_bytes(x);
 }
 
 static bool take_body(struct exchange *x, const char *p, size_t n)
 {
-	uint64_t max = x->host->svc->max_request_bytes;
 	x->body_seen += n;
-	if (!x->refused && x->body_seen > max)
+	if (!x->refused && x->body_seen > most_bytes(x))
 		refuse_too_large(x);
-	if (!x->refused && !exchange_body(x, p, n))
+	if (!x->refused && x->upload)
+		upload_put(x->upload, p, n);
+	else if (!x->refused && !exchange_body(x, p, n))
 		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded",
 		       "too many large requests at once: try again");
 	return x->body_seen <= pass_over(x);
@@ -299,11 +314,13 @@ static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 	char *json = buf_take(&x->out);
 	unsigned status = x->status;
 	pthread_mutex_unlock(&x->lock);
-	struct MHD_Response *r =
-		dead ? NULL : MHD_create_response_from_buffer(n, json, MHD_RESPMEM_MUST_FREE);
-	if (!r) {
+	struct MHD_Response *r = dead            ? NULL
+				 : x->file_id[0] ? http_file_response(x)
+						 : MHD_create_response_from_buffer(n, json, MHD_RESPMEM_MUST_FREE);
+	if (!r || x->file_id[0]) {
 		free(json);
-		return MHD_NO;
+		if (!r)
+			return MHD_NO;
 	}
 	if (status != MHD_HTTP_NO_CONTENT)
 		add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->type ? x->type : "application/json");
@@ -503,6 +520,13 @@ static int load_tls(struct http *h, const struct http_config *cfg, char *why, si
 	return rc ? err_prefix(why, why_n, rc, "--tls-key") : tls_check(h->tls_cert, h->tls_key, why, why_n);
 }
 
+/* Before anything that its lines need. */
+static void stop_batches(struct http *h)
+{
+	if (h->host.batches)
+		batches_quiesce(h->host.batches);
+}
+
 int http_start(struct front *f, const struct service *svc, const struct http_config *cfg, struct http **out,
 	       char *why, size_t why_n)
 {
@@ -545,6 +569,13 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	rc = cfg->access_log[0] ? accesslog_open(cfg->access_log, &h->host.log, why, why_n) : 0;
 	if (rc)
 		goto fail_log;
+	h->host.max_file_bytes = cfg->max_file_bytes ? cfg->max_file_bytes : MAX_FILE;
+	rc = cfg->journal ? filestore_open(cfg->journal, &h->host.files, why, why_n) : 0;
+	if (rc)
+		goto fail_files;
+	rc = cfg->journal ? batches_start(&h->host, h->host.files, &h->host.batches, why, why_n) : 0;
+	if (rc)
+		goto fail_batches;
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
 			 (v6 ? MHD_USE_IPv6 : 0) | (h->tls_cert ? MHD_USE_TLS : 0);
 	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, h->tls_cert},
@@ -569,6 +600,11 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	return 0;
 
 fail_daemon:
+	stop_batches(h);
+	batches_stop(h->host.batches);
+fail_batches:
+	filestore_close(h->host.files);
+fail_files:
 	accesslog_close(h->host.log);
 fail_log:
 	apikeys_close(h->host.keys);
@@ -599,6 +635,7 @@ void http_stop(struct http *h)
 	if (!h)
 		return;
 	int fd = MHD_quiesce_daemon(h->daemon);
+	stop_batches(h);
 	exchange_stop_all(&h->host);
 	MHD_stop_daemon(h->daemon);
 	if (fd >= 0)
@@ -613,6 +650,8 @@ void http_stop(struct http *h)
 		log_error("http", "the front end does not let go of requests");
 		return;
 	}
+	batches_stop(h->host.batches);
+	filestore_close(h->host.files);
 	apikeys_close(h->host.keys);
 	free_tls(h);
 	cors_free(h->cors);

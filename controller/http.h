@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 struct http;
+struct journal;
 
 struct http_config {
 	char addr[256];           /* "127.0.0.1:8080", "[::1]:8080", "localhost:8080"; ":8080" is loopback;
@@ -24,6 +25,8 @@ struct http_config {
 	bool insecure;            /* other addresses than loopback are allowed without keys */
 	uint32_t max_connections; /* 0: 16384, or what RLIMIT_NOFILE allows */
 	uint32_t timeout_s;       /* an idle connection is closed after, 0: 120 */
+	struct journal *journal;  /* for files and batches, or NULL; outlives HTTP */
+	size_t max_file_bytes;    /* of an upload, 0: 200 MB */
 	size_t max_unread_bytes;  /* of a reply; beyond it the request is cancelled; 0: 4 MB */
 };
 

@@ -6,6 +6,7 @@
 #include "base/version.h"
 #include "controller/api.h"
 #include "controller/apikeys.h"
+#include "controller/http_files.h"
 #include "controller/jsonw.h"
 #include "controller/metrics.h"
 
@@ -201,6 +202,27 @@ static void own_by_key(const struct exchange *x, struct submit *s)
 	s->cache_salt = salt;
 }
 
+/* A line of a batch: its jobs survive whatever dies, and run behind who waits for a reply. */
+static void own_by_line(const struct exchange *x, struct submit *s, const json_t *request, size_t leg)
+{
+	const struct exchange_line *line = x->line;
+	char key[EXCHANGE_KEY_SIZE];
+	exchange_line_key(key, line->key, x->n_legs, leg);
+	if (line->owner[0]) {
+		s->share = line->share;
+		free(s->user);
+		s->user = xstrdup(line->owner);
+		char *salt = xasprintf("%s/%s", line->owner, s->cache_salt ? s->cache_salt : "");
+		free(s->cache_salt);
+		s->cache_salt = salt;
+	}
+	free(s->key);
+	s->key = xstrdup(key);
+	s->durable = s->keep = true;
+	s->priority = s->priority > INT32_MAX - line->priority ? INT32_MAX : s->priority + line->priority;
+	api_digest(request, s->body);
+}
+
 /* What the key may run at once, and its prompts.  false: x has its reply. */
 static bool begin_key(struct exchange *x)
 {
@@ -233,6 +255,8 @@ static int leg_make(struct exchange *x, const json_t *request, size_t i, struct 
 		return rc;
 	if (x->key)
 		own_by_key(x, l->submit);
+	if (x->line)
+		own_by_line(x, l->submit, request, i);
 	const struct params *par = &l->submit->params;
 	l->x = x;
 	l->n_outputs = par->n;
@@ -474,10 +498,10 @@ static const struct http_route routes[] = {
 	{"/detokenize", "POST", call_detokenize, ROUTE_JSON | ROUTE_COUNTED},
 	{"/", "GET, HEAD", NULL, 0},
 	{"/v1/embeddings", "POST", NULL, ROUTE_JSON},
-	{"/v1/files", "GET, HEAD, POST", NULL, 0},
-	{"/v1/files/", "GET, HEAD, DELETE", NULL, ROUTE_PREFIX},
-	{"/v1/batches", "GET, HEAD, POST", NULL, 0},
-	{"/v1/batches/", "GET, HEAD, POST", NULL, ROUTE_PREFIX},
+	{"/v1/files", "GET, HEAD, POST", call_files, ROUTE_UPLOAD | ROUTE_COUNTED},
+	{"/v1/files/", "GET, HEAD, DELETE", call_file, ROUTE_PREFIX},
+	{"/v1/batches", "GET, HEAD, POST", call_batches, ROUTE_JSON_POST | ROUTE_COUNTED},
+	{"/v1/batches/", "GET, HEAD, POST", call_batch, ROUTE_PREFIX},
 };
 
 const struct http_route *http_route_find(const char *url, const char **rest)

@@ -11,6 +11,8 @@ enum {
 	ROUTE_OPEN = 4,   /* needs no key */
 	ROUTE_COUNTED = 8, /* against a key's limits */
 	ROUTE_QUEUED = 16, /* becomes jobs: refused while the queue is full */
+	ROUTE_UPLOAD = 32, /* POST: the body is a form with a file in it (http_files.h) */
+	ROUTE_JSON_POST = 64, /* POST: the body is application/json */
 };
 
 struct http_route {

@@ -366,6 +366,7 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	s->stop = NULL;
 	s->n_stop = 0;
 	job->durable = s->durable;
+	job->anew = s->params.beam_width > 0;
 	memcpy(job->body, s->body, sizeof job->body);
 	job->seed = s->params.seed;
 	const bool chosen = s->best_of > s->params.n, scored = chosen || s->params.beam_width;

@@ -3,9 +3,9 @@
  *   submit --engine accepts--> settling --on the disk--> RUNNING --end--> finished, recorded
  *
  * A restart makes the unfinished ones again, from the request and the tokens that were saved, and
- * hands them to the engine as they are: sampling is counted by position, so that they go on with
- * the very tokens they would have had.  Finished ones stay on the disk and are read when somebody
- * asks for them. */
+ * hands them to the engine as they are (a beam search begins anew, and finds the same): sampling is counted
+ * by position, so that they go on with the very tokens they would have had.  Finished ones stay on the disk
+ * and are read when somebody asks for them. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -304,6 +304,8 @@ void durable_cancel(struct jobs *j, struct job *job)
 
 void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t now)
 {
+	if (job->anew)
+		return;
 	j->n_unsaved_tokens += n_tokens;
 	if (j->save_us == INT64_MAX)
 		j->save_us = now + SAVE_US;
@@ -595,6 +597,8 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 {
 	size_t n = 0;
 	c->resumed = true;
+	if (job->anew)
+		return;
 	c->n_had = xcalloc(job->n_outputs, sizeof *c->n_had);
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		n += job->outputs[i].log.n;

@@ -66,6 +66,7 @@ struct job {
 	bool durable;
 	bool settling;      /* accepted by the engine, not on the disk yet: listeners wait for both */
 	bool resumed;       /* from before the controller's start: not told again that it is accepted */
+	bool anew;          /* a beam search: after a crash it begins anew */
 	bool recorded;      /* once finished: its end is on the disk, memory may forget it */
 	bool unsaved;       /* in jobs->unsaved */
 	uint8_t body[16];   /* digest of what was asked, where there is a key */

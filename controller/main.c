@@ -71,6 +71,7 @@ static const struct opt options[] = {
 	OPT("tls-key", OPT_TEXT, "FILE", "its key, PEM"),
 	OPT("journal", OPT_TEXT, "FILE", "where durable jobs are kept, made where it is not there (none)"),
 	OPT("journal-bytes", OPT_SIZE, "SIZE", "beyond, the oldest finished jobs in it are forgotten (4G)"),
+	OPT("max-file-bytes", OPT_SIZE, "SIZE", "largest file of /v1/files (200M)"),
 	OPT("keep", OPT_INT, "S", "seconds that a finished job can be asked for (3600)", .lo = 0,
 	    .hi = 366 * 86400),
 	OPT("keep-durable", OPT_INT, "S", "the same of durable jobs (86400)", .lo = 0, .hi = 366 * 86400),
@@ -409,6 +410,8 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 	snprintf(hc.cors, sizeof hc.cors, "%s", opts_text(&p->o, "cors-origin", ""));
 	snprintf(hc.tls_cert, sizeof hc.tls_cert, "%s", opts_text(&p->o, "tls-cert", ""));
 	snprintf(hc.tls_key, sizeof hc.tls_key, "%s", opts_text(&p->o, "tls-key", ""));
+	hc.journal = p->journal;
+	hc.max_file_bytes = (size_t)opts_int(&p->o, "max-file-bytes", 0);
 	snprintf(hc.api_keys, sizeof hc.api_keys, "%s", opts_text(&p->o, "api-key-file", ""));
 	snprintf(hc.access_log, sizeof hc.access_log, "%s", opts_text(&p->o, "access-log", ""));
 	rc = http_start(p->front, &p->svc, &hc, &p->http, why, why_n);

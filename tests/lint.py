@@ -19,7 +19,7 @@ MAY = {
     "tests": None,  # anything
 }
 # Of the controller, cli may include only the pure modules (its offline tools).
-CLI_CONTROLLER = {"tokenizer", "detok", "chat", "sched", "blocks", "seq"}
+CLI_CONTROLLER = {"tokenizer", "detok", "chat", "sched", "blocks", "seq", "batch_lines"}
 MAX_LINES = 900
 
 

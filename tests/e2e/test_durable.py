@@ -225,6 +225,11 @@ def storm_job(i):
         keys["n"] = 3
     if i % 5 == 2:
         keys |= {"logprobs": 2, "stop": ["the", "zebra"]}
+    if i % 5 == 4:
+        keys = {"prompt": keys["prompt"], "max_tokens": min(40, keys["max_tokens"]), "use_beam_search": True,
+                "beam_width": 3, "n": 2}
+    if i % 10 == 6:
+        keys |= {"best_of": 3, "n": 2}
     if i % 5 == 3:
         keys["presence_penalty"] = 0.5
     return keys

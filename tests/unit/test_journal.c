@@ -139,6 +139,12 @@ static int wait_for(struct row *r)
 	return rc;
 }
 
+static void write_rows(struct journal *j, int n)
+{
+	for (int i = 0; i < n; i++)
+		wait_for(put(j, i, true, row_run));
+}
+
 static bool is_told(struct row *r)
 {
 	pthread_mutex_lock(&lock);
@@ -512,8 +518,7 @@ Test(journal, a_flipped_byte_in_the_log_ends_it_there)
 Test(journal, a_damaged_file_is_refused_with_the_remedy)
 {
 	struct journal *j = open_as(path, "m");
-	for (int i = 0; i < 200; i++)
-		put(j, i, true, row_run);
+	write_rows(j, 200);
 	journal_close(j); /* all is in the file itself now */
 	FILE *f = fopen(path, "r+");
 	for (int page = 1; page < 8; page++) {
@@ -528,8 +533,7 @@ Test(journal, a_damaged_file_is_refused_with_the_remedy)
 Test(journal, a_file_cut_short_is_refused)
 {
 	struct journal *j = open_as(path, "m");
-	for (int i = 0; i < 200; i++)
-		put(j, i, true, row_run);
+	write_rows(j, 200);
 	journal_close(j);
 	struct stat st;
 	stat(path, &st);

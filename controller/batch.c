@@ -1,0 +1,539 @@
+#include "controller/batch.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "controller/batch_impl.h"
+#include "controller/http_routes.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	TICK_MS = 200, /* expiry, lines to be tried again */
+	RETRY_US = 200 * 1000,
+	/* Lines are handed over while fewer jobs than this wait, so that they age in our queue and not
+	 * in the scheduler's, where who has waited long goes before any priority. */
+	QUEUED_MAX = 32,
+	RUNNING_MAX = 512, /* lines under way, of all batches */
+	SWEEP_US = 60 * 1000 * 1000,
+	READ = FILE_PART,
+};
+
+/* --- the lines under way --- */
+
+static void on_line_stored(void *user, int rc, const char *why)
+{
+	struct line_run *r = user;
+	struct batches *bs = r->bs;
+	(void)why;
+	pthread_mutex_lock(&bs->lock);
+	struct batch *b = r->batch;
+	b->n_running--;
+	bs->n_running--;
+	/* Only a service that ends gives up on it: then it is done again in the next life. */
+	b->lines[r->line].state = rc ? LINE_PENDING : LINE_DONE;
+	if (!rc) {
+		b->n_done++;
+		b->n_failed += r->failed;
+	}
+	bs->wake = true;
+	pthread_cond_broadcast(&bs->more);
+	pthread_mutex_unlock(&bs->lock);
+	free(r->custom_id);
+	free(r);
+}
+
+/* Under the lock: the line is to be submitted again, or never. */
+static void put_back(struct line_run *r, bool later)
+{
+	struct batches *bs = r->bs;
+	r->batch->n_running--;
+	bs->n_running--;
+	r->batch->lines[r->line].state = LINE_PENDING;
+	if (r->line < r->batch->next)
+		r->batch->next = r->line;
+	if (later)
+		bs->retry_us = clock_us() + RETRY_US;
+	bs->wake = true;
+	pthread_cond_broadcast(&bs->more);
+}
+
+/* The last reference to the line's exchange is gone: what became of it?  Any thread. */
+static void on_line_gone(struct exchange *x, void *user)
+{
+	struct line_run *r = user;
+	struct batches *bs = r->bs;
+	pthread_mutex_lock(&bs->lock);
+	*r->prev = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	r->x = NULL;
+	/* What was done when its batch ended counts, what was cut does not. */
+	bool cut = x->status != 200 || (x->finishes & 1u << FINISH_ABORT);
+	bool ending = bs->stopping || (r->batch->ending && cut);
+	/* Refused for now, and not for what it asks: queue, disk, a service that ends. */
+	bool later = x->status == 429 || x->status == 503 || (x->status >= 500 && x->n_accepted < x->n_legs);
+	if (x->dead || !x->status || later || ending) {
+		put_back(r, later);
+		pthread_mutex_unlock(&bs->lock);
+		free(r->custom_id);
+		free(r);
+		return;
+	}
+	pthread_mutex_unlock(&bs->lock);
+	struct buf data = {0};
+	r->failed = x->status != 200;
+	batch_line_result(&data, r->custom_id, x->status, x->shape.id, x->out.p ? x->out.p : "null",
+			  x->out.len ? x->out.len : 4);
+	batch_store_line(bs, r->batch, r->line, r->failed, &data, x->n_legs, on_line_stored, r);
+}
+
+/* The text of a line; NULL: it cannot be read. */
+static char *read_line(struct batches *bs, const struct batch *b, uint32_t line, size_t *n)
+{
+	const struct batch_line *l = &b->lines[line];
+	char *p = xmalloc((size_t)l->n + 1);
+	*n = l->n;
+	if (filestore_read(bs->files, b->input_file, l->at, p, l->n) == (ptrdiff_t)l->n) {
+		p[l->n] = 0;
+		return p;
+	}
+	free(p);
+	return NULL;
+}
+
+/* Streams and the like make no sense here. */
+static bool fits(const json_t *body, const char **param)
+{
+	*param = "stream";
+	return !json_is_true(json_object_get(body, "stream"));
+}
+
+static void run_line(struct batches *bs, struct batch *b, uint32_t line)
+{
+	const char *custom_id = "", *code, *param, *rest;
+	const json_t *body = NULL;
+	json_t *tree = NULL;
+	char why[256] = "the input file cannot be read any more";
+	size_t n;
+	struct line_run *r = xcalloc(1, sizeof *r);
+	struct buf error = {0};
+	char *text = read_line(bs, b, line, &n);
+	int rc = text ? batch_line_parse(text, n, b->endpoint, &tree, &custom_id, &body, &code, &param, why,
+					 sizeof why)
+		      : -EIO;
+	free(text);
+	r->bs = bs;
+	r->batch = b;
+	r->line = line;
+	r->custom_id = xstrdup(custom_id);
+	r->how = (struct exchange_line){.priority = BATCH_PRIORITY,
+					.owner = b->owner,
+					.share = b->share,
+					.gone = on_line_gone,
+					.user = r};
+	snprintf(r->how.key, sizeof r->how.key, "%s/%u", b->id, line);
+	if (rc)
+		openai_error(&error, "invalid_request_error", NULL, NULL, why);
+	else if (!fits(body, &param))
+		openai_error(&error, "invalid_request_error", param, NULL,
+			     "a batch's lines cannot be streamed");
+	struct exchange *x = error.len ? NULL : exchange_new(bs->host, NULL);
+	pthread_mutex_lock(&bs->lock);
+	bool go = !bs->stopping && !b->ending && (x || error.len);
+	if (go) {
+		b->lines[line].state = LINE_RUNNING;
+		b->n_running++;
+		bs->n_running++;
+	}
+	if (go && x) {
+		r->x = x;
+		r->next = b->runs;
+		r->prev = &b->runs;
+		if (r->next)
+			r->next->prev = &r->next;
+		b->runs = r;
+		x->line = &r->how;
+	}
+	pthread_mutex_unlock(&bs->lock);
+	if (go && x) {
+		char *json = json_dumps(body, JSON_COMPACT);
+		buf_puts(&x->body, json ? json : "");
+		atomic_fetch_add(&bs->host->body_bytes, x->body.len);
+		free(json);
+		http_route_find(b->endpoint, &rest)->call(x, "");
+		exchange_unref(x);
+	} else if (go) {
+		struct buf data = {0};
+		r->failed = true;
+		batch_line_result(&data, r->custom_id, 400, "", error.p, error.len);
+		batch_store_line(bs, b, line, true, &data, 0, on_line_stored, r);
+	} else {
+		if (x)
+			exchange_unref(x);
+		free(r->custom_id);
+		free(r);
+	}
+	buf_fini(&error);
+	json_decref(tree);
+}
+
+/* --- one batch --- */
+
+static bool over(const struct batch *b)
+{
+	return b->phase == BATCH_OVER;
+}
+
+static void stamp(struct batch *b, const char *name)
+{
+	json_object_set_new(b->object, name, json_integer(clock_unix()));
+}
+
+/* Under the lock. */
+static void set_status(struct batch *b, enum batch_phase phase, const char *status, const char *when)
+{
+	b->phase = phase;
+	json_object_set_new(b->object, "status", json_string(status));
+	stamp(b, when);
+}
+
+static void read_input(struct batches *bs, struct batch *b, struct batch_scan *s)
+{
+	char *part = xmalloc(READ);
+	int64_t at = 0;
+	ptrdiff_t n;
+	while ((n = filestore_read(bs->files, b->input_file, at, part, READ)) > 0) {
+		batch_scan_put(s, part, (size_t)n);
+		at += n;
+	}
+	batch_scan_end(s);
+	free(part);
+}
+
+static void validate(struct batches *bs, struct batch *b)
+{
+	struct batch_scan s;
+	batch_scan_init(&s, b->endpoint, BATCH_LINES_MAX, BATCH_LINE_BYTES_MAX);
+	read_input(bs, b, &s);
+	bool bad = json_array_size(s.errors) > 0;
+	pthread_mutex_lock(&bs->lock);
+	if (bad) {
+		json_object_set_new(b->object, "errors",
+				    json_pack("{s:s, s:O}", "object", "list", "data", s.errors));
+		set_status(b, BATCH_OVER, "failed", "failed_at");
+	} else {
+		b->lines = s.lines;
+		b->n_lines = s.n_lines;
+		s.lines = NULL;
+		if (b->phase == BATCH_VALIDATING && !b->ending)
+			set_status(b, BATCH_RUNNING, "in_progress", "in_progress_at");
+		else if (b->phase == BATCH_VALIDATING)
+			b->phase = BATCH_RUNNING;
+	}
+	pthread_mutex_unlock(&bs->lock);
+	batch_scan_fini(&s);
+	if (!bad)
+		batch_load_lines(bs, b);
+	batch_save(bs, b, bad);
+}
+
+/* The next line that may be handed over; -1: none. */
+static int64_t next_line(struct batch *b)
+{
+	while (b->next < b->n_lines && b->lines[b->next].state != LINE_PENDING)
+		b->next++;
+	return b->next < b->n_lines ? (int64_t)b->next : -1;
+}
+
+/* What ends it before its lines are done: jobs that still run are cancelled, again and again,
+ * since one may not have its name yet. */
+static void cancel_runs(struct batches *bs, struct batch *b)
+{
+	pthread_mutex_lock(&bs->lock);
+	for (struct line_run *r = b->runs; r; r = r->next) {
+		pthread_mutex_lock(&r->x->lock);
+		for (size_t i = 0; r->x->handed_over && i < r->x->n_legs; i++)
+			if (r->x->legs[i].job[0] && !r->x->legs[i].finished)
+				front_cancel(bs->host->front, r->x->legs[i].job);
+		pthread_mutex_unlock(&r->x->lock);
+	}
+	pthread_mutex_unlock(&bs->lock);
+}
+
+/* --- the end --- */
+
+struct output {
+	struct batches *bs;
+	struct batch *batch;
+	struct file_writer *w;
+	int rc;
+};
+
+static int put_line(void *user, const char *p, size_t n)
+{
+	struct output *o = user;
+	int rc = file_writer_put(o->w, p, n);
+	return rc ? rc : file_writer_put(o->w, "\n", 1);
+}
+
+/* Lines that were never carried out, because the batch has expired. */
+static int put_expired(struct output *o, uint32_t line)
+{
+	const char *custom_id = "", *code, *param;
+	const json_t *body;
+	json_t *tree = NULL;
+	struct buf data = {0};
+	char why[256];
+	size_t n;
+	char *text = read_line(o->bs, o->batch, line, &n);
+	if (text)
+		batch_line_parse(text, n, o->batch->endpoint, &tree, &custom_id, &body, &code, &param, why,
+				 sizeof why);
+	batch_line_error(&data, custom_id, "batch_expired",
+			 "This request could not be executed before the completion window expired.");
+	int rc = put_line(o, data.p, data.len);
+	buf_fini(&data);
+	json_decref(tree);
+	free(text);
+	return rc;
+}
+
+/* Writes one of the two files; 0 also where it has no lines. */
+static int write_file(struct batches *bs, struct batch *b, bool failed, uint32_t *n_lines)
+{
+	const char *kind = failed ? "error" : "output";
+	struct file_info info = {.created_at = clock_unix()};
+	struct output o = {.bs = bs, .batch = b};
+	char key[32];
+	snprintf(key, sizeof key, "%s_file_id", kind);
+	snprintf(info.id, sizeof info.id, "%s", failed ? b->error_file : b->output_file);
+	snprintf(info.owner, sizeof info.owner, "%s", b->owner);
+	snprintf(info.name, sizeof info.name, "%s_%s.jsonl", b->id, kind);
+	snprintf(info.purpose, sizeof info.purpose, "batch_output");
+	info.expires_at = b->output_keep_s ? info.created_at + b->output_keep_s : 0;
+	/* A life that ended here may have written it already. */
+	batch_delete_file(bs, info.id);
+	o.w = file_writer_new(bs->files, &info);
+	int rc = batch_each_line(bs, b, failed, put_line, &o, n_lines);
+	for (uint32_t i = 0; !rc && failed && b->expired && i < b->n_lines; i++)
+		if (b->lines[i].state != LINE_DONE) {
+			rc = put_expired(&o, i);
+			(*n_lines)++;
+		}
+	if (rc || !*n_lines) {
+		file_writer_abort(&o.w);
+		return rc;
+	}
+	rc = batch_commit_file(bs, &o.w);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&bs->lock);
+	json_object_set_new(b->object, key, json_string(info.id));
+	pthread_mutex_unlock(&bs->lock);
+	return 0;
+}
+
+static void finalize(struct batches *bs, struct batch *b)
+{
+	uint32_t n_good = 0, n_bad = 0;
+	int rc = write_file(bs, b, false, &n_good);
+	if (!rc)
+		rc = write_file(bs, b, true, &n_bad);
+	if (rc) {
+		/* The disk: as everything else, tried again. */
+		b->finalize_us = clock_us() + 5 * RETRY_US;
+		return;
+	}
+	pthread_mutex_lock(&bs->lock);
+	b->n_failed = n_bad;
+	b->n_done = n_good + n_bad;
+	if (b->cancelled)
+		set_status(b, BATCH_OVER, "cancelled", "cancelled_at");
+	else if (b->expired)
+		set_status(b, BATCH_OVER, "expired", "expired_at");
+	else
+		set_status(b, BATCH_OVER, "completed", "completed_at");
+	batch_set_counts(b);
+	pthread_mutex_unlock(&bs->lock);
+	batch_save(bs, b, true);
+	log_info("batch", "end batch=%s status=%s lines=%u failed=%u", b->id,
+		 json_string_value(json_object_get(b->object, "status")), b->n_lines, n_bad);
+}
+
+/* All that can be done for it now, but handing over lines. */
+static void step(struct batches *bs, struct batch *b)
+{
+	if (!b->lines && !over(b))
+		validate(bs, b);
+	if (over(b))
+		return;
+	pthread_mutex_lock(&bs->lock);
+	if (!b->ending && clock_unix() >= b->expires_at && b->n_done < b->n_lines)
+		b->ending = b->expired = true;
+	bool ending = b->ending;
+	uint32_t n_running = b->n_running;
+	bool last = !n_running && (ending || b->n_done == b->n_lines);
+	bool begin = last && b->phase == BATCH_RUNNING;
+	if (begin) {
+		b->phase = BATCH_FINALIZING;
+		if (!b->cancelled)
+			set_status(b, BATCH_FINALIZING, "finalizing", "finalizing_at");
+	}
+	pthread_mutex_unlock(&bs->lock);
+	if (begin)
+		batch_save(bs, b, false);
+	if (ending && n_running)
+		cancel_runs(bs, b);
+	if (last && clock_us() >= b->finalize_us)
+		finalize(bs, b);
+}
+
+/* --- the thread --- */
+
+/* How many lines may be handed over now. */
+static uint32_t room(struct batches *bs)
+{
+	const struct service *svc = bs->host->svc;
+	uint32_t queued = svc->load ? atomic_load_explicit(&svc->load->n_queued, memory_order_relaxed) : 0;
+	uint32_t most = svc->max_queued_jobs && svc->max_queued_jobs < 2 * QUEUED_MAX
+				? svc->max_queued_jobs / 2
+				: QUEUED_MAX;
+	if (!most)
+		most = 1;
+	pthread_mutex_lock(&bs->lock);
+	uint32_t running = bs->n_running;
+	bool wait = clock_us() < bs->retry_us || bs->stopping;
+	pthread_mutex_unlock(&bs->lock);
+	uint32_t by_queue = queued < most ? most - queued : 0;
+	uint32_t by_window = running < RUNNING_MAX ? RUNNING_MAX - running : 0;
+	return wait ? 0 : by_queue < by_window ? by_queue : by_window;
+}
+
+/* One line of each batch in turn. */
+static void feed(struct batches *bs)
+{
+	uint32_t n = room(bs);
+	for (bool any = true; any && n;) {
+		any = false;
+		for (struct batch *b = bs->first; b && n; b = b->later) {
+			pthread_mutex_lock(&bs->lock);
+			bool runs = b->phase == BATCH_RUNNING && !b->ending;
+			int64_t line = runs ? next_line(b) : -1;
+			if (line >= 0)
+				b->next++;
+			pthread_mutex_unlock(&bs->lock);
+			if (line < 0)
+				continue;
+			run_line(bs, b, (uint32_t)line);
+			any = true;
+			n--;
+		}
+	}
+}
+
+/* Those that are over leave. */
+static void drop_ended(struct batches *bs)
+{
+	pthread_mutex_lock(&bs->lock);
+	for (struct batch **at = &bs->first; *at;) {
+		struct batch *b = *at;
+		if (!over(b) || b->n_running || b->n_saving) {
+			at = &b->later;
+			continue;
+		}
+		*at = b->later;
+		bs->n_live--;
+		batch_free(b);
+	}
+	pthread_mutex_unlock(&bs->lock);
+}
+
+static void *batch_thread(void *arg)
+{
+	struct batches *bs = arg;
+	int64_t sweep_us = 0;
+	for (;;) {
+		pthread_mutex_lock(&bs->lock);
+		struct timespec until;
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += (bs->first ? TICK_MS : 5 * TICK_MS - 1) * 1000000L;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		while (!bs->wake && !bs->stopping)
+			if (pthread_cond_timedwait(&bs->more, &bs->lock, &until))
+				break;
+		bs->wake = false;
+		bool stop = bs->stopping;
+		pthread_mutex_unlock(&bs->lock);
+		if (stop)
+			return NULL;
+		/* New ones come at the end, while nobody looks. */
+		batch_take_new(bs);
+		for (struct batch *b = bs->first; b; b = b->later)
+			step(bs, b);
+		feed(bs);
+		drop_ended(bs);
+		if (clock_us() >= sweep_us) {
+			filestore_sweep(bs->files);
+			sweep_us = clock_us() + SWEEP_US;
+		}
+	}
+}
+
+/* --- lifecycle --- */
+
+int batches_start(struct exchange_host *host, struct filestore *files, struct batches **out, char *why,
+		  size_t why_n)
+{
+	struct batches *bs = xcalloc(1, sizeof *bs);
+	pthread_condattr_t monotonic;
+	bs->host = host;
+	bs->files = files;
+	bs->wake = true;
+	pthread_mutex_init(&bs->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&bs->more, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	int rc = batch_load(bs, why, why_n);
+	if (!rc && pthread_create(&bs->thread, NULL, batch_thread, bs))
+		rc = err_why(why, why_n, -EAGAIN, "batches: cannot start their thread");
+	if (rc) {
+		batches_free(bs);
+		return rc;
+	}
+	*out = bs;
+	return 0;
+}
+
+void batches_quiesce(struct batches *bs)
+{
+	pthread_mutex_lock(&bs->lock);
+	bs->stopping = true;
+	pthread_cond_broadcast(&bs->more);
+	pthread_mutex_unlock(&bs->lock);
+	pthread_join(bs->thread, NULL);
+	/* Nobody listens any more; the jobs are durable. */
+	pthread_mutex_lock(&bs->lock);
+	for (struct batch *b = bs->first; b; b = b->later)
+		for (struct line_run *r = b->runs; r; r = r->next)
+			exchange_gone(r->x);
+	pthread_mutex_unlock(&bs->lock);
+}
+
+void batches_stop(struct batches *bs)
+{
+	if (!bs)
+		return;
+	/* Results on their way to the disk call back. */
+	journal_drain(filestore_journal(bs->files));
+	batches_free(bs);
+}

@@ -1,0 +1,676 @@
+/* batch_store.c - batches in the journal, and what the API asks of them. */
+#include "controller/batch_impl.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WINDOW_MAX_S = 30 * 86400, LIST_MAX = 100 };
+
+/* --- operations --- */
+
+struct batch_op {
+	struct journal_op op;
+	struct batches *bs;
+	struct batch *batch; /* saving: counted in n_saving; else only named */
+	int64_t n;
+	char id[FILE_ID_SIZE + 16]; /* a line's: "batch/line" */
+	char owner[FILE_OWNER_SIZE];
+	char *object; /* owned */
+	int64_t created_at;
+	bool over, failed;
+	uint32_t line;
+	size_t n_legs;
+	struct buf data;
+	void (*done)(void *user, int rc, const char *why);
+	void *user;
+};
+
+static struct batch_op *op_new(struct batches *bs, int (*run)(struct journal_op *, struct journal_db *),
+			       void (*done)(struct journal_op *, int, const char *))
+{
+	struct batch_op *o = xcalloc(1, sizeof *o);
+	o->op.run = run;
+	o->op.done = done;
+	o->op.must = true;
+	o->bs = bs;
+	return o;
+}
+
+static void op_free(struct batch_op *o)
+{
+	free(o->object);
+	buf_fini(&o->data);
+	free(o);
+}
+
+static void op_put(struct batch_op *o)
+{
+	o->op.bytes = sizeof *o + o->data.cap;
+	journal_put(filestore_journal(o->bs->files), &o->op);
+}
+
+static void on_done(struct journal_op *op, int rc, const char *why)
+{
+	struct batch_op *o = (struct batch_op *)op;
+	if (rc)
+		log_warn("batch", "not in the journal: %s", why);
+	if (o->done)
+		o->done(o->user, rc, why);
+	op_free(o);
+}
+
+static int prepare(struct journal_db *db, const char *sql, sqlite3_stmt **out)
+{
+	*out = journal_prepare(db, sql);
+	return *out ? SQLITE_OK : sqlite3_errcode(journal_sqlite(db));
+}
+
+static int step(sqlite3_stmt *s)
+{
+	int rc = sqlite3_step(s);
+	sqlite3_reset(s);
+	return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
+static int run_insert(struct journal_op *op, struct journal_db *db)
+{
+	struct batch_op *o = (struct batch_op *)op;
+	sqlite3_stmt *s;
+	int rc = prepare(
+		db, "INSERT INTO batches(n, id, owner, state, created_at, object) VALUES(?, ?, ?, 0, ?, ?)",
+		&s);
+	if (rc)
+		return rc;
+	sqlite3_bind_int64(s, 1, o->n);
+	sqlite3_bind_text(s, 2, o->id, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 3, o->owner, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 4, o->created_at);
+	sqlite3_bind_text(s, 5, o->object, -1, SQLITE_STATIC);
+	return step(s);
+}
+
+static int run_save(struct journal_op *op, struct journal_db *db)
+{
+	struct batch_op *o = (struct batch_op *)op;
+	sqlite3_stmt *s;
+	int rc = prepare(db, "UPDATE batches SET state = ?, object = ? WHERE n = ?", &s);
+	if (rc)
+		return rc;
+	sqlite3_bind_int64(s, 1, o->over);
+	sqlite3_bind_text(s, 2, o->object, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 3, o->n);
+	rc = step(s);
+	if (rc || !o->over)
+		return rc;
+	rc = prepare(db, "DELETE FROM lines WHERE batch = ?", &s);
+	if (rc)
+		return rc;
+	sqlite3_bind_int64(s, 1, o->n);
+	return step(s);
+}
+
+static int run_line(struct journal_op *op, struct journal_db *db)
+{
+	struct batch_op *o = (struct batch_op *)op;
+	sqlite3_stmt *s;
+	int rc = prepare(db, "REPLACE INTO lines(batch, line, failed, data) VALUES(?, ?, ?, ?)", &s);
+	if (rc)
+		return rc;
+	sqlite3_bind_int64(s, 1, o->n);
+	sqlite3_bind_int64(s, 2, o->line);
+	sqlite3_bind_int64(s, 3, o->failed);
+	sqlite3_bind_blob64(s, 4, o->data.p, o->data.len, SQLITE_STATIC);
+	rc = step(s);
+	/* Its jobs have done what they were for. */
+	for (size_t i = 0; !rc && i < o->n_legs; i++) {
+		char key[EXCHANGE_KEY_SIZE];
+		exchange_line_key(key, o->id, o->n_legs, i);
+		rc = prepare(db, "DELETE FROM jobs WHERE owner = '' AND key = ? AND state = 1", &s);
+		if (rc)
+			break;
+		sqlite3_bind_text(s, 1, key, -1, SQLITE_TRANSIENT);
+		rc = step(s);
+	}
+	return rc;
+}
+
+/* --- live batches --- */
+
+void batch_free(struct batch *b)
+{
+	if (!b)
+		return;
+	free(b->lines);
+	json_decref(b->object);
+	free(b);
+}
+
+void batches_free(struct batches *bs)
+{
+	struct batch *next;
+	for (struct batch *b = bs->first; b; b = next) {
+		next = b->later;
+		batch_free(b);
+	}
+	for (struct batch *b = bs->fresh; b; b = next) {
+		next = b->later;
+		batch_free(b);
+	}
+	journal_reader_close(bs->reader);
+	pthread_cond_destroy(&bs->more);
+	pthread_mutex_destroy(&bs->lock);
+	free(bs);
+}
+
+void batch_take_new(struct batches *bs)
+{
+	pthread_mutex_lock(&bs->lock);
+	struct batch **at = &bs->first;
+	while (*at)
+		at = &(*at)->later;
+	*at = bs->fresh;
+	bs->fresh = NULL;
+	pthread_mutex_unlock(&bs->lock);
+}
+
+void batch_set_counts(struct batch *b)
+{
+	json_object_set_new(b->object, "request_counts",
+			    json_pack("{s:I, s:I, s:I}", "total", (json_int_t)b->n_lines, "completed",
+				      (json_int_t)(b->n_done - b->n_failed), "failed",
+				      (json_int_t)b->n_failed));
+}
+
+static void on_saved(struct journal_op *op, int rc, const char *why)
+{
+	struct batch_op *o = (struct batch_op *)op;
+	struct batches *bs = o->bs;
+	if (rc)
+		log_warn("batch", "batch=%s not in the journal: %s", o->id, why);
+	pthread_mutex_lock(&bs->lock);
+	o->batch->n_saving--;
+	bs->wake = true;
+	pthread_cond_broadcast(&bs->more);
+	pthread_mutex_unlock(&bs->lock);
+	op_free(o);
+}
+
+void batch_save(struct batches *bs, struct batch *b, bool over)
+{
+	struct batch_op *o = op_new(bs, run_save, on_saved);
+	o->batch = b;
+	o->n = b->n;
+	o->over = over;
+	snprintf(o->id, sizeof o->id, "%s", b->id);
+	pthread_mutex_lock(&bs->lock);
+	b->n_saving++;
+	batch_set_counts(b);
+	/* What OpenAI does not show, for the next life. */
+	json_t *kept = json_copy(b->object);
+	json_object_set_new(kept, "_share", json_integer(b->share));
+	json_object_set_new(kept, "_output_keep_s", json_integer(b->output_keep_s));
+	json_object_set_new(kept, "_output_file", json_string(b->output_file));
+	json_object_set_new(kept, "_error_file", json_string(b->error_file));
+	json_object_set_new(kept, "_cancelled", json_boolean(b->cancelled));
+	json_object_set_new(kept, "_expired", json_boolean(b->expired));
+	o->object = json_dumps(kept, JSON_COMPACT);
+	json_decref(kept);
+	pthread_mutex_unlock(&bs->lock);
+	op_put(o);
+}
+
+static void take_text(const json_t *o, const char *key, char *out, size_t n)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+	snprintf(out, n, "%s", s ? s : "");
+}
+
+/* Without the keys of ours. */
+static json_t *shown(const json_t *object)
+{
+	json_t *o = json_deep_copy(object);
+	const char *key;
+	json_t *v;
+	void *next;
+	json_object_foreach_safe(o, next, key, v) if (key[0] == '_') json_object_del(o, key);
+	return o;
+}
+
+/* A batch of the journal's record; NULL: it cannot be read. */
+static struct batch *batch_of(int64_t n, const char *owner, const char *text)
+{
+	json_t *o = text ? json_loads(text, 0, NULL) : NULL;
+	if (!json_is_object(o)) {
+		json_decref(o);
+		return NULL;
+	}
+	struct batch *b = xcalloc(1, sizeof *b);
+	b->n = n;
+	snprintf(b->owner, sizeof b->owner, "%s", owner ? owner : "");
+	take_text(o, "id", b->id, sizeof b->id);
+	take_text(o, "input_file_id", b->input_file, sizeof b->input_file);
+	take_text(o, "endpoint", b->endpoint, sizeof b->endpoint);
+	take_text(o, "_output_file", b->output_file, sizeof b->output_file);
+	take_text(o, "_error_file", b->error_file, sizeof b->error_file);
+	b->share = (uint32_t)json_integer_value(json_object_get(o, "_share"));
+	b->output_keep_s = json_integer_value(json_object_get(o, "_output_keep_s"));
+	b->expires_at = json_integer_value(json_object_get(o, "expires_at"));
+	b->cancelled = json_is_true(json_object_get(o, "_cancelled"));
+	b->expired = json_is_true(json_object_get(o, "_expired"));
+	b->ending = b->cancelled || b->expired;
+	const char *status = json_string_value(json_object_get(o, "status"));
+	b->phase = status && strcmp(status, "validating") == 0 ? BATCH_VALIDATING : BATCH_RUNNING;
+	b->object = shown(o);
+	json_decref(o);
+	return b;
+}
+
+int batch_load(struct batches *bs, char *why, size_t why_n)
+{
+	int rc = journal_reader(filestore_journal(bs->files), &bs->reader, why, why_n);
+	if (rc)
+		return rc;
+	sqlite3_stmt *s =
+		journal_prepare(bs->reader, "SELECT n, owner, object, state FROM batches ORDER BY n");
+	struct batch **last = &bs->first;
+	if (!s)
+		return err_why(why, why_n, -EIO, "batches: %s", sqlite3_errmsg(journal_sqlite(bs->reader)));
+	while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+		bs->last_n = sqlite3_column_int64(s, 0);
+		if (sqlite3_column_int(s, 3))
+			continue;
+		struct batch *b = batch_of(bs->last_n, (const char *)sqlite3_column_text(s, 1),
+					   (const char *)sqlite3_column_text(s, 2));
+		if (!b) {
+			log_error("batch", "a batch in the journal cannot be read n=%" PRId64, bs->last_n);
+			continue;
+		}
+		*last = b;
+		last = &b->later;
+		bs->n_live++;
+	}
+	sqlite3_reset(s);
+	if (bs->n_live)
+		log_info("batch", "go on from the journal n=%u", bs->n_live);
+	return rc == SQLITE_DONE ? 0 : err_why(why, why_n, -EIO, "batches: the journal cannot be read");
+}
+
+void batch_load_lines(struct batches *bs, struct batch *b)
+{
+	pthread_mutex_lock(&bs->lock);
+	sqlite3_stmt *s = journal_prepare(bs->reader, "SELECT line, failed FROM lines WHERE batch = ?");
+	b->n_done = b->n_failed = 0;
+	if (s) {
+		sqlite3_bind_int64(s, 1, b->n);
+		while (sqlite3_step(s) == SQLITE_ROW) {
+			int64_t line = sqlite3_column_int64(s, 0);
+			if (line < 0 || line >= b->n_lines)
+				continue;
+			b->lines[line].state = LINE_DONE;
+			b->n_done++;
+			b->n_failed += sqlite3_column_int(s, 1) != 0;
+		}
+		sqlite3_reset(s);
+	}
+	batch_set_counts(b);
+	pthread_mutex_unlock(&bs->lock);
+}
+
+void batch_store_line(struct batches *bs, struct batch *b, uint32_t line, bool failed, struct buf *data,
+		      size_t n_legs, void (*done)(void *user, int rc, const char *why), void *user)
+{
+	struct batch_op *o = op_new(bs, run_line, on_done);
+	o->n = b->n;
+	snprintf(o->id, sizeof o->id, "%s/%u", b->id, line);
+	o->line = line;
+	o->failed = failed;
+	o->data = *data;
+	*data = (struct buf){0};
+	o->n_legs = n_legs;
+	o->done = done;
+	o->user = user;
+	op_put(o);
+}
+
+int batch_each_line(struct batches *bs, struct batch *b, bool failed,
+		    int (*put)(void *user, const char *p, size_t n), void *user, uint32_t *n)
+{
+	/* A connection of its own: this may take long. */
+	struct journal_db *db;
+	char why[256];
+	int rc = journal_reader(filestore_journal(bs->files), &db, why, sizeof why);
+	if (rc)
+		return rc;
+	*n = 0;
+	sqlite3_stmt *s =
+		journal_prepare(db, "SELECT data FROM lines WHERE batch = ? AND failed = ? ORDER BY line");
+	if (s) {
+		sqlite3_bind_int64(s, 1, b->n);
+		sqlite3_bind_int64(s, 2, failed);
+	}
+	int step_rc = SQLITE_ERROR;
+	while (s && !rc && (step_rc = sqlite3_step(s)) == SQLITE_ROW) {
+		const void *data = sqlite3_column_blob(s, 0);
+		rc = put(user, data ? data : "", (size_t)sqlite3_column_bytes(s, 0));
+		(*n)++;
+	}
+	journal_reader_close(db);
+	return rc ? rc : step_rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+/* --- waiting for the journal --- */
+
+struct waiting {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool told;
+	int rc;
+};
+
+static void on_told(void *user, int rc, const char *why)
+{
+	struct waiting *w = user;
+	(void)why;
+	pthread_mutex_lock(&w->lock);
+	w->rc = rc;
+	w->told = true;
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static int wait_told(struct waiting *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (!w->told)
+		pthread_cond_wait(&w->cond, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	return w->rc;
+}
+
+int batch_commit_file(struct batches *bs, struct file_writer **w)
+{
+	struct waiting wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+	(void)bs;
+	file_writer_commit(w, NULL, on_told, &wait);
+	return wait_told(&wait);
+}
+
+void batch_delete_file(struct batches *bs, const char *id)
+{
+	struct waiting wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+	filestore_remove(bs->files, id, on_told, &wait);
+	wait_told(&wait);
+}
+
+/* --- the API --- */
+
+int64_t batch_window_s(const char *text)
+{
+	char *end;
+	errno = 0;
+	long n = strtol(text, &end, 10);
+	int64_t unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? 86400 : 0;
+	if (errno || text[0] < '1' || text[0] > '9' || !unit || end[1] || n > WINDOW_MAX_S / unit)
+		return -1;
+	return n * unit;
+}
+
+static json_t *new_object(const struct batch *b, const struct batch_request *r, int64_t now)
+{
+	static const char *const nulls[] = {
+		"errors",       "output_file_id", "error_file_id", "in_progress_at", "finalizing_at",
+		"completed_at", "failed_at",      "expired_at",    "cancelling_at",  "cancelled_at"};
+	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "id", b->id, "object", "batch",
+			      "endpoint", b->endpoint, "input_file_id", b->input_file, "completion_window",
+			      r->window, "status", "validating", "created_at", (json_int_t)now, "expires_at",
+			      (json_int_t)b->expires_at);
+	for (size_t i = 0; i < sizeof nulls / sizeof nulls[0]; i++)
+		json_object_set_new(o, nulls[i], json_null());
+	json_object_set(o, "metadata", r->metadata ? (json_t *)r->metadata : json_null());
+	return o;
+}
+
+/* A batch that is being created. */
+struct creation {
+	struct batches *bs;
+	struct batch *batch;
+	void (*done)(void *user, int rc, const json_t *batch, const char *param, const char *why);
+	void *user;
+};
+
+static void on_created(void *user, int rc, const char *why)
+{
+	struct creation *c = user;
+	struct batches *bs = c->bs;
+	if (rc) {
+		c->done(c->user, -EAGAIN, NULL, NULL, why);
+		batch_free(c->batch);
+		pthread_mutex_lock(&bs->lock);
+		bs->n_live--;
+		pthread_mutex_unlock(&bs->lock);
+		free(c);
+		return;
+	}
+	c->done(c->user, 0, c->batch->object, NULL, NULL);
+	pthread_mutex_lock(&bs->lock);
+	struct batch **at = &bs->fresh;
+	while (*at)
+		at = &(*at)->later;
+	*at = c->batch;
+	bs->wake = true;
+	pthread_cond_broadcast(&bs->more);
+	pthread_mutex_unlock(&bs->lock);
+	free(c);
+}
+
+static bool check(struct batches *bs, const struct batch_request *r, const char **param, char *why, size_t n)
+{
+	struct file_info f;
+	static const char *const endpoints[] = {"/v1/chat/completions", "/v1/completions"};
+	*param = "endpoint";
+	if (strcmp(r->endpoint, endpoints[0]) != 0 && strcmp(r->endpoint, endpoints[1]) != 0) {
+		snprintf(why, n, "endpoint must be %s or %s", endpoints[0], endpoints[1]);
+		return false;
+	}
+	*param = "completion_window";
+	if (batch_window_s(r->window) < 0) {
+		snprintf(why, n, "completion_window must be like \"24h\" (s, m, h or d), at most 30 days");
+		return false;
+	}
+	*param = "input_file_id";
+	int rc = filestore_get(bs->files, r->owner, r->input_file, &f);
+	if (rc) {
+		snprintf(why, n, "input_file_id: no such file: %.64s", r->input_file);
+		return false;
+	}
+	if (strcmp(f.purpose, "batch") != 0) {
+		snprintf(why, n, "input_file_id: the file's purpose is %.32s, it must be batch", f.purpose);
+		return false;
+	}
+	return true;
+}
+
+void batches_create(struct batches *bs, const struct batch_request *r,
+		    void (*done)(void *user, int rc, const json_t *batch, const char *param, const char *why),
+		    void *user)
+{
+	const char *param;
+	char why[256];
+	if (!check(bs, r, &param, why, sizeof why)) {
+		done(user, -EINVAL, NULL, param, why);
+		return;
+	}
+	pthread_mutex_lock(&bs->lock);
+	bool full = bs->n_live >= BATCH_LIVE_MAX || bs->stopping;
+	bs->n_live += !full;
+	int64_t n = full ? 0 : ++bs->last_n;
+	pthread_mutex_unlock(&bs->lock);
+	if (full) {
+		done(user, -EAGAIN, NULL, NULL, "too many batches have not ended");
+		return;
+	}
+	struct batch *b = xcalloc(1, sizeof *b);
+	int64_t now = clock_unix();
+	b->n = n;
+	filestore_id(b->id, "batch_");
+	filestore_id(b->output_file, "file-");
+	filestore_id(b->error_file, "file-");
+	snprintf(b->owner, sizeof b->owner, "%s", r->owner);
+	snprintf(b->input_file, sizeof b->input_file, "%s", r->input_file);
+	snprintf(b->endpoint, sizeof b->endpoint, "%s", r->endpoint);
+	b->share = r->share;
+	b->output_keep_s = r->output_keep_s;
+	b->expires_at = now + batch_window_s(r->window);
+	b->object = new_object(b, r, now);
+	batch_set_counts(b);
+	struct creation *c = xcalloc(1, sizeof *c);
+	*c = (struct creation){bs, b, done, user};
+	struct batch_op *o = op_new(bs, run_insert, on_done);
+	o->op.must = false;
+	o->n = n;
+	snprintf(o->id, sizeof o->id, "%s", b->id);
+	snprintf(o->owner, sizeof o->owner, "%s", b->owner);
+	o->created_at = now;
+	json_t *kept = json_copy(b->object);
+	json_object_set_new(kept, "_share", json_integer(b->share));
+	json_object_set_new(kept, "_output_keep_s", json_integer(b->output_keep_s));
+	json_object_set_new(kept, "_output_file", json_string(b->output_file));
+	json_object_set_new(kept, "_error_file", json_string(b->error_file));
+	o->object = json_dumps(kept, JSON_COMPACT);
+	json_decref(kept);
+	o->done = on_created;
+	o->user = c;
+	op_put(o);
+}
+
+/* Under the lock. */
+static struct batch *find_live(struct batches *bs, const char *owner, const char *id)
+{
+	struct batch *const heads[] = {bs->first, bs->fresh};
+	for (int i = 0; i < 2; i++)
+		for (struct batch *b = heads[i]; b; b = b->later)
+			if (strcmp(b->id, id) == 0 && strcmp(b->owner, owner) == 0)
+				return b;
+	return NULL;
+}
+
+/* Under the lock: as it is now. */
+static json_t *live_object(struct batch *b)
+{
+	batch_set_counts(b);
+	return json_deep_copy(b->object);
+}
+
+/* Under the lock. */
+static json_t *stored_object(struct batches *bs, const char *owner, const char *id)
+{
+	json_t *o = NULL;
+	sqlite3_stmt *s =
+		journal_prepare(bs->reader, "SELECT object FROM batches WHERE id = ? AND owner = ?");
+	if (!s)
+		return NULL;
+	sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 2, owner, -1, SQLITE_STATIC);
+	if (sqlite3_step(s) == SQLITE_ROW) {
+		const char *text = (const char *)sqlite3_column_text(s, 0);
+		json_t *kept = text ? json_loads(text, 0, NULL) : NULL;
+		o = json_is_object(kept) ? shown(kept) : NULL;
+		json_decref(kept);
+	}
+	sqlite3_reset(s);
+	return o;
+}
+
+json_t *batches_get(struct batches *bs, const char *owner, const char *id)
+{
+	pthread_mutex_lock(&bs->lock);
+	struct batch *b = find_live(bs, owner, id);
+	json_t *o = b ? live_object(b) : stored_object(bs, owner, id);
+	pthread_mutex_unlock(&bs->lock);
+	return o;
+}
+
+json_t *batches_list(struct batches *bs, const char *owner, const char *after, int max, bool *more)
+{
+	json_t *list = json_array();
+	int64_t from = INT64_MAX;
+	*more = false;
+	pthread_mutex_lock(&bs->lock);
+	if (after) {
+		sqlite3_stmt *s =
+			journal_prepare(bs->reader, "SELECT n FROM batches WHERE id = ? AND owner = ?");
+		from = 0;
+		if (s) {
+			sqlite3_bind_text(s, 1, after, -1, SQLITE_STATIC);
+			sqlite3_bind_text(s, 2, owner, -1, SQLITE_STATIC);
+			if (sqlite3_step(s) == SQLITE_ROW)
+				from = sqlite3_column_int64(s, 0);
+			sqlite3_reset(s);
+		}
+	}
+	sqlite3_stmt *s =
+		journal_prepare(bs->reader, "SELECT id FROM batches WHERE owner = ? AND n < ? ORDER BY n "
+					    "DESC LIMIT ?");
+	char ids[LIST_MAX + 1][FILE_ID_SIZE];
+	int n = 0;
+	if (s && from) {
+		sqlite3_bind_text(s, 1, owner, -1, SQLITE_STATIC);
+		sqlite3_bind_int64(s, 2, from);
+		sqlite3_bind_int64(s, 3, (max < LIST_MAX ? max : LIST_MAX) + 1);
+		while (n <= LIST_MAX && sqlite3_step(s) == SQLITE_ROW) {
+			const char *id = (const char *)sqlite3_column_text(s, 0);
+			snprintf(ids[n++], FILE_ID_SIZE, "%s", id ? id : "");
+		}
+		sqlite3_reset(s);
+	}
+	for (int i = 0; i < n; i++) {
+		if ((*more = i == max))
+			break;
+		struct batch *b = find_live(bs, owner, ids[i]);
+		json_t *o = b ? live_object(b) : stored_object(bs, owner, ids[i]);
+		if (o)
+			json_array_append_new(list, o);
+	}
+	pthread_mutex_unlock(&bs->lock);
+	if (after && !from) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+json_t *batches_cancel(struct batches *bs, const char *owner, const char *id, bool *ended)
+{
+	pthread_mutex_lock(&bs->lock);
+	struct batch *b = find_live(bs, owner, id);
+	*ended = !b || b->phase == BATCH_OVER || b->phase == BATCH_FINALIZING;
+	bool now = b && !*ended && !b->ending;
+	if (now) {
+		b->ending = b->cancelled = true;
+		json_object_set_new(b->object, "status", json_string("cancelling"));
+		json_object_set_new(b->object, "cancelling_at", json_integer(clock_unix()));
+		bs->wake = true;
+		pthread_cond_broadcast(&bs->more);
+	}
+	json_t *o = b ? live_object(b) : stored_object(bs, owner, id);
+	b = now ? b : NULL;
+	if (b)
+		b->n_saving++; /* it stays */
+	pthread_mutex_unlock(&bs->lock);
+	if (!b)
+		return o;
+	batch_save(bs, b, false);
+	pthread_mutex_lock(&bs->lock);
+	b->n_saving--;
+	pthread_mutex_unlock(&bs->lock);
+	return o;
+}

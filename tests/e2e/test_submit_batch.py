@@ -1,0 +1,157 @@
+"""quern submit --batch: a file of requests, results beside it, interrupted and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from service import DEMO, QUERN, Service, eventually, marked
+
+PROMPT = "Once upon a time"
+
+
+def line(i, url="/v1/completions", **body):
+    what = {"prompt": f"{PROMPT} {i}"} if url == "/v1/completions" else \
+        {"messages": [{"role": "user", "content": f"{PROMPT} {i}"}]}
+    return {"custom_id": f"line-{i}", "method": "POST", "url": url, "body": {"max_tokens": 10, "seed": i, **what, **body}}
+
+
+@pytest.fixture
+def batch(tmp_path):
+    """Writes the lines; gives the command's arguments and where its results will be."""
+    def write(lines):
+        path = tmp_path / "in.jsonl"
+        path.write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines))
+        return path, tmp_path / "in.out.jsonl"
+    return write
+
+
+def run(service, path, *options, **kwargs):
+    return subprocess.run([QUERN, "submit", "--batch", path, "--to", service.jobs, *options], capture_output=True,
+                          text=True, timeout=120, **kwargs)
+
+
+def read(path):
+    return [json.loads(x) for x in path.read_text().splitlines()]
+
+
+def test_results_stand_beside_the_input_in_its_order(service, client, batch):
+    path, out = batch([line(i) for i in range(30)] + [line(30, "/v1/chat/completions", n=2)])
+    r = run(service, path)
+    assert (r.returncode, r.stdout.strip(), r.stderr) == (0, str(out), "")
+    got = read(out)
+    assert [g["custom_id"] for g in got] == [f"line-{i}" for i in range(31)]
+    for i in (0, 17):
+        body = got[i]["response"]["body"]
+        direct = client.generate(f"{PROMPT} {i}", max_tokens=10, seed=i)
+        assert got[i]["response"]["status_code"] == 200 and got[i]["error"] is None
+        assert body["object"] == "text_completion" and body["choices"][0]["text"] == direct.text
+        assert body["usage"]["completion_tokens"] == 10
+    chat = got[30]["response"]["body"]
+    assert chat["object"] == "chat.completion"
+    assert [c["message"]["role"] for c in chat["choices"]] == ["assistant"] * 2
+    assert not out.with_name(out.name + ".part").exists()
+
+
+def test_lines_that_fail_are_named_and_the_status_is_1(service, batch):
+    path, out = batch([line(0), line(1, temperature=-1), line(2, stream=True), line(3, logprobs=1)])
+    r = run(service, path)
+    assert r.returncode == 1 and "2 of 4 lines have failed" in r.stderr and str(out) in r.stderr
+    got = read(out)
+    assert [g["response"]["status_code"] for g in got] == [200, 400, 400, 200]
+    assert "temperature" in got[1]["response"]["body"]["error"]["message"]
+    assert len(got[3]["response"]["body"]["choices"][0]["logprobs"]["tokens"]) == 10
+
+
+def test_a_chats_logprobs_name_tokens_by_number(service, batch):
+    path, out = batch([line(0, "/v1/chat/completions", logprobs=True, top_logprobs=2, ignore_eos=True)])
+    assert run(service, path).returncode == 0
+    content = read(out)[0]["response"]["body"]["choices"][0]["logprobs"]["content"]
+    assert len(content) == 10 and content[0]["token"].startswith("token_id:")
+    assert len(content[0]["top_logprobs"]) in (2, 3)
+
+
+@pytest.mark.parametrize("lines, word", [
+    ([line(0), "{nonsense"], "line 2"), ([line(0), line(0)], "custom_id"), ([], "no lines"),
+])
+def test_a_wrong_file_is_refused_before_anything_is_submitted(service, batch, lines, word):
+    path, out = batch(lines)
+    r = run(service, path)
+    assert r.returncode == 1 and word in r.stderr and not out.exists()
+
+
+def test_results_are_not_overwritten(service, batch):
+    path, out = batch([line(0)])
+    out.write_text("precious")
+    r = run(service, path)
+    assert r.returncode == 1 and "is there already" in r.stderr and out.read_text() == "precious"
+    other = out.with_name("other.jsonl")
+    assert run(service, path, "--output", other).returncode == 0 and len(read(other)) == 1
+
+
+def test_durable_needs_a_journal(service, batch):
+    path, _ = batch([line(0)])
+    r = run(service, path, "--durable")
+    assert r.returncode == 1 and "--journal" in r.stderr
+
+
+def test_a_batch_and_a_prompt_are_wrong_usage(service, batch):
+    path, _ = batch([line(0)])
+    r = subprocess.run([QUERN, "submit", "hello", "--batch", path, "--to", service.jobs], capture_output=True, text=True)
+    assert r.returncode == 2
+
+
+def test_interrupted_it_goes_on(service, client, batch):
+    n = 60
+    path, out = batch([line(i, max_tokens=300, ignore_eos=True, temperature=1.0) for i in range(n)])
+    part = out.with_name(out.name + ".part")
+    argv = [QUERN, "submit", "--batch", path, "--to", service.jobs, "--concurrency", "8"]
+    p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    eventually(lambda: part.exists() and part.read_text().count("custom_id") >= 5, what="some results")
+    p.send_signal(signal.SIGINT)
+    _, said = p.communicate(timeout=30)
+    assert p.returncode == 1 and "the same command goes on" in said, said
+    have = part.read_text().count("custom_id")
+    with open(part, "a") as f:
+        f.write("57 0 400\n{half a re")     # of a command that was killed while it wrote
+    r = run(service, path)
+    assert r.returncode == 0, r.stderr
+    got = read(out)
+    assert [g["custom_id"] for g in got] == [f"line-{i}" for i in range(n)]
+    assert 5 <= have < n
+    direct = client.generate(f"{PROMPT} 59", max_tokens=300, ignore_eos=True, temperature=1.0, seed=59)
+    assert got[59]["response"]["body"]["choices"][0]["text"] == direct.text
+
+
+def test_with_a_journal_it_survives_the_death_of_everything(tmp_path, batch):
+    n = 40
+    path, out = batch([line(i, max_tokens=200, ignore_eos=True, temperature=1.0) for i in range(n)])
+    port = "tcp://127.0.0.1:*"
+    start = lambda jobs: Service(DEMO, "--journal", tmp_path / "j", "--jobs", jobs)
+    s = start(port)
+    try:
+        reference = {}
+        with s.client() as c:
+            for i in range(n):
+                reference[f"line-{i}"] = c.submit(f"{PROMPT} {i}", stream=False, max_tokens=200, ignore_eos=True,
+                                                  temperature=1.0, seed=i)
+            reference = {k: v.done().text for k, v in reference.items()}
+        p = subprocess.Popen([QUERN, "submit", "--batch", path, "--to", s.jobs, "--durable"], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+        time.sleep(0.3)
+        for pid in marked(s.mark):
+            os.kill(pid, signal.SIGKILL)
+        s.process.wait(30)
+        where = s.jobs
+        s.stop()
+        s = start(where)
+        said, error = p.communicate(timeout=90)
+        assert p.returncode == 0, error
+        assert {g["custom_id"]: g["response"]["body"]["choices"][0]["text"] for g in read(out)} == reference
+        keys = [row["key"] for row in s.client().call("jobs")["jobs"] if row.get("key")]
+        assert len(set(keys)) == len(keys) == n
+    finally:
+        s.stop()
