@@ -28,6 +28,7 @@ static void seq_forget(struct sched *s, struct seq *q)
 struct group *sched_detach(struct sched *s, struct group *g)
 {
 	assert(g->n_inflight == 0);
+	sched_beam_forget(s, g);
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		seq_forget(s, &g->seqs[i]);
 	sched_unlink(s, g);

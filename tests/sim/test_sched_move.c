@@ -46,12 +46,23 @@ static uint32_t rnd(struct sim *m, uint32_t n)
 	return (uint32_t)((m->rng >> 33) % n);
 }
 
+static void check_output(const struct sim *m, const struct job *j, uint32_t index)
+{
+	uint32_t all[4][OUT], n_all[4];
+	bool stopped[4];
+	if (j->params.beam_width)
+		device_search(j->prompt, j->n_prompt, &j->params, all[0], OUT, n_all, stopped);
+	else
+		n_all[index] = device_expect(j->prompt, j->n_prompt, &j->params, index, all[index], OUT);
+	cr_assert_eq(j->n_out[index], n_all[index], "seed %" PRIu64 ": a token too many or too few", m->seed);
+	cr_assert_arr_eq(j->out[index], all[index], n_all[index] * sizeof all[0][0], "seed %" PRIu64, m->seed);
+}
+
 static void take_events(struct sim *m)
 {
 	for (uint32_t i = 0; i < m->ev.n; i++) {
 		const struct sched_event *e = &m->ev.v[i];
 		struct job *j = &m->jobs[e->job];
-		uint32_t want[OUT], n;
 		cr_assert(!j->done, "seed %" PRIu64 ": an event after the end", m->seed);
 		switch (e->kind) {
 		case SCHED_TOKEN:
@@ -59,10 +70,7 @@ static void take_events(struct sim *m)
 				j->out[e->index][j->n_out[e->index]++] = e->token;
 			break;
 		case SCHED_OUTPUT_DONE:
-			n = device_expect(j->prompt, j->n_prompt, &j->params, e->index, want, OUT);
-			cr_assert_eq(j->n_out[e->index], n, "seed %" PRIu64 ": a token too many or too few",
-				     m->seed);
-			cr_assert_arr_eq(j->out[e->index], want, n * sizeof *want);
+			check_output(m, j, e->index);
 			break;
 		case SCHED_GROUP_DONE:
 			j->done = true;
@@ -106,6 +114,8 @@ static void add_job(struct sim *m)
 	j->params.n = rnd(m, 3) ? 1 : 1 + rnd(m, 4);
 	j->params.seed = rnd(m, 1u << 30);
 	j->params.max_tokens = 1 + rnd(m, OUT);
+	if (rnd(m, 4) == 0)
+		j->params.beam_width = j->params.n + rnd(m, 4);
 	j->n_prompt = 1 + rnd(m, CONTEXT - OUT);
 	for (uint32_t i = 0; i < j->n_prompt; i++)
 		j->prompt[i] = i < 48 ? i : rnd(m, DEVICE_VOCAB);
