@@ -48,13 +48,14 @@ static void print_workers(const json_t *reply)
 		printf("no workers\n");
 		return;
 	}
-	table_row(&t, "WORKER", "HOST", "PID", "DEVICE", "NAME", "KERNELS", "THREADS", "STATE", "WEIGHTS",
+	table_row(&t, "WORKER", "REPLICA", "HOST", "PID", "DEVICE", "NAME", "KERNELS", "THREADS", "STATE", "WEIGHTS",
 		  "KV", "BLOCKS", "STEPS", "STEP ms", NULL);
 	json_array_foreach(rows, i, w)
 	{
 		const char *state = json_string_value(json_object_get(w, "state"));
 		table_begin(&t);
 		table_int(&t, json_object_get(w, "worker"));
+		table_int(&t, json_object_get(w, "replica"));
 		table_text(&t, json_string_value(json_object_get(w, "host")));
 		table_int(&t, json_object_get(w, "pid"));
 		table_text(&t, json_string_value(json_object_get(w, "device")));
@@ -107,6 +108,9 @@ static void print_status(const json_t *s)
 	       number(s, "decode_tps"), number(s, "step_us") / 1e3);
 	printf("so far     %lld prompt tokens, %lld output tokens, %lld steps\n\n",
 	       integer(s, "prompt_tokens"), integer(s, "generated_tokens"), integer(s, "steps"));
+	const char *note = json_string_value(json_object_get(s, "note"));
+	if (note)
+		printf("%snote%s       %s\n\n", term_style(stdout, TERM_YELLOW), term_style(stdout, TERM_PLAIN), note);
 	print_workers(s);
 }
 
