@@ -42,6 +42,9 @@ struct kern_kv;             /* the paged K and V of all layers, and the host poo
 struct kern_open_args {
 	int index;                  /* cuda: device number; cpu: NUMA node, -1: any */
 	enum kern_compute compute;
+	enum kern_dtype model;      /* what the model was trained in: a device whose operands are halves
+	                               takes BF16 for KERN_BF16, whose range its activations may need,
+	                               else F16, which has three bits more */
 	int n_threads;              /* cpu: 0 = one per core of the affinity mask (or its share) */
 	const char *isa;            /* cpu: "avx512", "avx2", "plain", or NULL for the best */
 	int max_rows;               /* largest T of a batch */
@@ -63,6 +66,8 @@ struct kern_info {
 	int64_t bytes_total;        /* memory of the device, and what is free now */
 	int64_t bytes_free;
 	int n_threads;              /* cpu */
+	int head_max;               /* largest head size of the cache and attention; 0: any */
+	int head_step;              /* which must be a multiple of this; 0: any */
 };
 
 /* One part of a linear layer as stored; all parts share K and are laid side by side in N.

@@ -27,6 +27,11 @@ int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t wh
 	struct kern_info info;
 	memset(c, 0, sizeof *c);
 	a->ops->info(a->dev, &info);
+	if ((info.head_max && m->head_dim > info.head_max) || (info.head_step && m->head_dim % info.head_step))
+		return err_why(why, why_n, -ENOTSUP,
+			       "a head size of %d is more than this device's kernels can do: multiples of %d up to "
+			       "%d; use --device cpu",
+			       m->head_dim, info.head_step, info.head_max);
 	c->ops = a->ops;
 	c->block_size = a->block_size;
 	c->block_bytes =

@@ -34,7 +34,8 @@ struct cache_args {
 	uint64_t kv_bytes, swap_bytes;
 };
 
-/* How many blocks that gives; nothing is allocated. -ENOMEM where it is not even one. */
+/* How many blocks that gives; nothing is allocated. -ENOMEM where it is not even one, -ENOTSUP for a
+ * head size that the device cannot do. */
 int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
 /* The pools of a sized cache; measures the link on s.  -ENOMEM with the bytes. */
 int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n);

@@ -127,6 +127,7 @@ static int compute_mode(const char *name, enum kern_compute *out, char *why, siz
 static int open_device(struct step *s, const struct step_args *a, char *why, size_t why_n)
 {
 	struct kern_open_args args = {
+		.model = s->config.dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16,
 		.n_threads = (int)s->load.n_threads,
 		.isa = a->isa,
 		.max_rows = (int)s->lim.max_rows,

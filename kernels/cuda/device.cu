@@ -247,8 +247,7 @@ static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char
 		return e;
 	struct kern_dev *d = (struct kern_dev *)xcalloc(1, sizeof *d);
 	d->args = *a;
-	/* bf16 where it is asked for; else f16, which has three bits more of each weight. */
-	d->operand = a->compute == KERN_COMPUTE_BF16 ? KERN_BF16 : KERN_F16;
+	d->operand = a->compute == KERN_COMPUTE_BF16 || a->model == KERN_BF16 ? KERN_BF16 : KERN_F16;
 	if ((e = find_device(d, why, why_n)))
 		goto fail;
 	e = cuda_batch_init(d);
@@ -282,6 +281,8 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	out->bytes_total = (int64_t)total;
 	out->bytes_free = (int64_t)free_now;
 	out->n_threads = 1;
+	out->head_max = CUDA_HEAD_MAX;
+	out->head_step = 8;
 }
 
 /* ---- the table ---- */

@@ -305,6 +305,25 @@ Test(device, info_names_the_operand_type_and_what_decides_bits)
 	}
 }
 
+Test(device, a_model_trained_in_bf16_gets_operands_of_its_range)
+{
+	char why[256];
+	const struct kern_open_args a = {.index = -1,
+					 .compute = KERN_COMPUTE_F32,
+					 .model = KERN_BF16,
+					 .max_rows = 1,
+					 .max_seqs = 1,
+					 .max_logits = 1,
+					 .max_context = 1,
+					 .max_blocks_per_seq = 1};
+	struct kern_dev *d;
+	struct kern_info in;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	kern_cuda_ops.info(d, &in);
+	cr_assert_eq(in.operand, KERN_BF16);
+	kern_cuda_ops.close(d);
+}
+
 Test(device, what_cannot_be_opened_is_refused_with_the_reason)
 {
 	char why[256];

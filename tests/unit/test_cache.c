@@ -1,0 +1,81 @@
+/* test_cache.c - how large the pools of the paged cache become, on devices that only say numbers. */
+#include "worker/cache.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+static struct kern_info info;
+static char why[256];
+
+static void say_info(struct kern_dev *d, struct kern_info *out)
+{
+	(void)d;
+	*out = info;
+}
+
+static int64_t block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size)
+{
+	(void)d;
+	return (int64_t)n_layers * 2 * n_kv_heads * head_dim * block_size * 2;
+}
+
+static const struct kern_ops ops = {.info = say_info, .kv_block_bytes = block_bytes};
+static const struct model_config model = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 64};
+
+static int size(struct cache *c, const struct model_config *m, uint64_t kv_bytes, uint64_t swap_bytes)
+{
+	const struct cache_args a = {.ops = &ops,
+				     .model = m,
+				     .block_size = 16,
+				     .max_context = 1024,
+				     .weights_bytes = 1 << 20,
+				     .kv_bytes = kv_bytes,
+				     .swap_bytes = swap_bytes};
+	why[0] = '\0';
+	return cache_size(c, &a, why, sizeof why);
+}
+
+static void gpu(void)
+{
+	info = (struct kern_info){
+		.bytes_total = 1 << 30, .bytes_free = 1 << 29, .head_max = 256, .head_step = 8};
+}
+
+TestSuite(cache, .init = gpu);
+
+Test(cache, a_pool_that_was_asked_for_is_given)
+{
+	struct cache c;
+	cr_assert_eq(size(&c, &model, 1 << 20, 1 << 19), 0, "%s", why);
+	cr_assert_eq(c.block_bytes, 16384);
+	cr_assert_eq(c.n_blocks, 64);
+	cr_assert_eq(c.n_host_blocks, 32);
+}
+
+Test(cache, a_pool_larger_than_the_device_is_refused_with_both_figures)
+{
+	struct cache c;
+	cr_assert_eq(size(&c, &model, (uint64_t)1 << 31, 1), -ENOMEM);
+	cr_assert(strstr(why, "2147483648") && strstr(why, "1073741824"), "%s", why);
+}
+
+Test(cache, a_pool_without_room_for_a_block_is_refused)
+{
+	struct cache c;
+	cr_assert_eq(size(&c, &model, 100, 1), -ENOMEM);
+	cr_assert(strstr(why, "16384"), "%s", why);
+}
+
+Test(cache, a_head_size_that_the_device_cannot_do_is_refused_by_its_number)
+{
+	struct cache c;
+	struct model_config m = model;
+	m.head_dim = 320;
+	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
+	cr_assert(strstr(why, "320") && strstr(why, "256"), "%s", why);
+	m.head_dim = 20;
+	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
+	info.head_max = info.head_step = 0;
+	cr_assert_eq(size(&c, &m, 1 << 20, 1), 0, "%s", why);
+}
