@@ -13,7 +13,15 @@ CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=comp
 NVFLAGS = -std=c++20 -O3 -fmad=false -I. $(CUDA_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
 	-diag-suppress 177
 
-SRC_cuda := $(wildcard kernels/cuda/*.cu)
+# NCCL, for models that several GPUs serve together: built in where its header is.
+NCCL_H ?= $(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/nccl.h) /usr/local/cuda/include/nccl.h \
+	/usr/local/include/nccl.h /usr/include/nccl.h))
+NCCL_DIRS := $(if $(NCCL_H),$(wildcard $(dir $(realpath $(NCCL_H)))../lib $(dir $(realpath $(NCCL_H)))../lib64))
+NCCL_LIBS := $(if $(NCCL_H),$(NCCL_DIRS:%=-L%) $(NCCL_DIRS:%=-Xlinker -rpath=%) -lnccl)
+NVFLAGS += $(if $(NCCL_H),-I$(dir $(NCCL_H)))
+
+SRC_sim_cuda := $(wildcard kernels/cuda/*.cu)
+SRC_cuda := $(if $(NCCL_H),$(SRC_sim_cuda),$(filter-out %/nccl.cu,$(SRC_sim_cuda)))
 OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
 # What the table needs of base, as code that can stand in a shared object.
 OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c)
@@ -24,6 +32,7 @@ cuda:
 	@echo "no nvcc on this machine: the CUDA kernels are not built (--device cpu works)"
 else
 cuda: $(BUILD)/lib/libquern-cuda.so
+	$(if $(NCCL_H),,@echo "no nccl.h on this machine: built without NCCL, a GPU serves alone (--tp 1)")
 endif
 
 $(BUILD)/obj/%.cu.o: %.cu
@@ -40,14 +49,14 @@ $(BUILD)/obj/cuda/%.o: %.c
 $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL $^ -o $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL $^ $(NCCL_LIBS) -o $@
 
 # ---- on a machine with a GPU ----
 #   make gpu-check   kernel tests, golden models, same tokens, compute-sanitizer     docs/performance/gpu-check.json
 #   make gpu-bench   kernels against cuBLAS and the copy; whole models               docs/performance/gpu-bench.json
 # What they need beside the toolkit: tests/gpu/check.sh, bench.sh.
 
-GPUTESTS := $(patsubst tests/cudasim/%.c,$(BUILD)/gpu/%,$(wildcard tests/cudasim/test_*.c))
+GPUTESTS := $(patsubst tests/cudasim/%.c,$(BUILD)/gpu/%,$(filter-out $(if $(NCCL_H),,%/test_nccl.c),$(wildcard tests/cudasim/test_*.c)))
 GPU_CRITERION ?= -lcriterion
 
 .PHONY: gpu-tests gpu-check gpu-bench
@@ -71,19 +80,21 @@ $(BUILD)/obj/gpu/linear_plan.o: tests/cudasim/linear_plan.cc
 $(GPUTESTS): $(BUILD)/gpu/%: $(BUILD)/obj/gpu/%.o $(BUILD)/obj/gpu/linear_plan.o $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ -lm -lpthread -ldl $(GPU_CRITERION) -o $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) -lm -lpthread -ldl $(GPU_CRITERION) -o $@
 
 $(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) NVCC $<
-	$(Q)$(NVCC) $(NVFLAGS) -cudart static $^ -lcublas -lm -lpthread -ldl -o $@
+	$(Q)$(NVCC) $(NVFLAGS) -cudart static $^ $(NCCL_LIBS) -lcublas -lm -lpthread -ldl -o $@
 
 # ---- the same sources on the host, as fibres ----
 
 SIMFLAGS = -std=c++20 -O2 -g -fPIC -ffp-contract=off -I. -Itests/cudasim -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
 	-Wno-unknown-pragmas -Wno-unused-function $(WERROR) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 SRC_sim  := $(filter-out tests/cudasim/test_%,$(wildcard tests/cudasim/*.cc))
-OBJ_sim  := $(SRC_cuda:%.cu=$(BUILD)/obj/sim/%.o) $(SRC_sim:%.cc=$(BUILD)/obj/sim/%.o)
+OBJ_sim  := $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o) $(SRC_sim:%.cc=$(BUILD)/obj/sim/%.o)
+# What the stand-in for NCCL needs, as code that can stand in a shared object.
+OBJ_sim_nccl := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,kernels/cpu/coll.c kernels/cpu/shm.c)
 SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.c)) \
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
 
@@ -105,7 +116,7 @@ $(BUILD)/obj/sim/%.o: %.cc
 	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -c $< -o $@
 
 # The emulated table as workers open it: QUERN_CUDA_LIBRARY=$(BUILD)/lib/libquern-cudasim.so
-$(BUILD)/lib/libquern-cudasim.so: $(OBJ_sim) $(OBJ_cuda_base)
+$(BUILD)/lib/libquern-cudasim.so: $(OBJ_sim) $(OBJ_cuda_base) $(OBJ_sim_nccl)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) -shared $^ -lm -lpthread -o $@

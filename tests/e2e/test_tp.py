@@ -20,8 +20,8 @@ GREEDY = {"temperature": 0, "max_tokens": 60, "ignore_eos": True}
 class Bare:
     """A controller and workers of its own, without a supervisor."""
 
-    def __init__(self, tp, *options):
-        self.mark, self.tp = uuid.uuid4().hex, tp
+    def __init__(self, tp, *options, device="cpu"):
+        self.mark, self.device = uuid.uuid4().hex, device
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
         self.bus, self.jobs = f"ipc://{self.dir.name}/bus", f"ipc://{self.dir.name}/jobs"
         self.log_path = Path(self.dir.name) / "log"
@@ -35,7 +35,7 @@ class Bare:
                      stdout=self.log, stderr=self.log)
 
     def worker(self):
-        return self.start("quern-worker", "--device", "cpu", "--threads", 1, "--rank-timeout", 60)
+        return self.start("quern-worker", "--device", self.device, "--threads", 1, "--rank-timeout", 60)
 
     def __enter__(self):
         with JobClient(self.jobs) as c:
@@ -145,3 +145,18 @@ def test_what_cannot_be_cut_is_named():
                 c.generate(PROMPTS[0], deadline_ms=1000)
     finally:
         b.__exit__(None)
+
+
+def test_cuda_ranks_give_the_tokens_of_one(monkeypatch):
+    """On the emulated device, with a stand-in for NCCL."""
+    library = BIN.parent / "lib" / "libquern-cudasim.so"
+    if not library.exists():
+        pytest.skip("the emulated CUDA device is not built; make cudasim-tests")
+    monkeypatch.setenv("QUERN_CUDA_LIBRARY", str(library))
+    tokens = []
+    for tp in (1, 2):
+        with Bare(tp, "--kv-bytes", "2M", "--chunk", "5", device="cuda:0") as b, JobClient(b.jobs) as c:
+            tokens.append([c.generate(p, **(GREEDY | {"max_tokens": 6})).tokens for p in PROMPTS[:2]])
+            if tp == 2:
+                assert " tp=2" in c.status()["replicas"][0]["numerics"]
+    assert tokens[0] == tokens[1]

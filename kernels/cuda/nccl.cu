@@ -1,0 +1,389 @@
+/* nccl.cu - collectives between GPUs, over NCCL; the contract is kernels/coll.h.
+ *
+ * NCCL's own all-reduce adds in an order that changes with the size of the message, hence with
+ * the batch.  Here it only moves bytes: partial rows are gathered (ncclAllGather) and added by a
+ * kernel of ours in the order of the ranks, on the compute stream, with nothing that a captured
+ * graph could not hold.
+ *
+ *   stage [piece]              this rank's part, where it cannot be sent from where it lies
+ *   all   [n_ranks][piece]     everybody's
+ *
+ * The communicator does not block, so that a rank that waits can look whether that is still worth
+ * while.  After an error it is aborted, which ends its kernels: the stream then drains. */
+#include "kernels/cuda/cuda.cuh"
+
+#include <assert.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern "C" {
+#include "base/clock.h"
+#include "kernels/coll.h"
+}
+
+enum {
+	PIECE = 1 << 20, /* floats of one rank that move at a time; more where a row has more */
+	THREADS = 256,
+	POLL_US = 20,
+	SPIN_US = 200, /* a step of a small model takes about as long: no sleep within it */
+};
+
+static const char prefix[] = "nccl:";
+
+struct coll_meet {
+	ncclUniqueId id;
+};
+
+struct coll {
+	ncclComm_t comm; /* NULL: aborted */
+	struct kern_dev *dev;
+	cudaStream_t s, own; /* where the last operation went, in order with it; a stream for the first */
+	cudaEvent_t event;
+	float *stage, *all;
+	size_t piece; /* floats */
+	int rank, n_ranks;
+	int timeout_ms;
+	bool (*cancelled)(void *arg);
+	void *cancelled_arg;
+	int rc; /* 0 while the group is whole */
+	char why[192];
+};
+
+/* ---- what goes wrong ---- */
+
+static int broke(struct coll *c, int rc, const char *what)
+{
+	if (c->rc)
+		return c->rc;
+	c->rc = err_why(c->why, sizeof c->why, rc, "%s", what);
+	if (c->comm)
+		ncclCommAbort(c->comm);
+	c->comm = NULL;
+	return rc;
+}
+
+/* Since t0 something is waited for: is that still worth while? */
+static int look(struct coll *c, int64_t t0, bool limited)
+{
+	ncclResult_t state = ncclSuccess;
+	if (c->cancelled && c->cancelled(c->cancelled_arg))
+		return broke(c, -ECANCELED, "waiting for the other ranks was cut short");
+	if (ncclCommGetAsyncError(c->comm, &state) != ncclSuccess ||
+	    (state != ncclSuccess && state != ncclInProgress))
+		return broke(c, -ECONNRESET, ncclGetErrorString(state));
+	if (limited && clock_us() - t0 > (int64_t)c->timeout_ms * 1000)
+		return broke(c, -ECONNRESET, "a rank does not come");
+	return 0;
+}
+
+static void pause_since(int64_t t0)
+{
+	if (clock_us() - t0 > SPIN_US)
+		usleep(POLL_US);
+}
+
+/* What a call on a communicator that does not block gave: until it is under way. */
+static int begun(struct coll *c, ncclResult_t r)
+{
+	const int64_t t0 = clock_us();
+	while (r == ncclInProgress) {
+		if (look(c, t0, true))
+			return c->rc;
+		if (ncclCommGetAsyncError(c->comm, &r) != ncclSuccess)
+			r = ncclInternalError;
+		pause_since(t0);
+	}
+	return r == ncclSuccess ? 0 : broke(c, -ECONNRESET, ncclGetErrorString(r));
+}
+
+static int nccl_sync(struct coll *c, struct kern_stream *s)
+{
+	const int64_t t0 = clock_us();
+	cudaStream_t stream = s ? s->s : c->s;
+	cudaError_t e = cudaEventRecord(c->event, stream);
+	while (!c->rc && e == cudaSuccess && (e = cudaEventQuery(c->event)) == cudaErrorNotReady) {
+		cudaGetLastError();
+		if (!look(c, t0, true))
+			e = cudaSuccess;
+		pause_since(t0);
+	}
+	/* Aborted kernels end: the buffers are free when this returns. */
+	if (c->rc) {
+		cudaStreamSynchronize(stream);
+		return c->rc;
+	}
+	return cuda_check(e, "stream") ? -EIO : 0;
+}
+
+/* ---- kernels ---- */
+
+/* x[i] = the ranks' values, added in their order. */
+static __global__ void sum_parts_kernel(float *x, const float *all, size_t piece, size_t n, int n_ranks)
+{
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+	if (i >= n)
+		return;
+	float sum = all[i];
+	for (int r = 1; r < n_ranks; r++)
+		sum = f32_add_rn(sum, all[(size_t)r * piece + i]);
+	x[i] = sum;
+}
+
+/* Rows of one rank to their columns among everybody's. */
+static __global__ void place_cols_kernel(float *out, const float *part, int width, size_t stride, size_t n)
+{
+	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+	if (i < n)
+		out[i / (size_t)width * stride + i % (size_t)width] = part[i];
+}
+
+static unsigned grid_of(size_t n)
+{
+	return (unsigned)((n + THREADS - 1) / THREADS);
+}
+
+/* ---- operations ---- */
+
+static int nccl_sum_rows(struct coll *c, struct kern_stream *s, void *x, int n_rows, int width)
+{
+	const size_t n = (size_t)n_rows * (size_t)width;
+	c->s = s->s;
+	for (size_t at = 0, part; at < n && !c->rc; at += part) {
+		float *here = (float *)x + at;
+		part = min(n - at, c->piece);
+		int e = begun(c, ncclAllGather(here, c->all, part, ncclFloat32, c->comm, c->s));
+		if (!e)
+			e = KERN_LAUNCH(sum_parts_kernel, grid_of(part), THREADS, 0, c->s, here, c->all, part,
+					part, c->n_ranks);
+		if (e)
+			return e;
+	}
+	return c->rc;
+}
+
+static int nccl_gather_cols(struct coll *c, struct kern_stream *s, void *out, const void *in, int n_rows,
+			    const int *widths)
+{
+	size_t stride = 0, widest = 1, done;
+	for (int r = 0; r < c->n_ranks; r++) {
+		stride += (size_t)widths[r];
+		widest = max(widest, (size_t)widths[r]);
+	}
+	const size_t mine = (size_t)widths[c->rank], most = c->piece / widest;
+	assert(most > 0);
+	c->s = s->s;
+	for (size_t row = 0; row < (size_t)n_rows && !c->rc; row += done) {
+		done = min((size_t)n_rows - row, most);
+		/* Every rank sends as much as the widest: from a buffer that has as much. */
+		int e = cuda_check(cudaMemcpyAsync(c->stage, (const float *)in + row * mine,
+						   done * mine * sizeof(float), cudaMemcpyDeviceToDevice,
+						   c->s),
+				   "logits to send");
+		const size_t each = done * widest;
+		if (!e)
+			e = begun(c, ncclAllGather(c->stage, c->all, each, ncclFloat32, c->comm, c->s));
+		float *to = (float *)out + row * stride;
+		for (int r = 0; out && !e && r < c->n_ranks; to += widths[r++]) {
+			const size_t n = done * (size_t)widths[r];
+			if (n)
+				e = KERN_LAUNCH(place_cols_kernel, grid_of(n), THREADS, 0, c->s, to,
+						c->all + (size_t)r * each, widths[r], stride, n);
+		}
+		if (e)
+			return e;
+	}
+	return c->rc;
+}
+
+/* Bytes of the host go through the same buffers, in order with what went before. */
+static int nccl_gather(struct coll *c, void *all, const void *mine, size_t bytes)
+{
+	const size_t most = c->piece * sizeof(float);
+	for (size_t at = 0, part; at < bytes && !c->rc; at += part) {
+		part = min(bytes - at, most);
+		int e = cuda_check(cudaMemcpyAsync(c->stage, (const char *)mine + at, part,
+						   cudaMemcpyHostToDevice, c->s),
+				   "bytes to send");
+		if (!e)
+			e = begun(c, ncclAllGather(c->stage, c->all, part, ncclInt8, c->comm, c->s));
+		for (int r = 0; !e && r < c->n_ranks; r++)
+			e = cuda_check(cudaMemcpyAsync((char *)all + (size_t)r * bytes + at,
+						       (const char *)c->all + (size_t)r * part, part,
+						       cudaMemcpyDeviceToHost, c->s),
+				       "bytes that were gathered");
+		if (e || (e = nccl_sync(c, NULL)))
+			return e;
+	}
+	return c->rc;
+}
+
+static int nccl_broadcast(struct coll *c, void *bytes_of_rank_0, size_t bytes)
+{
+	const size_t most = c->piece * sizeof(float);
+	for (size_t at = 0, part; at < bytes && !c->rc; at += part) {
+		char *here = (char *)bytes_of_rank_0 + at;
+		part = min(bytes - at, most);
+		int e = 0;
+		if (c->rank == 0)
+			e = cuda_check(cudaMemcpyAsync(c->stage, here, part, cudaMemcpyHostToDevice, c->s),
+				       "bytes to send");
+		if (!e)
+			e = begun(c, ncclBroadcast(c->stage, c->stage, part, ncclInt8, 0, c->comm, c->s));
+		if (!e && c->rank)
+			e = cuda_check(cudaMemcpyAsync(here, c->stage, part, cudaMemcpyDeviceToHost, c->s),
+				       "bytes of rank 0");
+		if (e || (e = nccl_sync(c, NULL)))
+			return e;
+	}
+	return c->rc;
+}
+
+static int nccl_barrier(struct coll *c)
+{
+	char all[COLL_RANKS_MAX], mine = 0;
+	return nccl_gather(c, all, &mine, 1);
+}
+
+/* ---- meeting ---- */
+
+static int nccl_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n)
+{
+	static_assert(sizeof prefix + 2 * NCCL_UNIQUE_ID_BYTES <= COLL_MEET_SIZE, "an id fits a message");
+	struct coll_meet m;
+	ncclResult_t r = ncclGetUniqueId(&m.id);
+	if (r != ncclSuccess)
+		return err_why(why, why_n, -ENOTSUP, "NCCL gives no place to meet: %s",
+			       ncclGetErrorString(r));
+	char *p = text + sizeof prefix - 1;
+	memcpy(text, prefix, sizeof prefix);
+	for (int i = 0; i < NCCL_UNIQUE_ID_BYTES; i++, p += 2)
+		snprintf(p, 3, "%02x", (unsigned char)m.id.internal[i]);
+	*out = (struct coll_meet *)xmemdup(&m, sizeof m);
+	return 0;
+}
+
+static void nccl_meet_free(struct coll_meet *m)
+{
+	free(m);
+}
+
+static int digit(char ch)
+{
+	return ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : -1;
+}
+
+static int parse_meet(const char *text, ncclUniqueId *id, char *why, size_t why_n)
+{
+	const size_t n = sizeof prefix - 1;
+	bool ok = strncmp(text, prefix, n) == 0 && strlen(text) == n + 2 * NCCL_UNIQUE_ID_BYTES;
+	for (int i = 0; ok && i < NCCL_UNIQUE_ID_BYTES; i++) {
+		int high = digit(text[n + 2 * (size_t)i]), low = digit(text[n + 2 * (size_t)i + 1]);
+		ok = high >= 0 && low >= 0;
+		id->internal[i] = (char)(high << 4 | low);
+	}
+	return ok ? 0 : err_why(why, why_n, -EINVAL, "'%.40s..' is no place where CUDA workers meet", text);
+}
+
+static void nccl_leave(struct coll *c)
+{
+	if (!c)
+		return;
+	/* A communicator is not used twice, and its regular end would wait for the others. */
+	broke(c, -ECONNRESET, "this rank has left");
+	if (c->event)
+		cudaEventDestroy(c->event);
+	if (c->own)
+		cudaStreamDestroy(c->own);
+	cuda_mem_free(c->dev, c->stage, c->piece * sizeof(float));
+	cuda_mem_free(c->dev, c->all, c->piece * sizeof(float) * (size_t)c->n_ranks);
+	free(c);
+}
+
+static int buffers_new(struct coll *c, char *why, size_t why_n)
+{
+	const size_t bytes = c->piece * sizeof(float);
+	c->stage = (float *)cuda_mem_new(c->dev, bytes);
+	c->all = (float *)cuda_mem_new(c->dev, bytes * (size_t)c->n_ranks);
+	if (!c->stage || !c->all)
+		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes to exchange with %d ranks",
+			       bytes * (size_t)(c->n_ranks + 1), c->n_ranks);
+	if (cuda_check(cudaStreamCreateWithFlags(&c->own, cudaStreamNonBlocking), "stream") ||
+	    cuda_check(cudaEventCreateWithFlags(&c->event, cudaEventDisableTiming), "event"))
+		return err_why(why, why_n, -EIO, "no stream for the group");
+	c->s = c->own;
+	return 0;
+}
+
+/* For as long as it takes: the other ranks may still be loading. */
+static int init_comm(struct coll *c, ncclUniqueId id, char *why, size_t why_n)
+{
+	const int64_t t0 = clock_us();
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	config.blocking = 0;
+	ncclResult_t r = ncclCommInitRankConfig(&c->comm, c->n_ranks, id, c->rank, &config);
+	while (r == ncclInProgress && !look(c, t0, false)) {
+		if (ncclCommGetAsyncError(c->comm, &r) != ncclSuccess)
+			r = ncclInternalError;
+		pause_since(t0);
+	}
+	if (!c->rc && r != ncclSuccess)
+		broke(c, -ESTALE, ncclGetErrorString(r));
+	return c->rc ? err_why(why, why_n, c->rc, "%s", c->why) : 0;
+}
+
+static int nccl_join(struct coll **out, const struct coll_args *a, char *why, size_t why_n)
+{
+	ncclUniqueId id;
+	if (a->n_ranks < 1 || a->n_ranks > COLL_RANKS_MAX || a->rank < 0 || a->rank >= a->n_ranks)
+		return err_why(why, why_n, -EINVAL, "rank %d of %d: at most %d are possible", a->rank,
+			       a->n_ranks, COLL_RANKS_MAX);
+	int rc = parse_meet(a->meet, &id, why, why_n);
+	if (rc)
+		return rc;
+	if (a->mine) {
+		bool latest = *a->mine && memcmp(&(*a->mine)->id, &id, sizeof id) == 0;
+		nccl_meet_free(*a->mine);
+		*a->mine = NULL;
+		if (!latest)
+			return err_why(why, why_n, -ESTALE,
+				       "the group is to meet where this worker no longer waits");
+	}
+	struct coll *c = (struct coll *)xcalloc(1, sizeof *c);
+	c->dev = a->dev;
+	c->rank = a->rank;
+	c->n_ranks = a->n_ranks;
+	c->timeout_ms = a->timeout_ms;
+	c->cancelled = a->cancelled;
+	c->cancelled_arg = a->cancelled_arg;
+	c->piece = max((size_t)PIECE, (size_t)a->max_cols);
+	if ((rc = buffers_new(c, why, why_n)) || (rc = init_comm(c, id, why, why_n))) {
+		nccl_leave(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+static const char *nccl_why(const struct coll *c)
+{
+	return c->why;
+}
+
+extern "C" __attribute__((visibility("default"))) const struct coll_ops coll_nccl_ops = {
+	.abi = COLL_ABI,
+	.name = "NCCL",
+	.meet_new = nccl_meet_new,
+	.meet_free = nccl_meet_free,
+	.join = nccl_join,
+	.leave = nccl_leave,
+	.why = nccl_why,
+	.sum_rows = nccl_sum_rows,
+	.gather_cols = nccl_gather_cols,
+	.sync = nccl_sync,
+	.gather = nccl_gather,
+	.broadcast = nccl_broadcast,
+	.barrier = nccl_barrier,
+};

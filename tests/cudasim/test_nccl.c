@@ -1,0 +1,304 @@
+/* Collectives between CUDA ranks, a process for each: our use of NCCL on the emulated device, where a
+ * stand-in (nccl.cc) moves the bytes; with NCCL itself on as many GPUs as there are. */
+#include "kernels/coll.h"
+#include "tests/cudasim/cuda_test.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern const struct coll_ops coll_nccl_ops;
+static const struct coll_ops *ops = &coll_nccl_ops;
+
+enum { RANKS = 3, VALUES = 2200000 };
+
+struct common {
+	_Atomic int met;
+	char text[COLL_MEET_SIZE];
+	_Atomic int passed[RANKS];
+};
+
+static struct common *common;
+static pid_t pids[RANKS];
+static char why[512];
+
+#define CHECK(ok)                                                                                            \
+	do {                                                                                                 \
+		if (!(ok)) {                                                                                 \
+			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #ok, why);                   \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+
+typedef void rank_fn(struct coll *c, struct ct *t, int rank, int n);
+
+static void set_up(void)
+{
+	common = mmap(NULL, sizeof *common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq(common, MAP_FAILED);
+}
+
+TestSuite(nccl, .init = set_up, .timeout = 300);
+
+/* Each rank has a GPU of its own; of the emulated ones there is one in every process. */
+static void open_device(struct ct *t, int rank)
+{
+#ifdef QUERN_CUDASIM
+	rank = 0;
+#endif
+	const struct kern_open_args a = {.index = rank,
+					 .max_rows = 4,
+					 .max_seqs = 1,
+					 .max_logits = 1,
+					 .max_context = 16,
+					 .max_blocks_per_seq = 1};
+	*t = (struct ct){.ops = &kern_cuda_ops};
+	CHECK(t->ops->open(&t->dev, &a, why, sizeof why) == 0);
+	t->s = t->ops->stream_new(t->dev);
+	CHECK(t->s != NULL);
+}
+
+static void start(int rank, int n, rank_fn *fn)
+{
+	pids[rank] = fork();
+	cr_assert_geq(pids[rank], 0);
+	if (pids[rank])
+		return;
+	struct coll_meet *mine = NULL;
+	struct coll *c;
+	struct ct t;
+	open_device(&t, rank);
+	if (rank == 0) {
+		CHECK(ops->meet_new(&mine, common->text, why, sizeof why) == 0);
+		atomic_store(&common->met, 1);
+	}
+	while (!atomic_load(&common->met))
+		usleep(1000);
+	const struct coll_args a = {.rank = rank,
+				    .n_ranks = n,
+				    .meet = common->text,
+				    .mine = rank ? NULL : &mine,
+				    .dev = t.dev,
+				    .max_cols = 1100000,
+				    .timeout_ms = 60000};
+	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
+	CHECK(mine == NULL);
+	fn(c, &t, rank, n);
+	ops->leave(c);
+	ct_close(&t);
+	_exit(0);
+}
+
+static int status_of(int rank)
+{
+	int s;
+	cr_assert_eq(waitpid(pids[rank], &s, 0), pids[rank]);
+	return WIFEXITED(s) ? WEXITSTATUS(s) : 128 + WTERMSIG(s);
+}
+
+/* Ranks that this machine can have; asked in a process that may open devices. */
+static int gpus(void)
+{
+#ifdef QUERN_CUDASIM
+	return RANKS;
+#else
+	int s;
+	pid_t pid = fork();
+	if (pid == 0) {
+		int n = 0;
+		struct kern_open_args a = {.max_rows = 1,
+					   .max_seqs = 1,
+					   .max_logits = 1,
+					   .max_context = 16,
+					   .max_blocks_per_seq = 1};
+		for (struct kern_dev *d; n < RANKS && kern_cuda_ops.open(&d, &a, NULL, 0) == 0; a.index = ++n)
+			kern_cuda_ops.close(d);
+		_exit(n);
+	}
+	waitpid(pid, &s, 0);
+	return WIFEXITED(s) ? WEXITSTATUS(s) : 0;
+#endif
+}
+
+static void run(int n, rank_fn *fn)
+{
+	if (n > gpus())
+		cr_skip_test("%d GPUs are needed", n);
+	for (int r = 0; r < n; r++)
+		start(r, n, fn);
+	for (int r = 0; r < n; r++)
+		cr_expect_eq(status_of(r), 0, "rank %d of %d", r, n);
+}
+
+static float value(int rank, size_t i)
+{
+	return (float)((int)(i * 2654435761u >> 7) % 1000) * (rank % 2 ? 1e-4f : 37.7f) + (float)rank * 0.3f;
+}
+
+/* ---- what they compute ---- */
+
+static void sums(struct coll *c, struct ct *t, int rank, int n)
+{
+	const int shapes[][2] = {{1, 1}, {3, 70}, {2, 524300}, {5, 256}};
+	static float x[VALUES];
+	for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
+		const size_t all = (size_t)shapes[k][0] * (size_t)shapes[k][1];
+		for (size_t i = 0; i < all; i++)
+			x[i] = value(rank, i + k);
+		void *dx = ct_put(t, x, all * 4);
+		CHECK(ops->sum_rows(c, t->s, dx, shapes[k][0], shapes[k][1]) == 0);
+		CHECK(ops->sync(c, t->s) == 0);
+		ct_get(t, x, dx, all * 4);
+		for (size_t i = 0; i < all; i++) {
+			float want = value(0, i + k);
+			for (int r = 1; r < n; r++)
+				want += value(r, i + k);
+			CHECK(memcmp(&want, &x[i], sizeof want) == 0);
+		}
+		ct_del(t, dx, all * 4);
+	}
+}
+
+Test(nccl, sums_are_made_in_the_order_of_the_ranks)
+{
+	run(3, sums);
+}
+
+/* One rank is a group too: what a machine with one GPU can show of NCCL. */
+Test(nccl, one_rank_adds_nothing)
+{
+	run(1, sums);
+}
+
+static void cols(struct coll *c, struct ct *t, int rank, int n)
+{
+	const int widths[][RANKS] = {{83, 80, 88}, {5, 1, 9}, {600000, 599992, 1}};
+	const int rows[] = {4, 7, 2};
+	static float in[VALUES], out[2 * VALUES];
+	for (size_t k = 0; k < 3; k++) {
+		const int *w = widths[k];
+		const size_t mine = (size_t)rows[k] * (size_t)w[rank];
+		size_t stride = 0, at = 0;
+		for (int r = 0; r < n; r++)
+			stride += (size_t)w[r];
+		for (size_t i = 0; i < mine; i++)
+			in[i] = value(rank, i);
+		const size_t all = (size_t)rows[k] * stride * 4;
+		void *din = ct_put(t, in, mine * 4), *dout = rank ? NULL : ct_new(t, all);
+		CHECK(ops->gather_cols(c, t->s, dout, din, rows[k], w) == 0);
+		CHECK(ops->sync(c, t->s) == 0);
+		if (rank)
+			continue;
+		ct_get(t, out, dout, all);
+		for (int r = 0; r < n; at += (size_t)w[r++])
+			for (size_t i = 0; i < (size_t)rows[k]; i++)
+				for (size_t j = 0; j < (size_t)w[r]; j++)
+					CHECK(out[i * stride + at + j] == value(r, i * (size_t)w[r] + j));
+	}
+}
+
+Test(nccl, columns_come_side_by_side)
+{
+	run(3, cols);
+}
+
+static void bytes(struct coll *c, struct ct *t, int rank, int n)
+{
+	static unsigned char mine[70000], all[RANKS * 70000];
+	const size_t sizes[] = {1, 13, 70000};
+	(void)t;
+	for (size_t k = 0; k < 3; k++) {
+		for (size_t i = 0; i < sizes[k]; i++)
+			mine[i] = (unsigned char)(i * 7 + (size_t)rank);
+		CHECK(ops->gather(c, all, mine, sizes[k]) == 0);
+		for (int r = 0; r < n; r++)
+			for (size_t i = 0; i < sizes[k]; i++)
+				CHECK(all[(size_t)r * sizes[k] + i] == (unsigned char)(i * 7 + (size_t)r));
+		CHECK(ops->broadcast(c, mine, sizes[k]) == 0);
+		for (size_t i = 0; i < sizes[k]; i++)
+			CHECK(mine[i] == (unsigned char)(i * 7));
+		CHECK(ops->barrier(c) == 0);
+	}
+}
+
+Test(nccl, bytes_are_gathered_and_broadcast)
+{
+	run(3, bytes);
+}
+
+/* ---- what goes wrong ---- */
+
+static void until_lost(struct coll *c, struct ct *t, int rank, int n)
+{
+	int rc = 0;
+	(void)n;
+	void *x = ct_new(t, 4096);
+	while (!rc) {
+		rc = ops->sum_rows(c, t->s, x, 4, 256);
+		if (!rc)
+			rc = ops->sync(c, t->s);
+		atomic_fetch_add(&common->passed[rank], 1);
+	}
+	CHECK(rc == -ECONNRESET && ops->why(c)[0]);
+	CHECK(ops->barrier(c) == -ECONNRESET && ops->sync(c, t->s) == -ECONNRESET);
+	CHECK(ops->sum_rows(c, t->s, x, 4, 256) == -ECONNRESET);
+	ops->leave(c);
+	_exit(42);
+}
+
+Test(nccl, a_killed_rank_ends_the_group)
+{
+	if (gpus() < 2)
+		cr_skip_test("2 GPUs are needed");
+	for (int r = 0; r < 2; r++)
+		start(r, 2, until_lost);
+	while (atomic_load(&common->passed[1]) < 5)
+		usleep(1000);
+	kill(pids[1], SIGKILL);
+	cr_expect_eq(status_of(0), 42);
+	cr_expect_eq(status_of(1), 128 + SIGKILL);
+}
+
+static bool at_once(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
+static int try_join(struct ct *t, int rank, int n, const char *text, struct coll_meet **mine)
+{
+	struct coll *c;
+	const struct coll_args a = {.rank = rank,
+				    .n_ranks = n,
+				    .meet = text,
+				    .mine = mine,
+				    .dev = t->dev,
+				    .timeout_ms = 60000,
+				    .cancelled = at_once};
+	return ops->join(&c, &a, why, sizeof why);
+}
+
+Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
+{
+	struct coll_meet *mine, *other;
+	char text[COLL_MEET_SIZE], bad[COLL_MEET_SIZE];
+	struct ct t;
+	ct_open(&t, false, (struct kt_size){.rows = 4});
+	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ops->meet_new(&other, bad, why, sizeof why), 0);
+	cr_expect_str_neq(text, bad);
+	cr_expect_eq(try_join(&t, 0, 2, bad, &mine), -ESTALE, "%s", why); /* not its own */
+	cr_expect_null(mine);
+	cr_expect_eq(try_join(&t, 0, 2, bad, &other), -ECANCELED, "%s", why);
+	const char *const none[] = {"", "nccl:", "nccl:00", "shm:x:0123456789abcdef0123456789abcdef"};
+	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+		cr_expect_eq(try_join(&t, 1, 2, none[i], NULL), -EINVAL, "%s", none[i]);
+	text[20] = 'g';
+	cr_expect_eq(try_join(&t, 1, 2, text, NULL), -EINVAL);
+	cr_expect_eq(try_join(&t, 2, 2, bad, NULL), -EINVAL);
+	ct_close(&t);
+}
