@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/process.h"
+#include "formats/shard.h"
 #include "kernels/cpu/cpu.h"
 
 #include <inttypes.h>
@@ -132,10 +133,26 @@ static int plan_workers(const struct opts *o, struct launch *l, char *why, size_
 			       "--device names %" PRId64 " devices, which --tp %" PRId64
 			       " and --replicas %" PRId64 " leave without use",
 			       n, tp, replicas);
-	if (tp > 1)
-		return err_why(why, why_n, -ENOSYS, "--tp %" PRId64 " is not built yet: only 1 is", tp);
 	l->n_workers = (size_t)(replicas * tp);
 	return 0;
+}
+
+/* Can the model be cut into so many parts?  The workers would say so, too, but one after another. */
+static int check_parts(const char *model, int64_t tp, char *why, size_t why_n)
+{
+	struct model_config c;
+	struct weights *w;
+	struct shard s;
+	/* A model that is wrong in itself is for a worker to refuse. */
+	if (model_config_load(model, &c, why, why_n))
+		return 0;
+	int rc = 0;
+	if (weights_open(model, &c, &w, why, why_n) == 0) {
+		rc = shard_init(&s, &c, w, 0, (int)tp, why, why_n);
+		weights_close(w);
+	}
+	model_config_fini(&c);
+	return rc;
 }
 
 static int check(const struct opts *o, const char *model, char *why, size_t why_n)
@@ -144,7 +161,10 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 	if (log_level_parse(level) < 0)
 		return err_why(why, why_n, -EINVAL,
 			       "--log-level is \"%s\", must be debug, info, warn or error", level);
-	return check_model(model, why, why_n);
+	int rc = check_model(model, why, why_n);
+	if (!rc && opts_int(o, "tp", 1) > 1)
+		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
+	return rc;
 }
 
 int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)

@@ -85,7 +85,7 @@ def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
 
 @pytest.mark.parametrize("arguments, word", [
     (["quantize", DEMO], "quantize"), (["convert", DEMO], "convert"),
-    (["serve", DEMO, "--tp", "2"], "--tp"), (["serve", DEMO, "--fast"], "--fast"),
+    (["serve", DEMO, "--fast"], "--fast"),
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
 def test_what_is_not_built_yet_is_refused_by_name(run, arguments, word):
     r = run(*arguments)

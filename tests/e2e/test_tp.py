@@ -132,6 +132,27 @@ def test_the_survivor_keeps_its_weights():
         assert loads == 3, "two at the start, and the new one"
 
 
+def test_quern_serve_starts_a_group_and_starts_a_lost_rank_again(alone, start):
+    s = start(DEMO, "--tp", 2, "--threads", 1)
+    c = s.client()
+    assert [d.tokens for d in texts(c)] == alone[0]
+    jobs = [c.submit(p, **(GREEDY | {"stream": True, "max_tokens": 300})) for p in PROMPTS]
+    for j in jobs:
+        j.first_delta()
+    victim = s.workers()[1]["pid"]
+    os.kill(victim, signal.SIGKILL)
+    assert [j.done().tokens[:60] for j in jobs] == alone[0]
+    assert victim not in [w["pid"] for w in s.workers()]
+    assert len(s.status()["replicas"]) == 1
+
+
+def test_quern_serve_refuses_what_cannot_be_cut():
+    p = subprocess.run([BIN / "quern", "serve", DEMO, "--tp", "3"], capture_output=True, text=True, timeout=60,
+                       check=False)
+    assert p.returncode == 2
+    assert "num_attention_heads is 4, no multiple of 3; possible: --tp 1, 2, 4" in p.stderr
+
+
 def test_what_cannot_be_cut_is_named():
     b = Bare(3)
     try:
