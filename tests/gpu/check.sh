@@ -50,6 +50,15 @@ step "golden models" 120 "$build/tests/unit/test_model" --jobs 2
 step "steps" 60 "$build/tests/unit/test_step" --jobs 2
 step "same tokens" 120 "$build/tests/unit/test_same_tokens" --jobs 2
 step "a service" 60 "$build/bin/quern" run models/demo "Once upon a time" --device cuda:0 --seed 7 -m 40
+# Ranks through NCCL: one on one GPU, as many as there are (to three) on more.
+n_gpus=$(nvidia-smi -L | wc -l)
+if [ -x "$build/gpu/test_nccl" ]; then
+	step "nccl" 120 "$build/gpu/test_nccl" --jobs 1
+	[ "$n_gpus" -lt 2 ] || step "a service on two GPUs" 120 "$build/bin/quern" run models/demo "Once upon a time" \
+		--device cuda:0,cuda:1 --tp 2 --seed 7 -m 40
+else
+	echo "built without NCCL: ranks on several GPUs skipped"
+fi
 if command -v compute-sanitizer >/dev/null; then
 	# Criterion's tests are processes of their own.
 	for t in attention linear rows sample step; do
