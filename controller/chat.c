@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "controller/charclass.h"
 #include "controller/chat_messages.h"
 #include "controller/chat_template.h"
 #include "controller/jinja.h"
@@ -126,7 +127,7 @@ static int cut_at_mark(struct jinja_result *r, char *why, size_t why_n)
 	int len;
 	while (!kept && at > 0) {
 		uint32_t cp = utf8_before(r->text.p, at, &len);
-		if (cp > 32 && cp != 0xa0 && cp != 0x3000)
+		if (!charclass_is_space(cp))
 			break;
 		at -= (size_t)len;
 	}

@@ -31,9 +31,6 @@ enum jinja_flags {
 int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, char *why, size_t why_n);
 void jinja_free(struct jinja *t);     /* NULL is fine */
 
-/* Does the template read a variable of this name? */
-bool jinja_mentions(const struct jinja *t, const char *name);
-
 struct jinja_var {
 	const char *name;
 	const json_t *value;          /* borrowed while rendering */

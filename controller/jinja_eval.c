@@ -587,7 +587,7 @@ static struct jv eval_test(struct jrender *r, const struct jnode *n)
 	if (!n->call.fn->call)
 		jinja_fail(&r->c, -EINVAL, "there is no test named '%.60s'", n->call.fn->name);
 	struct jargs a = arguments(r, n->call.args);
-	bool is = jv_true_of(&r->c, jinja_call_fn(r, n->call.fn, v, &a));
+	bool is = jv_is_true(jinja_call_fn(r, n->call.fn, v, &a));
 	return jv_bool(is != n->variant);
 }
 
@@ -635,7 +635,7 @@ static struct jv eval_item(struct jrender *r, const struct jnode *n)
 
 static struct jv eval_cond(struct jrender *r, const struct jnode *n)
 {
-	if (jv_true_of(&r->c, jinja_eval(r, n->op.a)))
+	if (jv_is_true(jinja_eval(r, n->op.a)))
 		return jinja_eval(r, n->op.b);
 	if (n->op.c)
 		return jinja_eval(r, n->op.c);
@@ -679,14 +679,14 @@ static struct jv eval(struct jrender *r, const struct jnode *n)
 	case N_TEST:
 		return eval_test(r, n);
 	case N_NOT:
-		return jv_bool(!jv_true_of(&r->c, jinja_eval(r, n->op.a)));
+		return jv_bool(!jv_is_true(jinja_eval(r, n->op.a)));
 	case N_NEG:
 	case N_POS:
 		return sign(r, n, n->kind == N_NEG);
 	case N_AND:
 	case N_OR:
 		v = jinja_eval(r, n->op.a);
-		return jv_true_of(&r->c, v) == (n->kind == N_OR) ? v : jinja_eval(r, n->op.b);
+		return jv_is_true(v) == (n->kind == N_OR) ? v : jinja_eval(r, n->op.b);
 	case N_COND:
 		return eval_cond(r, n);
 	case N_BINARY:

@@ -118,7 +118,7 @@ static struct jv capture_scoped(struct jrender *r, const struct jnodes *body)
 static enum jflow exec_if(struct jrender *r, const struct jnode *n)
 {
 	uint32_t i = 0;
-	while (i < n->branch.test.n && !jv_true_of(&r->c, jinja_eval(r, n->branch.test.v[i])))
+	while (i < n->branch.test.n && !jv_is_true(jinja_eval(r, n->branch.test.v[i])))
 		i++;
 	return jinja_exec(r, &n->branch.body[i]);
 }
@@ -131,19 +131,11 @@ static struct jlist filtered(struct jrender *r, const struct jnode *n, struct jl
 	for (size_t i = 0; i < all.n; i++) {
 		r->scope = scope_new(r, outer);
 		assign(r, n->loop.target, all.v[i]);
-		if (jv_true_of(&r->c, jinja_eval(r, n->loop.test)))
+		if (jv_is_true(jinja_eval(r, n->loop.test)))
 			jlist_push(&r->c, &some, all.v[i]);
 	}
 	r->scope = outer;
 	return some;
-}
-
-static uint32_t loop_name(const struct jinja *t)
-{
-	for (uint32_t i = 0; i < t->n_names; i++)
-		if (t->names[i].n == 4 && memcmp(t->names[i].p, "loop", 4) == 0)
-			return i;
-	return UINT32_MAX; /* the template never mentions it */
 }
 
 static enum jflow run_loop(struct jrender *r, const struct jnode *n, struct jv over, struct jscope *around,
@@ -410,7 +402,7 @@ static void begin(struct jrender *r, const struct jinja_var *vars, size_t n_vars
 	const struct jinja *t = r->t;
 	r->globals = jinja_alloc_n(&r->c, t->n_names, sizeof *r->globals); /* zero is MISSING */
 	r->top = jinja_alloc_n(&r->c, t->n_names, sizeof *r->top);
-	r->loop_name = loop_name(t);
+	r->loop_name = name_of(t, "loop");
 	r->caller_name = name_of(t, "caller");
 	r->kwargs_name = name_of(t, "kwargs");
 	r->varargs_name = name_of(t, "varargs");

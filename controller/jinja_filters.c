@@ -18,9 +18,9 @@ static bool given(struct jv v)
 	return v.t != J_MISSING && v.t != J_NONE;
 }
 
-static bool flag(struct jrender *r, struct jv v)
+static bool flag(struct jv v)
 {
-	return v.t != J_MISSING && jv_true_of(&r->c, v);
+	return v.t != J_MISSING && jv_is_true(v);
 }
 
 /* ---- text ---- */
@@ -111,7 +111,7 @@ FILTER(do_indent)
 	UNUSED;
 	struct jstr *s = jv_need_str(&r->c, v, "what indent() is applied to");
 	struct jv width = given(a[0]) ? a[0] : jv_int(4), newline = jv_text(&r->c, "\n"), with;
-	bool first = flag(r, a[1]), blank = flag(r, a[2]);
+	bool first = flag(a[1]), blank = flag(a[2]);
 	struct jbuild b;
 	with = width.t == J_STR ? width : jinja_binary(r, OP_MUL, jv_text(&r->c, " "), width);
 	s = jstr_concat(&r->c, s, newline.s).s; /* so that the last line counts where it is empty */
@@ -143,7 +143,7 @@ FILTER(do_truncate)
 	if ((int64_t)jstr_chars(s) - leeway <= length)
 		return v;
 	struct jv head = jstr_sub(&r->c, s, 0, jstr_offset(s, (size_t)(length - tail)));
-	if (!flag(r, a[1])) {
+	if (!flag(a[1])) {
 		struct jv by[2] = {jv_text(&r->c, " "), jv_int(1)};
 		head = by_method(r, head, "rsplit", by, 2).l->v[0];
 	}
@@ -365,7 +365,7 @@ FILTER(do_filesizeformat)
 	static const char *const binary[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"},
 				 *const decimal[] = {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"};
 	const struct jv zero = jv_missing;
-	bool two = flag(r, a[0]);
+	bool two = flag(a[0]);
 	double bytes = do_float(r, v, &zero, args).d, base = two ? 1024 : 1000, unit = base * base;
 	char text[400];
 	int i = 0;
@@ -386,7 +386,7 @@ FILTER(do_filesizeformat)
 FILTER(do_default)
 {
 	UNUSED;
-	if (v.t == J_UNDEF || (flag(r, a[1]) && !jv_true_of(&r->c, v)))
+	if (v.t == J_UNDEF || (flag(a[1]) && !jv_is_true(v)))
 		return a[0].t == J_MISSING ? jv_text(&r->c, "") : a[0];
 	return v;
 }

@@ -421,7 +421,7 @@ struct jv jv_view(struct jctx *c, const char *name, struct jlist list);
 struct jv jv_from_json(struct jctx *c, const struct jinja_var *var, const json_t *j, const char *key);
 
 const char *jv_type_name(struct jv v); /* as Python calls it */
-bool jv_true_of(struct jctx *c, struct jv v);
+bool jv_is_true(struct jv v);
 bool jv_equal(struct jctx *c, struct jv a, struct jv b);
 int jv_compare(struct jctx *c, struct jv a, struct jv b, const char *op); /* <0, 0, >0; fails where Python does */
 bool jv_hashable(struct jv v);
@@ -464,6 +464,15 @@ struct jv jv_to_str(struct jctx *c, struct jv v);
 const char *jv_name_of(struct jctx *c, struct jv v); /* repr() cut short, for messages */
 bool jchar_is_space(uint32_t cp); /* str.isspace() */
 void jfloat_repr(double d, char out[40]);
+
+/* jinja_case.c */
+enum jcase { JCASE_LOWER, JCASE_UPPER, JCASE_TITLE };
+enum jrecase { JRECASE_LOWER, JRECASE_UPPER, JRECASE_CAPITAL, JRECASE_TITLE, JRECASE_SWAP };
+struct jv jstr_recase(struct jctx *c, const struct jstr *s, enum jrecase how);
+struct jv jstr_casefold(struct jctx *c, const struct jstr *s);
+bool jchar_is_lower(uint32_t cp);
+bool jchar_is_upper(uint32_t cp);
+bool jchar_is_cased(uint32_t cp); /* upper, lower or title case */
 
 /* jinja_sequences.c: a stable sort by key; fails where Python's does. */
 struct jkeyed {

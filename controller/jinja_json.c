@@ -175,8 +175,8 @@ static struct jstr *indent_of(struct jrender *r, struct jv v)
 
 struct jv jinja_tojson(struct jrender *r, struct jv self, const struct jv *a, const struct jargs *args)
 {
-	struct dump d = {.ascii = a[0].t != J_MISSING && jv_true_of(&r->c, a[0]),
-			 .sort = a[3].t != J_MISSING && jv_true_of(&r->c, a[3])};
+	struct dump d = {.ascii = a[0].t != J_MISSING && jv_is_true(a[0]),
+			 .sort = a[3].t != J_MISSING && jv_is_true(a[3])};
 	(void)args;
 	jb_init(&d.b, &r->c);
 	d.lines = a[1].t != J_MISSING && a[1].t != J_NONE;

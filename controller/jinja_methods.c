@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -124,10 +125,7 @@ METHOD(float_is_integer)
 	(void)r;
 	(void)a;
 	(void)args;
-	return jv_bool(self.t != J_FLOAT ||
-		       (self.d - self.d == 0 &&
-			self.d == (double)(int64_t)(self.d > 9e18 || self.d < -9e18 ? 0 : self.d)) ||
-		       (self.t == J_FLOAT && self.d - self.d == 0 && (self.d > 9e15 || self.d < -9e15)));
+	return jv_bool(self.t != J_FLOAT || (isfinite(self.d) && floor(self.d) == self.d));
 }
 
 static const struct jfn number_methods[] = {{"is_integer", "", float_is_integer}};

@@ -511,11 +511,3 @@ void jinja_free(struct jinja *t)
 		jinja_arena_fini(&a);
 	}
 }
-
-bool jinja_mentions(const struct jinja *t, const char *name)
-{
-	for (uint32_t i = 0; i < t->n_names; i++)
-		if (strcmp(t->names[i].text, name) == 0)
-			return true;
-	return false;
-}

@@ -13,9 +13,9 @@ static bool given(struct jv v)
 	return v.t != J_MISSING && v.t != J_NONE;
 }
 
-static bool flag(struct jrender *r, struct jv v)
+static bool flag(struct jv v)
 {
-	return v.t != J_MISSING && jv_true_of(&r->c, v);
+	return v.t != J_MISSING && jv_is_true(v);
 }
 
 static struct jv list_of(struct jrender *r, const struct jlist *l)
@@ -125,7 +125,7 @@ static struct jlist sorted_by(struct jrender *r, struct jlist l, struct jv attri
 FILTER(do_sort)
 {
 	UNUSED;
-	struct jlist l = sorted_by(r, jv_elements(&r->c, v), a[2], flag(r, a[1]), flag(r, a[0]));
+	struct jlist l = sorted_by(r, jv_elements(&r->c, v), a[2], flag(a[1]), flag(a[0]));
 	return list_of(r, &l);
 }
 
@@ -145,7 +145,7 @@ FILTER(do_dictsort)
 	bool by_value = given(a[1]) && jstr_is(jv_need_str(&r->c, a[1], "by"), "value");
 	if (given(a[1]) && !by_value && !jstr_is(a[1].s, "key"))
 		jinja_fail(&r->c, -EINVAL, "You can only sort by either \"key\" or \"value\"");
-	l = sorted_by(r, l, jv_int(by_value), flag(r, a[0]), flag(r, a[2]));
+	l = sorted_by(r, l, jv_int(by_value), flag(a[0]), flag(a[2]));
 	return list_of(r, &l);
 }
 
@@ -155,9 +155,9 @@ static struct jv least(struct jrender *r, struct jv v, const struct jv *a, int s
 	if (!l.n)
 		return jv_undef(&r->c, "No aggregated item, sequence was empty.");
 	size_t best = 0;
-	struct jv key = folded(r, by_path(r, l.v[0], a[1], jv_missing), flag(r, a[0]));
+	struct jv key = folded(r, by_path(r, l.v[0], a[1], jv_missing), flag(a[0]));
 	for (size_t i = 1; i < l.n; i++) {
-		struct jv k = folded(r, by_path(r, l.v[i], a[1], jv_missing), flag(r, a[0]));
+		struct jv k = folded(r, by_path(r, l.v[i], a[1], jv_missing), flag(a[0]));
 		if (jv_compare(&r->c, k, key, sign > 0 ? ">" : "<") * sign > 0) {
 			best = i;
 			key = k;
@@ -181,12 +181,12 @@ FILTER(do_max)
 FILTER(do_groupby)
 {
 	UNUSED;
-	struct jlist l = sorted_by(r, jv_elements(&r->c, v), a[0], flag(r, a[2]), false), out = {0};
+	struct jlist l = sorted_by(r, jv_elements(&r->c, v), a[0], flag(a[2]), false), out = {0};
 	for (size_t i = 0; i < l.n;) {
-		struct jv shown = by_path(r, l.v[i], a[0], a[1]), key = folded(r, shown, flag(r, a[2]));
+		struct jv shown = by_path(r, l.v[i], a[0], a[1]), key = folded(r, shown, flag(a[2]));
 		size_t end = i + 1;
 		while (end < l.n &&
-		       jv_equal(&r->c, folded(r, by_path(r, l.v[end], a[0], a[1]), flag(r, a[2])), key))
+		       jv_equal(&r->c, folded(r, by_path(r, l.v[end], a[0], a[1]), flag(a[2])), key))
 			end++;
 		struct jv *pair = jinja_alloc_n(&r->c, 2, sizeof *pair);
 		pair[0] = shown;
@@ -212,7 +212,7 @@ static const struct jfn *need_test(struct jrender *r, struct jv name)
 /* What is not true has no elements, even None. */
 static struct jlist falsy_or_elements(struct jrender *r, struct jv v)
 {
-	return jv_true_of(&r->c, v) ? jv_elements(&r->c, v) : (struct jlist){0};
+	return jv_is_true(v) ? jv_elements(&r->c, v) : (struct jlist){0};
 }
 
 static struct jv choose(struct jrender *r, struct jv v, const struct jargs *args, bool attribute, bool keep)
@@ -234,7 +234,7 @@ static struct jv choose(struct jrender *r, struct jv v, const struct jargs *args
 		jinja_step(&r->c, 1);
 		if (test)
 			x = jinja_call_fn(r, test, x, &rest);
-		if (jv_true_of(&r->c, x) == keep)
+		if (jv_is_true(x) == keep)
 			jlist_push(&r->c, &out, l.v[i]);
 	}
 	return jv_gen(&r->c, out);
@@ -308,7 +308,7 @@ FILTER(do_unique)
 	struct jlist l = jv_elements(&r->c, v), out = {0};
 	struct jv seen = jv_dict(&r->c);
 	for (size_t i = 0; i < l.n; i++) {
-		struct jv key = folded(r, by_path(r, l.v[i], a[1], jv_missing), flag(r, a[0]));
+		struct jv key = folded(r, by_path(r, l.v[i], a[1], jv_missing), flag(a[0]));
 		if (!jv_hashable(key))
 			jinja_fail(&r->c, -EINVAL, "unhashable type: '%s'", jv_type_name(key));
 		if (jdict_get(&r->c, seen.m, key).t != J_MISSING)

@@ -116,123 +116,40 @@ METHOD(str_rstrip)
 
 /* ---- case ---- */
 
-/* Characters whose upper or lower case form is several: Unicode's SpecialCasing, without conditions. */
-static const struct {
-	uint16_t from, to[3];
-} upper_special[] = {
-	{0x00df, {0x53, 0x53}},          {0x0149, {0x2bc, 0x4e}},         {0x01f0, {0x4a, 0x30c}},
-	{0x0390, {0x399, 0x308, 0x301}}, {0x03b0, {0x3a5, 0x308, 0x301}}, {0x0587, {0x535, 0x552}},
-	{0x1e96, {0x48, 0x331}},         {0x1e97, {0x54, 0x308}},         {0x1e98, {0x57, 0x30a}},
-	{0x1e99, {0x59, 0x30a}},         {0x1e9a, {0x41, 0x2be}},         {0xfb00, {0x46, 0x46}},
-	{0xfb01, {0x46, 0x49}},          {0xfb02, {0x46, 0x4c}},          {0xfb03, {0x46, 0x46, 0x49}},
-	{0xfb04, {0x46, 0x46, 0x4c}},    {0xfb05, {0x53, 0x54}},          {0xfb06, {0x53, 0x54}},
-};
-
-enum how { LOWER, UPPER, TITLE };
-
-static void put_case(struct jbuild *b, uint32_t cp, enum how how, bool input)
-{
-	if (how != LOWER)
-		for (size_t i = 0; cp > 127 && i < sizeof upper_special / sizeof upper_special[0]; i++)
-			if (upper_special[i].from == cp) {
-				const uint16_t *to = upper_special[i].to;
-				for (int k = 0; k < 3 && to[k]; k++)
-					jb_char(b,
-						how == TITLE && k > 0 && to[k] < 0x300 ? to[k] + 32u : to[k],
-						input);
-				return;
-			}
-	if (how == LOWER && cp == 0x130) {
-		jb_char(b, 'i', input);
-		jb_char(b, 0x307, input);
-		return;
-	}
-	int32_t c = (int32_t)cp;
-	jb_char(b,
-		(uint32_t)(how == UPPER   ? utf8proc_toupper(c)
-			   : how == TITLE ? utf8proc_totitle(c)
-					  : utf8proc_tolower(c)),
-		input);
-}
-
-static bool is_cased(uint32_t cp)
-{
-	int32_t c = (int32_t)cp;
-	return utf8proc_islower(c) || utf8proc_isupper(c) || utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
-}
-
-/* Each character by what choose says of it and the one before. */
-static struct jv recase(struct jrender *r, const struct jstr *s,
-			enum how (*choose)(uint32_t cp, bool first, bool cased_before))
-{
-	struct jbuild b;
-	bool cased = false;
-	int len;
-	jb_init(&b, &r->c);
-	jinja_step(&r->c, s->n >> 3);
-	for (size_t at = 0; at < s->n; at += (size_t)len) {
-		uint32_t cp = utf8_at(s->p + at, &len);
-		put_case(&b, cp, choose(cp, at == 0, cased), jstr_input_at(s, at));
-		cased = is_cased(cp);
-	}
-	return jb_done(&b);
-}
-
-static enum how choose_lower(uint32_t cp, bool first, bool cased)
-{
-	return ((void)cp, (void)first, (void)cased, LOWER);
-}
-
-static enum how choose_upper(uint32_t cp, bool first, bool cased)
-{
-	return ((void)cp, (void)first, (void)cased, UPPER);
-}
-
-static enum how choose_capital(uint32_t cp, bool first, bool cased)
-{
-	return ((void)cp, (void)cased, first ? TITLE : LOWER);
-}
-
-static enum how choose_title(uint32_t cp, bool first, bool cased)
-{
-	return ((void)cp, (void)first, cased ? LOWER : TITLE);
-}
-
-static enum how choose_swapped(uint32_t cp, bool first, bool cased)
-{
-	(void)first;
-	(void)cased;
-	return utf8proc_isupper((int32_t)cp) ? LOWER : UPPER;
-}
-
 METHOD(str_lower)
 {
 	UNUSED_ARGS;
-	return recase(r, self.s, choose_lower);
+	return jstr_recase(&r->c, self.s, JRECASE_LOWER);
 }
 
 METHOD(str_upper)
 {
 	UNUSED_ARGS;
-	return recase(r, self.s, choose_upper);
+	return jstr_recase(&r->c, self.s, JRECASE_UPPER);
 }
 
 METHOD(str_capitalize)
 {
 	UNUSED_ARGS;
-	return recase(r, self.s, choose_capital);
+	return jstr_recase(&r->c, self.s, JRECASE_CAPITAL);
 }
 
 METHOD(str_title)
 {
 	UNUSED_ARGS;
-	return recase(r, self.s, choose_title);
+	return jstr_recase(&r->c, self.s, JRECASE_TITLE);
 }
 
 METHOD(str_swapcase)
 {
 	UNUSED_ARGS;
-	return recase(r, self.s, choose_swapped);
+	return jstr_recase(&r->c, self.s, JRECASE_SWAP);
+}
+
+METHOD(str_casefold)
+{
+	UNUSED_ARGS;
+	return jstr_casefold(&r->c, self.s);
 }
 
 /* ---- what is in it ---- */
@@ -415,10 +332,10 @@ static struct jv case_is(struct jrender *r, const struct jstr *s, bool upper)
 	jinja_step(&r->c, s->n >> 4);
 	for (size_t at = 0; at < s->n; at += (size_t)len) {
 		uint32_t cp = utf8_at(s->p + at, &len);
-		if (!is_cased(cp))
+		if (!jchar_is_cased(cp))
 			continue;
 		any = true;
-		if (!(upper ? utf8proc_isupper((int32_t)cp) : utf8proc_islower((int32_t)cp)))
+		if (!(upper ? jchar_is_upper(cp) : jchar_is_lower(cp)))
 			return jv_false;
 	}
 	return jv_bool(any);
@@ -444,7 +361,7 @@ METHOD(str_istitle)
 	jinja_step(&r->c, self.s->n >> 4);
 	for (size_t at = 0; at < self.s->n; at += (size_t)len) {
 		uint32_t cp = utf8_at(self.s->p + at, &len);
-		bool lower = utf8proc_islower((int32_t)cp), is = is_cased(cp);
+		bool lower = jchar_is_lower(cp), is = jchar_is_cased(cp);
 		if (is && lower != cased)
 			return jv_false;
 		any |= is;
@@ -578,7 +495,7 @@ static bool is_line_end(uint32_t cp)
 METHOD(str_splitlines)
 {
 	const struct jstr *s = self.s;
-	bool keep = a[0].t != J_MISSING && jv_true_of(&r->c, a[0]);
+	bool keep = a[0].t != J_MISSING && jv_is_true(a[0]);
 	struct jlist l = {0};
 	size_t from = 0, at = 0;
 	int len;
@@ -781,7 +698,7 @@ METHOD(str_format)
 
 static const struct jfn methods[] = {
 	{"capitalize", "", str_capitalize},
-	{"casefold", "", str_lower},
+	{"casefold", "", str_casefold},
 	{"center", "width,fillchar", str_center},
 	{"count", "sub,start,end", str_count},
 	{"endswith", "suffix,start,end", str_endswith},

@@ -193,9 +193,8 @@ const char *jv_type_name(struct jv v)
 	return "function";
 }
 
-bool jv_true_of(struct jctx *c, struct jv v)
+bool jv_is_true(struct jv v)
 {
-	(void)c;
 	switch (v.t) {
 	case J_MISSING:
 	case J_UNDEF:

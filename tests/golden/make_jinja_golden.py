@@ -154,6 +154,7 @@ raw: {% raw %}{{ x }}{% endraw %}{%- raw -%}  {% if %}  {%- endraw -%}
 comment: a{# {{ x }} #}b{#- c -#} d
 star_arguments: {% macro m(a, b, c=0) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(*[1, 2]) }}{{ m(1, *[2], c=3) }}{{ m(**{'a': 1, 'b': 2}) }}{{ range(*[1, 4]) | list }}
 str_case: {{ s.upper() }} {{ s.lower() }} {{ 'hELLO wORLD'.capitalize() }} {{ "it's they're o'neil 3d".title() }} {{ 'aBc'.swapcase() }} {{ 'straße ŉ ﬁ'.upper() }} {{ 'ÀÉ'.lower() }}
+str_case_rare: {{ 'ΑΣ Σ ΑΣΑ ΑΣ.'.lower() }} {{ 'ǆ ǅ ǉx'.title() }} {{ 'ᾳ ΐ ﬃ ß'.upper() }} {{ 'ᾳ ﬃx ßx'.title() }} {{ 'İI'.lower() }} {{ 'Straße ΑΣ ﬁ'.casefold() }} {{ 'ÀéÎ'.swapcase() }} {{ 'ßA'.capitalize() }} {{ 'ĸ'.islower() }}{{ 'ª'.islower() }}{{ 'ǅ'.istitle() }}{{ 'ǅ'.isupper() }}
 str_strip: [{{ sp.strip() }}][{{ sp.lstrip() }}][{{ sp.rstrip() }}][{{ 'xxaxx'.strip('x') }}][{{ 'abcba'.lstrip('ab') }}][{{ 'abcba'.rstrip('ab') }}][{{ '\u3000a\xa0'.strip() }}]
 str_find: {{ s.find('o') }} {{ s.rfind('o') }} {{ s.find('zz') }} {{ s.find('o', 5) }} {{ s.index('W') }} {{ s.count('l') }} {{ s.count('') }} {{ wide.find('世') }} {{ s.find('l', -3) }} {{ s.rfind('l', 0, 4) }} {{ 'aaa'.count('aa') }}
 str_index_missing: {{ s.index('zz') }}

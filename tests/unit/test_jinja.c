@@ -358,6 +358,24 @@ Test(jinja, endless_recursion_ends_with_its_reason)
 		-E2BIG, "nested deeper");
 }
 
+Test(jinja, recursion_within_the_default_limits_spares_the_stack)
+{
+	static const char *const templates[] = {
+		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+		"{% macro f() %}{% filter upper %}{% with a = 1 %}{{ [{1: (f() ~ 1) | trim}] }}{% endwith "
+		"%}{% endfilter %}"
+		"{% endmacro %}{{ f() }}",
+		"{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+		"{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns }}",
+	};
+	for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
+		struct done d = render_text(templates[i], NULL);
+		cr_expect_eq(d.rc, -E2BIG, "%s: %s", templates[i], d.why);
+		cr_expect(strstr(d.why, "nested deeper"), "%s: %s", templates[i], d.why);
+		done_fini(&d);
+	}
+}
+
 /* A template of so many repetitions, and as many of what closes them. */
 static char *repeated(const char *before, const char *part, const char *middle, const char *close,
 		      const char *behind, int n)
@@ -456,15 +474,4 @@ Test(jinja, nothing_else_is_there_to_see)
 	refused("{% include '/etc/passwd' %}", -EINVAL, "include");
 	refused("{% import 'os' as os %}", -EINVAL, "import");
 	refused("{{ '{0.__class__.__init__}'.format(a) }}", -EINVAL, "no attribute");
-}
-
-Test(jinja, a_template_says_which_names_it_reads)
-{
-	static const char text[] = "{% if enable_thinking %}{{ m.content }}{% endif %}";
-	struct jinja *t;
-	char why[256];
-	cr_assert_eq(jinja_parse(text, sizeof text - 1, JINJA_CHAT, &t, why, sizeof why), 0);
-	cr_expect(jinja_mentions(t, "enable_thinking"));
-	cr_expect(!jinja_mentions(t, "tools"));
-	jinja_free(t);
 }
