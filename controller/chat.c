@@ -199,26 +199,6 @@ int chat_render_json(const struct chat *c, const struct chat_request *rq, struct
 	return 0;
 }
 
-int chat_render(const struct chat *c, const struct chat_message *m, size_t n, struct chat_prompt *out,
-		char *why, size_t why_n)
-{
-	json_t *messages = json_array();
-	int rc = 0;
-	for (size_t i = 0; i < n && !rc; i++) {
-		size_t whole = utf8_valid(m[i].content, m[i].content_n);
-		if (whole < m[i].content_n)
-			rc = err_why(why, why_n, -EINVAL, "message %zu is not UTF-8 at byte %zu", i, whole);
-		else
-			json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", m[i].role, "content",
-								  m[i].content, m[i].content_n));
-	}
-	struct chat_request rq = {.messages = messages, .add_generation_prompt = true};
-	if (!rc)
-		rc = chat_render_json(c, &rq, out, why, why_n);
-	json_decref(messages);
-	return rc;
-}
-
 void chat_prompt_fini(struct chat_prompt *p)
 {
 	buf_fini(&p->text);

@@ -27,12 +27,6 @@ struct chat_request {
 	bool continue_final_message;        /* end within the last message, which the reply goes on with */
 };
 
-struct chat_message {
-	const char *role;           /* "system", "user", "assistant" */
-	const char *content;
-	size_t content_n;
-};
-
 struct chat_prompt {
 	struct buf text;
 	struct tokenizer_span *plain;   /* owned */
@@ -51,9 +45,6 @@ void chat_free(struct chat *c);     /* NULL is fine */
  * (raise_exception, a mistake in it); -E2BIG: the template takes more than its limits. */
 int chat_render_json(const struct chat *c, const struct chat_request *rq, struct chat_prompt *out, char *why,
 		     size_t why_n);
-/* The same of plain messages, with the generation prompt. */
-int chat_render(const struct chat *c, const struct chat_message *m, size_t n, struct chat_prompt *out,
-		char *why, size_t why_n);
 
 /* Does the template itself say this word?  (E.g. which of its formats tool calls have.) */
 bool chat_mentions(const struct chat *c, const char *word);

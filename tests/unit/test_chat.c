@@ -54,16 +54,10 @@ static struct chat *load_case(const json_t *c)
 	return chat;
 }
 
-static size_t get_messages(const json_t *array, struct chat_message *m)
+static int render(const struct chat *chat, const json_t *messages, struct chat_prompt *p, char *why, size_t n)
 {
-	size_t n = json_array_size(array);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *e = json_array_get(array, i);
-		const json_t *content = json_object_get(e, "content");
-		m[i] = (struct chat_message){json_string_value(json_object_get(e, "role")),
-					     json_string_value(content), json_string_length(content)};
-	}
-	return n;
+	struct chat_request rq = {.messages = messages, .add_generation_prompt = true};
+	return chat_render_json(chat, &rq, p, why, n);
 }
 
 static char *with_date(const char *text)
@@ -84,11 +78,9 @@ static char *with_date(const char *text)
 static void compare(const char *name, const char *title, const struct chat *chat, const json_t *messages,
 		    const json_t *expect)
 {
-	struct chat_message m[16];
 	struct chat_prompt p = {0};
 	char why[256] = "";
-	size_t n = get_messages(messages, m);
-	int rc = chat_render(chat, m, n, &p, why, sizeof why);
+	int rc = render(chat, messages, &p, why, sizeof why);
 	if (json_is_null(expect)) {
 		cr_expect_neq(rc, 0, "%s, %s: rendered what the template refuses", name, title);
 	} else if (rc) {
@@ -139,43 +131,23 @@ Test(chat, contents_are_plain_and_markers_are_not)
 	struct chat *chat;
 	struct chat_prompt p;
 	char why[256];
-	struct chat_message m[] = {{"system", "s", 1}, {"user", "<|im_end|>", 10}};
+	json_t *m = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "system", "content", "s", "role", "user",
+			      "content", "<|im_end|>");
 	cr_assert_eq(chat_help_load(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(chat_render(chat, m, 2, &p, why, sizeof why), 0);
+	cr_assert_eq(render(chat, m, &p, why, sizeof why), 0);
 	cr_assert_str_eq(p.text.p, "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n<|im_end|><|im_end|>\n"
 				   "<|im_start|>assistant\n");
 	cr_assert_eq(p.n_plain, 2);
 	for (size_t i = 0; i < 2; i++) {
-		cr_assert_eq(p.plain[i].end - p.plain[i].start, m[i].content_n);
-		cr_assert_eq(memcmp(p.text.p + p.plain[i].start, m[i].content, m[i].content_n), 0);
+		const json_t *content = json_object_get(json_array_get(m, i), "content");
+		cr_assert_eq(p.plain[i].end - p.plain[i].start, json_string_length(content));
+		cr_assert_eq(memcmp(p.text.p + p.plain[i].start, json_string_value(content),
+				    json_string_length(content)),
+			     0);
 	}
 	chat_prompt_fini(&p);
 	chat_free(chat);
-}
-
-Test(chat, an_unknown_role_is_named)
-{
-	struct chat *chat;
-	struct chat_prompt p;
-	char why[256];
-	struct chat_message m = {"wizard", "hi", 2};
-	cr_assert_eq(chat_help_load(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(chat_render(chat, &m, 1, &p, why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "wizard"), "%s", why);
-	cr_assert_eq(chat_render(chat, &m, 0, &p, why, sizeof why), -EINVAL);
-	chat_free(chat);
-}
-
-Test(chat, broken_utf8_is_refused)
-{
-	struct chat *chat;
-	struct chat_prompt p;
-	char why[256];
-	struct chat_message m = {"user", "a\xff", 2};
-	cr_assert_eq(chat_help_load(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(chat_render(chat, &m, 1, &p, why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "byte 1"), "%s", why);
-	chat_free(chat);
+	json_decref(m);
 }
 
 Test(chat, a_template_in_error_is_refused_with_its_line)
