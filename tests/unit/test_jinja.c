@@ -308,6 +308,8 @@ static void refused(const char *template, int rc, const char *what)
 	json_decref(context);
 }
 
+/* What CVE-2026-55574, CVE-2025-48943, CVE-2026-5760 and CVE-2026-115911 did to others: loops, texts and
+ * numbers without an end. */
 Test(jinja, endless_work_ends_with_its_reason)
 {
 	refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", -E2BIG,
