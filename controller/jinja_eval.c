@@ -10,6 +10,11 @@ static _Noreturn void fail_undefined(struct jrender *r, struct jv v)
 	jinja_fail(&r->c, -EINVAL, "%s", v.undef->what);
 }
 
+static _Noreturn void fail_overflow(struct jrender *r)
+{
+	jinja_fail(&r->c, -EINVAL, "an integer is larger than 64 bits");
+}
+
 /* ---- attributes and items ---- */
 
 /* "'dict object' has no attribute 'x'", as jinja2 says it. */
@@ -191,6 +196,20 @@ static struct jv slice_str(struct jrender *r, struct jstr *s, int64_t from, int6
 	return jb_done(&b);
 }
 
+/* A part of a range is a range, of n elements from one index towards another. */
+static struct jv slice_range(struct jrender *r, const struct jrange *of, int64_t from, int64_t to, int64_t n,
+			     int64_t step)
+{
+	struct jrange *g = jinja_alloc(&r->c, sizeof *g);
+	__int128 by = (__int128)of->step * step, start = of->start + (__int128)from * of->step,
+		 stop = of->start + (__int128)to * of->step;
+	if (by > INT64_MAX || by < INT64_MIN || start > INT64_MAX || start < INT64_MIN || stop > INT64_MAX ||
+	    stop < INT64_MIN)
+		fail_overflow(r);
+	*g = (struct jrange){(int64_t)start, (int64_t)stop, (int64_t)by, (size_t)n};
+	return (struct jv){.t = J_RANGE, .range = g};
+}
+
 static struct jv slice(struct jrender *r, struct jv of, const struct jnode *n)
 {
 	int64_t step = slice_part(r, n->op.c, 1), from, to, count = 0;
@@ -212,6 +231,8 @@ static struct jv slice(struct jrender *r, struct jv of, const struct jnode *n)
 	jinja_step(&r->c, (uint64_t)count);
 	if (of.t == J_STR)
 		return slice_str(r, of.s, from, count, step);
+	if (of.t == J_RANGE)
+		return slice_range(r, of.range, from, to, count, step);
 	struct jlist l = jv_elements(&r->c, of);
 	struct jv *v = jinja_alloc_n(&r->c, (size_t)count, sizeof *v);
 	for (int64_t i = 0; i < count; i++)
@@ -225,11 +246,6 @@ static _Noreturn void fail_operands(struct jrender *r, const char *op, struct jv
 {
 	jinja_fail(&r->c, -EINVAL, "unsupported operand type(s) for %s: '%s' and '%s'", op, jv_type_name(a),
 		   jv_type_name(b));
-}
-
-static _Noreturn void fail_overflow(struct jrender *r)
-{
-	jinja_fail(&r->c, -EINVAL, "an integer is larger than 64 bits");
 }
 
 static struct jv power_int(struct jrender *r, int64_t a, int64_t b)

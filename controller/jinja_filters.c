@@ -132,6 +132,8 @@ FILTER(do_indent)
 FILTER(do_truncate)
 {
 	UNUSED;
+	if (v.t == J_UNDEF)
+		return v;
 	struct jstr *s = jv_need_str(&r->c, v, "what truncate() is applied to");
 	int64_t length = given(a[0]) ? jv_need_int(&r->c, a[0], "length") : 255;
 	int64_t leeway = given(a[3]) ? jv_need_int(&r->c, a[3], "leeway") : 5;

@@ -299,8 +299,9 @@ struct jv jinja_percent(struct jrender *r, struct jstr *s, struct jv args)
 		if (hit)
 			put_directive(&p, &b);
 	}
-	bool all = args.t == J_TUPLE ? p.used == args.l->n
-				     : p.used == 1 || p.by_name || args.t == J_DICT || args.t == J_LIST;
+	/* What has items of its own may be used by name, or not at all. */
+	bool items = args.t == J_DICT || args.t == J_LIST || args.t == J_RANGE || args.t == J_UNDEF;
+	bool all = args.t == J_TUPLE ? p.used == args.l->n : p.used == 1 || p.by_name || items;
 	if (!all)
 		jinja_fail(&r->c, -EINVAL, "not all arguments converted during string formatting");
 	return jb_done(&b);

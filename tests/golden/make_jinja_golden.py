@@ -184,6 +184,8 @@ dict_update: {% set _ = d.update({'q': 1}) %}
 list_index_missing: {{ xs.index(9) }}
 dunder: {{ s.__class__ }}
 range: {{ range(3) }} {{ range(3) | list }} {{ range(1, 4) | list }} {{ range(5, 0, -2) | list }} {{ range(0) | list }} {{ range(2)[1] }} {{ range(1, 9, 3) }} {{ range(4) | length }}
+range_slices: {{ range(10)[2:8:3] }} {{ range(10)[0:5:2] }} {{ range(10)[::-2] }} {{ range(10)[::-2] | list }} {{ range(3)[5:] | list }} {{ range(0, 10, 3)[1:] | list }} {{ range(5)[-2:][0] }}
+percent_undefined: [{{ 'x' % missing }}][{{ missing | truncate(5) }}][{{ 'x' % xs }}]
 range_too_big: {{ range(1000000) }}
 range_no_argument: {{ range() }}
 filter_text: {{ s | upper }} {{ s | lower }} {{ 'aB' | capitalize }} {{ 'foo bar-baz (qux) o\'neil' | title }} [{{ sp | trim }}] [{{ 'xax' | trim('x') }}] {{ s | replace('l', 'L') }} {{ s | replace('l', 'L', 1) }} {{ s | center(20) }}| {{ 5 | string }} {{ s | wordcount }} {{ xs | string }}
