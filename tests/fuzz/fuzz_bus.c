@@ -168,7 +168,7 @@ static void sound_result(struct buf *out)
 
 static void sound_message(struct buf *out, unsigned kind)
 {
-	struct bus_msg m = {.type = BUS_HELLO, .hello = {"cpu:0", "here", 17}};
+	struct bus_msg m = {.type = BUS_HELLO, .hello = {.device = "cpu:0", .host = "here", .pid = 17}};
 	switch (kind % 6) {
 	case 1:
 		m = (struct bus_msg){.type = BUS_LOAD, .load = {.model = "models/demo", .epoch = 3}};
