@@ -76,7 +76,8 @@ uint32_t beam_n_candidates(const struct params *p)
 struct beam *beam_new(const struct params *p)
 {
 	struct beam *b = xcalloc(1, sizeof *b);
-	uint32_t w = b->width = p->beam_width, n = b->n_candidates = beam_n_candidates(p);
+	uint32_t w = b->width = p->beam_width;
+	b->n_candidates = beam_n_candidates(p);
 	assert(w >= 1 && w <= PARAMS_N_MAX);
 	b->p = p;
 	b->n_top = p->logprobs > 0 ? (uint32_t)p->logprobs : 0;
@@ -86,16 +87,8 @@ struct beam *beam_new(const struct params *p)
 	b->offers = xcalloc(w, sizeof *b->offers);
 	b->offered = xcalloc(w, sizeof *b->offered);
 	b->done = xcalloc(w + 1, sizeof *b->done);
-	b->words = xmalloc((size_t)w * n * 2 * sizeof *b->words);
-	b->floats = xmalloc((size_t)w * n * 2 * sizeof *b->floats);
-	for (uint32_t i = 0; i < w; i++) {
-		struct offer *o = &b->offers[i];
-		o->ids = b->words + (size_t)i * 2 * n;
-		o->order = o->ids + n;
-		o->logprobs = b->floats + (size_t)i * 2 * n;
-		o->sums = o->logprobs + n;
+	for (uint32_t i = 0; i < w; i++)
 		b->rank[i] = i ? NIL : 0;
-	}
 	b->lives[0] = (struct life){.place = 0, .node = NIL};
 	b->n_lives = 1;
 	b->free_node = NIL;
@@ -175,6 +168,21 @@ static uint32_t node_add(struct beam *b, uint32_t before, const struct offer *o,
 
 /* ---- candidates ---- */
 
+/* With the first of them: thousands of searches may wait to begin. */
+static void reserve_offers(struct beam *b)
+{
+	const size_t n = b->n_candidates;
+	b->words = xmalloc(b->width * n * 2 * sizeof *b->words);
+	b->floats = xmalloc(b->width * n * 2 * sizeof *b->floats);
+	for (uint32_t i = 0; i < b->width; i++) {
+		struct offer *o = &b->offers[i];
+		o->ids = b->words + i * 2 * n;
+		o->order = o->ids + n;
+		o->logprobs = b->floats + i * 2 * n;
+		o->sums = o->logprobs + n;
+	}
+}
+
 bool beam_lives(const struct beam *b, uint32_t place)
 {
 	return b->rank[place] != NIL;
@@ -188,6 +196,8 @@ bool beam_offered(const struct beam *b, uint32_t place)
 bool beam_offer(struct beam *b, uint32_t place, const uint32_t *ids, const float *logprobs, uint32_t n)
 {
 	assert(place < b->width && beam_lives(b, place) && !b->offered[place]);
+	if (!b->words)
+		reserve_offers(b);
 	struct offer *o = &b->offers[place];
 	const float sum = b->lives[b->rank[place]].sum;
 	o->n = o->at = 0;
