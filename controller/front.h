@@ -36,6 +36,7 @@ struct service {
 	int64_t keep_finished_us;       /* how long a finished job can still be asked for */
 	uint32_t max_finished;          /* and how many of them */
 	int64_t keep_durable_us;        /* the same of durable ones, on the disk */
+	struct journal *journal;        /* of durable jobs, for its health; NULL: none */
 	int64_t journal_bytes;          /* beyond, the oldest finished ones are forgotten first */
 	bool strict;                    /* HTTP: refuse unknown fields */
 	const struct engine_load *load; /* the queue, and its bounds; NULL: not known */

@@ -7,6 +7,7 @@
 #include "controller/api.h"
 #include "controller/apikeys.h"
 #include "controller/http_files.h"
+#include "controller/journal.h"
 #include "controller/jsonw.h"
 #include "controller/metrics.h"
 
@@ -81,7 +82,15 @@ static void call_health(struct exchange *x, const char *rest)
 		return;
 	}
 	struct buf b = {0};
-	buf_puts(&b, "{\"status\":\"ok\"}");
+	char why[256];
+	struct journal *journal = x->host->svc->journal;
+	buf_puts(&b, "{\"status\":\"ok\"");
+	if (journal && !journal_health(journal, why, sizeof why)) {
+		/* It serves; only durable jobs are refused. */
+		buf_puts(&b, ",\"journal\":");
+		jsonw_str(&b, why);
+	}
+	buf_putc(&b, '}');
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/version.h"
+#include "controller/journal.h"
 #include "proto/mp.h"
 
 static void begin(struct buf *out, uint32_t n_keys, const char *op, const struct buf *id)
@@ -279,12 +280,28 @@ json_t *jobmsg_replicas(const struct engine_status *s)
 	return rows;
 }
 
+static json_t *journal_status(struct journal *j)
+{
+	struct journal_stats st;
+	char why[256] = "";
+	bool writes = journal_health(j, why, sizeof why);
+	journal_stats(j, &st);
+	json_t *m = json_pack("{s:s, s:b, s:I, s:I, s:I}", "path", journal_path(j), "writes", writes, "bytes",
+			      (json_int_t)st.file_bytes, "free_bytes", (json_int_t)st.free_bytes, "waiting",
+			      (json_int_t)st.n_waiting);
+	if (m && !writes)
+		json_object_set_new(m, "error", json_string(why));
+	return m ? m : json_null(); /* a path that is not UTF-8 */
+}
+
 json_t *jobmsg_status(const struct service *svc, const struct engine_status *s)
 {
 	json_t *m = json_pack("{s:s, s:s, s:b}", "version", QUERN_VERSION, "model", svc->model_name, "ready",
 			      s->ready);
 	if (!m)
 		m = json_object();
+	if (svc->journal)
+		json_object_set_new(m, "journal", journal_status(svc->journal));
 	set_int(m, "uptime_s", clock_unix() - svc->started_unix);
 	set_int(m, "max_context", s->max_context);
 	set_int(m, "model_context", svc->model_context);

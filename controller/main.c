@@ -372,7 +372,9 @@ static int start_journal(struct program *p, char *why, size_t why_n)
 	if (!path)
 		return 0;
 	model_identity(p, model, sizeof model);
-	return journal_open(&(struct journal_config){.path = path, .model = model}, &p->journal, why, why_n);
+	int rc = journal_open(&(struct journal_config){.path = path, .model = model}, &p->journal, why, why_n);
+	p->svc.journal = p->journal;
+	return rc;
 }
 
 static int start(struct program *p, const char *dir, char *why, size_t why_n)

@@ -1,11 +1,13 @@
 """Durable jobs: accepted is on disk, and whatever dies, every job's output is there once and is the one that
 it would have been.  QUERN_CRASH_JOBS and QUERN_CRASH_KILLS make the storm longer (make crash)."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import time
+import urllib.request
 
 import msgpack
 import pytest
@@ -170,6 +172,39 @@ def test_a_journal_serves_one_controller(serve, journal):
                        capture_output=True, text=True, timeout=60)
     assert r.returncode == 1
     assert f"{journal} is in use by process" in r.stderr
+
+
+def test_a_full_disk_refuses_durable_jobs_and_nothing_else(tmp_path):
+    """The disk is a limit of the size of files, as the controller inherits it."""
+    import resource
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        s = Service(DEMO, "--journal", tmp_path / "j")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        c = s.client()
+        running = c.submit(PROMPT, durable=True, **LONG).accepted()
+        assert s.status()["journal"]["writes"] is True
+        refused = None
+        for i in range(1000):
+            try:
+                c.generate("a " * 1000, durable=True, max_tokens=1, user="u" * 200)
+            except JobError as e:
+                refused = e
+                break
+        assert refused and refused.code == "E_INTERNAL" and "cannot be written" in refused.message
+        assert c.generate(PROMPT, max_tokens=5).text
+        status = s.status()["journal"]
+        assert status["writes"] is False and "cannot be written" in status["error"]
+        with urllib.request.urlopen(s.http + "/health", timeout=30) as reply:
+            assert "cannot be written" in json.load(reply)["journal"]
+        text = subprocess.run([QUERN, "status", "--to", s.jobs], capture_output=True, text=True, timeout=60).stdout
+        assert "durable jobs are refused" in text
+        assert len(running.done().tokens) == LONG["max_tokens"]
+    finally:
+        s.stop()
 
 
 def test_a_file_of_something_else_is_no_journal(tmp_path):
