@@ -127,11 +127,10 @@ static int run_commit(struct journal_op *op, struct journal_db *db)
 	/* Parts were put before: they have been carried out, or never will be. */
 	if (o->writer && atomic_load(&o->writer->failed))
 		return SQLITE_ABORT;
-	int rc = prepare(
-		db,
-		"INSERT INTO files(id, owner, name, purpose, bytes, created_at, expires_at, complete) "
-		"VALUES(?, ?, ?, ?, ?, ?, ?, 1)",
-		&s);
+	int rc = prepare(db,
+			 "INSERT INTO files(id, owner, name, purpose, bytes, created_at, expires_at) "
+			 "VALUES(?, ?, ?, ?, ?, ?, ?)",
+			 &s);
 	if (rc)
 		return rc;
 	sqlite3_bind_text(s, 1, o->info.id, -1, SQLITE_STATIC);

@@ -29,7 +29,7 @@ struct upload {
 	struct file_writer *file; /* NULL before the file's first byte */
 	struct file_info info;
 	char purpose[FIELD_MAX], anchor[FIELD_MAX], seconds[FIELD_MAX];
-	bool twice, too_long, refused, broken;
+	bool twice, too_long, refused, broken, full;
 	int64_t bytes;
 };
 
@@ -46,8 +46,17 @@ static void field(struct upload *u, char *out, const char *data, uint64_t at, si
 	out[at + n] = 0;
 }
 
+/* As durable jobs are refused: what can be forgotten was. */
+static bool is_full(const struct upload *u)
+{
+	struct journal_stats st;
+	journal_stats(filestore_journal(u->files), &st);
+	return st.file_bytes - st.free_bytes > u->x->host->svc->journal_bytes / 4 * 5;
+}
+
 static void begin_file(struct upload *u, const char *name)
 {
+	u->full = is_full(u);
 	/* A path says nothing here. */
 	const char *slash = name ? strrchr(name, '/') : NULL;
 	snprintf(u->info.name, sizeof u->info.name, "%s", slash ? slash + 1 : name ? name : "file");
@@ -71,7 +80,7 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
 		else if (at == 0 && u->bytes)
 			u->twice = true;
 		u->bytes += (int64_t)n;
-		if (!u->twice && !u->refused && file_writer_put(u->file, data, n))
+		if (!u->twice && !u->refused && !u->full && file_writer_put(u->file, data, n))
 			u->refused = true;
 	} else if (strcmp(key, "purpose") == 0) {
 		field(u, u->purpose, data, at, n);
@@ -204,6 +213,11 @@ static void end_upload(struct exchange *x)
 	const char *wrong = check_upload(u, &param, why, sizeof why);
 	if (wrong[0]) {
 		exchange_error(x, MHD_HTTP_BAD_REQUEST, "invalid_request_error", param, NULL, "%s", wrong);
+		return;
+	}
+	if (u->full) {
+		exchange_fail(x, E_OVERLOADED, "file",
+			      "the journal is full (--journal-bytes): delete files that are not needed");
 		return;
 	}
 	if (u->refused) {

@@ -476,13 +476,13 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 		submit_again(j, same, l, s->stream);
 	} else if (j->unfinished.n >= JOBS_MAX) {
 		refuse(l, E_OVERLOADED, "too many jobs are unfinished");
-	} else if (s->durable && (code = durable_refuses(j, s, why, sizeof why))) {
+	} else if (s->durable && (code = durable_refuses(j, why, sizeof why))) {
 		refuse(l, code, why);
 	} else {
 		struct job *job = jobs_new_job(j, s, NULL, 0, now);
 		watch_add(j, job, l, s->stream);
 		if (job->durable)
-			durable_begin(j, job, s, now);
+			durable_begin(job, s, now);
 		jobs_send_submit(j, job, s);
 	}
 	submit_free(s);

@@ -1,7 +1,7 @@
 /* jobs.h - the table of jobs: from the request to the one final state and its record.
  * Owns: every job with its outputs, its listeners, the idempotency keys, finished jobs until
  * they are swept.  Commands to the engine leave through a function, its events come in as
- * arguments, and so does the time: no sockets, no clock.  Single-threaded: the front end.
+ * arguments, and so does the time: no sockets, no clock (but the wall clock for the journal).  Single-threaded: the front end.
  *
  *   QUEUED --accepted--> RUNNING --job done--> DONE --swept-->
  *     |refused: gone        |job failed----> FAILED --swept-->

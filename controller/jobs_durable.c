@@ -200,11 +200,10 @@ static int run_sweep(struct journal_op *op, struct journal_db *db)
 
 /* --- a new job --- */
 
-enum code durable_refuses(struct jobs *j, const struct submit *s, char *why, size_t why_n)
+enum code durable_refuses(struct jobs *j, char *why, size_t why_n)
 {
 	char reason[320];
 	struct journal_stats st;
-	(void)s;
 	if (!j->journal) {
 		snprintf(why, why_n, "durable: this service keeps no journal; start it with --journal FILE");
 		return E_BAD_REQUEST;
@@ -227,10 +226,9 @@ static void whose(char *out, size_t n, const char *what, const struct job *job)
 	snprintf(out, n, "%s %s", what, job->id);
 }
 
-void durable_begin(struct jobs *j, struct job *job, const struct submit *s, int64_t now)
+void durable_begin(struct job *job, const struct submit *s, int64_t now)
 {
 	char name[64];
-	(void)j;
 	job->keep = true;
 	job->accepted_unix_us = clock_unix_us();
 	job->n_saved = xcalloc(job->n_outputs, sizeof *job->n_saved);
@@ -733,13 +731,12 @@ struct job *durable_find_key(struct jobs *j, const char *key)
 	return job;
 }
 
-void durable_table(const struct jobs *j, json_t *rows, size_t max, int64_t now)
+void durable_table(const struct jobs *j, json_t *rows, size_t max)
 {
 	sqlite3_stmt *s = journal_prepare(j->reader, "SELECT id, row, accepted_at FROM jobs WHERE state = 1 "
 						     "ORDER BY finished_at DESC LIMIT ?");
 	if (!s)
 		return;
-	(void)now;
 	int64_t unix_us = clock_unix_us();
 	sqlite3_bind_int64(s, 1, (sqlite3_int64)max);
 	while (json_array_size(rows) < max && sqlite3_step(s) == SQLITE_ROW) {

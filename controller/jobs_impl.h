@@ -137,9 +137,9 @@ json_t *jobs_row(const struct job *job, int64_t now);
 
 /* jobs_durable.c */
 /* Whether a durable job can be taken now: 0, or the code and why it is refused with. */
-enum code durable_refuses(struct jobs *j, const struct submit *s, char *why, size_t why_n);
+enum code durable_refuses(struct jobs *j, char *why, size_t why_n);
 /* A new job: its record is made while the request is still there. */
-void durable_begin(struct jobs *j, struct job *job, const struct submit *s, int64_t now);
+void durable_begin(struct job *job, const struct submit *s, int64_t now);
 /* The engine has accepted it. */
 void durable_accept(struct jobs *j, struct job *job);
 /* The submit of a job from before a crash: with what its outputs have. */
@@ -153,7 +153,7 @@ void durable_cancel(struct jobs *j, struct job *job);
 struct job *durable_find(struct jobs *j, const char *id);
 struct job *durable_find_key(struct jobs *j, const char *key);
 /* Rows of finished jobs that are not in memory, youngest first. */
-void durable_table(const struct jobs *j, json_t *rows, size_t max, int64_t now);
+void durable_table(const struct jobs *j, json_t *rows, size_t max);
 void durable_sweep(struct jobs *j, int64_t now);
 void durable_forget(struct jobs *j, struct job *job); /* out of jobs->unsaved; frees what is ours */
 

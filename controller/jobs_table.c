@@ -31,7 +31,7 @@ json_t *jobs_table(const struct jobs *j, size_t max, int64_t now)
 		     job = job->older)
 			json_array_append_new(rows, jobs_row(job, now));
 	if (j->journal)
-		durable_table(j, rows, max, now);
+		durable_table(j, rows, max);
 	return rows;
 }
 

@@ -80,9 +80,7 @@ static const char *const schema[] = {
 	"CREATE INDEX tokens_job ON tokens(job)",
 	"CREATE TABLE files(id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, purpose TEXT NOT "
 	"NULL,"
-	" bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER, complete INTEGER NOT "
-	"NULL)",
-	"CREATE INDEX files_created ON files(created_at)",
+	" bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER)",
 	"CREATE TABLE chunks(file TEXT NOT NULL, first INTEGER NOT NULL, data BLOB NOT NULL,"
 	" PRIMARY KEY(file, first))",
 	"CREATE TABLE batches(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"

@@ -155,6 +155,28 @@ def test_a_file_that_is_too_large_is_refused(tmp_path):
         s.stop()
 
 
+def test_a_journal_that_is_full_takes_no_more_files(tmp_path):
+    s = Service(DEMO, "--journal", tmp_path / "j", "--journal-bytes", "4M")
+    try:
+        with client_of(s) as c:
+            kept = []
+            with pytest.raises(openai.RateLimitError) as e:
+                for _ in range(20):
+                    kept.append(c.files.create(file=("a", io.BytesIO(b"x" * (1 << 20))), purpose="batch").id)
+            assert 4 <= len(kept) < 10 and "--journal-bytes" in e.value.message
+            for f in kept:
+                c.files.delete(f)
+
+            def taken():
+                try:
+                    return c.files.create(file=("a", io.BytesIO(b"x")), purpose="batch")
+                except openai.RateLimitError:
+                    return None
+            eventually(taken, 30, "room for a file")
+    finally:
+        s.stop()
+
+
 def test_without_a_journal_it_says_so(service):
     with client_of(service) as c, pytest.raises(openai.APIStatusError) as e:
         c.files.list()
