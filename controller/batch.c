@@ -531,9 +531,6 @@ void batches_quiesce(struct batches *bs)
 
 void batches_stop(struct batches *bs)
 {
-	if (!bs)
-		return;
-	/* Results on their way to the disk call back. */
-	journal_drain(filestore_journal(bs->files));
-	batches_free(bs);
+	if (bs)
+		batches_free(bs);
 }

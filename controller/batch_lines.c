@@ -105,10 +105,12 @@ static void add_error(struct batch_scan *s, const char *code, const char *param,
 {
 	if (json_array_size(s->errors) >= ERRORS_MAX)
 		return;
-	json_t *e = json_pack("{s:s, s:s, s:s?, s:I}", "code", code, "message", why, "param", param, "line",
-			      (json_int_t)s->line);
-	if (e)
-		json_array_append_new(s->errors, e);
+	json_t *e = json_pack("{s:s?, s:I}", "param", param, "line", (json_int_t)s->line);
+	json_object_set_new(e, "code", json_string(code));
+	/* The reason may quote what stands there. */
+	json_t *message = json_string(why);
+	json_object_set_new(e, "message", message ? message : json_string("this line is not valid UTF-8"));
+	json_array_append_new(s->errors, e);
 }
 
 /* True: it was there already. */

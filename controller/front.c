@@ -551,8 +551,8 @@ void front_stop(struct front *f)
 {
 	leave_note(f, note_new(NOTE_QUIT));
 	pthread_join(f->thread, NULL);
-	/* Its thread still calls on_settled(). */
-	if (f->journal)
-		journal_drain(f->journal);
-	front_free(f);
+	/* The journal's thread still calls on_settled(); while its disk fails, until it is closed: then
+	 * what it calls must stay. */
+	if (!f->journal || journal_drain(f->journal))
+		front_free(f);
 }

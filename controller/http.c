@@ -601,6 +601,8 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 
 fail_daemon:
 	stop_batches(h);
+	if (cfg->journal)
+		journal_drain(cfg->journal);
 	batches_stop(h->host.batches);
 fail_batches:
 	filestore_close(h->host.files);
@@ -648,6 +650,11 @@ void http_stop(struct http *h)
 	if (!exchange_wait_none(&h->host)) {
 		/* Listeners may still be called: their memory must stay. */
 		log_error("http", "the front end does not let go of requests");
+		return;
+	}
+	if (h->host.files && !journal_drain(filestore_journal(h->host.files))) {
+		/* Results and files that wait for a disk that fails: likewise. */
+		log_warn("http", "the journal's disk fails: what could not be written is done again");
 		return;
 	}
 	batches_stop(h->host.batches);

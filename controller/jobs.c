@@ -855,6 +855,8 @@ void jobs_end(struct jobs *j, int64_t now)
 		}
 		jobs_cancel(j, job);
 		if (job->state == JOB_QUEUED) {
+			if (job->settling)
+				durable_retract(j, job);
 			jobs_refuse(j, job, E_INTERNAL, "the service is stopping");
 		} else {
 			job->total_us = now - job->submitted_us;

@@ -160,6 +160,16 @@ static int run_cancel(struct journal_op *op, struct journal_db *db)
 	return step(s);
 }
 
+static int run_retract(struct journal_op *op, struct journal_db *db)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	sqlite3_stmt *s = journal_prepare(db, "DELETE FROM jobs WHERE n = ?");
+	if (!s)
+		return sqlite3_errcode(journal_sqlite(db));
+	sqlite3_bind_int64(s, 1, (sqlite3_int64)o->number);
+	return step(s);
+}
+
 static int delete_tokens(struct journal_db *db, uint64_t number)
 {
 	sqlite3_stmt *s = journal_prepare(db, "DELETE FROM tokens WHERE job = ?");
@@ -296,6 +306,11 @@ void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *
 void durable_cancel(struct jobs *j, struct job *job)
 {
 	op_put(j, op_new(j, job, run_cancel));
+}
+
+void durable_retract(struct jobs *j, struct job *job)
+{
+	op_put(j, op_new(j, job, run_retract));
 }
 
 /* --- tokens --- */

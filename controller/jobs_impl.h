@@ -149,6 +149,8 @@ void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t no
 /* It has ended: the end goes to the journal. */
 void durable_end(struct jobs *j, struct job *job, int64_t now);
 void durable_cancel(struct jobs *j, struct job *job);
+/* It is refused while it is on its way to the disk: no trace of it stays. */
+void durable_retract(struct jobs *j, struct job *job);
 /* From the disk, into the finished ones; NULL: not there. */
 struct job *durable_find(struct jobs *j, const char *id);
 struct job *durable_find_key(struct jobs *j, const char *key);

@@ -606,12 +606,14 @@ const char *journal_path(const struct journal *j)
 	return j->path;
 }
 
-void journal_drain(struct journal *j)
+bool journal_drain(struct journal *j)
 {
 	pthread_mutex_lock(&j->lock);
 	while (j->busy || (j->ops.first && !j->failing))
 		pthread_cond_wait(&j->idle, &j->lock);
+	bool all = !j->ops.first && !j->n_again;
 	pthread_mutex_unlock(&j->lock);
+	return all;
 }
 
 int journal_reader(struct journal *j, struct journal_db **out, char *why, size_t why_n)

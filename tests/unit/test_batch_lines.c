@@ -61,6 +61,8 @@ Test(batch_lines, what_is_wrong_is_named_with_its_line)
 	wrong("\n\n", "empty_file", 0);
 	wrong(LINE("a") "\n{oops", "invalid_json_line", 2);
 	wrong("[]", "invalid_json_line", 1);
+	wrong("\x19\xff\xfe{", "invalid_json_line", 1);
+	wrong("{\"a\": \xc3}", "invalid_json_line", 1);
 	wrong(LINE("a") "\n" LINE("a") "\n", "duplicate_custom_id", 2);
 	wrong("{\"method\":\"POST\",\"url\":\"" URL "\",\"body\":{}}", "missing_required_parameter", 1);
 	wrong("{\"custom_id\":\"\",\"method\":\"POST\",\"url\":\"" URL "\",\"body\":{}}",

@@ -103,6 +103,19 @@ Test(durable, is_refused_while_the_disk_is_full_and_what_runs_goes_on)
 	ear_free(e);
 }
 
+Test(durable, one_that_was_refused_when_the_service_ended_is_not_carried_out)
+{
+	struct ear *e = ear_new();
+	struct submit *s = request(NULL);
+	jobs_submit(jobs, &s, &e->l, 0);
+	accept_job(sent[0]->job);
+	stop_service();
+	cr_expect_eq(e->code, E_INTERNAL);
+	cr_assert_eq(begin_life(), 0, "%s", why);
+	cr_expect_eq(n_sent, 0);
+	ear_free(e);
+}
+
 /* --- another life --- */
 
 Test(durable, goes_on_with_the_request_and_the_tokens_it_had)
