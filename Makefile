@@ -117,6 +117,8 @@ clean:
 $(BUILD)/obj/kernels/%.o: ISA = $(if $(findstring _avx512,$*),-O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c,\
 	$(if $(findstring _avx2,$*),-O3 -mavx2 -mfma -mf16c,-O3 -Wno-psabi))
 
+$(BUILD)/obj/controller/page_html.o: controller/page/index.html
+
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(say) CC $<

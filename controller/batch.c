@@ -262,7 +262,7 @@ static void cancel_runs(struct batches *bs, struct batch *b)
 		pthread_mutex_lock(&r->x->lock);
 		for (size_t i = 0; r->x->handed_over && i < r->x->n_legs; i++)
 			if (r->x->legs[i].job[0] && !r->x->legs[i].finished)
-				front_cancel(bs->host->front, r->x->legs[i].job);
+				front_cancel(bs->host->front, r->x->legs[i].job, NULL, NULL, NULL);
 		pthread_mutex_unlock(&r->x->lock);
 	}
 	pthread_mutex_unlock(&bs->lock);

@@ -131,6 +131,21 @@ uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens)
 	return n_tokens / b->size + (n_tokens % b->size != 0);
 }
 
+uint32_t blocks_cells(const struct blocks *b, struct blocks_cell *cells, uint32_t n_cells)
+{
+	uint32_t n = n_cells < b->n ? n_cells : b->n, id = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t end = (uint32_t)((uint64_t)b->n * (i + 1) / n);
+		struct blocks_cell c = {.n = end - id};
+		for (; id < end; id++) {
+			c.held += b->refs[id] > 0;
+			c.cached += b->refs[id] == 0 && b->prefix && prefix_has(b->prefix, id);
+		}
+		cells[i] = c;
+	}
+	return n;
+}
+
 uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uint32_t n_tokens,
 			uint32_t write_from)
 {

@@ -52,6 +52,15 @@ uint32_t blocks_size(const struct blocks *b);           /* tokens of a block */
 /* Blocks that hold n_tokens. */
 uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens);
 
+/* A part of the pool: n blocks one after the other, of which so many have holders or are cached;
+ * the others are free. */
+struct blocks_cell {
+	uint32_t n, held, cached;
+};
+/* The pool as a map of at most n_cells parts of about the same size, in order.  Returns how many.
+ * Looks at every block once. */
+uint32_t blocks_cells(const struct blocks *b, struct blocks_cell *cells, uint32_t n_cells);
+
 /* How many free blocks it takes to give t room for n_tokens when positions from write_from on
  * are written: new ones, and copies of shared ones. */
 uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uint32_t n_tokens, uint32_t write_from);

@@ -27,6 +27,15 @@ struct engine {
 	bool quit;
 };
 
+void engine_status_free(struct engine_status *s)
+{
+	for (uint32_t i = 0; s && i < s->n_replicas; i++) {
+		free(s->replicas[i].map);
+		free(s->replicas[i].host_map);
+	}
+	free(s);
+}
+
 void engine_event_free(struct engine_event *e)
 {
 	if (!e)
@@ -34,7 +43,7 @@ void engine_event_free(struct engine_event *e)
 	free(e->tokens);
 	free(e->top_ids);
 	free(e->top_logprobs);
-	free(e->status);
+	engine_status_free(e->status);
 	free(e);
 }
 
@@ -102,6 +111,8 @@ static void on_status(struct engine *e, const struct engine_cmd *c, int64_t now_
 	ev->status = xcalloc(1, sizeof *ev->status);
 	ev->tag = c->tag;
 	fleet_status(e->fleet, now_us, ev->status);
+	if (c->n_cells)
+		fleet_maps(e->fleet, c->n_cells, ev->status);
 	emit_event(e->emit, ev);
 }
 

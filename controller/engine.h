@@ -11,6 +11,7 @@
 #ifndef QUERN_CONTROLLER_ENGINE_H
 #define QUERN_CONTROLLER_ENGINE_H
 
+#include "controller/blocks.h"
 #include "proto/codes.h"
 #include "proto/params.h"
 
@@ -26,7 +27,7 @@ enum engine_cmd_kind {
 	ENGINE_SUBMIT,          /* job, tokens, params, deadline_us */
 	ENGINE_STOP,            /* job, index: the front end found a stop string; that output is over */
 	ENGINE_CANCEL,          /* job: all its outputs are over (finish abort) */
-	ENGINE_STATUS,          /* answered by ENGINE_STATUS_REPLY with the same tag */
+	ENGINE_STATUS,          /* answered by ENGINE_STATUS_REPLY with the same tag; n_cells */
 	ENGINE_SCALE,           /* tag, n_replicas, devices: answered by ENGINE_ORDER_DONE when so many serve */
 	ENGINE_DRAIN,           /* tag, worker: likewise, when its jobs have moved and it has ended */
 	ENGINE_QUIT,            /* tell the workers to stop, end the thread */
@@ -37,6 +38,7 @@ struct engine_cmd {
 	uint64_t job;           /* the front end's number of the job, never used twice */
 	uint32_t index;
 	uint64_t tag;
+	uint32_t n_cells;       /* of each replica's maps of blocks, 0: none are made */
 	uint32_t *tokens;       /* owned: the prompt */
 	uint32_t n_tokens;
 	struct params params;   /* owned.  max_tokens has been cut to the context by the front end */
@@ -122,6 +124,8 @@ struct engine_replica {
 	uint64_t n_steps;
 	double step_us_mean;
 	double prompt_tps, decode_tps;
+	struct blocks_cell *map, *host_map;         /* [n_map], [n_host_map] owned; where asked for */
+	uint32_t n_map, n_host_map;
 };
 
 /* What is not said to be of a replica is the sum over all of them. */
@@ -145,6 +149,8 @@ struct engine_status {
 	uint32_t n_workers;
 	struct engine_worker workers[ENGINE_WORKERS_MAX];
 };
+
+void engine_status_free(struct engine_status *s);   /* NULL is fine */
 
 struct engine_event {
 	enum engine_event_kind kind;

@@ -9,6 +9,7 @@
 #include "controller/jsonw.h"
 #include "controller/metrics.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,6 +264,32 @@ void exchange_reply_as(struct exchange *x, unsigned status, const char *type, st
 	x->type = type;
 	reply_locked(x, status, body);
 	pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_stream(struct exchange *x)
+{
+	pthread_mutex_lock(&x->lock);
+	x->phase = EXCHANGE_STREAM;
+	x->status = MHD_HTTP_OK;
+	wake(x);
+	pthread_mutex_unlock(&x->lock);
+}
+
+int exchange_push(struct exchange *x, const struct buf *bytes, size_t max_unread)
+{
+	int rc = 0;
+	pthread_mutex_lock(&x->lock);
+	if (x->dead || x->over)
+		rc = -EPIPE;
+	else if (x->out.len - x->out_head > max_unread)
+		rc = -EAGAIN;
+	if (!rc) {
+		buf_put(&x->out, bytes->p, bytes->len);
+		count_unread(x);
+		wake(x);
+	}
+	pthread_mutex_unlock(&x->lock);
+	return rc;
 }
 
 static void note_error(struct exchange *x, const char *type, const char *code)

@@ -28,6 +28,7 @@
 struct accesslog;
 struct apikey;
 struct apikeys;
+struct viewers;
 
 struct exchange;
 struct filestore;
@@ -60,6 +61,7 @@ struct exchange_host {
 	struct accesslog *log; /* NULL: none */
 	struct apikeys *keys;  /* NULL: whoever reaches the service uses it */
 	struct hangup *hangup;
+	struct viewers *viewers;
 	size_t max_unread;     /* bytes of a stream that the client has not read */
 	size_t max_unread_all; /* of all streams */
 	atomic_size_t unread_bytes;
@@ -145,6 +147,7 @@ struct exchange {
 	const char *type;          /* of the reply, static; NULL: JSON */
 	unsigned retry_s;          /* header Retry-After, where the status has one; 0: 1 */
 	char error[32];            /* code or type of an error, for the access log */
+	char policy[256];          /* header Content-Security-Policy of a page, "" for none */
 	const char *allow;         /* header Allow, static, or NULL */
 	struct buf out;            /* the reply's body, or what of the stream was not read yet */
 	size_t out_head;           /* bytes of out that were read */
@@ -174,6 +177,11 @@ void exchange_reply(struct exchange *x, unsigned status, struct buf *json);
 void exchange_reply_as(struct exchange *x, unsigned status, const char *type, struct buf *body);
 void exchange_error(struct exchange *x, unsigned status, const char *type, const char *param,
 		    const char *code, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+/* A stream of events that others than jobs make, from another thread, with exchange_push(). */
+void exchange_stream(struct exchange *x);
+/* Appends to it.  -EAGAIN: more than max_unread bytes lie there unread, nothing was appended; -EPIPE:
+ * the client has gone. */
+int exchange_push(struct exchange *x, const struct buf *bytes, size_t max_unread);
 /* One of our codes. */
 void exchange_fail(struct exchange *x, enum code code, const char *param, const char *why);
 

@@ -44,6 +44,8 @@ void fleet_stop(struct fleet *f, uint64_t job, uint32_t index, int64_t now_us);
 void fleet_cancel(struct fleet *f, uint64_t job, int64_t now_us);
 /* ENGINE_SCALE, ENGINE_DRAIN: answered by ENGINE_ORDER_DONE, now or later. */
 void fleet_order(struct fleet *f, const struct engine_cmd *c, int64_t now_us);
+/* Maps of their blocks into the rows that fleet_status() has just made. */
+void fleet_maps(const struct fleet *f, uint32_t n_cells, struct engine_status *out);
 void fleet_status(const struct fleet *f, int64_t now_us, struct engine_status *out);
 
 #endif

@@ -1,4 +1,5 @@
 /* fleet_status.c - what `quern status` shows. */
+#include "base/alloc.h"
 #include "controller/fleet_impl.h"
 
 #include <stdio.h>
@@ -82,4 +83,22 @@ void fleet_status(const struct fleet *f, int64_t now_us, struct engine_status *o
 	};
 	put_replicas(f, now_us, out);
 	put_workers(f, out);
+}
+
+static struct blocks_cell *map_new(const struct blocks *b, uint32_t n_cells, uint32_t *n)
+{
+	if (!b)
+		return NULL;
+	struct blocks_cell *cells = xcalloc(n_cells, sizeof *cells);
+	*n = blocks_cells(b, cells, n_cells);
+	return cells;
+}
+
+void fleet_maps(const struct fleet *f, uint32_t n_cells, struct engine_status *out)
+{
+	for (uint32_t i = 0; i < f->n_replicas && i < out->n_replicas; i++) {
+		struct engine_replica *r = &out->replicas[i];
+		r->map = map_new(sched_blocks(f->replicas[i]->sched), n_cells, &r->n_map);
+		r->host_map = map_new(sched_host_blocks(f->replicas[i]->sched), n_cells, &r->n_host_map);
+	}
 }

@@ -25,7 +25,17 @@ enum {
 };
 
 /* What other threads ask for. */
-enum note_kind { NOTE_SUBMIT, NOTE_UNLISTEN, NOTE_STATUS, NOTE_ORDER, NOTE_CONNECT, NOTE_SETTLED, NOTE_CANCEL, NOTE_QUIT };
+enum note_kind {
+	NOTE_SUBMIT,
+	NOTE_UNLISTEN,
+	NOTE_STATUS,
+	NOTE_SNAPSHOT,
+	NOTE_CANCEL,
+	NOTE_ORDER,
+	NOTE_CONNECT,
+	NOTE_SETTLED,
+	NOTE_QUIT,
+};
 
 struct note {
 	struct note *next;
@@ -36,6 +46,10 @@ struct note {
 	void (*status)(void *user, const struct engine_status *s);
 	struct engine_cmd *order; /* NOTE_ORDER; owned */
 	void (*done)(void *user, enum code code, const char *why);
+	uint32_t n_cells, max_jobs; /* NOTE_SNAPSHOT */
+	void (*snapshot)(void *user, struct front_snapshot *s);
+	char *owner; /* NOTE_CANCEL: owned or NULL */
+	void (*cancelled)(void *user, enum code code);
 	void *user;
 	/* NOTE_SETTLED: a durable job is on the disk, or is not.  NOTE_CANCEL: job. */
 	char job[JOBS_ID_SIZE];
@@ -49,8 +63,10 @@ struct asked {
 	struct asked *next;
 	uint64_t tag;
 	int64_t until_us; /* INT64_MAX: the engine itself says when it gives up */
-	void (*status)(void *user, const struct engine_status *s); /* NULL: an order */
+	void (*status)(void *user, const struct engine_status *s); /* NULL: a snapshot or an order */
 	void (*done)(void *user, enum code code, const char *why);
+	void (*snapshot)(void *user, struct front_snapshot *s);
+	uint32_t max_jobs;
 	void *user;
 };
 
@@ -127,6 +143,8 @@ static struct asked *ask(struct front *f, const struct note *n, int64_t until_us
 	a->until_us = until_us;
 	a->status = n->status;
 	a->done = n->done;
+	a->snapshot = n->snapshot;
+	a->max_jobs = n->max_jobs;
 	a->user = n->user;
 	*f->last_asked = a;
 	f->last_asked = &a->next;
@@ -138,8 +156,24 @@ static void ask_status(struct front *f, const struct note *n)
 	struct engine_cmd *c = xcalloc(1, sizeof *c);
 	c->kind = ENGINE_STATUS;
 	c->tag = ask(f, n, clock_us() + STATUS_WAIT_US)->tag;
+	c->n_cells = n->n_cells;
 	params_init(&c->params);
 	send_engine(f, c);
+}
+
+static void answer_snapshot(struct front *f, const struct asked *a, struct engine_status **status)
+{
+	struct jobs_counts n;
+	jobs_counts(f->jobs, &n);
+	struct front_snapshot s = {.status = status ? *status : NULL,
+				   .jobs = a->max_jobs ? jobs_now(f->jobs, a->max_jobs, clock_us()) : NULL,
+				   .n_queued = n.n_queued,
+				   .n_running = n.n_running,
+				   .n_finished = n.n_finished};
+	a->snapshot(a->user, &s);
+	if (status)
+		*status = s.status;
+	json_decref(s.jobs);
 }
 
 static void give_order(struct front *f, struct note *n)
@@ -159,11 +193,14 @@ static struct asked *take_asked(struct front *f, struct asked **at)
 	return a;
 }
 
-static void answer_asked(struct front *f, struct asked **at, const struct engine_status *s)
+/* status: NULL when there is none; left with its owner, unless a snapshot takes it. */
+static void answer_asked(struct front *f, struct asked **at, struct engine_status **status)
 {
 	struct asked *a = take_asked(f, at);
-	if (a->status)
-		a->status(a->user, s);
+	if (a->snapshot)
+		answer_snapshot(f, a, status);
+	else if (a->status)
+		a->status(a->user, status ? *status : NULL);
 	else
 		a->done(a->user, E_NOT_READY, "the service ends");
 	free(a);
@@ -180,11 +217,11 @@ static void on_order_done(struct front *f, const struct engine_event *e)
 		}
 }
 
-static void on_status_reply(struct front *f, const struct engine_event *e)
+static void on_status_reply(struct front *f, struct engine_event *e)
 {
 	for (struct asked **at = &f->asked; *at; at = &(*at)->next)
 		if ((*at)->tag == e->tag) {
-			answer_asked(f, at, e->status);
+			answer_asked(f, at, &e->status);
 			return;
 		}
 }
@@ -236,7 +273,20 @@ static void note_free(struct note *n)
 {
 	submit_free(n->submit);
 	engine_cmd_free(n->order);
+	free(n->owner);
 	free(n);
+}
+
+static void cancel_job(struct front *f, const struct note *n)
+{
+	struct job *job = jobs_find(f->jobs, n->job);
+	/* Another's is none that he could know of. */
+	if (job && n->owner && (!job_user(job) || strcmp(job_user(job), n->owner) != 0))
+		job = NULL;
+	if (job)
+		jobs_cancel(f->jobs, job);
+	if (n->cancelled)
+		n->cancelled(n->user, job ? CODE_OK : E_NO_SUCH_JOB);
 }
 
 static void carry_out(struct front *f, struct note *n)
@@ -248,7 +298,11 @@ static void carry_out(struct front *f, struct note *n)
 	case NOTE_UNLISTEN:
 		jobs_unlisten(f->jobs, n->id);
 		break;
+	case NOTE_CANCEL:
+		cancel_job(f, n);
+		break;
 	case NOTE_STATUS:
+	case NOTE_SNAPSHOT:
 		ask_status(f, n);
 		break;
 	case NOTE_ORDER:
@@ -260,12 +314,6 @@ static void carry_out(struct front *f, struct note *n)
 	case NOTE_SETTLED:
 		jobs_settled(f->jobs, n->job, n->end, n->rc, n->why, clock_us());
 		break;
-	case NOTE_CANCEL: {
-		struct job *job = jobs_find(f->jobs, n->job);
-		if (job)
-			jobs_cancel(f->jobs, job);
-		break;
-	}
 	case NOTE_QUIT:
 		f->quit = true;
 		break;
@@ -418,14 +466,6 @@ void front_unlisten(struct front *f, uint64_t listener_id)
 		note_free(n);
 }
 
-void front_cancel(struct front *f, const char *job)
-{
-	struct note *n = note_new(NOTE_CANCEL);
-	snprintf(n->job, sizeof n->job, "%s", job);
-	if (!leave_note(f, n))
-		note_free(n);
-}
-
 void front_status(struct front *f, void (*cb)(void *user, const struct engine_status *s), void *user)
 {
 	struct note *n = note_new(NOTE_STATUS);
@@ -448,6 +488,38 @@ void front_order(struct front *f, struct engine_cmd **c,
 	if (leave_note(f, n))
 		return;
 	cb(user, E_NOT_READY, "the service ends");
+	note_free(n);
+}
+
+void front_snapshot(struct front *f, uint32_t n_cells, uint32_t max_jobs,
+		    void (*cb)(void *user, struct front_snapshot *s), void *user)
+{
+	struct note *n = note_new(NOTE_SNAPSHOT);
+	n->n_cells = n_cells;
+	n->max_jobs = max_jobs;
+	n->snapshot = cb;
+	n->user = user;
+	if (leave_note(f, n))
+		return;
+	cb(user, &(struct front_snapshot){0});
+	note_free(n);
+}
+
+void front_cancel(struct front *f, const char *job, const char *owner,
+		  void (*cb)(void *user, enum code code), void *user)
+{
+	struct note *n = note_new(NOTE_CANCEL);
+	/* One that is cut is none that there is. */
+	snprintf(n->job, sizeof n->job, "%s", job);
+	if (strlen(job) >= sizeof n->job)
+		n->job[0] = '\0';
+	n->owner = owner ? xstrdup(owner) : NULL;
+	n->cancelled = cb;
+	n->user = user;
+	if (leave_note(f, n))
+		return;
+	if (cb)
+		cb(user, E_INTERNAL);
 	note_free(n);
 }
 

@@ -11,6 +11,7 @@
 #include "controller/tools.h"
 #include "formats/config.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -131,8 +132,6 @@ uint64_t front_listener_id(struct front *f);                    /* any thread */
 void front_submit(struct front *f, struct submit **s, const struct listener *l);
 /* Any thread: the client has gone.  A job that nobody listens to and that is not kept is cancelled. */
 void front_unlisten(struct front *f, uint64_t listener_id);
-/* Any thread: cancels a job, whoever listens to it; unknown ones are passed over. */
-void front_cancel(struct front *f, const char *job);
 /* Any thread, at once, without asking the front end's thread. */
 bool front_ready(const struct front *f);                        /* a replica can serve */
 uint32_t front_max_context(const struct front *f);
@@ -144,6 +143,22 @@ void front_status(struct front *f, void (*cb)(void *user, const struct engine_st
  * is called once on the front end's thread, however long it takes, with CODE_OK or the reason. */
 void front_order(struct front *f, struct engine_cmd **c,
 		 void (*cb)(void *user, enum code code, const char *why), void *user);
+
+/* What live.h shows. */
+struct front_snapshot {
+	struct engine_status *status;   /* owned; NULL: the engine did not answer in time, or the service ends */
+	json_t *jobs;                   /* owned: rows of jobs_now(); NULL: none were asked for */
+	uint32_t n_queued, n_running, n_finished;       /* jobs */
+};
+/* Any thread: the status, with maps of so many cells, and at most so many rows of jobs.  cb is
+ * called once on the front end's thread, and may take what is owned by setting it to NULL. */
+void front_snapshot(struct front *f, uint32_t n_cells, uint32_t max_jobs,
+		    void (*cb)(void *user, struct front_snapshot *s), void *user);
+/* Any thread: ends a job as jobs_cancel() does, whoever listens to it; owner: only one of this user
+ * (NULL: any).  cb (NULL: it does not matter) is called once on the front end's thread: CODE_OK, E_NO_SUCH_JOB, or E_INTERNAL when the service
+ * ends. */
+void front_cancel(struct front *f, const char *job, const char *owner,
+		  void (*cb)(void *user, enum code code), void *user);
 
 struct front_config {
 	char jobs[256];                 /* job socket endpoint to bind; "" for none */

@@ -17,6 +17,7 @@
 #include "controller/peers.h"
 #include "controller/prep.h"
 #include "controller/tlscheck.h"
+#include "controller/viewers.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -306,6 +307,15 @@ static void add_about(struct MHD_Response *r, const struct exchange *x)
 		add_cors(r, x);
 }
 
+static void add_page_headers(struct MHD_Response *r, const struct exchange *x)
+{
+	add_header(r, "Content-Security-Policy", x->policy);
+	add_header(r, "X-Content-Type-Options", "nosniff");
+	add_header(r, "Referrer-Policy", "no-referrer");
+	/* The policy of a copy would not fit. */
+	add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+}
+
 static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 {
 	pthread_mutex_lock(&x->lock);
@@ -330,6 +340,8 @@ static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 		add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
 	if (x->allow)
 		add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
+	if (x->policy[0])
+		add_page_headers(r, x);
 	add_about(r, x);
 	if (x->preflight)
 		add_preflight(r, header(c, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS));
@@ -576,6 +588,9 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	rc = cfg->journal ? batches_start(&h->host, h->host.files, &h->host.batches, why, why_n) : 0;
 	if (rc)
 		goto fail_batches;
+	rc = viewers_start(f, svc, &h->host.viewers, why, why_n);
+	if (rc)
+		goto fail_viewers;
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
 			 (v6 ? MHD_USE_IPv6 : 0) | (h->tls_cert ? MHD_USE_TLS : 0);
 	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, h->tls_cert},
@@ -600,6 +615,8 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	return 0;
 
 fail_daemon:
+	viewers_stop(h->host.viewers);
+fail_viewers:
 	stop_batches(h);
 	if (cfg->journal)
 		journal_drain(cfg->journal);
@@ -642,6 +659,7 @@ void http_stop(struct http *h)
 	MHD_stop_daemon(h->daemon);
 	if (fd >= 0)
 		close(fd);
+	viewers_stop(h->host.viewers);
 	prep_stop(h->prep);
 	peers_stop(h->peers);
 	hangup_stop(h->host.hangup);

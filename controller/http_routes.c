@@ -10,6 +10,7 @@
 #include "controller/journal.h"
 #include "controller/jsonw.h"
 #include "controller/metrics.h"
+#include "controller/page.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -505,7 +506,9 @@ static const struct http_route routes[] = {
 	{"/v1/chat/completions", "POST", call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED},
 	{"/tokenize", "POST", call_tokenize, ROUTE_JSON | ROUTE_COUNTED},
 	{"/detokenize", "POST", call_detokenize, ROUTE_JSON | ROUTE_COUNTED},
-	{"/", "GET, HEAD", NULL, 0},
+	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN},
+	{"/api/live", "GET, HEAD", page_call_live, 0},
+	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON},
 	{"/v1/embeddings", "POST", NULL, ROUTE_JSON},
 	{"/v1/files", "GET, HEAD, POST", call_files, ROUTE_UPLOAD | ROUTE_COUNTED},
 	{"/v1/files/", "GET, HEAD, DELETE", call_file, ROUTE_PREFIX},

@@ -76,21 +76,6 @@ static void remove_key(struct jobs *j, struct job *job)
 		map_remove(&j->by_key, h);
 }
 
-void submit_free(struct submit *s)
-{
-	if (!s)
-		return;
-	free(s->tokens);
-	params_fini(&s->params);
-	for (uint32_t i = 0; i < s->n_stop; i++)
-		free(s->stop[i]);
-	free(s->stop);
-	free(s->user);
-	free(s->key);
-	free(s->cache_salt);
-	free(s);
-}
-
 struct engine_cmd *jobs_command(enum engine_cmd_kind kind, const struct job *job)
 {
 	struct engine_cmd *c = xcalloc(1, sizeof *c);
@@ -747,6 +732,11 @@ struct job *jobs_find(struct jobs *j, const char *id)
 const char *job_id(const struct job *job)
 {
 	return job->id;
+}
+
+const char *job_user(const struct job *job)
+{
+	return job->user;
 }
 
 bool job_finished(const struct job *job)

@@ -51,6 +51,7 @@ void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now);
 
 struct job *jobs_find(struct jobs *j, const char *id); /* NULL: no such job */
 const char *job_id(const struct job *job);
+const char *job_user(const struct job *job); /* NULL: it named none */
 bool job_finished(const struct job *job);
 uint32_t job_n_outputs(const struct job *job);
 uint32_t job_n_listeners(const struct job *job);
@@ -72,6 +73,9 @@ void jobs_end(struct jobs *j, int64_t now);
 
 /* An array of maps, youngest first, at most max. */
 json_t *jobs_table(const struct jobs *j, size_t max, int64_t now);
+/* The same for who watches what goes on: unfinished ones oldest first, at most max; then those that
+ * ended last, of which there is always room for a fifth of max. */
+json_t *jobs_now(const struct jobs *j, size_t max, int64_t now);
 struct jobs_counts {
 	uint32_t n_queued, n_running, n_finished, n_listeners;
 	size_t finished_bytes;

@@ -35,6 +35,17 @@ json_t *jobs_table(const struct jobs *j, size_t max, int64_t now)
 	return rows;
 }
 
+json_t *jobs_now(const struct jobs *j, size_t max, int64_t now)
+{
+	json_t *rows = json_array();
+	for (struct job *job = j->unfinished.oldest; job && json_array_size(rows) < max - max / 5;
+	     job = job->younger)
+		json_array_append_new(rows, jobs_row(job, now));
+	for (struct job *job = j->finished.youngest; job && json_array_size(rows) < max; job = job->older)
+		json_array_append_new(rows, jobs_row(job, now));
+	return rows;
+}
+
 void jobs_counts(const struct jobs *j, struct jobs_counts *out)
 {
 	*out = (struct jobs_counts){.n_finished = j->finished.n,

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "controller/loghist.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -69,6 +70,7 @@ struct histogram {
 struct metrics {
 	struct histogram h[METRIC_HISTOGRAMS];
 	atomic_uint_fast64_t counter[METRIC_COUNTERS];
+	struct loghist ttft, itl;
 	int64_t started_unix;
 };
 
@@ -118,11 +120,20 @@ void metrics_observe(struct metrics *m, enum metric_histogram which, int64_t val
 		return;
 	struct histogram *h = &m->h[which];
 	uint64_t x = value > 0 ? (uint64_t)value : 0;
+	if (which == METRIC_TTFT)
+		loghist_add(&m->ttft, value);
+	else if (which == METRIC_ITL)
+		loghist_add(&m->itl, value);
 	int i = 0;
 	while (i < h->n && x > h->bounds[i])
 		i++;
 	atomic_fetch_add_explicit(&h->sum, x, memory_order_relaxed);
 	atomic_fetch_add_explicit(&h->bucket[i], 1, memory_order_relaxed);
+}
+
+const struct loghist *metrics_fine(const struct metrics *m, enum metric_histogram h)
+{
+	return !m ? NULL : h == METRIC_TTFT ? &m->ttft : h == METRIC_ITL ? &m->itl : NULL;
 }
 
 uint64_t metrics_count(const struct metrics *m, enum metric_counter c)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct metrics;
+struct loghist;
 
 enum metric_counter {
 	METRIC_PROMPT_TOKENS,
@@ -49,9 +50,11 @@ enum metric_histogram {
 struct metrics *metrics_new(uint32_t max_context);
 void metrics_free(struct metrics *m); /* NULL is fine */
 
-/* m NULL: nothing is kept. */
+/* m NULL: nothing is kept.  Latencies (TTFT, ITL) are also kept finely, for live.h. */
 void metrics_add(struct metrics *m, enum metric_counter c, uint64_t n);
 void metrics_observe(struct metrics *m, enum metric_histogram h, int64_t value);
+/* NULL for one that is not kept finely, or m NULL. */
+const struct loghist *metrics_fine(const struct metrics *m, enum metric_histogram h);
 uint64_t metrics_count(const struct metrics *m, enum metric_counter c);
 
 /* All of it in Prometheus' text format 0.0.4, appended to b; model is the label model_name.

@@ -615,6 +615,16 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	return 0;
 }
 
+const struct blocks *sched_blocks(const struct sched *s)
+{
+	return s->blocks;
+}
+
+const struct blocks *sched_host_blocks(const struct sched *s)
+{
+	return s->host;
+}
+
 void sched_stats(const struct sched *s, struct sched_stats *out)
 {
 	*out = (struct sched_stats){

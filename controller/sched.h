@@ -119,6 +119,9 @@ struct sched_stats {
 	uint64_t prompt_tokens, generated_tokens;
 	uint64_t n_plans;
 };
+/* The pools, to look at; NULL until a worker serves. */
+const struct blocks *sched_blocks(const struct sched *s);
+const struct blocks *sched_host_blocks(const struct sched *s);
 void sched_stats(const struct sched *s, struct sched_stats *out);
 
 /* Invariants; aborts where one is broken. */

@@ -21,9 +21,16 @@ msgpack() {
 	fi
 }
 
+# The page's test drives a browser; where the distribution has it only as a snap, the test is skipped.
+browser() {
+	if apt-cache show chromium-driver >/dev/null 2>&1; then
+		echo chromium chromium-driver
+	fi
+}
+
 missing() {
 	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libsqlite3-dev libgnutls28-dev libcurl4-openssl-dev"
-	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv"
+	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv $(browser)"
 	for p in $packages; do
 		have "$p" || printf '%s ' "$p"
 	done

@@ -42,7 +42,7 @@ def complete(service, key, **body):
 
 
 def test_without_a_key_nothing_is_told(keys):
-    for path in ("/v1/models", "/metrics", "/v1/files", "/nothing", "/"):
+    for path in ("/v1/models", "/metrics", "/v1/files", "/nothing", "/api/live"):
         status, headers, reply = ask(keys, path)
         assert status == 401, path
         assert headers["WWW-Authenticate"] == "Bearer"

@@ -107,12 +107,6 @@ void front_submit(struct front *f, struct submit **s, const struct listener *l)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void front_cancel(struct front *f, const char *job)
-{
-	(void)f;
-	(void)job; /* only batches do, and they need a journal */
-}
-
 void front_unlisten(struct front *f, uint64_t id)
 {
 	pthread_mutex_lock(&f->lock);
@@ -137,6 +131,32 @@ void front_status(struct front *f, void (*cb)(void *user, const struct engine_st
 {
 	struct engine_status s = {.ready = front_ready(f), .max_context = FAKE_CONTEXT};
 	cb(user, &s);
+}
+
+void engine_status_free(struct engine_status *s)
+{
+	free(s);
+}
+
+void front_snapshot(struct front *f, uint32_t n_cells, uint32_t max_jobs,
+		    void (*cb)(void *user, struct front_snapshot *s), void *user)
+{
+	(void)n_cells;
+	struct front_snapshot s = {.status = xcalloc(1, sizeof *s.status),
+				   .jobs = max_jobs ? json_array() : NULL};
+	s.status->ready = front_ready(f);
+	s.status->max_context = FAKE_CONTEXT;
+	cb(user, &s);
+	free(s.status);
+	json_decref(s.jobs);
+}
+
+/* There is one job, whose id is 0123456789abcdef twice. */
+void front_cancel(struct front *f, const char *job, const char *owner,
+		  void (*cb)(void *user, enum code code), void *user)
+{
+	(void)f, (void)owner;
+	cb(user, strcmp(job, "0123456789abcdef0123456789abcdef") == 0 ? CODE_OK : E_NO_SUCH_JOB);
 }
 
 void front_connect(struct front *f)

@@ -82,7 +82,7 @@ static const char *text_of(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-static json_t *choice(const json_t *reply, size_t i)
+static __attribute__((unused)) json_t *choice(const json_t *reply, size_t i)
 {
 	return json_array_get(json_object_get(reply, "choices"), i);
 }
@@ -102,7 +102,7 @@ static void expect_error(struct answer a, int status, const char *code, const ch
 }
 
 /* The events of a stream as an array; the last one must be [DONE]. */
-static json_t *events_of(const struct answer *a)
+static __attribute__((unused)) json_t *events_of(const struct answer *a)
 {
 	json_t *all = json_array();
 	const char *p = a->body.p ? a->body.p : "";

@@ -65,7 +65,7 @@ Test(http, unknown_paths_wrong_methods_and_what_is_not_built)
 	expect_error(client_ask(at, "DELETE", "/health", NULL), 405, "method_not_allowed", NULL);
 	expect_error(client_ask(at, "BREW", "/health", NULL), 405, "method_not_allowed", NULL);
 	expect_error(post("/v1/embeddings", "{}"), 501, "not_implemented", NULL);
-	expect_error(client_ask(at, "GET", "/", NULL), 501, "not_implemented", NULL);
+	expect_error(client_ask(at, "GET", "/v1/batches", NULL), 501, "not_implemented", NULL);
 	expect_error(client_ask(at, "GET", "/v1/batches/b1", NULL), 501, "not_implemented", NULL);
 }
 

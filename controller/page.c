@@ -1,0 +1,92 @@
+#include "controller/page.h"
+
+#include "base/json.h"
+#include "controller/apikeys.h"
+#include "controller/entropy.h"
+#include "controller/viewers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Stands in the page where the nonce of its script and its style belongs. */
+static const char mark[] = "@NONCE@";
+
+static void put_page(const char *nonce, struct buf *out)
+{
+	const char *p = page_html;
+	for (;;) {
+		const char *at = memmem(p, (size_t)(page_html_end - p), mark, sizeof mark - 1);
+		buf_put(out, p, (size_t)((at ? at : page_html_end) - p));
+		if (!at)
+			return;
+		buf_puts(out, nonce);
+		p = at + sizeof mark - 1;
+	}
+}
+
+void page_call_root(struct exchange *x, const char *rest)
+{
+	char nonce[33];
+	struct buf html = {0};
+	(void)rest;
+	snprintf(nonce, sizeof nonce, "%016" PRIx64 "%016" PRIx64, entropy_u64(), entropy_u64());
+	/* Nothing from elsewhere, nothing to elsewhere, and nobody frames it. */
+	snprintf(x->policy, sizeof x->policy,
+		 "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; "
+		 "img-src data:; "
+		 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		 nonce, nonce);
+	put_page(nonce, &html);
+	exchange_reply_as(x, MHD_HTTP_OK, "text/html; charset=utf-8", &html);
+}
+
+void page_call_live(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	/* A HEAD wants to know what there is, not to watch it. */
+	if (strcmp(x->method, "HEAD") == 0) {
+		struct buf none = {0};
+		exchange_reply_as(x, MHD_HTTP_OK, "text/event-stream; charset=utf-8", &none);
+	} else if (viewers_add(x->host->viewers, x)) {
+		exchange_fail(x, E_OVERLOADED, NULL, "too many watch the service live");
+	}
+}
+
+/* On the front end's thread.  x: a reference of its own. */
+static void on_cancelled(void *user, enum code code)
+{
+	struct exchange *x = user;
+	struct buf b = {0};
+	if (code == CODE_OK) {
+		buf_puts(&b, "{\"ok\":true}");
+		exchange_reply(x, MHD_HTTP_OK, &b);
+	} else {
+		exchange_fail(x, code, "job",
+			      code == E_NO_SUCH_JOB ? "no such job" : "the service is stopping");
+	}
+	exchange_unref(x);
+}
+
+void page_call_cancel(struct exchange *x, const char *rest)
+{
+	char why[256] = "the body must be an object with the job's id: {\"job\": ID}";
+	char owner[APIKEY_NAME_MAX];
+	uint32_t share;
+	const char *id = NULL;
+	json_t *o = NULL;
+	(void)rest;
+	int rc = json_parse(x->body.p ? x->body.p : "", x->body.len, &o, why, sizeof why);
+	if (!rc)
+		rc = json_get_str(o, "job", &id, why, sizeof why);
+	if (rc || !id) {
+		exchange_fail(x, E_BAD_REQUEST, "job", why);
+	} else {
+		if (x->key)
+			apikey_who(x->key, owner, &share);
+		exchange_ref(x);
+		exchange_park(x);
+		front_cancel(x->host->front, id, x->key ? owner : NULL, on_cancelled, x);
+	}
+	json_decref(o);
+}

@@ -1,0 +1,112 @@
+/* The page and the paths that only it uses, before a front end that follows orders. */
+#include "tests/wire/http_rig.h"
+
+#include "controller/page.h"
+#include "controller/viewers.h"
+
+TestSuite(page, .timeout = 60, .init = start, .fini = stop);
+
+Test(page, is_itself_with_a_nonce_in_place_of_the_mark)
+{
+	struct answer a = client_ask(at, "GET", "/", NULL), b = client_ask(at, "GET", "/", NULL);
+	cr_expect_eq(a.status, 200);
+	cr_expect(strstr(a.raw.p, "Content-Type: text/html; charset=utf-8\r\n"));
+	cr_expect(strstr(a.raw.p, "Cache-Control: no-store\r\n"));
+	cr_expect(strstr(a.raw.p, "X-Content-Type-Options: nosniff\r\n"));
+	const char *policy =
+		strstr(a.raw.p, "Content-Security-Policy: default-src 'none'; script-src 'nonce-");
+	cr_assert(policy);
+	char nonce[33];
+	snprintf(nonce, sizeof nonce, "%s", strstr(policy, "nonce-") + 6);
+	cr_expect_eq(strspn(nonce, "0123456789abcdef"), 32);
+	char script[64];
+	snprintf(script, sizeof script, "<script nonce=\"%s\">", nonce);
+	cr_expect(strstr(a.body.p, script));
+	cr_expect_null(strstr(a.body.p, "@NONCE@"));
+	cr_expect_null(strstr(b.raw.p, nonce), "another one each time");
+	cr_expect_eq(a.body.len, (size_t)(page_html_end - page_html) + 2 * (32 - strlen("@NONCE@")),
+		     "one script, one style");
+	answer_fini(&a);
+	answer_fini(&b);
+}
+
+Test(page, needs_nothing_from_elsewhere)
+{
+	static const char *const bad[] = {
+		"src=",      "href=\"http",        "@import",        "url(",  "innerHTML",
+		"outerHTML", "insertAdjacentHTML", "document.write", "eval(", " onclick=",
+		" style="};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		cr_expect_null(strstr(page_html, bad[i]), "%s", bad[i]);
+}
+
+/* What comes of the live stream, until `until`. */
+static struct buf watch(int *fd, const char *until)
+{
+	struct buf request = {0}, got = {0};
+	*fd = client_connect(at);
+	client_request(&request, "GET", "/api/live", NULL);
+	cr_assert(client_send(*fd, request.p, request.len));
+	client_read(*fd, &got, until);
+	buf_fini(&request);
+	return got;
+}
+
+Test(page, the_live_stream_begins_at_once_with_all_of_it)
+{
+	int fd;
+	struct buf got = watch(&fd, "\n\n");
+	cr_expect(strstr(got.p, "HTTP/1.1 200"));
+	cr_expect(strstr(got.p, "text/event-stream"));
+	cr_expect(strstr(got.p, "data: {\"history\":["));
+	cr_expect(strstr(got.p, "\"model\":\"org/stories\""));
+	buf_clear(&got);
+	client_read(fd, &got, "\"now\":[");
+	cr_expect_null(strstr(got.p, "\"service\""), "what has not changed is not told again");
+	buf_fini(&got);
+	close(fd);
+}
+
+Test(page, viewers_have_a_bound_and_one_who_goes_makes_room)
+{
+	static int fds[VIEWERS_MAX];
+	for (int i = 0; i < VIEWERS_MAX; i++) {
+		struct buf got = watch(&fds[i], "\r\n\r\n");
+		cr_assert(strstr(got.p, "HTTP/1.1 200"), "%d: %s", i, got.p);
+		buf_fini(&got);
+	}
+	expect_error(client_ask(at, "GET", "/api/live", NULL), 429, "overloaded", NULL);
+	for (int i = 0; i < VIEWERS_MAX; i++)
+		close(fds[i]);
+	/* They are missed when something is to be sent to them. */
+	int status = 429;
+	for (int i = 0; i < 100 && status == 429; i++) {
+		int fd;
+		usleep(100000);
+		struct buf got = watch(&fd, "\r\n\r\n");
+		status = strstr(got.p, "HTTP/1.1 200") ? 200 : 429;
+		buf_fini(&got);
+		close(fd);
+	}
+	cr_expect_eq(status, 200);
+}
+
+Test(page, head_of_the_live_stream_ends)
+{
+	struct answer a = client_ask(at, "HEAD", "/api/live", NULL);
+	cr_expect_eq(a.status, 200);
+	cr_expect_eq(a.body.len, 0);
+	answer_fini(&a);
+}
+
+Test(page, cancel_names_its_mistakes)
+{
+	expect_error(post("/api/cancel", "{\"job\":\"nobody\"}"), 404, "not_found", "job");
+	expect_error(post("/api/cancel", "{\"job\":7}"), 400, NULL, "job");
+	expect_error(post("/api/cancel", "{}"), 400, NULL, "job");
+	expect_error(post("/api/cancel", "[]"), 400, NULL, "job");
+	expect_error(post("/api/cancel", "{"), 400, NULL, "job");
+	struct answer a = post("/api/cancel", "{\"job\":\"0123456789abcdef0123456789abcdef\"}");
+	cr_expect_eq(a.status, 200);
+	answer_fini(&a);
+}
