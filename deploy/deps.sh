@@ -65,7 +65,8 @@ if [ "$what" = test ]; then
 		mkdir -p build
 		# Debian's own python3 has ensurepip only through python3-venv; another python3 first on
 		# PATH will do as well.
-		python3 -m venv "$venv" || /usr/bin/python3 -m venv --clear "$venv"
+		# One that is there is kept: several checkouts may share it through a link.
+		[ -x "$venv/bin/pip" ] || python3 -m venv "$venv" || /usr/bin/python3 -m venv --clear "$venv"
 		"$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
 		cp tests/requirements.txt "$stamp"
 	fi
