@@ -237,7 +237,7 @@ Test(live, a_change_holds_only_what_changed, .init = begin, .fini = end)
 	take(status_of(2), 1);
 	take(status_of(2), 2);
 	json_t *o = event(false);
-	cr_expect_eq(json_object_size(o), 2, "now and steps: %s", json_dumps(o, 0));
+	cr_expect(json_object_size(o) == 2 && json_object_get(o, "now") && json_object_get(o, "steps"));
 	json_decref(o);
 	struct engine_status *s = status_of(2);
 	s->replicas[1].map[1].held = 50;

@@ -103,7 +103,7 @@ Test(load_figures, the_detail_has_an_entry_for_each_request_that_was_sent)
 	want = json_pack("{s:[i,i], s:[i,i], s:[f,f], s:[f,f], s:[[f],[]], s:[s,s], s:[s,s]}", "input_lens",
 			 7, 3, "output_lens", 2, 0, "start_times", 0.005, 0.006, "ttfts", 0.001, 0.0, "itls",
 			 0.003, "generated_texts", "ab", "", "errors", "", "HTTP 429");
-	cr_expect(json_equal(o, want), "%s", json_dumps(o, 0));
+	cr_expect(json_equal(o, want));
 	json_decref(o);
 	json_decref(want);
 }
@@ -126,11 +126,16 @@ Test(load_figures, objectives_are_read_and_refused)
 
 static struct load_chunk chunk_of(const char *text)
 {
+	static char error[64];
 	struct load_chunk c;
 	json_t *v = json_loads(text, 0, NULL);
 	cr_assert(v, "%s", text);
 	load_chunk_read(v, &c);
-	return c; /* the texts are looked at no more */
+	snprintf(error, sizeof error, "%s", c.error ? c.error : "");
+	c.error = c.error ? error : NULL;
+	c.text = NULL; /* was the JSON's, which goes */
+	json_decref(v);
+	return c;
 }
 
 Test(load_chunk, which_bring_tokens)
