@@ -183,6 +183,7 @@ static void put_service(const struct live *l, const struct service *svc, const s
 	key_uint(b, "max_context", s->max_context);
 	key_uint(b, "model_context", svc->model_context);
 	key_uint(b, "block_size", s->block_size);
+	key_text(b, "note", s->note);
 	buf_putc(b, '}');
 }
 
