@@ -400,6 +400,7 @@ def test_a_hundred_workers(chromium):
         for width in (360, 1400):
             size(chromium, width, 800)
             assert p.js("return document.documentElement.scrollWidth <= innerWidth"), width
+            assert p.js("return document.querySelector('#jobs button').getBoundingClientRect().right <= innerWidth"), width
         assert not p.complaints()
         chromium.get("about:blank")
     finally:
