@@ -36,7 +36,7 @@ MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs 
 LDLIBS_quern := -lcurl # the load generator's HTTP; nothing else links it
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
-.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers crash bench install clean
+.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers chaos crash bench install clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -77,9 +77,17 @@ SEED0 ?= 1
 sim: $(BUILD)/tests/sim/test_sched_sim
 	QUERN_SIM_SEEDS=$(SEEDS) QUERN_SIM_SEED0=$(SEED0) $< --timeout 86400
 
-# Every decoder under libFuzzer and AddressSanitizer, so many seconds each, from its seeds and
-# dictionary in tests/fuzz where it has them; needs clang.
-FUZZ_SECONDS ?= 20
+# The tests that try to break the service, in full; their figures: $(BUILD)/chaos.txt.
+chaos: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@rm -f $(BUILD)/chaos.txt
+	QUERN_CHAOS=long QUERN_BUILD=$(BUILD) build/venv/bin/python -m pytest -q -p no:cacheprovider tests/chaos
+	@cat $(BUILD)/chaos.txt
+
+# Every decoder under libFuzzer and AddressSanitizer, so many seconds each (about a minute in all),
+# from its seeds and dictionary in tests/fuzz where it has them; needs clang.  What is found goes to
+# the seeds, and is tried first from then on.
+FUZZ_SECONDS ?= 6
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz:
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan-fuzz CC=clang CFLAGS="-O1 -g" \

@@ -421,7 +421,7 @@ static int reconnect(struct batch *b, char *why, size_t why_n)
 		draw(b, false);
 		if (interrupt_pending())
 			return err_why(why, why_n, -EINTR, "interrupted");
-		if (!client_open(opts_text(b->o, "to", LAUNCH_JOBS), CONNECT_MS, b->client, why, why_n))
+		if (!command_open(b->o, b->client, why, why_n))
 			break;
 		usleep(RETRY_MS * 1000);
 	}

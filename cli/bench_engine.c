@@ -342,7 +342,7 @@ static int bench_at(const char *endpoint, const struct opts *o, const int64_t *b
 		    size_t why_n)
 {
 	struct client *c;
-	int rc = client_open(endpoint, CONNECT_MS, &c, why, why_n);
+	int rc = client_open(endpoint, NULL, CONNECT_MS, &c, why, why_n);
 	if (rc)
 		return rc;
 	rc = bench(c, o, batches, n, why, why_n);

@@ -23,6 +23,7 @@ struct client {
 	struct buf bytes; /* of the request being sent */
 	uint64_t last_id;
 	char endpoint[256];
+	bool keyed; /* CURVE */
 };
 
 static void set_int(void *socket, int option, int value)
@@ -71,6 +72,25 @@ static int wait_any(struct client *c, int64_t until_us, bool *readable)
 	return 0;
 }
 
+/* The handshake did not come to its end. */
+static int no_handshake(const struct client *c, uint16_t event, char *why, size_t why_n)
+{
+	if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+		return err_why(why, why_n, -EACCES,
+			       "the service at %s does not let this key in: its public half must stand in the "
+			       "service's --allow file",
+			       c->endpoint);
+	if (c->keyed)
+		return err_why(why, why_n, -EPROTO,
+			       "what answers at %s is no job socket of quern that has the key given with "
+			       "--server-key",
+			       c->endpoint);
+	return err_why(why, why_n, -EPROTO,
+		       "what answers at %s is no job socket of quern, or one that wants a key (--key, "
+		       "--server-key)",
+		       c->endpoint);
+}
+
 static int wait_connected(struct client *c, int timeout_ms, char *why, size_t why_n)
 {
 	int64_t until = clock_us() + timeout_ms * (int64_t)1000;
@@ -81,7 +101,8 @@ static int wait_connected(struct client *c, int timeout_ms, char *why, size_t wh
 			return err_why(why, why_n, rc, "interrupted");
 		if (rc)
 			return no_service(c, rc, why, why_n);
-		switch (next_event(c)) {
+		uint16_t event = next_event(c);
+		switch (event) {
 		case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
 			return 0;
 		case ZMQ_EVENT_CONNECT_RETRIED:
@@ -90,15 +111,15 @@ static int wait_connected(struct client *c, int timeout_ms, char *why, size_t wh
 		case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
 		case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
 		case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-			return err_why(why, why_n, -EPROTO, "what answers at %s is no job socket of quern",
-				       c->endpoint);
+			return no_handshake(c, event, why, why_n);
 		default:
 			break;
 		}
 	}
 }
 
-int client_open(const char *endpoint, int timeout_ms, struct client **out, char *why, size_t why_n)
+int client_open(const char *endpoint, const struct client_keys *keys, int timeout_ms, struct client **out,
+		char *why, size_t why_n)
 {
 	struct client *c = xcalloc(1, sizeof *c);
 	char events[64];
@@ -122,6 +143,12 @@ int client_open(const char *endpoint, int timeout_ms, struct client **out, char 
 	zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
 	if (zmq_socket_monitor(c->socket, events, ZMQ_EVENT_ALL) < 0 || zmq_connect(c->monitor, events) < 0) {
 		rc = err_why(why, why_n, -errno, "cannot watch a socket: %s", zmq_strerror(errno));
+		goto fail;
+	}
+	c->keyed = keys && strncmp(endpoint, "tcp://", 6) == 0;
+	rc = c->keyed ? curve_client(c->socket, &keys->own, keys->server.public) : 0;
+	if (rc) {
+		err_why(why, why_n, rc, "CURVE: %s", zmq_strerror(-rc));
 		goto fail;
 	}
 	if (zmq_connect(c->socket, endpoint) < 0) {

@@ -3,14 +3,23 @@
 #ifndef QUERN_CLI_CLIENT_H
 #define QUERN_CLI_CLIENT_H
 
+#include "proto/curve.h"
+
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct client;
 
-/* Connects, within timeout_ms: at once -ECONNREFUSED where nobody listens. */
-int client_open(const char *endpoint, int timeout_ms, struct client **out, char *why, size_t why_n);
+/* One's own key and the service's public one. */
+struct client_keys {
+	struct curve_key own, server;
+};
+
+/* Connects, within timeout_ms: at once -ECONNREFUSED where nobody listens.  keys: for a service on
+ * TCP that has keys; NULL: in the clear.  -EACCES: the service does not let this key in. */
+int client_open(const char *endpoint, const struct client_keys *keys, int timeout_ms, struct client **out,
+		char *why, size_t why_n);
 void client_close(struct client *c); /* NULL is fine; what was sent still leaves */
 
 /* Sends it with the next number as its `id`, which is put into request and *id (may be NULL). */

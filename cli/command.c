@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include "base/err.h"
+#include "cli/environment.h"
 #include "cli/launch.h"
 #include "cli/term.h"
 
@@ -8,6 +9,8 @@
 
 const struct opt command_to_options[] = {
 	OPT("to", OPT_TEXT, "ENDPOINT", "the service's job socket (" LAUNCH_JOBS ")"),
+	OPT("key", OPT_TEXT, "FILE", "one's secret key, for a service that has keys (else $QUERN_KEY)"),
+	OPT("server-key", OPT_TEXT, "FILE", "the service's public key (else $QUERN_SERVER_KEY)"),
 };
 const size_t command_n_to_options = sizeof command_to_options / sizeof *command_to_options;
 
@@ -39,11 +42,25 @@ int command_parse(struct opts *o, const struct usage *u, int argc, char **argv)
 	return COMMAND_GO_ON;
 }
 
+int command_open(const struct opts *o, struct client **c, char *why, size_t why_n)
+{
+	struct client_keys keys;
+	struct environment env = environment_read();
+	bool keyed;
+	int rc = curve_pair(&(struct curve_told){opts_text(o, "key", NULL), opts_text(o, "server-key", NULL),
+						 env.key, env.server_key},
+			    &keys.own, &keys.server, &keyed, why, why_n);
+	if (!rc)
+		rc = client_open(opts_text(o, "to", LAUNCH_JOBS), keyed ? &keys : NULL, CONNECT_MS, c, why,
+				 why_n);
+	curve_forget(&keys.own);
+	return rc;
+}
+
 int command_connect(const struct opts *o, struct client **c)
 {
 	char why[512];
-	int rc = client_open(opts_text(o, "to", LAUNCH_JOBS), CONNECT_MS, c, why, sizeof why);
-	return rc ? term_error("%s", why) : COMMAND_GO_ON;
+	return command_open(o, c, why, sizeof why) ? term_error("%s", why) : COMMAND_GO_ON;
 }
 
 int command_ask(const struct opts *o, const char *op, const char *job, json_t **reply)

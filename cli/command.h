@@ -24,6 +24,8 @@ int command_parse(struct opts *o, const struct usage *u, int argc, char **argv);
 /* --to ENDPOINT: for commands that talk to a running service. */
 extern const struct opt command_to_options[];
 extern const size_t command_n_to_options;
+/* Connects as the options and the environment say, with keys where they name some: client_open(). */
+int command_open(const struct opts *o, struct client **c, char *why, size_t why_n);
 /* COMMAND_GO_ON, or the exit status with everything said. */
 int command_connect(const struct opts *o, struct client **c);
 

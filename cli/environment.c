@@ -10,6 +10,8 @@ struct environment environment_read(void)
 	return (struct environment){
 		.runtime_dir = dir && *dir == '/' ? dir : NULL,
 		.api_key = key && *key ? key : NULL,
+		.key = getenv("QUERN_KEY"),
+		.server_key = getenv("QUERN_SERVER_KEY"),
 		.no_color = (no && *no) || (term && strcmp(term, "dumb") == 0),
 	};
 }

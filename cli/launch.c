@@ -76,6 +76,10 @@ const struct opt launch_listen_options[] = {
 	    .hi = 366 * 86400, .pass = TO_CONTROLLER),
 	OPT("keep-durable", OPT_INT, "S", "the same of durable jobs (86400)", .lo = 0, .hi = 366 * 86400,
 	    .pass = TO_CONTROLLER),
+	OPT("curve-key", OPT_TEXT, "FILE", "the service's secret key (quern keygen): TCP sockets ask for keys",
+	    .pass = TO_CONTROLLER),
+	OPT("allow", OPT_TEXT, "FILE", "the public keys of clients and workers that are let in",
+	    .pass = TO_CONTROLLER),
 	OPT("insecure", OPT_FLAG, NULL, "listen beyond loopback without keys", .pass = TO_CONTROLLER),
 	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)",
 	    .pass = TO_CONTROLLER),
@@ -283,6 +287,11 @@ static char **worker_argv(void *launch, const char *device, size_t n)
 	if (l->own && !opts_has(l->o, "log-level"))
 		argv_add_option(&argv, "log-level", "error");
 	argv_pass(&argv, l->o, TO_WORKER);
+	/* One that we start is as good as the service itself. */
+	if (!l->own && opts_has(l->o, "curve-key")) {
+		argv_add_option(&argv, "key", opts_text(l->o, "curve-key", NULL));
+		argv_add_option(&argv, "server-key", opts_text(l->o, "curve-key", NULL));
+	}
 	if (n > 1 && strncmp(device, "cpu", 3) == 0 && !opts_has(l->o, "threads")) {
 		char number[16];
 		int cores = cpu_host_cores(device[3] == ':' ? atoi(device + 4) : -1);

@@ -7,6 +7,7 @@
 #include "cli/bench_serve.h"
 #include "cli/inspect.h"
 #include "cli/jobs.h"
+#include "cli/keygen.h"
 #include "cli/run.h"
 #include "cli/scale.h"
 #include "cli/serve.h"
@@ -39,6 +40,7 @@ static const struct command commands[] = {
 	{"workers", cmd_workers, "", "list workers"},
 	{"scale", cmd_scale, "N", "make it N replicas while it runs"},
 	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs move"},
+	{"keygen", cmd_keygen, "", "make a key pair for a service, a client or a worker"},
 	{"tokenize", cmd_tokenize, "MODEL", "stdin to tokens and back"},
 	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "what a model holds; what this machine offers"},
 	{"bench", cmd_bench, "serve | engine | kernels | scheduler | ...", "measure"},

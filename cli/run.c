@@ -115,7 +115,7 @@ static int serve_prompt(struct private_service *s, const struct opts *o, char *w
 	if (!rc)
 		rc = private_wait(s, why, why_n);
 	if (!rc)
-		rc = client_open(private_jobs(s), CONNECT_MS, &c, why, why_n);
+		rc = client_open(private_jobs(s), NULL, CONNECT_MS, &c, why, why_n);
 	if (!rc && chatting)
 		rc = chat(c, o, why, why_n);
 	else if (!rc)

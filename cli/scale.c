@@ -12,7 +12,8 @@
 enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024 };
 
 static const struct opt scale_options[] = {
-	OPT("device", OPT_TEXT, "D,...", "where new ones run: cpu, cpu:0 (NUMA node), cuda:0 (as at the start)"),
+	OPT("device", OPT_TEXT, "D,...",
+	    "where new ones run: cpu, cpu:0 (NUMA node), cuda:0 (as at the start)"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 static const struct opt drain_options[] = {
@@ -30,7 +31,8 @@ static const struct usage scale_usage = {
 static const struct usage drain_usage = {
 	.name = "drain",
 	.words = "WORKER",
-	.about = "Takes a worker (its number in: quern workers) out of service, with the group that it belongs\n"
+	.about = "Takes a worker (its number in: quern workers) out of service, with the group that it "
+		 "belongs\n"
 		 "to: its jobs are moved to other replicas, then it ends.",
 	.min_words = 1,
 	.max_words = 1,
@@ -206,7 +208,8 @@ int cmd_drain(int argc, char **argv)
 		status = term_usage("drain", "WORKER: %s; quern workers lists them", why);
 	if (status == COMMAND_GO_ON) {
 		snprintf(done, sizeof done, "worker %lld has ended; ", (long long)worker);
-		status = carry_out(&o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker), done);
+		status = carry_out(&o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker),
+				   done);
 	}
 	opts_fini(&o);
 	return status;

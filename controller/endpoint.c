@@ -21,8 +21,8 @@ int endpoint_check(const char *e, const char *what, bool insecure, char *why, si
 		return err_why(why, why_n, -EINVAL, "%s %s: must be tcp://HOST:PORT or ipc://PATH", what, e);
 	if (!insecure && !endpoint_is_local(e))
 		return err_why(why, why_n, -EPERM,
-			       "%s %s: others than this machine could use it, and keys are not built yet; "
-			       "--insecure allows it",
+			       "%s %s: others than this machine could use it; give it keys (--curve-key), "
+			       "or allow it with --insecure",
 			       what, e);
 	return 0;
 }

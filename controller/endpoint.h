@@ -8,7 +8,8 @@
 /* Only this machine can reach it: ipc://, or tcp:// on a loopback address. */
 bool endpoint_is_local(const char *e);
 
-/* ipc://PATH or tcp://HOST:PORT; anything but this machine's own only when insecure.  what names
+/* ipc://PATH or tcp://HOST:PORT; anything but this machine's own only when insecure (or
+ * when it has keys, which is the same here).  what names
  * the socket ("job socket").  -EINVAL, -EPERM with the reason. */
 int endpoint_check(const char *e, const char *what, bool insecure, char *why, size_t why_n);
 

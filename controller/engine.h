@@ -183,6 +183,7 @@ struct engine_load {
 	atomic_uint n_queued; /* jobs that have not begun */
 	atomic_uint_fast64_t queued_tokens; /* of their prompts */
 };
+struct zap;
 
 enum engine_notice_kind {
 	ENGINE_NOTICE_READY,    /* a replica serves, for the first time or again */
@@ -206,6 +207,7 @@ struct engine_notice {
 struct engine_config {
 	char model[2048];       /* directory, as workers see it */
 	char bus[256];          /* endpoint to bind */
+	struct zap *zap;        /* who may join the bus (zap.h); NULL: whoever reaches it.  Borrowed */
 	char compute[8];
 	uint32_t n_vocab;
 	uint32_t model_context; /* the model's, or less by option */

@@ -587,7 +587,7 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	if (rc)
 		err_why(why, why_n, rc, "front end: %s", zmq_strerror(-rc));
 	if (!rc && cfg->jobs[0])
-		rc = jobsock_open(zmq_context, svc, cfg->jobs, cfg->insecure, f, f->jobs, &f->sock, why,
+		rc = jobsock_open(zmq_context, svc, cfg, f, f->jobs, &f->sock, why,
 				  why_n);
 	if (!rc && cfg->journal)
 		rc = jobs_recover(f->jobs, cfg->journal, on_settled, clock_us(), why, why_n);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 struct front;
+struct zap;
 struct metrics;
 struct journal;
 
@@ -62,6 +63,7 @@ struct submit {
 	uint8_t body[16];               /* with a key: digest of what was asked, api_digest() */
 	int64_t deadline_us;            /* clock_us(), 0: none */
 	char *user, *key;               /* owned or NULL */
+	char *owner;                    /* owned or NULL: the authenticated key that it belongs to */
 	char *cache_salt;               /* owned or NULL: prefixes are shared only with the same salt */
 	int32_t priority;               /* lower runs first */
 	uint32_t share;                 /* of the user, against others; 0 is 1 */
@@ -164,6 +166,7 @@ struct front_config {
 	char jobs[256];                 /* job socket endpoint to bind; "" for none */
 	struct journal *journal;        /* of durable jobs, or NULL; outlives the front end */
 	bool insecure;
+	struct zap *zap;                /* who may use it; NULL: whoever reaches it.  Borrowed */
 };
 /* Binds ENGINE_OUT and the job socket, starts the thread. */
 int front_start(void *zmq_context, const struct service *svc, const struct front_config *cfg,

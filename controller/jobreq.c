@@ -85,7 +85,7 @@ static int check_keys(struct jobreq *r, const struct op *op, const json_t *m)
 static int get_job(struct jobreq *r, const json_t *m)
 {
 	const json_t *v = json_object_get(m, "job");
-	if (!json_is_string(v))
+	if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
 		return api_fail(&r->problem, E_BAD_REQUEST, "job", "job must be a job's id, a string");
 	/* One that is too long is no job's: it is looked for, cut, and not found. */
 	snprintf(r->job, sizeof r->job, "%s", json_string_value(v));
@@ -231,7 +231,9 @@ static int parse(struct jobreq *r, const struct service *svc, uint32_t max_conte
 	if (mp_decode(bytes, n, &limits, &m, why, sizeof why))
 		return api_fail(p, E_BAD_REQUEST, "", "%s", why);
 	const json_t *name = json_object_get(m, "op");
-	const struct op *op = json_is_string(name) ? find_op(json_string_value(name)) : NULL;
+	/* One with a NUL in it is none, whatever stands before. */
+	bool whole = json_is_string(name) && strlen(json_string_value(name)) == json_string_length(name);
+	const struct op *op = whole ? find_op(json_string_value(name)) : NULL;
 	int rc = -EINVAL;
 	if (!json_is_object(m))
 		api_fail(p, E_BAD_REQUEST, "", "a request is a map");

@@ -48,12 +48,18 @@ static uint64_t key_hash(const struct jobs *j, const char *key)
 	return XXH3_64bits_withSeed(key, strlen(key), j->hash_seed);
 }
 
-static struct job *find_key(struct jobs *j, const char *key)
+bool job_is_of(const struct job *job, const char *owner)
+{
+	return job->owner && owner ? strcmp(job->owner, owner) == 0 : job->owner == owner;
+}
+
+/* Each owner has idempotency keys of his own. */
+static struct job *find_key(struct jobs *j, const char *key, const char *owner)
 {
 	struct job *job = map_get(&j->by_key, key_hash(j, key));
-	while (job && strcmp(job->key, key) != 0)
+	while (job && (strcmp(job->key, key) != 0 || !job_is_of(job, owner)))
 		job = job->same_key_hash;
-	return job || !j->journal ? job : durable_find_key(j, key);
+	return job || !j->journal ? job : durable_find_key(j, key, owner);
 }
 
 static void add_key(struct jobs *j, struct job *job)
@@ -119,6 +125,7 @@ static void job_free(struct job *job)
 	free(job->stop);
 	free(job->user);
 	free(job->key);
+	free(job->owner);
 	free(job->cache_salt);
 	free(job->n_saved);
 	buf_fini(&job->request);
@@ -344,10 +351,11 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	job->keep = s->keep;
 	job->user = s->user;
 	job->key = s->key;
+	job->owner = s->owner;
 	job->cache_salt = s->cache_salt;
 	job->stop = s->stop;
 	job->n_stop = s->n_stop;
-	s->user = s->key = s->cache_salt = NULL;
+	s->user = s->key = s->cache_salt = s->owner = NULL;
 	s->stop = NULL;
 	s->n_stop = 0;
 	job->durable = s->durable;
@@ -401,10 +409,12 @@ static void submit_again(struct jobs *j, struct job *job, const struct listener 
 }
 
 /* The engine knows users and tenants by number; 0: none was named.  Seeded, so that nobody can
- * find a name that has another one's number. */
-static uint64_t name_number(const struct jobs *j, const char *name)
+ * find a name that has another one's number.  What an owner names is his: neither a turn nor a
+ * cached prefix is shared with another one. */
+static uint64_t name_number(const struct jobs *j, const char *owner, const char *name)
 {
-	return name ? XXH3_64bits_withSeed(name, strlen(name), j->hash_seed) | 1 : 0;
+	uint64_t of = owner ? XXH3_64bits_withSeed(owner, strlen(owner), j->hash_seed) | 1 : 0;
+	return name ? XXH3_64bits_withSeed(name, strlen(name), j->hash_seed ^ of) | 1 : of;
 }
 
 /* What the engine needs of the request moves there. */
@@ -421,9 +431,9 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 	params_init(&s->params);
 	c->deadline_us = s->deadline_us;
 	c->priority = s->priority;
-	c->user = name_number(j, job->user);
+	c->user = name_number(j, job->owner, job->user);
 	c->share = s->share;
-	c->salt = name_number(j, job->cache_salt);
+	c->salt = name_number(j, job->owner, job->cache_salt);
 	c->durable = job->durable;
 	if (job->resumed)
 		durable_resume(job, c);
@@ -451,7 +461,7 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	*ps = NULL;
 	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX && s->best_of <= PARAMS_N_MAX &&
 	       s->n_tokens > 0);
-	struct job *same = s->key ? find_key(j, s->key) : NULL;
+	struct job *same = s->key ? find_key(j, s->key, s->owner) : NULL;
 	char why[512];
 	enum code code;
 	if (same && (code = other_request(same, s, why, sizeof why))) {

@@ -52,6 +52,7 @@ void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now);
 struct job *jobs_find(struct jobs *j, const char *id); /* NULL: no such job */
 const char *job_id(const struct job *job);
 const char *job_user(const struct job *job); /* NULL: it named none */
+bool job_is_of(const struct job *job, const char *owner); /* owner NULL: nobody in particular */
 bool job_finished(const struct job *job);
 uint32_t job_n_outputs(const struct job *job);
 uint32_t job_n_listeners(const struct job *job);
@@ -71,8 +72,8 @@ int64_t jobs_sweep(struct jobs *j, int64_t now);
 /* The service ends: every unfinished job becomes DONE, with finish abort; listeners are told. */
 void jobs_end(struct jobs *j, int64_t now);
 
-/* An array of maps, youngest first, at most max. */
-json_t *jobs_table(const struct jobs *j, size_t max, int64_t now);
+/* An array of maps: the owner's jobs, youngest first, at most max. */
+json_t *jobs_table(const struct jobs *j, const char *owner, size_t max, int64_t now);
 /* The same for who watches what goes on: unfinished ones oldest first, at most max; then those that
  * ended last, of which there is always room for a fifth of max. */
 json_t *jobs_now(const struct jobs *j, size_t max, int64_t now);

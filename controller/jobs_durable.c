@@ -47,7 +47,7 @@ struct durable_op {
 	struct jobs *jobs;    /* only settled and user are read, which never change */
 	char id[JOBS_ID_SIZE];
 	uint64_t number;
-	char *key; /* owned or NULL */
+	char *key, *owner; /* owned or NULL */
 	uint8_t body[16];
 	int64_t unix_us, limit;
 	struct buf bytes; /* a record, or rows of tokens */
@@ -59,6 +59,7 @@ struct durable_op {
 static void op_free(struct durable_op *o)
 {
 	free(o->key);
+	free(o->owner);
 	buf_fini(&o->bytes);
 	free(o->row);
 	free(o->saved);
@@ -120,16 +121,17 @@ static int run_accept(struct journal_op *op, struct journal_db *db)
 	struct durable_op *o = (struct durable_op *)op;
 	sqlite3_stmt *s =
 		journal_prepare(db, "INSERT INTO jobs(n, id, owner, key, body, accepted_at, request, "
-				    "state) VALUES(?, ?, '', ?, ?, ?, ?, 0)");
+				    "state) VALUES(?, ?, ?, ?, ?, ?, ?, 0)");
 	if (!s)
 		return sqlite3_errcode(journal_sqlite(db));
 	sqlite3_bind_int64(s, 1, (sqlite3_int64)o->number);
 	sqlite3_bind_text(s, 2, o->id, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 3, o->owner ? o->owner : "", -1, SQLITE_STATIC);
 	if (o->key)
-		sqlite3_bind_text(s, 3, o->key, -1, SQLITE_STATIC);
-	sqlite3_bind_blob(s, 4, o->body, sizeof o->body, SQLITE_STATIC);
-	sqlite3_bind_int64(s, 5, o->unix_us);
-	sqlite3_bind_blob64(s, 6, o->bytes.p, o->bytes.len, SQLITE_STATIC);
+		sqlite3_bind_text(s, 4, o->key, -1, SQLITE_STATIC);
+	sqlite3_bind_blob(s, 5, o->body, sizeof o->body, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 6, o->unix_us);
+	sqlite3_bind_blob64(s, 7, o->bytes.p, o->bytes.len, SQLITE_STATIC);
 	return step(s);
 }
 
@@ -261,6 +263,7 @@ void durable_accept(struct jobs *j, struct job *job)
 	o->op.done = on_accept_done;
 	o->op.must = false;
 	o->key = job->key ? xstrdup(job->key) : NULL;
+	o->owner = job->owner ? xstrdup(job->owner) : NULL;
 	memcpy(o->body, job->body, sizeof o->body);
 	o->unix_us = job->accepted_unix_us;
 	o->bytes = job->request;
@@ -511,7 +514,7 @@ static void damaged(struct job *job, const char *why)
 	log_error("jobs", "job=%s %s", job->id, job->why);
 }
 
-/* Columns: n, id, key, accepted_at, request.  *request: what it asked for, the caller's; NULL: it
+/* Columns: n, id, key, accepted_at, request; the last one: owner.  *request: what it asked for, the caller's; NULL: it
  * cannot be read, job->why says why. */
 static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, struct submit **request)
 {
@@ -537,6 +540,9 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 	const char *key = (const char *)sqlite3_column_text(row, 2);
 	if (rc && key)
 		s->key = xstrdup(key);
+	const char *owner = (const char *)sqlite3_column_text(row, sqlite3_column_count(row) - 1);
+	if (owner && *owner)
+		s->owner = xstrdup(owner);
 	uint64_t number = (uint64_t)sqlite3_column_int64(row, 0);
 	struct job *job = jobs_new_job(j, s, id, number, now);
 	job->resumed = true;
@@ -653,7 +659,7 @@ static void resume(struct jobs *j, struct job *job, struct submit *s, bool cance
 static int resume_all(struct jobs *j, int64_t now)
 {
 	sqlite3_stmt *s =
-		journal_prepare(j->reader, "SELECT n, id, key, accepted_at, request, cancelled FROM jobs "
+		journal_prepare(j->reader, "SELECT n, id, key, accepted_at, request, cancelled, owner FROM jobs "
 					   "WHERE state = 0 ORDER BY n");
 	int rc;
 	if (!s)
@@ -698,7 +704,7 @@ int jobs_recover(struct jobs *j, struct journal *journal,
 	return 0;
 }
 
-/* A finished job in memory again; row: as job_of_row(), then end, finished_at. */
+/* A finished job in memory again; row: as job_of_row(), before its last one end, finished_at. */
 static struct job *load_finished(struct jobs *j, sqlite3_stmt *row)
 {
 	char why[256];
@@ -723,7 +729,7 @@ static struct job *load_finished(struct jobs *j, sqlite3_stmt *row)
 struct job *durable_find(struct jobs *j, const char *id)
 {
 	sqlite3_stmt *s =
-		journal_prepare(j->reader, "SELECT n, id, key, accepted_at, request, end, finished_at "
+		journal_prepare(j->reader, "SELECT n, id, key, accepted_at, request, end, finished_at, owner "
 					   "FROM jobs WHERE id = ? AND state = 1");
 	if (!s)
 		return NULL;
@@ -733,27 +739,29 @@ struct job *durable_find(struct jobs *j, const char *id)
 	return job;
 }
 
-struct job *durable_find_key(struct jobs *j, const char *key)
+struct job *durable_find_key(struct jobs *j, const char *key, const char *owner)
 {
 	sqlite3_stmt *s =
-		journal_prepare(j->reader, "SELECT n, id, key, accepted_at, request, end, finished_at "
-					   "FROM jobs WHERE owner = '' AND key = ? AND state = 1");
+		journal_prepare(j->reader, "SELECT n, id, key, accepted_at, request, end, finished_at, owner "
+					   "FROM jobs WHERE owner = ? AND key = ? AND state = 1");
 	if (!s)
 		return NULL;
-	sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 1, owner ? owner : "", -1, SQLITE_STATIC);
+	sqlite3_bind_text(s, 2, key, -1, SQLITE_STATIC);
 	struct job *job = sqlite3_step(s) == SQLITE_ROW ? load_finished(j, s) : NULL;
 	sqlite3_reset(s);
 	return job;
 }
 
-void durable_table(const struct jobs *j, json_t *rows, size_t max)
+void durable_table(const struct jobs *j, json_t *rows, const char *owner, size_t max)
 {
-	sqlite3_stmt *s = journal_prepare(j->reader, "SELECT id, row, accepted_at FROM jobs WHERE state = 1 "
+	sqlite3_stmt *s = journal_prepare(j->reader, "SELECT id, row, accepted_at FROM jobs WHERE state = 1 AND owner = ? "
 						     "ORDER BY finished_at DESC LIMIT ?");
 	if (!s)
 		return;
 	int64_t unix_us = clock_unix_us();
-	sqlite3_bind_int64(s, 1, (sqlite3_int64)max);
+	sqlite3_bind_text(s, 1, owner ? owner : "", -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 2, (sqlite3_int64)max);
 	while (json_array_size(rows) < max && sqlite3_step(s) == SQLITE_ROW) {
 		const char *id = (const char *)sqlite3_column_text(s, 0);
 		const char *text = (const char *)sqlite3_column_text(s, 1);

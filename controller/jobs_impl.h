@@ -36,6 +36,7 @@ struct job {
 	bool cancelled; /* ENGINE_CANCEL was sent */
 	bool dirty;     /* in jobs->dirty */
 	char *user, *key, *cache_salt;
+	char *owner; /* the authenticated key that it belongs to; NULL: nobody in particular */
 	uint64_t seed;
 	uint32_t prompt_tokens;
 	uint32_t max_tokens;
@@ -153,9 +154,9 @@ void durable_cancel(struct jobs *j, struct job *job);
 void durable_retract(struct jobs *j, struct job *job);
 /* From the disk, into the finished ones; NULL: not there. */
 struct job *durable_find(struct jobs *j, const char *id);
-struct job *durable_find_key(struct jobs *j, const char *key);
+struct job *durable_find_key(struct jobs *j, const char *key, const char *owner);
 /* Rows of finished jobs that are not in memory, youngest first. */
-void durable_table(const struct jobs *j, json_t *rows, size_t max);
+void durable_table(const struct jobs *j, json_t *rows, const char *owner, size_t max);
 void durable_sweep(struct jobs *j, int64_t now);
 void durable_forget(struct jobs *j, struct job *job); /* out of jobs->unsaved; frees what is ours */
 

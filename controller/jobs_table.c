@@ -22,16 +22,17 @@ json_t *jobs_row(const struct job *job, int64_t now)
 	return row;
 }
 
-json_t *jobs_table(const struct jobs *j, size_t max, int64_t now)
+json_t *jobs_table(const struct jobs *j, const char *owner, size_t max, int64_t now)
 {
 	json_t *rows = json_array();
 	const struct list *lists[] = {&j->unfinished, &j->finished};
 	for (int i = 0; i < 2; i++)
 		for (struct job *job = lists[i]->youngest; job && json_array_size(rows) < max;
 		     job = job->older)
-			json_array_append_new(rows, jobs_row(job, now));
+			if (job_is_of(job, owner))
+				json_array_append_new(rows, jobs_row(job, now));
 	if (j->journal)
-		durable_table(j, rows, max);
+		durable_table(j, rows, owner, max);
 	return rows;
 }
 

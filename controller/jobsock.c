@@ -10,12 +10,16 @@
 #include "controller/jobreq.h"
 #include "controller/map.h"
 #include "controller/parser.h"
+#include "controller/zap.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 #include <zmq.h>
@@ -34,6 +38,7 @@ enum {
 	JOBS_TABLE_MAX = 5000,
 	PARSE_INLINE_MAX = 16 << 10, /* larger requests are parsed beside this thread */
 	STATUS_MAX = 4096,           /* questions to the engine under way */
+	CONNECTIONS_MAX = 16384,     /* and at most half of the descriptors */
 };
 #define ALL_UNSENT_MAX ((size_t)1 << 30)
 
@@ -53,9 +58,11 @@ struct client {
 	uint8_t route[256]; /* ZeroMQ's routing id */
 	size_t route_n;
 	int fd;      /* its connection, -1: unknown */
+	char owner[CURVE_SIZE]; /* its public key, verified; "": the socket asks for none */
 	bool lost;   /* gone, or does not read: nothing is sent any more */
 	bool queued; /* in jobsock->lost */
 	struct client *next_lost;
+	struct client *same_fd; /* a message of a closed connection may come when its descriptor is another's */
 	struct client *same_hash;
 	struct call *calls;
 	struct budget *budget;
@@ -85,12 +92,15 @@ struct jobsock {
 	struct front *front;
 	struct jobs *jobs;
 	void *router, *monitor;
+	struct zap *zap;         /* borrowed; NULL: peers need no key */
+	uint64_t zap_generation; /* of the list that the clients were last held against */
 	char endpoint[256];
 	struct map clients; /* hash of the routing id -> chain of clients */
 	uint64_t hash_seed;
 	struct client **by_fd; /* [n_fd]: whose connection it is, or NULL */
 	bool *fd_open;         /* [n_fd] */
 	size_t n_fd;
+	size_t n_open, max_open; /* connections */
 	struct client *lost; /* to be dropped by jobsock_reap() */
 	struct parser *parser;
 	struct buf out; /* the message being written */
@@ -126,9 +136,10 @@ static void fd_grow(struct jobsock *s, int fd)
 	s->n_fd = n;
 }
 
-static struct client *client_new(struct jobsock *s, const void *route, size_t n, int fd)
+static struct client *client_new(struct jobsock *s, const void *route, size_t n, int fd, const char *owner)
 {
 	struct client *c = xcalloc(1, sizeof *c);
+	snprintf(c->owner, sizeof c->owner, "%s", owner);
 	memcpy(c->route, route, n);
 	c->route_n = n;
 	c->fd = fd;
@@ -137,8 +148,10 @@ static struct client *client_new(struct jobsock *s, const void *route, size_t n,
 	uint64_t h = route_hash(s, route, n);
 	c->same_hash = map_get(&s->clients, h);
 	map_put(&s->clients, h, c);
-	if (fd >= 0)
+	if (fd >= 0) {
+		c->same_fd = s->by_fd[fd];
 		s->by_fd[fd] = c;
+	}
 	s->n_clients++;
 	return c;
 }
@@ -169,10 +182,19 @@ static void client_unlink(struct jobsock *s, struct client *c)
 		map_put(&s->clients, h, head);
 	else
 		map_remove(&s->clients, h);
-	if (c->fd >= 0 && s->by_fd[c->fd] == c)
-		s->by_fd[c->fd] = NULL;
+	struct client **by_fd = c->fd >= 0 ? &s->by_fd[c->fd] : NULL;
+	while (by_fd && *by_fd && *by_fd != c)
+		by_fd = &(*by_fd)->same_fd;
+	if (by_fd && *by_fd)
+		*by_fd = c->same_fd;
 	s->n_clients--;
 	c->unlinked = true;
+}
+
+/* Whose jobs it sees; NULL: those of nobody in particular. */
+static const char *client_owner(const struct client *c)
+{
+	return c->owner[0] ? c->owner : NULL;
 }
 
 /* From within a callback: jobsock_reap() does the rest. */
@@ -418,7 +440,7 @@ static void do_attach(struct jobsock *s, struct client *c, bool delimiter, struc
 static void do_job(struct jobsock *s, struct client *c, bool delimiter, struct jobreq *r)
 {
 	struct job *job = jobs_find(s->jobs, r->job);
-	if (!job) {
+	if (!job || !job_is_of(job, client_owner(c))) {
 		reply_error(s, c, delimiter, &r->id, E_NO_SUCH_JOB, "no such job");
 	} else if (r->op == OP_ATTACH) {
 		do_attach(s, c, delimiter, r, job);
@@ -448,6 +470,10 @@ static void do_status(struct jobsock *s, struct client *c, bool delimiter, struc
 /* Scale or drain: it may take as long as a model loads. */
 static void do_order(struct jobsock *s, struct client *c, bool delimiter, struct jobreq *r)
 {
+	if (s->zap && !(zap_roles(s->zap, c->owner) & ZAP_ADMIN)) {
+		reply_error(s, c, delimiter, &r->id, E_AUTH, "only an admin key may scale and drain");
+		return;
+	}
 	if (s->n_status >= STATUS_MAX) {
 		reply_error(s, c, delimiter, &r->id, E_OVERLOADED, "too many ask for the status");
 		return;
@@ -455,6 +481,11 @@ static void do_order(struct jobsock *s, struct client *c, bool delimiter, struct
 	struct call *k = call_new(s, c, delimiter, &r->id);
 	s->n_status++;
 	front_order(s->front, &r->order, on_order_done, k);
+}
+
+static void own_submit(const struct client *c, struct submit *submit)
+{
+	submit->owner = c->owner[0] ? xstrdup(c->owner) : NULL;
 }
 
 static void act(struct jobsock *s, struct client *c, bool delimiter, struct jobreq *r, int64_t now)
@@ -469,6 +500,7 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct jobr
 		if (c->lost && !r->submit->keep)
 			break;
 		l = listen_as(s, c, delimiter, &r->id);
+		own_submit(c, r->submit);
 		jobs_submit(s->jobs, &r->submit, &l, now);
 		break;
 	case OP_CANCEL:
@@ -478,7 +510,7 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct jobr
 		break;
 	case OP_JOBS:
 		reply_ok(s, c, delimiter, &r->id,
-			 json_pack("{s:o}", "jobs", jobs_table(s->jobs, JOBS_TABLE_MAX, now)));
+			 json_pack("{s:o}", "jobs", jobs_table(s->jobs, client_owner(c), JOBS_TABLE_MAX, now)));
 		break;
 	case OP_STATUS:
 	case OP_WORKERS:
@@ -510,9 +542,48 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct jobr
 
 static void fd_closed(struct jobsock *s, int fd)
 {
-	if (s->by_fd[fd])
-		client_lose(s, s->by_fd[fd]);
+	for (struct client *c = s->by_fd[fd]; c; c = c->same_fd)
+		client_lose(s, c);
+	if (s->fd_open[fd])
+		s->n_open--;
 	s->fd_open[fd] = false;
+}
+
+static int local_port(int fd)
+{
+	struct sockaddr_storage a;
+	socklen_t n = sizeof a;
+	if (getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+		return -1;
+	if (a.ss_family == AF_INET)
+		return ntohs(((struct sockaddr_in *)&a)->sin_port);
+	return a.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&a)->sin6_port) : -1;
+}
+
+static void fd_opened(struct jobsock *s, int fd)
+{
+	s->fd_open[fd] = true;
+	if (++s->n_open <= s->max_open)
+		return;
+	/* ZeroMQ sees the end, and closes.  Its number may be another file's by now, but hardly
+	 * another connection's to the same port. */
+	const char *colon = strrchr(s->endpoint, ':');
+	if (colon && local_port(fd) == atoi(colon + 1))
+		shutdown(fd, SHUT_RDWR);
+}
+
+/* Of keys that are not in the list any more nothing is left. */
+static void hold_against_list(struct jobsock *s)
+{
+	uint64_t now = s->zap ? zap_generation(s->zap) : 0;
+	if (now == s->zap_generation)
+		return;
+	s->zap_generation = now;
+	for (size_t i = 0; i < s->clients.cap; i++)
+		for (struct client *c = s->clients.slots[i].value; c; c = c->same_hash)
+			if (!(zap_roles(s->zap, c->owner) & ZAP_CLIENT))
+				client_lose(s, c);
+	jobsock_reap(s);
 }
 
 /* Everything the monitor has to say: connections come and go. */
@@ -533,18 +604,20 @@ static void read_monitor(struct jobsock *s)
 			continue;
 		fd_grow(s, (int)fd);
 		fd_closed(s, (int)fd);
-		s->fd_open[fd] = event == ZMQ_EVENT_ACCEPTED;
+		if (event == ZMQ_EVENT_ACCEPTED)
+			fd_opened(s, (int)fd);
 	}
 	zmq_msg_close(&m);
 	jobsock_reap(s);
 }
 
 /* Whose message it is.  The monitor has been read since it arrived, so that the end of an older
- * connection with the same descriptor is known by now. */
-static struct client *client_of(struct jobsock *s, const void *route, size_t n, int fd)
+ * connection with the same descriptor is known by now.  What such a one sent last may still come:
+ * the first reply to it fails, and it is gone then. */
+static struct client *client_of(struct jobsock *s, const void *route, size_t n, int fd, const char *owner)
 {
 	struct client *c = client_find(s, route, n);
-	if (c && c->fd != fd) {
+	if (c && (c->fd != fd || strcmp(c->owner, owner) != 0)) {
 		client_lose(s, c); /* it came again under the same name */
 		jobsock_reap(s);
 		c = NULL;
@@ -553,11 +626,9 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 	if (fd >= 0) {
 		fd_grow(s, fd);
 		open = s->fd_open[fd];
-		if (!c && s->by_fd[fd])
-			open = false; /* from before the descriptor was used again */
 	}
 	if (!c)
-		c = client_new(s, route, n, open ? fd : -1);
+		c = client_new(s, route, n, open ? fd : -1, owner);
 	if (!open)
 		client_lose(s, c);
 	return c;
@@ -566,10 +637,19 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool delimiter, unsigned frames,
 		   int64_t now)
 {
-	struct client *c =
-		client_of(s, zmq_msg_data(route), zmq_msg_size(route), zmq_msg_get(payload, ZMQ_SRCFD));
+	/* Only what ZAP said counts: without it a peer may call itself what it likes. */
+	const char *owner = s->zap ? zmq_msg_gets(payload, "User-Id") : NULL;
+	struct client *c = client_of(s, zmq_msg_data(route), zmq_msg_size(route),
+				     zmq_msg_get(payload, ZMQ_SRCFD), owner ? owner : "");
 	size_t n = zmq_msg_size(payload);
 	struct jobreq r = {0};
+	if (s->zap && !(zap_roles(s->zap, owner) & ZAP_CLIENT)) {
+		jobreq_id(&r, zmq_msg_data(payload), n);
+		reply_error(s, c, delimiter, &r.id, E_AUTH, "this key may not use the service any more");
+		client_lose(s, c);
+		jobreq_fini(&r);
+		return;
+	}
 	if (frames != 1) {
 		reply_error(s, c, delimiter, &r.id, E_BAD_REQUEST,
 			    "a request is one frame that holds one map");
@@ -632,6 +712,7 @@ static void read_parsed(struct jobsock *s, int64_t now)
 			act(s, c, letter->delimiter, &r, now);
 		} else if (r.op == OP_SUBMIT && r.submit->keep) {
 			struct listener nobody = {.event = ignore_event, .id = front_listener_id(s->front)};
+			own_submit(c, r.submit);
 			jobs_submit(s->jobs, &r.submit, &nobody, now);
 			jobs_unlisten(s->jobs, nobody.id);
 		}
@@ -645,6 +726,7 @@ static void read_parsed(struct jobsock *s, int64_t now)
 bool jobsock_read(struct jobsock *s, int64_t now)
 {
 	read_monitor(s);
+	hold_against_list(s);
 	read_parsed(s, now);
 	for (int i = 0; i < READ_BATCH; i++)
 		if (!read_one(s, now))
@@ -695,24 +777,38 @@ static int open_monitor(struct jobsock *s, void *zmq)
 	return zmq_connect(s->monitor, name) ? -zmq_errno() : 0;
 }
 
-int jobsock_open(void *zmq, const struct service *svc, const char *endpoint, bool insecure,
-		 struct front *front, struct jobs *jobs, struct jobsock **out, char *why, size_t why_n)
+/* Other parts of the service need descriptors, too. */
+static size_t connections_max(void)
 {
-	if (!insecure && !endpoint_is_local(endpoint))
-		return err_why(
-			why, why_n, -EPERM,
-			"job socket %s: others than this machine could use it, and keys are not built yet; "
-			"--insecure allows it",
-			endpoint);
+	struct rlimit r;
+	if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur / 2 >= CONNECTIONS_MAX)
+		return CONNECTIONS_MAX;
+	return (size_t)r.rlim_cur / 2;
+}
+
+int jobsock_open(void *zmq, const struct service *svc, const struct front_config *cfg, struct front *front,
+		 struct jobs *jobs, struct jobsock **out, char *why, size_t why_n)
+{
+	const char *endpoint = cfg->jobs;
+	bool tcp = strncmp(endpoint, "ipc://", 6) != 0;
+	int checked = endpoint_check(endpoint, "job socket", cfg->insecure || zap_has_key(cfg->zap), why, why_n);
+	if (checked)
+		return checked;
 	struct jobsock *s = xcalloc(1, sizeof *s);
 	s->svc = svc;
 	s->front = front;
 	s->jobs = jobs;
+	s->zap = tcp && zap_has_key(cfg->zap) ? cfg->zap : NULL;
+	s->zap_generation = s->zap ? zap_generation(s->zap) : 0;
+	s->max_open = connections_max();
 	s->hash_seed = entropy_u64();
 	s->router = zmq_socket(zmq, ZMQ_ROUTER);
 	int rc = s->router ? 0 : -zmq_errno();
 	if (!rc) {
 		set_options(s, endpoint);
+		rc = zap_guard(cfg->zap, s->router, endpoint, ZAP_JOBS);
+	}
+	if (!rc) {
 		rc = open_monitor(s, zmq);
 	}
 	if (!rc && zmq_bind(s->router, endpoint))

@@ -10,10 +10,10 @@
 
 struct jobsock;
 
-/* Binds the endpoint.  -EPERM for one that others can reach, unless insecure; errors of binding.
+/* Binds cfg->jobs.  -EPERM for one that others can reach, unless insecure; errors of binding.
  * front is asked for readiness, context, status and listener ids; jobs may be set later. */
-int jobsock_open(void *zmq, const struct service *svc, const char *endpoint, bool insecure,
-		 struct front *front, struct jobs *jobs, struct jobsock **out, char *why, size_t why_n);
+int jobsock_open(void *zmq, const struct service *svc, const struct front_config *cfg, struct front *front,
+		 struct jobs *jobs, struct jobsock **out, char *why, size_t why_n);
 /* Waits at most a second for what is still to be sent. jobs_end() was called. */
 void jobsock_close(struct jobsock *s);                 /* NULL is fine */
 const char *jobsock_endpoint(const struct jobsock *s); /* with the port that was chosen */

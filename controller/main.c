@@ -11,6 +11,7 @@
 #include "controller/entropy.h"
 #include "controller/front.h"
 #include "controller/http.h"
+#include "controller/zap.h"
 #include "controller/metrics.h"
 #include "controller/journal.h"
 
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 #include <zmq.h>
@@ -75,6 +77,8 @@ static const struct opt options[] = {
 	OPT("keep", OPT_INT, "S", "seconds that a finished job can be asked for (3600)", .lo = 0,
 	    .hi = 366 * 86400),
 	OPT("keep-durable", OPT_INT, "S", "the same of durable jobs (86400)", .lo = 0, .hi = 366 * 86400),
+	OPT("curve-key", OPT_TEXT, "FILE", "the service's secret key: sockets on TCP are encrypted, peers need keys"),
+	OPT("allow", OPT_TEXT, "FILE", "public keys of clients and workers that are let in"),
 	OPT("insecure", OPT_FLAG, NULL, "allow other addresses than loopback without keys"),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
@@ -115,6 +119,7 @@ struct program {
 	struct notices notices;
 	void *zmq;
 	struct journal *journal; /* NULL: none */
+	struct zap *zap;
 	struct front *front;
 	struct engine *engine;
 	struct http *http;
@@ -327,6 +332,7 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 	snprintf(c.model, sizeof c.model, "%s", path ? path : dir);
 	free(path);
 	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus", ""));
+	c.zap = p->zap;
 	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "f32"));
 	return engine_start(p->zmq, &c, &p->engine, why, why_n);
 }
@@ -377,18 +383,35 @@ static int start_journal(struct program *p, char *why, size_t why_n)
 	return rc;
 }
 
+/* Who may use the sockets: before any of them is bound. */
+static int start_zap(struct program *p, char *why, size_t why_n)
+{
+	const char *path = opts_text(&p->o, "curve-key", NULL), *allow = opts_text(&p->o, "allow", NULL);
+	struct curve_key key = {0};
+	if (allow && !path)
+		return err_why(why, why_n, -EINVAL, "--allow needs the service's own key: --curve-key FILE");
+	if (path)
+		curve_protect();
+	int rc = path ? curve_read(path, true, &key, why, why_n) : 0;
+	if (rc)
+		return err_prefix(why, why_n, rc, "--curve-key");
+	rc = zap_start(p->zmq, path ? &key : NULL, allow, &p->zap, why, why_n);
+	curve_forget(&key);
+	return rc ? err_prefix(why, why_n, rc, "--allow") : 0;
+}
+
 static int start(struct program *p, const char *dir, char *why, size_t why_n)
 {
-	bool insecure = opts_flag(&p->o, "insecure");
+	bool insecure = opts_flag(&p->o, "insecure"), keys = opts_has(&p->o, "curve-key");
 	struct front_config fc = {.insecure = insecure};
 	const char *jobs = opts_text(&p->o, "jobs", "tcp://127.0.0.1:7420");
 	const char *http = opts_text(&p->o, "http", "127.0.0.1:8080");
 	if (strcmp(jobs, "none") != 0)
 		snprintf(fc.jobs, sizeof fc.jobs, "%s", jobs);
 	const char *bus = opts_text(&p->o, "bus", "");
-	int rc = endpoint_check(bus, "worker bus", insecure, why, why_n);
+	int rc = endpoint_check(bus, "worker bus", insecure || keys, why, why_n);
 	if (!rc && fc.jobs[0])
-		rc = endpoint_check(fc.jobs, "job socket", insecure, why, why_n);
+		rc = endpoint_check(fc.jobs, "job socket", insecure || keys, why, why_n);
 	if (!rc)
 		rc = load(p, dir, why, why_n);
 	if (rc)
@@ -398,9 +421,13 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 		return rc;
 	fc.journal = p->journal;
 	p->zmq = zmq_ctx_new();
-	rc = front_start(p->zmq, &p->svc, &fc, &p->front, why, why_n);
+	rc = start_zap(p, why, why_n);
 	if (rc)
 		goto fail_zmq;
+	fc.zap = p->zap;
+	rc = front_start(p->zmq, &p->svc, &fc, &p->front, why, why_n);
+	if (rc)
+		goto fail_zap;
 	rc = start_engine(p, dir, why, why_n);
 	if (rc)
 		goto fail_front;
@@ -428,6 +455,9 @@ fail_engine:
 fail_front:
 	if (p->front)
 		front_stop(p->front);
+fail_zap:
+	zap_stop(p->zap);
+	p->zap = NULL;
 fail_zmq:
 	zmq_ctx_term(p->zmq);
 	p->zmq = NULL;
@@ -441,6 +471,7 @@ static void stop(struct program *p)
 	http_stop(p->http);
 	front_stop(p->front);
 	quit_engine(p);
+	zap_stop(p->zap);
 	zmq_ctx_term(p->zmq);
 	journal_close(p->journal);
 }
@@ -455,8 +486,11 @@ static void wait_for_end(struct program *p)
 			continue;
 		struct signalfd_siginfo si;
 		if ((fds[0].revents & POLLIN) && read(p->signals, &si, sizeof si) == sizeof si) {
-			log_info("main", "ending signal=%u", si.ssi_signo);
-			return;
+			if (si.ssi_signo != SIGHUP) {
+				log_info("main", "ending signal=%u", si.ssi_signo);
+				return;
+			}
+			zap_reload(p->zap);
 		}
 		char bytes[64];
 		if (!(fds[1].revents & POLLIN) || read(p->notices.fd[0], bytes, sizeof bytes) <= 0)
@@ -481,6 +515,7 @@ static void block_signals(struct program *p)
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
 	/* Before any thread is started, so that all inherit it. */
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
@@ -532,6 +567,8 @@ int main(int argc, char **argv)
 	p.notices.supervised = p.ready_fd >= 0;
 	p.notices.lines = json_array();
 	block_signals(&p);
+	/* Sockets that are paths, and whatever else is made: ours alone. */
+	umask(077);
 	if (pipe(p.notices.fd) < 0)
 		return fail(&p, strerror(errno));
 	if (start(&p, dir, why, sizeof why))

@@ -1,3 +1,4 @@
+/* A validated request (front.h): its end, should it not become a job. */
 #include "controller/front.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ void submit_free(struct submit *s)
 	free(s->stop);
 	free(s->user);
 	free(s->key);
+	free(s->owner);
 	free(s->cache_salt);
 	free(s);
 }

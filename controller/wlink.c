@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "controller/zap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,8 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 		set_int(w->monitor, ZMQ_RCVHWM, 0); /* ZeroMQ's threads would wait for us */
 	}
 	if (!w->monitor || zmq_socket_monitor(w->socket, name, ZMQ_EVENT_DISCONNECTED) < 0 ||
-	    zmq_connect(w->monitor, name) < 0 || zmq_bind(w->socket, cfg->bus) < 0) {
+	    zmq_connect(w->monitor, name) < 0 ||
+	    zap_guard(cfg->zap, w->socket, cfg->bus, ZAP_BUS) || zmq_bind(w->socket, cfg->bus) < 0) {
 		int err = errno;
 		close_sockets(w);
 		free(w);

@@ -52,7 +52,7 @@ if [ "$only" != e2e ]; then
 	fi
 fi
 if [ "$only" != unit ]; then
-	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rs --maxfail=20 -p no:cacheprovider tests/e2e >"$log" 2>&1
+	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rs --maxfail=20 -p no:cacheprovider tests/e2e tests/chaos >"$log" 2>&1
 	rc=$?
 	p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
 	bad=$((${f:-0} + ${e:-0}))

@@ -51,6 +51,7 @@ struct link {
 	bool meet_told;      /* in a hello: the next one names another */
 	bool welcome;        /* we were told to load since */
 	bool stop_passed;    /* a stop came before that */
+	bool unknown;        /* the controller does not know our key */
 	bool stop;
 
 	pthread_t beater;
@@ -172,6 +173,8 @@ static void read_monitor(struct link *l)
 		} else if (what == ZMQ_EVENT_DISCONNECTED) {
 			log_warn("link", "the link to %s is down", l->args->bus);
 			l->hello_due = false;
+		} else if (what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+			l->unknown = true;
 		}
 	}
 }
@@ -545,9 +548,16 @@ static int serve(struct link *l, char *why, size_t why_n)
 		if (l->hello_due && clock_us() >= l->hello_at_us)
 			send_hello(l);
 		keep_beat(l);
+		if (!rc && l->unknown)
+			rc = err_why(why, why_n, -EACCES,
+				     "the controller at %s does not let this worker's key in: a line \"worker "
+				     "%s NAME\" in its --allow file does",
+				     l->args->bus, l->args->key ? l->args->key->public : "KEY");
 		if (!rc && grace_over(l))
-			rc = err_why(why, why_n, -ETIMEDOUT, "no sign of a controller at %s for %lld ms",
-				     l->args->bus, (long long)l->args->grace_ms);
+			rc = err_why(why, why_n, -ETIMEDOUT, "no sign of a controller at %s for %lld ms%s",
+				     l->args->bus, (long long)l->args->grace_ms,
+				     l->args->key ? " (or its key is not --server-key)"
+						  : " (or it wants a key: --key, --server-key)");
 	}
 	return rc;
 }
@@ -580,7 +590,8 @@ static int set_options(void *sock)
 
 static int open_sockets(struct link *l, char *why, size_t why_n)
 {
-	const int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+	const int events = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+			   ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 	l->ctx = zmq_ctx_new();
 	if (!l->ctx)
 		return err_why(why, why_n, -errno, "no ZeroMQ context: %s", zmq_strerror(errno));
@@ -590,6 +601,9 @@ static int open_sockets(struct link *l, char *why, size_t why_n)
 	    zmq_socket_monitor(l->sock, "inproc://events", events) ||
 	    zmq_connect(l->monitor, "inproc://events"))
 		return err_why(why, why_n, -errno, "no socket: %s", zmq_strerror(errno));
+	int rc = l->args->key ? curve_client(l->sock, l->args->key, l->args->server_key->public) : 0;
+	if (rc)
+		return err_why(why, why_n, rc, "CURVE: %s", zmq_strerror(-rc));
 	if (zmq_connect(l->sock, l->args->bus))
 		return err_why(why, why_n, -errno, "cannot connect to %s: %s", l->args->bus,
 			       zmq_strerror(errno));

@@ -3,6 +3,8 @@
 #ifndef QUERN_WORKER_LINK_H
 #define QUERN_WORKER_LINK_H
 
+#include "proto/curve.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +15,8 @@ struct link_args {
 	uint32_t n_threads; /* 0: as the controller or the device chooses */
 	int late_ms;        /* of a group: how late another rank may be before it is given up */
 	int64_t grace_ms;   /* how long without a sign of the controller */
+	/* CURVE, both or none: our key, and the controller's public one. */
+	const struct curve_key *key, *server_key;
 };
 
 /* Serve until the controller says stop or link_stop() is called (0), the controller is gone for

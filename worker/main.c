@@ -6,6 +6,8 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { GRACE_S = 10, LATE_S = 5 };
 
@@ -20,6 +22,8 @@ static const struct opt options[] = {
 	    .hi = 86400),
 	OPT("rank-timeout", OPT_INT, "S",
 	    "of a group: give up a rank that is late for so many seconds (5)", .lo = 1, .hi = 86400),
+	OPT("key", OPT_TEXT, "FILE", "this worker's secret key (else $QUERN_KEY)"),
+	OPT("server-key", OPT_TEXT, "FILE", "the controller's public key (else $QUERN_SERVER_KEY)"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
 	OPT("version", OPT_FLAG, NULL, "the version"),
@@ -68,6 +72,17 @@ static int run(struct opts *o, int argc, char **argv)
 	if (level < 0)
 		return usage("--log-level must be debug, info, warn or error");
 	log_init("worker", (enum log_level)level);
+	struct curve_key key = {0}, server_key;
+	bool keyed = false;
+	/* A bus that is a path asks who runs this process instead. */
+	if (strncmp(opts_text(o, "bus", ""), "tcp://", 6) == 0)
+		rc = curve_pair(&(struct curve_told){opts_text(o, "key", NULL), opts_text(o, "server-key", NULL),
+						     getenv("QUERN_KEY"), getenv("QUERN_SERVER_KEY")},
+				&key, &server_key, &keyed, why, sizeof why);
+	if (rc) {
+		log_error("main", "%s", why);
+		return 1;
+	}
 	struct link_args a = {
 		.bus = opts_text(o, "bus", ""),
 		.device = opts_text(o, "device", "cpu"),
@@ -75,11 +90,14 @@ static int run(struct opts *o, int argc, char **argv)
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
 		.late_ms = (int)opts_int(o, "rank-timeout", LATE_S) * 1000,
 		.grace_ms = opts_int(o, "grace", GRACE_S) * 1000,
+		.key = keyed ? &key : NULL,
+		.server_key = keyed ? &server_key : NULL,
 	};
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
 	rc = link_run(&a, why, sizeof why);
+	curve_forget(&key);
 	if (rc)
 		log_error("main", "%s", why);
 	return rc ? 1 : 0;

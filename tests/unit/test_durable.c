@@ -348,7 +348,7 @@ Test(durable, results_are_there_after_a_crash)
 	jobs_attach(jobs, find(e->job), &g->l, true, from);
 	cr_expect(g->text[0].len && strlen(g->text[0].p) < strlen(text));
 	cr_expect_str_eq(g->text[0].p, text + strlen(text) - g->text[0].len);
-	json_t *rows = jobs_table(jobs, 10, 0);
+	json_t *rows = jobs_table(jobs, NULL, 10, 0);
 	cr_expect_eq(json_array_size(rows), 1);
 	json_decref(rows);
 	ear_free(e);
@@ -377,7 +377,7 @@ Test(durable, the_table_shows_what_is_only_on_the_disk)
 	struct ear *e = ear_new();
 	finish(start(request("k"), e), text);
 	reborn();
-	json_t *rows = jobs_table(jobs, 10, 0);
+	json_t *rows = jobs_table(jobs, NULL, 10, 0);
 	cr_assert_eq(json_array_size(rows), 1);
 	const json_t *row = json_array_get(rows, 0);
 	cr_expect_str_eq(json_string_value(json_object_get(row, "job")), e->job);

@@ -790,7 +790,7 @@ Test(jobs, the_table_lists_them_with_their_seeds)
 	s->user = xstrdup("me");
 	uint64_t job = start(s, e);
 	say(job, 0, "Once", 1);
-	json_t *t = jobs_table(jobs, 10, 0), *row = json_array_get(t, 0);
+	json_t *t = jobs_table(jobs, NULL, 10, 0), *row = json_array_get(t, 0);
 	cr_assert_eq(json_array_size(t), 1);
 	cr_expect_str_eq(json_string_value(json_object_get(row, "job")), e->job);
 	cr_expect_str_eq(json_string_value(json_object_get(row, "state")), "running");

@@ -1,0 +1,117 @@
+"""load.py - clients that keep a service busy and insist on every one of their jobs."""
+
+import threading
+import time
+
+from jobclient import JobClient, JobError
+
+RETRY_S = 2.5   # without a word for so long, the job is asked for again, under the same key
+GIVE_UP_S = 150
+
+
+def specs(n, tokens):
+    """n different jobs: (prompt, parameters).  Each has a seed, so that its tokens are known."""
+    begin = ["Once upon a time", "A little dog", "The king said", "In the dark wood", "Tom and Anna", "One day, a bird"]
+    return [(f"{begin[i % len(begin)]} {'and then ' * (i % 7)}{i}",
+             dict(max_tokens=tokens // 2 + (i * 37) % tokens, seed=i, ignore_eos=True, temperature=0.0 if i % 3 == 0 else 1.0,
+                  n=1 + (i % 5 == 0)))
+            for i in range(n)]
+
+
+def tokens_of(done):
+    return [o["tokens"] for o in done.outputs]
+
+
+class Lost(Exception):
+    pass
+
+
+class Load:
+    """Threads that take jobs by number, until stop() or until `count` have ended."""
+
+    def __init__(self, endpoint, jobs, threads=6, count=None, connect=JobClient):
+        self.endpoint, self.jobs, self.connect = endpoint, jobs, connect
+        self.lock = threading.Lock()
+        self.next, self.count = 0, count
+        self.ended, self.asked_again = 0, 0
+        self.failures = []
+        self.stopping = False
+        self.results = {}       # job number -> tokens, all of which must agree
+        self.threads = [threading.Thread(target=self.work, args=(t,)) for t in range(threads)]
+        for t in self.threads:
+            t.start()
+
+    def take(self):
+        with self.lock:
+            if self.stopping or (self.count is not None and self.next >= self.count):
+                return None
+            self.next += 1
+            return self.next - 1
+
+    def work(self, name):
+        client = self.connect(self.endpoint)
+        try:
+            while (i := self.take()) is not None:
+                self.one(client, i)
+        except Exception as e:
+            self.failures.append(f"client {name}: {type(e).__name__}: {e}")
+        finally:
+            client.close()
+
+    def one(self, client, number):
+        which = number % len(self.jobs)
+        prompt, params = self.jobs[which]
+        got = self.insist(client, prompt, params, f"{id(self)}-{number}")
+        with self.lock:
+            self.ended += 1
+            before = self.results.setdefault(which, got)
+            if before != got:
+                self.failures.append(f"job {number}: other tokens than before: {got} instead of {before}")
+
+    def insist(self, client, prompt, params, key):
+        """Until it is done.  A controller that died has forgotten it: the key makes asking again safe."""
+        end = time.monotonic() + GIVE_UP_S
+        while time.monotonic() < end:
+            job = client.submit(prompt, stream=False, key=key, on_disconnect="keep", **params)
+            while time.monotonic() < end:
+                try:
+                    reply = client.recv(job.request_id, RETRY_S)
+                except TimeoutError:
+                    self.asked_again += 1
+                    break
+                except JobError as e:
+                    # A controller that ends tells that it does; one that begins has no worker yet.
+                    if e.code in ("E_INTERNAL", "E_NOT_READY"):
+                        time.sleep(0.1)
+                        break
+                    raise Lost(f"{key}: {e}") from None
+                if reply["op"] == "done":
+                    return [o["tokens"] for o in reply["outputs"]]
+        raise Lost(f"{key} did not end within {GIVE_UP_S} s")
+
+    def stop(self):
+        self.stopping = True
+        self.join()
+
+    def join(self):
+        for t in self.threads:
+            t.join()
+
+    def check(self, known):
+        assert not self.failures, self.failures[:5]
+        for which, got in self.results.items():
+            assert got == known[which], f"job {which}: {got} instead of {known[which]}"
+
+
+def undisturbed(endpoint, jobs):
+    """What the jobs give when nothing happens: {number: tokens}."""
+    with JobClient(endpoint) as c:
+        under_way = [c.submit(p, stream=False, **params) for p, params in jobs]
+        return {i: tokens_of(j.done()) for i, j in enumerate(under_way)}
+
+
+def percentile(values, p):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(p / 100 * len(values)))] if values else float("nan")
+
+

@@ -1,0 +1,205 @@
+"""Clients that connect and vanish at random moments, and more load than there is room for."""
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+
+import msgpack
+
+
+from jobclient import JobClient, JobError
+from load import percentile
+from service import DEMO, marked
+
+PROMPT = "Once upon a time"
+
+
+def memory(s):
+    """Resident bytes of controller and workers."""
+    total = 0
+    for pid, name in marked(s.mark).items():
+        if name.startswith(("quern-contr", "quern-worker")):
+            with open(f"/proc/{pid}/statm") as f:
+                total += int(f.read().split()[1]) * 4096
+    return total
+
+
+def endpoint(text):
+    host, port = text.split("//")[-1].rsplit(":", 1)
+    return host, int(port)
+
+
+def reset(sock):
+    """Closed with RST instead of FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def raw(s, dice):
+    sock = socket.create_connection(endpoint(dice.choice([s.jobs, s.http])), 30)
+    sock.sendall(dice.randbytes(dice.randrange(0, 200)) if dice.random() < 0.5 else b"\xff\0\0\0\0\0\0\0\1\x7f\3")
+    reset(sock) if dice.random() < 0.5 else sock.close()
+
+
+def job(s, dice):
+    c = JobClient(s.jobs)
+    try:
+        j = c.submit(PROMPT, max_tokens=300, n=dice.choice([1, 1, 2, 5]), seed=1, ignore_eos=True)
+        for _ in range(dice.choice([0, 0, 1, 2, 5])):
+            j.event(30)
+    except JobError as e:
+        assert e.code == "E_OVERLOADED", e
+    finally:
+        c.close()
+
+
+def stream(s, dice):
+    sock = socket.create_connection(endpoint(s.http), 30)
+    body = json.dumps({"prompt": PROMPT, "max_tokens": 300, "stream": True, "ignore_eos": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    request = head.encode() + body
+    cut = len(request) if dice.random() < 0.7 else dice.randrange(len(request))
+    sock.sendall(request[:cut])
+    if cut == len(request):
+        for _ in range(dice.choice([0, 1, 3])):
+            sock.recv(4096)
+    reset(sock) if dice.random() < 0.5 else sock.close()
+
+
+def storm(s, n, dice, threads=8):
+    seeds, failures = [dice.randrange(1 << 32) for _ in range(n)], []
+
+    def work(mine):
+        import random
+        for seed in mine:
+            d = random.Random(seed)
+            try:
+                d.choice([job, job, stream, raw])(s, d)
+            except Exception as e:
+                failures.append(f"{type(e).__name__}: {e}")
+    pool = [threading.Thread(target=work, args=(seeds[t::threads],)) for t in range(threads)]
+    for t in pool:
+        t.start()
+    for t in pool:
+        t.join()
+    assert not failures, failures[:3]
+
+
+def test_clients_that_vanish_leave_every_block_free(start, dice, long, figures):
+    """Finished jobs are kept for a while: as many as are kept before the memory is looked at."""
+    s = start(DEMO, "--no-prefix-cache", "--kv-bytes", "8M")
+    n = 1000 if long else 120
+    free = s.idle()["blocks"]["free"]
+    if long:
+        for _ in range(5):      # the table of finished jobs is full then
+            storm(s, n, dice)
+            s.idle()
+        with JobClient(s.jobs) as c:
+            for _ in range(9):
+                for j in [c.submit(PROMPT, stream=False, max_tokens=1) for _ in range(500)]:
+                    j.done()
+    before = memory(s)
+    storm(s, n, dice)
+    blocks = s.idle()["blocks"]
+    after = memory(s)
+    assert (blocks["free"], blocks["held"]) == (free, 0)
+    with JobClient(s.jobs) as c:
+        assert c.generate(PROMPT, max_tokens=5, ignore_eos=True).finish_reason == "length"
+    figures(f"{n} clients vanished, {free} of {free} blocks free, memory {before >> 10} to {after >> 10} KiB "
+            f"({100 * (after - before) / before:+.2f}%)")
+    if long:
+        assert after <= before * 1.01
+
+
+class Flood(threading.Thread):
+    """Keeps so many jobs asked for at once on one connection, until stopped.  Who is refused asks
+    again a little later, as the reply says."""
+    AGAIN_S = 0.1
+
+    def __init__(self, s, at_once, tokens):
+        super().__init__()
+        self.s, self.at_once, self.tokens = s, at_once, tokens
+        self.ended = False
+        self.n, self.codes, self.failures = 0, Counter(), []
+
+    def run(self):
+        try:
+            with JobClient(self.s.jobs) as c:
+                self.flood(c)
+        except Exception as e:
+            self.failures.append(f"{type(e).__name__}: {e}")
+
+    def flood(self, c):
+        waiting, later = 0, []      # replies; times at which to ask again
+        while not self.ended or waiting:
+            now = time.monotonic()
+            while not self.ended and waiting + len([t for t in later if t > now]) < self.at_once:
+                c.submit(PROMPT, stream=False, max_tokens=self.tokens, ignore_eos=True, temperature=0)
+                waiting += 1
+            later = [t for t in later if t > now]
+            if not c.socket.poll(20):
+                continue
+            reply = msgpack.unpackb(c.recv_frames()[-1])
+            if reply["op"] == "done":
+                assert len(reply["outputs"][0]["tokens"]) == self.tokens
+                self.n += 1
+            elif reply["op"] == "error":
+                self.codes[reply["code"]] += 1
+                later.append(now + self.AGAIN_S)
+            else:
+                continue
+            waiting -= 1
+
+
+class Probe(threading.Thread):
+    """Asks for one job at a time, and measures how long the refusals take."""
+
+    def __init__(self, s):
+        super().__init__()
+        self.s, self.ended, self.refusals_s = s, False, []
+
+    def run(self):
+        with JobClient(self.s.jobs) as c:
+            while not self.ended:
+                t = time.monotonic()
+                try:
+                    c.submit(PROMPT, stream=False, max_tokens=1).done()
+                except JobError as e:
+                    assert e.code == "E_OVERLOADED"
+                    self.refusals_s.append(time.monotonic() - t)
+                time.sleep(0.01)
+
+
+def rate(s, at_once, seconds, tokens):
+    """Output tokens per second of the jobs that were accepted, the codes of the others, and how
+    long their refusal took."""
+    floods, probe = [Flood(s, max(1, at_once // 4), tokens) for _ in range(4)], Probe(s)
+    for f in [*floods, probe]:
+        f.start()
+    time.sleep(seconds / 3)     # until it is full
+    n, t = sum(f.n for f in floods), time.monotonic()
+    time.sleep(seconds)
+    n, t = sum(f.n for f in floods) - n, time.monotonic() - t
+    for f in [probe, *floods]:
+        f.ended = True
+    for f in [probe, *floods]:
+        f.join()
+    assert not [x for f in floods for x in f.failures]
+    return n * tokens / t, sum((f.codes for f in floods), Counter()), probe.refusals_s
+
+
+def test_overload_is_refused_and_what_was_accepted_goes_on(start, long, figures):
+    """Ten times what there is room for.  The figures are told, not judged: the machine may be busy."""
+    slots, queued, tokens = 16, 16, 32
+    s = start(DEMO, "--max-seqs", slots, "--max-queued-jobs", queued)
+    seconds = 20 if long else 2
+    peak, _, _ = rate(s, slots + queued // 2, seconds, tokens)
+    over, codes, waits = rate(s, 10 * (slots + queued), seconds, tokens)
+    assert set(codes) == {"E_OVERLOADED"}
+    assert over > 0
+    figures(f"peak {peak:.0f} tokens/s, at ten times the load {over:.0f} ({100 * over / peak:.1f}%); {sum(codes.values())} refusals, "
+            f"of {len(waits)} p50 {1000 * percentile(waits, 50):.1f} ms, p99 {1000 * percentile(waits, 99):.1f} ms")
+    s.idle()

@@ -1,0 +1,197 @@
+"""Hosts as network namespaces: a controller and two workers on three hosts, with keys, whose links
+are cut in the midst of generation.  Needs root, ip(8) and a kernel that allows namespaces."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from jobclient import JobClient
+from load import specs, tokens_of, undisturbed
+from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
+
+
+def ip(*words):
+    r = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True, timeout=30)
+    if r.returncode:
+        raise OSError(f"ip {' '.join(map(str, words))}: {r.stderr.strip()}")
+
+
+class Hosts:
+    """Namespaces: host 0 in the middle, host i at the other end of a link of its own. On it, host 0 is
+    10.77.i.1 and host i 10.77.i.2."""
+
+    def __init__(self, n):
+        self.tag = uuid.uuid4().hex[:6]
+        self.names = [f"q{self.tag}{i}" for i in range(n)]
+        self.made = []
+        for i, name in enumerate(self.names):
+            ip("netns", "add", name)
+            self.made.append(name)
+            ip("-n", name, "link", "set", "dev", "lo", "up")
+            if i:
+                ip("-n", self.names[0], "link", "add", "name", f"v{i}", "type", "veth", "peer", "name", "v0", "netns", name)
+                self.address(self.names[0], f"v{i}", f"10.77.{i}.1/24")
+                self.address(name, "v0", f"10.77.{i}.2/24")
+
+    def address(self, name, dev, address):
+        ip("-n", name, "addr", "add", address, "dev", dev)
+        ip("-n", name, "link", "set", "dev", dev, "up")
+
+    def link(self, i, up):
+        ip("-n", self.names[0], "link", "set", "dev", f"v{i}", "up" if up else "down")
+
+    def slow(self, i, ms):
+        r = subprocess.run(["ip", "netns", "exec", self.names[0], "tc", "qdisc", "replace", "dev", f"v{i}", "root", "netem",
+                            "delay", f"{ms}ms"], capture_output=True, timeout=30)
+        return r.returncode == 0
+
+    def close(self):
+        for name in self.made:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
+
+
+@pytest.fixture
+def hosts():
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("network namespaces need root and ip(8)")
+    h = None
+    try:
+        h = Hosts.__new__(Hosts)
+        h.made = []
+        h.__init__(3)
+    except OSError as e:
+        h.close()
+        pytest.skip(f"no network namespaces here: {e}")
+    yield h
+    h.close()
+
+
+class Cluster:
+    """Controller on host 0, a worker on each other one; jobs over a path, which all hosts see."""
+
+    def __init__(self, hosts):
+        self.hosts, self.mark = hosts, uuid.uuid4().hex
+        self.dir = tempfile.TemporaryDirectory(prefix="quern-hosts-")
+        d = Path(self.dir.name)
+        allow = d / "allow"
+        for name in ("service", "w1", "w2"):
+            subprocess.run([QUERN, "keygen", "--out", d, "--name", name], check=True, capture_output=True, timeout=30)
+        public = {n: (d / f"{n}.pub").read_text().split("public = ")[1].strip() for n in ("w1", "w2")}
+        allow.write_text("".join(f"worker {k} {n}\n" for n, k in public.items()))
+        allow.chmod(0o600)
+        self.jobs = f"ipc://{d}/jobs"
+        self.log = open(d / "log", "w+")
+        self.processes = {}
+        self.start(0, BIN / "quern-controller", "--model", DEMO, "--bus", "tcp://0.0.0.0:7430", "--jobs", self.jobs, "--http",
+                   "none", "--curve-key", d / "service.key", "--allow", allow, "--worker-wait", 120)
+        self.worker_options = [(BIN / "quern-worker", "--bus", f"tcp://10.77.{i}.1:7430", "--grace", 30, "--threads", 1, "--key",
+                                d / f"w{i}.key", "--server-key", d / "service.pub") for i in (1, 2)]
+        for i, options in enumerate(self.worker_options, 1):
+            self.start(i, *options)
+
+    def start(self, host, *argv):
+        self.processes[host] = spawn(["ip", "netns", "exec", self.hosts.names[host], *argv], self.mark,
+                                     stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def tend(self, stop):
+        """What systemd does on each host: a worker that has ended is started again."""
+        while not stop.wait(0.2):
+            for i, options in enumerate(self.worker_options, 1):
+                if self.processes[i].poll() is not None:
+                    self.start(i, *options)
+
+    def serving(self):
+        with JobClient(self.jobs) as c:
+            return sum(w["state"] == "serving" for w in c.workers())
+
+    def text(self):
+        self.log.flush()
+        return Path(self.log.name).read_text(errors="replace")
+
+    def close(self):
+        self.processes[0].terminate()
+        try:
+            self.processes[0].wait(30)
+        finally:
+            for p in self.processes.values():
+                if p.poll() is None:
+                    p.terminate()
+            for p in self.processes.values():
+                p.wait(60)
+            no_processes_left(self.mark)
+            self.log.close()
+            self.dir.cleanup()
+
+
+@pytest.fixture
+def cluster(hosts):
+    c = Cluster(hosts)
+    stop = threading.Event()
+    tending = threading.Thread(target=c.tend, args=(stop,))
+    tending.start()
+    try:
+        yield c
+    except BaseException:
+        print(c.text()[-6000:])
+        raise
+    finally:
+        stop.set()
+        tending.join()
+        print(c.text()[-6000:])
+        c.close()
+
+
+def generate(cluster, jobs, at_once):
+    """All jobs, several at once; their tokens, once each has ended."""
+    with JobClient(cluster.jobs) as c:
+        under_way = [c.submit(p, **params) for p, params in jobs[:at_once]]
+        for j in under_way:
+            j.first_delta()
+        yield under_way
+        yield {i: tokens_of(j.done()) for i, j in enumerate(under_way)}
+
+
+def during(cluster, jobs, known, disturb):
+    """The jobs' tokens although, in their midst, disturb() happens."""
+    steps = generate(cluster, jobs, len(jobs))
+    next(steps)
+    disturb()
+    got = next(steps)
+    steps.close()
+    assert got == known
+
+
+LONG_JOBS = [(prompt, {**params, "max_tokens": 1200, "n": 1}) for prompt, params in specs(6, 400)]
+
+
+def test_a_link_that_is_cut_for_five_seconds(cluster, long, figures):
+    eventually(lambda: cluster.serving() == 2, 60, "two serving workers")
+    known = undisturbed(cluster.jobs, LONG_JOBS)
+    for cut in ((1,), (2,), (1, 2)) if long else ((1,),):
+        def disturb():
+            for i in cut:
+                cluster.hosts.link(i, False)
+            time.sleep(5)
+            for i in cut:
+                cluster.hosts.link(i, True)
+        during(cluster, LONG_JOBS, known, disturb)
+        t = time.monotonic()
+        eventually(lambda: cluster.serving() == 2, 60, "both workers back")
+        figures(f"links {cut} cut for 5 s: the tokens are the same; both workers serve {time.monotonic() - t:.1f} s after the jobs")
+
+
+def test_a_slow_link(cluster, long):
+    eventually(lambda: cluster.serving() == 2, 60, "two serving workers")
+    jobs = [(p, {**params, "max_tokens": 40}) for p, params in LONG_JOBS]
+    known = undisturbed(cluster.jobs, jobs)
+    if not cluster.hosts.slow(1, 100):
+        pytest.skip("no netem in this kernel")
+    assert undisturbed(cluster.jobs, jobs) == known
+    assert len(marked(cluster.mark)) == 3

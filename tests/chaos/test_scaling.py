@@ -1,0 +1,76 @@
+"""Workers come and go under load: no job is lost, no token changes."""
+
+import os
+import signal
+import time
+
+from load import Load, specs, undisturbed
+from service import DEMO, eventually, marked, no_processes_left
+
+
+def scale(s, n):
+    with s.client() as c:
+        c.call("scale", replicas=n)
+
+
+def drain_one(s, dice):
+    with s.client() as c:
+        serving = [w["worker"] for w in c.workers() if w["state"] == "serving"]
+        if len(serving) > 1:
+            c.call("drain", worker=dice.choice(serving))
+
+
+def kill_one(s, dice):
+    pids = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-worker")]
+    if pids:
+        try:
+            os.kill(dice.choice(pids), dice.choice([signal.SIGKILL, signal.SIGSTOP]))
+        except ProcessLookupError:
+            pass
+
+
+def loop(s, jobs, known, rounds, between):
+    load = Load(s.jobs, jobs)
+    try:
+        for _ in range(rounds):
+            between()
+        eventually(lambda: load.ended >= 12 or load.failures, 200, "some jobs")
+    finally:
+        load.stop()
+    load.check(known)
+    s.idle()
+    return load
+
+
+def test_scale_and_drain_in_a_loop(start, dice, long, figures):
+    s = start(DEMO)
+    jobs = specs(12, 200)
+    known = undisturbed(s.jobs, jobs)
+    n = 0
+
+    def between():
+        nonlocal n
+        for what in (1, 4, 2):
+            scale(s, what)
+            n += 1
+        drain_one(s, dice)
+    load = loop(s, jobs, known, 40 if long else 2, between)
+    figures(f"{n} times scaled, {load.ended} jobs, {load.asked_again} asked again")
+    assert s.end() == 0
+    no_processes_left(s.mark)
+
+
+def test_scaling_while_workers_die(start, dice, long, figures):
+    s = start(DEMO, "--worker-wait", "120")
+    jobs = specs(12, 200)
+    known = undisturbed(s.jobs, jobs)
+
+    def between():
+        scale(s, dice.choice([2, 3, 4]))
+        kill_one(s, dice)
+        time.sleep(dice.uniform(0, 1))
+    rounds = 50 if long else 3
+    load = loop(s, jobs, known, rounds, between)
+    figures(f"{rounds} kills between scalings, {load.ended} jobs, {load.asked_again} asked again")
+    assert s.end() == 0
+    no_processes_left(s.mark)

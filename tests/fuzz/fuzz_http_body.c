@@ -1,0 +1,88 @@
+/* Bodies of HTTP requests: JSON, completions and chats, tokenize.  Never a crash; a request is
+ * taken whole or refused with a reason that is valid UTF-8.
+ *
+ * The first byte chooses the dialect, the rest is the body.
+ *
+ *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_body CORPUS tests/fuzz/seeds/fuzz_http_body */
+#include "base/json.h"
+#include "controller/api.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+enum { CONTEXT = 512, PROMPTS_MAX = 64 };
+
+static const struct service *demo(void)
+{
+	static struct model_config config;
+	static struct service svc;
+	struct tokenizer *t;
+	struct chat *chat = NULL;
+	char why[512] = "";
+	if (svc.tokenizer)
+		return &svc;
+	const char *dir = QUERN_ROOT "/models/demo";
+	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why)) {
+		fprintf(stderr, "fuzz_http_body: %s\n", why);
+		exit(2);
+	}
+	chat_load(dir, &chat, why, sizeof why);
+	svc = (struct service){.tokenizer = t,
+			       .config = &config,
+			       .chat = chat,
+			       .model_context = CONTEXT,
+			       .max_request_bytes = 1 << 20};
+	return &svc;
+}
+
+static void check_problem(const struct api_problem *p)
+{
+	json_t *why = json_string(p->why), *param = json_string(p->param);
+	assert(why && param && p->why[0] && p->code != CODE_OK);
+	json_decref(why);
+	json_decref(param);
+}
+
+static void submit(const json_t *request, enum api_dialect dialect, size_t prompt)
+{
+	struct submit *s = NULL;
+	struct api_reply reply = {0};
+	struct api_problem problem = {0};
+	if (api_submit(demo(), CONTEXT, request, dialect, prompt, &s, &reply, &problem)) {
+		check_problem(&problem);
+		return;
+	}
+	assert(s && s->n_tokens > 0 && s->n_tokens + s->params.max_tokens <= CONTEXT);
+	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX);
+	assert(!strpbrk(reply.ignored, "\r\n"));
+	submit_free(s);
+}
+
+static void tokenize(const json_t *request)
+{
+	struct token_ids ids = {0};
+	struct api_problem problem = {0};
+	if (api_tokenize_messages(demo(), CONTEXT, json_object_get(request, "messages"), &ids, &problem))
+		check_problem(&problem);
+	token_ids_fini(&ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	json_t *request;
+	char why[256];
+	if (n == 0 || json_parse((const char *)data + 1, n - 1, &request, why, sizeof why))
+		return 0;
+	size_t prompts = data[0] == 'c' ? 1 : api_n_prompts(request);
+	if (data[0] == 't')
+		tokenize(request);
+	else
+		for (size_t i = 0; i < prompts && i < PROMPTS_MAX; i++)
+			submit(request, data[0] == 'c' ? API_CHAT : API_COMPLETIONS, i);
+	json_decref(request);
+	return 0;
+}
