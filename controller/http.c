@@ -480,6 +480,14 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **con, enum M
 	peer_replied(h->peers, peer_of(c));
 }
 
+/* A NUL would end the path before its end: such a path is left as it is, and found nowhere. */
+static size_t unescape(void *cls, struct MHD_Connection *c, char *s)
+{
+	(void)cls;
+	(void)c;
+	return strstr(s, "%00") ? strlen(s) : MHD_http_unescape(s);
+}
+
 static void __attribute__((format(printf, 2, 0))) on_log(void *cls, const char *fmt, va_list ap)
 {
 	char line[512];
@@ -605,7 +613,7 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 		MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT, timeout,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-		MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+		MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 	if (!h->daemon) {
 		rc = err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start%s",
 			     h->tls_cert ? ": do --tls-cert and --tls-key belong together?" : "");
