@@ -114,6 +114,14 @@ bench: all
 	$(BUILD)/bin/quern bench kernels
 	$(BUILD)/bin/quern bench engine models/demo
 
+# 1,000 streams at once, and what others do to them; figures in docs/performance/http.md.
+.PHONY: bench-http
+bench-http: all deps-test
+	build/venv/bin/python tests/tools/http_scale.py --streams 1000 --tokens 40
+	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 30 --brisk 1000
+	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 30 --slow 1000
+	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 60 --idle 9500
+
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin

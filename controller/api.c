@@ -578,6 +578,7 @@ static void fill_reply(struct api_reply *reply, const struct wants *w)
 				    .include_usage = w->include_usage,
 				    .continuous_usage = w->continuous_usage,
 				    .echo = w->echo,
+				    .no_output = w->no_output,
 				    .tokens_as_ids = w->tokens_as_ids,
 				    .return_token_ids = w->return_token_ids,
 				    .return_timing = w->return_timing};

@@ -33,6 +33,7 @@ struct api_reply {
 	bool continuous_usage; /* stream_options.continuous_usage_stats: usage in every chunk */
 	bool echo;             /* completions: the prompt (submit->tokens) stands before the text;
 				* with logprobs, params.prompt_logprobs asks for the prompt's */
+	bool no_output;        /* what is generated is not shown and not counted */
 	bool tokens_as_ids;    /* return_tokens_as_token_ids: tokens in logprobs as "token_id:123" */
 	bool return_token_ids; /* return_token_ids: choices carry their token ids */
 	struct said_rules rules; /* of a chat's outputs; rules.forced is borrowed from the request */

@@ -443,13 +443,18 @@ static void leg_done(struct leg *l, const struct job_event *e)
 	t->total_us = longer(t->total_us, e->total_us);
 	for (uint32_t i = 0; i < e->n_outputs; i++)
 		x->finishes |= 1u << e->outputs[i].finish;
-	x->usage.completion_tokens += e->completion_tokens;
+	x->usage.completion_tokens += x->no_output ? 0 : e->completion_tokens;
 	x->usage.cached_tokens += e->cached_tokens;
 	x->usage.class_changed = x->usage.class_changed || e->class_changed;
 	if (!x->stream) {
 		struct openai_prompt p = leg_prompt(l, e);
 		for (uint32_t i = 0; i < e->n_outputs; i++) {
-			const struct output_view *o = &e->outputs[i];
+			struct output_view shown = e->outputs[i];
+			const struct output_view *o = &shown;
+			if (x->no_output) {
+				shown.text_n = shown.n_tokens = 0;
+				shown.finish = FINISH_LENGTH;
+			}
 			struct said *a = l->said ? &l->said[o->index] : NULL;
 			if (a) {
 				said_push(a, o->text, o->text_n);

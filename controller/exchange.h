@@ -133,6 +133,7 @@ struct exchange {
 	char *model; /* owned: shape.model */
 	bool stream, continuous_usage, echo_logprobs;
 	bool return_timing;
+	bool no_output; /* the outputs' tokens are left out */
 	uint32_t key_jobs; /* of the key's limit, given back at the end */
 	char ignored[512]; /* header x-quern-ignored */
 

@@ -304,6 +304,7 @@ static void set_shape(struct exchange *x, const json_t *request, const struct ap
 	x->model = xstrdup(reply->model ? reply->model : x->host->svc->model_name);
 	x->stream = reply->stream;
 	x->return_timing = reply->return_timing;
+	x->no_output = reply->no_output;
 	x->continuous_usage = reply->include_usage && reply->continuous_usage;
 	x->echo_logprobs = reply->echo && s->params.logprobs >= 0 && s->params.prompt_logprobs >= 0;
 	snprintf(x->ignored, sizeof x->ignored, "%s", reply->ignored);

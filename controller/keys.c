@@ -151,6 +151,12 @@ static int set_early(struct wants *w, const struct key *k, const json_t *v, stru
 	return 0;
 }
 
+static int set_max_tokens(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
+{
+	w->no_output = json_is_integer(v) && json_integer_value(v) == 0;
+	return set_int(w, k, v, p);
+}
+
 static int set_add_special(struct wants *w, const struct key *k, const json_t *v, struct api_problem *p)
 {
 	w->add_special_given = true;
@@ -269,7 +275,8 @@ static const struct key keys[] = {
 	{"presence_penalty", ALL, set_num, AT(presence), -2, 2},
 	{"frequency_penalty", ALL, set_num, AT(frequency), -2, 2},
 	{"repetition_penalty", ALL, set_num_above, AT(repetition), 0, 1000},
-	{"max_tokens", ALL, set_int, AT(max_tokens), 1, INT_MAX_D},
+	{"max_tokens", PARAMS | CHAT, set_int, AT(max_tokens), 1, INT_MAX_D},
+	{"max_tokens", TEXT, set_max_tokens, AT(max_tokens), 0, INT_MAX_D},
 	{"max_completion_tokens", CHAT, set_int, AT(max_completion_tokens), 1, INT_MAX_D},
 	{"min_tokens", ALL, set_int, AT(min_tokens), 0, INT_MAX_D},
 	{"n", ALL, set_int, AT(n), 1, PARAMS_N_MAX},
@@ -456,6 +463,11 @@ int keys_read(const json_t *request, enum api_dialect dialect, bool strict, stru
 	if (w->has_stream_options && !w->stream)
 		return api_fail(p, E_BAD_REQUEST, "stream_options",
 				"stream_options is only allowed when stream is true");
+	if (w->no_output && (!w->echo || w->stream))
+		return api_fail(p, E_BAD_REQUEST, "max_tokens",
+				"max_tokens is 0, which is only taken with echo and without stream");
+	if (w->no_output)
+		w->max_tokens = 1; /* an output there is, but it is not shown */
 	if (w->best_of != -1 && w->best_of < w->n)
 		return api_fail(p, E_BAD_REQUEST, "best_of", "best_of is %lld, less than n, which is %lld",
 				(long long)w->best_of, (long long)w->n);

@@ -24,6 +24,7 @@ struct wants {
 	int64_t priority;
 	bool has_seed, chat_logprobs, ignore_eos, include_stop, skip_special, stream, keep, durable, echo;
 	bool add_special, add_special_given;
+	bool no_output; /* max_tokens 0, with echo: only the prompt is wanted */
 	bool tokens_as_ids, return_token_ids, return_timing, include_usage, continuous_usage;
 	bool has_stream_options;
 	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words;

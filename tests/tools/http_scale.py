@@ -87,6 +87,8 @@ def open_idle(address, n):
         s = socket.socket()
         s.connect(address)
         found.append(s)
+    if n:
+        time.sleep(1)   # connected is not yet accepted
     return found
 
 

@@ -175,6 +175,24 @@ Test(http, echo_puts_the_prompt_before_the_text_and_its_logprobs)
 		400, NULL, "stream");
 }
 
+Test(http, a_prompt_alone_may_be_scored)
+{
+	start();
+	struct answer a = post("/v1/completions",
+			       "{\"prompt\":\"Once upon\",\"max_tokens\":0,\"logprobs\":1,\"echo\":true}");
+	cr_assert(a.status == 200, "%s", a.raw.p);
+	const json_t *c = choice(a.json, 0), *u = json_object_get(a.json, "usage");
+	cr_expect_str_eq(text_of(c, "text"), "Once upon");
+	cr_expect_str_eq(text_of(c, "finish_reason"), "length");
+	cr_expect(json_integer_value(json_object_get(u, "completion_tokens")) == 0);
+	cr_expect(json_array_size(json_object_get(json_object_get(c, "logprobs"), "tokens")) ==
+		  (size_t)json_integer_value(json_object_get(u, "prompt_tokens")));
+	answer_fini(&a);
+	expect_error(post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":0}"), 400, NULL, "max_tokens");
+	expect_error(post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":0,\"echo\":true,\"stream\":true}"),
+		     400, NULL, "max_tokens");
+}
+
 Test(http, a_streamed_completion_is_the_same_text)
 {
 	start();
