@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,20 @@ struct prompt_logprobs {
 	struct prompt_logprobs *next;
 };
 
+/* Events of tokens, one a step, go round between the engine and the front end, so that a step
+ * allocates nothing.  Lives until the last of its events is freed. */
+struct emit_home {
+	pthread_mutex_t lock;
+	struct engine_event *spare;
+	uint32_t n_spare, n_away;
+	bool closed; /* the engine has ended */
+};
+
+enum { SPARE_MAX = 64 }; /* more were a flood that is over */
+
 struct emit {
 	void *out; /* PUSH */
+	struct emit_home *home;
 	struct prompt_logprobs *prompts;
 };
 
@@ -27,7 +40,84 @@ struct emit *emit_new(void *socket)
 {
 	struct emit *e = xcalloc(1, sizeof *e);
 	e->out = socket;
+	e->home = xcalloc(1, sizeof *e->home);
+	pthread_mutex_init(&e->home->lock, NULL);
 	return e;
+}
+
+static void event_free(struct engine_event *e)
+{
+	free(e->tokens);
+	free(e->top_ids);
+	free(e->top_logprobs);
+	free(e->status);
+	free(e);
+}
+
+static void home_free(struct emit_home *h)
+{
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+}
+
+static struct engine_event *home_take(struct emit_home *h)
+{
+	pthread_mutex_lock(&h->lock);
+	struct engine_event *ev = h->spare;
+	if (ev) {
+		h->spare = ev->next_spare;
+		h->n_spare--;
+	}
+	h->n_away++;
+	pthread_mutex_unlock(&h->lock);
+	if (!ev) {
+		ev = xcalloc(1, sizeof *ev);
+		ev->home = h;
+	}
+	return ev;
+}
+
+static void home_give(struct emit_home *h, struct engine_event *ev)
+{
+	pthread_mutex_lock(&h->lock);
+	bool keep = !h->closed && h->n_spare < SPARE_MAX;
+	if (keep) {
+		ev->next_spare = h->spare;
+		h->spare = ev;
+		h->n_spare++;
+	}
+	bool last = --h->n_away == 0 && h->closed;
+	pthread_mutex_unlock(&h->lock);
+	if (!keep)
+		event_free(ev);
+	if (last)
+		home_free(h);
+}
+
+static void home_close(struct emit_home *h)
+{
+	pthread_mutex_lock(&h->lock);
+	h->closed = true;
+	struct engine_event *spare = h->spare;
+	bool last = h->n_away == 0;
+	pthread_mutex_unlock(&h->lock);
+	while (spare) {
+		struct engine_event *next = spare->next_spare;
+		event_free(spare);
+		spare = next;
+	}
+	if (last)
+		home_free(h);
+}
+
+void engine_event_free(struct engine_event *e)
+{
+	if (!e)
+		return;
+	if (e->home)
+		home_give(e->home, e);
+	else
+		event_free(e);
 }
 
 void emit_event(struct emit *e, struct engine_event *ev)
@@ -90,6 +180,7 @@ void emit_free(struct emit *e)
 		return;
 	while (e->prompts)
 		emit_forget(e, e->prompts->job);
+	home_close(e->home);
 	free(e);
 }
 
@@ -98,6 +189,25 @@ static const struct result *said_by(const struct sched_event *s, const struct sc
 				    const struct result *r)
 {
 	return s->logprob < 0 ? NULL : s->searched ? &events->said : r;
+}
+
+/* An event with room for so many tokens. */
+static struct engine_event *tokens_event(struct emit *e, uint32_t n, uint32_t n_top)
+{
+	struct engine_event *ev = home_take(e->home);
+	ev->kind = ENGINE_TOKENS;
+	ev->stop_token = -1;
+	ev->n_tokens = n;
+	if (n > ev->cap_tokens) {
+		ev->cap_tokens = 2 * n;
+		ev->tokens = xrealloc(ev->tokens, ev->cap_tokens, sizeof *ev->tokens);
+	}
+	if (n_top > ev->cap_tops) {
+		ev->cap_tops = 2 * n_top;
+		ev->top_ids = xrealloc(ev->top_ids, ev->cap_tops, sizeof *ev->top_ids);
+		ev->top_logprobs = xrealloc(ev->top_logprobs, ev->cap_tops, sizeof *ev->top_logprobs);
+	}
+	return ev;
 }
 
 /* The tokens of one result: one event, before the ends that they may have brought. */
@@ -112,13 +222,7 @@ static void emit_tokens(struct emit *e, const struct sched_events *events, const
 	}
 	if (n == 0)
 		return;
-	struct engine_event *ev = emit_event_new(ENGINE_TOKENS, 0);
-	ev->tokens = xcalloc(n, sizeof *ev->tokens);
-	ev->n_tokens = n;
-	if (n_top) {
-		ev->top_ids = xmalloc(n_top * sizeof *ev->top_ids);
-		ev->top_logprobs = xmalloc(n_top * sizeof *ev->top_logprobs);
-	}
+	struct engine_event *ev = tokens_event(e, n, n_top);
 	n = n_top = 0;
 	for (; k < events->n; k++) {
 		const struct sched_event *s = &events->v[k];

@@ -36,17 +36,6 @@ void engine_status_free(struct engine_status *s)
 	free(s);
 }
 
-void engine_event_free(struct engine_event *e)
-{
-	if (!e)
-		return;
-	free(e->tokens);
-	free(e->top_ids);
-	free(e->top_logprobs);
-	engine_status_free(e->status);
-	free(e);
-}
-
 void engine_cmd_free(struct engine_cmd *c)
 {
 	if (!c)

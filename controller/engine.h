@@ -153,6 +153,9 @@ struct engine_status {
 void engine_status_free(struct engine_status *s);   /* NULL is fine */
 
 struct engine_event {
+	struct emit_home *home; /* where it goes back to when it is freed (emit.c); NULL: nowhere */
+	struct engine_event *next_spare;
+	uint32_t cap_tokens, cap_tops;  /* of an event that has a home */
 	enum engine_event_kind kind;
 	uint64_t job;
 	uint32_t index;

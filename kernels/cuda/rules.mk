@@ -105,6 +105,8 @@ cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(addprefix $(BUILD)/tests
 	for t in $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens); do \
 		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done
 
+# A change of their flags makes them anew.
+$(OBJ_sim): kernels/cuda/rules.mk
 $(BUILD)/obj/sim/%.o: %.cu
 	@mkdir -p $(@D)
 	$(say) SIM $<
