@@ -17,8 +17,12 @@ enum { NAME_MAX_BYTES = 64 };
 void opts_add(struct opts *o, const struct opt *table, size_t n)
 {
 	o->values = xrealloc(o->values, o->n_values + n, sizeof *o->values);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
+		/* One name, one meaning: the second of the same name would never be found. */
+		for (size_t k = 0; k < o->n_values; k++)
+			assert(strcmp(o->values[k].spec->name, table[i].name) != 0);
 		o->values[o->n_values++] = (struct opt_value){.spec = &table[i]};
+	}
 }
 
 static void value_clear(struct opt_value *v)

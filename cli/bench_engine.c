@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/private.h"
+#include "cli/samples.h"
 #include "cli/stream.h"
 #include "cli/table.h"
 #include "cli/term.h"
@@ -40,11 +41,6 @@ static const struct usage usage = {
 	.max_words = 1,
 };
 
-struct samples {
-	double *x;
-	size_t n, cap;
-};
-
 struct bench_job {
 	uint64_t id;
 	int64_t sent_us, first_us, last_us; /* first_us 0: no token yet */
@@ -77,40 +73,12 @@ struct figures {
 	struct samples ttft_ms, itl_ms;         /* pooled over runs */
 };
 
-/* ---- samples ---- */
-
-static void samples_add(struct samples *s, double x)
-{
-	if (s->n == s->cap) {
-		s->cap = s->cap * 2 + 64;
-		s->x = xrealloc(s->x, s->cap, sizeof *s->x);
-	}
-	s->x[s->n++] = x;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-/* Linear between the nearest ranks; 0 without samples. */
-static double percentile(struct samples *s, double p)
-{
-	if (!s->n)
-		return 0;
-	qsort(s->x, s->n, sizeof *s->x, compare);
-	double at = p / 100 * (double)(s->n - 1);
-	size_t i = (size_t)at;
-	return i + 1 < s->n ? s->x[i] + (at - (double)i) * (s->x[i + 1] - s->x[i]) : s->x[i];
-}
-
 static void figures_fini(struct figures *f)
 {
-	free(f->prefill_tps.x);
-	free(f->decode_tps.x);
-	free(f->ttft_ms.x);
-	free(f->itl_ms.x);
+	samples_fini(&f->prefill_tps);
+	samples_fini(&f->decode_tps);
+	samples_fini(&f->ttft_ms);
+	samples_fini(&f->itl_ms);
 }
 
 /* ---- one run ---- */
@@ -255,7 +223,7 @@ static void learn_weights(struct bench *b)
 /* The weights are read once per step, and a step gives every job of the batch a token. */
 static double gb_per_s(const struct bench *b, struct figures *f)
 {
-	return b->weights_bytes * percentile(&f->decode_tps, 50) / (double)f->batch / 1e9;
+	return b->weights_bytes * samples_percentile(&f->decode_tps, 50) / (double)f->batch / 1e9;
 }
 
 static void print_table(struct bench *b, struct figures *f, size_t n)
@@ -266,20 +234,20 @@ static void print_table(struct bench *b, struct figures *f, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		table_begin(&t);
 		table_format(&t, "%" PRId64, f[i].batch);
-		table_format(&t, "%.0f", percentile(&f[i].prefill_tps, 50));
+		table_format(&t, "%.0f", samples_percentile(&f[i].prefill_tps, 50));
 		if (f[i].decode_tps.n)
-			table_format(&t, "%.1f", percentile(&f[i].decode_tps, 50));
+			table_format(&t, "%.1f", samples_percentile(&f[i].decode_tps, 50));
 		else
 			table_text(&t, NULL);
 		if (f[i].decode_tps.n && b->weights_bytes > 0)
 			table_format(&t, "%.2f", gb_per_s(b, &f[i]));
 		else
 			table_text(&t, NULL);
-		table_format(&t, "%.2f", percentile(&f[i].ttft_ms, 50));
-		table_format(&t, "%.2f", percentile(&f[i].ttft_ms, 99));
-		table_format(&t, "%.3f", percentile(&f[i].itl_ms, 50));
-		table_format(&t, "%.3f", percentile(&f[i].itl_ms, 90));
-		table_format(&t, "%.3f", percentile(&f[i].itl_ms, 99));
+		table_format(&t, "%.2f", samples_percentile(&f[i].ttft_ms, 50));
+		table_format(&t, "%.2f", samples_percentile(&f[i].ttft_ms, 99));
+		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 50));
+		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 90));
+		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 99));
 	}
 	printf("prompts of %" PRId64 " tokens, outputs of %" PRId64 ", median of %" PRId64 " runs\n",
 	       b->prompt_tokens, b->max_tokens, b->runs);
@@ -294,12 +262,12 @@ static void print_json(struct bench *b, struct figures *f, size_t n)
 		json_array_append_new(
 			rows, json_pack("{s:I, s:f, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f, s:f}}", "batch",
 					(json_int_t)f[i].batch, "prefill_tokens_per_s",
-					percentile(&f[i].prefill_tps, 50), "decode_tokens_per_s",
-					percentile(&f[i].decode_tps, 50), "weights_gb_per_s",
-					gb_per_s(b, &f[i]), "ttft_ms", "p50", percentile(&f[i].ttft_ms, 50),
-					"p99", percentile(&f[i].ttft_ms, 99), "itl_ms", "p50",
-					percentile(&f[i].itl_ms, 50), "p90", percentile(&f[i].itl_ms, 90),
-					"p99", percentile(&f[i].itl_ms, 99)));
+					samples_percentile(&f[i].prefill_tps, 50), "decode_tokens_per_s",
+					samples_percentile(&f[i].decode_tps, 50), "weights_gb_per_s",
+					gb_per_s(b, &f[i]), "ttft_ms", "p50", samples_percentile(&f[i].ttft_ms, 50),
+					"p99", samples_percentile(&f[i].ttft_ms, 99), "itl_ms", "p50",
+					samples_percentile(&f[i].itl_ms, 50), "p90", samples_percentile(&f[i].itl_ms, 90),
+					"p99", samples_percentile(&f[i].itl_ms, 99)));
 	json_t *all = json_pack("{s:I, s:I, s:I, s:f, s:o}", "prompt_tokens", (json_int_t)b->prompt_tokens,
 				"max_tokens", (json_int_t)b->max_tokens, "runs", (json_int_t)b->runs,
 				"weights_bytes", b->weights_bytes, "results", rows);

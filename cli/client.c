@@ -23,7 +23,8 @@ struct client {
 	struct buf bytes; /* of the request being sent */
 	uint64_t last_id;
 	char endpoint[256];
-	bool keyed; /* CURVE */
+	bool keyed;     /* CURVE */
+	bool connected; /* something takes connections there */
 };
 
 static void set_int(void *socket, int option, int value)
@@ -52,6 +53,11 @@ static uint16_t next_event(struct client *c)
 
 static int no_service(const struct client *c, int err, char *why, size_t why_n)
 {
+	if (err == -ETIMEDOUT && c->connected)
+		return err_why(why, why_n, err,
+			       "what answers at %s is no job socket of quern (HTTP has another address), or a "
+			       "service that hangs",
+			       c->endpoint);
 	return err_why(why, why_n, err, "no service answers at %s; start one with: quern serve MODEL",
 		       c->endpoint);
 }
@@ -105,6 +111,9 @@ static int wait_connected(struct client *c, int timeout_ms, char *why, size_t wh
 		switch (event) {
 		case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
 			return 0;
+		case ZMQ_EVENT_CONNECTED:
+			c->connected = true;
+			break;
 		case ZMQ_EVENT_CONNECT_RETRIED:
 			return no_service(c, -ECONNREFUSED, why, why_n);
 		case ZMQ_EVENT_DISCONNECTED:

@@ -15,7 +15,7 @@ static const struct opt submit_options[] = {
 	OPT("detach", OPT_FLAG, NULL, "print the job's id and leave; see: quern attach, quern result"),
 	OPT("priority", OPT_INT, "N", "lower runs first (0)", .lo = INT32_MIN, .hi = INT32_MAX),
 	OPT("user", OPT_TEXT, "NAME", "on whose behalf"),
-	OPT("key", OPT_TEXT, "KEY", "a second submit with the same key is the same job"),
+	OPT("idempotency-key", OPT_TEXT, "KEY", "a second submit with the same key is the same job"),
 	OPT("cache-salt", OPT_TEXT, "SALT", "share cached prompts only with the same salt"),
 	OPT("durable", OPT_FLAG, NULL, "accepted when it is on disk; survives the service (serve --journal)"),
 };
@@ -26,7 +26,8 @@ static const struct usage usage = {
 	.about = "Submits a job to a running service and prints its text as it comes.  PROMPT \"-\" reads "
 		 "the\n"
 		 "prompt from stdin, less one newline at its end.  Ctrl-C cancels the job.\n"
-		 "With --batch, a file of requests as OpenAI's batches have them; Ctrl-C interrupts, the same\n"
+		 "With --batch, a file of requests as OpenAI's batches have them; Ctrl-C interrupts, the "
+		 "same\n"
 		 "command goes on.",
 	.max_words = 1,
 };
@@ -34,7 +35,7 @@ static const struct usage usage = {
 /* What submit says beyond sampling. */
 static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t why_n)
 {
-	static const char *const names[] = {"user", "key", "cache-salt"};
+	static const char *const names[] = {"user", "idempotency-key", "cache-salt"};
 	static const char *const keys[] = {"user", "key", "cache_salt"};
 	for (int i = 0; i < 3; i++) {
 		if (!opts_has(o, names[i]))
@@ -91,6 +92,37 @@ static int submit(struct client *c, const struct opts *o, char *why, size_t why_
 	return rc;
 }
 
+/* The option given that a file of requests does not heed: its lines say what they want.  NULL: none. */
+static const char *not_of_a_batch(const struct opts *o)
+{
+	static const char *const own[] = {"to",          "key",     "server-key", "batch", "output",
+					  "concurrency", "durable", "priority",   "help"};
+	for (size_t i = 0; i < o->n_values; i++) {
+		const char *name = o->values[i].spec->name;
+		bool heeded = !opts_has(o, name);
+		for (size_t k = 0; !heeded && k < sizeof own / sizeof *own; k++)
+			heeded = strcmp(name, own[k]) == 0;
+		if (!heeded)
+			return name;
+	}
+	return NULL;
+}
+
+/* Words and options that do not go together.  COMMAND_GO_ON, or the exit status. */
+static int check_usage(const struct opts *o)
+{
+	bool batch = opts_has(o, "batch");
+	if (batch != (o->n_words == 0))
+		return term_usage("submit", batch ? "--batch and a PROMPT" : "PROMPT is missing");
+	const char *name = batch ? not_of_a_batch(o) : NULL;
+	if (name)
+		return term_usage("submit", "--%s is not for --batch: the lines of the file say it", name);
+	if (!batch && (opts_has(o, "output") || opts_has(o, "concurrency")))
+		return term_usage("submit", "--%s is for --batch only",
+				  opts_has(o, "output") ? "output" : "concurrency");
+	return COMMAND_GO_ON;
+}
+
 int cmd_submit(int argc, char **argv)
 {
 	struct opts o = {0};
@@ -102,8 +134,8 @@ int cmd_submit(int argc, char **argv)
 	opts_add(&o, batch_options, batch_n_options);
 	int status = command_parse(&o, &usage, argc, argv);
 	bool batch = opts_has(&o, "batch");
-	if (status == COMMAND_GO_ON && batch != (o.n_words == 0))
-		status = term_usage("submit", batch ? "--batch and a PROMPT" : "PROMPT is missing");
+	if (status == COMMAND_GO_ON)
+		status = check_usage(&o);
 	if (status == COMMAND_GO_ON)
 		status = command_connect(&o, &c);
 	if (status == COMMAND_GO_ON) {

@@ -584,6 +584,8 @@ static int open_signals(struct sup *s)
 	sigaddset(&mask, SIGINT);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGCHLD);
+	/* Whoever read the log may go (`| head`, `| tee` at Ctrl-C): the service stays. */
+	signal(SIGPIPE, SIG_IGN);
 	/* nohup asked for SIGHUP to be ignored. */
 	if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN)
 		sigaddset(&mask, SIGHUP);

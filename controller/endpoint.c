@@ -2,6 +2,7 @@
 
 #include "base/err.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool begins(const char *s, const char *with)
@@ -15,10 +16,20 @@ bool endpoint_is_local(const char *e)
 	       begins(e, "tcp://localhost:") || begins(e, "tcp://[::1]:");
 }
 
+/* libzmq takes 99999 for the port 34463. */
+static bool port_is_none(const char *e)
+{
+	const char *colon = strrchr(e, ':'), *digits = colon + 1;
+	size_t n = strspn(digits, "0123456789");
+	return begins(e, "tcp://") && n && !digits[n] && (n > 5 || atoi(digits) > 65535);
+}
+
 int endpoint_check(const char *e, const char *what, bool insecure, char *why, size_t why_n)
 {
 	if (!begins(e, "ipc://") && !begins(e, "tcp://"))
 		return err_why(why, why_n, -EINVAL, "%s %s: must be tcp://HOST:PORT or ipc://PATH", what, e);
+	if (port_is_none(e))
+		return err_why(why, why_n, -EINVAL, "%s %s: ports go to 65535", what, e);
 	if (!insecure && !endpoint_is_local(e))
 		return err_why(why, why_n, -EPERM,
 			       "%s %s: others than this machine could use it; give it keys (--curve-key), "

@@ -21,7 +21,8 @@ static int split_addr(const char *addr, char host[256], char port[8], char *why,
 	char *end;
 	unsigned long p = colon ? strtoul(colon + 1, &end, 10) : 0;
 	if (!colon || !colon[1] || colon[1] < '0' || colon[1] > '9' || *end || p > 65535)
-		return err_why(why, why_n, -EINVAL, "HTTP address %s: must be HOST:PORT", addr);
+		return err_why(why, why_n, -EINVAL, "HTTP address %s: must be HOST:PORT, the port at most 65535",
+			       addr);
 	const char *h = addr;
 	if (n >= 2 && h[0] == '[' && h[n - 1] == ']') {
 		h++;

@@ -96,6 +96,7 @@ static int run(struct opts *o, int argc, char **argv)
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
+	signal(SIGPIPE, SIG_IGN); /* whoever read the log may go */
 	rc = link_run(&a, why, sizeof why);
 	curve_forget(&key);
 	if (rc)

@@ -19,7 +19,7 @@ DEAD = "tcp://127.0.0.1:1"
 COMMANDS = {
     ("serve",): ["--http", "--jobs", "--bus", "--device", "--tp", "--replicas", "--config", "--insecure", "--kv-bytes"],
     ("run",): ["-n", "--temperature", "--seed", "--max-tokens", "--device", "--json"],
-    ("submit",): ["--to", "-n", "--temperature", "--detach", "--key", "--json"],
+    ("submit",): ["--to", "-n", "--temperature", "--detach", "--key", "--idempotency-key", "--json"],
     ("jobs",): ["--to", "--json"],
     ("attach",): ["--to", "--from"],
     ("cancel",): ["--to"],

@@ -123,6 +123,13 @@ def test_a_listed_client_is_served(alice):
     assert len(alice.generate(PROMPT, **SHORT).tokens) == SHORT["max_tokens"]
 
 
+def test_a_key_file_is_no_idempotency_key(keys, locked):
+    """Two submits of the same client are two jobs, whatever file its key lies in."""
+    texts = [subprocess.run([QUERN, "submit", "--to", locked.jobs, *keys.options("alice"), "-m", "3", "-t", "0", prompt],
+                            capture_output=True, text=True, timeout=60) for prompt in (PROMPT, "A dog")]
+    assert [t.returncode for t in texts] == [0, 0], texts
+
+
 def test_the_worker_that_serve_starts_is_let_in(alice):
     (w,) = alice.workers()
     assert w["state"] == "serving"

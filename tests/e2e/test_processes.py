@@ -296,6 +296,23 @@ def test_a_worker_without_a_controller_ends_and_says_why():
         no_processes_left(mark)
 
 
+def test_a_service_whose_log_nobody_reads_any_more_goes_on():
+    with tempfile.TemporaryDirectory(prefix="quern-bus-") as d:
+        jobs, mark = f"ipc://{d}/jobs", uuid.uuid4().hex
+        p = spawn([QUERN, "serve", DEMO, "--jobs", jobs, "--http", "none", "--json"], mark, stdin=subprocess.DEVNULL,
+                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert p.stdout.readline()
+        p.stderr.close()
+        with JobClient(jobs) as c:
+            before = worker_pid(c)
+            os.kill(before, signal.SIGKILL)     # supervisor, controller and the new worker all log
+            eventually(lambda: c.status()["ready"] and worker_pid(c) != before)
+            assert c.generate(PROMPT, max_tokens=4).tokens
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(60) == 0
+        no_processes_left(mark)
+
+
 # --- addresses ---
 
 def serve(*options):
@@ -338,6 +355,7 @@ def test_listening_beyond_loopback_without_keys_is_refused(option, value):
 
 
 @pytest.mark.parametrize("option, value", [("--http", "nonsense"), ("--http", "127.0.0.1:99999"), ("--jobs", "nonsense"),
+                                           ("--jobs", "tcp://127.0.0.1:99999"), ("--bus", "tcp://127.0.0.1:165535"),
                                            ("--jobs", "tcp://127.0.0.1"), ("--bus", "udp://x"), ("--jobs", "inproc://x")])
 def test_addresses_that_are_none_are_named(option, value):
     rest = {"--http": "127.0.0.1:0", "--jobs": "tcp://127.0.0.1:*"}

@@ -104,6 +104,28 @@ def test_a_batch_and_a_prompt_are_wrong_usage(service, batch):
     assert r.returncode == 2
 
 
+@pytest.mark.parametrize("option", [("-m", "5"), ("--detach",), ("--user", "u"), ("--chat",), ("--json",)])
+def test_what_a_batch_does_not_heed_is_refused_by_name(service, batch, option):
+    path, out = batch([line(0)])
+    r = run(service, path, *option)
+    assert r.returncode == 2 and "is not for --batch" in r.stderr
+    assert not out.exists()
+
+
+def test_what_only_a_batch_heeds_is_refused_without_one(service):
+    r = subprocess.run([QUERN, "submit", "--to", service.jobs, "--output", "x", PROMPT], capture_output=True, text=True,
+                       timeout=60)
+    assert r.returncode == 2 and "--output is for --batch only" in r.stderr
+
+
+def test_an_idempotency_key_makes_two_submits_one_job(service):
+    key = ("--idempotency-key", "once-only")
+    jobs = [subprocess.run([QUERN, "submit", "--to", service.jobs, *key, "--detach", "-m", "3", PROMPT], capture_output=True,
+                           text=True, timeout=60) for _ in range(2)]
+    assert [j.returncode for j in jobs] == [0, 0], jobs
+    assert jobs[0].stdout == jobs[1].stdout != ""
+
+
 def test_interrupted_it_goes_on(service, client, batch):
     n = 60
     path, out = batch([line(i, max_tokens=300, ignore_eos=True, temperature=1.0) for i in range(n)])
