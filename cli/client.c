@@ -25,6 +25,7 @@ struct client {
 	char endpoint[256];
 	bool keyed;     /* CURVE */
 	bool connected; /* something takes connections there */
+	bool gone;      /* it was there */
 };
 
 static void set_int(void *socket, int option, int value)
@@ -144,9 +145,10 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 	}
 	set_int(c->monitor, ZMQ_LINGER, 0);
 	set_int(c->socket, ZMQ_LINGER, 0);
-	set_int(c->socket, ZMQ_IMMEDIATE, 1);
 	set_int(c->socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS);
 	set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS);
+	/* Not ZMQ_IMMEDIATE, which throws away what was received and not read yet when the service ends:
+	 * that is how the jobs have ended. */
 	set_int(c->socket, ZMQ_RCVHWM, 0); /* we asked for it, and the message size is bounded */
 	int64_t max = (int64_t)mp_limits_reply().bytes;
 	zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
@@ -193,6 +195,22 @@ void client_close(struct client *c)
 	free(c);
 }
 
+static int gone_away(struct client *c, char *why, size_t why_n)
+{
+	c->gone = true;
+	/* What is unsent is not for whoever listens there next. */
+	set_int(c->socket, ZMQ_LINGER, 0);
+	return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away", c->endpoint);
+}
+
+/* Looks at all that became of the connection. */
+static bool is_gone(struct client *c)
+{
+	for (uint16_t event; !c->gone && (event = next_event(c)) != 0;)
+		c->gone = event == ZMQ_EVENT_DISCONNECTED;
+	return c->gone;
+}
+
 int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size_t why_n)
 {
 	c->last_id++;
@@ -201,9 +219,9 @@ int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size
 		*id = c->last_id;
 	buf_clear(&c->bytes);
 	mp_encode(&c->bytes, request);
-	if (zmq_send(c->socket, c->bytes.p, c->bytes.len, ZMQ_DONTWAIT) >= 0)
+	if (!is_gone(c) && zmq_send(c->socket, c->bytes.p, c->bytes.len, ZMQ_DONTWAIT) >= 0)
 		return 0;
-	return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away", c->endpoint);
+	return gone_away(c, why, why_n);
 }
 
 /* A message that is there.  -EAGAIN when there is none. */
@@ -236,18 +254,17 @@ int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, siz
 		int rc = take(c, reply, why, why_n);
 		if (rc != -EAGAIN)
 			return rc;
+		if (c->gone)
+			return gone_away(c, why, why_n);
 		rc = wait_any(c, until, &readable);
 		if (rc == -EINTR)
 			return err_why(why, why_n, rc, "interrupted");
 		if (rc)
 			return err_why(why, why_n, rc, "the service at %s does not answer", c->endpoint);
 		/* Replies that came before the end are read before it is believed. */
-		if (!readable && next_event(c) == ZMQ_EVENT_DISCONNECTED) {
+		if (!readable && is_gone(c)) {
 			rc = take(c, reply, why, why_n);
-			if (rc != -EAGAIN)
-				return rc;
-			return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away",
-				       c->endpoint);
+			return rc != -EAGAIN ? rc : gone_away(c, why, why_n);
 		}
 	}
 }
