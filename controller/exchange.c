@@ -67,16 +67,17 @@ void exchange_ref(struct exchange *x)
 	atomic_fetch_add(&x->refs, 1);
 }
 
-/* All legs are gone: what the key has used is known. */
-static void settle_key(struct exchange *x)
+/* The leg's job has ended, or there will be none: what the key has used is known, its place is free.
+ * Under the lock, and before the client can have all of the reply, after which it may send the next
+ * request at once. */
+static void settle_key(struct exchange *x, struct leg *l)
 {
-	uint64_t tokens = 0;
-	for (size_t i = 0; i < x->n_legs; i++)
-		tokens += x->legs[i].n_generated;
-	if (x->key && tokens)
-		apikey_charge(x->key, tokens, clock_us());
-	for (uint32_t i = 0; i < x->key_jobs; i++)
-		apikey_end(x->key);
+	if (!x->key_jobs || l->settled)
+		return;
+	l->settled = true;
+	if (l->n_generated)
+		apikey_charge(x->key, l->n_generated, clock_us());
+	apikey_end(x->key);
 }
 
 void exchange_unref(struct exchange *x)
@@ -97,9 +98,10 @@ void exchange_unref(struct exchange *x)
 	pthread_mutex_unlock(&host->lock);
 	exchange_body_free(x);
 	upload_free(x->upload);
-	settle_key(x);
-	for (size_t i = 0; i < x->n_legs; i++)
+	for (size_t i = 0; i < x->n_legs; i++) {
+		settle_key(x, &x->legs[i]); /* of those that were never handed over */
 		leg_fini(&x->legs[i]);
+	}
 	free(x->legs);
 	free(x->model);
 	free(x->forced);
@@ -505,12 +507,14 @@ static void leg_event(void *user, const struct job_event *e)
 	struct leg *l = user;
 	struct exchange *x = l->x;
 	pthread_mutex_lock(&x->lock);
-	if (e->kind == JOB_DONE || e->kind == JOB_ERROR)
-		l->finished = true;
 	if (e->kind == JOB_DELTA)
 		l->n_generated += e->delta.n_tokens;
 	if (e->kind == JOB_DONE)
 		l->n_generated = e->completion_tokens;
+	if (e->kind == JOB_DONE || e->kind == JOB_ERROR) {
+		l->finished = true;
+		settle_key(x, l);
+	}
 	bool was_over = x->over;
 	if (!was_over) {
 		switch (e->kind) {
@@ -546,7 +550,11 @@ static void leg_event(void *user, const struct job_event *e)
 static void leg_gone(void *user)
 {
 	struct leg *l = user;
-	exchange_unref(l->x);
+	struct exchange *x = l->x;
+	pthread_mutex_lock(&x->lock);
+	settle_key(x, l);
+	pthread_mutex_unlock(&x->lock);
+	exchange_unref(x);
 }
 
 /* The connection's side. */

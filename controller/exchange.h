@@ -91,6 +91,7 @@ struct leg {
 	uint64_t n_generated; /* tokens, also of a client that has gone */
 	char job[64]; /* its id, once it was accepted; "" before */
 	bool submitted, finished, unlistened;
+	bool settled; /* its place in the key's limit was given back */
 	struct said *said;        /* [n_outputs] of a chat whose outputs are looked into; NULL; owned */
 	uint64_t *offset;           /* [n_outputs] characters sent, owned */
 	struct buf choices;         /* not streamed: its choices, "{...},{...}" */
@@ -134,7 +135,7 @@ struct exchange {
 	bool stream, continuous_usage, echo_logprobs;
 	bool return_timing;
 	bool no_output; /* the outputs' tokens are left out */
-	uint32_t key_jobs; /* of the key's limit, given back at the end */
+	uint32_t key_jobs; /* of the key's limit: n_legs, each given back when its job ends; 0: none was taken */
 	char ignored[512]; /* header x-quern-ignored */
 
 	pthread_mutex_t lock; /* what follows */

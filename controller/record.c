@@ -14,6 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are kept litt
 enum {
 	REQUEST_VERSION = 1,
 	REQUEST_FIELDS = 18,
+	BUS_OLDEST = 1, /* of the bus, that writes parameters as now; or with fewer, which is noticed */
 	TOKENS_MAX = 1 << 26,
 	TEXT_MAX = 1 << 30,
 	NAME_MAX_BYTES = 256,
@@ -150,7 +151,8 @@ int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64
 	params_init(&s->params);
 	uint32_t n = cursor_array(c, "request");
 	uint64_t version = cursor_uint(c, "version", UINT32_MAX), bus = cursor_uint(c, "bus", UINT32_MAX);
-	if (!c->bad && (n != REQUEST_FIELDS || version != REQUEST_VERSION || bus != BUS_VERSION)) {
+	if (!c->bad && (n != REQUEST_FIELDS || version != REQUEST_VERSION || bus < BUS_OLDEST ||
+			bus > BUS_VERSION)) {
 		submit_free(s);
 		return err_why(why, why_n, -EBADMSG, "it was written by another version of quern");
 	}

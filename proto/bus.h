@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BUS_VERSION = 1, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
+enum { BUS_VERSION = 2, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
 
 enum bus_type {
 	BUS_HELLO = 1, BUS_LOAD, BUS_READY, BUS_FAILED, BUS_PLAN, BUS_RESULT, BUS_BEAT, BUS_STOP,

@@ -465,6 +465,46 @@ Test(http_limits, a_full_queue_is_429_before_the_body_is_looked_at)
 	cr_expect(atomic_load(&front->n_submitted) == 1);
 }
 
+/* A request with the key of key_file(). */
+static struct answer post_by_key(const char *body)
+{
+	struct buf b = {0};
+	buf_printf(&b,
+		   "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+		   "Authorization: Bearer sk-alice-0123456789\r\nContent-Type: application/json\r\n"
+		   "Content-Length: %zu\r\n\r\n%s",
+		   strlen(body), body);
+	struct answer a = client_raw(at, b.p, b.len);
+	buf_fini(&b);
+	return a;
+}
+
+/* Who has all of a reply may send the next request: the key's place is free by then, although the front
+ * end has not let go of the jobs. */
+Test(http_limits, a_reply_comes_after_the_keys_places_are_free)
+{
+	static const char key[] = "sk-alice-0123456789 name=alice max-jobs=2\n";
+	struct http_config cfg = {.addr = "127.0.0.1:0", .api_keys = "/tmp/quern-keys-XXXXXX"};
+	int fd = mkstemp(cfg.api_keys);
+	cr_assert(fd >= 0 && write(fd, key, sizeof key - 1) == (ssize_t)sizeof key - 1);
+	close(fd);
+	load();
+	start_with(&cfg);
+	unlink(cfg.api_keys);
+	fake_hold(front, true);
+	static const char *const bodies[] = {"{\"prompt\":[\"a\",\"b\"],\"max_tokens\":2}",
+					     "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":2,\"stream\":true}"};
+	for (int i = 0; i < 4; i++) {
+		struct answer a = post_by_key(bodies[i % 2]);
+		cr_expect(a.status == 200, "%s", a.raw.p);
+		answer_fini(&a);
+	}
+	cr_expect(atomic_load(&front->n_live) == 8, "the front end has let go of jobs");
+	/* The bound is one yet. */
+	expect_error(post_by_key("{\"prompt\":[\"a\",\"b\",\"c\"]}"), 429, "rate_limit_exceeded", NULL);
+	fake_hold(front, false);
+}
+
 /* The end comes to those who wait and to those who read, each in its way. */
 Test(http_limits, a_server_that_stops_says_its_last_words)
 {
