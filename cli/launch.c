@@ -43,7 +43,7 @@ const struct opt launch_model_options[] = {
 	OPT("log-level", OPT_TEXT, "L", "debug, info, warn or error", .pass = TO_CONTROLLER | TO_WORKER),
 	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64,
 	    .pass = TO_CONTROLLER),
-	OPT("replicas", OPT_INT, "N", "copies of the model (1)", .lo = 1, .hi = 64),
+	OPT("replicas", OPT_INT, "N", "copies of the model (one per device)", .lo = 1, .hi = 64),
 	OPT_NOT_BUILT("tokenizer"),
 	OPT_NOT_BUILT("fast"),
 	OPT("allow-class-change", OPT_FLAG, NULL,
