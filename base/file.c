@@ -24,6 +24,14 @@ static int open_regular(const char *path, int *fd, size_t *bytes, char *why, siz
 	return 0;
 }
 
+void file_guard_stdio(void)
+{
+	/* The lowest number that is free is the one that open() gives. */
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			abort();
+}
+
 int file_read(const char *path, size_t max, char **data, size_t *bytes, char *why, size_t why_n)
 {
 	int fd;

@@ -1,4 +1,5 @@
 /* main.c - `quern`: which command is meant. */
+#include "base/file.h"
 #include "base/options.h"
 #include "base/version.h"
 #include "cli/bench_engine.h"
@@ -113,6 +114,7 @@ static int cmd_bench(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	file_guard_stdio();
 	if (argc < 2)
 		return term_usage(NULL, "a command is missing");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)

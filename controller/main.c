@@ -1,5 +1,6 @@
 /* quern-controller: API, tokenizer, scheduler, worker link.  Usually started by `quern serve`. */
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/version.h"
@@ -541,6 +542,7 @@ int main(int argc, char **argv)
 {
 	static struct program p = {.ready_fd = -1, .notices = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 	char why[512];
+	file_guard_stdio();
 	p.started_us = clock_us();
 	opts_add(&p.o, options, sizeof options / sizeof *options);
 	int rc = opts_parse(&p.o, argc, argv, why, sizeof why);

@@ -1,4 +1,5 @@
 /* main.c - quern-worker: one device, put to work by the controller at the other end of the bus. */
+#include "base/file.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/version.h"
@@ -107,6 +108,7 @@ static int run(struct opts *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	struct opts o = {0};
+	file_guard_stdio();
 	int rc = run(&o, argc, argv);
 	opts_fini(&o);
 	return rc;

@@ -11,7 +11,7 @@ import uuid
 
 import pytest
 
-from service import BIN, DEMO, QUERN, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, eventually, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 DEAD = "tcp://127.0.0.1:1"
@@ -217,6 +217,25 @@ def test_a_killed_submit_takes_its_job_along(service):
     p.kill()
     p.communicate(timeout=30)
     service.idle()
+
+
+def test_a_command_without_stdout_says_so(service):
+    r = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", QUERN, "submit", "--to", service.jobs, "-m", "3", PROMPT],
+                       stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert r.returncode == 1
+    assert "cannot write the output: Bad file descriptor" in r.stderr
+
+
+def test_a_service_without_stdin_stdout_and_stderr_serves(tmp_path):
+    mark, jobs = uuid.uuid4().hex, f"ipc://{tmp_path}/jobs"
+    p = spawn(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", QUERN, "serve", DEMO, "--jobs", jobs, "--http", "none",
+               "--journal", tmp_path / "journal"], mark)
+    submit = [QUERN, "submit", "--to", jobs, "--durable", "-m", "3", "-t", "0", PROMPT]
+    r = eventually(lambda: (r := subprocess.run(submit, capture_output=True, text=True, timeout=60)).returncode == 0 and r)
+    assert r.stdout.strip()
+    p.send_signal(signal.SIGINT)
+    p.wait(60)
+    no_processes_left(mark)
 
 
 def test_output_into_a_closed_pipe_ends_the_command(service):
