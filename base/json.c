@@ -36,7 +36,7 @@ int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n
 	if (!depth_ok(text, n))
 		return err_why(why, why_n, -EINVAL, "JSON nested deeper than %d", JSON_DEPTH_MAX);
 	/* To jansson, one behind the text is the text's end. */
-	if (memchr(text, '\0', n))
+	if (n && memchr(text, '\0', n))
 		return err_why(why, why_n, -EINVAL, "not valid JSON: a NUL byte");
 	*out = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
 	if (!*out)
