@@ -2,7 +2,7 @@
 #   make run     install what is missing, build, tell a story with the demo model
 #   make check   install what the tests need, build, run all tests
 #   make         build/bin/quern, quern-controller, quern-worker
-#   make lint | asan | bench | install | clean
+#   make lint | asan | inject | bench | install | clean
 
 BUILD  ?= build
 CFLAGS ?= -O2 -g
@@ -109,6 +109,21 @@ crash: deps-test
 	QUERN_BUILD=$(BUILD) QUERN_CRASH_JOBS=$(CRASH_JOBS) QUERN_CRASH_KILLS=$(CRASH_KILLS) \
 		$(if $(CRASH_SEED),QUERN_CRASH_SEED=$(CRASH_SEED)) build/venv/bin/python -m pytest -q -s \
 		-p no:cacheprovider tests/e2e/test_durable.py -k every_output
+
+# The Nth failing allocation, read, write or send, for every N (INJECT=--most 40: a sample), over what
+# is read from disk or from a peer and what sets the service up.  Needs gcc: its sanitizer is a shared
+# library, before which tests/inject/inject.c stands.
+INJECT ?=
+INJECT_WRAPS := $(foreach f,fsync zmq_send zmq_msg_send,-Wl,--wrap=$f)
+.PHONY: inject
+inject: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/inject CFLAGS="-O1 -g" SAN=address,undefined \
+		$(BUILD)/inject/inject/sweep
+	@$(BUILD)/inject/inject/sweep --list | xargs -P$$(nproc) -n1 $(BUILD)/inject/inject/sweep $(INJECT)
+$(BUILD)/inject/sweep: $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(wildcard tests/inject/*.c)) $(foreach l,$(LIBS_quern),$(LIB_$l))
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(INJECT_WRAPS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -lcriterion -o $@
 
 bench: all
 	$(BUILD)/bin/quern bench kernels

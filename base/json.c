@@ -1,10 +1,18 @@
 #include "base/json.h"
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* jansson does not look whether its own buffers were had, and hardly anybody whether a member was: a
+ * tree is small metadata, which is not done without (alloc.h). */
+__attribute__((constructor)) static void use_checked_memory(void)
+{
+	json_set_alloc_funcs(xmalloc, free);
+}
 
 /* jansson recurses; count brackets outside strings before it sees the text. */
 static bool depth_ok(const char *s, size_t n)

@@ -1,6 +1,7 @@
 /* json.h - JSON from files, clients and peers (RFC 8259), through jansson, with bounds.
  * jansson's own nesting limit (2048) is replaced by ours (JSON_DEPTH_MAX); duplicate keys
- * are refused where strict.  The getters name the key and what was wrong with it. */
+ * are refused where strict.  The getters name the key and what was wrong with it.
+ * Trees are small metadata: where memory is out, jansson ends the process as alloc.h does. */
 #ifndef QUERN_BASE_JSON_H
 #define QUERN_BASE_JSON_H
 

@@ -451,7 +451,7 @@ static void drop_ended(struct batches *bs)
 		}
 		*at = b->later;
 		bs->n_live--;
-		batch_free(b);
+		batch_forget(b);
 	}
 	pthread_mutex_unlock(&bs->lock);
 }

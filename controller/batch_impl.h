@@ -66,7 +66,7 @@ struct batches {
 /* batch_store.c */
 int batch_load(struct batches *bs, char *why, size_t why_n);
 void batches_free(struct batches *bs);
-void batch_free(struct batch *b);
+void batch_forget(struct batch *b);
 void batch_take_new(struct batches *bs);
 void batch_set_counts(struct batch *b); /* under the lock */
 /* The object to the journal; over: it has ended, its lines are forgotten. */

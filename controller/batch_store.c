@@ -145,7 +145,7 @@ static int run_line(struct journal_op *op, struct journal_db *db)
 
 /* --- live batches --- */
 
-void batch_free(struct batch *b)
+void batch_forget(struct batch *b)
 {
 	if (!b)
 		return;
@@ -159,11 +159,11 @@ void batches_free(struct batches *bs)
 	struct batch *next;
 	for (struct batch *b = bs->first; b; b = next) {
 		next = b->later;
-		batch_free(b);
+		batch_forget(b);
 	}
 	for (struct batch *b = bs->fresh; b; b = next) {
 		next = b->later;
-		batch_free(b);
+		batch_forget(b);
 	}
 	journal_reader_close(bs->reader);
 	pthread_cond_destroy(&bs->more);
@@ -453,7 +453,7 @@ static void on_created(void *user, int rc, const char *why)
 	struct batches *bs = c->bs;
 	if (rc) {
 		c->done(c->user, -EAGAIN, NULL, NULL, why);
-		batch_free(c->batch);
+		batch_forget(c->batch);
 		pthread_mutex_lock(&bs->lock);
 		bs->n_live--;
 		pthread_mutex_unlock(&bs->lock);

@@ -22,6 +22,7 @@ enum {
 	EVENTS_BATCH = 1024, /* of the engine's, between two looks at the requests */
 	STATUS_WAIT_US = 5 * 1000 * 1000,
 	SWEEP_US = 1000 * 1000,
+	RETRY_MS = 10,
 };
 
 /* What other threads ask for. */
@@ -93,27 +94,39 @@ struct front {
 	struct jobsock *sock;              /* NULL: none */
 	struct asked *asked, **last_asked; /* oldest first */
 	uint64_t last_tag;
-	struct engine_cmd **early; /* commands from before front_connect() */
-	size_t n_early;
+	struct engine_cmd **early; /* commands from before front_connect(), or that could not be sent yet */
+	size_t n_early, early_cap;
 	bool quit;
 };
 
 /* --- to the engine --- */
 
+/* Sends what waits, in its order.  No high-water mark: what is under way is bounded by the number of
+ * jobs.  What cannot be sent for want of memory is not lost, or its client would wait for ever: it is
+ * tried again. */
+static void send_early(struct front *f)
+{
+	size_t n = 0;
+	while (f->engine && n < f->n_early &&
+	       zmq_send(f->engine, &f->early[n], sizeof(struct engine_cmd *), ZMQ_DONTWAIT) >= 0)
+		n++;
+	if (f->engine && n < f->n_early)
+		log_warn("front", "the engine takes no command, trying again waiting=%zu error=%s", f->n_early - n,
+			 zmq_strerror(zmq_errno()));
+	if (n)
+		memmove(f->early, f->early + n, (f->n_early - n) * sizeof(struct engine_cmd *));
+	f->n_early -= n;
+}
+
 static void send_engine(void *user, struct engine_cmd *c)
 {
 	struct front *f = user;
-	if (!f->engine) {
-		f->early = xrealloc(f->early, f->n_early + 1, sizeof(struct engine_cmd *));
-		f->early[f->n_early++] = c;
-		return;
+	if (f->n_early == f->early_cap) {
+		f->early_cap = f->early_cap ? 2 * f->early_cap : 16;
+		f->early = xrealloc(f->early, f->early_cap, sizeof(struct engine_cmd *));
 	}
-	/* No high-water mark: what is under way is bounded by the number of jobs. */
-	if (zmq_send(f->engine, &c, sizeof(struct engine_cmd *), ZMQ_DONTWAIT) < 0) {
-		log_error("front", "command to the engine lost kind=%d error=%s", (int)c->kind,
-			  zmq_strerror(zmq_errno()));
-		engine_cmd_free(c);
-	}
+	f->early[f->n_early++] = c;
+	send_early(f);
 }
 
 static void connect_engine(struct front *f)
@@ -129,9 +142,7 @@ static void connect_engine(struct front *f)
 		return;
 	}
 	f->engine = s;
-	for (size_t i = 0; i < f->n_early; i++)
-		send_engine(f, f->early[i]);
-	f->n_early = 0;
+	send_early(f);
 }
 
 /* --- status --- */
@@ -348,6 +359,8 @@ static long wait_ms(const struct front *f)
 	int64_t at = jobs_save_at(f->jobs), now = clock_us();
 	if (at <= now)
 		return 0;
+	if (f->engine && f->n_early)
+		return RETRY_MS;
 	return at - now < SWEEP_US ? (at - now) / 1000 + 1 : SWEEP_US / 1000;
 }
 
@@ -366,6 +379,8 @@ static void run_loop(struct front *f)
 	while (!f->quit) {
 		zmq_poll(items, n_items, more ? 0 : wait_ms(f));
 		int64_t now = clock_us();
+		if (f->n_early)
+			send_early(f);
 		more = read_events(f);
 		read_notes(f, false);
 		if (f->sock) {

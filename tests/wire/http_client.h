@@ -134,7 +134,7 @@ static void client_request(struct buf *b, const char *method, const char *path, 
 		buf_puts(b, "\r\n");
 }
 
-static struct answer client_ask(const char *address, const char *method, const char *path, const char *body)
+static __attribute__((unused)) struct answer client_ask(const char *address, const char *method, const char *path, const char *body)
 {
 	struct buf b = {0};
 	client_request(&b, method, path, body);
@@ -143,7 +143,7 @@ static struct answer client_ask(const char *address, const char *method, const c
 	return a;
 }
 
-static void answer_fini(struct answer *a)
+static __attribute__((unused)) void answer_fini(struct answer *a)
 {
 	buf_fini(&a->raw);
 	buf_fini(&a->body);

@@ -1,0 +1,257 @@
+/* The paths that need no thread: what is read from disk or from a peer, and a worker's start. */
+#include "tests/inject/cases.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "controller/api.h"
+#include "controller/apikeys.h"
+#include "controller/chat.h"
+#include "controller/tokenizer.h"
+#include "formats/weights.h"
+#include "proto/bus.h"
+#include "proto/curve.h"
+#include "proto/mp.h"
+#include "tests/driver.h"
+#include "tests/inject/inject.h"
+#include "tests/testdata.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static int run_config(char *why, size_t why_n)
+{
+	static struct model_config c;
+	int rc = model_config_load(repofile("models/demo"), &c, why, why_n);
+	if (!rc)
+		model_config_fini(&c);
+	return rc;
+}
+
+static int run_weights(char *why, size_t why_n)
+{
+	static struct model_config c;
+	struct weights *w = NULL;
+	int rc = model_config_load(repofile("models/demo"), &c, why, why_n);
+	if (rc)
+		return rc;
+	rc = weights_open(repofile("models/demo"), &c, &w, why, why_n);
+	if (!rc)
+		weights_close(w);
+	model_config_fini(&c);
+	return rc;
+}
+
+static int run_tokenizer(char *why, size_t why_n)
+{
+	static const char text[] = "Once upon a time <|im_end|> caf\xc3\xa9 12345";
+	struct tokenizer *t = NULL;
+	struct token_ids ids = {0};
+	struct buf out = {0};
+	int rc = tokenizer_load(repofile("models/demo"), &t, why, why_n);
+	if (rc)
+		return rc;
+	rc = tokenizer_encode(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL, NULL, 0, &ids, why, why_n);
+	if (!rc)
+		rc = tokenizer_decode(t, ids.ids, ids.n, false, &out);
+	token_ids_fini(&ids);
+	buf_fini(&out);
+	tokenizer_free(t);
+	return rc;
+}
+
+static int run_chat(char *why, size_t why_n)
+{
+	struct chat *chat = NULL;
+	struct chat_prompt prompt = {0};
+	json_t *messages = NULL;
+	static const char text[] =
+		"[{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", "
+		"\"content\": [{\"type\": \"text\", \"text\": \"Hello\"}]}]";
+	int rc = chat_load(repofile("models/demo"), &chat, why, why_n);
+	if (!rc)
+		rc = json_parse(text, sizeof text - 1, &messages, why, why_n);
+	if (!rc) {
+		struct chat_request rq = {.messages = messages, .add_generation_prompt = true};
+		rc = chat_render_json(chat, &rq, &prompt, why, why_n);
+	}
+	chat_prompt_fini(&prompt);
+	json_decref(messages);
+	chat_free(chat);
+	return rc;
+}
+
+/* ---- messages ---- */
+
+static struct buf request;
+
+static void prepare_mp(void)
+{
+	static const char text[] =
+		"{\"op\": \"submit\", \"id\": 1, \"prompt\": \"Once upon a time\", \"params\": {\"n\": 2, "
+		"\"stop\": "
+		"[\"a\", \"b\"], \"temperature\": 0.5, \"logit_bias\": {\"5\": -100}}, \"stream\": true, "
+		"\"tokens\": [1, 128, 65536, -1, null, 4294967296]}";
+	json_t *v = json_loads(text, 0, NULL);
+	mp_encode(&request, v);
+	json_decref(v);
+}
+
+static int run_mp(char *why, size_t why_n)
+{
+	struct mp_limits limits = mp_limits_request(1 << 20);
+	struct buf again = {0};
+	json_t *v = NULL;
+	int rc = mp_decode(request.p, request.len, &limits, &v, why, why_n);
+	if (!rc)
+		mp_encode(&again, v);
+	json_decref(v);
+	buf_fini(&again);
+	return rc;
+}
+
+static const struct bus_limits limits = {.max_slots = 8,
+					 .max_rows = 64,
+					 .max_runs = 8,
+					 .max_context = 128,
+					 .n_blocks = 16,
+					 .n_host_blocks = 4,
+					 .n_vocab = 100};
+static struct buf plan_bytes, result_bytes, hello_bytes;
+
+static void prepare_bus(void)
+{
+	static const uint32_t tokens[] = {1, 2, 7}, blocks[] = {3};
+	struct plan p = {.epoch = 2, .number = 9, .n_rows = 3, .n_samples = 1};
+	struct result r = {.epoch = 2, .number = 9};
+	struct bus_msg m = {.type = BUS_HELLO};
+	struct params params;
+	params_init(&params);
+	params.stop_ids = xmemdup((uint32_t[]){1, 2}, 8);
+	params.n_stop_ids = 2;
+	*plan_add_seq(&p) = (struct plan_seq){.slot = 1,
+					      .seq = 77,
+					      .n_prompt = 2,
+					      .n_tokens = 3,
+					      .n_blocks = 1,
+					      .tokens = tokens,
+					      .blocks = blocks,
+					      .params = &params};
+	*plan_add_run(&p) =
+		(struct plan_run){.slot = 1, .pos0 = 0, .n_rows = 3, .flags = PLAN_SAMPLE, .from = 1};
+	bus_encode_plan(&p, &plan_bytes);
+	for (uint32_t i = 0; i < 8; i++)
+		result_add_token(&r, i);
+	bus_encode_result(&r, &result_bytes);
+	snprintf(m.hello.host, sizeof m.hello.host, "here");
+	bus_encode(&m, &hello_bytes);
+	plan_fini(&p);
+	result_fini(&r);
+	params_fini(&params);
+}
+
+static int run_bus(char *why, size_t why_n)
+{
+	struct plan p = {0};
+	struct result r = {0};
+	struct bus_msg m;
+	struct buf again = {0};
+	int rc = bus_decode_plan(plan_bytes.p, plan_bytes.len, &limits, &p, why, why_n);
+	if (!rc)
+		bus_encode_plan(&p, &again);
+	if (!rc)
+		rc = bus_decode_result(result_bytes.p, result_bytes.len, &limits, &r, why, why_n);
+	if (!rc)
+		rc = bus_decode(hello_bytes.p, hello_bytes.len, &m, why, why_n);
+	bus_plan_fini(&p);
+	result_fini(&r);
+	buf_fini(&again);
+	return rc;
+}
+
+/* ---- files of keys ---- */
+
+static char keys_dir[64];
+
+static int run_keys(char *why, size_t why_n)
+{
+	static const char *const names[] = {"k.key", "k.pub"};
+	struct curve_key key, back;
+	char path[128];
+	inject_pause(true);
+	snprintf(keys_dir, sizeof keys_dir, "/tmp/quern-inject-XXXXXX");
+	if (!mkdtemp(keys_dir))
+		abort();
+	inject_pause(false);
+	int rc = curve_generate(&key, why, why_n);
+	if (!rc)
+		rc = curve_write(&key, keys_dir, "k", why, why_n);
+	snprintf(path, sizeof path, "%s/k.key", keys_dir);
+	if (!rc)
+		rc = curve_read(path, true, &back, why, why_n);
+	inject_pause(true);
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, "%s/%s", keys_dir, names[i]);
+		unlink(path);
+	}
+	rmdir(keys_dir);
+	inject_pause(false);
+	return rc;
+}
+
+static int run_apikeys(char *why, size_t why_n)
+{
+	static const char text[] = "0123456789abcdef0123 name=ann share=2 requests-per-minute=60\n"
+				   "abcdef0123456789abcd name=bob tokens-per-minute=1000\n";
+	struct apikeys *k = NULL;
+	char path[64];
+	int fd = memfd_create("keys", MFD_CLOEXEC);
+	inject_pause(true);
+	if (fd < 0 || write(fd, text, sizeof text - 1) < 0 || fchmod(fd, 0600))
+		abort();
+	inject_pause(false);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	int rc = apikeys_open(path, &k, why, why_n);
+	if (!rc)
+		apikeys_close(k);
+	close(fd);
+	return rc;
+}
+
+/* ---- a worker: loads the model, runs a prompt ---- */
+
+static int run_step(char *why, size_t why_n)
+{
+	static const uint32_t tokens[] = {5, 6, 7, 8, 9};
+	struct bus_load load = driver_load(repofile("models/demo"));
+	struct driver d;
+	struct params params;
+	load.kv_bytes = 4 << 20;
+	load.swap_bytes = 1 << 20;
+	params_init(&params);
+	params.temperature = 0;
+	int rc = driver_open(&d, &load);
+	if (!rc)
+		rc = driver_prompt(&d, tokens, 5, 16, 5, &params);
+	snprintf(why, why_n, "%s", d.why);
+	driver_close(&d);
+	params_fini(&params);
+	return rc;
+}
+
+const struct inject_case inject_cases[] = {
+	{"config", NULL, run_config},
+	{"weights", NULL, run_weights},
+	{"tokenizer", NULL, run_tokenizer},
+	{"chat", NULL, run_chat},
+	{"mp", prepare_mp, run_mp},
+	{"bus", prepare_bus, run_bus},
+	{"keys", NULL, run_keys},
+	{"apikeys", NULL, run_apikeys},
+	{"step", NULL, run_step},
+	{"journal", serving_prepare, serving_journal},
+	{"jobs", serving_prepare, serving_jobs},
+	{"http", serving_prepare, serving_http},
+	{"upload", serving_prepare, serving_upload},
+};
+const size_t n_inject_cases = sizeof inject_cases / sizeof inject_cases[0];

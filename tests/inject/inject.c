@@ -1,0 +1,161 @@
+#include "tests/inject/inject.h"
+
+#include <errno.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <zmq.h>
+
+/* Of what kind of calls a module's may fail.  libmicrohttpd's and libzmq's reads and writes that are no
+ * socket's are their event descriptors: those do not fail, and they end the process if they do. */
+enum { RANGES_MAX = 64, MEMORY = 1, FILES = 2, SOCKETS = 4 };
+
+/* The program and the libraries whose calls may fail. */
+static struct range {
+	uintptr_t start, end;
+	int whose;
+} ranges[RANGES_MAX];
+static int n_ranges;
+
+static atomic_bool armed, failed;
+static enum inject_kind kind_to_fail;
+static unsigned long nth_to_fail;
+static atomic_ulong counts[INJECT_KINDS];
+static _Thread_local bool paused;
+
+/* What stands before the sanitizer's allocator runs before the sanitizer does. */
+#define EARLY __attribute__((no_sanitize("address", "undefined"), noinline))
+
+static int whose_library(const char *path)
+{
+	static const struct {
+		const char *name;
+		int whose;
+	} known[] = {{"libjansson", MEMORY},
+		     {"libpcre2", MEMORY},
+		     {"libmsgpack", MEMORY},
+		     {"libsqlite3", MEMORY | FILES},
+		     {"libmicrohttpd", MEMORY | SOCKETS},
+		     {"libzmq", SOCKETS}};
+	if (!path[0])
+		return MEMORY | FILES | SOCKETS; /* the program itself */
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (strstr(path, known[i].name))
+			return known[i].whose;
+	return 0;
+}
+
+static int add_module(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	int whose = whose_library(info->dlpi_name);
+	(void)size;
+	(void)arg;
+	for (int i = 0; whose && i < info->dlpi_phnum && n_ranges < RANGES_MAX; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		if (p->p_type == PT_LOAD && p->p_flags & PF_X)
+			ranges[n_ranges++] = (struct range){info->dlpi_addr + p->p_vaddr,
+							    info->dlpi_addr + p->p_vaddr + p->p_memsz, whose};
+	}
+	return 0;
+}
+
+void inject_init(void)
+{
+	dl_iterate_phdr(add_module, NULL);
+}
+
+void inject_arm(enum inject_kind kind, unsigned long nth)
+{
+	kind_to_fail = kind;
+	nth_to_fail = nth;
+	failed = false;
+	for (int i = 0; i < INJECT_KINDS; i++)
+		counts[i] = 0;
+	armed = true;
+}
+
+bool inject_disarm(void)
+{
+	armed = false;
+	return failed;
+}
+
+unsigned long inject_count(enum inject_kind kind)
+{
+	return counts[kind];
+}
+
+void inject_pause(bool on)
+{
+	paused = on;
+}
+
+static EARLY bool fails(enum inject_kind kind, const void *caller, int whose, int error)
+{
+	bool counted = false;
+	if (!atomic_load(&armed) || paused)
+		return false;
+	for (int i = 0; i < n_ranges; i++)
+		counted |= (uintptr_t)caller >= ranges[i].start && (uintptr_t)caller < ranges[i].end &&
+			   ranges[i].whose & whose;
+	if (!counted || atomic_fetch_add(&counts[kind], 1) + 1 != nth_to_fail || kind != kind_to_fail)
+		return false;
+	failed = true;
+	errno = error;
+	return true;
+}
+
+/* Each stands before the sanitizer's own, by its name; the loader takes the program's first. */
+#define INSTEAD(type, name, params, args, kind, whose, error, none)                                          \
+	type __interceptor_##name params;                                                                    \
+	type name params;                                                                                    \
+	EARLY type name params                                                                               \
+	{                                                                                                    \
+		return fails(kind, __builtin_return_address(0), whose, error) ? (none)                       \
+									      : __interceptor_##name args;   \
+	}
+
+INSTEAD(void *, malloc, (size_t n), (n), INJECT_ALLOC, MEMORY, ENOMEM, NULL)
+INSTEAD(void *, calloc, (size_t n, size_t m), (n, m), INJECT_ALLOC, MEMORY, ENOMEM, NULL)
+INSTEAD(void *, realloc, (void *p, size_t n), (p, n), INJECT_ALLOC, MEMORY, ENOMEM, NULL)
+INSTEAD(void *, aligned_alloc, (size_t a, size_t n), (a, n), INJECT_ALLOC, MEMORY, ENOMEM, NULL)
+INSTEAD(int, posix_memalign, (void **p, size_t a, size_t n), (p, a, n), INJECT_ALLOC, MEMORY, ENOMEM, ENOMEM)
+INSTEAD(void *, mmap, (void *p, size_t n, int prot, int flags, int fd, off_t at), (p, n, prot, flags, fd, at),
+	INJECT_ALLOC, MEMORY, ENOMEM, MAP_FAILED)
+INSTEAD(ssize_t, read, (int fd, void *p, size_t n), (fd, p, n), INJECT_READ, FILES, EIO, -1)
+INSTEAD(ssize_t, pread, (int fd, void *p, size_t n, off_t at), (fd, p, n, at), INJECT_READ, FILES, EIO, -1)
+INSTEAD(ssize_t, pread64, (int fd, void *p, size_t n, off64_t at), (fd, p, n, at), INJECT_READ, FILES, EIO,
+	-1)
+INSTEAD(ssize_t, recv, (int fd, void *p, size_t n, int flags), (fd, p, n, flags), INJECT_READ, SOCKETS,
+	ECONNRESET, -1)
+INSTEAD(ssize_t, write, (int fd, const void *p, size_t n), (fd, p, n), INJECT_WRITE, FILES, ENOSPC, -1)
+INSTEAD(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at), INJECT_WRITE, FILES,
+	ENOSPC, -1)
+INSTEAD(ssize_t, pwrite64, (int fd, const void *p, size_t n, off64_t at), (fd, p, n, at), INJECT_WRITE, FILES,
+	ENOSPC, -1)
+INSTEAD(ssize_t, send, (int fd, const void *p, size_t n, int flags), (fd, p, n, flags), INJECT_SEND, SOCKETS,
+	ECONNRESET, -1)
+INSTEAD(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags), INJECT_SEND, SOCKETS,
+	ECONNRESET, -1)
+
+/* The sanitizer has none of these: the linker puts ours between (-Wl,--wrap). */
+#define WRAPPED(type, name, params, args, kind, error)                                                       \
+	type __real_##name params;                                                                           \
+	type __wrap_##name params;                                                                           \
+	type __wrap_##name params                                                                            \
+	{                                                                                                    \
+		return fails(kind, __builtin_return_address(0), SOCKETS | FILES, error)                      \
+			       ? -1                                                                          \
+			       : __real_##name args;                                                         \
+	}
+
+WRAPPED(int, fsync, (int fd), (fd), INJECT_WRITE, EIO)
+WRAPPED(int, zmq_send, (void *s, const void *p, size_t n, int flags), (s, p, n, flags), INJECT_SEND, EAGAIN)
+WRAPPED(int, zmq_msg_send, (zmq_msg_t * m, void *s, int flags), (m, s, flags), INJECT_SEND, EAGAIN)

@@ -1,0 +1,32 @@
+/* inject.h - calls of the system that fail when they are told to.
+ * Linked into a program with AddressSanitizer's shared library (gcc), inject.c stands before the
+ * allocator, read, write and send for the whole process: for our code and for the libraries whose
+ * failures we have to take (jansson, SQLite, PCRE2, msgpack-c, libmicrohttpd; libzmq's sockets).
+ * libzmq's and GnuTLS's own memory is left alone: they end the process when it is out. */
+#ifndef QUERN_TESTS_INJECT_INJECT_H
+#define QUERN_TESTS_INJECT_INJECT_H
+
+#include <stdbool.h>
+
+enum inject_kind {
+	INJECT_ALLOC, /* malloc and its like, mmap: ENOMEM */
+	INJECT_READ,  /* read, pread: EIO; recv: ECONNRESET */
+	INJECT_WRITE, /* write, pwrite, fsync: ENOSPC */
+	INJECT_SEND,  /* send, sendmsg: ECONNRESET; zmq_send, zmq_msg_send of ours: EAGAIN */
+	INJECT_KINDS
+};
+
+/* Once, before anything else: finds out which code belongs to whom. */
+void inject_init(void);
+
+/* From here on the nth call of this kind fails, counted over all threads; 0: none does. */
+void inject_arm(enum inject_kind kind, unsigned long nth);
+/* No call fails any more.  Did one? */
+bool inject_disarm(void);
+/* Calls since inject_arm(), which inject_disarm() ends. */
+unsigned long inject_count(enum inject_kind kind);
+
+/* What this thread calls while on is neither counted nor fails: it plays a client. */
+void inject_pause(bool on);
+
+#endif

@@ -1,0 +1,272 @@
+/* The paths with threads: the front end with its job socket and journal, HTTP before it, an engine
+ * that is made up (fake_engine.h).  The client is this thread, paused: nothing of it fails. */
+#include "controller/http.h"
+#include "controller/journal.h"
+#include "controller/metrics.h"
+#include "proto/mp.h"
+#include "tests/inject/cases.h"
+#include "tests/inject/inject.h"
+#include "tests/testdata.h"
+#include "tests/wire/fake_engine.h"
+#include "tests/wire/http_client.h"
+
+#include <dirent.h>
+#include <errno.h>
+
+static struct service svc;
+static struct model_config config;
+static struct tokenizer *tokenizer;
+static struct chat *chat;
+
+struct rig {
+	char dir[64], path[128];
+	void *zmq;
+	struct journal *journal;
+	struct metrics *metrics;
+	struct fake_engine *engine;
+	struct front *front;
+	struct http *http;
+};
+
+void serving_prepare(void)
+{
+	char why[512] = "";
+	const char *dir = repofile("models/demo");
+	if (tokenizer)
+		return;
+	if (tokenizer_load(dir, &tokenizer, why, sizeof why) || chat_load(dir, &chat, why, sizeof why) ||
+	    model_config_load(dir, &config, why, sizeof why)) {
+		fprintf(stderr, "sweep: %s\n", why);
+		exit(2);
+	}
+	svc = (struct service){.tokenizer = tokenizer,
+			       .config = &config,
+			       .chat = chat,
+			       .model_name = "demo",
+			       .started_unix = 1700000000,
+			       .model_context = 2048,
+			       .max_request_bytes = 1 << 20,
+			       .keep_finished_us = 60 * 1000000LL,
+			       .max_finished = 100,
+			       .keep_durable_us = 3600 * 1000000LL,
+			       .journal_bytes = 1 << 30};
+}
+
+void serving_cleanup(void)
+{
+	tokenizer_free(tokenizer);
+	chat_free(chat);
+	model_config_fini(&config);
+}
+
+static void rig_dir(struct rig *r)
+{
+	inject_pause(true);
+	snprintf(r->dir, sizeof r->dir, "/tmp/quern-inject-XXXXXX");
+	if (!mkdtemp(r->dir))
+		abort();
+	snprintf(r->path, sizeof r->path, "%s/j", r->dir);
+	inject_pause(false);
+}
+
+static void rig_forget_dir(struct rig *r)
+{
+	inject_pause(true);
+	DIR *d = opendir(r->dir);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		char name[512];
+		snprintf(name, sizeof name, "%s/%s", r->dir, e->d_name);
+		unlink(name);
+	}
+	if (d)
+		closedir(d);
+	rmdir(r->dir);
+	inject_pause(false);
+}
+
+static void rig_stop(struct rig *r)
+{
+	http_stop(r->http);
+	if (r->front)
+		front_stop(r->front);
+	inject_pause(true);
+	if (r->engine) {
+		fake_stop(r->engine);
+		free(r->engine);
+	}
+	inject_pause(false);
+	journal_close(r->journal);
+	metrics_free(r->metrics);
+	zmq_ctx_term(r->zmq);
+	rig_forget_dir(r);
+}
+
+static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
+{
+	struct http_config http = {.addr = "127.0.0.1:0"};
+	struct front_config cfg = {.jobs = "tcp://127.0.0.1:*"};
+	*r = (struct rig){0};
+	rig_dir(r);
+	r->zmq = zmq_ctx_new();
+	r->metrics = svc.metrics = metrics_new(2048);
+	int rc = journal_open(&(struct journal_config){.path = r->path, .model = "demo"}, &r->journal, why,
+			      why_n);
+	svc.journal = cfg.journal = http.journal = r->journal;
+	if (!rc)
+		rc = front_start(r->zmq, &svc, &cfg, &r->front, why, why_n);
+	if (!rc) {
+		inject_pause(true);
+		r->engine = xcalloc(1, sizeof *r->engine);
+		fake_start(r->engine, r->zmq);
+		inject_pause(false);
+		front_connect(r->front);
+	}
+	if (!rc && with_http)
+		rc = http_start(r->front, &svc, &http, &r->http, why, why_n);
+	if (rc)
+		rig_stop(r);
+	return rc;
+}
+
+int serving_journal(char *why, size_t why_n)
+{
+	struct rig r = {0};
+	rig_dir(&r);
+	int rc = 0;
+	/* Made, then opened again. */
+	for (int i = 0; i < 2 && !rc; i++) {
+		rc = journal_open(&(struct journal_config){.path = r.path, .model = "demo"}, &r.journal, why,
+				  why_n);
+		if (!rc)
+			journal_close(r.journal);
+	}
+	rig_forget_dir(&r);
+	return rc;
+}
+
+/* An answer, or a connection that was closed: whoever asks is not left waiting. */
+static int ask(struct rig *r, const char *method, const char *path, const char *type, const char *body,
+	       char *why, size_t why_n)
+{
+	struct buf b = {0}, said = {0};
+	bool ready = false;
+	inject_pause(true);
+	for (int i = 0; i < 500 && !(ready = front_ready(r->front)); i++)
+		usleep(10000);
+	buf_printf(&b, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", method, path);
+	if (body)
+		buf_printf(&b, "Content-Type: %s\r\nContent-Length: %zu\r\n", type, strlen(body));
+	buf_printf(&b, "\r\n%s", body ? body : "");
+	int fd = client_connect(http_address(r->http));
+	bool sent = fd >= 0 && client_send(fd, b.p, b.len);
+	errno = 0;
+	if (sent)
+		client_read(fd, &said, NULL);
+	bool waited = sent && errno == EAGAIN;
+	if (fd >= 0)
+		close(fd);
+	inject_pause(false);
+	int status = said.len > 12 ? atoi(said.p + 9) : 0;
+	if (waited) {
+		fprintf(stderr, "%s %s: no answer and no end in %d s; so far: %s\n", method, path,
+			CLIENT_TIMEOUT_S, said.p ? said.p : "");
+		_exit(3); /* a finding: hangs */
+	}
+	buf_fini(&b);
+	int rc = status == 200 ? 0 : -EIO;
+	if (rc)
+		snprintf(why, why_n, "%s: status %d, engine %sready: %s", path, status, ready ? "" : "not ",
+			 said.p ? said.p : "");
+	buf_fini(&said);
+	return rc;
+}
+
+int serving_http(char *why, size_t why_n)
+{
+	struct rig r;
+	int rc = rig_start(&r, true, why, why_n);
+	if (rc)
+		return rc;
+	rc = ask(&r, "POST", "/v1/completions", "application/json",
+		 "{\"model\": \"demo\", \"prompt\": \"Once\", \"max_tokens\": 4}", why, why_n);
+	if (!rc)
+		rc = ask(&r, "POST", "/v1/chat/completions", "application/json",
+			 "{\"model\": \"demo\", \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], "
+			 "\"max_tokens\": 4, \"stream\": true}",
+			 why, why_n);
+	if (!rc)
+		rc = ask(&r, "GET", "/metrics", NULL, NULL, why, why_n);
+	rig_stop(&r);
+	return rc;
+}
+
+int serving_upload(char *why, size_t why_n)
+{
+	static const char form[] =
+		"--xyz\r\nContent-Disposition: form-data; "
+		"name=\"purpose\"\r\n\r\nbatch\r\n--xyz\r\nContent-Disposition: "
+		"form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n{\"custom_id\": \"1\", \"method\": "
+		"\"POST\", "
+		"\"url\": \"/v1/completions\", \"body\": {\"model\": \"demo\", \"prompt\": "
+		"\"Once\"}}\n\r\n--xyz--\r\n";
+	struct rig r;
+	int rc = rig_start(&r, true, why, why_n);
+	if (rc)
+		return rc;
+	rc = ask(&r, "POST", "/v1/files", "multipart/form-data; boundary=xyz", form, why, why_n);
+	if (!rc)
+		rc = ask(&r, "GET", "/v1/files", NULL, NULL, why, why_n);
+	rig_stop(&r);
+	return rc;
+}
+
+/* A durable job over the job socket.  A lost message may leave this client waiting: it gives up
+ * soon, and the service must still end. */
+int serving_jobs(char *why, size_t why_n)
+{
+	enum { REPLY_MS = 3000, REPLIES_MAX = 64 };
+	struct mp_limits limits = mp_limits_reply();
+	struct rig r;
+	char part[65536];
+	int ms = REPLY_MS, zero = 0;
+	bool done = false;
+	int rc = rig_start(&r, false, why, why_n);
+	if (rc)
+		return rc;
+	inject_pause(true);
+	for (int i = 0; i < 500 && !front_ready(r.front); i++)
+		usleep(10000);
+	json_t *v = json_loads("{\"op\": \"submit\", \"id\": 1, \"prompt\": \"Once\", \"durable\": true, "
+			       "\"params\": {\"max_tokens\": 4}}",
+			       0, NULL);
+	struct buf b = {0};
+	mp_encode(&b, v);
+	json_decref(v);
+	void *zmq = zmq_ctx_new(), *s = zmq_socket(zmq, ZMQ_DEALER);
+	zmq_setsockopt(s, ZMQ_RCVTIMEO, &ms, sizeof ms);
+	zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof zero);
+	zmq_connect(s, front_jobs_endpoint(r.front));
+	zmq_send(s, b.p, b.len, 0);
+	snprintf(why, why_n, "no reply to a submit in %d ms", ms);
+	for (int i = 0; i < REPLIES_MAX && !done; i++) {
+		int n = zmq_recv(s, part, sizeof part, 0);
+		json_t *reply = NULL;
+		if (n <= 0 || mp_decode(part, (size_t)n, &limits, &reply, why, why_n))
+			break;
+		const char *event = json_string_value(json_object_get(reply, "op"));
+		char *text = json_dumps(reply, 0);
+		snprintf(why, why_n, "%s", text);
+		done = event && !strcmp(event, "done");
+		bool error = event && !strcmp(event, "error");
+		free(text);
+		json_decref(reply);
+		if (error)
+			break;
+	}
+	zmq_close(s);
+	zmq_ctx_term(zmq);
+	buf_fini(&b);
+	inject_pause(false);
+	rig_stop(&r);
+	return done ? 0 : -EIO;
+}
