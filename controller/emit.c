@@ -211,7 +211,8 @@ static struct engine_event *tokens_event(struct emit *e, uint32_t n, uint32_t n_
 }
 
 /* The tokens of one result: one event, before the ends that they may have brought. */
-static void emit_tokens(struct emit *e, const struct sched_events *events, const struct result *r)
+static void emit_tokens(struct emit *e, const struct sched_events *events, const struct result *r,
+			const char *numerics)
 {
 	uint32_t n = 0, n_top = 0, k = 0;
 	for (uint32_t i = 0; i < events->n; i++) {
@@ -223,6 +224,7 @@ static void emit_tokens(struct emit *e, const struct sched_events *events, const
 	if (n == 0)
 		return;
 	struct engine_event *ev = tokens_event(e, n, n_top);
+	snprintf(ev->numerics, sizeof ev->numerics, "%s", numerics);
 	n = n_top = 0;
 	for (; k < events->n; k++) {
 		const struct sched_event *s = &events->v[k];
@@ -341,10 +343,11 @@ void emit_prompts(struct emit *e, const struct sched *s, const struct result *r)
 	}
 }
 
-void emit_events(struct emit *e, struct sched_events *ev, const struct result *r, int64_t now_us)
+void emit_events(struct emit *e, struct sched_events *ev, const struct result *r, const char *numerics,
+		 int64_t now_us)
 {
 	if (r)
-		emit_tokens(e, ev, r);
+		emit_tokens(e, ev, r, numerics);
 	for (uint32_t i = 0; i < ev->n; i++)
 		emit_end(e, &ev->v[i], now_us);
 	ev->n = 0;

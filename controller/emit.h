@@ -21,6 +21,7 @@ void emit_prompts(struct emit *e, const struct sched *s, const struct result *r)
 /* What a job's prompt has so far is not wanted: it is computed again, elsewhere. */
 void emit_forget(struct emit *e, uint64_t job);
 /* What a scheduler said; empties it.  r: the result that its logprobs refer to, or NULL. */
-void emit_events(struct emit *e, struct sched_events *ev, const struct result *r, int64_t now_us);
+void emit_events(struct emit *e, struct sched_events *ev, const struct result *r, const char *numerics,
+		 int64_t now_us);
 
 #endif

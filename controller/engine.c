@@ -44,6 +44,7 @@ void engine_cmd_free(struct engine_cmd *c)
 	free(c->devices);
 	free(c->had);
 	free(c->n_had);
+	free(c->numerics);
 	params_fini(&c->params);
 	free(c);
 }
@@ -86,6 +87,8 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		g->durable = c->durable;
 		if (c->n_had)
 			group_resume(g, c->had, c->n_had);
+		if (c->numerics)
+			g->class = fleet_class(e->fleet, c->numerics);
 		if (e->cfg.max_seqs < g->n_seqs)
 			log_debug("engine", "job=%llu n=%u runs in turns of %u", (unsigned long long)c->job,
 				  g->n_seqs, e->cfg.max_seqs);

@@ -52,6 +52,7 @@ struct engine_cmd {
 	 * its outputs have already stands here, one after another; they go on behind it. */
 	bool resumed;
 	uint32_t *had;          /* owned */
+	char *numerics;         /* owned: the numerics class that chose them; NULL: not known */
 	uint32_t *n_had;        /* [params.n] owned, or NULL: nothing (always of a beam search); SEQ_OVER: that output has ended */
 	uint32_t n_replicas;    /* SCALE */
 	char (*devices)[32];    /* SCALE; owned: [n_devices] where new workers run; none: as at the start */
@@ -164,6 +165,7 @@ struct engine_event {
 	int64_t stop_token;     /* the stop token that ended the output, the last of its TOKENS; -1: none */
 	enum code code;
 	char why[256];
+	char numerics[256];             /* TOKENS: class of the replica that chose them, all of them */
 	struct engine_token *tokens;    /* owned */
 	uint32_t n_tokens;
 	uint32_t *top_ids;              /* owned */

@@ -180,7 +180,7 @@ static void form_groups(struct fleet *f, int64_t now_us)
 	}
 }
 
-static uint32_t class_of(struct fleet *f, const char *numerics)
+uint32_t fleet_class(struct fleet *f, const char *numerics)
 {
 	for (uint32_t i = 0; i < f->n_classes; i++)
 		if (strcmp(f->classes[i].numerics, numerics) == 0)
@@ -205,7 +205,7 @@ static void on_ready(struct fleet *f, struct replica *r, int64_t now_us)
 		return;
 	}
 	r->started_us = now_us;
-	r->class = class_of(f, r->numerics);
+	r->class = fleet_class(f, r->numerics);
 	log_info("fleet", "replica serves replica=%llu tp=%u max_context=%u", (unsigned long long)r->id,
 		 r->n_ranks, r->max_context);
 	bool first = !f->served;
@@ -232,7 +232,7 @@ static void on_result(struct fleet *f, struct replica *r, int64_t now_us)
 		return;
 	}
 	metrics_observe(f->cfg->metrics, METRIC_ITERATION_TOKENS, rows);
-	fleet_flush(f, &f->result, now_us);
+	fleet_flush(f, r, now_us);
 }
 
 /* A worker is lost, and its group with it. */

@@ -39,6 +39,8 @@ struct fleet_queue {
 };
 struct fleet_queue fleet_queue(const struct fleet *f);
 
+/* The number of a numerics class, which need not be there: group.class of a job that has begun in it. */
+uint32_t fleet_class(struct fleet *f, const char *numerics);
 void fleet_submit(struct fleet *f, struct group **g, int64_t now_us);   /* takes it */
 void fleet_stop(struct fleet *f, uint64_t job, uint32_t index, int64_t now_us);
 void fleet_cancel(struct fleet *f, uint64_t job, int64_t now_us);

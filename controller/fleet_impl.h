@@ -75,7 +75,8 @@ void fleet_expire(struct fleet *f, int64_t now_us);
 void fleet_drain_jobs(struct fleet *f, int64_t now_us);
 /* Who has nothing to do takes what waits elsewhere. */
 void fleet_balance(struct fleet *f, int64_t now_us);
-void fleet_flush(struct fleet *f, const struct result *r, int64_t now_us);
+/* What has happened is told; from: f->result is of this replica, NULL: there is none. */
+void fleet_flush(struct fleet *f, const struct replica *from, int64_t now_us);
 
 /* ---- fleet_order.c ---- */
 

@@ -8,9 +8,9 @@
 
 enum { TAKE_MAX = 16 }; /* groups that an idle replica takes over in one turn */
 
-void fleet_flush(struct fleet *f, const struct result *r, int64_t now_us)
+void fleet_flush(struct fleet *f, const struct replica *from, int64_t now_us)
 {
-	emit_events(f->emit, &f->events, r, now_us);
+	emit_events(f->emit, &f->events, from ? &f->result : NULL, from ? from->numerics : "", now_us);
 }
 
 /* ---- where to ---- */

@@ -128,6 +128,7 @@ static void job_free(struct job *job)
 	free(job->owner);
 	free(job->cache_salt);
 	free(job->n_saved);
+	free(job->numerics);
 	buf_fini(&job->request);
 	engine_event_free(job->ended);
 	free(job);
@@ -646,8 +647,10 @@ static void on_tokens(struct jobs *j, const struct engine_event *e, int64_t now)
 		if (output_push(o, &job->rules, t, e->top_ids, e->top_logprobs))
 			stop_output(j, job, o);
 		mark_dirty(j, job, o);
-		if (job->durable)
+		if (job->durable) {
+			durable_class(job, e->numerics);
 			durable_mark(j, job, 1, now);
+		}
 	}
 }
 
@@ -683,7 +686,7 @@ void jobs_end_of(struct jobs *j, struct job *job, const struct engine_event *e, 
 		return;
 	}
 	job->cached_tokens = e->cached_tokens;
-	job->class_changed = e->class_changed;
+	job->class_changed = job->class_changed || e->class_changed; /* or in an earlier life */
 	job->queued_us = e->queued_us;
 	job->first_token_us = e->first_token_us;
 	job->total_us = e->total_us;

@@ -30,6 +30,7 @@ enum {
 	END_VERSION = 1,
 	END_FIELDS = 13,
 	OUTPUT_ENDED = -1, /* tokens.first of an output that has ended */
+	JOB_CLASS = -2,    /* and of what is no tokens, but the numerics class of those that follow */
 };
 
 /* --- operations --- */
@@ -335,24 +336,59 @@ void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t no
 	}
 }
 
+void durable_class(struct job *job, const char *numerics)
+{
+	if (job->anew || !numerics[0] || (job->numerics && strcmp(job->numerics, numerics) == 0))
+		return;
+	job->class_changed = job->class_changed || job->numerics;
+	free(job->numerics);
+	job->numerics = xstrdup(numerics);
+	job->numerics_unsaved = true;
+}
+
+static struct saved *add_row(struct durable_op *o, const struct job *job, struct buf *b)
+{
+	if (o->n_saved == o->saved_cap) {
+		o->saved_cap = o->saved_cap ? o->saved_cap * 2 : 64;
+		o->saved = xrealloc(o->saved, o->saved_cap, sizeof *o->saved);
+	}
+	struct saved *v = &o->saved[o->n_saved++];
+	*v = (struct saved){.number = job->number, .at = o->bytes.len, .n = b->len};
+	buf_put(&o->bytes, b->p, b->len);
+	buf_fini(b);
+	return v;
+}
+
+/* Before the first tokens, within the same transaction; again when it changes. */
+static void save_class(struct durable_op *o, struct job *job)
+{
+	char name[64];
+	struct buf b = {0};
+	if (!job->numerics_unsaved)
+		return;
+	job->numerics_unsaved = false;
+	mp_put_array(&b, 2);
+	mp_put_bool(&b, job->class_changed);
+	mp_put_cstr(&b, job->numerics);
+	whose(name, sizeof name, "class", job);
+	record_seal(&b, name);
+	add_row(o, job, &b)->first = JOB_CLASS;
+}
+
 static void save_row(struct durable_op *o, const struct job *job, const struct output *out, int64_t first,
 		     uint32_t to)
 {
 	char name[96];
 	struct buf b = {0};
-	if (o->n_saved == o->saved_cap) {
-		o->saved_cap = o->saved_cap ? o->saved_cap * 2 : 64;
-		o->saved = xrealloc(o->saved, o->saved_cap, sizeof *o->saved);
-	}
 	if (first == OUTPUT_ENDED)
 		record_put_output(&b, out, &job->rules);
 	else
 		record_put_tokens(&b, &out->log, (uint32_t)first, to);
 	snprintf(name, sizeof name, "tokens %s %u %" PRId64, job->id, out->index, first);
 	record_seal(&b, name);
-	o->saved[o->n_saved++] = (struct saved){job->number, out->index, first, o->bytes.len, b.len};
-	buf_put(&o->bytes, b.p, b.len);
-	buf_fini(&b);
+	struct saved *v = add_row(o, job, &b);
+	v->output = out->index;
+	v->first = first;
 }
 
 static void save_output(struct durable_op *o, struct job *job, const struct output *out)
@@ -393,6 +429,7 @@ void jobs_save(struct jobs *j)
 			/* Not there yet: what it has comes with its next tokens. */
 			continue;
 		}
+		save_class(o, job);
 		for (uint32_t k = 0; k < job->n_outputs; k++)
 			save_output(o, job, &job->outputs[k]);
 	}
@@ -587,6 +624,27 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 	return !rc;
 }
 
+/* One that cannot be read leaves the job free to go on anywhere, as if it had never been known. */
+static void take_class(struct job *job, const void *bytes, size_t n)
+{
+	char name[64], why[256], numerics[256] = "";
+	struct cursor c;
+	whose(name, sizeof name, "class", job);
+	int rc = record_open(&c, bytes, n, name, why, sizeof why);
+	if (!rc) {
+		if (cursor_array(&c, "class") != 2)
+			cursor_fail(&c, "class: the wrong number of fields");
+		bool changed = cursor_bool(&c, "changed");
+		cursor_str(&c, "numerics", numerics, sizeof numerics);
+		rc = record_close(&c, why, sizeof why);
+		job->class_changed = !rc && changed;
+	}
+	free(job->numerics);
+	job->numerics = rc || !numerics[0] ? NULL : xstrdup(numerics);
+	if (rc)
+		log_warn("jobs", "job=%s may go on in another numerics class: %s", job->id, why);
+}
+
 /* What was saved of its outputs; what cannot be read is computed again. */
 static int load_tokens(struct jobs *j, struct job *job, int64_t now)
 {
@@ -599,7 +657,9 @@ static int load_tokens(struct jobs *j, struct job *job, int64_t now)
 	while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
 		int64_t index = sqlite3_column_int64(s, 0), first = sqlite3_column_int64(s, 1);
 		const void *data = sqlite3_column_blob(s, 2);
-		if (index < 0 || index >= job->n_outputs || job->outputs[index].finish != FINISH_NONE)
+		if (first == JOB_CLASS)
+			take_class(job, data ? data : "", (size_t)sqlite3_column_bytes(s, 2));
+		if (first == JOB_CLASS || index < 0 || index >= job->n_outputs || job->outputs[index].finish != FINISH_NONE)
 			continue;
 		take_tokens(job, &job->outputs[index], first, data ? data : "",
 			    (size_t)sqlite3_column_bytes(s, 2));
@@ -622,6 +682,12 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		n += job->outputs[i].log.n;
 	c->had = xcalloc(n ? n : 1, sizeof *c->had);
+	if (!n) { /* it has not begun: any class will do */
+		free(job->numerics);
+		job->numerics = NULL;
+		job->class_changed = false;
+	}
+	c->numerics = job->numerics ? xstrdup(job->numerics) : NULL;
 	n = 0;
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		const struct output *o = &job->outputs[i];

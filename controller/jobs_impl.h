@@ -74,6 +74,8 @@ struct job {
 	struct buf request; /* its record, until it is on the disk */
 	int64_t accepted_unix_us;
 	uint32_t *n_saved;          /* [n_outputs] tokens in the journal; SEQ_OVER: with its end */
+	char *numerics;             /* owned: class of the tokens that it has; NULL: none, or not known */
+	bool numerics_unsaved;      /* the journal has not that class */
 	struct engine_event *ended; /* owned: the end came while it was settling */
 };
 
@@ -137,6 +139,8 @@ void jobs_drop(struct jobs *j, struct job *job); /* out of every table, its list
 json_t *jobs_row(const struct job *job, int64_t now);
 
 /* jobs_durable.c */
+/* Tokens of it have come from a replica of this numerics class. */
+void durable_class(struct job *job, const char *numerics);
 /* Whether a durable job can be taken now: 0, or the code and why it is refused with. */
 enum code durable_refuses(struct jobs *j, char *why, size_t why_n);
 /* A new job: its record is made while the request is still there. */

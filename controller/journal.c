@@ -74,7 +74,8 @@ static const char *const schema[] = {
 	"CREATE INDEX jobs_unfinished ON jobs(n) WHERE state = 0",
 	"CREATE INDEX jobs_finished ON jobs(finished_at) WHERE state = 1",
 	/* What unfinished jobs have so far, in the order in which it came: a run of tokens from
-	 * `first` on, or with first = -1 an output that has ended. */
+	 * `first` on; with first = -1 an output that has ended; with -2 the numerics class of what
+	 * follows. */
 	"CREATE TABLE tokens(job INTEGER NOT NULL, output INTEGER NOT NULL, first INTEGER NOT NULL,"
 	" data BLOB NOT NULL)",
 	"CREATE INDEX tokens_job ON tokens(job)",

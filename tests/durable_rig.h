@@ -26,6 +26,7 @@ static struct engine_cmd *sent[SENT_MAX];
 static int n_sent;
 static char dir[64], path[128], why[512];
 static uint64_t last_listener;
+static const char *numerics = "class a"; /* of the replica that chooses tokens */
 
 /* What the journal's thread says, for ours. */
 static struct {
@@ -279,6 +280,7 @@ static inline void tokens(uint64_t job, uint32_t index, const uint32_t *ids, siz
 				 .n_tokens = (uint32_t)n,
 				 .top_ids = top_ids,
 				 .top_logprobs = top};
+	snprintf(e.numerics, sizeof e.numerics, "%s", numerics);
 	jobs_event(jobs, &e, 0);
 	jobs_check(jobs);
 }

@@ -165,6 +165,29 @@ void rig_submit(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, 
 	send_command(r, c);
 }
 
+void rig_resume(struct rig *r, uint64_t job, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_had,
+		const char *numerics)
+{
+	struct engine_cmd *c = command(ENGINE_SUBMIT);
+	struct rig_job *j = &r->jobs[job];
+	c->job = job;
+	c->n_tokens = j->n_prompt = n_prompt;
+	j->max_tokens = max_tokens;
+	c->tokens = xmalloc(n_prompt * sizeof *c->tokens);
+	for (uint32_t i = 0; i < n_prompt; i++)
+		c->tokens[i] = i % DEVICE_VOCAB;
+	c->params.max_tokens = max_tokens;
+	c->params.n = 1;
+	c->params.seed = job;
+	c->resumed = true;
+	cr_assert_eq(device_expect(c->tokens, n_prompt, &c->params, 0, j->out, RIG_OUT), max_tokens);
+	j->n_out = n_had;
+	c->had = xmemdup(j->out, n_had * sizeof *c->had);
+	c->n_had = xmemdup(&n_had, sizeof n_had);
+	c->numerics = xstrdup(numerics);
+	send_command(r, c);
+}
+
 void rig_wait_end(struct rig *r, uint64_t job)
 {
 	WAIT_FOR(r->jobs[job].done);

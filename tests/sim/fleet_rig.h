@@ -42,6 +42,10 @@ void rig_free(struct rig *r);
 
 /* Prompt tokens are first, first + 1, ...: jobs with the same begin alike. */
 void rig_submit(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, uint32_t max_tokens);
+/* Likewise of a job from before a crash: it has its first n_had tokens already, of that numerics class.
+ * rig_finish() knows of them. */
+void rig_resume(struct rig *r, uint64_t job, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_had,
+		const char *numerics);
 /* Takes events until the job has ended; aborts when its tokens are not the undisturbed ones. */
 void rig_finish(struct rig *r, uint64_t job);
 void rig_wait_end(struct rig *r, uint64_t job);         /* done or failed */

@@ -136,6 +136,50 @@ Test(fleet, a_change_of_class_that_is_allowed_is_marked)
 	fake_end(&b);
 }
 
+/* Everything was started anew, on another kind of device: the job's class is not there. */
+Test(fleet, a_job_from_before_a_restart_stays_within_its_class)
+{
+	struct rig *r = rig_new(&(struct engine_config){.worker_wait_us = 500000});
+	struct fake_worker b = {.numerics = "class b"};
+	fake_start(&b, r);
+	rig_wait_ready(r, true);
+	rig_resume(r, 0, 30, 20, 5, "class a");
+	rig_wait_end(r, 0);
+	cr_assert_eq(r->jobs[0].code, E_WORKER_LOST);
+	cr_assert_eq(r->jobs[0].n_out, 5);
+	cr_assert_eq(b.n_plans, 0);
+	rig_free(r);
+	fake_end(&b);
+}
+
+Test(fleet, a_job_from_before_a_restart_waits_for_its_class)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker a = {0}, b = {.numerics = "class b"};
+	rig_resume(r, 0, 30, 20, 5, "class a");
+	fake_start(&b, r);
+	rig_wait_ready(r, true);
+	fake_start(&a, r);
+	rig_finish(r, 0);
+	cr_assert_eq(b.n_plans, 0);
+	cr_assert(!r->jobs[0].class_changed);
+	rig_free(r);
+	fake_end(&a);
+	fake_end(&b);
+}
+
+Test(fleet, a_change_of_class_over_a_restart_is_marked)
+{
+	struct rig *r = rig_new(&(struct engine_config){.class_change = true});
+	struct fake_worker b = {.numerics = "class b"};
+	rig_resume(r, 0, 30, 20, 5, "class a");
+	fake_start(&b, r);
+	rig_finish(r, 0);
+	cr_assert(r->jobs[0].class_changed);
+	rig_free(r);
+	fake_end(&b);
+}
+
 /* ---- where a job goes ---- */
 
 Test(fleet, a_job_goes_where_its_beginning_is_computed)

@@ -62,7 +62,7 @@ static void say_tokens(struct sched_events *ev, struct result *r, uint32_t n)
 						.stop_token = -1};
 	}
 	ev->n = n;
-	emit_events(emit, ev, r, 0);
+	emit_events(emit, ev, r, "class a", 0);
 }
 
 Test(emit, the_tokens_of_a_step_are_one_event)
@@ -75,6 +75,7 @@ Test(emit, the_tokens_of_a_step_are_one_event)
 	struct engine_event *e = next();
 	cr_assert_not_null(e);
 	cr_assert(e->kind == ENGINE_TOKENS && e->n_tokens == 3);
+	cr_assert_str_eq(e->numerics, "class a");
 	cr_assert(e->tokens[2].job == 102 && e->tokens[2].token == 2 && e->tokens[2].n_top == 2);
 	cr_assert_eq(e->top_ids[e->tokens[2].top0 + 1], 3);
 	cr_assert_null(next());
