@@ -205,6 +205,9 @@ static int db_open(const char *path, int flags, struct journal_db **out, char *w
 
 static int take_lock(struct journal *j, char *why, size_t why_n)
 {
+	struct stat st;
+	if (stat(j->path, &st) == 0 && !S_ISREG(st.st_mode))
+		return err_why(why, why_n, -EINVAL, "journal %s is not a regular file", j->path);
 	char *name = xasprintf("%s-lock", j->path), who[160] = "";
 	int rc = 0;
 	j->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

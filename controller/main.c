@@ -224,6 +224,22 @@ static void name_of(const char *path, char *out, size_t n)
 	snprintf(out, n, "%.*s", (int)(end - begin), begin);
 }
 
+/* What clients call the model: it stands in every reply, so it must be text. */
+static int set_name(struct program *p, const char *dir, char *why, size_t why_n)
+{
+	const char *name = opts_text(&p->o, "name", NULL);
+	size_t n = sizeof p->svc.model_name;
+	if (name && (!*name || strlen(name) >= n))
+		return err_why(why, why_n, -EINVAL, "--name must have 1 to %zu bytes", n - 1);
+	if (name)
+		snprintf(p->svc.model_name, n, "%s", name);
+	else
+		name_of(dir, p->svc.model_name, n);
+	json_t *text = json_string(p->svc.model_name);
+	json_decref(text);
+	return text ? 0 : err_why(why, why_n, -EILSEQ, "the model's name is not valid UTF-8; give it one with --name");
+}
+
 static int load(struct program *p, const char *dir, char *why, size_t why_n)
 {
 	int rc = model_config_load(dir, &p->config, why, why_n);
@@ -262,12 +278,7 @@ static int load(struct program *p, const char *dir, char *why, size_t why_n)
 			    opts_text(&p->o, "reasoning-parser", "auto"), why, why_n);
 	if (rc)
 		return rc;
-	const char *name = opts_text(&p->o, "name", NULL);
-	if (name)
-		snprintf(p->svc.model_name, sizeof p->svc.model_name, "%s", name);
-	else
-		name_of(dir, p->svc.model_name, sizeof p->svc.model_name);
-	return 0;
+	return set_name(p, dir, why, why_n);
 }
 
 static const char *const prefills[] = {"mixed", "separate", NULL};

@@ -354,6 +354,21 @@ def test_listening_beyond_loopback_without_keys_is_refused(option, value):
     no_processes_left("serve")
 
 
+@pytest.mark.parametrize("name", ["", "x" * 256, os.fsdecode(b"\xff")], ids=["empty", "long", "no UTF-8"])
+def test_a_model_name_that_is_no_text_is_refused(name):
+    code, _, err = serve("--http", "none", "--jobs", "tcp://127.0.0.1:*", "--name", name)
+    assert code == 1 and "name" in err
+    no_processes_left("serve")
+
+
+def test_a_journal_that_is_no_file_is_refused_and_nothing_made_beside_it(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, _, err = serve("--http", "none", "--jobs", "tcp://127.0.0.1:*", "--journal", pipe)
+    assert code == 1 and f"{pipe} is not a regular file" in err
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 @pytest.mark.parametrize("option, value", [("--http", "nonsense"), ("--http", "127.0.0.1:99999"), ("--jobs", "nonsense"),
                                            ("--jobs", "tcp://127.0.0.1:99999"), ("--bus", "tcp://127.0.0.1:165535"),
                                            ("--jobs", "tcp://127.0.0.1"), ("--bus", "udp://x"), ("--jobs", "inproc://x")])
