@@ -11,6 +11,9 @@
  *    chunk a prompt is cut into, or on the number of threads.
  *  - No operation allocates after open(), *_new() and *_load(); scratch is sized by
  *    kern_open_args.max_rows and friends.
+ *  - Host arrays and the lists that a struct names are borrowed for the call, unless it says
+ *    otherwise; what an upload reads and what a download writes is in use until the stream has come
+ *    to it (where it is not pinned, the call may wait for the stream instead).
  *  - Arguments are checked by assert (programmer errors); what a device reports (a failed
  *    launch, a lost device) is returned by the call or by the next stream_sync().
  *
@@ -26,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 2 };      /* of this header: a shared object with another one is refused */
+enum { KERN_ABI = 3 };      /* of this header: a shared object with another one is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4 };
 
@@ -201,8 +204,15 @@ struct kern_ops {
 	int (*event_record)(struct kern_event *e, struct kern_stream *s);
 	int (*event_wait)(struct kern_event *e, struct kern_stream *s);   /* s goes on after e */
 	bool (*event_done)(struct kern_event *e);
+	int (*event_sync)(struct kern_event *e);                     /* it has come, or -EIO */
+	/* Adds 1 to the eventfd fd soon after e, as it was recorded last, has come; work behind e is not
+	 * held up by that.  fd stays open until close().  A device that fails may never do it, while
+	 * event_done() is then true. */
+	int (*event_notify)(struct kern_event *e, int fd);
 	int (*upload)(struct kern_stream *s, void *dst_dev, const void *src_host, size_t bytes);
 	int (*download)(struct kern_stream *s, void *dst_host, const void *src_dev, size_t bytes);
+	/* Within the device; the two do not overlap. */
+	int (*copy)(struct kern_stream *s, void *dst_dev, const void *src_dev, size_t bytes);
 
 	/* Weights.  -ENOMEM, -EINVAL, -ENOTSUP with the reason. */
 	int (*linear_load)(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,

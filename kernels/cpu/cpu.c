@@ -2,9 +2,11 @@
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -207,6 +209,18 @@ static bool cpu_event_done(struct kern_event *e)
 	return true;
 }
 
+static int cpu_event_sync(struct kern_event *e)
+{
+	(void)e;
+	return 0;
+}
+
+static int cpu_event_notify(struct kern_event *e, int fd)
+{
+	(void)e;
+	return eventfd_write(fd, 1) ? -errno : 0;
+}
+
 static int cpu_upload(struct kern_stream *s, void *dst, const void *src, size_t bytes)
 {
 	(void)s;
@@ -233,8 +247,11 @@ const struct kern_ops kern_cpu_ops = {
 	.event_record = cpu_event_record,
 	.event_wait = cpu_event_record,
 	.event_done = cpu_event_done,
+	.event_sync = cpu_event_sync,
+	.event_notify = cpu_event_notify,
 	.upload = cpu_upload,
 	.download = cpu_upload,
+	.copy = cpu_upload,
 	.linear_load = cpu_linear_load,
 	.linear_free = cpu_linear_free,
 	.linear_bytes = cpu_linear_bytes,

@@ -105,6 +105,7 @@ struct kern_dev {
 	int cc;       /* 80, 86, 89, 90, ... */
 	int smem_max; /* dynamic shared memory of a block, with opting in */
 	size_t l2_bytes;
+	cudaStream_t notes; /* of events that somebody wants to be told of */
 	char name[64];
 	enum kern_dtype operand; /* KERN_F16 or KERN_BF16 */
 	struct cuda_batch batch;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 /* ---- errors ---- */
 
@@ -171,6 +172,27 @@ static bool event_done(struct kern_event *e)
 	return true; /* after an error too: the next sync tells it */
 }
 
+static int event_sync(struct kern_event *e)
+{
+	return cuda_check(cudaEventSynchronize(e->e), "wait for an event") ? -EIO : 0;
+}
+
+/* By a thread of the driver's, which must not call CUDA. */
+static void CUDART_CB notify(void *arg)
+{
+	if (eventfd_write((int)(intptr_t)arg, 1))
+		log_error("cuda", "notify error=\"%s\"", strerror(errno));
+}
+
+/* Beside the stream: what follows on a stream waits until such a function has returned. */
+static int event_notify(struct kern_event *e, int fd)
+{
+	int rc = cuda_check(cudaStreamWaitEvent(e->dev->notes, e->e, 0), "event wait");
+	return rc ? rc
+		  : cuda_check(cudaLaunchHostFunc(e->dev->notes, notify, (void *)(intptr_t)fd),
+			       "notice of an event");
+}
+
 static int upload(struct kern_stream *s, void *dst_dev, const void *src_host, size_t bytes)
 {
 	return cuda_check(cudaMemcpyAsync(dst_dev, src_host, bytes, cudaMemcpyHostToDevice, s->s), "upload");
@@ -180,6 +202,11 @@ static int download(struct kern_stream *s, void *dst_host, const void *src_dev, 
 {
 	return cuda_check(cudaMemcpyAsync(dst_host, src_dev, bytes, cudaMemcpyDeviceToHost, s->s),
 			  "download");
+}
+
+static int copy(struct kern_stream *s, void *dst_dev, const void *src_dev, size_t bytes)
+{
+	return cuda_check(cudaMemcpyAsync(dst_dev, src_dev, bytes, cudaMemcpyDeviceToDevice, s->s), "copy");
 }
 
 /* ---- opening ---- */
@@ -232,6 +259,11 @@ static void cuda_close(struct kern_dev *d)
 {
 	if (!d)
 		return;
+	if (d->notes) {
+		/* whose eventfd is still open until close() */
+		cuda_check(cudaStreamSynchronize(d->notes), "notices of events");
+		cuda_check(cudaStreamDestroy(d->notes), "end of a stream");
+	}
 	cuda_sampler_fini(d);
 	cuda_batch_fini(d);
 	for (int i = 0; i < CUDA_WS_N; i++)
@@ -250,7 +282,9 @@ static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char
 	d->operand = a->compute == KERN_COMPUTE_BF16 || a->model == KERN_BF16 ? KERN_BF16 : KERN_F16;
 	if ((e = find_device(d, why, why_n)))
 		goto fail;
-	e = cuda_batch_init(d);
+	e = cuda_check(cudaStreamCreateWithFlags(&d->notes, cudaStreamNonBlocking), "stream");
+	if (!e)
+		e = cuda_batch_init(d);
 	if (!e)
 		e = cuda_sampler_init(d);
 	if (!e && a->n_vocab)
@@ -305,8 +339,11 @@ extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cud
 	.event_record = event_record,
 	.event_wait = event_wait,
 	.event_done = event_done,
+	.event_sync = event_sync,
+	.event_notify = event_notify,
 	.upload = upload,
 	.download = download,
+	.copy = copy,
 	.linear_load = cuda_linear_load,
 	.linear_free = cuda_linear_free,
 	.linear_bytes = cuda_linear_bytes,

@@ -2,7 +2,8 @@
  *
  * Stands before nvcc's header of the same name when the .cu files are compiled for the host with
  * -DQUERN_CUDASIM.  Work is queued per stream and done when somebody waits for it, so that a host
- * that reads, or reuses a buffer, too early is caught.  Device memory lies in a range of its own,
+ * that reads, or reuses a buffer, too early is caught.  Only what stands before a host function is
+ * done without being waited for: by a thread, a short while later that the seed decides.  Device memory lies in a range of its own,
  * each piece before a guard page, and is closed to the host outside of kernels and copies. */
 #ifndef QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
 #define QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
@@ -96,6 +97,9 @@ typedef enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 } cudaFuncAttribu
 typedef struct cudasim_stream *cudaStream_t;
 typedef struct cudasim_event *cudaEvent_t;
 
+#define CUDART_CB
+typedef void (*cudaHostFn_t)(void *arg);
+
 enum {
 	cudaStreamNonBlocking = 1,
 	cudaEventDisableTiming = 2,
@@ -143,6 +147,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t e);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg);
 
 /* ---- what kernels see ---- */
 

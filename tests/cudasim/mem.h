@@ -3,11 +3,15 @@
 #define QUERN_TESTS_CUDASIM_MEM_H
 
 #include <functional>
+#include <mutex>
 
 #include "tests/cudasim/cuda_runtime.h"
 #include "tests/cudasim/cudasim.h"
 
 extern struct cudasim_counters cudasim_counts;
+
+std::recursive_mutex &cudasim_lock(void); /* of all that the emulator remembers */
+uint32_t cudasim_random(void);            /* of the seed; with the lock */
 
 /* What lies around a bad address, to stderr. */
 void cudasim_mem_explain(const void *p);

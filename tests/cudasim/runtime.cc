@@ -1,12 +1,16 @@
 /* runtime.cc - the emulated device's memory, streams and events. */
 #include "tests/cudasim/sim.h"
 
+#include <condition_variable>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <string>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
 
 #include "tests/cudasim/mem.h"
 
@@ -21,10 +25,11 @@ struct piece {
 };
 
 static unsigned char *arena, *arena_end, *arena_next;
-static std::map<unsigned char *, piece> pieces; /* by address */
-static std::map<unsigned char *, size_t> pinned;
-static std::map<const void *, int> smem_allowed;
-static std::map<cudaStream_t, int> streams;
+/* Never taken down: the thread that comes to host functions may outlive main(). */
+static auto &pieces = *new std::map<unsigned char *, piece>(); /* by address */
+static auto &pinned = *new std::map<unsigned char *, size_t>();
+static auto &smem_allowed = *new std::map<const void *, int>();
+static auto &streams = *new std::map<cudaStream_t, int>();
 static cudaError_t sticky;
 
 struct work {
@@ -43,6 +48,15 @@ struct cudasim_event {
 	cudaStream_t stream;
 	uint64_t recorded, reached;
 };
+
+/* Everything here is one thread's at a time: the host's, or the one that comes to host functions. */
+std::recursive_mutex &cudasim_lock(void)
+{
+	static std::recursive_mutex &lock = *new std::recursive_mutex();
+	return lock;
+}
+
+using hold = std::lock_guard<std::recursive_mutex>;
 
 /* ---- memory ---- */
 
@@ -126,6 +140,7 @@ static void check_canary(unsigned char *p, const piece &x)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+	hold held(cudasim_lock());
 	cudaDeviceSynchronize();
 	if (!arena) {
 		arena = (unsigned char *)mmap(nullptr, arena_bytes, PROT_NONE,
@@ -159,6 +174,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *p)
 {
+	hold held(cudasim_lock());
 	if (!p)
 		return cudaSuccess;
 	cudaDeviceSynchronize();
@@ -178,6 +194,7 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
+	hold held(cudasim_lock());
 	(void)flags;
 	if (posix_memalign(out, 4096, bytes ? bytes : 1))
 		return cudaErrorMemoryAllocation;
@@ -188,6 +205,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 
 cudaError_t cudaFreeHost(void *p)
 {
+	hold held(cudasim_lock());
 	if (!p)
 		return cudaSuccess;
 	cudaDeviceSynchronize();
@@ -242,6 +260,7 @@ static void push(cudaStream_t s, std::function<void()> body)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
+	hold held(cudasim_lock());
 	(void)flags;
 	*s = new cudasim_stream();
 	streams[*s] = 1;
@@ -250,6 +269,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+	hold held(cudasim_lock());
 	drain_to(s, 0);
 	streams.erase(s);
 	delete s;
@@ -258,12 +278,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+	hold held(cudasim_lock());
 	drain_to(s, 0);
 	return sticky;
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+	hold held(cudasim_lock());
 	for (auto &s : streams)
 		drain_to(s.first, 0);
 	return sticky;
@@ -278,6 +300,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+	hold held(cudasim_lock());
 	cudaDeviceSynchronize();
 	delete e;
 	return cudaSuccess;
@@ -285,6 +308,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+	hold held(cudasim_lock());
 	e->stream = s;
 	s->queue.push_back({work::RECORD, nullptr, e, ++e->recorded});
 	return cudaSuccess;
@@ -292,6 +316,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
+	hold held(cudasim_lock());
 	(void)flags;
 	if (e->reached < e->recorded)
 		s->queue.push_back({work::WAIT, nullptr, e, e->recorded});
@@ -301,6 +326,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 /* Asked often enough, an event comes: each question lets its stream do a little. */
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+	hold held(cudasim_lock());
 	if (e->reached >= e->recorded)
 		return cudaSuccess;
 	drain_to(e->stream, e->stream->queue.size() - 1);
@@ -309,8 +335,58 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+	hold held(cudasim_lock());
 	wait_for(e, e->recorded);
 	return sticky;
+}
+
+/* ---- host functions ---- */
+
+/* What stands before a host function is done by a thread, a little later: nobody may have waited by
+ * then, or somebody may have asked already. */
+enum { LATE_US = 1500 };
+
+struct promise {
+	cudaStream_t stream;
+	bool kept;
+};
+
+static auto &promised = *new std::condition_variable_any();
+static auto &promises = *new std::deque<promise *>();
+
+static void keep_promises(void)
+{
+	uint32_t late = 2463534242u;
+	std::unique_lock<std::recursive_mutex> held(cudasim_lock());
+	for (;;) {
+		promised.wait(held, [] { return !promises.empty(); });
+		promise *x = promises.front();
+		late = late * 1664525u + 1013904223u + cudasim_random();
+		held.unlock();
+		usleep((late >> 8) % LATE_US);
+		held.lock();
+		while (!x->kept)
+			drain_to(x->stream, x->stream->queue.size() - 1);
+		promises.pop_front();
+		delete x;
+	}
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
+{
+	hold held(cudasim_lock());
+	static bool started;
+	promise *x = new promise{s, false};
+	push(s, [fn, arg, x] {
+		fn(arg);
+		x->kept = true;
+	});
+	promises.push_back(x);
+	promised.notify_one();
+	if (!started)
+		std::thread(keep_promises).detach();
+	started = true;
+	return cudaSuccess;
 }
 
 /* ---- copies ---- */
@@ -332,6 +408,7 @@ static void check_copy(void *dst, const void *src, size_t n, cudaMemcpyKind kind
 /* As on a GPU: what is not pinned is taken, or has arrived, when the call returns. */
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind, cudaStream_t s)
 {
+	hold held(cudasim_lock());
 	if (!n)
 		return cudaSuccess;
 	check_copy(dst, src, n, kind);
@@ -348,6 +425,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
 {
+	hold held(cudasim_lock());
 	cudaDeviceSynchronize();
 	if (!n)
 		return cudaSuccess;
@@ -360,6 +438,7 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind
 
 cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
 {
+	hold held(cudasim_lock());
 	if (!n)
 		return cudaSuccess;
 	check_piece(p, n, "memset");
@@ -369,6 +448,7 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
 
 cudaError_t cudaMemset(void *p, int v, size_t n)
 {
+	hold held(cudasim_lock());
 	cudaDeviceSynchronize();
 	if (!n)
 		return cudaSuccess;
@@ -384,6 +464,7 @@ cudaError_t cudaMemset(void *p, int v, size_t n)
 void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 grid, dim3 block, size_t smem,
 		     std::function<void()> body)
 {
+	hold held(cudasim_lock());
 	auto it = smem_allowed.find(kernel);
 	cudaError_t e =
 		cudasim_launch_check(grid, block, smem, it == smem_allowed.end() ? 0 : (size_t)it->second);
@@ -396,6 +477,7 @@ void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 
 
 cudaError_t cudasim_func_smem(const void *kernel, int bytes)
 {
+	hold held(cudasim_lock());
 	if (bytes < 0 || bytes > 227 << 10)
 		return sticky = cudaErrorInvalidValue;
 	smem_allowed[kernel] = bytes;
@@ -431,6 +513,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i)
 
 cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
 {
+	hold held(cudasim_lock());
 	*free_now = device_total - cudasim_counts.live_bytes;
 	*total = device_total;
 	return cudaSuccess;
@@ -438,6 +521,7 @@ cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
 
 cudaError_t cudaGetLastError(void)
 {
+	hold held(cudasim_lock());
 	cudaError_t e = sticky;
 	sticky = cudaSuccess;
 	return e;
@@ -445,6 +529,7 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaPeekAtLastError(void)
 {
+	hold held(cudasim_lock());
 	return sticky;
 }
 
@@ -471,5 +556,6 @@ const char *cudaGetErrorString(cudaError_t e)
 
 struct cudasim_counters cudasim_stats(void)
 {
+	hold held(cudasim_lock());
 	return cudasim_counts;
 }

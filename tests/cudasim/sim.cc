@@ -134,8 +134,14 @@ static uint32_t next_random(void)
 	return (uint32_t)(rng >> 32);
 }
 
+uint32_t cudasim_random(void)
+{
+	return next_random();
+}
+
 void cudasim_seed(uint64_t seed)
 {
+	std::lock_guard<std::recursive_mutex> held(cudasim_lock());
 	rng = (seed + 1) * 0x9E3779B97F4A7C15u;
 	next_random();
 }

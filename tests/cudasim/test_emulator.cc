@@ -1,8 +1,10 @@
 /* The emulator itself: what it computes, and that it catches what it is there to catch. */
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <atomic>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cuda/ptx.cuh"
 #include "tests/cudasim/cudasim.h"
@@ -246,6 +248,48 @@ Test(emulator, host_memory_is_no_destination_for_the_device, .signal = SIGABRT)
 	struct device d = device_new(4);
 	float host[4];
 	cudaMemcpyAsync(host, d.p, sizeof host, cudaMemcpyDeviceToDevice, d.s);
+}
+
+static std::atomic<int> told;
+
+static void tell(void *arg)
+{
+	told = *(int *)arg;
+}
+
+/* Nobody waits for the stream: what stands before the function is done, what stands behind is not. */
+Test(emulator, a_host_function_is_come_to_unasked)
+{
+	struct device d = device_new(2);
+	void *p;
+	int seven = 7;
+	cr_assert(cudaHostAlloc(&p, 8, 0) == cudaSuccess);
+	volatile float *host = (float *)p;
+	for (uint64_t seed = 0; seed < 8; seed++) {
+		cudasim_seed(seed);
+		host[0] = -1;
+		host[1] = -1;
+		told = 0;
+		cr_assert(cudaMemcpyAsync(p, d.p, 4, cudaMemcpyDeviceToHost, d.s) == cudaSuccess);
+		cr_assert(cudaLaunchHostFunc(d.s, tell, &seven) == cudaSuccess);
+		cr_assert(cudaMemcpyAsync((float *)p + 1, d.p + 1, 4, cudaMemcpyDeviceToHost, d.s) ==
+			  cudaSuccess);
+		while (told != 7)
+			usleep(100);
+		cr_assert(host[0] == 0 && host[1] == -1);
+		cudaStreamSynchronize(d.s);
+		cr_assert(host[1] == 0);
+	}
+	/* One that was waited for is not come to again. */
+	told = 0;
+	cr_assert(cudaLaunchHostFunc(d.s, tell, &seven) == cudaSuccess);
+	cudaStreamSynchronize(d.s);
+	cr_assert(told == 7);
+	told = 0;
+	usleep(5000);
+	cr_assert(told == 0);
+	cudaFreeHost(p);
+	device_del(&d);
 }
 
 /* Pinned memory is read when the stream comes to it. */

@@ -2,6 +2,9 @@
  * while the ones before are under way, nothing allocated; the same bits step by step. */
 #include "tests/cudasim/cuda_test.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 enum { H = 64, V = 96, D = 16, HQ = 4, HKV = 2, I = 64, ROWS = 8, STEPS = 7, CONTEXT = 64 };
 
 struct net {
@@ -197,6 +200,50 @@ Test(step, queued_ahead_or_waited_for_whole_or_row_by_row_the_tokens_are_the_sam
 	cr_assert_eq(n.t.ops->stream_sync(n.t.s), 0);
 	cr_assert_eq(n.out_token[1], token[1]);
 	kt_same(&n.out_logprob[1], &logprob[1], 1, "one prompt");
+	net_close(&n);
+}
+
+/* Told of each step while the next ones are queued: its token is there then. */
+Test(step, a_notice_comes_for_each_step_in_turn)
+{
+	struct net n;
+	struct kern_event *events[STEPS];
+	uint64_t seen = 0;
+	const int fd = eventfd(0, EFD_SEMAPHORE);
+	net_open(&n);
+	for (int i = 0; i < STEPS; i++)
+		n.out_token[i] = -1;
+	for (int i = 0; i < STEPS; i++) {
+		queue_step(&n, i ? 3 + i : 0, i ? 1 : 4, i);
+		events[i] = n.t.ops->event_new(n.t.dev);
+		cr_assert_eq(n.t.ops->event_record(events[i], n.t.s), 0);
+		cr_assert_eq(n.t.ops->event_notify(events[i], fd), 0);
+	}
+	for (int i = 0; i < STEPS; i++) {
+		cr_assert_eq(read(fd, &seen, sizeof seen), sizeof seen);
+		cr_expect(n.t.ops->event_done(events[i]));
+		cr_expect(n.out_token[i] >= 0);
+	}
+	for (int i = 0; i < STEPS; i++) {
+		cr_expect_eq(n.t.ops->event_sync(events[i]), 0);
+		n.t.ops->event_free(events[i]);
+	}
+	net_close(&n);
+	close(fd);
+}
+
+Test(step, a_copy_within_the_device_keeps_its_turn)
+{
+	struct net n;
+	int32_t ids[4] = {1, 2, 3, 4}, more[2] = {8, 9}, got[8];
+	net_open(&n);
+	int e = n.t.ops->upload(n.t.s, n.tokens, ids, sizeof ids);
+	e |= n.t.ops->copy(n.t.s, (int32_t *)n.tokens + 4, n.tokens, sizeof ids);
+	e |= n.t.ops->upload(n.t.s, n.tokens, more, sizeof more);
+	cr_assert_eq(e, 0);
+	ct_get(&n.t, got, n.tokens, sizeof got);
+	const int32_t want[8] = {8, 9, 3, 4, 1, 2, 3, 4};
+	cr_expect_arr_eq(got, want, sizeof want);
 	net_close(&n);
 }
 

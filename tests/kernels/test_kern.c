@@ -1,6 +1,9 @@
 /* Finding and opening devices; the memory of a table. */
 #include "tests/kernels/kern_test.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 static int open_with(struct kern_open_args a, char *why, size_t n)
 {
 	struct kern_dev *d = NULL;
@@ -116,6 +119,12 @@ Test(kern, memory_is_zeroed_and_copies_arrive)
 	}
 	struct kern_event *e = t.ops->event_new(t.dev);
 	cr_assert(t.ops->event_record(e, t.s) == 0 && t.ops->event_wait(e, t.s) == 0 && t.ops->event_done(e));
+	cr_assert_eq(t.ops->event_sync(e), 0);
+	const int fd = eventfd(0, EFD_NONBLOCK);
+	uint64_t told = 0;
+	cr_assert_eq(t.ops->event_notify(e, fd), 0);
+	cr_assert(read(fd, &told, sizeof told) == sizeof told && told == 1);
+	close(fd);
 	t.ops->event_free(e);
 	kt_close(&t);
 }
