@@ -14,6 +14,7 @@ void cudasim_seed(uint64_t seed);
 /* What was done so far. */
 struct cudasim_counters {
 	uint64_t launches, blocks, switches, mmas;
+	uint64_t graphs; /* launched */
 	uint64_t live_bytes, live_pieces; /* of device memory */
 };
 struct cudasim_counters cudasim_stats(void);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "tests/cudasim/capture.h"
 #include "tests/cudasim/mem.h"
 
 static const size_t arena_bytes = (size_t)1 << 40, page = 4096;
@@ -138,10 +139,15 @@ static void check_canary(unsigned char *p, const piece &x)
 				     q - p - (long)x.bytes, x.bytes);
 }
 
+static void drain_all(void);
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
 	hold held(cudasim_lock());
-	cudaDeviceSynchronize();
+	cudaError_t e = cudasim_capture_forbids("cudaMalloc");
+	if (e != cudaSuccess)
+		return e;
+	drain_all();
 	if (!arena) {
 		arena = (unsigned char *)mmap(nullptr, arena_bytes, PROT_NONE,
 					      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -175,9 +181,10 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 cudaError_t cudaFree(void *p)
 {
 	hold held(cudasim_lock());
-	if (!p)
-		return cudaSuccess;
-	cudaDeviceSynchronize();
+	cudaError_t e = cudasim_capture_forbids("cudaFree");
+	if (!p || e != cudaSuccess)
+		return e;
+	drain_all();
 	auto it = pieces.find((unsigned char *)p);
 	if (it == pieces.end())
 		cudasim_fail("cudaFree of %p, which is no piece", p);
@@ -195,7 +202,10 @@ cudaError_t cudaFree(void *p)
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
 	hold held(cudasim_lock());
+	cudaError_t e = cudasim_capture_forbids("cudaHostAlloc");
 	(void)flags;
+	if (e != cudaSuccess)
+		return e;
 	if (posix_memalign(out, 4096, bytes ? bytes : 1))
 		return cudaErrorMemoryAllocation;
 	memset(*out, 0xff, bytes);
@@ -206,9 +216,10 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 cudaError_t cudaFreeHost(void *p)
 {
 	hold held(cudasim_lock());
-	if (!p)
-		return cudaSuccess;
-	cudaDeviceSynchronize();
+	cudaError_t e = cudasim_capture_forbids("cudaFreeHost");
+	if (!p || e != cudaSuccess)
+		return e;
+	drain_all();
 	if (!pinned.erase((unsigned char *)p))
 		cudasim_fail("cudaFreeHost of %p, which is not pinned memory", p);
 	free(p);
@@ -251,11 +262,20 @@ static void drain_to(cudaStream_t s, size_t leave)
 		pieces_open(false);
 }
 
-static void push(cudaStream_t s, std::function<void()> body)
+static void drain_all(void)
+{
+	for (auto &s : streams)
+		drain_to(s.first, 0);
+}
+
+void cudasim_push(cudaStream_t s, std::function<void()> body)
 {
 	if (!s)
 		cudasim_fail("work on the default stream: it is not emulated");
-	s->queue.push_back({work::DO, std::move(body), nullptr, 0});
+	if (cudasim_captured(s))
+		cudasim_capture_work(s, std::move(body));
+	else
+		s->queue.push_back({work::DO, std::move(body), nullptr, 0});
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
@@ -270,6 +290,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
 	hold held(cudasim_lock());
+	if (cudasim_captured(s))
+		cudasim_fail("the end of a stream that is captured");
 	drain_to(s, 0);
 	streams.erase(s);
 	delete s;
@@ -279,6 +301,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
 	hold held(cudasim_lock());
+	cudaError_t e = cudasim_capture_forbids_on(s, "cudaStreamSynchronize");
+	if (e != cudaSuccess)
+		return e;
 	drain_to(s, 0);
 	return sticky;
 }
@@ -286,8 +311,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 cudaError_t cudaDeviceSynchronize(void)
 {
 	hold held(cudasim_lock());
-	for (auto &s : streams)
-		drain_to(s.first, 0);
+	cudaError_t e = cudasim_capture_forbids("cudaDeviceSynchronize");
+	if (e != cudaSuccess)
+		return e;
+	drain_all();
 	return sticky;
 }
 
@@ -301,7 +328,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
 	hold held(cudasim_lock());
-	cudaDeviceSynchronize();
+	drain_all();
+	cudasim_capture_forget(e);
 	delete e;
 	return cudaSuccess;
 }
@@ -309,6 +337,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
 	hold held(cudasim_lock());
+	if (cudasim_capture_record(e, s))
+		return cudaSuccess;
 	e->stream = s;
 	s->queue.push_back({work::RECORD, nullptr, e, ++e->recorded});
 	return cudaSuccess;
@@ -317,7 +347,10 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
 	hold held(cudasim_lock());
+	cudaError_t captured;
 	(void)flags;
+	if (cudasim_capture_wait(s, e, &captured))
+		return captured;
 	if (e->reached < e->recorded)
 		s->queue.push_back({work::WAIT, nullptr, e, e->recorded});
 	return cudaSuccess;
@@ -327,6 +360,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
 	hold held(cudasim_lock());
+	cudaError_t captured = cudasim_capture_forbids_event(e, "cudaEventQuery");
+	if (captured != cudaSuccess)
+		return captured;
 	if (e->reached >= e->recorded)
 		return cudaSuccess;
 	drain_to(e->stream, e->stream->queue.size() - 1);
@@ -336,6 +372,9 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
 	hold held(cudasim_lock());
+	cudaError_t captured = cudasim_capture_forbids_event(e, "cudaEventSynchronize");
+	if (captured != cudaSuccess)
+		return captured;
 	wait_for(e, e->recorded);
 	return sticky;
 }
@@ -376,8 +415,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
 {
 	hold held(cudasim_lock());
 	static bool started;
+	if (cudasim_captured(s))
+		cudasim_fail("a host function in a captured stream: it is not emulated");
 	promise *x = new promise{s, false};
-	push(s, [fn, arg, x] {
+	cudasim_push(s, [fn, arg, x] {
 		fn(arg);
 		x->kept = true;
 	});
@@ -412,12 +453,18 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 	if (!n)
 		return cudaSuccess;
 	check_copy(dst, src, n, kind);
+	if ((kind == cudaMemcpyHostToDevice && !is_pinned(src)) ||
+	    (kind == cudaMemcpyDeviceToHost && !is_pinned(dst))) {
+		cudaError_t e = cudasim_capture_forbids_on(s, "a copy of memory that is not pinned");
+		if (e != cudaSuccess)
+			return e;
+	}
 	if (kind == cudaMemcpyHostToDevice && !is_pinned(src)) {
 		std::string kept((const char *)src, n);
-		push(s, [dst, kept] { memcpy(dst, kept.data(), kept.size()); });
+		cudasim_push(s, [dst, kept] { memcpy(dst, kept.data(), kept.size()); });
 		return cudaSuccess;
 	}
-	push(s, [dst, src, n] { memcpy(dst, src, n); });
+	cudasim_push(s, [dst, src, n] { memcpy(dst, src, n); });
 	if (kind == cudaMemcpyDeviceToHost && !is_pinned(dst))
 		drain_to(s, 0);
 	return cudaSuccess;
@@ -426,9 +473,10 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
 {
 	hold held(cudasim_lock());
-	cudaDeviceSynchronize();
-	if (!n)
-		return cudaSuccess;
+	cudaError_t e = cudasim_capture_forbids("cudaMemcpy");
+	if (!n || e != cudaSuccess)
+		return e;
+	drain_all();
 	check_copy(dst, src, n, kind);
 	pieces_open(true);
 	memcpy(dst, src, n);
@@ -442,16 +490,17 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
 	if (!n)
 		return cudaSuccess;
 	check_piece(p, n, "memset");
-	push(s, [p, v, n] { memset(p, v, n); });
+	cudasim_push(s, [p, v, n] { memset(p, v, n); });
 	return cudaSuccess;
 }
 
 cudaError_t cudaMemset(void *p, int v, size_t n)
 {
 	hold held(cudasim_lock());
-	cudaDeviceSynchronize();
-	if (!n)
-		return cudaSuccess;
+	cudaError_t e = cudasim_capture_forbids("cudaMemset");
+	if (!n || e != cudaSuccess)
+		return e;
+	drain_all();
 	check_piece(p, n, "memset");
 	pieces_open(true);
 	memset(p, v, n);
@@ -472,7 +521,15 @@ void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 
 		sticky = e;
 		return;
 	}
-	push(s, [=] { cudasim_run(name, grid, block, smem, body); });
+	cudasim_push(s, [=] { cudasim_run(name, grid, block, smem, body); });
+}
+
+/* Blocks of a kernel that one multiprocessor holds, by shared memory and threads. */
+cudaError_t cudasim_func_blocks(int *n, int threads, size_t smem)
+{
+	const int by_threads = 2048 / threads, by_smem = (int)((228 << 10) / (smem + (1 << 10)));
+	*n = by_threads < by_smem ? by_threads : by_smem;
+	return cudaSuccess;
 }
 
 cudaError_t cudasim_func_smem(const void *kernel, int bytes)
@@ -550,6 +607,22 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "invalid device ordinal";
 	case cudaErrorNotReady:
 		return "device not ready";
+	case cudaErrorIllegalState:
+		return "the operation cannot be performed in the present state";
+	case cudaErrorStreamCaptureUnsupported:
+		return "operation not permitted when stream is capturing";
+	case cudaErrorStreamCaptureInvalidated:
+		return "operation failed due to a previous error during capture";
+	case cudaErrorStreamCaptureMerge:
+		return "operation would result in a merge of separate capture sequences";
+	case cudaErrorStreamCaptureUnmatched:
+		return "capture was not ended in the same stream as it began";
+	case cudaErrorStreamCaptureUnjoined:
+		return "capturing stream has unjoined work";
+	case cudaErrorStreamCaptureIsolation:
+		return "dependency created on uncaptured work in another stream";
+	case cudaErrorCapturedEvent:
+		return "operation not permitted on an event last recorded in a capturing stream";
 	}
 	return "unknown error";
 }
