@@ -84,20 +84,21 @@ chaos: deps-test
 	QUERN_CHAOS=long QUERN_BUILD=$(BUILD) build/venv/bin/python -m pytest -q -p no:cacheprovider tests/chaos
 	@cat $(BUILD)/chaos.txt
 
-# Every decoder under libFuzzer and AddressSanitizer, so many seconds each (about a minute in all),
-# from its seeds and dictionary in tests/fuzz where it has them; needs clang.  What is found goes to
-# the seeds, and is tried first from then on.
-FUZZ_SECONDS ?= 6
+# Every decoder under libFuzzer, AddressSanitizer and UBSan, so many seconds of CPU each (about a
+# minute in all), from its seeds and dictionary in tests/fuzz where it has them; needs clang.  What is
+# found goes to the seeds, and is tried first from then on.
+#   make fuzz FUZZ_SECONDS=600 FUZZ="fuzz_bus fuzz_mp"
+FUZZ_SECONDS ?= 4
+FUZZ ?=
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz:
+	@deploy/deps.sh fuzz
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan-fuzz CC=clang CFLAGS="-O1 -g" \
-		SAN=fuzzer-no-link,address fuzzers
-	@for f in $(BUILD)/asan-fuzz/fuzz/fuzz_*; do \
-		mkdir -p $$f.corpus; echo "$$f, $(FUZZ_SECONDS) s"; \
-		ASAN_OPTIONS=detect_leaks=0 $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -verbosity=0 \
-			-print_final_stats=1 $$f.corpus $$(ls -d tests/fuzz/seeds/$$(basename $$f) 2>/dev/null) \
-			$$(ls tests/fuzz/$$(basename $$f).dict 2>/dev/null | sed s/^/-dict=/) || exit 1; done
+		SAN=fuzzer-no-link,address,undefined fuzzers
+	@tests/fuzz/run.py $(BUILD)/asan-fuzz/fuzz $(FUZZ_SECONDS) $(FUZZ)
 fuzzers: $(FUZZERS)
+# No decoder calls them, and clang takes many minutes over them with instruments in.
+$(BUILD)/obj/kernels/cpu/isa_%.o: override SAN := $(filter-out fuzzer-no-link%,$(SAN))
 $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY -Wno-string-concatenation
 
 # The storm of kills at full length: every durable job's output is there once, and the right one.
@@ -183,7 +184,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(foreach l,$(L
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(foreach l,$(LIBS_quern),$(LIB_$l))
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern) $(LDLIBS) -o $@
+	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address,undefined $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern) $(LDLIBS) -o $@
 
 # The CUDA table (make cuda) and its emulation on the host (make cudasim).
 include kernels/cuda/rules.mk

@@ -2,6 +2,7 @@
 # Installs what quern needs on Debian and Ubuntu, and does nothing when all is there.
 #   deps.sh build     compiler and libraries
 #   deps.sh test      those, and what the tests need (a Python environment under build/)
+#   deps.sh fuzz      those of build, and clang with its sanitizers and libFuzzer
 # Without root or sudo it prints the one line to run.
 set -eu
 cd "$(dirname "$0")/.."
@@ -31,6 +32,7 @@ browser() {
 missing() {
 	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libsqlite3-dev libgnutls28-dev libcurl4-openssl-dev"
 	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv $(browser)"
+	[ "$what" != fuzz ] || packages="$packages clang libclang-rt-dev python3"
 	for p in $packages; do
 		have "$p" || printf '%s ' "$p"
 	done

@@ -66,8 +66,11 @@ static void tokenize(const json_t *request)
 {
 	struct token_ids ids = {0};
 	struct api_problem problem = {0};
-	if (api_tokenize_messages(demo(), CONTEXT, json_object_get(request, "messages"), &ids, &problem))
+	char ignored[64] = "";
+	if (api_tokenize_messages(demo(), CONTEXT, request, &ids, ignored, sizeof ignored, &problem))
 		check_problem(&problem);
+	else
+		assert(strlen(ignored) < sizeof ignored && !strpbrk(ignored, "\r\n"));
 	token_ids_fini(&ids);
 }
 

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Runs libFuzzer targets, so many seconds of CPU time each, as many at once as there are cores.
+
+    run.py BUILD/fuzz SECONDS [TARGET...]        TARGET: fuzz_bus, ...; all where none is named
+
+Each starts from its seeds and dictionary in tests/fuzz and what it found before (TARGET.corpus
+beside it).  Prints a line for each: executions, coverage, CPU seconds.  A finding is shown whole,
+its input kept as BUILD/fuzz/TARGET.found-*, and the rest goes on; the exit status is then 1.
+CPU time, not the clock's: on a busy machine the figures would mean nothing otherwise.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def command(folder, name, seconds):
+    program = os.path.join(folder, name)
+    os.makedirs(program + ".corpus", exist_ok=True)
+    args = [program, f"-max_total_time={max(1, round(seconds))}", "-rss_limit_mb=4096", "-timeout=20", "-verbosity=0",
+            "-print_final_stats=1", f"-artifact_prefix={program}.found-"]
+    words = os.path.join(HERE, name + ".dict")
+    if os.path.exists(words):
+        args.append("-dict=" + words)
+    seeds = os.path.join(HERE, "seeds", name)
+    return args + [program + ".corpus"] + ([seeds] if os.path.isdir(seeds) else [])
+
+
+def one_round(folder, name, seconds):
+    """(exit status, output, CPU seconds)"""
+    with tempfile.TemporaryFile() as out:
+        env = {"ASAN_OPTIONS": "detect_leaks=1", **os.environ}
+        p = subprocess.Popen(command(folder, name, seconds), stdin=subprocess.DEVNULL, stdout=out,
+                             stderr=subprocess.STDOUT, env=env)
+        _, status, used = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        return p.returncode, out.read().decode(errors="replace"), used.ru_utime + used.ru_stime
+
+
+def fuzz(folder, name, seconds):
+    """A target until it has had its time; whether nothing was found."""
+    cpu, runs = 0.0, 0
+    while cpu < seconds:
+        status, text, used = one_round(folder, name, seconds - cpu)
+        cpu += used
+        found = re.search(r"number_of_executed_units:\s*(\d+)", text)
+        runs += int(found[1]) if found else 0
+        if status:
+            print(f"{name}: FOUND after {runs} runs, {cpu:.0f} s of CPU\n{text}", flush=True)
+            return False
+    corpus = len(os.listdir(os.path.join(folder, name + ".corpus")))
+    print(f"{name:22} {runs:12,} runs {cpu:7.0f} s of CPU {corpus:6} inputs kept, no finding", flush=True)
+    return True
+
+
+def main():
+    folder, seconds, names = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
+    if not names:
+        names = sorted(f[:-2] for f in os.listdir(HERE) if f.startswith("fuzz_") and f.endswith(".c"))
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        good = list(pool.map(lambda name: fuzz(folder, name, seconds), names))
+    if not all(good):
+        sys.exit("an input that was found belongs to tests/fuzz/seeds/TARGET, with what mends it")
+
+
+if __name__ == "__main__":
+    main()
