@@ -120,7 +120,7 @@ INJECT_WRAPS := $(foreach f,fsync zmq_send zmq_msg_send,-Wl,--wrap=$f)
 inject: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/inject CFLAGS="-O1 -g" SAN=address,undefined \
 		$(BUILD)/inject/inject/sweep
-	@$(BUILD)/inject/inject/sweep --list | xargs -P$$(nproc) -n1 $(BUILD)/inject/inject/sweep $(INJECT)
+	@$(BUILD)/inject/inject/sweep $(INJECT)
 $(BUILD)/inject/sweep: $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(wildcard tests/inject/*.c)) $(foreach l,$(LIBS_quern),$(LIB_$l))
 	@mkdir -p $(@D)
 	$(say) LD $@

@@ -31,7 +31,7 @@ int batches_start(struct exchange_host *host, struct filestore *files, struct ba
 /* Feeds no more; lines under way are let go of, their jobs go on or wait in the journal.  Called
  * before exchange_stop_all(). */
 void batches_quiesce(struct batches *bs);
-/* After it, when the front end has let go of all and the journal was drained. */
+/* After it, when the front end has let go of all and the journal has ended (journal_end()). */
 void batches_stop(struct batches *bs); /* NULL is fine */
 
 struct batch_request {

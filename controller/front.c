@@ -638,8 +638,8 @@ void front_stop(struct front *f)
 {
 	leave_note(f, note_new(NOTE_QUIT));
 	pthread_join(f->thread, NULL);
-	/* The journal's thread still calls on_settled(); while its disk fails, until it is closed: then
-	 * what it calls must stay. */
-	if (!f->journal || journal_drain(f->journal))
-		front_free(f);
+	/* The journal's thread calls on_settled() until it has told all, also of a disk that fails. */
+	if (f->journal)
+		journal_end(f->journal);
+	front_free(f);
 }

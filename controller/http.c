@@ -627,7 +627,7 @@ fail_daemon:
 fail_viewers:
 	stop_batches(h);
 	if (cfg->journal)
-		journal_drain(cfg->journal);
+		journal_end(cfg->journal);
 	batches_stop(h->host.batches);
 fail_batches:
 	filestore_close(h->host.files);
@@ -673,16 +673,17 @@ void http_stop(struct http *h)
 	hangup_stop(h->host.hangup);
 	accesslog_close(h->host.log);
 	h->host.log = NULL;
+	/* Requests that wait for the journal are answered now, whatever its disk does. */
+	if (h->host.files)
+		journal_end(filestore_journal(h->host.files));
 	if (!exchange_wait_none(&h->host)) {
 		/* Listeners may still be called: their memory must stay. */
 		log_error("http", "the front end does not let go of requests");
 		return;
 	}
-	if (h->host.files && !journal_drain(filestore_journal(h->host.files))) {
-		/* Results and files that wait for a disk that fails: likewise. */
-		log_warn("http", "the journal's disk fails: what could not be written is done again");
-		return;
-	}
+	/* Results of lines that ended meanwhile: their ends are told to the batches. */
+	if (h->host.files)
+		journal_end(filestore_journal(h->host.files));
 	batches_stop(h->host.batches);
 	filestore_close(h->host.files);
 	apikeys_close(h->host.keys);

@@ -48,14 +48,15 @@ struct journal {
 	char *path;
 	int lock_fd;
 	struct journal_db *db; /* the thread's, once it runs */
+	bool lost;             /* the thread's: something that must not be lost was given up */
 	pthread_t thread;
 	pthread_mutex_t lock; /* what follows */
 	pthread_cond_t more;  /* for the thread */
-	pthread_cond_t idle;  /* for journal_drain() */
+	pthread_cond_t idle;  /* for journal_end() */
 	struct queue ops;
 	size_t n_ops, n_bytes; /* put and not told */
-	size_t n_again;        /* of those, to be tried again */
-	bool busy;             /* the thread has some in hand */
+	uint64_t n_put;        /* ever */
+	bool ending;           /* nothing is tried again */
 	bool quit;
 	bool failing;
 	char why[256];
@@ -444,6 +445,15 @@ static int transaction(struct journal *j, struct queue *q, int *codes)
 	return rc;
 }
 
+/* What comes behind something that was lost must not be there without it: the next life finds what was
+ * written before, and goes on from there. */
+static void refuse_all(struct journal *j, struct queue *q)
+{
+	struct journal_op *op;
+	while ((op = queue_pop(q)))
+		tell(j, op, -EIO, j->why);
+}
+
 /* One transaction of all that is in q; what must be tried again stays there. */
 static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 {
@@ -464,6 +474,7 @@ static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 		if (rc && op->must && !last) {
 			queue_push(&again, op);
 		} else if (rc) {
+			j->lost = j->lost || op->must;
 			tell(j, op, err, why);
 		} else if (codes[i]) {
 			log_error("journal", "refused: %s", sqlite3_errstr(codes[i]));
@@ -521,20 +532,16 @@ static bool take(struct journal *j, struct queue *hand)
 {
 	struct timespec until;
 	pthread_mutex_lock(&j->lock);
-	j->busy = false;
-	j->n_again = count(hand);
 	pthread_cond_broadcast(&j->idle);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += RETRY_MS / 1000;
 	/* What is tried again has time: the disk is as it was. */
-	while (!j->quit && (j->failing || !j->ops.first)) {
+	while (!j->quit && !(j->ending && (hand->first || j->ops.first)) && (j->failing || !j->ops.first)) {
 		if (!j->failing)
 			pthread_cond_wait(&j->more, &j->lock);
 		else if (pthread_cond_timedwait(&j->more, &j->lock, &until))
 			break;
 	}
-	j->busy = true;
-	j->n_again = 0;
 	for (struct journal_op *op; (op = queue_pop(&j->ops));)
 		queue_push(hand, op);
 	bool quit = j->quit;
@@ -549,8 +556,12 @@ static void *journal_thread(void *arg)
 	queue_init(&hand);
 	while (take(j, &hand)) {
 		pthread_mutex_lock(&j->lock);
-		bool last = j->quit;
+		bool last = j->ending || j->quit;
 		pthread_mutex_unlock(&j->lock);
+		if (j->lost) {
+			refuse_all(j, &hand);
+			continue;
+		}
 		commit(j, &hand, count(&hand), last);
 		vacuum(j);
 		measure(j);
@@ -570,6 +581,7 @@ void journal_put(struct journal *j, struct journal_op *op)
 	bool refused = !op->must && (full || j->failing || j->quit);
 	if (!refused) {
 		j->n_ops++;
+		j->n_put++;
 		j->n_bytes += op->bytes;
 		queue_push(&j->ops, op);
 		pthread_cond_signal(&j->more);
@@ -610,14 +622,16 @@ const char *journal_path(const struct journal *j)
 	return j->path;
 }
 
-bool journal_drain(struct journal *j)
+void journal_end(struct journal *j)
 {
 	pthread_mutex_lock(&j->lock);
-	while (j->busy || (j->ops.first && !j->failing))
+	uint64_t n = j->n_put;
+	j->ending = true;
+	pthread_cond_signal(&j->more);
+	/* From here on they are told in the order in which they were put. */
+	while (j->n_put - j->n_ops < n)
 		pthread_cond_wait(&j->idle, &j->lock);
-	bool all = !j->ops.first && !j->n_again;
 	pthread_mutex_unlock(&j->lock);
-	return all;
 }
 
 int journal_reader(struct journal *j, struct journal_db **out, char *why, size_t why_n)
@@ -650,7 +664,6 @@ int journal_open(const struct journal_config *cfg, struct journal **out, char *w
 	pthread_condattr_t monotonic;
 	j->path = xstrdup(cfg->path);
 	j->lock_fd = -1;
-	j->busy = true;
 	queue_init(&j->ops);
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_condattr_init(&monotonic);

@@ -49,9 +49,11 @@ struct journal_config {
 int journal_open(const struct journal_config *cfg, struct journal **out, char *why, size_t why_n);
 /* Writes what waits, one last time if the disk fails; every operation is told.  NULL is fine. */
 void journal_close(struct journal *j);
-/* Waits until all that was put so far has been told.  False: the disk fails, and what must not be lost is
- * still being tried: it will be told by journal_close() at the latest. */
-bool journal_drain(struct journal *j);
+/* The service ends: waits until all that was put so far has been told.  From here on, what the disk does
+ * not take is not tried again but told so, and once something that must not be lost was given up,
+ * nothing that comes after it is written: the next life goes on from what was before it.  Any thread
+ * that is not the journal's. */
+void journal_end(struct journal *j);
 
 /* Any thread; takes op.  An operation that is no must is told -EAGAIN at once, on the caller's thread,
  * when the queue is full or the disk fails. */

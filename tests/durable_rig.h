@@ -92,7 +92,7 @@ static inline int begin_life(void)
 
 static inline void crash(void)
 {
-	journal_drain(journal);
+	journal_end(journal);
 	journal_close(journal);
 	cr_assert_lt(n_ended, LIVES_MAX);
 	ended[n_ended++] = jobs;
@@ -103,7 +103,7 @@ static inline void crash(void)
 static inline void stop_service(void)
 {
 	jobs_end(jobs, 0);
-	journal_drain(journal);
+	journal_end(journal);
 	jobs_check(jobs);
 	jobs_free(jobs);
 	journal_close(journal);

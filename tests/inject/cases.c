@@ -171,32 +171,15 @@ static int run_bus(char *why, size_t why_n)
 
 /* ---- files of keys ---- */
 
-static char keys_dir[64];
-
 static int run_keys(char *why, size_t why_n)
 {
-	static const char *const names[] = {"k.key", "k.pub"};
 	struct curve_key key, back;
 	char path[128];
-	inject_pause(true);
-	snprintf(keys_dir, sizeof keys_dir, "/tmp/quern-inject-XXXXXX");
-	if (!mkdtemp(keys_dir))
-		abort();
-	inject_pause(false);
 	int rc = curve_generate(&key, why, why_n);
 	if (!rc)
-		rc = curve_write(&key, keys_dir, "k", why, why_n);
-	snprintf(path, sizeof path, "%s/k.key", keys_dir);
-	if (!rc)
-		rc = curve_read(path, true, &back, why, why_n);
-	inject_pause(true);
-	for (size_t i = 0; i < 2; i++) {
-		snprintf(path, sizeof path, "%s/%s", keys_dir, names[i]);
-		unlink(path);
-	}
-	rmdir(keys_dir);
-	inject_pause(false);
-	return rc;
+		rc = curve_write(&key, inject_dir(), "k", why, why_n);
+	snprintf(path, sizeof path, "%s/k.key", inject_dir());
+	return rc ? rc : curve_read(path, true, &back, why, why_n);
 }
 
 static int run_apikeys(char *why, size_t why_n)

@@ -1,10 +1,13 @@
 #include "tests/inject/inject.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -95,6 +98,37 @@ unsigned long inject_count(enum inject_kind kind)
 void inject_pause(bool on)
 {
 	paused = on;
+}
+
+static char last_dir[INJECT_DIR_SIZE];
+
+void inject_dir_new(char dir[INJECT_DIR_SIZE])
+{
+	const char *in = access("/dev/shm", W_OK | X_OK) ? "/tmp" : "/dev/shm";
+	snprintf(dir, INJECT_DIR_SIZE, "%s/quern-inject-XXXXXX", in);
+	if (!mkdtemp(dir)) {
+		perror("sweep: a folder");
+		exit(2);
+	}
+	snprintf(last_dir, sizeof last_dir, "%s", dir);
+}
+
+void inject_dir_free(const char *dir)
+{
+	DIR *d = opendir(dir);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		char name[512];
+		snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
+		unlink(name);
+	}
+	if (d)
+		closedir(d);
+	rmdir(dir);
+}
+
+const char *inject_dir(void)
+{
+	return last_dir;
 }
 
 static EARLY bool fails(enum inject_kind kind, const void *caller, int whose, int error)

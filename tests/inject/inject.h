@@ -29,4 +29,12 @@ unsigned long inject_count(enum inject_kind kind);
 /* What this thread calls while on is neither counted nor fails: it plays a client. */
 void inject_pause(bool on);
 
+/* A folder of the attempt's own, in memory where there is such a file system: what fails here is told
+ * to, and a disk that syncs would only make it slow.  One at a time, by the process that forks. */
+enum { INJECT_DIR_SIZE = 64 };
+void inject_dir_new(char dir[INJECT_DIR_SIZE]);
+void inject_dir_free(const char *dir); /* with the files in it */
+/* The one made last. */
+const char *inject_dir(void);
+
 #endif

@@ -9,7 +9,6 @@
 #include "tests/testdata.h"
 #include "tests/wire/http_client.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <zmq.h>
 
@@ -23,12 +22,8 @@ static struct model_config config;
 static struct tokenizer *tokenizer;
 static struct chat *chat;
 
-/* While the disk fails, front_stop() leaves the front end to the journal's thread for good: from here it
- * is seen, and no leak.  What it does not hold itself still is one. */
-static struct front *volatile last_front;
-
 struct rig {
-	char dir[64], path[128];
+	char path[128];
 	void *zmq;
 	struct journal *journal;
 	struct metrics *metrics;
@@ -68,31 +63,6 @@ void serving_cleanup(void)
 	model_config_fini(&config);
 }
 
-static void rig_dir(struct rig *r)
-{
-	inject_pause(true);
-	snprintf(r->dir, sizeof r->dir, "/tmp/quern-inject-XXXXXX");
-	if (!mkdtemp(r->dir))
-		abort();
-	snprintf(r->path, sizeof r->path, "%s/j", r->dir);
-	inject_pause(false);
-}
-
-static void rig_forget_dir(struct rig *r)
-{
-	inject_pause(true);
-	DIR *d = opendir(r->dir);
-	for (struct dirent *e; d && (e = readdir(d));) {
-		char name[512];
-		snprintf(name, sizeof name, "%s/%s", r->dir, e->d_name);
-		unlink(name);
-	}
-	if (d)
-		closedir(d);
-	rmdir(r->dir);
-	inject_pause(false);
-}
-
 static void rig_stop(struct rig *r)
 {
 	http_stop(r->http);
@@ -107,7 +77,6 @@ static void rig_stop(struct rig *r)
 	journal_close(r->journal);
 	metrics_free(r->metrics);
 	zmq_ctx_term(r->zmq);
-	rig_forget_dir(r);
 }
 
 static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
@@ -115,7 +84,7 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 	struct http_config http = {.addr = "127.0.0.1:0"};
 	struct front_config cfg = {.jobs = "tcp://127.0.0.1:*"};
 	*r = (struct rig){0};
-	rig_dir(r);
+	snprintf(r->path, sizeof r->path, "%s/j", inject_dir());
 	r->zmq = zmq_ctx_new();
 	r->metrics = svc.metrics = metrics_new(2048);
 	int rc = journal_open(&(struct journal_config){.path = r->path, .model = "demo"}, &r->journal, why,
@@ -128,7 +97,6 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 		r->engine = xcalloc(1, sizeof *r->engine);
 		fake_start(r->engine, r->zmq);
 		inject_pause(false);
-		last_front = r->front;
 		front_connect(r->front);
 	}
 	if (!rc && with_http)
@@ -141,7 +109,7 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 int serving_journal(char *why, size_t why_n)
 {
 	struct rig r = {0};
-	rig_dir(&r);
+	snprintf(r.path, sizeof r.path, "%s/j", inject_dir());
 	int rc = 0;
 	/* Made, then opened again. */
 	for (int i = 0; i < 2 && !rc; i++) {
@@ -150,7 +118,6 @@ int serving_journal(char *why, size_t why_n)
 		if (!rc)
 			journal_close(r.journal);
 	}
-	rig_forget_dir(&r);
 	return rc;
 }
 

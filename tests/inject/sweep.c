@@ -3,10 +3,11 @@
  * refuse with a reason, or, for want of a little memory, say so and stop (alloc.h); never crash, hang
  * or leave memory behind.
  *
- *   build/inject/inject/sweep [--most N] [CASE...]    all cases, every call; --list: their names
+ *   build/inject/inject/sweep [--most N] [-j N] [CASE...]    all cases, every call; --list: their names
  *
- * --most: at most so many calls of a kind and case: the first half of them one by one, the others
- * spread over the rest.  To look into a finding:
+ * -j: so many processes at once (twice the processors: most wait).  --most: at most so many calls of a
+ * kind and case: the first half of them one by one, the others spread over the rest.  To look into a
+ * finding:
  *
  *   build/inject/inject/sweep --only alloc 17 CASE    that one call, in this process */
 #include "tests/inject/cases.h"
@@ -28,7 +29,12 @@ enum {
 	NOT_REACHED = 41,
 	UNEXPLAINED = 42,
 	UNDISTURBED_FAILED = 43,
-	PATIENCE_S = 120
+	FINDING = 44,
+	PATIENCE_S = 120,
+	PROCESSES_MAX = 256,
+	/* With threads one run has a few calls more than another: a kind is through when so many one after
+	 * the other were not reached. */
+	BEYOND = 8,
 };
 
 static const char *const kind_names[INJECT_KINDS] = {"alloc", "read", "write", "send"};
@@ -61,39 +67,99 @@ static void read_said(int fd, char *out, size_t n)
 	out[got > 0 ? got : 0] = '\0';
 }
 
-/* The child's end: ENDED, NOT_REACHED, or a finding, which is told. */
-static int in_a_child(const struct inject_case *c, enum inject_kind kind, unsigned long nth)
+/* One process. */
+struct child {
+	pid_t pid; /* 0: free */
+	int said;
+	char dir[INJECT_DIR_SIZE];
+	const struct inject_case *c;
+	enum inject_kind kind;
+	unsigned long nth;
+};
+
+static struct child children[PROCESSES_MAX];
+static int n_children, at_once;
+
+static void launch(const struct inject_case *c, enum inject_kind kind, unsigned long nth)
 {
-	char text[8192];
-	int status, said = memfd_create("said", MFD_CLOEXEC);
+	struct child *k = children;
+	while (k->pid)
+		k++;
+	*k = (struct child){.c = c, .kind = kind, .nth = nth, .said = memfd_create("said", MFD_CLOEXEC)};
+	/* Made and removed here: whoever is ended by a signal removes nothing. */
+	inject_dir_new(k->dir);
 	fflush(NULL);
-	pid_t pid = fork();
-	if (pid == 0) {
-		dup2(said, STDERR_FILENO);
+	k->pid = fork();
+	if (k->pid == 0) {
+		dup2(k->said, STDERR_FILENO);
 		alarm(PATIENCE_S);
 		_exit(attempt(c, kind, nth));
 	}
-	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
-		perror("fork");
+	if (k->pid < 0) {
+		perror("sweep: fork");
 		exit(2);
 	}
-	read_said(said, text, sizeof text);
-	close(said);
+	n_children++;
+}
+
+/* ENDED, NOT_REACHED, or FINDING, which is told. */
+static int judge(const struct child *k, int status)
+{
+	char text[8192];
+	read_said(k->said, text, sizeof text);
 	if (WIFEXITED(status) && (WEXITSTATUS(status) == ENDED || WEXITSTATUS(status) == NOT_REACHED))
 		return WEXITSTATUS(status);
 	/* Small metadata is not done without: it says how much it wanted, and stops. */
-	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && kind == INJECT_ALLOC && nth &&
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && k->kind == INJECT_ALLOC && k->nth &&
 	    strstr(text, "alloc: out of memory, "))
 		return ENDED;
-	printf("%s: %s %lu: %s %d%s\n%s\n", c->name, kind_names[kind], nth,
+	printf("%s: %s %lu: %s %d%s\n%s\n", k->c->name, kind_names[k->kind], k->nth,
 	       WIFSIGNALED(status) ? "ended by signal" : "exit status",
 	       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-	       WIFSIGNALED(status)                  ? ""
-	       : WEXITSTATUS(status) == LEAKED      ? ", it leaks"
-	       : WEXITSTATUS(status) == UNEXPLAINED ? ", an error without a reason"
-						    : "",
+	       WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM      ? ", it hangs"
+	       : WIFSIGNALED(status)                                   ? ""
+	       : WEXITSTATUS(status) == LEAKED                         ? ", it leaks"
+	       : WEXITSTATUS(status) == UNEXPLAINED                    ? ", an error without a reason"
+									: "",
 	       text);
-	return LEAKED;
+	return FINDING;
+}
+
+/* Waits for one of them; which call it was, and what came of it. */
+static int reap(unsigned long *nth)
+{
+	int status;
+	pid_t pid = waitpid(-1, &status, 0);
+	struct child *k = children;
+	while (pid > 0 && k < children + PROCESSES_MAX && k->pid != pid)
+		k++;
+	if (pid <= 0 || k == children + PROCESSES_MAX) {
+		perror("sweep: wait");
+		exit(2);
+	}
+	int end = judge(k, status);
+	*nth = k->nth;
+	close(k->said);
+	inject_dir_free(k->dir);
+	k->pid = 0;
+	n_children--;
+	return end;
+}
+
+/* How one kind of calls of a case fares. */
+struct tally {
+	unsigned long tried, findings;
+	unsigned long last; /* reached */
+};
+
+static void count_one(struct tally *t)
+{
+	unsigned long nth;
+	int end = reap(&nth);
+	t->tried += end != NOT_REACHED;
+	t->findings += end == FINDING;
+	if (end != NOT_REACHED && nth > t->last)
+		t->last = nth;
 }
 
 static unsigned long next(unsigned long nth, unsigned long n, unsigned long most)
@@ -104,23 +170,42 @@ static unsigned long next(unsigned long nth, unsigned long n, unsigned long most
 	return nth + (stride ? stride : 1);
 }
 
+static void sweep_kind(const struct inject_case *c, enum inject_kind kind, unsigned long most, struct tally *t)
+{
+	unsigned long n = calls[kind], nth = 1;
+	*t = (struct tally){.last = n};
+	for (;;) {
+		/* Whether there are more is known when those before have ended. */
+		if (nth > t->last + (n ? BEYOND : 0)) {
+			if (!n_children)
+				return;
+			count_one(t);
+		} else if (n_children == at_once) {
+			count_one(t);
+		} else {
+			launch(c, kind, nth);
+			nth = next(nth, n, most);
+		}
+	}
+}
+
 static unsigned long sweep(const struct inject_case *c, unsigned long most)
 {
-	unsigned long findings = 0;
-	if (in_a_child(c, INJECT_ALLOC, 0) != ENDED)
+	unsigned long findings = 0, nth;
+	launch(c, INJECT_ALLOC, 0);
+	if (reap(&nth) != ENDED)
 		return 1;
-	printf("%-12s", c->name);
+	char line[256];
+	size_t len = (size_t)snprintf(line, sizeof line, "%-12s", c->name);
 	for (int k = 0; k < INJECT_KINDS; k++) {
-		unsigned long tried = 0, n = calls[k];
-		for (unsigned long nth = 1; nth <= n; nth = next(nth, n, most)) {
-			int end = in_a_child(c, (enum inject_kind)k, nth);
-			tried += end != NOT_REACHED;
-			findings += end == LEAKED;
-		}
-		printf("  %s %lu of %lu", kind_names[k], tried, n);
-		fflush(stdout);
+		struct tally t;
+		sweep_kind(c, (enum inject_kind)k, most, &t);
+		findings += t.findings;
+		len += (size_t)snprintf(line + len, sizeof line - len, "  %s %lu of %lu", kind_names[k],
+					t.tried, t.last);
 	}
-	printf("  findings %lu\n", findings);
+	printf("%s  findings %lu\n", line, findings);
+	fflush(stdout);
 	return findings;
 }
 
@@ -134,12 +219,17 @@ static bool wanted(const char *name, char **names, int n)
 
 static int only(const char *kind_name, const char *nth, const char *name)
 {
+	char dir[INJECT_DIR_SIZE];
+	inject_dir_new(dir);
 	for (size_t i = 0; i < n_inject_cases; i++)
 		for (int k = 0; k < INJECT_KINDS; k++)
 			if (!strcmp(inject_cases[i].name, name) && !strcmp(kind_names[k], kind_name)) {
 				if (inject_cases[i].prepare)
 					inject_cases[i].prepare();
-				return attempt(&inject_cases[i], (enum inject_kind)k, strtoul(nth, NULL, 10));
+				int rc = attempt(&inject_cases[i], (enum inject_kind)k,
+						 strtoul(nth, NULL, 10));
+				inject_dir_free(dir);
+				return rc;
 			}
 	fprintf(stderr, "sweep: no case %s, or no kind %s\n", name, kind_name);
 	return 2;
@@ -156,10 +246,15 @@ int main(int argc, char **argv)
 	inject_init();
 	if (argc == 5 && !strcmp(argv[1], "--only"))
 		return only(argv[2], argv[3], argv[4]);
-	if (argc > 2 && !strcmp(argv[1], "--most")) {
-		most = strtoul(argv[2], NULL, 10);
-		at = 3;
+	at_once = 2 * (int)sysconf(_SC_NPROCESSORS_ONLN);
+	for (; at + 1 < argc && argv[at][0] == '-'; at += 2) {
+		if (!strcmp(argv[at], "--most"))
+			most = strtoul(argv[at + 1], NULL, 10);
+		else if (!strcmp(argv[at], "-j"))
+			at_once = atoi(argv[at + 1]);
 	}
+	if (at_once < 1 || at_once > PROCESSES_MAX)
+		at_once = PROCESSES_MAX;
 	for (size_t i = 0; i < n_inject_cases; i++) {
 		const struct inject_case *c = &inject_cases[i];
 		if (argc == 2 && !strcmp(argv[1], "--list")) {

@@ -448,7 +448,7 @@ Test(durable, finished_jobs_are_swept_from_the_disk_when_their_time_is_over)
 	cr_assert_eq(n_sent, 1);
 	usleep(2000);
 	jobs_sweep(jobs, 1000);
-	journal_drain(journal);
+	journal_end(journal);
 	cr_expect_null(jobs_find(jobs, e->job));
 	cr_expect_not_null(jobs_find(jobs, f->job));
 	reborn();
@@ -464,7 +464,7 @@ Test(durable, the_oldest_go_first_when_the_file_is_too_large)
 	reborn();
 	demo.svc.journal_bytes = 1024;
 	jobs_sweep(jobs, 1000);
-	journal_drain(journal);
+	journal_end(journal);
 	cr_expect_null(jobs_find(jobs, e->job));
 	struct ear *f = ear_new();
 	struct submit *s = request("f");

@@ -224,7 +224,7 @@ Test(journal, all_that_wait_are_one_transaction)
 	wait_for(first);
 	for (int i = 0; i < 50; i++)
 		cr_expect_eq(wait_for(rows[i]), 0, "%s", why);
-	journal_drain(j);
+	journal_end(j);
 	journal_stats(j, &after);
 	/* One more where the gate had been taken alone. */
 	cr_expect_leq(after.n_commits - before.n_commits, 2);
@@ -350,6 +350,42 @@ Test(journal, closing_with_a_full_disk_tells_everybody)
 	struct row *must = put(j, 1, true, row_run);
 	journal_close(j);
 	cr_expect_eq(wait_for(must), -ENOSPC);
+}
+
+/* What a service that ends still holds is told before it is freed, whatever the disk does; and nothing is
+ * written behind a gap. */
+Test(journal, its_end_tells_what_waits_and_writes_nothing_behind_what_was_lost)
+{
+	struct journal *j = open_as(path, "m");
+	cr_expect_eq(wait_for(put(j, 0, true, row_run)), 0);
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	struct row *must = put(j, 1, true, row_run);
+	wait_for(put(j, 2, false, row_run));
+	cr_expect(!is_told(must));
+	journal_end(j);
+	cr_expect(is_told(must));
+	cr_expect_eq(wait_for(must), -ENOSPC);
+	atomic_store(&disk.fail_write, 0);
+	cr_expect_eq(wait_for(put(j, 3, true, row_run)), -EIO);
+	cr_expect(strstr(why, "the disk is full"), "%s", why);
+	journal_end(j);
+	journal_close(j);
+	j = open_as(path, "m");
+	cr_expect_eq(count(j, n_rows), 1);
+	journal_close(j);
+}
+
+Test(journal, its_end_does_not_stop_a_disk_that_works)
+{
+	struct journal *j = open_as(path, "m");
+	struct row *a = put(j, 0, true, row_run);
+	journal_end(j);
+	cr_expect(is_told(a));
+	cr_expect_eq(wait_for(a), 0);
+	cr_expect_eq(wait_for(put(j, 1, false, row_run)), 0);
+	journal_end(j);
+	cr_expect_eq(count(j, n_rows), 2);
+	journal_close(j);
 }
 
 /* --- whose file --- */
@@ -553,13 +589,13 @@ Test(journal, space_of_what_is_forgotten_goes_back)
 		journal_put(j, &r->op);
 		cr_expect_eq(wait_for(r), 0);
 	}
-	journal_drain(j);
+	journal_end(j);
 	journal_stats(j, &full);
 	cr_expect_gt(full.file_bytes, 8 << 20);
 	wait_for(put(j, 0, false, delete_run));
 	for (int i = 0; i < 12; i++)
 		wait_for(put(j, i, false, row_run));
-	journal_drain(j);
+	journal_end(j);
 	journal_stats(j, &now);
 	cr_expect_lt(now.file_bytes, full.file_bytes / 2, "%lld of %lld", (long long)now.file_bytes,
 		     (long long)full.file_bytes);

@@ -50,7 +50,7 @@ static void load(void)
 		svc.max_request_bytes = 1 << 20;
 }
 
-static void start(void)
+static __attribute__((unused)) void start(void)
 {
 	struct http_config cfg = {.addr = "127.0.0.1:0"};
 	load();
@@ -71,7 +71,7 @@ static void stop(void)
 	model_config_fini(&config);
 }
 
-static struct answer post(const char *path, const char *body)
+static __attribute__((unused)) struct answer post(const char *path, const char *body)
 {
 	return client_ask(at, "POST", path, body);
 }
@@ -88,7 +88,7 @@ static __attribute__((unused)) json_t *choice(const json_t *reply, size_t i)
 }
 
 /* An error of OpenAI's shape with this status, code and param; frees the answer. */
-static void expect_error(struct answer a, int status, const char *code, const char *param)
+static __attribute__((unused)) void expect_error(struct answer a, int status, const char *code, const char *param)
 {
 	const json_t *e = json_object_get(a.json, "error");
 	cr_expect(a.status == status, "status %d instead of %d: %s", a.status, status,

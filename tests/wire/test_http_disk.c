@@ -1,0 +1,101 @@
+/* Files and batches over HTTP when the journal's disk fails: clients are told, and the end leaves nothing. */
+#include "controller/journal.h"
+#include "tests/disk.h"
+#include "tests/wire/http_rig.h"
+
+#include <dirent.h>
+#include <limits.h>
+
+static char dir[64], path[128];
+static struct journal *journal;
+
+static void begin(void)
+{
+	char why[512] = "";
+	snprintf(dir, sizeof dir, "/tmp/quern-disk-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/j", dir);
+	disk_install();
+	cr_assert_eq(
+		journal_open(&(struct journal_config){.path = path, .model = "m"}, &journal, why, sizeof why),
+		0, "%s", why);
+	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
+	load();
+	svc.journal = journal;
+	svc.journal_bytes = 1 << 30;
+	start_with(&cfg);
+}
+
+/* Descriptors of this process that are the journal's file. */
+static int n_open(void)
+{
+	char link[64], to[PATH_MAX];
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	cr_assert_not_null(d);
+	for (struct dirent *e; (e = readdir(d));) {
+		snprintf(link, sizeof link, "/proc/self/fd/%.20s", e->d_name);
+		ssize_t k = readlink(link, to, sizeof to - 1);
+		to[k > 0 ? k : 0] = 0;
+		n += strcmp(to, path) == 0;
+	}
+	closedir(d);
+	return n;
+}
+
+static void end(void)
+{
+	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock"};
+	char name[160];
+	stop();
+	journal_close(journal);
+	/* SQLite keeps descriptors for later while another connection of the process has locks: all of them
+	 * go with the last connection. */
+	cr_expect_eq(n_open(), 0, "HTTP has left connections to the journal: %d are open", n_open());
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		snprintf(name, sizeof name, "%s/%s", dir, names[i]);
+		unlink(name);
+	}
+	rmdir(dir);
+}
+
+TestSuite(http_disk, .init = begin, .timeout = 60);
+
+static struct answer upload(void)
+{
+	static const char form[] =
+		"--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xyz\r\n"
+		"Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n"
+		"{\"custom_id\": \"1\"}\n\r\n--xyz--\r\n";
+	struct buf b = {0};
+	buf_printf(&b,
+		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+		   "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %zu\r\n\r\n%s",
+		   strlen(form), form);
+	struct answer a = client_raw(at, b.p, b.len);
+	buf_fini(&b);
+	return a;
+}
+
+Test(http_disk, a_file_is_there_when_its_upload_is_answered)
+{
+	struct answer a = upload();
+	cr_expect_eq(a.status, 200, "%s", a.raw.p);
+	answer_fini(&a);
+	a = client_ask(at, "GET", "/v1/files", NULL);
+	cr_expect_eq(json_array_size(json_object_get(a.json, "data")), 1, "%s", a.raw.p);
+	answer_fini(&a);
+	end();
+}
+
+/* Parts of a file that is none are removed, which is tried until the disk takes it: the end of the
+ * service does not wait for that, nor leave behind what waits. */
+Test(http_disk, a_service_that_ends_while_the_disk_fails_leaves_nothing)
+{
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	struct answer a = upload();
+	cr_expect_eq(a.status, 500, "%s", a.raw.p);
+	cr_expect_not_null(strstr(a.raw.p, "the journal's disk is full or fails"), "%s", a.raw.p);
+	answer_fini(&a);
+	end();
+}
