@@ -81,12 +81,12 @@ static int check_run(const struct batch *b, const struct slot *s, const struct p
 
 /* The prompt tokens right behind the rows of a run, where their log-probabilities were asked for. */
 static void want_prompt(struct batch *b, const struct slot *s, const struct plan_run *r, int32_t row0,
-			const int32_t *tokens)
+			const int32_t *prompt)
 {
 	if (s->params.prompt_logprobs < 0)
 		return;
 	for (uint32_t i = 0; i < r->n_rows && r->pos0 + i + 1 < s->n_prompt; i++)
-		want(b, row0 + (int32_t)i, r->slot, r->pos0 + i + 1, tokens[r->pos0 + i + 1]);
+		want(b, row0 + (int32_t)i, r->slot, r->pos0 + i + 1, prompt[r->pos0 + i + 1]);
 }
 
 static void add_run(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r,
@@ -103,7 +103,7 @@ static void add_run(struct batch *b, struct slots *slots, struct slot *s, const 
 	k->n_seqs++;
 	k->n_rows += (int)r->n_rows;
 	b->row0[k->n_seqs] = k->n_rows;
-	want_prompt(b, s, r, row0, slots_tokens(slots, r->slot));
+	want_prompt(b, s, r, row0, slots_prompt(slots, r->slot));
 	s->ran = number;
 	s->last_row = (uint32_t)k->n_rows - 1;
 	s->n_kv = end;

@@ -2,11 +2,16 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "worker/pending.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Tokens of a plan that wait in pinned memory for their upload; further ones are uploaded from where
+ * they lie, for which a device may wait. */
+enum { STAGE = 1 << 16 };
 
 struct slots {
 	struct slots_limits lim;
@@ -15,9 +20,12 @@ struct slots {
 	struct kern_stream *stream;
 	struct slot *slots; /* [max_slots] */
 	int32_t *tables;    /* [max_slots, max_blocks] */
-	int32_t *tokens;    /* [max_slots, max_context + 1] host */
-	int32_t *buffer;    /* the same on the device */
-	size_t tables_bytes, tokens_bytes;
+	int32_t *prompts;   /* [max_slots, max_context + 1] */
+	int32_t *buffer;    /* the tokens, on the device, likewise */
+	int32_t *stage;     /* pinned: STAGE tokens of each plan under way */
+	int turn;           /* which of them is this plan's */
+	uint32_t n_staged;
+	size_t tables_bytes, tokens_bytes, stage_bytes;
 };
 
 static size_t stride(const struct slots *s)
@@ -40,12 +48,14 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	s->slots = xcalloc(lim->max_slots, sizeof *s->slots);
 	s->tables_bytes = (size_t)lim->max_slots * lim->max_blocks * sizeof(int32_t);
 	s->tokens_bytes = (size_t)lim->max_slots * stride(s) * sizeof(int32_t);
+	s->stage_bytes = PENDING_AHEAD * STAGE * sizeof(int32_t);
 	s->tables = alloc_big(s->tables_bytes);
-	s->tokens = alloc_big(s->tokens_bytes);
+	s->prompts = alloc_big(s->tokens_bytes);
 	s->buffer = ops->mem_new(dev, s->tokens_bytes);
-	if (!s->tables || !s->tokens || !s->buffer) {
+	s->stage = ops->host_new(dev, s->stage_bytes);
+	if (!s->tables || !s->prompts || !s->buffer || !s->stage) {
 		rc = err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for tokens and block tables",
-			     2 * s->tokens_bytes + s->tables_bytes);
+			     2 * s->tokens_bytes + s->stage_bytes + s->tables_bytes);
 		goto fail;
 	}
 	*out = s;
@@ -61,9 +71,11 @@ void slots_free(struct slots *s)
 		return;
 	if (s->slots)
 		slots_reset(s);
+	if (s->stage)
+		s->ops->host_free(s->dev, s->stage, s->stage_bytes);
 	if (s->buffer)
 		s->ops->mem_free(s->dev, s->buffer, s->tokens_bytes);
-	alloc_big_free(s->tokens, s->tokens_bytes);
+	alloc_big_free(s->prompts, s->tokens_bytes);
 	alloc_big_free(s->tables, s->tables_bytes);
 	free(s->slots);
 	free(s);
@@ -80,6 +92,12 @@ void slots_reset(struct slots *s)
 {
 	for (uint32_t i = 0; i < s->lim.max_slots; i++)
 		forget(&s->slots[i]);
+}
+
+void slots_begin(struct slots *s)
+{
+	s->turn = (s->turn + 1) % PENDING_AHEAD;
+	s->n_staged = 0;
 }
 
 static int check_number(const struct slots *s, uint32_t slot, char *why, size_t why_n)
@@ -180,10 +198,16 @@ static int check_seq(const struct slots *s, const struct plan_seq *p, char *why,
 	return check_params(s, p->params, why, why_n);
 }
 
-static int upload_tokens(struct slots *s, uint32_t slot, uint32_t n, char *why, size_t why_n)
+/* To the slot's tokens from position `at` on.  ids may be gone when this returns. */
+static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint32_t *ids, uint32_t n,
+			 char *why, size_t why_n)
 {
-	int rc = s->ops->upload(s->stream, s->buffer + slots_base(s, slot), slots_tokens(s, slot),
-				n * sizeof(int32_t));
+	const void *from = ids;
+	if (n <= STAGE - s->n_staged) {
+		from = memcpy(s->stage + (size_t)s->turn * STAGE + s->n_staged, ids, n * sizeof(int32_t));
+		s->n_staged += n;
+	}
+	int rc = s->ops->upload(s->stream, s->buffer + slots_base(s, slot) + at, from, n * sizeof(int32_t));
 	return rc ? err_why(why, why_n, rc, "uploading tokens failed") : 0;
 }
 
@@ -203,15 +227,15 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 			      .n_blocks = p->n_blocks};
 	params_copy(&slot->params, p->params);
 	drop_foreign_stops(&slot->params, s->lim.n_vocab);
-	memcpy(slots_tokens(s, p->slot), p->tokens, p->n_tokens * sizeof(int32_t));
+	memcpy(s->prompts + p->slot * stride(s), p->tokens, p->n_prompt * sizeof(int32_t));
 	if (p->n_blocks)
 		memcpy(s->tables + (size_t)p->slot * s->lim.max_blocks, p->blocks,
 		       p->n_blocks * sizeof(int32_t));
-	return upload_tokens(s, p->slot, p->n_tokens, why, why_n);
+	return upload_tokens(s, p->slot, 0, p->tokens, p->n_tokens, why, why_n);
 }
 
-/* child, another slot, becomes a copy of the parent's state; its tokens are still to be uploaded. */
-static void copy_slot(struct slots *s, uint32_t child, uint32_t parent)
+/* child, another slot, becomes a copy of the parent's state, with its first n tokens. */
+static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t n, char *why, size_t why_n)
 {
 	struct slot *to = &s->slots[child];
 	const struct slot *from = &s->slots[parent];
@@ -219,9 +243,14 @@ static void copy_slot(struct slots *s, uint32_t child, uint32_t parent)
 	*to = *from;
 	to->ran = 0;
 	params_copy(&to->params, &from->params);
-	memcpy(slots_tokens(s, child), slots_tokens(s, parent), from->n_tokens * sizeof(int32_t));
+	to->n_tokens = n;
+	memcpy(s->prompts + child * stride(s), s->prompts + parent * stride(s),
+	       from->n_prompt * sizeof(int32_t));
 	memcpy(s->tables + (size_t)child * s->lim.max_blocks, s->tables + (size_t)parent * s->lim.max_blocks,
 	       from->n_blocks * sizeof(int32_t));
+	int rc = s->ops->copy(s->stream, s->buffer + slots_base(s, child), s->buffer + slots_base(s, parent),
+			      n * sizeof(int32_t));
+	return rc ? err_why(why, why_n, rc, "copying tokens failed") : 0;
 }
 
 int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n)
@@ -234,9 +263,9 @@ int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why
 		return rc;
 	if (p->child == p->parent)
 		return err_why(why, why_n, -EINVAL, "slot %u is forked into itself", p->parent);
-	copy_slot(s, p->child, p->parent);
+	rc = copy_slot(s, p->child, p->parent, parent->n_tokens, why, why_n);
 	s->slots[p->child].index = p->index;
-	return upload_tokens(s, p->child, parent->n_tokens, why, why_n);
+	return rc;
 }
 
 int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t why_n)
@@ -254,17 +283,10 @@ int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t wh
 	if (p->token >= s->lim.n_vocab)
 		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, the vocabulary has %u",
 			       p->slot, p->token, s->lim.n_vocab);
-	const bool copies = p->slot != p->from;
-	if (copies)
-		copy_slot(s, p->slot, p->from);
-	int32_t *token = slots_tokens(s, p->slot) + p->position;
-	*token = (int32_t)p->token;
+	if (p->slot != p->from && (rc = copy_slot(s, p->slot, p->from, p->position, why, why_n)))
+		return rc;
 	s->slots[p->slot].n_tokens = p->position + 1;
-	if (copies)
-		return upload_tokens(s, p->slot, p->position + 1, why, why_n);
-	rc = s->ops->upload(s->stream, s->buffer + slots_base(s, p->slot) + p->position, token,
-			    sizeof *token);
-	return rc ? err_why(why, why_n, rc, "uploading a token failed") : 0;
+	return upload_tokens(s, p->slot, p->position, &p->token, 1, why, why_n);
 }
 
 int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t why_n)
@@ -291,9 +313,9 @@ const int32_t *slots_blocks(const struct slots *s, uint32_t slot)
 	return s->tables + (size_t)slot * s->lim.max_blocks;
 }
 
-int32_t *slots_tokens(const struct slots *s, uint32_t slot)
+const int32_t *slots_prompt(const struct slots *s, uint32_t slot)
 {
-	return s->tokens + slot * stride(s);
+	return s->prompts + slot * stride(s);
 }
 
 int32_t slots_base(const struct slots *s, uint32_t slot)

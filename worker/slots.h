@@ -1,7 +1,8 @@
 /* slots.h - what the worker remembers of each sequence: parameters, tokens, block table.
  * A cache only: a plan can rebuild any of it.  Token ids live on the device, [max_slots]
- * [max_context + 1], so that the sampler's choice is there for the next step at once; the host
- * keeps a copy, from which forks and prompt log-probabilities are served. */
+ * [max_context + 1], so that the sampler's choice is there for the next step at once; forks copy
+ * them there.  The host knows the prompts alone (for their log-probabilities): of what was chosen it
+ * knows how many, which may not even be chosen yet.  All work on the device is queued. */
 #ifndef QUERN_WORKER_SLOTS_H
 #define QUERN_WORKER_SLOTS_H
 
@@ -17,7 +18,7 @@ struct slot {
 	uint64_t seq;   /* the controller's id, for logs */
 	uint32_t index; /* output of its job */
 	uint32_t n_prompt;
-	uint32_t n_tokens;    /* known to the device */
+	uint32_t n_tokens;    /* known to the device, once what is queued is done */
 	int64_t n_kv;         /* positions whose K and V are in the cache; -1: as the next run says */
 	uint32_t n_blocks;    /* in its table */
 	uint64_t ran;         /* number of the plan that last had a run for it */
@@ -44,6 +45,8 @@ void slots_reset(struct slots *s); /* forget every sequence */
 /* A used slot; NULL and the reason otherwise. */
 struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n);
 
+/* A plan begins; the one PENDING_AHEAD before it is done. */
+void slots_begin(struct slots *s);
 /* Carry out a plan's part.  -EINVAL, -EIO with the reason. */
 int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n);
 int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n);
@@ -52,7 +55,7 @@ int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t wh
 int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t why_n);
 
 const int32_t *slots_blocks(const struct slots *s, uint32_t slot); /* its table, host */
-int32_t *slots_tokens(const struct slots *s, uint32_t slot);       /* its tokens, host */
+const int32_t *slots_prompt(const struct slots *s, uint32_t slot); /* its prompt's tokens, host */
 int32_t slots_base(const struct slots *s, uint32_t slot);          /* where they begin in the buffer */
 int32_t *slots_buffer(const struct slots *s);                      /* the buffer, device */
 int64_t slots_bytes(const struct slots *s);

@@ -9,6 +9,7 @@
 #include "worker/batch.h"
 #include "worker/cache.h"
 #include "worker/model.h"
+#include "worker/pending.h"
 #include "worker/sampler.h"
 #include "worker/slots.h"
 
@@ -16,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /* Where neither the controller nor the user chose. */
 enum { BLOCK_SIZE = 16, ROWS = 512, RUNS = 128, SLOTS = 256 };
@@ -45,6 +48,9 @@ struct step {
 	struct slots *slots;
 	struct batch *batch;
 	struct sampler *sampler;
+	struct pending *pending; /* begun, not ended; NULL until there is state */
+	int fd;                  /* readable when one of them is done; -1: none yet */
+	int64_t ended_us;        /* when the last was ended */
 	struct bus_limits lim;
 	uint32_t own_blocks, own_host_blocks, own_context; /* before ranks agree on the least */
 	uint32_t block_size;
@@ -52,6 +58,7 @@ struct step {
 	uint32_t load_ms;
 	uint64_t epoch;
 	uint64_t expected; /* number of the plan that is due */
+	uint64_t ended;    /* of the last whose result was taken */
 	uint32_t group0;   /* first want of the last group of logits */
 	bool broken;       /* a plan went wrong half-way */
 };
@@ -224,10 +231,12 @@ static int open_state(struct step *s, char *why, size_t why_n)
 	int rc;
 	if ((rc = cache_open(&s->cache, &ca, s->stream, why, why_n)) ||
 	    (rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
-	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)))
+	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)) ||
+	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, why, why_n)))
 		return rc;
-	return sampler_new(&s->sampler, s->ops, s->dev, s->stream, s->slots, s->config.n_vocab, s->max_logits,
-			   why, why_n);
+	sampler_new(&s->sampler, s->ops, s->stream, s->slots, s->pending, s->config.n_vocab, s->max_logits);
+	s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	return s->fd < 0 ? err_why(why, why_n, -errno, "no eventfd: %s", strerror(errno)) : 0;
 }
 
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
@@ -237,6 +246,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	struct cache_args ca;
 	int64_t t0 = clock_us();
 	int rc;
+	s->fd = -1;
 	s->load = *a->load;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
@@ -256,12 +266,23 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	return 0;
 }
 
+/* Nothing is under way any more, nobody wants to know what came of it. */
+static void drain(struct step *s)
+{
+	if (!s->pending || (!pending_count(s->pending) && !s->broken))
+		return;
+	s->ops->stream_sync(s->stream);
+	pending_clear(s->pending);
+}
+
 void step_close(struct step *s)
 {
 	if (!s)
 		return;
 	step_leave(s);
+	drain(s);
 	sampler_free(s->sampler);
+	pending_free(s->pending);
 	batch_free(s->batch);
 	slots_free(s->slots);
 	cache_close(&s->cache);
@@ -270,6 +291,8 @@ void step_close(struct step *s)
 		s->ops->stream_free(s->stream);
 	if (s->dev)
 		s->ops->close(s->dev);
+	if (s->fd >= 0)
+		close(s->fd); /* the device does not write to it any more */
 	model_config_fini(&s->config);
 	free(s);
 }
@@ -301,8 +324,10 @@ static void numerics_text(const struct step *s, const struct kern_info *info, ch
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 {
 	struct kern_info info;
+	drain(s);
 	s->epoch = epoch;
 	s->expected = 1;
+	s->ended = 0;
 	s->broken = false;
 	slots_reset(s->slots);
 	if (!ready)
@@ -425,6 +450,8 @@ int step_group_size(const struct step *s)
 
 /* ---- a plan ---- */
 
+_Static_assert((int)STEP_AHEAD == (int)PENDING_AHEAD, "as many plans as there is memory for");
+
 static int run_state(struct step *s, const struct plan *p, char *why, size_t why_n)
 {
 	int rc = 0;
@@ -449,7 +476,7 @@ static int device_why(const struct step *s, int rc, const char *what, char *why,
 
 /* The head takes max_logits rows at a time; further ones (prompt log-probabilities) follow in
  * groups, for which the batch is set again with other rows. */
-static int run_head(struct step *s, struct result *r, char *why, size_t why_n)
+static int run_head(struct step *s, struct pending_plan *f, char *why, size_t why_n)
 {
 	struct batch *b = s->batch;
 	int rc = 0, n;
@@ -460,10 +487,10 @@ static int run_head(struct step *s, struct result *r, char *why, size_t why_n)
 		if ((rc = model_head(s->model, n)))
 			return device_why(s, rc, "the head failed on the device", why, why_n);
 		if (s->shard.rank)
-			rc = sampler_hear(s->sampler, s->group, b->wants + first, n, why, why_n);
+			rc = sampler_hear(s->sampler, s->group, b->wants + first, n, f, why, why_n);
 		else
-			rc = sampler_run(s->sampler, s->group, model_logits(s->model), b->wants + first, n, r,
-					 why, why_n);
+			rc = sampler_queue(s->sampler, s->group, model_logits(s->model), b->wants + first, n,
+					   f, why, why_n);
 		if (rc)
 			return rc;
 		s->group0 = first;
@@ -471,7 +498,7 @@ static int run_head(struct step *s, struct result *r, char *why, size_t why_n)
 	return 0;
 }
 
-static int run_batch(struct step *s, struct result *r, char *why, size_t why_n)
+static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t why_n)
 {
 	int rc;
 	s->group0 = 0;
@@ -483,7 +510,7 @@ static int run_batch(struct step *s, struct result *r, char *why, size_t why_n)
 	rc = model_forward(s->model, s->cache.kv, slots_buffer(s->slots), s->batch->kern.n_rows);
 	if (rc)
 		return device_why(s, rc, "the model failed on the device", why, why_n);
-	return run_head(s, r, why, why_n);
+	return run_head(s, f, why, why_n);
 }
 
 static int check_turn(const struct step *s, const struct plan *p, char *why, size_t why_n)
@@ -502,31 +529,90 @@ static int check_turn(const struct step *s, const struct plan *p, char *why, siz
 	return 0;
 }
 
-int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n)
+/* All is queued: say when it is done.  The ranks of a group wait for each other, and see the loss of
+ * one, only here. */
+static int run_end(struct step *s, struct pending_plan *f, char *why, size_t why_n)
 {
-	int64_t t0 = clock_us();
+	int rc = s->group ? group_sync(s->group, s->ops, s->stream) : 0;
+	if (!rc)
+		rc = s->ops->event_record(f->done, s->stream);
+	if (!rc)
+		rc = s->ops->event_notify(f->done, s->fd);
+	return rc ? device_why(s, rc, "the device failed", why, why_n) : 0;
+}
+
+int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
+{
+	const int64_t t0 = clock_us();
 	int rc = check_turn(s, p, why, why_n);
 	if (rc)
 		return rc;
-	result_reset(r);
-	r->epoch = p->epoch;
-	r->number = p->number;
+	struct pending_plan *f = pending_add(s->pending);
+	f->epoch = p->epoch;
+	f->number = p->number;
+	f->begin_us = t0;
+	slots_begin(s->slots);
 	if ((rc = run_state(s, p, why, why_n)) || (rc = cache_run(&s->cache, s->stream, p, why, why_n)) ||
 	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) ||
-	    (rc = run_batch(s, r, why, why_n)))
-		goto broken;
-	if ((rc = group_sync(s->group, s->ops, s->stream))) {
-		device_why(s, rc, "the device failed", why, why_n);
-		goto broken;
+	    (rc = run_batch(s, f, why, why_n)) || (rc = run_end(s, f, why, why_n))) {
+		s->broken = true;
+		pending_undo(s->pending);
+		if (s->group && group_broke(rc))
+			step_leave(s);
+		return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
 	}
 	s->expected++;
-	r->step_us = (uint32_t)(clock_us() - t0);
 	return 0;
-broken:
-	s->broken = true;
-	if (s->group && group_broke(rc))
-		step_leave(s);
-	return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
+}
+
+int step_end(struct step *s, struct result *r, char *why, size_t why_n)
+{
+	const struct pending_plan *f = pending_first(s->pending);
+	assert(f);
+	result_reset(r);
+	r->epoch = f->epoch;
+	r->number = f->number;
+	int rc = s->ops->event_sync(f->done);
+	if (rc)
+		err_why(why, why_n, rc, "the device failed");
+	else if (s->shard.rank == 0)
+		rc = sampler_take(s->sampler, f, r, why, why_n);
+	/* It worked on the one before until that was ended. */
+	const int64_t now = clock_us(), since = f->begin_us > s->ended_us ? f->begin_us : s->ended_us;
+	r->step_us = (uint32_t)(now - since);
+	s->ended_us = now;
+	s->broken |= rc != 0;
+	s->ended = f->number;
+	pending_drop(s->pending);
+	return rc ? err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)r->number) : 0;
+}
+
+int step_under_way(const struct step *s)
+{
+	return s->pending ? pending_count(s->pending) : 0;
+}
+
+bool step_done(struct step *s)
+{
+	eventfd_t told;
+	const struct pending_plan *f = s->pending ? pending_first(s->pending) : NULL;
+	if (!f)
+		return false;
+	/* Read first: what is told after that is about what is looked at later. */
+	eventfd_read(s->fd, &told);
+	return s->ops->event_done(f->done);
+}
+
+int step_fd(const struct step *s)
+{
+	return s->fd;
+}
+
+int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n)
+{
+	assert(step_under_way(s) == 0);
+	int rc = step_begin(s, p, why, why_n);
+	return rc ? rc : step_end(s, r, why, why_n);
 }
 
 /* ---- look up ---- */
@@ -534,6 +620,11 @@ broken:
 uint64_t step_expected(const struct step *s)
 {
 	return s->expected;
+}
+
+uint64_t step_ended(const struct step *s)
+{
+	return s->ended;
 }
 
 uint64_t step_epoch(const struct step *s)

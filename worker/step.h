@@ -7,6 +7,9 @@
  *           step_run(s, &plan, &result, why, sizeof why);
  *   step_close(s);
  *
+ * step_run() is step_begin() and step_end(): between the two the device works, and further plans
+ * may be begun (STEP_AHEAD in all), so that it finds the next one queued when it has done one.
+ *
  * One rank of a group (load->n_ranks > 1) holds its part of the weights after step_open(); it
  * serves after step_join(), and again after another one where the group was lost meanwhile.
  *
@@ -35,7 +38,7 @@ struct step_args {
 /* Load the model.  ready says what there is now; of one rank of a group, step_join() fills it
  * instead.  -ENOENT, -EINVAL, -ENOTSUP, -ENOMEM, -ENODEV with the reason. */
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n);
-void step_close(struct step *s); /* NULL is fine */
+void step_close(struct step *s); /* NULL is fine; waits for what is under way */
 
 /* How a rank finds the others, and how long it waits for one. */
 struct step_group {
@@ -55,18 +58,36 @@ bool step_joined(const struct step *s); /* can it run plans?  Always, of one tha
 int step_rank(const struct step *s);
 int step_group_size(const struct step *s); /* 1: it serves alone */
 
-/* Forget every sequence and begin a new epoch, at plan 1; the weights stay. */
+/* Forget every sequence, and what is under way, for which it waits; begin a new epoch, at plan 1.  The
+ * weights stay. */
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);
 /* Would `load` need anything but a reset? */
 bool step_serves(const struct step *s, const struct bus_load *load);
 
-/* Carry out one plan: r (reset first) is its answer.
+/* Plans that may be begun before the first of them is ended. */
+enum { STEP_AHEAD = 2 };
+
+/* Queue one plan on the device; fewer than STEP_AHEAD are under way.  It returns when all is queued,
+ * and p is not needed any more: on the CPU, and in a group (whose ranks wait for each other), the
+ * plan is then done.
  * -ESTALE: a plan of another epoch, or of a group that was lost: nothing was done.  -ENXIO: not the number that is due
  * (step_expected), nothing was done.  Else group_broke(rc): a rank
  * was lost in mid-step; the group is left, step_join() begins anew.  Anything else: the plan contradicts what the worker
- * holds (-EINVAL) or the device failed (-EIO); only a reset helps. */
+ * holds (-EINVAL) or the device failed (-EIO); the plans before it can still be ended, but then only a
+ * reset helps. */
+int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n);
+/* The answer r (reset first) to the first of the plans that are under way, of which there is one;
+ * waits for it.  -EIO: the device failed, only a reset helps. */
+int step_end(struct step *s, struct result *r, char *why, size_t why_n);
+int step_under_way(const struct step *s); /* how many */
+/* Need step_end() not wait?  To be asked when step_fd() is readable (and now and then: a device that
+ * failed may not tell), which this makes unreadable until the next plan is done. */
+bool step_done(struct step *s);
+int step_fd(const struct step *s); /* an eventfd */
+/* Begin and end: nothing else is under way. */
 int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n);
-uint64_t step_expected(const struct step *s);
+uint64_t step_expected(const struct step *s); /* the plan to begin next, */
+uint64_t step_ended(const struct step *s);    /* and the last that was ended; 0: none of this epoch */
 uint64_t step_epoch(const struct step *s);
 
 const struct bus_limits *step_limits(const struct step *s);
@@ -75,7 +96,7 @@ const struct model_config *step_config(const struct step *s);
 /* Device memory: weights, scratch and token buffers, KV pool. */
 void step_memory(const struct step *s, int64_t *weights, int64_t *scratch, int64_t *kv);
 
-/* For tests: the logits [n_vocab] that the last plan's i-th chosen token was chosen from.
+/* For tests: the logits [n_vocab] that the i-th token of the plan begun last was chosen from.
  * -ENOENT: it had no such token, or more rows of logits than are kept. */
 int step_logits(struct step *s, uint32_t i, float *out);
 
