@@ -8,7 +8,7 @@
  * Rules that every table keeps:
  *  - One reduction order per row (docs/ARCHITECTURE.md): a row of any result depends on that
  *    row's inputs only, bit for bit: never on the other rows, on how many there are, on the
- *    chunk a prompt is cut into, or on the number of threads.
+ *    chunk a prompt is cut into, or on the number of threads.  kern_open_args.fast gives it up.
  *  - No operation allocates after open(), *_new() and *_load(); scratch is sized by
  *    kern_open_args.max_rows and friends.
  *  - Host arrays and the lists that a struct names are borrowed for the call, unless it says
@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 3 };      /* of this header: a shared object with another one is refused */
+enum { KERN_ABI = 4 };      /* of this header: a shared object with another one is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4 };
 
@@ -41,6 +41,14 @@ struct kern_event;
 struct kern_linear;         /* a linear layer, repacked, on the device */
 struct kern_embed;          /* an embedding table on the device */
 struct kern_kv;             /* the paged K and V of all layers, and the host pool */
+
+/* --fast: a layer whose weights have this type, k inputs and n outputs (of all parts of that type;
+ * 0 and 0: any layer) goes another way for more rows than this; INT_MAX: never. */
+struct kern_crossover {
+	enum kern_dtype dtype;
+	int k, n;
+	int rows;
+};
 
 struct kern_open_args {
 	int index;                  /* cuda: device number; cpu: NUMA node, -1: any */
@@ -58,11 +66,17 @@ struct kern_open_args {
 	int n_vocab;                /* of the logits that sample() gets, where no layer has as many
 	                               outputs (it is one rank's part); 0: a layer has */
 	int n_sharing;              /* cpu: processes among which the cores are divided; 0, 1: none */
+	bool fast;                  /* gives up the first rule above where that is faster (cuda: many rows of
+	                               a linear layer go to cuBLAS; cpu: no effect) */
+	const struct kern_crossover *crossovers; /* of fast: the first that fits a layer counts, else
+	                               what the table was built with.  Borrowed for the call */
+	int n_crossovers;
 };
 
 struct kern_info {
 	char name[64];              /* "AMD EPYC ...", "NVIDIA H200" */
 	char isa[32];               /* "avx512", "sm_90a" */
+	char build[24];             /* of the kernels: crossovers that were measured hold for it; "": none do */
 	char numerics[128];         /* everything that decides bits: table, ISA where it matters, mode */
 	enum kern_dtype operand;    /* type of the operands between operations */
 	enum kern_dtype kv;         /* type of the cache */

@@ -7,6 +7,7 @@
  * attn.cu      paged attention
  * sample.cu    from logits to a token
  * linear*.cu   linear layers, in AWQ, F16 and BF16
+ * blas*.cu     cuBLAS, for --fast
  *
  * Operands and KV are F16 or BF16, one of them for the whole device (dev->operand); the residual
  * stream and logits are F32.  Kernels that depend on it are templates over `bool BF16`.
@@ -31,6 +32,8 @@ extern "C" {
 enum {
 	CUDA_CHUNK = 256,    /* tokens of a chunk of attention, aligned to absolute positions */
 	CUDA_HEAD_MAX = 256, /* largest head size */
+	CUDA_FAST_BYTES = 128 << 20, /* of each workspace of --fast, about: the largest layer of an 8B
+	                                model goes in two tiles */
 };
 
 /* ---- errors ---- */
@@ -51,8 +54,9 @@ int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, siz
 
 /* A workspace that linear layers share, in stream order; loading a layer makes it large enough
  * (0, -ENOMEM), operations only use it.  Zeroed when it grows; whoever uses counters in it leaves
- * them zero.  Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival counters). */
-enum cuda_ws { CUDA_WS_PARTIAL, CUDA_WS_COUNT, CUDA_WS_N };
+ * them zero.  Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival counters),
+ * CUDA_WS_WEIGHTS and CUDA_WS_GATE_UP (--fast: plain weights, and what SwiGLU takes). */
+enum cuda_ws { CUDA_WS_PARTIAL, CUDA_WS_COUNT, CUDA_WS_WEIGHTS, CUDA_WS_GATE_UP, CUDA_WS_N };
 int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes);
 
 /* Raises a kernel's limit of dynamic shared memory, once, at open or load: needed beyond 48 KB. */
@@ -112,6 +116,9 @@ struct kern_dev {
 	struct cuda_buf ws[CUDA_WS_N];
 	struct cuda_stage *stage; /* batch.cu's */
 	struct cuda_sampler *sampler;
+	struct cuda_blas *blas; /* --fast; else NULL */
+	struct kern_crossover *crossovers;
+	size_t fast_bytes;       /* CUDA_FAST_BYTES */
 	int block_size, n_blocks; /* of the cache, once kv_new() was called */
 };
 

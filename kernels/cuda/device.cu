@@ -1,5 +1,8 @@
 /* device.cu - a GPU opened: memory, streams, events, and the table of operations. */
+#include "kernels/cuda/blas.cuh"
 #include "kernels/cuda/table.cuh"
+
+#include <cuda_build.h> /* CUDA_BUILD; made by rules.mk */
 
 #include <assert.h>
 #include <stdio.h>
@@ -266,9 +269,22 @@ static void cuda_close(struct kern_dev *d)
 	}
 	cuda_sampler_fini(d);
 	cuda_batch_fini(d);
+	cuda_blas_close(d);
+	free(d->crossovers);
 	for (int i = 0; i < CUDA_WS_N; i++)
 		cuda_mem_free(d, d->ws[i].p, d->ws[i].bytes);
 	free(d);
+}
+
+static int open_fast(struct kern_dev *d, const struct kern_open_args *a, char *why, size_t why_n)
+{
+	d->fast_bytes = CUDA_FAST_BYTES;
+	if (a->n_crossovers) {
+		const size_t bytes = (size_t)a->n_crossovers * sizeof *a->crossovers;
+		d->crossovers = (struct kern_crossover *)xmalloc(bytes);
+		memcpy(d->crossovers, a->crossovers, bytes);
+	}
+	return cuda_blas_open(d, why, why_n);
 }
 
 static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
@@ -279,8 +295,9 @@ static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char
 		return e;
 	struct kern_dev *d = (struct kern_dev *)xcalloc(1, sizeof *d);
 	d->args = *a;
+	d->args.crossovers = NULL;
 	d->operand = a->compute == KERN_COMPUTE_BF16 || a->model == KERN_BF16 ? KERN_BF16 : KERN_F16;
-	if ((e = find_device(d, why, why_n)))
+	if ((e = find_device(d, why, why_n)) || (a->fast && (e = open_fast(d, a, why, why_n))))
 		goto fail;
 	e = cuda_check(cudaStreamCreateWithFlags(&d->notes, cudaStreamNonBlocking), "stream");
 	if (!e)
@@ -309,8 +326,9 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->name, sizeof out->name, "%s", d->name);
 	snprintf(out->isa, sizeof out->isa, "sm_%d", d->cc);
 	/* tensor cores of other generations add in another order */
-	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s", d->cc,
-		 d->operand == KERN_BF16 ? "bf16" : "f16");
+	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s%s", d->cc,
+		 d->operand == KERN_BF16 ? "bf16" : "f16", d->args.fast ? " fast" : "");
+	snprintf(out->build, sizeof out->build, "%s", CUDA_BUILD);
 	out->operand = out->kv = d->operand;
 	out->bytes_total = (int64_t)total;
 	out->bytes_free = (int64_t)free_now;

@@ -205,6 +205,8 @@ static int reserve(struct kern_linear *w, const char *name, char *why, size_t wh
 	if (!e && ws_partial_bytes(w, rows))
 		e = cuda_ws_reserve(d, CUDA_WS_COUNT,
 				    (size_t)(w->n / 8 + 3) * ((size_t)LIN_PARTIAL_ROWS / 8) * sizeof(int));
+	if (!e)
+		e = lin_fast_reserve(w);
 	return e ? err_why(why, why_n, e, "%s: no device memory for %zu bytes of workspace", name, bytes) : 0;
 }
 
@@ -398,7 +400,8 @@ int lin_run(struct kern_stream *s, const struct kern_linear *w, void *out, const
 		for (int p = 0; p < w->segs[i].n_parts; p++)
 			even = even && w->segs[i].parts[p].n0 % 2 == 0;
 		a.wide = even;
-		e = run_seg(s, w, &w->segs[i], &a, force);
+		e = !force && n_rows > w->segs[i].fast_above ? lin_fast_run(s, w, &w->segs[i], &a)
+							     : run_seg(s, w, &w->segs[i], &a, force);
 	}
 	return e;
 }

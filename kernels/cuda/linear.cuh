@@ -4,6 +4,7 @@
  * linear_pack.cu    weights as stored to weights as the kernels read them
  * linear_stream.cu  few rows: the weights are streamed past them
  * linear_tile.cu    many rows: tiles of rows x outputs
+ * linear_fast.cu    many rows with --fast: plain weights and cuBLAS
  *
  * Y^T = W X^T: the weights are the 16-row operand A of mma.m16n8k16, the rows of the batch are its
  * n = 8, in every kernel.  For one row, 128 bits of weights per lane feed the tensor cores without
@@ -78,6 +79,9 @@ struct lin_seg {
 	const uint32_t *zeros;
 	int quads;
 	int group32; /* a group in steps of 32 inputs */
+	/* --fast */
+	int fast_above; /* more rows than this go to cuBLAS; INT_MAX: none do */
+	int fast_cols;  /* columns of a tile there */
 };
 
 struct kern_linear {
@@ -135,6 +139,14 @@ int lin_tile_allow(int smem_max, bool bf16);
 int lin_tile_cols(int rows); /* columns of a block */
 /* Shared memory of a block; all_slices: it runs more than one slice itself. */
 int lin_tile_smem(int rows, bool awq, bool all_slices);
+
+/* ---- linear_fast.cu ---- */
+
+/* Chooses fast_above and fast_cols of w's segments and makes the workspaces large enough: 0, -ENOMEM. */
+int lin_fast_reserve(struct kern_linear *w);
+/* A segment's part of the operation, of a->m rows: 0, -EIO. */
+int lin_fast_run(struct kern_stream *s, const struct kern_linear *w, const struct lin_seg *seg,
+		 const struct lin_args *a);
 
 /* ---- linear_pack.cu ---- */
 

@@ -237,14 +237,18 @@ static int pack_awq_seg(struct kern_linear *w, struct lin_seg *seg, const struct
 static int pack_rows_seg(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src,
 			 int first, struct pack_stage *t, char *why, size_t why_n)
 {
-	for (int i = 0; i < seg->n_parts; i++) {
+	size_t rows = 0;
+	for (int i = 0; i < seg->n_parts; i++)
+		rows += (size_t)seg->parts[i].n;
+	/* Side by side, so that they can be read as one matrix. */
+	uint16_t *out = (uint16_t *)lin_own(w, rows * (size_t)seg->ldw * 2);
+	if (!out)
+		return no_memory(src, rows * (size_t)seg->ldw * 2, why, why_n);
+	for (int i = 0; i < seg->n_parts; out += (size_t)seg->parts[i++].n * (size_t)seg->ldw) {
 		const struct kern_linear_part *p = &src->parts[first + i];
 		const size_t from = (size_t)p->n * (size_t)src->k * (p->dtype == KERN_F32 ? 4 : 2);
 		const size_t threads = (size_t)p->n * (size_t)seg->ldw;
-		uint16_t *out = (uint16_t *)lin_own(w, threads * 2);
 		const void *raw;
-		if (!out)
-			return no_memory(src, threads * 2, why, why_n);
 		seg->parts[i].w = out;
 		if (p->dtype == w->dev->operand && seg->ldw == src->k) {
 			if (cuda_upload_now(w->dev, out, p->w, from))

@@ -20,8 +20,16 @@ NCCL_DIRS := $(if $(NCCL_H),$(wildcard $(dir $(realpath $(NCCL_H)))../lib $(dir 
 NCCL_LIBS := $(if $(NCCL_H),$(NCCL_DIRS:%=-L%) $(NCCL_DIRS:%=-Xlinker -rpath=%) -lnccl)
 NVFLAGS += $(if $(NCCL_H),-I$(dir $(NCCL_H)))
 
-SRC_sim_cuda := $(wildcard kernels/cuda/*.cu)
-SRC_cuda := $(if $(NCCL_H),$(SRC_sim_cuda),$(filter-out %/nccl.cu,$(SRC_sim_cuda)))
+# cuBLAS, for --fast: opened by name when it is asked for, so only its header is needed here.  A program
+# finds what is in the toolkit's folder even where the loader does not look.
+CUBLAS_H ?= $(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cublas_v2.h) /usr/local/cuda/include/cublas_v2.h \
+	/usr/local/include/cublas_v2.h /usr/include/cublas_v2.h))
+CUBLAS_DIRS := $(if $(CUBLAS_H),$(wildcard $(dir $(realpath $(CUBLAS_H)))../lib $(dir $(realpath $(CUBLAS_H)))../lib64))
+CUBLAS_LIBS := $(CUBLAS_DIRS:%=-Xlinker -rpath=%)
+NVFLAGS += $(if $(CUBLAS_H),-I$(dir $(CUBLAS_H)))
+
+SRC_sim_cuda := $(filter-out %/blas_none.cu,$(wildcard kernels/cuda/*.cu))
+SRC_cuda := $(filter-out $(if $(NCCL_H),,%/nccl.cu) $(if $(CUBLAS_H),%/blas_none.cu,%/blas.cu),$(wildcard kernels/cuda/*.cu))
 OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
 # What the table needs of base, as code that can stand in a shared object.
 OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c)
@@ -33,7 +41,15 @@ cuda:
 else
 cuda: $(BUILD)/lib/libquern-cuda.so
 	$(if $(NCCL_H),,@echo "no nccl.h on this machine: built without NCCL, a GPU serves alone (--tp 1)")
+	$(if $(CUBLAS_H),,@echo "no cublas_v2.h on this machine: built without --fast")
 endif
+
+# Which kernels they are, for what was measured with them (kern_info.build).
+NVFLAGS += -I$(BUILD)/gen
+$(BUILD)/gen/cuda_build.h: $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh))
+	@mkdir -p $(@D)
+	@printf '#define CUDA_BUILD "%s"\n' $$(cat $^ | sha256sum | cut -c1-12) >$@
+$(BUILD)/obj/kernels/cuda/device.cu.o $(BUILD)/obj/sim/kernels/cuda/device.o: $(BUILD)/gen/cuda_build.h
 
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
@@ -49,7 +65,7 @@ $(BUILD)/obj/cuda/%.o: %.c
 $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL $^ $(NCCL_LIBS) -o $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -ldl -o $@
 
 # ---- on a machine with a GPU ----
 #   make gpu-check   kernel tests, golden models, same tokens, compute-sanitizer     docs/performance/gpu-check.json
@@ -80,7 +96,7 @@ $(BUILD)/obj/gpu/linear_plan.o: tests/cudasim/linear_plan.cc
 $(GPUTESTS): $(BUILD)/gpu/%: $(BUILD)/obj/gpu/%.o $(BUILD)/obj/gpu/linear_plan.o $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) -lm -lpthread -ldl $(GPU_CRITERION) -o $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -lm -lpthread -ldl $(GPU_CRITERION) -o $@
 
 $(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_base)
 	@mkdir -p $(@D)
@@ -89,7 +105,7 @@ $(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_base)
 
 # ---- the same sources on the host, as fibres ----
 
-SIMFLAGS = -std=c++20 -O2 -g -fPIC -ffp-contract=off -I. -Itests/cudasim -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
+SIMFLAGS = -std=c++20 -O2 -g -fPIC -ffp-contract=off -I. -Itests/cudasim -I$(BUILD)/gen -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
 	-Wno-unknown-pragmas -Wno-unused-function $(WERROR) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 SRC_sim  := $(filter-out tests/cudasim/test_%,$(wildcard tests/cudasim/*.cc))
 OBJ_sim  := $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o) $(SRC_sim:%.cc=$(BUILD)/obj/sim/%.o)

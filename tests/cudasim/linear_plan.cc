@@ -24,3 +24,14 @@ int linear_of_table(struct kern_dev *d, const void *table, int n, int k, struct 
 	char why[256];
 	return cuda_linear_of_table(d, table, n, k, out, why, sizeof why);
 }
+
+void linear_fast_bytes(struct kern_dev *d, size_t bytes)
+{
+	d->fast_bytes = bytes;
+}
+
+void linear_fast_tile(const struct kern_linear *w, int *tile, int *all)
+{
+	*tile = w->segs[0].fast_cols;
+	*all = w->segs[0].n_cols;
+}

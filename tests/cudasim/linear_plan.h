@@ -18,6 +18,10 @@ int linear_planned(struct kern_stream *s, const struct kern_linear *w, void *out
 		   bool swiglu, const struct linear_plan *p);
 /* Slices of the layer's first segment. */
 int linear_slices(const struct kern_linear *w);
+/* --fast: what its workspaces shall hold of layers that are loaded from now on. */
+void linear_fast_bytes(struct kern_dev *d, size_t bytes);
+/* --fast: columns of a tile and all columns, of the layer's first segment. */
+void linear_fast_tile(const struct kern_linear *w, int *tile, int *all);
 /* A row-major table on the device as the head. */
 int linear_of_table(struct kern_dev *d, const void *table, int n, int k, struct kern_linear **out);
 

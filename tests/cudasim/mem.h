@@ -16,6 +16,8 @@ uint32_t cudasim_random(void);            /* of the seed; with the lock */
 /* What lies around a bad address, to stderr. */
 void cudasim_mem_explain(const void *p);
 void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body);
+/* Ends the process unless the bytes lie in one piece of device memory. */
+void cudasim_check_range(const void *p, size_t bytes, const char *what);
 cudaError_t cudasim_launch_check(dim3 grid, dim3 block, size_t smem, size_t allowed);
 
 #endif

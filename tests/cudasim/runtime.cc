@@ -174,6 +174,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 	pieces[p] = x;
 	cudasim_counts.live_bytes += x.pages;
 	cudasim_counts.live_pieces++;
+	cudasim_counts.allocs++;
 	*out = p;
 	return cudaSuccess;
 }
@@ -210,6 +211,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 		return cudaErrorMemoryAllocation;
 	memset(*out, 0xff, bytes);
 	pinned[(unsigned char *)*out] = bytes;
+	cudasim_counts.allocs++;
 	return cudaSuccess;
 }
 
@@ -276,6 +278,12 @@ void cudasim_push(cudaStream_t s, std::function<void()> body)
 		cudasim_capture_work(s, std::move(body));
 	else
 		s->queue.push_back({work::DO, std::move(body), nullptr, 0});
+}
+
+void cudasim_check_range(const void *p, size_t bytes, const char *what)
+{
+	hold held(cudasim_lock());
+	check_piece(p, bytes, what);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)

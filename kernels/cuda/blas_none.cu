@@ -1,0 +1,23 @@
+/* blas_none.cu - the table where it was built without cuBLAS's header (blas.cuh). */
+#include "kernels/cuda/blas.cuh"
+
+int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)
+{
+	(void)d;
+	return err_why(why, why_n, -ENOTSUP,
+		       "--fast needs cuBLAS, without whose header (cublas_v2.h) these kernels were built: "
+		       "install it "
+		       "(libcublas-dev of the CUDA toolkit) and run `make cuda`, or serve without --fast");
+}
+
+void cuda_blas_close(struct kern_dev *d)
+{
+	(void)d;
+}
+
+int cuda_blas_gemm(struct kern_stream *s, const struct blas_gemm *g)
+{
+	(void)s;
+	(void)g;
+	return -ENOTSUP;
+}
