@@ -628,6 +628,23 @@ bool exchange_wait(struct exchange *x)
 	return wait;
 }
 
+/* libmicrohttpd (0.9.75, epoll) leaves a connection that its reader has ended where it is, until those
+ * that are older have gone.  One that has a time limit of its own it looks at again. */
+static ssize_t end(struct exchange *x, ssize_t how)
+{
+	if (x->conn)
+		MHD_set_connection_option(x->conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+	return how;
+}
+
+ssize_t exchange_cut(struct exchange *x)
+{
+	pthread_mutex_lock(&x->lock);
+	ssize_t got = end(x, MHD_CONTENT_READER_END_WITH_ERROR);
+	pthread_mutex_unlock(&x->lock);
+	return got;
+}
+
 ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 {
 	struct exchange *x = cls;
@@ -636,7 +653,7 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 	pthread_mutex_lock(&x->lock);
 	size_t n = x->out.len - x->out_head;
 	if (x->dead) {
-		got = MHD_CONTENT_READER_END_WITH_ERROR;
+		got = end(x, MHD_CONTENT_READER_END_WITH_ERROR);
 	} else if (n) {
 		n = n < max ? n : max;
 		memcpy(p, x->out.p + x->out_head, n);
@@ -651,7 +668,8 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 		}
 		count_unread(x);
 	} else if (x->over) {
-		got = MHD_CONTENT_READER_END_OF_STREAM;
+		/* The last chunk is sent as any other, and another request may follow. */
+		got = x->chunked ? MHD_CONTENT_READER_END_OF_STREAM : end(x, MHD_CONTENT_READER_END_OF_STREAM);
 	} else {
 		suspend(x);
 	}

@@ -142,6 +142,7 @@ struct exchange {
 	enum exchange_phase phase;
 	struct MHD_Connection *conn; /* NULL: libmicrohttpd has let go of it */
 	bool suspended;
+	bool chunked;              /* a stream's end is a chunk; else (HTTP/1.0) the connection's end */
 	bool handed_over;          /* exchange_submit() has begun: what follows `legs` is set */
 	bool dead;                 /* the client has gone, or the service goes: no byte more */
 	bool over;                 /* nothing more will be put into out */
@@ -195,6 +196,8 @@ void exchange_submit(struct exchange *x);
 bool exchange_wait(struct exchange *x);
 /* The stream, as a MHD_ContentReaderCallback. */
 ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max);
+/* What another such callback returns where its bytes cannot be had: the connection is cut. */
+ssize_t exchange_cut(struct exchange *x);
 
 /* The client has gone: cancels.  Any thread that holds a reference, or from the hangup watch. */
 void exchange_gone(void *user);

@@ -444,12 +444,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 {
 	struct http *h = cls;
 	struct exchange *x = *con;
-	(void)version;
 	if (!x) { /* headers are complete */
 		x = *con = exchange_new(&h->host, c);
 		if (!x)
 			return MHD_NO;
 		uint64_t length;
+		x->chunked = strcmp(version, MHD_HTTP_VERSION_1_0) != 0;
 		note_request(h, x, c, url, method);
 		check_headers(x, c, url, method, &length);
 		bool now = x->refused && (length > pass_over(x) || header(c, MHD_HTTP_HEADER_EXPECT));

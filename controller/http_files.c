@@ -313,7 +313,7 @@ static ssize_t content_read(void *cls, uint64_t pos, char *p, size_t max)
 {
 	struct exchange *x = cls;
 	ptrdiff_t n = filestore_read(x->host->files, x->file_id, (int64_t)pos, p, max);
-	return n > 0 ? n : MHD_CONTENT_READER_END_WITH_ERROR; /* never at its end: the length is known */
+	return n > 0 ? n : exchange_cut(x); /* never at its end: the length is known */
 }
 
 struct MHD_Response *http_file_response(struct exchange *x)

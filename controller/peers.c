@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "controller/hangup.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +13,9 @@
 #include <time.h>
 
 enum {
-	SWEEP_S = 1,
+	SWEEP_US = 250 * 1000,
+	/* For libmicrohttpd to read what came before the end: a complete request is answered. */
+	GONE_US = 500 * 1000,
 	BODY_BYTES_PER_S = 16 << 10, /* slower than this, a body uses up the time */
 };
 
@@ -20,10 +23,14 @@ struct peer {
 	struct peer *prev, *next;
 	int fd;
 	int64_t until_us; /* INT64_MAX: its request is being answered */
+	bool gone;        /* it has closed its end */
+	struct peers *peers;
+	uint64_t watch;
 };
 
 struct peers {
 	int64_t limit_us;
+	struct hangup *hangup;
 	pthread_t thread;
 	pthread_mutex_t lock; /* what follows, and all peers */
 	pthread_cond_t ending;
@@ -40,7 +47,7 @@ static void sweep(struct peers *p)
 		if (c->until_us < now) {
 			shutdown(c->fd, SHUT_RDWR);
 			c->until_us = INT64_MAX;
-			n++;
+			n += !c->gone;
 		}
 	if (n)
 		log_info("http", "connections closed, no request in time: n=%u", n);
@@ -53,12 +60,27 @@ static void *sweep_loop(void *arg)
 	while (!p->quit) {
 		struct timespec at;
 		clock_gettime(CLOCK_REALTIME, &at);
-		at.tv_sec += SWEEP_S;
+		at.tv_nsec += SWEEP_US * 1000;
+		at.tv_sec += at.tv_nsec / 1000000000;
+		at.tv_nsec %= 1000000000;
 		pthread_cond_timedwait(&p->ending, &p->lock, &at);
 		sweep(p);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
+}
+
+/* Its request must be complete by now, or will never be.  Called with hangup's lock held, which is
+ * therefore never taken under ours. */
+static void on_gone(void *user)
+{
+	struct peer *c = user;
+	pthread_mutex_lock(&c->peers->lock);
+	int64_t until = clock_us() + GONE_US;
+	c->gone = true;
+	if (c->until_us != INT64_MAX && c->until_us > until)
+		c->until_us = until;
+	pthread_mutex_unlock(&c->peers->lock);
 }
 
 int peers_start(unsigned limit_s, struct peers **out, char *why, size_t why_n)
@@ -67,15 +89,24 @@ int peers_start(unsigned limit_s, struct peers **out, char *why, size_t why_n)
 	p->limit_us = (int64_t)limit_s * 1000000;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->ending, NULL);
-	int e = pthread_create(&p->thread, NULL, sweep_loop, p);
-	if (e) {
-		pthread_cond_destroy(&p->ending);
-		pthread_mutex_destroy(&p->lock);
-		free(p);
-		return err_why(why, why_n, -e, "thread: %s", strerror(e));
+	int rc = hangup_start(on_gone, &p->hangup, why, why_n);
+	if (rc)
+		goto fail_hangup;
+	rc = -pthread_create(&p->thread, NULL, sweep_loop, p);
+	if (rc) {
+		err_why(why, why_n, rc, "thread: %s", strerror(-rc));
+		goto fail_thread;
 	}
 	*out = p;
 	return 0;
+
+fail_thread:
+	hangup_stop(p->hangup);
+fail_hangup:
+	pthread_cond_destroy(&p->ending);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+	return rc;
 }
 
 void peers_stop(struct peers *p)
@@ -87,6 +118,7 @@ void peers_stop(struct peers *p)
 	pthread_cond_signal(&p->ending);
 	pthread_mutex_unlock(&p->lock);
 	pthread_join(p->thread, NULL);
+	hangup_stop(p->hangup);
 	pthread_cond_destroy(&p->ending);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
@@ -96,6 +128,7 @@ struct peer *peer_add(struct peers *p, int fd)
 {
 	struct peer *c = xcalloc(1, sizeof *c);
 	c->fd = fd;
+	c->peers = p;
 	c->until_us = clock_us() + p->limit_us;
 	pthread_mutex_lock(&p->lock);
 	c->next = p->first;
@@ -103,11 +136,13 @@ struct peer *peer_add(struct peers *p, int fd)
 		c->next->prev = c;
 	p->first = c;
 	pthread_mutex_unlock(&p->lock);
+	c->watch = hangup_add(p->hangup, fd, c);
 	return c;
 }
 
 void peer_del(struct peers *p, struct peer *c)
 {
+	hangup_del(p->hangup, c->watch);
 	pthread_mutex_lock(&p->lock);
 	if (c->next)
 		c->next->prev = c->prev;
@@ -122,7 +157,7 @@ void peer_del(struct peers *p, struct peer *c)
 void peer_body(struct peers *p, struct peer *c, size_t n)
 {
 	pthread_mutex_lock(&p->lock);
-	if (c->until_us != INT64_MAX)
+	if (c->until_us != INT64_MAX && !c->gone)
 		c->until_us += (int64_t)n * 1000000 / BODY_BYTES_PER_S;
 	pthread_mutex_unlock(&p->lock);
 }
@@ -137,6 +172,6 @@ void peer_asked(struct peers *p, struct peer *c)
 void peer_replied(struct peers *p, struct peer *c)
 {
 	pthread_mutex_lock(&p->lock);
-	c->until_us = clock_us() + p->limit_us;
+	c->until_us = clock_us() + (c->gone ? GONE_US : p->limit_us);
 	pthread_mutex_unlock(&p->lock);
 }

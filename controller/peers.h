@@ -1,7 +1,12 @@
 /* peers.h - the connections, and how long each may take to say a request.  libmicrohttpd closes
  * a connection on which nothing happens; one that sends a byte now and then (slow loris) it
  * would keep for ever.  From the connection's start, or its last reply, until a request is
- * complete, only so much time may pass; a body that comes steadily is given more. */
+ * complete, only so much time may pass; a body that comes steadily is given more.
+ *
+ * Nor does libmicrohttpd always see a client leave: it reads what has come, and when the end came
+ * with the last bytes of half a request, nothing wakes it again.  So the ends of connections are
+ * watched here, and a connection whose client has gone is closed half a second later, unless its
+ * request was complete. */
 #ifndef QUERN_CONTROLLER_PEERS_H
 #define QUERN_CONTROLLER_PEERS_H
 

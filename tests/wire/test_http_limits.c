@@ -2,6 +2,8 @@
  * leave or do not read. */
 #include "tests/wire/http_rig.h"
 
+#include <dirent.h>
+
 TestSuite(http_limits, .timeout = 60, .fini = stop);
 
 Test(http_limits, bad_bodies_are_refused)
@@ -338,6 +340,94 @@ Test(http_limits, clients_that_leave_at_any_moment_leave_nothing_behind)
 	free(large);
 	buf_fini(&small);
 	buf_fini(&big);
+}
+
+static unsigned open_descriptors(void)
+{
+	unsigned n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	cr_assert(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* What came and the end are there at once, before the server looks: it is not told of the end again. */
+Test(http_limits, half_a_request_and_its_connection_go_with_the_client)
+{
+	static const char *const halves[] = {
+		"\xff\1\1\1\1\1\1\1\1\x7f", "GET /health HTTP/1.1\r\nHo",
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"};
+	start();
+	unsigned before = open_descriptors();
+	for (int i = 0; i < 300; i++) {
+		int fd = client_connect(at);
+		client_send(fd, halves[i % 3], strlen(halves[i % 3]));
+		close(fd);
+	}
+	while (open_descriptors() > before) /* the suite has a time limit */
+		usleep(50000);
+}
+
+/* Those whose streams are cut, and old ones, whose streams end with the connection: they are not kept
+ * until the clients that were there before them have gone. */
+Test(http_limits, streams_that_end_leave_no_connection_behind)
+{
+	start();
+	struct buf cut = {0};
+	static const char body[] = "{\"prompt\":\"Once upon\",\"max_tokens\":3,\"stream\":true}";
+	struct buf old = {0};
+	client_request(&cut, "POST", "/v1/completions",
+		       "{\"prompt\":\"Once\",\"user\":\"slow\",\"stream\":true,\"max_tokens\":30}");
+	buf_printf(&old,
+		   "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: "
+		   "%zu\r\n\r\n%s",
+		   sizeof body - 1, body);
+	int before[16];
+	for (int i = 0; i < 16; i++)
+		before[i] = client_connect(at);
+	for (int i = 0; i < 16; i++) { /* accepted: they are there before the others */
+		static const char ask[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+		char c;
+		client_send(before[i], ask, sizeof ask - 1);
+		cr_assert(recv(before[i], &c, 1, 0) == 1);
+	}
+	unsigned n = open_descriptors();
+	for (int i = 0; i < 60; i++) {
+		int fd = client_connect(at);
+		const struct buf *b = i % 3 ? &cut : &old;
+		char c;
+		client_send(fd, b->p, b->len);
+		cr_assert(recv(fd, &c, 1, 0) == 1);
+		if (b == &old) {
+			struct answer a = client_answer(fd); /* to its end; closes */
+			answer_fini(&a);
+			continue;
+		}
+		struct linger at_once = {.l_onoff = 1};
+		if (i % 2)
+			setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+		close(fd);
+	}
+	while (open_descriptors() > n) /* the suite has a time limit */
+		usleep(50000);
+	for (int i = 0; i < 16; i++)
+		close(before[i]);
+	buf_fini(&cut);
+	buf_fini(&old);
+}
+
+Test(http_limits, a_client_that_has_said_all_may_close_its_half)
+{
+	start();
+	int fd = client_connect(at);
+	static const char ask[] = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	client_send(fd, ask, sizeof ask - 1);
+	shutdown(fd, SHUT_WR);
+	struct answer a = client_answer(fd);
+	cr_expect(a.status == 200, "%d", a.status);
+	answer_fini(&a);
 }
 
 Test(http_limits, lists_without_end_are_refused)
