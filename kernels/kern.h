@@ -41,6 +41,7 @@ struct kern_event;
 struct kern_linear;         /* a linear layer, repacked, on the device */
 struct kern_embed;          /* an embedding table on the device */
 struct kern_kv;             /* the paged K and V of all layers, and the host pool */
+struct kern_graph;          /* operations kept, to be done again at the cost of one */
 
 /* --fast: a layer whose weights have this type, k inputs and n outputs (of all parts of that type;
  * 0 and 0: any layer) goes another way for more rows than this; INT_MAX: never. */
@@ -125,6 +126,10 @@ struct kern_batch {
 	int table_stride;
 	int n_logits;               /* L */
 	const int32_t *logits_row;  /* [L] rows of which logits are wanted; may repeat */
+	/* Tables with graphs; 0: none.  All runs are of one row, and what refers to the batch works
+	 * on this many rows, sequences and rows of logits: T, S and L are at most that.  Those beyond
+	 * are null rows: they have no token, touch no block, and nobody reads what comes of them. */
+	int pad_to;
 };
 
 struct kern_qkv_args {              /* all device memory */
@@ -274,6 +279,17 @@ struct kern_ops {
 	/* logits: F32 [*, V] on the device, left as they are; tokens: the device's token buffer. */
 	int (*sample)(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
 		      const struct kern_sample_row *rows, int n, const struct kern_sample_out *out);
+
+	/* Graphs; all NULL in a table that has none.  What is called on s between graph_begin() and
+	 * graph_end() is kept instead of done: embed to gather, after a batch_set() with pad_to, after
+	 * the same calls were made once without (that loads what they need).  graph_launch() does
+	 * it for the batch that is set now, whose pad_to is the same, with the same bits: whatever its
+	 * tokens, positions and tables.  graph_end() ends the keeping in any case; -ENOMEM, -EIO.
+	 * The buffers, weights and cache that were named must outlive the graph. */
+	int (*graph_begin)(struct kern_stream *s);
+	int (*graph_end)(struct kern_stream *s, struct kern_graph **out);
+	int (*graph_launch)(struct kern_stream *s, struct kern_graph *g);
+	void (*graph_free)(struct kern_graph *g);   /* none under way; NULL is fine */
 };
 
 extern const struct kern_ops kern_cpu_ops;

@@ -11,7 +11,7 @@ int cpu_batch_set(struct kern_stream *s, const struct kern_batch *in)
 	const size_t stride = (size_t)d->args.max_blocks_per_seq;
 	assert(in->n_rows >= 0 && in->n_rows <= d->args.max_rows);
 	assert(in->n_seqs >= 0 && in->n_seqs <= d->args.max_seqs);
-	assert(in->n_logits >= 0 && in->n_logits <= d->args.max_logits);
+	assert(in->n_logits >= 0 && in->n_logits <= d->args.max_logits && !in->pad_to);
 	b->n_rows = in->n_rows;
 	b->n_seqs = in->n_seqs;
 	b->n_logits = in->n_logits;

@@ -23,42 +23,20 @@
  *    merge folds them, or (few chunks, or no room) all of them in turn.
  *  - wide: 64 queries, 16 to a warp, which does all of its own: for prompts.  K and V are shared.
  *
+ * Which block does what is planned in attn_plan.cu: one block for each item of work, or, for a
+ * padded batch, as many as fill the device, which take turns at a list that lies there.
+ *
  * K, V and Q lie in shared memory in rows of the padded head size, their 16-byte pieces permuted
  * by the row (piece()) so that ldmatrix meets no bank twice. */
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/attn.cuh"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum {
-	THREADS = 128,
-	WARPS = 4,
-	STEP = 64, /* keys */
-	STEPS_OF_CHUNK = CUDA_CHUNK / STEP,
-	SPLIT_QUERIES = 16,
-	WIDE_QUERIES = 64,
-	S_STRIDE = STEP + 4, /* floats of a row of scores in shared memory */
-	PARTIAL_MAX_BYTES = 128 << 20,
-};
-
-/* Some rows of a run. */
-struct tile {
-	int32_t seq, row, n_rows, pos; /* of the first row */
-	int32_t chunk0, n_chunks;      /* that some row sees */
-	int32_t partial;               /* of chunk0; -1: none */
-	int32_t pad;
-};
-
-struct item {
-	int32_t tile;
-	int32_t chunk; /* -1: all of them, and the output is written */
-};
 
 struct attn_args {
 	const struct tile *tiles;
 	const struct item *items;
-	const int32_t *list; /* of tiles: to merge */
+	const int32_t *list;  /* of tiles: to merge */
+	const int32_t *count; /* [2] on the device: items, tiles to merge; NULL: as many as blocks */
 	uint16_t *out;
 	const uint16_t *q;
 	const unsigned char *pool; /* of the layer */
@@ -406,13 +384,10 @@ template <int DP> KERN_DEV float *partial_of(const struct attn_args &a, int inde
 }
 
 template <bool BF16, int DP, bool SPLIT>
-static __global__ void __launch_bounds__(THREADS, 1) attn_kernel(struct attn_args a)
+KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 {
 	typedef layout<DP, SPLIT> lay;
 	typedef walk<BF16, DP, SPLIT> walker;
-	const struct item it = a.items[blockIdx.x];
-	if (it.tile < 0)
-		return;
 	const struct work w = work_of(a, it.tile, (int)blockIdx.y);
 	unsigned char *at = kern_smem();
 	uint4 *q = (uint4 *)(void *)at;
@@ -486,13 +461,28 @@ static __global__ void __launch_bounds__(THREADS, 1) attn_kernel(struct attn_arg
 			&k, a, w, partial_of<DP>(a, w.t.partial + it.chunk - w.t.chunk0, (int)blockIdx.y));
 }
 
+template <bool BF16, int DP, bool SPLIT>
+static __global__ void __launch_bounds__(THREADS, 1) attn_kernel(struct attn_args a)
+{
+	if constexpr (!SPLIT) {
+		do_item<BF16, DP, SPLIT>(a, a.items[blockIdx.x]);
+		return;
+	}
+	const int n = a.count ? a.count[0] : (int)gridDim.x;
+	for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
+		if (i != (int)blockIdx.x)
+			block_sync(); /* nobody reads the last one's K and V any more */
+		do_item<BF16, DP, SPLIT>(a, a.items[i]);
+	}
+}
+
 /* A warp: one query at a time; its chunks in ascending order. */
 template <bool BF16, int DP>
 static __global__ void __launch_bounds__(THREADS, 1) merge_kernel(struct attn_args a)
 {
-	const int tile = a.list[blockIdx.x], lane = (int)blockIdx.y;
-	if (tile < 0)
+	if (a.count && (int)blockIdx.x >= a.count[1])
 		return;
+	const int tile = a.list[blockIdx.x], lane = (int)blockIdx.y;
 	const struct work w = work_of(a, tile, lane);
 	constexpr int N = DP / 2 < WARP ? 1 : (DP / 2 + WARP - 1) / WARP;
 	for (int query = warp_id(); query < w.n_queries; query += WARPS) {
@@ -524,57 +514,13 @@ static __global__ void __launch_bounds__(THREADS, 1) merge_kernel(struct attn_ar
 	}
 }
 
-/* ---- the plan: once per batch, shape of heads and window ---- */
-
-struct cuda_plan {
-	struct cuda_ring ring;
-	struct cuda_buf partial;
-	int tiles_max, items_max; /* items of both kinds */
-	/* what it was made for */
-	unsigned serial;
-	int heads, window, dim;
-	bool fresh;
-	/* and what came of it: tiles [n], split items, wide items, tiles to merge, in the ring's buffer */
-	int n_tiles, n_split, n_wide, n_merge;
-	int at_once, cuts, queries, stages[2]; /* stages: wide, split */
-};
-
-int cuda_plan_new(struct kern_kv *kv)
-{
-	struct kern_dev *d = kv->dev;
-	struct cuda_plan *p = (struct cuda_plan *)xcalloc(1, sizeof *p);
-	kv->plan = p;
-	const size_t chunks =
-		(size_t)kv->n_blocks * (size_t)kv->block_size / CUDA_CHUNK + (size_t)d->args.max_seqs + 1;
-	size_t bytes = chunks * (size_t)kv->n_kv_heads * SPLIT_QUERIES * (size_t)(kv->dim_pad + 2) * 4;
-	p->partial.bytes = min(bytes, (size_t)PARTIAL_MAX_BYTES);
-	p->partial.p = cuda_mem_new(d, p->partial.bytes);
-	p->tiles_max = d->args.max_rows;
-	p->items_max = d->args.max_rows + (int)min(chunks, (size_t)1 << 20);
-	if (!p->partial.p)
-		return -ENOMEM;
-	return cuda_ring_init(d, &p->ring,
-			      (size_t)p->tiles_max * (sizeof(struct tile) + sizeof(int32_t)) +
-				      2 * (size_t)p->items_max * sizeof(struct item));
-}
-
-void cuda_plan_free(struct kern_kv *kv)
-{
-	struct cuda_plan *p = kv->plan;
-	if (!p)
-		return;
-	cuda_ring_fini(kv->dev, &p->ring);
-	cuda_mem_free(kv->dev, p->partial.p, p->partial.bytes);
-	free(p);
-}
-
 template <int DP> static int smem_of_dim(bool split, int stages)
 {
 	return split ? (int)layout<DP, true>::fixed_bytes + stages * layout<DP, true>::stage_bytes
 		     : layout<DP, false>::fixed_bytes + stages * layout<DP, false>::stage_bytes;
 }
 
-static int smem_of(int dim_pad, bool split, int stages)
+int cuda_attn_smem(int dim_pad, bool split, int stages)
 {
 	switch (dim_pad) {
 	case 32:
@@ -590,128 +536,46 @@ static int smem_of(int dim_pad, bool split, int stages)
 	}
 }
 
-/* A plan under way: the arrays in the host's buffer. */
-struct planning {
-	struct cuda_plan *p;
-	const struct kern_attn_args *a;
-	struct tile *tiles;
-	struct item *split, *wide;
-	int32_t *merge;
-	int partials, partials_max, rows_split, rows_wide;
-};
-
-static void plan_tile(struct planning *g, int seq, int row, int n_rows, int pos, bool wide)
-{
-	struct cuda_plan *p = g->p;
-	const int window = g->a->window, i = p->n_tiles++;
-	struct tile *t = &g->tiles[i];
-	const int seen = window > 0 && pos >= window ? pos - window + 1 : 0;
-	*t = (struct tile){seq, row, n_rows, pos, seen / CUDA_CHUNK, 0, -1, 0};
-	t->n_chunks = (pos + n_rows - 1) / CUDA_CHUNK + 1 - t->chunk0;
-	assert(i < p->tiles_max);
-	if (wide) {
-		g->wide[p->n_wide++] = (struct item){i, -1};
-		return;
-	}
-	if (t->n_chunks == 1 || g->partials + t->n_chunks > g->partials_max ||
-	    p->n_split + t->n_chunks + p->tiles_max - i > p->items_max) {
-		g->split[p->n_split++] = (struct item){i, -1};
-		return;
-	}
-	t->partial = g->partials;
-	g->partials += t->n_chunks;
-	g->merge[p->n_merge++] = i;
-	for (int c = 0; c < t->n_chunks; c++)
-		g->split[p->n_split++] = (struct item){i, t->chunk0 + c};
-}
-
-static void plan_run(struct planning *g, const struct cuda_batch *b, int seq)
-{
-	const int row = b->row0[seq], n = b->row0[seq + 1] - row, pos = b->pos0[seq];
-	const bool wide = g->rows_wide && n * g->p->at_once > WIDE_QUERIES / 2;
-	const int step = wide ? g->rows_wide : g->rows_split;
-	for (int r = 0; r < n; r += step)
-		plan_tile(g, seq, row + r, n - r < step ? n - r : step, pos + r, wide);
-}
-
-/* Where the parts of a plan begin in its buffer. */
-static size_t part_at(const struct cuda_plan *p, int part)
-{
-	size_t at = (size_t)p->n_tiles * sizeof(struct tile);
-	at += part > 0 ? (size_t)p->n_split * sizeof(struct item) : 0;
-	at += part > 1 ? (size_t)p->n_wide * sizeof(struct item) : 0;
-	at += part > 2 ? (size_t)p->n_merge * sizeof(int32_t) : 0;
-	return at;
-}
-
-/* The longest first: the last blocks to start should be short. */
-static int longer_first(const void *x, const void *y)
-{
-	const struct item *a = (const struct item *)x, *b = (const struct item *)y;
-	return a->tile < b->tile ? 1 : a->tile > b->tile ? -1 : 0;
-}
-
-static int plan_make(struct kern_stream *s, const struct kern_attn_args *a)
-{
-	struct kern_dev *d = s->dev;
-	struct kern_kv *kv = a->kv;
-	struct cuda_plan *p = kv->plan;
-	const int heads = a->n_q_heads / a->n_kv_heads;
-	unsigned char *buf = cuda_ring_take(&p->ring);
-	if (!buf)
-		return -EIO;
-	p->serial = d->batch.serial;
-	p->heads = heads;
-	p->window = a->window;
-	p->cuts = (heads + SPLIT_QUERIES - 1) / SPLIT_QUERIES;
-	p->at_once = (heads + p->cuts - 1) / p->cuts;
-	p->n_tiles = p->n_split = p->n_wide = p->n_merge = 0;
-	for (int split = 0; split < 2; split++)
-		p->stages[split] = smem_of(kv->dim_pad, split, 2) <= d->smem_max   ? 2
-				   : smem_of(kv->dim_pad, split, 1) <= d->smem_max ? 1
-										   : 0;
-	struct planning g = {};
-	g.p = p;
-	g.a = a;
-	g.rows_split = SPLIT_QUERIES / p->at_once;
-	g.rows_wide = p->stages[0] ? WIDE_QUERIES / p->at_once : 0;
-	p->queries = g.rows_split * p->at_once;
-	const size_t one = (size_t)(a->n_kv_heads * p->cuts * p->queries) * (size_t)(kv->dim_pad + 2) * 4;
-	g.partials_max = (int)(p->partial.bytes / one);
-	/* laid out for the most there can be, then moved together */
-	g.tiles = (struct tile *)(void *)buf;
-	g.split = (struct item *)(void *)(g.tiles + p->tiles_max);
-	g.wide = g.split + p->items_max;
-	g.merge = (int32_t *)(void *)(g.wide + p->items_max);
-	for (int q = 0; q < d->batch.n_seqs; q++)
-		plan_run(&g, &d->batch, q);
-	if (p->n_wide)
-		qsort(g.wide, (size_t)p->n_wide, sizeof *g.wide, longer_first);
-	memmove(buf + part_at(p, 0), g.split, (size_t)p->n_split * sizeof *g.split);
-	memmove(buf + part_at(p, 1), g.wide, (size_t)p->n_wide * sizeof *g.wide);
-	memmove(buf + part_at(p, 2), g.merge, (size_t)p->n_merge * sizeof *g.merge);
-	int e = cuda_ring_send(&p->ring, s, part_at(p, 3));
-	p->fresh = !e;
-	return e;
-}
-
 /* ---- launching ---- */
 
+/* n items; 0: as the list on the device says, by as many blocks as fill the device at once. */
 template <bool BF16, int DP, bool SPLIT>
 static int launch_walk(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a, int n)
 {
-	static bool allowed; /* one device to a process */
+	static int at_once; /* blocks of a multiprocessor; one device to a process */
 	const int lanes = a.n_kv * a.cuts, stages = p->stages[SPLIT];
 	const int smem = smem_of_dim<DP>(SPLIT, stages);
-	if (!allowed) {
+	if (!at_once) {
 		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT>, smem);
+		if (!e)
+			e = cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+					       &at_once, attn_kernel<BF16, DP, SPLIT>, THREADS, (size_t)smem),
+				       "blocks of a multiprocessor");
 		if (e)
 			return e;
-		allowed = true;
 	}
+	if (!n)
+		n = (max(at_once, 1) * s->dev->sms + lanes - 1) / lanes;
 	a.stages = stages;
 	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT>), dim3((unsigned)n, (unsigned)lanes), THREADS,
 			   (size_t)smem, s->s, a);
+}
+
+template <bool BF16, int DP> static int launch_merge(struct kern_stream *s, const struct attn_args &a, int n)
+{
+	return KERN_LAUNCH((merge_kernel<BF16, DP>), dim3((unsigned)n, (unsigned)(a.n_kv * a.cuts)), THREADS,
+			   0, s->s, a);
+}
+
+template <bool BF16, int DP>
+static int launch_list(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a)
+{
+	a.tiles = p->list.tiles;
+	a.items = p->list.items;
+	a.list = p->list.merge;
+	a.count = p->list.count;
+	int e = launch_walk<BF16, DP, true>(s, p, a, 0);
+	return e ? e : launch_merge<BF16, DP>(s, a, s->dev->batch.n_rows);
 }
 
 template <bool BF16, int DP>
@@ -719,18 +583,20 @@ static int launch_dim(struct kern_stream *s, const struct cuda_plan *p, struct a
 {
 	const unsigned char *buf = p->ring.dev;
 	int e = 0;
+	if (p->listed)
+		return launch_list<BF16, DP>(s, p, a);
+	a.tiles = (const struct tile *)(const void *)buf;
 	if (p->n_wide) {
-		a.items = (const struct item *)(const void *)(buf + part_at(p, 1));
+		a.items = (const struct item *)(const void *)(buf + cuda_plan_part(p, 1));
 		e = launch_walk<BF16, DP, false>(s, p, a, p->n_wide);
 	}
 	if (p->n_split && !e) {
-		a.items = (const struct item *)(const void *)(buf + part_at(p, 0));
+		a.items = (const struct item *)(const void *)(buf + cuda_plan_part(p, 0));
 		e = launch_walk<BF16, DP, true>(s, p, a, p->n_split);
 	}
 	if (p->n_merge && !e) {
-		a.list = (const int32_t *)(const void *)(buf + part_at(p, 2));
-		e = KERN_LAUNCH((merge_kernel<BF16, DP>),
-				dim3((unsigned)p->n_merge, (unsigned)(a.n_kv * a.cuts)), THREADS, 0, s->s, a);
+		a.list = (const int32_t *)(const void *)(buf + cuda_plan_part(p, 2));
+		e = launch_merge<BF16, DP>(s, a, p->n_merge);
 	}
 	return e;
 }
@@ -764,12 +630,11 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 		return 0;
 	if (!p->fresh || p->serial != b->serial || p->heads != in->n_q_heads / in->n_kv_heads ||
 	    p->window != in->window) {
-		int e = plan_make(s, in);
+		int e = b->pad_to ? cuda_plan_list(s, in) : cuda_plan_make(s, in);
 		if (e)
 			return e;
 	}
 	struct attn_args a = {};
-	a.tiles = (const struct tile *)(const void *)p->ring.dev;
 	a.out = (uint16_t *)in->out;
 	a.q = (const uint16_t *)in->q;
 	a.pool = kv->pool + (size_t)in->layer * kv->layer_bytes;

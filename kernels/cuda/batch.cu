@@ -1,6 +1,7 @@
 /* batch.cu - a batch on its way to the device.
  *
  * One pinned buffer, one copy, one small kernel that spreads it over arrays at static addresses.
+ * A padded batch ends with null rows, each a sequence of its own at position 0 of the null block.
  * The buffer, in 32-bit words: token_at [T], row_seq [T], row_pos [T], logits_row [L], where each
  * sequence's table begins and the last one ends [S+1], tables one after another. */
 #include "kernels/cuda/table.cuh"
@@ -126,18 +127,20 @@ static __global__ void batch_spread_kernel(struct spread_args a)
 		a.logits_row[i] = a.in[3 * a.n_rows + i];
 }
 
-/* Writes sequence q's rows and table; returns the end of its table. */
-static int32_t put_seq(struct kern_dev *d, const struct kern_batch *in, int q, int32_t *rows, int32_t *tables,
-		       int32_t at)
+/* Writes sequence q's rows (their positions `stride` behind them) and table; returns the end of its
+ * table. */
+static int32_t put_seq(struct kern_dev *d, const struct kern_batch *in, int q, int32_t *rows, int stride,
+		       int32_t *tables, int32_t at)
 {
 	struct cuda_batch *b = &d->batch;
 	const int first = in->row0[q], end = in->row0[q + 1], last = in->pos0[q] + end - first;
 	assert(first <= end && end <= in->n_rows && in->pos0[q] >= 0 && last <= d->args.max_context);
+	assert(!in->pad_to || end == first + 1);
 	b->row0[q + 1] = end;
 	b->pos0[q] = in->pos0[q];
 	for (int r = first; r < end; r++) {
 		rows[r] = q;
-		rows[in->n_rows + r] = in->pos0[q] + r - first;
+		rows[stride + r] = in->pos0[q] + r - first;
 	}
 	const int blocks = d->block_size ? (last + d->block_size - 1) / d->block_size : 0;
 	if (first == end || !blocks)
@@ -151,30 +154,46 @@ static int32_t put_seq(struct kern_dev *d, const struct kern_batch *in, int q, i
 	return at + blocks;
 }
 
+/* The same of null row q. */
+static int32_t put_null(struct kern_dev *d, int q, int32_t *rows, int stride, int32_t *tables, int32_t at)
+{
+	struct cuda_batch *b = &d->batch;
+	rows[q] = q;
+	rows[stride + q] = b->pos0[q] = 0;
+	b->row0[q + 1] = q + 1;
+	if (d->n_blocks)
+		tables[at++] = d->n_blocks;
+	return at;
+}
+
 int cuda_batch_set(struct kern_stream *s, const struct kern_batch *in)
 {
 	struct kern_dev *d = s->dev;
 	struct cuda_batch *b = &d->batch;
-	const int rows = in->n_rows, seqs = in->n_seqs, logits = in->n_logits;
-	assert(rows >= 0 && rows <= d->args.max_rows && seqs >= 0 && seqs <= d->args.max_seqs);
-	assert(logits >= 0 && logits <= d->args.max_logits && (!seqs || in->row0[0] == 0));
+	const int pad = in->pad_to, rows = max(in->n_rows, pad), seqs = max(in->n_seqs, pad),
+		  logits = max(in->n_logits, pad);
+	assert(in->n_rows >= 0 && rows <= d->args.max_rows && in->n_seqs >= 0 && seqs <= d->args.max_seqs);
+	assert(in->n_logits >= 0 && logits <= d->args.max_logits && (!in->n_seqs || in->row0[0] == 0));
+	assert(!pad || (in->n_rows == in->n_seqs && rows == pad && logits == pad));
 	int32_t *w = (int32_t *)(void *)cuda_ring_take(&d->stage->ring);
 	if (!w)
 		return -EIO;
 	b->n_rows = rows;
 	b->n_seqs = seqs;
 	b->n_logits = logits;
+	b->pad_to = pad;
 	b->serial++;
-	if (rows)
-		memcpy(w, in->token_at, (size_t)rows * 4);
+	for (int i = 0; i < rows; i++)
+		w[i] = i < in->n_rows ? in->token_at[i] : -1;
 	for (int i = 0; i < logits; i++) {
-		assert(in->logits_row[i] >= 0 && in->logits_row[i] < rows);
-		w[3 * rows + i] = in->logits_row[i];
+		assert(i >= in->n_logits || (in->logits_row[i] >= 0 && in->logits_row[i] < in->n_rows));
+		w[3 * rows + i] = i < in->n_logits ? in->logits_row[i] : i;
 	}
 	int32_t *begin = w + 3 * rows + logits, *tables = begin + seqs + 1, at = 0, most = 0;
 	b->row0[0] = begin[0] = 0;
 	for (int q = 0; q < seqs; q++) {
-		at = begin[q + 1] = put_seq(d, in, q, w + rows, tables, at);
+		at = begin[q + 1] = q < in->n_seqs ? put_seq(d, in, q, w + rows, rows, tables, at)
+						   : put_null(d, q, w + rows, rows, tables, at);
 		most = at - begin[q] > most ? at - begin[q] : most;
 	}
 	assert(b->row0[seqs] == rows);

@@ -6,6 +6,7 @@
  * rows.cu      embedding, norms, rotation and KV store, gather
  * attn.cu      paged attention
  * sample.cu    from logits to a token
+ * graph.cu     a step of decoding, captured
  * linear*.cu   linear layers, in AWQ, F16 and BF16
  * blas*.cu     cuBLAS, for --fast
  *
@@ -71,15 +72,16 @@ struct cuda_buf {
 
 /* Device arrays at static addresses: a graph that was captured with them goes on working. */
 struct cuda_batch {
-	int n_rows, n_seqs, n_logits; /* host's view */
-	int32_t *token_at;            /* [max_rows] */
+	int n_rows, n_seqs, n_logits; /* host's view; with null rows */
+	int pad_to;                   /* as in kern_batch */
+	int32_t *token_at;            /* [max_rows]; -1: a null row */
 	int32_t *row_seq;             /* [max_rows] */
 	int32_t *row_pos;             /* [max_rows] */
 	int32_t *logits_row;          /* [max_logits] */
 	int32_t *tables;              /* [max_seqs][table_stride] */
 	int table_stride;             /* = max_blocks_per_seq */
 	int32_t *pos0, *row0;         /* host: [max_seqs], [max_seqs + 1] */
-	unsigned serial;              /* how many batches were set */
+	unsigned serial;              /* changes with every batch and graph: work lists of before are void */
 };
 
 /* ---- structs of the interface ---- */

@@ -384,4 +384,8 @@ extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cud
 	.gateup_swiglu = cuda_gateup_swiglu,
 	.gather = cuda_gather,
 	.sample = cuda_sample,
+	.graph_begin = cuda_graph_begin,
+	.graph_end = cuda_graph_end,
+	.graph_launch = cuda_graph_launch,
+	.graph_free = cuda_graph_free,
 };

@@ -33,7 +33,7 @@ struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, in
 	assert(head_dim > 0 && head_dim % 8 == 0 && head_dim <= CUDA_HEAD_MAX);
 	assert(block_size > 0 && block_size % 16 == 0 && CUDA_CHUNK % block_size == 0);
 	struct kern_kv *kv = (struct kern_kv *)xcalloc(1, sizeof *kv);
-	size_t bytes, host_bytes;
+	size_t bytes, host_bytes, blocks = (size_t)n_blocks + 1; /* and the null block */
 	kv->dev = d;
 	kv->n_layers = n_layers;
 	kv->n_kv_heads = n_kv_heads;
@@ -45,7 +45,7 @@ struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, in
 	kv->head_bytes = bytes_of_head(head_dim, block_size);
 	kv->layer_bytes = 2 * (size_t)n_kv_heads * kv->head_bytes;
 	kv->block_bytes = (size_t)n_layers * kv->layer_bytes;
-	if (__builtin_mul_overflow(kv->block_bytes, (size_t)n_blocks, &bytes) ||
+	if (__builtin_mul_overflow(kv->block_bytes, blocks, &bytes) ||
 	    __builtin_mul_overflow(kv->block_bytes, (size_t)n_host_blocks, &host_bytes))
 		goto fail;
 	kv->pool = (unsigned char *)cuda_mem_new(d, bytes); /* zeroed: what pads a head stays 0 */
@@ -67,7 +67,7 @@ void cuda_kv_free(struct kern_kv *kv)
 		return;
 	cuda_plan_free(kv);
 	cuda_host_free(kv->dev, kv->host, kv->block_bytes * (size_t)kv->n_host_blocks);
-	cuda_mem_free(kv->dev, kv->pool, kv->block_bytes * (size_t)kv->n_blocks);
+	cuda_mem_free(kv->dev, kv->pool, kv->block_bytes * ((size_t)kv->n_blocks + 1));
 	free(kv);
 }
 

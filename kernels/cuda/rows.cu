@@ -133,12 +133,12 @@ const struct kern_linear *cuda_embed_linear(const struct kern_embed *e)
 	return e->view;
 }
 
-/* A block: one row.  An id outside of the table (another rank has it) gives zeros. */
+/* A block: one row.  An id outside of the table (another rank has it), or none, gives zeros. */
 template <bool BF16>
 static __global__ void embed_kernel(float *x, const uint16_t *table, const int32_t *tokens,
 				    const int32_t *token_at, int first, int n_vocab, int hidden)
 {
-	const int id = tokens[token_at[blockIdx.x]] - first;
+	const int at = token_at[blockIdx.x], id = at < 0 ? -1 : tokens[at] - first;
 	float *out = x + (size_t)blockIdx.x * (size_t)hidden;
 	const bool known = id >= 0 && id < n_vocab;
 	const uint16_t *in = table + (known ? (size_t)id * (size_t)hidden : 0);

@@ -88,12 +88,12 @@ $(BUILD)/obj/gpu/%.o: tests/cudasim/%.c
 	$(say) CC $<
 	$(Q)$(CC) $(FLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/gpu/linear_plan.o: tests/cudasim/linear_plan.cc
+$(BUILD)/obj/gpu/%.o: tests/cudasim/%.cc
 	@mkdir -p $(@D)
 	$(say) NVCC $<
 	$(Q)$(NVCC) $(NVFLAGS) -x cu -MMD -MP -c $< -o $@
 
-$(GPUTESTS): $(BUILD)/gpu/%: $(BUILD)/obj/gpu/%.o $(BUILD)/obj/gpu/linear_plan.o $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
+$(GPUTESTS): $(BUILD)/gpu/%: $(BUILD)/obj/gpu/%.o $(addprefix $(BUILD)/obj/gpu/,linear_plan.o kv_peek.o) $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -lm -lpthread -ldl $(GPU_CRITERION) -o $@

@@ -6,7 +6,8 @@
 
 /* The paged cache.  A block holds all layers, so that a copy or a swap is one transfer:
  *     [block][layer][k, v][kv head][token][dim_pad]  of operand type
- * dim_pad: the head size rounded up to one that attention is built for; what is added is 0. */
+ * dim_pad: the head size rounded up to one that attention is built for; what is added is 0.
+ * Behind the n_blocks there is one more, the null block, for null rows. */
 struct kern_kv {
 	struct kern_dev *dev;
 	int n_layers, n_kv_heads, dim, dim_pad, block_size, n_blocks, n_host_blocks;
@@ -65,6 +66,12 @@ int cuda_gather(struct kern_stream *s, void *out, const void *x, int hidden);
 int cuda_plan_new(struct kern_kv *kv); /* 0, -ENOMEM */
 void cuda_plan_free(struct kern_kv *kv);
 int cuda_attention(struct kern_stream *s, const struct kern_attn_args *a);
+
+/* graph.cu */
+int cuda_graph_begin(struct kern_stream *s);
+int cuda_graph_end(struct kern_stream *s, struct kern_graph **out);
+int cuda_graph_launch(struct kern_stream *s, struct kern_graph *g);
+void cuda_graph_free(struct kern_graph *g);
 
 /* sample.cu */
 int cuda_sampler_init(struct kern_dev *d);

@@ -41,7 +41,7 @@ step() {
 }
 
 echo "$gpu"
-for t in attention fast linear rows sample step; do
+for t in attention fast graph linear rows sample step; do
 	step "kernels: $t" 120 "$build/gpu/test_$t" --jobs 1
 done
 export QUERN_TEST_DEVICE=cuda:0
@@ -61,7 +61,7 @@ else
 fi
 if command -v compute-sanitizer >/dev/null; then
 	# Criterion's tests are processes of their own.
-	for t in attention fast linear rows sample step; do
+	for t in attention fast graph linear rows sample step; do
 		step "memcheck: $t" 120 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9 \
 			"$build/gpu/test_$t" --jobs 1 --filter "$(sed -n "s/^$t //p" tests/gpu/sanitized)"
 		step "racecheck: $t" 120 compute-sanitizer --tool racecheck --target-processes all --error-exitcode 9 \

@@ -1,0 +1,65 @@
+/* attn.cuh - attention's plan: which rows make a tile, and which block does what of it. */
+#ifndef QUERN_KERNELS_CUDA_ATTN_CUH
+#define QUERN_KERNELS_CUDA_ATTN_CUH
+
+#include "kernels/cuda/table.cuh"
+
+enum {
+	THREADS = 128,
+	WARPS = 4,
+	STEP = 64, /* keys */
+	STEPS_OF_CHUNK = CUDA_CHUNK / STEP,
+	SPLIT_QUERIES = 16,
+	WIDE_QUERIES = 64,
+	S_STRIDE = STEP + 4, /* floats of a row of scores in shared memory */
+	PARTIAL_MAX_BYTES = 128 << 20,
+	LIST_THREADS = 256,
+};
+
+/* Some rows of a run. */
+struct tile {
+	int32_t seq, row, n_rows, pos; /* of the first row */
+	int32_t chunk0, n_chunks;      /* that some row sees */
+	int32_t partial;               /* of chunk0; -1: none */
+	int32_t item;                  /* its first in a device-side list */
+};
+
+struct item {
+	int32_t tile;
+	int32_t chunk; /* -1: all of them, and the output is written */
+};
+
+/* Arrays at static addresses. */
+struct list {
+	int32_t *count;     /* [2]: items, tiles to merge */
+	struct tile *tiles; /* [max_seqs], one a row */
+	struct item *items; /* [list_items()] */
+	int32_t *merge;     /* [max_seqs] */
+};
+
+/* Made once per batch, shape of heads and window. */
+struct cuda_plan {
+	struct cuda_ring ring;
+	struct cuda_buf partial;
+	int tiles_max, items_max; /* items of both kinds */
+	struct list list;
+	/* what it was made for */
+	unsigned serial;
+	int heads, window;
+	bool fresh, listed; /* listed: on the device, of a padded batch */
+	/* and what came of it: tiles [n], split items, wide items, tiles to merge, in the ring's buffer */
+	int n_tiles, n_split, n_wide, n_merge;
+	int at_once, cuts, queries, stages[2]; /* stages: wide, split */
+};
+
+/* For the batch that is set: on the host, as long as it is not padded, or on the device. */
+int cuda_plan_make(struct kern_stream *s, const struct kern_attn_args *a);
+int cuda_plan_list(struct kern_stream *s, const struct kern_attn_args *a);
+/* Where part 0 (split items), 1 (wide items), 2 (tiles to merge), 3 (the end) of a plan that the host
+ * made begin in the ring's buffer, behind the tiles. */
+size_t cuda_plan_part(const struct cuda_plan *p, int part);
+
+/* Shared memory of attention's blocks, with one buffer for K and V or two (attn.cu). */
+int cuda_attn_smem(int dim_pad, bool split, int stages);
+
+#endif

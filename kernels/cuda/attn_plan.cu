@@ -1,0 +1,262 @@
+/* attn_plan.cu - attention's plan for a batch.
+ *
+ * On the host for a batch of any kind: as many blocks as there is work.  For a padded batch, whose
+ * launches a graph may keep for batches to come, a kernel makes it on the device, from the rows'
+ * positions: nothing of it depends on what the host knows but the number of rows. */
+#include "kernels/cuda/attn.cuh"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- on the device ---- */
+
+struct list_args {
+	struct list l;
+	const int32_t *row_pos;
+	int n_rows, window;
+	int partials_max;
+};
+
+/* The sum of v over this lane and those before it. */
+KERN_DEV int warp_upto(int v)
+{
+#pragma unroll
+	for (int by = 1; by < WARP; by *= 2) {
+		const int before = shfl_up(v, by);
+		v += lane_id() >= by ? before : 0;
+	}
+	return v;
+}
+
+/* One block.  The first warp places every row's tile, partial results and items; then all write the
+ * items.  A row is split if it has several chunks and their results have room. */
+static __global__ void __launch_bounds__(LIST_THREADS, 1) list_kernel(struct list_args a)
+{
+	const int lane = lane_id();
+	if (warp_id() == 0) {
+		int partials = 0, items = 0, merges = 0; /* of the rows before */
+		for (int row = lane; row - lane < a.n_rows; row += WARP) {
+			const bool here = row < a.n_rows;
+			const int pos = here ? a.row_pos[row] : 0;
+			const int seen = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+			const int chunk0 = seen / CUDA_CHUNK, n = pos / CUDA_CHUNK + 1 - chunk0;
+			const int wanted = here && n > 1 ? n : 0;
+			const int partial = partials + warp_upto(wanted) - wanted;
+			const bool split = wanted && partial + wanted <= a.partials_max;
+			const int mine = !here ? 0 : split ? n : 1;
+			const int item = items + warp_upto(mine) - mine;
+			const int merge = merges + warp_upto(split) - (int)split;
+			if (here)
+				a.l.tiles[row] = (struct tile){
+					row, row, 1, pos, chunk0, n, split ? partial : -1, item};
+			if (split)
+				a.l.merge[merge] = row;
+			partials = shfl(partial + wanted, WARP - 1);
+			items = shfl(item + mine, WARP - 1);
+			merges = shfl(merge + (int)split, WARP - 1);
+		}
+		if (lane == 0) {
+			a.l.count[0] = items;
+			a.l.count[1] = merges;
+		}
+	}
+	block_sync();
+	for (int row = warp_id(); row < a.n_rows; row += LIST_THREADS / WARP) {
+		const struct tile t = a.l.tiles[row];
+		struct item *to = a.l.items + t.item;
+		if (t.partial < 0 && lane == 0)
+			*to = (struct item){row, -1};
+		for (int c = lane; t.partial >= 0 && c < t.n_chunks; c += WARP)
+			to[c] = (struct item){row, t.chunk0 + c};
+	}
+}
+
+/* ---- lifetime ---- */
+
+/* Partial results are fewer than items. */
+static int list_items(const struct kern_dev *d, const struct cuda_plan *p)
+{
+	return d->args.max_seqs + p->items_max;
+}
+
+static int list_new(struct kern_dev *d, struct cuda_plan *p)
+{
+	const size_t seqs = (size_t)d->args.max_seqs;
+	p->list.count = (int32_t *)cuda_mem_new(d, 2 * sizeof(int32_t));
+	p->list.tiles = (struct tile *)cuda_mem_new(d, seqs * sizeof(struct tile));
+	p->list.items = (struct item *)cuda_mem_new(d, (size_t)list_items(d, p) * sizeof(struct item));
+	p->list.merge = (int32_t *)cuda_mem_new(d, seqs * sizeof(int32_t));
+	return p->list.count && p->list.tiles && p->list.items && p->list.merge ? 0 : -ENOMEM;
+}
+
+static void list_free(struct kern_dev *d, struct cuda_plan *p)
+{
+	const size_t seqs = (size_t)d->args.max_seqs;
+	cuda_mem_free(d, p->list.count, 2 * sizeof(int32_t));
+	cuda_mem_free(d, p->list.tiles, seqs * sizeof(struct tile));
+	cuda_mem_free(d, p->list.items, (size_t)list_items(d, p) * sizeof(struct item));
+	cuda_mem_free(d, p->list.merge, seqs * sizeof(int32_t));
+}
+
+int cuda_plan_new(struct kern_kv *kv)
+{
+	struct kern_dev *d = kv->dev;
+	struct cuda_plan *p = (struct cuda_plan *)xcalloc(1, sizeof *p);
+	kv->plan = p;
+	const size_t chunks =
+		(size_t)kv->n_blocks * (size_t)kv->block_size / CUDA_CHUNK + (size_t)d->args.max_seqs + 1;
+	size_t bytes = chunks * (size_t)kv->n_kv_heads * SPLIT_QUERIES * (size_t)(kv->dim_pad + 2) * 4;
+	p->partial.bytes = min(bytes, (size_t)PARTIAL_MAX_BYTES);
+	p->partial.p = cuda_mem_new(d, p->partial.bytes);
+	p->tiles_max = d->args.max_rows;
+	p->items_max = d->args.max_rows + (int)min(chunks, (size_t)1 << 20);
+	if (!p->partial.p || list_new(d, p))
+		return -ENOMEM;
+	return cuda_ring_init(d, &p->ring,
+			      (size_t)p->tiles_max * (sizeof(struct tile) + sizeof(int32_t)) +
+				      2 * (size_t)p->items_max * sizeof(struct item));
+}
+
+void cuda_plan_free(struct kern_kv *kv)
+{
+	struct cuda_plan *p = kv->plan;
+	if (!p)
+		return;
+	list_free(kv->dev, p);
+	cuda_ring_fini(kv->dev, &p->ring);
+	cuda_mem_free(kv->dev, p->partial.p, p->partial.bytes);
+	free(p);
+}
+
+/* ---- on the host ---- */
+
+/* A plan under way: the arrays in the host's buffer. */
+struct planning {
+	struct cuda_plan *p;
+	const struct kern_attn_args *a;
+	struct tile *tiles;
+	struct item *split, *wide;
+	int32_t *merge;
+	int partials, partials_max, rows_split, rows_wide;
+};
+
+static void plan_tile(struct planning *g, int seq, int row, int n_rows, int pos, bool wide)
+{
+	struct cuda_plan *p = g->p;
+	const int window = g->a->window, i = p->n_tiles++;
+	struct tile *t = &g->tiles[i];
+	const int seen = window > 0 && pos >= window ? pos - window + 1 : 0;
+	*t = (struct tile){seq, row, n_rows, pos, seen / CUDA_CHUNK, 0, -1, 0};
+	t->n_chunks = (pos + n_rows - 1) / CUDA_CHUNK + 1 - t->chunk0;
+	assert(i < p->tiles_max);
+	if (wide) {
+		g->wide[p->n_wide++] = (struct item){i, -1};
+		return;
+	}
+	if (t->n_chunks == 1 || g->partials + t->n_chunks > g->partials_max ||
+	    p->n_split + t->n_chunks + p->tiles_max - i > p->items_max) {
+		g->split[p->n_split++] = (struct item){i, -1};
+		return;
+	}
+	t->partial = g->partials;
+	g->partials += t->n_chunks;
+	g->merge[p->n_merge++] = i;
+	for (int c = 0; c < t->n_chunks; c++)
+		g->split[p->n_split++] = (struct item){i, t->chunk0 + c};
+}
+
+static void plan_run(struct planning *g, const struct cuda_batch *b, int seq)
+{
+	const int row = b->row0[seq], n = b->row0[seq + 1] - row, pos = b->pos0[seq];
+	const bool wide = g->rows_wide && n * g->p->at_once > WIDE_QUERIES / 2;
+	const int step = wide ? g->rows_wide : g->rows_split;
+	for (int r = 0; r < n; r += step)
+		plan_tile(g, seq, row + r, n - r < step ? n - r : step, pos + r, wide);
+}
+
+/* Where the parts of a plan begin in its buffer. */
+size_t cuda_plan_part(const struct cuda_plan *p, int part)
+{
+	size_t at = (size_t)p->n_tiles * sizeof(struct tile);
+	at += part > 0 ? (size_t)p->n_split * sizeof(struct item) : 0;
+	at += part > 1 ? (size_t)p->n_wide * sizeof(struct item) : 0;
+	at += part > 2 ? (size_t)p->n_merge * sizeof(int32_t) : 0;
+	return at;
+}
+
+/* The longest first: the last blocks to start should be short. */
+static int longer_first(const void *x, const void *y)
+{
+	const struct item *a = (const struct item *)x, *b = (const struct item *)y;
+	return a->tile < b->tile ? 1 : a->tile > b->tile ? -1 : 0;
+}
+
+/* What does not depend on the batch; returns how many partial results there is room for. */
+static int plan_shape(const struct kern_dev *d, const struct kern_attn_args *a)
+{
+	const struct kern_kv *kv = a->kv;
+	struct cuda_plan *p = kv->plan;
+	p->serial = d->batch.serial;
+	p->heads = a->n_q_heads / a->n_kv_heads;
+	p->window = a->window;
+	p->cuts = (p->heads + SPLIT_QUERIES - 1) / SPLIT_QUERIES;
+	p->at_once = (p->heads + p->cuts - 1) / p->cuts;
+	for (int split = 0; split < 2; split++)
+		p->stages[split] = cuda_attn_smem(kv->dim_pad, split, 2) <= d->smem_max   ? 2
+				   : cuda_attn_smem(kv->dim_pad, split, 1) <= d->smem_max ? 1
+											  : 0;
+	/* of a padded batch, a tile is one row */
+	p->queries = (p->listed ? 1 : SPLIT_QUERIES / p->at_once) * p->at_once;
+	const size_t one = (size_t)(a->n_kv_heads * p->cuts * p->queries) * (size_t)(kv->dim_pad + 2) * 4;
+	return (int)min(p->partial.bytes / one, (size_t)p->items_max);
+}
+
+int cuda_plan_list(struct kern_stream *s, const struct kern_attn_args *a)
+{
+	const struct kern_dev *d = s->dev;
+	struct cuda_plan *p = a->kv->plan;
+	p->listed = true;
+	struct list_args l = {};
+	l.partials_max = plan_shape(d, a);
+	l.l = p->list;
+	l.row_pos = d->batch.row_pos;
+	l.n_rows = d->batch.n_rows;
+	l.window = a->window;
+	int e = KERN_LAUNCH(list_kernel, 1, LIST_THREADS, 0, s->s, l);
+	p->fresh = !e;
+	return e;
+}
+
+int cuda_plan_make(struct kern_stream *s, const struct kern_attn_args *a)
+{
+	struct kern_dev *d = s->dev;
+	struct kern_kv *kv = a->kv;
+	struct cuda_plan *p = kv->plan;
+	unsigned char *buf = cuda_ring_take(&p->ring);
+	if (!buf)
+		return -EIO;
+	p->listed = false;
+	p->n_tiles = p->n_split = p->n_wide = p->n_merge = 0;
+	struct planning g = {};
+	g.p = p;
+	g.a = a;
+	g.partials_max = plan_shape(d, a);
+	g.rows_split = SPLIT_QUERIES / p->at_once;
+	g.rows_wide = p->stages[0] ? WIDE_QUERIES / p->at_once : 0;
+	/* laid out for the most there can be, then moved together */
+	g.tiles = (struct tile *)(void *)buf;
+	g.split = (struct item *)(void *)(g.tiles + p->tiles_max);
+	g.wide = g.split + p->items_max;
+	g.merge = (int32_t *)(void *)(g.wide + p->items_max);
+	for (int q = 0; q < d->batch.n_seqs; q++)
+		plan_run(&g, &d->batch, q);
+	if (p->n_wide)
+		qsort(g.wide, (size_t)p->n_wide, sizeof *g.wide, longer_first);
+	memmove(buf + cuda_plan_part(p, 0), g.split, (size_t)p->n_split * sizeof *g.split);
+	memmove(buf + cuda_plan_part(p, 1), g.wide, (size_t)p->n_wide * sizeof *g.wide);
+	memmove(buf + cuda_plan_part(p, 2), g.merge, (size_t)p->n_merge * sizeof *g.merge);
+	int e = cuda_ring_send(&p->ring, s, cuda_plan_part(p, 3));
+	p->fresh = !e;
+	return e;
+}

@@ -1,0 +1,71 @@
+/* graph.cu - a step of decoding as a CUDA graph: its launches at the host's cost of one.
+ *
+ * A graph keeps the arguments of its launches.  They are the same for every batch of as many rows:
+ * what changes (tokens, positions, tables, rows of logits) lies at static addresses, where
+ * batch_set() puts it, and how attention is split follows from it on the device (attn.cu).  No
+ * node is ever updated. */
+#include "kernels/cuda/table.cuh"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct kern_graph {
+	struct kern_dev *dev;
+	cudaGraphExec_t exec;
+	int rows; /* of the batches that it is for */
+};
+
+int cuda_graph_begin(struct kern_stream *s)
+{
+	struct cuda_batch *b = &s->dev->batch;
+	assert(b->pad_to > 0);
+	b->serial++; /* attention's work list is made within the graph */
+	/* other threads of the process may go on using the device */
+	return cuda_check(cudaStreamBeginCapture(s->s, cudaStreamCaptureModeThreadLocal),
+			  "beginning of a graph");
+}
+
+/* Ready to run: what a first launch would do later, it does now. */
+static int instantiate(struct kern_graph *g, cudaGraph_t from, struct kern_stream *s)
+{
+	int e = cuda_check(cudaGraphInstantiateWithFlags(&g->exec, from, 0), "a graph");
+	if (!e)
+		e = cuda_check(cudaGraphUpload(g->exec, s->s), "upload of a graph");
+	return e ? e : cuda_check(cudaStreamSynchronize(s->s), "upload of a graph");
+}
+
+int cuda_graph_end(struct kern_stream *s, struct kern_graph **out)
+{
+	cudaGraph_t kept = NULL;
+	int e = cuda_check(cudaStreamEndCapture(s->s, &kept), "end of a graph");
+	s->dev->batch.serial++;
+	*out = NULL;
+	if (e)
+		return e;
+	struct kern_graph *g = (struct kern_graph *)xcalloc(1, sizeof *g);
+	g->dev = s->dev;
+	g->rows = s->dev->batch.pad_to;
+	e = instantiate(g, kept, s);
+	cuda_check(cudaGraphDestroy(kept), "end of a graph");
+	if (e) {
+		cuda_graph_free(g);
+		return e;
+	}
+	*out = g;
+	return 0;
+}
+
+int cuda_graph_launch(struct kern_stream *s, struct kern_graph *g)
+{
+	assert(s->dev == g->dev && g->dev->batch.pad_to == g->rows);
+	return cuda_check(cudaGraphLaunch(g->exec, s->s), "launch of a graph");
+}
+
+void cuda_graph_free(struct kern_graph *g)
+{
+	if (!g)
+		return;
+	if (g->exec)
+		cuda_check(cudaGraphExecDestroy(g->exec), "end of a graph");
+	free(g);
+}
