@@ -87,8 +87,8 @@ enum bus_state {
 struct bus_beat {
 	uint64_t epoch;             /* from the controller: of the group that it sees the worker in; 0: none */
 	uint32_t state;             /* enum bus_state (from a worker) */
-	uint64_t progress;          /* plans done; while loading: permille; from the controller: plans sent */
-	uint64_t expected;          /* worker: next plan number it waits for */
+	uint64_t progress;          /* plans answered; while loading: permille; from the controller: plans sent */
+	uint64_t expected;          /* worker: number of the plan that it answers next */
 };
 
 struct bus_msg {

@@ -20,7 +20,7 @@
 #include <zmq.h>
 
 enum {
-	STASH = 16, /* messages taken while the worker was busy; two plans are under way at most */
+	STASH = 16, /* messages taken while the worker was busy; STEP_AHEAD of them plans at most */
 	LINGER_MS = 500,
 	HANDSHAKE_MS = 3000,
 	DEAD_LINK_MS = 5000, /* the socket's own heartbeat: a link that is silent so long is opened anew */
@@ -61,7 +61,7 @@ struct link {
 	bool loading;
 	bool end;
 	uint64_t epoch;
-	uint64_t expected; /* next plan */
+	uint64_t ended;    /* plans whose results were taken */
 	bool missed;       /* a plan of this epoch will not come any more */
 	int64_t next_beat_us;
 	int64_t heard_us; /* last message of the controller */
@@ -146,8 +146,8 @@ static void send_beat(struct link *l)
 				.state = l->loading  ? BUS_LOADING
 					 : l->missed ? BUS_MISSED
 						     : BUS_SERVING,
-				.progress = l->loading ? atomic_load(&l->permille) : l->expected - 1,
-				.expected = l->expected,
+				.progress = l->loading ? atomic_load(&l->permille) : l->ended,
+				.expected = l->ended + 1,
 			},
 	};
 	bus_encode(&m, &l->beat);
@@ -287,7 +287,7 @@ static void reclaim(struct link *l)
 	l->loading = false;
 	if (l->step) {
 		l->epoch = step_epoch(l->step);
-		l->expected = step_expected(l->step);
+		l->ended = step_ended(l->step);
 	}
 	pthread_mutex_unlock(&l->lock);
 }
@@ -366,14 +366,64 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 	return rc;
 }
 
+/* ---- results ---- */
+
+/* The first plan that is under way, for which this waits. */
+static int finish(struct link *l, char *why, size_t why_n)
+{
+	lend(l, false);
+	int rc = step_end(l->step, &l->result, why, why_n);
+	reclaim(l);
+	if (rc) {
+		send_failed(l, step_epoch(l->step), why);
+		return rc;
+	}
+	if (step_rank(l->step))
+		return 0; /* rank 0 answers for the group */
+	read_monitor(l);
+	if (!l->welcome)
+		return 0; /* whoever is at the other end now did not send the plan */
+	bus_encode_result(&l->result, &l->out);
+	if ((rc = send_bytes(l, &l->out)))
+		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->result.number,
+			 zmq_strerror(-rc));
+	return 0;
+}
+
+static int under_way(const struct link *l)
+{
+	return l->step ? step_under_way(l->step) : 0;
+}
+
+/* What is done by now. */
+static int finish_done(struct link *l, char *why, size_t why_n)
+{
+	int rc = 0;
+	while (!rc && under_way(l) && step_done(l->step))
+		rc = finish(l, why, why_n);
+	return rc;
+}
+
+static int finish_all(struct link *l, char *why, size_t why_n)
+{
+	int rc = 0;
+	while (!rc && under_way(l))
+		rc = finish(l, why, why_n);
+	return rc;
+}
+
+/* ---- loads and plans ---- */
+
 static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
 {
 	struct bus_ready ready = {0};
-	int rc = 0;
+	int rc = finish_all(l, why, why_n); /* for whoever sent these plans: before this one is known */
+	if (rc)
+		return rc;
 	l->welcome = true;
 	l->missed = false;
 	l->epoch = load->epoch;
-	l->expected = 1;
+	l->ended = 0;
 	if (l->args->n_threads)
 		load->n_threads = l->args->n_threads;
 	if (!l->step || !step_serves(l->step, load)) {
@@ -395,7 +445,9 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	return rc;
 }
 
-/* A plan of another epoch is passed over; one that is not due is answered with the number that
+/* A plan is queued behind the one that runs, so that the device finds it there.  One that is done when
+ * it was begun, as on the CPU, is answered before the next one is looked at.
+ * A plan of another epoch is passed over; one that is not due is answered with the number that
  * is.  A plan that contradicts what the worker holds ends it: it could only guess from there. */
 static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
 {
@@ -403,16 +455,18 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		log_warn("link", "a plan before anything was loaded");
 		return 0;
 	}
-	int rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why, why_n);
-	if (!rc) {
+	int rc = 0;
+	if (under_way(l) == STEP_AHEAD && (rc = finish(l, why, why_n)))
+		return rc;
+	if (!(rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why, why_n))) {
 		lend(l, false);
-		rc = step_run(l->step, &l->plan, &l->result, why, why_n);
+		rc = step_begin(l->step, &l->plan, why, why_n);
 		reclaim(l);
 	}
 	if (rc == -ESTALE || rc == -ENXIO) {
 		log_warn("link", "%s", why);
 		pthread_mutex_lock(&l->lock);
-		l->missed = l->missed || (rc == -ENXIO && l->plan.number > l->expected);
+		l->missed = l->missed || (rc == -ENXIO && l->plan.number > step_expected(l->step));
 		send_beat(l);
 		pthread_mutex_unlock(&l->lock);
 		return 0;
@@ -422,19 +476,13 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		return 0;
 	}
 	if (rc) {
-		send_failed(l, step_epoch(l->step), why);
+		/* Those before it are as good as ever; what is wrong with one of them is told instead. */
+		char other[256];
+		if (!finish_all(l, other, sizeof other))
+			send_failed(l, step_epoch(l->step), why);
 		return rc;
 	}
-	if (step_rank(l->step))
-		return 0; /* rank 0 answers for the group */
-	read_monitor(l);
-	if (!l->welcome)
-		return 0; /* whoever is at the other end now did not send the plan */
-	bus_encode_result(&l->result, &l->out);
-	if ((rc = send_bytes(l, &l->out)))
-		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->result.number,
-			 zmq_strerror(-rc));
-	return 0;
+	return finish_done(l, why, why_n);
 }
 
 /* It says how many plans were sent before it: those that are not here by now were lost; and
@@ -446,9 +494,10 @@ static void heed_beat(struct link *l, const struct bus_beat *b)
 		part(l, "the controller has ended it");
 		return;
 	}
-	if (!l->step || !l->welcome || b->epoch != l->epoch || b->progress < l->expected || l->missed)
+	if (!l->step || !l->welcome || b->epoch != l->epoch || b->progress < step_expected(l->step) ||
+	    l->missed)
 		return;
-	log_warn("link", "plan %llu did not come", (unsigned long long)l->expected);
+	log_warn("link", "plan %llu did not come", (unsigned long long)step_expected(l->step));
 	pthread_mutex_lock(&l->lock);
 	l->missed = true;
 	send_beat(l);
@@ -458,12 +507,12 @@ static void heed_beat(struct link *l, const struct bus_beat *b)
 static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
 {
 	struct bus_msg m;
-	int type = bus_peek(bytes, n, why, why_n);
+	int type = bus_peek(bytes, n, why, why_n), rc;
 	if (type == -EPROTO)
 		return type;
 	if (type == BUS_PLAN)
 		return handle_plan(l, bytes, n, why, why_n);
-	int rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
+	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
 	if (rc < 0) {
 		log_warn("link", "a message of %zu bytes is not understood: %s", n,
 			 type == BUS_RESULT ? "a result" : why);
@@ -479,6 +528,8 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 			l->stop_passed = l->hello_due = true;
 			return 0;
 		}
+		if ((rc = finish_all(l, why, why_n)))
+			return rc;
 		log_info("link", "stop");
 		send_msg(l, &(struct bus_msg){.type = BUS_STOP}); /* heard */
 		l->stop = true;
@@ -513,11 +564,13 @@ static bool take(struct link *l, zmq_msg_t *m)
 
 static void wait_input(struct link *l)
 {
-	zmq_pollitem_t items[] = {{l->sock, 0, ZMQ_POLLIN, 0}, {l->monitor, 0, ZMQ_POLLIN, 0}};
+	zmq_pollitem_t items[] = {{l->sock, 0, ZMQ_POLLIN, 0},
+				  {l->monitor, 0, ZMQ_POLLIN, 0},
+				  {NULL, under_way(l) ? step_fd(l->step) : -1, ZMQ_POLLIN, 0}};
 	int64_t ms = (l->next_beat_us - clock_us()) / 1000 + 1;
 	if (ms < 0 || ms > BUS_BEAT_MS)
 		ms = ms < 0 ? 0 : BUS_BEAT_MS;
-	zmq_poll(items, 2, l->hello_due ? HELLO_RETRY_MS : (long)ms);
+	zmq_poll(items, under_way(l) ? 3 : 2, l->hello_due ? HELLO_RETRY_MS : (long)ms);
 	if (items[1].revents & ZMQ_POLLIN)
 		read_monitor(l);
 }
@@ -545,6 +598,8 @@ static int serve(struct link *l, char *why, size_t why_n)
 		else
 			wait_input(l);
 		zmq_msg_close(&m);
+		if (!rc)
+			rc = finish_done(l, why, why_n);
 		if (l->hello_due && clock_us() >= l->hello_at_us)
 			send_hello(l);
 		keep_beat(l);
@@ -648,15 +703,27 @@ static void end_beater(struct link *l)
 	pthread_join(l->beater, NULL);
 }
 
+/* What nobody waits for any more, on a device that may hang: the beat thread sees to it that this
+ * worker ends. */
+static void leave_plans(struct link *l)
+{
+	if (!under_way(l))
+		return;
+	lend(l, false);
+	step_close(l->step);
+	l->step = NULL;
+	reclaim(l);
+}
+
 int link_run(const struct link_args *a, char *why, size_t why_n)
 {
 	struct link *l = xcalloc(1, sizeof *l);
 	l->args = a;
-	l->expected = 1;
 	l->heard_us = l->next_beat_us = clock_us();
 	int rc = open_sockets(l, why, why_n);
 	if (!rc && !(rc = start_beater(l, why, why_n))) {
 		rc = serve(l, why, why_n);
+		leave_plans(l);
 		end_beater(l);
 	}
 	for (; l->n_stash; l->n_stash--, l->stash0 = (l->stash0 + 1) % STASH)
