@@ -36,7 +36,8 @@ static bool plan_init(struct pending *p, struct pending_plan *f)
 	f->out.rank = k->host_new(p->dev, words(p));
 	f->out.top_id = k->host_new(p->dev, tops(p));
 	f->out.top_logprob = k->host_new(p->dev, tops(p));
-	return f->done && f->out.token && f->out.logprob && f->out.rank && f->out.top_id && f->out.top_logprob;
+	return f->done && f->out.token && f->out.logprob && f->out.rank && f->out.top_id &&
+	       f->out.top_logprob;
 }
 
 static void host_free(struct pending *p, void *mem, size_t bytes)
