@@ -41,11 +41,12 @@ if [ "$only" != e2e ]; then
 		[ -f "tests/${t#"$build"/tests/}.c" ] || [ -f "tests/${t#"$build"/tests/}.cc" ] || continue # of a test that is no more
 		program "${t#"$build"/tests/}" "$t"
 	done
-	# The worker as a whole on the emulated CUDA device.
+	# The kernels' cases, and the worker as a whole, on the emulated CUDA device.
 	sim=$(cd "$build" && pwd)/lib/libquern-cudasim.so
 	if [ -e "$sim" ]; then
 		export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY="$sim"
-		for t in unit/test_model unit/test_step; do
+		for t in kernels/test_attention kernels/test_linear kernels/test_rows kernels/test_sample \
+			unit/test_model unit/test_step; do
 			program "$t, emulated CUDA" "$build/tests/$t"
 		done
 		unset QUERN_TEST_DEVICE QUERN_CUDA_LIBRARY

@@ -74,10 +74,12 @@ $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 
 GPUTESTS := $(patsubst tests/cudasim/%.c,$(BUILD)/gpu/%,$(filter-out $(if $(NCCL_H),,%/test_nccl.c),$(wildcard tests/cudasim/test_*.c)))
 GPU_CRITERION ?= -lcriterion
+# The same programs for every table: the device is named when they run.
+TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention linear rows sample)
 
 .PHONY: gpu-tests gpu-check gpu-bench
 gpu-tests: $(GPUTESTS) $(BUILD)/gpu/bench $(BUILD)/lib/libquern-cuda.so \
-	$(addprefix $(BUILD)/tests/unit/test_,model step same_tokens) $(PROGRAMS)
+	$(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens) $(PROGRAMS)
 gpu-check:
 	@tests/gpu/check.sh $(BUILD)
 gpu-bench:
@@ -115,9 +117,10 @@ SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
 
 cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so
-cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens)
+cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens)
 	@for t in $(SIMTESTS); do printf '%5s %s\n' SIM $$t; $$t || exit 1; done
 	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudasim.so; \
+	for t in $(TABLETESTS); do printf '%5s %s, whole\n' SIM $$t; QUERN_TEST_LONG=1 $$t --timeout 1200 || exit 1; done; \
 	for t in $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens); do \
 		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done
 

@@ -22,7 +22,7 @@ struct layer {
 };
 
 struct net {
-	struct ct t;
+	struct kt t;
 	struct shape m;
 	struct kern_embed *embed;
 	struct layer layers[LAYERS];
@@ -104,23 +104,23 @@ static void net_open(struct net *n, struct shape m, int rows, int n_blocks)
 	}
 	for (int i = 0; i < (m.context + 1) * SEQS_MAX; i++)
 		tokens[i] = (int32_t)(kt_rand() % V);
-	n->ones = ct_put(&n->t, ones, sizeof ones);
-	n->rope = ct_put(&n->t, rope, (size_t)(m.context * m.dim) * sizeof *rope);
-	n->tokens = ct_put(&n->t, tokens, (size_t)(m.context + 1) * SEQS_MAX * sizeof *tokens);
+	n->ones = kt_put(&n->t, ones, sizeof ones);
+	n->rope = kt_put(&n->t, rope, (size_t)(m.context * m.dim) * sizeof *rope);
+	n->tokens = kt_put(&n->t, tokens, (size_t)(m.context + 1) * SEQS_MAX * sizeof *tokens);
 	free(rope);
 	free(tokens);
 	const size_t r256 = r < 256 ? 256 : r; /* rows of a piece of a prompt */
 	const size_t q = (size_t)(m.heads * m.dim), all = q + (size_t)(2 * m.kv_heads * m.dim);
-	n->x = ct_new(&n->t, r * H * 4);
-	n->add = ct_new(&n->t, r * H * 4);
-	n->normed = ct_new(&n->t, r * H * op);
-	n->proj = ct_new(&n->t, r256 * all * op);
-	n->q = ct_new(&n->t, r256 * q * op);
-	n->att = ct_new(&n->t, r * q * op);
-	n->ffn = ct_new(&n->t, r * H * op);
-	n->last = ct_new(&n->t, r * H * 4);
-	n->last_add = ct_new(&n->t, r * H * 4);
-	n->logits = ct_new(&n->t, r * V * 4);
+	n->x = kt_new(&n->t, r * H * 4);
+	n->add = kt_new(&n->t, r * H * 4);
+	n->normed = kt_new(&n->t, r * H * op);
+	n->proj = kt_new(&n->t, r256 * all * op);
+	n->q = kt_new(&n->t, r256 * q * op);
+	n->att = kt_new(&n->t, r * q * op);
+	n->ffn = kt_new(&n->t, r * H * op);
+	n->last = kt_new(&n->t, r * H * 4);
+	n->last_add = kt_new(&n->t, r * H * 4);
+	n->logits = kt_new(&n->t, r * V * 4);
 }
 
 static void net_close(struct net *n)
@@ -130,7 +130,7 @@ static void net_close(struct net *n)
 	for (int i = 0; i < SIZES; i++)
 		n->t.ops->graph_free(n->graph[i]);
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-		ct_del(&n->t, all[i], 0);
+		kt_del(&n->t, all[i]);
 	for (int l = 0; l < LAYERS; l++) {
 		n->t.ops->linear_free(n->layers[l].qkv);
 		n->t.ops->linear_free(n->layers[l].o);
@@ -139,7 +139,7 @@ static void net_close(struct net *n)
 	}
 	n->t.ops->kv_free(n->kv);
 	n->t.ops->embed_free(n->embed);
-	ct_close(&n->t);
+	kt_close(&n->t);
 }
 
 /* ---- a step ---- */
@@ -228,7 +228,7 @@ static void set_batch(struct net *n, const struct seqs *q, int seqs, int pad_to)
 
 static void get_logits(struct net *n, int seqs, float *out)
 {
-	ct_get(&n->t, out, n->logits, (size_t)(seqs * V) * sizeof *out);
+	kt_get(&n->t, out, n->logits, (size_t)(seqs * V) * sizeof *out);
 }
 
 /* As a worker does at its start: nothing but null rows. */
@@ -289,7 +289,7 @@ static void seq_add(struct net *n, struct seqs *q, int len)
 		cr_assert_eq(n->t.ops->batch_set(n->t.s, &b), 0);
 		for (int l = 0; l < LAYERS; l++) {
 			const struct kern_qkv_args qkv = qkv_args(n, l);
-			ct_set_op(&n->t, n->proj, in + l, (size_t)(rows * width - l));
+			kt_set_op(&n->t, n->proj, in + l, (size_t)(rows * width - l));
 			cr_assert_eq(n->t.ops->qkv(n->t.s, &qkv), 0);
 		}
 		cr_assert_eq(n->t.ops->stream_sync(n->t.s), 0);
@@ -402,7 +402,7 @@ Test(graph, replays_queued_ahead_follow_contexts_that_grow)
 	seq_add(&n, &q, 508);
 	seq_add(&n, &q, 12);
 	from = q;
-	void *kept = ct_new(&n.t, sizeof got);
+	void *kept = kt_new(&n.t, sizeof got);
 	const unsigned long before = alloc_count();
 	alloc_guard(true);
 	for (int i = 0; i < STEPS; i++) {
@@ -415,8 +415,8 @@ Test(graph, replays_queued_ahead_follow_contexts_that_grow)
 	}
 	alloc_guard(false);
 	cr_assert_eq(alloc_count(), before);
-	ct_get(&n.t, got, kept, sizeof got);
-	ct_del(&n.t, kept, 0);
+	kt_get(&n.t, got, kept, sizeof got);
+	kt_del(&n.t, kept);
 	for (int i = 0; i < STEPS; i++) {
 		for (int j = 0; j < ROWS; j++)
 			q.len[j] = from.len[j] + i;
@@ -484,12 +484,12 @@ Test(graph, null_rows_touch_no_block)
 	const size_t bytes = kv.block_bytes * (size_t)kv.n_blocks, token = 64 * 2;
 	unsigned char *before = xmalloc(bytes), *after = xmalloc(bytes);
 	bool stored[3] = {false};
-	ct_get(&n.t, before, kv.pool, bytes);
+	kt_get(&n.t, before, kv.pool, bytes);
 	for (size_t i = 0; i < bytes; i++) /* in blocks that nobody has, too */
 		before[i] = before[i] ? before[i] : 0x5a;
 	cr_assert_eq(n.t.ops->upload(n.t.s, kv.pool, before, bytes), 0);
 	launch(&n, &q, 3);
-	ct_get(&n.t, after, kv.pool, bytes);
+	kt_get(&n.t, after, kv.pool, bytes);
 	for (size_t i = 0; i < bytes; i++) {
 		bool own = false;
 		for (int j = 0; j < 3; j++) {

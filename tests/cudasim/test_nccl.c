@@ -34,7 +34,7 @@ static char why[512];
 		}                                                                                            \
 	} while (0)
 
-typedef void rank_fn(struct coll *c, struct ct *t, int rank, int n);
+typedef void rank_fn(struct coll *c, struct kt *t, int rank, int n);
 
 static void set_up(void)
 {
@@ -45,7 +45,7 @@ static void set_up(void)
 TestSuite(nccl, .init = set_up, .timeout = 300);
 
 /* Each rank has a GPU of its own; of the emulated ones there is one in every process. */
-static void open_device(struct ct *t, int rank)
+static void open_device(struct kt *t, int rank)
 {
 #ifdef QUERN_CUDASIM
 	rank = 0;
@@ -56,7 +56,7 @@ static void open_device(struct ct *t, int rank)
 					 .max_logits = 1,
 					 .max_context = 16,
 					 .max_blocks_per_seq = 1};
-	*t = (struct ct){.ops = &kern_cuda_ops};
+	*t = (struct kt){.ops = &kern_cuda_ops};
 	CHECK(t->ops->open(&t->dev, &a, why, sizeof why) == 0);
 	t->s = t->ops->stream_new(t->dev);
 	CHECK(t->s != NULL);
@@ -70,7 +70,7 @@ static void start(int rank, int n, rank_fn *fn)
 		return;
 	struct coll_meet *mine = NULL;
 	struct coll *c;
-	struct ct t;
+	struct kt t;
 	open_device(&t, rank);
 	if (rank == 0) {
 		CHECK(ops->meet_new(&mine, common->text, why, sizeof why) == 0);
@@ -89,7 +89,7 @@ static void start(int rank, int n, rank_fn *fn)
 	CHECK(mine == NULL);
 	fn(c, &t, rank, n);
 	ops->leave(c);
-	ct_close(&t);
+	kt_close(&t);
 	_exit(0);
 }
 
@@ -143,7 +143,7 @@ static float value(int rank, size_t i)
 
 /* ---- what they compute ---- */
 
-static void sums(struct coll *c, struct ct *t, int rank, int n)
+static void sums(struct coll *c, struct kt *t, int rank, int n)
 {
 	const int shapes[][2] = {{1, 1}, {3, 70}, {2, 524300}, {5, 256}};
 	static float x[VALUES];
@@ -151,17 +151,17 @@ static void sums(struct coll *c, struct ct *t, int rank, int n)
 		const size_t all = (size_t)shapes[k][0] * (size_t)shapes[k][1];
 		for (size_t i = 0; i < all; i++)
 			x[i] = value(rank, i + k);
-		void *dx = ct_put(t, x, all * 4);
+		void *dx = kt_put(t, x, all * 4);
 		CHECK(ops->sum_rows(c, t->s, dx, shapes[k][0], shapes[k][1]) == 0);
 		CHECK(ops->sync(c, t->s) == 0);
-		ct_get(t, x, dx, all * 4);
+		kt_get(t, x, dx, all * 4);
 		for (size_t i = 0; i < all; i++) {
 			float want = value(0, i + k);
 			for (int r = 1; r < n; r++)
 				want += value(r, i + k);
 			CHECK(memcmp(&want, &x[i], sizeof want) == 0);
 		}
-		ct_del(t, dx, all * 4);
+		kt_del(t, dx);
 	}
 }
 
@@ -176,7 +176,7 @@ Test(nccl, one_rank_adds_nothing)
 	run(1, sums);
 }
 
-static void cols(struct coll *c, struct ct *t, int rank, int n)
+static void cols(struct coll *c, struct kt *t, int rank, int n)
 {
 	const int widths[][RANKS] = {{83, 80, 88}, {5, 1, 9}, {600000, 599992, 1}};
 	const int rows[] = {4, 7, 2};
@@ -190,12 +190,12 @@ static void cols(struct coll *c, struct ct *t, int rank, int n)
 		for (size_t i = 0; i < mine; i++)
 			in[i] = value(rank, i);
 		const size_t all = (size_t)rows[k] * stride * 4;
-		void *din = ct_put(t, in, mine * 4), *dout = rank ? NULL : ct_new(t, all);
+		void *din = kt_put(t, in, mine * 4), *dout = rank ? NULL : kt_new(t, all);
 		CHECK(ops->gather_cols(c, t->s, dout, din, rows[k], w) == 0);
 		CHECK(ops->sync(c, t->s) == 0);
 		if (rank)
 			continue;
-		ct_get(t, out, dout, all);
+		kt_get(t, out, dout, all);
 		for (int r = 0; r < n; at += (size_t)w[r++])
 			for (size_t i = 0; i < (size_t)rows[k]; i++)
 				for (size_t j = 0; j < (size_t)w[r]; j++)
@@ -208,7 +208,7 @@ Test(nccl, columns_come_side_by_side)
 	run(3, cols);
 }
 
-static void bytes(struct coll *c, struct ct *t, int rank, int n)
+static void bytes(struct coll *c, struct kt *t, int rank, int n)
 {
 	static unsigned char mine[70000], all[RANKS * 70000];
 	const size_t sizes[] = {1, 13, 70000};
@@ -234,11 +234,11 @@ Test(nccl, bytes_are_gathered_and_broadcast)
 
 /* ---- what goes wrong ---- */
 
-static void until_lost(struct coll *c, struct ct *t, int rank, int n)
+static void until_lost(struct coll *c, struct kt *t, int rank, int n)
 {
 	int rc = 0;
 	(void)n;
-	void *x = ct_new(t, 4096);
+	void *x = kt_new(t, 4096);
 	while (!rc) {
 		rc = ops->sum_rows(c, t->s, x, 4, 256);
 		if (!rc)
@@ -271,7 +271,7 @@ static bool at_once(void *arg)
 	return true;
 }
 
-static int try_join(struct ct *t, int rank, int n, const char *text, struct coll_meet **mine)
+static int try_join(struct kt *t, int rank, int n, const char *text, struct coll_meet **mine)
 {
 	struct coll *c;
 	const struct coll_args a = {.rank = rank,
@@ -288,7 +288,7 @@ Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
 {
 	struct coll_meet *mine, *other;
 	char text[COLL_MEET_SIZE], bad[COLL_MEET_SIZE];
-	struct ct t;
+	struct kt t;
 	ct_open(&t, false, (struct kt_size){.rows = 4});
 	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(ops->meet_new(&other, bad, why, sizeof why), 0);
@@ -302,5 +302,5 @@ Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
 	text[20] = 'g';
 	cr_expect_eq(try_join(&t, 1, 2, text, NULL), -EINVAL);
 	cr_expect_eq(try_join(&t, 2, 2, bad, NULL), -EINVAL);
-	ct_close(&t);
+	kt_close(&t);
 }

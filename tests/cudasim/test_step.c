@@ -8,7 +8,7 @@
 enum { H = 64, V = 96, D = 16, HQ = 4, HKV = 2, I = 64, ROWS = 8, STEPS = 7, CONTEXT = 64 };
 
 struct net {
-	struct ct t;
+	struct kt t;
 	struct kern_embed *embed;
 	struct kern_linear *qkv, *o, *gateup, *down;
 	struct kern_kv *kv;
@@ -57,18 +57,18 @@ static void net_open(struct net *n)
 		rope[i] = cosf((float)(i / D) * 0.1f);
 		rope[i + 1] = sinf((float)(i / D) * 0.1f);
 	}
-	n->ones = ct_put(&n->t, ones, sizeof ones);
-	n->rope = ct_put(&n->t, rope, sizeof rope);
-	n->tokens = ct_put(&n->t, tokens, sizeof tokens);
-	n->x = ct_new(&n->t, ROWS * H * 4);
-	n->add = ct_new(&n->t, ROWS * H * 4);
-	n->normed = ct_new(&n->t, ROWS * H * 2);
-	n->proj = ct_new(&n->t, ROWS * (HQ + 2 * HKV) * D * 2);
-	n->q = ct_new(&n->t, ROWS * HQ * D * 2);
-	n->att = ct_new(&n->t, ROWS * HQ * D * 2);
-	n->ffn = ct_new(&n->t, ROWS * I * 2);
-	n->last = ct_new(&n->t, ROWS * H * 4);
-	n->logits = ct_new(&n->t, ROWS * V * 4);
+	n->ones = kt_put(&n->t, ones, sizeof ones);
+	n->rope = kt_put(&n->t, rope, sizeof rope);
+	n->tokens = kt_put(&n->t, tokens, sizeof tokens);
+	n->x = kt_new(&n->t, ROWS * H * 4);
+	n->add = kt_new(&n->t, ROWS * H * 4);
+	n->normed = kt_new(&n->t, ROWS * H * 2);
+	n->proj = kt_new(&n->t, ROWS * (HQ + 2 * HKV) * D * 2);
+	n->q = kt_new(&n->t, ROWS * HQ * D * 2);
+	n->att = kt_new(&n->t, ROWS * HQ * D * 2);
+	n->ffn = kt_new(&n->t, ROWS * I * 2);
+	n->last = kt_new(&n->t, ROWS * H * 4);
+	n->logits = kt_new(&n->t, ROWS * V * 4);
 	n->out_token = n->t.ops->host_new(n->t.dev, STEPS * 4);
 	n->out_logprob = n->t.ops->host_new(n->t.dev, STEPS * 4);
 	n->out_rank = n->t.ops->host_new(n->t.dev, STEPS * 4);
@@ -79,7 +79,7 @@ static void net_close(struct net *n)
 	void *all[] = {n->x,   n->add,  n->normed, n->proj, n->q,    n->att,
 		       n->ffn, n->last, n->logits, n->ones, n->rope, n->tokens};
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-		ct_del(&n->t, all[i], 0);
+		kt_del(&n->t, all[i]);
 	n->t.ops->host_free(n->t.dev, n->out_token, STEPS * 4);
 	n->t.ops->host_free(n->t.dev, n->out_logprob, STEPS * 4);
 	n->t.ops->host_free(n->t.dev, n->out_rank, STEPS * 4);
@@ -89,7 +89,7 @@ static void net_close(struct net *n)
 	n->t.ops->linear_free(n->down);
 	n->t.ops->kv_free(n->kv);
 	n->t.ops->embed_free(n->embed);
-	ct_close(&n->t);
+	kt_close(&n->t);
 }
 
 /* Rows pos .. pos + rows - 1; the last one's token is sampled into the token buffer. */
@@ -241,7 +241,7 @@ Test(step, a_copy_within_the_device_keeps_its_turn)
 	e |= n.t.ops->copy(n.t.s, (int32_t *)n.tokens + 4, n.tokens, sizeof ids);
 	e |= n.t.ops->upload(n.t.s, n.tokens, more, sizeof more);
 	cr_assert_eq(e, 0);
-	ct_get(&n.t, got, n.tokens, sizeof got);
+	kt_get(&n.t, got, n.tokens, sizeof got);
 	const int32_t want[8] = {8, 9, 3, 4, 1, 2, 3, 4};
 	cr_expect_arr_eq(got, want, sizeof want);
 	net_close(&n);

@@ -27,7 +27,7 @@ step() {
 	name=$1 limit=$2
 	shift 2
 	start=$(date +%s)
-	timeout "$limit" "$@" >"$log" 2>&1
+	timeout "$limit" "$@" >"$log" 2>&1 </dev/null
 	rc=$?
 	took=$(($(date +%s) - start))
 	line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
@@ -41,11 +41,15 @@ step() {
 }
 
 echo "$gpu"
-for t in attention fast graph linear rows sample step; do
-	step "kernels: $t" 120 "$build/gpu/test_$t" --jobs 1
+# The cases of every table, then those of the CUDA table's own parts.
+export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY="$PWD/$build/lib/libquern-cuda.so"
+case $build in /*) QUERN_CUDA_LIBRARY=$build/lib/libquern-cuda.so ;; esac
+for t in attention linear rows sample; do
+	step "kernels: $t" 120 "$build/tests/kernels/test_$t" --jobs 1
 done
-export QUERN_TEST_DEVICE=cuda:0
-unset QUERN_CUDA_LIBRARY
+for t in linear_plans fast graph device step; do
+	step "cuda: $t" 120 "$build/gpu/test_$t" --jobs 1
+done
 step "golden models" 120 "$build/tests/unit/test_model" --jobs 2
 step "steps" 60 "$build/tests/unit/test_step" --jobs 2
 step "same tokens" 120 "$build/tests/unit/test_same_tokens" --jobs 2
@@ -61,12 +65,12 @@ else
 fi
 if command -v compute-sanitizer >/dev/null; then
 	# Criterion's tests are processes of their own.
-	for t in attention fast graph linear rows sample step; do
-		step "memcheck: $t" 120 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9 \
-			"$build/gpu/test_$t" --jobs 1 --filter "$(sed -n "s/^$t //p" tests/gpu/sanitized)"
-		step "racecheck: $t" 120 compute-sanitizer --tool racecheck --target-processes all --error-exitcode 9 \
-			"$build/gpu/test_$t" --jobs 1 --filter "$(sed -n "s/^$t //p" tests/gpu/sanitized)"
-	done
+	while read -r t only; do
+		for tool in memcheck racecheck; do
+			step "$tool: $t" 120 compute-sanitizer --tool $tool --target-processes all --error-exitcode 9 \
+				"$build/$t" --jobs 1 --filter "$only"
+		done
+	done <tests/gpu/sanitized
 else
 	echo "compute-sanitizer is not here: memcheck and racecheck skipped"
 fi

@@ -1,10 +1,25 @@
 /* kern_test.h - what the kernel tests share: devices, made-up weights, comparisons.
- * Every test runs on every table and instruction set that is there; the first of them gives
- * the bits that the others must give too. */
+ *
+ * One program, every table: a test runs on the CPU, or on the device that QUERN_TEST_DEVICE names
+ * ("cuda:0"), whose table may be the emulated one (QUERN_CUDA_LIBRARY=build/lib/libquern-cudasim.so).
+ * A device has one or more classes of operands (the CPU F32, a GPU F16 and BF16), each with one or
+ * more ways to the same bits (instruction sets; in the emulator, orders of blocks and threads): the
+ * first way of a class gives the bits that the others must give too.
+ *
+ *   for (int c = 0; c < kt_classes(); c++)
+ *           for (int way = 0; way < KT_WAYS; way++) {
+ *                   if (!kt_open(&t, c, way, size))
+ *                           continue;
+ *                   ... kt_put_op(), t.ops->..., kt_get_op(), kt_near(), kt_same() ...
+ *                   kt_close(&t);
+ *           }
+ *
+ * QUERN_TEST_LONG=1 runs the sweeps whole. */
 #ifndef QUERN_TESTS_KERNELS_KERN_TEST_H
 #define QUERN_TESTS_KERNELS_KERN_TEST_H
 
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdint.h>
@@ -16,8 +31,7 @@
 #include "kernels/cpu/half.h"
 #include "kernels/kern.h"
 
-static const char *const kt_isas[] = {"avx512", "avx2", "plain"};
-enum { KT_ISAS = 3 };
+enum { KT_WAYS = 3, KT_PIECES = 32 };
 
 /* ---- devices ---- */
 
@@ -25,43 +39,244 @@ struct kt {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *s;
-	const char *isa;
+	enum kern_dtype op; /* operands */
+	const char *isa;    /* for messages */
+	struct {
+		void *p;
+		size_t bytes;
+	} mem[KT_PIECES]; /* what kt_new() and its friends gave; kt_close() frees what is left */
 };
 
 struct kt_size {
-	int threads, rows, seqs, logits, context, block_size;
+	int threads, rows, seqs, logits, context, block_size; /* 0: the least */
 };
 
-/* False where this machine lacks the instruction set. */
-static inline bool kt_open(struct kt *t, const char *isa, struct kt_size z)
+static inline const char *kt_device(void)
 {
+	const char *name = getenv("QUERN_TEST_DEVICE");
+	return name && name[0] ? name : "cpu";
+}
+
+static inline bool kt_on_cpu(void)
+{
+	return strncmp(kt_device(), "cpu", 3) == 0;
+}
+
+static inline const struct kern_ops *kt_ops(int *index)
+{
+	const struct kern_ops *ops = NULL;
+	char why[512] = "";
+	int e = kern_find(kt_device(), &ops, index, why, sizeof why);
+	cr_assert(e == 0, "%s", why);
+	return ops;
+}
+
+/* The emulator's: from now on blocks and threads run in another order.  NULL: a real device. */
+static inline void (*kt_seeder(void))(uint64_t)
+{
+	static void (*seed)(uint64_t);
+	static bool looked;
+	const char *lib = getenv("QUERN_CUDA_LIBRARY");
+	if (!looked && !kt_on_cpu() && lib) {
+		void *h = dlopen(lib, RTLD_NOW | RTLD_LOCAL); /* the one that kern_find() has opened */
+		void *found = h ? dlsym(h, "cudasim_seed") : NULL;
+		memcpy(&seed, &found, sizeof seed);
+	}
+	looked = true;
+	return seed;
+}
+
+static inline void kt_seed(uint64_t seed)
+{
+	if (kt_seeder())
+		kt_seeder()(seed);
+}
+
+/* Where every value of a sweep is too much: on the emulated device, unless all was asked for. */
+static inline bool kt_brief(void)
+{
+	return kt_seeder() && !getenv("QUERN_TEST_LONG");
+}
+
+static inline int kt_classes(void)
+{
+	return kt_on_cpu() ? 1 : 2;
+}
+
+static inline enum kern_dtype kt_operand(int c)
+{
+	return kt_on_cpu() ? KERN_F32 : c ? KERN_BF16 : KERN_F16;
+}
+
+/* False where this machine lacks the instruction set, or the device has fewer ways. */
+static inline bool kt_open(struct kt *t, int c, int way, struct kt_size z)
+{
+	static const char *const isas[KT_WAYS] = {"avx512", "avx2", "plain"};
 	char why[256] = "";
+	const int bs = z.block_size ? z.block_size : 16;
 	struct kern_open_args a = {
-		.index = -1,
-		.compute = KERN_COMPUTE_F32,
-		.n_threads = z.threads,
-		.isa = isa,
-		.max_rows = z.rows,
+		.compute = kt_operand(c) == KERN_BF16 ? KERN_COMPUTE_BF16 : KERN_COMPUTE_F32,
+		.n_threads = z.threads ? z.threads : 1,
+		.isa = isas[way],
+		.max_rows = z.rows ? z.rows : 1,
 		.max_seqs = z.seqs ? z.seqs : 1,
 		.max_logits = z.logits ? z.logits : 1,
 		.max_context = z.context ? z.context : 1,
 	};
-	int bs = z.block_size ? z.block_size : 16;
 	a.max_blocks_per_seq = (a.max_context + bs - 1) / bs;
-	*t = (struct kt){.ops = &kern_cpu_ops, .isa = isa};
+	*t = (struct kt){.ops = kt_ops(&a.index), .op = kt_operand(c)};
+	t->isa = kt_on_cpu() ? isas[way] : c ? "bf16" : "f16";
+	if (!kt_on_cpu()) {
+		if (way >= (kt_seeder() ? 2 : 1))
+			return false;
+		kt_seed((uint64_t)way);
+	}
 	int e = t->ops->open(&t->dev, &a, why, sizeof why);
 	if (e) {
-		cr_assert(strstr(why, isa), "%s", why);
+		cr_assert(kt_on_cpu() && strstr(why, isas[way]), "%s", why);
 		return false;
 	}
 	t->s = t->ops->stream_new(t->dev);
+	cr_assert(t->s != NULL);
 	return true;
+}
+
+/* The first way there is. */
+static inline void kt_open_any(struct kt *t, int c, struct kt_size z)
+{
+	for (int way = 0; way < KT_WAYS; way++)
+		if (kt_open(t, c, way, z))
+			return;
+	cr_assert(false, "%s cannot be opened", kt_device());
 }
 
 static inline void kt_close(struct kt *t)
 {
+	for (int i = 0; i < KT_PIECES; i++)
+		if (t->mem[i].p)
+			t->ops->mem_free(t->dev, t->mem[i].p, t->mem[i].bytes);
 	t->ops->stream_free(t->s);
 	t->ops->close(t->dev);
+}
+
+/* ---- operands ---- */
+
+static inline size_t kt_op_size(enum kern_dtype op)
+{
+	return op == KERN_F32 ? 4 : 2;
+}
+
+/* Half a unit in the last place, relative; of F32 what sums may be off. */
+static inline double kt_unit(enum kern_dtype op)
+{
+	return op == KERN_BF16 ? 0x1p-8 : op == KERN_F16 ? 0x1p-11 : 0;
+}
+
+/* To the nearest, ties to even. */
+static inline uint16_t kt_to_half(enum kern_dtype op, float f)
+{
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	if (op == KERN_BF16)
+		return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+	const uint16_t sign = (uint16_t)(u >> 16 & 0x8000);
+	const double v = fabs((double)f);
+	int e;
+	if (f != f)
+		return 0x7fff;
+	frexp(v, &e);
+	const int ulp = e - 1 < -14 ? -24 : e - 11;
+	const double r = ldexp(nearbyint(ldexp(v, -ulp)), ulp);
+	if (r >= 65520)
+		return sign | 0x7c00;
+	if (r < 0x1p-14)
+		return (uint16_t)(sign | (int)ldexp(r, 24));
+	const double m = frexp(r, &e);
+	return (uint16_t)(sign | (e + 14) << 10 | ((int)ldexp(m, 11) - 1024));
+}
+
+static inline float kt_from_half(enum kern_dtype op, uint16_t h)
+{
+	return op == KERN_BF16 ? half_from_bf16(h) : half_from_f16(h);
+}
+
+/* What the device sees of x. */
+static inline void kt_round(enum kern_dtype op, float *x, size_t n)
+{
+	for (size_t i = 0; op != KERN_F32 && i < n; i++)
+		x[i] = kt_from_half(op, kt_to_half(op, x[i]));
+}
+
+/* ---- memory ---- */
+
+static inline void *kt_new(struct kt *t, size_t bytes)
+{
+	void *p = t->ops->mem_new(t->dev, bytes);
+	cr_assert(p != NULL);
+	for (int i = 0; i < KT_PIECES; i++)
+		if (!t->mem[i].p) {
+			t->mem[i].p = p;
+			t->mem[i].bytes = bytes;
+			return p;
+		}
+	cr_assert(false, "more than %d pieces of memory", KT_PIECES);
+	return NULL;
+}
+
+static inline void kt_del(struct kt *t, void *p)
+{
+	for (int i = 0; i < KT_PIECES; i++)
+		if (t->mem[i].p == p) {
+			t->ops->mem_free(t->dev, p, t->mem[i].bytes);
+			t->mem[i].p = NULL;
+			return;
+		}
+	cr_assert(false, "no memory of this test");
+}
+
+static inline void kt_set(struct kt *t, void *dev, const void *from, size_t bytes)
+{
+	cr_assert_eq(t->ops->upload(t->s, dev, from, bytes), 0);
+	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+}
+
+static inline void *kt_put(struct kt *t, const void *from, size_t bytes)
+{
+	void *p = kt_new(t, bytes);
+	kt_set(t, p, from, bytes);
+	return p;
+}
+
+static inline void kt_get(struct kt *t, void *to, const void *dev, size_t bytes)
+{
+	cr_assert_eq(t->ops->download(t->s, to, dev, bytes), 0);
+	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+}
+
+/* n operands, floats on this side. */
+static inline void kt_set_op(struct kt *t, void *dev, const float *from, size_t n)
+{
+	uint16_t *h = t->op == KERN_F32 ? NULL : xmalloc(n * 2);
+	for (size_t i = 0; h && i < n; i++)
+		h[i] = kt_to_half(t->op, from[i]);
+	kt_set(t, dev, h ? (const void *)h : from, n * kt_op_size(t->op));
+	free(h);
+}
+
+static inline void *kt_put_op(struct kt *t, const float *from, size_t n)
+{
+	void *p = kt_new(t, n * kt_op_size(t->op));
+	kt_set_op(t, p, from, n);
+	return p;
+}
+
+static inline void kt_get_op(struct kt *t, float *to, const void *dev, size_t n)
+{
+	uint16_t *h = t->op == KERN_F32 ? NULL : xmalloc(n * 2);
+	kt_get(t, h ? (void *)h : to, dev, n * kt_op_size(t->op));
+	for (size_t i = 0; h && i < n; i++)
+		to[i] = kt_from_half(t->op, h[i]);
+	free(h);
 }
 
 /* ---- numbers ---- */

@@ -1,4 +1,5 @@
-/* Linear layers against a double-precision reference, and their bits against each other. */
+/* Linear layers against a double-precision reference, and their bits against each other: whatever the
+ * number of rows, whoever computes them. */
 #include "tests/kernels/kern_test.h"
 
 struct shape {
@@ -7,7 +8,7 @@ struct shape {
 
 struct kind {
 	enum kern_dtype dtype;
-	int group;
+	int group; /* 0: all inputs */
 };
 
 static const struct kind kinds[] = {
@@ -16,9 +17,28 @@ static const struct kind kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* y = x w^T + bias in double, and how far F32 sums may be from it */
-static void reference(const struct kt_part *p, const float *x, int rows, int k, double *y, double *tol)
+/* ---- rows, and what they give ---- */
+
+/* Rows of operands, as floats. */
+static float *rows_new(enum kern_dtype op, int n, int k)
 {
+	const size_t all = (size_t)n * (size_t)k;
+	float *x = kt_floats(all);
+	kt_round(op, x, all);
+	return x;
+}
+
+/* How far a weight may be from the one that was given: a GPU keeps it in the operand type. */
+static double weight_error(enum kern_dtype op, enum kern_dtype d)
+{
+	return op == KERN_F32 || d == KERN_AWQ4 || d == op ? 0 : kt_unit(op);
+}
+
+/* y = x w^T + bias in double, and how far it may be off. */
+static void reference(enum kern_dtype op, const struct kt_part *p, const float *x, int rows, int k, double *y,
+		      double *tol)
+{
+	const double off = weight_error(op, p->part.dtype) + 2e-6;
 	for (int r = 0; r < rows; r++)
 		for (int c = 0; c < p->part.n; c++) {
 			const float *b = p->bias;
@@ -30,7 +50,7 @@ static void reference(const struct kt_part *p, const float *x, int rows, int k, 
 				size += fabs(v);
 			}
 			y[r * p->part.n + c] = sum;
-			tol[r * p->part.n + c] = size * 1e-6 + 1e-12;
+			tol[r * p->part.n + c] = size * off + 1e-9;
 		}
 }
 
@@ -38,17 +58,22 @@ static void check_against_reference(struct kt *t, struct kind kind, struct shape
 {
 	char what[128];
 	const int group = kind.group ? kind.group : z.k;
+	const size_t n = (size_t)rows * (size_t)z.n;
 	struct kt_part p = kt_part(kind.dtype, z.k, z.n, group, (z.k + rows) % 2);
 	struct kern_linear *w = kt_load(t, z.k, group, &(struct kt_part *){&p}, 1);
-	size_t n = (size_t)rows * (size_t)z.n;
-	float *x = kt_floats((size_t)rows * (size_t)z.k), *y = kt_floats(n);
+	float *x = rows_new(t->op, rows, z.k), *y = xmalloc(n * sizeof *y);
 	double *ref = xmalloc(n * sizeof *ref), *tol = xmalloc(n * sizeof *tol);
-	t->ops->linear(t->s, w, y, x, rows, true);
-	reference(&p, x, rows, z.k, ref, tol);
-	snprintf(what, sizeof what, "%s %s group %d, %d rows, %d x %d", t->isa, kt_dtype_name(kind.dtype),
+	void *in = kt_put_op(t, x, (size_t)rows * (size_t)z.k), *out = kt_new(t, n * sizeof *y);
+	cr_assert_eq(t->ops->linear(t->s, w, out, in, rows, true), 0);
+	kt_get(t, y, out, n * sizeof *y);
+	reference(t->op, &p, x, rows, z.k, ref, tol);
+	snprintf(what, sizeof what, "%s: %s group %d, %d rows, %d x %d", t->isa, kt_dtype_name(kind.dtype),
 		 group, rows, z.k, z.n);
 	kt_near(y, ref, tol, n, what);
+	cr_assert(t->ops->linear_bytes(w) > 0);
 	t->ops->linear_free(w);
+	kt_del(t, in);
+	kt_del(t, out);
 	kt_part_fini(&p);
 	free(x);
 	free(y);
@@ -56,43 +81,82 @@ static void check_against_reference(struct kt *t, struct kind kind, struct shape
 	free(tol);
 }
 
-Test(linear, matches_a_double_precision_reference)
+/* Every kind, every shape, and of the rows every step-th. */
+static void check_shapes(int c, const struct shape *shapes, size_t n_shapes, const int *rows, size_t n_rows,
+			 size_t step)
 {
-	static const struct shape shapes[] = {{1, 8},    {7, 16},    {64, 64},  {172, 176},
-					      {200, 40}, {256, 136}, {300, 264}};
-	static const int rows[] = {1, 2, 3, 5, 8, 13, 17, 29};
-	for (int i = 0; i < KT_ISAS; i++) {
+	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = 32}))
+		if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = 300}))
 			continue;
-		for (int d = 0; d < N_KINDS; d++)
-			for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
-				for (size_t r = (s + (size_t)d) % 2; r < sizeof rows / sizeof rows[0]; r += 2)
+		for (size_t d = 0; d < N_KINDS; d++)
+			for (size_t s = 0; s < n_shapes; s++)
+				for (size_t r = (s + d) % step; r < n_rows; r += step)
 					check_against_reference(&t, kinds[d], shapes[s], rows[r]);
 		kt_close(&t);
 	}
 }
 
-Test(linear, takes_odd_numbers_of_outputs)
+/* A test for each class: they run side by side. */
+static void check_class(int c)
 {
-	static const int outputs[] = {1, 3, 15, 17, 33, 47, 63, 65, 100, 172};
-	for (int i = 0; i < KT_ISAS; i++) {
+	static const struct shape shapes[] = {{1, 8},     {7, 16},    {64, 64},  {172, 176}, {200, 40},
+					      {256, 136}, {296, 264}, {600, 72}, {1088, 24}};
+	static const int rows[] = {1, 2, 3, 5, 8, 9, 13, 16, 17, 29, 33, 47, 64, 65, 100, 129};
+	if (c < kt_classes())
+		check_shapes(c, shapes, sizeof shapes / sizeof shapes[0], rows, sizeof rows / sizeof rows[0],
+			     4);
+}
+
+Test(linear, matches_a_double_precision_reference)
+{
+	check_class(0);
+}
+
+Test(linear, matches_a_double_precision_reference_in_bf16)
+{
+	if (kt_classes() < 2)
+		cr_skip_test("the CPU's operands are F32");
+	check_class(1);
+}
+
+Test(linear, takes_odd_numbers_of_inputs_and_outputs)
+{
+	static const int outputs[] = {1, 3, 15, 17, 33, 47, 63, 65, 100, 129, 172};
+	static const int inputs[] = {1, 5, 37, 63, 65, 135};
+	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 1, .rows = 32}))
+		if (!kt_open(&t, 0, way, (struct kt_size){.rows = 128}))
 			continue;
-		for (size_t o = 0; o < sizeof outputs / sizeof outputs[0]; o++)
-			for (int d = 0; d < 3; d++)
-				check_against_reference(&t, kinds[d], (struct shape){37, outputs[o]},
-							1 + (int)o * 3);
+		for (int o = 0; o < (int)(sizeof outputs / sizeof outputs[0]); o++)
+			for (int i = 0; i < (int)(sizeof inputs / sizeof inputs[0]); i++)
+				check_against_reference(&t, kinds[(o + i) % 3],
+							(struct shape){inputs[i], outputs[o]},
+							1 + 7 * (o + i));
+		kt_close(&t);
+	}
+}
+
+Test(linear, takes_groups_that_end_inside_a_unit_or_a_slice)
+{
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, 0, way, (struct kt_size){.rows = 40}))
+			continue;
+		check_against_reference(&t, (struct kind){KERN_AWQ4, 96}, (struct shape){600, 40}, 5);
+		check_against_reference(&t, (struct kind){KERN_AWQ4, 96}, (struct shape){608, 40}, 40);
+		check_against_reference(&t, (struct kind){KERN_AWQ4, 256}, (struct shape){1088, 40}, 20);
+		check_against_reference(&t, (struct kind){KERN_AWQ4, 64}, (struct shape){72, 40}, 3);
+		check_against_reference(&t, (struct kind){KERN_AWQ4, 32}, (struct shape){3000, 8}, 3);
 		kt_close(&t);
 	}
 }
 
 Test(linear, takes_more_rows_than_one_round)
 {
-	for (int i = 0; i < KT_ISAS; i++) {
+	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = 600}))
+		if (!kt_open(&t, 0, way, (struct kt_size){.threads = 2, .rows = 600}))
 			continue;
 		check_against_reference(&t, (struct kind){KERN_AWQ4, 32}, (struct shape){64, 72}, 523);
 		check_against_reference(&t, (struct kind){KERN_F16, 0}, (struct shape){64, 72}, 257);
@@ -100,123 +164,279 @@ Test(linear, takes_more_rows_than_one_round)
 	}
 }
 
-/* All rows at once on the first table is what every other way must give. */
-static void check_bits(struct kind kind, struct shape z)
+/* ---- bits ---- */
+
+struct bits {
+	struct kind kind;
+	struct shape z;
+	int rows;           /* at once in the first way: what every other way must give */
+	int (*next)(int m); /* the numbers of rows, from 1 */
+	struct kt_part p;
+	float *x, *want, *got;
+};
+
+static void bits_way(struct bits *b, struct kt *t)
 {
-	enum { ROWS = 70 };
 	char what[128];
-	const int group = kind.group ? kind.group : z.k;
-	const size_t stride = (size_t)z.n;
-	struct kt_part p = kt_part(kind.dtype, z.k, z.n, group, true);
-	float *x = kt_floats((size_t)ROWS * (size_t)z.k);
-	float *want = NULL, *got = kt_floats(ROWS * stride);
-	for (int i = 0; i < KT_ISAS; i++)
-		for (int threads = 1; threads <= 3; threads++) {
-			struct kt t;
-			if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = threads, .rows = ROWS}))
-				break;
-			struct kern_linear *w = kt_load(&t, z.k, group, &(struct kt_part *){&p}, 1);
-			const bool plain = i == KT_ISAS - 1;
-			for (int m = ROWS; m >= 1; m -= plain || threads > 1 ? 7 : 1) {
-				int r0 = (ROWS - m) / 2;
-				memset(got, 0, ROWS * stride * sizeof *got);
-				t.ops->linear(t.s, w, got, x + (size_t)r0 * (size_t)z.k, m, true);
-				if (!want)
-					want = xmemdup(got, ROWS * stride * sizeof *got);
-				snprintf(what, sizeof what, "%s %s group %d, %d x %d, %d rows, %d threads",
-					 t.isa, kt_dtype_name(kind.dtype), group, z.k, z.n, m, threads);
-				kt_same(got, want + (size_t)r0 * stride, (size_t)m * stride, what);
-			}
-			t.ops->linear_free(w);
-			kt_close(&t);
-		}
-	kt_part_fini(&p);
-	free(x);
-	free(want);
-	free(got);
+	const int group = b->kind.group ? b->kind.group : b->z.k, k = b->z.k;
+	const size_t n = (size_t)b->z.n, op = kt_op_size(t->op);
+	struct kern_linear *w = kt_load(t, k, group, &(struct kt_part *){&b->p}, 1);
+	char *in = kt_put_op(t, b->x, (size_t)b->rows * (size_t)k);
+	void *out = kt_new(t, (size_t)b->rows * n * sizeof(float));
+	if (!b->want) {
+		b->want = xmalloc((size_t)b->rows * n * sizeof(float));
+		cr_assert_eq(t->ops->linear(t->s, w, out, in, b->rows, true), 0);
+		kt_get(t, b->want, out, (size_t)b->rows * n * sizeof(float));
+	}
+	for (int m = 1; m <= b->rows; m = b->next(m)) {
+		const int r0 = m * 37 % (b->rows - m + 1);
+		kt_seed((uint64_t)m);
+		cr_assert_eq(t->ops->linear(t->s, w, out, in + (size_t)r0 * (size_t)k * op, m, true), 0);
+		kt_get(t, b->got, out, (size_t)m * n * sizeof(float));
+		snprintf(what, sizeof what, "%s: %s group %d, %d x %d, %d rows from %d", t->isa,
+			 kt_dtype_name(b->kind.dtype), group, k, b->z.n, m, r0);
+		kt_same(b->got, b->want + (size_t)r0 * n, (size_t)m * n, what);
+	}
+	t->ops->linear_free(w);
+	kt_del(t, in);
+	kt_del(t, out);
 }
 
+/* threads: to how many (the CPU). */
+static void check_bits(int c, struct kind kind, struct shape z, int rows, int threads, int (*next)(int m))
+{
+	struct bits b = {.kind = kind, .z = z, .rows = rows, .next = next};
+	b.p = kt_part(kind.dtype, z.k, z.n, kind.group ? kind.group : z.k, true);
+	b.x = rows_new(kt_operand(c), rows, z.k);
+	b.got = xmalloc((size_t)rows * (size_t)z.n * sizeof *b.got);
+	for (int way = 0; way < (kt_on_cpu() ? KT_WAYS : 1); way++)
+		for (int n = 1; n <= (kt_on_cpu() ? threads : 1); n++) {
+			struct kt t;
+			if (!kt_open(&t, c, way, (struct kt_size){.threads = n, .rows = rows}))
+				break;
+			bits_way(&b, &t);
+			kt_close(&t);
+		}
+	kt_part_fini(&b.p);
+	free(b.x);
+	free(b.want);
+	free(b.got);
+}
+
+/* Each to 18, where the ways to compute them change most; then some, but all of them where the
+ * sweep was asked for whole. */
+static int next_rows(int m)
+{
+	return m < 18 || getenv("QUERN_TEST_LONG") ? m + 1 : m + 17 + m % 13;
+}
+
+static int next_few(int m)
+{
+	return m < 5 ? m + 1 : m + 61;
+}
+
+/* To 300 rows, odd sizes, groups of 32, 64, 128 and all inputs. */
 Test(linear, a_rows_bits_depend_on_nothing_but_the_row)
 {
+	check_bits(0, kinds[1], (struct shape){516, 24}, 300, 1, next_rows);
+	check_bits(0, kinds[3], (struct shape){600, 40}, 300, 1, next_rows);
+	check_bits(0, kinds[4], (struct shape){328, 72}, 300, 1, next_rows);
+	check_bits(0, kinds[5], (struct shape){1096, 24}, 300, 1, next_rows);
+	check_bits(0, kinds[6], (struct shape){712, 40}, 300, 1, next_rows);
+	if (kt_classes() < 2)
+		return;
+	check_bits(1, kinds[2], (struct shape){520, 40}, 300, 1, next_rows);
+	check_bits(1, kinds[5], (struct shape){648, 40}, 300, 1, next_rows);
+}
+
+Test(linear, a_rows_bits_do_not_depend_on_threads)
+{
 	for (int d = 0; d < N_KINDS; d++) {
-		check_bits(kinds[d], (struct shape){172, 200});
-		check_bits(kinds[d], (struct shape){288, 72});
+		check_bits(0, kinds[d], (struct shape){172, 200}, 70, 3, next_few);
+		check_bits(0, kinds[d], (struct shape){288, 72}, 70, 3, next_few);
 	}
+}
+
+/* Layers of Qwen3-8B, 1 to 4,096 rows: where there is a GPU. */
+static int next_wide(int m)
+{
+	return m < 18 ? m + 1 : m + 191 + m % 67;
+}
+
+Test(linear, a_rows_bits_depend_on_nothing_but_the_row_in_real_shapes)
+{
+	if (kt_on_cpu() || kt_seeder())
+		cr_skip_test("takes a GPU");
+	check_bits(0, kinds[5], (struct shape){4096, 6144}, 4096, 1, next_wide);
+	check_bits(0, kinds[5], (struct shape){12288, 4096}, 4096, 1, next_wide);
+	check_bits(0, kinds[1], (struct shape){4096, 4096}, 4096, 1, next_wide);
+	check_bits(1, kinds[2], (struct shape){4096, 4096}, 4096, 1, next_wide);
+	check_bits(1, kinds[5], (struct shape){4096, 4096}, 4096, 1, next_wide);
+}
+
+/* ---- parts ---- */
+
+static void check_parts(struct kt *t, struct kt_part *const *parts, int n_parts, int k, int group)
+{
+	struct kern_linear *w = kt_load(t, k, group, parts, n_parts);
+	int n = 0;
+	for (int i = 0; i < n_parts; i++)
+		n += parts[i]->part.n;
+	for (int rows = 1; rows <= 40; rows += 13) {
+		const size_t all = (size_t)rows * (size_t)n;
+		float *x = rows_new(t->op, rows, k), *y = xmalloc(all * 4), *got = xmalloc(all * 4);
+		double *ref = xmalloc(all * sizeof *ref), *tol = xmalloc(all * sizeof *tol);
+		void *in = kt_put_op(t, x, (size_t)rows * (size_t)k), *out = kt_new(t, all * 4);
+		cr_assert_eq(t->ops->linear(t->s, w, out, in, rows, true), 0);
+		kt_get(t, y, out, all * 4);
+		for (int i = 0, n0 = 0; i < n_parts; n0 += parts[i++]->part.n) {
+			const int pn = parts[i]->part.n;
+			for (int r = 0; r < rows; r++)
+				memcpy(got + r * pn, y + r * n + n0, (size_t)pn * sizeof *got);
+			reference(t->op, parts[i], x, rows, k, ref, tol);
+			kt_near(got, ref, tol, (size_t)(rows * pn), kt_dtype_name(parts[i]->part.dtype));
+		}
+		kt_del(t, in);
+		kt_del(t, out);
+		free(x);
+		free(y);
+		free(got);
+		free(ref);
+		free(tol);
+	}
+	t->ops->linear_free(w);
 }
 
 Test(linear, parts_lie_side_by_side_and_keep_their_types)
 {
-	enum { K = 96, ROWS = 20 };
-	for (int i = 0; i < KT_ISAS; i++) {
+	enum { K = 160 };
+	struct kt_part a = kt_part(KERN_AWQ4, K, 136, 32, true), b = kt_part(KERN_F16, K, 21, 0, false),
+		       c = kt_part(KERN_BF16, K, 64, 0, true), d = kt_part(KERN_AWQ4, K, 40, 32, false),
+		       e = kt_part(KERN_F16, K, 21, 0, true), f = kt_part(KERN_AWQ4, K, 40, 32, true);
+	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS}))
+		if (!kt_open(&t, 0, way, (struct kt_size){.threads = 2, .rows = 40}))
 			continue;
-		struct kt_part q = kt_part(KERN_AWQ4, K, 136, 32, true),
-			       k = kt_part(KERN_F16, K, 21, 0, false), v = kt_part(KERN_BF16, K, 64, 0, true);
-		struct kt_part *parts[] = {&q, &k, &v};
-		struct kern_linear *w = kt_load(&t, K, 32, parts, 3);
-		float *x = kt_floats(ROWS * K), *y = kt_floats(ROWS * 221);
-		for (int rows = 1; rows <= ROWS; rows += 19) {
-			t.ops->linear(t.s, w, y, x, rows, true);
-			for (int part = 0, n0 = 0; part < 3; n0 += parts[part++]->part.n) {
-				int n = parts[part]->part.n;
-				float got[ROWS * 136];
-				double ref[ROWS * 136], tol[ROWS * 136];
-				for (int r = 0; r < rows; r++)
-					memcpy(got + r * n, y + r * 221 + n0, (size_t)n * sizeof *got);
-				reference(parts[part], x, rows, K, ref, tol);
-				kt_near(got, ref, tol, (size_t)(rows * n), t.isa);
-			}
-		}
-		cr_assert(t.ops->linear_bytes(w) > 0);
-		t.ops->linear_free(w);
-		free(x);
-		free(y);
-		kt_part_fini(&q);
-		kt_part_fini(&k);
-		kt_part_fini(&v);
+		check_parts(&t, (struct kt_part *[]){&a, &b, &c}, 3, K, 32);
+		check_parts(&t, (struct kt_part *[]){&b, &a, &c}, 3, K, 32);
+		check_parts(&t, (struct kt_part *[]){&a, &d, &f}, 3, K, 32);
+		check_parts(&t, (struct kt_part *[]){&d, &f}, 2, K, 32);
+		check_parts(&t, (struct kt_part *[]){&b, &e}, 2, K, 32);
+		check_parts(&t, (struct kt_part *[]){&b, &c}, 2, K, 32);
 		kt_close(&t);
+	}
+	struct kt_part *all[] = {&a, &b, &c, &d, &e, &f};
+	for (int i = 0; i < 6; i++)
+		kt_part_fini(all[i]);
+}
+
+/* silu(gate) * up in double, from the references of both. */
+static void swiglu_reference(enum kern_dtype op, double *g, double *tol_g, const double *u,
+			     const double *tol_u, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const double silu = g[i] / (1 + exp(-g[i]));
+		tol_g[i] = fabs(u[i]) * (tol_g[i] * 1.2 + fabs(silu) * 1e-6) + fabs(silu) * tol_u[i] +
+			   fabs(silu * u[i]) * kt_unit(op) + (op == KERN_F32 ? 1e-9 : 1e-7);
+		g[i] = silu * u[i];
+	}
+}
+
+/* y: what the first way gave, NULL before it. */
+static void swiglu_way(struct kt *t, struct kt_part *g, struct kt_part *u, int k, const float *x, int rows,
+		       float **want)
+{
+	const size_t all = (size_t)rows * (size_t)g->part.n;
+	struct kern_linear *w = kt_load(t, k, 64, (struct kt_part *[]){g, u}, 2);
+	float *y = xmalloc(all * sizeof *y);
+	double *rg = xmalloc(all * 8), *tg = xmalloc(all * 8), *ru = xmalloc(all * 8), *tu = xmalloc(all * 8);
+	void *in = kt_put_op(t, x, (size_t)rows * (size_t)k), *out = kt_new(t, all * kt_op_size(t->op));
+	cr_assert_eq(t->ops->gateup_swiglu(t->s, w, out, in, rows), 0);
+	kt_get_op(t, y, out, all);
+	reference(t->op, g, x, rows, k, rg, tg);
+	reference(t->op, u, x, rows, k, ru, tu);
+	swiglu_reference(t->op, rg, tg, ru, tu, all);
+	kt_near(y, rg, tg, all, t->isa);
+	if (*want)
+		kt_same(y, *want, all, t->isa);
+	else
+		*want = xmemdup(y, all * sizeof *y);
+	t->ops->linear_free(w);
+	kt_del(t, in);
+	kt_del(t, out);
+	free(y);
+	free(rg);
+	free(tg);
+	free(ru);
+	free(tu);
+}
+
+static void check_swiglu(int c, struct kt_part *g, struct kt_part *u, int k)
+{
+	static const int rows[] = {1, 6, 14, 29, 50, 70, 131};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		float *x = rows_new(kt_operand(c), rows[i], k), *want = NULL;
+		for (int way = 0; way < KT_WAYS; way++) {
+			struct kt t;
+			if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = rows[i]}))
+				continue;
+			swiglu_way(&t, g, u, k, x, rows[i], &want);
+			kt_close(&t);
+		}
+		free(x);
+		free(want);
 	}
 }
 
 Test(linear, gate_and_up_meet_in_swiglu)
 {
-	enum { K = 64, N = 88, ROWS = 25 };
-	float *want = NULL;
-	struct kt_part g = kt_part(KERN_AWQ4, K, N, 64, false), u = kt_part(KERN_F16, K, N, 0, true);
-	struct kt_part *parts[] = {&g, &u};
-	float *x = kt_floats(ROWS * K), *y = kt_floats(ROWS * N);
-	double rg[ROWS * N], ru[ROWS * N], tg[ROWS * N], tu[ROWS * N];
-	reference(&g, x, ROWS, K, rg, tg);
-	reference(&u, x, ROWS, K, ru, tu);
-	for (int i = 0; i < ROWS * N; i++) {
-		double silu = rg[i] / (1 + exp(-rg[i]));
-		tg[i] = fabs(ru[i]) * (tg[i] * 1.2 + fabs(silu) * 1e-6) + fabs(silu) * tu[i] + 1e-9;
-		rg[i] = silu * ru[i];
+	enum { K = 136, N = 88 };
+	struct kt_part a = kt_part(KERN_AWQ4, K, N, 64, false), b = kt_part(KERN_AWQ4, K, N, 64, true),
+		       c = kt_part(KERN_F16, K, N, 0, true), d = kt_part(KERN_BF16, K, N, 0, false),
+		       e = kt_part(KERN_F16, K, 13, 0, true), f = kt_part(KERN_F16, K, 13, 0, false);
+	for (int class = 0; class < kt_classes(); class ++) {
+		check_swiglu(class, &a, &b, K);
+		check_swiglu(class, &c, &d, K);
+		check_swiglu(class, &a, &c, K);
+		check_swiglu(class, &e, &f, K);
 	}
-	for (int i = 0; i < KT_ISAS; i++) {
-		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS}))
-			continue;
-		struct kern_linear *w = kt_load(&t, K, 64, parts, 2);
-		for (int rows = 1; rows <= ROWS; rows += 3) {
-			t.ops->gateup_swiglu(t.s, w, y, x, rows);
-			kt_near(y, rg, tg, (size_t)rows * N, t.isa);
-			if (want)
-				kt_same(y, want, (size_t)rows * N, t.isa);
-		}
-		if (!want)
-			want = xmemdup(y, sizeof(float) * ROWS * N);
-		t.ops->linear_free(w);
-		kt_close(&t);
-	}
-	kt_part_fini(&g);
-	kt_part_fini(&u);
-	free(x);
-	free(y);
-	free(want);
+	struct kt_part *all[] = {&a, &b, &c, &d, &e, &f};
+	for (int i = 0; i < 6; i++)
+		kt_part_fini(all[i]);
 }
 
+/* ---- outputs, widening, refusals ---- */
+
+Test(linear, an_output_of_operand_type_is_the_f32_one_rounded)
+{
+	enum { K = 72, ROWS = 37 };
+	static const int outputs[] = {40, 41};
+	for (int c = 0; c < kt_classes(); c++)
+		for (int i = 0; i < 2; i++) {
+			struct kt t;
+			const size_t all = ROWS * (size_t)outputs[i];
+			struct kt_part p = kt_part(KERN_F16, K, outputs[i], 0, true);
+			float *x = rows_new(kt_operand(c), ROWS, K), *y = xmalloc(all * 4),
+			      *o = xmalloc(all * 4);
+			kt_open_any(&t, c, (struct kt_size){.rows = ROWS});
+			struct kern_linear *w = kt_load(&t, K, K, &(struct kt_part *){&p}, 1);
+			void *in = kt_put_op(&t, x, ROWS * K), *out = kt_new(&t, all * 4);
+			cr_assert_eq(t.ops->linear(t.s, w, out, in, ROWS, true), 0);
+			kt_get(&t, y, out, all * 4);
+			cr_assert_eq(t.ops->linear(t.s, w, out, in, ROWS, false), 0);
+			kt_get_op(&t, o, out, all);
+			kt_round(t.op, y, all);
+			kt_same(o, y, all, t.isa);
+			t.ops->linear_free(w);
+			kt_close(&t);
+			kt_part_fini(&p);
+			free(x);
+			free(y);
+			free(o);
+		}
+}
+
+/* Of the type that operands have where they are halves: 1 times a weight is the weight. */
 Test(linear, every_16_bit_float_is_widened_exactly)
 {
 	uint16_t *all = xmalloc(65536 * 2);
@@ -224,25 +444,31 @@ Test(linear, every_16_bit_float_is_widened_exactly)
 	const float one = 1;
 	for (int i = 0; i < 65536; i++)
 		all[i] = (uint16_t)i;
-	for (int i = 0; i < KT_ISAS; i++)
-		for (int d = KERN_F16; d <= KERN_BF16; d++) {
-			struct kt t;
-			if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 1, .rows = 1}))
-				break;
-			struct kt_part p = {.part = {.dtype = (enum kern_dtype)d, .n = 65536, .w = all}};
-			struct kern_linear *w = kt_load(&t, 1, 1, &(struct kt_part *){&p}, 1);
-			t.ops->linear(t.s, w, y, &one, 1, true);
-			for (int v = 0; v < 65536; v++) {
-				float f = d == KERN_F16 ? half_from_f16((uint16_t)v)
-							: half_from_bf16((uint16_t)v);
-				cr_assert(f == y[v] || (f != f && y[v] != y[v]),
-					  "%s %s %04x: %g, expected %g", t.isa,
-					  kt_dtype_name((enum kern_dtype)d), (unsigned)v, (double)y[v],
-					  (double)f);
+	for (int c = 0; c < kt_classes(); c++)
+		for (int way = 0; way < KT_WAYS; way++)
+			for (int d = KERN_F16; d <= KERN_BF16; d++) {
+				struct kt t;
+				const bool f16 = d == KERN_F16;
+				if ((kt_operand(c) != KERN_F32 && d != (int)kt_operand(c)) ||
+				    !kt_open(&t, c, way, (struct kt_size){.rows = 1}))
+					continue;
+				struct kt_part p = {
+					.part = {.dtype = (enum kern_dtype)d, .n = 65536, .w = all}};
+				struct kern_linear *w = kt_load(&t, 1, 1, &(struct kt_part *){&p}, 1);
+				void *in = kt_put_op(&t, &one, 1), *out = kt_new(&t, 65536 * 4);
+				cr_assert_eq(t.ops->linear(t.s, w, out, in, 1, true), 0);
+				kt_get(&t, y, out, 65536 * 4);
+				for (int v = 0; v < 65536; v++) {
+					float f = f16 ? half_from_f16((uint16_t)v)
+						      : half_from_bf16((uint16_t)v);
+					cr_assert(f == y[v] || (f != f && y[v] != y[v]),
+						  "%s %s %04x: %g, expected %g", t.isa,
+						  kt_dtype_name((enum kern_dtype)d), (unsigned)v,
+						  (double)y[v], (double)f);
+				}
+				t.ops->linear_free(w);
+				kt_close(&t);
 			}
-			t.ops->linear_free(w);
-			kt_close(&t);
-		}
 	free(all);
 	free(y);
 }
@@ -255,17 +481,22 @@ Test(linear, awq_nibbles_stand_in_autoawq_order)
 	uint16_t scale[8];
 	const float one = 1;
 	float y[8];
-	struct kt t;
 	for (int c = 0; c < 8; c++)
 		scale[c] = 0x3c00; /* 1 */
-	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
 	struct kt_part p = {.part = {.dtype = KERN_AWQ4, .n = 8, .w = &q, .qzeros = &zero, .scales = scale}};
-	struct kern_linear *w = kt_load(&t, 1, 1, &(struct kt_part *){&p}, 1);
-	t.ops->linear(t.s, w, y, &one, 1, true);
-	for (int c = 0; c < 8; c++)
-		cr_assert(y[c] == (float)(c - 1), "column %d: %g", c, (double)y[c]);
-	t.ops->linear_free(w);
-	kt_close(&t);
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, 0, way, (struct kt_size){.rows = 1}))
+			continue;
+		struct kern_linear *w = kt_load(&t, 1, 1, &(struct kt_part *){&p}, 1);
+		void *in = kt_put_op(&t, &one, 1), *out = kt_new(&t, sizeof y);
+		cr_assert_eq(t.ops->linear(t.s, w, out, in, 1, true), 0);
+		kt_get(&t, y, out, sizeof y);
+		for (int c = 0; c < 8; c++)
+			cr_assert(y[c] == (float)(c - 1), "column %d: %g", c, (double)y[c]);
+		t.ops->linear_free(w);
+		kt_close(&t);
+	}
 }
 
 Test(linear, what_cannot_be_packed_is_refused_with_its_name)
@@ -274,7 +505,7 @@ Test(linear, what_cannot_be_packed_is_refused_with_its_name)
 	struct kt t;
 	struct kern_linear *w;
 	const uint32_t q[4] = {0};
-	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
+	kt_open_any(&t, 0, (struct kt_size){.rows = 1});
 	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 4, .group = 4, .n_parts = 1};
 	src.parts[0] =
 		(struct kern_linear_part){.dtype = KERN_AWQ4, .n = 12, .w = q, .qzeros = q, .scales = q};
@@ -284,5 +515,7 @@ Test(linear, what_cannot_be_packed_is_refused_with_its_name)
 	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
 	src.parts[0] = (struct kern_linear_part){.dtype = (enum kern_dtype)9, .n = 8, .w = q};
 	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -ENOTSUP);
+	src.k = 0;
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
 	kt_close(&t);
 }

@@ -1,60 +1,99 @@
-/* Operations on single rows: norm, q/k norm and rotation, embedding, gather; the same bits on
- * every table, near a double-precision reference. */
+/* Operations on single rows: norm, q/k norm with rotation and KV store, embedding, gather; the same
+ * bits in every way of a class, near a double-precision reference. */
 #include "tests/kernels/kern_test.h"
 
 /* ---- rmsnorm ---- */
 
-static void check_rmsnorm(int hidden, bool with_add)
+enum { NORM_ROWS = 5 };
+
+struct norm_case {
+	int hidden;
+	bool with_add;
+	float *x, *add, *weight;
+	double *ref; /* before it is rounded to an operand */
+};
+
+static struct norm_case norm_new(int hidden, bool with_add)
 {
-	enum { ROWS = 5 };
-	const size_t n = (size_t)ROWS * (size_t)hidden;
-	float *x = kt_floats(n), *add = kt_floats(n), *w = kt_floats((size_t)hidden);
-	float *got = kt_floats(n), *want = NULL;
-	double *ref = xmalloc(n * sizeof *ref), *tol = xmalloc(n * sizeof *tol);
-	for (int r = 0; r < ROWS; r++) {
+	const size_t n = (size_t)NORM_ROWS * (size_t)hidden;
+	struct norm_case c = {hidden,        with_add, kt_floats(n), kt_floats(n), kt_floats((size_t)hidden),
+			      xmalloc(n * 8)};
+	for (int r = 0; r < NORM_ROWS; r++) {
 		double ss = 0;
 		for (int i = 0; i < hidden; i++) {
 			size_t at = (size_t)(r * hidden + i);
-			ref[at] = (double)x[at] + (with_add ? (double)add[at] : 0);
-			ss += ref[at] * ref[at];
+			c.ref[at] = (double)c.x[at] + (with_add ? (double)c.add[at] : 0);
+			ss += c.ref[at] * c.ref[at];
 		}
-		for (int i = 0; i < hidden; i++) {
-			ref[r * hidden + i] *= (double)w[i] / sqrt(ss / hidden + 1e-6);
-			tol[r * hidden + i] = 1e-6 * (1 + fabs(ref[r * hidden + i]));
-		}
+		for (int i = 0; i < hidden; i++)
+			c.ref[r * hidden + i] *= (double)c.weight[i] / sqrt(ss / hidden + 1e-6);
 	}
-	for (int i = 0; i < KT_ISAS; i++) {
+	return c;
+}
+
+static void norm_free(struct norm_case *c)
+{
+	free(c->x);
+	free(c->add);
+	free(c->weight);
+	free(c->ref);
+}
+
+/* All rows into got, and the last of them by itself. */
+static void norm_run(struct kt *t, const struct norm_case *c, float *got)
+{
+	const size_t h = (size_t)c->hidden, n = NORM_ROWS * h;
+	float *residual = xmalloc(n * 4), *one = xmalloc(h * 4);
+	void *x = kt_put(t, c->x, n * 4), *add = kt_put(t, c->add, n * 4), *w = kt_put(t, c->weight, h * 4);
+	void *out = kt_new(t, n * kt_op_size(t->op));
+	cr_assert_eq(t->ops->rmsnorm(t->s, out, x, c->with_add ? add : NULL, w, NORM_ROWS, c->hidden, 1e-6f),
+		     0);
+	kt_get_op(t, got, out, n);
+	kt_get(t, residual, x, n * 4);
+	for (size_t e = 0; e < n; e++)
+		cr_assert(residual[e] == (c->with_add ? c->x[e] + c->add[e] : c->x[e]), "residual at %zu", e);
+	void *last = kt_put(t, residual + n - h, h * 4);
+	cr_assert_eq(t->ops->rmsnorm(t->s, out, last, NULL, w, 1, c->hidden, 1e-6f), 0);
+	kt_get_op(t, one, out, h);
+	kt_same(one, got + n - h, h, "a row by itself");
+	free(residual);
+	free(one);
+}
+
+static void check_rmsnorm(int c, int hidden, bool with_add)
+{
+	struct norm_case m = norm_new(hidden, with_add);
+	const size_t n = (size_t)NORM_ROWS * (size_t)hidden;
+	float *got = xmalloc(n * 4), *want = NULL;
+	double *tol = xmalloc(n * sizeof *tol);
+	for (size_t i = 0; i < n; i++)
+		tol[i] = 1e-6 + (1e-6 + kt_unit(kt_operand(c))) * fabs(m.ref[i]);
+	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 2, .rows = ROWS}))
+		if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = NORM_ROWS}))
 			continue;
-		float *in = xmemdup(x, n * sizeof *x);
-		t.ops->rmsnorm(t.s, got, in, with_add ? add : NULL, w, ROWS, hidden, 1e-6f);
-		kt_near(got, ref, tol, n, t.isa);
-		for (size_t e = 0; e < n; e++)
-			cr_assert(in[e] == (with_add ? x[e] + add[e] : x[e]), "residual at %zu", e);
+		norm_run(&t, &m, got);
+		kt_near(got, m.ref, tol, n, t.isa);
 		if (want)
 			kt_same(got, want, n, t.isa);
 		else
 			want = xmemdup(got, n * sizeof *got);
-		free(in);
 		kt_close(&t);
 	}
-	free(x);
-	free(add);
-	free(w);
+	norm_free(&m);
 	free(got);
 	free(want);
-	free(ref);
 	free(tol);
 }
 
 Test(rows, rmsnorm_adds_the_residual_and_normalizes)
 {
 	static const int sizes[] = {1, 7, 16, 33, 64, 172, 1024, 5000};
-	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-		check_rmsnorm(sizes[i], true);
-		check_rmsnorm(sizes[i], false);
-	}
+	for (int c = 0; c < kt_classes(); c++)
+		for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+			check_rmsnorm(c, sizes[i], true);
+			check_rmsnorm(c, sizes[i], false);
+		}
 }
 
 /* ---- q, k: norm and rotation ---- */
@@ -65,7 +104,14 @@ struct qk {
 	bool norm;
 };
 
-enum { QK_ROWS = 20, QK_POS = 3 };
+enum { QK_ROWS = 20, QK_POS = 3, QK_CONTEXT = QK_ROWS + QK_POS };
+
+struct qk_case {
+	struct qk m;
+	float *in, *q_norm, *k_norm, *rope;
+	double *q, *k; /* the reference, [rows][heads][dim] */
+	float *v;      /* what attention with a window of 1 gives */
+};
 
 static void qk_reference(const struct qk *m, const float *in, const float *norm, const float *rope,
 			 double *out)
@@ -84,213 +130,266 @@ static void qk_reference(const struct qk *m, const float *in, const float *norm,
 	}
 }
 
-/* Each row attends to itself alone (a window of 1), so attention returns the stored v; k is seen
- * through the scores of a second run with all of the past. */
-static void check_qkv(struct qk m)
+static int qk_width(const struct qk *m)
 {
-	const int width = (m.heads + 2 * m.kv_heads) * m.dim, q_width = m.heads * m.dim;
-	const size_t nq = (size_t)(QK_ROWS * q_width);
-	float *in = kt_floats((size_t)(QK_ROWS * width)), *qn = kt_floats((size_t)m.dim),
-	      *kn = kt_floats((size_t)m.dim);
-	float *rope = kt_floats((size_t)((QK_ROWS + QK_POS) * m.rope_dim) + 1);
-	float *q = kt_floats(nq), *v = kt_floats(nq), *want = NULL, *want_attn = NULL;
-	double *ref = xmalloc(nq * sizeof *ref), *tol = xmalloc(nq * sizeof *tol),
-	       *vref = xmalloc(nq * sizeof *vref);
-	for (int r = 0; r < QK_ROWS; r++)
+	return (m->heads + 2 * m->kv_heads) * m->dim;
+}
+
+static struct qk_case qk_new(struct qk m, enum kern_dtype op)
+{
+	const int width = qk_width(&m), qw = m.heads * m.dim, kw = m.kv_heads * m.dim;
+	struct qk_case c = {.m = m};
+	c.in = kt_floats((size_t)(QK_ROWS * width));
+	kt_round(op, c.in, (size_t)(QK_ROWS * width));
+	c.q_norm = kt_floats((size_t)m.dim);
+	c.k_norm = kt_floats((size_t)m.dim);
+	c.rope = xcalloc((size_t)(QK_CONTEXT * m.rope_dim) + 1, sizeof *c.rope);
+	for (int i = 0; i < QK_CONTEXT * m.rope_dim; i += 2) {
+		c.rope[i] = cosf((float)i);
+		c.rope[i + 1] = sinf((float)i);
+	}
+	c.q = xmalloc((size_t)(QK_ROWS * qw) * sizeof *c.q);
+	c.k = xmalloc((size_t)(QK_ROWS * kw) * sizeof *c.k);
+	c.v = xmalloc((size_t)(QK_ROWS * qw) * sizeof *c.v);
+	for (int r = 0; r < QK_ROWS; r++) {
+		const float *row = c.in + r * width, *rope = c.rope + (r + QK_POS) * m.rope_dim;
 		for (int h = 0; h < m.heads; h++) {
-			const float *row = in + r * width;
-			size_t at = (size_t)(r * q_width + h * m.dim);
-			qk_reference(&m, row + h * m.dim, qn, rope + (r + QK_POS) * m.rope_dim, ref + at);
-			for (int d = 0; d < m.dim; d++) {
-				tol[at + (size_t)d] = 2e-6;
-				vref[at + (size_t)d] = (double)
-					row[(m.heads + m.kv_heads + h / (m.heads / m.kv_heads)) * m.dim + d];
+			const int kv = h / (m.heads / m.kv_heads);
+			qk_reference(&m, row + h * m.dim, c.q_norm, rope, c.q + r * qw + h * m.dim);
+			memcpy(c.v + r * qw + h * m.dim, row + (m.heads + m.kv_heads + kv) * m.dim,
+			       (size_t)m.dim * sizeof *c.v);
+		}
+		for (int h = 0; h < m.kv_heads; h++)
+			qk_reference(&m, row + (m.heads + h) * m.dim, c.k_norm, rope,
+				     c.k + r * kw + h * m.dim);
+	}
+	return c;
+}
+
+static void qk_free(struct qk_case *c)
+{
+	free(c->in);
+	free(c->q_norm);
+	free(c->k_norm);
+	free(c->rope);
+	free(c->q);
+	free(c->k);
+	free(c->v);
+}
+
+/* What attention gives: seen of v alone with a window of 1; of k with all the past, where the scale
+ * is 1: out. */
+static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, float *out)
+{
+	const struct qk *m = &c->m;
+	const size_t width = (size_t)qk_width(m), n = (size_t)(QK_ROWS * m->heads * m->dim);
+	int32_t row0[] = {0, QK_ROWS}, pos0[] = {QK_POS}, table[] = {1, 0}, token_at[QK_ROWS] = {0};
+	struct kern_kv *kv = t->ops->kv_new(t->dev, 1, m->kv_heads, m->dim, 16, 2, 0);
+	void *in = kt_put_op(t, c->in, QK_ROWS * width), *dev_q = kt_new(t, n * kt_op_size(t->op));
+	void *dev_out = kt_new(t, n * kt_op_size(t->op));
+	void *q_norm = kt_put(t, c->q_norm, (size_t)m->dim * 4),
+	     *k_norm = kt_put(t, c->k_norm, (size_t)m->dim * 4);
+	const struct kern_batch b = {.n_rows = QK_ROWS,
+				     .n_seqs = 1,
+				     .token_at = token_at,
+				     .row0 = row0,
+				     .pos0 = pos0,
+				     .tables = table,
+				     .table_stride = 2};
+	const struct kern_qkv_args a = {
+		.q = dev_q,
+		.qkv = in,
+		.q_norm = m->norm ? q_norm : NULL,
+		.k_norm = m->norm ? k_norm : NULL,
+		.eps = 1e-6f,
+		.rope = kt_put(t, c->rope, (size_t)(QK_CONTEXT * m->rope_dim) * 4 + 4),
+		.rope_dim = m->rope_dim,
+		.style = m->style,
+		.n_q_heads = m->heads,
+		.n_kv_heads = m->kv_heads,
+		.head_dim = m->dim,
+		.kv = kv,
+	};
+	struct kern_attn_args attn = {
+		.out = dev_out,
+		.q = dev_q,
+		.kv = kv,
+		.n_q_heads = m->heads,
+		.n_kv_heads = m->kv_heads,
+		.head_dim = m->dim,
+		.scale = 1,
+		.window = 1,
+	};
+	cr_assert_eq(t->ops->batch_set(t->s, &b), 0);
+	cr_assert_eq(t->ops->qkv(t->s, &a), 0);
+	kt_get_op(t, q, dev_q, n);
+	cr_assert_eq(t->ops->attention(t->s, &attn), 0);
+	kt_get_op(t, v, dev_out, n);
+	attn.window = 2;
+	cr_assert_eq(t->ops->attention(t->s, &attn), 0);
+	kt_get_op(t, out, dev_out, n);
+	t->ops->kv_free(kv);
+}
+
+/* Of row r and head h: softmax over two scores, from the reference's q and k. */
+static void check_k(const struct qk_case *c, const float *out, double unit)
+{
+	const struct qk *m = &c->m;
+	const int qw = m->heads * m->dim, kw = m->kv_heads * m->dim;
+	for (int r = 1; r < QK_ROWS; r++)
+		for (int h = 0; h < m->heads; h++) {
+			const int kv = h / (m->heads / m->kv_heads);
+			const double *q = c->q + r * qw + h * m->dim;
+			double s[2] = {0}, size = 0, ref[256], tol[256];
+			for (int j = 0; j < 2; j++)
+				for (int d = 0; d < m->dim; d++) {
+					double x = q[d] * c->k[(r - 1 + j) * kw + kv * m->dim + d];
+					s[j] += x;
+					size += fabs(x);
+				}
+			const double p = 1 / (1 + exp(s[0] - s[1]));
+			for (int d = 0; d < m->dim; d++) {
+				const double v0 = (double)c->v[(r - 1) * qw + h * m->dim + d];
+				const double v1 = (double)c->v[r * qw + h * m->dim + d];
+				ref[d] = (1 - p) * v0 + p * v1;
+				/* q, k rounded, then p and the result */
+				tol[d] = (2 * unit + 4e-6) * (size + 1);
 			}
+			kt_near(out + r * qw + h * m->dim, ref, tol, (size_t)m->dim, "k, seen by attention");
 		}
-	for (int i = 0; i < KT_ISAS; i++) {
+}
+
+static void check_qkv(int c, struct qk m)
+{
+	const enum kern_dtype op = kt_operand(c);
+	const size_t n = (size_t)(QK_ROWS * m.heads * m.dim);
+	struct qk_case k = qk_new(m, op);
+	float *q = xmalloc(n * 4), *v = xmalloc(n * 4), *out = xmalloc(n * 4), *want = NULL, *want_out = NULL;
+	double *tol = xmalloc(n * sizeof *tol);
+	for (size_t i = 0; i < n; i++)
+		tol[i] = 2e-6 + (kt_unit(op) + 1e-6) * (fabs(k.q[i]) + 0.01);
+	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i],
-			     (struct kt_size){
-				     .threads = 1 + i % 2, .rows = QK_ROWS, .context = QK_ROWS + QK_POS}))
+		if (!kt_open(
+			    &t, c, way,
+			    (struct kt_size){.threads = 1 + way % 2, .rows = QK_ROWS, .context = QK_CONTEXT}))
 			continue;
-		struct kern_kv *kv = t.ops->kv_new(t.dev, 1, m.kv_heads, m.dim, 16, 2, 0);
-		int32_t row0[] = {0, QK_ROWS}, pos0[] = {QK_POS}, table[] = {1, 0}, token_at[QK_ROWS] = {0};
-		t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = QK_ROWS,
-							   .n_seqs = 1,
-							   .token_at = token_at,
-							   .row0 = row0,
-							   .pos0 = pos0,
-							   .tables = table,
-							   .table_stride = 2});
-		t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q,
-							.qkv = in,
-							.q_norm = m.norm ? qn : NULL,
-							.k_norm = m.norm ? kn : NULL,
-							.eps = 1e-6f,
-							.rope = rope,
-							.rope_dim = m.rope_dim,
-							.style = m.style,
-							.n_q_heads = m.heads,
-							.n_kv_heads = m.kv_heads,
-							.head_dim = m.dim,
-							.kv = kv});
-		kt_near(q, ref, tol, nq, t.isa);
-		struct kern_attn_args a = {.out = v,
-					   .q = q,
-					   .kv = kv,
-					   .n_q_heads = m.heads,
-					   .n_kv_heads = m.kv_heads,
-					   .head_dim = m.dim,
-					   .scale = 1,
-					   .window = 1};
-		t.ops->attention(t.s, &a);
-		kt_near(v, vref, tol, nq, "v through a window of 1");
-		a.window = 0;
-		t.ops->attention(t.s, &a);
+		qk_run(&t, &k, q, v, out);
+		kt_near(q, k.q, tol, n, t.isa);
+		kt_same(v, k.v, n, "v");
 		if (want) {
-			kt_same(q, want, nq, t.isa);
-			kt_same(v, want_attn, nq, t.isa);
+			kt_same(q, want, n, t.isa);
+			kt_same(out, want_out, n, t.isa);
 		} else {
-			want = xmemdup(q, nq * sizeof *q);
-			want_attn = xmemdup(v, nq * sizeof *v);
+			check_k(&k, out, kt_unit(op));
+			want = xmemdup(q, n * 4);
+			want_out = xmemdup(out, n * 4);
 		}
-		t.ops->kv_free(kv);
 		kt_close(&t);
 	}
-	float *all[] = {in, qn, kn, rope, q, v, want, want_attn};
-	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-		free(all[i]);
-	free(ref);
+	qk_free(&k);
+	free(q);
+	free(v);
+	free(out);
+	free(want);
+	free(want_out);
 	free(tol);
-	free(vref);
 }
 
 Test(rows, qkv_normalizes_rotates_and_stores)
 {
-	for (int style = KERN_ROPE_HALVES; style <= KERN_ROPE_PAIRS; style++)
-		for (int norm = 0; norm < 2; norm++) {
-			enum kern_rope_style s = (enum kern_rope_style)style;
-			check_qkv((struct qk){8, 8, 4, 2, s, norm});
-			check_qkv((struct qk){64, 64, 2, 2, s, norm});
-			check_qkv((struct qk){128, 128, 2, 1, s, norm});
-			check_qkv((struct qk){24, 10, 3, 1, s, norm}); /* a part of the head only */
-			check_qkv((struct qk){16, 0, 2, 1, s, norm});
-		}
-}
-
-/* Rotating q and k of equal content gives scores that depend on the distance alone. */
-Test(rows, rotation_keeps_the_length_of_a_head)
-{
-	enum { D = 64 };
-	float in[3 * D], q[D], rope[8 * D];
-	for (int p = 0; p < 8; p++)
-		for (int i = 0; i < D / 2; i++) {
-			float angle = (float)p * powf(10000, -2.0f * (float)i / D);
-			rope[p * D + 2 * i] = cosf(angle);
-			rope[p * D + 2 * i + 1] = sinf(angle);
-		}
-	for (int i = 0; i < 3 * D; i++)
-		in[i] = kt_float();
-	struct kt t;
-	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1, .context = 8}));
-	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, D, 16, 1, 0);
-	int32_t row0[] = {0, 1}, pos0[] = {7}, zero[] = {0};
-	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 1,
-						   .n_seqs = 1,
-						   .token_at = zero,
-						   .row0 = row0,
-						   .pos0 = pos0,
-						   .tables = zero,
-						   .table_stride = 1});
-	t.ops->qkv(t.s, &(struct kern_qkv_args){.q = q,
-						.qkv = in,
-						.rope = rope,
-						.rope_dim = D,
-						.n_q_heads = 1,
-						.n_kv_heads = 1,
-						.head_dim = D,
-						.kv = kv});
-	double was = 0, is = 0;
-	for (int i = 0; i < D; i++) {
-		was += (double)in[i] * (double)in[i];
-		is += (double)q[i] * (double)q[i];
-	}
-	cr_assert(fabs(was - is) < 1e-4);
-	t.ops->kv_free(kv);
-	kt_close(&t);
+	for (int c = 0; c < kt_classes(); c++)
+		for (int style = KERN_ROPE_HALVES; style <= KERN_ROPE_PAIRS; style++)
+			for (int norm = 0; norm < 2; norm++) {
+				enum kern_rope_style s = (enum kern_rope_style)style;
+				check_qkv(c, (struct qk){8, 8, 4, 2, s, norm});
+				check_qkv(c, (struct qk){64, 64, 2, 2, s, norm});
+				check_qkv(c, (struct qk){128, 128, 2, 1, s, norm});
+				check_qkv(c, (struct qk){40, 40, 6, 3, s, norm});
+				check_qkv(c, (struct qk){256, 64, 1, 1, s, norm});
+				check_qkv(c,
+					  (struct qk){24, 10, 3, 1, s, norm}); /* a part of the head only */
+				check_qkv(c, (struct qk){16, 0, 2, 1, s, norm});
+			}
 }
 
 /* ---- embedding and gather ---- */
 
-Test(rows, embedding_rows_are_read_through_the_token_buffer_and_serve_as_the_head)
+enum { EMBED_H = 72, EMBED_ROWS = 6, EMBED_V = 100 };
+
+static void check_embedding(int c, int way, enum kern_dtype d, const struct kt_part *p)
 {
-	enum { H = 40, ROWS = 6, V = 100 };
-	static const int32_t tokens[] = {99, 0, 63, 64, 5, 5, 17}, token_at[ROWS] = {0, 1, 2, 3, 4, 6};
-	for (int d = KERN_F32; d <= KERN_BF16; d++) {
-		struct kt_part p = kt_part((enum kern_dtype)d, H, V, 0, false);
-		for (int i = 0; i < KT_ISAS; i++) {
-			struct kt t;
-			struct kern_embed *e;
-			float x[ROWS * H], y[V];
-			int32_t row0[] = {0, ROWS}, pos0[] = {0};
-			struct kern_batch b = {.n_rows = ROWS,
-					       .n_seqs = 1,
-					       .token_at = token_at,
-					       .row0 = row0,
-					       .pos0 = pos0};
-			if (!kt_open(&t, kt_isas[i],
-				     (struct kt_size){.threads = 2, .rows = ROWS, .context = ROWS}))
-				continue;
-			cr_assert_eq(t.ops->embed_load(t.dev, p.w, (enum kern_dtype)d, V, H, &e, NULL, 0), 0);
-			t.ops->batch_set(t.s, &b);
-			t.ops->embed(t.s, e, tokens, 0, x);
-			for (int r = 0; r < ROWS; r++)
-				kt_same(x + r * H, p.f + tokens[token_at[r]] * H, H, "embedding");
-			/* As one rank's part: the table of the tokens from 10 on. */
-			t.ops->embed(t.s, e, tokens, 10, x);
-			for (int r = 0; r < ROWS; r++) {
-				static const float zeros[H];
-				const int id = tokens[token_at[r]] - 10;
-				kt_same(x + r * H, id < 0 ? zeros : p.f + id * H, H, "a part's embedding");
-			}
-			t.ops->embed(t.s, e, tokens, 0, x);
-			t.ops->linear(t.s, t.ops->embed_linear(e), y, x, 1, true);
-			double dot = 0;
-			for (int k = 0; k < H; k++)
-				dot += (double)p.f[99 * H + k] * (double)p.f[99 * H + k];
-			cr_assert(fabs((double)y[99] - dot) < 1e-5 * dot);
-			cr_assert(t.ops->embed_bytes(e) >= V * H * (d == KERN_F32 ? 4 : 2));
-			t.ops->embed_free(e);
-			kt_close(&t);
-		}
-		kt_part_fini(&p);
-	}
+	enum { H = EMBED_H, ROWS = EMBED_ROWS, V = EMBED_V, PARTS = 10 };
+	/* the last but one is not in the vocabulary: a row of zeros */
+	static const int32_t tokens[] = {99, 0, 63, 64, 5, 1000, 17}, token_at[ROWS] = {0, 1, 2, 3, 5, 6};
+	static const int32_t row0[] = {0, ROWS}, pos0[] = {0}, table[] = {0}, wanted[] = {3, 0, 3};
 	struct kt t;
 	struct kern_embed *e;
-	char why[128];
-	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
-	cr_assert_eq(t.ops->embed_load(t.dev, tokens, KERN_AWQ4, 8, 8, &e, why, sizeof why), -ENOTSUP);
+	char why[256] = "";
+	float *f = xmemdup(p->f, V * H * 4), x[ROWS * H], y[V], g[3 * H];
+	if (!kt_open(&t, c, way,
+		     (struct kt_size){.threads = 2, .rows = ROWS, .logits = 3, .context = ROWS})) {
+		free(f);
+		return;
+	}
+	kt_round(t.op, f, V * H);
+	cr_assert_eq(t.ops->embed_load(t.dev, p->w, d, V, H, &e, why, sizeof why), 0, "%s", why);
+	void *dt = kt_put(&t, tokens, sizeof tokens), *dx = kt_new(&t, sizeof x), *dy = kt_new(&t, sizeof g);
+	const struct kern_batch b = {.n_rows = ROWS,
+				     .n_seqs = 1,
+				     .token_at = token_at,
+				     .row0 = row0,
+				     .pos0 = pos0,
+				     .tables = table,
+				     .table_stride = 1,
+				     .n_logits = 3,
+				     .logits_row = wanted};
+	cr_assert_eq(t.ops->batch_set(t.s, &b), 0);
+	for (int first = PARTS; first >= 0; first -= PARTS) { /* as one rank's part: ids from 10 on */
+		cr_assert_eq(t.ops->embed(t.s, e, dt, first, dx), 0);
+		kt_get(&t, x, dx, sizeof x);
+		for (int r = 0; r < ROWS; r++) {
+			static const float zeros[H];
+			const int id = tokens[token_at[r]] - first;
+			kt_same(x + r * H, id < 0 || id >= V ? zeros : f + id * H, H, "embedding");
+		}
+	}
+	cr_assert_eq(t.ops->gather(t.s, dy, dx, H), 0);
+	kt_get(&t, g, dy, sizeof g);
+	for (int r = 0; r < 3; r++)
+		kt_same(g + r * H, x + wanted[r] * H, H, "gathered");
+	cr_assert(t.ops->embed_bytes(e) >= V * H * (int)kt_op_size(t.op == KERN_F32 ? d : t.op));
+	/* Tied: the table serves as the head. */
+	void *in = kt_put_op(&t, f + 99 * H, H), *logits = kt_new(&t, sizeof y);
+	cr_assert_eq(t.ops->linear(t.s, t.ops->embed_linear(e), logits, in, 1, true), 0);
+	kt_get(&t, y, logits, sizeof y);
+	double dot = 0;
+	for (int k = 0; k < H; k++)
+		dot += (double)f[99 * H + k] * (double)f[99 * H + k];
+	cr_assert(fabs((double)y[99] - dot) < 1e-5 * dot);
+	t.ops->embed_free(e);
 	kt_close(&t);
+	free(f);
 }
 
-Test(rows, gather_takes_the_rows_whose_logits_are_wanted)
+Test(rows, embedding_rows_are_read_through_the_token_buffer_and_serve_as_the_head)
 {
-	enum { H = 5 };
-	float x[4 * H], out[3 * H];
-	int32_t row0[] = {0, 4}, pos0[] = {0}, token_at[4] = {0}, want[] = {3, 0, 3};
+	for (int d = KERN_F32; d <= KERN_BF16; d++) {
+		struct kt_part p = kt_part((enum kern_dtype)d, EMBED_H, EMBED_V, 0, false);
+		for (int c = 0; c < kt_classes(); c++)
+			for (int way = 0; way < KT_WAYS; way++)
+				check_embedding(c, way, (enum kern_dtype)d, &p);
+		kt_part_fini(&p);
+	}
+}
+
+Test(rows, an_embedding_is_not_quantized)
+{
+	static const int32_t words[64];
 	struct kt t;
-	for (int i = 0; i < 4 * H; i++)
-		x[i] = (float)i;
-	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 4, .logits = 3, .context = 4}));
-	t.ops->batch_set(t.s, &(struct kern_batch){.n_rows = 4,
-						   .n_seqs = 1,
-						   .token_at = token_at,
-						   .row0 = row0,
-						   .pos0 = pos0,
-						   .n_logits = 3,
-						   .logits_row = want});
-	t.ops->gather(t.s, out, x, H);
-	for (int i = 0; i < 3; i++)
-		kt_same(out + i * H, x + want[i] * H, H, "gathered row");
+	struct kern_embed *e;
+	char why[256];
+	kt_open_any(&t, 0, (struct kt_size){0});
+	cr_assert_eq(t.ops->embed_load(t.dev, words, KERN_AWQ4, 8, 8, &e, why, sizeof why), -ENOTSUP);
 	kt_close(&t);
 }

@@ -1,12 +1,15 @@
-/* The sampler: each parameter by itself, their order, the draw, log-probabilities. */
+/* The sampler: each parameter by itself, their order, the draw, log-probabilities; and whatever is
+ * asked for, the choices of plain C, to the bit, in every way. */
 #include "tests/kernels/kern_test.h"
 
 #include "kernels/cpu/philox.h"
 
+enum { TOPS = 64 };
+
 /* One row of logits and what came of it. */
 struct draw {
-	int32_t token, rank, top_id[64];
-	float logprob, top_logprob[64];
+	int32_t token, rank, top_id[TOPS];
+	float logprob, top_logprob[TOPS];
 };
 
 static struct kern_sample_row row_default(void)
@@ -14,27 +17,42 @@ static struct kern_sample_row row_default(void)
 	return (struct kern_sample_row){.forced = -1, .top_p = 1, .repetition = 1, .n_logprobs = -1};
 }
 
+/* logits and tokens as they are on the device. */
+static struct draw draw_on(struct kt *t, const void *logits, int n, void *tokens, struct kern_sample_row r)
+{
+	struct draw d;
+	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, TOPS};
+	cr_assert_eq(t->ops->sample(t->s, logits, n, tokens, &r, 1, &out), 0);
+	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+	return d;
+}
+
+/* tokens: [hist0 + n_hist + 1], as it is afterwards. */
 static struct draw sample_on(struct kt *t, const float *logits, int n, int32_t *tokens,
 			     struct kern_sample_row r)
 {
-	struct draw d;
-	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, 64};
-	cr_assert_eq(t->ops->sample(t->s, logits, n, tokens, &r, 1, &out), 0);
+	const size_t bytes = (size_t)(r.hist0 + r.n_hist + 1) * sizeof *tokens;
+	void *dev_logits = kt_put(t, logits, (size_t)n * sizeof *logits);
+	void *dev_tokens = kt_put(t, tokens, bytes);
+	struct draw d = draw_on(t, dev_logits, n, dev_tokens, r);
+	kt_get(t, tokens, dev_tokens, bytes);
+	kt_del(t, dev_logits);
+	kt_del(t, dev_tokens);
 	if (r.forced < 0)
 		cr_assert_eq(tokens[r.hist0 + r.n_hist], d.token);
 	return d;
 }
 
-/* On every table; all must choose alike. */
+/* In every way; all must choose alike. */
 static struct draw sample_one(const float *logits, int n, const int32_t *history, struct kern_sample_row r)
 {
 	struct draw first = {.token = -1};
 	int32_t *tokens = xcalloc((size_t)(r.hist0 + r.n_hist + 1), sizeof *tokens);
 	if (history)
 		memcpy(tokens, history, (size_t)(r.hist0 + r.n_hist) * sizeof *tokens);
-	for (int i = 0; i < KT_ISAS; i++) {
+	for (int way = 0; way < KT_WAYS; way++) {
 		struct kt t;
-		if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = 1, .rows = 1}))
+		if (!kt_open(&t, 0, way, (struct kt_size){0}))
 			continue;
 		struct draw d = sample_on(&t, logits, n, tokens, r);
 		if (first.token < 0)
@@ -56,20 +74,38 @@ static float *ramp(int n) /* all different, the largest in the middle */
 	return x;
 }
 
-/* How often each of n tokens is drawn in tries positions. */
+/* How often each of n tokens is drawn in tries positions, in the fastest way there is. */
 static void tally(const float *logits, int n, struct kern_sample_row r, int tries, int *count)
 {
+	enum { AT_ONCE = 250 };
 	struct kt t;
-	int32_t *tokens = xcalloc(64, sizeof *tokens);
-	for (int i = 0; !kt_open(&t, kt_isas[i], (struct kt_size){.threads = 1, .rows = 1}); i++)
-		cr_assert(i < KT_ISAS - 1); /* the fastest there is: all draw alike */
+	struct kern_sample_row rows[AT_ONCE];
+	int32_t token[AT_ONCE], rank[AT_ONCE];
+	float logprob[AT_ONCE];
+	const struct kern_sample_out out = {.token = token, .rank = rank, .logprob = logprob};
+	kt_open_any(&t, 0, (struct kt_size){.logits = AT_ONCE});
+	void *dev_logits = kt_put(&t, logits, (size_t)n * sizeof *logits);
+	void *tokens = kt_new(&t, AT_ONCE * sizeof(int32_t));
 	memset(count, 0, (size_t)n * sizeof *count);
-	for (int i = 0; i < tries; i++) {
-		r.position = (uint32_t)i;
-		count[sample_on(&t, logits, n, tokens, r).token]++;
+	cr_assert(tries % AT_ONCE == 0);
+	for (int i = 0; i < tries; i += AT_ONCE) {
+		for (int k = 0; k < AT_ONCE; k++) {
+			rows[k] = r;
+			rows[k].hist0 = k;
+			rows[k].position = (uint32_t)(i + k);
+		}
+		cr_assert_eq(t.ops->sample(t.s, dev_logits, n, tokens, rows, AT_ONCE, &out), 0);
+		cr_assert_eq(t.ops->stream_sync(t.s), 0);
+		for (int k = 0; k < AT_ONCE; k++)
+			count[token[k]]++;
 	}
 	kt_close(&t);
-	free(tokens);
+}
+
+/* So many draws, and fewer where each is slow. */
+static int tries_of(int n)
+{
+	return kt_brief() ? (n + 2499) / 2500 * 250 : n;
 }
 
 /* Chi-square per degree of freedom near 1: beyond 2 with 7 or more degrees is one in a hundred,
@@ -260,7 +296,8 @@ Test(sample, bad_words_are_banned_where_they_would_be_completed)
 
 Test(sample, draws_follow_the_distribution)
 {
-	enum { N = 12, TRIES = 20000 };
+	enum { N = 12 };
+	const int tries = tries_of(20000);
 	float x[N];
 	double p[N];
 	int count[N];
@@ -272,14 +309,15 @@ Test(sample, draws_follow_the_distribution)
 		r.temperature = temperatures[t];
 		r.seed = 1234 + (uint64_t)t;
 		softmax(x, N, (double)r.temperature, p);
-		tally(x, N, r, TRIES, count);
-		check_frequencies(count, p, N, TRIES);
+		tally(x, N, r, tries, count);
+		check_frequencies(count, p, N, tries);
 	}
 }
 
 Test(sample, draws_over_many_blocks_follow_the_distribution)
 {
-	enum { N = 20000, TRIES = 3000, PARTS = 20 };
+	enum { N = 20000, PARTS = 20 };
+	const int tries = tries_of(3000);
 	float *x = xmalloc(N * sizeof *x);
 	double *p = xmalloc(N * sizeof *p), part_p[PARTS] = {0};
 	int *count = xmalloc(N * sizeof *count), part[PARTS] = {0};
@@ -288,12 +326,12 @@ Test(sample, draws_over_many_blocks_follow_the_distribution)
 	for (int i = 0; i < N; i++)
 		x[i] = 2 * kt_float() + (float)(i / 1000) * 0.1f;
 	softmax(x, N, 1, p);
-	tally(x, N, r, TRIES, count);
+	tally(x, N, r, tries, count);
 	for (int i = 0; i < N; i++) {
 		part_p[i * PARTS / N] += p[i];
 		part[i * PARTS / N] += count[i];
 	}
-	check_frequencies(part, part_p, PARTS, TRIES);
+	check_frequencies(part, part_p, PARTS, tries);
 	free(x);
 	free(p);
 	free(count);
@@ -334,7 +372,8 @@ static void keep_reference(const float *x, int n, const struct kern_sample_row *
 
 Test(sample, top_k_top_p_and_min_p_cut_and_keep_the_proportions)
 {
-	enum { N = 30, TRIES = 3000 };
+	enum { N = 30 };
+	const int tries = tries_of(3000);
 	static const struct {
 		int top_k;
 		float top_p, min_p, temperature;
@@ -358,8 +397,8 @@ Test(sample, top_k_top_p_and_min_p_cut_and_keep_the_proportions)
 		r.temperature = cases[c].temperature;
 		r.seed = 99 + c;
 		keep_reference(x, N, &r, p);
-		tally(x, N, r, TRIES, count);
-		check_frequencies(count, p, N, TRIES);
+		tally(x, N, r, tries, count);
+		check_frequencies(count, p, N, tries);
 	}
 }
 
@@ -372,8 +411,8 @@ Test(sample, top_k_keeps_the_lower_ids_of_a_tie)
 	x[4000] = 1;
 	r.temperature = 50;
 	r.top_k = 3;
-	tally(x, N, r, 300, count);
-	cr_assert(count[0] && count[1] && count[4000] && count[0] + count[1] + count[4000] == 300);
+	tally(x, N, r, 500, count);
+	cr_assert(count[0] && count[1] && count[4000] && count[0] + count[1] + count[4000] == 500);
 	free(x);
 	free(count);
 }
@@ -402,16 +441,35 @@ Test(sample, logits_far_apart_and_all_alike_are_drawn_from)
 
 /* ---- seeds ---- */
 
+enum { SEED_N = 1000, SEED_ROWS = 40 };
+
+/* All rows at once, then one by one, also with another seed; how many then differ. */
+static int draw_seeds(struct kt *t, const float *x, const struct kern_sample_row *r, int32_t *got)
+{
+	int32_t rank[SEED_ROWS], tokens[2 * SEED_ROWS] = {0};
+	float logprob[SEED_ROWS];
+	struct kern_sample_out out = {.token = got, .logprob = logprob, .rank = rank};
+	void *dev_x = kt_put(t, x, (size_t)SEED_N * SEED_ROWS * sizeof *x);
+	void *dev_tokens = kt_put(t, tokens, sizeof tokens);
+	int different = 0;
+	cr_assert_eq(t->ops->sample(t->s, dev_x, SEED_N, dev_tokens, r, SEED_ROWS, &out), 0);
+	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+	for (int k = 0; k < SEED_ROWS; k++) {
+		struct kern_sample_row one = r[k];
+		cr_assert_eq(draw_on(t, dev_x, SEED_N, dev_tokens, one).token, got[k]);
+		one.seed = 8;
+		different += draw_on(t, dev_x, SEED_N, dev_tokens, one).token != got[k];
+	}
+	return different;
+}
+
 Test(sample, a_draw_depends_on_seed_index_and_position_alone)
 {
-	enum { N = 1000, ROWS = 40 };
-	float *x = kt_floats((size_t)N * ROWS);
-	struct kern_sample_row r[ROWS];
-	int32_t want[ROWS], got[ROWS], rank[ROWS], tokens[2 * ROWS] = {0};
-	float logprob[ROWS];
-	struct kern_sample_out out = {.token = want, .logprob = logprob, .rank = rank};
-	int different = 0;
-	for (int i = 0; i < ROWS; i++) {
+	float *x = kt_floats((size_t)SEED_N * SEED_ROWS);
+	struct kern_sample_row r[SEED_ROWS];
+	int32_t want[SEED_ROWS], got[SEED_ROWS];
+	bool first = true;
+	for (int i = 0; i < SEED_ROWS; i++) {
 		r[i] = row_default();
 		r[i].row = i;
 		r[i].hist0 = 2 * i;
@@ -420,24 +478,17 @@ Test(sample, a_draw_depends_on_seed_index_and_position_alone)
 		r[i].seed = 7;
 		r[i].position = (uint32_t)i;
 	}
-	for (int i = 0; i < KT_ISAS; i++)
-		for (int threads = 1; threads <= 3; threads++) {
+	for (int way = 0; way < KT_WAYS; way++)
+		for (int threads = 1; threads <= (kt_on_cpu() ? 3 : 1); threads++) {
 			struct kt t;
-			if (!kt_open(&t, kt_isas[i], (struct kt_size){.threads = threads, .rows = 1}))
+			if (!kt_open(&t, 0, way, (struct kt_size){.threads = threads, .logits = SEED_ROWS}))
 				break;
-			out.token = i || threads > 1 ? got : want;
-			t.ops->sample(t.s, x, N, tokens, r, ROWS, &out);
-			if (out.token == got)
+			cr_assert(draw_seeds(&t, x, r, first ? want : got) > SEED_ROWS / 2);
+			if (!first)
 				cr_assert(!memcmp(got, want, sizeof got), "%s, %d threads", t.isa, threads);
-			for (int k = 0; k < ROWS; k++) { /* one by one, with another seed */
-				struct kern_sample_row one = r[k];
-				cr_assert_eq(sample_on(&t, x, N, tokens, one).token, want[k]);
-				one.seed = 8;
-				different += sample_on(&t, x, N, tokens, one).token != want[k];
-			}
+			first = false;
 			kt_close(&t);
 		}
-	cr_assert(different > ROWS);
 	free(x);
 }
 
@@ -497,7 +548,7 @@ Test(sample, a_forced_token_is_measured_and_nothing_is_written)
 	struct kern_sample_row r = row_default();
 	r.forced = 1;
 	r.n_logprobs = 2;
-	cr_assert(kt_open(&t, "plain", (struct kt_size){.threads = 1, .rows = 1}));
+	kt_open_any(&t, 0, (struct kt_size){0});
 	struct draw d = sample_on(&t, x, 4, tokens, r);
 	cr_assert(d.token == 1 && d.rank == 2 && tokens[0] == 77 && d.top_id[0] == 2 && d.top_id[1] == 1);
 	cr_assert(fabsf(d.logprob - -1.4401897f) < 1e-5f);
@@ -513,4 +564,236 @@ Test(sample, more_logprobs_than_tokens_leaves_the_rest_empty)
 	cr_assert(d.top_id[0] == 2 && d.top_id[1] == 0 && d.top_id[2] == 3 && d.top_id[3] == -1 &&
 		  d.top_id[5] == -1);
 	cr_assert(d.top_logprob[2] == -INFINITY);
+}
+
+/* ---- everything together ---- */
+
+enum { HISTORY = 24, LISTS = 6, MOST = 8 };
+
+struct lists {
+	int32_t bias_ids[LISTS], allowed[64], banned[LISTS], bad[8], bad_len[3];
+	float bias[LISTS];
+};
+
+struct result {
+	int32_t *token, *rank, *top_id;
+	float *logprob, *top_logprob;
+};
+
+static struct result result_new(int n)
+{
+	const size_t k = (size_t)n;
+	return (struct result){xcalloc(k, 4), xcalloc(k, 4), xcalloc(k * MOST, 4), xcalloc(k, 4),
+			       xcalloc(k * MOST, 4)};
+}
+
+static void result_free(struct result *r)
+{
+	free(r->token);
+	free(r->rank);
+	free(r->top_id);
+	free(r->logprob);
+	free(r->top_logprob);
+}
+
+static struct kern_sample_out out_of(struct result *r)
+{
+	return (struct kern_sample_out){r->token, r->logprob, r->rank, r->top_id, r->top_logprob, MOST};
+}
+
+static void same_row(const struct result *got, const struct result *want, int i, int n_top, const char *what)
+{
+	cr_assert(got->token[i] == want->token[i] && got->rank[i] == want->rank[i],
+		  "%s row %d: token %d rank %d, expected %d rank %d", what, i, got->token[i], got->rank[i],
+		  want->token[i], want->rank[i]);
+	kt_same(&got->logprob[i], &want->logprob[i], 1, what);
+	for (int k = 0; k < n_top; k++) {
+		const int at = i * MOST + k;
+		cr_assert_eq(got->top_id[at], want->top_id[at], "%s row %d top %d", what, i, k);
+		kt_same(&got->top_logprob[at], &want->top_logprob[at], 1, what);
+	}
+}
+
+/* What rows of logits give, in got and in tokens [n_tokens]. */
+static void run_rows(struct kt *t, const float *logits, int n_vocab, int n_logits,
+		     const struct kern_sample_row *rows, int n, int32_t *tokens, int n_tokens,
+		     struct result *got)
+{
+	const struct kern_sample_out out = out_of(got);
+	void *dev_logits = kt_put(t, logits, (size_t)n_logits * (size_t)n_vocab * 4);
+	void *dev_tokens = kt_put(t, tokens, (size_t)n_tokens * 4);
+	cr_assert_eq(t->ops->sample(t->s, dev_logits, n_vocab, dev_tokens, rows, n, &out), 0);
+	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+	kt_get(t, tokens, dev_tokens, (size_t)n_tokens * 4);
+	kt_del(t, dev_logits);
+	kt_del(t, dev_tokens);
+}
+
+/* Plain C on the CPU, whatever the device under test. */
+static void run_plain(const float *logits, int n_vocab, int n_logits, const struct kern_sample_row *rows,
+		      int n, int32_t *tokens, int n_tokens, struct result *got)
+{
+	const struct kern_open_args a = {.index = -1,
+					 .isa = "plain",
+					 .n_threads = 1,
+					 .max_rows = 1,
+					 .max_seqs = 1,
+					 .max_logits = 1,
+					 .max_context = 1,
+					 .max_blocks_per_seq = 1};
+	struct kt t = {.ops = &kern_cpu_ops, .op = KERN_F32, .isa = "plain"};
+	char why[256];
+	cr_assert_eq(t.ops->open(&t.dev, &a, why, sizeof why), 0, "%s", why);
+	t.s = t.ops->stream_new(t.dev);
+	run_rows(&t, logits, n_vocab, n_logits, rows, n, tokens, n_tokens, got);
+	kt_close(&t);
+}
+
+/* In every way (logits are F32 in every class); history holds what each row's hist0 and n_hist name. */
+static void check_rows(const float *logits, int n_vocab, int n_logits, const struct kern_sample_row *rows,
+		       int n, const int32_t *history, int n_history, const char *what)
+{
+	struct result want = result_new(n), got = result_new(n);
+	int32_t *tokens = xmemdup(history, (size_t)n_history * 4), *after = xmalloc((size_t)n_history * 4);
+	run_plain(logits, n_vocab, n_logits, rows, n, tokens, n_history, &want);
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, 0, way, (struct kt_size){.logits = n_logits + 4}))
+			continue;
+		memcpy(after, history, (size_t)n_history * 4);
+		run_rows(&t, logits, n_vocab, n_logits, rows, n, after, n_history, &got);
+		for (int k = 0; k < n; k++)
+			same_row(&got, &want, k, rows[k].n_logprobs, what);
+		cr_assert(!memcmp(after, tokens, (size_t)n_history * 4), "%s: the token buffer", what);
+		kt_close(&t);
+	}
+	free(tokens);
+	free(after);
+	result_free(&want);
+	result_free(&got);
+}
+
+static int some(int n)
+{
+	return (int)(kt_rand() % (uint32_t)n);
+}
+
+/* Any of the parameters, by chance; ids sometimes outside of the vocabulary. */
+static struct kern_sample_row random_row(struct lists *l, int i, int n_vocab)
+{
+	static const float temperatures[] = {0, 0.3f, 0.7f, 1, 1.5f, 50};
+	static const float shares[] = {0, 0.05f, 0.5f, 0.9f, 0.999f};
+	struct kern_sample_row r = row_default();
+	r.row = i % 3;
+	r.hist0 = i * HISTORY;
+	r.n_hist = some(HISTORY - 1);
+	r.n_prompt = some(r.n_hist + 1);
+	r.temperature = temperatures[some(6)];
+	r.top_k = some(2) ? 0 : 1 + some(some(2) ? 20 : n_vocab + 5);
+	r.top_p = some(2) ? 1 : shares[some(5)];
+	r.min_p = some(3) ? 0 : shares[some(5)];
+	r.presence = some(4) ? 0 : kt_float();
+	r.frequency = some(4) ? 0 : kt_float();
+	r.repetition = some(4) ? 1 : 1.3f;
+	r.seed = kt_rand() | (uint64_t)kt_rand() << 32;
+	r.index = (uint32_t)some(4);
+	r.position = (uint32_t)some(1000);
+	r.n_logprobs = some(3) - 1;
+	r.n_logprobs *= r.n_logprobs > 0 ? 1 + some(MOST) : 1;
+	r.forced = some(12) ? -1 : some(n_vocab);
+	for (int k = 0; k < LISTS; k++) {
+		l->bias_ids[k] = some(n_vocab + 2) - 1;
+		l->bias[k] = 4 * kt_float();
+		l->banned[k] = some(n_vocab);
+	}
+	for (int k = 0; k < 64; k++)
+		l->allowed[k] = some(n_vocab);
+	for (int k = 0; k < 8; k++)
+		l->bad[k] = some(4);
+	l->bad_len[0] = 1;
+	l->bad_len[1] = 2;
+	l->bad_len[2] = 3;
+	r.n_bias = some(3) ? 0 : LISTS;
+	r.bias_ids = l->bias_ids;
+	r.bias = l->bias;
+	r.n_allowed = some(5) ? 0 : 64;
+	r.allowed = l->allowed;
+	r.n_banned = some(3) ? 0 : LISTS;
+	r.banned = l->banned;
+	r.n_bad = some(3) ? 0 : 3;
+	r.bad = l->bad;
+	r.bad_len = l->bad_len;
+	return r;
+}
+
+/* kind: peaked, ties, flat, all alike */
+static void check_random(int n_vocab, int n, int kind)
+{
+	char what[64];
+	struct lists *lists = xcalloc((size_t)n, sizeof *lists);
+	struct kern_sample_row *rows = xcalloc((size_t)n, sizeof *rows);
+	int32_t *history = xcalloc((size_t)(n * HISTORY), sizeof *history);
+	float *x = kt_floats((size_t)(3 * n_vocab));
+	for (int i = 0; i < 3 * n_vocab; i++)
+		x[i] = kind == 0 ? 8 * x[i] : kind == 1 ? roundf(3 * x[i]) : kind == 2 ? 0.1f * x[i] : 0;
+	for (int i = 0; i < n * HISTORY; i++)
+		history[i] = some(8) ? some(4) : some(n_vocab + 10);
+	for (int i = 0; i < n; i++)
+		rows[i] = random_row(&lists[i], i, n_vocab);
+	snprintf(what, sizeof what, "vocabulary %d kind %d", n_vocab, kind);
+	check_rows(x, n_vocab, 3, rows, n, history, n * HISTORY, what);
+	free(lists);
+	free(rows);
+	free(history);
+	free(x);
+}
+
+Test(sample, whatever_is_asked_for_the_choices_are_those_of_plain_c)
+{
+	static const int sizes[] = {8, 100, 1664, 5000};
+	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+		for (int kind = 0; kind < 4; kind++)
+			check_random(sizes[s], 40, kind);
+}
+
+Test(sample, a_large_vocabulary)
+{
+	check_random(50257, 6, 0);
+	check_random(50257, 4, 2);
+}
+
+Test(sample, odd_logits_give_the_choices_of_plain_c)
+{
+	enum { N = 3000 };
+	static const int32_t none[1];
+	float *x = xcalloc(N, sizeof *x);
+	struct kern_sample_row r = row_default();
+	r.n_logprobs = 5;
+	for (int hot = 0; hot < 2; hot++) {
+		r.temperature = (float)hot;
+		r.top_k = hot ? 3 : 0;
+		for (int i = 0; i < N; i++)
+			x[i] = NAN;
+		check_rows(x, N, 1, &r, 1, none, 1, "nan");
+		x[7] = -1000;
+		check_rows(x, N, 1, &r, 1, none, 1, "one finite");
+		for (int i = 0; i < N; i++)
+			x[i] = -INFINITY;
+		check_rows(x, N, 1, &r, 1, none, 1, "-inf");
+		x[9] = INFINITY;
+		check_rows(x, N, 1, &r, 1, none, 1, "inf");
+	}
+	memset(x, 0, N * sizeof *x);
+	r.top_k = 0;
+	r.top_p = 0.5f;
+	static const float temperatures[] = {1, 1e-30f, 1e30f};
+	for (int i = 0; i < 3; i++) {
+		r.temperature = temperatures[i];
+		x[17] = x[18] = 0;
+		check_rows(x, N, 1, &r, 1, none, 1, "all alike");
+		x[17] = 3e38f;
+		x[18] = -3e38f;
+		check_rows(x, N, 1, &r, 1, none, 1, "far apart");
+	}
+	free(x);
 }

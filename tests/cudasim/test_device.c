@@ -1,0 +1,82 @@
+/* The CUDA table as a device: memory, streams, what info() says and open() refuses. */
+#include "tests/cudasim/cuda_test.h"
+
+Test(device, memory_is_zeroed_and_copies_arrive_in_order_of_events)
+{
+	struct kt t;
+	ct_open(&t, false, (struct kt_size){0});
+	static const size_t sizes[] = {1, 1000, 5 << 20};
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+		unsigned char *d = kt_new(&t, sizes[i]), *h = t.ops->host_new(t.dev, sizes[i]);
+		unsigned char *back = t.ops->host_new(t.dev, sizes[i]);
+		cr_assert(h && back && (uintptr_t)d % 64 == 0);
+		memset(back, 1, sizes[i]);
+		kt_get(&t, back, d, sizes[i]);
+		for (size_t b = 0; b < sizes[i]; b++)
+			cr_assert_eq(back[b], 0);
+		memset(h, 7, sizes[i]);
+		struct kern_stream *other = t.ops->stream_new(t.dev);
+		struct kern_event *e = t.ops->event_new(t.dev);
+		cr_assert_eq(t.ops->upload(other, d, h, sizes[i]), 0);
+		cr_assert(t.ops->event_record(e, other) == 0 && t.ops->event_wait(e, t.s) == 0);
+		kt_get(&t, back, d, sizes[i]);
+		cr_assert_eq(back[sizes[i] - 1], 7);
+		cr_assert(t.ops->event_done(e));
+		t.ops->event_free(e);
+		t.ops->stream_free(other);
+		kt_del(&t, d);
+		t.ops->host_free(t.dev, h, sizes[i]);
+		t.ops->host_free(t.dev, back, sizes[i]);
+	}
+	kt_close(&t);
+}
+
+Test(device, info_names_the_operand_type_and_what_decides_bits)
+{
+	for (int bf16 = 0; bf16 < 2; bf16++) {
+		struct kt t;
+		struct kern_info in;
+		ct_open(&t, bf16, (struct kt_size){0});
+		t.ops->info(t.dev, &in);
+		cr_assert_eq(in.operand, bf16 ? KERN_BF16 : KERN_F16);
+		cr_assert(in.kv == in.operand && in.name[0] && in.bytes_free > 0 &&
+			  in.bytes_total >= in.bytes_free);
+		cr_assert(strstr(in.numerics, bf16 ? " bf16" : " f16") && strstr(in.numerics, in.isa));
+		kt_close(&t);
+	}
+}
+
+Test(device, a_model_trained_in_bf16_gets_operands_of_its_range)
+{
+	char why[256];
+	const struct kern_open_args a = {.index = -1,
+					 .compute = KERN_COMPUTE_F32,
+					 .model = KERN_BF16,
+					 .max_rows = 1,
+					 .max_seqs = 1,
+					 .max_logits = 1,
+					 .max_context = 1,
+					 .max_blocks_per_seq = 1};
+	struct kern_dev *d;
+	struct kern_info in;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	kern_cuda_ops.info(d, &in);
+	cr_assert_eq(in.operand, KERN_BF16);
+	kern_cuda_ops.close(d);
+}
+
+Test(device, what_cannot_be_opened_is_refused_with_the_reason)
+{
+	char why[256];
+	struct kern_dev *d;
+	struct kern_open_args a = {.index = -1};
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -EINVAL);
+	a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
+	a.index = 900;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENODEV);
+	cr_assert(strstr(why, "cuda:900"), "%s", why);
+	a.index = 0;
+	a.compute = KERN_COMPUTE_INT8;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "int8") && d == NULL, "%s", why);
+}

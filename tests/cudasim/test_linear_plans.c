@@ -1,0 +1,157 @@
+/* How the CUDA table computes linear layers: every plan that it has gives the same bits, a table on the
+ * device serves as the head, what it cannot pack is refused. */
+#include "tests/cudasim/cuda_test.h"
+#include "tests/cudasim/linear_plan.h"
+
+enum { ROWS = 128 };
+
+static void run(struct kt *t, const struct kern_linear *w, void *out, const void *in, int rows)
+{
+	cr_assert_eq(t->ops->linear(t->s, w, out, in, rows, true), 0);
+}
+
+static void *rows_put(struct kt *t, int n, int k)
+{
+	float *x = kt_floats((size_t)n * (size_t)k);
+	void *dev = kt_put_op(t, x, (size_t)n * (size_t)k);
+	free(x);
+	return dev;
+}
+
+/* Every way to compute them that the kernels have. */
+static const struct linear_plan plans[] = {
+	{false, 1, 8, 4, 1},  {false, 1, 8, 8, 1}, {false, 2, 8, 4, 1},  {false, 1, 16, 8, 1},
+	{false, 2, 16, 4, 1}, {false, 1, 8, 4, 8}, {false, 2, 8, 4, 2},  {false, 1, 16, 2, 4},
+	{false, 2, 16, 8, 4}, {true, 0, 32, 0, 1}, {true, 0, 64, 0, 1},  {true, 0, 128, 0, 1},
+	{true, 0, 32, 0, 2},  {true, 0, 64, 0, 8}, {true, 0, 128, 0, 4},
+};
+enum { N_PLANS = sizeof plans / sizeof plans[0], PLAN_FIRST = 11 };
+
+static void check_plans(struct kt *t, struct kt_part *const *parts, int n_parts, int k, int group,
+			bool swiglu)
+{
+	static const int rows[] = {1, 7, 16, 45, 128};
+	char what[128];
+	struct kern_linear *w = kt_load(t, k, group, parts, n_parts);
+	size_t n = 0;
+	for (int i = 0; i < (swiglu ? 1 : n_parts); i++)
+		n += (size_t)parts[i]->part.n;
+	const size_t each = swiglu ? 2 : sizeof(float), all = ROWS * n * each;
+	void *x = rows_put(t, ROWS, k), *out = kt_new(t, all);
+	unsigned char *want = xmalloc(all), *got = xmalloc(all);
+	cr_assert(linear_slices(w) > 1);
+	cr_assert_eq(linear_planned(t->s, w, out, x, ROWS, swiglu, &plans[PLAN_FIRST]), 0);
+	kt_get(t, want, out, all);
+	for (int p = 0; p < N_PLANS; p++)
+		for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+			const size_t bytes = (size_t)rows[r] * n * each;
+			cudasim_seed((uint64_t)(p * 10) + r);
+			memset(got, 0xee, bytes);
+			kt_set(t, out, got, bytes);
+			cr_assert_eq(linear_planned(t->s, w, out, x, rows[r], swiglu, &plans[p]), 0);
+			kt_get(t, got, out, bytes);
+			snprintf(what, sizeof what, "%s group %d, %d inputs, %d slices, plan %d, %d rows",
+				 kt_dtype_name(parts[0]->part.dtype), group, k, linear_slices(w), p, rows[r]);
+			cr_assert(!memcmp(got, want, bytes), "%s: other bits", what);
+		}
+	t->ops->linear_free(w);
+	kt_del(t, x);
+	kt_del(t, out);
+	free(want);
+	free(got);
+}
+
+static struct kt open_rows(void)
+{
+	struct kt t;
+	ct_open(&t, false, (struct kt_size){.rows = ROWS});
+	return t;
+}
+
+Test(linear_plans, slices_give_the_same_bits_whoever_computes_them)
+{
+	struct kt t = open_rows();
+	struct kt_part a = kt_part(KERN_AWQ4, 1064, 152, 128, true), b = kt_part(KERN_F16, 1064, 35, 0, true),
+		       c = kt_part(KERN_AWQ4, 520, 24, 32, true);
+	check_plans(&t, &(struct kt_part *){&a}, 1, 1064, 128, false);
+	check_plans(&t, &(struct kt_part *){&b}, 1, 1064, 128, false);
+	check_plans(&t, (struct kt_part *[]){&c, &c, &c}, 3, 520, 32, false);
+	kt_part_fini(&a);
+	kt_part_fini(&b);
+	kt_part_fini(&c);
+	kt_close(&t);
+}
+
+Test(linear_plans, gate_and_up_give_the_same_bits_whoever_computes_them)
+{
+	struct kt t = open_rows();
+	struct kt_part g = kt_part(KERN_AWQ4, 520, 88, 64, true), u = kt_part(KERN_AWQ4, 520, 88, 64, false);
+	check_plans(&t, (struct kt_part *[]){&g, &u}, 2, 520, 64, true);
+	check_plans(&t, (struct kt_part *[]){&g, &u}, 2, 520, 64, false);
+	kt_part_fini(&g);
+	kt_part_fini(&u);
+	kt_close(&t);
+}
+
+Test(linear_plans, a_table_on_the_device_serves_as_the_head)
+{
+	static const int shapes[][2] = {{64, 301}, {36, 77}, {520, 50}};
+	struct kt t = open_rows();
+	for (int i = 0; i < 3; i++) {
+		const int k = shapes[i][0], n = shapes[i][1];
+		struct kt_part p = kt_part(KERN_F16, k, n, 0, false);
+		void *table = kt_put(&t, p.w, (size_t)k * (size_t)n * 2);
+		struct kern_linear *w = NULL, *own = kt_load(&t, k, k, &(struct kt_part *){&p}, 1);
+		cr_assert_eq(linear_of_table(t.dev, table, n, k, &w), 0);
+		for (int rows = 1; rows < 60; rows += 19) {
+			const size_t all = (size_t)rows * (size_t)n;
+			void *x = rows_put(&t, rows, k), *out = kt_new(&t, all * 4);
+			float *a = xmalloc(all * 4), *b = xmalloc(all * 4);
+			run(&t, w, out, x, rows);
+			kt_get(&t, a, out, all * 4);
+			run(&t, own, out, x, rows);
+			kt_get(&t, b, out, all * 4);
+			kt_same(a, b, all, "the table and a layer of its own");
+			free(a);
+			free(b);
+			kt_del(&t, x);
+			kt_del(&t, out);
+		}
+		t.ops->linear_free(w);
+		t.ops->linear_free(own);
+		kt_del(&t, table);
+		kt_part_fini(&p);
+	}
+	kt_close(&t);
+}
+
+Test(linear_plans, a_group_that_no_kernel_takes_is_refused_with_its_size)
+{
+	char why[256];
+	const uint32_t q[256] = {0};
+	struct kt t = open_rows();
+	struct kern_linear *w;
+	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 48, .group = 24, .n_parts = 1};
+	src.parts[0] =
+		(struct kern_linear_part){.dtype = KERN_AWQ4, .n = 8, .w = q, .qzeros = q, .scales = q};
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "24") && strstr(why, "layers.3.mlp.down"), "%s", why);
+	kt_close(&t);
+}
+
+#ifdef QUERN_CUDASIM
+Test(linear_plans, no_device_memory_is_left_behind)
+{
+	struct kt t = open_rows();
+	struct kt_part p = kt_part(KERN_AWQ4, 128, 48, 32, true);
+	struct kern_linear *w = kt_load(&t, 128, 32, &(struct kt_part *){&p}, 1);
+	const uint64_t before = cudasim_stats().live_pieces;
+	struct kern_linear *again = kt_load(&t, 128, 32, &(struct kt_part *){&p}, 1);
+	cr_assert_gt(cudasim_stats().live_pieces, before);
+	t.ops->linear_free(again);
+	cr_assert_eq(cudasim_stats().live_pieces, before);
+	t.ops->linear_free(w);
+	kt_part_fini(&p);
+	kt_close(&t);
+}
+#endif
