@@ -1,6 +1,7 @@
 #include "base/alloc.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ static const size_t huge_page = (size_t)2 << 20;
 
 static _Thread_local bool guard;
 static _Thread_local unsigned long count;
+static atomic_size_t big_bytes;
 
 static void note(size_t bytes)
 {
@@ -86,8 +88,10 @@ void *alloc_big(size_t bytes)
 	if (bytes <= huge_page) {
 		size_t n = (bytes + 63) & ~(size_t)63;
 		void *p = aligned_alloc(64, n ? n : 64);
-		if (p)
+		if (p) {
 			memset(p, 0, n);
+			atomic_fetch_add(&big_bytes, bytes);
+		}
 		return p;
 	}
 	if (bytes > SIZE_MAX - 2 * huge_page)
@@ -103,6 +107,7 @@ void *alloc_big(size_t bytes)
 	if (raw + huge_page > p)
 		munmap(p + n, (size_t)(raw + huge_page - p));
 	madvise(p, n, MADV_HUGEPAGE);
+	atomic_fetch_add(&big_bytes, bytes);
 	return p;
 }
 
@@ -110,10 +115,16 @@ void alloc_big_free(void *p, size_t bytes)
 {
 	if (!p)
 		return;
+	atomic_fetch_sub(&big_bytes, bytes);
 	if (bytes <= huge_page)
 		free(p);
 	else
 		munmap(p, (bytes + huge_page - 1) & ~(huge_page - 1));
+}
+
+size_t alloc_big_bytes(void)
+{
+	return atomic_load(&big_bytes);
 }
 
 void alloc_guard(bool on)

@@ -19,7 +19,9 @@ char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Zeroed, aligned to 64 bytes (2 MB when bytes is larger than that, and advised to be
  * huge pages).  NULL when memory is out: the caller says what it was for. */
 void *alloc_big(size_t bytes);
-void alloc_big_free(void *p, size_t bytes);          /* NULL is fine */
+void alloc_big_free(void *p, size_t bytes);          /* NULL is fine; bytes as they were asked for */
+/* Of alloc_big() that this process holds now, touched or not, in bytes. */
+size_t alloc_big_bytes(void);
 
 /* While on, every x*() call of this thread aborts. */
 void alloc_guard(bool on);

@@ -14,6 +14,9 @@
 
 enum { TO_CONTROLLER = 1, TO_WORKER = 2 };
 
+/* Of a GPU, where nobody says (as worker/cache.c for a worker that is started by hand). */
+static const double gpu_fraction = 0.9;
+
 const struct opt launch_model_options[] = {
 	OPT("device", OPT_TEXT, "D,...", "where to run: cpu, cpu:0 (NUMA node), cuda:0 (default: cpu)"),
 	OPT("threads", OPT_INT, "N", "threads of a worker on the CPU (default: one per core)", .lo = 1,
@@ -38,6 +41,8 @@ const struct opt launch_model_options[] = {
 	OPT("no-prefix-cache", OPT_FLAG, NULL, "compute what prompts have in common for each of them",
 	    .pass = TO_CONTROLLER),
 	OPT("kv-bytes", OPT_SIZE, "SIZE", "KV cache of a worker, such as 4G", .pass = TO_CONTROLLER),
+	OPT("memory-fraction", OPT_NUMBER, "F",
+	    "part of a device's memory for the workers there, 0.01 to 1 (0.9 of a GPU)"),
 	OPT("swap-bytes", OPT_SIZE, "SIZE", "host memory for swapped sequences, 0 for none",
 	    .pass = TO_CONTROLLER),
 	OPT("log-level", OPT_TEXT, "L", "debug, info, warn or error", .pass = TO_CONTROLLER | TO_WORKER),
@@ -165,6 +170,9 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 	if (log_level_parse(level) < 0)
 		return err_why(why, why_n, -EINVAL,
 			       "--log-level is \"%s\", must be debug, info, warn or error", level);
+	const double fraction = opts_number(o, "memory-fraction", 1);
+	if (!(fraction >= 0.01 && fraction <= 1))
+		return err_why(why, why_n, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1", fraction);
 	int rc = check_model(model, why, why_n);
 	if (!rc && opts_int(o, "tp", 1) > 1)
 		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
@@ -277,6 +285,18 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 	return argv;
 }
 
+/* What the workers of a device may use of it, they share evenly.  Nothing is said where each has the
+ * device for itself, or where a CPU's workers keep to its rule of thumb. */
+static void argv_add_fraction(char ***argv, const struct opts *o, const char *device, size_t n)
+{
+	const bool gpu = strncmp(device, "cuda", 4) == 0;
+	if (!opts_has(o, "memory-fraction") && !(gpu && n > 1))
+		return;
+	char *text = xasprintf("%.6f", opts_number(o, "memory-fraction", gpu_fraction) / (double)n);
+	argv_add_option(argv, "memory-fraction", text);
+	free(text);
+}
+
 static char **worker_argv(void *launch, const char *device, size_t n)
 {
 	const struct launch *l = launch;
@@ -287,6 +307,7 @@ static char **worker_argv(void *launch, const char *device, size_t n)
 	if (l->own && !opts_has(l->o, "log-level"))
 		argv_add_option(&argv, "log-level", "error");
 	argv_pass(&argv, l->o, TO_WORKER);
+	argv_add_fraction(&argv, l->o, device, n);
 	/* One that we start is as good as the service itself. */
 	if (!l->own && opts_has(l->o, "curve-key")) {
 		argv_add_option(&argv, "key", opts_text(l->o, "curve-key", NULL));

@@ -83,6 +83,9 @@ struct kern_info {
 	enum kern_dtype kv;         /* type of the cache */
 	int64_t bytes_total;        /* memory of the device, and what is free now */
 	int64_t bytes_free;
+	int64_t bytes_used;         /* of it, what this process has asked for here and on the way */
+	bool steps_take_memory;     /* a driver takes some when a kernel first runs: only after a step of
+	                               each kind does bytes_free tell what a pool may have */
 	int n_threads;              /* cpu */
 	int head_max;               /* largest head size of the cache and attention; 0: any */
 	int head_step;              /* which must be a multiple of this; 0: any */
@@ -251,6 +254,10 @@ struct kern_ops {
 				  int n_blocks, int n_host_blocks);  /* NULL: out of memory */
 	void (*kv_free)(struct kern_kv *kv);
 	int64_t (*kv_block_bytes)(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size);
+	/* Device memory that a cache of so many blocks takes beside them, such as attention's scratch.
+	 * More blocks never take less. */
+	int64_t (*kv_scratch_bytes)(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+				    int n_blocks);
 	/* Whole blocks, all layers.  pairs: [n][2] = {source, destination}, host, borrowed. */
 	int (*kv_copy)(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 	int (*kv_swap_out)(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);

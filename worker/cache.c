@@ -2,18 +2,26 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "kernels/cpu/cpu.h"
 
 #include <string.h>
-#include <unistd.h>
 
 /* What is moved to measure the link. */
 enum { LINK_BLOCKS = 8, LINK_BYTES_MAX = 64 << 20 };
 enum { DEFAULT_SEQS = 16, FREE_SHARE = 4, HOST_SHARE = 16, BLOCKS_MAX = 1 << 24 };
+/* Fewer blocks than these are no service, where a fraction of a device is to be used. */
+enum { LEAST_BLOCKS = 16 };
+/* The driver's late wishes, such as graphs: a 64th of the device, within these. */
+enum { MARGIN_SHARE = 64, MARGIN_MAX = 512 << 20 };
+static const double default_fraction = 0.9;
+/* To pin memory takes time, and takes it from everybody else. */
+static const int64_t pinned_max = (int64_t)8 << 30;
 
 static int64_t host_bytes(void)
 {
-	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-	return pages > 0 && size > 0 ? (int64_t)pages * size : 0;
+	int64_t total, free_now;
+	cpu_host_memory(-1, &total, &free_now);
+	return total;
 }
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -21,47 +29,162 @@ static int64_t at_most(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n)
+static double mib(int64_t bytes)
 {
-	const struct model_config *m = a->model;
+	return (double)bytes / (1 << 20);
+}
+
+/* What a pool may have, and why. */
+struct room {
+	double fraction;
+	int64_t share;  /* of the device, that this worker may use */
+	int64_t margin; /* that stays free */
+	int64_t bytes;  /* for blocks: may be negative */
+};
+
+static struct room room_of(const struct cache *c, const struct cache_args *a, const struct kern_info *info)
+{
+	struct room r = {.fraction = a->fraction > 0 ? a->fraction : default_fraction};
+	r.share = (int64_t)(r.fraction * (double)info->bytes_total);
+	r.margin = at_most(info->bytes_total / MARGIN_SHARE, MARGIN_MAX);
+	int64_t most = at_most(r.share - info->bytes_used, info->bytes_free - r.margin);
+	int64_t blocks = at_most(most > 0 ? most / c->block_bytes : 0, BLOCKS_MAX);
+	/* As much as that many blocks would take: more than what the fewer ones will. */
+	r.bytes = most - a->ops->kv_scratch_bytes(a->dev, a->model->n_layers, a->model->n_kv_heads,
+						  a->model->head_dim, a->block_size, blocks ? (int)blocks : 1);
+	return r;
+}
+
+/* The host pool of a device whose own memory is the host's comes out of the same room. */
+static int64_t blocks_beside_swap(const struct cache *c, const struct cache_args *a, int64_t bytes)
+{
+	if (bytes < 0)
+		return 0;
+	if (a->swap_bytes)
+		return (bytes - (int64_t)a->swap_bytes) / c->block_bytes;
+	int64_t swap = host_bytes() / HOST_SHARE;
+	return (bytes - at_most(swap, bytes / 2)) / c->block_bytes;
+}
+
+static int too_few(const struct cache *c, const struct kern_info *info, const struct room *r, int64_t blocks,
+		   int64_t least, char *why, size_t why_n)
+{
+	return err_why(why, why_n, -ENOMEM,
+		       "no room for a KV pool: of %.0f MiB of the device this worker may use %.0f%% (%.0f "
+		       "MiB), its weights and scratch take %.0f; %.0f are free, %.0f of them stay so: that "
+		       "gives %lld blocks of %.3f MiB, at least %lld are needed. Give it more with "
+		       "--memory-fraction, end what else uses the device, share the model with --tp, or lower "
+		       "--context, --max-seqs or --max-batch-tokens",
+		       mib(info->bytes_total), 100 * r->fraction, mib(r->share), mib(info->bytes_used),
+		       mib(info->bytes_free), mib(r->margin), (long long)blocks, mib(c->block_bytes),
+		       (long long)least);
+}
+
+static int64_t per_seq(const struct cache_args *a)
+{
+	return (a->max_context + a->block_size - 1) / a->block_size;
+}
+
+bool cache_sized_last(const struct cache_args *a)
+{
 	struct kern_info info;
-	memset(c, 0, sizeof *c);
 	a->ops->info(a->dev, &info);
-	if ((info.head_max && m->head_dim > info.head_max) || (info.head_step && m->head_dim % info.head_step))
-		return err_why(why, why_n, -ENOTSUP,
-			       "a head size of %d is more than this device's kernels can do: multiples of %d up to "
-			       "%d; use --device cpu",
-			       m->head_dim, info.head_step, info.head_max);
-	c->ops = a->ops;
-	c->block_size = a->block_size;
-	c->block_bytes =
-		a->ops->kv_block_bytes(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, a->block_size);
-	int64_t per_seq = (a->max_context + a->block_size - 1) / a->block_size;
+	return !a->kv_bytes && (a->fraction > 0 || info.steps_take_memory);
+}
+
+/* The device's blocks, from what is left there now. */
+static int size_rest(struct cache *c, const struct cache_args *a, const struct kern_info *info,
+		     int64_t *blocks, char *why, size_t why_n)
+{
+	const struct room r = room_of(c, a, info);
+	const int64_t least = a->context_asked ? per_seq(a) : at_most(per_seq(a), LEAST_BLOCKS);
+	*blocks = info->steps_take_memory ? r.bytes / c->block_bytes : blocks_beside_swap(c, a, r.bytes);
+	*blocks = *blocks > 0 ? *blocks : 0;
+	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;
+}
+
+/* The device's blocks, from what was asked for, or by the CPU's rule of thumb. */
+static int size_first(const struct cache *c, const struct cache_args *a, const struct kern_info *info,
+		      int64_t *blocks, char *why, size_t why_n)
+{
 	int64_t bytes = (int64_t)a->kv_bytes;
 	if (!bytes)
-		bytes = at_most((info.bytes_free - a->weights_bytes) / FREE_SHARE,
-				DEFAULT_SEQS * per_seq * c->block_bytes);
-	int64_t blocks = bytes / c->block_bytes;
-	int64_t host = (int64_t)a->swap_bytes / c->block_bytes;
-	if (!a->swap_bytes)
-		host = at_most(host_bytes() / HOST_SHARE / c->block_bytes, blocks);
-	int64_t host_used = a->swap_bytes ? host * c->block_bytes : 0;
-	if (a->kv_bytes && bytes > info.bytes_total - a->weights_bytes)
+		bytes = at_most((info->bytes_free - a->weights_bytes) / FREE_SHARE,
+				DEFAULT_SEQS * per_seq(a) * c->block_bytes);
+	if (a->kv_bytes && bytes > info->bytes_total - a->weights_bytes)
 		return err_why(
 			why, why_n, -ENOMEM,
 			"a KV pool of %lld bytes and weights of %lld exceed the %lld bytes of the device",
-			(long long)bytes, (long long)a->weights_bytes, (long long)info.bytes_total);
-	if (host_used > host_bytes())
-		return err_why(why, why_n, -ENOMEM,
-			       "a swap pool of %lld bytes exceeds the %lld bytes of this machine",
-			       (long long)host_used, (long long)host_bytes());
-	c->n_blocks = (int)at_most(blocks, BLOCKS_MAX);
-	c->n_host_blocks = (int)at_most(host, BLOCKS_MAX);
-	if (c->n_blocks < 1)
+			(long long)bytes, (long long)a->weights_bytes, (long long)info->bytes_total);
+	*blocks = bytes > 0 ? bytes / c->block_bytes : 0;
+	if (*blocks < 1)
 		return err_why(why, why_n, -ENOMEM,
 			       "a KV pool of %lld bytes holds no block: one of %d tokens needs %lld bytes",
 			       (long long)bytes, a->block_size, (long long)c->block_bytes);
 	return 0;
+}
+
+static int size_host(struct cache *c, const struct cache_args *a, const struct kern_info *info,
+		     int64_t blocks, char *why, size_t why_n)
+{
+	const int64_t host = host_bytes();
+	int64_t n = (int64_t)a->swap_bytes / c->block_bytes;
+	if (a->swap_bytes && n * c->block_bytes > host)
+		return err_why(why, why_n, -ENOMEM,
+			       "a swap pool of %lld bytes exceeds the %lld bytes of this machine",
+			       (long long)(n * c->block_bytes), (long long)host);
+	if (!a->swap_bytes) {
+		n = host / HOST_SHARE;
+		n = at_most((info->steps_take_memory ? at_most(n, pinned_max) : n) / c->block_bytes, blocks);
+	}
+	c->n_host_blocks = (int)at_most(n, BLOCKS_MAX);
+	return 0;
+}
+
+static int check_head(const struct model_config *m, const struct kern_info *info, char *why, size_t why_n)
+{
+	if ((!info->head_max || m->head_dim <= info->head_max) &&
+	    (!info->head_step || m->head_dim % info->head_step == 0))
+		return 0;
+	return err_why(why, why_n, -ENOTSUP,
+		       "a head size of %d is more than this device's kernels can do: multiples of %d up to %d; use "
+		       "--device cpu",
+		       m->head_dim, info->head_step, info->head_max);
+}
+
+int cache_check(const struct cache_args *a, char *why, size_t why_n)
+{
+	struct kern_info info;
+	a->ops->info(a->dev, &info);
+	int rc = check_head(a->model, &info, why, why_n);
+	if (rc || a->weights_bytes <= info.bytes_free)
+		return rc;
+	return err_why(why, why_n, -ENOMEM,
+		       "the weights take %.0f MiB, but of the %.0f MiB of the device only %.0f are free: end what "
+		       "else uses it, or share the model with --tp",
+		       mib(a->weights_bytes), mib(info.bytes_total), mib(info.bytes_free));
+}
+
+int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n)
+{
+	const struct model_config *m = a->model;
+	struct kern_info info;
+	int64_t blocks = 0;
+	memset(c, 0, sizeof *c);
+	a->ops->info(a->dev, &info);
+	int rc = check_head(m, &info, why, why_n);
+	if (rc)
+		return rc;
+	c->ops = a->ops;
+	c->block_size = a->block_size;
+	c->block_bytes =
+		a->ops->kv_block_bytes(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, a->block_size);
+	rc = cache_sized_last(a) ? size_rest(c, a, &info, &blocks, why, why_n)
+				 : size_first(c, a, &info, &blocks, why, why_n);
+	if (rc)
+		return rc;
+	c->n_blocks = (int)at_most(blocks, BLOCKS_MAX);
+	return size_host(c, a, &info, c->n_blocks, why, why_n);
 }
 
 /* Some blocks out and in, to learn what a swap costs; block 0 holds nothing yet.  The first
@@ -92,11 +215,16 @@ int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *
 	const struct model_config *m = a->model;
 	c->kv = c->ops->kv_new(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, c->block_size, c->n_blocks,
 			       c->n_host_blocks);
-	if (!c->kv)
+	if (!c->kv) {
+		struct kern_info info;
+		c->ops->info(a->dev, &info);
 		return err_why(why, why_n, -ENOMEM,
-			       "out of memory: %lld bytes for the KV pool, %lld for the swap pool",
+			       "out of memory: %lld bytes for the KV pool (--kv-bytes), %lld for the swap pool "
+			       "(--swap-bytes); of %lld bytes of the device %lld are free, this worker holds %lld",
 			       (long long)(c->n_blocks * c->block_bytes),
-			       (long long)(c->n_host_blocks * c->block_bytes));
+			       (long long)(c->n_host_blocks * c->block_bytes), (long long)info.bytes_total,
+			       (long long)info.bytes_free, (long long)info.bytes_used);
+	}
 	measure_link(c, s);
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include "kernels/kern.h"
 #include "proto/plan.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,10 +21,15 @@ struct cache {
 	uint64_t link_bps;   /* bytes per second between the pools, measured at the start; 0: no host pool */
 };
 
-/* What to make of the memory: kv_bytes on the device and swap_bytes on the host.  0 kv_bytes: a
- * quarter of what is free beside the weights, but no more than 16 sequences of max_context
- * need; 0 swap_bytes: as much as the device pool, but no more than a sixteenth of this
- * machine's memory. */
+/* What to make of the memory: kv_bytes on the device and swap_bytes on the host.
+ *
+ * 0 kv_bytes: what is left of `fraction` of the device's memory beside all that this worker has taken
+ * there by now, but never more than what is free, less a margin for what drivers take late.  On the
+ * CPU, where the host pool comes out of the same memory, it counts, too; and without a fraction the
+ * pool there is a quarter of what is free beside the weights, but no more than 16 sequences of
+ * max_context need.
+ * 0 swap_bytes: as much as the device pool, but no more than a sixteenth of this machine's memory, and
+ * no more than 8 GiB where it must be pinned. */
 struct cache_args {
 	const struct kern_ops *ops; /* borrowed */
 	struct kern_dev *dev;
@@ -32,10 +38,19 @@ struct cache_args {
 	int max_context;
 	int64_t weights_bytes; /* not on the device yet */
 	uint64_t kv_bytes, swap_bytes;
+	double fraction;       /* 0: 0.9 of a GPU */
+	bool context_asked;    /* somebody chose max_context: one such sequence must fit */
 };
 
-/* How many blocks that gives; nothing is allocated. -ENOMEM where it is not even one, -ENOTSUP for a
- * head size that the device cannot do. */
+/* Is the size known only once everything else is on the device, and each kind of step has run? */
+bool cache_sized_last(const struct cache_args *a);
+
+/* What can be refused before anything is loaded: -ENOTSUP as below; -ENOMEM where the weights alone are
+ * more than there is. */
+int cache_check(const struct cache_args *a, char *why, size_t why_n);
+/* How many blocks that gives; nothing is allocated.  -ENOMEM with the figures and the remedy where it is
+ * not even one, or too few of what a fraction leaves; -ENOTSUP for a head size that the device cannot
+ * do. */
 int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
 /* The pools of a sized cache; measures the link on s.  -ENOMEM with the bytes. */
 int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n);

@@ -357,6 +357,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 	const struct step_args a = {
 		.device = l->args->device,
 		.isa = l->args->isa,
+		.memory_fraction = l->args->memory_fraction,
 		.load = load,
 		.progress = note_progress,
 		.progress_arg = l,

@@ -13,6 +13,7 @@ struct link_args {
 	const char *device; /* "cpu:0" */
 	const char *isa;    /* NULL: the best */
 	uint32_t n_threads; /* 0: as the controller or the device chooses */
+	double memory_fraction; /* of the device, for this worker; 0: its default (worker/cache.h) */
 	int late_ms;        /* of a group: how late another rank may be before it is given up */
 	int64_t grace_ms;   /* how long without a sign of the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */

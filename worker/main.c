@@ -19,6 +19,8 @@ static const struct opt options[] = {
 	OPT("threads", OPT_INT, "N", "threads on the CPU (the controller's choice, or one per core)", .lo = 0,
 	    .hi = 4096),
 	OPT("isa", OPT_TEXT, "NAME", "avx512, avx2 or plain (the best that the CPU has)"),
+	OPT("memory-fraction", OPT_NUMBER, "F",
+	    "part of the device's memory for this worker, 0.01 to 1 (0.9 of a GPU; docs/OPERATING.md)"),
 	OPT("grace", OPT_INT, "S", "end when the controller is gone for so many seconds (10)", .lo = 1,
 	    .hi = 86400),
 	OPT("rank-timeout", OPT_INT, "S",
@@ -70,6 +72,9 @@ static int run(struct opts *o, int argc, char **argv)
 		return usage("--bus is missing");
 	if (o->n_words)
 		return usage("arguments that are no options");
+	const double fraction = opts_number(o, "memory-fraction", 0);
+	if (opts_has(o, "memory-fraction") && !(fraction > 0 && fraction <= 1))
+		return usage("--memory-fraction must be above 0 and at most 1");
 	if (level < 0)
 		return usage("--log-level must be debug, info, warn or error");
 	log_init("worker", (enum log_level)level);
@@ -88,6 +93,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.bus = opts_text(o, "bus", ""),
 		.device = opts_text(o, "device", "cpu"),
 		.isa = opts_text(o, "isa", NULL),
+		.memory_fraction = fraction,
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
 		.late_ms = (int)opts_int(o, "rank-timeout", LATE_S) * 1000,
 		.grace_ms = opts_int(o, "grace", GRACE_S) * 1000,

@@ -328,6 +328,11 @@ int32_t *slots_buffer(const struct slots *s)
 	return s->buffer;
 }
 
+void slots_pool(struct slots *s, uint32_t n_blocks)
+{
+	s->lim.n_blocks = n_blocks;
+}
+
 int64_t slots_bytes(const struct slots *s)
 {
 	return (int64_t)s->tokens_bytes;

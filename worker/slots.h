@@ -41,6 +41,7 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n);
 void slots_free(struct slots *s);  /* NULL is fine */
 void slots_reset(struct slots *s); /* forget every sequence */
+void slots_pool(struct slots *s, uint32_t n_blocks); /* the pool's size, where slots_new() did not know it */
 
 /* A used slot; NULL and the reason otherwise. */
 struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n);

@@ -10,6 +10,7 @@
 #include "worker/cache.h"
 #include "worker/model.h"
 #include "worker/pending.h"
+#include "worker/profile.h"
 #include "worker/sampler.h"
 #include "worker/slots.h"
 
@@ -53,6 +54,9 @@ struct step {
 	int64_t ended_us;        /* when the last was ended */
 	struct bus_limits lim;
 	uint32_t own_blocks, own_host_blocks, own_context; /* before ranks agree on the least */
+	uint32_t rope_context;  /* that the rotations were made for: some are others for a longer one */
+	double memory_fraction; /* of the device; 0: as cache.h says */
+	bool sized_last;        /* the pool is made of what is left when everything else is there */
 	uint32_t block_size;
 	int max_logits;
 	uint32_t load_ms;
@@ -157,19 +161,25 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s gives no stream", a->device);
 }
 
-/* How many blocks there will be; where nobody chose the context, no more than they can hold. */
-static int size_cache(struct step *s, const struct weights *w, struct cache_args *ca, char *why, size_t why_n)
+static struct cache_args cache_args_of(const struct step *s, int64_t weights_bytes)
 {
-	*ca = (struct cache_args){
+	return (struct cache_args){
 		.ops = s->ops,
 		.dev = s->dev,
 		.model = &s->part,
 		.block_size = (int)s->block_size,
 		.max_context = (int)s->lim.max_context,
-		.weights_bytes = shard_bytes(&s->shard, &s->config, w),
+		.weights_bytes = weights_bytes,
 		.kv_bytes = s->load.kv_bytes,
 		.swap_bytes = s->load.swap_bytes,
+		.fraction = s->memory_fraction,
+		.context_asked = s->load.max_context != 0,
 	};
+}
+
+/* How many blocks there will be; where nobody chose the context, no more than they can hold. */
+static int size_cache(struct step *s, const struct cache_args *ca, char *why, size_t why_n)
+{
 	int rc = cache_size(&s->cache, ca, why, why_n);
 	if (rc)
 		return rc;
@@ -182,6 +192,42 @@ static int size_cache(struct step *s, const struct weights *w, struct cache_args
 	s->own_host_blocks = s->lim.n_host_blocks;
 	s->own_context = s->lim.max_context;
 	return 0;
+}
+
+/* Before anything is loaded: what is known by now, and what can be refused by now. */
+static int plan_cache(struct step *s, const struct weights *w, char *why, size_t why_n)
+{
+	const struct cache_args ca = cache_args_of(s, shard_bytes(&s->shard, &s->config, w));
+	s->sized_last = cache_sized_last(&ca);
+	int rc = s->sized_last ? cache_check(&ca, why, why_n) : size_cache(s, &ca, why, why_n);
+	s->rope_context = s->lim.max_context;
+	return rc;
+}
+
+/* When everything else is on the device: what is left. */
+static int size_cache_last(struct step *s, char *why, size_t why_n)
+{
+	const struct profile_args pa = {
+		.ops = s->ops,
+		.dev = s->dev,
+		.stream = s->stream,
+		.model = s->model,
+		.group = s->group,
+		.config = &s->part,
+		.lim = &s->lim,
+		.block_size = s->block_size,
+		.max_logits = s->max_logits,
+		.rank = s->shard.rank,
+		.tokens = slots_buffer(s->slots),
+	};
+	struct kern_info info;
+	s->ops->info(s->dev, &info);
+	int rc = info.steps_take_memory ? profile_run(&pa, why, why_n) : 0;
+	if (rc)
+		return rc;
+	s->lim.max_context = s->rope_context; /* an earlier group may have had less */
+	const struct cache_args ca = cache_args_of(s, 0);
+	return size_cache(s, &ca, why, why_n);
 }
 
 static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why,
@@ -217,9 +263,9 @@ static int choose_part(struct step *s, const struct weights *w, char *why, size_
 	return 0;
 }
 
+/* All but the pools. */
 static int open_state(struct step *s, char *why, size_t why_n)
 {
-	const struct cache_args ca = {.ops = s->ops, .dev = s->dev, .model = &s->part};
 	const struct bus_limits *m = &s->lim;
 	const struct slots_limits lim = {
 		.max_slots = m->max_slots,
@@ -229,8 +275,7 @@ static int open_state(struct step *s, char *why, size_t why_n)
 		.n_vocab = m->n_vocab,
 	};
 	int rc;
-	if ((rc = cache_open(&s->cache, &ca, s->stream, why, why_n)) ||
-	    (rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
+	if ((rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
 	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)) ||
 	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, why, why_n)))
 		return rc;
@@ -239,21 +284,37 @@ static int open_state(struct step *s, char *why, size_t why_n)
 	return s->fd < 0 ? err_why(why, why_n, -errno, "no eventfd: %s", strerror(errno)) : 0;
 }
 
+static int open_pools(struct step *s, char *why, size_t why_n)
+{
+	const struct cache_args ca = cache_args_of(s, 0);
+	slots_pool(s->slots, s->lim.n_blocks);
+	return cache_open(&s->cache, &ca, s->stream, why, why_n);
+}
+
+/* Of a worker that serves alone. */
+static int open_alone(struct step *s, char *why, size_t why_n)
+{
+	int rc = open_state(s, why, why_n);
+	if (!rc && s->sized_last)
+		rc = size_cache_last(s, why, why_n);
+	return rc ? rc : open_pools(s, why, why_n);
+}
+
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
 {
 	struct step *s = xcalloc(1, sizeof *s);
 	struct weights *w = NULL;
-	struct cache_args ca;
 	int64_t t0 = clock_us();
 	int rc;
 	s->fd = -1;
 	s->load = *a->load;
+	s->memory_fraction = a->memory_fraction;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
 	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
-	    (rc = size_cache(s, w, &ca, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
-	    (s->shard.n_ranks == 1 && (rc = open_state(s, why, why_n)))) {
+	    (rc = plan_cache(s, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
+	    (s->shard.n_ranks == 1 && (rc = open_alone(s, why, why_n)))) {
 		weights_close(w);
 		step_close(s);
 		return rc;
@@ -315,7 +376,7 @@ static void numerics_text(const struct step *s, const struct kern_info *info, ch
 {
 	size_t len = (size_t)snprintf(out, n, "%s", info->numerics);
 	if (len < n && (s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE))
-		len += (size_t)snprintf(out + len, n - len, " ctx=%u", s->own_context);
+		len += (size_t)snprintf(out + len, n - len, " ctx=%u", s->rope_context);
 	/* Partial rows are added: another number of ranks adds other partial rows. */
 	if (len < n && s->shard.n_ranks > 1)
 		snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
@@ -389,32 +450,53 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 	return group_join(&s->group, &a, why, why_n);
 }
 
+/* The first group shows what is left beside what its own exchanges take.  Ranks of other kinds are told
+ * apart before they compute together. */
+static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
+{
+	struct group_pools none = {0};
+	int rc = s->slots ? 0 : open_state(s, why, why_n);
+	if (rc || !s->sized_last)
+		return rc;
+	rc = group_agree(s->group, same, &none, why, why_n);
+	return rc ? rc : size_cache_last(s, why, why_n);
+}
+
+static int agree(struct step *s, const char *same, char *why, size_t why_n)
+{
+	struct group_pools pools = {s->own_blocks, s->own_host_blocks, s->own_context};
+	int rc = group_agree(s->group, same, &pools, why, why_n);
+	if (rc)
+		return rc;
+	s->lim.n_blocks = pools.n_blocks;
+	s->lim.n_host_blocks = pools.n_host_blocks;
+	s->lim.max_context = pools.max_context;
+	return 0;
+}
+
 int step_join(struct step *s, const struct bus_load *load, const struct step_group *g, struct bus_ready *ready,
 	      char *why, size_t why_n)
 {
 	char same[512];
-	struct group_pools pools = {s->own_blocks, s->own_host_blocks, s->own_context};
 	assert(step_serves(s, load) && s->shard.n_ranks > 1);
 	step_leave(s);
 	int rc = join_group(s, load, g, why, why_n);
 	if (rc)
 		return rc;
+	model_set_group(s->model, s->group);
 	same_text(s, same, sizeof same);
-	if ((rc = group_agree(s->group, same, &pools, why, why_n)))
+	if ((!s->cache.kv && (rc = open_rank(s, same, why, why_n))) ||
+	    (rc = agree(s, same, why, why_n)))
 		goto fail;
-	s->lim.n_blocks = pools.n_blocks;
-	s->lim.n_host_blocks = pools.n_host_blocks;
-	s->lim.max_context = pools.max_context;
+	/* Pools are made once; a later group may use less of them, never more. */
 	if (!s->cache.kv) {
-		/* Pools are made once; a later group may use less of them, never more. */
-		s->cache.n_blocks = (int)pools.n_blocks;
-		s->cache.n_host_blocks = (int)pools.n_host_blocks;
-		s->own_blocks = pools.n_blocks;
-		s->own_host_blocks = pools.n_host_blocks;
-		if ((rc = open_state(s, why, why_n)))
+		s->cache.n_blocks = (int)s->lim.n_blocks;
+		s->cache.n_host_blocks = (int)s->lim.n_host_blocks;
+		s->own_blocks = s->lim.n_blocks;
+		s->own_host_blocks = s->lim.n_host_blocks;
+		if ((rc = open_pools(s, why, why_n)))
 			goto fail;
 	}
-	model_set_group(s->model, s->group);
 	step_reset(s, load->epoch, ready);
 	return 0;
 fail:

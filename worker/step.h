@@ -30,6 +30,7 @@ struct step;
 struct step_args {
 	const char *device;                             /* "cpu", "cpu:0", "cuda:1" */
 	const char *isa;                                /* NULL: the best */
+	double memory_fraction;                         /* of the device, for this worker; 0: cache.h */
 	const struct bus_load *load;                    /* 0 where the worker shall choose */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;

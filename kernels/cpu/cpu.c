@@ -148,6 +148,7 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	out->operand = KERN_F32;
 	out->kv = KERN_F32;
 	cpu_host_memory(d->node, &out->bytes_total, &out->bytes_free);
+	out->bytes_used = (int64_t)alloc_big_bytes();
 	out->n_threads = d->n_threads;
 }
 
@@ -262,6 +263,7 @@ const struct kern_ops kern_cpu_ops = {
 	.kv_new = cpu_kv_new,
 	.kv_free = cpu_kv_free,
 	.kv_block_bytes = cpu_kv_block_bytes,
+	.kv_scratch_bytes = cpu_kv_scratch_bytes,
 	.kv_copy = cpu_kv_copy,
 	.kv_swap_out = cpu_kv_swap_out,
 	.kv_swap_in = cpu_kv_swap_in,

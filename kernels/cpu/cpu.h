@@ -138,7 +138,15 @@ void cpu_run(struct kern_dev *d, int n_tasks, int64_t work, cpu_fn *fn, void *ar
 
 int cpu_host_cores(int node); /* cores in the affinity mask; node -1: of all nodes */
 void cpu_host_name(char *out, size_t n);
+/* Of this machine or node; where a cgroup allows this process less, that. */
 void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
+
+/* ---- cgroup.c ---- */
+
+/* The memory that the control groups of this process (version 1 or 2, and those above it) let it
+ * have, and what is left of it; false where none of them sets a limit.  root: "" (of tests: a
+ * directory that holds proc/self/cgroup and sys/fs/cgroup). */
+bool cpu_cgroup_memory(const char *root, int64_t *limit, int64_t *left);
 /* Binds the calling thread, hence the threads it starts, to a NUMA node.  -ENODEV with a reason. */
 int cpu_host_bind(int node, char *why, size_t why_n);
 
@@ -173,6 +181,7 @@ struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int
 			   int n_blocks, int n_host_blocks);
 void cpu_kv_free(struct kern_kv *kv);
 int64_t cpu_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size);
+int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks);
 int cpu_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cpu_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cpu_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);

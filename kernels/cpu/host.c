@@ -44,7 +44,7 @@ static int64_t kilobytes(const char *line, const char *key)
 	return p ? strtoll(p + strlen(key), NULL, 10) * 1024 : -1;
 }
 
-void cpu_host_memory(int node, int64_t *total, int64_t *free_now)
+static void machine_memory(int node, int64_t *total, int64_t *free_now)
 {
 	char path[96] = "/proc/meminfo", line[256];
 	const char *free_key = "MemAvailable:";
@@ -69,6 +69,16 @@ void cpu_host_memory(int node, int64_t *total, int64_t *free_now)
 			*free_now = v;
 	}
 	fclose(f);
+}
+
+void cpu_host_memory(int node, int64_t *total, int64_t *free_now)
+{
+	int64_t limit, left;
+	machine_memory(node, total, free_now);
+	if (!cpu_cgroup_memory("", &limit, &left))
+		return;
+	*total = limit < *total ? limit : *total;
+	*free_now = left < *free_now ? left : *free_now;
 }
 
 /* "0-3,8-11" into a set; stops at what is no list. */

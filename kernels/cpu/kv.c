@@ -21,18 +21,35 @@ static bool pool_bytes(size_t block_floats, int n_layers, int n_blocks, size_t *
 }
 
 /* What attention works in: see attn.c for the pieces. */
+static size_t scratch_floats(const struct kern_dev *d, int dim)
+{
+	const size_t q = SPAN_QUERIES, rows = (size_t)d->isa->rows_max, pad = (size_t)pad16(dim);
+	size_t n = q * (size_t)dim + CHUNK * rows + q * pad + rows * pad + 4 * q;
+	return (n + 31) & ~(size_t)15;
+}
+
+/* Chunks become tasks of their own only while spans are fewer than the threads can use. */
+static size_t partial_floats(const struct kern_dev *d, int dim)
+{
+	size_t chunks = ((size_t)d->args.max_context + CHUNK - 1) / CHUNK;
+	size_t want = 4 * (size_t)d->n_threads * SPAN_QUERIES * chunks * ((size_t)pad16(dim) + 2);
+	return want < PARTIAL_MAX ? want : PARTIAL_MAX;
+}
+
+int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks)
+{
+	(void)n_layers, (void)n_kv_heads, (void)block_size, (void)n_blocks;
+	return (int64_t)((scratch_floats(d, head_dim) * (size_t)d->n_threads + partial_floats(d, head_dim)) *
+			 sizeof(float));
+}
+
 static bool scratch_new(struct kern_kv *kv)
 {
 	struct kern_dev *d = kv->dev;
-	const size_t q = SPAN_QUERIES, rows = (size_t)d->isa->rows_max, pad = (size_t)kv->dim_pad;
-	size_t n = q * (size_t)kv->dim + CHUNK * rows + q * pad + rows * pad + 4 * q;
-	kv->scratch_floats = (n + 31) & ~(size_t)15;
+	kv->scratch_floats = scratch_floats(d, kv->dim);
 	kv->scratch_bytes = kv->scratch_floats * (size_t)d->n_threads * sizeof(float);
 	kv->scratch = alloc_big(kv->scratch_bytes);
-	/* Chunks become tasks of their own only while spans are fewer than the threads can use. */
-	size_t chunks = ((size_t)d->args.max_context + CHUNK - 1) / CHUNK;
-	size_t want = 4 * (size_t)d->n_threads * q * chunks * (pad + 2);
-	kv->partial_floats = want < PARTIAL_MAX ? want : PARTIAL_MAX;
+	kv->partial_floats = partial_floats(d, kv->dim);
 	kv->partial_bytes = kv->partial_floats * sizeof(float);
 	kv->partial = alloc_big(kv->partial_bytes);
 	return kv->scratch && kv->partial;

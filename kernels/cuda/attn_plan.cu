@@ -99,23 +99,50 @@ static void list_free(struct kern_dev *d, struct cuda_plan *p)
 	cuda_mem_free(d, p->list.merge, seqs * sizeof(int32_t));
 }
 
+/* The most chunks that the sequences of a batch have. */
+static size_t plan_chunks(const struct kern_dev *d, int block_size, int n_blocks)
+{
+	return (size_t)n_blocks * (size_t)block_size / CUDA_CHUNK + (size_t)d->args.max_seqs + 1;
+}
+
+static size_t plan_partial_bytes(size_t chunks, int n_kv_heads, int dim_pad)
+{
+	size_t bytes = chunks * (size_t)n_kv_heads * SPLIT_QUERIES * (size_t)(dim_pad + 2) * 4;
+	return min(bytes, (size_t)PARTIAL_MAX_BYTES);
+}
+
+static int plan_items(const struct kern_dev *d, size_t chunks)
+{
+	return d->args.max_rows + (int)min(chunks, (size_t)1 << 20);
+}
+
+static size_t plan_ring_bytes(const struct kern_dev *d, int items)
+{
+	return (size_t)d->args.max_rows * (sizeof(struct tile) + sizeof(int32_t)) +
+	       2 * (size_t)items * sizeof(struct item);
+}
+
+size_t cuda_plan_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks)
+{
+	const size_t chunks = plan_chunks(d, block_size, n_blocks), seqs = (size_t)d->args.max_seqs;
+	const int items = plan_items(d, chunks);
+	return plan_partial_bytes(chunks, n_kv_heads, dim_pad) + plan_ring_bytes(d, items) +
+	       seqs * (sizeof(struct tile) + sizeof(int32_t)) + (seqs + (size_t)items) * sizeof(struct item);
+}
+
 int cuda_plan_new(struct kern_kv *kv)
 {
 	struct kern_dev *d = kv->dev;
 	struct cuda_plan *p = (struct cuda_plan *)xcalloc(1, sizeof *p);
 	kv->plan = p;
-	const size_t chunks =
-		(size_t)kv->n_blocks * (size_t)kv->block_size / CUDA_CHUNK + (size_t)d->args.max_seqs + 1;
-	size_t bytes = chunks * (size_t)kv->n_kv_heads * SPLIT_QUERIES * (size_t)(kv->dim_pad + 2) * 4;
-	p->partial.bytes = min(bytes, (size_t)PARTIAL_MAX_BYTES);
+	const size_t chunks = plan_chunks(d, kv->block_size, kv->n_blocks);
+	p->partial.bytes = plan_partial_bytes(chunks, kv->n_kv_heads, kv->dim_pad);
 	p->partial.p = cuda_mem_new(d, p->partial.bytes);
 	p->tiles_max = d->args.max_rows;
-	p->items_max = d->args.max_rows + (int)min(chunks, (size_t)1 << 20);
+	p->items_max = plan_items(d, chunks);
 	if (!p->partial.p || list_new(d, p))
 		return -ENOMEM;
-	return cuda_ring_init(d, &p->ring,
-			      (size_t)p->tiles_max * (sizeof(struct tile) + sizeof(int32_t)) +
-				      2 * (size_t)p->items_max * sizeof(struct item));
+	return cuda_ring_init(d, &p->ring, plan_ring_bytes(d, p->items_max));
 }
 
 void cuda_plan_free(struct kern_kv *kv)

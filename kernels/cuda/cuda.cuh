@@ -122,6 +122,7 @@ struct kern_dev {
 	struct kern_crossover *crossovers;
 	size_t fast_bytes;       /* CUDA_FAST_BYTES */
 	int block_size, n_blocks; /* of the cache, once kv_new() was called */
+	size_t used;              /* device memory that cuda_mem_new() gave and has not back */
 };
 
 static inline bool cuda_is_bf16(const struct kern_dev *d)

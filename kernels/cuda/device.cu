@@ -38,10 +38,16 @@ int cuda_smem_allow(const void *kernel, int bytes)
 
 /* ---- memory ---- */
 
+/* What the driver takes for a piece: small ones share pages of 2 MB. */
+static size_t taken(size_t bytes)
+{
+	const size_t unit = bytes < (1 << 20) ? 512 : 2 << 20;
+	return (bytes + unit - 1) / unit * unit;
+}
+
 void *cuda_mem_new(struct kern_dev *d, size_t bytes)
 {
 	void *p = NULL;
-	(void)d;
 	bytes = bytes ? bytes : 256;
 	if (cudaMalloc(&p, bytes) != cudaSuccess) {
 		cudaGetLastError();
@@ -53,15 +59,16 @@ void *cuda_mem_new(struct kern_dev *d, size_t bytes)
 		cudaFree(p);
 		return NULL;
 	}
+	d->used += taken(bytes);
 	return p;
 }
 
 void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes)
 {
-	(void)d;
-	(void)bytes;
-	if (p)
-		cuda_check(cudaFree(p), "free");
+	if (!p)
+		return;
+	cuda_check(cudaFree(p), "free");
+	d->used -= taken(bytes ? bytes : 256);
 }
 
 void *cuda_host_new(struct kern_dev *d, size_t bytes)
@@ -73,7 +80,6 @@ void *cuda_host_new(struct kern_dev *d, size_t bytes)
 		cudaGetLastError();
 		return NULL;
 	}
-	memset(p, 0, bytes);
 	return p;
 }
 
@@ -332,6 +338,8 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	out->operand = out->kv = d->operand;
 	out->bytes_total = (int64_t)total;
 	out->bytes_free = (int64_t)free_now;
+	out->bytes_used = (int64_t)d->used;
+	out->steps_take_memory = true;
 	out->n_threads = 1;
 	out->head_max = CUDA_HEAD_MAX;
 	out->head_step = 8;
@@ -372,6 +380,7 @@ extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cud
 	.kv_new = cuda_kv_new,
 	.kv_free = cuda_kv_free,
 	.kv_block_bytes = cuda_kv_block_bytes,
+	.kv_scratch_bytes = cuda_kv_scratch_bytes,
 	.kv_copy = cuda_kv_copy,
 	.kv_swap_out = cuda_kv_swap_out,
 	.kv_swap_in = cuda_kv_swap_in,

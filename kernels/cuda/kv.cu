@@ -26,6 +26,12 @@ int64_t cuda_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, in
 	return (int64_t)n_layers * 2 * n_kv_heads * (int64_t)bytes_of_head(head_dim, block_size);
 }
 
+int64_t cuda_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks)
+{
+	return (int64_t)cuda_plan_bytes(d, n_kv_heads, pad_dim(head_dim), block_size, n_blocks) +
+	       cuda_kv_block_bytes(d, n_layers, n_kv_heads, head_dim, block_size); /* the null block */
+}
+
 struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
 			    int n_blocks, int n_host_blocks)
 {

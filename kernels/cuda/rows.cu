@@ -78,7 +78,7 @@ static int table_load(struct kern_dev *d, void *to, const void *from, enum kern_
 	}
 	if (s)
 		cuda_check(cudaStreamDestroy(s), "end of a stream");
-	cuda_mem_free(d, raw, 0);
+	cuda_mem_free(d, raw, (n < most ? n : most) * size);
 	return e;
 }
 

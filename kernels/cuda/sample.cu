@@ -25,7 +25,7 @@ enum {
 	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
 	MARK_ALLOWED = 1 << 30,
 	ROWS_BYTES = 1 << 20, /* of rows with all their lists, in one launch */
-	TOPS = 32,            /* likeliest tokens of a row that there is room for from the start */
+	TOPS = 128,           /* likeliest tokens of a row that there is room for from the start */
 };
 
 static const float greedy_below = 1e-5f;

@@ -46,6 +46,7 @@ struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, in
 			    int n_blocks, int n_host_blocks);
 void cuda_kv_free(struct kern_kv *kv);
 int64_t cuda_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size);
+int64_t cuda_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks);
 int cuda_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cuda_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cuda_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
@@ -64,6 +65,8 @@ int cuda_gather(struct kern_stream *s, void *out, const void *x, int hidden);
 
 /* attn.cu */
 int cuda_plan_new(struct kern_kv *kv); /* 0, -ENOMEM */
+/* Device memory that it takes. */
+size_t cuda_plan_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks);
 void cuda_plan_free(struct kern_kv *kv);
 int cuda_attention(struct kern_stream *s, const struct kern_attn_args *a);
 

@@ -17,13 +17,19 @@ struct cudasim_counters {
 	uint64_t launches, blocks, switches, mmas;
 	uint64_t graphs; /* launched */
 	uint64_t live_bytes, live_pieces; /* of device memory */
-	uint64_t allocs;                  /* of device and pinned memory */
+	uint64_t allocs;                  /* calls that made device or pinned memory */
+	uint64_t kernels;                 /* that have run: for each the driver takes some memory, too */
 	uint64_t cublas_opened, gemms;
 };
 struct cudasim_counters cudasim_stats(void);
 
 /* Whether the machine has cuBLAS (it has). */
 void cudasim_cublas_there(bool is);
+
+/* What the device has in all, and what other processes hold of it, from now on; at the start 4 GiB and
+ * none, or what the environment's QUERN_CUDASIM_MIB and QUERN_CUDASIM_OTHERS_MIB say. */
+void cudasim_memory(uint64_t total, uint64_t others);
+enum { CUDASIM_KERNEL_BYTES = 64 << 10 }; /* that the driver takes when a kernel first runs */
 
 #ifdef __cplusplus
 }

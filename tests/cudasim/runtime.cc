@@ -16,13 +16,16 @@
 #include "tests/cudasim/mem.h"
 
 static const size_t arena_bytes = (size_t)1 << 40, page = 4096;
-static const size_t device_total = (size_t)4 << 30;
+static size_t device_total, device_others;
+/* Larger pieces are filled at both ends only: nobody has the memory for pools that nothing uses. */
+static const size_t fill_whole = (size_t)64 << 20, fill_end = (size_t)1 << 20;
 static const unsigned char canary = 0xA5;
 
 struct piece {
 	size_t bytes;
 	unsigned char *base; /* of its pages */
 	size_t pages;        /* bytes of them, the guard not counted */
+	bool used;           /* something may have written into it */
 };
 
 static unsigned char *arena, *arena_end, *arena_next;
@@ -31,6 +34,7 @@ static auto &pieces = *new std::map<unsigned char *, piece>(); /* by address */
 static auto &pinned = *new std::map<unsigned char *, size_t>();
 static auto &smem_allowed = *new std::map<const void *, int>();
 static auto &streams = *new std::map<cudaStream_t, int>();
+static auto &launched = *new std::map<const void *, int>(); /* kernels */
 static cudaError_t sticky;
 
 struct work {
@@ -60,6 +64,43 @@ std::recursive_mutex &cudasim_lock(void)
 using hold = std::lock_guard<std::recursive_mutex>;
 
 /* ---- memory ---- */
+
+static size_t mib_of(const char *name, size_t otherwise)
+{
+	const char *v = getenv(name);
+	return v && *v ? (size_t)strtoull(v, nullptr, 10) << 20 : otherwise;
+}
+
+static void size_device(void)
+{
+	if (device_total)
+		return;
+	device_total = mib_of("QUERN_CUDASIM_MIB", (size_t)4 << 30);
+	device_others = mib_of("QUERN_CUDASIM_OTHERS_MIB", 0);
+}
+
+void cudasim_memory(uint64_t total, uint64_t others)
+{
+	device_total = total;
+	device_others = others;
+}
+
+static size_t device_free(void)
+{
+	size_device();
+	const size_t taken = device_others + cudasim_counts.live_bytes + launched.size() * CUDASIM_KERNEL_BYTES;
+	return taken < device_total ? device_total - taken : 0;
+}
+
+static void fill(unsigned char *p, size_t n, int v)
+{
+	if (n <= fill_whole) {
+		memset(p, v, n);
+		return;
+	}
+	memset(p, v, fill_end);
+	memset(p + n - fill_end, v, fill_end);
+}
 
 static bool in_arena(const void *p)
 {
@@ -159,7 +200,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 	piece x;
 	x.bytes = bytes;
 	x.pages = (bytes + 63 + page) / page * page;
-	if (!bytes || cudasim_counts.live_bytes + x.pages > device_total)
+	if (!bytes || x.pages > device_free())
 		return bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
 	if (x.pages + page > (size_t)(arena_end - arena_next))
 		cudasim_fail("the emulator's address space is used up");
@@ -168,9 +209,10 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 	unsigned char *p = x.base + ((x.pages - bytes) & ~(size_t)63);
 	if (mprotect(x.base, x.pages, PROT_READ | PROT_WRITE))
 		return cudaErrorMemoryAllocation;
-	memset(x.base, 0xff, (size_t)(p - x.base) + bytes);
+	fill(x.base, (size_t)(p - x.base) + bytes, 0xff);
 	memset(p + bytes, canary, (size_t)(x.base + x.pages - p) - bytes);
 	mprotect(x.base, x.pages, PROT_NONE);
+	x.used = false;
 	pieces[p] = x;
 	cudasim_counts.live_bytes += x.pages;
 	cudasim_counts.live_pieces++;
@@ -209,7 +251,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 		return e;
 	if (posix_memalign(out, 4096, bytes ? bytes : 1))
 		return cudaErrorMemoryAllocation;
-	memset(*out, 0xff, bytes);
+	fill((unsigned char *)*out, bytes, 0xff);
 	pinned[(unsigned char *)*out] = bytes;
 	cudasim_counts.allocs++;
 	return cudaSuccess;
@@ -502,6 +544,15 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
 	return cudaSuccess;
 }
 
+/* A whole piece that was never cleared before: as cuda_mem_new() clears it. */
+static bool is_fresh(void *p, size_t n)
+{
+	auto it = pieces.find((unsigned char *)p);
+	if (it == pieces.end() || it->second.bytes != n || it->second.used)
+		return false;
+	return it->second.used = true;
+}
+
 cudaError_t cudaMemset(void *p, int v, size_t n)
 {
 	hold held(cudasim_lock());
@@ -511,7 +562,11 @@ cudaError_t cudaMemset(void *p, int v, size_t n)
 	drain_all();
 	check_piece(p, n, "memset");
 	pieces_open(true);
-	memset(p, v, n);
+	/* Of a fresh piece, all but the ends that were filled is zero. */
+	if (v || !is_fresh(p, n))
+		memset(p, v, n);
+	else
+		fill((unsigned char *)p, n, 0);
 	pieces_open(false);
 	return cudaSuccess;
 }
@@ -529,6 +584,8 @@ void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 
 		sticky = e;
 		return;
 	}
+	launched[kernel] = 1;
+	cudasim_counts.kernels = launched.size();
 	cudasim_push(s, [=] { cudasim_run(name, grid, block, smem, body); });
 }
 
@@ -568,6 +625,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i)
 		return cudaErrorInvalidDevice;
 	*p = {};
 	snprintf(p->name, sizeof p->name, "emulated GPU");
+	size_device();
 	p->totalGlobalMem = device_total;
 	p->sharedMemPerBlockOptin = 227 << 10;
 	p->multiProcessorCount = 6;
@@ -579,7 +637,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i)
 cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
 {
 	hold held(cudasim_lock());
-	*free_now = device_total - cudasim_counts.live_bytes;
+	*free_now = device_free();
 	*total = device_total;
 	return cudaSuccess;
 }

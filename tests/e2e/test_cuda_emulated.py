@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from service import BIN, DEMO, SHARED
+from service import BIN, DEMO, SHARED, eventually
 
 LIBRARY = BIN.parent / "lib" / "libquern-cudasim.so"
 
@@ -28,6 +28,36 @@ def test_a_job_gets_the_same_tokens_alone_and_among_others(start):
 
 def test_the_reference_story_is_told(start, stories_model):
     reference = json.loads((SHARED / "weights" / "stories260K-reference.json").read_text())["hf-f32"]
-    s = start(stories_model, "--device", "cuda:0")
+    s = start(stories_model, "--device", "cuda:0", "--kv-bytes", "8M")
     done = s.client().generate(reference["prompt"], temperature=0, max_tokens=12)
     assert done.tokens == reference["greedy_ids"][:12]
+
+
+SMALL = "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M"
+
+
+def test_workers_of_one_device_share_it(start, monkeypatch):
+    """What they may use together is divided; what they hold beside their pools counts."""
+    monkeypatch.setenv("QUERN_CUDASIM_MIB", "256")
+    s = start(DEMO, "--device", "cuda:0,cuda:0", "--memory-fraction", "0.8", *SMALL)
+
+    def serving():
+        workers = [w for w in s.workers() if w["state"] == "serving"]
+        return workers if len(workers) == 2 else None
+
+    half = 0.4 * 256 * 2**20
+    for w in eventually(serving, 60, "two workers"):
+        assert 0.6 * half < w["weights_bytes"] + w["kv_bytes"] < half
+
+
+def test_a_device_without_room_for_a_pool_is_refused_with_the_figures(run, monkeypatch):
+    monkeypatch.setenv("QUERN_CUDASIM_MIB", "256")
+    r = run("run", DEMO, "Once upon a time", "--device", "cuda:0", "--memory-fraction", "0.02", *SMALL)
+    assert r.returncode == 1
+    assert "no room for a KV pool" in r.stderr and "256 MiB" in r.stderr and "--memory-fraction" in r.stderr
+
+
+@pytest.mark.parametrize("fraction", ["0", "1.1", "-0.5", "nan", "half"])
+def test_a_fraction_is_a_part(run, fraction):
+    r = run("serve", DEMO, f"--memory-fraction={fraction}")
+    assert r.returncode == 2 and "--memory-fraction" in r.stderr

@@ -1,0 +1,87 @@
+/* The limits that control groups set to this process's memory. */
+#include "kernels/cpu/cpu.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char root[64];
+
+static void make_root(void)
+{
+	snprintf(root, sizeof root, "/tmp/quern-cgroup-XXXXXX");
+	cr_assert(mkdtemp(root));
+}
+
+static void remove_root(void)
+{
+	char cmd[128];
+	snprintf(cmd, sizeof cmd, "rm -r '%s'", root);
+	cr_assert_eq(system(cmd), 0);
+}
+
+TestSuite(cgroup, .init = make_root, .fini = remove_root);
+
+static void put(const char *path, const char *text)
+{
+	char full[512], cmd[600];
+	snprintf(full, sizeof full, "%s/%s", root, path);
+	snprintf(cmd, sizeof cmd, "mkdir -p \"$(dirname '%s')\"", full);
+	cr_assert_eq(system(cmd), 0);
+	FILE *f = fopen(full, "w");
+	cr_assert(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static bool ask(int64_t *limit, int64_t *left)
+{
+	return cpu_cgroup_memory(root, limit, left);
+}
+
+Test(cgroup, without_a_limit_there_is_none)
+{
+	int64_t limit, left;
+	cr_expect(!ask(&limit, &left));
+	put("proc/self/cgroup", "0::/user.slice\n");
+	put("sys/fs/cgroup/user.slice/memory.max", "max\n");
+	cr_expect(!ask(&limit, &left));
+}
+
+Test(cgroup, the_strictest_group_above_counts)
+{
+	int64_t limit, left;
+	put("proc/self/cgroup", "0::/pod/box\n");
+	put("sys/fs/cgroup/pod/box/memory.max", "8000000\n");
+	put("sys/fs/cgroup/pod/box/memory.current", "1000000\n");
+	put("sys/fs/cgroup/pod/memory.max", "4000000\n");
+	put("sys/fs/cgroup/pod/memory.current", "1500000\n");
+	cr_assert(ask(&limit, &left));
+	cr_expect_eq(limit, 4000000);
+	cr_expect_eq(left, 2500000);
+}
+
+Test(cgroup, files_that_nobody_used_lately_can_be_given_back)
+{
+	int64_t limit, left;
+	put("proc/self/cgroup", "0::/\n");
+	put("sys/fs/cgroup/memory.max", "4000000\n");
+	put("sys/fs/cgroup/memory.current", "3000000\n");
+	put("sys/fs/cgroup/memory.stat", "anon 500000\nfile 2500000\ninactive_file 2000000\n");
+	cr_assert(ask(&limit, &left));
+	cr_expect_eq(left, 3000000);
+}
+
+Test(cgroup, a_container_of_version_1_has_its_limit_at_the_top)
+{
+	int64_t limit, left;
+	put("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n0::/x\n");
+	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n");
+	put("sys/fs/cgroup/memory/memory.usage_in_bytes", "7000000\n");
+	cr_assert(ask(&limit, &left));
+	cr_expect_eq(limit, 6000000);
+	cr_expect_eq(left, 0);
+	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	cr_expect(!ask(&limit, &left));
+}

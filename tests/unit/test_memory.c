@@ -1,0 +1,189 @@
+/* What a worker takes of a GPU's memory, and that it takes nothing once it serves: on the emulated
+ * device (tests/cudasim), whose memory can be of any size. */
+#include "base/alloc.h"
+#include "tests/cudasim/cudasim.h"
+#include "tests/driver.h"
+
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <errno.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static struct cudasim_counters (*stats)(void);
+static void (*memory)(uint64_t total, uint64_t others);
+static struct driver d;
+static const char *model;
+
+/* Before the first model: the table is opened once in a process. */
+static void emulate(void)
+{
+	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
+	if (access(library, R_OK))
+		cr_skip_test("the emulated CUDA device is not built; make cudasim-tests");
+	if (!(model = tiny_model("llama3")))
+		cr_skip_test("tiny models need Python with numpy");
+	setenv("QUERN_CUDA_LIBRARY", library, 1);
+	void *so = dlopen(library, RTLD_NOW);
+	cr_assert(so, "%s", dlerror());
+	*(void **)&stats = dlsym(so, "cudasim_stats");
+	*(void **)&memory = dlsym(so, "cudasim_memory");
+	cr_assert(stats && memory);
+}
+
+static void close_worker(void)
+{
+	driver_close(&d);
+}
+
+TestSuite(memory, .init = emulate, .fini = close_worker, .timeout = 240);
+
+/* A GPU of so much memory, of which others hold some; the pool is not chosen, unless kv_bytes says. */
+static int open_worker(uint64_t total, uint64_t others, double fraction, uint64_t kv_bytes)
+{
+	struct bus_load load = driver_load(model);
+	load.max_rows = 48;
+	load.max_slots = load.max_runs = 8;
+	load.kv_bytes = kv_bytes;
+	const struct step_args a = {.device = "cuda:0", .load = &load, .memory_fraction = fraction};
+	memory(total, others);
+	memset(&d, 0, sizeof d);
+	return step_open(&d.step, &a, &d.ready, d.why, sizeof d.why);
+}
+
+static uint64_t held(void)
+{
+	return stats().live_bytes;
+}
+
+Test(memory, a_pool_is_what_a_fraction_leaves_beside_the_rest)
+{
+	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why);
+	/* Pages and pieces are rounded differently here and on a GPU: a little is lost. */
+	cr_expect_leq(held(), 128 * MIB);
+	cr_expect_geq(held(), 118 * MIB);
+}
+
+Test(memory, nine_tenths_are_for_a_worker_that_nobody_told)
+{
+	cr_assert_eq(open_worker(256 * MIB, 0, 0, 0), 0, "%s", d.why);
+	cr_expect_leq(held(), 231 * MIB);
+	cr_expect_geq(held(), 220 * MIB);
+}
+
+Test(memory, what_others_hold_is_left_to_them)
+{
+	cr_assert_eq(open_worker(256 * MIB, 100 * MIB, 0.9, 0), 0, "%s", d.why);
+	cr_expect_leq(held(), 152 * MIB); /* a margin stays free */
+	cr_expect_geq(held(), 140 * MIB);
+}
+
+Test(memory, an_explicit_pool_wins_over_the_fraction)
+{
+	cr_assert_eq(open_worker(256 * MIB, 0, 0.01, 8 * MIB), 0, "%s", d.why);
+	cr_expect_leq(d.ready.kv_bytes, 8 * MIB);
+	cr_expect_gt(d.ready.kv_bytes, 7 * MIB);
+}
+
+Test(memory, no_room_for_a_pool_is_told_with_the_figures_and_the_remedy)
+{
+	cr_assert_eq(open_worker(256 * MIB, 0, 0.01, 0), -ENOMEM);
+	cr_expect(strstr(d.why, "of 256 MiB of the device this worker may use 1% (3 MiB)"), "%s", d.why);
+	cr_expect(strstr(d.why, "--memory-fraction"), "%s", d.why);
+}
+
+/* ---- nothing is taken once it serves ---- */
+
+static uint32_t tokens[128];
+
+/* Eight sequences: prompts in chunks, all kinds of parameters, forks, swaps, copies, beams' steps. */
+static void work(struct params *p)
+{
+	static int32_t bias_ids[] = {3, 9}, allowed[] = {1, 2, 3, 5, 8, 13, 21}, bad[] = {4, 5, 6};
+	static int32_t bad_len[] = {2, 1};
+	static uint32_t stop_ids[] = {7};
+	static float bias[] = {1.5f, -2};
+	for (uint32_t i = 0; i < 128; i++)
+		tokens[i] = (i * 17 + 3) % 331;
+	for (int i = 0; i < 8; i++)
+		params_init(&p[i]);
+	p[0].temperature = 0;
+	p[1].top_k = 40, p[1].top_p = 0.9f, p[1].min_p = 0.01f;
+	p[2].presence = p[2].frequency = 0.5f, p[2].repetition = 1.2f;
+	p[3].logprobs = 20, p[3].prompt_logprobs = 5;
+	p[4].bias_ids = bias_ids, p[4].bias = bias, p[4].n_bias = 2;
+	p[5].allowed = allowed, p[5].n_allowed = 7;
+	p[6].bad = bad, p[6].bad_len = bad_len, p[6].n_bad = 2, p[6].n_bad_ids = 3;
+	p[7].stop_ids = stop_ids, p[7].n_stop_ids = 1, p[7].min_tokens = 5, p[7].max_tokens = 50;
+}
+
+static void step_ok(void)
+{
+	int rc = driver_step(&d);
+	cr_assert_eq(rc, 0, "%s", d.why);
+}
+
+static void serve_all(struct params *p)
+{
+	for (uint32_t s = 0; s < 8; s++)
+		driver_seq(&d, s, tokens + s, 40, 40, 96, &p[s]);
+	for (uint32_t s = 0; s < 8; s++) {
+		if (s)
+			driver_add_run(&d, s - 1, 30, 10, true);
+		driver_add_run(&d, s, 0, 30, false);
+		step_ok();
+	}
+	driver_add_run(&d, 7, 30, 10, true);
+	step_ok();
+	for (uint32_t pos = 40; pos < 48; pos++) {
+		for (uint32_t s = 0; s < 8; s++)
+			driver_add_run(&d, s, pos, 1, true);
+		step_ok();
+	}
+}
+
+/* Slot 1 becomes slot 0, as of a job with two outputs, then as in a beam search. */
+static void fork_both_ways(void)
+{
+	*plan_add_drop(&d.plan) = 1;
+	*plan_add_fork(&d.plan) = (struct plan_fork){.parent = 0, .child = 1, .index = 1};
+	for (uint32_t s = 0; s < 2; s++)
+		driver_add_run(&d, s, 48, 1, true);
+	step_ok();
+	*plan_add_set(&d.plan) = (struct plan_set){.slot = 1, .from = 0, .position = 49, .token = 5};
+	for (uint32_t s = 0; s < 2; s++)
+		driver_add_run(&d, s, 49, 1, true);
+	step_ok();
+}
+
+static void move_blocks(void)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		*plan_add_swap_out(&d.plan) = (struct plan_pair){i, 2 * i};
+		*plan_add_swap_in(&d.plan) = (struct plan_pair){2 * i, 20 + i};
+		*plan_add_copy(&d.plan) = (struct plan_pair){20 + i, 30 + i};
+	}
+	step_ok();
+}
+
+Test(memory, nothing_is_allocated_once_a_worker_serves)
+{
+	struct params p[8];
+	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why);
+	const struct cudasim_counters before = stats();
+	work(p);
+	for (int round = 0; round < 2; round++) {
+		serve_all(p);
+		fork_both_ways();
+		move_blocks();
+		step_reset(d.step, 1, NULL);
+		d.number = 0;
+	}
+	const struct cudasim_counters after = stats();
+	cr_expect_gt(after.launches, before.launches);
+	cr_expect_eq(after.allocs, before.allocs, "%llu pieces of device or pinned memory",
+		     (unsigned long long)(after.allocs - before.allocs));
+	cr_expect_eq(after.live_bytes, before.live_bytes);
+	/* The steps on made-up input ran every kernel: the driver takes no more either. */
+	cr_expect_eq(after.kernels, before.kernels);
+}
