@@ -225,12 +225,16 @@ int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *
 			       (long long)(c->n_host_blocks * c->block_bytes), (long long)info.bytes_total,
 			       (long long)info.bytes_free, (long long)info.bytes_used);
 	}
+	int rc = swaps_new(&c->swaps, c->ops, a->dev, c->kv, c->n_blocks);
+	if (rc)
+		return err_why(why, why_n, rc, "the device gives no stream for swaps");
 	measure_link(c, s);
 	return 0;
 }
 
 void cache_close(struct cache *c)
 {
+	swaps_free(c->swaps);
 	if (c->kv)
 		c->ops->kv_free(c->kv);
 	memset(c, 0, sizeof *c);
@@ -259,11 +263,27 @@ int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char
 			      why_n)) ||
 	    (rc = check_pairs(p->copies, p->n_copies, c->n_blocks, c->n_blocks, "a copy", why, why_n)))
 		return rc;
-	if (p->n_swap_out && (rc = c->ops->kv_swap_out(s, c->kv, (pairs)p->swap_out, (int)p->n_swap_out)))
-		return err_why(why, why_n, rc, "swapping out failed");
-	if (p->n_swap_in && (rc = c->ops->kv_swap_in(s, c->kv, (pairs)p->swap_in, (int)p->n_swap_in)))
-		return err_why(why, why_n, rc, "swapping in failed");
+	rc = swaps_queue(c->swaps, s, (pairs)p->swap_out, (int)p->n_swap_out, (pairs)p->swap_in,
+			 (int)p->n_swap_in);
+	if (rc)
+		return err_why(why, why_n, rc, "swapping blocks failed");
+	for (uint32_t i = 0; i < p->n_copies && swaps_pending(c->swaps); i++)
+		if ((rc = swaps_reads(c->swaps, s, (int)p->copies[i].from)) ||
+		    (rc = swaps_writes(c->swaps, s, (int)p->copies[i].to)))
+			return err_why(why, why_n, rc, "waiting for a swap failed");
 	if (p->n_copies && (rc = c->ops->kv_copy(s, c->kv, (pairs)p->copies, (int)p->n_copies)))
 		return err_why(why, why_n, rc, "copying blocks failed");
 	return 0;
+}
+
+int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, char *why, size_t why_n)
+{
+	int rc = 0;
+	for (int q = 0; !rc && q < b->n_seqs && swaps_pending(c->swaps); q++) {
+		const int32_t *table = b->tables + (size_t)q * (size_t)b->table_stride;
+		const int end = b->pos0[q] + b->row0[q + 1] - b->row0[q], first = b->pos0[q] / c->block_size;
+		for (int i = 0; !rc && i * c->block_size < end; i++)
+			rc = i < first ? swaps_reads(c->swaps, s, table[i]) : swaps_writes(c->swaps, s, table[i]);
+	}
+	return rc ? err_why(why, why_n, rc, "waiting for a swap failed") : 0;
 }

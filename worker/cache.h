@@ -6,6 +6,7 @@
 #include "formats/config.h"
 #include "kernels/kern.h"
 #include "proto/plan.h"
+#include "worker/swaps.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 struct cache {
 	const struct kern_ops *ops;
 	struct kern_kv *kv;
+	struct swaps *swaps;
 	int block_size; /* tokens */
 	int n_blocks;
 	int n_host_blocks;
@@ -56,7 +58,11 @@ int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t wh
 int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n);
 void cache_close(struct cache *c); /* a zeroed one is fine */
 
-/* The plan's swaps out, then in, then copies, queued on s.  -EINVAL: a block that is not there. */
+/* The plan's swaps out, then in, then copies, queued: swaps beside what s does (swaps.h), copies on s.
+ * -EINVAL: a block that is not there. */
 int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n);
+/* Before what computes this batch is queued on s: s waits for the swaps that are in its way, and for no
+ * other.  -EIO. */
+int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, char *why, size_t why_n);
 
 #endif

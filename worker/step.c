@@ -636,6 +636,7 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 	slots_begin(s->slots);
 	if ((rc = run_state(s, p, why, why_n)) || (rc = cache_run(&s->cache, s->stream, p, why, why_n)) ||
 	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) ||
+	    (rc = cache_settle(&s->cache, s->stream, &s->batch->kern, why, why_n)) ||
 	    (rc = run_batch(s, f, why, why_n)) || (rc = run_end(s, f, why, why_n))) {
 		s->broken = true;
 		pending_undo(s->pending);
