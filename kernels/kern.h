@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 4 };      /* of this header: a shared object with another one is refused */
+enum { KERN_ABI = 5 };      /* of this header: a shared object with another one is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4 };
 
