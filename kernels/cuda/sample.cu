@@ -1,13 +1,17 @@
 /* sample.cu - from logits to a token, as kernels/cpu/sample.c does it and with the same choices.
  *
- * One block per row.  Everything that decides is exact (comparisons, counts, sums of integers) or
- * done in the CPU's order: sums of p go by 16 lanes over blocks of 4096, lanes folded in halves,
- * blocks added in double; the draw's running sums ascend by id in double.  What top-p compares is
- * a sum of p in units of 2^-44, which does not depend on any order.
+ * First every 4,096 logits of a row by a block of their own: the largest, then the sums of p and the
+ * candidates.  Then one block per row, which has little left to read, but where the logits are
+ * adjusted before the draw.
+ *
+ * Everything that decides is exact (comparisons, counts, sums of integers) or done in the CPU's
+ * order: sums of p go by 16 lanes over blocks of 4096, lanes folded in halves, blocks added in double;
+ * the draw's running sums ascend by id in double.  What top-p compares is a sum of p in units of
+ * 2^-44, which does not depend on any order.
  *
  * The cuts are found by their last token in the order (larger logit first, then lower id): four
  * passes over the candidates, each narrowing the logit by 8 bits through a histogram. */
-#include "kernels/cuda/sample_math.cuh"
+#include "kernels/cuda/sample_block.cuh"
 #include "kernels/cuda/table.cuh"
 
 #include <assert.h>
@@ -15,12 +19,6 @@
 #include <string.h>
 
 enum {
-	THREADS = 512,
-	WARPS = THREADS / 32,
-	SUM_BLOCK = 4096, /* as on the CPU */
-	SUM_LANES = 16,
-	CHAINS = THREADS / SUM_LANES, /* blocks that are summed at a time */
-	BINS = 256,
 	SLOTS_MAX = 32,      /* rows at work at a time: each needs scratch of three vocabularies */
 	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
 	MARK_ALLOWED = 1 << 30,
@@ -29,7 +27,6 @@ enum {
 };
 
 static const float greedy_below = 1e-5f;
-static const float flt_max = 0x1.fffffep127f, flt_min = 0x1p-126f;
 
 /* A row as the kernel sees it: lists stand in the same buffer, at word offsets. */
 struct row {
@@ -41,6 +38,15 @@ struct row {
 	int32_t pad;
 };
 
+/* Of 4,096 logits of a row as the model gave them. */
+struct part {
+	float max;   /* the largest, NaN passed over, */
+	int32_t id;  /* and the first that has it */
+	float sum;   /* of p */
+	float sum_t; /* of p at the row's temperature */
+	int32_t kept; /* candidates, at the part's own place in ids */
+};
+
 struct sample_args {
 	const float *logits;
 	int n_vocab, n_rows, top_stride;
@@ -49,7 +55,8 @@ struct sample_args {
 	float *w;           /* [slots][vocab] logits after adjustment */
 	int32_t *ids;       /* [slots][vocab] candidates, ascending */
 	uint32_t *mark;     /* [slots][vocab] zero between uses */
-	float *sums;        /* [slots][blocks] */
+	float *sums;        /* [slots][blocks] of adjusted logits */
+	struct part *parts; /* [slots][blocks] */
 	size_t vocab_stride, sums_stride;
 	int32_t *token, *rank, *top_id;
 	float *logprob, *top_logprob;
@@ -64,148 +71,7 @@ struct cuda_sampler {
 	struct cuda_buf top;
 };
 
-/* ---- what the threads of a block do together ---- */
-
-struct shared {
-	unsigned long long bins[BINS];
-	unsigned long long wide[WARPS];
-	int narrow[WARPS];
-	float real[WARPS];
-	double sum;
-	int found, token;
-};
-
-KERN_DEV int tid(void)
-{
-	return (int)threadIdx.x;
-}
-
-/* Sum over the block, the same everywhere; all threads call. */
-KERN_DEV int block_add(struct shared *s, int v)
-{
-	for (int m = 16; m; m /= 2)
-		v += shfl_xor(v, m);
-	block_sync();
-	if (lane_id() == 0)
-		s->narrow[warp_id()] = v;
-	block_sync();
-	int all = 0;
-	for (int w = 0; w < WARPS; w++)
-		all += s->narrow[w];
-	return all;
-}
-
-KERN_DEV unsigned long long block_add_wide(struct shared *s, unsigned long long v)
-{
-	for (int m = 16; m; m /= 2) {
-		const uint32_t lo = shfl_xor((uint32_t)v, m), hi = shfl_xor((uint32_t)(v >> 32), m);
-		v += (unsigned long long)hi << 32 | lo;
-	}
-	block_sync();
-	if (lane_id() == 0)
-		s->wide[warp_id()] = v;
-	block_sync();
-	unsigned long long all = 0;
-	for (int w = 0; w < WARPS; w++)
-		all += s->wide[w];
-	return all;
-}
-
-/* How many of the block's threads before this one have p set; *all: of all. */
-KERN_DEV int block_rank(struct shared *s, bool p, int *all)
-{
-	const uint32_t votes = warp_ballot(p);
-	block_sync();
-	if (lane_id() == 0)
-		s->narrow[warp_id()] = __popc(votes);
-	block_sync();
-	int before = __popc(votes & ((1u << lane_id()) - 1u));
-	*all = 0;
-	for (int w = 0; w < WARPS; w++) {
-		before += w < warp_id() ? s->narrow[w] : 0;
-		*all += s->narrow[w];
-	}
-	return before;
-}
-
-/* The largest value and the first id that has it; NaN counts as -inf; id 0 where there is
- * nothing else. */
-template <typename F> KERN_DEV float block_argmax(struct shared *s, int n, F value, int *id)
-{
-	float best = -INFINITY;
-	int at = 0x7fffffff;
-	for (int i = tid(); i < n; i += THREADS) {
-		const float v = value(i);
-		if (v > best) {
-			best = v;
-			at = i;
-		}
-	}
-	for (int m = 16; m; m /= 2) {
-		const float v = shfl_xor(best, m);
-		const int i = shfl_xor(at, m);
-		if (v > best || (v == best && i < at)) {
-			best = v;
-			at = i;
-		}
-	}
-	block_sync();
-	if (lane_id() == 0) {
-		s->real[warp_id()] = best;
-		s->narrow[warp_id()] = at;
-	}
-	block_sync();
-	best = -INFINITY;
-	at = 0x7fffffff;
-	for (int w = 0; w < WARPS; w++)
-		if (s->real[w] > best || (s->real[w] == best && s->narrow[w] < at)) {
-			best = s->real[w];
-			at = s->narrow[w];
-		}
-	*id = best > -INFINITY ? at : 0;
-	return best;
-}
-
-/* ---- sums of p in the CPU's order ---- */
-
-KERN_DEV float p_of(float x, float max, float inv_t)
-{
-	return sample_exp(f32_mul_rn(f32_add_rn(x, -max), inv_t));
-}
-
-/* sums[b] of every block of 4096, then all of them in double; the same in every thread. */
-template <typename F>
-KERN_DEV double block_exp(struct shared *s, float *sums, int n, F value, float max, float inv_t)
-{
-	const int lane = tid() % SUM_LANES, blocks = (n + SUM_BLOCK - 1) / SUM_BLOCK;
-	for (int b0 = 0; b0 < blocks; b0 += CHAINS) {
-		const int b = b0 + tid() / SUM_LANES, end = min(n, (b + 1) * SUM_BLOCK);
-		float sum = 0;
-		for (int i = b * SUM_BLOCK + lane; i < end; i += SUM_LANES)
-			sum = f32_add_rn(sum, p_of(value(i), max, inv_t));
-		for (int half = SUM_LANES / 2; half; half /= 2)
-			sum = f32_add_rn(sum, shfl_down(sum, half)); /* lanes below half are right */
-		if (lane == 0 && b < blocks)
-			sums[b] = sum;
-	}
-	block_sync();
-	if (tid() == 0) {
-		double all = 0;
-		for (int b = 0; b < blocks; b++)
-			all = f64_add_rn(all, (double)sums[b]);
-		s->sum = all;
-	}
-	block_sync();
-	return s->sum;
-}
-
 /* ---- adjustments, in their order ---- */
-
-KERN_DEV float clean(float x)
-{
-	x = x > -flt_max ? x : -flt_max;
-	return x < flt_max ? x : flt_max;
-}
 
 KERN_DEV bool penalizes(const struct row &r)
 {
@@ -306,97 +172,6 @@ KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const flo
 		ban_bad_words(r, a.buf, hist, n, w);
 }
 
-/* ---- the order: larger first, then the lower id ---- */
-
-/* As an integer that grows with x; x is no NaN.  -0 and 0 are one. */
-KERN_DEV uint32_t key_of(float x)
-{
-	const uint32_t u = x == 0 ? 0u : (uint32_t)f32_bits(x);
-	return u & 0x80000000u ? ~u : u | 0x80000000u;
-}
-
-/* A beginning of the order: all with a key above, and the first `ties` ids of those that have it.
- * Everything where all is set. */
-struct cut {
-	bool all;
-	uint32_t key;
-	uint64_t ties;
-};
-
-KERN_DEV bool narrower(const struct cut &a, const struct cut &b)
-{
-	if (a.all || b.all)
-		return !a.all;
-	return a.key > b.key || (a.key == b.key && a.ties < b.ties);
-}
-
-/* The fewest of n items whose weights come to need.  key(i), weight(i); weight 0: no candidate. */
-template <typename K, typename W>
-KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W weight)
-{
-	struct cut c = {false, 0, 0};
-	uint64_t left = need ? need : 1, in_last = 0;
-	for (int shift = 24; shift >= 0; shift -= 8) {
-		block_sync();
-		for (int i = tid(); i < BINS; i += THREADS)
-			s->bins[i] = 0;
-		block_sync();
-		for (int i = tid(); i < n; i += THREADS) {
-			const uint32_t k = key(i);
-			if (shift == 24 || k >> (shift + 8) == c.key >> (shift + 8)) {
-				const uint64_t by = weight(i);
-				if (by)
-					atomic_add_shared(&s->bins[k >> shift & (BINS - 1)], by);
-			}
-		}
-		block_sync();
-		int b = BINS - 1;
-		while (b >= 0 && s->bins[b] < left) /* every thread, the same */
-			left -= s->bins[b--];
-		if (b < 0) {
-			c.all = true;
-			return c;
-		}
-		c.key |= (uint32_t)b << shift;
-		in_last = s->bins[b];
-	}
-	/* those that are left have the same logit, hence the same weight */
-	int count = 0;
-	for (int i = tid(); i < n; i += THREADS)
-		count += key(i) == c.key && weight(i);
-	count = block_add(s, count);
-	const uint64_t each = in_last / (uint64_t)count;
-	c.ties = (left + each - 1) / each;
-	return c;
-}
-
-/* Which of n items the cut and also() keep, their ids ascending as the items do; out may be where
- * id() reads from.  Returns how many. */
-template <typename I, typename K, typename A>
-KERN_DEV int keep(struct shared *s, int n, const struct cut &c, I id, K key, A also, int32_t *out)
-{
-	int kept = 0;
-	uint64_t ties = 0;
-	for (int i0 = 0; i0 < n; i0 += THREADS) {
-		const int i = i0 + tid();
-		const int32_t my = i < n ? id(i) : 0;
-		const uint32_t k = i < n && !c.all ? key(i) : 0;
-		int n_ties = 0, n_kept, before = 0;
-		const bool tie = i < n && !c.all && k == c.key;
-		if (!c.all)
-			before = block_rank(s, tie, &n_ties);
-		const bool in = i < n && (c.all || k > c.key || (tie && ties + (uint64_t)before < c.ties)) &&
-				also(my);
-		ties += (uint64_t)n_ties;
-		const int at = block_rank(s, in, &n_kept);
-		if (in)
-			out[kept + at] = my;
-		kept += n_kept;
-	}
-	block_sync();
-	return kept;
-}
-
 /* ---- the draw ---- */
 
 /* Adds p of items from..to-1 to sum, one after another in double, until it passes target.
@@ -418,19 +193,58 @@ template <typename P> KERN_DEV int run_until(double *sum, double target, int fro
 	return -1;
 }
 
-KERN_DEV int draw_from_all(struct shared *s, const float *sums, const float *w, int n, float max, float inv_t,
-			   double all, double u)
+/* What is drawn from: the logits of a row, bounded like the CPU's. */
+struct source {
+	const float *x;
+	const struct part *parts; /* NULL: the logits are adjusted, and bounded by that */
+	float *sums;
+	int32_t *ids;
+	int n;
+	float max, inv_t;
+};
+
+KERN_DEV float logit(const struct source &f, int i)
 {
-	auto p = [=](int i) { return p_of(w[i], max, inv_t); };
+	return f.parts ? clean(f.x[i]) : f.x[i];
+}
+
+KERN_DEV float p_at(const struct source &f, int i)
+{
+	return p_of(logit(f, i), f.max, f.inv_t);
+}
+
+KERN_DEV float sum_at(const struct source &f, int b)
+{
+	return f.parts ? f.parts[b].sum_t : f.sums[b];
+}
+
+KERN_DEV int blocks_of(int n)
+{
+	return (n + SUM_BLOCK - 1) / SUM_BLOCK;
+}
+
+/* Of p over all; sum_at() is good after it. */
+KERN_DEV double sum_all(struct shared *s, const struct source &f)
+{
+	if (f.parts)
+		return add_blocks(s, blocks_of(f.n), [=](int b) { return sum_at(f, b); });
+	return block_exp(
+		s, f.sums, f.n, [=](int i) { return f.x[i]; }, f.max, f.inv_t);
+}
+
+KERN_DEV int draw_from_all(struct shared *s, const struct source &f, double all, double u)
+{
 	if (warp_id() == 0) {
 		double sum = 0;
 		const double target = f64_mul_rn(u, all);
 		int b = 0, id = -1, found = -1;
-		const int last = (n + SUM_BLOCK - 1) / SUM_BLOCK - 1;
-		while (b < last && f64_add_rn(sum, (double)sums[b]) <= target)
-			sum = f64_add_rn(sum, (double)sums[b++]);
+		const int last = blocks_of(f.n) - 1;
+		while (b < last && f64_add_rn(sum, (double)sum_at(f, b)) <= target)
+			sum = f64_add_rn(sum, (double)sum_at(f, b++));
 		for (; id < 0 && b >= 0; b--) /* back only where rounding left the target beyond the end */
-			found = run_until(&sum, target, b * SUM_BLOCK, min(n, (b + 1) * SUM_BLOCK), p, &id);
+			found = run_until(
+				&sum, target, b * SUM_BLOCK, min(f.n, (b + 1) * SUM_BLOCK),
+				[=](int i) { return p_at(f, i); }, &id);
 		if (lane_id() == 0)
 			s->token = found >= 0 ? found : id;
 	}
@@ -438,10 +252,9 @@ KERN_DEV int draw_from_all(struct shared *s, const float *sums, const float *w, 
 	return s->token;
 }
 
-KERN_DEV int draw_from_kept(struct shared *s, const int32_t *ids, int kept, const float *w, float max,
-			    float inv_t, double u)
+KERN_DEV int draw_from_kept(struct shared *s, const struct source &f, int kept, double u)
 {
-	auto p = [=](int i) { return p_of(w[ids[i]], max, inv_t); };
+	auto p = [=](int i) { return p_at(f, f.ids[i]); };
 	if (warp_id() == 0) {
 		double all = 0, sum = 0;
 		int last = kept - 1;
@@ -449,7 +262,7 @@ KERN_DEV int draw_from_kept(struct shared *s, const int32_t *ids, int kept, cons
 		last = kept - 1;
 		const int found = run_until(&sum, f64_mul_rn(u, all), 0, kept, p, &last);
 		if (lane_id() == 0)
-			s->token = ids[found >= 0 ? found : kept - 1];
+			s->token = f.ids[found >= 0 ? found : kept - 1];
 	}
 	block_sync();
 	return s->token;
@@ -460,33 +273,77 @@ KERN_DEV uint64_t fixed(float p)
 	return (uint64_t)((double)p * 0x1p44);
 }
 
-/* Candidates: w >= least logit and p >= least p. */
-KERN_DEV int candidates(struct shared *s, int32_t *ids, const float *w, int n, float max, float inv_t,
-			float least, float least_p)
+/* ---- candidates ---- */
+
+KERN_DEV bool draws(const struct row &r)
+{
+	return r.forced < 0 && r.temperature >= greedy_below;
+}
+
+/* From all tokens: nothing cuts. */
+KERN_DEV bool draws_from_all(const struct row &r)
+{
+	return r.top_k <= 0 && !(r.top_p < 1) && !(r.min_p > 0);
+}
+
+KERN_DEV int top_k_of(const struct row &r, int n)
+{
+	return r.top_k > 0 && r.top_k < n ? r.top_k : 0;
+}
+
+/* What a logit and its p must come to.  Most tokens are hopeless: where top-k or top-p cut, those
+ * within 12 T of the largest are tried first, wide: then all. */
+struct bounds {
+	float logit, p;
+};
+
+KERN_DEV struct bounds bounds_of(const struct row &r, int n, float max, bool wide)
+{
+	const float least = r.min_p < 1 ? r.min_p : 1.0f;
+	if (!top_k_of(r, n) && !(r.top_p < 1))
+		return {-INFINITY, least > flt_min ? least : flt_min};
+	return {wide ? -INFINITY : f32_add_rn(max, -f32_mul_rn(12.0f, r.temperature)), flt_min};
+}
+
+KERN_DEV int candidates(struct shared *s, const struct source &f, struct bounds least)
 {
 	const struct cut everything = {true, 0, 0};
 	return keep(
-		s, n, everything, [](int i) { return i; }, [](int) { return 0u; },
-		[=](int i) { return w[i] >= least && p_of(w[i], max, inv_t) >= least_p; }, ids);
+		s, f.n, everything, [](int i) { return i; }, [](int) { return 0u; },
+		[=](int i) { return logit(f, i) >= least.logit && p_at(f, i) >= least.p; }, f.ids);
+}
+
+/* Those that the parts have found, side by side: no part's move beyond where they began. */
+KERN_DEV int candidates_of_parts(const struct source &f)
+{
+	int kept = 0;
+	for (int b = 0; b < blocks_of(f.n); b++) {
+		const int n = f.parts[b].kept;
+		for (int i0 = 0; i0 < n; i0 += THREADS) {
+			const int i = i0 + tid();
+			const int32_t id = i < n ? f.ids[b * SUM_BLOCK + i] : 0;
+			block_sync();
+			if (i < n)
+				f.ids[kept + i] = id;
+		}
+		kept += n;
+	}
+	block_sync();
+	return kept;
 }
 
 /* Top-k, top-p and min-p each keep the beginning of one order: the narrowest counts; top-p's
- * share is of what top-k left.  Most tokens are hopeless: those within 12 T of the largest are
- * tried first. */
-KERN_DEV int draw_cut(struct shared *s, const struct row &r, float *sums, int32_t *ids, const float *w, int n,
-		      float max, float inv_t, double u)
+ * share is of what top-k left. */
+KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source &f, double u)
 {
-	const int top_k = r.top_k > 0 && r.top_k < n ? r.top_k : 0;
-	const float least = r.min_p < 1 ? r.min_p : 1.0f;
-	auto id = [=](int i) { return ids[i]; };
-	auto key = [=](int i) { return key_of(w[ids[i]]); };
+	const int top_k = top_k_of(r, f.n);
+	auto id = [=](int i) { return f.ids[i]; };
+	auto key = [=](int i) { return key_of(logit(f, f.ids[i])); };
 	auto one = [](int) -> uint64_t { return 1; };
-	auto p = [=](int i) { return fixed(p_of(w[ids[i]], max, inv_t)); };
-	int kept;
-	if (!top_k && !(r.top_p < 1)) {
-		kept = candidates(s, ids, w, n, max, inv_t, -INFINITY, least > flt_min ? least : flt_min);
-		return draw_from_kept(s, ids, kept, w, max, inv_t, u);
-	}
+	auto p = [=](int i) { return fixed(p_at(f, f.ids[i])); };
+	int kept = f.parts ? candidates_of_parts(f) : candidates(s, f, bounds_of(r, f.n, f.max, false));
+	if (!top_k && !(r.top_p < 1))
+		return draw_from_kept(s, f, kept, u);
 	auto sum_of = [&](struct cut c) { /* of the candidates that c keeps */
 					  unsigned long long sum = 0;
 					  uint64_t ties = 0;
@@ -508,14 +365,11 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, float *sums, int32_
 						       : 0;
 					  return sum + each * c.ties;
 	};
-	const struct cut everything = {true, 0, 0};
-	const double all = top_k ? 0
-				 : block_exp(
-					   s, sums, n, [=](int i) { return w[i]; }, max, inv_t);
-	struct cut c = everything;
+	const double all = top_k ? 0 : sum_all(s, f);
+	struct cut c = {true, 0, 0};
 	for (int tries = 0; tries < 2; tries++) {
-		const float reach = tries ? -INFINITY : f32_add_rn(max, -f32_mul_rn(12.0f, r.temperature));
-		kept = candidates(s, ids, w, n, max, inv_t, reach, flt_min);
+		if (tries)
+			kept = candidates(s, f, bounds_of(r, f.n, f.max, true));
 		if (top_k)
 			c = find_cut(s, kept, (uint64_t)top_k, key, one);
 		if (r.top_p < 1 && !(c.all && top_k && !tries)) {
@@ -530,26 +384,21 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, float *sums, int32_
 		if (!c.all)
 			break;
 	}
+	const float least = r.min_p < 1 ? r.min_p : 1.0f;
 	kept = keep(
-		s, kept, c, id, key, [=](int i) { return p_of(w[i], max, inv_t) >= least; }, ids);
-	return draw_from_kept(s, ids, kept, w, max, inv_t, u);
+		s, kept, c, id, key, [=](int i) { return p_at(f, i) >= least; }, f.ids);
+	return draw_from_kept(s, f, kept, u);
 }
 
-KERN_DEV int draw(struct shared *s, const struct row &r, float *sums, int32_t *ids, const float *w, int n)
+/* best: the first of the largest. */
+KERN_DEV int draw(struct shared *s, const struct row &r, const struct source &f, int best)
 {
-	int best;
-	const float max = block_argmax(
-		s, n, [=](int i) { return w[i]; }, &best);
-	if (r.temperature < greedy_below || !(max > -flt_max))
+	if (!draws(r))
 		return best;
-	const float inv_t = f32_div_rn(1.0f, r.temperature);
+	if (!(f.max > -flt_max))
+		return f.parts ? 0 : best; /* bounded, all are alike */
 	const double u = sample_uniform((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position);
-	if (r.top_k <= 0 && !(r.top_p < 1) && !(r.min_p > 0)) {
-		const double all = block_exp(
-			s, sums, n, [=](int i) { return w[i]; }, max, inv_t);
-		return draw_from_all(s, sums, w, n, max, inv_t, all, u);
-	}
-	return draw_cut(s, r, sums, ids, w, n, max, inv_t, u);
+	return draws_from_all(r) ? draw_from_all(s, f, sum_all(s, f), u) : draw_cut(s, r, f, u);
 }
 
 /* ---- log-probabilities ---- */
@@ -591,26 +440,129 @@ KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float 
 	block_sync();
 }
 
-KERN_DEV void sample_row(const struct sample_args &a, struct shared *s, int i, int slot)
+/* ---- a row in parts ---- */
+
+KERN_DEV struct row row_of(const struct sample_args &a, int i)
 {
-	const struct row r = ((const struct row *)(const void *)a.buf)[i];
-	const int n = a.n_vocab;
-	const float *x = a.logits + (size_t)r.row * (size_t)n;
-	float *w = a.w + (size_t)slot * a.vocab_stride, *sums = a.sums + (size_t)slot * a.sums_stride;
-	int32_t *ids = a.ids + (size_t)slot * a.vocab_stride;
+	return ((const struct row *)(const void *)a.buf)[i];
+}
+
+KERN_DEV const float *logits_of(const struct sample_args &a, const struct row &r)
+{
+	return a.logits + (size_t)r.row * (size_t)a.n_vocab;
+}
+
+/* The largest of the row and the first id that has it, from its parts. */
+KERN_DEV float row_max(struct shared *s, const struct part *parts, int n, int *id)
+{
+	int b;
+	const float max = block_argmax(
+		s, blocks_of(n), [=](int k) { return parts[k].max; }, &b);
+	*id = parts[b].id;
+	return max;
+}
+
+/* Block (b, i): part b of row i. */
+static __global__ void __launch_bounds__(THREADS, 1) sample_max_kernel(struct sample_args a)
+{
+	struct shared *s = (struct shared *)(void *)kern_smem();
+	const int b = (int)blockIdx.x, first = b * SUM_BLOCK;
+	const float *x = logits_of(a, row_of(a, (int)blockIdx.y)) + first;
+	struct part *part = a.parts + blockIdx.y * a.sums_stride + b;
+	int at;
+	const float max = block_argmax(
+		s, min((int)SUM_BLOCK, a.n_vocab - first), [=](int k) { return x[k]; }, &at);
+	if (tid() == 0) {
+		part->max = max;
+		part->id = first + at;
+	}
+}
+
+struct exp_shared {
+	float p[2][SUM_BLOCK]; /* of the logits as they are; at the row's temperature */
+	struct shared s;
+};
+
+/* Block (b, i), once the row's largest is known. */
+static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sample_args a)
+{
+	struct exp_shared *e = (struct exp_shared *)(void *)kern_smem();
+	const struct row r = row_of(a, (int)blockIdx.y);
+	const int b = (int)blockIdx.x, first = b * SUM_BLOCK, n = min((int)SUM_BLOCK, a.n_vocab - first);
+	const float *x = logits_of(a, r) + first;
+	struct part *parts = a.parts + blockIdx.y * a.sums_stride;
+	const bool tempered = draws(r) && !adjusts(r);
+	int best;
+	const float max = row_max(&e->s, parts, a.n_vocab, &best), bounded = clean(max);
+	const float inv_t = tempered ? f32_div_rn(1.0f, r.temperature) : 1.0f;
+	for (int k = tid(); k < n; k += THREADS) {
+		e->p[0][k] = p_of(x[k], max, 1.0f);
+		if (tempered)
+			e->p[1][k] = p_of(clean(x[k]), bounded, inv_t);
+	}
+	block_sync();
+	if (warp_id() == 0) { /* half a warp for each sum */
+		const bool second = lane_id() >= SUM_LANES;
+		float sum = 0;
+		for (int k = lane_id() % SUM_LANES; k < (second && !tempered ? 0 : n); k += SUM_LANES)
+			sum = f32_add_rn(sum, e->p[second][k]);
+		sum = fold_lanes(sum);
+		if (lane_id() == 0)
+			parts[b].sum = sum;
+		if (lane_id() == SUM_LANES)
+			parts[b].sum_t = sum;
+	}
+	if (!tempered || draws_from_all(r))
+		return;
+	const struct bounds least = bounds_of(r, a.n_vocab, bounded, false);
+	const struct cut everything = {true, 0, 0};
+	const int kept = keep(
+		&e->s, n, everything, [=](int k) { return first + k; }, [](int) { return 0u; },
+		[=](int id) { return clean(x[id - first]) >= least.logit && e->p[1][id - first] >= least.p; },
+		a.ids + blockIdx.y * a.vocab_stride + first);
+	if (tid() == 0)
+		parts[b].kept = kept;
+}
+
+/* ---- a row as a whole ---- */
+
+KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct row &r, int i, float max,
+		    int best)
+{
+	const float *x = logits_of(a, r);
+	struct source f = {x,
+			   a.parts + (size_t)i * a.sums_stride,
+			   a.sums + (size_t)i * a.sums_stride,
+			   a.ids + (size_t)i * a.vocab_stride,
+			   a.n_vocab,
+			   clean(max),
+			   draws(r) ? f32_div_rn(1.0f, r.temperature) : 1.0f};
+	if (!adjusts(r))
+		return draw(s, r, f, best);
+	float *w = a.w + (size_t)i * a.vocab_stride;
+	adjust(a, r, x, w, a.mark + (size_t)i * a.vocab_stride);
+	f.x = w;
+	f.parts = NULL;
+	f.max = block_argmax(
+		s, a.n_vocab, [=](int k) { return w[k]; }, &best);
+	return draw(s, r, f, best);
+}
+
+/* Block i: row i. */
+static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample_args a)
+{
+	struct shared *s = (struct shared *)(void *)kern_smem();
+	const int i = (int)blockIdx.x, n = a.n_vocab;
+	const struct row r = row_of(a, i);
+	const float *x = logits_of(a, r);
+	const struct part *parts = a.parts + (size_t)i * a.sums_stride;
 	int best, token = r.forced;
 	struct stats t;
-	t.max = block_argmax(
-		s, n, [=](int k) { return x[k]; }, &best);
-	const double sum = block_exp(
-		s, sums, n, [=](int k) { return x[k]; }, t.max, 1.0f);
+	t.max = row_max(s, parts, n, &best);
+	const double sum = add_blocks(s, blocks_of(n), [=](int b) { return parts[b].sum; });
 	t.log_sum = sum > 0 ? sample_log((float)sum) : 0.0f;
 	if (token < 0) {
-		token = best;
-		if (adjusts(r) || r.temperature >= greedy_below) {
-			adjust(a, r, x, w, a.mark + (size_t)slot * a.vocab_stride);
-			token = draw(s, r, sums, ids, w, n);
-		}
+		token = choose(a, s, r, i, t.max, best);
 		if (tid() == 0)
 			a.tokens[r.hist0 + r.n_hist] = token;
 	}
@@ -627,16 +579,9 @@ KERN_DEV void sample_row(const struct sample_args &a, struct shared *s, int i, i
 		a.rank[i] = rank;
 	}
 	if (r.n_logprobs > 0)
-		top_logprobs(s, t, x, n, r.n_logprobs, ids, a.top_id + (size_t)i * (size_t)a.top_stride,
+		top_logprobs(s, t, x, n, r.n_logprobs, a.ids + (size_t)i * a.vocab_stride,
+			     a.top_id + (size_t)i * (size_t)a.top_stride,
 			     a.top_logprob + (size_t)i * (size_t)a.top_stride);
-	block_sync();
-}
-
-static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample_args a)
-{
-	struct shared *s = (struct shared *)(void *)kern_smem();
-	for (int i = (int)blockIdx.x; i < a.n_rows; i += (int)gridDim.x)
-		sample_row(a, s, i, (int)blockIdx.x);
 }
 
 /* ---- host ---- */
@@ -691,7 +636,8 @@ int cuda_sample_reserve(struct kern_dev *d, int n_vocab)
 	struct cuda_sampler *p = d->sampler;
 	if (n_vocab <= p->vocab)
 		return 0;
-	int e = grow(d, &p->scratch, (size_t)p->slots * (3 * stride_of(n_vocab) + sums_of(n_vocab)) * 4);
+	const size_t words = 3 * stride_of(n_vocab) + sums_of(n_vocab) * (1 + sizeof(struct part) / 4);
+	int e = grow(d, &p->scratch, (size_t)p->slots * words * 4);
 	if (!e)
 		p->vocab = n_vocab;
 	return e;
@@ -759,7 +705,7 @@ static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_r
 	memcpy((struct row *)(void *)buf + i, &o, sizeof o);
 }
 
-/* Rows at..at+n-1 in one launch. */
+/* n rows, each in a slot of its own. */
 static int launch(struct kern_stream *s, struct sample_args a, const struct kern_sample_row *rows, int n)
 {
 	struct cuda_sampler *p = s->dev->sampler;
@@ -773,8 +719,11 @@ static int launch(struct kern_stream *s, struct sample_args a, const struct kern
 		return e;
 	a.n_rows = n;
 	a.buf = (const int32_t *)(const void *)p->ring.dev;
-	return KERN_LAUNCH(sample_kernel, (unsigned)(n < p->slots ? n : p->slots), THREADS,
-			   sizeof(struct shared), s->s, a);
+	const dim3 parts((unsigned)((a.n_vocab + SUM_BLOCK - 1) / SUM_BLOCK), (unsigned)n);
+	if ((e = KERN_LAUNCH(sample_max_kernel, parts, THREADS, sizeof(struct shared), s->s, a)) ||
+	    (e = KERN_LAUNCH(sample_exp_kernel, parts, THREADS, sizeof(struct exp_shared), s->s, a)))
+		return e;
+	return KERN_LAUNCH(sample_kernel, (unsigned)n, THREADS, sizeof(struct shared), s->s, a);
 }
 
 static int fetch(struct kern_stream *s, void *to, const void *from, size_t bytes)
@@ -812,9 +761,10 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 	a.ids = (int32_t *)p->scratch.p + all;
 	a.mark = (uint32_t *)p->scratch.p + 2 * all;
 	a.sums = (float *)p->scratch.p + 3 * all;
+	a.parts = (struct part *)(void *)(a.sums + (size_t)p->slots * a.sums_stride);
 	for (int at = 0, k; at < n; at += k) {
 		size_t words = 0, more;
-		for (k = 0; at + k < n && (words + (more = words_of(&rows[at + k]))) * 4 <= ROWS_BYTES; k++)
+		for (k = 0; k < p->slots && at + k < n && (words + (more = words_of(&rows[at + k]))) * 4 <= ROWS_BYTES; k++)
 			words += more;
 		if (!k) {
 			log_error("cuda", "sample refused=\"lists of more than %d bytes\"", (int)ROWS_BYTES);

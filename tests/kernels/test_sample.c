@@ -783,6 +783,9 @@ Test(sample, odd_logits_give_the_choices_of_plain_c)
 		x[9] = INFINITY;
 		check_rows(x, N, 1, &r, 1, none, 1, "inf");
 	}
+	for (int i = 0; i < N; i++)
+		x[i] = i % 2 ? -0x1.fffffep127f : -INFINITY; /* alike once they are bounded */
+	check_rows(x, N, 1, &r, 1, none, 1, "the least there is");
 	memset(x, 0, N * sizeof *x);
 	r.top_k = 0;
 	r.top_p = 0.5f;

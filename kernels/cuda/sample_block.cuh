@@ -1,0 +1,269 @@
+/* sample_block.cuh - what the threads of a block do together for the sampler: sums in the CPU's order,
+ * the largest of many, and the cuts of an order (larger logit first, then lower id). */
+#ifndef QUERN_KERNELS_CUDA_SAMPLE_BLOCK_CUH
+#define QUERN_KERNELS_CUDA_SAMPLE_BLOCK_CUH
+
+#include "kernels/cuda/sample_math.cuh"
+
+enum {
+	THREADS = 512,
+	WARPS = THREADS / 32,
+	SUM_BLOCK = 4096, /* as on the CPU */
+	SUM_LANES = 16,
+	CHAINS = THREADS / SUM_LANES, /* blocks that are summed at a time */
+	BINS = 256,
+};
+
+static const float flt_max = 0x1.fffffep127f, flt_min = 0x1p-126f;
+
+/* Bounds as the CPU's: no NaN, nothing infinite. */
+KERN_DEV float clean(float x)
+{
+	x = x > -flt_max ? x : -flt_max;
+	return x < flt_max ? x : flt_max;
+}
+
+struct shared {
+	unsigned long long bins[BINS];
+	unsigned long long wide[WARPS];
+	int narrow[WARPS];
+	float real[WARPS];
+	double part[BINS], sum;
+	int token;
+};
+
+KERN_DEV int tid(void)
+{
+	return (int)threadIdx.x;
+}
+
+/* Sum over the block, the same everywhere; all threads call. */
+KERN_DEV int block_add(struct shared *s, int v)
+{
+	for (int m = 16; m; m /= 2)
+		v += shfl_xor(v, m);
+	block_sync();
+	if (lane_id() == 0)
+		s->narrow[warp_id()] = v;
+	block_sync();
+	int all = 0;
+	for (int w = 0; w < WARPS; w++)
+		all += s->narrow[w];
+	return all;
+}
+
+KERN_DEV unsigned long long block_add_wide(struct shared *s, unsigned long long v)
+{
+	for (int m = 16; m; m /= 2) {
+		const uint32_t lo = shfl_xor((uint32_t)v, m), hi = shfl_xor((uint32_t)(v >> 32), m);
+		v += (unsigned long long)hi << 32 | lo;
+	}
+	block_sync();
+	if (lane_id() == 0)
+		s->wide[warp_id()] = v;
+	block_sync();
+	unsigned long long all = 0;
+	for (int w = 0; w < WARPS; w++)
+		all += s->wide[w];
+	return all;
+}
+
+/* How many of the block's threads before this one have p set; *all: of all. */
+KERN_DEV int block_rank(struct shared *s, bool p, int *all)
+{
+	const uint32_t votes = warp_ballot(p);
+	block_sync();
+	if (lane_id() == 0)
+		s->narrow[warp_id()] = __popc(votes);
+	block_sync();
+	int before = __popc(votes & ((1u << lane_id()) - 1u));
+	*all = 0;
+	for (int w = 0; w < WARPS; w++) {
+		before += w < warp_id() ? s->narrow[w] : 0;
+		*all += s->narrow[w];
+	}
+	return before;
+}
+
+/* The largest value and the first id that has it; NaN counts as -inf; id 0 where there is
+ * nothing else. */
+template <typename F> KERN_DEV float block_argmax(struct shared *s, int n, F value, int *id)
+{
+	float best = -INFINITY;
+	int at = 0x7fffffff;
+	for (int i = tid(); i < n; i += THREADS) {
+		const float v = value(i);
+		if (v > best) {
+			best = v;
+			at = i;
+		}
+	}
+	for (int m = 16; m; m /= 2) {
+		const float v = shfl_xor(best, m);
+		const int i = shfl_xor(at, m);
+		if (v > best || (v == best && i < at)) {
+			best = v;
+			at = i;
+		}
+	}
+	block_sync();
+	if (lane_id() == 0) {
+		s->real[warp_id()] = best;
+		s->narrow[warp_id()] = at;
+	}
+	block_sync();
+	best = -INFINITY;
+	at = 0x7fffffff;
+	for (int w = 0; w < WARPS; w++)
+		if (s->real[w] > best || (s->real[w] == best && s->narrow[w] < at)) {
+			best = s->real[w];
+			at = s->narrow[w];
+		}
+	*id = best > -INFINITY ? at : 0;
+	return best;
+}
+
+/* ---- sums of p in the CPU's order ---- */
+
+KERN_DEV float p_of(float x, float max, float inv_t)
+{
+	return sample_exp(f32_mul_rn(f32_add_rn(x, -max), inv_t));
+}
+
+/* Sums of blocks, one after another in double; the same in every thread. */
+template <typename F> KERN_DEV double add_blocks(struct shared *s, int blocks, F sum)
+{
+	double all = 0;
+	for (int b0 = 0; b0 < blocks; b0 += BINS) {
+		block_sync();
+		if (tid() < BINS && b0 + tid() < blocks)
+			s->part[tid()] = (double)sum(b0 + tid());
+		block_sync();
+		if (tid() == 0)
+			for (int b = 0; b < min((int)BINS, blocks - b0); b++)
+				all = f64_add_rn(all, s->part[b]);
+	}
+	if (tid() == 0)
+		s->sum = all;
+	block_sync();
+	return s->sum;
+}
+
+/* What 16 lanes have summed, in the first of them. */
+KERN_DEV float fold_lanes(float sum)
+{
+	for (int half = SUM_LANES / 2; half; half /= 2)
+		sum = f32_add_rn(sum, shfl_down(sum, half)); /* lanes below half are right */
+	return sum;
+}
+
+/* sums[b] of every block of 4096, and all of them. */
+template <typename F>
+KERN_DEV double block_exp(struct shared *s, float *sums, int n, F value, float max, float inv_t)
+{
+	const int lane = tid() % SUM_LANES, blocks = (n + SUM_BLOCK - 1) / SUM_BLOCK;
+	for (int b0 = 0; b0 < blocks; b0 += CHAINS) {
+		const int b = b0 + tid() / SUM_LANES, end = min(n, (b + 1) * SUM_BLOCK);
+		float sum = 0;
+		for (int i = b * SUM_BLOCK + lane; i < end; i += SUM_LANES)
+			sum = f32_add_rn(sum, p_of(value(i), max, inv_t));
+		sum = fold_lanes(sum);
+		if (lane == 0 && b < blocks)
+			sums[b] = sum;
+	}
+	block_sync();
+	return add_blocks(s, blocks, [=](int b) { return sums[b]; });
+}
+
+/* ---- the order: larger first, then the lower id ---- */
+
+/* As an integer that grows with x; x is no NaN.  -0 and 0 are one. */
+KERN_DEV uint32_t key_of(float x)
+{
+	const uint32_t u = x == 0 ? 0u : (uint32_t)f32_bits(x);
+	return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* A beginning of the order: all with a key above, and the first `ties` ids of those that have it.
+ * Everything where all is set. */
+struct cut {
+	bool all;
+	uint32_t key;
+	uint64_t ties;
+};
+
+KERN_DEV bool narrower(const struct cut &a, const struct cut &b)
+{
+	if (a.all || b.all)
+		return !a.all;
+	return a.key > b.key || (a.key == b.key && a.ties < b.ties);
+}
+
+/* The fewest of n items whose weights come to need.  key(i), weight(i); weight 0: no candidate. */
+template <typename K, typename W>
+KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W weight)
+{
+	struct cut c = {false, 0, 0};
+	uint64_t left = need ? need : 1, in_last = 0;
+	for (int shift = 24; shift >= 0; shift -= 8) {
+		block_sync();
+		for (int i = tid(); i < BINS; i += THREADS)
+			s->bins[i] = 0;
+		block_sync();
+		for (int i = tid(); i < n; i += THREADS) {
+			const uint32_t k = key(i);
+			if (shift == 24 || k >> (shift + 8) == c.key >> (shift + 8)) {
+				const uint64_t by = weight(i);
+				if (by)
+					atomic_add_shared(&s->bins[k >> shift & (BINS - 1)], by);
+			}
+		}
+		block_sync();
+		int b = BINS - 1;
+		while (b >= 0 && s->bins[b] < left) /* every thread, the same */
+			left -= s->bins[b--];
+		if (b < 0) {
+			c.all = true;
+			return c;
+		}
+		c.key |= (uint32_t)b << shift;
+		in_last = s->bins[b];
+	}
+	/* those that are left have the same logit, hence the same weight */
+	int count = 0;
+	for (int i = tid(); i < n; i += THREADS)
+		count += key(i) == c.key && weight(i);
+	count = block_add(s, count);
+	const uint64_t each = in_last / (uint64_t)count;
+	c.ties = (left + each - 1) / each;
+	return c;
+}
+
+/* Which of n items the cut and also() keep, their ids ascending as the items do; out may be where
+ * id() reads from.  Returns how many. */
+template <typename I, typename K, typename A>
+KERN_DEV int keep(struct shared *s, int n, const struct cut &c, I id, K key, A also, int32_t *out)
+{
+	int kept = 0;
+	uint64_t ties = 0;
+	for (int i0 = 0; i0 < n; i0 += THREADS) {
+		const int i = i0 + tid();
+		const int32_t my = i < n ? id(i) : 0;
+		const uint32_t k = i < n && !c.all ? key(i) : 0;
+		int n_ties = 0, n_kept, before = 0;
+		const bool tie = i < n && !c.all && k == c.key;
+		if (!c.all)
+			before = block_rank(s, tie, &n_ties);
+		const bool in = i < n && (c.all || k > c.key || (tie && ties + (uint64_t)before < c.ties)) &&
+				also(my);
+		ties += (uint64_t)n_ties;
+		const int at = block_rank(s, in, &n_kept);
+		if (in)
+			out[kept + at] = my;
+		kept += n_kept;
+	}
+	block_sync();
+	return kept;
+}
+
+#endif
