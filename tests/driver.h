@@ -16,6 +16,8 @@
 
 #define DRIVER_FN static __attribute__((unused))
 
+static bool driver_no_graphs __attribute__((unused)); /* of what is opened from now on */
+
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
 struct driver {
@@ -120,7 +122,8 @@ DRIVER_FN int driver_open_group(struct driver *d, const struct bus_load *l, cons
 
 DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const char *isa)
 {
-	const struct step_args a = {.device = driver_device(), .isa = isa, .load = l};
+	const struct step_args a = {
+		.device = driver_device(), .isa = isa, .load = l, .no_graphs = driver_no_graphs};
 	memset(d, 0, sizeof *d);
 	if (l->n_ranks > 1)
 		return driver_open_group(d, l, isa);

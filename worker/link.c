@@ -358,6 +358,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.device = l->args->device,
 		.isa = l->args->isa,
 		.memory_fraction = l->args->memory_fraction,
+		.no_graphs = l->args->no_graphs,
 		.load = load,
 		.progress = note_progress,
 		.progress_arg = l,

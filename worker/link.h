@@ -5,6 +5,7 @@
 
 #include "proto/curve.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@ struct link_args {
 	const char *bus;    /* "ipc:///run/quern/bus", "tcp://host:port" */
 	const char *device; /* "cpu:0" */
 	const char *isa;    /* NULL: the best */
+	bool no_graphs;     /* as in step_args */
 	uint32_t n_threads; /* 0: as the controller or the device chooses */
 	double memory_fraction; /* of the device, for this worker; 0: its default (worker/cache.h) */
 	int late_ms;        /* of a group: how late another rank may be before it is given up */

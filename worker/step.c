@@ -8,6 +8,7 @@
 #include "kernels/kern.h"
 #include "worker/batch.h"
 #include "worker/cache.h"
+#include "worker/graphs.h"
 #include "worker/model.h"
 #include "worker/pending.h"
 #include "worker/profile.h"
@@ -49,6 +50,7 @@ struct step {
 	struct slots *slots;
 	struct batch *batch;
 	struct sampler *sampler;
+	struct graphs *graphs; /* NULL: steps run operation by operation */
 	struct pending *pending; /* begun, not ended; NULL until there is state */
 	int fd;                  /* readable when one of them is done; -1: none yet */
 	int64_t ended_us;        /* when the last was ended */
@@ -230,9 +232,31 @@ static int size_cache_last(struct step *s, char *why, size_t why_n)
 	return size_cache(s, &ca, why, why_n);
 }
 
+/* Of a worker that serves alone: what ranks exchange is not kept in a graph. */
+static bool wants_graphs(const struct step *s, const struct step_args *a)
+{
+	return !a->no_graphs && s->shard.n_ranks == 1 && s->ops->graph_begin;
+}
+
+/* The larger part of the progress is the layers', the rest the graphs'. */
+enum { LAYERS_PERMILLE = 900 };
+
+struct share {
+	const struct step_args *a;
+	unsigned from, to;
+};
+
+static void share_progress(void *arg, unsigned permille)
+{
+	const struct share *p = arg;
+	if (p->a->progress)
+		p->a->progress(p->a->progress_arg, p->from + permille * (p->to - p->from) / 1000);
+}
+
 static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why,
 		      size_t why_n)
 {
+	struct share share = {a, 0, wants_graphs(s, a) ? LAYERS_PERMILLE : 1000};
 	const struct model_args m = {
 		.ops = s->ops,
 		.dev = s->dev,
@@ -243,8 +267,8 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.max_rows = (int)s->lim.max_rows,
 		.max_logits = s->max_logits,
 		.max_context = (int)s->lim.max_context,
-		.progress = a->progress,
-		.progress_arg = a->progress_arg,
+		.progress = share_progress,
+		.progress_arg = &share,
 	};
 	return model_load(&s->model, &m, why, why_n);
 }
@@ -261,6 +285,23 @@ static int choose_part(struct step *s, const struct weights *w, char *why, size_
 	s->part.n_kv_heads = s->shard.n_kv_heads;
 	s->part.intermediate = s->shard.intermediate;
 	return 0;
+}
+
+static int open_graphs(struct step *s, const struct step_args *a, char *why, size_t why_n)
+{
+	struct share share = {a, LAYERS_PERMILLE, 1000};
+	const struct graphs_args g = {
+		.ops = s->ops,
+		.dev = s->dev,
+		.stream = s->stream,
+		.model = s->model,
+		.kv = s->cache.kv,
+		.tokens = slots_buffer(s->slots),
+		.max_rows = (int)least(least(s->lim.max_runs, s->lim.max_rows), (uint32_t)s->max_logits),
+		.progress = share_progress,
+		.progress_arg = &share,
+	};
+	return wants_graphs(s, a) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
 }
 
 /* All but the pools. */
@@ -314,7 +355,8 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
 	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
 	    (rc = plan_cache(s, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
-	    (s->shard.n_ranks == 1 && (rc = open_alone(s, why, why_n)))) {
+	    (s->shard.n_ranks == 1 &&
+	     ((rc = open_alone(s, why, why_n)) || (rc = open_graphs(s, a, why, why_n))))) {
 		weights_close(w);
 		step_close(s);
 		return rc;
@@ -342,6 +384,7 @@ void step_close(struct step *s)
 		return;
 	step_leave(s);
 	drain(s);
+	graphs_free(s->graphs);
 	sampler_free(s->sampler);
 	pending_free(s->pending);
 	batch_free(s->batch);
@@ -566,7 +609,7 @@ static int run_head(struct step *s, struct pending_plan *f, char *why, size_t wh
 		n = first ? batch_group(b, first) : b->kern.n_logits;
 		if (first && (rc = s->ops->batch_set(s->stream, &b->kern)))
 			return err_why(why, why_n, rc, "setting the batch failed");
-		if ((rc = model_head(s->model, n)))
+		if (!b->kern.pad_to && (rc = model_head(s->model, n)))
 			return device_why(s, rc, "the head failed on the device", why, why_n);
 		if (s->shard.rank)
 			rc = sampler_hear(s->sampler, s->group, b->wants + first, n, f, why, why_n);
@@ -582,14 +625,18 @@ static int run_head(struct step *s, struct pending_plan *f, char *why, size_t wh
 
 static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t why_n)
 {
+	struct kern_batch *b = &s->batch->kern;
 	int rc;
 	s->group0 = 0;
 	batch_group(s->batch, 0);
-	if (s->batch->kern.n_rows == 0)
+	if (b->n_rows == 0)
 		return 0;
-	if ((rc = s->ops->batch_set(s->stream, &s->batch->kern)))
+	/* A graph has the head in it: of all that is wanted, or of nothing. */
+	b->pad_to = (uint32_t)b->n_logits == s->batch->n_wants ? graphs_pick(s->graphs, b) : 0;
+	if ((rc = s->ops->batch_set(s->stream, b)))
 		return err_why(why, why_n, rc, "setting the batch failed");
-	rc = model_forward(s->model, s->cache.kv, slots_buffer(s->slots), s->batch->kern.n_rows);
+	rc = b->pad_to ? graphs_launch(s->graphs, b->pad_to)
+		       : model_forward(s->model, s->cache.kv, slots_buffer(s->slots), b->n_rows);
 	if (rc)
 		return device_why(s, rc, "the model failed on the device", why, why_n);
 	return run_head(s, f, why, why_n);
@@ -733,8 +780,13 @@ const struct model_config *step_config(const struct step *s)
 void step_memory(const struct step *s, int64_t *weights, int64_t *scratch, int64_t *kv)
 {
 	*weights = model_weights_bytes(s->model);
-	*scratch = model_scratch_bytes(s->model) + slots_bytes(s->slots);
+	*scratch = model_scratch_bytes(s->model) + slots_bytes(s->slots) + graphs_bytes(s->graphs);
 	*kv = s->cache.block_bytes * s->cache.n_blocks;
+}
+
+uint64_t step_replayed(const struct step *s)
+{
+	return graphs_launched(s->graphs);
 }
 
 int step_logits(struct step *s, uint32_t i, float *out)

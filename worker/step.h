@@ -32,6 +32,7 @@ struct step_args {
 	const char *isa;                                /* NULL: the best */
 	double memory_fraction;                         /* of the device, for this worker; 0: cache.h */
 	const struct bus_load *load;                    /* 0 where the worker shall choose */
+	bool no_graphs; /* run every step operation by operation */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 };
@@ -94,8 +95,11 @@ uint64_t step_epoch(const struct step *s);
 const struct bus_limits *step_limits(const struct step *s);
 uint32_t step_block_size(const struct step *s);
 const struct model_config *step_config(const struct step *s);
-/* Device memory: weights, scratch and token buffers, KV pool. */
+/* Device memory: weights; scratch, token buffers and graphs; KV pool. */
 void step_memory(const struct step *s, int64_t *weights, int64_t *scratch, int64_t *kv);
+
+/* How many steps were replayed from a graph (graphs.h). */
+uint64_t step_replayed(const struct step *s);
 
 /* For tests: the logits [n_vocab] that the i-th token of the plan begun last was chosen from.
  * -ENOENT: it had no such token, or more rows of logits than are kept. */

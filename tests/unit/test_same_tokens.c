@@ -1,6 +1,7 @@
 /* The same tokens, whatever happens: one job's logits and tokens are the same bits alone, in
  * company, with its prompt cut anyhow, with any number of threads,
- * with another instruction set of the same numerics class, recomputed, swapped, forked; likewise
+ * with another instruction set of the same numerics class, from a graph or operation by operation,
+ * recomputed, swapped, forked; likewise
  * within a group of two ranks. */
 #include "tests/driver.h"
 
@@ -316,6 +317,12 @@ ParameterizedTest(struct model_case *c, same_tokens, all)
 			check_same(&want, &got, isas[i]);
 	got = in_company(c);
 	check_same(&want, &got, "among 31 others");
+	if (strcmp(driver_device(), "cpu") != 0) {
+		driver_no_graphs = true;
+		got = alone(c, 2, 256);
+		check_same(&want, &got, "operation by operation");
+		driver_no_graphs = false;
+	}
 	got = recomputed(c);
 	check_same(&want, &got, "recomputed");
 	got = swapped(c);

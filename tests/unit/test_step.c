@@ -381,6 +381,33 @@ Test(step, allocates_nothing_once_warm)
 	}
 }
 
+/* Steps of one row to a sequence, each wanted once at most, on a device that keeps graphs: runs of
+ * more rows, or nothing to choose, take none. */
+Test(step, decoding_is_replayed_where_the_device_keeps_graphs)
+{
+	const uint64_t one = strcmp(driver_device(), "cpu") == 0 ? 0 : 1;
+	cr_assert_eq(driver_prompt(&d, tokens, 9, 64, 9, &params), 0, "%s", d.why);
+	driver_seq(&d, 1, tokens, 3, 3, 64, &params);
+	driver_add_run(&d, 1, 0, 2, false);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(step_replayed(d.step), 0, "prompts are not");
+	driver_add_run(&d, 1, 2, 1, true);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(step_replayed(d.step), one, "a prompt's last row is");
+	for (uint32_t i = 0; i < 4; i++) {
+		driver_add_run(&d, 0, 9 + i, 1, true);
+		driver_add_run(&d, 1, 3 + i, 1, true);
+		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+		cr_assert_eq(d.result.n_tokens, 2);
+	}
+	cr_assert_eq(step_replayed(d.step), 5 * one);
+	driver_seq(&d, 2, tokens, 3, 3, 64, &params);
+	driver_add_run(&d, 2, 0, 3, true);
+	driver_add_run(&d, 0, 13, 1, true);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(step_replayed(d.step), 5 * one, "a prompt among them");
+}
+
 Test(step, loads_again_only_for_another_service)
 {
 	struct bus_load load = driver_load(tiny_model("llama3"));

@@ -1,0 +1,191 @@
+/* The sizes of batch that steps of decoding are padded to, and which steps are. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/graphs.h"
+
+/* No step is padded by more than a third beyond 8 rows, or to more than can be. */
+Test(graphs, sizes_lie_close_and_end_with_the_largest)
+{
+	int sizes[GRAPHS_MAX];
+	cr_assert_eq(graphs_sizes(0, sizes), 0);
+	for (int most = 1; most <= 4096; most++) {
+		const int n = graphs_sizes(most, sizes), last = most < 512 ? most : 512;
+		cr_assert(n >= 1 && n <= GRAPHS_MAX);
+		cr_assert_eq(sizes[0], 1);
+		cr_assert_eq(sizes[n - 1], last);
+		for (int i = 1; i < n; i++) {
+			cr_assert_gt(sizes[i], sizes[i - 1], "of %d", most);
+			const int pads = sizes[i] - sizes[i - 1] - 1;
+			cr_assert_leq(pads,
+				      sizes[i] <= 8     ? 3
+				      : sizes[i] <= 256 ? 7
+							: 15,
+				      "of %d: %d", most, sizes[i]);
+		}
+	}
+}
+
+/* ---- a device that counts ---- */
+
+static struct {
+	int kept, launched, freed, fail_at, error; /* fail_at: of the graphs, from 1; 0: none */
+	int64_t bytes_free;
+	int pad_to;
+} dev;
+
+static void info(struct kern_dev *d, struct kern_info *out)
+{
+	(void)d;
+	*out = (struct kern_info){.bytes_free = dev.bytes_free};
+}
+
+static int batch_set(struct kern_stream *s, const struct kern_batch *b)
+{
+	(void)s;
+	cr_assert(b->n_rows == 0 && b->n_seqs == 0 && b->n_logits == 0);
+	dev.pad_to = b->pad_to;
+	return 0;
+}
+
+static int nothing(struct kern_stream *s)
+{
+	(void)s;
+	return 0;
+}
+
+static int end(struct kern_stream *s, struct kern_graph **out)
+{
+	(void)s;
+	if (++dev.kept == dev.fail_at) {
+		*out = NULL;
+		return dev.error;
+	}
+	dev.bytes_free -= 1000;
+	*out = (struct kern_graph *)(uintptr_t)dev.pad_to;
+	return 0;
+}
+
+static int launch(struct kern_stream *s, struct kern_graph *g)
+{
+	(void)s;
+	dev.launched = (int)(uintptr_t)g;
+	return 0;
+}
+
+static void free_graph(struct kern_graph *g)
+{
+	dev.freed += g != NULL;
+}
+
+/* The model is not asked for anything but its rows. */
+int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows)
+{
+	(void)m;
+	(void)kv;
+	(void)tokens;
+	cr_assert_eq(n_rows, dev.pad_to);
+	return 0;
+}
+
+int model_head(struct model *m, int n_logits)
+{
+	(void)m;
+	cr_assert_eq(n_logits, dev.pad_to);
+	return 0;
+}
+
+static const struct kern_ops ops = {
+	.info = info,
+	.batch_set = batch_set,
+	.stream_sync = nothing,
+	.graph_begin = nothing,
+	.graph_end = end,
+	.graph_launch = launch,
+	.graph_free = free_graph,
+};
+
+static int rising;
+
+static void progress(void *arg, unsigned permille)
+{
+	(void)arg;
+	cr_assert((int)permille > rising && permille <= 1000);
+	rising = (int)permille;
+}
+
+static int make(struct graphs **g, const struct kern_ops *with, int max_rows, char *why, size_t why_n)
+{
+	const struct graphs_args a = {.ops = with, .max_rows = max_rows, .progress = progress};
+	dev.bytes_free = 100000;
+	return graphs_new(g, &a, why, why_n);
+}
+
+static int pick(const struct graphs *g, int rows, int seqs, int logits)
+{
+	const struct kern_batch b = {.n_rows = rows, .n_seqs = seqs, .n_logits = logits};
+	return graphs_pick(g, &b);
+}
+
+Test(graphs, a_step_takes_the_least_size_that_holds_its_rows_and_logits)
+{
+	char why[128] = "";
+	struct graphs *g;
+	cr_assert_eq(make(&g, &ops, 40, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(rising, 1000);
+	cr_assert_eq(graphs_count(g), 8);
+	cr_assert_eq(graphs_bytes(g), 8000);
+	cr_assert_eq(pick(g, 1, 1, 1), 1);
+	cr_assert_eq(pick(g, 3, 3, 3), 4);
+	cr_assert_eq(pick(g, 3, 3, 9), 16, "forks want more rows of logits than there are rows");
+	cr_assert_eq(pick(g, 33, 33, 1), 40);
+	cr_assert_eq(pick(g, 41, 41, 41), 0, "more than the largest");
+	cr_assert_eq(pick(g, 5, 4, 4), 0, "a run of two rows");
+	cr_assert_eq(pick(g, 2, 2, 0), 0, "nothing is wanted");
+	cr_assert_eq(graphs_launch(g, 24), 0);
+	cr_assert_eq(dev.launched, 24);
+	cr_assert_eq(graphs_launched(g), 1);
+	graphs_free(g);
+	cr_assert_eq(dev.freed, 8);
+}
+
+Test(graphs, where_memory_ends_the_small_sizes_are_kept)
+{
+	char why[128] = "";
+	struct graphs *g;
+	dev.fail_at = 5;
+	dev.error = -ENOMEM;
+	cr_assert_eq(make(&g, &ops, 40, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(graphs_count(g), 4);
+	cr_assert_eq(pick(g, 8, 8, 8), 8);
+	cr_assert_eq(pick(g, 9, 9, 9), 0);
+	graphs_free(g);
+	cr_assert_eq(dev.freed, 4);
+}
+
+Test(graphs, a_device_that_cannot_keep_a_step_is_told_with_what_to_do)
+{
+	char why[256] = "";
+	struct graphs *g;
+	dev.fail_at = 2;
+	dev.error = -EIO;
+	cr_assert_eq(make(&g, &ops, 40, why, sizeof why), -EIO);
+	cr_assert(g == NULL && strstr(why, "--no-graphs"), "%s", why);
+	cr_assert_eq(dev.freed, 1);
+}
+
+Test(graphs, a_table_without_graphs_has_none)
+{
+	char why[128] = "";
+	struct graphs *g;
+	struct kern_ops without = ops;
+	without.graph_begin = NULL;
+	cr_assert_eq(make(&g, &without, 40, why, sizeof why), 0);
+	cr_assert(g == NULL);
+	cr_assert_eq(pick(g, 1, 1, 1), 0);
+	cr_assert_eq(graphs_bytes(g), 0);
+	graphs_free(g);
+}
