@@ -78,7 +78,7 @@ GPU_CRITERION ?= -lcriterion
 TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention linear rows sample)
 
 .PHONY: gpu-tests gpu-check gpu-bench
-gpu-tests: $(GPUTESTS) $(BUILD)/gpu/bench $(BUILD)/lib/libquern-cuda.so \
+gpu-tests: $(GPUTESTS) $(BUILD)/gpu/bench $(BUILD)/gpu/bench_step $(BUILD)/lib/libquern-cuda.so \
 	$(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens) $(PROGRAMS)
 gpu-check:
 	@tests/gpu/check.sh $(BUILD)
@@ -104,6 +104,13 @@ $(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) NVCC $<
 	$(Q)$(NVCC) $(NVFLAGS) -cudart static $^ $(NCCL_LIBS) -lcublas -lm -lpthread -ldl -o $@
+
+# A worker's code on the CUDA table, with events about its steps.
+$(BUILD)/gpu/bench_step: $(addprefix $(BUILD)/obj/tests/gpu/,bench_step.o step_probe.cu.o) $(OBJ_cuda) \
+		$(foreach l,$(LIBS_quern-worker),$(LIB_$l))
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) $(LDLIBS) -o $@
 
 # ---- the same sources on the host, as fibres ----
 

@@ -1,0 +1,255 @@
+/* bench_step.c - what a step of decoding costs the host, and how long the device waits for it.
+ *
+ *     gpu_bench_step MODEL [--batch N,...] [--prompt N] [--steps N] [--json FILE]
+ *
+ * A worker without its socket decodes batches of sequences, the next plan queued while one runs, as the
+ * controller has it do; with graphs and operation by operation.  Host: the time within
+ * step_begin() and, when the step is done, step_end(), medians.  Idle: what lies on the device between
+ * the end of one step's work and the beginning of the next one's. */
+#include "base/clock.h"
+#include "proto/plan.h"
+#include "tests/gpu/step_probe.h"
+#include "worker/step.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH_MAX = 512, STEPS_MAX = 1000, CHUNK = 512, BLOCK = 16, WARM = 4, LATE_MS = 60000 };
+
+struct bench {
+	const char *model;
+	int batch, prompt, steps;
+	struct step *step;
+	struct bus_ready ready;
+	struct plan plan;
+	struct result result;
+	uint64_t number;
+	uint32_t *tokens, *blocks; /* [prompt], [blocks of a sequence] */
+	struct params params;
+	char why[512];
+};
+
+struct figures {
+	int n;
+	double begin_us, end_us, wall_us, busy_us, idle_share;
+};
+
+static void die(const char *what, const char *why)
+{
+	fprintf(stderr, "gpu_bench_step: %s: %s\n", what, why);
+	exit(1);
+}
+
+static uint32_t blocks_of(const struct bench *b)
+{
+	return (uint32_t)(b->prompt + b->steps + WARM + BLOCK) / BLOCK;
+}
+
+static void open_step(struct bench *b, bool no_graphs)
+{
+	const uint32_t context = blocks_of(b) * BLOCK;
+	struct bus_load load = {.compute = "f32",
+				.epoch = 1,
+				.block_size = BLOCK,
+				.max_context = context,
+				.max_rows = CHUNK > b->batch ? CHUNK : (uint32_t)b->batch,
+				.max_slots = (uint32_t)b->batch,
+				.max_runs = (uint32_t)b->batch};
+	const struct step_args a = {.device = "cuda:0", .load = &load, .no_graphs = no_graphs};
+	snprintf(load.model, sizeof load.model, "%s", b->model);
+	if (step_open(&b->step, &a, &b->ready, b->why, sizeof b->why))
+		die(b->model, b->why);
+	if (b->ready.n_blocks < blocks_of(b) * (uint32_t)b->batch)
+		die(b->model, "the device's memory does not hold so many sequences");
+	b->number = 0;
+}
+
+static void begin(struct bench *b)
+{
+	b->plan.epoch = 1;
+	b->plan.number = ++b->number;
+	if (step_begin(b->step, &b->plan, b->why, sizeof b->why))
+		die("a step", b->why);
+	plan_reset(&b->plan);
+}
+
+static void end(struct bench *b)
+{
+	if (step_end(b->step, &b->result, b->why, sizeof b->why))
+		die("a step", b->why);
+}
+
+static void add_run(struct bench *b, int slot, int pos, int rows, bool sample)
+{
+	*plan_add_run(&b->plan) = (struct plan_run){.slot = (uint32_t)slot,
+						    .pos0 = (uint32_t)pos,
+						    .n_rows = (uint32_t)rows,
+						    .flags = sample ? PLAN_SAMPLE : 0,
+						    .from = (uint32_t)slot};
+	b->plan.n_rows += (uint32_t)rows;
+	b->plan.n_samples += sample;
+}
+
+/* Each sequence has its prompt and one token more. */
+static void prefill(struct bench *b)
+{
+	const uint32_t n = blocks_of(b);
+	for (int s = 0; s < b->batch; s++) {
+		for (uint32_t i = 0; i < n; i++)
+			b->blocks[i] = (uint32_t)s * n + i;
+		*plan_add_seq(&b->plan) = (struct plan_seq){.slot = (uint32_t)s,
+							    .seq = (uint64_t)s + 1,
+							    .n_prompt = (uint32_t)b->prompt,
+							    .n_tokens = (uint32_t)b->prompt,
+							    .n_blocks = n,
+							    .tokens = b->tokens,
+							    .blocks = b->blocks,
+							    .params = &b->params};
+		for (int at = 0, rows; at < b->prompt; at += rows) {
+			rows = b->prompt - at < CHUNK ? b->prompt - at : CHUNK;
+			add_run(b, s, at, rows, at + rows == b->prompt);
+			begin(b);
+			end(b);
+		}
+	}
+}
+
+static void add_step(struct bench *b, int i)
+{
+	for (int s = 0; s < b->batch; s++)
+		add_run(b, s, b->prompt + i, 1, true);
+}
+
+static int by_value(const void *x, const void *y)
+{
+	const double a = *(const double *)x, b = *(const double *)y;
+	return a < b ? -1 : a > b;
+}
+
+static double median(double *x, int n)
+{
+	qsort(x, (size_t)n, sizeof *x, by_value);
+	return n ? x[n / 2] : 0;
+}
+
+/* One plan ahead, as a service runs. */
+static struct figures decode(struct bench *b)
+{
+	static double begun[STEPS_MAX], ended[STEPS_MAX];
+	struct figures f = {0};
+	double busy_ms, idle_ms;
+	for (int i = 0; i < WARM; i++) {
+		add_step(b, i);
+		begin(b);
+		end(b);
+	}
+	probe_start();
+	const int64_t t0 = clock_us();
+	for (int i = 0; i <= b->steps; i++) {
+		if (i < b->steps) {
+			add_step(b, WARM + i);
+			const int64_t t = clock_us();
+			begin(b);
+			begun[i] = (double)(clock_us() - t);
+		}
+		if (i) {
+			struct pollfd p = {.fd = step_fd(b->step), .events = POLLIN};
+			while (!step_done(b->step))
+				poll(&p, 1, LATE_MS);
+			const int64_t t = clock_us();
+			end(b);
+			ended[i - 1] = (double)(clock_us() - t);
+		}
+	}
+	f.wall_us = (double)(clock_us() - t0) / b->steps;
+	probe_stop(&f.n, &busy_ms, &idle_ms);
+	f.begin_us = median(begun, b->steps);
+	f.end_us = median(ended, b->steps);
+	f.busy_us = 1e3 * busy_ms / b->steps;
+	f.idle_share = idle_ms / (busy_ms + idle_ms > 0 ? busy_ms + idle_ms : 1);
+	return f;
+}
+
+static void measure(struct bench *b, bool no_graphs, FILE *json, bool first)
+{
+	const char *how = no_graphs ? "operations" : "graphs";
+	open_step(b, no_graphs);
+	prefill(b);
+	struct figures f = decode(b);
+	printf("%6d %-12s %12.1f %12.1f %12.1f %12.1f %9.2f%%\n", b->batch, how, f.begin_us, f.end_us,
+	       f.wall_us, f.busy_us, 100 * f.idle_share);
+	if (!no_graphs && step_replayed(b->step) < (uint64_t)b->steps)
+		die("graphs", "steps were not replayed");
+	fprintf(json,
+		"%s{\"batch\": %d, \"how\": \"%s\", \"host_begin_us\": %.2f, \"host_end_us\": %.2f, "
+		"\"step_us\": %.2f, \"device_busy_us\": %.2f, \"device_idle_share\": %.4f, \"steps\": %d}",
+		first ? "" : ", ", b->batch, how, f.begin_us, f.end_us, f.wall_us, f.busy_us, f.idle_share,
+		f.n);
+	step_close(b->step);
+}
+
+/* A number of [lo, hi], or the end. */
+static int number(const char *text, int lo, int hi)
+{
+	char *rest;
+	errno = 0;
+	long v = strtol(text, &rest, 10);
+	if (errno || rest == text || (*rest && *rest != ',') || v < lo || v > hi)
+		die(text, "no number, or out of range");
+	return (int)v;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench b = {.prompt = 512, .steps = 200};
+	const char *batches = "1,16,64", *path = "/dev/null";
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--batch") && i + 1 < argc)
+			batches = argv[++i];
+		else if (!strcmp(argv[i], "--prompt") && i + 1 < argc)
+			b.prompt = number(argv[++i], 1, 1 << 20);
+		else if (!strcmp(argv[i], "--steps") && i + 1 < argc)
+			b.steps = number(argv[++i], 1, STEPS_MAX);
+		else if (!strcmp(argv[i], "--json") && i + 1 < argc)
+			path = argv[++i];
+		else if (argv[i][0] != '-' && !b.model)
+			b.model = argv[i];
+		else
+			b.model = NULL, i = argc;
+	}
+	if (!b.model) {
+		fprintf(stderr,
+			"usage: gpu_bench_step MODEL [--batch N,...] [--prompt N] [--steps N] [--json "
+			"FILE]\n");
+		return 2;
+	}
+	FILE *json = fopen(path, "w");
+	if (!json)
+		die(path, strerror(errno));
+	b.tokens = calloc((size_t)b.prompt, sizeof *b.tokens);
+	b.blocks = calloc(blocks_of(&b), sizeof *b.blocks);
+	for (int i = 0; i < b.prompt; i++)
+		b.tokens[i] = (uint32_t)(i * 7 + 3) % 256; /* every vocabulary has as many */
+	params_init(&b.params);
+	b.params.temperature = 0;
+	printf("%6s %-12s %12s %12s %12s %12s %10s\n", "batch", "steps by", "begin us", "end us", "step us",
+	       "busy us", "idle");
+	fprintf(json, "[");
+	bool first = true;
+	for (const char *p = batches; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+		b.batch = number(p, 1, BATCH_MAX);
+		measure(&b, false, json, first);
+		measure(&b, true, json, false);
+		first = false;
+	}
+	fprintf(json, "]\n");
+	fclose(json);
+	plan_fini(&b.plan);
+	result_fini(&b.result);
+	free(b.tokens);
+	free(b.blocks);
+	return 0;
+}
