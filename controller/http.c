@@ -8,6 +8,7 @@
 #include "controller/accesslog.h"
 #include "controller/apikeys.h"
 #include "controller/batch.h"
+#include "controller/conns.h"
 #include "controller/cors.h"
 #include "controller/exchange.h"
 #include "controller/http_common.h"
@@ -25,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,7 +35,6 @@ enum {
 	N_PREP_THREADS = 2,
 	PREP_BYTES = 16 << 10, /* larger requests are prepared elsewhere */
 	MAX_CONNECTIONS = 16384,
-	SPARE_FILES = 256, /* descriptors that are not connections */
 	TIMEOUT_S = 120,
 	MAX_UNREAD = 4 << 20,
 	MAX_UNREAD_ALL = 512 << 20,
@@ -502,21 +501,10 @@ static void __attribute__((format(printf, 2, 0))) on_log(void *cls, const char *
 /* As many connections as descriptors allow. */
 static unsigned connection_limit(unsigned want)
 {
-	struct rlimit r;
-	if (getrlimit(RLIMIT_NOFILE, &r))
-		return want;
-	rlim_t need = (rlim_t)want + SPARE_FILES;
-	if (r.rlim_cur < need) {
-		r.rlim_cur = r.rlim_max < need ? r.rlim_max : need;
-		if (setrlimit(RLIMIT_NOFILE, &r))
-			getrlimit(RLIMIT_NOFILE, &r);
-	}
-	if (r.rlim_cur >= need)
-		return want;
-	unsigned can =
-		r.rlim_cur > 2 * SPARE_FILES ? (unsigned)r.rlim_cur - SPARE_FILES : (unsigned)r.rlim_cur / 2;
-	log_warn("http", "connections=%u instead of %u: RLIMIT_NOFILE", can, want);
-	return can;
+	size_t can = conns_limit(want, CONNS_HTTP);
+	if (can < want)
+		log_warn("http", "connections=%zu instead of %u: RLIMIT_NOFILE", can, want);
+	return (unsigned)can;
 }
 
 /* The key is wiped from memory that is given back. */

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "controller/conns.h"
 #include "controller/endpoint.h"
 #include "controller/entropy.h"
 #include "controller/jobmsg.h"
@@ -12,14 +13,11 @@
 #include "controller/parser.h"
 #include "controller/zap.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 #include <zmq.h>
@@ -38,7 +36,7 @@ enum {
 	JOBS_TABLE_MAX = 5000,
 	PARSE_INLINE_MAX = 16 << 10, /* larger requests are parsed beside this thread */
 	STATUS_MAX = 4096,           /* questions to the engine under way */
-	CONNECTIONS_MAX = 16384,     /* and at most half of the descriptors */
+	CONNECTIONS_MAX = 16384,     /* or this socket's share of the descriptors */
 };
 #define ALL_UNSENT_MAX ((size_t)1 << 30)
 
@@ -98,9 +96,8 @@ struct jobsock {
 	struct map clients; /* hash of the routing id -> chain of clients */
 	uint64_t hash_seed;
 	struct client **by_fd; /* [n_fd]: whose connection it is, or NULL */
-	bool *fd_open;         /* [n_fd] */
 	size_t n_fd;
-	size_t n_open, max_open; /* connections */
+	struct conns *conns;
 	struct client *lost; /* to be dropped by jobsock_reap() */
 	struct parser *parser;
 	struct buf out; /* the message being written */
@@ -130,9 +127,7 @@ static void fd_grow(struct jobsock *s, int fd)
 	if (n == s->n_fd)
 		return;
 	s->by_fd = xrealloc(s->by_fd, n, sizeof(struct client *));
-	s->fd_open = xrealloc(s->fd_open, n, sizeof(bool));
 	memset(s->by_fd + s->n_fd, 0, (n - s->n_fd) * sizeof(struct client *));
-	memset(s->fd_open + s->n_fd, 0, (n - s->n_fd) * sizeof(bool));
 	s->n_fd = n;
 }
 
@@ -544,32 +539,7 @@ static void fd_closed(struct jobsock *s, int fd)
 {
 	for (struct client *c = s->by_fd[fd]; c; c = c->same_fd)
 		client_lose(s, c);
-	if (s->fd_open[fd])
-		s->n_open--;
-	s->fd_open[fd] = false;
-}
-
-static int local_port(int fd)
-{
-	struct sockaddr_storage a;
-	socklen_t n = sizeof a;
-	if (getsockname(fd, (struct sockaddr *)&a, &n) < 0)
-		return -1;
-	if (a.ss_family == AF_INET)
-		return ntohs(((struct sockaddr_in *)&a)->sin_port);
-	return a.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&a)->sin6_port) : -1;
-}
-
-static void fd_opened(struct jobsock *s, int fd)
-{
-	s->fd_open[fd] = true;
-	if (++s->n_open <= s->max_open)
-		return;
-	/* ZeroMQ sees the end, and closes.  Its number may be another file's by now, but hardly
-	 * another connection's to the same port. */
-	const char *colon = strrchr(s->endpoint, ':');
-	if (colon && local_port(fd) == atoi(colon + 1))
-		shutdown(fd, SHUT_RDWR);
+	conns_closed(s->conns, fd);
 }
 
 /* Of keys that are not in the list any more nothing is left. */
@@ -605,7 +575,7 @@ static void read_monitor(struct jobsock *s)
 		fd_grow(s, (int)fd);
 		fd_closed(s, (int)fd);
 		if (event == ZMQ_EVENT_ACCEPTED)
-			fd_opened(s, (int)fd);
+			conns_opened(s->conns, (int)fd, INT64_MAX);
 	}
 	zmq_msg_close(&m);
 	jobsock_reap(s);
@@ -625,7 +595,8 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 	bool open = true;
 	if (fd >= 0) {
 		fd_grow(s, fd);
-		open = s->fd_open[fd];
+		open = conns_is_open(s->conns, fd);
+		conns_keep(s->conns, fd);
 	}
 	if (!c)
 		c = client_new(s, route, n, open ? fd : -1, owner);
@@ -777,15 +748,6 @@ static int open_monitor(struct jobsock *s, void *zmq)
 	return zmq_connect(s->monitor, name) ? -zmq_errno() : 0;
 }
 
-/* Other parts of the service need descriptors, too. */
-static size_t connections_max(void)
-{
-	struct rlimit r;
-	if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur / 2 >= CONNECTIONS_MAX)
-		return CONNECTIONS_MAX;
-	return (size_t)r.rlim_cur / 2;
-}
-
 int jobsock_open(void *zmq, const struct service *svc, const struct front_config *cfg, struct front *front,
 		 struct jobs *jobs, struct jobsock **out, char *why, size_t why_n)
 {
@@ -800,7 +762,6 @@ int jobsock_open(void *zmq, const struct service *svc, const struct front_config
 	s->jobs = jobs;
 	s->zap = tcp && zap_has_key(cfg->zap) ? cfg->zap : NULL;
 	s->zap_generation = s->zap ? zap_generation(s->zap) : 0;
-	s->max_open = connections_max();
 	s->hash_seed = entropy_u64();
 	s->router = zmq_socket(zmq, ZMQ_ROUTER);
 	int rc = s->router ? 0 : -zmq_errno();
@@ -816,6 +777,8 @@ int jobsock_open(void *zmq, const struct service *svc, const struct front_config
 	size_t n = sizeof s->endpoint;
 	if (!rc && zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, s->endpoint, &n))
 		rc = -zmq_errno();
+	if (!rc)
+		s->conns = conns_new(s->endpoint, conns_limit(CONNECTIONS_MAX, CONNS_JOBS));
 	if (!rc && !(s->parser = parser_start(svc, front)))
 		rc = -EAGAIN;
 	if (rc) {
@@ -855,7 +818,7 @@ void jobsock_close(struct jobsock *s)
 		zmq_close(s->router);
 	map_fini(&s->clients);
 	free(s->by_fd);
-	free(s->fd_open);
+	conns_free(s->conns);
 	buf_fini(&s->out);
 	free(s);
 }

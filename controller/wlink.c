@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "controller/conns.h"
 #include "controller/zap.h"
 
 #include <stdio.h>
@@ -35,12 +36,18 @@ enum {
 	PROBE_MS = 5,
 	/* A worker whose controller was started again may speak before its hello is here. */
 	STRANGER_US = 1000 * 1000,
+	CONNECTIONS_MAX = 4 * ENGINE_WORKERS_MAX, /* workers that come back, and strangers */
+	BACKLOG = 1024,                           /* a worker's knock is heard in a flood of others */
+	HELLO_DUE_US = 10 * 1000 * 1000,          /* a connection without hello is closed then */
+	BAN_US = 1000 * 1000, /* for a worker to end by itself whose key is not listed any more */
 };
 
 struct wlink {
 	struct engine_config cfg;
 	void *socket;  /* ROUTER */
-	void *monitor; /* PAIR: ends of connections */
+	void *monitor; /* PAIR: connections that come and end */
+	struct conns *conns;
+	struct zap *zap; /* borrowed; NULL: workers need no key */
 	int64_t probe_until_us;
 	char endpoint[256];
 	struct wlink_worker workers[ENGINE_WORKERS_MAX];
@@ -68,6 +75,7 @@ static void close_sockets(struct wlink *w)
 	if (w->monitor)
 		zmq_close(w->monitor);
 	zmq_close(w->socket);
+	conns_free(w->conns);
 }
 
 int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink **out, char *why,
@@ -87,6 +95,7 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 	set_int(w->socket, ZMQ_ROUTER_HANDOVER, 0);
 	set_int(w->socket, ZMQ_LINGER, LINGER_MS);
 	set_int(w->socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
+	set_int(w->socket, ZMQ_BACKLOG, BACKLOG);
 	char name[64];
 	snprintf(name, sizeof name, "inproc://bus-ends-%p", (void *)w);
 	w->monitor = zmq_socket(zmq_context, ZMQ_PAIR);
@@ -94,7 +103,8 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 		set_int(w->monitor, ZMQ_LINGER, 0);
 		set_int(w->monitor, ZMQ_RCVHWM, 0); /* ZeroMQ's threads would wait for us */
 	}
-	if (!w->monitor || zmq_socket_monitor(w->socket, name, ZMQ_EVENT_DISCONNECTED) < 0 ||
+	int events = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED;
+	if (!w->monitor || zmq_socket_monitor(w->socket, name, events) < 0 ||
 	    zmq_connect(w->monitor, name) < 0 ||
 	    zap_guard(cfg->zap, w->socket, cfg->bus, ZAP_BUS) || zmq_bind(w->socket, cfg->bus) < 0) {
 		int err = errno;
@@ -105,6 +115,9 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 	}
 	size_t n = sizeof w->endpoint;
 	zmq_getsockopt(w->socket, ZMQ_LAST_ENDPOINT, w->endpoint, &n);
+	w->conns = conns_new(w->endpoint, CONNECTIONS_MAX);
+	if (strncmp(cfg->bus, "tcp://", 6) == 0 && zap_has_key(cfg->zap))
+		w->zap = cfg->zap;
 	*out = w;
 	return 0;
 }
@@ -122,9 +135,23 @@ long wlink_wait_ms(const struct wlink *w, int64_t now_us)
 
 static void read_monitor(struct wlink *w, int64_t now_us)
 {
-	char event[256];
-	while (zmq_recv(w->monitor, event, sizeof event, ZMQ_DONTWAIT) >= 0)
-		w->probe_until_us = now_us + PROBE_US;
+	zmq_msg_t m;
+	zmq_msg_init(&m);
+	while (zmq_msg_recv(&m, w->monitor, ZMQ_DONTWAIT) >= 0) {
+		uint16_t event = 0;
+		int32_t fd = -1;
+		if (zmq_msg_size(&m) >= sizeof event + sizeof fd) {
+			memcpy(&event, zmq_msg_data(&m), sizeof event);
+			memcpy(&fd, (char *)zmq_msg_data(&m) + sizeof event, sizeof fd);
+		}
+		if (zmq_msg_more(&m))
+			zmq_msg_recv(&m, w->monitor, 0); /* the endpoint */
+		if (event == ZMQ_EVENT_ACCEPTED && fd >= 0)
+			conns_opened(w->conns, fd, now_us + HELLO_DUE_US);
+		else if (fd < 0 || conns_closed(w->conns, fd))
+			w->probe_until_us = now_us + PROBE_US;
+	}
+	zmq_msg_close(&m);
 }
 
 const char *wlink_endpoint(const struct wlink *w)
@@ -343,6 +370,34 @@ void wlink_retire(struct wlink *w, struct wlink_worker *k, int64_t now_us)
 
 /* ---- in ---- */
 
+/* Who sent a message: what ZeroMQ and ZAP say of its connection, nothing that it says itself. */
+struct sender {
+	const uint8_t *route;
+	size_t route_n;
+	int fd;          /* -1: unknown */
+	const char *key; /* verified; "": none */
+};
+
+static struct sender sender_of(struct wlink *w, const uint8_t *route, size_t n, zmq_msg_t *body)
+{
+	const char *key = w->zap ? zmq_msg_gets(body, "User-Id") : NULL;
+	return (struct sender){route, n, zmq_msg_get(body, ZMQ_SRCFD), key ? key : ""};
+}
+
+static bool may_join(struct wlink *w, const char *key)
+{
+	return !w->zap || (zap_roles(w->zap, key) & ZAP_WORKER);
+}
+
+/* This row's from now on. */
+static void note_sender(struct wlink *w, struct wlink_worker *k, const struct sender *from)
+{
+	k->fd = from->fd;
+	k->conn = conns_keep(w->conns, from->fd);
+	k->list = w->zap ? zap_generation(w->zap) : 0;
+	snprintf(k->key, sizeof k->key, "%s", from->key);
+}
+
 /* One message of exactly two frames: who, what.  0 when there is none.  Whatever else belongs to
  * a message that is none of ours is passed over: no frame of it may be taken for a sender. */
 static int recv_frames(struct wlink *w, uint8_t *route, size_t *route_n, zmq_msg_t *body)
@@ -361,8 +416,8 @@ static int recv_frames(struct wlink *w, uint8_t *route, size_t *route_n, zmq_msg
 	return frames == 2 && n <= WLINK_IDENTITY_MAX ? 1 : -EBADMSG;
 }
 
-static void lose(struct wlink_worker *k, int64_t now_us, enum wlink_event_kind kind, const char *text,
-		 struct wlink_event *ev)
+static void lose(struct wlink *w, struct wlink_worker *k, int64_t now_us, enum wlink_event_kind kind,
+		 const char *text, struct wlink_event *ev)
 {
 	*ev = (struct wlink_event){.kind = kind, .worker = k, .epoch = k->epoch};
 	err_why(ev->why, sizeof ev->why, 0, "worker %lld on %s: %s", (long long)k->hello.pid, k->hello.device,
@@ -370,13 +425,14 @@ static void lose(struct wlink_worker *k, int64_t now_us, enum wlink_event_kind k
 	k->state = WLINK_LOST;
 	k->epoch = 0;
 	k->left_us = now_us;
+	conns_release(w->conns, k->fd, k->conn, INT64_MAX);
 }
 
 /* ... and will not be taken back: it is told to stop. */
 static void lost(struct wlink *w, struct wlink_worker *k, int64_t now_us, enum wlink_event_kind kind,
 		 const char *text, struct wlink_event *ev)
 {
-	lose(k, now_us, kind, text, ev);
+	lose(w, k, now_us, kind, text, ev);
 	send_stop(w, k->route, k->route_n);
 }
 
@@ -402,7 +458,7 @@ static void replace_lost(struct wlink *w, const struct bus_hello *h)
 	}
 }
 
-static void on_new(struct wlink *w, const uint8_t *route, size_t n, const struct bus_hello *h, int64_t now_us,
+static void on_new(struct wlink *w, const struct sender *from, const struct bus_hello *h, int64_t now_us,
 		   struct wlink_event *ev)
 {
 	replace_lost(w, h);
@@ -411,11 +467,13 @@ static void on_new(struct wlink *w, const uint8_t *route, size_t n, const struct
 		if (may_warn(w, now_us))
 			log_warn("bus", "worker refused pid=%lld device=%s: there are %d already",
 				 (long long)h->pid, h->device, ENGINE_WORKERS_MAX);
-		send_stop(w, route, n);
+		send_stop(w, from->route, from->route_n);
 		return;
 	}
-	*k = (struct wlink_worker){.state = WLINK_JOINING, .id = ++w->last_id, .hello = *h, .route_n = n};
-	memcpy(k->route, route, n);
+	*k = (struct wlink_worker){
+		.state = WLINK_JOINING, .id = ++w->last_id, .hello = *h, .route_n = from->route_n};
+	memcpy(k->route, from->route, from->route_n);
+	note_sender(w, k, from);
 	k->idle_us = k->heard_us = k->beat_us = k->hello_us = now_us;
 	k->n_hellos = 1;
 	log_info("bus", "worker joins worker=%llu pid=%lld host=%s device=%s", (unsigned long long)k->id,
@@ -456,11 +514,19 @@ static bool floods(struct wlink_worker *k, int64_t now_us)
 	return ++k->n_hellos > HELLOS_MAX;
 }
 
-static void on_hello(struct wlink *w, struct wlink_worker *k, const uint8_t *route, size_t n,
+static void on_hello(struct wlink *w, struct wlink_worker *k, const struct sender *from,
 		     const struct bus_hello *h, int64_t now_us, struct wlink_event *ev)
 {
+	/* Its key was taken from the list since ZAP let it in. */
+	if (!may_join(w, from->key)) {
+		send_stop(w, from->route, from->route_n);
+		conns_release(w->conns, from->fd, conns_keep(w->conns, from->fd), now_us + BAN_US);
+		return;
+	}
+	if (k)
+		note_sender(w, k, from);
 	if (!k)
-		on_new(w, route, n, h, now_us, ev);
+		on_new(w, from, h, now_us, ev);
 	else if (!floods(k, now_us))
 		on_return(w, k, h, now_us, ev);
 	else if (is_here(k))
@@ -469,10 +535,11 @@ static void on_hello(struct wlink *w, struct wlink_worker *k, const uint8_t *rou
 
 /* It was silent for too long, and speaks again: a host that was cut off, a process that was stopped.
  * Of what it knows, the weights are of use. */
-static void revive(struct wlink_worker *k, int64_t now_us, struct wlink_event *ev)
+static void revive(struct wlink *w, struct wlink_worker *k, int64_t now_us, struct wlink_event *ev)
 {
 	log_info("bus", "worker speaks again worker=%llu pid=%lld", (unsigned long long)k->id,
 		 (long long)k->hello.pid);
+	k->conn = conns_keep(w->conns, k->fd);
 	k->silent = false;
 	k->state = WLINK_JOINING;
 	k->idle_us = k->heard_us = k->beat_us = now_us;
@@ -601,17 +668,17 @@ static bool stranger_due(struct wlink *w, const uint8_t *route, size_t n, int64_
 	return false;
 }
 
-static void on_frames(struct wlink *w, const uint8_t *route, size_t route_n, const void *bytes, size_t n,
+static void on_frames(struct wlink *w, const struct sender *from, const void *bytes, size_t n,
 		      int64_t now_us, struct result *result, struct wlink_event *ev)
 {
 	char text[256] = "";
 	struct bus_msg m;
-	struct wlink_worker *k = find_route(w, route, route_n);
+	struct wlink_worker *k = find_route(w, from->route, from->route_n);
 	int type = bus_peek(bytes, n, text, sizeof text);
 	if (type == BUS_HELLO && bus_decode(bytes, n, &m, text, sizeof text))
 		type = -EBADMSG;
 	if (type == BUS_HELLO) {
-		on_hello(w, k, route, route_n, &m.hello, now_us, ev);
+		on_hello(w, k, from, &m.hello, now_us, ev);
 	} else if (k && is_here(k) && type < 0) {
 		lost(w, k, now_us, WLINK_GONE, text, ev);
 	} else if (k && is_here(k)) {
@@ -624,10 +691,10 @@ static void on_frames(struct wlink *w, const uint8_t *route, size_t route_n, con
 	} else if (type < 0) {
 		if (may_warn(w, now_us))
 			log_warn("bus", "a message that is none of ours was ignored: %s", text);
-	} else if (k && k->silent && type != BUS_STOP) {
-		revive(k, now_us, ev);
-	} else if (type != BUS_STOP && (k || stranger_due(w, route, route_n, now_us))) {
-		send_stop(w, route, route_n); /* one we gave up, or one that never says hello */
+	} else if (k && k->silent && type != BUS_STOP && may_join(w, k->key)) {
+		revive(w, k, now_us, ev);
+	} else if (type != BUS_STOP && (k || stranger_due(w, from->route, from->route_n, now_us))) {
+		send_stop(w, from->route, from->route_n); /* one we gave up, or one that never says hello */
 	}
 }
 
@@ -642,9 +709,10 @@ bool wlink_recv(struct wlink *w, int64_t now_us, struct result *result, struct w
 		int got = recv_frames(w, route, &route_n, &body);
 		if (got == 0)
 			break;
+		read_monitor(w, now_us); /* its connection was accepted before it could send */
+		struct sender from = sender_of(w, route, route_n, &body);
 		if (got > 0)
-			on_frames(w, route, route_n, zmq_msg_data(&body), zmq_msg_size(&body), now_us, result,
-				  ev);
+			on_frames(w, &from, zmq_msg_data(&body), zmq_msg_size(&body), now_us, result, ev);
 		else if (may_warn(w, now_us))
 			log_warn("bus", "a message that is none of ours was ignored: not two frames");
 		zmq_msg_close(&body);
@@ -657,6 +725,16 @@ bool wlink_recv(struct wlink *w, int64_t now_us, struct result *result, struct w
 
 /* ---- time ---- */
 
+/* Its key was taken from the list. */
+static bool is_banned(struct wlink *w, struct wlink_worker *k)
+{
+	uint64_t now = w->zap ? zap_generation(w->zap) : 0;
+	if (k->list == now)
+		return false;
+	k->list = now;
+	return !may_join(w, k->key);
+}
+
 static bool tick_worker(struct wlink *w, struct wlink_worker *k, int64_t now_us, struct wlink_event *ev)
 {
 	if (k->state == WLINK_LOST && now_us - k->left_us > LOST_SHOWN_US)
@@ -668,6 +746,11 @@ static bool tick_worker(struct wlink *w, struct wlink_worker *k, int64_t now_us,
 	}
 	if (!is_here(k))
 		return false;
+	if (is_banned(w, k)) {
+		lost(w, k, now_us, WLINK_GONE, "its key is not in the list any more", ev);
+		conns_release(w->conns, k->fd, k->conn, now_us + BAN_US);
+		return true;
+	}
 	int64_t beat_ms = now_us < w->probe_until_us ? PROBE_MS : BUS_BEAT_MS;
 	if (now_us - k->beat_us >= beat_ms * 1000)
 		send_beat(w, k, now_us);
@@ -676,7 +759,7 @@ static bool tick_worker(struct wlink *w, struct wlink_worker *k, int64_t now_us,
 	if (k->broken) {
 		lost(w, k, now_us, WLINK_GONE, "its connection is gone", ev);
 	} else if (watched && now_us - k->heard_us > w->silent_us) {
-		lose(k, now_us, WLINK_GONE, "silent for too long: it hangs, or its host is gone", ev);
+		lose(w, k, now_us, WLINK_GONE, "silent for too long: it hangs, or its host is gone", ev);
 		k->silent = true;
 	} else {
 		return false;
@@ -686,6 +769,9 @@ static bool tick_worker(struct wlink *w, struct wlink_worker *k, int64_t now_us,
 
 bool wlink_tick(struct wlink *w, int64_t now_us, struct wlink_event *ev)
 {
+	size_t cut = conns_expire(w->conns, now_us);
+	if (cut && may_warn(w, now_us))
+		log_warn("bus", "connections closed, no worker's: n=%zu", cut);
 	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++)
 		if (tick_worker(w, &w->workers[i], now_us, ev))
 			return true;

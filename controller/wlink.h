@@ -13,6 +13,7 @@
 
 #include "controller/engine.h"
 #include "proto/bus.h"
+#include "proto/curve.h"
 
 enum { WLINK_IDENTITY_MAX = 64 };
 
@@ -42,6 +43,10 @@ struct wlink_worker {
 	/* wlink.c's own */
 	uint8_t route[WLINK_IDENTITY_MAX];
 	size_t route_n;
+	int fd;                         /* its connection, -1: unknown, ... */
+	uint64_t conn;                  /* ... and the number that conns_keep() gave it */
+	char key[CURVE_SIZE];           /* its public key, verified; "": the bus asks for none */
+	uint64_t list;                  /* zap_generation() of the list that allowed it */
 	bool broken;                    /* a message could not be sent */
 	bool silent;                    /* LOST for being silent: it may speak again */
 	uint64_t sent;                  /* number of the last plan */

@@ -5,6 +5,7 @@ and tests/unit/test_safetensors.c, on HTTP's framing in tests/wire/test_http_lim
 import json
 import os
 import pickle
+import resource
 import signal
 import socket
 import struct
@@ -252,6 +253,80 @@ def test_a_stranger_on_the_bus_writes_nowhere(start):
             assert c.generate(PROMPT, **SHORT).tokens == known
         assert len([w for w in c.workers() if w["state"] == "serving"]) == 1
     s.idle()
+
+
+# A greeting without keys and READY: from here on, ZeroMQ waits for messages without a time limit.
+SHAKEN_HANDS = (b"\xff" + b"\0" * 8 + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" * 32
+                + b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
+
+
+@pytest.fixture
+def many_descriptors():
+    """Enough for a thousand connections of our own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip(f"a process may open {hard} files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("said", [b"", SHAKEN_HANDS], ids=["that say nothing", "that shake hands"])
+def test_a_thousand_connections_to_the_bus_keep_no_worker_out(start, many_descriptors, said):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}", "--threads", "1")
+    (pid,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
+    before = len(os.listdir(f"/proc/{pid}/fd"))
+    idle = []
+    try:
+        for _ in range(1000):
+            idle.append(socket.create_connection(("127.0.0.1", port), 30))
+            idle[-1].sendall(said)
+        eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) < before + 300, what="a bound on the connections")
+        w = spawn([BIN / "quern-worker", "--bus", f"tcp://127.0.0.1:{port}", "--threads", "1"], s.mark,
+                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with s.client() as c:
+            eventually(lambda: [x["pid"] for x in c.workers() if x["state"] == "serving" and x["pid"] == w.pid], 60,
+                       "the worker that came last")
+            assert len(c.generate(PROMPT, **SHORT).tokens) == SHORT["max_tokens"]
+        # None that is no worker's stays.
+        eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) < before + 10, 60, "the strangers' end")
+    finally:
+        for sock in idle:
+            sock.close()
+    s.idle()
+    assert s.end() == 0
+    assert w.wait(60) == 0
+
+
+def test_idle_connections_to_the_job_socket_keep_no_client_out(many_descriptors):
+    """More than it may have: those that said nothing make place, those that did stay."""
+    with tempfile.TemporaryDirectory(prefix="quern-jobs-") as d, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        mark, jobs = uuid.uuid4().hex, f"tcp://127.0.0.1:{port}"
+        p = spawn(["prlimit", "--nofile=1100:1100", BIN / "quern-controller", "--model", DEMO, "--bus", f"ipc://{d}/bus", "--jobs", jobs,
+                   "--http", "none"], mark, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        idle = []
+        try:
+            with JobClient(jobs) as first:
+                assert first.ping()["op"] == "ok"
+                for _ in range(600):
+                    idle.append(socket.create_connection(("127.0.0.1", port), 30))
+                    idle[-1].sendall(SHAKEN_HANDS)
+                eventually(lambda: len(os.listdir(f"/proc/{p.pid}/fd")) < 400, what="a bound on the connections")
+                with JobClient(jobs) as last:
+                    assert last.ping()["op"] == "ok"
+                assert first.ping()["op"] == "ok"
+        finally:
+            for sock in idle:
+                sock.close()
+            p.terminate()
+            assert p.wait(60) == 0
+    no_processes_left(mark)
 
 
 # --- a health check that says OK while nothing serves ---

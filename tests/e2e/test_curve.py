@@ -305,6 +305,43 @@ def test_a_worker_with_a_listed_key_joins(keys):
     no_processes_left(mark)
 
 
+def test_a_worker_whose_key_is_removed_is_out_at_once_and_its_jobs_go_on(keys):
+    """The other worker takes them over; the one that is out ends, and is not let in again."""
+    mark = uuid.uuid4().hex
+    bus, jobs = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+    quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for name in ("wilma", "wes"):
+        keys.new(name, "worker")
+    keys.new("amy", "client")
+    controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", bus, "--jobs", jobs, "--http", "none", "--curve-key",
+                        keys.dir / "service.key", "--allow", keys.allow], mark, **quiet)
+
+    def spawn_worker(name, **kwargs):
+        return spawn([BIN / "quern-worker", "--bus", bus, "--threads", "1", *keys.options(name)], mark, **{**quiet, **kwargs})
+    workers = {name: spawn_worker(name) for name in ("wilma", "wes")}
+    try:
+        with keys.client(jobs, "amy") as c:
+            def serving():
+                return {w["pid"] for w in c.workers() if w["state"] == "serving"}
+            eventually(lambda: serving() == {w.pid for w in workers.values()}, 60, "two workers")
+            known = [c.generate(f"{PROMPT} {i}", **LONG).tokens for i in range(6)]
+            under_way = [c.submit(f"{PROMPT} {i}", **LONG) for i in range(6)]
+            for j in under_way:
+                j.first_delta()
+            keys.remove("wilma")
+            assert [j.done().tokens for j in under_way] == known
+            assert workers["wilma"].wait(60) == 0
+            eventually(lambda: serving() == {workers["wes"].pid}, what="the other worker alone")
+        again = spawn_worker("wilma", stderr=subprocess.PIPE, text=True)
+        _, err = again.communicate(timeout=90)
+        assert again.returncode == 1 and keys.public("wilma") in err
+    finally:
+        controller.terminate()
+        assert controller.wait(30) == 0
+    assert workers["wes"].wait(60) == 0
+    no_processes_left(mark)
+
+
 # --- those that speak no ZeroMQ, or too much of it ---
 
 def endpoint(text):
