@@ -173,8 +173,8 @@ $(eval $(call program,quern-controller,controller))
 $(eval $(call program,quern-worker,worker))
 
 $(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(abspath $(BUILD))"'
-# Helpers of tests: sources beside them that are no tests themselves.
-HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(filter-out tests/$(1)/test_%,$(wildcard tests/$(1)/*.c)))
+# Helpers of tests: sources beside them that are no tests themselves.  A tool is one source.
+HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(filter-out tests/tools/% tests/$(1)/test_%,$(wildcard tests/$(1)/*.c)))
 .SECONDEXPANSION:
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(foreach l,$(LIBS_quern),$(LIB_$l))
 	@mkdir -p $(@D)
