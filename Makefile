@@ -54,7 +54,8 @@ check: deps-test
 check-unit: tests
 	@tests/run.sh $(BUILD) unit
 
-check-e2e: all
+FLOOD := $(BUILD)/tests/tools/flood
+check-e2e: all $(FLOOD)
 	@tests/run.sh $(BUILD) e2e
 
 tests: $(TESTS) cudasim-tests
@@ -79,7 +80,7 @@ sim: $(BUILD)/tests/sim/test_sched_sim
 
 # The tests that try to break the service, in full; their figures: $(BUILD)/chaos.txt.
 chaos: deps-test
-	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(FLOOD)
 	@rm -f $(BUILD)/chaos.txt
 	QUERN_CHAOS=long QUERN_BUILD=$(BUILD) build/venv/bin/python -m pytest -q -p no:cacheprovider tests/chaos
 	@cat $(BUILD)/chaos.txt

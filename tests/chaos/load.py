@@ -108,10 +108,3 @@ def undisturbed(endpoint, jobs):
     with JobClient(endpoint) as c:
         under_way = [c.submit(p, stream=False, **params) for p, params in jobs]
         return {i: tokens_of(j.done()) for i, j in enumerate(under_way)}
-
-
-def percentile(values, p):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(p / 100 * len(values)))] if values else float("nan")
-
-
