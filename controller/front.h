@@ -47,6 +47,10 @@ struct service {
 	struct metrics *metrics;        /* metrics.h; NULL: none are kept */
 };
 
+/* Whether the queue is full, and what to say then: E_OVERLOADED.  A look at two numbers, from any
+ * thread, so that who is refused costs next to nothing; the engine decides again. */
+bool service_full(const struct service *svc, char *why, size_t why_n);
+
 /* A validated request.  Owned; handed over by front_submit(). */
 struct submit {
 	uint32_t *tokens;               /* the prompt's */

@@ -143,14 +143,8 @@ static void check_limits(struct exchange *x, bool queued)
 		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_exceeded", why);
 		return;
 	}
-	if (!queued || !svc->load)
-		return;
-	unsigned jobs = atomic_load_explicit(&svc->load->n_queued, memory_order_relaxed);
-	uint64_t tokens = atomic_load_explicit(&svc->load->queued_tokens, memory_order_relaxed);
-	if (jobs < svc->max_queued_jobs && tokens < svc->max_queued_tokens)
-		return;
-	snprintf(why, sizeof why, "the queue is full: %u jobs, %" PRIu64 " tokens wait", jobs, tokens);
-	refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why);
+	if (queued && service_full(svc, why, sizeof why))
+		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why);
 }
 
 /* A browser asks whether a page may send what it wants to. */

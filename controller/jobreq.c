@@ -191,6 +191,10 @@ static int get_order(struct jobreq *r, enum jobreq_op op, const json_t *m)
 static int parse_op(struct jobreq *r, const struct op *op, const struct service *svc, uint32_t max_context,
 		    const json_t *m)
 {
+	char why[160];
+	/* Before its prompt is tokenized.  With a key it may ask for a job that is there already. */
+	if (op->op == OP_SUBMIT && !json_get(m, "key") && service_full(svc, why, sizeof why))
+		return api_fail(&r->problem, E_OVERLOADED, "", "%s", why);
 	if (op->op == OP_SUBMIT)
 		return api_submit(svc, max_context, m, API_JOBS, 0, &r->submit, NULL, &r->problem);
 	int rc = check_keys(r, op, m);

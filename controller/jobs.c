@@ -472,6 +472,8 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 		submit_again(j, same, l, s->stream);
 	} else if (j->unfinished.n >= JOBS_MAX) {
 		refuse(l, E_OVERLOADED, "too many jobs are unfinished");
+	} else if (service_full(j->svc, why, sizeof why)) {
+		refuse(l, E_OVERLOADED, why);
 	} else if (s->durable && (code = durable_refuses(j, why, sizeof why))) {
 		refuse(l, code, why);
 	} else {

@@ -17,17 +17,14 @@
 #include <time.h>
 #include <zmq.h>
 
+/* Half as long to half as long again: clients that were refused at once do not come back at once. */
 enum { AGAIN_US = 100 * 1000, TAKEN_MAX = 1 << 22 };
 
 struct flood {
 	void *socket;
 	unsigned at_once, tokens;
-	int64_t *sent_us; /* [at_once] by request id */
-	struct {
-		unsigned id;
-		int64_t at_us;
-	} * later; /* ring [at_once]: refused ones, by the time to ask again */
-	unsigned later0, n_later;
+	int64_t *sent_us;  /* [at_once] by request id */
+	int64_t *again_us; /* [at_once] when a refused one asks again; 0: it waits for its reply */
 	bool measuring;
 	uint64_t n_done, n_refused;
 	float *taken_ms; /* [n_taken] of each refusal */
@@ -74,9 +71,7 @@ static void take_error(struct flood *f, const json_t *m, unsigned id)
 	int64_t now = clock_us();
 	if (!code || strcmp(code, "E_OVERLOADED") != 0)
 		fail(code ? code : "an error without a code");
-	unsigned at = (f->later0 + f->n_later++) % f->at_once;
-	f->later[at].id = id;
-	f->later[at].at_us = now + AGAIN_US;
+	f->again_us[id] = now + AGAIN_US / 2 + rand() % AGAIN_US;
 	if (f->measuring && f->n_taken < TAKEN_MAX)
 		f->taken_ms[f->n_taken++] = (float)(now - f->sent_us[id]) / 1000;
 	f->n_refused += f->measuring;
@@ -107,10 +102,11 @@ static void run(struct flood *f, int64_t until_us)
 	zmq_msg_t m;
 	zmq_msg_init(&m);
 	for (int64_t now; (now = clock_us()) < until_us;) {
-		for (; f->n_later && f->later[f->later0].at_us <= now; f->n_later--) {
-			ask(f, f->later[f->later0].id);
-			f->later0 = (f->later0 + 1) % f->at_once;
-		}
+		for (unsigned id = 0; id < f->at_once; id++)
+			if (f->again_us[id] && f->again_us[id] <= now) {
+				f->again_us[id] = 0;
+				ask(f, id);
+			}
 		zmq_poll(&item, 1, 1);
 		while (zmq_msg_recv(&m, f->socket, ZMQ_DONTWAIT) >= 0)
 			take(f, &m);
@@ -146,7 +142,7 @@ int main(int argc, char **argv)
 	f.at_once = (unsigned)atoi(argv[2]);
 	f.tokens = (unsigned)atoi(argv[3]);
 	f.sent_us = xcalloc(f.at_once, sizeof *f.sent_us);
-	f.later = xcalloc(f.at_once, sizeof *f.later);
+	f.again_us = xcalloc(f.at_once, sizeof *f.again_us);
 	f.taken_ms = xcalloc(TAKEN_MAX, sizeof *f.taken_ms);
 	void *zmq = zmq_ctx_new();
 	f.socket = zmq_socket(zmq, ZMQ_DEALER);
@@ -175,7 +171,7 @@ int main(int argc, char **argv)
 	zmq_close(f.socket);
 	zmq_ctx_term(zmq);
 	free(f.sent_us);
-	free(f.later);
+	free(f.again_us);
 	free(f.taken_ms);
 	return 0;
 }
