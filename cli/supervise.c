@@ -22,8 +22,9 @@ static const int64_t crash_window_us = 30 * 1000000LL;
 static const int64_t serve_margin_us = 500 * 1000;
 static const int64_t delay_first_us = 100 * 1000;
 static const int64_t delay_max_us = 5 * 1000000LL;
-/* A stopped process answers nobody and would answer late: others have given it up by then. */
-static const int64_t stop_patience_us = 2000 * 1000;
+/* A stopped process answers nobody and would answer late: others give it up by then.  What it takes to
+ * start another one is within two seconds, too. */
+static const int64_t stop_patience_us = 1600 * 1000;
 /* A worker that was told to go finishes a step and frees its device: asked after so long, killed
  * after twice that. */
 static const int64_t retire_patience_us = 10 * 1000000LL;

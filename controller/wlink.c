@@ -26,6 +26,8 @@ enum {
 	HELLOS_MAX = 20, /* in a second */
 	HELLO_US = 1000 * 1000,
 	SILENT_US = 2 * 1000 * 1000,
+	/* So much of it is for others: by then the loss is noticed, and another worker started. */
+	SILENT_PART = 5,
 	HANDSHAKE_MS = 3000,
 	STOP_MS = 500,   /* for the workers to say that they stop; a step may be under way */
 	LINGER_MS = 200, /* enough for the word to stop */
@@ -52,7 +54,7 @@ struct wlink {
 	char endpoint[256];
 	struct wlink_worker workers[ENGINE_WORKERS_MAX];
 	uint64_t last_id;
-	int64_t silent_us; /* negative: never */
+	int64_t silent_us; /* after which a worker is given up; negative: never */
 	uint32_t turn;     /* messages read in this turn */
 	int64_t warned_us;
 	struct buf out;
@@ -84,6 +86,7 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 	struct wlink *w = xcalloc(1, sizeof *w);
 	w->cfg = *cfg;
 	w->silent_us = cfg->silent_us ? cfg->silent_us : SILENT_US;
+	w->silent_us -= w->silent_us / SILENT_PART;
 	w->socket = zmq_socket(zmq_context, ZMQ_ROUTER);
 	if (!w->socket) {
 		free(w);

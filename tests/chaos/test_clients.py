@@ -1,15 +1,13 @@
-"""Clients that connect and vanish at random moments, and more load than there is room for."""
+"""Clients that connect and vanish at random moments."""
 
 import json
 import os
 import socket
 import struct
-import subprocess
 import threading
-from statistics import median
 
 from jobclient import JobClient, JobError
-from service import BUILD, DEMO, eventually, marked
+from service import DEMO, eventually, marked
 
 PROMPT = "Once upon a time"
 
@@ -132,66 +130,3 @@ def test_clients_that_vanish_leave_every_block_free(start, dice, long, figures):
             assert after <= before * 1.01
     with JobClient(s.jobs) as c:
         assert c.generate(PROMPT, max_tokens=5, ignore_eos=True).finish_reason == "length"
-
-
-FLOOD = BUILD / "tests" / "tools" / "flood"
-
-
-def cpu_s(pid):
-    """Processor time that a process has used."""
-    with open(f"/proc/{pid}/stat") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def pin(pid, cores):
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        os.sched_setaffinity(int(thread), cores)
-
-
-def flood(s, at_once, tokens, warm_s, seconds, cores, worker, controller):
-    """What the tool says, and what the processes used meanwhile."""
-    argv = [FLOOD, s.jobs, at_once, tokens, warm_s, seconds]
-    with subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, text=True) as p:
-        os.sched_setaffinity(p.pid, cores)
-        assert p.stdout.readline() == "begin\n"
-        before = cpu_s(worker), cpu_s(controller)
-        r = json.loads(p.stdout.readline())
-        r["worker_s"], r["controller_s"] = cpu_s(worker) - before[0], cpu_s(controller) - before[1]
-    assert p.returncode == 0
-    s.idle()
-    return r
-
-
-def test_overload_is_refused_and_what_was_accepted_goes_on(start, long, figures):
-    """Ten times what there is room for, in turns with as much as there is.  The worker has a core of its
-    own where there are two; what other programs take from it shows in the tokens per second, not in the
-    tokens per second of its processor time.  The figures are told, not judged."""
-    assert FLOOD.exists(), f"{FLOOD} is not built; run: make tests"
-    slots, queued, tokens = 16, 16, 32
-    s = start(DEMO, "--max-seqs", slots, "--max-queued-jobs", queued, "--threads", 1)
-    (worker,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-work")]
-    (controller,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
-    cores = sorted(os.sched_getaffinity(0))
-    pin(worker, cores[:1])
-    pin(controller, cores[1:2] or cores)
-    turns, warm_s, seconds = (8, 1, 5) if long else (1, 0.3, 1)
-    peaks, overs = [], []
-    for _ in range(turns):
-        peaks.append(flood(s, slots + queued // 2, tokens, warm_s, seconds, cores[1:2] or cores, worker, controller))
-        overs.append(flood(s, 10 * (slots + queued), tokens, warm_s, seconds, cores[1:2] or cores, worker, controller))
-    assert all(r["done"] for r in peaks + overs)
-    assert all(r["refused"] for r in overs)
-    if not long:
-        return
-    wall = [100 * o["tokens"] / o["seconds"] / (p["tokens"] / p["seconds"]) for p, o in zip(peaks, overs)]
-    per_cpu = [100 * o["tokens"] / o["worker_s"] / (p["tokens"] / p["worker_s"]) for p, o in zip(peaks, overs)]
-    refusal_us = [1e6 * (o["controller_s"] / o["seconds"] - p["controller_s"] / p["seconds"]) / (o["refused"] / o["seconds"])
-                  for p, o in zip(peaks, overs)]
-    rate = [r["tokens"] / r["seconds"] for r in peaks]
-    figures(f"{turns} turns of {seconds} s: peak {median(rate):.0f} tokens/s (best {max(rate):.0f}); at ten times the load, "
-            f"of the peak beside it: {median(per_cpu):.1f}% per second of the worker's processor time "
-            f"({min(per_cpu):.1f} to {max(per_cpu):.1f}), {median(wall):.1f}% per second ({min(wall):.1f} to {max(wall):.1f})")
-    figures(f"{sum(o['refused'] for o in overs)} refusals: p50 {median([o['p50_ms'] for o in overs]):.1f} ms, p99 "
-            f"{median([o['p99_ms'] for o in overs]):.1f} ms, longest {max(o['max_ms'] for o in overs):.1f} ms; each costs the controller "
-            f"{median(refusal_us):.0f} us")

@@ -2,7 +2,9 @@
 are cut in the midst of generation.  Needs root, ip(8) and a kernel that allows namespaces."""
 
 import os
+import select
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -195,3 +197,112 @@ def test_a_slow_link(cluster, long):
         pytest.skip("no netem in this kernel")
     assert undisturbed(cluster.jobs, jobs) == known
     assert len(marked(cluster.mark)) == 3
+
+
+class SlowLink(threading.Thread):
+    """A link between the workers and the bus: what is sent into it comes out so much later, and it can be cut."""
+
+    def __init__(self, to, delay_s):
+        super().__init__()
+        self.to, self.delay_s, self.ended = to, delay_s, False
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        self.far = {}       # socket -> the one at the other end
+        self.under_way = [] # (when it arrives, socket, bytes); "": the end
+        self.carried = 0
+        self.cut_now = threading.Event()
+
+    def accept(self):
+        near, _ = self.listening.accept()
+        try:
+            there = socket.create_connection(("127.0.0.1", self.to), 5)
+        except OSError:
+            near.close()
+            return
+        self.far[near], self.far[there] = there, near
+
+    def take(self, sock):
+        try:
+            data = sock.recv(65536)
+        except OSError:
+            data = b""
+        self.under_way.append((time.monotonic() + self.delay_s, self.far[sock], data))
+        if not data:
+            del self.far[sock]
+
+    def deliver(self):
+        while self.under_way and self.under_way[0][0] <= time.monotonic():
+            _, sock, data = self.under_way.pop(0)
+            try:
+                sock.sendall(data) if data else sock.shutdown(socket.SHUT_WR)
+                self.carried += len(data)
+            except OSError:
+                pass
+
+    def cut(self):
+        self.cut_now.set()
+
+    def run(self):
+        while not self.ended:
+            wait = max(0.0, min(0.05, self.under_way[0][0] - time.monotonic())) if self.under_way else 0.05
+            readable, _, _ = select.select([self.listening, *self.far], [], [], wait)
+            for sock in readable:
+                self.accept() if sock is self.listening else self.take(sock)
+            self.deliver()
+            if self.cut_now.is_set():
+                self.cut_now.clear()
+                for sock in self.far:
+                    sock.close()
+                self.far, self.under_way = {}, []
+        for sock in [self.listening, *self.far]:
+            sock.close()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_workers_at_the_end_of_a_slow_link(dice, long, figures):
+    """Plans and results take their time, and are lost now and then: the tokens are those of a fast one.  Needs
+    no namespaces."""
+    mark, port = uuid.uuid4().hex, free_port()
+    quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    link = SlowLink(port, 0)
+    link.start()
+    jobs = [(p, {**params, "max_tokens": 60, "n": 1}) for p, params in specs(8, 400)]
+    with tempfile.TemporaryDirectory(prefix="quern-slow-") as d:
+        controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", f"tcp://127.0.0.1:{port}", "--jobs", f"ipc://{d}/jobs",
+                            "--http", "none", "--worker-wait", 120], mark, **quiet)
+        workers = [spawn([BIN / "quern-worker", "--bus", f"tcp://127.0.0.1:{link.port}", "--threads", 1, "--grace", 60], mark, **quiet)
+                   for _ in range(2)]
+
+        def serving():
+            with JobClient(f"ipc://{d}/jobs") as c:
+                return sum(w["state"] == "serving" for w in c.workers())
+        try:
+            eventually(lambda: serving() == 2, 60, "two serving workers")
+            known = undisturbed(f"ipc://{d}/jobs", jobs)
+            cuts = 0
+            delays = [0.02, 0.1, 0.3] * 5 if long else [0.1]
+            for link.delay_s in delays:
+                with JobClient(f"ipc://{d}/jobs") as c:
+                    under_way = [c.submit(p, **params) for p, params in jobs]
+                    under_way[0].first_delta()
+                    if long:
+                        time.sleep(dice.uniform(0, 3))
+                        link.cut()
+                        cuts += 1
+                    assert {i: tokens_of(j.done()) for i, j in enumerate(under_way)} == known
+                eventually(lambda: serving() == 2, 60, "two serving workers")
+            figures(f"20 to 300 ms each way, {cuts} times cut, {link.carried >> 10} KiB carried: the tokens are the same")
+        finally:
+            controller.terminate()
+            status = controller.wait(60)
+            for w in workers:
+                w.wait(90)
+            link.ended = True
+            link.join()
+    assert status == 0
+    no_processes_left(mark)
