@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COLL_ABI = 1, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288 };
+enum { COLL_ABI = 2, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288 };
 
 struct coll;      /* one rank's end of a group */
 struct coll_meet; /* where the others find this process, should it be rank 0 */
@@ -31,9 +31,7 @@ struct coll_args {
 	const char *meet;             /* the text of rank 0's meet */
 	struct coll_meet **mine;      /* of rank 0: that meet, used up by join(); else NULL */
 	struct kern_dev *dev;         /* whose memory sum_rows() and gather_cols() work on */
-	int max_rows, max_width;      /* of sum_rows(); */
-	int max_logits;               /* rows of gather_cols(), */
-	int max_cols;                 /* and most columns of one rank */
+	int max_cols;                 /* most columns that a rank gives to gather_cols() */
 	int timeout_ms;               /* how long a peer may be late for an operation */
 	bool (*cancelled)(void *arg); /* asked while waiting; NULL: never */
 	void *cancelled_arg;

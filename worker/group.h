@@ -33,8 +33,7 @@ struct group_args {
 	int rank, n_ranks;
 	const char *meet;             /* rank 0's text */
 	struct group_meet **mine;     /* this worker's place: used up where it is rank 0; may hold NULL */
-	int max_rows, hidden;         /* of group_sum_rows() */
-	int max_logits, max_cols;     /* of group_gather_cols() */
+	int max_cols;                 /* most columns that a rank gives to group_gather_cols() */
 	int timeout_ms;               /* how late a rank may be for an operation */
 	bool (*cancelled)(void *arg); /* asked while waiting; NULL: never */
 	void *cancelled_arg;
