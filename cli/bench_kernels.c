@@ -14,6 +14,10 @@
 #endif
 
 #include "base/alloc.h"
+#include "base/file.h"
+#include "cli/bench_layers.h"
+#include "cli/bench_tune.h"
+#include "cli/environment.h"
 #include "kernels/kern.h"
 
 enum {
@@ -21,53 +25,16 @@ enum {
 	BLOCK = 16, /* tokens of a cache block */
 };
 
-/* Weights are read from so many bytes in turn, so that no cache holds them. */
-static const size_t cold_bytes = (size_t)256 << 20;
 static const double least_seconds = 0.3;
 
-struct shape {
-	const char *name;
-	int k, n;
-	int parts; /* 2: gate and up, with SwiGLU */
-	bool head; /* F16 in every AWQ model */
-};
-
-struct model {
-	const char *name;
-	int layers, heads, kv_heads, dim;
-	struct shape shapes[5];
-};
-
-static const struct model models[] = {
-	{"qwen3-0.6b",
-	 28,
-	 16,
-	 8,
-	 128,
-	 {{"qkv", 1024, 4096, 1, false},
-	  {"o", 2048, 1024, 1, false},
-	  {"gate+up", 1024, 6144, 2, false},
-	  {"down", 3072, 1024, 1, false},
-	  {"head", 1024, 151936, 1, true}}},
-	{"qwen3-8b",
-	 36,
-	 32,
-	 8,
-	 128,
-	 {{"qkv", 4096, 6144, 1, false},
-	  {"o", 4096, 4096, 1, false},
-	  {"gate+up", 4096, 24576, 2, false},
-	  {"down", 12288, 4096, 1, false},
-	  {"head", 4096, 151936, 1, true}}},
-};
-
 struct options {
-	const struct model *model;
-	const char *device, *isa;
+	const struct bench_model *model;
+	const char *model_dir; /* --tune: instead of it */
+	const char *device, *isa, *out;
 	enum kern_dtype dtype;
-	int threads, context, n_rows;
+	int threads, context, tp, n_rows;
 	int rows[MAX_ROWS_LISTED];
-	bool json, no_head;
+	bool json, no_head, fast, tune, rows_given;
 };
 
 struct bench {
@@ -197,7 +164,7 @@ static double meter_all(struct meter *m, int n, void *(*fn)(void *))
 static void measure(const struct bench *b, double *read_gbs, double *peak_gflops)
 {
 	const int threads = b->info.n_threads > 0 ? b->info.n_threads : 1;
-	const size_t n = 2 * cold_bytes, each = n / (size_t)threads / 4096 * 4096;
+	const size_t n = 2 * (size_t)BENCH_COLD_BYTES, each = n / (size_t)threads / 4096 * 4096;
 	const long fmas = 200000000;
 	struct meter *m = xcalloc((size_t)threads, sizeof *m);
 	char *p = alloc_big(n);
@@ -254,74 +221,6 @@ static void report(struct bench *b, const char *op, int rows, double us, double 
 
 /* ---- linear layers ---- */
 
-static void fill(void *p, size_t bytes)
-{
-	uint64_t s = 88172645463325252u;
-	unsigned char *out = p;
-	for (size_t i = 0; i < bytes; i++) {
-		s ^= s << 13, s ^= s >> 7, s ^= s << 17;
-		out[i] = (unsigned char)(s >> 40);
-	}
-}
-
-/* F16 and F32 whose exponents are small: no infinities, no denormals. */
-static void fill_floats(void *p, enum kern_dtype t, size_t n)
-{
-	fill(p, n * (t == KERN_F32 ? 4 : 2));
-	for (size_t i = 0; i < n; i++)
-		if (t == KERN_F32)
-			((uint32_t *)p)[i] = (((uint32_t *)p)[i] & 0x807fffff) | 0x3c000000;
-		else
-			((uint16_t *)p)[i] = (uint16_t)((((uint16_t *)p)[i] & 0x83ff) | 0x2400);
-}
-
-struct layer {
-	struct kern_linear **copies;
-	int n_copies;
-	double bytes; /* of one */
-};
-
-static int layer_load(struct bench *b, const struct shape *z, enum kern_dtype dtype, struct layer *out)
-{
-	char why[256] = "";
-	const int group = 128;
-	const size_t k = (size_t)z->k, n = (size_t)z->n, groups = (k + (size_t)group - 1) / (size_t)group;
-	const size_t w_bytes = dtype == KERN_AWQ4 ? k * n / 2 : k * n * (dtype == KERN_F32 ? 4 : 2);
-	struct kern_linear_src src = {.name = z->name, .k = z->k, .group = group, .n_parts = z->parts};
-	void *w = xmalloc(w_bytes), *scales = xmalloc(groups * n * 2), *zeros = xmalloc(groups * n / 2);
-	if (dtype == KERN_AWQ4)
-		fill(w, w_bytes);
-	else
-		fill_floats(w, dtype, k * n);
-	fill_floats(scales, KERN_F16, groups * n);
-	fill(zeros, groups * n / 2);
-	for (int i = 0; i < z->parts; i++)
-		src.parts[i] = (struct kern_linear_part){
-			.dtype = dtype, .n = z->n / z->parts, .w = w, .qzeros = zeros, .scales = scales};
-	size_t copies = cold_bytes / w_bytes + 1;
-	*out = (struct layer){.copies = xcalloc(copies, sizeof *out->copies)};
-	int e = 0;
-	while (!e && out->n_copies < (int)copies) {
-		e = b->ops->linear_load(b->dev, &src, &out->copies[out->n_copies], why, sizeof why);
-		out->n_copies += !e;
-	}
-	if (e && out->n_copies == 0)
-		fprintf(stderr, "quern bench kernels: %s\n", why);
-	if (out->n_copies)
-		out->bytes = (double)b->ops->linear_bytes(out->copies[0]);
-	free(w);
-	free(scales);
-	free(zeros);
-	return out->n_copies ? 0 : e;
-}
-
-static void layer_free(struct bench *b, struct layer *l)
-{
-	for (int i = 0; i < l->n_copies; i++)
-		b->ops->linear_free(l->copies[i]);
-	free(l->copies);
-}
-
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -329,8 +228,8 @@ static int compare(const void *a, const void *b)
 }
 
 /* The fastest of the calls in least_seconds: on a shared machine the others tell of the neighbours. */
-static double time_layer(struct bench *b, const struct shape *z, const struct layer *l, int rows, void *out,
-			 void *in)
+static double time_layer(struct bench *b, const struct bench_shape *z, const struct bench_layer *l, int rows,
+			 void *out, void *in)
 {
 	enum { CALLS = 2000 };
 	double t[CALLS], end = now() + least_seconds;
@@ -338,10 +237,7 @@ static double time_layer(struct bench *b, const struct shape *z, const struct la
 	for (int i = 0; n < CALLS && (n < 4 || now() < end); i++) {
 		const struct kern_linear *w = l->copies[i % l->n_copies];
 		double t0 = now();
-		if (z->parts == 2)
-			b->ops->gateup_swiglu(b->s, w, out, in, rows);
-		else
-			b->ops->linear(b->s, w, out, in, rows, z->head);
+		bench_layer_call(b->ops, b->s, z, w, out, in, rows);
 		b->ops->stream_sync(b->s);
 		if (i > 0)
 			t[n++] = now() - t0;
@@ -352,23 +248,23 @@ static double time_layer(struct bench *b, const struct shape *z, const struct la
 
 static int bench_linears(struct bench *b)
 {
-	const struct model *m = b->o.model;
+	const struct bench_model *m = b->o.model;
 	const int max_rows = b->o.rows[b->o.n_rows - 1];
 	double layer_us[MAX_ROWS_LISTED] = {0}, layer_bytes = 0, layer_flops = 0;
-	for (int i = 0; i < 5; i++) {
-		const struct shape *z = &m->shapes[i];
+	for (int i = 0; i < BENCH_SHAPES; i++) {
+		const struct bench_shape *z = &m->shapes[i];
 		const enum kern_dtype dtype = z->head && b->o.dtype == KERN_AWQ4 ? KERN_F16 : b->o.dtype;
-		struct layer l;
+		struct bench_layer l;
 		if (z->head && b->o.no_head)
 			continue;
-		int e = layer_load(b, z, dtype, &l);
+		int e = bench_layer_load(&l, b->ops, b->dev, z, dtype, 128);
 		if (e)
 			return e;
 		size_t in_bytes = (size_t)max_rows * (size_t)z->k * 4,
 		       out_bytes = (size_t)max_rows * (size_t)z->n * 4;
 		void *in = b->ops->mem_new(b->dev, in_bytes), *out = b->ops->mem_new(b->dev, out_bytes);
 		void *host = xmalloc(in_bytes);
-		fill_floats(host, KERN_F32, in_bytes / 4);
+		bench_fill_floats(host, KERN_F32, in_bytes / 4);
 		b->ops->upload(b->s, in, host, in_bytes);
 		for (int r = 0; r < b->o.n_rows; r++) {
 			int rows = b->o.rows[r];
@@ -384,7 +280,7 @@ static int bench_linears(struct bench *b)
 		free(host);
 		b->ops->mem_free(b->dev, in, in_bytes);
 		b->ops->mem_free(b->dev, out, out_bytes);
-		layer_free(b, &l);
+		bench_layer_free(&l, b->ops);
 	}
 	for (int r = 0; r < b->o.n_rows; r++)
 		report(b, "all of a layer", b->o.rows[r], layer_us[r], layer_bytes,
@@ -408,7 +304,7 @@ struct attention {
 static double time_attention(struct bench *b, struct attention *a, int n_layers)
 {
 	enum { CALLS = 2000 };
-	const struct model *m = b->o.model;
+	const struct bench_model *m = b->o.model;
 	double t[CALLS], end = now() + least_seconds;
 	int n = 0;
 	for (int i = 0; n < CALLS && (n < 4 || now() < end); i++) {
@@ -433,7 +329,7 @@ static double time_attention(struct bench *b, struct attention *a, int n_layers)
 /* seqs sequences at the end of the context, rows new tokens each. */
 static int bench_attention(struct bench *b, const char *name, int seqs, int rows)
 {
-	const struct model *m = b->o.model;
+	const struct bench_model *m = b->o.model;
 	const int blocks = (b->o.context + BLOCK - 1) / BLOCK,
 		  n_layers = seqs * b->o.context >= 32768 ? 2 : 8;
 	struct attention a = {.seqs = seqs, .rows = rows};
@@ -532,7 +428,7 @@ static const char usage[] =
 	"usage: quern bench kernels [options]\n"
 	"Measures linear layers, attention and sampling of a model's shapes, and what share they reach of\n"
 	"this machine's memory bandwidth and FP32 peak, measured in the same run.\n\n"
-	"  --model NAME      qwen3-0.6b (default) or qwen3-8b\n"
+	"  --model NAME      qwen3-0.6b (default) or qwen3-8b; with --tune also a model's directory\n"
 	"  --dtype TYPE      awq (default; the head is F16), f16, bf16 or f32\n"
 	"  --rows LIST       rows of a batch, ascending (default 1,2,4,8,16,64,256)\n"
 	"  --context N       tokens that attention looks back on (default 2048)\n"
@@ -540,6 +436,12 @@ static const char usage[] =
 	"  --device D        cpu (default), cpu:NODE, cuda:N\n"
 	"  --isa NAME        avx512, avx2 or plain (default: the best there is)\n"
 	"  --threads N       (default: one per core)\n"
+	"  --fast            on a GPU: layers of many rows through cuBLAS, whose bits depend on the batch\n"
+	"  --tune            on a GPU: from how many rows on --fast is faster, layer by layer, 1 to 8192\n"
+	"                    rows; writes what it finds for workers that serve with --fast\n"
+	"  --tp N            --tune: the parts of the model's layers that N devices have (1)\n"
+	"  --out FILE        --tune: the file (default: where workers look, tune-DEVICE.json in\n"
+	"                    $XDG_CACHE_HOME/quern or ~/.cache/quern)\n"
 	"  --json            one JSON object on stdout\n"
 	"  --help            this text\n";
 
@@ -586,6 +488,24 @@ static int parse_name(const char *s, const char *const *names, int n)
 	return -1;
 }
 
+/* Likewise: what does not go together. */
+static int check_options(struct options *o)
+{
+	if (o->model_dir && !o->tune)
+		return bad("no shapes are known for '%s'", o->model_dir);
+	if (o->model_dir && !file_is_dir(o->model_dir))
+		return bad("'%s' is neither a name that is known nor a model's directory", o->model_dir);
+	if (o->out && !o->tune)
+		return bad("%s is for --tune", "--out");
+	if (o->tp > 1 && !o->model_dir)
+		return bad("%s is for --tune with a model's directory", "--tp");
+	if (o->tune && o->fast)
+		return bad("%s measures both ways", "--tune");
+	if (o->tune && !o->rows_given)
+		parse_rows(o, "1,8,16,32,48,64,96,128,192,256,384,512,1024,2048,4096,8192");
+	return -1;
+}
+
 /* -1 to go on, else the exit status. */
 static int parse_options(struct options *o, int argc, char **argv)
 {
@@ -598,22 +518,27 @@ static int parse_options(struct options *o, int argc, char **argv)
 		{"device", required_argument, NULL, 'd'},
 		{"isa", required_argument, NULL, 'i'},
 		{"threads", required_argument, NULL, 'j'},
+		{"fast", no_argument, NULL, 'f'},
+		{"tune", no_argument, NULL, 'T'},
+		{"tp", required_argument, NULL, 'p'},
+		{"out", required_argument, NULL, 'o'},
 		{"json", no_argument, NULL, 'J'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	static const char *const dtypes[] = {"f32", "f16", "bf16", "awq"}; /* in the order of kern_dtype */
-	const char *const names[] = {models[0].name, models[1].name};
+	const char *const names[] = {bench_models[0].name, bench_models[1].name};
 	int c, i;
-	*o = (struct options){.model = &models[0], .device = "cpu", .dtype = KERN_AWQ4, .context = 2048};
+	*o = (struct options){
+		.model = &bench_models[0], .device = "cpu", .dtype = KERN_AWQ4, .context = 2048, .tp = 1};
 	parse_rows(o, "1,2,4,8,16,64,256");
 	optind = 1;
 	while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1)
 		switch (c) {
 		case 'm':
-			if ((i = parse_name(optarg, names, 2)) < 0)
-				return bad("no shapes are known for '%s'", optarg);
-			o->model = &models[i];
+			i = parse_name(optarg, names, 2);
+			o->model_dir = i < 0 ? optarg : NULL;
+			o->model = &bench_models[i < 0 ? 0 : i];
 			break;
 		case 't':
 			if ((i = parse_name(optarg, dtypes, 4)) < 0)
@@ -623,6 +548,20 @@ static int parse_options(struct options *o, int argc, char **argv)
 		case 'r':
 			if (parse_rows(o, optarg))
 				return bad("'%s' is no ascending list of 1 to 8192 rows", optarg);
+			o->rows_given = true;
+			break;
+		case 'p':
+			if (parse_number(optarg, 1, 64, &o->tp))
+				return bad("'%s' is no number of devices", optarg);
+			break;
+		case 'f':
+			o->fast = true;
+			break;
+		case 'T':
+			o->tune = true;
+			break;
+		case 'o':
+			o->out = optarg;
 			break;
 		case 'c':
 			if (parse_number(optarg, 16, 1 << 20, &o->context))
@@ -650,7 +589,7 @@ static int parse_options(struct options *o, int argc, char **argv)
 		default:
 			return 2;
 		}
-	return optind < argc ? bad("'%s' is not expected", argv[optind]) : -1;
+	return optind < argc ? bad("'%s' is not expected", argv[optind]) : check_options(o);
 }
 
 static int open_device(struct bench *b)
@@ -667,6 +606,7 @@ static int open_device(struct bench *b)
 		.max_logits = SEQS,
 		.max_context = b->o.context,
 		.max_blocks_per_seq = (b->o.context + BLOCK - 1) / BLOCK,
+		.fast = b->o.fast,
 	};
 	int e = kern_find(b->o.device, &b->ops, &index, why, sizeof why);
 	a.index = index;
@@ -698,23 +638,43 @@ static int run(struct bench *b)
 	return 0;
 }
 
+static int tune(const struct options *o)
+{
+	const struct environment env = environment_read();
+	return bench_tune(&(struct bench_tune){.device = o->device,
+					       .model_dir = o->model_dir,
+					       .model = o->model,
+					       .dtype = o->dtype,
+					       .tp = o->tp,
+					       .rows = o->rows,
+					       .n_rows = o->n_rows,
+					       .out = o->out,
+					       .xdg_cache = env.cache_dir,
+					       .home = env.home,
+					       .json = o->json});
+}
+
 int cmd_bench_kernels(int argc, char **argv)
 {
 	struct bench b = {.first = true};
 	int e = parse_options(&b.o, argc, argv);
 	if (e >= 0)
 		return e;
+	if (b.o.tune)
+		return tune(&b.o);
 	if (open_device(&b))
 		return 1;
 	measure_machine(&b);
 	if (b.o.json)
 		printf("{\"device\": \"%s\", \"isa\": \"%s\", \"threads\": %d, \"model\": \"%s\", "
-		       "\"read_gb_per_s\": %.3f, "
+		       "\"numerics\": \"%s\", \"read_gb_per_s\": %.3f, "
 		       "\"peak_gflop_per_s\": %.3f, \"results\": [",
-		       b.info.name, b.info.isa, b.info.n_threads, b.o.model->name, b.read_gbs, b.peak_gflops);
+		       b.info.name, b.info.isa, b.info.n_threads, b.o.model->name, b.info.numerics,
+		       b.read_gbs, b.peak_gflops);
 	else
-		printf("%s, %s, %d threads; %s; memory reads %.1f GB/s, FP32 peak %.1f GFLOP/s\n",
-		       b.info.name, b.info.isa, b.info.n_threads, b.o.model->name, b.read_gbs, b.peak_gflops);
+		printf("%s, %s (%s), %d threads; %s; memory reads %.1f GB/s, FP32 peak %.1f GFLOP/s\n",
+		       b.info.name, b.info.isa, b.info.numerics, b.info.n_threads, b.o.model->name,
+		       b.read_gbs, b.peak_gflops);
 	e = run(&b);
 	measure_machine(&b);
 	if (b.o.json)

@@ -9,6 +9,8 @@ struct environment environment_read(void)
 	const char *key = getenv("OPENAI_API_KEY");
 	return (struct environment){
 		.runtime_dir = dir && *dir == '/' ? dir : NULL,
+		.cache_dir = getenv("XDG_CACHE_HOME"),
+		.home = getenv("HOME"),
 		.api_key = key && *key ? key : NULL,
 		.key = getenv("QUERN_KEY"),
 		.server_key = getenv("QUERN_SERVER_KEY"),

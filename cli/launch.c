@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/process.h"
+#include "cli/term.h"
 #include "formats/shard.h"
 #include "kernels/cpu/cpu.h"
 
@@ -22,6 +23,11 @@ const struct opt launch_model_options[] = {
 	OPT("threads", OPT_INT, "N", "threads of a worker on the CPU (default: one per core)", .lo = 1,
 	    .hi = 1024, .pass = TO_CONTROLLER | TO_WORKER),
 	OPT("compute", OPT_TEXT, "MODE", "how to compute on the CPU: f32", .pass = TO_CONTROLLER),
+	OPT("fast", OPT_FLAG, NULL,
+	    "GPU: long prompts faster, with bits that depend on the batch; no effect on a CPU",
+	    .pass = TO_CONTROLLER),
+	OPT("tune", OPT_TEXT, "FILE",
+	    "--fast: what `quern bench kernels --tune` wrote (default: where it writes)", .pass = TO_WORKER),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
 	    .hi = 1 << 24, .pass = TO_CONTROLLER),
 	OPT("block-size", OPT_INT, "N", "tokens of a KV block: 16, 32, 64, 128 or 256 (16)", .lo = 16,
@@ -50,7 +56,6 @@ const struct opt launch_model_options[] = {
 	    .pass = TO_CONTROLLER),
 	OPT("replicas", OPT_INT, "N", "copies of the model (one per device)", .lo = 1, .hi = 64),
 	OPT_NOT_BUILT("tokenizer"),
-	OPT_NOT_BUILT("fast"),
 	OPT("allow-class-change", OPT_FLAG, NULL,
 	    "a running job whose worker is lost may go on where bits may differ, and is marked",
 	    .pass = TO_CONTROLLER),
@@ -323,12 +328,23 @@ static char **worker_argv(void *launch, const char *device, size_t n)
 	return argv;
 }
 
+/* Accepted, so that one configuration serves machines of both kinds. */
+static void note_fast(const struct launch *l)
+{
+	for (size_t i = 0; i < l->n_devices; i++)
+		if (strncmp(l->devices[i].name, "cpu", 3) != 0)
+			return;
+	if (opts_flag(l->o, "fast"))
+		term_note("--fast has no effect on a CPU, whose kernels have one way only");
+}
+
 int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n)
 {
 	*l = (struct launch){.o = o, .own = own, .dir = {.lock_fd = -1}};
 	int rc = check(o, model, why, why_n);
 	if (rc || (rc = plan_workers(o, l, why, why_n)))
 		return rc;
+	note_fast(l);
 	char *controller = process_program("quern-controller", why, why_n);
 	if (!controller)
 		return -ENOENT;

@@ -214,6 +214,7 @@ struct engine_config {
 	char bus[256];          /* endpoint to bind */
 	struct zap *zap;        /* who may join the bus (zap.h); NULL: whoever reaches it.  Borrowed */
 	char compute[8];
+	bool fast;              /* bits may depend on the batch where that is faster */
 	uint32_t n_vocab;
 	uint32_t model_context; /* the model's, or less by option */
 	uint32_t block_size;    /* 16 */

@@ -36,6 +36,7 @@ static const struct opt options[] = {
 	OPT("jobs", OPT_TEXT, "ENDPOINT", "job socket, or none (tcp://127.0.0.1:7420)"),
 	OPT("http", OPT_TEXT, "ADDR", "HTTP, or none (127.0.0.1:8080)"),
 	OPT("compute", OPT_TEXT, "MODE", "f32 (bf16 and int8 are not built yet)"),
+	OPT("fast", OPT_FLAG, NULL, "faster on GPUs, with bits that depend on the batch (no effect on CPUs)"),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (the model's)", .lo = 16,
 	    .hi = 1 << 24),
 	OPT("block-size", OPT_INT, "N", "tokens of a cache block: 16, 32, 64, 128 or 256 (16)", .lo = 16,
@@ -346,6 +347,7 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus", ""));
 	c.zap = p->zap;
 	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "f32"));
+	c.fast = opts_flag(o, "fast");
 	return engine_start(p->zmq, &c, &p->engine, why, why_n);
 }
 

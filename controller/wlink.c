@@ -285,6 +285,7 @@ void wlink_load(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, 
 		struct bus_msg m = {.type = BUS_LOAD};
 		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
 		snprintf(m.load.compute, sizeof m.load.compute, "%s", w->cfg.compute);
+		m.load.fast = w->cfg.fast;
 		m.load.epoch = epoch;
 		m.load.block_size = w->cfg.block_size;
 		m.load.max_context = w->cfg.model_context;

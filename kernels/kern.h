@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 5 };      /* of this header: a shared object with another one is refused */
+enum { KERN_ABI = 6 };      /* of this header: a shared object with another one is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4 };
 
@@ -44,7 +44,7 @@ struct kern_kv;             /* the paged K and V of all layers, and the host poo
 struct kern_graph;          /* operations kept, to be done again at the cost of one */
 
 /* --fast: a layer whose weights have this type, k inputs and n outputs (of all parts of that type;
- * 0 and 0: any layer) goes another way for more rows than this; INT_MAX: never. */
+ * 0 and 0: every layer that is not named) goes another way for more rows than this; INT_MAX: never. */
 struct kern_crossover {
 	enum kern_dtype dtype;
 	int k, n;
@@ -69,9 +69,6 @@ struct kern_open_args {
 	int n_sharing;              /* cpu: processes among which the cores are divided; 0, 1: none */
 	bool fast;                  /* gives up the first rule above where that is faster (cuda: many rows of
 	                               a linear layer go to cuBLAS; cpu: no effect) */
-	const struct kern_crossover *crossovers; /* of fast: the first that fits a layer counts, else
-	                               what the table was built with.  Borrowed for the call */
-	int n_crossovers;
 };
 
 struct kern_info {
@@ -211,6 +208,10 @@ struct kern_ops {
 	int (*open)(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n);
 	void (*close)(struct kern_dev *d);               /* NULL is fine; frees nothing else */
 	void (*info)(struct kern_dev *d, struct kern_info *out);
+
+	/* Of a device opened with fast, for layers that are loaded from now on; where none fits, what the
+	 * table was built with counts.  Copied; of other devices, nothing happens. */
+	void (*crossovers)(struct kern_dev *d, const struct kern_crossover *c, int n);
 
 	/* Memory.  Device addresses may be offset by the host, never read. */
 	void *(*mem_new)(struct kern_dev *d, size_t bytes);          /* zeroed; NULL: out of memory */

@@ -67,7 +67,7 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 14);
+	msgpack_pack_map(pk, 15);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_uint(pk, "epoch", l->epoch);
@@ -82,6 +82,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_uint(pk, "n_ranks", l->n_ranks ? l->n_ranks : 1);
 	pack_uint(pk, "rank", l->rank);
 	pack_str(pk, "meet", l->meet);
+	pack_uint(pk, "fast", l->fast);
 }
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
@@ -327,6 +328,8 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		l->rank = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX - 1);
 	else if (strcmp(key, "meet") == 0)
 		cursor_str(c, key, l->meet, sizeof l->meet);
+	else if (strcmp(key, "fast") == 0)
+		l->fast = cursor_uint(c, key, 1) == 1;
 	else if (strcmp(key, "kv_bytes") == 0)
 		l->kv_bytes = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "swap_bytes") == 0)

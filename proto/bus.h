@@ -55,6 +55,7 @@ struct bus_load {
 	uint32_t n_ranks;           /* workers of the group, 1: it serves alone */
 	uint32_t rank;              /* which of them, from 0 */
 	char meet[BUS_MEET_SIZE];   /* rank 0's, as it said hello */
+	bool fast;                  /* faster where that costs bits that do not depend on the batch */
 };
 
 struct bus_ready {

@@ -54,6 +54,32 @@ DRIVER_FN const char *driver_device(void)
 	return named && named[0] ? named : "cpu";
 }
 
+/* With QUERN_TEST_FAST=1: --fast, for every number of rows.  Writes a file that says so to path; whether
+ * it is so. */
+DRIVER_FN bool driver_fast(char *path, size_t n)
+{
+	const char *set = getenv("QUERN_TEST_FAST");
+	struct kern_open_args a = {
+		.max_rows = 1, .max_seqs = 1, .max_logits = 1, .max_context = 16, .max_blocks_per_seq = 1};
+	static struct tune t = {.n = 3, .layers = {{KERN_AWQ4, 0, 0, 0}, {KERN_F16, 0, 0, 0}, {KERN_BF16, 0, 0, 0}}};
+	const struct kern_ops *ops;
+	struct kern_dev *dev;
+	struct kern_info info;
+	if (!set || strcmp(set, "1"))
+		return false;
+	if (kern_find(driver_device(), &ops, &a.index, NULL, 0) || ops->open(&dev, &a, NULL, 0))
+		abort();
+	ops->info(dev, &info);
+	ops->close(dev);
+	snprintf(t.device, sizeof t.device, "%s", info.name);
+	snprintf(t.isa, sizeof t.isa, "%s", info.isa);
+	snprintf(t.build, sizeof t.build, "%s", info.build);
+	snprintf(path, n, "/tmp/quern-test-tune-%d.json", (int)getpid());
+	if (tune_write(&t, path, NULL, 0))
+		abort();
+	return true;
+}
+
 /* ---- a group: the same on every rank at once ---- */
 
 struct driver_rank {
@@ -122,12 +148,19 @@ DRIVER_FN int driver_open_group(struct driver *d, const struct bus_load *l, cons
 
 DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const char *isa)
 {
-	const struct step_args a = {
-		.device = driver_device(), .isa = isa, .load = l, .no_graphs = driver_no_graphs};
+	struct bus_load load = *l;
+	struct step_args a = {
+		.device = driver_device(), .isa = isa, .load = &load, .no_graphs = driver_no_graphs};
+	char path[64];
 	memset(d, 0, sizeof *d);
 	if (l->n_ranks > 1)
 		return driver_open_group(d, l, isa);
-	return step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
+	load.fast = driver_fast(path, sizeof path);
+	a.tune.file = load.fast ? path : NULL;
+	int rc = step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
+	if (load.fast)
+		unlink(path);
+	return rc;
 }
 
 DRIVER_FN int driver_open(struct driver *d, const struct bus_load *l)

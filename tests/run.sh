@@ -15,10 +15,12 @@ number() { # number WORD: how many of them pytest's closing line counts
 	grep -aE '(passed|failed|skipped|error).* in [0-9.]+s' "$log" | tail -n 1 | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+'
 }
 
-# program NAME PROGRAM: a Criterion program, its line, and what failed in it
+# program NAME PROGRAM [OPTION...]: a Criterion program, its line, and what failed in it
 program() {
+	name=$1
+	shift
 	start=$(date +%s)
-	"$2" --timeout 240 --jobs 2 --verbose >"$log" 2>&1
+	"$@" --timeout 240 --jobs 2 --verbose >"$log" 2>&1
 	rc=$?
 	line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
 	p=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
@@ -27,7 +29,7 @@ program() {
 	s=$(grep -a 'SKIP' "$log" | grep -ac '::')
 	bad=$((${f:-0} + ${c:-0}))
 	[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
-	printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "$1" "${p:-0}" "$bad" "$s" \
+	printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "$name" "${p:-0}" "$bad" "$s" \
 		"$(($(date +%s) - start))"
 	grep -a 'SKIP' "$log" | grep -a '::' | sed 's/.*:: *//; s/.*SKIP[^ ]* */    skipped: /' | sort | uniq -c | head -n 20
 	[ "$bad" = 0 ] || grep -avE 'RUN |PASS|SKIP' "$log" | sed 's/^/    /'
@@ -49,6 +51,8 @@ if [ "$only" != e2e ]; then
 			unit/test_model unit/test_step; do
 			program "$t, emulated CUDA" "$build/tests/$t"
 		done
+		program "unit/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/test_model" \
+			--filter 'model/@(stories_bf16*|tiny*)'
 		unset QUERN_TEST_DEVICE QUERN_CUDA_LIBRARY
 	fi
 fi

@@ -347,8 +347,9 @@ static int join(struct link *l, const struct bus_load *load, struct bus_ready *r
 static int open_step(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why,
 		     size_t why_n)
 {
-	log_info("link", "load model=%s epoch=%llu compute=%s rank=%u of=%u", load->model,
-		 (unsigned long long)load->epoch, load->compute[0] ? load->compute : "default", load->rank,
+	log_info("link", "load model=%s epoch=%llu compute=%s%s rank=%u of=%u", load->model,
+		 (unsigned long long)load->epoch, load->compute[0] ? load->compute : "default",
+		 load->fast ? ",fast" : "", load->rank,
 		 load->n_ranks ? load->n_ranks : 1);
 	step_close(l->step);
 	l->step = NULL;
@@ -360,6 +361,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.memory_fraction = l->args->memory_fraction,
 		.no_graphs = l->args->no_graphs,
 		.load = load,
+		.tune = l->args->tune,
 		.progress = note_progress,
 		.progress_arg = l,
 	};

@@ -4,6 +4,7 @@
 #define QUERN_WORKER_LINK_H
 
 #include "proto/curve.h"
+#include "worker/tune.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@ struct link_args {
 	bool no_graphs;     /* as in step_args */
 	uint32_t n_threads; /* 0: as the controller or the device chooses */
 	double memory_fraction; /* of the device, for this worker; 0: its default (worker/cache.h) */
+	struct tune_source tune; /* should it be told to be fast */
 	int late_ms;        /* of a group: how late another rank may be before it is given up */
 	int64_t grace_ms;   /* how long without a sign of the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */

@@ -150,6 +150,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 		.max_blocks_per_seq = (int)((s->lim.max_context + s->block_size - 1) / s->block_size),
 		.n_vocab = s->config.n_vocab,
 		.n_sharing = s->shard.n_ranks,
+		.fast = s->load.fast,
 	};
 	int rc = compute_mode(s->load.compute, &args.compute, why, why_n);
 	if (rc || (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
@@ -157,7 +158,8 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	if (s->ops->abi != KERN_ABI)
 		return err_why(why, why_n, -EINVAL, "the kernels of %s are of another build (ABI %d, not %d)",
 			       a->device, s->ops->abi, KERN_ABI);
-	if ((rc = s->ops->open(&s->dev, &args, why, why_n)))
+	if ((rc = s->ops->open(&s->dev, &args, why, why_n)) ||
+	    (args.fast && (rc = tune_use(s->ops, s->dev, &a->tune, why, why_n))))
 		return rc;
 	s->stream = s->ops->stream_new(s->dev);
 	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s gives no stream", a->device);
@@ -405,6 +407,7 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
+	       l->fast == have->fast &&
 	       l->block_size == have->block_size && l->max_context == have->max_context &&
 	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
 	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&

@@ -21,6 +21,7 @@
 #include "proto/bus.h"
 #include "proto/plan.h"
 #include "worker/group.h"
+#include "worker/tune.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ struct step_args {
 	double memory_fraction;                         /* of the device, for this worker; 0: cache.h */
 	const struct bus_load *load;                    /* 0 where the worker shall choose */
 	bool no_graphs; /* run every step operation by operation */
+	struct tune_source tune;                        /* load->fast: where its crossovers may be */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 };

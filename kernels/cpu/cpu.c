@@ -230,12 +230,18 @@ static int cpu_upload(struct kern_stream *s, void *dst, const void *src, size_t 
 	return 0;
 }
 
+static void cpu_crossovers(struct kern_dev *d, const struct kern_crossover *c, int n)
+{
+	(void)d, (void)c, (void)n; /* there is one way */
+}
+
 const struct kern_ops kern_cpu_ops = {
 	.abi = KERN_ABI,
 	.name = "cpu",
 	.open = cpu_open,
 	.close = cpu_close,
 	.info = cpu_info,
+	.crossovers = cpu_crossovers,
 	.mem_new = cpu_mem_new,
 	.mem_free = cpu_mem_free,
 	.host_new = cpu_mem_new,

@@ -120,6 +120,7 @@ struct kern_dev {
 	struct cuda_sampler *sampler;
 	struct cuda_blas *blas; /* --fast; else NULL */
 	struct kern_crossover *crossovers;
+	int n_crossovers;
 	size_t fast_bytes;       /* CUDA_FAST_BYTES */
 	int block_size, n_blocks; /* of the cache, once kv_new() was called */
 	size_t used;              /* device memory that cuda_mem_new() gave and has not back */

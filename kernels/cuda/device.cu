@@ -282,15 +282,13 @@ static void cuda_close(struct kern_dev *d)
 	free(d);
 }
 
-static int open_fast(struct kern_dev *d, const struct kern_open_args *a, char *why, size_t why_n)
+static void cuda_crossovers(struct kern_dev *d, const struct kern_crossover *c, int n)
 {
-	d->fast_bytes = CUDA_FAST_BYTES;
-	if (a->n_crossovers) {
-		const size_t bytes = (size_t)a->n_crossovers * sizeof *a->crossovers;
-		d->crossovers = (struct kern_crossover *)xmalloc(bytes);
-		memcpy(d->crossovers, a->crossovers, bytes);
-	}
-	return cuda_blas_open(d, why, why_n);
+	free(d->crossovers);
+	d->crossovers = (struct kern_crossover *)xcalloc((size_t)n + 1, sizeof *c);
+	if (n)
+		memcpy(d->crossovers, c, (size_t)n * sizeof *c);
+	d->n_crossovers = n;
 }
 
 static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
@@ -301,9 +299,9 @@ static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char
 		return e;
 	struct kern_dev *d = (struct kern_dev *)xcalloc(1, sizeof *d);
 	d->args = *a;
-	d->args.crossovers = NULL;
+	d->fast_bytes = CUDA_FAST_BYTES;
 	d->operand = a->compute == KERN_COMPUTE_BF16 || a->model == KERN_BF16 ? KERN_BF16 : KERN_F16;
-	if ((e = find_device(d, why, why_n)) || (a->fast && (e = open_fast(d, a, why, why_n))))
+	if ((e = find_device(d, why, why_n)) || (a->fast && (e = cuda_blas_open(d, why, why_n))))
 		goto fail;
 	e = cuda_check(cudaStreamCreateWithFlags(&d->notes, cudaStreamNonBlocking), "stream");
 	if (!e)
@@ -353,6 +351,7 @@ extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cud
 	.open = cuda_open,
 	.close = cuda_close,
 	.info = cuda_info,
+	.crossovers = cuda_crossovers,
 	.mem_new = cuda_mem_new,
 	.mem_free = cuda_mem_free,
 	.host_new = cuda_host_new,

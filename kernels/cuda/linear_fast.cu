@@ -156,12 +156,17 @@ static int crossover(const struct kern_dev *d, const struct lin_seg *s)
 {
 	const enum kern_dtype type = s->awq ? KERN_AWQ4 : d->operand;
 	const int n = outputs_of(s);
-	for (int i = 0; i < d->args.n_crossovers; i++) {
+	int above = s->awq ? FAST_AWQ_ABOVE : FAST_DENSE_ABOVE;
+	for (int i = 0; i < d->n_crossovers; i++) {
 		const struct kern_crossover *c = &d->crossovers[i];
-		if (c->dtype == type && ((c->k == s->k && c->n == n) || (!c->k && !c->n)))
+		if (c->dtype != type)
+			continue;
+		if (c->k == s->k && c->n == n)
 			return c->rows;
+		if (!c->k && !c->n)
+			above = c->rows;
 	}
-	return s->awq ? FAST_AWQ_ABOVE : FAST_DENSE_ABOVE;
+	return above;
 }
 
 /* Columns of a tile: what the workspaces hold, the tiles as even as can be. */

@@ -129,7 +129,8 @@ cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix 
 	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudasim.so; \
 	for t in $(TABLETESTS); do printf '%5s %s, whole\n' SIM $$t; QUERN_TEST_LONG=1 $$t --timeout 1200 || exit 1; done; \
 	for t in $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens); do \
-		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done
+		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done; \
+	printf '%5s %s, --fast\n' SIM unit/test_model; QUERN_TEST_FAST=1 $(BUILD)/tests/unit/test_model --timeout 900
 
 # A change of their flags makes them anew.
 $(OBJ_sim): kernels/cuda/rules.mk

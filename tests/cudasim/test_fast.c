@@ -20,11 +20,10 @@ enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* ---- devices ---- */
 
-static int open_args(struct kern_open_args *a, bool bf16, bool fast)
+static struct kt open_with(bool bf16, bool fast, const struct kern_crossover *c, int n)
 {
-	static const struct kern_crossover all[] = {
-		{KERN_AWQ4, 0, 0, ABOVE}, {KERN_F16, 0, 0, ABOVE}, {KERN_BF16, 0, 0, ABOVE}};
-	*a = (struct kern_open_args){
+	char why[512] = "";
+	const struct kern_open_args a = {
 		.compute = bf16 ? KERN_COMPUTE_BF16 : KERN_COMPUTE_F32,
 		.max_rows = MAX_ROWS,
 		.max_seqs = 1,
@@ -32,27 +31,20 @@ static int open_args(struct kern_open_args *a, bool bf16, bool fast)
 		.max_context = 16,
 		.max_blocks_per_seq = 1,
 		.fast = fast,
-		.crossovers = all,
-		.n_crossovers = sizeof all / sizeof *all,
 	};
-	return 0;
-}
-
-static struct kt open_with(const struct kern_open_args *a)
-{
-	char why[512] = "";
-	struct kt t = {.ops = &kern_cuda_ops, .isa = a->compute == KERN_COMPUTE_BF16 ? "bf16" : "f16"};
-	int e = t.ops->open(&t.dev, a, why, sizeof why);
+	struct kt t = {.ops = &kern_cuda_ops, .isa = bf16 ? "bf16" : "f16"};
+	int e = t.ops->open(&t.dev, &a, why, sizeof why);
 	cr_assert(e == 0, "%s", why);
+	t.ops->crossovers(t.dev, c, n);
 	t.s = t.ops->stream_new(t.dev);
 	return t;
 }
 
 static struct kt dev_open(bool bf16, bool fast)
 {
-	struct kern_open_args a;
-	open_args(&a, bf16, fast);
-	return open_with(&a);
+	static const struct kern_crossover all[] = {
+		{KERN_AWQ4, 0, 0, ABOVE}, {KERN_F16, 0, 0, ABOVE}, {KERN_BF16, 0, 0, ABOVE}};
+	return open_with(bf16, fast, all, sizeof all / sizeof *all);
 }
 
 static bool is_bf16(const struct kt *t)
@@ -405,11 +397,7 @@ Test(cuda_fast, up_to_the_crossover_bits_are_the_defaults)
 /* Products that a layer of 64 x 64 takes for so many rows, given these crossovers. */
 static uint64_t products_of(const struct kern_crossover *c, int n, int rows)
 {
-	struct kern_open_args a;
-	open_args(&a, false, true);
-	a.crossovers = c;
-	a.n_crossovers = n;
-	struct kt t = open_with(&a);
+	struct kt t = open_with(false, true, c, n);
 	struct layer l = layer_new(&t, (struct kind){KERN_AWQ4, 32}, 64, 64, false);
 	struct kern_linear *w = layer_load(&t, &l);
 	float *y = xmalloc((size_t)rows * 64 * sizeof *y);
@@ -423,17 +411,18 @@ static uint64_t products_of(const struct kern_crossover *c, int n, int rows)
 	return after - before;
 }
 
-Test(cuda_fast, the_first_crossover_that_fits_a_layer_counts)
+Test(cuda_fast, the_crossover_of_its_shape_counts_else_that_of_all_others)
 {
-	const struct kern_crossover list[] = {{KERN_F16, 64, 64, 1},
+	const struct kern_crossover list[] = {{KERN_AWQ4, 0, 0, 11},
+					      {KERN_F16, 64, 64, 1},
 					      {KERN_AWQ4, 64, 72, 2},
 					      {KERN_AWQ4, 64, 64, 40},
 					      {KERN_AWQ4, 0, 0, 10}},
 				    never[] = {{KERN_AWQ4, 0, 0, INT_MAX}};
-	cr_assert_eq(products_of(list, 4, 40), 0);
-	cr_assert_eq(products_of(list, 4, 41), 1);
-	cr_assert_eq(products_of(list + 3, 1, 10), 0);
-	cr_assert_eq(products_of(list + 3, 1, 11), 1);
+	cr_assert_eq(products_of(list, 5, 40), 0);
+	cr_assert_eq(products_of(list, 5, 41), 1);
+	cr_assert_eq(products_of(list, 3, 11), 0);
+	cr_assert_eq(products_of(list, 3, 12), 1);
 	cr_assert_eq(products_of(never, 1, MAX_ROWS), 0);
 	cr_assert_eq(products_of(NULL, 0, MAX_ROWS), 0); /* built in: above 128 */
 }
@@ -459,10 +448,14 @@ Test(cuda_fast, where_there_is_no_cublas_it_says_what_to_install)
 {
 	char why[512] = "";
 	struct kern_dev *d;
-	struct kern_open_args a;
+	struct kern_open_args a = {.max_rows = 1,
+				   .max_seqs = 1,
+				   .max_logits = 1,
+				   .max_context = 16,
+				   .max_blocks_per_seq = 1,
+				   .fast = true};
 	const uint64_t before = cudasim_stats().live_pieces;
 	cudasim_cublas_there(false);
-	open_args(&a, false, true);
 	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
 	cr_assert(strstr(why, "libcublas.so.13") && strstr(why, "install"), "%s", why);
 	cr_assert_eq(cudasim_stats().live_pieces, before);

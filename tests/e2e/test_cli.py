@@ -85,12 +85,19 @@ def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
 
 @pytest.mark.parametrize("arguments, word", [
     (["quantize", DEMO], "quantize"), (["convert", DEMO], "convert"),
-    (["serve", DEMO, "--fast"], "--fast"),
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
 def test_what_is_not_built_yet_is_refused_by_name(run, arguments, word):
     r = run(*arguments)
     assert (r.returncode, r.stdout) == (1, "")
     assert word in r.stderr and "not built yet" in r.stderr
+
+
+def test_fast_is_accepted_on_a_cpu_and_changes_nothing(run):
+    plain = run("run", DEMO, PROMPT, "--seed", "7", "-m", "12")
+    fast = run("run", DEMO, PROMPT, "--seed", "7", "-m", "12", "--fast")
+    assert (plain.returncode, fast.returncode) == (0, 0), fast.stderr
+    assert fast.stdout == plain.stdout != ""
+    assert "no effect" in fast.stderr and "no effect" not in plain.stderr
 
 
 def test_a_compute_mode_that_is_not_built_yet_is_named(run):

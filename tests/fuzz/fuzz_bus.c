@@ -171,7 +171,7 @@ static void sound_message(struct buf *out, unsigned kind)
 	struct bus_msg m = {.type = BUS_HELLO, .hello = {.device = "cpu:0", .host = "here", .pid = 17}};
 	switch (kind % 6) {
 	case 1:
-		m = (struct bus_msg){.type = BUS_LOAD, .load = {.model = "models/demo", .epoch = 3}};
+		m = (struct bus_msg){.type = BUS_LOAD, .load = {.model = "models/demo", .epoch = 3, .fast = true}};
 		break;
 	case 2:
 		m = (struct bus_msg){.type = BUS_READY, .ready = {.epoch = 3, .n_blocks = 9, .isa = "avx2"}};

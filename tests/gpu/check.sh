@@ -51,6 +51,7 @@ for t in linear_plans fast graph device step; do
 	step "cuda: $t" 120 "$build/gpu/test_$t" --jobs 1
 done
 step "golden models" 120 "$build/tests/unit/test_model" --jobs 2
+step "golden models, --fast" 120 env QUERN_TEST_FAST=1 "$build/tests/unit/test_model" --jobs 2
 step "steps" 60 "$build/tests/unit/test_step" --jobs 2
 step "same tokens" 120 "$build/tests/unit/test_same_tokens" --jobs 2
 step "a service" 60 "$build/bin/quern" run models/demo "Once upon a time" --device cuda:0 --seed 7 -m 40

@@ -260,6 +260,7 @@ Test(bus, control_messages_come_back)
 	m.load.n_ranks = 4;
 	m.load.rank = 3;
 	strcpy(m.load.meet, "shm:/x");
+	m.load.fast = true;
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_LOAD);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
@@ -270,6 +271,7 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.load.n_ranks, 4);
 	cr_assert_eq(got.load.rank, 3);
 	cr_assert_str_eq(got.load.meet, "shm:/x");
+	cr_assert(got.load.fast);
 	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);

@@ -12,6 +12,8 @@ static float tolerance(const struct driver *d)
 {
 	if (strstr(d->ready.numerics, "bf16"))
 		return 0.2f;
+	if (strstr(d->ready.numerics, "fast"))
+		return 2e-2f;
 	return strstr(d->ready.numerics, "f16") ? 3e-2f : 2e-3f;
 }
 

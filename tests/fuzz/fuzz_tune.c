@@ -1,0 +1,28 @@
+/* The file of crossovers that --fast reads: never a crash; refused with a reason, and then nothing of it
+ * is kept; what is taken can be used as it is.
+ *
+ *   make fuzz FUZZ=fuzz_tune */
+#include "worker/tune.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	static struct tune t;
+	char why[256] = "", *text = malloc(n + 1); /* of its size, so that reading on is seen */
+	if (n)
+		memcpy(text, data, n);
+	text[n] = 0;
+	if (tune_parse(&t, text, n, why, sizeof why))
+		assert(why[0] && t.n == 0);
+	else
+		assert(t.device[0] && t.isa[0] && t.build[0]);
+	for (int i = 0; i < t.n; i++)
+		assert(t.layers[i].k > 0 && t.layers[i].n > 0 && t.layers[i].rows >= 0);
+	free(text);
+	return 0;
+}
