@@ -12,6 +12,7 @@
 #include "cli/term.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,7 @@ struct bench {
 	struct arrival *arrivals; /* of one run */
 	size_t n_arrivals, cap_arrivals;
 	double weights_bytes; /* of the worker; 0: unknown */
+	char numerics[256];   /* of the first replica: what the figures are of */
 };
 
 /* What one batch size gave. */
@@ -220,6 +222,18 @@ static void learn_weights(struct bench *b)
 	json_decref(request);
 }
 
+static void learn_mode(struct bench *b)
+{
+	json_t *reply, *request = json_pack("{s:s}", "op", "status");
+	if (client_call(b->c, request, CALL_MS, &reply, NULL, 0) == 0) {
+		const json_t *first = json_array_get(json_object_get(reply, "replicas"), 0);
+		const char *numerics = json_string_value(json_object_get(first, "numerics"));
+		snprintf(b->numerics, sizeof b->numerics, "%s", numerics ? numerics : "");
+		json_decref(reply);
+	}
+	json_decref(request);
+}
+
 /* The weights are read once per step, and a step gives every job of the batch a token. */
 static double gb_per_s(const struct bench *b, struct figures *f)
 {
@@ -249,8 +263,8 @@ static void print_table(struct bench *b, struct figures *f, size_t n)
 		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 90));
 		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 99));
 	}
-	printf("prompts of %" PRId64 " tokens, outputs of %" PRId64 ", median of %" PRId64 " runs\n",
-	       b->prompt_tokens, b->max_tokens, b->runs);
+	printf("prompts of %" PRId64 " tokens, outputs of %" PRId64 ", median of %" PRId64 " runs; numerics: %s\n",
+	       b->prompt_tokens, b->max_tokens, b->runs, b->numerics);
 	table_print(&t, stdout);
 	table_fini(&t);
 }
@@ -268,9 +282,9 @@ static void print_json(struct bench *b, struct figures *f, size_t n)
 					"p99", samples_percentile(&f[i].ttft_ms, 99), "itl_ms", "p50",
 					samples_percentile(&f[i].itl_ms, 50), "p90", samples_percentile(&f[i].itl_ms, 90),
 					"p99", samples_percentile(&f[i].itl_ms, 99)));
-	json_t *all = json_pack("{s:I, s:I, s:I, s:f, s:o}", "prompt_tokens", (json_int_t)b->prompt_tokens,
+	json_t *all = json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "prompt_tokens", (json_int_t)b->prompt_tokens,
 				"max_tokens", (json_int_t)b->max_tokens, "runs", (json_int_t)b->runs,
-				"weights_bytes", b->weights_bytes, "results", rows);
+				"numerics", b->numerics, "weights_bytes", b->weights_bytes, "results", rows);
 	stream_print_json(all);
 	json_decref(all);
 }
@@ -290,6 +304,7 @@ static int bench(struct client *c, const struct opts *o, const int64_t *batches,
 	if (!rc)
 		rc = run_jobs(b, 1, 8, NULL, why, why_n);
 	learn_weights(b);
+	learn_mode(b);
 	for (size_t i = 0; i < n && !rc; i++) {
 		f[i].batch = batches[i];
 		rc = bench_batch(b, &f[i], why, why_n);

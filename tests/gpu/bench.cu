@@ -2,8 +2,8 @@
  *
  *     gpu_bench [--quick] [--json FILE]
  *
- * Layers of Qwen3-8B, AWQ INT4 (groups of 128) against cuBLAS with F16 weights; decode attention of
- * an uneven batch of 64.  Every measurement is a CUDA graph of calls that go round among enough
+ * Layers of Qwen3-8B, AWQ INT4 (groups of 128) and F16, in the default mode and with --fast, against
+ * cuBLAS with F16 weights; decode attention of an uneven batch of 64.  Every measurement is a CUDA graph of calls that go round among enough
  * copies of the weights that the L2 cache holds none of them; the figure is the median of the
  * replays, a call.  The bandwidth that fractions refer to is that of a copy, measured in the same
  * run.  Values are random: zeros run faster on some devices. */
@@ -215,46 +215,94 @@ __global__ void fill(uint16_t *p, size_t n, uint32_t seed)
 	}
 }
 
-void bench_layers(kern_dev *d, kern_stream *s, double gbps, bool quick, FILE *json)
+/* A device, in one mode. */
+struct mode {
+	kern_dev *d;
+	kern_stream *s;
+	kern_info info;
+};
+
+/* From so many rows on --fast may go another way; its crossovers are the built-in ones. */
+constexpr int FAST_ROWS = 64;
+
+struct figures {
+	double awq, f16, awq_fast, f16_fast, cublas; /* us; 0: not measured */
+};
+
+void print_figures(const char *name, int m, const figures &x)
+{
+	printf("%-8s %6d | %10.2f %10.2f | %10.2f %10.2f | %10.2f | %7.2fx %7.2fx |", name, m, x.awq, x.f16, x.awq_fast,
+	       x.f16_fast, x.cublas, x.cublas / x.awq, x.cublas / x.f16);
+	if (x.awq_fast > 0)
+		printf(" %7.2fx %7.2fx", x.cublas / x.awq_fast, x.cublas / x.f16_fast);
+	printf("\n");
+}
+
+void bench_layers(const mode &plain, const mode &fast, double gbps, bool quick, FILE *json)
 {
 	static const int all[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
-	static const int few[] = {1, 16, 64, 512, 2048};
+	static const int few[] = {1, 16, 64, 512, 2048, 8192};
 	const int *rows = quick ? few : all;
-	const int n_rows = quick ? 5 : 14;
+	const int n_rows = quick ? 6 : 14;
+	cudaStream_t s = plain.s->s;
+	std::vector<figures> sum((size_t)n_rows, figures());
 	cublasHandle_t h;
 	void *in, *out, *ws;
 	check(cublasCreate(&h), "cuBLAS");
-	check(cublasSetStream(h, s->s), "cuBLAS");
+	check(cublasSetStream(h, s), "cuBLAS");
 	check(cudaMalloc(&ws, 64 << 20), "memory");
 	check(cublasSetWorkspace(h, ws, 64 << 20), "cuBLAS");
 	check(cudaMalloc(&in, (size_t)MAX_ROWS * 12288 * 2), "memory");
 	check(cudaMalloc(&out, (size_t)MAX_ROWS * 24576 * 2), "memory");
-	fill<<<1024, 256, 0, s->s>>>((uint16_t *)in, (size_t)MAX_ROWS * 12288, 1);
-	printf("\n%-8s %6s | %10s %8s | %10s %8s | %10s | %8s %8s\n", "layer", "rows", "AWQ us", "of copy",
-	       "F16 us", "of copy", "cuBLAS us", "AWQ/cuB", "F16/cuB");
+	fill<<<1024, 256, 0, s>>>((uint16_t *)in, (size_t)MAX_ROWS * 12288, 1);
+	check(cudaStreamSynchronize(s), "rows");
+	printf("\ndefault: %s; fast: %s, built-in crossovers; us of a call, and cuBLAS F16 over it (more than 1: faster "
+	       "than cuBLAS)\n", plain.info.numerics, fast.info.numerics);
+	printf("%-8s %6s | %10s %10s | %10s %10s | %10s | %8s %8s | %8s %8s\n", "layer", "rows", "AWQ", "F16", "AWQ fast",
+	       "F16 fast", "cuBLAS F16", "AWQ", "F16", "AWQ fast", "F16 fast");
 	for (const layer &l : layers) {
 		const size_t n = (size_t)l.n * (size_t)l.parts, one = n * (size_t)l.k;
-		copies awq = load_copies(d, l, KERN_AWQ4), f16 = load_copies(d, l, KERN_F16);
+		copies awq = load_copies(plain.d, l, KERN_AWQ4), f16 = load_copies(plain.d, l, KERN_F16);
+		copies awq_fast = load_copies(fast.d, l, KERN_AWQ4), f16_fast = load_copies(fast.d, l, KERN_F16);
 		const size_t n_w = f16.w.size();
 		uint16_t *w;
 		check(cudaMalloc(&w, n_w * one * 2), "memory");
-		fill<<<1024, 256, 0, s->s>>>(w, n_w * one, 2);
+		fill<<<1024, 256, 0, s>>>(w, n_w * one, 2);
 		for (int i = 0; i < n_rows; i++) {
 			const int m = rows[i];
-			double a = time_ours(s, l, awq, out, in, m), f = time_ours(s, l, f16, out, in, m);
-			double c = time_cublas(h, s->s, l, w, n_w, out, in, m);
-			double ag = 1e-3 * (double)awq.bytes / a, fg = 1e-3 * (double)f16.bytes / f;
-			printf("%-8s %6d | %10.2f %7.0f%% | %10.2f %7.0f%% | %10.2f | %7.2fx %7.2fx\n", l.name, m,
-			       a, 100 * ag / gbps, f, 100 * fg / gbps, c, c / a, c / f);
+			figures x = {};
+			x.awq = time_ours(plain.s, l, awq, out, in, m);
+			x.f16 = time_ours(plain.s, l, f16, out, in, m);
+			if (m >= FAST_ROWS) {
+				x.awq_fast = time_ours(fast.s, l, awq_fast, out, in, m);
+				x.f16_fast = time_ours(fast.s, l, f16_fast, out, in, m);
+			}
+			x.cublas = time_cublas(h, s, l, w, n_w, out, in, m);
+			print_figures(l.name, m, x);
+			if (m <= 64)
+				printf("%15s | of the copy's bandwidth: AWQ %.0f%%, F16 %.0f%%\n", "",
+				       1e-1 * (double)awq.bytes / x.awq / gbps, 1e-1 * (double)f16.bytes / x.f16 / gbps);
 			fprintf(json,
 				"%s{\"layer\": \"%s\", \"rows\": %d, \"awq_us\": %.3f, \"f16_us\": %.3f, "
-				"\"cublas_f16_us\": %.3f, \"awq_bytes\": %zu}",
-				&l == layers && i == 0 ? "" : ", ", l.name, m, a, f, c, awq.bytes);
+				"\"awq_fast_us\": %.3f, \"f16_fast_us\": %.3f, \"cublas_f16_us\": %.3f, \"awq_bytes\": "
+				"%zu}",
+				&l == layers && i == 0 ? "" : ", ", l.name, m, x.awq, x.f16, x.awq_fast, x.f16_fast, x.cublas,
+				awq.bytes);
+			figures &all_layers = sum[(size_t)i];
+			all_layers.awq += x.awq;
+			all_layers.f16 += x.f16;
+			all_layers.awq_fast += x.awq_fast;
+			all_layers.f16_fast += x.f16_fast;
+			all_layers.cublas += x.cublas;
 		}
 		cudaFree(w);
 		free_copies(awq);
 		free_copies(f16);
+		free_copies(awq_fast);
+		free_copies(f16_fast);
 	}
+	for (int i = 0; i < n_rows; i++)
+		print_figures("all four", rows[i], sum[(size_t)i]);
 	cudaFree(in);
 	cudaFree(out);
 	cublasDestroy(h);
@@ -365,6 +413,30 @@ void bench_attention(kern_dev *d, kern_stream *s, double gbps, FILE *json)
 	kern_cuda_ops.mem_free(d, out, 0);
 }
 
+mode open_mode(bool fast)
+{
+	char why[512] = "";
+	mode m = {};
+	kern_open_args args = {};
+	args.compute = KERN_COMPUTE_F32;
+	args.max_rows = MAX_ROWS;
+	args.max_seqs = args.max_logits = 64;
+	args.max_context = 8192;
+	args.max_blocks_per_seq = 512;
+	args.fast = fast;
+	if (kern_cuda_ops.open(&m.d, &args, why, sizeof why))
+		die("cuda:0", why);
+	m.s = kern_cuda_ops.stream_new(m.d);
+	kern_cuda_ops.info(m.d, &m.info);
+	return m;
+}
+
+void close_mode(mode &m)
+{
+	kern_cuda_ops.stream_free(m.s);
+	kern_cuda_ops.close(m.d);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -381,32 +453,22 @@ int main(int argc, char **argv)
 			return strcmp(argv[i], "--help") ? 2 : 0;
 		}
 	}
-	char why[256] = "";
-	kern_dev *d = nullptr;
-	kern_info info;
-	kern_open_args args = {};
-	args.compute = KERN_COMPUTE_F32;
-	args.max_rows = MAX_ROWS;
-	args.max_seqs = args.max_logits = 64;
-	args.max_context = 8192;
-	args.max_blocks_per_seq = 512;
-	if (kern_cuda_ops.open(&d, &args, why, sizeof why))
-		die("cuda:0", why);
 	FILE *json = fopen(path, "w");
 	if (!json)
 		die(path, strerror(errno));
-	kern_stream *s = kern_cuda_ops.stream_new(d);
-	kern_cuda_ops.info(d, &info);
-	double gbps = copy_gbps(s->s);
-	printf("%s, %s; a copy of 1 GiB reads and writes %.0f GB/s\n", info.name, info.isa, gbps);
-	fprintf(json, "{\"device\": \"%s\", \"isa\": \"%s\", \"copy_gb_per_s\": %.1f, \"layers\": [", info.name,
-		info.isa, gbps);
-	bench_layers(d, s, gbps, quick, json);
+	mode plain = open_mode(false), fast = open_mode(true);
+	double gbps = copy_gbps(plain.s->s);
+	printf("%s, %s; a copy of 1 GiB reads and writes %.0f GB/s\n", plain.info.name, plain.info.isa, gbps);
+	fprintf(json,
+		"{\"device\": \"%s\", \"isa\": \"%s\", \"default\": \"%s\", \"fast\": \"%s\", \"copy_gb_per_s\": %.1f, "
+		"\"layers\": [",
+		plain.info.name, plain.info.isa, plain.info.numerics, fast.info.numerics, gbps);
+	bench_layers(plain, fast, gbps, quick, json);
+	close_mode(fast);
 	fprintf(json, "], \"attention\": ");
-	bench_attention(d, s, gbps, json);
+	bench_attention(plain.d, plain.s, gbps, json);
 	fprintf(json, "}\n");
 	fclose(json);
-	kern_cuda_ops.stream_free(s);
-	kern_cuda_ops.close(d);
+	close_mode(plain);
 	return 0;
 }
