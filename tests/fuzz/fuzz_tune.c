@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	else
 		assert(t.device[0] && t.isa[0] && t.build[0]);
 	for (int i = 0; i < t.n; i++)
-		assert(t.layers[i].k > 0 && t.layers[i].n > 0 && t.layers[i].rows >= 0);
+		assert((t.layers[i].k > 0) == (t.layers[i].n > 0) && t.layers[i].k >= 0 && t.layers[i].rows >= 0);
 	free(text);
 	return 0;
 }
