@@ -8,6 +8,8 @@ import pytest
 
 from service import BIN, DEMO, ROOT
 
+# Few rows and sequences: what a worker tries and captures when it loads takes long in the emulator.
+SMALL = "--device", "cuda:0", "--kv-bytes", "2M", "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M"
 LIBRARY = BIN.parent / "lib" / "libquern-cudasim.so"
 
 
@@ -31,9 +33,10 @@ def tiny_awq(tmp_path_factory):
 
 def test_fast_is_a_numerics_class_of_its_own(start):
     """A prompt below every crossover is computed as ever."""
-    plain = start(DEMO, "--device", "cuda:0", "--kv-bytes", "2M").client()
-    fast = start(DEMO, "--device", "cuda:0", "--kv-bytes", "2M", "--fast").client()
-    assert fast.generate("Once upon", max_tokens=4, seed=3).tokens == plain.generate("Once upon", max_tokens=4, seed=3).tokens
+    plain = start(DEMO, *SMALL).client()
+    fast = start(DEMO, *SMALL, "--fast").client()
+    tokens = [c.generate("Once upon", max_tokens=4, seed=3).tokens for c in (plain, fast)]
+    assert tokens[0] == tokens[1]
     classes = [c.call("status")["replicas"][0]["numerics"] for c in (plain, fast)]
     assert classes[1] == classes[0] + " fast"
 
@@ -58,13 +61,13 @@ def test_what_is_tuned_is_what_a_fast_worker_uses(run, start, tiny_awq, tmp_path
     for layer in file["layers"]:
         layer["above"] = 0
     written.write_text(json.dumps(file))
-    s = start(tiny_awq, "--device", "cuda:0", "--kv-bytes", "2M", "--fast")
+    s = start(tiny_awq, *SMALL, "--fast")
     s.client().generate(tokens=[5, 6, 7], max_tokens=2, seed=1)
     assert f"crossovers={written} layers={len(file['layers'])}" in s.log()
 
     # Of another build, they do not; told by name and damaged, the worker refuses.
     written.write_text(json.dumps(file | {"build": "another"}))
-    s = start(tiny_awq, "--device", "cuda:0", "--kv-bytes", "2M", "--fast")
+    s = start(tiny_awq, *SMALL, "--fast")
     assert "crossovers=built-in" in s.log() and "another" in s.log()
     written.write_text("{}")
     r = run("run", tiny_awq, "x", "--device", "cuda:0", "--fast", "--tune", written)
