@@ -4,15 +4,19 @@ import http.client
 import random
 import re
 import signal
+import socket
+import subprocess
+import tempfile
 import threading
 import time
+import uuid
 from statistics import median
 
 import pytest
 
 from jobclient import JobClient
 from load import Load, specs, undisturbed
-from service import DEMO, eventually, marked, no_processes_left
+from service import BIN, DEMO, eventually, no_processes_left, spawn
 from test_kills import processes, send
 
 
@@ -132,79 +136,105 @@ class Watch(threading.Thread):
     def between(self, begin, end):
         return [(how, said) for asked, answered, how, said in self.samples if begin <= asked and answered <= end]
 
-    def last(self):
-        """What each way has said last."""
-        return {how: said for _, _, how, said in self.samples[-3:]}
+    def all_say(self, what):
+        """Whether each way has said so, the last time."""
+        return len(self.samples) >= 3 and all(said is what for _, _, _, said in self.samples[-3:])
 
 
-class Paralysis(threading.Thread):
-    """Stops or kills every worker there is, and stops each that comes before it can serve, until it is let go."""
+class ByHand:
+    """A controller and workers that nobody but the test starts: what is dead or stopped stays so."""
 
-    def __init__(self, s, sig):
-        super().__init__()
-        self.s, self.sig, self.ended, self.hit = s, sig, False, set()
-        self.all_hit = threading.Event()
+    def __init__(self, n_workers, *options):
+        self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
+        self.mark = uuid.uuid4().hex
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.bus, self.jobs, self.http = f"ipc://{self.dir.name}/bus", f"ipc://{self.dir.name}/jobs", f"http://127.0.0.1:{port}"
+        self.argv = [BIN / "quern-controller", "--model", DEMO, "--bus", self.bus, "--jobs", self.jobs, "--http", f"127.0.0.1:{port}",
+                     "--worker-wait", 300, *options]
+        self.log = open(f"{self.dir.name}/log", "wb")
+        self.workers = []
+        self.controller = self.spawn(*self.argv)
+        self.fill(n_workers)
 
-    def run(self):
-        while not self.ended:
-            new = [pid for pid in processes(self.s, "quern-worker") if pid not in self.hit]
-            for pid in new:
-                send(pid, signal.SIGSTOP if self.hit else self.sig)
-            self.hit.update(new)
-            if self.hit and not new:
-                self.all_hit.set()
-            time.sleep(0.001)
+    def spawn(self, *argv):
+        return spawn(argv, self.mark, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def fill(self, n):
+        """Workers to the number of n; those that were stopped go on."""
+        for w in self.workers:
+            send(w.pid, signal.SIGCONT)
+        self.workers = [w for w in self.workers if w.poll() is None]
+        while len(self.workers) < n:
+            self.workers.append(self.spawn(BIN / "quern-worker", "--bus", self.bus, "--threads", 1, "--grace", 120))
+
+    def paralyse(self, dice):
+        for w in self.workers:
+            w.send_signal(dice.choice([signal.SIGKILL, signal.SIGSTOP]))
+        for w in self.workers:
+            eventually(lambda: self.state(w.pid) in "TZX", what="a worker that is stopped or dead")
+
+    @staticmethod
+    def state(pid):
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0]
+
+    def new_controller(self):
+        self.controller.kill()
+        self.controller.wait(60)
+        self.controller = self.spawn(*self.argv)
 
     def end(self):
-        self.ended = True
-        self.join()
-        for pid in self.hit & set(marked(self.s.mark)):
-            send(pid, signal.SIGCONT)
+        self.controller.terminate()
+        status = self.controller.wait(60)
+        for w in self.workers:
+            send(w.pid, signal.SIGCONT)
+            w.wait(120)
+        no_processes_left(self.mark)
+        self.log.close()
+        self.dir.cleanup()
+        return status
 
 
-@pytest.mark.parametrize("options", [(), ("--replicas", "2"), ("--tp", "2")], ids=["one worker", "two replicas", "two ranks"])
-def test_it_never_says_ready_while_nothing_can_serve(start, dice, long, figures, options):
-    """Once it has said that it is not ready it says nothing else as long as every worker is dead or stopped,
-    whatever happens to the controller meanwhile; and it is ready again when they are let go."""
-    s = start(DEMO, "--worker-wait", "120", "--threads", "1", *options)
-    jobs = specs(12, 200)
-    known = undisturbed(s.jobs, jobs)
-    load, watch = Load(s.jobs, jobs, threads=3), Watch(s)
+@pytest.mark.parametrize("n, options", [(1, ()), (2, ()), (2, ("--tp", 2))], ids=["one worker", "two replicas", "two ranks"])
+def test_nobody_says_ready_while_nothing_can_serve(dice, long, figures, n, options):
+    """Once it has been said that the service is not ready nothing else is said as long as every worker is dead or
+    stopped, whatever happens to the controller meanwhile; and it is ready again when they are there."""
+    s = ByHand(n, *options)
+    watch, load = Watch(s), None
     watch.start()
-    denied, asked = [], 0
     try:
+        eventually(lambda: watch.all_say(True), 60, "a service that is ready")
+        jobs = specs(12, 200)
+        known = undisturbed(s.jobs, jobs)
+        load = Load(s.jobs, jobs, threads=3)
+        denied, asked = [], 0
         for _ in range(20 if long else 2):
-            until(lambda: all(watch.last().values()), "a service that is ready")
+            eventually(lambda: watch.all_say(True), 60, "a service that is ready")
             time.sleep(dice.uniform(0, 0.3))
-            p = Paralysis(s, dice.choice([signal.SIGKILL, signal.SIGSTOP]))
             begin = time.monotonic()
-            p.start()
-            try:
-                p.all_hit.wait(30)
-                until(lambda: not any(watch.last().values()), "a service that is not ready")
-                since = time.monotonic()
-                denied.append(since - begin)
+            s.paralyse(dice)
+            eventually(lambda: watch.all_say(False), 60, "a service that is not ready")
+            since = time.monotonic()
+            denied.append(since - begin)
+            time.sleep(dice.uniform(0.2, 1))
+            if dice.random() < 0.5:
+                s.new_controller()
+                eventually(lambda: watch.all_say(False), 60, "a controller that answers")
                 time.sleep(dice.uniform(0.2, 1))
-                if dice.random() < 0.5:
-                    for pid in processes(s, "quern-contr"):
-                        send(pid, signal.SIGKILL)
-                    until(lambda: False in watch.last().values(), "a controller that answers")
-                    time.sleep(dice.uniform(0.2, 1))
-                end = time.monotonic()
-            finally:
-                p.end()
-            said = watch.between(since, end)
-            assert not [x for x in said if x[1]], [x for x in said if x[1]][:3]
+            said = watch.between(since, time.monotonic())
+            s.fill(n)
+            assert said and not [x for x in said if x[1]], [x for x in said if x[1]][:3]
             asked += len(said)
-            until(lambda: all(watch.last().values()), "a service that is ready")
         eventually(lambda: load.ended >= 6 or load.failures, 200, "the jobs")
+        load.stop()
+        load.check(known)
     finally:
+        if load:
+            load.stop()
         watch.ended = True
         watch.join()
-        load.stop()
-    load.check(known)
-    assert not watch.failures, watch.failures
+        status = s.end()
+    assert status == 0 and not watch.failures, watch.failures
     figures(f"{len(denied)} times without a worker: not ready after {told(denied)}; asked {asked} times meanwhile, never ready")
-    s.idle()
-    assert s.end() == 0
-    no_processes_left(s.mark)
