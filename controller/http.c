@@ -497,7 +497,7 @@ static unsigned connection_limit(unsigned want)
 {
 	size_t can = conns_limit(want, CONNS_HTTP);
 	if (can < want)
-		log_warn("http", "connections=%zu instead of %u: RLIMIT_NOFILE", can, want);
+		log_info("http", "connections=%zu instead of %u: RLIMIT_NOFILE", can, want);
 	return (unsigned)can;
 }
 
