@@ -318,6 +318,7 @@ static void fake_step(struct front *f, struct fake_job *j)
 
 static void fake_job_free(struct front *f, struct fake_job *j)
 {
+	atomic_fetch_sub(&f->n_live, 1); /* before: the server may wait for the last one, and end */
 	if (j->l.gone)
 		j->l.gone(j->l.user);
 	for (uint32_t i = 0; i < j->s->params.n; i++) {
@@ -328,7 +329,6 @@ static void fake_job_free(struct front *f, struct fake_job *j)
 	token_ids_fini(&j->say);
 	submit_free(j->s);
 	free(j);
-	atomic_fetch_sub(&f->n_live, 1);
 }
 
 /* Under the lock: what was told to the thread becomes its own; false: it must wait. */
