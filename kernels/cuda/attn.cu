@@ -20,7 +20,7 @@
  *  - split: 16 queries.  The four warps share one step: each computes the scores of 16 keys; all
  *    see all scores through shared memory and do the same softmax; each then takes its part of
  *    the head size in P V.  One block does one chunk and leaves its results in memory, where
- *    merge folds them, or (few chunks, or no room) all of them in turn.
+ *    the last to end folds them, or (few chunks, or no room) all of them in turn.
  *  - wide: 64 queries, 16 to a warp, which does all of its own: for prompts.  K and V are shared.
  *
  * Which block does what is planned in attn_plan.cu: one block for each item of work, or, for a
@@ -35,13 +35,13 @@
 struct attn_args {
 	const struct tile *tiles;
 	const struct item *items;
-	const int32_t *list;  /* of tiles: to merge */
-	const int32_t *count; /* [2] on the device: items, tiles to merge; NULL: as many as blocks */
+	const int32_t *count; /* of items, on the device; NULL: as many as blocks */
 	uint16_t *out;
 	const uint16_t *q;
 	const unsigned char *pool; /* of the layer */
 	const int32_t *tables;
 	float *partial;
+	int *arrived; /* chunks of a tile and lane that are done, where its first partial result stands */
 	size_t block_bytes, head_bytes;
 	int table_stride, block_size;
 	int n_q, n_kv, dim, heads; /* heads: query heads of a KV head */
@@ -383,6 +383,55 @@ template <int DP> KERN_DEV float *partial_of(const struct attn_args &a, int inde
 	       ((size_t)index * (size_t)(a.n_kv * a.cuts) + (size_t)lane) * (size_t)(a.queries * (DP + 2));
 }
 
+/* The output of a tile from its chunks' results, in ascending order.  A warp: one query at a time; a few
+ * chunks are under way at once. */
+template <bool BF16, int DP> KERN_DEV void merge(const struct attn_args &a, const struct work &w, int lane)
+{
+	constexpr int N = DP / 2 < WARP ? 1 : (DP / 2 + WARP - 1) / WARP, AHEAD = 4;
+	for (int query = warp_id(); query < w.n_queries; query += WARPS) {
+		float max = -INFINITY, sum = 0, o[N][2] = {};
+		for (int c0 = 0; c0 < w.t.n_chunks; c0 += AHEAD) {
+			float chunk_max[AHEAD], chunk_sum[AHEAD], in[AHEAD][N][2] = {};
+#pragma unroll
+			for (int j = 0; j < AHEAD; j++) {
+				const int c = min(c0 + j, w.t.n_chunks - 1);
+				const float *p = partial_of<DP>(a, w.t.partial + c, lane);
+				const float *from = p + 2 * a.queries + query * DP;
+				chunk_max[j] = ld_cg_f32(p + 2 * query);
+				chunk_sum[j] = ld_cg_f32(p + 2 * query + 1);
+#pragma unroll
+				for (int i = 0; i < N; i++) {
+					const int col = 2 * (lane_id() + WARP * i);
+					if (col < DP) {
+						in[j][i][0] = ld_cg_f32(from + col);
+						in[j][i][1] = ld_cg_f32(from + col + 1);
+					}
+				}
+			}
+#pragma unroll
+			for (int j = 0; j < AHEAD; j++) {
+				if (c0 + j >= w.t.n_chunks)
+					break;
+				const struct folding f = folding_of(max, chunk_max[j], a.scale_log2);
+				max = f.max;
+				sum = fold(sum, chunk_sum[j], f);
+#pragma unroll
+				for (int i = 0; i < 2 * N; i++)
+					o[i / 2][i % 2] = fold(o[i / 2][i % 2], in[j][i / 2][i % 2], f);
+			}
+		}
+		const float by = f32_div_rn(1.0f, sum);
+		uint16_t *out = a.out + query_at(a, w, query);
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			const int col = 2 * (lane_id() + WARP * i);
+			if (col < a.dim)
+				*(uint32_t *)(void *)(out + col) =
+					op2_of_f32<BF16>(finish(o[i][0], by), finish(o[i][1], by));
+		}
+	}
+}
+
 template <bool BF16, int DP, bool SPLIT>
 KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 {
@@ -454,11 +503,15 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 				load_step<DP>(a, w, step + 1, ks, vs);
 		}
 	}
-	if (it.chunk < 0)
+	if (it.chunk < 0) {
 		walker::write_out(&k, a, w);
-	else if constexpr (SPLIT)
-		walker::write_partial(
-			&k, a, w, partial_of<DP>(a, w.t.partial + it.chunk - w.t.chunk0, (int)blockIdx.y));
+	} else if constexpr (SPLIT) {
+		const int lane = (int)blockIdx.y, lanes = a.n_kv * a.cuts;
+		walker::write_partial(&k, a, w, partial_of<DP>(a, w.t.partial + it.chunk - w.t.chunk0, lane));
+		if (cuda_last_block(a.arrived + (size_t)w.t.partial * (size_t)lanes + (size_t)lane,
+				    w.t.n_chunks))
+			merge<BF16, DP>(a, w, lane);
+	}
 }
 
 template <bool BF16, int DP, bool SPLIT>
@@ -468,49 +521,11 @@ static __global__ void __launch_bounds__(THREADS, 1) attn_kernel(struct attn_arg
 		do_item<BF16, DP, SPLIT>(a, a.items[blockIdx.x]);
 		return;
 	}
-	const int n = a.count ? a.count[0] : (int)gridDim.x;
+	const int n = a.count ? *a.count : (int)gridDim.x;
 	for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
 		if (i != (int)blockIdx.x)
-			block_sync(); /* nobody reads the last one's K and V any more */
+			block_sync(); /* nobody reads what the last one left in shared memory any more */
 		do_item<BF16, DP, SPLIT>(a, a.items[i]);
-	}
-}
-
-/* A warp: one query at a time; its chunks in ascending order. */
-template <bool BF16, int DP>
-static __global__ void __launch_bounds__(THREADS, 1) merge_kernel(struct attn_args a)
-{
-	if (a.count && (int)blockIdx.x >= a.count[1])
-		return;
-	const int tile = a.list[blockIdx.x], lane = (int)blockIdx.y;
-	const struct work w = work_of(a, tile, lane);
-	constexpr int N = DP / 2 < WARP ? 1 : (DP / 2 + WARP - 1) / WARP;
-	for (int query = warp_id(); query < w.n_queries; query += WARPS) {
-		float max = -INFINITY, sum = 0, o[N][2];
-		for (int i = 0; i < 2 * N; i++)
-			o[i / 2][i % 2] = 0;
-		for (int c = 0; c < w.t.n_chunks; c++) {
-			const float *p = partial_of<DP>(a, w.t.partial + c, lane);
-			const float *in = p + 2 * a.queries + query * DP;
-			const struct folding f = folding_of(max, p[2 * query], a.scale_log2);
-			max = f.max;
-			sum = fold(sum, p[2 * query + 1], f);
-			for (int i = 0; i < N; i++) {
-				const int col = 2 * (lane_id() + WARP * i);
-				if (col < DP) {
-					o[i][0] = fold(o[i][0], in[col], f);
-					o[i][1] = fold(o[i][1], in[col + 1], f);
-				}
-			}
-		}
-		const float by = f32_div_rn(1.0f, sum);
-		uint16_t *out = a.out + query_at(a, w, query);
-		for (int i = 0; i < N; i++) {
-			const int col = 2 * (lane_id() + WARP * i);
-			if (col < a.dim)
-				*(uint32_t *)(void *)(out + col) =
-					op2_of_f32<BF16>(finish(o[i][0], by), finish(o[i][1], by));
-		}
 	}
 }
 
@@ -561,21 +576,13 @@ static int launch_walk(struct kern_stream *s, const struct cuda_plan *p, struct 
 			   (size_t)smem, s->s, a);
 }
 
-template <bool BF16, int DP> static int launch_merge(struct kern_stream *s, const struct attn_args &a, int n)
-{
-	return KERN_LAUNCH((merge_kernel<BF16, DP>), dim3((unsigned)n, (unsigned)(a.n_kv * a.cuts)), THREADS,
-			   0, s->s, a);
-}
-
 template <bool BF16, int DP>
 static int launch_list(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a)
 {
 	a.tiles = p->list.tiles;
 	a.items = p->list.items;
-	a.list = p->list.merge;
 	a.count = p->list.count;
-	int e = launch_walk<BF16, DP, true>(s, p, a, 0);
-	return e ? e : launch_merge<BF16, DP>(s, a, s->dev->batch.n_rows);
+	return launch_walk<BF16, DP, true>(s, p, a, 0);
 }
 
 template <bool BF16, int DP>
@@ -593,10 +600,6 @@ static int launch_dim(struct kern_stream *s, const struct cuda_plan *p, struct a
 	if (p->n_split && !e) {
 		a.items = (const struct item *)(const void *)(buf + cuda_plan_part(p, 0));
 		e = launch_walk<BF16, DP, true>(s, p, a, p->n_split);
-	}
-	if (p->n_merge && !e) {
-		a.list = (const int32_t *)(const void *)(buf + cuda_plan_part(p, 2));
-		e = launch_merge<BF16, DP>(s, a, p->n_merge);
 	}
 	return e;
 }
@@ -640,6 +643,7 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.pool = kv->pool + (size_t)in->layer * kv->layer_bytes;
 	a.tables = b->tables;
 	a.partial = (float *)p->partial.p;
+	a.arrived = p->arrived;
 	a.block_bytes = kv->block_bytes;
 	a.head_bytes = kv->head_bytes;
 	a.table_stride = b->table_stride;

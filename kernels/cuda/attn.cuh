@@ -31,32 +31,32 @@ struct item {
 
 /* Arrays at static addresses. */
 struct list {
-	int32_t *count;     /* [2]: items, tiles to merge */
+	int32_t *count;     /* of items */
 	struct tile *tiles; /* [max_seqs], one a row */
 	struct item *items; /* [list_items()] */
-	int32_t *merge;     /* [max_seqs] */
 };
 
 /* Made once per batch, shape of heads and window. */
 struct cuda_plan {
 	struct cuda_ring ring;
 	struct cuda_buf partial;
+	int *arrived;             /* [plan_arrived_bytes()] 0 between launches */
 	int tiles_max, items_max; /* items of both kinds */
 	struct list list;
 	/* what it was made for */
 	unsigned serial;
 	int heads, window;
 	bool fresh, listed; /* listed: on the device, of a padded batch */
-	/* and what came of it: tiles [n], split items, wide items, tiles to merge, in the ring's buffer */
-	int n_tiles, n_split, n_wide, n_merge;
+	/* and what came of it: tiles [n], split items, wide items, in the ring's buffer */
+	int n_tiles, n_split, n_wide;
 	int at_once, cuts, queries, stages[2]; /* stages: wide, split */
 };
 
 /* For the batch that is set: on the host, as long as it is not padded, or on the device. */
 int cuda_plan_make(struct kern_stream *s, const struct kern_attn_args *a);
 int cuda_plan_list(struct kern_stream *s, const struct kern_attn_args *a);
-/* Where part 0 (split items), 1 (wide items), 2 (tiles to merge), 3 (the end) of a plan that the host
- * made begin in the ring's buffer, behind the tiles. */
+/* Where part 0 (split items), 1 (wide items), 2 (the end) of a plan that the host made begin in the
+ * ring's buffer, behind the tiles. */
 size_t cuda_plan_part(const struct cuda_plan *p, int part);
 
 /* Shared memory of attention's blocks, with one buffer for K and V or two (attn.cu). */

@@ -35,7 +35,7 @@ static __global__ void __launch_bounds__(LIST_THREADS, 1) list_kernel(struct lis
 {
 	const int lane = lane_id();
 	if (warp_id() == 0) {
-		int partials = 0, items = 0, merges = 0; /* of the rows before */
+		int partials = 0, items = 0; /* of the rows before */
 		for (int row = lane; row - lane < a.n_rows; row += WARP) {
 			const bool here = row < a.n_rows;
 			const int pos = here ? a.row_pos[row] : 0;
@@ -46,20 +46,14 @@ static __global__ void __launch_bounds__(LIST_THREADS, 1) list_kernel(struct lis
 			const bool split = wanted && partial + wanted <= a.partials_max;
 			const int mine = !here ? 0 : split ? n : 1;
 			const int item = items + warp_upto(mine) - mine;
-			const int merge = merges + warp_upto(split) - (int)split;
 			if (here)
 				a.l.tiles[row] = (struct tile){
 					row, row, 1, pos, chunk0, n, split ? partial : -1, item};
-			if (split)
-				a.l.merge[merge] = row;
 			partials = shfl(partial + wanted, WARP - 1);
 			items = shfl(item + mine, WARP - 1);
-			merges = shfl(merge + (int)split, WARP - 1);
 		}
-		if (lane == 0) {
-			a.l.count[0] = items;
-			a.l.count[1] = merges;
-		}
+		if (lane == 0)
+			*a.l.count = items;
 	}
 	block_sync();
 	for (int row = warp_id(); row < a.n_rows; row += LIST_THREADS / WARP) {
@@ -83,20 +77,18 @@ static int list_items(const struct kern_dev *d, const struct cuda_plan *p)
 static int list_new(struct kern_dev *d, struct cuda_plan *p)
 {
 	const size_t seqs = (size_t)d->args.max_seqs;
-	p->list.count = (int32_t *)cuda_mem_new(d, 2 * sizeof(int32_t));
+	p->list.count = (int32_t *)cuda_mem_new(d, sizeof(int32_t));
 	p->list.tiles = (struct tile *)cuda_mem_new(d, seqs * sizeof(struct tile));
 	p->list.items = (struct item *)cuda_mem_new(d, (size_t)list_items(d, p) * sizeof(struct item));
-	p->list.merge = (int32_t *)cuda_mem_new(d, seqs * sizeof(int32_t));
-	return p->list.count && p->list.tiles && p->list.items && p->list.merge ? 0 : -ENOMEM;
+	return p->list.count && p->list.tiles && p->list.items ? 0 : -ENOMEM;
 }
 
 static void list_free(struct kern_dev *d, struct cuda_plan *p)
 {
 	const size_t seqs = (size_t)d->args.max_seqs;
-	cuda_mem_free(d, p->list.count, 2 * sizeof(int32_t));
+	cuda_mem_free(d, p->list.count, sizeof(int32_t));
 	cuda_mem_free(d, p->list.tiles, seqs * sizeof(struct tile));
 	cuda_mem_free(d, p->list.items, (size_t)list_items(d, p) * sizeof(struct item));
-	cuda_mem_free(d, p->list.merge, seqs * sizeof(int32_t));
 }
 
 /* The most chunks that the sequences of a batch have. */
@@ -111,6 +103,12 @@ static size_t plan_partial_bytes(size_t chunks, int n_kv_heads, int dim_pad)
 	return min(bytes, (size_t)PARTIAL_MAX_BYTES);
 }
 
+/* A counter for every partial result of the least size: of one query. */
+static size_t plan_arrived_bytes(size_t partial_bytes, int dim_pad)
+{
+	return partial_bytes / ((size_t)(dim_pad + 2) * 4) * sizeof(int);
+}
+
 static int plan_items(const struct kern_dev *d, size_t chunks)
 {
 	return d->args.max_rows + (int)min(chunks, (size_t)1 << 20);
@@ -118,16 +116,16 @@ static int plan_items(const struct kern_dev *d, size_t chunks)
 
 static size_t plan_ring_bytes(const struct kern_dev *d, int items)
 {
-	return (size_t)d->args.max_rows * (sizeof(struct tile) + sizeof(int32_t)) +
-	       2 * (size_t)items * sizeof(struct item);
+	return (size_t)d->args.max_rows * sizeof(struct tile) + 2 * (size_t)items * sizeof(struct item);
 }
 
 size_t cuda_plan_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks)
 {
 	const size_t chunks = plan_chunks(d, block_size, n_blocks), seqs = (size_t)d->args.max_seqs;
 	const int items = plan_items(d, chunks);
-	return plan_partial_bytes(chunks, n_kv_heads, dim_pad) + plan_ring_bytes(d, items) +
-	       seqs * (sizeof(struct tile) + sizeof(int32_t)) + (seqs + (size_t)items) * sizeof(struct item);
+	const size_t partial = plan_partial_bytes(chunks, n_kv_heads, dim_pad);
+	return partial + plan_arrived_bytes(partial, dim_pad) + plan_ring_bytes(d, items) +
+	       seqs * sizeof(struct tile) + (seqs + (size_t)items) * sizeof(struct item);
 }
 
 int cuda_plan_new(struct kern_kv *kv)
@@ -140,7 +138,8 @@ int cuda_plan_new(struct kern_kv *kv)
 	p->partial.p = cuda_mem_new(d, p->partial.bytes);
 	p->tiles_max = d->args.max_rows;
 	p->items_max = plan_items(d, chunks);
-	if (!p->partial.p || list_new(d, p))
+	p->arrived = (int *)cuda_mem_new(d, plan_arrived_bytes(p->partial.bytes, kv->dim_pad));
+	if (!p->partial.p || !p->arrived || list_new(d, p))
 		return -ENOMEM;
 	return cuda_ring_init(d, &p->ring, plan_ring_bytes(d, p->items_max));
 }
@@ -152,6 +151,7 @@ void cuda_plan_free(struct kern_kv *kv)
 		return;
 	list_free(kv->dev, p);
 	cuda_ring_fini(kv->dev, &p->ring);
+	cuda_mem_free(kv->dev, p->arrived, plan_arrived_bytes(p->partial.bytes, kv->dim_pad));
 	cuda_mem_free(kv->dev, p->partial.p, p->partial.bytes);
 	free(p);
 }
@@ -164,7 +164,6 @@ struct planning {
 	const struct kern_attn_args *a;
 	struct tile *tiles;
 	struct item *split, *wide;
-	int32_t *merge;
 	int partials, partials_max, rows_split, rows_wide;
 };
 
@@ -188,7 +187,6 @@ static void plan_tile(struct planning *g, int seq, int row, int n_rows, int pos,
 	}
 	t->partial = g->partials;
 	g->partials += t->n_chunks;
-	g->merge[p->n_merge++] = i;
 	for (int c = 0; c < t->n_chunks; c++)
 		g->split[p->n_split++] = (struct item){i, t->chunk0 + c};
 }
@@ -208,7 +206,6 @@ size_t cuda_plan_part(const struct cuda_plan *p, int part)
 	size_t at = (size_t)p->n_tiles * sizeof(struct tile);
 	at += part > 0 ? (size_t)p->n_split * sizeof(struct item) : 0;
 	at += part > 1 ? (size_t)p->n_wide * sizeof(struct item) : 0;
-	at += part > 2 ? (size_t)p->n_merge * sizeof(int32_t) : 0;
 	return at;
 }
 
@@ -264,7 +261,7 @@ int cuda_plan_make(struct kern_stream *s, const struct kern_attn_args *a)
 	if (!buf)
 		return -EIO;
 	p->listed = false;
-	p->n_tiles = p->n_split = p->n_wide = p->n_merge = 0;
+	p->n_tiles = p->n_split = p->n_wide = 0;
 	struct planning g = {};
 	g.p = p;
 	g.a = a;
@@ -275,15 +272,13 @@ int cuda_plan_make(struct kern_stream *s, const struct kern_attn_args *a)
 	g.tiles = (struct tile *)(void *)buf;
 	g.split = (struct item *)(void *)(g.tiles + p->tiles_max);
 	g.wide = g.split + p->items_max;
-	g.merge = (int32_t *)(void *)(g.wide + p->items_max);
 	for (int q = 0; q < d->batch.n_seqs; q++)
 		plan_run(&g, &d->batch, q);
 	if (p->n_wide)
 		qsort(g.wide, (size_t)p->n_wide, sizeof *g.wide, longer_first);
 	memmove(buf + cuda_plan_part(p, 0), g.split, (size_t)p->n_split * sizeof *g.split);
 	memmove(buf + cuda_plan_part(p, 1), g.wide, (size_t)p->n_wide * sizeof *g.wide);
-	memmove(buf + cuda_plan_part(p, 2), g.merge, (size_t)p->n_merge * sizeof *g.merge);
-	int e = cuda_ring_send(&p->ring, s, cuda_plan_part(p, 3));
+	int e = cuda_ring_send(&p->ring, s, cuda_plan_part(p, 2));
 	p->fresh = !e;
 	return e;
 }

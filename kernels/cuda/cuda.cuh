@@ -131,6 +131,27 @@ static inline bool cuda_is_bf16(const struct kern_dev *d)
 	return d->operand == KERN_BF16;
 }
 
+/* ---- between blocks ---- */
+
+/* True in the last of n blocks that come here with this count, which sees what the others wrote.
+ * The count is 0 before and
+ * after.  All threads of a block call it; shared memory is free by then. */
+KERN_DEV bool cuda_last_block(int *count, int n)
+{
+	int *flag = (int *)(void *)kern_smem();
+	fence_device();
+	block_sync();
+	if (threadIdx.x == 0) {
+		*flag = atomic_add(count, 1) == n - 1;
+		if (*flag)
+			*count = 0;
+	}
+	block_sync();
+	const bool last = *flag != 0;
+	fence_device();
+	return last;
+}
+
 /* ---- linear.cu ---- */
 
 /* An embedding's table [V][H] (operand type, device memory, 256-byte aligned, row-major, borrowed

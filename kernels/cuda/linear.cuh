@@ -407,22 +407,4 @@ static __device__ __forceinline__ float4 lin_partial_sum(const struct lin_args &
 	return sum;
 }
 
-/* True in the last of n blocks that come here with this count, which sees what the others wrote.
- * All threads of a block call it; shared memory is free by then. */
-static __device__ __forceinline__ bool lin_last_block(int *count, int n)
-{
-	int *flag = (int *)(void *)kern_smem();
-	fence_device();
-	block_sync();
-	if (threadIdx.x == 0) {
-		*flag = atomic_add(count, 1) == n - 1;
-		if (*flag)
-			*count = 0;
-	}
-	block_sync();
-	const bool last = *flag != 0;
-	fence_device();
-	return last;
-}
-
 #endif

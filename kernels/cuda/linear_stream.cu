@@ -279,7 +279,7 @@ static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 ? 2 : 1)
 			if (work)
 				lin_partial_store(a, slice, col0 + f / N_T8, t8 + f % N_T8,
 						  s.sum[f / N_T8][f % N_T8]);
-		if (!lin_last_block(a.counts + blockIdx.z * gridDim.x + blockIdx.x, a.splits))
+		if (!cuda_last_block(a.counts + blockIdx.z * gridDim.x + blockIdx.x, a.splits))
 			return;
 	} else {
 		block_sync(); /* all are done with their rings */

@@ -273,7 +273,7 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 	float4 *sums = seg.slices > 1 ? before : (float4 *)(void *)ring + threadIdx.x;
 	static_assert(shape::sum_bytes <= shape::ring_bytes, "");
 	if (a.splits > 1) {
-		if (!lin_last_block(a.counts + blockIdx.y * gridDim.x + blockIdx.x, a.splits))
+		if (!cuda_last_block(a.counts + blockIdx.y * gridDim.x + blockIdx.x, a.splits))
 			return;
 	} else if (seg.slices == 1) {
 		block_sync(); /* the ring is free */
