@@ -79,7 +79,7 @@ TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention linear rows sam
 
 .PHONY: gpu-tests gpu-check gpu-bench
 gpu-tests: $(GPUTESTS) $(BUILD)/gpu/bench $(BUILD)/gpu/bench_step $(BUILD)/lib/libquern-cuda.so \
-	$(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens) $(PROGRAMS)
+	$(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step step_ahead same_tokens) $(PROGRAMS)
 gpu-check:
 	@tests/gpu/check.sh $(BUILD)
 gpu-bench:
@@ -124,11 +124,11 @@ SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
 
 cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so
-cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens)
+cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step step_ahead same_tokens)
 	@for t in $(SIMTESTS); do printf '%5s %s\n' SIM $$t; $$t || exit 1; done
 	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudasim.so; \
 	for t in $(TABLETESTS); do printf '%5s %s, whole\n' SIM $$t; QUERN_TEST_LONG=1 $$t --timeout 1200 || exit 1; done; \
-	for t in $(addprefix $(BUILD)/tests/unit/test_,model step same_tokens); do \
+	for t in $(addprefix $(BUILD)/tests/unit/test_,model step step_ahead same_tokens); do \
 		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done; \
 	printf '%5s %s, --fast\n' SIM unit/test_model; QUERN_TEST_FAST=1 $(BUILD)/tests/unit/test_model --timeout 900
 

@@ -3,8 +3,9 @@
  * Stands before nvcc's header of the same name when the .cu files are compiled for the host with
  * -DQUERN_CUDASIM.  Work is queued per stream and done when somebody waits for it, so that a host
  * that reads, or reuses a buffer, too early is caught.  Only what stands before a host function is
- * done without being waited for: by a thread, a short while later that the seed decides.  Device memory lies in a range of its own,
- * each piece before a guard page, and is closed to the host outside of kernels and copies. */
+ * done without being waited for: by a thread, a short while later that the seed decides.  Device
+ * memory lies in a range of its own, each piece before a guard page, and is closed to the host outside
+ * of kernels and copies. */
 #ifndef QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
 #define QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
 
@@ -83,6 +84,7 @@ typedef enum {
 	cudaErrorInvalidDevice = 101,
 	cudaErrorIllegalState = 401,
 	cudaErrorNotReady = 600,
+	cudaErrorIllegalAddress = 700,
 	cudaErrorStreamCaptureUnsupported = 900,
 	cudaErrorStreamCaptureInvalidated = 901,
 	cudaErrorStreamCaptureMerge = 902,

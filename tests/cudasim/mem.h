@@ -13,6 +13,11 @@ extern struct cudasim_counters cudasim_counts;
 std::recursive_mutex &cudasim_lock(void); /* of all that the emulator remembers */
 uint32_t cudasim_random(void);            /* of the seed; with the lock */
 
+/* fate.cc, with the lock.  A lost device does nothing any more, and says so whenever it is asked; of
+ * one that hangs nothing more is heard. */
+bool cudasim_lost(void);
+bool cudasim_hung(void);
+
 /* What lies around a bad address, to stderr. */
 void cudasim_mem_explain(const void *p);
 void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body);

@@ -38,7 +38,7 @@ static auto &launched = *new std::map<const void *, int>(); /* kernels */
 static cudaError_t sticky;
 
 struct work {
-	enum { DO, RECORD, WAIT } kind;
+	enum { DO, RECORD, WAIT, TELL } kind; /* TELL: a host function */
 	std::function<void()> body;
 	cudaEvent_t event;
 	uint64_t turn;
@@ -276,8 +276,22 @@ static void drain_to(cudaStream_t s, size_t leave);
 
 static void wait_for(cudaEvent_t e, uint64_t turn)
 {
-	while (e->reached < turn)
+	while (e->reached < turn && !cudasim_hung())
 		drain_to(e->stream, e->stream->queue.size() - 1);
+}
+
+/* Whoever waits for a device that hangs, and does not only ask, waits for ever. */
+static bool only_asking;
+
+static void hang_if_hung(void)
+{
+	while (cudasim_hung() && !only_asking)
+		pause();
+}
+
+static cudaError_t state(void)
+{
+	return cudasim_lost() ? cudaErrorIllegalAddress : sticky;
 }
 
 /* Does what is queued until at most `leave` entries are left. */
@@ -291,16 +305,17 @@ static void drain_to(cudaStream_t s, size_t leave)
 	if (!depth++)
 		pieces_open(true);
 	s->draining = true;
-	while (s->queue.size() > leave) {
+	while (s->queue.size() > leave && !cudasim_hung()) {
 		work w = std::move(s->queue.front());
 		s->queue.pop_front();
-		if (w.kind == work::DO)
-			w.body();
-		else if (w.kind == work::RECORD)
+		if (w.kind == work::RECORD)
 			w.event->reached = w.turn;
-		else
+		else if (w.kind == work::WAIT)
 			wait_for(w.event, w.turn);
+		else if (w.kind == work::TELL || !cudasim_lost())
+			w.body();
 	}
+	hang_if_hung();
 	s->draining = false;
 	if (!--depth)
 		pieces_open(false);
@@ -355,7 +370,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 	if (e != cudaSuccess)
 		return e;
 	drain_to(s, 0);
-	return sticky;
+	return state();
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -365,7 +380,7 @@ cudaError_t cudaDeviceSynchronize(void)
 	if (e != cudaSuccess)
 		return e;
 	drain_all();
-	return sticky;
+	return state();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
@@ -413,10 +428,12 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 	cudaError_t captured = cudasim_capture_forbids_event(e, "cudaEventQuery");
 	if (captured != cudaSuccess)
 		return captured;
-	if (e->reached >= e->recorded)
-		return cudaSuccess;
-	drain_to(e->stream, e->stream->queue.size() - 1);
-	return e->reached >= e->recorded ? cudaSuccess : cudaErrorNotReady;
+	if (e->reached < e->recorded) {
+		only_asking = true;
+		drain_to(e->stream, e->stream->queue.size() - 1);
+		only_asking = false;
+	}
+	return e->reached >= e->recorded || cudasim_lost() ? state() : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
@@ -426,7 +443,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 	if (captured != cudaSuccess)
 		return captured;
 	wait_for(e, e->recorded);
-	return sticky;
+	hang_if_hung();
+	return state();
 }
 
 /* ---- host functions ---- */
@@ -454,8 +472,12 @@ static void keep_promises(void)
 		held.unlock();
 		usleep((late >> 8) % LATE_US);
 		held.lock();
-		while (!x->kept)
+		only_asking = true;
+		while (!x->kept && !cudasim_hung())
 			drain_to(x->stream, x->stream->queue.size() - 1);
+		only_asking = false;
+		if (cudasim_hung())
+			return;
 		promises.pop_front();
 		delete x;
 	}
@@ -469,9 +491,11 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
 		cudasim_fail("a host function in a captured stream: it is not emulated");
 	promise *x = new promise{s, false};
 	cudasim_push(s, [fn, arg, x] {
-		fn(arg);
+		if (!cudasim_lost()) /* as on a GPU */
+			fn(arg);
 		x->kept = true;
 	});
+	s->queue.back().kind = work::TELL;
 	promises.push_back(x);
 	promised.notify_one();
 	if (!started)
@@ -645,7 +669,7 @@ cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
 cudaError_t cudaGetLastError(void)
 {
 	hold held(cudasim_lock());
-	cudaError_t e = sticky;
+	cudaError_t e = state();
 	sticky = cudaSuccess;
 	return e;
 }
@@ -653,7 +677,7 @@ cudaError_t cudaGetLastError(void)
 cudaError_t cudaPeekAtLastError(void)
 {
 	hold held(cudasim_lock());
-	return sticky;
+	return state();
 }
 
 const char *cudaGetErrorString(cudaError_t e)
@@ -673,6 +697,8 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "invalid device ordinal";
 	case cudaErrorNotReady:
 		return "device not ready";
+	case cudaErrorIllegalAddress:
+		return "an illegal memory access was encountered";
 	case cudaErrorIllegalState:
 		return "the operation cannot be performed in the present state";
 	case cudaErrorStreamCaptureUnsupported:
