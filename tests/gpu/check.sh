@@ -53,6 +53,7 @@ done
 step "golden models" 120 "$build/tests/unit/test_model" --jobs 2
 step "golden models, --fast" 120 env QUERN_TEST_FAST=1 "$build/tests/unit/test_model" --jobs 2
 step "steps" 60 "$build/tests/unit/test_step" --jobs 2
+step "steps, one ahead" 60 "$build/tests/unit/test_step_ahead" --jobs 2
 step "same tokens" 120 "$build/tests/unit/test_same_tokens" --jobs 2
 step "a service" 60 "$build/bin/quern" run models/demo "Once upon a time" --device cuda:0 --seed 7 -m 40
 # Ranks through NCCL: one on one GPU, as many as there are (to three) on more.
