@@ -1,5 +1,6 @@
-/* fate.cc - what befalls the emulated device, where the environment says so: after so many launches it
- * is lost (QUERN_CUDASIM_LOST=N), as by a kernel that went astray, or hangs (QUERN_CUDASIM_HUNG=N). */
+/* fate.cc - what befalls the emulated device, where the environment says so: after it has called so many
+ * host functions it is lost (QUERN_CUDASIM_LOST=N), as by a kernel that went astray, or hangs
+ * (QUERN_CUDASIM_HUNG=N). */
 #include "tests/cudasim/mem.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@ static bool comes(const char *name, long *at)
 		const char *v = getenv(name);
 		*at = v ? atol(v) : -1;
 	}
-	return *at > 0 && cudasim_counts.launches >= (uint64_t)*at;
+	return *at > 0 && cudasim_counts.told >= (uint64_t)*at;
 }
 
 bool cudasim_lost(void)
