@@ -81,6 +81,22 @@ static double percent(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
+/* What decides bits, --fast among it; usually one line, since replicas are alike. */
+static void print_numerics(const json_t *replicas)
+{
+	for (size_t i = 0; i < json_array_size(replicas); i++) {
+		const char *mine = json_string_value(json_object_get(json_array_get(replicas, i), "numerics"));
+		bool told = !mine || !*mine;
+		for (size_t k = 0; k < i && !told; k++) {
+			const char *other =
+				json_string_value(json_object_get(json_array_get(replicas, k), "numerics"));
+			told = other && strcmp(mine, other) == 0;
+		}
+		if (!told)
+			printf("numerics   %s\n", mine);
+	}
+}
+
 static void print_status(const json_t *s)
 {
 	const char *model = json_string_value(json_object_get(s, "model"));
@@ -107,6 +123,7 @@ static void print_status(const json_t *s)
 	printf("speed      prompt %.0f tok/s, output %.1f tok/s, step %.2f ms\n", number(s, "prompt_tps"),
 	       number(s, "decode_tps"), number(s, "step_us") / 1e3);
 	const json_t *j = json_object_get(s, "journal");
+	print_numerics(json_object_get(s, "replicas"));
 	const char *error = json_string_value(json_object_get(j, "error"));
 	char bytes[32];
 	if (json_is_object(j))

@@ -31,14 +31,16 @@ def tiny_awq(tmp_path_factory):
     return out
 
 
-def test_fast_is_a_numerics_class_of_its_own(start):
+def test_fast_is_a_numerics_class_of_its_own(run, start):
     """A prompt below every crossover is computed as ever."""
-    plain = start(DEMO, *SMALL).client()
-    fast = start(DEMO, *SMALL, "--fast").client()
+    services = start(DEMO, *SMALL), start(DEMO, *SMALL, "--fast")
+    plain, fast = (s.client() for s in services)
     tokens = [c.generate("Once upon", max_tokens=4, seed=3).tokens for c in (plain, fast)]
     assert tokens[0] == tokens[1]
     classes = [c.call("status")["replicas"][0]["numerics"] for c in (plain, fast)]
     assert classes[1] == classes[0] + " fast"
+    told = run("status", "--to", services[1].jobs).stdout
+    assert f"numerics   {classes[1]}\n" in told
 
 
 def test_what_is_tuned_is_what_a_fast_worker_uses(run, start, tiny_awq, tmp_path, monkeypatch):
