@@ -32,6 +32,7 @@ enum { SPARE_MAX = 64 }; /* more were a flood that is over */
 
 struct emit {
 	void *out; /* PUSH */
+	struct engine_event *unsent, **last_unsent; /* what could not be sent yet, in its order */
 	struct emit_home *home;
 	struct prompt_logprobs *prompts;
 };
@@ -40,6 +41,7 @@ struct emit *emit_new(void *socket)
 {
 	struct emit *e = xcalloc(1, sizeof *e);
 	e->out = socket;
+	e->last_unsent = &e->unsent;
 	e->home = xcalloc(1, sizeof *e->home);
 	pthread_mutex_init(&e->home->lock, NULL);
 	return e;
@@ -50,7 +52,7 @@ static void event_free(struct engine_event *e)
 	free(e->tokens);
 	free(e->top_ids);
 	free(e->top_logprobs);
-	free(e->status);
+	engine_status_free(e->status);
 	free(e);
 }
 
@@ -120,12 +122,32 @@ void engine_event_free(struct engine_event *e)
 		event_free(e);
 }
 
+/* The front end's socket has no bound: what is in it is bounded by the jobs accepted. */
+static bool send_event(struct emit *e, struct engine_event *ev)
+{
+	return zmq_send(e->out, &ev, sizeof(struct engine_event *), ZMQ_DONTWAIT) >= 0;
+}
+
+void emit_unsent(struct emit *e)
+{
+	while (e->unsent) {
+		struct engine_event *ev = e->unsent, *next = ev->next_spare;
+		if (!send_event(e, ev))
+			return;
+		e->unsent = next;
+	}
+	e->last_unsent = &e->unsent;
+}
+
+/* A job whose end is lost would be waited for for ever. */
 void emit_event(struct emit *e, struct engine_event *ev)
 {
-	/* The front end's socket has no bound: what is in it is bounded by the jobs accepted.  When
-	 * the service ends, the front end goes first: nobody is there to wait for. */
-	if (zmq_send(e->out, &ev, sizeof ev, ZMQ_DONTWAIT) < 0)
-		engine_event_free(ev);
+	emit_unsent(e);
+	if (!e->unsent && send_event(e, ev))
+		return;
+	ev->next_spare = NULL;
+	*e->last_unsent = ev;
+	e->last_unsent = &ev->next_spare;
 }
 
 struct engine_event *emit_event_new(enum engine_event_kind kind, uint64_t job)
@@ -180,6 +202,11 @@ void emit_free(struct emit *e)
 		return;
 	while (e->prompts)
 		emit_forget(e, e->prompts->job);
+	while (e->unsent) {
+		struct engine_event *next = e->unsent->next_spare;
+		engine_event_free(e->unsent);
+		e->unsent = next;
+	}
 	home_close(e->home);
 	free(e);
 }

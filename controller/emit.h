@@ -14,6 +14,8 @@ void emit_free(struct emit *e);         /* NULL is fine */
 
 struct engine_event *emit_event_new(enum engine_event_kind kind, uint64_t job);
 void emit_event(struct emit *e, struct engine_event *ev);       /* takes it */
+/* Tries again to send what could not be sent: once in a while. */
+void emit_unsent(struct emit *e);
 void emit_code(struct emit *e, enum engine_event_kind kind, uint64_t job, enum code code, const char *why);
 
 /* The prompts' logprobs in a result of s, before it is applied. */

@@ -169,6 +169,7 @@ static void *engine_main(void *arg)
 		fleet_receive(e->fleet, now_us);
 		take_commands(e, now_us);
 		fleet_turn(e->fleet, now_us);
+		emit_unsent(e->emit);
 		tell_load(e);
 	}
 	fleet_tell_stop(e->fleet);

@@ -155,7 +155,7 @@ void engine_status_free(struct engine_status *s);   /* NULL is fine */
 
 struct engine_event {
 	struct emit_home *home; /* where it goes back to when it is freed (emit.c); NULL: nowhere */
-	struct engine_event *next_spare;
+	struct engine_event *next_spare; /* emit.c's: spare, or not sent yet */
 	uint32_t cap_tokens, cap_tops;  /* of an event that has a home */
 	enum engine_event_kind kind;
 	uint64_t job;

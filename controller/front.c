@@ -401,8 +401,12 @@ static void run_loop(struct front *f)
 /* ZeroMQ closes behind our back: unbound first, the name is free at once. */
 static void close_events(struct front *f)
 {
+	struct engine_event *e;
 	if (!f->events)
 		return;
+	while (zmq_recv(f->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) ==
+	       sizeof(struct engine_event *))
+		engine_event_free(e);
 	zmq_unbind(f->events, ENGINE_OUT);
 	zmq_close(f->events);
 }
@@ -422,11 +426,6 @@ static void *front_thread(void *arg)
 	f->sock = NULL;
 	if (f->engine)
 		zmq_close(f->engine);
-	struct engine_event *e;
-	while (zmq_recv(f->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) ==
-	       sizeof(struct engine_event *))
-		engine_event_free(e);
-	close_events(f);
 	return NULL;
 }
 
@@ -574,8 +573,11 @@ static int bind_events(struct front *f)
 	return 0;
 }
 
-static void front_free(struct front *f)
+void front_free(struct front *f)
 {
+	if (!f)
+		return;
+	close_events(f);
 	jobs_free(f->jobs);
 	for (size_t i = 0; i < f->n_early; i++)
 		engine_cmd_free(f->early[i]);
@@ -619,7 +621,6 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	return 0;
 fail:
 	jobsock_close(f->sock);
-	close_events(f);
 	front_free(f);
 	return rc;
 }
@@ -641,5 +642,4 @@ void front_stop(struct front *f)
 	/* The journal's thread calls on_settled() until it has told all, also of a disk that fails. */
 	if (f->journal)
 		journal_end(f->journal);
-	front_free(f);
 }

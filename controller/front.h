@@ -178,7 +178,9 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 /* Connects to ENGINE_IN, which is bound by now: called once, after engine_start(). */
 void front_connect(struct front *f);
 const char *front_jobs_endpoint(const struct front *f);        /* with the port that was chosen */
-/* Cancels what runs, tells listeners, ends the thread.  The engine is stopped by the caller afterwards. */
+/* Cancels what runs, tells listeners, ends the thread.  The engine is stopped by the caller afterwards... */
 void front_stop(struct front *f);
+/* ... and has ended by now: what it said meanwhile is freed, too.  NULL is fine. */
+void front_free(struct front *f);
 
 #endif

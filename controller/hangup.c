@@ -103,7 +103,8 @@ void hangup_stop(struct hangup *h)
 	if (!h)
 		return;
 	uint64_t one = 1;
-	if (write(h->quit, &one, sizeof one) != sizeof one)
+	/* Nothing else wakes the thread; EAGAIN: it was woken already. */
+	while (write(h->quit, &one, sizeof one) != sizeof one && errno != EAGAIN)
 		log_error("http", "eventfd: %s", strerror(errno));
 	pthread_join(h->thread, NULL);
 	close(h->quit);

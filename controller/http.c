@@ -21,12 +21,15 @@
 #include "controller/viewers.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -522,6 +525,15 @@ static int load_tls(struct http *h, const struct http_config *cfg, char *why, si
 	return rc ? err_prefix(why, why_n, rc, "--tls-key") : tls_check(h->tls_cert, h->tls_key, why, why_n);
 }
 
+/* libmicrohttpd closes the socket that it is given when it cannot start, but not in every case: it gets
+ * a descriptor of its own, which is closed here if it is this socket still. */
+static void close_given(int given, int own)
+{
+	struct stat a, b;
+	if (given >= 0 && !fstat(given, &a) && !fstat(own, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+		close(given);
+}
+
 /* Before anything that its lines need. */
 static void stop_batches(struct http *h)
 {
@@ -589,18 +601,21 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	if (!h->tls_cert)
 		tls[0] = tls[2];
 	unsigned limit = connection_limit(cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS);
-	h->daemon = MHD_start_daemon(
+	int given = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	h->daemon = given < 0 ? NULL : MHD_start_daemon(
 		flags, 0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)N_THREADS,
+		MHD_OPTION_LISTEN_SOCKET, given, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)N_THREADS,
 		MHD_OPTION_CONNECTION_LIMIT, limit, MHD_OPTION_CONNECTION_TIMEOUT, timeout,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
 		MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 	if (!h->daemon) {
+		close_given(given, fd);
 		rc = err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start%s",
 			     h->tls_cert ? ": do --tls-cert and --tls-key belong together?" : "");
 		goto fail_daemon;
 	}
+	close(fd);
 	*out = h;
 	return 0;
 

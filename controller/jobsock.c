@@ -37,6 +37,7 @@ enum {
 	PARSE_INLINE_MAX = 16 << 10, /* larger requests are parsed beside this thread */
 	STATUS_MAX = 4096,           /* questions to the engine under way */
 	CONNECTIONS_MAX = 16384,     /* or this socket's share of the descriptors */
+	HALF_TRIES = 3,              /* to end half a message */
 };
 #define ALL_UNSENT_MAX ((size_t)1 << 30)
 
@@ -298,6 +299,13 @@ static int send_counted(struct jobsock *s, struct budget *b)
 	return 0;
 }
 
+/* Half a message is ended, or the next one's receiver would be taken for the rest of it. */
+static void end_half(struct jobsock *s)
+{
+	for (int i = 0; i < HALF_TRIES && zmq_send(s->router, "", 0, ZMQ_DONTWAIT) < 0; i++)
+		;
+}
+
 /* Send s->out to the client, or lose it: gone, or too much waits for it already. */
 static void post(struct jobsock *s, struct client *c, bool delimiter)
 {
@@ -305,17 +313,20 @@ static void post(struct jobsock *s, struct client *c, bool delimiter)
 		return;
 	size_t waiting = atomic_load(&c->budget->unsent);
 	int rc = 0;
+	bool began = false;
 	bool crowded = atomic_load(&all_unsent) > ALL_UNSENT_MAX;
 	if (waiting && waiting + s->out.len > (crowded ? CLIENT_UNSENT_FAIR : CLIENT_UNSENT_MAX))
 		rc = -EAGAIN;
 	else if (zmq_send(s->router, c->route, c->route_n, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
 		rc = -zmq_errno();
-	else if (delimiter && zmq_send(s->router, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+	else if ((began = true) && delimiter && zmq_send(s->router, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
 		rc = -zmq_errno();
 	else
 		rc = send_counted(s, c->budget);
 	if (!rc)
 		return;
+	if (began)
+		end_half(s);
 	if (rc == -EHOSTUNREACH)
 		log_debug("jobsock", "client gone fd=%d", c->fd);
 	else

@@ -465,10 +465,11 @@ static int start(struct program *p, const char *dir, char *why, size_t why_n)
 fail_engine:
 	front_stop(p->front);
 	quit_engine(p);
-	p->front = NULL;
+	front_free(p->front);
+	goto fail_zap;
 fail_front:
-	if (p->front)
-		front_stop(p->front);
+	front_stop(p->front);
+	front_free(p->front);
 fail_zap:
 	zap_stop(p->zap);
 	p->zap = NULL;
@@ -485,6 +486,7 @@ static void stop(struct program *p)
 	http_stop(p->http);
 	front_stop(p->front);
 	quit_engine(p);
+	front_free(p->front);
 	zap_stop(p->zap);
 	zmq_ctx_term(p->zmq);
 	journal_close(p->journal);

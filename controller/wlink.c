@@ -33,6 +33,7 @@ enum {
 	LINGER_MS = 200, /* enough for the word to stop */
 	STRANGERS = 16,
 	WAIT_MS = 100,
+	HALF_TRIES = 3, /* to end half a message */
 	/* A connection has ended, and it is not said whose: a beat that cannot be sent tells. */
 	PROBE_US = 50 * 1000,
 	PROBE_MS = 5,
@@ -256,13 +257,25 @@ static int send_route(struct wlink *w, const uint8_t *route, size_t n)
 	return zmq_send(w->socket, route, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ? -errno : 0;
 }
 
+/* Half a message is ended, or the next one's receiver would be taken for the rest of it.  An empty one
+ * means nothing to a worker. */
+static void end_half(struct wlink *w)
+{
+	for (int i = 0; i < HALF_TRIES && zmq_send(w->socket, "", 0, ZMQ_DONTWAIT) < 0; i++)
+		;
+}
+
 static int send_bytes(struct wlink *w, const uint8_t *route, size_t n, const struct bus_msg *m)
 {
 	int rc = send_route(w, route, n);
 	if (rc)
 		return rc;
 	bus_encode(m, &w->out);
-	return zmq_send(w->socket, w->out.p, w->out.len, ZMQ_DONTWAIT) < 0 ? -errno : 0;
+	if (zmq_send(w->socket, w->out.p, w->out.len, ZMQ_DONTWAIT) >= 0)
+		return 0;
+	rc = -errno;
+	end_half(w);
+	return rc;
 }
 
 /* A message that is not sent ends it, at the next tick. */
@@ -327,6 +340,7 @@ void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_
 		if (zmq_msg_send(&one, w->socket, ZMQ_DONTWAIT) < 0) {
 			ranks[i]->broken = true;
 			zmq_msg_close(&one);
+			end_half(w);
 		}
 	}
 	zmq_msg_close(&all);

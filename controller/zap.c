@@ -53,8 +53,9 @@ struct zap {
 static void wake(const struct zap *z)
 {
 	uint64_t one = 1;
-	if (write(z->wake, &one, sizeof one) < 0)
-		return; /* it is awake, or looks around anyway */
+	/* Nothing else wakes the thread; EAGAIN: it was woken already. */
+	while (write(z->wake, &one, sizeof one) < 0 && errno != EAGAIN)
+		;
 }
 
 /* ---- the list ---- */
@@ -310,8 +311,12 @@ static void answer(struct zap *z, const struct question *q)
 		log_warn("zap", "refused socket=%s from=%s key=%s: %s", q->domain, q->address,
 			 user[0] ? user : "none", no);
 	const char *frames[] = {"1.0", q->id, no ? "400" : "200", no ? no : "OK", no ? "" : user, ""};
+	/* Half an answer would be the last one: the socket takes no question before its end. */
 	for (int i = 0; i < 6; i++)
-		zmq_send(z->socket, frames[i], i == 1 ? q->id_n : strlen(frames[i]), i < 5 ? ZMQ_SNDMORE : 0);
+		while (zmq_send(z->socket, frames[i], i == 1 ? q->id_n : strlen(frames[i]),
+				i < 5 ? ZMQ_SNDMORE : 0) < 0 &&
+		       (errno == EINTR || errno == EAGAIN) && !atomic_load(&z->quit))
+			;
 }
 
 static bool read_question(struct zap *z, struct question *q)

@@ -22,9 +22,10 @@ int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_s
 	b->tables_bytes = (size_t)lim->max_runs * b->max_blocks * sizeof(int32_t);
 	b->tables = alloc_big(b->tables_bytes);
 	if (!b->tables) {
+		int rc = err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for a batch's block tables",
+				 b->tables_bytes);
 		batch_free(b);
-		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for a batch's block tables",
-			       (size_t)lim->max_runs * b->max_blocks * sizeof(int32_t));
+		return rc;
 	}
 	b->kern.token_at = b->token_at;
 	b->kern.row0 = b->row0;

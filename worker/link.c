@@ -92,12 +92,13 @@ static int send_bytes(struct link *l, const struct buf *b)
 	return rc < 0 ? -errno : 0;
 }
 
-static void send_msg(struct link *l, const struct bus_msg *m)
+static int send_msg(struct link *l, const struct bus_msg *m)
 {
 	bus_encode(m, &l->out);
 	int rc = send_bytes(l, &l->out);
 	if (rc)
 		log_warn("link", "message lost type=%d: %s", m->type, zmq_strerror(-rc));
+	return rc;
 }
 
 /* A fresh place for the ranks of a group to meet; none where this device knows of no way. */
@@ -303,7 +304,12 @@ static void note_progress(void *arg, unsigned permille)
 static void send_ready(struct link *l, const struct bus_ready *r)
 {
 	const struct bus_msg m = {.type = BUS_READY, .ready = *r};
-	send_msg(l, &m);
+	/* The controller waits for it, and beats do not stand for it: said hello to again, it asks again,
+	 * and the weights are here. */
+	if (send_msg(l, &m)) {
+		l->hello_due = true;
+		return;
+	}
 	log_info("link", "ready epoch=%llu blocks=%u host_blocks=%u load_ms=%u threads=%u isa=%s",
 		 (unsigned long long)r->epoch, r->n_blocks, r->n_host_blocks, r->load_ms, r->n_threads,
 		 r->isa);

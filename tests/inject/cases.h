@@ -24,4 +24,11 @@ int serving_upload(char *why, size_t why_n);
 int serving_jobs(char *why, size_t why_n);
 int serving_journal(char *why, size_t why_n);
 
+/* Workers and the engine that they work for (workers.c): one worker; more and fewer while it runs; a
+ * group of two. */
+void workers_prepare(void);
+int workers_serve(char *why, size_t why_n);
+int workers_scale(char *why, size_t why_n);
+int workers_group(char *why, size_t why_n);
+
 #endif

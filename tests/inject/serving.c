@@ -74,6 +74,7 @@ static void rig_stop(struct rig *r)
 		free(r->engine);
 	}
 	inject_pause(false);
+	front_free(r->front);
 	journal_close(r->journal);
 	metrics_free(r->metrics);
 	zmq_ctx_term(r->zmq);

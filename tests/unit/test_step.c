@@ -1,6 +1,7 @@
 /* A worker's step: what it refuses, what it answers, that it allocates nothing. */
 #include "base/alloc.h"
 #include "tests/driver.h"
+#include "worker/batch.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -451,4 +452,17 @@ Test(step, sizes_that_nobody_chose_are_sensible)
 		cr_expect_gt(l->n_blocks, 16 * 256 / 16);
 	cr_expect_geq(l->max_rows, l->max_runs);
 	driver_close(&other);
+}
+
+/* Its reason is made of a batch that is freed: found by a sanitizer. */
+Test(step_batch, tables_that_do_not_fit_are_refused_with_their_size)
+{
+	const struct bus_limits lim = {
+		.max_slots = 8, .max_rows = 64, .max_runs = 1 << 16, .max_context = UINT32_MAX};
+	struct batch *b = NULL;
+	char why[256] = "", bytes[64];
+	cr_expect_eq(batch_new(&b, &lim, 1, 8, why, sizeof why), -ENOMEM);
+	snprintf(bytes, sizeof bytes, "%zu bytes", (size_t)(1 << 16) * UINT32_MAX * sizeof(int32_t));
+	cr_expect(strstr(why, bytes), "%s", why);
+	cr_expect_null(b);
 }

@@ -62,6 +62,7 @@ static void stop(void)
 {
 	front_stop(front);
 	fake_stop(&engine);
+	front_free(front);
 	zmq_ctx_term(zmq);
 	demo_close(&demo);
 }

@@ -42,6 +42,7 @@ static void stop(void)
 {
 	front_stop(front);
 	fake_stop(&engine);
+	front_free(front);
 	zmq_ctx_term(zmq);
 	demo_close(&demo);
 }
@@ -846,6 +847,7 @@ Test(jobsock_life, the_end_tells_everyone, .timeout = 60)
 	cr_expect_eq(atomic_load(&ear.gone), 1);
 	client_close(&c);
 	fake_stop(&engine);
+	front_free(front);
 	zmq_ctx_term(zmq);
 	demo_close(&demo);
 }
@@ -861,6 +863,7 @@ Test(jobsock_life, others_than_this_machine_are_not_served_unless_told, .timeout
 	cfg.insecure = true;
 	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why), 0, "%s", why);
 	front_stop(front);
+	front_free(front);
 	zmq_ctx_term(zmq);
 	demo_close(&demo);
 }

@@ -1,0 +1,319 @@
+/* The paths of workers: the engine with its worker bus, and at the other end of it workers, each in a
+ * thread of its own here, that load the model, run plans and end.  This thread is the front end and the
+ * operator, paused: nothing of it fails. */
+#include "base/alloc.h"
+#include "controller/engine.h"
+#include "formats/config.h"
+#include "tests/inject/cases.h"
+#include "tests/inject/inject.h"
+#include "tests/testdata.h"
+#include "worker/link.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+static uint32_t n_vocab;
+
+void workers_prepare(void)
+{
+	char why[512];
+	struct model_config c;
+	if (model_config_load(repofile("models/demo"), &c, why, sizeof why)) {
+		fprintf(stderr, "sweep: %s\n", why);
+		exit(2);
+	}
+	n_vocab = (uint32_t)c.n_vocab;
+	model_config_fini(&c);
+}
+
+/* This thread's own sends do not fail. */
+int __real_zmq_send(void *s, const void *p, size_t n, int flags);
+
+enum {
+	WORKERS_MAX = 4,
+	CONTEXT = 64,
+	TURN_MS = 20,
+	/* A worker that is not told to stop by then is told here: its controller is gone. */
+	TOLD_MS = 2000,
+	WAIT_MS = 60000, /* longer than anything waits for: what takes as long hangs */
+	EXIT_HANGS = 3,
+};
+
+struct hand {
+	pthread_t thread;
+	struct link_args args;
+	char why[512];
+	int rc;
+	_Atomic bool ended;
+};
+
+struct crew {
+	void *zmq, *events, *commands;
+	struct engine *engine;
+	char bus[128];
+	struct hand hands[WORKERS_MAX];
+	_Atomic unsigned n_hands;
+	unsigned n_retired; /* by our order */
+};
+
+static void *hand_main(void *arg)
+{
+	struct hand *h = arg;
+	h->rc = link_run(&h->args, h->why, sizeof h->why);
+	atomic_store(&h->ended, true);
+	return NULL;
+}
+
+static void start_hand(struct crew *w)
+{
+	struct hand *h = &w->hands[atomic_load(&w->n_hands)];
+	h->args = (struct link_args){
+		.bus = w->bus, .device = "cpu", .n_threads = 1, .late_ms = 5000, .grace_ms = 2 * WAIT_MS};
+	if (pthread_create(&h->thread, NULL, hand_main, h))
+		abort();
+	atomic_fetch_add(&w->n_hands, 1);
+}
+
+/* On the engine's thread: as whoever supervises it, starts as many as are wanted. */
+static void on_notice(void *user, const struct engine_notice *n)
+{
+	struct crew *w = user;
+	if (n->kind == ENGINE_NOTICE_SCALE)
+		while (atomic_load(&w->n_hands) < n->n_workers && atomic_load(&w->n_hands) < WORKERS_MAX)
+			start_hand(w);
+}
+
+/* Why nobody goes on with what was asked for; NULL: somebody does. */
+static const char *left_alone(const struct crew *w)
+{
+	unsigned ended = 0;
+	const char *why = "";
+	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
+		if (atomic_load(&w->hands[i].ended)) {
+			ended++;
+			why = w->hands[i].rc ? w->hands[i].why : "a worker was told to stop";
+		}
+	return ended > w->n_retired ? why : NULL;
+}
+
+static void hangs(const char *what)
+{
+	fprintf(stderr, "%s: no end in %d ms\n", what, WAIT_MS);
+	_exit(EXIT_HANGS);
+}
+
+static void command(struct crew *w, struct engine_cmd *c)
+{
+	if (__real_zmq_send(w->commands, &c, sizeof(struct engine_cmd *), 0) < 0)
+		abort();
+}
+
+static struct engine_cmd *new_command(enum engine_cmd_kind kind)
+{
+	struct engine_cmd *c = xcalloc(1, sizeof *c);
+	params_init(&c->params);
+	c->kind = kind;
+	c->wait_us = WAIT_MS / 3 * 1000LL;
+	return c;
+}
+
+/* The next of these kinds, to be freed; NULL: no worker is left, why. */
+static struct engine_event *await(struct crew *w, unsigned kinds, const char *what, char *why, size_t why_n)
+{
+	for (int ms = 0; ms < WAIT_MS; ms += TURN_MS) {
+		struct engine_event *e;
+		/* Before the look at the events: what it has said last is there. */
+		const char *alone = left_alone(w);
+		while (zmq_recv(w->events, &e, sizeof(struct engine_event *), 0) > 0) {
+			if (kinds & 1u << e->kind && (e->kind != ENGINE_STATE || e->ready))
+				return e;
+			engine_event_free(e);
+		}
+		if (alone) {
+			snprintf(why, why_n, "%s: %s", what, alone);
+			return NULL;
+		}
+	}
+	hangs(what);
+	return NULL;
+}
+
+static int await_code(struct crew *w, unsigned kinds, const char *what, char *why, size_t why_n)
+{
+	struct engine_event *e = await(w, kinds, what, why, why_n);
+	int rc = !e ? -EPIPE : e->code ? -EIO : 0;
+	if (e && rc)
+		snprintf(why, why_n, "%s: %s", what, e->why);
+	engine_event_free(e);
+	return rc;
+}
+
+/* ---- what is asked of them ---- */
+
+static int job(struct crew *w, uint64_t number, char *why, size_t why_n)
+{
+	static const uint32_t prompt[] = {5, 6, 7, 8, 9};
+	struct engine_cmd *c = new_command(ENGINE_SUBMIT);
+	c->job = number;
+	c->tokens = xmemdup(prompt, sizeof prompt);
+	c->n_tokens = sizeof prompt / sizeof *prompt;
+	c->params.max_tokens = 3;
+	c->params.ignore_eos = true;
+	command(w, c);
+	return await_code(w, 1u << ENGINE_REFUSED | 1u << ENGINE_JOB_DONE | 1u << ENGINE_JOB_FAILED, "job",
+			  why, why_n);
+}
+
+static int scale(struct crew *w, uint32_t n, char *why, size_t why_n)
+{
+	struct engine_cmd *c = new_command(ENGINE_SCALE);
+	c->n_replicas = n;
+	command(w, c);
+	return await_code(w, 1u << ENGINE_ORDER_DONE, "scale", why, why_n);
+}
+
+static int drain(struct crew *w, uint64_t worker, char *why, size_t why_n)
+{
+	struct engine_cmd *c = new_command(ENGINE_DRAIN);
+	c->worker = worker;
+	w->n_retired++;
+	command(w, c);
+	return await_code(w, 1u << ENGINE_ORDER_DONE, "drain", why, why_n);
+}
+
+static int status(struct crew *w, char *why, size_t why_n)
+{
+	struct engine_cmd *c = new_command(ENGINE_STATUS);
+	c->n_cells = 8;
+	command(w, c);
+	return await_code(w, 1u << ENGINE_STATUS_REPLY, "status", why, why_n);
+}
+
+/* ---- lifecycle ---- */
+
+static int crew_start(struct crew *w, unsigned tp, char *why, size_t why_n)
+{
+	int ms = TURN_MS;
+	*w = (struct crew){.zmq = zmq_ctx_new()};
+	snprintf(w->bus, sizeof w->bus, "ipc://%s/bus", inject_dir());
+	w->events = zmq_socket(w->zmq, ZMQ_PULL);
+	zmq_setsockopt(w->events, ZMQ_RCVTIMEO, &ms, sizeof ms);
+	if (zmq_bind(w->events, ENGINE_OUT))
+		abort();
+	struct engine_config c = {
+		.compute = "f32",
+		.n_vocab = n_vocab,
+		.model_context = CONTEXT,
+		.block_size = 16,
+		.max_seqs = 4,
+		.max_rows = 16,
+		.preempt = "auto",
+		.kv_bytes = 1 << 20,
+		.swap_bytes = 1 << 18,
+		.max_jobs = 4,
+		.max_tokens = 10000,
+		.worker_wait_us = WAIT_MS / 2 * 1000LL,
+		.silent_us = WAIT_MS / 2 * 1000LL,
+		.tp = tp,
+		.supervised = true,
+		.on_notice = on_notice,
+		.on_notice_user = w,
+	};
+	snprintf(c.model, sizeof c.model, "%s", repofile("models/demo"));
+	snprintf(c.bus, sizeof c.bus, "%s", w->bus);
+	inject_pause(false);
+	int rc = engine_start(w->zmq, &c, &w->engine, why, why_n);
+	inject_pause(true);
+	if (rc)
+		return rc;
+	w->commands = zmq_socket(w->zmq, ZMQ_PUSH);
+	if (zmq_connect(w->commands, ENGINE_IN))
+		abort();
+	for (unsigned i = 0; i < tp; i++)
+		start_hand(w);
+	return 0;
+}
+
+static void crew_stop(struct crew *w)
+{
+	struct engine_event *e;
+	if (w->engine) {
+		command(w, new_command(ENGINE_QUIT));
+		engine_join(w->engine);
+	}
+	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
+		for (int ms = 0; !atomic_load(&w->hands[i].ended); ms += TURN_MS) {
+			if (ms == TOLD_MS)
+				link_stop();
+			if (ms >= WAIT_MS)
+				hangs("the end of a worker");
+			nanosleep(&(struct timespec){.tv_nsec = TURN_MS * 1000000L}, NULL);
+		}
+	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
+		pthread_join(w->hands[i].thread, NULL);
+	while (zmq_recv(w->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) > 0)
+		engine_event_free(e);
+	zmq_close(w->events);
+	if (w->commands)
+		zmq_close(w->commands);
+	zmq_ctx_term(w->zmq);
+}
+
+/* A worker that cannot go on says why, whether somebody hears it or not. */
+static int crew_end(struct crew *w, int rc, char *why, size_t why_n)
+{
+	crew_stop(w);
+	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
+		if (w->hands[i].rc && !w->hands[i].why[0]) {
+			rc = w->hands[i].rc;
+			snprintf(why, why_n, "%s", "");
+		}
+	inject_pause(false);
+	return rc;
+}
+
+/* ---- the cases ---- */
+
+int workers_serve(char *why, size_t why_n)
+{
+	struct crew w;
+	inject_pause(true);
+	int rc = crew_start(&w, 1, why, why_n);
+	if (!rc)
+		rc = job(&w, 1, why, why_n);
+	return crew_end(&w, rc, why, why_n);
+}
+
+int workers_scale(char *why, size_t why_n)
+{
+	struct crew w;
+	inject_pause(true);
+	int rc = crew_start(&w, 1, why, why_n);
+	if (!rc)
+		rc = scale(&w, 2, why, why_n);
+	if (!rc)
+		rc = status(&w, why, why_n);
+	if (!rc)
+		rc = drain(&w, 1, why, why_n);
+	if (!rc)
+		rc = job(&w, 1, why, why_n);
+	return crew_end(&w, rc, why, why_n);
+}
+
+/* Two ranks, which meet and add up what they have. */
+int workers_group(char *why, size_t why_n)
+{
+	struct crew w;
+	inject_pause(true);
+	int rc = crew_start(&w, 2, why, why_n);
+	if (!rc)
+		rc = job(&w, 1, why, why_n);
+	return crew_end(&w, rc, why, why_n);
+}
