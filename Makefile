@@ -58,7 +58,7 @@ FLOOD := $(BUILD)/tests/tools/flood
 check-e2e: all $(FLOOD)
 	@tests/run.sh $(BUILD) e2e
 
-tests: $(TESTS) cudasim-tests
+tests: $(TESTS) cudasim-tests $(if $(SAN),,$(BUILD)/inject/sweep)
 
 deps:
 	@deploy/deps.sh build
@@ -112,9 +112,10 @@ crash: deps-test
 		$(if $(CRASH_SEED),QUERN_CRASH_SEED=$(CRASH_SEED)) build/venv/bin/python -m pytest -q -s \
 		-p no:cacheprovider tests/e2e/test_durable.py -k every_output
 
-# The Nth failing allocation, read, write or send, for every N (INJECT=--most 40: a sample), over what
-# is read from disk or from a peer and what sets the service up.  Needs gcc: its sanitizer is a shared
-# library, before which tests/inject/inject.c stands.
+# The Nth failing allocation, read, write or send, for every N (INJECT="--most 40 serve": a sample of a
+# case), over what is read from disk or from a peer, what sets the service up, and workers.  Needs gcc:
+# its sanitizer is a shared library, before which tests/inject/inject.c stands.  `make check` has a short
+# sample, without sanitizers.
 INJECT ?=
 INJECT_WRAPS := $(foreach f,fsync zmq_send zmq_msg_send,-Wl,--wrap=$f)
 .PHONY: inject

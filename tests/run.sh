@@ -43,6 +43,16 @@ if [ "$only" != e2e ]; then
 		[ -f "tests/${t#"$build"/tests/}.c" ] || [ -f "tests/${t#"$build"/tests/}.cc" ] || continue # of a test that is no more
 		program "${t#"$build"/tests/}" "$t"
 	done
+	# A few of the calls that `make inject` lets fail one by one; without sanitizers.
+	if [ -x "$build/inject/sweep" ]; then
+		"$build/inject/sweep" --most 16 >"$log" 2>&1
+		rc=$?
+		p=$(grep -ac 'findings 0$' "$log") bad=$(grep -ac 'findings [1-9][0-9]*$' "$log")
+		[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
+		printf '%-44s %4s passed %3s failed\n' "failing calls, a sample" "$p" "$bad"
+		[ "$bad" = 0 ] || sed 's/^/    /' "$log"
+		passed=$((passed + p)) failed=$((failed + bad))
+	fi
 	# The kernels' cases, and the worker as a whole, on the emulated CUDA device.
 	sim=$(cd "$build" && pwd)/lib/libquern-cudasim.so
 	if [ -e "$sim" ]; then

@@ -5,19 +5,13 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "controller/api.h"
-#include "controller/apikeys.h"
 #include "controller/chat.h"
 #include "controller/tokenizer.h"
 #include "formats/weights.h"
 #include "proto/bus.h"
-#include "proto/curve.h"
 #include "proto/mp.h"
 #include "tests/driver.h"
-#include "tests/inject/inject.h"
 #include "tests/testdata.h"
-
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 static int run_config(char *why, size_t why_n)
 {
@@ -169,38 +163,6 @@ static int run_bus(char *why, size_t why_n)
 	return rc;
 }
 
-/* ---- files of keys ---- */
-
-static int run_keys(char *why, size_t why_n)
-{
-	struct curve_key key, back;
-	char path[128];
-	int rc = curve_generate(&key, why, why_n);
-	if (!rc)
-		rc = curve_write(&key, inject_dir(), "k", why, why_n);
-	snprintf(path, sizeof path, "%s/k.key", inject_dir());
-	return rc ? rc : curve_read(path, true, &back, why, why_n);
-}
-
-static int run_apikeys(char *why, size_t why_n)
-{
-	static const char text[] = "0123456789abcdef0123 name=ann share=2 requests-per-minute=60\n"
-				   "abcdef0123456789abcd name=bob tokens-per-minute=1000\n";
-	struct apikeys *k = NULL;
-	char path[64];
-	int fd = memfd_create("keys", MFD_CLOEXEC);
-	inject_pause(true);
-	if (fd < 0 || write(fd, text, sizeof text - 1) < 0 || fchmod(fd, 0600))
-		abort();
-	inject_pause(false);
-	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	int rc = apikeys_open(path, &k, why, why_n);
-	if (!rc)
-		apikeys_close(k);
-	close(fd);
-	return rc;
-}
-
 /* ---- a worker: loads the model, runs a prompt ---- */
 
 static int run_step(char *why, size_t why_n)
@@ -229,8 +191,9 @@ const struct inject_case inject_cases[] = {
 	{"chat", NULL, run_chat},
 	{"mp", prepare_mp, run_mp},
 	{"bus", prepare_bus, run_bus},
-	{"keys", NULL, run_keys},
-	{"apikeys", NULL, run_apikeys},
+	{"keys", NULL, keys_files},
+	{"apikeys", NULL, keys_api},
+	{"allow", keys_prepare, keys_allow},
 	{"step", NULL, run_step},
 	{"serve", workers_prepare, workers_serve},
 	{"scale", workers_prepare, workers_scale},

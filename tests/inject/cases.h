@@ -24,6 +24,12 @@ int serving_upload(char *why, size_t why_n);
 int serving_jobs(char *why, size_t why_n);
 int serving_journal(char *why, size_t why_n);
 
+/* Keys in files; the list of those that are let in (keys.c). */
+void keys_prepare(void);
+int keys_files(char *why, size_t why_n);
+int keys_api(char *why, size_t why_n);
+int keys_allow(char *why, size_t why_n);
+
 /* Workers and the engine that they work for (workers.c): one worker; more and fewer while it runs; a
  * group of two. */
 void workers_prepare(void);

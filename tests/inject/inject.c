@@ -1,6 +1,7 @@
 #include "tests/inject/inject.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -146,15 +147,62 @@ static EARLY bool fails(enum inject_kind kind, const void *caller, int whose, in
 	return true;
 }
 
-/* Each stands before the sanitizer's own, by its name; the loader takes the program's first. */
+/* What stands behind ours: the sanitizer's; without one the C library's. */
+#ifdef __SANITIZE_ADDRESS__
+#define BEHIND(type, name, params, args) type __interceptor_##name params;
+#define behind(name)                     __interceptor_##name
+#else
+#define BEHIND(type, name, params, args)                                                                     \
+	static type behind_##name params                                                                     \
+	{                                                                                                    \
+		static type(*f) params;                                                                      \
+		void *next_ = f ? NULL : dlsym(RTLD_NEXT, #name);                                            \
+		if (next_)                                                                                   \
+			memcpy(&f, &next_, sizeof f);                                                        \
+		return f args;                                                                               \
+	}
+#define behind(name)         behind_##name
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t m);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t a, size_t n);
+#define behind_malloc        __libc_malloc /* dlsym() itself allocates */
+#define behind_calloc        __libc_calloc
+#define behind_realloc       __libc_realloc
+#define behind_aligned_alloc __libc_memalign
+static int behind_posix_memalign(void **p, size_t a, size_t n)
+{
+	void *q = __libc_memalign(a, n);
+	*p = q ? q : *p;
+	return q ? 0 : ENOMEM;
+}
+#endif
+
+/* Each stands there by its name; the loader takes the program's first. */
 #define INSTEAD(type, name, params, args, kind, whose, error, none)                                          \
-	type __interceptor_##name params;                                                                    \
 	type name params;                                                                                    \
 	EARLY type name params                                                                               \
 	{                                                                                                    \
-		return fails(kind, __builtin_return_address(0), whose, error) ? (none)                       \
-									      : __interceptor_##name args;   \
+		return fails(kind, __builtin_return_address(0), whose, error) ? (none) : behind(name) args;  \
 	}
+
+#ifdef __SANITIZE_ADDRESS__
+BEHIND(void *, malloc, (size_t n), (n))
+BEHIND(void *, calloc, (size_t n, size_t m), (n, m))
+BEHIND(void *, realloc, (void *p, size_t n), (p, n))
+BEHIND(void *, aligned_alloc, (size_t a, size_t n), (a, n))
+BEHIND(int, posix_memalign, (void **p, size_t a, size_t n), (p, a, n))
+#endif
+BEHIND(void *, mmap, (void *p, size_t n, int prot, int flags, int fd, off_t at), (p, n, prot, flags, fd, at))
+BEHIND(ssize_t, read, (int fd, void *p, size_t n), (fd, p, n))
+BEHIND(ssize_t, pread, (int fd, void *p, size_t n, off_t at), (fd, p, n, at))
+BEHIND(ssize_t, pread64, (int fd, void *p, size_t n, off64_t at), (fd, p, n, at))
+BEHIND(ssize_t, recv, (int fd, void *p, size_t n, int flags), (fd, p, n, flags))
+BEHIND(ssize_t, write, (int fd, const void *p, size_t n), (fd, p, n))
+BEHIND(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), (fd, p, n, at))
+BEHIND(ssize_t, pwrite64, (int fd, const void *p, size_t n, off64_t at), (fd, p, n, at))
+BEHIND(ssize_t, send, (int fd, const void *p, size_t n, int flags), (fd, p, n, flags))
+BEHIND(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags))
 
 INSTEAD(void *, malloc, (size_t n), (n), INJECT_ALLOC, MEMORY, ENOMEM, NULL)
 INSTEAD(void *, calloc, (size_t n, size_t m), (n, m), INJECT_ALLOC, MEMORY, ENOMEM, NULL)

@@ -1,6 +1,6 @@
 /* inject.h - calls of the system that fail when they are told to.
- * Linked into a program with AddressSanitizer's shared library (gcc), inject.c stands before the
- * allocator, read, write and send for the whole process: for our code and for the libraries whose
+ * Linked into a program with AddressSanitizer's shared library (gcc), or without sanitizers, inject.c
+ * stands before the allocator, read, write and send for the whole process: for our code and for the libraries whose
  * failures we have to take (jansson, SQLite, PCRE2, msgpack-c, libmicrohttpd; libzmq's sockets).
  * libzmq's and GnuTLS's own memory is left alone: they end the process when it is out. */
 #ifndef QUERN_TESTS_INJECT_INJECT_H

@@ -1,0 +1,148 @@
+/* The paths of keys: made, written, read; the list of those that are let in, read, read again while the
+ * service runs, and asked.  Clients are this thread, paused. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "controller/apikeys.h"
+#include "controller/zap.h"
+#include "proto/curve.h"
+#include "tests/inject/cases.h"
+#include "tests/inject/inject.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+/* This thread's own sends do not fail. */
+int __real_zmq_send(void *s, const void *p, size_t n, int flags);
+
+enum { LET_IN_MS = 3000, READ_AGAIN_MS = 3000 };
+
+int keys_files(char *why, size_t why_n)
+{
+	struct curve_key key, back;
+	char path[128];
+	int rc = curve_generate(&key, why, why_n);
+	if (!rc)
+		rc = curve_write(&key, inject_dir(), "k", why, why_n);
+	snprintf(path, sizeof path, "%s/k.key", inject_dir());
+	return rc ? rc : curve_read(path, true, &back, why, why_n);
+}
+
+int keys_api(char *why, size_t why_n)
+{
+	static const char text[] = "0123456789abcdef0123 name=ann share=2 requests-per-minute=60\n"
+				   "abcdef0123456789abcd name=bob tokens-per-minute=1000\n";
+	struct apikeys *k = NULL;
+	char path[64];
+	int fd = memfd_create("keys", MFD_CLOEXEC);
+	inject_pause(true);
+	if (fd < 0 || write(fd, text, sizeof text - 1) < 0 || fchmod(fd, 0600))
+		abort();
+	inject_pause(false);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	int rc = apikeys_open(path, &k, why, why_n);
+	if (!rc)
+		apikeys_close(k);
+	close(fd);
+	return rc;
+}
+
+/* ---- who is let in ---- */
+
+static struct curve_key service, clients[2];
+
+void keys_prepare(void)
+{
+	char why[256];
+	if (curve_generate(&service, why, sizeof why) || curve_generate(&clients[0], why, sizeof why) ||
+	    curve_generate(&clients[1], why, sizeof why)) {
+		fprintf(stderr, "sweep: %s\n", why);
+		exit(2);
+	}
+}
+
+static void write_list(const char *path, int n)
+{
+	FILE *f = fopen(path, "w");
+	if (!f || fchmod(fileno(f), 0600))
+		abort();
+	for (int i = 0; i < n; i++)
+		fprintf(f, "client %s name%d\n", clients[i].public, i);
+	fclose(f);
+}
+
+/* A message of this client arrives. */
+static int let_in(void *zmq, void *router, const struct curve_key *key, char *why, size_t why_n)
+{
+	int zero = 0;
+	char endpoint[128], part[256];
+	size_t n = sizeof endpoint;
+	zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &n);
+	void *s = zmq_socket(zmq, ZMQ_DEALER);
+	zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof zero);
+	int rc = curve_client(s, key, service.public) || zmq_connect(s, endpoint) ? -errno : 0;
+	if (!rc) {
+		__real_zmq_send(s, "x", 1, 0);
+		rc = zmq_recv(router, part, sizeof part, 0) < 0 ? -EACCES : 0;
+	}
+	if (!rc)
+		zmq_recv(router, part, sizeof part, 0);
+	zmq_close(s);
+	return rc ? err_why(why, why_n, rc, "a client of the list was not let in: %s", zmq_strerror(-rc)) : 0;
+}
+
+static int read_again(struct zap *z, const char *path, char *why, size_t why_n)
+{
+	uint64_t before = zap_generation(z);
+	write_list(path, 2);
+	inject_pause(false);
+	zap_reload(z);
+	inject_pause(true);
+	for (int ms = 0; ms < READ_AGAIN_MS; ms += 10) {
+		if (zap_generation(z) != before)
+			return 0;
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	}
+	return err_why(why, why_n, -EIO, "the list was not read again");
+}
+
+int keys_allow(char *why, size_t why_n)
+{
+	struct zap *z = NULL;
+	char path[128];
+	int ms = LET_IN_MS;
+	inject_pause(true);
+	snprintf(path, sizeof path, "%s/allow", inject_dir());
+	write_list(path, 1);
+	void *zmq = zmq_ctx_new();
+	inject_pause(false);
+	int rc = zap_start(zmq, &service, path, &z, why, why_n);
+	inject_pause(true);
+	void *router = rc ? NULL : zmq_socket(zmq, ZMQ_ROUTER);
+	if (!rc) {
+		zmq_setsockopt(router, ZMQ_RCVTIMEO, &ms, sizeof ms);
+		rc = zap_guard(z, router, "tcp://127.0.0.1:*", ZAP_JOBS);
+		if (!rc && zmq_bind(router, "tcp://127.0.0.1:*"))
+			rc = -errno;
+		if (rc)
+			err_why(why, why_n, rc, "no socket: %s", zmq_strerror(-rc));
+	}
+	if (!rc)
+		rc = let_in(zmq, router, &clients[0], why, why_n);
+	if (!rc)
+		rc = read_again(z, path, why, why_n);
+	if (!rc)
+		rc = let_in(zmq, router, &clients[1], why, why_n);
+	if (router)
+		zmq_close(router);
+	inject_pause(false);
+	zap_stop(z);
+	zmq_ctx_term(zmq);
+	return rc;
+}
