@@ -9,14 +9,16 @@
 #include <string.h>
 
 /* How often a terminal is told how far it is. */
-enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024 };
+enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024, TIMEOUT_MAX_S = 86400 };
 
 static const struct opt scale_options[] = {
 	OPT("device", OPT_TEXT, "D,...",
 	    "where new ones run: cpu, cpu:0 (NUMA node), cuda:0 (as at the start)"),
+	OPT("timeout", OPT_INT, "S", "how long it may take (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 static const struct opt drain_options[] = {
+	OPT("timeout", OPT_INT, "S", "how long it may take (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
@@ -24,7 +26,8 @@ static const struct usage scale_usage = {
 	.name = "scale",
 	.words = "N",
 	.about = "Makes it N replicas of the model, and waits until they serve, or have ended.  No job is\n"
-		 "lost: what runs on a replica that goes is moved to another one.",
+		 "lost: what runs on a replica that goes is moved to another one.  A worker that cannot serve\n"
+		 "ends the wait, with its reason.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -138,6 +141,8 @@ static int carry_out(const struct opts *o, json_t *request, const char *done)
 		json_decref(request);
 		return status;
 	}
+	if (opts_has(o, "timeout"))
+		json_object_set_new(request, "timeout_s", json_integer(opts_int(o, "timeout", 0)));
 	interrupt_arm();
 	bool json = opts_flag(o, "json");
 	int rc = wait_for(c, request, !json && term_is_tty(stderr), &reply, why, sizeof why);

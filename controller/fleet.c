@@ -248,8 +248,10 @@ static void on_gone(struct fleet *f, const struct wlink_event *ev, int64_t now_u
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
 	if (r)
 		fleet_take_down(f, r, now_us, ev->why);
-	if (failed)
+	if (failed) {
+		fleet_orders_failed(f, ev->why);
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_FAILED, .why = ev->why});
+	}
 }
 
 static void on_event(struct fleet *f, const struct wlink_event *ev, int64_t now_us)

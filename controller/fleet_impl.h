@@ -81,5 +81,7 @@ void fleet_flush(struct fleet *f, const struct replica *from, int64_t now_us);
 /* ---- fleet_order.c ---- */
 
 void fleet_orders(struct fleet *f, int64_t now_us);
+/* A worker says that it cannot serve: a scale that needs more replicas than there are ends with that. */
+void fleet_orders_failed(struct fleet *f, const char *why);
 
 #endif

@@ -233,6 +233,20 @@ static void give_up(struct fleet *f, const struct order *o)
 		       f->last_why[0] ? "; what was lost last: " : "", f->last_why);
 }
 
+/* It would only wait until its time is over: another try ends alike. */
+void fleet_orders_failed(struct fleet *f, const char *why)
+{
+	uint32_t serving = count(f, REPLICA_SERVING);
+	for (uint32_t i = 0; i < FLEET_ORDERS; i++) {
+		struct order *o = &f->orders[i];
+		if (!o->used || o->drain || serving + count(f, REPLICA_LOADING) >= o->n_replicas)
+			continue;
+		answer(f, o->tag, E_NOT_READY, "%u of %u replicas serve; a worker cannot: %s", serving,
+		       o->n_replicas, why);
+		o->used = false;
+	}
+}
+
 void fleet_orders(struct fleet *f, int64_t now_us)
 {
 	for (uint32_t i = 0; i < f->n_replicas;) {

@@ -26,7 +26,7 @@ COMMANDS = {
     ("result",): ["--to", "--json"],
     ("status",): ["--to", "--watch", "--json"],
     ("workers",): ["--to", "--watch", "--json"],
-    ("scale",): ["--to", "--device", "--json"],
+    ("scale",): ["--to", "--device", "--timeout", "--json"],
     ("drain",): ["--to", "--json"],
     ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
     ("inspect",): ["MODEL", "cpu", "gpu"],

@@ -161,3 +161,14 @@ def test_a_killed_replica_of_serve_is_replaced_while_the_other_serves(start, und
         assert c.ping()["ready"] is True
         expect_serving(c, 2)
         assert pid not in [w["pid"] for w in c.workers() if w["state"] == "serving"]
+
+
+def test_scaling_to_a_device_that_cannot_start_says_why_at_once(start):
+    """Long before the ten minutes that it may take; what serves goes on."""
+    s = start(DEMO)
+    r = subprocess.run([QUERN, "scale", "2", "--device", "cuda:99", "--to", s.jobs], timeout=300, capture_output=True,
+                       text=True)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert "1 of 2 replicas serve; a worker cannot: worker " in r.stderr and "cuda:99" in r.stderr, r.stderr
+    with s.client() as c:
+        assert c.generate(PROMPTS[0], max_tokens=3).tokens

@@ -80,6 +80,14 @@ def test_drain_names_the_worker(run):
     assert (s.seen[0]["op"], s.seen[0]["worker"]) == ("drain", 7)
 
 
+@pytest.mark.parametrize("command", [("scale", "2"), ("drain", "2")])
+def test_how_long_it_may_take_is_asked_for(run, command):
+    with Socket(scale=lambda q, seen: {}, drain=lambda q, seen: {}, status=lambda q, seen: status("serving")) as s:
+        assert run(*command, "--timeout", "7", "--to", s.endpoint).returncode == 0
+        assert run(*command, "--timeout", "0", "--to", s.endpoint).returncode == 2
+    assert s.seen[0]["timeout_s"] == 7
+
+
 def test_json_is_the_reply(run):
     with Socket(scale=lambda q, seen: {"replicas": 3}) as s:
         r = run("scale", "3", "--json", "--to", s.endpoint)

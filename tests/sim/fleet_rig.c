@@ -312,6 +312,7 @@ static void on_load(struct fake *f, const struct bus_load *load)
 	f->device = device_new(RIG_SLOTS, f->n_blocks, 0, 16, RIG_CONTEXT);
 	f->w->rank = load->rank;
 	f->w->n_loads++;
+	f->w->n_group_plans = 0;
 	struct bus_msg m = {.type = BUS_READY};
 	m.ready = (struct bus_ready){
 		.epoch = load->epoch, .n_blocks = f->n_blocks, .n_vocab = DEVICE_VOCAB, .load_ms = 1};
@@ -346,6 +347,7 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 	device_step(f->device, &f->plan, &f->result);
 	f->expected++;
 	f->w->n_plans++;
+	f->w->n_group_plans++;
 	if (f->load.rank > 0 || seen == f->w->lose_result)
 		return;
 	f->w->n_results++;

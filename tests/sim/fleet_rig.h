@@ -68,6 +68,7 @@ struct fake_worker {
 	int step_us;                    /* how long a step takes */
 	/* While it runs: */
 	atomic_int n_plans;             /* that it carried out */
+	atomic_int n_group_plans;       /* of these, since it was told to load last */
 	atomic_int n_loads, n_results;
 	atomic_uint rank;
 	atomic_bool end;                /* to end it, without a word */
