@@ -47,6 +47,7 @@ struct queue {
 struct journal {
 	char *path;
 	int lock_fd;
+	bool locked;
 	struct journal_db *db; /* the thread's, once it runs */
 	bool lost;             /* the thread's: something that must not be lost was given up */
 	pthread_t thread;
@@ -204,17 +205,40 @@ static int db_open(const char *path, int flags, struct journal_db **out, char *w
 
 /* --- opening --- */
 
+/* The file of that name, opened and locked.  Whoever refuses its journal removes it: one that was opened
+ * before and locked after that is not the one that others find.  *fd negative: it cannot be opened. */
+static int lock_file(const char *name, int *fd)
+{
+	struct stat mine, there;
+	for (;;) {
+		*fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB))
+			return -errno;
+		if (fstat(*fd, &mine) == 0 && stat(name, &there) == 0 && mine.st_ino == there.st_ino &&
+		    mine.st_dev == there.st_dev)
+			return 0;
+		close(*fd);
+	}
+}
+
+/* Of a journal that was refused, before the lock is given up. */
+static void remove_lock(const struct journal *j)
+{
+	char *name = xasprintf("%s-lock", j->path);
+	unlink(name);
+	free(name);
+}
+
 static int take_lock(struct journal *j, char *why, size_t why_n)
 {
 	struct stat st;
 	if (stat(j->path, &st) == 0 && !S_ISREG(st.st_mode))
 		return err_why(why, why_n, -EINVAL, "journal %s is not a regular file", j->path);
 	char *name = xasprintf("%s-lock", j->path), who[160] = "";
-	int rc = 0;
-	j->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int rc = lock_file(name, &j->lock_fd);
 	if (j->lock_fd < 0) {
-		rc = err_why(why, why_n, -errno, "journal %s: %s", name, strerror(errno));
-	} else if (flock(j->lock_fd, LOCK_EX | LOCK_NB)) {
+		rc = err_why(why, why_n, rc, "journal %s: %s", name, strerror(-rc));
+	} else if (rc) {
 		ssize_t n = pread(j->lock_fd, who, sizeof who - 1, 0);
 		who[n > 0 ? n : 0] = 0;
 		who[strcspn(who, "\n")] = 0;
@@ -224,6 +248,7 @@ static int take_lock(struct journal *j, char *why, size_t why_n)
 			j->path, who[0] ? who : "another controller");
 	} else {
 		char host[64] = "";
+		j->locked = true;
 		gethostname(host, sizeof host - 1);
 		int n = snprintf(who, sizeof who, "process %ld of %s\n", (long)getpid(), host);
 		/* Only a text for people: what locks is the lock. */
@@ -681,6 +706,8 @@ int journal_open(const struct journal_config *cfg, struct journal **out, char *w
 			rc = err_why(why, why_n, -e, "journal: cannot start its thread");
 	}
 	if (rc) {
+		if (j->locked)
+			remove_lock(j);
 		journal_free(j);
 		return rc;
 	}

@@ -475,6 +475,22 @@ Test(journal, a_folder_that_is_not_there_is_named)
 	refused("/nowhere/at/all/j", "m", "No such file");
 }
 
+/* Beside a file of somebody else's there is nothing of ours; and who holds the lock keeps it. */
+Test(journal, a_refused_one_leaves_no_lock_file)
+{
+	char name[160];
+	snprintf(name, sizeof name, "%s-lock", path);
+	write_file(path, "no database at all", 18);
+	refused(path, "m", "no journal of quern");
+	cr_expect_neq(access(name, F_OK), 0, "%s is left", name);
+	unlink(path);
+	struct journal *j = open_as(path, "m");
+	refused(path, "m", "is in use");
+	cr_expect_eq(access(name, F_OK), 0);
+	refused(path, "m", "is in use");
+	journal_close(j);
+}
+
 /* --- damage --- */
 
 static void copy_journal(const char *to, size_t wal_bytes)
