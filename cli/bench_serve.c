@@ -14,11 +14,14 @@
 #include "cli/term.h"
 #include "cli/workload.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { PERCENTILES_MAX = 16, PLOT_POINTS = 200 };
 /* vLLM's: a test under overload may queue for long. */
@@ -492,6 +495,26 @@ static void print_report(struct bench *b)
 		printf("%s%zu failed: %s\n", i ? "" : "\n", f->failures[i].n, f->failures[i].error);
 }
 
+/* Before anything is measured: a result that cannot be kept is known at the end only otherwise. */
+static int check_writable(const char *path, char *why, size_t why_n)
+{
+	struct stat st;
+	int rc = 0;
+	if (!path)
+		return 0;
+	if (stat(path, &st) == 0) {
+		rc = S_ISDIR(st.st_mode) ? -EISDIR : access(path, W_OK) ? -errno : 0;
+	} else {
+		int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		rc = fd < 0 ? -errno : 0;
+		if (fd >= 0)
+			close(fd);
+		if (fd >= 0)
+			unlink(path);
+	}
+	return rc ? err_why(why, why_n, rc, "%s cannot be written: %s", path, strerror(-rc)) : 0;
+}
+
 static int save(const char *path, const json_t *o, char *why, size_t why_n)
 {
 	FILE *f = fopen(path, "w");
@@ -549,7 +572,11 @@ static int report(struct bench *b, char *why, size_t why_n)
 
 static int run(struct bench *b, char *why, size_t why_n)
 {
-	int rc = workload_make(&b->load, &b->requests, &b->n_requests, why, why_n);
+	int rc = check_writable(opts_text(b->opts, "save", NULL), why, why_n);
+	if (!rc)
+		rc = check_writable(opts_text(b->opts, "plot", NULL), why, why_n);
+	if (!rc)
+		rc = workload_make(&b->load, &b->requests, &b->n_requests, why, why_n);
 	if (!rc && !b->n_requests)
 		rc = err_why(why, why_n, -EINVAL, "%s holds no request", b->load.trace);
 	if (!rc)

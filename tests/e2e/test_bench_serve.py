@@ -41,6 +41,18 @@ def test_the_report_has_the_keys_of_vllm_and_counts_every_token(service, run):
     assert r["p99_e2el_ms"] <= r["duration"] * 1000
 
 
+@pytest.mark.parametrize("option", ["--save", "--plot"])
+def test_a_result_that_cannot_be_written_is_known_before_anything_is_measured(fake, run, tmp_path, option):
+    for path, word in ((tmp_path, "directory"), (tmp_path / "nowhere" / "x", "No such file")):
+        r, err = bench(run, fake.url, "-n", "3", "--input-len", "3", option, str(path), expect=1)
+        assert r is None and str(path) in err and word in err
+    assert fake.requests == []
+    fake.reply = lambda body: GOOD
+    good = tmp_path / "x"
+    bench(run, fake.url, "-n", "1", "--input-len", "3", "--output-len", "4", option, str(good))
+    assert good.stat().st_size
+
+
 def test_at_most_so_many_run_at_once(service, run):
     r, _ = bench(run, service.http, "-n", "12", "-c", "3", "--input-len", "8", "--output-len", "8")
     assert r["max_concurrent_requests"] <= 3
