@@ -55,6 +55,7 @@ struct batch {
 	const void *input; /* mapped */
 	size_t input_n;
 	char *output, *part_path;
+	char *model; /* that is served, for lines that name none; NULL: not told */
 	FILE *part;
 	int64_t part_n;
 	char run[33]; /* of the keys */
@@ -396,7 +397,7 @@ static int take_reply(struct batch *b, const json_t *reply, char *why, size_t wh
 	if (!tree)
 		return err_why(why, why_n, -EIO, "the input file has changed");
 	struct buf text = {0}, result = {0};
-	unsigned status = batch_openai_reply(&text, reply, body, url);
+	unsigned status = batch_openai_reply(&text, reply, body, url, b->model);
 	const char *job = json_string_value(json_object_get(reply, "job"));
 	batch_line_result(&result, custom_id, status, job ? job : "", text.p, text.len);
 	b->running[at] = b->running[--b->n_running];
@@ -466,11 +467,26 @@ static int open_all(struct batch *b, char *why, size_t why_n)
 	return rc ? rc : open_part(b, why, why_n);
 }
 
+static int learn_model(struct batch *b, char *why, size_t why_n)
+{
+	json_t *reply, *request = json_pack("{s:s}", "op", "ping");
+	int rc = client_call(*b->client, request, CALL_MS, &reply, why, why_n);
+	json_decref(request);
+	if (rc)
+		return rc;
+	const char *model = json_string_value(json_object_get(reply, "model"));
+	b->model = model ? xstrdup(model) : NULL;
+	json_decref(reply);
+	return 0;
+}
+
 int batch_run(struct client **c, const struct opts *o)
 {
 	char why[1024];
 	struct batch b = {.client = c, .o = o, .window = (uint32_t)opts_int(o, "concurrency", WINDOW)};
 	int rc = open_all(&b, why, sizeof why), status;
+	if (!rc)
+		rc = learn_model(&b, why, sizeof why);
 	b.began_us = clock_us();
 	if (!rc)
 		rc = carry_out(&b, why, sizeof why);
@@ -496,6 +512,7 @@ int batch_run(struct client **c, const struct opts *o)
 	free(b.results);
 	free(b.running);
 	free(b.output);
+	free(b.model);
 	free(b.part_path);
 	return status;
 }

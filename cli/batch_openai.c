@@ -227,10 +227,11 @@ static json_t *choice_of(const json_t *output, bool chat)
 	return c;
 }
 
-unsigned batch_openai_reply(struct buf *out, const json_t *reply, const json_t *body, const char *url)
+unsigned batch_openai_reply(struct buf *out, const json_t *reply, const json_t *body, const char *url,
+			    const char *served)
 {
 	const char *op = json_string_value(json_object_get(reply, "op"));
-	const char *model = json_string_value(json_object_get(body, "model"));
+	const char *named = json_string_value(json_object_get(body, "model")), *model = named ? named : served;
 	const char *job = json_string_value(json_object_get(reply, "job"));
 	bool chat = is_chat(url);
 	char id[96];

@@ -56,6 +56,13 @@ def test_results_stand_beside_the_input_in_its_order(service, client, batch):
     assert not out.with_name(out.name + ".part").exists()
 
 
+def test_a_result_names_the_model_that_was_asked_for_or_that_is_served(service, client, batch):
+    path, out = batch([line(0), line(1, model="some/name"), line(2, "/v1/chat/completions")])
+    assert run(service, path).returncode == 0
+    served = client.ping()["model"]
+    assert served and [g["response"]["body"]["model"] for g in read(out)] == [served, "some/name", served]
+
+
 def test_lines_that_fail_are_named_and_the_status_is_1(service, batch):
     path, out = batch([line(0), line(1, temperature=-1), line(2, stream=True), line(3, logprobs=1)])
     r = run(service, path)
