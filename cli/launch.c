@@ -338,10 +338,19 @@ static void note_fast(const struct launch *l)
 		term_note("--fast has no effect on a CPU, whose kernels have one way only");
 }
 
+static bool is_none(const struct opts *o, const char *name)
+{
+	const char *value = opts_text(o, name, NULL);
+	return value && strcmp(value, "none") == 0;
+}
+
 int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n)
 {
 	*l = (struct launch){.o = o, .own = own, .dir = {.lock_fd = -1}};
 	int rc = check(o, model, why, why_n);
+	if (!rc && !own && is_none(o, "http") && is_none(o, "jobs"))
+		rc = err_why(why, why_n, -EINVAL,
+			     "--http none and --jobs none leave no way to reach the service: give one of them");
 	if (rc || (rc = plan_workers(o, l, why, why_n)))
 		return rc;
 	note_fast(l);

@@ -577,6 +577,8 @@ int main(int argc, char **argv)
 		return usage("--model and --bus are required");
 	if (p.o.n_words)
 		return usage("arguments that are no options");
+	if (strcmp(opts_text(&p.o, "http", ""), "none") == 0 && strcmp(opts_text(&p.o, "jobs", ""), "none") == 0)
+		return usage("--http none and --jobs none leave no way to reach the service: give one of them");
 	if (level < 0)
 		return usage("--log-level must be debug, info, warn or error");
 	log_init("controller", (enum log_level)level);

@@ -347,11 +347,20 @@ def test_a_second_service_on_the_same_http_port_is_a_plain_error(start):
 @pytest.mark.parametrize("option, value", [("--http", "0.0.0.0:0"), ("--jobs", "tcp://0.0.0.0:*"), ("--jobs", "tcp://*:*"),
                                            ("--http", "[::]:0"), ("--bus", "tcp://0.0.0.0:45917")])
 def test_listening_beyond_loopback_without_keys_is_refused(option, value):
-    addresses = {"--http": "none", "--jobs": "none", option: value}
+    addresses = {"--http": "none", "--jobs": "tcp://127.0.0.1:*", option: value}
     code, _, err = serve(*[word for pair in addresses.items() for word in pair])
     assert code == 1
     assert "--insecure" in err
     no_processes_left("serve")
+
+
+def test_a_service_that_nobody_could_reach_is_refused():
+    code, _, err = serve("--http", "none", "--jobs", "none")
+    assert code == 2 and "--http none and --jobs none" in err
+    no_processes_left("serve")
+    r = subprocess.run([BIN / "quern-controller", "--model", DEMO, "--bus", "inproc://bus", "--http", "none", "--jobs", "none"],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and "--http none and --jobs none" in r.stderr
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, os.fsdecode(b"\xff")], ids=["empty", "long", "no UTF-8"])
