@@ -522,13 +522,9 @@ static void send_prompt(struct client *c, size_t n)
 	struct buf b = {0};
 	char *prompt = malloc(n);
 	memset(prompt, 'a', n);
-	mp_put_map(&b, 3);
-	mp_put_cstr(&b, "op");
-	mp_put_cstr(&b, "submit");
-	mp_put_cstr(&b, "id");
-	mp_put_uint(&b, 77);
-	mp_put_cstr(&b, "prompt");
-	mp_put_str(&b, prompt, n);
+	json_t *v = json_pack("{s:s, s:i, s:s%}", "op", "submit", "id", 77, "prompt", prompt, n);
+	mp_encode(&b, v);
+	json_decref(v);
 	zmq_send(c->socket, b.p, b.len, 0);
 	free(prompt);
 	buf_fini(&b);
