@@ -97,6 +97,37 @@ static void print_numerics(const json_t *replicas)
 	}
 }
 
+/* Where the memory went: what a model takes beside its pools, over its weights on disk, is what it costs
+ * to serve it. */
+static void print_memory(const json_t *reply)
+{
+	static const char *const keys[] = {"stored_bytes", "weights_bytes", "scratch_bytes", "kv_bytes",
+					   "host_bytes",   "device_used",   "device_bytes"};
+	struct table t = {0};
+	size_t i;
+	const json_t *w;
+	char bytes[32];
+	table_row(&t, "MEMORY OF", "ON DISK", "WEIGHTS", "SCRATCH", "KV", "HOST", "DEVICE IN USE", "OF",
+		  "WEIGHTS+SCRATCH", NULL);
+	json_array_foreach(json_object_get(reply, "workers"), i, w)
+	{
+		const double stored = number(w, "stored_bytes");
+		if (stored <= 0)
+			continue; /* it has loaded nothing yet */
+		table_begin(&t);
+		table_int(&t, json_object_get(w, "worker"));
+		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+			table_text(&t, term_bytes(number(w, keys[k]), bytes, sizeof bytes));
+		table_format(&t, "%.1f%% of disk",
+			     percent(number(w, "weights_bytes") + number(w, "scratch_bytes"), stored));
+	}
+	if (t.n_lines > 1) {
+		putchar('\n');
+		table_print(&t, stdout);
+	}
+	table_fini(&t);
+}
+
 static void print_status(const json_t *s)
 {
 	const char *model = json_string_value(json_object_get(s, "model"));
@@ -136,6 +167,7 @@ static void print_status(const json_t *s)
 	if (note)
 		printf("%snote%s       %s\n\n", term_style(stdout, TERM_YELLOW), term_style(stdout, TERM_PLAIN), note);
 	print_workers(s);
+	print_memory(s);
 }
 
 /* Until the next time; false when interrupted. */

@@ -98,7 +98,11 @@ struct engine_worker {
 	char state[16];         /* "joining" (waits for work), "loading", "serving", "draining", "lost" */
 	uint32_t progress;      /* permille while loading */
 	uint32_t n_blocks, n_host_blocks;
-	uint64_t weights_bytes, kv_bytes;
+	uint64_t weights_bytes, kv_bytes;   /* on the device */
+	uint64_t stored_bytes;  /* of those weights, in the model's files */
+	uint64_t scratch_bytes; /* all else of the worker on the device */
+	uint64_t host_bytes;    /* its host pool */
+	uint64_t device_used, device_bytes; /* of the device's memory, by anybody; all of it */
 	uint64_t steps;         /* results so far */
 	uint32_t step_us;       /* device time of the last step */
 	uint32_t n_threads;

@@ -217,6 +217,11 @@ json_t *jobmsg_workers(const struct engine_status *s)
 		set_int(m, "host_blocks", w->n_host_blocks);
 		set_int(m, "weights_bytes", (int64_t)w->weights_bytes);
 		set_int(m, "kv_bytes", (int64_t)w->kv_bytes);
+		set_int(m, "stored_bytes", (int64_t)w->stored_bytes);
+		set_int(m, "scratch_bytes", (int64_t)w->scratch_bytes);
+		set_int(m, "host_bytes", (int64_t)w->host_bytes);
+		set_int(m, "device_used", (int64_t)w->device_used);
+		set_int(m, "device_bytes", (int64_t)w->device_bytes);
 		set_int(m, "steps", (int64_t)w->steps);
 		set_int(m, "step_us", w->step_us);
 		set_int(m, "threads", w->n_threads);

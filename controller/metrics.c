@@ -252,6 +252,23 @@ static void put_engine(struct writer *w, const struct engine_status *s)
 	put_one(w, "ready", "gauge", "1: a replica can serve.", s->ready);
 }
 
+/* Of the workers, each by its number. */
+static void put_memory(struct writer *w, const struct engine_status *s)
+{
+	static const char *const kinds[] = {"weights", "scratch", "kv", "host"};
+	put_help(w, "worker_memory_bytes", "gauge",
+		 "Memory of a worker: weights, scratch and KV pool on its device, its pool on the host.");
+	for (uint32_t i = 0; i < s->n_workers && i < ENGINE_WORKERS_MAX; i++) {
+		const struct engine_worker *k = &s->workers[i];
+		const uint64_t bytes[] = {k->weights_bytes, k->scratch_bytes, k->kv_bytes, k->host_bytes};
+		for (int j = 0; j < 4 && k->device_bytes; j++) {
+			char more[64];
+			snprintf(more, sizeof more, ",worker=\"%" PRIu64 "\",kind=\"%s\"", k->id, kinds[j]);
+			put_value(w, "worker_memory_bytes", more, (double)bytes[j]);
+		}
+	}
+}
+
 /* Of the controller; the names that Prometheus' own clients use. */
 static void put_process(struct writer *w, const struct metrics *m)
 {
@@ -282,8 +299,10 @@ void metrics_write(const struct metrics *m, const char *model, const struct engi
 {
 	struct writer w = {.b = b};
 	put_label(&w.labels, "model_name", model);
-	if (s)
+	if (s) {
 		put_engine(&w, s);
+		put_memory(&w, s);
+	}
 	put_counters(&w, m);
 	for (int i = 0; i < METRIC_HISTOGRAMS; i++)
 		put_histogram(&w, &families[i], &m->h[i]);

@@ -274,7 +274,8 @@ struct kern_ops {
 	 * weight F32 [H]. */
 	int (*rmsnorm)(struct kern_stream *s, void *out, void *x, const void *add, const void *weight,
 		       int n_rows, int hidden, float eps);
-	/* out [n_rows, N] = in [n_rows, K] W^T + bias; out: F32 when out_f32, else the operand type. */
+	/* out [n_rows, N] = in [n_rows, K] W^T + bias; out: F32 when out_f32, else the operand type; both
+	 * aligned to 16 bytes. */
 	int (*linear)(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
 		      bool out_f32);
 	int (*qkv)(struct kern_stream *s, const struct kern_qkv_args *a);

@@ -87,7 +87,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 {
-	msgpack_pack_map(pk, 13);
+	msgpack_pack_map(pk, 18);
 	pack_uint(pk, "block_bytes", r->block_bytes);
 	pack_uint(pk, "link_bps", r->link_bps);
 	pack_uint(pk, "epoch", r->epoch);
@@ -99,6 +99,11 @@ static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 	pack_uint(pk, "n_vocab", r->n_vocab);
 	pack_uint(pk, "weights_bytes", r->weights_bytes);
 	pack_uint(pk, "kv_bytes", r->kv_bytes);
+	pack_uint(pk, "stored_bytes", r->stored_bytes);
+	pack_uint(pk, "scratch_bytes", r->scratch_bytes);
+	pack_uint(pk, "host_bytes", r->host_bytes);
+	pack_uint(pk, "device_used", r->device_used);
+	pack_uint(pk, "device_bytes", r->device_bytes);
 	pack_uint(pk, "load_ms", r->load_ms);
 	pack_uint(pk, "n_threads", r->n_threads);
 }
@@ -352,6 +357,21 @@ static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 			*words[i].at = (uint32_t)cursor_uint(c, key, INT32_MAX);
 			return;
 		}
+	struct {
+		const char *key;
+		uint64_t *at;
+	} sizes[] = {
+		{"weights_bytes", &r->weights_bytes}, {"kv_bytes", &r->kv_bytes},
+		{"stored_bytes", &r->stored_bytes},   {"scratch_bytes", &r->scratch_bytes},
+		{"host_bytes", &r->host_bytes},       {"device_used", &r->device_used},
+		{"device_bytes", &r->device_bytes},   {"block_bytes", &r->block_bytes},
+		{"link_bps", &r->link_bps},
+	};
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+		if (strcmp(key, sizes[i].key) == 0) {
+			*sizes[i].at = cursor_uint(c, key, INT64_MAX);
+			return;
+		}
 	if (strcmp(key, "numerics") == 0)
 		cursor_str(c, key, r->numerics, sizeof r->numerics);
 	else if (strcmp(key, "device_name") == 0)
@@ -360,14 +380,6 @@ static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 		cursor_str(c, key, r->isa, sizeof r->isa);
 	else if (strcmp(key, "epoch") == 0)
 		r->epoch = cursor_uint(c, key, UINT64_MAX);
-	else if (strcmp(key, "weights_bytes") == 0)
-		r->weights_bytes = cursor_uint(c, key, INT64_MAX);
-	else if (strcmp(key, "block_bytes") == 0)
-		r->block_bytes = cursor_uint(c, key, INT64_MAX);
-	else if (strcmp(key, "link_bps") == 0)
-		r->link_bps = cursor_uint(c, key, INT64_MAX);
-	else if (strcmp(key, "kv_bytes") == 0)
-		r->kv_bytes = cursor_uint(c, key, INT64_MAX);
 	else
 		cursor_skip(c);
 }

@@ -66,8 +66,13 @@ struct bus_ready {
 	uint32_t n_blocks;          /* device pool */
 	uint32_t n_host_blocks;
 	uint32_t n_vocab;
-	uint64_t weights_bytes;
-	uint64_t kv_bytes;
+	uint64_t weights_bytes;     /* on the device */
+	uint64_t kv_bytes;          /* its pool */
+	uint64_t stored_bytes;      /* of those weights, in the model's files */
+	uint64_t scratch_bytes;     /* all else that the worker has there, by its own account */
+	uint64_t host_bytes;        /* the host pool */
+	uint64_t device_used;       /* of the device's memory, by anybody; on a CPU: by all of the machine */
+	uint64_t device_bytes;      /* its memory */
 	uint32_t load_ms;
 	uint32_t n_threads;
 	uint64_t block_bytes;       /* of one block, all layers */

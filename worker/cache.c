@@ -97,7 +97,7 @@ static int size_rest(struct cache *c, const struct cache_args *a, const struct k
 		     int64_t *blocks, char *why, size_t why_n)
 {
 	const struct room r = room_of(c, a, info);
-	const int64_t least = a->context_asked ? per_seq(a) : at_most(per_seq(a), LEAST_BLOCKS);
+	const int64_t least = at_most(per_seq(a), LEAST_BLOCKS);
 	*blocks = info->steps_take_memory ? r.bytes / c->block_bytes : blocks_beside_swap(c, a, r.bytes);
 	*blocks = *blocks > 0 ? *blocks : 0;
 	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;

@@ -41,7 +41,6 @@ struct cache_args {
 	int64_t weights_bytes; /* not on the device yet */
 	uint64_t kv_bytes, swap_bytes;
 	double fraction;       /* 0: 0.9 of a GPU */
-	bool context_asked;    /* somebody chose max_context: one such sequence must fit */
 };
 
 /* Is the size known only once everything else is on the device, and each kind of step has run? */

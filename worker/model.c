@@ -8,11 +8,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A piece of device memory. */
+/* A piece of device memory.  0 bytes: a part of another one. */
 struct piece {
 	void *p;
 	size_t bytes;
 };
+
+/* When scratch is in use.  What the layers leave behind, the head does not read, but for the residual
+ * stream: the logits and the layers' rows share one piece. */
+enum turn { ALWAYS, IN_LAYERS, IN_HEAD, TURNS };
 
 struct layer {
 	struct kern_linear *qkv; /* [H] to q, k, v side by side */
@@ -42,6 +46,7 @@ struct model {
 	/* Scratch; T = max_rows, L = max_logits; "op" is the table's operand type. */
 	struct piece x;                /* F32 [T, H] residual */
 	struct piece add;              /* F32 [T, H] what the next norm adds to it */
+	struct piece turns;            /* what the layers use and the head uses, in turn: */
 	struct piece normed;           /* op  [T, H] */
 	struct piece qkv;              /* op  [T, (Hq + 2 Hkv) D] */
 	struct piece q;                /* op  [T, Hq D] */
@@ -51,7 +56,7 @@ struct model {
 	struct piece last;             /* op  [L, H] */
 	struct piece part;             /* F32 [L, this rank's part of V]; none where that is all */
 	struct piece logits;           /* F32 [L, V]; rank 0 only */
-	int64_t weights_bytes, scratch_bytes;
+	int64_t weights_bytes;
 };
 
 /* ---- memory ---- */
@@ -68,7 +73,7 @@ static int piece_new(struct model *m, struct piece *p, size_t bytes, const char 
 
 static void piece_free(struct model *m, struct piece *p)
 {
-	if (p->p)
+	if (p->bytes)
 		m->ops->mem_free(m->dev, p->p, p->bytes);
 	*p = (struct piece){0};
 }
@@ -83,33 +88,40 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	const size_t h = (size_t)c->hidden, d = (size_t)c->head_dim;
 	const size_t hq = (size_t)c->n_heads * d, hkv = (size_t)c->n_kv_heads * d;
 	const bool alone = m->shard->n_ranks == 1;
-	struct {
+	const struct {
 		struct piece *p;
+		enum turn turn;
 		size_t bytes;
 		const char *what;
 	} all[] = {
-		{&m->x, t * h * 4, "the residual stream"},
-		{&m->add, t * h * 4, "the residual's addend"},
-		{&m->normed, t * h * op, "normalized rows"},
-		{&m->qkv, t * (hq + 2 * hkv) * op, "q, k and v"},
-		{&m->q, t * hq * op, "queries"},
-		{&m->att, t * hq * op, "attention's output"},
-		{&m->ffn, t * (size_t)c->intermediate * op, "the feed-forward layer"},
-		{&m->last_x, l * h * 4, "the rows of the head"},
-		{&m->last_add, l * h * 4, "the rows of the head"},
-		{&m->last, l * h * op, "the rows of the head"},
-		{&m->part, alone ? 0 : l * (size_t)m->shard->widths[m->shard->rank] * 4, "a part of logits"},
-		{&m->logits, m->shard->rank ? 0 : l * (size_t)c->n_vocab * 4, "logits"},
+		{&m->x, ALWAYS, t * h * 4, "the residual stream"},
+		{&m->add, ALWAYS, t * h * 4, "the residual's addend"},
+		{&m->normed, IN_LAYERS, t * h * op, "normalized rows"},
+		{&m->qkv, IN_LAYERS, t * (hq + 2 * hkv) * op, "q, k and v"},
+		{&m->q, IN_LAYERS, t * hq * op, "queries"},
+		{&m->att, IN_LAYERS, t * hq * op, "attention's output"},
+		{&m->ffn, IN_LAYERS, t * (size_t)c->intermediate * op, "the feed-forward layer"},
+		{&m->last_x, IN_HEAD, l * h * 4, "the rows of the head"},
+		{&m->last_add, IN_HEAD, l * h * 4, "the rows of the head"},
+		{&m->last, IN_HEAD, l * h * op, "the rows of the head"},
+		{&m->part, IN_HEAD, alone ? 0 : l * (size_t)m->shard->widths[m->shard->rank] * 4, "a part of logits"},
+		{&m->logits, IN_HEAD, m->shard->rank ? 0 : l * (size_t)c->n_vocab * 4, "logits"},
 	};
-	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-		if (!all[i].bytes)
-			continue;
-		int rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why, why_n);
-		if (rc)
-			return rc;
-		m->scratch_bytes += (int64_t)all[i].bytes;
+	enum { N = sizeof all / sizeof all[0] };
+	size_t at[N], ends[TURNS] = {0};
+	for (size_t i = 0; i < N; i++) {
+		at[i] = ends[all[i].turn];
+		ends[all[i].turn] += (all[i].bytes + 255) & ~(size_t)255;
 	}
-	return 0;
+	const size_t most = ends[IN_LAYERS] > ends[IN_HEAD] ? ends[IN_LAYERS] : ends[IN_HEAD];
+	int rc = piece_new(m, &m->turns, most, "the layers' rows and the logits", why, why_n);
+	for (size_t i = 0; !rc && i < N; i++) {
+		if (all[i].bytes && all[i].turn == ALWAYS)
+			rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why, why_n);
+		else if (all[i].bytes)
+			all[i].p->p = (char *)m->turns.p + at[i];
+	}
+	return rc;
 }
 
 /* ---- weights ---- */
@@ -233,7 +245,6 @@ static int rope_load(struct model *m, int max_context, char *why, size_t why_n)
 	if (!rc)
 		rc = m->ops->stream_sync(m->stream);
 	alloc_big_free(table, bytes);
-	m->scratch_bytes += (int64_t)bytes;
 	return rc ? err_why(why, why_n, rc, "uploading the rotations failed") : 0;
 }
 
@@ -271,8 +282,7 @@ void model_free(struct model *m)
 {
 	if (!m)
 		return;
-	struct piece *pieces[] = {&m->norm, &m->rope, &m->x,      &m->add,      &m->normed, &m->qkv,   &m->q,
-				  &m->att,  &m->ffn,  &m->last_x, &m->last_add, &m->last,   &m->part,  &m->logits};
+	struct piece *pieces[] = {&m->norm, &m->rope, &m->x, &m->add, &m->turns};
 	for (int i = 0; i < m->c->n_layers; i++) {
 		struct layer *l = &m->layers[i];
 		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down};
@@ -297,11 +307,6 @@ void model_free(struct model *m)
 int64_t model_weights_bytes(const struct model *m)
 {
 	return m->weights_bytes;
-}
-
-int64_t model_scratch_bytes(const struct model *m)
-{
-	return m->scratch_bytes;
 }
 
 void model_set_group(struct model *m, struct group *g)

@@ -40,7 +40,6 @@ struct model_args {
 int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
 void model_free(struct model *m);                   /* NULL is fine */
 int64_t model_weights_bytes(const struct model *m); /* on the device */
-int64_t model_scratch_bytes(const struct model *m);
 
 /* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
 void model_set_group(struct model *m, struct group *g);

@@ -332,8 +332,3 @@ void slots_pool(struct slots *s, uint32_t n_blocks)
 {
 	s->lim.n_blocks = n_blocks;
 }
-
-int64_t slots_bytes(const struct slots *s)
-{
-	return (int64_t)s->tokens_bytes;
-}

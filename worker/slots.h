@@ -59,6 +59,5 @@ const int32_t *slots_blocks(const struct slots *s, uint32_t slot); /* its table,
 const int32_t *slots_prompt(const struct slots *s, uint32_t slot); /* its prompt's tokens, host */
 int32_t slots_base(const struct slots *s, uint32_t slot);          /* where they begin in the buffer */
 int32_t *slots_buffer(const struct slots *s);                      /* the buffer, device */
-int64_t slots_bytes(const struct slots *s);
 
 #endif

@@ -58,6 +58,7 @@ struct step {
 	uint32_t own_blocks, own_host_blocks, own_context; /* before ranks agree on the least */
 	uint32_t rope_context;  /* that the rotations were made for: some are others for a longer one */
 	double memory_fraction; /* of the device; 0: as cache.h says */
+	int64_t stored_bytes;   /* of this rank's weights, in the model's files */
 	bool sized_last;        /* the pool is made of what is left when everything else is there */
 	uint32_t block_size;
 	int max_logits;
@@ -177,7 +178,6 @@ static struct cache_args cache_args_of(const struct step *s, int64_t weights_byt
 		.kv_bytes = s->load.kv_bytes,
 		.swap_bytes = s->load.swap_bytes,
 		.fraction = s->memory_fraction,
-		.context_asked = s->load.max_context != 0,
 	};
 }
 
@@ -201,7 +201,8 @@ static int size_cache(struct step *s, const struct cache_args *ca, char *why, si
 /* Before anything is loaded: what is known by now, and what can be refused by now. */
 static int plan_cache(struct step *s, const struct weights *w, char *why, size_t why_n)
 {
-	const struct cache_args ca = cache_args_of(s, shard_bytes(&s->shard, &s->config, w));
+	s->stored_bytes = shard_bytes(&s->shard, &s->config, w);
+	const struct cache_args ca = cache_args_of(s, s->stored_bytes);
 	s->sized_last = cache_sized_last(&ca);
 	int rc = s->sized_last ? cache_check(&ca, why, why_n) : size_cache(s, &ca, why, why_n);
 	s->rope_context = s->lim.max_context;
@@ -428,6 +429,17 @@ static void numerics_text(const struct step *s, const struct kern_info *info, ch
 		snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
 }
 
+/* All that this worker has asked for there, beside weights and pools, and what the driver took for its
+ * graphs. */
+static int64_t scratch_bytes(const struct step *s, const struct kern_info *info)
+{
+	int64_t pools = s->cache.block_bytes * s->cache.n_blocks;
+	if (!info->steps_take_memory) /* the host pool is there, too */
+		pools += s->cache.block_bytes * s->cache.n_host_blocks;
+	int64_t rest = info->bytes_used + graphs_bytes(s->graphs) - model_weights_bytes(s->model) - pools;
+	return rest > 0 ? rest : 0;
+}
+
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 {
 	struct kern_info info;
@@ -447,6 +459,11 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 		.n_vocab = s->lim.n_vocab,
 		.weights_bytes = (uint64_t)model_weights_bytes(s->model),
 		.kv_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_blocks,
+		.stored_bytes = (uint64_t)s->stored_bytes,
+		.scratch_bytes = (uint64_t)scratch_bytes(s, &info),
+		.host_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_host_blocks,
+		.device_used = (uint64_t)(info.bytes_total - info.bytes_free),
+		.device_bytes = (uint64_t)info.bytes_total,
 		.load_ms = s->load_ms,
 		.block_bytes = (uint64_t)s->cache.block_bytes,
 		.link_bps = s->cache.link_bps,
@@ -775,13 +792,6 @@ uint32_t step_block_size(const struct step *s)
 const struct model_config *step_config(const struct step *s)
 {
 	return &s->config;
-}
-
-void step_memory(const struct step *s, int64_t *weights, int64_t *scratch, int64_t *kv)
-{
-	*weights = model_weights_bytes(s->model);
-	*scratch = model_scratch_bytes(s->model) + slots_bytes(s->slots) + graphs_bytes(s->graphs);
-	*kv = s->cache.block_bytes * s->cache.n_blocks;
 }
 
 uint64_t step_replayed(const struct step *s)

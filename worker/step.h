@@ -97,8 +97,6 @@ uint64_t step_epoch(const struct step *s);
 const struct bus_limits *step_limits(const struct step *s);
 uint32_t step_block_size(const struct step *s);
 const struct model_config *step_config(const struct step *s);
-/* Device memory: weights; scratch, token buffers and graphs; KV pool. */
-void step_memory(const struct step *s, int64_t *weights, int64_t *scratch, int64_t *kv);
 
 /* How many steps were replayed from a graph (graphs.h). */
 uint64_t step_replayed(const struct step *s);

@@ -124,8 +124,10 @@ size_t cuda_plan_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, in
 	const size_t chunks = plan_chunks(d, block_size, n_blocks), seqs = (size_t)d->args.max_seqs;
 	const int items = plan_items(d, chunks);
 	const size_t partial = plan_partial_bytes(chunks, n_kv_heads, dim_pad);
-	return partial + plan_arrived_bytes(partial, dim_pad) + plan_ring_bytes(d, items) +
-	       seqs * sizeof(struct tile) + (seqs + (size_t)items) * sizeof(struct item);
+	return cuda_mem_taken(partial) + cuda_mem_taken(plan_arrived_bytes(partial, dim_pad)) +
+	       cuda_mem_taken(plan_ring_bytes(d, items)) + cuda_mem_taken(2 * sizeof(int32_t)) +
+	       cuda_mem_taken(seqs * sizeof(struct tile)) + cuda_mem_taken(seqs * sizeof(int32_t)) +
+	       cuda_mem_taken((seqs + (size_t)items) * sizeof(struct item));
 }
 
 int cuda_plan_new(struct kern_kv *kv)

@@ -47,6 +47,8 @@ int cuda_check(cudaError_t e, const char *what);
 /* Device memory, zeroed, 256-byte aligned; NULL when it is out.  bytes 0 gives one of 256. */
 void *cuda_mem_new(struct kern_dev *d, size_t bytes);
 void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes);
+/* What the driver takes for a piece: small ones share pages of 2 MB. */
+size_t cuda_mem_taken(size_t bytes);
 /* Pinned host memory. */
 void *cuda_host_new(struct kern_dev *d, size_t bytes);
 void cuda_host_free(struct kern_dev *d, void *p, size_t bytes);

@@ -38,8 +38,7 @@ int cuda_smem_allow(const void *kernel, int bytes)
 
 /* ---- memory ---- */
 
-/* What the driver takes for a piece: small ones share pages of 2 MB. */
-static size_t taken(size_t bytes)
+size_t cuda_mem_taken(size_t bytes)
 {
 	const size_t unit = bytes < (1 << 20) ? 512 : 2 << 20;
 	return (bytes + unit - 1) / unit * unit;
@@ -59,7 +58,7 @@ void *cuda_mem_new(struct kern_dev *d, size_t bytes)
 		cudaFree(p);
 		return NULL;
 	}
-	d->used += taken(bytes);
+	d->used += cuda_mem_taken(bytes);
 	return p;
 }
 
@@ -68,7 +67,7 @@ void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes)
 	if (!p)
 		return;
 	cuda_check(cudaFree(p), "free");
-	d->used -= taken(bytes ? bytes : 256);
+	d->used -= cuda_mem_taken(bytes ? bytes : 256);
 }
 
 void *cuda_host_new(struct kern_dev *d, size_t bytes)

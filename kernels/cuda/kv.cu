@@ -28,8 +28,10 @@ int64_t cuda_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, in
 
 int64_t cuda_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks)
 {
-	return (int64_t)cuda_plan_bytes(d, n_kv_heads, pad_dim(head_dim), block_size, n_blocks) +
-	       cuda_kv_block_bytes(d, n_layers, n_kv_heads, head_dim, block_size); /* the null block */
+	const int64_t null_block = cuda_kv_block_bytes(d, n_layers, n_kv_heads, head_dim, block_size);
+	const int64_t end_of_pool = 2 << 20; /* of a page that it fills in part */
+	return (int64_t)cuda_plan_bytes(d, n_kv_heads, pad_dim(head_dim), block_size, n_blocks) + null_block +
+	       end_of_pool;
 }
 
 struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,

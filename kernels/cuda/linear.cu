@@ -172,6 +172,8 @@ static size_t align_up(size_t bytes)
 /* CUDA_WS_PARTIAL holds, one after another: padded rows, sums of slices, gate and up in F32. */
 static size_t ws_rows_bytes(const struct kern_linear *w, int rows)
 {
+	if (w->k % 8 == 0)
+		return 0; /* 16-byte loads read them where they are */
 	return align_up((size_t)rows * (size_t)w->segs[0].ldw * 2);
 }
 
@@ -370,8 +372,10 @@ static int align_rows(struct kern_stream *s, const struct kern_linear *w, struct
 {
 	a->x = (const uint16_t *)in;
 	a->ldx = w->k;
-	if (w->k % 8 == 0 && (uintptr_t)in % 16 == 0)
+	if (w->k % 8 == 0) {
+		assert((uintptr_t)in % 16 == 0);
 		return 0;
+	}
 	void *copy = w->dev->ws[CUDA_WS_PARTIAL].p;
 	a->x = (const uint16_t *)copy;
 	a->ldx = w->segs[0].ldw;

@@ -191,6 +191,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t op_a, cublasOper
 	p.beta = *(const float *)beta;
 	std::lock_guard<std::recursive_mutex> held(cudasim_lock());
 	cudasim_counts.gemms++;
-	cudasim_push(h->s, [p] { run(p); });
+	if (!cudasim_is_idle)
+		cudasim_push(h->s, [p] { run(p); });
 	return CUBLAS_STATUS_SUCCESS;
 }

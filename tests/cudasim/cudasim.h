@@ -30,6 +30,9 @@ void cudasim_cublas_there(bool is);
 /* What the device has in all, and what other processes hold of it, from now on; at the start 4 GiB and
  * none, or what the environment's QUERN_CUDASIM_MIB and QUERN_CUDASIM_OTHERS_MIB say. */
 void cudasim_memory(uint64_t total, uint64_t others);
+/* From now on nothing is computed or copied: what is asked for is only checked and counted.  For models
+ * that are too large to run here. */
+void cudasim_idle(bool is);
 enum { CUDASIM_KERNEL_BYTES = 64 << 10 }; /* that the driver takes when a kernel first runs */
 
 #ifdef __cplusplus

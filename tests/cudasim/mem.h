@@ -9,6 +9,7 @@
 #include "tests/cudasim/cudasim.h"
 
 extern struct cudasim_counters cudasim_counts;
+extern bool cudasim_is_idle; /* nothing is computed or copied */
 
 std::recursive_mutex &cudasim_lock(void); /* of all that the emulator remembers */
 uint32_t cudasim_random(void);            /* of the seed; with the lock */

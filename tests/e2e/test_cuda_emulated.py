@@ -47,7 +47,8 @@ def test_workers_of_one_device_share_it(start, monkeypatch):
 
     half = 0.4 * 256 * 2**20
     for w in eventually(serving, 60, "two workers"):
-        assert 0.6 * half < w["weights_bytes"] + w["kv_bytes"] < half
+        assert 0.9 * half < w["weights_bytes"] + w["scratch_bytes"] + w["kv_bytes"] <= half
+        assert w["device_bytes"] == 256 * 2**20 and 0 < w["device_used"] < w["device_bytes"]
 
 
 def test_a_device_without_room_for_a_pool_is_refused_with_the_figures(run, monkeypatch):

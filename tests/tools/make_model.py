@@ -3,6 +3,7 @@
 
     make_model.py OUT --shape qwen3-0.6b --type awq       # a real model's shape
     make_model.py OUT --tiny qwen3-awq-g32                # one of the tests' tiny models
+    make_model.py OUT --shape qwen3-8b --type awq --empty # of the right size, takes no disk
     make_model.py --list
 
 Needs numpy only.  The weights come from a counter-based generator keyed by the seed and the
@@ -209,7 +210,7 @@ def pieces(seed, tensor):
 SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4}
 
 
-def write_file(path, seed, group):
+def write_file(path, seed, group, empty):
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for t in group:
         size = int(np.prod(t[2], dtype=np.int64)) * SIZE[t[1]]
@@ -219,13 +220,14 @@ def write_file(path, seed, group):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
-        for t in group:
+        for t in group if not empty else []:
             for piece in pieces(seed, t):
                 f.write(piece)
+        f.truncate(8 + len(text) + at)
     return at
 
 
-def write_weights(out, config, dtype, seed, shard_bytes):
+def write_weights(out, config, dtype, seed, shard_bytes, empty):
     """One file, or several of about shard_bytes with their index."""
     groups, size = [[]], 0
     for t in tensors(config, dtype):
@@ -236,11 +238,11 @@ def write_weights(out, config, dtype, seed, shard_bytes):
         groups[-1].append(t)
         size += n
     if len(groups) == 1:
-        return write_file(os.path.join(out, "model.safetensors"), seed, groups[0])
+        return write_file(os.path.join(out, "model.safetensors"), seed, groups[0], empty)
     total, where = 0, {}
     for i, group in enumerate(groups):
         name = f"model-{i + 1:05d}-of-{len(groups):05d}.safetensors"
-        total += write_file(os.path.join(out, name), seed, group)
+        total += write_file(os.path.join(out, name), seed, group, empty)
         where |= {t[0]: name for t in group}
     write_json(out, "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
     return total
@@ -310,7 +312,7 @@ def write_json(out, name, value):
         f.write("\n")
 
 
-def make(out, config, dtype, seed, tokenizer=None, shard_bytes=1 << 62):
+def make(out, config, dtype, seed, tokenizer=None, shard_bytes=1 << 62, empty=False):
     """Write the directory; it appears under its name only when it is complete."""
     config = dict(config)
     part = f"{out.rstrip('/')}.part{os.getpid()}"
@@ -323,7 +325,7 @@ def make(out, config, dtype, seed, tokenizer=None, shard_bytes=1 << 62):
     config["torch_dtype"] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[dtype]
     write_json(part, "config.json", config)
     write_json(part, "generation_config.json", generation)
-    total = write_weights(part, config, dtype, seed, shard_bytes)
+    total = write_weights(part, config, dtype, seed, shard_bytes, empty)
     try:
         os.rename(part, out)
     except OSError:
@@ -346,6 +348,7 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--tokenizer", metavar="DIR", help="copy the tokenizer's files from there (default: make one)")
     p.add_argument("--shard", type=float, metavar="GB", default=4, help="largest file (4)")
+    p.add_argument("--empty", action="store_true", help="holes instead of weights: all are zero")
     p.add_argument("--list", action="store_true", help="name the shapes and tiny models")
     a = p.parse_args()
     if a.list:
@@ -369,7 +372,7 @@ def main():
     dtype = {"f32": "F32", "f16": "F16", "bf16": "BF16", "awq": "F16"}[kind]
     if os.path.exists(a.out):
         sys.exit(f"make_model.py: {a.out} exists already")
-    total = make(a.out, config, dtype, a.seed, a.tokenizer, int(a.shard * 1e9))
+    total = make(a.out, config, dtype, a.seed, a.tokenizer, int(a.shard * 1e9), a.empty)
     print(f"{a.out}: {total / 1e6:.1f} MB of weights")
 
 

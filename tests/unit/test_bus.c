@@ -272,6 +272,29 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.load.rank, 3);
 	cr_assert_str_eq(got.load.meet, "shm:/x");
 	cr_assert(got.load.fast);
+	m = (struct bus_msg){.type = BUS_READY,
+			     .ready = {.n_blocks = 9,
+				       .weights_bytes = 1ull << 33,
+				       .kv_bytes = 1ull << 34,
+				       .stored_bytes = 3,
+				       .scratch_bytes = 5,
+				       .host_bytes = 7,
+				       .device_used = 1ull << 35,
+				       .device_bytes = 1ull << 36,
+				       .block_bytes = 11,
+				       .link_bps = 13}};
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(got.ready.n_blocks, 9);
+	cr_assert_eq(got.ready.weights_bytes, 1ull << 33);
+	cr_assert_eq(got.ready.kv_bytes, 1ull << 34);
+	cr_assert_eq(got.ready.stored_bytes, 3);
+	cr_assert_eq(got.ready.scratch_bytes, 5);
+	cr_assert_eq(got.ready.host_bytes, 7);
+	cr_assert_eq(got.ready.device_used, 1ull << 35);
+	cr_assert_eq(got.ready.device_bytes, 1ull << 36);
+	cr_assert_eq(got.ready.block_bytes, 11);
+	cr_assert_eq(got.ready.link_bps, 13);
 	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);

@@ -45,15 +45,14 @@ static int size(struct cache *c, const struct model_config *m, uint64_t kv_bytes
 }
 
 /* What is left when all else is on the device. */
-static int size_last(struct cache *c, double fraction, uint64_t swap_bytes, int context)
+static int size_last(struct cache *c, double fraction, uint64_t swap_bytes)
 {
 	const struct cache_args a = {.ops = &ops,
 				     .model = &model,
 				     .block_size = 16,
-				     .max_context = context ? context : 1024,
+				     .max_context = 1024,
 				     .swap_bytes = swap_bytes,
-				     .fraction = fraction,
-				     .context_asked = context};
+				     .fraction = fraction};
 	why[0] = '\0';
 	cr_assert(cache_sized_last(&a));
 	return cache_size(c, &a, why, sizeof why);
@@ -108,10 +107,10 @@ Test(cache, a_gpu_gives_its_fraction_less_what_is_in_use)
 	struct cache c;
 	info = (struct kern_info){
 		.bytes_total = 1 << 30, .bytes_free = 900 << 20, .bytes_used = 100 << 20, .steps_take_memory = true};
-	cr_assert_eq(size_last(&c, 0.5, 1, 0), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
 	/* 412 MiB, of which scratch takes one part in 16 of as many blocks */
 	cr_assert_eq(c.n_blocks, 412 * 64 - 412 * 64 / 16);
-	cr_assert_eq(size_last(&c, 0, 1, 0), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0, 1), 0, "%s", why);
 	const int most = (int)((0.9 * (1 << 30) - (100 << 20)) / 16384);
 	cr_assert_eq(c.n_blocks, (int)((0.9 * (1 << 30) - (100 << 20) - most * 1024.0) / 16384));
 }
@@ -121,31 +120,33 @@ Test(cache, what_is_not_free_is_not_taken)
 	struct cache c;
 	info = (struct kern_info){
 		.bytes_total = 1 << 30, .bytes_free = 200 << 20, .bytes_used = 100 << 20, .steps_take_memory = true};
-	cr_assert_eq(size_last(&c, 0.9, 1, 0), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.9, 1), 0, "%s", why);
 	cr_assert_leq(c.n_blocks, (200 - 16) * 64); /* a 64th of the device stays free */
 	cr_assert_geq(c.n_blocks, (200 - 16) * 60 - 1);
 }
 
-Test(cache, a_context_that_somebody_chose_must_fit)
+Test(cache, fewer_blocks_than_any_service_needs_are_refused)
 {
 	struct cache c;
-	info = (struct kern_info){
-		.bytes_total = 64 << 20, .bytes_free = 40 << 20, .bytes_used = 16 << 20, .steps_take_memory = true};
-	cr_assert_eq(size_last(&c, 0.5, 1, 0), 0, "%s", why);
-	cr_assert_eq(c.n_blocks, 960);
-	cr_assert_eq(size_last(&c, 0.5, 1, 960 * 16), 0, "%s", why);
-	cr_assert_eq(size_last(&c, 0.5, 1, 960 * 16 + 1), -ENOMEM);
-	cr_assert(strstr(why, "at least 961 are needed") && strstr(why, "50% (32 MiB)"), "%s", why);
+	info = (struct kern_info){.bytes_total = 64 << 20,
+				  .bytes_free = 40 << 20,
+				  .bytes_used = (32 << 20) - 18 * 16384,
+				  .steps_take_memory = true};
+	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
+	cr_assert_eq(c.n_blocks, 16); /* the rest is for scratch */
+	info.bytes_used += 16384;
+	cr_assert_eq(size_last(&c, 0.5, 1), -ENOMEM);
+	cr_assert(strstr(why, "at least 16 are needed") && strstr(why, "50% (32 MiB)"), "%s", why);
 }
 
 Test(cache, the_host_pool_of_a_cpu_comes_out_of_the_same_fraction)
 {
 	struct cache c;
 	info = (struct kern_info){.bytes_total = 1 << 30, .bytes_free = 900 << 20, .bytes_used = 100 << 20};
-	cr_assert_eq(size_last(&c, 0.5, 100 << 20, 0), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.5, 100 << 20), 0, "%s", why);
 	cr_assert_eq(c.n_host_blocks, 100 * 64);
 	cr_assert_eq(c.n_blocks, 312 * 64 - 412 * 64 / 16);
-	cr_assert_eq(size_last(&c, 0.5, 0, 0), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.5, 0), 0, "%s", why);
 	cr_assert_leq((int64_t)(c.n_blocks + c.n_host_blocks) * c.block_bytes, (int64_t)412 << 20);
 }
 

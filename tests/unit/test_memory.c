@@ -12,6 +12,7 @@
 
 static struct cudasim_counters (*stats)(void);
 static void (*memory)(uint64_t total, uint64_t others);
+static void (*idle)(bool is);
 static struct driver d;
 static const char *model;
 
@@ -28,7 +29,8 @@ static void emulate(void)
 	cr_assert(so, "%s", dlerror());
 	*(void **)&stats = dlsym(so, "cudasim_stats");
 	*(void **)&memory = dlsym(so, "cudasim_memory");
-	cr_assert(stats && memory);
+	*(void **)&idle = dlsym(so, "cudasim_idle");
+	cr_assert(stats && memory && idle);
 }
 
 static void close_worker(void)
@@ -186,4 +188,51 @@ Test(memory, nothing_is_allocated_once_a_worker_serves)
 	cr_expect_eq(after.live_bytes, before.live_bytes);
 	/* The steps on made-up input ran every kernel: the driver takes no more either. */
 	cr_expect_eq(after.kernels, before.kernels);
+}
+
+/* ---- what a model costs beside its pool ---- */
+
+/* A model's directory with holes for weights, made when it is not there yet; NULL without numpy. */
+static const char *empty_model(const char *shape)
+{
+	static char dir[2048], cmd[8192];
+	snprintf(dir, sizeof dir, "%s/tiny/%s-awq-empty", QUERN_BUILD, shape);
+	snprintf(cmd, sizeof cmd, "%s/config.json", dir);
+	if (access(cmd, R_OK) == 0)
+		return dir;
+	snprintf(cmd, sizeof cmd,
+		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" '%s' '%s' --shape %s --type awq --empty "
+		 ">/dev/null 2>&1 && exit 0; done; exit 1",
+		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir, shape);
+	return system(cmd) == 0 ? dir : NULL;
+}
+
+/* The sizes are those of `quern serve` without options, on a device of 80 GiB. */
+static void check_cost(const char *shape, double most)
+{
+	const char *dir = empty_model(shape);
+	if (!dir)
+		cr_skip_test("models of other shapes need Python with numpy");
+	struct bus_load load = {.epoch = 1, .max_rows = 2048, .max_slots = 256, .max_runs = 256};
+	snprintf(load.model, sizeof load.model, "%s", dir);
+	const struct step_args a = {.device = "cuda:0", .load = &load};
+	memory(80ull << 30, 0);
+	idle(true);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	const struct bus_ready *r = &d.ready;
+	const double cost = (double)(r->weights_bytes + r->scratch_bytes) / (double)r->stored_bytes;
+	printf("%s: on disk %.1f MB, weights %.1f, scratch %.1f, KV pool %.1f: %.1f%%\n", shape,
+	       (double)r->stored_bytes / 1e6, (double)r->weights_bytes / 1e6, (double)r->scratch_bytes / 1e6,
+	       (double)r->kv_bytes / 1e6, 100 * cost);
+	cr_expect_leq(cost, most);
+	/* All that is held is accounted for: pages here are smaller than a GPU's. */
+	const double sum = (double)(r->weights_bytes + r->scratch_bytes + r->kv_bytes);
+	cr_expect_geq(sum, 0.999 * (double)stats().live_bytes);
+	cr_expect_leq(sum, 1.01 * (double)stats().live_bytes);
+	cr_expect_leq(sum, 0.9 * 80 * 1024 * (double)MIB);
+}
+
+Test(memory, qwen3_8b_awq_serves_within_110_percent_of_its_weights_on_disk)
+{
+	check_cost("qwen3-8b", 1.10);
 }

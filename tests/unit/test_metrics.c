@@ -83,6 +83,19 @@ Test(metrics, the_engine_is_left_out_when_it_does_not_answer)
 	cr_expect(value_of("quern:kv_cache_usage_perc{model_name=\"demo\"}", &s) == 0);
 }
 
+Test(metrics, a_workers_memory_is_told_by_kind)
+{
+	struct engine_status s = {.n_workers = 2};
+	s.workers[0] = (struct engine_worker){.id = 3}; /* has loaded nothing */
+	s.workers[1] = (struct engine_worker){
+		.id = 4, .weights_bytes = 6000, .scratch_bytes = 500, .kv_bytes = 70, .host_bytes = 8, .device_bytes = 9000};
+	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"weights\"}", &s) == 6000);
+	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"scratch\"}", &s) == 500);
+	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"kv\"}", &s) == 70);
+	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"host\"}", &s) == 8);
+	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"3\",kind=\"kv\"}", &s) == -1);
+}
+
 Test(metrics, a_models_name_cannot_forge_a_label)
 {
 	struct buf b = {0};
