@@ -290,19 +290,20 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 	return argv;
 }
 
-/* What the workers of a device may use of it, they share evenly.  Nothing is said where each has the
+/* What the workers of a device may use of it, they share evenly, but for one that has its own.  Nothing is said where each has the
  * device for itself, or where a CPU's workers keep to its rule of thumb. */
-static void argv_add_fraction(char ***argv, const struct opts *o, const char *device, size_t n)
+static void argv_add_fraction(char ***argv, const struct opts *o, const char *device, size_t n, double own)
 {
 	const bool gpu = strncmp(device, "cuda", 4) == 0;
-	if (!opts_has(o, "memory-fraction") && !(gpu && n > 1))
+	if (!(own > 0) && !opts_has(o, "memory-fraction") && !(gpu && n > 1))
 		return;
-	char *text = xasprintf("%.6f", opts_number(o, "memory-fraction", gpu_fraction) / (double)n);
+	const double share = opts_number(o, "memory-fraction", gpu_fraction) / (double)n;
+	char *text = xasprintf("%.6f", own > 0 ? own : share);
 	argv_add_option(argv, "memory-fraction", text);
 	free(text);
 }
 
-static char **worker_argv(void *launch, const char *device, size_t n)
+static char **worker_argv(void *launch, const char *device, size_t n, double memory_fraction)
 {
 	const struct launch *l = launch;
 	char **argv = NULL;
@@ -312,7 +313,7 @@ static char **worker_argv(void *launch, const char *device, size_t n)
 	if (l->own && !opts_has(l->o, "log-level"))
 		argv_add_option(&argv, "log-level", "error");
 	argv_pass(&argv, l->o, TO_WORKER);
-	argv_add_fraction(&argv, l->o, device, n);
+	argv_add_fraction(&argv, l->o, device, n, memory_fraction);
 	/* One that we start is as good as the service itself. */
 	if (!l->own && opts_has(l->o, "curve-key")) {
 		argv_add_option(&argv, "key", opts_text(l->o, "curve-key", NULL));

@@ -14,6 +14,8 @@ enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024, TIMEOUT_MAX_S = 86400 };
 static const struct opt scale_options[] = {
 	OPT("device", OPT_TEXT, "D,...",
 	    "where new ones run: cpu, cpu:0 (NUMA node), cuda:0 (as at the start)"),
+	OPT("memory-fraction", OPT_NUMBER, "F",
+	    "part of its device's memory for each new one, 0.01 to 1 (its share of the start's)"),
 	OPT("timeout", OPT_INT, "S", "how long it may take (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
@@ -183,11 +185,16 @@ int cmd_scale(int argc, char **argv)
 	int status = command_parse(&o, &scale_usage, argc, argv);
 	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 0, REPLICAS_MAX, &n, 1, &one, why, sizeof why))
 		status = term_usage("scale", "N: %s", why);
+	const double fraction = status == COMMAND_GO_ON ? opts_number(&o, "memory-fraction", 1) : 1;
+	if (status == COMMAND_GO_ON && !(fraction >= 0.01 && fraction <= 1))
+		status = term_usage("scale", "--memory-fraction is %g, must be from 0.01 to 1", fraction);
 	if (status == COMMAND_GO_ON) {
 		json_t *request = json_pack("{s:s, s:I}", "op", "scale", "replicas", (json_int_t)n);
 		json_t *devices = opts_has(&o, "device") ? device_array(&o, why, sizeof why) : NULL;
 		if (devices)
 			json_object_set_new(request, "devices", devices);
+		if (opts_has(&o, "memory-fraction"))
+			json_object_set_new(request, "memory_fraction", json_real(fraction));
 		if (opts_has(&o, "device") && !devices) {
 			json_decref(request);
 			status = term_usage("scale", "%s", why);

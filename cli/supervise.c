@@ -45,6 +45,7 @@ struct worker {
 	struct process process;
 	struct restarts again;
 	char device[32];
+	double memory_fraction; /* of the device; 0: its share of the start's */
 	bool served;        /* this process has served */
 	bool gone;          /* not to be started (again): out of the table at the next look */
 	int64_t retired_us; /* since when it is to end; 0: it is not */
@@ -240,7 +241,8 @@ static void start_worker(struct sup *s, struct worker *w, int64_t now)
 		term_note("a worker died (%s); it is started again", w->died);
 	w->died[0] = '\0';
 	int log_fd = log_open(s, "worker");
-	char **argv = s->cfg->worker_argv(s->cfg->launch, w->device, count_on(s, w->device));
+	char **argv = s->cfg->worker_argv(s->cfg->launch, w->device, count_on(s, w->device),
+					    w->memory_fraction);
 	int rc = process_start(&w->process, argv, -1, log_fd, why, sizeof why);
 	for (size_t i = 0; argv[i]; i++)
 		free(argv[i]);
@@ -264,10 +266,11 @@ static void start_due(struct sup *s, int64_t now)
 }
 
 /* To be started at the next look. */
-static void add_worker(struct sup *s, const char *device)
+static void add_worker(struct sup *s, const char *device, double memory_fraction)
 {
 	struct worker *w = xcalloc(1, sizeof *w);
 	snprintf(w->device, sizeof w->device, "%s", device);
+	w->memory_fraction = memory_fraction;
 	w->process.pidfd = -1;
 	restarts_reset(&w->again);
 	s->workers = xrealloc(s->workers, s->n_workers + 1, sizeof *s->workers);
@@ -275,7 +278,8 @@ static void add_worker(struct sup *s, const char *device)
 }
 
 /* n workers dealt over the devices: what each of them lacks. */
-static void deal(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n)
+static void deal(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n,
+		 double memory_fraction)
 {
 	for (size_t d = 0; d < n_devices; d++) {
 		size_t wanted = 0;
@@ -285,7 +289,7 @@ static void deal(struct sup *s, const struct device_name *devices, size_t n_devi
 		for (size_t i = 0; i < n && !again; i++)
 			wanted += strcmp(devices[i % n_devices].name, devices[d].name) == 0;
 		while (count_on(s, devices[d].name) < wanted && s->n_workers < SUPERVISE_WORKERS_MAX)
-			add_worker(s, devices[d].name);
+			add_worker(s, devices[d].name, memory_fraction);
 	}
 }
 
@@ -346,12 +350,13 @@ static void on_scale(struct sup *s, const json_t *scale)
 		    devices_parse(name, &devices[n], &one, why, sizeof why) == 0)
 			n++;
 	}
+	const double fraction = json_number_value(json_object_get(scale, "memory_fraction"));
 	if (workers < 0 || workers > SUPERVISE_WORKERS_MAX || s->ending)
 		return;
 	if (n)
-		deal(s, devices, n, (size_t)workers);
+		deal(s, devices, n, (size_t)workers, fraction);
 	else
-		deal(s, s->cfg->devices, s->cfg->n_devices, (size_t)workers);
+		deal(s, s->cfg->devices, s->cfg->n_devices, (size_t)workers, fraction);
 }
 
 static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
@@ -606,7 +611,7 @@ int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
 	struct pollfd *fds = xcalloc(4 + SUPERVISE_WORKERS_MAX, sizeof *fds);
 	s.rc = start_controller(&s, why, why_n);
 	if (!s.rc) {
-		deal(&s, cfg->devices, cfg->n_devices, cfg->n_workers);
+		deal(&s, cfg->devices, cfg->n_devices, cfg->n_workers, 0);
 		start_due(&s, clock_us());
 		do
 			step(&s, fds);

@@ -8,7 +8,8 @@
  *   {"lost": PID}      this local worker hangs: it is killed for good before it is replaced
  *   {"scale": {"workers": N, "devices": ["cpu", ...]}}   N local workers, dealt round robin over
  *                      these devices (absent: those of the start): what a device lacks is started,
- *                      nothing is ended because of this line
+ *                      with "memory_fraction" of it each where that is given; nothing is ended because
+ *                      of this line
  *   {"retire": PID}    this local worker ends on purpose: it is not started again, and ended
  *                      should it linger */
 #ifndef QUERN_CLI_SUPERVISE_H
@@ -24,9 +25,9 @@ enum { SUPERVISE_WORKERS_MAX = 64 };
 
 struct supervise_config {
 	char **controller; /* argv, NULL at the end; --ready-fd N is added, and at a restart where it listened */
-	/* The argv of a worker on this device, which n of the local ones share: from malloc, with
-	 * its words; taken. */
-	char **(*worker_argv)(void *launch, const char *device, size_t n);
+	/* The argv of a worker on this device, which n of the local ones share, that may take this part of
+	 * its memory (0: its share of the start's): from malloc, with its words; taken. */
+	char **(*worker_argv)(void *launch, const char *device, size_t n, double memory_fraction);
 	void *launch;
 	const struct device_name *devices; /* the workers of the start are dealt over them */
 	size_t n_devices, n_workers;

@@ -57,6 +57,7 @@ struct engine_cmd {
 	uint32_t n_replicas;    /* SCALE */
 	char (*devices)[32];    /* SCALE; owned: [n_devices] where new workers run; none: as at the start */
 	uint32_t n_devices;
+	double memory_fraction; /* SCALE: of its device, for each new worker; 0: as at the start */
 	uint64_t worker;        /* DRAIN: engine_worker.id */
 	int64_t wait_us;        /* SCALE, DRAIN: how long it may take; 0: 10 minutes */
 };
@@ -211,6 +212,7 @@ struct engine_notice {
 	uint32_t n_workers;
 	const char (*devices)[32];
 	uint32_t n_devices;
+	double memory_fraction; /* SCALE: of its device, for each new one; 0: as at the start */
 };
 
 struct engine_config {

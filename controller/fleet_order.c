@@ -121,7 +121,8 @@ static bool ask_for_workers(struct fleet *f, const struct engine_cmd *c, uint32_
 	fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_SCALE,
 					       .n_workers = n,
 					       .devices = (const char(*)[32])c->devices,
-					       .n_devices = c->n_devices});
+					       .n_devices = c->n_devices,
+					       .memory_fraction = c->memory_fraction});
 	return true;
 }
 

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DETOKENIZE_MAX = 1 << 20, REPLICAS_MAX = 1024, DEVICES_MAX = 64, TIMEOUT_MAX_S = 86400 };
+enum { DETOKENIZE_MAX = 1 << 20, REPLICAS_MAX = 1024, DEVICES_MAX = 64, TIMEOUT_MAX_S = 86400, KEYS_MAX = 4 };
 
 struct op {
 	const char *name;
 	enum jobreq_op op;
-	const char *keys[3]; /* beside op and id; submit's are api.c's */
+	const char *keys[KEYS_MAX]; /* beside op and id; submit's are api.c's */
 };
 
 static const struct op ops[] = {
@@ -24,7 +24,7 @@ static const struct op ops[] = {
 	{"jobs", OP_JOBS, {0}},
 	{"status", OP_STATUS, {0}},
 	{"workers", OP_WORKERS, {0}},
-	{"scale", OP_SCALE, {"replicas", "devices", "timeout_s"}},
+	{"scale", OP_SCALE, {"replicas", "devices", "memory_fraction", "timeout_s"}},
 	{"drain", OP_DRAIN, {"worker", "timeout_s"}},
 	{"tokenize", OP_TOKENIZE, {"text", "add_special"}},
 	{"detokenize", OP_DETOKENIZE, {"tokens"}},
@@ -73,7 +73,7 @@ static int check_keys(struct jobreq *r, const struct op *op, const json_t *m)
 	json_object_foreach(map, name, v)
 	{
 		bool known = strcmp(name, "op") == 0 || strcmp(name, "id") == 0;
-		for (size_t i = 0; i < 3 && op->keys[i]; i++)
+		for (size_t i = 0; i < KEYS_MAX && op->keys[i]; i++)
 			known = known || strcmp(name, op->keys[i]) == 0;
 		if (!known)
 			return api_fail(&r->problem, E_BAD_REQUEST, name, "unknown key %.64s in %s", name,
@@ -170,6 +170,19 @@ static int get_devices(struct jobreq *r, const json_t *m)
 	return 0;
 }
 
+static int get_fraction(struct jobreq *r, const json_t *m)
+{
+	const json_t *v = json_get(m, "memory_fraction");
+	if (!v)
+		return 0;
+	const double x = json_is_number(v) ? json_number_value(v) : 0;
+	if (!(x >= 0.01 && x <= 1))
+		return api_fail(&r->problem, E_BAD_REQUEST, "memory_fraction",
+				"memory_fraction must be a number from 0.01 to 1");
+	r->order->memory_fraction = x;
+	return 0;
+}
+
 static int get_order(struct jobreq *r, enum jobreq_op op, const json_t *m)
 {
 	int64_t n = 0, seconds = 0;
@@ -180,6 +193,8 @@ static int get_order(struct jobreq *r, enum jobreq_op op, const json_t *m)
 				: get_uint(r, m, "worker", 1, INT64_MAX, &n);
 	if (!rc && op == OP_SCALE)
 		rc = get_devices(r, m);
+	if (!rc && op == OP_SCALE)
+		rc = get_fraction(r, m);
 	if (!rc && json_get(m, "timeout_s"))
 		rc = get_uint(r, m, "timeout_s", 1, TIMEOUT_MAX_S, &seconds);
 	r->order->n_replicas = op == OP_SCALE ? (uint32_t)n : 0;

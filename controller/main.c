@@ -139,6 +139,8 @@ static json_t *scale_line(const struct engine_notice *n)
 	if (n->n_devices)
 		json_object_set(scale, "devices", devices);
 	json_decref(devices);
+	if (n->memory_fraction > 0)
+		json_object_set_new(scale, "memory_fraction", json_real(n->memory_fraction));
 	return json_pack("{s:o}", "scale", scale);
 }
 

@@ -51,6 +51,14 @@ def test_workers_of_one_device_share_it(start, monkeypatch):
         assert w["device_bytes"] == 256 * 2**20 and 0 < w["device_used"] < w["device_bytes"]
 
 
+def test_a_new_replica_may_have_a_part_of_its_own(start, run, monkeypatch):
+    monkeypatch.setenv("QUERN_CUDASIM_MIB", "256")
+    s = start(DEMO, "--device", "cuda:0", "--memory-fraction", "0.5", *SMALL)
+    assert run("scale", "2", "--memory-fraction", "0.25", "--to", s.jobs).returncode == 0
+    total = [(w["weights_bytes"] + w["scratch_bytes"] + w["kv_bytes"]) / 2**28 for w in s.workers()]
+    assert [0.9 * part < t <= part for t, part in zip(sorted(total), [0.25, 0.5])] == [True, True], total
+
+
 def test_a_device_without_room_for_a_pool_is_refused_with_the_figures(run, monkeypatch):
     monkeypatch.setenv("QUERN_CUDASIM_MIB", "256")
     r = run("run", DEMO, "Once upon a time", "--device", "cuda:0", "--memory-fraction", "0.02", *SMALL)

@@ -73,6 +73,13 @@ def test_without_devices_none_are_named(run):
     assert "devices" not in s.seen[0]
 
 
+def test_new_replicas_may_have_a_part_of_their_own(run):
+    with Socket(scale=lambda q, seen: {}, status=lambda q, seen: status("serving")) as s:
+        assert run("scale", "1", "--memory-fraction", "0.25", "--to", s.endpoint).returncode == 0
+        assert run("scale", "1", "--memory-fraction", "1.5", "--to", s.endpoint).returncode == 2
+    assert [q["memory_fraction"] for q in s.seen if q["op"] == "scale"] == [0.25]
+
+
 def test_drain_names_the_worker(run):
     with Socket(drain=lambda q, seen: {}, status=lambda q, seen: status("serving")) as s:
         r = run("drain", "7", "--to", s.endpoint)

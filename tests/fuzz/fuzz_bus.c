@@ -174,7 +174,7 @@ static void sound_message(struct buf *out, unsigned kind)
 		m = (struct bus_msg){.type = BUS_LOAD, .load = {.model = "models/demo", .epoch = 3, .fast = true}};
 		break;
 	case 2:
-		m = (struct bus_msg){.type = BUS_READY, .ready = {.epoch = 3, .n_blocks = 9, .isa = "avx2"}};
+		m = (struct bus_msg){.type = BUS_READY, .ready = {.epoch = 3, .n_blocks = 9, .isa = "avx2", .scratch_bytes = 5, .device_bytes = 1u << 31}};
 		break;
 	case 3:
 		m = (struct bus_msg){.type = BUS_FAILED, .failed = {3, "no memory"}};

@@ -49,19 +49,21 @@ static void end_when_ready(void *user, const json_t *line)
 
 static const char *worker_script;
 
-/* What the worker is told: $1 its device, $2 how many share it. */
-static char **worker_argv(void *launch, const char *device, size_t n)
+/* What the worker is told: $1 its device, $2 how many share it, $3 its own part of the memory. */
+static char **worker_argv(void *launch, const char *device, size_t n, double memory_fraction)
 {
-	char number[16];
-	char **argv = calloc(7, sizeof *argv);
+	char number[16], part[16];
+	char **argv = calloc(8, sizeof *argv);
 	(void)launch;
 	snprintf(number, sizeof number, "%zu", n);
+	snprintf(part, sizeof part, "%g", memory_fraction);
 	argv[0] = strdup("/bin/sh");
 	argv[1] = strdup("-c");
 	argv[2] = strdup(worker_script);
 	argv[3] = strdup("worker");
 	argv[4] = strdup(device);
 	argv[5] = strdup(number);
+	argv[6] = strdup(part);
 	return argv;
 }
 
@@ -282,6 +284,17 @@ Test(supervise, scaling_starts_what_is_missing)
 			      "echo $1 >> note; " WAIT, 5000000, end_when_ready),
 		     0, "%s", why);
 	cr_expect_eq(lines_of("note"), 3);
+}
+
+Test(supervise, a_new_worker_may_have_its_own_part_of_a_device)
+{
+	cr_expect_eq(run_with(AFTER(1, "note")
+				      SAY("{\"scale\": {\"workers\": 3, \"devices\": [\"cpu:0\"], \"memory_fraction\": 0.25}}")
+					      AFTER(3, "note") READY WAIT,
+			      "echo $1 $3 >> note; " WAIT, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:0 0.25"), 2);
+	cr_expect_eq(lines_with("note", "cpu:0 0"), 3); /* the first one's line begins the others', too */
 }
 
 Test(supervise, a_scale_that_makes_no_sense_is_passed_over)
