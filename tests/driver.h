@@ -89,6 +89,7 @@ struct driver_rank {
 	const struct plan *plan; /* to run; NULL: to open */
 	struct group_meet **mine;
 	bool again; /* the weights are there: only join */
+	double memory_fraction;
 	int rc;
 };
 
@@ -96,7 +97,8 @@ DRIVER_FN void *driver_rank_main(void *arg)
 {
 	struct driver_rank *r = arg;
 	struct driver *d = r->d;
-	const struct step_args a = {.device = driver_device(), .isa = r->isa, .load = &r->load};
+	const struct step_args a = {.device = driver_device(), .isa = r->isa, .load = &r->load,
+				    .memory_fraction = r->memory_fraction};
 	const struct step_group g = {.mine = r->mine, .timeout_ms = DRIVER_LATE_MS};
 	if (r->plan) {
 		r->rc = step_run(d->step, r->plan, &d->result, d->why, sizeof d->why);

@@ -35,7 +35,8 @@ static int profile_new(struct profile *p, char *why, size_t why_n)
 	const struct profile_args *a = p->a;
 	const struct model_config *c = a->config;
 	const size_t runs = a->lim->max_runs, blocks = (a->lim->max_context + a->block_size - 1) / a->block_size;
-	p->kv = a->ops->kv_new(a->dev, c->n_layers, c->n_kv_heads, c->head_dim, (int)a->block_size, 1, 0);
+	p->kv = a->kv ? a->kv
+		      : a->ops->kv_new(a->dev, c->n_layers, c->n_kv_heads, c->head_dim, (int)a->block_size, 1, 0);
 	p->token_at = xcalloc(a->lim->max_rows, sizeof *p->token_at);
 	p->row0 = xcalloc(runs + 1, sizeof *p->row0);
 	p->pos0 = xcalloc(runs, sizeof *p->pos0);
@@ -77,7 +78,7 @@ static void profile_free(struct profile *p)
 	free(p->pos0);
 	free(p->row0);
 	free(p->token_at);
-	if (p->kv)
+	if (p->kv && p->kv != p->a->kv)
 		ops->kv_free(p->kv);
 }
 

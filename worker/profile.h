@@ -25,11 +25,11 @@ struct profile_args {
 	int max_logits;
 	int rank;        /* 0 samples */
 	int32_t *tokens; /* the device's token buffer; its first token is overwritten */
+	struct kern_kv *kv; /* whose first block may be overwritten; NULL: one of a block is made, and gone afterwards */
 };
 
 /* A step of prompts and decodes as large as can be, one of decodes alone, and smaller ones for which the
- * device may have other kernels; each with head and sampler, on a cache of one block that is gone
- * afterwards.  -ENOMEM, -EIO, or what broke
+ * device may have other kernels; each with head and sampler.  -ENOMEM, -EIO, or what broke
  * the group, with the reason. */
 int profile_run(const struct profile_args *a, char *why, size_t why_n);
 

@@ -209,8 +209,8 @@ static int plan_cache(struct step *s, const struct weights *w, char *why, size_t
 	return rc;
 }
 
-/* When everything else is on the device: what is left. */
-static int size_cache_last(struct step *s, char *why, size_t why_n)
+/* Each kind of step once, where that takes memory. */
+static int profile(struct step *s, char *why, size_t why_n)
 {
 	const struct profile_args pa = {
 		.ops = s->ops,
@@ -224,12 +224,16 @@ static int size_cache_last(struct step *s, char *why, size_t why_n)
 		.max_logits = s->max_logits,
 		.rank = s->shard.rank,
 		.tokens = slots_buffer(s->slots),
+		.kv = s->cache.kv,
 	};
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
-	int rc = info.steps_take_memory ? profile_run(&pa, why, why_n) : 0;
-	if (rc)
-		return rc;
+	return info.steps_take_memory ? profile_run(&pa, why, why_n) : 0;
+}
+
+/* When everything else is on the device: what is left. */
+static int size_cache_last(struct step *s, char *why, size_t why_n)
+{
 	s->lim.max_context = s->rope_context; /* an earlier group may have had less */
 	const struct cache_args ca = cache_args_of(s, 0);
 	return size_cache(s, &ca, why, why_n);
@@ -339,7 +343,7 @@ static int open_pools(struct step *s, char *why, size_t why_n)
 static int open_alone(struct step *s, char *why, size_t why_n)
 {
 	int rc = open_state(s, why, why_n);
-	if (!rc && s->sized_last)
+	if (!rc && s->sized_last && !(rc = profile(s, why, why_n)))
 		rc = size_cache_last(s, why, why_n);
 	return rc ? rc : open_pools(s, why, why_n);
 }
@@ -510,16 +514,19 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 	return group_join(&s->group, &a, why, why_n);
 }
 
-/* The first group shows what is left beside what its own exchanges take.  Ranks of other kinds are told
- * apart before they compute together. */
+/* Ranks of other kinds are told apart before they compute together.  Where one has its pool still to make
+ * of what is left, all of them run the steps that show it: also those that have theirs from a group
+ * before, whose sequences are forgotten by now. */
 static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
 {
-	struct group_pools none = {0};
+	const bool wants = !s->cache.kv && s->sized_last;
+	struct group_pools all = {.n_blocks = !wants};
 	int rc = s->slots ? 0 : open_state(s, why, why_n);
-	if (rc || !s->sized_last)
+	if (rc || (rc = group_agree(s->group, same, &all, why, why_n)))
 		return rc;
-	rc = group_agree(s->group, same, &none, why, why_n);
-	return rc ? rc : size_cache_last(s, why, why_n);
+	if (!all.n_blocks && (rc = profile(s, why, why_n)))
+		return rc;
+	return wants ? size_cache_last(s, why, why_n) : 0;
 }
 
 static int agree(struct step *s, const char *same, char *why, size_t why_n)
@@ -545,8 +552,7 @@ int step_join(struct step *s, const struct bus_load *load, const struct step_gro
 		return rc;
 	model_set_group(s->model, s->group);
 	same_text(s, same, sizeof same);
-	if ((!s->cache.kv && (rc = open_rank(s, same, why, why_n))) ||
-	    (rc = agree(s, same, why, why_n)))
+	if ((rc = open_rank(s, same, why, why_n)) || (rc = agree(s, same, why, why_n)))
 		goto fail;
 	/* Pools are made once; a later group may use less of them, never more. */
 	if (!s->cache.kv) {
