@@ -292,7 +292,8 @@ static void check_cost(const char *shape, double most)
 	const double sum = (double)(r->weights_bytes + r->scratch_bytes + r->kv_bytes);
 	cr_expect_geq(sum, 0.999 * (double)stats().live_bytes);
 	cr_expect_leq(sum, 1.01 * (double)stats().live_bytes);
-	cr_expect_leq(sum, 0.9 * 80 * 1024 * (double)MIB);
+	/* What the driver takes for graphs comes after the pool, out of what lies beyond the fraction. */
+	cr_expect_leq((double)stats().live_bytes, 0.9 * 80 * 1024 * (double)MIB);
 }
 
 Test(memory, qwen3_8b_awq_serves_within_110_percent_of_its_weights_on_disk)
