@@ -15,6 +15,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+ROUND = 120  # seconds of one process: what it has found goes to the corpus, and a line is printed
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -46,7 +47,9 @@ def fuzz(folder, name, seconds):
     """A target until it has had its time; whether nothing was found."""
     cpu, runs = 0.0, 0
     while cpu < seconds:
-        status, text, used = one_round(folder, name, seconds - cpu)
+        if cpu:
+            print(f"{name:22} {runs:12,} runs {cpu:7.0f} s of CPU so far", flush=True)
+        status, text, used = one_round(folder, name, min(seconds - cpu, ROUND))
         cpu += used
         found = re.search(r"number_of_executed_units:\s*(\d+)", text)
         runs += int(found[1]) if found else 0
