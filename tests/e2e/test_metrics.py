@@ -111,7 +111,10 @@ def test_each_request_is_one_line_without_its_contents(logged):
     secret = "Once upon a secret"
     ask(logged, "/v1/completions?prompt=hidden", {"prompt": [secret, "A"], "max_tokens": 3, "ignore_eos": True},
         headers={"X-Request-Id": "mine-1"})
+    # A line is written once its client has everything: another one's may overtake it.
+    eventually(lambda: len(lines(logged.access)) == 1, what="a line")
     ask(logged, "/nowhere")
+    eventually(lambda: len(lines(logged.access)) == 2, what="two lines")
     stream(logged, "/v1/completions", {"prompt": secret, "max_tokens": 2})
     eventually(lambda: len(lines(logged.access)) == 3, what="three lines")
     first, second, third = lines(logged.access)
