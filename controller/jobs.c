@@ -527,10 +527,19 @@ void jobs_file(struct jobs *j, struct job *job, int64_t finished_us)
 	j->finished_bytes += job->bytes;
 }
 
+void jobs_told(struct jobs *j, struct job *job, int64_t now)
+{
+	job->recording = false;
+	for (struct watch *w = job->watches; w; w = w->next)
+		tell_end(j, job, &w->l);
+	watch_all_gone(j, job);
+	jobs_file(j, job, now);
+}
+
 /* The one way into a final state. */
 void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
 {
-	assert(!job_finished(job));
+	assert(!job_finished(job) && !job->recording);
 	job->state = state;
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		struct output *o = &job->outputs[i];
@@ -548,14 +557,13 @@ void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t 
 		count_end(j, job, &job->outputs[i], now);
 	}
 	release_running(job);
+	map_remove(&j->by_number, job->number);
 	if (job->durable)
 		durable_end(j, job, now);
 	if (state == JOB_FINISHED)
 		tell_news(j, job);
-	for (struct watch *w = job->watches; w; w = w->next)
-		tell_end(j, job, &w->l);
-	watch_all_gone(j, job);
-	jobs_file(j, job, now);
+	if (!job->recording)
+		jobs_told(j, job, now);
 	log_debug("jobs", "end job=%.8s state=%s tokens=%u code=%s", job->id,
 		  state == JOB_FAILED ? "failed" : "done", job->completion_tokens, code_name(job->code));
 }
@@ -756,7 +764,7 @@ const char *job_user(const struct job *job)
 
 bool job_finished(const struct job *job)
 {
-	return job->state == JOB_FINISHED || job->state == JOB_FAILED;
+	return (job->state == JOB_FINISHED || job->state == JOB_FAILED) && !job->recording;
 }
 
 uint32_t job_n_outputs(const struct job *job)
@@ -797,7 +805,7 @@ void jobs_result(struct jobs *j, struct job *job, const struct listener *l)
 
 void jobs_cancel(struct jobs *j, struct job *job)
 {
-	if (job_finished(job) || job->cancelled)
+	if (job_finished(job) || job->recording || job->cancelled)
 		return;
 	job->cancelled = true;
 	if (job->durable)
@@ -851,6 +859,10 @@ void jobs_end(struct jobs *j, int64_t now)
 	jobs_save(j);
 	while (j->unfinished.oldest) {
 		struct job *job = j->unfinished.oldest;
+		if (job->recording) {
+			jobs_told(j, job, now);
+			continue;
+		}
 		if (job->durable && job->state != JOB_QUEUED) {
 			/* It is in the journal. */
 			tell_all(job, E_NOT_READY,

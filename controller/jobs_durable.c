@@ -1,6 +1,10 @@
 /* jobs_durable.c - what the journal knows of jobs, and jobs out of the journal.
  *
- *   submit --engine accepts--> settling --on the disk--> RUNNING --end--> finished, recorded
+ *   submit --engine accepts--> settling --on the disk--> RUNNING --end--> recording --on the disk--> finished
+ *
+ * Nobody is told of either before it is on the disk: a job that was said to be accepted is carried out, one
+ * that was said to be done is done, whatever dies then.  Only a disk that fails does not hold back an end:
+ * it is told, and goes to the journal when that writes again.
  *
  * A restart makes the unfinished ones again, from the request and the tokens that were saved, and
  * hands them to the engine as they are (a beam search begins anew, and finds the same): sampling is counted
@@ -16,6 +20,7 @@
 #include "proto/mp.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -87,6 +92,13 @@ static void on_end_done(struct journal_op *op, int rc, const char *why)
 	struct durable_op *o = (struct durable_op *)op;
 	o->jobs->settled(o->jobs->user, o->id, true, rc, why);
 	op_free(o);
+}
+
+static void on_end_held(struct journal_op *op, int rc, const char *why)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	(void)rc;
+	o->jobs->settled(o->jobs->user, o->id, true, -EAGAIN, why);
 }
 
 static struct durable_op *op_new(struct jobs *j, const struct job *job,
@@ -285,7 +297,9 @@ void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *
 	if (!job)
 		return;
 	if (end) {
-		job->recorded = true;
+		job->recorded = rc != -EAGAIN;
+		if (job->recording)
+			jobs_told(j, job, now);
 		return;
 	}
 	if (!job->settling)
@@ -477,10 +491,12 @@ static void put_end(struct buf *b, const struct job *job)
 
 void durable_end(struct jobs *j, struct job *job, int64_t now)
 {
-	char name[64];
+	char name[64], why[256];
 	struct durable_op *o = op_new(j, job, run_end);
 	json_t *row = jobs_row(job, now);
+	job->recording = journal_health(j->journal, why, sizeof why);
 	o->op.done = on_end_done;
+	o->op.held = on_end_held;
 	o->unix_us = clock_unix_us();
 	put_end(&o->bytes, job);
 	whose(name, sizeof name, "end", job);

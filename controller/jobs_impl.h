@@ -68,6 +68,7 @@ struct job {
 	bool settling;      /* accepted by the engine, not on the disk yet: listeners wait for both */
 	bool resumed;       /* from before the controller's start: not told again that it is accepted */
 	bool anew;          /* a beam search: after a crash it begins anew */
+	bool recording;     /* it has ended, and its end is on its way to the disk: listeners wait for that */
 	bool recorded;      /* once finished: its end is on the disk, memory may forget it */
 	bool unsaved;       /* in jobs->unsaved */
 	uint8_t body[16];   /* digest of what was asked, where there is a key */
@@ -128,6 +129,7 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s);
 struct engine_cmd *jobs_command(enum engine_cmd_kind kind, const struct job *job);
 void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t now);
+void jobs_told(struct jobs *j, struct job *job, int64_t now); /* the end of one that has ended, to its listeners */
 void jobs_end_of(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now);
 void jobs_accept(struct jobs *j, struct job *job);
 void jobs_refuse(struct jobs *j, struct job *job, enum code code, const char *why);
@@ -151,7 +153,7 @@ void durable_accept(struct jobs *j, struct job *job);
 void durable_resume(struct job *job, struct engine_cmd *c);
 /* It has tokens that the journal has not. */
 void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t now);
-/* It has ended: the end goes to the journal. */
+/* It has ended: the end goes to the journal; recording: listeners are told when it is there. */
 void durable_end(struct jobs *j, struct job *job, int64_t now);
 void durable_cancel(struct jobs *j, struct job *job);
 /* It is refused while it is on its way to the disk: no trace of it stays. */

@@ -11,13 +11,13 @@ json_t *jobs_row(const struct job *job, int64_t now)
 		tokens += job->outputs[i].n_shown;
 	json_t *row =
 		json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
-			  job->id, "state", states[job->state], "user", job->user, "key", job->key, "n",
+			  job->id, "state", states[job->recording ? JOB_RUNNING : job->state], "user", job->user, "key", job->key, "n",
 			  (json_int_t)job->n_told, "prompt_tokens", (json_int_t)job->prompt_tokens,
 			  "completion_tokens", (json_int_t)tokens, "max_tokens", (json_int_t)job->max_tokens,
 			  "seed", (json_int_t)job->seed, "listeners", (json_int_t)job->n_watches, "age_ms",
 			  (json_int_t)((now - job->submitted_us) / 1000), "keep", job->keep, "cancelled",
 			  job->cancelled);
-	if (job->state == JOB_FAILED)
+	if (job->state == JOB_FAILED && !job->recording)
 		json_object_set_new(row, "code", json_string(code_name(job->code)));
 	return row;
 }
@@ -59,9 +59,11 @@ void jobs_counts(const struct jobs *j, struct jobs_counts *out)
 void jobs_check(const struct jobs *j)
 {
 	size_t watches = 0, bytes = 0;
-	uint32_t n = 0;
+	uint32_t n = 0, recording = 0;
 	for (const struct job *job = j->unfinished.oldest; job; job = job->younger, n++) {
-		assert(!job_finished(job) && map_get(&j->by_number, job->number) == job);
+		/* The engine has no more to say of one that is only on its way to the disk. */
+		assert(!job_finished(job) && map_get(&j->by_number, job->number) == (job->recording ? NULL : job));
+		recording += job->recording;
 		assert(map_get(&j->by_id, job_id_key(job->id)) == job);
 		for (const struct watch *w = job->watches; w; w = w->next, watches++)
 			assert(w->job == job && map_get(&j->by_listener, w->l.id) == w);
@@ -69,7 +71,7 @@ void jobs_check(const struct jobs *j)
 			assert(job->outputs[i].n_shown <= job->outputs[i].log.n &&
 			       job->outputs[i].shown <= job->outputs[i].text.len);
 	}
-	assert(n == j->unfinished.n && n == j->by_number.n && watches == j->by_listener.n);
+	assert(n == j->unfinished.n && n == j->by_number.n + recording && watches == j->by_listener.n);
 	n = 0;
 	for (const struct job *job = j->finished.oldest; job; job = job->younger, n++) {
 		assert(job_finished(job) && !job->watches);

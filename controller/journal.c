@@ -497,6 +497,9 @@ static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 	struct journal_op *op;
 	for (size_t i = 0; (op = queue_pop(q)); i++) {
 		if (rc && op->must && !last) {
+			if (op->held)
+				op->held(op, err, why);
+			op->held = NULL;
 			queue_push(&again, op);
 		} else if (rc) {
 			j->lost = j->lost || op->must;

@@ -33,6 +33,9 @@ struct journal_op {
 	/* On the journal's thread, once, last: 0 when it is on the disk, or -errno and why (-ENOSPC,
 	 * -EIO).  The operation is the callee's to free. */
 	void (*done)(struct journal_op *op, int rc, const char *why);
+	/* A must, on the journal's thread, once at most and before done: the disk failed with it (-ENOSPC,
+	 * -EIO, ...), it is tried again.  NULL: nobody asks. */
+	void (*held)(struct journal_op *op, int rc, const char *why);
 	size_t bytes;            /* about what it holds, for the bound */
 	bool must;               /* tried again when the disk fails */
 	struct journal_op *next; /* the journal's */

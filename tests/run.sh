@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests that were built and adds up what they say:  run.sh BUILD [unit|e2e]
 # Criterion runs each test in its own process with a time limit; pytest drives the programs.
-# Closes with "N passed, N failed, N skipped"; exit 1 if any failed or none ran.
+# Closes with what failed, by name, and "N passed, N failed, N skipped"; exit 1 if any failed or none ran.
 set -u
 build=$1
 only=${2:-all}
@@ -9,7 +9,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
 passed=0 failed=0 skipped=0
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+names=$(mktemp)
+trap 'rm -f "$log" "$names"' EXIT
 
 number() { # number WORD: how many of them pytest's closing line counts
 	grep -aE '(passed|failed|skipped|error).* in [0-9.]+s' "$log" | tail -n 1 | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+'
@@ -25,14 +26,17 @@ program() {
 	line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
 	p=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
 	f=$(printf '%s' "$line" | sed -n 's/.*Failing: *\([0-9]*\).*/\1/p')
-	c=$(printf '%s' "$line" | sed -n 's/.*Crashing: *\([0-9]*\).*/\1/p')
 	s=$(grep -a 'SKIP' "$log" | grep -ac '::')
-	bad=$((${f:-0} + ${c:-0}))
+	bad=${f:-0} # crashes among them
 	[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
 	printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "$name" "${p:-0}" "$bad" "$s" \
 		"$(($(date +%s) - start))"
 	grep -a 'SKIP' "$log" | grep -a '::' | sed 's/.*:: *//; s/.*SKIP[^ ]* */    skipped: /' | sort | uniq -c | head -n 20
-	[ "$bad" = 0 ] || grep -avE 'RUN |PASS|SKIP' "$log" | sed 's/^/    /'
+	if [ "$bad" != 0 ]; then
+		grep -avE 'RUN |PASS|SKIP' "$log" | sed 's/^/    /'
+		grep -aq '^\[FAIL\]' "$log" || echo "$name: exit status $rc" >>"$names"
+		grep -a '^\[FAIL\]' "$log" | sed "s|^\[FAIL\]|$name:|" >>"$names"
+	fi
 	passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + s))
 }
 
@@ -51,6 +55,7 @@ if [ "$only" != e2e ]; then
 		[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
 		printf '%-44s %4s passed %3s failed\n' "failing calls, a sample" "$p" "$bad"
 		[ "$bad" = 0 ] || sed 's/^/    /' "$log"
+		grep -a 'findings [1-9][0-9]*$' "$log" | sed 's/^/failing calls: /' >>"$names"
 		passed=$((passed + p)) failed=$((failed + bad))
 	fi
 	# The kernels' cases, and the worker as a whole, on the emulated CUDA device.
@@ -67,14 +72,16 @@ if [ "$only" != e2e ]; then
 	fi
 fi
 if [ "$only" != unit ]; then
-	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rs --maxfail=20 -p no:cacheprovider tests/e2e tests/chaos >"$log" 2>&1
+	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rfEs --maxfail=20 -p no:cacheprovider tests/e2e tests/chaos >"$log" 2>&1
 	rc=$?
 	p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
 	bad=$((${f:-0} + ${e:-0}))
 	[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
 	printf '%-44s %4s passed %3s failed %3s skipped\n' "end to end" "${p:-0}" "$bad" "${s:-0}"
 	if [ "$bad" = 0 ]; then grep -a '^SKIPPED' "$log"; else sed 's/^/    /' "$log"; fi
+	[ "$bad" = 0 ] || grep -aE '^(FAILED|ERROR) ' "$log" >>"$names" || echo "pytest: exit status $rc" >>"$names"
 	passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + ${s:-0}))
 fi
+[ ! -s "$names" ] || { echo "what failed:"; cut -c1-300 "$names"; }
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

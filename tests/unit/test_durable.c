@@ -116,6 +116,89 @@ Test(durable, one_that_was_refused_when_the_service_ended_is_not_carried_out)
 	ear_free(e);
 }
 
+/* --- the end --- */
+
+static const char *state_of(const char *id)
+{
+	static char state[16];
+	json_t *rows = jobs_table(jobs, NULL, 10, 0);
+	state[0] = '\0';
+	for (size_t i = 0; i < json_array_size(rows); i++) {
+		const json_t *row = json_array_get(rows, i);
+		if (strcmp(json_string_value(json_object_get(row, "job")), id) == 0)
+			snprintf(state, sizeof state, "%s", json_string_value(json_object_get(row, "state")));
+	}
+	json_decref(rows);
+	return state;
+}
+
+Test(durable, is_done_when_its_end_is_on_the_disk)
+{
+	struct ear *e = ear_new(), *f = ear_new();
+	uint64_t job = start(request("k"), e);
+	say(job, 0, "all");
+	output_done(job, 0, FINISH_LENGTH, -1);
+	job_done(job);
+	cr_expect_str_eq(e->text[0].p, "all", "the text need not wait");
+	cr_expect_null(strstr(e->said.p, "done"), "told before it is on the disk: %s", e->said.p);
+	cr_expect_not(job_finished(find(e->job)));
+	cr_expect_str_eq(state_of(e->job), "running");
+	int n = n_sent;
+	jobs_cancel(jobs, find(e->job));
+	cr_expect_eq(n_sent, n, "cancelled after its end");
+	cr_assert_eq(jobs_attach(jobs, find(e->job), &f->l, true, NULL), 0);
+	cr_expect_null(strstr(f->said.p, "done"));
+	settle(1);
+	cr_expect_eq(atomic_load(&disk.unsynced), 0);
+	cr_expect(strstr(e->said.p, "done gone") && strstr(f->said.p, "done gone"));
+	cr_expect_str_eq(f->done[0].p, "all");
+	cr_expect_str_eq(state_of(e->job), "done");
+	reborn();
+	cr_expect_eq(n_sent, 0, "it goes on after it was said to be done");
+	cr_expect_str_eq(state_of(e->job), "done");
+	ear_free(e);
+	ear_free(f);
+}
+
+Test(durable, a_disk_that_fails_with_its_end_does_not_hold_it_back)
+{
+	struct ear *e = ear_new(), *f = ear_new();
+	uint64_t job = start(request("k"), e);
+	say(job, 0, "all");
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	output_done(job, 0, FINISH_LENGTH, -1);
+	job_done(job);
+	settle(1); /* the disk has failed */
+	cr_expect(strstr(e->said.p, "done gone"), "%s", e->said.p);
+	cr_expect_str_eq(e->done[0].p, "all");
+	demo.svc.keep_finished_us = 0;
+	jobs_sweep(jobs, 1000);
+	find(e->job);
+	atomic_store(&disk.fail_write, 0);
+	settle(1); /* it writes again */
+	reborn();
+	cr_expect_eq(n_sent, 0);
+	jobs_result(jobs, find(e->job), &f->l);
+	cr_expect_str_eq(f->done[0].p, "all");
+	ear_free(e);
+	ear_free(f);
+}
+
+Test(durable, an_orderly_end_tells_what_is_on_its_way_to_the_disk)
+{
+	struct ear *e = ear_new();
+	uint64_t job = start(request("k"), e);
+	say(job, 0, "all");
+	output_done(job, 0, FINISH_LENGTH, -1);
+	job_done(job);
+	stop_service();
+	cr_expect(strstr(e->said.p, "done gone"), "%s", e->said.p);
+	cr_assert_eq(begin_life(), 0, "%s", why);
+	cr_expect_eq(n_sent, 0);
+	cr_expect_str_eq(state_of(e->job), "done");
+	ear_free(e);
+}
+
 /* --- another life --- */
 
 Test(durable, goes_on_with_the_request_and_the_tokens_it_had)
@@ -144,9 +227,9 @@ Test(durable, goes_on_with_the_request_and_the_tokens_it_had)
 	say(c->job, 0, " time");
 	output_done(c->job, 0, FINISH_LENGTH, -1);
 	job_done(c->job);
+	settle(1);
 	cr_expect_str_eq(f->done[0].p, "Once upon a time");
 	cr_expect(strstr(f->said.p, "done gone"));
-	settle(1);
 	ear_free(e);
 	ear_free(f);
 }
@@ -172,10 +255,10 @@ Test(durable, goes_on_after_many_crashes)
 	jobs_attach(jobs, find(e->job), &f->l, true, NULL);
 	output_done(sent[0]->job, 0, FINISH_LENGTH, -1);
 	job_done(sent[0]->job);
+	settle(1);
 	cr_expect_str_eq(f->done[0].p, text);
 	cr_expect_float_eq(f->cumulative, -0.5 * (double)ids.n, 1e-6);
 	token_ids_fini(&ids);
-	settle(1);
 	ear_free(e);
 	ear_free(f);
 }
@@ -203,12 +286,12 @@ Test(durable, outputs_that_have_ended_stay_ended)
 	jobs_attach(jobs, find(e->job), &f->l, true, NULL);
 	output_done(c->job, 2, FINISH_LENGTH, -1);
 	job_done(c->job);
+	settle(1);
 	cr_expect_str_eq(f->done[0].p, "first");
 	cr_expect_str_eq(f->done[1].p, "before ");
 	cr_expect_str_eq(f->done[2].p, "third");
 	cr_expect_eq(f->finish[0], FINISH_STOP);
 	cr_expect_str_eq(f->stop_string, "END");
-	settle(1);
 	ear_free(e);
 	ear_free(f);
 }
@@ -228,9 +311,9 @@ Test(durable, a_stop_string_is_found_across_a_crash)
 	cr_expect_eq(sent[n_sent - 1]->kind, ENGINE_STOP);
 	output_done(sent[0]->job, 0, FINISH_STOP, -1);
 	job_done(sent[0]->job);
+	settle(1);
 	cr_expect_str_eq(f->done[0].p, "x ");
 	cr_expect_str_eq(f->stop_string, "abcdef");
-	settle(1);
 	ear_free(e);
 	ear_free(f);
 }
@@ -258,11 +341,11 @@ Test(durable, that_had_all_its_tokens_ends_without_the_engine)
 	jobs_save(jobs);
 	reborn();
 	cr_expect_eq(n_sent, 0);
+	settle(1);
 	cr_assert(job_finished(find(e->job)));
 	jobs_result(jobs, find(e->job), &f->l);
 	cr_expect_eq(f->n_done[0], 2);
 	cr_expect_eq(f->finish[0], FINISH_LENGTH);
-	settle(1);
 	ear_free(e);
 	ear_free(f);
 }
@@ -276,10 +359,10 @@ Test(durable, that_was_cancelled_stays_cancelled)
 	jobs_cancel(jobs, find(e->job));
 	reborn();
 	cr_expect_eq(n_sent, 0);
+	settle(1);
 	jobs_result(jobs, find(e->job), &f->l);
 	cr_expect_eq(f->finish[0], FINISH_ABORT);
 	cr_expect_str_eq(f->done[0].p, "begun");
-	settle(1);
 	ear_free(e);
 	ear_free(f);
 }

@@ -33,12 +33,12 @@ Test(durable_damage, a_damaged_request_is_a_failed_job_and_hurts_no_other)
 	flip(in_record, sizeof in_record - 1, 10);
 	cr_assert_eq(begin_life(), 0, "%s", why);
 	cr_assert_eq(n_sent, 1);
+	settle(1);
 	cr_assert(job_finished(find(e->job)));
 	jobs_result(jobs, find(e->job), &g->l);
 	cr_expect_eq(g->code, E_INTERNAL);
 	cr_expect(strstr(g->why, "is damaged"), "%s", g->why);
 	cr_expect(!job_finished(find(f->job)));
-	settle(1);
 	ear_free(e);
 	ear_free(f);
 	ear_free(g);
