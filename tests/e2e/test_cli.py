@@ -292,6 +292,13 @@ def test_serve_says_where_it_can_be_reached():
     no_processes_left("says")
 
 
+def test_the_workers_instruction_set_is_the_operators_choice(start, run):
+    s = start(DEMO, "--isa", "plain")
+    assert [w["isa"] for w in s.workers()] == ["plain"]
+    r = run("run", DEMO, PROMPT, "--isa", "sse9")
+    assert r.returncode == 1 and "'sse9'" in r.stderr and "avx512, avx2 or plain" in r.stderr
+
+
 # --- tokens ---
 
 TEXT = "Once upon a time, Lily said: \"Hello!\"\n\n  12 + 10 = 22; café 東京 \U0001f600\n"

@@ -51,6 +51,13 @@ def test_workers_of_one_device_share_it(start, monkeypatch):
         assert w["device_bytes"] == 256 * 2**20 and 0 < w["device_used"] < w["device_bytes"]
 
 
+@pytest.mark.parametrize("options, graphs", [((), True), (("--no-graphs",), False)])
+def test_graphs_are_made_unless_the_operator_does_without(start, options, graphs):
+    s = start(DEMO, "--device", "cuda:0", "--kv-bytes", "2M", *SMALL, *options)
+    assert s.client().generate("Once", max_tokens=2).tokens
+    assert ("worker/graphs: ready" in s.log()) == graphs
+
+
 def test_a_new_replica_may_have_a_part_of_its_own(start, run, monkeypatch):
     monkeypatch.setenv("QUERN_CUDASIM_MIB", "256")
     s = start(DEMO, "--device", "cuda:0", "--memory-fraction", "0.5", *SMALL)
