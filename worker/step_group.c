@@ -1,0 +1,123 @@
+/* step_group.c - the ranks of a group: they meet, agree on what they have in common, and part. */
+#include "worker/step_impl.h"
+
+#include "base/err.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+/* What the ranks must have in common, as a line that a person can read. */
+static void same_text(const struct step *s, char *out, size_t n)
+{
+	struct kern_info info;
+	char numerics[256];
+	s->ops->info(s->dev, &info);
+	step_numerics(s, &info, numerics, sizeof numerics);
+	snprintf(out, n, "%s; %s of %d layers, %d x %d, vocabulary %d; block size %u, rows %u, runs %u, slots %u",
+		 numerics, s->config.arch_name, s->config.n_layers, s->config.hidden, s->config.intermediate,
+		 s->config.n_vocab, s->block_size, s->lim.max_rows, s->lim.max_runs, s->lim.max_slots);
+}
+
+static int join_group(struct step *s, const struct bus_load *load, const struct step_group *g, char *why,
+		      size_t why_n)
+{
+	int cols = 0;
+	for (int r = 0; r < s->shard.n_ranks; r++)
+		cols = s->shard.widths[r] > cols ? s->shard.widths[r] : cols;
+	const struct group_args a = {
+		.device = s->device,
+		.dev = s->dev,
+		.epoch = load->epoch,
+		.rank = s->shard.rank,
+		.n_ranks = s->shard.n_ranks,
+		.meet = load->meet,
+		.mine = g->mine,
+		.max_cols = cols,
+		.timeout_ms = g->timeout_ms,
+		.cancelled = g->cancelled,
+		.cancelled_arg = g->cancelled_arg,
+	};
+	return group_join(&s->group, &a, why, why_n);
+}
+
+/* Ranks of other kinds are told apart before they compute together.  Where one has its pool still to make
+ * of what is left, all of them run the steps that show it: also those that have theirs from a group
+ * before, whose sequences are forgotten by now. */
+static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
+{
+	const bool wants = !s->cache.kv && s->sized_last;
+	struct group_pools all = {.n_blocks = !wants};
+	int rc = s->slots ? 0 : step_open_state(s, why, why_n);
+	if (rc || (rc = group_agree(s->group, same, &all, why, why_n)))
+		return rc;
+	if (!all.n_blocks && (rc = step_profile(s, why, why_n)))
+		return rc;
+	return wants ? step_size_last(s, why, why_n) : 0;
+}
+
+static int agree(struct step *s, const char *same, char *why, size_t why_n)
+{
+	struct group_pools pools = {s->own_blocks, s->own_host_blocks, s->own_context};
+	int rc = group_agree(s->group, same, &pools, why, why_n);
+	if (rc)
+		return rc;
+	s->lim.n_blocks = pools.n_blocks;
+	s->lim.n_host_blocks = pools.n_host_blocks;
+	s->lim.max_context = pools.max_context;
+	return 0;
+}
+
+int step_join(struct step *s, const struct bus_load *load, const struct step_group *g, struct bus_ready *ready,
+	      char *why, size_t why_n)
+{
+	char same[512];
+	assert(step_serves(s, load) && s->shard.n_ranks > 1);
+	step_leave(s);
+	int rc = join_group(s, load, g, why, why_n);
+	if (rc)
+		return rc;
+	model_set_group(s->model, s->group);
+	same_text(s, same, sizeof same);
+	if ((rc = open_rank(s, same, why, why_n)) || (rc = agree(s, same, why, why_n)))
+		goto fail;
+	/* Pools are made once; a later group may use less of them, never more. */
+	if (!s->cache.kv) {
+		s->cache.n_blocks = (int)s->lim.n_blocks;
+		s->cache.n_host_blocks = (int)s->lim.n_host_blocks;
+		s->own_blocks = s->lim.n_blocks;
+		s->own_host_blocks = s->lim.n_host_blocks;
+		if ((rc = step_open_pools(s, why, why_n)))
+			goto fail;
+	}
+	step_reset(s, load->epoch, ready);
+	return 0;
+fail:
+	step_leave(s);
+	return rc;
+}
+
+void step_leave(struct step *s)
+{
+	if (!s->group)
+		return;
+	/* The device may still work on what the group has begun. */
+	group_sync(s->group, s->ops, s->stream);
+	model_set_group(s->model, NULL);
+	group_leave(s->group);
+	s->group = NULL;
+}
+
+bool step_joined(const struct step *s)
+{
+	return s->shard.n_ranks == 1 || s->group;
+}
+
+int step_rank(const struct step *s)
+{
+	return s->shard.rank;
+}
+
+int step_group_size(const struct step *s)
+{
+	return s->shard.n_ranks;
+}

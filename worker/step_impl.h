@@ -1,0 +1,71 @@
+/* step_impl.h - what step.c (plans), step_open.c (sizes, loading, pools) and step_group.c (ranks) share.
+ * For these three only. */
+#ifndef QUERN_WORKER_STEP_IMPL_H
+#define QUERN_WORKER_STEP_IMPL_H
+
+#include "formats/shard.h"
+#include "kernels/kern.h"
+#include "worker/batch.h"
+#include "worker/cache.h"
+#include "worker/graphs.h"
+#include "worker/group.h"
+#include "worker/model.h"
+#include "worker/pending.h"
+#include "worker/sampler.h"
+#include "worker/slots.h"
+#include "worker/step.h"
+
+#include <stddef.h>
+
+struct step {
+	struct bus_load load; /* as it was asked for */
+	char device[32];
+	struct model_config config;
+	struct shard shard;
+	struct model_config part; /* config with the heads and values of this rank; owns nothing */
+	struct group *group;      /* NULL: it serves alone, or its group is lost */
+	const struct kern_ops *ops;
+	struct kern_dev *dev;
+	struct kern_stream *stream;
+	struct model *model;
+	struct cache cache;
+	struct slots *slots;
+	struct batch *batch;
+	struct sampler *sampler;
+	struct graphs *graphs; /* NULL: steps run operation by operation */
+	struct pending *pending; /* begun, not ended; NULL until there is state */
+	int fd;                  /* readable when one of them is done; -1: none yet */
+	int64_t ended_us;        /* when the last was ended */
+	struct bus_limits lim;
+	uint32_t own_blocks, own_host_blocks, own_context; /* before ranks agree on the least */
+	uint32_t rope_context;  /* that the rotations were made for: some are others for a longer one */
+	double memory_fraction; /* of the device; 0: as cache.h says */
+	int64_t stored_bytes;   /* of this rank's weights, in the model's files */
+	bool sized_last;        /* the pool is made of what is left when everything else is there */
+	uint32_t block_size;
+	int max_logits;
+	uint32_t load_ms;
+	uint64_t epoch;
+	uint64_t expected; /* number of the plan that is due */
+	uint64_t ended;    /* of the last whose result was taken */
+	uint32_t group0;   /* first want of the last group of logits */
+	bool broken;       /* a plan went wrong half-way */
+};
+
+/* step.c */
+/* Nothing is under way any more, nobody wants to know what came of it. */
+void step_drain(struct step *s);
+/* The numerics class: what two workers must share for their bits to be the same. */
+void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n);
+
+/* step_open.c */
+/* All but the pools: slots, batch, sampler, what is pending. */
+int step_open_state(struct step *s, char *why, size_t why_n);
+/* Each kind of step once, where that takes memory. */
+int step_profile(struct step *s, char *why, size_t why_n);
+/* The pool's size when everything else is on the device: what is left. */
+int step_size_last(struct step *s, char *why, size_t why_n);
+/* The KV pools, as large as s->cache says. */
+int step_open_pools(struct step *s, char *why, size_t why_n);
+
+#endif

@@ -1,0 +1,370 @@
+/* step_open.c - a worker opens: sizes, device, weights, pools, graphs; and closes. */
+#include "worker/step_impl.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "formats/weights.h"
+#include "worker/profile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Where neither the controller nor the user chose. */
+enum { BLOCK_SIZE = 16, ROWS = 512, RUNS = 128, SLOTS = 256 };
+/* Beyond these a plan is not a plan; sizes below stay within int32. */
+enum {
+	BLOCK_SIZE_MAX = 256,
+	ROWS_MAX = 1 << 16,
+	RUNS_MAX = 1 << 14,
+	SLOTS_MAX = 1 << 14,
+	CONTEXT_MAX = 1 << 24
+};
+/* Logits of one call of the head: as many rows as runs, within this much memory. */
+enum { LOGITS_BYTES = 128 << 20, LOGITS_MIN = 8 };
+
+/* ---- sizes ---- */
+
+static int choose(uint32_t asked, uint32_t otherwise, uint32_t max, const char *what, uint32_t *out,
+		  char *why, size_t why_n)
+{
+	*out = asked ? asked : otherwise;
+	if (*out > max)
+		return err_why(why, why_n, -EINVAL, "%s is %u, at most %u is possible", what, *out, max);
+	return 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Dynamic RoPE is made for going beyond the model's own context, by its factor. */
+static uint32_t longest_context(const struct model_config *c)
+{
+	double n = c->rope == ROPE_DYNAMIC ? c->max_position * c->rope_factor : c->max_position;
+	return n < CONTEXT_MAX ? (uint32_t)n : CONTEXT_MAX;
+}
+
+static int choose_sizes(struct step *s, char *why, size_t why_n)
+{
+	const struct bus_load *l = &s->load;
+	struct bus_limits *m = &s->lim;
+	const uint32_t context = (uint32_t)s->config.max_position;
+	int rc;
+	if ((rc = choose(l->block_size, BLOCK_SIZE, BLOCK_SIZE_MAX, "the block size", &s->block_size, why,
+			 why_n)) ||
+	    (rc = choose(l->max_context, context, longest_context(&s->config), "the context", &m->max_context,
+			 why, why_n)) ||
+	    (rc = choose(l->max_rows, ROWS, ROWS_MAX, "rows of a step", &m->max_rows, why, why_n)) ||
+	    (rc = choose(l->max_slots, SLOTS, SLOTS_MAX, "slots", &m->max_slots, why, why_n)) ||
+	    (rc = choose(l->max_runs, least(RUNS, m->max_slots), RUNS_MAX, "runs of a step", &m->max_runs,
+			 why, why_n)))
+		return rc;
+	if (s->block_size < BLOCK_SIZE || s->block_size & (s->block_size - 1))
+		return err_why(why, why_n, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
+			       s->block_size);
+	/* Rows find their tokens by an int32 index. */
+	if (!l->max_slots)
+		m->max_slots = least(m->max_slots, (uint32_t)(INT32_MAX / ((int64_t)m->max_context + 1)));
+	if (!l->max_runs)
+		m->max_runs = least(m->max_runs, m->max_slots);
+	m->n_vocab = (uint32_t)s->config.n_vocab;
+	int64_t fit = LOGITS_BYTES / (4 * (int64_t)m->n_vocab);
+	s->max_logits = (int)least(m->max_runs, (uint32_t)(fit > LOGITS_MIN ? fit : LOGITS_MIN));
+	return 0;
+}
+
+static int compute_mode(const char *name, enum kern_compute *out, char *why, size_t why_n)
+{
+	static const char *const names[] = {"f32", "bf16", "int8"};
+	if (!name[0])
+		name = "f32";
+	for (int i = 0; i < 3; i++) {
+		if (strcmp(name, names[i]) == 0) {
+			*out = (enum kern_compute)i;
+			return 0;
+		}
+	}
+	return err_why(why, why_n, -EINVAL, "compute mode %s is not known (f32, bf16, int8)", name);
+}
+
+/* ---- loading ---- */
+
+static int open_device(struct step *s, const struct step_args *a, char *why, size_t why_n)
+{
+	struct kern_open_args args = {
+		.model = s->config.dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16,
+		.n_threads = (int)s->load.n_threads,
+		.isa = a->isa,
+		.max_rows = (int)s->lim.max_rows,
+		.max_seqs = (int)s->lim.max_runs,
+		.max_logits = s->max_logits,
+		.max_context = (int)s->lim.max_context,
+		.max_blocks_per_seq = (int)((s->lim.max_context + s->block_size - 1) / s->block_size),
+		.n_vocab = s->config.n_vocab,
+		.n_sharing = s->shard.n_ranks,
+		.fast = s->load.fast,
+	};
+	int rc = compute_mode(s->load.compute, &args.compute, why, why_n);
+	if (rc || (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
+		return rc;
+	if (s->ops->abi != KERN_ABI)
+		return err_why(why, why_n, -EINVAL, "the kernels of %s are of another build (ABI %d, not %d)",
+			       a->device, s->ops->abi, KERN_ABI);
+	if ((rc = s->ops->open(&s->dev, &args, why, why_n)) ||
+	    (args.fast && (rc = tune_use(s->ops, s->dev, &a->tune, why, why_n))))
+		return rc;
+	s->stream = s->ops->stream_new(s->dev);
+	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s gives no stream", a->device);
+}
+
+static struct cache_args cache_args_of(const struct step *s, int64_t weights_bytes)
+{
+	return (struct cache_args){
+		.ops = s->ops,
+		.dev = s->dev,
+		.model = &s->part,
+		.block_size = (int)s->block_size,
+		.max_context = (int)s->lim.max_context,
+		.weights_bytes = weights_bytes,
+		.kv_bytes = s->load.kv_bytes,
+		.swap_bytes = s->load.swap_bytes,
+		.fraction = s->memory_fraction,
+	};
+}
+
+/* How many blocks there will be; where nobody chose the context, no more than they can hold. */
+static int size_cache(struct step *s, const struct cache_args *ca, char *why, size_t why_n)
+{
+	int rc = cache_size(&s->cache, ca, why, why_n);
+	if (rc)
+		return rc;
+	s->lim.n_blocks = (uint32_t)s->cache.n_blocks;
+	s->lim.n_host_blocks = (uint32_t)s->cache.n_host_blocks;
+	uint64_t holds = (uint64_t)s->lim.n_blocks * s->block_size;
+	if (!s->load.max_context && holds < s->lim.max_context)
+		s->lim.max_context = (uint32_t)holds;
+	s->own_blocks = s->lim.n_blocks;
+	s->own_host_blocks = s->lim.n_host_blocks;
+	s->own_context = s->lim.max_context;
+	return 0;
+}
+
+/* Before anything is loaded: what is known by now, and what can be refused by now. */
+static int plan_cache(struct step *s, const struct weights *w, char *why, size_t why_n)
+{
+	s->stored_bytes = shard_bytes(&s->shard, &s->config, w);
+	const struct cache_args ca = cache_args_of(s, s->stored_bytes);
+	s->sized_last = cache_sized_last(&ca);
+	int rc = s->sized_last ? cache_check(&ca, why, why_n) : size_cache(s, &ca, why, why_n);
+	s->rope_context = s->lim.max_context;
+	return rc;
+}
+
+/* Each kind of step once, where that takes memory. */
+int step_profile(struct step *s, char *why, size_t why_n)
+{
+	const struct profile_args pa = {
+		.ops = s->ops,
+		.dev = s->dev,
+		.stream = s->stream,
+		.model = s->model,
+		.group = s->group,
+		.config = &s->part,
+		.lim = &s->lim,
+		.block_size = s->block_size,
+		.max_logits = s->max_logits,
+		.rank = s->shard.rank,
+		.tokens = slots_buffer(s->slots),
+		.kv = s->cache.kv,
+	};
+	struct kern_info info;
+	s->ops->info(s->dev, &info);
+	return info.steps_take_memory ? profile_run(&pa, why, why_n) : 0;
+}
+
+/* When everything else is on the device: what is left. */
+int step_size_last(struct step *s, char *why, size_t why_n)
+{
+	s->lim.max_context = s->rope_context; /* an earlier group may have had less */
+	const struct cache_args ca = cache_args_of(s, 0);
+	return size_cache(s, &ca, why, why_n);
+}
+
+/* Of a worker that serves alone: what ranks exchange is not kept in a graph. */
+static bool wants_graphs(const struct step *s, const struct step_args *a)
+{
+	return !a->no_graphs && s->shard.n_ranks == 1 && s->ops->graph_begin;
+}
+
+/* The larger part of the progress is the layers', the rest the graphs'. */
+enum { LAYERS_PERMILLE = 900 };
+
+struct share {
+	const struct step_args *a;
+	unsigned from, to;
+};
+
+static void share_progress(void *arg, unsigned permille)
+{
+	const struct share *p = arg;
+	if (p->a->progress)
+		p->a->progress(p->a->progress_arg, p->from + permille * (p->to - p->from) / 1000);
+}
+
+static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why,
+		      size_t why_n)
+{
+	struct share share = {a, 0, wants_graphs(s, a) ? LAYERS_PERMILLE : 1000};
+	const struct model_args m = {
+		.ops = s->ops,
+		.dev = s->dev,
+		.stream = s->stream,
+		.config = &s->part,
+		.shard = &s->shard,
+		.weights = w,
+		.max_rows = (int)s->lim.max_rows,
+		.max_logits = s->max_logits,
+		.max_context = (int)s->lim.max_context,
+		.progress = share_progress,
+		.progress_arg = &share,
+	};
+	return model_load(&s->model, &m, why, why_n);
+}
+
+/* What one rank of a group computes; of a worker alone, everything. */
+static int choose_part(struct step *s, const struct weights *w, char *why, size_t why_n)
+{
+	const int n_ranks = s->load.n_ranks ? (int)s->load.n_ranks : 1;
+	int rc = shard_init(&s->shard, &s->config, w, (int)s->load.rank, n_ranks, why, why_n);
+	if (rc)
+		return rc;
+	s->part = s->config;
+	s->part.n_heads = s->shard.n_heads;
+	s->part.n_kv_heads = s->shard.n_kv_heads;
+	s->part.intermediate = s->shard.intermediate;
+	return 0;
+}
+
+static int open_graphs(struct step *s, const struct step_args *a, char *why, size_t why_n)
+{
+	struct share share = {a, LAYERS_PERMILLE, 1000};
+	const struct graphs_args g = {
+		.ops = s->ops,
+		.dev = s->dev,
+		.stream = s->stream,
+		.model = s->model,
+		.kv = s->cache.kv,
+		.tokens = slots_buffer(s->slots),
+		.max_rows = (int)least(least(s->lim.max_runs, s->lim.max_rows), (uint32_t)s->max_logits),
+		.progress = share_progress,
+		.progress_arg = &share,
+	};
+	return wants_graphs(s, a) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
+}
+
+/* All but the pools. */
+int step_open_state(struct step *s, char *why, size_t why_n)
+{
+	const struct bus_limits *m = &s->lim;
+	const struct slots_limits lim = {
+		.max_slots = m->max_slots,
+		.max_context = m->max_context,
+		.max_blocks = (m->max_context + s->block_size - 1) / s->block_size,
+		.n_blocks = m->n_blocks,
+		.n_vocab = m->n_vocab,
+	};
+	int rc;
+	if ((rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
+	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)) ||
+	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, why, why_n)))
+		return rc;
+	sampler_new(&s->sampler, s->ops, s->stream, s->slots, s->pending, s->config.n_vocab, s->max_logits);
+	s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	return s->fd < 0 ? err_why(why, why_n, -errno, "no eventfd: %s", strerror(errno)) : 0;
+}
+
+int step_open_pools(struct step *s, char *why, size_t why_n)
+{
+	const struct cache_args ca = cache_args_of(s, 0);
+	slots_pool(s->slots, s->lim.n_blocks);
+	return cache_open(&s->cache, &ca, s->stream, why, why_n);
+}
+
+/* Of a worker that serves alone. */
+static int open_alone(struct step *s, char *why, size_t why_n)
+{
+	int rc = step_open_state(s, why, why_n);
+	if (!rc && s->sized_last && !(rc = step_profile(s, why, why_n)))
+		rc = step_size_last(s, why, why_n);
+	return rc ? rc : step_open_pools(s, why, why_n);
+}
+
+int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
+{
+	struct step *s = xcalloc(1, sizeof *s);
+	struct weights *w = NULL;
+	int64_t t0 = clock_us();
+	int rc;
+	s->fd = -1;
+	s->load = *a->load;
+	s->memory_fraction = a->memory_fraction;
+	snprintf(s->device, sizeof s->device, "%s", a->device);
+	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
+	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
+	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
+	    (rc = plan_cache(s, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
+	    (s->shard.n_ranks == 1 &&
+	     ((rc = open_alone(s, why, why_n)) || (rc = open_graphs(s, a, why, why_n))))) {
+		weights_close(w);
+		step_close(s);
+		return rc;
+	}
+	weights_close(w);
+	s->load_ms = (uint32_t)((clock_us() - t0) / 1000);
+	if (s->shard.n_ranks == 1)
+		step_reset(s, s->load.epoch, ready);
+	*out = s;
+	return 0;
+}
+
+void step_close(struct step *s)
+{
+	if (!s)
+		return;
+	step_leave(s);
+	step_drain(s);
+	graphs_free(s->graphs);
+	sampler_free(s->sampler);
+	pending_free(s->pending);
+	batch_free(s->batch);
+	slots_free(s->slots);
+	cache_close(&s->cache);
+	model_free(s->model);
+	if (s->stream)
+		s->ops->stream_free(s->stream);
+	if (s->dev)
+		s->ops->close(s->dev);
+	if (s->fd >= 0)
+		close(s->fd); /* the device does not write to it any more */
+	model_config_fini(&s->config);
+	free(s);
+}
+
+bool step_serves(const struct step *s, const struct bus_load *l)
+{
+	const struct bus_load *have = &s->load;
+	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
+	       l->fast == have->fast &&
+	       l->block_size == have->block_size && l->max_context == have->max_context &&
+	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
+	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&
+	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads &&
+	       (l->n_ranks ? l->n_ranks : 1) == (uint32_t)s->shard.n_ranks &&
+	       l->rank == (uint32_t)s->shard.rank;
+}
