@@ -6,38 +6,15 @@
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_body CORPUS tests/fuzz/seeds/fuzz_http_body */
 #include "base/json.h"
 #include "controller/api.h"
+#include "tests/fuzz/demo.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-enum { CONTEXT = 512, PROMPTS_MAX = 64 };
-
-static const struct service *demo(void)
-{
-	static struct model_config config;
-	static struct service svc;
-	struct tokenizer *t;
-	struct chat *chat = NULL;
-	char why[512] = "";
-	if (svc.tokenizer)
-		return &svc;
-	const char *dir = QUERN_ROOT "/models/demo";
-	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why)) {
-		fprintf(stderr, "fuzz_http_body: %s\n", why);
-		exit(2);
-	}
-	chat_load(dir, &chat, why, sizeof why);
-	svc = (struct service){.tokenizer = t,
-			       .config = &config,
-			       .chat = chat,
-			       .model_context = CONTEXT,
-			       .max_request_bytes = 1 << 20};
-	return &svc;
-}
+enum { PROMPTS_MAX = 64 };
 
 static void check_problem(const struct api_problem *p)
 {
@@ -52,11 +29,11 @@ static void submit(const json_t *request, enum api_dialect dialect, size_t promp
 	struct submit *s = NULL;
 	struct api_reply reply = {0};
 	struct api_problem problem = {0};
-	if (api_submit(demo(), CONTEXT, request, dialect, prompt, &s, &reply, &problem)) {
+	if (api_submit(fuzz_demo(NULL), FUZZ_CONTEXT, request, dialect, prompt, &s, &reply, &problem)) {
 		check_problem(&problem);
 		return;
 	}
-	assert(s && s->n_tokens > 0 && s->n_tokens + s->params.max_tokens <= CONTEXT);
+	assert(s && s->n_tokens > 0 && s->n_tokens + s->params.max_tokens <= FUZZ_CONTEXT);
 	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX);
 	assert(!strpbrk(reply.ignored, "\r\n"));
 	submit_free(s);
@@ -67,7 +44,7 @@ static void tokenize(const json_t *request)
 	struct token_ids ids = {0};
 	struct api_problem problem = {0};
 	char ignored[64] = "";
-	if (api_tokenize_messages(demo(), CONTEXT, request, &ids, ignored, sizeof ignored, &problem))
+	if (api_tokenize_messages(fuzz_demo(NULL), FUZZ_CONTEXT, request, &ids, ignored, sizeof ignored, &problem))
 		check_problem(&problem);
 	else
 		assert(strlen(ignored) < sizeof ignored && !strpbrk(ignored, "\r\n"));

@@ -9,9 +9,9 @@
 #include "base/json.h"
 #include "controller/api.h"
 #include "controller/chatreq.h"
+#include "tests/fuzz/demo.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static void one(const struct service *svc, const char *text, size_t n, enum api_
 		return;
 	size_t prompts = api_n_prompts(request);
 	for (size_t i = 0; i < (prompts < 3 ? prompts : 3); i++) {
-		int rc = api_submit(svc, 512, request, dialect, i, &s, &reply, &p);
+		int rc = api_submit(svc, FUZZ_CONTEXT, request, dialect, i, &s, &reply, &p);
 		if (rc) {
 			assert(p.code != CODE_OK && p.why[0] && (said = json_string(p.why)));
 			json_decref(said);
@@ -67,7 +67,7 @@ static void one(const struct service *svc, const char *text, size_t n, enum api_
 			json_decref(said);
 			break;
 		}
-		assert(s->n_tokens > 0 && s->n_tokens + s->params.max_tokens <= 512 &&
+		assert(s->n_tokens > 0 && s->n_tokens + s->params.max_tokens <= FUZZ_CONTEXT &&
 		       s->params.n <= PARAMS_N_MAX);
 		assert(strlen(reply.ignored) < sizeof reply.ignored);
 		submit_free(s);
@@ -77,26 +77,13 @@ static void one(const struct service *svc, const char *text, size_t n, enum api_
 
 static const struct service *demo(void)
 {
-	static struct model_config config;
-	static struct service svc;
-	struct tokenizer *t;
-	struct chat *chat = NULL;
-	char why[512] = "";
-	if (svc.tokenizer)
-		return &svc;
-	const char *dir = QUERN_ROOT "/models/demo";
-	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why) ||
-	    chat_load(QUERN_ROOT "/tests/golden/chat_tools", &chat, why, sizeof why)) {
-		fprintf(stderr, "fuzz_http_openai: %s\n", why);
-		exit(2);
+	static struct service *svc;
+	char why[512];
+	if (!svc) {
+		svc = fuzz_demo(QUERN_ROOT "/tests/golden/chat_tools");
+		chatreq_styles(svc, "auto", "auto", why, sizeof why);
 	}
-	svc = (struct service){.tokenizer = t,
-			       .config = &config,
-			       .chat = chat,
-			       .model_context = 512,
-			       .max_request_bytes = 1 << 20};
-	chatreq_styles(&svc, "auto", "auto", why, sizeof why);
-	return &svc;
+	return svc;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

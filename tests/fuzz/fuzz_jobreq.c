@@ -9,10 +9,9 @@
 #include "base/buf.h"
 #include "controller/jobreq.h"
 #include "proto/mp.h"
+#include "tests/fuzz/demo.h"
 
 #include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -40,7 +39,7 @@ static const char *const seeds[SEEDS] = {
 static void one(const struct service *svc, const struct buf *b)
 {
 	struct jobreq r;
-	jobreq_parse(&r, svc, 512, b->p, b->len);
+	jobreq_parse(&r, svc, FUZZ_CONTEXT, b->p, b->len);
 	if (r.op == OP_NONE) {
 		json_t *why = json_string(r.problem.why), *param = json_string(r.problem.param);
 		assert(why && param && r.problem.why[0] && r.problem.code != CODE_OK);
@@ -50,32 +49,9 @@ static void one(const struct service *svc, const struct buf *b)
 	if (r.op == OP_SUBMIT) {
 		const struct submit *s = r.submit;
 		assert(s && s->n_tokens > 0 && s->params.n >= 1 && s->params.n <= PARAMS_N_MAX);
-		assert(s->n_tokens + s->params.max_tokens <= 512 && s->params.max_tokens > 0);
+		assert(s->n_tokens + s->params.max_tokens <= FUZZ_CONTEXT && s->params.max_tokens > 0);
 	}
 	jobreq_fini(&r);
-}
-
-static const struct service *demo(void)
-{
-	static struct model_config config;
-	static struct service svc;
-	struct tokenizer *t;
-	struct chat *chat = NULL;
-	char why[512] = "";
-	if (svc.tokenizer)
-		return &svc;
-	const char *dir = QUERN_ROOT "/models/demo";
-	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why)) {
-		fprintf(stderr, "fuzz_jobreq: %s\n", why);
-		exit(2);
-	}
-	chat_load(dir, &chat, why, sizeof why);
-	svc = (struct service){.tokenizer = t,
-			       .config = &config,
-			       .chat = chat,
-			       .model_context = 512,
-			       .max_request_bytes = 1 << 20};
-	return &svc;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -92,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	} else {
 		buf_put(&b, data + 1, n - 1);
 	}
-	one(demo(), &b);
+	one(fuzz_demo(NULL), &b);
 	buf_fini(&b);
 	return 0;
 }

@@ -438,7 +438,7 @@ void fake_end(struct fake_worker *w)
 void *rig_peer(struct rig *r, const char *identity)
 {
 	void *s = zmq_socket(r->zmq, ZMQ_DEALER);
-	int timeout = 10000, linger = 0;
+	int timeout = 60000, linger = 0;
 	zmq_setsockopt(s, ZMQ_ROUTING_ID, identity, strlen(identity));
 	zmq_setsockopt(s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
 	zmq_setsockopt(s, ZMQ_LINGER, &linger, sizeof linger);

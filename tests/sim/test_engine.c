@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { SLOTS = 8, BLOCKS = 32, CONTEXT = 256, RECV_MS = 20000 };
+enum { SLOTS = 8, BLOCKS = 32, CONTEXT = 256, RECV_MS = 60000 };
 
 struct rig {
 	void *zmq;
@@ -413,7 +413,7 @@ Test(engine, a_job_that_no_pool_can_hold_is_refused)
 static void *peer_new(struct rig *r, const char *identity)
 {
 	void *s = zmq_socket(r->zmq, ZMQ_DEALER);
-	int timeout = 5000;
+	int timeout = 60000;
 	zmq_setsockopt(s, ZMQ_ROUTING_ID, identity, strlen(identity));
 	zmq_setsockopt(s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
 	cr_assert_eq(zmq_connect(s, "inproc://bus"), 0);

@@ -359,7 +359,7 @@ Test(fleet, workers_that_are_too_few_for_a_group_wait_and_the_status_says_so)
 		fake_start(&w[i], r);
 	rig_wait_replicas(r, 1, "serving");
 	const struct engine_status *s = rig_status(r);
-	for (int i = 0; s->n_workers < 5 && i < 100; i++, s = rig_status(r))
+	for (int i = 0; s->n_workers < 5 && i < 3000; i++, s = rig_status(r))
 		usleep(10000);
 	cr_assert_eq(s->n_workers, 5);
 	cr_assert_eq(s->n_replicas, 1); /* others are elsewhere, or of another kind */

@@ -56,7 +56,7 @@ DRIVER_FN void start_worker(int64_t grace_ms)
 
 DRIVER_FN void open_router(void)
 {
-	int ms = 8000, zero = 0;
+	int ms = 60000, zero = 0;
 	peer.ctx = zmq_ctx_new();
 	peer.sock = zmq_socket(peer.ctx, ZMQ_ROUTER);
 	zmq_setsockopt(peer.sock, ZMQ_RCVTIMEO, &ms, sizeof ms);

@@ -123,10 +123,10 @@ static __attribute__((unused)) json_t *events_of(const struct answer *a)
 	return all;
 }
 
-/* Waits until x is want, 5 s at most. */
+/* Waits until x is want, 30 s at most. */
 static inline bool becomes(atomic_uint *x, unsigned want)
 {
-	for (int i = 0; i < 500 && atomic_load(x) != want; i++)
+	for (int i = 0; i < 3000 && atomic_load(x) != want; i++)
 		usleep(10000);
 	return atomic_load(x) == want;
 }

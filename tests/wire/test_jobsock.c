@@ -796,7 +796,7 @@ Test(jobsock, threads_submit_and_leave_at_once)
 	for (int i = 0; i < THREADS; i++)
 		for (int k = 0; k < EACH; k++) {
 			struct ear *e = &ears[i][k];
-			int64_t until = clock_us() + 10000000;
+			int64_t until = clock_us() + WAIT_MS * 1000LL;
 			while (!atomic_load(&e->gone) && clock_us() < until)
 				usleep(1000);
 			cr_expect_eq(atomic_load(&e->gone), 1);

@@ -80,7 +80,7 @@ Test(page, viewers_have_a_bound_and_one_who_goes_makes_room)
 		close(fds[i]);
 	/* They are missed when something is to be sent to them. */
 	int status = 429;
-	for (int i = 0; i < 100 && status == 429; i++) {
+	for (int i = 0; i < 300 && status == 429; i++) {
 		int fd;
 		usleep(100000);
 		struct buf got = watch(&fd, "\r\n\r\n");

@@ -1,0 +1,37 @@
+/* demo.h - a struct service over the demo model's tokenizer, for fuzz targets: made once, never freed.
+ * Requests of up to 1 MiB, contexts of FUZZ_CONTEXT tokens. */
+#ifndef QUERN_TESTS_FUZZ_DEMO_H
+#define QUERN_TESTS_FUZZ_DEMO_H
+
+#include "controller/front.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FUZZ_CONTEXT = 512 };
+
+/* The chat style of that directory; of the demo model where it is NULL.  Exits when a file is missing. */
+static inline struct service *fuzz_demo(const char *chat_dir)
+{
+	static struct model_config config;
+	static struct service svc;
+	struct tokenizer *t;
+	struct chat *chat = NULL;
+	char why[512] = "";
+	if (svc.tokenizer)
+		return &svc;
+	const char *dir = QUERN_ROOT "/models/demo";
+	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why) ||
+	    chat_load(chat_dir ? chat_dir : dir, &chat, why, sizeof why)) {
+		fprintf(stderr, "the demo model: %s\n", why);
+		exit(2);
+	}
+	svc = (struct service){.tokenizer = t,
+			       .config = &config,
+			       .chat = chat,
+			       .model_context = FUZZ_CONTEXT,
+			       .max_request_bytes = 1 << 20};
+	return &svc;
+}
+
+#endif
