@@ -8,6 +8,9 @@ from service import BIN, DEMO, SHARED, eventually
 
 LIBRARY = BIN.parent / "lib" / "libquern-cudasim.so"
 
+# The emulated device is slow, and at the start it runs a step of every size.
+SMALL = "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M"
+
 
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch):
@@ -17,7 +20,7 @@ def emulated(monkeypatch):
 
 
 def test_a_job_gets_the_same_tokens_alone_and_among_others(start):
-    s = start(DEMO, "--device", "cuda:0", "--chunk", "5", "--kv-bytes", "2M")
+    s = start(DEMO, "--device", "cuda:0", "--chunk", "5", "--kv-bytes", "2M", *SMALL)
     prompts = ["Once upon a time", "2 + 2 =", "The little dog", "One day, a girl named"]
     client = s.client()
     alone = [client.generate(p, max_tokens=6, seed=3).tokens for p in prompts]
@@ -28,12 +31,9 @@ def test_a_job_gets_the_same_tokens_alone_and_among_others(start):
 
 def test_the_reference_story_is_told(start, stories_model):
     reference = json.loads((SHARED / "weights" / "stories260K-reference.json").read_text())["hf-f32"]
-    s = start(stories_model, "--device", "cuda:0", "--kv-bytes", "8M")
+    s = start(stories_model, "--device", "cuda:0", "--kv-bytes", "8M", *SMALL)
     done = s.client().generate(reference["prompt"], temperature=0, max_tokens=12)
     assert done.tokens == reference["greedy_ids"][:12]
-
-
-SMALL = "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M"
 
 
 def test_workers_of_one_device_share_it(start, monkeypatch):
