@@ -29,8 +29,17 @@ Test(link, serves_from_hello_to_stop)
 	close_router();
 }
 
+static int by_size(const void *a, const void *b)
+{
+	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	return (x > y) - (x < y);
+}
+
+/* The median: a busy machine delays a beat now and then, and the next one comes the sooner. */
 Test(link, beats_every_quarter_of_a_second)
 {
+	enum { GAPS = 9 };
+	int64_t gaps[GAPS];
 	const char *dir = model();
 	start_worker(10000);
 	open_router();
@@ -38,11 +47,14 @@ Test(link, beats_every_quarter_of_a_second)
 	send_load(dir, 1);
 	expect(BUS_READY);
 	expect(BUS_BEAT);
-	int64_t t0 = clock_us();
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < GAPS; i++) {
+		const int64_t t0 = clock_us();
 		expect(BUS_BEAT);
-	int64_t ms = (clock_us() - t0) / 1000;
-	cr_expect(ms > 800 && ms < 1600, "%lld ms for four beats", (long long)ms);
+		gaps[i] = clock_us() - t0;
+	}
+	qsort(gaps, GAPS, sizeof *gaps, by_size);
+	const int64_t ms = gaps[GAPS / 2] / 1000;
+	cr_expect(ms > 150 && ms < 450, "a beat every %lld ms", (long long)ms);
 	send_stop();
 	cr_expect_eq(end_worker(), 0);
 	close_router();
