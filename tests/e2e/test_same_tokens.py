@@ -118,9 +118,14 @@ def test_lower_priorities_run_first(start):
     """One sequence at a time: whoever is waiting then goes in the order of priority."""
     s = start(DEMO, "--max-seqs", "1")
     with s.client() as c:
-        first = c.submit(STORY, max_tokens=400, ignore_eos=True)
-        first.first_delta()
+        before = [c.submit(STORY, max_tokens=1500, ignore_eos=True, priority=-100) for _ in range(8)]
+        for job in before:
+            job.accepted()
         late = [c.submit(**{"stream": False}, prompt=STORY, max_tokens=40, ignore_eos=True, priority=p)
                 for p in (5, 0, -5)]
+        for job in late:
+            job.accepted()
+        for job in before:      # all of them wait: now they may begin
+            job.cancel()
         times = [job.done().timing["total_us"] for job in late]
         assert times[2] < times[1] < times[0]
