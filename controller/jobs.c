@@ -746,10 +746,8 @@ struct job *jobs_find(struct jobs *j, const char *id)
 {
 	if (strlen(id) != JOBS_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != JOBS_ID_SIZE - 1)
 		return NULL;
-	struct job *job = map_get(&j->by_id, job_id_key(id));
-	if (job && strcmp(job->id, id) == 0)
-		return job;
-	return j->journal ? durable_find(j, id) : NULL;
+	struct job *job = jobs_in_memory(j, id);
+	return job || !j->journal ? job : durable_find(j, id);
 }
 
 const char *job_id(const struct job *job)

@@ -1,5 +1,5 @@
-/* jobs_impl.h - what jobs.c (the table, listeners) and jobs_durable.c (the journal) share.
- * For these two only. */
+/* jobs_impl.h - what jobs.c (the table, listeners), jobs_durable.c (to the journal), jobs_recover.c (out of
+ * it) and jobs_table.c (rows) share.  For these only. */
 #ifndef QUERN_CONTROLLER_JOBS_IMPL_H
 #define QUERN_CONTROLLER_JOBS_IMPL_H
 
@@ -124,6 +124,13 @@ static inline uint64_t job_id_key(const char *id)
 	return strtoull(half, NULL, 16);
 }
 
+/* Of that id, among those in memory; NULL: none. */
+static inline struct job *jobs_in_memory(const struct jobs *j, const char *id)
+{
+	struct job *job = map_get(&j->by_id, job_id_key(id));
+	return job && strcmp(job->id, id) == 0 ? job : NULL;
+}
+
 /* jobs.c */
 struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint64_t number, int64_t now);
 void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s);
@@ -140,7 +147,17 @@ void jobs_drop(struct jobs *j, struct job *job); /* out of every table, its list
 /* jobs_table.c */
 json_t *jobs_row(const struct job *job, int64_t now);
 
+/* What a job's records are like. */
+enum {
+	END_VERSION = 1,
+	END_FIELDS = 13,   /* and the outputs */
+	OUTPUT_ENDED = -1, /* tokens.first of an output that has ended */
+	JOB_CLASS = -2,    /* and of what is no tokens, but the numerics class of those that follow */
+};
+
 /* jobs_durable.c */
+/* "WHAT ID": what a record of the job is sealed with. */
+void durable_name(char *out, size_t n, const char *what, const struct job *job);
 /* Tokens of it have come from a replica of this numerics class. */
 void durable_class(struct job *job, const char *numerics);
 /* Whether a durable job can be taken now: 0, or the code and why it is refused with. */
@@ -149,8 +166,6 @@ enum code durable_refuses(struct jobs *j, char *why, size_t why_n);
 void durable_begin(struct job *job, const struct submit *s, int64_t now);
 /* The engine has accepted it. */
 void durable_accept(struct jobs *j, struct job *job);
-/* The submit of a job from before a crash: with what its outputs have. */
-void durable_resume(struct job *job, struct engine_cmd *c);
 /* It has tokens that the journal has not. */
 void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t now);
 /* It has ended: the end goes to the journal; recording: listeners are told when it is there. */
@@ -158,12 +173,16 @@ void durable_end(struct jobs *j, struct job *job, int64_t now);
 void durable_cancel(struct jobs *j, struct job *job);
 /* It is refused while it is on its way to the disk: no trace of it stays. */
 void durable_retract(struct jobs *j, struct job *job);
+void durable_sweep(struct jobs *j, int64_t now);
+void durable_forget(struct jobs *j, struct job *job); /* out of jobs->unsaved; frees what is ours */
+
+/* jobs_recover.c */
+/* The submit of a job from before a crash: with what its outputs have. */
+void durable_resume(struct job *job, struct engine_cmd *c);
 /* From the disk, into the finished ones; NULL: not there. */
 struct job *durable_find(struct jobs *j, const char *id);
 struct job *durable_find_key(struct jobs *j, const char *key, const char *owner);
 /* Rows of finished jobs that are not in memory, youngest first. */
 void durable_table(const struct jobs *j, json_t *rows, const char *owner, size_t max);
-void durable_sweep(struct jobs *j, int64_t now);
-void durable_forget(struct jobs *j, struct job *job); /* out of jobs->unsaved; frees what is ours */
 
 #endif
