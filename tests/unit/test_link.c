@@ -3,6 +3,25 @@
 #include "base/clock.h"
 #include "tests/unit/link_peer.h"
 
+/* A worker that serves its first controller; the model's directory. */
+static const char *begin(void)
+{
+	const char *dir = model();
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load(dir, 1);
+	expect(BUS_READY);
+	return dir;
+}
+
+static void stop(void)
+{
+	send_stop();
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
+
 Test(link, serves_from_hello_to_stop)
 {
 	const char *dir = model();
@@ -24,9 +43,7 @@ Test(link, serves_from_hello_to_stop)
 	expect(BUS_BEAT);
 	cr_expect_eq(decoded().beat.state, BUS_SERVING);
 	cr_expect_eq(decoded().beat.progress, 2);
-	send_stop();
-	cr_expect_eq(end_worker(), 0);
-	close_router();
+	stop();
 }
 
 static int by_size(const void *a, const void *b)
@@ -40,12 +57,7 @@ Test(link, beats_every_quarter_of_a_second)
 {
 	enum { GAPS = 9 };
 	int64_t gaps[GAPS];
-	const char *dir = model();
-	start_worker(10000);
-	open_router();
-	expect(BUS_HELLO);
-	send_load(dir, 1);
-	expect(BUS_READY);
+	begin();
 	expect(BUS_BEAT);
 	for (int i = 0; i < GAPS; i++) {
 		const int64_t t0 = clock_us();
@@ -55,37 +67,23 @@ Test(link, beats_every_quarter_of_a_second)
 	qsort(gaps, GAPS, sizeof *gaps, by_size);
 	const int64_t ms = gaps[GAPS / 2] / 1000;
 	cr_expect(ms > 150 && ms < 450, "a beat every %lld ms", (long long)ms);
-	send_stop();
-	cr_expect_eq(end_worker(), 0);
-	close_router();
+	stop();
 }
 
 Test(link, a_missing_plan_is_told_by_a_beat)
 {
-	const char *dir = model();
-	start_worker(10000);
-	open_router();
-	expect(BUS_HELLO);
-	send_load(dir, 1);
-	expect(BUS_READY);
+	begin();
 	send_plan(1, 4, 3);
 	expect(BUS_BEAT);
 	cr_expect_eq(decoded().beat.expected, 1);
 	send_plan(1, 1, 3);
 	expect_result(1, 1);
-	send_stop();
-	cr_expect_eq(end_worker(), 0);
-	close_router();
+	stop();
 }
 
 Test(link, a_plan_that_contradicts_is_told_and_ends_the_worker)
 {
-	const char *dir = model();
-	start_worker(10000);
-	open_router();
-	expect(BUS_HELLO);
-	send_load(dir, 1);
-	expect(BUS_READY);
+	begin();
 	send_plan(1, 1, 1 << 20);
 	expect(BUS_FAILED);
 	cr_expect(strstr(decoded().failed.why, "block"), "%s", decoded().failed.why);
@@ -118,9 +116,7 @@ Test(link, garbage_is_passed_over)
 	send_bytes("\x93\x02\x05\x90", 4); /* a plan before anything is loaded */
 	send_load(dir, 1);
 	expect(BUS_READY);
-	send_stop();
-	cr_expect_eq(end_worker(), 0);
-	close_router();
+	stop();
 }
 
 Test(link, another_version_is_a_plain_error)
@@ -144,12 +140,7 @@ Test(link, ends_when_the_controller_is_gone)
 
 Test(link, a_new_controller_gets_a_hello_and_the_weights_stay)
 {
-	const char *dir = model();
-	start_worker(10000);
-	open_router();
-	expect(BUS_HELLO);
-	send_load(dir, 1);
-	expect(BUS_READY);
+	const char *dir = begin();
 	send_plan(1, 1, 3);
 	expect_result(1, 1);
 	close_router();
@@ -161,20 +152,13 @@ Test(link, a_new_controller_gets_a_hello_and_the_weights_stay)
 	send_plan(1, 2, 3); /* of the old epoch */
 	send_plan(2, 1, 3);
 	expect_result(2, 1);
-	send_stop();
-	cr_expect_eq(end_worker(), 0);
-	close_router();
+	stop();
 }
 
 /* A restarted controller answers a message of the time before it with stop. */
 Test(link, the_first_stop_of_a_new_controller_is_answered_by_hello)
 {
-	const char *dir = model();
-	start_worker(10000);
-	open_router();
-	expect(BUS_HELLO);
-	send_load(dir, 1);
-	expect(BUS_READY);
+	const char *dir = begin();
 	close_router();
 	open_router();
 	expect(BUS_HELLO);
@@ -190,12 +174,7 @@ Test(link, the_first_stop_of_a_new_controller_is_answered_by_hello)
 
 Test(link, a_second_stop_of_a_new_controller_is_meant)
 {
-	const char *dir = model();
-	start_worker(10000);
-	open_router();
-	expect(BUS_HELLO);
-	send_load(dir, 1);
-	expect(BUS_READY);
+	begin();
 	close_router();
 	open_router();
 	expect(BUS_HELLO);
