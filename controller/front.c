@@ -416,6 +416,9 @@ static void *front_thread(void *arg)
 	struct front *f = arg;
 	run_loop(f);
 	atomic_store(&f->ready, false);
+	/* Ends on their way to the disk are told when they are there. */
+	if (f->journal)
+		journal_end(f->journal);
 	/* From here on front_submit() refuses by itself. */
 	read_notes(f, true);
 	jobs_end(f->jobs, clock_us());
@@ -621,6 +624,11 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	return 0;
 fail:
 	jobsock_close(f->sock);
+	/* What was begun of the jobs in the journal is left to the next life, and its thread is not to call
+	 * somebody who is gone. */
+	jobs_end(f->jobs, clock_us());
+	if (f->journal)
+		journal_end(f->journal);
 	front_free(f);
 	return rc;
 }

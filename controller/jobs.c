@@ -831,17 +831,21 @@ void jobs_unlisten(struct jobs *j, uint64_t listener)
 
 int64_t jobs_sweep(struct jobs *j, int64_t now)
 {
-	struct job *job;
 	if (j->journal)
 		durable_sweep(j, now);
-	while ((job = j->finished.oldest) && (!job->durable || job->recorded) &&
-	       (job->finished_us + j->svc->keep_finished_us <= now || j->finished.n > j->svc->max_finished ||
-		j->finished_bytes > JOBS_FINISHED_BYTES)) {
+	for (struct job *next, *job = j->finished.oldest; job; job = next) {
+		next = job->younger;
+		/* While the disk fails, this is the only place where its end is. */
+		if (job->durable && !job->recorded)
+			continue;
+		if (job->finished_us + j->svc->keep_finished_us > now && j->finished.n <= j->svc->max_finished &&
+		    j->finished_bytes <= JOBS_FINISHED_BYTES)
+			return job->finished_us + j->svc->keep_finished_us;
 		list_remove(&j->finished, job);
 		j->finished_bytes -= job->bytes;
 		job_forget(j, job);
 	}
-	return job ? job->finished_us + j->svc->keep_finished_us : INT64_MAX;
+	return INT64_MAX;
 }
 
 static void tell_all(const struct job *job, enum code code, const char *why)
@@ -857,12 +861,8 @@ void jobs_end(struct jobs *j, int64_t now)
 	jobs_save(j);
 	while (j->unfinished.oldest) {
 		struct job *job = j->unfinished.oldest;
-		if (job->recording) {
-			jobs_told(j, job, now);
-			continue;
-		}
 		if (job->durable && job->state != JOB_QUEUED) {
-			/* It is in the journal. */
+			/* It is in the journal; whether with its end, the disk alone knows. */
 			tell_all(job, E_NOT_READY,
 				 "the service is stopping; the job goes on when it is back: attach to it then");
 			jobs_drop(j, job);

@@ -21,7 +21,8 @@ static struct {
 	atomic_size_t n_syncs;  /* of -wal files */
 	atomic_int fail_write;  /* a code of SQLite: what writing says; 0: it writes */
 	atomic_int fail_sync;
-} disk;
+	atomic_int good_reads; /* so many more succeed, the others fail; negative: all succeed */
+} disk = {.good_reads = -1};
 
 static inline sqlite3_file *disk_real(sqlite3_file *f)
 {
@@ -35,6 +36,11 @@ static inline int disk_close(sqlite3_file *f)
 
 static inline int disk_read(sqlite3_file *f, void *p, int n, sqlite3_int64 at)
 {
+	int left = atomic_load(&disk.good_reads);
+	if (left == 0)
+		return SQLITE_IOERR_READ;
+	if (left > 0)
+		atomic_fetch_sub(&disk.good_reads, 1);
 	return disk_real(f)->pMethods->xRead(disk_real(f), p, n, at);
 }
 

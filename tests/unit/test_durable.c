@@ -184,7 +184,7 @@ Test(durable, a_disk_that_fails_with_its_end_does_not_hold_it_back)
 	ear_free(f);
 }
 
-Test(durable, an_orderly_end_tells_what_is_on_its_way_to_the_disk)
+Test(durable, an_orderly_end_says_done_of_nothing_that_is_not_on_the_disk)
 {
 	struct ear *e = ear_new();
 	uint64_t job = start(request("k"), e);
@@ -192,11 +192,41 @@ Test(durable, an_orderly_end_tells_what_is_on_its_way_to_the_disk)
 	output_done(job, 0, FINISH_LENGTH, -1);
 	job_done(job);
 	stop_service();
-	cr_expect(strstr(e->said.p, "done gone"), "%s", e->said.p);
+	cr_expect_null(strstr(e->said.p, "done"), "%s", e->said.p);
+	cr_expect_eq(e->code, E_NOT_READY);
 	cr_assert_eq(begin_life(), 0, "%s", why);
 	cr_expect_eq(n_sent, 0);
 	cr_expect_str_eq(state_of(e->job), "done");
 	ear_free(e);
+}
+
+/* Its end is nowhere but in memory: it stays, and nothing else because of it. */
+Test(durable, one_that_the_disk_does_not_take_holds_up_no_sweep)
+{
+	struct ear *e = ear_new(), *f = ear_new();
+	uint64_t job = start(request("k"), e);
+	struct submit *s = request(NULL);
+	s->durable = false;
+	jobs_submit(jobs, &s, &f->l, 0);
+	uint64_t other = sent[n_sent - 1]->job;
+	accept_job(other);
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	output_done(job, 0, FINISH_LENGTH, -1);
+	job_done(job);
+	settle(1);
+	output_done(other, 0, FINISH_LENGTH, -1);
+	job_done(other);
+	demo.svc.keep_finished_us = 0;
+	jobs_sweep(jobs, 1000);
+	jobs_check(jobs);
+	find(e->job);
+	cr_expect_null(jobs_find(jobs, f->job), "it is kept for the sake of another");
+	atomic_store(&disk.fail_write, 0);
+	settle(1);
+	jobs_sweep(jobs, 1000);
+	find(e->job); /* on the disk */
+	ear_free(e);
+	ear_free(f);
 }
 
 /* --- another life --- */

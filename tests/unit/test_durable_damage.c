@@ -1,5 +1,8 @@
 /* Durable jobs whose journal was damaged: an error that says so, or the right result. */
+#include "controller/front.h"
 #include "tests/durable_rig.h"
+
+#include <zmq.h>
 
 TestSuite(durable_damage, .init = init, .fini = fini, .timeout = 120);
 
@@ -138,4 +141,55 @@ Test(durable_damage, no_flipped_byte_gives_a_wrong_result)
 	free(good);
 	for (int i = 0; i < 8; i++)
 		ear_free(e[i]);
+}
+
+static void start_front(int good_reads, int *rc)
+{
+	struct front *front;
+	struct front_config cfg = {.journal = journal};
+	void *zmq = zmq_ctx_new();
+	why[0] = '\0';
+	atomic_store(&disk.good_reads, good_reads);
+	*rc = front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why);
+	atomic_store(&disk.good_reads, -1);
+	if (!*rc) {
+		front_stop(front);
+		front_free(front);
+	}
+	zmq_ctx_term(zmq);
+}
+
+/* Wherever in the recovery it is: what was taken up by then is let go, and goes on in the next life. */
+Test(durable_damage, a_disk_that_cannot_be_read_at_the_start_is_an_error_and_loses_nothing)
+{
+	enum { JOBS = 6 };
+	struct ear *e[JOBS];
+	int rc = -1, n_failed = 0;
+	for (int i = 0; i < JOBS; i++) {
+		struct submit *s = request(NULL);
+		e[i] = ear_new();
+		s->tokens = xrealloc(s->tokens, 2000, sizeof *s->tokens); /* a record of several pages */
+		for (s->n_tokens = 0; s->n_tokens < 1900; s->n_tokens++)
+			s->tokens[s->n_tokens] = 600 + s->n_tokens % 1000;
+		uint64_t job = start(s, e[i]);
+		say(job, 0, "begun");
+		if (i % 3 == 1) /* this one ends as soon as it is read */
+			jobs_cancel(jobs, find(e[i]->job));
+	}
+	jobs_save(jobs);
+	crash();
+	for (int n = 0; rc; n++) {
+		cr_assert_eq(journal_open(&(struct journal_config){.path = path, .model = "m"}, &journal, why, sizeof why),
+			     0, "%s", why);
+		start_front(n, &rc);
+		cr_expect(!rc || why[0], "%d without a reason", rc);
+		n_failed += rc != 0;
+		journal_close(journal);
+	}
+	cr_expect_gt(n_failed, JOBS, "%d", n_failed);
+	cr_assert_eq(begin_life(), 0, "%s", why);
+	for (int i = 0; i < JOBS; i++) {
+		find(e[i]->job);
+		ear_free(e[i]);
+	}
 }
