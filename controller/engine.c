@@ -60,7 +60,8 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 {
 	uint64_t total = (uint64_t)c->n_tokens + c->params.max_tokens;
 	struct fleet_queue q = fleet_queue(e->fleet);
-	uint32_t most = fleet_max_context(e->fleet);
+	/* A replica that held the resumed one need not be back yet. */
+	uint32_t most = c->resumed ? e->cfg.model_context : fleet_max_context(e->fleet);
 	if (c->n_tokens == 0 || c->params.max_tokens == 0 || c->params.n == 0 || c->params.n > PARAMS_N_MAX ||
 	    !beam_fits(&c->params)) {
 		emit_code(e->emit, ENGINE_REFUSED, c->job, E_BAD_REQUEST,
@@ -93,7 +94,7 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 			log_debug("engine", "job=%llu n=%u runs in turns of %u", (unsigned long long)c->job,
 				  g->n_seqs, e->cfg.max_seqs);
 		emit_event(e->emit, emit_event_new(ENGINE_ACCEPTED, c->job));
-		fleet_submit(e->fleet, &g, now_us);
+		fleet_submit(e->fleet, &g, c->resumed, now_us);
 	}
 }
 

@@ -149,7 +149,7 @@ struct engine_status {
 	uint64_t n_steps;
 	double step_us_mean;    /* device time, moving average; of all replicas: by their steps */
 	double prompt_tps, decode_tps;              /* tokens per second over the last seconds */
-	char note[256];         /* what an operator should know: why workers stand idle; "" */
+	char note[256];         /* what an operator should know: why workers stand idle, or jobs wait; "" */
 	uint32_t n_replicas;
 	struct engine_replica replicas[ENGINE_REPLICAS_MAX];
 	uint32_t n_workers;

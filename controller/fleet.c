@@ -208,12 +208,9 @@ static void on_ready(struct fleet *f, struct replica *r, int64_t now_us)
 	r->class = fleet_class(f, r->numerics);
 	log_info("fleet", "replica serves replica=%llu tp=%u max_context=%u", (unsigned long long)r->id,
 		 r->n_ranks, r->max_context);
-	bool first = !f->served;
-	if (first)
+	if (!f->served)
 		f->max_context = 0; /* until now it was a guess */
 	fleet_update(f, "");
-	if (first)
-		fleet_fail_larger(f, now_us);
 	fleet_empty_lobby(f);
 }
 
@@ -305,6 +302,7 @@ static void send_plans(struct fleet *f, int64_t now_us)
 void fleet_turn(struct fleet *f, int64_t now_us)
 {
 	form_groups(f, now_us);
+	fleet_judge_unsized(f, now_us);
 	fleet_drain_jobs(f, now_us);
 	send_plans(f, now_us);
 	fleet_balance(f, now_us);

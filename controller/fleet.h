@@ -41,7 +41,9 @@ struct fleet_queue fleet_queue(const struct fleet *f);
 
 /* The number of a numerics class, which need not be there: group.class of a job that has begun in it. */
 uint32_t fleet_class(struct fleet *f, const char *numerics);
-void fleet_submit(struct fleet *f, struct group **g, int64_t now_us);   /* takes it */
+/* Takes it.  resumed: it is from before a restart, and waits for a replica like the one that held it; others
+ * are judged by what there is when the first ones serve. */
+void fleet_submit(struct fleet *f, struct group **g, bool resumed, int64_t now_us);
 void fleet_stop(struct fleet *f, uint64_t job, uint32_t index, int64_t now_us);
 void fleet_cancel(struct fleet *f, uint64_t job, int64_t now_us);
 /* ENGINE_SCALE, ENGINE_DRAIN: answered by ENGINE_ORDER_DONE, now or later. */

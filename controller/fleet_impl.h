@@ -36,6 +36,7 @@ struct fleet {
 	struct class *classes;  /* [n_classes]; class i + 1 */
 	uint32_t n_classes;
 	bool ready, served;     /* one serves; one has served */
+	bool unsized;           /* there may be groups that are: fleet_judge_unsized() is due */
 	uint32_t max_context;
 	int64_t form_us;        /* not before: a group broke as soon as it was formed */
 	char last_why[700];     /* what happened to the worker that was lost last */
@@ -67,8 +68,9 @@ struct replica *fleet_choose(struct fleet *f, const struct group *g, const struc
 void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us);
 /* What waits in the lobby goes to the replicas that take it. */
 void fleet_empty_lobby(struct fleet *f);
-/* Jobs that were taken before any size was known and that nothing holds end. */
-void fleet_fail_larger(struct fleet *f, int64_t now_us);
+/* Jobs that were taken before any size was known and that nothing holds end, once a replica has served
+ * and none loads: one that loads may be larger. */
+void fleet_judge_unsized(struct fleet *f, int64_t now_us);
 /* Deadlines, and how long a job may wait for a replica. */
 void fleet_expire(struct fleet *f, int64_t now_us);
 /* Draining replicas hand on what others take. */

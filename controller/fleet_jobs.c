@@ -72,6 +72,7 @@ static void give(struct fleet *f, struct replica *r, struct group *g)
 		g->class_changed = true;
 	}
 	g->parked_us = 0;
+	g->unsized = false;
 	sched_adopt(r->sched, &g);
 }
 
@@ -204,10 +205,13 @@ void fleet_balance(struct fleet *f, int64_t now_us)
 
 /* ---- jobs ---- */
 
-void fleet_submit(struct fleet *f, struct group **gp, int64_t now_us)
+void fleet_submit(struct fleet *f, struct group **gp, bool resumed, int64_t now_us)
 {
 	struct group *g = *gp;
 	*gp = NULL;
+	/* A replica held the resumed one, and may come back: who comes first says nothing of it. */
+	g->unsized = !f->served && !resumed;
+	f->unsized = f->unsized || g->unsized;
 	g->order = ++f->last_order;
 	g->arrival_us = now_us;
 	place(f, g, now_us);
@@ -238,12 +242,25 @@ void fleet_cancel(struct fleet *f, uint64_t job, int64_t now_us)
 	fleet_flush(f, NULL, now_us);
 }
 
-void fleet_fail_larger(struct fleet *f, int64_t now_us)
+static bool any_loads(const struct fleet *f)
 {
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		if (f->replicas[i]->state == REPLICA_LOADING)
+			return true;
+	return false;
+}
+
+void fleet_judge_unsized(struct fleet *f, int64_t now_us)
+{
+	if (!f->unsized || !f->served || any_loads(f))
+		return;
+	f->unsized = false;
 	for (struct group *g = sched_first(f->lobby), *next; g; g = next) {
 		next = sched_next(f->lobby, g);
-		if ((uint64_t)g->n_prompt + g->params.max_tokens > f->max_context)
+		if (g->unsized && (uint64_t)g->n_prompt + g->params.max_tokens > f->max_context)
 			sched_fail(f->lobby, g, E_TOO_LONG, &f->events);
+		else
+			g->unsized = false;
 	}
 	fleet_flush(f, NULL, now_us);
 }

@@ -63,6 +63,28 @@ static void put_workers(const struct fleet *f, struct engine_status *out)
 			 idle == 1 ? "" : "s", idle == 1 ? "s" : "", f->tp);
 }
 
+/* Jobs that no replica takes, though one serves. */
+static void note_lobby(const struct fleet *f, struct engine_status *out)
+{
+	uint32_t n = 0;
+	uint64_t longest = 0;
+	for (const struct group *g = f->ready ? sched_first(f->lobby) : NULL; g; g = sched_next(f->lobby, g)) {
+		uint64_t total = (uint64_t)g->n_prompt + g->params.max_tokens;
+		longest = total > longest ? total : longest;
+		n++;
+	}
+	if (n == 0)
+		return;
+	size_t at = strlen(out->note);
+	at += (size_t)snprintf(out->note + at, sizeof out->note - at, "%s%u job%s wait%s for a replica that ",
+			       at ? "; " : "", n, n == 1 ? "" : "s", n == 1 ? "s" : "");
+	if (longest > f->max_context)
+		snprintf(out->note + at, sizeof out->note - at, "holds %llu tokens: the largest holds %u",
+			 (unsigned long long)longest, f->max_context);
+	else
+		snprintf(out->note + at, sizeof out->note - at, "computes as theirs did (numerics)");
+}
+
 void fleet_status(const struct fleet *f, int64_t now_us, struct engine_status *out)
 {
 	struct sched_stats st;
@@ -83,6 +105,7 @@ void fleet_status(const struct fleet *f, int64_t now_us, struct engine_status *o
 	};
 	put_replicas(f, now_us, out);
 	put_workers(f, out);
+	note_lobby(f, out);
 }
 
 static struct blocks_cell *map_new(const struct blocks *b, uint32_t n_cells, uint32_t *n)

@@ -77,6 +77,7 @@ struct group {
 	uint32_t class;         /* numerics class of the tokens that it has; 0: it has none, or never moved */
 	bool class_changed;     /* went on in another one */
 	int64_t parked_us;      /* since when it waits for a replica that takes it; 0: it has one */
+	bool unsized;           /* taken before any replica's size was known: it may fit none */
 	struct group *prev, *next;      /* all groups, by arrival */
 	struct group *hash_next;        /* by job */
 };

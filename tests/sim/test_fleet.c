@@ -180,6 +180,93 @@ Test(fleet, a_change_of_class_over_a_restart_is_marked)
 	fake_end(&b);
 }
 
+/* ---- jobs that not every replica holds ---- */
+
+enum { SMALL_BLOCKS = 4, LARGER = 100 }; /* tokens that such a pool does not hold */
+
+/* A worker under the test's hand, told to load, which it does not finish yet. */
+static void *slow_loader(struct rig *r, struct bus_load *load)
+{
+	void *peer = rig_peer(r, "slow");
+	rig_say(peer, &(struct bus_msg){.type = BUS_HELLO, .hello = {"cpu", "here", 1}});
+	cr_assert_eq(rig_hear(peer, load), BUS_LOAD);
+	return peer;
+}
+
+/* Which replica serves first after a restart is chance. */
+Test(fleet, a_job_from_before_a_restart_waits_for_a_replica_that_holds_it)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker small = {.n_blocks = SMALL_BLOCKS}, large = {0};
+	rig_resume(r, 0, LARGER - 20, 20, 5, "class a"); /* read before the first one serves, ... */
+	fake_start(&small, r);
+	rig_wait_ready(r, true);
+	rig_resume(r, 1, LARGER - 20, 20, 5, "class a"); /* ... and after that */
+	const struct engine_status *s = rig_status(r);
+	cr_assert(!r->jobs[0].done && !r->jobs[1].done, "%s%s", r->jobs[0].why, r->jobs[1].why);
+	cr_assert(strstr(s->note, "2 jobs wait for a replica that holds 100 tokens: the largest holds 64"),
+		  "%s", s->note);
+	fake_start(&large, r);
+	rig_finish(r, 0);
+	rig_finish(r, 1);
+	cr_assert_eq(small.n_plans, 0);
+	cr_assert_str_empty(rig_status(r)->note);
+	rig_free(r);
+	fake_end(&small);
+	fake_end(&large);
+}
+
+Test(fleet, a_job_from_before_a_restart_fails_where_the_model_itself_is_too_small)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker a = {0};
+	fake_start(&a, r);
+	rig_wait_ready(r, true);
+	rig_resume(r, 0, RIG_CONTEXT, 1, 0, "class a");
+	rig_wait_end(r, 0);
+	cr_assert_eq(r->jobs[0].code, E_TOO_LONG);
+	rig_free(r);
+	fake_end(&a);
+}
+
+Test(fleet, a_job_that_came_first_is_judged_when_all_have_loaded)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker small = {.n_blocks = SMALL_BLOCKS};
+	struct bus_load load;
+	rig_submit(r, 0, 0, LARGER - 20, 20);
+	void *peer = slow_loader(r, &load);
+	fake_start(&small, r);
+	rig_wait_ready(r, true);
+	rig_status(r);
+	cr_assert(!r->jobs[0].done, "%s", r->jobs[0].why);
+	rig_say(peer,
+		&(struct bus_msg){
+			.type = BUS_READY,
+			.ready = {.epoch = load.epoch, .n_blocks = RIG_BLOCKS, .n_vocab = DEVICE_VOCAB}});
+	cr_assert_eq(rig_hear(peer, NULL), BUS_PLAN);
+	zmq_close(peer);
+	rig_free(r);
+	fake_end(&small);
+}
+
+Test(fleet, a_job_that_came_first_and_that_nothing_holds_fails)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker small = {.n_blocks = SMALL_BLOCKS};
+	struct bus_load load;
+	rig_submit(r, 0, 0, LARGER - 20, 20);
+	void *peer = slow_loader(r, &load);
+	fake_start(&small, r);
+	rig_wait_ready(r, true);
+	rig_say(peer, &(struct bus_msg){.type = BUS_FAILED, .failed = {load.epoch, "no memory"}});
+	rig_wait_end(r, 0);
+	cr_assert_eq(r->jobs[0].code, E_TOO_LONG);
+	zmq_close(peer);
+	rig_free(r);
+	fake_end(&small);
+}
+
 /* ---- where a job goes ---- */
 
 Test(fleet, a_job_goes_where_its_beginning_is_computed)
