@@ -397,6 +397,7 @@ void launch_supervise(struct launch *l, struct supervise_config *cfg)
 	cfg->devices = l->devices;
 	cfg->n_devices = l->n_devices;
 	cfg->n_workers = l->n_workers;
+	cfg->group = (size_t)opts_int(l->o, "tp", 1);
 	cfg->once = l->own;
 }
 

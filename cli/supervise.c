@@ -418,11 +418,23 @@ static bool has_served(const struct sup *s, const struct worker *w, int64_t live
 	       (s->ready_after_us && lived > 2 * s->ready_after_us + serve_margin_us);
 }
 
+static bool same_kind(const struct worker *a, const struct worker *b)
+{
+	size_t n = strcspn(a->device, ":");
+	return n == strcspn(b->device, ":") && strncmp(a->device, b->device, n) == 0;
+}
+
+/* Without this one: enough for a group. */
 static bool others_serve(const struct sup *s, const struct worker *but, int64_t now)
 {
 	for (size_t i = 0; i < s->n_workers; i++) {
-		const struct worker *w = s->workers[i];
-		if (w != but && w->process.pid && has_served(s, w, now - w->process.started_us))
+		size_t n = 0;
+		for (size_t k = 0; k < s->n_workers; k++) {
+			const struct worker *w = s->workers[k];
+			n += w != but && w->process.pid && !w->retired_us && same_kind(w, s->workers[i]) &&
+			     has_served(s, w, now - w->process.started_us);
+		}
+		if (n && n >= s->cfg->group)
 			return true;
 	}
 	return false;

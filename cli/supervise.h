@@ -31,6 +31,7 @@ struct supervise_config {
 	void *launch;
 	const struct device_name *devices; /* the workers of the start are dealt over them */
 	size_t n_devices, n_workers;
+	size_t group;        /* so many on devices of one kind serve together; 0: one */
 	bool once;           /* the controller's death is the end: who talked to it cannot go on */
 	const char *log_dir; /* where the children's stderr goes; NULL: to ours */
 	int end_fd;          /* end in order when it becomes readable or is closed; -1: none */
@@ -43,8 +44,8 @@ struct supervise_config {
  * with the reason).
  *
  * A process that dies is started again, after 0.1 s and twice as long each time up to 5 s; 5
- * deaths within 30 s without serving are the end (of one worker only, while others serve).  One
- * that is stopped (SIGSTOP) for 2 s is killed.  A controller that dies before a worker served
+ * deaths within 30 s without serving are the end (of one worker only, while a whole group of others
+ * serves).  One that is stopped (SIGSTOP) for 2 s is killed.  A controller that dies before a worker served
  * tells why there will be no service: that is the end, unless a signal killed it.  Later ones
  * listen exactly where the first one did (the ports that it chose), and find the workers, which
  * keep what they have loaded for their grace period.

@@ -34,6 +34,7 @@ static void tear_down(void)
 	unlink("worker.log");
 	unlink("note");
 	unlink("args");
+	unlink("go");
 	rmdir(dir);
 }
 
@@ -48,6 +49,7 @@ static void end_when_ready(void *user, const json_t *line)
 }
 
 static const char *worker_script;
+static size_t group;
 
 /* What the worker is told: $1 its device, $2 how many share it, $3 its own part of the memory. */
 static char **worker_argv(void *launch, const char *device, size_t n, double memory_fraction)
@@ -79,6 +81,7 @@ static int run_n(const char *controller, const char *worker, size_t n_workers, i
 		.devices = devices,
 		.n_devices = 2,
 		.n_workers = n_workers,
+		.group = group,
 		.log_dir = dir,
 		.end_fd = end_pipe[0],
 		.grace_us = grace_us,
@@ -326,6 +329,45 @@ Test(supervise, a_worker_that_never_serves_is_given_up_while_others_serve)
 		     0, "%s", why);
 	cr_expect_eq(lines_with("note", "cuda:0"), 5);
 	cr_expect_eq(lines_with("note", "cpu:0"), 1);
+}
+
+/* Whoever waits for the file `go` acts when the supervisor knows that there was service. */
+static void go(void *user, const json_t *line)
+{
+	(void)user, (void)line;
+	FILE *f = fopen("go", "w");
+	cr_assert(f);
+	fclose(f);
+}
+static void go_then_end(void *user, const json_t *line)
+{
+	if (++n_ready == 1)
+		go(user, line);
+	else
+		close(end_pipe[1]);
+}
+
+#define WAIT_GO "until [ -e go ]; do sleep 0.02; done; "
+
+Test(supervise, a_part_of_a_group_does_not_serve_alone)
+{
+	group = 2;
+	cr_expect_lt(run_n(AFTER(2, "note") READY WAIT,
+			   "echo $1 >> note; [ $1 = cpu:1 ] && " WAIT "; " WAIT_GO "exit 4", 2, 5000000, go),
+		     0);
+	cr_expect(strstr(why, "cpu:0 died 5 times") && strstr(why, "exit status 4"), "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:1"), 1);
+}
+
+Test(supervise, a_group_serves_without_a_worker_that_is_given_up)
+{
+	group = 2;
+	cr_expect_eq(run_n(AFTER(3, "note") READY AFTER(8, "note") "sleep 1; " READY WAIT,
+			   "echo $1 >> note; [ $1 = cpu:0 ] && " WAIT "; " WAIT_GO "exit 4", 3, 5000000,
+			   go_then_end),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:1"), 6);
+	cr_expect_eq(lines_with("note", "cpu:0"), 2);
 }
 
 Test(supervise, a_program_that_cannot_be_run_is_named)
