@@ -7,6 +7,11 @@
  *
  *   stage [piece]              this rank's part, where it cannot be sent from where it lies
  *   all   [n_ranks][piece]     everybody's
+ *   host  [1 + n_ranks][HOST_BYTES]   pinned: of bytes of the host, this rank's and everybody's
+ *
+ * No call of the driver may wait for another rank, since only our own waits look whether that is still
+ * worth while.  Hence bytes of the host go through pinned memory (a copy into other memory returns when
+ * it is done), and no more operations are queued than the driver takes without waiting (pace()).
  *
  * The communicator does not block, so that a rank that waits can look whether that is still worth
  * while.  After an error it is aborted, which ends its kernels: the stream then drains. */
@@ -26,6 +31,9 @@ extern "C" {
 
 enum {
 	PIECE = 1 << 20, /* floats of one rank that move at a time; more where a row has more */
+	HOST_BYTES = 64 << 10, /* bytes of the host of one rank that move at a time */
+	PACE = 16, /* pieces; up to twice as many are queued.  The driver holds about 1000 launches, and a step
+	              has some ten for each piece */
 	THREADS = 256,
 	POLL_US = 20,
 	SPIN_US = 200, /* a step of a small model takes about as long: no sleep within it */
@@ -42,8 +50,11 @@ struct coll {
 	struct kern_dev *dev;
 	cudaStream_t s, own; /* where the last operation went, in order with it; a stream for the first */
 	cudaEvent_t event;
+	cudaEvent_t paced[2]; /* after the last but one and the last PACE pieces, in turn */
+	unsigned n_pieces;
 	float *stage, *all;
 	size_t piece; /* floats */
+	char *host;
 	int rank, n_ranks;
 	int timeout_ms;
 	bool (*cancelled)(void *arg);
@@ -99,23 +110,45 @@ static int begun(struct coll *c, ncclResult_t r)
 	return r == ncclSuccess ? 0 : broke(c, -ECONNRESET, ncclGetErrorString(r));
 }
 
-static int nccl_sync(struct coll *c, struct kern_stream *s)
+/* Until what stands before the event is done. */
+static int await(struct coll *c, cudaEvent_t event)
 {
 	const int64_t t0 = clock_us();
-	cudaStream_t stream = s ? s->s : c->s;
-	cudaError_t e = cudaEventRecord(c->event, stream);
-	while (!c->rc && e == cudaSuccess && (e = cudaEventQuery(c->event)) == cudaErrorNotReady) {
+	cudaError_t e;
+	while ((e = cudaEventQuery(event)) == cudaErrorNotReady) {
 		cudaGetLastError();
-		if (!look(c, t0, true))
-			e = cudaSuccess;
+		if (look(c, t0, true))
+			return c->rc;
 		pause_since(t0);
 	}
-	/* Aborted kernels end: the buffers are free when this returns. */
-	if (c->rc) {
-		cudaStreamSynchronize(stream);
-		return c->rc;
-	}
 	return cuda_check(e, "stream") ? -EIO : 0;
+}
+
+static int record(cudaEvent_t event, cudaStream_t s)
+{
+	return cuda_check(cudaEventRecord(event, s), "event") ? -EIO : 0;
+}
+
+/* Called after every piece: what is queued behind the others stays less than makes a launch wait. */
+static int pace(struct coll *c)
+{
+	if (++c->n_pieces % PACE)
+		return 0;
+	const unsigned k = c->n_pieces / PACE;
+	int e = record(c->paced[k & 1], c->s);
+	return e ? e : await(c, c->paced[(k - 1) & 1]);
+}
+
+static int nccl_sync(struct coll *c, struct kern_stream *s)
+{
+	cudaStream_t stream = s ? s->s : c->s;
+	int e = c->rc;
+	if (!e && !(e = record(c->event, stream)))
+		e = await(c, c->event);
+	/* Aborted kernels end: the buffers are free when this returns. */
+	if (c->rc)
+		cudaStreamSynchronize(stream);
+	return e;
 }
 
 /* ---- kernels ---- */
@@ -158,7 +191,7 @@ static int nccl_sum_rows(struct coll *c, struct kern_stream *s, void *x, int n_r
 		if (!e)
 			e = KERN_LAUNCH(sum_parts_kernel, grid_of(part), THREADS, 0, c->s, here, c->all, part,
 					part, c->n_ranks);
-		if (e)
+		if (e || (e = pace(c)))
 			return e;
 	}
 	return c->rc;
@@ -192,51 +225,56 @@ static int nccl_gather_cols(struct coll *c, struct kern_stream *s, void *out, co
 				e = KERN_LAUNCH(place_cols_kernel, grid_of(n), THREADS, 0, c->s, to,
 						c->all + (size_t)r * each, widths[r], stride, n);
 		}
-		if (e)
+		if (e || (e = pace(c)))
 			return e;
 	}
 	return c->rc;
 }
 
 /* Bytes of the host go through the same buffers, in order with what went before. */
+static int send_host(struct coll *c, const void *bytes, size_t n)
+{
+	memcpy(c->host, bytes, n);
+	return cuda_check(cudaMemcpyAsync(c->stage, c->host, n, cudaMemcpyHostToDevice, c->s),
+			  "bytes to send");
+}
+
+/* They lie behind this rank's own when it returns. */
+static int take_host(struct coll *c, const void *from, size_t n)
+{
+	int e = cuda_check(cudaMemcpyAsync(c->host + HOST_BYTES, from, n, cudaMemcpyDeviceToHost, c->s),
+			   "bytes of the others");
+	return e ? e : nccl_sync(c, NULL);
+}
+
 static int nccl_gather(struct coll *c, void *all, const void *mine, size_t bytes)
 {
-	const size_t most = c->piece * sizeof(float);
 	for (size_t at = 0, part; at < bytes && !c->rc; at += part) {
-		part = min(bytes - at, most);
-		int e = cuda_check(cudaMemcpyAsync(c->stage, (const char *)mine + at, part,
-						   cudaMemcpyHostToDevice, c->s),
-				   "bytes to send");
+		part = min(bytes - at, (size_t)HOST_BYTES);
+		int e = send_host(c, (const char *)mine + at, part);
 		if (!e)
 			e = begun(c, ncclAllGather(c->stage, c->all, part, ncclInt8, c->comm, c->s));
-		for (int r = 0; !e && r < c->n_ranks; r++)
-			e = cuda_check(cudaMemcpyAsync((char *)all + (size_t)r * bytes + at,
-						       (const char *)c->all + (size_t)r * part, part,
-						       cudaMemcpyDeviceToHost, c->s),
-				       "bytes that were gathered");
-		if (e || (e = nccl_sync(c, NULL)))
+		if (e || (e = take_host(c, c->all, part * (size_t)c->n_ranks)))
 			return e;
+		for (int r = 0; r < c->n_ranks; r++)
+			memcpy((char *)all + (size_t)r * bytes + at, c->host + HOST_BYTES + (size_t)r * part,
+			       part);
 	}
 	return c->rc;
 }
 
 static int nccl_broadcast(struct coll *c, void *bytes_of_rank_0, size_t bytes)
 {
-	const size_t most = c->piece * sizeof(float);
 	for (size_t at = 0, part; at < bytes && !c->rc; at += part) {
 		char *here = (char *)bytes_of_rank_0 + at;
-		part = min(bytes - at, most);
-		int e = 0;
-		if (c->rank == 0)
-			e = cuda_check(cudaMemcpyAsync(c->stage, here, part, cudaMemcpyHostToDevice, c->s),
-				       "bytes to send");
+		part = min(bytes - at, (size_t)HOST_BYTES);
+		int e = c->rank ? 0 : send_host(c, here, part);
 		if (!e)
 			e = begun(c, ncclBroadcast(c->stage, c->stage, part, ncclInt8, 0, c->comm, c->s));
-		if (!e && c->rank)
-			e = cuda_check(cudaMemcpyAsync(here, c->stage, part, cudaMemcpyDeviceToHost, c->s),
-				       "bytes of rank 0");
-		if (e || (e = nccl_sync(c, NULL)))
+		if (e || (e = take_host(c, c->stage, part)))
 			return e;
+		if (c->rank)
+			memcpy(here, c->host + HOST_BYTES, part);
 	}
 	return c->rc;
 }
@@ -287,16 +325,24 @@ static int parse_meet(const char *text, ncclUniqueId *id, char *why, size_t why_
 	return ok ? 0 : err_why(why, why_n, -EINVAL, "'%.40s..' is no place where CUDA workers meet", text);
 }
 
+static size_t host_bytes(const struct coll *c)
+{
+	return (size_t)HOST_BYTES * (size_t)(c->n_ranks + 1);
+}
+
 static void nccl_leave(struct coll *c)
 {
 	if (!c)
 		return;
 	/* A communicator is not used twice, and its regular end would wait for the others. */
 	broke(c, -ECONNRESET, "this rank has left");
-	if (c->event)
-		cudaEventDestroy(c->event);
+	cudaEvent_t events[] = {c->event, c->paced[0], c->paced[1]};
+	for (cudaEvent_t e : events)
+		if (e)
+			cudaEventDestroy(e);
 	if (c->own)
 		cudaStreamDestroy(c->own);
+	cuda_host_free(c->dev, c->host, host_bytes(c));
 	cuda_mem_free(c->dev, c->stage, c->piece * sizeof(float));
 	cuda_mem_free(c->dev, c->all, c->piece * sizeof(float) * (size_t)c->n_ranks);
 	free(c);
@@ -307,11 +353,16 @@ static int buffers_new(struct coll *c, char *why, size_t why_n)
 	const size_t bytes = c->piece * sizeof(float);
 	c->stage = (float *)cuda_mem_new(c->dev, bytes);
 	c->all = (float *)cuda_mem_new(c->dev, bytes * (size_t)c->n_ranks);
-	if (!c->stage || !c->all)
-		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes to exchange with %d ranks",
-			       bytes * (size_t)(c->n_ranks + 1), c->n_ranks);
-	if (cuda_check(cudaStreamCreateWithFlags(&c->own, cudaStreamNonBlocking), "stream") ||
-	    cuda_check(cudaEventCreateWithFlags(&c->event, cudaEventDisableTiming), "event"))
+	c->host = (char *)cuda_host_new(c->dev, host_bytes(c));
+	if (!c->stage || !c->all || !c->host)
+		return err_why(why, why_n, -ENOMEM,
+			       "out of memory: %zu bytes, and %zu of the host, to exchange with %d ranks",
+			       bytes * (size_t)(c->n_ranks + 1), host_bytes(c), c->n_ranks);
+	cudaEvent_t *const events[] = {&c->event, &c->paced[0], &c->paced[1]};
+	int e = cuda_check(cudaStreamCreateWithFlags(&c->own, cudaStreamNonBlocking), "stream");
+	for (size_t i = 0; !e && i < sizeof events / sizeof *events; i++)
+		e = cuda_check(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming), "event");
+	if (e)
 		return err_why(why, why_n, -EIO, "no stream for the group");
 	c->s = c->own;
 	return 0;

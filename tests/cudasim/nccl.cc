@@ -15,6 +15,7 @@
 extern "C" {
 #include "kernels/coll.h"
 }
+#include "tests/cudasim/mem.h"
 
 enum { LATE_MS = 60000 };
 
@@ -112,6 +113,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 	if (comm->joiner.joinable())
 		comm->joiner.join();
 	coll_shm_ops.leave(comm->coll);
+	cudasim_group_over();
 	delete comm;
 	return ncclSuccess;
 }
@@ -128,14 +130,14 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
 {
 	const size_t bytes = bytes_of(count, type);
 	std::vector<char> mine(bytes), all(bytes * (size_t)comm->n_ranks);
-	if (cudaStreamSynchronize(s) || cudaMemcpy(mine.data(), send, bytes, cudaMemcpyDeviceToHost))
-		return ncclInternalError;
+	cudasim_group_copy(s, mine.data(), send, bytes, cudaMemcpyDeviceToHost);
 	if (comm->n_ranks == 1)
 		all = mine;
 	else
 		comm->state = result_of(coll_shm_ops.gather(comm->coll, all.data(), mine.data(), bytes));
-	if (comm->state == ncclSuccess && cudaMemcpy(recv, all.data(), all.size(), cudaMemcpyHostToDevice))
-		return ncclInternalError;
+	if (comm->state == ncclSuccess)
+		cudasim_group_copy(s, recv, all.data(), all.size(), cudaMemcpyHostToDevice);
+	cudasim_group_op(s);
 	return (ncclResult_t)comm->state.load();
 }
 
@@ -144,12 +146,14 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
 {
 	const size_t bytes = bytes_of(count, type);
 	std::vector<char> all(bytes);
-	if (root != 0 || cudaStreamSynchronize(s) ||
-	    (comm->rank == 0 && cudaMemcpy(all.data(), send, bytes, cudaMemcpyDeviceToHost)))
-		return ncclInternalError;
+	if (root != 0)
+		return ncclInvalidArgument;
+	if (comm->rank == 0)
+		cudasim_group_copy(s, all.data(), send, bytes, cudaMemcpyDeviceToHost);
 	if (comm->n_ranks > 1)
 		comm->state = result_of(coll_shm_ops.broadcast(comm->coll, all.data(), bytes));
-	if (comm->state == ncclSuccess && cudaMemcpy(recv, all.data(), bytes, cudaMemcpyHostToDevice))
-		return ncclInternalError;
+	if (comm->state == ncclSuccess)
+		cudasim_group_copy(s, recv, all.data(), bytes, cudaMemcpyHostToDevice);
+	cudasim_group_op(s);
 	return (ncclResult_t)comm->state.load();
 }

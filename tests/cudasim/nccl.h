@@ -1,7 +1,7 @@
 /* nccl.h - the part of NCCL that quern uses, between processes of this host (nccl.cc): stands
  * before NCCL's own header when the .cu files are compiled for the emulated device.  It finds out
- * whether the order, the sizes and the streams of our calls are right; of NCCL itself it shows
- * nothing. */
+ * whether the order, the sizes and the streams of our calls are right, and whether a call of the driver
+ * would wait for another rank (cudasim_group_op()); of NCCL itself it shows nothing. */
 #ifndef QUERN_TESTS_CUDASIM_NCCL_H
 #define QUERN_TESTS_CUDASIM_NCCL_H
 

@@ -48,11 +48,14 @@ struct work {
 struct cudasim_stream {
 	std::deque<work> queue;
 	bool draining;
+	uint64_t pushed;              /* operations */
+	std::deque<uint64_t> of_group; /* which of them others come to, as far as nobody has seen them done */
 };
 
 struct cudasim_event {
 	cudaStream_t stream;
 	uint64_t recorded, reached;
+	uint64_t pushed; /* its stream's, when it was recorded last */
 };
 
 /* Everything here is one thread's at a time: the host's, or the one that comes to host functions. */
@@ -335,14 +338,57 @@ static void drain_all(void)
 		drain_to(s.first, 0);
 }
 
+/* ---- operations that other ranks have to come to ---- */
+
+enum { LAUNCHES = 1000 }; /* that a driver takes before it makes the host wait */
+
+void cudasim_group_op(cudaStream_t s)
+{
+	hold held(cudasim_lock());
+	s->of_group.push_back(++s->pushed);
+}
+
+void cudasim_group_over(void)
+{
+	hold held(cudasim_lock());
+	for (auto &s : streams)
+		s.first->of_group.clear();
+}
+
+static void check_wait(cudaStream_t s, const char *what)
+{
+	if (!s->of_group.empty())
+		cudasim_fail("%s waits for an operation of other ranks, and nobody looks whether they come",
+			     what);
+}
+
+static void check_wait_all(const char *what)
+{
+	for (auto &s : streams)
+		check_wait(s.first, what);
+}
+
+/* The event was found done: so is all that stands before it. */
+static void seen(cudaEvent_t e)
+{
+	if (!streams.count(e->stream))
+		return;
+	auto &of = e->stream->of_group;
+	while (!of.empty() && of.front() <= e->pushed)
+		of.pop_front();
+}
+
 void cudasim_push(cudaStream_t s, std::function<void()> body)
 {
 	if (!s)
 		cudasim_fail("work on the default stream: it is not emulated");
-	if (cudasim_captured(s))
+	if (cudasim_captured(s)) {
 		cudasim_capture_work(s, std::move(body));
-	else
-		s->queue.push_back({work::DO, std::move(body), nullptr, 0});
+		return;
+	}
+	s->queue.push_back({work::DO, std::move(body), nullptr, 0});
+	if (++s->pushed > LAUNCHES && !s->of_group.empty() && s->pushed - s->of_group.front() > LAUNCHES)
+		check_wait(s, "a launch, with so many before it,");
 }
 
 void cudasim_check_range(const void *p, size_t bytes, const char *what)
@@ -377,6 +423,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 	cudaError_t e = cudasim_capture_forbids_on(s, "cudaStreamSynchronize");
 	if (e != cudaSuccess)
 		return e;
+	check_wait(s, "cudaStreamSynchronize");
 	drain_to(s, 0);
 	return state();
 }
@@ -387,6 +434,7 @@ cudaError_t cudaDeviceSynchronize(void)
 	cudaError_t e = cudasim_capture_forbids("cudaDeviceSynchronize");
 	if (e != cudaSuccess)
 		return e;
+	check_wait_all("cudaDeviceSynchronize");
 	drain_all();
 	return state();
 }
@@ -413,6 +461,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 	if (cudasim_capture_record(e, s))
 		return cudaSuccess;
 	e->stream = s;
+	e->pushed = s->pushed;
 	s->queue.push_back({work::RECORD, nullptr, e, ++e->recorded});
 	return cudaSuccess;
 }
@@ -441,6 +490,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 		drain_to(e->stream, e->stream->queue.size() - 1);
 		only_asking = false;
 	}
+	if (e->reached >= e->recorded)
+		seen(e);
 	return e->reached >= e->recorded || cudasim_lost() ? state() : cudaErrorNotReady;
 }
 
@@ -450,6 +501,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 	cudaError_t captured = cudasim_capture_forbids_event(e, "cudaEventSynchronize");
 	if (captured != cudaSuccess)
 		return captured;
+	if (streams.count(e->stream) && !e->stream->of_group.empty() &&
+	    e->stream->of_group.front() <= e->pushed)
+		check_wait(e->stream, "cudaEventSynchronize");
 	wait_for(e, e->recorded);
 	if (e->reached < e->recorded)
 		hang_if_hung();
@@ -543,6 +597,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 		cudaError_t e = cudasim_capture_forbids_on(s, "a copy of memory that is not pinned");
 		if (e != cudaSuccess)
 			return e;
+		check_wait(s, "a copy of memory that is not pinned");
 	}
 	if (cudasim_is_idle)
 		return cudaSuccess;
@@ -557,20 +612,33 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 	return cudaSuccess;
 }
 
+static void copy_now(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
+{
+	check_copy(dst, src, n, kind);
+	if (cudasim_is_idle)
+		return;
+	pieces_open(true);
+	memcpy(dst, src, n);
+	pieces_open(false);
+}
+
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
 {
 	hold held(cudasim_lock());
 	cudaError_t e = cudasim_capture_forbids("cudaMemcpy");
 	if (!n || e != cudaSuccess)
 		return e;
+	check_wait_all("cudaMemcpy");
 	drain_all();
-	check_copy(dst, src, n, kind);
-	if (cudasim_is_idle)
-		return cudaSuccess;
-	pieces_open(true);
-	memcpy(dst, src, n);
-	pieces_open(false);
+	copy_now(dst, src, n, kind);
 	return cudaSuccess;
+}
+
+void cudasim_group_copy(cudaStream_t s, void *dst, const void *src, size_t n, cudaMemcpyKind kind)
+{
+	hold held(cudasim_lock());
+	drain_to(s, 0);
+	copy_now(dst, src, n, kind);
 }
 
 cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)

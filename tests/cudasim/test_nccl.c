@@ -232,6 +232,23 @@ Test(nccl, bytes_are_gathered_and_broadcast)
 	run(3, bytes);
 }
 
+/* As a step of many layers does it: the emulated driver takes no more launches behind the first of them
+ * than a real one, which would wait there for ranks that may be gone. */
+static void a_long_step(struct coll *c, struct kt *t, int rank, int n)
+{
+	(void)rank, (void)n;
+	void *x = kt_new(t, 4096);
+	for (int i = 0; i < 700; i++)
+		CHECK(ops->sum_rows(c, t->s, x, 4, 256) == 0);
+	CHECK(ops->sync(c, t->s) == 0);
+	kt_del(t, x);
+}
+
+Test(nccl, no_more_is_queued_than_the_driver_takes_without_waiting)
+{
+	run(2, a_long_step);
+}
+
 /* ---- what goes wrong ---- */
 
 static void until_lost(struct coll *c, struct kt *t, int rank, int n)
