@@ -301,6 +301,7 @@ static void send_plans(struct fleet *f, int64_t now_us)
 
 void fleet_turn(struct fleet *f, int64_t now_us)
 {
+	fleet_insist(f, now_us);
 	form_groups(f, now_us);
 	fleet_judge_unsized(f, now_us);
 	fleet_drain_jobs(f, now_us);

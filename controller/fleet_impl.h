@@ -15,7 +15,8 @@ struct order {
 	bool drain;
 	uint64_t tag;
 	int64_t until_us;
-	uint64_t worker;        /* drain: whose end is waited for */
+	uint64_t workers[BUS_RANKS_MAX];        /* drain: whose end is waited for: all of the group ... */
+	uint32_t n_workers;     /* ... that it was then */
 	uint32_t n_replicas;    /* scale */
 };
 
@@ -82,6 +83,8 @@ void fleet_flush(struct fleet *f, const struct replica *from, int64_t now_us);
 
 /* ---- fleet_order.c ---- */
 
+/* Before groups are formed: workers that are to be drained form none, except to finish what waits. */
+void fleet_insist(struct fleet *f, int64_t now_us);
 void fleet_orders(struct fleet *f, int64_t now_us);
 /* A worker says that it cannot serve: a scale that needs more replicas than there are ends with that. */
 void fleet_orders_failed(struct fleet *f, const char *why);

@@ -145,7 +145,6 @@ static struct order *new_order(struct fleet *f, const struct engine_cmd *c, int6
 				.drain = c->kind == ENGINE_DRAIN,
 				.tag = c->tag,
 				.until_us = now_us + (c->wait_us ? c->wait_us : wait_default_us),
-				.worker = c->worker,
 				.n_replicas = c->n_replicas,
 			};
 			return &f->orders[i];
@@ -162,9 +161,13 @@ static void order_drain(struct fleet *f, const struct engine_cmd *c, int64_t now
 		       (unsigned long long)c->worker);
 		return;
 	}
-	if (!new_order(f, c, now_us))
-		return;
 	struct replica *r = fleet_by_epoch(f, k->epoch);
+	struct order *o = new_order(f, c, now_us);
+	if (!o)
+		return;
+	o->n_workers = r ? r->n_ranks : 1;
+	for (uint32_t i = 0; i < o->n_workers; i++)
+		o->workers[i] = r ? r->ranks[i]->id : k->id;
 	if (!r)
 		fleet_retire(f, k, now_us);
 	else if (r->state != REPLICA_DRAINING)
@@ -212,10 +215,18 @@ static bool is_there(const struct fleet *f, uint64_t worker)
 	return false;
 }
 
+static bool is_drained(const struct fleet *f, const struct order *o)
+{
+	for (uint32_t i = 0; i < o->n_workers; i++)
+		if (is_there(f, o->workers[i]))
+			return false;
+	return true;
+}
+
 static bool is_done(struct fleet *f, const struct order *o, int64_t now_us)
 {
 	if (o->drain)
-		return !is_there(f, o->worker);
+		return is_drained(f, o);
 	/* Also those that have joined since. */
 	struct replica *r;
 	while (count(f, REPLICA_SERVING) + count(f, REPLICA_LOADING) > o->n_replicas && (r = cheapest(f)))
@@ -245,6 +256,30 @@ void fleet_orders_failed(struct fleet *f, const char *why)
 		answer(f, o->tag, E_NOT_READY, "%u of %u replicas serve; a worker cannot: %s", serving,
 		       o->n_replicas, why);
 		o->used = false;
+	}
+}
+
+/* Its group may have broken since: it is idle, or in a new one. */
+static void drain_again(struct fleet *f, struct wlink_worker *k, int64_t now_us)
+{
+	struct replica *r = fleet_by_epoch(f, k->epoch);
+	/* What only it can go on with is in the lobby now. */
+	bool needed = sched_first(f->lobby) != NULL;
+	if (!r && !needed)
+		fleet_retire(f, k, now_us);
+	else if (r && (r->state == REPLICA_SERVING || (r->state == REPLICA_LOADING && !needed)))
+		drain(f, r, now_us);
+}
+
+void fleet_insist(struct fleet *f, int64_t now_us)
+{
+	for (uint32_t i = 0; i < FLEET_ORDERS; i++) {
+		const struct order *o = &f->orders[i];
+		for (uint32_t w = 0; o->used && o->drain && w < o->n_workers; w++) {
+			struct wlink_worker *k = wlink_find(f->link, o->workers[w]);
+			if (k)
+				drain_again(f, k, now_us);
+		}
 	}
 }
 

@@ -382,8 +382,9 @@ static void on_message(struct fake *f, const void *bytes, size_t n)
 	} else if (type == BUS_BEAT) {
 		on_beat(f, &m.beat);
 	} else if (type == BUS_STOP) {
+		f->w->stopped = true; /* whoever waits for its end may look at once */
 		say(f->s, &(struct bus_msg){.type = BUS_STOP});
-		f->w->stopped = f->w->end = true;
+		f->w->end = true;
 	}
 }
 
@@ -404,6 +405,8 @@ static void *fake_main(void *arg)
 			continue;
 		}
 		f.dead = false;
+		if (atomic_exchange(&w->hello_again, false))
+			hello(&f);
 		if (clock_us() - f.beat_us > 100000)
 			beat(&f);
 		zmq_msg_t m;

@@ -71,8 +71,9 @@ struct fake_worker {
 	atomic_int n_group_plans;       /* of these, since it was told to load last */
 	atomic_int n_loads, n_results;
 	atomic_uint rank;
+	atomic_bool hello_again;        /* to say hello once more, as after its connection broke */
 	atomic_bool end;                /* to end it, without a word */
-	atomic_bool stopped;            /* it was told to stop, and has */
+	atomic_bool stopped;            /* it was told to stop */
 	struct rig *rig;
 	pthread_t thread;
 };

@@ -544,6 +544,68 @@ Test(fleet, the_only_replica_finishes_what_it_has_and_is_not_ready)
 	fake_end(&a);
 }
 
+/* A job runs at the only replica, which is being drained. */
+static void drain_while_it_runs(struct rig *r)
+{
+	rig_submit(r, 0, 0, 30, 200);
+	rig_wait_tokens(r, 0, 2);
+	rig_order(r, ENGINE_DRAIN, worker_of(r, 0), 0);
+	rig_wait_replicas(r, 1, "draining");
+}
+
+Test(fleet, a_drain_outlasts_a_connection_that_breaks_on_the_way)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker a = {.step_us = 5000};
+	fake_start(&a, r);
+	rig_wait_ready(r, true);
+	drain_while_it_runs(r);
+	a.hello_again = true;
+	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
+	cr_assert(a.stopped);
+	cr_assert_eq(a.n_loads, 2); /* to finish what only it could go on with */
+	rig_finish(r, 0);
+	rig_free(r);
+	fake_end(&a);
+}
+
+Test(fleet, a_drain_outlasts_a_rank_that_dies_on_the_way)
+{
+	struct rig *r = rig_new(&(struct engine_config){.tp = 2});
+	struct fake_worker a = {.step_us = 5000}, b = {.step_us = 5000}, c = {0};
+	fake_start(&a, r);
+	fake_start(&b, r);
+	rig_wait_ready(r, true);
+	drain_while_it_runs(r);
+	fake_end(&b);
+	fake_start(&c, r);
+	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
+	rig_finish(r, 0);
+	while (!c.stopped) /* the whole group */
+		usleep(1000);
+	cr_assert(a.stopped);
+	rig_free(r);
+	fake_end(&a);
+	fake_end(&c);
+}
+
+Test(fleet, a_drain_leaves_no_rank_behind_that_nothing_waits_for)
+{
+	struct rig *r = rig_new(&(struct engine_config){.tp = 2, .worker_wait_us = 300000});
+	struct fake_worker a = {.step_us = 5000}, b = {.step_us = 5000};
+	fake_start(&a, r);
+	fake_start(&b, r);
+	rig_wait_ready(r, true);
+	drain_while_it_runs(r);
+	fake_end(&b);
+	rig_wait_end(r, 0);
+	cr_assert_eq(r->jobs[0].code, E_WORKER_LOST);
+	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
+	cr_assert(a.stopped);
+	rig_free(r);
+	fake_end(&a);
+}
+
 Test(fleet, a_worker_that_is_not_there_cannot_be_drained)
 {
 	struct rig *r = rig_new(NULL);
