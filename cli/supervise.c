@@ -22,6 +22,8 @@ static const int64_t crash_window_us = 30 * 1000000LL;
 static const int64_t serve_margin_us = 500 * 1000;
 static const int64_t delay_first_us = 100 * 1000;
 static const int64_t delay_max_us = 5 * 1000000LL;
+/* At least, where the machine has no process or no memory for one just now: five tries are 12 s. */
+static const int64_t delay_refused_us = 1000 * 1000;
 /* A stopped process answers nobody and would answer late: others give it up by then.  What it takes to
  * start another one is within two seconds, too. */
 static const int64_t stop_patience_us = 1600 * 1000;
@@ -49,7 +51,7 @@ struct worker {
 	bool served;        /* this process has served */
 	bool gone;          /* not to be started (again): out of the table at the next look */
 	int64_t retired_us; /* since when it is to end; 0: it is not */
-	char died[64];      /* how the process before it ended, to be told when this one starts */
+	char died[600];     /* how the process before it ended, to be told when this one starts */
 };
 
 struct sup {
@@ -57,6 +59,7 @@ struct sup {
 	struct process controller;
 	struct restarts again; /* the controller */
 	bool controller_served;
+	bool served;           /* there has been service */
 	char *listens[3];      /* where the first one did: --jobs, --http, --bus; owned, NULL until then */
 	char error[512];       /* what a later one said that it cannot go on for */
 	struct worker **workers;
@@ -179,6 +182,66 @@ __attribute__((format(printf, 3, 4))) static void fail(struct sup *s, int64_t no
 	begin_end(s, now);
 }
 
+/* ---- losses ---- */
+
+/* A controller announces only the first time that a replica serves: a worker that lived well
+ * beyond the time which the first one needed is taken to have served. */
+static bool has_served(const struct sup *s, const struct worker *w, int64_t lived)
+{
+	return w->served || lived >= crash_window_us ||
+	       (s->ready_after_us && lived > 2 * s->ready_after_us + serve_margin_us);
+}
+
+static bool same_kind(const struct worker *a, const struct worker *b)
+{
+	size_t n = strcspn(a->device, ":");
+	return n == strcspn(b->device, ":") && strncmp(a->device, b->device, n) == 0;
+}
+
+/* Without this one: enough for a group. */
+static bool others_serve(const struct sup *s, const struct worker *but, int64_t now)
+{
+	for (size_t i = 0; i < s->n_workers; i++) {
+		size_t n = 0;
+		for (size_t k = 0; k < s->n_workers; k++) {
+			const struct worker *w = s->workers[k];
+			n += w != but && w->process.pid && !w->retired_us && same_kind(w, s->workers[i]) &&
+			     has_served(s, w, now - w->process.started_us);
+		}
+		if (n && n >= s->cfg->group)
+			return true;
+	}
+	return false;
+}
+
+/* It did not end on purpose: to be started again, or given up. */
+static void worker_lost(struct sup *s, struct worker *w, bool served, const char *how, int64_t now)
+{
+	char said[600], all[1400];
+	if (restarts_note(&w->again, served, now)) {
+		/* Told when it is: the controller may be about to say that it is no use. */
+		snprintf(w->died, sizeof w->died, "%s", how);
+		return;
+	}
+	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s", w->device,
+		 CRASHES, (int)(crash_window_us / 1000000), how, log_last_line(s, "worker", said, sizeof said));
+	if (!others_serve(s, w, now)) {
+		fail(s, now, "%s", all);
+		return;
+	}
+	term_note("%s; it is given up, others serve", all);
+	w->gone = true;
+}
+
+static void controller_lost(struct sup *s, const char *how, const char *said, int64_t now)
+{
+	if (!restarts_note(&s->again, s->controller_served, now))
+		fail(s, now, "the controller ended %d times within %d s without serving (%s)%s", CRASHES,
+		     (int)(crash_window_us / 1000000), how, said);
+	else if (!s->cfg->log_dir)
+		term_note("the controller ended (%s)%s; it is started again", how, said);
+}
+
 /* ---- starting ---- */
 
 /* argv and what a restart adds: the last of several values counts. */
@@ -234,6 +297,19 @@ static size_t count_on(const struct sup *s, const char *device)
 	return n;
 }
 
+/* The system could not.  True: as a death, it may be otherwise soon; false: there has been no service
+ * yet, and whoever asked for it is told. */
+static bool start_refused(struct sup *s, struct restarts *r, const char *why, int64_t now)
+{
+	if (!s->served) {
+		fail(s, now, "%s", why);
+		return false;
+	}
+	if (r->delay_us < delay_refused_us)
+		r->delay_us = delay_refused_us;
+	return true;
+}
+
 static void start_worker(struct sup *s, struct worker *w, int64_t now)
 {
 	char why[512];
@@ -250,16 +326,22 @@ static void start_worker(struct sup *s, struct worker *w, int64_t now)
 	if (log_fd >= 0)
 		close(log_fd);
 	w->served = false;
-	if (rc)
-		fail(s, now, "%s", why);
+	if (rc && start_refused(s, &w->again, why, now))
+		worker_lost(s, w, false, why, now);
+}
+
+static void start_controller_again(struct sup *s, int64_t now)
+{
+	char why[512];
+	s->controller_served = false;
+	if (start_controller(s, why, sizeof why) && start_refused(s, &s->again, why, now))
+		controller_lost(s, why, "", now);
 }
 
 static void start_due(struct sup *s, int64_t now)
 {
-	char why[512];
-	if (!s->ending && !s->controller.pid && s->again.start_us <= now &&
-	    start_controller(s, why, sizeof why))
-		fail(s, now, "%s", why);
+	if (!s->ending && !s->controller.pid && s->again.start_us <= now)
+		start_controller_again(s, now);
 	for (size_t i = 0; i < s->n_workers && !s->ending; i++)
 		if (!s->workers[i]->process.pid && s->workers[i]->again.start_us <= now)
 			start_worker(s, s->workers[i], now);
@@ -311,7 +393,7 @@ static void on_ready(struct sup *s, const json_t *line, int64_t now)
 		if (!s->listens[i])
 			s->listens[i] = xstrdup(where && *where ? where : "none");
 	}
-	s->controller_served = true;
+	s->controller_served = s->served = true;
 	restarts_reset(&s->again);
 	for (size_t i = 0; i < s->n_workers; i++) {
 		struct worker *w = s->workers[i];
@@ -410,57 +492,14 @@ static void read_ready(struct sup *s, int64_t now)
 
 /* ---- deaths ---- */
 
-/* A controller announces only the first time that a replica serves: a worker that lived well
- * beyond the time which the first one needed is taken to have served. */
-static bool has_served(const struct sup *s, const struct worker *w, int64_t lived)
-{
-	return w->served || lived >= crash_window_us ||
-	       (s->ready_after_us && lived > 2 * s->ready_after_us + serve_margin_us);
-}
-
-static bool same_kind(const struct worker *a, const struct worker *b)
-{
-	size_t n = strcspn(a->device, ":");
-	return n == strcspn(b->device, ":") && strncmp(a->device, b->device, n) == 0;
-}
-
-/* Without this one: enough for a group. */
-static bool others_serve(const struct sup *s, const struct worker *but, int64_t now)
-{
-	for (size_t i = 0; i < s->n_workers; i++) {
-		size_t n = 0;
-		for (size_t k = 0; k < s->n_workers; k++) {
-			const struct worker *w = s->workers[k];
-			n += w != but && w->process.pid && !w->retired_us && same_kind(w, s->workers[i]) &&
-			     has_served(s, w, now - w->process.started_us);
-		}
-		if (n && n >= s->cfg->group)
-			return true;
-	}
-	return false;
-}
-
 static void worker_died(struct sup *s, struct worker *w, int64_t lived, int status, int64_t now)
 {
-	char how[64], said[600], all[800];
+	char how[64];
 	process_status_text(status, how, sizeof how);
-	if (s->ending || w->retired_us) {
+	if (s->ending || w->retired_us)
 		w->gone = true;
-		return;
-	}
-	if (restarts_note(&w->again, has_served(s, w, lived), now)) {
-		/* Told when it is: the controller may be about to say that it is no use. */
-		snprintf(w->died, sizeof w->died, "%s", how);
-		return;
-	}
-	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s", w->device,
-		 CRASHES, (int)(crash_window_us / 1000000), how, log_last_line(s, "worker", said, sizeof said));
-	if (!others_serve(s, w, now)) {
-		fail(s, now, "%s", all);
-		return;
-	}
-	term_note("%s; it is given up, others serve", all);
-	w->gone = true;
+	else
+		worker_lost(s, w, has_served(s, w, lived), how, now);
 }
 
 static void controller_died(struct sup *s, int status, int64_t now)
@@ -477,11 +516,8 @@ static void controller_died(struct sup *s, int status, int64_t now)
 		log_last_line(s, "controller", said, sizeof said);
 	if (s->cfg->once || (!s->listens[0] && !WIFSIGNALED(status)))
 		fail(s, now, "the controller ended (%s)%s", how, said);
-	else if (!restarts_note(&s->again, s->controller_served, now))
-		fail(s, now, "the controller ended %d times within %d s without serving (%s)%s", CRASHES,
-		     (int)(crash_window_us / 1000000), how, said);
-	else if (!s->cfg->log_dir)
-		term_note("the controller ended (%s)%s; it is started again", how, said);
+	else
+		controller_lost(s, how, said, now);
 }
 
 /* Stopped, or told to go, for too long. */

@@ -45,10 +45,11 @@ struct supervise_config {
  *
  * A process that dies is started again, after 0.1 s and twice as long each time up to 5 s; 5
  * deaths within 30 s without serving are the end (of one worker only, while a whole group of others
- * serves).  One that is stopped (SIGSTOP) for 2 s is killed.  A controller that dies before a worker served
- * tells why there will be no service: that is the end, unless a signal killed it.  Later ones
- * listen exactly where the first one did (the ports that it chose), and find the workers, which
- * keep what they have loaded for their grace period.
+ * serves).  One that the system cannot start just now counts as a death, and waits for 1 s at least;
+ * before there was service it is the end.  One that is stopped (SIGSTOP) for 2 s is killed.
+ * A controller that dies before a worker served tells why there will be no service: that is the end,
+ * unless a signal killed it.  Later ones listen exactly where the first one did (the ports that it
+ * chose), and find the workers, which keep what they have loaded for their grace period.
  *
  * A second signal kills.  The signals stay blocked on return: what is left to do is to clean up
  * and exit. */

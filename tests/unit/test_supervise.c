@@ -35,6 +35,7 @@ static void tear_down(void)
 	unlink("note");
 	unlink("args");
 	unlink("go");
+	unlink("sh");
 	rmdir(dir);
 }
 
@@ -50,6 +51,9 @@ static void end_when_ready(void *user, const json_t *line)
 
 static const char *worker_script;
 static size_t group;
+static const char *controller_program = "/bin/sh";
+/* Of the times that a worker is started: from the first on, before the last, its program is not there. */
+static int n_starts, missing_first, missing_last;
 
 /* What the worker is told: $1 its device, $2 how many share it, $3 its own part of the memory. */
 static char **worker_argv(void *launch, const char *device, size_t n, double memory_fraction)
@@ -59,7 +63,8 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 	(void)launch;
 	snprintf(number, sizeof number, "%zu", n);
 	snprintf(part, sizeof part, "%g", memory_fraction);
-	argv[0] = strdup("/bin/sh");
+	n_starts++;
+	argv[0] = strdup(n_starts >= missing_first && n_starts < missing_last ? "/nowhere/worker" : "/bin/sh");
 	argv[1] = strdup("-c");
 	argv[2] = strdup(worker_script);
 	argv[3] = strdup("worker");
@@ -72,7 +77,7 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 static int run_n(const char *controller, const char *worker, size_t n_workers, int64_t grace_us,
 		 void (*on_ready)(void *, const json_t *))
 {
-	char *c[] = {"/bin/sh", "-c", (char *)controller, "controller", NULL};
+	char *c[] = {(char *)controller_program, "-c", (char *)controller, "controller", NULL};
 	static const struct device_name devices[] = {{"cpu:0"}, {"cpu:1"}};
 	worker_script = worker;
 	struct supervise_config cfg = {
@@ -368,6 +373,49 @@ Test(supervise, a_group_serves_without_a_worker_that_is_given_up)
 		     0, "%s", why);
 	cr_expect_eq(lines_with("note", "cpu:1"), 6);
 	cr_expect_eq(lines_with("note", "cpu:0"), 2);
+}
+
+/* A worker that dies once there was service; its successors stay. */
+#define DIES_ONCE "echo x >> note; [ $(wc -l < note) = 1 ] && { " WAIT_GO "exit 4; }; " WAIT
+
+Test(supervise, a_worker_that_cannot_be_started_now_is_tried_again)
+{
+	missing_first = 2;
+	missing_last = 3;
+	cr_expect_eq(run_with(AFTER(1, "note") READY AFTER(2, "note") READY WAIT, DIES_ONCE, 5000000, go_then_end),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("note"), 2);
+	cr_expect_eq(n_starts, 3);
+}
+
+Test(supervise, a_worker_that_can_no_more_be_started_is_given_up_with_the_reason)
+{
+	missing_first = 2;
+	missing_last = 1000;
+	cr_expect_lt(run_with(AFTER(1, "note") READY WAIT, DIES_ONCE, 5000000, go), 0);
+	cr_expect(strstr(why, "5 times") && strstr(why, "cannot run /nowhere/worker"), "%s", why);
+	cr_expect_eq(n_starts, 6);
+}
+
+Test(supervise, a_worker_that_cannot_be_started_at_first_is_the_end_at_once)
+{
+	missing_first = 1;
+	missing_last = 1000;
+	cr_expect_lt(run_with(WAIT, WAIT, 5000000, NULL), 0);
+	cr_expect_eq(strncmp(why, "cannot run /nowhere/worker", 26), 0, "%s", why);
+	cr_expect_eq(n_starts, 1);
+}
+
+Test(supervise, a_controller_that_cannot_be_started_now_is_tried_again)
+{
+	cr_assert_eq(symlink("/bin/sh", "sh"), 0);
+	controller_program = "./sh";
+	cr_expect_eq(run_with(NOTE_ARGS AFTER(1, "note") CHOSEN "[ $(wc -l < args) = 1 ] && { rm sh; kill -9 $$; }; " WAIT,
+			      "echo x >> note; while [ -e sh ]; do sleep 0.02; done; sleep 0.5; ln -s /bin/sh sh; " WAIT,
+			      5000000, end_at_the_second),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("args"), 2);
+	cr_expect_eq(lines_of("note"), 1, "the worker was kept");
 }
 
 Test(supervise, a_program_that_cannot_be_run_is_named)
