@@ -7,17 +7,32 @@
 
 enum {
 	LANES_HASH = 1024, /* a power of two */
+	TIERS_HASH = 64,   /* likewise */
 	/* Lanes without groups are kept, so that a user cannot shake off what it was served by
 	 * pausing; beyond so many they are forgotten. */
 	LANES_IDLE_MAX = 16384,
 	/* What has begun goes before what is new unless its user is ahead by so many tokens. */
 	BEGUN_BONUS = 4096,
+	/* What a user that had something here all the time, but less than its part, may claim later:
+	 * who asks for little, again and again, is not to stand behind a flood each time.  Seconds of
+	 * others' time, not hours. */
+	CREDIT = 32768,
+};
+
+/* A priority that has lanes. */
+struct tier {
+	int32_t priority;
+	uint32_t n_lanes;
+	uint64_t most; /* served: of any lane that it has or had */
+	struct tier *hash_next;
 };
 
 struct lane {
 	uint64_t user;
 	int32_t priority;
+	struct tier *tier;
 	uint64_t served; /* virtual token counter: tokens by share */
+	uint64_t level;  /* where it started, without credit, when something new of it came to wait */
 	uint32_t share;  /* as the group that joined last says it */
 	uint32_t rest;   /* tokens that do not make up one of served yet */
 	uint32_t n_groups;
@@ -30,6 +45,7 @@ struct lane {
 struct queue {
 	int64_t aging_us;
 	struct lane *hash[LANES_HASH];
+	struct tier *tiers[TIERS_HASH];
 	struct lane **waiting; /* [n_lanes] those with waiting sequences, in no order */
 	uint32_t n_lanes, cap_lanes;
 	uint32_t n, n_idle;
@@ -42,6 +58,37 @@ struct queue *queue_new(int64_t aging_us)
 	return q;
 }
 
+static struct tier **tier_at(struct queue *q, int32_t priority)
+{
+	struct tier **at = &q->tiers[(uint32_t)priority & (TIERS_HASH - 1)];
+	while (*at && (*at)->priority != priority)
+		at = &(*at)->hash_next;
+	return at;
+}
+
+/* For one lane more. */
+static struct tier *enter_tier(struct queue *q, int32_t priority)
+{
+	struct tier **at = tier_at(q, priority);
+	if (!*at) {
+		*at = xcalloc(1, sizeof **at);
+		(*at)->priority = priority;
+	}
+	(*at)->n_lanes++;
+	return *at;
+}
+
+/* With the last lane goes what the priority knows: all begin alike again. */
+static void free_lane(struct queue *q, struct lane *l)
+{
+	struct tier **at = tier_at(q, l->priority), *t = *at;
+	if (--t->n_lanes == 0) {
+		*at = t->hash_next;
+		free(t);
+	}
+	free(l);
+}
+
 void queue_free(struct queue *q)
 {
 	if (!q)
@@ -50,7 +97,7 @@ void queue_free(struct queue *q)
 		while (q->hash[i]) {
 			struct lane *l = q->hash[i];
 			q->hash[i] = l->hash_next;
-			free(l);
+			free_lane(q, l);
 		}
 	free(q->waiting);
 	free(q);
@@ -72,20 +119,33 @@ static void forget_idle(struct queue *q)
 				continue;
 			}
 			*at = l->hash_next;
-			free(l);
+			free_lane(q, l);
 		}
 	q->n_idle = 0;
 }
 
-/* Who comes (back) starts no lower than the least served of those who are there: pauses earn
- * nothing. */
-static uint64_t least_served(struct queue *q, int32_t priority)
+/* A job of it that has not begun waits.  Those that were preempted are not counted: they keep their
+ * place, however long ago their user was last brought up to the others. */
+static bool asks(const struct lane *l)
+{
+	return l->n_waiting && !l->head.prev->group->first_run_us;
+}
+
+/* Where a lane starts that has not asked and does now: with the least served of those that ask
+ * already.  Where none does, with the one that was served the most: what somebody leaves unused
+ * while nobody lacks it is given to others and cannot be claimed later, nor is who took it to pay
+ * for it.  The least served of those that run would not do: one that runs little all the time is
+ * far behind, and who starts with it would go before all others until it had caught up. */
+static uint64_t start_of(const struct queue *q, const struct lane *to)
 {
 	uint64_t least = UINT64_MAX;
-	for (uint32_t i = 0; i < q->n_lanes; i++)
-		if (q->waiting[i]->priority == priority && q->waiting[i]->served < least)
-			least = q->waiting[i]->served;
-	return least == UINT64_MAX ? 0 : least;
+	for (uint32_t i = 0; i < q->n_lanes; i++) {
+		const struct lane *l = q->waiting[i];
+		uint64_t without_credit = l->served > l->level ? l->served : l->level;
+		if (l->tier == to->tier && without_credit < least && asks(l))
+			least = without_credit;
+	}
+	return least == UINT64_MAX ? to->tier->most : least;
 }
 
 void queue_join(struct queue *q, struct group *g)
@@ -100,17 +160,20 @@ void queue_join(struct queue *q, struct group *g)
 		l = xcalloc(1, sizeof *l);
 		l->user = g->user;
 		l->priority = g->priority;
+		l->tier = enter_tier(q, g->priority);
 		l->head.prev = l->head.next = &l->head;
 		l->hash_next = *at;
 		*at = l;
 		q->n_idle++;
 	}
-	if (l->n_groups++ == 0) {
-		uint64_t least = least_served(q, l->priority);
-		q->n_idle--;
-		if (l->served < least)
-			l->served = least;
+	if (!asks(l)) {
+		uint64_t credit = l->n_groups ? CREDIT : 0;
+		l->level = start_of(q, l);
+		if (l->level > credit && l->served < l->level - credit)
+			l->served = l->level - credit;
 	}
+	if (l->n_groups++ == 0)
+		q->n_idle--;
 	l->share = g->share ? g->share : 1;
 	g->lane = l;
 }
@@ -242,6 +305,8 @@ void queue_charge(struct queue *q, struct group *g, uint32_t tokens)
 	uint64_t all = (uint64_t)l->rest + tokens;
 	l->served += all / l->share;
 	l->rest = (uint32_t)(all % l->share);
+	if (l->served > l->tier->most)
+		l->tier->most = l->served;
 }
 
 uint64_t queue_served(const struct group *g)

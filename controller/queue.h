@@ -4,7 +4,13 @@
  * served the fewest tokens for its share (virtual token counter: Sheng et al., "Fairness in Serving Large
  * Language Models", OSDI 2024), where what has begun goes before what is new; then to the
  * earliest arrival.  A priority in which somebody has waited longer than the aging limit has the
- * turn, so that nobody waits for ever. */
+ * turn, so that nobody waits for ever.
+ *
+ * What a user leaves unused while nobody lacks it cannot be claimed later, and who took it does not
+ * pay for it: a user of whom nothing new waited starts, when something does, with the least served
+ * of those of its priority that have something new waiting, or, where none has, with the one that
+ * was served the most; less a little (seconds of others' time), if it had something here all the
+ * time. */
 #ifndef QUERN_CONTROLLER_QUEUE_H
 #define QUERN_CONTROLLER_QUEUE_H
 
@@ -19,7 +25,8 @@ struct lane;
 struct queue *queue_new(int64_t aging_us);
 void queue_free(struct queue *q);               /* not the sequences; NULL is fine */
 
-/* The group belongs to its lane (by g->user, g->priority) from now on, or no more. */
+/* The group belongs to its lane (by g->user, g->priority) from now on, or no more.  Joined before its
+ * sequences are pushed: what its user may claim is settled by who waits at that moment. */
 void queue_join(struct queue *q, struct group *g);
 void queue_leave(struct queue *q, struct group *g);
 

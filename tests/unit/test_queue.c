@@ -1,4 +1,4 @@
-/* Whose turn it is: shares of users. */
+/* Whose turn it is: shares of users, and where one starts who comes or comes back. */
 #include "controller/queue.h"
 
 #include <criterion/criterion.h>
@@ -47,4 +47,225 @@ Test(queue, a_larger_share_is_served_more)
 {
 	cr_expect(abs(turns(3, 1) - 300) <= 3, "%d", turns(3, 1));
 	cr_expect(abs(turns(1, 9) - 40) <= 9, "%d", turns(1, 9));
+}
+
+/* ---- who comes, or comes back ---- */
+
+/* A job of one output. */
+struct one {
+	struct group g;
+	struct seq s;
+};
+
+static uint64_t n_jobs;
+
+/* It comes, and waits. */
+static void come(struct queue *q, struct one *o, uint64_t user, int32_t priority)
+{
+	*o = (struct one){.g = {.user = user, .share = 1, .priority = priority, .order = ++n_jobs}};
+	o->s.group = &o->g;
+	queue_join(q, &o->g);
+	queue_push(q, &o->s);
+}
+
+/* It waits no more, but runs, and is served. */
+static void serve(struct queue *q, struct one *o, uint32_t tokens)
+{
+	if (o->s.next)
+		queue_remove(q, &o->s);
+	o->g.first_run_us = 1;
+	queue_charge(q, &o->g, tokens);
+}
+
+static void preempt(struct queue *q, struct one *o)
+{
+	queue_push(q, &o->s);
+}
+
+static void leave(struct queue *q, struct one *o)
+{
+	if (o->s.next)
+		queue_remove(q, &o->s);
+	queue_leave(q, &o->g);
+}
+
+enum { LOT = 1000000 };
+
+Test(queue, who_comes_while_others_run_starts_where_they_are)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b;
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	come(q, &b, 2, 0);
+	cr_expect_geq(queue_served(&b.g), LOT);
+	leave(q, &a);
+	leave(q, &b);
+	queue_free(q);
+}
+
+Test(queue, who_comes_when_all_have_left_starts_where_they_were)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, again;
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	leave(q, &a);
+	come(q, &b, 2, 0);
+	cr_expect_geq(queue_served(&b.g), LOT);
+	serve(q, &b, 10);
+	come(q, &again, 1, 0);
+	cr_expect_eq(queue_served(&again.g), LOT + 10, "nor does who was there before lead or lag");
+	leave(q, &b);
+	leave(q, &again);
+	queue_free(q);
+}
+
+Test(queue, who_was_away_cannot_claim_what_it_did_not_use)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, waits, b;
+	come(q, &b, 2, 0);
+	serve(q, &b, 10);
+	leave(q, &b);
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	come(q, &waits, 1, 0);
+	come(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), queue_served(&waits.g));
+	leave(q, &a);
+	leave(q, &waits);
+	leave(q, &b);
+	queue_free(q);
+}
+
+/* There is always something of it, so that it never is away. */
+Test(queue, who_asked_for_little_cannot_claim_what_it_did_not_use)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, little, next;
+	come(q, &little, 2, 0);
+	serve(q, &little, 10);
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	cr_expect_eq(queue_served(&little.g), 10, "what runs costs nobody anything");
+	come(q, &next, 2, 0);
+	cr_expect_gt(queue_served(&next.g), LOT * 9 / 10);
+	leave(q, &a);
+	leave(q, &little);
+	leave(q, &next);
+	queue_free(q);
+}
+
+Test(queue, who_asks_for_little_goes_before_a_flood)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, flood, little, next, c;
+	come(q, &little, 2, 0);
+	serve(q, &little, 10);
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	come(q, &flood, 1, 0);
+	come(q, &next, 2, 0);
+	cr_expect_lt(queue_served(&next.g), queue_served(&flood.g));
+	cr_expect(queue_pick(q, 0, ready, NULL) == &next.s);
+	come(q, &c, 3, 0);
+	cr_expect_eq(queue_served(&c.g), queue_served(&flood.g), "that is for nobody else");
+	leave(q, &a);
+	leave(q, &flood);
+	leave(q, &little);
+	leave(q, &next);
+	leave(q, &c);
+	queue_free(q);
+}
+
+Test(queue, who_comes_starts_with_the_least_served_of_those_that_wait)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, c;
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	come(q, &b, 2, 0);
+	serve(q, &a, LOT);
+	come(q, &c, 3, 0);
+	cr_expect_eq(queue_served(&c.g), LOT, "where b is, not where a is");
+	leave(q, &a);
+	leave(q, &b);
+	leave(q, &c);
+	queue_free(q);
+}
+
+Test(queue, who_waits_keeps_its_place_when_more_of_it_comes)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, more;
+	come(q, &a, 1, 0);
+	come(q, &b, 2, 0);
+	serve(q, &a, LOT);
+	come(q, &more, 2, 0);
+	cr_expect_eq(queue_served(&b.g), 0, "it waits since before a was served");
+	cr_expect(queue_pick(q, 0, ready, NULL) == &b.s);
+	leave(q, &a);
+	leave(q, &b);
+	leave(q, &more);
+	queue_free(q);
+}
+
+/* Of a user that was preempted for want of blocks nothing new waits: it is no measure for others,
+ * keeps its own place, and claims nothing for what comes later. */
+Test(queue, who_is_preempted_keeps_its_place_and_gives_it_to_nobody)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, little, b, next;
+	come(q, &little, 3, 0);
+	serve(q, &little, 10);
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	preempt(q, &little);
+	cr_expect_eq(queue_served(&little.g), 10);
+	come(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), queue_served(&a.g));
+	cr_expect(queue_pick(q, 0, ready, NULL) == &little.s);
+	come(q, &next, 3, 0);
+	cr_expect_gt(queue_served(&next.g), LOT * 9 / 10);
+	leave(q, &a);
+	leave(q, &little);
+	leave(q, &b);
+	leave(q, &next);
+	queue_free(q);
+}
+
+Test(queue, priorities_are_served_apart)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, c;
+	come(q, &a, 1, 5);
+	serve(q, &a, LOT);
+	come(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), 0);
+	come(q, &c, 3, 5 + 64);
+	cr_expect_eq(queue_served(&c.g), 0);
+	leave(q, &a);
+	leave(q, &b);
+	leave(q, &c);
+	queue_free(q);
+}
+
+/* So many come and go that those who are away are forgotten. */
+Test(queue, who_is_forgotten_starts_where_the_others_are)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b;
+	come(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	for (uint64_t user = 2; user < 40000; user++) {
+		come(q, &b, user, user % 2 ? (int32_t)user : 0);
+		cr_assert_eq(queue_served(&b.g), user % 2 ? 0 : LOT);
+		leave(q, &b);
+	}
+	come(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), LOT);
+	leave(q, &a);
+	leave(q, &b);
+	queue_free(q);
 }
