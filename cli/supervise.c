@@ -54,6 +54,13 @@ struct worker {
 	char died[600];     /* how the process before it ended, to be told when this one starts */
 };
 
+/* Workers that a device lacks, and that there was no place for in the table yet. */
+struct lack {
+	char device[32];
+	double memory_fraction;
+	size_t n;
+};
+
 struct sup {
 	const struct supervise_config *cfg;
 	struct process controller;
@@ -64,6 +71,8 @@ struct sup {
 	char error[512];       /* what a later one said that it cannot go on for */
 	struct worker **workers;
 	size_t n_workers;
+	struct lack lacks[DEVICES_MAX]; /* by the last scale */
+	size_t n_lacks;
 	int signal_fd;
 	int ready_fd;           /* -1 once the controller has closed its end */
 	struct buf line;        /* of the ready pipe, not complete yet */
@@ -284,6 +293,7 @@ static int start_controller(struct sup *s, char *why, size_t why_n)
 	s->ready_fd = fds[0];
 	s->controller_served = false;
 	s->error[0] = '\0';
+	s->n_lacks = 0; /* who asked for them is gone */
 	buf_clear(&s->line);
 	return 0;
 }
@@ -359,20 +369,33 @@ static void add_worker(struct sup *s, const char *device, double memory_fraction
 	s->workers[s->n_workers++] = w;
 }
 
-/* n workers dealt over the devices: what each of them lacks. */
+/* As far as there is a place. */
+static void add_lacking(struct sup *s)
+{
+	for (size_t i = 0; i < s->n_lacks; i++)
+		for (struct lack *l = &s->lacks[i]; l->n && s->n_workers < SUPERVISE_WORKERS_MAX; l->n--)
+			add_worker(s, l->device, l->memory_fraction);
+}
+
+/* n workers dealt over the devices: what each of them lacks, now or when others have gone. */
 static void deal(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n,
 		 double memory_fraction)
 {
+	s->n_lacks = 0;
 	for (size_t d = 0; d < n_devices; d++) {
-		size_t wanted = 0;
+		size_t wanted = 0, have = count_on(s, devices[d].name);
 		bool again = false; /* a device may be named twice */
 		for (size_t k = 0; k < d && !again; k++)
 			again = strcmp(devices[k].name, devices[d].name) == 0;
 		for (size_t i = 0; i < n && !again; i++)
 			wanted += strcmp(devices[i % n_devices].name, devices[d].name) == 0;
-		while (count_on(s, devices[d].name) < wanted && s->n_workers < SUPERVISE_WORKERS_MAX)
-			add_worker(s, devices[d].name, memory_fraction);
+		if (wanted <= have)
+			continue;
+		struct lack *l = &s->lacks[s->n_lacks++];
+		*l = (struct lack){.memory_fraction = memory_fraction, .n = wanted - have};
+		snprintf(l->device, sizeof l->device, "%s", devices[d].name);
 	}
+	add_lacking(s);
 }
 
 /* ---- what the controller says ---- */
@@ -433,7 +456,8 @@ static void on_scale(struct sup *s, const json_t *scale)
 			n++;
 	}
 	const double fraction = json_number_value(json_object_get(scale, "memory_fraction"));
-	if (workers < 0 || workers > SUPERVISE_WORKERS_MAX || s->ending)
+	/* Those that are about to go are among them. */
+	if (workers < 0 || workers > 2 * SUPERVISE_WORKERS_MAX || s->ending)
 		return;
 	if (n)
 		deal(s, devices, n, (size_t)workers, fraction);
@@ -557,6 +581,8 @@ static void reap(struct sup *s, int64_t now)
 			s->workers[kept++] = w;
 	}
 	s->n_workers = kept;
+	if (!s->ending)
+		add_lacking(s);
 }
 
 static bool all_gone(const struct sup *s)

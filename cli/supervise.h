@@ -8,8 +8,8 @@
  *   {"lost": PID}      this local worker hangs: it is killed for good before it is replaced
  *   {"scale": {"workers": N, "devices": ["cpu", ...]}}   N local workers, dealt round robin over
  *                      these devices (absent: those of the start): what a device lacks is started,
- *                      with "memory_fraction" of it each where that is given; nothing is ended because
- *                      of this line
+ *                      with "memory_fraction" of it each where that is given, and what has no place
+ *                      in the table when others have gone; nothing is ended because of this line
  *   {"retire": PID}    this local worker ends on purpose: it is not started again, and ended
  *                      should it linger */
 #ifndef QUERN_CLI_SUPERVISE_H

@@ -418,6 +418,35 @@ Test(supervise, a_controller_that_cannot_be_started_now_is_tried_again)
 	cr_expect_eq(lines_of("note"), 1, "the worker was kept");
 }
 
+/* The first worker of a full table is told to go, and goes. */
+#define RETIRE_P "p=$(head -1 note); echo \"{\\\"retire\\\": $p}\" >/proc/self/fd/$2; "
+#define SCALE(n) SAY("{\"scale\": {\"workers\": " #n "}}")
+
+Test(supervise, what_has_no_place_yet_is_started_when_another_has_gone)
+{
+	cr_expect_eq(run_n(AFTER(64, "note") RETIRE_P SCALE(64) "sleep 0.5; kill $p; " AFTER(65, "note") READY WAIT,
+			   "echo $$ >> note; " WAIT, SUPERVISE_WORKERS_MAX, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("note"), 65);
+}
+
+Test(supervise, who_is_about_to_go_counts_beyond_the_most)
+{
+	cr_expect_eq(run_n(AFTER(64, "note") SCALE(65) RETIRE_P "sleep 0.5; kill $p; " AFTER(65, "note")
+				   "sleep 0.5; " READY WAIT,
+			   "echo $$ >> note; " WAIT, SUPERVISE_WORKERS_MAX, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("note"), 65);
+}
+
+Test(supervise, a_later_scale_is_what_counts)
+{
+	cr_expect_eq(run_n(AFTER(64, "note") SCALE(66) SCALE(64) RETIRE_P "sleep 0.5; kill $p; sleep 1; " READY WAIT,
+			   "echo $$ >> note; " WAIT, SUPERVISE_WORKERS_MAX, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("note"), 64);
+}
+
 Test(supervise, a_program_that_cannot_be_run_is_named)
 {
 	struct process p;
