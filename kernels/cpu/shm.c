@@ -78,13 +78,13 @@ static const char *parse_meet(const char *text, char *why, size_t why_n, int *rc
 	*rc = -EINVAL;
 	if (strncmp(text, "shm:", 4) || !(colon = strchr(text + 4, ':')) ||
 	    strlen(colon + 1) != NAME_DIGITS || strspn(colon + 1, "0123456789abcdef") != NAME_DIGITS) {
-		err_why(why, why_n, *rc, "'%.120s' is no place where CPU workers meet", text);
+		err_why(why, why_n, *rc, "'%.120s' is no place where workers of a host meet", text);
 		return NULL;
 	}
 	if ((size_t)(colon - (text + 4)) != strlen(place) || memcmp(text + 4, place, strlen(place))) {
 		*rc = err_why(why, why_n, -ENOTSUP,
-			      "rank 0 is on another host, or in another network name space: the CPU workers "
-			      "of a group share memory and must run on one host");
+			      "rank 0 is on another host, or in another network name space: the workers of "
+			      "a group share memory and must run on one host, in one of them");
 		return NULL;
 	}
 	*rc = 0;

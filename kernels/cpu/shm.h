@@ -1,4 +1,5 @@
-/* shm.h - how processes of one host come to share a piece of memory: inside of coll.c and shm.c.
+/* shm.h - how processes of one host come to share a piece of memory: inside of coll.c, shm.c, and of
+ * kernels/cuda/nccl.cu, whose ranks meet so, too.
  *
  * Rank 0 listens at a socket without a name in the file system (Linux's abstract names), which
  * ends with the process, so that a killed one leaves nothing behind.  The others connect and say

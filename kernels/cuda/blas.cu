@@ -4,6 +4,7 @@
 #include <cublas_v2.h>
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What NVIDIA recommends: 32 MiB from Hopper on, 4 MiB before. */
 enum { WS_HOPPER = 32 << 20, WS_BEFORE = 4 << 20 };
@@ -37,14 +38,10 @@ static int check(const struct cuda_blas *b, cublasStatus_t s, const char *what)
 
 /* ---- opening ---- */
 
-static void *open_library(void)
-{
-	static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
-	void *lib = NULL;
-	for (size_t i = 0; !lib && i < sizeof names / sizeof *names; i++)
-		lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-	return lib;
-}
+/* First the one of the toolkit that these kernels were built with, and its runtime. */
+#define NAME(major)   "libcublas.so." DIGITS(major)
+#define DIGITS(major) #major
+static const char *const names[] = {NAME(CUBLAS_VER_MAJOR), "libcublas.so.13", "libcublas.so.12"};
 
 template <typename F> static bool find(void *lib, const char *name, F *out)
 {
@@ -52,33 +49,50 @@ template <typename F> static bool find(void *lib, const char *name, F *out)
 	return *out != NULL;
 }
 
-static int find_all(struct cuda_blas *b, char *why, size_t why_n)
+static bool find_all(struct cuda_blas *b)
 {
-	b->lib = open_library();
-	if (!b->lib)
-		return err_why(
-			why, why_n, -ENOTSUP,
+	return find(b->lib, "cublasCreate_v2", &b->create) && find(b->lib, "cublasDestroy_v2", &b->destroy) &&
+	       find(b->lib, "cublasSetStream_v2", &b->set_stream) &&
+	       find(b->lib, "cublasSetWorkspace_v2", &b->set_workspace) &&
+	       find(b->lib, "cublasSetMathMode", &b->set_math_mode) &&
+	       find(b->lib, "cublasGemmEx", &b->gemm_ex) &&
+	       find(b->lib, "cublasGetStatusString", &b->status_string);
+}
+
+/* The first that gives a handle.  One of another toolkit may want a newer driver than there is. */
+static int open_handle(struct cuda_blas *b, int id, char *why, size_t why_n)
+{
+	int e = err_why(why, why_n, -ENOTSUP,
 			"--fast needs cuBLAS: neither libcublas.so.13 nor libcublas.so.12 can be opened; "
 			"install libcublas of the CUDA toolkit (or name its folder in LD_LIBRARY_PATH), or "
 			"serve without --fast");
-	if (find(b->lib, "cublasCreate_v2", &b->create) && find(b->lib, "cublasDestroy_v2", &b->destroy) &&
-	    find(b->lib, "cublasSetStream_v2", &b->set_stream) &&
-	    find(b->lib, "cublasSetWorkspace_v2", &b->set_workspace) &&
-	    find(b->lib, "cublasSetMathMode", &b->set_math_mode) &&
-	    find(b->lib, "cublasGemmEx", &b->gemm_ex) &&
-	    find(b->lib, "cublasGetStatusString", &b->status_string))
-		return 0;
-	return err_why(
-		why, why_n, -ENOTSUP,
-		"--fast needs cuBLAS 12 or 13: the one that was opened lacks functions; install another one, "
-		"or serve without --fast");
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		if ((i && !strcmp(names[i], names[0])) || !(b->lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL)))
+			continue;
+		if (!find_all(b)) {
+			e = err_why(why, why_n, -ENOTSUP,
+				    "--fast needs cuBLAS 12 or 13: %s lacks functions; install another one, "
+				    "or serve without --fast",
+				    names[i]);
+			continue;
+		}
+		cublasStatus_t s = b->create(&b->handle);
+		if (s == CUBLAS_STATUS_SUCCESS)
+			return 0;
+		b->handle = NULL;
+		e = err_why(why, why_n, s == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO,
+			    "%s cannot be set up on cuda:%d: %s; is the driver as new as it wants?", names[i],
+			    id, b->status_string(s));
+		log_warn("cuda", "%s", why ? why : names[i]);
+	}
+	return e;
 }
 
 int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)
 {
 	struct cuda_blas *b = (struct cuda_blas *)xcalloc(1, sizeof *b);
 	d->blas = b;
-	int e = find_all(b, why, why_n);
+	int e = open_handle(b, d->id, why, why_n);
 	if (e)
 		goto fail;
 	b->ws.bytes = d->cc >= 90 ? WS_HOPPER : WS_BEFORE;
@@ -88,14 +102,12 @@ int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)
 			    b->ws.bytes);
 		goto fail;
 	}
-	e = check(b, b->create(&b->handle), "create");
 	/* Halves would be added as halves where a product is split over blocks. */
-	if (!e)
-		e = check(b,
-			  b->set_math_mode(b->handle,
-					   (cublasMath_t)(CUBLAS_DEFAULT_MATH |
-							  CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
-			  "math mode");
+	e = check(
+		b,
+		b->set_math_mode(b->handle, (cublasMath_t)(CUBLAS_DEFAULT_MATH |
+							   CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
+		"math mode");
 	if (!e)
 		return 0;
 	err_why(why, why_n, e, "cuBLAS cannot be set up on cuda:%d", d->id);

@@ -14,10 +14,19 @@
  * it is done), and no more operations are queued than the driver takes without waiting (pace()).
  *
  * The communicator does not block, so that a rank that waits can look whether that is still worth
- * while.  After an error it is aborted, which ends its kernels: the stream then drains. */
+ * while.  After an error it is aborted, which ends its kernels: the stream then drains.
+ *
+ * Ranks meet as those of the CPU do (shm.h), of one user on one host; what they share there is NCCL's
+ * unique id, which rank 0 makes when all have come.  Making one opens a socket and starts a thread
+ * that stays until as many ranks have connected, whichever they are: told in a hello, each that was
+ * not used would be left over, and one that was used in part would spoil the next group.  Their
+ * connections stay, and say when a process has ended, which NCCL does not within a host.
+ *
+ * The library is opened by name when ranks meet: a GPU that serves alone does not need it. */
 #include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
+#include <dlfcn.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,26 +36,31 @@
 extern "C" {
 #include "base/clock.h"
 #include "kernels/coll.h"
+#include "kernels/cpu/shm.h"
 }
 
 enum {
-	PIECE = 1 << 20, /* floats of one rank that move at a time; more where a row has more */
+	PIECE = 1 << 20,       /* floats of one rank that move at a time; more where a row has more */
 	HOST_BYTES = 64 << 10, /* bytes of the host of one rank that move at a time */
-	PACE = 16, /* pieces; up to twice as many are queued.  The driver holds about 1000 launches, and a step
-	              has some ten for each piece */
+	PACE = 16, /* pieces; up to twice as many are queued.  The driver holds about 1000 launches, and a
+		      step has some ten for each piece */
 	THREADS = 256,
 	POLL_US = 20,
 	SPIN_US = 200, /* a step of a small model takes about as long: no sleep within it */
+	LOOK_US = 1000,
+	LEFT_US = 500000, /* for what a rank that has left did before, and is not done here yet */
 };
 
-static const char prefix[] = "nccl:";
-
-struct coll_meet {
+/* What the ranks share until the communicator is there. */
+struct meeting {
+	uint32_t has_id;
 	ncclUniqueId id;
 };
 
 struct coll {
-	ncclComm_t comm; /* NULL: aborted */
+	struct shm_joined place;
+	int64_t looked_us, hung_us; /* when a rank was last looked for, and first missed (0) */
+	ncclComm_t comm;            /* NULL: not there yet, or aborted */
 	struct kern_dev *dev;
 	cudaStream_t s, own; /* where the last operation went, in order with it; a stream for the first */
 	cudaEvent_t event;
@@ -63,6 +77,56 @@ struct coll {
 	char why[192];
 };
 
+/* ---- the library ---- */
+
+static struct {
+	bool open;
+	decltype(&ncclGetUniqueId) get_unique_id;
+	decltype(&ncclCommInitRankConfig) comm_init;
+	decltype(&ncclCommGetAsyncError) async_error;
+	decltype(&ncclCommAbort) comm_abort;
+	decltype(&ncclGetErrorString) error_string;
+	decltype(&ncclAllGather) all_gather;
+	decltype(&ncclBroadcast) broadcast;
+} nccl; /* for the life of the process */
+
+/* NCCL would listen at an interface of the network; =: that name, and none that begins like it. */
+static void stay_on_host(void)
+{
+	setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
+}
+
+template <typename F> static bool find(void *lib, const char *name, F *out)
+{
+	*out = (F)dlsym(lib, name);
+	return *out != NULL;
+}
+
+static int open_library(char *why, size_t why_n)
+{
+	if (nccl.open)
+		return 0;
+	stay_on_host();
+	void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+	if (!lib)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"several GPUs serve a model together through NCCL, and libnccl.so.2 cannot be "
+			"opened: install NCCL (libnccl2), name its folder in LD_LIBRARY_PATH, or serve "
+			"with --tp 1");
+	nccl.open = find(lib, "ncclGetUniqueId", &nccl.get_unique_id) &&
+		    find(lib, "ncclCommInitRankConfig", &nccl.comm_init) &&
+		    find(lib, "ncclCommGetAsyncError", &nccl.async_error) &&
+		    find(lib, "ncclCommAbort", &nccl.comm_abort) &&
+		    find(lib, "ncclGetErrorString", &nccl.error_string) &&
+		    find(lib, "ncclAllGather", &nccl.all_gather) &&
+		    find(lib, "ncclBroadcast", &nccl.broadcast);
+	return nccl.open
+		       ? 0
+		       : err_why(why, why_n, -ENOTSUP,
+				 "libnccl.so.2 is too old: install NCCL 2.14 or later, or serve with --tp 1");
+}
+
 /* ---- what goes wrong ---- */
 
 static int broke(struct coll *c, int rc, const char *what)
@@ -71,9 +135,31 @@ static int broke(struct coll *c, int rc, const char *what)
 		return c->rc;
 	c->rc = err_why(c->why, sizeof c->why, rc, "%s", what);
 	if (c->comm)
-		ncclCommAbort(c->comm);
+		nccl.comm_abort(c->comm);
 	c->comm = NULL;
 	return rc;
+}
+
+/* Is every rank there that this one is connected with: of rank 0 all, else rank 0? */
+static int look_for_ranks(struct coll *c)
+{
+	const int64_t now = clock_us();
+	int lost = -1;
+	if (now - c->looked_us < LOOK_US)
+		return 0;
+	c->looked_us = now;
+	for (int r = 0; r < c->n_ranks; r++)
+		if (c->place.fd[r] >= 0 && shm_hung_up(c->place.fd[r]))
+			lost = r;
+	if (lost < 0)
+		return 0;
+	if (!c->hung_us)
+		c->hung_us = now;
+	if (now - c->hung_us < LEFT_US)
+		return 0;
+	char what[64];
+	snprintf(what, sizeof what, "rank %d has ended", lost);
+	return broke(c, -ECONNRESET, what);
 }
 
 /* Since t0 something is waited for: is that still worth while? */
@@ -82,9 +168,11 @@ static int look(struct coll *c, int64_t t0, bool limited)
 	ncclResult_t state = ncclSuccess;
 	if (c->cancelled && c->cancelled(c->cancelled_arg))
 		return broke(c, -ECANCELED, "waiting for the other ranks was cut short");
-	if (ncclCommGetAsyncError(c->comm, &state) != ncclSuccess ||
-	    (state != ncclSuccess && state != ncclInProgress))
-		return broke(c, -ECONNRESET, ncclGetErrorString(state));
+	if (c->comm && (nccl.async_error(c->comm, &state) != ncclSuccess ||
+			(state != ncclSuccess && state != ncclInProgress)))
+		return broke(c, -ECONNRESET, nccl.error_string(state));
+	if (look_for_ranks(c))
+		return c->rc;
 	if (limited && clock_us() - t0 > (int64_t)c->timeout_ms * 1000)
 		return broke(c, -ECONNRESET, "a rank does not come");
 	return 0;
@@ -103,11 +191,11 @@ static int begun(struct coll *c, ncclResult_t r)
 	while (r == ncclInProgress) {
 		if (look(c, t0, true))
 			return c->rc;
-		if (ncclCommGetAsyncError(c->comm, &r) != ncclSuccess)
+		if (nccl.async_error(c->comm, &r) != ncclSuccess)
 			r = ncclInternalError;
 		pause_since(t0);
 	}
-	return r == ncclSuccess ? 0 : broke(c, -ECONNRESET, ncclGetErrorString(r));
+	return r == ncclSuccess ? 0 : broke(c, -ECONNRESET, nccl.error_string(r));
 }
 
 /* Until what stands before the event is done. */
@@ -187,7 +275,7 @@ static int nccl_sum_rows(struct coll *c, struct kern_stream *s, void *x, int n_r
 	for (size_t at = 0, part; at < n && !c->rc; at += part) {
 		float *here = (float *)x + at;
 		part = min(n - at, c->piece);
-		int e = begun(c, ncclAllGather(here, c->all, part, ncclFloat32, c->comm, c->s));
+		int e = begun(c, nccl.all_gather(here, c->all, part, ncclFloat32, c->comm, c->s));
 		if (!e)
 			e = KERN_LAUNCH(sum_parts_kernel, grid_of(part), THREADS, 0, c->s, here, c->all, part,
 					part, c->n_ranks);
@@ -217,7 +305,7 @@ static int nccl_gather_cols(struct coll *c, struct kern_stream *s, void *out, co
 				   "logits to send");
 		const size_t each = done * widest;
 		if (!e)
-			e = begun(c, ncclAllGather(c->stage, c->all, each, ncclFloat32, c->comm, c->s));
+			e = begun(c, nccl.all_gather(c->stage, c->all, each, ncclFloat32, c->comm, c->s));
 		float *to = (float *)out + row * stride;
 		for (int r = 0; out && !e && r < c->n_ranks; to += widths[r++]) {
 			const size_t n = done * (size_t)widths[r];
@@ -253,7 +341,7 @@ static int nccl_gather(struct coll *c, void *all, const void *mine, size_t bytes
 		part = min(bytes - at, (size_t)HOST_BYTES);
 		int e = send_host(c, (const char *)mine + at, part);
 		if (!e)
-			e = begun(c, ncclAllGather(c->stage, c->all, part, ncclInt8, c->comm, c->s));
+			e = begun(c, nccl.all_gather(c->stage, c->all, part, ncclInt8, c->comm, c->s));
 		if (e || (e = take_host(c, c->all, part * (size_t)c->n_ranks)))
 			return e;
 		for (int r = 0; r < c->n_ranks; r++)
@@ -270,7 +358,7 @@ static int nccl_broadcast(struct coll *c, void *bytes_of_rank_0, size_t bytes)
 		part = min(bytes - at, (size_t)HOST_BYTES);
 		int e = c->rank ? 0 : send_host(c, here, part);
 		if (!e)
-			e = begun(c, ncclBroadcast(c->stage, c->stage, part, ncclInt8, 0, c->comm, c->s));
+			e = begun(c, nccl.broadcast(c->stage, c->stage, part, ncclInt8, 0, c->comm, c->s));
 		if (e || (e = take_host(c, c->stage, part)))
 			return e;
 		if (c->rank)
@@ -287,42 +375,11 @@ static int nccl_barrier(struct coll *c)
 
 /* ---- meeting ---- */
 
+/* Called before there are other threads that look at the environment, as those of the device do. */
 static int nccl_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n)
 {
-	static_assert(sizeof prefix + 2 * NCCL_UNIQUE_ID_BYTES <= COLL_MEET_SIZE, "an id fits a message");
-	struct coll_meet m;
-	ncclResult_t r = ncclGetUniqueId(&m.id);
-	if (r != ncclSuccess)
-		return err_why(why, why_n, -ENOTSUP, "NCCL gives no place to meet: %s",
-			       ncclGetErrorString(r));
-	char *p = text + sizeof prefix - 1;
-	memcpy(text, prefix, sizeof prefix);
-	for (int i = 0; i < NCCL_UNIQUE_ID_BYTES; i++, p += 2)
-		snprintf(p, 3, "%02x", (unsigned char)m.id.internal[i]);
-	*out = (struct coll_meet *)xmemdup(&m, sizeof m);
-	return 0;
-}
-
-static void nccl_meet_free(struct coll_meet *m)
-{
-	free(m);
-}
-
-static int digit(char ch)
-{
-	return ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : -1;
-}
-
-static int parse_meet(const char *text, ncclUniqueId *id, char *why, size_t why_n)
-{
-	const size_t n = sizeof prefix - 1;
-	bool ok = strncmp(text, prefix, n) == 0 && strlen(text) == n + 2 * NCCL_UNIQUE_ID_BYTES;
-	for (int i = 0; ok && i < NCCL_UNIQUE_ID_BYTES; i++) {
-		int high = digit(text[n + 2 * (size_t)i]), low = digit(text[n + 2 * (size_t)i + 1]);
-		ok = high >= 0 && low >= 0;
-		id->internal[i] = (char)(high << 4 | low);
-	}
-	return ok ? 0 : err_why(why, why_n, -EINVAL, "'%.40s..' is no place where CUDA workers meet", text);
+	stay_on_host();
+	return shm_meet_new(out, text, why, why_n);
 }
 
 static size_t host_bytes(const struct coll *c)
@@ -336,6 +393,7 @@ static void nccl_leave(struct coll *c)
 		return;
 	/* A communicator is not used twice, and its regular end would wait for the others. */
 	broke(c, -ECONNRESET, "this rank has left");
+	shm_leave(&c->place);
 	cudaEvent_t events[] = {c->event, c->paced[0], c->paced[1]};
 	for (cudaEvent_t e : events)
 		if (e)
@@ -368,40 +426,57 @@ static int buffers_new(struct coll *c, char *why, size_t why_n)
 	return 0;
 }
 
-/* For as long as it takes: the other ranks may still be loading. */
-static int init_comm(struct coll *c, ncclUniqueId id, char *why, size_t why_n)
+/* Rank 0 makes the id, the others wait for it. */
+static int share_id(struct coll *c, ncclUniqueId *id, char *why, size_t why_n)
 {
+	struct meeting *m = (struct meeting *)c->place.base;
+	const int64_t t0 = clock_us();
+	if (c->rank == 0) {
+		ncclResult_t r = nccl.get_unique_id(&m->id);
+		if (r != ncclSuccess)
+			return err_why(
+				why, why_n, -ENOTSUP,
+				"NCCL cannot wait for the other ranks: %s; with NCCL_DEBUG=WARN it says why",
+				nccl.error_string(r));
+		__atomic_store_n(&m->has_id, 1, __ATOMIC_RELEASE);
+	}
+	while (!__atomic_load_n(&m->has_id, __ATOMIC_ACQUIRE)) {
+		if (look(c, t0, false))
+			return err_why(why, why_n, c->rc, "%s", c->why);
+		pause_since(t0);
+	}
+	*id = m->id;
+	return 0;
+}
+
+static int init_comm(struct coll *c, char *why, size_t why_n)
+{
+	ncclUniqueId id;
+	int rc = share_id(c, &id, why, why_n);
+	if (rc)
+		return rc;
 	const int64_t t0 = clock_us();
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	config.blocking = 0;
-	ncclResult_t r = ncclCommInitRankConfig(&c->comm, c->n_ranks, id, c->rank, &config);
+	ncclResult_t r = nccl.comm_init(&c->comm, c->n_ranks, id, c->rank, &config);
 	while (r == ncclInProgress && !look(c, t0, false)) {
-		if (ncclCommGetAsyncError(c->comm, &r) != ncclSuccess)
+		if (nccl.async_error(c->comm, &r) != ncclSuccess)
 			r = ncclInternalError;
 		pause_since(t0);
 	}
 	if (!c->rc && r != ncclSuccess)
-		broke(c, -ESTALE, ncclGetErrorString(r));
+		broke(c, -ESTALE, nccl.error_string(r));
 	return c->rc ? err_why(why, why_n, c->rc, "%s", c->why) : 0;
 }
 
 static int nccl_join(struct coll **out, const struct coll_args *a, char *why, size_t why_n)
 {
-	ncclUniqueId id;
 	if (a->n_ranks < 1 || a->n_ranks > COLL_RANKS_MAX || a->rank < 0 || a->rank >= a->n_ranks)
 		return err_why(why, why_n, -EINVAL, "rank %d of %d: at most %d are possible", a->rank,
 			       a->n_ranks, COLL_RANKS_MAX);
-	int rc = parse_meet(a->meet, &id, why, why_n);
+	int rc = open_library(why, why_n);
 	if (rc)
 		return rc;
-	if (a->mine) {
-		bool latest = *a->mine && memcmp(&(*a->mine)->id, &id, sizeof id) == 0;
-		nccl_meet_free(*a->mine);
-		*a->mine = NULL;
-		if (!latest)
-			return err_why(why, why_n, -ESTALE,
-				       "the group is to meet where this worker no longer waits");
-	}
 	struct coll *c = (struct coll *)xcalloc(1, sizeof *c);
 	c->dev = a->dev;
 	c->rank = a->rank;
@@ -410,7 +485,11 @@ static int nccl_join(struct coll **out, const struct coll_args *a, char *why, si
 	c->cancelled = a->cancelled;
 	c->cancelled_arg = a->cancelled_arg;
 	c->piece = max((size_t)PIECE, (size_t)a->max_cols);
-	if ((rc = buffers_new(c, why, why_n)) || (rc = init_comm(c, id, why, why_n))) {
+	if ((rc = shm_join(&c->place, a, sizeof(struct meeting), why, why_n))) {
+		free(c);
+		return rc;
+	}
+	if ((rc = buffers_new(c, why, why_n)) || (rc = init_comm(c, why, why_n))) {
 		nccl_leave(c);
 		return rc;
 	}
@@ -427,7 +506,7 @@ extern "C" __attribute__((visibility("default"))) const struct coll_ops coll_ncc
 	.abi = COLL_ABI,
 	.name = "NCCL",
 	.meet_new = nccl_meet_new,
-	.meet_free = nccl_meet_free,
+	.meet_free = shm_meet_free,
 	.join = nccl_join,
 	.leave = nccl_leave,
 	.why = nccl_why,

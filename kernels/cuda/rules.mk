@@ -13,11 +13,12 @@ CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=comp
 NVFLAGS = -std=c++20 -O3 -fmad=false -I. $(CUDA_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
 	-diag-suppress 177
 
-# NCCL, for models that several GPUs serve together: built in where its header is.
+# NCCL, for models that several GPUs serve together: built in where its header is, opened by name when
+# ranks meet.
 NCCL_H ?= $(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/nccl.h) /usr/local/cuda/include/nccl.h \
 	/usr/local/include/nccl.h /usr/include/nccl.h))
 NCCL_DIRS := $(if $(NCCL_H),$(wildcard $(dir $(realpath $(NCCL_H)))../lib $(dir $(realpath $(NCCL_H)))../lib64))
-NCCL_LIBS := $(if $(NCCL_H),$(NCCL_DIRS:%=-L%) $(NCCL_DIRS:%=-Xlinker -rpath=%) -lnccl)
+NCCL_LIBS := $(NCCL_DIRS:%=-Xlinker -rpath=%)
 NVFLAGS += $(if $(NCCL_H),-I$(dir $(NCCL_H)))
 
 # cuBLAS, for --fast: opened by name when it is asked for, so only its header is needed here.  A program
@@ -31,8 +32,9 @@ NVFLAGS += $(if $(CUBLAS_H),-I$(dir $(CUBLAS_H)))
 SRC_sim_cuda := $(filter-out %/blas_none.cu,$(wildcard kernels/cuda/*.cu))
 SRC_cuda := $(filter-out $(if $(NCCL_H),,%/nccl.cu) $(if $(CUBLAS_H),%/blas_none.cu,%/blas.cu),$(wildcard kernels/cuda/*.cu))
 OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
-# What the table needs of base, as code that can stand in a shared object.
-OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c)
+# What the table needs of base, and where ranks meet, as code that can stand in a shared object.
+OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c \
+	$(if $(NCCL_H),kernels/cpu/shm.c))
 
 .PHONY: cuda cudasim cudasim-tests
 ifeq ($(NVCC),)
@@ -100,10 +102,10 @@ $(GPUTESTS): $(BUILD)/gpu/%: $(BUILD)/obj/gpu/%.o $(addprefix $(BUILD)/obj/gpu/,
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -lm -lpthread -ldl $(GPU_CRITERION) -o $@
 
-$(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_base)
+$(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) NVCC $<
-	$(Q)$(NVCC) $(NVFLAGS) -cudart static $^ $(NCCL_LIBS) -lcublas -lm -lpthread -ldl -o $@
+	$(Q)$(NVCC) $(NVFLAGS) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_DIRS:%=-L%) $(CUBLAS_LIBS) -lcublas -lm -lpthread -ldl -o $@
 
 # A worker's code on the CUDA table, with events about its steps.
 $(BUILD)/gpu/bench_step: $(addprefix $(BUILD)/obj/tests/gpu/,bench_step.o step_probe.cu.o) $(OBJ_cuda) \

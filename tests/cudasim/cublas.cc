@@ -1,11 +1,9 @@
 /* cublas.cc - cuBLAS's stand-in: products of emulated device memory, checked, and added in an order
  * that none of our kernels has (four chains, from the last input to the first). */
 #include <cublas_v2.h>
-#include <string.h>
 
 #include "kernels/cuda/ptx.cuh"
 #include "tests/cudasim/capture.h"
-#include "tests/cudasim/dlfcn.h"
 #include "tests/cudasim/mem.h"
 #include "tests/cudasim/sim.h"
 
@@ -16,44 +14,6 @@ struct cublasContext {
 	bool has_ws; /* since the stream was set */
 	cublasMath_t mode;
 };
-
-/* ---- the library ---- */
-
-static bool there = true;
-
-void cudasim_cublas_there(bool is)
-{
-	there = is;
-}
-
-void *cudasim_dlopen(const char *name, int mode)
-{
-	(void)mode;
-	if (!there || strcmp(name, "libcublas.so.12"))
-		return nullptr;
-	cudasim_counts.cublas_opened++;
-	return &there;
-}
-
-void *cudasim_dlsym(void *lib, const char *name)
-{
-	static const struct {
-		const char *name;
-		void *fn;
-	} all[] = {
-		{"cublasCreate_v2", (void *)cublasCreate_v2},
-		{"cublasDestroy_v2", (void *)cublasDestroy_v2},
-		{"cublasSetStream_v2", (void *)cublasSetStream_v2},
-		{"cublasSetWorkspace_v2", (void *)cublasSetWorkspace_v2},
-		{"cublasSetMathMode", (void *)cublasSetMathMode},
-		{"cublasGetStatusString", (void *)cublasGetStatusString},
-		{"cublasGemmEx", (void *)cublasGemmEx},
-	};
-	for (const auto &f : all)
-		if (lib == &there && !strcmp(f.name, name))
-			return f.fn;
-	return nullptr;
-}
 
 /* ---- the handle ---- */
 

@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 #include <stddef.h>
 
+#define CUBLAS_VER_MAJOR 12
+
 typedef struct cublasContext *cublasHandle_t;
 typedef enum {
 	CUBLAS_STATUS_SUCCESS = 0,

@@ -21,11 +21,17 @@ struct cudasim_counters {
 	uint64_t allocs;                  /* calls that made device or pinned memory */
 	uint64_t kernels;                 /* that have run: for each the driver takes some memory, too */
 	uint64_t cublas_opened, gemms;
+	uint64_t nccl_opened, nccl_ids; /* unique ids made */
 };
 struct cudasim_counters cudasim_stats(void);
 
-/* Whether the machine has cuBLAS (it has). */
-void cudasim_cublas_there(bool is);
+/* Which cuBLAS the machine has (12, at the start), and of which no handle can be made. */
+enum { CUDASIM_CUBLAS_12 = 1, CUDASIM_CUBLAS_13 = 2 };
+void cudasim_cublas(unsigned there, unsigned broken);
+/* Whether it has NCCL (it has). */
+void cudasim_nccl_there(bool is);
+/* From now on what is begun with NCCL is never under way, and nothing is heard of other ranks. */
+void cudasim_nccl_deaf(bool is);
 
 /* What the device has in all, and what other processes hold of it, from now on; at the start 4 GiB and
  * none, or what the environment's QUERN_CUDASIM_MIB and QUERN_CUDASIM_OTHERS_MIB say. */

@@ -48,7 +48,7 @@ struct work {
 struct cudasim_stream {
 	std::deque<work> queue;
 	bool draining;
-	uint64_t pushed;              /* operations */
+	uint64_t pushed;               /* operations */
 	std::deque<uint64_t> of_group; /* which of them others come to, as far as nobody has seen them done */
 };
 

@@ -455,13 +455,46 @@ Test(cuda_fast, where_there_is_no_cublas_it_says_what_to_install)
 				   .max_blocks_per_seq = 1,
 				   .fast = true};
 	const uint64_t before = cudasim_stats().live_pieces;
-	cudasim_cublas_there(false);
+	cudasim_cublas(0, 0);
 	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
 	cr_assert(strstr(why, "libcublas.so.13") && strstr(why, "install"), "%s", why);
 	cr_assert_eq(cudasim_stats().live_pieces, before);
 	a.fast = false;
 	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
 	kern_cuda_ops.close(d);
+}
+
+/* The emulated kernels are built with cuBLAS 12. */
+Test(cuda_fast, the_cublas_of_the_build_comes_first)
+{
+	cudasim_cublas(CUDASIM_CUBLAS_12 | CUDASIM_CUBLAS_13, 0);
+	struct kt t = dev_open(false, true);
+	cr_assert_eq(cudasim_stats().cublas_opened, 1);
+	kt_close(&t);
+	cudasim_cublas(CUDASIM_CUBLAS_12 | CUDASIM_CUBLAS_13, CUDASIM_CUBLAS_13);
+	t = dev_open(false, true);
+	cr_assert_eq(cudasim_stats().cublas_opened, 2);
+	kt_close(&t);
+}
+
+Test(cuda_fast, a_cublas_that_gives_no_handle_is_passed_over)
+{
+	cudasim_cublas(CUDASIM_CUBLAS_12 | CUDASIM_CUBLAS_13, CUDASIM_CUBLAS_12);
+	struct kt t = dev_open(false, true);
+	cr_assert_eq(cudasim_stats().cublas_opened, 2);
+	kt_close(&t);
+	char why[512] = "";
+	struct kern_open_args a = {.max_rows = 1,
+				   .max_seqs = 1,
+				   .max_logits = 1,
+				   .max_context = 16,
+				   .max_blocks_per_seq = 1,
+				   .fast = true};
+	cudasim_cublas(CUDASIM_CUBLAS_12, CUDASIM_CUBLAS_12);
+	struct kern_dev *d;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -EIO);
+	cr_assert(strstr(why, "libcublas.so.12") && strstr(why, "driver"), "%s", why);
+	cr_assert_eq(cudasim_stats().live_pieces, 0);
 }
 
 /* The emulator ends a product whose stream has no workspace of ours. */

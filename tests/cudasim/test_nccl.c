@@ -14,12 +14,13 @@
 extern const struct coll_ops coll_nccl_ops;
 static const struct coll_ops *ops = &coll_nccl_ops;
 
-enum { RANKS = 3, VALUES = 2200000 };
+enum { RANKS = 3, VALUES = 2200000, LATE_MS = 600000 /* than a test may take */ };
 
 struct common {
 	_Atomic int met;
 	char text[COLL_MEET_SIZE];
 	_Atomic int passed[RANKS];
+	_Atomic int done;
 };
 
 static struct common *common;
@@ -84,10 +85,14 @@ static void start(int rank, int n, rank_fn *fn)
 				    .mine = rank ? NULL : &mine,
 				    .dev = t.dev,
 				    .max_cols = 1100000,
-				    .timeout_ms = 60000};
+				    .timeout_ms = LATE_MS};
 	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
 	CHECK(mine == NULL);
 	fn(c, &t, rank, n);
+	/* Who leaves ends the group, for those who are not done yet, too. */
+	atomic_fetch_add(&common->done, 1);
+	while (atomic_load(&common->done) < n)
+		usleep(1000);
 	ops->leave(c);
 	kt_close(&t);
 	_exit(0);
@@ -313,11 +318,67 @@ Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
 	cr_expect_eq(try_join(&t, 0, 2, bad, &mine), -ESTALE, "%s", why); /* not its own */
 	cr_expect_null(mine);
 	cr_expect_eq(try_join(&t, 0, 2, bad, &other), -ECANCELED, "%s", why);
-	const char *const none[] = {"", "nccl:", "nccl:00", "shm:x:0123456789abcdef0123456789abcdef"};
+	const char *const none[] = {"", "shm:", "nccl:00", "shm:0123456789abcdef0123456789abcdef"};
 	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
 		cr_expect_eq(try_join(&t, 1, 2, none[i], NULL), -EINVAL, "%s", none[i]);
-	text[20] = 'g';
+	cr_expect_eq(try_join(&t, 1, 2, "shm:x:0123456789abcdef0123456789abcdef", NULL), -ENOTSUP);
+	text[strlen(text) - 1] = 'g';
 	cr_expect_eq(try_join(&t, 1, 2, text, NULL), -EINVAL);
 	cr_expect_eq(try_join(&t, 2, 2, bad, NULL), -EINVAL);
 	kt_close(&t);
 }
+
+#ifdef QUERN_CUDASIM
+
+Test(nccl, a_place_to_meet_takes_nothing_of_nccl)
+{
+	for (int i = 0; i < 100; i++) {
+		struct coll_meet *mine;
+		char text[COLL_MEET_SIZE];
+		cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
+		ops->meet_free(mine);
+	}
+	cr_expect_eq(cudasim_stats().nccl_opened, 0);
+	cr_expect_eq(cudasim_stats().nccl_ids, 0);
+}
+
+Test(nccl, where_there_is_no_nccl_it_says_what_to_install)
+{
+	struct coll_meet *mine;
+	char text[COLL_MEET_SIZE];
+	struct kt t;
+	cudasim_nccl_there(false);
+	ct_open(&t, false, (struct kt_size){.rows = 4}); /* it serves alone */
+	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(try_join(&t, 0, 2, text, &mine), -ENOTSUP);
+	cr_expect(strstr(why, "libnccl.so.2") && strstr(why, "--tp 1"), "%s", why);
+	ops->meet_free(mine);
+	kt_close(&t);
+}
+
+/* As between the GPUs of a host: NCCL itself does not notice. */
+static void until_ended(struct coll *c, struct kt *t, int rank, int n)
+{
+	(void)t, (void)n;
+	if (rank == 0)
+		cudasim_nccl_deaf(true);
+	atomic_fetch_add(&common->passed[rank], 1);
+	while (rank)
+		pause();
+	CHECK(ops->barrier(c) == -ECONNRESET && strstr(ops->why(c), "rank 1"));
+	ops->leave(c);
+	_exit(42);
+}
+
+Test(nccl, a_rank_that_ended_is_seen_where_nccl_says_nothing)
+{
+	for (int r = 0; r < 2; r++)
+		start(r, 2, until_ended);
+	while (!atomic_load(&common->passed[0]) || !atomic_load(&common->passed[1]))
+		usleep(1000);
+	kill(pids[1], SIGKILL);
+	cr_expect_eq(status_of(0), 42);
+	cr_expect_eq(status_of(1), 128 + SIGKILL);
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* library.cc - the libraries that the emulated machine has: cuBLAS (cublas.cc) and NCCL (nccl.cc). */
+#include <cublas_v2.h>
+#include <nccl.h>
+#include <string.h>
+
+#include "tests/cudasim/dlfcn.h"
+#include "tests/cudasim/mem.h"
+
+struct function {
+	const char *name;
+	void *fn;
+};
+
+struct library {
+	const char *name;
+	bool there, broken; /* of cuBLAS: no handle can be made */
+};
+
+static library libraries[] = {
+	{"libcublas.so.12", true, false},
+	{"libcublas.so.13", false, false},
+	{"libnccl.so.2", true, false},
+};
+enum { CUBLAS_12, CUBLAS_13, NCCL };
+
+void cudasim_cublas(unsigned there, unsigned broken)
+{
+	for (unsigned i = CUBLAS_12; i <= CUBLAS_13; i++) {
+		libraries[i].there = there >> i & 1;
+		libraries[i].broken = broken >> i & 1;
+	}
+}
+
+void cudasim_nccl_there(bool is)
+{
+	libraries[NCCL].there = is;
+}
+
+static cublasStatus_t no_handle(cublasHandle_t *h)
+{
+	*h = nullptr;
+	return CUBLAS_STATUS_NOT_INITIALIZED;
+}
+
+static const function functions[] = {
+	{"cublasCreate_v2", (void *)cublasCreate_v2},
+	{"cublasDestroy_v2", (void *)cublasDestroy_v2},
+	{"cublasSetStream_v2", (void *)cublasSetStream_v2},
+	{"cublasSetWorkspace_v2", (void *)cublasSetWorkspace_v2},
+	{"cublasSetMathMode", (void *)cublasSetMathMode},
+	{"cublasGetStatusString", (void *)cublasGetStatusString},
+	{"cublasGemmEx", (void *)cublasGemmEx},
+	{"ncclGetUniqueId", (void *)ncclGetUniqueId},
+	{"ncclCommInitRankConfig", (void *)ncclCommInitRankConfig},
+	{"ncclCommGetAsyncError", (void *)ncclCommGetAsyncError},
+	{"ncclCommAbort", (void *)ncclCommAbort},
+	{"ncclGetErrorString", (void *)ncclGetErrorString},
+	{"ncclAllGather", (void *)ncclAllGather},
+	{"ncclBroadcast", (void *)ncclBroadcast},
+};
+
+void *cudasim_dlopen(const char *name, int mode)
+{
+	(void)mode;
+	for (library &l : libraries)
+		if (l.there && !strcmp(l.name, name)) {
+			(&l == &libraries[NCCL] ? cudasim_counts.nccl_opened
+						: cudasim_counts.cublas_opened)++;
+			return &l;
+		}
+	return nullptr;
+}
+
+void *cudasim_dlsym(void *lib, const char *name)
+{
+	const library *l = (const library *)lib;
+	if (strncmp(name, l == &libraries[NCCL] ? "nccl" : "cublas", 4))
+		return nullptr;
+	if (l->broken && !strcmp(name, "cublasCreate_v2"))
+		return (void *)no_handle;
+	for (const function &f : functions)
+		if (!strcmp(f.name, name))
+			return f.fn;
+	return nullptr;
+}
