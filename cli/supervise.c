@@ -207,15 +207,14 @@ static bool same_kind(const struct worker *a, const struct worker *b)
 	return n == strcspn(b->device, ":") && strncmp(a->device, b->device, n) == 0;
 }
 
-/* Without this one: enough for a group. */
-static bool others_serve(const struct sup *s, const struct worker *but, int64_t now)
+/* Without this one there are enough for a group that have not been given up: they serve or may come to it. */
+static bool others_are_left(const struct sup *s, const struct worker *but)
 {
 	for (size_t i = 0; i < s->n_workers; i++) {
 		size_t n = 0;
 		for (size_t k = 0; k < s->n_workers; k++) {
 			const struct worker *w = s->workers[k];
-			n += w != but && w->process.pid && !w->retired_us && same_kind(w, s->workers[i]) &&
-			     has_served(s, w, now - w->process.started_us);
+			n += w != but && !w->gone && !w->retired_us && same_kind(w, s->workers[i]);
 		}
 		if (n && n >= s->cfg->group)
 			return true;
@@ -234,11 +233,12 @@ static void worker_lost(struct sup *s, struct worker *w, bool served, const char
 	}
 	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s", w->device,
 		 CRASHES, (int)(crash_window_us / 1000000), how, log_last_line(s, "worker", said, sizeof said));
-	if (!others_serve(s, w, now)) {
+	/* At first somebody waits for what was asked for. */
+	if (!s->served || !others_are_left(s, w)) {
 		fail(s, now, "%s", all);
 		return;
 	}
-	term_note("%s; it is given up, others serve", all);
+	term_note("%s; it is given up, others are left", all);
 	w->gone = true;
 }
 
@@ -440,6 +440,14 @@ static void on_error(struct sup *s, const char *error, int64_t now)
 	process_signal(&s->controller, SIGKILL);
 }
 
+/* The first time there is nothing to wait for.  Later it ends by itself, and counts like any death: the
+ * controller goes on for those that load. */
+static void on_failed(struct sup *s, const char *failed, int64_t now)
+{
+	if (!s->served)
+		fail(s, now, "%s", failed);
+}
+
 static void on_scale(struct sup *s, const json_t *scale)
 {
 	struct device_name devices[DEVICES_MAX];
@@ -472,6 +480,7 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 	if (json_parse(text, n, &o, why, sizeof why))
 		return; /* not from our controller; its own log tells more */
 	const char *error = json_string_value(json_object_get(o, "error"));
+	const char *failed = json_string_value(json_object_get(o, "failed"));
 	const json_t *scale = json_object_get(o, "scale");
 	struct worker *lost = worker_of(s, json_integer_value(json_object_get(o, "lost")));
 	struct worker *retire = worker_of(s, json_integer_value(json_object_get(o, "retire")));
@@ -479,6 +488,8 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 		on_error(s, error, now);
 	else if (json_is_true(json_object_get(o, "ready")))
 		on_ready(s, o, now);
+	if (failed)
+		on_failed(s, failed, now);
 	if (lost)
 		process_signal(&lost->process, SIGKILL);
 	if (scale)

@@ -5,6 +5,7 @@
  * The controller writes JSON lines to its --ready-fd:
  *   {"ready": true, "jobs": ..., "http": ..., "bus": ..., ...}   a replica serves (once, or each time)
  *   {"error": "..."}                                             it cannot go on, and ends
+ *   {"failed": "..."}                                            a worker cannot serve, and none has yet
  *   {"lost": PID}      this local worker hangs: it is killed for good before it is replaced
  *   {"scale": {"workers": N, "devices": ["cpu", ...]}}   N local workers, dealt round robin over
  *                      these devices (absent: those of the start): what a device lacks is started,
@@ -44,9 +45,10 @@ struct supervise_config {
  * with the reason).
  *
  * A process that dies is started again, after 0.1 s and twice as long each time up to 5 s; 5
- * deaths within 30 s without serving are the end (of one worker only, while a whole group of others
- * serves).  One that the system cannot start just now counts as a death, and waits for 1 s at least;
- * before there was service it is the end.  One that is stopped (SIGSTOP) for 2 s is killed.
+ * deaths within 30 s without serving are the end.  A worker alone is given up, if there has been
+ * service and the others, serving or not, are enough for a group.  One that the system cannot start
+ * just now counts as a death, and waits for 1 s at least; before there was service it is the end,
+ * and so is a worker that cannot serve.  One that is stopped (SIGSTOP) for 2 s is killed.
  * A controller that dies before a worker served tells why there will be no service: that is the end,
  * unless a signal killed it.  Later ones listen exactly where the first one did (the ports that it
  * chose), and find the workers, which keep what they have loaded for their grace period.

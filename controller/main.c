@@ -156,11 +156,11 @@ static void on_notice(void *user, const struct engine_notice *n)
 	case ENGINE_NOTICE_UNREADY:
 		break;
 	case ENGINE_NOTICE_FAILED:
-		/* Where nothing has ever served, this is why, and there is nothing to wait for. */
+		/* Where nothing has ever served, this is why. */
 		if (!s->served)
-			line = json_pack("{s:s%}", "error", n->why, strlen(n->why));
+			line = json_pack("{s:s%}", "failed", n->why, strlen(n->why));
 		if (!s->served && !line) /* a peer's text that is not UTF-8 */
-			line = json_pack("{s:s}", "error", "a worker cannot serve; its log says why");
+			line = json_pack("{s:s}", "failed", "a worker cannot serve; its log says why");
 		break;
 	case ENGINE_NOTICE_LOST:
 		if (n->pid)

@@ -1,6 +1,7 @@
 """Processes: how a service begins and ends, and what happens when a part of it dies."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -256,6 +257,27 @@ def test_controller_and_worker_killed_at_once_are_both_replaced(start):
         os.kill(worker_pid(c), signal.SIGKILL)
     c = again_ready(s, kill_controller(s))
     assert c.generate(PROMPT, **LONG).tokens == known
+
+
+def test_workers_that_can_serve_no_more_end_the_service_but_cost_no_controller(start, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    for f in DEMO.iterdir():
+        if f.is_file():
+            shutil.copy(f, model / f.name)
+    s = start(model)
+    (tmp_path / "broken").write_bytes(b"no weights")
+    os.replace(tmp_path / "broken", model / "model.safetensors")    # what is mapped stays whole
+    controllers = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contro")]
+    with s.client() as c:
+        victims = [worker_pid(c), *controllers]
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    assert s.process.wait(60) == 1
+    log = s.log()
+    assert "a worker on cpu died 5 times" in log and "model.safetensors" in log
+    assert log.count("the controller ended") == 1, log
+    no_processes_left(s.mark)
 
 
 def test_ctrl_c_ends_a_service_whose_controller_is_gone(start):

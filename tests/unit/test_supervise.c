@@ -418,6 +418,49 @@ Test(supervise, a_controller_that_cannot_be_started_now_is_tried_again)
 	cr_expect_eq(lines_of("note"), 1, "the worker was kept");
 }
 
+/* So long that a worker which lives for less has not served. */
+#define SLOW_READY "sleep 2; " READY
+
+Test(supervise, a_worker_is_given_up_while_another_still_loads)
+{
+	cr_expect_eq(run_n(AFTER(2, "note") SLOW_READY AFTER(8, "note") "sleep 1; " READY WAIT,
+			   "echo $1 >> note; [ $1 = cpu:0 -a -e go ] && " WAIT "; " WAIT_GO "exit 4", 2, 5000000,
+			   go_then_end),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:0"), 2);
+	cr_expect_eq(lines_with("note", "cpu:1"), 6);
+}
+
+Test(supervise, when_all_workers_are_given_up_it_is_the_end)
+{
+	cr_expect_lt(run_n(AFTER(2, "note") SLOW_READY WAIT,
+			   "echo $1 >> note; " WAIT_GO "[ $1 = cpu:0 ] && sleep 0.2; exit 4", 2, 5000000, go),
+		     0);
+	cr_expect(strstr(why, "cpu:0 died 5 times"), "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:0"), 6);
+}
+
+Test(supervise, before_there_was_service_a_worker_that_is_given_up_is_the_end)
+{
+	cr_expect_lt(run_n(WAIT, "[ $1 = cpu:0 ] && " WAIT "; exit 4", 2, 5000000, NULL), 0);
+	cr_expect(strstr(why, "cpu:1 died 5 times"), "%s", why);
+}
+
+Test(supervise, a_worker_that_cannot_serve_is_the_reason_why_there_is_no_service)
+{
+	cr_expect_lt(run_with(SAY("{\"failed\": \"no such weights\"}") WAIT, WAIT, 5000000, NULL), 0);
+	cr_expect_str_eq(why, "no such weights");
+}
+
+Test(supervise, a_worker_that_cannot_serve_later_costs_no_controller)
+{
+	cr_expect_eq(run_with(NOTE_ARGS AFTER(1, "note") "[ $(wc -l < args) = 1 ] && { " CHOSEN "kill -9 $$; }; "
+				SAY("{\"failed\": \"broken\"}") "sleep 0.5; " CHOSEN WAIT,
+			      "echo x >> note; " WAIT, 5000000, end_at_the_second),
+		     0, "%s", why);
+	cr_expect_eq(lines_of("args"), 2);
+}
+
 /* The first worker of a full table is told to go, and goes. */
 #define RETIRE_P "p=$(head -1 note); echo \"{\\\"retire\\\": $p}\" >/proc/self/fd/$2; "
 #define SCALE(n) SAY("{\"scale\": {\"workers\": " #n "}}")
