@@ -36,6 +36,7 @@ static int slices_of(const struct kern_dev *d, bool awq, int n_cols, int units)
 	int n = awq ? r->awq : r->dense;
 	while (n > 1 && units < 2 * n)
 		n /= 2;
+	assert(n <= LIN_SLICES_MAX);
 	return n;
 }
 

@@ -393,16 +393,28 @@ static __device__ __forceinline__ void lin_partial_store(const struct lin_args &
 				 (uint32_t)f32_bits(v[3])));
 }
 
+/* The slices of a fragment, all asked for before the first is waited for: a round trip to L2 takes
+ * longer than adding all of them. */
+static __device__ __forceinline__ void lin_partial_load(const struct lin_args &a, int col, int t8,
+							uint4 v[LIN_SLICES_MAX])
+{
+#pragma unroll
+	for (int s = 0; s < LIN_SLICES_MAX; s++) {
+		v[s] = make_uint4(0, 0, 0, 0);
+		ld_cg_128_if(v[s], lin_partial(a, s, col, t8), s < a.seg.slices);
+	}
+}
+
 /* All slices of a fragment, added in order. */
-static __device__ __forceinline__ float4 lin_partial_sum(const struct lin_args &a, int col, int t8)
+static __device__ __forceinline__ float4 lin_partial_sum(const struct lin_args &a, const uint4 v[LIN_SLICES_MAX])
 {
 	float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 1
-	for (int s = 0; s < a.seg.slices; s++) {
-		uint4 v = ld_cg_128(lin_partial(a, s, col, t8));
-		float4 f = make_float4(f32_from_bits((int)v.x), f32_from_bits((int)v.y),
-				       f32_from_bits((int)v.z), f32_from_bits((int)v.w));
-		sum = s ? lin_add(sum, f) : f;
+#pragma unroll
+	for (int s = 0; s < LIN_SLICES_MAX; s++) {
+		const float4 f = make_float4(f32_from_bits((int)v[s].x), f32_from_bits((int)v[s].y),
+					     f32_from_bits((int)v[s].z), f32_from_bits((int)v[s].w));
+		if (s < a.seg.slices)
+			sum = s ? lin_add(sum, f) : f;
 	}
 	return sum;
 }

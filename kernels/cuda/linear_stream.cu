@@ -300,7 +300,9 @@ static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 ? 2 : 1)
 		const float4 *from = meet + (f / FRAGS * a.block_slices * FRAGS + in_warp) * 32 + lane_id();
 		float4 sum;
 		if (a.splits > 1) {
-			sum = lin_partial_sum(a, col, t8 + f % N_T8);
+			uint4 v[LIN_SLICES_MAX];
+			lin_partial_load(a, col, t8 + f % N_T8, v);
+			sum = lin_partial_sum(a, v);
 		} else {
 			sum = from[0];
 			for (int i = 1; i < a.block_slices; i++)

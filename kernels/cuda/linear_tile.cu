@@ -207,6 +207,27 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct tile_sum {
 	}
 };
 
+/* A warp's outputs from the slices of all blocks, two fragments at a time: the second is of the same
+ * column. */
+template <bool BF16, int N_COLS, int N_T8>
+static __device__ __forceinline__ void tile_fold(const struct lin_args &a, int col0, int t8)
+{
+	static_assert(N_T8 % 2 == 0, "");
+	const int last = (a.m + 7) / 8 - 1;
+#pragma unroll 1
+	for (int f = 0; f < N_COLS * N_T8; f += 2) {
+		const int col = col0 + f / N_T8, at = t8 + f % N_T8;
+		uint4 v[2][LIN_SLICES_MAX];
+		if (col >= a.seg.n_cols || at > last)
+			continue;
+		lin_partial_load(a, col, at, v[0]);
+		lin_partial_load(a, col, min(at + 1, last), v[1]);
+		lin_store<BF16>(a, col, at, lin_partial_sum(a, v[0]));
+		if (at < last)
+			lin_store<BF16>(a, col, at + 1, lin_partial_sum(a, v[1]));
+	}
+}
+
 /* grid: (blocks of rows, blocks of columns, splits): blocks that share weights run together */
 template <bool BF16, bool AWQ, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES>
 static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kernel(const struct lin_args a)
@@ -273,9 +294,11 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 	float4 *sums = seg.slices > 1 ? before : (float4 *)(void *)ring + threadIdx.x;
 	static_assert(shape::sum_bytes <= shape::ring_bytes, "");
 	if (a.splits > 1) {
-		if (!cuda_last_block(a.counts + blockIdx.y * gridDim.x + blockIdx.x, a.splits))
-			return;
-	} else if (seg.slices == 1) {
+		if (cuda_last_block(a.counts + blockIdx.y * gridDim.x + blockIdx.x, a.splits))
+			tile_fold<BF16, N_COLS, N_T8>(a, col0, t8);
+		return;
+	}
+	if (seg.slices == 1) {
 		block_sync(); /* the ring is free */
 #pragma unroll
 		for (int f = 0; f < N_COLS * N_T8; f++) {
@@ -286,11 +309,8 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 #pragma unroll 1
 	for (int f = 0; f < N_COLS * N_T8; f++) {
 		const int col = col0 + f / N_T8;
-		if (col >= seg.n_cols || (t8 + f % N_T8) * 8 >= a.m)
-			continue;
-		lin_store<BF16>(a, col, t8 + f % N_T8,
-				a.splits > 1 ? lin_partial_sum(a, col, t8 + f % N_T8)
-					     : sums[f * shape::threads]);
+		if (col < seg.n_cols && (t8 + f % N_T8) * 8 < a.m)
+			lin_store<BF16>(a, col, t8 + f % N_T8, sums[f * shape::threads]);
 	}
 }
 

@@ -148,6 +148,16 @@ KERN_DEV uint4 ld_cg_128(const void *p)
 	return v;
 }
 
+/* The same into v where pred is true, without a branch: several in a row are under way together. */
+KERN_DEV void ld_cg_128_if(uint4 &v, const void *p, bool pred)
+{
+	asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n"
+		     "@p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];\n}\n"
+		     : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+		     : "l"(p), "r"((int)pred)
+		     : "memory");
+}
+
 KERN_DEV float ld_cg_f32(const float *p)
 {
 	float v;

@@ -82,6 +82,12 @@ KERN_DEV uint4 ld_cg_128(const void *p)
 	return ld_global_128(p);
 }
 
+KERN_DEV void ld_cg_128_if(uint4 &v, const void *p, bool pred)
+{
+	if (pred)
+		v = ld_cg_128(p);
+}
+
 KERN_DEV float ld_cg_f32(const float *p)
 {
 	cudasim_check_device(p, 4, 4, "a load");
