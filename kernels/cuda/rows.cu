@@ -10,7 +10,20 @@ enum {
 	ROW_THREADS = 256,
 	HEAD_WARPS = 4, /* heads of one block */
 	CONVERT_BYTES = 16 << 20,
+	AHEAD = 8,      /* values of a thread that are under way at once */
+	NORM_KEPT = 16, /* values of a thread that the norm reads once: rows of 4096 */
 };
+
+/* N values of a thread from `first` on, all asked for before the first is used: a store between them
+ * might be to where the next is read, so the compiler would wait for each.  0 beyond the end. */
+template <int N, typename T> KERN_DEV void ahead(T *v, const T *from, int first, int n)
+{
+#pragma unroll
+	for (int j = 0; j < N; j++) {
+		const int i = first + j * ROW_THREADS;
+		v[j] = i < n ? from[i] : (T)0;
+	}
+}
 
 /* ---- sums ---- */
 
@@ -142,8 +155,16 @@ static __global__ void embed_kernel(float *x, const uint16_t *table, const int32
 	float *out = x + (size_t)blockIdx.x * (size_t)hidden;
 	const bool known = id >= 0 && id < n_vocab;
 	const uint16_t *in = table + (known ? (size_t)id * (size_t)hidden : 0);
-	for (int i = (int)threadIdx.x; i < hidden; i += ROW_THREADS)
-		out[i] = known ? op_f32<BF16>(in[i]) : 0.0f;
+	for (int i0 = (int)threadIdx.x; i0 < hidden; i0 += AHEAD * ROW_THREADS) {
+		uint16_t v[AHEAD];
+		ahead<AHEAD>(v, in, i0, known ? hidden : 0);
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++) {
+			const int i = i0 + j * ROW_THREADS;
+			if (i < hidden)
+				out[i] = op_f32<BF16>(v[j]);
+		}
+	}
 }
 
 int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x)
@@ -169,24 +190,62 @@ struct norm_args {
 	float eps;
 };
 
+/* N values of a thread from `first` on: x + add, stored, their squares added to sum in order.  The
+ * weights, where somebody wants them, are asked for with the rest. */
+template <int N>
+KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v[N], float *weight, float *sum)
+{
+	float add[N];
+	ahead<N>(v, a.x + row, first, a.hidden);
+	if (a.add)
+		ahead<N>(add, a.add + row, first, a.hidden);
+	if (weight)
+		ahead<N>(weight, a.weight, first, a.hidden);
+#pragma unroll
+	for (int j = 0; j < N; j++) {
+		const int i = first + j * ROW_THREADS;
+		if (a.add) {
+			v[j] = f32_add_rn(v[j], add[j]);
+			if (i < a.hidden)
+				a.x[row + (size_t)i] = v[j];
+		}
+		*sum = f32_fma_rn(v[j], v[j], *sum); /* beyond the end: 0, which changes nothing */
+	}
+}
+
+template <bool BF16, int N>
+KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const float v[N], const float weight[N],
+		       float by)
+{
+#pragma unroll
+	for (int j = 0; j < N; j++) {
+		const int i = first + j * ROW_THREADS;
+		if (i < a.hidden)
+			a.out[row + (size_t)i] = op_of_f32<BF16>(f32_mul_rn(f32_mul_rn(v[j], by), weight[j]));
+	}
+}
+
 /* A block: one row.  Thread t takes elements t, t + ROW_THREADS, ... in both passes, so that what
- * it wrote to x it reads itself. */
-template <bool BF16> static __global__ void rmsnorm_kernel(struct norm_args a)
+ * it wrote to x it reads itself; the first NORM_KEPT of them stay in its registers. */
+template <bool BF16> static __global__ void __launch_bounds__(ROW_THREADS) rmsnorm_kernel(struct norm_args a)
 {
 	const size_t row = (size_t)blockIdx.x * (size_t)a.hidden;
-	float *x = a.x + row, *sums = (float *)(void *)kern_smem(), sum = 0;
-	for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
-		float v = x[i];
-		if (a.add) {
-			v = f32_add_rn(v, a.add[row + (size_t)i]);
-			x[i] = v;
-		}
-		sum = f32_fma_rn(v, v, sum);
+	float *sums = (float *)(void *)kern_smem(), sum = 0, kept[NORM_KEPT], weight[NORM_KEPT];
+	const int first = (int)threadIdx.x;
+	norm_add<NORM_KEPT>(a, row, first, kept, weight, &sum);
+	for (int i = first + NORM_KEPT * ROW_THREADS; i < a.hidden; i += AHEAD * ROW_THREADS) {
+		float v[AHEAD];
+		norm_add<AHEAD>(a, row, i, v, NULL, &sum);
 	}
 	sum = block_sum(sum, sums);
 	const float by = f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)a.hidden), a.eps)));
-	for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS)
-		a.out[row + (size_t)i] = op_of_f32<BF16>(f32_mul_rn(f32_mul_rn(x[i], by), a.weight[i]));
+	norm_put<BF16, NORM_KEPT>(a, row, first, kept, weight, by);
+	for (int i = first + NORM_KEPT * ROW_THREADS; i < a.hidden; i += AHEAD * ROW_THREADS) {
+		float v[AHEAD], w[AHEAD];
+		ahead<AHEAD>(v, a.x + row, i, a.hidden);
+		ahead<AHEAD>(w, a.weight, i, a.hidden);
+		norm_put<BF16, AHEAD>(a, row, i, v, w, by);
+	}
 }
 
 int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
@@ -327,8 +386,17 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 static __global__ void gather_kernel(float *out, const float *x, const int32_t *row, int hidden)
 {
 	const float *in = x + (size_t)row[blockIdx.x] * (size_t)hidden;
-	for (int i = (int)threadIdx.x; i < hidden; i += ROW_THREADS)
-		out[(size_t)blockIdx.x * (size_t)hidden + (size_t)i] = in[i];
+	out += (size_t)blockIdx.x * (size_t)hidden;
+	for (int i0 = (int)threadIdx.x; i0 < hidden; i0 += AHEAD * ROW_THREADS) {
+		float v[AHEAD];
+		ahead<AHEAD>(v, in, i0, hidden);
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++) {
+			const int i = i0 + j * ROW_THREADS;
+			if (i < hidden)
+				out[i] = v[j];
+		}
+	}
 }
 
 int cuda_gather(struct kern_stream *s, void *out, const void *x, int hidden)
