@@ -150,7 +150,8 @@ KERN_DEV bool cuda_last_block(int *count, int n)
 	}
 	block_sync();
 	const bool last = *flag != 0;
-	fence_device();
+	if (last) /* every thread of it reads what others wrote */
+		fence_device();
 	return last;
 }
 
