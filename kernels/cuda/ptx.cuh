@@ -374,6 +374,12 @@ KERN_DEV uint32_t warp_ballot(bool p)
 	return __ballot_sync(0xffffffffu, p);
 }
 
+/* The sum of the lanes' v, modulo 2^32, in every lane. */
+KERN_DEV uint32_t warp_add(uint32_t v)
+{
+	return __reduce_add_sync(0xffffffffu, v);
+}
+
 KERN_DEV void warp_sync(void)
 {
 	__syncwarp();
@@ -426,11 +432,6 @@ KERN_DEV uint32_t atomic_or(uint32_t *p, uint32_t v)
 KERN_DEV uint32_t atomic_exch(uint32_t *p, uint32_t v)
 {
 	return atomicExch(p, v);
-}
-
-KERN_DEV void atomic_add_shared(unsigned long long *p, unsigned long long v)
-{
-	atomicAdd(p, v);
 }
 
 KERN_DEV int f32_bits(float f)

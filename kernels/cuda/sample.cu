@@ -23,6 +23,7 @@ enum {
 	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
 	MARK_ALLOWED = 1 << 30,
 	ROWS_BYTES = 1 << 20, /* of rows with all their lists, in one launch */
+	FETCH = 4,            /* candidates of a thread that are under way at once */
 	TOPS = 128,           /* likeliest tokens of a row that there is room for from the start */
 };
 
@@ -313,18 +314,65 @@ KERN_DEV int candidates(struct shared *s, const struct source &f, struct bounds 
 		[=](int i) { return logit(f, i) >= least.logit && p_at(f, i) >= least.p; }, f.ids);
 }
 
-/* Those that the parts have found, side by side: no part's move beyond where they began. */
-KERN_DEV int candidates_of_parts(const struct source &f)
+/* s->lo[b]: how many candidates stand before part b0 + b, for BINS parts at most, of which `parts` are there;
+ * returns how many they have.  All are asked for at once. */
+KERN_DEV int kept_before(struct shared *s, const struct part *part, int parts)
+{
+	block_sync();
+	for (int b = tid(); b < BINS; b += THREADS)
+		s->lo[b] = b < parts ? (uint32_t)part[b].kept : 0;
+	block_sync();
+	if (warp_id() == 0) {
+		uint32_t *mine = s->lo + lane_id() * (BINS / WARP), own = 0, upto;
+		for (int j = 0; j < BINS / WARP; j++)
+			own += mine[j];
+		upto = own;
+		for (int by = 1; by < WARP; by *= 2) {
+			const uint32_t before = shfl_up(upto, by);
+			upto += lane_id() >= by ? before : 0;
+		}
+		if (lane_id() == WARP - 1)
+			s->token = (int)upto;
+		upto -= own;
+		for (int j = 0; j < BINS / WARP; j++) {
+			const uint32_t n = mine[j];
+			mine[j] = upto;
+			upto += n;
+		}
+	}
+	block_sync();
+	return s->token;
+}
+
+/* The part that candidate k of them is of: the last one before which no more than k stand. */
+KERN_DEV int part_of(const struct shared *s, int parts, int k)
+{
+	int at = 0;
+	for (int by = BINS / 2; by; by /= 2)
+		if (at + by < parts && s->lo[at + by] <= (uint32_t)k)
+			at += by;
+	return at;
+}
+
+/* Those that the parts have found, side by side.  No candidate moves beyond where it stood, so that what
+ * is read later is not overwritten: FETCH x THREADS are read, then written. */
+KERN_DEV int candidates_of_parts(struct shared *s, const struct source &f)
 {
 	int kept = 0;
-	for (int b = 0; b < blocks_of(f.n); b++) {
-		const int n = f.parts[b].kept;
-		for (int i0 = 0; i0 < n; i0 += THREADS) {
-			const int i = i0 + tid();
-			const int32_t id = i < n ? f.ids[b * SUM_BLOCK + i] : 0;
+	for (int b0 = 0; b0 < blocks_of(f.n); b0 += BINS) {
+		const int parts = min((int)BINS, blocks_of(f.n) - b0), n = kept_before(s, f.parts + b0, parts);
+		for (int k0 = 0; k0 < n; k0 += FETCH * (int)THREADS) {
+			int32_t id[FETCH];
+#pragma unroll
+			for (int j = 0; j < FETCH; j++) {
+				const int k = min(k0 + j * THREADS + tid(), n - 1), b = part_of(s, parts, k);
+				id[j] = f.ids[(b0 + b) * SUM_BLOCK + k - (int)s->lo[b]];
+			}
 			block_sync();
-			if (i < n)
-				f.ids[kept + i] = id;
+#pragma unroll
+			for (int j = 0; j < FETCH; j++)
+				if (k0 + j * THREADS + tid() < n) /* where nothing is read any more */
+					f.ids[kept + k0 + j * THREADS + tid()] = id[j];
 		}
 		kept += n;
 	}
@@ -341,7 +389,7 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 	auto key = [=](int i) { return key_of(logit(f, f.ids[i])); };
 	auto one = [](int) -> uint64_t { return 1; };
 	auto p = [=](int i) { return fixed(p_at(f, f.ids[i])); };
-	int kept = f.parts ? candidates_of_parts(f) : candidates(s, f, bounds_of(r, f.n, f.max, false));
+	int kept = f.parts ? candidates_of_parts(s, f) : candidates(s, f, bounds_of(r, f.n, f.max, false));
 	if (!top_k && !(r.top_p < 1))
 		return draw_from_kept(s, f, kept, u);
 	auto sum_of = [&](struct cut c) { /* of the candidates that c keeps */

@@ -24,7 +24,7 @@ KERN_DEV float clean(float x)
 }
 
 struct shared {
-	unsigned long long bins[BINS];
+	uint32_t lo[BINS], hi[BINS]; /* of 64-bit sums: see bin_add() */
 	unsigned long long wide[WARPS];
 	int narrow[WARPS];
 	float real[WARPS];
@@ -199,7 +199,92 @@ KERN_DEV bool narrower(const struct cut &a, const struct cut &b)
 	return a.key > b.key || (a.key == b.key && a.ties < b.ties);
 }
 
-/* The fewest of n items whose weights come to need.  key(i), weight(i); weight 0: no candidate. */
+/* ---- histograms ----
+ *
+ * Sums of 64 bits in two halves: shared memory adds 32 bits at once, and 64 only by trying until
+ * nobody else came between.  Bin b lies where a warp finds its bins without a conflict: lane l of a
+ * scan has bins 8 (31 - l) + 7 .. 8 (31 - l), so that the scan descends. */
+
+KERN_DEV int bin_at(int b)
+{
+	return (b & 7) << 5 | b >> 3;
+}
+
+KERN_DEV uint64_t bin_sum(const struct shared *s, int b)
+{
+	return (uint64_t)s->hi[bin_at(b)] << 32 | s->lo[bin_at(b)];
+}
+
+KERN_DEV void bin_add(struct shared *s, int b, uint64_t by)
+{
+	const uint32_t lo = (uint32_t)by, was = atomic_add(&s->lo[bin_at(b)], lo);
+	const uint32_t up = (uint32_t)(by >> 32) + (was + lo < was); /* the carry, whoever causes it */
+	if (up)
+		atomic_add(&s->hi[bin_at(b)], up);
+}
+
+/* by (below 2^51) of each lane to its bin b; 0 adds nothing.  A full warp calls.  Most candidates share
+ * few bins: lanes with the same one add up first, twice, and what is left goes by itself. */
+KERN_DEV void bin_add_warp(struct shared *s, int b, uint64_t by)
+{
+	const int half = 24; /* bits: 32 lanes' sums of either part fit 32 */
+	for (int round = 0; round < 2; round++) {
+		const uint32_t have = warp_ballot(by != 0);
+		if (!have)
+			return;
+		const int first = __popc((have & (0u - have)) - 1u), bin = shfl(b, first);
+		const bool mine = by && b == bin;
+		const uint32_t lo = warp_add(mine ? (uint32_t)by & ((1u << half) - 1u) : 0u);
+		const uint32_t hi = warp_add(mine ? (uint32_t)(by >> half) : 0u);
+		if (lane_id() == first)
+			bin_add(s, bin, ((uint64_t)hi << half) + lo);
+		by = mine ? 0 : by;
+	}
+	if (by)
+		bin_add(s, b, by);
+}
+
+KERN_DEV uint64_t shfl_wide(uint64_t v, int lane)
+{
+	return (uint64_t)shfl((uint32_t)(v >> 32), lane) << 32 | shfl((uint32_t)v, lane);
+}
+
+/* From the last bin down: the one with which the sums come to *left (at least 1), which becomes what that
+ * bin has to give; *in: all of it.  -1: they do not.  Every warp finds it for itself. */
+KERN_DEV int bin_reached(const struct shared *s, uint64_t *left, uint64_t *in)
+{
+	const int top = 8 * (WARP - 1 - lane_id()) + 7;
+	uint64_t own = 0, upto;
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+		own += bin_sum(s, top - j);
+	upto = own;
+#pragma unroll
+	for (int by = 1; by < WARP; by *= 2) {
+		const uint64_t lo = shfl_up((uint32_t)upto, by), hi = shfl_up((uint32_t)(upto >> 32), by);
+		upto += lane_id() >= by ? hi << 32 | lo : 0;
+	}
+	const uint32_t enough = warp_ballot(upto >= *left);
+	if (!enough)
+		return -1;
+	int b = top;
+	uint64_t rest = *left - (upto - own), sum = bin_sum(s, b); /* right in the lane that reaches it */
+#pragma unroll
+	for (int j = 0; j < 7; j++)
+		if (rest > sum) {
+			rest -= sum;
+			sum = bin_sum(s, --b);
+		}
+	const int lane = __popc((enough & (0u - enough)) - 1u);
+	*left = shfl_wide(rest, lane);
+	*in = shfl_wide(sum, lane);
+	return shfl(b, lane);
+}
+
+/* ---- cuts ---- */
+
+/* The fewest of n items whose weights come to need.  key(i), weight(i) (below 2^51); weight 0: no
+ * candidate. */
 template <typename K, typename W>
 KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W weight)
 {
@@ -208,26 +293,21 @@ KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W we
 	for (int shift = 24; shift >= 0; shift -= 8) {
 		block_sync();
 		for (int i = tid(); i < BINS; i += THREADS)
-			s->bins[i] = 0;
+			s->lo[i] = s->hi[i] = 0;
 		block_sync();
-		for (int i = tid(); i < n; i += THREADS) {
-			const uint32_t k = key(i);
-			if (shift == 24 || k >> (shift + 8) == c.key >> (shift + 8)) {
-				const uint64_t by = weight(i);
-				if (by)
-					atomic_add_shared(&s->bins[k >> shift & (BINS - 1)], by);
-			}
+		for (int i0 = warp_id() * WARP; i0 < n; i0 += THREADS) {
+			const int i = i0 + lane_id();
+			const uint32_t k = i < n ? key(i) : 0;
+			const bool in = i < n && (shift == 24 || k >> (shift + 8) == c.key >> (shift + 8));
+			bin_add_warp(s, (int)(k >> shift & (BINS - 1)), in ? weight(i) : 0);
 		}
 		block_sync();
-		int b = BINS - 1;
-		while (b >= 0 && s->bins[b] < left) /* every thread, the same */
-			left -= s->bins[b--];
+		const int b = bin_reached(s, &left, &in_last);
 		if (b < 0) {
 			c.all = true;
 			return c;
 		}
 		c.key |= (uint32_t)b << shift;
-		in_last = s->bins[b];
 	}
 	/* those that are left have the same logit, hence the same weight */
 	int count = 0;

@@ -328,6 +328,13 @@ KERN_DEV uint32_t warp_ballot(bool p)
 	return cudasim_ballot(p);
 }
 
+KERN_DEV uint32_t warp_add(uint32_t v)
+{
+	for (int m = 16; m; m /= 2)
+		v += shfl_xor(v, m);
+	return v;
+}
+
 void cudasim_warp_sync(void);
 
 KERN_DEV void warp_sync(void)
@@ -391,11 +398,6 @@ KERN_DEV uint32_t atomic_exch(uint32_t *p, uint32_t v)
 	uint32_t was = *p;
 	*p = v;
 	return was;
-}
-
-KERN_DEV void atomic_add_shared(unsigned long long *p, unsigned long long v)
-{
-	*p += v;
 }
 
 /* The device's own bit counts. */
