@@ -797,14 +797,16 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 	int e = cuda_sample_reserve(d, n_vocab);
 	if (e || (e = grow(d, &p->result, 3 * (size_t)n * 4)) || (e = grow(d, &p->top, 2 * top_words * 4)))
 		return e;
-	const size_t all = (size_t)p->slots * stride_of(n_vocab);
+	/* The layout is that of the largest vocabulary so far: marks must be zero where they are looked for,
+	 * which no other array's place is. */
+	const size_t all = (size_t)p->slots * stride_of(p->vocab);
 	struct sample_args a = {};
 	a.logits = (const float *)logits;
 	a.n_vocab = n_vocab;
 	a.top_stride = out->top_stride;
 	a.tokens = tokens;
-	a.vocab_stride = stride_of(n_vocab);
-	a.sums_stride = sums_of(n_vocab);
+	a.vocab_stride = stride_of(p->vocab);
+	a.sums_stride = sums_of(p->vocab);
 	a.w = (float *)p->scratch.p;
 	a.ids = (int32_t *)p->scratch.p + all;
 	a.mark = (uint32_t *)p->scratch.p + 2 * all;

@@ -280,6 +280,30 @@ Test(sample, bias_bans_and_allowed_tokens)
 	cr_assert_eq(sample_one(x, 8, NULL, r).token, 6);
 }
 
+Test(sample, a_smaller_vocabulary_after_a_larger_one_finds_nothing_of_it)
+{
+	enum { LARGE = 1000 };
+	const int32_t five[] = {5};
+	float *x = ramp(LARGE);
+	struct kern_sample_row wide = row_default(), narrow = row_default();
+	wide.temperature = 1; /* draws from a list of all tokens */
+	wide.min_p = 1e-30f;
+	narrow.n_allowed = 1;
+	narrow.allowed = five;
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, 0, way, (struct kt_size){0}))
+			continue;
+		for (int n = 64; n < LARGE; n += 62) {
+			int32_t token = 0;
+			sample_on(&t, x, LARGE, &token, wide);
+			cr_assert_eq(sample_on(&t, x, n, &token, narrow).token, 5, "%s: %d tokens", t.isa, n);
+		}
+		kt_close(&t);
+	}
+	free(x);
+}
+
 Test(sample, bad_words_are_banned_where_they_would_be_completed)
 {
 	const int32_t hist[] = {7, 1, 2}, bad[] = {5, 1, 2, 0, 2, 2, 1, 7, 7, 7, 7, 3}, len[] = {1, 3, 3, 5};
