@@ -28,18 +28,22 @@ struct tier {
 };
 
 struct lane {
-	uint64_t user;
+	/* What every look for whose turn it is needs, in few cache lines. */
 	int32_t priority;
+	uint32_t n_begun;         /* of those that wait, of groups that have begun */
+	uint64_t served;          /* virtual token counter: tokens by share */
+	uint64_t first_order;     /* of the first that waits, while n_waiting */
+	int64_t first_arrival_us; /* likewise */
 	struct tier *tier;
-	uint64_t served; /* virtual token counter: tokens by share */
-	uint64_t level;  /* where it started, without credit, when something new of it came to wait */
-	uint32_t share;  /* as the group that joined last says it */
-	uint32_t rest;   /* tokens that do not make up one of served yet */
-	uint32_t n_groups;
-	struct seq head; /* of the list of its waiting sequences */
+	uint64_t level; /* where it started, without credit, when something new of it came to wait */
 	uint32_t n_waiting;
 	uint32_t place; /* in waiting[], while n_waiting */
+	uint32_t share; /* as the group that joined last says it */
+	uint32_t rest;  /* tokens that do not make up one of served yet */
+	uint32_t n_groups;
+	uint64_t user;
 	struct lane *hash_next;
+	struct seq head; /* of the list of its waiting sequences */
 };
 
 struct queue {
@@ -128,7 +132,7 @@ static void forget_idle(struct queue *q)
  * place, however long ago their user was last brought up to the others. */
 static bool asks(const struct lane *l)
 {
-	return l->n_waiting && !l->head.prev->group->first_run_us;
+	return l->n_waiting > l->n_begun;
 }
 
 /* Where a lane starts that has not asked and does now: with the least served of those that ask
@@ -192,6 +196,14 @@ static bool before(const struct seq *a, const struct seq *b)
 	return a->index < b->index;
 }
 
+static void note_first(struct lane *l)
+{
+	if (l->n_waiting == 0)
+		return;
+	l->first_order = l->head.next->group->order;
+	l->first_arrival_us = l->head.next->group->arrival_us;
+}
+
 void queue_push(struct queue *q, struct seq *s)
 {
 	struct lane *l = s->group->lane;
@@ -207,7 +219,10 @@ void queue_push(struct queue *q, struct seq *s)
 	at->prev->next = s;
 	at->prev = s;
 	q->n++;
-	if (l->n_waiting++)
+	l->n_begun += s->group->first_run_us != 0;
+	l->n_waiting++;
+	note_first(l);
+	if (l->n_waiting > 1)
 		return;
 	if (q->n_lanes == q->cap_lanes) {
 		q->cap_lanes = q->cap_lanes ? q->cap_lanes * 2 : 16;
@@ -225,7 +240,11 @@ void queue_remove(struct queue *q, struct seq *s)
 	s->next->prev = s->prev;
 	s->prev = s->next = NULL;
 	q->n--;
-	if (--l->n_waiting)
+	assert(l->n_begun >= (s->group->first_run_us != 0));
+	l->n_begun -= s->group->first_run_us != 0;
+	l->n_waiting--;
+	note_first(l);
+	if (l->n_waiting)
 		return;
 	q->waiting[l->place] = q->waiting[--q->n_lanes];
 	q->waiting[l->place]->place = l->place;
@@ -250,52 +269,93 @@ static struct seq *lane_first(struct lane *l, enum queue_ready (*ready)(const st
 	return NULL;
 }
 
-/* Which priority has the turn: that of whoever has waited too long, else the best. */
-static bool class_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
+/* What decides whose turn it is. */
+struct claim {
+	uint64_t order;
+	int64_t served;
+	int32_t priority;
+	bool old;
+};
+
+static struct claim claim_of(const struct queue *q, const struct seq *s, int64_t now_us)
 {
-	bool old_a = now_us - a->group->arrival_us > q->aging_us,
-	     old_b = now_us - b->group->arrival_us > q->aging_us;
-	const struct lane *la = a->group->lane, *lb = b->group->lane;
-	if (old_a != old_b)
-		return old_a;
-	if (!old_a && la->priority != lb->priority)
-		return la->priority < lb->priority;
-	return a->group->order < b->group->order;
+	const struct group *g = s->group;
+	return (struct claim){.order = g->order,
+			      .served = (int64_t)g->lane->served - (g->first_run_us ? BEGUN_BONUS : 0),
+			      .priority = g->priority,
+			      .old = now_us - g->arrival_us > q->aging_us};
+}
+
+/* None of the lane's sequences has a better one; it is had without a look at any of them: there may
+ * be thousands of lanes. */
+static struct claim best_claim(const struct queue *q, const struct lane *l, int64_t now_us)
+{
+	return (struct claim){.order = l->first_order,
+			      .served = (int64_t)l->served - (l->n_begun ? BEGUN_BONUS : 0),
+			      .priority = l->priority,
+			      .old = now_us - l->first_arrival_us > q->aging_us};
+}
+
+/* Which priority has the turn: that of whoever has waited too long, else the best. */
+static bool class_before(struct claim a, struct claim b)
+{
+	if (a.old != b.old)
+		return a.old;
+	if (!a.old && a.priority != b.priority)
+		return a.priority < b.priority;
+	return a.order < b.order;
 }
 
 /* Of one priority. */
-static bool served_before(const struct seq *a, const struct seq *b)
+static bool served_before(struct claim a, struct claim b)
 {
-	const struct lane *la = a->group->lane, *lb = b->group->lane;
-	int64_t sa = (int64_t)la->served - (a->group->first_run_us ? BEGUN_BONUS : 0);
-	int64_t sb = (int64_t)lb->served - (b->group->first_run_us ? BEGUN_BONUS : 0);
-	return sa != sb ? sa < sb : a->group->order < b->group->order;
+	return a.served != b.served ? a.served < b.served : a.order < b.order;
 }
 
 bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
 {
-	if (a->group->lane->priority != b->group->lane->priority)
-		return class_before(q, a, b, now_us);
-	return served_before(a, b);
+	struct claim ca = claim_of(q, a, now_us), cb = claim_of(q, b, now_us);
+	return ca.priority != cb.priority ? class_before(ca, cb) : served_before(ca, cb);
+}
+
+/* Who is ready to be taken, and how that is found out. */
+struct pick {
+	int64_t now_us;
+	enum queue_ready (*ready)(const struct seq *s, void *user);
+	void *user;
+};
+
+static inline bool goes_before(bool by_class, struct claim a, struct claim b)
+{
+	return by_class ? class_before(a, b) : served_before(a, b);
+}
+
+/* Who is ready and before all others; in: of this priority only, NULL: who says which it is. */
+static struct seq *best_of(const struct queue *q, const struct pick *p, const int32_t *in)
+{
+	bool by_class = in == NULL;
+	struct seq *best = NULL;
+	struct claim claim = {0};
+	for (uint32_t i = 0; i < q->n_lanes; i++) {
+		struct lane *l = q->waiting[i];
+		if ((in && l->priority != *in) ||
+		    (best && !goes_before(by_class, best_claim(q, l, p->now_us), claim)))
+			continue;
+		struct seq *s = lane_first(l, p->ready, p->user);
+		if (!s || (best && !goes_before(by_class, claim_of(q, s, p->now_us), claim)))
+			continue;
+		best = s;
+		claim = claim_of(q, s, p->now_us);
+	}
+	return best;
 }
 
 struct seq *queue_pick(struct queue *q, int64_t now_us,
 		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user)
 {
-	struct seq *first = NULL, *best = NULL;
-	for (uint32_t i = 0; i < q->n_lanes; i++) {
-		struct seq *s = lane_first(q->waiting[i], ready, user);
-		if (s && (!first || class_before(q, s, first, now_us)))
-			first = s;
-	}
-	for (uint32_t i = 0; first && i < q->n_lanes; i++) {
-		if (q->waiting[i]->priority != first->group->priority)
-			continue;
-		struct seq *s = lane_first(q->waiting[i], ready, user);
-		if (s && (!best || served_before(s, best)))
-			best = s;
-	}
-	return best;
+	struct pick p = {now_us, ready, user};
+	const struct seq *first = best_of(q, &p, NULL);
+	return first ? best_of(q, &p, &first->group->priority) : NULL;
 }
 
 void queue_charge(struct queue *q, struct group *g, uint32_t tokens)

@@ -26,11 +26,13 @@ struct queue *queue_new(int64_t aging_us);
 void queue_free(struct queue *q);               /* not the sequences; NULL is fine */
 
 /* The group belongs to its lane (by g->user, g->priority) from now on, or no more.  Joined before its
- * sequences are pushed: what its user may claim is settled by who waits at that moment. */
+ * sequences are pushed: what its user may claim is settled by who waits at that moment.
+ * Of two groups the one with the lower order did not arrive later. */
 void queue_join(struct queue *q, struct group *g);
 void queue_leave(struct queue *q, struct group *g);
 
-/* Sequences of joined groups. */
+/* Sequences of joined groups.  None that waits is of a group that begins (first_run_us) meanwhile:
+ * it is removed before. */
 void queue_push(struct queue *q, struct seq *s);
 void queue_remove(struct queue *q, struct seq *s);
 uint32_t queue_n(const struct queue *q);

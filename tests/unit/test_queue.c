@@ -60,12 +60,21 @@ struct one {
 static uint64_t n_jobs;
 
 /* It comes, and waits. */
-static void come(struct queue *q, struct one *o, uint64_t user, int32_t priority)
+static void come_at(struct queue *q, struct one *o, uint64_t user, int32_t priority, int64_t now_us)
 {
-	*o = (struct one){.g = {.user = user, .share = 1, .priority = priority, .order = ++n_jobs}};
+	*o = (struct one){.g = {.user = user,
+				.share = 1,
+				.priority = priority,
+				.order = ++n_jobs,
+				.arrival_us = now_us}};
 	o->s.group = &o->g;
 	queue_join(q, &o->g);
 	queue_push(q, &o->s);
+}
+
+static void come(struct queue *q, struct one *o, uint64_t user, int32_t priority)
+{
+	come_at(q, o, user, priority, 0);
 }
 
 /* It waits no more, but runs, and is served. */
@@ -268,4 +277,116 @@ Test(queue, who_is_forgotten_starts_where_the_others_are)
 	leave(q, &a);
 	leave(q, &b);
 	queue_free(q);
+}
+
+/* ---- whose turn, said plainly ---- */
+
+enum { ONES = 60, BONUS = 4096, AGING = 40 };
+
+struct crowd {
+	struct queue *q;
+	struct one ones[ONES];
+	bool here[ONES];
+	enum queue_ready is[ONES];
+	uint64_t rng;
+	int64_t now;
+};
+
+static uint32_t rnd(struct crowd *c, uint32_t n)
+{
+	c->rng = c->rng * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((c->rng >> 33) % n);
+}
+
+static enum queue_ready as_told(const struct seq *s, void *user)
+{
+	const struct crowd *c = user;
+	return c->is[s->group->job];
+}
+
+/* Nobody of its user and priority who is ready, or holds it up, came before it. */
+static bool leads(const struct crowd *c, uint32_t i)
+{
+	const struct group *g = &c->ones[i].g;
+	if (!c->here[i] || !c->ones[i].s.next || c->is[i] != QUEUE_READY)
+		return false;
+	for (uint32_t k = 0; k < ONES; k++) {
+		const struct group *o = &c->ones[k].g;
+		if (c->here[k] && c->ones[k].s.next && o->user == g->user && o->priority == g->priority &&
+		    o->order < g->order && c->is[k] != QUEUE_SKIP)
+			return false;
+	}
+	return true;
+}
+
+static int64_t debt(const struct group *g)
+{
+	return (int64_t)queue_served(g) - (g->first_run_us ? BONUS : 0);
+}
+
+static const struct seq *plainly(const struct crowd *c)
+{
+	const struct group *old = NULL, *urgent = NULL, *best = NULL;
+	for (uint32_t i = 0; i < ONES; i++) {
+		const struct group *g = &c->ones[i].g;
+		if (!leads(c, i))
+			continue;
+		if (c->now - g->arrival_us > AGING && (!old || g->order < old->order))
+			old = g;
+		if (!urgent || g->priority < urgent->priority)
+			urgent = g;
+	}
+	if (!urgent)
+		return NULL;
+	int32_t priority = old ? old->priority : urgent->priority;
+	for (uint32_t i = 0; i < ONES; i++) {
+		const struct group *g = &c->ones[i].g;
+		if (leads(c, i) && g->priority == priority &&
+		    (!best || debt(g) < debt(best) || (debt(g) == debt(best) && g->order < best->order)))
+			best = g;
+	}
+	return &c->ones[best->job].s;
+}
+
+static void come_or_change(struct crowd *c, uint32_t i)
+{
+	struct one *o = &c->ones[i];
+	if (!c->here[i]) {
+		come_at(c->q, o, rnd(c, 6), (int32_t)rnd(c, 3), c->now);
+		o->g.job = i;
+		c->here[i] = true;
+	} else if (!o->s.next) {
+		queue_charge(c->q, &o->g, rnd(c, 3000));
+		if (rnd(c, 4) == 0)
+			preempt(c->q, o);
+	} else if (rnd(c, 3)) {
+		serve(c->q, o, rnd(c, 3000));
+	} else {
+		leave(c->q, o);
+		c->here[i] = false;
+	}
+	c->is[i] = rnd(c, 2) ? QUEUE_READY : rnd(c, 3) ? QUEUE_SKIP : QUEUE_HOLD;
+}
+
+Test(queue, the_turn_is_what_a_look_at_everybody_finds)
+{
+	struct crowd *c = calloc(1, sizeof *c);
+	uint32_t n_found = 0, n_aged = 0;
+	cr_assert(c);
+	c->q = queue_new(AGING);
+	for (uint32_t step = 0; step < 20000; step++) {
+		c->now = step;
+		come_or_change(c, rnd(c, ONES));
+		const struct seq *s = queue_pick(c->q, c->now, as_told, c);
+		cr_assert_eq(s, plainly(c), "step %u", step);
+		n_found += s != NULL;
+		n_aged += s && c->now - s->group->arrival_us > AGING;
+	}
+	cr_expect_gt(n_found, 10000);
+	cr_expect(n_aged > 1000 && n_aged < n_found - 1000, "%u of %u", n_aged, n_found);
+	for (uint32_t i = 0; i < ONES; i++)
+		if (c->here[i])
+			leave(c->q, &c->ones[i]);
+	queue_free(c->q);
+	free(c);
 }
