@@ -243,6 +243,7 @@ struct engine_config {
 	uint32_t tp;            /* workers of a replica; 0: 1 */
 	bool class_change;      /* a job that has begun may go on in another numerics class */
 	int64_t silent_us;      /* a worker is lost when nothing comes from it for so long; 0: 2 s, -1: never */
+	int64_t stuck_us;       /* likewise when it beats, but does not get on with a step; 0: 120 s, -1: never */
 	/* There is somebody who starts and ends workers of this host when he is told so (on_notice). */
 	bool supervised;
 	/* Called on the engine's thread; must not block.  May be NULL. */

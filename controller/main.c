@@ -61,6 +61,8 @@ static const struct opt options[] = {
 	OPT("worker-timeout", OPT_INT, "S",
 	    "a worker from which nothing comes for so long is lost; 0: never, for a debugger (2)", .lo = 0,
 	    .hi = 86400),
+	OPT("stuck-timeout", OPT_INT, "S",
+	    "so is one that does not get on with a step for so long; 0: never (120)", .lo = 0, .hi = 86400),
 	OPT("tp", OPT_INT, "N", "workers of a replica, each with a part of the weights (1)", .lo = 1,
 	    .hi = 64),
 	OPT("allow-class-change", OPT_FLAG, NULL,
@@ -301,6 +303,13 @@ static int choice(const struct opts *o, const char *name, const char *otherwise,
 	return err_why(why, why_n, -EINVAL, "--%s \"%s\": must be one of %s", name, text, all);
 }
 
+/* A worker that a debugger has stopped does not get on either. */
+static int64_t stuck_us(const struct opts *o)
+{
+	int64_t s = opts_int(o, "worker-timeout", 1) ? opts_int(o, "stuck-timeout", 120) : 0;
+	return s ? s * 1000000 : -1;
+}
+
 static int start_engine(struct program *p, const char *dir, char *why, size_t why_n)
 {
 	const struct opts *o = &p->o;
@@ -323,6 +332,7 @@ static int start_engine(struct program *p, const char *dir, char *why, size_t wh
 		.tp = (uint32_t)opts_int(o, "tp", 1),
 		.class_change = opts_flag(o, "allow-class-change"),
 		.silent_us = opts_int(o, "worker-timeout", 2) ? opts_int(o, "worker-timeout", 2) * 1000000 : -1,
+		.stuck_us = stuck_us(o),
 		.supervised = p->ready_fd >= 0,
 		.on_notice = on_notice,
 		.on_notice_user = &p->notices,

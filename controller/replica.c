@@ -92,7 +92,7 @@ void replica_plan(struct replica *r, struct wlink *link, struct plan *scratch, i
 {
 	while (r->started && !r->paused && sched_plan(r->sched, now_us, scratch)) {
 		r->rows[scratch->number % SCHED_AHEAD] = scratch->n_rows;
-		wlink_send_plan(link, r->ranks, r->n_ranks, scratch);
+		wlink_send_plan(link, r->ranks, r->n_ranks, scratch, now_us);
 	}
 }
 

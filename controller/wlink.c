@@ -26,6 +26,7 @@ enum {
 	HELLOS_MAX = 20, /* in a second */
 	HELLO_US = 1000 * 1000,
 	SILENT_US = 2 * 1000 * 1000,
+	STUCK_US = 120 * 1000 * 1000,
 	/* So much of it is for others: by then the loss is noticed, and another worker started. */
 	SILENT_PART = 5,
 	HANDSHAKE_MS = 3000,
@@ -56,6 +57,7 @@ struct wlink {
 	struct wlink_worker workers[ENGINE_WORKERS_MAX];
 	uint64_t last_id;
 	int64_t silent_us; /* after which a worker is given up; negative: never */
+	int64_t stuck_us;  /* likewise when it beats, but does not get on */
 	uint32_t turn;     /* messages read in this turn */
 	int64_t warned_us;
 	struct buf out;
@@ -87,6 +89,7 @@ int wlink_open(void *zmq_context, const struct engine_config *cfg, struct wlink 
 	struct wlink *w = xcalloc(1, sizeof *w);
 	w->cfg = *cfg;
 	w->silent_us = cfg->silent_us ? cfg->silent_us : SILENT_US;
+	w->stuck_us = cfg->stuck_us ? cfg->stuck_us : STUCK_US;
 	w->silent_us -= w->silent_us / SILENT_PART;
 	w->socket = zmq_socket(zmq_context, ZMQ_ROUTER);
 	if (!w->socket) {
@@ -322,13 +325,15 @@ void wlink_load(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, 
 		k->progress = 0;
 		k->sent = k->received = 0;
 		k->heard_us = now_us;
+		pace_ask(&k->pace, now_us);
 		send_msg(w, k, &m);
 	}
 	if (n > 1)
 		ranks[0]->meet_used = true;
 }
 
-void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, const struct plan *p)
+void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, const struct plan *p,
+		     int64_t now_us)
 {
 	zmq_msg_t all, one;
 	bus_encode_plan(p, &w->out);
@@ -336,6 +341,7 @@ void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_
 	memcpy(zmq_msg_data(&all), w->out.p, w->out.len);
 	for (uint32_t i = 0; i < n; i++) {
 		ranks[i]->sent = p->number;
+		pace_ask(&ranks[i]->pace, now_us);
 		if (send_route(w, ranks[i]->route, ranks[i]->route_n) < 0) {
 			ranks[i]->broken = true;
 			continue;
@@ -522,6 +528,7 @@ static void on_return(struct wlink *w, struct wlink_worker *k, const struct bus_
 	k->hello = *h;
 	k->meet_used = false;
 	k->broken = k->silent = false;
+	k->pace = (struct pace){0};
 	k->epoch = 0;
 	k->state = WLINK_JOINING;
 	k->idle_us = k->heard_us = k->beat_us = now_us;
@@ -564,6 +571,7 @@ static void revive(struct wlink *w, struct wlink_worker *k, int64_t now_us, stru
 		 (long long)k->hello.pid);
 	k->conn = conns_keep(w->conns, k->fd);
 	k->silent = false;
+	k->pace = (struct pace){0};
 	k->state = WLINK_JOINING;
 	k->idle_us = k->heard_us = k->beat_us = now_us;
 	*ev = (struct wlink_event){.kind = WLINK_HELLO, .worker = k};
@@ -630,13 +638,29 @@ static void on_result(struct wlink *w, struct wlink_worker *k, const void *bytes
 	k->steps++;
 	k->step_us = result->step_us;
 	k->received = result->number;
+	if (k->received == k->sent)
+		pace_done(&k->pace);
 	*ev = (struct wlink_event){.kind = WLINK_RESULT, .worker = k, .epoch = k->epoch};
+}
+
+/* Plans of a rank that sends no results. */
+static void note_carried_out(struct wlink_worker *k, uint64_t number, int64_t now_us)
+{
+	if (number != k->received)
+		pace_move(&k->pace, now_us);
+	k->received = number;
+	if (number == k->sent)
+		pace_done(&k->pace);
 }
 
 /* What it says comes in the order in which it was said: a result that it has sent was read before
  * this. */
-static void on_beat(struct wlink_worker *k, const struct bus_beat *b, struct wlink_event *ev)
+static void on_beat(struct wlink_worker *k, const struct bus_beat *b, int64_t now_us, struct wlink_event *ev)
 {
+	pace_beat(&k->pace, b->moves, now_us);
+	/* Loads are not judged: they have parts of which nothing tells how far they are. */
+	if (b->state == BUS_LOADING)
+		pace_move(&k->pace, now_us);
 	if (b->epoch != k->epoch || k->epoch == 0)
 		return;
 	if (b->state == BUS_LOADING) {
@@ -650,7 +674,7 @@ static void on_beat(struct wlink_worker *k, const struct bus_beat *b, struct wli
 		k->steps += b->expected > k->received + 1 ? b->expected - 1 - k->received : 0;
 	bool result_lost = k->rank == 0 && b->expected > k->received + 1;
 	if (k->rank && b->expected)
-		k->received = b->expected - 1;
+		note_carried_out(k, b->expected - 1, now_us);
 	if (b->state == BUS_MISSED || result_lost)
 		missed(k, result_lost ? "a result" : "a plan", ev);
 }
@@ -663,19 +687,24 @@ static void on_message(struct wlink *w, struct wlink_worker *k, const void *byte
 	char text[256];
 	k->heard_us = now_us;
 	if (type == BUS_RESULT) {
+		pace_move(&k->pace, now_us);
 		on_result(w, k, bytes, n, now_us, result, ev);
 		return;
 	}
-	if (bus_decode(bytes, n, &m, text, sizeof text))
+	if (bus_decode(bytes, n, &m, text, sizeof text)) {
 		lost(w, k, now_us, WLINK_GONE, text, ev);
-	else if (m.type == BUS_READY && k->state == WLINK_LOADING && m.ready.epoch == k->epoch)
+		return;
+	}
+	if (m.type == BUS_READY)
+		pace_done(&k->pace);
+	if (m.type == BUS_READY && k->state == WLINK_LOADING && m.ready.epoch == k->epoch)
 		on_ready(w, k, &m.ready, now_us, ev);
 	else if (m.type == BUS_FAILED)
 		lost(w, k, now_us, WLINK_FAILED, m.failed.why, ev);
 	else if (m.type == BUS_STOP)
 		lost(w, k, now_us, WLINK_GONE, "it ends", ev);
 	else if (m.type == BUS_BEAT)
-		on_beat(k, &m.beat, ev);
+		on_beat(k, &m.beat, now_us, ev);
 }
 
 /* Whether one that never said hello has spoken for long enough to be told to stop. */
@@ -784,6 +813,8 @@ static bool tick_worker(struct wlink *w, struct wlink_worker *k, int64_t now_us,
 	} else if (watched && now_us - k->heard_us > w->silent_us) {
 		lose(w, k, now_us, WLINK_GONE, "silent for too long: it hangs, or its host is gone", ev);
 		k->silent = true;
+	} else if (w->stuck_us > 0 && pace_is_stuck(&k->pace, w->stuck_us, now_us)) {
+		lost(w, k, now_us, WLINK_GONE, "it beats, but does not get on: a step of it hangs", ev);
 	} else {
 		return false;
 	}

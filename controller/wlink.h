@@ -12,6 +12,7 @@
 #define QUERN_CONTROLLER_WLINK_H
 
 #include "controller/engine.h"
+#include "controller/pace.h"
 #include "proto/bus.h"
 #include "proto/curve.h"
 
@@ -51,6 +52,7 @@ struct wlink_worker {
 	bool silent;                    /* LOST for being silent: it may speak again */
 	uint64_t sent;                  /* number of the last plan */
 	uint64_t received;              /* number of the last result */
+	struct pace pace;               /* kept when its group is over: it may hang in a step of that */
 	int64_t heard_us, beat_us, left_us;
 	int64_t hello_us;               /* beginning of a second, ... */
 	uint32_t n_hellos;              /* ... and the hellos since */
@@ -87,15 +89,16 @@ const char *wlink_endpoint(const struct wlink *w);
 
 /* The next event of what has come in; false: nothing more to read (now).  RESULT: result is filled. */
 bool wlink_recv(struct wlink *w, int64_t now_us, struct result *result, struct wlink_event *ev);
-/* Heartbeats; the next event of what has not come: workers whose connection is gone, or that have
- * been silent for too long. */
+/* Heartbeats; the next event of what has not come: workers whose connection is gone, that have
+ * been silent for too long, or that do not get on with what they were asked for (pace.h). */
 bool wlink_tick(struct wlink *w, int64_t now_us, struct wlink_event *ev);
 
 /* The n JOINING workers, by rank, form a group: each is told to load. */
 void wlink_load(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, uint64_t epoch, int64_t now_us);
 /* To all ranks of a group; the bytes are made once.  Who cannot be reached is reported by
  * wlink_tick(). */
-void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, const struct plan *p);
+void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_t n, const struct plan *p,
+		     int64_t now_us);
 /* Its group is over, it is JOINING again. */
 void wlink_idle(struct wlink_worker *worker, int64_t now_us);
 /* Give it up: it is told to stop, and whatever it still sends is ignored. */

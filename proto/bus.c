@@ -133,11 +133,12 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 		pack_str(&pk, "why", m->failed.why);
 		break;
 	case BUS_BEAT:
-		msgpack_pack_map(&pk, 4);
+		msgpack_pack_map(&pk, 5);
 		pack_uint(&pk, "epoch", m->beat.epoch);
 		pack_uint(&pk, "state", m->beat.state);
 		pack_uint(&pk, "progress", m->beat.progress);
 		pack_uint(&pk, "expected", m->beat.expected);
+		pack_uint(&pk, "moves", m->beat.moves);
 		break;
 	default:
 		msgpack_pack_map(&pk, 0);
@@ -404,6 +405,8 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		b->progress = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "expected") == 0)
 		b->expected = cursor_uint(c, key, UINT64_MAX);
+	else if (strcmp(key, "moves") == 0)
+		b->moves = cursor_uint(c, key, UINT64_MAX);
 	else
 		cursor_skip(c);
 }

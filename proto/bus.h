@@ -95,6 +95,7 @@ struct bus_beat {
 	uint32_t state;             /* enum bus_state (from a worker) */
 	uint64_t progress;          /* plans answered; while loading: permille; from the controller: plans sent */
 	uint64_t expected;          /* worker: number of the plan that it answers next */
+	uint64_t moves;             /* worker: grows while it gets on within a load or a step; how fast says nothing */
 };
 
 struct bus_msg {

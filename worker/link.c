@@ -69,6 +69,7 @@ struct link {
 	int stash0, n_stash;
 	struct buf beat;
 	atomic_uint permille; /* of the load */
+	atomic_ullong moves;  /* of loads and steps: the beats are no sign of the main thread */
 	atomic_int calls;     /* loads and stops in the stash: what is under way is not wanted any more */
 	atomic_bool dismissed; /* since the socket was lent, the controller saw us in no group */
 };
@@ -149,6 +150,7 @@ static void send_beat(struct link *l)
 						     : BUS_SERVING,
 				.progress = l->loading ? atomic_load(&l->permille) : l->ended,
 				.expected = l->ended + 1,
+				.moves = atomic_load(&l->moves),
 			},
 	};
 	bus_encode(&m, &l->beat);
@@ -370,6 +372,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.tune = l->args->tune,
 		.progress = note_progress,
 		.progress_arg = l,
+		.moves = &l->moves,
 	};
 	int rc = step_open(&l->step, &a, ready, why, why_n);
 	reclaim(l);

@@ -42,6 +42,7 @@ struct model {
 	struct piece norm; /* F32 [H] */
 	struct piece rope; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
+	atomic_ullong *moves; /* borrowed; NULL: nobody looks */
 
 	/* Scratch; T = max_rows, L = max_logits; "op" is the table's operand type. */
 	struct piece x;                /* F32 [T, H] residual */
@@ -124,6 +125,13 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	return rc;
 }
 
+/* Whoever looks on sees that this goes on. */
+static void note_move(struct model *m)
+{
+	if (m->moves)
+		atomic_fetch_add_explicit(m->moves, 1, memory_order_relaxed);
+}
+
 /* ---- weights ---- */
 
 static enum kern_dtype dtype_of(enum config_dtype t)
@@ -186,6 +194,7 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", src.name);
 	m->weights_bytes += m->ops->linear_bytes(*out);
+	note_move(m);
 	return 0;
 }
 
@@ -259,7 +268,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .c = a->config,
 			    .shard = a->shard,
 			    .max_rows = a->max_rows,
-			    .max_logits = a->max_logits};
+			    .max_logits = a->max_logits,
+			    .moves = a->moves};
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
 	    (rc = ends_load(m, a->weights, why, why_n)))
@@ -367,13 +377,16 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		    (rc = k->linear(s, l->qkv, m->qkv.p, m->normed.p, n_rows, false)) ||
 		    (rc = attention(m, l, i, kv)) ||
 		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
-		    (rc = group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)) ||
-		    (rc = k->rmsnorm(s, m->normed.p, m->x.p, m->add.p, l->ffn_norm.p, n_rows, c->hidden,
+		    (rc = group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
+			return rc;
+		note_move(m);
+		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, m->add.p, l->ffn_norm.p, n_rows, c->hidden,
 				     c->rms_eps)) ||
 		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
 		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) ||
 		    (rc = group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
 			return rc;
+		note_move(m);
 		add = m->add.p;
 	}
 	return rc;

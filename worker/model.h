@@ -16,6 +16,7 @@
 #include "formats/weights.h"
 #include "kernels/kern.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,8 @@ struct model_args {
 	int max_context;
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
+	atomic_ullong *moves; /* borrowed for its life: grows with every part of a layer that was loaded, or
+	                         computed (on a GPU: queued); NULL: nobody wants to know */
 };
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */

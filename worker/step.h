@@ -23,6 +23,7 @@
 #include "worker/group.h"
 #include "worker/tune.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,6 +38,7 @@ struct step_args {
 	struct tune_source tune;                        /* load->fast: where its crossovers may be */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
+	atomic_ullong *moves;                           /* model.h; borrowed for the step's life, or NULL */
 };
 
 /* Load the model.  ready says what there is now; of one rank of a group, step_join() fills it

@@ -233,6 +233,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.max_context = (int)s->lim.max_context,
 		.progress = share_progress,
 		.progress_arg = &share,
+		.moves = a->moves,
 	};
 	return model_load(&s->model, &m, why, why_n);
 }

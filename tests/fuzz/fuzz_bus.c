@@ -180,7 +180,7 @@ static void sound_message(struct buf *out, unsigned kind)
 		m = (struct bus_msg){.type = BUS_FAILED, .failed = {3, "no memory"}};
 		break;
 	case 4:
-		m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5}};
+		m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5, 6}};
 		break;
 	case 5:
 		m = (struct bus_msg){.type = BUS_STOP};

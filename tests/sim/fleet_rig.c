@@ -268,7 +268,7 @@ struct fake {
 	struct device *device;
 	struct bus_load load;
 	uint64_t expected;
-	bool missed, dead;
+	bool missed, dead, stuck;
 	int n_hellos, n_seen; /* plans that came */
 	int64_t beat_us, wake_us;
 	uint32_t n_blocks;
@@ -331,6 +331,10 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 	int seen = ++f->n_seen;
 	if (seen == f->w->lose_plan)
 		return;
+	if (seen == f->w->stick_at) {
+		f->stuck = true;
+		return;
+	}
 	if (seen == f->w->die_at || seen == f->w->hang_at) {
 		f->dead = true;
 		if (seen == f->w->die_at)
@@ -372,6 +376,8 @@ static void on_message(struct fake *f, const void *bytes, size_t n)
 	struct bus_msg m;
 	char why[256];
 	int type = bus_peek(bytes, n, why, sizeof why);
+	if (f->stuck)
+		return;
 	if (type == BUS_PLAN) {
 		on_plan(f, bytes, n);
 		return;

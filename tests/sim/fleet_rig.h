@@ -64,6 +64,7 @@ struct fake_worker {
 	int die_at;                     /* this plan of it, counted from 1, is not answered, and it is gone; 0: never */
 	int hang_at;                    /* likewise, but it stays and is silent */
 	int hang_ms;                    /* ... for so long; 0: for ever */
+	int stick_at;                   /* likewise, and it goes on to beat */
 	int lose_plan, lose_result;     /* this plan is passed over as if it had not come; its result is not sent */
 	int step_us;                    /* how long a step takes */
 	/* While it runs: */

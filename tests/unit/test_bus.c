@@ -295,10 +295,11 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.ready.device_bytes, 1ull << 36);
 	cr_assert_eq(got.ready.block_bytes, 11);
 	cr_assert_eq(got.ready.link_bps, 13);
-	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5}};
+	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5, 6}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.beat.expected, 5);
+	cr_assert_eq(got.beat.moves, 6);
 	buf_fini(&b);
 }
 

@@ -43,6 +43,12 @@ Test(link, serves_from_hello_to_stop)
 	expect(BUS_BEAT);
 	cr_expect_eq(decoded().beat.state, BUS_SERVING);
 	cr_expect_eq(decoded().beat.progress, 2);
+	const uint64_t moves = decoded().beat.moves;
+	cr_expect_gt(moves, 0); /* of the load and two steps */
+	send_plan(5, 3, 3);
+	expect_result(5, 3);
+	expect(BUS_BEAT);
+	cr_expect_gt(decoded().beat.moves, moves);
 	stop();
 }
 

@@ -1,0 +1,66 @@
+"""A worker whose main thread hangs, while the thread that gives signs of life goes on."""
+
+import ctypes
+import os
+import threading
+
+import pytest
+
+from jobclient import JobError
+from service import DEMO, marked
+
+SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+PROMPT = "Once upon a time"
+LONG = dict(max_tokens=1500, ignore_eos=True, temperature=1.0, seed=4)
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
+
+
+def halt_main_thread(pid):
+    """As a debugger does: of all its threads this one alone stops."""
+    if libc.ptrace(SEIZE, pid, None, None) < 0:
+        pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
+    assert libc.ptrace(INTERRUPT, pid, None, None) == 0
+    os.waitpid(pid, WALL)
+
+
+def see_to_its_end(pid):
+    """Whoever traces a process hears of its end first, and its parent only then."""
+    def wait():
+        while not os.WIFSIGNALED(os.waitpid(pid, WALL)[1]):
+            pass
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def unfinished(client, job):
+    try:
+        client.result(job.job)
+        return False
+    except JobError as e:
+        assert e.code == "E_NOT_READY"
+        return True
+
+
+def test_a_worker_that_beats_but_hangs_is_replaced_and_its_jobs_go_on(start):
+    s = start(DEMO, "--stuck-timeout", "3")
+    with s.client() as c:
+        for _ in range(20):
+            job = c.submit(PROMPT, **LONG)
+            job.first_delta()
+            (worker,) = c.workers()
+            halt_main_thread(worker["pid"])
+            if unfinished(c, job):
+                break
+            assert libc.ptrace(DETACH, worker["pid"], None, None) == 0  # too late: again
+            job.done()
+        else:
+            pytest.fail("every job ended before it could be disturbed")
+        see_to_its_end(worker["pid"])
+        tokens = job.done().tokens
+        assert tokens == c.generate(PROMPT, **LONG).tokens
+        (other,) = c.workers()
+        assert other["pid"] != worker["pid"]
+    assert worker["pid"] not in marked(s.mark)
+    assert "does not get on" in s.log() or "silent for too long" in s.log()    # between two steps
