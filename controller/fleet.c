@@ -105,8 +105,7 @@ static size_t kind_length(const char *device)
 	return strcspn(device, ":");
 }
 
-/* Workers that could be ranks of one group. */
-static bool same_kind(const struct wlink_worker *a, const struct wlink_worker *b)
+bool fleet_same_kind(const struct wlink_worker *a, const struct wlink_worker *b)
 {
 	size_t n = kind_length(a->hello.device);
 	return strcmp(a->hello.host, b->hello.host) == 0 && n == kind_length(b->hello.device) &&
@@ -145,7 +144,7 @@ static bool choose_ranks(struct fleet *f, const struct wlink_worker *like, struc
 	for (int pass = 0; pass < 2; pass++)
 		for (uint32_t i = 0; i < wlink_rows(f->link) && n < f->tp; i++) {
 			struct wlink_worker *k = wlink_at(f->link, i);
-			if (!is_idle(f, k) || !same_kind(k, like))
+			if (!is_idle(f, k) || !fleet_same_kind(k, like))
 				continue;
 			bool placed = k->n_ranks == f->tp && ranks[k->rank] == k;
 			if (pass == 0 && k->n_ranks == f->tp && !ranks[k->rank]) {

@@ -58,6 +58,8 @@ struct replica *fleet_by_epoch(const struct fleet *f, uint64_t epoch);
 /* Tell the front end, and whoever started us, when this has changed. */
 void fleet_update(struct fleet *f, const char *why);
 void fleet_notice(struct fleet *f, struct engine_notice n);
+/* Workers that could be ranks of one group. */
+bool fleet_same_kind(const struct wlink_worker *a, const struct wlink_worker *b);
 /* The worker ends on purpose, for good. */
 void fleet_retire(struct fleet *f, struct wlink_worker *k, int64_t now_us);
 

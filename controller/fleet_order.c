@@ -126,12 +126,32 @@ static bool ask_for_workers(struct fleet *f, const struct engine_cmd *c, uint32_
 	return true;
 }
 
-static uint32_t n_idle(const struct fleet *f)
+/* It has nothing to do, and will be of a group with those that are started: alone, whoever it is; beside
+ * them, one like them. */
+static bool is_spare(const struct fleet *f, const struct wlink_worker *k, const struct engine_cmd *c)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < wlink_rows(f->link); i++)
-		n += wlink_at(f->link, i)->state == WLINK_JOINING;
-	return n;
+	if (k->state != WLINK_JOINING || k->broken)
+		return false;
+	return f->tp == 1 || (is_device(k, c) && is_supervised(k));
+}
+
+/* Those that are not started since they are there: of one kind, the most. */
+static uint32_t n_spare(const struct fleet *f, const struct engine_cmd *c)
+{
+	const struct wlink_worker *spare[ENGINE_WORKERS_MAX];
+	uint32_t n = 0, most = 0;
+	for (uint32_t i = 0; i < wlink_rows(f->link); i++) {
+		const struct wlink_worker *k = wlink_at(f->link, i);
+		if (is_spare(f, k, c))
+			spare[n++] = k;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t like = 0;
+		for (uint32_t j = 0; j < n; j++)
+			like += f->tp == 1 || fleet_same_kind(spare[i], spare[j]);
+		most = like > most ? like : most;
+	}
+	return most;
 }
 
 /* ---- orders ---- */
@@ -189,8 +209,8 @@ static void order_scale(struct fleet *f, const struct engine_cmd *c, int64_t now
 			       c->n_replicas);
 		}
 	if (c->n_replicas > have) {
-		uint32_t need = (c->n_replicas - have) * f->tp, idle = n_idle(f);
-		if (need > idle && !ask_for_workers(f, c, need - idle))
+		uint32_t need = (c->n_replicas - have) * f->tp, spare = n_spare(f, c);
+		if (need > spare && !ask_for_workers(f, c, need - spare))
 			return;
 	}
 	new_order(f, c, now_us);

@@ -250,6 +250,11 @@ void rig_order(struct rig *r, enum engine_cmd_kind kind, uint64_t what, int64_t 
 	else
 		c->worker = what;
 	c->wait_us = wait_us;
+	if (r->order_device) {
+		c->n_devices = 1;
+		c->devices = xcalloc(1, sizeof *c->devices);
+		snprintf(c->devices[0], sizeof c->devices[0], "%s", r->order_device);
+	}
 	r->order_here = false;
 	send_command(r, c);
 }
@@ -291,7 +296,7 @@ static void hello(struct fake *f)
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", f->w->device ? f->w->device : "cpu");
 	snprintf(m.hello.host, sizeof m.hello.host, "%s", f->w->host ? f->w->host : "here");
 	snprintf(m.hello.meet, sizeof m.hello.meet, "%p-%d", (void *)f->w, ++f->n_hellos);
-	m.hello.pid = 1;
+	m.hello.pid = f->w->pid ? f->w->pid : 1;
 	say(f->s, &m);
 }
 

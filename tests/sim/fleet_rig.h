@@ -27,6 +27,7 @@ struct rig {
 	struct rig_job jobs[RIG_JOBS];
 	struct engine_status status;    /* of rig_status() */
 	bool status_here, ready;
+	const char *order_device;       /* of the next rig_order(): where new workers run; NULL: as at the start */
 	bool order_here;
 	enum code order;
 	char order_why[256];
@@ -61,6 +62,7 @@ struct fake_worker {
 	/* Before fake_start(): */
 	const char *host, *device, *numerics;   /* NULL: "here", "cpu", "class a" */
 	uint32_t n_blocks;              /* 0: RIG_BLOCKS */
+	int64_t pid;                    /* 0: 1 */
 	int die_at;                     /* this plan of it, counted from 1, is not answered, and it is gone; 0: never */
 	int hang_at;                    /* likewise, but it stays and is silent */
 	int hang_ms;                    /* ... for so long; 0: for ever */
