@@ -569,6 +569,8 @@ void exchange_line_key(char out[EXCHANGE_KEY_SIZE], const char *key, size_t n_le
 
 void exchange_park(struct exchange *x)
 {
+	if (x->parked)
+		return;
 	if (x->line) {
 		x->parked = true;
 		pthread_mutex_lock(&x->lock);
@@ -590,8 +592,7 @@ void exchange_park(struct exchange *x)
 
 void exchange_submit(struct exchange *x)
 {
-	if (!x->parked)
-		exchange_park(x);
+	exchange_park(x);
 	pthread_mutex_lock(&x->lock);
 	x->handed_over = true;
 	pthread_mutex_unlock(&x->lock);

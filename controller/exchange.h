@@ -188,9 +188,11 @@ int exchange_push(struct exchange *x, const struct buf *bytes, size_t max_unread
 /* One of our codes. */
 void exchange_fail(struct exchange *x, enum code code, const char *param, const char *why);
 
-/* Suspends the connection, to be woken by the reply; from libmicrohttpd's access handler. */
+/* Suspends the connection, to be woken by the reply: once for a request, from libmicrohttpd's access
+ * handler.  Does nothing for one that is parked already, as large ones are before another thread
+ * prepares them: from any thread then. */
 void exchange_park(struct exchange *x);
-/* Hands over x->legs.  Parks first if that has not been done: from the access handler then. */
+/* Hands over x->legs.  Parks first. */
 void exchange_submit(struct exchange *x);
 /* Suspends the connection if it still waits; false: go on. */
 bool exchange_wait(struct exchange *x);

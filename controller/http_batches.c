@@ -192,8 +192,7 @@ static void create(struct exchange *x)
 			       missing ? " must be a string" : "");
 	} else {
 		exchange_ref(x);
-		if (!x->parked)
-			exchange_park(x);
+		exchange_park(x);
 		batches_create(x->host->batches, &r, on_created, x);
 	}
 	json_decref(request);

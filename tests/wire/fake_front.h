@@ -61,6 +61,9 @@ struct front {
 	bool quit;
 	atomic_bool ready;
 	bool holds; /* jobs that have ended keep their listeners: under the lock */
+	bool blocks; /* front_cancel() does not return: under the lock */
+	pthread_cond_t unblocked;
+	atomic_uint n_blocked; /* in front_cancel() */
 	atomic_ullong next_id;
 	atomic_uint n_live; /* listeners whose gone() has not been called */
 	atomic_uint n_submitted, n_cancelled, n_done, n_error;
@@ -156,7 +159,13 @@ void front_snapshot(struct front *f, uint32_t n_cells, uint32_t max_jobs,
 void front_cancel(struct front *f, const char *job, const char *owner,
 		  void (*cb)(void *user, enum code code), void *user)
 {
-	(void)f, (void)owner;
+	(void)owner;
+	pthread_mutex_lock(&f->lock);
+	atomic_fetch_add(&f->n_blocked, 1);
+	while (f->blocks)
+		pthread_cond_wait(&f->unblocked, &f->lock);
+	atomic_fetch_sub(&f->n_blocked, 1);
+	pthread_mutex_unlock(&f->lock);
 	cb(user, strcmp(job, "0123456789abcdef0123456789abcdef") == 0 ? CODE_OK : E_NO_SUCH_JOB);
 }
 
@@ -385,6 +394,7 @@ static struct front *fake_start(const struct tokenizer *t)
 	atomic_store(&f->ready, true);
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_cond_init(&f->more, NULL);
+	pthread_cond_init(&f->unblocked, NULL);
 	pthread_create(&f->thread, NULL, fake_loop, f);
 	return f;
 }
@@ -406,6 +416,15 @@ __attribute__((unused)) static void fake_hold(struct front *f, bool holds)
 	pthread_mutex_lock(&f->lock);
 	f->holds = holds;
 	pthread_cond_signal(&f->more);
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* Whether front_cancel() waits, and with it the thread that has called it. */
+__attribute__((unused)) static void fake_block(struct front *f, bool blocks)
+{
+	pthread_mutex_lock(&f->lock);
+	f->blocks = blocks;
+	pthread_cond_broadcast(&f->unblocked);
 	pthread_mutex_unlock(&f->lock);
 }
 

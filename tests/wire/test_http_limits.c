@@ -342,6 +342,32 @@ Test(http_limits, clients_that_leave_at_any_moment_leave_nothing_behind)
 	buf_fini(&big);
 }
 
+/* A GET has no use for a body, and may have one. */
+Test(http_limits, a_large_body_of_a_get_is_passed_over)
+{
+	static const char *const paths[] = {"/metrics", "/v1/models", "/health", "/version"};
+	start();
+	for (size_t i = 0; i < 5 * sizeof paths / sizeof paths[0]; i++) {
+		struct buf b = {0};
+		buf_printf(&b, "GET %s HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n%20000s",
+			   paths[i % (sizeof paths / sizeof paths[0])], "");
+		int fd = client_connect(at);
+		cr_assert(client_send(fd, b.p, b.len));
+		struct buf got = {0};
+		client_read(fd, &got, "\r\n\r\n");
+		cr_expect(got.p && strstr(got.p, "HTTP/1.1 200"), "%s", got.p ? got.p : "no answer");
+		close(fd);
+		fd = client_connect(at);
+		client_send(fd, b.p, b.len);
+		close(fd); /* at once */
+		buf_fini(&b);
+		buf_fini(&got);
+	}
+	struct answer a = client_ask(at, "GET", "/metrics", NULL);
+	cr_expect(a.status == 200, "%s", a.raw.p);
+	answer_fini(&a);
+}
+
 static unsigned open_descriptors(void)
 {
 	unsigned n = 0;

@@ -110,3 +110,54 @@ Test(page, cancel_names_its_mistakes)
 	cr_expect_eq(a.status, 200);
 	answer_fini(&a);
 }
+
+#define JOB "0123456789abcdef0123456789abcdef"
+
+/* One that is so large that a thread of its own prepares it. */
+static char *large_cancel(const char *job)
+{
+	struct buf b = {0};
+	buf_printf(&b, "{\"job\":\"%s\"%20000s}", job, "");
+	return buf_take(&b);
+}
+
+Test(page, a_large_cancel_is_answered_like_a_small_one)
+{
+	char *body = large_cancel(JOB);
+	for (int i = 0; i < 20; i++) {
+		struct answer a = post("/api/cancel", body);
+		cr_expect_eq(a.status, 200, "%s", a.raw.p);
+		answer_fini(&a);
+	}
+	free(body);
+	body = large_cancel("nobody");
+	expect_error(post("/api/cancel", body), 404, "not_found", "job");
+	free(body);
+}
+
+/* The clients go while the threads that prepare large requests are busy with others. */
+Test(page, large_cancels_whose_clients_have_gone_do_no_harm)
+{
+	char *body = large_cancel(JOB);
+	struct buf request = {0};
+	int fds[20];
+	client_request(&request, "POST", "/api/cancel", body);
+	fake_block(front, true);
+	for (int i = 0; i < 20; i++) {
+		fds[i] = client_connect(at);
+		cr_assert(client_send(fds[i], request.p, request.len));
+	}
+	cr_expect(becomes(&front->n_blocked, 2), "as many as there are threads: %u",
+		  atomic_load(&front->n_blocked));
+	for (int i = 0; i < 20; i++)
+		close(fds[i]);
+	for (int i = 0; i < 3000 && metrics_count(svc.metrics, METRIC_HTTP_CUT) < 20; i++)
+		usleep(10000);
+	cr_expect_eq(metrics_count(svc.metrics, METRIC_HTTP_CUT), 20, "each is missed");
+	fake_block(front, false);
+	struct answer a = post("/api/cancel", body);
+	cr_expect_eq(a.status, 200, "%s", a.raw.p);
+	answer_fini(&a);
+	buf_fini(&request);
+	free(body);
+}
