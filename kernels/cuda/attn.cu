@@ -43,7 +43,7 @@ struct attn_args {
 	float *partial;
 	int *arrived; /* chunks of a tile and lane that are done, where its first partial result stands */
 	size_t block_bytes, head_bytes;
-	int table_stride, block_size;
+	int table_stride, block_shift; /* a block: 1 << block_shift tokens */
 	int n_q, n_kv, dim, heads; /* heads: query heads of a KV head */
 	int cuts, at_once;         /* lanes of a KV head, and their query heads at most */
 	int queries;               /* of a partial result at most */
@@ -110,22 +110,39 @@ template <int DP, int QUERIES> KERN_DEV void load_q(const struct attn_args &a, c
 	}
 }
 
-/* K and V of one step; zeros for positions that no row of the tile sees. */
+/* K and V of one step; zeros for positions that no row of the tile sees.  A thread asks for the blocks of
+ * several pieces before it copies the first: a copy's address waits for its entry of the table, and no
+ * entry is read past a copy.  Where a position is not seen the nearest one that is stands for it: its
+ * address is good, and it is not read. */
 template <int DP>
 KERN_DEV void load_step(const struct attn_args &a, const struct work &w, int step, uint4 *k, uint4 *v)
 {
+	constexpr int PIECES = STEP * (DP / 8) / THREADS;
+	constexpr int GROUP = PIECES > 8 ? 4 : PIECES; /* the wide kernel has no registers for more at 256 */
+	static_assert(PIECES * THREADS == STEP * (DP / 8) && PIECES % GROUP == 0, "");
 	const int lo = first_seen(a, w.t.pos), hi = w.t.pos + w.t.n_rows - 1;
 	const int32_t *table = a.tables + (size_t)w.t.seq * (size_t)a.table_stride;
-	const size_t head = (size_t)w.kv_head * a.head_bytes, to_v = (size_t)a.n_kv * a.head_bytes;
-	for (int i = (int)threadIdx.x; i < STEP * (DP / 8); i += THREADS) {
-		const int row = i / (DP / 8), c = i % (DP / 8), pos = step * STEP + row;
-		const bool seen = pos >= lo && pos <= hi;
-		const unsigned char *from = a.pool;
-		if (seen)
-			from += (size_t)table[pos / a.block_size] * a.block_bytes + head +
-				(size_t)(pos % a.block_size * DP + c * 8) * 2;
-		cp_async_16(k + piece<DP>(row, c), from, seen);
-		cp_async_16(v + piece<DP>(row, c), seen ? from + to_v : from, seen);
+	const unsigned char *pool = a.pool + (size_t)w.kv_head * a.head_bytes;
+	const size_t to_v = (size_t)a.n_kv * a.head_bytes;
+	const int in_block = (1 << a.block_shift) - 1;
+#pragma unroll 1
+	for (int g = 0; g < PIECES; g += GROUP) {
+		int32_t block[GROUP];
+#pragma unroll
+		for (int j = 0; j < GROUP; j++) {
+			const int row = ((int)threadIdx.x + (g + j) * THREADS) / (DP / 8);
+			block[j] = table[min(max(step * STEP + row, lo), hi) >> a.block_shift];
+		}
+#pragma unroll
+		for (int j = 0; j < GROUP; j++) {
+			const int i = (int)threadIdx.x + (g + j) * THREADS;
+			const int row = i / (DP / 8), c = i % (DP / 8), pos = step * STEP + row;
+			const int at = min(max(pos, lo), hi) & in_block;
+			const unsigned char *from =
+				pool + (size_t)block[j] * a.block_bytes + (size_t)(at * DP + c * 8) * 2;
+			cp_async_16(k + piece<DP>(row, c), from, pos >= lo && pos <= hi);
+			cp_async_16(v + piece<DP>(row, c), from + to_v, pos >= lo && pos <= hi);
+		}
 	}
 	cp_async_commit();
 }
@@ -647,7 +664,9 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.block_bytes = kv->block_bytes;
 	a.head_bytes = kv->head_bytes;
 	a.table_stride = b->table_stride;
-	a.block_size = kv->block_size;
+	while (1 << a.block_shift < kv->block_size)
+		a.block_shift++;
+	assert(1 << a.block_shift == kv->block_size);
 	a.n_q = in->n_q_heads;
 	a.n_kv = in->n_kv_heads;
 	a.dim = in->head_dim;
