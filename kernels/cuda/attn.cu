@@ -83,9 +83,11 @@ KERN_DEV size_t query_at(const struct attn_args &a, const struct work &w, int i)
 
 /* ---- shared memory ---- */
 
+/* The 16-byte pieces of a row: eight rows' same piece lie in eight different groups of 4 banks.  Rows of
+ * whole multiples of 128 bytes all begin at bank 0; of 64 and 192 bytes, every second one does. */
 template <int DP> KERN_DEV int piece(int row, int c)
 {
-	return row * (DP / 8) + (c ^ (DP % 64 == 0 ? row & 7 : row & 3));
+	return row * (DP / 8) + (c ^ (DP % 64 == 0 ? row & 7 : row >> 1 & 3));
 }
 
 /* Queries, stages of K and V, the output of earlier chunks, and (split) the scores of a step. */
@@ -493,15 +495,23 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 		if constexpr (SPLIT) {
 			float mine[2][4];
 			scores<BF16, DP, 1>(q, 0, ks, 16 * warp_id(), mine);
+			float2 *all = (float2 *)(void *)shared_s; /* [query][keys / 2] */
+			const int query = lane_id() >> 2, t = lane_id() & 3;
+#pragma unroll
 			for (int n = 0; n < 2; n++)
-				for (int e = 0; e < 4; e++)
-					shared_s[((lane_id() >> 2) + e / 2 * 8) * S_STRIDE + 16 * warp_id() +
-						 8 * n + 2 * (lane_id() & 3) + e % 2] = mine[n][e];
+#pragma unroll
+				for (int r = 0; r < 2; r++)
+					all[(query + 8 * r) * (S_STRIDE / 2) + 8 * warp_id() + 4 * n + t] =
+						make_float2(mine[n][2 * r], mine[n][2 * r + 1]);
 			block_sync();
+#pragma unroll
 			for (int n = 0; n < 8; n++)
-				for (int e = 0; e < 4; e++)
-					s[n][e] = shared_s[((lane_id() >> 2) + e / 2 * 8) * S_STRIDE + 8 * n +
-							   2 * (lane_id() & 3) + e % 2];
+#pragma unroll
+				for (int r = 0; r < 2; r++) {
+					const float2 v = all[(query + 8 * r) * (S_STRIDE / 2) + 4 * n + t];
+					s[n][2 * r] = v.x;
+					s[n][2 * r + 1] = v.y;
+				}
 		} else {
 			scores<BF16, DP, 4>(q, 16 * warp_id(), ks, 0, s);
 		}

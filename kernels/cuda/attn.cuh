@@ -11,7 +11,7 @@ enum {
 	STEPS_OF_CHUNK = CUDA_CHUNK / STEP,
 	SPLIT_QUERIES = 16,
 	WIDE_QUERIES = 64,
-	S_STRIDE = STEP + 4, /* floats of a row of scores in shared memory */
+	S_STRIDE = STEP + 8, /* floats of a row of scores in shared memory: four rows' pairs meet all 32 banks */
 	PARTIAL_MAX_BYTES = 128 << 20,
 	LIST_THREADS = 256,
 };
