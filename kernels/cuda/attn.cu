@@ -380,22 +380,21 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 			if (query >= k.n_queries)
 				continue;
 			if (warp_id() == 0 && (lane_id() & 3) == 0) {
-				p[2 * query] = w->c.max[e2];
-				p[2 * query + 1] = w->c.sum[e2];
+				*(float2 *)(void *)(p + 2 * query) = make_float2(w->c.max[e2], w->c.sum[e2]);
 			}
 			float *out = p + 2 * a.queries + query * DP;
 #pragma unroll
 			for (int i = 0; i < PAIRS * 2; i++) {
 				const int col = column_of(i / 2, i % 2);
-				if (col < DP) {
-					out[col] = w->o[i / 2][i % 2][2 * e2];
-					out[col + 1] = w->o[i / 2][i % 2][2 * e2 + 1];
-				}
+				const float *o = w->o[i / 2][i % 2] + 2 * e2;
+				if (col < DP)
+					*(float2 *)(void *)(out + col) = make_float2(o[0], o[1]);
 			}
 		}
 	}
 };
 
+/* Even, so that pairs in it are aligned. */
 template <int DP> KERN_DEV float *partial_of(const struct attn_args &a, int index, int lane)
 {
 	return a.partial +
@@ -406,37 +405,37 @@ template <int DP> KERN_DEV float *partial_of(const struct attn_args &a, int inde
  * chunks are under way at once. */
 template <bool BF16, int DP> KERN_DEV void merge(const struct attn_args &a, const struct work &w, int lane)
 {
-	constexpr int N = DP / 2 < WARP ? 1 : (DP / 2 + WARP - 1) / WARP, AHEAD = 4;
+	constexpr int N = DP / 2 < WARP ? 1 : (DP / 2 + WARP - 1) / WARP, AHEAD = 8;
 	for (int query = warp_id(); query < w.n_queries; query += WARPS) {
 		float max = -INFINITY, sum = 0, o[N][2] = {};
 		for (int c0 = 0; c0 < w.t.n_chunks; c0 += AHEAD) {
-			float chunk_max[AHEAD], chunk_sum[AHEAD], in[AHEAD][N][2] = {};
+			float2 chunk[AHEAD], in[AHEAD][N]; /* maximum and sum; output */
 #pragma unroll
 			for (int j = 0; j < AHEAD; j++) {
 				const int c = min(c0 + j, w.t.n_chunks - 1);
 				const float *p = partial_of<DP>(a, w.t.partial + c, lane);
 				const float *from = p + 2 * a.queries + query * DP;
-				chunk_max[j] = ld_cg_f32(p + 2 * query);
-				chunk_sum[j] = ld_cg_f32(p + 2 * query + 1);
+				chunk[j] = ld_cg_f32x2(p + 2 * query);
 #pragma unroll
 				for (int i = 0; i < N; i++) {
 					const int col = 2 * (lane_id() + WARP * i);
-					if (col < DP) {
-						in[j][i][0] = ld_cg_f32(from + col);
-						in[j][i][1] = ld_cg_f32(from + col + 1);
-					}
+					in[j][i] = make_float2(0, 0);
+					if (col < DP)
+						in[j][i] = ld_cg_f32x2(from + col);
 				}
 			}
 #pragma unroll
 			for (int j = 0; j < AHEAD; j++) {
 				if (c0 + j >= w.t.n_chunks)
 					break;
-				const struct folding f = folding_of(max, chunk_max[j], a.scale_log2);
+				const struct folding f = folding_of(max, chunk[j].x, a.scale_log2);
 				max = f.max;
-				sum = fold(sum, chunk_sum[j], f);
+				sum = fold(sum, chunk[j].y, f);
 #pragma unroll
-				for (int i = 0; i < 2 * N; i++)
-					o[i / 2][i % 2] = fold(o[i / 2][i % 2], in[j][i / 2][i % 2], f);
+				for (int i = 0; i < N; i++) {
+					o[i][0] = fold(o[i][0], in[j][i].x, f);
+					o[i][1] = fold(o[i][1], in[j][i].y, f);
+				}
 			}
 		}
 		const float by = f32_div_rn(1.0f, sum);

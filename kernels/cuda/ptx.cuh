@@ -137,18 +137,8 @@ KERN_DEV void ld_global_32_if(uint32_t &v, const void *p, bool pred)
 		     : "l"(p), "r"((int)pred));
 }
 
-/* What another block wrote before its __threadfence() and arrival: from L2, never from a stale L1. */
-KERN_DEV uint4 ld_cg_128(const void *p)
-{
-	uint4 v;
-	asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];\n"
-		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-		     : "l"(p)
-		     : "memory");
-	return v;
-}
-
-/* The same into v where pred is true, without a branch: several in a row are under way together. */
+/* What another block wrote before its __threadfence() and arrival: from L2, never from a stale L1.  16
+ * bytes into v where pred is true, without a branch: several in a row are under way together. */
 KERN_DEV void ld_cg_128_if(uint4 &v, const void *p, bool pred)
 {
 	asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n"
@@ -158,10 +148,10 @@ KERN_DEV void ld_cg_128_if(uint4 &v, const void *p, bool pred)
 		     : "memory");
 }
 
-KERN_DEV float ld_cg_f32(const float *p)
+KERN_DEV float2 ld_cg_f32x2(const float *p) /* aligned to 8 */
 {
-	float v;
-	asm volatile("ld.global.cg.f32 %0, [%1];\n" : "=f"(v) : "l"(p) : "memory");
+	float2 v;
+	asm volatile("ld.global.cg.v2.f32 {%0,%1}, [%2];\n" : "=f"(v.x), "=f"(v.y) : "l"(p) : "memory");
 	return v;
 }
 

@@ -77,21 +77,18 @@ KERN_DEV uint4 ld_stream_128_hint(const void *p, uint64_t policy)
 	return ld_global_128(p);
 }
 
-KERN_DEV uint4 ld_cg_128(const void *p)
-{
-	return ld_global_128(p);
-}
-
 KERN_DEV void ld_cg_128_if(uint4 &v, const void *p, bool pred)
 {
 	if (pred)
-		v = ld_cg_128(p);
+		v = ld_global_128(p);
 }
 
-KERN_DEV float ld_cg_f32(const float *p)
+KERN_DEV float2 ld_cg_f32x2(const float *p)
 {
-	cudasim_check_device(p, 4, 4, "a load");
-	return *p;
+	cudasim_check_device(p, 8, 8, "an 8-byte load");
+	float2 v;
+	memcpy(&v, p, 8);
+	return v;
 }
 
 KERN_DEV void st_global_128(void *p, uint4 v)
