@@ -381,6 +381,9 @@ static int get_bad_word(struct request *r, size_t at, const char *word, size_t n
 		rc = encode(r->svc, text.p, text.len, 0, NULL, 0, "bad_words", &spaced, r->p);
 	if (!rc && (p->n_bad + 2 > PARAMS_LIST_MAX || bare.n > PARAMS_LIST_MAX || spaced.n > PARAMS_LIST_MAX))
 		rc = api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words: too many words");
+	if (!rc && p->n_bad_ids + bare.n + spaced.n > PARAMS_BAD_IDS_MAX)
+		rc = api_fail(r->p, E_BAD_REQUEST, "bad_words",
+			      "bad_words: all words together have more than %d tokens", PARAMS_BAD_IDS_MAX);
 	if (!rc) {
 		p->bad = xrealloc(p->bad, p->n_bad_ids + bare.n + spaced.n + 1, sizeof *p->bad);
 		p->bad_len = xrealloc(p->bad_len, p->n_bad + 2, sizeof *p->bad_len);
@@ -393,6 +396,30 @@ static int get_bad_word(struct request *r, size_t at, const char *word, size_t n
 	token_ids_fini(&bare);
 	token_ids_fini(&spaced);
 	return rc;
+}
+
+/* Of the allowed ids, some can be chosen: where nothing can, a sampler has nothing to say. */
+static int check_allowed(struct request *r)
+{
+	const struct params *p = &r->s->params;
+	const size_t n_vocab = (size_t)r->svc->config->n_vocab;
+	if (!p->n_allowed)
+		return 0;
+	uint8_t *never = xcalloc(n_vocab, 1);
+	const uint32_t n_stop = p->min_tokens ? p->n_stop_ids : 0;
+	for (uint32_t i = 0; i < n_stop; i++)
+		never[p->stop_ids[i]] = 1;
+	for (uint32_t i = 0, at = 0; i < p->n_bad; at += (uint32_t)p->bad_len[i++])
+		if (p->bad_len[i] == 1)
+			never[p->bad[at]] = 1;
+	bool some = false;
+	for (uint32_t i = 0; i < p->n_allowed && !some; i++)
+		some = !never[p->allowed[i]];
+	free(never);
+	return some ? 0
+		    : api_fail(r->p, E_BAD_REQUEST, "allowed_token_ids",
+			       "allowed_token_ids: none is left beside bad_words%s",
+			       n_stop ? " and, before min_tokens, what ends an output" : "");
 }
 
 static int get_bad_words(struct request *r)
@@ -538,7 +565,7 @@ static int fill(struct request *r, size_t prompt)
 	if (s->n_tokens == 0)
 		return api_fail(r->p, E_BAD_REQUEST, r->dialect == API_CHAT ? "messages" : "prompt",
 				"the prompt has no tokens");
-	if ((rc = get_max_tokens(r)) || (rc = get_bad_words(r)))
+	if ((rc = get_max_tokens(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
 		return rc;
 	s->include_stop = w->include_stop;
 	s->skip_special = w->skip_special;

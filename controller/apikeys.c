@@ -334,6 +334,10 @@ void apikey_who(const struct apikey *a, char name[APIKEY_NAME_MAX], uint32_t *sh
 static void refill(struct bucket *b, int64_t now)
 {
 	double most = (double)b->most;
+	if (!b->most) { /* what is used without a limit is no debt; a limit begins full */
+		*b = (struct bucket){0};
+		return;
+	}
 	if (!b->at_us)
 		b->left = most;
 	else if (now > b->at_us)

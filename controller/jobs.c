@@ -382,6 +382,7 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		output_init(&job->outputs[i], i, &job->rules);
 	toklog_init(&job->prompt_log, s->params.prompt_logprobs >= 0);
+	job->has_prompt_log = job->prompt_log.with && job->prompt_tokens == 1; /* nothing stands before it */
 	list_push(&j->unfinished, job);
 	map_put(&j->by_number, job->number, job);
 	map_put(&j->by_id, job_id_key(job->id), job);

@@ -414,6 +414,7 @@ void jobs_save(struct jobs *j)
 	/* Tokens that are lost are computed again: they need not wait in memory for the disk. */
 	if (!journal_takes(j->journal)) {
 		j->save_us = clock_us() + SAVE_US;
+		j->n_unsaved_tokens = 0; /* however many there are: not before then */
 		return;
 	}
 	struct durable_op *o = op_new(j, NULL, run_save);

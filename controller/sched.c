@@ -571,14 +571,15 @@ const struct group *sched_run_of(const struct sched *s, uint32_t slot)
 	return NULL;
 }
 
-/* Whether every hypothesis that was to get candidates got some. */
+/* Whether every hypothesis that was to get candidates is spoken of; that there are none is an answer, too:
+ * logits that are no numbers. */
 static bool has_candidates(const struct inflight *f, const struct result *r)
 {
 	uint32_t at = 0;
 	for (uint32_t i = 0; i < f->n_samples; i++) {
 		const struct group *g = f->samples[i].seq->group;
 		int32_t k = g->params.logprobs >= 0 ? find_logprob(r, f->samples[i].slot, &at) : -1;
-		if (g->beam && (k < 0 || r->logprobs[k].n_top == 0))
+		if (g->beam && k < 0)
 			return false;
 	}
 	return true;

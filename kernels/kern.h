@@ -195,7 +195,7 @@ struct kern_sample_out {            /* host memory, valid after stream_sync() */
 	int32_t *token;             /* [n] */
 	float *logprob;             /* [n] of the token */
 	int32_t *rank;              /* [n] of the token, 1 = most likely; 0 where no logprobs are wanted */
-	int32_t *top_id;            /* [n, top_stride] most likely first */
+	int32_t *top_id;            /* [n, top_stride] most likely first; -1 where logits are no numbers: the end */
 	float *top_logprob;         /* [n, top_stride] */
 	int top_stride;
 };

@@ -507,7 +507,7 @@ static void read_params(struct cursor *c, struct params *p)
 	if (n_values != p->n_bias)
 		cursor_fail(c, "bias: as many values as ids are due");
 	p->allowed = read_array(c, "allowed", 4, PARAMS_ALLOWED_MAX, &p->n_allowed);
-	p->bad = read_array(c, "bad", 4, (size_t)PARAMS_LIST_MAX * 64, &p->n_bad_ids);
+	p->bad = read_array(c, "bad", 4, PARAMS_BAD_IDS_MAX, &p->n_bad_ids);
 	p->bad_len = read_array(c, "bad_len", 4, 2 * PARAMS_LIST_MAX, &p->n_bad);
 	uint64_t sum = 0;
 	for (n = 0; n < p->n_bad; n++) {

@@ -17,6 +17,7 @@ enum {
 	PARAMS_STOP_MAX = 16,           /* stop strings */
 	PARAMS_STOP_BYTES_MAX = 256,    /* of each */
 	PARAMS_LIST_MAX = 1024,         /* stop ids, bias entries, bad words, ids of a bad word */
+	PARAMS_BAD_IDS_MAX = 1 << 16,   /* ids of all bad words */
 	PARAMS_ALLOWED_MAX = 200000,    /* allowed ids */
 };
 

@@ -179,12 +179,14 @@ static void note_logprob(const struct pending_plan *f, uint32_t i, struct result
 		.token = (uint32_t)(w->forced >= 0 ? w->forced : f->out.token[i]),
 		.logprob = f->out.logprob[i],
 		.rank = (uint32_t)f->out.rank[i],
-		.n_top = (uint32_t)w->n_logprobs,
 		.top0 = r->n_top,
 		.prompt = w->forced >= 0,
 	};
-	for (size_t k = w->top0; k < w->top0 + (size_t)w->n_logprobs; k++)
+	/* What is missing at the end is no number: kern.h. */
+	for (size_t k = w->top0; k < w->top0 + (size_t)w->n_logprobs && f->out.top_id[k] >= 0; k++) {
 		result_add_top(r, (uint32_t)f->out.top_id[k], f->out.top_logprob[k]);
+		l->n_top++;
+	}
 }
 
 int sampler_take(const struct sampler *s, const struct pending_plan *f, struct result *r, char *why,

@@ -22,7 +22,7 @@ enum {
 	SLOTS_MAX = 32,      /* rows at work at a time: each needs scratch of three vocabularies */
 	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
 	MARK_ALLOWED = 1 << 30,
-	ROWS_BYTES = 1 << 20, /* of rows with all their lists, in one launch */
+	ROWS_BYTES = 2 << 20, /* of rows with all their lists, in one launch: one with the longest of all fits */
 	FETCH = 4,            /* candidates of a thread that are under way at once */
 	TOPS = 128,           /* likeliest tokens of a row that there is room for from the start */
 };

@@ -249,3 +249,21 @@ def test_a_single_file_is_refused_by_name(run, tmp_path):
     r = run("run", path, "Once upon a time")
     assert r.returncode == 1
     assert "not built" in r.stderr
+
+
+# --- ways to break it that no file shows ---
+
+@pytest.mark.parametrize("keys", [{}, {"logprobs": 3}, {"prompt_logprobs": 2, "logprobs": 0}, {"temperature": 0},
+                                  {"use_beam_search": True, "beam_width": 3, "n": 2}])
+def test_logits_that_are_no_numbers_cost_no_worker(model, start, keys):
+    path = model / "model.safetensors"
+    tree, body = header(path)
+    at, end = tree["model.norm.weight"]["data_offsets"]
+    write_header(path, tree, body[:at] + b"\x00\x7e" * ((end - at) // 2) + body[end:])
+    s = start(model)
+    with s.client() as c:
+        (before,) = s.workers()
+        done = c.generate("Once upon a time", max_tokens=4, ignore_eos=True, **keys)
+        assert len(done.outputs) == keys.get("n", 1)
+        (after,) = s.workers()
+    assert after["pid"] == before["pid"] and "worker lost" not in s.log()

@@ -198,6 +198,43 @@ Test(sample, nan_and_infinite_logits_neither_crash_nor_win)
 	}
 }
 
+/* proto/params.h: what a request may have. */
+Test(sample, the_longest_lists_are_taken)
+{
+	enum { N = 1000, ALLOWED = 200000, BIAS = 1024, BANNED = 2048, WORDS = 64, BAD = 65536 };
+	float x[N];
+	int32_t *allowed = xcalloc(ALLOWED, 4), *ids = xcalloc(BIAS, 4), *banned = xcalloc(BANNED, 4), *bad = xcalloc(BAD, 4);
+	int32_t len[WORDS];
+	float *bias = xcalloc(BIAS, 4);
+	struct kern_sample_row r = row_default();
+	for (int i = 0; i < N; i++)
+		x[i] = (float)i / N;
+	for (int i = 0; i < ALLOWED; i++)
+		allowed[i] = i % 900;
+	for (int i = 0; i < BIAS; i++)
+		ids[i] = i % N;
+	for (int i = 0; i < BANNED; i++)
+		banned[i] = 890 + i % 10;
+	for (int i = 0; i < WORDS; i++)
+		len[i] = BAD / WORDS;
+	r.n_allowed = ALLOWED;
+	r.allowed = allowed;
+	r.n_bias = BIAS;
+	r.bias_ids = ids;
+	r.bias = bias;
+	r.n_banned = BANNED;
+	r.banned = banned;
+	r.n_bad = WORDS;
+	r.bad = bad;
+	r.bad_len = len;
+	cr_assert_eq(sample_one(x, N, NULL, r).token, 889);
+	free(allowed);
+	free(ids);
+	free(banned);
+	free(bad);
+	free(bias);
+}
+
 /* ---- penalties, bias, bans ---- */
 
 Test(sample, repetition_penalty_weakens_prompt_and_output_tokens)

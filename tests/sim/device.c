@@ -63,12 +63,20 @@ uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct p
 	return n;
 }
 
-/* The n most likely tokens behind a history, in order.  Often several are as likely as another, and
- * the stop token is among the first. */
-static void candidates(uint64_t chain, uint64_t seed, uint32_t n, uint32_t *ids, float *logprobs)
+bool device_dries_up(const struct params *params)
+{
+	return params->seed % 7 == 3;
+}
+
+/* The n most likely tokens behind a history, in order; how many there are.  Often several are as likely as
+ * another, and the stop token is among the first.  With a seventh of the seeds the logits behind some
+ * histories are no numbers: there are none then. */
+static uint32_t candidates(uint64_t chain, uint64_t seed, uint32_t n, uint32_t *ids, float *logprobs)
 {
 	static const uint32_t strides[] = {1, 3, 7, 9, 11, 13, 17, 333}; /* no divisor of the vocabulary */
 	const uint64_t h = mix(chain, seed ^ 0x5ea2c);
+	if (device_dries_up(&(struct params){.seed = seed}) && (h >> 30) % 16 == 0)
+		return 0;
 	const uint32_t stride = strides[h >> 8 & 7];
 	uint32_t id = (uint32_t)(h >> 20) % DEVICE_VOCAB, eighths = (uint32_t)h & 7, stop = n;
 	for (uint32_t i = 0; i < n; i++, id = (id + stride) % DEVICE_VOCAB) {
@@ -87,6 +95,7 @@ static void candidates(uint64_t chain, uint64_t seed, uint32_t n, uint32_t *ids,
 		ids[at] = my;
 		eighths += (uint32_t)(h >> (i % 50)) & 3;
 	}
+	return n;
 }
 
 uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t *out,
@@ -100,8 +109,8 @@ uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct p
 	do {
 		for (uint32_t i = 0; i < params->beam_width; i++)
 			if (beam_lives(b, i)) {
-				candidates(chains[i], params->seed, n_ids, ids, logprobs);
-				beam_offer(b, i, ids, logprobs, n_ids);
+				uint32_t got = candidates(chains[i], params->seed, n_ids, ids, logprobs);
+				beam_offer(b, i, ids, logprobs, got);
 			}
 		n = beam_step(b, moves);
 		memcpy(was, chains, sizeof was);
@@ -110,6 +119,10 @@ uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct p
 	} while (n);
 	uint32_t found = beam_n_finished(b) < params->n ? beam_n_finished(b) : params->n;
 	struct beam_token *tokens = xcalloc(params->max_tokens, sizeof *tokens);
+	for (uint32_t i = found; i < params->n; i++) {
+		n_out[i] = 0;
+		stopped[i] = false;
+	}
 	for (uint32_t i = 0; i < found; i++) {
 		beam_tokens(b, i, tokens);
 		stopped[i] = beam_stopped(b, i);
@@ -267,9 +280,10 @@ static void verify(struct device *d, const struct plan *p, const struct plan_run
 
 static void say_candidates(const struct slot *s, uint32_t slot, struct result *r)
 {
-	uint32_t ids[PARAMS_TOP_MAX], n = (uint32_t)s->params.logprobs;
+	uint32_t ids[PARAMS_TOP_MAX];
 	float logprobs[PARAMS_TOP_MAX];
-	candidates(chain_of(s->tokens, s->n_tokens), s->params.seed, n, ids, logprobs);
+	const uint32_t n = candidates(chain_of(s->tokens, s->n_tokens), s->params.seed,
+				      (uint32_t)s->params.logprobs, ids, logprobs);
 	*result_add_logprob(r) = (struct result_logprob){
 		.slot = slot, .position = s->n_tokens, .rank = 1, .n_top = n, .top0 = r->n_top};
 	for (uint32_t i = 0; i < n; i++)

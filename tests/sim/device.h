@@ -26,8 +26,11 @@ uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct p
 		       uint32_t *out, uint32_t max);
 
 /* The tokens of a beam search's n best hypotheses, without their stop tokens: out[i * max ..],
- * n_out[i], stopped[i].  Returns how many were found. */
+ * n_out[i], stopped[i]; of those that are not found, nothing.  Returns how many were found. */
 uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t *out,
 		       uint32_t max, uint32_t *n_out, bool *stopped);
+
+/* Whether a search with these parameters may meet logits that are no numbers, and find too little. */
+bool device_dries_up(const struct params *params);
 
 #endif

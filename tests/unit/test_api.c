@@ -227,6 +227,48 @@ Test(api, bad_words_are_banned_with_and_without_a_space)
 	submit_free(s);
 }
 
+/* A worker takes a bounded number of them. */
+Test(api, bad_words_of_too_many_tokens_are_refused)
+{
+	enum { WORDS = 200, BYTES = 1000 };
+	struct submit *s;
+	struct api_problem p;
+	uint64_t x = 1;
+	for (int words = WORDS; words > 1; words /= 10) {
+		struct buf b = {0};
+		buf_puts(&b, "{\"op\": \"submit\", \"id\": 1, \"prompt\": \"Once\", \"params\": {\"bad_words\": [");
+		for (int i = 0; i < words; i++) {
+			buf_puts(&b, i ? ", \"" : "\"");
+			for (int k = 0; k < BYTES; k++)
+				buf_putc(&b, (char)('A' + (x = x * 6364136223846793005u + 1442695040888963407u) / (1ull << 59) % 26));
+			buf_putc(&b, '"');
+		}
+		buf_puts(&b, "]}}");
+		int rc = submit(API_JOBS, b.p, &s, NULL, &p);
+		cr_expect_eq(rc != 0, words == WORDS, "%d words: %s", words, p.why);
+		if (rc)
+			cr_expect(strstr(p.why, "more than 65536 tokens"), "%s", p.why);
+		else
+			cr_expect(s->params.n_bad_ids > 1000 && s->params.n_bad_ids <= PARAMS_BAD_IDS_MAX);
+		submit_free(rc ? NULL : s);
+		buf_fini(&b);
+	}
+}
+
+Test(api, something_must_be_allowed)
+{
+	struct submit *s = job("\"allowed_token_ids\": [300, 301], \"stop_token_ids\": [300], \"min_tokens\": 2");
+	submit_free(s);
+	bad_param("\"allowed_token_ids\": [300], \"stop_token_ids\": [300], \"min_tokens\": 2", "none is left");
+	submit_free(job("\"allowed_token_ids\": [300], \"stop_token_ids\": [300]"));
+	s = job("\"bad_words\": [\"a\"]");
+	char text[256];
+	cr_assert_eq(s->params.bad_len[0], 1);
+	snprintf(text, sizeof text, "\"allowed_token_ids\": [%d], \"bad_words\": [\"a\"]", s->params.bad[0]);
+	submit_free(s);
+	bad_param(text, "none is left beside bad_words");
+}
+
 /* --- wrong values --- */
 
 Test(api, numbers_out_of_range_are_named)

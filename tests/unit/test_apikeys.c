@@ -204,3 +204,17 @@ Test(apikeys, tokens_are_charged_when_known_and_made_up_for)
 	cr_expect(apikey_begin(a, 0, true, t0 + 39 * SECOND, &retry, why, sizeof why) == -EAGAIN);
 	cr_expect(apikey_begin(a, 0, true, t0 + 41 * SECOND, &retry, why, sizeof why) == 0);
 }
+
+Test(apikeys, what_was_used_without_a_limit_is_no_debt)
+{
+	load(ALICE "\n");
+	struct apikey *a = find(ALICE);
+	unsigned retry = 0;
+	char why[256] = "";
+	apikey_charge(a, 1000000000, t0);
+	for (int i = 0; i < 1000; i++)
+		cr_expect(apikey_begin(a, 0, true, t0, &retry, why, sizeof why) == 0);
+	put(ALICE " requests-per-minute=6 tokens-per-minute=100\n");
+	cr_assert_eq(apikeys_find(keys, "Bearer " ALICE, t0 + 100 * SECOND), a);
+	cr_expect(apikey_begin(a, 0, true, t0 + 100 * SECOND, &retry, why, sizeof why) == 0, "%s", why);
+}

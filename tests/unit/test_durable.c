@@ -229,6 +229,34 @@ Test(durable, one_that_the_disk_does_not_take_holds_up_no_sweep)
 	ear_free(f);
 }
 
+Test(durable, tokens_that_the_disk_does_not_take_are_not_tried_again_at_once)
+{
+	struct ear *e = ear_new(), *f = ear_new();
+	struct submit *s = request("k");
+	s->params.max_tokens = 6000;
+	uint64_t job = start(s, e);
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	s = request("b"); /* it finds that out */
+	jobs_submit(jobs, &s, &f->l, 0);
+	accept_job(sent[n_sent - 1]->job);
+	settle(1);
+	uint32_t ids[100];
+	for (int i = 0; i < 100; i++)
+		ids[i] = 300;
+	e->n_tokens = 0;
+	s = NULL;
+	for (int i = 0; i < 50; i++) {
+		tokens(job, 0, ids, 100);
+		e->n_tokens = 0;
+	}
+	int64_t now = clock_us();
+	jobs_save(jobs);
+	cr_expect_gt(jobs_save_at(jobs), now);
+	atomic_store(&disk.fail_write, 0);
+	ear_free(e);
+	ear_free(f);
+}
+
 /* --- another life --- */
 
 Test(durable, goes_on_with_the_request_and_the_tokens_it_had)
