@@ -422,12 +422,20 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 		peer_del(h->peers, *context);
 }
 
+/* What reads a large body.  The others do not, and what they look at, the path, goes with the connection,
+ * which another thread does not hold. */
+static bool has_work(const struct http_route *r, const struct exchange *x)
+{
+	return x->body.len > PREP_BYTES && !strcmp(x->method, MHD_HTTP_METHOD_POST) &&
+	       !(r->marks & ROUTE_PREFIX);
+}
+
 /* A complete request. */
 static void begin(struct http *h, struct exchange *x, const char *url)
 {
 	const char *rest;
 	const struct http_route *r = http_route_find(url, &rest);
-	if (x->body.len <= PREP_BYTES) {
+	if (!has_work(r, x)) {
 		r->call(x, rest);
 		return;
 	}

@@ -14,7 +14,7 @@ int prep_start(unsigned n_threads, struct prep **out, char *why, size_t why_n);
 void prep_stop(struct prep *p);
 
 /* Runs call(x, "") on one of the threads, in the order of putting; keeps a reference to x until
- * then.  x is parked. */
+ * then.  x is parked; its connection may be gone by then, and the call must not look at it. */
 void prep_put(struct prep *p, struct exchange *x, void (*call)(struct exchange *x, const char *rest));
 
 #endif

@@ -1,0 +1,142 @@
+/* Files and batches over HTTP, before a front end that follows orders: what clients send that have no need
+ * to. */
+#include "controller/journal.h"
+#include "tests/wire/http_rig.h"
+
+#define ASK_LARGE "Host: x\r\nConnection: close\r\nContent-Length: 20000\r\n\r\n%20000s"
+
+static char dir[64], path[128];
+static struct journal *journal;
+
+static void begin(void)
+{
+	char why[512] = "";
+	snprintf(dir, sizeof dir, "/tmp/quern-files-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/j", dir);
+	cr_assert_eq(
+		journal_open(&(struct journal_config){.path = path, .model = "m"}, &journal, why, sizeof why),
+		0, "%s", why);
+	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
+	load();
+	svc.journal = journal;
+	svc.journal_bytes = 1 << 30;
+	start_with(&cfg);
+}
+
+static void end(void)
+{
+	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock"};
+	char name[160];
+	stop();
+	journal_close(journal);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		snprintf(name, sizeof name, "%s/%s", dir, names[i]);
+		unlink(name);
+	}
+	rmdir(dir);
+}
+
+TestSuite(http_files, .init = begin, .fini = end, .timeout = 60);
+
+/* A file for batches whose one line runs until it is cancelled; its id. */
+static char *upload(void)
+{
+	static const char form[] =
+		"--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xyz\r\n"
+		"Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n"
+		"{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/completions\","
+		"\"body\":{\"prompt\":\"Once\",\"user\":\"hang\"}}\n\r\n--xyz--\r\n";
+	struct buf b = {0};
+	buf_printf(&b,
+		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+		   "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %zu\r\n\r\n%s",
+		   strlen(form), form);
+	struct answer a = client_raw(at, b.p, b.len);
+	cr_assert_eq(a.status, 200, "%s", a.raw.p);
+	char *id = xstrdup(text_of(a.json, "id"));
+	answer_fini(&a);
+	buf_fini(&b);
+	return id;
+}
+
+/* The same with a large body that nobody has asked for. */
+static struct answer ask_large(const char *method, const char *where)
+{
+	struct buf b = {0};
+	buf_printf(&b, "%s %s HTTP/1.1\r\n" ASK_LARGE, method, where, "");
+	struct answer a = client_raw(at, b.p, b.len);
+	buf_fini(&b);
+	return a;
+}
+
+/* The id is in the path, whatever the body is. */
+Test(http_files, a_large_body_does_not_hide_what_the_path_names)
+{
+	char where[256], *file = upload();
+	snprintf(where, sizeof where, "/v1/files/%s", file);
+	struct answer a = ask_large("GET", where);
+	cr_expect(a.status == 200 && !strcmp(text_of(a.json, "id"), file), "%s", a.raw.p);
+	answer_fini(&a);
+	a = ask_large("GET", "/v1/files?purpose=batch&limit=1");
+	cr_expect(a.status == 200 && json_array_size(json_object_get(a.json, "data")) == 1, "%s", a.raw.p);
+	answer_fini(&a);
+	a = ask_large("GET", "/v1/models/stories");
+	cr_expect_eq(a.status, 200, "%s", a.raw.p);
+	answer_fini(&a);
+	a = ask_large("DELETE", where);
+	cr_expect(a.status == 200 && json_is_true(json_object_get(a.json, "deleted")), "%s", a.raw.p);
+	answer_fini(&a);
+	expect_error(client_ask(at, "GET", where, NULL), 404, "not_found", NULL);
+	free(file);
+}
+
+Test(http_files, a_batch_is_cancelled_by_a_request_with_a_large_body)
+{
+	char text[512], where[256], *file = upload();
+	snprintf(text, sizeof text,
+		 "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
+		 file);
+	struct answer a = post("/v1/batches", text);
+	cr_assert_eq(a.status, 200, "%s", a.raw.p);
+	cr_expect(becomes(&front->n_submitted, 1));
+	snprintf(where, sizeof where, "/v1/batches/%s/cancel", text_of(a.json, "id"));
+	answer_fini(&a);
+	a = ask_large("POST", where);
+	cr_expect(a.status == 200 && !strncmp(text_of(a.json, "status"), "cancel", 6), "%s", a.raw.p);
+	answer_fini(&a);
+	*strrchr(where, '/') = 0;
+	a = ask_large("GET", where);
+	cr_expect(a.status == 200 && !strncmp(text_of(a.json, "status"), "cancel", 6), "%s", a.raw.p);
+	answer_fini(&a);
+	free(file);
+}
+
+/* What a list is asked for goes with its connection: it does not wait for the threads that prepare large
+ * requests, which are busy here. */
+Test(http_files, lists_with_large_bodies_whose_clients_have_gone_do_no_harm)
+{
+	struct buf busy = {0}, b = {0};
+	int fds[2];
+	buf_printf(&busy, "POST /api/cancel HTTP/1.1\r\nContent-Type: application/json\r\n" ASK_LARGE,
+		   "{\"job\":\"a\"}");
+	buf_printf(&b, "GET /v1/batches?limit=5&after=batch_none HTTP/1.1\r\n" ASK_LARGE, "");
+	fake_block(front, true);
+	for (int i = 0; i < 2; i++) {
+		fds[i] = client_connect(at);
+		cr_assert(client_send(fds[i], busy.p, busy.len));
+	}
+	cr_expect(becomes(&front->n_blocked, 2));
+	for (int i = 0; i < 20; i++) {
+		int fd = client_connect(at);
+		client_send(fd, b.p, b.len);
+		usleep(5000);
+		close(fd);
+	}
+	expect_error(client_raw(at, b.p, b.len), 404, "not_found", NULL);
+	fake_block(front, false);
+	for (int i = 0; i < 2; i++)
+		expect_error(client_answer(fds[i]), 404, "not_found", "job");
+	buf_fini(&busy);
+	buf_fini(&b);
+}
