@@ -283,11 +283,11 @@ static struct claim claim_of(const struct queue *q, const struct seq *s, int64_t
 	return (struct claim){.order = g->order,
 			      .served = (int64_t)g->lane->served - (g->first_run_us ? BEGUN_BONUS : 0),
 			      .priority = g->priority,
-			      .old = now_us - g->arrival_us > q->aging_us};
+			      .old = now_us - g->since_us > q->aging_us};
 }
 
 /* None of the lane's sequences has a better one; it is had without a look at any of them: there may
- * be thousands of lanes. */
+ * be thousands of lanes.  None of them waits since before the first of them came. */
 static struct claim best_claim(const struct queue *q, const struct lane *l, int64_t now_us)
 {
 	return (struct claim){.order = l->first_order,

@@ -3,8 +3,8 @@
  * (arrival, output).  The turn goes to the best priority; among its lanes to the one that was
  * served the fewest tokens for its share (virtual token counter: Sheng et al., "Fairness in Serving Large
  * Language Models", OSDI 2024), where what has begun goes before what is new; then to the
- * earliest arrival.  A priority in which somebody has waited longer than the aging limit has the
- * turn, so that nobody waits for ever.
+ * earliest arrival.  A priority in which somebody has waited longer than the aging limit, since it
+ * came or last ran, has the turn, so that nobody waits for ever.
  *
  * What a user leaves unused while nobody lacks it cannot be claimed later, and who took it does not
  * pay for it: a user of whom nothing new waited starts, when something does, with the least served

@@ -289,6 +289,7 @@ void sched_link(struct sched *s, struct group *g)
 	}
 	if (g->first_run_us)
 		return;
+	g->since_us = g->arrival_us;
 	s->n_queued++;
 	s->queued_tokens += g->n_prompt;
 	represent(s, g);

@@ -74,6 +74,7 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	f->runs = sched_grow(f->runs, f->n_runs, &f->cap_runs, sizeof *f->runs);
 	f->runs[f->n_runs++] = (struct run){g, q->slot};
 	g->n_inflight++;
+	g->since_us = p->now_us;
 	sched_begin(s, g, p->now_us);
 	bool sample = q->n_computed == seq_total(q);
 	queue_charge(s->queue, g, rows + (sample ? OUTPUT_WEIGHT : 0));
