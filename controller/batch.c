@@ -95,18 +95,33 @@ static void on_line_gone(struct exchange *x, void *user)
 	batch_store_line(bs, r->batch, r->line, r->failed, &data, x->n_legs, on_line_stored, r);
 }
 
-/* The text of a line; NULL: it cannot be read. */
-static char *read_line(struct batches *bs, const struct batch *b, uint32_t line, size_t *n)
+/* The text of a line, the caller's.  -EIO: not now; -ENOENT: it is not there any more. */
+static int read_line(struct batches *bs, const struct batch *b, uint32_t line, char **text, size_t *n)
 {
 	const struct batch_line *l = &b->lines[line];
-	char *p = xmalloc((size_t)l->n + 1);
+	*text = NULL;
 	*n = l->n;
-	if (filestore_read(bs->files, b->input_file, l->at, p, l->n) == (ptrdiff_t)l->n) {
+	if (!l->n) /* a line of an input that is lost */
+		return -ENOENT;
+	char *p = xmalloc((size_t)l->n + 1);
+	ptrdiff_t got = filestore_read(bs->files, b->input_file, l->at, p, l->n);
+	if (got == (ptrdiff_t)l->n) {
 		p[l->n] = 0;
-		return p;
+		*text = p;
+		return 0;
 	}
 	free(p);
-	return NULL;
+	return got < 0 ? -EIO : -ENOENT;
+}
+
+/* The line cannot be read now: it is handed over later. */
+static void line_later(struct batches *bs, struct batch *b, uint32_t line)
+{
+	pthread_mutex_lock(&bs->lock);
+	if (line < b->next)
+		b->next = line;
+	bs->retry_us = clock_us() + RETRY_US;
+	pthread_mutex_unlock(&bs->lock);
 }
 
 /* Streams and the like make no sense here. */
@@ -121,14 +136,18 @@ static void run_line(struct batches *bs, struct batch *b, uint32_t line)
 	const char *custom_id = "", *code, *param, *rest;
 	const json_t *body = NULL;
 	json_t *tree = NULL;
-	char why[256] = "the input file cannot be read any more";
+	char why[256] = "the batch's input file is not there any more", *text;
 	size_t n;
-	struct line_run *r = xcalloc(1, sizeof *r);
 	struct buf error = {0};
-	char *text = read_line(bs, b, line, &n);
-	int rc = text ? batch_line_parse(text, n, b->endpoint, &tree, &custom_id, &body, &code, &param, why,
-					 sizeof why)
-		      : -EIO;
+	int rc = read_line(bs, b, line, &text, &n);
+	if (rc == -EIO) {
+		line_later(bs, b, line);
+		return;
+	}
+	struct line_run *r = xcalloc(1, sizeof *r);
+	if (!rc)
+		rc = batch_line_parse(text, n, b->endpoint, &tree, &custom_id, &body, &code, &param, why,
+				      sizeof why);
 	free(text);
 	r->bs = bs;
 	r->batch = b;
@@ -205,7 +224,7 @@ static void set_status(struct batch *b, enum batch_phase phase, const char *stat
 	stamp(b, when);
 }
 
-static void read_input(struct batches *bs, struct batch *b, struct batch_scan *s)
+static int read_input(struct batches *bs, struct batch *b, struct batch_scan *s)
 {
 	char *part = xmalloc(READ);
 	int64_t at = 0;
@@ -216,16 +235,34 @@ static void read_input(struct batches *bs, struct batch *b, struct batch_scan *s
 	}
 	batch_scan_end(s);
 	free(part);
+	return n < 0 ? -EIO : 0;
+}
+
+/* Under the lock.  It ran already, and its input is not what it was: what is done counts all the same, and
+ * lines that cannot be read any more fail. */
+static void keep_counted(struct batch *b, struct batch_scan *s)
+{
+	if (!json_array_size(s->errors) && (!b->n_lines || s->n_lines == b->n_lines))
+		return;
+	log_error("batch", "the input of batch=%s is lost file=%s lines=%u found=%u", b->id, b->input_file,
+		  b->n_lines, s->n_lines);
+	free(s->lines);
+	s->lines = xcalloc(b->n_lines ? b->n_lines : 1, sizeof *s->lines);
+	s->n_lines = b->n_lines;
 }
 
 static void validate(struct batches *bs, struct batch *b)
 {
 	struct batch_scan s;
 	batch_scan_init(&s, b->endpoint, BATCH_LINES_MAX, BATCH_LINE_BYTES_MAX);
-	read_input(bs, b, &s);
-	bool bad = json_array_size(s.errors) > 0;
+	int rc = read_input(bs, b, &s);
 	pthread_mutex_lock(&bs->lock);
-	if (bad) {
+	bool bad = b->phase == BATCH_VALIDATING && json_array_size(s.errors) > 0;
+	if (!rc && !bad && b->phase != BATCH_VALIDATING)
+		keep_counted(b, &s);
+	if (rc) {
+		/* Its lines are where they were: read again later. */
+	} else if (bad) {
 		json_object_set_new(b->object, "errors",
 				    json_pack("{s:s, s:O}", "object", "list", "data", s.errors));
 		set_status(b, BATCH_OVER, "failed", "failed_at");
@@ -240,9 +277,16 @@ static void validate(struct batches *bs, struct batch *b)
 	}
 	pthread_mutex_unlock(&bs->lock);
 	batch_scan_fini(&s);
-	if (!bad)
-		batch_load_lines(bs, b);
-	batch_save(bs, b, bad);
+	if (!rc && !bad && (rc = batch_load_lines(bs, b))) {
+		pthread_mutex_lock(&bs->lock);
+		free(b->lines);
+		b->lines = NULL;
+		pthread_mutex_unlock(&bs->lock);
+	}
+	if (rc)
+		b->validate_us = clock_us() + 5 * RETRY_US;
+	else
+		batch_save(bs, b, bad);
 }
 
 /* The next line that may be handed over; -1: none. */
@@ -291,9 +335,10 @@ static int put_expired(struct output *o, uint32_t line)
 	const json_t *body;
 	json_t *tree = NULL;
 	struct buf data = {0};
-	char why[256];
+	char why[256], *text;
 	size_t n;
-	char *text = read_line(o->bs, o->batch, line, &n);
+	if (read_line(o->bs, o->batch, line, &text, &n) == -EIO)
+		return -EIO;
 	if (text)
 		batch_line_parse(text, n, o->batch->endpoint, &tree, &custom_id, &body, &code, &param, why,
 				 sizeof why);
@@ -371,9 +416,9 @@ static void finalize(struct batches *bs, struct batch *b)
 /* All that can be done for it now, but handing over lines. */
 static void step(struct batches *bs, struct batch *b)
 {
-	if (!b->lines && !over(b))
+	if (!b->lines && !over(b) && clock_us() >= b->validate_us)
 		validate(bs, b);
-	if (over(b))
+	if (over(b) || !b->lines)
 		return;
 	pthread_mutex_lock(&bs->lock);
 	if (!b->ending && clock_unix() >= b->expires_at && b->n_done < b->n_lines)
@@ -425,7 +470,7 @@ static void feed(struct batches *bs)
 		any = false;
 		for (struct batch *b = bs->first; b && n; b = b->later) {
 			pthread_mutex_lock(&bs->lock);
-			bool runs = b->phase == BATCH_RUNNING && !b->ending;
+			bool runs = b->lines && b->phase == BATCH_RUNNING && !b->ending;
 			int64_t line = runs ? next_line(b) : -1;
 			if (line >= 0)
 				b->next++;

@@ -33,7 +33,7 @@ struct batch {
 	char endpoint[64];
 	uint32_t share;
 	int64_t expires_at, output_keep_s;
-	int64_t finalize_us; /* the thread's: not before */
+	int64_t validate_us, finalize_us; /* the thread's: not before */
 	struct batch *later;
 
 	struct batch_line *lines; /* owned; NULL before it is validated */
@@ -71,8 +71,8 @@ void batch_take_new(struct batches *bs);
 void batch_set_counts(struct batch *b); /* under the lock */
 /* The object to the journal; over: it has ended, its lines are forgotten. */
 void batch_save(struct batches *bs, struct batch *b, bool over);
-/* Which lines are done already. */
-void batch_load_lines(struct batches *bs, struct batch *b);
+/* Which lines are done already; -EIO. */
+int batch_load_lines(struct batches *bs, struct batch *b);
 /* A result; takes data.  The line's jobs are forgotten: n_legs of them. */
 void batch_store_line(struct batches *bs, struct batch *b, uint32_t line, bool failed, struct buf *data,
 		      size_t n_legs, void (*done)(void *user, int rc, const char *why), void *user);

@@ -268,6 +268,16 @@ static struct batch *batch_of(int64_t n, const char *owner, const char *text)
 	b->expired = json_is_true(json_object_get(o, "_expired"));
 	b->ending = b->cancelled || b->expired;
 	const char *status = json_string_value(json_object_get(o, "status"));
+	/* What was counted holds until its input is read again, or if it cannot be. */
+	const json_t *counts = json_object_get(o, "request_counts");
+	json_int_t total = json_integer_value(json_object_get(counts, "total"));
+	json_int_t good = json_integer_value(json_object_get(counts, "completed"));
+	json_int_t failed = json_integer_value(json_object_get(counts, "failed"));
+	if (total >= 0 && total <= BATCH_LINES_MAX && good >= 0 && failed >= 0 && good + failed <= total) {
+		b->n_lines = (uint32_t)total;
+		b->n_done = (uint32_t)(good + failed);
+		b->n_failed = (uint32_t)failed;
+	}
 	b->phase = status && strcmp(status, "validating") == 0 ? BATCH_VALIDATING : BATCH_RUNNING;
 	b->object = shown(o);
 	json_decref(o);
@@ -304,14 +314,15 @@ int batch_load(struct batches *bs, char *why, size_t why_n)
 	return rc == SQLITE_DONE ? 0 : err_why(why, why_n, -EIO, "batches: the journal cannot be read");
 }
 
-void batch_load_lines(struct batches *bs, struct batch *b)
+int batch_load_lines(struct batches *bs, struct batch *b)
 {
+	int rc = SQLITE_ERROR;
 	pthread_mutex_lock(&bs->lock);
 	sqlite3_stmt *s = journal_prepare(bs->reader, "SELECT line, failed FROM lines WHERE batch = ?");
 	b->n_done = b->n_failed = 0;
 	if (s) {
 		sqlite3_bind_int64(s, 1, b->n);
-		while (sqlite3_step(s) == SQLITE_ROW) {
+		while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
 			int64_t line = sqlite3_column_int64(s, 0);
 			if (line < 0 || line >= b->n_lines)
 				continue;
@@ -323,6 +334,7 @@ void batch_load_lines(struct batches *bs, struct batch *b)
 	}
 	batch_set_counts(b);
 	pthread_mutex_unlock(&bs->lock);
+	return rc == SQLITE_DONE ? 0 : -EIO;
 }
 
 void batch_store_line(struct batches *bs, struct batch *b, uint32_t line, bool failed, struct buf *data,

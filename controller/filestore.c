@@ -35,6 +35,7 @@ struct file_op {
 	struct file_info info;
 	int64_t first;
 	struct buf data;
+	char used_by[FILE_ID_SIZE]; /* a live batch that has it as its input: it was not deleted */
 	int (*also)(void *user, struct journal_db *db);
 	void (*done)(void *user, int rc, const char *why);
 	void *user;
@@ -57,6 +58,13 @@ static void writer_unref(struct file_writer *w)
 static void on_done(struct journal_op *op, int rc, const char *why)
 {
 	struct file_op *o = (struct file_op *)op;
+	char used[160];
+	if (!rc && o->used_by[0]) {
+		why = used;
+		rc = err_why(used, sizeof used, -EBUSY,
+			     "the file is the input of %s, which has not ended: cancel that or wait for it",
+			     o->used_by);
+	}
 	if (rc && o->writer)
 		atomic_store(&o->writer->failed, true);
 	if (rc && o->op.run == run_commit) {
@@ -152,6 +160,31 @@ static int run_delete(struct journal_op *op, struct journal_db *db)
 	return rc ? rc : exec_text(db, "DELETE FROM chunks WHERE file = ?", o->info.id);
 }
 
+/* What live batches read.  A batch that starts again reads its input from the beginning. */
+#define LIVE_INPUTS                                                                                          \
+	"(SELECT coalesce(json_extract(object, '$.input_file_id'), '') FROM batches WHERE state = 0 AND "    \
+	"json_valid(object))"
+
+/* As a client asks: in the transaction, so that no batch is created meanwhile. */
+static int run_delete_unused(struct journal_op *op, struct journal_db *db)
+{
+	struct file_op *o = (struct file_op *)op;
+	sqlite3_stmt *s;
+	o->used_by[0] = 0;
+	int rc = prepare(db,
+			 "SELECT id FROM batches WHERE state = 0 AND json_valid(object) AND "
+			 "json_extract(object, '$.input_file_id') = ? LIMIT 1",
+			 &s);
+	if (rc)
+		return rc;
+	sqlite3_bind_text(s, 1, o->info.id, -1, SQLITE_STATIC);
+	rc = sqlite3_step(s);
+	if (rc == SQLITE_ROW)
+		snprintf(o->used_by, sizeof o->used_by, "%s", (const char *)sqlite3_column_text(s, 0));
+	sqlite3_reset(s);
+	return rc == SQLITE_DONE ? run_delete(op, db) : rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
 static int run_tidy(struct journal_op *op, struct journal_db *db)
 {
 	(void)op;
@@ -165,13 +198,16 @@ static int run_sweep(struct journal_op *op, struct journal_db *db)
 	int rc =
 		prepare(db,
 			"DELETE FROM chunks WHERE file IN (SELECT id FROM files WHERE expires_at IS NOT NULL "
-			"AND expires_at <= ?)",
+			"AND expires_at <= ? AND id NOT IN " LIVE_INPUTS ")",
 			&s);
 	if (rc)
 		return rc;
 	sqlite3_bind_int64(s, 1, o->first);
 	if ((rc = step(s)) ||
-	    (rc = prepare(db, "DELETE FROM files WHERE expires_at IS NOT NULL AND expires_at <= ?", &s)))
+	    (rc = prepare(db,
+			  "DELETE FROM files WHERE expires_at IS NOT NULL AND expires_at <= ? AND id NOT "
+			  "IN " LIVE_INPUTS,
+			  &s)))
 		return rc;
 	sqlite3_bind_int64(s, 1, o->first);
 	return step(s);
@@ -336,7 +372,7 @@ int filestore_list(struct filestore *fs, const char *owner, const char *purpose,
 void filestore_delete(struct filestore *fs, const char *owner, const char *id,
 		      void (*done)(void *user, int rc, const char *why), void *user)
 {
-	struct file_op *o = op_new(run_delete);
+	struct file_op *o = op_new(run_delete_unused);
 	o->done = done;
 	o->user = user;
 	int rc = filestore_get(fs, owner, id, &o->info);

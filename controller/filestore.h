@@ -47,13 +47,14 @@ ptrdiff_t filestore_read(struct filestore *fs, const char *id, int64_t at, void 
 int filestore_list(struct filestore *fs, const char *owner, const char *purpose, const char *after,
 		   bool ascending, struct file_info *out, int max, bool *more);
 
-/* done: once, on the journal's thread or at once; rc 0 or -errno with why.  May be NULL. */
+/* done: once, on the journal's thread or at once; rc 0 or -errno with why.  May be NULL.
+ * -EBUSY: it is the input of a batch that has not ended, which why names. */
 void filestore_delete(struct filestore *fs, const char *owner, const char *id,
 		      void (*done)(void *user, int rc, const char *why), void *user);
-/* The same of whichever owner; one that is not there is gone, too. */
+/* The same of whichever owner and whatever reads it; one that is not there is gone, too. */
 void filestore_remove(struct filestore *fs, const char *id, void (*done)(void *user, int rc, const char *why),
 		      void *user);
-/* Forgets what has expired; called now and then. */
+/* Forgets what has expired, but for the inputs of batches that have not ended; called now and then. */
 void filestore_sweep(struct filestore *fs);
 
 /* A file being written, by one thread at a time.  info: all but bytes. */

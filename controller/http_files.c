@@ -295,8 +295,10 @@ static void on_deleted(void *user, int rc, const char *why)
 {
 	struct asked *a = user;
 	struct buf b = {0};
-	(void)why;
-	if (rc) {
+	if (rc == -EBUSY) {
+		exchange_error(a->x, MHD_HTTP_CONFLICT, "invalid_request_error", NULL, "file_in_use", "%s",
+			       why);
+	} else if (rc) {
 		exchange_fail(a->x, E_INTERNAL, NULL,
 			      "the file could not be deleted: the journal's disk fails");
 	} else {

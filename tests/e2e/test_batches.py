@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import time
 import urllib.error
 import urllib.request
@@ -337,6 +338,76 @@ def test_a_batch_survives_everything(tmp_path):
             assert len(results(c, reference.output_file_id)) == n
             rows = s.client().call("jobs")["jobs"]
             assert not [r for r in rows if r["state"] in ("queued", "running")]
+    finally:
+        s.stop()
+
+
+def half_done(client, **more):
+    """A batch of which 10 lines are done, and 100 take long."""
+    b = create(client, [line(i, **({"max_tokens": 1900, "ignore_eos": True} if i >= 10 else {})) for i in range(110)])
+    eventually(lambda: client.batches.retrieve(b.id).request_counts.completed >= 10, 60, "lines that are done")
+    return b
+
+
+def kill_all(service):
+    for pid in marked(service.mark):
+        os.kill(pid, signal.SIGKILL)
+    service.process.wait(30)
+    service.stop()
+
+
+def test_the_input_of_a_live_batch_stays(tmp_path):
+    s = Service(DEMO, "--journal", tmp_path / "j")
+    try:
+        with client_of(s) as c:
+            b = half_done(c)
+            with pytest.raises(openai.ConflictError) as e:
+                c.files.delete(b.input_file_id)
+            assert b.id in e.value.message and "cancel" in e.value.message
+            assert len(c.files.content(b.input_file_id).text.splitlines()) == 110
+        kill_all(s)
+        db = sqlite3.connect(tmp_path / "j")
+        with db:    # time passes
+            db.execute("UPDATE files SET expires_at = 1000000000")
+        db.close()
+        s = Service(DEMO, "--journal", tmp_path / "j")
+        with client_of(s) as c:
+            # The sweep comes with the first tick; lines that were not handed over show that it stayed.
+            eventually(lambda: c.batches.retrieve(b.id).request_counts.completed > 10, 120, "a line of the rest")
+            c.batches.cancel(b.id)
+            b = ended(c, b)
+            assert b.status == "cancelled" and b.request_counts.total == 110 and b.error_file_id is None
+            assert {f"request-{i}" for i in range(10)} <= {r["custom_id"] for r in results(c, b.output_file_id)}
+        kill_all(s)
+        s = Service(DEMO, "--journal", tmp_path / "j")
+        db = sqlite3.connect(tmp_path / "j")
+        eventually(lambda: not db.execute("SELECT 1 FROM files WHERE id = ?", (b.input_file_id,)).fetchone(), 60,
+                   "the sweep of an input that nobody reads")
+        db.close()
+    finally:
+        s.stop()
+
+
+def test_a_lost_input_costs_only_what_was_not_done(tmp_path):
+    s = Service(DEMO, "--journal", tmp_path / "j")
+    try:
+        with client_of(s) as c:
+            b = half_done(c)
+        kill_all(s)
+        db = sqlite3.connect(tmp_path / "j")
+        with db:
+            n_done = db.execute("SELECT count(*) FROM lines").fetchone()[0]
+            db.execute("DELETE FROM files")
+            db.execute("DELETE FROM chunks")
+        db.close()
+        s = Service(DEMO, "--journal", tmp_path / "j")
+        with client_of(s) as c:
+            b = ended(c, b)
+            assert b.status == "completed"
+            assert (b.request_counts.completed, b.request_counts.failed) == (n_done, 110 - n_done)
+            assert {f"request-{i}" for i in range(10)} <= {r["custom_id"] for r in results(c, b.output_file_id)}
+            bad = results(c, b.error_file_id)
+            assert all("input file" in r["response"]["body"]["error"]["message"] for r in bad)
     finally:
         s.stop()
 
