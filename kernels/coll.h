@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COLL_ABI = 2, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288 };
+enum { COLL_ABI = 3, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288, COLL_FIRST_MS = 60000 };
 
 struct coll;      /* one rank's end of a group */
 struct coll_meet; /* where the others find this process, should it be rank 0 */
@@ -32,7 +32,7 @@ struct coll_args {
 	struct coll_meet **mine;      /* of rank 0: that meet, used up by join(); else NULL */
 	struct kern_dev *dev;         /* whose memory sum_rows() and gather_cols() work on */
 	int max_cols;                 /* most columns that a rank gives to gather_cols() */
-	int timeout_ms;               /* how long a peer may be late for an operation */
+	int timeout_ms;               /* how long a peer may be late for an operation; see settled() */
 	bool (*cancelled)(void *arg); /* asked while waiting; NULL: never */
 	void *cancelled_arg;
 };
@@ -57,6 +57,11 @@ struct coll_ops {
 	void (*leave)(struct coll *c); /* NULL is fine; the peers see it */
 	/* What broke the group. */
 	const char *(*why)(const struct coll *c);
+
+	/* Every kind of operation was done: from now on timeout_ms holds.  Before that, where things take
+	 * long the first time (connections between GPUs, code that is made for the device), a peer may be
+	 * late for COLL_FIRST_MS, if that is more. */
+	void (*settled)(struct coll *c);
 
 	/* x [n_rows, width] F32 on the device becomes the sum over the ranks. */
 	int (*sum_rows)(struct coll *c, struct kern_stream *s, void *x, int n_rows, int width);

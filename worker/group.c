@@ -122,6 +122,12 @@ int group_agree(struct group *g, const char *same, struct group_pools *pools, ch
 
 /* ---- operations ---- */
 
+void group_settled(struct group *g)
+{
+	if (g)
+		g->ops->settled(g->coll);
+}
+
 int group_sum_rows(struct group *g, struct kern_stream *s, void *x, int n_rows, int width)
 {
 	return g ? g->ops->sum_rows(g->coll, s, x, n_rows, width) : 0;

@@ -34,7 +34,7 @@ struct group_args {
 	const char *meet;             /* rank 0's text */
 	struct group_meet **mine;     /* this worker's place: used up where it is rank 0; may hold NULL */
 	int max_cols;                 /* most columns that a rank gives to group_gather_cols() */
-	int timeout_ms;               /* how late a rank may be for an operation */
+	int timeout_ms;               /* how late a rank may be for an operation, once group_settled() */
 	bool (*cancelled)(void *arg); /* asked while waiting; NULL: never */
 	void *cancelled_arg;
 };
@@ -54,6 +54,9 @@ struct group_pools {
 };
 /* same: a line that must be equal on all ranks (numerics, sizes).  -EINVAL: it is not. */
 int group_agree(struct group *g, const char *same, struct group_pools *pools, char *why, size_t why_n);
+
+/* A plan was served whole: what takes long the first time is done (coll.h). */
+void group_settled(struct group *g); /* NULL is fine */
 
 /* As in coll.h. */
 int group_sum_rows(struct group *g, struct kern_stream *s, void *x, int n_rows, int width);

@@ -193,6 +193,8 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 			step_leave(s);
 		return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
 	}
+	if (s->batch->kern.n_rows)
+		group_settled(s->group);
 	s->expected++;
 	return 0;
 }

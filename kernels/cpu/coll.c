@@ -331,6 +331,12 @@ static void shm_close_coll(struct coll *c)
 	free(c);
 }
 
+/* Nothing takes longer the first time. */
+static void shm_settled(struct coll *c)
+{
+	(void)c;
+}
+
 static const char *shm_why(const struct coll *c)
 {
 	return c->why;
@@ -344,6 +350,7 @@ const struct coll_ops coll_shm_ops = {
 	.join = shm_open_coll,
 	.leave = shm_close_coll,
 	.why = shm_why,
+	.settled = shm_settled,
 	.sum_rows = shm_sum_rows,
 	.gather_cols = shm_gather_cols,
 	.sync = shm_sync,

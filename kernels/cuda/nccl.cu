@@ -71,6 +71,7 @@ struct coll {
 	char *host;
 	int rank, n_ranks;
 	int timeout_ms;
+	int late_ms; /* timeout_ms, or more until the group is settled */
 	bool (*cancelled)(void *arg);
 	void *cancelled_arg;
 	int rc; /* 0 while the group is whole */
@@ -173,7 +174,7 @@ static int look(struct coll *c, int64_t t0, bool limited)
 		return broke(c, -ECONNRESET, nccl.error_string(state));
 	if (look_for_ranks(c))
 		return c->rc;
-	if (limited && clock_us() - t0 > (int64_t)c->timeout_ms * 1000)
+	if (limited && clock_us() - t0 > (int64_t)c->late_ms * 1000)
 		return broke(c, -ECONNRESET, "a rank does not come");
 	return 0;
 }
@@ -482,6 +483,7 @@ static int nccl_join(struct coll **out, const struct coll_args *a, char *why, si
 	c->rank = a->rank;
 	c->n_ranks = a->n_ranks;
 	c->timeout_ms = a->timeout_ms;
+	c->late_ms = max(a->timeout_ms, (int)COLL_FIRST_MS);
 	c->cancelled = a->cancelled;
 	c->cancelled_arg = a->cancelled_arg;
 	c->piece = max((size_t)PIECE, (size_t)a->max_cols);
@@ -497,6 +499,11 @@ static int nccl_join(struct coll **out, const struct coll_args *a, char *why, si
 	return 0;
 }
 
+static void nccl_settled(struct coll *c)
+{
+	c->late_ms = c->timeout_ms;
+}
+
 static const char *nccl_why(const struct coll *c)
 {
 	return c->why;
@@ -510,6 +517,7 @@ extern "C" __attribute__((visibility("default"))) const struct coll_ops coll_ncc
 	.join = nccl_join,
 	.leave = nccl_leave,
 	.why = nccl_why,
+	.settled = nccl_settled,
 	.sum_rows = nccl_sum_rows,
 	.gather_cols = nccl_gather_cols,
 	.sync = nccl_sync,

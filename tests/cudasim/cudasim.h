@@ -30,8 +30,9 @@ enum { CUDASIM_CUBLAS_12 = 1, CUDASIM_CUBLAS_13 = 2 };
 void cudasim_cublas(unsigned there, unsigned broken);
 /* Whether it has NCCL (it has). */
 void cudasim_nccl_there(bool is);
-/* From now on what is begun with NCCL is never under way, and nothing is heard of other ranks. */
-void cudasim_nccl_deaf(bool is);
+/* From now on what is begun with NCCL is under way when it was asked after so often; 0: at once, -1: never,
+ * and nothing is heard of other ranks. */
+void cudasim_nccl_slow(int asks);
 
 /* What the device has in all, and what other processes hold of it, from now on; at the start 4 GiB and
  * none, or what the environment's QUERN_CUDASIM_MIB and QUERN_CUDASIM_OTHERS_MIB say. */

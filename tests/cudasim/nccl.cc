@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
@@ -29,16 +30,18 @@ struct ncclComm {
 	std::atomic<int> state;
 	std::atomic<bool> quit;
 	std::thread joiner;
+	std::function<ncclResult_t()> later; /* what is to be under way after so many asks; -1: never */
+	int asks;
 };
 
 static std::mutex lock;
 static std::map<std::string, struct coll_meet *> places; /* of this process */
 
-static bool deaf;
+static int slow;
 
-void cudasim_nccl_deaf(bool is)
+void cudasim_nccl_slow(int asks)
 {
-	deaf = is;
+	slow = asks;
 }
 
 /* Where it looks for other ranks is settled by the first call, for all of the process. */
@@ -123,6 +126,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId 
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
+	if (comm->later && comm->asks > 0 && --comm->asks == 0) {
+		comm->later();
+		comm->later = nullptr;
+	}
 	*state = (ncclResult_t)comm->state.load();
 	return ncclSuccess;
 }
@@ -143,22 +150,23 @@ static size_t bytes_of(size_t count, ncclDataType_t type)
 	return type == ncclFloat32 ? 4 * count : count;
 }
 
-static ncclResult_t stay_silent(ncclComm *c)
+static ncclResult_t begin(ncclComm *c, std::function<ncclResult_t()> op)
 {
+	if (!slow)
+		return op();
+	c->later = std::move(op);
+	c->asks = slow;
 	c->state = ncclInProgress;
 	return ncclInProgress;
 }
 
 /* What the other ranks do is waited for here, where NCCL's kernel would: our own wait is then
  * seen to end by the communicator's state. */
-ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
-			   cudaStream_t s)
+static ncclResult_t all_gather(const void *send, void *recv, size_t bytes, ncclComm_t comm, cudaStream_t s)
 {
-	const size_t bytes = bytes_of(count, type);
-	if (deaf)
-		return stay_silent(comm);
 	std::vector<char> mine(bytes), all(bytes * (size_t)comm->n_ranks);
 	cudasim_group_copy(s, mine.data(), send, bytes, cudaMemcpyDeviceToHost);
+	comm->state = ncclSuccess;
 	if (comm->n_ranks == 1)
 		all = mine;
 	else
@@ -169,21 +177,32 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
 	return (ncclResult_t)comm->state.load();
 }
 
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-			   ncclComm_t comm, cudaStream_t s)
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+			   cudaStream_t s)
 {
 	const size_t bytes = bytes_of(count, type);
-	if (deaf)
-		return stay_silent(comm);
+	return begin(comm, [=] { return all_gather(send, recv, bytes, comm, s); });
+}
+
+static ncclResult_t broadcast(const void *send, void *recv, size_t bytes, ncclComm_t comm, cudaStream_t s)
+{
 	std::vector<char> all(bytes);
-	if (root != 0)
-		return ncclInvalidArgument;
 	if (comm->rank == 0)
 		cudasim_group_copy(s, all.data(), send, bytes, cudaMemcpyDeviceToHost);
+	comm->state = ncclSuccess;
 	if (comm->n_ranks > 1)
 		comm->state = result_of(coll_shm_ops.broadcast(comm->coll, all.data(), bytes));
 	if (comm->state == ncclSuccess)
 		cudasim_group_copy(s, recv, all.data(), bytes, cudaMemcpyHostToDevice);
 	cudasim_group_op(s);
 	return (ncclResult_t)comm->state.load();
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+			   ncclComm_t comm, cudaStream_t s)
+{
+	const size_t bytes = bytes_of(count, type);
+	if (root != 0)
+		return ncclInvalidArgument;
+	return begin(comm, [=] { return broadcast(send, recv, bytes, comm, s); });
 }

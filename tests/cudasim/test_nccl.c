@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,15 @@ static void open_device(struct kt *t, int rank)
 	CHECK(t->s != NULL);
 }
 
+static int late_ms = LATE_MS;
+static bool call_away;
+
+static bool called_away(void *arg)
+{
+	(void)arg;
+	return call_away;
+}
+
 static void start(int rank, int n, rank_fn *fn)
 {
 	pids[rank] = fork();
@@ -72,6 +82,7 @@ static void start(int rank, int n, rank_fn *fn)
 	struct coll_meet *mine = NULL;
 	struct coll *c;
 	struct kt t;
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that fails nothing stays */
 	open_device(&t, rank);
 	if (rank == 0) {
 		CHECK(ops->meet_new(&mine, common->text, why, sizeof why) == 0);
@@ -85,7 +96,8 @@ static void start(int rank, int n, rank_fn *fn)
 				    .mine = rank ? NULL : &mine,
 				    .dev = t.dev,
 				    .max_cols = 1100000,
-				    .timeout_ms = LATE_MS};
+				    .timeout_ms = late_ms,
+				    .cancelled = called_away};
 	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
 	CHECK(mine == NULL);
 	fn(c, &t, rank, n);
@@ -361,7 +373,7 @@ static void until_ended(struct coll *c, struct kt *t, int rank, int n)
 {
 	(void)t, (void)n;
 	if (rank == 0)
-		cudasim_nccl_deaf(true);
+		cudasim_nccl_slow(-1);
 	atomic_fetch_add(&common->passed[rank], 1);
 	while (rank)
 		pause();
@@ -379,6 +391,35 @@ Test(nccl, a_rank_that_ended_is_seen_where_nccl_says_nothing)
 	kill(pids[1], SIGKILL);
 	cr_expect_eq(status_of(0), 42);
 	cr_expect_eq(status_of(1), 128 + SIGKILL);
+}
+
+/* As connections are made, or code for the device. */
+static void slow_at_first(struct coll *c, struct kt *t, int rank, int n)
+{
+	(void)t, (void)rank, (void)n;
+	cudasim_nccl_slow(1000);
+	CHECK(ops->barrier(c) == 0);
+	ops->settled(c);
+	CHECK(ops->barrier(c) == -ECONNRESET && strstr(ops->why(c), "does not come"));
+}
+
+Test(nccl, the_first_times_may_take_longer)
+{
+	late_ms = 0;
+	run(1, slow_at_first);
+}
+
+static void called_at_first(struct coll *c, struct kt *t, int rank, int n)
+{
+	(void)t, (void)rank, (void)n;
+	cudasim_nccl_slow(-1);
+	call_away = true;
+	CHECK(ops->barrier(c) == -ECANCELED);
+}
+
+Test(nccl, a_call_ends_the_first_times_too)
+{
+	run(1, called_at_first);
 }
 
 #endif
