@@ -301,7 +301,7 @@ static void emit_end(struct emit *e, const struct sched_event *s, int64_t now_us
 		emit_forget(e, s->job);
 		break;
 	case SCHED_GROUP_FAILED:
-		emit_code(e, ENGINE_JOB_FAILED, s->job, s->code, failure_text(s->code));
+		emit_code(e, ENGINE_JOB_FAILED, s->job, s->code, s->why ? s->why : failure_text(s->code));
 		emit_forget(e, s->job);
 		break;
 	}

@@ -213,6 +213,14 @@ static void on_ready(struct fleet *f, struct replica *r, int64_t now_us)
 	fleet_empty_lobby(f);
 }
 
+/* The replica is over, and what it computed may be why. */
+static void break_down(struct fleet *f, struct replica *r, int64_t now_us, const char *why)
+{
+	if (r->started)
+		sched_blame(r->sched);
+	fleet_take_down(f, r, now_us, why);
+}
+
 static void on_result(struct fleet *f, struct replica *r, int64_t now_us)
 {
 	emit_prompts(f->emit, r->sched, &f->result);
@@ -224,7 +232,7 @@ static void on_result(struct fleet *f, struct replica *r, int64_t now_us)
 		wlink_drop(f->link, k, now_us);
 		fleet_notice(f,
 			     (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = wlink_local_pid(k)});
-		fleet_take_down(f, r, now_us, "a worker sent a result that fits no plan");
+		break_down(f, r, now_us, "a worker sent a result that fits no plan");
 		return;
 	}
 	metrics_observe(f->cfg->metrics, METRIC_ITERATION_TOKENS, rows);
@@ -243,7 +251,7 @@ static void on_gone(struct fleet *f, const struct wlink_event *ev, int64_t now_u
 	if (!failed && pid)
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
 	if (r)
-		fleet_take_down(f, r, now_us, ev->why);
+		break_down(f, r, now_us, ev->why);
 	if (failed) {
 		fleet_orders_failed(f, ev->why);
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_FAILED, .why = ev->why});
@@ -258,6 +266,12 @@ static void on_event(struct fleet *f, const struct wlink_event *ev, int64_t now_
 	case WLINK_LEFT:
 		break;
 	case WLINK_HELLO:
+		/* A rank may tell that its group broke before it is seen which one died. */
+		if (r && r->n_ranks > 1)
+			break_down(f, r, now_us, ev->why);
+		else if (r)
+			fleet_take_down(f, r, now_us, ev->why);
+		break;
 	case WLINK_MISSED:
 		if (r)
 			fleet_take_down(f, r, now_us, ev->why);

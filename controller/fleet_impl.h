@@ -67,7 +67,7 @@ void fleet_retire(struct fleet *f, struct wlink_worker *k, int64_t now_us);
 
 /* Where the group can go on, other than to `but`; NULL: nowhere now. */
 struct replica *fleet_choose(struct fleet *f, const struct group *g, const struct replica *but);
-/* All that a replica has, of which nothing runs, moves on. */
+/* All that a replica has, of which nothing runs, moves on; what is guilty ends. */
 void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us);
 /* What waits in the lobby goes to the replicas that take it. */
 void fleet_empty_lobby(struct fleet *f);

@@ -88,13 +88,29 @@ static void place(struct fleet *f, struct group *g, int64_t now_us)
 	sched_adopt(f->lobby, &g);
 }
 
+/* Wherever it went, it would cost the worker there. */
+static void end_guilty(struct fleet *f, struct replica *r, struct group *g)
+{
+	log_error("fleet", "job=%llu ends: every worker that computes it is lost",
+		  (unsigned long long)g->job);
+	sched_fail(r->sched, g, E_INTERNAL,
+		   "workers were lost three times in a row while they computed it, the third time it alone: "
+		   "it is not tried again",
+		   &f->events);
+}
+
 void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us)
 {
 	for (struct group *g = sched_first(r->sched), *next; g; g = next) {
 		next = sched_next(r->sched, g);
+		if (g->guilty) {
+			end_guilty(f, r, g);
+			continue;
+		}
 		note_class(r, g);
 		place(f, sched_detach(r->sched, g), now_us);
 	}
+	fleet_flush(f, NULL, now_us);
 }
 
 void fleet_empty_lobby(struct fleet *f)
@@ -258,7 +274,7 @@ void fleet_judge_unsized(struct fleet *f, int64_t now_us)
 	for (struct group *g = sched_first(f->lobby), *next; g; g = next) {
 		next = sched_next(f->lobby, g);
 		if (g->unsized && (uint64_t)g->n_prompt + g->params.max_tokens > f->max_context)
-			sched_fail(f->lobby, g, E_TOO_LONG, &f->events);
+			sched_fail(f->lobby, g, E_TOO_LONG, NULL, &f->events);
 		else
 			g->unsized = false;
 	}
@@ -274,7 +290,7 @@ void fleet_expire(struct fleet *f, int64_t now_us)
 		next = sched_next(f->lobby, g);
 		/* A durable one waits for as long as it takes. */
 		if (!g->durable && now_us - g->parked_us > f->cfg->worker_wait_us)
-			sched_fail(f->lobby, g, E_WORKER_LOST, &f->events);
+			sched_fail(f->lobby, g, E_WORKER_LOST, NULL, &f->events);
 	}
 	fleet_flush(f, NULL, now_us);
 }

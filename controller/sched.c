@@ -279,6 +279,7 @@ void sched_link(struct sched *s, struct group *g)
 		s->order = g->order;
 	if (g->deadline_us && g->deadline_us < s->next_deadline)
 		s->next_deadline = g->deadline_us;
+	s->n_suspects += g->suspect;
 	queue_join(s->queue, g);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		if (g->seqs[i].state != SEQ_WAITING)
@@ -333,6 +334,7 @@ void sched_unlink(struct sched *s, struct group *g)
 	*h = g->hash_next;
 	g->hash_next = NULL;
 	s->n_groups--;
+	s->n_suspects -= g->suspect;
 	if (!g->first_run_us) {
 		s->n_queued--;
 		s->queued_tokens -= g->n_prompt;
@@ -365,6 +367,7 @@ void sched_end(struct sched *s, struct seq *q)
 	}
 	if (s->refused == q)
 		s->refused = NULL;
+	sched_absolve(s, q);
 	q->state = SEQ_FINISHED;
 }
 
@@ -398,13 +401,16 @@ void sched_group_done(struct sched *s, struct group *g, struct sched_events *ev)
 	group_remove(s, g);
 }
 
-static void group_fail(struct sched *s, struct group *g, enum code code, struct sched_events *ev)
+static void group_fail(struct sched *s, struct group *g, enum code code, const char *why,
+		       struct sched_events *ev)
 {
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		if (g->seqs[i].state != SEQ_FINISHED)
 			sched_end(s, &g->seqs[i]);
 	g->n_live = 0;
-	sched_add_event(ev, SCHED_GROUP_FAILED, g)->code = code;
+	struct sched_event *e = sched_add_event(ev, SCHED_GROUP_FAILED, g);
+	e->code = code;
+	e->why = why;
 	group_remove(s, g);
 }
 
@@ -443,15 +449,15 @@ void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev)
 		if (!g->deadline_us)
 			continue;
 		if (g->deadline_us <= now_us)
-			group_fail(s, g, E_DEADLINE, ev);
+			group_fail(s, g, E_DEADLINE, NULL, ev);
 		else if (g->deadline_us < s->next_deadline)
 			s->next_deadline = g->deadline_us;
 	}
 }
 
-void sched_fail(struct sched *s, struct group *g, enum code code, struct sched_events *ev)
+void sched_fail(struct sched *s, struct group *g, enum code code, const char *why, struct sched_events *ev)
 {
-	group_fail(s, g, code, ev);
+	group_fail(s, g, code, why, ev);
 }
 
 /* ---- worker ---- */
@@ -543,6 +549,7 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 		return; /* its end was found late: what came after is cut */
 	q->n_pending--;
 	s->generated_tokens++;
+	sched_absolve(s, q);
 	if (!g->first_token_us)
 		g->first_token_us = now_us;
 	struct sched_event *e = sched_add_event(ev, SCHED_TOKEN, g);
@@ -611,8 +618,12 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		else
 			apply_token(s, q, r->tokens[i], logprob, now_us, ev);
 	}
-	for (uint32_t i = 0; i < f->n_runs; i++)
-		f->runs[i].group->n_inflight--;
+	for (uint32_t i = 0; i < f->n_runs; i++) {
+		struct run *run = &f->runs[i];
+		run->group->n_inflight--;
+		if (run->group->n_live && run->end >= run->seq->lost_end)
+			sched_absolve(s, run->seq);
+	}
 	free_dead(s);
 	return 0;
 }
@@ -678,7 +689,7 @@ static void check_seq(const struct sched *s, const struct seq *q)
 
 void sched_check(const struct sched *s)
 {
-	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0;
+	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0;
 	size_t n_seqs = 0, n_tables = 0, n_hosts = 0;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
 		n_seqs += g->n_seqs;
@@ -687,6 +698,7 @@ void sched_check(const struct sched *s)
 	const struct block_table **hosts = tables + n_seqs;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next) {
 		uint32_t live = 0;
+		n_suspects += g->suspect;
 		for (uint32_t i = 0; i < g->n_seqs; i++) {
 			const struct seq *q = &g->seqs[i];
 			live += q->state != SEQ_FINISHED && q->state != SEQ_IDLE;
@@ -706,6 +718,7 @@ void sched_check(const struct sched *s)
 	}
 	check(n_running == s->n_running, "the running list");
 	check(n_waiting == s->n_waiting, "the count of those that wait");
+	check(n_suspects == s->n_suspects, "the count of suspects");
 	check(n_swapped == s->n_swapped, "the count of those swapped out");
 	check(!s->blocks || s->n_slots + s->n_running == s->cfg.max_seqs, "slots");
 	const struct blocks_later *laters[SCHED_AHEAD], *host_laters[SCHED_AHEAD];

@@ -60,6 +60,7 @@ struct sched_event {
 	enum finish finish;     /* OUTPUT_DONE */
 	int64_t stop_token;     /* OUTPUT_DONE: -1: none */
 	enum code code;         /* GROUP_FAILED */
+	const char *why;        /* GROUP_FAILED: static; NULL: what the code says */
 	int64_t arrival_us, first_run_us, first_token_us;       /* GROUP_DONE */
 	uint32_t cached_tokens; /* GROUP_DONE */
 	bool class_changed;     /* GROUP_DONE */
@@ -79,6 +80,10 @@ void sched_free(struct sched *s);       /* with all its groups; NULL is fine */
 void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch);
 /* What swapping and recomputing cost on it, for SCHED_AUTO; 0: not known (recompute). */
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);
+/* Before sched_lost(), where the worker is not known to have been innocent: who was under way may be why.
+ * Who was three times in a row, at the same place, and the third time alone (suspects run alone), is
+ * guilty from then on: group.guilty.  To be ended by whoever has the schedulers. */
+void sched_blame(struct sched *s);
 /* The worker is gone: what ran waits, with the tokens it has; plans under way are forgotten. */
 void sched_lost(struct sched *s);
 
@@ -92,8 +97,8 @@ void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_even
 void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev);
 /* Fail all groups whose deadline has passed. */
 void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev);
-/* Fail one group. */
-void sched_fail(struct sched *s, struct group *g, enum code code, struct sched_events *ev);
+/* Fail one group; why as in the event. */
+void sched_fail(struct sched *s, struct group *g, enum code code, const char *why, struct sched_events *ev);
 
 /* The next plan; false: nothing to do now (nothing runs, or SCHED_AHEAD are under way). */
 bool sched_plan(struct sched *s, int64_t now_us, struct plan *out);

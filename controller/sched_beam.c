@@ -150,6 +150,7 @@ void sched_beam_answer(struct sched *s, struct seq *q, const struct result *r, i
 		return;
 	q->n_pending--;
 	s->generated_tokens++;
+	sched_absolve(s, q);
 	if (!g->first_token_us)
 		g->first_token_us = now_us;
 	if (beam_offer(g->beam, q->index, r->top_ids + l->top0, r->top_logprobs + l->top0, l->n_top))

@@ -1,5 +1,5 @@
 /* sched_impl.h - what sched.c (groups, results), sched_plan.c (planning), sched_move.c (moving
- * groups) and sched_beam.c (beam searches) share.  For these only. */
+ * groups), sched_beam.c (beam searches) and sched_suspect.c (whom workers are lost by) share.  For these only. */
 #ifndef QUERN_CONTROLLER_SCHED_IMPL_H
 #define QUERN_CONTROLLER_SCHED_IMPL_H
 
@@ -17,7 +17,9 @@ struct sample {
 /* Any run of a plan under way. */
 struct run {
 	struct group *group;            /* kept alive by its count n_inflight */
+	struct seq *seq;
 	uint32_t slot;
+	uint32_t from, end;             /* positions that it computes */
 };
 
 /* A plan whose result is not back. */
@@ -66,6 +68,7 @@ struct sched {
 	struct group *hash[SCHED_HASH];
 	struct group *dead;             /* over, but still in plans under way; by hash_next */
 	uint32_t n_groups;
+	uint32_t n_suspects;            /* of these */
 	int64_t next_deadline;          /* INT64_MAX: none */
 	uint32_t n_queued;
 	uint64_t queued_tokens;
@@ -119,6 +122,13 @@ void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later)
 void sched_begin(struct sched *s, struct group *g, int64_t now_us);
 /* Index the full blocks whose tokens are known. */
 void sched_publish(struct sched *s, struct seq *q);
+
+/* The suspect whose turn it is to run alone; NULL: there is none. */
+const struct group *sched_suspect(const struct sched *s);
+/* Whether others than g are under way. */
+bool sched_others_fly(const struct sched *s, const struct group *g);
+/* The sequence has got on, or is over: what was lost before does not count. */
+void sched_absolve(struct sched *s, struct seq *q);
 
 /* Beam searches.  A hypothesis has its candidates: r's logprobs[logprob].  When it was the last one
  * to wait for, the search goes on or ends. */

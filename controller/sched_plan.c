@@ -27,6 +27,7 @@ struct planning {
 	bool blocked;           /* somebody who runs got no blocks: nobody is let in */
 	struct seq *seq;        /* whose table is changing */
 	bool all_decode;        /* a pass over those that run found none that computes its prompt */
+	const struct group *alone; /* a suspect, and nobody else runs; NULL: there is none */
 	bool silent;            /* its table travels whole: entries are not listed */
 };
 
@@ -46,8 +47,10 @@ static void on_copy(void *user, uint32_t from, uint32_t to)
 }
 
 /* It can compute something: there is a token whose K and V are missing, and one more to choose. */
-static bool runnable(const struct seq *q)
+static bool runnable(const struct planning *p, const struct seq *q)
 {
+	if (p->alone && q->group != p->alone)
+		return false;
 	return q->n_computed < seq_total(q) && seq_n_out(q) + q->n_pending < q->group->params.max_tokens &&
 	       !(q->n_pending && q->group->beam);
 }
@@ -72,7 +75,7 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	plan->n_rows += rows;
 	p->budget -= rows;
 	f->runs = sched_grow(f->runs, f->n_runs, &f->cap_runs, sizeof *f->runs);
-	f->runs[f->n_runs++] = (struct run){g, q->slot};
+	f->runs[f->n_runs++] = (struct run){g, q, q->slot, q->n_before, q->n_computed};
 	g->n_inflight++;
 	g->since_us = p->now_us;
 	sched_begin(s, g, p->now_us);
@@ -334,6 +337,8 @@ static bool any_pending(const struct group *g)
 static enum queue_ready is_ready(const struct seq *q, void *user)
 {
 	const struct planning *p = user;
+	if (p->alone && q->group != p->alone)
+		return QUEUE_SKIP;
 	if (!q->group->first_run_us)
 		return QUEUE_READY;
 	if (sched_beam_stalled(q))
@@ -541,7 +546,7 @@ static void preempt_for_fairness(struct sched *s, struct planning *p)
 {
 	struct group *victim = NULL;
 	uint64_t number = p->plan->number;
-	if (queue_n(s->queue) == 0 || s->n_running == 0 || number - s->fair_number < FAIR_PLANS)
+	if (p->alone || queue_n(s->queue) == 0 || s->n_running == 0 || number - s->fair_number < FAIR_PLANS)
 		return;
 	/* Whose turn it is takes a look at every user that waits: not in every plan. */
 	s->fair_number = number;
@@ -569,7 +574,7 @@ static void run_running(struct sched *s, struct planning *p, bool decodes)
 		struct seq *q = s->running[i];
 		sched_prefetch(i + SCHED_FAR < s->n_running ? s->running[i + SCHED_FAR] : NULL,
 			       i + SCHED_NEAR < s->n_running ? s->running[i + SCHED_NEAR] : NULL);
-		if (q->planned == p->plan->number || !runnable(q))
+		if (q->planned == p->plan->number || !runnable(p, q))
 			continue;
 		if (decoding(q) == decodes)
 			run_seq(s, p, q, false);
@@ -584,7 +589,7 @@ static struct seq *next_prefill(const struct sched *s, const struct planning *p)
 	struct seq *best = NULL;
 	for (uint32_t i = 0; i < s->n_running; i++) {
 		struct seq *q = s->running[i];
-		if (q->planned != p->plan->number && runnable(q) && !decoding(q) &&
+		if (q->planned != p->plan->number && runnable(p, q) && !decoding(q) &&
 		    (!best || queue_before(s->queue, q, best, p->now_us)))
 			best = q;
 	}
@@ -633,10 +638,11 @@ static uint32_t prompt_rows(const struct sched *s)
 	return rows < s->cfg.min_prompt_rows ? s->cfg.min_prompt_rows : (uint32_t)rows;
 }
 
-static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
+static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us, struct plan *out)
 {
 	struct inflight *f = &s->flight[(s->first_flight + s->n_flight) % SCHED_AHEAD];
 	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
+	p.alone = alone;
 	p.prompt_budget = prompt_rows(s);
 	plan_reset(out);
 	f->n_samples = f->n_runs = f->n_searched = 0;
@@ -668,20 +674,31 @@ static bool plan_once(struct sched *s, int64_t now_us, struct plan *out)
 	return true;
 }
 
+/* The last of those that run and may not; where all may, the last but for the only one. */
+static struct seq *next_to_go(const struct sched *s, const struct group *alone)
+{
+	for (uint32_t i = alone ? s->n_running : 0; i-- > 0;)
+		if (s->running[i]->group != alone)
+			return s->running[i];
+	return s->n_running >= 2 ? s->running[s->n_running - 1] : NULL;
+}
+
 bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
 {
-	if (!s->blocks || s->n_flight == SCHED_AHEAD)
+	const struct group *alone = sched_suspect(s);
+	if (!s->blocks || s->n_flight == SCHED_AHEAD || (alone && sched_others_fly(s, alone)))
 		return false;
 	/* Nobody could run although nothing is under way: the first needs what others hold.
 	 * Preempting those that have nothing to do, then the last, one after another, ends with the
 	 * first alone, which fits. */
-	for (int tries = 0; !plan_once(s, now_us, out);) {
+	for (int tries = 0; !plan_once(s, alone, now_us, out);) {
 		if (s->n_flight)
 			return false;
 		if (sched_beam_yield(s, NULL, UINT64_MAX))
 			continue;
-		if (s->n_running >= 2)
-			sched_recompute(s, s->running[s->n_running - 1], NULL);
+		struct seq *q = next_to_go(s, alone);
+		if (q)
+			sched_recompute(s, q, NULL);
 		else if (s->n_running || queue_n(s->queue) == 0 || tries++ > 1)
 			return false;
 	}

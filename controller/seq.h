@@ -44,6 +44,10 @@ struct seq {
 	uint64_t entered;       /* number of the plan that gave it its slot, or set its token there */
 	uint32_t n_entered;     /* tokens that it had then */
 	uint32_t n_preempted;
+	/* Workers that were lost while it was under way (sched_suspect.c): so many in a row at this place,
+	   positions lost_from..lost_end-1, last in the group of this epoch. */
+	uint32_t n_lost, lost_from, lost_end;
+	uint64_t lost_epoch;
 	uint32_t fork_of;       /* new in a beam search: the place whose blocks it can share; SEQ_NO_PLACE */
 	struct seq *prev, *next; /* waiting queue, while queued */
 };
@@ -64,6 +68,8 @@ struct group {
 	uint32_t n_live;        /* not finished; of a beam search 1 until it is over */
 	uint32_t n_inflight;    /* runs of it in plans under way */
 	bool failed;            /* ended by an error: no further events */
+	bool suspect;           /* workers were lost by it, or by what ran beside it: it runs alone */
+	bool guilty;            /* by it: it ran alone */
 	int64_t deadline_us;    /* 0: none */
 	int32_t priority;       /* lower runs first */
 	uint64_t user;          /* whose share it is served from */

@@ -81,7 +81,8 @@ class Load:
                     break
                 except JobError as e:
                     # A controller that ends tells that it does; one that begins has no worker yet.
-                    if e.code in ("E_INTERNAL", "E_NOT_READY"):
+                    # That workers were lost by it is said of none of these.
+                    if e.code in ("E_INTERNAL", "E_NOT_READY") and "were lost" not in str(e):
                         time.sleep(0.1)
                         break
                     raise Lost(f"{key}: {e}") from None

@@ -326,6 +326,14 @@ static void on_load(struct fake *f, const struct bus_load *load)
 	say(f->s, &m);
 }
 
+static bool names(const struct plan *p, uint64_t job)
+{
+	for (uint32_t i = 0; i < p->n_seqs; i++)
+		if (p->seqs[i].seq == job)
+			return true;
+	return false;
+}
+
 static void on_plan(struct fake *f, const void *bytes, size_t n)
 {
 	struct bus_limits lim = {RIG_SLOTS, MAX_ROWS, RIG_SLOTS, RIG_CONTEXT, f->n_blocks, 0, DEVICE_VOCAB};
@@ -340,9 +348,10 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 		f->stuck = true;
 		return;
 	}
-	if (seen == f->w->die_at || seen == f->w->hang_at) {
+	bool dies = seen == f->w->die_at || (f->w->die_of && names(&f->plan, f->w->die_of));
+	if (dies || seen == f->w->hang_at) {
 		f->dead = true;
-		if (seen == f->w->die_at)
+		if (dies)
 			f->w->end = true;
 		f->wake_us = f->w->hang_ms ? clock_us() + f->w->hang_ms * 1000 : INT64_MAX;
 		return;

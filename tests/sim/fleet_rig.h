@@ -64,7 +64,8 @@ struct fake_worker {
 	uint32_t n_blocks;              /* 0: RIG_BLOCKS */
 	int64_t pid;                    /* 0: 1 */
 	int die_at;                     /* this plan of it, counted from 1, is not answered, and it is gone; 0: never */
-	int hang_at;                    /* likewise, but it stays and is silent */
+	uint64_t die_of;                /* the job that a plan of it may not name: it is gone likewise; 0: none */
+	int hang_at;                    /* like die_at, but it stays and is silent */
 	int hang_ms;                    /* ... for so long; 0: for ever */
 	int stick_at;                   /* likewise, and it goes on to beat */
 	int lose_plan, lose_result;     /* this plan is passed over as if it had not come; its result is not sent */

@@ -139,6 +139,7 @@ static void serve(struct sim *m, struct replica *r)
 
 static void end(struct sim *m, struct replica *r)
 {
+	sched_blame(r->sched);
 	sched_lost(r->sched);
 	device_free(r->device);
 	r->device = NULL;

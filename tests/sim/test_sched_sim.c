@@ -155,6 +155,7 @@ static void take_events(struct sim *m)
 
 static void lose_worker(struct sim *m)
 {
+	sched_blame(m->sched);
 	sched_lost(m->sched);
 	sched_check(m->sched);
 	m->n_results = 0;

@@ -216,7 +216,7 @@ static void start_worker(struct storm *m)
 	for (struct group *g = sched_first(m->sched), *next; g; g = next) {
 		next = sched_next(m->sched, g);
 		if (g->n_prompt + g->params.max_tokens > m->max_context)
-			sched_fail(m->sched, g, E_TOO_LONG, &m->ev);
+			sched_fail(m->sched, g, E_TOO_LONG, NULL, &m->ev);
 	}
 	take_events(m);
 }
@@ -224,6 +224,7 @@ static void start_worker(struct storm *m)
 static void lose_worker(struct storm *m)
 {
 	m->n_lost++;
+	sched_blame(m->sched);
 	sched_lost(m->sched);
 	sched_check(m->sched);
 	device_free(m->device);
