@@ -247,8 +247,9 @@ static void on_gone(struct fleet *f, const struct wlink_event *ev, int64_t now_u
 	bool failed = ev->kind == WLINK_FAILED;
 	log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
 	snprintf(f->last_why, sizeof f->last_why, "%s", ev->why);
-	/* One that says itself that it cannot serve ends by itself, and another try would end alike. */
-	if (!failed && pid)
+	/* One that says itself that it cannot serve ends by itself, and another try would end alike.  One that a
+	 * debugger holds is not killed under his hands: if it lives, it says hello again. */
+	if (!failed && pid && f->cfg->silent_us >= 0)
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
 	if (r)
 		break_down(f, r, now_us, ev->why);

@@ -27,6 +27,9 @@ enum {
 	HELLO_US = 1000 * 1000,
 	SILENT_US = 2 * 1000 * 1000,
 	STUCK_US = 120 * 1000 * 1000,
+	/* With no limit to its silence, one that says nothing for so long gets no more beats: unread, they
+	 * would fill the way to it, and leave no room for a plan. */
+	HELD_US = 5 * 1000 * 1000,
 	/* So much of it is for others: by then the loss is noticed, and another worker started. */
 	SILENT_PART = 5,
 	HANDSHAKE_MS = 3000,
@@ -361,10 +364,19 @@ void wlink_send_plan(struct wlink *w, struct wlink_worker *const *ranks, uint32_
  * there when it reads this was lost. */
 static void send_beat(struct wlink *w, struct wlink_worker *k, int64_t now_us)
 {
+	const struct bus_msg m = {
+		.type = BUS_BEAT, .beat = {.epoch = k->epoch, .state = BUS_SERVING, .progress = k->sent}};
 	k->beat_us = now_us;
-	send_msg(w, k,
-		 &(struct bus_msg){.type = BUS_BEAT,
-				   .beat = {.epoch = k->epoch, .state = BUS_SERVING, .progress = k->sent}});
+	int rc = send_bytes(w, k->route, k->route_n, &m);
+	/* One that a debugger has stopped reads nothing, and may do so for as long as it takes. */
+	if (rc < 0 && !(rc == -EAGAIN && w->silent_us < 0))
+		k->broken = true;
+}
+
+/* A debugger has stopped it, as it seems: it beats when it goes on. */
+static bool is_held(const struct wlink *w, const struct wlink_worker *k, int64_t now_us)
+{
+	return w->silent_us < 0 && k->state != WLINK_JOINING && now_us - k->heard_us > HELD_US;
 }
 
 void wlink_idle(struct wlink_worker *k, int64_t now_us)
@@ -803,8 +815,8 @@ static bool tick_worker(struct wlink *w, struct wlink_worker *k, int64_t now_us,
 		conns_release(w->conns, k->fd, k->conn, now_us + BAN_US);
 		return true;
 	}
-	int64_t beat_ms = now_us < w->probe_until_us ? PROBE_MS : BUS_BEAT_MS;
-	if (now_us - k->beat_us >= beat_ms * 1000)
+	bool probe = now_us < w->probe_until_us;
+	if (now_us - k->beat_us >= (probe ? PROBE_MS : BUS_BEAT_MS) * 1000 && (probe || !is_held(w, k, now_us)))
 		send_beat(w, k, now_us);
 	/* One that has nothing to do may be silent: it beats when it was told to load. */
 	bool watched = w->silent_us > 0 && k->state != WLINK_JOINING;

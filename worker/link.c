@@ -31,6 +31,7 @@ enum {
 	/* Between the loss of a group and the next hello: the others see their loss, too, and a group
 	 * that cannot come about is not tried in a busy loop. */
 	REGROUP_MS = 100,
+	STOPPED_MS = 2000, /* a process that has not run for so long was stopped, by a debugger, or with its host */
 };
 
 /* The socket belongs to the main thread; while that is busy with a load or a step it is lent to
@@ -65,6 +66,7 @@ struct link {
 	bool missed;       /* a plan of this epoch will not come any more */
 	int64_t next_beat_us;
 	int64_t heard_us; /* last message of the controller */
+	int64_t looked_us; /* when that was looked at last: several times in a second, by whoever has the socket */
 	zmq_msg_t stash[STASH];
 	int stash0, n_stash;
 	struct buf beat;
@@ -184,9 +186,14 @@ static void read_monitor(struct link *l)
 
 /* ---- the beat thread ---- */
 
-static bool grace_over(const struct link *l)
+static bool grace_over(struct link *l)
 {
-	return clock_us() - l->heard_us > l->args->grace_ms * 1000;
+	int64_t now = clock_us(), gap = now - l->looked_us;
+	/* Who was stopped heard nothing because of that. */
+	if (gap > STOPPED_MS * 1000)
+		l->heard_us += gap;
+	l->looked_us = now;
+	return now - l->heard_us > l->args->grace_ms * 1000;
 }
 
 /* Will this message end what the main thread does? */
@@ -241,7 +248,7 @@ static struct timespec beat_time(const struct link *l)
 
 /* A load or a step that nobody waits for any more is not worth finishing, and cannot be
  * interrupted otherwise; the worker keeps nothing that would be lost. */
-static void check_alone(const struct link *l)
+static void check_alone(struct link *l)
 {
 	if (grace_over(l)) {
 		log_error("link", "no sign of the controller for %lld ms, giving up",
@@ -732,7 +739,7 @@ int link_run(const struct link_args *a, char *why, size_t why_n)
 {
 	struct link *l = xcalloc(1, sizeof *l);
 	l->args = a;
-	l->heard_us = l->next_beat_us = clock_us();
+	l->heard_us = l->looked_us = l->next_beat_us = clock_us();
 	int rc = open_sockets(l, why, why_n);
 	if (!rc && !(rc = start_beater(l, why, why_n))) {
 		rc = serve(l, why, why_n);

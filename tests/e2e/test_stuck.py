@@ -3,6 +3,7 @@
 import ctypes
 import os
 import threading
+import time
 
 import pytest
 
@@ -18,12 +19,16 @@ libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_
 libc.ptrace.restype = ctypes.c_long
 
 
-def halt_main_thread(pid):
-    """As a debugger does: of all its threads this one alone stops."""
-    if libc.ptrace(SEIZE, pid, None, None) < 0:
+def halt(thread):
+    """As a debugger does; the other threads of its process go on."""
+    if libc.ptrace(SEIZE, thread, None, None) < 0:
         pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
-    assert libc.ptrace(INTERRUPT, pid, None, None) == 0
-    os.waitpid(pid, WALL)
+    assert libc.ptrace(INTERRUPT, thread, None, None) == 0
+    os.waitpid(thread, WALL)
+
+
+def let_go(thread):
+    assert libc.ptrace(DETACH, thread, None, None) == 0
 
 
 def see_to_its_end(pid):
@@ -50,10 +55,10 @@ def test_a_worker_that_beats_but_hangs_is_replaced_and_its_jobs_go_on(start):
             job = c.submit(PROMPT, **LONG)
             job.first_delta()
             (worker,) = c.workers()
-            halt_main_thread(worker["pid"])
+            halt(worker["pid"])     # its main thread
             if unfinished(c, job):
                 break
-            assert libc.ptrace(DETACH, worker["pid"], None, None) == 0  # too late: again
+            let_go(worker["pid"])   # too late: again
             job.done()
         else:
             pytest.fail("every job ended before it could be disturbed")
@@ -64,3 +69,22 @@ def test_a_worker_that_beats_but_hangs_is_replaced_and_its_jobs_go_on(start):
         assert other["pid"] != worker["pid"]
     assert worker["pid"] not in marked(s.mark)
     assert "does not get on" in s.log() or "silent for too long" in s.log()    # between two steps
+
+
+def test_a_worker_that_a_debugger_holds_is_kept_where_it_is_allowed(start):
+    """For longer than the worker waits for its controller, and the connection for its heartbeat."""
+    s = start(DEMO, "--worker-timeout", "0")
+    with s.client() as c:
+        known = c.generate(PROMPT, **LONG).tokens
+        job = c.submit(PROMPT, **LONG)
+        job.first_delta()
+        (worker,) = c.workers()
+        threads = [int(t) for t in os.listdir(f"/proc/{worker['pid']}/task")]
+        for t in threads:
+            halt(t)
+        time.sleep(12)
+        for t in threads:
+            let_go(t)
+        assert job.done().tokens == known
+        (same,) = c.workers()
+        assert same["pid"] == worker["pid"]
