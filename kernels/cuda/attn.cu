@@ -101,14 +101,27 @@ template <int DP, bool SPLIT> struct layout {
 	static constexpr int fixed_bytes = q_bytes + acc_bytes + s_bytes;
 };
 
+/* A thread asks for all its pieces, 8 at most, before it stores the first. */
 template <int DP, int QUERIES> KERN_DEV void load_q(const struct attn_args &a, const struct work &w, uint4 *q)
 {
-	for (int i = (int)threadIdx.x; i < QUERIES * (DP / 8); i += THREADS) {
-		const int row = i / (DP / 8), c = i % (DP / 8);
-		uint4 v = make_uint4(0, 0, 0, 0);
-		if (row < w.n_queries && c * 8 < a.dim)
-			v = ld_global_128(a.q + query_at(a, w, row) + c * 8);
-		q[piece<DP>(row, c)] = v;
+	constexpr int PIECES = QUERIES * (DP / 8), EACH = (PIECES + THREADS - 1) / THREADS;
+	constexpr int GROUP = EACH < 8 ? EACH : 8;
+#pragma unroll 1
+	for (int i0 = (int)threadIdx.x; i0 < PIECES; i0 += GROUP * THREADS) {
+		uint4 v[GROUP];
+#pragma unroll
+		for (int j = 0; j < GROUP; j++) {
+			const int i = i0 + j * THREADS, row = i / (DP / 8), c = i % (DP / 8);
+			v[j] = make_uint4(0, 0, 0, 0);
+			if (row < w.n_queries && c * 8 < a.dim)
+				v[j] = ld_global_128(a.q + query_at(a, w, row) + c * 8);
+		}
+#pragma unroll
+		for (int j = 0; j < GROUP; j++) {
+			const int i = i0 + j * THREADS;
+			if (i < PIECES)
+				q[piece<DP>(i / (DP / 8), i % (DP / 8))] = v[j];
+		}
 	}
 }
 
@@ -477,8 +490,8 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 	}
 	walker k;
 	walker::begin(&k, acc);
-	load_q<DP, SPLIT ? SPLIT_QUERIES : WIDE_QUERIES>(a, w, q);
 	load_step<DP>(a, w, step, (uint4 *)(void *)stage, (uint4 *)(void *)(stage + lay::kv_bytes));
+	load_q<DP, SPLIT ? SPLIT_QUERIES : WIDE_QUERIES>(a, w, q); /* while the copies are under way */
 	for (int buffer = 0; step < end; step++) {
 		uint4 *ks = (uint4 *)(void *)(stage + buffer * lay::stage_bytes),
 		      *vs = ks + lay::kv_bytes / 16;
