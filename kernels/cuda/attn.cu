@@ -90,13 +90,14 @@ template <int DP> KERN_DEV int piece(int row, int c)
 	return row * (DP / 8) + (c ^ (DP % 64 == 0 ? row & 7 : row >> 1 & 3));
 }
 
-/* Queries, stages of K and V, the output of earlier chunks, and (split) the scores of a step. */
+/* Queries, stages of K and V, then (wide) the output of earlier chunks or (split, which has registers for
+ * it) the scores of a step. */
 template <int DP, bool SPLIT> struct layout {
 	static constexpr int kv_bytes = STEP * DP * 2;
 	static constexpr int stage_bytes = 2 * kv_bytes;
 	static constexpr int pairs = SPLIT ? (DP / 16 + WARPS - 1) / WARPS : DP / 16; /* of a warp */
 	static constexpr int q_bytes = (SPLIT ? (int)SPLIT_QUERIES : (int)WIDE_QUERIES) * DP * 2;
-	static constexpr int acc_bytes = pairs * 8 * THREADS * 4;
+	static constexpr int acc_bytes = SPLIT ? 0 : pairs * 8 * THREADS * 4;
 	static constexpr int s_bytes = SPLIT ? SPLIT_QUERIES * S_STRIDE * 4 : 0;
 	static constexpr int fixed_bytes = q_bytes + acc_bytes + s_bytes;
 };
@@ -303,7 +304,16 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 	float o[PAIRS][2][4];
 	struct chunk_state c;
 	float max[2], sum[2]; /* of the chunks before */
-	float *acc;           /* their output: [PAIRS * 8][THREADS], a thread's own */
+	float own[SPLIT ? PAIRS * 8 : 1]; /* their output */
+	float *acc;                       /* or, wide, where it is: [PAIRS * 8][THREADS] */
+
+	KERN_DEV float &acc_of(struct walk *w, int i)
+	{
+		if constexpr (SPLIT)
+			return w->own[i];
+		else
+			return w->acc[i * THREADS];
+	}
 
 	/* Which 16 of the head size this thread's pair is; beyond the head: none. */
 	KERN_DEV int pair_of(int i)
@@ -331,8 +341,9 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 			w->max[r] = -INFINITY;
 			w->sum[r] = 0;
 		}
+#pragma unroll
 		for (int i = 0; i < PAIRS * 8; i++)
-			w->acc[i * THREADS] = 0;
+			acc_of(w, i) = 0;
 		chunk_begin(w);
 	}
 
@@ -348,8 +359,7 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 		}
 #pragma unroll
 		for (int i = 0; i < PAIRS * 8; i++)
-			w->acc[i * THREADS] =
-				fold(w->acc[i * THREADS], w->o[i / 8][i / 4 % 2][i % 4], f[i % 4 / 2]);
+			acc_of(w, i) = fold(acc_of(w, i), w->o[i / 8][i / 4 % 2][i % 4], f[i % 4 / 2]);
 	}
 
 	/* Query and first column of the values 2 e2, 2 e2 + 1 of half h of pair i. */
@@ -363,7 +373,7 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 		return 16 * pair_of(i) + 8 * h + 2 * (lane_id() & 3);
 	}
 
-	KERN_DEV void write_out(const struct walk *w, const struct attn_args &a, const struct work &k)
+	KERN_DEV void write_out(struct walk *w, const struct attn_args &a, const struct work &k)
 	{
 #pragma unroll
 		for (int e2 = 0; e2 < 2; e2++) {
@@ -375,10 +385,10 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 #pragma unroll
 			for (int i = 0; i < PAIRS * 2; i++) {
 				const int col = column_of(i / 2, i % 2);
-				const float *x = w->acc + (i * 4 + 2 * e2) * THREADS;
+				const int at = i * 4 + 2 * e2;
 				if (col < a.dim)
-					*(uint32_t *)(void *)(out + col) =
-						op2_of_f32<BF16>(finish(x[0], by), finish(x[THREADS], by));
+					*(uint32_t *)(void *)(out + col) = op2_of_f32<BF16>(
+						finish(acc_of(w, at), by), finish(acc_of(w, at + 1), by));
 			}
 		}
 	}
@@ -554,7 +564,7 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 }
 
 template <bool BF16, int DP, bool SPLIT>
-static __global__ void __launch_bounds__(THREADS, 1) attn_kernel(struct attn_args a)
+static __global__ void __launch_bounds__(THREADS, SPLIT && DP <= 128 ? 3 : 1) attn_kernel(struct attn_args a)
 {
 	if constexpr (!SPLIT) {
 		do_item<BF16, DP, SPLIT>(a, a.items[blockIdx.x]);
