@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct cors {
 	bool all;
@@ -71,4 +72,20 @@ bool cors_allows(const struct cors *c, const char *origin)
 		if (!strcmp(c->origins[i], origin))
 			return true;
 	return c->all;
+}
+
+bool cors_is_own(const char *origin, const char *host)
+{
+	static const char *const schemes[] = {"http://", "https://"}, *const ports[] = {":80", ":443"};
+	size_t n = host ? strlen(host) : 0;
+	for (size_t i = 0; n && i < 2; i++) {
+		size_t k = strlen(schemes[i]), p = strlen(ports[i]);
+		if (strncasecmp(origin, schemes[i], k) != 0)
+			continue;
+		/* An origin leaves out its scheme's own port. */
+		size_t bare = n > p && !strcmp(host + n - p, ports[i]) ? n - p : n;
+		return !strcasecmp(origin + k, host) ||
+		       (!strncasecmp(origin + k, host, bare) && !origin[k + bare]);
+	}
+	return false;
 }

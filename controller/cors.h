@@ -14,5 +14,7 @@ void cors_free(struct cors *c); /* NULL is fine */
 
 /* Whether a request with this Origin may see the reply.  c NULL: none may; origin NULL: no. */
 bool cors_allows(const struct cors *c, const char *origin);
+/* Whether a page of this origin came from where its request goes: http(s):// and the header Host. */
+bool cors_is_own(const char *origin, const char *host);
 
 #endif

@@ -165,6 +165,28 @@ static void answer_preflight(struct exchange *x)
 	x->preflight = true;
 }
 
+/* A form needs no preflight: any page could write here with the browser of whoever reaches the service.
+ * What names no origin is no browser.  false: refused. */
+static bool check_origin(struct exchange *x, struct MHD_Connection *c, const char *method)
+{
+	static const char *const reading[] = {MHD_HTTP_METHOD_GET, MHD_HTTP_METHOD_HEAD,
+					      MHD_HTTP_METHOD_OPTIONS};
+	const char *origin = header(c, MHD_HTTP_HEADER_ORIGIN), *site = header(c, "Sec-Fetch-Site");
+	for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++)
+		if (!strcmp(method, reading[i]))
+			return true;
+	/* Behind a proxy Host may be another one; no page can set the other header. */
+	if (!origin || x->origin[0] || cors_is_own(origin, header(c, MHD_HTTP_HEADER_HOST)) ||
+	    (site && !strcmp(site, "same-origin")))
+		return true;
+	char why[320];
+	snprintf(why, sizeof why,
+		 "pages of %.100s may not write to this service (header Origin); --cors-origin %.100s allows it",
+		 origin, origin);
+	refuse(x, MHD_HTTP_FORBIDDEN, "origin_not_allowed", why);
+	return false;
+}
+
 /* All that the headers can be refused for; the length of the body as they say it. */
 static void check_headers(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method,
 			  uint64_t *length)
@@ -182,7 +204,7 @@ static void check_headers(struct exchange *x, struct MHD_Connection *c, const ch
 		refuse(x, MHD_HTTP_BAD_REQUEST, NULL, "more than one Content-Length or Transfer-Encoding");
 	} else if (is_preflight(x, c, method)) {
 		answer_preflight(x);
-	} else if (!check_key(x, c, r)) {
+	} else if (!check_key(x, c, r) || !check_origin(x, c, method)) {
 		return;
 	} else if (!r) {
 		char why[256];

@@ -62,6 +62,62 @@ def test_a_wrong_origin_is_named(start):
         start(DEMO, "--cors-origin", "chat.example.org")
 
 
+# --- what pages may write ---
+
+def form(service, origin, **headers):
+    """What a page can send without asking first."""
+    body = (b'--xyz\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\na\r\n--xyz--\r\n')
+    origin = {"Origin": origin} if origin else {}
+    return ask(service, "/v1/files", body, headers={"Content-Type": "multipart/form-data; boundary=xyz", **origin, **headers})
+
+
+@pytest.fixture(scope="module")
+def keeps_files(tmp_path_factory):
+    from service import Service
+    s = Service(DEMO, "--journal", tmp_path_factory.mktemp("pages") / "journal", "--cors-origin", PAGE)
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
+def n_files(service):
+    return len(ask(service, "/v1/files")[2]["data"])
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null", "http://",
+                                    "https://chat.example.org.evil.example", "https://" + "a" * 400 + ".example"])
+def test_a_page_of_another_origin_writes_nothing(keeps_files, origin):
+    before = n_files(keeps_files)
+    status, headers, reply = form(keeps_files, origin)
+    assert status == 403 and "--cors-origin" in reply["error"]["message"], reply
+    assert reply["error"]["code"] == "origin_not_allowed" and headers["Access-Control-Allow-Origin"] is None
+    assert n_files(keeps_files) == before
+    status, _, reply = ask(keeps_files, "/v1/files/file-0", method="DELETE", headers={"Origin": origin})
+    assert status == 403
+    status, _, reply = ask(keeps_files, "/v1/completions", {"prompt": "a", "max_tokens": 1}, headers={"Origin": origin})
+    assert status == 403
+    assert ask(keeps_files, "/v1/models", headers={"Origin": origin})[0] == 200, "reading is not writing"
+
+
+def test_pages_of_the_service_and_of_named_origins_write(keeps_files):
+    own = keeps_files.http
+    assert form(keeps_files, own)[0] == 200
+    assert form(keeps_files, PAGE)[0] == 200
+    assert form(keeps_files, None)[0] == 200, "no browser"
+    assert form(keeps_files, "https://quern.example.org", Host="quern.example.org")[0] == 200, "behind a proxy"
+    # A proxy that tells us another host: the browser, which no page can make lie in this, says that it is the same.
+    assert form(keeps_files, "https://quern.example.org", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+    for site in ("cross-site", "same-site", "none"):
+        assert form(keeps_files, "https://quern.example.org", **{"Sec-Fetch-Site": site})[0] == 403
+
+
+def test_the_official_client_names_no_origin(keeps_files):
+    with openai.OpenAI(base_url=keeps_files.http + "/v1", api_key="none", max_retries=0) as c:
+        assert c.files.create(file=("a", b"a"), purpose="batch").bytes == 1
+        assert c.completions.create(model="demo", prompt="Once", max_tokens=1).choices
+
+
 # --- TLS ---
 
 @pytest.fixture(scope="module")

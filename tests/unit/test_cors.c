@@ -57,3 +57,27 @@ Test(cors, what_is_no_origin_is_named)
 		cr_expect_not_null(strstr(why, "--cors-origin"));
 	}
 }
+
+Test(cors, a_page_of_the_service_itself_has_the_name_that_it_was_asked_by)
+{
+	cr_expect(cors_is_own("http://127.0.0.1:8080", "127.0.0.1:8080"));
+	cr_expect(cors_is_own("https://Quern.example.org", "quern.example.org"));
+	cr_expect(cors_is_own("https://quern.example.org", "quern.example.org:443"));
+	cr_expect(cors_is_own("http://quern.example.org", "quern.example.org:80"));
+	cr_expect(cors_is_own("http://[::1]:8080", "[::1]:8080"));
+	static const char *const others[][2] = {
+		{"https://evil.example", "127.0.0.1:8080"},
+		{"http://127.0.0.1:3000", "127.0.0.1:8080"},
+		{"http://127.0.0.1", "127.0.0.1:8080"},
+		{"http://127.0.0.1:8080.evil.example", "127.0.0.1:8080"},
+		{"http://quern.example.org", "quern.example.org:443"},
+		{"https://quern.example.org", "quern.example.org:80"},
+		{"ftp://127.0.0.1:8080", "127.0.0.1:8080"},
+		{"null", "null"},
+		{"http://", ""},
+		{"", ""},
+	};
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		cr_expect_not(cors_is_own(others[i][0], others[i][1]), "%s %s", others[i][0], others[i][1]);
+	cr_expect_not(cors_is_own("http://a", NULL));
+}
