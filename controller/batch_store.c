@@ -102,7 +102,8 @@ static int run_save(struct journal_op *op, struct journal_db *db)
 {
 	struct batch_op *o = (struct batch_op *)op;
 	sqlite3_stmt *s;
-	int rc = prepare(db, "UPDATE batches SET state = ?, object = ? WHERE n = ?", &s);
+	/* Who cancels and the batch's thread save without waiting for each other: what has ended stays so. */
+	int rc = prepare(db, "UPDATE batches SET state = ?, object = ? WHERE n = ? AND state = 0", &s);
 	if (rc)
 		return rc;
 	sqlite3_bind_int64(s, 1, o->over);

@@ -1,0 +1,120 @@
+/* Batches in the journal. */
+#include "controller/batch_impl.h"
+
+#include "base/alloc.h"
+#include "tests/disk.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[64], path[128], why[512];
+static struct journal *journal;
+static struct filestore *files;
+static struct batches *bs; /* without a thread: what it would do is the tests' */
+
+static struct batches *batches_new(void)
+{
+	struct batches *v = xcalloc(1, sizeof *v);
+	v->files = files;
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_cond_init(&v->more, NULL);
+	cr_assert_eq(batch_load(v, why, sizeof why), 0, "%s", why);
+	return v;
+}
+
+static void init(void)
+{
+	snprintf(dir, sizeof dir, "/tmp/quern-batches-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/j", dir);
+	disk_install();
+	struct journal_config cfg = {.path = path, .model = "m"};
+	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(filestore_open(journal, &files, why, sizeof why), 0, "%s", why);
+	bs = batches_new();
+}
+
+static void fini(void)
+{
+	batches_free(bs);
+	filestore_close(files);
+	journal_close(journal);
+	DIR *d = opendir(dir);
+	for (struct dirent *e; (e = readdir(d));) {
+		char name[512];
+		snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
+		unlink(name);
+	}
+	closedir(d);
+	rmdir(dir);
+}
+
+TestSuite(batch_store, .init = init, .fini = fini, .timeout = 60);
+
+/* Until the journal has told all that was put. */
+static void sync_journal(void)
+{
+	batch_delete_file(bs, "none");
+}
+
+static void on_created(void *user, int rc, const json_t *batch, const char *param, const char *text)
+{
+	(void)batch;
+	(void)param;
+	(void)user;
+	cr_expect_eq(rc, 0, "%s", text);
+}
+
+/* A live batch of an input of so many bytes. */
+static struct batch *create(size_t n)
+{
+	struct file_info info = {.purpose = "batch"};
+	char *text = xmalloc(n);
+	memset(text, ' ', n);
+	filestore_id(info.id, "file-");
+	struct file_writer *w = file_writer_new(files, &info);
+	cr_assert_eq(file_writer_put(w, text, n), 0);
+	cr_assert_eq(batch_commit_file(bs, &w), 0);
+	free(text);
+	struct batch_request r = {.input_file = info.id, .endpoint = "/v1/completions", .window = "1h"};
+	batches_create(bs, &r, on_created, NULL);
+	sync_journal();
+	batch_take_new(bs);
+	cr_assert_not_null(bs->first);
+	return bs->first;
+}
+
+/* Of those that the next life would find. */
+static uint32_t n_live(void)
+{
+	struct batches *next = batches_new();
+	uint32_t n = next->n_live;
+	batches_free(next);
+	return n;
+}
+
+/* Who cancels it has let go of the lock when the batch's thread ends it. */
+Test(batch_store, what_has_ended_stays_so_whoever_saves_later)
+{
+	struct batch *b = create(1);
+	batch_save(bs, b, false);
+	sync_journal();
+	cr_expect_eq(n_live(), 1);
+	json_object_set_new(b->object, "status", json_string("completed"));
+	batch_save(bs, b, true);
+	json_object_set_new(b->object, "status", json_string("cancelling"));
+	batch_save(bs, b, false);
+	sync_journal();
+	cr_expect_eq(n_live(), 0);
+	char id[FILE_ID_SIZE];
+	snprintf(id, sizeof id, "%s", b->id);
+	bs->first = NULL; /* it left */
+	batch_forget(b);
+	json_t *o = batches_get(bs, "", id);
+	cr_expect_str_eq(json_string_value(json_object_get(o, "status")), "completed");
+	json_decref(o);
+}
