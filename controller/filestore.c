@@ -24,8 +24,9 @@ struct file_writer {
 	struct filestore *fs;
 	struct file_info info;
 	struct buf part;
-	atomic_bool failed; /* a part is not in the journal */
-	atomic_uint refs;   /* the writer's own, one per part under way */
+	atomic_bool failed;  /* a part is not in the journal */
+	atomic_uint refs;    /* the writer's own, one per part under way */
+	atomic_uint n_parts; /* in the journal, or under way to it */
 };
 
 /* One operation of any kind. */
@@ -44,6 +45,7 @@ struct file_op {
 /* --- operations --- */
 
 static struct file_op *op_new(int (*run)(struct journal_op *, struct journal_db *));
+static int run_part(struct journal_op *op, struct journal_db *db);
 static int run_commit(struct journal_op *op, struct journal_db *db);
 static int run_delete(struct journal_op *op, struct journal_db *db);
 
@@ -67,6 +69,8 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 	}
 	if (rc && o->writer)
 		atomic_store(&o->writer->failed, true);
+	if (rc && o->op.run == run_part)
+		atomic_fetch_sub(&o->writer->n_parts, 1);
 	if (rc && o->op.run == run_commit) {
 		/* It never was a file: its parts go. */
 		struct file_op *gone = op_new(run_delete);
@@ -407,6 +411,7 @@ struct file_writer *file_writer_new(struct filestore *fs, const struct file_info
 	w->info.bytes = 0;
 	atomic_init(&w->refs, 1);
 	atomic_init(&w->failed, false);
+	atomic_init(&w->n_parts, 0);
 	return w;
 }
 
@@ -420,6 +425,7 @@ static void put_part(struct file_writer *w)
 	o->writer = w;
 	w->part = (struct buf){0};
 	atomic_fetch_add(&w->refs, 1);
+	atomic_fetch_add(&w->n_parts, 1);
 	journal_put(w->fs->journal, &o->op);
 }
 
@@ -472,7 +478,13 @@ void file_writer_abort(struct file_writer **pw)
 	*pw = NULL;
 	if (!w)
 		return;
+	if (!atomic_load(&w->n_parts)) {
+		writer_unref(w);
+		return;
+	}
+	/* Files are given up when the disk is full: what they hold of it goes as soon as it can. */
 	struct file_op *o = op_new(run_delete);
+	o->op.must = true;
 	o->info = w->info;
 	o->writer = w;
 	journal_put(w->fs->journal, &o->op);

@@ -68,6 +68,7 @@ int64_t file_writer_bytes(const struct file_writer *w);
 /* The file is complete; takes *w.  also (may be NULL) runs in the same transaction. */
 void file_writer_commit(struct file_writer **w, int (*also)(void *user, struct journal_db *db),
 			void (*done)(void *user, int rc, const char *why), void *user);
-void file_writer_abort(struct file_writer **w); /* NULL in it is fine */
+/* Its parts go, as soon as the disk takes that.  NULL in it is fine. */
+void file_writer_abort(struct file_writer **w);
 
 #endif

@@ -1,4 +1,5 @@
 /* Files and batches over HTTP when the journal's disk fails: clients are told, and the end leaves nothing. */
+#include "base/alloc.h"
 #include "controller/journal.h"
 #include "tests/disk.h"
 #include "tests/wire/http_rig.h"
@@ -61,12 +62,13 @@ static void end(void)
 
 TestSuite(http_disk, .init = begin, .timeout = 60);
 
+#define FORM                                                                                                 \
+	"--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xyz\r\n"                \
+	"Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n"
+
 static struct answer upload(void)
 {
-	static const char form[] =
-		"--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xyz\r\n"
-		"Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n"
-		"{\"custom_id\": \"1\"}\n\r\n--xyz--\r\n";
+	static const char form[] = FORM "{\"custom_id\": \"1\"}\n\r\n--xyz--\r\n";
 	struct buf b = {0};
 	buf_printf(&b,
 		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -85,6 +87,58 @@ Test(http_disk, a_file_is_there_when_its_upload_is_answered)
 	a = client_ask(at, "GET", "/v1/files", NULL);
 	cr_expect_eq(json_array_size(json_object_get(a.json, "data")), 1, "%s", a.raw.p);
 	answer_fini(&a);
+	end();
+}
+
+/* Waits until the journal holds so many parts of files, or any: -1. */
+static bool parts_become(int want)
+{
+	char why[256] = "";
+	struct journal_db *db;
+	int n = -1;
+	cr_assert_eq(journal_reader(journal, &db, why, sizeof why), 0, "%s", why);
+	for (int i = 0; i < 3000; i++) {
+		sqlite3_stmt *s = journal_prepare(db, "SELECT count(*) FROM chunks");
+		cr_assert_not_null(s);
+		if (sqlite3_step(s) == SQLITE_ROW)
+			n = sqlite3_column_int(s, 0);
+		sqlite3_reset(s);
+		if (n == want || (want < 0 && n > 0))
+			break;
+		usleep(10000);
+	}
+	journal_reader_close(db);
+	return n == want || (want < 0 && n > 0);
+}
+
+Test(http_disk, parts_of_an_upload_that_failed_half_way_go_when_the_disk_writes_again)
+{
+	enum { THIRD = 1 << 20 };
+	char *third = xmalloc(THIRD), why[256];
+	struct buf b = {0};
+	memset(third, 'x', THIRD);
+	buf_printf(&b,
+		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+		   "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %zu\r\n\r\n%s",
+		   strlen(FORM) + 3 * (size_t)THIRD + strlen("\r\n--xyz--\r\n"), FORM);
+	buf_put(&b, third, THIRD);
+	int fd = client_connect(at);
+	cr_assert(client_send(fd, b.p, b.len));
+	cr_assert(parts_become(-1), "nothing of the file came to the disk");
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	cr_assert(client_send(fd, third, THIRD));
+	for (int i = 0; i < 3000 && journal_health(journal, why, sizeof why); i++)
+		usleep(10000);
+	cr_assert_not(journal_health(journal, why, sizeof why));
+	cr_assert(client_send(fd, third, THIRD));
+	cr_assert(client_send(fd, "\r\n--xyz--\r\n", strlen("\r\n--xyz--\r\n")));
+	struct answer a = client_answer(fd);
+	cr_expect_eq(a.status, 500, "%s", a.raw.p);
+	answer_fini(&a);
+	buf_fini(&b);
+	free(third);
+	atomic_store(&disk.fail_write, 0);
+	cr_expect(parts_become(0), "parts of no file are left");
 	end();
 }
 
