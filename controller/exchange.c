@@ -21,6 +21,7 @@ enum {
 	STOP_WAIT_S = 10,
 	STOP_SEND_MS = 2000, /* for the last words of a service that ends */
 	OUT_KEEP = 64 << 10, /* memory that an emptied stream keeps */
+	UNREAD_FAIR = 256 << 10, /* what a stream may have unread when all have too much */
 };
 
 struct exchange *exchange_new(struct exchange_host *host, struct MHD_Connection *conn)
@@ -516,6 +517,7 @@ static void leg_event(void *user, const struct job_event *e)
 		settle_key(x, l);
 	}
 	bool was_over = x->over;
+	size_t waiting = x->counted; /* one event alone may be larger */
 	if (!was_over) {
 		switch (e->kind) {
 		case JOB_ACCEPTED:
@@ -532,8 +534,8 @@ static void leg_event(void *user, const struct job_event *e)
 			break;
 		}
 		size_t unread = count_unread(x);
-		if (unread > x->host->max_unread ||
-		    (unread && atomic_load(&x->host->unread_bytes) > x->host->max_unread_all)) {
+		bool crowded = atomic_load(&x->host->unread_bytes) > x->host->max_unread_all;
+		if (unread > x->host->max_unread || (crowded && waiting > UNREAD_FAIR)) {
 			log_warn("http", "request %s cancelled: the client does not read, unread_bytes=%zu",
 				 x->shape.id, unread);
 			kill_locked(x);

@@ -63,7 +63,7 @@ struct exchange_host {
 	struct hangup *hangup;
 	struct viewers *viewers;
 	size_t max_unread;     /* bytes of a stream that the client has not read */
-	size_t max_unread_all; /* of all streams */
+	size_t max_unread_all; /* of all streams; beyond it, each may have a fair share unread */
 	atomic_size_t unread_bytes;
 	size_t max_bodies; /* bytes of all request bodies that are held */
 	atomic_size_t body_bytes;

@@ -584,7 +584,7 @@ int http_start(struct front *f, const struct service *svc, const struct http_con
 	h->host.front = f;
 	h->host.svc = svc;
 	h->host.max_unread = cfg->max_unread_bytes ? cfg->max_unread_bytes : MAX_UNREAD;
-	h->host.max_unread_all = MAX_UNREAD_ALL;
+	h->host.max_unread_all = cfg->max_unread_all_bytes ? cfg->max_unread_all_bytes : MAX_UNREAD_ALL;
 	h->host.max_bodies = (size_t)BODIES * svc->max_request_bytes;
 	atomic_init(&h->host.body_bytes, 0);
 	atomic_init(&h->host.unread_bytes, 0);

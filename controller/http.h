@@ -28,6 +28,8 @@ struct http_config {
 	struct journal *journal;  /* for files and batches, or NULL; outlives HTTP */
 	size_t max_file_bytes;    /* of an upload, 0: 200 MB */
 	size_t max_unread_bytes;  /* of a reply; beyond it the request is cancelled; 0: 4 MB */
+	size_t max_unread_all_bytes; /* of all replies; beyond it those are cancelled that leave more
+				      * than a fair share of it; 0: 512 MB */
 };
 
 /* Binds and starts the threads.  front and svc outlive it.  -EINVAL for an address that is none,

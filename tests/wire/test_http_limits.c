@@ -214,6 +214,33 @@ Test(http_limits, a_client_that_does_not_read_is_cut_off)
 	buf_fini(&b);
 }
 
+/* Too much lies unread as soon as anything does: who reads keeps his stream, who does not is cut off long
+ * before his own bound. */
+Test(http_limits, one_who_does_not_read_costs_no_reader_his_stream)
+{
+	struct http_config cfg = {
+		.addr = "127.0.0.1:0", .max_unread_bytes = (size_t)1 << 40, .max_unread_all_bytes = 1};
+	load();
+	start_with(&cfg);
+	struct buf b = {0};
+	client_request(&b, "POST", "/v1/completions",
+		       "{\"prompt\":\"Once\",\"user\":\"flood\",\"stream\":true}");
+	int hog = client_connect(at);
+	client_send(hog, b.p, b.len);
+	for (int i = 0; i < 10; i++) {
+		struct answer a = post("/v1/completions",
+				       "{\"prompt\":\"Once upon a time\",\"stream\":true,\"max_tokens\":20}");
+		json_t *ev = events_of(&a);
+		cr_expect(json_array_size(ev) == 20, "%zu events", json_array_size(ev));
+		json_decref(ev);
+		answer_fini(&a);
+	}
+	cr_expect(becomes(&front->n_cancelled, 1));
+	cr_expect(becomes(&front->n_live, 0));
+	close(hog);
+	buf_fini(&b);
+}
+
 Test(http_limits, stops_while_requests_wait_and_stream)
 {
 	start();
