@@ -49,6 +49,7 @@ struct worker {
 	char device[32];
 	double memory_fraction; /* of the device; 0: its share of the start's */
 	bool served;        /* this process has served */
+	pid_t last_pid;     /* of the process before it; 0: none */
 	bool gone;          /* not to be started (again): out of the table at the next look */
 	int64_t retired_us; /* since when it is to end; 0: it is not */
 	char died[600];     /* how the process before it ended, to be told when this one starts */
@@ -473,6 +474,32 @@ static void on_scale(struct sup *s, const json_t *scale)
 		deal(s, s->cfg->devices, s->cfg->n_devices, (size_t)workers, fraction);
 }
 
+static bool is_among(const json_t *pids, pid_t pid)
+{
+	size_t i;
+	const json_t *p;
+	json_array_foreach(pids, i, p) if (pid && json_integer_value(p) == pid) return true;
+	return false;
+}
+
+/* So many were asked for: others are in excess, those that are about to be started, too.  Of one that has
+ * just died and was started again the controller may know only the process before. */
+static void on_keep(struct sup *s, const json_t *pids, int64_t now)
+{
+	for (size_t i = 0; i < s->n_workers; i++) {
+		struct worker *w = s->workers[i];
+		if (is_among(pids, w->process.pid) || is_among(pids, w->last_pid))
+			continue;
+		if (!w->process.pid) {
+			w->gone = true;
+		} else if (!w->retired_us) {
+			w->retired_us = now;
+			process_signal(&w->process, SIGTERM);
+		}
+	}
+	s->n_lacks = 0;
+}
+
 static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 {
 	json_t *o;
@@ -484,6 +511,7 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 	const json_t *scale = json_object_get(o, "scale");
 	struct worker *lost = worker_of(s, json_integer_value(json_object_get(o, "lost")));
 	struct worker *retire = worker_of(s, json_integer_value(json_object_get(o, "retire")));
+	const json_t *keep = json_object_get(o, "keep");
 	if (error)
 		on_error(s, error, now);
 	else if (json_is_true(json_object_get(o, "ready")))
@@ -496,6 +524,8 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 		on_scale(s, scale);
 	if (retire && !retire->retired_us)
 		retire->retired_us = now;
+	if (json_is_array(keep))
+		on_keep(s, keep, now);
 	json_decref(o);
 }
 
@@ -579,11 +609,13 @@ static void reap(struct sup *s, int64_t now)
 	size_t kept = 0;
 	for (size_t i = 0; i < s->n_workers; i++) {
 		struct worker *w = s->workers[i];
-		int64_t started_us = w->process.started_us;
-		if (process_ended(&w->process, &status))
-			worker_died(s, w, now - started_us, status, now);
-		else
+		const struct process was = w->process;
+		if (process_ended(&w->process, &status)) {
+			w->last_pid = was.pid;
+			worker_died(s, w, now - was.started_us, status, now);
+		} else {
 			lose_patience(w, now);
+		}
 		if (!w->process.pid && w->retired_us)
 			w->gone = true;
 		if (w->gone)

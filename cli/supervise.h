@@ -12,7 +12,9 @@
  *                      with "memory_fraction" of it each where that is given, and what has no place
  *                      in the table when others have gone; nothing is ended because of this line
  *   {"retire": PID}    this local worker ends on purpose: it is not started again, and ended
- *                      should it linger */
+ *                      should it linger
+ *   {"keep": [PID, ...]}   a scale is carried out with these, which may be of other hosts, too: no
+ *                      other local worker is started (again), and one that runs is ended */
 #ifndef QUERN_CLI_SUPERVISE_H
 #define QUERN_CLI_SUPERVISE_H
 

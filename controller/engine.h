@@ -202,6 +202,7 @@ enum engine_notice_kind {
 	ENGINE_NOTICE_LOST,     /* pid: this worker of this host was given up, and may hang */
 	ENGINE_NOTICE_SCALE,    /* n_workers: run so many on this host, on these devices (none: as at the start) */
 	ENGINE_NOTICE_RETIRE,   /* pid: this worker of this host ends on purpose */
+	ENGINE_NOTICE_KEEP,     /* pids: a scale is carried out with these, and no others of this host */
 };
 
 /* What concerns whoever started us; borrowed during the call. */
@@ -213,6 +214,8 @@ struct engine_notice {
 	const char (*devices)[32];
 	uint32_t n_devices;
 	double memory_fraction; /* SCALE: of its device, for each new one; 0: as at the start */
+	const int64_t *pids;    /* KEEP: [n_pids]; some may be of other hosts */
+	uint32_t n_pids;
 };
 
 struct engine_config {

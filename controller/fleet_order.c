@@ -254,6 +254,23 @@ static bool is_done(struct fleet *f, const struct order *o, int64_t now_us)
 	return count(f, REPLICA_SERVING) == o->n_replicas && count(f, REPLICA_DRAINING) == 0;
 }
 
+/* As many serve as were asked for.  There would be more sooner or later, of workers that stand idle, are
+ * about to be started again, or have not said hello yet. */
+static void settle(struct fleet *f, int64_t now_us)
+{
+	int64_t pids[ENGINE_WORKERS_MAX];
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < wlink_rows(f->link); i++) {
+		struct wlink_worker *k = wlink_at(f->link, i);
+		if (k->state == WLINK_JOINING && is_supervised(k))
+			fleet_retire(f, k, now_us);
+		/* Also of other hosts: to name one too many ends nothing that serves. */
+		if (k->state == WLINK_JOINING || k->state == WLINK_LOADING || k->state == WLINK_SERVING)
+			pids[n++] = k->hello.pid;
+	}
+	fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_KEEP, .pids = pids, .n_pids = n});
+}
+
 static void give_up(struct fleet *f, const struct order *o)
 {
 	uint32_t serving = count(f, REPLICA_SERVING), draining = count(f, REPLICA_DRAINING);
@@ -316,12 +333,15 @@ void fleet_orders(struct fleet *f, int64_t now_us)
 		struct order *o = &f->orders[i];
 		if (!o->used)
 			continue;
-		if (is_done(f, o, now_us))
+		if (is_done(f, o, now_us)) {
+			if (!o->drain)
+				settle(f, now_us);
 			answer(f, o->tag, CODE_OK, "%s", "");
-		else if (now_us >= o->until_us)
+		} else if (now_us >= o->until_us) {
 			give_up(f, o);
-		else
+		} else {
 			continue;
+		}
 		o->used = false;
 	}
 }

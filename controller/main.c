@@ -146,6 +146,14 @@ static json_t *scale_line(const struct engine_notice *n)
 	return json_pack("{s:o}", "scale", scale);
 }
 
+static json_t *keep_line(const struct engine_notice *n)
+{
+	json_t *pids = json_array();
+	for (uint32_t i = 0; i < n->n_pids; i++)
+		json_array_append_new(pids, json_integer((json_int_t)n->pids[i]));
+	return json_pack("{s:o}", "keep", pids);
+}
+
 static void on_notice(void *user, const struct engine_notice *n)
 {
 	struct notices *s = user;
@@ -170,6 +178,9 @@ static void on_notice(void *user, const struct engine_notice *n)
 		break;
 	case ENGINE_NOTICE_SCALE:
 		line = scale_line(n);
+		break;
+	case ENGINE_NOTICE_KEEP:
+		line = keep_line(n);
 		break;
 	case ENGINE_NOTICE_RETIRE:
 		line = json_pack("{s:I}", "retire", (json_int_t)n->pid);

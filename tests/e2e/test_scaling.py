@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -105,6 +106,33 @@ def test_a_killed_replica_is_replaced_while_the_other_serves(start):
         os.kill(dead, signal.SIGKILL)
         assert [j.done().tokens for j in jobs] == [known] * len(jobs)
         assert dead not in [w["pid"] for w in all_serve(c, 2)]
+
+
+def stay(s, c, n):
+    """So many workers are there in the end, and nobody joins them."""
+    eventually(lambda: len(workers_of(s)) == n and len(serving(c)) == n, 60, f"{n} workers and no more")
+    time.sleep(1)
+    assert len(workers_of(s)) == n and len(serving(c)) == n
+
+
+def test_a_worker_about_to_be_started_again_is_not_when_fewer_are_asked_for(start):
+    s = start(DEMO, "--replicas", 3)
+    with s.client() as c:
+        dead = all_serve(c, 3)[0]["pid"]
+        os.kill(dead, signal.SIGKILL)
+        c.call("scale", replicas=2)
+        stay(s, c, 2)
+    assert s.end() == 0
+
+
+def test_what_a_broken_group_leaves_ends_when_fewer_are_asked_for(start):
+    s = start(DEMO, "--replicas", 2, "--tp", 2)
+    with s.client() as c:
+        dead = all_serve(c, 4)[0]["pid"]
+        os.kill(dead, signal.SIGKILL)
+        c.call("scale", replicas=1)
+        stay(s, c, 2)
+    assert s.end() == 0
 
 
 def test_after_a_restart_of_the_controller_scaled_workers_serve_again(start, run):

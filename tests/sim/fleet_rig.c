@@ -23,6 +23,7 @@ static void on_notice(void *user, const struct engine_notice *n)
 	r->n_retire += n->kind == ENGINE_NOTICE_RETIRE;
 	r->n_lost += n->kind == ENGINE_NOTICE_LOST;
 	r->n_failed += n->kind == ENGINE_NOTICE_FAILED;
+	r->n_keep += n->kind == ENGINE_NOTICE_KEEP;
 	if (n->kind == ENGINE_NOTICE_SCALE) {
 		r->n_scale++;
 		r->scale_workers = n->n_workers;

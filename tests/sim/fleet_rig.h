@@ -33,7 +33,7 @@ struct rig {
 	char order_why[256];
 	/* Notices, on the engine's thread. */
 	pthread_mutex_t lock;
-	uint32_t n_scale, scale_workers, n_retire, n_lost, n_failed;
+	uint32_t n_scale, scale_workers, n_retire, n_lost, n_failed, n_keep;
 	char scale_device[32];
 };
 

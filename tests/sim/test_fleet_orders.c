@@ -176,9 +176,15 @@ Test(fleet_orders, scaling_up_asks_for_workers_and_waits_until_they_serve)
 	fake_start(&b, r);
 	rig_wait_replicas(r, 2, "serving");
 	cr_assert(!r->order_here);
+	pthread_mutex_lock(&r->lock);
+	cr_assert_eq(r->n_keep, 0);
+	pthread_mutex_unlock(&r->lock);
 	fake_start(&c, r);
 	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
 	cr_assert_eq(rig_status(r)->n_replicas, 3);
+	pthread_mutex_lock(&r->lock);
+	cr_assert_eq(r->n_keep, 1); /* said when it is carried out, and not before */
+	pthread_mutex_unlock(&r->lock);
 	rig_free(r);
 	fake_end(&a);
 	fake_end(&b);

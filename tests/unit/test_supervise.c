@@ -490,6 +490,41 @@ Test(supervise, a_later_scale_is_what_counts)
 	cr_expect_eq(lines_of("note"), 64);
 }
 
+/* The process on cpu:0, as the notes of workers have them: DEVICE PID. */
+#define KEEP_CPU0 "echo \"{\\\"keep\\\": [$(grep cpu:0 note | cut -d' ' -f2)]}\" >/proc/self/fd/$2; "
+
+Test(supervise, a_worker_that_is_not_kept_is_not_started_again)
+{
+	cr_expect_eq(run_n(AFTER(2, "note") "kill -9 $(grep cpu:1 note | cut -d' ' -f2); " KEEP_CPU0
+					    "sleep 1; while kill -0 $(grep cpu:1 note | cut -d' ' -f2 | tail -n 1); do "
+					    "sleep 0.02; done; " READY WAIT,
+			   "echo $1 $$ >> note; " WAIT, 2, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:0"), 1);
+}
+
+Test(supervise, a_worker_that_runs_and_is_not_kept_is_ended)
+{
+	cr_expect_eq(run_n(AFTER(2, "note") KEEP_CPU0 AFTER(3, "note") "sleep 1; " READY WAIT,
+			   "echo $1 $$ >> note; trap 'echo ended >> note; exit 0' TERM; while :; do sleep 0.05; done", 2,
+			   5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:1"), 1);
+	cr_expect_eq(lines_with("note", "cpu:0"), 1);
+}
+
+/* The controller has not noticed its death yet, or has not heard of the next one. */
+Test(supervise, a_worker_that_is_kept_may_be_another_process_by_now)
+{
+	cr_expect_eq(run_n(AFTER(2, "note") "kill -9 $(grep cpu:0 note | cut -d' ' -f2); " AFTER(3, "note")
+				   "p=$(grep -m 1 cpu:0 note | cut -d' ' -f2); q=$(grep cpu:1 note | cut -d' ' -f2); "
+				   "echo \"{\\\"keep\\\": [$p, $q]}\" >/proc/self/fd/$2; sleep 0.5; "
+				   "kill -9 $(tail -n 1 note | cut -d' ' -f2); " AFTER(4, "note") READY WAIT,
+			   "echo $1 $$ >> note; " WAIT, 2, 5000000, end_when_ready),
+		     0, "%s", why);
+	cr_expect_eq(lines_with("note", "cpu:0"), 3);
+}
+
 Test(supervise, a_program_that_cannot_be_run_is_named)
 {
 	struct process p;
