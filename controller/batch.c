@@ -324,7 +324,13 @@ struct output {
 static int put_line(void *user, const char *p, size_t n)
 {
 	struct output *o = user;
-	int rc = file_writer_put(o->w, p, n);
+	pthread_mutex_lock(&o->bs->lock);
+	bool stopping = o->bs->stopping;
+	pthread_mutex_unlock(&o->bs->lock);
+	/* Results are read faster than any disk takes them. */
+	int rc = stopping ? -ECANCELED : file_writer_wait(o->w);
+	if (!rc)
+		rc = file_writer_put(o->w, p, n);
 	return rc ? rc : file_writer_put(o->w, "\n", 1);
 }
 
@@ -365,9 +371,11 @@ static int write_file(struct batches *bs, struct batch *b, bool failed, uint32_t
 	snprintf(info.purpose, sizeof info.purpose, "batch_output");
 	info.expires_at = b->output_keep_s ? info.created_at + b->output_keep_s : 0;
 	/* A life that ended here may have written it already. */
-	batch_delete_file(bs, info.id);
+	int rc = batch_delete_file(bs, info.id);
+	if (rc)
+		return rc;
 	o.w = file_writer_new(bs->files, &info);
-	int rc = batch_each_line(bs, b, failed, put_line, &o, n_lines);
+	rc = batch_each_line(bs, b, failed, put_line, &o, n_lines);
 	for (uint32_t i = 0; !rc && failed && b->expired && i < b->n_lines; i++)
 		if (b->lines[i].state != LINE_DONE) {
 			rc = put_expired(&o, i);

@@ -79,8 +79,8 @@ void batch_store_line(struct batches *bs, struct batch *b, uint32_t line, bool f
 /* Results in the order of the lines. */
 int batch_each_line(struct batches *bs, struct batch *b, bool failed,
 		    int (*put)(void *user, const char *p, size_t n), void *user, uint32_t *n);
-/* Waits for it. */
+/* These wait for it. */
 int batch_commit_file(struct batches *bs, struct file_writer **w);
-void batch_delete_file(struct batches *bs, const char *id);
+int batch_delete_file(struct batches *bs, const char *id);
 
 #endif

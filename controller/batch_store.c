@@ -417,11 +417,11 @@ int batch_commit_file(struct batches *bs, struct file_writer **w)
 	return wait_told(&wait);
 }
 
-void batch_delete_file(struct batches *bs, const char *id)
+int batch_delete_file(struct batches *bs, const char *id)
 {
 	struct waiting wait = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 	filestore_remove(bs->files, id, on_told, &wait);
-	wait_told(&wait);
+	return wait_told(&wait);
 }
 
 /* --- the API --- */

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PARTS_WAITING = 64 }; /* of a file: 16 MiB, a sixteenth of what the journal holds for all */
+
 struct filestore {
 	struct journal *journal;
 	pthread_mutex_t lock; /* of the reader */
@@ -27,6 +29,9 @@ struct file_writer {
 	atomic_bool failed;  /* a part is not in the journal */
 	atomic_uint refs;    /* the writer's own, one per part under way */
 	atomic_uint n_parts; /* in the journal, or under way to it */
+	pthread_mutex_t lock;
+	pthread_cond_t told;
+	unsigned n_waiting; /* under the lock: parts that the journal has not told of */
 };
 
 /* One operation of any kind. */
@@ -53,8 +58,20 @@ static void writer_unref(struct file_writer *w)
 {
 	if (atomic_fetch_sub(&w->refs, 1) != 1)
 		return;
+	pthread_cond_destroy(&w->told);
+	pthread_mutex_destroy(&w->lock);
 	buf_fini(&w->part);
 	free(w);
+}
+
+static void part_told(struct file_writer *w, int rc)
+{
+	if (rc)
+		atomic_fetch_sub(&w->n_parts, 1);
+	pthread_mutex_lock(&w->lock);
+	w->n_waiting--;
+	pthread_cond_signal(&w->told);
+	pthread_mutex_unlock(&w->lock);
 }
 
 static void on_done(struct journal_op *op, int rc, const char *why)
@@ -69,8 +86,8 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 	}
 	if (rc && o->writer)
 		atomic_store(&o->writer->failed, true);
-	if (rc && o->op.run == run_part)
-		atomic_fetch_sub(&o->writer->n_parts, 1);
+	if (o->writer && o->op.run == run_part)
+		part_told(o->writer, rc);
 	if (rc && o->op.run == run_commit) {
 		/* It never was a file: its parts go. */
 		struct file_op *gone = op_new(run_delete);
@@ -412,6 +429,8 @@ struct file_writer *file_writer_new(struct filestore *fs, const struct file_info
 	atomic_init(&w->refs, 1);
 	atomic_init(&w->failed, false);
 	atomic_init(&w->n_parts, 0);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->told, NULL);
 	return w;
 }
 
@@ -426,6 +445,9 @@ static void put_part(struct file_writer *w)
 	w->part = (struct buf){0};
 	atomic_fetch_add(&w->refs, 1);
 	atomic_fetch_add(&w->n_parts, 1);
+	pthread_mutex_lock(&w->lock);
+	w->n_waiting++;
+	pthread_mutex_unlock(&w->lock);
 	journal_put(w->fs->journal, &o->op);
 }
 
@@ -441,6 +463,16 @@ int file_writer_put(struct file_writer *w, const void *p, size_t n)
 		if (w->part.len == FILE_PART)
 			put_part(w);
 	}
+	return atomic_load(&w->failed) ? -EAGAIN : 0;
+}
+
+int file_writer_wait(struct file_writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	/* A disk that fails tells, too. */
+	while (w->n_waiting >= PARTS_WAITING)
+		pthread_cond_wait(&w->told, &w->lock);
+	pthread_mutex_unlock(&w->lock);
 	return atomic_load(&w->failed) ? -EAGAIN : 0;
 }
 

@@ -62,6 +62,9 @@ struct file_writer;
 struct file_writer *file_writer_new(struct filestore *fs, const struct file_info *info);
 /* -EAGAIN: a part was refused (the disk is full, or slower than this): abort it. */
 int file_writer_put(struct file_writer *w, const void *p, size_t n);
+/* Waits until no more than 16 MiB of what was put wait for the disk: who has much to write as fast as it
+ * can calls this now and then, or fills the journal's queue.  Not on its thread.  -EAGAIN as above. */
+int file_writer_wait(struct file_writer *w);
 /* What was not known when it was begun: purpose, expiry. */
 void file_writer_describe(struct file_writer *w, const struct file_info *info);
 int64_t file_writer_bytes(const struct file_writer *w);

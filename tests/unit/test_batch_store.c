@@ -6,6 +6,8 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +60,7 @@ TestSuite(batch_store, .init = init, .fini = fini, .timeout = 60);
 /* Until the journal has told all that was put. */
 static void sync_journal(void)
 {
-	batch_delete_file(bs, "none");
+	cr_assert_eq(batch_delete_file(bs, "none"), 0);
 }
 
 static void on_created(void *user, int rc, const json_t *batch, const char *param, const char *text)
@@ -117,4 +119,84 @@ Test(batch_store, what_has_ended_stays_so_whoever_saves_later)
 	json_t *o = batches_get(bs, "", id);
 	cr_expect_str_eq(json_string_value(json_object_get(o, "status")), "completed");
 	json_decref(o);
+}
+
+/* --- large files --- */
+
+enum { LARGE = 48 << 20, HELD_MAX = 16 << 20 };
+
+struct gate {
+	struct journal_op op;
+	pthread_mutex_t lock; /* held: the journal's thread waits */
+};
+
+static int run_gate(struct journal_op *op, struct journal_db *db)
+{
+	struct gate *g = (struct gate *)op;
+	(void)db;
+	pthread_mutex_lock(&g->lock);
+	pthread_mutex_unlock(&g->lock);
+	return SQLITE_OK;
+}
+
+static void on_gate(struct journal_op *op, int rc, const char *text)
+{
+	(void)op;
+	(void)rc;
+	(void)text;
+}
+
+static void *write_large(void *arg)
+{
+	struct file_writer *w = arg;
+	char *line = xcalloc(1, FILE_PART / 2);
+	int rc = 0;
+	for (size_t n = 0; !rc && n < LARGE; n += FILE_PART / 2)
+		if (!(rc = file_writer_wait(w)))
+			rc = file_writer_put(w, line, FILE_PART / 2);
+	free(line);
+	return rc ? w : NULL;
+}
+
+static uint64_t n_waiting(void)
+{
+	struct journal_stats st;
+	journal_stats(journal, &st);
+	return st.n_waiting;
+}
+
+Test(batch_store, a_large_file_does_not_fill_the_queue_of_a_slow_disk)
+{
+	static struct gate gate = {.op = {.run = run_gate, .done = on_gate},
+				   .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct file_info info = {.id = "file-large", .purpose = "batch_output"};
+	struct file_writer *w = file_writer_new(files, &info);
+	pthread_t thread;
+	void *failed;
+	pthread_mutex_lock(&gate.lock);
+	journal_put(journal, &gate.op);
+	cr_assert_eq(pthread_create(&thread, NULL, write_large, w), 0);
+	while (n_waiting() < HELD_MAX / FILE_PART)
+		usleep(1000);
+	usleep(50000); /* what waits does no more */
+	cr_expect_leq(n_waiting(), HELD_MAX / FILE_PART + 1);
+	pthread_mutex_unlock(&gate.lock);
+	pthread_join(thread, &failed);
+	cr_expect_null(failed);
+	cr_assert_eq(batch_commit_file(bs, &w), 0);
+	struct file_info got;
+	cr_assert_eq(filestore_get(files, "", "file-large", &got), 0);
+	cr_expect_eq(got.bytes, LARGE);
+}
+
+/* A disk that fails lets nobody wait: the file is given up, and tried again later. */
+Test(batch_store, a_large_file_is_given_up_when_the_disk_fails)
+{
+	struct file_info info = {.id = "file-large", .purpose = "batch_output"};
+	struct file_writer *w = file_writer_new(files, &info);
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	cr_expect_not_null(write_large(w));
+	file_writer_abort(&w);
+	cr_expect_eq(batch_delete_file(bs, "file-large"), -EAGAIN);
+	atomic_store(&disk.fail_write, 0);
 }
