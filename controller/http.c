@@ -571,6 +571,24 @@ static void stop_batches(struct http *h)
 		batches_quiesce(h->host.batches);
 }
 
+/* When libmicrohttpd and the other threads have ended.  false: listeners may still be called, and what they
+ * use must stay. */
+static bool end_batches(struct http *h)
+{
+	/* Requests that wait for the journal are answered now, whatever its disk does. */
+	if (h->host.files)
+		journal_end(filestore_journal(h->host.files));
+	if (!exchange_wait_none(&h->host)) {
+		log_error("http", "the front end does not let go of requests");
+		return false;
+	}
+	/* Results of lines that ended meanwhile: their ends are told to the batches. */
+	if (h->host.files)
+		journal_end(filestore_journal(h->host.files));
+	batches_stop(h->host.batches);
+	return true;
+}
+
 int http_start(struct front *f, const struct service *svc, const struct http_config *cfg, struct http **out,
 	       char *why, size_t why_n)
 {
@@ -653,9 +671,11 @@ fail_daemon:
 	viewers_stop(h->host.viewers);
 fail_viewers:
 	stop_batches(h);
-	if (cfg->journal)
-		journal_end(cfg->journal);
-	batches_stop(h->host.batches);
+	exchange_stop_all(&h->host);
+	if (!end_batches(h)) {
+		close(fd);
+		return rc;
+	}
 fail_batches:
 	filestore_close(h->host.files);
 fail_files:
@@ -700,18 +720,8 @@ void http_stop(struct http *h)
 	hangup_stop(h->host.hangup);
 	accesslog_close(h->host.log);
 	h->host.log = NULL;
-	/* Requests that wait for the journal are answered now, whatever its disk does. */
-	if (h->host.files)
-		journal_end(filestore_journal(h->host.files));
-	if (!exchange_wait_none(&h->host)) {
-		/* Listeners may still be called: their memory must stay. */
-		log_error("http", "the front end does not let go of requests");
+	if (!end_batches(h))
 		return;
-	}
-	/* Results of lines that ended meanwhile: their ends are told to the batches. */
-	if (h->host.files)
-		journal_end(filestore_journal(h->host.files));
-	batches_stop(h->host.batches);
 	filestore_close(h->host.files);
 	apikeys_close(h->host.keys);
 	free_tls(h);

@@ -61,6 +61,7 @@ struct front {
 	bool quit;
 	atomic_bool ready;
 	bool holds; /* jobs that have ended keep their listeners: under the lock */
+	bool stalls; /* nothing happens: under the lock */
 	bool blocks; /* front_cancel() does not return: under the lock */
 	pthread_cond_t unblocked;
 	atomic_uint n_blocked; /* in front_cancel() */
@@ -366,7 +367,7 @@ static void *fake_loop(void *arg)
 	struct front *f = arg;
 	for (;;) {
 		pthread_mutex_lock(&f->lock);
-		while (!fake_take(f))
+		while (f->stalls || !fake_take(f))
 			pthread_cond_wait(&f->more, &f->lock);
 		bool quit = f->quit, holds = f->holds;
 		pthread_mutex_unlock(&f->lock);
@@ -417,6 +418,15 @@ __attribute__((unused)) static void fake_hold(struct front *f, bool holds)
 {
 	pthread_mutex_lock(&f->lock);
 	f->holds = holds;
+	pthread_cond_signal(&f->more);
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* Whether the front end's thread stands still, as one does that is busy. */
+__attribute__((unused)) static void fake_stall(struct front *f, bool stalls)
+{
+	pthread_mutex_lock(&f->lock);
+	f->stalls = stalls;
 	pthread_cond_signal(&f->more);
 	pthread_mutex_unlock(&f->lock);
 }

@@ -3,23 +3,59 @@
 #include "controller/journal.h"
 #include "tests/wire/http_rig.h"
 
+#include <microhttpd.h>
+#include <stdarg.h>
+
 #define ASK_LARGE "Host: x\r\nConnection: close\r\nContent-Length: 20000\r\n\r\n%20000s"
 
 static char dir[64], path[128];
 static struct journal *journal;
 
-static void begin(void)
+/* libmicrohttpd does not start, once lines of batches run. */
+static bool start_fails;
+static pthread_t later;
+
+static void *go_on_later(void *arg)
+{
+	usleep(300000);
+	fake_stall(arg, false);
+	return NULL;
+}
+
+struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPolicyCallback apc,
+				    void *apc_cls, MHD_AccessHandlerCallback dh, void *dh_cls, ...)
+{
+	va_list ap;
+	if (start_fails) {
+		cr_expect(becomes(&front->n_submitted, 1), "the batch has not gone on");
+		/* The front end takes its time to let go of them. */
+		fake_stall(front, true);
+		pthread_create(&later, NULL, go_on_later, front);
+		return NULL;
+	}
+	va_start(ap, dh_cls);
+	struct MHD_Daemon *d = MHD_start_daemon_va(flags, port, apc, apc_cls, dh, dh_cls, ap);
+	va_end(ap);
+	return d;
+}
+
+static void open_journal(void)
 {
 	char why[512] = "";
-	snprintf(dir, sizeof dir, "/tmp/quern-files-XXXXXX");
-	cr_assert_not_null(mkdtemp(dir));
-	snprintf(path, sizeof path, "%s/j", dir);
 	cr_assert_eq(
 		journal_open(&(struct journal_config){.path = path, .model = "m"}, &journal, why, sizeof why),
 		0, "%s", why);
+	svc.journal = journal;
+}
+
+static void begin(void)
+{
+	snprintf(dir, sizeof dir, "/tmp/quern-files-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/j", dir);
+	open_journal();
 	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
 	load();
-	svc.journal = journal;
 	svc.journal_bytes = 1 << 30;
 	start_with(&cfg);
 }
@@ -38,6 +74,20 @@ static void end(void)
 }
 
 TestSuite(http_files, .init = begin, .fini = end, .timeout = 60);
+
+/* A batch of the file, whose line runs. */
+static void create(const char *file, char id[64])
+{
+	char text[512];
+	snprintf(text, sizeof text,
+		 "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
+		 file);
+	struct answer a = post("/v1/batches", text);
+	cr_assert_eq(a.status, 200, "%s", a.raw.p);
+	snprintf(id, 64, "%s", text_of(a.json, "id"));
+	answer_fini(&a);
+	cr_expect(becomes(&front->n_submitted, 1));
+}
 
 /* A file for batches whose one line runs until it is cancelled; its id. */
 static char *upload(void)
@@ -93,16 +143,10 @@ Test(http_files, a_large_body_does_not_hide_what_the_path_names)
 
 Test(http_files, a_batch_is_cancelled_by_a_request_with_a_large_body)
 {
-	char text[512], where[256], *file = upload();
-	snprintf(text, sizeof text,
-		 "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
-		 file);
-	struct answer a = post("/v1/batches", text);
-	cr_assert_eq(a.status, 200, "%s", a.raw.p);
-	cr_expect(becomes(&front->n_submitted, 1));
-	snprintf(where, sizeof where, "/v1/batches/%s/cancel", text_of(a.json, "id"));
-	answer_fini(&a);
-	a = ask_large("POST", where);
+	char id[64], where[256], *file = upload();
+	create(file, id);
+	snprintf(where, sizeof where, "/v1/batches/%s/cancel", id);
+	struct answer a = ask_large("POST", where);
 	cr_expect(a.status == 200 && !strncmp(text_of(a.json, "status"), "cancel", 6), "%s", a.raw.p);
 	answer_fini(&a);
 	*strrchr(where, '/') = 0;
@@ -139,4 +183,36 @@ Test(http_files, lists_with_large_bodies_whose_clients_have_gone_do_no_harm)
 		expect_error(client_answer(fds[i]), 404, "not_found", "job");
 	buf_fini(&busy);
 	buf_fini(&b);
+}
+
+/* Lines that were under way go on before HTTP listens: if it cannot, the front end still has them. */
+Test(http_files, a_server_that_does_not_start_lets_go_of_the_lines_that_it_has_resumed)
+{
+	char id[64], where[256], why[512] = "", *file = upload();
+	create(file, id);
+	http_stop(http);
+	front_stop(front);
+	journal_close(journal);
+
+	open_journal();
+	front = fake_start(tokenizer);
+	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
+	start_fails = true;
+	cr_expect_eq(http_start(front, &svc, &cfg, &http, why, sizeof why), -EIO);
+	cr_expect_not_null(strstr(why, "libmicrohttpd"), "%s", why);
+	cr_expect_eq(atomic_load(&front->n_live), 0, "the front end has listeners that are gone");
+	pthread_join(later, NULL);
+	front_stop(front);
+	journal_close(journal);
+
+	open_journal();
+	cfg.journal = journal;
+	start_fails = false;
+	start_with(&cfg);
+	cr_expect(becomes(&front->n_submitted, 1));
+	snprintf(where, sizeof where, "/v1/batches/%s", id);
+	struct answer a = client_ask(at, "GET", where, NULL);
+	cr_expect_str_eq(text_of(a.json, "status"), "in_progress");
+	answer_fini(&a);
+	free(file);
 }
