@@ -421,6 +421,11 @@ static void finalize(struct batches *bs, struct batch *b)
 		 json_string_value(json_object_get(b->object, "status")), b->n_lines, n_bad);
 }
 
+static void cancel_left(struct batches *bs, const char *job)
+{
+	front_cancel(bs->host->front, job, NULL, NULL, NULL);
+}
+
 /* All that can be done for it now, but handing over lines. */
 static void step(struct batches *bs, struct batch *b)
 {
@@ -443,6 +448,9 @@ static void step(struct batches *bs, struct batch *b)
 	pthread_mutex_unlock(&bs->lock);
 	if (begin)
 		batch_save(bs, b, false);
+	/* Jobs of an earlier life that it did not ask for again. */
+	if (begin && ending)
+		batch_each_unfinished(bs, b, cancel_left);
 	if (ending && n_running)
 		cancel_runs(bs, b);
 	if (last && clock_us() >= b->finalize_us)

@@ -73,6 +73,9 @@ void batch_set_counts(struct batch *b); /* under the lock */
 void batch_save(struct batches *bs, struct batch *b, bool over);
 /* Which lines are done already; -EIO. */
 int batch_load_lines(struct batches *bs, struct batch *b);
+/* Calls job for each of its lines' jobs that the journal has as unfinished. */
+void batch_each_unfinished(struct batches *bs, const struct batch *b,
+			   void (*job)(struct batches *bs, const char *id));
 /* A result; takes data.  The line's jobs are forgotten: n_legs of them. */
 void batch_store_line(struct batches *bs, struct batch *b, uint32_t line, bool failed, struct buf *data,
 		      size_t n_legs, void (*done)(void *user, int rc, const char *why), void *user);

@@ -98,6 +98,9 @@ static int run_insert(struct journal_op *op, struct journal_db *db)
 	return step(s);
 }
 
+/* Unfinished ones, by the keys of their lines: "batch/..."; '0' is what follows '/'. */
+#define JOBS_OF_BATCH "owner = '' AND key >= ?1 || '/' AND key < ?1 || '0' AND state = 0"
+
 static int run_save(struct journal_op *op, struct journal_db *db)
 {
 	struct batch_op *o = (struct batch_op *)op;
@@ -116,6 +119,13 @@ static int run_save(struct journal_op *op, struct journal_db *db)
 	if (rc)
 		return rc;
 	sqlite3_bind_int64(s, 1, o->n);
+	if ((rc = step(s)))
+		return rc;
+	/* Nobody waits for what it left, in no life. */
+	rc = prepare(db, "UPDATE jobs SET cancelled = 1 WHERE " JOBS_OF_BATCH, &s);
+	if (rc)
+		return rc;
+	sqlite3_bind_text(s, 1, o->id, -1, SQLITE_STATIC);
 	return step(s);
 }
 
@@ -336,6 +346,22 @@ int batch_load_lines(struct batches *bs, struct batch *b)
 	batch_set_counts(b);
 	pthread_mutex_unlock(&bs->lock);
 	return rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+void batch_each_unfinished(struct batches *bs, const struct batch *b,
+			   void (*job)(struct batches *bs, const char *id))
+{
+	pthread_mutex_lock(&bs->lock);
+	sqlite3_stmt *s = journal_prepare(bs->reader, "SELECT id FROM jobs WHERE " JOBS_OF_BATCH);
+	if (s) {
+		sqlite3_bind_text(s, 1, b->id, -1, SQLITE_STATIC);
+		while (sqlite3_step(s) == SQLITE_ROW) {
+			const char *id = (const char *)sqlite3_column_text(s, 0);
+			job(bs, id ? id : "");
+		}
+		sqlite3_reset(s);
+	}
+	pthread_mutex_unlock(&bs->lock);
 }
 
 void batch_store_line(struct batches *bs, struct batch *b, uint32_t line, bool failed, struct buf *data,

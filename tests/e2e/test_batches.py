@@ -412,6 +412,30 @@ def test_a_lost_input_costs_only_what_was_not_done(tmp_path):
         s.stop()
 
 
+def test_a_batch_that_ended_while_all_was_down_leaves_no_jobs(tmp_path):
+    s = Service(DEMO, "--journal", tmp_path / "j")
+    try:
+        with client_of(s) as c:
+            b = half_done(c)
+        kill_all(s)
+        db = sqlite3.connect(tmp_path / "j")
+        with db:    # its window passes
+            db.execute("UPDATE batches SET object = json_set(object, '$.expires_at', 1000000000)")
+            left = {i for i, in db.execute("SELECT id FROM jobs WHERE state = 0")}
+        db.close()
+        assert left, "no job was under way"
+        s = Service(DEMO, "--journal", tmp_path / "j")
+        with client_of(s) as c:
+            assert ended(c, b).status == "expired"
+        k = s.client()
+        jobs = lambda: [j for j in k.jobs() if j["job"] in left]
+        eventually(lambda: all(j["state"] == "done" for j in jobs()), 60, "the end of what was under way")
+        assert {j["job"] for j in jobs()} == left and all(j["cancelled"] for j in jobs())
+        assert all(j["completion_tokens"] < j["max_tokens"] for j in jobs())
+    finally:
+        s.stop()
+
+
 def test_keys_do_not_see_each_other(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("sk-alice-0123456789abcdef name=alice\nsk-bob-0123456789abcdef name=bob\n")
