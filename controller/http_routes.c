@@ -21,6 +21,7 @@ enum {
 	PROMPTS_MAX = 2048,   /* of a request, as OpenAI bounds its lists of inputs */
 	VALUES_MAX = 4 << 20, /* in a body: as a tree, each takes many times its bytes */
 	CHOICES_MAX = 4096,   /* prompts times n: as many as jobs may be queued */
+	LISTED_MAX = 4 << 20, /* prompts times what lists of tokens hold: each prompt's job has its own */
 };
 
 static const char BAD[] = "invalid_request_error";
@@ -230,7 +231,11 @@ static void own_by_line(const struct exchange *x, struct submit *s, const json_t
 	s->key = xstrdup(key);
 	s->durable = s->keep = true;
 	s->priority = s->priority > INT32_MAX - line->priority ? INT32_MAX : s->priority + line->priority;
-	api_digest(request, s->body);
+	/* Of the whole request, which may be large and have many prompts. */
+	if (leg)
+		memcpy(s->body, x->legs[0].submit->body, sizeof s->body);
+	else
+		api_digest(request, s->body);
 }
 
 /* What the key may run at once, and its prompts.  false: x has its reply. */
@@ -276,6 +281,12 @@ static int leg_make(struct exchange *x, const json_t *request, size_t i, struct 
 	if ((uint64_t)x->n_legs * par->n > CHOICES_MAX)
 		return api_fail(p, E_BAD_REQUEST, "n", "%zu prompts times n = %u is more than %d choices",
 				x->n_legs, par->n, CHOICES_MAX);
+	uint64_t n_listed = (uint64_t)par->n_allowed + par->n_bad_ids + par->n_bias;
+	if (x->n_legs * n_listed > LISTED_MAX)
+		return api_fail(p, E_BAD_REQUEST, "prompt",
+				"%zu prompts times %" PRIu64 " tokens in allowed_token_ids, bad_words and "
+				"logit_bias is more than %d: put fewer prompts into a request",
+				x->n_legs, n_listed, LISTED_MAX);
 	if (reply->stream && par->prompt_logprobs >= 0)
 		return api_fail(p, E_BAD_REQUEST, "stream",
 				"log probabilities of the prompt (prompt_logprobs, or echo with logprobs) "

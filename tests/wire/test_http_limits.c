@@ -6,6 +6,37 @@
 
 TestSuite(http_limits, .timeout = 60, .fini = stop);
 
+/* n prompts, and as many ids that are allowed. */
+static struct answer post_listed(int n_prompts, int n_allowed)
+{
+	struct buf b = {0};
+	buf_puts(&b, "{\"max_tokens\":1,\"prompt\":[\"a\"");
+	for (int i = 1; i < n_prompts; i++)
+		buf_puts(&b, ",\"a\"");
+	buf_puts(&b, "],\"allowed_token_ids\":[5");
+	for (int i = 1; i < n_allowed; i++)
+		buf_printf(&b, ",%d", i % 1000);
+	buf_puts(&b, "]}");
+	struct answer a = post("/v1/completions", b.p);
+	buf_fini(&b);
+	return a;
+}
+
+/* Each prompt's job has lists of its own. */
+Test(http_limits, lists_of_tokens_times_prompts_are_bounded)
+{
+	start();
+	struct answer a = post_listed(1, 20000);
+	cr_expect_eq(a.status, 200, "%s", a.raw.p);
+	answer_fini(&a);
+	a = post_listed(2000, 10);
+	cr_expect_eq(a.status, 200, "%s", a.raw.p);
+	answer_fini(&a);
+	a = post_listed(2000, 20000);
+	cr_expect_not_null(strstr(a.body.p, "fewer prompts"), "%s", a.raw.p);
+	expect_error(a, 400, NULL, "prompt");
+}
+
 Test(http_limits, bad_bodies_are_refused)
 {
 	start();
