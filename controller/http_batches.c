@@ -159,6 +159,8 @@ static void create(struct exchange *x)
 	struct batch_request r = {.share = 1};
 	char why[256];
 	json_t *request = NULL;
+	if (!http_body_fits(x))
+		return;
 	int rc = json_parse(x->body.p ? x->body.p : "", x->body.len, &request, why, sizeof why);
 	exchange_body_free(x);
 	if (rc || !json_is_object(request)) {

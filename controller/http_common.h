@@ -1,10 +1,13 @@
-/* http_common.h - what the paths of files and batches have in common. */
+/* http_common.h - what several paths have in common, those of files and batches above all. */
 #ifndef QUERN_CONTROLLER_HTTP_COMMON_H
 #define QUERN_CONTROLLER_HTTP_COMMON_H
 
 #include "controller/exchange.h"
 #include "controller/filestore.h"
 
+/* To be asked before a body is parsed: its tree takes many times its bytes.  false: it holds too many
+ * values, x has its reply. */
+bool http_body_fits(struct exchange *x);
 /* Files and batches live in the journal.  false: there is none, x has its reply. */
 bool http_has_journal(struct exchange *x);
 /* Whose they are: the name of the request's key, "" without keys. */

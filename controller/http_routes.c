@@ -6,6 +6,7 @@
 #include "base/version.h"
 #include "controller/api.h"
 #include "controller/apikeys.h"
+#include "controller/http_common.h"
 #include "controller/http_files.h"
 #include "controller/journal.h"
 #include "controller/jsonw.h"
@@ -47,17 +48,23 @@ static size_t count_values(const char *s, size_t n)
 	return k;
 }
 
+bool http_body_fits(struct exchange *x)
+{
+	if (count_values(x->body.p, x->body.len) <= VALUES_MAX)
+		return true;
+	exchange_body_free(x);
+	exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL,
+		       "the request's body holds more than %d values", VALUES_MAX);
+	return false;
+}
+
 /* The body as an object; NULL: x has its reply. */
 static json_t *body_object(struct exchange *x)
 {
 	char why[256];
 	json_t *o = NULL;
-	if (count_values(x->body.p, x->body.len) > VALUES_MAX) {
-		exchange_body_free(x);
-		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL,
-			       "the request's body holds more than %d values", VALUES_MAX);
+	if (!http_body_fits(x))
 		return NULL;
-	}
 	int rc = json_parse(x->body.p ? x->body.p : "", x->body.len, &o, why, sizeof why);
 	exchange_body_free(x);
 	if (rc) {

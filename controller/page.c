@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "controller/apikeys.h"
 #include "controller/entropy.h"
+#include "controller/http_common.h"
 #include "controller/viewers.h"
 
 #include <inttypes.h>
@@ -76,6 +77,8 @@ void page_call_cancel(struct exchange *x, const char *rest)
 	const char *id = NULL;
 	json_t *o = NULL;
 	(void)rest;
+	if (!http_body_fits(x))
+		return;
 	int rc = json_parse(x->body.p ? x->body.p : "", x->body.len, &o, why, sizeof why);
 	if (!rc)
 		rc = json_get_str(o, "job", &id, why, sizeof why);

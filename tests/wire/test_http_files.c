@@ -55,6 +55,7 @@ static void begin(void)
 	snprintf(path, sizeof path, "%s/j", dir);
 	open_journal();
 	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
+	svc.max_request_bytes = 16 << 20;
 	load();
 	svc.journal_bytes = 1 << 30;
 	start_with(&cfg);
@@ -215,4 +216,17 @@ Test(http_files, a_server_that_does_not_start_lets_go_of_the_lines_that_it_has_r
 	cr_expect_str_eq(text_of(a.json, "status"), "in_progress");
 	answer_fini(&a);
 	free(file);
+}
+
+Test(http_files, a_batch_without_end_is_refused)
+{
+	struct buf b = {0};
+	buf_puts(&b, "{\"metadata\":[");
+	for (int i = 0; i < 5000000; i++)
+		buf_puts(&b, "1,");
+	buf_puts(&b, "1]}");
+	struct answer a = post("/v1/batches", b.p);
+	cr_expect(a.status == 400 && strstr(a.raw.p, "more than 4194304 values"), "%s", a.raw.p);
+	answer_fini(&a);
+	buf_fini(&b);
 }

@@ -524,6 +524,9 @@ Test(http_limits, lists_without_end_are_refused)
 		buf_puts(&b, "1,");
 	buf_puts(&b, "1]}");
 	expect_error(post("/v1/completions", b.p), 400, NULL, NULL);
+	struct answer a = post("/api/cancel", b.p);
+	cr_expect(a.status == 400 && strstr(a.raw.p, "more than 4194304 values"), "%s", a.raw.p);
+	answer_fini(&a);
 	buf_clear(&b);
 	buf_puts(&b, "{\"prompt\":[\"a\"");
 	for (int i = 0; i < 3000; i++)
