@@ -277,13 +277,19 @@ struct claim {
 	bool old;
 };
 
+/* It has waited too long. */
+static bool is_old(const struct queue *q, const struct group *g, int64_t now_us)
+{
+	return now_us - g->since_us > q->aging_us;
+}
+
 static struct claim claim_of(const struct queue *q, const struct seq *s, int64_t now_us)
 {
 	const struct group *g = s->group;
 	return (struct claim){.order = g->order,
 			      .served = (int64_t)g->lane->served - (g->first_run_us ? BEGUN_BONUS : 0),
 			      .priority = g->priority,
-			      .old = now_us - g->since_us > q->aging_us};
+			      .old = is_old(q, g, now_us)};
 }
 
 /* None of the lane's sequences has a better one; it is had without a look at any of them: there may
@@ -356,6 +362,17 @@ struct seq *queue_pick(struct queue *q, int64_t now_us,
 	struct pick p = {now_us, ready, user};
 	const struct seq *first = best_of(q, &p, NULL);
 	return first ? best_of(q, &p, &first->group->priority) : NULL;
+}
+
+void queue_let_in(struct queue *q, struct group *g, int64_t now_us)
+{
+	if (is_old(q, g, now_us))
+		g->keeps_us = now_us + q->aging_us / 8;
+}
+
+bool queue_keeps(const struct group *g, int64_t now_us)
+{
+	return now_us < g->keeps_us;
 }
 
 void queue_charge(struct queue *q, struct group *g, uint32_t tokens)

@@ -50,6 +50,12 @@ struct seq *queue_pick(struct queue *q, int64_t now_us,
 /* Whether it would be a's turn rather than b's. */
 bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us);
 
+/* A sequence of the group, which waited, is about to run. */
+void queue_let_in(struct queue *q, struct group *g, int64_t now_us);
+/* It was let in because it had waited longer than the aging limit, and no better priority is to take
+ * its place yet: for an eighth of that limit. */
+bool queue_keeps(const struct group *g, int64_t now_us);
+
 /* Tokens that were served to the group. */
 void queue_charge(struct queue *q, struct group *g, uint32_t tokens);
 /* What the group's lane was served by its share, comparable among lanes of a priority. */

@@ -57,6 +57,7 @@ struct sched {
 	bool starved;                   /* somebody who runs got no blocks in the last plan */
 	const struct seq *refused;      /* could not be let in ... */
 	uint32_t refused_free;          /* ... when so many blocks were free */
+	uint32_t refused_lacks;         /* ... and so many more were needed */
 
 	struct inflight flight[SCHED_AHEAD];    /* ring, oldest at first_flight */
 	uint32_t first_flight, n_flight;

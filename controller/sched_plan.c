@@ -10,8 +10,8 @@
 
 enum {
 	WATERMARK = 100, /* who is let in leaves 1/100 of the pool free, for those that run */
-	/* Served tokens by which a user must be ahead of one that waits before it is preempted for
-	 * it, and plans between two such preemptions. */
+	/* Served tokens by which a user must be ahead of another of its priority that waits before it
+	 * is preempted for it; and plans between two preemptions for somebody who waits. */
 	FAIR_LEAD = 16384,
 	FAIR_PLANS = 8,
 	/* What an output token counts against a prompt token in a user's share. */
@@ -400,10 +400,9 @@ static uint32_t spare_blocks(const struct sched *s)
 	return s->n_running ? blocks_total(s->blocks) / WATERMARK : 0;
 }
 
-/* Let a waiting sequence in, with its first rows. */
-static bool admit(struct sched *s, struct planning *p, struct seq *q)
+/* What q need not compute, if there is room for the rest. */
+static bool take_room(struct sched *s, struct planning *p, struct seq *q)
 {
-	struct group *g = q->group;
 	uint32_t n_free = blocks_n_free(s->blocks);
 	if (q == s->refused && n_free <= s->refused_free)
 		return false;
@@ -412,16 +411,27 @@ static bool admit(struct sched *s, struct planning *p, struct seq *q)
 	/* Room for all it has and the next token; the tail of what it shares will be copied. */
 	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) - q->table.n + shares;
 	if (need + spare_blocks(s) > blocks_n_free(s->blocks)) {
+		s->refused_lacks = need + spare_blocks(s) - blocks_n_free(s->blocks);
 		untake_prefix(s, q);
 		s->refused = q;
 		s->refused_free = n_free;
 		return false;
 	}
+	return true;
+}
+
+/* Let a waiting sequence in, with its first rows. */
+static bool admit(struct sched *s, struct planning *p, struct seq *q)
+{
+	struct group *g = q->group;
+	if (!take_room(s, p, q))
+		return false;
 	if (!g->first_run_us) {
 		s->prefix_queries += g->n_prompt;
 		s->prefix_hits += q->n_computed;
 		g->cached_tokens = q->n_computed;
 	}
+	queue_let_in(s->queue, g, p->now_us);
 	sched_enter(s, q);
 	/* What it needs was free, so it does run: a sequence with a slot is known to the worker. */
 	bool ran = run_seq(s, p, q, true);
@@ -499,6 +509,7 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 			forget_swapped(s, g);
 		return false;
 	}
+	queue_let_in(s->queue, g, p->now_us);
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		if (swapped(&g->seqs[i]))
 			swap_in_seq(s, p, &g->seqs[i]);
@@ -519,11 +530,39 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 
 /* ---- the turn ---- */
 
-/* Whether q finds neither a slot nor blocks, even if nothing of it is cached. */
-static bool stands_outside(const struct sched *s, const struct seq *q)
+/* Whether q finds no slot, or not the blocks that it needs; how many it lacks (0: it lacks a slot). */
+static bool stands_outside(struct sched *s, struct planning *p, struct seq *q, uint32_t *lacks)
 {
-	return s->n_slots == 0 ||
-	       blocks_for(s->blocks, seq_total(q) + 1) + spare_blocks(s) > blocks_n_free(s->blocks);
+	uint32_t n_free = blocks_n_free(s->blocks);
+	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) + spare_blocks(s);
+	*lacks = 0;
+	if (s->n_slots == 0)
+		return true;
+	if (need <= n_free)
+		return false;
+	*lacks = need - n_free;
+	if (q->host.n)
+		return true;
+	/* Those that run may hold much of what it needs. */
+	if (take_room(s, p, q)) {
+		untake_prefix(s, q);
+		return false;
+	}
+	*lacks = s->refused_lacks + s->refused_free - n_free;
+	return true;
+}
+
+/* Whether those of lower priority than q's hold so many blocks: else it were no help to q if they
+ * all made place. */
+static bool lower_hold(const struct sched *s, const struct seq *q, uint32_t n_blocks)
+{
+	uint32_t n = 0;
+	for (uint32_t i = s->n_running; n < n_blocks && i-- > 0;) {
+		if (s->running[i]->group->priority <= q->group->priority)
+			break;
+		n += s->running[i]->table.n;
+	}
+	return n >= n_blocks;
 }
 
 /* It was preempted, and has not got a token since it came back: were it preempted for fairness
@@ -539,29 +578,46 @@ static bool catches_up(const struct group *g)
 	return false;
 }
 
-/* Who has the turn finds what it needs held by others, whose user was served far more: the
- * youngest group of the one that was served the most makes place.  Before anything is planned:
- * later, all that decode would be in this plan. */
-static void preempt_for_fairness(struct sched *s, struct planning *p)
+/* Whose place q may take: that of the youngest group of the lowest priority, if that is lower than
+ * its own; else, of those whose user was served far more than its own, that of the youngest of the one
+ * that was served the most.  What users of several priorities were served cannot be compared. */
+static struct group *find_victim(const struct sched *s, const struct planning *p, const struct seq *q,
+				 uint32_t lacks)
 {
 	struct group *victim = NULL;
+	bool enough = lower_hold(s, q, lacks);
+	for (uint32_t i = s->n_running; i-- > 0;) {
+		struct group *g = s->running[i]->group;
+		if (g->priority < q->group->priority)
+			break;
+		/* Not one whose turn would be first again. */
+		if (!queue_before(s->queue, q, s->running[i], p->now_us) || catches_up(g))
+			continue;
+		if (g->priority > q->group->priority) {
+			if (enough && !queue_keeps(g, p->now_us))
+				return g;
+		} else if (queue_served(g) > queue_served(q->group) + FAIR_LEAD &&
+			   (!victim || queue_served(g) > queue_served(victim))) {
+			victim = g;
+		}
+	}
+	return victim;
+}
+
+/* Who has the turn finds what it needs held by others that must make place for it.  Before anything
+ * is planned: later, all that decode would be in this plan. */
+static void preempt_for_turn(struct sched *s, struct planning *p)
+{
 	uint64_t number = p->plan->number;
 	if (p->alone || queue_n(s->queue) == 0 || s->n_running == 0 || number - s->fair_number < FAIR_PLANS)
 		return;
 	/* Whose turn it is takes a look at every user that waits: not in every plan. */
 	s->fair_number = number;
-	const struct seq *q = queue_pick(s->queue, p->now_us, is_ready, p);
-	if (!q || !stands_outside(s, q))
+	struct seq *q = queue_pick(s->queue, p->now_us, is_ready, p);
+	uint32_t lacks;
+	if (!q || !stands_outside(s, p, q, &lacks))
 		return;
-	for (uint32_t i = s->n_running; i-- > 0;) {
-		struct group *g = s->running[i]->group;
-		/* Not one whose turn would be first again. */
-		if (g->priority < q->group->priority || !queue_before(s->queue, q, s->running[i], p->now_us))
-			continue;
-		if (queue_served(g) > queue_served(q->group) + FAIR_LEAD &&
-		    (!victim || queue_served(g) > queue_served(victim)) && !catches_up(g))
-			victim = g;
-	}
+	struct group *victim = find_victim(s, p, q, lacks);
 	if (victim)
 		preempt_group(s, p, victim);
 }
@@ -649,7 +705,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	assert(f->later.n == 0 && f->host_later.n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
-	preempt_for_fairness(s, &p);
+	preempt_for_turn(s, &p);
 	sched_beam_tell(s, out);
 	if (s->cfg.prefill_separate && !s->starved) {
 		run_prompts(s, &p);

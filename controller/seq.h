@@ -80,6 +80,7 @@ struct group {
 	uint32_t cached_tokens; /* of the prompt, found in the prefix cache when it began */
 	int64_t arrival_us, first_run_us, first_token_us;
 	int64_t since_us;       /* when a plan last had a run of it, before the first its arrival */
+	int64_t keeps_us;       /* until when it keeps the place that it got by waiting long (queue.h) */
 	/* Of whoever has several schedulers (fleet.c): */
 	uint32_t class;         /* numerics class of the tokens that it has; 0: it has none, or never moved */
 	bool class_changed;     /* went on in another one */
