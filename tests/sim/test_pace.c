@@ -8,9 +8,9 @@
 #include <zmq.h>
 
 /* Long enough for a machine that is busy with other things. */
-static const struct engine_config impatient = {.stuck_us = 2000000, .silent_us = 60000000};
-static const struct engine_config impatient_tp2 = {.stuck_us = 2000000, .silent_us = 60000000, .tp = 2};
-enum { BEATS = 50, BEAT_US = 100000 }; /* for more than twice as long */
+static const struct engine_config impatient = {.stuck_us = 3000000, .silent_us = 60000000};
+static const struct engine_config impatient_tp2 = {.stuck_us = 3000000, .silent_us = 60000000, .tp = 2};
+enum { BEATS = 70, BEAT_US = 100000 }; /* for more than twice as long */
 
 Test(pace, a_worker_that_beats_but_does_not_get_on_is_given_up)
 {
