@@ -19,6 +19,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum {
 	LINES_MAX = 10 * 1000 * 1000,
@@ -58,12 +59,13 @@ struct batch {
 	char *model; /* that is served, for lines that name none; NULL: not told */
 	FILE *part;
 	int64_t part_n;
-	char run[33]; /* of the keys */
+	char run[33];    /* of the keys */
+	uint64_t digest; /* of the input */
 	struct batch_line *lines;
 	struct result *results; /* [n_lines] */
 	uint32_t n_lines, next, n_done, n_failed;
-	uint32_t window;
-	struct under_way *running; /* [window at first] */
+	uint32_t window, window_max; /* of lines under way: smaller while the service refuses */
+	struct under_way *running;   /* [window_max] */
 	uint32_t n_running;
 	int64_t began_us, drawn_us;
 	uint32_t n_before; /* done by an earlier command */
@@ -109,6 +111,7 @@ static int read_input(struct batch *b, char *why, size_t why_n)
 	int rc = file_map(opts_text(b->o, "batch", ""), &b->input, &b->input_n, why, why_n);
 	if (rc)
 		return rc;
+	b->digest = XXH3_64bits(b->input, b->input_n);
 	batch_scan_init(&s, NULL, LINES_MAX, LINE_BYTES_MAX);
 	batch_scan_put(&s, b->input, b->input_n);
 	batch_scan_end(&s);
@@ -123,7 +126,7 @@ static int read_input(struct batch *b, char *why, size_t why_n)
 		b->n_lines = s.n_lines;
 		s.lines = NULL;
 		b->results = xcalloc(b->n_lines, sizeof *b->results);
-		b->running = xcalloc(b->window, sizeof *b->running);
+		b->running = xcalloc(b->window_max, sizeof *b->running);
 	}
 	batch_scan_fini(&s);
 	return rc;
@@ -180,13 +183,22 @@ static bool head_of(const char *p, size_t n, char *out, size_t out_n)
 /* What an interrupted command left; what it did not write to the end is cut off. */
 static int load_part(struct batch *b, const char *text, size_t n, char *why, size_t why_n)
 {
-	uint64_t size;
+	uint64_t size, digest;
 	char head[96];
-	if (!head_of(text, n, head, sizeof head) ||
-	    sscanf(head, "quern batch %32[0-9a-f] %" SCNu64, b->run, &size) != 2)
+	int n_read = 0;
+	if (head_of(text, n, head, sizeof head))
+		n_read = sscanf(head, "quern batch %32[0-9a-f] %" SCNu64 " %16" SCNx64, b->run, &size,
+				&digest);
+	if (n_read < 2)
 		return err_why(why, why_n, -EBADMSG, "%s is not of an interrupted batch; remove it",
 			       b->part_path);
-	if (size != b->input_n)
+	if (n_read < 3)
+		return err_why(
+			why, why_n, -EINVAL,
+			"%s is of an older quern, which did not note what the input file held; remove it "
+			"to begin anew",
+			b->part_path);
+	if (size != b->input_n || digest != b->digest)
 		return err_why(why, why_n, -EINVAL,
 			       "%s belongs to another state of the input file; remove it to begin anew",
 			       b->part_path);
@@ -235,7 +247,7 @@ static int open_part(struct batch *b, char *why, size_t why_n)
 			abort();
 		for (size_t i = 0; i < sizeof r; i++)
 			snprintf(b->run + 2 * i, 3, "%02x", r[i]);
-		buf_printf(&head, "quern batch %s %zu\n", b->run, b->input_n);
+		buf_printf(&head, "quern batch %s %zu %016" PRIx64 "\n", b->run, b->input_n, b->digest);
 		rc = write_part(b, &head, why, why_n);
 		buf_fini(&head);
 	}
@@ -435,6 +447,7 @@ static int carry_out(struct batch *b, char *why, size_t why_n)
 	int64_t wait_until = 0;
 	while (b->n_done < b->n_lines) {
 		json_t *reply = NULL;
+		uint32_t n_done = b->n_done;
 		int rc = clock_us() >= wait_until ? send_lines(b, why, why_n) : 0;
 		draw(b, false);
 		if (!rc && b->n_done < b->n_lines)
@@ -442,9 +455,13 @@ static int carry_out(struct batch *b, char *why, size_t why_n)
 		if (!rc && reply)
 			rc = take_reply(b, reply, why, why_n);
 		json_decref(reply);
+		if (b->n_done > n_done && b->window < b->window_max)
+			b->window++;
 		if (rc == 1) {
+			/* A full queue refuses many at once: that is one time. */
+			if (clock_us() >= wait_until)
+				b->window = b->window > 16 ? b->window / 2 : b->window > 8 ? 8 : b->window;
 			wait_until = clock_us() + RETRY_MS * 1000;
-			b->window = b->window > 16 ? b->window / 2 : b->window > 8 ? 8 : b->window;
 			rc = 0;
 		}
 		if (rc == -ECONNRESET)
@@ -483,7 +500,8 @@ static int learn_model(struct batch *b, char *why, size_t why_n)
 int batch_run(struct client **c, const struct opts *o)
 {
 	char why[1024];
-	struct batch b = {.client = c, .o = o, .window = (uint32_t)opts_int(o, "concurrency", WINDOW)};
+	uint32_t window = (uint32_t)opts_int(o, "concurrency", WINDOW);
+	struct batch b = {.client = c, .o = o, .window = window, .window_max = window};
 	int rc = open_all(&b, why, sizeof why), status;
 	if (!rc)
 		rc = learn_model(&b, why, sizeof why);

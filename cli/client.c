@@ -149,6 +149,7 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 	set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS);
 	/* Not ZMQ_IMMEDIATE, which throws away what was received and not read yet when the service ends:
 	 * that is how the jobs have ended. */
+	set_int(c->socket, ZMQ_SNDHWM, 0); /* the sender bounds what is under way */
 	set_int(c->socket, ZMQ_RCVHWM, 0); /* we asked for it, and the message size is bounded */
 	int64_t max = (int64_t)mp_limits_reply().bytes;
 	zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);

@@ -155,6 +155,39 @@ def test_interrupted_it_goes_on(service, client, batch):
     assert got[59]["response"]["body"]["choices"][0]["text"] == direct.text
 
 
+def test_an_input_that_has_changed_does_not_keep_old_results(service, batch):
+    lines = lambda t: [line(i, max_tokens=300, ignore_eos=True, temperature=t) for i in range(60)]
+    path, out = batch(lines(0.7))
+    part = out.with_name(out.name + ".part")
+    p = subprocess.Popen([QUERN, "submit", "--batch", path, "--to", service.jobs, "--concurrency", "8"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    eventually(lambda: part.exists() and "custom_id" in part.read_text(), what="a result")
+    p.send_signal(signal.SIGINT)
+    p.wait(30)
+    size = path.stat().st_size
+    batch(lines(0.8))
+    assert path.stat().st_size == size
+    r = run(service, path)
+    assert r.returncode == 1 and "another state of the input file" in r.stderr and str(part) in r.stderr
+    head, _, rest = part.read_text().partition("\n")
+    part.write_text(" ".join(head.split()[:4]) + "\n" + rest)
+    r = run(service, path)
+    assert r.returncode == 1 and "older quern" in r.stderr and not out.exists()
+    part.unlink()
+    assert run(service, path).returncode == 0 and len(read(out)) == 60
+
+
+def test_more_at_once_than_the_service_queues_is_all_done(tmp_path, batch):
+    s = Service(DEMO, "--max-queued-jobs", "16")
+    try:
+        path, out = batch([line(i) for i in range(300)])
+        r = run(s, path, "--concurrency", "300")
+        assert r.returncode == 0, r.stderr
+        assert [g["custom_id"] for g in read(out)] == [f"line-{i}" for i in range(300)]
+    finally:
+        s.stop()
+
+
 def test_with_a_journal_it_survives_the_death_of_everything(tmp_path, batch):
     n = 40
     path, out = batch([line(i, max_tokens=200, ignore_eos=True, temperature=1.0) for i in range(n)])

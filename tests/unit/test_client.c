@@ -73,6 +73,23 @@ Test(client, what_a_service_said_before_it_ended_is_read)
 	client_close(c);
 }
 
+/* --concurrency allows 65,536 requests under way. */
+Test(client, sends_as_much_as_its_caller_wants_to_a_service_that_is_slow)
+{
+	struct service s;
+	struct client *c;
+	char why[256];
+	service_start(&s);
+	cr_assert_eq(client_open(s.endpoint, NULL, WAIT_MS, &c, why, sizeof why), 0, "%s", why);
+	json_t *request = json_pack("{s:s}", "op", "submit");
+	for (int i = 0; i < 65536; i++)
+		cr_assert_eq(client_send(c, request, NULL, why, sizeof why), 0, "request %d: %s", i, why);
+	json_decref(request);
+	client_close(c);
+	zmq_close(s.router);
+	zmq_ctx_term(s.context);
+}
+
 Test(client, nothing_is_sent_to_a_service_that_has_gone)
 {
 	struct service s;
