@@ -162,13 +162,30 @@ void fleet_drain_jobs(struct fleet *f, int64_t now_us)
 	}
 }
 
-static bool wants(const struct group *g, void *user)
+/* Who has room, and whose groups it looks at. */
+struct taker {
+	const struct replica *to, *from;
+	uint64_t room; /* tokens */
+};
+
+/* Tokens that it needs room for at once. */
+static uint32_t longest(const struct group *g)
 {
-	const struct replica *r = user;
-	return fits(r, g) && (!g->class || g->class == r->class);
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		most = g->seqs[i].n_tokens > most ? g->seqs[i].n_tokens : most;
+	return most;
 }
 
-/* The replica with the most that waits to begin. */
+static bool wants(const struct group *g, void *user)
+{
+	const struct taker *t = user;
+	/* note_class() comes when it leaves. */
+	uint32_t class = g->first_token_us ? t->from->class : g->class;
+	return longest(g) < t->room && fits(t->to, g) && (!class || class == t->to->class);
+}
+
+/* The replica with the most that waits. */
 static struct replica *fullest(const struct fleet *f, const struct replica *but)
 {
 	struct replica *most = NULL;
@@ -179,9 +196,10 @@ static struct replica *fullest(const struct fleet *f, const struct replica *but)
 		if (r == but || !r->started)
 			continue;
 		sched_stats(r->sched, &st);
-		if (st.n_queued && st.queued_tokens >= most_tokens) {
+		uint64_t tokens = st.queued_tokens + st.begun_tokens;
+		if (tokens > most_tokens) {
 			most = r;
-			most_tokens = st.queued_tokens;
+			most_tokens = tokens;
 		}
 	}
 	return most;
@@ -189,15 +207,18 @@ static struct replica *fullest(const struct fleet *f, const struct replica *but)
 
 /* Nobody waits at r, and there is room: it takes those whose turn is next elsewhere, as many as it
  * can begin in a step. */
-static void take_over(struct fleet *f, struct replica *r, int64_t now_us)
+static void take_over(struct fleet *f, struct replica *r, uint64_t room, int64_t now_us)
 {
 	uint64_t tokens = 0;
 	for (int i = 0; i < TAKE_MAX && tokens < f->cfg->max_rows; i++) {
 		struct replica *from = fullest(f, r);
-		struct group *g = from ? sched_next_new(from->sched, now_us, wants, r) : NULL;
+		struct taker t = {r, from, room};
+		struct group *g = from ? sched_next_idle(from->sched, now_us, wants, &t) : NULL;
 		if (!g)
 			return;
 		tokens += g->n_prompt;
+		room -= longest(g);
+		note_class(from, g);
 		give(f, r, sched_detach(from->sched, g));
 	}
 }
@@ -214,7 +235,7 @@ void fleet_balance(struct fleet *f, int64_t now_us)
 		sched_stats(r->sched, &st);
 		if (st.n_waiting || st.n_running >= f->cfg->max_seqs || st.n_free + st.n_cached == 0)
 			continue;
-		take_over(f, r, now_us);
+		take_over(f, r, (uint64_t)(st.n_free + st.n_cached) * r->block_size, now_us);
 		replica_plan(r, f->link, &f->plan, now_us);
 	}
 }

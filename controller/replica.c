@@ -140,7 +140,7 @@ uint64_t replica_load(const struct replica *r)
 	struct sched_stats st;
 	sched_stats(r->sched, &st);
 	uint64_t held = st.n_blocks - st.n_free - st.n_cached;
-	return st.queued_tokens + (held + st.n_waiting) * r->block_size;
+	return st.queued_tokens + st.begun_tokens + held * r->block_size;
 }
 
 static void rates(const struct replica *r, const struct sched_stats *st, int64_t now_us,

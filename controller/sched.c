@@ -83,6 +83,23 @@ static void dequeue(struct sched *s, struct seq *q)
 	q->queued = false;
 }
 
+/* What is to be computed when it comes back; the prompt once for all that wait. */
+static void weigh(struct sched *s, struct seq *q)
+{
+	const struct group *g = q->group;
+	bool first = true;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		first = first && !g->seqs[i].waits_with;
+	q->waits_with = seq_total(q) - (first ? 0 : g->n_prompt);
+	s->begun_tokens += q->waits_with;
+}
+
+static void unweigh(struct sched *s, struct seq *q)
+{
+	s->begun_tokens -= q->waits_with;
+	q->waits_with = 0;
+}
+
 /* Of a group that has not begun, one sequence stands in the queue for all. */
 static void represent(struct sched *s, struct group *g)
 {
@@ -109,6 +126,7 @@ void sched_enter(struct sched *s, struct seq *q)
 {
 	assert(q->state == SEQ_WAITING && s->n_slots > 0);
 	dequeue(s, q);
+	unweigh(s, q);
 	s->n_waiting--;
 	uint32_t i = s->n_running++;
 	for (; i > 0 && runs_before(q, s->running[i - 1]); i--)
@@ -162,6 +180,7 @@ void sched_wait(struct sched *s, struct seq *q)
 {
 	q->state = SEQ_WAITING;
 	s->n_waiting++;
+	weigh(s, q);
 	enqueue(s, q);
 }
 
@@ -285,8 +304,10 @@ void sched_link(struct sched *s, struct group *g)
 		if (g->seqs[i].state != SEQ_WAITING)
 			continue;
 		s->n_waiting++;
-		if (g->first_run_us)
-			enqueue(s, &g->seqs[i]);
+		if (!g->first_run_us)
+			continue;
+		weigh(s, &g->seqs[i]);
+		enqueue(s, &g->seqs[i]);
 	}
 	if (g->first_run_us)
 		return;
@@ -319,6 +340,7 @@ void sched_unlink(struct sched *s, struct group *g)
 		struct seq *q = &g->seqs[i];
 		if (q->state == SEQ_WAITING) {
 			dequeue(s, q);
+			unweigh(s, q);
 			s->n_waiting--;
 		}
 		if (s->refused == q)
@@ -360,6 +382,7 @@ void sched_end(struct sched *s, struct seq *q)
 		blocks_drop(s->blocks, &q->table, sched_later(s));
 	} else if (q->state == SEQ_WAITING) {
 		dequeue(s, q);
+		unweigh(s, q);
 		s->n_waiting--;
 		s->n_swapped -= q->host.n > 0;
 		if (q->host.n)
@@ -647,6 +670,7 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		.n_swapped = s->n_swapped,
 		.queued_tokens = s->queued_tokens,
 		.n_queued = s->n_queued,
+		.begun_tokens = s->begun_tokens,
 		.n_blocks = s->blocks ? blocks_total(s->blocks) : 0,
 		.n_free = s->blocks ? blocks_n_free(s->blocks) - blocks_n_cached(s->blocks) : 0,
 		.n_cached = s->blocks ? blocks_n_cached(s->blocks) : 0,
@@ -684,12 +708,14 @@ static void check_seq(const struct sched *s, const struct seq *q)
 	check(runs || q->host.n || q->state == SEQ_FINISHED || q->n_computed == 0,
 	      "a waiting sequence that thinks something is computed");
 	check(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
+	check(!q->waits_with || q->state == SEQ_WAITING, "weighed, but not waiting");
 	check(q->state != SEQ_WAITING || q->queued || !q->group->first_run_us, "waiting, but not queued");
 }
 
 void sched_check(const struct sched *s)
 {
 	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0;
+	uint64_t begun_tokens = 0;
 	size_t n_seqs = 0, n_tables = 0, n_hosts = 0;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
 		n_seqs += g->n_seqs;
@@ -705,6 +731,7 @@ void sched_check(const struct sched *s)
 			n_running += q->state == SEQ_RUNNING;
 			n_waiting += q->state == SEQ_WAITING;
 			n_swapped += q->host.n > 0;
+			begun_tokens += q->waits_with;
 			check_seq(s, q);
 			if (q->state == SEQ_RUNNING)
 				tables[n_tables++] = &q->table;
@@ -718,6 +745,7 @@ void sched_check(const struct sched *s)
 	}
 	check(n_running == s->n_running, "the running list");
 	check(n_waiting == s->n_waiting, "the count of those that wait");
+	check(begun_tokens == s->begun_tokens, "the tokens of those that have begun, and wait");
 	check(n_suspects == s->n_suspects, "the count of suspects");
 	check(n_swapped == s->n_swapped, "the count of those swapped out");
 	check(!s->blocks || s->n_slots + s->n_running == s->cfg.max_seqs, "slots");

@@ -114,6 +114,7 @@ struct sched_stats {
 	uint32_t n_groups;
 	uint64_t queued_tokens;                 /* prompt tokens of groups that have not begun */
 	uint32_t n_queued;                      /* groups that have not begun */
+	uint64_t begun_tokens;                  /* tokens of those that have begun, and wait */
 	uint32_t n_swapped;                     /* of those that wait */
 	uint32_t n_blocks, n_free, n_cached;    /* free + cached + held = n_blocks */
 	uint32_t n_host_blocks, n_host_free;

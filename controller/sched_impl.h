@@ -72,7 +72,7 @@ struct sched {
 	uint32_t n_suspects;            /* of these */
 	int64_t next_deadline;          /* INT64_MAX: none */
 	uint32_t n_queued;
-	uint64_t queued_tokens;
+	uint64_t queued_tokens, begun_tokens;
 	uint64_t n_preempted, n_swapped_out, prompt_tokens, generated_tokens, n_plans;
 	uint64_t prefix_queries, prefix_hits;
 };

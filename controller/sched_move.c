@@ -50,19 +50,28 @@ struct wanted {
 	void *user;
 };
 
+/* What it has here is its tokens: it can go on elsewhere as well. */
+static bool is_idle(const struct group *g)
+{
+	bool idle = g->n_inflight == 0;
+	for (uint32_t i = 0; idle && i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		idle = q->state != SEQ_RUNNING && q->host.n == 0 && q->n_pending == 0;
+	}
+	return idle;
+}
+
 static enum queue_ready is_wanted(const struct seq *q, void *user)
 {
 	const struct wanted *w = user;
-	return !q->group->first_run_us && w->want(q->group, w->user) ? QUEUE_READY : QUEUE_SKIP;
+	return is_idle(q->group) && w->want(q->group, w->user) ? QUEUE_READY : QUEUE_SKIP;
 }
 
-struct group *sched_next_new(struct sched *s, int64_t now_us, bool (*want)(const struct group *g, void *user),
-			     void *user)
+struct group *sched_next_idle(struct sched *s, int64_t now_us,
+			      bool (*want)(const struct group *g, void *user), void *user)
 {
 	struct wanted w = {want, user};
-	if (s->n_queued == 0)
-		return NULL;
-	struct seq *q = queue_pick(s->queue, now_us, is_wanted, &w);
+	struct seq *q = queue_n(s->queue) ? queue_pick(s->queue, now_us, is_wanted, &w) : NULL;
 	return q ? q->group : NULL;
 }
 

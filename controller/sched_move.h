@@ -18,9 +18,10 @@ struct group *sched_detach(struct sched *s, struct group *g);
 struct group *sched_first(const struct sched *s);
 struct group *sched_next(const struct sched *s, const struct group *g);
 
-/* Whose turn it is of those groups that have not begun and that `want` takes; NULL: none. */
-struct group *sched_next_new(struct sched *s, int64_t now_us, bool (*want)(const struct group *g, void *user),
-			     void *user);
+/* Whose turn it is of those groups that could be detached now at no loss (they have not begun, or
+ * nothing of them runs or is swapped out) and that `want` takes; NULL: none. */
+struct group *sched_next_idle(struct sched *s, int64_t now_us, bool (*want)(const struct group *g, void *user),
+			      void *user);
 
 /* How many of the first tokens need not be computed, since the cache holds them. */
 uint32_t sched_cached(const struct sched *s, const uint32_t *tokens, uint32_t n, uint64_t salt);

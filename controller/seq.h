@@ -44,6 +44,7 @@ struct seq {
 	uint64_t entered;       /* number of the plan that gave it its slot, or set its token there */
 	uint32_t n_entered;     /* tokens that it had then */
 	uint32_t n_preempted;
+	uint32_t waits_with;    /* tokens to compute again, as it counts among those that wait */
 	/* Workers that were lost while it was under way (sched_suspect.c): so many in a row at this place,
 	   positions lost_from..lost_end-1, last in the group of this epoch. */
 	uint32_t n_lost, lost_from, lost_end;
