@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREFILL_ROWS = 64 }; /* a step of so many tokens tells what a prompt costs */
+enum {
+	PREFILL_ROWS = 64,    /* a step of so many tokens tells what a prompt costs */
+	PROBE_US = 250 * 1000, /* who dies by itself as soon as it is up has done so by then */
+};
 
 static enum sched_preempt preempt_mode(const char *name)
 {
@@ -24,6 +27,7 @@ struct sched *replica_sched_new(const struct engine_config *cfg)
 		.max_rows = cfg->max_rows,
 		.chunk = cfg->chunk,
 		.step_us = cfg->step_us,
+		.probe_us = PROBE_US,
 		.prefill_separate = cfg->prefill_separate,
 		.no_cache = cfg->no_prefix_cache,
 		.preempt = preempt_mode(cfg->preempt),

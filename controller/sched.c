@@ -503,6 +503,7 @@ void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uin
 	s->to_device = new_map(n_host_blocks);
 	s->epoch = epoch;
 	s->number = s->fair_number = 0;
+	s->served_us = 0;
 	s->refused = NULL;
 	s->starved = false;
 	s->n_drops = 0;

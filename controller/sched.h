@@ -44,6 +44,7 @@ struct sched_config {
 	int64_t step_us;        /* prompts get so many rows of a step that they take about as long
 	                           (sched_speed); 0: what the budget allows */
 	uint32_t min_prompt_rows; /* but so many at least; 0: 128 */
+	int64_t probe_us;       /* how long a worker serves without suspects (sched_blame) at first */
 	int64_t aging_us;       /* who waits longer goes before any priority; 0: 60 s */
 };
 
@@ -81,8 +82,8 @@ void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uin
 /* What swapping and recomputing cost on it, for SCHED_AUTO; 0: not known (recompute). */
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);
 /* Before sched_lost(), where the worker is not known to have been innocent: who was under way may be why.
- * Who was three times in a row, at the same place, and the third time alone (suspects run alone), is
- * guilty from then on: group.guilty.  To be ended by whoever has the schedulers. */
+ * Who was three times in a row, at the same place, and the third time alone (suspects run alone, and on a
+ * worker that has served for a while), is guilty from then on: group.guilty.  To be ended by whoever has the schedulers. */
 void sched_blame(struct sched *s);
 /* The worker is gone: what ran waits, with the tokens it has; plans under way are forgotten. */
 void sched_lost(struct sched *s);

@@ -41,6 +41,7 @@ struct sched {
 	uint32_t *to_host, *to_device;  /* [n_blocks], [n_host] scratch of swaps: NIL where not mapped */
 	uint64_t epoch;
 	uint64_t number;                /* of the last plan */
+	int64_t served_us;              /* since when the worker serves; 0: nothing was planned */
 	uint64_t order;                 /* of the last group */
 	double prefill_tps, link_bps;   /* 0: not known */
 	uint64_t block_bytes;
@@ -124,8 +125,8 @@ void sched_begin(struct sched *s, struct group *g, int64_t now_us);
 /* Index the full blocks whose tokens are known. */
 void sched_publish(struct sched *s, struct seq *q);
 
-/* The suspect whose turn it is to run alone; NULL: there is none. */
-const struct group *sched_suspect(const struct sched *s);
+/* The suspect whose turn it is to run alone; NULL: there is none, or not yet.  No other suspect runs. */
+const struct group *sched_suspect(const struct sched *s, int64_t now_us);
 /* Whether others than g are under way. */
 bool sched_others_fly(const struct sched *s, const struct group *g);
 /* The sequence has got on, or is over: what was lost before does not count. */

@@ -27,7 +27,7 @@ struct planning {
 	bool blocked;           /* somebody who runs got no blocks: nobody is let in */
 	struct seq *seq;        /* whose table is changing */
 	bool all_decode;        /* a pass over those that run found none that computes its prompt */
-	const struct group *alone; /* a suspect, and nobody else runs; NULL: there is none */
+	const struct group *alone; /* a suspect, and nobody else runs; NULL: no suspect runs */
 	bool silent;            /* its table travels whole: entries are not listed */
 };
 
@@ -46,10 +46,15 @@ static void on_copy(void *user, uint32_t from, uint32_t to)
 	*plan_add_copy(p->plan) = (struct plan_pair){from, to};
 }
 
+static bool may_run(const struct planning *p, const struct group *g)
+{
+	return p->alone ? g == p->alone : !g->suspect;
+}
+
 /* It can compute something: there is a token whose K and V are missing, and one more to choose. */
 static bool runnable(const struct planning *p, const struct seq *q)
 {
-	if (p->alone && q->group != p->alone)
+	if (!may_run(p, q->group))
 		return false;
 	return q->n_computed < seq_total(q) && seq_n_out(q) + q->n_pending < q->group->params.max_tokens &&
 	       !(q->n_pending && q->group->beam);
@@ -337,7 +342,7 @@ static bool any_pending(const struct group *g)
 static enum queue_ready is_ready(const struct seq *q, void *user)
 {
 	const struct planning *p = user;
-	if (p->alone && q->group != p->alone)
+	if (!may_run(p, q->group))
 		return QUEUE_SKIP;
 	if (!q->group->first_run_us)
 		return QUEUE_READY;
@@ -741,8 +746,11 @@ static struct seq *next_to_go(const struct sched *s, const struct group *alone)
 
 bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
 {
-	const struct group *alone = sched_suspect(s);
-	if (!s->blocks || s->n_flight == SCHED_AHEAD || (alone && sched_others_fly(s, alone)))
+	if (!s->blocks || s->n_flight == SCHED_AHEAD)
+		return false;
+	s->served_us = s->served_us ? s->served_us : now_us;
+	const struct group *alone = sched_suspect(s, now_us);
+	if (alone && sched_others_fly(s, alone))
 		return false;
 	/* Nobody could run although nothing is under way: the first needs what others hold.
 	 * Preempting those that have nothing to do, then the last, one after another, ends with the

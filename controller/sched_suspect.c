@@ -4,7 +4,8 @@
  * that was under way when a worker was lost has its losses counted, as long as they happen at the
  * same place and it does not get on in between.  After the second its group is a suspect, and runs
  * alone until it has got on; it is guilty when it was lost a third time, alone: what shares a plan
- * with the culprit is never ended for it. */
+ * with the culprit is never ended for it.  A worker that has begun to serve does so without suspects
+ * for a moment: one that is killed, or dies by itself, whenever it comes up says nothing of them. */
 #include "controller/sched_impl.h"
 
 enum { SUSPECT_LOSSES = 2, GUILTY_LOSSES = 3 };
@@ -72,9 +73,9 @@ void sched_absolve(struct sched *s, struct seq *q)
 	judge(s, q->group);
 }
 
-const struct group *sched_suspect(const struct sched *s)
+const struct group *sched_suspect(const struct sched *s, int64_t now_us)
 {
-	if (s->n_suspects == 0)
+	if (s->n_suspects == 0 || now_us - s->served_us < s->cfg.probe_us)
 		return NULL;
 	const struct group *g = s->all.next;
 	while (!g->suspect)

@@ -160,7 +160,7 @@ def test_a_worker_killed_again_and_again_loses_no_job(start):
     with s.client() as c:
         known = c.generate(PROMPT, **LONG).tokens
         job = c.submit(PROMPT, **LONG)
-        for _ in range(3):
+        for _ in range(4):
             pid = eventually(lambda: next((w["pid"] for w in c.workers() if w["state"] == "serving"), None),
                              what="a worker that serves")
             os.kill(pid, signal.SIGKILL)

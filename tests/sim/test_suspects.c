@@ -111,6 +111,7 @@ struct one {
 	struct result result;
 	struct sched_events ev;
 	uint64_t epoch;
+	int64_t now_us;
 };
 
 static void serve(struct one *o)
@@ -121,13 +122,19 @@ static void serve(struct one *o)
 	sched_start(o->s, BLOCKS, 0, ++o->epoch);
 }
 
-static struct one *one_new(void)
+static struct one *one_new_probing(int64_t probe_us)
 {
 	struct one *o = xcalloc(1, sizeof *o);
-	o->s = sched_new(
-		&(struct sched_config){.block_size = 16, .max_seqs = SLOTS, .max_rows = 64, .chunk = CHUNK});
+	o->now_us = 1;
+	o->s = sched_new(&(struct sched_config){
+		.block_size = 16, .max_seqs = SLOTS, .max_rows = 64, .chunk = CHUNK, .probe_us = probe_us});
 	serve(o);
 	return o;
+}
+
+static struct one *one_new(void)
+{
+	return one_new_probing(0);
 }
 
 static void one_free(struct one *o)
@@ -149,12 +156,12 @@ static void add(struct one *o, uint64_t job, uint32_t n_prompt)
 	params_init(&params);
 	params.max_tokens = 30;
 	struct group *g = group_new(job, prompt, n_prompt, &params);
-	sched_add(o->s, &g, 1);
+	sched_add(o->s, &g, o->now_us);
 }
 
 static bool plan(struct one *o)
 {
-	bool made = sched_plan(o->s, 1, &o->plan);
+	bool made = sched_plan(o->s, o->now_us, &o->plan);
 	sched_check(o->s);
 	return made;
 }
@@ -164,7 +171,7 @@ static void step(struct one *o)
 {
 	cr_assert(plan(o));
 	device_step(o->device, &o->plan, &o->result);
-	cr_assert_eq(sched_apply(o->s, &o->result, 1, &o->ev), 0);
+	cr_assert_eq(sched_apply(o->s, &o->result, o->now_us, &o->ev), 0);
 	sched_check(o->s);
 }
 
@@ -186,7 +193,7 @@ static unsigned jobs_of_step(struct one *o)
 	for (uint32_t i = 0; i < o->plan.n_runs; i++)
 		jobs |= 1u << sched_run_of(o->s, o->plan.runs[i].slot)->job;
 	device_step(o->device, &o->plan, &o->result);
-	cr_assert_eq(sched_apply(o->s, &o->result, 1, &o->ev), 0);
+	cr_assert_eq(sched_apply(o->s, &o->result, o->now_us, &o->ev), 0);
 	sched_check(o->s);
 	return jobs;
 }
@@ -288,7 +295,7 @@ Test(suspects, who_runs_already_makes_room_for_a_suspect)
 	device_step(o->device, &o->plan, &o->result);
 	sched_adopt(o->s, &g);
 	cr_assert(!plan(o), "it would be in flight with others");
-	cr_assert_eq(sched_apply(o->s, &o->result, 1, &o->ev), 0);
+	cr_assert_eq(sched_apply(o->s, &o->result, o->now_us, &o->ev), 0);
 	cr_assert_eq(jobs_of_step(o), 1u << 9);
 	unsigned all = 0;
 	for (int i = 0; i < 100 && sched_find(o->s, 9); i++)
@@ -358,5 +365,29 @@ Test(suspects, a_suspect_that_is_cancelled_holds_up_nobody)
 	cr_assert_eq(jobs_of_step(o), 1u << 2);
 	add(o, 3, 10);
 	cr_assert_eq(jobs_of_step(o), 1u << 2 | 1u << 3);
+	one_free(o);
+}
+
+/* A worker that is killed as soon as it is up says nothing of what it was given. */
+Test(suspects, a_worker_serves_without_suspects_at_first)
+{
+	struct one *o = one_new_probing(1000);
+	add(o, 1, 10);
+	lose(o);
+	lose(o);
+	cr_assert(suspect(o, 1));
+	for (int i = 0; i < 5; i++) { /* it is not even given */
+		cr_assert(!plan(o));
+		sched_blame(o->s);
+		sched_lost(o->s);
+		serve(o);
+	}
+	add(o, 2, 10);
+	cr_assert_eq(jobs_of_step(o), 1u << 2);
+	cr_assert(!guilty(o, 1));
+	o->now_us += 1000;
+	cr_assert_eq(jobs_of_step(o), 1u << 1);
+	cr_assert(!suspect(o, 1));
+	cr_assert_eq(jobs_of_step(o), 1u << 1 | 1u << 2);
 	one_free(o);
 }
