@@ -291,7 +291,9 @@ static void note_free(struct note *n)
 static void cancel_job(struct front *f, const struct note *n)
 {
 	struct job *job = jobs_find(f->jobs, n->job);
-	/* Another's is none that he could know of. */
+	/* Another's is none that he could know of; one of the job socket's keys is nobody's here. */
+	if (job && !job_is_of(job, NULL))
+		job = NULL;
 	if (job && n->owner && (!job_user(job) || strcmp(job_user(job), n->owner) != 0))
 		job = NULL;
 	if (job)

@@ -160,9 +160,9 @@ struct front_snapshot {
  * called once on the front end's thread, and may take what is owned by setting it to NULL. */
 void front_snapshot(struct front *f, uint32_t n_cells, uint32_t max_jobs,
 		    void (*cb)(void *user, struct front_snapshot *s), void *user);
-/* Any thread: ends a job as jobs_cancel() does, whoever listens to it; owner: only one of this user
- * (NULL: any).  cb (NULL: it does not matter) is called once on the front end's thread: CODE_OK, E_NO_SUCH_JOB, or E_INTERNAL when the service
- * ends. */
+/* Any thread: ends a job as jobs_cancel() does, whoever listens to it, but for jobs of the job socket's
+ * keys; owner: only one of this user (NULL: any).  cb (NULL: it does not matter) is called once on the
+ * front end's thread: CODE_OK, E_NO_SUCH_JOB, or E_INTERNAL when the service ends. */
 void front_cancel(struct front *f, const char *job, const char *owner,
 		  void (*cb)(void *user, enum code code), void *user);
 

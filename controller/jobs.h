@@ -75,7 +75,7 @@ void jobs_end(struct jobs *j, int64_t now);
 /* An array of maps: the owner's jobs, youngest first, at most max. */
 json_t *jobs_table(const struct jobs *j, const char *owner, size_t max, int64_t now);
 /* The same for who watches what goes on: unfinished ones oldest first, at most max; then those that
- * ended last, of which there is always room for a fifth of max. */
+ * ended last, of which there is always room for a fifth of max.  None that belongs to a key. */
 json_t *jobs_now(const struct jobs *j, size_t max, int64_t now);
 struct jobs_counts {
 	uint32_t n_queued, n_running, n_finished, n_listeners;

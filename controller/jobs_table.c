@@ -41,9 +41,11 @@ json_t *jobs_now(const struct jobs *j, size_t max, int64_t now)
 	json_t *rows = json_array();
 	for (struct job *job = j->unfinished.oldest; job && json_array_size(rows) < max - max / 5;
 	     job = job->younger)
-		json_array_append_new(rows, jobs_row(job, now));
+		if (job_is_of(job, NULL))
+			json_array_append_new(rows, jobs_row(job, now));
 	for (struct job *job = j->finished.youngest; job && json_array_size(rows) < max; job = job->older)
-		json_array_append_new(rows, jobs_row(job, now));
+		if (job_is_of(job, NULL))
+			json_array_append_new(rows, jobs_row(job, now));
 	return rows;
 }
 

@@ -1,5 +1,6 @@
 """Keys: who may use a service on TCP, and what strangers get (CURVE, ZAP, the list of keys)."""
 
+import json
 import os
 import signal
 import socket
@@ -7,6 +8,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 import uuid
 from pathlib import Path
 
@@ -228,6 +231,33 @@ def test_jobs_of_another_key_are_not_there(keys, locked, alice):
     assert alice.generate(PROMPT, key="once", **SHORT).job == done.job
     with keys.client(locked.jobs, "alice") as again:    # another connection, the same key
         assert again.result(done.job).tokens == done.tokens
+
+
+def live_jobs(service):
+    """What /api/live tells of the jobs, as it begins."""
+    with urllib.request.urlopen(service.http + "/api/live", timeout=30) as r:
+        while not (line := r.readline()).startswith(b"data: ") or b'"rows"' not in line:
+            assert line, "the stream has ended"
+    return json.loads(line[len(b"data: "):])["jobs"]
+
+
+def test_jobs_of_a_key_are_not_there_for_http(locked, alice):
+    def http(path, body):
+        return urllib.request.urlopen(urllib.request.Request(
+            locked.http + path, json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=60)
+
+    mine = alice.submit(PROMPT, max_tokens=1900, ignore_eos=True, on_disconnect="keep", n=4, user="http")
+    mine.accepted()
+    http("/v1/completions", {"prompt": PROMPT, "max_tokens": 2, "user": "http"}).close()
+    rows = live_jobs(locked)["rows"]
+    assert "http" in [j.get("user") for j in rows], "its own"
+    assert mine.job not in [j["job"] for j in rows]
+    with pytest.raises(urllib.error.HTTPError) as e:
+        http("/api/cancel", {"job": mine.job})
+    assert e.value.code == 404
+    assert [len(o["tokens"]) for o in mine.done().outputs] == [1900] * 4
+    assert mine.job not in [j["job"] for j in live_jobs(locked)["rows"]]
+    assert mine.job in [j["job"] for j in alice.jobs()]
 
 
 def test_a_durable_job_keeps_its_owner_when_the_controller_dies(start, keys, tmp_path):
