@@ -185,21 +185,22 @@ static bool wants(const struct group *g, void *user)
 	return longest(g) < t->room && fits(t->to, g) && (!class || class == t->to->class);
 }
 
-/* The replica with the most that waits. */
-static struct replica *fullest(const struct fleet *f, const struct replica *but)
+/* The replica with the most that waits, of those not marked in but[]. */
+static struct replica *fullest(const struct fleet *f, const bool *but, uint32_t *at)
 {
 	struct replica *most = NULL;
 	uint64_t most_tokens = 0;
 	for (uint32_t i = 0; i < f->n_replicas; i++) {
 		struct sched_stats st;
 		struct replica *r = f->replicas[i];
-		if (r == but || !r->started)
+		if (but[i] || !r->started)
 			continue;
 		sched_stats(r->sched, &st);
 		uint64_t tokens = st.queued_tokens + st.begun_tokens;
 		if (tokens > most_tokens) {
 			most = r;
 			most_tokens = tokens;
+			*at = i;
 		}
 	}
 	return most;
@@ -209,13 +210,22 @@ static struct replica *fullest(const struct fleet *f, const struct replica *but)
  * can begin in a step. */
 static void take_over(struct fleet *f, struct replica *r, uint64_t room, int64_t now_us)
 {
+	bool passed[ENGINE_REPLICAS_MAX] = {false}; /* itself, and those that have nothing for it */
 	uint64_t tokens = 0;
-	for (int i = 0; i < TAKE_MAX && tokens < f->cfg->max_rows; i++) {
-		struct replica *from = fullest(f, r);
-		struct taker t = {r, from, room};
-		struct group *g = from ? sched_next_idle(from->sched, now_us, wants, &t) : NULL;
-		if (!g)
+	uint32_t at;
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		passed[i] = f->replicas[i] == r;
+	for (int n = 0; n < TAKE_MAX && tokens < f->cfg->max_rows;) {
+		struct replica *from = fullest(f, passed, &at);
+		if (!from)
 			return;
+		struct taker t = {r, from, room};
+		struct group *g = sched_next_idle(from->sched, now_us, wants, &t);
+		if (!g) {
+			passed[at] = true;
+			continue;
+		}
+		n++;
 		tokens += g->n_prompt;
 		room -= longest(g);
 		note_class(from, g);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-	PREFILL_ROWS = 64,    /* a step of so many tokens tells what a prompt costs */
+	PREFILL_ROWS = 64,     /* a step of so many tokens tells what a prompt costs */
 	PROBE_US = 250 * 1000, /* who dies by itself as soon as it is up has done so by then */
 };
 

@@ -111,3 +111,32 @@ Test(fleet_balance, what_has_begun_is_not_taken_over_by_another_class)
 	fake_end(&b);
 	fake_end(&other);
 }
+
+/* The fullest has only what does not fit; the next one has what does. */
+Test(fleet_balance, a_replica_takes_over_from_whoever_has_something_that_fits)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker large = {.step_us = SLOW_US}, medium = {.step_us = SLOW_US, .n_blocks = 10};
+	struct fake_worker small = {.n_blocks = 4};
+	fake_start(&large, r);
+	rig_wait_ready(r, true);
+	submit_from(r, 0, 3 * RIG_SLOTS, 170, 60);
+	rig_wait_tokens(r, 0, 1);
+	fake_start(&medium, r);
+	rig_wait_replicas(r, 2, "serving");
+	submit_from(r, 20, 20 + 2 * RIG_SLOTS, 10, 50);
+	rig_wait_tokens(r, 20, 1);
+	const struct engine_status *s = rig_status(r);
+	cr_assert(s->replicas[0].n_waiting && s->replicas[1].n_waiting);
+	fake_start(&small, r);
+	rig_wait_replicas(r, 3, "serving");
+	for (int i = 0; small.n_plans == 0 && i < 10000; i++) {
+		rig_status(r);
+		usleep(1000);
+	}
+	cr_assert_gt(small.n_plans, 0);
+	rig_free(r);
+	fake_end(&large);
+	fake_end(&medium);
+	fake_end(&small);
+}
