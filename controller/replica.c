@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-	PREFILL_ROWS = 64,     /* a step of so many tokens tells what a prompt costs */
+	PREFILL_ROWS = 64,     /* a step of so many rows of prompts tells what a prompt costs */
 	PROBE_US = 250 * 1000, /* who dies by itself as soon as it is up has done so by then */
 };
 
@@ -92,10 +92,19 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 	return 0;
 }
 
+void replica_planned(struct replica *r, const struct plan *p)
+{
+	uint32_t prompt = 0;
+	for (uint32_t i = 0; i < p->n_runs; i++)
+		prompt += p->runs[i].n_rows > 1 ? p->runs[i].n_rows : 0;
+	r->rows[p->number % SCHED_AHEAD] = p->n_rows;
+	r->prompt_rows[p->number % SCHED_AHEAD] = prompt;
+}
+
 void replica_plan(struct replica *r, struct wlink *link, struct plan *scratch, int64_t now_us)
 {
 	while (r->started && !r->paused && sched_plan(r->sched, now_us, scratch)) {
-		r->rows[scratch->number % SCHED_AHEAD] = scratch->n_rows;
+		replica_planned(r, scratch);
 		wlink_send_plan(link, r->ranks, r->n_ranks, scratch, now_us);
 	}
 }
@@ -107,8 +116,9 @@ uint32_t replica_rows(const struct replica *r, const struct result *result)
 
 static void note_prefill(struct replica *r, const struct result *result)
 {
-	uint32_t rows = replica_rows(r, result);
-	if (rows < PREFILL_ROWS || result->step_us == 0)
+	uint32_t rows = replica_rows(r, result), prompt = r->prompt_rows[result->number % SCHED_AHEAD];
+	/* What decodes costs far more by the row: a step that is mostly that says nothing of prompts. */
+	if (prompt < PREFILL_ROWS || prompt < rows - prompt || result->step_us == 0)
 		return;
 	double tps = rows * 1e6 / result->step_us;
 	r->prefill_tps = r->prefill_tps == 0 ? tps : 0.9 * r->prefill_tps + 0.1 * tps;

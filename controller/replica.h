@@ -33,8 +33,9 @@ struct replica {
 	uint64_t block_bytes, link_bps;
 	/* measured: */
 	double step_us_mean;
-	double prefill_tps;     /* moving average over steps with long prompts; 0: none seen */
-	uint32_t rows[SCHED_AHEAD];     /* of the plans under way, by number */
+	double prefill_tps;     /* moving average over steps that are mostly prompts; 0: none seen */
+	uint32_t rows[SCHED_AHEAD];     /* of the plans under way, by number ... */
+	uint32_t prompt_rows[SCHED_AHEAD];      /* ... and of these, those of prompts */
 	struct {                /* counts at the beginning of each of the last seconds */
 		int64_t second;
 		uint64_t prompt, generated;
@@ -55,7 +56,9 @@ struct sched *replica_sched_new(const struct engine_config *cfg);
 int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n);
 /* Send what can be planned now. */
 void replica_plan(struct replica *r, struct wlink *link, struct plan *scratch, int64_t now_us);
-/* A result of rank 0; events are appended.  -EPROTO: it fits no plan. */
+/* A plan was made: what its result tells of speeds depends on it. */
+void replica_planned(struct replica *r, const struct plan *p);
+/* A result of rank 0, of a plan that replica_planned() knows; events are appended.  -EPROTO: it fits no plan. */
 int replica_result(struct replica *r, const struct result *result, int64_t now_us, struct sched_events *ev);
 /* Rows of the plan that a result answers. */
 uint32_t replica_rows(const struct replica *r, const struct result *result);
