@@ -57,6 +57,7 @@ struct sched {
 	uint64_t fair_number;           /* plan that last looked whom to preempt for fairness */
 	bool starved;                   /* somebody who runs got no blocks in the last plan */
 	const struct seq *refused;      /* could not be let in ... */
+	uint64_t refused_number;        /* ... after this plan */
 	uint32_t refused_free;          /* ... when so many blocks were free */
 	uint32_t refused_lacks;         /* ... and so many more were needed */
 

@@ -14,6 +14,9 @@ enum {
 	 * is preempted for it; and plans between two preemptions for somebody who waits. */
 	FAIR_LEAD = 16384,
 	FAIR_PLANS = 8,
+	/* Plans until one that was refused for want of blocks is looked at again although there are no
+	 * more of them: others may have computed, meanwhile, what it has in common with them. */
+	REFUSED_PLANS = 16,
 	/* What an output token counts against a prompt token in a user's share. */
 	OUTPUT_WEIGHT = 2,
 };
@@ -409,7 +412,7 @@ static uint32_t spare_blocks(const struct sched *s)
 static bool take_room(struct sched *s, struct planning *p, struct seq *q)
 {
 	uint32_t n_free = blocks_n_free(s->blocks);
-	if (q == s->refused && n_free <= s->refused_free)
+	if (q == s->refused && n_free <= s->refused_free && s->number - s->refused_number < REFUSED_PLANS)
 		return false;
 	seq_own_tokens(q);
 	bool shares = take_prefix(s, p, q);
@@ -420,6 +423,7 @@ static bool take_room(struct sched *s, struct planning *p, struct seq *q)
 		untake_prefix(s, q);
 		s->refused = q;
 		s->refused_free = n_free;
+		s->refused_number = s->number;
 		return false;
 	}
 	return true;
