@@ -446,11 +446,11 @@ static void step(struct batches *bs, struct batch *b)
 			set_status(b, BATCH_FINALIZING, "finalizing", "finalizing_at");
 	}
 	pthread_mutex_unlock(&bs->lock);
-	if (begin)
+	if (begin) {
 		batch_save(bs, b, false);
-	/* Jobs of an earlier life that it did not ask for again. */
-	if (begin && ending)
+		/* Jobs of an earlier life that it did not ask for again. */
 		batch_each_unfinished(bs, b, cancel_left);
+	}
 	if (ending && n_running)
 		cancel_runs(bs, b);
 	if (last && clock_us() >= b->finalize_us)

@@ -365,6 +365,7 @@ def test_the_input_of_a_live_batch_stays(tmp_path):
                 c.files.delete(b.input_file_id)
             assert b.id in e.value.message and "cancel" in e.value.message
             assert len(c.files.content(b.input_file_id).text.splitlines()) == 110
+            unused = upload(c, [line(0)]).id
         kill_all(s)
         db = sqlite3.connect(tmp_path / "j")
         with db:    # time passes
@@ -372,8 +373,11 @@ def test_the_input_of_a_live_batch_stays(tmp_path):
         db.close()
         s = Service(DEMO, "--journal", tmp_path / "j")
         with client_of(s) as c:
-            # The sweep comes with the first tick; lines that were not handed over show that it stayed.
-            eventually(lambda: c.batches.retrieve(b.id).request_counts.completed > 10, 120, "a line of the rest")
+            db = sqlite3.connect(tmp_path / "j")
+            there = lambda table, name, id: db.execute(f"SELECT 1 FROM {table} WHERE {name} = ?", (id,)).fetchone()
+            eventually(lambda: not there("files", "id", unused), 60, "the sweep of a file that nobody reads")
+            assert there("files", "id", b.input_file_id) and there("chunks", "file", b.input_file_id)
+            db.close()
             c.batches.cancel(b.id)
             b = ended(c, b)
             assert b.status == "cancelled" and b.request_counts.total == 110 and b.error_file_id is None
@@ -408,6 +412,9 @@ def test_a_lost_input_costs_only_what_was_not_done(tmp_path):
             assert {f"request-{i}" for i in range(10)} <= {r["custom_id"] for r in results(c, b.output_file_id)}
             bad = results(c, b.error_file_id)
             assert all("input file" in r["response"]["body"]["error"]["message"] for r in bad)
+        k = s.client()
+        eventually(lambda: all(j["state"] in ("done", "failed") for j in k.jobs()), 60, "the end of what was under way")
+        assert all(j["completion_tokens"] < j["max_tokens"] for j in k.jobs() if j["max_tokens"] == 1900)
     finally:
         s.stop()
 
