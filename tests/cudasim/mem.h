@@ -28,8 +28,8 @@ void cudasim_check_range(const void *p, size_t bytes, const char *what);
 /* For NCCL's stand-in.  An operation that other ranks have to come to is on the stream: from now on until
  * an event behind it was asked for and found done, or the group is over, whatever would make the host
  * wait for it ends the process, since nobody would then look whether the ranks still come. */
-void cudasim_group_op(cudaStream_t s);
-void cudasim_group_over(void);
+void cudasim_group_op(const void *group, cudaStream_t s);
+void cudasim_group_over(const void *group);
 /* What the stand-in does itself: all that is queued, then the copy. */
 void cudasim_group_copy(cudaStream_t s, void *dst, const void *src, size_t n, cudaMemcpyKind kind);
 cudaError_t cudasim_launch_check(dim3 grid, dim3 block, size_t smem, size_t allowed);

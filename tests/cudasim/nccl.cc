@@ -140,7 +140,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 	if (comm->joiner.joinable())
 		comm->joiner.join();
 	coll_shm_ops.leave(comm->coll);
-	cudasim_group_over();
+	cudasim_group_over(comm);
 	delete comm;
 	return ncclSuccess;
 }
@@ -173,7 +173,7 @@ static ncclResult_t all_gather(const void *send, void *recv, size_t bytes, ncclC
 		comm->state = result_of(coll_shm_ops.gather(comm->coll, all.data(), mine.data(), bytes));
 	if (comm->state == ncclSuccess)
 		cudasim_group_copy(s, recv, all.data(), all.size(), cudaMemcpyHostToDevice);
-	cudasim_group_op(s);
+	cudasim_group_op(comm, s);
 	return (ncclResult_t)comm->state.load();
 }
 
@@ -194,7 +194,7 @@ static ncclResult_t broadcast(const void *send, void *recv, size_t bytes, ncclCo
 		comm->state = result_of(coll_shm_ops.broadcast(comm->coll, all.data(), bytes));
 	if (comm->state == ncclSuccess)
 		cudasim_group_copy(s, recv, all.data(), bytes, cudaMemcpyHostToDevice);
-	cudasim_group_op(s);
+	cudasim_group_op(comm, s);
 	return (ncclResult_t)comm->state.load();
 }
 

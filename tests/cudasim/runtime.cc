@@ -50,6 +50,8 @@ struct cudasim_stream {
 	bool draining;
 	uint64_t pushed;               /* operations */
 	std::deque<uint64_t> of_group; /* which of them others come to, as far as nobody has seen them done */
+	const void *group;             /* of the last of them, and who asked for it */
+	std::thread::id asker;
 };
 
 struct cudasim_event {
@@ -342,17 +344,20 @@ static void drain_all(void)
 
 enum { LAUNCHES = 1000 }; /* that a driver takes before it makes the host wait */
 
-void cudasim_group_op(cudaStream_t s)
+void cudasim_group_op(const void *group, cudaStream_t s)
 {
 	hold held(cudasim_lock());
 	s->of_group.push_back(++s->pushed);
+	s->group = group;
+	s->asker = std::this_thread::get_id();
 }
 
-void cudasim_group_over(void)
+void cudasim_group_over(const void *group)
 {
 	hold held(cudasim_lock());
 	for (auto &s : streams)
-		s.first->of_group.clear();
+		if (s.first->group == group)
+			s.first->of_group.clear();
 }
 
 static void check_wait(cudaStream_t s, const char *what)
@@ -362,10 +367,12 @@ static void check_wait(cudaStream_t s, const char *what)
 			     what);
 }
 
+/* Of the whole device, which in some tests is that of several ranks, each with a thread. */
 static void check_wait_all(const char *what)
 {
 	for (auto &s : streams)
-		check_wait(s.first, what);
+		if (s.first->asker == std::this_thread::get_id())
+			check_wait(s.first, what);
 }
 
 /* The event was found done: so is all that stands before it. */
