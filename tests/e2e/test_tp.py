@@ -175,8 +175,9 @@ def test_cuda_ranks_give_the_tokens_of_one(monkeypatch):
         pytest.skip("the emulated CUDA device is not built; make cudasim-tests")
     monkeypatch.setenv("QUERN_CUDA_LIBRARY", str(library))
     tokens = []
+    small = "--kv-bytes", "2M", "--swap-bytes", "1M", "--max-batch-tokens", "32", "--max-seqs", "4", "--chunk", "5"
     for tp in (1, 2):
-        with Bare(tp, "--kv-bytes", "2M", "--chunk", "5", device="cuda:0") as b, JobClient(b.jobs) as c:
+        with Bare(tp, *small, device="cuda:0") as b, JobClient(b.jobs) as c:
             tokens.append([c.generate(p, **(GREEDY | {"max_tokens": 6})).tokens for p in PROMPTS[:2]])
             if tp == 2:
                 assert " tp=2" in c.status()["replicas"][0]["numerics"]
