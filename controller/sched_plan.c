@@ -403,9 +403,17 @@ static void untake_prefix(struct sched *s, struct seq *q)
 	q->n_hashed = 0;
 }
 
+/* Blocks that who is let in leaves free: those that run grow, and some have not got all blocks for
+ * their prompts yet. */
 static uint32_t spare_blocks(const struct sched *s)
 {
-	return s->n_running ? blocks_total(s->blocks) / WATERMARK : 0;
+	uint32_t n = s->n_running ? blocks_total(s->blocks) / WATERMARK : 0;
+	for (uint32_t i = 0; i < s->n_running; i++) {
+		const struct seq *q = s->running[i];
+		uint32_t all = decoding(q) ? 0 : blocks_for(s->blocks, seq_total(q) + 1);
+		n += all > q->table.n ? all - q->table.n : 0;
+	}
+	return n;
 }
 
 /* What q need not compute, if there is room for the rest. */
@@ -418,8 +426,9 @@ static bool take_room(struct sched *s, struct planning *p, struct seq *q)
 	bool shares = take_prefix(s, p, q);
 	/* Room for all it has and the next token; the tail of what it shares will be copied. */
 	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) - q->table.n + shares;
-	if (need + spare_blocks(s) > blocks_n_free(s->blocks)) {
-		s->refused_lacks = need + spare_blocks(s) - blocks_n_free(s->blocks);
+	need += spare_blocks(s);
+	if (need > blocks_n_free(s->blocks)) {
+		s->refused_lacks = need - blocks_n_free(s->blocks);
 		untake_prefix(s, q);
 		s->refused = q;
 		s->refused_free = n_free;

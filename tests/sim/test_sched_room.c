@@ -1,4 +1,4 @@
-/* Jobs with the same prompt, where blocks are scarce. */
+/* Who is let in, where blocks are scarce. */
 #include "base/alloc.h"
 #include "controller/sched.h"
 #include "tests/sim/device.h"
@@ -109,9 +109,9 @@ static uint64_t n_preempted(const struct sim *m)
 
 /* It does not fit while the first computes the prompt and another runs.  When that one has ended, there
  * are fewer free blocks than before, but it needs only two. */
-Test(sched_shared, a_prompt_that_another_has_computed_meanwhile_needs_little_room)
+Test(sched_room, a_prompt_that_another_has_computed_meanwhile_needs_little_room)
 {
-	struct sim *m = sim_new(137, true);
+	struct sim *m = sim_new(139, true);
 	uint32_t other = submit(m, 0, 560, 12, 9);
 	step(m);
 	uint32_t first = submit(m, 0, 1600, 300, 1);
@@ -127,4 +127,19 @@ Test(sched_shared, a_prompt_that_another_has_computed_meanwhile_needs_little_roo
 	cr_expect_not(m->jobs[first].done);
 	cr_expect_eq(n_preempted(m), 0);
 	sim_free(m);
+}
+
+/* When the second comes, most of what the first will need is free. */
+Test(sched_room, what_running_prompts_still_need_is_not_free)
+{
+	for (int cache = 0; cache < 2; cache++) {
+		struct sim *m = sim_new(130, cache);
+		uint32_t first = submit(m, 0, 1600, 16, 1), second = submit(m, 0, 1600, 16, 2);
+		cr_expect_leq(plans_to_token(m, first), 1600 / CHUNK + 1);
+		plans_to_token(m, second);
+		steps(m, 20);
+		cr_expect(m->jobs[first].done && m->jobs[second].done);
+		cr_expect_eq(n_preempted(m), 0);
+		sim_free(m);
+	}
 }
