@@ -107,6 +107,9 @@ void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us)
 			end_guilty(f, r, g);
 			continue;
 		}
+		if (g->suspect)
+			log_warn("fleet", "job=%llu is to run alone: it was under way when workers were lost",
+				 (unsigned long long)g->job);
 		note_class(r, g);
 		place(f, sched_detach(r->sched, g), now_us);
 	}
