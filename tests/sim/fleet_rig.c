@@ -349,7 +349,7 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 		f->stuck = true;
 		return;
 	}
-	bool dies = seen == f->w->die_at || (f->w->die_of && names(&f->plan, f->w->die_of));
+	bool dies = seen == f->w->die_at || atomic_load(&f->w->dies) || (f->w->die_of && names(&f->plan, f->w->die_of));
 	if (dies || seen == f->w->hang_at) {
 		f->dead = true;
 		if (dies)

@@ -71,6 +71,7 @@ struct fake_worker {
 	int lose_plan, lose_result;     /* this plan is passed over as if it had not come; its result is not sent */
 	int step_us;                    /* how long a step takes */
 	/* While it runs: */
+	atomic_bool dies;               /* set by the test: its next plan is not answered, and it is gone */
 	atomic_int n_plans;             /* that it carried out */
 	atomic_int n_group_plans;       /* of these, since it was told to load last */
 	atomic_int n_loads, n_results;

@@ -82,8 +82,7 @@ Test(fleet, a_replica_that_hangs_is_lost_and_taken_back_when_it_speaks)
 /* A job that has begun at one class, whose only worker then dies; another class serves. */
 static void lose_a_class(struct rig *r, struct fake_worker *a, struct fake_worker *b)
 {
-	a->step_us = 2000;
-	a->die_at = 30;
+	a->step_us = 10000;
 	b->numerics = "class b";
 	fake_start(a, r);
 	rig_wait_ready(r, true);
@@ -91,7 +90,8 @@ static void lose_a_class(struct rig *r, struct fake_worker *a, struct fake_worke
 	rig_wait_tokens(r, 0, 3);
 	fake_start(b, r);
 	rig_wait_replicas(r, 2, "serving");
-	rig_wait_replicas(r, 1, "serving"); /* a has died */
+	atomic_store(&a->dies, true); /* in the midst of the job */
+	rig_wait_replicas(r, 1, "serving");
 }
 
 Test(fleet, a_job_that_has_begun_stays_within_its_class)
