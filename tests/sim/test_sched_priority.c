@@ -1,121 +1,15 @@
 /* What priorities promise: who is better placed is let in soon, and who waits long gets its turn. */
-#include "base/alloc.h"
-#include "controller/sched.h"
-#include "tests/sim/device.h"
+#include "tests/sim/one_sched.h"
 
-#include <criterion/criterion.h>
 #include <inttypes.h>
-#include <stdlib.h>
-
-enum { SLOTS = 8, CONTEXT = 2048, JOBS = 2048 };
 
 enum { INTERACTIVE = 0, BATCH = 100 };
 
 static const int64_t MINUTE_US = 60 * 1000 * 1000;
 
-struct job {
-	uint32_t n_tokens;
-	uint64_t first_token; /* plans that there were by then; 0: none yet */
-	bool done;
-};
-
-struct sim {
-	struct sched *sched;
-	struct device *device;
-	struct plan plan;
-	struct result result;
-	struct sched_events ev;
-	int64_t now;
-	uint64_t n_plans;
-	struct job jobs[JOBS];
-	uint32_t n_jobs;
-};
-
-static struct sim *sim_new(uint32_t n_blocks, bool cache)
-{
-	struct sim *m = xcalloc(1, sizeof *m);
-	m->sched = sched_new(&(struct sched_config){
-		.block_size = 16, .max_seqs = SLOTS, .max_rows = 2048, .no_cache = !cache});
-	sched_start(m->sched, n_blocks, 0, 1);
-	m->device = device_new(SLOTS, n_blocks, 0, 16, CONTEXT);
-	m->now = 1;
-	return m;
-}
-
-static void sim_free(struct sim *m)
-{
-	sched_free(m->sched);
-	device_free(m->device);
-	plan_fini(&m->plan);
-	result_fini(&m->result);
-	sched_events_fini(&m->ev);
-	free(m);
-}
-
-/* Returns its number.  Prompts of one seed begin alike. */
-static uint32_t submit_seeded(struct sim *m, int32_t priority, uint32_t n_prompt, uint32_t n_out,
-			      uint32_t seed)
-{
-	uint32_t job = m->n_jobs++;
-	struct params params;
-	uint32_t *prompt = xcalloc(n_prompt, sizeof *prompt);
-	cr_assert_lt(job, JOBS);
-	for (uint32_t i = 0; i < n_prompt; i++)
-		prompt[i] = (seed * 31 + i) % DEVICE_VOCAB;
-	params_init(&params);
-	params.max_tokens = n_out;
-	struct group *g = group_new(job, prompt, n_prompt, &params);
-	g->user = (uint64_t)(priority + 1);
-	g->priority = priority;
-	sched_add(m->sched, &g, m->now);
-	return job;
-}
-
 static uint32_t submit(struct sim *m, int32_t priority, uint32_t n_prompt, uint32_t n_out)
 {
 	return submit_seeded(m, priority, n_prompt, n_out, m->n_jobs);
-}
-
-static void step(struct sim *m)
-{
-	m->now += 1000;
-	if (!sched_plan(m->sched, m->now, &m->plan))
-		return;
-	m->n_plans++;
-	device_step(m->device, &m->plan, &m->result);
-	cr_assert_eq(sched_apply(m->sched, &m->result, m->now, &m->ev), 0);
-	sched_check(m->sched);
-	for (uint32_t i = 0; i < m->ev.n; i++) {
-		const struct sched_event *e = &m->ev.v[i];
-		struct job *j = &m->jobs[e->job];
-		j->done |= e->kind == SCHED_GROUP_DONE;
-		if (e->kind == SCHED_TOKEN && j->n_tokens++ == 0)
-			j->first_token = m->n_plans;
-	}
-	m->ev.n = 0;
-}
-
-static void steps(struct sim *m, int n)
-{
-	for (int i = 0; i < n; i++)
-		step(m);
-}
-
-/* Plans from now until the job's first token. */
-static uint64_t plans_to_token(struct sim *m, uint32_t job)
-{
-	uint64_t from = m->n_plans;
-	for (int i = 0; i < 5000 && !m->jobs[job].first_token; i++)
-		step(m);
-	cr_assert(m->jobs[job].first_token, "it never gets one");
-	return m->jobs[job].first_token - from;
-}
-
-static uint64_t n_preempted(const struct sim *m)
-{
-	struct sched_stats st;
-	sched_stats(m->sched, &st);
-	return st.n_preempted;
 }
 
 /* ---- who has waited long ---- */
@@ -123,7 +17,7 @@ static uint64_t n_preempted(const struct sim *m)
 /* It takes 70 of 100 blocks, runs for two minutes, and must go when what is better placed grows. */
 Test(sched_priority, what_ran_for_minutes_does_not_count_as_having_waited)
 {
-	struct sim *m = sim_new(100, false);
+	struct sim *m = sim_new(100, 0, false);
 	uint32_t big = submit(m, BATCH, 1120, 300);
 	steps(m, 10);
 	cr_assert_gt(m->jobs[big].n_tokens, 0);
@@ -146,7 +40,7 @@ Test(sched_priority, what_ran_for_minutes_does_not_count_as_having_waited)
 /* Interactive jobs fill the worker all the time, and more of them wait. */
 Test(sched_priority, who_has_waited_a_minute_goes_before_any_priority)
 {
-	struct sim *m = sim_new(400, false);
+	struct sim *m = sim_new(400, 0, false);
 	uint32_t line = submit(m, BATCH, 16, 16), last = 0;
 	for (int i = 0; i < 3 * SLOTS; i++)
 		last = submit(m, INTERACTIVE, 16, 100);
@@ -168,7 +62,7 @@ Test(sched_priority, who_has_waited_a_minute_goes_before_any_priority)
 /* It waited for a slot, and was let in before those that are better placed. */
 Test(sched_priority, who_has_its_turn_by_waiting_keeps_it_for_a_while)
 {
-	struct sim *m = sim_new(400, false);
+	struct sim *m = sim_new(400, 0, false);
 	for (int i = 0; i < 2 * SLOTS; i++)
 		submit(m, INTERACTIVE, 16, 40);
 	uint32_t line = submit(m, BATCH, 16, 50);
@@ -189,7 +83,7 @@ Test(sched_priority, who_has_its_turn_by_waiting_keeps_it_for_a_while)
 Test(sched_priority, what_other_priorities_were_served_gives_no_claim_to_a_slot)
 {
 	for (int history = 0; history < 3; history++) {
-		struct sim *m = sim_new(1200, false);
+		struct sim *m = sim_new(1200, 0, false);
 		for (int i = 0; history && i < 1000; i++)
 			submit(m, history == 1 ? INTERACTIVE : BATCH, 16, 24);
 		steps(m, 4000);
@@ -211,7 +105,7 @@ Test(sched_priority, what_other_priorities_were_served_gives_no_claim_to_a_slot)
 /* They hold all blocks, too. */
 Test(sched_priority, who_is_better_placed_gets_blocks_of_the_lowest_priority)
 {
-	struct sim *m = sim_new(200, false);
+	struct sim *m = sim_new(200, 0, false);
 	uint32_t low = submit(m, 2 * BATCH, 1000, 400), line = submit(m, BATCH, 1000, 400);
 	steps(m, 2 * 60);
 	cr_assert(m->jobs[low].n_tokens && m->jobs[line].n_tokens);
@@ -225,7 +119,7 @@ Test(sched_priority, who_is_better_placed_gets_blocks_of_the_lowest_priority)
 
 Test(sched_priority, a_job_that_ran_for_minutes_makes_place_like_any_other)
 {
-	struct sim *m = sim_new(1200, false);
+	struct sim *m = sim_new(1200, 0, false);
 	for (int i = 0; i < SLOTS; i++)
 		submit(m, BATCH, 16, 1000);
 	steps(m, 50);
@@ -239,7 +133,7 @@ Test(sched_priority, a_job_that_ran_for_minutes_makes_place_like_any_other)
 /* It fits beside them, since they hold the same prompt. */
 Test(sched_priority, nobody_makes_place_for_what_shares_their_blocks)
 {
-	struct sim *m = sim_new(100, true);
+	struct sim *m = sim_new(100, 0, true);
 	uint32_t line = submit_seeded(m, BATCH, 1200, 200, 1);
 	steps(m, 50);
 	uint32_t job = submit_seeded(m, INTERACTIVE, 1200, 100, 1);
@@ -253,7 +147,7 @@ Test(sched_priority, nobody_makes_place_for_what_shares_their_blocks)
 /* Most of the blocks are held by others of its own priority: a little place were of no use to it. */
 Test(sched_priority, nobody_makes_place_in_vain)
 {
-	struct sim *m = sim_new(200, false);
+	struct sim *m = sim_new(200, 0, false);
 	uint32_t other = submit(m, INTERACTIVE, 1800, 200), line = submit(m, BATCH, 600, 200);
 	steps(m, 20);
 	cr_assert(m->jobs[other].n_tokens && m->jobs[line].n_tokens);
@@ -270,7 +164,7 @@ Test(sched_priority, nobody_makes_place_in_vain)
 Test(sched_priority, making_place_does_not_keep_anybody_from_getting_on)
 {
 	enum { N = 100, EVERY = 6, LINE = 400 };
-	struct sim *m = sim_new(1200, false);
+	struct sim *m = sim_new(1200, 0, false);
 	uint32_t lines[SLOTS], jobs[N];
 	for (int i = 0; i < SLOTS; i++)
 		lines[i] = submit(m, BATCH, 16, LINE);

@@ -1,123 +1,19 @@
 /* Who is let in, where blocks are scarce. */
-#include "base/alloc.h"
-#include "controller/sched.h"
-#include "tests/sim/device.h"
+#include "tests/sim/one_sched.h"
 
-#include <criterion/criterion.h>
-#include <stdlib.h>
-
-enum { SLOTS = 8, CONTEXT = 2048, JOBS = 16, CHUNK = 256 };
-
-struct job {
-	uint32_t n_tokens;
-	uint64_t first_token; /* plans that there were by then; 0: none yet */
-	bool done;
-};
-
-struct sim {
-	struct sched *sched;
-	struct device *device;
-	struct plan plan;
-	struct result result;
-	struct sched_events ev;
-	int64_t now;
-	uint64_t n_plans;
-	struct job jobs[JOBS];
-	uint32_t n_jobs;
-};
-
-static struct sim *sim_new(uint32_t n_blocks, bool cache)
-{
-	struct sim *m = xcalloc(1, sizeof *m);
-	m->sched = sched_new(&(struct sched_config){
-		.block_size = 16, .max_seqs = SLOTS, .max_rows = 2048, .chunk = CHUNK, .no_cache = !cache});
-	sched_start(m->sched, n_blocks, 0, 1);
-	m->device = device_new(SLOTS, n_blocks, 0, 16, CONTEXT);
-	m->now = 1;
-	return m;
-}
-
-static void sim_free(struct sim *m)
-{
-	sched_free(m->sched);
-	device_free(m->device);
-	plan_fini(&m->plan);
-	result_fini(&m->result);
-	sched_events_fini(&m->ev);
-	free(m);
-}
-
-/* Returns its number.  Prompts of one seed begin alike. */
-static uint32_t submit(struct sim *m, int32_t priority, uint32_t n_prompt, uint32_t n_out, uint32_t seed)
-{
-	uint32_t job = m->n_jobs++;
-	struct params params;
-	uint32_t *prompt = xcalloc(n_prompt, sizeof *prompt);
-	cr_assert_lt(job, JOBS);
-	for (uint32_t i = 0; i < n_prompt; i++)
-		prompt[i] = (seed * 31 + i) % DEVICE_VOCAB;
-	params_init(&params);
-	params.max_tokens = n_out;
-	struct group *g = group_new(job, prompt, n_prompt, &params);
-	g->user = (uint64_t)(priority + 1);
-	g->priority = priority;
-	sched_add(m->sched, &g, m->now);
-	return job;
-}
-
-static void step(struct sim *m)
-{
-	m->now += 1000;
-	if (!sched_plan(m->sched, m->now, &m->plan))
-		return;
-	m->n_plans++;
-	device_step(m->device, &m->plan, &m->result);
-	cr_assert_eq(sched_apply(m->sched, &m->result, m->now, &m->ev), 0);
-	sched_check(m->sched);
-	for (uint32_t i = 0; i < m->ev.n; i++) {
-		const struct sched_event *e = &m->ev.v[i];
-		struct job *j = &m->jobs[e->job];
-		j->done |= e->kind == SCHED_GROUP_DONE;
-		if (e->kind == SCHED_TOKEN && j->n_tokens++ == 0)
-			j->first_token = m->n_plans;
-	}
-	m->ev.n = 0;
-}
-
-static void steps(struct sim *m, int n)
-{
-	for (int i = 0; i < n; i++)
-		step(m);
-}
-
-/* Plans from now until the job's first token. */
-static uint64_t plans_to_token(struct sim *m, uint32_t job)
-{
-	uint64_t from = m->n_plans;
-	for (int i = 0; i < 5000 && !m->jobs[job].first_token; i++)
-		step(m);
-	cr_assert(m->jobs[job].first_token, "it never gets one");
-	return m->jobs[job].first_token - from;
-}
-
-static uint64_t n_preempted(const struct sim *m)
-{
-	struct sched_stats st;
-	sched_stats(m->sched, &st);
-	return st.n_preempted;
-}
+enum { CHUNK = 256 };
 
 /* It does not fit while the first computes the prompt and another runs.  When that one has ended, there
  * are fewer free blocks than before, but it needs only two. */
 Test(sched_room, a_prompt_that_another_has_computed_meanwhile_needs_little_room)
 {
-	struct sim *m = sim_new(139, true);
-	uint32_t other = submit(m, 0, 560, 12, 9);
+	struct sim *m = sim_new(139, CHUNK, true);
+	uint32_t other = submit_seeded(m, 0, 560, 12, 9);
 	step(m);
-	uint32_t first = submit(m, 0, 1600, 300, 1);
+	uint32_t first = submit_seeded(m, 0, 1600, 300, 1);
 	steps(m, 2);
-	uint32_t second = submit(m, 0, 1600, 300, 1);
-	uint32_t behind = submit(m, 0, 16, 16, 2);
+	uint32_t second = submit_seeded(m, 0, 1600, 300, 1);
+	uint32_t behind = submit_seeded(m, 0, 16, 16, 2);
 	steps(m, 10);
 	cr_assert(m->jobs[first].n_tokens && !m->jobs[second].n_tokens);
 	while (!m->jobs[other].done)
@@ -133,8 +29,8 @@ Test(sched_room, a_prompt_that_another_has_computed_meanwhile_needs_little_room)
 Test(sched_room, what_running_prompts_still_need_is_not_free)
 {
 	for (int cache = 0; cache < 2; cache++) {
-		struct sim *m = sim_new(130, cache);
-		uint32_t first = submit(m, 0, 1600, 16, 1), second = submit(m, 0, 1600, 16, 2);
+		struct sim *m = sim_new(130, CHUNK, cache);
+		uint32_t first = submit_seeded(m, 0, 1600, 16, 1), second = submit_seeded(m, 0, 1600, 16, 2);
 		cr_expect_leq(plans_to_token(m, first), 1600 / CHUNK + 1);
 		plans_to_token(m, second);
 		steps(m, 20);
