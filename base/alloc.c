@@ -1,5 +1,6 @@
 #include "base/alloc.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -66,6 +67,14 @@ void *xmemdup(const void *p, size_t bytes)
 	return q;
 }
 
+/* A broken format is a bug of ours. */
+void alloc_no_text(void)
+{
+	fprintf(stderr, "alloc: %s\n",
+		errno == ENOMEM ? "out of memory, a text cannot be put together" : "a broken format");
+	abort();
+}
+
 char *xasprintf(const char *fmt, ...)
 {
 	va_list ap, ap2;
@@ -74,7 +83,7 @@ char *xasprintf(const char *fmt, ...)
 	int n = vsnprintf(NULL, 0, fmt, ap);
 	va_end(ap);
 	if (n < 0)
-		abort(); /* a broken format is a bug of ours */
+		alloc_no_text();
 	char *s = xmalloc((size_t)n + 1);
 	vsnprintf(s, (size_t)n + 1, fmt, ap2);
 	va_end(ap2);

@@ -15,6 +15,8 @@ void *xrealloc(void *p, size_t n, size_t bytes);    /* to n * bytes, checked */
 char *xstrdup(const char *s);
 void *xmemdup(const void *p, size_t bytes);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* What vsnprintf() refuses: says why, and ends the program. */
+void alloc_no_text(void) __attribute__((noreturn));
 
 /* Zeroed, aligned to 64 bytes (2 MB when bytes is larger than that, and advised to be
  * huge pages).  NULL when memory is out: the caller says what it was for. */

@@ -47,7 +47,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 	int n = vsnprintf(NULL, 0, fmt, ap);
 	va_end(ap);
 	if (n < 0)
-		abort(); /* a broken format is a bug of ours */
+		alloc_no_text();
 	buf_reserve(b, (size_t)n);
 	vsnprintf(b->p + b->len, (size_t)n + 1, fmt, ap2);
 	va_end(ap2);

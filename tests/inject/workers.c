@@ -76,8 +76,11 @@ static void start_hand(struct crew *w)
 	struct hand *h = &w->hands[atomic_load(&w->n_hands)];
 	h->args = (struct link_args){
 		.bus = w->bus, .device = "cpu", .n_threads = 1, .late_ms = 5000, .grace_ms = 2 * WAIT_MS};
-	if (pthread_create(&h->thread, NULL, hand_main, h))
+	int rc = pthread_create(&h->thread, NULL, hand_main, h);
+	if (rc) {
+		fprintf(stderr, "a worker's thread: %s\n", strerror(rc));
 		abort();
+	}
 	atomic_fetch_add(&w->n_hands, 1);
 }
 
@@ -111,8 +114,10 @@ static void hangs(const char *what)
 
 static void command(struct crew *w, struct engine_cmd *c)
 {
-	if (__real_zmq_send(w->commands, &c, sizeof(struct engine_cmd *), 0) < 0)
+	if (__real_zmq_send(w->commands, &c, sizeof(struct engine_cmd *), 0) < 0) {
+		perror("a command");
 		abort();
+	}
 }
 
 static struct engine_cmd *new_command(enum engine_cmd_kind kind)
