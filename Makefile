@@ -1,8 +1,22 @@
 # quern: the one way in.
-#   make run     install what is missing, build, tell a story with the demo model
-#   make check   install what the tests need, build, run all tests
-#   make         build/bin/quern, quern-controller, quern-worker
-#   make lint | asan | inject | bench | install | clean
+#
+#   make run            install what is missing, build, tell a story with the demo model
+#   make check          install what the tests need, build, run all tests (under 15 minutes on 2 cores)
+#   make                build/bin/quern, quern-controller, quern-worker, quern-bench
+#   make cuda           build/lib/libquern-cuda.so, where nvcc is there
+#   make install        to PREFIX (/usr/local), below DESTDIR; make uninstall removes the same files
+#
+#   make test NAME=queue   build and run one test (ARGS= for it); NAME=nothing lists them
+#   make check-unit     the tests in C          make check-e2e   the programs, driven from Python
+#   make check-full     make check, with every combination of modes, types and instruction sets
+#   make lint           the house rules          make format      lay every source out
+#   make asan | tsan    tests under AddressSanitizer and UBSan; end-to-end tests under ThreadSanitizer
+#   make sim | fuzz | chaos | crash | inject     longer tests: docs/CONTRIBUTING.md
+#   make bench | bench-http                      figures: docs/performance/
+#   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
+#   make clean
+#
+# V=1 shows whole command lines; BUILD=, CC=, CFLAGS=, SAN= as usual.
 
 BUILD  ?= build
 CFLAGS ?= -O2 -g
@@ -10,52 +24,103 @@ SAN    ?=
 PREFIX ?= /usr/local
 WERROR ?= -Werror
 
-# V=1 shows whole command lines.
 Q   := $(if $(V),,@)
 say := $(if $(V),@true,@printf '%5s %s\n')
 
-WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla $(WERROR)
+# clang counts fields that a designated initializer leaves out as missing, gcc does not.
+CLANG := $(findstring clang,$(shell $(CC) --version 2>/dev/null | head -n 1))
+WARN := -Wall -Wextra $(if $(CLANG),-Wno-missing-field-initializers) -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla $(WERROR)
 FLAGS = -std=c11 -D_GNU_SOURCE -I. -ffp-contract=off $(WARN) $(CFLAGS) \
 	$(if $(SAN),-fsanitize=$(SAN) -Wno-unknown-warning-option -Wno-format-truncation -fno-omit-frame-pointer -fno-sanitize-recover=all)
 
-# A library per folder; mains apart.  Who may include whom: docs/ARCHITECTURE.md, `make lint`.
-FOLDERS := base proto formats kernels worker controller cli
+# A library per folder; mains apart.  What each folder may include and call, beside itself: no arrow points
+# upward (docs/ARCHITECTURE.md draws it, `make lint` checks it against sources and objects).
+USES_base                 :=
+USES_proto                := base
+USES_formats              := base
+USES_kernels              := base
+USES_worker               := base proto formats kernels
+USES_controller/tokenizer := base
+USES_controller/jinja     := base
+USES_controller/chat      := base controller/tokenizer controller/jinja
+USES_controller/sched     := base proto
+USES_controller/message   := base proto formats controller/tokenizer controller/chat controller/sched
+USES_controller/net       := base proto
+USES_controller/metrics   := base proto controller/message
+USES_controller/fleet     := base proto controller/message controller/sched controller/net controller/metrics
+USES_controller/jobs      := base proto formats controller/message controller/tokenizer controller/metrics
+USES_controller/request   := base proto formats controller/message controller/chat controller/tokenizer
+USES_controller/jobsock   := base proto controller/message controller/jobs controller/request controller/net \
+	controller/tokenizer
+USES_controller/http      := base proto controller/message controller/jobs controller/chat controller/metrics \
+	controller/net
+USES_controller/endpoints := base proto formats controller/http controller/request controller/jobs \
+	controller/message controller/metrics controller/chat controller/tokenizer
+ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched message net metrics fleet jobs \
+	request jobsock http endpoints)
+USES_controller           := base proto formats $(ROOMS)
+USES_cli                  := base proto formats $(addprefix controller/,tokenizer chat jinja sched)
+USES_bench                := base proto formats kernels worker cli $(addprefix controller/,tokenizer chat jinja sched)
+
+FOLDERS := base proto formats kernels worker $(ROOMS) controller cli bench
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
 $(foreach f,$(filter-out kernels,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
-$(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$f.a))
-SOURCES := $(foreach f,$(FOLDERS),$(SRC_$f)) cli/main.c worker/main.c controller/main.c
-TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c \
+$(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$(subst /,-,$f).a))
+# closure FOLDERS: these and all that they use; libs FOLDERS: the libraries of those.
+closure = $(sort $1 $(foreach f,$1,$(call closure,$(USES_$f))))
+libs    = $(foreach f,$(call closure,$1),$(LIB_$f))
+SOURCES := $(foreach f,$(FOLDERS),$(SRC_$f)) cli/main.c worker/main.c controller/main.c bench/main.c
+TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c \
 	tests/wire/test_*.c tests/sim/test_*.c tests/tools/*.c))
-PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker)
+PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker quern-bench)
 
-LIBS_quern            := cli worker controller kernels formats proto base
-LIBS_quern-controller := controller formats proto base
-LIBS_quern-worker     := worker kernels formats proto base
 # msgpack-c's C library changed its name between Debian releases.
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
-LDLIBS_quern := -lcurl # the load generator's HTTP; nothing else links it
+LDLIBS_quern-bench := -lcurl # the load generator's HTTP; nothing else links it
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
-.PHONY: all run check check-unit check-e2e deps deps-test tests lint asan sim fuzz fuzzers chaos crash bench install clean
+.PHONY: all help run test check check-full check-unit check-e2e deps deps-test deps-lint tests lint objects format clang asan tsan sim fuzz fuzzers chaos crash bench clean
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
 
 all: $(PROGRAMS)
 
+help:
+	@sed -n '2,/^$$/s/^#\( \|$$\)//p' Makefile
+
 run: deps
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
 	@$(BUILD)/bin/quern run models/demo "Once upon a time" --seed 7
 
-check: deps-test
+check: deps-test deps-lint
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
 	@tests/run.sh $(BUILD)
 
-check-unit: tests
+# The same with every combination of modes, types, sizes and instruction sets: hours on a slow machine.
+check-full: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) all tests
+	@QUERN_TEST_LONG=1 QUERN_TEST_TIMEOUT=3600 tests/run.sh $(BUILD)
+
+check-unit: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) all tests
 	@tests/run.sh $(BUILD) unit
 
+# One test by its name: `make test NAME=queue` builds and runs tests/*/test_queue.c, or runs the pytest file
+# tests/*/test_queue.py; ARGS are handed to it (`ARGS="--filter 'queue/new_user*'"`).
+NAMED_C  = $(filter %/test_$(NAME),$(TESTS) $(SIMTESTS))
+NAMED_PY = $(wildcard tests/*/test_$(NAME).py tests/*/*/test_$(NAME).py)
+test:
+	@[ -n "$(NAMED_C)$(NAMED_PY)" ] || { echo "make test NAME=...: there is no test_$(NAME); there are:" $(sort \
+		$(patsubst test_%,%,$(notdir $(TESTS) $(SIMTESTS) $(basename $(wildcard tests/*/test_*.py tests/*/*/test_*.py))))) >&2; exit 2; }
+	@deploy/deps.sh $(if $(NAMED_PY)$(filter memory model step step_ahead same_tokens,$(NAME)),test,unit)
+	@$(MAKE) --no-print-directory -j$$(nproc) $(NAMED_C) $(if $(NAMED_PY),all)
+	@for t in $(NAMED_C); do $$t --timeout 240 --jobs 2 $(ARGS) || exit 1; done
+	@for t in $(NAMED_PY); do QUERN_BUILD=$(BUILD) build/venv/bin/python -m pytest -q -p no:cacheprovider $$t $(ARGS) || exit 1; done
+
 FLOOD := $(BUILD)/tests/tools/flood
-check-e2e: all $(FLOOD)
+check-e2e: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(FLOOD)
 	@tests/run.sh $(BUILD) e2e
 
 tests: $(TESTS) cudasim-tests $(if $(SAN),,$(BUILD)/inject/sweep)
@@ -64,13 +129,41 @@ deps:
 	@deploy/deps.sh build
 deps-test:
 	@deploy/deps.sh test
+deps-lint:
+	@deploy/deps.sh lint
 
-lint:
-	@python3 tests/lint.py
+# The house rules (tests/lint/table.py): what may include and call what, sizes, layout, words.
+lint: deps-lint
+	@$(MAKE) --no-print-directory -j$$(nproc) objects >/dev/null
+	@python3 tests/lint --objects $(BUILD)/obj
+# (kernels/cuda/rules.mk adds those of the CUDA sources, compiled for the host.)
+objects: $(SOURCES:%.c=$(BUILD)/obj/%.o)
+# Every source as the pinned clang-format leaves it.
+format: deps-lint
+	@python3 tests/lint --format
 
+# All programs and tests by another compiler, with its warnings.
+clang:
+	@deploy/deps.sh fuzz
+	@deploy/deps.sh unit
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/clang CC=clang all tests
+
+# Everything under AddressSanitizer and UBSan (ONLY=unit: the tests in C).  A sanitizer that gives threads
+# signal stacks of their own cannot free them where a test has left no memory to map.
 asan: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan CFLAGS="-O1 -g" SAN=address,undefined all tests
-	@tests/run.sh $(BUILD)/asan
+	@ASAN_OPTIONS=use_sigaltstack=0 QUERN_TEST_SLOW=3 tests/run.sh $(BUILD)/asan $(ONLY)
+
+# The threads of controller and workers under ThreadSanitizer, driven by end-to-end tests (it does not
+# work with Criterion's memory map).  A report fails the run.
+TSAN_TESTS := $(addprefix tests/e2e/,jobs/test_jobsocket.py jobs/test_durable.py http/test_http.py \
+	http/test_batches.py fleet/test_replicas.py fleet/test_tp.py)
+tsan: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/tsan CFLAGS="-O1 -g" SAN=thread all
+	@rm -f $(BUILD)/tsan/report.*
+	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp log_path=$(abspath $(BUILD))/tsan/report" QUERN_TEST_SLOW=5 QUERN_BUILD=$(BUILD)/tsan \
+		build/venv/bin/python -m pytest -q -p no:cacheprovider $(TSAN_TESTS); rc=$$?; \
+	if ls $(BUILD)/tsan/report.* >/dev/null 2>&1; then cat $(BUILD)/tsan/report.*; exit 1; fi; exit $$rc
 
 # Seeds of the scheduler's simulation:  make sim SEEDS=1000000 SEED0=1
 SEEDS ?= 10000
@@ -85,9 +178,9 @@ chaos: deps-test
 	QUERN_CHAOS=long QUERN_BUILD=$(BUILD) build/venv/bin/python -m pytest -q -p no:cacheprovider tests/chaos
 	@cat $(BUILD)/chaos.txt
 
-# Every decoder under libFuzzer, AddressSanitizer and UBSan, so many seconds of CPU each (about a
-# minute in all), from its seeds and dictionary in tests/fuzz where it has them; needs clang.  What is
-# found goes to the seeds, and is tried first from then on.
+# Every decoder under libFuzzer, AddressSanitizer and UBSan, FUZZ_SECONDS of CPU time each (about a
+# minute in all), from its seeds and dictionary in tests/fuzz; needs clang.  An input that crashes goes
+# to the seeds, which are tried first.
 #   make fuzz FUZZ_SECONDS=600 FUZZ="fuzz_bus fuzz_mp"
 FUZZ_SECONDS ?= 4
 FUZZ ?=
@@ -98,7 +191,7 @@ fuzz:
 		SAN=fuzzer-no-link,address,undefined fuzzers
 	@tests/fuzz/run.py $(BUILD)/asan-fuzz/fuzz $(FUZZ_SECONDS) $(FUZZ)
 fuzzers: $(FUZZERS)
-# No decoder calls them, and clang takes many minutes over them with instruments in.
+# No decoder calls them, and clang takes many minutes to instrument them.
 $(BUILD)/obj/kernels/cpu/isa_%.o: override SAN := $(filter-out fuzzer-no-link%,$(SAN))
 $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY -Wno-string-concatenation
 
@@ -110,11 +203,11 @@ crash: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	QUERN_BUILD=$(BUILD) QUERN_CRASH_JOBS=$(CRASH_JOBS) QUERN_CRASH_KILLS=$(CRASH_KILLS) \
 		$(if $(CRASH_SEED),QUERN_CRASH_SEED=$(CRASH_SEED)) build/venv/bin/python -m pytest -q -s \
-		-p no:cacheprovider tests/e2e/test_durable.py -k every_output
+		-p no:cacheprovider tests/e2e/jobs/test_durable.py -k every_output
 
 # The Nth failing allocation, read, write or send, for every N (INJECT="--most 40 serve": a sample of a
 # case), over what is read from disk or from a peer, what sets the service up, and workers.  Needs gcc:
-# its sanitizer is a shared library, before which tests/inject/inject.c stands.  `make check` has a short
+# its sanitizer is a shared library, which tests/inject/inject.c precedes.  `make check` has a short
 # sample, without sanitizers.
 INJECT ?=
 INJECT_WRAPS := $(foreach f,fsync zmq_send zmq_msg_send,-Wl,--wrap=$f)
@@ -123,7 +216,7 @@ inject: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/inject CFLAGS="-O1 -g" SAN=address,undefined \
 		$(BUILD)/inject/inject/sweep
 	@$(BUILD)/inject/inject/sweep $(INJECT)
-$(BUILD)/inject/sweep: $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(wildcard tests/inject/*.c)) $(foreach l,$(LIBS_quern),$(LIB_$l))
+$(BUILD)/inject/sweep: $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(wildcard tests/inject/*.c)) $(call libs,$(FOLDERS))
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(INJECT_WRAPS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -lcriterion -o $@
@@ -132,7 +225,7 @@ bench: all
 	$(BUILD)/bin/quern bench kernels
 	$(BUILD)/bin/quern bench engine models/demo
 
-# 1,000 streams at once, and what others do to them; figures in docs/performance/http.md.
+# 1,000 concurrent streams, and the effect of other clients on them; figures in docs/performance/http.md.
 .PHONY: bench-http
 bench-http: all deps-test
 	build/venv/bin/python tests/tools/http_scale.py --streams 1000 --tokens 40
@@ -140,18 +233,14 @@ bench-http: all deps-test
 	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 30 --slow 1000
 	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 60 --idle 9500
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
-
 clean:
-	rm -rf $(BUILD)/obj $(BUILD)/lib $(BUILD)/bin $(BUILD)/tests
+	rm -rf $(BUILD)/obj $(BUILD)/lib $(BUILD)/bin $(BUILD)/tests $(BUILD)/man $(BUILD)/completion
 
 # Each instruction set's kernels are compiled for it alone; the table chooses at start.
 $(BUILD)/obj/kernels/%.o: ISA = $(if $(findstring _avx512,$*),-O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c,\
 	$(if $(findstring _avx2,$*),-O3 -mavx2 -mfma -mf16c,-O3 -Wno-psabi))
 
-$(BUILD)/obj/controller/page_html.o: controller/page/index.html
+$(BUILD)/obj/controller/endpoints/page_html.o: controller/endpoints/page/index.html
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -165,30 +254,40 @@ $(BUILD)/lib/%.a:
 	$(Q)ar rcs $@ $^
 
 define program
-$(BUILD)/bin/$1: $(BUILD)/obj/$2/main.o $(foreach l,$(LIBS_$1),$(LIB_$l))
+$(BUILD)/bin/$1: $(BUILD)/obj/$2/main.o $(call libs,$2)
 	@mkdir -p $$(@D)
 	$$(say) LD $$@
-	$$(Q)$$(CC) $$(FLAGS) $$(LDFLAGS) $$^ $$(LDLIBS_$1) $$(LDLIBS) -o $$@
+	$$(Q)$$(CC) $$(FLAGS) $$(LDFLAGS) $$(filter %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LDLIBS_$1) $$(LDLIBS) -o $$@
 endef
 $(eval $(call program,quern,cli))
 $(eval $(call program,quern-controller,controller))
 $(eval $(call program,quern-worker,worker))
+$(eval $(call program,quern-bench,bench))
 
 $(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(abspath $(BUILD))"'
-# Helpers of tests: sources beside them that are no tests themselves.  A tool is one source.
-HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(filter-out tests/tools/% tests/$(1)/test_%,$(wildcard tests/$(1)/*.c)))
+# A test of tests/unit/FOLDER links what that folder uses (and TESTS_ALSO_test_x), every other test all.
+# Its helpers: sources beside it that are not tests, and those of tests/ as a library.
+TESTS_ALSO_test_inspect        := kernels
+TESTS_ALSO_test_durable_damage := controller
+HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c)))
+TESTED  = $(or $(if $(filter unit/%,$1),$(filter $(notdir $1) controller/$(notdir $1),$(FOLDERS))),$(FOLDERS))
+$(BUILD)/lib/libtests.a: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
 .SECONDEXPANSION:
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(foreach l,$(LIBS_quern),$(LIB_$l))
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(BUILD)/lib/libtests.a \
+		$$(call libs,$$(call TESTED,$$(*D)) $$(TESTS_ALSO_$$(*F)))
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern) $(LDLIBS) -lcriterion -o $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern-bench) $(LDLIBS) -lcriterion -o $@
 
-$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(foreach l,$(LIBS_quern),$(LIB_$l))
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(call libs,$(FOLDERS))
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address,undefined $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern) $(LDLIBS) -o $@
+	$(Q)$(CC) $(FLAGS) -fsanitize=fuzzer,address,undefined $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern-bench) $(LDLIBS) -o $@
+
+# Manual pages, completion, installation.
+include deploy/rules.mk
 
 # The CUDA table (make cuda) and its emulation on the host (make cudasim).
 include kernels/cuda/rules.mk
 
--include $(patsubst %.c,$(BUILD)/obj/%.d,$(SOURCES)) $(wildcard $(BUILD)/obj/tests/*.d $(BUILD)/obj/tests/*/*.d)
+-include $(patsubst %.c,$(BUILD)/obj/%.d,$(SOURCES)) $(wildcard $(BUILD)/obj/tests/*.d $(BUILD)/obj/tests/*/*.d $(BUILD)/obj/tests/*/*/*.d)

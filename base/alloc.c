@@ -1,9 +1,9 @@
+/* alloc.c - checked allocation.  The guard and the count are a thread's own; the bytes of large pools
+ * are the process's. */
 #include "base/alloc.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void note(size_t bytes)
 {
 	count++;
 	if (guard) {
-		fprintf(stderr, "alloc: %zu bytes asked for while the allocation guard is on\n", bytes);
+		fprintf(stderr, "alloc: %zu bytes requested while the allocation guard is on\n", bytes);
 		abort();
 	}
 }
@@ -27,7 +27,7 @@ static void note(size_t bytes)
 static void *checked(void *p, size_t bytes)
 {
 	if (!p && bytes) {
-		fprintf(stderr, "alloc: out of memory, %zu bytes asked for\n", bytes);
+		fprintf(stderr, "alloc: out of memory, %zu bytes requested\n", bytes);
 		abort();
 	}
 	return p;
@@ -67,12 +67,15 @@ void *xmemdup(const void *p, size_t bytes)
 	return q;
 }
 
-/* A broken format is a bug of ours. */
-void alloc_no_text(void)
+size_t format_text(char *out, size_t n, const char *fmt, va_list ap)
 {
-	fprintf(stderr, "alloc: %s\n",
-		errno == ENOMEM ? "out of memory, a text cannot be put together" : "a broken format");
-	abort();
+	int len = vsnprintf(out, n, fmt, ap);
+	if (len < 0) {
+		fprintf(stderr, "alloc: %s\n",
+			errno == ENOMEM ? "out of memory, a text cannot be formatted" : "a broken format");
+		abort();
+	}
+	return (size_t)len;
 }
 
 char *xasprintf(const char *fmt, ...)
@@ -80,18 +83,27 @@ char *xasprintf(const char *fmt, ...)
 	va_list ap, ap2;
 	va_start(ap, fmt);
 	va_copy(ap2, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	size_t n = format_text(NULL, 0, fmt, ap);
 	va_end(ap);
-	if (n < 0)
-		alloc_no_text();
-	char *s = xmalloc((size_t)n + 1);
-	vsnprintf(s, (size_t)n + 1, fmt, ap2);
+	char *s = xmalloc(n + 1);
+	format_text(s, n + 1, fmt, ap2);
 	va_end(ap2);
 	return s;
 }
 
-/* mmap gives zeroed pages that cost nothing until touched, so a large pool does not
- * slow the start. */
+size_t array_capacity(size_t cap, size_t n, size_t most)
+{
+	enum { FIRST = 16 };
+	if (n > most)
+		checked(NULL, SIZE_MAX);
+	if (cap < FIRST)
+		cap = most < FIRST ? most : FIRST;
+	while (cap < n)
+		cap = cap > most / 2 ? most : cap * 2;
+	return cap;
+}
+
+/* mmap's zeroed pages cost nothing until they are touched, so a large pool does not slow the start. */
 void *alloc_big(size_t bytes)
 {
 	if (bytes <= huge_page) {

@@ -1,28 +1,45 @@
 /* alloc.h - checked allocation.
- * Small metadata comes through x*(), which abort when memory is out (with the size);
- * large pools (weights, KV, scratch) through alloc_big(), which reports.
- * The step path allocates nothing: a test arms alloc_guard() and any x*() call of
- * this thread then aborts. */
+ * Small metadata comes from x*(), which abort when memory is out (and print the size); large pools
+ * (weights, KV, scratch) from alloc_big(), which returns NULL.
+ * The step path allocates nothing: a test arms alloc_guard(), and any x*() call of that thread then
+ * aborts.  Any thread. */
 #ifndef QUERN_BASE_ALLOC_H
 #define QUERN_BASE_ALLOC_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 void *xmalloc(size_t bytes);
-void *xcalloc(size_t n, size_t bytes);              /* zeroed; checks n * bytes */
-void *xrealloc(void *p, size_t n, size_t bytes);    /* to n * bytes, checked */
+void *xcalloc(size_t n, size_t bytes);           /* zeroed; checks n * bytes */
+void *xrealloc(void *p, size_t n, size_t bytes); /* to n * bytes, checked */
 char *xstrdup(const char *s);
 void *xmemdup(const void *p, size_t bytes);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* What vsnprintf() refuses: says why, and ends the program. */
-void alloc_no_text(void) __attribute__((noreturn));
+/* vsnprintf() that cannot fail: out of memory, or a broken format, aborts.  The length of the text. */
+size_t format_text(char *out, size_t n, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
+
+/* array_grow(array, cap, n): array has room for at least n elements.  array is a pointer or NULL and cap its
+ * capacity in elements, of any unsigned type: both lvalues, evaluated more than once.  Capacities double,
+ * from 16, so that a steady state stops allocating; one that its type cannot hold aborts.  New elements are
+ * not initialised. */
+#define array_grow(array, cap, n)                                                                            \
+	do {                                                                                                 \
+		const size_t array_n_ = (n);                                                                 \
+		if (array_n_ > (cap)) {                                                                      \
+			(cap) = (__typeof__(cap))array_capacity((cap), array_n_, (__typeof__(cap))-1);       \
+			(array) = xrealloc((array), (cap), sizeof *(array));                                 \
+		}                                                                                            \
+	} while (0)
+/* The capacity alone, for arrays of one length side by side; most: the largest that is possible. */
+size_t array_capacity(size_t cap, size_t n, size_t most);
 
 /* Zeroed, aligned to 64 bytes (2 MB when bytes is larger than that, and advised to be
- * huge pages).  NULL when memory is out: the caller says what it was for. */
+ * huge pages).  NULL when memory is out: the caller reports what it was for. */
 void *alloc_big(size_t bytes);
-void alloc_big_free(void *p, size_t bytes);          /* NULL is fine; bytes as they were asked for */
-/* Of alloc_big() that this process holds now, touched or not, in bytes. */
+void alloc_big_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_big() */
+/* Bytes that this process holds from alloc_big() now, touched or not. */
 size_t alloc_big_bytes(void);
 
 /* While on, every x*() call of this thread aborts. */

@@ -2,8 +2,6 @@
 
 #include "base/alloc.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,14 +42,11 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 	va_list ap, ap2;
 	va_start(ap, fmt);
 	va_copy(ap2, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	size_t n = format_text(NULL, 0, fmt, ap);
 	va_end(ap);
-	if (n < 0)
-		alloc_no_text();
-	buf_reserve(b, (size_t)n);
-	vsnprintf(b->p + b->len, (size_t)n + 1, fmt, ap2);
+	buf_reserve(b, n);
+	b->len += format_text(b->p + b->len, n + 1, fmt, ap2);
 	va_end(ap2);
-	b->len += (size_t)n;
 }
 
 void buf_clear(struct buf *b)

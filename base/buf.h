@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 struct buf {
-	char *p;     /* NULL while nothing was ever put in; owned */
+	char *p; /* owned; NULL until the first write */
 	size_t len;
 	size_t cap;
 };
@@ -16,8 +16,8 @@ void buf_putc(struct buf *b, char c);
 void buf_puts(struct buf *b, const char *s);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_reserve(struct buf *b, size_t more);
-void buf_clear(struct buf *b);                 /* keeps the memory */
+void buf_clear(struct buf *b); /* keeps the memory */
 void buf_fini(struct buf *b);
-char *buf_take(struct buf *b);                 /* the text, now the caller's (never NULL); b is empty */
+char *buf_take(struct buf *b); /* the text, now the caller's (never NULL); b is empty */
 
 #endif

@@ -13,8 +13,8 @@ int file_read(const char *path, size_t max, char **data, size_t *bytes, char *wh
 int file_map(const char *path, const void **data, size_t *bytes, char *why, size_t why_n);
 void file_unmap(const void *data, size_t bytes);
 
-/* To be called first in main(): gives a process that was started without stdin, stdout or stderr (`>&-`)
- * ones that fail.  Else the next file or socket that it opens would be "stdout", and get what is printed. */
+/* Call first in main(): gives a process that was started without stdin, stdout or stderr (`>&-`) ones that
+ * fail. Otherwise the next file or socket that it opens would be "stdout", and receive what is printed. */
 void file_guard_stdio(void);
 
 bool file_exists(const char *path);

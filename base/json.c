@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson does not look whether its own buffers were had, and hardly anybody whether a member was: a
- * tree is small metadata, which is not done without (alloc.h). */
+/* jansson does not check its own allocations, and few callers check a member's: a tree is small metadata, and
+ * aborts when memory is out (alloc.h). */
 __attribute__((constructor)) static void use_checked_memory(void)
 {
 	json_set_alloc_funcs(xmalloc, free);
@@ -43,7 +43,7 @@ int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n
 	json_error_t e;
 	if (!depth_ok(text, n))
 		return err_why(why, why_n, -EINVAL, "JSON nested deeper than %d", JSON_DEPTH_MAX);
-	/* To jansson, one behind the text is the text's end. */
+	/* For jansson, the position behind the text is its end. */
 	if (n && memchr(text, '\0', n))
 		return err_why(why, why_n, -EINVAL, "not valid JSON: a NUL byte");
 	*out = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);

@@ -1,6 +1,6 @@
 /* json.h - JSON from files, clients and peers (RFC 8259), through jansson, with bounds.
  * jansson's own nesting limit (2048) is replaced by ours (JSON_DEPTH_MAX); duplicate keys
- * are refused where strict.  The getters name the key and what was wrong with it.
+ * are refused where strict.  The getters' errors name the key and what is wrong with it.
  * Trees are small metadata: where memory is out, jansson ends the process as alloc.h does. */
 #ifndef QUERN_BASE_JSON_H
 #define QUERN_BASE_JSON_H
@@ -17,7 +17,7 @@ int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n
 /* The same from a file of at most max bytes; why names the path. */
 int json_read(const char *path, size_t max, json_t **out, char *why, size_t why_n);
 
-/* Getters.  Absent or null: *out is left as it is (the caller's default), 0.
+/* Getters.  Absent or null: *out is unchanged (the caller's default), 0.
  * Wrong type or out of range: -EINVAL and a reason that names the key. */
 int json_get_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *out, char *why,
 		 size_t why_n);

@@ -26,7 +26,7 @@ int log_level_parse(const char *name)
 	return -EINVAL;
 }
 
-void log_line(enum log_level level, const char *who, const char *fmt, ...)
+void log_line(enum log_level level, const char *component, const char *fmt, ...)
 {
 	if (level < log_least)
 		return;
@@ -37,7 +37,7 @@ void log_line(enum log_level level, const char *who, const char *fmt, ...)
 	localtime_r(&ts.tv_sec, &tm);
 	size_t n = strftime(line, sizeof line, "%H:%M:%S", &tm);
 	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ld %s %s/%s: ", ts.tv_nsec / 1000000,
-			      level_names[level], log_program, who);
+			      level_names[level], log_program, component);
 	va_list ap;
 	va_start(ap, fmt);
 	int k = vsnprintf(line + n, sizeof line - n, fmt, ap);
@@ -46,11 +46,11 @@ void log_line(enum log_level level, const char *who, const char *fmt, ...)
 		n += (size_t)k;
 	if (n > sizeof line - 2)
 		n = sizeof line - 2;
-	/* What a client or a file named may hold control characters: they must not fake a line. */
+	/* Names from clients and files may hold control characters: they must not fake a line. */
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)line[i] < 0x20)
 			line[i] = '?';
 	line[n++] = '\n';
 	if (write(STDERR_FILENO, line, n) < 0)
-		return; /* nowhere to tell */
+		return; /* nowhere left to report it */
 }

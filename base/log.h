@@ -1,22 +1,22 @@
-/* log.h - one function, one line on stderr: time, level, who, key=value.
- * Thread-safe (one write(2) a line).  Never called per token. */
+/* log.h - one function, one line on stderr: time, level, component, key=value.
+ * Any thread (one write(2) a line).  Never called per token. */
 #ifndef QUERN_BASE_LOG_H
 #define QUERN_BASE_LOG_H
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
-/* program: a static string shown in every line ("controller"); level: the least that is shown. */
+/* program: a static string, in every line ("controller"); level: the lowest that is shown. */
 void log_init(const char *program, enum log_level level);
 
 /* "debug", "info", "warn" or "error" to its level; -EINVAL for anything else. */
 int log_level_parse(const char *name);
 
-void log_line(enum log_level level, const char *who, const char *fmt, ...)
+void log_line(enum log_level level, const char *component, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-#define log_debug(who, ...) log_line(LOG_DEBUG, who, __VA_ARGS__)
-#define log_info(who, ...) log_line(LOG_INFO, who, __VA_ARGS__)
-#define log_warn(who, ...) log_line(LOG_WARN, who, __VA_ARGS__)
-#define log_error(who, ...) log_line(LOG_ERROR, who, __VA_ARGS__)
+#define log_debug(component, ...) log_line(LOG_DEBUG, component, __VA_ARGS__)
+#define log_info(component, ...)  log_line(LOG_INFO, component, __VA_ARGS__)
+#define log_warn(component, ...)  log_line(LOG_WARN, component, __VA_ARGS__)
+#define log_error(component, ...) log_line(LOG_ERROR, component, __VA_ARGS__)
 
 #endif

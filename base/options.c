@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A configuration file of more than this is a mistake. */
+/* A larger configuration file is a mistake. */
 static const size_t ini_bytes_max = 1 << 20;
-/* Beyond this a typed word is no misspelling worth a suggestion. */
+/* A longer word is not a misspelling worth a suggestion. */
 enum { NAME_MAX_BYTES = 64 };
 
 void opts_add(struct opts *o, const struct opt *table, size_t n)
@@ -84,7 +84,7 @@ int size_parse(const char *text, int64_t *bytes, char *why, size_t why_n)
 	*bytes = (int64_t)x;
 	return 0;
 bad:
-	return err_why(why, why_n, -EINVAL, "\"%s\" is no size; write bytes, or 512M, 4G", text);
+	return err_why(why, why_n, -EINVAL, "\"%s\" is not a size; write bytes, or 512M, 4G", text);
 }
 
 static int parse_flag(const char *text, int64_t *out)
@@ -100,7 +100,7 @@ static int parse_flag(const char *text, int64_t *out)
 	return -EINVAL;
 }
 
-/* text NULL: a flag without a value.  dashes: how the name is written where the text stood. */
+/* text NULL: a flag without a value.  dashes: how the name was written there. */
 static int value_set(struct opt_value *v, const char *text, const char *dashes, char *why, size_t why_n)
 {
 	const struct opt *s = v->spec;
@@ -240,7 +240,7 @@ static char *trim(char *s)
 	return s;
 }
 
-/* One line, trimmed and changeable.  fresh[i]: the command line said nothing of option i. */
+/* One line, trimmed and modifiable.  fresh[i]: the command line does not set option i. */
 static int ini_line(struct opts *o, char *s, const char *section, const bool *fresh, char *why, size_t why_n)
 {
 	size_t n = strlen(s);
@@ -268,7 +268,7 @@ static int ini_line(struct opts *o, char *s, const char *section, const bool *fr
 	struct opt_value *v = find(o, name, strlen(name));
 	if (!v || strcmp(name, "config") == 0)
 		return unknown_name(o, name, "", why, why_n);
-	/* What the command line said is checked against nothing else and stays. */
+	/* The command line overrides the file; the value there is not checked. */
 	return fresh[v - o->values] ? value_set(v, text, "", why, why_n) : 0;
 }
 
@@ -396,7 +396,8 @@ int devices_parse(const char *text, struct device_name *out, size_t *n, char *wh
 	while (next_part(&text, part, sizeof part)) {
 		if (!device_valid(part))
 			return err_why(why, why_n, -EINVAL,
-				       "\"%s\" is no device; write cpu, cpu:0 (NUMA node) or cuda:0", part);
+				       "\"%s\" is not a device; write cpu, cpu:0 (NUMA node) or cuda:0",
+				       part);
 		if (*n == DEVICES_MAX)
 			return err_why(why, why_n, -EINVAL, "more than %d devices", DEVICES_MAX);
 		snprintf(out[(*n)++].name, sizeof out->name, "%.31s", strcmp(part, "cuda") ? part : "cuda:0");
@@ -420,7 +421,7 @@ int ints_parse(const char *text, int64_t lo, int64_t hi, int64_t *out, size_t ma
 	return 0;
 }
 
-/* How many letters must be put in, taken out, replaced, or swapped with their neighbour (optimal
+/* How many letters must be inserted, deleted, replaced, or swapped with their neighbour (optimal
  * string alignment); both shorter than NAME_MAX_BYTES. */
 static int distance(const char *a, const char *b)
 {
@@ -447,7 +448,7 @@ static int distance(const char *a, const char *b)
 const char *nearest_name(const char *typed, const char *const *names, size_t n)
 {
 	size_t len = strlen(typed);
-	/* One wrong letter in three is still a misspelling, and nothing beyond. */
+	/* Up to one wrong letter in three is a misspelling. */
 	int best = (int)len / 3 + 1;
 	const char *near = NULL;
 	if (!len || len >= NAME_MAX_BYTES)

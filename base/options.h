@@ -1,4 +1,4 @@
-/* options.h - what a person may tell a program: command line and configuration file.
+/* options.h - options of a program: command line and configuration file.
  * A command lists its options in tables; the same table gives parsing, the file's keys and
  * --help. */
 #ifndef QUERN_BASE_OPTIONS_H
@@ -16,7 +16,7 @@ enum opt_kind {
 	OPT_NUMBER,  /* finite */
 	OPT_SIZE,    /* bytes: 4096, 512M, 1.5G */
 	OPT_LIST,    /* text, may be given several times */
-	OPT_UNBUILT, /* named in the manual, refused by name */
+	OPT_UNBUILT, /* in the manual, but not built: refused by name */
 };
 
 struct opt {
@@ -26,7 +26,7 @@ struct opt {
 	const char *arg;  /* how help names the value: "N" */
 	const char *help; /* one line; NULL: not shown */
 	int64_t lo, hi;   /* OPT_INT */
-	unsigned pass;    /* the command's own marks */
+	unsigned pass;    /* flags for the command's own use */
 };
 
 struct opt_value {
@@ -42,18 +42,18 @@ struct opt_value {
 	{                                                                                                    \
 		.name = (name_), .kind = (kind_), .arg = (arg_), .help = (help_), __VA_ARGS__                \
 	}
-/* A value for a switch that the manual names and that is not there yet. */
+/* An option that the manual names and that is not built. */
 #define OPT_NOT_BUILT(name_) OPT(name_, OPT_UNBUILT, NULL, NULL)
 
 /* Zero-initialised is empty. */
 struct opts {
 	struct opt_value *values;
 	size_t n_values;
-	char **words; /* owned: what is no option, in order */
+	char **words; /* owned: arguments that are not options, in order */
 	size_t n_words;
 };
 
-enum { OPTS_HELP = 1 }; /* opts_parse: --help was asked for */
+enum { OPTS_HELP = 1 }; /* opts_parse: --help was given */
 
 void opts_add(struct opts *o, const struct opt *table, size_t n); /* table is borrowed */
 void opts_fini(struct opts *o);
@@ -66,7 +66,7 @@ int opts_ini(struct opts *o, const char *text, size_t n, const char *section, ch
 int opts_ini_file(struct opts *o, const char *path, const char *section, char *why, size_t why_n);
 void opts_help(const struct opts *o, FILE *f);
 
-/* By name; asking for an option that is in no table is a bug. */
+/* By name; the name of an option that is in no table is a bug. */
 struct opt_value *opts_value(const struct opts *o, const char *name);
 bool opts_has(const struct opts *o, const char *name);
 bool opts_flag(const struct opts *o, const char *name);
@@ -88,7 +88,7 @@ int devices_parse(const char *text, struct device_name *out, size_t *n, char *wh
 int ints_parse(const char *text, int64_t lo, int64_t hi, int64_t *out, size_t max, size_t *n, char *why,
 	       size_t why_n);
 
-/* The nearest of names to what was typed, or NULL when none is near. */
+/* The name most like what was typed; NULL: none is close. */
 const char *nearest_name(const char *typed, const char *const *names, size_t n);
 
 #endif

@@ -13,19 +13,19 @@
 #include <string.h>
 #include <zmq.h>
 
-/* A host that vanishes without a word is noticed after at most this. */
+/* A host that vanishes silently is detected within this time. */
 enum { HEARTBEAT_MS = 2000, HEARTBEAT_TIMEOUT_MS = 10000, LINGER_MS = 500 };
 
 struct client {
 	void *context;
 	void *socket;     /* DEALER */
-	void *monitor;    /* PAIR: what becomes of the connection */
+	void *monitor;    /* PAIR: events of the connection */
 	struct buf bytes; /* of the request being sent */
 	uint64_t last_id;
 	char endpoint[256];
 	bool keyed;     /* CURVE */
-	bool connected; /* something takes connections there */
-	bool gone;      /* it was there */
+	bool connected; /* the endpoint accepts connections */
+	bool gone;      /* the connection was lost */
 };
 
 static void set_int(void *socket, int option, int value)
@@ -55,10 +55,11 @@ static uint16_t next_event(struct client *c)
 static int no_service(const struct client *c, int err, char *why, size_t why_n)
 {
 	if (err == -ETIMEDOUT && c->connected)
-		return err_why(why, why_n, err,
-			       "what answers at %s is no job socket of quern (HTTP has another address), or a "
-			       "service that hangs",
-			       c->endpoint);
+		return err_why(
+			why, why_n, err,
+			"%s answers, but not as a job socket of quern: it may be its HTTP address, or the "
+			"service hangs",
+			c->endpoint);
 	return err_why(why, why_n, err, "no service answers at %s; start one with: quern serve MODEL",
 		       c->endpoint);
 }
@@ -79,21 +80,21 @@ static int wait_any(struct client *c, int64_t until_us, bool *readable)
 	return 0;
 }
 
-/* The handshake did not come to its end. */
+/* The handshake was not completed. */
 static int no_handshake(const struct client *c, uint16_t event, char *why, size_t why_n)
 {
 	if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
 		return err_why(why, why_n, -EACCES,
-			       "the service at %s does not let this key in: its public half must stand in the "
+			       "the service at %s does not accept this key: its public half must be in the "
 			       "service's --allow file",
 			       c->endpoint);
 	if (c->keyed)
 		return err_why(why, why_n, -EPROTO,
-			       "what answers at %s is no job socket of quern that has the key given with "
+			       "%s answers, but not as a job socket of quern with the key given by "
 			       "--server-key",
 			       c->endpoint);
 	return err_why(why, why_n, -EPROTO,
-		       "what answers at %s is no job socket of quern, or one that wants a key (--key, "
+		       "%s answers, but not as a job socket of quern, or it requires keys (--key, "
 		       "--server-key)",
 		       c->endpoint);
 }
@@ -147,10 +148,10 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 	set_int(c->socket, ZMQ_LINGER, 0);
 	set_int(c->socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS);
 	set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS);
-	/* Not ZMQ_IMMEDIATE, which throws away what was received and not read yet when the service ends:
+	/* Not ZMQ_IMMEDIATE, which discards received but unread messages when the service ends:
 	 * that is how the jobs have ended. */
 	set_int(c->socket, ZMQ_SNDHWM, 0); /* the sender bounds what is under way */
-	set_int(c->socket, ZMQ_RCVHWM, 0); /* we asked for it, and the message size is bounded */
+	set_int(c->socket, ZMQ_RCVHWM, 0); /* replies are requested, and their size is bounded */
 	int64_t max = (int64_t)mp_limits_reply().bytes;
 	zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
 	if (zmq_socket_monitor(c->socket, events, ZMQ_EVENT_ALL) < 0 || zmq_connect(c->monitor, events) < 0) {
@@ -165,7 +166,7 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 	}
 	if (zmq_connect(c->socket, endpoint) < 0) {
 		rc = err_why(why, why_n, -EINVAL,
-			     "%s is no endpoint (%s); write tcp://HOST:PORT or ipc://PATH", endpoint,
+			     "%s is not an endpoint (%s); write tcp://HOST:PORT or ipc://PATH", endpoint,
 			     zmq_strerror(errno));
 		goto fail;
 	}
@@ -199,12 +200,12 @@ void client_close(struct client *c)
 static int gone_away(struct client *c, char *why, size_t why_n)
 {
 	c->gone = true;
-	/* What is unsent is not for whoever listens there next. */
+	/* Unsent requests must not reach the next process that listens there. */
 	set_int(c->socket, ZMQ_LINGER, 0);
 	return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away", c->endpoint);
 }
 
-/* Looks at all that became of the connection. */
+/* Handles all pending events of the connection. */
 static bool is_gone(struct client *c)
 {
 	for (uint16_t event; !c->gone && (event = next_event(c)) != 0;)
@@ -225,7 +226,7 @@ int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size
 	return gone_away(c, why, why_n);
 }
 
-/* A message that is there.  -EAGAIN when there is none. */
+/* Receives without waiting.  -EAGAIN: no message. */
 static int take(struct client *c, json_t **reply, char *why, size_t why_n)
 {
 	const struct mp_limits limits = mp_limits_reply();
@@ -262,7 +263,7 @@ int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, siz
 			return err_why(why, why_n, rc, "interrupted");
 		if (rc)
 			return err_why(why, why_n, rc, "the service at %s does not answer", c->endpoint);
-		/* Replies that came before the end are read before it is believed. */
+		/* Replies received before the connection was lost are delivered first. */
 		if (!readable && is_gone(c)) {
 			rc = take(c, reply, why, why_n);
 			return rc != -EAGAIN ? rc : gone_away(c, why, why_n);
@@ -301,7 +302,7 @@ int client_call(struct client *c, json_t *request, int timeout_ms, json_t **repl
 			return rc;
 		if (client_reply_id(*reply) == id)
 			break;
-		json_decref(*reply); /* a late answer to something older */
+		json_decref(*reply); /* a late reply to an earlier request */
 	}
 	if (strcmp(client_reply_op(*reply), "error") == 0) {
 		client_reply_error(*reply, why, why_n);

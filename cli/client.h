@@ -11,28 +11,29 @@
 
 struct client;
 
-/* One's own key and the service's public one. */
+/* The client's key pair and the service's public key. */
 struct client_keys {
 	struct curve_key own, server;
 };
 
-/* Connects, within timeout_ms: at once -ECONNREFUSED where nobody listens.  keys: for a service on
- * TCP that has keys; NULL: in the clear.  -EACCES: the service does not let this key in. */
+/* Connects within timeout_ms; -ECONNREFUSED at once if nothing listens.  keys: for a service on TCP with
+ * CURVE keys; NULL: unencrypted.  -EACCES: the service does not accept this key. */
 int client_open(const char *endpoint, const struct client_keys *keys, int timeout_ms, struct client **out,
 		char *why, size_t why_n);
-void client_close(struct client *c); /* NULL is fine; what was sent still leaves */
+void client_close(struct client *c); /* NULL is fine; queued requests are still sent */
 
-/* Sends it with the next number as its `id`, which is put into request and *id (may be NULL). */
+/* Sends the request with the next number as its `id`, also stored in *id (may be NULL). */
 int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size_t why_n);
 
-/* The next reply, the caller's.  timeout_ms -1: for ever.  -ETIMEDOUT; -EINTR: interrupted (term.h);
+/* The next reply, owned by the caller.  timeout_ms -1: for ever.  -ETIMEDOUT; -EINTR: interrupted (term.h);
  * -ECONNRESET: the service has gone away; -EBADMSG: not a reply. */
 int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, size_t why_n);
 
-/* One request, its one reply.  A reply of `error` is -EREMOTEIO, with its code and message in why. */
+/* Sends a request and waits for its reply.  An `error` reply is -EREMOTEIO, with its code and message in why.
+ */
 int client_call(struct client *c, json_t *request, int timeout_ms, json_t **reply, char *why, size_t why_n);
 
-/* The number of the request that a reply answers; 0: none. */
+/* The id of the request that a reply belongs to; 0: none. */
 uint64_t client_reply_id(const json_t *reply);
 /* "delta", "done", ...; "" where there is none. */
 const char *client_reply_op(const json_t *reply);

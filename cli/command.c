@@ -5,11 +5,48 @@
 #include "cli/launch.h"
 #include "cli/term.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { COMMANDS_MAX = 32 };
+
+void command_list(const struct command *table, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		char left[64];
+		if (!table[i].main)
+			continue;
+		snprintf(left, sizeof left, "%s%s%s", table[i].name, *table[i].words ? " " : "",
+			 table[i].words);
+		printf("  %-34s  %s\n", left, table[i].about);
+	}
+}
+
+int command_dispatch(const struct command *table, size_t n, const char *parent, const char *what, int argc,
+		     char **argv)
+{
+	const char *names[COMMANDS_MAX];
+	assert(n <= COMMANDS_MAX);
+	for (size_t i = 0; i < n; i++) {
+		names[i] = table[i].name;
+		if (strcmp(table[i].name, argv[0]) != 0)
+			continue;
+		if (!table[i].main)
+			return term_error("%s%s%s is not built yet", parent ? parent : "", parent ? " " : "",
+					  argv[0]);
+		return table[i].main(argc, argv);
+	}
+	const char *near = nearest_name(argv[0], names, n);
+	if (near)
+		return term_usage(parent, "unknown %s \"%.100s\"; did you mean %s?", what, argv[0], near);
+	return term_usage(parent, "unknown %s \"%.100s\"", what, argv[0]);
+}
 
 const struct opt command_to_options[] = {
 	OPT("to", OPT_TEXT, "ENDPOINT", "the service's job socket (" LAUNCH_JOBS ")"),
-	OPT("key", OPT_TEXT, "FILE", "one's secret key, for a service that has keys (else $QUERN_KEY)"),
+	OPT("key", OPT_TEXT, "FILE", "the client's secret key, for a service with keys (else $QUERN_KEY)"),
 	OPT("server-key", OPT_TEXT, "FILE", "the service's public key (else $QUERN_SERVER_KEY)"),
 };
 const size_t command_n_to_options = sizeof command_to_options / sizeof *command_to_options;
@@ -47,9 +84,10 @@ int command_open(const struct opts *o, struct client **c, char *why, size_t why_
 	struct client_keys keys;
 	struct environment env = environment_read();
 	bool keyed;
-	int rc = curve_pair(&(struct curve_told){opts_text(o, "key", NULL), opts_text(o, "server-key", NULL),
-						 env.key, env.server_key},
-			    &keys.own, &keys.server, &keyed, why, why_n);
+	int rc =
+		curve_pair(&(struct curve_sources){opts_text(o, "key", NULL),
+						   opts_text(o, "server-key", NULL), env.key, env.server_key},
+			   &keys.own, &keys.server, &keyed, why, why_n);
 	if (!rc)
 		rc = client_open(opts_text(o, "to", LAUNCH_JOBS), keyed ? &keys : NULL, CONNECT_MS, c, why,
 				 why_n);
@@ -63,7 +101,7 @@ int command_connect(const struct opts *o, struct client **c)
 	return command_open(o, c, why, sizeof why) ? term_error("%s", why) : COMMAND_GO_ON;
 }
 
-int command_ask(const struct opts *o, const char *op, const char *job, json_t **reply)
+int command_request(const struct opts *o, const char *op, const char *job, json_t **reply)
 {
 	struct client *c;
 	char why[1024];

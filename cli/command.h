@@ -1,4 +1,5 @@
-/* command.h - what all commands begin with: their options read, their service found. */
+/* command.h - what commands share: the table they are dispatched from, option parsing, the connection to a
+ * service. */
 #ifndef QUERN_CLI_COMMAND_H
 #define QUERN_CLI_COMMAND_H
 
@@ -15,22 +16,38 @@ struct usage {
 	size_t min_words, max_words;
 };
 
+/* One row of a program's table of commands. */
+struct command {
+	const char *name;
+	int (*main)(int argc,
+		    char **argv); /* argv[0] is the name; returns the exit status.  NULL: not built yet */
+	const char *words;
+	const char *about; /* one line */
+};
+
+/* The table for --help, to stdout. */
+void command_list(const struct command *table, size_t n);
+/* Runs the command that argv[0] names, or reports that the table has no such.  parent: the command that the
+ * table belongs to ("bench"), or NULL for quern itself; what: the kind of name in errors ("command"). */
+int command_dispatch(const struct command *table, size_t n, const char *parent, const char *what, int argc,
+		     char **argv);
+
 enum { COMMAND_GO_ON = -1, CONNECT_MS = 5000, CALL_MS = 30000 };
 
-/* Reads the command line into o, to which the tables were added.  COMMAND_GO_ON, or the exit
- * status with everything said (help was asked for, wrong usage). */
+/* The functions below return COMMAND_GO_ON, or the exit status after --help or an error was printed. */
+
+/* Parses the command line into o, to which the option tables were added. */
 int command_parse(struct opts *o, const struct usage *u, int argc, char **argv);
 
 /* --to ENDPOINT: for commands that talk to a running service. */
 extern const struct opt command_to_options[];
 extern const size_t command_n_to_options;
-/* Connects as the options and the environment say, with keys where they name some: client_open(). */
+/* Connects as the options and the environment say, with their keys if any; errors as client_open(). */
 int command_open(const struct opts *o, struct client **c, char *why, size_t why_n);
-/* COMMAND_GO_ON, or the exit status with everything said. */
+/* The same, with errors reported. */
 int command_connect(const struct opts *o, struct client **c);
 
-/* Connects, asks {"op": op, "job": job (NULL: none)}, closes.  COMMAND_GO_ON with *reply, or the
- * exit status with everything said. */
-int command_ask(const struct opts *o, const char *op, const char *job, json_t **reply);
+/* Connects, sends {"op": op, "job": job (NULL: none)}, stores the reply, closes. */
+int command_request(const struct opts *o, const char *op, const char *job, json_t **reply);
 
 #endif

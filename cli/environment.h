@@ -1,17 +1,17 @@
-/* environment.h - the one place where the command line reads the environment.  (Workers look for
- * QUERN_CUDA_LIBRARY in kernels/kern.c.) */
+/* environment.h - environment variables that the commands read, in one place.  (QUERN_CUDA_LIBRARY is read
+ * by kernels/kern.c, a worker's by worker/main.c.) */
 #ifndef QUERN_CLI_ENVIRONMENT_H
 #define QUERN_CLI_ENVIRONMENT_H
 
 #include <stdbool.h>
 
 struct environment {
-	const char *runtime_dir; /* XDG_RUNTIME_DIR, or NULL */
-	const char *cache_dir;   /* XDG_CACHE_HOME, or NULL */
-	const char *home;        /* HOME, or NULL */
-	const char *api_key;     /* OPENAI_API_KEY, or NULL */
+	const char *runtime_dir;      /* XDG_RUNTIME_DIR, or NULL */
+	const char *cache_dir;        /* XDG_CACHE_HOME, or NULL */
+	const char *home;             /* HOME, or NULL */
+	const char *api_key;          /* OPENAI_API_KEY, or NULL */
 	const char *key, *server_key; /* QUERN_KEY, QUERN_SERVER_KEY (curve_pair()), or NULL */
-	bool no_color;           /* NO_COLOR is set, or the terminal is dumb */
+	bool no_color;                /* NO_COLOR is set, or the terminal is dumb */
 };
 struct environment environment_read(void);
 

@@ -1,19 +1,19 @@
 #include "cli/inspect.h"
 
+#include "base/buf.h"
+#include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/process.h"
 #include "cli/table.h"
 #include "cli/term.h"
 #include "formats/safetensors.h"
 #include "formats/weights.h"
-#include "kernels/kern.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BLOCK = 16 }; /* tokens */
 
 static const struct opt inspect_options[] = {
 	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files"),
@@ -23,8 +23,9 @@ static const struct opt inspect_options[] = {
 static const struct usage usage = {
 	.name = "inspect",
 	.words = "MODEL | cpu | gpu",
-	.about = "Says what a model directory holds and the memory that it needs; or, for cpu and gpu, what\n"
-		 "this machine offers and which kernels will be used.",
+	.about =
+		"Shows what a model directory holds and the memory that it needs; or, for cpu and gpu, what\n"
+		"this machine offers and which kernels will be used.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -38,62 +39,21 @@ static void print_json(json_t *o)
 
 /* ---- a device ---- */
 
-/* A device opened as small as can be: only to ask it. */
-static int open_device(const char *name, const char *isa, enum kern_compute compute,
-		       const struct kern_ops **ops, struct kern_dev **dev, char *why, size_t why_n)
+/* Only a worker has kernels: it describes the devices, as JSON. */
+static int read_devices(const char *kind, json_t **out, char *why, size_t why_n)
 {
-	struct kern_open_args a = {.compute = compute,
-				   .isa = isa,
-				   .n_threads = 0,
-				   .max_rows = 1,
-				   .max_seqs = 1,
-				   .max_logits = 1,
-				   .max_context = BLOCK,
-				   .max_blocks_per_seq = 1};
-	int rc = kern_find(name, ops, &a.index, why, why_n);
-	return rc ? rc : (*ops)->open(dev, &a, why, why_n);
-}
-
-static bool opens(const char *name, const char *isa, enum kern_compute compute)
-{
-	const struct kern_ops *ops;
-	struct kern_dev *dev;
-	char why[512];
-	if (open_device(name, isa, compute, &ops, &dev, why, sizeof why))
-		return false;
-	ops->close(dev);
-	return true;
-}
-
-/* The names of what opens, in order of preference. */
-static json_t *names_that_open(const char *device, bool isas)
-{
-	static const char *const isa[] = {"avx512", "avx2", "plain"}, *const compute[] = {"f32", "bf16",
-											  "int8"};
-	json_t *list = json_array();
-	for (int i = 0; i < 3; i++)
-		if (opens(device, isas ? isa[i] : NULL, isas ? KERN_COMPUTE_F32 : (enum kern_compute)i))
-			json_array_append_new(list, json_string(isas ? isa[i] : compute[i]));
-	return list;
-}
-
-static json_t *describe_device(const char *name, char *why, size_t why_n)
-{
-	const struct kern_ops *ops;
-	struct kern_dev *dev;
-	struct kern_info info;
-	if (open_device(name, NULL, KERN_COMPUTE_F32, &ops, &dev, why, why_n))
-		return NULL;
-	ops->info(dev, &info);
-	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "device", name, "name", info.name,
-			      "kernels", ops->name, "isa", info.isa, "numerics", info.numerics, "bytes_total",
-			      (json_int_t)info.bytes_total, "bytes_free", (json_int_t)info.bytes_free,
-			      "threads", info.n_threads);
-	ops->close(dev);
-	json_object_set_new(o, "compute", names_that_open(name, false));
-	if (strncmp(name, "cpu", 3) == 0)
-		json_object_set_new(o, "isa_available", names_that_open(name, true));
-	return o;
+	char *program = process_program("quern-worker", why, why_n);
+	if (!program)
+		return -ENOENT;
+	struct buf text = {0};
+	char option[] = "--inspect", status_text[64], *argv[] = {program, option, (char *)kind, NULL};
+	int status, rc = process_output(argv, &text, &status, why, why_n);
+	if (!rc && json_parse(text.p ? text.p : "", text.len, out, NULL, 0))
+		rc = err_why(why, why_n, -EIO, "%s --inspect %s: %s", program, kind,
+			     process_status_text(status, status_text, sizeof status_text));
+	buf_fini(&text);
+	free(program);
+	return rc;
 }
 
 static void print_list(const char *label, const json_t *list)
@@ -122,30 +82,23 @@ static void print_device(const json_t *o)
 	printf("  %-12s%s\n", "numerics", json_string_value(json_get(o, "numerics")));
 }
 
-/* cpu: as a whole.  gpu: every device that opens; none is an error that says why. */
-static int inspect_devices(const struct opts *o, bool gpu)
+static int inspect_devices(const struct opts *o, const char *kind)
 {
-	char why[512], name[16];
-	json_t *list = json_array();
-	for (int i = 0; i < (gpu ? DEVICES_MAX : 1); i++) {
-		snprintf(name, sizeof name, gpu ? "cuda:%d" : "cpu", i);
-		json_t *d = describe_device(name, why, sizeof why);
-		if (!d)
-			break;
-		json_array_append_new(list, d);
-	}
-	if (json_array_size(list) == 0) {
-		json_decref(list);
+	char why[1024];
+	json_t *list;
+	if (read_devices(kind, &list, why, sizeof why))
 		return term_error("%s", why);
-	}
-	if (opts_flag(o, "json")) {
-		print_json(list);
-		return 0;
-	}
-	for (size_t i = 0; i < json_array_size(list); i++)
-		print_device(json_array_get(list, i));
+	int status = 0;
+	const char *error = json_string_value(json_get(list, "error"));
+	if (error)
+		status = term_error("%s", error);
+	else if (opts_flag(o, "json"))
+		print_json(json_incref(list));
+	else
+		for (size_t i = 0; i < json_array_size(list); i++)
+			print_device(json_array_get(list, i));
 	json_decref(list);
-	return 0;
+	return status;
 }
 
 /* ---- a model ---- */
@@ -217,22 +170,15 @@ static const char *rope_name(enum config_rope r)
 	return names[r];
 }
 
-/* Bytes of the KV cache per token, as the CPU keeps it in its best mode. */
-static int64_t kv_token_bytes(const struct model_config *c)
+int64_t inspect_kv_token_bytes(const struct model_config *c)
 {
-	const struct kern_ops *ops;
-	struct kern_dev *dev;
-	char why[512];
-	if (open_device("cpu", NULL, KERN_COMPUTE_F32, &ops, &dev, why, sizeof why))
-		return 0;
-	int64_t bytes = ops->kv_block_bytes(dev, c->n_layers, c->n_kv_heads, c->head_dim, BLOCK) / BLOCK;
-	ops->close(dev);
-	return bytes;
+	const int padded = (c->head_dim + 15) / 16 * 16;
+	return (int64_t)c->n_layers * c->n_kv_heads * (c->head_dim + padded) * (int64_t)sizeof(float);
 }
 
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w)
 {
-	int64_t kv = kv_token_bytes(c);
+	int64_t kv = inspect_kv_token_bytes(c);
 	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model",
 			      dir, "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden,
 			      "intermediate", c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads,
@@ -324,7 +270,7 @@ static int inspect_model(const struct opts *o, const char *dir)
 	char why[1024];
 	if (!file_is_dir(dir))
 		return term_error(file_exists(dir)
-					  ? "%s is no model directory (config.json and *.safetensors)"
+					  ? "%s is not a model directory (config.json and *.safetensors)"
 					  : "%s: no such directory",
 				  dir);
 	if (model_config_load(dir, &c, why, sizeof why))
@@ -357,7 +303,7 @@ int cmd_inspect(int argc, char **argv)
 	if (status == COMMAND_GO_ON) {
 		const char *what = o.words[0];
 		if (strcmp(what, "cpu") == 0 || strcmp(what, "gpu") == 0)
-			status = inspect_devices(&o, what[0] == 'g');
+			status = inspect_devices(&o, what);
 		else
 			status = inspect_model(&o, what);
 		status = term_finish(status);

@@ -15,7 +15,7 @@ static const struct opt json_options[] = {
 };
 
 static const struct opt attach_options[] = {
-	OPT("from", OPT_INT, "N", "from this token of each output on (0)", .lo = 0, .hi = INT32_MAX),
+	OPT("from", OPT_INT, "N", "first token of each output to print (0)", .lo = 0, .hi = INT32_MAX),
 };
 
 static const struct usage jobs_usage = {
@@ -26,7 +26,7 @@ static const struct usage jobs_usage = {
 static const struct usage attach_usage = {
 	.name = "attach",
 	.words = "JOB",
-	.about = "Prints a job's text from the start (or --from) and on as it comes.  Ctrl-C leaves the job "
+	.about = "Prints a job's text from its start (or --from) and follows it.  Ctrl-C leaves the job "
 		 "alone.",
 	.min_words = 1,
 	.max_words = 1,
@@ -34,14 +34,14 @@ static const struct usage attach_usage = {
 static const struct usage cancel_usage = {
 	.name = "cancel",
 	.words = "JOB",
-	.about = "Ends a job; what it has written so far stays its result.",
+	.about = "Cancels a job; its output so far is kept as its result.",
 	.min_words = 1,
 	.max_words = 1,
 };
 static const struct usage result_usage = {
 	.name = "result",
 	.words = "JOB",
-	.about = "Prints the result of a job that has ended.",
+	.about = "Prints the result of a finished job.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -101,7 +101,7 @@ int cmd_jobs(int argc, char **argv)
 	add_options(&o, true);
 	int status = command_parse(&o, &jobs_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = command_ask(&o, "jobs", NULL, &reply);
+		status = command_request(&o, "jobs", NULL, &reply);
 	if (status == COMMAND_GO_ON) {
 		const json_t *rows = json_object_get(reply, "jobs");
 		if (opts_flag(&o, "json"))
@@ -151,7 +151,7 @@ int cmd_cancel(int argc, char **argv)
 	add_options(&o, false);
 	int status = command_parse(&o, &cancel_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = command_ask(&o, "cancel", o.words[0], &reply);
+		status = command_request(&o, "cancel", o.words[0], &reply);
 	if (status == COMMAND_GO_ON) {
 		json_decref(reply);
 		status = EXIT_SUCCESS;
@@ -167,7 +167,7 @@ int cmd_result(int argc, char **argv)
 	add_options(&o, true);
 	int status = command_parse(&o, &result_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = command_ask(&o, "result", o.words[0], &reply);
+		status = command_request(&o, "result", o.words[0], &reply);
 	if (status == COMMAND_GO_ON) {
 		if (opts_flag(&o, "json"))
 			stream_print_json(reply);

@@ -1,4 +1,4 @@
-/* jobs.h - commands that look at and act on jobs of a running service. */
+/* jobs.h - `quern jobs`, `attach`, `cancel`, `result`: jobs of a running service. */
 #ifndef QUERN_CLI_JOBS_H
 #define QUERN_CLI_JOBS_H
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 static const struct opt options[] = {
-	OPT("out", OPT_TEXT, "DIR", "where to write them (.); made where it is not there"),
-	OPT("name", OPT_TEXT, "NAME", "what the files are called: NAME.key, NAME.pub (quern)"),
+	OPT("out", OPT_TEXT, "DIR", "where to write them, created if needed (.)"),
+	OPT("name", OPT_TEXT, "NAME", "the files are NAME.key and NAME.pub (quern)"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
@@ -20,8 +20,8 @@ static const struct usage usage = {
 	.words = "",
 	.about =
 		"Makes a key pair (CURVE): NAME.key is secret and stays where it is (serve --curve-key, and\n"
-		"--key of clients and workers), NAME.pub may be given away (--server-key; its key stands in\n"
-		"the service's --allow file).  Never overwrites.",
+		"--key of clients and workers), NAME.pub may be given away (--server-key; its key goes into\n"
+		"the service's --allow file).  Never overwrites a file.",
 };
 
 static bool name_fits(const char *s)
@@ -55,7 +55,7 @@ int cmd_keygen(int argc, char **argv)
 		goto out;
 	const char *dir = opts_text(&o, "out", "."), *name = opts_text(&o, "name", "quern");
 	if (!name_fits(name)) {
-		status = term_usage("keygen", "--name \"%.100s\" is no name for a file", name);
+		status = term_usage("keygen", "--name \"%.100s\" is not a file name", name);
 		goto out;
 	}
 	curve_protect();

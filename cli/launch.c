@@ -1,13 +1,13 @@
 #include "cli/launch.h"
 
 #include "base/alloc.h"
+#include "base/cpus.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/process.h"
 #include "cli/term.h"
 #include "formats/shard.h"
-#include "kernels/cpu/cpu.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,54 +15,57 @@
 
 enum { TO_CONTROLLER = 1, TO_WORKER = 2 };
 
-/* Of a GPU, where nobody says (as worker/cache.c for a worker that is started by hand). */
+/* Of a GPU, by default (as in worker/cache.c for a worker started by hand). */
 static const double gpu_fraction = 0.9;
 
 const struct opt launch_model_options[] = {
 	OPT("device", OPT_TEXT, "D,...", "where to run: cpu, cpu:0 (NUMA node), cuda:0 (default: cpu)"),
-	OPT("threads", OPT_INT, "N", "threads of a worker on the CPU (default: one per core)", .lo = 1,
-	    .hi = 1024, .pass = TO_CONTROLLER | TO_WORKER),
-	OPT("isa", OPT_TEXT, "NAME", "CPU kernels: avx512, avx2 or plain (default: the best that the CPU has)",
-	    .pass = TO_WORKER),
-	OPT("compute", OPT_TEXT, "MODE", "how to compute on the CPU: f32", .pass = TO_CONTROLLER),
+	OPT("threads", OPT_INT, "N", "threads of a CPU worker (one per core)", .lo = 1, .hi = 1024,
+	    .pass = TO_CONTROLLER | TO_WORKER),
+	OPT("isa", OPT_TEXT, "NAME",
+	    "CPU kernels: avx512, avx2 or plain (default: the best that the CPU has)", .pass = TO_WORKER),
+	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32 (bf16 and int8 are not built yet)",
+	    .pass = TO_CONTROLLER),
 	OPT("fast", OPT_FLAG, NULL,
-	    "GPU: long prompts faster, with bits that depend on the batch; no effect on a CPU",
+	    "GPU: faster long prompts; bits then depend on the batch; no effect on a CPU",
 	    .pass = TO_CONTROLLER),
 	OPT("tune", OPT_TEXT, "FILE",
 	    "--fast: what `quern bench kernels --tune` wrote (default: where it writes)", .pass = TO_WORKER),
-	OPT("no-graphs", OPT_FLAG, NULL, "GPU: queue every operation of a step by itself", .pass = TO_WORKER),
+	OPT("no-graphs", OPT_FLAG, NULL,
+	    "GPU: launch every operation of a step separately, without CUDA graphs", .pass = TO_WORKER),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
 	    .hi = 1 << 24, .pass = TO_CONTROLLER),
 	OPT("block-size", OPT_INT, "N", "tokens of a KV block: 16, 32, 64, 128 or 256 (16)", .lo = 16,
 	    .hi = 256, .pass = TO_CONTROLLER),
-	OPT("max-seqs", OPT_INT, "N", "sequences of a step (256)", .lo = 1, .hi = 4096,
+	OPT("max-seqs", OPT_INT, "N", "sequences in a step (256)", .lo = 1, .hi = 4096,
 	    .pass = TO_CONTROLLER),
 	OPT("max-batch-tokens", OPT_INT, "N", "token budget of a step (2048)", .lo = 1, .hi = 1 << 16,
 	    .pass = TO_CONTROLLER),
 	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step (512)", .lo = 1, .hi = 1 << 20,
 	    .pass = TO_CONTROLLER),
-	OPT("max-step-ms", OPT_INT, "MS", "how long prompts may make a step, about; 0: no limit (25)",
-	    .lo = 0, .hi = 10000, .pass = TO_CONTROLLER),
+	OPT("max-step-ms", OPT_INT, "MS",
+	    "approximate bound on a step that computes prompts; 0: no limit (25)", .lo = 0, .hi = 10000,
+	    .pass = TO_CONTROLLER),
 	OPT("prefill", OPT_TEXT, "MODE", "prompts mixed with decodes, or separate (mixed)",
 	    .pass = TO_CONTROLLER),
 	OPT("preempt", OPT_TEXT, "MODE", "when blocks run out: swap, recompute or auto (auto)",
 	    .pass = TO_CONTROLLER),
-	OPT("no-prefix-cache", OPT_FLAG, NULL, "compute what prompts have in common for each of them",
+	OPT("no-prefix-cache", OPT_FLAG, NULL, "do not reuse common prefixes of prompts",
 	    .pass = TO_CONTROLLER),
-	OPT("kv-bytes", OPT_SIZE, "SIZE", "KV cache of a worker, such as 4G", .pass = TO_CONTROLLER),
+	OPT("kv-bytes", OPT_SIZE, "SIZE", "KV cache of a worker, such as 4G (the worker chooses)",
+	    .pass = TO_CONTROLLER),
 	OPT("memory-fraction", OPT_NUMBER, "F",
-	    "part of a device's memory for the workers there, 0.01 to 1 (0.9 of a GPU)"),
-	OPT("swap-bytes", OPT_SIZE, "SIZE", "host memory for swapped sequences, 0 for none",
-	    .pass = TO_CONTROLLER),
+	    "part of a device's memory for its workers, 0.01 to 1 (0.9 of a GPU)"),
+	OPT("swap-bytes", OPT_SIZE, "SIZE",
+	    "host memory for swapped sequences, 0 for none (the worker chooses)", .pass = TO_CONTROLLER),
 	OPT("log-level", OPT_TEXT, "L", "debug, info, warn or error", .pass = TO_CONTROLLER | TO_WORKER),
-	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64,
-	    .pass = TO_CONTROLLER),
-	OPT("rank-timeout", OPT_INT, "S", "with --tp: give up a rank that is late for so many seconds (5)", .lo = 1,
-	    .hi = 86400, .pass = TO_WORKER),
+	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64, .pass = TO_CONTROLLER),
+	OPT("rank-timeout", OPT_INT, "S", "with --tp: seconds after which a late rank is given up (5)",
+	    .lo = 1, .hi = 86400, .pass = TO_WORKER),
 	OPT("replicas", OPT_INT, "N", "copies of the model (one per device)", .lo = 1, .hi = 64),
 	OPT_NOT_BUILT("tokenizer"),
 	OPT("allow-class-change", OPT_FLAG, NULL,
-	    "a running job whose worker is lost may go on where bits may differ, and is marked",
+	    "jobs of a lost worker may continue in another numerics class, and are marked",
 	    .pass = TO_CONTROLLER),
 };
 const size_t launch_n_model_options = sizeof launch_model_options / sizeof *launch_model_options;
@@ -71,7 +74,7 @@ const struct opt launch_listen_options[] = {
 	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (" LAUNCH_HTTP ")", .pass = TO_CONTROLLER),
 	OPT("jobs", OPT_TEXT, "ENDPOINT", "job socket, or none (" LAUNCH_JOBS ")", .pass = TO_CONTROLLER),
 	OPT("bus", OPT_TEXT, "ENDPOINT", "worker bus (ipc:// in the run directory)"),
-	OPT("name", OPT_TEXT, "NAME", "the model's name in /v1/models (default: the directory's)",
+	OPT("name", OPT_TEXT, "NAME", "the model's name for clients (default: the directory's)",
 	    .pass = TO_CONTROLLER),
 	OPT("max-queued-jobs", OPT_INT, "N", "jobs that may wait (4096)", .lo = 1, .hi = 1 << 24,
 	    .pass = TO_CONTROLLER),
@@ -80,39 +83,40 @@ const struct opt launch_listen_options[] = {
 	OPT("max-queued-tokens", OPT_INT, "N", "prompt tokens that may wait (8 million)", .lo = 1,
 	    .hi = INT64_MAX / 2, .pass = TO_CONTROLLER),
 	OPT("worker-timeout", OPT_INT, "S",
-	    "a worker from which nothing comes for so long is lost; 0: never, for a debugger (2)", .lo = 0,
+	    "seconds of silence after which a worker is lost; 0: never, for a debugger (2)", .lo = 0,
 	    .hi = 86400, .pass = TO_CONTROLLER),
 	OPT("stuck-timeout", OPT_INT, "S",
-	    "so is one that does not get on with a step for so long; 0: never (120)", .lo = 0, .hi = 86400,
+	    "seconds without progress in a step after which a worker is lost; 0: never (120)", .lo = 0,
+	    .hi = 86400, .pass = TO_CONTROLLER),
+	OPT("journal", OPT_TEXT, "FILE", "file of durable jobs, created if missing (none)",
 	    .pass = TO_CONTROLLER),
-	OPT("journal", OPT_TEXT, "FILE", "where durable jobs are kept; made where it is not there (none)",
-	    .pass = TO_CONTROLLER),
-	OPT("journal-bytes", OPT_SIZE, "SIZE", "beyond, the oldest finished jobs in it are forgotten (4G)",
+	OPT("journal-bytes", OPT_SIZE, "SIZE", "beyond this size, the oldest finished jobs are deleted (4G)",
 	    .pass = TO_CONTROLLER),
 	OPT("max-file-bytes", OPT_SIZE, "SIZE", "largest file of /v1/files (200M)", .pass = TO_CONTROLLER),
-	OPT("keep", OPT_INT, "S", "seconds that a finished job can be asked for (3600)", .lo = 0,
-	    .hi = 366 * 86400, .pass = TO_CONTROLLER),
-	OPT("keep-durable", OPT_INT, "S", "the same of durable jobs (86400)", .lo = 0, .hi = 366 * 86400,
+	OPT("keep", OPT_INT, "S", "seconds that finished jobs are kept (3600)", .lo = 0, .hi = 366 * 86400,
 	    .pass = TO_CONTROLLER),
-	OPT("curve-key", OPT_TEXT, "FILE", "the service's secret key (quern keygen): TCP sockets ask for keys",
+	OPT("keep-durable", OPT_INT, "S", "the same for durable jobs (86400)", .lo = 0, .hi = 366 * 86400,
 	    .pass = TO_CONTROLLER),
-	OPT("allow", OPT_TEXT, "FILE", "the public keys of clients and workers that are let in",
+	OPT("curve-key", OPT_TEXT, "FILE",
+	    "the service's secret key (quern keygen): TCP sockets require keys", .pass = TO_CONTROLLER),
+	OPT("allow", OPT_TEXT, "FILE", "public keys of the clients and workers that may connect",
 	    .pass = TO_CONTROLLER),
 	OPT("insecure", OPT_FLAG, NULL, "listen beyond loopback without keys", .pass = TO_CONTROLLER),
-	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP asks for one of its keys (docs/OPERATING.md)",
+	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP requires one of its keys (docs/OPERATING.md)",
 	    .pass = TO_CONTROLLER),
-	OPT("cors-origin", OPT_TEXT, "ORIGIN,...", "pages of these may use HTTP from a browser; *: all",
-	    .pass = TO_CONTROLLER),
+	OPT("cors-origin", OPT_TEXT, "ORIGIN,...",
+	    "pages of these origins may use HTTP from a browser; *: all", .pass = TO_CONTROLLER),
 	OPT("tls-cert", OPT_TEXT, "FILE", "HTTP with TLS: the certificate and its chain, PEM",
 	    .pass = TO_CONTROLLER),
 	OPT("tls-key", OPT_TEXT, "FILE", "its key, PEM", .pass = TO_CONTROLLER),
-	OPT("tool-parser", OPT_TEXT, "STYLE", "how the model calls tools: auto, none, hermes, llama3 (auto)",
-	    .pass = TO_CONTROLLER),
-	OPT("reasoning-parser", OPT_TEXT, "STYLE", "how it thinks: auto, none, qwen3, deepseek_r1 (auto)",
-	    .pass = TO_CONTROLLER),
+	OPT("tool-parser", OPT_TEXT, "STYLE",
+	    "syntax of the model's tool calls: auto, none, hermes, llama3 (auto)", .pass = TO_CONTROLLER),
+	OPT("reasoning-parser", OPT_TEXT, "STYLE",
+	    "syntax of the model's reasoning: auto, none, qwen3, deepseek_r1 (auto)", .pass = TO_CONTROLLER),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout",
 	    .pass = TO_CONTROLLER),
-	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields", .pass = TO_CONTROLLER),
+	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them",
+	    .pass = TO_CONTROLLER),
 };
 const size_t launch_n_listen_options = sizeof launch_listen_options / sizeof *launch_listen_options;
 
@@ -138,7 +142,7 @@ static int check_model(const char *model, char *why, size_t why_n)
 	return 0;
 }
 
-/* How many workers, on which devices. */
+/* The number of workers, and their devices. */
 static int plan_workers(const struct opts *o, struct launch *l, char *why, size_t why_n)
 {
 	int rc = devices_parse(opts_text(o, "device", "cpu"), l->devices, &l->n_devices, why, why_n);
@@ -152,20 +156,20 @@ static int plan_workers(const struct opts *o, struct launch *l, char *why, size_
 			       tp, SUPERVISE_WORKERS_MAX);
 	if (n > replicas * tp || (!opts_has(o, "replicas") && n > tp && n % tp))
 		return err_why(why, why_n, -EINVAL,
-			       "--device names %" PRId64 " devices, which --tp %" PRId64
-			       " and --replicas %" PRId64 " leave without use",
+			       "--device names %" PRId64 " devices, some of which --tp %" PRId64
+			       " and --replicas %" PRId64 " leave unused",
 			       n, tp, replicas);
 	l->n_workers = (size_t)(replicas * tp);
 	return 0;
 }
 
-/* Can the model be cut into so many parts?  The workers would say so, too, but one after another. */
+/* Can the model be split into tp parts?  The workers would report it, too, but each of them. */
 static int check_parts(const char *model, int64_t tp, char *why, size_t why_n)
 {
 	struct model_config c;
 	struct weights *w;
 	struct shard s;
-	/* A model that is wrong in itself is for a worker to refuse. */
+	/* An invalid model is refused by the worker. */
 	if (model_config_load(model, &c, why, why_n))
 		return 0;
 	int rc = 0;
@@ -185,7 +189,8 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 			       "--log-level is \"%s\", must be debug, info, warn or error", level);
 	const double fraction = opts_number(o, "memory-fraction", 1);
 	if (!(fraction >= 0.01 && fraction <= 1))
-		return err_why(why, why_n, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1", fraction);
+		return err_why(why, why_n, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1",
+			       fraction);
 	int rc = check_model(model, why, why_n);
 	if (!rc && opts_int(o, "tp", 1) > 1)
 		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
@@ -233,7 +238,7 @@ static bool is_launch_option(const struct opt *s)
 	       (s >= launch_listen_options && s < launch_listen_options + launch_n_listen_options);
 }
 
-/* What was given and goes to `mark`.  A command's other tables have marks of their own. */
+/* Passes on the options given that `mark` takes.  Marks of a command's other tables mean other things. */
 static void argv_pass(char ***argv, const struct opts *o, unsigned mark)
 {
 	for (size_t i = 0; i < o->n_values; i++) {
@@ -266,7 +271,7 @@ static int bus_for_worker(const char *bus, char *out, size_t n, char *why, size_
 	const char *host = bus + strlen(tcp);
 	if (colon < host || strspn(colon + 1, "0123456789") == 0 || strcmp(colon + 1, "0") == 0)
 		return err_why(why, why_n, -EINVAL,
-			       "--bus is \"%s\": give a port, since the workers are told it", bus);
+			       "--bus is \"%s\": give a port, since workers connect to it", bus);
 	bool any = strncmp(host, "*:", 2) == 0 || strncmp(host, "0.0.0.0:", 8) == 0;
 	snprintf(out, n, "tcp://%s%s", any ? "127.0.0.1" : "", any ? colon : host);
 	return 0;
@@ -298,8 +303,8 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 	return argv;
 }
 
-/* What the workers of a device may use of it, they share evenly, but for one that has its own.  Nothing is said where each has the
- * device for itself, or where a CPU's workers keep to its rule of thumb. */
+/* Workers of a device share its memory fraction evenly, unless own is given.  No option is passed if the
+ * worker has the device for itself, or follows the CPU's rule of thumb. */
 static void argv_add_fraction(char ***argv, const struct opts *o, const char *device, size_t n, double own)
 {
 	const bool gpu = strncmp(device, "cuda", 4) == 0;
@@ -322,14 +327,14 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 		argv_add_option(&argv, "log-level", "error");
 	argv_pass(&argv, l->o, TO_WORKER);
 	argv_add_fraction(&argv, l->o, device, n, memory_fraction);
-	/* One that we start is as good as the service itself. */
+	/* A worker that we start has the rights of the service itself. */
 	if (!l->own && opts_has(l->o, "curve-key")) {
 		argv_add_option(&argv, "key", opts_text(l->o, "curve-key", NULL));
 		argv_add_option(&argv, "server-key", opts_text(l->o, "curve-key", NULL));
 	}
 	if (n > 1 && strncmp(device, "cpu", 3) == 0 && !opts_has(l->o, "threads")) {
 		char number[16];
-		int cores = cpu_host_cores(device[3] == ':' ? atoi(device + 4) : -1);
+		int cores = cpus_cores(device[3] == ':' ? atoi(device + 4) : -1);
 		int share = cores / (int)n;
 		snprintf(number, sizeof number, "%d", share ? share : 1);
 		argv_add_option(&argv, "threads", number);
@@ -337,14 +342,14 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 	return argv;
 }
 
-/* Accepted, so that one configuration serves machines of both kinds. */
+/* --fast is accepted on a CPU, so that one configuration serves machines of both kinds. */
 static void note_fast(const struct launch *l)
 {
 	for (size_t i = 0; i < l->n_devices; i++)
 		if (strncmp(l->devices[i].name, "cpu", 3) != 0)
 			return;
 	if (opts_flag(l->o, "fast"))
-		term_note("--fast has no effect on a CPU, whose kernels have one way only");
+		term_note("--fast has no effect on a CPU");
 }
 
 static bool is_none(const struct opts *o, const char *name)
@@ -358,8 +363,9 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 	*l = (struct launch){.o = o, .own = own, .dir = {.lock_fd = -1}};
 	int rc = check(o, model, why, why_n);
 	if (!rc && !own && is_none(o, "http") && is_none(o, "jobs"))
-		rc = err_why(why, why_n, -EINVAL,
-			     "--http none and --jobs none leave no way to reach the service: give one of them");
+		rc = err_why(
+			why, why_n, -EINVAL,
+			"--http none and --jobs none leave no way to reach the service: give one of them");
 	if (rc || (rc = plan_workers(o, l, why, why_n)))
 		return rc;
 	note_fast(l);

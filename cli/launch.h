@@ -12,10 +12,10 @@
 #define LAUNCH_JOBS "tcp://127.0.0.1:7420"
 #define LAUNCH_HTTP "127.0.0.1:8080"
 
-/* What to serve, with which limits: for serve, and for commands with a service of their own. */
+/* The model, devices and limits: for serve, and for commands with a private service. */
 extern const struct opt launch_model_options[];
 extern const size_t launch_n_model_options;
-/* Where to listen: for serve. */
+/* Where to listen, and for which clients: for serve. */
 extern const struct opt launch_listen_options[];
 extern const size_t launch_n_listen_options;
 
@@ -30,14 +30,14 @@ struct launch {
 	size_t n_devices, n_workers; /* dealt over the devices */
 };
 
-/* Whether it makes sense: -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT (no model). */
+/* Checks the options and the model: -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT (no model). */
 int launch_check(const struct opts *o, const char *model, char *why, size_t why_n);
 
-/* Checks the options, too; makes the run directory and the command lines.  own: a service for this
- * command alone, with its sockets in the run directory and no HTTP; o then has only the model
- * options.  o must outlive l.  -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT. */
+/* Checks, creates the run directory and builds the command lines.  own: a private service for this
+ * command, with its sockets in the run directory and no HTTP; o then has only the model options.  o must
+ * outlive l.  -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT. */
 int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n);
-/* What to start: the part of cfg that l knows; l must outlive its use. */
+/* Fills in the members of cfg that describe what to start; l must outlive cfg. */
 void launch_supervise(struct launch *l, struct supervise_config *cfg);
 void launch_close(struct launch *l);
 

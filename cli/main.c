@@ -1,14 +1,12 @@
-/* main.c - `quern`: which command is meant. */
+/* main.c - `quern`: the table of commands, and the dispatch to one of them. */
 #include "base/file.h"
 #include "base/options.h"
 #include "base/version.h"
-#include "cli/bench_engine.h"
-#include "cli/bench_kernels.h"
-#include "cli/bench_scheduler.h"
-#include "cli/bench_serve.h"
+#include "cli/command.h"
 #include "cli/inspect.h"
 #include "cli/jobs.h"
 #include "cli/keygen.h"
+#include "cli/process.h"
 #include "cli/run.h"
 #include "cli/scale.h"
 #include "cli/serve.h"
@@ -17,99 +15,57 @@
 #include "cli/term.h"
 #include "cli/tokenize.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct command {
-	const char *name;
-	int (*main)(int argc, char **argv); /* NULL: not built yet */
-	const char *words;
-	const char *about;
-};
+#include <unistd.h>
 
 static int cmd_bench(int argc, char **argv);
 
 static const struct command commands[] = {
 	{"serve", cmd_serve, "MODEL", "start a service on this machine, until Ctrl-C"},
-	{"run", cmd_run, "MODEL [PROMPT]", "a private service for one prompt, or for a chat"},
+	{"run", cmd_run, "MODEL [PROMPT]", "run one prompt, or a chat, with a private service"},
 	{"submit", cmd_submit, "PROMPT", "submit a job to a running service, stream its text"},
 	{"jobs", cmd_jobs, "", "list jobs"},
-	{"attach", cmd_attach, "JOB", "print a job's text and go on as it comes"},
-	{"cancel", cmd_cancel, "JOB", "end a job"},
-	{"result", cmd_result, "JOB", "print the result of a job that has ended"},
-	{"status", cmd_status, "", "what the service is doing; --watch refreshes"},
+	{"attach", cmd_attach, "JOB", "print a job's text and follow it"},
+	{"cancel", cmd_cancel, "JOB", "cancel a job"},
+	{"result", cmd_result, "JOB", "print the result of a finished job"},
+	{"status", cmd_status, "", "show what the service is doing; --watch refreshes"},
 	{"workers", cmd_workers, "", "list workers"},
-	{"scale", cmd_scale, "N", "make it N replicas while it runs"},
-	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs move"},
-	{"keygen", cmd_keygen, "", "make a key pair for a service, a client or a worker"},
-	{"tokenize", cmd_tokenize, "MODEL", "stdin to tokens and back"},
-	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "what a model holds; what this machine offers"},
-	{"bench", cmd_bench, "serve | engine | kernels | scheduler | ...", "measure"},
+	{"scale", cmd_scale, "N", "change the number of replicas"},
+	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs are moved"},
+	{"keygen", cmd_keygen, "", "create a key pair for a service, a client or a worker"},
+	{"tokenize", cmd_tokenize, "MODEL", "turn text into tokens and back"},
+	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "show what a model holds, or what this machine offers"},
+	{"bench", cmd_bench, "WHAT", "measure a server, the engine, kernels, the scheduler, ..."},
 	{"quantize", NULL, NULL, NULL},
 	{"convert", NULL, NULL, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static const struct command benches[] = {
-	{"engine", cmd_bench_engine, "[MODEL]", "prefill and decode speed, latencies"},
-	{"kernels", cmd_bench_kernels, "", "the kernels of this machine"},
-	{"tokenizer", cmd_bench_tokenizer, "MODEL", "encoding and decoding speed"},
-	{"scheduler", cmd_bench_scheduler, "", "the scheduler in simulated time, under a trace of arrivals"},
-	{"serve", cmd_bench_serve, "", "a running OpenAI-compatible server, under load"},
-};
-enum { N_BENCHES = sizeof benches / sizeof *benches };
-
-static void list(const struct command *c, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		char left[64];
-		if (!c[i].main)
-			continue;
-		snprintf(left, sizeof left, "%s%s%s", c[i].name, *c[i].words ? " " : "", c[i].words);
-		printf("  %-34s  %s\n", left, c[i].about);
-	}
-}
-
 static int help(void)
 {
 	printf("quern %s: an LLM inference service\n\nusage: quern COMMAND [options]\n\ncommands:\n",
 	       QUERN_VERSION);
-	list(commands, N_COMMANDS);
-	printf("\nquern COMMAND --help tells more; quern --version shows the version.\n\n"
+	command_list(commands, N_COMMANDS);
+	printf("\nquern COMMAND --help shows the options of a command; quern --version the version.\n\n"
 	       "  quern run models/demo \"Once upon a time\"\n"
 	       "  quern serve models/demo\n"
 	       "  quern submit \"Once upon a time\"\n");
 	return term_finish(EXIT_SUCCESS);
 }
 
-/* Runs argv[0] of a table.  what: how errors call it. */
-static int dispatch(const char *what, const struct command *c, size_t n, int argc, char **argv)
-{
-	const char *names[N_COMMANDS];
-	for (size_t i = 0; i < n; i++) {
-		names[i] = c[i].name;
-		if (strcmp(c[i].name, argv[0]) != 0)
-			continue;
-		if (!c[i].main)
-			return term_error("%s%s is not built yet", c == benches ? "bench " : "", argv[0]);
-		return c[i].main(argc, argv);
-	}
-	const char *near = nearest_name(argv[0], names, n), *parent = c == benches ? "bench" : NULL;
-	if (near)
-		return term_usage(parent, "unknown %s \"%.100s\"; did you mean %s?", what, argv[0], near);
-	return term_usage(parent, "unknown %s \"%.100s\"", what, argv[0]);
-}
-
+/* Benchmarks link the kernels and an HTTP client: a separate program, which replaces this process. */
 static int cmd_bench(int argc, char **argv)
 {
-	if (argc < 2)
-		return term_usage("bench", "what to measure is missing");
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-		printf("usage: quern bench WHAT [options]\n\nmeasures:\n");
-		list(benches, N_BENCHES);
-		return term_finish(EXIT_SUCCESS);
-	}
-	return dispatch("measure", benches, N_BENCHES, argc - 1, argv + 1);
+	char why[512];
+	(void)argc;
+	argv[0] = process_program("quern-bench", why, sizeof why);
+	if (!argv[0])
+		return term_error("%s", why);
+	execv(argv[0], argv);
+	return term_error("cannot run %s: %s", argv[0], strerror(errno));
 }
 
 int main(int argc, char **argv)
@@ -123,5 +79,5 @@ int main(int argc, char **argv)
 		printf("quern %s\n", QUERN_VERSION);
 		return term_finish(EXIT_SUCCESS);
 	}
-	return dispatch("command", commands, N_COMMANDS, argc - 1, argv + 1);
+	return command_dispatch(commands, N_COMMANDS, NULL, "command", argc - 1, argv + 1);
 }

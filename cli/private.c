@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const int64_t grace_us = 2 * 1000000LL;
-/* How long a reason is waited for after the service went away. */
+/* Time to wait for the reason after the service went away. */
 enum { REASON_MS = 3000 };
 
 static void report(int fd, const json_t *line)
@@ -29,7 +29,7 @@ static void report(int fd, const json_t *line)
 	buf_printf(&b, "%s\n", text);
 	free(text);
 	if (write(fd, b.p, b.len) < 0)
-		exit(EXIT_FAILURE); /* the command has gone, and we follow */
+		exit(EXIT_FAILURE); /* the command is gone: exit too */
 	buf_fini(&b);
 }
 
@@ -81,7 +81,7 @@ int private_start(struct private_service *s, const struct opts *o, const char *m
 	pid_t parent = getpid();
 	s->pid = fork();
 	if (s->pid == 0) {
-		/* Ctrl-C on the terminal is the command's affair. */
+		/* Ctrl-C on the terminal is handled by the command. */
 		setpgid(0, 0);
 		interrupt_disarm();
 		signal(SIGPIPE, SIG_IGN);
@@ -106,7 +106,7 @@ int private_start(struct private_service *s, const struct opts *o, const char *m
 	return 0;
 }
 
-/* One line of the supervisor; NULL with rc: -EINTR, -ETIMEDOUT, or -EPIPE when it has ended. */
+/* One line from the supervisor; NULL with *rc: -EINTR, -ETIMEDOUT, or -EPIPE when it has ended. */
 static json_t *next_report(struct private_service *s, int timeout_ms, int *rc)
 {
 	struct buf b = {0};
@@ -146,7 +146,7 @@ int private_wait(struct private_service *s, char *why, size_t why_n)
 	}
 	s->ready = line;
 	if (!private_jobs(s))
-		return err_why(why, why_n, -EPROTO, "the controller did not say where its job socket is");
+		return err_why(why, why_n, -EPROTO, "the controller did not report its job socket");
 	return 0;
 }
 
@@ -158,7 +158,7 @@ const char *private_jobs(const struct private_service *s)
 void private_reason(struct private_service *s, char *why, size_t why_n)
 {
 	int rc = 0;
-	/* Older lines may be further announcements. */
+	/* Lines before the reason may be further announcements. */
 	while (!rc) {
 		json_t *line = next_report(s, REASON_MS, &rc);
 		const char *error = json_string_value(json_object_get(line, "error"));
@@ -174,7 +174,7 @@ void private_stop(struct private_service *s)
 {
 	if (s->control_fd >= 0)
 		close(s->control_fd);
-	/* It says nothing more that somebody reads, but must not block on a full pipe. */
+	/* Closed, so that the supervisor does not block on a full pipe. */
 	if (s->report_fd >= 0)
 		close(s->report_fd);
 	while (s->pid && waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)

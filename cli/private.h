@@ -1,7 +1,10 @@
 /* private.h - a service for one command: its own controller and worker, reached over ipc.
- * A supervisor process is forked before this process opens anything, so that the client side may
- * use ZeroMQ while the side that starts processes does not.  Whatever becomes of the command,
- * the service ends with it. */
+ *
+ *     command (ZeroMQ client) --fork--> supervisor --fork, exec--> quern-controller, quern-worker
+ *             control pipe: closed to end the service;  report pipe: JSON lines from the supervisor
+ *
+ * The supervisor is forked before this process opens a socket, so that processes are started without ZeroMQ's
+ * threads.  The service ends with the command, however the command ends. */
 #ifndef QUERN_CLI_PRIVATE_H
 #define QUERN_CLI_PRIVATE_H
 
@@ -16,19 +19,19 @@ struct private_service {
 	pid_t pid;      /* the supervisor's; 0: none */
 	int control_fd; /* closing it ends the service */
 	int report_fd;  /* its JSON lines */
-	json_t *ready;  /* what the controller said; owned */
+	json_t *ready;  /* the controller's ready line; owned */
 };
 
-/* o has the launch_model_options, checked by launch_check() already.  verbose: what the
- * processes log goes to our stderr. */
+/* o has the launch_model_options, already checked by launch_check().  verbose: logs go to our stderr. */
 int private_start(struct private_service *s, const struct opts *o, const char *model, bool verbose, char *why,
 		  size_t why_n);
-/* Until it serves.  -EINTR when interrupted (term.h), else the reason of its failure. */
+/* Waits until the service is ready.  -EINTR when interrupted (term.h); others with the reason. */
 int private_wait(struct private_service *s, char *why, size_t why_n);
+/* Endpoint of its job socket; NULL before it is ready. */
 const char *private_jobs(const struct private_service *s);
-/* Why the service went away on its own: into why, where the supervisor said so. */
+/* After the service went away: the reason that the supervisor reported, if any, into why. */
 void private_reason(struct private_service *s, char *why, size_t why_n);
-/* Ends it and waits for that. */
+/* Ends the service and waits for its end. */
 void private_stop(struct private_service *s);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,8 @@ static void close_on_exec_from(int first)
 static void become(char *const argv[], int keep_fd, int log_fd, pid_t parent)
 {
 	setpgid(0, 0);
-	/* Whatever ends the supervisor, nothing of it is left behind.  A parent that died before
-	 * this call is seen by its absence. */
+	/* The kernel kills the child however the supervisor ends.  A parent that died before this
+	 * call is detected by its pid. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(127);
@@ -40,7 +41,7 @@ static void become(char *const argv[], int keep_fd, int log_fd, pid_t parent)
 	sigemptyset(&none);
 	for (int s = 1; s < NSIG; s++)
 		signal(s, SIG_DFL);
-	/* It writes to a terminal from the background. */
+	/* The child writes to a terminal from the background. */
 	signal(SIGTTOU, SIG_IGN);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 
@@ -97,6 +98,32 @@ int process_start(struct process *p, char *const argv[], int keep_fd, int log_fd
 	return 0;
 }
 
+int process_output(char *const argv[], struct buf *out, int *status, char *why, size_t why_n)
+{
+	int ends[2];
+	pid_t pid;
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_why(why, why_n, -errno, "cannot start %s: %s", argv[0], strerror(errno));
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+	int e = posix_spawn(&pid, argv[0], &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(ends[1]);
+	char part[4096];
+	ssize_t n = 1;
+	while (!e && (n > 0 || (n < 0 && errno == EINTR)))
+		if ((n = read(ends[0], part, sizeof part)) > 0)
+			buf_put(out, part, (size_t)n);
+	close(ends[0]);
+	if (e)
+		return err_why(why, why_n, -e, "cannot run %s: %s", argv[0], strerror(e));
+	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
+		continue;
+	return 0;
+}
+
 bool process_ended(struct process *p, int *status)
 {
 	while (p->pid && waitpid(p->pid, status, WNOHANG | WUNTRACED | WCONTINUED) == p->pid) {
@@ -116,8 +143,8 @@ bool process_ended(struct process *p, int *status)
 
 void process_signal(const struct process *p, int sig)
 {
-	/* Not reaped yet, so the number is still this child's.  Its whole group: what it started
-	 * itself ends with it. */
+	/* Not reaped yet, so the pid is still valid.  The whole group is signalled, so that
+	 * processes it started end with it. */
 	if (p->pid && kill(-p->pid, sig) < 0)
 		kill(p->pid, sig);
 }

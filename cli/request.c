@@ -18,7 +18,8 @@ const struct opt request_options[] = {
 	OPT("n", OPT_INT, "N", "how many outputs (1)", .letter = 'n', .lo = 1, .hi = 1 << 20, .pass = PARAM),
 	OPT("max-tokens", OPT_INT, "N", "length of each output (the rest of the context)", .letter = 'm',
 	    .lo = 1, .hi = INT32_MAX, .pass = PARAM),
-	OPT("min-tokens", OPT_INT, "N", "no end before", .lo = 0, .hi = INT32_MAX, .pass = PARAM),
+	OPT("min-tokens", OPT_INT, "N", "do not stop before this many", .lo = 0, .hi = INT32_MAX,
+	    .pass = PARAM),
 	OPT("temperature", OPT_NUMBER, "T", "0: always the most likely token (1)", .letter = 't',
 	    .pass = PARAM),
 	OPT("top-p", OPT_NUMBER, "P", "only the most likely tokens that sum to P", .pass = PARAM),
@@ -30,27 +31,29 @@ const struct opt request_options[] = {
 	OPT("stop", OPT_LIST, "TEXT", "end where this appears (may be repeated)", .pass = PARAM),
 	OPT("include-stop", OPT_FLAG, NULL, "leave the stop text in the output"),
 	OPT("stop-token-ids", OPT_TEXT, "ID,...", "end at these tokens"),
-	OPT("ignore-eos", OPT_FLAG, NULL, "go on at the end-of-text token", .pass = PARAM),
+	OPT("ignore-eos", OPT_FLAG, NULL, "continue after the end-of-text token", .pass = PARAM),
 	OPT("keep-special-tokens", OPT_FLAG, NULL, "leave special tokens in the text"),
 	OPT("presence-penalty", OPT_NUMBER, "X", "-2 to 2 (0)", .pass = PARAM),
 	OPT("frequency-penalty", OPT_NUMBER, "X", "-2 to 2 (0)", .pass = PARAM),
 	OPT("repetition-penalty", OPT_NUMBER, "X", "above 1: repeat less (1)", .pass = PARAM),
-	OPT("logprobs", OPT_INT, "K", "of the K most likely tokens (shown by --json)", .lo = 0, .hi = 1 << 20,
+	OPT("logprobs", OPT_INT, "K", "log-probabilities of the K most likely tokens (with --json)", .lo = 0,
+	    .hi = 1 << 20, .pass = PARAM),
+	OPT("prompt-logprobs", OPT_INT, "K", "the same for the prompt's tokens", .lo = 0, .hi = 1 << 20,
 	    .pass = PARAM),
-	OPT("prompt-logprobs", OPT_INT, "K", "likewise, of the prompt's tokens", .lo = 0, .hi = 1 << 20,
-	    .pass = PARAM),
-	OPT("bad-words", OPT_LIST, "TEXT", "never say this (may be repeated)", .pass = PARAM),
+	OPT("bad-words", OPT_LIST, "TEXT", "never generate this (may be repeated)", .pass = PARAM),
 	OPT("allowed-token-ids", OPT_TEXT, "ID,...", "only these tokens"),
 	OPT("best-of", OPT_INT, "N", "sample N outputs, show the -n likeliest", .lo = 1, .hi = 1 << 20,
 	    .pass = PARAM),
-	OPT("beam-width", OPT_INT, "N", "a beam search of N hypotheses, show the -n best", .lo = 1, .hi = 1 << 20,
+	OPT("beam-width", OPT_INT, "N", "a beam search of N hypotheses, show the -n best", .lo = 1,
+	    .hi = 1 << 20, .pass = PARAM),
+	OPT("length-penalty", OPT_NUMBER, "X", "of a beam search: above 0 favours long texts (1)",
 	    .pass = PARAM),
-	OPT("length-penalty", OPT_NUMBER, "X", "of a beam search: above 0 favours long texts (1)", .pass = PARAM),
 	OPT("early-stopping", OPT_TEXT, "WHEN", "of a beam search: yes, no or never (no)"),
 	OPT_NOT_BUILT("response-format"),
 	OPT("chat", OPT_FLAG, NULL, "the prompt is a user's message to a chat model"),
 	OPT("system", OPT_TEXT, "TEXT", "the system message before it (implies --chat)"),
-	OPT("deadline-ms", OPT_INT, "N", "give up after so many milliseconds", .lo = 1, .hi = INT32_MAX),
+	OPT("deadline-ms", OPT_INT, "N", "end the job with an error after this time", .lo = 1,
+	    .hi = INT32_MAX),
 };
 const size_t request_n_options = sizeof request_options / sizeof *request_options;
 
@@ -59,7 +62,7 @@ static json_t *texts(const struct opt_value *v)
 	json_t *a = json_array();
 	for (size_t i = 0; i < v->n_texts; i++) {
 		json_t *s = json_string(v->texts[i]);
-		/* Not UTF-8, and so nowhere in a text: the service shall say so by name. */
+		/* Not UTF-8: sent as null, so that the service refuses the parameter by name. */
 		json_array_append_new(a, s ? s : json_null());
 	}
 	return a;
@@ -85,7 +88,7 @@ static json_t *token_ids(const char *list)
 	int64_t ids[1024];
 	size_t n;
 	if (ints_parse(list, 0, INT32_MAX, ids, 1024, &n, NULL, 0)) {
-		/* The service names what is wrong with it. */
+		/* The service refuses it with its reason. */
 		json_array_append_new(a, json_string(list));
 		return a;
 	}
@@ -94,7 +97,7 @@ static json_t *token_ids(const char *list)
 	return a;
 }
 
-/* What is neither is the service's to refuse. */
+/* Other words are refused by the service. */
 static json_t *early_value(const char *when)
 {
 	if (strcmp(when, "yes") == 0 || strcmp(when, "no") == 0)
@@ -119,7 +122,8 @@ json_t *request_new(const struct opts *o)
 	if (opts_has(o, "beam-width"))
 		json_object_set_new(params, "use_beam_search", json_true());
 	if (opts_has(o, "early-stopping"))
-		json_object_set_new(params, "early_stopping", early_value(opts_text(o, "early-stopping", "")));
+		json_object_set_new(params, "early_stopping",
+				    early_value(opts_text(o, "early-stopping", "")));
 	if (opts_flag(o, "include-stop"))
 		json_object_set_new(params, "include_stop_str_in_output", json_true());
 	if (opts_flag(o, "keep-special-tokens"))
@@ -150,7 +154,7 @@ json_t *request_messages(const struct opts *o)
 	json_t *messages = json_array();
 	const char *system = opts_text(o, "system", NULL);
 	if (system && request_add_message(messages, "system", system, strlen(system), NULL, 0))
-		/* Bytes that are no text are the service's to refuse. */
+		/* Not UTF-8: sent as null, which the service refuses. */
 		json_array_append_new(messages, json_pack("{s:s, s:n}", "role", "system", "content"));
 	return messages;
 }
@@ -197,7 +201,7 @@ int request_read_prompt(const char *word, char **text, size_t *n, char *why, siz
 				       prompt_bytes_max >> 20);
 		}
 	}
-	/* The newline that echo and editors put at the end is not meant. */
+	/* echo and editors add a newline at the end. */
 	if (b.len && b.p[b.len - 1] == '\n')
 		b.p[--b.len] = '\0';
 	*n = b.len;

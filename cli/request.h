@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
-/* Sampling, and how the prompt is meant. */
+/* Sampling parameters, and whether the prompt is a chat message. */
 extern const struct opt request_options[];
 extern const size_t request_n_options;
 

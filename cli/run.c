@@ -14,18 +14,19 @@
 #include <unistd.h>
 
 static const struct opt run_options[] = {
-	OPT("json", OPT_FLAG, NULL, "print the whole result as JSON when it is there"),
+	OPT("json", OPT_FLAG, NULL, "print the whole result as JSON at the end"),
 	OPT("verbose", OPT_FLAG, NULL, "show what the service logs"),
 };
 
 static const struct usage usage = {
 	.name = "run",
 	.words = "MODEL [PROMPT]",
-	.about = "Starts a private service for one prompt, prints the text as it comes, and ends it.  PROMPT "
+	.about = "Starts a private service for one prompt, prints the text as it comes, and ends the "
+		 "service.  PROMPT "
 		 "\"-\"\n"
 		 "reads the prompt from stdin, less one newline at its end.  Without PROMPT on a terminal: a "
 		 "chat\n"
-		 "(/clear forgets it, Ctrl-C stops an answer, Ctrl-D ends).",
+		 "(/clear starts over, Ctrl-C stops an answer, Ctrl-D ends).",
 	.min_words = 1,
 	.max_words = 2,
 };
@@ -42,7 +43,8 @@ static int run_once(struct client *c, const struct opts *o, const char *text, si
 	return rc;
 }
 
-/* One turn: what the person said is in messages, the answer is added.  -ECONNRESET: it is over. */
+/* One turn of a chat: sends messages, which end with the user's, and adds the answer.  -ECONNRESET: the
+ * service has gone away. */
 static int answer(struct client *c, const struct opts *o, json_t *messages, char *why, size_t why_n)
 {
 	struct buf text = {0};
@@ -101,7 +103,7 @@ static int chat(struct client *c, const struct opts *o, char *why, size_t why_n)
 	return rc;
 }
 
-/* With the service starting: the prompt is read, then the service waited for. */
+/* While the service starts, the prompt is read; then waits for the service. */
 static int serve_prompt(struct private_service *s, const struct opts *o, char *why, size_t why_n)
 {
 	struct client *c = NULL;
@@ -120,7 +122,7 @@ static int serve_prompt(struct private_service *s, const struct opts *o, char *w
 		rc = chat(c, o, why, why_n);
 	else if (!rc)
 		rc = run_once(c, o, text, n, why, why_n);
-	/* The supervisor knows better why there is nobody any more. */
+	/* The supervisor knows why the service has gone away. */
 	if (rc == -ECONNRESET)
 		private_reason(s, why, why_n);
 	client_close(c);

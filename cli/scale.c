@@ -8,28 +8,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often a terminal is told how far it is. */
+/* Interval of the progress line on a terminal. */
 enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024, TIMEOUT_MAX_S = 86400 };
 
 static const struct opt scale_options[] = {
 	OPT("device", OPT_TEXT, "D,...",
-	    "where new ones run: cpu, cpu:0 (NUMA node), cuda:0 (as at the start)"),
+	    "devices of new workers: cpu, cpu:0 (NUMA node), cuda:0 (those of the start)"),
 	OPT("memory-fraction", OPT_NUMBER, "F",
-	    "part of its device's memory for each new one, 0.01 to 1 (its share of the start's)"),
-	OPT("timeout", OPT_INT, "S", "how long it may take (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
+	    "part of its device's memory for each new worker, 0.01 to 1 (the start's share)"),
+	OPT("timeout", OPT_INT, "S", "seconds after which to give up (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 static const struct opt drain_options[] = {
-	OPT("timeout", OPT_INT, "S", "how long it may take (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
+	OPT("timeout", OPT_INT, "S", "seconds after which to give up (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
 static const struct usage scale_usage = {
 	.name = "scale",
 	.words = "N",
-	.about = "Makes it N replicas of the model, and waits until they serve, or have ended.  No job is\n"
-		 "lost: what runs on a replica that goes is moved to another one.  A worker that cannot serve\n"
-		 "ends the wait, with its reason.",
+	.about = "Starts or ends replicas of the model until there are N, and waits for that.  No job is "
+		 "lost:\n"
+		 "jobs of a replica that ends are moved to another one.  A worker that cannot serve ends "
+		 "the\n"
+		 "wait, with its reason.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -71,7 +73,7 @@ static double slowest_load(const json_t *status)
 	return far;
 }
 
-/* The line that stands on a terminal while it waits; status NULL: takes it away. */
+/* Updates the progress line on the terminal; status NULL: clears it. */
 static void show_progress(const json_t *status)
 {
 	fprintf(stderr, "\r\033[K");
@@ -85,24 +87,25 @@ static void show_progress(const json_t *status)
 		fprintf(stderr, ", %zu draining", draining);
 }
 
-/* The reply to request, however long it takes; on the way, what the status says to a terminal. */
+/* Sends request and waits for its reply without a limit.  progress: meanwhile polls the status for the
+ * progress line. */
 static int wait_for(struct client *c, json_t *request, bool progress, json_t **reply, char *why, size_t why_n)
 {
 	uint64_t id;
-	bool asked = false, shown = false;
+	bool polling = false, shown = false;
 	int rc = client_send(c, request, &id, why, why_n);
 	while (!rc) {
-		rc = client_recv(c, progress && !asked ? PROGRESS_MS : -1, reply, why, why_n);
+		rc = client_recv(c, progress && !polling ? PROGRESS_MS : -1, reply, why, why_n);
 		if (rc == -ETIMEDOUT) {
 			json_t *status = json_pack("{s:s}", "op", "status");
 			rc = client_send(c, status, NULL, why, why_n);
 			json_decref(status);
-			asked = true;
+			polling = true;
 			continue;
 		}
 		if (rc || client_reply_id(*reply) == id)
 			break;
-		asked = false;
+		polling = false;
 		shown = true;
 		show_progress(*reply);
 		json_decref(*reply);
@@ -115,11 +118,11 @@ static int wait_for(struct client *c, json_t *request, bool progress, json_t **r
 		rc = -EREMOTEIO;
 	}
 	if (rc == -EINTR)
-		err_why(why, why_n, rc, "interrupted; the service goes on with it (quern status)");
+		err_why(why, why_n, rc, "interrupted; the service continues with the change (quern status)");
 	return rc;
 }
 
-static int tell_end(struct client *c, const char *what, char *why, size_t why_n)
+static int print_end(struct client *c, const char *what, char *why, size_t why_n)
 {
 	json_t *status, *request = json_pack("{s:s}", "op", "status");
 	int rc = client_call(c, request, CALL_MS, &status, why, why_n);
@@ -132,8 +135,8 @@ static int tell_end(struct client *c, const char *what, char *why, size_t why_n)
 	return 0;
 }
 
-/* Takes request. */
-static int carry_out(const struct opts *o, json_t *request, const char *done)
+/* Sends request (takes it) to the service and prints the outcome: done, then the number of replicas. */
+static int run_request(const struct opts *o, json_t *request, const char *done)
 {
 	struct client *c;
 	char why[1024];
@@ -152,7 +155,7 @@ static int carry_out(const struct opts *o, json_t *request, const char *done)
 		if (json)
 			stream_print_json(reply);
 		else
-			rc = tell_end(c, done, why, sizeof why);
+			rc = print_end(c, done, why, sizeof why);
 		json_decref(reply);
 	}
 	json_decref(request);
@@ -199,7 +202,7 @@ int cmd_scale(int argc, char **argv)
 			json_decref(request);
 			status = term_usage("scale", "%s", why);
 		} else {
-			status = carry_out(&o, request, "");
+			status = run_request(&o, request, "");
 		}
 	}
 	opts_fini(&o);
@@ -220,8 +223,8 @@ int cmd_drain(int argc, char **argv)
 		status = term_usage("drain", "WORKER: %s; quern workers lists them", why);
 	if (status == COMMAND_GO_ON) {
 		snprintf(done, sizeof done, "worker %lld has ended; ", (long long)worker);
-		status = carry_out(&o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker),
-				   done);
+		status = run_request(&o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker),
+				     done);
 	}
 	opts_fini(&o);
 	return status;

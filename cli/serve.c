@@ -9,18 +9,18 @@
 
 #include <string.h>
 
-/* Running jobs are told and cancelled; a worker finishes the step under way. */
+/* Time to cancel running jobs and finish the step under way. */
 static const int64_t grace_us = 10 * 1000000LL;
 
 static const struct opt serve_options[] = {
 	OPT("config", OPT_TEXT, "FILE", "INI file with these options by name"),
 	OPT("model", OPT_TEXT, NULL, NULL),
-	OPT("json", OPT_FLAG, NULL, "print what is ready as JSON"),
+	OPT("json", OPT_FLAG, NULL, "print the endpoints as JSON once the service is ready"),
 };
 
 struct announce {
 	bool json;
-	bool done; /* said once; a worker that comes back is no news to whoever waits for us */
+	bool done; /* the first ready line was announced; later ones are a note, or nothing with --json */
 };
 
 static void print_place(const char *what, const char *where, const char *scheme, const char *hint)
@@ -68,13 +68,13 @@ static void announce(void *user, const json_t *line)
 static const struct usage usage = {
 	.name = "serve",
 	.words = "MODEL",
-	.about = "Starts a service for MODEL (a directory in Hugging Face layout) on this machine, says "
-		 "where it\n"
-		 "can be reached, and runs until Ctrl-C; a second Ctrl-C kills.",
+	.about = "Starts a service for MODEL (a directory in Hugging Face layout) on this machine, prints "
+		 "its\n"
+		 "endpoints, and runs until Ctrl-C; a second Ctrl-C kills it.",
 	.max_words = 1,
 };
 
-/* COMMAND_GO_ON with the model, or an exit status with everything said. */
+/* COMMAND_GO_ON with the model, or the exit status after an error was reported. */
 static int read_options(struct opts *o, int argc, char **argv, const char **model)
 {
 	char why[512];

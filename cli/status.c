@@ -12,9 +12,9 @@
 #include <string.h>
 
 static const struct opt status_options[] = {
-	OPT("watch", OPT_FLAG, NULL, "show it again and again until Ctrl-C", .letter = 'w'),
-	OPT("interval", OPT_NUMBER, "S", "seconds between (1)"),
-	OPT("json", OPT_FLAG, NULL, "as JSON; with --watch, a line each time"),
+	OPT("watch", OPT_FLAG, NULL, "refresh until Ctrl-C", .letter = 'w'),
+	OPT("interval", OPT_NUMBER, "S", "seconds between refreshes (1)"),
+	OPT("json", OPT_FLAG, NULL, "as JSON; with --watch, one line per refresh"),
 };
 
 static const struct usage status_usage = {
@@ -48,8 +48,8 @@ static void print_workers(const json_t *reply)
 		printf("no workers\n");
 		return;
 	}
-	table_row(&t, "WORKER", "REPLICA", "HOST", "PID", "DEVICE", "NAME", "KERNELS", "THREADS", "STATE", "WEIGHTS",
-		  "KV", "BLOCKS", "STEPS", "STEP ms", NULL);
+	table_row(&t, "WORKER", "REPLICA", "HOST", "PID", "DEVICE", "NAME", "KERNELS", "THREADS", "STATE",
+		  "WEIGHTS", "KV", "BLOCKS", "STEPS", "STEP ms", NULL);
 	json_array_foreach(rows, i, w)
 	{
 		const char *state = json_string_value(json_object_get(w, "state"));
@@ -81,24 +81,24 @@ static double percent(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* What decides bits, --fast among it; usually one line, since replicas are alike. */
+/* Each numerics class once: usually one line, since replicas are alike. */
 static void print_numerics(const json_t *replicas)
 {
 	for (size_t i = 0; i < json_array_size(replicas); i++) {
-		const char *mine = json_string_value(json_object_get(json_array_get(replicas, i), "numerics"));
-		bool told = !mine || !*mine;
-		for (size_t k = 0; k < i && !told; k++) {
+		const char *mine =
+			json_string_value(json_object_get(json_array_get(replicas, i), "numerics"));
+		bool printed = !mine || !*mine;
+		for (size_t k = 0; k < i && !printed; k++) {
 			const char *other =
 				json_string_value(json_object_get(json_array_get(replicas, k), "numerics"));
-			told = other && strcmp(mine, other) == 0;
+			printed = other && strcmp(mine, other) == 0;
 		}
-		if (!told)
+		if (!printed)
 			printf("numerics   %s\n", mine);
 	}
 }
 
-/* Where the memory went: what a model takes beside its pools, over its weights on disk, is what it costs
- * to serve it. */
+/* Memory by use.  The last column: weights and scratch in memory, relative to the weights on disk. */
 static void print_memory(const json_t *reply)
 {
 	static const char *const keys[] = {"stored_bytes", "weights_bytes", "scratch_bytes", "kv_bytes",
@@ -113,7 +113,7 @@ static void print_memory(const json_t *reply)
 	{
 		const double stored = number(w, "stored_bytes");
 		if (stored <= 0)
-			continue; /* it has loaded nothing yet */
+			continue; /* nothing is loaded yet */
 		table_begin(&t);
 		table_int(&t, json_object_get(w, "worker"));
 		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -159,18 +159,20 @@ static void print_status(const json_t *s)
 	char bytes[32];
 	if (json_is_object(j))
 		printf("journal    %s%s%s%s%s\n", term_bytes(number(j, "bytes"), bytes, sizeof bytes),
-		       term_style(stdout, error ? TERM_RED : TERM_PLAIN), error ? "  durable jobs are refused: " : "",
-		       error ? error : "", term_style(stdout, TERM_PLAIN));
+		       term_style(stdout, error ? TERM_RED : TERM_PLAIN),
+		       error ? "  durable jobs are refused: " : "", error ? error : "",
+		       term_style(stdout, TERM_PLAIN));
 	printf("so far     %lld prompt tokens, %lld output tokens, %lld steps\n\n",
 	       integer(s, "prompt_tokens"), integer(s, "generated_tokens"), integer(s, "steps"));
 	const char *note = json_string_value(json_object_get(s, "note"));
 	if (note)
-		printf("%snote%s       %s\n\n", term_style(stdout, TERM_YELLOW), term_style(stdout, TERM_PLAIN), note);
+		printf("%snote%s       %s\n\n", term_style(stdout, TERM_YELLOW),
+		       term_style(stdout, TERM_PLAIN), note);
 	print_workers(s);
 	print_memory(s);
 }
 
-/* Until the next time; false when interrupted. */
+/* False when interrupted. */
 static bool sleep_s(double s)
 {
 	int64_t until = clock_us() + (int64_t)(s * 1e6);
@@ -225,7 +227,7 @@ static int command(const struct usage *u, void (*print)(const json_t *), int arg
 		do
 			rc = show(c, &o, u->name, print, why, sizeof why);
 		while (!rc && opts_flag(&o, "watch") && !ferror(stdout) && sleep_s(interval));
-		/* Ctrl-C is how watching ends. */
+		/* Ctrl-C is the normal end of --watch. */
 		if (rc == -EINTR && opts_flag(&o, "watch"))
 			rc = 0;
 		status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Outputs that are not printed yet, and how far the others are. */
+/* One output: its text, and how much of it was printed. */
 struct output {
 	struct buf text; /* all of it */
 	size_t printed;  /* bytes */
@@ -21,7 +21,7 @@ struct printer {
 	size_t turn; /* the one being printed */
 };
 
-/* More outputs than any service gives: an index beyond is not believed. */
+/* More outputs than any service allows: a larger index is ignored. */
 static const size_t outputs_max = 1 << 20;
 
 static struct output *output_at(struct printer *p, const json_t *reply)
@@ -37,7 +37,7 @@ static struct output *output_at(struct printer *p, const json_t *reply)
 	return &p->outputs[index];
 }
 
-/* Prints what may be printed: the output whose turn it is, and after its end the next ones. */
+/* Prints new text of the current output, and after its end of the next ones. */
 static void print_some(struct printer *p)
 {
 	while (p->turn < p->n_outputs) {
@@ -71,7 +71,7 @@ static void on_delta(struct printer *p, const json_t *reply)
 		print_some(p);
 }
 
-/* The whole result: what no delta brought is made up for. */
+/* The whole result: text that no delta brought is added. */
 static void on_done(struct printer *p, const json_t *reply)
 {
 	size_t i;
@@ -152,7 +152,7 @@ static int on_reply(struct printer *p, json_t *reply, bool *over, char *why, siz
 	return 0;
 }
 
-/* Asks for the job's end, which then comes as its `done`. */
+/* Cancels the job; its end arrives as `done`. */
 static int cancel(struct client *c, const char *job, char *why, size_t why_n)
 {
 	json_t *r = json_pack("{s:s, s:s}", "op", "cancel", "job", job);
@@ -164,7 +164,7 @@ static int cancel(struct client *c, const char *job, char *why, size_t why_n)
 int stream_job(struct client *c, json_t *request, const struct stream *how, char *why, size_t why_n)
 {
 	struct printer p = {.how = how};
-	/* How long a cancelled job may take to say so. */
+	/* Time for a cancelled job to end. */
 	const int cancel_ms = 5000;
 	const char *known = json_string_value(json_object_get(request, "job"));
 	char *job = known ? xstrdup(known) : NULL;
@@ -190,7 +190,7 @@ int stream_job(struct client *c, json_t *request, const struct stream *how, char
 		}
 		json_decref(reply);
 	}
-	/* What came before a failure stands on a line of its own. */
+	/* Text before a failure ends its line. */
 	if (!how->json && p.turn < p.n_outputs && p.outputs[p.turn].printed &&
 	    p.outputs[p.turn].text.p[p.outputs[p.turn].printed - 1] != '\n')
 		putchar('\n');

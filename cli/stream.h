@@ -10,20 +10,20 @@
 #include <stddef.h>
 
 struct stream {
-	bool json;        /* nothing until the end, then the whole result as one JSON object */
-	bool partial;     /* attached in the middle: the deltas are all there is to print */
+	bool json;        /* print nothing until the end, then the whole result as one JSON object */
+	bool partial;     /* attached in the middle: only the deltas are printed */
 	bool watch;       /* Ctrl-C leaves the job alone */
-	struct buf *text; /* also collects the first output; NULL: not wanted */
+	struct buf *text; /* also collects the first output; may be NULL */
 };
 
-/* Sends the request (submit or attach) and prints what comes, until the job has ended.  One output
- * is printed as it comes; of several, each in turn, a blank line between them.  Ctrl-C (term.h,
+/* Sends the request (submit or attach) and prints the text until the job has ended.  A single output
+ * is printed as it comes; several one after another, a blank line between them.  Ctrl-C (term.h,
  * armed by the caller) cancels the job.  0; -ECANCELED: it was cancelled; others with the reason. */
 int stream_job(struct client *c, json_t *request, const struct stream *how, char *why, size_t why_n);
 
-/* The texts of a `done` reply to stdout, as stream_job() prints them. */
+/* Prints the texts of a `done` reply as stream_job() does. */
 void stream_print_done(const json_t *done);
-/* A reply less what only the socket needs (op, id), as one line of JSON. */
+/* Prints a reply without its op and id as one line of JSON. */
 void stream_print_json(json_t *reply);
 
 #endif

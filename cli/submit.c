@@ -1,7 +1,7 @@
 #include "cli/submit.h"
 
 #include "base/err.h"
-#include "cli/batch.h"
+#include "cli/batch_file.h"
 #include "cli/command.h"
 #include "cli/request.h"
 #include "cli/stream.h"
@@ -11,13 +11,13 @@
 #include <string.h>
 
 static const struct opt submit_options[] = {
-	OPT("json", OPT_FLAG, NULL, "print the whole result as JSON when it is there"),
+	OPT("json", OPT_FLAG, NULL, "print the whole result as JSON at the end"),
 	OPT("detach", OPT_FLAG, NULL, "print the job's id and leave; see: quern attach, quern result"),
 	OPT("priority", OPT_INT, "N", "lower runs first (0)", .lo = INT32_MIN, .hi = INT32_MAX),
-	OPT("user", OPT_TEXT, "NAME", "on whose behalf"),
-	OPT("idempotency-key", OPT_TEXT, "KEY", "a second submit with the same key is the same job"),
+	OPT("user", OPT_TEXT, "NAME", "user that the job is accounted to"),
+	OPT("idempotency-key", OPT_TEXT, "KEY", "a second submit with the same key returns the same job"),
 	OPT("cache-salt", OPT_TEXT, "SALT", "share cached prompts only with the same salt"),
-	OPT("durable", OPT_FLAG, NULL, "accepted when it is on disk; survives the service (serve --journal)"),
+	OPT("durable", OPT_FLAG, NULL, "accepted once it is on disk; survives a restart (serve --journal)"),
 };
 
 static const struct usage usage = {
@@ -26,13 +26,11 @@ static const struct usage usage = {
 	.about = "Submits a job to a running service and prints its text as it comes.  PROMPT \"-\" reads "
 		 "the\n"
 		 "prompt from stdin, less one newline at its end.  Ctrl-C cancels the job.\n"
-		 "With --batch, a file of requests as OpenAI's batches have them; Ctrl-C interrupts, the "
-		 "same\n"
-		 "command goes on.",
+		 "With --batch, runs a file of OpenAI batch lines; after Ctrl-C the same command continues.",
 	.max_words = 1,
 };
 
-/* What submit says beyond sampling. */
+/* Options of submit beyond sampling. */
 static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t why_n)
 {
 	static const char *const names[] = {"user", "idempotency-key", "cache-salt"};
@@ -92,7 +90,7 @@ static int submit(struct client *c, const struct opts *o, char *why, size_t why_
 	return rc;
 }
 
-/* The option given that a file of requests does not heed: its lines say what they want.  NULL: none. */
+/* A given option that --batch does not take, since the lines have it.  NULL: none. */
 static const char *not_of_a_batch(const struct opts *o)
 {
 	static const char *const own[] = {"to",          "key",     "server-key", "batch", "output",
@@ -108,7 +106,7 @@ static const char *not_of_a_batch(const struct opts *o)
 	return NULL;
 }
 
-/* Words and options that do not go together.  COMMAND_GO_ON, or the exit status. */
+/* Combinations that make no sense.  COMMAND_GO_ON, or the exit status. */
 static int check_usage(const struct opts *o)
 {
 	bool batch = opts_has(o, "batch");
@@ -116,7 +114,7 @@ static int check_usage(const struct opts *o)
 		return term_usage("submit", batch ? "--batch and a PROMPT" : "PROMPT is missing");
 	const char *name = batch ? not_of_a_batch(o) : NULL;
 	if (name)
-		return term_usage("submit", "--%s is not for --batch: the lines of the file say it", name);
+		return term_usage("submit", "--%s is not for --batch: set it in the lines of the file", name);
 	if (!batch && (opts_has(o, "output") || opts_has(o, "concurrency")))
 		return term_usage("submit", "--%s is for --batch only",
 				  opts_has(o, "output") ? "output" : "concurrency");
@@ -131,7 +129,7 @@ int cmd_submit(int argc, char **argv)
 	opts_add(&o, command_to_options, command_n_to_options);
 	opts_add(&o, request_options, request_n_options);
 	opts_add(&o, submit_options, sizeof submit_options / sizeof *submit_options);
-	opts_add(&o, batch_options, batch_n_options);
+	opts_add(&o, batch_file_options, batch_file_n_options);
 	int status = command_parse(&o, &usage, argc, argv);
 	bool batch = opts_has(&o, "batch");
 	if (status == COMMAND_GO_ON)
@@ -141,7 +139,9 @@ int cmd_submit(int argc, char **argv)
 	if (status == COMMAND_GO_ON) {
 		interrupt_arm();
 		int rc = batch ? 0 : submit(c, &o, why, sizeof why);
-		status = term_finish(batch ? batch_run(&c, &o) : rc ? term_error("%s", why) : EXIT_SUCCESS);
+		status = term_finish(batch ? batch_file_run(&c, &o)
+				     : rc  ? term_error("%s", why)
+					   : EXIT_SUCCESS);
 		client_close(c);
 	}
 	opts_fini(&o);

@@ -22,24 +22,24 @@ static const int64_t crash_window_us = 30 * 1000000LL;
 static const int64_t serve_margin_us = 500 * 1000;
 static const int64_t delay_first_us = 100 * 1000;
 static const int64_t delay_max_us = 5 * 1000000LL;
-/* At least, where the machine has no process or no memory for one just now: five tries are 12 s. */
+/* Minimum while the system has no process or memory to start one: five attempts take 12 s. */
 static const int64_t delay_refused_us = 1000 * 1000;
-/* A stopped process answers nobody and would answer late: others give it up by then.  What it takes to
- * start another one is within two seconds, too. */
+/* A stopped process is given up by its peers within two seconds; the time to start another one is included.
+ */
 static const int64_t stop_patience_us = 1600 * 1000;
-/* A worker that was told to go finishes a step and frees its device: asked after so long, killed
- * after twice that. */
+/* A retired worker finishes a step and frees its device: SIGTERM after this time, SIGKILL after twice that.
+ */
 static const int64_t retire_patience_us = 10 * 1000000LL;
-/* Without pidfd and should a SIGCHLD be missed, deaths are still seen. */
-static const int64_t look_around_us = 1000 * 1000;
-/* A controller that writes more than this without a newline is not ours. */
+/* Deaths are detected within this time without pidfd and if SIGCHLD is missed. */
+static const int64_t poll_max_us = 1000 * 1000;
+/* Longer lines are not from our controller, and are cut. */
 static const size_t line_bytes_max = 64 << 10;
 
-/* When to start a process (again), and whether that is still any use. */
+/* When to start a process next, and its recent deaths. */
 struct restarts {
-	int64_t start_us;           /* valid while it does not run */
+	int64_t start_us;           /* valid while the process does not run */
 	int64_t delay_us;           /* before the next restart */
-	int64_t deaths_us[CRASHES]; /* the last ones without serving, as a ring */
+	int64_t deaths_us[CRASHES]; /* the last ones without serving: a ring */
 	unsigned n_deaths;
 };
 
@@ -47,16 +47,16 @@ struct worker {
 	struct process process;
 	struct restarts again;
 	char device[32];
-	double memory_fraction; /* of the device; 0: its share of the start's */
-	bool served;        /* this process has served */
-	pid_t last_pid;     /* of the process before it; 0: none */
-	bool gone;          /* not to be started (again): out of the table at the next look */
-	int64_t retired_us; /* since when it is to end; 0: it is not */
-	char died[600];     /* how the process before it ended, to be told when this one starts */
+	double memory_fraction; /* of the device; 0: the share of the start's */
+	bool served;            /* this process has served */
+	pid_t last_pid;         /* of the previous process; 0: none */
+	bool gone;              /* not to be started again: removed from the table by reap() */
+	int64_t retired_us;     /* when it was retired; 0: not */
+	char died[600];         /* how the previous process ended: logged when the next one starts */
 };
 
-/* Workers that a device lacks, and that there was no place for in the table yet. */
-struct lack {
+/* Workers wanted on a device for which the table had no place yet. */
+struct missing {
 	char device[32];
 	double memory_fraction;
 	size_t n;
@@ -67,20 +67,21 @@ struct sup {
 	struct process controller;
 	struct restarts again; /* the controller */
 	bool controller_served;
-	bool served;           /* there has been service */
-	char *listens[3];      /* where the first one did: --jobs, --http, --bus; owned, NULL until then */
-	char error[512];       /* what a later one said that it cannot go on for */
+	bool served;      /* the service has been ready once */
+	char *listens[3]; /* endpoints of the first controller: --jobs, --http, --bus; owned, NULL until ready
+			   */
+	char error[512];  /* reported by a later controller that cannot continue */
 	struct worker **workers;
 	size_t n_workers;
-	struct lack lacks[DEVICES_MAX]; /* by the last scale */
-	size_t n_lacks;
+	struct missing missing[DEVICES_MAX]; /* of the last scale */
+	size_t n_missing;
 	int signal_fd;
 	int ready_fd;           /* -1 once the controller has closed its end */
-	struct buf line;        /* of the ready pipe, not complete yet */
-	int64_t ready_after_us; /* how long the first worker took until it served; 0: not yet */
-	int64_t end_signal_us;  /* when a signal said to end; 0: none yet */
+	struct buf line;        /* of the ready pipe, incomplete */
+	int64_t ready_after_us; /* time from the first worker's start to service; 0: not yet */
+	int64_t end_signal_us;  /* when the first signal to end came; 0: none yet */
 	bool ending;
-	int64_t kill_us; /* while ending: when patience is over */
+	int64_t kill_us; /* while ending: when processes are killed */
 	int rc;
 	char *why;
 	size_t why_n;
@@ -94,14 +95,14 @@ static void restarts_reset(struct restarts *r)
 	r->n_deaths = 0;
 }
 
-/* One more death, to be followed by another start.  False: too many without serving. */
-static bool restarts_note(struct restarts *r, bool served, int64_t now)
+/* Records a death and schedules the restart.  False: too many without serving. */
+static bool restarts_died(struct restarts *r, bool served, int64_t now)
 {
 	if (served) {
 		restarts_reset(r);
 	} else {
 		r->deaths_us[r->n_deaths++ % CRASHES] = now;
-		/* With the ring full, the next place holds the oldest. */
+		/* When the ring is full, the next place holds the oldest. */
 		if (r->n_deaths >= CRASHES && now - r->deaths_us[r->n_deaths % CRASHES] < crash_window_us)
 			return false;
 	}
@@ -110,7 +111,7 @@ static bool restarts_note(struct restarts *r, bool served, int64_t now)
 	return true;
 }
 
-/* ---- what children wrote ---- */
+/* ---- logs of the children ---- */
 
 static int log_open(const struct sup *s, const char *name)
 {
@@ -122,8 +123,7 @@ static int log_open(const struct sup *s, const char *name)
 	return fd;
 }
 
-/* The last line of a log, with ": " before it; "" where the children write to our stderr, where
- * everybody has read it. */
+/* ": " and the last line of a log; "" if the children write to our stderr, where it is visible. */
 static const char *log_last_line(const struct sup *s, const char *name, char *out, size_t n)
 {
 	char tail[512];
@@ -157,7 +157,7 @@ static void signal_workers(const struct sup *s, int sig)
 		process_signal(&s->workers[i]->process, sig);
 }
 
-/* The controller tells the workers to stop; they are asked themselves only when it is gone. */
+/* The controller stops the workers; they are signalled only when it is gone. */
 static void begin_end(struct sup *s, int64_t now)
 {
 	if (s->ending)
@@ -168,7 +168,7 @@ static void begin_end(struct sup *s, int64_t now)
 		process_signal(&s->controller, SIGTERM);
 	else
 		signal_workers(s, SIGTERM);
-	/* A stopped process acts on SIGTERM only when it goes on. */
+	/* A stopped process handles SIGTERM only once it continues. */
 	process_signal(&s->controller, SIGCONT);
 	signal_workers(s, SIGCONT);
 }
@@ -194,8 +194,8 @@ __attribute__((format(printf, 3, 4))) static void fail(struct sup *s, int64_t no
 
 /* ---- losses ---- */
 
-/* A controller announces only the first time that a replica serves: a worker that lived well
- * beyond the time which the first one needed is taken to have served. */
+/* The controller may announce only the first service: a worker that lived well beyond the time that the
+ * first one needed counts as having served. */
 static bool has_served(const struct sup *s, const struct worker *w, int64_t lived)
 {
 	return w->served || lived >= crash_window_us ||
@@ -208,8 +208,8 @@ static bool same_kind(const struct worker *a, const struct worker *b)
 	return n == strcspn(b->device, ":") && strncmp(a->device, b->device, n) == 0;
 }
 
-/* Without this one there are enough for a group that have not been given up: they serve or may come to it. */
-static bool others_are_left(const struct sup *s, const struct worker *but)
+/* Are there, without this worker, enough for a group that have not been given up, serving or not? */
+static bool others_suffice(const struct sup *s, const struct worker *but)
 {
 	for (size_t i = 0; i < s->n_workers; i++) {
 		size_t n = 0;
@@ -223,38 +223,39 @@ static bool others_are_left(const struct sup *s, const struct worker *but)
 	return false;
 }
 
-/* It did not end on purpose: to be started again, or given up. */
+/* A worker ended, not on purpose: it is restarted, or given up. */
 static void worker_lost(struct sup *s, struct worker *w, bool served, const char *how, int64_t now)
 {
-	char said[600], all[1400];
-	if (restarts_note(&w->again, served, now)) {
-		/* Told when it is: the controller may be about to say that it is no use. */
+	char detail[600], all[1400];
+	if (restarts_died(&w->again, served, now)) {
+		/* Logged at the restart: until then the controller may report that there is no service. */
 		snprintf(w->died, sizeof w->died, "%s", how);
 		return;
 	}
-	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s", w->device,
-		 CRASHES, (int)(crash_window_us / 1000000), how, log_last_line(s, "worker", said, sizeof said));
-	/* At first somebody waits for what was asked for. */
-	if (!s->served || !others_are_left(s, w)) {
+	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s",
+		 w->device, CRASHES, (int)(crash_window_us / 1000000), how,
+		 log_last_line(s, "worker", detail, sizeof detail));
+	/* Before the first service the start has failed. */
+	if (!s->served || !others_suffice(s, w)) {
 		fail(s, now, "%s", all);
 		return;
 	}
-	term_note("%s; it is given up, others are left", all);
+	term_note("%s; it is given up, the others continue", all);
 	w->gone = true;
 }
 
-static void controller_lost(struct sup *s, const char *how, const char *said, int64_t now)
+static void controller_lost(struct sup *s, const char *how, const char *detail, int64_t now)
 {
-	if (!restarts_note(&s->again, s->controller_served, now))
+	if (!restarts_died(&s->again, s->controller_served, now))
 		fail(s, now, "the controller ended %d times within %d s without serving (%s)%s", CRASHES,
-		     (int)(crash_window_us / 1000000), how, said);
+		     (int)(crash_window_us / 1000000), how, detail);
 	else if (!s->cfg->log_dir)
-		term_note("the controller ended (%s)%s; it is started again", how, said);
+		term_note("the controller ended (%s)%s; it is started again", how, detail);
 }
 
 /* ---- starting ---- */
 
-/* argv and what a restart adds: the last of several values counts. */
+/* argv with the options of a restart appended: the last value of an option counts. */
 static char **controller_argv(const struct sup *s, char *ready_fd)
 {
 	static const char *const names[] = {"--jobs", "--http", "--bus"};
@@ -294,7 +295,7 @@ static int start_controller(struct sup *s, char *why, size_t why_n)
 	s->ready_fd = fds[0];
 	s->controller_served = false;
 	s->error[0] = '\0';
-	s->n_lacks = 0; /* who asked for them is gone */
+	s->n_missing = 0; /* wanted by the previous controller */
 	buf_clear(&s->line);
 	return 0;
 }
@@ -308,8 +309,8 @@ static size_t count_on(const struct sup *s, const char *device)
 	return n;
 }
 
-/* The system could not.  True: as a death, it may be otherwise soon; false: there has been no service
- * yet, and whoever asked for it is told. */
+/* The system could not start a process.  True: to be treated as a death, since it may be temporary; false:
+ * the service has not been ready yet, and ends with the reason. */
 static bool start_refused(struct sup *s, struct restarts *r, const char *why, int64_t now)
 {
 	if (!s->served) {
@@ -328,8 +329,8 @@ static void start_worker(struct sup *s, struct worker *w, int64_t now)
 		term_note("a worker died (%s); it is started again", w->died);
 	w->died[0] = '\0';
 	int log_fd = log_open(s, "worker");
-	char **argv = s->cfg->worker_argv(s->cfg->launch, w->device, count_on(s, w->device),
-					    w->memory_fraction);
+	char **argv =
+		s->cfg->worker_argv(s->cfg->launch, w->device, count_on(s, w->device), w->memory_fraction);
 	int rc = process_start(&w->process, argv, -1, log_fd, why, sizeof why);
 	for (size_t i = 0; argv[i]; i++)
 		free(argv[i]);
@@ -358,7 +359,7 @@ static void start_due(struct sup *s, int64_t now)
 			start_worker(s, s->workers[i], now);
 }
 
-/* To be started at the next look. */
+/* Added to the table; start_due() starts it. */
 static void add_worker(struct sup *s, const char *device, double memory_fraction)
 {
 	struct worker *w = xcalloc(1, sizeof *w);
@@ -370,36 +371,36 @@ static void add_worker(struct sup *s, const char *device, double memory_fraction
 	s->workers[s->n_workers++] = w;
 }
 
-/* As far as there is a place. */
-static void add_lacking(struct sup *s)
+/* Moves missing workers into the table as far as it has places. */
+static void add_missing(struct sup *s)
 {
-	for (size_t i = 0; i < s->n_lacks; i++)
-		for (struct lack *l = &s->lacks[i]; l->n && s->n_workers < SUPERVISE_WORKERS_MAX; l->n--)
-			add_worker(s, l->device, l->memory_fraction);
+	for (size_t i = 0; i < s->n_missing; i++)
+		for (struct missing *m = &s->missing[i]; m->n && s->n_workers < SUPERVISE_WORKERS_MAX; m->n--)
+			add_worker(s, m->device, m->memory_fraction);
 }
 
-/* n workers dealt over the devices: what each of them lacks, now or when others have gone. */
-static void deal(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n,
-		 double memory_fraction)
+/* Wants n workers, round robin over the devices, and adds the missing ones, now or as others end. */
+static void want_workers(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n,
+			 double memory_fraction)
 {
-	s->n_lacks = 0;
+	s->n_missing = 0;
 	for (size_t d = 0; d < n_devices; d++) {
 		size_t wanted = 0, have = count_on(s, devices[d].name);
-		bool again = false; /* a device may be named twice */
+		bool again = false; /* a device may be named more than once */
 		for (size_t k = 0; k < d && !again; k++)
 			again = strcmp(devices[k].name, devices[d].name) == 0;
 		for (size_t i = 0; i < n && !again; i++)
 			wanted += strcmp(devices[i % n_devices].name, devices[d].name) == 0;
 		if (wanted <= have)
 			continue;
-		struct lack *l = &s->lacks[s->n_lacks++];
-		*l = (struct lack){.memory_fraction = memory_fraction, .n = wanted - have};
-		snprintf(l->device, sizeof l->device, "%s", devices[d].name);
+		struct missing *m = &s->missing[s->n_missing++];
+		*m = (struct missing){.memory_fraction = memory_fraction, .n = wanted - have};
+		snprintf(m->device, sizeof m->device, "%s", devices[d].name);
 	}
-	add_lacking(s);
+	add_missing(s);
 }
 
-/* ---- what the controller says ---- */
+/* ---- lines of the controller ---- */
 
 static struct worker *worker_of(const struct sup *s, json_int_t pid)
 {
@@ -430,7 +431,7 @@ static void on_ready(struct sup *s, const json_t *line, int64_t now)
 		s->cfg->on_ready(s->cfg->user, line);
 }
 
-/* The first controller says why there will be no service; a later one is tried again. */
+/* An error of the first controller is final; a later controller is restarted. */
 static void on_error(struct sup *s, const char *error, int64_t now)
 {
 	if (!s->listens[0]) {
@@ -441,8 +442,8 @@ static void on_error(struct sup *s, const char *error, int64_t now)
 	process_signal(&s->controller, SIGKILL);
 }
 
-/* The first time there is nothing to wait for.  Later it ends by itself, and counts like any death: the
- * controller goes on for those that load. */
+/* Before the first service it is final.  Later the worker ends by itself, which counts as a death, and the
+ * controller continues for the workers that load. */
 static void on_failed(struct sup *s, const char *failed, int64_t now)
 {
 	if (!s->served)
@@ -465,13 +466,13 @@ static void on_scale(struct sup *s, const json_t *scale)
 			n++;
 	}
 	const double fraction = json_number_value(json_object_get(scale, "memory_fraction"));
-	/* Those that are about to go are among them. */
+	/* The number includes workers about to end. */
 	if (workers < 0 || workers > 2 * SUPERVISE_WORKERS_MAX || s->ending)
 		return;
 	if (n)
-		deal(s, devices, n, (size_t)workers, fraction);
+		want_workers(s, devices, n, (size_t)workers, fraction);
 	else
-		deal(s, s->cfg->devices, s->cfg->n_devices, (size_t)workers, fraction);
+		want_workers(s, s->cfg->devices, s->cfg->n_devices, (size_t)workers, fraction);
 }
 
 static bool is_among(const json_t *pids, pid_t pid)
@@ -482,8 +483,8 @@ static bool is_among(const json_t *pids, pid_t pid)
 	return false;
 }
 
-/* So many were asked for: others are in excess, those that are about to be started, too.  Of one that has
- * just died and was started again the controller may know only the process before. */
+/* Ends every worker that is not kept, including those about to be started.  Of a worker that has just been
+ * restarted the controller may know only the previous process. */
 static void on_keep(struct sup *s, const json_t *pids, int64_t now)
 {
 	for (size_t i = 0; i < s->n_workers; i++) {
@@ -497,7 +498,7 @@ static void on_keep(struct sup *s, const json_t *pids, int64_t now)
 			process_signal(&w->process, SIGTERM);
 		}
 	}
-	s->n_lacks = 0;
+	s->n_missing = 0;
 }
 
 static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
@@ -505,7 +506,7 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 	json_t *o;
 	char why[256];
 	if (json_parse(text, n, &o, why, sizeof why))
-		return; /* not from our controller; its own log tells more */
+		return; /* not from our controller; see its log */
 	const char *error = json_string_value(json_object_get(o, "error"));
 	const char *failed = json_string_value(json_object_get(o, "failed"));
 	const json_t *scale = json_object_get(o, "scale");
@@ -569,24 +570,24 @@ static void worker_died(struct sup *s, struct worker *w, int64_t lived, int stat
 
 static void controller_died(struct sup *s, int status, int64_t now)
 {
-	char how[64], said[600];
+	char how[64], detail[600];
 	process_status_text(status, how, sizeof how);
 	if (s->ending) {
 		signal_workers(s, SIGTERM);
 		return;
 	}
 	if (s->error[0])
-		snprintf(said, sizeof said, ": %s", s->error);
+		snprintf(detail, sizeof detail, ": %s", s->error);
 	else
-		log_last_line(s, "controller", said, sizeof said);
+		log_last_line(s, "controller", detail, sizeof detail);
 	if (s->cfg->once || (!s->listens[0] && !WIFSIGNALED(status)))
-		fail(s, now, "the controller ended (%s)%s", how, said);
+		fail(s, now, "the controller ended (%s)%s", how, detail);
 	else
-		controller_lost(s, how, said, now);
+		controller_lost(s, how, detail, now);
 }
 
-/* Stopped, or told to go, for too long. */
-static void lose_patience(struct worker *w, int64_t now)
+/* Signals a worker that has been stopped or retired for too long. */
+static void signal_overdue(struct worker *w, int64_t now)
 {
 	int64_t retired = w->retired_us ? now - w->retired_us : 0;
 	if ((w->process.stopped_us && now - w->process.stopped_us > stop_patience_us) ||
@@ -600,7 +601,7 @@ static void reap(struct sup *s, int64_t now)
 {
 	int status;
 	if (process_ended(&s->controller, &status)) {
-		/* Its last line may say why. */
+		/* Its last line may be the reason. */
 		read_ready(s, now);
 		controller_died(s, status, now);
 	} else if (s->controller.stopped_us && now - s->controller.stopped_us > stop_patience_us) {
@@ -614,7 +615,7 @@ static void reap(struct sup *s, int64_t now)
 			w->last_pid = was.pid;
 			worker_died(s, w, now - was.started_us, status, now);
 		} else {
-			lose_patience(w, now);
+			signal_overdue(w, now);
 		}
 		if (!w->process.pid && w->retired_us)
 			w->gone = true;
@@ -625,7 +626,7 @@ static void reap(struct sup *s, int64_t now)
 	}
 	s->n_workers = kept;
 	if (!s->ending)
-		add_lacking(s);
+		add_missing(s);
 }
 
 static bool all_gone(const struct sup *s)
@@ -648,21 +649,20 @@ static void on_signals(struct sup *s, int64_t now)
 			continue;
 		if (s->end_signal_us) {
 			if (!s->rc)
-				s->rc = err_why(s->why, s->why_n, -EINTR,
-						"killed before it had ended in order");
+				s->rc = err_why(s->why, s->why_n, -EINTR, "killed before its orderly end");
 			kill_all(s);
 			continue;
 		}
 		s->end_signal_us = now;
 		if (!s->ending && !s->cfg->log_dir)
-			term_note("ending; once more to kill");
+			term_note("ending; again to kill");
 		begin_end(s, now);
 	}
 }
 
 static int wait_ms(const struct sup *s, int64_t now)
 {
-	int64_t until = now + look_around_us;
+	int64_t until = now + poll_max_us;
 	if (s->ending && s->kill_us < until)
 		until = s->kill_us;
 	if (!s->ending && !s->controller.pid && s->again.start_us < until)
@@ -707,9 +707,9 @@ static int open_signals(struct sup *s)
 	sigaddset(&mask, SIGINT);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGCHLD);
-	/* Whoever read the log may go (`| head`, `| tee` at Ctrl-C): the service stays. */
+	/* The reader of the log may exit (`| head`, `| tee` at Ctrl-C): the service continues. */
 	signal(SIGPIPE, SIG_IGN);
-	/* nohup asked for SIGHUP to be ignored. */
+	/* nohup has set SIGHUP to be ignored. */
 	if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN)
 		sigaddset(&mask, SIGHUP);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
@@ -728,7 +728,7 @@ int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
 	struct pollfd *fds = xcalloc(4 + SUPERVISE_WORKERS_MAX, sizeof *fds);
 	s.rc = start_controller(&s, why, why_n);
 	if (!s.rc) {
-		deal(&s, cfg->devices, cfg->n_devices, cfg->n_workers, 0);
+		want_workers(&s, cfg->devices, cfg->n_devices, cfg->n_workers, 0);
 		start_due(&s, clock_us());
 		do
 			step(&s, fds);

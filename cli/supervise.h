@@ -1,20 +1,21 @@
-/* supervise.h - starts a controller and its local workers, watches them, ends them.
- * Owns: the processes, the ready pipe, the signals while it runs.  Opens neither ZeroMQ nor a
- * device, so that what it starts begins in a clean process.
+/* supervise.h - starts a controller and its local workers, restarts those that die, ends them.
+ * Owns: the processes, the ready pipe, the signals while it runs.  Opens neither ZeroMQ sockets nor devices,
+ * so that its children start in a clean process.
  *
  * The controller writes JSON lines to its --ready-fd:
  *   {"ready": true, "jobs": ..., "http": ..., "bus": ..., ...}   a replica serves (once, or each time)
- *   {"error": "..."}                                             it cannot go on, and ends
- *   {"failed": "..."}                                            a worker cannot serve, and none has yet
- *   {"lost": PID}      this local worker hangs: it is killed for good before it is replaced
- *   {"scale": {"workers": N, "devices": ["cpu", ...]}}   N local workers, dealt round robin over
- *                      these devices (absent: those of the start): what a device lacks is started,
- *                      with "memory_fraction" of it each where that is given, and what has no place
- *                      in the table when others have gone; nothing is ended because of this line
- *   {"retire": PID}    this local worker ends on purpose: it is not started again, and ended
- *                      should it linger
- *   {"keep": [PID, ...]}   a scale is carried out with these, which may be of other hosts, too: no
- *                      other local worker is started (again), and one that runs is ended */
+ *   {"error": "..."}       the controller cannot continue, and ends
+ *   {"failed": "..."}      a worker cannot serve, and none has served yet
+ *   {"lost": PID}          this local worker hangs: it is killed, then restarted
+ *   {"scale": {"workers": N, "devices": ["cpu", ...], "memory_fraction": F}}
+ *                          N local workers are wanted, round robin over these devices (default: those of the
+ *                          start).  Missing ones are started with this part of the device's memory (default:
+ *                          the start's share); those beyond the table's size later, as others end.  No worker
+ *                          is ended by this line.
+ *   {"retire": PID}        this local worker ends on purpose: it is not restarted, and is signalled, then
+ *                          killed, if it lingers
+ *   {"keep": [PID, ...]}   the scale is complete with these workers, some perhaps on other hosts: every other
+ *                          local worker is ended, and none is started */
 #ifndef QUERN_CLI_SUPERVISE_H
 #define QUERN_CLI_SUPERVISE_H
 
@@ -27,36 +28,42 @@
 enum { SUPERVISE_WORKERS_MAX = 64 };
 
 struct supervise_config {
-	char **controller; /* argv, NULL at the end; --ready-fd N is added, and at a restart where it listened */
-	/* The argv of a worker on this device, which n of the local ones share, that may take this part of
-	 * its memory (0: its share of the start's): from malloc, with its words; taken. */
+	/* argv, NULL at the end; --ready-fd N is appended, and for a restart the endpoints of the first one.
+	 */
+	char **controller;
+	/* The argv of a worker on this device, which n local workers share, with this part of its memory (0:
+	 * its share of the start's).  Array and words are from malloc, and taken. */
 	char **(*worker_argv)(void *launch, const char *device, size_t n, double memory_fraction);
 	void *launch;
-	const struct device_name *devices; /* the workers of the start are dealt over them */
+	const struct device_name *devices; /* of the workers of the start, round robin */
 	size_t n_devices, n_workers;
-	size_t group;        /* so many on devices of one kind serve together; 0: one */
-	bool once;           /* the controller's death is the end: who talked to it cannot go on */
-	const char *log_dir; /* where the children's stderr goes; NULL: to ours */
-	int end_fd;          /* end in order when it becomes readable or is closed; -1: none */
-	int64_t grace_us;    /* to end in order; then they are killed */
+	size_t group;        /* workers of a tp group, on devices of one kind; 0: one */
+	bool once;           /* the death of the controller is final: its clients cannot continue */
+	const char *log_dir; /* of files for the children's stderr; NULL: ours */
+	int end_fd;          /* ends the service when readable or closed; -1: none */
+	int64_t grace_us;    /* for an orderly end; then processes are killed */
 	void (*on_ready)(void *user, const json_t *line);
 	void *user;
 };
 
-/* Runs until SIGINT, SIGTERM, SIGHUP or end_fd says so (0), or until it cannot go on (negative,
- * with the reason).
+/* Runs until SIGINT, SIGTERM, SIGHUP or end_fd (0), or until the service cannot continue (negative, with the
+ * reason).
  *
- * A process that dies is started again, after 0.1 s and twice as long each time up to 5 s; 5
- * deaths within 30 s without serving are the end.  A worker alone is given up, if there has been
- * service and the others, serving or not, are enough for a group.  One that the system cannot start
- * just now counts as a death, and waits for 1 s at least; before there was service it is the end,
- * and so is a worker that cannot serve.  One that is stopped (SIGSTOP) for 2 s is killed.
- * A controller that dies before a worker served tells why there will be no service: that is the end,
- * unless a signal killed it.  Later ones listen exactly where the first one did (the ports that it
- * chose), and find the workers, which keep what they have loaded for their grace period.
+ *   event                                    before the first service    later
+ *   controller exits by itself               the end                     restart
+ *   controller killed by a signal            restart                     restart
+ *   worker dies                              restart                     restart
+ *   process cannot be started                the end                     counts as a death, restart after >=
+ * 1 s worker cannot serve ("failed")           the end                     it ends by itself: as a death 5
+ * deaths in 30 s without serving         the end                     the end; a worker is given up if the
+ *                                                                        others suffice for a group
+ *   stopped by SIGSTOP for 1.6 s             killed                      killed
  *
- * A second signal kills.  The signals stay blocked on return: what is left to do is to clean up
- * and exit. */
+ * Restarts wait for 0.1 s, and twice as long each time up to 5 s.  A later controller listens on the
+ * endpoints of the first one, including the ports that it chose, and finds the workers, which keep their
+ * weights for their grace period.
+ *
+ * A second signal kills.  The signals stay blocked on return: the caller only cleans up and exits. */
 int supervise(const struct supervise_config *cfg, char *why, size_t why_n);
 
 #endif

@@ -63,7 +63,7 @@ static int width_of(const char *s)
 	return w;
 }
 
-/* Every cell below the heading begins with a digit, or says that there is no number. */
+/* Every cell below the heading is a number, or "-". */
 static bool is_number_column(const struct table *t, size_t column)
 {
 	bool any = false;

@@ -23,7 +23,7 @@ void table_begin(struct table *t); /* a new row */
 void table_text(struct table *t,
 		const char *s); /* its next cell; NULL: "-".  Control characters become '?' */
 void table_format(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void table_int(struct table *t, const json_t *v);               /* "-" where it is no integer */
+void table_int(struct table *t, const json_t *v);               /* "-" if v is not an integer */
 void table_row(struct table *t, ...) __attribute__((sentinel)); /* texts, NULL at the end */
 void table_print(const struct table *t, FILE *f);
 void table_fini(struct table *t);

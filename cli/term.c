@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a service or a file said may hold newlines and escape sequences. */
+/* Text from a service or a file may contain newlines and escape sequences. */
 static void put_line(const char *prefix, const char *fmt, va_list ap, const char *suffix)
 {
 	char line[2048];
@@ -76,7 +76,7 @@ int term_finish(int status)
 {
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return status;
-	/* A reader that went away, as head does, has seen what it wanted. */
+	/* The reader has closed the pipe, as head does: not reported. */
 	if (errno == EPIPE)
 		return status ? status : EXIT_FAILURE;
 	return term_error("cannot write the output: %s", strerror(errno));
@@ -107,7 +107,7 @@ static void on_interrupt(int sig)
 		interrupted = 1;
 		interrupted_us = now;
 		if (write(interrupt_pipe[1], "", 1) < 0)
-			interrupted = 1; /* the pipe is full: readable all the same */
+			interrupted = 1; /* the pipe is full, hence readable */
 	} else if (now - interrupted_us > INTERRUPT_ECHO_US) {
 		/* Pending until this handler returns; then it kills. */
 		signal(sig, SIG_DFL);
@@ -132,7 +132,7 @@ void interrupt_arm(void)
 	for (int i = 0; i < 3; i++) {
 		struct sigaction old, act = {.sa_handler = on_interrupt};
 		sigemptyset(&act.sa_mask);
-		/* nohup asked for SIGHUP to be ignored. */
+		/* nohup has set SIGHUP to be ignored. */
 		if (interrupt_signals[i] == SIGHUP && sigaction(SIGHUP, NULL, &old) == 0 &&
 		    old.sa_handler == SIG_IGN)
 			continue;

@@ -1,5 +1,5 @@
-/* term.h - how the program speaks to a person: errors in one line on stderr, colours and
- * progress only on a terminal; and Ctrl-C as something that can be waited for. */
+/* term.h - terminal output and interrupts: errors in one line on stderr, colours and progress only on a
+ * terminal, Ctrl-C as a descriptor to poll. */
 #ifndef QUERN_CLI_TERM_H
 #define QUERN_CLI_TERM_H
 
@@ -9,11 +9,11 @@
 
 enum { EXIT_USAGE = 2 };
 
-/* "quern: ..." on stderr, one line whatever the text holds; returns 1, the exit status. */
+/* "quern: ..." on stderr, in one line (control characters become blanks); returns 1, the exit status. */
 int term_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same for wrong usage of a command, with where to read more; returns 2. */
+/* The same for wrong usage of a command, with a hint at its --help; returns 2. */
 int term_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same without a claim of failure. */
+/* The same for a notice. */
 void term_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 enum term_style { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_GREEN, TERM_YELLOW, TERM_RED };
@@ -23,13 +23,13 @@ const char *term_style(FILE *f, enum term_style s);
 /* Clears the screen of a terminal; nothing elsewhere. */
 void term_clear(FILE *f);
 
-/* stdout could not be written (a full disk): said once at the end; returns the exit status. */
+/* Flushes stdout at the end of a command, and reports an error of writing it; returns the exit status. */
 int term_finish(int status);
 
 /* "1.2 GiB"; returns buf. */
 const char *term_bytes(double bytes, char *buf, size_t n);
 
-/* Some programs send a signal to a process and to its group: what follows this close is the same. */
+/* Some programs signal both a process and its group: signals within this time count as one. */
 enum { INTERRUPT_ECHO_US = 100 * 1000 };
 
 /* From here until interrupt_disarm(), the first SIGINT, SIGTERM or SIGHUP only makes

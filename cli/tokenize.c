@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/term.h"
-#include "controller/detok.h"
-#include "controller/tokenizer.h"
+#include "controller/tokenizer/detok.h"
+#include "controller/tokenizer/tokenizer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,19 +18,19 @@ enum { INPUT_MAX = 1 << 30 };
 
 static const struct opt tokenize_options[] = {
 	OPT("ids", OPT_FLAG, NULL, "the ids alone, in one line"),
-	OPT("decode", OPT_FLAG, NULL, "the way back: ids from stdin, text to stdout"),
-	OPT("add-special", OPT_FLAG, NULL, "add BOS and the like, as the model's template says"),
+	OPT("decode", OPT_FLAG, NULL, "the reverse: ids from stdin, text to stdout"),
+	OPT("add-special", OPT_FLAG, NULL, "add BOS etc. as the model's tokenizer does"),
 	OPT("no-special", OPT_FLAG, NULL,
 	    "special tokens in the text are plain text; with --decode, leave them out"),
-	OPT("tokenizer", OPT_TEXT, "DIR", "where tokenizer.json is, when it is not in MODEL"),
+	OPT("tokenizer", OPT_TEXT, "DIR", "directory of tokenizer.json, if not MODEL"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
 static const struct usage usage = {
 	.name = "tokenize",
 	.words = "MODEL",
-	.about = "Turns the text on stdin into tokens: one in each line, its id and what it stands for.\n"
-		 "MODEL is a directory that holds at least tokenizer.json.",
+	.about = "Turns the text on stdin into tokens: one per line, with its id and its text.\n"
+		 "MODEL is a directory with at least tokenizer.json.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -94,7 +94,7 @@ static int decode(const struct tokenizer *t, const struct buf *in, bool skip_spe
 	return status;
 }
 
-/* The token's text with U+FFFD for what is not whole, and whether all of it was. */
+/* The token's text; false if it is not whole characters: text then has its bytes. */
 static bool token_text(const struct tokenizer *t, uint32_t id, struct buf *text)
 {
 	struct buf bytes = {0};
@@ -189,7 +189,8 @@ static int tokenize(const struct opts *o)
 	struct buf in = {0};
 	char why[1024];
 	if (file_exists(dir) && !file_is_dir(dir))
-		return term_error("%s is a file: say with --tokenizer where its tokenizer.json is", dir);
+		return term_error("%s is a file: name the directory of its tokenizer.json with --tokenizer",
+				  dir);
 	if (tokenizer_load(dir, &t, why, sizeof why))
 		return term_error("%s", why);
 	int status = read_stdin(&in);

@@ -4,70 +4,36 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "controller/jobs.h"
-#include "controller/jobsock.h"
-#include "controller/journal.h"
+#include "controller/jobs/jobs.h"
+#include "controller/jobsock/jobsock.h"
+#include "controller/jobs/journal.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/message/service.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <zmq.h>
 
 enum {
-	EVENTS_BATCH = 1024, /* of the engine's, between two looks at the requests */
+	EVENTS_BATCH = 1024, /* events of the engine per turn, so that requests are read in between */
 	STATUS_WAIT_US = 5 * 1000 * 1000,
 	SWEEP_US = 1000 * 1000,
 	RETRY_MS = 10,
 };
 
-/* What other threads ask for. */
-enum note_kind {
-	NOTE_SUBMIT,
-	NOTE_UNLISTEN,
-	NOTE_STATUS,
-	NOTE_SNAPSHOT,
-	NOTE_CANCEL,
-	NOTE_ORDER,
-	NOTE_CONNECT,
-	NOTE_SETTLED,
-	NOTE_QUIT,
-};
-
-struct note {
-	struct note *next;
-	enum note_kind kind;
-	struct submit *submit; /* NOTE_SUBMIT; owned */
-	struct listener listener;
-	uint64_t id; /* NOTE_UNLISTEN */
-	void (*status)(void *user, const struct engine_status *s);
-	struct engine_cmd *order; /* NOTE_ORDER; owned */
-	void (*done)(void *user, enum code code, const char *why);
-	uint32_t n_cells, max_jobs; /* NOTE_SNAPSHOT */
-	void (*snapshot)(void *user, struct front_snapshot *s);
-	char *owner; /* NOTE_CANCEL: owned or NULL */
-	void (*cancelled)(void *user, enum code code);
-	void *user;
-	/* NOTE_SETTLED: a durable job is on the disk, or is not.  NOTE_CANCEL: job. */
-	char job[JOBS_ID_SIZE];
-	bool end;
-	int rc;
-	char why[256];
-};
-
-/* A question to the engine that is not answered yet, or an order that is not carried out. */
-struct asked {
-	struct asked *next;
+/* A query that the engine has not answered yet, or an order in progress. */
+struct pending_query {
+	struct pending_query *next;
 	uint64_t tag;
-	int64_t until_us; /* INT64_MAX: the engine itself says when it gives up */
-	void (*status)(void *user, const struct engine_status *s); /* NULL: a snapshot or an order */
-	void (*done)(void *user, enum code code, const char *why);
-	void (*snapshot)(void *user, struct front_snapshot *s);
-	uint32_t max_jobs;
+	int64_t until_us; /* INT64_MAX: an order, which the engine itself expires */
+	/* Exactly one is set. */
+	void (*on_status)(void *user, const struct engine_status *s);
+	void (*on_snapshot)(void *user, struct mailbox_snapshot *s);
+	void (*on_done)(void *user, enum code code, const char *why);
+	uint32_t max_jobs; /* of a snapshot */
 	void *user;
 };
 
@@ -75,58 +41,47 @@ struct front {
 	void *zmq;
 	const struct service *svc;
 	pthread_t thread;
+	bool running; /* the thread */
 	char jobs_endpoint[256];
-
-	/* Any thread. */
-	atomic_uint_fast64_t last_listener;
-	atomic_bool ready;
-	atomic_uint max_context;
-	pthread_mutex_t lock; /* of the notes and of stopped */
-	struct note *notes, **last_note;
-	bool stopped;
-	int wake; /* eventfd */
+	struct mailbox *mailbox;
 
 	/* The front end's thread. */
 	void *events; /* PULL, ENGINE_OUT */
 	void *engine; /* PUSH, ENGINE_IN; NULL before front_connect() */
 	struct jobs *jobs;
-	struct journal *journal; /* NULL: none */
-	struct jobsock *sock;              /* NULL: none */
-	struct asked *asked, **last_asked; /* oldest first */
+	struct journal *journal;                     /* NULL: none */
+	struct jobsock *sock;                        /* NULL: none */
+	struct pending_query *queries, **last_query; /* oldest first */
 	uint64_t last_tag;
-	struct engine_cmd **early; /* commands from before front_connect(), or that could not be sent yet */
-	size_t n_early, early_cap;
+	struct engine_cmd **unsent; /* commands sent before front_connect(), or that ZeroMQ refused */
+	size_t n_unsent, unsent_cap;
 	bool quit;
 };
 
 /* --- to the engine --- */
 
-/* Sends what waits, in its order.  No high-water mark: what is under way is bounded by the number of
- * jobs.  What cannot be sent for want of memory is not lost, or its client would wait for ever: it is
- * tried again. */
-static void send_early(struct front *f)
+/* Sends the unsent commands in order.  The socket has no high-water mark: commands in flight are bounded by
+ * the number of jobs.  A command that cannot be sent for lack of memory is retried: if it were dropped, its
+ * client would wait forever. */
+static void send_unsent(struct front *f)
 {
 	size_t n = 0;
-	while (f->engine && n < f->n_early &&
-	       zmq_send(f->engine, &f->early[n], sizeof(struct engine_cmd *), ZMQ_DONTWAIT) >= 0)
+	while (f->engine && n < f->n_unsent && engine_msg_send(f->engine, f->unsent[n]) == 0)
 		n++;
-	if (f->engine && n < f->n_early)
-		log_warn("front", "the engine takes no command, trying again waiting=%zu error=%s", f->n_early - n,
-			 zmq_strerror(zmq_errno()));
+	if (f->engine && n < f->n_unsent)
+		log_warn("front", "commands to the engine wait, trying again waiting=%zu error=%s",
+			 f->n_unsent - n, zmq_strerror(zmq_errno()));
 	if (n)
-		memmove(f->early, f->early + n, (f->n_early - n) * sizeof(struct engine_cmd *));
-	f->n_early -= n;
+		memmove(f->unsent, f->unsent + n, (f->n_unsent - n) * sizeof(struct engine_cmd *));
+	f->n_unsent -= n;
 }
 
 static void send_engine(void *user, struct engine_cmd *c)
 {
 	struct front *f = user;
-	if (f->n_early == f->early_cap) {
-		f->early_cap = f->early_cap ? 2 * f->early_cap : 16;
-		f->early = xrealloc(f->early, f->early_cap, sizeof(struct engine_cmd *));
-	}
-	f->early[f->n_early++] = c;
-	send_early(f);
+	array_grow(f->unsent, f->unsent_cap, f->n_unsent + 1);
+	f->unsent[f->n_unsent++] = c;
+	send_unsent(f);
 }
 
 static void connect_engine(struct front *f)
@@ -142,120 +97,126 @@ static void connect_engine(struct front *f)
 		return;
 	}
 	f->engine = s;
-	send_early(f);
+	send_unsent(f);
 }
 
-/* --- status --- */
+/* --- queries to the engine --- */
 
-static struct asked *ask(struct front *f, const struct note *n, int64_t until_us)
+static struct pending_query *query_new(struct front *f, const struct mailbox_cmd *c, int64_t until_us)
 {
-	struct asked *a = xcalloc(1, sizeof *a);
-	a->tag = ++f->last_tag;
-	a->until_us = until_us;
-	a->status = n->status;
-	a->done = n->done;
-	a->snapshot = n->snapshot;
-	a->max_jobs = n->max_jobs;
-	a->user = n->user;
-	*f->last_asked = a;
-	f->last_asked = &a->next;
-	return a;
+	struct pending_query *q = xcalloc(1, sizeof *q);
+	q->tag = ++f->last_tag;
+	q->until_us = until_us;
+	q->on_status = c->on_status;
+	q->on_snapshot = c->on_snapshot;
+	q->on_done = c->on_done;
+	q->max_jobs = c->max_jobs;
+	q->user = c->user;
+	*f->last_query = q;
+	f->last_query = &q->next;
+	return q;
 }
 
-static void ask_status(struct front *f, const struct note *n)
+static void query_status(struct front *f, const struct mailbox_cmd *c)
 {
-	struct engine_cmd *c = xcalloc(1, sizeof *c);
-	c->kind = ENGINE_STATUS;
-	c->tag = ask(f, n, clock_us() + STATUS_WAIT_US)->tag;
-	c->n_cells = n->n_cells;
-	params_init(&c->params);
-	send_engine(f, c);
+	struct engine_cmd *e = xcalloc(1, sizeof *e);
+	e->kind = ENGINE_STATUS;
+	e->tag = query_new(f, c, clock_us() + STATUS_WAIT_US)->tag;
+	e->n_cells = c->n_cells;
+	params_init(&e->params);
+	send_engine(f, e);
 }
 
-static void answer_snapshot(struct front *f, const struct asked *a, struct engine_status **status)
+static void send_order(struct front *f, struct mailbox_cmd *c)
+{
+	struct engine_cmd *e = c->order;
+	c->order = NULL;
+	e->tag = query_new(f, c, INT64_MAX)->tag;
+	send_engine(f, e);
+}
+
+/* The link to the query with this tag, or NULL: it has expired. */
+static struct pending_query **query_find(struct front *f, uint64_t tag)
+{
+	for (struct pending_query **at = &f->queries; *at; at = &(*at)->next)
+		if ((*at)->tag == tag)
+			return at;
+	return NULL;
+}
+
+static struct pending_query *query_take(struct front *f, struct pending_query **at)
+{
+	struct pending_query *q = *at;
+	*at = q->next;
+	if (!*at)
+		f->last_query = at;
+	return q;
+}
+
+static void answer_snapshot(struct front *f, const struct pending_query *q, struct engine_status **status)
 {
 	struct jobs_counts n;
 	jobs_counts(f->jobs, &n);
-	struct front_snapshot s = {.status = status ? *status : NULL,
-				   .jobs = a->max_jobs ? jobs_now(f->jobs, a->max_jobs, clock_us()) : NULL,
-				   .n_queued = n.n_queued,
-				   .n_running = n.n_running,
-				   .n_finished = n.n_finished};
-	a->snapshot(a->user, &s);
+	struct mailbox_snapshot s = {.status = status ? *status : NULL,
+				     .jobs = q->max_jobs ? jobs_now(f->jobs, q->max_jobs, clock_us()) : NULL,
+				     .n_queued = n.n_queued,
+				     .n_running = n.n_running,
+				     .n_finished = n.n_finished};
+	q->on_snapshot(q->user, &s);
 	if (status)
 		*status = s.status;
 	json_decref(s.jobs);
 }
 
-static void give_order(struct front *f, struct note *n)
+/* status: NULL: no answer.  The caller keeps it unless a snapshot takes it and sets *status to NULL. */
+static void answer(struct front *f, struct pending_query **at, struct engine_status **status)
 {
-	struct engine_cmd *c = n->order;
-	n->order = NULL;
-	c->tag = ask(f, n, INT64_MAX)->tag;
-	send_engine(f, c);
-}
-
-static struct asked *take_asked(struct front *f, struct asked **at)
-{
-	struct asked *a = *at;
-	*at = a->next;
-	if (!*at)
-		f->last_asked = at;
-	return a;
-}
-
-/* status: NULL when there is none; left with its owner, unless a snapshot takes it. */
-static void answer_asked(struct front *f, struct asked **at, struct engine_status **status)
-{
-	struct asked *a = take_asked(f, at);
-	if (a->snapshot)
-		answer_snapshot(f, a, status);
-	else if (a->status)
-		a->status(a->user, status ? *status : NULL);
+	struct pending_query *q = query_take(f, at);
+	if (q->on_snapshot)
+		answer_snapshot(f, q, status);
+	else if (q->on_status)
+		q->on_status(q->user, status ? *status : NULL);
 	else
-		a->done(a->user, E_NOT_READY, "the service ends");
-	free(a);
+		q->on_done(q->user, E_NOT_READY, "the service ends");
+	free(q);
 }
 
 static void on_order_done(struct front *f, const struct engine_event *e)
 {
-	for (struct asked **at = &f->asked; *at; at = &(*at)->next)
-		if ((*at)->tag == e->tag) {
-			struct asked *a = take_asked(f, at);
-			a->done(a->user, e->code, e->why);
-			free(a);
-			return;
-		}
+	struct pending_query **at = query_find(f, e->tag);
+	if (!at)
+		return;
+	struct pending_query *q = query_take(f, at);
+	q->on_done(q->user, e->code, e->why);
+	free(q);
 }
 
 static void on_status_reply(struct front *f, struct engine_event *e)
 {
-	for (struct asked **at = &f->asked; *at; at = &(*at)->next)
-		if ((*at)->tag == e->tag) {
-			answer_asked(f, at, &e->status);
-			return;
-		}
+	struct pending_query **at = query_find(f, e->tag);
+	if (at)
+		answer(f, at, &e->status);
 }
 
-static void give_up_asked(struct front *f, int64_t now)
+static void expire_queries(struct front *f, int64_t now)
 {
-	for (struct asked **at = &f->asked; *at;) {
+	for (struct pending_query **at = &f->queries; *at;) {
 		if ((*at)->until_us <= now)
-			answer_asked(f, at, NULL);
+			answer(f, at, NULL);
 		else
 			at = &(*at)->next;
 	}
 }
 
-/* --- what comes in --- */
+/* --- events and commands --- */
 
 static void on_state(struct front *f, const struct engine_event *e)
 {
 	uint32_t most = f->svc->model_context;
 	if (e->max_context && e->max_context < most)
 		most = e->max_context;
-	atomic_store(&f->max_context, most);
-	atomic_store(&f->ready, e->ready);
+	mailbox_set_max_context(f->mailbox, most);
+	mailbox_set_ready(f->mailbox, e->ready);
 	log_info("front", "state ready=%d max_context=%u", e->ready, most);
 }
 
@@ -263,9 +224,8 @@ static void on_state(struct front *f, const struct engine_event *e)
 static bool read_events(struct front *f)
 {
 	for (int i = 0; i < EVENTS_BATCH; i++) {
-		struct engine_event *e;
-		if (zmq_recv(f->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) !=
-		    sizeof(struct engine_event *))
+		struct engine_event *e = engine_msg_recv(f->events);
+		if (!e)
 			return false;
 		if (e->kind == ENGINE_STATE)
 			on_state(f, e);
@@ -280,79 +240,58 @@ static bool read_events(struct front *f)
 	return true;
 }
 
-static void note_free(struct note *n)
+/* Not found: a job of another user, or one submitted with a key of the job socket. */
+static void cancel_job(struct front *f, const struct mailbox_cmd *c)
 {
-	submit_free(n->submit);
-	engine_cmd_free(n->order);
-	free(n->owner);
-	free(n);
-}
-
-static void cancel_job(struct front *f, const struct note *n)
-{
-	struct job *job = jobs_find(f->jobs, n->job);
-	/* Another's is none that he could know of; one of the job socket's keys is nobody's here. */
+	struct job *job = jobs_find(f->jobs, c->job);
 	if (job && !job_is_of(job, NULL))
 		job = NULL;
-	if (job && n->owner && (!job_user(job) || strcmp(job_user(job), n->owner) != 0))
+	if (job && c->owner && (!job_user(job) || strcmp(job_user(job), c->owner) != 0))
 		job = NULL;
 	if (job)
 		jobs_cancel(f->jobs, job);
-	if (n->cancelled)
-		n->cancelled(n->user, job ? CODE_OK : E_NO_SUCH_JOB);
+	if (c->on_cancelled)
+		c->on_cancelled(c->user, job ? CODE_OK : E_NO_SUCH_JOB);
 }
 
-static void carry_out(struct front *f, struct note *n)
+static void dispatch(struct front *f, struct mailbox_cmd *c)
 {
-	switch (n->kind) {
-	case NOTE_SUBMIT:
-		jobs_submit(f->jobs, &n->submit, &n->listener, clock_us());
+	switch (c->kind) {
+	case MAILBOX_SUBMIT:
+		jobs_submit(f->jobs, &c->submit, &c->listener, clock_us());
 		break;
-	case NOTE_UNLISTEN:
-		jobs_unlisten(f->jobs, n->id);
+	case MAILBOX_UNLISTEN:
+		jobs_unlisten(f->jobs, c->listener_id);
 		break;
-	case NOTE_CANCEL:
-		cancel_job(f, n);
+	case MAILBOX_CANCEL:
+		cancel_job(f, c);
 		break;
-	case NOTE_STATUS:
-	case NOTE_SNAPSHOT:
-		ask_status(f, n);
+	case MAILBOX_STATUS:
+	case MAILBOX_SNAPSHOT:
+		query_status(f, c);
 		break;
-	case NOTE_ORDER:
-		give_order(f, n);
+	case MAILBOX_ORDER:
+		send_order(f, c);
 		break;
-	case NOTE_CONNECT:
+	case MAILBOX_CONNECT:
 		connect_engine(f);
 		break;
-	case NOTE_SETTLED:
-		jobs_settled(f->jobs, n->job, n->end, n->rc, n->why, clock_us());
+	case MAILBOX_SETTLED:
+		jobs_settled(f->jobs, c->job, c->end, c->rc, c->why, clock_us());
 		break;
-	case NOTE_QUIT:
+	case MAILBOX_QUIT:
 		f->quit = true;
 		break;
 	}
-	note_free(n);
 }
 
-static struct note *take_notes(struct front *f, bool last)
+static void read_mailbox(struct front *f, bool last)
 {
-	eventfd_t ignored;
-	eventfd_read(f->wake, &ignored);
-	pthread_mutex_lock(&f->lock);
-	struct note *n = f->notes;
-	f->notes = NULL;
-	f->last_note = &f->notes;
-	f->stopped = last;
-	pthread_mutex_unlock(&f->lock);
-	return n;
-}
-
-static void read_notes(struct front *f, bool last)
-{
-	struct note *next;
-	for (struct note *n = take_notes(f, last); n; n = next) {
-		next = n->next;
-		carry_out(f, n);
+	struct mailbox_cmd *next;
+	for (struct mailbox_cmd *c = mailbox_take(f->mailbox, last); c; c = next) {
+		next = c->next;
+		dispatch(f, c);
+		mailbox_cmd_free(c);
 	}
 }
 
@@ -361,7 +300,7 @@ static long wait_ms(const struct front *f)
 	int64_t at = jobs_save_at(f->jobs), now = clock_us();
 	if (at <= now)
 		return 0;
-	if (f->engine && f->n_early)
+	if (f->engine && f->n_unsent)
 		return RETRY_MS;
 	return at - now < SWEEP_US ? (at - now) / 1000 + 1 : SWEEP_US / 1000;
 }
@@ -369,7 +308,7 @@ static long wait_ms(const struct front *f)
 static void run_loop(struct front *f)
 {
 	zmq_pollitem_t items[5] = {{.socket = f->events, .events = ZMQ_POLLIN},
-				   {.fd = f->wake, .events = ZMQ_POLLIN}};
+				   {.fd = mailbox_fd(f->mailbox), .events = ZMQ_POLLIN}};
 	int n_items = 2;
 	if (f->sock) {
 		jobsock_poll(f->sock, &items[2].socket, &items[3].socket, &items[4].fd);
@@ -381,10 +320,10 @@ static void run_loop(struct front *f)
 	while (!f->quit) {
 		zmq_poll(items, n_items, more ? 0 : wait_ms(f));
 		int64_t now = clock_us();
-		if (f->n_early)
-			send_early(f);
+		if (f->n_unsent)
+			send_unsent(f);
 		more = read_events(f);
-		read_notes(f, false);
+		read_mailbox(f, false);
 		if (f->sock) {
 			jobsock_reap(f->sock);
 			more |= jobsock_read(f->sock, now);
@@ -394,20 +333,19 @@ static void run_loop(struct front *f)
 			jobs_save(f->jobs);
 		if (now >= sweep_us) {
 			jobs_sweep(f->jobs, now);
-			give_up_asked(f, now);
+			expire_queries(f, now);
 			sweep_us = now + SWEEP_US;
 		}
 	}
 }
 
-/* ZeroMQ closes behind our back: unbound first, the name is free at once. */
+/* zmq_close() completes in the background; unbinding first frees the name immediately. */
 static void close_events(struct front *f)
 {
 	struct engine_event *e;
 	if (!f->events)
 		return;
-	while (zmq_recv(f->events, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) ==
-	       sizeof(struct engine_event *))
+	while ((e = engine_msg_recv(f->events)))
 		engine_event_free(e);
 	zmq_unbind(f->events, ENGINE_OUT);
 	zmq_close(f->events);
@@ -417,14 +355,14 @@ static void *front_thread(void *arg)
 {
 	struct front *f = arg;
 	run_loop(f);
-	atomic_store(&f->ready, false);
-	/* Ends on their way to the disk are told when they are there. */
+	mailbox_set_ready(f->mailbox, false);
+	/* Ends that are being written to the journal are reported once they are on disk. */
 	if (f->journal)
 		journal_end(f->journal);
-	/* From here on front_submit() refuses by itself. */
-	read_notes(f, true);
+	/* Closed: from here on mailbox_submit() refuses on the caller's thread. */
+	read_mailbox(f, true);
 	jobs_end(f->jobs, clock_us());
-	give_up_asked(f, INT64_MAX);
+	expire_queries(f, INT64_MAX);
 	if (f->sock)
 		jobsock_reap(f->sock);
 	jobsock_close(f->sock);
@@ -434,134 +372,11 @@ static void *front_thread(void *arg)
 	return NULL;
 }
 
-/* --- any thread --- */
-
-/* False: the thread has ended, the note is still the caller's. */
-static bool leave_note(struct front *f, struct note *n)
-{
-	pthread_mutex_lock(&f->lock);
-	bool stopped = f->stopped;
-	if (!stopped) {
-		*f->last_note = n;
-		f->last_note = &n->next;
-		eventfd_write(f->wake, 1);
-	}
-	pthread_mutex_unlock(&f->lock);
-	return !stopped;
-}
-
-static struct note *note_new(enum note_kind kind)
-{
-	struct note *n = xcalloc(1, sizeof *n);
-	n->kind = kind;
-	return n;
-}
-
-uint64_t front_listener_id(struct front *f)
-{
-	return atomic_fetch_add(&f->last_listener, 1) + 1;
-}
-
-void front_submit(struct front *f, struct submit **s, const struct listener *l)
-{
-	struct note *n = note_new(NOTE_SUBMIT);
-	n->submit = *s;
-	n->listener = *l;
-	*s = NULL;
-	if (leave_note(f, n))
-		return;
-	struct job_event e = {.kind = JOB_ERROR, .code = E_INTERNAL, .why = "the service is stopping"};
-	l->event(l->user, &e);
-	if (l->gone)
-		l->gone(l->user);
-	note_free(n);
-}
-
-void front_unlisten(struct front *f, uint64_t listener_id)
-{
-	struct note *n = note_new(NOTE_UNLISTEN);
-	n->id = listener_id;
-	if (!leave_note(f, n))
-		note_free(n);
-}
-
-void front_status(struct front *f, void (*cb)(void *user, const struct engine_status *s), void *user)
-{
-	struct note *n = note_new(NOTE_STATUS);
-	n->status = cb;
-	n->user = user;
-	if (leave_note(f, n))
-		return;
-	cb(user, NULL);
-	note_free(n);
-}
-
-void front_order(struct front *f, struct engine_cmd **c,
-		 void (*cb)(void *user, enum code code, const char *why), void *user)
-{
-	struct note *n = note_new(NOTE_ORDER);
-	n->order = *c;
-	n->done = cb;
-	n->user = user;
-	*c = NULL;
-	if (leave_note(f, n))
-		return;
-	cb(user, E_NOT_READY, "the service ends");
-	note_free(n);
-}
-
-void front_snapshot(struct front *f, uint32_t n_cells, uint32_t max_jobs,
-		    void (*cb)(void *user, struct front_snapshot *s), void *user)
-{
-	struct note *n = note_new(NOTE_SNAPSHOT);
-	n->n_cells = n_cells;
-	n->max_jobs = max_jobs;
-	n->snapshot = cb;
-	n->user = user;
-	if (leave_note(f, n))
-		return;
-	cb(user, &(struct front_snapshot){0});
-	note_free(n);
-}
-
-void front_cancel(struct front *f, const char *job, const char *owner,
-		  void (*cb)(void *user, enum code code), void *user)
-{
-	struct note *n = note_new(NOTE_CANCEL);
-	/* One that is cut is none that there is. */
-	snprintf(n->job, sizeof n->job, "%s", job);
-	if (strlen(job) >= sizeof n->job)
-		n->job[0] = '\0';
-	n->owner = owner ? xstrdup(owner) : NULL;
-	n->cancelled = cb;
-	n->user = user;
-	if (leave_note(f, n))
-		return;
-	if (cb)
-		cb(user, E_INTERNAL);
-	note_free(n);
-}
-
-bool front_ready(const struct front *f)
-{
-	return atomic_load(&f->ready);
-}
-
-uint32_t front_max_context(const struct front *f)
-{
-	return atomic_load(&f->max_context);
-}
-
 /* On the journal's thread. */
 static void on_settled(void *user, const char *id, bool end, int rc, const char *why)
 {
-	struct note *n = note_new(NOTE_SETTLED);
-	snprintf(n->job, sizeof n->job, "%s", id);
-	n->end = end;
-	n->rc = rc;
-	snprintf(n->why, sizeof n->why, "%s", why);
-	if (!leave_note(user, n))
-		note_free(n);
+	const struct front *f = user;
+	mailbox_settled(f->mailbox, id, end, rc, why);
 }
 
 /* --- lifecycle --- */
@@ -570,26 +385,45 @@ static int bind_events(struct front *f)
 {
 	int zero = 0;
 	f->events = zmq_socket(f->zmq, ZMQ_PULL);
-	/* No high-water mark: what can come is bounded by the tokens of the accepted jobs, and the
-	 * engine must not wait for us. */
+	/* No high-water mark: events are bounded by the tokens of the accepted jobs, and the engine must
+	 * never wait for the front end. */
 	if (!f->events || zmq_setsockopt(f->events, ZMQ_RCVHWM, &zero, sizeof zero) ||
 	    zmq_setsockopt(f->events, ZMQ_LINGER, &zero, sizeof zero) || zmq_bind(f->events, ENGINE_OUT))
 		return -zmq_errno();
 	return 0;
 }
 
+void front_stop(struct front *f)
+{
+	if (!f->running)
+		return;
+	f->running = false;
+	mailbox_quit(f->mailbox);
+	pthread_join(f->thread, NULL);
+	/* The journal's thread calls on_settled() until every write has been reported, failed ones included.
+	 */
+	if (f->journal)
+		journal_end(f->journal);
+}
+
 void front_free(struct front *f)
 {
 	if (!f)
 		return;
+	front_stop(f);
 	close_events(f);
 	jobs_free(f->jobs);
-	for (size_t i = 0; i < f->n_early; i++)
-		engine_cmd_free(f->early[i]);
-	free(f->early);
-	pthread_mutex_destroy(&f->lock);
-	close(f->wake);
+	for (size_t i = 0; i < f->n_unsent; i++)
+		engine_cmd_free(f->unsent[i]);
+	free(f->unsent);
+	mailbox_free(f->mailbox);
 	free(f);
+}
+
+static int open_jobsock(struct front *f, const struct front_config *cfg, char *why, size_t why_n)
+{
+	struct jobsock_config c = {.endpoint = cfg->jobs, .insecure = cfg->insecure, .zap = cfg->zap};
+	return jobsock_open(f->zmq, f->svc, &c, f->mailbox, f->jobs, &f->sock, why, why_n);
 }
 
 int front_start(void *zmq_context, const struct service *svc, const struct front_config *cfg,
@@ -598,19 +432,15 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	struct front *f = xcalloc(1, sizeof *f);
 	f->zmq = zmq_context;
 	f->svc = svc;
-	f->last_note = &f->notes;
-	f->last_asked = &f->asked;
-	atomic_init(&f->max_context, svc->model_context);
-	pthread_mutex_init(&f->lock, NULL);
+	f->last_query = &f->queries;
 	f->journal = cfg->journal;
 	f->jobs = jobs_new(svc, send_engine, f);
-	f->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	int rc = f->wake < 0 ? -errno : bind_events(f);
+	f->mailbox = mailbox_new(svc->model_context);
+	int rc = f->mailbox ? bind_events(f) : -errno;
 	if (rc)
 		err_why(why, why_n, rc, "front end: %s", zmq_strerror(-rc));
 	if (!rc && cfg->jobs[0])
-		rc = jobsock_open(zmq_context, svc, cfg, f, f->jobs, &f->sock, why,
-				  why_n);
+		rc = open_jobsock(f, cfg, why, why_n);
 	if (!rc && cfg->journal)
 		rc = jobs_recover(f->jobs, cfg->journal, on_settled, clock_us(), why, why_n);
 	if (rc)
@@ -622,12 +452,13 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 		err_why(why, why_n, rc, "front end: cannot start its thread");
 		goto fail;
 	}
+	f->running = true;
 	*out = f;
 	return 0;
 fail:
 	jobsock_close(f->sock);
-	/* What was begun of the jobs in the journal is left to the next life, and its thread is not to call
-	 * somebody who is gone. */
+	/* Jobs resumed from the journal are left to the next start, and the journal's thread must not call
+	 * back into a freed front end. */
 	jobs_end(f->jobs, clock_us());
 	if (f->journal)
 		journal_end(f->journal);
@@ -637,19 +468,15 @@ fail:
 
 void front_connect(struct front *f)
 {
-	leave_note(f, note_new(NOTE_CONNECT));
+	mailbox_connect(f->mailbox);
+}
+
+struct mailbox *front_mailbox(const struct front *f)
+{
+	return f->mailbox;
 }
 
 const char *front_jobs_endpoint(const struct front *f)
 {
 	return f->jobs_endpoint;
-}
-
-void front_stop(struct front *f)
-{
-	leave_note(f, note_new(NOTE_QUIT));
-	pthread_join(f->thread, NULL);
-	/* The journal's thread calls on_settled() until it has told all, also of a disk that fails. */
-	if (f->journal)
-		journal_end(f->journal);
 }

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Installs what quern needs on Debian and Ubuntu, and does nothing when all is there.
+# Installs the packages that quern needs on Debian and Ubuntu; does nothing if all are installed.
 #   deps.sh build     compiler and libraries
-#   deps.sh test      those, and what the tests need (a Python environment under build/)
+#   deps.sh unit      those, and the libraries of the tests in C
+#   deps.sh test      those, and a Python environment for the tests (under build/)
+#   deps.sh lint      those of build, binutils, Python and the pinned clang-format (under build/)
 #   deps.sh fuzz      those of build, and clang with its sanitizers and libFuzzer
-# Without root or sudo it prints the one line to run.
+# Without root or sudo it prints the command to run as root.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -31,7 +33,9 @@ browser() {
 
 missing() {
 	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libsqlite3-dev libgnutls28-dev libcurl4-openssl-dev"
-	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv $(browser)"
+	[ "$what" != unit ] || packages="$packages g++ libcriterion-dev"
+	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv iproute2 zsh groff-base $(browser)"
+	[ "$what" != lint ] || packages="$packages g++ binutils python3 python3-venv"
 	[ "$what" != fuzz ] || packages="$packages clang libclang-rt-dev python3"
 	for p in $packages; do
 		have "$p" || printf '%s ' "$p"
@@ -53,23 +57,23 @@ if [ -n "$need" ]; then
 	fi
 	echo "installing: $need"
 	log=$(mktemp)
-	# What a package is called may be known only when the lists are here.
-	{ $sudo apt-get update && need=$(missing) && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $need; } \
-		>"$log" 2>&1 || { tail -n 20 "$log" >&2; echo "apt-get failed: the whole of it is in $log" >&2; exit 1; }
+	# The name of a package may be unknown until the lists are updated.
+	{ $sudo apt-get -o DPkg::Lock::Timeout=300 update && need=$(missing) && $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $need; } \
+		>"$log" 2>&1 || { tail -n 20 "$log" >&2; echo "apt-get failed: see $log" >&2; exit 1; }
 	rm -f "$log"
 fi
 
-if [ "$what" = test ]; then
-	venv=build/venv
-	stamp=$venv/.installed
-	if ! cmp -s tests/requirements.txt "$stamp" 2>/dev/null; then
-		echo "installing the tests' Python packages into $venv"
-		mkdir -p build
-		# Debian's own python3 has ensurepip only through python3-venv; another python3 first on
-		# PATH will do as well.
-		# One that is there is kept: several checkouts may share it through a link.
-		[ -x "$venv/bin/pip" ] || python3 -m venv "$venv" || /usr/bin/python3 -m venv --clear "$venv"
-		"$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt
-		cp tests/requirements.txt "$stamp"
-	fi
-fi
+# python VENV REQUIREMENTS: a Python environment with what the file lists.  An existing one is kept:
+# several checkouts may share it through a link.
+python() {
+	cmp -s "$2" "$1/.installed" 2>/dev/null && return
+	echo "installing Python packages of $2 into $1"
+	mkdir -p build
+	# Debian's own python3 has ensurepip only through python3-venv; another python3 first on PATH
+	# will do as well.
+	[ -x "$1/bin/pip" ] || python3 -m venv "$1" || /usr/bin/python3 -m venv --clear "$1"
+	"$1/bin/pip" install -q --disable-pip-version-check -r "$2"
+	cp "$2" "$1/.installed"
+}
+[ "$what" != test ] || python build/venv tests/requirements.txt
+[ "$what" != lint ] || python build/venv-lint tests/lint/requirements.txt

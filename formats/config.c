@@ -11,7 +11,7 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20, CONFIG_SKIP_MAX = 65536 };
 
-/* Where a check looks and where it tells: handed down through all of them. */
+/* The files being read, and the buffer for a message. */
 struct reader {
 	json_t *root; /* config.json */
 	json_t *gen;  /* generation_config.json, or NULL */
@@ -34,7 +34,7 @@ static int fail(const struct reader *r, int err, const char *text)
 	return err_why(r->why, r->why_n, err, "%s", text);
 }
 
-/* An integer into an int; need: it must be there. */
+/* An integer into an int; need: it is required. */
 static int get_int(const struct reader *r, const json_t *o, const char *key, int lo, int hi, bool need,
 		   int *out)
 {
@@ -77,7 +77,7 @@ static int read_arch(const struct reader *r, struct model_config *c)
 	if (rc)
 		return rc;
 	if (!name && !type)
-		return fail(r, -EINVAL, "neither architectures nor model_type is there");
+		return fail(r, -EINVAL, "architectures and model_type are missing");
 	for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
 		if (strcmp(name ? name : type, name ? families[i].arch : families[i].type) != 0)
 			continue;
@@ -109,7 +109,7 @@ static int read_shape(const struct reader *r, struct model_config *c)
 		return err_why(r->why, r->why_n, -EINVAL,
 			       "num_attention_heads %d is not a multiple of num_key_value_heads %d",
 			       c->n_heads, c->n_kv_heads);
-	/* Qwen3's configuration has a default of its own; the others divide. */
+	/* Qwen3's configuration has its own default; the others divide. */
 	c->head_dim = c->arch == ARCH_QWEN3 ? 128 : c->hidden / c->n_heads;
 	if (!json_get(o, "head_dim") && c->arch != ARCH_QWEN3 && c->hidden % c->n_heads)
 		return err_why(
@@ -172,7 +172,7 @@ static int read_switches(const struct reader *r, struct model_config *c)
 
 /* ---- sliding window ---- */
 
-/* What layer_types says, where it is there: 1 for "sliding_attention". */
+/* layer_types, if given: 1 for "sliding_attention". */
 static int read_layer_types(const struct reader *r, struct model_config *c, bool *there)
 {
 	const json_t *types = json_get(r->root, "layer_types");
@@ -193,8 +193,8 @@ static int read_layer_types(const struct reader *r, struct model_config *c, bool
 	return 0;
 }
 
-/* Mistral: every layer, 4096 where the file does not say (null: none).  Qwen2 and Qwen3: where
- * use_sliding_window is set, by layer_types, or the layers from max_window_layers on. */
+/* Mistral: every layer; 4096 unless given (null: none).  Qwen2 and Qwen3, if use_sliding_window is set: by
+ * layer_types, or the layers from max_window_layers on. */
 static int read_window(const struct reader *r, struct model_config *c)
 {
 	bool typed, use = false;
@@ -289,7 +289,7 @@ static int read_yarn(const struct reader *r, const json_t *o, struct model_confi
 		c->yarn_beta_slow = 1;
 	if (c->rope_theta == 1)
 		return fail(r, -EINVAL, "rope_theta of yarn must not be 1");
-	/* The context that the scaling was made for, where the file only tells what came before it. */
+	/* The context that the scaling was made for, if the file gives only the one before scaling. */
 	double scaled = c->rope_original * c->rope_factor;
 	if (scaled > c->max_position && scaled <= 1 << 24)
 		c->max_position = (int)scaled;
@@ -436,7 +436,7 @@ static int read_quantization(const struct reader *r, struct model_config *c)
 	if (strcmp(version, "gemm") != 0 && strcmp(version, "GEMM") != 0)
 		return err_why(r->why, r->why_n, -ENOTSUP,
 			       "AWQ version %.40s is not supported (supported: gemm)", version);
-	/* AutoAWQ's own quant_config.json spells them otherwise. */
+	/* AutoAWQ's own quant_config.json has other spellings. */
 	const char *bits_key = json_get(o, "w_bit") && !json_get(o, "bits") ? "w_bit" : "bits";
 	const char *group_key = json_get(o, "group_size") ? "group_size" : "q_group_size";
 	if ((rc = get_int(r, o, bits_key, 1, 64, true, &bits)) ||

@@ -1,6 +1,6 @@
-/* config.h - what a model directory in Hugging Face layout says about the model:
- * config.json and generation_config.json.  An architecture or an option that is not
- * supported is named in the error, never ignored. */
+/* config.h - the configuration of a model directory in Hugging Face layout: config.json and
+ * generation_config.json (config.c), and the RoPE tables that follow from it (config_rope.c).
+ * An architecture or option that is not supported is named in the error, never ignored. */
 #ifndef QUERN_FORMATS_CONFIG_H
 #define QUERN_FORMATS_CONFIG_H
 
@@ -16,36 +16,36 @@ enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024 };
 
 struct model_config {
 	enum config_arch arch;
-	char arch_name[64];             /* "Qwen3ForCausalLM" */
+	char arch_name[64]; /* "Qwen3ForCausalLM" */
 	int n_layers, hidden, intermediate, n_heads, n_kv_heads, head_dim, n_vocab;
-	int max_position;               /* context of the model */
+	int max_position; /* context of the model */
 	float rms_eps;
-	bool tied;                      /* head = embedding */
+	bool tied; /* head = embedding */
 	bool qkv_bias, o_bias, mlp_bias, qk_norm;
-	int window;                     /* sliding window, 0: none */
+	int window;                              /* sliding window, 0: none */
 	uint8_t layer_window[CONFIG_LAYERS_MAX]; /* 1: this layer uses it */
-	enum config_dtype dtype;        /* torch_dtype */
+	enum config_dtype dtype;                 /* torch_dtype */
 
 	double rope_theta;
-	int rope_dim;                   /* rotated values of a head */
+	int rope_dim; /* rotated values of a head */
 	enum config_rope rope;
-	double rope_factor, rope_low, rope_high;     /* llama3; factor: linear, dynamic, yarn */
-	double yarn_attention_factor;                /* <= 0: by the formula */
+	double rope_factor, rope_low, rope_high; /* llama3; factor: linear, dynamic, yarn */
+	double yarn_attention_factor;            /* <= 0: by the formula */
 	double yarn_beta_fast, yarn_beta_slow, yarn_mscale, yarn_mscale_all_dim;
 	bool yarn_truncate;
 	int rope_original;              /* original_max_position_embeddings; 0: none */
 	double *long_short, *long_long; /* longrope factors, [rope_dim/2], owned */
 
 	bool awq;
-	int awq_group;                  /* -1: whole rows */
-	char **awq_skip;                /* modules_to_not_convert, owned */
+	int awq_group;   /* -1: whole rows */
+	char **awq_skip; /* modules_to_not_convert, owned */
 	int n_awq_skip;
 
-	int64_t bos;                    /* -1: none */
-	uint32_t eos[CONFIG_EOS_MAX];   /* generation_config.json's if it has them, else config.json's */
+	int64_t bos;                  /* -1: none */
+	uint32_t eos[CONFIG_EOS_MAX]; /* of generation_config.json, else of config.json */
 	int n_eos;
 
-	/* generation_config.json; NaN or -1 where it says nothing. do_sample false: temperature 0. */
+	/* generation_config.json; NaN or -1: not given.  do_sample false: temperature 0. */
 	double gen_temperature, gen_top_p, gen_min_p, gen_repetition;
 	int64_t gen_top_k, gen_max_new_tokens;
 };
@@ -54,9 +54,9 @@ struct model_config {
 int model_config_load(const char *dir, struct model_config *out, char *why, size_t why_n);
 void model_config_fini(struct model_config *c);
 
-/* cos and sin of the model's RoPE for positions 0..n-1: out [n, rope_dim/2, 2] (the attention
- * factor of yarn and longrope included), as Hugging Face computes them.  max_context: what
- * the service allows (dynamic and longrope choose by it). */
+/* cos and sin of the model's RoPE for positions 0..n-1, as Hugging Face computes them: out
+ * [n, rope_dim/2, 2], multiplied by the attention factor of yarn and longrope.  max_context: the longest
+ * context that is served, on which dynamic and longrope depend. */
 void model_config_rope(const struct model_config *c, int n, int max_context, float *out);
 
 #endif

@@ -32,17 +32,12 @@ struct safetensors {
 	int n_files;
 	struct st_tensor *tensors; /* by name */
 	int n;
-	int cap;
+	uint32_t cap;
 };
 
 const char *st_dtype_name(enum st_dtype t)
 {
 	return dtypes[t].name;
-}
-
-int st_dtype_size(enum st_dtype t)
-{
-	return dtypes[t].size;
 }
 
 /* ---- one header entry ---- */
@@ -58,10 +53,10 @@ static int read_dtype(const json_t *o, struct st_tensor *t, char *why, size_t wh
 			return 0;
 		}
 	}
-	return err_why(why, why_n, -ENOTSUP, "dtype %.20s is not known", name);
+	return err_why(why, why_n, -ENOTSUP, "unknown dtype %.20s", name);
 }
 
-/* The shape, and the bytes that it comes to. */
+/* The shape, and its bytes. */
 static int read_shape(const json_t *o, struct st_tensor *t, char *why, size_t why_n)
 {
 	const json_t *a = json_object_get(o, "shape");
@@ -117,7 +112,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
 }
 
-/* Tensors t[0..n) must cover the data exactly: none over another, nothing between or behind. */
+/* Tensors t[0..n) must cover the data exactly: without overlap, gap or rest. */
 static int check_cover(struct st_tensor *t, int n, const char *data, size_t data_bytes, char *why,
 		       size_t why_n)
 {
@@ -135,7 +130,7 @@ static int check_cover(struct st_tensor *t, int n, const char *data, size_t data
 		at += t[i].bytes;
 	}
 	if (at != data_bytes)
-		return err_why(why, why_n, -EINVAL, "%zu bytes behind the last tensor belong to no tensor",
+		return err_why(why, why_n, -EINVAL, "%zu bytes after the last tensor belong to no tensor",
 			       data_bytes - at);
 	return 0;
 }
@@ -144,10 +139,7 @@ static int check_cover(struct st_tensor *t, int n, const char *data, size_t data
 
 static void add_tensor(struct safetensors *s, const struct st_tensor *t)
 {
-	if (s->n == s->cap) {
-		s->cap = s->cap ? 2 * s->cap : 256;
-		s->tensors = xrealloc(s->tensors, (size_t)s->cap, sizeof *s->tensors);
-	}
+	array_grow(s->tensors, s->cap, (size_t)s->n + 1);
 	s->tensors[s->n++] = *t;
 }
 
@@ -193,7 +185,7 @@ static int read_header(struct safetensors *s, const char *file, size_t bytes, ch
 		return err_why(why, why_n, -EINVAL,
 			       "the header's length %llu does not fit the file's %zu bytes",
 			       (unsigned long long)n, bytes);
-	/* jansson's own limit on depth (2048) stands; duplicate names must not pass silently. */
+	/* jansson limits the depth to 2048; duplicate names must be an error. */
 	json_t *header = json_loadb(file + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
 	if (!header)
 		return err_why(why, why_n, -EINVAL, "the header is not valid JSON: byte %d: %s", e.position,
@@ -217,7 +209,7 @@ static int add_file(struct safetensors *s, const char *path, char *why, size_t w
 	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
 }
 
-/* By name; the same name in two files is refused. */
+/* Sorts by name; refuses the same name in two files. */
 static int sort_names(struct safetensors *s, char *why, size_t why_n)
 {
 	if (s->n)
@@ -257,7 +249,7 @@ static int compare_strings(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The distinct file names of a weight map, to be freed (the array only). */
+/* The distinct file names of a weight map; the caller frees the array. */
 static int shard_names(const json_t *map, const char ***names, int *n, char *why, size_t why_n)
 {
 	const char *key;
@@ -300,13 +292,13 @@ static int open_shards(struct safetensors *s, const char *dir, const json_t *map
 	return rc;
 }
 
-/* Every tensor of the index must really be there. */
+/* Every tensor of the index must be in its file. */
 static int check_index(const struct safetensors *s, const json_t *map, char *why, size_t why_n)
 {
 	const char *key;
 	json_t *v;
 	json_object_foreach((json_t *)map, key, v) if (!safetensors_find(s, key)) return err_why(
-		why, why_n, -EINVAL, "tensor %.200s is not in %.255s, where the index puts it", key,
+		why, why_n, -EINVAL, "tensor %.200s is not in %.255s, although the index says so", key,
 		json_string_value(v));
 	return 0;
 }
@@ -328,7 +320,7 @@ static int open_index(struct safetensors *s, const char *dir, const char *path, 
 	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
 }
 
-/* The directory's single weights file, to be freed; NULL and the reason in *n otherwise. */
+/* The path of the directory's only weights file, which the caller frees; NULL: there are *n. */
 static char *only_file(const char *dir, int *n)
 {
 	char *path = NULL;

@@ -1,6 +1,12 @@
-/* safetensors.h - the tensors of a safetensors file, or of a sharded model's files, mapped.
- * The header is not trusted: lengths, types, shapes and offsets are checked, tensors must not
- * overlap nor leave gaps, names are unique.  Format: huggingface/safetensors, README. */
+/* safetensors.h - the tensors of a safetensors file, or of a sharded model's files, memory-mapped.
+ * The header is not trusted: lengths, types, shapes and offsets are checked; tensors must not overlap or
+ * leave gaps; names are unique.  Format: huggingface/safetensors, README.
+ *
+ *     offset 0          8                    8 + n
+ *     +-----------------+--------------------+---------------------------+
+ *     | n, 64-bit LE    | header, JSON       | data of all tensors       |
+ *     +-----------------+--------------------+---------------------------+
+ *     header: {"name": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}, offsets into data */
 #ifndef QUERN_FORMATS_SAFETENSORS_H
 #define QUERN_FORMATS_SAFETENSORS_H
 
@@ -48,11 +54,10 @@ void safetensors_close(struct safetensors *s); /* NULL is fine */
 /* NULL: no such tensor. */
 const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name);
 int safetensors_count(const struct safetensors *s);
-const struct st_tensor *safetensors_at(const struct safetensors *s, int i); /* by name, ascending */
+const struct st_tensor *safetensors_at(const struct safetensors *s, int i); /* in the order of names */
 int safetensors_files(const struct safetensors *s);
 int64_t safetensors_bytes(const struct safetensors *s); /* of all tensors */
 
 const char *st_dtype_name(enum st_dtype t);
-int st_dtype_size(enum st_dtype t);
 
 #endif

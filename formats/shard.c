@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A vocabulary is cut at multiples of these where it is large enough: AWQ packs 8 outputs. */
+/* A large enough vocabulary is cut at multiples of these: AWQ packs 8 outputs. */
 enum { VOCAB_UNIT = 8 };
 
 static size_t dtype_bytes(enum config_dtype t)
@@ -15,10 +15,9 @@ static size_t dtype_bytes(enum config_dtype t)
 	return t == CONFIG_F32 ? 4 : 2;
 }
 
-/* ---- whether it can be cut ---- */
+/* ---- possible cuts ---- */
 
-/* Inputs of a layer between whole groups; a group of whole rows has one scale per output, and may
- * be cut anywhere. */
+/* Inputs are cut between groups; a group of whole rows has one scale per output, and can be cut anywhere. */
 static bool groups_whole(const struct weights_linear *l, int n_ranks)
 {
 	return !l->awq || l->group >= l->k || l->k / n_ranks % l->group == 0;
@@ -29,7 +28,7 @@ static bool words_whole(const struct weights_linear *l, int n_ranks)
 	return !l->awq || l->n / n_ranks % 8 == 0;
 }
 
-/* KV heads are split, or each is held by as many ranks as any other. */
+/* KV heads are split, or each is held by the same number of ranks. */
 static bool kv_even(int n_kv_heads, int n_ranks)
 {
 	return n_kv_heads % n_ranks == 0 || n_ranks % n_kv_heads == 0;
@@ -62,17 +61,17 @@ static int check_linears(const struct weights *w, int n_ranks, char *why, size_t
 static int check(const struct model_config *c, const struct weights *w, int n, char *why, size_t why_n)
 {
 	if (c->n_heads % n)
-		return err_why(why, why_n, -EINVAL, "num_attention_heads is %d, no multiple of %d",
+		return err_why(why, why_n, -EINVAL, "num_attention_heads is %d, not a multiple of %d",
 			       c->n_heads, n);
 	if (!kv_even(c->n_kv_heads, n))
 		return err_why(why, why_n, -EINVAL,
 			       "num_key_value_heads is %d, neither a multiple nor a divisor of %d",
 			       c->n_kv_heads, n);
-	/* What holds for q does for k and v unless a KV head is a part of a word. */
+	/* If q can be cut, so can k and v, unless a KV head is a part of a word. */
 	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 && w->layers[0].k.awq)
-		return err_why(why, why_n, -EINVAL, "head_dim is %d, no multiple of 8 (AWQ)", c->head_dim);
+		return err_why(why, why_n, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
 	if (c->intermediate % n)
-		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, no multiple of %d",
+		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, not a multiple of %d",
 			       c->intermediate, n);
 	if (c->n_vocab < n)
 		return err_why(why, why_n, -EINVAL, "vocab_size is %d, less than %d", c->n_vocab, n);
@@ -145,7 +144,7 @@ struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, 
 
 /* ---- copying ---- */
 
-/* n_rows pieces of `bytes`, each `stride` behind the one before it, to out; where it ends. */
+/* Copies n_rows pieces of `bytes`, `stride` apart, to out; the end of the copy. */
 static unsigned char *copy_rows(unsigned char *out, const void *from, size_t stride, size_t n_rows,
 				size_t bytes)
 {

@@ -5,9 +5,9 @@
  *   embedding, head      by vocabulary
  *   norms                whole
  *
- * KV heads are split with the query heads; where there are more ranks than KV heads, several
- * ranks hold the same one.  The vocabulary need not divide evenly, everything else must; AWQ is
- * cut between packed words (8 outputs) and between quantization groups. */
+ * KV heads are split with the query heads; with more ranks than KV heads, several ranks hold the same
+ * one.  The vocabulary need not divide evenly, everything else must.  AWQ is cut between packed words
+ * (8 outputs) and between quantization groups. */
 #ifndef QUERN_FORMATS_SHARD_H
 #define QUERN_FORMATS_SHARD_H
 
@@ -25,11 +25,11 @@ struct shard {
 	int kv_head0, n_kv_heads;
 	int inter0, intermediate;
 	int vocab[SHARD_RANKS_MAX + 1]; /* rank r has tokens vocab[r] to vocab[r + 1] - 1 */
-	int widths[SHARD_RANKS_MAX];    /* how many that is */
+	int widths[SHARD_RANKS_MAX];    /* vocab[r + 1] - vocab[r] */
 };
 
-/* -EINVAL: the dimension that cannot be cut into n_ranks, its size, and what can be.  A rank alone
- * has everything. */
+/* n_ranks 1: everything.  -EINVAL: why has the dimension that cannot be cut into n_ranks, its size, and the
+ * numbers of ranks that are possible. */
 int shard_init(struct shard *s, const struct model_config *c, const struct weights *w, int rank, int n_ranks,
 	       char *why, size_t why_n);
 
@@ -40,9 +40,9 @@ struct shard_cut {
 enum shard_of { SHARD_Q, SHARD_KV, SHARD_O, SHARD_FFN, SHARD_DOWN, SHARD_HEAD };
 struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of);
 
-/* The cut as a layer of its own.  What is not contiguous in the file is copied to *copy, which the
- * caller frees after use (NULL: nothing was); the rest points into the file.  The bias of a layer
- * that is cut by inputs is rank 0's alone: it is added once. */
+/* The cut as a layer of its own.  Parts that are not contiguous in the file are copied to *copy, which the
+ * caller frees after use (NULL: none); the others point into the file.  Of a layer that is cut by inputs
+ * only rank 0 has the bias, so that it is added once. */
 void shard_linear(const struct shard *s, const struct weights_linear *whole, struct shard_cut cut,
 		  struct weights_linear *out, void **copy);
 

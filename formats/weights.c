@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the finders share. */
+/* The state of a search for tensors. */
 struct finder {
 	struct weights *w;
 	const struct model_config *c;
@@ -25,7 +25,7 @@ static void shape_text(const struct st_tensor *t, char *out, size_t n)
 		len += (size_t)snprintf(out + len, n - len, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
 }
 
-/* A tensor of shape [rows, cols], or [cols] where rows is 0. */
+/* A tensor of shape [rows, cols], or [cols] if rows is 0. */
 static int find(const struct finder *f, const char *name, int64_t rows, int64_t cols,
 		const struct st_tensor **out)
 {
@@ -113,15 +113,15 @@ static int find_awq(const struct finder *f, struct weights_linear *l)
 	return 0;
 }
 
-static bool has(const struct finder *f, const char *module, const char *part)
+static bool has_tensor(const struct finder *f, const char *module, const char *part)
 {
 	char name[128];
 	snprintf(name, sizeof name, "%s.%s", module, part);
 	return safetensors_find(f->w->files, name) != NULL;
 }
 
-/* A linear layer of n outputs and k inputs: quantized where its tensors are (what is listed in
- * modules_to_not_convert simply has a plain weight). */
+/* A linear layer of n outputs and k inputs: quantized if its tensors are (a module listed in
+ * modules_to_not_convert has a plain weight). */
 static int find_linear(const struct finder *f, const char *module, int n, int k, bool bias,
 		       struct weights_linear *l)
 {
@@ -131,10 +131,10 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 	snprintf(l->name, sizeof l->name, "%s", module);
 	l->n = n;
 	l->k = k;
-	bool packed = has(f, module, "qweight"), plain = has(f, module, "weight");
+	bool packed = has_tensor(f, module, "qweight"), plain = has_tensor(f, module, "weight");
 	if (packed && !f->c->awq)
 		return err_why(f->why, f->why_n, -EINVAL,
-			       "%s.qweight is there, but config.json has no quantization_config", module);
+			       "%s.qweight exists, but config.json has no quantization_config", module);
 	if (packed && plain)
 		return err_why(f->why, f->why_n, -EINVAL, "%s has both a weight and a qweight", module);
 	if (packed) {

@@ -1,5 +1,5 @@
 /* weights.h - the named tensors of a decoder, found in a model's files and checked against its
- * configuration.  Everything points into the mapped files: nothing is copied. */
+ * configuration.  All pointers lead into the mapped files: nothing is copied. */
 #ifndef QUERN_FORMATS_WEIGHTS_H
 #define QUERN_FORMATS_WEIGHTS_H
 
@@ -12,13 +12,19 @@
 struct safetensors;
 
 struct weights_vec {
-	const void *data; /* [n] of dtype; NULL: there is none */
+	const void *data; /* [n] of dtype; NULL: none */
 	enum config_dtype dtype;
 	int n;
 };
 
 /* y = x W^T + bias.  Dense: w is [n, k] of dtype.  AWQ (version "gemm"): w is int32 [k, n/8],
- * qzeros int32 [ceil(k/group), n/8], scales F16 [ceil(k/group), n]. */
+ * qzeros int32 [ceil(k/group), n/8], scales F16 [ceil(k/group), n].  A word has the 4-bit values of
+ * outputs 8i .. 8i+7, the lowest bits first, in this order:
+ *
+ *     bits  0-3  4-7  8-11  12-15  16-19  20-23  24-27  28-31
+ *     8i +    0    2     4      6      1      3      5      7
+ *
+ *     W[n][k] = scales[k / group][n] * (q[k][n] - qzeros[k / group][n]) */
 struct weights_linear {
 	char name[96]; /* "model.layers.3.mlp.up_proj" */
 	int n, k;
@@ -45,7 +51,7 @@ struct weights {
 	int n_used, n_unused; /* tensors of the files */
 };
 
-/* -ENOENT, -EINVAL with the tensor that is missing or has another shape or type. */
+/* -ENOENT, -EINVAL: why names the tensor that is missing or has another shape or type. */
 int weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
 		 size_t why_n);
 void weights_close(struct weights *w); /* NULL is fine */

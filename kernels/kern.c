@@ -1,6 +1,8 @@
-/* kern.c - from a device's name to its table. */
+/* kern.c - from a device's name to its tables. */
 #include "kernels/kern.h"
 #include "kernels/coll.h"
+#include "kernels/cpu/coll.h"
+#include "kernels/cpu/cpu.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -65,12 +67,12 @@ static int open_library(void **lib, char *path, size_t path_n, char *why, size_t
 			       path);
 	*lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!*lib) {
-		const char *said = dlerror();
+		const char *reason = dlerror();
 		return err_why(why, why_n, -ENODEV,
 			       "the CUDA kernels cannot be loaded: %s; install the NVIDIA driver and CUDA "
 			       "runtime, or use "
 			       "--device cpu",
-			       said ? said : path);
+			       reason ? reason : path);
 	}
 	return 0;
 }
@@ -103,7 +105,7 @@ int kern_find(const char *device, const struct kern_ops **ops, int *index, char 
 	}
 	if (parse(device, "cuda", index))
 		return open_cuda(ops, why, why_n);
-	return err_why(why, why_n, -EINVAL, "'%.64s' is no device: use cpu, cpu:NODE, cuda or cuda:NUMBER",
+	return err_why(why, why_n, -EINVAL, "'%.64s' is not a device: use cpu, cpu:NODE, cuda or cuda:NUMBER",
 		       device);
 }
 
@@ -116,14 +118,15 @@ static int find_nccl(const struct coll_ops **ops, char *why, size_t why_n)
 		return e;
 	*ops = dlsym(lib, "coll_nccl_ops");
 	if (!*ops || (*ops)->abi != COLL_ABI)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s was built without NCCL: GPUs cannot serve a model together; install NCCL's "
-			       "headers and library and build it again with `make cuda`",
-			       path);
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s was built without NCCL: GPUs cannot serve a model together; install NCCL's "
+			"headers and library and build it again with `make cuda`",
+			path);
 	return 0;
 }
 
-int coll_find(const char *device, const struct coll_ops **ops, char *why, size_t why_n)
+int kern_find_coll(const char *device, const struct coll_ops **ops, char *why, size_t why_n)
 {
 	int index;
 	if (parse(device, "cuda", &index))

@@ -8,7 +8,7 @@ A linear layer of K inputs and N outputs is three tensors:
 
     w[k][n] = scales[k/g][n] * (q[k][n] - z[k/g][n])
 
-Column c of each eight stands in nibble NIBBLE[c], nibble 0 being the least
+Column c of each eight is in nibble NIBBLE[c], nibble 0 being the least
 significant.  All functions here take weights as torch.nn.Linear keeps them: [N, K].
 """
 import torch

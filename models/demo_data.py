@@ -1,4 +1,4 @@
-"""demo_data.py - the texts that the demo model learns from, all made here.
+"""demo_data.py - the training texts of the demo model, all generated here.
 
 Nothing is downloaded and nothing is copied: stories come from a small grammar,
 the checkable tasks (sums, lists, codes) from random numbers.  Every function
@@ -135,7 +135,7 @@ MORALS = [
     "{h} never forgot that day.",
 ]
 
-# Each plot is a list of paragraphs; what follows the opening and the friend.
+# Each plot is a list of paragraphs, behind the opening and the friend.
 PLOTS = {
     "lost": [
         "{h} had a {color} {toy}. It was {his} favorite {toy}. One day, {h} could not find {his} {toy}. {He} looked [everywhere|in the house and in the garden], but it was [gone|not there]. {h} was very sad and began to cry.",

@@ -1,5 +1,5 @@
 """demo_export.py - writes the trained model in Hugging Face layout, verifies
-what was written through transformers, and makes checks.json from it."""
+it with transformers, and makes checks.json from it."""
 import json
 import random
 
@@ -20,7 +20,7 @@ CHAT_TEMPLATE = (
 
 PER_KIND = 20                  # checks of each kind
 MARGIN = 0.5                   # what the likeliest token must lead by, in a check
-# About how many tokens of text hold the codes, in the checks of that kind.
+# Approximate lengths, in tokens, of the texts that hold the codes.
 CODE_LENGTHS = (0, 0, 60, 120, 200, 300, 400, 500, 600, 700, 800, 900, 1000,
                 1100, 1150, 1200, 1300, 1400, 1500, 1550)
 STORY_TOKENS = 60
@@ -66,7 +66,7 @@ def write_files(model, tokenizer, out):
         "model_max_length": demo.CONFIG["max_position_embeddings"], "pad_token": data.END,
         "split_special_tokens": False, "tokenizer_class": "Qwen2Tokenizer", "unk_token": None})
 
-# ----------------------------------------------------- what was written, read back
+# ----------------------------------------------------- reading the model back
 
 def load_reference(out):
     """The written checkpoint, dequantized, in transformers' Qwen3, float32."""
@@ -160,7 +160,7 @@ def make_chats(model, tokenizer):
 
 
 def make_stories(model, tokenizer, n=5, tried=100):
-    """Greedy continuations of story beginnings; those whose choices are clearest."""
+    """Greedy continuations of story beginnings; those with the largest margins."""
     rng = random.Random("story checks")
     stop = {tokenizer.token_to_id(data.END), tokenizer.token_to_id(data.IM_END)}
     found = []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """train_demo.py - makes models/demo: its texts, tokenizer, weights, INT4 form and checks.
 
-Needs torch, tokenizers, safetensors, and (to verify what was written) transformers.
+Needs torch, tokenizers, safetensors, and (to verify the result) transformers.
 A checkpoint under --work lets a run be stopped and resumed at any time.
 
     python3 models/train_demo.py --minutes 60
@@ -47,7 +47,7 @@ CONFIG = {
 GROUP = 32                     # weights per INT4 scale
 
 SEED = 20240607
-# Rows of a step: those of 320 hold packed short documents, longer ones one document each.
+# Rows of a step: rows of 320 hold packed short documents, longer rows one document each.
 SHORT = 320
 ROWS = {320: 10, 512: 6, 1024: 3, 1536: 2}
 # From this part of the run on: how often each row length comes.
@@ -308,7 +308,7 @@ class Batches:
 def answers_right(model, batches, docs, int4, dtype=torch.float32):
     """How many documents' answers greedy decoding gets right.  The answer is
     right exactly when every one of its tokens is the likeliest after the ones
-    before it, so one pass over the whole document tells."""
+    before it, so one pass over the whole document is enough."""
     right = 0
     with torch.no_grad():
         for ids, weights in batches.encode(docs):
@@ -344,7 +344,7 @@ def story_loss(model, batches, int4, n=48, dtype=torch.float32):
 
 
 def sample(model, tokenizer, prompt, int4, n=120):
-    """A greedy continuation, for the eye."""
+    """A greedy continuation, for the progress report."""
     ids = tokenizer.encode(prompt).ids
     stop = {tokenizer.token_to_id(data.END), tokenizer.token_to_id(data.IM_END)}
     start = len(ids)
@@ -434,7 +434,7 @@ def main():
                    help="tokenizer and checkpoint of the run (default: build/demo-train)")
     p.add_argument("--steps", type=int, default=6000, help="steps of the whole run (default: 6000)")
     p.add_argument("--minutes", type=float, default=0, help="end the run, rates decayed, after this time; 0: steps alone count")
-    p.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    p.add_argument("--resume", action="store_true", help="continue from the checkpoint")
     p.add_argument("--export-only", action="store_true", help="no training: quantize and write the checkpoint as it is")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--report", type=int, default=20, help="steps between progress lines")

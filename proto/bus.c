@@ -1,46 +1,32 @@
+/* bus.c - the envelope of bus messages, and the control messages: all but plan and result (bus_plan.c). Pure.
+ */
 #include "proto/bus.h"
 
-#include "base/alloc.h"
 #include "base/err.h"
-#include "proto/cursor.h"
+#include "proto/bus_impl.h"
 
-#include <msgpack.h>
-#include <stdlib.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little-endian");
+enum { ENVELOPE = 3 };
 
-enum { ENVELOPE = 3, PLAN_FIELDS = 12, RESULT_FIELDS = 7, SEQ_FIELDS = 7, PARAMS_FIELDS = 23 };
+/* ---- encoding ---- */
 
-/* A run on the wire: slot | flags << 24, pos0, n_rows. */
-enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24 };
-
-/* What a decoded plan's seqs borrow from.  Lives in plan.store, reused from plan to plan. */
-struct store {
-	uint32_t *words;
-	size_t n_words, cap_words;
-	struct params *params;
-	uint32_t n_params, cap_params;
-};
-
-/* ---- writing ---- */
-
-static int to_buf(void *data, const char *bytes, size_t n)
+int bus_to_buf(void *data, const char *bytes, size_t n)
 {
 	buf_put(data, bytes, n);
 	return 0;
 }
 
-static void pack_head(msgpack_packer *pk, struct buf *out, enum bus_type type)
+void bus_pack_head(msgpack_packer *pk, struct buf *out, enum bus_type type)
 {
 	buf_clear(out);
-	msgpack_packer_init(pk, out, to_buf);
+	msgpack_packer_init(pk, out, bus_to_buf);
 	msgpack_pack_array(pk, ENVELOPE);
 	msgpack_pack_uint32(pk, BUS_VERSION);
 	msgpack_pack_uint32(pk, type);
 }
 
-static void pack_bin(msgpack_packer *pk, const void *p, size_t bytes)
+void bus_pack_bin(msgpack_packer *pk, const void *p, size_t bytes)
 {
 	msgpack_pack_bin(pk, bytes);
 	if (bytes)
@@ -111,7 +97,7 @@ static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 void bus_encode(const struct bus_msg *m, struct buf *out)
 {
 	msgpack_packer pk;
-	pack_head(&pk, out, m->type);
+	bus_pack_head(&pk, out, m->type);
 	switch (m->type) {
 	case BUS_HELLO:
 		msgpack_pack_map(&pk, 4);
@@ -145,122 +131,9 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 	}
 }
 
-static void pack_params(msgpack_packer *pk, const struct params *p)
-{
-	msgpack_pack_array(pk, PARAMS_FIELDS);
-	msgpack_pack_uint32(pk, p->max_tokens);
-	msgpack_pack_uint32(pk, p->min_tokens);
-	msgpack_pack_uint32(pk, p->n);
-	msgpack_pack_uint32(pk, p->beam_width);
-	msgpack_pack_float(pk, p->length_penalty);
-	msgpack_pack_uint32(pk, p->early);
-	msgpack_pack_float(pk, p->temperature);
-	msgpack_pack_float(pk, p->top_p);
-	msgpack_pack_float(pk, p->min_p);
-	msgpack_pack_int32(pk, p->top_k);
-	msgpack_pack_float(pk, p->presence);
-	msgpack_pack_float(pk, p->frequency);
-	msgpack_pack_float(pk, p->repetition);
-	msgpack_pack_uint64(pk, p->seed);
-	if (p->ignore_eos)
-		msgpack_pack_true(pk);
-	else
-		msgpack_pack_false(pk);
-	msgpack_pack_int32(pk, p->logprobs);
-	msgpack_pack_int32(pk, p->prompt_logprobs);
-	pack_bin(pk, p->stop_ids, p->n_stop_ids * sizeof *p->stop_ids);
-	pack_bin(pk, p->bias_ids, p->n_bias * sizeof *p->bias_ids);
-	pack_bin(pk, p->bias, p->n_bias * sizeof *p->bias);
-	pack_bin(pk, p->allowed, p->n_allowed * sizeof *p->allowed);
-	pack_bin(pk, p->bad, p->n_bad_ids * sizeof *p->bad);
-	pack_bin(pk, p->bad_len, p->n_bad * sizeof *p->bad_len);
-}
+/* ---- decoding ---- */
 
-void bus_put_params(struct buf *out, const struct params *p)
-{
-	msgpack_packer pk;
-	msgpack_packer_init(&pk, out, to_buf);
-	pack_params(&pk, p);
-}
-
-static void pack_seq(msgpack_packer *pk, const struct plan_seq *s)
-{
-	msgpack_pack_array(pk, SEQ_FIELDS);
-	msgpack_pack_uint32(pk, s->slot);
-	msgpack_pack_uint64(pk, s->seq);
-	msgpack_pack_uint32(pk, s->index);
-	msgpack_pack_uint32(pk, s->n_prompt);
-	pack_bin(pk, s->tokens, s->n_tokens * sizeof *s->tokens);
-	pack_bin(pk, s->blocks, s->n_blocks * sizeof *s->blocks);
-	pack_params(pk, s->params);
-}
-
-static void pack_runs(msgpack_packer *pk, const struct plan *p)
-{
-	uint32_t n_from = 0;
-	msgpack_pack_bin(pk, (size_t)p->n_runs * RUN_BYTES);
-	for (uint32_t i = 0; i < p->n_runs; i++) {
-		const struct plan_run *r = &p->runs[i];
-		uint32_t w[3] = {r->slot | (uint32_t)r->flags << RUN_SLOT_BITS, r->pos0, r->n_rows};
-		msgpack_pack_bin_body(pk, w, sizeof w);
-		n_from += r->n_rows == 0;
-	}
-	msgpack_pack_bin(pk, n_from * sizeof(uint32_t));
-	for (uint32_t i = 0; i < p->n_runs; i++)
-		if (p->runs[i].n_rows == 0)
-			msgpack_pack_bin_body(pk, &p->runs[i].from, sizeof p->runs[i].from);
-}
-
-void bus_encode_plan(const struct plan *p, struct buf *out)
-{
-	msgpack_packer pk;
-	pack_head(&pk, out, BUS_PLAN);
-	msgpack_pack_array(&pk, PLAN_FIELDS);
-	msgpack_pack_uint64(&pk, p->epoch);
-	msgpack_pack_uint64(&pk, p->number);
-	pack_bin(&pk, p->drop, p->n_drop * sizeof *p->drop);
-	msgpack_pack_array(&pk, p->n_seqs);
-	for (uint32_t i = 0; i < p->n_seqs; i++)
-		pack_seq(&pk, &p->seqs[i]);
-	pack_bin(&pk, p->forks, p->n_forks * sizeof *p->forks);
-	pack_bin(&pk, p->sets, p->n_sets * sizeof *p->sets);
-	pack_bin(&pk, p->tables, p->n_tables * sizeof *p->tables);
-	pack_bin(&pk, p->swap_out, p->n_swap_out * sizeof *p->swap_out);
-	pack_bin(&pk, p->swap_in, p->n_swap_in * sizeof *p->swap_in);
-	pack_bin(&pk, p->copies, p->n_copies * sizeof *p->copies);
-	pack_runs(&pk, p);
-}
-
-/* A logprob on the wire: eight words. */
-static void pack_logprobs(msgpack_packer *pk, const struct result *r)
-{
-	msgpack_pack_bin(pk, (size_t)r->n_logprobs * 32);
-	for (uint32_t i = 0; i < r->n_logprobs; i++) {
-		const struct result_logprob *l = &r->logprobs[i];
-		uint32_t w[8] = {l->slot, l->position, l->token, 0, l->rank, l->n_top, l->top0, l->prompt};
-		memcpy(&w[3], &l->logprob, 4);
-		msgpack_pack_bin_body(pk, w, sizeof w);
-	}
-}
-
-void bus_encode_result(const struct result *r, struct buf *out)
-{
-	msgpack_packer pk;
-	pack_head(&pk, out, BUS_RESULT);
-	msgpack_pack_array(&pk, RESULT_FIELDS);
-	msgpack_pack_uint64(&pk, r->epoch);
-	msgpack_pack_uint64(&pk, r->number);
-	msgpack_pack_uint32(&pk, r->step_us);
-	pack_bin(&pk, r->tokens, r->n_tokens * sizeof *r->tokens);
-	pack_logprobs(&pk, r);
-	pack_bin(&pk, r->top_ids, r->n_top * sizeof *r->top_ids);
-	pack_bin(&pk, r->top_logprobs, r->n_top * sizeof *r->top_logprobs);
-}
-
-/* ---- reading ---- */
-
-/* The envelope; the type, or a negative errno. */
-static int read_head(struct cursor *c, const void *bytes, size_t n, char *why, size_t why_n)
+int bus_read_head(struct cursor *c, const void *bytes, size_t n, char *why, size_t why_n)
 {
 	cursor_init(c, bytes, n);
 	uint32_t fields = cursor_array(c, "message");
@@ -278,19 +151,19 @@ static int read_head(struct cursor *c, const void *bytes, size_t n, char *why, s
 	return (int)type;
 }
 
-static int finish_read(const struct cursor *c, char *why, size_t why_n)
+int bus_finish_read(const struct cursor *c, char *why, size_t why_n)
 {
 	if (c->bad)
 		return err_why(why, why_n, -EBADMSG, "%s", c->what);
 	if (c->p != c->end)
-		return err_why(why, why_n, -EBADMSG, "%zu bytes behind the message", (size_t)(c->end - c->p));
+		return err_why(why, why_n, -EBADMSG, "%zu bytes after the message", (size_t)(c->end - c->p));
 	return 0;
 }
 
 int bus_peek(const void *bytes, size_t n, char *why, size_t why_n)
 {
 	struct cursor c;
-	return read_head(&c, bytes, n, why, why_n);
+	return bus_read_head(&c, bytes, n, why, why_n);
 }
 
 static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
@@ -411,11 +284,11 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		cursor_skip(c);
 }
 
-/* Unknown keys are passed over: a later version of the same number may add some. */
+/* Unknown keys are skipped: a later program of the same version may add some. */
 int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n)
 {
 	struct cursor c;
-	int type = read_head(&c, bytes, n, why, why_n);
+	int type = bus_read_head(&c, bytes, n, why, why_n);
 	if (type < 0)
 		return type;
 	memset(out, 0, sizeof *out);
@@ -441,360 +314,5 @@ int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size
 		else
 			cursor_skip(&c);
 	}
-	return finish_read(&c, why, why_n);
-}
-
-static struct store *store_reset(struct plan *p)
-{
-	struct store *st = p->store;
-	if (!st)
-		p->store = st = xcalloc(1, sizeof *st);
-	for (uint32_t i = 0; i < st->n_params; i++)
-		params_fini(&st->params[i]);
-	st->n_params = 0;
-	st->n_words = 0;
-	return st;
-}
-
-static void store_free(struct plan *p)
-{
-	struct store *st = store_reset(p);
-	free(st->words);
-	free(st->params);
-	free(st);
-	p->store = NULL;
-}
-
-void bus_plan_fini(struct plan *p)
-{
-	if (p->store)
-		store_free(p);
-	plan_fini(p);
-}
-
-static void *read_array(struct cursor *c, const char *name, size_t size, size_t max, uint32_t *count)
-{
-	const void *p = cursor_bin(c, name, size, max, count);
-	return *count ? xmemdup(p, *count * size) : NULL;
-}
-
-static void read_params(struct cursor *c, struct params *p)
-{
-	uint32_t n, n_values;
-	params_init(p);
-	if (cursor_array(c, "params") != PARAMS_FIELDS)
-		cursor_fail(c, "params: the wrong number of fields");
-	p->max_tokens = (uint32_t)cursor_uint(c, "max_tokens", INT32_MAX);
-	p->min_tokens = (uint32_t)cursor_uint(c, "min_tokens", INT32_MAX);
-	p->n = (uint32_t)cursor_uint(c, "n", PARAMS_N_MAX);
-	p->beam_width = (uint32_t)cursor_uint(c, "beam_width", PARAMS_N_MAX);
-	p->length_penalty = (float)cursor_float(c, "length_penalty");
-	p->early = (enum params_early)cursor_uint(c, "early_stopping", PARAMS_EARLY_NEVER);
-	p->temperature = (float)cursor_float(c, "temperature");
-	p->top_p = (float)cursor_float(c, "top_p");
-	p->min_p = (float)cursor_float(c, "min_p");
-	p->top_k = (int32_t)cursor_int(c, "top_k", 0, INT32_MAX);
-	p->presence = (float)cursor_float(c, "presence_penalty");
-	p->frequency = (float)cursor_float(c, "frequency_penalty");
-	p->repetition = (float)cursor_float(c, "repetition_penalty");
-	p->seed = cursor_uint(c, "seed", UINT64_MAX);
-	p->ignore_eos = cursor_bool(c, "ignore_eos");
-	p->logprobs = (int32_t)cursor_int(c, "logprobs", -1, PARAMS_TOP_MAX);
-	p->prompt_logprobs = (int32_t)cursor_int(c, "prompt_logprobs", -1, PARAMS_LOGPROBS_MAX);
-	p->stop_ids = read_array(c, "stop_ids", 4, 2 * PARAMS_LIST_MAX, &p->n_stop_ids);
-	p->bias_ids = read_array(c, "bias_ids", 4, PARAMS_LIST_MAX, &p->n_bias);
-	p->bias = read_array(c, "bias", 4, PARAMS_LIST_MAX, &n_values);
-	if (n_values != p->n_bias)
-		cursor_fail(c, "bias: as many values as ids are due");
-	p->allowed = read_array(c, "allowed", 4, PARAMS_ALLOWED_MAX, &p->n_allowed);
-	p->bad = read_array(c, "bad", 4, PARAMS_BAD_IDS_MAX, &p->n_bad_ids);
-	p->bad_len = read_array(c, "bad_len", 4, 2 * PARAMS_LIST_MAX, &p->n_bad);
-	uint64_t sum = 0;
-	for (n = 0; n < p->n_bad; n++) {
-		if (p->bad_len[n] <= 0)
-			cursor_fail(c, "bad_len: not positive");
-		sum += (uint64_t)(uint32_t)p->bad_len[n];
-	}
-	if (sum != p->n_bad_ids)
-		cursor_fail(c, "bad: lengths and ids do not agree");
-}
-
-static bool ids_below(const int32_t *ids, uint32_t n, uint32_t n_vocab)
-{
-	for (uint32_t i = 0; i < n; i++)
-		if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
-			return false;
-	return true;
-}
-
-static void check_params(struct cursor *c, const struct params *p, uint32_t n_vocab)
-{
-	if (!ids_below((const int32_t *)p->stop_ids, p->n_stop_ids, n_vocab) ||
-	    !ids_below(p->bias_ids, p->n_bias, n_vocab) || !ids_below(p->allowed, p->n_allowed, n_vocab) ||
-	    !ids_below(p->bad, p->n_bad_ids, n_vocab))
-		cursor_fail(c, "params: a token id beyond the vocabulary");
-}
-
-void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab)
-{
-	read_params(c, p);
-	check_params(c, p, n_vocab);
-}
-
-/* Append words to the store; returns where they begin.  Pointers are set when all is read,
- * since the store may move while it grows. */
-static size_t store_words(struct store *st, const void *p, uint32_t n)
-{
-	size_t at = st->n_words;
-	if (st->n_words + n > st->cap_words) {
-		st->cap_words = (st->n_words + n) * 2;
-		st->words = xrealloc(st->words, st->cap_words, sizeof *st->words);
-	}
-	if (n)
-		memcpy(st->words + at, p, n * sizeof *st->words);
-	st->n_words += n;
-	return at;
-}
-
-static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan *p, struct store *st)
-{
-	struct plan_seq *s = plan_add_seq(p);
-	*s = (struct plan_seq){0};
-	if (cursor_array(c, "seq") != SEQ_FIELDS)
-		cursor_fail(c, "seq: the wrong number of fields");
-	s->slot = (uint32_t)cursor_uint(c, "slot", lim->max_slots - 1);
-	s->seq = cursor_uint(c, "seq", UINT64_MAX);
-	s->index = (uint32_t)cursor_uint(c, "index", PARAMS_N_MAX - 1);
-	s->n_prompt = (uint32_t)cursor_uint(c, "n_prompt", lim->max_context);
-	const void *tokens = cursor_bin(c, "tokens", 4, lim->max_context, &s->n_tokens);
-	size_t tokens_at = store_words(st, tokens, s->n_tokens);
-	const void *blocks = cursor_bin(c, "blocks", 4, lim->max_context, &s->n_blocks);
-	size_t blocks_at = store_words(st, blocks, s->n_blocks);
-	if (s->n_prompt > s->n_tokens || s->n_prompt == 0)
-		cursor_fail(c, "seq: n_prompt does not fit its tokens");
-	if (!ids_below((const int32_t *)(st->words + tokens_at), s->n_tokens, lim->n_vocab))
-		cursor_fail(c, "seq: a token id beyond the vocabulary");
-	if (!ids_below((const int32_t *)(st->words + blocks_at), s->n_blocks, lim->n_blocks))
-		cursor_fail(c, "seq: a block beyond the pool");
-	if (st->n_params == st->cap_params) {
-		st->cap_params = st->cap_params ? st->cap_params * 2 : 8;
-		st->params = xrealloc(st->params, st->cap_params, sizeof *st->params);
-	}
-	read_params(c, &st->params[st->n_params++]);
-	check_params(c, &st->params[st->n_params - 1], lim->n_vocab);
-	/* Offsets until all is read; resolve_seqs() makes addresses of them. */
-	s->tokens = (const uint32_t *)(uintptr_t)tokens_at;
-	s->blocks = (const uint32_t *)(uintptr_t)blocks_at;
-}
-
-static void resolve_seqs(struct plan *p, const struct store *st)
-{
-	for (uint32_t i = 0; i < p->n_seqs; i++) {
-		p->seqs[i].tokens = st->words + (uintptr_t)p->seqs[i].tokens;
-		p->seqs[i].blocks = st->words + (uintptr_t)p->seqs[i].blocks;
-		p->seqs[i].params = &st->params[i];
-	}
-}
-
-static uint32_t word(const void *column, size_t i)
-{
-	uint32_t w;
-	memcpy(&w, (const char *)column + i * 4, 4);
-	return w;
-}
-
-static void read_forks(struct cursor *c, const struct bus_limits *lim, struct plan *p)
-{
-	uint32_t n;
-	const void *col = cursor_bin(c, "forks", 12, lim->max_slots, &n);
-	for (uint32_t i = 0; i < n; i++) {
-		struct plan_fork f = {word(col, 3 * i), word(col, 3 * i + 1), word(col, 3 * i + 2)};
-		if (f.parent >= lim->max_slots || f.child >= lim->max_slots || f.index >= PARAMS_N_MAX)
-			cursor_fail(c, "forks: out of range");
-		*plan_add_fork(p) = f;
-	}
-}
-
-static void read_sets(struct cursor *c, const struct bus_limits *lim, struct plan *p)
-{
-	uint32_t n;
-	const void *col = cursor_bin(c, "sets", 16, lim->max_slots, &n);
-	for (uint32_t i = 0; i < n; i++) {
-		struct plan_set s = {word(col, 4 * i), word(col, 4 * i + 1), word(col, 4 * i + 2),
-				     word(col, 4 * i + 3)};
-		if (s.slot >= lim->max_slots || s.from >= lim->max_slots || s.position >= lim->max_context ||
-		    s.token >= lim->n_vocab)
-			cursor_fail(c, "sets: out of range");
-		*plan_add_set(p) = s;
-	}
-}
-
-static void read_tables(struct cursor *c, const struct bus_limits *lim, struct plan *p)
-{
-	uint32_t n;
-	const void *col = cursor_bin(c, "tables", 12, (size_t)lim->n_blocks * 2 + lim->max_slots, &n);
-	for (uint32_t i = 0; i < n; i++) {
-		struct plan_table t = {word(col, 3 * i), word(col, 3 * i + 1), word(col, 3 * i + 2)};
-		if (t.slot >= lim->max_slots || t.logical >= lim->max_context || t.block >= lim->n_blocks)
-			cursor_fail(c, "tables: out of range");
-		*plan_add_table(p) = t;
-	}
-}
-
-static void read_pairs(struct cursor *c, const char *name, uint32_t from_end, uint32_t to_end, struct plan *p,
-		       struct plan_pair *(*add)(struct plan *))
-{
-	uint32_t n;
-	const void *col = cursor_bin(c, name, 8, (size_t)from_end + to_end, &n);
-	for (uint32_t i = 0; i < n; i++) {
-		struct plan_pair pair = {word(col, 2 * i), word(col, 2 * i + 1)};
-		if (pair.from >= from_end || pair.to >= to_end)
-			cursor_fail(c, "a swap or a copy names a block beyond the pool");
-		*add(p) = pair;
-	}
-}
-
-static void read_runs(struct cursor *c, const struct bus_limits *lim, struct plan *p)
-{
-	uint32_t n, n_from, k = 0;
-	const void *col = cursor_bin(c, "runs", RUN_BYTES, lim->max_runs, &n);
-	const void *from = cursor_bin(c, "from", 4, lim->max_runs, &n_from);
-	for (uint32_t i = 0; i < n && !c->bad; i++) {
-		uint32_t head = word(col, 3 * i);
-		struct plan_run r = {
-			.slot = head & ((1u << RUN_SLOT_BITS) - 1),
-			.flags = (uint16_t)(head >> RUN_SLOT_BITS),
-			.pos0 = word(col, 3 * i + 1),
-			.n_rows = word(col, 3 * i + 2),
-		};
-		r.from = r.slot;
-		if (r.n_rows == 0) {
-			if (k >= n_from)
-				cursor_fail(c, "runs: a run of no rows that names no other");
-			else
-				r.from = word(from, k++);
-		}
-		if (r.slot >= lim->max_slots || r.from >= lim->max_slots || r.pos0 >= lim->max_context ||
-		    r.n_rows > lim->max_context - r.pos0 || r.flags & ~PLAN_SAMPLE)
-			cursor_fail(c, "runs: out of range");
-		else if (r.n_rows > lim->max_rows - p->n_rows)
-			cursor_fail(c, "runs: more rows than a step may have");
-		else
-			p->n_rows += r.n_rows;
-		p->n_samples += r.flags & PLAN_SAMPLE;
-		*plan_add_run(p) = r;
-	}
-	if (k != n_from)
-		cursor_fail(c, "runs: more names than runs of no rows");
-}
-
-int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out, char *why,
-		    size_t why_n)
-{
-	struct cursor c;
-	plan_reset(out);
-	struct store *st = store_reset(out);
-	int type = read_head(&c, bytes, n, why, why_n);
-	if (type < 0)
-		return type;
-	if (type != BUS_PLAN)
-		return err_why(why, why_n, -EBADMSG, "not a plan");
-	if (cursor_array(&c, "plan") != PLAN_FIELDS)
-		cursor_fail(&c, "plan: the wrong number of fields");
-	out->epoch = cursor_uint(&c, "epoch", UINT64_MAX);
-	out->number = cursor_uint(&c, "number", UINT64_MAX);
-	uint32_t n_drop;
-	const void *drop = cursor_bin(&c, "drop", 4, lim->max_slots, &n_drop);
-	for (uint32_t i = 0; i < n_drop; i++) {
-		uint32_t slot = word(drop, i);
-		if (slot >= lim->max_slots)
-			cursor_fail(&c, "drop: out of range");
-		*plan_add_drop(out) = slot;
-	}
-	uint32_t n_seqs = cursor_array(&c, "seqs");
-	if (n_seqs > lim->max_slots)
-		cursor_fail(&c, "seqs: more than slots");
-	for (uint32_t i = 0; i < n_seqs && !c.bad; i++)
-		read_seq(&c, lim, out, st);
-	read_forks(&c, lim, out);
-	read_sets(&c, lim, out);
-	read_tables(&c, lim, out);
-	read_pairs(&c, "swap_out", lim->n_blocks, lim->n_host_blocks, out, plan_add_swap_out);
-	read_pairs(&c, "swap_in", lim->n_host_blocks, lim->n_blocks, out, plan_add_swap_in);
-	read_pairs(&c, "copies", lim->n_blocks, lim->n_blocks, out, plan_add_copy);
-	read_runs(&c, lim, out);
-	int rc = finish_read(&c, why, why_n);
-	if (rc)
-		plan_reset(out);
-	else
-		resolve_seqs(out, st);
-	return rc;
-}
-
-static void read_logprobs(struct cursor *c, const struct bus_limits *lim, struct result *r)
-{
-	uint32_t n;
-	const void *col = cursor_bin(c, "logprobs", 32, (size_t)lim->max_rows + lim->max_runs, &n);
-	for (uint32_t i = 0; i < n; i++) {
-		struct result_logprob *l = result_add_logprob(r);
-		uint32_t bits = word(col, 8 * (size_t)i + 3);
-		*l = (struct result_logprob){
-			.slot = word(col, 8 * (size_t)i),
-			.position = word(col, 8 * (size_t)i + 1),
-			.token = word(col, 8 * (size_t)i + 2),
-			.rank = word(col, 8 * (size_t)i + 4),
-			.n_top = word(col, 8 * (size_t)i + 5),
-			.top0 = word(col, 8 * (size_t)i + 6),
-			.prompt = word(col, 8 * (size_t)i + 7) != 0,
-		};
-		memcpy(&l->logprob, &bits, 4);
-		if (l->slot >= lim->max_slots || l->token >= lim->n_vocab || l->position > lim->max_context ||
-		    l->n_top > PARAMS_TOP_MAX)
-			cursor_fail(c, "logprobs: out of range");
-	}
-}
-
-int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out,
-		      char *why, size_t why_n)
-{
-	struct cursor c;
-	uint32_t n_tokens, n_ids, n_values;
-	result_reset(out);
-	int type = read_head(&c, bytes, n, why, why_n);
-	if (type < 0)
-		return type;
-	if (type != BUS_RESULT)
-		return err_why(why, why_n, -EBADMSG, "not a result");
-	if (cursor_array(&c, "result") != RESULT_FIELDS)
-		cursor_fail(&c, "result: the wrong number of fields");
-	out->epoch = cursor_uint(&c, "epoch", UINT64_MAX);
-	out->number = cursor_uint(&c, "number", UINT64_MAX);
-	out->step_us = (uint32_t)cursor_uint(&c, "step_us", UINT32_MAX);
-	const void *tokens = cursor_bin(&c, "tokens", 4, lim->max_runs, &n_tokens);
-	for (uint32_t i = 0; i < n_tokens; i++) {
-		if (word(tokens, i) >= lim->n_vocab)
-			cursor_fail(&c, "tokens: an id beyond the vocabulary");
-		result_add_token(out, word(tokens, i));
-	}
-	read_logprobs(&c, lim, out);
-	size_t max_top = ((size_t)lim->max_rows + lim->max_runs) * PARAMS_TOP_MAX;
-	const void *ids = cursor_bin(&c, "top_ids", 4, max_top, &n_ids);
-	const void *values = cursor_bin(&c, "top_logprobs", 4, max_top, &n_values);
-	if (n_ids != n_values)
-		cursor_fail(&c, "top_logprobs: as many as ids are due");
-	for (uint32_t i = 0; i < n_ids && !c.bad; i++) {
-		uint32_t bits = word(values, i);
-		float value;
-		memcpy(&value, &bits, 4);
-		if (word(ids, i) >= lim->n_vocab)
-			cursor_fail(&c, "top_ids: an id beyond the vocabulary");
-		result_add_top(out, word(ids, i), value);
-	}
-	for (uint32_t i = 0; i < out->n_logprobs; i++)
-		if (out->logprobs[i].top0 > n_ids || out->logprobs[i].n_top > n_ids - out->logprobs[i].top0)
-			cursor_fail(&c, "logprobs: entries that are not there");
-	int rc = finish_read(&c, why, why_n);
-	if (rc)
-		result_reset(out);
-	return rc;
+	return bus_finish_read(&c, why, why_n);
 }

@@ -2,16 +2,18 @@
  * docs/PROTOCOL.md describes each.  One ZeroMQ frame holds one msgpack array
  * [version, type, body]; body is a map, of a plan and a result an array of columns.
  *
- *   worker      -> hello                  what I am
- *   controller  -> load                   what to serve, and how
+ *   worker      -> hello                  device, host, process
+ *   controller  -> load                   the model to serve, and how
  *   worker      -> beat (loading) ...     every 250 ms
  *   worker      -> ready | failed
  *   controller  -> plan, plan, ...        at most two under way
  *   worker      -> result, result, ...    and beats
  *   controller  -> beat, every 250 ms; stop, which the worker answers with stop
  *
- * Whatever comes from the other side is checked: sizes, counts, types, versions.  A message
- * that does not decode is -EBADMSG with a reason; a message of another version -EPROTO. */
+ * All input is checked: sizes, counts, types, versions.  A malformed message is -EBADMSG with a reason; one
+ * of another version -EPROTO.
+ *
+ * bus.c has the envelope and the control messages, bus_plan.c plans and results. */
 #ifndef QUERN_PROTO_BUS_H
 #define QUERN_PROTO_BUS_H
 
@@ -25,61 +27,68 @@
 enum { BUS_VERSION = 2, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
 
 enum bus_type {
-	BUS_HELLO = 1, BUS_LOAD, BUS_READY, BUS_FAILED, BUS_PLAN, BUS_RESULT, BUS_BEAT, BUS_STOP,
+	BUS_HELLO = 1,
+	BUS_LOAD,
+	BUS_READY,
+	BUS_FAILED,
+	BUS_PLAN,
+	BUS_RESULT,
+	BUS_BEAT,
+	BUS_STOP,
 };
 
 enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64 };
 
 struct bus_hello {
-	char device[32];            /* "cpu:0" */
+	char device[32]; /* "cpu:0" */
 	char host[128];
 	int64_t pid;
-	/* Where the other ranks find this worker, should it be rank 0 of a group: fresh in every
-	 * hello, text that only the workers understand (worker/group.h).  "": it serves alone. */
+	/* Meeting place for the other ranks, if this worker becomes rank 0 of a group: new in every hello,
+	 * opaque to the controller (worker/tp_group.h).  "": the worker can be in no group. */
 	char meet[BUS_MEET_SIZE];
 };
 
-/* What the worker is to serve. 0 where the worker shall choose. */
+/* What the worker is to serve.  0: the worker chooses. */
 struct bus_load {
-	char model[2048];           /* path as the worker sees it */
-	char compute[8];            /* "f32" */
+	char model[2048]; /* path as the worker sees it */
+	char compute[8];  /* "f32" */
 	uint64_t epoch;
-	uint32_t block_size;        /* tokens */
-	uint32_t max_context;       /* tokens of a sequence */
-	uint32_t max_rows;          /* tokens of a step */
-	uint32_t max_slots;         /* sequences the worker holds */
-	uint32_t max_runs;          /* runs of a step */
-	uint64_t kv_bytes;          /* device pool */
-	uint64_t swap_bytes;        /* host pool */
+	uint32_t block_size;  /* tokens */
+	uint32_t max_context; /* tokens of a sequence */
+	uint32_t max_rows;    /* tokens of a step */
+	uint32_t max_slots;   /* sequences the worker holds */
+	uint32_t max_runs;    /* runs of a step */
+	uint64_t kv_bytes;    /* device pool */
+	uint64_t swap_bytes;  /* host pool */
 	uint32_t n_threads;
-	uint32_t n_ranks;           /* workers of the group, 1: it serves alone */
-	uint32_t rank;              /* which of them, from 0 */
-	char meet[BUS_MEET_SIZE];   /* rank 0's, as it said hello */
-	bool fast;                  /* faster where that costs bits that do not depend on the batch */
+	uint32_t n_ranks;         /* workers of the group; 1: no group */
+	uint32_t rank;            /* this worker's, from 0 */
+	char meet[BUS_MEET_SIZE]; /* of rank 0's hello */
+	bool fast;                /* --fast: results may depend on the batch */
 };
 
 struct bus_ready {
 	uint64_t epoch;
-	char numerics[256];         /* fingerprint of the numerics class */
+	char numerics[256]; /* fingerprint of the numerics class */
 	char device_name[64];
 	char isa[32];
-	uint32_t n_blocks;          /* device pool */
+	uint32_t n_blocks; /* device pool */
 	uint32_t n_host_blocks;
 	uint32_t n_vocab;
-	uint64_t weights_bytes;     /* on the device */
-	uint64_t kv_bytes;          /* its pool */
-	uint64_t stored_bytes;      /* of those weights, in the model's files */
-	uint64_t scratch_bytes;     /* all else that the worker has there, by its own account */
-	uint64_t host_bytes;        /* the host pool */
-	uint64_t device_used;       /* of the device's memory, by anybody; on a CPU: by all of the machine */
-	uint64_t device_bytes;      /* its memory */
+	uint64_t weights_bytes; /* on the device */
+	uint64_t kv_bytes;      /* its pool */
+	uint64_t stored_bytes;  /* of those weights, in the model's files */
+	uint64_t scratch_bytes; /* everything else that the worker has allocated there, by its own count */
+	uint64_t host_bytes;    /* the host pool */
+	uint64_t device_used;   /* of the device's memory, by all processes; on a CPU: of the machine's */
+	uint64_t device_bytes;  /* its memory */
 	uint32_t load_ms;
 	uint32_t n_threads;
-	uint64_t block_bytes;       /* of one block, all layers */
-	uint64_t link_bps;          /* bytes per second between device and host pool, measured; 0: no host pool */
+	uint64_t block_bytes; /* of one block, all layers */
+	uint64_t link_bps;    /* bytes per second between device and host pool, measured; 0: no host pool */
 };
 
-struct bus_failed {                 /* the worker cannot go on; it ends after this */
+struct bus_failed { /* the worker cannot continue; it exits after this */
 	uint64_t epoch;
 	char why[512];
 };
@@ -87,15 +96,15 @@ struct bus_failed {                 /* the worker cannot go on; it ends after th
 enum bus_state {
 	BUS_LOADING = 1,
 	BUS_SERVING,
-	BUS_MISSED,                 /* serving, but a plan that was sent is not there: send the state anew */
+	BUS_MISSED, /* serving, but a plan is missing: send the state again */
 };
 
 struct bus_beat {
-	uint64_t epoch;             /* from the controller: of the group that it sees the worker in; 0: none */
-	uint32_t state;             /* enum bus_state (from a worker) */
-	uint64_t progress;          /* plans answered; while loading: permille; from the controller: plans sent */
-	uint64_t expected;          /* worker: number of the plan that it answers next */
-	uint64_t moves;             /* worker: grows while it gets on within a load or a step; how fast says nothing */
+	uint64_t epoch;    /* from the controller: of the worker's group; 0: none */
+	uint32_t state;    /* enum bus_state (from a worker) */
+	uint64_t progress; /* plans answered; while loading: permille; from the controller: plans sent */
+	uint64_t expected; /* worker: the number of the next plan to answer */
+	uint64_t moves;    /* worker: grows while a load or a step makes progress, at no particular rate */
 };
 
 struct bus_msg {
@@ -106,7 +115,7 @@ struct bus_msg {
 		struct bus_ready ready;
 		struct bus_failed failed;
 		struct bus_beat beat;
-	};                          /* stop has no body; plan and result decode apart */
+	}; /* stop has no body; plan and result have decoders of their own */
 };
 
 /* Append the bytes of a message to out (which is cleared first). */
@@ -114,8 +123,8 @@ void bus_encode(const struct bus_msg *m, struct buf *out);
 void bus_encode_plan(const struct plan *p, struct buf *out);
 void bus_encode_result(const struct result *r, struct buf *out);
 
-/* Parameters alone, as plans hold them, for who keeps them elsewhere beside BUS_VERSION.  Appends.
- * Reading fails the cursor where they are not valid; p is the caller's either way (params_fini). */
+/* Parameters alone, encoded as in a plan; to be stored together with BUS_VERSION.  put appends to out.  get
+ * fails the cursor if they are invalid; the caller owns p in either case (params_fini). */
 struct cursor;
 void bus_put_params(struct buf *out, const struct params *p);
 void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab);
@@ -124,8 +133,8 @@ void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab);
 int bus_peek(const void *bytes, size_t n, char *why, size_t why_n);
 /* All but plan and result. */
 int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n);
-/* Into a plan that is reset first; what its seqs point at lives in the plan until the next
- * reset.  limits: slots, rows, blocks beyond which a message is refused. */
+/* Decodes into a plan, which is reset first.  The arrays that its seqs point to belong to the plan until the
+ * next reset.  A message beyond a limit is refused. */
 struct bus_limits {
 	uint32_t max_slots;
 	uint32_t max_rows;
@@ -137,9 +146,9 @@ struct bus_limits {
 };
 int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out, char *why,
 		    size_t why_n);
-/* For a plan that was decoded into: frees what its seqs borrow from, too. */
+/* For decoded plans: plan_fini(), and the arrays of its seqs. */
 void bus_plan_fini(struct plan *p);
-int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out, char *why,
-		      size_t why_n);
+int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out,
+		      char *why, size_t why_n);
 
 #endif

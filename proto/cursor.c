@@ -80,7 +80,7 @@ uint32_t cursor_map(struct cursor *c, const char *name)
 	return 0;
 }
 
-/* An integer of either sign; *neg tells whether the value is to be read as int64. */
+/* An integer of either sign; *neg: the value is an int64. */
 static uint64_t integer(struct cursor *c, const char *name, bool *neg)
 {
 	int t = tag(c);
@@ -234,7 +234,7 @@ static void skip_depth(struct cursor *c, int depth)
 	else if (t <= 0xbf)
 		take(c, (size_t)t & 31);
 	else if (t <= 0xc3)
-		return; /* nil, false, true; 0xc1 is no value, and harmless */
+		return; /* nil, false, true; 0xc1 is not a value, and harmless */
 	else if (t <= 0xc6)
 		take(c, big_endian(c, (size_t)1 << (t - 0xc4)));
 	else if (t <= 0xc9)

@@ -1,8 +1,8 @@
-/* cursor.h - reading msgpack front to back, with bounds, without building anything.
- * For messages whose shape is known: each call takes the next value or fails for good; a
- * failed cursor gives zeros, so that a decoder checks once, at the end.  Nothing is allocated
- * and no count of a header is believed: strings and blobs are checked against the bytes that
- * are there.  (msgpack specification: github.com/msgpack/msgpack/blob/master/spec.md) */
+/* cursor.h - reads msgpack front to back, with bounds, without a tree.
+ * For messages of a known shape: each call takes the next value, or fails for good; a failed cursor returns
+ * zeros, so that a decoder checks once, at the end.  Allocates nothing and trusts no count of a header:
+ * strings and blobs are checked against the bytes that are there.  (msgpack specification:
+ * github.com/msgpack/msgpack/blob/master/spec.md) */
 #ifndef QUERN_PROTO_CURSOR_H
 #define QUERN_PROTO_CURSOR_H
 
@@ -14,7 +14,7 @@ struct cursor {
 	const uint8_t *p;
 	const uint8_t *end;
 	bool bad;
-	char what[96];          /* of the first failure */
+	char what[96]; /* the first failure */
 };
 
 void cursor_init(struct cursor *c, const void *bytes, size_t n);
@@ -32,7 +32,7 @@ void cursor_str(struct cursor *c, const char *name, char *out, size_t n);
 /* A blob of whole elements of `size` bytes, at most max of them; *count gets how many.
  * Borrowed, not aligned. */
 const void *cursor_bin(struct cursor *c, const char *name, size_t size, size_t max, uint32_t *count);
-/* Pass over one value of any kind (nested at most 16 deep). */
+/* Skip a value of any kind (nested at most 16 deep). */
 void cursor_skip(struct cursor *c);
 
 #endif

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* A key file of more than this is none. */
+/* A larger file is not a key file. */
 enum { FILE_MAX = 4096 };
 
 /* ---- keys ---- */
@@ -50,7 +50,7 @@ void curve_protect(void)
 
 /* ---- files ---- */
 
-/* A new file of this mode, whatever the umask is; nothing is left of one that failed. */
+/* A new file of this mode, regardless of the umask; one that fails is removed. */
 static int write_file(const char *path, mode_t mode, const char *text, char *why, size_t why_n)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -81,7 +81,7 @@ int curve_write(const struct curve_key *k, const char *dir, const char *name, ch
 		rc = err_why(why, why_n, -EEXIST, "%s: %s", public, strerror(EEXIST));
 	if (!rc) {
 		snprintf(text, sizeof text,
-			 "# quern: the key of %.100s.  Secret: whoever has it is %.100s.\n"
+			 "# quern: the key of %.100s.  Secret: its holder acts as %.100s.\n"
 			 "public = %s\nsecret = %s\n",
 			 name, name, k->public, k->secret);
 		rc = write_file(secret, 0600, text, why, why_n);
@@ -99,7 +99,7 @@ int curve_write(const struct curve_key *k, const char *dir, const char *name, ch
 	return rc;
 }
 
-/* "name = KEY" in a line without its newline; false where it is no such line. */
+/* "name = KEY" in a line without its newline; false: it is another line. */
 static bool parse_line(const char *s, size_t n, const char *name, char *key)
 {
 	size_t k = strlen(name);
@@ -180,7 +180,7 @@ int curve_read(const char *path, bool secret, struct curve_key *out, char *why, 
 	else if ((n = read(fd, text, sizeof text)) < 0)
 		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
 	else if (n > FILE_MAX)
-		rc = err_why(why, why_n, -EFBIG, "%s: no key file, it has more than %d bytes", path,
+		rc = err_why(why, why_n, -EFBIG, "%s: not a key file, it has more than %d bytes", path,
 			     FILE_MAX);
 	close(fd);
 	if (!rc && (rc = curve_parse(text, (size_t)n, secret, out, why, why_n)))
@@ -201,7 +201,7 @@ static int read_either(const char *what, bool secret, struct curve_key *out, cha
 	return 0;
 }
 
-int curve_pair(const struct curve_told *t, struct curve_key *own, struct curve_key *server, bool *keyed,
+int curve_pair(const struct curve_sources *t, struct curve_key *own, struct curve_key *server, bool *keyed,
 	       char *why, size_t why_n)
 {
 	const char *key = t->key ? t->key : t->env_key;
@@ -216,7 +216,7 @@ int curve_pair(const struct curve_told *t, struct curve_key *own, struct curve_k
 			"both are needed: one's own key (--key, QUERN_KEY) and the service's public one "
 			"(--server-key, QUERN_SERVER_KEY)");
 	curve_protect();
-	/* Arguments can be read by everybody on the machine: there, a secret is none any more. */
+	/* All users of the machine can read arguments: a secret there is not secret. */
 	int rc = t->key ? curve_read(key, true, own, why, why_n) : read_either(key, true, own, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, t->key ? "--key" : "QUERN_KEY");

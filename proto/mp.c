@@ -13,7 +13,7 @@ enum {
 	OBJECTS_REQUEST = 2 * 1000 * 1000, /* a prompt of a million ids, and room */
 	OBJECTS_REPLY = 16 * 1000 * 1000,
 	BYTES_REPLY = 256 << 20,
-	KEYS_MAX = 4096, /* of one map; the duplicates are found by comparing */
+	KEYS_MAX = 4096, /* of one map; sorted to find duplicates */
 	KEY_SHOWN = 40,
 };
 
@@ -27,7 +27,7 @@ struct mp_limits mp_limits_reply(void)
 	return (struct mp_limits){.bytes = BYTES_REPLY, .objects = OBJECTS_REPLY, .depth = MP_DEPTH_MAX};
 }
 
-/* --- the scan --- */
+/* ---- the scan ---- */
 
 enum kind { KIND_NIL, KIND_BOOL, KIND_INT, KIND_FLOAT, KIND_STR, KIND_ARRAY, KIND_MAP };
 
@@ -59,7 +59,7 @@ static int truncated(const struct scan *s)
 		       (size_t)(s->p - s->begin));
 }
 
-/* A header whose length or count takes n bytes. */
+/* A header with a length or count of n bytes. */
 static int head_sized(const struct scan *s, struct head *h, enum kind kind, unsigned n)
 {
 	if ((size_t)(s->end - s->p) < 1 + n)
@@ -207,7 +207,7 @@ static int keys_unique(const struct scan *s, struct key *keys, uint32_t n)
 	qsort(keys, n, sizeof *keys, key_compare);
 	for (uint32_t i = 1; i < n; i++)
 		if (key_compare(&keys[i - 1], &keys[i]) == 0)
-			return err_why(s->why, s->why_n, -EINVAL, "msgpack: the key %.*s stands twice",
+			return err_why(s->why, s->why_n, -EINVAL, "msgpack: duplicate key %.*s",
 				       keys[i].n < KEY_SHOWN ? (int)keys[i].n : KEY_SHOWN,
 				       (const char *)keys[i].p);
 	return 0;
@@ -216,8 +216,8 @@ static int keys_unique(const struct scan *s, struct key *keys, uint32_t n)
 static int scan_map(struct scan *s, uint32_t n, unsigned depth)
 {
 	if (n > KEYS_MAX)
-		return err_why(s->why, s->why_n, -E2BIG, "msgpack: a map of %u keys, at most %d are taken", n,
-			       KEYS_MAX);
+		return err_why(s->why, s->why_n, -E2BIG, "msgpack: a map of %u keys, at most %d are accepted",
+			       n, KEYS_MAX);
 	struct key few[32], *keys = n <= 32 ? few : xcalloc(n, sizeof *keys);
 	int rc = 0;
 	for (uint32_t i = 0; i < n && !rc; i++) {
@@ -259,7 +259,7 @@ static int scan_value(struct scan *s, unsigned depth)
 	if (depth == 0)
 		return err_why(s->why, s->why_n, -E2BIG, "msgpack: nested too deep at byte %zu",
 			       (size_t)(s->p - s->begin));
-	/* Every element takes a byte at least: a header cannot ask for more than there is. */
+	/* Every element takes a byte at least: a header cannot claim more than there is. */
 	uint64_t elements = (uint64_t)h.count * (h.kind == KIND_MAP ? 2 : 1);
 	if (elements > (uint64_t)(s->end - h.body))
 		return err_why(s->why, s->why_n, -EINVAL,
@@ -267,7 +267,7 @@ static int scan_value(struct scan *s, unsigned depth)
 			       h.kind == KIND_MAP ? "a map" : "an array", h.count, (size_t)(s->p - s->begin),
 			       (size_t)(s->end - h.body));
 	if (elements > s->objects)
-		return err_why(s->why, s->why_n, -E2BIG, "msgpack: more values than are taken (byte %zu)",
+		return err_why(s->why, s->why_n, -E2BIG, "msgpack: more values than are accepted (byte %zu)",
 			       (size_t)(s->p - s->begin));
 	s->objects -= elements;
 	s->p = h.body;
@@ -279,11 +279,11 @@ static int scan_value(struct scan *s, unsigned depth)
 	return 0;
 }
 
-int mp_scan(const void *bytes, size_t n, const struct mp_limits *limits, char *why, size_t why_n)
+static int scan(const void *bytes, size_t n, const struct mp_limits *limits, char *why, size_t why_n)
 {
 	assert(limits->depth <= MP_DEPTH_MAX);
 	if (n > limits->bytes)
-		return err_why(why, why_n, -E2BIG, "the message has %zu bytes, at most %zu are taken", n,
+		return err_why(why, why_n, -E2BIG, "the message has %zu bytes, at most %zu are accepted", n,
 			       limits->bytes);
 	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, limits->objects, why, why_n};
 	int rc = scan_value(&s, limits->depth);
@@ -316,7 +316,7 @@ int mp_find(const void *bytes, size_t n, const char *key, const void **value, si
 	return -ENOENT;
 }
 
-/* --- building --- */
+/* ---- building ---- */
 
 struct build {
 	char *why;
@@ -360,7 +360,7 @@ static json_t *map_to_json(const struct build *b, const msgpack_object_map *from
 	return m;
 }
 
-/* name: the key that the value stands under, for the reason; NULL: it is the message.  A failure
+/* name: the key of the value, for the reason; NULL: it is the message.  A failure
  * gives NULL, and why says it. */
 static json_t *to_json(const struct build *b, const msgpack_object *o, const char *name)
 {
@@ -395,7 +395,7 @@ static json_t *to_json(const struct build *b, const msgpack_object *o, const cha
 int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_t **out, char *why,
 	      size_t why_n)
 {
-	int rc = mp_scan(bytes, n, limits, why, why_n);
+	int rc = scan(bytes, n, limits, why, why_n);
 	if (rc)
 		return rc;
 	msgpack_zone zone;
@@ -418,7 +418,7 @@ int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_
 	return rc;
 }
 
-/* --- writing --- */
+/* ---- writing ---- */
 
 static int put(void *to, const char *bytes, size_t n)
 {

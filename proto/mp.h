@@ -1,9 +1,9 @@
 /* mp.h - msgpack messages of unknown shape to and from JSON trees, for the job socket.
- * A message is scanned before anything is built: its library allocates from headers, so that
- * five bytes can ask for 4 billion elements.  The scan checks that every header is backed by
- * bytes that are there, the budgets of objects, depth and bytes, that strings are UTF-8, map
- * keys are strings and none stands twice, and that there is exactly one value.
- * (msgpack specification: github.com/msgpack/msgpack/blob/master/spec.md) */
+ * A message is scanned before a tree is built: msgpack-c allocates from headers, so that five bytes can
+ * demand 4 billion elements.  The scan checks that every header is backed by bytes that are there, the
+ * budgets of objects, depth and bytes, that strings are UTF-8, that map keys are strings without duplicates,
+ * and that there is exactly one value. (msgpack specification:
+ * github.com/msgpack/msgpack/blob/master/spec.md) */
 #ifndef QUERN_PROTO_MP_H
 #define QUERN_PROTO_MP_H
 
@@ -25,15 +25,13 @@ struct mp_limits mp_limits_request(size_t bytes);
 /* What a client should accept of a reply: results are larger than requests. */
 struct mp_limits mp_limits_reply(void);
 
-/* 0, or -EINVAL (-E2BIG: beyond the limits) with a reason that names the offset or the key. */
-int mp_scan(const void *bytes, size_t n, const struct mp_limits *limits, char *why, size_t why_n);
-
-/* Scan, then build; *out is the caller's.  Integers beyond 2^63-1 become reals. */
+/* Scan, then build; *out is the caller's.  Integers beyond 2^63-1 become reals.  -EINVAL (-E2BIG: beyond the
+ * limits) with a reason that names the offset or the key. */
 int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_t **out, char *why,
 	      size_t why_n);
 
-/* The encoded bytes of the value of `key` in the map that the message is, though what follows
- * may be damaged: *value borrows.  -ENOENT where it is not found. */
+/* The encoded value of `key` in a message that is a map; what follows it may be damaged.  *value borrows.
+ * -ENOENT: not found. */
 int mp_find(const void *bytes, size_t n, const char *key, const void **value, size_t *value_n);
 
 /* Append.  Strings hold any text, NUL included. */

@@ -6,8 +6,13 @@
 
 void params_init(struct params *p)
 {
-	*p = (struct params){
-		.n = 1, .length_penalty = 1, .temperature = 1, .top_p = 1, .repetition = 1, .logprobs = -1, .prompt_logprobs = -1};
+	*p = (struct params){.n = 1,
+			     .length_penalty = 1,
+			     .temperature = 1,
+			     .top_p = 1,
+			     .repetition = 1,
+			     .logprobs = -1,
+			     .prompt_logprobs = -1};
 }
 
 void params_fini(struct params *p)

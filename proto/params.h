@@ -10,57 +10,56 @@
 #include <stdint.h>
 
 enum {
-	PARAMS_N_MAX = 64,              /* outputs of a job */
+	PARAMS_N_MAX = 64, /* outputs of a job */
 	PARAMS_LOGPROBS_MAX = 64,
-	PARAMS_BEAM_STOPS_MAX = 64,     /* stop ids of a beam search */
-	PARAMS_TOP_MAX = PARAMS_N_MAX + PARAMS_BEAM_STOPS_MAX, /* most likely tokens that a worker is asked for */
-	PARAMS_STOP_MAX = 16,           /* stop strings */
-	PARAMS_STOP_BYTES_MAX = 256,    /* of each */
-	PARAMS_LIST_MAX = 1024,         /* stop ids, bias entries, bad words, ids of a bad word */
-	PARAMS_BAD_IDS_MAX = 1 << 16,   /* ids of all bad words */
-	PARAMS_ALLOWED_MAX = 200000,    /* allowed ids */
+	PARAMS_BEAM_STOPS_MAX = 64,                            /* stop ids of a beam search */
+	PARAMS_TOP_MAX = PARAMS_N_MAX + PARAMS_BEAM_STOPS_MAX, /* most likely tokens that a worker returns */
+	PARAMS_STOP_MAX = 16,                                  /* stop strings */
+	PARAMS_STOP_BYTES_MAX = 256,                           /* of each */
+	PARAMS_LIST_MAX = 1024,       /* stop ids, bias entries, bad words, ids of a bad word */
+	PARAMS_BAD_IDS_MAX = 1 << 16, /* ids of all bad words */
+	PARAMS_ALLOWED_MAX = 200000,  /* allowed ids */
 };
 
 enum params_early { PARAMS_EARLY_NO, PARAMS_EARLY_YES, PARAMS_EARLY_NEVER };
 
 struct params {
-	uint32_t max_tokens;            /* of each output; 0: the rest of the context */
-	uint32_t min_tokens;            /* no stop token before */
-	uint32_t n;                     /* outputs */
-	/* A beam search of so many hypotheses, of which n are returned; 0: none.  These three are the
-	 * scheduler's: a worker does not look at them. */
-	uint32_t beam_width;
-	float length_penalty;           /* score: sum of logprobs / length ^ length_penalty */
-	enum params_early early;        /* early_stopping: false, true, "never" */
-	float temperature;              /* 0: greedy */
-	float top_p;                    /* (0, 1]; 1: off */
-	float min_p;                    /* [0, 1]; 0: off */
-	int32_t top_k;                  /* 0: off */
-	float presence, frequency;      /* [-2, 2]; 0: off */
-	float repetition;               /* (0, ..); 1: off */
-	uint64_t seed;                  /* always set: a job without one is given one */
+	uint32_t max_tokens;  /* of each output; 0: the rest of the context */
+	uint32_t min_tokens;  /* no stop token before */
+	uint32_t n;           /* outputs */
+	uint32_t beam_width;  /* hypotheses of a beam search, of which n are returned; 0: sampling.  This and
+				 the  next two are the scheduler's: workers ignore them */
+	float length_penalty; /* score: sum of logprobs / length ^ length_penalty */
+	enum params_early early;   /* early_stopping: false, true, "never" */
+	float temperature;         /* 0: greedy */
+	float top_p;               /* (0, 1]; 1: off */
+	float min_p;               /* [0, 1]; 0: off */
+	int32_t top_k;             /* 0: off */
+	float presence, frequency; /* [-2, 2]; 0: off */
+	float repetition;          /* (0, ..); 1: off */
+	uint64_t seed;             /* always set: a job without one gets a random one */
 	bool ignore_eos;
-	int32_t logprobs;               /* -1: none; k: of the k most likely and the chosen one.  Clients
-	                                   may ask for PARAMS_LOGPROBS_MAX, the scheduler for TOP_MAX */
-	int32_t prompt_logprobs;        /* likewise, of the prompt's tokens */
+	int32_t logprobs;        /* -1: none; k: of the k most likely and the chosen one.  At most
+				    PARAMS_LOGPROBS_MAX of a client, PARAMS_TOP_MAX of the scheduler */
+	int32_t prompt_logprobs; /* likewise, of the prompt's tokens */
 
 	/* All owned. */
-	uint32_t *stop_ids;             /* end an output: stop_token_ids, and unless ignore_eos the model's */
+	uint32_t *stop_ids; /* end an output: stop_token_ids, and unless ignore_eos the model's */
 	uint32_t n_stop_ids;
 	int32_t *bias_ids;
 	float *bias;
 	uint32_t n_bias;
-	int32_t *allowed;               /* n_allowed 0: all */
+	int32_t *allowed; /* n_allowed 0: all */
 	uint32_t n_allowed;
-	int32_t *bad;                   /* bad words: ids one after another */
-	int32_t *bad_len;               /* [n_bad] */
+	int32_t *bad;     /* bad words: ids one after another */
+	int32_t *bad_len; /* [n_bad] */
 	uint32_t n_bad;
-	uint32_t n_bad_ids;             /* sum of bad_len */
+	uint32_t n_bad_ids; /* sum of bad_len */
 };
 
-void params_init(struct params *p);                              /* the defaults, nothing owned */
+void params_init(struct params *p); /* the defaults, nothing owned */
 void params_fini(struct params *p);
-void params_copy(struct params *to, const struct params *from);  /* deep; to is overwritten */
+void params_copy(struct params *to, const struct params *from); /* deep; to is overwritten */
 bool params_is_stop(const struct params *p, uint32_t token);
 
 #endif

@@ -4,18 +4,6 @@
 
 #include <stdlib.h>
 
-/* Room for one more element; doubles, so that a steady state stops allocating. */
-static void *grow(void *array, uint32_t n, uint32_t *cap, size_t size)
-{
-	if (n < *cap)
-		return array;
-	*cap = *cap ? *cap * 2 : 32;
-	return xrealloc(array, *cap, size);
-}
-
-#define ADD(p, array, n, cap)                                                                                \
-	((p)->array = grow((p)->array, (p)->n, &(p)->cap, sizeof *(p)->array), &(p)->array[(p)->n++])
-
 void plan_reset(struct plan *p)
 {
 	p->epoch = p->number = 0;
@@ -40,47 +28,56 @@ void plan_fini(struct plan *p)
 
 uint32_t *plan_add_drop(struct plan *p)
 {
-	return ADD(p, drop, n_drop, cap_drop);
+	array_grow(p->drop, p->cap_drop, p->n_drop + 1);
+	return &p->drop[p->n_drop++];
 }
 
 struct plan_seq *plan_add_seq(struct plan *p)
 {
-	return ADD(p, seqs, n_seqs, cap_seqs);
+	array_grow(p->seqs, p->cap_seqs, p->n_seqs + 1);
+	return &p->seqs[p->n_seqs++];
 }
 
 struct plan_fork *plan_add_fork(struct plan *p)
 {
-	return ADD(p, forks, n_forks, cap_forks);
+	array_grow(p->forks, p->cap_forks, p->n_forks + 1);
+	return &p->forks[p->n_forks++];
 }
 
 struct plan_set *plan_add_set(struct plan *p)
 {
-	return ADD(p, sets, n_sets, cap_sets);
+	array_grow(p->sets, p->cap_sets, p->n_sets + 1);
+	return &p->sets[p->n_sets++];
 }
 
 struct plan_table *plan_add_table(struct plan *p)
 {
-	return ADD(p, tables, n_tables, cap_tables);
+	array_grow(p->tables, p->cap_tables, p->n_tables + 1);
+	return &p->tables[p->n_tables++];
 }
 
 struct plan_pair *plan_add_swap_out(struct plan *p)
 {
-	return ADD(p, swap_out, n_swap_out, cap_swap_out);
+	array_grow(p->swap_out, p->cap_swap_out, p->n_swap_out + 1);
+	return &p->swap_out[p->n_swap_out++];
 }
 
 struct plan_pair *plan_add_swap_in(struct plan *p)
 {
-	return ADD(p, swap_in, n_swap_in, cap_swap_in);
+	array_grow(p->swap_in, p->cap_swap_in, p->n_swap_in + 1);
+	return &p->swap_in[p->n_swap_in++];
 }
 
 struct plan_pair *plan_add_copy(struct plan *p)
 {
-	return ADD(p, copies, n_copies, cap_copies);
+	array_grow(p->copies, p->cap_copies, p->n_copies + 1);
+	return &p->copies[p->n_copies++];
 }
 
 struct plan_run *plan_add_run(struct plan *p)
 {
-	return ADD(p, runs, n_runs, cap_runs);
+	array_grow(p->runs, p->cap_runs, p->n_runs + 1);
+	return &p->runs[p->n_runs++];
 }
 
 void result_reset(struct result *r)
@@ -101,18 +98,20 @@ void result_fini(struct result *r)
 
 void result_add_token(struct result *r, uint32_t token)
 {
-	*ADD(r, tokens, n_tokens, cap_tokens) = token;
+	array_grow(r->tokens, r->cap_tokens, r->n_tokens + 1);
+	r->tokens[r->n_tokens++] = token;
 }
 
 struct result_logprob *result_add_logprob(struct result *r)
 {
-	return ADD(r, logprobs, n_logprobs, cap_logprobs);
+	array_grow(r->logprobs, r->cap_logprobs, r->n_logprobs + 1);
+	return &r->logprobs[r->n_logprobs++];
 }
 
 void result_add_top(struct result *r, uint32_t id, float logprob)
 {
-	r->top_logprobs = grow(r->top_logprobs, r->n_top, &r->cap_top_logprobs, sizeof *r->top_logprobs);
-	r->top_ids = grow(r->top_ids, r->n_top, &r->cap_top_ids, sizeof *r->top_ids);
+	array_grow(r->top_ids, r->cap_top_ids, r->n_top + 1);
+	array_grow(r->top_logprobs, r->cap_top_logprobs, r->n_top + 1);
 	r->top_ids[r->n_top] = id;
 	r->top_logprobs[r->n_top++] = logprob;
 }

@@ -1,29 +1,43 @@
-/* plan.h - one step: what the controller orders (struct plan) and what the worker answers
- * (struct result).  Everything a worker does in a step stands in that step's plan.
+/* plan.h - one step: what the controller orders (struct plan) and what the worker answers (struct result).
+ * All that a worker does in a step is in that step's plan.
  *
  * Order within a step:  drop, seqs, sets, tables, forks | swap_out, swap_in, copies | runs.
  *
- *   drop     slots whose sequences are over for this worker
- *   seqs     sequences that are new to the worker, or whose state is sent anew: all of it
- *   sets     (slot, from, position, token): the slot becomes a copy of slot `from` as it was before
- *            this plan's tables (unless it is that slot), and its token at position, its last or
- *            the one behind, is this one.  A beam search chooses tokens in the controller: the
- *            hypothesis that stays in its slot comes behind those that are copied from it, and
- *            table entries then say where each goes on writing
+ *   drop     slots with sequences that this worker no longer needs
+ *   seqs     sequences that are new to the worker, or sent again: their whole state
+ *   sets     (slot, from, position, token): the slot becomes a copy of slot `from` as it was before this
+ *            plan's tables (unless it is that slot), and its token at position, its last one or the one
+ *            behind, is this one.  A beam search chooses tokens in the controller: the hypothesis that
+ *            stays in its slot comes behind those copied from it, and table entries then give each its
+ *            own blocks to write
  *   tables   (slot, logical block, physical block): appended or replaced entries
- *   forks    child slot becomes a copy of the parent's state (tokens, table), with another
- *            output index
+ *   forks    the child slot becomes a copy of the parent's state (tokens, table), with another output
+ *            index
  *   swaps, copies   (source, destination) physical blocks
- *   runs     n_rows tokens of a slot from position pos0 on.  The tokens are those the worker
- *            holds for the slot: the prompt's, then what it sampled itself, so a plan can
- *            leave before the last token's id is known.
- *            PLAN_SAMPLE: choose the next token after the run's last row.  A run of 0 rows
- *            samples from the last row of the run of slot `from` in the same plan (a fork's first token).
+ *   runs     n_rows tokens of a slot from position pos0 on.  The tokens are those that the worker holds
+ *            for the slot, the prompt's and then those it sampled, so a plan can be sent before the last
+ *            token's id is known.  PLAN_SAMPLE: sample the next token after the run's last row.  A run
+ *            of 0 rows samples from the last row of the run of slot `from` in the same plan (a fork's
+ *            first token).
  *
- * A slot is a small integer, the controller's name for a sequence on this worker
- * (0 .. max_slots-1).  The worker's per-slot state is a cache: `seqs` can rebuild it at any
- * time.  Plans are numbered from 1 within an epoch; a worker that misses one reports it.
- * Block numbers only; never an address or an offset. */
+ * Three sequences, block_size 16.  Slot 3 decodes its 49th token, which needs a block.  Slot 5 is new, and
+ * computes a first chunk of its prompt.  Slot 7 is preempted, its only block swapped out:
+ *
+ *   number 8, epoch 2
+ *   drop     7
+ *   seqs     slot 5: n_prompt 40, tokens [40], blocks 12 4, params
+ *   tables   (3, 3, 17)             slot 3, table before: 6 2 9      after: 6 2 9 17
+ *   swap_out (30 -> 1)              device block 30 to host block 1
+ *   runs     (3, pos0 48, 1 row, SAMPLE)   (5, pos0 0, 32 rows)
+ *
+ *   rows     | 48 | 0  1  2 ... 15 | 16 ... 31 |      position
+ *            | 17 | 12             | 4         |      block that gets K and V
+ *              |
+ *   result   tokens [1]: slot 3's next; slot 5 samples when its last chunk is computed
+ *
+ * A slot is a small integer, the controller's name for a sequence on this worker (0 .. max_slots-1).  The
+ * worker's state of a slot is a cache: `seqs` can rebuild it at any time.  Plans are numbered from 1 within
+ * an epoch; a worker that misses one reports it.  Block numbers only; never an address or an offset. */
 #ifndef QUERN_PROTO_PLAN_H
 #define QUERN_PROTO_PLAN_H
 
@@ -37,25 +51,25 @@ enum { PLAN_SAMPLE = 1 };
 
 struct plan_seq {
 	uint32_t slot;
-	uint64_t seq;               /* the controller's id, for logs */
-	uint32_t index;             /* which output of its job */
-	uint32_t n_prompt;          /* of the tokens, so many are the prompt's */
+	uint64_t seq;      /* the controller's id, for logs */
+	uint32_t index;    /* which output of its job */
+	uint32_t n_prompt; /* of the tokens */
 	uint32_t n_tokens;
 	uint32_t n_blocks;
-	const uint32_t *tokens;     /* [n_tokens] prompt, then output so far; borrowed */
-	const uint32_t *blocks;     /* [n_blocks] physical block of each logical one; borrowed */
+	const uint32_t *tokens;      /* [n_tokens] prompt, then output so far; borrowed */
+	const uint32_t *blocks;      /* [n_blocks] physical block of each logical one; borrowed */
 	const struct params *params; /* borrowed */
 };
 
 struct plan_fork {
 	uint32_t parent;
 	uint32_t child;
-	uint32_t index;             /* output index of the child */
+	uint32_t index; /* output index of the child */
 };
 
 struct plan_set {
 	uint32_t slot;
-	uint32_t from;              /* = slot: it goes on itself */
+	uint32_t from; /* = slot: no copy */
 	uint32_t position;
 	uint32_t token;
 };
@@ -75,9 +89,9 @@ struct plan_run {
 	uint32_t slot;
 	uint32_t pos0;
 	uint32_t n_rows;
-	uint16_t flags;             /* PLAN_SAMPLE */
-	uint16_t reserved;          /* 0 */
-	uint32_t from;              /* of a run with 0 rows: whose run; else = slot */
+	uint16_t flags;    /* PLAN_SAMPLE */
+	uint16_t reserved; /* 0 */
+	uint32_t from;     /* of a run of 0 rows: the slot with the run to sample from; else = slot */
 };
 
 /* Arrays grow and are kept from step to step: a steady state allocates nothing. */
@@ -98,9 +112,9 @@ struct plan {
 	uint32_t n_swap_out, cap_swap_out, n_swap_in, cap_swap_in, n_copies, cap_copies;
 	struct plan_run *runs;
 	uint32_t n_runs, cap_runs;
-	uint32_t n_rows;            /* sum over runs */
-	uint32_t n_samples;         /* runs with PLAN_SAMPLE */
-	void *store;                /* of a decoded plan: what its seqs borrow from (bus.c); else NULL */
+	uint32_t n_rows;    /* sum over runs */
+	uint32_t n_samples; /* runs with PLAN_SAMPLE */
+	void *store;        /* of a decoded plan: what its seqs borrow from (bus_plan.c); else NULL */
 };
 
 /* Empties it, keeps the memory. */
@@ -116,28 +130,28 @@ struct plan_pair *plan_add_swap_in(struct plan *p);
 struct plan_pair *plan_add_copy(struct plan *p);
 struct plan_run *plan_add_run(struct plan *p);
 
-/* One chosen token, or one prompt token whose logprob was asked for. */
+/* A sampled token, or a prompt token with prompt_logprobs. */
 struct result_logprob {
 	uint32_t slot;
-	uint32_t position;          /* in the sequence */
+	uint32_t position; /* in the sequence */
 	uint32_t token;
 	float logprob;
-	uint32_t rank;              /* 1: most likely */
+	uint32_t rank; /* 1: most likely */
 	uint32_t n_top;
-	uint32_t top0;              /* first of its entries in top_ids, top_logprobs */
-	bool prompt;                /* of the prompt */
+	uint32_t top0; /* first of its entries in top_ids, top_logprobs */
+	bool prompt;   /* of the prompt */
 };
 
 struct result {
 	uint64_t epoch;
-	uint64_t number;            /* of the plan that it answers */
-	uint32_t step_us;           /* how long the device worked */
-	uint32_t *tokens;           /* [n_tokens] one per PLAN_SAMPLE run, in the plan's order */
+	uint64_t number;  /* of the plan that it answers */
+	uint32_t step_us; /* time on the device */
+	uint32_t *tokens; /* [n_tokens] one per PLAN_SAMPLE run, in the plan's order */
 	uint32_t n_tokens, cap_tokens;
 	struct result_logprob *logprobs;
 	uint32_t n_logprobs, cap_logprobs;
-	uint32_t *top_ids;          /* [n_top] */
-	float *top_logprobs;        /* [n_top] */
+	uint32_t *top_ids;   /* [n_top] */
+	float *top_logprobs; /* [n_top] */
 	uint32_t n_top, cap_top_ids, cap_top_logprobs;
 };
 

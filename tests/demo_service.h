@@ -4,7 +4,10 @@
 #define QUERN_TESTS_DEMO_SERVICE_H
 
 #include "base/clock.h"
-#include "controller/front.h"
+#include "controller/chat/chat.h"
+#include "controller/message/service.h"
+#include "controller/tokenizer/tokenizer.h"
+#include "formats/config.h"
 #include "tests/testdata.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-/* disk.h - a file system for SQLite that tells what was written and not synced, and that fails
- * when it is told to.  Registered as the default one, it stands before the real one. */
+/* disk.h - a VFS for SQLite that counts bytes written and not synced, and fails on request.  Registered as
+ * the default, in front of the real one. */
 #ifndef QUERN_TESTS_DISK_H
 #define QUERN_TESTS_DISK_H
 
@@ -19,9 +19,9 @@ static struct {
 	sqlite3_io_methods io;
 	atomic_size_t unsynced; /* bytes of -wal files written since they were synced */
 	atomic_size_t n_syncs;  /* of -wal files */
-	atomic_int fail_write;  /* a code of SQLite: what writing says; 0: it writes */
+	atomic_int fail_write;  /* the SQLite code that writes return; 0: they succeed */
 	atomic_int fail_sync;
-	atomic_int good_reads; /* so many more succeed, the others fail; negative: all succeed */
+	atomic_int good_reads; /* reads that succeed before all fail; negative: all succeed */
 } disk = {.good_reads = -1};
 
 static inline sqlite3_file *disk_real(sqlite3_file *f)

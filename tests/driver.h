@@ -1,6 +1,6 @@
-/* driver.h - a controller in miniature for the worker's tests: gives each sequence its blocks,
- * numbers the plans, runs them in process.  With load.n_ranks set, a group of ranks runs them,
- * each in a thread of its own; what is looked at is then rank 0's.  Everything here may be unused in a test. */
+/* driver.h - a minimal controller for the worker's tests: allocates blocks, numbers the plans, runs them in
+ * process.  With load.n_ranks set, a tp_group runs them, each rank in a thread of its own; results are then
+ * rank 0's.  A test need not use all of it. */
 #ifndef QUERN_TESTS_DRIVER_H
 #define QUERN_TESTS_DRIVER_H
 
@@ -8,6 +8,7 @@
 #include "tests/testdata.h"
 #include "worker/step.h"
 
+#include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #define DRIVER_FN static __attribute__((unused))
 
-static bool driver_no_graphs __attribute__((unused)); /* of what is opened from now on */
+static bool driver_no_graphs __attribute__((unused)); /* of steps opened from now on */
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
@@ -54,14 +55,20 @@ DRIVER_FN const char *driver_device(void)
 	return named && named[0] ? named : "cpu";
 }
 
-/* With QUERN_TEST_FAST=1: --fast, for every number of rows.  Writes a file that says so to path; whether
- * it is so. */
+/* On the emulated device, unless QUERN_TEST_LONG=1: tests take fewer steps where each is slow. */
+DRIVER_FN bool driver_brief(void)
+{
+	return strcmp(driver_device(), "cpu") && getenv("QUERN_CUDA_LIBRARY") && !getenv("QUERN_TEST_LONG");
+}
+
+/* With QUERN_TEST_FAST=1: --fast, for every number of rows.  Writes a tune file to path, and returns true. */
 DRIVER_FN bool driver_fast(char *path, size_t n)
 {
 	const char *set = getenv("QUERN_TEST_FAST");
 	struct kern_open_args a = {
 		.max_rows = 1, .max_seqs = 1, .max_logits = 1, .max_context = 16, .max_blocks_per_seq = 1};
-	static struct tune t = {.n = 3, .layers = {{KERN_AWQ4, 0, 0, 0}, {KERN_F16, 0, 0, 0}, {KERN_BF16, 0, 0, 0}}};
+	static struct tune t = {.n = 3,
+				.layers = {{KERN_AWQ4, 0, 0, 0}, {KERN_F16, 0, 0, 0}, {KERN_BF16, 0, 0, 0}}};
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_info info;
@@ -87,7 +94,7 @@ struct driver_rank {
 	struct bus_load load;
 	const char *isa;
 	const struct plan *plan; /* to run; NULL: to open */
-	struct group_meet **mine;
+	struct tp_group_meet **mine;
 	bool again; /* the weights are there: only join */
 	double memory_fraction;
 	int rc;
@@ -97,7 +104,9 @@ DRIVER_FN void *driver_rank_main(void *arg)
 {
 	struct driver_rank *r = arg;
 	struct driver *d = r->d;
-	const struct step_args a = {.device = driver_device(), .isa = r->isa, .load = &r->load,
+	const struct step_args a = {.device = driver_device(),
+				    .isa = r->isa,
+				    .load = &r->load,
 				    .memory_fraction = r->memory_fraction};
 	const struct step_group g = {.mine = r->mine, .timeout_ms = DRIVER_LATE_MS};
 	if (r->plan) {
@@ -110,7 +119,7 @@ DRIVER_FN void *driver_rank_main(void *arg)
 	return NULL;
 }
 
-/* What rank 0 gave, or the first other one that went wrong. */
+/* The result of rank 0, or of the first other rank that failed. */
 DRIVER_FN int driver_all(struct driver *d, struct driver_rank *ranks)
 {
 	pthread_t threads[DRIVER_RANKS];
@@ -133,18 +142,18 @@ DRIVER_FN int driver_all(struct driver *d, struct driver_rank *ranks)
 DRIVER_FN int driver_open_group(struct driver *d, const struct bus_load *l, const char *isa)
 {
 	struct driver_rank ranks[DRIVER_RANKS] = {0};
-	struct group_meet *mine = NULL;
+	struct tp_group_meet *mine = NULL;
 	struct bus_load load = *l;
 	d->n_ranks = l->n_ranks;
 	d->peers = calloc(l->n_ranks - 1, sizeof *d->peers);
-	int rc = group_meet_new(&mine, driver_device(), load.meet, d->why, sizeof d->why);
+	int rc = tp_group_meet_new(&mine, driver_device(), load.meet, d->why, sizeof d->why);
 	for (uint32_t i = 0; i < l->n_ranks; i++) {
 		ranks[i] = (struct driver_rank){.load = load, .isa = isa, .mine = i ? NULL : &mine};
 		ranks[i].load.rank = i;
 	}
 	if (!rc)
 		rc = driver_all(d, ranks);
-	group_meet_free(mine);
+	tp_group_meet_free(mine);
 	return rc;
 }
 
@@ -231,7 +240,7 @@ DRIVER_FN int driver_step(struct driver *d)
 	return rc;
 }
 
-/* A prompt alone in slot 0, cut into chunks; its first token is chosen. */
+/* A prompt alone in slot 0, in chunks; samples its first token. */
 DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n, uint32_t n_max,
 			    uint32_t chunk, const struct params *p)
 {
@@ -245,8 +254,7 @@ DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n
 	return rc;
 }
 
-/* The directory of a tiny model, made when it is not there yet; NULL where that is impossible
- * (Python with numpy is missing). */
+/* The directory of a tiny model, made at first use; NULL where that is impossible (no Python with numpy). */
 DRIVER_FN const char *tiny_model(const char *name)
 {
 	static char dir[2048], cmd[16384];
@@ -262,9 +270,24 @@ DRIVER_FN const char *tiny_model(const char *name)
 		 name);
 	if (system(cmd) == 0)
 		return dir;
-	/* Another test may have made it meanwhile. */
+	/* Another test may have made it in the meantime. */
 	snprintf(cmd, sizeof cmd, "%s/config.json", dir);
 	return access(cmd, R_OK) == 0 ? dir : NULL;
+}
+
+/* A worker with a tiny model, greedy parameters, and n made-up tokens of its vocabulary.  Skips the test
+ * where the model cannot be made. */
+DRIVER_FN void driver_open_tiny(struct driver *d, struct params *params, uint32_t *tokens, uint32_t n)
+{
+	const char *dir = tiny_model("llama3");
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	struct bus_load load = driver_load(dir);
+	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why);
+	params_init(params);
+	params->temperature = 0;
+	for (uint32_t i = 0; i < n; i++)
+		tokens[i] = (i * 17 + 3) % 331;
 }
 
 /* Numbers of a JSON array. */

@@ -21,7 +21,7 @@ program() {
 	name=$1
 	shift
 	start=$(date +%s)
-	"$@" --timeout 240 --jobs 2 --verbose >"$log" 2>&1
+	"$@" --timeout "${QUERN_TEST_TIMEOUT:-240}" --jobs 2 --verbose >"$log" 2>&1
 	rc=$?
 	line=$(grep -a 'Synthesis:' "$log" | tail -n 1 | sed 's/\x1b\[[0-9;]*m//g')
 	p=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
@@ -41,10 +41,10 @@ program() {
 }
 
 if [ "$only" != e2e ]; then
-	for t in "$build"/tests/*/test_*; do
+	for t in "$build"/tests/*/test_* "$build"/tests/unit/*/test_*; do
 		[ -x "$t" ] || continue
 		case $t in *.o|*.d) continue ;; esac
-		[ -f "tests/${t#"$build"/tests/}.c" ] || [ -f "tests/${t#"$build"/tests/}.cc" ] || continue # of a test that is no more
+		[ -f "tests/${t#"$build"/tests/}.c" ] || [ -f "tests/${t#"$build"/tests/}.cc" ] || continue # of a removed test
 		program "${t#"$build"/tests/}" "$t"
 	done
 	# A few of the calls that `make inject` lets fail one by one; without sanitizers.
@@ -63,16 +63,16 @@ if [ "$only" != e2e ]; then
 	if [ -e "$sim" ]; then
 		export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY="$sim"
 		for t in kernels/test_attention kernels/test_linear kernels/test_rows kernels/test_sample \
-			unit/test_model unit/test_step; do
+			unit/worker/test_model unit/worker/test_step; do
 			program "$t, emulated CUDA" "$build/tests/$t"
 		done
-		program "unit/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/test_model" \
+		program "unit/worker/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/worker/test_model" \
 			--filter 'model/@(stories_bf16*|tiny*)'
 		unset QUERN_TEST_DEVICE QUERN_CUDA_LIBRARY
 	fi
 fi
 if [ "$only" != unit ]; then
-	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rfEs --maxfail=20 -p no:cacheprovider tests/e2e tests/chaos >"$log" 2>&1
+	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rfEs --maxfail=20 -p no:cacheprovider tests/lint tests/e2e tests/chaos >"$log" 2>&1
 	rc=$?
 	p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
 	bad=$((${f:-0} + ${e:-0}))

@@ -80,7 +80,7 @@ static int check_run(const struct batch *b, const struct slot *s, const struct p
 	return 0;
 }
 
-/* The prompt tokens right behind the rows of a run, where their log-probabilities were asked for. */
+/* The prompt tokens right behind the rows of a run, where their log-probabilities are requested. */
 static void want_prompt(struct batch *b, const struct slot *s, const struct plan_run *r, int32_t row0,
 			const int32_t *prompt)
 {
@@ -112,7 +112,7 @@ static void add_run(struct batch *b, struct slots *slots, struct slot *s, const 
 		want(b, k->n_rows - 1, r->slot, end, -1);
 }
 
-/* A fork's first token: from the last row of another slot's run, whose tokens are the same. */
+/* A fork's first token: from the last row of the run of its parent's slot, which has the same tokens. */
 static int add_sample(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r,
 		      uint64_t number, char *why, size_t why_n)
 {

@@ -1,4 +1,4 @@
-/* batch.h - a plan's runs as the kernels want them, and the list of logits that are wanted.
+/* batch.h - a plan's runs in the form that the kernels take, and the rows of logits to sample from.
  * Checks every run against the worker's own state.  Allocates at batch_new() only. */
 #ifndef QUERN_WORKER_BATCH_H
 #define QUERN_WORKER_BATCH_H
@@ -11,16 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One row of logits that somebody asked for. */
+/* One row of logits to sample from. */
 struct batch_want {
 	int32_t row; /* of the batch */
 	uint32_t slot;
-	uint32_t position; /* of the token that these logits are about */
-	int32_t forced;    /* that token, of the prompt; -1: it is to be chosen */
+	uint32_t position; /* of the token that these logits are for */
+	int32_t forced;    /* that token, if it is of the prompt; -1: it is sampled */
 };
 
 struct batch {
-	struct kern_batch kern;   /* what batch_set() gets; points into the arrays below */
+	struct kern_batch kern;   /* the argument of batch_set(); points into the arrays below */
 	struct batch_want *wants; /* [n_wants] in the plan's order */
 	uint32_t n_wants;
 	uint32_t cap_wants;
@@ -36,13 +36,13 @@ int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_s
 	      char *why, size_t why_n);
 void batch_free(struct batch *b); /* NULL is fine */
 
-/* From the plan's runs, after its other parts were carried out; notes in the slots what the
- * runs will have done.  -EINVAL with the reason. */
+/* Builds the batch from the plan's runs, after its other parts were executed, and records the runs' effects
+ * in the slots.  -EINVAL with the reason. */
 int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim,
 		char *why, size_t why_n);
 
-/* The wants from `first` on that fit one call of the head become the batch's logits rows; how
- * many they are. */
+/* Makes the wants from `first` on that fit one call of the head the batch's logits rows; returns their
+ * number. */
 int batch_group(struct batch *b, uint32_t first);
 
 #endif

@@ -50,8 +50,9 @@ static struct room room_of(const struct cache *c, const struct cache_args *a, co
 	int64_t most = at_most(r.share - info->bytes_used, info->bytes_free - r.margin);
 	int64_t blocks = at_most(most > 0 ? most / c->block_bytes : 0, BLOCKS_MAX);
 	/* As much as that many blocks would take: more than what the fewer ones will. */
-	r.bytes = most - a->ops->kv_scratch_bytes(a->dev, a->model->n_layers, a->model->n_kv_heads,
-						  a->model->head_dim, a->block_size, blocks ? (int)blocks : 1);
+	r.bytes =
+		most - a->ops->kv_scratch_bytes(a->dev, a->model->n_layers, a->model->n_kv_heads,
+						a->model->head_dim, a->block_size, blocks ? (int)blocks : 1);
 	return r;
 }
 
@@ -69,15 +70,16 @@ static int64_t blocks_beside_swap(const struct cache *c, const struct cache_args
 static int too_few(const struct cache *c, const struct kern_info *info, const struct room *r, int64_t blocks,
 		   int64_t least, char *why, size_t why_n)
 {
-	return err_why(why, why_n, -ENOMEM,
-		       "no room for a KV pool: of %.0f MiB of the device this worker may use %.0f%% (%.0f "
-		       "MiB), its weights and scratch take %.0f; %.0f are free, %.0f of them stay so: that "
-		       "gives %lld blocks of %.3f MiB, at least %lld are needed. Give it more with "
-		       "--memory-fraction, end what else uses the device, share the model with --tp, or lower "
-		       "--context, --max-seqs or --max-batch-tokens",
-		       mib(info->bytes_total), 100 * r->fraction, mib(r->share), mib(info->bytes_used),
-		       mib(info->bytes_free), mib(r->margin), (long long)blocks, mib(c->block_bytes),
-		       (long long)least);
+	return err_why(
+		why, why_n, -ENOMEM,
+		"no room for a KV pool: of %.0f MiB of the device this worker may use %.0f%% (%.0f "
+		"MiB), its weights and scratch take %.0f; %.0f are free, %.0f of them stay so: that "
+		"gives %lld blocks of %.3f MiB, at least %lld are needed. Give it more with "
+		"--memory-fraction, end what else uses the device, share the model with --tp, or lower "
+		"--context, --max-seqs or --max-batch-tokens",
+		mib(info->bytes_total), 100 * r->fraction, mib(r->share), mib(info->bytes_used),
+		mib(info->bytes_free), mib(r->margin), (long long)blocks, mib(c->block_bytes),
+		(long long)least);
 }
 
 static int64_t per_seq(const struct cache_args *a)
@@ -103,7 +105,7 @@ static int size_rest(struct cache *c, const struct cache_args *a, const struct k
 	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;
 }
 
-/* The device's blocks, from what was asked for, or by the CPU's rule of thumb. */
+/* The device's blocks: the number requested, or the CPU's rule of thumb. */
 static int size_first(const struct cache *c, const struct cache_args *a, const struct kern_info *info,
 		      int64_t *blocks, char *why, size_t why_n)
 {
@@ -146,10 +148,11 @@ static int check_head(const struct model_config *m, const struct kern_info *info
 	if ((!info->head_max || m->head_dim <= info->head_max) &&
 	    (!info->head_step || m->head_dim % info->head_step == 0))
 		return 0;
-	return err_why(why, why_n, -ENOTSUP,
-		       "a head size of %d is more than this device's kernels can do: multiples of %d up to %d; use "
-		       "--device cpu",
-		       m->head_dim, info->head_step, info->head_max);
+	return err_why(
+		why, why_n, -ENOTSUP,
+		"a head size of %d is more than this device's kernels can do: multiples of %d up to %d; use "
+		"--device cpu",
+		m->head_dim, info->head_step, info->head_max);
 }
 
 int cache_check(const struct cache_args *a, char *why, size_t why_n)
@@ -159,10 +162,11 @@ int cache_check(const struct cache_args *a, char *why, size_t why_n)
 	int rc = check_head(a->model, &info, why, why_n);
 	if (rc || a->weights_bytes <= info.bytes_free)
 		return rc;
-	return err_why(why, why_n, -ENOMEM,
-		       "the weights take %.0f MiB, but of the %.0f MiB of the device only %.0f are free: end what "
-		       "else uses it, or share the model with --tp",
-		       mib(a->weights_bytes), mib(info.bytes_total), mib(info.bytes_free));
+	return err_why(
+		why, why_n, -ENOMEM,
+		"the weights take %.0f MiB, but of the %.0f MiB of the device only %.0f are free: end what "
+		"else uses it, or share the model with --tp",
+		mib(a->weights_bytes), mib(info.bytes_total), mib(info.bytes_free));
 }
 
 int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n)
@@ -218,16 +222,17 @@ int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *
 	if (!c->kv) {
 		struct kern_info info;
 		c->ops->info(a->dev, &info);
-		return err_why(why, why_n, -ENOMEM,
-			       "out of memory: %lld bytes for the KV pool (--kv-bytes), %lld for the swap pool "
-			       "(--swap-bytes); of %lld bytes of the device %lld are free, this worker holds %lld",
-			       (long long)(c->n_blocks * c->block_bytes),
-			       (long long)(c->n_host_blocks * c->block_bytes), (long long)info.bytes_total,
-			       (long long)info.bytes_free, (long long)info.bytes_used);
+		return err_why(
+			why, why_n, -ENOMEM,
+			"out of memory: %lld bytes for the KV pool (--kv-bytes), %lld for the swap pool "
+			"(--swap-bytes); of %lld bytes of the device %lld are free, this worker holds %lld",
+			(long long)(c->n_blocks * c->block_bytes),
+			(long long)(c->n_host_blocks * c->block_bytes), (long long)info.bytes_total,
+			(long long)info.bytes_free, (long long)info.bytes_used);
 	}
 	int rc = swaps_new(&c->swaps, c->ops, a->dev, c->kv, c->n_blocks);
 	if (rc)
-		return err_why(why, why_n, rc, "the device gives no stream for swaps");
+		return err_why(why, why_n, rc, "no stream could be created for swaps");
 	measure_link(c, s);
 	return 0;
 }
@@ -283,7 +288,8 @@ int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch
 		const int32_t *table = b->tables + (size_t)q * (size_t)b->table_stride;
 		const int end = b->pos0[q] + b->row0[q + 1] - b->row0[q], first = b->pos0[q] / c->block_size;
 		for (int i = 0; !rc && i * c->block_size < end; i++)
-			rc = i < first ? swaps_reads(c->swaps, s, table[i]) : swaps_writes(c->swaps, s, table[i]);
+			rc = i < first ? swaps_reads(c->swaps, s, table[i])
+				       : swaps_writes(c->swaps, s, table[i]);
 	}
 	return rc ? err_why(why, why_n, rc, "waiting for a swap failed") : 0;
 }

@@ -1,5 +1,5 @@
 /* cache.h - the paged KV cache of one device: how large it is, and the block moves of a plan.
- * Which block holds what is the controller's business. */
+ * The controller decides which block holds which tokens. */
 #ifndef QUERN_WORKER_CACHE_H
 #define QUERN_WORKER_CACHE_H
 
@@ -23,15 +23,14 @@ struct cache {
 	uint64_t link_bps;   /* bytes per second between the pools, measured at the start; 0: no host pool */
 };
 
-/* What to make of the memory: kv_bytes on the device and swap_bytes on the host.
+/* The sizes of the pools: kv_bytes on the device, swap_bytes on the host.
  *
- * 0 kv_bytes: what is left of `fraction` of the device's memory beside all that this worker has taken
- * there by now, but never more than what is free, less a margin for what drivers take late.  On the
- * CPU, where the host pool comes out of the same memory, it counts, too; and without a fraction the
- * pool there is a quarter of what is free beside the weights, but no more than 16 sequences of
- * max_context need.
- * 0 swap_bytes: as much as the device pool, but no more than a sixteenth of this machine's memory, and
- * no more than 8 GiB where it must be pinned. */
+ * kv_bytes 0: `fraction` of the device's memory, less all that this worker has allocated there; at most
+ * the free memory, less a margin for drivers that allocate late.  On the CPU the host pool is in the same
+ * memory and is subtracted, too; without a fraction the pool there is a quarter of the memory that is free
+ * beside the weights, at most what 16 sequences of max_context need.
+ * swap_bytes 0: as many bytes as the device pool, at most a sixteenth of this machine's memory, and at most
+ * 8 GiB if the pool must be pinned. */
 struct cache_args {
 	const struct kern_ops *ops; /* borrowed */
 	struct kern_dev *dev;
@@ -40,28 +39,27 @@ struct cache_args {
 	int max_context;
 	int64_t weights_bytes; /* not on the device yet */
 	uint64_t kv_bytes, swap_bytes;
-	double fraction;       /* 0: 0.9 of a GPU */
+	double fraction; /* 0: 0.9 of a GPU */
 };
 
-/* Is the size known only once everything else is on the device, and each kind of step has run? */
+/* True: the size is known only once everything else is on the device and each kind of step has run. */
 bool cache_sized_last(const struct cache_args *a);
 
-/* What can be refused before anything is loaded: -ENOTSUP as below; -ENOMEM where the weights alone are
- * more than there is. */
+/* The checks that are possible before anything is loaded: -ENOTSUP as below; -ENOMEM: the weights alone
+ * exceed the memory. */
 int cache_check(const struct cache_args *a, char *why, size_t why_n);
-/* How many blocks that gives; nothing is allocated.  -ENOMEM with the figures and the remedy where it is
- * not even one, or too few of what a fraction leaves; -ENOTSUP for a head size that the device cannot
- * do. */
+/* Computes the numbers of blocks; allocates nothing.  -ENOMEM with the figures and the remedy: not even one
+ * block, or too few in what a fraction leaves; -ENOTSUP: a head size that the device does not support. */
 int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
-/* The pools of a sized cache; measures the link on s.  -ENOMEM with the bytes. */
+/* Allocates the pools of a sized cache; measures the link on s.  -ENOMEM with the bytes. */
 int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n);
 void cache_close(struct cache *c); /* a zeroed one is fine */
 
-/* The plan's swaps out, then in, then copies, queued: swaps beside what s does (swaps.h), copies on s.
- * -EINVAL: a block that is not there. */
+/* Queues the plan's swaps out, then in, on their own stream (swaps.h), and its copies on s.  -EINVAL: a
+ * block beyond the pool. */
 int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n);
-/* Before what computes this batch is queued on s: s waits for the swaps that are in its way, and for no
- * other.  -EIO. */
+/* Call before the batch's operations are queued on s: s waits for the swaps of blocks that the batch uses,
+ * and for no other.  -EIO. */
 int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, char *why, size_t why_n);
 
 #endif

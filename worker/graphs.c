@@ -39,7 +39,7 @@ int graphs_sizes(int max_rows, int sizes[GRAPHS_MAX])
 	return n;
 }
 
-/* The first size that holds so many rows; n: none does. */
+/* The first size that holds this many rows; n: none does. */
 static int index_of(const struct graphs *g, int rows)
 {
 	int i = 0;

@@ -35,7 +35,7 @@ struct graphs_args {
 int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size_t why_n);
 void graphs_free(struct graphs *g); /* NULL is fine, here and below */
 
-/* The pad_to with which a batch whose n_logits are all that is wanted of it can be launched; 0:
+/* The pad_to with which a batch can be launched, if its n_logits are all its outputs; 0:
  * none. */
 int graphs_pick(const struct graphs *g, const struct kern_batch *b);
 /* model_forward() and model_head() for the batch that was set with that pad_to. */

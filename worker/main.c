@@ -1,8 +1,8 @@
-/* main.c - quern-worker: one device, put to work by the controller at the other end of the bus. */
+/* main.c - quern-worker: one device, driven by the controller over the worker bus. */
 #include "base/file.h"
 #include "base/log.h"
-#include "base/options.h"
-#include "base/version.h"
+#include "base/program.h"
+#include "worker/inspect.h"
 #include "worker/link.h"
 
 #include <signal.h>
@@ -23,31 +23,28 @@ static const struct opt options[] = {
 	    "part of the device's memory for this worker, 0.01 to 1 (0.9 of a GPU; docs/OPERATING.md)"),
 	OPT("no-graphs", OPT_FLAG, NULL, "on a GPU: queue every operation of a step by itself"),
 	OPT("tune", OPT_TEXT, "FILE",
-	    "with --fast: what `quern bench kernels --tune` wrote (tune-DEVICE.json in $XDG_CACHE_HOME/quern)"),
-	OPT("grace", OPT_INT, "S", "end when the controller is gone for so many seconds (10)", .lo = 1,
+	    "with --fast: what `quern bench kernels --tune` wrote (tune-DEVICE.json in "
+	    "$XDG_CACHE_HOME/quern)"),
+	OPT("grace", OPT_INT, "S", "exit when the controller has been gone for S seconds (10)", .lo = 1,
 	    .hi = 86400),
-	OPT("rank-timeout", OPT_INT, "S",
-	    "of a group: give up a rank that is late for so many seconds (5)", .lo = 1, .hi = 86400),
+	OPT("rank-timeout", OPT_INT, "S", "give up a rank of the replica that is S seconds late (5)", .lo = 1,
+	    .hi = 86400),
 	OPT("key", OPT_TEXT, "FILE", "this worker's secret key (else $QUERN_KEY)"),
 	OPT("server-key", OPT_TEXT, "FILE", "the controller's public key (else $QUERN_SERVER_KEY)"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
+	OPT("inspect", OPT_TEXT, "KIND", "print what this machine offers of cpu or gpu as JSON, and exit"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
 	OPT("version", OPT_FLAG, NULL, "the version"),
 };
 
-static int usage(const char *why)
-{
-	fprintf(stderr, "quern-worker: %s; see quern-worker --help\n", why);
-	return 2;
-}
-
-static void help(const struct opts *o)
-{
-	printf("usage: quern-worker --bus ENDPOINT [options]\n\n"
-	       "One device of a quern service: connects to the controller's worker bus, loads the\n"
-	       "model that it is told and carries out plans until it is told to stop.\n\n");
-	opts_help(o, stdout);
-}
+static const struct program program = {
+	.name = "quern-worker",
+	.usage = "--bus ENDPOINT [options]",
+	.about = "One device of a quern service: connects to the controller's worker bus, loads the model\n"
+		 "that the controller assigns, and executes its plans until the controller ends it.\n",
+	.options = options,
+	.n_options = sizeof options / sizeof *options,
+};
 
 static void on_signal(int sig)
 {
@@ -58,35 +55,30 @@ static void on_signal(int sig)
 static int run(struct opts *o, int argc, char **argv)
 {
 	char why[512] = "";
-	opts_add(o, options, sizeof options / sizeof *options);
-	int rc = opts_parse(o, argc, argv, why, sizeof why);
-	if (rc == OPTS_HELP || (rc == 0 && opts_flag(o, "help"))) {
-		help(o);
-		return 0;
-	}
-	if (rc)
-		return usage(why);
-	if (opts_flag(o, "version")) {
-		puts("quern-worker " QUERN_VERSION);
-		return 0;
-	}
-	int level = log_level_parse(opts_text(o, "log-level", "info"));
+	int rc = program_parse(&program, o, argc, argv);
+	if (rc != PROGRAM_GOES_ON)
+		return rc;
+	const char *kind = opts_text(o, "inspect", NULL);
+	if (kind && strcmp(kind, "cpu") != 0 && strcmp(kind, "gpu") != 0)
+		return program_usage(&program, "--inspect must be cpu or gpu");
+	if (kind)
+		return inspect_devices(kind);
 	if (!opts_has(o, "bus"))
-		return usage("--bus is missing");
-	if (o->n_words)
-		return usage("arguments that are no options");
+		return program_usage(&program, "--bus is missing");
 	const double fraction = opts_number(o, "memory-fraction", 0);
 	if (opts_has(o, "memory-fraction") && !(fraction > 0 && fraction <= 1))
-		return usage("--memory-fraction must be above 0 and at most 1");
-	if (level < 0)
-		return usage("--log-level must be debug, info, warn or error");
-	log_init("worker", (enum log_level)level);
+		return program_usage(&program, "--memory-fraction must be above 0 and at most 1");
+	rc = program_start_log(&program, o, "worker");
+	if (rc != PROGRAM_GOES_ON)
+		return rc;
 	struct curve_key key = {0}, server_key;
 	bool keyed = false;
-	/* A bus that is a path asks who runs this process instead. */
+	rc = 0;
+	/* On ipc:// the controller checks the user of this process instead of a key. */
 	if (strncmp(opts_text(o, "bus", ""), "tcp://", 6) == 0)
-		rc = curve_pair(&(struct curve_told){opts_text(o, "key", NULL), opts_text(o, "server-key", NULL),
-						     getenv("QUERN_KEY"), getenv("QUERN_SERVER_KEY")},
+		rc = curve_pair(&(struct curve_sources){opts_text(o, "key", NULL),
+							opts_text(o, "server-key", NULL), getenv("QUERN_KEY"),
+							getenv("QUERN_SERVER_KEY")},
 				&key, &server_key, &keyed, why, sizeof why);
 	if (rc) {
 		log_error("main", "%s", why);
@@ -108,7 +100,7 @@ static int run(struct opts *o, int argc, char **argv)
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
-	signal(SIGPIPE, SIG_IGN); /* whoever read the log may go */
+	signal(SIGPIPE, SIG_IGN); /* the reader of the log may end first */
 	rc = link_run(&a, why, sizeof why);
 	curve_forget(&key);
 	if (rc)

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "worker/group.h"
+#include "worker/tp_group.h"
 
 #include <assert.h>
 #include <math.h>
@@ -34,15 +34,15 @@ struct model {
 	struct kern_stream *stream;
 	const struct model_config *c;
 	const struct shard *shard;
-	struct group *group;  /* borrowed; NULL: the model is whole */
-	struct layer *layers; /* [n_layers] */
+	struct tp_group *group; /* borrowed; NULL: the model is whole */
+	struct layer *layers;   /* [n_layers] */
 	struct kern_embed *embed;
 	struct kern_linear *own_head; /* NULL: tied */
 	const struct kern_linear *head;
 	struct piece norm; /* F32 [H] */
 	struct piece rope; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
-	atomic_ullong *moves; /* borrowed; NULL: nobody looks */
+	atomic_ullong *moves; /* progress counter, borrowed; or NULL */
 
 	/* Scratch; T = max_rows, L = max_logits; "op" is the table's operand type. */
 	struct piece x;                /* F32 [T, H] residual */
@@ -105,7 +105,8 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 		{&m->last_x, IN_HEAD, l * h * 4, "the rows of the head"},
 		{&m->last_add, IN_HEAD, l * h * 4, "the rows of the head"},
 		{&m->last, IN_HEAD, l * h * op, "the rows of the head"},
-		{&m->part, IN_HEAD, alone ? 0 : l * (size_t)m->shard->widths[m->shard->rank] * 4, "a part of logits"},
+		{&m->part, IN_HEAD, alone ? 0 : l * (size_t)m->shard->widths[m->shard->rank] * 4,
+		 "a part of logits"},
 		{&m->logits, IN_HEAD, m->shard->rank ? 0 : l * (size_t)c->n_vocab * 4, "logits"},
 	};
 	enum { N = sizeof all / sizeof all[0] };
@@ -125,8 +126,8 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	return rc;
 }
 
-/* Whoever looks on sees that this goes on. */
-static void note_move(struct model *m)
+/* Progress counter, read by the heartbeat thread. */
+static void progress_bump(struct model *m)
 {
 	if (m->moves)
 		atomic_fetch_add_explicit(m->moves, 1, memory_order_relaxed);
@@ -194,7 +195,7 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", src.name);
 	m->weights_bytes += m->ops->linear_bytes(*out);
-	note_move(m);
+	progress_bump(m);
 	return 0;
 }
 
@@ -319,7 +320,7 @@ int64_t model_weights_bytes(const struct model *m)
 	return m->weights_bytes;
 }
 
-void model_set_group(struct model *m, struct group *g)
+void model_set_group(struct model *m, struct tp_group *g)
 {
 	m->group = g;
 }
@@ -369,7 +370,7 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	int rc = k->embed(s, m->embed, tokens, m->shard->vocab[m->shard->rank], m->x.p);
 	/* A token's row is one rank's; the others add zeros. */
 	if (!rc)
-		rc = group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
+		rc = tp_group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
 	for (int i = 0; !rc && i < c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
 		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, add, l->attn_norm.p, n_rows, c->hidden,
@@ -377,23 +378,23 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		    (rc = k->linear(s, l->qkv, m->qkv.p, m->normed.p, n_rows, false)) ||
 		    (rc = attention(m, l, i, kv)) ||
 		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
-		    (rc = group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
+		    (rc = tp_group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
 			return rc;
-		note_move(m);
+		progress_bump(m);
 		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, m->add.p, l->ffn_norm.p, n_rows, c->hidden,
 				     c->rms_eps)) ||
 		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
 		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) ||
-		    (rc = group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
+		    (rc = tp_group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
 			return rc;
-		note_move(m);
+		progress_bump(m);
 		add = m->add.p;
 	}
 	return rc;
 }
 
 /* The rows are gathered before the last norm, residual and addend alike, so that the norm and
- * the head see only rows that somebody asked for. */
+ * the head see only the rows to sample from. */
 int model_head(struct model *m, int n_logits)
 {
 	const struct kern_ops *k = m->ops;
@@ -410,7 +411,7 @@ int model_head(struct model *m, int n_logits)
 		return k->linear(s, m->head, m->logits.p, m->last.p, n_logits, true);
 	if ((rc = k->linear(s, m->head, m->part.p, m->last.p, n_logits, true)))
 		return rc;
-	return group_gather_cols(m->group, s, m->logits.p, m->part.p, n_logits, m->shard->widths);
+	return tp_group_gather_cols(m->group, s, m->logits.p, m->part.p, n_logits, m->shard->widths);
 }
 
 void *model_logits(struct model *m)

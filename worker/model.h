@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct group;
+struct tp_group;
 struct model;
 
 struct model_args {
@@ -36,7 +36,7 @@ struct model_args {
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 	atomic_ullong *moves; /* borrowed for its life: grows with every part of a layer that was loaded, or
-	                         computed (on a GPU: queued); NULL: nobody wants to know */
+				 computed (on a GPU: queued); or NULL */
 };
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */
@@ -45,7 +45,7 @@ void model_free(struct model *m);                   /* NULL is fine */
 int64_t model_weights_bytes(const struct model *m); /* on the device */
 
 /* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
-void model_set_group(struct model *m, struct group *g);
+void model_set_group(struct model *m, struct tp_group *g);
 
 /* The layers for the batch that batch_set() has made current; tokens: the device's token buffer. */
 int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows);
@@ -54,6 +54,6 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 int model_head(struct model *m, int n_logits);
 void *model_logits(struct model *m); /* NULL: this rank does not get them, rank 0 does */
 
-/* Both return what the device said, or what broke the group (group_broke()). */
+/* Both return the error of the device, or the one that broke the group (tp_group_broke()). */
 
 #endif

@@ -1,9 +1,9 @@
-/* pending.h - the plans that the device has been given and whose results nobody has taken yet:
- * of each, what was asked for, and the pinned memory that the answers come to.
+/* pending.h - the plans queued on the device, until their results are taken.
+ * Owns: for each plan, the rows to sample and the pinned memory that receives the results.
  *
- *   pending_add()      a plan begins; its part of the memory is its own until pending_drop()
- *   pending_room()     so many rows are sampled for it, in the plan's order
- *   pending_first()    the oldest; when its event has come, its answers are there
+ *   pending_add()      a plan begins; a part of the memory belongs to it until pending_drop()
+ *   pending_room()     room for n sampled rows, in the plan's order
+ *   pending_first()    the oldest plan; its results are valid once its event is done
  *
  * Allocates at pending_new() only.  Single-threaded. */
 #ifndef QUERN_WORKER_PENDING_H
@@ -14,15 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One that runs and one that is queued: the controller has no more under way (SCHED_AHEAD). */
+/* One plan runs and one is queued: the controller sends no more (SCHED_AHEAD). */
 enum { PENDING_AHEAD = 2 };
 
-/* One sampled row; its answer is the i-th of `out`, its likeliest tokens stand from top0 on. */
+/* One sampled row: the i-th of wants has its result in the i-th entries of `out`, and its likeliest tokens
+ * in the entries from top0 on. */
 struct pending_want {
 	uint32_t slot;
-	uint32_t position;  /* of the token that the row was about */
-	int32_t forced;     /* that token, of the prompt; -1: it was to be chosen */
-	int32_t n_logprobs; /* -1: none are wanted; else so many of the likeliest, too */
+	uint32_t position;  /* of the token that the row is sampled for */
+	int32_t forced;     /* that token, if it is of the prompt; -1: it is sampled */
+	int32_t n_logprobs; /* -1: none; k: also of the k likeliest tokens */
 	size_t top0;
 };
 
@@ -33,7 +34,7 @@ struct pending_plan {
 	struct pending_want *wants; /* [n_wants] */
 	uint32_t n_wants;
 	struct kern_sample_out out; /* pinned */
-	size_t n_top;               /* entries of top_id and top_logprob that are taken */
+	size_t n_top;               /* entries of top_id and top_logprob in use */
 };
 
 struct pending;
@@ -42,17 +43,17 @@ struct pending;
  * ops and dev are borrowed. */
 int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_dev *dev, uint32_t max_wants,
 		uint32_t max_top, char *why, size_t why_n);
-void pending_free(struct pending *p); /* NULL is fine; the device is done with all of them */
+void pending_free(struct pending *p); /* NULL is fine; the device must be done with all plans */
 
 int pending_count(const struct pending *p);
-struct pending_plan *pending_add(struct pending *p);   /* there are fewer than PENDING_AHEAD */
+struct pending_plan *pending_add(struct pending *p);   /* fewer than PENDING_AHEAD must be there */
 struct pending_plan *pending_first(struct pending *p); /* NULL: there is none */
 void pending_drop(struct pending *p);                  /* the first */
-void pending_undo(struct pending *p);                  /* the last, that did not come about */
+void pending_undo(struct pending *p);                  /* the last, which could not be queued */
 void pending_clear(struct pending *p);                 /* all */
 
-/* Where the answers of f's next n rows go, with room for `stride` likeliest tokens of each; the
- * rows themselves are for the caller to fill in, but for top0. */
+/* Sets out to where the results of f's next n rows go, with room for `stride` likeliest tokens of each.
+ * Returns the rows, which the caller fills in except top0. */
 struct pending_want *pending_room(const struct pending *p, struct pending_plan *f, int n, int stride,
 				  struct kern_sample_out *out);
 

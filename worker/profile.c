@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* Decodes stand behind so many tokens, where the context allows it: attention then has several chunks
+/* Decodes have contexts of this many tokens, where the context allows it: attention then has several chunks
  * of a sequence at work. */
 enum { DECODE_POSITION = 1000, TOPS = 5 };
 
@@ -34,9 +34,11 @@ static int profile_new(struct profile *p, char *why, size_t why_n)
 {
 	const struct profile_args *a = p->a;
 	const struct model_config *c = a->config;
-	const size_t runs = a->lim->max_runs, blocks = (a->lim->max_context + a->block_size - 1) / a->block_size;
+	const size_t runs = a->lim->max_runs,
+		     blocks = (a->lim->max_context + a->block_size - 1) / a->block_size;
 	p->kv = a->kv ? a->kv
-		      : a->ops->kv_new(a->dev, c->n_layers, c->n_kv_heads, c->head_dim, (int)a->block_size, 1, 0);
+		      : a->ops->kv_new(a->dev, c->n_layers, c->n_kv_heads, c->head_dim, (int)a->block_size, 1,
+				       0);
 	p->token_at = xcalloc(a->lim->max_rows, sizeof *p->token_at);
 	p->row0 = xcalloc(runs + 1, sizeof *p->row0);
 	p->pos0 = xcalloc(runs, sizeof *p->pos0);
@@ -89,7 +91,7 @@ static void add_run(struct kern_batch *b, int32_t *row0, int32_t *pos0, int pos,
 	row0[b->n_seqs] = b->n_rows;
 }
 
-/* So many decodes, then prompts until there are so many rows. */
+/* n decodes, then prompts until the batch has all its rows. */
 static void fill(struct profile *p, int decodes, int rows)
 {
 	const struct bus_limits *m = p->a->lim;
@@ -133,7 +135,7 @@ static int run(struct profile *p, int decodes, int rows)
 	    (rc = model_forward(a->model, p->kv, a->tokens, p->batch.n_rows)) ||
 	    (rc = model_head(a->model, p->batch.n_logits)) || (a->rank == 0 && (rc = sample(p))))
 		return rc;
-	return group_sync(a->group, a->ops, a->stream);
+	return tp_group_sync(a->group, a->ops, a->stream);
 }
 
 static int run_all(struct profile *p, int rows, int runs)
@@ -155,8 +157,8 @@ int profile_run(const struct profile_args *a, char *why, size_t why_n)
 	int rc = profile_new(&p, why, why_n);
 	if (!rc && (rc = run_all(&p, rows, runs)))
 		err_why(why, why_n, rc, "%s",
-			a->group && group_broke(rc) ? group_why(a->group)
-						    : "a step on made-up input failed on the device");
+			a->group && tp_group_broke(rc) ? tp_group_why(a->group)
+						       : "a step on made-up input failed on the device");
 	profile_free(&p);
 	if (!rc)
 		log_info("profile", "rows=%d runs=%d us=%lld", rows, runs, (long long)(clock_us() - t0));

@@ -1,4 +1,4 @@
-/* profile.h - the largest steps that a worker may be asked for, run once on made-up input before the
+/* profile.h - the largest steps that a plan may hold, run once on made-up input before the
  * KV pool is made: what a device's driver takes when a kernel first runs is then taken, and what is
  * free is really free. */
 #ifndef QUERN_WORKER_PROFILE_H
@@ -7,7 +7,7 @@
 #include "formats/config.h"
 #include "kernels/kern.h"
 #include "proto/bus.h"
-#include "worker/group.h"
+#include "worker/tp_group.h"
 #include "worker/model.h"
 
 #include <stddef.h>
@@ -18,14 +18,15 @@ struct profile_args {
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	struct model *model;
-	struct group *group;               /* NULL: the model is whole; else all ranks do this at once */
+	struct tp_group *group;            /* NULL: the model is whole; else all ranks do this at once */
 	const struct model_config *config; /* with the heads of this rank */
 	const struct bus_limits *lim;
 	uint32_t block_size;
 	int max_logits;
-	int rank;        /* 0 samples */
-	int32_t *tokens; /* the device's token buffer; its first token is overwritten */
-	struct kern_kv *kv; /* whose first block may be overwritten; NULL: one of a block is made, and gone afterwards */
+	int rank;           /* 0 samples */
+	int32_t *tokens;    /* the device's token buffer; its first token is overwritten */
+	struct kern_kv *kv; /* cache, of which block 0 may be overwritten; NULL: one of a block is made, and
+			       gone afterwards */
 };
 
 /* A step of prompts and decodes as large as can be, one of decodes alone, and smaller ones for which the

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "worker/group.h"
+#include "worker/tp_group.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -21,8 +21,12 @@ void sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_s
 		 struct slots *slots, struct pending *pending, int n_vocab, int max)
 {
 	struct sampler *s = xcalloc(1, sizeof *s);
-	*s = (struct sampler){
-		.ops = ops, .stream = stream, .slots = slots, .pending = pending, .n_vocab = n_vocab, .max = max};
+	*s = (struct sampler){.ops = ops,
+			      .stream = stream,
+			      .slots = slots,
+			      .pending = pending,
+			      .n_vocab = n_vocab,
+			      .max = max};
 	s->rows = xcalloc((size_t)max, sizeof *s->rows);
 	*out = s;
 }
@@ -117,13 +121,13 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 	}
 }
 
-static int tell(struct group *g, const struct kern_sample_out *out, int n, char *why, size_t why_n)
+static int tell(struct tp_group *g, const struct kern_sample_out *out, int n, char *why, size_t why_n)
 {
-	int rc = group_broadcast(g, out->token, (size_t)n * sizeof *out->token);
-	return rc ? err_why(why, why_n, rc, "%s", group_why(g)) : 0;
+	int rc = tp_group_broadcast(g, out->token, (size_t)n * sizeof *out->token);
+	return rc ? err_why(why, why_n, rc, "%s", tp_group_why(g)) : 0;
 }
 
-int sampler_queue(struct sampler *s, struct group *g, const void *logits, const struct batch_want *wants,
+int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, const struct batch_want *wants,
 		  int n, struct pending_plan *f, char *why, size_t why_n)
 {
 	struct kern_sample_out out;
@@ -131,22 +135,22 @@ int sampler_queue(struct sampler *s, struct group *g, const void *logits, const 
 	reserve(s, wants, n, f, &out);
 	int rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &out);
 	if (!rc && g)
-		rc = group_sync(g, s->ops, s->stream);
+		rc = tp_group_sync(g, s->ops, s->stream);
 	if (rc)
 		return err_why(why, why_n, rc, "%s",
-			       g && group_broke(rc) ? group_why(g) : "sampling on the device failed");
+			       g && tp_group_broke(rc) ? tp_group_why(g) : "sampling on the device failed");
 	return tell(g, &out, n, why, why_n);
 }
 
 static int check_token(const struct sampler *s, int32_t token, char *why, size_t why_n)
 {
 	if (token < 0 || token >= s->n_vocab)
-		return err_why(why, why_n, -EIO, "the device chose token %d, the vocabulary has %d", token,
+		return err_why(why, why_n, -EIO, "the device sampled token %d, the vocabulary has %d", token,
 			       s->n_vocab);
 	return 0;
 }
 
-int sampler_hear(struct sampler *s, struct group *g, const struct batch_want *wants, int n,
+int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
 		 struct pending_plan *f, char *why, size_t why_n)
 {
 	struct kern_sample_out out;
@@ -168,7 +172,7 @@ int sampler_hear(struct sampler *s, struct group *g, const struct batch_want *wa
 
 /* ---- taking ---- */
 
-/* What a row said about its token: one entry of the result, and the most likely ones. */
+/* A row's log-probabilities: one entry of the result, and the most likely tokens. */
 static void note_logprob(const struct pending_plan *f, uint32_t i, struct result *r)
 {
 	const struct pending_want *w = &f->wants[i];
@@ -182,7 +186,7 @@ static void note_logprob(const struct pending_plan *f, uint32_t i, struct result
 		.top0 = r->n_top,
 		.prompt = w->forced >= 0,
 	};
-	/* What is missing at the end is no number: kern.h. */
+	/* -1 ends the list early (kern.h). */
 	for (size_t k = w->top0; k < w->top0 + (size_t)w->n_logprobs && f->out.top_id[k] >= 0; k++) {
 		result_add_top(r, (uint32_t)f->out.top_id[k], f->out.top_logprob[k]);
 		l->n_top++;

@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-struct group;
+struct tp_group;
 struct sampler;
 
 /* max: rows of one call.  All but max are borrowed. */
@@ -22,17 +22,17 @@ void sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_s
 		 struct slots *slots, struct pending *pending, int n_vocab, int max);
 void sampler_free(struct sampler *s); /* NULL is fine */
 
-/* For n wants, the i-th about row i of logits: queue the choice, whose outcome will be in f.  The
+/* For n wants, the i-th about row i of logits: queue the choice; its result comes into f.  The
  * slots have a token more from now on. */
-int sampler_queue(struct sampler *s, struct group *g, const void *logits, const struct batch_want *wants,
+int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, const struct batch_want *wants,
 		  int n, struct pending_plan *f, char *why, size_t why_n);
 
-/* Of a group, rank 0 chooses, waits, and tells the others (g: NULL where there is nobody to tell);
+/* Of a group, rank 0 chooses, waits, and sends the tokens to the others (g: NULL without a group);
  * these call sampler_hear() instead, with the same wants. */
-int sampler_hear(struct sampler *s, struct group *g, const struct batch_want *wants, int n,
+int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
 		 struct pending_plan *f, char *why, size_t why_n);
 
-/* What was chosen, once f's event has come: added to r.  -EIO: something that is no token. */
+/* What was chosen, once f's event has come: added to r.  -EIO: not a token. */
 int sampler_take(const struct sampler *s, const struct pending_plan *f, struct result *r, char *why,
 		 size_t why_n);
 

@@ -119,7 +119,7 @@ struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n)
 	return &s->slots[slot];
 }
 
-/* Dropping an empty slot is fine: the worker may never have heard of the sequence. */
+/* Dropping an empty slot is fine: the sequence may never have reached this worker. */
 int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n)
 {
 	int rc = check_number(s, slot, why, why_n);
@@ -128,7 +128,7 @@ int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n)
 	return rc;
 }
 
-/* ---- a sequence's state, sent anew ---- */
+/* ---- a sequence's state, sent again ---- */
 
 static int check_ids(const int32_t *ids, uint32_t n, uint32_t n_vocab, const char *what, char *why,
 		     size_t why_n)
@@ -278,7 +278,7 @@ int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t wh
 		return rc;
 	if (p->position < from->n_prompt || p->position + 1 < from->n_tokens ||
 	    p->position > from->n_tokens || p->position >= s->lim.max_context)
-		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, of slot %u %u are known",
+		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, but slot %u has %u tokens",
 			       p->slot, p->position, p->from, from->n_tokens);
 	if (p->token >= s->lim.n_vocab)
 		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, the vocabulary has %u",
@@ -295,7 +295,8 @@ int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t w
 	if (!slot)
 		return -EINVAL;
 	if (p->logical > slot->n_blocks || p->logical >= s->lim.max_blocks)
-		return err_why(why, why_n, -EINVAL, "slot %u: block %u of a table that has %u", p->slot,
+		return err_why(why, why_n, -EINVAL,
+			       "slot %u: block %u does not follow its table of %u blocks", p->slot,
 			       p->logical, slot->n_blocks);
 	if (p->block >= s->lim.n_blocks)
 		return err_why(why, why_n, -EINVAL, "slot %u: block %u, the pool has %u", p->slot, p->block,

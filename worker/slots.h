@@ -1,8 +1,8 @@
 /* slots.h - what the worker remembers of each sequence: parameters, tokens, block table.
  * A cache only: a plan can rebuild any of it.  Token ids live on the device, [max_slots]
- * [max_context + 1], so that the sampler's choice is there for the next step at once; forks copy
- * them there.  The host knows the prompts alone (for their log-probabilities): of what was chosen it
- * knows how many, which may not even be chosen yet.  All work on the device is queued. */
+ * [max_context + 1], so that the next step finds a sampled token there; forks copy ids on the device.
+ * The host keeps the prompts (for their log-probabilities) and, of the sampled tokens, only their
+ * number, which includes tokens that the device has still to sample.  All work on the device is queued. */
 #ifndef QUERN_WORKER_SLOTS_H
 #define QUERN_WORKER_SLOTS_H
 
@@ -18,8 +18,8 @@ struct slot {
 	uint64_t seq;   /* the controller's id, for logs */
 	uint32_t index; /* output of its job */
 	uint32_t n_prompt;
-	uint32_t n_tokens;    /* known to the device, once what is queued is done */
-	int64_t n_kv;         /* positions whose K and V are in the cache; -1: as the next run says */
+	uint32_t n_tokens;    /* that the device has once its queued work is done */
+	int64_t n_kv;         /* positions with K and V in the cache; -1: from the next run */
 	uint32_t n_blocks;    /* in its table */
 	uint64_t ran;         /* number of the plan that last had a run for it */
 	uint32_t last_row;    /* of that run, in its batch */
@@ -41,14 +41,15 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n);
 void slots_free(struct slots *s);  /* NULL is fine */
 void slots_reset(struct slots *s); /* forget every sequence */
-void slots_pool(struct slots *s, uint32_t n_blocks); /* the pool's size, where slots_new() did not know it */
+void slots_pool(struct slots *s,
+		uint32_t n_blocks); /* sets the pool's size, if it was unknown at slots_new() */
 
 /* A used slot; NULL and the reason otherwise. */
 struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n);
 
-/* A plan begins; the one PENDING_AHEAD before it is done. */
+/* A plan begins; the plan PENDING_AHEAD before it must be done. */
 void slots_begin(struct slots *s);
-/* Carry out a plan's part.  -EINVAL, -EIO with the reason. */
+/* Execute one part of a plan.  -EINVAL, -EIO with the reason. */
 int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n);
 int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n);
 int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n);
@@ -57,7 +58,7 @@ int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t w
 
 const int32_t *slots_blocks(const struct slots *s, uint32_t slot); /* its table, host */
 const int32_t *slots_prompt(const struct slots *s, uint32_t slot); /* its prompt's tokens, host */
-int32_t slots_base(const struct slots *s, uint32_t slot);          /* where they begin in the buffer */
-int32_t *slots_buffer(const struct slots *s);                      /* the buffer, device */
+int32_t slots_base(const struct slots *s, uint32_t slot); /* index of its first token in the buffer */
+int32_t *slots_buffer(const struct slots *s);             /* the buffer, device */
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/eventfd.h>
 
-/* Nothing is under way any more, nobody wants to know what came of it. */
+/* Drops all plans under way, with their results. */
 void step_drain(struct step *s)
 {
 	if (!s->pending || (!pending_count(s->pending) && !s->broken))
@@ -30,7 +30,7 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 		snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
 }
 
-/* All that this worker has asked for there, beside weights and pools, and what the driver took for its
+/* All memory that this worker has allocated there, beside weights and pools, and what the driver took for its
  * graphs. */
 static int64_t scratch_bytes(const struct step *s, const struct kern_info *info)
 {
@@ -98,7 +98,7 @@ static int run_state(struct step *s, const struct plan *p, char *why, size_t why
 /* What went wrong: the device, or the group. */
 static int device_why(const struct step *s, int rc, const char *what, char *why, size_t why_n)
 {
-	return err_why(why, why_n, rc, "%s", s->group && group_broke(rc) ? group_why(s->group) : what);
+	return err_why(why, why_n, rc, "%s", s->group && tp_group_broke(rc) ? tp_group_why(s->group) : what);
 }
 
 /* The head takes max_logits rows at a time; further ones (prompt log-probabilities) follow in
@@ -147,15 +147,15 @@ static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t w
 static int check_turn(const struct step *s, const struct plan *p, char *why, size_t why_n)
 {
 	if (!step_joined(s))
-		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu, whose group is lost",
+		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu: its group is lost",
 			       (unsigned long long)p->epoch);
 	if (s->broken)
-		return err_why(why, why_n, -EINVAL, "an earlier plan went wrong");
+		return err_why(why, why_n, -EINVAL, "an earlier plan failed");
 	if (p->epoch != s->epoch)
 		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu, this is %llu",
 			       (unsigned long long)p->epoch, (unsigned long long)s->epoch);
 	if (p->number != s->expected)
-		return err_why(why, why_n, -ENXIO, "plan %llu came where %llu was due",
+		return err_why(why, why_n, -ENXIO, "plan %llu received, plan %llu is due",
 			       (unsigned long long)p->number, (unsigned long long)s->expected);
 	return 0;
 }
@@ -164,7 +164,7 @@ static int check_turn(const struct step *s, const struct plan *p, char *why, siz
  * one, only here. */
 static int run_end(struct step *s, struct pending_plan *f, char *why, size_t why_n)
 {
-	int rc = s->group ? group_sync(s->group, s->ops, s->stream) : 0;
+	int rc = s->group ? tp_group_sync(s->group, s->ops, s->stream) : 0;
 	if (!rc)
 		rc = s->ops->event_record(f->done, s->stream);
 	if (!rc)
@@ -189,12 +189,12 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 	    (rc = run_batch(s, f, why, why_n)) || (rc = run_end(s, f, why, why_n))) {
 		s->broken = true;
 		pending_undo(s->pending);
-		if (s->group && group_broke(rc))
+		if (s->group && tp_group_broke(rc))
 			step_leave(s);
 		return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
 	}
 	if (s->batch->kern.n_rows)
-		group_settled(s->group);
+		tp_group_settled(s->group);
 	s->expected++;
 	return 0;
 }
@@ -228,12 +228,12 @@ int step_under_way(const struct step *s)
 
 bool step_done(struct step *s)
 {
-	eventfd_t told;
+	eventfd_t notices;
 	const struct pending_plan *f = s->pending ? pending_first(s->pending) : NULL;
 	if (!f)
 		return false;
-	/* Read first: what is told after that is about what is looked at later. */
-	eventfd_read(s->fd, &told);
+	/* Read before the events are checked: a notice that comes later is of an event checked later. */
+	eventfd_read(s->fd, &notices);
 	return s->ops->event_done(f->done);
 }
 

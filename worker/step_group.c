@@ -13,7 +13,8 @@ static void same_text(const struct step *s, char *out, size_t n)
 	char numerics[256];
 	s->ops->info(s->dev, &info);
 	step_numerics(s, &info, numerics, sizeof numerics);
-	snprintf(out, n, "%s; %s of %d layers, %d x %d, vocabulary %d; block size %u, rows %u, runs %u, slots %u",
+	snprintf(out, n,
+		 "%s; %s of %d layers, %d x %d, vocabulary %d; block size %u, rows %u, runs %u, slots %u",
 		 numerics, s->config.arch_name, s->config.n_layers, s->config.hidden, s->config.intermediate,
 		 s->config.n_vocab, s->block_size, s->lim.max_rows, s->lim.max_runs, s->lim.max_slots);
 }
@@ -24,7 +25,7 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 	int cols = 0;
 	for (int r = 0; r < s->shard.n_ranks; r++)
 		cols = s->shard.widths[r] > cols ? s->shard.widths[r] : cols;
-	const struct group_args a = {
+	const struct tp_group_args a = {
 		.device = s->device,
 		.dev = s->dev,
 		.epoch = load->epoch,
@@ -37,18 +38,18 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 		.cancelled = g->cancelled,
 		.cancelled_arg = g->cancelled_arg,
 	};
-	return group_join(&s->group, &a, why, why_n);
+	return tp_group_join(&s->group, &a, why, why_n);
 }
 
-/* Ranks of other kinds are told apart before they compute together.  Where one has its pool still to make
+/* Ranks of different kinds are detected before they compute together.  Where one has its pool still to make
  * of what is left, all of them run the steps that show it: also those that have theirs from a group
  * before, whose sequences are forgotten by now. */
 static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
 {
 	const bool wants = !s->cache.kv && s->sized_last;
-	struct group_pools all = {.n_blocks = !wants};
+	struct tp_group_pools all = {.n_blocks = !wants};
 	int rc = s->slots ? 0 : step_open_state(s, why, why_n);
-	if (rc || (rc = group_agree(s->group, same, &all, why, why_n)))
+	if (rc || (rc = tp_group_agree(s->group, same, &all, why, why_n)))
 		return rc;
 	if (!all.n_blocks && (rc = step_profile(s, why, why_n)))
 		return rc;
@@ -57,8 +58,8 @@ static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
 
 static int agree(struct step *s, const char *same, char *why, size_t why_n)
 {
-	struct group_pools pools = {s->own_blocks, s->own_host_blocks, s->own_context};
-	int rc = group_agree(s->group, same, &pools, why, why_n);
+	struct tp_group_pools pools = {s->own_blocks, s->own_host_blocks, s->own_context};
+	int rc = tp_group_agree(s->group, same, &pools, why, why_n);
 	if (rc)
 		return rc;
 	s->lim.n_blocks = pools.n_blocks;
@@ -67,8 +68,8 @@ static int agree(struct step *s, const char *same, char *why, size_t why_n)
 	return 0;
 }
 
-int step_join(struct step *s, const struct bus_load *load, const struct step_group *g, struct bus_ready *ready,
-	      char *why, size_t why_n)
+int step_join(struct step *s, const struct bus_load *load, const struct step_group *g,
+	      struct bus_ready *ready, char *why, size_t why_n)
 {
 	char same[512];
 	assert(step_serves(s, load) && s->shard.n_ranks > 1);
@@ -101,9 +102,9 @@ void step_leave(struct step *s)
 	if (!s->group)
 		return;
 	/* The device may still work on what the group has begun. */
-	group_sync(s->group, s->ops, s->stream);
+	tp_group_sync(s->group, s->ops, s->stream);
 	model_set_group(s->model, NULL);
-	group_leave(s->group);
+	tp_group_leave(s->group);
 	s->group = NULL;
 }
 

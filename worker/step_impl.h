@@ -8,7 +8,7 @@
 #include "worker/batch.h"
 #include "worker/cache.h"
 #include "worker/graphs.h"
-#include "worker/group.h"
+#include "worker/tp_group.h"
 #include "worker/model.h"
 #include "worker/pending.h"
 #include "worker/sampler.h"
@@ -18,12 +18,12 @@
 #include <stddef.h>
 
 struct step {
-	struct bus_load load; /* as it was asked for */
+	struct bus_load load; /* as requested */
 	char device[32];
 	struct model_config config;
 	struct shard shard;
 	struct model_config part; /* config with the heads and values of this rank; owns nothing */
-	struct group *group;      /* NULL: it serves alone, or its group is lost */
+	struct tp_group *group;   /* NULL: it serves alone, or its group is lost */
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;
@@ -32,7 +32,7 @@ struct step {
 	struct slots *slots;
 	struct batch *batch;
 	struct sampler *sampler;
-	struct graphs *graphs; /* NULL: steps run operation by operation */
+	struct graphs *graphs;   /* NULL: steps run operation by operation */
 	struct pending *pending; /* begun, not ended; NULL until there is state */
 	int fd;                  /* readable when one of them is done; -1: none yet */
 	int64_t ended_us;        /* when the last was ended */
@@ -47,13 +47,13 @@ struct step {
 	uint32_t load_ms;
 	uint64_t epoch;
 	uint64_t expected; /* number of the plan that is due */
-	uint64_t ended;    /* of the last whose result was taken */
+	uint64_t ended;    /* of the last one with its result taken */
 	uint32_t group0;   /* first want of the last group of logits */
 	bool broken;       /* a plan went wrong half-way */
 };
 
 /* step.c */
-/* Nothing is under way any more, nobody wants to know what came of it. */
+/* Drops all plans under way, with their results. */
 void step_drain(struct step *s);
 /* The numerics class: what two workers must share for their bits to be the same. */
 void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n);

@@ -29,10 +29,10 @@ enum { LOGITS_BYTES = 128 << 20, LOGITS_MIN = 8 };
 
 /* ---- sizes ---- */
 
-static int choose(uint32_t asked, uint32_t otherwise, uint32_t max, const char *what, uint32_t *out,
+static int choose(uint32_t requested, uint32_t otherwise, uint32_t max, const char *what, uint32_t *out,
 		  char *why, size_t why_n)
 {
-	*out = asked ? asked : otherwise;
+	*out = requested ? requested : otherwise;
 	if (*out > max)
 		return err_why(why, why_n, -EINVAL, "%s is %u, at most %u is possible", what, *out, max);
 	return 0;
@@ -60,10 +60,11 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 			 why_n)) ||
 	    (rc = choose(l->max_context, context, longest_context(&s->config), "the context", &m->max_context,
 			 why, why_n)) ||
-	    (rc = choose(l->max_rows, ROWS, ROWS_MAX, "rows of a step", &m->max_rows, why, why_n)) ||
-	    (rc = choose(l->max_slots, SLOTS, SLOTS_MAX, "slots", &m->max_slots, why, why_n)) ||
-	    (rc = choose(l->max_runs, least(RUNS, m->max_slots), RUNS_MAX, "runs of a step", &m->max_runs,
-			 why, why_n)))
+	    (rc = choose(l->max_rows, ROWS, ROWS_MAX, "the number of rows of a step", &m->max_rows, why,
+			 why_n)) ||
+	    (rc = choose(l->max_slots, SLOTS, SLOTS_MAX, "the number of slots", &m->max_slots, why, why_n)) ||
+	    (rc = choose(l->max_runs, least(RUNS, m->max_slots), RUNS_MAX, "the number of runs of a step",
+			 &m->max_runs, why, why_n)))
 		return rc;
 	if (s->block_size < BLOCK_SIZE || s->block_size & (s->block_size - 1))
 		return err_why(why, why_n, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
@@ -120,7 +121,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	    (args.fast && (rc = tune_use(s->ops, s->dev, &a->tune, why, why_n))))
 		return rc;
 	s->stream = s->ops->stream_new(s->dev);
-	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s gives no stream", a->device);
+	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s: no stream could be created", a->device);
 }
 
 static struct cache_args cache_args_of(const struct step *s, int64_t weights_bytes)
@@ -138,7 +139,7 @@ static struct cache_args cache_args_of(const struct step *s, int64_t weights_byt
 	};
 }
 
-/* How many blocks there will be; where nobody chose the context, no more than they can hold. */
+/* The number of blocks; a default context is cut to what they can hold. */
 static int size_cache(struct step *s, const struct cache_args *ca, char *why, size_t why_n)
 {
 	int rc = cache_size(&s->cache, ca, why, why_n);
@@ -318,8 +319,9 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
-	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
-	    (rc = plan_cache(s, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
+	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
+	    (rc = open_device(s, a, why, why_n)) || (rc = plan_cache(s, w, why, why_n)) ||
+	    (rc = load_model(s, a, w, why, why_n)) ||
 	    (s->shard.n_ranks == 1 &&
 	     ((rc = open_alone(s, why, why_n)) || (rc = open_graphs(s, a, why, why_n))))) {
 		weights_close(w);
@@ -361,11 +363,11 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
-	       l->fast == have->fast &&
-	       l->block_size == have->block_size && l->max_context == have->max_context &&
-	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
-	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&
-	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads &&
+	       l->fast == have->fast && l->block_size == have->block_size &&
+	       l->max_context == have->max_context && l->max_rows == have->max_rows &&
+	       l->max_slots == have->max_slots && l->max_runs == have->max_runs &&
+	       l->kv_bytes == have->kv_bytes && l->swap_bytes == have->swap_bytes &&
+	       l->n_threads == have->n_threads &&
 	       (l->n_ranks ? l->n_ranks : 1) == (uint32_t)s->shard.n_ranks &&
 	       l->rank == (uint32_t)s->shard.rank;
 }

@@ -19,7 +19,8 @@ struct swaps {
 	int n_busy;
 };
 
-int swaps_new(struct swaps **out, const struct kern_ops *ops, struct kern_dev *dev, struct kern_kv *kv, int n_blocks)
+int swaps_new(struct swaps **out, const struct kern_ops *ops, struct kern_dev *dev, struct kern_kv *kv,
+	      int n_blocks)
 {
 	struct swaps *w = xcalloc(1, sizeof *w);
 	*w = (struct swaps){.ops = ops,

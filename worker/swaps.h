@@ -18,19 +18,20 @@
 struct swaps;
 
 /* n_blocks: of the device.  ops, dev and kv are borrowed.  -EIO. */
-int swaps_new(struct swaps **out, const struct kern_ops *ops, struct kern_dev *dev, struct kern_kv *kv, int n_blocks);
+int swaps_new(struct swaps **out, const struct kern_ops *ops, struct kern_dev *dev, struct kern_kv *kv,
+	      int n_blocks);
 void swaps_free(struct swaps *w); /* waits for what is under way; NULL is fine */
 
-/* Queue a plan's swaps behind all that s holds: first out (device, host), then in (host, device).  The
- * pairs are borrowed for the call.  0, -EIO. */
+/* Queue a plan's swaps behind the work already queued on s: first out (device, host), then in (host, device).
+ * The pairs are borrowed for the call.  0, -EIO. */
 int swaps_queue(struct swaps *w, struct kern_stream *s, const int32_t (*out)[2], int n_out,
 		const int32_t (*in)[2], int n_in);
 
-/* What s does next reads, or writes, this block: s waits where a swap is in its way.  0, -EIO. */
+/* The next work on s reads, or writes, this block: s waits for a swap of the block.  0, -EIO. */
 int swaps_reads(struct swaps *w, struct kern_stream *s, int block);
 int swaps_writes(struct swaps *w, struct kern_stream *s, int block);
 
-/* Is a swap under way that s has not waited for? */
+/* True: a swap is under way that s has not waited for. */
 bool swaps_pending(struct swaps *w);
 
 #endif

@@ -264,7 +264,7 @@ int tune_write(const struct tune *t, const char *path, char *why, size_t why_n)
 
 /* ---- use ---- */
 
-/* What is not there, or not right, is told once; the built-in crossovers count then. */
+/* A file that is missing or does not fit is logged once; the built-in crossovers apply then. */
 static void built_in(const char *why)
 {
 	log_info("tune", "crossovers=built-in reason=\"%s\"", why);
@@ -273,7 +273,7 @@ static void built_in(const char *why)
 int tune_use(const struct kern_ops *ops, struct kern_dev *dev, const struct tune_source *from, char *why,
 	     size_t why_n)
 {
-	char path[PATH_MAX], said[512] = "";
+	char path[PATH_MAX], reason[512] = "";
 	struct kern_info info;
 	ops->info(dev, &info);
 	if (!info.build[0]) {
@@ -291,16 +291,16 @@ int tune_use(const struct kern_ops *ops, struct kern_dev *dev, const struct tune
 		file = path;
 	}
 	struct tune *t = xcalloc(1, sizeof *t);
-	int rc = tune_read(t, file, said, sizeof said);
-	if (!rc && !tune_fits(t, &info, said, sizeof said)) {
-		log_warn("tune", "crossovers=built-in file=%s reason=\"%s\"", file, said);
+	int rc = tune_read(t, file, reason, sizeof reason);
+	if (!rc && !tune_fits(t, &info, reason, sizeof reason)) {
+		log_warn("tune", "crossovers=built-in file=%s reason=\"%s\"", file, reason);
 	} else if (!rc) {
 		ops->crossovers(dev, t->layers, t->n);
 		log_info("tune", "crossovers=%s layers=%d", file, t->n);
 	} else if (from->file) {
-		err_why(why, why_n, rc, "--tune: %s", said);
+		err_why(why, why_n, rc, "--tune: %s", reason);
 	} else {
-		log_warn("tune", "crossovers=built-in reason=\"%s\"", said);
+		log_warn("tune", "crossovers=built-in reason=\"%s\"", reason);
 		rc = 0;
 	}
 	free(t);

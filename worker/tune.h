@@ -42,12 +42,12 @@ bool tune_fits(const struct tune *t, const struct kern_info *info, char *why, si
 
 /* Where a worker looks. */
 struct tune_source {
-	const char *file;             /* that it was told, or NULL: where tune_path() says */
+	const char *file;             /* --tune FILE, or NULL: the file that tune_path() names */
 	const char *xdg_cache, *home; /* of its environment, or NULL */
 };
 
 /* For a device that was opened with fast, before weights are loaded: gives it the crossovers that were
- * measured for it, if there are any, and logs which ones count.  A file that was told and cannot be
+ * measured for it, if there are any, and logs which ones count.  A file that is named and cannot be
  * read is an error, all else is not. */
 int tune_use(const struct kern_ops *ops, struct kern_dev *dev, const struct tune_source *from, char *why,
 	     size_t why_n);

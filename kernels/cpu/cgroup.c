@@ -38,7 +38,7 @@ static int64_t read_number(const char *root, const char *base, const char *group
 	return v;
 }
 
-/* Pages of files that nobody used lately are given back before anything else: they do not count. */
+/* Inactive pages of files are reclaimed first: they do not count as used. */
 static int64_t read_reclaimable(const char *root, const char *base, const char *group)
 {
 	char line[256];

@@ -3,13 +3,13 @@
  *   head | rank 0: slot, slot | rank 1: slot, slot | ...
  *
  * Operation number n uses slot n % 2 of every rank.  A rank writes its part into its own slot,
- * says so (arrived = n + 1), waits until all others have said so, and reads what it wants.
- * Nobody writes into a slot that is still read: who writes for operation n + 2 has seen everybody
- * arrive at n + 1, hence done with n.  Longer messages go in pieces, an operation each.
+ * publishes it (arrived = n + 1), waits until all other ranks have arrived, and reads their parts.
+ * No slot is written while it is read: a rank that writes for operation n + 2 has seen all ranks
+ * arrive at n + 1, so they are done with n.  Longer messages go in pieces, an operation each.
  *
  * Waiting spins for a moment, then sleeps on the peer's word (futex): cores may be fewer than
- * ranks.  Every 20 ms it looks whether waiting is still worth while. */
-#include "kernels/coll.h"
+ * ranks.  Every 20 ms the waiter checks whether the group still exists. */
+#include "kernels/cpu/coll.h"
 
 #include <assert.h>
 #include <linux/futex.h>
@@ -38,12 +38,12 @@ enum kind { SUM = 1, COLS, GATHER, BROADCAST, BARRIER };
 /* Of one rank, in lines of its own. */
 struct shm_rank {
 	_Alignas(128) _Atomic uint32_t arrived; /* operations it has come to; futex */
-	_Atomic uint32_t sleepers;              /* who may have to be woken */
+	_Atomic uint32_t sleepers;              /* ranks asleep on `arrived` */
 	_Atomic uint64_t what[2];               /* kind and size of the operation in each slot */
 };
 
 struct shm_head {
-	_Alignas(128) _Atomic uint32_t broken; /* somebody has left */
+	_Alignas(128) _Atomic uint32_t broken; /* a rank has left */
 	struct shm_rank ranks[COLL_RANKS_MAX];
 };
 
@@ -78,7 +78,7 @@ static int broke(struct coll *c, int rc, const char *fmt, int rank)
 	return rc;
 }
 
-/* Whoever sees an end tells the others. */
+/* The first rank that notices the end marks it for the others. */
 static void tell_broken(struct coll *c)
 {
 	atomic_store(&c->head->broken, 1);
@@ -95,9 +95,9 @@ static int look(struct coll *c, int p, int64_t t0)
 		if (c->shm.fd[r] >= 0 && shm_hung_up(c->shm.fd[r]))
 			return broke(c, -ECONNRESET, "rank %d has ended", r);
 	if (atomic_load(&c->head->broken))
-		return broke(c, -ECONNRESET, "a rank has left the group while rank %d was waited for", p);
+		return broke(c, -ECONNRESET, "a rank left the group during a wait for rank %d", p);
 	if (clock_us() - t0 > (int64_t)c->timeout_ms * 1000)
-		return broke(c, -ECONNRESET, "rank %d does not come", p);
+		return broke(c, -ECONNRESET, "rank %d did not arrive in time", p);
 	return 0;
 }
 
@@ -128,7 +128,7 @@ static int wait_for(struct coll *c, int p)
 				return 0;
 			cpu_pause();
 		}
-	/* One that came and left has done its part: whether it is here is asked first. */
+	/* A rank may arrive and then leave: check for its arrival before its end. */
 	while (!is_here(c, p)) {
 		if (look(c, p, t0)) {
 			tell_broken(c);
@@ -163,7 +163,7 @@ static int exchange(struct coll *c, uint64_t what)
 		if (rc)
 			return rc;
 		if (atomic_load(&c->head->ranks[p].what[c->op & 1]) != what) {
-			broke(c, -EPROTO, "rank %d does not do what this one does", p);
+			broke(c, -EPROTO, "rank %d runs another operation than this rank", p);
 			tell_broken(c);
 			return c->rc;
 		}

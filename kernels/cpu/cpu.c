@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "base/alloc.h"
+#include "base/cpus.h"
 #include "base/err.h"
 
 /* ---- the device ---- */
@@ -27,7 +28,8 @@ static int choose_isa(const char *want, const struct cpu_isa **out, char *why, s
 		if (want)
 			return err_why(why, why_n, -ENODEV, "this CPU has no %s", want);
 	}
-	return err_why(why, why_n, -EINVAL, "'%.32s' is no instruction set: use avx512, avx2 or plain", want);
+	return err_why(why, why_n, -EINVAL, "'%.32s' is not an instruction set: use avx512, avx2 or plain",
+		       want);
 }
 
 static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
@@ -96,7 +98,7 @@ static void cpu_close(struct kern_dev *d)
 
 static int share_of_cores(int n_sharing)
 {
-	int n = cpu_host_cores(-1) / (n_sharing > 1 ? n_sharing : 1);
+	int n = cpus_cores(-1) / (n_sharing > 1 ? n_sharing : 1);
 	return n ? n : 1;
 }
 

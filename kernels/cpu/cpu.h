@@ -136,7 +136,6 @@ void cpu_run(struct kern_dev *d, int n_tasks, int64_t work, cpu_fn *fn, void *ar
 
 /* ---- host.c ---- */
 
-int cpu_host_cores(int node); /* cores in the affinity mask; node -1: of all nodes */
 void cpu_host_name(char *out, size_t n);
 /* Of this machine or node; where a cgroup allows this process less, that. */
 void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
@@ -181,7 +180,8 @@ struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int
 			   int n_blocks, int n_host_blocks);
 void cpu_kv_free(struct kern_kv *kv);
 int64_t cpu_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size);
-int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks);
+int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			     int n_blocks);
 int cpu_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cpu_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cpu_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
@@ -207,5 +207,7 @@ int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a);
 int cpu_sample_reserve(struct kern_dev *d, int n_vocab);
 int cpu_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
 	       const struct kern_sample_row *rows, int n, const struct kern_sample_out *out);
+
+extern const struct kern_ops kern_cpu_ops; /* cpu.c */
 
 #endif

@@ -1,8 +1,8 @@
 /* inner.h - the inner kernels, written on the sixteen lanes of vec_*.h.
  * Included once by each isa_*.c, which first includes its vec_*.h and defines
  *   INNER_ROWS      rows_max: rows x 1 tile of accumulators fit the registers
- *   INNER_ROWS2     up to so many rows take 2 tiles at once,
- *   INNER_ROWS4     up to so many 4: few rows need several tiles to hide the latency of a chain
+ *   INNER_ROWS2     up to this many rows take 2 tiles at once,
+ *   INNER_ROWS4     up to this many take 4: few rows need several tiles to hide the latency of a chain
  *   INNER_AWQ2, INNER_AWQ4   the same for AWQ4, where widening needs registers too
  * Everything here is static.
  *
@@ -75,7 +75,7 @@ VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
 	return v_load((const float *)(const void *)w + i);
 }
 
-/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile]: one chain that goes on in c. */
+/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile]: one chain that continues in c. */
 VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned char *w, size_t w_stride,
 	       int len, const float *x, float *c, size_t c_stride, size_t ahead)
 {
@@ -190,7 +190,7 @@ VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t til
 	float last[8 * INNER_ROWS];
 	for (int left = len; left > 0; left -= 8) {
 		vq q[4], lo[4], hi[4];
-		if (left < 8) { /* a group that is no multiple of 8: 0 for the rows that are not there */
+		if (left < 8) { /* a group of fewer than 8 rows left: 0 for the missing ones */
 			memset(last, 0, sizeof last);
 			memcpy(last, x, (size_t)(left * m) * sizeof *x);
 			x = last;

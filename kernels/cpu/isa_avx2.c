@@ -15,7 +15,7 @@
 #define INNER_AWQ4  0
 #include "kernels/cpu/inner.h"
 
-/* Every CPU with AVX2 and FMA has F16C, which cannot be asked for by name everywhere. */
+/* Every CPU with AVX2 and FMA has F16C, which not every compiler can test by name. */
 const struct cpu_isa *cpu_isa_avx2(void)
 {
 	bool ok = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -36,7 +36,8 @@ static size_t partial_floats(const struct kern_dev *d, int dim)
 	return want < PARTIAL_MAX ? want : PARTIAL_MAX;
 }
 
-int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks)
+int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			     int n_blocks)
 {
 	(void)n_layers, (void)n_kv_heads, (void)block_size, (void)n_blocks;
 	return (int64_t)((scratch_floats(d, head_dim) * (size_t)d->n_threads + partial_floats(d, head_dim)) *

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 
 static size_t dtype_bytes(enum kern_dtype t)
 {
@@ -114,18 +114,6 @@ static void pack_task(void *arg, int task, int thread)
 		pack_dense_block(j, task, out);
 }
 
-static float bias_at(const struct kern_linear_part *p, int i)
-{
-	float f;
-	uint16_t h;
-	if (p->bias_dtype == KERN_F32) {
-		memcpy(&f, (const unsigned char *)p->bias + (size_t)i * 4, 4);
-		return f;
-	}
-	memcpy(&h, (const unsigned char *)p->bias + (size_t)i * 2, 2);
-	return p->bias_dtype == KERN_F16 ? half_from_f16(h) : half_from_bf16(h);
-}
-
 static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
@@ -166,7 +154,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 	if (p->bias) {
 		q->bias = (float *)(void *)(q->w + weights);
 		for (int c = 0; c < p->n; c++)
-			q->bias[c] = bias_at(p, c);
+			q->bias[c] = half_load(p->bias, p->bias_dtype, (size_t)c);
 	}
 	return 0;
 }
@@ -204,13 +192,6 @@ void cpu_unpack_row(const struct kern_linear *w, int id, float *out)
 	const unsigned char *in = p->w + (size_t)b * p->block_bytes;
 	const size_t es = dtype_bytes(p->dtype), stride = (size_t)cpu_part_tiles(p, b) * LANES_N * es;
 	in += (size_t)(id % BLOCK_N) * es;
-	for (int k = 0; k < w->k; k++, in += stride) {
-		uint16_t h;
-		if (p->dtype == KERN_F32) {
-			memcpy(&out[k], in, 4);
-			continue;
-		}
-		memcpy(&h, in, 2);
-		out[k] = p->dtype == KERN_F16 ? half_from_f16(h) : half_from_bf16(h);
-	}
+	for (int k = 0; k < w->k; k++, in += stride)
+		out[k] = half_load(in, p->dtype, 0);
 }

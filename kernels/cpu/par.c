@@ -155,7 +155,7 @@ int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
 	if (e) {
 		int n = p->n_helpers;
 		cpu_pool_free(p);
-		return err_why(why, why_n, -e, "the system gives no more than %d threads", n + 1);
+		return err_why(why, why_n, -e, "the system allows no more than %d threads", n + 1);
 	}
 	*out = p;
 	return 0;

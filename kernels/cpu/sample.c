@@ -258,7 +258,7 @@ struct ranking {
 	double sum[BUCKETS]; /* of p, by ascending id */
 };
 
-/* The smallest logit whose p is not 0, in lanes that the compiler can make a vector of. */
+/* The smallest logit with p not 0, in lanes that the compiler can make a vector of. */
 static float lowest(const struct cpu_sample_scratch *s, int n, float max)
 {
 	float low[16], all = max;
@@ -315,8 +315,8 @@ static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n,
 	return k->n >= top_k || sum >= target;
 }
 
-/* Most tokens are hopeless: those within 12 T of the largest are tried first, then all whose p
- * is not 0.  top_k 0: off; all: sum of every p. */
+/* Most tokens are hopeless: those within 12 T of the largest are tried first, then all with p
+ * not 0.  top_k 0: off; all: sum of every p. */
 static void rank_init(struct ranking *k, struct cpu_sample_scratch *s, int n, float max, float temperature,
 		      int top_k, double target)
 {
@@ -359,7 +359,7 @@ static int cut_top_k(const struct ranking *k, int top_k, double *sum)
 	return last;
 }
 
-/* The same for the fewest whose sum reaches target. */
+/* The same for the fewest with a sum that reaches target. */
 static int cut_top_p(const struct ranking *k, double target)
 {
 	double sum = 0;
@@ -540,7 +540,7 @@ int cpu_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *
 			       .rows = rows,
 			       .out = out};
 	/* Every layer that was loaded has reserved for its outputs: this allocates only for a
-	 * caller whose logits come from nowhere. */
+	 * caller without logits. */
 	if (cpu_sample_reserve(s->dev, n_vocab))
 		return -ENOMEM;
 	cpu_run(s->dev, n, (int64_t)n * n_vocab, sample_row, &j);

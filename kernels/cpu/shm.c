@@ -56,7 +56,7 @@ static int find_place(char *out, size_t n, char *why, size_t why_n)
 		close(fd);
 	}
 	if (!id[0] || id[strspn(id, "0123456789abcdef-")] || stat("/proc/self/ns/net", &st) < 0)
-		return err_why(why, why_n, -ENOTSUP, "/proc does not say which machine this is");
+		return err_why(why, why_n, -ENOTSUP, "/proc does not identify this machine");
 	snprintf(out, n, "%s.%llu", id, (unsigned long long)st.st_ino);
 	return 0;
 }
@@ -78,7 +78,7 @@ static const char *parse_meet(const char *text, char *why, size_t why_n, int *rc
 	*rc = -EINVAL;
 	if (strncmp(text, "shm:", 4) || !(colon = strchr(text + 4, ':')) ||
 	    strlen(colon + 1) != NAME_DIGITS || strspn(colon + 1, "0123456789abcdef") != NAME_DIGITS) {
-		err_why(why, why_n, *rc, "'%.120s' is no place where workers of a host meet", text);
+		err_why(why, why_n, *rc, "'%.120s' is not a place where workers of a host meet", text);
 		return NULL;
 	}
 	if ((size_t)(colon - (text + 4)) != strlen(place) || memcmp(text + 4, place, strlen(place))) {
@@ -106,7 +106,7 @@ int shm_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&addr, address(name, &addr)) < 0 ||
 	    listen(fd, COLL_RANKS_MAX) < 0) {
-		rc = err_why(why, why_n, -errno, "no socket to meet at: %s", strerror(errno));
+		rc = err_why(why, why_n, -errno, "the meeting socket cannot be created: %s", strerror(errno));
 		if (fd >= 0)
 			close(fd);
 		return rc;
@@ -127,19 +127,19 @@ void shm_meet_free(struct coll_meet *m)
 	free(m);
 }
 
-/* ---- who ---- */
+/* ---- the peer's identity ---- */
 
 static int check_user(int fd, int64_t *pid, char *why, size_t why_n)
 {
-	struct ucred who;
-	socklen_t n = sizeof who;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
-		return err_why(why, why_n, -errno, "whose the other end is cannot be told: %s",
+	struct ucred peer;
+	socklen_t n = sizeof peer;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+		return err_why(why, why_n, -errno, "the peer's user cannot be determined: %s",
 			       strerror(errno));
-	if (who.uid != geteuid())
-		return err_why(why, why_n, -EACCES, "a process of user %u, not of %u", (unsigned)who.uid,
+	if (peer.uid != geteuid())
+		return err_why(why, why_n, -EACCES, "a process of user %u, not of %u", (unsigned)peer.uid,
 			       (unsigned)geteuid());
-	*pid = who.pid;
+	*pid = peer.pid;
 	return 0;
 }
 
@@ -187,7 +187,7 @@ static int memory_map(struct shm_joined *j, int fd, size_t bytes, char *why, siz
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0 || (uint64_t)st.st_size != bytes)
 		return err_why(why, why_n, -EPROTO,
-			       "rank 0 gave memory that is not sealed, or not of %zu bytes", bytes);
+			       "rank 0 sent memory that is not sealed, or not of %zu bytes", bytes);
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes shared with the group", bytes);
@@ -205,29 +205,29 @@ static void hang_up(struct shm_joined *j, int rank)
 	j->fd[rank] = -1;
 }
 
-/* One that connected: a rank of this group takes its place; anybody else is turned away. */
+/* A connected process: a rank of this group takes its place; any other is refused. */
 static void admit(struct shm_joined *j, const struct coll_args *a, size_t bytes, int fd)
 {
 	struct shm_hello h;
-	char why[160] = "it does not speak our language";
+	char why[160] = "it is not a rank of this version";
 	int64_t pid = 0;
 	struct pollfd p = {.fd = fd, .events = POLLIN};
-	/* A rank speaks as soon as it has connected. */
+	/* A rank sends its hello as soon as it has connected. */
 	bool ok = check_user(fd, &pid, why, sizeof why) == 0 && poll(&p, 1, 50 * WAIT_MS) > 0 &&
 		  recv(fd, &h, sizeof h, MSG_DONTWAIT) == (ssize_t)sizeof h && h.magic == magic &&
 		  h.version == COLL_ABI;
 	if (ok && (h.epoch != a->epoch || h.n_ranks != a->n_ranks || h.rank < 1 || h.rank >= a->n_ranks ||
 		   h.bytes != bytes)) {
-		err_why(why, sizeof why, 0, "it says rank %d of %d, epoch %llu", h.rank, h.n_ranks,
+		err_why(why, sizeof why, 0, "it claims rank %d of %d, epoch %llu", h.rank, h.n_ranks,
 			(unsigned long long)h.epoch);
 		ok = false;
 	}
 	if (!ok) {
-		log_warn("group", "turned away pid=%lld: %s", (long long)pid, why);
+		log_warn("group", "connection refused pid=%lld: %s", (long long)pid, why);
 		close(fd);
 		return;
 	}
-	hang_up(j, h.rank); /* a rank that comes again has given up its first try */
+	hang_up(j, h.rank); /* a rank that connects again has given up its first connection */
 	j->fd[h.rank] = fd;
 	j->pid[h.rank] = pid;
 }
@@ -283,7 +283,7 @@ static int host_group(struct shm_joined *j, const struct coll_args *a, size_t by
 	int memory = -1;
 	assert(a->mine && *a->mine);
 	if (strcmp(a->meet, (*a->mine)->text))
-		return err_why(why, why_n, -ESTALE, "the group is to meet where this worker no longer waits");
+		return err_why(why, why_n, -ESTALE, "the group's meeting place is no longer this worker's");
 	int rc = await_ranks(j, a, bytes, why, why_n);
 	if (!rc)
 		rc = memory_new(bytes, &memory, why, why_n);
@@ -311,7 +311,8 @@ static int recv_welcome(int fd, const struct coll_args *a, size_t bytes, int *me
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &ctl, .msg_controllen = sizeof ctl};
 	ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 	if (n <= 0)
-		return err_why(why, why_n, -ECONNRESET, "rank 0 ended, or met others, while the group met");
+		return err_why(why, why_n, -ECONNRESET,
+			       "rank 0 ended, or met other ranks, while the group met");
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	*memory = -1;
 	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
@@ -322,7 +323,7 @@ static int recv_welcome(int fd, const struct coll_args *a, size_t bytes, int *me
 		return 0;
 	if (*memory >= 0)
 		close(*memory);
-	return err_why(why, why_n, -EPROTO, "rank 0 answered what is no welcome");
+	return err_why(why, why_n, -EPROTO, "rank 0 answered without a welcome");
 }
 
 static int join_group(struct shm_joined *j, const struct coll_args *a, size_t bytes, char *why, size_t why_n)

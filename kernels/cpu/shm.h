@@ -1,10 +1,10 @@
 /* shm.h - how processes of one host come to share a piece of memory: inside of coll.c, shm.c, and of
- * kernels/cuda/nccl.cu, whose ranks meet so, too.
+ * kernels/cuda/nccl.cu, which meets in the same way.
  *
  * Rank 0 listens at a socket without a name in the file system (Linux's abstract names), which
  * ends with the process, so that a killed one leaves nothing behind.  The others connect and say
- * who they are; when all are there, each gets the descriptor of an anonymous memory file, sealed
- * so that nobody can cut it.  Both ends look at the other's user id, since everybody on the host
+ * their identity; when all are there, each gets the descriptor of an anonymous memory file, sealed
+ * so that it cannot be truncated.  Both ends look at the other's user id, since every process on the host
  * can see the name.  The connections stay: a process that ends hangs up. */
 #ifndef QUERN_KERNELS_CPU_SHM_H
 #define QUERN_KERNELS_CPU_SHM_H

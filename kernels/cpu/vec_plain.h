@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 
 /* All is inlined here: no call passes a vector, so how it would be passed does not matter. */
 #pragma GCC diagnostic ignored "-Wpsabi"

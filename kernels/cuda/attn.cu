@@ -44,9 +44,9 @@ struct attn_args {
 	int *arrived; /* chunks of a tile and lane that are done, where its first partial result stands */
 	size_t block_bytes, head_bytes;
 	int table_stride, block_shift; /* a block: 1 << block_shift tokens */
-	int n_q, n_kv, dim, heads; /* heads: query heads of a KV head */
-	int cuts, at_once;         /* lanes of a KV head, and their query heads at most */
-	int queries;               /* of a partial result at most */
+	int n_q, n_kv, dim, heads;     /* heads: query heads of a KV head */
+	int cuts, at_once;             /* lanes of a KV head, and their query heads at most */
+	int queries;                   /* of a partial result at most */
 	int window, stages;
 	float scale_log2; /* scale x log2 e */
 };
@@ -89,18 +89,6 @@ template <int DP> KERN_DEV int piece(int row, int c)
 {
 	return row * (DP / 8) + (c ^ (DP % 64 == 0 ? row & 7 : row >> 1 & 3));
 }
-
-/* Queries, stages of K and V, then (wide) the output of earlier chunks or (split, which has registers for
- * it) the scores of a step. */
-template <int DP, bool SPLIT> struct layout {
-	static constexpr int kv_bytes = STEP * DP * 2;
-	static constexpr int stage_bytes = 2 * kv_bytes;
-	static constexpr int pairs = SPLIT ? (DP / 16 + WARPS - 1) / WARPS : DP / 16; /* of a warp */
-	static constexpr int q_bytes = (SPLIT ? (int)SPLIT_QUERIES : (int)WIDE_QUERIES) * DP * 2;
-	static constexpr int acc_bytes = SPLIT ? 0 : pairs * 8 * THREADS * 4;
-	static constexpr int s_bytes = SPLIT ? SPLIT_QUERIES * S_STRIDE * 4 : 0;
-	static constexpr int fixed_bytes = q_bytes + acc_bytes + s_bytes;
-};
 
 /* A thread asks for all its pieces, 8 at most, before it stores the first. */
 template <int DP, int QUERIES> KERN_DEV void load_q(const struct attn_args &a, const struct work &w, uint4 *q)
@@ -193,6 +181,31 @@ KERN_DEV void scores(const uint4 *q, int q_row, const uint4 *k, int key, float s
 			mma<BF16>(s[2 * p + 1], fa, fb + 2);
 		}
 	}
+}
+
+/* The split kernel's scores of 64 keys: each warp computes those of 16 keys, and all warps read all of them
+ * from shared memory.  all: [query][S_STRIDE / 2] pairs of keys. */
+template <bool BF16, int DP>
+KERN_DEV void scores_split(const uint4 *q, const uint4 *k, float2 *all, float s[8][4])
+{
+	float mine[2][4];
+	scores<BF16, DP, 1>(q, 0, k, 16 * warp_id(), mine);
+	const int query = lane_id() >> 2, t = lane_id() & 3;
+#pragma unroll
+	for (int n = 0; n < 2; n++)
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+			all[(query + 8 * r) * (S_STRIDE / 2) + 8 * warp_id() + 4 * n + t] =
+				make_float2(mine[n][2 * r], mine[n][2 * r + 1]);
+	block_sync();
+#pragma unroll
+	for (int n = 0; n < 8; n++)
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			const float2 v = all[(query + 8 * r) * (S_STRIDE / 2) + 4 * n + t];
+			s[n][2 * r] = v.x;
+			s[n][2 * r + 1] = v.y;
+		}
 }
 
 /* A thread holds values of two queries: r = 0: row lane / 4 of the 16, r = 1: that + 8. */
@@ -303,7 +316,7 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 	static constexpr int PAIRS = layout<DP, SPLIT>::pairs;
 	float o[PAIRS][2][4];
 	struct chunk_state c;
-	float max[2], sum[2]; /* of the chunks before */
+	float max[2], sum[2];             /* of the chunks before */
 	float own[SPLIT ? PAIRS * 8 : 1]; /* their output */
 	float *acc;                       /* or, wide, where it is: [PAIRS * 8][THREADS] */
 
@@ -494,7 +507,7 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 	}
 	int pos[2];
 #pragma unroll
-	for (int r = 0; r < 2; r++) { /* rows beyond the tile repeat its last: nobody reads them */
+	for (int r = 0; r < 2; r++) { /* rows beyond the tile repeat its last; their results are not stored */
 		const int query = walker::query_of(r);
 		pos[r] = w.t.pos + min(query / w.n_heads, w.t.n_rows - 1);
 	}
@@ -506,7 +519,7 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 		uint4 *ks = (uint4 *)(void *)(stage + buffer * lay::stage_bytes),
 		      *vs = ks + lay::kv_bytes / 16;
 		cp_async_wait<0>();
-		block_sync(); /* all copies are there, and nobody reads the other buffer any more */
+		block_sync(); /* all copies have arrived, and all warps are done with the other buffer */
 		if (a.stages == 2) {
 			buffer ^= 1;
 			uint4 *next = (uint4 *)(void *)(stage + buffer * lay::stage_bytes);
@@ -514,29 +527,10 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 				load_step<DP>(a, w, step + 1, next, next + lay::kv_bytes / 16);
 		}
 		float s[8][4], fix[2];
-		if constexpr (SPLIT) {
-			float mine[2][4];
-			scores<BF16, DP, 1>(q, 0, ks, 16 * warp_id(), mine);
-			float2 *all = (float2 *)(void *)shared_s; /* [query][keys / 2] */
-			const int query = lane_id() >> 2, t = lane_id() & 3;
-#pragma unroll
-			for (int n = 0; n < 2; n++)
-#pragma unroll
-				for (int r = 0; r < 2; r++)
-					all[(query + 8 * r) * (S_STRIDE / 2) + 8 * warp_id() + 4 * n + t] =
-						make_float2(mine[n][2 * r], mine[n][2 * r + 1]);
-			block_sync();
-#pragma unroll
-			for (int n = 0; n < 8; n++)
-#pragma unroll
-				for (int r = 0; r < 2; r++) {
-					const float2 v = all[(query + 8 * r) * (S_STRIDE / 2) + 4 * n + t];
-					s[n][2 * r] = v.x;
-					s[n][2 * r + 1] = v.y;
-				}
-		} else {
+		if constexpr (SPLIT)
+			scores_split<BF16, DP>(q, ks, (float2 *)(void *)shared_s, s);
+		else
 			scores<BF16, DP, 4>(q, 16 * warp_id(), ks, 0, s);
-		}
 		step_softmax(s, &k.c, fix, pos, step * STEP, a);
 #pragma unroll
 		for (int i = 0; i < walker::PAIRS; i++)
@@ -564,7 +558,7 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 }
 
 template <bool BF16, int DP, bool SPLIT>
-static __global__ void __launch_bounds__(THREADS, SPLIT && DP <= 128 ? 3 : 1) attn_kernel(struct attn_args a)
+static __global__ void __launch_bounds__(THREADS, SPLIT &&DP <= 128 ? 3 : 1) attn_kernel(struct attn_args a)
 {
 	if constexpr (!SPLIT) {
 		do_item<BF16, DP, SPLIT>(a, a.items[blockIdx.x]);
@@ -573,30 +567,8 @@ static __global__ void __launch_bounds__(THREADS, SPLIT && DP <= 128 ? 3 : 1) at
 	const int n = a.count ? *a.count : (int)gridDim.x;
 	for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
 		if (i != (int)blockIdx.x)
-			block_sync(); /* nobody reads what the last one left in shared memory any more */
+			block_sync(); /* all warps are done with the shared memory of the item before */
 		do_item<BF16, DP, SPLIT>(a, a.items[i]);
-	}
-}
-
-template <int DP> static int smem_of_dim(bool split, int stages)
-{
-	return split ? (int)layout<DP, true>::fixed_bytes + stages * layout<DP, true>::stage_bytes
-		     : layout<DP, false>::fixed_bytes + stages * layout<DP, false>::stage_bytes;
-}
-
-int cuda_attn_smem(int dim_pad, bool split, int stages)
-{
-	switch (dim_pad) {
-	case 32:
-		return smem_of_dim<32>(split, stages);
-	case 64:
-		return smem_of_dim<64>(split, stages);
-	case 96:
-		return smem_of_dim<96>(split, stages);
-	case 128:
-		return smem_of_dim<128>(split, stages);
-	default:
-		return smem_of_dim<256>(split, stages);
 	}
 }
 

@@ -2,7 +2,7 @@
 #ifndef QUERN_KERNELS_CUDA_ATTN_CUH
 #define QUERN_KERNELS_CUDA_ATTN_CUH
 
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/cuda.cuh"
 
 enum {
 	THREADS = 128,
@@ -11,7 +11,8 @@ enum {
 	STEPS_OF_CHUNK = CUDA_CHUNK / STEP,
 	SPLIT_QUERIES = 16,
 	WIDE_QUERIES = 64,
-	S_STRIDE = STEP + 8, /* floats of a row of scores in shared memory: four rows' pairs meet all 32 banks */
+	S_STRIDE =
+		STEP + 8, /* floats of a row of scores in shared memory: four rows' pairs meet all 32 banks */
 	PARTIAL_MAX_BYTES = 128 << 20,
 	LIST_THREADS = 256,
 };
@@ -59,7 +60,27 @@ int cuda_plan_list(struct kern_stream *s, const struct kern_attn_args *a);
  * ring's buffer, behind the tiles. */
 size_t cuda_plan_part(const struct cuda_plan *p, int part);
 
-/* Shared memory of attention's blocks, with one buffer for K and V or two (attn.cu). */
-int cuda_attn_smem(int dim_pad, bool split, int stages);
+/* Shared memory of a block, for padded head size DP:
+ *
+ *     | queries [16 or 64][DP] | stage 0: K [64][DP], V [64][DP] | stage 1 (or none) | tail |
+ *
+ * tail: split: the scores of a step, [16][S_STRIDE] F32; wide: the output of earlier chunks,
+ * [pairs * 8][THREADS] F32, for which the split kernel has registers. */
+template <int DP, bool SPLIT> struct layout {
+	static constexpr int kv_bytes = STEP * DP * 2;
+	static constexpr int stage_bytes = 2 * kv_bytes;
+	static constexpr int pairs = SPLIT ? (DP / 16 + WARPS - 1) / WARPS : DP / 16; /* of a warp */
+	static constexpr int q_bytes = (SPLIT ? (int)SPLIT_QUERIES : (int)WIDE_QUERIES) * DP * 2;
+	static constexpr int acc_bytes = SPLIT ? 0 : pairs * 8 * THREADS * 4;
+	static constexpr int s_bytes = SPLIT ? SPLIT_QUERIES * S_STRIDE * 4 : 0;
+	static constexpr int fixed_bytes = q_bytes + acc_bytes + s_bytes;
+};
+
+/* Its bytes, with one stage or two. */
+template <int DP> static inline int smem_of_dim(bool split, int stages)
+{
+	return split ? (int)layout<DP, true>::fixed_bytes + stages * layout<DP, true>::stage_bytes
+		     : layout<DP, false>::fixed_bytes + stages * layout<DP, false>::stage_bytes;
+}
 
 #endif

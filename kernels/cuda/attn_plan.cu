@@ -218,6 +218,23 @@ static int longer_first(const void *x, const void *y)
 	return a->tile < b->tile ? 1 : a->tile > b->tile ? -1 : 0;
 }
 
+/* Shared memory of a block of attention. */
+static int smem_of(int dim_pad, bool split, int stages)
+{
+	switch (dim_pad) {
+	case 32:
+		return smem_of_dim<32>(split, stages);
+	case 64:
+		return smem_of_dim<64>(split, stages);
+	case 96:
+		return smem_of_dim<96>(split, stages);
+	case 128:
+		return smem_of_dim<128>(split, stages);
+	default:
+		return smem_of_dim<256>(split, stages);
+	}
+}
+
 /* What does not depend on the batch; returns how many partial results there is room for. */
 static int plan_shape(const struct kern_dev *d, const struct kern_attn_args *a)
 {
@@ -229,9 +246,9 @@ static int plan_shape(const struct kern_dev *d, const struct kern_attn_args *a)
 	p->cuts = (p->heads + SPLIT_QUERIES - 1) / SPLIT_QUERIES;
 	p->at_once = (p->heads + p->cuts - 1) / p->cuts;
 	for (int split = 0; split < 2; split++)
-		p->stages[split] = cuda_attn_smem(kv->dim_pad, split, 2) <= d->smem_max   ? 2
-				   : cuda_attn_smem(kv->dim_pad, split, 1) <= d->smem_max ? 1
-											  : 0;
+		p->stages[split] = smem_of(kv->dim_pad, split, 2) <= d->smem_max   ? 2
+				   : smem_of(kv->dim_pad, split, 1) <= d->smem_max ? 1
+										   : 0;
 	/* of a padded batch, a tile is one row */
 	p->queries = (p->listed ? 1 : SPLIT_QUERIES / p->at_once) * p->at_once;
 	const size_t one = (size_t)(a->n_kv_heads * p->cuts * p->queries) * (size_t)(kv->dim_pad + 2) * 4;

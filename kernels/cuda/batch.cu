@@ -4,7 +4,7 @@
  * A padded batch ends with null rows, each a sequence of its own at position 0 of the null block.
  * The buffer, in 32-bit words: token_at [T], row_seq [T], row_pos [T], logits_row [L], where each
  * sequence's table begins and the last one ends [S+1], tables one after another. */
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
 #include <stdlib.h>

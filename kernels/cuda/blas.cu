@@ -81,8 +81,8 @@ static int open_handle(struct cuda_blas *b, int id, char *why, size_t why_n)
 			return 0;
 		b->handle = NULL;
 		e = err_why(why, why_n, s == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO,
-			    "%s cannot be set up on cuda:%d: %s; is the driver as new as it wants?", names[i],
-			    id, b->status_string(s));
+			    "%s cannot be set up on cuda:%d: %s; is the driver new enough?", names[i], id,
+			    b->status_string(s));
 		log_warn("cuda", "%s", why ? why : names[i]);
 	}
 	return e;

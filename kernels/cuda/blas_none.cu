@@ -5,7 +5,7 @@ int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)
 {
 	(void)d;
 	return err_why(why, why_n, -ENOTSUP,
-		       "--fast needs cuBLAS, without whose header (cublas_v2.h) these kernels were built: "
+		       "--fast needs cuBLAS, and these kernels were built without its header (cublas_v2.h): "
 		       "install it "
 		       "(libcublas-dev of the CUDA toolkit) and run `make cuda`, or serve without --fast");
 }

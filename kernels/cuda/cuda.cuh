@@ -1,10 +1,11 @@
 /* cuda.cuh - what the CUDA table's files share.
  *
- * device.cu    opening, memory, streams, events, the table itself
+ * memory.cu    memory, workspaces, the status of CUDA's calls
+ * device.cu    opening, streams, events, the table itself
  * batch.cu     one batch on the device: positions, block tables, the work list of attention
  * kv.cu        the paged cache, copies and swaps
  * rows.cu      embedding, norms, rotation and KV store, gather
- * attn.cu      paged attention
+ * attn*.cu     paged attention, and its plan
  * sample.cu    from logits to a token
  * graph.cu     a step of decoding, captured
  * linear*.cu   linear layers, in AWQ, F16 and BF16
@@ -31,18 +32,19 @@ extern "C" {
 }
 
 enum {
-	CUDA_CHUNK = 256,    /* tokens of a chunk of attention, aligned to absolute positions */
-	CUDA_HEAD_MAX = 256, /* largest head size */
+	CUDA_CHUNK = 256,            /* tokens of a chunk of attention, aligned to absolute positions */
+	CUDA_HEAD_MAX = 256,         /* largest head size */
 	CUDA_FAST_BYTES = 128 << 20, /* of each workspace of --fast, about: the largest layer of an 8B
-	                                model goes in two tiles */
+					model goes in two tiles */
 };
 
-/* ---- errors ---- */
+/* ---- memory.cu: the status of calls, memory ---- */
+
+/* The last launch's status, logged with the kernel's name: 0 or -EIO.  KERN_LAUNCH() calls it. */
+int cuda_launched(const char *kernel);
 
 /* 0, or -EIO (-ENOMEM for memory) after a line in the log that names what was done. */
 int cuda_check(cudaError_t e, const char *what);
-
-/* ---- memory ---- */
 
 /* Device memory, zeroed, 256-byte aligned; NULL when it is out.  bytes 0 gives one of 256. */
 void *cuda_mem_new(struct kern_dev *d, size_t bytes);
@@ -55,24 +57,26 @@ void cuda_host_free(struct kern_dev *d, void *p, size_t bytes);
 /* Host to device and done when it returns: for loading (0, -EIO). */
 int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes);
 
+/* Device memory that grows, its contents lost and zeroed (0, -ENOMEM). */
+struct cuda_buf {
+	void *p;
+	size_t bytes;
+};
+int cuda_buf_reserve(struct kern_dev *d, struct cuda_buf *b, size_t bytes);
+
 /* A workspace that linear layers share, in stream order; loading a layer makes it large enough
- * (0, -ENOMEM), operations only use it.  Zeroed when it grows; whoever uses counters in it leaves
- * them zero.  Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival counters),
- * CUDA_WS_WEIGHTS and CUDA_WS_GATE_UP (--fast: plain weights, and what SwiGLU takes). */
+ * (0, -ENOMEM), operations only use it.  Zeroed when it grows; kernels
+ * with counters in it leave them zero.  Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival
+ * counters), CUDA_WS_WEIGHTS and CUDA_WS_GATE_UP (--fast: plain weights, and what SwiGLU takes). */
 enum cuda_ws { CUDA_WS_PARTIAL, CUDA_WS_COUNT, CUDA_WS_WEIGHTS, CUDA_WS_GATE_UP, CUDA_WS_N };
 int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes);
 
 /* Raises a kernel's limit of dynamic shared memory, once, at open or load: needed beyond 48 KB. */
 int cuda_smem_allow(const void *kernel, int bytes);
 
-struct cuda_buf {
-	void *p;
-	size_t bytes;
-};
-
 /* ---- the batch on the device (batch.cu) ---- */
 
-/* Device arrays at static addresses: a graph that was captured with them goes on working. */
+/* Device arrays at static addresses: a graph that was captured with them stays valid. */
 struct cuda_batch {
 	int n_rows, n_seqs, n_logits; /* host's view; with null rows */
 	int pad_to;                   /* as in kern_batch */
@@ -106,6 +110,21 @@ struct kern_embed {
 	struct kern_linear *view; /* the head's view, made at load by cuda_linear_of_table() */
 };
 
+/* The paged cache.  A block holds all layers, so that a copy or a swap is one transfer:
+ *     [block][layer][k, v][kv head][token][dim_pad]  of operand type
+ * dim_pad: the head size rounded up to one that attention is built for; what is added is 0.
+ * Behind the n_blocks there is one more, the null block, for null rows. */
+struct kern_kv {
+	struct kern_dev *dev;
+	int n_layers, n_kv_heads, dim, dim_pad, block_size, n_blocks, n_host_blocks;
+	size_t head_bytes;  /* of one head's K or V in a block */
+	size_t layer_bytes; /* K and V of a layer in a block */
+	size_t block_bytes;
+	unsigned char *pool, *host;
+	/* attention's plan and partial results (attn.cu) */
+	struct cuda_plan *plan;
+};
+
 struct kern_dev {
 	struct kern_open_args args;
 	int id;
@@ -113,7 +132,7 @@ struct kern_dev {
 	int cc;       /* 80, 86, 89, 90, ... */
 	int smem_max; /* dynamic shared memory of a block, with opting in */
 	size_t l2_bytes;
-	cudaStream_t notes; /* of events that somebody wants to be told of */
+	cudaStream_t notes; /* of event_notify() */
 	char name[64];
 	enum kern_dtype operand; /* KERN_F16 or KERN_BF16 */
 	struct cuda_batch batch;
@@ -123,7 +142,7 @@ struct kern_dev {
 	struct cuda_blas *blas; /* --fast; else NULL */
 	struct kern_crossover *crossovers;
 	int n_crossovers;
-	size_t fast_bytes;       /* CUDA_FAST_BYTES */
+	size_t fast_bytes;        /* CUDA_FAST_BYTES */
 	int block_size, n_blocks; /* of the cache, once kv_new() was called */
 	size_t used;              /* device memory that cuda_mem_new() gave and has not back */
 };
@@ -154,6 +173,103 @@ KERN_DEV bool cuda_last_block(int *count, int n)
 		fence_device();
 	return last;
 }
+
+/* ---- operands: F16 or BF16 ---- */
+
+template <bool BF16> KERN_DEV float op_f32(uint16_t v)
+{
+	if constexpr (BF16)
+		return f32_of_bf16(v);
+	else
+		return f32_of_f16(v);
+}
+
+template <bool BF16> KERN_DEV uint16_t op_of_f32(float v)
+{
+	if constexpr (BF16)
+		return bf16_of_f32(v);
+	else
+		return f16_of_f32(v);
+}
+
+template <bool BF16> KERN_DEV uint32_t op2_of_f32(float first, float second)
+{
+	if constexpr (BF16)
+		return bf16x2_of_f32(first, second);
+	else
+		return f16x2_of_f32(first, second);
+}
+
+/* ---- batch.cu ---- */
+
+int cuda_batch_init(struct kern_dev *d);
+void cuda_batch_fini(struct kern_dev *d);
+int cuda_batch_set(struct kern_stream *s, const struct kern_batch *b);
+
+/* A ring of pinned buffers and one device buffer: what stands in a host buffer is safe until its
+ * copy is done, so that the next batch can be prepared meanwhile. */
+enum { CUDA_RING = 4 };
+struct cuda_ring {
+	size_t bytes;
+	unsigned char *host[CUDA_RING];
+	cudaEvent_t done[CUDA_RING];
+	bool used[CUDA_RING];
+	int next;
+	unsigned char *dev;
+};
+int cuda_ring_init(struct kern_dev *d, struct cuda_ring *r, size_t bytes); /* 0, -ENOMEM */
+void cuda_ring_fini(struct kern_dev *d, struct cuda_ring *r);
+unsigned char *
+cuda_ring_take(struct cuda_ring *r); /* the next host buffer, free by now; NULL: the device is lost */
+int cuda_ring_send(struct cuda_ring *r, struct kern_stream *s, size_t bytes); /* what was taken, to dev */
+
+/* ---- kv.cu ---- */
+
+struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			    int n_blocks, int n_host_blocks);
+void cuda_kv_free(struct kern_kv *kv);
+int64_t cuda_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size);
+int64_t cuda_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			      int n_blocks);
+int cuda_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
+int cuda_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
+int cuda_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
+
+/* ---- rows.cu ---- */
+
+int cuda_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
+		    struct kern_embed **out, char *why, size_t why_n);
+void cuda_embed_free(struct kern_embed *e);
+int64_t cuda_embed_bytes(const struct kern_embed *e);
+const struct kern_linear *cuda_embed_linear(const struct kern_embed *e);
+int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x);
+int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
+		 int hidden, float eps);
+int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *a);
+int cuda_gather(struct kern_stream *s, void *out, const void *x, int hidden);
+
+/* ---- attn_plan.cu, attn.cu ---- */
+
+int cuda_plan_new(struct kern_kv *kv); /* 0, -ENOMEM */
+/* Device memory that it takes. */
+size_t cuda_plan_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks);
+void cuda_plan_free(struct kern_kv *kv);
+int cuda_attention(struct kern_stream *s, const struct kern_attn_args *a);
+
+/* ---- graph.cu ---- */
+
+int cuda_graph_begin(struct kern_stream *s);
+int cuda_graph_end(struct kern_stream *s, struct kern_graph **out);
+int cuda_graph_launch(struct kern_stream *s, struct kern_graph *g);
+void cuda_graph_free(struct kern_graph *g);
+
+/* ---- sample.cu ---- */
+
+int cuda_sampler_init(struct kern_dev *d);
+void cuda_sampler_fini(struct kern_dev *d);
+int cuda_sample_reserve(struct kern_dev *d, int n_vocab); /* 0, -ENOMEM */
+int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
+		const struct kern_sample_row *rows, int n, const struct kern_sample_out *out);
 
 /* ---- linear.cu ---- */
 

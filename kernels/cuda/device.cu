@@ -1,6 +1,7 @@
-/* device.cu - a GPU opened: memory, streams, events, and the table of operations. */
+/* device.cu - a GPU: opened and closed, its streams and events, and the table of operations.  Calls of CUDA
+ * and memory: memory.cu. */
 #include "kernels/cuda/blas.cuh"
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/cuda.cuh"
 
 #include <cuda_build.h> /* CUDA_BUILD; made by rules.mk */
 
@@ -9,110 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-
-/* ---- errors ---- */
-
-int cuda_launched(const char *kernel)
-{
-	cudaError_t e = cudaGetLastError();
-	if (e == cudaSuccess)
-		return 0;
-	log_error("cuda", "launch kernel=%s error=\"%s\"", kernel, cudaGetErrorString(e));
-	return -EIO;
-}
-
-int cuda_check(cudaError_t e, const char *what)
-{
-	if (e == cudaSuccess)
-		return 0;
-	log_error("cuda", "call what=\"%s\" error=\"%s\"", what, cudaGetErrorString(e));
-	cudaGetLastError(); /* what is not sticky is not found again by the next launch */
-	return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
-}
-
-int cuda_smem_allow(const void *kernel, int bytes)
-{
-	return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-			  "shared memory of a kernel");
-}
-
-/* ---- memory ---- */
-
-size_t cuda_mem_taken(size_t bytes)
-{
-	const size_t unit = bytes < (1 << 20) ? 512 : 2 << 20;
-	return (bytes + unit - 1) / unit * unit;
-}
-
-void *cuda_mem_new(struct kern_dev *d, size_t bytes)
-{
-	void *p = NULL;
-	bytes = bytes ? bytes : 256;
-	if (cudaMalloc(&p, bytes) != cudaSuccess) {
-		cudaGetLastError();
-		return NULL;
-	}
-	/* in order with every stream only once it is done */
-	if (cuda_check(cudaMemset(p, 0, bytes), "memset") ||
-	    cuda_check(cudaDeviceSynchronize(), "synchronize")) {
-		cudaFree(p);
-		return NULL;
-	}
-	d->used += cuda_mem_taken(bytes);
-	return p;
-}
-
-void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes)
-{
-	if (!p)
-		return;
-	cuda_check(cudaFree(p), "free");
-	d->used -= cuda_mem_taken(bytes ? bytes : 256);
-}
-
-void *cuda_host_new(struct kern_dev *d, size_t bytes)
-{
-	void *p = NULL;
-	(void)d;
-	bytes = bytes ? bytes : 64;
-	if (cudaHostAlloc(&p, bytes, cudaHostAllocDefault) != cudaSuccess) {
-		cudaGetLastError();
-		return NULL;
-	}
-	return p;
-}
-
-void cuda_host_free(struct kern_dev *d, void *p, size_t bytes)
-{
-	(void)d;
-	(void)bytes;
-	if (p)
-		cuda_check(cudaFreeHost(p), "free of host memory");
-}
-
-int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes)
-{
-	(void)d;
-	if (!bytes)
-		return 0;
-	int e = cuda_check(cudaMemcpy(dst_dev, src_host, bytes, cudaMemcpyHostToDevice), "upload");
-	/* from pageable memory the call returns before the last piece has arrived */
-	return e ? e : cuda_check(cudaDeviceSynchronize(), "upload");
-}
-
-int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes)
-{
-	struct cuda_buf *b = &d->ws[which];
-	if (bytes <= b->bytes)
-		return 0;
-	void *p = cuda_mem_new(d, bytes);
-	if (!p)
-		return -ENOMEM;
-	cuda_mem_free(d, b->p, b->bytes);
-	b->p = p;
-	b->bytes = bytes;
-	return 0;
-}
 
 /* ---- streams and events ---- */
 
@@ -177,7 +74,7 @@ static bool event_done(struct kern_event *e)
 		return false;
 	}
 	cuda_check(r, "event");
-	return true; /* after an error too: the next sync tells it */
+	return true; /* after an error too: the next sync returns it */
 }
 
 static int event_sync(struct kern_event *e)
@@ -268,7 +165,7 @@ static void cuda_close(struct kern_dev *d)
 	if (!d)
 		return;
 	if (d->notes) {
-		/* whose eventfd is still open until close() */
+		/* notices use eventfds, which are open until close() */
 		cuda_check(cudaStreamSynchronize(d->notes), "notices of events");
 		cuda_check(cudaStreamDestroy(d->notes), "end of a stream");
 	}

@@ -4,7 +4,7 @@
  * what changes (tokens, positions, tables, rows of logits) lies at static addresses, where
  * batch_set() puts it, and how attention is split follows from it on the device (attn.cu).  No
  * node is ever updated. */
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ int cuda_graph_begin(struct kern_stream *s)
 	struct cuda_batch *b = &s->dev->batch;
 	assert(b->pad_to > 0);
 	b->serial++; /* attention's work list is made within the graph */
-	/* other threads of the process may go on using the device */
+	/* other threads of the process may use the device meanwhile */
 	return cuda_check(cudaStreamBeginCapture(s->s, cudaStreamCaptureModeThreadLocal),
 			  "beginning of a graph");
 }

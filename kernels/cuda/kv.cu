@@ -1,5 +1,5 @@
 /* kv.cu - the paged cache of a GPU and its pinned host pool. */
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ int64_t cuda_kv_block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, in
 	return (int64_t)n_layers * 2 * n_kv_heads * (int64_t)bytes_of_head(head_dim, block_size);
 }
 
-int64_t cuda_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size, int n_blocks)
+int64_t cuda_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			      int n_blocks)
 {
 	const int64_t null_block = cuda_kv_block_bytes(d, n_layers, n_kv_heads, head_dim, block_size);
 	const int64_t end_of_pool = 2 << 20; /* of a page that it fills in part */
@@ -79,8 +80,8 @@ void cuda_kv_free(struct kern_kv *kv)
 	free(kv);
 }
 
-/* Pairs in order: a destination may be a later pair's source.  Copies whose both sides go on from
- * the pair before are one with it: swaps of neighbouring blocks are long transfers. */
+/* Pairs in order: a destination may be a later pair's source.  A pair that continues the one before on both
+ * sides joins its transfer: swaps of neighbouring blocks are long transfers. */
 static int copy_pairs(struct kern_stream *s, const struct kern_kv *kv, unsigned char *to, int n_to,
 		      const unsigned char *from, int n_from, const int32_t (*pairs)[2], int n,
 		      cudaMemcpyKind kind)

@@ -8,7 +8,7 @@
 
 extern "C" {
 #include "base/alloc.h"
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 }
 
 /* ---- the slices of a shape: they decide bits ---- */
@@ -131,18 +131,6 @@ static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 		w->segs[i].slices = slices_of(w->dev, w->segs[i].awq, w->segs[i].n_cols, w->segs[i].units);
 }
 
-static float bias_at(const struct kern_linear_part *p, int i)
-{
-	float f;
-	uint16_t h;
-	if (p->bias_dtype == KERN_F32) {
-		memcpy(&f, (const unsigned char *)p->bias + (size_t)i * 4, 4);
-		return f;
-	}
-	memcpy(&h, (const unsigned char *)p->bias + (size_t)i * 2, 2);
-	return p->bias_dtype == KERN_F16 ? half_from_f16(h) : half_from_bf16(h);
-}
-
 static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
 {
 	bool any = false;
@@ -157,7 +145,7 @@ static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, c
 	float *f = (float *)xcalloc((size_t)w->n, sizeof *f);
 	for (int i = 0, n0 = 0; i < src->n_parts; n0 += src->parts[i++].n)
 		for (int c = 0; src->parts[i].bias && c < src->parts[i].n; c++)
-			f[n0 + c] = bias_at(&src->parts[i], c);
+			f[n0 + c] = half_load(src->parts[i].bias, src->parts[i].bias_dtype, (size_t)c);
 	int e = cuda_upload_now(w->dev, w->bias, f, bytes);
 	free(f);
 	return e ? err_why(why, why_n, e, "%s: the bias could not be copied to the device", src->name) : 0;

@@ -13,9 +13,9 @@
  *
  * Index names: column = 16 outputs, unit = 64 inputs, t8 = 8 rows; g = lane / 4, t = lane % 4.
  *
- * A row's bits do not depend on who computes it.  A layer's inputs are cut into `slices`, a number
- * that K, N and the architecture decide (linear.cu).  Within a slice: k16 by k16, one chain of mma
- * per output; AWQ keeps a chain per group, whose sum is scaled in F32 and added (one fma) to the
+ * A row's bits do not depend on the kernel, block or warp that computes it.  A layer's inputs are cut into
+ * `slices`, a number that K, N and the architecture decide (linear.cu).  Within a slice: k16 by k16, one
+ * chain of mma per output; AWQ keeps a chain per group, its sum scaled in F32 and added (one fma) to the
  * slice's.  Slices are added in ascending order, then the bias.  Few rows: every slice is another
  * warp's; many: one block runs them one after another.
  *
@@ -35,7 +35,7 @@
  * row g + 8, so that a lane holds neighbours and stores them together.  A plain column's place q is
  * output 16 c + q of its part.  In a paired layer (two parts of one type and size: gate and up)
  * place 2g is output 8 c + g of the first part and place 2g + 1 the same output of the second: a
- * lane holds both, and SwiGLU needs nobody else.
+ * lane holds both operands of SwiGLU.
  *
  * Weights.  F16 and BF16: rows as stored, [n][ldw].  AWQ, one 16-byte load of a lane = 4 steps:
  *
@@ -51,7 +51,7 @@
 enum {
 	LIN_COL = 16,           /* outputs of a column */
 	LIN_UNIT = 64,          /* inputs of a unit */
-	LIN_PARTIAL_ROWS = 128, /* most rows whose slices may be spread over blocks */
+	LIN_PARTIAL_ROWS = 128, /* most rows with slices spread over blocks */
 	LIN_SLICES_MAX = 8,
 };
 
@@ -180,8 +180,8 @@ static __device__ __forceinline__ int lin_part_of(const struct lin_seg &s, int c
 	return p;
 }
 
-/* Row of weights at place q of a column (F16, BF16); past the end the last one, whose sum nobody
- * stores. */
+/* Row of weights at place q of a column (F16, BF16); past the end the last one; its sum is not
+ * stored. */
 static __device__ __forceinline__ const uint16_t *lin_row(const struct lin_seg &s, int col, int q)
 {
 	int p = s.paired ? q & 1 : lin_part_of(s, col);
@@ -291,7 +291,7 @@ template <bool BF16> struct lin_group {
 		}
 	}
 
-	/* sum += scale * group's sum; the group's starts anew. */
+	/* sum += scale * group's sum; the group's becomes 0. */
 	__device__ __forceinline__ void scale(float sum[4], float part[4]) const
 	{
 		const float s0 = f32_of_f16((uint16_t)s.x), s1 = f32_of_f16((uint16_t)(s.x >> 16));
@@ -300,6 +300,90 @@ template <bool BF16> struct lin_group {
 		sum[2] = f32_fma_rn(part[2], s1, sum[2]);
 		sum[3] = f32_fma_rn(part[3], s1, sum[3]);
 		part[0] = part[1] = part[2] = part[3] = 0;
+	}
+};
+
+/* The sums of one slice that a warp holds: N_COLS columns x N_T8 blocks of 8 rows.  AWQ adds up the
+ * present group apart, in part; scale() folds it into sum.  linear_stream.cu and linear_tile.cu derive
+ * from it and differ in where the operands come from. */
+template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct lin_sum {
+	float sum[N_COLS][N_T8][4];
+	float part[AWQ ? N_COLS : 1][AWQ ? N_T8 : 1][4]; /* of the present group */
+	lin_group<BF16> group[AWQ ? N_COLS : 1];
+	int g, left; /* the group; steps of 32 inputs that are left of it */
+	bool want;   /* the next four groups' scales are not under way yet */
+
+	__device__ __forceinline__ void clear()
+	{
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+#pragma unroll
+			for (int n = 0; n < N_T8; n++)
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					sum[i][n][e] = 0;
+	}
+
+	/* At unit u0 of the columns from col0 on. */
+	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
+	{
+		clear();
+		if (AWQ) {
+			g = 2 * u0 / s.group32;
+			want = (g & 3) == 0;
+			left = s.group32 - 2 * u0 % s.group32;
+#pragma unroll
+			for (int i = 0; i < N_COLS; i++) {
+				group[AWQ ? i : 0].open(s, min(col0 + i, s.n_cols - 1), g);
+#pragma unroll
+				for (int n = 0; n < N_T8; n++)
+#pragma unroll
+					for (int e = 0; e < 4; e++)
+						part[AWQ ? i : 0][AWQ ? n : 0][e] = 0;
+			}
+		}
+	}
+
+	/* Folds the group's sums, so far, into the slice's. */
+	__device__ __forceinline__ void scale()
+	{
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+#pragma unroll
+			for (int n = 0; n < N_T8; n++)
+				group[AWQ ? i : 0].scale(sum[i][n], part[AWQ ? i : 0][AWQ ? n : 0]);
+	}
+
+	/* Before a unit: requests the scales that follow the present four groups', once those are taken.
+	 * PREDICATED: without a branch. */
+	template <bool PREDICATED> __device__ __forceinline__ void ahead(const struct lin_seg &s, int col0)
+	{
+		if (AWQ && (PREDICATED || want)) {
+#pragma unroll
+			for (int i = 0; i < N_COLS; i++)
+				group[AWQ ? i : 0].load(s, min(col0 + i, s.n_cols - 1), (g >> 2) + 1, want);
+			want = false;
+		}
+	}
+
+	/* A step's operands of column i and row block n: one mma. */
+	__device__ __forceinline__ void step(int i, int n, const uint32_t a[4], uint32_t b0, uint32_t b1)
+	{
+		lin_mma<BF16>(AWQ ? part[AWQ ? i : 0][AWQ ? n : 0] : sum[i][n], a, b0, b1);
+	}
+
+	/* After 32 inputs: at a group's end, on to the next one. */
+	__device__ __forceinline__ void group_step(const struct lin_seg &s)
+	{
+		if (AWQ && --left == 0) {
+			scale();
+			left = s.group32;
+			g++;
+			want = want || (g & 3) == 1;
+#pragma unroll
+			for (int i = 0; i < N_COLS; i++)
+				group[AWQ ? i : 0].next(g);
+		}
 	}
 };
 
@@ -393,7 +477,7 @@ static __device__ __forceinline__ void lin_partial_store(const struct lin_args &
 				 (uint32_t)f32_bits(v[3])));
 }
 
-/* The slices of a fragment, all asked for before the first is waited for: a round trip to L2 takes
+/* The slices of a fragment, all loads issued before the first is waited for: a round trip to L2 takes
  * longer than adding all of them. */
 static __device__ __forceinline__ void lin_partial_load(const struct lin_args &a, int col, int t8,
 							uint4 v[LIN_SLICES_MAX])
@@ -406,7 +490,8 @@ static __device__ __forceinline__ void lin_partial_load(const struct lin_args &a
 }
 
 /* All slices of a fragment, added in order. */
-static __device__ __forceinline__ float4 lin_partial_sum(const struct lin_args &a, const uint4 v[LIN_SLICES_MAX])
+static __device__ __forceinline__ float4 lin_partial_sum(const struct lin_args &a,
+							 const uint4 v[LIN_SLICES_MAX])
 {
 	float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll

@@ -10,13 +10,12 @@
  * A bias stands in the outputs before the product is added to them. */
 #include "kernels/cuda/blas.cuh"
 #include "kernels/cuda/linear.cuh"
-#include "kernels/cuda/table.cuh"
 
 #include <limits.h>
 
 enum {
 	FAST_THREADS = 256,
-	FAST_UNITS = 4, /* of a warp: so many 16-byte loads of a lane are under way */
+	FAST_UNITS = 4, /* of a warp: 16-byte loads of a lane that are under way */
 	/* Built-in crossovers, for devices that were not measured (`quern bench kernels --tune`).
 	 * Reckoned: unpacking costs 2.5 bytes of traffic a weight, which some 100 rows pay for. */
 	FAST_AWQ_ABOVE = 128,
@@ -106,7 +105,7 @@ static __global__ void __launch_bounds__(FAST_THREADS)
 		((uint16_t *)out)[to] = op_of_f32<BF16>(bias[i]);
 }
 
-/* Beyond F16 is infinite, and infinity times nothing is no number: the default path, whose sums
+/* Beyond F16 is infinite, and infinity times 0 is not a number: the default path, whose sums
  * are F32, has one there. */
 template <bool BF16> static __device__ __forceinline__ float fast_finite(uint16_t h)
 {

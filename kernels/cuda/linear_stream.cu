@@ -109,56 +109,7 @@ static __device__ __forceinline__ void stream_x_load(stream_x<N_T8> &to, const u
 	}
 }
 
-/* The sums of one slice. */
-template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum {
-	float sum[N_COLS][N_T8][4];
-	float part[AWQ ? N_COLS : 1][AWQ ? N_T8 : 1][4]; /* of the present group */
-	lin_group<BF16> group[AWQ ? N_COLS : 1];
-	int g, left; /* the group; steps of 32 inputs that are left of it */
-	bool want;   /* the next four groups' scales are not under way yet */
-
-	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
-	{
-#pragma unroll
-		for (int i = 0; i < N_COLS; i++)
-#pragma unroll
-			for (int n = 0; n < N_T8; n++)
-#pragma unroll
-				for (int e = 0; e < 4; e++) {
-					sum[i][n][e] = 0;
-					if (AWQ)
-						part[AWQ ? i : 0][AWQ ? n : 0][e] = 0;
-				}
-		if (AWQ) {
-			g = 2 * u0 / s.group32;
-			want = (g & 3) == 0;
-			left = s.group32 - 2 * u0 % s.group32;
-#pragma unroll
-			for (int i = 0; i < N_COLS; i++)
-				group[AWQ ? i : 0].open(s, min(col0 + i, s.n_cols - 1), g);
-		}
-	}
-
-	__device__ __forceinline__ void scale()
-	{
-#pragma unroll
-		for (int i = 0; i < N_COLS; i++)
-#pragma unroll
-			for (int n = 0; n < N_T8; n++)
-				group[AWQ ? i : 0].scale(sum[i][n], part[AWQ ? i : 0][AWQ ? n : 0]);
-	}
-
-	/* Before a unit: asks for the scales after the present four groups', once they are taken. */
-	__device__ __forceinline__ void ahead(const struct lin_seg &s, int col0)
-	{
-		if (AWQ && want) {
-#pragma unroll
-			for (int i = 0; i < N_COLS; i++)
-				group[AWQ ? i : 0].load(s, min(col0 + i, s.n_cols - 1), (g >> 2) + 1, true);
-			want = false;
-		}
-	}
-
+template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum : lin_sum<BF16, AWQ, N_COLS, N_T8> {
 	/* w: this lane's pieces of a unit */
 	__device__ __forceinline__ void add(const struct lin_seg &s, const unsigned char *w,
 					    const stream_x<N_T8> &x)
@@ -174,7 +125,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum {
 			for (int i = 0; i < N_COLS; i++) {
 				uint32_t a[4];
 				if (AWQ) {
-					group[AWQ ? i : 0].unpack(a, lin_word(q[i], j));
+					this->group[AWQ ? i : 0].unpack(a, lin_word(q[i], j));
 				} else {
 					const uint4 &r0 = q[AWQ ? 0 : 4 * i + h],
 						    &r1 = q[AWQ ? 0 : 4 * i + 2 + h];
@@ -185,19 +136,11 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum {
 				}
 #pragma unroll
 				for (int n = 0; n < N_T8; n++)
-					lin_mma<BF16>(AWQ ? part[AWQ ? i : 0][AWQ ? n : 0] : sum[i][n], a,
-						      lin_word(x.slot[n][h], 2 * p),
-						      lin_word(x.slot[n][h], 2 * p + 1));
+					this->step(i, n, a, lin_word(x.slot[n][h], 2 * p),
+						   lin_word(x.slot[n][h], 2 * p + 1));
 			}
-			if (AWQ && p && --left == 0) {
-				scale();
-				left = s.group32;
-				g++;
-				want = want || (g & 3) == 1;
-#pragma unroll
-				for (int i = 0; i < N_COLS; i++)
-					group[AWQ ? i : 0].next(g);
-			}
+			if (p)
+				this->group_step(s);
 		}
 	}
 
@@ -217,7 +160,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum {
 					 policy);
 			cp_async_commit();
 		}
-		open(a.seg, col0, u0);
+		this->open(a.seg, col0, u0);
 		/* Rows past the last repeat it: their sums are not stored. */
 #pragma unroll
 		for (int i = 0; i < N_T8; i++)
@@ -235,7 +178,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum {
 			if (u_load < u1)
 				src.load(ring + free_at, a.seg, u_load, u1, policy);
 			cp_async_commit();
-			ahead(a.seg, col0);
+			this->template ahead<false>(a.seg, col0);
 			cp_async_wait<shape::stages - 1>();
 #pragma unroll
 			for (int n = 0; n < N_T8; n++)
@@ -251,7 +194,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum {
 			at = at == shape::ring_bytes - shape::stage_bytes ? 0 : at + shape::stage_bytes;
 		}
 		if (AWQ)
-			scale(); /* what is left of a group that goes on, or of the padding */
+			this->scale(); /* the rest of a group that continues, or of the padding */
 	}
 };
 

@@ -87,64 +87,7 @@ template <bool AWQ, class SHAPE> struct tile_loader {
 	}
 };
 
-template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct tile_sum {
-	float sum[N_COLS][N_T8][4];
-	float part[AWQ ? N_COLS : 1][AWQ ? N_T8 : 1][4]; /* of the present group */
-	lin_group<BF16> group[AWQ ? N_COLS : 1];
-	int g, left; /* the group; steps of 32 inputs that are left of it */
-	bool want;   /* the next four groups' scales are not under way yet */
-
-	__device__ __forceinline__ void clear()
-	{
-#pragma unroll
-		for (int i = 0; i < N_COLS; i++)
-#pragma unroll
-			for (int n = 0; n < N_T8; n++)
-#pragma unroll
-				for (int e = 0; e < 4; e++)
-					sum[i][n][e] = 0;
-	}
-
-	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
-	{
-		clear();
-		if (AWQ) {
-			g = 2 * u0 / s.group32;
-			want = (g & 3) == 0;
-			left = s.group32 - 2 * u0 % s.group32;
-#pragma unroll
-			for (int i = 0; i < N_COLS; i++) {
-				group[AWQ ? i : 0].open(s, min(col0 + i, s.n_cols - 1), g);
-#pragma unroll
-				for (int n = 0; n < N_T8; n++)
-#pragma unroll
-					for (int e = 0; e < 4; e++)
-						part[AWQ ? i : 0][AWQ ? n : 0][e] = 0;
-			}
-		}
-	}
-
-	/* The group's sums, so far, to the slice's. */
-	__device__ __forceinline__ void scale()
-	{
-#pragma unroll
-		for (int i = 0; i < N_COLS; i++)
-#pragma unroll
-			for (int n = 0; n < N_T8; n++)
-				group[AWQ ? i : 0].scale(sum[i][n], part[AWQ ? i : 0][AWQ ? n : 0]);
-	}
-
-	/* Before a unit: asks for the scales after the present four groups', once they are taken. */
-	__device__ __forceinline__ void ahead(const struct lin_seg &s, int col0)
-	{
-		if (AWQ) {
-#pragma unroll
-			for (int i = 0; i < N_COLS; i++)
-				group[AWQ ? i : 0].load(s, min(col0 + i, s.n_cols - 1), (g >> 2) + 1, want);
-			want = false;
-		}
-	}
-
+template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct tile_sum : lin_sum<BF16, AWQ, N_COLS, N_T8> {
 	/* x: this lane's row 0 of the warp; w: the warp's first column. */
 	__device__ __forceinline__ void add(const struct lin_seg &s, const unsigned char *x,
 					    const unsigned char *w)
@@ -179,7 +122,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct tile_sum {
 				for (int p = 0; p < 2; p++) {
 					uint32_t a[4];
 					if (AWQ) {
-						group[AWQ ? i : 0].unpack(
+						this->group[AWQ ? i : 0].unpack(
 							a, lin_word(wq[AWQ ? i : 0], 2 * h + p));
 					} else {
 						a[0] = lin_word(r0, 2 * p);
@@ -189,20 +132,11 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct tile_sum {
 					}
 #pragma unroll
 					for (int n = 0; n < N_T8; n++)
-						lin_mma<BF16>(
-							AWQ ? part[AWQ ? i : 0][AWQ ? n : 0] : sum[i][n], a,
-							lin_word(b[n], 2 * p), lin_word(b[n], 2 * p + 1));
+						this->step(i, n, a, lin_word(b[n], 2 * p),
+							   lin_word(b[n], 2 * p + 1));
 				}
 			}
-			if (AWQ && --left == 0) {
-				scale();
-				left = s.group32;
-				g++;
-				want = want || (g & 3) == 1;
-#pragma unroll
-				for (int i = 0; i < N_COLS; i++)
-					group[AWQ ? i : 0].next(g);
-			}
+			this->group_step(s);
 		}
 	}
 };
@@ -265,7 +199,7 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 		cp_async_commit();
 		const unsigned char *at = ring + stage * shape::stage_bytes;
 		stage = stage == STAGES - 1 ? 0 : stage + 1;
-		s.ahead(seg, col0);
+		s.template ahead<true>(seg, col0);
 		s.add(seg, at + x_at, at + w_at);
 		if (u + 1 < slice_end)
 			continue;

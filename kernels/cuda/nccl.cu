@@ -18,7 +18,7 @@
  *
  * Ranks meet as those of the CPU do (shm.h), of one user on one host; what they share there is NCCL's
  * unique id, which rank 0 makes when all have come.  Making one opens a socket and starts a thread
- * that stays until as many ranks have connected, whichever they are: told in a hello, each that was
+ * that stays until as many ranks have connected, whichever they are: published in a hello, each that was
  * not used would be left over, and one that was used in part would spoil the next group.  Their
  * connections stay, and say when a process has ended, which NCCL does not within a host.
  *
@@ -175,7 +175,7 @@ static int look(struct coll *c, int64_t t0, bool limited)
 	if (look_for_ranks(c))
 		return c->rc;
 	if (limited && clock_us() - t0 > (int64_t)c->late_ms * 1000)
-		return broke(c, -ECONNRESET, "a rank does not come");
+		return broke(c, -ECONNRESET, "a rank did not arrive in time");
 	return 0;
 }
 

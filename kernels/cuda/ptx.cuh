@@ -20,9 +20,6 @@
 #include <cuda_runtime.h> /* the emulator's own, where it is compiled for that */
 #include <stdint.h>
 
-/* The last launch's status, logged with the kernel's name: 0 or -EIO (device.cu). */
-int cuda_launched(const char *kernel);
-
 #ifdef QUERN_CUDASIM
 
 #include "tests/cudasim/ptx_sim.h"
@@ -90,7 +87,7 @@ template <int N> KERN_DEV void cp_async_wait(void)
 
 /* ---- global memory ---- */
 
-/* 16 bytes that this kernel reads once and nobody writes meanwhile: past L1, first to leave L2. */
+/* 16 bytes that this kernel reads once and no kernel writes meanwhile: past L1, first to leave L2. */
 KERN_DEV uint4 ld_stream_128(const void *p)
 {
 	uint4 v;
@@ -120,7 +117,7 @@ KERN_DEV void st_global_128(void *p, uint4 v)
 	*(uint4 *)p = v;
 }
 
-/* 16 or 4 bytes that nobody writes meanwhile, into v where pred is true.  No branch stands around the
+/* 16 or 4 bytes that no kernel writes meanwhile, into v where pred is true.  No branch stands around the
  * load, so that the compiler has no reason to move what is still under way (and wait for it). */
 KERN_DEV void ld_global_128_if(uint4 &v, const void *p, bool pred)
 {

@@ -1,6 +1,6 @@
 /* rows.cu - what works on single rows: embedding, norm with the residual, q/k norm, rotation and
  * KV store in one, gather.  A row's sums are added in an order that its length alone decides. */
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum {
 	NORM_KEPT = 16, /* values of a thread that the norm reads once: rows of 4096 */
 };
 
-/* N values of a thread from `first` on, all asked for before the first is used: a store between them
+/* N values of a thread from `first` on, all loads issued before the first is used: a store between them
  * might be to where the next is read, so the compiler would wait for each.  0 beyond the end. */
 template <int N, typename T> KERN_DEV void ahead(T *v, const T *from, int first, int n)
 {
@@ -191,9 +191,10 @@ struct norm_args {
 };
 
 /* N values of a thread from `first` on: x + add, stored, their squares added to sum in order.  The
- * weights, where somebody wants them, are asked for with the rest. */
+ * weights, if there are any, are loaded with the rest. */
 template <int N>
-KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v[N], float *weight, float *sum)
+KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v[N], float *weight,
+		       float *sum)
 {
 	float add[N];
 	ahead<N>(v, a.x + row, first, a.hidden);
@@ -214,8 +215,8 @@ KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v
 }
 
 template <bool BF16, int N>
-KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const float v[N], const float weight[N],
-		       float by)
+KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const float v[N],
+		       const float weight[N], float by)
 {
 #pragma unroll
 	for (int j = 0; j < N; j++) {

@@ -21,7 +21,7 @@ NCCL_DIRS := $(if $(NCCL_H),$(wildcard $(dir $(realpath $(NCCL_H)))../lib $(dir 
 NCCL_LIBS := $(NCCL_DIRS:%=-Xlinker -rpath=%)
 NVFLAGS += $(if $(NCCL_H),-I$(dir $(NCCL_H)))
 
-# cuBLAS, for --fast: opened by name when it is asked for, so only its header is needed here.  A program
+# cuBLAS, for --fast: opened by name when a worker needs it, so only its header is needed here.  A program
 # finds what is in the toolkit's folder even where the loader does not look.
 CUBLAS_H ?= $(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cublas_v2.h) /usr/local/cuda/include/cublas_v2.h \
 	/usr/local/include/cublas_v2.h /usr/include/cublas_v2.h))
@@ -81,7 +81,7 @@ TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention linear rows sam
 
 .PHONY: gpu-tests gpu-check gpu-bench
 gpu-tests: $(GPUTESTS) $(BUILD)/gpu/bench $(BUILD)/gpu/bench_step $(BUILD)/lib/libquern-cuda.so \
-	$(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step step_ahead same_tokens) $(PROGRAMS)
+	$(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens) $(PROGRAMS)
 gpu-check:
 	@tests/gpu/check.sh $(BUILD)
 gpu-bench:
@@ -109,7 +109,7 @@ $(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 
 # A worker's code on the CUDA table, with events about its steps.
 $(BUILD)/gpu/bench_step: $(addprefix $(BUILD)/obj/tests/gpu/,bench_step.o step_probe.cu.o) $(OBJ_cuda) \
-		$(foreach l,$(LIBS_quern-worker),$(LIB_$l))
+		$(call libs,worker)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) $(LDLIBS) -o $@
@@ -125,16 +125,17 @@ OBJ_sim_nccl := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,kernels/cpu/coll.c kernels/
 SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.c)) \
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
 
+objects: $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o)
 cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so
-cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/test_,model step step_ahead same_tokens)
+cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens)
 	@for t in $(SIMTESTS); do printf '%5s %s\n' SIM $$t; $$t || exit 1; done
 	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudasim.so; \
 	for t in $(TABLETESTS); do printf '%5s %s, whole\n' SIM $$t; QUERN_TEST_LONG=1 $$t --timeout 1200 || exit 1; done; \
-	for t in $(addprefix $(BUILD)/tests/unit/test_,model step step_ahead same_tokens); do \
+	for t in $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens); do \
 		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done; \
-	printf '%5s %s, --fast\n' SIM unit/test_model; QUERN_TEST_FAST=1 $(BUILD)/tests/unit/test_model --timeout 900
+	printf '%5s %s, --fast\n' SIM unit/worker/test_model; QUERN_TEST_FAST=1 $(BUILD)/tests/unit/worker/test_model --timeout 900
 
-# A change of their flags makes them anew.
+# A change of their flags builds them again.
 $(OBJ_sim): kernels/cuda/rules.mk
 $(BUILD)/obj/sim/%.o: %.cu
 	@mkdir -p $(@D)

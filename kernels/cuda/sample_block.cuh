@@ -177,7 +177,7 @@ KERN_DEV double block_exp(struct shared *s, float *sums, int n, F value, float m
 
 /* ---- the order: larger first, then the lower id ---- */
 
-/* As an integer that grows with x; x is no NaN.  -0 and 0 are one. */
+/* As an integer that grows with x; x is not NaN.  -0 and 0 are one. */
 KERN_DEV uint32_t key_of(float x)
 {
 	const uint32_t u = x == 0 ? 0u : (uint32_t)f32_bits(x);
@@ -201,8 +201,8 @@ KERN_DEV bool narrower(const struct cut &a, const struct cut &b)
 
 /* ---- histograms ----
  *
- * Sums of 64 bits in two halves: shared memory adds 32 bits at once, and 64 only by trying until
- * nobody else came between.  Bin b lies where a warp finds its bins without a conflict: lane l of a
+ * Sums of 64 bits in two halves: shared memory adds 32 bits at once, and 64 only by trying in a loop
+ * of compare-and-swap.  Bin b lies where a warp finds its bins without a conflict: lane l of a
  * scan has bins 8 (31 - l) + 7 .. 8 (31 - l), so that the scan descends. */
 
 KERN_DEV int bin_at(int b)
@@ -218,7 +218,7 @@ KERN_DEV uint64_t bin_sum(const struct shared *s, int b)
 KERN_DEV void bin_add(struct shared *s, int b, uint64_t by)
 {
 	const uint32_t lo = (uint32_t)by, was = atomic_add(&s->lo[bin_at(b)], lo);
-	const uint32_t up = (uint32_t)(by >> 32) + (was + lo < was); /* the carry, whoever causes it */
+	const uint32_t up = (uint32_t)(by >> 32) + (was + lo < was); /* the carry of this add */
 	if (up)
 		atomic_add(&s->hi[bin_at(b)], up);
 }
@@ -283,7 +283,7 @@ KERN_DEV int bin_reached(const struct shared *s, uint64_t *left, uint64_t *in)
 
 /* ---- cuts ---- */
 
-/* The fewest of n items whose weights come to need.  key(i), weight(i) (below 2^51); weight 0: no
+/* The fewest of n items with weights that sum to need.  key(i), weight(i) (below 2^51); weight 0: no
  * candidate. */
 template <typename K, typename W>
 KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W weight)

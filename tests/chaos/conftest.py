@@ -1,5 +1,5 @@
-"""Fixtures of the tests that try to break the service.  They run in two lengths: a short one in
-`make check`, and the whole one with `make chaos` (QUERN_CHAOS=long), which writes its figures to
+"""Fixtures of the tests that try to break the service.  They have two lengths: short in
+`make check`, long with `make chaos` (QUERN_CHAOS=long), which writes its figures to
 $QUERN_BUILD/chaos.txt."""
 
 import importlib.util
@@ -38,13 +38,13 @@ def _time_limit():
 
 @pytest.fixture
 def long():
-    """Whether this is the whole length."""
+    """Whether the tests run at full length."""
     return LONG
 
 
 @pytest.fixture
 def figures(request):
-    """figures("text"): shown, and kept by a long run."""
+    """figures("text"): printed, and saved by a long run."""
     def note(text):
         line = f"{request.node.name}: {text}"
         print(line)
@@ -56,7 +56,7 @@ def figures(request):
 
 @pytest.fixture
 def dice(request):
-    """Random numbers whose seed is told, and can be given again: QUERN_CHAOS_SEED."""
+    """Random numbers with a printed seed, which QUERN_CHAOS_SEED repeats."""
     seed = int(os.environ.get("QUERN_CHAOS_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"QUERN_CHAOS_SEED={seed}")
     return random.Random(seed)

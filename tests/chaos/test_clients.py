@@ -23,7 +23,7 @@ def memory(s):
 
 
 def descriptors(s):
-    """Open ones of the controller."""
+    """Open descriptors of the controller."""
     (pid,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
     return len(os.listdir(f"/proc/{pid}/fd"))
 
@@ -34,7 +34,7 @@ def endpoint(text):
 
 
 def reset(sock):
-    """Closed with RST instead of FIN."""
+    """Closes with RST instead of FIN."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
@@ -90,8 +90,8 @@ def storm(s, n, dice, threads=8):
 
 
 def warm_up(s, storms, dice):
-    """To the state in which a service stays that has worked for a while: the table of finished jobs is
-    full, every block has been written once (a pool takes memory as it fills), and storms have passed."""
+    """Brings the service to its steady state: the table of finished jobs is full, every block has been
+    written once (a pool takes memory as it fills), and storms have passed."""
     with JobClient(s.jobs) as c:
         for _ in range(9):
             for j in [c.submit(PROMPT, stream=False, max_tokens=1) for _ in range(500)]:
@@ -104,14 +104,13 @@ def warm_up(s, storms, dice):
 
 
 def settle(s):
-    """Waits until the last of the connections is closed, too; the status of the idle service."""
+    """Waits until the last connection is closed; returns the status of the idle service."""
     eventually(lambda: descriptors(s) <= s.n_descriptors, 60, "the descriptors from before the clients")
     return s.idle()
 
 
 def test_clients_that_vanish_leave_every_block_free(start, dice, long, figures):
-    """Memory is within 1% after 1,000 clients, and no more after 3,000: what grows is not the number of
-    clients that were there."""
+    """Memory is within 1% after 1,000 clients and after 3,000: it does not grow with the number of clients."""
     s = start(DEMO, "--no-prefix-cache", "--kv-bytes", "8M")
     waves, n = (3, 1000) if long else (1, 120)
     free = s.idle()["blocks"]["free"]

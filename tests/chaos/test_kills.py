@@ -32,9 +32,9 @@ def pause(pid, dice):
 
 
 def strike(s, kind, dice):
-    what, _, whom = kind.partition(" ")
+    what, _, target = kind.partition(" ")
     workers, controllers = processes(s, "quern-worker"), processes(s, "quern-contr")
-    victims = [dice.choice(p) for p, name in ((workers, "worker"), (controllers, "controller")) if p and whom in (name, "both")]
+    victims = [dice.choice(p) for p, name in ((workers, "worker"), (controllers, "controller")) if p and target in (name, "both")]
     for pid in victims:
         if what == "pause":
             pause(pid, dice)
@@ -43,7 +43,7 @@ def strike(s, kind, dice):
 
 
 def ready(s):
-    """Whether a job gets through now; a new connection each time, since the controller may be new."""
+    """Whether the service is ready; a new connection each time, since the controller may be a new one."""
     with s.client() as c:
         try:
             return c.recv(c.send({"op": "ping"}), 2)["ready"]
@@ -52,7 +52,7 @@ def ready(s):
 
 
 def disturb(s, n, kinds, dice, figures):
-    """n strikes, each when the service is ready again after the one before; how long that took."""
+    """n strikes, each once the service is ready after the previous one; counts by kind, and the times until ready."""
     counts, took = Counter(), []
     for _ in range(n):
         time.sleep(dice.uniform(0, 0.6))
@@ -68,7 +68,7 @@ def disturb(s, n, kinds, dice, figures):
 @pytest.mark.parametrize("options, kinds", [
     (("--replicas", "2"), KINDS),
     (("--tp", "2"), KINDS),
-    (("--kv-bytes", "2M", "--max-seqs", "4"), KINDS[:3]),      # in the midst of preemption and swapping
+    (("--kv-bytes", "2M", "--max-seqs", "4"), KINDS[:3]),      # during preemption and swapping
 ], ids=["two replicas", "two ranks", "short of blocks"])
 def test_every_job_ends_with_the_tokens_of_an_undisturbed_run(start, dice, long, figures, options, kinds):
     s = start(DEMO, "--worker-wait", "120", *options)
@@ -86,6 +86,6 @@ def test_every_job_ends_with_the_tokens_of_an_undisturbed_run(start, dice, long,
     s.idle()
     assert len(processes(s, "quern-contr")) == 1
     figures(f"{sum(counts.values())} strikes ({', '.join(f'{n} {k}' for k, n in sorted(counts.items()))}), {load.ended} jobs, "
-            f"{load.asked_again} asked again, ready again after at most {max(took):.2f} s, median {sorted(took)[len(took) // 2]:.2f} s")
+            f"{load.resubmitted} resubmitted, ready again after at most {max(took):.2f} s, median {sorted(took)[len(took) // 2]:.2f} s")
     assert s.end() == 0
     no_processes_left(s.mark)

@@ -1,5 +1,5 @@
-"""Hosts as network namespaces: a controller and two workers on three hosts, with keys, whose links
-are cut in the midst of generation.  Needs root, ip(8) and a kernel that allows namespaces."""
+"""Hosts as network namespaces: a controller and two workers on three hosts, with keys, and links
+that are cut during generation.  Needs root, ip(8) and a kernel that allows namespaces."""
 
 import os
 import select
@@ -103,7 +103,7 @@ class Cluster:
                                      stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
 
     def tend(self, stop):
-        """What systemd does on each host: a worker that has ended is started again."""
+        """Restarts workers that have ended, as systemd would on each host."""
         while not stop.wait(0.2):
             for i, options in enumerate(self.worker_options, 1):
                 if self.processes[i].poll() is not None:
@@ -151,7 +151,7 @@ def cluster(hosts):
 
 
 def generate(cluster, jobs, at_once):
-    """All jobs, several at once; their tokens, once each has ended."""
+    """Runs all jobs, several at once; returns their tokens."""
     with JobClient(cluster.jobs) as c:
         under_way = [c.submit(p, **params) for p, params in jobs[:at_once]]
         for j in under_way:
@@ -161,7 +161,7 @@ def generate(cluster, jobs, at_once):
 
 
 def during(cluster, jobs, known, disturb):
-    """The jobs' tokens although, in their midst, disturb() happens."""
+    """Runs the jobs while disturb() runs, and compares their tokens."""
     steps = generate(cluster, jobs, len(jobs))
     next(steps)
     disturb()
@@ -200,7 +200,7 @@ def test_a_slow_link(cluster, long):
 
 
 class SlowLink(threading.Thread):
-    """A link between the workers and the bus: what is sent into it comes out so much later, and it can be cut."""
+    """A link between the workers and the bus with a delay, which can be cut."""
 
     def __init__(self, to, delay_s):
         super().__init__()
@@ -265,8 +265,8 @@ def free_port():
 
 
 def test_workers_at_the_end_of_a_slow_link(dice, long, figures):
-    """Plans and results take their time, and are lost now and then: the tokens are those of a fast one.  Needs
-    no namespaces."""
+    """Plans and results are delayed, and lost now and then: the tokens are those of a fast link.  Needs no
+    namespaces."""
     mark, port = uuid.uuid4().hex, free_port()
     quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     link = SlowLink(port, 0)

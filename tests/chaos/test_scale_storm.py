@@ -1,4 +1,4 @@
-"""Workers come and go under load: no job is lost, no token changes."""
+"""Replicas are added, drained and killed under load: no job is lost, no token changes."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def test_scale_and_drain_in_a_loop(start, dice, long, figures):
             n += 1
         drain_one(s, dice)
     load = loop(s, jobs, known, 40 if long else 2, between)
-    figures(f"{n} times scaled, {load.ended} jobs, {load.asked_again} asked again")
+    figures(f"{n} times scaled, {load.ended} jobs, {load.resubmitted} resubmitted")
     assert s.end() == 0
     no_processes_left(s.mark)
 
@@ -71,6 +71,6 @@ def test_scaling_while_workers_die(start, dice, long, figures):
         time.sleep(dice.uniform(0, 1))
     rounds = 50 if long else 3
     load = loop(s, jobs, known, rounds, between)
-    figures(f"{rounds} kills between scalings, {load.ended} jobs, {load.asked_again} asked again")
+    figures(f"{rounds} kills between scalings, {load.ended} jobs, {load.resubmitted} resubmitted")
     assert s.end() == 0
     no_processes_left(s.mark)

@@ -1,8 +1,8 @@
-"""How much gets through: at ten times the load that there is room for, and with two replicas.  The
-figures are told, not judged: other programs may use the machine.  What those take shows in the tokens
-per second, not in the tokens per second of the workers' processor time.
+"""Throughput at ten times the load that fits, and with two replicas.  The figures are reported, not
+checked: other programs may use the machine, which affects tokens per second, but not tokens per second
+of the workers' processor time.
 
-To have the machine for oneself for a minute, where that harms nobody (as root):
+To have the machine alone for a minute, where that does no harm (as root):
     QUERN_CHAOS=long chrt -r 1 build/venv/bin/python -m pytest -s tests/chaos/test_throughput.py"""
 
 import json
@@ -32,7 +32,7 @@ def pin(pid, cores):
 
 
 class Rig:
-    """A service whose workers have a core each, as far as there are; controller and load share the last."""
+    """A service with a core per worker, as far as there are cores; controller and load share the last."""
 
     def __init__(self, s):
         self.s = s
@@ -47,7 +47,7 @@ class Rig:
             pin(pid, self.last)
 
     def flood(self, at_once, warm_s, seconds):
-        """What the tool says, and what the processes used meanwhile."""
+        """The figures of the tool, and the processor time used meanwhile."""
         assert FLOOD.exists(), f"{FLOOD} is not built; run: make tests"
         argv = [FLOOD, self.s.jobs, at_once, TOKENS, warm_s, seconds]
         with subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, text=True) as p:
@@ -62,8 +62,8 @@ class Rig:
         return r
 
 
-def test_overload_is_refused_and_what_was_accepted_goes_on(start, long, figures):
-    """Ten times what there is room for, in turns with as much as there is."""
+def test_overload_is_refused_and_accepted_jobs_continue(start, long, figures):
+    """Ten times the load that fits, alternating with the load that fits."""
     slots, queued = 16, 16
     rig = Rig(start(DEMO, "--max-seqs", slots, "--max-queued-jobs", queued, "--threads", 1))
     turns, warm_s, seconds = (8, 0.5, 3) if long else (1, 0.3, 1)
@@ -85,8 +85,8 @@ def test_overload_is_refused_and_what_was_accepted_goes_on(start, long, figures)
 
 
 def test_two_replicas_do_twice_the_work_of_one(start, long, figures):
-    """Per second of a worker's processor time a second replica must not cost anything: then two do twice
-    as much wherever each has cores of its own."""
+    """A second replica must cost nothing per second of a worker's processor time: then two do twice the work
+    if each has its own cores."""
     slots = 16
     turns, warm_s, seconds = (4, 0.5, 4) if long else (1, 0.3, 1)
     of = {}

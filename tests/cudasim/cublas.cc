@@ -132,7 +132,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t op_a, cublasOper
 		cudasim_fail(
 			"a product on a stream for which cuBLAS has no workspace: it would allocate one");
 	if (!(h->mode & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))
-		cudasim_fail("a product whose parts may be added as halves");
+		cudasim_fail("a product with parts that may be added as halves");
 	p.bf16 = type_a == CUDA_R_16BF;
 	p.f32 = type_c == CUDA_R_32F;
 	check_matrix(a, k, m, lda, 2, "A of a product");

@@ -1,7 +1,7 @@
 /* cuda_runtime.h - the part of the CUDA runtime that quern uses, without a GPU.
  *
  * Stands before nvcc's header of the same name when the .cu files are compiled for the host with
- * -DQUERN_CUDASIM.  Work is queued per stream and done when somebody waits for it, so that a host
+ * -DQUERN_CUDASIM.  Work is queued per stream and done when the host waits for it, so that a host
  * that reads, or reuses a buffer, too early is caught.  Only what stands before a host function is
  * done without being waited for: by a thread, a short while later that the seed decides.  Device
  * memory lies in a range of its own, each piece before a guard page, and is closed to the host outside

@@ -16,6 +16,16 @@ static inline void cudasim_seed(uint64_t seed) /* a real device has its own orde
 
 extern const struct kern_ops kern_cuda_ops;
 
+/* On the emulated device, unless QUERN_TEST_LONG=1: sweeps leave some values out. */
+static inline bool ct_brief(void)
+{
+#ifdef QUERN_CUDASIM
+	return !getenv("QUERN_TEST_LONG");
+#else
+	return false;
+#endif
+}
+
 static inline void ct_open(struct kt *t, bool bf16, struct kt_size z)
 {
 	char why[256] = "";
@@ -29,10 +39,33 @@ static inline void ct_open(struct kt *t, bool bf16, struct kt_size z)
 		.max_context = z.context ? z.context : 1,
 	};
 	a.max_blocks_per_seq = (a.max_context + bs - 1) / bs;
-	*t = (struct kt){.ops = &kern_cuda_ops, .op = bf16 ? KERN_BF16 : KERN_F16, .isa = bf16 ? "bf16" : "f16"};
+	*t = (struct kt){
+		.ops = &kern_cuda_ops, .op = bf16 ? KERN_BF16 : KERN_F16, .isa = bf16 ? "bf16" : "f16"};
 	cr_assert_eq(t->ops->open(&t->dev, &a, why, sizeof why), 0, "%s", why);
 	t->s = t->ops->stream_new(t->dev);
 	cr_assert(t->s != NULL);
+}
+
+/* A made-up layer of k inputs and one part of n1 outputs, or two of n1 and n2; AWQ in groups of 32. */
+static inline struct kern_linear *ct_layer(struct kt *t, enum kern_dtype type, int k, int n1, int n2)
+{
+	const int group = type == KERN_AWQ4 ? 32 : 0;
+	struct kt_part a = kt_part(type, k, n1, group, false), b = {0};
+	if (n2)
+		b = kt_part(type, k, n2, group, false);
+	struct kern_linear *w = kt_load(t, k, group, (struct kt_part *[]){&a, &b}, n2 ? 2 : 1);
+	kt_part_fini(&a);
+	kt_part_fini(&b);
+	return w;
+}
+
+/* rope [context][dim / 2][2]: cos and sin of 0.1 a position. */
+static inline void ct_rope(float *rope, int context, int dim)
+{
+	for (int i = 0; i < context * dim; i += 2) {
+		rope[i] = cosf((float)(i / dim) * 0.1f);
+		rope[i + 1] = sinf((float)(i / dim) * 0.1f);
+	}
 }
 
 #endif

@@ -15,8 +15,8 @@ void cudasim_seed(uint64_t seed);
 /* What was done so far. */
 struct cudasim_counters {
 	uint64_t launches, blocks, switches, mmas;
-	uint64_t graphs; /* launched */
-	uint64_t told;   /* host functions called */
+	uint64_t graphs;                  /* launched */
+	uint64_t host_calls;              /* host functions called */
 	uint64_t live_bytes, live_pieces; /* of device memory */
 	uint64_t allocs;                  /* calls that made device or pinned memory */
 	uint64_t kernels;                 /* that have run: for each the driver takes some memory, too */

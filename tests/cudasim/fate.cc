@@ -1,4 +1,4 @@
-/* fate.cc - what befalls the emulated device, where the environment says so: after it has called so many
+/* fate.cc - what befalls the emulated device, where the environment says so: after it has called this many
  * host functions it is lost (QUERN_CUDASIM_LOST=N), as by a kernel that went astray, or hangs
  * (QUERN_CUDASIM_HUNG=N). */
 #include "tests/cudasim/mem.h"
@@ -11,7 +11,7 @@ static bool comes(const char *name, long *at)
 		const char *v = getenv(name);
 		*at = v ? atol(v) : -1;
 	}
-	return *at > 0 && cudasim_counts.told >= (uint64_t)*at;
+	return *at > 0 && cudasim_counts.host_calls >= (uint64_t)*at;
 }
 
 bool cudasim_lost(void)

@@ -1,6 +1,6 @@
 /* kv_peek.cc - see kv_peek.h. */
 #include "tests/cudasim/kv_peek.h"
-#include "kernels/cuda/table.cuh"
+#include "kernels/cuda/cuda.cuh"
 
 struct kv_peek kv_peek_at(const struct kern_kv *kv)
 {

@@ -14,8 +14,8 @@ extern bool cudasim_is_idle; /* nothing is computed or copied */
 std::recursive_mutex &cudasim_lock(void); /* of all that the emulator remembers */
 uint32_t cudasim_random(void);            /* of the seed; with the lock */
 
-/* fate.cc, with the lock.  A lost device does nothing any more, and says so whenever it is asked; of
- * one that hangs nothing more is heard. */
+/* fate.cc, with the lock.  A lost device does nothing any more, and every query returns its error; of
+ * one that hangs there is no further sign. */
 bool cudasim_lost(void);
 bool cudasim_hung(void);
 
@@ -27,7 +27,7 @@ void cudasim_check_range(const void *p, size_t bytes, const char *what);
 
 /* For NCCL's stand-in.  An operation that other ranks have to come to is on the stream: from now on until
  * an event behind it was asked for and found done, or the group is over, whatever would make the host
- * wait for it ends the process, since nobody would then look whether the ranks still come. */
+ * wait for it ends the process, since nothing would then check whether the ranks still come. */
 void cudasim_group_op(const void *group, cudaStream_t s);
 void cudasim_group_over(const void *group);
 /* What the stand-in does itself: all that is queued, then the copy. */

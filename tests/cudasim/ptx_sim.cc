@@ -24,15 +24,27 @@ static const float *f16_table_make(void)
 
 const float *cudasim_f16_table = f16_table_make();
 
-/* Bits of mantissa and smallest exponent of a format; x to nearest, ties to even. */
+static uint64_t f64_bits(double x)
+{
+	uint64_t u;
+	memcpy(&u, &x, 8);
+	return u;
+}
+
+/* x to the nearest value with this many bits of mantissa, ties to even; least: the format's smallest
+ * exponent. */
 static double round_to(double x, int bits, int least)
 {
-	int e;
 	if (x == 0 || !isfinite(x))
 		return x;
-	frexp(x, &e); /* |x| in [2^(e-1), 2^e) */
-	int ulp = e - 1 < least ? least - bits : e - 1 - bits;
-	return ldexp(nearbyint(ldexp(x, -ulp)), ulp);
+	uint64_t u = f64_bits(x);
+	const int e = (int)(u >> 52 & 2047) - 1023, drop = 52 - bits;
+	if (e < least) /* a denormal of the format */
+		return ldexp(nearbyint(ldexp(x, bits - least)), least - bits);
+	u += ((uint64_t)1 << (drop - 1)) - 1 + (u >> drop & 1);
+	u &= ~(((uint64_t)1 << drop) - 1);
+	memcpy(&x, &u, 8);
+	return x;
 }
 
 uint16_t cudasim_f16_of(double x)
@@ -44,10 +56,9 @@ uint16_t cudasim_f16_of(double x)
 	if (v >= 65520)
 		return sign | 0x7c00;
 	if (v < 0x1p-14)
-		return (uint16_t)(sign | (int)ldexp(v, 24));
-	int e;
-	double m = frexp(v, &e);
-	return (uint16_t)(sign | ((e + 14) << 10) | ((int)ldexp(m, 11) - 1024));
+		return (uint16_t)(sign | (int)(v * 0x1p24));
+	const uint64_t u = f64_bits(v);
+	return (uint16_t)(sign | ((u >> 52) - 1023 + 15) << 10 | (u >> 42 & 1023));
 }
 
 uint16_t cudasim_bf16_of(double x)

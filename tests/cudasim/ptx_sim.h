@@ -134,7 +134,7 @@ KERN_DEV float f32_of_bf16(uint16_t h)
 	return f32_from_bits((int)((uint32_t)h << 16));
 }
 
-/* x to a format of so many mantissa bits, to nearest, ties to even; x may carry a sticky bit. */
+/* x to a format of this many mantissa bits, to nearest, ties to even; x may carry a sticky bit. */
 uint16_t cudasim_f16_of(double x);
 uint16_t cudasim_bf16_of(double x);
 /* a b + c with the last bit set where it is inexact: rounds right in any narrower format. */

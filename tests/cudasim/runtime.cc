@@ -15,9 +15,9 @@
 #include "tests/cudasim/capture.h"
 #include "tests/cudasim/mem.h"
 
-static const size_t arena_bytes = (size_t)1 << 40, page = 4096;
+static const size_t arena_bytes = (size_t)1 << 40, page = 4096, huge_page = 2 << 20;
 static size_t device_total, device_others;
-/* Larger pieces are filled at both ends only: nobody has the memory for pools that nothing uses. */
+/* Larger pieces are filled at both ends only: pools that nothing uses would take real memory. */
 static const size_t fill_whole = (size_t)64 << 20, fill_end = (size_t)1 << 20;
 static const unsigned char canary = 0xA5;
 
@@ -49,8 +49,8 @@ struct cudasim_stream {
 	std::deque<work> queue;
 	bool draining;
 	uint64_t pushed;               /* operations */
-	std::deque<uint64_t> of_group; /* which of them others come to, as far as nobody has seen them done */
-	const void *group;             /* of the last of them, and who asked for it */
+	std::deque<uint64_t> of_group; /* collectives not yet seen done */
+	const void *group;             /* of the last of them; asker: its thread */
 	std::thread::id asker;
 };
 
@@ -94,7 +94,8 @@ void cudasim_memory(uint64_t total, uint64_t others)
 static size_t device_free(void)
 {
 	size_device();
-	const size_t taken = device_others + cudasim_counts.live_bytes + launched.size() * CUDASIM_KERNEL_BYTES;
+	const size_t taken =
+		device_others + cudasim_counts.live_bytes + launched.size() * CUDASIM_KERNEL_BYTES;
 	return taken < device_total ? device_total - taken : 0;
 }
 
@@ -178,11 +179,23 @@ static bool is_pinned(const void *p)
 }
 
 /* Pieces are open to kernels and copies only. */
+static void piece_open(const piece &x, bool open)
+{
+	if (mprotect(x.base, x.pages, open ? PROT_READ | PROT_WRITE : PROT_NONE))
+		cudasim_fail("mprotect failed");
+}
+
 static void pieces_open(bool open)
 {
 	for (auto &it : pieces)
-		if (mprotect(it.second.base, it.second.pages, open ? PROT_READ | PROT_WRITE : PROT_NONE))
-			cudasim_fail("mprotect failed");
+		piece_open(it.second, open);
+}
+
+/* The piece that holds p; nothing to do for host memory. */
+static void piece_open_at(const void *p, bool open)
+{
+	if (in_arena(p))
+		piece_open(pieces[piece_of(p)], open);
 }
 
 static void check_canary(unsigned char *p, const piece &x)
@@ -215,13 +228,17 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 	x.pages = (bytes + 63 + page) / page * page;
 	if (!bytes || x.pages > device_free())
 		return bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
-	if (x.pages + page > (size_t)(arena_end - arena_next))
+	if (x.pages + huge_page > (size_t)(arena_end - arena_next))
 		cudasim_fail("the emulator's address space is used up");
+	if (x.pages >= 2 * huge_page)
+		arena_next = (unsigned char *)(((uintptr_t)arena_next + huge_page - 1) & ~(huge_page - 1));
 	x.base = arena_next;
 	arena_next += x.pages + page;
 	unsigned char *p = x.base + ((x.pages - bytes) & ~(size_t)63);
 	if (mprotect(x.base, x.pages, PROT_READ | PROT_WRITE))
 		return cudaErrorMemoryAllocation;
+	if (x.pages >= 2 * huge_page) /* opening and closing them goes page by page */
+		madvise(x.base, x.pages / huge_page * huge_page, MADV_HUGEPAGE);
 	fill(x.base, (size_t)(p - x.base) + bytes, 0xff);
 	memset(p + bytes, canary, (size_t)(x.base + x.pages - p) - bytes);
 	mprotect(x.base, x.pages, PROT_NONE);
@@ -243,7 +260,7 @@ cudaError_t cudaFree(void *p)
 	drain_all();
 	auto it = pieces.find((unsigned char *)p);
 	if (it == pieces.end())
-		cudasim_fail("cudaFree of %p, which is no piece", p);
+		cudasim_fail("cudaFree of %p, which is not a piece", p);
 	piece x = it->second;
 	mprotect(x.base, x.pages, PROT_READ);
 	check_canary((unsigned char *)p, x);
@@ -293,7 +310,7 @@ static void wait_for(cudaEvent_t e, uint64_t turn)
 		drain_to(e->stream, e->stream->queue.size() - 1);
 }
 
-/* Whoever waits for a device that hangs, and does not only ask, waits for ever. */
+/* A wait for a device that hangs never ends; a query returns. */
 static bool only_asking;
 
 static void hang_if_hung(void)
@@ -363,7 +380,7 @@ void cudasim_group_over(const void *group)
 static void check_wait(cudaStream_t s, const char *what)
 {
 	if (!s->of_group.empty())
-		cudasim_fail("%s waits for an operation of other ranks, and nobody looks whether they come",
+		cudasim_fail("%s waits for an operation of other ranks, and does not check whether they come",
 			     what);
 }
 
@@ -519,8 +536,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 
 /* ---- host functions ---- */
 
-/* What stands before a host function is done by a thread, a little later: nobody may have waited by
- * then, or somebody may have asked already. */
+/* What stands before a host function is done by a thread, a little later: no wait may have come by
+ * then, or a query may have come already. */
 enum { LATE_US = 1500 };
 
 struct promise {
@@ -563,7 +580,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
 	cudasim_push(s, [fn, arg, x] {
 		if (!cudasim_lost()) { /* as on a GPU */
 			fn(arg);
-			cudasim_counts.told++;
+			cudasim_counts.host_calls++;
 		}
 		x->kept = true;
 	});
@@ -624,9 +641,11 @@ static void copy_now(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
 	check_copy(dst, src, n, kind);
 	if (cudasim_is_idle)
 		return;
-	pieces_open(true);
+	piece_open_at(dst, true);
+	piece_open_at(src, true);
 	memcpy(dst, src, n);
-	pieces_open(false);
+	piece_open_at(dst, false);
+	piece_open_at(src, false);
 }
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
@@ -679,13 +698,13 @@ cudaError_t cudaMemset(void *p, int v, size_t n)
 	check_piece(p, n, "memset");
 	if (cudasim_is_idle)
 		return cudaSuccess;
-	pieces_open(true);
+	piece_open_at(p, true);
 	/* Of a fresh piece, all but the ends that were filled is zero. */
 	if (v || !is_fresh(p, n))
 		memset(p, v, n);
 	else
 		fill((unsigned char *)p, n, 0);
-	pieces_open(false);
+	piece_open_at(p, false);
 	return cudaSuccess;
 }
 

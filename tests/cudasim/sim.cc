@@ -23,7 +23,15 @@ enum {
 	THREADS_MAX = 1024,
 	LANES = 32,
 	BARRIERS = 16,
+#if defined(__SANITIZE_ADDRESS__)
 	STACK_BYTES = 256 << 10,
+#else
+	STACK_BYTES = 32 << 10,
+#endif
+	/* Stacks begin at different offsets in their pages: the hot ends of 512 stacks would otherwise
+	 * share a few sets of the cache. */
+	COLOURS = 32,
+	COLOUR_BYTES = 448,
 	SMEM_MAX = 227 << 10,  /* of a block on Hopper */
 	SMEM_PLAIN = 48 << 10, /* without cudaFuncSetAttribute */
 	SMEM_ROOM = 320 << 10, /* before the guard pages */
@@ -113,7 +121,7 @@ static struct {
 	struct warp warps[THREADS_MAX / LANES];
 	struct {
 		int came, want;
-		int who[THREADS_MAX];
+		int threads[THREADS_MAX];
 	} barriers[BARRIERS];
 	int ready[THREADS_MAX], n_ready;
 	int order; /* how the next is chosen */
@@ -121,6 +129,8 @@ static struct {
 	void *sched_sp;
 	void *sched_asan;
 } b;
+
+static const uint64_t stack_end = 0x5A5AC0DE5A5AC0DEu; /* at the far end of every stack */
 
 static unsigned char *smem_room; /* SMEM_ROOM, then the guard */
 static uint64_t rng = 0x9E3779B97F4A7C15u;
@@ -193,9 +203,9 @@ static int ready_pop(void)
 	if (!b.n_ready)
 		return -1;
 	int at = b.n_ready - 1;
-	if (b.order == 1) /* anyone */
+	if (b.order == 1) /* any */
 		at = (int)(next_random() % (uint32_t)b.n_ready);
-	else if (b.order == 2) /* mostly whoever is first */
+	else if (b.order == 2) /* mostly the first */
 		at = 0;
 	int i = b.ready[at];
 	b.ready[at] = b.ready[--b.n_ready];
@@ -211,7 +221,7 @@ static void stuck(void)
 	cudasim_fail("threads wait for others that never come");
 }
 
-/* Gives way to the next that can run; comes back when somebody has made this one ready. */
+/* Switches to the next fibre that is ready; returns when this one is ready again. */
 static void give_way(void)
 {
 	struct fibre *me = b.cur;
@@ -233,12 +243,12 @@ static void give_way(void)
 	FIBRE_ENTER(me->asan);
 }
 
-static void release(const int *who, int n, int but)
+static void release(const int *threads, int n, int but)
 {
 	uint32_t r = next_random();
 	for (int k = 0; k < n; k++) { /* rotated, either way round */
 		int at = (int)((r + (uint32_t)k) % (uint32_t)n);
-		int i = who[r >> 31 ? n - 1 - at : at];
+		int i = threads[r >> 31 ? n - 1 - at : at];
 		b.fibres[i].waits = -1;
 		if (i != but)
 			ready_push(i);
@@ -255,11 +265,11 @@ static void fibre_main(void)
 	b.warps[me->index / LANES].lanes--;
 	if (b.warps[me->index / LANES].came)
 		cudasim_fail("a lane left while others of its warp wait for it");
-	/* those that wait for everybody wait for those that are left */
+	/* a barrier of the whole block waits for the fibres that are left */
 	if (b.barriers[0].came && b.barriers[0].came == b.left) {
 		int n = b.barriers[0].came;
 		b.barriers[0].came = 0;
-		release(b.barriers[0].who, n, -1);
+		release(b.barriers[0].threads, n, -1);
 	}
 	give_way();
 	abort();
@@ -282,10 +292,10 @@ void cudasim_warp_op(void (*work)(void **args), void *arg)
 	}
 	w->came = 0;
 	work(w->args);
-	int who[LANES];
+	int threads[LANES];
 	for (int i = 0; i < LANES; i++)
-		who[i] = me->index / LANES * LANES + i;
-	release(who, LANES, me->index);
+		threads[i] = me->index / LANES * LANES + i;
+	release(threads, LANES, me->index);
 }
 
 void cudasim_barrier(int id, int n)
@@ -298,7 +308,7 @@ void cudasim_barrier(int id, int n)
 	if (bar->came && n && bar->want != n)
 		cudasim_fail("barrier %d is called for %d and for %d threads", id, bar->want, n);
 	bar->want = n;
-	bar->who[bar->came++] = me->index;
+	bar->threads[bar->came++] = me->index;
 	if (bar->came < want) {
 		me->waits = id;
 		give_way();
@@ -306,7 +316,7 @@ void cudasim_barrier(int id, int n)
 	}
 	int all = bar->came;
 	bar->came = 0;
-	release(bar->who, all, me->index);
+	release(bar->threads, all, me->index);
 }
 
 /* ---- shared memory ---- */
@@ -365,6 +375,7 @@ static void room_make(void)
 						 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (smem_room == MAP_FAILED || s == MAP_FAILED || mprotect(smem_room + SMEM_ROOM, GUARD, PROT_NONE))
 		cudasim_fail("out of memory for the emulator's stacks");
+	madvise(s, stacks, MADV_HUGEPAGE);
 	for (int i = 0; i < THREADS_MAX; i++)
 		b.fibres[i].stack = s + (size_t)i * STACK_BYTES;
 	static unsigned char alt[64 << 10];
@@ -376,6 +387,21 @@ static void room_make(void)
 	sa.sa_sigaction = on_fault;
 	sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
 	sigaction(SIGSEGV, &sa, nullptr);
+}
+
+/* The first n stacks are in use from now on. */
+static void stacks_mark(int n)
+{
+	static int marked;
+	for (; marked < n; marked++)
+		memcpy(b.fibres[marked].stack, &stack_end, sizeof stack_end);
+}
+
+static void stacks_check(int n)
+{
+	for (int i = 0; i < n; i++)
+		if (memcmp(b.fibres[i].stack, &stack_end, sizeof stack_end))
+			cudasim_fail("thread %d needs more than %d bytes of stack", i, (int)STACK_BYTES);
 }
 
 static void block_run(dim3 grid, dim3 block, uint3 at)
@@ -390,7 +416,7 @@ static void block_run(dim3 grid, dim3 block, uint3 at)
 		b.warps[w].lanes = b.n - w * LANES < LANES ? b.n - w * LANES : LANES;
 		b.warps[w].came = 0;
 	}
-	int who[THREADS_MAX];
+	int threads[THREADS_MAX];
 	for (int i = 0; i < b.n; i++) {
 		struct fibre *f = &b.fibres[i];
 		f->where.tid = uint3{(unsigned)i, 0, 0};
@@ -403,18 +429,18 @@ static void block_run(dim3 grid, dim3 block, uint3 at)
 		f->copies.clear();
 		f->groups = 0;
 		f->asan = nullptr;
-		f->sp = stack_prepare(f->stack + STACK_BYTES, fibre_main);
-		who[i] = i;
+		f->sp = stack_prepare(f->stack + STACK_BYTES - i % COLOURS * COLOUR_BYTES, fibre_main);
+		threads[i] = i;
 	}
 	for (int w = 0; w < b.n; w += LANES) { /* warps in any order, their lanes together */
 		int other = (int)(next_random() % (uint32_t)((b.n + LANES - 1) / LANES)) * LANES;
 		for (int i = 0; i < LANES && w + i < b.n && other + i < b.n; i++) {
-			int keep = who[w + i];
-			who[w + i] = who[other + i];
-			who[other + i] = keep;
+			int keep = threads[w + i];
+			threads[w + i] = threads[other + i];
+			threads[other + i] = keep;
 		}
 	}
-	release(who, b.n, -1);
+	release(threads, b.n, -1);
 	struct fibre *first = &b.fibres[ready_pop()];
 	b.cur = first;
 	cudasim_at = &first->where;
@@ -434,6 +460,7 @@ void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std
 	b.body = &body;
 	b.smem_bytes = smem;
 	b.smem = smem_room + ((SMEM_ROOM - smem) & ~(size_t)15);
+	stacks_mark((int)block.x);
 	const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
 	/* any order: a start and a stride that shares no factor with n */
 	uint64_t stride = n > 2 ? next_random() % n : 1, start = next_random() % n;
@@ -453,6 +480,7 @@ void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std
 		block_run(grid, block, at);
 		cudasim_counts.blocks++;
 	}
+	stacks_check((int)block.x);
 	cudasim_counts.launches++;
 	b.running = false;
 }

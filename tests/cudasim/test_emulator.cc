@@ -257,7 +257,7 @@ static void tell(void *arg)
 	told = *(int *)arg;
 }
 
-/* Nobody waits for the stream: what stands before the function is done, what stands behind is not. */
+/* No wait for the stream: what stands before the function is done, what stands behind is not. */
 Test(emulator, a_host_function_is_come_to_unasked)
 {
 	struct device d = device_new(2);

@@ -497,7 +497,7 @@ Test(cuda_fast, a_cublas_that_gives_no_handle_is_passed_over)
 	cr_assert_eq(cudasim_stats().live_pieces, 0);
 }
 
-/* The emulator ends a product whose stream has no workspace of ours. */
+/* The emulator ends a product on a stream without a workspace of ours. */
 Test(cuda_fast, nothing_is_allocated_after_loading_whatever_the_stream)
 {
 	struct kt t = dev_open(false, true);

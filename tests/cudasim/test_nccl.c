@@ -101,7 +101,7 @@ static void start(int rank, int n, rank_fn *fn)
 	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
 	CHECK(mine == NULL);
 	fn(c, &t, rank, n);
-	/* Who leaves ends the group, for those who are not done yet, too. */
+	/* A rank that leaves ends the group, also for ranks that are not done yet. */
 	atomic_fetch_add(&common->done, 1);
 	while (atomic_load(&common->done) < n)
 		usleep(1000);
@@ -400,7 +400,7 @@ static void slow_at_first(struct coll *c, struct kt *t, int rank, int n)
 	cudasim_nccl_slow(1000);
 	CHECK(ops->barrier(c) == 0);
 	ops->settled(c);
-	CHECK(ops->barrier(c) == -ECONNRESET && strstr(ops->why(c), "does not come"));
+	CHECK(ops->barrier(c) == -ECONNRESET && strstr(ops->why(c), "did not arrive"));
 }
 
 Test(nccl, the_first_times_may_take_longer)

@@ -18,23 +18,6 @@ struct net {
 	int32_t *out_rank;
 };
 
-static struct kern_linear *layer(struct net *n, int k, int n1, int n2)
-{
-	char why[256] = "";
-	struct kern_linear *w = NULL;
-	struct kt_part a = kt_part(KERN_AWQ4, k, n1, 32, false), b = {0};
-	struct kern_linear_src src = {.name = "test", .k = k, .group = 32, .n_parts = n2 ? 2 : 1};
-	src.parts[0] = a.part;
-	if (n2) {
-		b = kt_part(KERN_AWQ4, k, n2, 32, false);
-		src.parts[1] = b.part;
-	}
-	cr_assert_eq(n->t.ops->linear_load(n->t.dev, &src, &w, why, sizeof why), 0, "%s", why);
-	kt_part_fini(&a);
-	kt_part_fini(&b);
-	return w;
-}
-
 static void net_open(struct net *n)
 {
 	char why[256] = "";
@@ -46,17 +29,14 @@ static void net_open(struct net *n)
 	cr_assert_eq(n->t.ops->embed_load(n->t.dev, emb.w, KERN_F16, V, H, &n->embed, why, sizeof why), 0,
 		     "%s", why);
 	kt_part_fini(&emb);
-	n->qkv = layer(n, H, (HQ + 2 * HKV) * D, 0);
-	n->o = layer(n, HQ * D, H, 0);
-	n->gateup = layer(n, H, I, I);
-	n->down = layer(n, I, H, 0);
+	n->qkv = ct_layer(&n->t, KERN_AWQ4, H, (HQ + 2 * HKV) * D, 0);
+	n->o = ct_layer(&n->t, KERN_AWQ4, HQ * D, H, 0);
+	n->gateup = ct_layer(&n->t, KERN_AWQ4, H, I, I);
+	n->down = ct_layer(&n->t, KERN_AWQ4, I, H, 0);
 	n->kv = n->t.ops->kv_new(n->t.dev, 1, HKV, D, 16, 4, 0);
 	for (int i = 0; i < H; i++)
 		ones[i] = 0.05f; /* keeps what the layers give small */
-	for (int i = 0; i < CONTEXT * D; i += 2) {
-		rope[i] = cosf((float)(i / D) * 0.1f);
-		rope[i + 1] = sinf((float)(i / D) * 0.1f);
-	}
+	ct_rope(rope, CONTEXT, D);
 	n->ones = kt_put(&n->t, ones, sizeof ones);
 	n->rope = kt_put(&n->t, rope, sizeof rope);
 	n->tokens = kt_put(&n->t, tokens, sizeof tokens);
@@ -203,7 +183,7 @@ Test(step, queued_ahead_or_waited_for_whole_or_row_by_row_the_tokens_are_the_sam
 	net_close(&n);
 }
 
-/* Told of each step while the next ones are queued: its token is there then. */
+/* A notice of each step comes while the next ones are queued; its token is there then. */
 Test(step, a_notice_comes_for_each_step_in_turn)
 {
 	struct net n;

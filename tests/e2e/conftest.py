@@ -21,15 +21,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from service import BIN, DEMO, QUERN, SHARED, Service, no_processes_left, spawn  # noqa: E402
+from service import BIN, DEMO, QUERN, SHARED, SLOW, Service, no_processes_left, spawn  # noqa: E402
 
-TEST_S = 200    # a test that takes longer has failed
-RUN_S = 90
+TEST_S = int(200 * SLOW)    # a test that takes longer has failed
+RUN_S = 90 * SLOW
 STORIES = SHARED / "weights" / "stories260K-hf-f32"
 
 
 def pytest_configure(config):
-    for program in ("quern", "quern-controller", "quern-worker"):
+    for program in ("quern", "quern-controller", "quern-worker", "quern-bench"):
         if not (BIN / program).exists():
             raise pytest.UsageError(f"{BIN / program} is not built; run: make")
 

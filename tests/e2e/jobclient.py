@@ -1,13 +1,15 @@
 """jobclient.py - a small client of quern's job socket, every wait with a time limit."""
 
 import itertools
+import os
 import time
 from collections import deque
 
 import msgpack
 import zmq
 
-TIMEOUT_S = 90
+SLOW = float(os.environ.get("QUERN_TEST_SLOW", "1"))   # by how much longer everything may take: sanitizers
+TIMEOUT_S = 90 * SLOW
 JOB_KEYS = {"prompt", "tokens", "messages", "stream", "durable", "priority", "deadline_ms", "user",
             "cache_salt", "key", "on_disconnect"}
 
@@ -21,7 +23,7 @@ class JobError(Exception):
 
 
 class Done:
-    """A `done` reply; text, tokens and so on are those of the first output."""
+    """A `done` reply; text, tokens etc. are those of the first output."""
 
     def __init__(self, reply):
         self.reply = reply
@@ -33,7 +35,7 @@ class Done:
 
 
 class Job:
-    """A job under way, as the client sees it through the request with this id."""
+    """A job under way, followed through the request with this id."""
 
     def __init__(self, client, request_id):
         self.client, self.request_id = client, request_id
@@ -88,7 +90,7 @@ class JobClient:
         self.close()
 
     def close(self):
-        """Closes the connection; the service sees the client go."""
+        """Closes the connection, which the service notices."""
         if not self.socket.closed:
             self.socket.close(linger=0)
             self.context.term()
@@ -106,13 +108,13 @@ class JobClient:
     # --- requests and replies ---
 
     def send(self, request):
-        """Sends a request, given an id where it has none; returns the id."""
+        """Sends a request, with a new id unless it has one; returns the id."""
         request = {"id": next(self.ids), **request}
         self.send_frames(msgpack.packb(request))
         return request["id"]
 
     def recv(self, request_id, timeout=TIMEOUT_S):
-        """The next reply to that request.  An `error` is raised."""
+        """The next reply to that request.  Raises an `error`."""
         queue = self.waiting.setdefault(request_id, deque())
         end = time.monotonic() + timeout
         while not queue:
@@ -131,7 +133,7 @@ class JobClient:
     # --- operations ---
 
     def submit(self, prompt=None, **keys):
-        """Sends a job and returns it at once.  Keys that are not the job's own go into params."""
+        """Sends a job and returns it at once.  Other keys than JOB_KEYS go into params."""
         request = {"op": "submit", "stream": True}
         if prompt is not None:
             request["prompt"] = prompt
@@ -142,7 +144,7 @@ class JobClient:
         return Job(self, self.send(request))
 
     def generate(self, prompt=None, **keys):
-        """A job from beginning to end."""
+        """Runs a job to its end."""
         return self.submit(prompt, **{"stream": False, **keys}).done()
 
     def attach(self, job, **keys):

@@ -1,4 +1,4 @@
-"""service.py - a running `quern serve` for a test, and what is left of it afterwards."""
+"""service.py - a running `quern serve` for a test, and a check that no process is left afterwards."""
 
 import ctypes
 import json
@@ -11,7 +11,7 @@ import time
 import uuid
 from pathlib import Path
 
-from jobclient import JobClient
+from jobclient import SLOW, JobClient
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("QUERN_BUILD", "build")
@@ -20,28 +20,29 @@ QUERN = str(BIN / "quern")
 DEMO = ROOT / "models" / "demo"
 SHARED = Path(os.environ.get("QUERN_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
-START_S = 90    # loading on a busy machine; a test never waits longer for a service
-END_S = 30
+START_S = 90 * SLOW    # loading on a busy machine; a test never waits longer for a service
+END_S = 30 * SLOW
 MARK = "QUERN_TEST_MARK"
 
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent():
-    """In the child: nothing that a test started outlives the test run."""
+def _in_child():
+    """In the child: it does not outlive the test run, and Ctrl-C is not ignored as it is in background jobs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     pr_set_pdeathsig = 1
     _libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def spawn(argv, mark, **kwargs):
-    """A process of its own group; it and all that it starts carry the mark."""
+    """Starts a process in its own group; it and its children carry the mark."""
     env = {**os.environ, MARK: mark, **kwargs.pop("env", {})}
     return subprocess.Popen([str(a) for a in argv], env=env, start_new_session=True,
-                            preexec_fn=_die_with_parent, **kwargs)
+                            preexec_fn=_in_child, **kwargs)
 
 
 def marked(mark):
-    """The processes that carry the mark and live: {pid: name}."""
+    """Live processes with the mark: {pid: name}."""
     found = {}
     needle = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
@@ -60,14 +61,14 @@ def marked(mark):
 
 
 def eventually(condition, timeout=30, what="the condition"):
-    """Waits until condition() gives something true, and returns it."""
-    end = time.monotonic() + timeout
+    """Waits until condition() returns a true value, and returns it."""
+    end = time.monotonic() + timeout * SLOW
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise AssertionError(f"{what} did not come about within {timeout} s; last: {value!r}")
+            raise AssertionError(f"{what} did not hold within {timeout * SLOW} s; last: {value!r}")
         time.sleep(0.02)
 
 
@@ -85,9 +86,9 @@ def no_processes_left(mark, timeout=20):
 
 
 class Service:
-    """`quern serve MODEL`, ready.  http and jobs say where; process is the supervisor's."""
+    """`quern serve MODEL`, ready.  http and jobs are its endpoints; process is the supervisor."""
 
-    used = []   # since the test began: their logs are shown when it fails
+    used = []   # of the current test: their logs are shown if it fails
 
     def __init__(self, model=DEMO, *options, wait=True):
         self.mark = uuid.uuid4().hex
@@ -148,7 +149,7 @@ class Service:
             return c.status()
 
     def idle(self, timeout=60):
-        """Waits until nothing runs or waits, and every block is free again or only cached."""
+        """Waits until no sequence runs or waits, and every block is free or cached."""
         def settled():
             s = self.status()
             return s if s["running"] == s["waiting"] == s["swapped"] == s["blocks"]["held"] == 0 else None
@@ -165,7 +166,7 @@ class Service:
         return self.process.wait(timeout)
 
     def stop(self, sig=signal.SIGINT):
-        """Whatever it takes; for clean-up."""
+        """Ends the service by any means; for clean-up."""
         for c in self.clients:
             c.close()
         try:

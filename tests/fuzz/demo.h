@@ -3,14 +3,17 @@
 #ifndef QUERN_TESTS_FUZZ_DEMO_H
 #define QUERN_TESTS_FUZZ_DEMO_H
 
-#include "controller/front.h"
+#include "controller/chat/chat.h"
+#include "controller/message/service.h"
+#include "controller/tokenizer/tokenizer.h"
+#include "formats/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { FUZZ_CONTEXT = 512 };
 
-/* The chat style of that directory; of the demo model where it is NULL.  Exits when a file is missing. */
+/* chat_dir: the directory of the chat template; NULL: the demo model.  Exits if a file is missing. */
 static inline struct service *fuzz_demo(const char *chat_dir)
 {
 	static struct model_config config;

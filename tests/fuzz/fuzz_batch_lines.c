@@ -1,7 +1,7 @@
-/* A batch's input file of any bytes, in parts: never a crash, lines within the file.
+/* Any bytes as a batch's input file that arrives in parts: lines lie within the file.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_batch_lines CORPUS */
-#include "controller/batch_lines.h"
+#include "formats/batch_lines.h"
 
 #include <assert.h>
 #include <string.h>
@@ -22,15 +22,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	batch_scan_end(&s);
 	assert(s.n_lines || json_array_size(s.errors));
 	for (uint32_t i = 0; !json_array_size(s.errors) && i < s.n_lines; i++) {
-		const char *custom_id, *code, *param;
-		const json_t *body;
-		json_t *tree;
-		char why[200];
+		struct batch_line_request request;
+		struct batch_line_problem problem;
 		assert(s.lines[i].at >= 0 && (size_t)s.lines[i].at + s.lines[i].n <= n);
-		int rc = batch_line_parse(p + s.lines[i].at, s.lines[i].n, "/v1/completions", &tree,
-					  &custom_id, &body, &code, &param, why, sizeof why);
-		assert(rc == 0 && custom_id[0] && json_is_object(body));
-		json_decref(tree);
+		int rc = batch_line_parse(p + s.lines[i].at, s.lines[i].n, "/v1/completions", &request,
+					  &problem);
+		assert(rc == 0 && request.custom_id[0] && json_is_object(request.body));
+		json_decref(request.tree);
 	}
 	batch_scan_fini(&s);
 	return 0;

@@ -1,11 +1,10 @@
-/* Fuzzes what comes over the worker bus: plans, results and all other messages.
+/* Messages of the worker bus: plans, results and all others.
  *   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -g -O1 -I. tests/fuzz/fuzz_bus.c \
- *         proto/{bus,cursor,plan,params}.c base/{alloc,buf,err}.c -lmsgpackc -o build/fuzz_bus
+ *         proto/{bus,bus_plan,cursor,plan,params}.c base/{alloc,buf,err}.c -lmsgpackc -o build/fuzz_bus
  *   build/fuzz_bus -max_total_time=180
- * The first byte says which decoder gets the rest, in a copy of its exact size; two more choose
- * what the rest is: bytes as they are, or a sound message with some of its bytes replaced by them,
- * so that the mutations reach behind the envelope.  What decodes is encoded again, decoded again
- * and must say the same. */
+ * The first byte chooses the decoder, which gets a copy of the exact size; two more choose the meaning of
+ * the rest: the message, or replacements of bytes in a valid message, so that mutations reach beyond the
+ * envelope.  A decoded message must survive another encoding and decoding unchanged. */
 #include "proto/bus.h"
 
 #include "base/alloc.h"
@@ -38,7 +37,7 @@ static void same(const struct buf *a, const struct buf *b)
 		wrong("what was decoded and encoded again decodes to something else");
 }
 
-/* Every word that a decoded plan holds must lie within the limits. */
+/* Every word of a decoded plan must lie within the limits. */
 static void check_plan(const struct plan *p)
 {
 	uint32_t rows = 0;
@@ -70,7 +69,7 @@ static void check_plan(const struct plan *p)
 
 static void fuzz_plan(const uint8_t *data, size_t n)
 {
-	static struct plan p, q; /* reused, as the worker does */
+	static struct plan p, q; /* reused, as in the worker */
 	struct buf one = {0}, two = {0};
 	char why[64];
 	if (bus_decode_plan(data, n, &limits, &p, why, sizeof why) == 0) {
@@ -122,7 +121,7 @@ static void fuzz_message(const uint8_t *data, size_t n)
 	buf_fini(&two);
 }
 
-/* ---- sound messages to begin from ---- */
+/* ---- valid messages to start from ---- */
 
 static void sound_plan(struct buf *out)
 {
@@ -171,10 +170,16 @@ static void sound_message(struct buf *out, unsigned kind)
 	struct bus_msg m = {.type = BUS_HELLO, .hello = {.device = "cpu:0", .host = "here", .pid = 17}};
 	switch (kind % 6) {
 	case 1:
-		m = (struct bus_msg){.type = BUS_LOAD, .load = {.model = "models/demo", .epoch = 3, .fast = true}};
+		m = (struct bus_msg){.type = BUS_LOAD,
+				     .load = {.model = "models/demo", .epoch = 3, .fast = true}};
 		break;
 	case 2:
-		m = (struct bus_msg){.type = BUS_READY, .ready = {.epoch = 3, .n_blocks = 9, .isa = "avx2", .scratch_bytes = 5, .device_bytes = 1u << 31}};
+		m = (struct bus_msg){.type = BUS_READY,
+				     .ready = {.epoch = 3,
+					       .n_blocks = 9,
+					       .isa = "avx2",
+					       .scratch_bytes = 5,
+					       .device_bytes = 1u << 31}};
 		break;
 	case 3:
 		m = (struct bus_msg){.type = BUS_FAILED, .failed = {3, "no memory"}};
@@ -221,7 +226,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		len = spoil(&sound, bytes, len);
 		bytes = (const uint8_t *)sound.p;
 	}
-	uint8_t *exact = xmemdup(bytes, len); /* so that a byte too far is seen */
+	uint8_t *exact = xmemdup(bytes, len); /* so that a read beyond it is detected */
 	if (which == 0)
 		fuzz_plan(exact, len);
 	else if (which == 1)

@@ -1,5 +1,4 @@
-/* config.json: any bytes are a file's, and either refused with a reason or a configuration
- * whose RoPE tables can be made.
+/* Any bytes as config.json: refused with a reason, or a configuration with valid RoPE tables.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_config CORPUS */
 #include "formats/config.h"

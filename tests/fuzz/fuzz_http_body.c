@@ -1,11 +1,11 @@
-/* Bodies of HTTP requests: JSON, completions and chats, tokenize.  Never a crash; a request is
- * taken whole or refused with a reason that is valid UTF-8.
+/* Bodies of HTTP requests: JSON, completions and chats, tokenize.  A request is accepted as a whole or
+ * refused with a reason that is valid UTF-8.
  *
  * The first byte chooses the dialect, the rest is the body.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_body CORPUS tests/fuzz/seeds/fuzz_http_body */
 #include "base/json.h"
-#include "controller/api.h"
+#include "controller/request/api.h"
 #include "tests/fuzz/demo.h"
 
 #include <assert.h>
@@ -44,7 +44,8 @@ static void tokenize(const json_t *request)
 	struct token_ids ids = {0};
 	struct api_problem problem = {0};
 	char ignored[64] = "";
-	if (api_tokenize_messages(fuzz_demo(NULL), FUZZ_CONTEXT, request, &ids, ignored, sizeof ignored, &problem))
+	if (api_tokenize_messages(fuzz_demo(NULL), FUZZ_CONTEXT, request, &ids, ignored, sizeof ignored,
+				  &problem))
 		check_problem(&problem);
 	else
 		assert(strlen(ignored) < sizeof ignored && !strpbrk(ignored, "\r\n"));

@@ -1,14 +1,13 @@
-/* Damaged bodies through what HTTP makes of them: JSON, keys, messages, tools, template, tokenizer.
- * Never a crash; a request is taken whole or refused with a reason that is valid UTF-8, and what is
- * told of ignored keys is bounded.
+/* Damaged bodies of HTTP requests: JSON, fields, messages, tools, template, tokenizer.  A request is
+ * accepted as a whole or refused with a reason that is valid UTF-8; the list of ignored fields is bounded.
  *
  * The first byte chooses the dialect and one of the bodies below, damaged by the pairs (place, byte)
- * that follow, or the rest of the input as it is.
+ * that follow, or the rest of the input unchanged.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_openai CORPUS */
 #include "base/json.h"
-#include "controller/api.h"
-#include "controller/chatreq.h"
+#include "controller/request/api.h"
+#include "controller/request/chat_request.h"
 #include "tests/fuzz/demo.h"
 
 #include <assert.h>
@@ -51,7 +50,7 @@ static const char *const seeds[SEEDS] = {
 static void one(const struct service *svc, const char *text, size_t n, enum api_dialect dialect)
 {
 	char why[256];
-	json_t *request, *said;
+	json_t *request, *shown;
 	struct submit *s = NULL;
 	struct api_reply reply = {0};
 	struct api_problem p = {.code = CODE_OK};
@@ -61,10 +60,10 @@ static void one(const struct service *svc, const char *text, size_t n, enum api_
 	for (size_t i = 0; i < (prompts < 3 ? prompts : 3); i++) {
 		int rc = api_submit(svc, FUZZ_CONTEXT, request, dialect, i, &s, &reply, &p);
 		if (rc) {
-			assert(p.code != CODE_OK && p.why[0] && (said = json_string(p.why)));
-			json_decref(said);
-			assert((said = json_string(p.param)));
-			json_decref(said);
+			assert(p.code != CODE_OK && p.why[0] && (shown = json_string(p.why)));
+			json_decref(shown);
+			assert((shown = json_string(p.param)));
+			json_decref(shown);
 			break;
 		}
 		assert(s->n_tokens > 0 && s->n_tokens + s->params.max_tokens <= FUZZ_CONTEXT &&
@@ -81,7 +80,7 @@ static const struct service *demo(void)
 	char why[512];
 	if (!svc) {
 		svc = fuzz_demo(QUERN_ROOT "/tests/golden/chat_tools");
-		chatreq_styles(svc, "auto", "auto", why, sizeof why);
+		chat_request_styles(svc, "auto", "auto", why, sizeof why);
 	}
 	return svc;
 }

@@ -1,12 +1,12 @@
-/* Any bytes as a chat template and its variables (JSON, behind the first NUL; a chat where there is
- * none): refused with a reason, or rendered within the limits, as UTF-8, the input's spans in order
- * and within the text; and marking input changes no byte.
+/* Any bytes as a chat template and its variables (JSON behind the first NUL; without, a chat): refused with
+ * a reason, or rendered within the limits, as UTF-8, with spans of input in order and within the text.
+ * Marking input changes no byte.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_jinja CORPUS tests/fuzz/seeds/fuzz_jinja
  * -dict=tests/fuzz/fuzz_jinja.dict */
 #include "base/json.h"
-#include "controller/jinja.h"
-#include "controller/utf8.h"
+#include "controller/jinja/jinja.h"
+#include "base/utf8.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (json_parse(variables, n_variables, &context, NULL, 0))
 		context = NULL;
 	int rc = render(t, context, true, &marked), other = render(t, context, false, &plain);
-	/* Marks take memory too, so that only the one with them may be too large. */
+	/* Marks take memory too: only the rendering with them may exceed it. */
 	assert(rc == other || rc == -E2BIG);
 	if (rc == 0)
 		check(&marked, &plain);

@@ -1,8 +1,8 @@
-/* Records of the journal, damaged behind their checksum: never a crash, what is taken keeps the
- * bounds.  The first byte chooses what it is read as.
+/* Damaged records of the journal with a valid checksum: an accepted record keeps the bounds.  The first
+ * byte chooses the kind of record.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_record CORPUS */
-#include "controller/record.h"
+#include "controller/jobs/record.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void request(struct cursor *c)
 	       s->n_stop <= PARAMS_STOP_MAX);
 	for (uint32_t i = 0; i < s->n_tokens; i++)
 		assert(s->tokens[i] < VOCAB);
-	/* What was read can be written, and reads back. */
+	/* An accepted record can be written and read back. */
 	struct buf b = {0};
 	struct cursor again;
 	struct submit *t = NULL;

@@ -1,5 +1,4 @@
-/* The reader of safetensors headers: any bytes are a file's, and either refused with a reason
- * or give tensors that lie within it.
+/* Any bytes as a safetensors file: refused with a reason, or its tensors lie within the file.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_safetensors CORPUS */
 #include "formats/safetensors.h"

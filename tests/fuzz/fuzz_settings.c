@@ -1,12 +1,12 @@
-/* What an operator writes: key files, the list of keys that are let in, API keys, INI files, sizes
- * and devices.  Never a crash; refused with a reason, which never shows a key.
+/* Files and options of an operator: CURVE keys, the list of allowed keys, API keys, INI files, sizes and
+ * devices.  The reason of a refusal never shows a key.
  *
- * The first byte chooses which of them the rest is.
+ * The first byte chooses one of them.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_settings CORPUS tests/fuzz/seeds/fuzz_settings */
 #include "base/options.h"
-#include "controller/apikeys.h"
-#include "controller/zap.h"
+#include "controller/http/api_keys.h"
+#include "controller/net/zap.h"
 #include "proto/curve.h"
 
 #include <assert.h>
@@ -66,7 +66,7 @@ static void list(const char *text, size_t n)
 static void api_keys(const char *text, size_t n)
 {
 	static char dir[64], path[96];
-	struct apikeys *k;
+	struct api_keys *k;
 	char why[512] = "";
 	if (!dir[0]) {
 		strcpy(dir, "/tmp/fuzz_settings_XXXXXX");
@@ -80,12 +80,12 @@ static void api_keys(const char *text, size_t n)
 	fwrite(text, 1, n, f);
 	fclose(f);
 	chmod(path, 0600);
-	if (apikeys_open(path, &k, why, sizeof why)) {
+	if (api_keys_open(path, &k, why, sizeof why)) {
 		assert(why[0]);
 		return;
 	}
-	apikeys_find(k, "Bearer sk-0123456789abcdef", 0);
-	apikeys_close(k);
+	api_keys_find(k, "Bearer sk-0123456789abcdef", 0);
+	api_keys_close(k);
 }
 
 static void words(const char *text, size_t n)

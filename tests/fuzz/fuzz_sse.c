@@ -1,11 +1,10 @@
-/* Any bytes as a stream of a server's events: never a crash, and the events do not depend on how
- * the bytes were cut.
+/* Any bytes as a stream of server-sent events: the events do not depend on how the bytes are cut.
  *
  *   clang -fsanitize=fuzzer,address,undefined -DFUZZ_LIBRARY -I. ... tests/fuzz/fuzz_sse.c
  *   without FUZZ_LIBRARY: a program that damages streams at random: fuzz_sse [ROUNDS [SEED]] */
 #include "base/json.h"
-#include "cli/loadgen.h"
-#include "cli/sse.h"
+#include "bench/loadgen.h"
+#include "bench/sse.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -29,7 +28,7 @@ static int collect(void *ctx, const char *data, size_t n)
 	return 0;
 }
 
-/* The first byte says how large the pieces are. */
+/* The first byte: the size of the pieces. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
 	struct sse whole = {0}, cut = {0};

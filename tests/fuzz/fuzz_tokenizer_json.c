@@ -1,8 +1,8 @@
-/* Any bytes as tokenizer.json: refused with a reason, or a tokenizer that encodes, decodes and
- * streams without a fault, and whose streamed text is what it decodes.
+/* Any bytes as tokenizer.json: refused with a reason, or a tokenizer that encodes and decodes, streamed text
+ * included, which must equal the decoded text.
  * clang -fsanitize=fuzzer,address,undefined; seeds: tests/golden/tokenizer/<name>/tokenizer.json */
-#include "controller/detok.h"
-#include "controller/tokenizer_impl.h"
+#include "controller/tokenizer/detok.h"
+#include "controller/tokenizer/tokenizer_impl.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@ static void use(const struct tokenizer *t, const char *text, size_t n, unsigned 
 {
 	struct token_ids ids = {0};
 	struct buf whole = {0}, parts = {0};
-	struct tokenizer_span span = {n / 3, n / 2};
+	struct text_span span = {n / 3, n / 2};
 	if (tokenizer_encode(t, text, n, flags, &span, 1, &ids, NULL, 0) == 0) {
 		struct detok *d = detok_new(t, true, false);
 		assert(tokenizer_decode(t, ids.ids, ids.n, true, &whole) == 0);

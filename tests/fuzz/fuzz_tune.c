@@ -1,5 +1,5 @@
-/* The file of crossovers that --fast reads: never a crash; refused with a reason, and then nothing of it
- * is kept; what is taken can be used as it is.
+/* Any bytes as the file of crossovers that --fast reads: refused with a reason and nothing kept, or all
+ * values valid.
  *
  *   make fuzz FUZZ=fuzz_tune */
 #include "worker/tune.h"
@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static struct tune t;
-	char why[256] = "", *text = malloc(n + 1); /* of its size, so that reading on is seen */
+	char why[256] = "",
+	     *text = malloc(n + 1); /* of its exact size, so that a read beyond it is detected */
 	if (n)
 		memcpy(text, data, n);
 	text[n] = 0;
@@ -22,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	else
 		assert(t.device[0] && t.isa[0] && t.build[0]);
 	for (int i = 0; i < t.n; i++)
-		assert((t.layers[i].k > 0) == (t.layers[i].n > 0) && t.layers[i].k >= 0 && t.layers[i].rows >= 0);
+		assert((t.layers[i].k > 0) == (t.layers[i].n > 0) && t.layers[i].k >= 0 &&
+		       t.layers[i].rows >= 0);
 	free(text);
 	return 0;
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs libFuzzer targets, so many seconds of CPU time each, as many at once as there are cores.
+"""Runs libFuzzer targets, SECONDS of CPU time each, one per core at a time.
 
-    run.py BUILD/fuzz SECONDS [TARGET...]        TARGET: fuzz_bus, ...; all where none is named
+    run.py BUILD/fuzz SECONDS [TARGET...]        TARGET: fuzz_bus, ...; default: all
 
-Each starts from its seeds and dictionary in tests/fuzz and what it found before (TARGET.corpus
-beside it).  Prints a line for each: executions, coverage, CPU seconds.  A finding is shown whole,
-its input kept as BUILD/fuzz/TARGET.found-*, and the rest goes on; the exit status is then 1.
-CPU time, not the clock's: on a busy machine the figures would mean nothing otherwise.
+Each starts from its seeds and dictionary in tests/fuzz and its corpus of earlier runs (TARGET.corpus
+beside it).  Prints a line for each: executions, coverage, CPU seconds.  A finding is printed in full,
+its input kept as BUILD/fuzz/TARGET.found-*, and the other targets continue; the exit status is then 1.
+CPU time instead of elapsed time, so that results on a busy machine can be compared.
 """
 import os
 import re
@@ -44,7 +44,7 @@ def one_round(folder, name, seconds):
 
 
 def fuzz(folder, name, seconds):
-    """A target until it has had its time; whether nothing was found."""
+    """Runs a target for its time; True: no finding."""
     cpu, runs = 0.0, 0
     while cpu < seconds:
         if cpu:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""make_beams_golden.py - what Hugging Face transformers' beam search finds.
+"""make_beams_golden.py - the results of Hugging Face transformers' beam search.
 
     python tests/golden/make_beams_golden.py [--shared DIR]
 
 Needs torch and transformers; the tests need only the two files that it writes:
 
 beams.json         searches over a table instead of a model: the log-probabilities of the next token
-                   are row (last token * 5 + position * 3) mod ROWS.  For tests/unit/test_beam.c.
+                   are row (last token * 5 + position * 3) mod ROWS.  For tests/unit/sched/test_beam.c.
 beams_models.json  searches over the demo model (dequantized to float32) and, with --shared, over
-                   the weights there.  For tests/e2e/test_beams.py.
+                   the weights there.  For tests/e2e/jobs/test_beams.py.
 
-Each case: what was asked for, and the tokens and scores of all hypotheses, best first.  The margin
-is the least difference between two sums that decided something; cases in which it is so small that
-another order of additions could decide otherwise are left out.
+Each case: the parameters, and the tokens and scores of all hypotheses, best first.  The margin is the
+least difference between two sums that decided a choice; a case with a margin so small that another
+order of additions could choose differently is omitted.
 """
 import argparse
 import json
@@ -77,7 +77,7 @@ class Margin:
 
 @torch.no_grad()
 def search(model, prompt, case, stop):
-    """stop: the tokens that end a hypothesis.  All `width` hypotheses are asked for."""
+    """stop: the tokens that end a hypothesis.  All `width` hypotheses are returned."""
     margin = Margin()
     margin.watch(model)
     config = GenerationConfig(
@@ -85,7 +85,7 @@ def search(model, prompt, case, stop):
         min_new_tokens=case.get("min_tokens") or None, length_penalty=case["length_penalty"],
         early_stopping=case["early_stopping"], do_sample=False, eos_token_id=stop or None, pad_token_id=None,
         bos_token_id=None, use_cache=not isinstance(model, Table), return_dict_in_generate=True, output_scores=True)
-    # pad tokens behind the end must not be taken for output: a token that nothing else is.
+    # Padding behind the end must not look like output: a token id of its own.
     config.pad_token_id = stop[0] if stop else None
     ids = torch.tensor([prompt])
     out = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
@@ -126,7 +126,7 @@ def table_cases():
 
 
 def own_stops(path):
-    """What ends an output unless ignore_eos says otherwise."""
+    """The tokens that end an output unless ignore_eos is set."""
     for name in ("generation_config.json", "config.json"):
         if os.path.exists(os.path.join(path, name)):
             with open(os.path.join(path, name), encoding="utf-8") as f:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/chat.json: what the reference chat templates give for some conversations.
+"""Writes tests/golden/chat.json: some conversations rendered by the reference chat templates.
 
     make_chat_golden.py DATA > tests/golden/chat.json
 
-DATA holds chat/ and tokenizers/.  Rendered with jinja2, set up as transformers'
-apply_chat_template does it.  Templates themselves are not copied: each case names its file."""
+DATA holds chat/ and tokenizers/.  Rendered with jinja2, set up as in transformers'
+apply_chat_template.  Templates are not copied: each case names its file."""
 import json
 import sys
 from datetime import datetime
@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 DATE = "@DATE@"  # where a template writes today's date
 
 # name, file under DATA (a template, or a folder with tokenizer_config.json), bos, eos, and
-# whether the file is to be joined to one line first (its repository says so).
+# whether the file must be joined to one line first (as its repository demands).
 TEMPLATES = [
     ("qwen2", "tokenizers/qwen2", None, None, False),
     ("qwen2.5", "tokenizers/qwen2.5", None, None, False),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/chat_tokens.json: the ids that transformers' apply_chat_template gives.
+"""Writes tests/golden/chat_tokens.json: the ids of transformers' apply_chat_template.
 
     make_chat_tokens_golden.py DATA > tests/golden/chat_tokens.json
 
-DATA holds tokenizers/.  Needs transformers (5.23 made what is there).  requests: {name: what is
-rendered}; models: {folder under DATA, or "demo": {request: ids, or null where the template refuses}}."""
+DATA holds tokenizers/.  Needs transformers (the file was made by 5.23).  requests: {name:
+request}; models: {folder under DATA, or "demo": {name of a request: ids, or null if the template refuses}}."""
 import gzip
 import json
 import os
@@ -63,7 +63,7 @@ def load(folder):
         file.write(text)
         file.flush()
         special = {k: v["content"] if isinstance(v, dict) else v for k in TOKENS if (v := config.get(k)) is not None}
-        # As the file says, and not as a class of transformers would have it.
+        # By the file, not by a class of transformers for this model.
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=file.name, **special)
     tokenizer.chat_template = config["chat_template"]
     return tokenizer

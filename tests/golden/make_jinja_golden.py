@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/jinja.json: what jinja2, set up as transformers does it, makes of templates.
+"""Writes tests/golden/jinja.json: templates rendered by jinja2, set up as in transformers.
 
     make_jinja_golden.py [DATA] > tests/golden/jinja.json
 
-cases: the templates below, {name, template, context, text}; text is null where jinja2 refuses.
-python: of the cases in DATA/chat/hfjs-jinja-syntax.json, written for another implementation, those which
-Python renders otherwise, {name: text or null}; kept as they were when DATA is not given."""
+cases: the templates below, {name, template, context, text}; text is null if jinja2 refuses.
+python: the cases of DATA/chat/hfjs-jinja-syntax.json, written for another implementation, that Python
+renders differently, {name: text or null}; without DATA they are kept."""
 import datetime
 import functools
 import json
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}: marks the assistant's part for training; renders what it holds."""
+    """{% generation %}: marks the assistant's part for training; renders its body."""
     tags = {"generation"}
 
     def parse(self, parser):
@@ -56,7 +56,7 @@ def compiled(template, trim_blocks, lstrip_blocks):
 
 
 def render(template, context, trim_blocks=True, lstrip_blocks=True):
-    """The text, or None where jinja2 refuses, with the reason."""
+    """(text, reason); the text is None if jinja2 refuses."""
     try:
         return compiled(template, trim_blocks, lstrip_blocks).render(**context), None
     except Exception as e:  # whatever Python raises is a refusal

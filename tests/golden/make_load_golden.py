@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Expected figures of a load test: load.json, by numpy and the definitions of `vllm bench serve`
-written down anew.  Times are integers in microseconds, as the load generator keeps them.
+"""Expected figures of a load test: load.json, computed with numpy by the definitions of `vllm bench
+serve`, implemented independently.  Times are integers in microseconds, as the load generator keeps them.
 
     python3 tests/golden/make_load_golden.py > tests/golden/load.json
 """
@@ -22,7 +22,7 @@ def requests(rng, n):
         chunks = np.cumsum(np.concatenate([[first], gaps])).tolist()
         r = {"sent_us": at, "n_prompt": int(rng.integers(1, 500)), "chunk_us": chunks,
              "last_us": chunks[-1] + int(rng.integers(0, 3)) * 100, "got_prompt": 0, "got_output": 0}
-        if i % 3:       # the server tells its counts; a chunk may bring several tokens
+        if i % 3:       # the server reports its counts; a chunk may bring several tokens
             r["got_prompt"] = r["n_prompt"] + 1
             r["got_output"] = len(chunks) + int(rng.integers(0, 4))
         if i % 10 == 7:

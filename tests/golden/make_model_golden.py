@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make_model_golden.py - expected logits and tokens of the tests' tiny models.
 
-Runs Hugging Face transformers (float32, CPU) on what tests/tools/make_model.py makes and writes
+Runs Hugging Face transformers (float32, CPU) on the models of tests/tools/make_model.py and writes
 tests/golden/models.json.  Needs torch and transformers; the tests need only its output.
 
     python tests/golden/make_model_golden.py [NAME ...]
@@ -68,7 +68,7 @@ def dequantize(tensors, group):
 
 
 def hf_model(path, context):
-    """The model with its RoPE fixed as a service of `context` tokens has it."""
+    """The model with the RoPE of a service with a context of `context` tokens."""
     config = transformers.AutoConfig.from_pretrained(path)
     quant = getattr(config, "quantization_config", None)
     if quant is not None:
@@ -84,7 +84,7 @@ def hf_model(path, context):
     rope = model.model.rotary_emb
     if rope.rope_type in ("dynamic", "longrope"):
         rope.inv_freq, rope.attention_scaling = ROPE_INIT_FUNCTIONS[rope.rope_type](config, "cpu", seq_len=context)
-        rope.rope_type = "default"      # or forward() would choose anew by each sequence's length
+        rope.rope_type = "default"      # or forward() would choose again by the length of each sequence
     return model
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/tokenizer/: small tokenizers of every shape that the C tokenizer reads, and
-golden.json (the ids that Hugging Face's tokenizers give for texts that are hard to split).
-Needs the package tokenizers (0.23 made what is there):
+"""Makes tests/golden/tokenizer/: small tokenizers of every kind that the C tokenizer supports, and
+golden.json (the ids of Hugging Face's tokenizers for texts that are hard to split).
+Needs the package tokenizers (the files were made by 0.23):
     python3 tests/golden/make_tokenizer_golden.py [--retrain]
-Without --retrain the vocabularies that are there are kept, and golden.json comes out the same,
-byte for byte; training breaks ties by chance."""
+Without --retrain the vocabularies are kept, and golden.json comes out the same, byte for byte;
+training breaks ties randomly."""
 import json
 import random
 import sys
@@ -20,11 +20,11 @@ DEMO = HERE.parent.parent / "models" / "demo"
 QWEN_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
               r"\s*[\r\n]+|\s+(?!\S)|\s+")
 LLAMA_SPLIT = QWEN_SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|")
-# Not one of the patterns that are matched by hand.
+# A pattern without a hand-written matcher.
 OTHER_SPLIT = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}\p{M}]+(?i:'s|'t)?|[^\r\n\p{L}\p{N}]?\p{Lu}+|"
                r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+|\w")
 
-# What the small vocabularies are trained on: written for this purpose.
+# The training text of the small vocabularies, written for this purpose.
 TEXT = """
 The miller had three sons, a mill, a donkey and a cat. The sons had to grind the grain, the donkey had
 to carry the flour, and the cat had to chase the mice. When the miller died, the three sons shared what
@@ -88,7 +88,7 @@ def llama3():
                                       special_tokens=[("<|begin|>", b), ("<|end|>", e)])])
     spec = json.loads(tok.to_str())
     spec["model"]["ignore_merges"] = True
-    # Without its merges, a piece can be met only as a whole.
+    # Without its merges, a piece is found only as a whole word.
     spec["model"]["merges"] = spec["model"]["merges"][:-40]
     return Tokenizer.from_str(json.dumps(spec))
 
@@ -124,7 +124,7 @@ def spm(normalized=False, scheme=None, fallback=True, size=400):
 
 
 def pieces():
-    """Every behaviour of Split, on characters that may be unknown and then vanish."""
+    """Every behavior of Split, with characters that may be unknown and are then dropped."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(";", "removed"), pre_tokenizers.Split(" ", "merged_with_next"),
@@ -174,7 +174,7 @@ def case(tok, text):
     for key, value in (("special", special), ("plain", plain)):
         if value != ids:
             c[key] = value
-    # tokenizers 0.23 decodes a special token that is looked for in normalized text in its
+    # tokenizers 0.23 decodes a special token that is searched for in normalized text in its
     # normalized form, and does not skip it: a defect, not followed.
     added = {i: t.content for i, t in tok.get_added_tokens_decoder().items()}
     if any(i in added and tok.id_to_token(i) != added[i] for i in special):

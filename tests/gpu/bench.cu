@@ -1,12 +1,12 @@
-/* bench.cu - the CUDA kernels against what the device can do and against cuBLAS, in one run.
+/* bench.cu - the CUDA kernels against the bandwidth of the device and against cuBLAS, in one run.
  *
  *     gpu_bench [--quick] [--json FILE]
  *
  * Layers of Qwen3-8B, AWQ INT4 (groups of 128) and F16, in the default mode and with --fast, against
- * cuBLAS with F16 weights; decode attention of an uneven batch of 64.  Every measurement is a CUDA graph of calls that go round among enough
- * copies of the weights that the L2 cache holds none of them; the figure is the median of the
- * replays, a call.  The bandwidth that fractions refer to is that of a copy, measured in the same
- * run.  Values are random: zeros run faster on some devices. */
+ * cuBLAS with F16 weights; decode attention of an uneven batch of 64.  Every measurement is a CUDA graph of
+ * calls that cycle through so many copies of the weights that the L2 cache holds none of them; the figure is
+ * the median of the replays, per call.  Fractions of bandwidth refer to a copy, measured in the same run.
+ * Values are random: zeros run faster on some devices. */
 #include "kernels/cuda/cuda.cuh"
 
 #include <algorithm>
@@ -105,7 +105,8 @@ double copy_gbps(cudaStream_t s)
 	check(cudaMalloc(&b, bytes), "memory");
 	check(cudaMemsetAsync(a, 0x5a, bytes, s), "memset");
 	double us = time_us(s, [&](int i) {
-		check(cudaMemcpyAsync(i % 2 ? a : b, i % 2 ? b : a, bytes, cudaMemcpyDeviceToDevice, s), "copy");
+		check(cudaMemcpyAsync(i % 2 ? a : b, i % 2 ? b : a, bytes, cudaMemcpyDeviceToDevice, s),
+		      "copy");
 	});
 	cudaFree(a);
 	cudaFree(b);
@@ -206,7 +207,8 @@ double time_cublas(cublasHandle_t h, cudaStream_t s, const layer &l, const void 
 
 __global__ void fill(uint16_t *p, size_t n, uint32_t seed)
 {
-	for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+	for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+	     i += (size_t)gridDim.x * blockDim.x) {
 		uint32_t r = (uint32_t)i * 2654435761u ^ seed;
 		r ^= r >> 15;
 		r *= 2246822519u;
@@ -222,7 +224,7 @@ struct mode {
 	kern_info info;
 };
 
-/* From so many rows on --fast may go another way; its crossovers are the built-in ones. */
+/* From this number of rows on --fast may take another path; its crossovers are the built-in ones. */
 constexpr int FAST_ROWS = 64;
 
 struct figures {
@@ -231,8 +233,8 @@ struct figures {
 
 void print_figures(const char *name, int m, const figures &x)
 {
-	printf("%-8s %6d | %10.2f %10.2f | %10.2f %10.2f | %10.2f | %7.2fx %7.2fx |", name, m, x.awq, x.f16, x.awq_fast,
-	       x.f16_fast, x.cublas, x.cublas / x.awq, x.cublas / x.f16);
+	printf("%-8s %6d | %10.2f %10.2f | %10.2f %10.2f | %10.2f | %7.2fx %7.2fx |", name, m, x.awq, x.f16,
+	       x.awq_fast, x.f16_fast, x.cublas, x.cublas / x.awq, x.cublas / x.f16);
 	if (x.awq_fast > 0)
 		printf(" %7.2fx %7.2fx", x.cublas / x.awq_fast, x.cublas / x.f16_fast);
 	printf("\n");
@@ -256,14 +258,17 @@ void bench_layers(const mode &plain, const mode &fast, double gbps, bool quick, 
 	check(cudaMalloc(&out, (size_t)MAX_ROWS * 24576 * 2), "memory");
 	fill<<<1024, 256, 0, s>>>((uint16_t *)in, (size_t)MAX_ROWS * 12288, 1);
 	check(cudaStreamSynchronize(s), "rows");
-	printf("\ndefault: %s; fast: %s, built-in crossovers; us of a call, and cuBLAS F16 over it (more than 1: faster "
-	       "than cuBLAS)\n", plain.info.numerics, fast.info.numerics);
-	printf("%-8s %6s | %10s %10s | %10s %10s | %10s | %8s %8s | %8s %8s\n", "layer", "rows", "AWQ", "F16", "AWQ fast",
-	       "F16 fast", "cuBLAS F16", "AWQ", "F16", "AWQ fast", "F16 fast");
+	printf("\ndefault: %s; fast: %s, built-in crossovers; us of a call, and cuBLAS F16 over it (more "
+	       "than 1: faster "
+	       "than cuBLAS)\n",
+	       plain.info.numerics, fast.info.numerics);
+	printf("%-8s %6s | %10s %10s | %10s %10s | %10s | %8s %8s | %8s %8s\n", "layer", "rows", "AWQ", "F16",
+	       "AWQ fast", "F16 fast", "cuBLAS F16", "AWQ", "F16", "AWQ fast", "F16 fast");
 	for (const layer &l : layers) {
 		const size_t n = (size_t)l.n * (size_t)l.parts, one = n * (size_t)l.k;
 		copies awq = load_copies(plain.d, l, KERN_AWQ4), f16 = load_copies(plain.d, l, KERN_F16);
-		copies awq_fast = load_copies(fast.d, l, KERN_AWQ4), f16_fast = load_copies(fast.d, l, KERN_F16);
+		copies awq_fast = load_copies(fast.d, l, KERN_AWQ4),
+		       f16_fast = load_copies(fast.d, l, KERN_F16);
 		const size_t n_w = f16.w.size();
 		uint16_t *w;
 		check(cudaMalloc(&w, n_w * one * 2), "memory");
@@ -281,13 +286,15 @@ void bench_layers(const mode &plain, const mode &fast, double gbps, bool quick, 
 			print_figures(l.name, m, x);
 			if (m <= 64)
 				printf("%15s | of the copy's bandwidth: AWQ %.0f%%, F16 %.0f%%\n", "",
-				       1e-1 * (double)awq.bytes / x.awq / gbps, 1e-1 * (double)f16.bytes / x.f16 / gbps);
+				       1e-1 * (double)awq.bytes / x.awq / gbps,
+				       1e-1 * (double)f16.bytes / x.f16 / gbps);
 			fprintf(json,
 				"%s{\"layer\": \"%s\", \"rows\": %d, \"awq_us\": %.3f, \"f16_us\": %.3f, "
-				"\"awq_fast_us\": %.3f, \"f16_fast_us\": %.3f, \"cublas_f16_us\": %.3f, \"awq_bytes\": "
+				"\"awq_fast_us\": %.3f, \"f16_fast_us\": %.3f, \"cublas_f16_us\": %.3f, "
+				"\"awq_bytes\": "
 				"%zu}",
-				&l == layers && i == 0 ? "" : ", ", l.name, m, x.awq, x.f16, x.awq_fast, x.f16_fast, x.cublas,
-				awq.bytes);
+				&l == layers && i == 0 ? "" : ", ", l.name, m, x.awq, x.f16, x.awq_fast,
+				x.f16_fast, x.cublas, awq.bytes);
 			figures &all_layers = sum[(size_t)i];
 			all_layers.awq += x.awq;
 			all_layers.f16 += x.f16;
@@ -312,13 +319,15 @@ void bench_layers(const mode &plain, const mode &fast, double gbps, bool quick, 
 /* ---- attention ---- */
 
 /* Random K and V for the n tokens of one sequence, in every layer. */
-void fill_cache(kern_dev *d, kern_stream *s, kern_kv *kv, const int32_t *table, int stride, int n, int n_layers)
+void fill_cache(kern_dev *d, kern_stream *s, kern_kv *kv, const int32_t *table, int stride, int n,
+		int n_layers)
 {
 	const size_t width = (32 + 2 * 8) * 128;
 	const int32_t row0[2] = {0, n}, zero = 0;
 	std::vector<int32_t> token_at((size_t)n, 0);
 	std::vector<float> turn((size_t)n * 128, 0.6f);
-	void *in = kern_cuda_ops.mem_new(d, (size_t)n * width * 2), *q = kern_cuda_ops.mem_new(d, (size_t)n * 4096 * 2);
+	void *in = kern_cuda_ops.mem_new(d, (size_t)n * width * 2),
+	     *q = kern_cuda_ops.mem_new(d, (size_t)n * 4096 * 2);
 	void *rope = kern_cuda_ops.mem_new(d, turn.size() * 4);
 	if (!in || !q || !rope)
 		die("attention", "out of memory");
@@ -377,12 +386,14 @@ void bench_attention(kern_dev *d, kern_stream *s, double gbps, FILE *json)
 	for (int32_t &t : tables)
 		t = order[(size_t)t];
 	kern_kv *kv = kern_cuda_ops.kv_new(d, LAYERS, HKV, D, BLOCK, blocks, 0);
-	void *q = kern_cuda_ops.mem_new(d, (size_t)N * HQ * D * 2), *out = kern_cuda_ops.mem_new(d, (size_t)N * HQ * D * 2);
+	void *q = kern_cuda_ops.mem_new(d, (size_t)N * HQ * D * 2),
+	     *out = kern_cuda_ops.mem_new(d, (size_t)N * HQ * D * 2);
 	if (!kv || !q || !out)
 		die("attention", "out of memory");
 	fill<<<64, 256, 0, s->s>>>((uint16_t *)q, (size_t)N * HQ * D, 3);
 	for (int i = 0; i < N; i++)
-		fill_cache(d, s, kv, &tables[(size_t)i * (size_t)stride], stride, pos0[(size_t)i] + 1, LAYERS);
+		fill_cache(d, s, kv, &tables[(size_t)i * (size_t)stride], stride, pos0[(size_t)i] + 1,
+			   LAYERS);
 	kern_batch b = {};
 	b.n_rows = b.n_seqs = N;
 	b.token_at = token_at.data();
@@ -405,9 +416,12 @@ void bench_attention(kern_dev *d, kern_stream *s, double gbps, FILE *json)
 		check(kern_cuda_ops.attention(s, &a), "attention");
 	});
 	double bytes = 2.0 * sizeof(uint16_t) * (size_t)HKV * (size_t)D * (double)context;
-	printf("\ndecode attention, 64 sequences of 128 to 8,192 tokens (%d in all): %.1f us, %.0f GB/s, %.0f%% of the "
-	       "copy\n", context, us, 1e-3 * bytes / us, 1e-1 * bytes / us / gbps);
-	fprintf(json, "{\"sequences\": %d, \"tokens\": %d, \"us\": %.3f, \"bytes\": %.0f}", N, context, us, bytes);
+	printf("\ndecode attention, 64 sequences of 128 to 8,192 tokens (%d in all): %.1f us, %.0f GB/s, "
+	       "%.0f%% of the "
+	       "copy\n",
+	       context, us, 1e-3 * bytes / us, 1e-1 * bytes / us / gbps);
+	fprintf(json, "{\"sequences\": %d, \"tokens\": %d, \"us\": %.3f, \"bytes\": %.0f}", N, context, us,
+		bytes);
 	kern_cuda_ops.kv_free(kv);
 	kern_cuda_ops.mem_free(d, q, 0);
 	kern_cuda_ops.mem_free(d, out, 0);
@@ -460,7 +474,8 @@ int main(int argc, char **argv)
 	double gbps = copy_gbps(plain.s->s);
 	printf("%s, %s; a copy of 1 GiB reads and writes %.0f GB/s\n", plain.info.name, plain.info.isa, gbps);
 	fprintf(json,
-		"{\"device\": \"%s\", \"isa\": \"%s\", \"default\": \"%s\", \"fast\": \"%s\", \"copy_gb_per_s\": %.1f, "
+		"{\"device\": \"%s\", \"isa\": \"%s\", \"default\": \"%s\", \"fast\": \"%s\", "
+		"\"copy_gb_per_s\": %.1f, "
 		"\"layers\": [",
 		plain.info.name, plain.info.isa, plain.info.numerics, fast.info.numerics, gbps);
 	bench_layers(plain, fast, gbps, quick, json);

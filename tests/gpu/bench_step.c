@@ -3,9 +3,9 @@
  *     gpu_bench_step MODEL [--batch N,...] [--prompt N] [--steps N] [--json FILE]
  *
  * A worker without its socket decodes batches of sequences, the next plan queued while one runs, as the
- * controller has it do; with graphs and operation by operation.  Host: the time within
- * step_begin() and, when the step is done, step_end(), medians.  Idle: what lies on the device between
- * the end of one step's work and the beginning of the next one's. */
+ * controller does; with graphs and operation by operation.  Host: the time within
+ * step_begin() and, when the step is done, step_end(), medians.  Idle: the time on the device between
+ * the end of one step and the beginning of the next. */
 #include "base/clock.h"
 #include "proto/plan.h"
 #include "tests/gpu/step_probe.h"
@@ -63,7 +63,7 @@ static void open_step(struct bench *b, bool no_graphs)
 	if (step_open(&b->step, &a, &b->ready, b->why, sizeof b->why))
 		die(b->model, b->why);
 	if (b->ready.n_blocks < blocks_of(b) * (uint32_t)b->batch)
-		die(b->model, "the device's memory does not hold so many sequences");
+		die(b->model, "the device's memory cannot hold this many sequences");
 	b->number = 0;
 }
 
@@ -191,14 +191,14 @@ static void measure(struct bench *b, bool no_graphs, FILE *json, bool first)
 	step_close(b->step);
 }
 
-/* A number of [lo, hi], or the end. */
+/* A number of [lo, hi]; exits for another. */
 static int number(const char *text, int lo, int hi)
 {
 	char *rest;
 	errno = 0;
 	long v = strtol(text, &rest, 10);
 	if (errno || rest == text || (*rest && *rest != ',') || v < lo || v > hi)
-		die(text, "no number, or out of range");
+		die(text, "not a number, or out of range");
 	return (int)v;
 }
 
@@ -232,7 +232,7 @@ int main(int argc, char **argv)
 	b.tokens = calloc((size_t)b.prompt, sizeof *b.tokens);
 	b.blocks = calloc(blocks_of(&b), sizeof *b.blocks);
 	for (int i = 0; i < b.prompt; i++)
-		b.tokens[i] = (uint32_t)(i * 7 + 3) % 256; /* every vocabulary has as many */
+		b.tokens[i] = (uint32_t)(i * 7 + 3) % 256; /* fewer than any vocabulary has */
 	params_init(&b.params);
 	b.params.temperature = 0;
 	printf("%6s %-12s %12s %12s %12s %12s %10s\n", "batch", "steps by", "begin us", "end us", "step us",

@@ -5,7 +5,7 @@
 # compute-sanitizer on the kernel tests, each with a time limit; under 8 minutes in all.  A table on
 # stdout, and as JSON in docs/performance/gpu-check.json.
 # Needs: nvcc and the libraries named in the README, Criterion among them; Python with numpy for
-# the tiny models.  What is missing is said, and counts as skipped.
+# the tiny models.  Missing tools are reported, and their steps skipped.
 set -u
 build=$1
 cd "$(dirname "$0")/../.." || exit 1
@@ -34,10 +34,10 @@ step() {
 	passed=$(printf '%s' "$line" | sed -n 's/.*Passing: *\([0-9]*\).*/\1/p')
 	failed=$(printf '%s' "$line" | sed -n 's/.*Failing: *\([0-9]*\).*/\1/p')
 	errors=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p; s/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
-	[ "$rc" = 0 ] && [ "$errors" = 0 ] && said=ok || { said="FAILED ($rc)"; bad=1; }
-	printf '%-44s %-12s %4s passed %3s failed %3s reports %4ss\n' "$name" "$said" "${passed:-0}" "${failed:-0}" "$errors" "$took"
-	[ "$said" = ok ] || grep -avE 'RUN |PASS' "$log" | head -n 40 | sed 's/^/    /'
-	rows="$rows${rows:+, }{\"name\": \"$name\", \"ok\": $([ "$said" = ok ] && echo true || echo false), \"passed\": ${passed:-0}, \"failed\": ${failed:-0}, \"reports\": $errors, \"seconds\": $took}"
+	[ "$rc" = 0 ] && [ "$errors" = 0 ] && verdict=ok || { verdict="FAILED ($rc)"; bad=1; }
+	printf '%-44s %-12s %4s passed %3s failed %3s reports %4ss\n' "$name" "$verdict" "${passed:-0}" "${failed:-0}" "$errors" "$took"
+	[ "$verdict" = ok ] || grep -avE 'RUN |PASS' "$log" | head -n 40 | sed 's/^/    /'
+	rows="$rows${rows:+, }{\"name\": \"$name\", \"ok\": $([ "$verdict" = ok ] && echo true || echo false), \"passed\": ${passed:-0}, \"failed\": ${failed:-0}, \"reports\": $errors, \"seconds\": $took}"
 }
 
 echo "$gpu"
@@ -50,11 +50,11 @@ done
 for t in linear_plans fast graph device step; do
 	step "cuda: $t" 120 "$build/gpu/test_$t" --jobs 1
 done
-step "golden models" 120 "$build/tests/unit/test_model" --jobs 2
-step "golden models, --fast" 120 env QUERN_TEST_FAST=1 "$build/tests/unit/test_model" --jobs 2
-step "steps" 60 "$build/tests/unit/test_step" --jobs 2
-step "steps, one ahead" 60 "$build/tests/unit/test_step_ahead" --jobs 2
-step "same tokens" 120 "$build/tests/unit/test_same_tokens" --jobs 2
+step "golden models" 120 "$build/tests/unit/worker/test_model" --jobs 2
+step "golden models, --fast" 120 env QUERN_TEST_FAST=1 "$build/tests/unit/worker/test_model" --jobs 2
+step "steps" 60 "$build/tests/unit/worker/test_step" --jobs 2
+step "steps, one ahead" 60 "$build/tests/unit/worker/test_step_ahead" --jobs 2
+step "same tokens" 120 "$build/tests/unit/worker/test_same_tokens" --jobs 2
 step "a service" 60 "$build/bin/quern" run models/demo "Once upon a time" --device cuda:0 --seed 7 -m 40
 # Ranks through NCCL: one on one GPU, as many as there are (to three) on more.
 n_gpus=$(nvidia-smi -L | wc -l)

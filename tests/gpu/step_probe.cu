@@ -37,7 +37,7 @@ int batch_set(struct kern_stream *s, const struct kern_batch *b)
 	return kern_cuda_ops.batch_set(s, b);
 }
 
-/* The worker's last call of a step. */
+/* The last call of a step in the worker. */
 int event_record(struct kern_event *e, struct kern_stream *s)
 {
 	if (open_step)
@@ -88,7 +88,7 @@ extern "C" int kern_find(const char *device, const struct kern_ops **ops, int *i
 	return 0;
 }
 
-extern "C" int coll_find(const char *device, const struct coll_ops **ops, char *why, size_t why_n)
+extern "C" int kern_find_coll(const char *device, const struct coll_ops **ops, char *why, size_t why_n)
 {
 	(void)ops;
 	return err_why(why, why_n, -ENOTSUP, "%s: one GPU alone is measured", device);

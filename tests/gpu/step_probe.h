@@ -1,4 +1,4 @@
-/* step_probe.h - when the device is at work, as the benchmark of steps sees it. */
+/* step_probe.h - measures for bench_step.c when the device is busy. */
 #ifndef QUERN_TESTS_GPU_STEP_PROBE_H
 #define QUERN_TESTS_GPU_STEP_PROBE_H
 
@@ -8,10 +8,9 @@ extern "C" {
 
 enum { PROBE_STEPS = 1024 };
 
-/* From now on every step is noted, PROBE_STEPS of them at most: from its first upload until all that
- * it queued is done. */
+/* Starts recording steps, PROBE_STEPS at most: each from its first upload until its queued work is done. */
 void probe_start(void);
-/* Of what was noted, when the device has done it: milliseconds of work, and between the steps. */
+/* Waits for the recorded steps: milliseconds of work, and between the steps. */
 void probe_stop(int *n_steps, double *busy_ms, double *idle_ms);
 
 #ifdef __cplusplus

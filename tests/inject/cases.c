@@ -1,12 +1,12 @@
-/* The paths that need no thread: what is read from disk or from a peer, and a worker's start. */
+/* The paths without threads: input from disk or from a peer, and a worker's start. */
 #include "tests/inject/cases.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "controller/api.h"
-#include "controller/chat.h"
-#include "controller/tokenizer.h"
+#include "controller/request/api.h"
+#include "controller/chat/chat.h"
+#include "controller/tokenizer/tokenizer.h"
 #include "formats/weights.h"
 #include "proto/bus.h"
 #include "proto/mp.h"
@@ -66,7 +66,7 @@ static int run_chat(char *why, size_t why_n)
 	if (!rc)
 		rc = json_parse(text, sizeof text - 1, &messages, why, why_n);
 	if (!rc) {
-		struct chat_request rq = {.messages = messages, .add_generation_prompt = true};
+		struct chat_input rq = {.messages = messages, .add_generation_prompt = true};
 		rc = chat_render_json(chat, &rq, &prompt, why, why_n);
 	}
 	chat_prompt_fini(&prompt);
@@ -192,7 +192,7 @@ const struct inject_case inject_cases[] = {
 	{"mp", prepare_mp, run_mp},
 	{"bus", prepare_bus, run_bus},
 	{"keys", NULL, keys_files},
-	{"apikeys", NULL, keys_api},
+	{"api_keys", NULL, keys_api},
 	{"allow", keys_prepare, keys_allow},
 	{"step", NULL, run_step},
 	{"serve", workers_prepare, workers_serve},

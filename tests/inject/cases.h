@@ -1,4 +1,4 @@
-/* cases.h - the paths that are swept, from their beginning to their end. */
+/* cases.h - the paths that are swept, each from start to end. */
 #ifndef QUERN_TESTS_INJECT_CASES_H
 #define QUERN_TESTS_INJECT_CASES_H
 
@@ -6,17 +6,17 @@
 
 struct inject_case {
 	const char *name;
-	/* What the path needs and is no part of it; once per process. */
+	/* Set-up that is not part of the path; once per process.  May be NULL. */
 	void (*prepare)(void);
-	/* The path: everything that it made is freed again, whatever came of it.  0, or an error whose
-	 * reason is in why. */
+	/* The path; frees everything that it made, also after an error.  0, or an error with its reason in
+	 * why. */
 	int (*run)(char *why, size_t why_n);
 };
 
 extern const struct inject_case inject_cases[];
 extern const size_t n_inject_cases;
 
-/* Serving: of the cases, those that start threads (serving.c). */
+/* Serving (serving.c): front end, HTTP, journal. */
 void serving_prepare(void);
 void serving_cleanup(void);
 int serving_http(char *why, size_t why_n);
@@ -24,14 +24,13 @@ int serving_upload(char *why, size_t why_n);
 int serving_jobs(char *why, size_t why_n);
 int serving_journal(char *why, size_t why_n);
 
-/* Keys in files; the list of those that are let in (keys.c). */
+/* Keys in files; the list of allowed clients (keys.c). */
 void keys_prepare(void);
 int keys_files(char *why, size_t why_n);
 int keys_api(char *why, size_t why_n);
 int keys_allow(char *why, size_t why_n);
 
-/* Workers and the engine that they work for (workers.c): one worker; more and fewer while it runs; a
- * group of two. */
+/* Workers and their engine (workers.c): one worker; scaling up and draining; a tp_group of two. */
 void workers_prepare(void);
 int workers_serve(char *why, size_t why_n);
 int workers_scale(char *why, size_t why_n);

@@ -17,14 +17,14 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* Of what kind of calls a module's may fail.  libmicrohttpd's and libzmq's reads and writes that are no
- * socket's are their event descriptors: those do not fail, and they end the process if they do. */
+/* Which kinds of a module's calls may fail.  Reads and writes of libmicrohttpd and libzmq that are not of
+ * sockets are of event descriptors: these do not fail in practice, and end the process if they do. */
 enum { RANGES_MAX = 64, MEMORY = 1, FILES = 2, SOCKETS = 4 };
 
-/* The program and the libraries whose calls may fail. */
+/* The program and the libraries calls calls may fail. */
 static struct range {
 	uintptr_t start, end;
-	int whose;
+	int calls;
 } ranges[RANGES_MAX];
 static int n_ranges;
 
@@ -34,14 +34,14 @@ static unsigned long nth_to_fail;
 static atomic_ulong counts[INJECT_KINDS];
 static _Thread_local bool paused;
 
-/* What stands before the sanitizer's allocator runs before the sanitizer does. */
+/* An interposed allocator is called before the sanitizer is set up. */
 #define EARLY __attribute__((no_sanitize("address", "undefined"), noinline))
 
-static int whose_library(const char *path)
+static int calls_of_library(const char *path)
 {
 	static const struct {
 		const char *name;
-		int whose;
+		int calls;
 	} known[] = {{"libjansson", MEMORY},
 		     {"libpcre2", MEMORY},
 		     {"libmsgpack", MEMORY},
@@ -52,20 +52,20 @@ static int whose_library(const char *path)
 		return MEMORY | FILES | SOCKETS; /* the program itself */
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strstr(path, known[i].name))
-			return known[i].whose;
+			return known[i].calls;
 	return 0;
 }
 
 static int add_module(struct dl_phdr_info *info, size_t size, void *arg)
 {
-	int whose = whose_library(info->dlpi_name);
+	int calls = calls_of_library(info->dlpi_name);
 	(void)size;
 	(void)arg;
-	for (int i = 0; whose && i < info->dlpi_phnum && n_ranges < RANGES_MAX; i++) {
+	for (int i = 0; calls && i < info->dlpi_phnum && n_ranges < RANGES_MAX; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
 		if (p->p_type == PT_LOAD && p->p_flags & PF_X)
 			ranges[n_ranges++] = (struct range){info->dlpi_addr + p->p_vaddr,
-							    info->dlpi_addr + p->p_vaddr + p->p_memsz, whose};
+							    info->dlpi_addr + p->p_vaddr + p->p_memsz, calls};
 	}
 	return 0;
 }
@@ -132,14 +132,14 @@ const char *inject_dir(void)
 	return last_dir;
 }
 
-static EARLY bool fails(enum inject_kind kind, const void *caller, int whose, int error)
+static EARLY bool fails(enum inject_kind kind, const void *caller, int calls, int error)
 {
 	bool counted = false;
 	if (!atomic_load(&armed) || paused)
 		return false;
 	for (int i = 0; i < n_ranges; i++)
 		counted |= (uintptr_t)caller >= ranges[i].start && (uintptr_t)caller < ranges[i].end &&
-			   ranges[i].whose & whose;
+			   ranges[i].calls & calls;
 	if (!counted || atomic_fetch_add(&counts[kind], 1) + 1 != nth_to_fail || kind != kind_to_fail)
 		return false;
 	failed = true;
@@ -147,7 +147,7 @@ static EARLY bool fails(enum inject_kind kind, const void *caller, int whose, in
 	return true;
 }
 
-/* What stands behind ours: the sanitizer's; without one the C library's. */
+/* The next definition: the sanitizer's; without one the C library's. */
 #ifdef __SANITIZE_ADDRESS__
 #define BEHIND(type, name, params, args) type __interceptor_##name params;
 #define behind(name)                     __interceptor_##name
@@ -178,12 +178,12 @@ static int behind_posix_memalign(void **p, size_t a, size_t n)
 }
 #endif
 
-/* Each stands there by its name; the loader takes the program's first. */
-#define INSTEAD(type, name, params, args, kind, whose, error, none)                                          \
+/* Definitions by the same names: the loader takes the program's first. */
+#define INSTEAD(type, name, params, args, kind, calls, error, none)                                          \
 	type name params;                                                                                    \
 	EARLY type name params                                                                               \
 	{                                                                                                    \
-		return fails(kind, __builtin_return_address(0), whose, error) ? (none) : behind(name) args;  \
+		return fails(kind, __builtin_return_address(0), calls, error) ? (none) : behind(name) args;  \
 	}
 
 #ifdef __SANITIZE_ADDRESS__
@@ -227,7 +227,7 @@ INSTEAD(ssize_t, send, (int fd, const void *p, size_t n, int flags), (fd, p, n, 
 INSTEAD(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags), INJECT_SEND, SOCKETS,
 	ECONNRESET, -1)
 
-/* The sanitizer has none of these: the linker puts ours between (-Wl,--wrap). */
+/* The sanitizer does not interpose these: the linker does (-Wl,--wrap). */
 #define WRAPPED(type, name, params, args, kind, error)                                                       \
 	type __real_##name params;                                                                           \
 	type __wrap_##name params;                                                                           \

@@ -1,7 +1,7 @@
-/* inject.h - calls of the system that fail when they are told to.
+/* inject.h - system calls that fail on demand.
  * Linked into a program with AddressSanitizer's shared library (gcc), or without sanitizers, inject.c
- * stands before the allocator, read, write and send for the whole process: for our code and for the libraries whose
- * failures we have to take (jansson, SQLite, PCRE2, msgpack-c, libmicrohttpd; libzmq's sockets).
+ * interposes the allocator, read, write and send for the whole process: for quern's code and for libraries
+ * that report such failures to it (jansson, SQLite, PCRE2, msgpack-c, libmicrohttpd; libzmq's sockets).
  * libzmq's and GnuTLS's own memory is left alone: they end the process when it is out. */
 #ifndef QUERN_TESTS_INJECT_INJECT_H
 #define QUERN_TESTS_INJECT_INJECT_H
@@ -16,21 +16,21 @@ enum inject_kind {
 	INJECT_KINDS
 };
 
-/* Once, before anything else: finds out which code belongs to whom. */
+/* Once, before anything else: finds the address ranges of the libraries. */
 void inject_init(void);
 
 /* From here on the nth call of this kind fails, counted over all threads; 0: none does. */
 void inject_arm(enum inject_kind kind, unsigned long nth);
-/* No call fails any more.  Did one? */
+/* No call fails any more.  True: one did. */
 bool inject_disarm(void);
 /* Calls since inject_arm(), which inject_disarm() ends. */
 unsigned long inject_count(enum inject_kind kind);
 
-/* What this thread calls while on is neither counted nor fails: it plays a client. */
+/* While on, calls of this thread are neither counted nor fail: it acts as a client. */
 void inject_pause(bool on);
 
-/* A folder of the attempt's own, in memory where there is such a file system: what fails here is told
- * to, and a disk that syncs would only make it slow.  One at a time, by the process that forks. */
+/* A folder for one attempt, in memory where there is such a file system: failures are injected, and syncing a
+ * disk would only be slow.  One at a time, by the process that forks. */
 enum { INJECT_DIR_SIZE = 64 };
 void inject_dir_new(char dir[INJECT_DIR_SIZE]);
 void inject_dir_free(const char *dir); /* with the files in it */

@@ -1,9 +1,9 @@
-/* The paths of keys: made, written, read; the list of those that are let in, read, read again while the
- * service runs, and asked.  Clients are this thread, paused. */
+/* The paths of keys: made, written, read; the list of allowed clients: read, read again while the service
+ * runs, and looked up.  This thread, paused, is the clients. */
 #include "base/clock.h"
 #include "base/err.h"
-#include "controller/apikeys.h"
-#include "controller/zap.h"
+#include "controller/http/api_keys.h"
+#include "controller/net/zap.h"
 #include "proto/curve.h"
 #include "tests/inject/cases.h"
 #include "tests/inject/inject.h"
@@ -21,7 +21,7 @@
 /* This thread's own sends do not fail. */
 int __real_zmq_send(void *s, const void *p, size_t n, int flags);
 
-enum { LET_IN_MS = 3000, READ_AGAIN_MS = 3000 };
+enum { ALLOW_MS = 3000, READ_AGAIN_MS = 3000 };
 
 int keys_files(char *why, size_t why_n)
 {
@@ -38,7 +38,7 @@ int keys_api(char *why, size_t why_n)
 {
 	static const char text[] = "0123456789abcdef0123 name=ann share=2 requests-per-minute=60\n"
 				   "abcdef0123456789abcd name=bob tokens-per-minute=1000\n";
-	struct apikeys *k = NULL;
+	struct api_keys *k = NULL;
 	char path[64];
 	int fd = memfd_create("keys", MFD_CLOEXEC);
 	inject_pause(true);
@@ -46,14 +46,14 @@ int keys_api(char *why, size_t why_n)
 		abort();
 	inject_pause(false);
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	int rc = apikeys_open(path, &k, why, why_n);
+	int rc = api_keys_open(path, &k, why, why_n);
 	if (!rc)
-		apikeys_close(k);
+		api_keys_close(k);
 	close(fd);
 	return rc;
 }
 
-/* ---- who is let in ---- */
+/* ---- allowed clients ---- */
 
 static struct curve_key service, clients[2];
 
@@ -78,7 +78,7 @@ static void write_list(const char *path, int n)
 }
 
 /* A message of this client arrives. */
-static int let_in(void *zmq, void *router, const struct curve_key *key, char *why, size_t why_n)
+static int check_allowed(void *zmq, void *router, const struct curve_key *key, char *why, size_t why_n)
 {
 	int zero = 0;
 	char endpoint[128], part[256];
@@ -94,7 +94,7 @@ static int let_in(void *zmq, void *router, const struct curve_key *key, char *wh
 	if (!rc)
 		zmq_recv(router, part, sizeof part, 0);
 	zmq_close(s);
-	return rc ? err_why(why, why_n, rc, "a client of the list was not let in: %s", zmq_strerror(-rc)) : 0;
+	return rc ? err_why(why, why_n, rc, "a client of the list was rejected: %s", zmq_strerror(-rc)) : 0;
 }
 
 static int read_again(struct zap *z, const char *path, char *why, size_t why_n)
@@ -116,7 +116,7 @@ int keys_allow(char *why, size_t why_n)
 {
 	struct zap *z = NULL;
 	char path[128];
-	int ms = LET_IN_MS;
+	int ms = ALLOW_MS;
 	inject_pause(true);
 	snprintf(path, sizeof path, "%s/allow", inject_dir());
 	write_list(path, 1);
@@ -134,11 +134,11 @@ int keys_allow(char *why, size_t why_n)
 			err_why(why, why_n, rc, "no socket: %s", zmq_strerror(-rc));
 	}
 	if (!rc)
-		rc = let_in(zmq, router, &clients[0], why, why_n);
+		rc = check_allowed(zmq, router, &clients[0], why, why_n);
 	if (!rc)
 		rc = read_again(z, path, why, why_n);
 	if (!rc)
-		rc = let_in(zmq, router, &clients[1], why, why_n);
+		rc = check_allowed(zmq, router, &clients[1], why, why_n);
 	if (router)
 		zmq_close(router);
 	inject_pause(false);

@@ -1,18 +1,26 @@
-/* The paths with threads: the front end with its job socket and journal, HTTP before it, an engine
- * that is made up (fake_engine.h).  The client is this thread, paused: nothing of it fails. */
-#include "controller/http.h"
-#include "controller/journal.h"
-#include "controller/metrics.h"
+/* The paths with threads: the front end with its job socket and journal, HTTP, and a fake engine
+ * (fake_engine.h).  This thread is the client, paused: its calls do not fail. */
+#include "controller/chat/chat.h"
+#include "controller/endpoints/endpoints.h"
+#include "controller/front.h"
+#include "controller/http/http.h"
+#include "controller/jobs/journal.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/message/service.h"
+#include "controller/metrics/metrics.h"
+#include "controller/tokenizer/tokenizer.h"
+#include "formats/config.h"
 #include "proto/mp.h"
 #include "tests/inject/cases.h"
 #include "tests/inject/inject.h"
+#include "tests/journal_tables.h"
 #include "tests/testdata.h"
 #include "tests/wire/http_client.h"
 
 #include <errno.h>
 #include <zmq.h>
 
-/* The engine that is made up drops what it cannot send: its sends do not fail. */
+/* The fake engine would drop what it cannot send: its sends do not fail. */
 int __real_zmq_send(void *s, const void *p, size_t n, int flags);
 #define zmq_send __real_zmq_send
 #include "tests/wire/fake_engine.h"
@@ -30,6 +38,7 @@ struct rig {
 	struct fake_engine *engine;
 	struct front *front;
 	struct http *http;
+	struct endpoints endpoints;
 };
 
 void serving_prepare(void)
@@ -88,9 +97,8 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 	snprintf(r->path, sizeof r->path, "%s/j", inject_dir());
 	r->zmq = zmq_ctx_new();
 	r->metrics = svc.metrics = metrics_new(2048);
-	int rc = journal_open(&(struct journal_config){.path = r->path, .model = "demo"}, &r->journal, why,
-			      why_n);
-	svc.journal = cfg.journal = http.journal = r->journal;
+	int rc = journal_with_tables(r->path, "demo", &r->journal, why, why_n);
+	svc.journal = cfg.journal = r->journal;
 	if (!rc)
 		rc = front_start(r->zmq, &svc, &cfg, &r->front, why, why_n);
 	if (!rc) {
@@ -100,8 +108,10 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 		inject_pause(false);
 		front_connect(r->front);
 	}
-	if (!rc && with_http)
-		rc = http_start(r->front, &svc, &http, &r->http, why, why_n);
+	if (!rc && with_http) {
+		struct http_app app = endpoints_app(&r->endpoints, front_mailbox(r->front), &svc, 0);
+		rc = http_start(&svc, &app, &http, &r->http, why, why_n);
+	}
 	if (rc)
 		rig_stop(r);
 	return rc;
@@ -112,24 +122,23 @@ int serving_journal(char *why, size_t why_n)
 	struct rig r = {0};
 	snprintf(r.path, sizeof r.path, "%s/j", inject_dir());
 	int rc = 0;
-	/* Made, then opened again. */
+	/* Created, then opened again. */
 	for (int i = 0; i < 2 && !rc; i++) {
-		rc = journal_open(&(struct journal_config){.path = r.path, .model = "demo"}, &r.journal, why,
-				  why_n);
+		rc = journal_with_tables(r.path, "demo", &r.journal, why, why_n);
 		if (!rc)
 			journal_close(r.journal);
 	}
 	return rc;
 }
 
-/* An answer, or a connection that was closed: whoever asks is not left waiting. */
+/* A reply, or a closed connection: no client is left waiting. */
 static int ask(struct rig *r, const char *method, const char *path, const char *type, const char *body,
 	       char *why, size_t why_n)
 {
-	struct buf b = {0}, said = {0};
+	struct buf b = {0}, reply = {0};
 	bool ready = false;
 	inject_pause(true);
-	for (int i = 0; i < 500 && !(ready = front_ready(r->front)); i++)
+	for (int i = 0; i < 500 && !(ready = mailbox_ready(front_mailbox(r->front))); i++)
 		usleep(10000);
 	buf_printf(&b, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", method, path);
 	if (body)
@@ -139,23 +148,23 @@ static int ask(struct rig *r, const char *method, const char *path, const char *
 	bool sent = fd >= 0 && client_send(fd, b.p, b.len);
 	errno = 0;
 	if (sent)
-		client_read(fd, &said, NULL);
+		client_read(fd, &reply, NULL);
 	bool waited = sent && errno == EAGAIN;
 	if (fd >= 0)
 		close(fd);
 	inject_pause(false);
-	int status = said.len > 12 ? atoi(said.p + 9) : 0;
+	int status = reply.len > 12 ? atoi(reply.p + 9) : 0;
 	if (waited) {
 		fprintf(stderr, "%s %s: no answer and no end in %d s; so far: %s\n", method, path,
-			CLIENT_TIMEOUT_S, said.p ? said.p : "");
+			CLIENT_TIMEOUT_S, reply.p ? reply.p : "");
 		_exit(3); /* a finding: hangs */
 	}
 	buf_fini(&b);
 	int rc = status == 200 ? 0 : -EIO;
 	if (rc)
 		snprintf(why, why_n, "%s: status %d, engine %sready: %s", path, status, ready ? "" : "not ",
-			 said.p ? said.p : "");
-	buf_fini(&said);
+			 reply.p ? reply.p : "");
+	buf_fini(&reply);
 	return rc;
 }
 
@@ -212,7 +221,7 @@ int serving_jobs(char *why, size_t why_n)
 	if (rc)
 		return rc;
 	inject_pause(true);
-	for (int i = 0; i < 500 && !front_ready(r.front); i++)
+	for (int i = 0; i < 500 && !mailbox_ready(front_mailbox(r.front)); i++)
 		usleep(10000);
 	json_t *v = json_loads("{\"op\": \"submit\", \"id\": 1, \"prompt\": \"Once\", \"durable\": true, "
 			       "\"params\": {\"max_tokens\": 4}}",

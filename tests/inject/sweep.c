@@ -1,18 +1,17 @@
-/* What happens when the Nth allocation, read, write or send fails, for every N: each path of cases.c
- * is run in a process of its own for each of them.  It must come to an end: succeed all the same, or
- * refuse with a reason, or, for want of a little memory, say so and stop (alloc.h); never crash, hang
- * or leave memory behind.
+/* Fails the Nth allocation, read, write or send, for every N: each path of cases.c runs in a process of its
+ * own for each of them.  It must end: succeed all the same, or fail with a reason, or abort for want of small
+ * metadata with the message of alloc.h; it must not crash, hang or leak.
  *
  *   build/inject/inject/sweep [--most N] [-j N] [CASE...]    all cases, every call; --list: their names
  *
- * -j: so many processes at once (twice the processors: most wait).  --most: at most so many calls of a
- * kind and case: the first half of them one by one, the others spread over the rest.  To look into a
- * finding:
+ * -j: processes at once (by default twice the processors, since most of them wait).  --most: at most N calls
+ * of a kind and case: the first N/2 one by one, the others spread over the rest.  To reproduce a finding:
  *
  *   build/inject/inject/sweep --only alloc 17 CASE    that one call, in this process */
 #include "tests/inject/cases.h"
 #include "tests/inject/inject.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -34,15 +33,15 @@ enum {
 	FINDING = 44,
 	PATIENCE_S = 120,
 	PROCESSES_MAX = 256,
-	/* With threads one run has a few calls more than another: a kind is through when so many one after
-	 * the other were not reached. */
+	/* With threads, runs differ by a few calls: a kind is done when this many calls in a row were not
+	 * reached. */
 	BEYOND = 8,
 };
 
 static const char *const kind_names[INJECT_KINDS] = {"alloc", "read", "write", "send"};
 static unsigned long *calls; /* [INJECT_KINDS] of the undisturbed run; shared with the children */
 
-/* Without the sanitizer leaks are not seen, nor uses of what is freed: the rest is. */
+/* Without the sanitizer, leaks and uses after free are not detected. */
 static bool leaks(void)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -71,8 +70,8 @@ static int attempt(const struct inject_case *c, enum inject_kind kind, unsigned 
 	return nth && !failed ? NOT_REACHED : ENDED;
 }
 
-/* What the child wrote, the end of it. */
-static void read_said(int fd, char *out, size_t n)
+/* The end of the child's output. */
+static void read_output(int fd, char *out, size_t n)
 {
 	off_t end = lseek(fd, 0, SEEK_END);
 	ssize_t got = pread(fd, out, n - 1, end > (off_t)(n - 1) ? end - (off_t)(n - 1) : 0);
@@ -81,8 +80,8 @@ static void read_said(int fd, char *out, size_t n)
 
 /* One process. */
 struct child {
-	pid_t pid; /* 0: free */
-	int said;
+	pid_t pid;  /* 0: free */
+	int output; /* memfd of its stderr */
 	char dir[INJECT_DIR_SIZE];
 	const struct inject_case *c;
 	enum inject_kind kind;
@@ -97,13 +96,15 @@ static void launch(const struct inject_case *c, enum inject_kind kind, unsigned 
 	struct child *k = children;
 	while (k->pid)
 		k++;
-	*k = (struct child){.c = c, .kind = kind, .nth = nth, .said = memfd_create("said", MFD_CLOEXEC)};
-	/* Made and removed here: whoever is ended by a signal removes nothing. */
+	*k = (struct child){.c = c, .kind = kind, .nth = nth, .output = memfd_create("output", MFD_CLOEXEC)};
+	/* Two threads that write at the same moment would otherwise write over each other's lines. */
+	fcntl(k->output, F_SETFL, O_APPEND);
+	/* Made and removed here: a process ended by a signal removes nothing. */
 	inject_dir_new(k->dir);
 	fflush(NULL);
 	k->pid = fork();
 	if (k->pid == 0) {
-		dup2(k->said, STDERR_FILENO);
+		dup2(k->output, STDERR_FILENO);
 		alarm(PATIENCE_S);
 		_exit(attempt(c, kind, nth));
 	}
@@ -114,30 +115,30 @@ static void launch(const struct inject_case *c, enum inject_kind kind, unsigned 
 	n_children++;
 }
 
-/* ENDED, NOT_REACHED, or FINDING, which is told. */
+/* ENDED, NOT_REACHED, or FINDING, which is printed. */
 static int judge(const struct child *k, int status)
 {
 	char text[8192];
-	read_said(k->said, text, sizeof text);
+	read_output(k->output, text, sizeof text);
 	if (WIFEXITED(status) && (WEXITSTATUS(status) == ENDED || WEXITSTATUS(status) == NOT_REACHED))
 		return WEXITSTATUS(status);
-	/* Small metadata is not done without: it says how much it wanted, and stops. */
+	/* Out of small metadata: xmalloc() logs the size and aborts. */
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && k->kind == INJECT_ALLOC && k->nth &&
 	    strstr(text, "alloc: out of memory, "))
 		return ENDED;
 	printf("%s: %s %lu: %s %d%s\n%s\n", k->c->name, kind_names[k->kind], k->nth,
 	       WIFSIGNALED(status) ? "ended by signal" : "exit status",
 	       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-	       WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM      ? ", it hangs"
-	       : WIFSIGNALED(status)                                   ? ""
-	       : WEXITSTATUS(status) == LEAKED                         ? ", it leaks"
-	       : WEXITSTATUS(status) == UNEXPLAINED                    ? ", an error without a reason"
-									: "",
+	       WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ", it hangs"
+	       : WIFSIGNALED(status)                              ? ""
+	       : WEXITSTATUS(status) == LEAKED                    ? ", it leaks"
+	       : WEXITSTATUS(status) == UNEXPLAINED               ? ", an error without a reason"
+								  : "",
 	       text);
 	return FINDING;
 }
 
-/* Waits for one of them; which call it was, and what came of it. */
+/* Waits for one of them; returns its result, *nth: its call. */
 static int reap(unsigned long *nth)
 {
 	int status;
@@ -151,14 +152,14 @@ static int reap(unsigned long *nth)
 	}
 	int end = judge(k, status);
 	*nth = k->nth;
-	close(k->said);
+	close(k->output);
 	inject_dir_free(k->dir);
 	k->pid = 0;
 	n_children--;
 	return end;
 }
 
-/* How one kind of calls of a case fares. */
+/* Results of one kind of calls of a case. */
 struct tally {
 	unsigned long tried, findings;
 	unsigned long last; /* reached */
@@ -182,12 +183,13 @@ static unsigned long next(unsigned long nth, unsigned long n, unsigned long most
 	return nth + (stride ? stride : 1);
 }
 
-static void sweep_kind(const struct inject_case *c, enum inject_kind kind, unsigned long most, struct tally *t)
+static void sweep_kind(const struct inject_case *c, enum inject_kind kind, unsigned long most,
+		       struct tally *t)
 {
 	unsigned long n = calls[kind], nth = 1;
 	*t = (struct tally){.last = n};
 	for (;;) {
-		/* Whether there are more is known when those before have ended. */
+		/* Whether there are more calls is known when the earlier ones have ended. */
 		if (nth > t->last + (n ? BEYOND : 0)) {
 			if (!n_children)
 				return;

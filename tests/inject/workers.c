@@ -1,8 +1,8 @@
-/* The paths of workers: the engine with its worker bus, and at the other end of it workers, each in a
- * thread of its own here, that load the model, run plans and end.  This thread is the front end and the
- * operator, paused: nothing of it fails. */
+/* The paths of workers: the engine with its worker bus, and workers, each in a thread of this process, that
+ * load the model, run plans and exit.  This thread is the front end and the operator, paused: its calls do
+ * not fail. */
 #include "base/alloc.h"
-#include "controller/engine.h"
+#include "controller/fleet/engine.h"
 #include "formats/config.h"
 #include "tests/inject/cases.h"
 #include "tests/inject/inject.h"
@@ -40,9 +40,9 @@ enum {
 	WORKERS_MAX = 4,
 	CONTEXT = 64,
 	TURN_MS = 20,
-	/* A worker that is not told to stop by then is told here: its controller is gone. */
-	TOLD_MS = 2000,
-	WAIT_MS = 60000, /* longer than anything waits for: what takes as long hangs */
+	/* A worker that has got no stop by then is stopped here: its controller is gone. */
+	STOP_MS = 2000,
+	WAIT_MS = 60000, /* longer than any timeout: beyond, it hangs */
 	EXIT_HANGS = 3,
 };
 
@@ -60,7 +60,7 @@ struct crew {
 	char bus[128];
 	struct hand hands[WORKERS_MAX];
 	_Atomic unsigned n_hands;
-	unsigned n_retired; /* by our order */
+	unsigned n_retired; /* by a drain command */
 };
 
 static void *hand_main(void *arg)
@@ -84,7 +84,7 @@ static void start_hand(struct crew *w)
 	atomic_fetch_add(&w->n_hands, 1);
 }
 
-/* On the engine's thread: as whoever supervises it, starts as many as are wanted. */
+/* On the engine's thread: starts workers, as the supervisor does. */
 static void on_notice(void *user, const struct engine_notice *n)
 {
 	struct crew *w = user;
@@ -93,15 +93,15 @@ static void on_notice(void *user, const struct engine_notice *n)
 			start_hand(w);
 }
 
-/* Why nobody goes on with what was asked for; NULL: somebody does. */
-static const char *left_alone(const struct crew *w)
+/* NULL: a worker is left to carry out the command; else why none is. */
+static const char *no_worker_left(const struct crew *w)
 {
 	unsigned ended = 0;
 	const char *why = "";
 	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
 		if (atomic_load(&w->hands[i].ended)) {
 			ended++;
-			why = w->hands[i].rc ? w->hands[i].why : "a worker was told to stop";
+			why = w->hands[i].rc ? w->hands[i].why : "a worker was stopped";
 		}
 	return ended > w->n_retired ? why : NULL;
 }
@@ -129,20 +129,20 @@ static struct engine_cmd *new_command(enum engine_cmd_kind kind)
 	return c;
 }
 
-/* The next of these kinds, to be freed; NULL: no worker is left, why. */
+/* The next event of these kinds, the caller's; NULL: no worker is left, for the reason in why. */
 static struct engine_event *await(struct crew *w, unsigned kinds, const char *what, char *why, size_t why_n)
 {
 	for (int ms = 0; ms < WAIT_MS; ms += TURN_MS) {
 		struct engine_event *e;
-		/* Before the look at the events: what it has said last is there. */
-		const char *alone = left_alone(w);
+		/* Checked before the events: the last ones of a worker are received all the same. */
+		const char *why_none = no_worker_left(w);
 		while (zmq_recv(w->events, &e, sizeof(struct engine_event *), 0) > 0) {
 			if (kinds & 1u << e->kind && (e->kind != ENGINE_STATE || e->ready))
 				return e;
 			engine_event_free(e);
 		}
-		if (alone) {
-			snprintf(why, why_n, "%s: %s", what, alone);
+		if (why_none) {
+			snprintf(why, why_n, "%s: %s", what, why_none);
 			return NULL;
 		}
 	}
@@ -160,7 +160,7 @@ static int await_code(struct crew *w, unsigned kinds, const char *what, char *wh
 	return rc;
 }
 
-/* ---- what is asked of them ---- */
+/* ---- commands ---- */
 
 static int job(struct crew *w, uint64_t number, char *why, size_t why_n)
 {
@@ -255,7 +255,7 @@ static void crew_stop(struct crew *w)
 	}
 	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
 		for (int ms = 0; !atomic_load(&w->hands[i].ended); ms += TURN_MS) {
-			if (ms == TOLD_MS)
+			if (ms == STOP_MS)
 				link_stop();
 			if (ms >= WAIT_MS)
 				hangs("the end of a worker");
@@ -271,7 +271,7 @@ static void crew_stop(struct crew *w)
 	zmq_ctx_term(w->zmq);
 }
 
-/* A worker that cannot go on says why, whether somebody hears it or not. */
+/* A worker that fails has a reason, also when the engine is gone. */
 static int crew_end(struct crew *w, int rc, char *why, size_t why_n)
 {
 	crew_stop(w);
@@ -312,7 +312,7 @@ int workers_scale(char *why, size_t why_n)
 	return crew_end(&w, rc, why, why_n);
 }
 
-/* Two ranks, which meet and add up what they have. */
+/* Two ranks, which meet and reduce. */
 int workers_group(char *why, size_t why_n)
 {
 	struct crew w;

@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/cpu/half.h"
+#include "kernels/half.h"
 #include "kernels/kern.h"
 
 enum { KT_WAYS = 3, KT_PIECES = 32 };

@@ -250,7 +250,8 @@ static void check_reference(const struct model *m, const struct seq *s, const fl
 	free(tol);
 }
 
-/* In pieces of all, 64, 7 and 1 rows, in each way, against all at once in the first. */
+/* In pieces of all, 64, 7 and 1 rows, in each way, against all at once in the first.  In brief, one class
+ * of operands runs in a second order of blocks and threads: the code is the same. */
 static void check_class(int c, struct model m, int length)
 {
 	static const int cuts[] = {1 << 20, 64, 7, 1};
@@ -261,7 +262,7 @@ static void check_class(int c, struct model m, int length)
 	float *want = NULL, *got = xcalloc(n, sizeof *got);
 	for (int way = 0; way < KT_WAYS; way++) {
 		struct world w;
-		if (!world_open(&w, c, way, 1 + way % 2, &m, &s, 1, length))
+		if ((kt_brief() && c && way) || !world_open(&w, c, way, 1 + way % 2, &m, &s, 1, length))
 			continue;
 		/* Row by row is slow in plain C and in the emulator. */
 		const bool slow = way == KT_WAYS - 1 || (kt_brief() && (way || length > 100));
@@ -334,8 +335,7 @@ Test(attention, a_window_sees_only_the_last_tokens)
 			330);
 }
 
-/* Decode at every context from the first token to 5,000 (the last rows of a prompt, one by one),
- * against the same rows of the whole prompt and a reference. */
+/* Decode at these rows of a prompt, against the same rows of the whole prompt and a reference. */
 static void check_decode(int c, struct model m, const int *rows, size_t n_rows, int length)
 {
 	struct seq s;
@@ -369,16 +369,19 @@ static void check_decode(int c, struct model m, const int *rows, size_t n_rows, 
 
 Test(attention, decode_of_a_long_context_has_the_bits_of_its_prefill)
 {
-	static const int rows[] = {0,    1,    15,   16,   255,  256,  257,  511,  512,  700,  1023,
-				   1024, 1025, 2047, 2048, 3000, 4095, 4096, 4500, 4997, 4998, 4999};
-	const size_t n = sizeof rows / sizeof rows[0];
+	static const int rows[] = {0,    1,    15,   16,   255,  256,  257,  511,  512,  700,  1023, 1024,
+				   1025, 1299, 2047, 2048, 3000, 4095, 4096, 4500, 4997, 4998, 4999};
+	const int length = kt_brief() ? 1300 : 5000;
+	size_t n = 0;
+	while (n < sizeof rows / sizeof rows[0] && rows[n] < length)
+		n++;
 	for (int c = 0; c < (kt_brief() ? 1 : kt_classes()); c++) {
 		check_decode(c, (struct model){.dim = 64, .heads = 2, .kv_heads = 1, .block_size = 16}, rows,
-			     n, 5000);
+			     n, length);
 		if (!kt_brief())
 			check_decode(c,
 				     (struct model){.dim = 128, .heads = 8, .kv_heads = 1, .block_size = 32},
-				     rows, n, 5000);
+				     rows, n, length);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* Collectives between processes of a host: what they compute, and that a rank never waits for
  * one that is gone.  Each rank is a process of its own. */
 #include "base/clock.h"
-#include "kernels/coll.h"
+#include "kernels/cpu/coll.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -383,7 +383,7 @@ Test(coll, meeting_can_be_cut_short)
 	ops->meet_free(mine);
 }
 
-Test(coll, a_stale_place_is_told)
+Test(coll, stale_meeting_place_is_reported)
 {
 	struct coll_meet *mine, *other;
 	char text[COLL_MEET_SIZE];

@@ -1,4 +1,5 @@
 /* Finding and opening devices; the CPU's memory. */
+#include "kernels/cpu/cpu.h"
 #include "tests/kernels/kern_test.h"
 
 #include <sys/eventfd.h>
@@ -33,7 +34,7 @@ Test(kern, what_is_no_device_is_refused)
 	char why[512];
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		cr_assert_eq(kern_find(names[i], &ops, &index, why, sizeof why), -EINVAL, "%s", names[i]);
-		cr_assert(strstr(why, "is no device"), "%s", why);
+		cr_assert(strstr(why, "is not a device"), "%s", why);
 	}
 }
 

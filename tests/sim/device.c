@@ -1,7 +1,7 @@
 #include "tests/sim/device.h"
 
 #include "base/alloc.h"
-#include "controller/beam.h"
+#include "controller/sched/beam.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -70,10 +70,10 @@ bool device_dries_up(const struct params *params)
 
 /* The n most likely tokens behind a history, in order; how many there are.  Often several are as likely as
  * another, and the stop token is among the first.  With a seventh of the seeds the logits behind some
- * histories are no numbers: there are none then. */
+ * histories are not numbers: there are none then. */
 static uint32_t candidates(uint64_t chain, uint64_t seed, uint32_t n, uint32_t *ids, float *logprobs)
 {
-	static const uint32_t strides[] = {1, 3, 7, 9, 11, 13, 17, 333}; /* no divisor of the vocabulary */
+	static const uint32_t strides[] = {1, 3, 7, 9, 11, 13, 17, 333}; /* coprime to the vocabulary */
 	const uint64_t h = mix(chain, seed ^ 0x5ea2c);
 	if (device_dries_up(&(struct params){.seed = seed}) && (h >> 30) % 16 == 0)
 		return 0;
@@ -196,9 +196,9 @@ static void set_tokens(struct device *d, const struct plan *p)
 		const struct plan_set *set = &p->sets[i];
 		struct slot *from = &d->slots[set->from], *to = &d->slots[set->slot];
 		if (!from->used || (to->used && to != from))
-			wrong("a token set for nobody, or a copy onto somebody", p->number, set->slot);
+			wrong("a token set in a free slot, or a copy onto a used one", p->number, set->slot);
 		if (set->position != from->n_tokens && set->position + 1 != from->n_tokens)
-			wrong("a token set that is not the last", p->number, set->slot);
+			wrong("a token set that is not the last one", p->number, set->slot);
 		if (to != from)
 			copy_slot(d, to, from);
 		to->tokens[set->position] = set->token;
@@ -211,7 +211,7 @@ static void take_state(struct device *d, const struct plan *p)
 	for (uint32_t i = 0; i < p->n_drop; i++) {
 		struct slot *s = &d->slots[p->drop[i]];
 		if (!s->used)
-			wrong("dropped, but not there", p->number, p->drop[i]);
+			wrong("a free slot dropped", p->number, p->drop[i]);
 		params_fini(&s->params);
 		s->used = false;
 	}
@@ -219,7 +219,7 @@ static void take_state(struct device *d, const struct plan *p)
 		const struct plan_seq *q = &p->seqs[i];
 		struct slot *s = &d->slots[q->slot];
 		if (s->used)
-			wrong("given out twice", p->number, q->slot);
+			wrong("a sequence in a used slot", p->number, q->slot);
 		s->used = true;
 		s->index = q->index;
 		s->n_prompt = q->n_prompt;
@@ -231,13 +231,17 @@ static void take_state(struct device *d, const struct plan *p)
 	set_tokens(d, p);
 	for (uint32_t i = 0; i < p->n_tables; i++) {
 		if (!d->slots[p->tables[i].slot].used)
-			wrong("a table entry for nobody", p->number, p->tables[i].slot);
+			wrong("a table entry of a free slot", p->number, p->tables[i].slot);
+		for (uint32_t k = 0; k < p->n_seqs; k++)
+			if (p->seqs[k].slot == p->tables[i].slot)
+				wrong("an entry of a table that is sent as a whole", p->number,
+				      p->tables[i].slot);
 		d->slots[p->tables[i].slot].table[p->tables[i].logical] = p->tables[i].block;
 	}
 	for (uint32_t i = 0; i < p->n_forks; i++) {
 		struct slot *from = &d->slots[p->forks[i].parent], *to = &d->slots[p->forks[i].child];
 		if (!from->used || to->used)
-			wrong("a fork of nobody, or onto somebody", p->number, p->forks[i].child);
+			wrong("a fork of a free slot, or onto a used one", p->number, p->forks[i].child);
 		copy_slot(d, to, from);
 		to->index = p->forks[i].index;
 	}
@@ -254,7 +258,7 @@ static void compute(struct device *d, const struct plan *p, const struct plan_ru
 {
 	struct slot *s = &d->slots[r->slot];
 	if (!s->used)
-		wrong("a run of nobody", p->number, r->slot);
+		wrong("a run of a free slot", p->number, r->slot);
 	if (r->pos0 + r->n_rows > s->n_tokens)
 		wrong("a run beyond the tokens", p->number, r->slot);
 	uint64_t h = 1;
@@ -265,8 +269,8 @@ static void compute(struct device *d, const struct plan *p, const struct plan_ru
 	}
 }
 
-/* After all rows of all runs are stored, as on a real device: whoever overwrote another's block
- * is found out. */
+/* After all rows of all runs are stored, as on a real device: detects a run that overwrote another's block.
+ */
 static void verify(struct device *d, const struct plan *p, const struct plan_run *r)
 {
 	struct slot *s = &d->slots[r->slot];
@@ -278,7 +282,7 @@ static void verify(struct device *d, const struct plan *p, const struct plan_run
 	}
 }
 
-static void say_candidates(const struct slot *s, uint32_t slot, struct result *r)
+static void add_candidates(const struct slot *s, uint32_t slot, struct result *r)
 {
 	uint32_t ids[PARAMS_TOP_MAX];
 	float logprobs[PARAMS_TOP_MAX];
@@ -310,7 +314,7 @@ void device_step(struct device *d, const struct plan *p, struct result *r)
 		if (!(run->flags & PLAN_SAMPLE))
 			continue;
 		if (run->n_rows == 0 && !d->slots[run->from].used)
-			wrong("samples from nobody's row", p->number, run->slot);
+			wrong("samples from a row of a free slot", p->number, run->slot);
 		if (run->pos0 + run->n_rows != s->n_tokens)
 			wrong("samples, but not after its last token", p->number, run->slot);
 		uint32_t t = choose(chain_of(s->tokens, s->n_tokens), s->params.seed, s->index,
@@ -318,7 +322,7 @@ void device_step(struct device *d, const struct plan *p, struct result *r)
 		if (s->n_tokens > d->max_context)
 			wrong("longer than the context", p->number, run->slot);
 		if (s->params.logprobs > 0)
-			say_candidates(s, run->slot, r);
+			add_candidates(s, run->slot, r);
 		s->tokens[s->n_tokens++] = t;
 		result_add_token(r, t);
 	}

@@ -1,9 +1,9 @@
-/* device.h - a simulated worker: carries out plans on pretended K and V, and checks them.
- * A cached position holds a hash of all tokens up to it, so that a wrong block table, a missing
- * copy, a swap of the wrong block or a lost token shows at the next step.  The token that
- * follows is a function of that hash, the job's seed and the output's index, so the right
- * output of a job is known without any scheduling (device_expect).  So are the most likely tokens
- * behind a sequence, and with them what a beam search finds (device_search). */
+/* device.h - a simulated worker: carries out plans on simulated K and V, and checks them.
+ * A cached position holds a hash of all tokens up to it, so that a wrong block table, a missing copy, a swap
+ * of the wrong block or a lost token is detected at the next step.  The token that follows is a function of
+ * that hash, the job's seed and the output's index, so the right output of a job is known without any
+ * scheduling (device_expect).  So are the most likely tokens behind a sequence, and with them what a beam
+ * search finds (device_search). */
 #ifndef QUERN_TESTS_SIM_DEVICE_H
 #define QUERN_TESTS_SIM_DEVICE_H
 
@@ -21,16 +21,16 @@ void device_free(struct device *d);
 /* Aborts with a message where the plan is wrong. */
 void device_step(struct device *d, const struct plan *p, struct result *r);
 
-/* The tokens of an output when nothing disturbs it; returns how many were written to out[max]. */
+/* The tokens of an undisturbed output; returns how many were written to out[max]. */
 uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t index,
 		       uint32_t *out, uint32_t max);
 
 /* The tokens of a beam search's n best hypotheses, without their stop tokens: out[i * max ..],
- * n_out[i], stopped[i]; of those that are not found, nothing.  Returns how many were found. */
+ * n_out[i], stopped[i]; nothing for those that are not found.  Returns how many were found. */
 uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t *out,
 		       uint32_t max, uint32_t *n_out, bool *stopped);
 
-/* Whether a search with these parameters may meet logits that are no numbers, and find too little. */
+/* Whether a search with these parameters may meet logits that are not numbers, and find fewer than n. */
 bool device_dries_up(const struct params *params);
 
 #endif

@@ -14,12 +14,14 @@
 
 enum { WAIT_US = 30 * 1000 * 1000, MAX_ROWS = 64 };
 
-/* ---- the front end's side ---- */
+/* ---- the front end ---- */
 
 static void on_notice(void *user, const struct engine_notice *n)
 {
 	struct rig *r = user;
+	bool turned = n->kind == ENGINE_NOTICE_READY || n->kind == ENGINE_NOTICE_UNREADY;
 	pthread_mutex_lock(&r->lock);
+	r->n_turned += turned;
 	r->n_retire += n->kind == ENGINE_NOTICE_RETIRE;
 	r->n_lost += n->kind == ENGINE_NOTICE_LOST;
 	r->n_failed += n->kind == ENGINE_NOTICE_FAILED;
@@ -30,6 +32,8 @@ static void on_notice(void *user, const struct engine_notice *n)
 		snprintf(r->scale_device, sizeof r->scale_device, "%s", n->n_devices ? n->devices[0] : "");
 	}
 	pthread_mutex_unlock(&r->lock);
+	while (turned && atomic_load(&r->hold))
+		usleep(1000);
 }
 
 struct rig *rig_new(const struct engine_config *given)
@@ -54,7 +58,7 @@ struct rig *rig_new(const struct engine_config *given)
 	c.max_seqs = RIG_SLOTS;
 	c.max_rows = MAX_ROWS;
 	c.chunk = 16;
-	c.max_jobs = 1000;
+	c.max_jobs = c.max_jobs ? c.max_jobs : 1000;
 	c.max_tokens = 100000;
 	c.worker_wait_us = c.worker_wait_us ? c.worker_wait_us : 60000000;
 	c.on_notice = on_notice;
@@ -81,12 +85,19 @@ static void send_command(struct rig *r, struct engine_cmd *c)
 void rig_free(struct rig *r)
 {
 	struct engine_event *e;
+	for (uint32_t i = 0; i < r->n_peers; i++)
+		zmq_close(r->peers[i]);
 	send_command(r, command(ENGINE_QUIT));
 	engine_join(r->engine);
 	while (zmq_recv(r->events, &e, sizeof e, ZMQ_DONTWAIT) == (int)sizeof e)
 		engine_event_free(e);
 	zmq_close(r->events);
 	zmq_close(r->commands);
+	zmq_ctx_shutdown(r->zmq); /* or a worker that starts only now blocks in its hello */
+	for (uint32_t i = 0; i < r->n_workers; i++) {
+		rig_end_worker(r->workers[i]);
+		free(r->workers[i]);
+	}
 	zmq_ctx_term(r->zmq);
 	pthread_mutex_destroy(&r->lock);
 	free(r);
@@ -97,9 +108,11 @@ static void take(struct rig *r, const struct engine_event *e)
 	struct rig_job *j = &r->jobs[e->job % RIG_JOBS];
 	for (uint32_t i = 0; i < e->n_tokens; i++) {
 		struct rig_job *o = &r->jobs[e->tokens[i].job % RIG_JOBS];
-		cr_assert(!o->done && o->n_out < RIG_OUT, "a token of job %llu after its end",
-			  (unsigned long long)e->tokens[i].job);
-		o->out[o->n_out++] = e->tokens[i].token;
+		uint32_t index = e->tokens[i].index;
+		cr_assert(!o->done && index < RIG_OUTPUTS && o->out[index].n < RIG_OUT,
+			  "a token of job %llu after its end", (unsigned long long)e->tokens[i].job);
+		o->out[index].tokens[o->out[index].n++] = e->tokens[i].token;
+		o->n_out++;
 	}
 	switch (e->kind) {
 	case ENGINE_ACCEPTED:
@@ -119,6 +132,8 @@ static void take(struct rig *r, const struct engine_event *e)
 		break;
 	case ENGINE_STATE:
 		r->ready = e->ready;
+		if (!e->ready)
+			snprintf(r->unready_why, sizeof r->unready_why, "%s", e->why);
 		break;
 	case ENGINE_STATUS_REPLY:
 		r->status = *e->status;
@@ -134,11 +149,11 @@ static void take(struct rig *r, const struct engine_event *e)
 	}
 }
 
-/* One event, or none within a moment. */
+/* Takes one event, or times out. */
 static void turn(struct rig *r, int64_t begun_us, const char *what)
 {
 	struct engine_event *e;
-	cr_assert_lt(clock_us() - begun_us, WAIT_US, "%s did not come about", what);
+	cr_assert_lt(clock_us() - begun_us, WAIT_US, "%s: not in time", what);
 	if (zmq_recv(r->events, &e, sizeof e, 0) != (int)sizeof e)
 		return;
 	take(r, e);
@@ -149,7 +164,8 @@ static void turn(struct rig *r, int64_t begun_us, const char *what)
 	for (int64_t begun = clock_us(); !(condition);)                                                      \
 	turn(r, begun, #condition)
 
-void rig_submit(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, uint32_t max_tokens)
+static struct engine_cmd *submit_command(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt,
+					 uint32_t max_tokens, uint32_t n)
 {
 	struct engine_cmd *c = command(ENGINE_SUBMIT);
 	struct rig_job *j = &r->jobs[job];
@@ -161,29 +177,39 @@ void rig_submit(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, 
 	for (uint32_t i = 0; i < n_prompt; i++)
 		c->tokens[i] = (first + i) % DEVICE_VOCAB;
 	c->params.max_tokens = max_tokens;
-	c->params.n = 1;
+	c->params.n = j->n = n;
 	c->params.seed = job;
-	send_command(r, c);
+	return c;
+}
+
+void rig_submit_n(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, uint32_t max_tokens,
+		  uint32_t n)
+{
+	send_command(r, submit_command(r, job, first, n_prompt, max_tokens, n));
+}
+
+void rig_submit(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, uint32_t max_tokens)
+{
+	rig_submit_n(r, job, first, n_prompt, max_tokens, 1);
+}
+
+void rig_submit_many(struct rig *r, uint64_t from, uint64_t to, uint32_t n_prompt, uint32_t max_tokens)
+{
+	for (uint64_t i = from; i < to; i++)
+		rig_submit(r, i, (uint32_t)i * 37, n_prompt, max_tokens);
 }
 
 void rig_resume(struct rig *r, uint64_t job, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_had,
-		const char *numerics)
+		const char *numerics, bool durable)
 {
-	struct engine_cmd *c = command(ENGINE_SUBMIT);
+	struct engine_cmd *c = submit_command(r, job, 0, n_prompt, max_tokens, 1);
 	struct rig_job *j = &r->jobs[job];
-	c->job = job;
-	c->n_tokens = j->n_prompt = n_prompt;
-	j->max_tokens = max_tokens;
-	c->tokens = xmalloc(n_prompt * sizeof *c->tokens);
-	for (uint32_t i = 0; i < n_prompt; i++)
-		c->tokens[i] = i % DEVICE_VOCAB;
-	c->params.max_tokens = max_tokens;
-	c->params.n = 1;
-	c->params.seed = job;
 	c->resumed = true;
-	cr_assert_eq(device_expect(c->tokens, n_prompt, &c->params, 0, j->out, RIG_OUT), max_tokens);
-	j->n_out = n_had;
-	c->had = xmemdup(j->out, n_had * sizeof *c->had);
+	c->durable = durable;
+	cr_assert_eq(device_expect(c->tokens, n_prompt, &c->params, 0, j->out[0].tokens, RIG_OUT),
+		     max_tokens);
+	j->out[0].n = j->n_out = n_had;
+	c->had = xmemdup(j->out[0].tokens, n_had * sizeof *c->had);
 	c->n_had = xmemdup(&n_had, sizeof n_had);
 	c->numerics = xstrdup(numerics);
 	send_command(r, c);
@@ -194,21 +220,40 @@ void rig_wait_end(struct rig *r, uint64_t job)
 	WAIT_FOR(r->jobs[job].done);
 }
 
+void rig_wait_failed(struct rig *r, uint64_t job, enum code code)
+{
+	rig_wait_end(r, job);
+	cr_assert_eq(r->jobs[job].code, code, "job %llu: %s", (unsigned long long)job, r->jobs[job].why);
+}
+
+void rig_wait_accepted(struct rig *r, uint64_t job)
+{
+	WAIT_FOR(r->jobs[job].accepted || r->jobs[job].refused);
+}
+
 void rig_finish(struct rig *r, uint64_t job)
 {
 	struct rig_job *j = &r->jobs[job];
 	uint32_t prompt[RIG_CONTEXT], want[RIG_OUT];
 	struct params params;
-	rig_wait_end(r, job);
-	cr_assert_eq(j->code, CODE_OK, "job %llu: %s", (unsigned long long)job, j->why);
+	rig_wait_failed(r, job, CODE_OK);
 	params_init(&params);
 	params.max_tokens = j->max_tokens;
 	params.seed = job;
 	for (uint32_t i = 0; i < j->n_prompt; i++)
 		prompt[i] = (j->first + i) % DEVICE_VOCAB;
-	uint32_t n = device_expect(prompt, j->n_prompt, &params, 0, want, RIG_OUT);
-	cr_assert_eq(j->n_out, n, "job %llu: %u tokens, not %u", (unsigned long long)job, j->n_out, n);
-	cr_assert_arr_eq(j->out, want, n * sizeof *want);
+	for (uint32_t i = 0; i < j->n; i++) {
+		uint32_t n = device_expect(prompt, j->n_prompt, &params, i, want, RIG_OUT);
+		cr_assert_eq(j->out[i].n, n, "job %llu, output %u: %u tokens, not %u",
+			     (unsigned long long)job, i, j->out[i].n, n);
+		cr_assert_arr_eq(j->out[i].tokens, want, n * sizeof *want);
+	}
+}
+
+void rig_finish_many(struct rig *r, uint64_t from, uint64_t to)
+{
+	for (uint64_t i = from; i < to; i++)
+		rig_finish(r, i);
 }
 
 void rig_wait_tokens(struct rig *r, uint64_t job, uint32_t n)
@@ -221,10 +266,15 @@ void rig_wait_ready(struct rig *r, bool ready)
 	WAIT_FOR(r->ready == ready);
 }
 
+void rig_request_status(struct rig *r)
+{
+	send_command(r, command(ENGINE_STATUS));
+}
+
 const struct engine_status *rig_status(struct rig *r)
 {
 	r->status_here = false;
-	send_command(r, command(ENGINE_STATUS));
+	rig_request_status(r);
 	WAIT_FOR(r->status_here);
 	return &r->status;
 }
@@ -266,6 +316,19 @@ enum code rig_wait_order(struct rig *r)
 	return r->order;
 }
 
+void rig_expect_order(struct rig *r)
+{
+	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
+}
+
+uint32_t rig_notices(struct rig *r, const uint32_t *counter)
+{
+	pthread_mutex_lock(&r->lock);
+	uint32_t n = *counter;
+	pthread_mutex_unlock(&r->lock);
+	return n;
+}
+
 /* ---- workers ---- */
 
 struct fake {
@@ -274,8 +337,8 @@ struct fake {
 	struct device *device;
 	struct bus_load load;
 	uint64_t expected;
-	bool missed, dead, stuck;
-	int n_hellos, n_seen; /* plans that came */
+	bool missed, hung, stuck;
+	int n_hellos, n_seen; /* plans received */
 	int64_t beat_us, wake_us;
 	uint32_t n_blocks;
 	struct plan plan;
@@ -283,7 +346,7 @@ struct fake {
 	struct buf out;
 };
 
-static void say(void *s, const struct bus_msg *m)
+static void send_msg(void *s, const struct bus_msg *m)
 {
 	struct buf b = {0};
 	bus_encode(m, &b);
@@ -291,26 +354,31 @@ static void say(void *s, const struct bus_msg *m)
 	buf_fini(&b);
 }
 
-static void hello(struct fake *f)
+static void send_hello(struct fake *f)
 {
 	struct bus_msg m = {.type = BUS_HELLO};
-	snprintf(m.hello.device, sizeof m.hello.device, "%s", f->w->device ? f->w->device : "cpu");
-	snprintf(m.hello.host, sizeof m.hello.host, "%s", f->w->host ? f->w->host : "here");
+	snprintf(m.hello.device, sizeof m.hello.device, "%s", f->w->c.device ? f->w->c.device : "cpu");
+	snprintf(m.hello.host, sizeof m.hello.host, "%s", f->w->c.host ? f->w->c.host : "here");
 	snprintf(m.hello.meet, sizeof m.hello.meet, "%p-%d", (void *)f->w, ++f->n_hellos);
-	m.hello.pid = f->w->pid ? f->w->pid : 1;
-	say(f->s, &m);
+	m.hello.pid = f->w->c.pid ? f->w->c.pid : 1;
+	send_msg(f->s, &m);
 }
 
-static void beat(struct fake *f)
+static void send_beat(struct fake *f)
 {
 	f->beat_us = clock_us();
-	say(f->s, &(struct bus_msg){.type = BUS_BEAT,
-				    .beat = {f->load.epoch, f->missed ? BUS_MISSED : BUS_SERVING,
-					     f->expected - 1, f->expected}});
+	send_msg(f->s, &(struct bus_msg){.type = BUS_BEAT,
+					 .beat = {f->load.epoch, f->missed ? BUS_MISSED : BUS_SERVING,
+						  f->expected - 1, f->expected}});
 }
 
 static void on_load(struct fake *f, const struct bus_load *load)
 {
+	if (f->w->c.fail_load) {
+		send_msg(f->s, &(struct bus_msg){.type = BUS_FAILED,
+						 .failed = {load->epoch, "the weights are torn"}});
+		return;
+	}
 	f->load = *load;
 	f->expected = 1;
 	f->missed = false;
@@ -323,8 +391,8 @@ static void on_load(struct fake *f, const struct bus_load *load)
 	m.ready = (struct bus_ready){
 		.epoch = load->epoch, .n_blocks = f->n_blocks, .n_vocab = DEVICE_VOCAB, .load_ms = 1};
 	snprintf(m.ready.numerics, sizeof m.ready.numerics, "%s",
-		 f->w->numerics ? f->w->numerics : "class a");
-	say(f->s, &m);
+		 f->w->c.numerics ? f->w->c.numerics : "class a");
+	send_msg(f->s, &m);
 }
 
 static bool names(const struct plan *p, uint64_t job)
@@ -342,24 +410,26 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 	cr_assert_eq(bus_decode_plan(bytes, n, &lim, &f->plan, why, sizeof why), 0, "%s", why);
 	if (f->plan.epoch != f->load.epoch)
 		return;
+	const struct fake_config *c = &f->w->c;
 	int seen = ++f->n_seen;
-	if (seen == f->w->lose_plan)
+	if (seen == c->lose_plan)
 		return;
-	if (seen == f->w->stick_at) {
+	if (seen == c->stuck_at) {
 		f->stuck = true;
 		return;
 	}
-	bool dies = seen == f->w->die_at || atomic_load(&f->w->dies) || (f->w->die_of && names(&f->plan, f->w->die_of));
-	if (dies || seen == f->w->hang_at) {
-		f->dead = true;
-		if (dies)
-			f->w->end = true;
-		f->wake_us = f->w->hang_ms ? clock_us() + f->w->hang_ms * 1000 : INT64_MAX;
+	if (seen == c->die_at || atomic_load(&f->w->dies) || (c->die_of && names(&f->plan, c->die_of))) {
+		f->w->end = true;
+		return;
+	}
+	if (seen == c->hang_at) {
+		f->hung = true;
+		f->wake_us = c->hang_ms ? clock_us() + c->hang_ms * 1000 : INT64_MAX;
 		return;
 	}
 	if (f->plan.number != f->expected) {
 		f->missed = f->missed || f->plan.number > f->expected;
-		beat(f);
+		send_beat(f);
 		return;
 	}
 	usleep((useconds_t)f->w->step_us);
@@ -367,22 +437,25 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 	f->expected++;
 	f->w->n_plans++;
 	f->w->n_group_plans++;
-	if (f->load.rank > 0 || seen == f->w->lose_result)
+	if (f->load.rank > 0 || seen == c->lose_result)
 		return;
 	f->w->n_results++;
 	f->result.step_us = 1000;
 	bus_encode_result(&f->result, &f->out);
-	zmq_send(f->s, f->out.p, f->out.len, 0);
+	if (seen == c->garbage_at)
+		zmq_send(f->s, "garbage", 7, 0);
+	else
+		zmq_send(f->s, f->out.p, f->out.len, 0);
 }
 
 static void on_beat(struct fake *f, const struct bus_beat *b)
 {
-	if (b->epoch == 0 && f->load.n_ranks > 1) { /* the group is over */
+	if (b->epoch == 0 && f->load.n_ranks > 1) { /* its tp_group is over */
 		f->load.n_ranks = 0;
-		hello(f);
+		send_hello(f);
 	} else if (b->epoch == f->load.epoch && b->progress >= f->expected && !f->missed) {
 		f->missed = true;
-		beat(f);
+		send_beat(f);
 	}
 }
 
@@ -403,8 +476,8 @@ static void on_message(struct fake *f, const void *bytes, size_t n)
 	} else if (type == BUS_BEAT) {
 		on_beat(f, &m.beat);
 	} else if (type == BUS_STOP) {
-		f->w->stopped = true; /* whoever waits for its end may look at once */
-		say(f->s, &(struct bus_msg){.type = BUS_STOP});
+		f->w->stopped = true; /* before the answer: tests check it as soon as the order is done */
+		send_msg(f->s, &(struct bus_msg){.type = BUS_STOP});
 		f->w->end = true;
 	}
 }
@@ -412,24 +485,24 @@ static void on_message(struct fake *f, const void *bytes, size_t n)
 static void *fake_main(void *arg)
 {
 	struct fake_worker *w = arg;
-	struct fake f = {.w = w, .expected = 1, .n_blocks = w->n_blocks ? w->n_blocks : RIG_BLOCKS};
+	struct fake f = {.w = w, .expected = 1, .n_blocks = w->c.n_blocks ? w->c.n_blocks : RIG_BLOCKS};
 	int timeout = 10, linger = 500;
 	f.s = zmq_socket(w->rig->zmq, ZMQ_DEALER);
 	f.device = device_new(RIG_SLOTS, f.n_blocks, 0, 16, RIG_CONTEXT);
 	zmq_setsockopt(f.s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
 	zmq_setsockopt(f.s, ZMQ_LINGER, &linger, sizeof linger);
 	zmq_connect(f.s, engine_bus(w->rig->engine));
-	hello(&f);
+	send_hello(&f);
 	while (!w->end) {
-		if (f.dead && clock_us() < f.wake_us) {
+		if (f.hung && clock_us() < f.wake_us) {
 			usleep(1000);
 			continue;
 		}
-		f.dead = false;
+		f.hung = false;
 		if (atomic_exchange(&w->hello_again, false))
-			hello(&f);
+			send_hello(&f);
 		if (clock_us() - f.beat_us > 100000)
-			beat(&f);
+			send_beat(&f);
 		zmq_msg_t m;
 		zmq_msg_init(&m);
 		if (zmq_msg_recv(&m, f.s, 0) >= 0)
@@ -447,22 +520,40 @@ static void *fake_main(void *arg)
 	return NULL;
 }
 
-void fake_start(struct fake_worker *w, struct rig *r)
+struct fake_worker *rig_worker(struct rig *r, const struct fake_config *c)
 {
+	struct fake_worker *w = xcalloc(1, sizeof *w);
+	cr_assert_lt(r->n_workers, RIG_WORKERS);
+	if (c)
+		w->c = *c;
+	w->step_us = w->c.step_us;
 	w->rig = r;
+	r->workers[r->n_workers++] = w;
 	pthread_create(&w->thread, NULL, fake_main, w);
+	return w;
 }
 
-void fake_end(struct fake_worker *w)
+void rig_join_worker(struct fake_worker *w)
+{
+	if (!w->joined)
+		pthread_join(w->thread, NULL);
+	w->joined = true;
+}
+
+void rig_end_worker(struct fake_worker *w)
 {
 	w->end = true;
-	pthread_join(w->thread, NULL);
+	rig_join_worker(w);
 }
+
+/* ---- peers ---- */
 
 void *rig_peer(struct rig *r, const char *identity)
 {
 	void *s = zmq_socket(r->zmq, ZMQ_DEALER);
 	int timeout = 60000, linger = 0;
+	cr_assert_lt(r->n_peers, RIG_PEERS);
+	r->peers[r->n_peers++] = s;
 	zmq_setsockopt(s, ZMQ_ROUTING_ID, identity, strlen(identity));
 	zmq_setsockopt(s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
 	zmq_setsockopt(s, ZMQ_LINGER, &linger, sizeof linger);
@@ -470,18 +561,34 @@ void *rig_peer(struct rig *r, const char *identity)
 	return s;
 }
 
-void rig_say(void *peer, const struct bus_msg *m)
+void rig_peer_send(void *peer, const struct bus_msg *m)
 {
-	say(peer, m);
+	send_msg(peer, m);
 }
 
-enum bus_type rig_hear(void *peer, struct bus_load *load)
+void rig_peer_hello(void *peer, const char *device, const char *host)
+{
+	struct bus_msg m = {.type = BUS_HELLO, .hello = {.pid = 1, .meet = "place"}};
+	snprintf(m.hello.device, sizeof m.hello.device, "%s", device);
+	snprintf(m.hello.host, sizeof m.hello.host, "%s", host);
+	rig_peer_send(peer, &m);
+}
+
+void rig_peer_ready(void *peer, const struct bus_load *load)
+{
+	struct bus_msg m = {.type = BUS_READY};
+	m.ready = (struct bus_ready){
+		.epoch = load->epoch, .numerics = "class a", .n_blocks = RIG_BLOCKS, .n_vocab = DEVICE_VOCAB};
+	rig_peer_send(peer, &m);
+}
+
+enum bus_type rig_peer_recv(void *peer, struct bus_load *load)
 {
 	static char bytes[1 << 16];
 	char why[256];
 	for (;;) {
 		int n = zmq_recv(peer, bytes, sizeof bytes, 0);
-		cr_assert_gt(n, 0, "nothing came");
+		cr_assert_gt(n, 0, "no message in time");
 		int type = bus_peek(bytes, (size_t)n, why, sizeof why);
 		struct bus_msg m;
 		if (type == BUS_LOAD && load) {
@@ -491,4 +598,12 @@ enum bus_type rig_hear(void *peer, struct bus_load *load)
 		if (type != BUS_BEAT)
 			return (enum bus_type)type;
 	}
+}
+
+void *rig_loading_peer(struct rig *r, const char *identity, struct bus_load *load)
+{
+	void *peer = rig_peer(r, identity);
+	rig_peer_hello(peer, "cpu", "here");
+	cr_assert_eq(rig_peer_recv(peer, load), BUS_LOAD);
+	return peer;
 }

@@ -1,21 +1,34 @@
-/* fleet_rig.h - the engine's thread between a pretended front end and any number of pretended
- * workers on its real bus.  Each worker computes on a simulated device (device.h), so that every
- * token is known; it can be told to die, to hang, or to lose a plan or a result. */
+/* fleet_rig.h - the engine thread between a simulated front end and any number of simulated workers on
+ * its real bus.  Each worker computes on a simulated device (device.h), so that every token is known; it
+ * can be made to die, to hang, or to lose a plan or a result.
+ * The rig owns its workers and peers: rig_free() ends them. */
 #ifndef QUERN_TESTS_SIM_FLEET_RIG_H
 #define QUERN_TESTS_SIM_FLEET_RIG_H
 
-#include "controller/engine.h"
+#include "controller/fleet/engine.h"
 #include "proto/bus.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { RIG_SLOTS = 4, RIG_BLOCKS = 64, RIG_CONTEXT = 256, RIG_JOBS = 64, RIG_OUT = 240 };
+enum {
+	RIG_SLOTS = 4,
+	RIG_BLOCKS = 64,
+	RIG_CONTEXT = 256,
+	RIG_JOBS = 64,
+	RIG_OUTPUTS = 4,
+	RIG_OUT = 240,
+	RIG_WORKERS = 16,
+	RIG_PEERS = ENGINE_WORKERS_MAX + 1,
+};
 
-/* What came of a job. */
+/* A job as the front end sees it. */
 struct rig_job {
-	uint32_t n_prompt, max_tokens, first;   /* prompt: first, first + 1, ... */
-	uint32_t out[RIG_OUT], n_out;
+	uint32_t n_prompt, max_tokens, first, n; /* prompt: first, first + 1, ...; n outputs */
+	struct {
+		uint32_t tokens[RIG_OUT], n;
+	} out[RIG_OUTPUTS];
+	uint32_t n_out; /* tokens of all outputs */
 	bool accepted, refused, done, class_changed;
 	enum code code;
 	char why[256];
@@ -25,70 +38,106 @@ struct rig {
 	void *zmq, *events, *commands;
 	struct engine *engine;
 	struct rig_job jobs[RIG_JOBS];
-	struct engine_status status;    /* of rig_status() */
+	struct engine_status status; /* from rig_status() */
 	bool status_here, ready;
-	const char *order_device;       /* of the next rig_order(): where new workers run; NULL: as at the start */
+	char unready_why[256];    /* of the last ENGINE_STATE that was not ready */
+	const char *order_device; /* of the next rig_order(): where new workers run; NULL: as at the start */
 	bool order_here;
 	enum code order;
 	char order_why[256];
-	/* Notices, on the engine's thread. */
+	/* Notices, recorded on the engine thread. */
 	pthread_mutex_t lock;
-	uint32_t n_scale, scale_workers, n_retire, n_lost, n_failed, n_keep;
+	uint32_t n_scale, scale_workers, n_retire, n_lost, n_failed, n_keep, n_turned; /* READY, UNREADY */
 	char scale_device[32];
+	atomic_bool hold; /* READY and UNREADY hold the engine thread until the test clears this */
+	struct fake_worker *workers[RIG_WORKERS]; /* [n_workers] owned */
+	void *peers[RIG_PEERS];                   /* [n_peers] owned */
+	uint32_t n_workers, n_peers;
 };
 
-/* cfg: what differs from the usual; NULL: nothing. */
+/* cfg: settings that differ from the rig's; NULL: none. */
 struct rig *rig_new(const struct engine_config *cfg);
 void rig_free(struct rig *r);
 
-/* Prompt tokens are first, first + 1, ...: jobs with the same begin alike. */
+/* ---- the front end ---- */
+
+/* Prompt tokens are first, first + 1, ...: jobs with the same `first` share a prefix. */
 void rig_submit(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, uint32_t max_tokens);
-/* Likewise of a job from before a crash: it has its first n_had tokens already, of that numerics class.
- * rig_finish() knows of them. */
+void rig_submit_n(struct rig *r, uint64_t job, uint32_t first, uint32_t n_prompt, uint32_t max_tokens,
+		  uint32_t n);
+/* Jobs [from, to), all with different prompts. */
+void rig_submit_many(struct rig *r, uint64_t from, uint64_t to, uint32_t n_prompt, uint32_t max_tokens);
+/* A job from before a restart of the controller: its first n_had tokens are known, computed in that
+ * numerics class.  rig_finish() takes them into account. */
 void rig_resume(struct rig *r, uint64_t job, uint32_t n_prompt, uint32_t max_tokens, uint32_t n_had,
-		const char *numerics);
-/* Takes events until the job has ended; aborts when its tokens are not the undisturbed ones. */
+		const char *numerics, bool durable);
+/* Takes events until the job has ended; aborts unless its tokens are those of an undisturbed run. */
 void rig_finish(struct rig *r, uint64_t job);
-void rig_wait_end(struct rig *r, uint64_t job);         /* done or failed */
+void rig_finish_many(struct rig *r, uint64_t from, uint64_t to);
+void rig_wait_end(struct rig *r, uint64_t job);               /* done, refused or failed */
+void rig_wait_failed(struct rig *r, uint64_t job, enum code); /* with this code */
+void rig_wait_accepted(struct rig *r, uint64_t job);          /* accepted or refused */
 void rig_wait_tokens(struct rig *r, uint64_t job, uint32_t n);
 void rig_wait_ready(struct rig *r, bool ready);
+void rig_request_status(struct rig *r); /* without waiting for the reply */
 const struct engine_status *rig_status(struct rig *r);
-/* Asks for the status until so many replicas are in that state. */
+/* Polls the status until n replicas are in that state. */
 void rig_wait_replicas(struct rig *r, uint32_t n, const char *state);
 void rig_order(struct rig *r, enum engine_cmd_kind kind, uint64_t what, int64_t wait_us);
 enum code rig_wait_order(struct rig *r);
+void rig_expect_order(struct rig *r); /* carried out; aborts otherwise */
+/* A counter of notices, as the engine thread left it. */
+uint32_t rig_notices(struct rig *r, const uint32_t *counter);
+
+/* ---- workers ---- */
+
+/* Plans are counted from 1; 0: never. */
+struct fake_config {
+	const char *host, *device, *numerics; /* NULL: "here", "cpu", "class a" */
+	uint32_t n_blocks;                    /* 0: RIG_BLOCKS */
+	int64_t pid;                          /* 0: 1 */
+	int step_us;                          /* duration of a step */
+	bool fail_load;                       /* it cannot load the model */
+	int die_at;                           /* exits at this plan, without a result */
+	uint64_t die_of;                      /* exits at the first plan that names this job; 0: none */
+	int hang_at;                          /* at this plan it hangs, and sends nothing, ... */
+	int hang_ms;                          /* ... for this long; 0: for ever */
+	int stuck_at;                         /* at this plan it hangs, but its heartbeats continue */
+	int lose_plan;                        /* this plan does not arrive */
+	int lose_result;                      /* the result of this plan does not arrive */
+	int garbage_at;                       /* the result of this plan is garbage */
+};
 
 struct fake_worker {
-	/* Before fake_start(): */
-	const char *host, *device, *numerics;   /* NULL: "here", "cpu", "class a" */
-	uint32_t n_blocks;              /* 0: RIG_BLOCKS */
-	int64_t pid;                    /* 0: 1 */
-	int die_at;                     /* this plan of it, counted from 1, is not answered, and it is gone; 0: never */
-	uint64_t die_of;                /* the job that a plan of it may not name: it is gone likewise; 0: none */
-	int hang_at;                    /* like die_at, but it stays and is silent */
-	int hang_ms;                    /* ... for so long; 0: for ever */
-	int stick_at;                   /* likewise, and it goes on to beat */
-	int lose_plan, lose_result;     /* this plan is passed over as if it had not come; its result is not sent */
-	int step_us;                    /* how long a step takes */
-	/* While it runs: */
-	atomic_bool dies;               /* set by the test: its next plan is not answered, and it is gone */
-	atomic_int n_plans;             /* that it carried out */
-	atomic_int n_group_plans;       /* of these, since it was told to load last */
+	struct fake_config c;
+	atomic_int step_us;
+	atomic_bool dies;         /* set by the test: exits at the next plan */
+	atomic_bool hello_again;  /* set by the test: sends hello, as after an interrupted connection */
+	atomic_int n_plans;       /* executed */
+	atomic_int n_group_plans; /* of these, since the last load */
 	atomic_int n_loads, n_results;
 	atomic_uint rank;
-	atomic_bool hello_again;        /* to say hello once more, as after its connection broke */
-	atomic_bool end;                /* to end it, without a word */
-	atomic_bool stopped;            /* it was told to stop */
+	atomic_bool end;     /* exits, or has exited */
+	atomic_bool stopped; /* has received stop */
+	bool joined;         /* its thread has been joined */
 	struct rig *rig;
 	pthread_t thread;
 };
-void fake_start(struct fake_worker *w, struct rig *r);
-void fake_end(struct fake_worker *w);   /* and waits for it */
 
-/* A peer of the bus that says what the test wants, under an identity of its choice. */
+/* Starts a worker; c NULL: one without faults. */
+struct fake_worker *rig_worker(struct rig *r, const struct fake_config *c);
+void rig_end_worker(struct fake_worker *w);  /* without a message; waits until it has exited */
+void rig_join_worker(struct fake_worker *w); /* waits until it has exited by itself */
+
+/* ---- peers: any messages, under any routing id ---- */
+
 void *rig_peer(struct rig *r, const char *identity);
-void rig_say(void *peer, const struct bus_msg *m);
-/* The next message that is no beat; its load, if it is one, into load (may be NULL). */
-enum bus_type rig_hear(void *peer, struct bus_load *load);
+void rig_peer_send(void *peer, const struct bus_msg *m);
+void rig_peer_hello(void *peer, const char *device, const char *host);
+void rig_peer_ready(void *peer, const struct bus_load *load);
+/* The next message other than a heartbeat.  load: filled if it is one; may be NULL. */
+enum bus_type rig_peer_recv(void *peer, struct bus_load *load);
+/* A peer that has sent hello and received its load. */
+void *rig_loading_peer(struct rig *r, const char *identity, struct bus_load *load);
 
 #endif

@@ -1,9 +1,9 @@
-/* one_sched.h - a scheduler with a simulated device, step by step, for tests of whose turn it is. */
+/* one_sched.h - a scheduler with a simulated device, step by step, for tests of its order. */
 #ifndef QUERN_TESTS_SIM_ONE_SCHED_H
 #define QUERN_TESTS_SIM_ONE_SCHED_H
 
 #include "base/alloc.h"
-#include "controller/sched.h"
+#include "controller/sched/sched.h"
 #include "tests/sim/device.h"
 
 #include <criterion/criterion.h>
@@ -13,7 +13,7 @@ enum { SLOTS = 8, CONTEXT = 2048, JOBS = 2048 };
 
 struct job {
 	uint32_t n_tokens;
-	uint64_t first_token; /* plans that there were by then; 0: none yet */
+	uint64_t first_token; /* plans until then; 0: none yet */
 	bool done;
 };
 
@@ -50,9 +50,9 @@ static inline void sim_free(struct sim *m)
 	free(m);
 }
 
-/* Returns its number.  Prompts of one seed begin alike. */
+/* Returns the job.  Prompts of one seed share a prefix. */
 static inline uint32_t submit_seeded(struct sim *m, int32_t priority, uint32_t n_prompt, uint32_t n_out,
-			      uint32_t seed)
+				     uint32_t seed)
 {
 	uint32_t job = m->n_jobs++;
 	struct params params;
@@ -100,7 +100,7 @@ static inline uint64_t plans_to_token(struct sim *m, uint32_t job)
 	uint64_t from = m->n_plans;
 	for (int i = 0; i < 5000 && !m->jobs[job].first_token; i++)
 		step(m);
-	cr_assert(m->jobs[job].first_token, "it never gets one");
+	cr_assert(m->jobs[job].first_token, "no token");
 	return m->jobs[job].first_token - from;
 }
 

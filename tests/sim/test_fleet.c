@@ -1,6 +1,5 @@
-/* Workers come and go: several replicas, groups of workers.  Every job gets the
- * tokens that it has undisturbed, once. */
-#include "base/clock.h"
+/* Replicas and tp_groups while workers join, die, hang and lose messages: every job gets the tokens of
+ * an undisturbed run, once. */
 #include "tests/sim/device.h"
 #include "tests/sim/fleet_rig.h"
 
@@ -10,542 +9,479 @@
 #include <unistd.h>
 #include <zmq.h>
 
-static void submit_many(struct rig *r, uint64_t n, uint32_t n_prompt, uint32_t max_tokens)
-{
-	for (uint64_t i = 0; i < n; i++)
-		rig_submit(r, i, (uint32_t)(i * 37), n_prompt, max_tokens);
-}
-
-static void finish_many(struct rig *r, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		rig_finish(r, i);
-}
-
 Test(fleet, two_replicas_share_the_load)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 500}, b = {.step_us = 500};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.step_us = 500});
+	struct fake_worker *b = rig_worker(r, &(struct fake_config){.step_us = 500});
 	rig_wait_replicas(r, 2, "serving");
-	submit_many(r, 16, 30, 40);
-	finish_many(r, 16);
-	cr_assert_gt(a.n_plans, 30);
-	cr_assert_gt(b.n_plans, 30);
+	rig_submit_many(r, 0, 16, 30, 40);
+	rig_finish_many(r, 0, 16);
+	cr_assert_gt(a->n_plans, 30);
+	cr_assert_gt(b->n_plans, 30);
 	const struct engine_status *s = rig_status(r);
 	cr_assert_eq(s->n_workers, 2);
-	cr_assert_eq(s->n_blocks, 2 * RIG_BLOCKS);
-	cr_assert_eq(s->generated_tokens, s->replicas[0].generated_tokens + s->replicas[1].generated_tokens);
+	cr_assert_eq(s->counts.n_blocks, 2 * RIG_BLOCKS);
+	cr_assert_eq(s->counts.generated_tokens,
+		     s->replicas[0].counts.generated_tokens + s->replicas[1].counts.generated_tokens);
 	cr_assert_neq(s->workers[0].replica, s->workers[1].replica);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet, the_jobs_of_a_lost_replica_go_on_at_the_other)
+Test(fleet, jobs_of_a_lost_replica_continue_at_the_other)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.die_at = 20}, b = {0};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	rig_worker(r, &(struct fake_config){.die_at = 20});
+	rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
-	submit_many(r, 12, 30, 60);
-	finish_many(r, 12);
-	cr_assert(r->ready); /* one served all the time */
+	rig_submit_many(r, 0, 12, 30, 60);
+	rig_finish_many(r, 0, 12);
+	cr_assert(r->ready); /* one replica always served */
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet, a_replica_that_hangs_is_lost_and_taken_back_when_it_speaks)
+Test(fleet, hung_worker_is_lost_and_revived_by_its_next_message)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.hang_at = 10, .hang_ms = 4000}, b = {.step_us = 20000};
-	fake_start(&a, r);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.hang_at = 10, .hang_ms = 4000});
 	rig_wait_replicas(r, 1, "serving");
 	rig_submit(r, 0, 0, 30, 60);
 	rig_wait_tokens(r, 0, 2);
-	fake_start(&b, r);
+	struct fake_worker *b = rig_worker(r, &(struct fake_config){.step_us = 20000});
 	rig_wait_replicas(r, 2, "serving");
 	rig_finish(r, 0); /* at b */
-	cr_assert_gt(b.n_plans, 0);
+	cr_assert_gt(b->n_plans, 0);
 	rig_wait_replicas(r, 2, "serving"); /* a is back */
-	cr_assert_eq(a.n_loads, 2);
+	cr_assert_eq(a->n_loads, 2);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
 /* ---- numerics classes ---- */
 
-/* A job that has begun at one class, whose only worker then dies; another class serves. */
-static void lose_a_class(struct rig *r, struct fake_worker *a, struct fake_worker *b)
+static const struct engine_config short_wait = {.worker_wait_us = 500000};
+static const struct engine_config class_change = {.class_change = true};
+static const struct fake_config class_b = {.numerics = "class b"};
+
+/* Job 0 has begun in class a when the only worker of that class dies; class b serves. */
+static struct rig *lose_class_a(const struct engine_config *cfg, struct fake_worker **b)
 {
-	a->step_us = 10000;
-	b->numerics = "class b";
-	fake_start(a, r);
+	struct rig *r = rig_new(cfg);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.step_us = 10000});
 	rig_wait_ready(r, true);
 	rig_submit(r, 0, 0, 30, 200);
 	rig_wait_tokens(r, 0, 3);
-	fake_start(b, r);
+	*b = rig_worker(r, &class_b);
 	rig_wait_replicas(r, 2, "serving");
-	atomic_store(&a->dies, true); /* in the midst of the job */
+	atomic_store(&a->dies, true); /* in the middle of the job */
 	rig_wait_replicas(r, 1, "serving");
+	return r;
 }
 
-Test(fleet, a_job_that_has_begun_stays_within_its_class)
+Test(fleet, begun_job_stays_within_its_numerics_class)
 {
-	struct rig *r = rig_new(&(struct engine_config){.worker_wait_us = 500000});
-	struct fake_worker a = {0}, b = {0};
-	lose_a_class(r, &a, &b);
+	struct fake_worker *b;
+	struct rig *r = lose_class_a(&short_wait, &b);
 	rig_submit(r, 1, 500, 30, 20);
-	rig_finish(r, 1); /* a new one may go anywhere */
-	rig_wait_end(r, 0);
-	cr_assert_eq(r->jobs[0].code, E_WORKER_LOST);
+	rig_finish(r, 1); /* a new one may run in any class */
+	rig_wait_failed(r, 0, E_WORKER_LOST);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet, a_job_goes_on_when_its_class_is_back)
+Test(fleet, begun_job_continues_when_its_numerics_class_is_back)
 {
-	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {0}, b = {0}, c = {0};
-	lose_a_class(r, &a, &b);
-	fake_start(&c, r);
+	struct fake_worker *b;
+	struct rig *r = lose_class_a(NULL, &b);
+	struct fake_worker *c = rig_worker(r, NULL);
 	rig_finish(r, 0);
-	cr_assert_gt(c.n_plans, 0);
-	cr_assert_eq(b.n_plans, 0);
+	cr_assert_gt(c->n_plans, 0);
+	cr_assert_eq(b->n_plans, 0);
 	cr_assert(!r->jobs[0].class_changed);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
-	fake_end(&c);
 }
 
-Test(fleet, a_change_of_class_that_is_allowed_is_marked)
+Test(fleet, allowed_change_of_numerics_class_is_marked)
 {
-	struct rig *r = rig_new(&(struct engine_config){.class_change = true});
-	struct fake_worker a = {0}, b = {0};
-	lose_a_class(r, &a, &b);
+	struct fake_worker *b;
+	struct rig *r = lose_class_a(&class_change, &b);
 	rig_finish(r, 0);
 	cr_assert(r->jobs[0].class_changed);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-/* Everything was started anew, on another kind of device: the job's class is not there. */
-Test(fleet, a_job_from_before_a_restart_stays_within_its_class)
+/* After a restart on another kind of device, no replica of the job's class exists. */
+Test(fleet, resumed_job_stays_within_its_numerics_class)
 {
-	struct rig *r = rig_new(&(struct engine_config){.worker_wait_us = 500000});
-	struct fake_worker b = {.numerics = "class b"};
-	fake_start(&b, r);
+	struct rig *r = rig_new(&short_wait);
+	struct fake_worker *b = rig_worker(r, &class_b);
 	rig_wait_ready(r, true);
-	rig_resume(r, 0, 30, 20, 5, "class a");
-	rig_wait_end(r, 0);
-	cr_assert_eq(r->jobs[0].code, E_WORKER_LOST);
+	rig_resume(r, 0, 30, 20, 5, "class a", false);
+	rig_wait_failed(r, 0, E_WORKER_LOST);
 	cr_assert_eq(r->jobs[0].n_out, 5);
-	cr_assert_eq(b.n_plans, 0);
+	cr_assert_eq(b->n_plans, 0);
 	rig_free(r);
-	fake_end(&b);
 }
 
-Test(fleet, a_job_from_before_a_restart_waits_for_its_class)
+Test(fleet, resumed_job_waits_for_its_numerics_class)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {0}, b = {.numerics = "class b"};
-	rig_resume(r, 0, 30, 20, 5, "class a");
-	fake_start(&b, r);
+	rig_resume(r, 0, 30, 20, 5, "class a", false);
+	struct fake_worker *b = rig_worker(r, &class_b);
 	rig_wait_ready(r, true);
-	fake_start(&a, r);
+	rig_worker(r, NULL);
 	rig_finish(r, 0);
-	cr_assert_eq(b.n_plans, 0);
+	cr_assert_eq(b->n_plans, 0);
 	cr_assert(!r->jobs[0].class_changed);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet, a_change_of_class_over_a_restart_is_marked)
+Test(fleet, allowed_change_of_numerics_class_over_a_restart_is_marked)
 {
-	struct rig *r = rig_new(&(struct engine_config){.class_change = true});
-	struct fake_worker b = {.numerics = "class b"};
-	rig_resume(r, 0, 30, 20, 5, "class a");
-	fake_start(&b, r);
+	struct rig *r = rig_new(&class_change);
+	rig_resume(r, 0, 30, 20, 5, "class a", false);
+	rig_worker(r, &class_b);
 	rig_finish(r, 0);
 	cr_assert(r->jobs[0].class_changed);
 	rig_free(r);
-	fake_end(&b);
 }
 
-/* ---- jobs that not every replica holds ---- */
+/* ---- jobs too long for some replicas ---- */
 
-enum { SMALL_BLOCKS = 4, LARGER = 100 }; /* tokens that such a pool does not hold */
+enum { SMALL_BLOCKS = 4, LARGER = 100 }; /* blocks of a small pool; tokens that exceed it */
+static const struct fake_config small_pool = {.n_blocks = SMALL_BLOCKS};
 
-/* A worker under the test's hand, told to load, which it does not finish yet. */
-static void *slow_loader(struct rig *r, struct bus_load *load)
-{
-	void *peer = rig_peer(r, "slow");
-	rig_say(peer, &(struct bus_msg){.type = BUS_HELLO, .hello = {"cpu", "here", 1}});
-	cr_assert_eq(rig_hear(peer, load), BUS_LOAD);
-	return peer;
-}
-
-/* Which replica serves first after a restart is chance. */
-Test(fleet, a_job_from_before_a_restart_waits_for_a_replica_that_holds_it)
+/* After a restart, replicas may serve in any order. */
+Test(fleet, resumed_job_waits_for_a_replica_large_enough)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker small = {.n_blocks = SMALL_BLOCKS}, large = {0};
-	rig_resume(r, 0, LARGER - 20, 20, 5, "class a"); /* read before the first one serves, ... */
-	fake_start(&small, r);
+	rig_resume(r, 0, LARGER - 20, 20, 5, "class a", false); /* before the first replica serves, ... */
+	struct fake_worker *small = rig_worker(r, &small_pool);
 	rig_wait_ready(r, true);
-	rig_resume(r, 1, LARGER - 20, 20, 5, "class a"); /* ... and after that */
+	rig_resume(r, 1, LARGER - 20, 20, 5, "class a", false); /* ... and after that */
 	const struct engine_status *s = rig_status(r);
 	cr_assert(!r->jobs[0].done && !r->jobs[1].done, "%s%s", r->jobs[0].why, r->jobs[1].why);
 	cr_assert(strstr(s->note, "2 jobs wait for a replica that holds 100 tokens: the largest holds 64"),
 		  "%s", s->note);
-	fake_start(&large, r);
+	rig_worker(r, NULL);
 	rig_finish(r, 0);
 	rig_finish(r, 1);
-	cr_assert_eq(small.n_plans, 0);
+	cr_assert_eq(small->n_plans, 0);
 	cr_assert_str_empty(rig_status(r)->note);
 	rig_free(r);
-	fake_end(&small);
-	fake_end(&large);
 }
 
-Test(fleet, a_job_from_before_a_restart_fails_where_the_model_itself_is_too_small)
+Test(fleet, resumed_job_longer_than_the_model_context_fails)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {0};
-	fake_start(&a, r);
+	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
-	rig_resume(r, 0, RIG_CONTEXT, 1, 0, "class a");
-	rig_wait_end(r, 0);
-	cr_assert_eq(r->jobs[0].code, E_TOO_LONG);
+	rig_resume(r, 0, RIG_CONTEXT, 1, 0, "class a", false);
+	rig_wait_failed(r, 0, E_TOO_LONG);
 	rig_free(r);
-	fake_end(&a);
 }
 
-Test(fleet, a_job_that_came_first_is_judged_when_all_have_loaded)
+Test(fleet, early_job_is_kept_while_a_replica_is_loading)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker small = {.n_blocks = SMALL_BLOCKS};
 	struct bus_load load;
 	rig_submit(r, 0, 0, LARGER - 20, 20);
-	void *peer = slow_loader(r, &load);
-	fake_start(&small, r);
+	void *peer = rig_loading_peer(r, "slow", &load);
+	rig_worker(r, &small_pool);
 	rig_wait_ready(r, true);
 	rig_status(r);
 	cr_assert(!r->jobs[0].done, "%s", r->jobs[0].why);
-	rig_say(peer,
-		&(struct bus_msg){
-			.type = BUS_READY,
-			.ready = {.epoch = load.epoch, .n_blocks = RIG_BLOCKS, .n_vocab = DEVICE_VOCAB}});
-	cr_assert_eq(rig_hear(peer, NULL), BUS_PLAN);
-	zmq_close(peer);
+	rig_peer_ready(peer, &load);
+	cr_assert_eq(rig_peer_recv(peer, NULL), BUS_PLAN);
 	rig_free(r);
-	fake_end(&small);
 }
 
-Test(fleet, a_job_that_came_first_and_that_nothing_holds_fails)
+Test(fleet, early_job_too_long_for_every_replica_fails)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker small = {.n_blocks = SMALL_BLOCKS};
 	struct bus_load load;
 	rig_submit(r, 0, 0, LARGER - 20, 20);
-	void *peer = slow_loader(r, &load);
-	fake_start(&small, r);
+	void *peer = rig_loading_peer(r, "slow", &load);
+	rig_worker(r, &small_pool);
 	rig_wait_ready(r, true);
-	rig_say(peer, &(struct bus_msg){.type = BUS_FAILED, .failed = {load.epoch, "no memory"}});
-	rig_wait_end(r, 0);
-	cr_assert_eq(r->jobs[0].code, E_TOO_LONG);
-	zmq_close(peer);
+	rig_peer_send(peer, &(struct bus_msg){.type = BUS_FAILED, .failed = {load.epoch, "no memory"}});
+	rig_wait_failed(r, 0, E_TOO_LONG);
 	rig_free(r);
-	fake_end(&small);
 }
 
-/* ---- where a job goes ---- */
+/* ---- routing ---- */
 
-Test(fleet, a_job_goes_where_its_beginning_is_computed)
+Test(fleet, job_goes_to_the_replica_with_its_prefix)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {0}, b = {0};
-	fake_start(&a, r);
+	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
 	rig_submit(r, 0, 7, 150, 10);
 	rig_finish(r, 0);
-	fake_start(&b, r);
+	struct fake_worker *b = rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
-	for (uint64_t i = 1; i < 6; i++) { /* one after another: b is as idle as a */
+	for (uint64_t i = 1; i < 6; i++) { /* one at a time: both replicas are idle */
 		rig_submit(r, i, 7, 150, 10);
 		rig_finish(r, i);
 	}
-	cr_assert_eq(b.n_plans, 0);
-	rig_submit(r, 6, 400, 150, 100); /* something else goes anywhere */
+	cr_assert_eq(b->n_plans, 0);
+	rig_submit(r, 6, 400, 150, 100); /* other prefixes: anywhere */
 	rig_submit(r, 7, 600, 150, 100);
 	rig_finish(r, 6);
 	rig_finish(r, 7);
-	cr_assert_gt(b.n_plans, 0);
+	cr_assert_gt(b->n_plans, 0);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet, a_replica_that_joins_takes_over_what_waits)
+Test(fleet, joining_replica_steals_waiting_jobs)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 3000}, b = {.step_us = 3000};
-	fake_start(&a, r);
+	rig_worker(r, &(struct fake_config){.step_us = 3000});
 	rig_wait_ready(r, true);
-	submit_many(r, 20, 30, 60); /* four run at a time */
+	rig_submit_many(r, 0, 20, 30, 60); /* four run at a time */
 	rig_wait_tokens(r, 0, 1);
-	fake_start(&b, r);
-	finish_many(r, 20);
-	cr_assert_gt(b.n_plans, 20);
+	struct fake_worker *b = rig_worker(r, &(struct fake_config){.step_us = 3000});
+	rig_finish_many(r, 0, 20);
+	cr_assert_gt(b->n_plans, 20);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet, a_job_goes_only_where_it_fits)
+Test(fleet, job_goes_only_where_it_fits)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker small = {.n_blocks = 4}, large = {0};
-	fake_start(&small, r);
+	struct fake_worker *small = rig_worker(r, &small_pool);
 	rig_wait_ready(r, true);
 	cr_assert_eq(rig_status(r)->max_context, 64);
-	fake_start(&large, r);
+	rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
 	cr_assert_eq(rig_status(r)->max_context, RIG_CONTEXT);
 	for (uint64_t i = 0; i < 6; i++)
 		rig_submit(r, i, (uint32_t)i * 100, 60, 40);
-	finish_many(r, 6);
-	cr_assert_eq(small.n_plans, 0);
+	rig_finish_many(r, 0, 6);
+	cr_assert_eq(small->n_plans, 0);
 	rig_free(r);
-	fake_end(&small);
-	fake_end(&large);
 }
 
-Test(fleet, nothing_is_ready_while_nothing_can_serve)
+Test(fleet, fleet_is_not_ready_while_no_replica_serves)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {0}, b = {0};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	struct fake_worker *a = rig_worker(r, NULL), *b = rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
-	fake_end(&a);
+	rig_end_worker(a);
 	rig_wait_replicas(r, 1, "serving");
 	cr_assert(r->ready && rig_status(r)->ready);
-	fake_end(&b);
+	rig_end_worker(b);
 	rig_wait_ready(r, false);
 	cr_assert(!rig_status(r)->ready);
 	cr_assert_eq(rig_status(r)->n_replicas, 0);
 	rig_free(r);
 }
 
-/* ---- what is lost on the way ---- */
+/* ---- lost messages ---- */
 
-Test(fleet, a_plan_that_is_lost_costs_no_token)
+/* A worker that loses a plan or a result gets the full state again: one more load, and no worker is
+ * given up. */
+static void lose_message(const struct fake_config *c, uint64_t n_jobs, uint32_t n_prompt, uint32_t max_tokens)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.lose_plan = 12};
-	fake_start(&a, r);
-	submit_many(r, 6, 30, 60);
-	finish_many(r, 6);
-	cr_assert_eq(a.n_loads, 2); /* the same worker, told anew */
+	struct fake_worker *a = rig_worker(r, c);
+	rig_submit_many(r, 0, n_jobs, n_prompt, max_tokens);
+	rig_finish_many(r, 0, n_jobs);
+	cr_assert_eq(a->n_loads, 2);
 	cr_assert_eq(rig_status(r)->n_workers, 1);
 	rig_free(r);
-	fake_end(&a);
 }
 
-Test(fleet, the_last_plan_that_is_lost_is_missed_by_its_number)
+/* Counters only go up, gauges are of the replicas that exist. */
+Test(fleet, totals_include_replicas_that_have_ended)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.lose_plan = 1};
-	fake_start(&a, r);
-	rig_submit(r, 0, 0, 10, 1); /* no second plan shows the gap */
-	rig_finish(r, 0);
-	cr_assert_eq(a.n_loads, 2);
+	struct engine_counts before, after;
+	for (uint32_t n = 1; n <= 2; n++) {
+		struct fake_worker *w = rig_worker(r, NULL);
+		rig_wait_ready(r, true);
+		rig_submit(r, n, 31 * n, 40, 20);
+		rig_finish(r, n);
+		before = rig_status(r)->counts;
+		cr_assert_eq(before.prompt_tokens, 40 * n);
+		cr_assert_eq(before.generated_tokens, 20 * n);
+		cr_assert_eq(before.prefix_queries, 40 * n);
+		cr_assert_eq(before.n_blocks, RIG_BLOCKS);
+		rig_end_worker(w);
+		rig_wait_ready(r, false);
+		after = rig_status(r)->counts;
+		cr_assert_eq(after.prompt_tokens, before.prompt_tokens);
+		cr_assert_eq(after.generated_tokens, before.generated_tokens);
+		cr_assert_eq(after.prefix_queries, before.prefix_queries);
+		cr_assert_eq(after.n_steps, before.n_steps);
+		cr_assert_eq(after.n_blocks, 0);
+	}
 	rig_free(r);
-	fake_end(&a);
 }
 
-Test(fleet, a_result_that_is_lost_costs_no_token)
+static void wait_turned(struct rig *r, uint32_t n)
 {
-	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.lose_result = 12};
-	fake_start(&a, r);
-	submit_many(r, 3, 30, 60);
-	finish_many(r, 3);
-	cr_assert_eq(a.n_loads, 2);
-	rig_free(r);
-	fake_end(&a);
-}
-
-/* ---- groups ---- */
-
-Test(fleet, a_group_is_formed_when_all_its_ranks_are_there)
-{
-	struct rig *r = rig_new(&(struct engine_config){.tp = 2});
-	struct fake_worker a = {0}, b = {0}, c = {0};
-	fake_start(&a, r);
-	fake_start(&c, r);
-	c.end = true; /* one that does not stay */
-	pthread_join(c.thread, NULL);
-	rig_submit(r, 0, 0, 30, 60);
-	fake_start(&b, r);
-	rig_finish(r, 0);
-	/* The rank that does not answer may still have the last plans to read.  The one that does not stay may
-	 * have been in a group with the first before it was missed: what counts is this group. */
-	while (a.n_group_plans != b.n_group_plans)
+	for (int i = 0; rig_notices(r, &r->n_turned) < n && i < 10000; i++)
 		usleep(1000);
-	cr_assert_eq(a.rank + b.rank, 1);
-	cr_assert_eq((a.rank ? a : b).n_results, 0); /* rank 0 alone answers */
+	cr_assert_eq(rig_notices(r, &r->n_turned), n);
+}
+
+/* A client that follows the notice finds a front end that knows.  While a notice is handled the engine sends
+ * nothing more. */
+Test(fleet, notice_of_readiness_comes_after_the_event)
+{
+	struct rig *r = rig_new(NULL);
+	atomic_store(&r->hold, true);
+	struct fake_worker *w = rig_worker(r, NULL);
+	wait_turned(r, 1);
+	rig_wait_ready(r, true);
+	atomic_store(&r->hold, false);
+	rig_status(r);
+	atomic_store(&r->hold, true);
+	rig_end_worker(w);
+	wait_turned(r, 2);
+	rig_wait_ready(r, false);
+	atomic_store(&r->hold, false);
+	rig_free(r);
+}
+
+Test(fleet, lost_plan_costs_no_token)
+{
+	lose_message(&(struct fake_config){.lose_plan = 12}, 6, 30, 60);
+}
+
+/* No second plan shows the gap: the number in the heartbeat does. */
+Test(fleet, lost_last_plan_is_detected_by_its_number)
+{
+	lose_message(&(struct fake_config){.lose_plan = 1}, 1, 10, 1);
+}
+
+Test(fleet, lost_result_costs_no_token)
+{
+	lose_message(&(struct fake_config){.lose_result = 12}, 3, 30, 60);
+}
+
+/* ---- tp_groups ---- */
+
+static const struct engine_config tp2 = {.tp = 2};
+
+Test(fleet, tp_group_forms_when_all_ranks_have_joined)
+{
+	struct rig *r = rig_new(&tp2);
+	struct fake_worker *a = rig_worker(r, NULL);
+	rig_end_worker(rig_worker(r, NULL)); /* does not stay */
+	rig_submit(r, 0, 0, 30, 60);
+	struct fake_worker *b = rig_worker(r, NULL);
+	rig_finish(r, 0);
+	/* Rank 1 may still have the last plans to read.  The worker that did not stay may have formed a
+	 * tp_group with the first one before its loss was detected: only the plans of this group count. */
+	while (a->n_group_plans != b->n_group_plans)
+		usleep(1000);
+	cr_assert_eq(a->rank + b->rank, 1);
+	cr_assert_eq((a->rank ? a : b)->n_results, 0); /* only rank 0 sends results */
 	const struct engine_status *s = rig_status(r);
 	cr_assert_eq(s->n_replicas, 1);
 	cr_assert_eq(s->replicas[0].tp, 2);
 	cr_assert_eq(s->replicas[0].n_workers, 2);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet, a_group_that_loses_a_rank_is_formed_anew)
+Test(fleet, tp_group_forms_again_after_the_loss_of_a_rank)
 {
 	for (uint32_t lost = 0; lost < 2; lost++) {
-		struct rig *r = rig_new(&(struct engine_config){.tp = 2});
-		struct fake_worker w[3] = {0};
-		fake_start(&w[0], r);
-		fake_start(&w[1], r);
+		struct rig *r = rig_new(&tp2);
+		struct fake_worker *a = rig_worker(r, NULL), *b = rig_worker(r, NULL);
 		rig_wait_ready(r, true);
-		struct fake_worker *dies = w[0].rank == lost ? &w[0] : &w[1];
-		struct fake_worker *stays = dies == &w[0] ? &w[1] : &w[0];
-		w[0].step_us = w[1].step_us = 1000;
+		struct fake_worker *dies = a->rank == lost ? a : b, *stays = dies == a ? b : a;
+		a->step_us = b->step_us = 1000;
 		rig_submit(r, 0, 0, 30, 200);
 		rig_wait_tokens(r, 0, 5);
-		fake_end(dies);
+		rig_end_worker(dies);
 		rig_wait_ready(r, false);
-		fake_start(&w[2], r);
+		struct fake_worker *c = rig_worker(r, NULL);
 		rig_finish(r, 0);
-		cr_assert_eq(stays->rank, 1 - lost, "it keeps the shard that it has loaded");
-		cr_assert_eq(w[2].rank, lost);
+		cr_assert_eq(stays->rank, 1 - lost, "rank %u lost: the other keeps its shard", lost);
+		cr_assert_eq(c->rank, lost);
 		rig_free(r);
-		fake_end(stays);
-		fake_end(&w[2]);
 	}
 }
 
-Test(fleet, workers_that_are_too_few_for_a_group_wait_and_the_status_says_so)
+Test(fleet, workers_too_few_for_a_tp_group_wait_with_a_status_note)
 {
-	struct rig *r = rig_new(&(struct engine_config){.tp = 2});
-	struct fake_worker w[5] = {{0}, {0}, {0}, {.host = "there"}, {.device = "cuda:0"}};
-	for (int i = 0; i < 5; i++)
-		fake_start(&w[i], r);
+	struct rig *r = rig_new(&tp2);
+	for (int i = 0; i < 3; i++)
+		rig_worker(r, NULL);
+	rig_worker(r, &(struct fake_config){.host = "there"});
+	rig_worker(r, &(struct fake_config){.device = "cuda:0"});
 	rig_wait_replicas(r, 1, "serving");
 	const struct engine_status *s = rig_status(r);
 	for (int i = 0; s->n_workers < 5 && i < 3000; i++, s = rig_status(r))
 		usleep(10000);
 	cr_assert_eq(s->n_workers, 5);
-	cr_assert_eq(s->n_replicas, 1); /* others are elsewhere, or of another kind */
+	cr_assert_eq(s->n_replicas, 1); /* the others are on another host, or of another kind */
 	cr_assert(strstr(s->note, "3 workers wait"), "%s", s->note);
 	rig_free(r);
-	for (int i = 0; i < 5; i++)
-		fake_end(&w[i]);
 }
 
-Test(fleet, ranks_that_compute_differently_are_no_group)
+Test(fleet, ranks_of_different_numerics_classes_form_no_tp_group)
 {
-	struct rig *r = rig_new(&(struct engine_config){.tp = 2});
-	struct fake_worker a = {0}, b = {.numerics = "class b"}, c = {0};
-	fake_start(&a, r);
+	struct rig *r = rig_new(&tp2);
+	struct fake_worker *a = rig_worker(r, NULL);
 	rig_status(r);
-	fake_start(&b, r);
-	for (int i = 0; !a.stopped && !b.stopped && i < 1000; i++)
+	struct fake_worker *b = rig_worker(r, &class_b);
+	for (int i = 0; !a->stopped && !b->stopped && i < 1000; i++)
 		usleep(10000);
-	cr_assert(a.stopped != b.stopped); /* one of them is given up */
-	c.numerics = a.stopped ? "class b" : NULL;
-	fake_start(&c, r);
+	cr_assert(a->stopped != b->stopped); /* one of them is given up */
+	rig_worker(r, a->stopped ? &class_b : NULL);
 	rig_submit(r, 0, 0, 30, 20);
 	rig_finish(r, 0);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
-	fake_end(&c);
 }
 
 /* ---- peers that misbehave ---- */
 
-static struct bus_msg hello_of(const char *device)
-{
-	struct bus_msg m = {.type = BUS_HELLO, .hello = {.host = "elsewhere", .pid = 5}};
-	snprintf(m.hello.device, sizeof m.hello.device, "%s", device);
-	return m;
-}
-
-Test(fleet, one_worker_more_than_there_may_be_is_told_to_stop)
+Test(fleet, worker_beyond_the_limit_is_sent_stop)
 {
 	struct rig *r = rig_new(NULL);
-	void *peers[ENGINE_WORKERS_MAX + 1];
-	struct bus_msg m = hello_of("cpu");
 	for (int i = 0; i <= ENGINE_WORKERS_MAX; i++) {
 		char name[16];
 		snprintf(name, sizeof name, "worker %d", i);
-		peers[i] = rig_peer(r, name);
-		rig_say(peers[i], &m);
-		cr_assert_eq(rig_hear(peers[i], NULL), i < ENGINE_WORKERS_MAX ? BUS_LOAD : BUS_STOP);
+		void *peer = rig_peer(r, name);
+		rig_peer_hello(peer, "cpu", "elsewhere");
+		cr_assert_eq(rig_peer_recv(peer, NULL), i < ENGINE_WORKERS_MAX ? BUS_LOAD : BUS_STOP);
 	}
-	for (int i = 0; i <= ENGINE_WORKERS_MAX; i++)
-		zmq_close(peers[i]);
 	rig_free(r);
 }
 
-Test(fleet, who_says_hello_again_and_again_is_given_up_and_others_go_on)
+Test(fleet, flood_of_hellos_loses_the_worker_and_no_other)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {0};
-	struct bus_msg m = hello_of("cpu");
-	fake_start(&a, r);
+	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
 	void *peer = rig_peer(r, "flood");
 	for (int i = 0; i < 2000; i++)
-		rig_say(peer, &m);
-	while (rig_hear(peer, NULL) != BUS_STOP)
+		rig_peer_hello(peer, "cpu", "elsewhere");
+	while (rig_peer_recv(peer, NULL) != BUS_STOP)
 		;
-	submit_many(r, 4, 30, 40);
-	finish_many(r, 4);
-	zmq_close(peer);
+	rig_submit_many(r, 0, 4, 30, 40);
+	rig_finish_many(r, 0, 4);
 	rig_free(r);
-	fake_end(&a);
 }
 
-Test(fleet, nobody_takes_the_name_of_a_worker_that_is_there)
+Test(fleet, routing_id_of_a_connected_worker_cannot_be_taken)
 {
 	struct rig *r = rig_new(&(struct engine_config){.bus = "tcp://127.0.0.1:*"});
 	struct bus_load load;
-	struct bus_msg m = hello_of("cpu");
-	void *ours = rig_peer(r, "name"), *liar;
-	rig_say(ours, &m);
-	cr_assert_eq(rig_hear(ours, &load), BUS_LOAD);
-	rig_say(ours,
-		&(struct bus_msg){
-			.type = BUS_READY,
-			.ready = {.epoch = load.epoch, .n_blocks = RIG_BLOCKS, .n_vocab = DEVICE_VOCAB}});
+	void *worker = rig_loading_peer(r, "name", &load);
+	rig_peer_ready(worker, &load);
 	rig_wait_ready(r, true);
-	liar = rig_peer(r, "name");
-	rig_say(liar, &(struct bus_msg){.type = BUS_STOP});
+	rig_peer_send(rig_peer(r, "name"), &(struct bus_msg){.type = BUS_STOP});
 	usleep(100000);
 	rig_submit(r, 0, 0, 4, 4);
-	cr_assert_eq(rig_hear(ours, NULL), BUS_PLAN);
+	cr_assert_eq(rig_peer_recv(worker, NULL), BUS_PLAN);
 	cr_assert(r->ready);
-	zmq_close(ours);
-	zmq_close(liar);
 	rig_free(r);
 }
 
-Test(fleet, who_never_says_hello_is_told_to_stop)
+Test(fleet, peer_without_hello_is_sent_stop)
 {
 	struct rig *r = rig_new(NULL);
 	void *peer = rig_peer(r, "stranger");
@@ -554,11 +490,10 @@ Test(fleet, who_never_says_hello_is_told_to_stop)
 	char bytes[64];
 	int n = -1;
 	for (int i = 0; n < 0 && i < 100; i++) {
-		rig_say(peer, &(struct bus_msg){.type = BUS_BEAT, .beat = {1, BUS_SERVING, 0, 1}});
+		rig_peer_send(peer, &(struct bus_msg){.type = BUS_BEAT, .beat = {1, BUS_SERVING, 0, 1}});
 		n = zmq_recv(peer, bytes, sizeof bytes, 0);
 	}
 	cr_assert_gt(n, 0);
 	cr_assert_eq(bus_peek(bytes, (size_t)n, NULL, 0), BUS_STOP);
-	zmq_close(peer);
 	rig_free(r);
 }

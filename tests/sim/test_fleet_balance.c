@@ -1,142 +1,117 @@
-/* What a lost replica leaves behind is shared by the others, and shared anew when one comes back. */
+/* Work stealing: the jobs of a lost replica are shared by the others, and by one that comes back. */
 #include "tests/sim/fleet_rig.h"
 
 #include <criterion/criterion.h>
 #include <unistd.h>
 
-enum { SLOW_US = 100000 }; /* of a step: nothing ends while it is looked at */
+enum { SLOW_US = 100000 }; /* of a step: no job ends during the checks */
+
+static const struct fake_config slow = {.step_us = SLOW_US};
 
 static uint32_t jobs_at(const struct engine_replica *r)
 {
-	return r->n_running + r->n_waiting;
+	return r->counts.n_running + r->counts.n_waiting;
 }
 
-static void submit_from(struct rig *r, uint64_t first, uint64_t end, uint32_t n_prompt, uint32_t max_tokens)
-{
-	for (uint64_t i = first; i < end; i++)
-		rig_submit(r, i, (uint32_t)i * 37, n_prompt, max_tokens);
-}
-
-static void finish_all(struct rig *r, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		rig_finish(r, i);
-}
-
-/* They have begun, and wait for a slot: what they bring is what they hold, not how many they are. */
-Test(fleet_balance, all_others_get_jobs_of_a_replica_that_died)
+/* The jobs have begun, and wait for a slot: their load is their tokens, not their number. */
+Test(fleet_balance, every_replica_gets_jobs_of_a_lost_one)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 500}, b = {0}, c = {0};
-	fake_start(&a, r);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.step_us = 500});
 	rig_wait_ready(r, true);
-	submit_from(r, 0, RIG_SLOTS, 150, 80);
+	rig_submit_many(r, 0, RIG_SLOTS, 150, 80);
 	for (uint64_t i = 0; i < RIG_SLOTS; i++)
 		rig_wait_tokens(r, i, 1);
-	a.step_us = b.step_us = c.step_us = SLOW_US;
-	fake_start(&b, r);
+	a->step_us = SLOW_US;
+	struct fake_worker *b = rig_worker(r, &slow);
 	rig_wait_replicas(r, 2, "serving");
-	submit_from(r, 10, 10 + RIG_SLOTS, 20, 200); /* fill b's slots ... */
+	rig_submit_many(r, 10, 10 + RIG_SLOTS, 20, 200); /* fill b's slots ... */
 	rig_wait_tokens(r, 13, 1);
-	fake_start(&c, r);
+	struct fake_worker *c = rig_worker(r, &slow);
 	rig_wait_replicas(r, 3, "serving");
-	submit_from(r, 20, 20 + RIG_SLOTS, 50, 200); /* ... and c's with a little more */
+	rig_submit_many(r, 20, 20 + RIG_SLOTS, 50, 200); /* ... and c's with a little more */
 	rig_wait_tokens(r, 23, 1);
-	fake_end(&a);
+	rig_end_worker(a);
 	rig_wait_replicas(r, 2, "serving");
 	const struct engine_status *s = rig_status(r);
 	uint32_t x = jobs_at(&s->replicas[0]), y = jobs_at(&s->replicas[1]);
 	cr_assert_eq(x + y, 3 * RIG_SLOTS);
 	cr_assert(x > RIG_SLOTS && y > RIG_SLOTS, "%u and %u", x, y);
-	b.step_us = c.step_us = 0;
-	finish_all(r, RIG_SLOTS);
+	b->step_us = c->step_us = 0;
+	rig_finish_many(r, 0, RIG_SLOTS);
 	rig_free(r);
-	fake_end(&b);
-	fake_end(&c);
 }
 
-Test(fleet_balance, a_replica_that_comes_back_gets_work_that_had_begun)
+/* Of two full replicas one is lost: all jobs have begun, and half of them wait at b. */
+static struct rig *lose_one_of_two(struct fake_worker **b)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 1000}, b = {.step_us = 1000}, again = {0};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.step_us = 1000});
+	*b = rig_worker(r, &(struct fake_config){.step_us = 1000});
 	rig_wait_replicas(r, 2, "serving");
-	submit_from(r, 0, 2 * RIG_SLOTS, 30, 200);
+	rig_submit_many(r, 0, 2 * RIG_SLOTS, 30, 200);
 	for (uint64_t i = 0; i < 2 * RIG_SLOTS; i++)
 		rig_wait_tokens(r, i, 1);
-	b.step_us = SLOW_US;
-	fake_end(&a);
+	(*b)->step_us = SLOW_US;
+	rig_end_worker(a);
 	rig_wait_replicas(r, 1, "serving");
-	fake_start(&again, r);
+	return r;
+}
+
+Test(fleet_balance, joining_replica_steals_begun_jobs)
+{
+	struct fake_worker *b;
+	struct rig *r = lose_one_of_two(&b);
+	struct fake_worker *again = rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
 	uint32_t n_waiting = 1;
 	for (int i = 0; n_waiting && i < 30000; i++) {
 		const struct engine_status *s = rig_status(r);
-		n_waiting = s->replicas[0].n_waiting + s->replicas[1].n_waiting;
+		n_waiting = s->replicas[0].counts.n_waiting + s->replicas[1].counts.n_waiting;
 		usleep(1000);
 	}
 	cr_assert_eq(n_waiting, 0);
-	cr_assert_gt(again.n_plans, 0);
+	cr_assert_gt(again->n_plans, 0);
 	cr_assert(!r->jobs[0].done);
-	b.step_us = 0;
-	finish_all(r, 2 * RIG_SLOTS);
+	b->step_us = 0;
+	rig_finish_many(r, 0, 2 * RIG_SLOTS);
 	for (uint64_t i = 0; i < 2 * RIG_SLOTS; i++)
 		cr_assert(!r->jobs[i].class_changed);
 	rig_free(r);
-	fake_end(&b);
-	fake_end(&again);
 }
 
-/* Of another class, it takes none of them. */
-Test(fleet_balance, what_has_begun_is_not_taken_over_by_another_class)
+Test(fleet_balance, begun_jobs_are_not_stolen_by_another_numerics_class)
 {
-	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 1000}, b = {.step_us = 1000}, other = {.numerics = "class b"};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	struct fake_worker *b;
+	struct rig *r = lose_one_of_two(&b);
+	struct fake_worker *other = rig_worker(r, &(struct fake_config){.numerics = "class b"});
 	rig_wait_replicas(r, 2, "serving");
-	submit_from(r, 0, 2 * RIG_SLOTS, 30, 200);
-	for (uint64_t i = 0; i < 2 * RIG_SLOTS; i++)
-		rig_wait_tokens(r, i, 1);
-	b.step_us = SLOW_US;
-	fake_end(&a);
-	rig_wait_replicas(r, 1, "serving");
-	fake_start(&other, r);
-	rig_wait_replicas(r, 2, "serving");
-	b.step_us = 0;
-	finish_all(r, 2 * RIG_SLOTS);
-	cr_assert_eq(other.n_plans, 0);
+	b->step_us = 0;
+	rig_finish_many(r, 0, 2 * RIG_SLOTS);
+	cr_assert_eq(other->n_plans, 0);
 	rig_free(r);
-	fake_end(&b);
-	fake_end(&other);
 }
 
-/* The fullest has only what does not fit; the next one has what does. */
-Test(fleet_balance, a_replica_takes_over_from_whoever_has_something_that_fits)
+/* The replica with the longest queue has no job that fits; the next one does. */
+Test(fleet_balance, jobs_that_fit_are_stolen_from_a_shorter_queue)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker large = {.step_us = SLOW_US}, medium = {.step_us = SLOW_US, .n_blocks = 10};
-	struct fake_worker small = {.n_blocks = 4};
-	fake_start(&large, r);
+	rig_worker(r, &slow);
 	rig_wait_ready(r, true);
-	submit_from(r, 0, 3 * RIG_SLOTS, 170, 60);
+	rig_submit_many(r, 0, 3 * RIG_SLOTS, 170, 60);
 	rig_wait_tokens(r, 0, 1);
-	fake_start(&medium, r);
+	rig_worker(r, &(struct fake_config){.step_us = SLOW_US, .n_blocks = 10});
 	rig_wait_replicas(r, 2, "serving");
-	submit_from(r, 20, 20 + 2 * RIG_SLOTS, 10, 50);
+	rig_submit_many(r, 20, 20 + 2 * RIG_SLOTS, 10, 50);
 	rig_wait_tokens(r, 20, 1);
 	const struct engine_status *s = rig_status(r);
-	cr_assert(s->replicas[0].n_waiting && s->replicas[1].n_waiting);
-	fake_start(&small, r);
+	cr_assert(s->replicas[0].counts.n_waiting && s->replicas[1].counts.n_waiting);
+	struct fake_worker *small = rig_worker(r, &(struct fake_config){.n_blocks = 4});
 	rig_wait_replicas(r, 3, "serving");
-	for (int i = 0; small.n_plans == 0 && i < 10000; i++) {
+	for (int i = 0; small->n_plans == 0 && i < 10000; i++) {
 		rig_status(r);
 		usleep(1000);
 	}
-	cr_assert_gt(small.n_plans, 0);
+	cr_assert_gt(small->n_plans, 0);
 	rig_free(r);
-	fake_end(&large);
-	fake_end(&medium);
-	fake_end(&small);
 }

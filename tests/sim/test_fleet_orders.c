@@ -1,5 +1,4 @@
-/* Scale and drain, while jobs run: every job gets the tokens that it has undisturbed, once. */
-#include "tests/sim/device.h"
+/* Scale and drain while jobs run: every job gets the tokens of an undisturbed run, once. */
 #include "tests/sim/fleet_rig.h"
 
 #include <criterion/criterion.h>
@@ -8,17 +7,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-static void submit_many(struct rig *r, uint64_t n, uint32_t n_prompt, uint32_t max_tokens)
-{
-	for (uint64_t i = 0; i < n; i++)
-		rig_submit(r, i, (uint32_t)(i * 37), n_prompt, max_tokens);
-}
-
-static void finish_many(struct rig *r, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		rig_finish(r, i);
-}
+static const struct engine_config supervised = {.supervised = true};
+static const struct fake_config slow = {.step_us = 5000};
 
 /* ---- drain ---- */
 
@@ -27,69 +17,61 @@ static uint64_t worker_of(struct rig *r, uint32_t i)
 	return rig_status(r)->replicas[i].workers[0];
 }
 
-Test(fleet_orders, a_drained_worker_hands_its_jobs_on)
+Test(fleet_orders, jobs_of_a_drained_worker_move)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 1000}, b = {.step_us = 1000};
-	fake_start(&a, r);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.step_us = 1000});
 	rig_wait_ready(r, true);
 	uint64_t first = worker_of(r, 0);
-	fake_start(&b, r);
+	rig_worker(r, &(struct fake_config){.step_us = 1000});
 	rig_wait_replicas(r, 2, "serving");
-	submit_many(r, 12, 30, 100);
+	rig_submit_many(r, 0, 12, 30, 100);
 	rig_wait_tokens(r, 0, 1);
 	rig_order(r, ENGINE_DRAIN, first, 0);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
-	cr_assert(a.stopped);
-	cr_assert(!r->jobs[11].done); /* it did not wait for their end */
-	finish_many(r, 12);
+	rig_expect_order(r);
+	cr_assert(a->stopped);
+	cr_assert(!r->jobs[11].done); /* the drain did not wait for their end */
+	rig_finish_many(r, 0, 12);
 	cr_assert_eq(rig_status(r)->n_replicas, 1);
 	cr_assert_eq(rig_status(r)->n_workers, 1);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet_orders, the_last_of_its_class_finishes_what_it_has)
+Test(fleet_orders, last_replica_of_a_numerics_class_finishes_its_jobs)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 1000}, b = {.numerics = "class b"};
-	fake_start(&a, r);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.step_us = 1000});
 	rig_wait_ready(r, true);
 	uint64_t first = worker_of(r, 0);
-	submit_many(r, 10, 30, 60); /* four of them begin */
+	rig_submit_many(r, 0, 10, 30, 60); /* four of them begin */
 	rig_wait_tokens(r, 0, 1);
-	fake_start(&b, r);
+	struct fake_worker *b = rig_worker(r, &(struct fake_config){.numerics = "class b"});
 	rig_wait_replicas(r, 2, "serving");
 	rig_order(r, ENGINE_DRAIN, first, 0);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
-	finish_many(r, 10);
+	rig_expect_order(r);
+	rig_finish_many(r, 0, 10);
 	for (uint64_t i = 0; i < 10; i++)
 		cr_assert(!r->jobs[i].class_changed);
-	cr_assert(a.stopped && !b.stopped);
+	cr_assert(a->stopped && !b->stopped);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
 }
 
-Test(fleet_orders, the_only_replica_finishes_what_it_has_and_is_not_ready)
+Test(fleet_orders, only_replica_finishes_its_jobs_and_is_not_ready)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 1000};
-	fake_start(&a, r);
+	rig_worker(r, &(struct fake_config){.step_us = 1000});
 	rig_wait_ready(r, true);
-	submit_many(r, 6, 30, 30);
+	rig_submit_many(r, 0, 6, 30, 30);
 	rig_wait_tokens(r, 0, 1);
 	rig_order(r, ENGINE_DRAIN, worker_of(r, 0), 0);
 	rig_wait_ready(r, false);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
-	finish_many(r, 6);
+	rig_expect_order(r);
+	rig_finish_many(r, 0, 6);
 	rig_free(r);
-	fake_end(&a);
 }
 
-/* A job runs at the only replica, which is being drained. */
-static void drain_while_it_runs(struct rig *r)
+/* Job 0 runs at the only replica, which drains. */
+static void drain_with_a_job(struct rig *r)
 {
 	rig_submit(r, 0, 0, 30, 200);
 	rig_wait_tokens(r, 0, 2);
@@ -97,60 +79,52 @@ static void drain_while_it_runs(struct rig *r)
 	rig_wait_replicas(r, 1, "draining");
 }
 
-Test(fleet_orders, a_drain_outlasts_a_connection_that_breaks_on_the_way)
+Test(fleet_orders, drain_continues_after_an_interrupted_connection)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker a = {.step_us = 5000};
-	fake_start(&a, r);
+	struct fake_worker *a = rig_worker(r, &slow);
 	rig_wait_ready(r, true);
-	drain_while_it_runs(r);
-	a.hello_again = true;
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
-	cr_assert(a.stopped);
-	cr_assert_eq(a.n_loads, 2); /* to finish what only it could go on with */
+	drain_with_a_job(r);
+	a->hello_again = true;
+	rig_expect_order(r);
+	cr_assert(a->stopped);
+	cr_assert_eq(a->n_loads, 2); /* to finish the job that only it could continue */
 	rig_finish(r, 0);
 	rig_free(r);
-	fake_end(&a);
 }
 
-Test(fleet_orders, a_drain_outlasts_a_rank_that_dies_on_the_way)
+Test(fleet_orders, drain_continues_after_the_loss_of_a_rank)
 {
 	struct rig *r = rig_new(&(struct engine_config){.tp = 2});
-	struct fake_worker a = {.step_us = 5000}, b = {.step_us = 5000}, c = {0};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	struct fake_worker *a = rig_worker(r, &slow);
+	struct fake_worker *b = rig_worker(r, &slow);
 	rig_wait_ready(r, true);
-	drain_while_it_runs(r);
-	fake_end(&b);
-	fake_start(&c, r);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
+	drain_with_a_job(r);
+	rig_end_worker(b);
+	struct fake_worker *c = rig_worker(r, NULL);
+	rig_expect_order(r);
 	rig_finish(r, 0);
-	while (!c.stopped) /* the whole group */
+	while (!c->stopped) /* the whole tp_group */
 		usleep(1000);
-	cr_assert(a.stopped);
+	cr_assert(a->stopped);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&c);
 }
 
-Test(fleet_orders, a_drain_leaves_no_rank_behind_that_nothing_waits_for)
+Test(fleet_orders, drain_stops_ranks_without_jobs)
 {
 	struct rig *r = rig_new(&(struct engine_config){.tp = 2, .worker_wait_us = 300000});
-	struct fake_worker a = {.step_us = 5000}, b = {.step_us = 5000};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	struct fake_worker *a = rig_worker(r, &slow);
+	struct fake_worker *b = rig_worker(r, &slow);
 	rig_wait_ready(r, true);
-	drain_while_it_runs(r);
-	fake_end(&b);
-	rig_wait_end(r, 0);
-	cr_assert_eq(r->jobs[0].code, E_WORKER_LOST);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
-	cr_assert(a.stopped);
+	drain_with_a_job(r);
+	rig_end_worker(b);
+	rig_wait_failed(r, 0, E_WORKER_LOST);
+	rig_expect_order(r);
+	cr_assert(a->stopped);
 	rig_free(r);
-	fake_end(&a);
 }
 
-Test(fleet_orders, a_worker_that_is_not_there_cannot_be_drained)
+Test(fleet_orders, drain_of_an_unknown_worker_fails)
 {
 	struct rig *r = rig_new(NULL);
 	rig_order(r, ENGINE_DRAIN, 99, 0);
@@ -161,37 +135,27 @@ Test(fleet_orders, a_worker_that_is_not_there_cannot_be_drained)
 
 /* ---- scale ---- */
 
-Test(fleet_orders, scaling_up_asks_for_workers_and_waits_until_they_serve)
+Test(fleet_orders, scale_up_requests_workers_and_waits_until_they_serve)
 {
-	struct rig *r = rig_new(&(struct engine_config){.supervised = true});
-	struct fake_worker a = {0}, b = {0}, c = {0};
-	fake_start(&a, r);
+	struct rig *r = rig_new(&supervised);
+	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
 	rig_order(r, ENGINE_SCALE, 3, 0);
-	rig_status(r); /* the order was read before this */
-	pthread_mutex_lock(&r->lock);
-	cr_assert_eq(r->n_scale, 1);
-	cr_assert_eq(r->scale_workers, 2); /* beside those that nobody here started */
-	pthread_mutex_unlock(&r->lock);
-	fake_start(&b, r);
+	rig_status(r); /* answered after the order */
+	cr_assert_eq(rig_notices(r, &r->n_scale), 1);
+	cr_assert_eq(rig_notices(r, &r->scale_workers), 2); /* beside the one that is not supervised */
+	rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
 	cr_assert(!r->order_here);
-	pthread_mutex_lock(&r->lock);
-	cr_assert_eq(r->n_keep, 0);
-	pthread_mutex_unlock(&r->lock);
-	fake_start(&c, r);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
+	cr_assert_eq(rig_notices(r, &r->n_keep), 0);
+	rig_worker(r, NULL);
+	rig_expect_order(r);
 	cr_assert_eq(rig_status(r)->n_replicas, 3);
-	pthread_mutex_lock(&r->lock);
-	cr_assert_eq(r->n_keep, 1); /* said when it is carried out, and not before */
-	pthread_mutex_unlock(&r->lock);
+	cr_assert_eq(rig_notices(r, &r->n_keep), 1); /* only once the scale is reached */
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
-	fake_end(&c);
 }
 
-Test(fleet_orders, scaling_up_without_a_supervisor_says_what_to_start)
+Test(fleet_orders, scale_up_without_a_supervisor_names_the_command)
 {
 	struct rig *r = rig_new(NULL);
 	rig_order(r, ENGINE_SCALE, 2, 0);
@@ -200,66 +164,60 @@ Test(fleet_orders, scaling_up_without_a_supervisor_says_what_to_start)
 	rig_free(r);
 }
 
-Test(fleet_orders, scaling_up_that_does_not_come_about_ends)
+Test(fleet_orders, scale_up_without_new_workers_times_out)
 {
-	struct rig *r = rig_new(&(struct engine_config){.supervised = true});
+	struct rig *r = rig_new(&supervised);
 	rig_order(r, ENGINE_SCALE, 2, 300000);
 	cr_assert_eq(rig_wait_order(r), E_NOT_READY);
 	cr_assert(strstr(r->order_why, "0 of 2 replicas serve"), "%s", r->order_why);
 	rig_free(r);
 }
 
-/* At once, and not when its time is over: the worker says itself that another try would end alike. */
-Test(fleet_orders, scaling_up_ends_when_a_worker_cannot_serve)
+/* At once, not after its timeout: a retry would fail the same way. */
+Test(fleet_orders, scale_up_fails_when_a_worker_cannot_serve)
 {
-	struct rig *r = rig_new(&(struct engine_config){.supervised = true});
-	struct fake_worker a = {0};
+	struct rig *r = rig_new(&supervised);
 	struct bus_load load;
-	fake_start(&a, r);
+	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
 	rig_order(r, ENGINE_SCALE, 2, 0);
 	void *peer = rig_peer(r, "unable");
-	rig_say(peer, &(struct bus_msg){.type = BUS_HELLO, .hello = {"cuda:9", "there", 7}});
-	cr_assert_eq(rig_hear(peer, &load), BUS_LOAD);
+	rig_peer_hello(peer, "cuda:9", "there");
+	cr_assert_eq(rig_peer_recv(peer, &load), BUS_LOAD);
 	struct bus_msg no = {.type = BUS_FAILED, .failed.epoch = load.epoch};
 	snprintf(no.failed.why, sizeof no.failed.why, "there is no such device");
-	rig_say(peer, &no);
+	rig_peer_send(peer, &no);
 	cr_assert_eq(rig_wait_order(r), E_NOT_READY);
 	cr_assert(strstr(r->order_why, "1 of 2 replicas serve"), "%s", r->order_why);
 	cr_assert(strstr(r->order_why, "there is no such device"), "%s", r->order_why);
-	zmq_close(peer);
 	rig_free(r);
-	fake_end(&a);
 }
 
-Test(fleet_orders, scaling_up_and_down_loses_no_job)
+Test(fleet_orders, scale_down_loses_no_job)
 {
-	struct rig *r = rig_new(&(struct engine_config){.supervised = true});
-	struct fake_worker w[4] = {0};
-	for (int i = 0; i < 4; i++) {
-		w[i].step_us = 500;
-		fake_start(&w[i], r);
-	}
+	struct rig *r = rig_new(&supervised);
+	int n_stopped = 0;
+	for (int i = 0; i < 4; i++)
+		rig_worker(r, &(struct fake_config){.step_us = 500});
 	rig_wait_replicas(r, 4, "serving");
-	submit_many(r, 24, 30, 100);
+	rig_submit_many(r, 0, 24, 30, 100);
 	rig_wait_tokens(r, 0, 1);
 	rig_order(r, ENGINE_SCALE, 2, 0);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
+	rig_expect_order(r);
 	cr_assert_eq(rig_status(r)->n_replicas, 2);
-	cr_assert_eq(w[0].stopped + w[1].stopped + w[2].stopped + w[3].stopped, 2);
-	rig_order(r, ENGINE_SCALE, 1, 0);
-	cr_assert_eq(rig_wait_order(r), CODE_OK, "%s", r->order_why);
-	finish_many(r, 24);
-	rig_free(r);
 	for (int i = 0; i < 4; i++)
-		fake_end(&w[i]);
+		n_stopped += r->workers[i]->stopped;
+	cr_assert_eq(n_stopped, 2);
+	rig_order(r, ENGINE_SCALE, 1, 0);
+	rig_expect_order(r);
+	rig_finish_many(r, 0, 24);
+	rig_free(r);
 }
 
-Test(fleet_orders, a_later_scale_ends_an_earlier_one)
+Test(fleet_orders, later_scale_ends_an_earlier_one)
 {
-	struct rig *r = rig_new(&(struct engine_config){.supervised = true});
-	struct fake_worker a = {0};
-	fake_start(&a, r);
+	struct rig *r = rig_new(&supervised);
+	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
 	rig_order(r, ENGINE_SCALE, 5, 0);
 	rig_status(r);
@@ -268,53 +226,44 @@ Test(fleet_orders, a_later_scale_ends_an_earlier_one)
 	r->order_here = false;
 	cr_assert_eq(rig_wait_order(r), CODE_OK);
 	rig_free(r);
-	fake_end(&a);
 }
 
-/* Two workers that serve as a group, and one beside them, when a second group is asked for: how many the
- * supervisor is told to run. */
-static uint32_t asked_beside(struct fake_worker *left, const char *device)
+/* With one tp_group of two workers serving and one worker beside it, a second replica is ordered: how
+ * many workers the supervisor is requested to run. */
+static uint32_t requested_workers(const struct fake_config *beside, const char *device)
 {
 	struct rig *r = rig_new(&(struct engine_config){.supervised = true, .tp = 2});
-	struct fake_worker a = {0}, b = {0};
-	fake_start(&a, r);
-	fake_start(&b, r);
+	rig_worker(r, NULL);
+	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
-	fake_start(left, r);
+	rig_worker(r, beside);
 	while (rig_status(r)->n_workers < 3)
 		usleep(1000);
 	r->order_device = device;
 	rig_order(r, ENGINE_SCALE, 2, 0);
-	rig_status(r); /* the order was read before this */
-	pthread_mutex_lock(&r->lock);
-	cr_assert_eq(r->n_scale, 1);
-	uint32_t n = r->scale_workers;
-	pthread_mutex_unlock(&r->lock);
+	rig_status(r); /* answered after the order */
+	cr_assert_eq(rig_notices(r, &r->n_scale), 1);
+	uint32_t n = rig_notices(r, &r->scale_workers);
 	rig_free(r);
-	fake_end(&a);
-	fake_end(&b);
-	fake_end(left);
 	return n;
 }
 
-Test(fleet_orders, an_idle_worker_of_another_host_takes_nobodys_place)
+Test(fleet_orders, idle_worker_of_another_host_does_not_count_for_a_scale)
 {
-	struct fake_worker left = {.host = "there"};
-	cr_assert_eq(asked_beside(&left, NULL), 2);
+	cr_assert_eq(requested_workers(&(struct fake_config){.host = "there"}, NULL), 2);
 }
 
-Test(fleet_orders, an_idle_worker_that_was_started_for_it_is_one_of_the_group)
+Test(fleet_orders, idle_supervised_worker_counts_for_a_scale)
 {
 	char host[128] = "";
 	gethostname(host, sizeof host - 1);
-	struct fake_worker left = {.host = host, .pid = getpid()};
-	cr_assert_eq(asked_beside(&left, NULL), 2); /* it, and another one */
+	/* It, and another one. */
+	cr_assert_eq(requested_workers(&(struct fake_config){.host = host, .pid = getpid()}, NULL), 2);
 }
 
-Test(fleet_orders, an_idle_worker_of_another_device_than_was_asked_for_takes_nobodys_place)
+Test(fleet_orders, idle_worker_of_another_device_does_not_count_for_a_scale)
 {
 	char host[128] = "";
 	gethostname(host, sizeof host - 1);
-	struct fake_worker left = {.host = host, .pid = getpid()};
-	cr_assert_eq(asked_beside(&left, "cuda:0"), 2);
+	cr_assert_eq(requested_workers(&(struct fake_config){.host = host, .pid = getpid()}, "cuda:0"), 2);
 }

@@ -1,7 +1,7 @@
-/* How fast a replica computes prompts is told by steps that compute prompts. */
+/* The prefill speed of a replica is measured in steps that compute mostly prompts. */
 #include "base/alloc.h"
-#include "controller/replica.h"
-#include "controller/sched_move.h"
+#include "controller/fleet/replica.h"
+#include "controller/sched/sched_move.h"
 #include "tests/sim/device.h"
 
 #include <criterion/criterion.h>
@@ -11,7 +11,7 @@ enum { SEQS = 128, ROWS = 256, BLOCKS = 512, CONTEXT = 300 };
 struct one {
 	struct replica *r;
 	struct device *device;
-	struct wlink_worker worker;
+	struct worker worker;
 	struct plan plan;
 	struct result result;
 	struct sched_events ev;
@@ -22,7 +22,7 @@ static void one_start(struct one *o)
 {
 	struct engine_config cfg = {
 		.block_size = 16, .max_seqs = SEQS, .max_rows = ROWS, .model_context = CONTEXT};
-	struct wlink_worker *ranks[] = {&o->worker};
+	struct worker *ranks[] = {&o->worker};
 	uint32_t odd;
 	char why[128];
 	o->worker.ready = (struct bus_ready){.n_blocks = BLOCKS};
@@ -55,7 +55,7 @@ static void add(struct one *o, uint32_t n_prompt, uint32_t max_tokens)
 	sched_adopt(o->r->sched, &g);
 }
 
-/* A step that takes so long; returns its rows. */
+/* A step of that duration; returns its rows. */
 static uint32_t step(struct one *o, uint32_t us)
 {
 	cr_assert(sched_plan(o->r->sched, 1, &o->plan));
@@ -66,7 +66,7 @@ static uint32_t step(struct one *o, uint32_t us)
 	return o->plan.n_rows;
 }
 
-Test(replica, many_that_decode_say_nothing_of_prompts)
+Test(replica, decodes_do_not_measure_prefill_speed)
 {
 	struct one o = {0};
 	one_start(&o);
@@ -86,7 +86,7 @@ Test(replica, many_that_decode_say_nothing_of_prompts)
 	one_end(&o);
 }
 
-Test(replica, a_short_prompt_beside_many_that_decode_says_nothing_of_prompts)
+Test(replica, short_prompt_beside_decodes_does_not_measure_prefill_speed)
 {
 	struct one o = {0};
 	one_start(&o);

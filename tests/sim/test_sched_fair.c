@@ -1,7 +1,7 @@
-/* Fairness between users over a long time: whoever has had the worker to itself does not pay for it
- * when another comes. */
+/* Fairness between users over a long time: a user that had the worker to itself does not pay for it when
+ * another one arrives. */
 #include "base/alloc.h"
-#include "controller/sched.h"
+#include "controller/sched/sched.h"
 #include "tests/sim/device.h"
 
 #include <criterion/criterion.h>
@@ -12,7 +12,7 @@ enum { SLOTS = 8, BLOCKS = 200, CONTEXT = 128, PROMPT = 16, OUT = 60 };
 
 enum { ANNA, BERT, USERS };
 
-/* Each user has so many jobs at any time: one ends, the next one comes. */
+/* Each user has want[] jobs at any time: when one ends, it submits the next. */
 struct sim {
 	struct sched *sched;
 	struct device *device;
@@ -98,8 +98,8 @@ static uint64_t n_preempted(const struct sim *m)
 	return st.n_preempted;
 }
 
-/* Anna's jobs fill the worker, and none of them waits; then Bert comes with more than all can do. */
-Test(sched_fair, a_long_served_user_is_not_thrown_out_by_who_comes)
+/* Anna's jobs fill the worker, and none of them waits; then Bert submits more than fit. */
+Test(sched_fair, a_new_user_does_not_preempt_a_long_served_one)
 {
 	struct sim *m = sim_new();
 	m->want[ANNA] = SLOTS;
@@ -116,7 +116,7 @@ Test(sched_fair, a_long_served_user_is_not_thrown_out_by_who_comes)
 }
 
 /* Bert has always had a job here, and never more than two. */
-Test(sched_fair, a_user_that_asked_for_little_cannot_throw_others_out_later)
+Test(sched_fair, a_user_of_few_tokens_cannot_preempt_others_later)
 {
 	struct sim *m = sim_new();
 	m->want[ANNA] = SLOTS - 2;
@@ -131,8 +131,8 @@ Test(sched_fair, a_user_that_asked_for_little_cannot_throw_others_out_later)
 	sim_free(m);
 }
 
-/* Nobody was there for a while. */
-Test(sched_fair, who_was_served_before_a_pause_is_not_behind_after_it)
+/* No user has a job for a while. */
+Test(sched_fair, a_served_user_is_not_behind_after_a_pause)
 {
 	struct sim *m = sim_new();
 	m->want[ANNA] = SLOTS;

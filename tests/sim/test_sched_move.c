@@ -1,9 +1,9 @@
-/* Several schedulers with a simulated device each, driven by a seed: whatever groups are moved
- * between them (new ones, those of a lost worker, those of one that is drained), every job ends
- * once, with exactly the tokens that it has undisturbed, and nothing is left behind anywhere.
+/* Several schedulers with a simulated device each, driven by a seed: whichever groups move between them (new
+ * ones, those of a lost worker, those of a drained one), every job ends once, with exactly the tokens that it
+ * has undisturbed, and nothing is left behind.
  * QUERN_SIM_SEED replays one seed. */
 #include "base/alloc.h"
-#include "controller/sched_move.h"
+#include "controller/sched/sched_move.h"
 #include "tests/sim/device.h"
 
 #include <criterion/criterion.h>
@@ -33,10 +33,10 @@ struct sim {
 	uint64_t rng, seed, epoch, order;
 	int64_t now;
 	struct replica replicas[REPLICAS];
-	struct sched *lobby;
+	struct sched *unassigned;
 	struct job jobs[JOBS];
 	uint32_t n_jobs, n_ended;
-	uint32_t n_begun; /* groups that had begun, and were moved for no need */
+	uint32_t n_begun; /* groups that had begun, and were moved without need */
 	struct sched_events ev;
 	struct plan plan;
 };
@@ -85,7 +85,7 @@ static void take_events(struct sim *m)
 	m->ev.n = 0;
 }
 
-/* To a replica that serves and takes something, or to wait. */
+/* To a replica that serves and is not draining; if there is none, unassigned. */
 static void route(struct sim *m, struct group *g)
 {
 	uint32_t first = rnd(m, REPLICAS);
@@ -96,7 +96,7 @@ static void route(struct sim *m, struct group *g)
 		sched_adopt(r->sched, &g);
 		return;
 	}
-	sched_adopt(m->lobby, &g);
+	sched_adopt(m->unassigned, &g);
 }
 
 static void route_all(struct sim *m, struct sched *from)
@@ -141,7 +141,7 @@ static void serve(struct sim *m, struct replica *r)
 
 static void end(struct sim *m, struct replica *r)
 {
-	sched_blame(r->sched);
+	sched_worker_died(r->sched);
 	sched_lost(r->sched);
 	device_free(r->device);
 	r->device = NULL;
@@ -163,7 +163,7 @@ static void disturb(struct sim *m)
 	if (!r->device) {
 		if (what < 20) {
 			serve(m, r);
-			route_all(m, m->lobby);
+			route_all(m, m->unassigned);
 		}
 	} else if (what == 0) {
 		end(m, r); /* with plans under way */
@@ -207,13 +207,13 @@ static void expect_empty(const struct sim *m, const struct sched *s)
 		  "seed %" PRIu64 ": something is left behind", m->seed);
 }
 
-/* Returns how many groups were moved in the midst of it, of their own free will. */
+/* Returns how many groups were moved after they had begun, without need. */
 static uint32_t run_seed(uint64_t seed)
 {
 	struct sim m = {.rng = seed * 0x9e3779b97f4a7c15u + 1, .seed = seed, .now = 1};
 	struct sched_config cfg = {.block_size = 16, .max_seqs = SLOTS, .max_rows = 64, .seed = seed};
 	cfg.preempt = (enum sched_preempt)(seed % 3);
-	m.lobby = sched_new(&cfg);
+	m.unassigned = sched_new(&cfg);
 	for (int i = 0; i < REPLICAS; i++) {
 		m.replicas[i].n_blocks = CONTEXT / 16 + 1 + rnd(&m, 20);
 		m.replicas[i].n_host = rnd(&m, 20);
@@ -226,7 +226,7 @@ static uint32_t run_seed(uint64_t seed)
 		disturb(&m);
 		for (int i = 0; i < REPLICAS; i++)
 			run_replica(&m, &m.replicas[i]);
-		cr_assert_lt(step, 100000, "seed %" PRIu64 ": nothing moves any more", seed);
+		cr_assert_lt(step, 100000, "seed %" PRIu64 ": no progress", seed);
 	}
 	for (int i = 0; i < REPLICAS; i++) {
 		struct replica *r = &m.replicas[i];
@@ -239,8 +239,8 @@ static uint32_t run_seed(uint64_t seed)
 			device_free(r->device);
 		sched_free(r->sched);
 	}
-	expect_empty(&m, m.lobby);
-	sched_free(m.lobby);
+	expect_empty(&m, m.unassigned);
+	sched_free(m.unassigned);
 	for (uint32_t i = 0; i < JOBS; i++)
 		params_fini(&m.jobs[i].params);
 	sched_events_fini(&m.ev);
@@ -248,7 +248,7 @@ static uint32_t run_seed(uint64_t seed)
 	return m.n_begun;
 }
 
-Test(sched_move, wherever_a_job_goes_it_gets_its_tokens)
+Test(sched_move, a_moved_job_gets_the_same_tokens)
 {
 	const char *one = getenv("QUERN_SIM_SEED");
 	if (one) {
@@ -295,7 +295,7 @@ static void compute(struct sched *s, uint32_t n_prompt)
 	device_free(d);
 }
 
-Test(sched_move, says_how_much_of_a_prompt_is_cached)
+Test(sched_move, reports_the_cached_part_of_a_prompt)
 {
 	uint32_t tokens[80];
 	struct sched *s = small(true), *none = small(false);

@@ -1,4 +1,5 @@
-/* What priorities promise: who is better placed is let in soon, and who waits long gets its turn. */
+/* Priorities: a higher one is admitted soon, by preemption where it must; a group that waits long goes first.
+ */
 #include "tests/sim/one_sched.h"
 
 #include <inttypes.h>
@@ -12,10 +13,11 @@ static uint32_t submit(struct sim *m, int32_t priority, uint32_t n_prompt, uint3
 	return submit_seeded(m, priority, n_prompt, n_out, m->n_jobs);
 }
 
-/* ---- who has waited long ---- */
+/* ---- aging ---- */
 
-/* It takes 70 of 100 blocks, runs for two minutes, and must go when what is better placed grows. */
-Test(sched_priority, what_ran_for_minutes_does_not_count_as_having_waited)
+/* It holds 70 of 100 blocks, runs for two minutes, and is preempted when a group of a higher priority grows.
+ */
+Test(sched_priority, running_time_is_not_waiting_time)
 {
 	struct sim *m = sim_new(100, 0, false);
 	uint32_t big = submit(m, BATCH, 1120, 300);
@@ -38,7 +40,7 @@ Test(sched_priority, what_ran_for_minutes_does_not_count_as_having_waited)
 }
 
 /* Interactive jobs fill the worker all the time, and more of them wait. */
-Test(sched_priority, who_has_waited_a_minute_goes_before_any_priority)
+Test(sched_priority, a_group_that_waited_a_minute_goes_before_any_priority)
 {
 	struct sim *m = sim_new(400, 0, false);
 	uint32_t line = submit(m, BATCH, 16, 16), last = 0;
@@ -50,7 +52,7 @@ Test(sched_priority, who_has_waited_a_minute_goes_before_any_priority)
 			last = submit(m, INTERACTIVE, 16, 100);
 	}
 	cr_assert_gt(m->n_plans, 0);
-	cr_expect_eq(m->jobs[line].n_tokens, 0, "there is always somebody better placed");
+	cr_expect_eq(m->jobs[line].n_tokens, 0, "a group of a higher priority always waits");
 	m->now += MINUTE_US;
 	for (int i = 0; i < SLOTS; i++)
 		last = submit(m, INTERACTIVE, 16, 100);
@@ -59,8 +61,8 @@ Test(sched_priority, who_has_waited_a_minute_goes_before_any_priority)
 	sim_free(m);
 }
 
-/* It waited for a slot, and was let in before those that are better placed. */
-Test(sched_priority, who_has_its_turn_by_waiting_keeps_it_for_a_while)
+/* It waited for a slot, and was admitted before groups of a higher priority. */
+Test(sched_priority, an_aged_group_is_protected_for_a_while)
 {
 	struct sim *m = sim_new(400, 0, false);
 	for (int i = 0; i < 2 * SLOTS; i++)
@@ -77,10 +79,10 @@ Test(sched_priority, who_has_its_turn_by_waiting_keeps_it_for_a_while)
 	sim_free(m);
 }
 
-/* ---- who makes place ---- */
+/* ---- preemption ---- */
 
-/* Counters of what users were served begin at nothing in each priority. */
-Test(sched_priority, what_other_priorities_were_served_gives_no_claim_to_a_slot)
+/* Each priority has virtual token counters of its own. */
+Test(sched_priority, counters_of_other_priorities_do_not_count)
 {
 	for (int history = 0; history < 3; history++) {
 		struct sim *m = sim_new(1200, 0, false);
@@ -97,13 +99,13 @@ Test(sched_priority, what_other_priorities_were_served_gives_no_claim_to_a_slot)
 		steps(m, 1200);
 		for (int i = 0; i < SLOTS; i++)
 			cr_expect(m->jobs[lines[i]].done);
-		cr_expect_eq(n_preempted(m), 1, "one makes place for one, once: %" PRIu64, n_preempted(m));
+		cr_expect_eq(n_preempted(m), 1, "one is preempted for one, once: %" PRIu64, n_preempted(m));
 		sim_free(m);
 	}
 }
 
-/* They hold all blocks, too. */
-Test(sched_priority, who_is_better_placed_gets_blocks_of_the_lowest_priority)
+/* The lower priorities hold all blocks. */
+Test(sched_priority, a_higher_priority_gets_blocks_of_the_lowest)
 {
 	struct sim *m = sim_new(200, 0, false);
 	uint32_t low = submit(m, 2 * BATCH, 1000, 400), line = submit(m, BATCH, 1000, 400);
@@ -117,7 +119,7 @@ Test(sched_priority, who_is_better_placed_gets_blocks_of_the_lowest_priority)
 	sim_free(m);
 }
 
-Test(sched_priority, a_job_that_ran_for_minutes_makes_place_like_any_other)
+Test(sched_priority, a_job_that_ran_for_minutes_is_preempted_like_any_other)
 {
 	struct sim *m = sim_new(1200, 0, false);
 	for (int i = 0; i < SLOTS; i++)
@@ -130,8 +132,8 @@ Test(sched_priority, a_job_that_ran_for_minutes_makes_place_like_any_other)
 	sim_free(m);
 }
 
-/* It fits beside them, since they hold the same prompt. */
-Test(sched_priority, nobody_makes_place_for_what_shares_their_blocks)
+/* It fits beside the running job, which holds the same prompt. */
+Test(sched_priority, a_job_that_shares_blocks_preempts_none)
 {
 	struct sim *m = sim_new(100, 0, true);
 	uint32_t line = submit_seeded(m, BATCH, 1200, 200, 1);
@@ -144,8 +146,8 @@ Test(sched_priority, nobody_makes_place_for_what_shares_their_blocks)
 	sim_free(m);
 }
 
-/* Most of the blocks are held by others of its own priority: a little place were of no use to it. */
-Test(sched_priority, nobody_makes_place_in_vain)
+/* A group of its own priority holds most blocks: those of the lower one would not be enough. */
+Test(sched_priority, no_group_is_preempted_in_vain)
 {
 	struct sim *m = sim_new(200, 0, false);
 	uint32_t other = submit(m, INTERACTIVE, 1800, 200), line = submit(m, BATCH, 600, 200);
@@ -160,8 +162,8 @@ Test(sched_priority, nobody_makes_place_in_vain)
 	sim_free(m);
 }
 
-/* A slot is asked for again and again, and who makes place for that gets on all the same. */
-Test(sched_priority, making_place_does_not_keep_anybody_from_getting_on)
+/* A slot is needed again and again. */
+Test(sched_priority, preempted_groups_make_progress)
 {
 	enum { N = 100, EVERY = 6, LINE = 400 };
 	struct sim *m = sim_new(1200, 0, false);
@@ -180,5 +182,23 @@ Test(sched_priority, making_place_does_not_keep_anybody_from_getting_on)
 		cr_expect(m->jobs[jobs[i]].done);
 	cr_expect_leq(n_preempted(m), N, "%" PRIu64, n_preempted(m));
 	cr_expect_leq(n_preempted(m), N * EVERY / 8, "%" PRIu64, n_preempted(m));
+	sim_free(m);
+}
+
+/* To compute the preempted group's prompt again takes longer than the pause between jobs of a higher
+ * priority: each of them waits until the group has got a token. */
+Test(sched_priority, group_that_catches_up_is_not_preempted_before_its_next_token)
+{
+	enum { N = 8, BLOCKS = 64, CHUNK = 32, LONG = 40 * 16, SHORT = 30 * 16, OUT = 100 };
+	struct sim *m = sim_new(BLOCKS, CHUNK, false);
+	uint32_t batch = submit(m, BATCH, LONG, OUT);
+	plans_to_token(m, batch);
+	for (uint32_t i = 0; i < N; i++) {
+		uint32_t job = submit(m, INTERACTIVE, SHORT, 1), had = m->jobs[batch].n_tokens;
+		plans_to_token(m, job);
+		cr_expect_eq(n_preempted(m), i + 1);
+		cr_expect(i == 0 || m->jobs[batch].n_tokens > had, "preempted without a token");
+		steps(m, 4); /* it runs again */
+	}
 	sim_free(m);
 }

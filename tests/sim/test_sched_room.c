@@ -1,11 +1,11 @@
-/* Who is let in, where blocks are scarce. */
+/* Admission where blocks are scarce. */
 #include "tests/sim/one_sched.h"
 
 enum { CHUNK = 256 };
 
-/* It does not fit while the first computes the prompt and another runs.  When that one has ended, there
- * are fewer free blocks than before, but it needs only two. */
-Test(sched_room, a_prompt_that_another_has_computed_meanwhile_needs_little_room)
+/* It does not fit while the first computes the prompt and another runs.  When that one has ended, fewer
+ * blocks are free than before, but it needs only two. */
+Test(sched_room, a_prompt_computed_meanwhile_needs_few_blocks)
 {
 	struct sim *m = sim_new(139, CHUNK, true);
 	uint32_t other = submit_seeded(m, 0, 560, 12, 9);
@@ -25,8 +25,8 @@ Test(sched_room, a_prompt_that_another_has_computed_meanwhile_needs_little_room)
 	sim_free(m);
 }
 
-/* When the second comes, most of what the first will need is free. */
-Test(sched_room, what_running_prompts_still_need_is_not_free)
+/* When the second arrives, most blocks that the first will need are free. */
+Test(sched_room, admission_leaves_what_running_prompts_lack)
 {
 	for (int cache = 0; cache < 2; cache++) {
 		struct sim *m = sim_new(130, CHUNK, cache);

@@ -1,6 +1,6 @@
-/* A job on which workers die ends; no other does because of it. */
+/* A job that kills workers is found and fails; no other job does because of it. */
 #include "base/alloc.h"
-#include "controller/sched_move.h"
+#include "controller/sched/sched_move.h"
 #include "tests/sim/device.h"
 #include "tests/sim/fleet_rig.h"
 
@@ -10,94 +10,67 @@
 
 /* ---- the whole engine ---- */
 
-enum { WORKERS = 8, KILLER = 7 };
+enum { WORKERS = 8, KILLER = 7, N_JOBS = 12 };
 
-/* Each worker that died is followed by another, until the job has ended; returns how many died. */
-static int replace_until_end(struct rig *r, struct fake_worker *w, int n, uint64_t job)
+static int count_dead(const struct rig *r)
 {
-	int last = n - 1;
-	while (!r->jobs[job].done) {
-		int alive = 0;
-		for (int i = 0; i <= last; i++)
-			alive += !w[i].end;
-		for (; alive < n; alive++) {
-			cr_assert_lt(last + 1, WORKERS, "no end of dying");
-			fake_start(&w[++last], r);
+	int n = 0;
+	for (uint32_t i = 0; i < r->n_workers; i++)
+		n += r->workers[i]->end;
+	return n;
+}
+
+/* Job KILLER kills every worker that computes it; n replicas serve at a time. */
+static void run_killer(uint32_t n)
+{
+	const struct fake_config killed = {.die_of = KILLER};
+	struct rig *r = rig_new(NULL);
+	for (uint32_t i = 0; i < n; i++)
+		rig_worker(r, &killed);
+	rig_wait_replicas(r, n, "serving");
+	rig_submit_many(r, 0, N_JOBS, 30, 40);
+	while (!r->jobs[KILLER].done) {
+		while (r->n_workers - (uint32_t)count_dead(r) < n) {
+			cr_assert_lt(r->n_workers, WORKERS, "workers die without end");
+			rig_worker(r, &killed);
 		}
 		rig_status(r);
 	}
-	int dead = 0;
-	for (int i = 0; i <= last; i++)
-		dead += w[i].end;
-	return dead;
-}
-
-static void end_all(struct fake_worker *w)
-{
-	for (int i = 0; i < WORKERS; i++)
-		if (w[i].rig)
-			fake_end(&w[i]);
-}
-
-/* With n replicas at a time. */
-static void survive(int n)
-{
-	struct rig *r = rig_new(NULL);
-	struct fake_worker w[WORKERS] = {0};
-	for (int i = 0; i < WORKERS; i++)
-		w[i].die_of = KILLER;
-	for (int i = 0; i < n; i++)
-		fake_start(&w[i], r);
-	rig_wait_replicas(r, (uint32_t)n, "serving");
-	for (uint64_t i = 0; i < 12; i++)
-		rig_submit(r, i, (uint32_t)i * 37, 30, 40);
-	cr_assert_eq(replace_until_end(r, w, n, KILLER), 3);
+	cr_assert_eq(count_dead(r), 3);
 	cr_assert_eq(r->jobs[KILLER].code, E_INTERNAL);
 	cr_assert(strstr(r->jobs[KILLER].why, "workers were lost three times"), "%s", r->jobs[KILLER].why);
 	cr_assert_eq(r->jobs[KILLER].n_out, 0);
-	if (n == 1) {
-		for (int i = 0; i < WORKERS; i++)
-			if (!w[i].rig) {
-				fake_start(&w[i], r);
-				break;
-			}
-	}
-	for (uint64_t i = 0; i < 12; i++)
+	if (n == 1)
+		rig_worker(r, &killed);
+	for (uint64_t i = 0; i < N_JOBS; i++)
 		if (i != KILLER)
 			rig_finish(r, i);
 	rig_free(r);
-	end_all(w);
 }
 
-Test(suspects, a_job_on_which_every_worker_dies_ends_and_the_others_get_their_tokens)
+Test(suspects, job_that_kills_every_worker_fails_and_others_finish)
 {
-	survive(1);
+	run_killer(1);
 }
 
-Test(suspects, it_ends_where_there_are_several_replicas_too)
+Test(suspects, job_that_kills_every_worker_fails_with_several_replicas)
 {
-	survive(2);
+	run_killer(2);
 }
 
-/* What counts is that it was under way, not that it was there. */
-Test(suspects, workers_that_die_again_and_again_by_themselves_cost_no_job)
+/* Strikes need a job under way at the same place each time. */
+Test(suspects, workers_that_die_by_themselves_cost_no_job)
 {
 	struct rig *r = rig_new(NULL);
-	struct fake_worker w[WORKERS] = {0};
-	for (int i = 0; i < WORKERS - 1; i++)
-		w[i].die_at = 9;
-	for (uint64_t i = 0; i < 6; i++)
-		rig_submit(r, i, (uint32_t)i * 37, 30, 40);
-	fake_start(&w[0], r);
-	for (int i = 1; i < WORKERS; i++) {
-		while (!w[i - 1].end)
+	rig_submit_many(r, 0, 6, 30, 40);
+	for (int i = 0; i < WORKERS; i++) {
+		struct fake_worker *w =
+			rig_worker(r, &(struct fake_config){.die_at = i < WORKERS - 1 ? 9 : 0});
+		while (i < WORKERS - 1 && !w->end)
 			rig_status(r);
-		fake_start(&w[i], r);
 	}
-	for (uint64_t i = 0; i < 6; i++)
-		rig_finish(r, i);
+	rig_finish_many(r, 0, 6);
 	rig_free(r);
-	end_all(w);
 }
 
 /* ---- the scheduler ---- */
@@ -166,7 +139,7 @@ static bool plan(struct one *o)
 	return made;
 }
 
-/* A plan is made and carried out. */
+/* One plan, executed. */
 static void step(struct one *o)
 {
 	cr_assert(plan(o));
@@ -175,17 +148,17 @@ static void step(struct one *o)
 	sched_check(o->s);
 }
 
-/* A worker is lost over the plan that is made now. */
+/* The worker dies in the next plan; another one serves. */
 static void lose(struct one *o)
 {
 	cr_assert(plan(o));
-	sched_blame(o->s);
+	sched_worker_died(o->s);
 	sched_lost(o->s);
 	sched_check(o->s);
 	serve(o);
 }
 
-/* The jobs of the next plan, as bits; it is carried out. */
+/* Executes the next plan; returns its jobs as bits. */
 static unsigned jobs_of_step(struct one *o)
 {
 	unsigned jobs = 0;
@@ -203,25 +176,25 @@ static bool suspect(const struct one *o, uint64_t job)
 	return sched_find(o->s, job)->suspect;
 }
 
-static bool guilty(const struct one *o, uint64_t job)
+static bool poisoned(const struct one *o, uint64_t job)
 {
-	return sched_find(o->s, job)->guilty;
+	return sched_find(o->s, job)->poisoned;
 }
 
-Test(suspects, the_third_loss_in_a_row_is_its_own)
+Test(suspects, third_loss_in_a_row_poisons_the_job)
 {
 	struct one *o = one_new();
 	add(o, 1, 10);
 	lose(o);
 	cr_assert(!suspect(o, 1));
 	lose(o);
-	cr_assert(suspect(o, 1) && !guilty(o, 1));
+	cr_assert(suspect(o, 1) && !poisoned(o, 1));
 	lose(o);
-	cr_assert(guilty(o, 1));
+	cr_assert(poisoned(o, 1));
 	one_free(o);
 }
 
-Test(suspects, a_token_in_between_clears_it)
+Test(suspects, token_clears_the_suspicion)
 {
 	struct one *o = one_new();
 	add(o, 1, 10);
@@ -232,11 +205,11 @@ Test(suspects, a_token_in_between_clears_it)
 		step(o);
 		cr_assert(!suspect(o, 1));
 	}
-	cr_assert(!guilty(o, 1));
+	cr_assert(!poisoned(o, 1));
 	one_free(o);
 }
 
-Test(suspects, those_who_were_lost_together_run_alone_one_after_another)
+Test(suspects, suspects_run_alone_one_after_another)
 {
 	struct one *o = one_new();
 	for (uint64_t job = 1; job <= 3; job++)
@@ -250,8 +223,8 @@ Test(suspects, those_who_were_lost_together_run_alone_one_after_another)
 	one_free(o);
 }
 
-/* The plan before, in which it was not alone, may have been the last one of the worker. */
-Test(suspects, nobody_is_guilty_while_others_are_under_way)
+/* The worker may have died in the plan before, in which the suspect was not alone. */
+Test(suspects, no_job_is_poisoned_while_others_are_under_way)
 {
 	struct one *o = one_new();
 	for (uint64_t job = 1; job <= 2; job++)
@@ -261,7 +234,7 @@ Test(suspects, nobody_is_guilty_while_others_are_under_way)
 	step(o); /* job 1 has a token, ... */
 	cr_assert(!suspect(o, 1) && suspect(o, 2));
 	lose(o); /* ... and job 2 is alone */
-	cr_assert(guilty(o, 2) && !guilty(o, 1));
+	cr_assert(poisoned(o, 2) && !poisoned(o, 1));
 	one_free(o);
 
 	o = one_new();
@@ -273,12 +246,12 @@ Test(suspects, nobody_is_guilty_while_others_are_under_way)
 	step(o);
 	cr_assert(plan(o)); /* of both */
 	lose(o);
-	cr_assert(!guilty(o, 1) && !guilty(o, 2) && !suspect(o, 1));
+	cr_assert(!poisoned(o, 1) && !poisoned(o, 2) && !suspect(o, 1));
 	one_free(o);
 }
 
-/* It comes from another replica, where it was lost twice; the slots here are all taken. */
-Test(suspects, who_runs_already_makes_room_for_a_suspect)
+/* It comes from another replica, where it was lost twice; all slots here are taken. */
+Test(suspects, running_jobs_make_room_for_a_suspect)
 {
 	struct one *o = one_new(), *from = one_new();
 	for (uint64_t job = 1; job <= SLOTS; job++)
@@ -289,12 +262,12 @@ Test(suspects, who_runs_already_makes_room_for_a_suspect)
 	lose(from);
 	lose(from);
 	struct group *g = sched_detach(from->s, sched_find(from->s, 9));
-	g->order = 1; /* whoever has several schedulers gives the orders */
+	g->order = 1; /* set by the owner of several schedulers */
 	cr_assert(g->suspect);
-	cr_assert(plan(o)); /* of those that run, which is still under way when it comes */
+	cr_assert(plan(o)); /* still under way when the suspect arrives */
 	device_step(o->device, &o->plan, &o->result);
 	sched_adopt(o->s, &g);
-	cr_assert(!plan(o), "it would be in flight with others");
+	cr_assert(!plan(o), "the suspect would be in flight with others");
 	cr_assert_eq(sched_apply(o->s, &o->result, o->now_us, &o->ev), 0);
 	cr_assert_eq(jobs_of_step(o), 1u << 9);
 	unsigned all = 0;
@@ -308,11 +281,11 @@ Test(suspects, who_runs_already_makes_room_for_a_suspect)
 	one_free(from);
 }
 
-Test(suspects, a_long_prompt_that_is_lost_at_different_places_is_no_suspect)
+Test(suspects, prompt_lost_at_different_places_is_not_suspect)
 {
 	struct one *o = one_new();
 	add(o, 1, 200);
-	for (int steps = 9; steps >= 0; steps -= 3) { /* never as far as before */
+	for (int steps = 9; steps >= 0; steps -= 3) { /* less far each time */
 		for (int i = 0; i < steps; i++)
 			step(o);
 		lose(o);
@@ -321,14 +294,14 @@ Test(suspects, a_long_prompt_that_is_lost_at_different_places_is_no_suspect)
 	one_free(o);
 }
 
-Test(suspects, a_suspect_is_cleared_when_it_has_passed_the_place)
+Test(suspects, suspect_is_cleared_when_it_has_passed_the_place)
 {
 	struct one *o = one_new();
 	add(o, 1, 200);
 	for (int i = 0; i < 2; i++) {
 		step(o);
 		step(o);
-		lose(o); /* of its third chunk */
+		lose(o); /* in its third chunk */
 	}
 	cr_assert(suspect(o, 1));
 	add(o, 2, 10);
@@ -339,21 +312,21 @@ Test(suspects, a_suspect_is_cleared_when_it_has_passed_the_place)
 	one_free(o);
 }
 
-Test(suspects, a_long_prompt_that_is_lost_at_the_same_chunk_is_guilty)
+Test(suspects, prompt_lost_in_the_same_chunk_is_poisoned)
 {
 	struct one *o = one_new();
 	add(o, 1, 200);
 	for (int i = 0; i < 3; i++) {
-		cr_assert(!guilty(o, 1));
+		cr_assert(!poisoned(o, 1));
 		step(o);
 		step(o);
 		lose(o);
 	}
-	cr_assert(guilty(o, 1));
+	cr_assert(poisoned(o, 1));
 	one_free(o);
 }
 
-Test(suspects, a_suspect_that_is_cancelled_holds_up_nobody)
+Test(suspects, cancelled_suspect_holds_up_no_job)
 {
 	struct one *o = one_new();
 	add(o, 1, 10);
@@ -368,23 +341,23 @@ Test(suspects, a_suspect_that_is_cancelled_holds_up_nobody)
 	one_free(o);
 }
 
-/* A worker that is killed as soon as it is up says nothing of what it was given. */
-Test(suspects, a_worker_serves_without_suspects_at_first)
+/* A worker killed right after its start is no evidence against its jobs. */
+Test(suspects, new_worker_serves_without_suspects_at_first)
 {
 	struct one *o = one_new_probing(1000);
 	add(o, 1, 10);
 	lose(o);
 	lose(o);
 	cr_assert(suspect(o, 1));
-	for (int i = 0; i < 5; i++) { /* it is not even given */
+	for (int i = 0; i < 5; i++) { /* the suspect is not planned */
 		cr_assert(!plan(o));
-		sched_blame(o->s);
+		sched_worker_died(o->s);
 		sched_lost(o->s);
 		serve(o);
 	}
 	add(o, 2, 10);
 	cr_assert_eq(jobs_of_step(o), 1u << 2);
-	cr_assert(!guilty(o, 1));
+	cr_assert(!poisoned(o, 1));
 	o->now_us += 1000;
 	cr_assert_eq(jobs_of_step(o), 1u << 1);
 	cr_assert(!suspect(o, 1));

@@ -1,10 +1,10 @@
-/* flood - a light load on the job socket: keeps so many jobs asked for at once, one thread, one
- * connection.  Whoever is refused asks again a little later, as the reply says.
+/* flood - a light load on the job socket: one thread, one connection, AT_ONCE jobs in flight.  A refused
+ * job is submitted again a little later, as the reply demands.
  *
  *     flood ENDPOINT AT_ONCE TOKENS WARM_S SECONDS
  *
- * Says "begin" after WARM_S, and SECONDS later one line of JSON: jobs that were done, refusals and how
- * long they took (as seen from here: what this thread was late is in it), its own CPU time. */
+ * Prints "begin" after WARM_S, and SECONDS later a line of JSON: completed jobs, refusals and their
+ * latency (which includes the delays of this thread), its own CPU time. */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -17,14 +17,14 @@
 #include <time.h>
 #include <zmq.h>
 
-/* Half as long to half as long again: clients that were refused at once do not come back at once. */
+/* 0.5 to 1.5 times AGAIN_US, so that clients that were refused together do not return together. */
 enum { AGAIN_US = 100 * 1000, TAKEN_MAX = 1 << 22 };
 
 struct flood {
 	void *socket;
 	unsigned at_once, tokens;
 	int64_t *sent_us;  /* [at_once] by request id */
-	int64_t *again_us; /* [at_once] when a refused one asks again; 0: it waits for its reply */
+	int64_t *again_us; /* [at_once] when a refused job is submitted again; 0: waiting for its reply */
 	bool measuring;
 	uint64_t n_done, n_refused;
 	float *taken_ms; /* [n_taken] of each refusal */
@@ -87,7 +87,7 @@ static void take(struct flood *f, zmq_msg_t *msg)
 	const char *op = json_string_value(json_object_get(m, "op"));
 	json_int_t id = json_integer_value(json_object_get(m, "id"));
 	if (!op || id < 0 || id >= (json_int_t)f->at_once)
-		fail("a reply to nothing that was asked");
+		fail("a reply to an unknown request");
 	if (strcmp(op, "done") == 0)
 		take_done(f, m, (unsigned)id);
 	else if (strcmp(op, "error") == 0)
@@ -95,7 +95,7 @@ static void take(struct flood *f, zmq_msg_t *msg)
 	json_decref(m);
 }
 
-/* Until then. */
+/* Waits for replies until then. */
 static void run(struct flood *f, int64_t until_us)
 {
 	zmq_pollitem_t item = {.socket = f->socket, .events = ZMQ_POLLIN};

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""http_scale.py - many connections at once: what they do to each other.
+"""http_scale.py - how many simultaneous connections affect each other.
 
     http_scale.py [--streams N] [--tokens K] [--slow N | --brisk N] [--idle N] [--url U --pid P] [--json]
 
-Opens N streams of K tokens each and measures the gaps between their chunks.  Beside them, if asked
-for: streams whose clients hardly read (--slow; 256 bytes a second), the same with clients that do
-(--brisk: what --slow is to be compared with, since the engine has as much to do), and idle
-connections.  Without --url it starts a service with the demo model.  CPU time is the controller's
-(--pid), from its start of work to its end, per token of all streams.
+Opens N streams of K tokens each and measures the gaps between their chunks.  Optional, beside them:
+streams with clients that read 256 bytes a second (--slow), the same with fast clients (--brisk,
+the baseline for --slow with the same load on the engine), and idle connections.  Without --url it
+starts a service with the demo model.  CPU time is the controller's (--pid), per token of all streams.
 """
 import argparse
 import json
@@ -38,7 +37,7 @@ def request(prompt, tokens):
 
 
 class Stream:
-    """One request; counts its chunks and notes when they came."""
+    """One request; counts its chunks and records their times."""
 
     def __init__(self, address, tokens, number, slow=False):
         self.socket = socket.socket()
@@ -54,7 +53,7 @@ class Stream:
         self.out = self.out[self.socket.send(self.out):]
 
     def read(self, most=65536):
-        """False: it is over."""
+        """False: the stream has ended."""
         try:
             part = self.socket.recv(most)
         except BlockingIOError:
@@ -76,7 +75,7 @@ class Stream:
 
 
     def tokens(self):
-        """As the last chunk says."""
+        """From the last chunk."""
         found = re.search(rb'"completion_tokens":(\d+),', self.tail)
         return int(found[1]) if found else 0
 
@@ -131,7 +130,7 @@ def run(address, streams=100, tokens=50, slow=0, brisk=0, idle=0, pid=None):
                     if not s.done and not s.failed:
                         s.read(256)
     seconds = time.monotonic() - began
-    # What slow readers have not got yet is theirs to read: all of it comes.
+    # Slow readers must still receive the rest of their streams.
     for s in others if slow else ():
         s.socket.setblocking(True)
         s.socket.settimeout(120)

@@ -3,7 +3,7 @@
 
     make_model.py OUT --shape qwen3-0.6b --type awq       # a real model's shape
     make_model.py OUT --tiny qwen3-awq-g32                # one of the tests' tiny models
-    make_model.py OUT --shape qwen3-8b --type awq --empty # of the right size, takes no disk
+    make_model.py OUT --shape qwen3-8b --type awq --empty # of full size, without taking disk space
     make_model.py --list
 
 Needs numpy only.  The weights come from a counter-based generator keyed by the seed and the
@@ -65,7 +65,7 @@ SHAPES = {
     "llama-3.1-8b": llama(4096, 14336, 32, 32, 8, 128256, 131072, **LLAMA3),
     "llama-2-7b": llama(4096, 11008, 32, 32, 32, 32000, 4096),
     "mistral-7b": mistral(4096, 14336, 32, 32, 8, 32768, 32768, rope_theta=1e6),
-    # Small ones that behave like a service's model, in a blink.
+    # Small shapes for quick runs of a whole service.
     "small-3m": qwen3(192, 512, 4, 6, 2, 2048, 2048, tie_word_embeddings=True, head_dim=32),
     "small-25m": qwen3(512, 1536, 6, 8, 4, 8192, 4096, tie_word_embeddings=True, head_dim=64),
 }
@@ -169,7 +169,7 @@ def tensors(config, dtype):
     o_bias = family != "qwen2" and c.get("attention_bias", False)
     mlp_bias = c.get("mlp_bias", False)
     tied = c["tie_word_embeddings"]
-    # Logits of a few units, so that the likeliest token stands out.
+    # Logits of a few units, so that the likeliest token has a clear lead.
     yield "model.embed_tokens.weight", dtype, (c["vocab_size"], hidden), "value", 0.35 if tied else 1.0, 0
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
@@ -256,8 +256,8 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
 def byte_letters():
-    """The letters that stand for bytes in byte-level vocabularies: printable ones for themselves,
-    the others from U+0100 on."""
+    """The alphabet of byte-level vocabularies: a printable byte is its own letter, the others begin at
+    U+0100."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {b: chr(b) for b in plain}
     for b in range(256):
@@ -349,7 +349,7 @@ def main():
     p.add_argument("--tokenizer", metavar="DIR", help="copy the tokenizer's files from there (default: make one)")
     p.add_argument("--shard", type=float, metavar="GB", default=4, help="largest file (4)")
     p.add_argument("--empty", action="store_true", help="holes instead of weights: all are zero")
-    p.add_argument("--list", action="store_true", help="name the shapes and tiny models")
+    p.add_argument("--list", action="store_true", help="list the shapes and tiny models")
     a = p.parse_args()
     if a.list:
         print("shapes:", *SHAPES, "\ntiny:  ", *TINY)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""make_script_model.py - a model directory whose model says, greedily, what it is told to say.
+"""make_script_model.py - a model directory for a model that generates, greedily, a given text.
 
     make_script_model.py OUT --say TEXT [--template FILE]
 
 It has the demo's tokenizer with one more token per piece of the text, and weights that are a table
-of successors: a layer that adds nothing, embeddings that are nearly orthogonal, and an lm_head whose
-row of a token is the embedding of the token before it.  After "<|im_start|>assistant\\n" comes the
-text, then <|im_end|>.  For tests of what is made of a model's output: calls of tools, thoughts.
+of successors: a layer that adds nothing, embeddings that are nearly orthogonal, and an lm_head in which
+the row of a token is the embedding of the token before it.  After "<|im_start|>assistant\\n" comes the
+text, then <|im_end|>.  For tests of the parsers of a model's output: tool calls, reasoning.
 """
 import argparse
 import json
@@ -50,7 +50,7 @@ def write_safetensors(path, tensors):
 
 
 def make(out, says, template=None):
-    """says: a text, or {id of the token that it follows: text}."""
+    """says: a text, or {id of the preceding token: text}."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
@@ -66,7 +66,7 @@ def make(out, says, template=None):
     for trigger, text in says.items():
         ids = []
         for piece in pieces_of(text, taken):
-            # In the vocabulary but in no merge: no text is ever encoded to it.
+            # In the vocabulary but not in a merge: no text is encoded to it.
             vocab["".join(letters[b] for b in piece.encode())] = next_id
             ids.append(next_id)
             next_id += 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """nvcc -Xptxas -v (on standard input) to a table: kernel, and registers and spills per architecture.
 
-    for f in kernels/cuda/*.cu; do nvcc ... -Xptxas -v -c $f -o /dev/null; done 2>&1 | c++filt |
+    make BUILD=build/registers cuda CUDA_ARCH="-arch=sm_90a -Xptxas -v" 2>&1 | c++filt |
         tests/tools/ptxas_table.py
 """
 import re

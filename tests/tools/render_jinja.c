@@ -1,8 +1,8 @@
-/* Renders templates for tests/e2e/test_jinja.py, which compares them with jinja2's renderings.
+/* Renders templates for tests/e2e/http/test_jinja.py, which compares the results with jinja2's.
  * One JSON object a line on stdin: {template, context, flags?, now?, input?: [names]}; one on stdout:
  * {text, input: [[start, end], ...]} or {error}. */
 #include "base/json.h"
-#include "controller/jinja.h"
+#include "controller/jinja/jinja.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,11 @@
-/* fake_engine.h - a thread that speaks the engine's side of engine.h: accepts jobs and gives
- * each of them token after token, without a model.
- *
- * The first token of the prompt says what happens to the job: */
+/* fake_engine.h - a thread with the engine's side of engine_msg.h: accepts jobs and generates tokens without
+ * a model.  The first token of a prompt selects the behaviour, FAKE_... below. */
 #ifndef QUERN_TESTS_WIRE_FAKE_ENGINE_H
 #define QUERN_TESTS_WIRE_FAKE_ENGINE_H
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "controller/engine.h"
+#include "controller/fleet/engine.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -15,7 +13,7 @@
 #include <zmq.h>
 
 enum {
-	FAKE_HANGS = 7,   /* accepted, but not a token comes */
+	FAKE_HANGS = 7,   /* accepted, no tokens */
 	FAKE_REFUSED = 8, /* E_OVERLOADED */
 	FAKE_FAILS = 9,   /* E_WORKER_LOST after three tokens */
 	FAKE_JOBS_MAX = 4096,
@@ -49,7 +47,7 @@ static inline struct engine_event *fake_event(enum engine_event_kind kind, uint6
 	return e;
 }
 
-/* As the engine does: a front end that has closed its side in the midst of a job is not waited for. */
+/* Never blocks, like the engine: the front end may have closed its side in the middle of a job. */
 static inline void fake_send(struct fake_engine *f, struct engine_event *e)
 {
 	if (zmq_send(f->out, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) < 0)
@@ -116,21 +114,22 @@ static inline void fake_command(struct fake_engine *f, struct engine_cmd *c)
 			e->status = xcalloc(1, sizeof *e->status);
 			e->status->ready = true;
 			e->status->max_context = 2048;
-			e->status->n_running = (uint32_t)f->n_jobs;
+			e->status->counts.n_running = (uint32_t)f->n_jobs;
 			e->status->n_workers = 1;
 			e->status->workers[0] = (struct engine_worker){
 				.id = 1, .host = "here", .pid = 5, .device = "cpu", .state = "serving"};
 			fake_send(f, e);
 		}
 		break;
-	case ENGINE_SCALE: /* to more than three: refused */
+	case ENGINE_SCALE: /* more than three replicas: refused */
 	case ENGINE_DRAIN:
 		if (!atomic_load(&f->silent)) {
 			struct engine_event *e = fake_event(ENGINE_ORDER_DONE, 0);
 			e->tag = c->tag;
 			e->code = c->n_replicas > 3 ? E_NOT_READY : CODE_OK;
-			snprintf(e->why, sizeof e->why, "kind %d replicas %u devices %u worker %llu wait %lld",
-				 (int)c->kind, c->n_replicas, c->n_devices, (unsigned long long)c->worker,
+			snprintf(e->why, sizeof e->why,
+				 "kind %d replicas %u devices %u worker %llu wait %lld", (int)c->kind,
+				 c->n_replicas, c->n_devices, (unsigned long long)c->worker,
 				 (long long)c->wait_us);
 			fake_send(f, e);
 		}
@@ -162,7 +161,7 @@ static inline void fake_end(struct fake_engine *f, struct fake_job *j, bool fail
 	atomic_fetch_sub(&f->n_live, 1);
 }
 
-/* A step: the next tokens of every job. */
+/* A step: the next `burst` tokens of every output. */
 static inline void fake_step(struct fake_engine *f)
 {
 	struct engine_event *e = fake_event(ENGINE_TOKENS, 0);

@@ -1,5 +1,5 @@
-/* http_client.h - a client that says exactly what a test wants it to say: raw bytes out, a
- * parsed answer back.  Reads with a time limit, so that a test fails instead of hanging. */
+/* http_client.h - a client that sends exactly the bytes of a test: raw bytes out, a parsed answer
+ * back.  Reads with a time limit, so that a test fails instead of hanging. */
 #ifndef QUERN_TESTS_WIRE_HTTP_CLIENT_H
 #define QUERN_TESTS_WIRE_HTTP_CLIENT_H
 
@@ -20,7 +20,7 @@
 enum { CLIENT_TIMEOUT_S = 20 };
 
 struct answer {
-	int status;      /* 0: none came */
+	int status;      /* 0: no answer came */
 	struct buf raw;  /* all bytes */
 	struct buf body; /* without chunked coding */
 	json_t *json;    /* of the body, or NULL */
@@ -43,7 +43,7 @@ static int client_connect(const char *address)
 	return fd;
 }
 
-/* false: the server does not want it. */
+/* false: the server has closed. */
 static bool client_send(int fd, const char *p, size_t n)
 {
 	while (n) {
@@ -107,7 +107,7 @@ static void answer_parse(struct answer *a)
 		a->json = json_loadb(a->body.p, a->body.len, 0, NULL);
 }
 
-/* What comes back until the server closes. */
+/* The answer until the server closes. */
 static struct answer client_answer(int fd)
 {
 	struct answer a = {0};
@@ -134,7 +134,8 @@ static void client_request(struct buf *b, const char *method, const char *path, 
 		buf_puts(b, "\r\n");
 }
 
-static __attribute__((unused)) struct answer client_ask(const char *address, const char *method, const char *path, const char *body)
+static __attribute__((unused)) struct answer client_ask(const char *address, const char *method,
+							const char *path, const char *body)
 {
 	struct buf b = {0};
 	client_request(&b, method, path, body);

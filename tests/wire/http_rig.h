@@ -1,15 +1,19 @@
-/* http_rig.h - the HTTP server before a front end that follows the tests' orders
- * (fake_front.h), on the demo model's tokenizer; and what one asks of its replies. */
+/* http_rig.h - the HTTP server before a fake front end (fake_mailbox.h), on the demo model's tokenizer;
+ * and checks of its replies. */
 #ifndef QUERN_TESTS_WIRE_HTTP_RIG_H
 #define QUERN_TESTS_WIRE_HTTP_RIG_H
 
-#include "controller/http.h"
+#include "controller/endpoints/endpoints.h"
+#include "controller/http/http.h"
 
 #include "base/clock.h"
-#include "controller/api.h"
-#include "controller/metrics.h"
+#include "controller/chat/chat.h"
+#include "controller/request/api.h"
+#include "controller/metrics/metrics.h"
+#include "controller/tokenizer/tokenizer.h"
+#include "formats/config.h"
 #include "tests/testdata.h"
-#include "tests/wire/fake_front.h"
+#include "tests/wire/fake_mailbox.h"
 #include "tests/wire/http_client.h"
 
 #include <criterion/criterion.h>
@@ -19,15 +23,27 @@ static struct service svc;
 static struct model_config config;
 static struct tokenizer *tokenizer;
 static struct chat *chat;
-static struct front *front;
+static struct mailbox *mailbox;
 static struct http *http;
 static const char *at; /* its address */
+
+/* The server with all routes.  Each has its own objects, which stay when it has ended. */
+static int start_http(struct mailbox *m, const struct http_config *cfg, struct http **out, char *why,
+		      size_t why_n)
+{
+	static struct endpoints objects[8];
+	static size_t n;
+	struct http_app app = endpoints_app(&objects[n], m, &svc, 0);
+	int rc = http_start(&svc, &app, cfg, out, why, why_n);
+	n += !rc;
+	return rc;
+}
 
 static void start_with(const struct http_config *cfg)
 {
 	char why[512] = "";
-	front = fake_start(tokenizer);
-	int rc = http_start(front, &svc, cfg, &http, why, sizeof why);
+	mailbox = fake_start(tokenizer);
+	int rc = start_http(mailbox, cfg, &http, why, sizeof why);
 	cr_assert(rc == 0, "%s", why);
 	at = http_address(http);
 }
@@ -57,14 +73,14 @@ static __attribute__((unused)) void start(void)
 	start_with(&cfg);
 }
 
-/* Everything ends, and nothing is left behind. */
+/* Ends all of it, and checks that no listener is left. */
 static void stop(void)
 {
 	if (!http)
 		return;
 	http_stop(http);
-	cr_expect(atomic_load(&front->n_live) == 0, "%u listeners are left", atomic_load(&front->n_live));
-	front_stop(front);
+	cr_expect(atomic_load(&mailbox->n_live) == 0, "%u listeners are left", atomic_load(&mailbox->n_live));
+	fake_stop(mailbox);
 	chat_free(chat);
 	metrics_free(svc.metrics);
 	tokenizer_free(tokenizer);
@@ -88,7 +104,8 @@ static __attribute__((unused)) json_t *choice(const json_t *reply, size_t i)
 }
 
 /* An error of OpenAI's shape with this status, code and param; frees the answer. */
-static __attribute__((unused)) void expect_error(struct answer a, int status, const char *code, const char *param)
+static __attribute__((unused)) void expect_error(struct answer a, int status, const char *code,
+						 const char *param)
 {
 	const json_t *e = json_object_get(a.json, "error");
 	cr_expect(a.status == status, "status %d instead of %d: %s", a.status, status,
@@ -110,7 +127,7 @@ static __attribute__((unused)) json_t *events_of(const struct answer *a)
 	while (!strncmp(p, "data: ", 6)) {
 		const char *end = strstr(p, "\n\n");
 		cr_assert_not_null(end);
-		cr_expect_not(done, "an event behind [DONE]");
+		cr_expect_not(done, "an event after [DONE]");
 		p += 6;
 		if (!strncmp(p, "[DONE]", 6))
 			done = true;

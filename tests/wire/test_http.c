@@ -1,4 +1,4 @@
-/* What each path of the HTTP server answers. */
+/* The reply of each path of the HTTP server. */
 #include "tests/wire/http_rig.h"
 
 TestSuite(http, .timeout = 60, .fini = stop);
@@ -10,7 +10,7 @@ Test(http, health_is_ok_only_when_a_replica_can_serve)
 	cr_expect(a.status == 200);
 	cr_expect_str_eq(text_of(a.json, "status"), "ok");
 	answer_fini(&a);
-	atomic_store(&front->ready, false);
+	atomic_store(&mailbox->ready, false);
 	a = client_ask(at, "GET", "/health", NULL);
 	cr_expect_not_null(answer_header(&a, "Retry-After"));
 	expect_error(a, 503, "not_ready", NULL);
@@ -54,7 +54,7 @@ Test(http, models_and_version)
 	answer_fini(&a);
 }
 
-Test(http, unknown_paths_wrong_methods_and_what_is_not_built)
+Test(http, unknown_paths_wrong_methods_and_paths_not_built)
 {
 	start();
 	expect_error(client_ask(at, "GET", "/nothing", NULL), 404, "not_found", NULL);
@@ -89,7 +89,7 @@ Test(http, completion_has_openais_shape)
 	cr_expect(json_integer_value(json_object_get(json_object_get(u, "prompt_tokens_details"),
 						     "cached_tokens")) == 1);
 	answer_fini(&a);
-	/* The directory's name will do, and OpenAI's default is 16 tokens. */
+	/* The directory's name is enough, and OpenAI's default is 16 tokens. */
 	a = post("/v1/completions", "{\"model\":\"stories\",\"prompt\":\"Once\"}");
 	u = json_object_get(a.json, "usage");
 	cr_expect(json_integer_value(json_object_get(u, "completion_tokens")) == 16, "%s", a.raw.p);
@@ -188,8 +188,10 @@ Test(http, a_prompt_alone_may_be_scored)
 	cr_expect(json_array_size(json_object_get(json_object_get(c, "logprobs"), "tokens")) ==
 		  (size_t)json_integer_value(json_object_get(u, "prompt_tokens")));
 	answer_fini(&a);
-	expect_error(post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":0}"), 400, NULL, "max_tokens");
-	expect_error(post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":0,\"echo\":true,\"stream\":true}"),
+	expect_error(post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":0}"), 400, NULL,
+		     "max_tokens");
+	expect_error(post("/v1/completions",
+			  "{\"prompt\":\"Once\",\"max_tokens\":0,\"echo\":true,\"stream\":true}"),
 		     400, NULL, "max_tokens");
 }
 
@@ -224,7 +226,7 @@ Test(http, a_streamed_completion_is_the_same_text)
 	answer_fini(&whole);
 }
 
-Test(http, streamed_logprobs_have_offsets_that_go_on)
+Test(http, streamed_logprobs_have_running_offsets)
 {
 	start();
 	struct answer a = post("/v1/completions",
@@ -297,7 +299,6 @@ Test(http, a_stop_string_is_named)
 	answer_fini(&a);
 }
 
-/* 3 MB of one-byte chunks took Triton down (CVE-2025-23310). */
 Test(http, tokenize_takes_messages)
 {
 	start();
@@ -325,7 +326,7 @@ Test(http, refusals_have_their_status)
 		     "deadline_exceeded", NULL);
 	expect_error(post("/v1/completions", "{\"prompt\":\"Once\",\"user\":\"lost\"}"), 503, "worker_lost",
 		     NULL);
-	cr_expect(becomes(&front->n_live, 0));
+	cr_expect(becomes(&mailbox->n_live, 0));
 }
 
 Test(http, an_error_within_a_stream_is_an_event)
@@ -340,7 +341,7 @@ Test(http, an_error_within_a_stream_is_an_event)
 	answer_fini(&a);
 }
 
-Test(http, unknown_keys_are_named_in_a_header_or_refused)
+Test(http, unknown_fields_are_named_in_a_header_or_refused)
 {
 	start();
 	struct answer a =
@@ -348,7 +349,7 @@ Test(http, unknown_keys_are_named_in_a_header_or_refused)
 	cr_expect(a.status == 200);
 	cr_expect_str_eq(answer_header(&a, "x-quern-ignored"), "colour", "%s", a.raw.p);
 	answer_fini(&a);
-	/* A key cannot forge a header. */
+	/* A field's name cannot forge a header. */
 	a = post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":1,\"a\\r\\nX-Evil: 1\":1}");
 	cr_expect(a.status == 200);
 	cr_expect_null(answer_header(&a, "X-Evil"), "%s", a.raw.p);
@@ -379,8 +380,6 @@ Test(http, tokenize_and_back)
 	expect_error(post("/detokenize", "{\"tokens\":[1664]}"), 400, NULL, "tokens");
 }
 
-/* Slow loris: something always comes, but never a request. */
-/* Prepared on a thread of its own. */
 Test(http, an_old_client_gets_a_stream_without_chunks)
 {
 	start();

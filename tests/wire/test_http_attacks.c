@@ -1,21 +1,21 @@
-/* Requests that were made to hurt: each is refused or cut off, and the next client is served as if
- * nothing had happened. */
+/* Hostile requests: each is refused or cut off, and the next client is served as if nothing had
+ * happened. */
 #include "tests/wire/http_rig.h"
 
 TestSuite(http_attacks, .timeout = 120, .fini = stop);
 
-/* Others are served, and nothing of the attack has become a job. */
+/* Other clients are served, and no part of the attack has become a job. */
 static void expect_unharmed(unsigned n_submitted)
 {
 	struct answer a = client_ask(at, "GET", "/health", NULL);
 	cr_expect(a.status == 200, "%s", a.raw.p);
 	answer_fini(&a);
-	cr_expect(atomic_load(&front->n_submitted) == n_submitted, "%u jobs",
-		  atomic_load(&front->n_submitted));
+	cr_expect(atomic_load(&mailbox->n_submitted) == n_submitted, "%u jobs",
+		  atomic_load(&mailbox->n_submitted));
 }
 
-/* A second request within the first's body must not be answered: whoever stands before us may have
- * read the borders otherwise. */
+/* A second request within the first's body must not be answered: a proxy before us may have framed the
+ * two differently. */
 Test(http_attacks, smuggled_requests_are_not_answered)
 {
 	static const char *const heads[] = {
@@ -125,7 +125,7 @@ Test(http_attacks, huge_and_odd_numbers_are_refused)
 	expect_unharmed(taken);
 }
 
-Test(http_attacks, deep_json_is_refused_wherever_it_stands)
+Test(http_attacks, deep_json_is_refused_wherever_it_is)
 {
 	static const char *const around[][2] = {
 		{"", ""},
@@ -152,7 +152,7 @@ Test(http_attacks, deep_json_is_refused_wherever_it_stands)
 	expect_unharmed(0);
 }
 
-Test(http_attacks, tools_without_end_are_refused)
+Test(http_attacks, too_many_tools_are_refused)
 {
 	struct buf b = {0};
 	svc.max_request_bytes = 4 << 20;
@@ -167,8 +167,8 @@ Test(http_attacks, tools_without_end_are_refused)
 	expect_unharmed(0);
 }
 
-/* What a client says must not come back as a header, a log line or a part of the reply's JSON. */
-Test(http_attacks, nothing_of_a_request_forges_the_reply)
+/* Text of a client must not come back as a header, a log line or a part of the reply's JSON. */
+Test(http_attacks, a_request_cannot_forge_the_reply)
 {
 	start();
 	static const char raw[] = "GET /health HTTP/1.1\r\nHost: x\r\nX-Request-Id: a\tb;c=\"d\"\r\n"

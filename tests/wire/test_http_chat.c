@@ -1,5 +1,5 @@
-/* Chats whose outputs are looked into: tools, thoughts; streamed and whole say the same. */
-#include "controller/chatreq.h"
+/* Chats with parsed outputs: tool calls, reasoning; the same streamed and whole. */
+#include "controller/request/chat_request.h"
 
 #include "tests/wire/http_rig.h"
 
@@ -7,7 +7,7 @@
 
 TestSuite(http_chat, .timeout = 60, .fini = stop);
 
-/* A template that shows all it is given, in ChatML; thinks when told to. */
+/* A template that shows its whole input, in ChatML; opens the reasoning when enable_thinking is set. */
 static const char template[] =
 	"{%- if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
 	"<tool_call>{{ '\n' }}...</tool_call><|im_end|>\n{% endif %}"
@@ -37,8 +37,8 @@ static void start_chat(void)
 	rmdir(dir);
 	cr_assert(rc == 0, "%s", why);
 	svc.chat = chat;
-	cr_assert(chatreq_styles(&svc, "auto", "auto", why, sizeof why) == 0, "%s", why);
-	cr_assert(svc.tools == TOOLS_HERMES && svc.thoughts);
+	cr_assert(chat_request_styles(&svc, "auto", "auto", why, sizeof why) == 0, "%s", why);
+	cr_assert(svc.tools == TOOLS_HERMES && svc.reasoning);
 	start_with(&cfg);
 }
 
@@ -46,7 +46,7 @@ static void start_chat(void)
 	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":"           \
 	"{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}}}]"
 
-/* A request whose output is `says`. */
+/* A request with the output `text`. */
 static char *says(const char *text, const char *more)
 {
 	struct buf b = {0};
@@ -101,8 +101,8 @@ static json_t *added_up(json_t *events, const char **finish)
 }
 
 struct want {
-	const char *thought, *content; /* content NULL: null */
-	const char *calls[4];          /* name, arguments, ... */
+	const char *reasoning, *content; /* content NULL: null */
+	const char *calls[4];            /* name, arguments, ... */
 	const char *finish;
 };
 
@@ -134,7 +134,7 @@ static void expect_message(const char *text, const char *more, struct want w)
 		cr_expect_str_eq(text_of(m, "content"), w.content, "%s", a.raw.p);
 	else
 		cr_expect(json_is_null(content), "%s", a.raw.p);
-	cr_expect_str_eq(text_of(m, "reasoning_content"), w.thought, "%s", a.raw.p);
+	cr_expect_str_eq(text_of(m, "reasoning_content"), w.reasoning, "%s", a.raw.p);
 	expect_calls(json_object_get(m, "tool_calls"), &w, false);
 	cr_expect_str_eq(text_of(choice(a.json, 0), "finish_reason"), w.finish, "%s", a.raw.p);
 	answer_fini(&a);
@@ -148,7 +148,7 @@ static void expect_message(const char *text, const char *more, struct want w)
 	const char *finish = "";
 	json_t *sum = added_up(events, &finish);
 	cr_expect_str_eq(text_of(sum, "content"), w.content ? w.content : "", "%s", a.raw.p);
-	cr_expect_str_eq(text_of(sum, "reasoning_content"), w.thought, "%s", a.raw.p);
+	cr_expect_str_eq(text_of(sum, "reasoning_content"), w.reasoning, "%s", a.raw.p);
 	expect_calls(json_object_get(sum, "tool_calls"), &w, true);
 	cr_expect_str_eq(finish, w.finish, "%s", a.raw.p);
 	json_decref(sum);
@@ -158,7 +158,7 @@ static void expect_message(const char *text, const char *more, struct want w)
 
 #define CALL(args) "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " args "}\n</tool_call>"
 
-Test(http_chat, a_call_is_told_streamed_and_whole)
+Test(http_chat, a_call_is_parsed_streamed_and_whole)
 {
 	start_chat();
 	expect_message(CALL("{\"city\": \"Paris\"}"), WEATHER,
@@ -179,17 +179,17 @@ Test(http_chat, without_tools_a_call_is_text)
 		       (struct want){"", CALL("{}"), {0}, "stop"});
 }
 
-Test(http_chat, one_call_at_most_where_no_parallel_ones_are_wanted)
+Test(http_chat, without_parallel_calls_there_is_one_at_most)
 {
 	start_chat();
 	expect_message(CALL("{\"a\": 1}") CALL("{\"b\": 2}"), WEATHER ",\"parallel_tool_calls\":false",
 		       (struct want){"", NULL, {"get_weather", "{\"a\": 1}"}, "tool_calls"});
 }
 
-Test(http_chat, a_tool_that_is_named_is_called)
+Test(http_chat, a_named_tool_is_called)
 {
 	start_chat();
-	/* The prompt has the beginning of the call: the model says the rest. */
+	/* The prompt has the beginning of the call: the model generates the rest. */
 	expect_message(" {\"city\": \"Rome\"}}\n</tool_call> and more",
 		       WEATHER
 		       ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}",
@@ -214,7 +214,7 @@ Test(http_chat, a_call_that_is_cut_ends_by_length)
 	free(body);
 }
 
-Test(http_chat, a_thought_is_told_apart)
+Test(http_chat, reasoning_is_separated_from_the_content)
 {
 	start_chat();
 	expect_message("<think>\nHm. So.\n</think>\n\nYes.", "",
@@ -227,26 +227,26 @@ Test(http_chat, a_thought_is_told_apart)
 		       (struct want){"Weather?", NULL, {"get_weather", "{}"}, "tool_calls"});
 }
 
-Test(http_chat, a_prompt_that_opens_a_thought_is_known)
+Test(http_chat, a_prompt_that_opens_the_reasoning_is_recognized)
 {
 	start_chat();
 	expect_message("Hm.\n</think>\n\nYes.", "\"chat_template_kwargs\":{\"enable_thinking\":true}",
 		       (struct want){"Hm.", "Yes.", {0}, "stop"});
 }
 
-Test(http_chat, deepseeks_outputs_begin_within_a_thought)
+Test(http_chat, deepseeks_outputs_begin_within_the_reasoning)
 {
 	char why[256];
 	start_chat();
-	cr_assert(chatreq_styles(&svc, "auto", "deepseek_r1", why, sizeof why) == 0);
+	cr_assert(chat_request_styles(&svc, "auto", "deepseek_r1", why, sizeof why) == 0);
 	expect_message("Hm.\n</think>\n\nYes.", "", (struct want){"Hm.", "Yes.", {0}, "stop"});
-	cr_assert(chatreq_styles(&svc, "none", "none", why, sizeof why) == 0);
+	cr_assert(chat_request_styles(&svc, "none", "none", why, sizeof why) == 0);
 	expect_message("<think>a</think>b", "", (struct want){"", "<think>a</think>b", {0}, "stop"});
-	cr_expect(chatreq_styles(&svc, "xml", "none", why, sizeof why) < 0);
-	cr_expect(chatreq_styles(&svc, "auto", "loud", why, sizeof why) < 0);
+	cr_expect(chat_request_styles(&svc, "xml", "none", why, sizeof why) < 0);
+	cr_expect(chat_request_styles(&svc, "auto", "loud", why, sizeof why) < 0);
 }
 
-Test(http_chat, messages_may_tell_of_calls_and_their_results)
+Test(http_chat, messages_may_hold_calls_and_their_results)
 {
 	start_chat();
 	struct answer a =
@@ -272,7 +272,7 @@ Test(http_chat, messages_may_tell_of_calls_and_their_results)
 	free(body);
 }
 
-Test(http_chat, what_is_wrong_with_tools_is_named)
+Test(http_chat, errors_in_tools_name_the_field)
 {
 	static const struct {
 		const char *more, *param, *words;
@@ -305,7 +305,7 @@ Test(http_chat, what_is_wrong_with_tools_is_named)
 	}
 }
 
-Test(http_chat, variables_that_the_template_does_not_know_are_named)
+Test(http_chat, variables_unknown_to_the_template_are_named)
 {
 	start_chat();
 	char *body = says(

@@ -1,7 +1,9 @@
-/* Files and batches over HTTP when the journal's disk fails: clients are told, and the end leaves nothing. */
+/* Files and batches over HTTP when the journal's disk fails: clients get an error, and the end leaves
+ * nothing behind. */
 #include "base/alloc.h"
-#include "controller/journal.h"
+#include "controller/jobs/journal.h"
 #include "tests/disk.h"
+#include "tests/journal_tables.h"
 #include "tests/wire/http_rig.h"
 
 #include <dirent.h>
@@ -17,10 +19,8 @@ static void begin(void)
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
 	disk_install();
-	cr_assert_eq(
-		journal_open(&(struct journal_config){.path = path, .model = "m"}, &journal, why, sizeof why),
-		0, "%s", why);
-	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
+	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
+	struct http_config cfg = {.addr = "127.0.0.1:0"};
 	load();
 	svc.journal = journal;
 	svc.journal_bytes = 1 << 30;
@@ -79,7 +79,7 @@ static struct answer upload(void)
 	return a;
 }
 
-Test(http_disk, a_file_is_there_when_its_upload_is_answered)
+Test(http_disk, a_file_is_stored_when_its_upload_is_answered)
 {
 	struct answer a = upload();
 	cr_expect_eq(a.status, 200, "%s", a.raw.p);
@@ -90,7 +90,7 @@ Test(http_disk, a_file_is_there_when_its_upload_is_answered)
 	end();
 }
 
-/* Waits until the journal holds so many parts of files, or any: -1. */
+/* Waits until the journal holds n parts of files; -1: any. */
 static bool parts_become(int want)
 {
 	char why[256] = "";
@@ -98,7 +98,7 @@ static bool parts_become(int want)
 	int n = -1;
 	cr_assert_eq(journal_reader(journal, &db, why, sizeof why), 0, "%s", why);
 	for (int i = 0; i < 3000; i++) {
-		sqlite3_stmt *s = journal_prepare(db, "SELECT count(*) FROM chunks");
+		sqlite3_stmt *s = journal_query(db, "SELECT count(*) FROM chunks", NULL, 0);
 		cr_assert_not_null(s);
 		if (sqlite3_step(s) == SQLITE_ROW)
 			n = sqlite3_column_int(s, 0);
@@ -111,7 +111,7 @@ static bool parts_become(int want)
 	return n == want || (want < 0 && n > 0);
 }
 
-Test(http_disk, parts_of_an_upload_that_failed_half_way_go_when_the_disk_writes_again)
+Test(http_disk, parts_of_a_failed_upload_are_removed_when_the_disk_writes_again)
 {
 	enum { THIRD = 1 << 20 };
 	char *third = xmalloc(THIRD), why[256];
@@ -124,7 +124,7 @@ Test(http_disk, parts_of_an_upload_that_failed_half_way_go_when_the_disk_writes_
 	buf_put(&b, third, THIRD);
 	int fd = client_connect(at);
 	cr_assert(client_send(fd, b.p, b.len));
-	cr_assert(parts_become(-1), "nothing of the file came to the disk");
+	cr_assert(parts_become(-1), "no part of the file came to the disk");
 	atomic_store(&disk.fail_write, SQLITE_FULL);
 	cr_assert(client_send(fd, third, THIRD));
 	for (int i = 0; i < 3000 && journal_health(journal, why, sizeof why); i++)
@@ -138,18 +138,49 @@ Test(http_disk, parts_of_an_upload_that_failed_half_way_go_when_the_disk_writes_
 	buf_fini(&b);
 	free(third);
 	atomic_store(&disk.fail_write, 0);
-	cr_expect(parts_become(0), "parts of no file are left");
+	cr_expect(parts_become(0), "parts of an incomplete file are left");
 	end();
 }
 
-/* Parts of a file that is none are removed, which is tried until the disk takes it: the end of the
- * service does not wait for that, nor leave behind what waits. */
-Test(http_disk, a_service_that_ends_while_the_disk_fails_leaves_nothing)
+/* Parts of an incomplete file are removed, and that is retried until the disk takes it: the end of the
+ * service neither waits for it nor leaks the operation. */
+Test(http_disk, a_service_that_ends_while_the_disk_fails_leaks_nothing)
 {
 	atomic_store(&disk.fail_write, SQLITE_FULL);
 	struct answer a = upload();
 	cr_expect_eq(a.status, 500, "%s", a.raw.p);
 	cr_expect_not_null(strstr(a.raw.p, "the journal's disk is full or fails"), "%s", a.raw.p);
 	answer_fini(&a);
+	end();
+}
+
+/* The result of a batch's line is retried as well, and it refers to the batch: the end must come after it. */
+Test(http_disk, a_result_that_the_disk_does_not_take_goes_before_its_batch)
+{
+	static const char line[] = "{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/completions\","
+				   "\"body\":{\"prompt\":\"Once\"}}\n\r\n--xyz--\r\n";
+	char text[512], why[256];
+	struct buf b = {0};
+	buf_printf(&b,
+		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+		   "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %zu\r\n\r\n%s%s",
+		   strlen(FORM) + strlen(line), FORM, line);
+	struct answer a = client_raw(at, b.p, b.len);
+	cr_assert_eq(a.status, 200, "%s", a.raw.p);
+	snprintf(text, sizeof text,
+		 "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
+		 text_of(a.json, "id"));
+	answer_fini(&a);
+	buf_fini(&b);
+	fake_stall(mailbox, true);
+	a = post("/v1/batches", text);
+	cr_assert_eq(a.status, 200, "%s", a.raw.p);
+	answer_fini(&a);
+	cr_expect(becomes(&mailbox->n_submitted, 1));
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	fake_stall(mailbox, false);
+	for (int i = 0; i < 3000 && journal_health(journal, why, sizeof why); i++)
+		usleep(10000);
+	cr_expect_not(journal_health(journal, why, sizeof why));
 	end();
 }

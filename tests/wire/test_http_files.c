@@ -1,6 +1,7 @@
-/* Files and batches over HTTP, before a front end that follows orders: what clients send that have no need
- * to. */
-#include "controller/journal.h"
+/* Files and batches over HTTP, before a fake front end: bodies where none is needed, and lines that outlive
+ * their server. */
+#include "controller/jobs/journal.h"
+#include "tests/journal_tables.h"
 #include "tests/wire/http_rig.h"
 
 #include <microhttpd.h>
@@ -11,7 +12,7 @@
 static char dir[64], path[128];
 static struct journal *journal;
 
-/* libmicrohttpd does not start, once lines of batches run. */
+/* libmicrohttpd fails to start, while lines of batches run already. */
 static bool start_fails;
 static pthread_t later;
 
@@ -27,10 +28,10 @@ struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPol
 {
 	va_list ap;
 	if (start_fails) {
-		cr_expect(becomes(&front->n_submitted, 1), "the batch has not gone on");
-		/* The front end takes its time to let go of them. */
-		fake_stall(front, true);
-		pthread_create(&later, NULL, go_on_later, front);
+		cr_expect(becomes(&mailbox->n_submitted, 1), "the batch was not resumed");
+		/* The front end is slow to let go of them. */
+		fake_stall(mailbox, true);
+		pthread_create(&later, NULL, go_on_later, mailbox);
 		return NULL;
 	}
 	va_start(ap, dh_cls);
@@ -42,9 +43,7 @@ struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPol
 static void open_journal(void)
 {
 	char why[512] = "";
-	cr_assert_eq(
-		journal_open(&(struct journal_config){.path = path, .model = "m"}, &journal, why, sizeof why),
-		0, "%s", why);
+	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
 	svc.journal = journal;
 }
 
@@ -54,7 +53,7 @@ static void begin(void)
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
 	open_journal();
-	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
+	struct http_config cfg = {.addr = "127.0.0.1:0"};
 	svc.max_request_bytes = 16 << 20;
 	load();
 	svc.journal_bytes = 1 << 30;
@@ -76,7 +75,7 @@ static void end(void)
 
 TestSuite(http_files, .init = begin, .fini = end, .timeout = 60);
 
-/* A batch of the file, whose line runs. */
+/* A batch of the file; its line runs. */
 static void create(const char *file, char id[64])
 {
 	char text[512];
@@ -87,10 +86,10 @@ static void create(const char *file, char id[64])
 	cr_assert_eq(a.status, 200, "%s", a.raw.p);
 	snprintf(id, 64, "%s", text_of(a.json, "id"));
 	answer_fini(&a);
-	cr_expect(becomes(&front->n_submitted, 1));
+	cr_expect(becomes(&mailbox->n_submitted, 1));
 }
 
-/* A file for batches whose one line runs until it is cancelled; its id. */
+/* The id of a file for batches with one line, which runs until it is cancelled. */
 static char *upload(void)
 {
 	static const char form[] =
@@ -111,7 +110,7 @@ static char *upload(void)
 	return id;
 }
 
-/* The same with a large body that nobody has asked for. */
+/* The same with a large body, which the path does not need. */
 static struct answer ask_large(const char *method, const char *where)
 {
 	struct buf b = {0};
@@ -122,7 +121,7 @@ static struct answer ask_large(const char *method, const char *where)
 }
 
 /* The id is in the path, whatever the body is. */
-Test(http_files, a_large_body_does_not_hide_what_the_path_names)
+Test(http_files, a_large_body_does_not_hide_the_paths_id)
 {
 	char where[256], *file = upload();
 	snprintf(where, sizeof where, "/v1/files/%s", file);
@@ -157,21 +156,21 @@ Test(http_files, a_batch_is_cancelled_by_a_request_with_a_large_body)
 	free(file);
 }
 
-/* What a list is asked for goes with its connection: it does not wait for the threads that prepare large
- * requests, which are busy here. */
-Test(http_files, lists_with_large_bodies_whose_clients_have_gone_do_no_harm)
+/* A list's query belongs to its connection: it does not wait for the threads that prepare large requests,
+ * which are busy here. */
+Test(http_files, lists_with_large_bodies_of_disconnected_clients_do_no_harm)
 {
 	struct buf busy = {0}, b = {0};
 	int fds[2];
 	buf_printf(&busy, "POST /api/cancel HTTP/1.1\r\nContent-Type: application/json\r\n" ASK_LARGE,
 		   "{\"job\":\"a\"}");
 	buf_printf(&b, "GET /v1/batches?limit=5&after=batch_none HTTP/1.1\r\n" ASK_LARGE, "");
-	fake_block(front, true);
+	fake_block(mailbox, true);
 	for (int i = 0; i < 2; i++) {
 		fds[i] = client_connect(at);
 		cr_assert(client_send(fds[i], busy.p, busy.len));
 	}
-	cr_expect(becomes(&front->n_blocked, 2));
+	cr_expect(becomes(&mailbox->n_blocked, 2));
 	for (int i = 0; i < 20; i++) {
 		int fd = client_connect(at);
 		client_send(fd, b.p, b.len);
@@ -179,38 +178,37 @@ Test(http_files, lists_with_large_bodies_whose_clients_have_gone_do_no_harm)
 		close(fd);
 	}
 	expect_error(client_raw(at, b.p, b.len), 404, "not_found", NULL);
-	fake_block(front, false);
+	fake_block(mailbox, false);
 	for (int i = 0; i < 2; i++)
 		expect_error(client_answer(fds[i]), 404, "not_found", "job");
 	buf_fini(&busy);
 	buf_fini(&b);
 }
 
-/* Lines that were under way go on before HTTP listens: if it cannot, the front end still has them. */
-Test(http_files, a_server_that_does_not_start_lets_go_of_the_lines_that_it_has_resumed)
+/* Lines are resumed before HTTP listens: if it cannot, the front end still has them. */
+Test(http_files, a_server_that_does_not_start_drops_the_lines_that_it_resumed)
 {
 	char id[64], where[256], why[512] = "", *file = upload();
 	create(file, id);
 	http_stop(http);
-	front_stop(front);
+	fake_stop(mailbox);
 	journal_close(journal);
 
 	open_journal();
-	front = fake_start(tokenizer);
-	struct http_config cfg = {.addr = "127.0.0.1:0", .journal = journal};
+	mailbox = fake_start(tokenizer);
+	struct http_config cfg = {.addr = "127.0.0.1:0"};
 	start_fails = true;
-	cr_expect_eq(http_start(front, &svc, &cfg, &http, why, sizeof why), -EIO);
+	cr_expect_eq(start_http(mailbox, &cfg, &http, why, sizeof why), -EIO);
 	cr_expect_not_null(strstr(why, "libmicrohttpd"), "%s", why);
-	cr_expect_eq(atomic_load(&front->n_live), 0, "the front end has listeners that are gone");
+	cr_expect_eq(atomic_load(&mailbox->n_live), 0, "the front end has listeners that are gone");
 	pthread_join(later, NULL);
-	front_stop(front);
+	fake_stop(mailbox);
 	journal_close(journal);
 
 	open_journal();
-	cfg.journal = journal;
 	start_fails = false;
 	start_with(&cfg);
-	cr_expect(becomes(&front->n_submitted, 1));
+	cr_expect(becomes(&mailbox->n_submitted, 1));
 	snprintf(where, sizeof where, "/v1/batches/%s", id);
 	struct answer a = client_ask(at, "GET", where, NULL);
 	cr_expect_str_eq(text_of(a.json, "status"), "in_progress");
@@ -218,7 +216,7 @@ Test(http_files, a_server_that_does_not_start_lets_go_of_the_lines_that_it_has_r
 	free(file);
 }
 
-Test(http_files, a_batch_without_end_is_refused)
+Test(http_files, a_batch_with_too_many_values_is_refused)
 {
 	struct buf b = {0};
 	buf_puts(&b, "{\"metadata\":[");

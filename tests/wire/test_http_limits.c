@@ -1,12 +1,12 @@
-/* The HTTP server and those who mean it no good: wrong, large and slow requests, clients that
- * leave or do not read. */
+/* The HTTP server's limits: malformed, large and slow requests, clients that disconnect or do not
+ * read. */
 #include "tests/wire/http_rig.h"
 
 #include <dirent.h>
 
 TestSuite(http_limits, .timeout = 60, .fini = stop);
 
-/* n prompts, and as many ids that are allowed. */
+/* n prompts, and n allowed ids. */
 static struct answer post_listed(int n_prompts, int n_allowed)
 {
 	struct buf b = {0};
@@ -66,7 +66,7 @@ Test(http_limits, bad_bodies_are_refused)
 		buf_putc(&deep, '[');
 	expect_error(post(path, deep.p), 400, NULL, NULL);
 	buf_fini(&deep);
-	cr_expect(atomic_load(&front->n_submitted) == 0);
+	cr_expect(atomic_load(&mailbox->n_submitted) == 0);
 }
 
 Test(http_limits, only_json_without_coding_is_taken)
@@ -92,7 +92,7 @@ Test(http_limits, a_body_beyond_the_limit_is_413)
 	memset(big, ' ', n);
 	big[n] = '\0';
 	expect_error(post("/v1/completions", big), 413, "request_too_large", NULL);
-	/* The same without a length that tells beforehand. */
+	/* The same without a length in the headers. */
 	struct buf b = {0};
 	buf_puts(&b, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
 		     "application/json\r\n"
@@ -102,7 +102,7 @@ Test(http_limits, a_body_beyond_the_limit_is_413)
 	buf_puts(&b, "\r\n0\r\n\r\n");
 	expect_error(client_raw(at, b.p, b.len), 413, "request_too_large", NULL);
 	buf_fini(&b);
-	/* A length that nobody should send is answered before a byte of it has come. */
+	/* An absurd length is answered before a byte of the body has come. */
 	static const char huge[] =
 		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 		"Content-Length: 99999999999\r\n\r\n";
@@ -110,7 +110,8 @@ Test(http_limits, a_body_beyond_the_limit_is_413)
 	free(big);
 }
 
-Test(http_limits, one_byte_chunks_cost_no_more_than_they_should)
+/* 3 MB of one-byte chunks took Triton down (CVE-2025-23310). */
+Test(http_limits, one_byte_chunks_cost_linear_memory)
 {
 	start();
 	static const char body[] = "{\"prompt\":\"Once\",\"max_tokens\":1}";
@@ -209,18 +210,18 @@ static void leave_while(const char *body)
 {
 	struct buf b = {0};
 	client_request(&b, "POST", "/v1/completions", body);
-	unsigned before = atomic_load(&front->n_cancelled), submitted = atomic_load(&front->n_submitted);
+	unsigned before = atomic_load(&mailbox->n_cancelled), submitted = atomic_load(&mailbox->n_submitted);
 	int fd = client_connect(at);
 	client_send(fd, b.p, b.len);
-	cr_expect(becomes(&front->n_submitted, submitted + 1));
+	cr_expect(becomes(&mailbox->n_submitted, submitted + 1));
 	usleep(20000);
 	close(fd);
-	cr_expect(becomes(&front->n_cancelled, before + 1), "not cancelled: %s", body);
-	cr_expect(becomes(&front->n_live, 0));
+	cr_expect(becomes(&mailbox->n_cancelled, before + 1), "not cancelled: %s", body);
+	cr_expect(becomes(&mailbox->n_live, 0));
 	buf_fini(&b);
 }
 
-Test(http_limits, a_client_that_leaves_cancels_its_job)
+Test(http_limits, a_client_that_disconnects_cancels_its_job)
 {
 	start();
 	leave_while("{\"prompt\":\"Once\",\"user\":\"mute\"}");
@@ -239,15 +240,15 @@ Test(http_limits, a_client_that_does_not_read_is_cut_off)
 		       "{\"prompt\":\"Once\",\"user\":\"flood\",\"stream\":true}");
 	int fd = client_connect(at);
 	client_send(fd, b.p, b.len);
-	cr_expect(becomes(&front->n_cancelled, 1));
-	cr_expect(becomes(&front->n_live, 0));
+	cr_expect(becomes(&mailbox->n_cancelled, 1));
+	cr_expect(becomes(&mailbox->n_live, 0));
 	close(fd);
 	buf_fini(&b);
 }
 
-/* Too much lies unread as soon as anything does: who reads keeps his stream, who does not is cut off long
- * before his own bound. */
-Test(http_limits, one_who_does_not_read_costs_no_reader_his_stream)
+/* Any unread byte exceeds the bound of all streams: a client that reads keeps its stream, one that does
+ * not is cut off long before its own bound. */
+Test(http_limits, a_client_that_does_not_read_costs_no_other_its_stream)
 {
 	struct http_config cfg = {
 		.addr = "127.0.0.1:0", .max_unread_bytes = (size_t)1 << 40, .max_unread_all_bytes = 1};
@@ -266,8 +267,8 @@ Test(http_limits, one_who_does_not_read_costs_no_reader_his_stream)
 		json_decref(ev);
 		answer_fini(&a);
 	}
-	cr_expect(becomes(&front->n_cancelled, 1));
-	cr_expect(becomes(&front->n_live, 0));
+	cr_expect(becomes(&mailbox->n_cancelled, 1));
+	cr_expect(becomes(&mailbox->n_live, 0));
 	close(hog);
 	buf_fini(&b);
 }
@@ -277,21 +278,21 @@ Test(http_limits, stops_while_requests_wait_and_stream)
 	start();
 	int fd[30];
 	for (int i = 0; i < 30; i++) {
-		const char *who[] = {"mute", "hang", "slow"};
+		const char *users[] = {"mute", "hang", "slow"};
 		struct buf b = {0};
 		char body[256];
 		snprintf(body, sizeof body,
-			 "{\"prompt\":\"Once\",\"user\":\"%s\",\"stream\":%s,\"max_tokens\":500}", who[i % 3],
-			 i % 2 ? "true" : "false");
+			 "{\"prompt\":\"Once\",\"user\":\"%s\",\"stream\":%s,\"max_tokens\":500}",
+			 users[i % 3], i % 2 ? "true" : "false");
 		client_request(&b, "POST", "/v1/completions", body);
 		fd[i] = client_connect(at);
-		client_send(fd[i], b.p, i == 7 ? b.len / 2 : b.len); /* one is half said */
+		client_send(fd[i], b.p, i == 7 ? b.len / 2 : b.len); /* one is half sent */
 		buf_fini(&b);
 	}
-	cr_expect(becomes(&front->n_submitted, 29));
+	cr_expect(becomes(&mailbox->n_submitted, 29));
 	http_stop(http);
-	cr_expect(atomic_load(&front->n_live) == 0);
-	front_stop(front);
+	cr_expect(atomic_load(&mailbox->n_live) == 0);
+	fake_stop(mailbox);
 	http = NULL;
 	for (int i = 0; i < 30; i++)
 		close(fd[i]);
@@ -334,6 +335,7 @@ Test(http_limits, idle_connections_are_closed)
 	buf_fini(&b);
 }
 
+/* Slow loris: bytes keep coming, but never a whole request. */
 Test(http_limits, a_request_must_come_in_time)
 {
 	struct http_config cfg = {.addr = ":0", .timeout_s = 2};
@@ -358,6 +360,7 @@ static char *large_request(const char *user)
 	return buf_take(&b);
 }
 
+/* Prepared on another thread. */
 Test(http_limits, large_requests_are_answered_like_small_ones)
 {
 	start();
@@ -377,7 +380,7 @@ Test(http_limits, large_requests_are_answered_like_small_ones)
 	free(body);
 }
 
-Test(http_limits, clients_that_leave_at_any_moment_leave_nothing_behind)
+Test(http_limits, clients_that_disconnect_at_any_moment_leave_nothing_behind)
 {
 	start();
 	char *large = large_request("slow");
@@ -394,13 +397,13 @@ Test(http_limits, clients_that_leave_at_any_moment_leave_nothing_behind)
 		usleep((useconds_t)(rand() % 4000));
 		close(fd);
 	}
-	cr_expect(becomes(&front->n_live, 0), "%u", atomic_load(&front->n_live));
+	cr_expect(becomes(&mailbox->n_live, 0), "%u", atomic_load(&mailbox->n_live));
 	free(large);
 	buf_fini(&small);
 	buf_fini(&big);
 }
 
-/* A GET has no use for a body, and may have one. */
+/* A GET does not need a body, and may have one. */
 Test(http_limits, a_large_body_of_a_get_is_passed_over)
 {
 	static const char *const paths[] = {"/metrics", "/v1/models", "/v1/models/stories", "/health", "/"};
@@ -437,7 +440,7 @@ static unsigned open_descriptors(void)
 	return n;
 }
 
-/* What came and the end are there at once, before the server looks: it is not told of the end again. */
+/* Bytes and end arrive together, before the server reads: it gets no second event for the end. */
 Test(http_limits, half_a_request_and_its_connection_go_with_the_client)
 {
 	static const char *const halves[] = {
@@ -454,8 +457,8 @@ Test(http_limits, half_a_request_and_its_connection_go_with_the_client)
 		usleep(50000);
 }
 
-/* Those whose streams are cut, and old ones, whose streams end with the connection: they are not kept
- * until the clients that were there before them have gone. */
+/* Streams that are cut, and HTTP/1.0 ones, which end with the connection: these connections are not kept
+ * until all older ones have gone. */
 Test(http_limits, streams_that_end_leave_no_connection_behind)
 {
 	start();
@@ -471,7 +474,7 @@ Test(http_limits, streams_that_end_leave_no_connection_behind)
 	int before[16];
 	for (int i = 0; i < 16; i++)
 		before[i] = client_connect(at);
-	for (int i = 0; i < 16; i++) { /* accepted: they are there before the others */
+	for (int i = 0; i < 16; i++) { /* accepted: older than the others */
 		static const char ask[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
 		char c;
 		client_send(before[i], ask, sizeof ask - 1);
@@ -502,7 +505,7 @@ Test(http_limits, streams_that_end_leave_no_connection_behind)
 	buf_fini(&old);
 }
 
-Test(http_limits, a_client_that_has_said_all_may_close_its_half)
+Test(http_limits, a_client_may_close_its_sending_side)
 {
 	start();
 	int fd = client_connect(at);
@@ -514,7 +517,7 @@ Test(http_limits, a_client_that_has_said_all_may_close_its_half)
 	answer_fini(&a);
 }
 
-Test(http_limits, lists_without_end_are_refused)
+Test(http_limits, lists_of_too_many_values_are_refused)
 {
 	svc.max_request_bytes = 16 << 20;
 	start();
@@ -567,7 +570,7 @@ Test(http_limits, damaged_requests_do_no_harm)
 	struct answer a = client_raw(at, good.p, good.len);
 	cr_expect(a.status == 200, "%s", a.raw.p);
 	answer_fini(&a);
-	cr_expect(becomes(&front->n_live, 0), "%u", atomic_load(&front->n_live));
+	cr_expect(becomes(&mailbox->n_live, 0), "%u", atomic_load(&mailbox->n_live));
 	buf_fini(&good);
 }
 
@@ -576,14 +579,14 @@ Test(http_limits, only_loopback_unless_insecure)
 	load();
 	char why[512] = "";
 	struct http_config cfg = {.addr = "0.0.0.0:0"};
-	front = fake_start(tokenizer);
-	cr_expect(http_start(front, &svc, &cfg, &http, why, sizeof why) == -EPERM);
+	mailbox = fake_start(tokenizer);
+	cr_expect(start_http(mailbox, &cfg, &http, why, sizeof why) == -EPERM);
 	cr_expect_not_null(strstr(why, "--insecure"), "%s", why);
 	cfg.insecure = true;
-	cr_assert(http_start(front, &svc, &cfg, &http, why, sizeof why) == 0, "%s", why);
+	cr_assert(start_http(mailbox, &cfg, &http, why, sizeof why) == 0, "%s", why);
 }
 
-Test(http_limits, addresses_that_are_none_are_named)
+Test(http_limits, malformed_addresses_are_named)
 {
 	load();
 	char why[512];
@@ -601,7 +604,7 @@ Test(http_limits, addresses_that_are_none_are_named)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct http_config cfg = {0};
 		snprintf(cfg.addr, sizeof cfg.addr, "%s", bad[i]);
-		cr_expect(http_start(NULL, &svc, &cfg, &h, why, sizeof why) == -EINVAL, "%s", bad[i]);
+		cr_expect(start_http(NULL, &cfg, &h, why, sizeof why) == -EINVAL, "%s", bad[i]);
 		cr_expect_not_null(strstr(why, bad[i]), "%s", why);
 	}
 }
@@ -613,11 +616,59 @@ Test(http_limits, a_port_in_use_is_named)
 	struct http *other = NULL;
 	struct http_config cfg = {0};
 	snprintf(cfg.addr, sizeof cfg.addr, "%s", at);
-	cr_expect(http_start(front, &svc, &cfg, &other, why, sizeof why) == -EADDRINUSE);
+	cr_expect(start_http(mailbox, &cfg, &other, why, sizeof why) == -EADDRINUSE);
 	cr_expect_not_null(strstr(why, at), "%s", why);
 }
 
-Test(http_limits, a_full_queue_is_429_before_the_body_is_looked_at)
+static unsigned entries(const char *dir)
+{
+	unsigned n = 0;
+	DIR *d = opendir(dir);
+	cr_assert_not_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* A thread leaves /proc a moment after it was joined. */
+static bool falls_to(const char *dir, unsigned n)
+{
+	for (int ms = 0; ms < 2000 && entries(dir) > n; ms++)
+		usleep(1000);
+	return entries(dir) == n;
+}
+
+/* Each of these fails in another part of the server, with the parts before it started. */
+Test(http_limits, a_server_leaves_no_descriptor_and_no_thread_behind)
+{
+	static const struct http_config cfgs[] = {
+		{.addr = "127.0.0.1:0"},
+		{.addr = "127.0.0.1:0", .cors = "no origin"},
+		{.addr = "127.0.0.1:0", .tls_cert = "/no/such/file", .tls_key = "/no/such/file"},
+		{.addr = "127.0.0.1:0", .api_keys = "/no/such/file"},
+		{.addr = "127.0.0.1:0", .access_log = "/no/such/folder/log"},
+	};
+	load();
+	mailbox = fake_start(tokenizer);
+	unsigned fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+	for (size_t i = 0; i < sizeof cfgs / sizeof cfgs[0]; i++) {
+		char why[512] = "";
+		struct http *h = NULL;
+		int rc = start_http(mailbox, &cfgs[i], &h, why, sizeof why);
+		cr_expect(i ? rc < 0 && why[0] && !h : rc == 0, "%zu: %d %s", i, rc, why);
+		http_stop(h);
+		cr_expect(falls_to("/proc/self/fd", fds), "%zu: %u", i, entries("/proc/self/fd"));
+		cr_expect(falls_to("/proc/self/task", threads), "%zu", i);
+	}
+	fake_stop(mailbox);
+	chat_free(chat);
+	metrics_free(svc.metrics);
+	tokenizer_free(tokenizer);
+	model_config_fini(&config);
+}
+
+Test(http_limits, a_full_queue_is_429_before_the_body_is_read)
 {
 	static struct engine_load load;
 	start();
@@ -631,7 +682,7 @@ Test(http_limits, a_full_queue_is_429_before_the_body_is_looked_at)
 	atomic_store(&load.n_queued, 9);
 	atomic_store(&load.queued_tokens, 1000);
 	expect_error(post("/v1/chat/completions", "no JSON"), 429, "overloaded", NULL);
-	/* What becomes no job is answered. */
+	/* Requests that become no job are answered. */
 	a = post("/tokenize", "{\"prompt\":\"Once\"}");
 	cr_expect(a.status == 200);
 	answer_fini(&a);
@@ -639,7 +690,7 @@ Test(http_limits, a_full_queue_is_429_before_the_body_is_looked_at)
 	a = post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":1}");
 	cr_expect(a.status == 200, "%s", a.raw.p);
 	answer_fini(&a);
-	cr_expect(atomic_load(&front->n_submitted) == 1);
+	cr_expect(atomic_load(&mailbox->n_submitted) == 1);
 }
 
 /* A request with the key of key_file(). */
@@ -656,19 +707,24 @@ static struct answer post_by_key(const char *body)
 	return a;
 }
 
-/* Who has all of a reply may send the next request: the key's place is free by then, although the front
- * end has not let go of the jobs. */
-Test(http_limits, a_reply_comes_after_the_keys_places_are_free)
+/* A client that has all of a reply may send its next request: the key's place is free by then, although
+ * the front end has not let go of the jobs. */
+/* A server with the key of post_by_key(). */
+static void start_with_key(const char *fields)
 {
-	static const char key[] = "sk-alice-0123456789 name=alice max-jobs=2\n";
 	struct http_config cfg = {.addr = "127.0.0.1:0", .api_keys = "/tmp/quern-keys-XXXXXX"};
 	int fd = mkstemp(cfg.api_keys);
-	cr_assert(fd >= 0 && write(fd, key, sizeof key - 1) == (ssize_t)sizeof key - 1);
+	cr_assert(fd >= 0 && dprintf(fd, "sk-alice-0123456789 %s\n", fields) > 0);
 	close(fd);
 	load();
 	start_with(&cfg);
 	unlink(cfg.api_keys);
-	fake_hold(front, true);
+}
+
+Test(http_limits, a_reply_comes_after_the_keys_places_are_free)
+{
+	start_with_key("name=alice max-jobs=2");
+	fake_hold(mailbox, true);
 	static const char *const bodies[] = {"{\"prompt\":[\"a\",\"b\"],\"max_tokens\":2}",
 					     "{\"prompt\":[\"a\",\"b\"],\"max_tokens\":2,\"stream\":true}"};
 	for (int i = 0; i < 4; i++) {
@@ -676,16 +732,37 @@ Test(http_limits, a_reply_comes_after_the_keys_places_are_free)
 		cr_expect(a.status == 200, "%s", a.raw.p);
 		answer_fini(&a);
 	}
-	cr_expect(atomic_load(&front->n_live) == 8, "the front end has let go of jobs");
-	/* The bound is one yet. */
+	cr_expect(atomic_load(&mailbox->n_live) == 8, "the front end has let go of jobs");
+	/* The bound still holds. */
 	expect_error(post_by_key("{\"prompt\":[\"a\",\"b\",\"c\"]}"), 429, "rate_limit_exceeded", NULL);
-	fake_hold(front, false);
+	fake_hold(mailbox, false);
 }
 
-/* The end comes to those who wait and to those who read, each in its way. */
-Test(http_limits, a_server_that_stops_says_its_last_words)
+/* Once one of its prompts is refused, the rest of a request is not submitted. */
+Test(http_limits, prompts_that_were_not_submitted_give_back_their_places)
 {
-	static const char streamed[] = "{\"prompt\":\"Once\",\"user\":\"hang\",\"stream\":true,\"echo\":true}";
+	static const char body[] = "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\"]}";
+	bool refused = false;
+	start_with_key("name=refuse max-jobs=8"); /* the name becomes the user */
+	for (int i = 0; i < 100; i++) {
+		struct answer a = post_by_key(body);
+		answer_fini(&a);
+	}
+	/* All 8 places are free again, if a moment after the reply. */
+	for (int i = 0; i < 500 && !refused; i++) {
+		struct answer a = post_by_key(body);
+		refused = strstr(a.raw.p, "\"overloaded\"");
+		answer_fini(&a);
+		usleep(10000);
+	}
+	cr_expect(refused, "places are lost");
+}
+
+/* Requests that wait get an error, open streams a last event. */
+Test(http_limits, a_server_that_stops_answers_every_open_request)
+{
+	static const char streamed[] =
+		"{\"prompt\":\"Once\",\"user\":\"hang\",\"stream\":true,\"echo\":true}";
 	static const char whole[] = "{\"prompt\":\"Once\",\"user\":\"hang\"}";
 	struct buf b = {0};
 	start();
@@ -697,8 +774,8 @@ Test(http_limits, a_server_that_stops_says_its_last_words)
 	buf_clear(&b);
 	client_request(&b, "POST", "/v1/completions", whole);
 	client_send(fd[1], b.p, b.len);
-	client_send(fd[2], b.p, b.len - 5); /* never says the rest */
-	cr_assert(becomes(&front->n_submitted, 2));
+	client_send(fd[2], b.p, b.len - 5); /* never sends the rest */
+	cr_assert(becomes(&mailbox->n_submitted, 2));
 	http_stop(http);
 	struct answer a = client_answer(fd[0]);
 	cr_expect_not_null(strstr(a.raw.p, "\"code\":\"service_stopping\""), "%s", a.raw.p);
@@ -709,10 +786,10 @@ Test(http_limits, a_server_that_stops_says_its_last_words)
 	a = client_answer(fd[2]);
 	cr_expect(a.status == 0);
 	answer_fini(&a);
-	cr_expect(becomes(&front->n_live, 0));
+	cr_expect(becomes(&mailbox->n_live, 0));
 	buf_fini(&first);
 	buf_fini(&b);
-	front_stop(front);
+	fake_stop(mailbox);
 	metrics_free(svc.metrics);
 	chat_free(chat);
 	tokenizer_free(tokenizer);

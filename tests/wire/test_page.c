@@ -1,12 +1,12 @@
-/* The page and the paths that only it uses, before a front end that follows orders. */
+/* The page and the paths that only it uses, before a fake front end. */
 #include "tests/wire/http_rig.h"
 
-#include "controller/page.h"
-#include "controller/viewers.h"
+#include "controller/endpoints/page.h"
+#include "controller/endpoints/viewers.h"
 
 TestSuite(page, .timeout = 60, .init = start, .fini = stop);
 
-Test(page, is_itself_with_a_nonce_in_place_of_the_mark)
+Test(page, is_the_file_with_a_nonce_in_place_of_the_mark)
 {
 	struct answer a = client_ask(at, "GET", "/", NULL), b = client_ask(at, "GET", "/", NULL);
 	cr_expect_eq(a.status, 200);
@@ -40,7 +40,7 @@ Test(page, needs_nothing_from_elsewhere)
 		cr_expect_null(strstr(page_html, bad[i]), "%s", bad[i]);
 }
 
-/* What comes of the live stream, until `until`. */
+/* The bytes of the live stream up to `until`. */
 static struct buf watch(int *fd, const char *until)
 {
 	struct buf request = {0}, got = {0};
@@ -52,7 +52,7 @@ static struct buf watch(int *fd, const char *until)
 	return got;
 }
 
-Test(page, the_live_stream_begins_at_once_with_all_of_it)
+Test(page, the_live_stream_begins_at_once_with_a_whole_frame)
 {
 	int fd;
 	struct buf got = watch(&fd, "\n\n");
@@ -62,12 +62,12 @@ Test(page, the_live_stream_begins_at_once_with_all_of_it)
 	cr_expect(strstr(got.p, "\"model\":\"org/stories\""));
 	buf_clear(&got);
 	client_read(fd, &got, "\"now\":[");
-	cr_expect_null(strstr(got.p, "\"service\""), "what has not changed is not told again");
+	cr_expect_null(strstr(got.p, "\"service\""), "an unchanged section is not sent again");
 	buf_fini(&got);
 	close(fd);
 }
 
-Test(page, viewers_have_a_bound_and_one_who_goes_makes_room)
+Test(page, viewers_have_a_bound_and_one_that_leaves_makes_room)
 {
 	static int fds[VIEWERS_MAX];
 	for (int i = 0; i < VIEWERS_MAX; i++) {
@@ -78,7 +78,7 @@ Test(page, viewers_have_a_bound_and_one_who_goes_makes_room)
 	expect_error(client_ask(at, "GET", "/api/live", NULL), 429, "overloaded", NULL);
 	for (int i = 0; i < VIEWERS_MAX; i++)
 		close(fds[i]);
-	/* They are missed when something is to be sent to them. */
+	/* A viewer that left is noticed at the next frame. */
 	int status = 429;
 	for (int i = 0; i < 300 && status == 429; i++) {
 		int fd;
@@ -99,9 +99,9 @@ Test(page, head_of_the_live_stream_ends)
 	answer_fini(&a);
 }
 
-Test(page, cancel_names_its_mistakes)
+Test(page, cancel_names_the_error)
 {
-	expect_error(post("/api/cancel", "{\"job\":\"nobody\"}"), 404, "not_found", "job");
+	expect_error(post("/api/cancel", "{\"job\":\"unknown\"}"), 404, "not_found", "job");
 	expect_error(post("/api/cancel", "{\"job\":7}"), 400, NULL, "job");
 	expect_error(post("/api/cancel", "{}"), 400, NULL, "job");
 	expect_error(post("/api/cancel", "[]"), 400, NULL, "job");
@@ -113,7 +113,7 @@ Test(page, cancel_names_its_mistakes)
 
 #define JOB "0123456789abcdef0123456789abcdef"
 
-/* One that is so large that a thread of its own prepares it. */
+/* Large enough to be prepared by a thread of its own. */
 static char *large_cancel(const char *job)
 {
 	struct buf b = {0};
@@ -130,31 +130,31 @@ Test(page, a_large_cancel_is_answered_like_a_small_one)
 		answer_fini(&a);
 	}
 	free(body);
-	body = large_cancel("nobody");
+	body = large_cancel("unknown");
 	expect_error(post("/api/cancel", body), 404, "not_found", "job");
 	free(body);
 }
 
 /* The clients go while the threads that prepare large requests are busy with others. */
-Test(page, large_cancels_whose_clients_have_gone_do_no_harm)
+Test(page, large_cancels_of_disconnected_clients_do_no_harm)
 {
 	char *body = large_cancel(JOB);
 	struct buf request = {0};
 	int fds[20];
 	client_request(&request, "POST", "/api/cancel", body);
-	fake_block(front, true);
+	fake_block(mailbox, true);
 	for (int i = 0; i < 20; i++) {
 		fds[i] = client_connect(at);
 		cr_assert(client_send(fds[i], request.p, request.len));
 	}
-	cr_expect(becomes(&front->n_blocked, 2), "as many as there are threads: %u",
-		  atomic_load(&front->n_blocked));
+	cr_expect(becomes(&mailbox->n_blocked, 2), "as many as there are threads: %u",
+		  atomic_load(&mailbox->n_blocked));
 	for (int i = 0; i < 20; i++)
 		close(fds[i]);
 	for (int i = 0; i < 3000 && metrics_count(svc.metrics, METRIC_HTTP_CUT) < 20; i++)
 		usleep(10000);
 	cr_expect_eq(metrics_count(svc.metrics, METRIC_HTTP_CUT), 20, "each is missed");
-	fake_block(front, false);
+	fake_block(mailbox, false);
 	struct answer a = post("/api/cancel", body);
 	cr_expect_eq(a.status, 200, "%s", a.raw.p);
 	answer_fini(&a);

@@ -1,0 +1,65 @@
+#include "base/cpus.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The first line of a small file of /sys; false if it cannot be read. */
+static bool read_line(const char *path, char *buf, size_t n)
+{
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return false;
+	bool ok = fgets(buf, (int)n, f) != NULL;
+	fclose(f);
+	return ok;
+}
+
+/* "0-3,8-11" into a set; stops at the first character that is not part of a list. */
+static void parse_cpulist(const char *s, cpu_set_t *set)
+{
+	CPU_ZERO(set);
+	while (isdigit((unsigned char)*s)) {
+		char *end;
+		long a = strtol(s, &end, 10), b = a;
+		if (*end == '-')
+			b = strtol(end + 1, &end, 10);
+		for (long c = a; c <= b && c < CPU_SETSIZE; c++)
+			CPU_SET((int)c, set);
+		s = *end == ',' ? end + 1 : end;
+	}
+}
+
+bool cpus_of_node(int node, cpu_set_t *out)
+{
+	char path[96], line[1024];
+	snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+	if (!read_line(path, line, sizeof line))
+		return false;
+	parse_cpulist(line, out);
+	return true;
+}
+
+/* Threads of one core name the same first sibling. */
+int cpus_cores(int node)
+{
+	cpu_set_t mask, seen, want;
+	if (sched_getaffinity(0, sizeof mask, &mask))
+		return 1;
+	if (node >= 0 && cpus_of_node(node, &want))
+		CPU_AND(&mask, &mask, &want);
+	CPU_ZERO(&seen);
+	for (int c = 0; c < CPU_SETSIZE; c++) {
+		char path[96], line[64];
+		int first = c;
+		if (!CPU_ISSET(c, &mask))
+			continue;
+		snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c);
+		if (read_line(path, line, sizeof line) && isdigit((unsigned char)line[0]))
+			first = atoi(line);
+		if (first >= 0 && first < CPU_SETSIZE)
+			CPU_SET(first, &seen);
+	}
+	int n = CPU_COUNT(&seen);
+	return n > 0 ? n : 1;
+}

@@ -1,0 +1,46 @@
+/* costmodel.h - how long a device works on a plan, estimated from its size.
+ *
+ *   step = base + max(memory, compute) + copies and swaps
+ *   memory  = (weights + KV of every position that a run attends to) / achieved bandwidth
+ *   compute = rows * FLOP per token / achieved FLOP rate
+ *
+ * Every row is counted as compute, those of decoding sequences too: a large batch is as slow as
+ * its multiplications.  The FLOP of attention are left out. */
+#ifndef QUERN_BENCH_COSTMODEL_H
+#define QUERN_BENCH_COSTMODEL_H
+
+#include "proto/plan.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* More blocks than any device has; less than the scheduler's tables can hold. */
+enum { COSTMODEL_BLOCKS_MAX = 1 << 24 };
+/* Eleven days: a sum of a million such steps still fits 64 bits of microseconds. */
+#define COSTMODEL_STEP_MAX_US 1e12
+
+struct costmodel {
+	const char *name;
+	double base_us;          /* launches, sampling, the result's way back */
+	double bytes_per_s;      /* device memory, achieved */
+	double flop_per_s;       /* achieved */
+	double link_bytes_per_s; /* to host memory */
+	double memory_bytes;
+	/* the model */
+	double weights_bytes;  /* read once per step */
+	double flop_per_token; /* of a row: twice the parameters */
+	double kv_token_bytes; /* K and V of one position, all layers */
+};
+
+/* A named device with Qwen3-8B AWQ.  -EINVAL: unknown; why lists the known ones. */
+int costmodel_named(const char *name, struct costmodel *out, char *why, size_t why_n);
+
+/* Blocks that fit into kv_bytes, at most COSTMODEL_BLOCKS_MAX; 0: none. */
+uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size);
+/* 9/10 of the memory, less the weights. */
+double costmodel_kv_bytes(const struct costmodel *c);
+
+/* At most COSTMODEL_STEP_MAX_US. */
+double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32_t block_size);
+
+#endif

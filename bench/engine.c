@@ -1,0 +1,388 @@
+#include "bench/engine.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/command.h"
+#include "cli/launch.h"
+#include "cli/private.h"
+#include "bench/samples.h"
+#include "cli/stream.h"
+#include "cli/table.h"
+#include "cli/term.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCHES_MAX = 32, BATCH_MAX = 4096 };
+/* No reply for this long while jobs run: an error. */
+enum { QUIET_MS = 120000 };
+/* Random prompts draw from its tokens. */
+static const char sample_text[] =
+	"Once upon a time there was a miller who had three sons, a mill, a donkey and a cat. The sons had to "
+	"grind, the donkey had to fetch grain and carry away flour, and the cat had to drive off the mice.";
+
+static const struct opt bench_options[] = {
+	OPT("batch", OPT_TEXT, "N,...", "jobs run at once, one measurement for each N (1,4,16)"),
+	OPT("prompt-tokens", OPT_INT, "N", "length of the prompts (128)", .lo = 1, .hi = 1 << 24),
+	OPT("max-tokens", OPT_INT, "N", "length of the outputs (64)", .lo = 2, .hi = 1 << 24),
+	OPT("runs", OPT_INT, "N", "runs of each measurement, of which the median is reported (3)", .lo = 1,
+	    .hi = 1000),
+	OPT("json", OPT_FLAG, NULL, "as JSON"),
+	OPT("verbose", OPT_FLAG, NULL, "show the log of the private service"),
+};
+
+static const struct usage usage = {
+	.name = "bench engine",
+	.words = "[MODEL]",
+	.about = "Measures prefill and decode through the job socket: of a private service for MODEL, or of "
+		 "a\n"
+		 "running one (--to, or without MODEL).",
+	.max_words = 1,
+};
+
+struct bench_job {
+	uint64_t id;
+	int64_t sent_us, first_us, last_us; /* first_us 0: no token yet */
+	int64_t n_tokens;
+	bool done;
+};
+
+/* n tokens received at a time. */
+struct arrival {
+	int64_t at_us;
+	int64_t n;
+};
+
+struct bench {
+	struct client *c;
+	int64_t prompt_tokens, max_tokens, runs;
+	json_int_t *alphabet;
+	size_t n_alphabet;
+	uint64_t random;
+	struct bench_job jobs[BATCH_MAX];
+	struct arrival *arrivals; /* of one run */
+	size_t n_arrivals, cap_arrivals;
+	double weights_bytes; /* of the worker; 0: unknown */
+	char numerics[256];   /* class of the first replica, reported with the figures */
+};
+
+/* The results of one batch size. */
+struct figures {
+	int64_t batch;
+	struct samples prefill_tps, decode_tps; /* one per run */
+	struct samples ttft_ms, itl_ms;         /* pooled over runs */
+};
+
+static void figures_fini(struct figures *f)
+{
+	samples_fini(&f->prefill_tps);
+	samples_fini(&f->decode_tps);
+	samples_fini(&f->ttft_ms);
+	samples_fini(&f->itl_ms);
+}
+
+/* ---- one run ---- */
+
+/* xorshift64: the same prompts in every measurement. */
+static uint64_t next_random(struct bench *b)
+{
+	b->random ^= b->random << 13;
+	b->random ^= b->random >> 7;
+	b->random ^= b->random << 17;
+	return b->random;
+}
+
+static int send_job(struct bench *b, struct bench_job *j, int64_t max_tokens, char *why, size_t why_n)
+{
+	json_t *tokens = json_array();
+	for (int64_t i = 0; i < b->prompt_tokens; i++)
+		json_array_append_new(tokens, json_integer(b->alphabet[next_random(b) % b->n_alphabet]));
+	json_t *request =
+		json_pack("{s:s, s:b, s:o, s:{s:I, s:b, s:i}}", "op", "submit", "stream", 1, "tokens", tokens,
+			  "params", "max_tokens", (json_int_t)max_tokens, "ignore_eos", 1, "temperature", 0);
+	*j = (struct bench_job){.sent_us = clock_us()};
+	int rc = client_send(b->c, request, &j->id, why, why_n);
+	json_decref(request);
+	return rc;
+}
+
+static void on_tokens(struct bench *b, struct bench_job *j, int64_t n, struct samples *itl_ms)
+{
+	int64_t now = clock_us();
+	if (!j->first_us)
+		j->first_us = now;
+	else if (itl_ms)
+		samples_add(itl_ms, (double)(now - j->last_us) / 1e3);
+	j->last_us = now;
+	j->n_tokens += n;
+	array_grow(b->arrivals, b->cap_arrivals, b->n_arrivals + 1);
+	b->arrivals[b->n_arrivals++] = (struct arrival){.at_us = now, .n = n};
+}
+
+/* Sends n jobs and receives their replies until all are done. */
+static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct samples *itl_ms, char *why,
+		    size_t why_n)
+{
+	int rc = 0;
+	b->n_arrivals = 0;
+	for (size_t i = 0; i < n && !rc; i++)
+		rc = send_job(b, &b->jobs[i], max_tokens, why, why_n);
+	for (size_t left = n; left && !rc;) {
+		json_t *reply;
+		rc = client_recv(b->c, QUIET_MS, &reply, why, why_n);
+		if (rc)
+			break;
+		/* Numbers are given in ascending order. */
+		uint64_t nth = client_reply_id(reply) - b->jobs[0].id;
+		const char *op = client_reply_op(reply);
+		if (nth < n && strcmp(op, "error") == 0) {
+			client_reply_error(reply, why, why_n);
+			rc = -EREMOTEIO;
+		} else if (nth < n && strcmp(op, "delta") == 0) {
+			size_t k = json_array_size(json_object_get(reply, "tokens"));
+			if (k)
+				on_tokens(b, &b->jobs[nth], (int64_t)k, itl_ms);
+		} else if (nth < n && strcmp(op, "done") == 0 && !b->jobs[nth].done) {
+			b->jobs[nth].done = true;
+			left--;
+		}
+		json_decref(reply);
+	}
+	for (size_t i = 0; i < n && !rc; i++)
+		if (!b->jobs[i].first_us)
+			rc = err_why(why, why_n, -EPROTO, "a job ended without a token");
+	return rc;
+}
+
+/* Times of a run:
+ *
+ *     first request ---- prefill ---- last first token ---- decode ---- first end of a job
+ *                                                       (the batch is complete) */
+static void measure(struct bench *b, struct figures *f)
+{
+	size_t n = (size_t)f->batch;
+	int64_t begin = INT64_MAX, all_first = 0, first_end = INT64_MAX, tokens = 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct bench_job *j = &b->jobs[i];
+		begin = j->sent_us < begin ? j->sent_us : begin;
+		all_first = j->first_us > all_first ? j->first_us : all_first;
+		first_end = j->last_us < first_end ? j->last_us : first_end;
+		samples_add(&f->ttft_ms, (double)(j->first_us - j->sent_us) / 1e3);
+	}
+	for (size_t i = 0; i < b->n_arrivals; i++)
+		if (b->arrivals[i].at_us > all_first && b->arrivals[i].at_us <= first_end)
+			tokens += b->arrivals[i].n;
+	samples_add(&f->prefill_tps,
+		    (double)(b->prompt_tokens * f->batch) * 1e6 / (double)(all_first - begin));
+	/* A short output may end before the last prompt is computed: then there is no decode time. */
+	if (first_end > all_first)
+		samples_add(&f->decode_tps, (double)tokens * 1e6 / (double)(first_end - all_first));
+}
+
+static int bench_batch(struct bench *b, struct figures *f, char *why, size_t why_n)
+{
+	for (int64_t r = 0; r < b->runs; r++) {
+		int rc = run_jobs(b, (size_t)f->batch, b->max_tokens, &f->itl_ms, why, why_n);
+		if (rc)
+			return rc;
+		measure(b, f);
+	}
+	return 0;
+}
+
+/* ---- the measurements ---- */
+
+static int learn_alphabet(struct bench *b, char *why, size_t why_n)
+{
+	json_t *reply, *request = json_pack("{s:s, s:s}", "op", "tokenize", "text", sample_text);
+	int rc = client_call(b->c, request, CALL_MS, &reply, why, why_n);
+	json_decref(request);
+	if (rc)
+		return rc;
+	const json_t *tokens = json_object_get(reply, "tokens");
+	b->n_alphabet = json_array_size(tokens);
+	b->alphabet = xcalloc(b->n_alphabet + 1, sizeof *b->alphabet);
+	for (size_t i = 0; i < b->n_alphabet; i++)
+		b->alphabet[i] = json_integer_value(json_array_get(tokens, i));
+	json_decref(reply);
+	return b->n_alphabet ? 0 : err_why(why, why_n, -EPROTO, "the service tokenizes a text to nothing");
+}
+
+static void learn_weights(struct bench *b)
+{
+	json_t *reply, *request = json_pack("{s:s}", "op", "workers");
+	if (client_call(b->c, request, CALL_MS, &reply, NULL, 0) == 0) {
+		const json_t *first = json_array_get(json_object_get(reply, "workers"), 0);
+		b->weights_bytes = json_number_value(json_object_get(first, "weights_bytes"));
+		json_decref(reply);
+	}
+	json_decref(request);
+}
+
+static void learn_mode(struct bench *b)
+{
+	json_t *reply, *request = json_pack("{s:s}", "op", "status");
+	if (client_call(b->c, request, CALL_MS, &reply, NULL, 0) == 0) {
+		const json_t *first = json_array_get(json_object_get(reply, "replicas"), 0);
+		const char *numerics = json_string_value(json_object_get(first, "numerics"));
+		snprintf(b->numerics, sizeof b->numerics, "%s", numerics ? numerics : "");
+		json_decref(reply);
+	}
+	json_decref(request);
+}
+
+/* A step reads the weights once, and gives every job of the batch a token. */
+static double gb_per_s(const struct bench *b, struct figures *f)
+{
+	return b->weights_bytes * samples_percentile(&f->decode_tps, 50) / (double)f->batch / 1e9;
+}
+
+static void print_table(struct bench *b, struct figures *f, size_t n)
+{
+	struct table t = {0};
+	table_row(&t, "BATCH", "PREFILL tok/s", "DECODE tok/s", "GB/s", "TTFT p50 ms", "p99", "ITL p50 ms",
+		  "p90", "p99", NULL);
+	for (size_t i = 0; i < n; i++) {
+		table_begin(&t);
+		table_format(&t, "%" PRId64, f[i].batch);
+		table_format(&t, "%.0f", samples_percentile(&f[i].prefill_tps, 50));
+		if (f[i].decode_tps.n)
+			table_format(&t, "%.1f", samples_percentile(&f[i].decode_tps, 50));
+		else
+			table_text(&t, NULL);
+		if (f[i].decode_tps.n && b->weights_bytes > 0)
+			table_format(&t, "%.2f", gb_per_s(b, &f[i]));
+		else
+			table_text(&t, NULL);
+		table_format(&t, "%.2f", samples_percentile(&f[i].ttft_ms, 50));
+		table_format(&t, "%.2f", samples_percentile(&f[i].ttft_ms, 99));
+		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 50));
+		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 90));
+		table_format(&t, "%.3f", samples_percentile(&f[i].itl_ms, 99));
+	}
+	printf("prompts of %" PRId64 " tokens, outputs of %" PRId64 ", median of %" PRId64
+	       " runs; numerics: %s\n",
+	       b->prompt_tokens, b->max_tokens, b->runs, b->numerics);
+	table_print(&t, stdout);
+	table_fini(&t);
+}
+
+static void print_json(struct bench *b, struct figures *f, size_t n)
+{
+	json_t *rows = json_array();
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(rows, json_pack("{s:I, s:f, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f, s:f}}",
+						      "batch", (json_int_t)f[i].batch, "prefill_tokens_per_s",
+						      samples_percentile(&f[i].prefill_tps, 50),
+						      "decode_tokens_per_s",
+						      samples_percentile(&f[i].decode_tps, 50),
+						      "weights_gb_per_s", gb_per_s(b, &f[i]), "ttft_ms",
+						      "p50", samples_percentile(&f[i].ttft_ms, 50), "p99",
+						      samples_percentile(&f[i].ttft_ms, 99), "itl_ms", "p50",
+						      samples_percentile(&f[i].itl_ms, 50), "p90",
+						      samples_percentile(&f[i].itl_ms, 90), "p99",
+						      samples_percentile(&f[i].itl_ms, 99)));
+	json_t *all =
+		json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "prompt_tokens", (json_int_t)b->prompt_tokens,
+			  "max_tokens", (json_int_t)b->max_tokens, "runs", (json_int_t)b->runs, "numerics",
+			  b->numerics, "weights_bytes", b->weights_bytes, "results", rows);
+	stream_print_json(all);
+	json_decref(all);
+}
+
+static int bench(struct client *c, const struct opts *o, const int64_t *batches, size_t n, char *why,
+		 size_t why_n)
+{
+	struct bench *b = xcalloc(1, sizeof *b);
+	struct figures f[BATCHES_MAX] = {0};
+	b->c = c;
+	b->prompt_tokens = opts_int(o, "prompt-tokens", 128);
+	b->max_tokens = opts_int(o, "max-tokens", 64);
+	b->runs = opts_int(o, "runs", 3);
+	b->random = 0x9e3779b97f4a7c15u;
+	int rc = learn_alphabet(b, why, why_n);
+	/* Warm-up: the first steps touch memory for the first time. */
+	if (!rc)
+		rc = run_jobs(b, 1, 8, NULL, why, why_n);
+	learn_weights(b);
+	learn_mode(b);
+	for (size_t i = 0; i < n && !rc; i++) {
+		f[i].batch = batches[i];
+		rc = bench_batch(b, &f[i], why, why_n);
+	}
+	if (!rc && opts_flag(o, "json"))
+		print_json(b, f, n);
+	else if (!rc)
+		print_table(b, f, n);
+	for (size_t i = 0; i < n; i++)
+		figures_fini(&f[i]);
+	free(b->arrivals);
+	free(b->alphabet);
+	free(b);
+	return rc;
+}
+
+static int bench_at(const char *endpoint, const struct opts *o, const int64_t *batches, size_t n, char *why,
+		    size_t why_n)
+{
+	struct client *c;
+	int rc = client_open(endpoint, NULL, CONNECT_MS, &c, why, why_n);
+	if (rc)
+		return rc;
+	rc = bench(c, o, batches, n, why, why_n);
+	client_close(c);
+	return rc;
+}
+
+static int bench_private(const struct opts *o, const int64_t *batches, size_t n, char *why, size_t why_n)
+{
+	struct private_service s;
+	int rc = private_start(&s, o, o->words[0], opts_flag(o, "verbose"), why, why_n);
+	if (rc)
+		return rc;
+	interrupt_arm();
+	rc = private_wait(&s, why, why_n);
+	if (!rc)
+		rc = bench_at(private_jobs(&s), o, batches, n, why, why_n);
+	if (rc == -ECONNRESET)
+		private_reason(&s, why, why_n);
+	private_stop(&s);
+	return rc;
+}
+
+int cmd_bench_engine(int argc, char **argv)
+{
+	struct opts o = {0};
+	int64_t batches[BATCHES_MAX];
+	size_t n;
+	char why[1024];
+	opts_add(&o, bench_options, sizeof bench_options / sizeof *bench_options);
+	opts_add(&o, command_to_options, command_n_to_options);
+	opts_add(&o, launch_model_options, launch_n_model_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status != COMMAND_GO_ON)
+		goto out;
+	int rc = ints_parse(opts_text(&o, "batch", "1,4,16"), 1, BATCH_MAX, batches, BATCHES_MAX, &n, why,
+			    sizeof why);
+	if (rc)
+		err_prefix(why, sizeof why, rc, "--batch");
+	else if (o.n_words && opts_has(&o, "to"))
+		rc = err_why(why, sizeof why, -EINVAL, "either MODEL or --to");
+	else if (o.n_words)
+		rc = launch_check(&o, o.words[0], why, sizeof why);
+	if (rc == -EINVAL) {
+		status = term_usage("bench engine", "%s", why);
+		goto out;
+	}
+	if (!rc && o.n_words)
+		rc = bench_private(&o, batches, n, why, sizeof why);
+	else if (!rc)
+		rc = bench_at(opts_text(&o, "to", LAUNCH_JOBS), &o, batches, n, why, sizeof why);
+	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+out:
+	opts_fini(&o);
+	return status;
+}

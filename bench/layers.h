@@ -1,0 +1,48 @@
+/* layers.h - linear layers with random weights, in the shapes of real models: for `quern bench kernels`. */
+#ifndef QUERN_BENCH_LAYERS_H
+#define QUERN_BENCH_LAYERS_H
+
+#include "kernels/kern.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct layer_shape {
+	const char *name;
+	int k, n;
+	int parts; /* 2: gate and up, with SwiGLU */
+	bool head; /* F16 in every AWQ model; its outputs are F32 */
+};
+
+enum { LAYERS_SHAPES = 5 };
+
+struct layers_model {
+	const char *name;
+	int layers, heads, kv_heads, dim;
+	struct layer_shape shapes[LAYERS_SHAPES];
+};
+enum { LAYERS_MODELS = 2 };
+extern const struct layers_model layers_models[LAYERS_MODELS];
+
+/* Copies of a layer's weights take this many bytes and are read in turn, so that no cache holds them. */
+enum { LAYERS_COLD_BYTES = 256 << 20 };
+
+struct layer_copies {
+	struct kern_linear **copies;
+	int n_copies;
+	double bytes; /* of one */
+};
+
+/* Loads copies up to LAYERS_COLD_BYTES, or as many as fit; group: of AWQ.  Where not even one fits: the
+ * error (-ENOMEM, ...), after a line on stderr. */
+int layers_load(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
+		const struct layer_shape *z, enum kern_dtype dtype, int group);
+void layers_free(struct layer_copies *l, const struct kern_ops *ops);
+/* Queues the layer's operation. */
+int layers_call(const struct kern_ops *ops, struct kern_stream *s, const struct layer_shape *z,
+		const struct kern_linear *w, void *out, const void *in, int rows);
+
+/* n random values of F16, BF16 or F32 with small exponents: no infinities, no denormals. */
+void layers_fill_floats(void *p, enum kern_dtype t, size_t n);
+
+#endif

@@ -1,0 +1,40 @@
+/* main.c - `quern-bench`: what `quern bench` starts.  Its errors are those of `quern bench`. */
+#include "base/file.h"
+#include "base/version.h"
+#include "bench/engine.h"
+#include "bench/kernels.h"
+#include "bench/scheduler.h"
+#include "bench/serve.h"
+#include "bench/tokenizer.h"
+#include "cli/command.h"
+#include "cli/term.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct command benches[] = {
+	{"engine", cmd_bench_engine, "[MODEL]", "prefill and decode speed, latencies"},
+	{"kernels", cmd_bench_kernels, "", "the kernels of this machine"},
+	{"tokenizer", cmd_bench_tokenizer, "MODEL", "encoding and decoding speed"},
+	{"scheduler", cmd_bench_scheduler, "", "the scheduler in simulated time, under a trace of arrivals"},
+	{"serve", cmd_bench_serve, "", "a running OpenAI-compatible server, under load"},
+};
+enum { N_BENCHES = sizeof benches / sizeof *benches };
+
+int main(int argc, char **argv)
+{
+	file_guard_stdio();
+	if (argc < 2)
+		return term_usage("bench", "what to measure is missing");
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+		printf("usage: quern bench WHAT [options]\n\nmeasures:\n");
+		command_list(benches, N_BENCHES);
+		return term_finish(EXIT_SUCCESS);
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("quern-bench %s\n", QUERN_VERSION);
+		return term_finish(EXIT_SUCCESS);
+	}
+	return command_dispatch(benches, N_BENCHES, "bench", "measure", argc - 1, argv + 1);
+}

@@ -1,0 +1,31 @@
+/* plot.h - a line plot as SVG: axes with round ticks, a legend, colours for light and for dark. */
+#ifndef QUERN_BENCH_PLOT_H
+#define QUERN_BENCH_PLOT_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { PLOT_SERIES_MAX = 8 };
+
+struct plot_series {
+	const char *name;
+	const double *x, *y; /* [n] borrowed, by x; values that are not finite are left out */
+	size_t n;
+	unsigned colour; /* below PLOT_SERIES_MAX */
+	bool dashed;
+};
+
+struct plot {
+	const char *title, *x_label, *y_label; /* borrowed, UTF-8 */
+	bool log_y;                            /* values must be above 0; others are left out */
+	struct plot_series series[PLOT_SERIES_MAX];
+	size_t n_series;
+};
+
+/* The whole document into out (appended). */
+void plot_svg(const struct plot *p, struct buf *out);
+int plot_write(const struct plot *p, const char *path, char *why, size_t why_n);
+
+#endif

@@ -1,0 +1,88 @@
+/* replay.h - the scheduler under load, in simulated time: the real scheduler plans arrivals, a device
+ * of the cost model executes the plans.
+ *
+ *     plan n+1     |--cpu--|                |--cpu--|        up to SCHED_AHEAD plans in flight
+ *     device     ----- step n -----><----- step n+1 -----><-- one step at a time
+ *     result n                     |                     |  applied before the next plan
+ *
+ * Tokens are a hash of (chat, position), so that the next turn of a chat repeats its history without storing
+ * it. The decisions of the scheduler depend on the configuration and the seed only; measured CPU times vary.
+ */
+#ifndef QUERN_BENCH_REPLAY_H
+#define QUERN_BENCH_REPLAY_H
+
+#include "bench/costmodel.h"
+#include "bench/samples.h"
+#include "bench/traces.h"
+#include "controller/sched/sched.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { REPLAY_VOCAB = 151936 };
+
+/* Objectives of a good request, in ms; 0: none. */
+struct slo {
+	double ttft_ms, tpot_ms, e2el_ms;
+};
+/* "ttft:1000,tpot:50". */
+int slo_parse(const char *text, struct slo *out, char *why, size_t why_n);
+
+struct replay_config {
+	struct sched_config sched;
+	struct costmodel cost;
+	uint32_t n_blocks, n_host_blocks;
+	uint32_t max_context;   /* longer requests, and those beyond the pool, are refused */
+	uint32_t shared_prefix; /* tokens put before every prompt, the same for all */
+	uint32_t n_turns;       /* of each chat; 1: single requests */
+	double think_us;        /* mean time between a turn's end and the next one's arrival */
+	struct lengths lengths; /* of later turns: new text, output */
+	uint32_t n_users;
+	bool fcfs; /* all requests are of one user */
+	uint64_t seed;
+	struct slo slo;
+	/* Instead of a trace: this many decoding sequences, measured for n_steps once all are
+	 * admitted.  0: the trace. */
+	uint32_t running, steps, running_prompt;
+};
+
+/* For `running`: the longest sequence, and the pool that holds all. */
+uint64_t replay_running_tokens(const struct replay_config *cfg);
+uint64_t replay_running_blocks(const struct replay_config *cfg);
+
+struct replay_user {
+	uint64_t n_done, n_good, output_tokens;
+	struct samples ttft_ms, tpot_ms;
+};
+
+struct replay_report {
+	uint64_t n_requests, n_done, n_refused, n_good;
+	uint64_t prompt_tokens, output_tokens;    /* of requests that are done */
+	uint64_t admitted_tokens, cached_tokens;  /* prompts when first admitted; found in the cache */
+	uint64_t recomputed_tokens;               /* computed again after a preemption */
+	uint64_t n_preempted, n_preempted_swap;   /* sequences; of these, swapped out */
+	uint64_t n_swap_out, n_swap_in, n_copies; /* blocks */
+	uint64_t n_steps, n_rows;
+	struct samples ttft_ms, tpot_ms, itl_ms, e2el_ms;
+	struct samples step_ms;     /* of the device */
+	struct samples step_cpu_us; /* of the engine: all of these */
+	struct samples plan_bytes;
+	/* Means per step; other: arrivals, and when there was nothing to plan. */
+	double plan_cpu_us, encode_cpu_us, decode_cpu_us, apply_cpu_us, other_cpu_us;
+	double allocs_per_step;
+	double sim_s, busy_s;                         /* simulated; of these, the device worked */
+	double wall_s, cpu_s;                         /* of the whole simulation */
+	double waiting_mean, running_mean, held_mean; /* over time; held: of the pool, 0..1 */
+	uint32_t waiting_max, running_max;
+	double held_max;
+	struct replay_user *users; /* [n_users] */
+	uint32_t n_users;
+};
+
+/* Runs the simulation.  -EDEADLK: requests wait and nothing is planned; -ENOSPC: the pool is too small for
+ * `running`. */
+int replay_run(const struct replay_config *cfg, const struct trace *trace, struct replay_report *out,
+	       char *why, size_t why_n);
+void replay_report_fini(struct replay_report *r);
+
+#endif

@@ -1,0 +1,24 @@
+/* samples.h - measured values and their percentiles. */
+#ifndef QUERN_BENCH_SAMPLES_H
+#define QUERN_BENCH_SAMPLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Zero-initialised is empty. */
+struct samples {
+	double *x; /* [n] owned */
+	size_t n, cap;
+	bool sorted;
+};
+
+void samples_add(struct samples *s, double x);
+void samples_reserve(struct samples *s, size_t n);
+/* p of 0..100, linear between the nearest ranks; 0 without samples.  Sorts them once. */
+double samples_percentile(struct samples *s, double p);
+double samples_mean(const struct samples *s); /* 0 without samples */
+double samples_std(const struct samples *s);  /* of the population; 0 without samples */
+double samples_max(struct samples *s);
+void samples_fini(struct samples *s);
+
+#endif

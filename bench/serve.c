@@ -1,0 +1,630 @@
+#include "bench/serve.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/environment.h"
+#include "cli/launch.h"
+#include "bench/load_figures.h"
+#include "bench/loadgen.h"
+#include "bench/plot.h"
+#include "cli/table.h"
+#include "cli/term.h"
+#include "bench/workload.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PERCENTILES_MAX = 16, PLOT_POINTS = 200 };
+/* As in vLLM: requests may queue for long under overload. */
+enum { TIMEOUT_S = 6 * 3600 };
+/* Random prompts draw from its tokens. */
+static const char sample_text[] =
+	"Once upon a time there was a miller who had three sons, a mill, a donkey and a cat. The sons had to "
+	"grind, the donkey had to fetch grain and carry away flour, and the cat had to drive off the mice.";
+
+static const struct opt bench_options[] = {
+	OPT("base-url", OPT_TEXT, "URL", "the server (http://" LAUNCH_HTTP "); the key is $OPENAI_API_KEY"),
+	OPT("to", OPT_TEXT, "URL", "the same"),
+	OPT("endpoint", OPT_TEXT, "NAME", "completions or chat (completions)"),
+	OPT("model", OPT_TEXT, "NAME", "model name at the server (the first that it lists)"),
+	OPT("num-prompts", OPT_INT, "N", "requests (1000); of a trace: at most (all)", .letter = 'n', .lo = 1,
+	    .hi = WORKLOAD_REQUESTS_MAX),
+	OPT("request-rate", OPT_TEXT, "R", "requests per second; inf: all at once (inf)"),
+	OPT("burstiness", OPT_NUMBER, "B",
+	    "shape of the gaps: 1 is Poisson, below it bursts, above it even (1)"),
+	OPT("max-concurrency", OPT_INT, "N", "requests in flight at most; the others wait, unmeasured",
+	    .letter = 'c', .lo = 1, .hi = 1 << 20),
+	OPT("trace", OPT_TEXT, "FILE",
+	    "arrivals and lengths of a CSV with TIMESTAMP, ContextTokens, GeneratedTokens"),
+	OPT("trace-speed", OPT_NUMBER, "F", "factor by which the trace is played faster (1)"),
+	OPT("input-len", OPT_INT, "N", "tokens of a prompt (1024)", .lo = 1, .hi = 1 << 24),
+	OPT("output-len", OPT_INT, "N", "tokens of an output (128)", .lo = 1, .hi = 1 << 24),
+	OPT("range-ratio", OPT_NUMBER, "R", "lengths uniform between N(1-R) and N(1+R) (0)"),
+	OPT("lengths", OPT_TEXT, "KIND", "sharegpt (lognormal, long tails) or fixed:IN,OUT"),
+	OPT("prefix-len", OPT_INT, "N", "tokens put before each prompt, the same for all (0)", .lo = 0,
+	    .hi = 1 << 24),
+	OPT("max-input-len", OPT_INT, "N", "longest prompt; longer ones are cut", .lo = 1, .hi = 1 << 24),
+	OPT("max-output-len", OPT_INT, "N", "longest output; longer ones are cut", .lo = 1, .hi = 1 << 24),
+	OPT("prompts", OPT_TEXT, "KIND",
+	    "words, ids (of the server's /tokenize) or ids:LO,HI (default: ids for completions, if the "
+	    "server has /tokenize)"),
+	OPT("ignore-eos", OPT_FLAG, NULL, "generate outputs of their full length"),
+	OPT("temperature", OPT_NUMBER, "T", "sampling temperature (0)"),
+	OPT("extra-body", OPT_TEXT, "JSON", "an object, merged into each request"),
+	OPT("seed", OPT_INT, "N", "seed of arrivals, lengths and prompts (0)", .lo = 0, .hi = INT64_MAX),
+	OPT("warmups", OPT_INT, "N", "requests before the test, one by one; the first checks the server (1)",
+	    .lo = 0, .hi = 1000),
+	OPT("timeout", OPT_NUMBER, "SECONDS", "of each request (21600)"),
+	OPT("goodput", OPT_TEXT, "SLO", "objectives in ms, such as ttft:200,tpot:50,e2el:3000"),
+	OPT("percentiles", OPT_TEXT, "P,...", "percentiles of the latencies to report (99)"),
+	OPT("json", OPT_FLAG, NULL, "print the result as JSON, with the keys of `vllm bench serve`"),
+	OPT("save", OPT_TEXT, "FILE", "write the same JSON to a file"),
+	OPT("save-detailed", OPT_FLAG, NULL, "include the times, text and error of each request"),
+	OPT("plot", OPT_TEXT, "FILE", "latencies by percentile, as SVG"),
+};
+
+static const struct usage usage = {
+	.name = "bench serve",
+	.words = "",
+	.about =
+		"Sends streamed requests to a running OpenAI-compatible server and reports TTFT, TPOT, ITL,\n"
+		"latency, throughput and goodput by the definitions of `vllm bench serve`.",
+};
+
+struct bench {
+	const struct opts *opts;
+	bool chat, json;
+	char *root;  /* owned: the URL without /v1 */
+	char *url;   /* owned: where the requests go */
+	char *model; /* owned */
+	const char *api_key;
+	char *head; /* owned: each request's JSON up to the prompt */
+	struct workload load;
+	double percentiles[PERCENTILES_MAX];
+	size_t n_percentiles;
+	struct load_slo slo;
+	json_t *extra; /* owned, or NULL */
+	struct load_request *requests;
+	size_t n_requests;
+	struct load_totals totals;
+	struct load_figures figures;
+};
+
+/* ---- options ---- */
+
+static int parse_rate(const char *text, double *out, char *why, size_t why_n)
+{
+	char *end;
+	*out = strtod(text, &end);
+	if (end == text || *end || isnan(*out) || *out <= 0)
+		return err_why(why, why_n, -EINVAL, "--request-rate \"%.40s\" is neither inf nor above 0",
+			       text);
+	return 0;
+}
+
+static int parse_percentiles(struct bench *b, const char *text, char *why, size_t why_n)
+{
+	for (const char *p = text;; p++) {
+		char *end;
+		double x = strtod(p, &end);
+		if (end == p || !(x >= 0 && x <= 100) || (*end && *end != ','))
+			return err_why(why, why_n, -EINVAL, "--percentiles \"%.40s\": numbers of 0 to 100",
+				       text);
+		if (b->n_percentiles == PERCENTILES_MAX)
+			return err_why(why, why_n, -EINVAL, "--percentiles: at most %d", PERCENTILES_MAX);
+		b->percentiles[b->n_percentiles++] = x;
+		p = end;
+		if (!*p)
+			return 0;
+	}
+}
+
+static int parse_prompts(struct bench *b, const char *text, char *why, size_t why_n)
+{
+	unsigned lo, hi;
+	int used = 0;
+	b->load.prompts = WORKLOAD_IDS;
+	if (strcmp(text, "words") == 0)
+		b->load.prompts = WORKLOAD_WORDS;
+	else if (sscanf(text, "ids:%9u,%9u%n", &lo, &hi, &used) == 2 && !text[used] && lo <= hi) {
+		b->load.prompts = WORKLOAD_ID_RANGE;
+		b->load.id_lo = lo;
+		b->load.id_hi = hi;
+	} else if (strcmp(text, "ids") != 0)
+		return err_why(why, why_n, -EINVAL, "--prompts \"%.40s\" is none of words, ids, ids:LO,HI",
+			       text);
+	if (b->chat && b->load.prompts != WORKLOAD_WORDS)
+		return err_why(why, why_n, -EINVAL, "--prompts: a chat takes words only");
+	return 0;
+}
+
+static int parse_workload(struct bench *b, char *why, size_t why_n)
+{
+	static const char *const of_lengths[] = {"input-len", "output-len", "range-ratio"};
+	static const char *const of_trace[] = {"request-rate", "burstiness",  "input-len",
+					       "output-len",   "range-ratio", "lengths"};
+	const struct opts *o = b->opts;
+	struct workload *w = &b->load;
+	w->trace = opts_text(o, "trace", NULL);
+	w->trace_speed = opts_number(o, "trace-speed", 1);
+	w->n = (size_t)opts_int(o, "num-prompts", w->trace ? 0 : 1000);
+	w->burstiness = opts_number(o, "burstiness", 1);
+	w->n_prompt = (uint32_t)opts_int(o, "input-len", 1024);
+	w->n_output = (uint32_t)opts_int(o, "output-len", 128);
+	w->range_ratio = opts_number(o, "range-ratio", 0);
+	w->n_prefix = (uint32_t)opts_int(o, "prefix-len", 0);
+	w->max_prompt = (uint32_t)opts_int(o, "max-input-len", 0);
+	w->max_output = (uint32_t)opts_int(o, "max-output-len", 0);
+	w->seed = (uint64_t)opts_int(o, "seed", 0);
+	w->by_lengths = opts_has(o, "lengths");
+	for (size_t i = 0; w->trace && i < sizeof of_trace / sizeof *of_trace; i++)
+		if (opts_has(o, of_trace[i]))
+			return err_why(why, why_n, -EINVAL, "--trace has its own times and lengths: no --%s",
+				       of_trace[i]);
+	for (size_t i = 0; w->by_lengths && i < sizeof of_lengths / sizeof *of_lengths; i++)
+		if (opts_has(o, of_lengths[i]))
+			return err_why(why, why_n, -EINVAL, "either --lengths or --%s", of_lengths[i]);
+	if (!w->trace && opts_has(o, "trace-speed"))
+		return err_why(why, why_n, -EINVAL, "--trace-speed is for --trace");
+	if (!(w->trace_speed >= 1e-6 && w->trace_speed <= 1e6))
+		return err_why(why, why_n, -EINVAL, "--trace-speed must be 1e-6 to 1e6");
+	/* For smaller shapes, the power in rng_gamma() underflows. */
+	if (!(w->burstiness >= 0.01 && w->burstiness <= 1e6))
+		return err_why(why, why_n, -EINVAL, "--burstiness must be 0.01 to 1e6");
+	if (!(w->range_ratio >= 0 && w->range_ratio < 1))
+		return err_why(why, why_n, -EINVAL, "--range-ratio must be 0 to below 1");
+	int rc = parse_rate(opts_text(o, "request-rate", "inf"), &w->rate, why, why_n);
+	if (!rc && w->by_lengths) {
+		rc = lengths_parse(opts_text(o, "lengths", ""), &w->lengths, why, why_n);
+		if (rc)
+			err_prefix(why, why_n, rc, "--lengths");
+	}
+	if (!rc && opts_has(o, "prompts"))
+		rc = parse_prompts(b, opts_text(o, "prompts", ""), why, why_n);
+	return rc;
+}
+
+/* "http://host:port/v1/" to "http://host:port". */
+static int parse_url(struct bench *b, char *why, size_t why_n)
+{
+	const char *given = opts_text(b->opts, "base-url", opts_text(b->opts, "to", "http://" LAUNCH_HTTP));
+	if (opts_has(b->opts, "base-url") && opts_has(b->opts, "to"))
+		return err_why(why, why_n, -EINVAL, "either --base-url or --to");
+	if (strncmp(given, "http://", 7) != 0 && strncmp(given, "https://", 8) != 0)
+		return err_why(why, why_n, -EINVAL, "\"%.200s\": must begin with http:// or https://", given);
+	b->root = xstrdup(given);
+	size_t n = strlen(b->root);
+	while (n && b->root[n - 1] == '/')
+		b->root[--n] = 0;
+	if (n > 3 && strcmp(b->root + n - 3, "/v1") == 0)
+		b->root[n - 3] = 0;
+	b->url = xasprintf("%s/v1/%s", b->root, b->chat ? "chat/completions" : "completions");
+	return 0;
+}
+
+static int parse_extra(struct bench *b, char *why, size_t why_n)
+{
+	const char *text = opts_text(b->opts, "extra-body", NULL);
+	if (!text)
+		return 0;
+	int rc = json_parse(text, strlen(text), &b->extra, why, why_n);
+	if (!rc && !json_is_object(b->extra))
+		rc = err_why(why, why_n, -EINVAL, "no JSON object");
+	return rc ? err_prefix(why, why_n, -EINVAL, "--extra-body") : 0;
+}
+
+static int parse(struct bench *b, char *why, size_t why_n)
+{
+	const struct opts *o = b->opts;
+	const char *endpoint = opts_text(o, "endpoint", "completions");
+	double timeout = opts_number(o, "timeout", TIMEOUT_S);
+	b->chat = strcmp(endpoint, "chat") == 0;
+	b->json = opts_flag(o, "json");
+	b->api_key = environment_read().api_key;
+	if (!b->chat && strcmp(endpoint, "completions") != 0)
+		return err_why(why, why_n, -EINVAL, "--endpoint \"%.40s\" is neither completions nor chat",
+			       endpoint);
+	if (!(timeout >= 0.001 && timeout <= 1e6))
+		return err_why(why, why_n, -EINVAL, "--timeout must be 0.001 to 1e6 seconds");
+	int rc = parse_url(b, why, why_n);
+	if (!rc)
+		rc = parse_workload(b, why, why_n);
+	if (!rc)
+		rc = parse_percentiles(b, opts_text(o, "percentiles", "99"), why, why_n);
+	if (!rc && opts_has(o, "goodput")) {
+		rc = load_slo_parse(opts_text(o, "goodput", ""), &b->slo, why, why_n);
+		if (rc)
+			err_prefix(why, why_n, rc, "--goodput");
+	}
+	return rc ? rc : parse_extra(b, why, why_n);
+}
+
+/* ---- the server ---- */
+
+static int learn_model(struct bench *b, char *why, size_t why_n)
+{
+	json_t *reply;
+	const char *given = opts_text(b->opts, "model", NULL);
+	if (given) {
+		b->model = xstrdup(given);
+		return 0;
+	}
+	char *url = xasprintf("%s/v1/models", b->root);
+	int rc = load_call(url, b->api_key, NULL, &reply, why, why_n);
+	if (!rc) {
+		const json_t *first = json_array_get(json_object_get(reply, "data"), 0);
+		const char *id = json_string_value(json_object_get(first, "id"));
+		if (id)
+			b->model = xstrdup(id);
+		else
+			rc = err_why(why, why_n, -EPROTO, "%s lists no model: give --model", url);
+		json_decref(reply);
+	}
+	free(url);
+	return rc;
+}
+
+/* The ids of sample_text, by the server's own tokenizer (vLLM's and quern's /tokenize). */
+static int learn_ids(struct bench *b, char *why, size_t why_n)
+{
+	json_t *reply, *request = json_pack("{s:s, s:s}", "model", b->model, "prompt", sample_text);
+	char *body = json_dumps(request, JSON_COMPACT), *url = xasprintf("%s/tokenize", b->root);
+	json_decref(request);
+	int rc = body ? load_call(url, b->api_key, body, &reply, why, why_n)
+		      : err_why(why, why_n, -EILSEQ, "the model's name is not valid UTF-8");
+	free(body);
+	if (!rc) {
+		const json_t *tokens = json_object_get(reply, "tokens");
+		size_t n = json_array_size(tokens);
+		b->load.ids = xcalloc(n + 1, sizeof *b->load.ids);
+		for (size_t i = 0; i < n; i++) {
+			json_int_t id = json_integer_value(json_array_get(tokens, i));
+			if (id >= 0 && id <= UINT32_MAX)
+				b->load.ids[b->load.n_ids++] = (uint32_t)id;
+		}
+		json_decref(reply);
+		if (!n)
+			rc = err_why(why, why_n, -EPROTO,
+				     "%s reports no tokens: give --prompts words or ids:LO,HI", url);
+	}
+	free(url);
+	return rc;
+}
+
+static int learn_prompts(struct bench *b, char *why, size_t why_n)
+{
+	bool given = opts_has(b->opts, "prompts");
+	if ((given && b->load.prompts != WORKLOAD_IDS) || b->chat)
+		return 0;
+	int rc = learn_ids(b, why, why_n);
+	if (rc && given)
+		return rc;
+	b->load.prompts = rc ? WORKLOAD_WORDS : WORKLOAD_IDS;
+	return 0;
+}
+
+/* ---- requests ---- */
+
+/* The part common to all requests: a JSON object without its closing brace. */
+static int make_head(struct bench *b, char *why, size_t why_n)
+{
+	json_t *o = json_pack("{s:s, s:b, s:{s:b}, s:f}", "model", b->model, "stream", 1, "stream_options",
+			      "include_usage", 1, "temperature", opts_number(b->opts, "temperature", 0));
+	if (o && opts_flag(b->opts, "ignore-eos"))
+		json_object_set_new(o, "ignore_eos", json_true());
+	if (o && b->extra)
+		json_object_update(o, b->extra);
+	b->head = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	if (!b->head)
+		return err_why(why, why_n, -EILSEQ, "the model's name is not valid UTF-8");
+	b->head[strlen(b->head) - 1] = 0;
+	return 0;
+}
+
+static void put_body(void *ctx, size_t nth, struct buf *out)
+{
+	struct bench *b = ctx;
+	const struct load_request *r = &b->requests[nth];
+	buf_puts(out, b->head);
+	buf_printf(out, ",\"max_tokens\":%u,", r->n_output);
+	buf_puts(out, b->chat ? "\"messages\":[{\"role\":\"user\",\"content\":" : "\"prompt\":");
+	workload_prompt(&b->load, nth, r->n_prompt, out);
+	buf_puts(out, b->chat ? "}]}" : "}");
+}
+
+static void show_progress(void *ctx, const struct load_progress *p)
+{
+	const struct bench *b = ctx;
+	double s = (double)p->now_us / 1e6;
+	fprintf(stderr, "\r\x1b[K%zu/%zu requests, %zu running", p->n_done, b->n_requests, p->n_running);
+	if (p->n_waiting)
+		fprintf(stderr, ", %zu waiting", p->n_waiting);
+	if (p->n_failed)
+		fprintf(stderr, ", %s%zu failed%s", term_style(stderr, TERM_RED), p->n_failed,
+			term_style(stderr, TERM_PLAIN));
+	fprintf(stderr, ", %.0f s, %.0f tokens/s ", s, s > 0 ? (double)p->n_tokens / s : 0);
+	fflush(stderr);
+}
+
+static struct load_config config_of(struct bench *b)
+{
+	return (struct load_config){
+		.url = b->url,
+		.api_key = b->api_key,
+		.max_running = (size_t)opts_int(b->opts, "max-concurrency", 0),
+		.timeout_us = (int64_t)(opts_number(b->opts, "timeout", TIMEOUT_S) * 1e6),
+		.keep_text = opts_flag(b->opts, "save-detailed"),
+		.body = put_body,
+		.progress = term_is_tty(stderr) ? show_progress : NULL,
+		.ctx = b,
+	};
+}
+
+/* One at a time, copies of the first request; a failure ends the run. */
+static int warm_up(struct bench *b, char *why, size_t why_n)
+{
+	struct load_config c = config_of(b);
+	int rc = 0;
+	c.progress = NULL;
+	for (int64_t i = opts_int(b->opts, "warmups", 1); i > 0 && !rc; i--) {
+		struct load_request r = b->requests[0];
+		struct load_totals totals;
+		r.at_us = 0;
+		rc = load_run(&c, &r, 1, &totals, why, why_n);
+		if (!rc && r.error)
+			rc = err_why(why, why_n, totals.interrupted ? -EINTR : -EREMOTEIO,
+				     "the first request to %s failed: %s", b->url, r.error);
+		load_request_fini(&r);
+	}
+	return rc;
+}
+
+static int measure(struct bench *b, char *why, size_t why_n)
+{
+	struct load_config c = config_of(b);
+	int rc = load_run(&c, b->requests, b->n_requests, &b->totals, why, why_n);
+	if (c.progress)
+		fputs("\r\x1b[K", stderr);
+	if (!rc)
+		load_figures_make(&b->figures, b->requests, b->n_requests, b->totals.duration_us, &b->slo);
+	return rc;
+}
+
+/* ---- the report ---- */
+
+static const char *prompts_name(const struct bench *b)
+{
+	return b->load.prompts == WORKLOAD_WORDS ? "words"
+	       : b->load.prompts == WORKLOAD_IDS ? "ids"
+						 : "id range";
+}
+
+static double cpu_us_per_token(const struct bench *b)
+{
+	return b->figures.total_output ? (double)b->totals.cpu_us / (double)b->figures.total_output : 0;
+}
+
+static double cpu_share(const struct bench *b)
+{
+	return b->totals.duration_us ? (double)b->totals.cpu_us / (double)b->totals.duration_us : 0;
+}
+
+static json_t *result_json(struct bench *b)
+{
+	char date[32];
+	time_t now = (time_t)clock_unix();
+	struct tm tm;
+	gmtime_r(&now, &tm);
+	strftime(date, sizeof date, "%Y%m%d-%H%M%S", &tm);
+	const char *backend = b->chat ? "openai-chat" : "openai";
+	const struct workload *w = &b->load;
+	json_t *o = json_pack("{s:s, s:s, s:s, s:n, s:s, s:s, s:I}", "date", date, "endpoint_type", backend,
+			      "backend", backend, "label", "model_id", b->model, "tokenizer_id", b->model,
+			      "num_prompts", (json_int_t)b->n_requests);
+	if (w->trace)
+		json_object_set_new(o, "request_rate", json_null());
+	else
+		json_object_set_new(o, "request_rate",
+				    isfinite(w->rate) ? json_real(w->rate) : json_string("inf"));
+	json_object_set_new(o, "burstiness", w->trace ? json_null() : json_real(w->burstiness));
+	int64_t bound = opts_int(b->opts, "max-concurrency", 0);
+	json_object_set_new(o, "max_concurrency", bound ? json_integer(bound) : json_null());
+	json_object_set_new(o, "seed", json_integer((json_int_t)w->seed));
+	json_object_set_new(o, "prompts", json_string(prompts_name(b)));
+	load_figures_json(&b->figures, b->slo.any, b->percentiles, b->n_percentiles, o);
+	json_object_set_new(o, "max_concurrent_requests", json_integer((json_int_t)b->totals.max_running));
+	json_object_set_new(o, "interrupted", json_boolean(b->totals.interrupted));
+	json_object_set_new(o, "load_generator_cpu_us_per_token", json_real(cpu_us_per_token(b)));
+	json_object_set_new(o, "load_generator_cpu_share", json_real(cpu_share(b)));
+	if (opts_flag(b->opts, "save-detailed"))
+		load_figures_detail(b->requests, b->n_requests, o);
+	return o;
+}
+
+static void print_latencies(struct bench *b)
+{
+	static const char *const names[LOAD_METRICS] = {"TTFT ms", "TPOT ms", "ITL ms", "E2EL ms"};
+	struct table t = {0};
+	table_row(&t, "", "MEAN", "MEDIAN", "STD", NULL);
+	for (size_t i = 0; i < b->n_percentiles && i < TABLE_COLUMNS - 4; i++)
+		table_format(&t, "P%g", b->percentiles[i]);
+	for (int m = 0; m < LOAD_METRICS; m++) {
+		struct samples *s = &b->figures.ms[m];
+		table_begin(&t);
+		table_text(&t, names[m]);
+		table_format(&t, "%.2f", samples_mean(s));
+		table_format(&t, "%.2f", samples_percentile(s, 50));
+		table_format(&t, "%.2f", samples_std(s));
+		for (size_t i = 0; i < b->n_percentiles && i < TABLE_COLUMNS - 4; i++)
+			table_format(&t, "%.2f", samples_percentile(s, b->percentiles[i]));
+	}
+	table_print(&t, stdout);
+	table_fini(&t);
+}
+
+static void print_report(struct bench *b)
+{
+	const struct load_figures *f = &b->figures;
+	double s = f->duration_s > 0 ? f->duration_s : 1;
+	printf("%s, %s of %s, prompts of %s\n", b->url, b->chat ? "chats" : "completions", b->model,
+	       prompts_name(b));
+	printf("%zu requests completed, %zu failed, in %.2f s%s\n", f->completed, f->failed, f->duration_s,
+	       b->totals.interrupted ? " (interrupted)" : "");
+	printf("tokens      %" PRIu64 " in, %" PRIu64 " out\n", f->total_input, f->total_output);
+	printf("throughput  %.2f requests/s, %.2f output tokens/s (best second %.0f), %.2f total tokens/s\n",
+	       (double)f->completed / s, (double)f->total_output / s, f->max_output_tokens_per_s,
+	       (double)(f->total_input + f->total_output) / s);
+	if (b->slo.any)
+		printf("goodput     %.2f requests/s (%zu of %zu met the objectives)\n", (double)f->good / s,
+		       f->good, f->completed + f->failed);
+	printf("concurrency %zu at the most\n", b->totals.max_running);
+	printf("this client %.2f us of CPU per output token, %.0f%% of a core\n\n", cpu_us_per_token(b),
+	       100 * cpu_share(b));
+	print_latencies(b);
+	for (size_t i = 0; i < f->n_failures; i++)
+		printf("%s%zu failed: %s\n", i ? "" : "\n", f->failures[i].n, f->failures[i].error);
+}
+
+/* Called before the run: otherwise a result that cannot be written is detected only at its end. */
+static int check_writable(const char *path, char *why, size_t why_n)
+{
+	struct stat st;
+	int rc = 0;
+	if (!path)
+		return 0;
+	if (stat(path, &st) == 0) {
+		rc = S_ISDIR(st.st_mode) ? -EISDIR : access(path, W_OK) ? -errno : 0;
+	} else {
+		int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		rc = fd < 0 ? -errno : 0;
+		if (fd >= 0)
+			close(fd);
+		if (fd >= 0)
+			unlink(path);
+	}
+	return rc ? err_why(why, why_n, rc, "%s cannot be written: %s", path, strerror(-rc)) : 0;
+}
+
+static int save(const char *path, const json_t *o, char *why, size_t why_n)
+{
+	FILE *f = fopen(path, "w");
+	if (!f)
+		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+	bool ok = json_dumpf(o, f, JSON_INDENT(1)) == 0 && fputc('\n', f) != EOF;
+	ok = fclose(f) == 0 && ok;
+	return ok ? 0 : err_why(why, why_n, -EIO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+static int draw(struct bench *b, const char *path, char *why, size_t why_n)
+{
+	static const char *const names[LOAD_METRICS] = {"TTFT", "TPOT", "ITL", "E2EL"};
+	double x[PLOT_POINTS + 1], y[LOAD_METRICS][PLOT_POINTS + 1];
+	struct plot p = {.title = "Latency by percentile",
+			 .x_label = "percentile",
+			 .y_label = "milliseconds",
+			 .log_y = true};
+	for (int m = 0; m < LOAD_METRICS; m++) {
+		for (int i = 0; i <= PLOT_POINTS; i++) {
+			x[i] = 100.0 * i / PLOT_POINTS;
+			y[m][i] = samples_percentile(&b->figures.ms[m], x[i]);
+		}
+		if (b->figures.ms[m].n)
+			p.series[p.n_series++] = (struct plot_series){.name = names[m],
+								      .x = x,
+								      .y = y[m],
+								      .n = PLOT_POINTS + 1,
+								      .colour = (unsigned)m};
+	}
+	return plot_write(&p, path, why, why_n);
+}
+
+static int report(struct bench *b, char *why, size_t why_n)
+{
+	json_t *o = result_json(b);
+	const char *path = opts_text(b->opts, "save", NULL), *plot = opts_text(b->opts, "plot", NULL);
+	int rc = path ? save(path, o, why, why_n) : 0;
+	if (!rc && plot)
+		rc = draw(b, plot, why, why_n);
+	if (b->json) {
+		json_dumpf(o, stdout, JSON_COMPACT);
+		putchar('\n');
+	} else {
+		print_report(b);
+	}
+	json_decref(o);
+	if (!rc && b->totals.interrupted)
+		rc = err_why(why, why_n, -EINTR, "interrupted");
+	else if (!rc && !b->figures.completed)
+		rc = err_why(why, why_n, -EREMOTEIO, "no request was completed: %s",
+			     b->figures.n_failures ? b->figures.failures[0].error : "there was none");
+	return rc;
+}
+
+static int run(struct bench *b, char *why, size_t why_n)
+{
+	int rc = check_writable(opts_text(b->opts, "save", NULL), why, why_n);
+	if (!rc)
+		rc = check_writable(opts_text(b->opts, "plot", NULL), why, why_n);
+	if (!rc)
+		rc = workload_make(&b->load, &b->requests, &b->n_requests, why, why_n);
+	if (!rc && !b->n_requests)
+		rc = err_why(why, why_n, -EINVAL, "%s holds no request", b->load.trace);
+	if (!rc)
+		rc = learn_model(b, why, why_n);
+	if (!rc)
+		rc = learn_prompts(b, why, why_n);
+	if (!rc)
+		rc = make_head(b, why, why_n);
+	if (rc)
+		return rc;
+	interrupt_arm();
+	rc = warm_up(b, why, why_n);
+	if (!rc)
+		rc = measure(b, why, why_n);
+	interrupt_disarm();
+	return rc ? rc : report(b, why, why_n);
+}
+
+static void bench_fini(struct bench *b)
+{
+	for (size_t i = 0; i < b->n_requests; i++)
+		load_request_fini(&b->requests[i]);
+	free(b->requests);
+	load_figures_fini(&b->figures);
+	free(b->load.ids);
+	json_decref(b->extra);
+	free(b->head);
+	free(b->model);
+	free(b->url);
+	free(b->root);
+}
+
+int cmd_bench_serve(int argc, char **argv)
+{
+	struct opts o = {0};
+	struct bench b = {.opts = &o};
+	char why[1024] = "";
+	opts_add(&o, bench_options, sizeof bench_options / sizeof *bench_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status != COMMAND_GO_ON)
+		goto out;
+	if (parse(&b, why, sizeof why)) {
+		status = term_usage("bench serve", "%s", why);
+		goto out;
+	}
+	status = term_finish(run(&b, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS);
+out:
+	bench_fini(&b);
+	opts_fini(&o);
+	return status;
+}

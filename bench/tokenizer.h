@@ -1,0 +1,8 @@
+/* tokenizer.h - `quern bench tokenizer`: encoding and decoding speed, alone or beside the Python package
+ * `tokenizers`. */
+#ifndef QUERN_BENCH_TOKENIZER_H
+#define QUERN_BENCH_TOKENIZER_H
+
+int cmd_bench_tokenizer(int argc, char **argv);
+
+#endif

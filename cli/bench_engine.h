@@ -1,9 +1,0 @@
-/* bench_engine.h - `quern bench engine`: prefill and decode speed through the job socket, of a
- * private service or of a running one.  Prompts are random tokens, so that no two share a
- * prefix; outputs are greedy and of equal length. */
-#ifndef QUERN_CLI_BENCH_ENGINE_H
-#define QUERN_CLI_BENCH_ENGINE_H
-
-int cmd_bench_engine(int argc, char **argv);
-
-#endif

@@ -1,7 +1,0 @@
-/* bench_serve.h - `quern bench serve`: an OpenAI-compatible server under load. */
-#ifndef QUERN_CLI_BENCH_SERVE_H
-#define QUERN_CLI_BENCH_SERVE_H
-
-int cmd_bench_serve(int argc, char **argv);
-
-#endif

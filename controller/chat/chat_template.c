@@ -1,0 +1,148 @@
+#include "controller/chat/chat_template.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20 };
+
+/* tokenizer_config.json of real models holds integers of 30 digits (model_max_length), which
+ * json_read() refuses; here they may be reals.  *out is NULL if there is no such file. */
+static int read_config(const char *dir, const char *name, json_t **out, char *why, size_t why_n)
+{
+	char *path = file_join(dir, name), *text;
+	size_t n;
+	json_error_t e;
+	int rc = 0;
+	*out = NULL;
+	if (file_exists(path) && (rc = file_read(path, CONFIG_BYTES_MAX, &text, &n, why, why_n)) == 0) {
+		*out = json_loadb(text, n, JSON_DECODE_INT_AS_REAL, &e);
+		free(text);
+		if (!*out)
+			rc = err_why(why, why_n, -EINVAL, "%s: not valid JSON: line %d, column %d: %s", path,
+				     e.line, e.column, e.text);
+	}
+	free(path);
+	return rc;
+}
+
+/* chat_template: a string, or a list of {name, template}. */
+static const char *named_template(const json_t *config, const char *wanted)
+{
+	const json_t *v = json_object_get(config, "chat_template"), *e;
+	size_t i;
+	if (json_is_string(v))
+		return strcmp(wanted, "default") == 0 ? json_string_value(v) : NULL;
+	json_array_foreach(v, i, e)
+	{
+		const json_t *name = json_object_get(e, "name"), *t = json_object_get(e, "template");
+		if (json_is_string(name) && json_is_string(t) && strcmp(json_string_value(name), wanted) == 0)
+			return json_string_value(t);
+	}
+	return NULL;
+}
+
+/* The special tokens that transformers passes to templates: a string, or {"content": string}. */
+static json_t *special_tokens(const json_t *config)
+{
+	static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+					   "pad_token", "cls_token", "mask_token"};
+	json_t *tokens = json_object();
+	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+		json_t *v = json_object_get(config, keys[i]);
+		if (json_is_object(v))
+			v = json_object_get(v, "content");
+		if (json_is_string(v))
+			json_object_set(tokens, keys[i], v);
+	}
+	json_t *more = json_object_get(config, "additional_special_tokens"), *e;
+	size_t i;
+	if (json_is_array(more)) {
+		json_t *list = json_array();
+		json_array_foreach(more, i, e)
+		{
+			json_t *text = json_is_object(e) ? json_object_get(e, "content") : e;
+			if (json_is_string(text))
+				json_array_append(list, text);
+		}
+		json_object_set_new(tokens, "additional_special_tokens", list);
+	}
+	return tokens;
+}
+
+static int parse(const char *text, struct jinja **out, char *why, size_t why_n)
+{
+	return jinja_parse(text, strlen(text), JINJA_CHAT, out, why, why_n);
+}
+
+/* tool_use: may be NULL. */
+static int parse_both(struct chat_template *t, const char *text, const char *tool_use, char *why,
+		      size_t why_n)
+{
+	if (!text && !tool_use)
+		return err_why(why, why_n, -ENOTSUP,
+			       "the model has no chat template: send a prompt instead of messages");
+	if (!text)
+		return err_why(why, why_n, -EINVAL, "the model's chat templates lack one named default");
+	int rc = parse(text, &t->main, why, why_n);
+	if (rc)
+		return rc;
+	if (tool_use)
+		parse(tool_use, &t->tool_use, t->tool_use_why, sizeof t->tool_use_why);
+	t->text = xasprintf("%s%s", text, tool_use ? tool_use : "");
+	return 0;
+}
+
+int chat_template_load(const char *dir, struct chat_template *t, char *why, size_t why_n)
+{
+	char *path = file_join(dir, "chat_template.jinja"), *file = NULL;
+	char *tool_path = file_join(dir, "additional_chat_templates/tool_use.jinja"), *tool_file = NULL;
+	json_t *config = NULL, *processor = NULL;
+	size_t n;
+	*t = (struct chat_template){0};
+	int rc = read_config(dir, "tokenizer_config.json", &config, why, why_n);
+	if (!rc)
+		rc = read_config(dir, "chat_template.json", &processor, why, why_n);
+	if (!rc && file_exists(path))
+		rc = file_read(path, TEMPLATE_BYTES_MAX, &file, &n, why, why_n);
+	if (!rc && file && file_exists(tool_path))
+		rc = file_read(tool_path, TEMPLATE_BYTES_MAX, &tool_file, &n, why, why_n);
+	if (!rc) {
+		/* Files take precedence over keys, as in transformers. */
+		bool own = named_template(config, "default") || named_template(config, "tool_use");
+		const json_t *from = own ? config : processor;
+		t->tokens = special_tokens(config);
+		rc = parse_both(t, file ? file : named_template(from, "default"),
+				file ? tool_file : named_template(from, "tool_use"), why, why_n);
+	}
+	json_decref(config);
+	json_decref(processor);
+	free(file);
+	free(tool_file);
+	free(path);
+	free(tool_path);
+	if (rc)
+		chat_template_fini(t);
+	return rc;
+}
+
+void chat_template_fini(struct chat_template *t)
+{
+	jinja_free(t->main);
+	jinja_free(t->tool_use);
+	free(t->text);
+	json_decref(t->tokens);
+	*t = (struct chat_template){0};
+}
+
+int chat_template_choose(const struct chat_template *t, bool tools, const struct jinja **out, char *why,
+			 size_t why_n)
+{
+	if (tools && t->tool_use_why[0])
+		return err_why(why, why_n, -EINVAL, "the model's tool_use template: %s", t->tool_use_why);
+	*out = tools && t->tool_use ? t->tool_use : t->main;
+	return 0;
+}

@@ -1,0 +1,27 @@
+/* chat_template.h - the chat templates of a model's directory, and the special tokens they refer to. */
+#ifndef QUERN_CONTROLLER_CHAT_CHAT_TEMPLATE_H
+#define QUERN_CONTROLLER_CHAT_CHAT_TEMPLATE_H
+
+#include "controller/jinja/jinja.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct chat_template {
+	struct jinja *main;     /* the default template */
+	struct jinja *tool_use; /* for requests with tools; NULL: main */
+	char tool_use_why[256]; /* the error in the tool_use template; "" */
+	char *text;             /* source of both */
+	json_t *tokens;         /* {"bos_token": "<s>", ...} */
+};
+
+/* -ENOTSUP: dir has none; -EINVAL, -EFBIG, ...: why names the file or the template's line. */
+int chat_template_load(const char *dir, struct chat_template *t, char *why, size_t why_n);
+void chat_template_fini(struct chat_template *t);
+
+/* The template for a request.  -EINVAL: it is tool_use, which is invalid. */
+int chat_template_choose(const struct chat_template *t, bool tools, const struct jinja **out, char *why,
+			 size_t why_n);
+
+#endif

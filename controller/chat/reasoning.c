@@ -1,0 +1,133 @@
+#include "controller/chat/reasoning.h"
+
+#include "controller/chat/marker.h"
+
+#include <string.h>
+
+static const char open_tag[] = "<think>";
+static const char close_tag[] = "</think>";
+enum { OPEN_BYTES = sizeof open_tag - 1, CLOSE_BYTES = sizeof close_tag - 1 };
+
+void reasoning_init(struct reasoning *r, bool inside)
+{
+	*r = (struct reasoning){.state = inside ? REASONING_INSIDE : REASONING_BEGIN};
+}
+
+void reasoning_fini(struct reasoning *r)
+{
+	buf_fini(&r->held);
+}
+
+/* Each state takes from held what it can decide; false: it needs more text. */
+
+static bool at_begin(struct reasoning *r, struct buf *answer)
+{
+	size_t i = marker_skip_blanks(r->held.p, r->held.len);
+	int tag = marker_begins(r->held.p + i, r->held.len - i, open_tag);
+	if (tag == 0)
+		return false;
+	if (tag > 0) {
+		marker_drop(&r->held, i + OPEN_BYTES);
+		r->state = REASONING_INSIDE;
+		return true;
+	}
+	buf_put(answer, r->held.p, r->held.len);
+	buf_clear(&r->held);
+	r->state = REASONING_ANSWER;
+	return true;
+}
+
+/* The first n held bytes, without newlines at the beginning; those at the end the caller holds back. */
+static void put_reasoning(struct reasoning *r, size_t n, struct buf *reasoning)
+{
+	size_t i = 0;
+	while (!r->any && i < n && r->held.p[i] == '\n')
+		i++;
+	r->any = r->any || i < n;
+	buf_put(reasoning, r->held.p + i, n - i);
+}
+
+static bool inside(struct reasoning *r, struct buf *reasoning)
+{
+	const char *end = r->held.len ? memmem(r->held.p, r->held.len, close_tag, CLOSE_BYTES) : NULL;
+	size_t whole = end ? (size_t)(end - r->held.p)
+			   : r->held.len - marker_partial(r->held.p, r->held.len, close_tag);
+	size_t n = whole;
+	while (n && r->held.p[n - 1] == '\n')
+		n--;
+	/* Some models repeat a tag that the prompt has opened. */
+	if (!r->any && n) {
+		size_t i = marker_skip_blanks(r->held.p, r->held.len);
+		int again = marker_begins(r->held.p + i, r->held.len - i, open_tag);
+		if (again == 0)
+			return false;
+		if (again > 0) {
+			marker_drop(&r->held, i + OPEN_BYTES);
+			return true;
+		}
+	}
+	if (n)
+		put_reasoning(r, n, reasoning);
+	if (!end) {
+		marker_drop(&r->held, n);
+		return false;
+	}
+	marker_drop(&r->held, whole + CLOSE_BYTES);
+	r->state = REASONING_GAP;
+	return true;
+}
+
+static bool gap(struct reasoning *r)
+{
+	size_t n = 0;
+	while (n < r->held.len && r->held.p[n] == '\n')
+		n++;
+	marker_drop(&r->held, n);
+	if (!r->held.len)
+		return false;
+	r->state = REASONING_ANSWER;
+	return true;
+}
+
+void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *reasoning, struct buf *answer)
+{
+	bool more = true;
+	if (r->state == REASONING_ANSWER && !r->held.len) {
+		buf_put(answer, p, n);
+		return;
+	}
+	buf_put(&r->held, p, n);
+	while (more && r->held.len)
+		switch (r->state) {
+		case REASONING_BEGIN:
+			more = at_begin(r, answer);
+			break;
+		case REASONING_INSIDE:
+			more = inside(r, reasoning);
+			break;
+		case REASONING_GAP:
+			more = gap(r);
+			break;
+		case REASONING_ANSWER:
+			buf_put(answer, r->held.p, r->held.len);
+			buf_clear(&r->held);
+			break;
+		}
+}
+
+void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answer)
+{
+	if (r->held.len && r->state == REASONING_INSIDE)
+		put_reasoning(r, r->held.len, reasoning);
+	else if (r->held.len && r->state != REASONING_GAP)
+		buf_put(answer, r->held.p, r->held.len);
+	buf_clear(&r->held);
+	r->state = REASONING_ANSWER;
+}
+
+bool reasoning_is_open(const char *prompt, size_t n)
+{
+	while (n && marker_is_blank(prompt[n - 1]))
+		n--;
+	return n >= OPEN_BYTES && !memcmp(prompt + n - OPEN_BYTES, open_tag, OPEN_BYTES);
+}

@@ -1,0 +1,40 @@
+/* reasoning.h - a model's output split into its reasoning, "<think>" ... "</think>", and the answer
+ * behind it.  Pure and incremental: the result does not depend on how the text is cut into pieces.
+ * Newlines around the reasoning belong to neither, as in the models' own templates.
+ *
+ *   BEGIN --"<think>"--> INSIDE --"</think>"--> GAP --> ANSWER
+ *     \--anything else------------------------------------^      */
+#ifndef QUERN_CONTROLLER_CHAT_REASONING_H
+#define QUERN_CONTROLLER_CHAT_REASONING_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum reasoning_state {
+	REASONING_BEGIN,
+	REASONING_INSIDE,
+	REASONING_GAP, /* the newlines behind "</think>" */
+	REASONING_ANSWER
+};
+
+struct reasoning {
+	enum reasoning_state state;
+	bool any;        /* a byte of the reasoning was passed on */
+	struct buf held; /* undecided text: part of a tag, and blanks */
+};
+
+/* inside: the prompt ends within the reasoning. */
+void reasoning_init(struct reasoning *r, bool inside);
+void reasoning_fini(struct reasoning *r);
+
+/* Takes a piece of the output; appends what is decided to reasoning and answer. */
+void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *reasoning, struct buf *answer);
+/* End of the output: decides the rest. */
+void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answer);
+
+/* Whether a prompt ends with an open "<think>". */
+bool reasoning_is_open(const char *prompt, size_t n);
+
+#endif

@@ -1,0 +1,37 @@
+/* common.h - what the routes share: bodies, queries, owners, errors. */
+#ifndef QUERN_CONTROLLER_ENDPOINTS_COMMON_H
+#define QUERN_CONTROLLER_ENDPOINTS_COMMON_H
+
+#include "controller/endpoints/endpoints.h"
+#include "controller/jobs/file_store.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Checked before a body is parsed, since a tree takes many times its bytes.  false: it holds too many
+ * values, x has its reply. */
+bool common_body_fits(struct exchange *x);
+/* The body as an object, the caller's; its bytes are given back.  NULL: it is malformed, x has its
+ * reply. */
+json_t *common_body_object(struct exchange *x);
+
+/* Files and batches live in the journal.  false: there is none, x has its reply. */
+bool common_has_journal(struct exchange *x);
+/* The name of the request's key, "" without keys. */
+void common_owner(const struct exchange *x, char owner[FILE_OWNER_SIZE]);
+/* A parameter of the query, cut to fit; false: absent.  From a route's call only. */
+bool common_query(const struct exchange *x, const char *name, char *out, size_t n);
+/* Absent: *out stays.  false: out of range, x has its reply. */
+bool common_query_int(struct exchange *x, const char *name, int64_t lo, int64_t hi, int64_t *out);
+void common_not_found(struct exchange *x, const char *what, const char *id);
+
+/* Whether name is the served model's: its name, or the last part of it, the model's directory. */
+bool common_is_model(const struct service *svc, const char *name);
+void common_no_model(struct exchange *x, const char *name);
+/* The request's `model`.  false: another one, x has its reply.  A value of another type is left for
+ * the request's validation to refuse. */
+bool common_check_model(struct exchange *x, const json_t *request);
+
+#endif

@@ -1,0 +1,387 @@
+#include "controller/endpoints/completion.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "controller/endpoints/endpoints.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/http/api_keys.h"
+#include "controller/http/http_error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { JOBS_SHOWN = 16 /* in the access log; n_jobs counts all of them */ };
+
+/* The subrequest's job has ended, or there will be none: its tokens are charged to the key, its place in
+ * the key's limit is free.  Under the lock, and before the client can have all of the reply, after which
+ * it may send the next request at once. */
+static void settle_key(struct subrequest *s)
+{
+	const struct completion *c = s->completion;
+	if (!c->key_jobs || s->settled)
+		return;
+	s->settled = true;
+	if (s->n_generated)
+		api_key_charge(c->x->key, s->n_generated, clock_us());
+	api_key_end(c->x->key);
+}
+
+/* --- events: on the front end's thread, under the lock --- */
+
+static void chunk_begin(struct completion *c)
+{
+	buf_puts(&c->x->out, "data: ");
+}
+
+static void chunk_end(struct completion *c)
+{
+	struct openai_usage so_far = c->usage;
+	so_far.completion_tokens = c->streamed_tokens;
+	openai_end_chunk(&c->x->out, &c->shape, c->continuous_usage ? &so_far : NULL);
+	buf_puts(&c->x->out, "\n\n");
+}
+
+static struct openai_prompt prompt_of(const struct subrequest *s, const struct job_event *e)
+{
+	return (struct openai_prompt){
+		.echo = s->echo,
+		.echo_n = s->echo_n,
+		.tokens = s->tokens,
+		.n_tokens = s->n_prompt,
+		.logprobs = e->prompt_logprobs,
+		.echo_logprobs = s->completion->echo_logprobs && s->tokens,
+	};
+}
+
+static void on_accepted(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	struct exchange *x = c->x;
+	c->usage.prompt_tokens += e->prompt_tokens;
+	c->n_accepted++;
+	snprintf(s->job, sizeof s->job, "%s", e->job);
+	if (!c->stream)
+		return;
+	struct openai_prompt p = prompt_of(s, e);
+	for (uint32_t i = 0; i < s->n_outputs; i++) {
+		if (!c->shape.chat && !p.echo)
+			break;
+		chunk_begin(c);
+		if (c->shape.chat)
+			openai_chunk_role(&x->out, &c->shape, s->first + i);
+		else
+			openai_chunk_echo(&x->out, &c->shape, s->first + i, &p, &s->offset[i]);
+		chunk_end(c);
+	}
+	if (c->n_accepted == c->n_subs) {
+		x->phase = EXCHANGE_STREAM;
+		x->status = MHD_HTTP_OK;
+	}
+}
+
+static void on_delta(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	const struct output_view *d = &e->delta;
+	if (!c->stream || d->index >= s->n_outputs)
+		return;
+	c->streamed_tokens += d->n_tokens;
+	struct chat_stream *chat = s->chat ? &s->chat[d->index] : NULL;
+	if (chat && d->text_n)
+		chat_stream_push(chat, d->text, d->text_n);
+	if (chat && d->finish != FINISH_NONE)
+		chat_stream_end(chat);
+	/* Text that is held back gives no chunk, unless its tokens are to be shown. */
+	bool news = chat ? chat_stream_has_delta(chat) : d->text_n > 0;
+	if (!news && d->finish == FINISH_NONE && !c->shape.logprobs && !c->shape.return_token_ids)
+		return;
+	chunk_begin(c);
+	openai_chunk_delta(&c->x->out, &c->shape, s->first + d->index, d, chat, &s->offset[d->index]);
+	chunk_end(c);
+	if (chat)
+		chat_stream_take_delta(chat);
+}
+
+static void finish_stream(struct completion *c)
+{
+	struct exchange *x = c->x;
+	if (c->shape.usage_null || c->return_timing) {
+		chunk_begin(c);
+		openai_chunk_usage(&x->out, &c->shape, c->shape.usage_null ? &c->usage : NULL,
+				   c->return_timing ? &c->timing : NULL);
+		buf_puts(&x->out, "\n\n");
+	}
+	buf_puts(&x->out, "data: [DONE]\n\n");
+	x->over = true;
+}
+
+static void finish_body(struct completion *c)
+{
+	struct buf b = {0};
+	openai_begin(&b, &c->shape);
+	buf_puts(&b, "\"choices\":[");
+	for (size_t i = 0; i < c->n_subs; i++) {
+		if (i)
+			buf_putc(&b, ',');
+		buf_put(&b, c->subs[i].choices.p, c->subs[i].choices.len);
+		buf_fini(&c->subs[i].choices);
+	}
+	buf_puts(&b, "],\"usage\":");
+	openai_usage(&b, &c->usage);
+	if (c->subs[0].prompt_logprobs.len) {
+		buf_puts(&b, ",\"prompt_logprobs\":");
+		buf_put(&b, c->subs[0].prompt_logprobs.p, c->subs[0].prompt_logprobs.len);
+	}
+	if (c->return_timing)
+		openai_put_timing(&b, &c->timing);
+	buf_putc(&b, '}');
+	exchange_reply_locked(c->x, MHD_HTTP_OK, &b);
+}
+
+static int64_t longer(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* The outputs of a job that is not streamed. */
+static void put_choices(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	struct openai_prompt p = prompt_of(s, e);
+	for (uint32_t i = 0; i < e->n_outputs; i++) {
+		struct output_view shown = e->outputs[i];
+		if (c->no_output) {
+			shown.text_n = shown.n_tokens = 0;
+			shown.finish = FINISH_LENGTH;
+		}
+		struct chat_stream *chat = s->chat ? &s->chat[shown.index] : NULL;
+		if (chat) {
+			chat_stream_push(chat, shown.text, shown.text_n);
+			chat_stream_end(chat);
+		}
+		if (i)
+			buf_putc(&s->choices, ',');
+		openai_choice(&s->choices, &c->shape, s->first + shown.index, &shown, chat, &p);
+	}
+	if (c->shape.chat && c->shape.prompt_logprobs && p.logprobs)
+		openai_prompt_logprobs(&s->prompt_logprobs, &c->shape, &p);
+}
+
+static void on_done(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	struct openai_timing *t = &c->timing;
+	t->queued_us = longer(t->queued_us, e->queued_us);
+	t->first_token_us = longer(t->first_token_us, e->first_token_us);
+	t->total_us = longer(t->total_us, e->total_us);
+	for (uint32_t i = 0; i < e->n_outputs; i++)
+		c->finishes |= 1u << e->outputs[i].finish;
+	c->usage.completion_tokens += c->no_output ? 0 : e->completion_tokens;
+	c->usage.cached_tokens += e->cached_tokens;
+	c->usage.class_changed = c->usage.class_changed || e->class_changed;
+	if (!c->stream)
+		put_choices(s, e);
+	if (++c->n_done < c->n_subs)
+		return;
+	if (c->stream)
+		finish_stream(c);
+	else
+		finish_body(c);
+}
+
+static void on_error(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	struct http_error error = http_error_of(e->code);
+	c->finishes |= 1u << FINISH_ERROR;
+	exchange_error_locked(c->x, error.status, error.type, error.code, e->why);
+}
+
+static void cancel(struct completion *c);
+
+static void on_event(void *user, const struct job_event *e)
+{
+	struct subrequest *s = user;
+	struct exchange *x = s->completion->x;
+	pthread_mutex_lock(&x->lock);
+	if (e->kind == JOB_DELTA)
+		s->n_generated += e->delta.n_tokens;
+	if (e->kind == JOB_DONE)
+		s->n_generated = e->completion_tokens;
+	if (e->kind == JOB_DONE || e->kind == JOB_ERROR) {
+		s->finished = true;
+		settle_key(s);
+	}
+	bool was_over = x->over;
+	if (!was_over) {
+		size_t unread_before = x->counted;
+		switch (e->kind) {
+		case JOB_ACCEPTED:
+			on_accepted(s, e);
+			break;
+		case JOB_DELTA:
+			on_delta(s, e);
+			break;
+		case JOB_DONE:
+			on_done(s, e);
+			break;
+		case JOB_ERROR:
+			on_error(s, e);
+			break;
+		}
+		exchange_written_locked(x, unread_before);
+	}
+	bool now = x->over && !was_over;
+	pthread_mutex_unlock(&x->lock);
+	if (now)
+		cancel(s->completion);
+}
+
+static void on_listener_gone(void *user)
+{
+	struct subrequest *s = user;
+	struct exchange *x = s->completion->x;
+	pthread_mutex_lock(&x->lock);
+	settle_key(s);
+	pthread_mutex_unlock(&x->lock);
+	exchange_unref(x);
+}
+
+/* --- the exchange's work --- */
+
+/* Jobs that still run lose their listener.  Not under the lock: it calls the front end. */
+static void cancel(struct completion *c)
+{
+	struct exchange *x = c->x;
+	pthread_mutex_lock(&x->lock);
+	bool handed_over = c->handed_over; /* otherwise the subrequests may be in the making */
+	pthread_mutex_unlock(&x->lock);
+	if (!handed_over)
+		return;
+	for (size_t i = 0; i < c->n_subs; i++) {
+		struct subrequest *s = &c->subs[i];
+		pthread_mutex_lock(&x->lock);
+		bool now = s->submitted && !s->finished && !s->unlistened;
+		if (now)
+			s->unlistened = true;
+		pthread_mutex_unlock(&x->lock);
+		if (now)
+			mailbox_unlisten(c->mailbox, s->listener);
+	}
+}
+
+static void work_cancel(struct exchange *x)
+{
+	cancel(x->work_data);
+}
+
+static void work_log(const struct exchange *x, struct buf *b, char finish[EXCHANGE_FINISH_SIZE])
+{
+	const struct completion *c = x->work_data;
+	size_t n = 0;
+	if (!c->handed_over)
+		return;
+	buf_puts(b, ",\"jobs\":[");
+	for (size_t i = 0; i < c->n_subs && n < JOBS_SHOWN; i++)
+		if (c->subs[i].job[0]) {
+			buf_puts(b, n++ ? "," : "");
+			json_write_str(b, c->subs[i].job);
+		}
+	buf_printf(b, "],\"n_jobs\":%zu,\"prompt_tokens\":%llu,\"cached_tokens\":%llu", c->n_accepted,
+		   (unsigned long long)c->usage.prompt_tokens, (unsigned long long)c->usage.cached_tokens);
+	/* Those of a job that did not end are known only as far as they were streamed. */
+	uint64_t got = c->usage.completion_tokens ? c->usage.completion_tokens : c->streamed_tokens;
+	buf_printf(b, ",\"completion_tokens\":%llu", (unsigned long long)got);
+	if (c->n_done)
+		buf_printf(b, ",\"queued_ms\":%.3f,\"ttft_ms\":%.3f", (double)c->timing.queued_us / 1000,
+			   (double)c->timing.first_token_us / 1000);
+	for (int f = FINISH_STOP; f <= FINISH_ERROR; f++)
+		if (c->finishes & 1u << f)
+			snprintf(finish + strlen(finish), EXCHANGE_FINISH_SIZE - strlen(finish), "%s%s",
+				 finish[0] ? "," : "", finish_name((enum finish)f));
+}
+
+static void work_free(struct exchange *x)
+{
+	struct completion *c = x->work_data;
+	for (size_t i = 0; i < c->n_subs; i++) {
+		struct subrequest *s = &c->subs[i];
+		settle_key(s); /* of those that were never submitted */
+		submit_free(s->submit);
+		free(s->echo);
+		free(s->tokens);
+		for (uint32_t k = 0; s->chat && k < s->n_outputs; k++)
+			chat_stream_fini(&s->chat[k]);
+		free(s->chat);
+		free(s->offset);
+		buf_fini(&s->choices);
+		buf_fini(&s->prompt_logprobs);
+	}
+	free(c->subs);
+	free(c->model);
+	free(c->forced);
+	free(c);
+}
+
+static const struct exchange_work completion_work = {
+	.cancel = work_cancel, .log = work_log, .free = work_free};
+
+struct completion *completion_new(struct exchange *x, size_t n)
+{
+	struct completion *c = xcalloc(1, sizeof *c);
+	c->x = x;
+	c->mailbox = endpoints_of(x)->mailbox;
+	c->subs = xcalloc(n, sizeof *c->subs);
+	c->n_subs = n;
+	for (size_t i = 0; i < n; i++)
+		c->subs[i].completion = c;
+	exchange_set_work(x, &completion_work, c);
+	return c;
+}
+
+struct completion *completion_of(const struct exchange *x)
+{
+	return x->work == &completion_work ? x->work_data : NULL;
+}
+
+void completion_submit(struct completion *c)
+{
+	struct exchange *x = c->x;
+	exchange_park(x);
+	pthread_mutex_lock(&x->lock);
+	c->handed_over = true;
+	pthread_mutex_unlock(&x->lock);
+	for (size_t i = 0; i < c->n_subs; i++) {
+		struct subrequest *s = &c->subs[i];
+		pthread_mutex_lock(&x->lock);
+		bool over = x->over;
+		s->listener = mailbox_listener_id(c->mailbox);
+		pthread_mutex_unlock(&x->lock);
+		if (over)
+			break; /* an earlier one was refused */
+		exchange_ref(x);
+		struct listener on = {on_event, on_listener_gone, s, s->listener};
+		mailbox_submit(c->mailbox, &s->submit, &on);
+		/* Only now: mailbox_unlisten() of a listener that was not submitted would be lost. */
+		pthread_mutex_lock(&x->lock);
+		s->submitted = true;
+		pthread_mutex_unlock(&x->lock);
+	}
+	pthread_mutex_lock(&x->lock);
+	bool over = x->over;
+	pthread_mutex_unlock(&x->lock);
+	if (over)
+		cancel(c);
+}
+
+void completion_cancel_jobs(struct exchange *x)
+{
+	pthread_mutex_lock(&x->lock);
+	const struct completion *c = completion_of(x);
+	for (size_t i = 0; c && c->handed_over && i < c->n_subs; i++)
+		if (c->subs[i].job[0] && !c->subs[i].finished)
+			mailbox_cancel(c->mailbox, c->subs[i].job, NULL, NULL, NULL);
+	pthread_mutex_unlock(&x->lock);
+}

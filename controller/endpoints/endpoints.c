@@ -1,0 +1,98 @@
+#include "controller/endpoints/endpoints.h"
+
+#include "controller/endpoints/completions.h"
+#include "controller/endpoints/files.h"
+#include "controller/endpoints/info.h"
+#include "controller/endpoints/openai_batch.h"
+#include "controller/endpoints/page.h"
+#include "controller/endpoints/tokenize.h"
+#include "controller/endpoints/viewers.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/message/service.h"
+#include "controller/jobs/file_store.h"
+
+enum { MAX_FILE = 200 << 20 /* of an upload, as OpenAI has it */ };
+
+static const struct http_route routes[] = {
+	{"/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
+	{"/ready", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
+	{"/version", "GET, HEAD", info_call_version, ROUTE_OPEN, NULL},
+	{"/metrics", "GET, HEAD", info_call_metrics, 0, NULL},
+	{"/v1/models", "GET, HEAD", info_call_models, 0, NULL},
+	{"/v1/models/", "GET, HEAD", info_call_model, ROUTE_PREFIX, NULL},
+	{"/v1/completions", "POST", completions_call_text, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
+	{"/v1/chat/completions", "POST", completions_call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED,
+	 NULL},
+	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL},
+	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL},
+	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL},
+	{"/api/live", "GET, HEAD", page_call_live, 0, NULL},
+	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON, NULL},
+	{"/v1/embeddings", "POST", NULL, ROUTE_JSON, NULL},
+	{"/v1/files", "GET, HEAD, POST", files_call, ROUTE_COUNTED, files_upload},
+	{"/v1/files/", "GET, HEAD, DELETE", files_call_one, ROUTE_PREFIX, NULL},
+	{"/v1/batches", "GET, HEAD, POST", batches_call, ROUTE_JSON_POST | ROUTE_COUNTED, NULL},
+	{"/v1/batches/", "GET, HEAD, POST", batches_call_one, ROUTE_PREFIX, NULL},
+};
+
+static int start(void *user, struct exchange_host *host, char *why, size_t why_n)
+{
+	struct endpoints *e = user;
+	struct journal *journal = e->svc->journal;
+	int rc = journal ? file_store_open(journal, &e->files, why, why_n) : 0;
+	if (rc)
+		return rc;
+	rc = viewers_start(e->mailbox, e->svc, &e->viewers, why, why_n);
+	if (rc)
+		goto fail_viewers;
+	rc = journal ? batches_start(host, e->mailbox, e->files, &e->batches, why, why_n) : 0;
+	if (rc)
+		goto fail_batches;
+	return 0;
+
+fail_batches:
+	viewers_stop(e->viewers);
+fail_viewers:
+	file_store_close(e->files);
+	return rc;
+}
+
+static void quiesce(void *user)
+{
+	struct endpoints *e = user;
+	if (e->batches)
+		batches_quiesce(e->batches);
+}
+
+static void drain(void *user)
+{
+	struct endpoints *e = user;
+	viewers_stop(e->viewers);
+	/* Requests that wait for the journal are answered now, even if its disk fails. */
+	if (e->files)
+		journal_end(file_store_journal(e->files));
+}
+
+static void stop(void *user)
+{
+	struct endpoints *e = user;
+	/* Results of lines that ended meanwhile are stored before their batches are freed. */
+	if (e->files)
+		journal_end(file_store_journal(e->files));
+	batches_stop(e->batches);
+	file_store_close(e->files);
+}
+
+struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, const struct service *svc,
+			      size_t max_file_bytes)
+{
+	*e = (struct endpoints){
+		.mailbox = mailbox, .svc = svc, .max_file_bytes = max_file_bytes ? max_file_bytes : MAX_FILE};
+	return (struct http_app){.routes = routes,
+				 .n_routes = sizeof routes / sizeof routes[0],
+				 .user = e,
+				 .start = start,
+				 .quiesce = quiesce,
+				 .drain = drain,
+				 .stop = stop};
+}

@@ -1,0 +1,34 @@
+/* endpoints.h - the resources that the service offers over HTTP: the table of routes, and the objects
+ * behind them.
+ * Owns: the file store, the batches' thread and the live stream's thread, from http_start() to
+ * http_stop(), which start and stop them in their turn. */
+#ifndef QUERN_CONTROLLER_ENDPOINTS_ENDPOINTS_H
+#define QUERN_CONTROLLER_ENDPOINTS_ENDPOINTS_H
+
+#include "controller/http/exchange.h"
+#include "controller/http/http.h"
+
+#include <stddef.h>
+
+struct mailbox;
+
+struct endpoints {
+	struct mailbox *mailbox;
+	const struct service *svc; /* svc->journal NULL: no files and batches */
+	size_t max_file_bytes;     /* of an upload */
+	struct file_store *files;  /* NULL: no journal */
+	struct batches *batches;   /* NULL: no journal */
+	struct viewers *viewers;
+};
+
+/* For http_start().  Fills *e, which outlives the server, as mailbox and svc do.  max_file_bytes 0: 200 MB.
+ */
+struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, const struct service *svc,
+			      size_t max_file_bytes);
+
+static inline struct endpoints *endpoints_of(const struct exchange *x)
+{
+	return x->host->user;
+}
+
+#endif

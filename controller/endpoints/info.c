@@ -1,0 +1,89 @@
+#include "controller/endpoints/info.h"
+
+#include "base/json_write.h"
+#include "base/version.h"
+#include "controller/endpoints/common.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/message/service.h"
+#include "controller/jobs/journal.h"
+#include "controller/metrics/metrics.h"
+
+void info_call_health(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	if (!mailbox_ready(endpoints_of(x)->mailbox)) {
+		exchange_fail(x, E_NOT_READY, NULL,
+			      "no replica can serve now: workers are loading, or were lost");
+		return;
+	}
+	struct buf b = {0};
+	char why[256];
+	struct journal *journal = x->host->svc->journal;
+	buf_puts(&b, "{\"status\":\"ok\"");
+	if (journal && !journal_health(journal, why, sizeof why)) {
+		/* The service is up; only durable jobs are refused. */
+		buf_puts(&b, ",\"journal\":");
+		json_write_str(&b, why);
+	}
+	buf_putc(&b, '}');
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}
+
+void info_call_version(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	struct buf b = {0};
+	buf_puts(&b, "{\"version\":\"" QUERN_VERSION "\"}");
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}
+
+/* On the front end's thread.  x: a reference of its own. */
+static void on_metrics_status(void *user, const struct engine_status *s)
+{
+	struct exchange *x = user;
+	struct buf b = {0};
+	metrics_write(x->host->svc->metrics, x->host->svc->model_name, s, &b);
+	exchange_reply_as(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &b);
+	exchange_unref(x);
+}
+
+void info_call_metrics(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	exchange_ref(x);
+	exchange_park(x);
+	mailbox_status(endpoints_of(x)->mailbox, on_metrics_status, x);
+}
+
+static void put_model(struct buf *b, const struct exchange *x)
+{
+	const struct service *svc = x->host->svc;
+	buf_puts(b, "{\"id\":");
+	json_write_str(b, svc->model_name);
+	buf_puts(b, ",\"object\":\"model\",\"created\":");
+	json_write_int(b, svc->started_unix);
+	buf_puts(b, ",\"owned_by\":\"quern\",\"max_model_len\":");
+	json_write_uint(b, mailbox_max_context(endpoints_of(x)->mailbox));
+	buf_putc(b, '}');
+}
+
+void info_call_models(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	struct buf b = {0};
+	buf_puts(&b, "{\"object\":\"list\",\"data\":[");
+	put_model(&b, x);
+	buf_puts(&b, "]}");
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}
+
+void info_call_model(struct exchange *x, const char *rest)
+{
+	if (!common_is_model(x->host->svc, rest)) {
+		common_no_model(x, rest);
+		return;
+	}
+	struct buf b = {0};
+	put_model(&b, x);
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}

@@ -1,0 +1,205 @@
+/* openai_batch_routes.c - /v1/batches: requests to the set of batches, and its answers. */
+#include "controller/endpoints/openai_batch.h"
+
+#include "base/json.h"
+#include "controller/endpoints/common.h"
+#include "controller/message/service.h"
+#include "controller/http/api_keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	LIST_DEFAULT = 20,
+	LIST_MAX = 100,
+	METADATA_MAX = 16, /* OpenAI's bounds */
+	METADATA_KEY = 64,
+	METADATA_VALUE = 512,
+	KEEP_MIN_S = 3600,
+	KEEP_MAX_S = 30 * 86400,
+};
+
+static const char BAD[] = "invalid_request_error";
+
+static void reply_batch(struct exchange *x, const json_t *batch)
+{
+	struct buf b = {0};
+	char *text = json_dumps(batch, JSON_COMPACT);
+	buf_puts(&b, text ? text : "null");
+	free(text);
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}
+
+/* Holds a reference to x. */
+static void on_created(void *user, int rc, const json_t *batch, const char *param, const char *why)
+{
+	struct exchange *x = user;
+	if (!rc)
+		reply_batch(x, batch);
+	else if (rc == -EINVAL)
+		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, param, NULL, "%s", why);
+	else
+		exchange_fail(x, E_OVERLOADED, NULL, why);
+	exchange_unref(x);
+}
+
+/* NULL, or the reason to refuse it. */
+static const char *check_metadata(const json_t *m)
+{
+	const char *key;
+	json_t *v;
+	if (!m)
+		return NULL;
+	if (!json_is_object(m) || json_object_size(m) > METADATA_MAX)
+		return "metadata must be an object of at most 16 keys";
+	json_object_foreach((json_t *)m, key,
+			    v) if (strlen(key) > METADATA_KEY || !json_is_string(v) ||
+				   json_string_length(v) >
+					   METADATA_VALUE) return "metadata has keys of at most 64 bytes and "
+								  "texts of at most 512";
+	return NULL;
+}
+
+static const char *check_keep(const json_t *o, int64_t *seconds)
+{
+	if (!o)
+		return NULL;
+	const json_t *anchor = json_object_get(o, "anchor"), *s = json_object_get(o, "seconds");
+	if (!json_is_string(anchor) || strcmp(json_string_value(anchor), "created_at") != 0)
+		return "output_expires_after.anchor must be created_at";
+	if (!json_is_integer(s) || json_integer_value(s) < KEEP_MIN_S || json_integer_value(s) > KEEP_MAX_S)
+		return "output_expires_after.seconds must be 3600 to 2592000";
+	*seconds = json_integer_value(s);
+	return NULL;
+}
+
+/* Unknown fields are refused where the service is strict, else named in the reply.  true: refused. */
+static bool has_unknown(struct exchange *x, const json_t *request)
+{
+	static const char *const known[] = {"input_file_id", "endpoint", "completion_window", "metadata",
+					    "output_expires_after"};
+	const char *name;
+	json_t *v;
+	json_object_foreach((json_t *)request, name, v)
+	{
+		size_t i = 0, at = strlen(x->ignored);
+		while (i < sizeof known / sizeof known[0] && strcmp(known[i], name) != 0)
+			i++;
+		if (i < sizeof known / sizeof known[0])
+			continue;
+		if (x->host->svc->strict) {
+			exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, name, NULL, "unknown field %.100s",
+				       name);
+			return true;
+		}
+		snprintf(x->ignored + at, sizeof x->ignored - at, "%s%s", at ? ", " : "", name);
+	}
+	return false;
+}
+
+static const char *text_of(const json_t *request, const char *key)
+{
+	const json_t *v = json_get(request, key);
+	return json_is_string(v) ? json_string_value(v) : NULL;
+}
+
+static void create(struct exchange *x)
+{
+	struct openai_batch_request r = {.share = 1};
+	json_t *request = common_body_object(x);
+	if (!request)
+		return;
+	if (x->key)
+		api_key_name(x->key, r.owner, &r.share);
+	r.input_file = text_of(request, "input_file_id");
+	r.endpoint = text_of(request, "endpoint");
+	r.window = text_of(request, "completion_window");
+	r.metadata = json_get(request, "metadata");
+	const char *missing = !r.input_file ? "input_file_id"
+			      : !r.endpoint ? "endpoint"
+			      : !r.window   ? "completion_window"
+					    : NULL;
+	const char *metadata = check_metadata(r.metadata);
+	const char *keep = check_keep(json_get(request, "output_expires_after"), &r.output_keep_s);
+	if (has_unknown(x, request)) {
+		json_decref(request);
+		return;
+	}
+	if (missing || metadata || keep) {
+		const char *param = missing ? missing : metadata ? "metadata" : "output_expires_after";
+		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, param, NULL, "%s%s",
+			       missing    ? missing
+			       : metadata ? metadata
+					  : keep,
+			       missing ? " must be a string" : "");
+	} else {
+		exchange_ref(x);
+		exchange_park(x);
+		batches_create(endpoints_of(x)->batches, &r, on_created, x);
+	}
+	json_decref(request);
+}
+
+static void list(struct exchange *x)
+{
+	char owner[FILE_OWNER_SIZE], after[FILE_ID_SIZE];
+	int64_t limit = LIST_DEFAULT;
+	bool more;
+	common_owner(x, owner);
+	bool has_after = common_query(x, "after", after, sizeof after);
+	if (!common_query_int(x, "limit", 1, LIST_MAX, &limit))
+		return;
+	json_t *data =
+		batches_list(endpoints_of(x)->batches, owner, has_after ? after : NULL, (int)limit, &more);
+	if (!data) {
+		common_not_found(x, "batch", after);
+		return;
+	}
+	size_t n = json_array_size(data);
+	json_t *reply =
+		json_pack("{s:s, s:O, s:O?, s:O?, s:b}", "object", "list", "data", data, "first_id",
+			  json_object_get(json_array_get(data, 0), "id"), "last_id",
+			  n ? json_object_get(json_array_get(data, n - 1), "id") : NULL, "has_more", more);
+	reply_batch(x, reply);
+	json_decref(reply);
+	json_decref(data);
+}
+
+void batches_call(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	if (!common_has_journal(x))
+		return;
+	if (strcmp(x->method, "POST") == 0)
+		create(x);
+	else
+		list(x);
+}
+
+void batches_call_one(struct exchange *x, const char *rest)
+{
+	char owner[FILE_OWNER_SIZE], id[FILE_ID_SIZE];
+	bool ended = false;
+	if (!common_has_journal(x))
+		return;
+	size_t n = strcspn(rest, "/");
+	bool post = strcmp(x->method, "POST") == 0, cancel = strcmp(rest + n, "/cancel") == 0;
+	exchange_body_free(x);
+	snprintf(id, sizeof id, "%.*s", n < sizeof id ? (int)n : 0, rest);
+	common_owner(x, owner);
+	json_t *batch = NULL;
+	if (post == cancel && (cancel || !rest[n]))
+		batch = cancel ? batches_cancel(endpoints_of(x)->batches, owner, id, &ended)
+			       : batches_get(endpoints_of(x)->batches, owner, id);
+	if (!batch)
+		common_not_found(x, "batch", rest);
+	else if (ended)
+		exchange_error(x, MHD_HTTP_CONFLICT, BAD, NULL, NULL,
+			       "the batch can no longer be cancelled: it is %s",
+			       json_string_value(json_object_get(batch, "status")));
+	else
+		reply_batch(x, batch);
+	json_decref(batch);
+}

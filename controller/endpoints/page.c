@@ -1,0 +1,96 @@
+#include "controller/endpoints/page.h"
+
+#include "base/entropy.h"
+#include "base/json.h"
+#include "controller/endpoints/common.h"
+#include "controller/endpoints/viewers.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/http/api_keys.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* In the page: replaced by the nonce of its script and its style. */
+static const char mark[] = "@NONCE@";
+
+static void put_page(const char *nonce, struct buf *out)
+{
+	const char *p = page_html;
+	for (;;) {
+		const char *at = memmem(p, (size_t)(page_html_end - p), mark, sizeof mark - 1);
+		buf_put(out, p, (size_t)((at ? at : page_html_end) - p));
+		if (!at)
+			return;
+		buf_puts(out, nonce);
+		p = at + sizeof mark - 1;
+	}
+}
+
+void page_call_root(struct exchange *x, const char *rest)
+{
+	char nonce[33];
+	struct buf html = {0};
+	(void)rest;
+	snprintf(nonce, sizeof nonce, "%016" PRIx64 "%016" PRIx64, entropy_u64(), entropy_u64());
+	/* Loads nothing from elsewhere, sends nothing elsewhere, cannot be framed. */
+	snprintf(x->policy, sizeof x->policy,
+		 "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; "
+		 "img-src data:; "
+		 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		 nonce, nonce);
+	put_page(nonce, &html);
+	exchange_reply_as(x, MHD_HTTP_OK, "text/html; charset=utf-8", &html);
+}
+
+void page_call_live(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	/* A HEAD must not become a viewer. */
+	if (strcmp(x->method, "HEAD") == 0) {
+		struct buf none = {0};
+		exchange_reply_as(x, MHD_HTTP_OK, "text/event-stream; charset=utf-8", &none);
+	} else if (viewers_add(endpoints_of(x)->viewers, x)) {
+		exchange_fail(x, E_OVERLOADED, NULL, "too many viewers of the live stream");
+	}
+}
+
+/* On the front end's thread.  Holds a reference to x. */
+static void on_cancelled(void *user, enum code code)
+{
+	struct exchange *x = user;
+	struct buf b = {0};
+	if (code == CODE_OK) {
+		buf_puts(&b, "{\"ok\":true}");
+		exchange_reply(x, MHD_HTTP_OK, &b);
+	} else {
+		exchange_fail(x, code, "job",
+			      code == E_NO_SUCH_JOB ? "no such job" : "the service is stopping");
+	}
+	exchange_unref(x);
+}
+
+void page_call_cancel(struct exchange *x, const char *rest)
+{
+	char why[256] = "the body must be an object with the job's id: {\"job\": ID}";
+	char owner[APIKEY_NAME_MAX];
+	uint32_t share;
+	const char *id = NULL;
+	json_t *o = NULL;
+	(void)rest;
+	if (!common_body_fits(x))
+		return;
+	int rc = json_parse(x->body.p ? x->body.p : "", x->body.len, &o, why, sizeof why);
+	if (!rc)
+		rc = json_get_str(o, "job", &id, why, sizeof why);
+	if (rc || !id) {
+		exchange_fail(x, E_BAD_REQUEST, "job", why);
+	} else {
+		if (x->key)
+			api_key_name(x->key, owner, &share);
+		exchange_ref(x);
+		exchange_park(x);
+		mailbox_cancel(endpoints_of(x)->mailbox, id, x->key ? owner : NULL, on_cancelled, x);
+	}
+	json_decref(o);
+}

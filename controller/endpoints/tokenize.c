@@ -1,0 +1,148 @@
+#include "controller/endpoints/tokenize.h"
+
+#include "base/json.h"
+#include "base/json_write.h"
+#include "controller/endpoints/common.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/request/api.h"
+#include "controller/request/request_tokens.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const tokenize_fields[] = {"model",
+					      "prompt",
+					      "messages",
+					      "add_special_tokens",
+					      "return_token_strs",
+					      "tools",
+					      "tool_choice",
+					      "documents",
+					      "chat_template_kwargs",
+					      "add_generation_prompt",
+					      "continue_final_message",
+					      NULL};
+static const char *const detokenize_fields[] = {"model", "tokens", NULL};
+
+static int check_fields(const struct service *svc, const json_t *request, const char *const *known,
+			char *ignored, size_t ignored_n, struct api_problem *p)
+{
+	const char *name;
+	json_t *v;
+	json_object_foreach((json_t *)request, name, v)
+	{
+		size_t i = 0;
+		while (known[i] && strcmp(known[i], name) != 0)
+			i++;
+		if (known[i])
+			continue;
+		if (svc->strict)
+			return api_fail(p, E_BAD_REQUEST, name, "unknown field %.100s", name);
+		size_t at = strlen(ignored);
+		snprintf(ignored + at, ignored_n - at, "%s%s", at ? ", " : "", name);
+	}
+	return 0;
+}
+
+static int get_bool(const json_t *request, const char *key, bool *out, struct api_problem *p)
+{
+	char why[256];
+	if (json_get_bool(request, key, out, why, sizeof why))
+		return api_fail(p, E_BAD_REQUEST, key, "%s", why);
+	return 0;
+}
+
+static int tokenize(struct exchange *x, const json_t *request, struct token_ids *ids, bool *strs,
+		    struct api_problem *p)
+{
+	const struct service *svc = x->host->svc;
+	uint32_t context = mailbox_max_context(endpoints_of(x)->mailbox);
+	const json_t *prompt = json_get(request, "prompt"), *messages = json_get(request, "messages");
+	bool add_special = true;
+	int rc = check_fields(svc, request, tokenize_fields, x->ignored, sizeof x->ignored, p);
+	if (!rc)
+		rc = get_bool(request, "add_special_tokens", &add_special, p);
+	if (!rc)
+		rc = get_bool(request, "return_token_strs", strs, p);
+	if (rc)
+		return rc;
+	if (!prompt == !messages)
+		return api_fail(p, E_BAD_REQUEST, "prompt",
+				"exactly one of prompt and messages must be given");
+	if (messages)
+		return api_tokenize_messages(svc, context, request, ids, x->ignored, sizeof x->ignored, p);
+	if (!json_is_string(prompt))
+		return api_fail(p, E_BAD_REQUEST, "prompt", "prompt must be a string");
+	return api_tokenize(svc, context, json_string_value(prompt), json_string_length(prompt), add_special,
+			    ids, p);
+}
+
+void tokenize_call(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	json_t *request = common_body_object(x);
+	if (!request)
+		return;
+	struct api_problem p = {.code = E_INTERNAL};
+	struct token_ids ids = {0};
+	bool strs = false;
+	if (!common_check_model(x, request))
+		goto done;
+	if (tokenize(x, request, &ids, &strs, &p)) {
+		exchange_fail(x, p.code, p.param, p.why);
+		goto done;
+	}
+	struct buf b = {0}, piece = {0};
+	buf_printf(&b, "{\"count\":%zu,\"max_model_len\":%" PRIu32 ",\"tokens\":", ids.n,
+		   mailbox_max_context(endpoints_of(x)->mailbox));
+	json_write_ids(&b, ids.ids, ids.n);
+	buf_puts(&b, strs ? ",\"token_strs\":[" : ",\"token_strs\":null");
+	for (size_t i = 0; strs && i < ids.n; i++) {
+		buf_clear(&piece);
+		tokenizer_piece(x->host->svc->tokenizer, ids.ids[i], &piece);
+		if (i)
+			buf_putc(&b, ',');
+		json_write_string(&b, piece.p, piece.len);
+	}
+	buf_puts(&b, strs ? "]}" : "}");
+	buf_fini(&piece);
+	exchange_reply(x, MHD_HTTP_OK, &b);
+done:
+	token_ids_fini(&ids);
+	json_decref(request);
+}
+
+void tokenize_call_reverse(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	json_t *request = common_body_object(x);
+	if (!request)
+		return;
+	const struct service *svc = x->host->svc;
+	struct api_problem p = {.code = E_INTERNAL};
+	struct token_ids ids = {0};
+	const json_t *tokens = json_get(request, "tokens");
+	if (!common_check_model(x, request))
+		goto done;
+	int rc = check_fields(svc, request, detokenize_fields, x->ignored, sizeof x->ignored, &p);
+	if (!rc && !json_is_array(tokens))
+		rc = api_fail(&p, E_BAD_REQUEST, "tokens", "tokens must be an array of token ids");
+	if (!rc)
+		rc = request_tokens_read(svc, tokens, "tokens", svc->max_request_bytes, &ids, &p);
+	struct buf text = {0}, b = {0};
+	if (!rc && tokenizer_decode(svc->tokenizer, ids.ids, ids.n, false, &text))
+		rc = api_fail(&p, E_BAD_REQUEST, "tokens", "a token id is out of range");
+	if (rc) {
+		exchange_fail(x, p.code, p.param, p.why);
+	} else {
+		buf_puts(&b, "{\"prompt\":");
+		json_write_string(&b, text.p, text.len);
+		buf_putc(&b, '}');
+		exchange_reply(x, MHD_HTTP_OK, &b);
+	}
+	buf_fini(&text);
+done:
+	token_ids_fini(&ids);
+	json_decref(request);
+}

@@ -1,0 +1,10 @@
+/* tokenize.h - text to token ids and back: vLLM's /tokenize and /detokenize.  Routes (http.h). */
+#ifndef QUERN_CONTROLLER_ENDPOINTS_TOKENIZE_H
+#define QUERN_CONTROLLER_ENDPOINTS_TOKENIZE_H
+
+#include "controller/http/exchange.h"
+
+void tokenize_call(struct exchange *x, const char *rest);
+void tokenize_call_reverse(struct exchange *x, const char *rest);
+
+#endif

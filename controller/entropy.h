@@ -1,9 +1,0 @@
-/* entropy.h - random bits from the system: names that cannot be guessed, seeds. */
-#ifndef QUERN_CONTROLLER_ENTROPY_H
-#define QUERN_CONTROLLER_ENTROPY_H
-
-#include <stdint.h>
-
-uint64_t entropy_u64(void);
-
-#endif

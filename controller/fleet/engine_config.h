@@ -1,0 +1,48 @@
+/* engine_config.h - the settings of the engine, fixed at start. */
+#ifndef QUERN_CONTROLLER_FLEET_ENGINE_CONFIG_H
+#define QUERN_CONTROLLER_FLEET_ENGINE_CONFIG_H
+
+#include "controller/message/engine_msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct metrics;
+struct zap;
+
+struct engine_config {
+	char model[2048]; /* directory, as workers see it */
+	char bus[256];    /* endpoint to bind */
+	struct zap *zap;  /* keys that may join the bus (zap.h); NULL: any peer.  Borrowed */
+	char compute[8];
+	bool fast; /* bits may depend on the batch where that is faster */
+	uint32_t n_vocab;
+	uint32_t model_context; /* the model's, or less by option */
+	uint32_t block_size;    /* 16 */
+	uint32_t max_seqs;      /* sequences in a step, 256 */
+	uint32_t max_rows;      /* token budget of a step, 2048 */
+	uint32_t chunk;         /* largest part of a prompt in a step; 0: the whole budget */
+	int64_t step_us;        /* target length of a step that holds prompts; 0: the whole budget */
+	bool prefill_separate;  /* prompts in steps of their own */
+	bool no_prefix_cache;
+	char preempt[16];  /* "auto", "swap", "recompute" */
+	uint64_t kv_bytes; /* 0: the worker chooses */
+	uint64_t swap_bytes;
+	uint32_t n_threads;
+	struct engine_load *load; /* kept up to date; NULL: none */
+	struct metrics *metrics;  /* tokens of each step; NULL: none are kept */
+	uint64_t seed;            /* of hash tables, so that clients cannot provoke collisions */
+	uint32_t max_jobs;        /* queued, 4096 */
+	uint64_t max_tokens;      /* queued, 8 million */
+	int64_t worker_wait_us;   /* how long a job waits for a worker, then E_WORKER_LOST */
+	uint32_t tp;              /* workers of a replica; 0: 1 */
+	bool class_change;        /* a job that has begun may move to another numerics class */
+	int64_t silent_us;        /* a worker without a message for this long is lost; 0: 2 s, -1: never */
+	int64_t stuck_us;         /* likewise, with heartbeats but no progress; 0: 120 s, -1: never */
+	bool supervised;          /* on_notice starts and stops workers of this host */
+	/* Called on the engine thread; must not block.  May be NULL. */
+	void (*on_notice)(void *user, const struct engine_notice *n);
+	void *on_notice_user;
+};
+
+#endif

@@ -1,0 +1,412 @@
+#include "controller/fleet/fleet.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "controller/fleet/fleet_impl.h"
+#include "controller/message/status_fields.h"
+#include "controller/metrics/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <stdatomic.h>
+
+enum {
+	TICK_US = 100 * 1000, /* deadlines, orders */
+	/* After a tp_group broke, its ranks send hello one by one.  The one that has shard 0 loaded is
+	 * preferred as rank 0 if its hello comes within this time. */
+	MEET_US = 1000 * 1000,
+	/* After a tp_group broke this soon, none is formed for HOLD_US. */
+	YOUNG_US = 2 * 1000 * 1000,
+	HOLD_US = 500 * 1000,
+};
+
+/* ---- notices and readiness ---- */
+
+void fleet_notice(struct fleet *f, struct engine_notice n)
+{
+	if (f->cfg->on_notice)
+		f->cfg->on_notice(f->cfg->on_notice_user, &n);
+}
+
+void fleet_update(struct fleet *f, const char *why)
+{
+	bool ready = false;
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		if (f->replicas[i]->state == REPLICA_SERVING) {
+			ready = true;
+			most = f->replicas[i]->max_context > most ? f->replicas[i]->max_context : most;
+		}
+	if (!ready)
+		most = f->max_context; /* the last value known: replacements are usually alike */
+	bool turned = ready != f->ready;
+	if (!turned && most == f->max_context && !why[0])
+		return;
+	f->ready = ready;
+	f->served = f->served || ready;
+	f->max_context = most;
+	struct engine_event *ev = emit_event_new(ENGINE_STATE, 0);
+	ev->ready = ready;
+	ev->max_context = most;
+	snprintf(ev->why, sizeof ev->why, "%s", why);
+	emit_event(f->emit, ev);
+	if (!turned)
+		return;
+	emit_flush(f->emit); /* the front end first: a client may follow the notice at once */
+	fleet_notice(f, (struct engine_notice){.kind = ready ? ENGINE_NOTICE_READY : ENGINE_NOTICE_UNREADY,
+					       .why = why});
+}
+
+/* ---- tp_groups ---- */
+
+struct replica *fleet_by_epoch(const struct fleet *f, uint64_t epoch)
+{
+	for (uint32_t i = 0; epoch && i < f->n_replicas; i++)
+		if (f->replicas[i]->epoch == epoch)
+			return f->replicas[i];
+	return NULL;
+}
+
+static void keep_counters(struct fleet *f, const struct replica *r)
+{
+	struct engine_counts c;
+	replica_counts(r, &c);
+	engine_counts_add(&f->past, &c, true);
+}
+
+void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const char *why)
+{
+	uint32_t at = 0;
+	while (f->replicas[at] != r)
+		at++;
+	f->replicas[at] = f->replicas[--f->n_replicas];
+	if (why[0])
+		log_warn("fleet", "replica ended replica=%llu: %s", (unsigned long long)r->id, why);
+	if (r->n_ranks > 1 && r->started && now_us - r->started_us < YOUNG_US)
+		f->form_us = now_us + HOLD_US;
+	for (uint32_t i = 0; i < r->n_ranks; i++)
+		if (r->ranks[i]->epoch == r->epoch)
+			worker_idle(r->ranks[i], now_us);
+	if (r->started)
+		sched_lost(r->sched);
+	fleet_move_all(f, r, now_us);
+	keep_counters(f, r);
+	fleet_update(f, why);
+	replica_free(r);
+}
+
+static size_t kind_length(const char *device)
+{
+	return strcspn(device, ":");
+}
+
+bool fleet_same_kind(const struct worker *a, const struct worker *b)
+{
+	size_t n = kind_length(a->hello.device);
+	return strcmp(a->hello.host, b->hello.host) == 0 && n == kind_length(b->hello.device) &&
+	       strncmp(a->hello.device, b->hello.device, n) == 0;
+}
+
+static bool is_idle(const struct fleet *f, const struct worker *k)
+{
+	return k->state == WORKER_JOINING && !k->broken && (f->tp == 1 || k->hello.meet[0]);
+}
+
+/* The other ranks meet at rank 0, so its meeting place must be unused.  false: none is, for now. */
+static bool choose_rank0(const struct fleet *f, struct worker **ranks, int64_t now_us)
+{
+	if (f->tp == 1 || !ranks[0]->meet_used)
+		return true;
+	if (now_us - ranks[0]->idle_us < MEET_US)
+		return false;
+	for (uint32_t i = 1; i < f->tp; i++)
+		if (!ranks[i]->meet_used) {
+			struct worker *first = ranks[i];
+			ranks[i] = ranks[0];
+			ranks[0] = first;
+			return true;
+		}
+	return false;
+}
+
+/* Fills ranks with tp idle workers of the same kind as `like`.  Those with a shard loaded keep its
+ * rank.  false: too few now. */
+static bool choose_ranks(struct fleet *f, const struct worker *like, struct worker **ranks, int64_t now_us)
+{
+	uint32_t n = 0;
+	memset(ranks, 0, f->tp * sizeof *ranks);
+	for (int pass = 0; pass < 2; pass++)
+		for (uint32_t i = 0; i < ENGINE_WORKERS_MAX && n < f->tp; i++) {
+			struct worker *k = &f->workers->rows[i];
+			if (!is_idle(f, k) || !fleet_same_kind(k, like))
+				continue;
+			bool placed = k->n_ranks == f->tp && ranks[k->rank] == k;
+			if (pass == 0 && k->n_ranks == f->tp && !ranks[k->rank]) {
+				ranks[k->rank] = k;
+				n++;
+			} else if (pass == 1 && !placed) {
+				uint32_t at = 0;
+				while (ranks[at])
+					at++;
+				ranks[at] = k;
+				n++;
+			}
+		}
+	return n == f->tp && choose_rank0(f, ranks, now_us);
+}
+
+static void form_tp_groups(struct fleet *f, int64_t now_us)
+{
+	struct worker *ranks[BUS_RANKS_MAX];
+	if (now_us < f->form_us)
+		return;
+	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX && f->n_replicas < ENGINE_REPLICAS_MAX; i++) {
+		struct worker *k = &f->workers->rows[i];
+		if (!is_idle(f, k) || !choose_ranks(f, k, ranks, now_us))
+			continue;
+		struct replica *r = replica_new(f->cfg, ++f->last_replica, ++f->last_epoch, ranks, f->tp);
+		f->replicas[f->n_replicas++] = r;
+		log_info("fleet", "tp_group formed replica=%llu tp=%u host=%s device=%s worker=%llu",
+			 (unsigned long long)r->id, f->tp, k->hello.host, k->hello.device,
+			 (unsigned long long)ranks[0]->id);
+		worker_link_load(f->link, ranks, f->tp, r->epoch, now_us);
+	}
+}
+
+uint32_t fleet_numerics_class(struct fleet *f, const char *numerics)
+{
+	for (uint32_t i = 0; i < f->n_numerics_classes; i++)
+		if (strcmp(f->numerics_classes[i].numerics, numerics) == 0)
+			return i + 1;
+	f->numerics_classes =
+		xrealloc(f->numerics_classes, f->n_numerics_classes + 1, sizeof *f->numerics_classes);
+	snprintf(f->numerics_classes[f->n_numerics_classes].numerics, sizeof f->numerics_classes[0].numerics,
+		 "%s", numerics);
+	return ++f->n_numerics_classes;
+}
+
+/* ---- events of workers ---- */
+
+static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
+{
+	uint32_t odd;
+	char why[700];
+	if (++r->n_ready < r->n_ranks)
+		return;
+	if (replica_start(r, &odd, why, sizeof why)) {
+		snprintf(f->last_loss, sizeof f->last_loss, "%s", why);
+		worker_link_drop(f->link, r->ranks[odd], now_us);
+		fleet_take_down(f, r, now_us, why);
+		return;
+	}
+	r->started_us = now_us;
+	r->numerics_class = fleet_numerics_class(f, r->numerics);
+	log_info("fleet", "replica serves replica=%llu tp=%u max_context=%u", (unsigned long long)r->id,
+		 r->n_ranks, r->max_context);
+	if (!f->served)
+		f->max_context = 0; /* until now a guess from the model */
+	fleet_update(f, "");
+	fleet_assign_waiting(f);
+}
+
+/* The worker may have died of a job: strikes are counted against the jobs under way. */
+static void lose_replica(struct fleet *f, struct replica *r, int64_t now_us, const char *why)
+{
+	if (r->started)
+		sched_worker_died(r->sched);
+	fleet_take_down(f, r, now_us, why);
+}
+
+static void apply_result(struct fleet *f, struct replica *r, int64_t now_us)
+{
+	emit_prompts(f->emit, r->sched, &f->result);
+	uint32_t rows = replica_rows(r, &f->result);
+	if (replica_result(r, &f->result, now_us, &f->events)) {
+		struct worker *k = r->ranks[0];
+		log_error("fleet", "result number=%llu matches no plan",
+			  (unsigned long long)f->result.number);
+		worker_link_drop(f->link, k, now_us);
+		fleet_notice(f,
+			     (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = worker_local_pid(k)});
+		lose_replica(f, r, now_us, "a worker sent a result that matches no plan");
+		return;
+	}
+	metrics_observe(f->cfg->metrics, METRIC_ITERATION_TOKENS, rows);
+	fleet_emit_events(f, r, now_us);
+}
+
+/* A worker is lost, and its tp_group with it. */
+static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now_us)
+{
+	struct replica *r = fleet_by_epoch(f, ev->epoch);
+	int64_t pid = worker_local_pid(ev->worker);
+	bool failed = ev->kind == LINK_FAILED;
+	log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
+	snprintf(f->last_loss, sizeof f->last_loss, "%s", ev->why);
+	/* LOST makes the supervisor kill and replace the worker.  Not after LINK_FAILED: the worker exits by
+	 * itself, and a retry would fail the same way.  Nor without a limit on silence: a debugger may hold
+	 * the worker, and if it lives it sends hello again. */
+	if (!failed && pid && f->cfg->silent_us >= 0)
+		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
+	if (r)
+		lose_replica(f, r, now_us, ev->why);
+	if (failed) {
+		fleet_orders_failed(f, ev->why);
+		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_FAILED, .why = ev->why});
+	}
+}
+
+bool fleet_receive(struct fleet *f, int64_t now_us)
+{
+	return worker_link_recv(f->link, now_us, &f->result, &f->event);
+}
+
+void fleet_apply(struct fleet *f, int64_t now_us)
+{
+	const struct link_event *ev = &f->event;
+	struct replica *r = fleet_by_epoch(f, ev->epoch);
+	switch (ev->kind) {
+	case LINK_NONE:
+	case LINK_LEFT:
+		break;
+	case LINK_RESULT:
+		if (r)
+			apply_result(f, r, now_us);
+		break;
+	case LINK_READY:
+		if (r)
+			apply_ready(f, r, now_us);
+		break;
+	case LINK_HELLO:
+		/* A rank may report that its tp_group broke before the dead rank is detected. */
+		if (r && r->n_ranks > 1)
+			lose_replica(f, r, now_us, ev->why);
+		else if (r)
+			fleet_take_down(f, r, now_us, ev->why);
+		break;
+	case LINK_MISSED:
+		if (r)
+			fleet_take_down(f, r, now_us, ev->why);
+		break;
+	case LINK_GONE:
+	case LINK_FAILED:
+		apply_gone(f, ev, now_us);
+		break;
+	}
+}
+
+/* ---- the rest of a turn ---- */
+
+void fleet_schedule(struct fleet *f, int64_t now_us)
+{
+	fleet_reserve_drained(f, now_us);
+	form_tp_groups(f, now_us);
+	fleet_reject_oversized(f, now_us);
+	fleet_drain_jobs(f, now_us);
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		replica_plan(f->replicas[i], &f->plan, now_us);
+	fleet_balance(f, now_us);
+}
+
+void fleet_send(struct fleet *f, int64_t now_us)
+{
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		replica_send(f->replicas[i], f->link, now_us);
+}
+
+void fleet_tick(struct fleet *f, int64_t now_us)
+{
+	while (worker_link_tick(f->link, now_us, &f->event))
+		fleet_apply(f, now_us);
+	if (now_us - f->ticked_us >= TICK_US) {
+		f->ticked_us = now_us;
+		fleet_expire(f, now_us);
+		for (uint32_t i = 0; i < f->n_replicas; i++)
+			replica_tick(f->replicas[i], now_us);
+	}
+	fleet_orders(f, now_us);
+}
+
+void fleet_publish(struct fleet *f)
+{
+	struct fleet_queue q = fleet_queue(f);
+	struct engine_load *load = f->cfg->load;
+	emit_flush(f->emit);
+	if (!load)
+		return;
+	atomic_store_explicit(&load->n_queued, q.n_queued, memory_order_relaxed);
+	atomic_store_explicit(&load->queued_tokens, q.queued_tokens, memory_order_relaxed);
+}
+
+void fleet_retire(struct fleet *f, struct worker *k, int64_t now_us)
+{
+	int64_t pid = worker_local_pid(k);
+	if (pid)
+		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_RETIRE, .pid = pid});
+	log_info("fleet", "worker retired worker=%llu pid=%lld", (unsigned long long)k->id,
+		 (long long)k->hello.pid);
+	worker_link_retire(f->link, k, now_us);
+}
+
+/* ---- lifecycle ---- */
+
+int fleet_open(void *zmq_context, const struct engine_config *cfg, struct emit *emit, struct fleet **out,
+	       char *why, size_t why_n)
+{
+	struct fleet *f = xcalloc(1, sizeof *f);
+	f->cfg = cfg;
+	f->emit = emit;
+	f->tp = cfg->tp ? cfg->tp : 1;
+	f->max_context = cfg->model_context;
+	int rc = worker_link_open(zmq_context, cfg, &f->link, why, why_n);
+	if (rc) {
+		free(f);
+		return rc;
+	}
+	f->workers = worker_link_table(f->link);
+	f->unassigned = replica_sched_new(cfg);
+	*out = f;
+	return 0;
+}
+
+void fleet_stop_workers(struct fleet *f)
+{
+	worker_link_close(f->link);
+	f->link = NULL;
+}
+
+void fleet_close(struct fleet *f)
+{
+	if (!f)
+		return;
+	worker_link_close(f->link);
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		replica_free(f->replicas[i]);
+	sched_free(f->unassigned);
+	free(f->numerics_classes);
+	sched_events_fini(&f->events);
+	plan_fini(&f->plan);
+	result_fini(&f->result);
+	free(f);
+}
+
+void fleet_poll(struct fleet *f, void **messages, void **ends)
+{
+	worker_link_poll(f->link, messages, ends);
+}
+
+long fleet_wait_ms(const struct fleet *f, int64_t now_us)
+{
+	return worker_link_wait_ms(f->link, now_us);
+}
+
+const char *fleet_bus(const struct fleet *f)
+{
+	return worker_link_endpoint(f->link);
+}
+
+uint32_t fleet_max_context(const struct fleet *f)
+{
+	return f->max_context;
+}

@@ -1,0 +1,96 @@
+/* fleet_impl.h - shared by fleet.c (workers and tp_groups), fleet_jobs.c (jobs and replicas),
+ * fleet_order.c (scale, drain) and fleet_status.c.  For these only. */
+#ifndef QUERN_CONTROLLER_FLEET_FLEET_IMPL_H
+#define QUERN_CONTROLLER_FLEET_FLEET_IMPL_H
+
+#include "controller/fleet/fleet.h"
+#include "controller/fleet/replica.h"
+#include "controller/sched/sched_move.h"
+
+enum { FLEET_ORDERS = 64 };
+
+/* A scale or drain under way. */
+struct order {
+	bool used;
+	bool drain;
+	uint64_t tag;
+	int64_t until_us;
+	uint64_t workers[BUS_RANKS_MAX]; /* drain: the ranks of the tp_group at the time of the order; */
+	uint32_t n_workers;              /* done when all have exited */
+	uint32_t n_replicas;             /* scale */
+};
+
+/* A numerics class, by the fingerprint that its workers report. */
+struct numerics_class {
+	char numerics[256];
+};
+
+struct fleet {
+	const struct engine_config *cfg;
+	struct emit *emit;
+	struct worker_link *link;
+	struct worker_table *workers; /* link's */
+	struct sched *unassigned;     /* jobs that no replica takes now */
+	struct replica *replicas[ENGINE_REPLICAS_MAX];
+	uint32_t n_replicas;
+	uint32_t tp;
+	uint64_t last_replica, last_epoch, last_order;
+	struct numerics_class *numerics_classes; /* [n_numerics_classes]; number: index + 1 */
+	uint32_t n_numerics_classes;
+	bool ready, served; /* a replica serves; one has served */
+	bool unsized;       /* some groups may be: fleet_reject_oversized() is due */
+	uint32_t max_context;
+	int64_t form_us;           /* no tp_group is formed before: the last one broke too soon */
+	char last_loss[700];       /* reason of the last loss of a worker */
+	struct engine_counts past; /* totals of replicas that have ended */
+	struct order orders[FLEET_ORDERS];
+	int64_t ticked_us; /* last check of deadlines */
+	/* Scratch of one turn. */
+	struct link_event event;
+	struct plan plan;
+	struct result result; /* event is LINK_RESULT */
+	struct sched_events events;
+};
+
+/* ---- fleet.c ---- */
+
+/* Ends the replica: its jobs move, its workers are idle again. */
+void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const char *why);
+/* The replica of the tp_group with this epoch; NULL: none. */
+struct replica *fleet_by_epoch(const struct fleet *f, uint64_t epoch);
+/* Readiness and max_context, after a change: to the front end, and as a notice to the process. */
+void fleet_update(struct fleet *f, const char *why);
+void fleet_notice(struct fleet *f, struct engine_notice n);
+/* Whether the workers could be ranks of one tp_group: same host, same kind of device. */
+bool fleet_same_kind(const struct worker *a, const struct worker *b);
+/* Stops the worker on purpose: the supervisor does not replace it. */
+void fleet_retire(struct fleet *f, struct worker *k, int64_t now_us);
+
+/* ---- fleet_jobs.c ---- */
+
+/* Moves all jobs of a replica, none of which runs; poisoned ones fail. */
+void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us);
+/* Assigns the unassigned jobs that a replica takes now. */
+void fleet_assign_waiting(struct fleet *f);
+/* Fails jobs accepted before any size was known that are too long for every replica, once a replica has
+ * served and none is loading (which might be larger). */
+void fleet_reject_oversized(struct fleet *f, int64_t now_us);
+/* Fails jobs past their deadline, or unassigned for too long. */
+void fleet_expire(struct fleet *f, int64_t now_us);
+/* Draining replicas pass on the jobs that others take. */
+void fleet_drain_jobs(struct fleet *f, int64_t now_us);
+/* Work stealing: an idle replica takes jobs that wait elsewhere, and plans them. */
+void fleet_balance(struct fleet *f, int64_t now_us);
+/* Queues f->events for the front end.  from: the replica that sent f->result; NULL: no result. */
+void fleet_emit_events(struct fleet *f, const struct replica *from, int64_t now_us);
+
+/* ---- fleet_order.c ---- */
+
+/* Before tp_groups are formed: workers under a drain order form none, except to finish unassigned
+ * jobs. */
+void fleet_reserve_drained(struct fleet *f, int64_t now_us);
+void fleet_orders(struct fleet *f, int64_t now_us);
+/* A worker reported that it cannot serve: fails a scale that needs more replicas than exist. */
+void fleet_orders_failed(struct fleet *f, const char *why);
+
+#endif

@@ -1,0 +1,20 @@
+/* cors.h - which web pages of other origins may use the HTTP API from a browser. */
+#ifndef QUERN_CONTROLLER_HTTP_CORS_H
+#define QUERN_CONTROLLER_HTTP_CORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct cors;
+
+/* list: "https://a.example,http://localhost:3000", or "*" for all.  -EINVAL: an entry is not
+ * an origin (scheme://host[:port] and nothing after it), why names it. */
+int cors_parse(const char *list, struct cors **out, char *why, size_t why_n);
+void cors_free(struct cors *c); /* NULL is fine */
+
+/* Whether a request with this Origin may see the reply.  c NULL: none may; origin NULL: no. */
+bool cors_allows(const struct cors *c, const char *origin);
+/* Whether a page of this origin was served by the request's host: http(s):// and the header Host. */
+bool cors_is_own(const char *origin, const char *host);
+
+#endif

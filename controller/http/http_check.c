@@ -1,0 +1,244 @@
+#include "controller/http/http_impl.h"
+
+#include "controller/message/service.h"
+#include "controller/http/api_keys.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+	HTTP_TOO_LARGE = 413, /* libmicrohttpd has changed its name for it */
+	/* A body that is refused is read to its end, so that the client gets to see the reply, but only
+	 * when it is at most this many times the limit. */
+	PASS_OVER = 4,
+	PASS_OVER_STRANGER = 1 << 20, /* bytes, without a key */
+};
+
+struct header_count {
+	unsigned lengths, encodings;
+};
+
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+	struct header_count *n = cls;
+	(void)kind;
+	(void)value;
+	n->lengths += !strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH);
+	n->encodings += !strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+	return MHD_YES;
+}
+
+static void refuse(struct exchange *x, unsigned status, const char *code, const char *why)
+{
+	exchange_error(x, status,
+		       status == MHD_HTTP_TOO_MANY_REQUESTS ? "rate_limit_error" : "invalid_request_error",
+		       NULL, code, "%s", why);
+	x->refused = true;
+	exchange_body_free(x);
+}
+
+static void refuse_too_large(struct exchange *x)
+{
+	char why[128];
+	snprintf(why, sizeof why, "the request is larger than %" PRIu64 " bytes", x->max_body);
+	refuse(x, HTTP_TOO_LARGE, "request_too_large", why);
+}
+
+/* Only application/json: a page in a browser cannot send it here without asking first. */
+static bool is_json(const char *type)
+{
+	static const char want[] = "application/json";
+	size_t n = sizeof want - 1;
+	return type && !strncasecmp(type, want, n) && (!type[n] || type[n] == ';' || type[n] == ' ');
+}
+
+static bool method_fits(const struct http_route *r, const char *method)
+{
+	size_t n = strlen(method);
+	for (const char *a = r->allow; (a = strstr(a, method)); a += n)
+		if ((a == r->allow || a[-1] == ' ') && (!a[n] || a[n] == ','))
+			return true;
+	return false;
+}
+
+/* NULL: no such path. */
+static const struct http_route *find_route(const struct http_app *app, const char *url)
+{
+	for (size_t i = 0; i < app->n_routes; i++) {
+		const struct http_route *r = &app->routes[i];
+		if (r->flags & ROUTE_PREFIX ? !strncmp(url, r->path, strlen(r->path)) : !strcmp(url, r->path))
+			return r;
+	}
+	return NULL;
+}
+
+/* Without a key, not even the existence of a path is disclosed.  false: refused. */
+static bool check_key(struct exchange *x, struct MHD_Connection *c)
+{
+	const char *given = http_header(c, MHD_HTTP_HEADER_AUTHORIZATION);
+	if (!x->host->keys || (x->route && x->route->flags & ROUTE_OPEN))
+		return true;
+	x->key = api_keys_find(x->host->keys, given, x->started_us);
+	if (x->key)
+		return true;
+	refuse(x, MHD_HTTP_UNAUTHORIZED, given ? "invalid_api_key" : "missing_api_key",
+	       given ? "unknown API key" : "an API key is needed: Authorization: Bearer KEY");
+	return false;
+}
+
+/* Limits that refuse a request before its body is read. */
+static void check_limits(struct exchange *x, bool queued)
+{
+	const struct service *svc = x->host->svc;
+	char why[160];
+	if (x->key && api_key_begin(x->key, 0, true, x->started_us, &x->retry_s, why, sizeof why)) {
+		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_exceeded", why);
+		return;
+	}
+	if (queued && service_full(svc, why, sizeof why))
+		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why);
+}
+
+/* A browser asks whether a page may send a request. */
+static bool is_preflight(const struct exchange *x, struct MHD_Connection *c, const char *method)
+{
+	return x->origin[0] && !strcmp(method, MHD_HTTP_METHOD_OPTIONS) &&
+	       http_header(c, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD);
+}
+
+static void answer_preflight(struct exchange *x)
+{
+	struct buf nothing = {0};
+	exchange_reply(x, MHD_HTTP_NO_CONTENT, &nothing);
+	x->refused = true; /* the body is not read */
+	x->preflight = true;
+}
+
+/* A form needs no preflight: any page could write here through any browser that reaches the
+ * service.  A request without an origin is not a browser's.  false: refused. */
+static bool check_origin(struct exchange *x, struct MHD_Connection *c, const char *method)
+{
+	static const char *const reading[] = {MHD_HTTP_METHOD_GET, MHD_HTTP_METHOD_HEAD,
+					      MHD_HTTP_METHOD_OPTIONS};
+	const char *origin = http_header(c, MHD_HTTP_HEADER_ORIGIN), *site = http_header(c, "Sec-Fetch-Site");
+	for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++)
+		if (!strcmp(method, reading[i]))
+			return true;
+	/* Behind a proxy Host may be another; no page can set Sec-Fetch-Site. */
+	if (!origin || x->origin[0] || cors_is_own(origin, http_header(c, MHD_HTTP_HEADER_HOST)) ||
+	    (site && !strcmp(site, "same-origin")))
+		return true;
+	char why[320];
+	snprintf(why, sizeof why,
+		 "pages of %.100s may not write to this service (header Origin); --cors-origin %.100s allows "
+		 "it",
+		 origin, origin);
+	refuse(x, MHD_HTTP_FORBIDDEN, "origin_not_allowed", why);
+	return false;
+}
+
+/* Every reason to refuse a request by its headers; *length: of the body, by its header. */
+static void check(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method,
+		  uint64_t *length)
+{
+	const char *coding = http_header(c, MHD_HTTP_HEADER_CONTENT_ENCODING);
+	const struct http_route *r = x->route;
+	struct header_count n = {0};
+	bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
+	MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
+	const char *len = http_header(c, MHD_HTTP_HEADER_CONTENT_LENGTH);
+	*length = len ? strtoull(len, NULL, 10) : 0;
+	if (n.lengths + n.encodings > 1) {
+		/* Request smuggling: a proxy before us may have framed the body by the other header. */
+		*length = UINT64_MAX;
+		refuse(x, MHD_HTTP_BAD_REQUEST, NULL, "more than one Content-Length or Transfer-Encoding");
+	} else if (is_preflight(x, c, method)) {
+		answer_preflight(x);
+	} else if (!check_key(x, c) || !check_origin(x, c, method)) {
+		return;
+	} else if (!r) {
+		char why[256];
+		snprintf(why, sizeof why, "no such path: %.200s", url);
+		refuse(x, MHD_HTTP_NOT_FOUND, "not_found", why);
+	} else if (!method_fits(r, method)) {
+		char why[256];
+		snprintf(why, sizeof why, "%s takes %s, not %.32s", r->path, r->allow, method);
+		refuse(x, MHD_HTTP_METHOD_NOT_ALLOWED, "method_not_allowed", why);
+		x->allow = r->allow;
+	} else if (!r->call) {
+		char why[256];
+		snprintf(why, sizeof why, "%s is not built yet", r->path);
+		refuse(x, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", why);
+	} else if ((r->flags & ROUTE_JSON || (r->flags & ROUTE_JSON_POST && post)) &&
+		   !is_json(http_header(c, MHD_HTTP_HEADER_CONTENT_TYPE))) {
+		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
+		       "Content-Type must be application/json");
+	} else if (coding && strcasecmp(coding, "identity") != 0) {
+		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
+		       "Content-Encoding is not supported");
+	} else if (r->upload && post && r->upload(x)) {
+		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",
+		       "Content-Type must be multipart/form-data");
+	} else if (*length > x->max_body) {
+		refuse_too_large(x);
+	} else if (r->flags & ROUTE_COUNTED) {
+		check_limits(x, r->flags & ROUTE_QUEUED);
+	}
+}
+
+/* Bytes that a refused body may have and still be read to its end. */
+static uint64_t pass_over(const struct exchange *x)
+{
+	bool stranger = x->host->keys && !x->key;
+	return stranger ? PASS_OVER_STRANGER : PASS_OVER * x->max_body;
+}
+
+bool http_take_body(struct exchange *x, const char *p, size_t n)
+{
+	x->body_seen += n;
+	if (!x->refused && x->body_seen > x->max_body)
+		refuse_too_large(x);
+	if (!x->refused && x->work && x->work->body)
+		x->work->body(x, p, n);
+	else if (!x->refused && !exchange_body(x, p, n))
+		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded",
+		       "too many large requests at once: try again");
+	return x->body_seen <= pass_over(x);
+}
+
+/* The client, and the fields that the access log shows. */
+static void note_request(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
+			 const char *method)
+{
+	const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const char *id = http_header(c, "X-Request-Id");
+	const struct sockaddr *a = i ? i->client_addr : NULL;
+	if (a && a->sa_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)a)->sin_addr, x->remote, sizeof x->remote);
+	else if (a && a->sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, x->remote,
+			  sizeof x->remote);
+	snprintf(x->method, sizeof x->method, "%s", method);
+	snprintf(x->path, sizeof x->path, "%s", url);
+	const char *origin = http_header(c, MHD_HTTP_HEADER_ORIGIN);
+	if (origin && strlen(origin) < sizeof x->origin && cors_allows(h->cors, origin))
+		snprintf(x->origin, sizeof x->origin, "%s", origin);
+	static const char plain[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:";
+	if (id && strlen(id) < sizeof x->request_id && strspn(id, plain) == strlen(id))
+		snprintf(x->request_id, sizeof x->request_id, "%s", id);
+}
+
+bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
+			const char *method)
+{
+	uint64_t length;
+	note_request(h, x, c, url, method);
+	x->route = find_route(&h->app, url);
+	check(x, c, url, method, &length);
+	return x->refused && (length > pass_over(x) || http_header(c, MHD_HTTP_HEADER_EXPECT));
+}

@@ -1,0 +1,20 @@
+/* http_error.h - errors in OpenAI's shape, and the HTTP status of each of our codes.  Pure. */
+#ifndef QUERN_CONTROLLER_HTTP_HTTP_ERROR_H
+#define QUERN_CONTROLLER_HTTP_HTTP_ERROR_H
+
+#include "base/buf.h"
+#include "proto/codes.h"
+
+/* {"error": {"message", "type", "param", "code"}}.  param, code: NULL or "" is null. */
+void http_error_json(struct buf *b, const char *type, const char *param, const char *code,
+		     const char *message);
+
+/* The HTTP status, OpenAI's error type and its code (NULL: null) for one of our codes. */
+struct http_error {
+	unsigned status;
+	const char *type;
+	const char *code;
+};
+struct http_error http_error_of(enum code code);
+
+#endif

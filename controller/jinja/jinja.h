@@ -1,0 +1,71 @@
+/* jinja.h - the Jinja that chat templates are written in, rendered as transformers does it:
+ * jinja2's syntax and Python's semantics, trim_blocks and lstrip_blocks, loop controls, the
+ * generation tag, tojson, raise_exception, strftime_now, namespace; lists and dicts cannot be
+ * modified.  docs/CHAT.md says which subset.
+ * A template sees its variables and the time passed to jinja_render(), nothing else; steps, memory,
+ * nesting and output are bounded.  A parsed template is immutable: any number of threads may render it.
+ *
+ * Every string knows which of its bytes came from variables marked as input, whatever the template
+ * does with it.  The result has the spans of these bytes, so that the tokenizer finds no special
+ * tokens in a user's text.
+ *
+ *     text --lex.c--> tokens --parse.c, parse_expr.c--> tree (ast.h)
+ *     tree, variables --exec.c, eval.c--> marked text (text.h) --> struct jinja_result
+ *
+ * exec.c and eval.c call filters.c, sequences.c, tests.c, methods.c, str_methods.c and format.c,
+ * which compute with the values of value.h in the memory of arena.h. */
+#ifndef QUERN_CONTROLLER_JINJA_JINJA_H
+#define QUERN_CONTROLLER_JINJA_JINJA_H
+
+#include "base/buf.h"
+#include "base/span.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct jinja;
+
+enum jinja_flags {
+	JINJA_TRIM_BLOCKS = 1,   /* drop the newline behind a block tag */
+	JINJA_LSTRIP_BLOCKS = 2, /* drop white space before a block tag that begins a line */
+	JINJA_CHAT = JINJA_TRIM_BLOCKS | JINJA_LSTRIP_BLOCKS,
+};
+
+/* text is copied.  -EINVAL: why gives the line; -E2BIG: longer than 1 MiB. */
+int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, char *why, size_t why_n);
+void jinja_free(struct jinja *t); /* NULL is fine */
+
+struct jinja_var {
+	const char *name;
+	const json_t *value; /* borrowed while rendering */
+	bool input;          /* its strings are user input */
+	/* With input: strings under the key word_key that are one of words (NULL-terminated) are not marked,
+	 * e.g. a message's role, of which some templates make special tokens. */
+	const char *word_key;
+	const char *const *words;
+};
+
+/* Bounds of a rendering; 0: the default.  Beyond one: -E2BIG, and why names it. */
+struct jinja_limits {
+	uint64_t steps; /* expressions evaluated, list elements and 64-byte units of text handled */
+	size_t memory;  /* bytes of all values made */
+	size_t output;  /* bytes of the result */
+	unsigned depth; /* nesting of expressions, blocks and macro calls */
+};
+
+struct jinja_result {
+	struct buf text;
+	struct text_span *input; /* owned; ascending, apart: bytes of text that are user input */
+	size_t n_input;
+};
+void jinja_result_fini(struct jinja_result *r);
+
+/* now_us: the time of strftime_now(), shown in local time; microseconds since 1970.  -EINVAL: the template
+ * refused (raise_exception) or made an error; -E2BIG: a limit.  why names the line. */
+int jinja_render(const struct jinja *t, const struct jinja_var *vars, size_t n_vars,
+		 const struct jinja_limits *limits, int64_t now_us, struct jinja_result *out, char *why,
+		 size_t why_n);
+
+#endif

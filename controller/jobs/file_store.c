@@ -1,0 +1,478 @@
+#include "controller/jobs/file_store.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/entropy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char file_store_schema[] =
+	/* Times are seconds since 1970. */
+	"CREATE TABLE files(id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, purpose TEXT NOT "
+	"NULL,"
+	" bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER);"
+	"CREATE TABLE chunks(file TEXT NOT NULL, first INTEGER NOT NULL, data BLOB NOT NULL,"
+	" PRIMARY KEY(file, first))";
+
+enum { PARTS_WAITING = 64 }; /* of a file: 16 MiB, a sixteenth of the bound of the journal's queue */
+
+struct file_store {
+	struct journal *journal;
+	pthread_mutex_t lock; /* of the reader */
+	struct journal_db *reader;
+};
+
+struct file_writer {
+	struct file_store *fs;
+	struct file_info info;
+	struct buf part;
+	atomic_bool failed;  /* a part is not in the journal */
+	atomic_uint refs;    /* the writer's own, one per part under way */
+	atomic_uint n_parts; /* in the journal, or under way to it */
+	pthread_mutex_t lock;
+	pthread_cond_t done;
+	unsigned n_waiting; /* under the lock: parts under way to the journal */
+};
+
+/* One operation of any kind. */
+struct file_op {
+	struct journal_op op;
+	struct file_writer *writer; /* a reference, or NULL */
+	struct file_info info;
+	int64_t first;
+	struct buf data;
+	char used_by[FILE_ID_SIZE]; /* a live batch with this input: it was not deleted */
+	int (*also)(void *user, struct journal_db *db);
+	void (*done)(void *user, int rc, const char *why);
+	void *user;
+};
+
+/* --- operations --- */
+
+static struct file_op *op_new(int (*run)(struct journal_op *, struct journal_db *));
+static int run_part(struct journal_op *op, struct journal_db *db);
+static int run_commit(struct journal_op *op, struct journal_db *db);
+static int run_delete(struct journal_op *op, struct journal_db *db);
+
+static void writer_unref(struct file_writer *w)
+{
+	if (atomic_fetch_sub(&w->refs, 1) != 1)
+		return;
+	pthread_cond_destroy(&w->done);
+	pthread_mutex_destroy(&w->lock);
+	buf_fini(&w->part);
+	free(w);
+}
+
+static void part_done(struct file_writer *w, int rc)
+{
+	if (rc)
+		atomic_fetch_sub(&w->n_parts, 1);
+	pthread_mutex_lock(&w->lock);
+	w->n_waiting--;
+	pthread_cond_signal(&w->done);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void on_done(struct journal_op *op, int rc, const char *why)
+{
+	struct file_op *o = (struct file_op *)op;
+	char used[160];
+	if (!rc && o->used_by[0]) {
+		why = used;
+		rc = err_why(used, sizeof used, -EBUSY,
+			     "the file is the input of %s, which has not ended: cancel that or wait for it",
+			     o->used_by);
+	}
+	if (rc && o->writer)
+		atomic_store(&o->writer->failed, true);
+	if (o->writer && o->op.run == run_part)
+		part_done(o->writer, rc);
+	if (rc && o->op.run == run_commit) {
+		/* The file never existed: its parts are deleted. */
+		struct file_op *gone = op_new(run_delete);
+		gone->op.required = true;
+		gone->info = o->info;
+		journal_put(o->writer->fs->journal, &gone->op);
+	}
+	if (o->done)
+		o->done(o->user, rc, why);
+	if (o->writer)
+		writer_unref(o->writer);
+	buf_fini(&o->data);
+	free(o);
+}
+
+static struct file_op *op_new(int (*run)(struct journal_op *, struct journal_db *))
+{
+	struct file_op *o = xcalloc(1, sizeof *o);
+	o->op.run = run;
+	o->op.done = on_done;
+	o->op.bytes = sizeof *o;
+	return o;
+}
+
+static int run_part(struct journal_op *op, struct journal_db *db)
+{
+	struct file_op *o = (struct file_op *)op;
+	return journal_run(db, "INSERT INTO chunks(file, first, data) VALUES(?, ?, ?)",
+			   JOURNAL_VALUES(journal_text(o->info.id), journal_int(o->first),
+					  journal_blob(o->data.p, o->data.len)));
+}
+
+static int run_commit(struct journal_op *op, struct journal_db *db)
+{
+	struct file_op *o = (struct file_op *)op;
+	const struct file_info *f = &o->info;
+	/* Its parts were put before, so each of them is done or has failed. */
+	if (o->writer && atomic_load(&o->writer->failed))
+		return SQLITE_ABORT;
+	int rc = journal_run(db,
+			     "INSERT INTO files(id, owner, name, purpose, bytes, created_at, expires_at) "
+			     "VALUES(?, ?, ?, ?, ?, ?, ?)",
+			     JOURNAL_VALUES(journal_text(f->id), journal_text(f->owner),
+					    journal_text(f->name), journal_text(f->purpose),
+					    journal_int(f->bytes), journal_int(f->created_at),
+					    f->expires_at ? journal_int(f->expires_at) : journal_text(NULL)));
+	return rc || !o->also ? rc : o->also(o->user, db);
+}
+
+static int run_delete(struct journal_op *op, struct journal_db *db)
+{
+	struct file_op *o = (struct file_op *)op;
+	int rc = journal_run(db, "DELETE FROM files WHERE id = ?", JOURNAL_VALUES(journal_text(o->info.id)));
+	return rc ? rc
+		  : journal_run(db, "DELETE FROM chunks WHERE file = ?",
+				JOURNAL_VALUES(journal_text(o->info.id)));
+}
+
+/* Inputs of live batches.  A batch that starts again reads its input from the beginning. */
+#define LIVE_INPUTS                                                                                          \
+	"(SELECT coalesce(json_extract(object, '$.input_file_id'), '') FROM batches WHERE state = 0 AND "    \
+	"json_valid(object))"
+
+/* Checked within the transaction, so that no batch is created in between. */
+static int run_delete_unused(struct journal_op *op, struct journal_db *db)
+{
+	struct file_op *o = (struct file_op *)op;
+	o->used_by[0] = 0;
+	sqlite3_stmt *s = journal_query(db,
+					"SELECT id FROM batches WHERE state = 0 AND json_valid(object) AND "
+					"json_extract(object, '$.input_file_id') = ? LIMIT 1",
+					JOURNAL_VALUES(journal_text(o->info.id)));
+	if (!s)
+		return journal_error(db);
+	int rc = sqlite3_step(s);
+	if (rc == SQLITE_ROW)
+		snprintf(o->used_by, sizeof o->used_by, "%s", (const char *)sqlite3_column_text(s, 0));
+	sqlite3_reset(s);
+	return rc == SQLITE_DONE ? run_delete(op, db) : rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
+
+static int run_tidy(struct journal_op *op, struct journal_db *db)
+{
+	(void)op;
+	return journal_exec(db, "DELETE FROM chunks WHERE file NOT IN (SELECT id FROM files)");
+}
+
+static int run_sweep(struct journal_op *op, struct journal_db *db)
+{
+	struct file_op *o = (struct file_op *)op;
+	int rc = journal_run(
+		db,
+		"DELETE FROM chunks WHERE file IN (SELECT id FROM files WHERE expires_at IS NOT NULL "
+		"AND expires_at <= ? AND id NOT IN " LIVE_INPUTS ")",
+		JOURNAL_VALUES(journal_int(o->first)));
+	return rc ? rc
+		  : journal_run(db,
+				"DELETE FROM files WHERE expires_at IS NOT NULL AND expires_at <= ? AND id "
+				"NOT IN " LIVE_INPUTS,
+				JOURNAL_VALUES(journal_int(o->first)));
+}
+
+/* --- lifecycle --- */
+
+int file_store_open(struct journal *j, struct file_store **out, char *why, size_t why_n)
+{
+	struct file_store *fs = xcalloc(1, sizeof *fs);
+	int rc = journal_reader(j, &fs->reader, why, why_n);
+	if (rc) {
+		free(fs);
+		return rc;
+	}
+	fs->journal = j;
+	pthread_mutex_init(&fs->lock, NULL);
+	journal_put(j, &op_new(run_tidy)->op);
+	*out = fs;
+	return 0;
+}
+
+void file_store_close(struct file_store *fs)
+{
+	if (!fs)
+		return;
+	journal_reader_close(fs->reader);
+	pthread_mutex_destroy(&fs->lock);
+	free(fs);
+}
+
+struct journal *file_store_journal(struct file_store *fs)
+{
+	return fs->journal;
+}
+
+void file_store_id(char id[FILE_ID_SIZE], const char *prefix)
+{
+	snprintf(id, FILE_ID_SIZE, "%s%016" PRIx64 "%016" PRIx64, prefix, entropy_u64(), entropy_u64());
+}
+
+/* --- reading --- */
+
+#define INFO "id, owner, name, purpose, bytes, created_at, expires_at"
+
+static void text(char *out, size_t n, sqlite3_stmt *s, int column)
+{
+	const char *t = (const char *)sqlite3_column_text(s, column);
+	snprintf(out, n, "%s", t ? t : "");
+}
+
+static void info_of(sqlite3_stmt *s, struct file_info *f)
+{
+	*f = (struct file_info){.bytes = sqlite3_column_int64(s, 4),
+				.created_at = sqlite3_column_int64(s, 5),
+				.expires_at = sqlite3_column_int64(s, 6)};
+	text(f->id, sizeof f->id, s, 0);
+	text(f->owner, sizeof f->owner, s, 1);
+	text(f->name, sizeof f->name, s, 2);
+	text(f->purpose, sizeof f->purpose, s, 3);
+}
+
+int file_store_get(struct file_store *fs, const char *owner, const char *id, struct file_info *out)
+{
+	int rc = -EIO;
+	pthread_mutex_lock(&fs->lock);
+	sqlite3_stmt *s = journal_query(
+		fs->reader,
+		"SELECT " INFO " FROM files WHERE id = ? AND owner = ? AND "
+		"(expires_at IS NULL OR expires_at > ?)",
+		JOURNAL_VALUES(journal_text(id), journal_text(owner), journal_int(clock_unix())));
+	if (s) {
+		rc = sqlite3_step(s);
+		if (rc == SQLITE_ROW)
+			info_of(s, out);
+		rc = rc == SQLITE_ROW ? 0 : rc == SQLITE_DONE ? -ENOENT : -EIO;
+		sqlite3_reset(s);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	return rc;
+}
+
+ptrdiff_t file_store_read(struct file_store *fs, const char *id, int64_t at, void *p, size_t n)
+{
+	size_t got = 0;
+	int rc = SQLITE_DONE;
+	pthread_mutex_lock(&fs->lock);
+	/* Parts have one size: the first one is found by its offset. */
+	sqlite3_stmt *s = journal_query(
+		fs->reader, "SELECT first, data FROM chunks WHERE file = ? AND first >= ? ORDER BY first",
+		JOURNAL_VALUES(journal_text(id), journal_int(at - at % FILE_PART)));
+	if (s) {
+		while (got < n && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+			int64_t skip = at + (int64_t)got - sqlite3_column_int64(s, 0);
+			int64_t have = sqlite3_column_bytes(s, 1);
+			const char *data = sqlite3_column_blob(s, 1);
+			if (skip < 0 || skip >= have)
+				break;
+			size_t take = (size_t)(have - skip) < n - got ? (size_t)(have - skip) : n - got;
+			memcpy((char *)p + got, data + skip, take);
+			got += take;
+		}
+		sqlite3_reset(s);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	return s && (rc == SQLITE_DONE || rc == SQLITE_ROW) ? (ptrdiff_t)got : -EIO;
+}
+
+/* Of the file that a list continues after; 0: no such file. */
+static int64_t rowid_of(struct file_store *fs, const char *owner, const char *id)
+{
+	int64_t rowid = 0;
+	sqlite3_stmt *s = journal_query(fs->reader, "SELECT rowid FROM files WHERE id = ? AND owner = ?",
+					JOURNAL_VALUES(journal_text(id), journal_text(owner)));
+	if (s && sqlite3_step(s) == SQLITE_ROW)
+		rowid = sqlite3_column_int64(s, 0);
+	sqlite3_reset(s);
+	return rowid;
+}
+
+int file_store_list(struct file_store *fs, const char *owner, const char *purpose, const char *after,
+		    bool ascending, struct file_info *out, int max, bool *more)
+{
+	static const char up[] =
+		"SELECT " INFO " FROM files WHERE owner = ?1 AND (?2 IS NULL OR purpose = ?2) "
+		"AND (expires_at IS NULL OR expires_at > ?3) AND rowid > ?4 "
+		"ORDER BY rowid LIMIT ?5";
+	static const char down[] =
+		"SELECT " INFO " FROM files WHERE owner = ?1 AND (?2 IS NULL OR purpose = ?2) "
+		"AND (expires_at IS NULL OR expires_at > ?3) AND rowid < ?4 "
+		"ORDER BY rowid DESC LIMIT ?5";
+	int n = 0, rc = SQLITE_ERROR;
+	*more = false;
+	pthread_mutex_lock(&fs->lock);
+	int64_t from = after ? rowid_of(fs, owner, after) : ascending ? 0 : INT64_MAX;
+	sqlite3_stmt *s = journal_query(fs->reader, ascending ? up : down,
+					JOURNAL_VALUES(journal_text(owner), journal_text(purpose),
+						       journal_int(clock_unix()), journal_int(from),
+						       journal_int((int64_t)max + 1)));
+	if (s && (from || !after)) {
+		while ((rc = sqlite3_step(s)) == SQLITE_ROW && !(*more = n == max))
+			info_of(s, &out[n++]);
+		sqlite3_reset(s);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (after && !from)
+		return -ENOENT;
+	return rc == SQLITE_DONE || rc == SQLITE_ROW ? n : -EIO;
+}
+
+/* --- writing --- */
+
+void file_store_delete(struct file_store *fs, const char *owner, const char *id,
+		       void (*done)(void *user, int rc, const char *why), void *user)
+{
+	struct file_op *o = op_new(run_delete_unused);
+	o->done = done;
+	o->user = user;
+	int rc = file_store_get(fs, owner, id, &o->info);
+	if (rc)
+		on_done(&o->op, rc, rc == -ENOENT ? "no such file" : "the journal cannot be read");
+	else
+		journal_put(fs->journal, &o->op);
+}
+
+void file_store_remove(struct file_store *fs, const char *id,
+		       void (*done)(void *user, int rc, const char *why), void *user)
+{
+	struct file_op *o = op_new(run_delete);
+	o->done = done;
+	o->user = user;
+	snprintf(o->info.id, sizeof o->info.id, "%s", id);
+	journal_put(fs->journal, &o->op);
+}
+
+void file_store_sweep(struct file_store *fs)
+{
+	struct file_op *o = op_new(run_sweep);
+	o->first = clock_unix();
+	journal_put(fs->journal, &o->op);
+}
+
+struct file_writer *file_writer_new(struct file_store *fs, const struct file_info *info)
+{
+	struct file_writer *w = xcalloc(1, sizeof *w);
+	w->fs = fs;
+	w->info = *info;
+	w->info.bytes = 0;
+	atomic_init(&w->refs, 1);
+	atomic_init(&w->failed, false);
+	atomic_init(&w->n_parts, 0);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->done, NULL);
+	return w;
+}
+
+static void put_part(struct file_writer *w)
+{
+	struct file_op *o = op_new(run_part);
+	o->info = w->info;
+	o->first = w->info.bytes - (int64_t)w->part.len;
+	o->data = w->part;
+	o->op.bytes += o->data.cap;
+	o->writer = w;
+	w->part = (struct buf){0};
+	atomic_fetch_add(&w->refs, 1);
+	atomic_fetch_add(&w->n_parts, 1);
+	pthread_mutex_lock(&w->lock);
+	w->n_waiting++;
+	pthread_mutex_unlock(&w->lock);
+	journal_put(w->fs->journal, &o->op);
+}
+
+int file_writer_put(struct file_writer *w, const void *p, size_t n)
+{
+	const char *from = p;
+	while (n) {
+		size_t room = FILE_PART - w->part.len, take = n < room ? n : room;
+		buf_put(&w->part, from, take);
+		w->info.bytes += (int64_t)take;
+		from += take;
+		n -= take;
+		if (w->part.len == FILE_PART)
+			put_part(w);
+	}
+	return atomic_load(&w->failed) ? -EAGAIN : 0;
+}
+
+int file_writer_wait(struct file_writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	/* Parts are done also when the disk fails. */
+	while (w->n_waiting >= PARTS_WAITING)
+		pthread_cond_wait(&w->done, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	return atomic_load(&w->failed) ? -EAGAIN : 0;
+}
+
+void file_writer_describe(struct file_writer *w, const struct file_info *info)
+{
+	int64_t bytes = w->info.bytes;
+	w->info = *info;
+	w->info.bytes = bytes;
+}
+
+int64_t file_writer_bytes(const struct file_writer *w)
+{
+	return w->info.bytes;
+}
+
+void file_writer_commit(struct file_writer **pw, int (*also)(void *user, struct journal_db *db),
+			void (*done)(void *user, int rc, const char *why), void *user)
+{
+	struct file_writer *w = *pw;
+	*pw = NULL;
+	if (w->part.len)
+		put_part(w);
+	struct file_op *o = op_new(run_commit);
+	o->info = w->info;
+	o->writer = w; /* the writer's own reference */
+	o->also = also;
+	o->done = done;
+	o->user = user;
+	journal_put(w->fs->journal, &o->op);
+}
+
+void file_writer_abort(struct file_writer **pw)
+{
+	struct file_writer *w = *pw;
+	*pw = NULL;
+	if (!w)
+		return;
+	if (!atomic_load(&w->n_parts)) {
+		writer_unref(w);
+		return;
+	}
+	/* A file is aborted when the disk is full: its parts free space as soon as possible. */
+	struct file_op *o = op_new(run_delete);
+	o->op.required = true;
+	o->info = w->info;
+	o->writer = w;
+	journal_put(w->fs->journal, &o->op);
+}

@@ -1,0 +1,475 @@
+/* jobs_durable.c - durable jobs into the journal; jobs.h draws when.
+ *
+ * Acceptance and end are published only when they are on the disk: an accepted job is carried out and a done
+ * one stays done, whatever crashes.  One exception: while the disk fails, an end is published at once, and
+ * recorded when the journal writes again.
+ *
+ * jobs_recover.c is the way back. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/jobs/jobs_impl.h"
+#include "controller/jobs/journal.h"
+#include "controller/jobs/record.h"
+#include "proto/mp.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char jobs_schema[] =
+	/* state: 0 unfinished, 1 ended.  Times are microseconds since 1970. */
+	"CREATE TABLE jobs(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, key TEXT,"
+	" body BLOB NOT NULL, accepted_at INTEGER NOT NULL, request BLOB, state INTEGER NOT NULL,"
+	" cancelled INTEGER NOT NULL DEFAULT 0, finished_at INTEGER, end BLOB, row TEXT);"
+	"CREATE UNIQUE INDEX jobs_key ON jobs(owner, key) WHERE key IS NOT NULL;"
+	"CREATE INDEX jobs_unfinished ON jobs(n) WHERE state = 0;"
+	"CREATE INDEX jobs_finished ON jobs(finished_at) WHERE state = 1;"
+	/* Progress of unfinished jobs, in order: the tokens from `first` on; first = OUTPUT_ENDED: an output
+	 * that has ended; JOB_CLASS: the numerics class of the rows that follow. */
+	"CREATE TABLE tokens(job INTEGER NOT NULL, output INTEGER NOT NULL, first INTEGER NOT NULL,"
+	" data BLOB NOT NULL);"
+	"CREATE INDEX tokens_job ON tokens(job)";
+
+enum {
+	SAVE_US = 250 * 1000, /* tokens are saved at least so often */
+	SAVE_TOKENS = 4096,   /* or when this many are unsaved, over all jobs */
+	SWEEP_US = 10 * 1000 * 1000,
+	SWEEP_ROWS = 1000,
+};
+
+/* --- operations --- */
+
+/* One row of tokens. */
+struct saved {
+	uint64_t number;
+	uint32_t output;
+	int64_t first;
+	size_t at, n; /* of the operation's bytes */
+};
+
+struct durable_op {
+	struct journal_op op; /* first: the journal has a pointer to it */
+	struct jobs *jobs;    /* only settled and user are read, which never change */
+	char id[JOBS_ID_SIZE];
+	uint64_t number;
+	char *key, *owner; /* owned or NULL */
+	uint8_t body[16];
+	int64_t unix_us, limit;
+	struct buf bytes; /* a record, or rows of tokens */
+	char *row;        /* owned */
+	struct saved *saved;
+	uint32_t n_saved, saved_cap;
+};
+
+static void op_free(struct durable_op *o)
+{
+	free(o->key);
+	free(o->owner);
+	buf_fini(&o->bytes);
+	free(o->row);
+	free(o->saved);
+	free(o);
+}
+
+static void on_done(struct journal_op *op, int rc, const char *why)
+{
+	if (rc)
+		log_warn("jobs", "cannot write to the journal: %s", why);
+	op_free((struct durable_op *)op);
+}
+
+static void on_accept_done(struct journal_op *op, int rc, const char *why)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	o->jobs->settled(o->jobs->user, o->id, false, rc, why);
+	op_free(o);
+}
+
+static void on_end_done(struct journal_op *op, int rc, const char *why)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	o->jobs->settled(o->jobs->user, o->id, true, rc, why);
+	op_free(o);
+}
+
+static void on_end_held(struct journal_op *op, int rc, const char *why)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	(void)rc;
+	o->jobs->settled(o->jobs->user, o->id, true, -EAGAIN, why);
+}
+
+static struct durable_op *op_new(struct jobs *j, const struct job *job,
+				 int (*run)(struct journal_op *, struct journal_db *))
+{
+	struct durable_op *o = xcalloc(1, sizeof *o);
+	o->op.run = run;
+	o->op.done = on_done;
+	o->op.required = true;
+	o->jobs = j;
+	if (job) {
+		memcpy(o->id, job->id, sizeof o->id);
+		o->number = job->number;
+	}
+	return o;
+}
+
+static void op_put(struct jobs *j, struct durable_op *o)
+{
+	o->op.bytes = sizeof *o + o->bytes.cap + o->n_saved * sizeof *o->saved;
+	journal_put(j->journal, &o->op);
+}
+
+static int run_accept(struct journal_op *op, struct journal_db *db)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	return journal_run(db,
+			   "INSERT INTO jobs(n, id, owner, key, body, accepted_at, request, state) "
+			   "VALUES(?, ?, ?, ?, ?, ?, ?, 0)",
+			   JOURNAL_VALUES(journal_int((int64_t)o->number), journal_text(o->id),
+					  journal_text(o->owner ? o->owner : ""), journal_text(o->key),
+					  journal_blob(o->body, sizeof o->body), journal_int(o->unix_us),
+					  journal_blob(o->bytes.p, o->bytes.len)));
+}
+
+static int run_save(struct journal_op *op, struct journal_db *db)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	int rc = SQLITE_OK;
+	for (uint32_t i = 0; !rc && i < o->n_saved; i++) {
+		const struct saved *v = &o->saved[i];
+		rc = journal_run(db, "INSERT INTO tokens(job, output, first, data) VALUES(?, ?, ?, ?)",
+				 JOURNAL_VALUES(journal_int((int64_t)v->number), journal_int(v->output),
+						journal_int(v->first),
+						journal_blob(o->bytes.p + v->at, v->n)));
+	}
+	return rc;
+}
+
+static int run_cancel(struct journal_op *op, struct journal_db *db)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	return journal_run(db, "UPDATE jobs SET cancelled = 1 WHERE n = ?",
+			   JOURNAL_VALUES(journal_int((int64_t)o->number)));
+}
+
+static int run_retract(struct journal_op *op, struct journal_db *db)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	return journal_run(db, "DELETE FROM jobs WHERE n = ?",
+			   JOURNAL_VALUES(journal_int((int64_t)o->number)));
+}
+
+static int run_end(struct journal_op *op, struct journal_db *db)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	/* The first end counts. */
+	int rc = journal_run(
+		db, "UPDATE jobs SET state = 1, finished_at = ?, end = ?, row = ? WHERE n = ? AND state = 0",
+		JOURNAL_VALUES(journal_int(o->unix_us), journal_blob(o->bytes.p, o->bytes.len),
+			       journal_text(o->row), journal_int((int64_t)o->number)));
+	return rc ? rc
+		  : journal_run(db, "DELETE FROM tokens WHERE job = ?",
+				JOURNAL_VALUES(journal_int((int64_t)o->number)));
+}
+
+static int run_sweep(struct journal_op *op, struct journal_db *db)
+{
+	struct durable_op *o = (struct durable_op *)op;
+	return journal_run(db,
+			   "DELETE FROM jobs WHERE n IN (SELECT n FROM jobs WHERE state = 1 AND finished_at "
+			   "< ? ORDER BY finished_at LIMIT ?)",
+			   JOURNAL_VALUES(journal_int(o->unix_us), journal_int(o->limit)));
+}
+
+/* --- a new job --- */
+
+enum code durable_refuses(struct jobs *j, char *why, size_t why_n)
+{
+	char reason[320];
+	struct journal_stats st;
+	if (!j->journal) {
+		snprintf(why, why_n, "durable: this service keeps no journal; start it with --journal FILE");
+		return E_BAD_REQUEST;
+	}
+	if (!journal_health(j->journal, reason, sizeof reason)) {
+		snprintf(why, why_n, "durable: %s", reason);
+		return E_INTERNAL;
+	}
+	journal_stats(j->journal, &st);
+	/* A quarter above what the sweep keeps it at: only unfinished jobs are left in it then. */
+	if (st.file_bytes - st.free_bytes > j->svc->journal_bytes / 4 * 5) {
+		snprintf(why, why_n, "durable: the journal is full (--journal-bytes)");
+		return E_OVERLOADED;
+	}
+	return CODE_OK;
+}
+
+void durable_name(char *out, size_t n, const char *what, const struct job *job)
+{
+	snprintf(out, n, "%s %s", what, job->id);
+}
+
+void durable_begin(struct job *job, const struct submit *s, int64_t now)
+{
+	char name[64];
+	job->keep = true;
+	job->accepted_unix_us = clock_unix_us();
+	job->n_saved = xcalloc(job->n_outputs, sizeof *job->n_saved);
+	/* Names and stop strings have moved to the job. */
+	struct submit whole = *s;
+	whole.user = job->user;
+	whole.key = job->key;
+	whole.cache_salt = job->cache_salt;
+	whole.stop = job->stop;
+	whole.n_stop = job->n_stop;
+	record_put_request(&job->request, &whole, now, job->accepted_unix_us);
+	durable_name(name, sizeof name, "request", job);
+	record_seal(&job->request, name);
+}
+
+void durable_accept(struct jobs *j, struct job *job)
+{
+	struct durable_op *o = op_new(j, job, run_accept);
+	job->settling = true;
+	o->op.done = on_accept_done;
+	o->op.required = false;
+	o->key = job->key ? xstrdup(job->key) : NULL;
+	o->owner = job->owner ? xstrdup(job->owner) : NULL;
+	memcpy(o->body, job->body, sizeof o->body);
+	o->unix_us = job->accepted_unix_us;
+	o->bytes = job->request;
+	job->request = (struct buf){0};
+	op_put(j, o);
+}
+
+void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *why, int64_t now)
+{
+	struct job *job = jobs_in_memory(j, id);
+	if (!job)
+		return;
+	if (end) {
+		job->recorded = rc != -EAGAIN;
+		if (job->recording)
+			jobs_conclude(j, job, now);
+		return;
+	}
+	if (!job->settling)
+		return;
+	job->settling = false;
+	if (rc) {
+		char text[400];
+		snprintf(text, sizeof text, "durable: %s", why);
+		if (!job->ended)
+			j->send(j->user, jobs_command(ENGINE_CANCEL, job));
+		jobs_refuse(j, job, E_INTERNAL, text);
+		return;
+	}
+	jobs_accept(j, job);
+	struct engine_event *e = job->ended;
+	job->ended = NULL;
+	if (e)
+		jobs_on_end(j, job, e, now);
+	engine_event_free(e);
+}
+
+void durable_cancel(struct jobs *j, struct job *job)
+{
+	op_put(j, op_new(j, job, run_cancel));
+}
+
+void durable_retract(struct jobs *j, struct job *job)
+{
+	op_put(j, op_new(j, job, run_retract));
+}
+
+/* --- tokens --- */
+
+void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t now)
+{
+	if (job->restarts)
+		return;
+	j->n_unsaved_tokens += n_tokens;
+	if (j->save_us == INT64_MAX)
+		j->save_us = now + SAVE_US;
+	if (!job->unsaved) {
+		job->unsaved = true;
+		array_grow(j->unsaved, j->unsaved_cap, j->n_unsaved + 1);
+		j->unsaved[j->n_unsaved++] = job;
+	}
+}
+
+void durable_class(struct job *job, const char *numerics)
+{
+	if (job->restarts || !numerics[0] || (job->numerics && strcmp(job->numerics, numerics) == 0))
+		return;
+	job->class_changed = job->class_changed || job->numerics;
+	free(job->numerics);
+	job->numerics = xstrdup(numerics);
+	job->numerics_unsaved = true;
+}
+
+static struct saved *add_row(struct durable_op *o, const struct job *job, struct buf *b)
+{
+	array_grow(o->saved, o->saved_cap, o->n_saved + 1);
+	struct saved *v = &o->saved[o->n_saved++];
+	*v = (struct saved){.number = job->number, .at = o->bytes.len, .n = b->len};
+	buf_put(&o->bytes, b->p, b->len);
+	buf_fini(b);
+	return v;
+}
+
+/* Before the first tokens, within the same transaction; again when it changes. */
+static void save_class(struct durable_op *o, struct job *job)
+{
+	char name[64];
+	struct buf b = {0};
+	if (!job->numerics_unsaved)
+		return;
+	job->numerics_unsaved = false;
+	mp_put_array(&b, 2);
+	mp_put_bool(&b, job->class_changed);
+	mp_put_cstr(&b, job->numerics);
+	durable_name(name, sizeof name, "class", job);
+	record_seal(&b, name);
+	add_row(o, job, &b)->first = JOB_CLASS;
+}
+
+static void save_row(struct durable_op *o, const struct job *job, const struct output *out, int64_t first,
+		     uint32_t to)
+{
+	char name[96];
+	struct buf b = {0};
+	if (first == OUTPUT_ENDED)
+		record_put_output(&b, out, &job->rules);
+	else
+		record_put_tokens(&b, &out->log, (uint32_t)first, to);
+	snprintf(name, sizeof name, "tokens %s %u %" PRId64, job->id, out->index, first);
+	record_seal(&b, name);
+	struct saved *v = add_row(o, job, &b);
+	v->output = out->index;
+	v->first = first;
+}
+
+static void save_output(struct durable_op *o, struct job *job, const struct output *out)
+{
+	uint32_t *n_saved = &job->n_saved[out->index];
+	if (*n_saved == SEQ_OVER)
+		return;
+	if (out->finish != FINISH_NONE) {
+		save_row(o, job, out, OUTPUT_ENDED, 0);
+		*n_saved = SEQ_OVER;
+		return;
+	}
+	/* A stop token is saved with the end of its output. */
+	uint32_t to = out->log.n - out->at_stop;
+	if (to <= *n_saved)
+		return;
+	save_row(o, job, out, *n_saved, to);
+	*n_saved = to;
+}
+
+void jobs_save(struct jobs *j)
+{
+	if (!j->n_unsaved)
+		return;
+	j->save_us = INT64_MAX;
+	/* Lost tokens are computed again: they are not queued for a disk that is slow or fails. */
+	if (!journal_takes(j->journal)) {
+		j->save_us = clock_us() + SAVE_US;
+		j->n_unsaved_tokens = 0; /* whatever their number: not before save_us */
+		return;
+	}
+	struct durable_op *o = op_new(j, NULL, run_save);
+	for (uint32_t i = 0; i < j->n_unsaved; i++) {
+		struct job *job = j->unsaved[i];
+		if (!job)
+			continue;
+		job->unsaved = false;
+		if (job->state != JOB_RUNNING) {
+			/* Not in the journal yet: saved with its next tokens. */
+			continue;
+		}
+		save_class(o, job);
+		for (uint32_t k = 0; k < job->n_outputs; k++)
+			save_output(o, job, &job->outputs[k]);
+	}
+	j->n_unsaved = j->n_unsaved_tokens = 0;
+	if (o->n_saved)
+		op_put(j, o);
+	else
+		op_free(o);
+}
+
+int64_t jobs_save_at(const struct jobs *j)
+{
+	return j->n_unsaved_tokens >= SAVE_TOKENS ? 0 : j->save_us;
+}
+
+void durable_forget(struct jobs *j, struct job *job)
+{
+	for (uint32_t i = 0; job->unsaved && i < j->n_unsaved; i++)
+		if (j->unsaved[i] == job)
+			j->unsaved[i] = NULL;
+	job->unsaved = false;
+}
+
+/* --- the end --- */
+
+static void put_end(struct buf *b, const struct job *job)
+{
+	mp_put_array(b, END_FIELDS + job->n_outputs);
+	mp_put_uint(b, END_VERSION);
+	mp_put_bool(b, job->state == JOB_FAILED);
+	mp_put_uint(b, job->code);
+	mp_put_cstr(b, job->why);
+	mp_put_uint(b, job->completion_tokens);
+	mp_put_uint(b, job->cached_tokens);
+	mp_put_int(b, job->queued_us);
+	mp_put_int(b, job->first_token_us);
+	mp_put_int(b, job->total_us);
+	mp_put_bool(b, job->cancelled);
+	mp_put_bool(b, job->class_changed);
+	mp_put_bool(b, job->has_prompt_log);
+	record_put_tokens(b, &job->prompt_log, 0, job->has_prompt_log ? job->prompt_log.n : 0);
+	for (uint32_t i = 0; i < job->n_outputs; i++)
+		record_put_output(b, &job->outputs[i], &job->rules);
+}
+
+void durable_end(struct jobs *j, struct job *job, int64_t now)
+{
+	char name[64], why[256];
+	struct durable_op *o = op_new(j, job, run_end);
+	json_t *row = jobs_row(job, now);
+	job->recording = journal_health(j->journal, why, sizeof why);
+	o->op.done = on_end_done;
+	o->op.held = on_end_held;
+	o->unix_us = clock_unix_us();
+	put_end(&o->bytes, job);
+	durable_name(name, sizeof name, "end", job);
+	record_seal(&o->bytes, name);
+	o->row = json_dumps(row, JSON_COMPACT);
+	json_decref(row);
+	op_put(j, o);
+}
+
+void durable_sweep(struct jobs *j, int64_t now)
+{
+	struct journal_stats st;
+	if (now < j->sweep_us || !journal_takes(j->journal))
+		return;
+	j->sweep_us = now + SWEEP_US;
+	journal_stats(j->journal, &st);
+	struct durable_op *o = op_new(j, NULL, run_sweep);
+	o->op.required = false;
+	o->limit = SWEEP_ROWS;
+	/* The expired ones; when the file is too large, the oldest of any age. */
+	bool full = st.file_bytes - st.free_bytes > j->svc->journal_bytes;
+	o->unix_us = full ? INT64_MAX : clock_unix_us() - j->svc->keep_durable_us;
+	if (full)
+		j->sweep_us = now + SWEEP_US / 10;
+	op_put(j, o);
+}

@@ -1,0 +1,189 @@
+/* journal_file.c - opening the journal's file: its lock, its identity, its tables, its pages. */
+#include "controller/jobs/journal_impl.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	APPLICATION_ID = 0x5175726e, /* "Qurn" in the file's header */
+	SCHEMA = 1,                  /* user_version */
+	CHECK_BYTES_MAX = 1 << 30,   /* a larger file is not read through when it is opened */
+	WAL_BYTES_MAX = 64 << 20,    /* what the -wal file is cut to */
+};
+
+/* --- the lock --- */
+
+/* The lock file, opened and locked.  A controller that refuses its journal removes the lock file: one that
+ * was opened before that and locked after it is not the one that others find.  *fd negative: cannot be
+ * opened. */
+static int lock_file(const char *name, int *fd)
+{
+	struct stat mine, there;
+	for (;;) {
+		*fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (*fd < 0 || flock(*fd, LOCK_EX | LOCK_NB))
+			return -errno;
+		if (fstat(*fd, &mine) == 0 && stat(name, &there) == 0 && mine.st_ino == there.st_ino &&
+		    mine.st_dev == there.st_dev)
+			return 0;
+		close(*fd);
+	}
+}
+
+static int take_lock(struct journal_file *f, char *why, size_t why_n)
+{
+	struct stat st;
+	if (stat(f->path, &st) == 0 && !S_ISREG(st.st_mode))
+		return err_why(why, why_n, -EINVAL, "journal %s is not a regular file", f->path);
+	char *name = xasprintf("%s-lock", f->path), holder[160] = "";
+	int rc = lock_file(name, &f->lock_fd);
+	if (f->lock_fd < 0) {
+		rc = err_why(why, why_n, rc, "journal %s: %s", name, strerror(-rc));
+	} else if (rc) {
+		ssize_t n = pread(f->lock_fd, holder, sizeof holder - 1, 0);
+		holder[n > 0 ? n : 0] = 0;
+		holder[strcspn(holder, "\n")] = 0;
+		rc = err_why(
+			why, why_n, -EBUSY,
+			"journal %s is in use by %s; a journal belongs to one controller: name another file",
+			f->path, holder[0] ? holder : "another controller");
+	} else {
+		char host[64] = "";
+		f->locked = true;
+		gethostname(host, sizeof host - 1);
+		int n = snprintf(holder, sizeof holder, "process %ld of %s\n", (long)getpid(), host);
+		/* Only for the message above; flock() is the lock. */
+		if (ftruncate(f->lock_fd, 0) || pwrite(f->lock_fd, holder, (size_t)n, 0) < 0)
+			log_debug("journal", "cannot write %s: %s", name, strerror(errno));
+	}
+	free(name);
+	return rc;
+}
+
+/* --- the tables --- */
+
+/* All of it in one transaction: a file has all tables or none. */
+static int make_tables(struct journal_file *f, const struct journal_config *cfg)
+{
+	struct journal_db *db = f->db;
+	int rc = journal_exec(db, "BEGIN IMMEDIATE");
+	if (!rc)
+		rc = journal_exec(db, "CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID");
+	for (const char *const *schema = cfg->schemas; !rc && schema && *schema; schema++)
+		rc = journal_exec(db, *schema);
+	char pragmas[128];
+	snprintf(pragmas, sizeof pragmas, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+		 APPLICATION_ID, SCHEMA);
+	if (!rc)
+		rc = journal_exec(db, pragmas);
+	if (!rc)
+		rc = journal_run(db, "INSERT INTO meta VALUES('model', ?)",
+				 JOURNAL_VALUES(journal_text(cfg->model)));
+	return rc ? rc : journal_exec(db, "COMMIT");
+}
+
+/* A journal of quern, of a version that this one reads, of this model. */
+static int check_identity(struct journal_file *f, const char *model, char *why, size_t why_n)
+{
+	int rc, rc2;
+	int64_t id = journal_get_int(f->db, "PRAGMA application_id", &rc);
+	int64_t version = journal_get_int(f->db, "PRAGMA user_version", &rc2);
+	if (rc || rc2)
+		return journal_why(f->path, f->db, rc ? rc : rc2, why, why_n);
+	if (id != APPLICATION_ID)
+		return err_why(
+			why, why_n, -EBADMSG,
+			"%s is a database of another program, not a journal of quern; name another file",
+			f->path);
+	if (version != SCHEMA)
+		return err_why(
+			why, why_n, -EBADMSG,
+			"journal %s has format %lld, this quern knows %d: use the quern that wrote it, or "
+			"another file",
+			f->path, (long long)version, SCHEMA);
+	sqlite3_stmt *s = journal_query(f->db, "SELECT value FROM meta WHERE name = 'model'", NULL, 0);
+	rc = s ? sqlite3_step(s) : journal_error(f->db);
+	const char *had = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+		rc = journal_why(f->path, f->db, rc, why, why_n);
+	else if (!had || strcmp(had, model) != 0)
+		rc = err_why(why, why_n, -EBADMSG,
+			     "journal %s belongs to another model (%.100s, this is %.100s): its jobs cannot "
+			     "continue here; name another file",
+			     f->path, had ? had : "unknown", model);
+	else
+		rc = 0;
+	sqlite3_reset(s);
+	return rc;
+}
+
+/* Damage that SQLite can detect is found now, not in the middle of a job. */
+static int check_pages(struct journal_file *f, char *why, size_t why_n)
+{
+	struct stat st;
+	if (stat(f->path, &st) == 0 && st.st_size > CHECK_BYTES_MAX)
+		return 0;
+	sqlite3_stmt *s = journal_query(f->db, "PRAGMA quick_check(1)", NULL, 0);
+	int rc = s ? sqlite3_step(s) : journal_error(f->db);
+	bool ok = rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(s, 0), "ok") == 0;
+	sqlite3_reset(s);
+	if (ok)
+		return 0;
+	return journal_why(f->path, f->db, rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, why,
+			   why_n);
+}
+
+/* --- the file --- */
+
+int journal_file_open(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
+{
+	*f = (struct journal_file){.path = xstrdup(cfg->path), .lock_fd = -1};
+	int rc = take_lock(f, why, why_n);
+	if (rc)
+		return rc;
+	/* SQLite's own files take the mode of this one: readable by its owner alone. */
+	int fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_why(why, why_n, -errno, "journal %s: %s", f->path, strerror(errno));
+	close(fd);
+	rc = journal_db_open(f->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &f->db, why, why_n);
+	if (rc)
+		return rc;
+	char pragmas[256];
+	snprintf(pragmas, sizeof pragmas,
+		 "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+		 "PRAGMA journal_size_limit = %d",
+		 WAL_BYTES_MAX);
+	/* Nothing is written into another program's file.  A new one has no tables. */
+	int64_t n = journal_get_int(f->db, "SELECT count(*) FROM sqlite_schema", &rc);
+	if (rc)
+		return journal_why(f->path, f->db, rc, why, why_n);
+	if (n && (rc = check_identity(f, cfg->model, why, why_n)))
+		return rc;
+	if ((rc = journal_exec(f->db, pragmas)) || (!n && (rc = make_tables(f, cfg))))
+		return journal_why(f->path, f->db, rc, why, why_n);
+	return check_pages(f, why, why_n);
+}
+
+void journal_file_close(struct journal_file *f, bool refused)
+{
+	if (refused && f->locked) {
+		char *name = xasprintf("%s-lock", f->path);
+		unlink(name);
+		free(name);
+	}
+	journal_db_close(f->db);
+	if (f->lock_fd >= 0)
+		close(f->lock_fd);
+	free(f->path);
+}

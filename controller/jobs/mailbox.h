@@ -1,0 +1,113 @@
+/* mailbox.h - commands to the front end's thread, from any thread.
+ * Owns: the list of commands that were sent and not taken yet, and the state that other threads read
+ * without a message (ready, max_context).  Senders never wait for the front end: a command is
+ * appended to the list and an eventfd wakes the receiver.  The list has no bound of its own; its
+ * senders are bounded (connections, requests in progress).
+ *
+ *   HTTP threads, journal thread --mailbox_*()--> [list, eventfd] --mailbox_take()--> front.c
+ *
+ * The callback of a command is called exactly once: on the front end's thread, or on the caller's before
+ * the function returns when the mailbox has been closed. */
+#ifndef QUERN_CONTROLLER_JOBS_MAILBOX_H
+#define QUERN_CONTROLLER_JOBS_MAILBOX_H
+
+#include "controller/message/engine_msg.h"
+#include "controller/message/job_event.h"
+#include "controller/message/submit.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mailbox;
+
+/* --- senders: any thread --- */
+
+uint64_t mailbox_listener_id(struct mailbox *m);
+/* Takes *s.  The listener gets JOB_ACCEPTED or JOB_ERROR first. */
+void mailbox_submit(struct mailbox *m, struct submit **s, const struct listener *l);
+/* The client has disconnected.  A job without listeners that is not kept is cancelled. */
+void mailbox_unlisten(struct mailbox *m, uint64_t listener_id);
+
+/* State, read without a message. */
+bool mailbox_ready(const struct mailbox *m); /* a replica can serve */
+uint32_t mailbox_max_context(const struct mailbox *m);
+
+/* The engine's status: borrowed by cb, or NULL when the engine does not answer in time or the
+ * service ends. */
+void mailbox_status(struct mailbox *m, void (*cb)(void *user, const struct engine_status *s), void *user);
+
+/* An order to the engine (ENGINE_SCALE, ENGINE_DRAIN).  Takes *c; the front end sets its tag.  cb
+ * gets CODE_OK or the reason, however long the order takes. */
+void mailbox_order(struct mailbox *m, struct engine_cmd **c,
+		   void (*cb)(void *user, enum code code, const char *why), void *user);
+
+/* State of the service for the page's live stream. */
+struct mailbox_snapshot {
+	struct engine_status *status;             /* owned; NULL: no answer in time, or the service ends */
+	json_t *jobs;                             /* owned: rows of jobs_now(); NULL: max_jobs was 0 */
+	uint32_t n_queued, n_running, n_finished; /* jobs */
+};
+/* The status with block maps of n_cells cells (0: no maps), and at most max_jobs rows of jobs.  cb takes
+ * ownership of status or jobs by setting the member to NULL. */
+void mailbox_snapshot(struct mailbox *m, uint32_t n_cells, uint32_t max_jobs,
+		      void (*cb)(void *user, struct mailbox_snapshot *s), void *user);
+
+/* Ends a job as jobs_cancel() does, also one with listeners.  Jobs submitted with a key of the job socket
+ * are not found.  owner: only a job of this user; NULL: of any user.  cb (may be NULL) gets CODE_OK,
+ * E_NO_SUCH_JOB, or E_INTERNAL when the service ends. */
+void mailbox_cancel(struct mailbox *m, const char *job, const char *owner,
+		    void (*cb)(void *user, enum code code), void *user);
+
+/* For jobs_recover(), on the journal's thread: the start or the end of a durable job is on disk, or could
+ * not be written (rc, why). */
+void mailbox_settled(struct mailbox *m, const char *job, bool end, int rc, const char *why);
+void mailbox_connect(struct mailbox *m); /* ENGINE_IN is bound */
+void mailbox_quit(struct mailbox *m);    /* ends the front end's thread */
+
+/* --- receiver: the front end's thread --- */
+
+enum mailbox_cmd_kind {
+	MAILBOX_SUBMIT,
+	MAILBOX_UNLISTEN,
+	MAILBOX_STATUS,
+	MAILBOX_SNAPSHOT,
+	MAILBOX_CANCEL,
+	MAILBOX_ORDER,
+	MAILBOX_SETTLED,
+	MAILBOX_CONNECT,
+	MAILBOX_QUIT,
+};
+
+struct mailbox_cmd {
+	struct mailbox_cmd *next;
+	enum mailbox_cmd_kind kind;
+	struct submit *submit; /* SUBMIT; owned */
+	struct listener listener;
+	uint64_t listener_id;                                         /* UNLISTEN */
+	void (*on_status)(void *user, const struct engine_status *s); /* STATUS */
+	uint32_t n_cells, max_jobs;                                   /* SNAPSHOT */
+	void (*on_snapshot)(void *user, struct mailbox_snapshot *s);
+	struct engine_cmd *order; /* ORDER; owned */
+	void (*on_done)(void *user, enum code code, const char *why);
+	char *job;   /* CANCEL, SETTLED; owned */
+	char *owner; /* CANCEL; owned or NULL */
+	void (*on_cancelled)(void *user, enum code code);
+	void *user; /* of the callback */
+	bool end;   /* SETTLED */
+	int rc;
+	char why[256];
+};
+
+/* NULL: errno. */
+struct mailbox *mailbox_new(uint32_t max_context);
+void mailbox_free(struct mailbox *m); /* NULL is fine.  Commands that were not taken are freed unanswered */
+
+int mailbox_fd(const struct mailbox *m); /* readable when there are commands */
+/* Takes all commands, oldest first; NULL: none.  The caller frees them.  last: closes the mailbox. */
+struct mailbox_cmd *mailbox_take(struct mailbox *m, bool last);
+void mailbox_cmd_free(struct mailbox_cmd *c);
+void mailbox_set_ready(struct mailbox *m, bool ready);
+void mailbox_set_max_context(struct mailbox *m, uint32_t max_context);
+
+#endif

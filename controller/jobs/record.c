@@ -1,0 +1,331 @@
+#include "controller/jobs/record.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "proto/bus.h"
+#include "proto/mp.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are kept little-endian");
+
+enum {
+	REQUEST_VERSION = 1,
+	REQUEST_FIELDS = 18,
+	BUS_OLDEST = 1, /* the oldest bus version with today's parameters, or fewer, which is detected */
+	TOKENS_MAX = 1 << 26,
+	TEXT_MAX = 1 << 30,
+	NAME_MAX_BYTES = 256,
+};
+
+/* --- pieces --- */
+
+static void put_bin(struct buf *out, const void *p, size_t n)
+{
+	const uint8_t head[] = {0xc6, (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n};
+	buf_put(out, head, sizeof head);
+	if (n)
+		buf_put(out, p, n);
+}
+
+/* A copy, aligned; NULL for none. */
+static void *get_bin(struct cursor *c, const char *name, size_t size, size_t max, uint32_t *count)
+{
+	const void *p = cursor_bin(c, name, size, max, count);
+	return *count ? xmemdup(p, *count * size) : NULL;
+}
+
+static void put_text(struct buf *out, const char *s)
+{
+	mp_put_bool(out, s != NULL);
+	put_bin(out, s ? s : "", s ? strlen(s) : 0);
+}
+
+static char *get_text(struct cursor *c, const char *name)
+{
+	uint32_t n;
+	bool there = cursor_bool(c, name);
+	const char *p = cursor_bin(c, name, 1, NAME_MAX_BYTES, &n);
+	if (c->bad || !there)
+		return NULL;
+	if (n && memchr(p, 0, n)) {
+		cursor_fail(c, "a name with a NUL in it");
+		return NULL;
+	}
+	char *s = xmalloc(n + 1);
+	if (n)
+		memcpy(s, p, n);
+	s[n] = 0;
+	return s;
+}
+
+static uint64_t checksum(const void *bytes, size_t n, const char *name)
+{
+	return XXH3_64bits_withSeed(bytes, n, XXH3_64bits(name, strlen(name)));
+}
+
+void record_seal(struct buf *b, const char *name)
+{
+	uint64_t sum = checksum(b->p, b->len, name);
+	buf_put(b, &sum, sizeof sum);
+}
+
+int record_open(struct cursor *c, const void *bytes, size_t n, const char *name, char *why, size_t why_n)
+{
+	uint64_t sum;
+	if (n < sizeof sum)
+		return err_why(why, why_n, -EBADMSG, "%s: the record is cut short", name);
+	n -= sizeof sum;
+	memcpy(&sum, (const char *)bytes + n, sizeof sum);
+	if (sum != checksum(bytes, n, name))
+		return err_why(why, why_n, -EBADMSG, "%s: the record is damaged", name);
+	cursor_init(c, bytes, n);
+	return 0;
+}
+
+int record_close(struct cursor *c, char *why, size_t why_n)
+{
+	if (!c->bad && c->p != c->end)
+		cursor_fail(c, "bytes behind the record");
+	return c->bad ? err_why(why, why_n, -EBADMSG, "%s", c->what) : 0;
+}
+
+/* --- the request --- */
+
+void record_put_request(struct buf *out, const struct submit *s, int64_t now_us, int64_t unix_us)
+{
+	mp_put_array(out, REQUEST_FIELDS);
+	mp_put_uint(out, REQUEST_VERSION);
+	mp_put_uint(out, BUS_VERSION);
+	put_bin(out, s->tokens, s->n_tokens * sizeof *s->tokens);
+	bus_put_params(out, &s->params);
+	mp_put_uint(out, s->best_of);
+	mp_put_array(out, s->n_stop);
+	for (uint32_t i = 0; i < s->n_stop; i++)
+		put_text(out, s->stop[i]);
+	mp_put_bool(out, s->include_stop);
+	mp_put_bool(out, s->skip_special);
+	mp_put_int(out, s->deadline_us ? unix_us + (s->deadline_us - now_us) : 0);
+	mp_put_int(out, s->priority);
+	mp_put_uint(out, s->share);
+	/* Each as a flag and the bytes. */
+	put_text(out, s->user);
+	put_text(out, s->cache_salt);
+	put_text(out, s->key);
+	put_bin(out, s->body, sizeof s->body);
+}
+
+static void get_stop(struct cursor *c, struct submit *s)
+{
+	uint32_t n = cursor_array(c, "stop");
+	if (n > PARAMS_STOP_MAX)
+		cursor_fail(c, "too many stop strings");
+	s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
+	for (uint32_t i = 0; i < n && !c->bad; i++) {
+		char *text = get_text(c, "stop");
+		if (text && *text)
+			s->stop[s->n_stop++] = text;
+		else
+			cursor_fail(c, "an empty stop string");
+		if (c->bad && s->n_stop <= i)
+			free(text);
+	}
+}
+
+static void get_body(struct cursor *c, struct submit *s)
+{
+	uint32_t n;
+	const void *p = cursor_bin(c, "body", 1, sizeof s->body, &n);
+	if (n == sizeof s->body)
+		memcpy(s->body, p, n);
+	else
+		cursor_fail(c, "body: the wrong length");
+}
+
+int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64_t unix_us,
+		       struct submit **out, char *why, size_t why_n)
+{
+	struct submit *s = xcalloc(1, sizeof *s);
+	params_init(&s->params);
+	uint32_t n = cursor_array(c, "request");
+	uint64_t version = cursor_uint(c, "version", UINT32_MAX), bus = cursor_uint(c, "bus", UINT32_MAX);
+	if (!c->bad &&
+	    (n != REQUEST_FIELDS || version != REQUEST_VERSION || bus < BUS_OLDEST || bus > BUS_VERSION)) {
+		submit_free(s);
+		return err_why(why, why_n, -EBADMSG, "it was written by another version of quern");
+	}
+	s->tokens = get_bin(c, "tokens", sizeof *s->tokens, TOKENS_MAX, &s->n_tokens);
+	for (uint32_t i = 0; i < s->n_tokens; i++)
+		if (s->tokens[i] >= n_vocab)
+			cursor_fail(c, "tokens: beyond the vocabulary");
+	bus_get_params(c, &s->params, n_vocab);
+	s->best_of = (uint32_t)cursor_uint(c, "best_of", PARAMS_N_MAX);
+	get_stop(c, s);
+	s->include_stop = cursor_bool(c, "include_stop");
+	s->skip_special = cursor_bool(c, "skip_special");
+	int64_t deadline = cursor_int(c, "deadline", INT64_MIN / 2, INT64_MAX / 2);
+	s->priority = (int32_t)cursor_int(c, "priority", INT32_MIN, INT32_MAX);
+	s->share = (uint32_t)cursor_uint(c, "share", UINT32_MAX);
+	s->user = get_text(c, "user");
+	s->cache_salt = get_text(c, "cache_salt");
+	s->key = get_text(c, "key");
+	get_body(c, s);
+	s->durable = s->keep = true;
+	if (deadline) /* 0 would be none */
+		s->deadline_us = now_us + (deadline - unix_us) > 0 ? now_us + (deadline - unix_us) : 1;
+	if (!c->bad && (!s->n_tokens || !s->params.n || !s->params.max_tokens))
+		cursor_fail(c, "no prompt, no outputs or no tokens");
+	int rc = record_close(c, why, why_n);
+	if (rc)
+		submit_free(s);
+	else
+		*out = s;
+	return rc;
+}
+
+/* --- tokens --- */
+
+static uint32_t n_top(const struct toklog *t, uint32_t i)
+{
+	return (uint32_t)(t->top_end[i] - (i ? t->top_end[i - 1] : 0));
+}
+
+void record_put_tokens(struct buf *out, const struct toklog *t, uint32_t from, uint32_t to)
+{
+	uint32_t n = to - from;
+	mp_put_array(out, t->with ? 6 : 1);
+	put_bin(out, t->token + from, n * sizeof *t->token);
+	if (!t->with)
+		return;
+	size_t begin = from ? t->top_end[from - 1] : 0, end = to ? t->top_end[to - 1] : 0;
+	uint32_t *column = xmalloc((end - begin + n + 1) * sizeof *column);
+	put_bin(out, t->logprob + from, n * sizeof *t->logprob);
+	put_bin(out, t->rank + from, n * sizeof *t->rank);
+	for (uint32_t i = 0; i < n; i++)
+		column[i] = n_top(t, from + i);
+	put_bin(out, column, n * sizeof *column);
+	for (size_t i = begin; i < end; i++)
+		column[i - begin] = t->top[i].token;
+	put_bin(out, column, (end - begin) * sizeof *column);
+	for (size_t i = begin; i < end; i++)
+		memcpy(&column[i - begin], &t->top[i].logprob, sizeof *column);
+	put_bin(out, column, (end - begin) * sizeof *column);
+	free(column);
+}
+
+void record_get_tokens(struct cursor *c, struct record_tokens *out)
+{
+	*out = (struct record_tokens){0};
+	uint32_t n_columns = cursor_array(c, "tokens"), n, n_ranks = 0, n_tops = 0, n_ids = 0, n_probs = 0,
+		 n_logprobs = 0;
+	uint32_t *ids = get_bin(c, "tokens", sizeof *ids, TOKENS_MAX, &n);
+	float *logprobs = NULL;
+	uint32_t *ranks = NULL, *tops = NULL;
+	if (n_columns == 6) {
+		logprobs = get_bin(c, "logprobs", sizeof *logprobs, TOKENS_MAX, &n_logprobs);
+		ranks = get_bin(c, "ranks", sizeof *ranks, TOKENS_MAX, &n_ranks);
+		tops = get_bin(c, "n_top", sizeof *tops, TOKENS_MAX, &n_tops);
+		out->top_ids = get_bin(c, "top_ids", sizeof(uint32_t), TOKENS_MAX, &n_ids);
+		out->top_logprobs = get_bin(c, "top_logprobs", sizeof(float), TOKENS_MAX, &n_probs);
+		if (n_logprobs != n || n_ranks != n || n_tops != n || n_ids != n_probs)
+			cursor_fail(c, "tokens: columns of different length");
+	} else if (n_columns != 1) {
+		cursor_fail(c, "tokens: the wrong number of columns");
+	}
+	uint64_t at = 0;
+	out->n = c->bad ? 0 : n;
+	out->tokens = xcalloc(n ? n : 1, sizeof *out->tokens);
+	for (uint32_t i = 0; i < out->n; i++) {
+		struct engine_token *t = &out->tokens[i];
+		t->token = ids[i];
+		if (!ranks)
+			continue;
+		t->logprob = logprobs[i];
+		t->rank = ranks[i];
+		t->n_top = tops[i];
+		t->top0 = (uint32_t)at;
+		at += tops[i];
+		if (at > n_ids) {
+			cursor_fail(c, "tokens: more logprobs than there are");
+			out->n = 0;
+		}
+	}
+	free(ids);
+	free(logprobs);
+	free(ranks);
+	free(tops);
+}
+
+void record_tokens_fini(struct record_tokens *t)
+{
+	free(t->tokens);
+	free(t->top_ids);
+	free(t->top_logprobs);
+	*t = (struct record_tokens){0};
+}
+
+/* --- outputs --- */
+
+static int64_t stop_index(const struct output *o, const struct output_rules *r)
+{
+	for (int64_t i = 0; o->stop_string; i++)
+		if (r->stop[i] == o->stop_string)
+			return i;
+	return -1;
+}
+
+void record_put_output(struct buf *out, const struct output *o, const struct output_rules *r)
+{
+	mp_put_array(out, 6);
+	mp_put_uint(out, o->finish);
+	mp_put_int(out, o->stop_token);
+	mp_put_int(out, stop_index(o, r));
+	put_bin(out, o->text.p, o->text.len);
+	put_bin(out, o->start, o->log.n * sizeof *o->start);
+	record_put_tokens(out, &o->log, 0, o->log.n);
+}
+
+static bool starts_fit(const uint32_t *start, uint32_t n, uint32_t text_n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (start[i] > text_n || (i && start[i] < start[i - 1]))
+			return false;
+	return true;
+}
+
+void record_get_output(struct cursor *c, struct output *o, const struct output_rules *r, uint32_t n_stop)
+{
+	struct record_tokens t;
+	uint32_t text_n, n_start;
+	if (cursor_array(c, "output") != 6)
+		cursor_fail(c, "output: the wrong number of fields");
+	enum finish finish = (enum finish)cursor_uint(c, "finish", FINISH_ERROR);
+	int64_t stop_token = cursor_int(c, "stop_token", -1, UINT32_MAX);
+	int64_t which = cursor_int(c, "stop_string", -1, (int64_t)n_stop - 1);
+	const char *text = cursor_bin(c, "text", 1, TEXT_MAX, &text_n);
+	uint32_t *start = get_bin(c, "starts", sizeof *start, TOKENS_MAX, &n_start);
+	record_get_tokens(c, &t);
+	if (!c->bad && (n_start != t.n || finish == FINISH_NONE || !starts_fit(start, n_start, text_n)))
+		cursor_fail(c, "output: texts and tokens do not agree");
+	if (!c->bad) {
+		for (uint32_t i = 0; i < t.n; i++)
+			toklog_push(&o->log, &t.tokens[i], t.top_ids, t.top_logprobs);
+		free(o->start);
+		o->start = xcalloc(o->log.cap ? o->log.cap : 1, sizeof *o->start);
+		if (n_start)
+			memcpy(o->start, start, n_start * sizeof *start);
+		buf_clear(&o->text);
+		buf_put(&o->text, text, text_n);
+		o->shown = text_n;
+		o->n_shown = t.n;
+		o->finish = finish;
+		o->stop_token = stop_token;
+		o->stop_string = which >= 0 ? r->stop[which] : NULL;
+		detok_free(o->detok);
+		o->detok = NULL;
+	}
+	free(start);
+	record_tokens_fini(&t);
+}

@@ -1,0 +1,64 @@
+#include "controller/message/engine_msg.h"
+
+#include "base/tsan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <zmq.h>
+
+void engine_status_free(struct engine_status *s)
+{
+	for (uint32_t i = 0; s && i < s->n_replicas; i++) {
+		free(s->replicas[i].map);
+		free(s->replicas[i].host_map);
+	}
+	free(s);
+}
+
+void engine_cmd_free(struct engine_cmd *c)
+{
+	if (!c)
+		return;
+	free(c->tokens);
+	free(c->devices);
+	free(c->had);
+	free(c->n_had);
+	free(c->numerics);
+	params_fini(&c->params);
+	free(c);
+}
+
+void engine_event_fini(struct engine_event *e)
+{
+	free(e->tokens);
+	free(e->top_ids);
+	free(e->top_logprobs);
+	engine_status_free(e->status);
+}
+
+void engine_event_free(struct engine_event *e)
+{
+	if (!e)
+		return;
+	if (e->recycle) {
+		e->recycle(e);
+		return;
+	}
+	engine_event_fini(e);
+	free(e);
+}
+
+int engine_msg_send(void *socket, void *msg)
+{
+	tsan_hand_over(msg);
+	return zmq_send(socket, &msg, sizeof msg, ZMQ_DONTWAIT) < 0 ? -errno : 0;
+}
+
+void *engine_msg_recv(void *socket)
+{
+	void *msg;
+	if (zmq_recv(socket, &msg, sizeof msg, ZMQ_DONTWAIT) != (int)sizeof msg)
+		return NULL;
+	tsan_take_over(msg);
+	return msg;
+}

@@ -1,0 +1,305 @@
+#include "controller/metrics/metrics.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "controller/message/status_fields.h"
+#include "controller/metrics/loghist.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { BOUNDS_MAX = 32 };
+
+#define MS(x) ((uint64_t)((x)*1000.0 + 0.5)) /* milliseconds to microseconds */
+#define S(x)  ((uint64_t)((x)*1e6 + 0.5))
+
+/* Upper bounds of the buckets, ascending, as in vLLM; 0 ends a list. */
+static const uint64_t ttft_bounds[] = {MS(1),   MS(5),   MS(10),  MS(20), MS(40), MS(60),  MS(80), MS(100),
+				       MS(250), MS(500), MS(750), S(1),   S(2.5), S(5),    S(7.5), S(10),
+				       S(20),   S(40),   S(80),   S(160), S(640), S(2560), 0};
+static const uint64_t token_bounds[] = {MS(10),  MS(25),  MS(50),  MS(75),  MS(100), MS(150), MS(200),
+					MS(300), MS(400), MS(500), MS(750), S(1),    S(2.5),  S(5),
+					S(7.5),  S(10),   S(20),   S(40),   S(80),   0};
+static const uint64_t request_bounds[] = {MS(300), MS(500), MS(800), S(1),    S(1.5),  S(2),  S(2.5), S(5),
+					  S(10),   S(15),   S(20),   S(30),   S(40),   S(50), S(60),  S(120),
+					  S(240),  S(480),  S(960),  S(1920), S(7680), 0};
+static const uint64_t iteration_bounds[] = {1,   8,    16,   32,   64,   128,   256,
+					    512, 1024, 2048, 4096, 8192, 16384, 0};
+
+struct family {
+	const char *name, *help;
+	bool seconds;
+	const uint64_t *bounds; /* NULL: 1, 2, 5, 10, ... up to the context */
+};
+
+static const struct family families[METRIC_HISTOGRAMS] = {
+	[METRIC_TTFT] = {"time_to_first_token_seconds", "Time from a request to its first token.", true,
+			 ttft_bounds},
+	[METRIC_ITL] = {"inter_token_latency_seconds", "Time between two tokens of a request.", true,
+			token_bounds},
+	[METRIC_TPOT] = {"request_time_per_output_token_seconds",
+			 "Mean time per token of a request after the first.", true, token_bounds},
+	[METRIC_E2E] = {"e2e_request_latency_seconds", "Time from a request to its end.", true,
+			request_bounds},
+	[METRIC_QUEUE] = {"request_queue_time_seconds", "Time that a request waited before it first ran.",
+			  true, request_bounds},
+	[METRIC_PREFILL] = {"request_prefill_time_seconds",
+			    "Time from a request's first run to its first token.", true, request_bounds},
+	[METRIC_DECODE] = {"request_decode_time_seconds", "Time from a request's first token to its last.",
+			   true, request_bounds},
+	[METRIC_ITERATION_TOKENS] = {"iteration_tokens_total", "Tokens computed in a step of the engine.",
+				     false, iteration_bounds},
+	[METRIC_REQUEST_PROMPT_TOKENS] = {"request_prompt_tokens", "Tokens of a request's prompt.", false,
+					  NULL},
+	[METRIC_REQUEST_GENERATION_TOKENS] = {"request_generation_tokens", "Tokens generated for a request.",
+					      false, NULL},
+};
+
+struct histogram {
+	uint64_t bounds[BOUNDS_MAX];
+	int n; /* bounds; bucket n is +Inf */
+	atomic_uint_fast64_t bucket[BOUNDS_MAX + 1];
+	atomic_uint_fast64_t sum;
+};
+
+struct metrics {
+	struct histogram h[METRIC_HISTOGRAMS];
+	atomic_uint_fast64_t counter[METRIC_COUNTERS];
+	struct loghist ttft, itl;
+	int64_t started_unix;
+};
+
+/* Bounds 1, 2, 5, 10, ... up to max. */
+static void one_two_five(struct histogram *h, uint64_t max)
+{
+	static const uint64_t steps[] = {1, 2, 5};
+	uint64_t ten = 1;
+	for (int i = 0; h->n < BOUNDS_MAX && steps[i % 3] * ten <= max; i++) {
+		h->bounds[h->n++] = steps[i % 3] * ten;
+		if (i % 3 == 2)
+			ten *= 10;
+	}
+}
+
+struct metrics *metrics_new(uint32_t max_context)
+{
+	struct metrics *m = xcalloc(1, sizeof *m);
+	m->started_unix = clock_unix();
+	for (int i = 0; i < METRIC_HISTOGRAMS; i++) {
+		struct histogram *h = &m->h[i];
+		const uint64_t *bounds = families[i].bounds;
+		if (!bounds)
+			one_two_five(h, max_context);
+		while (bounds && bounds[h->n]) {
+			h->bounds[h->n] = bounds[h->n];
+			h->n++;
+		}
+	}
+	return m;
+}
+
+void metrics_free(struct metrics *m)
+{
+	free(m);
+}
+
+void metrics_add(struct metrics *m, enum metric_counter c, uint64_t n)
+{
+	if (m)
+		atomic_fetch_add_explicit(&m->counter[c], n, memory_order_relaxed);
+}
+
+void metrics_observe(struct metrics *m, enum metric_histogram which, int64_t value)
+{
+	if (!m)
+		return;
+	struct histogram *h = &m->h[which];
+	uint64_t x = value > 0 ? (uint64_t)value : 0;
+	if (which == METRIC_TTFT)
+		loghist_add(&m->ttft, value);
+	else if (which == METRIC_ITL)
+		loghist_add(&m->itl, value);
+	int i = 0;
+	while (i < h->n && x > h->bounds[i])
+		i++;
+	atomic_fetch_add_explicit(&h->sum, x, memory_order_relaxed);
+	atomic_fetch_add_explicit(&h->bucket[i], 1, memory_order_relaxed);
+}
+
+const struct loghist *metrics_fine(const struct metrics *m, enum metric_histogram h)
+{
+	return !m ? NULL : h == METRIC_TTFT ? &m->ttft : h == METRIC_ITL ? &m->itl : NULL;
+}
+
+uint64_t metrics_count(const struct metrics *m, enum metric_counter c)
+{
+	return m ? atomic_load_explicit(&m->counter[c], memory_order_relaxed) : 0;
+}
+
+/* --- the text --- */
+
+struct writer {
+	struct buf *b;
+	struct buf labels; /* model_name="..." */
+};
+
+static void put_help(struct writer *w, const char *name, const char *type, const char *help)
+{
+	buf_printf(w->b, "# HELP quern:%s %s\n# TYPE quern:%s %s\n", name, help, name, type);
+}
+
+/* more: further labels, ",a=\"b\"", or "". */
+static void put_value(struct writer *w, const char *name, const char *more, double value)
+{
+	buf_printf(w->b, "quern:%s{%s%s} %.17g\n", name, w->labels.p, more, value);
+}
+
+static void put_one(struct writer *w, const char *name, const char *type, const char *help, double value)
+{
+	put_help(w, name, type, help);
+	put_value(w, name, "", value);
+}
+
+/* A label; quotes, backslashes and newlines in its value are escaped. */
+static void put_label(struct buf *b, const char *name, const char *value)
+{
+	buf_printf(b, "%s=\"", name);
+	for (const char *p = value; *p; p++) {
+		if (*p == '\\' || *p == '"')
+			buf_putc(b, '\\');
+		if (*p == '\n')
+			buf_puts(b, "\\n");
+		else
+			buf_putc(b, *p);
+	}
+	buf_putc(b, '"');
+}
+
+static void put_histogram(struct writer *w, const struct family *f, const struct histogram *h)
+{
+	double unit = f->seconds ? 1e-6 : 1;
+	uint64_t n = 0;
+	put_help(w, f->name, "histogram", f->help);
+	for (int i = 0; i <= h->n; i++) {
+		n += atomic_load_explicit(&h->bucket[i], memory_order_relaxed);
+		buf_printf(w->b, "quern:%s_bucket{%s,le=\"", f->name, w->labels.p);
+		if (i == h->n)
+			buf_puts(w->b, "+Inf");
+		else /* as Prometheus' clients write floats */
+			buf_printf(w->b, "%.10g%s", (double)h->bounds[i] * unit,
+				   f->seconds && h->bounds[i] % 1000000 ? "" : ".0");
+		buf_printf(w->b, "\"} %" PRIu64 "\n", n);
+	}
+	buf_printf(w->b, "quern:%s_count{%s} %" PRIu64 "\n", f->name, w->labels.p, n);
+	buf_printf(w->b, "quern:%s_sum{%s} %.17g\n", f->name, w->labels.p,
+		   (double)atomic_load_explicit(&h->sum, memory_order_relaxed) * unit);
+}
+
+static void put_counters(struct writer *w, const struct metrics *m)
+{
+	static const struct {
+		enum metric_counter c;
+		const char *label;
+	} finished[] = {{METRIC_FINISHED_STOP, ",finished_reason=\"stop\""},
+			{METRIC_FINISHED_LENGTH, ",finished_reason=\"length\""},
+			{METRIC_FINISHED_ABORT, ",finished_reason=\"abort\""},
+			{METRIC_FINISHED_ERROR, ",finished_reason=\"error\""}},
+	  http[] = {{METRIC_HTTP_2XX, ",status=\"2xx\""},
+		    {METRIC_HTTP_4XX, ",status=\"4xx\""},
+		    {METRIC_HTTP_429, ",status=\"429\""},
+		    {METRIC_HTTP_5XX, ",status=\"5xx\""},
+		    {METRIC_HTTP_CUT, ",status=\"cut\""}};
+	put_one(w, "prompt_tokens_total", "counter", "Prompt tokens of requests that got their first token.",
+		(double)metrics_count(m, METRIC_PROMPT_TOKENS));
+	put_one(w, "generation_tokens_total", "counter", "Tokens generated.",
+		(double)metrics_count(m, METRIC_GENERATION_TOKENS));
+	put_help(w, "request_success_total", "counter", "Finished requests, by finish reason.");
+	for (size_t i = 0; i < sizeof finished / sizeof *finished; i++)
+		put_value(w, "request_success_total", finished[i].label,
+			  (double)metrics_count(m, finished[i].c));
+	put_help(w, "http_requests_total", "counter",
+		 "HTTP requests answered, by status; 4xx without 429; cut: the client went away or did not "
+		 "read.");
+	for (size_t i = 0; i < sizeof http / sizeof *http; i++)
+		put_value(w, "http_requests_total", http[i].label, (double)metrics_count(m, http[i].c));
+}
+
+static void put_engine(struct writer *w, const struct engine_status *s)
+{
+	const struct engine_counts *c = &s->counts;
+	uint32_t serving = 0;
+	for (uint32_t i = 0; i < s->n_workers && i < ENGINE_WORKERS_MAX; i++)
+		serving += strcmp(s->workers[i].state, "serving") == 0;
+	for (const struct status_field *f = status_fields; f < status_fields + n_status_fields; f++)
+		if (f->metric)
+			put_one(w, f->metric, f->flags & STATUS_TOTAL ? "counter" : "gauge", f->help,
+				status_number(f, c));
+	put_one(w, "kv_cache_usage_perc", "gauge", "Fraction of blocks held by requests.",
+		c->n_blocks ? (double)c->n_held / c->n_blocks : 0);
+	put_one(w, "workers_serving", "gauge", "Serving workers.", serving);
+	put_one(w, "ready", "gauge", "1: a replica can serve.", s->ready);
+}
+
+/* Memory of each worker, labelled by its id. */
+static void put_memory(struct writer *w, const struct engine_status *s)
+{
+	static const char *const kinds[] = {"weights", "scratch", "kv", "host"};
+	put_help(w, "worker_memory_bytes", "gauge",
+		 "Memory of a worker: weights, scratch and KV pool on its device, swap pool on the host.");
+	for (uint32_t i = 0; i < s->n_workers && i < ENGINE_WORKERS_MAX; i++) {
+		const struct engine_worker *k = &s->workers[i];
+		const uint64_t bytes[] = {k->weights_bytes, k->scratch_bytes, k->kv_bytes, k->host_bytes};
+		for (int j = 0; j < 4 && k->device_bytes; j++) {
+			char more[64];
+			snprintf(more, sizeof more, ",worker=\"%" PRIu64 "\",kind=\"%s\"", k->id, kinds[j]);
+			put_value(w, "worker_memory_bytes", more, (double)bytes[j]);
+		}
+	}
+}
+
+/* The controller's process, under the names of Prometheus' own clients. */
+static void put_process(struct writer *w, const struct metrics *m)
+{
+	struct rusage u;
+	long long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	if (f && fscanf(f, "%*d %lld", &pages) != 1)
+		pages = 0;
+	if (f)
+		fclose(f);
+	getrusage(RUSAGE_SELF, &u);
+	buf_printf(w->b,
+		   "# HELP process_cpu_seconds_total CPU time of the controller.\n"
+		   "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total %.6f\n",
+		   (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+			   (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6);
+	buf_printf(w->b,
+		   "# HELP process_resident_memory_bytes Memory of the controller.\n"
+		   "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes %lld\n",
+		   pages * sysconf(_SC_PAGESIZE));
+	buf_printf(w->b,
+		   "# HELP process_start_time_seconds Start time of the controller, seconds since 1970.\n"
+		   "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %" PRId64 "\n",
+		   m->started_unix);
+}
+
+void metrics_write(const struct metrics *m, const char *model, const struct engine_status *s, struct buf *b)
+{
+	struct writer w = {.b = b};
+	put_label(&w.labels, "model_name", model);
+	if (s) {
+		put_engine(&w, s);
+		put_memory(&w, s);
+	}
+	put_counters(&w, m);
+	for (int i = 0; i < METRIC_HISTOGRAMS; i++)
+		put_histogram(&w, &families[i], &m->h[i]);
+	put_process(&w, m);
+	buf_fini(&w.labels);
+}

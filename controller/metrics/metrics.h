@@ -1,0 +1,63 @@
+/* metrics.h - the counters and histograms of /metrics, under vLLM's names with the prefix "quern:".
+ * Owns: their values.  Any thread adds: a few relaxed atomic additions, without lock or allocation,
+ * so that the token path may do it.  A scrape reads concurrently: each value is consistent in itself,
+ * but the sum of a histogram may be an observation ahead of its buckets.
+ *
+ * An output of a job (n of them) counts as a request, as in vLLM. */
+#ifndef QUERN_CONTROLLER_METRICS_METRICS_H
+#define QUERN_CONTROLLER_METRICS_METRICS_H
+
+#include "base/buf.h"
+#include "controller/message/engine_msg.h"
+
+#include <stdint.h>
+
+struct metrics;
+struct loghist;
+
+enum metric_counter {
+	METRIC_PROMPT_TOKENS,
+	METRIC_GENERATION_TOKENS,
+	METRIC_FINISHED_STOP, /* request_success_total{finished_reason} */
+	METRIC_FINISHED_LENGTH,
+	METRIC_FINISHED_ABORT,
+	METRIC_FINISHED_ERROR,
+	METRIC_HTTP_2XX, /* http_requests_total{status} */
+	METRIC_HTTP_4XX,
+	METRIC_HTTP_429,
+	METRIC_HTTP_5XX,
+	METRIC_HTTP_CUT, /* the client disconnected or did not read */
+	METRIC_COUNTERS
+};
+
+/* Times in microseconds, the others are tokens. */
+enum metric_histogram {
+	METRIC_TTFT,
+	METRIC_ITL,
+	METRIC_TPOT,
+	METRIC_E2E,
+	METRIC_QUEUE,
+	METRIC_PREFILL,
+	METRIC_DECODE,
+	METRIC_ITERATION_TOKENS,
+	METRIC_REQUEST_PROMPT_TOKENS,
+	METRIC_REQUEST_GENERATION_TOKENS,
+	METRIC_HISTOGRAMS
+};
+
+/* max_context: largest bucket of the histograms of tokens per request. */
+struct metrics *metrics_new(uint32_t max_context);
+void metrics_free(struct metrics *m); /* NULL is fine */
+
+/* m NULL: no effect.  TTFT and ITL also go into a loghist, for the live stream's percentiles. */
+void metrics_add(struct metrics *m, enum metric_counter c, uint64_t n);
+void metrics_observe(struct metrics *m, enum metric_histogram h, int64_t value);
+/* The loghist of METRIC_TTFT or METRIC_ITL; NULL for other histograms, or m NULL. */
+const struct loghist *metrics_fine(const struct metrics *m, enum metric_histogram h);
+uint64_t metrics_count(const struct metrics *m, enum metric_counter c);
+
+/* Appends all metrics to b in Prometheus' text format 0.0.4; model is the label model_name.  s: gauges
+ * and counters of the engine; NULL: the engine did not answer, they are left out. */
+void metrics_write(const struct metrics *m, const char *model, const struct engine_status *s, struct buf *b);
+
+#endif

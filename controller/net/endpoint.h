@@ -1,0 +1,15 @@
+/* endpoint.h - ZeroMQ endpoints that the service may listen on. */
+#ifndef QUERN_CONTROLLER_NET_ENDPOINT_H
+#define QUERN_CONTROLLER_NET_ENDPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Reachable from this machine only: ipc://, inproc://, or tcp:// on a loopback address. */
+bool endpoint_is_local(const char *e);
+
+/* Checks that e is ipc://PATH or tcp://HOST:PORT, and local unless insecure (set also for a socket with
+ * keys).  what: name of the socket ("job socket").  -EINVAL, -EPERM with the reason. */
+int endpoint_check(const char *e, const char *what, bool insecure, char *why, size_t why_n);
+
+#endif

@@ -1,0 +1,589 @@
+#include "controller/request/api.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "controller/request/chat_request.h"
+#include "controller/request/request_fields.h"
+#include "controller/request/request_tokens.h"
+#include "formats/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum {
+	WORD_BYTES_MAX = 1024,       /* of a bad word */
+	COMPLETIONS_MAX_TOKENS = 16, /* /v1/completions, as OpenAI has it */
+};
+#define TEMPERATURE_GREEDY 1e-5 /* below: greedy; vLLM's bounds */
+#define TEMPERATURE_LEAST  1e-2
+#define BIAS_MAX           100.0
+
+struct request {
+	const json_t *whole;
+	const struct service *svc;
+	uint32_t max_context;
+	enum api_dialect dialect;
+	struct request_fields fields;
+	struct tool_request tools;
+	bool reasoning_open; /* the prompt ends within the reasoning */
+	struct submit *s;
+	struct api_problem *p;
+};
+
+int api_tokenize(const struct service *svc, uint32_t max_context, const char *text, size_t n,
+		 bool add_special, struct token_ids *out, struct api_problem *p)
+{
+	int rc = request_tokens_check_bytes(svc, max_context, n, "text", p);
+	struct request_text t = {
+		.field = "text", .p = text, .n = n, .flags = add_special ? TOKENIZER_ADD_SPECIAL : 0};
+	return rc ? rc : request_tokens_encode(svc, &t, out, p);
+}
+
+/* --- messages --- */
+
+static int render(struct request *r, const struct chat_request *c, unsigned flags, struct token_ids *out)
+{
+	struct chat_prompt prompt = {0};
+	char *ignored = r->fields.ignored;
+	int rc = chat_request_render(r->svc, r->max_context, c, &prompt, &r->reasoning_open, ignored,
+				     sizeof r->fields.ignored, r->p);
+	struct request_text text = {.field = "messages",
+				    .p = prompt.text.p,
+				    .n = prompt.text.len,
+				    .flags = flags,
+				    .plain = prompt.plain,
+				    .n_plain = prompt.n_plain};
+	if (!rc)
+		rc = request_tokens_encode(r->svc, &text, out, r->p);
+	chat_prompt_fini(&prompt);
+	return rc;
+}
+
+static struct chat_request chat_of(const struct request *r)
+{
+	const struct request_fields *f = &r->fields;
+	return (struct chat_request){.messages = f->messages,
+				     .documents = f->documents,
+				     .kwargs = f->template_kwargs,
+				     .reasoning_effort = f->reasoning_effort,
+				     .openai = r->dialect == API_CHAT,
+				     .add_generation = f->add_generation,
+				     .continue_final = f->continue_final,
+				     .tools = r->tools};
+}
+
+int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *request,
+			  struct token_ids *out, char *ignored, size_t ignored_n, struct api_problem *p)
+{
+	struct request r = {.svc = svc, .max_context = max_context, .dialect = API_CHAT, .p = p};
+	request_fields_init(&r.fields, svc->config);
+	int rc = request_fields_read(request, API_CHAT, false, &r.fields, p);
+	if (!rc)
+		rc = tool_request_read(r.fields.tools, r.fields.tool_choice, svc->tools, &r.tools, p);
+	/* The caller has named the fields without effect; only variables of the template are added. */
+	snprintf(r.fields.ignored, sizeof r.fields.ignored, "%s", ignored);
+	struct chat_request c = chat_of(&r);
+	if (!rc)
+		rc = render(&r, &c, r.fields.add_special ? TOKENIZER_ADD_SPECIAL : 0, out);
+	snprintf(ignored, ignored_n, "%s", r.fields.ignored);
+	return rc;
+}
+
+/* --- the prompt --- */
+
+/* An array of strings or of arrays; an array of ids is one prompt. */
+static bool is_many_prompts(const json_t *prompt)
+{
+	const json_t *first = json_array_get(prompt, 0);
+	return json_is_string(first) || json_is_array(first);
+}
+
+size_t api_n_prompts(const json_t *request)
+{
+	const json_t *prompt = json_object_get(request, "prompt");
+	return is_many_prompts(prompt) ? json_array_size(prompt) : 1;
+}
+
+static int prompt_text(struct request *r, const json_t *v, struct token_ids *out)
+{
+	if (!json_is_string(v))
+		return api_fail(r->p, E_BAD_REQUEST, "prompt", "prompt must be a string%s",
+				r->dialect == API_JOBS ? ""
+						       : ", an array of token ids, or an array of these");
+	bool special = !r->fields.add_special_given || r->fields.add_special;
+	struct request_text text = {.field = "prompt",
+				    .p = json_string_value(v),
+				    .n = json_string_length(v),
+				    .flags = special ? TOKENIZER_ADD_SPECIAL : 0};
+	int rc = request_tokens_check_bytes(r->svc, r->max_context, text.n, text.field, r->p);
+	return rc ? rc : request_tokens_encode(r->svc, &text, out, r->p);
+}
+
+static int prompt_ids(struct request *r, size_t index, struct token_ids *out)
+{
+	const struct request_fields *f = &r->fields;
+	struct chat_request chat = chat_of(r);
+	if (r->dialect == API_CHAT) {
+		if (!f->messages)
+			return api_fail(r->p, E_BAD_REQUEST, "messages", "messages is missing");
+		return render(r, &chat, f->add_special ? TOKENIZER_ADD_SPECIAL : 0, out);
+	}
+	if (r->dialect == API_JOBS) {
+		if (!!f->prompt + !!f->tokens + !!f->messages != 1)
+			return api_fail(r->p, E_BAD_REQUEST, "prompt",
+					"a submit has exactly one of prompt, tokens and messages");
+		if (f->tokens)
+			return request_tokens_read(r->svc, f->tokens, "tokens", r->max_context, out, r->p);
+		if (f->messages)
+			return render(r, &chat, 0, out);
+		return prompt_text(r, f->prompt, out);
+	}
+	const json_t *v = f->prompt;
+	if (!v)
+		return api_fail(r->p, E_BAD_REQUEST, "prompt", "prompt is missing");
+	if (is_many_prompts(v))
+		v = json_array_get(v, index);
+	if (json_is_array(v))
+		return request_tokens_read(r->svc, v, "prompt", r->max_context, out, r->p);
+	return prompt_text(r, v, out);
+}
+
+/* --- lists of parameters --- */
+
+static int get_stop(struct request *r)
+{
+	const json_t *v = r->fields.stop;
+	struct submit *s = r->s;
+	if (!v)
+		return 0;
+	size_t n = json_is_array(v) ? json_array_size(v) : 1;
+	if (n > PARAMS_STOP_MAX)
+		return api_fail(r->p, E_BAD_REQUEST, "stop", "stop has %zu strings, at most %d are accepted",
+				n, PARAMS_STOP_MAX);
+	s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
+		if (!json_is_string(e))
+			return api_fail(r->p, E_BAD_REQUEST, "stop",
+					"stop must be a string or an array of strings");
+		size_t len = json_string_length(e);
+		if (len == 0 || len > PARAMS_STOP_BYTES_MAX || memchr(json_string_value(e), 0, len))
+			return api_fail(r->p, E_BAD_REQUEST, "stop",
+					"stop[%zu] has %zu bytes; a stop string has 1 to %d, and no NUL", i,
+					len, PARAMS_STOP_BYTES_MAX);
+		s->stop[s->n_stop++] = xstrdup(json_string_value(e));
+	}
+	return 0;
+}
+
+/* A forced call is the whole output: it ends behind the call. */
+static int stop_behind_call(struct request *r)
+{
+	struct submit *s = r->s;
+	if (!r->tools.forced || r->svc->tools != TOOLS_HERMES || s->n_stop == PARAMS_STOP_MAX)
+		return 0;
+	if (!s->stop)
+		s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
+	s->stop[s->n_stop++] = xstrdup("</tool_call>");
+	return 0;
+}
+
+static void add_stop_id(struct params *p, uint32_t id)
+{
+	if (!params_is_stop(p, id))
+		p->stop_ids[p->n_stop_ids++] = id;
+}
+
+static int get_stop_ids(struct request *r)
+{
+	const struct model_config *c = r->svc->config;
+	struct params *p = &r->s->params;
+	struct token_ids ids = {0};
+	int rc = r->fields.stop_token_ids
+			 ? request_tokens_read(r->svc, r->fields.stop_token_ids, "stop_token_ids",
+					       PARAMS_LIST_MAX - CONFIG_EOS_MAX - 1, &ids, r->p)
+			 : 0;
+	if (rc) {
+		token_ids_fini(&ids);
+		return rc;
+	}
+	p->stop_ids = xcalloc(ids.n + CONFIG_EOS_MAX + 1, sizeof *p->stop_ids);
+	for (size_t i = 0; i < ids.n; i++)
+		add_stop_id(p, ids.ids[i]);
+	token_ids_fini(&ids);
+	if (p->ignore_eos)
+		return 0;
+	for (int i = 0; i < c->n_eos; i++)
+		add_stop_id(p, c->eos[i]);
+	int64_t eos = tokenizer_eos(r->svc->tokenizer);
+	if (eos >= 0 && eos < c->n_vocab)
+		add_stop_id(p, (uint32_t)eos);
+	return 0;
+}
+
+/* A step of a search takes its 2 * width likeliest tokens beside the stop tokens: the vocabulary must hold
+ * them. */
+static int check_search(const struct request *r)
+{
+	const struct params *p = &r->s->params;
+	if (!p->beam_width)
+		return 0;
+	if (p->n_stop_ids > PARAMS_BEAM_STOPS_MAX)
+		return api_fail(
+			r->p, E_BAD_REQUEST, "stop_token_ids",
+			"stop_token_ids: a beam search takes %d stop tokens, the model's own counted; here "
+			"are %u",
+			PARAMS_BEAM_STOPS_MAX, p->n_stop_ids);
+	if (2 * p->beam_width + p->n_stop_ids > (uint32_t)r->svc->config->n_vocab)
+		return api_fail(r->p, E_BAD_REQUEST, "beam_width",
+				"beam_width is %u, too much for a vocabulary of %d tokens", p->beam_width,
+				r->svc->config->n_vocab);
+	return 0;
+}
+
+/* {"token id": bias}; biases are cut to -100..100, as vLLM does. */
+static int get_bias(struct request *r)
+{
+	json_t *map = (json_t *)r->fields.logit_bias, *v;
+	struct params *p = &r->s->params;
+	const char *name;
+	if (!map)
+		return 0;
+	if (!json_is_object(map) || json_object_size(map) > PARAMS_LIST_MAX)
+		return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
+				"logit_bias must be a map of at most %d token ids to numbers",
+				PARAMS_LIST_MAX);
+	p->bias_ids = xcalloc(PARAMS_LIST_MAX, sizeof *p->bias_ids);
+	p->bias = xcalloc(PARAMS_LIST_MAX, sizeof *p->bias);
+	json_object_foreach(map, name, v)
+	{
+		char *end;
+		errno = 0;
+		long id = strtol(name, &end, 10);
+		/* No leading zeros: "07" and "7" would be the same token. */
+		bool plain =
+			name[0] >= '0' && name[0] <= '9' && (name[0] != '0' || !name[1]) && !*end && !errno;
+		if (!plain || id >= r->svc->config->n_vocab)
+			return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
+					"logit_bias: %.32s is not a token id; the vocabulary has ids 0 to %d",
+					name, r->svc->config->n_vocab - 1);
+		if (!json_is_number(v) || !isfinite(json_number_value(v)))
+			return api_fail(r->p, E_BAD_REQUEST, "logit_bias",
+					"logit_bias of %ld must be a number", id);
+		p->bias_ids[p->n_bias] = (int32_t)id;
+		p->bias[p->n_bias++] = (float)fmin(BIAS_MAX, fmax(-BIAS_MAX, json_number_value(v)));
+	}
+	return 0;
+}
+
+static int get_allowed(struct request *r)
+{
+	struct params *p = &r->s->params;
+	if (!r->fields.allowed)
+		return 0;
+	if (json_array_size(r->fields.allowed) == 0)
+		return api_fail(r->p, E_BAD_REQUEST, "allowed_token_ids", "allowed_token_ids is empty");
+	struct token_ids ids = {0};
+	int rc = request_tokens_read(r->svc, r->fields.allowed, "allowed_token_ids", PARAMS_ALLOWED_MAX, &ids,
+				     r->p);
+	if (!rc) {
+		p->allowed = xcalloc(ids.n, sizeof *p->allowed);
+		p->n_allowed = (uint32_t)ids.n;
+		for (size_t i = 0; i < ids.n; i++)
+			p->allowed[i] = (int32_t)ids.ids[i];
+	}
+	token_ids_fini(&ids);
+	return rc;
+}
+
+static void add_bad(struct params *p, const struct token_ids *ids)
+{
+	for (size_t i = 0; i < ids->n; i++)
+		p->bad[p->n_bad_ids++] = (int32_t)ids->ids[i];
+	p->bad_len[p->n_bad++] = (int32_t)ids->n;
+}
+
+/* A word is banned as it is tokenized at the start of a text and, where that differs in its first token
+ * only, behind a space, as within a text. */
+static int get_bad_word(struct request *r, size_t at, const char *word, size_t n)
+{
+	while (n && strchr(" \t\n\r\v\f", *word)) {
+		word++;
+		n--;
+	}
+	if (n == 0 || n > WORD_BYTES_MAX)
+		return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must have 1 to %d bytes",
+				at, WORD_BYTES_MAX);
+	struct params *p = &r->s->params;
+	struct token_ids bare = {0}, spaced = {0};
+	struct buf text = {0};
+	buf_putc(&text, ' ');
+	buf_put(&text, word, n);
+	struct request_text without = {.field = "bad_words", .p = text.p + 1, .n = n};
+	struct request_text with = {.field = "bad_words", .p = text.p, .n = text.len};
+	int rc = request_tokens_encode(r->svc, &without, &bare, r->p);
+	if (!rc)
+		rc = request_tokens_encode(r->svc, &with, &spaced, r->p);
+	if (!rc && (p->n_bad + 2 > PARAMS_LIST_MAX || bare.n > PARAMS_LIST_MAX || spaced.n > PARAMS_LIST_MAX))
+		rc = api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words: too many words");
+	if (!rc && p->n_bad_ids + bare.n + spaced.n > PARAMS_BAD_IDS_MAX)
+		rc = api_fail(r->p, E_BAD_REQUEST, "bad_words",
+			      "bad_words: all words together have more than %d tokens", PARAMS_BAD_IDS_MAX);
+	if (!rc) {
+		p->bad = xrealloc(p->bad, p->n_bad_ids + bare.n + spaced.n + 1, sizeof *p->bad);
+		p->bad_len = xrealloc(p->bad_len, p->n_bad + 2, sizeof *p->bad_len);
+		if (bare.n)
+			add_bad(p, &bare);
+		if (bare.n && spaced.n == bare.n && spaced.ids[0] != bare.ids[0])
+			add_bad(p, &spaced);
+	}
+	buf_fini(&text);
+	token_ids_fini(&bare);
+	token_ids_fini(&spaced);
+	return rc;
+}
+
+/* At least one allowed id can be chosen: not banned, and no stop token that min_tokens forbids. */
+static int check_allowed(struct request *r)
+{
+	const struct params *p = &r->s->params;
+	const size_t n_vocab = (size_t)r->svc->config->n_vocab;
+	if (!p->n_allowed)
+		return 0;
+	uint8_t *never = xcalloc(n_vocab, 1);
+	const uint32_t n_stop = p->min_tokens ? p->n_stop_ids : 0;
+	for (uint32_t i = 0; i < n_stop; i++)
+		never[p->stop_ids[i]] = 1;
+	for (uint32_t i = 0, at = 0; i < p->n_bad; at += (uint32_t)p->bad_len[i++])
+		if (p->bad_len[i] == 1)
+			never[p->bad[at]] = 1;
+	bool some = false;
+	for (uint32_t i = 0; i < p->n_allowed && !some; i++)
+		some = !never[p->allowed[i]];
+	free(never);
+	return some ? 0
+		    : api_fail(r->p, E_BAD_REQUEST, "allowed_token_ids",
+			       "allowed_token_ids: none is left beside bad_words%s",
+			       n_stop ? " and, before min_tokens, what ends an output" : "");
+}
+
+static int get_bad_words(struct request *r)
+{
+	size_t i;
+	const json_t *v;
+	if (!r->fields.bad_words)
+		return 0;
+	if (json_array_size(r->fields.bad_words) > PARAMS_LIST_MAX / 2)
+		return api_fail(r->p, E_BAD_REQUEST, "bad_words",
+				"bad_words has %zu words, at most %d are accepted",
+				json_array_size(r->fields.bad_words), PARAMS_LIST_MAX / 2);
+	json_array_foreach(r->fields.bad_words, i, v)
+	{
+		if (!json_is_string(v))
+			return api_fail(r->p, E_BAD_REQUEST, "bad_words", "bad_words[%zu] must be a string",
+					i);
+		int rc = get_bad_word(r, i, json_string_value(v), json_string_length(v));
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* --- the whole --- */
+
+static int get_logprobs(struct request *r)
+{
+	struct request_fields *f = &r->fields;
+	struct params *p = &r->s->params;
+	if (r->dialect == API_CHAT) {
+		if (f->top_logprobs > 0 && !f->chat_logprobs)
+			return api_fail(r->p, E_BAD_REQUEST, "top_logprobs",
+					"top_logprobs is only allowed when logprobs is true");
+		f->logprobs = !f->chat_logprobs ? -1 : f->top_logprobs < 0 ? 0 : f->top_logprobs;
+	}
+	if (f->echo && f->logprobs >= 0 && f->prompt_logprobs < 0)
+		f->prompt_logprobs = f->logprobs;
+	p->logprobs = (int32_t)f->logprobs;
+	p->prompt_logprobs = (int32_t)f->prompt_logprobs;
+	return 0;
+}
+
+static int get_numbers(struct request *r)
+{
+	struct request_fields *f = &r->fields;
+	struct params *p = &r->s->params;
+	double t = f->temperature;
+	p->temperature = t < TEMPERATURE_GREEDY ? 0 : (float)fmax(t, TEMPERATURE_LEAST);
+	p->top_p = (float)f->top_p;
+	p->min_p = (float)f->min_p;
+	p->top_k = f->top_k <= 0 ? 0 : (int32_t)f->top_k;
+	p->presence = (float)f->presence;
+	p->frequency = (float)f->frequency;
+	p->repetition = (float)f->repetition;
+	p->n = (uint32_t)f->n;
+	r->s->best_of = f->best_of > f->n ? (uint32_t)f->best_of : 0;
+	p->beam_width = f->beams && f->beam_width > 1 ? (uint32_t)f->beam_width : 0;
+	p->length_penalty = (float)f->length_penalty;
+	p->early = f->early;
+	p->min_tokens = (uint32_t)f->min_tokens;
+	p->ignore_eos = f->ignore_eos;
+	/* A drawn seed has 63 bits: replies show it as a signed integer. */
+	p->seed = f->has_seed ? (uint64_t)f->seed : entropy_u64() >> 1;
+	/* A double that rounds to 0 as a float would mean something else. */
+	if (!(p->top_p > 0) || !(p->repetition > 0))
+		return api_fail(r->p, E_BAD_REQUEST, p->top_p > 0 ? "repetition_penalty" : "top_p",
+				"%s is too small", p->top_p > 0 ? "repetition_penalty" : "top_p");
+	return get_logprobs(r);
+}
+
+/* max_tokens against the context that the prompt leaves. */
+static int get_max_tokens(struct request *r)
+{
+	const struct request_fields *f = &r->fields;
+	struct submit *s = r->s;
+	bool newer = f->max_completion_tokens > 0;
+	const char *name = newer ? "max_completion_tokens" : "max_tokens";
+	int64_t given = newer ? f->max_completion_tokens : f->max_tokens;
+	if (s->n_tokens >= r->max_context)
+		return api_fail(r->p, E_TOO_LONG, r->dialect == API_CHAT ? "messages" : "prompt",
+				"the prompt has %u tokens, the context %u, and one must be left to generate",
+				s->n_tokens, r->max_context);
+	uint32_t rest = r->max_context - s->n_tokens;
+	if (given > rest)
+		return api_fail(r->p, E_TOO_LONG, name,
+				"the prompt has %u tokens and %s is %" PRId64 ", the context holds %u",
+				s->n_tokens, name, given, r->max_context);
+	int64_t most = r->dialect == API_COMPLETIONS ? COMPLETIONS_MAX_TOKENS : rest;
+	int64_t usual = r->svc->config->gen_max_new_tokens;
+	if (usual > 0 && usual < most)
+		most = usual;
+	s->params.max_tokens = (uint32_t)(given ? given : most < rest ? most : rest);
+	if (s->params.min_tokens > s->params.max_tokens)
+		return api_fail(r->p, E_BAD_REQUEST, "min_tokens", "min_tokens is %u, more than %s %u",
+				s->params.min_tokens, name, s->params.max_tokens);
+	return 0;
+}
+
+void api_digest(const json_t *request, uint8_t out[16])
+{
+	/* These do not change what is computed. */
+	static const char *const beside[] = {"op",       "id",          "key",  "stream",       "durable",
+					     "priority", "deadline_ms", "user", "on_disconnect"};
+	json_t *body = json_copy((json_t *)request), *v;
+	const char *name;
+	void *next;
+	for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++)
+		json_object_del(body, beside[i]);
+	json_object_foreach_safe(body, next, name, v) if (json_is_null(v)) json_object_del(body, name);
+	char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+	XXH128_canonical_t sum;
+	XXH128_canonicalFromHash(&sum, XXH3_128bits(text ? text : "", text ? strlen(text) : 0));
+	memcpy(out, sum.digest, sizeof sum.digest);
+	free(text);
+	json_decref(body);
+}
+
+static char *copy(const char *s)
+{
+	return s ? xstrdup(s) : NULL;
+}
+
+static int fill(struct request *r, size_t prompt)
+{
+	struct submit *s = r->s;
+	const struct request_fields *f = &r->fields;
+	int rc = get_numbers(r);
+	if (rc || (rc = get_stop(r)) || (rc = get_stop_ids(r)) || (rc = check_search(r)) ||
+	    (rc = get_bias(r)) || (rc = get_allowed(r)))
+		return rc;
+	if (r->dialect == API_CHAT)
+		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
+	if (rc || (rc = stop_behind_call(r)))
+		return rc;
+	struct token_ids ids = {0};
+	rc = prompt_ids(r, prompt, &ids);
+	s->tokens = ids.ids;
+	s->n_tokens = (uint32_t)ids.n;
+	if (rc)
+		return rc;
+	if (s->n_tokens == 0)
+		return api_fail(r->p, E_BAD_REQUEST, r->dialect == API_CHAT ? "messages" : "prompt",
+				"the prompt has no tokens");
+	if ((rc = get_max_tokens(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
+		return rc;
+	s->include_stop = f->include_stop;
+	s->skip_special = f->skip_special;
+	s->stream = f->stream;
+	s->keep = f->keep || f->durable;
+	s->durable = f->durable;
+	s->priority = (int32_t)f->priority;
+	s->deadline_us = f->deadline_ms ? clock_us() + f->deadline_ms * 1000 : 0;
+	s->user = copy(f->user);
+	s->key = copy(f->key);
+	if (s->key)
+		api_digest(r->whole, s->body);
+	s->cache_salt = copy(f->cache_salt);
+	return 0;
+}
+
+static void fill_rules(struct chat_stream_rules *rules, const struct request *r)
+{
+	const struct service *svc = r->svc;
+	if (r->dialect != API_CHAT)
+		return;
+	*rules = (struct chat_stream_rules){.reasoning = svc->reasoning,
+					    .reasoning_open = svc->reasoning &&
+							      (r->reasoning_open || svc->reasoning_open),
+					    .show_reasoning = r->fields.show_reasoning,
+					    .tools = r->tools.may_call ? svc->tools : TOOLS_NONE,
+					    .single_call = !r->fields.parallel_calls,
+					    .forced = r->tools.forced};
+	/* Marks that are special tokens must stay in the text to be found. */
+	if (svc->marks_special && chat_stream_parses(rules))
+		r->s->skip_special = false;
+}
+
+static void fill_reply(struct api_reply *reply, const struct request_fields *f)
+{
+	*reply = (struct api_reply){.model = f->model,
+				    .stream = f->stream,
+				    .include_usage = f->include_usage,
+				    .continuous_usage = f->continuous_usage,
+				    .echo = f->echo,
+				    .no_output = f->no_output,
+				    .tokens_as_ids = f->tokens_as_ids,
+				    .return_token_ids = f->return_token_ids,
+				    .return_timing = f->return_timing};
+	snprintf(reply->ignored, sizeof reply->ignored, "%s", f->ignored);
+}
+
+int api_submit(const struct service *svc, uint32_t max_context, const json_t *request,
+	       enum api_dialect dialect, size_t prompt, struct submit **out, struct api_reply *reply,
+	       struct api_problem *p)
+{
+	struct request r = {
+		.whole = request, .svc = svc, .max_context = max_context, .dialect = dialect, .p = p};
+	request_fields_init(&r.fields, svc->config);
+	int rc = request_fields_read(request, dialect, svc->strict || dialect == API_JOBS, &r.fields, p);
+	if (rc)
+		return rc;
+	r.s = xcalloc(1, sizeof *r.s);
+	params_init(&r.s->params);
+	rc = fill(&r, prompt);
+	if (rc) {
+		submit_free(r.s);
+		return rc;
+	}
+	if (reply)
+		fill_reply(reply, &r.fields);
+	if (reply)
+		fill_rules(&reply->rules, &r);
+	*out = r.s;
+	return 0;
+}

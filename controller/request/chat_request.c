@@ -1,0 +1,278 @@
+#include "controller/request/chat_request.h"
+
+#include "base/err.h"
+#include "controller/request/request_tokens.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGES_MAX = 65536 };
+
+/* --- messages --- */
+
+/* Fields of a message; others would be dropped silently by most templates.  From the third on, only templates
+ * that show a field take it. */
+enum { FIRST_OPTIONAL = 2 };
+static const char *const message_fields[] = {"role",       "content",      "name",
+					     "tool_calls", "tool_call_id", "reasoning_content",
+					     "reasoning",  "thinking",     NULL};
+
+static bool is_known(const char *name)
+{
+	for (int i = 0; message_fields[i]; i++)
+		if (strcmp(name, message_fields[i]) == 0)
+			return true;
+	return false;
+}
+
+static int check_call(const json_t *call, size_t at, size_t i, struct api_problem *p)
+{
+	const json_t *f = json_object_get(call, "function"), *a = json_object_get(f, "arguments");
+	if (!json_is_string(json_object_get(f, "name")))
+		return api_fail(p, E_BAD_REQUEST, "messages",
+				"messages[%zu].tool_calls[%zu].function.name must be a string", at, i);
+	if (a && !json_is_string(a) && !json_is_object(a) && !json_is_null(a))
+		return api_fail(p, E_BAD_REQUEST, "messages",
+				"messages[%zu].tool_calls[%zu].function.arguments must be JSON text", at, i);
+	return 0;
+}
+
+static int check_fields(const json_t *message, size_t at, struct api_problem *p)
+{
+	const char *name;
+	json_t *v;
+	json_object_foreach((json_t *)message, name, v)
+	{
+		/* Clients send back an assistant's reply with its empty fields. */
+		bool empty = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
+		if (!is_known(name) && !empty)
+			return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].%.64s is not taken", at,
+					name);
+	}
+	const json_t *calls = json_object_get(message, "tool_calls"), *call;
+	size_t i;
+	if (calls && !json_is_array(calls) && !json_is_null(calls))
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].tool_calls must be an array",
+				at);
+	json_array_foreach(calls, i, call)
+	{
+		int rc = check_call(call, at, i, p);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* The texts of a message, in bytes: a lower bound of its prompt. */
+static size_t content_bytes(const json_t *content)
+{
+	size_t i, n = json_is_string(content) ? json_string_length(content) : 0;
+	const json_t *part;
+	if (json_is_array(content))
+		json_array_foreach(content, i, part) n += json_string_length(json_object_get(part, "text"));
+	return n;
+}
+
+static int check_message(const json_t *m, size_t at, bool openai, size_t *bytes, struct api_problem *p)
+{
+	if (!json_is_object(m))
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu] must be {role, content}", at);
+	const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
+	if (!json_is_string(role) || strlen(json_string_value(role)) != json_string_length(role))
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
+	bool calls = json_array_size(json_object_get(m, "tool_calls")) > 0;
+	bool parts = openai && json_is_array(content) && json_array_size(content) > 0;
+	bool none = openai && calls && (!content || json_is_null(content));
+	if (!json_is_string(content) && !parts && !none)
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].content must be a string%s", at,
+				openai ? " or an array of text parts" : "");
+	*bytes += content_bytes(content);
+	if (openai)
+		return check_fields(m, at, p);
+	const char *name;
+	json_t *v;
+	json_object_foreach((json_t *)m, name,
+			    v) if (strcmp(name, "role") != 0 &&
+				   strcmp(name, "content") !=
+					   0) return api_fail(p, E_BAD_REQUEST, "messages",
+							      "messages[%zu].%.64s is not taken", at, name);
+	return 0;
+}
+
+static int check_messages(const struct chat_request *r, size_t *bytes, struct api_problem *p)
+{
+	size_t n = json_array_size(r->messages);
+	*bytes = 0;
+	if (!json_is_array(r->messages) || n == 0 || n > MESSAGES_MAX)
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages must be an array of 1 to %d messages",
+				MESSAGES_MAX);
+	for (size_t i = 0; i < n; i++) {
+		int rc = check_message(json_array_get(r->messages, i), i, r->openai, bytes, p);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* --- variables --- */
+
+static int ignore(const struct service *svc, const char *param, const char *name, char *ignored,
+		  size_t ignored_n, struct api_problem *p)
+{
+	size_t at = strlen(ignored);
+	if (svc->strict)
+		return api_fail(p, E_BAD_REQUEST, param, "the model's chat template does not use %.64s",
+				name);
+	snprintf(ignored + at, ignored_n - at, "%s%s%s%.64s", at ? ", " : "", name == param ? "" : param,
+		 name == param ? "" : ".", name);
+	return 0;
+}
+
+/* A new object.  reasoning_effort goes to templates that use it; for those that can only switch thinking,
+ * "none" switches it off. */
+static int variables(const struct service *svc, const struct chat_request *r, json_t **out, char *ignored,
+		     size_t ignored_n, struct api_problem *p)
+{
+	json_t *all = r->kwargs ? json_copy((json_t *)r->kwargs) : json_object(), *v;
+	const char *name, *effort = r->reasoning_effort;
+	int rc = 0;
+	json_object_foreach(all, name, v) if (!rc && !chat_mentions(svc->chat, name)) rc =
+		ignore(svc, "chat_template_kwargs", name, ignored, ignored_n, p);
+	bool off = effort && strcmp(effort, "none") == 0;
+	if (effort && chat_mentions(svc->chat, "reasoning_effort"))
+		json_object_set_new(all, "reasoning_effort", json_string(effort));
+	else if (off && chat_mentions(svc->chat, "enable_thinking"))
+		json_object_set_new(all, "enable_thinking", json_false());
+	else if (effort && !rc)
+		rc = ignore(svc, "reasoning_effort", "reasoning_effort", ignored, ignored_n, p);
+	*out = all;
+	return rc;
+}
+
+/* Thoughts have three names, of which a template uses one or two (chat.h). */
+static bool is_shown(const struct chat *c, const char *name)
+{
+	bool is_reasoning = strcmp(name, "reasoning") == 0 || strcmp(name, "thinking") == 0;
+	return chat_mentions(c, is_reasoning ? "reasoning_content" : name) ||
+	       (strstr(name, "reasoning") && chat_mentions(c, "thinking"));
+}
+
+/* Fields of messages that the template does not show: tool_calls are refused, others are named as ignored. */
+static int check_shown(const struct service *svc, const struct chat_request *r, char *ignored,
+		       size_t ignored_n, struct api_problem *p)
+{
+	bool checked[sizeof message_fields / sizeof *message_fields] = {0};
+	size_t at;
+	const json_t *m;
+	json_array_foreach(r->messages, at, m) for (int i = FIRST_OPTIONAL; message_fields[i]; i++)
+	{
+		const json_t *v = json_object_get(m, message_fields[i]);
+		bool empty = !v || json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
+		if (empty || checked[i] || is_shown(svc->chat, message_fields[i]))
+			continue;
+		checked[i] = true;
+		if (strcmp(message_fields[i], "tool_calls") == 0)
+			return api_fail(p, E_BAD_REQUEST, "messages",
+					"messages[%zu]: the model's chat template takes no tool_calls", at);
+		int rc = ignore(svc, "messages", message_fields[i], ignored, ignored_n, p);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* --- the prompt --- */
+
+int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
+			struct chat_prompt *out, bool *reasoning_open, char *ignored, size_t ignored_n,
+			struct api_problem *p)
+{
+	char why[256] = "";
+	size_t bytes;
+	json_t *kwargs = NULL;
+	int rc = check_messages(r, &bytes, p);
+	if (rc)
+		return rc;
+	if (!svc->chat)
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", svc->chat_why);
+	if (r->tools.tools && !chat_mentions(svc->chat, "tools"))
+		return api_fail(p, E_BAD_REQUEST, "tools", "the model's chat template takes no tools");
+	rc = request_tokens_check_bytes(svc, max_context, bytes, "messages", p);
+	if (!rc)
+		rc = check_shown(svc, r, ignored, ignored_n, p);
+	if (!rc)
+		rc = variables(svc, r, &kwargs, ignored, ignored_n, p);
+	struct chat_input rq = {.messages = r->messages,
+				.tools = r->tools.tools,
+				.documents = r->documents,
+				.kwargs = kwargs,
+				.add_generation_prompt = r->add_generation && !r->continue_final,
+				.continue_final_message = r->continue_final};
+	if (!rc && chat_render_json(svc->chat, &rq, out, why, sizeof why))
+		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", why);
+	json_decref(kwargs);
+	if (rc)
+		return rc;
+	*reasoning_open = reasoning_is_open(out->text.p ? out->text.p : "", out->text.len);
+	if (r->tools.forced) {
+		if (*reasoning_open)
+			buf_puts(&out->text, "\n</think>\n\n");
+		chat_stream_force(&out->text, svc->tools, r->tools.forced);
+		*reasoning_open = false;
+	}
+	return 0;
+}
+
+/* --- styles of tool calls and reasoning --- */
+
+static enum tools_style tools_of(const struct chat *c)
+{
+	if (chat_mentions(c, "<tool_call>"))
+		return TOOLS_HERMES;
+	if (chat_mentions(c, "<|python_tag|>") ||
+	    (chat_mentions(c, "<|start_header_id|>") && chat_mentions(c, "\"parameters\": ")))
+		return TOOLS_LLAMA3;
+	return TOOLS_NONE;
+}
+
+static bool is_special(const struct tokenizer *t, const char *mark)
+{
+	struct token_ids ids = {0};
+	tokenizer_encode(t, mark, strlen(mark), 0, NULL, 0, &ids, NULL, 0);
+	bool special = ids.n == 1 && tokenizer_is_special(t, ids.ids[0]);
+	token_ids_fini(&ids);
+	return special;
+}
+
+/* Whether marks of the style are special tokens, which are stripped from text by default. */
+static bool marks_special(const struct service *svc)
+{
+	const struct tokenizer *t = svc->tokenizer;
+	return (svc->reasoning && is_special(t, "</think>")) ||
+	       (svc->tools == TOOLS_HERMES && is_special(t, "<tool_call>")) ||
+	       (svc->tools == TOOLS_LLAMA3 && is_special(t, "<|python_tag|>"));
+}
+
+int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
+			size_t why_n)
+{
+	bool guess_tools = !strcmp(tools, "auto"), guess_reasoning = !strcmp(reasoning, "auto");
+	bool r1 = !strcmp(reasoning, "deepseek_r1");
+	if (guess_tools)
+		svc->tools = svc->chat ? tools_of(svc->chat) : TOOLS_NONE;
+	else if (tools_style_parse(tools, &svc->tools))
+		return err_why(why, why_n, -EINVAL,
+			       "--tool-parser \"%s\": must be auto, none, hermes or llama3", tools);
+	if (guess_reasoning)
+		svc->reasoning = svc->chat && chat_mentions(svc->chat, "</think>");
+	else if (!r1 && strcmp(reasoning, "qwen3") != 0 && strcmp(reasoning, "none") != 0)
+		return err_why(why, why_n, -EINVAL,
+			       "--reasoning-parser \"%s\": must be auto, none, qwen3 or deepseek_r1",
+			       reasoning);
+	else
+		svc->reasoning = strcmp(reasoning, "none") != 0;
+	svc->reasoning_open = r1;
+	svc->marks_special = marks_special(svc);
+	return 0;
+}

@@ -1,0 +1,465 @@
+#include "controller/request/request_fields.h"
+
+#include "formats/config.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	SUBMIT = 1, /* a job socket request */
+	PARAMS = 2, /* its `params` */
+	TEXT = 4,   /* /v1/completions */
+	CHAT = 8,   /* /v1/chat/completions */
+	HTTP = TEXT | CHAT,
+	ALL = PARAMS | HTTP,
+
+	NAME_BYTES_MAX = 256, /* user, key, cache_salt */
+	MODEL_BYTES_MAX = 1024,
+	DEADLINE_MS_MAX = 7 * 24 * 3600 * 1000,
+};
+
+struct field;
+typedef int set_fn(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p);
+
+/* A field's description. */
+struct field {
+	const char *name;
+	unsigned where; /* SUBMIT, ... */
+	set_fn *set;    /* NULL: known, without effect */
+	size_t at;      /* in struct request_fields */
+	double lo, hi;  /* numbers: the range; strings: hi bytes at most */
+};
+
+/* --- one value --- */
+
+static int set_num(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_number(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be a number", d->name);
+	double x = json_number_value(v);
+	if (!isfinite(x) || x < d->lo || x > d->hi)
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s is %g, must be from %g to %g", d->name, x,
+				d->lo, d->hi);
+	memcpy((char *)f + d->at, &x, sizeof x);
+	return 0;
+}
+
+/* As set_num, without lo itself. */
+static int set_num_above(struct request_fields *f, const struct field *d, const json_t *v,
+			 struct api_problem *p)
+{
+	if (json_is_number(v) && json_number_value(v) <= d->lo)
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s is %g, must be greater than %g", d->name,
+				json_number_value(v), d->lo);
+	return set_num(f, d, v, p);
+}
+
+static int set_int(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_integer(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an integer%s", d->name,
+				json_is_real(v) && fabs(json_real_value(v)) >= 9e18 ? " below 2^63" : "");
+	int64_t x = json_integer_value(v);
+	if ((double)x < d->lo || (double)x > d->hi)
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s is %lld, must be from %.0f to %.0f", d->name,
+				(long long)x, d->lo, d->hi);
+	memcpy((char *)f + d->at, &x, sizeof x);
+	return 0;
+}
+
+static int set_bool(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_boolean(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true or false", d->name);
+	bool x = json_is_true(v);
+	memcpy((char *)f + d->at, &x, sizeof x);
+	return 0;
+}
+
+static int set_str(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_string(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be a string", d->name);
+	const char *s = json_string_value(v);
+	size_t n = json_string_length(v);
+	if (n == 0 || (double)n > d->hi || memchr(s, 0, n))
+		return api_fail(p, E_BAD_REQUEST, d->name,
+				"%s must be a string of 1 to %.0f bytes without NUL", d->name, d->hi);
+	memcpy((char *)f + d->at, &s, sizeof s);
+	return 0;
+}
+
+static int set_array(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_array(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an array", d->name);
+	memcpy((char *)f + d->at, &v, sizeof v);
+	return 0;
+}
+
+static int set_object(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_object(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an object", d->name);
+	memcpy((char *)f + d->at, &v, sizeof v);
+	return 0;
+}
+
+/* The type is checked in api.c. */
+static int set_any(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	(void)p;
+	memcpy((char *)f + d->at, &v, sizeof v);
+	return 0;
+}
+
+static int set_seed(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	f->has_seed = true;
+	return set_int(f, d, v, p);
+}
+
+static int set_early(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	bool never = json_is_string(v) && strcmp(json_string_value(v), "never") == 0;
+	if (!json_is_boolean(v) && !never)
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true, false or \"never\"", d->name);
+	f->early = never ? PARAMS_EARLY_NEVER : json_is_true(v) ? PARAMS_EARLY_YES : PARAMS_EARLY_NO;
+	return 0;
+}
+
+static int set_max_tokens(struct request_fields *f, const struct field *d, const json_t *v,
+			  struct api_problem *p)
+{
+	f->no_output = json_is_integer(v) && json_integer_value(v) == 0;
+	return set_int(f, d, v, p);
+}
+
+static int set_add_special(struct request_fields *f, const struct field *d, const json_t *v,
+			   struct api_problem *p)
+{
+	f->add_special_given = true;
+	return set_bool(f, d, v, p);
+}
+
+static int set_on_disconnect(struct request_fields *f, const struct field *d, const json_t *v,
+			     struct api_problem *p)
+{
+	const char *s = json_is_string(v) ? json_string_value(v) : "";
+	if (strcmp(s, "cancel") != 0 && strcmp(s, "keep") != 0)
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be \"cancel\" or \"keep\"", d->name);
+	f->keep = s[0] == 'k';
+	return 0;
+}
+
+static int set_stream_options(struct request_fields *f, const struct field *d, const json_t *v,
+			      struct api_problem *p)
+{
+	static const struct field inner[] = {
+		{"include_usage", HTTP, set_bool, offsetof(struct request_fields, include_usage), 0, 0},
+		{"continuous_usage_stats", HTTP, set_bool, offsetof(struct request_fields, continuous_usage),
+		 0, 0},
+	};
+	if (!json_is_object(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an object", d->name);
+	f->has_stream_options = true;
+	for (size_t i = 0; i < 2; i++) {
+		const json_t *x = json_object_get(v, inner[i].name);
+		int rc = x && !json_is_null(x) ? inner[i].set(f, &inner[i], x, p) : 0;
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* --- not built yet: only the neutral value is taken --- */
+
+static int unbuilt(const struct field *d, struct api_problem *p)
+{
+	return api_fail(p, E_BAD_REQUEST, d->name, "%s is not built yet", d->name);
+}
+
+static int only_false(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	(void)f;
+	if (!json_is_boolean(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true or false", d->name);
+	return json_is_true(v) ? unbuilt(d, p) : 0;
+}
+
+static int only_true(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	(void)f;
+	if (!json_is_boolean(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true or false", d->name);
+	return json_is_false(v) ? api_fail(p, E_BAD_REQUEST, d->name, "%s: false is not built yet", d->name)
+				: 0;
+}
+
+/* null, "", [] or {}. */
+static int only_empty(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	(void)f;
+	bool empty = (json_is_array(v) && json_array_size(v) == 0) ||
+		     (json_is_object(v) && json_object_size(v) == 0) ||
+		     (json_is_string(v) && json_string_length(v) == 0);
+	return empty ? 0 : unbuilt(d, p);
+}
+
+static int only_text_format(struct request_fields *f, const struct field *d, const json_t *v,
+			    struct api_problem *p)
+{
+	(void)f;
+	const json_t *type = json_object_get(v, "type");
+	if (!json_is_object(v) || !json_is_string(type))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an object with a type", d->name);
+	if (strcmp(json_string_value(type), "text") == 0)
+		return 0;
+	return api_fail(p, E_BAD_REQUEST, d->name, "%s of type %.64s is not built yet", d->name,
+			json_string_value(type));
+}
+
+static int only_text_modality(struct request_fields *f, const struct field *d, const json_t *v,
+			      struct api_problem *p)
+{
+	(void)f;
+	const json_t *one = json_array_get(v, 0);
+	if (json_array_size(v) == 1 && json_is_string(one) && strcmp(json_string_value(one), "text") == 0)
+		return 0;
+	return api_fail(p, E_BAD_REQUEST, d->name, "%s other than [\"text\"] are not built yet", d->name);
+}
+
+/* OpenAI's default. */
+static int only_medium(struct request_fields *f, const struct field *d, const json_t *v,
+		       struct api_problem *p)
+{
+	(void)f;
+	const char *s = json_is_string(v) ? json_string_value(v) : "";
+	return strcmp(s, "medium") == 0 || (json_is_string(v) && !*s) ? 0 : unbuilt(d, p);
+}
+
+/* Without functions, "none" and "auto" are neutral. */
+static int only_no_choice(struct request_fields *f, const struct field *d, const json_t *v,
+			  struct api_problem *p)
+{
+	(void)f;
+	const char *s = json_is_string(v) ? json_string_value(v) : "";
+	return strcmp(s, "none") == 0 || strcmp(s, "auto") == 0 ? 0 : unbuilt(d, p);
+}
+
+/* --- the table --- */
+
+#define AT(field) offsetof(struct request_fields, field)
+#define INT_MAX_D 2147483647.0
+
+static const struct field fields[] = {
+	{"temperature", ALL, set_num, AT(temperature), 0, 1000},
+	{"top_p", ALL, set_num_above, AT(top_p), 0, 1},
+	{"top_k", ALL, set_int, AT(top_k), -1, INT_MAX_D},
+	{"min_p", ALL, set_num, AT(min_p), 0, 1},
+	{"presence_penalty", ALL, set_num, AT(presence), -2, 2},
+	{"frequency_penalty", ALL, set_num, AT(frequency), -2, 2},
+	{"repetition_penalty", ALL, set_num_above, AT(repetition), 0, 1000},
+	{"max_tokens", PARAMS | CHAT, set_int, AT(max_tokens), 1, INT_MAX_D},
+	{"max_tokens", TEXT, set_max_tokens, AT(max_tokens), 0, INT_MAX_D},
+	{"max_completion_tokens", CHAT, set_int, AT(max_completion_tokens), 1, INT_MAX_D},
+	{"min_tokens", ALL, set_int, AT(min_tokens), 0, INT_MAX_D},
+	{"n", ALL, set_int, AT(n), 1, PARAMS_N_MAX},
+	{"best_of", ALL, set_int, AT(best_of), 1, PARAMS_N_MAX},
+	{"use_beam_search", ALL, set_bool, AT(beams), 0, 0},
+	{"beam_width", ALL, set_int, AT(beam_width), 1, PARAMS_N_MAX},
+	{"length_penalty", ALL, set_num, AT(length_penalty), -5, 5},
+	{"early_stopping", ALL, set_early, 0, 0, 0},
+	{"seed", ALL, set_seed, AT(seed), -9223372036854775808.0, 9223372036854775807.0},
+	{"stop", ALL, set_any, AT(stop), 0, 0},
+	{"stop_token_ids", ALL, set_array, AT(stop_token_ids), 0, 0},
+	{"ignore_eos", ALL, set_bool, AT(ignore_eos), 0, 0},
+	{"include_stop_str_in_output", ALL, set_bool, AT(include_stop), 0, 0},
+	{"skip_special_tokens", ALL, set_bool, AT(skip_special), 0, 0},
+	{"logit_bias", ALL, set_any, AT(logit_bias), 0, 0},
+	{"allowed_token_ids", ALL, set_array, AT(allowed), 0, 0},
+	{"bad_words", ALL, set_array, AT(bad_words), 0, 0},
+	{"logprobs", PARAMS | TEXT, set_int, AT(logprobs), 0, PARAMS_LOGPROBS_MAX},
+	{"logprobs", CHAT, set_bool, AT(chat_logprobs), 0, 0},
+	{"top_logprobs", CHAT, set_int, AT(top_logprobs), 0, PARAMS_LOGPROBS_MAX},
+	{"prompt_logprobs", ALL, set_int, AT(prompt_logprobs), 0, PARAMS_LOGPROBS_MAX},
+
+	{"prompt", SUBMIT | TEXT, set_any, AT(prompt), 0, 0},
+	{"tokens", SUBMIT, set_array, AT(tokens), 0, 0},
+	{"messages", SUBMIT | CHAT, set_array, AT(messages), 0, 0},
+	{"stream", SUBMIT | HTTP, set_bool, AT(stream), 0, 0},
+	{"user", SUBMIT | HTTP, set_str, AT(user), 0, NAME_BYTES_MAX},
+	{"cache_salt", SUBMIT | HTTP, set_str, AT(cache_salt), 0, NAME_BYTES_MAX},
+	{"key", SUBMIT, set_str, AT(key), 0, NAME_BYTES_MAX},
+	{"deadline_ms", SUBMIT | HTTP, set_int, AT(deadline_ms), 1, DEADLINE_MS_MAX},
+	{"on_disconnect", SUBMIT, set_on_disconnect, 0, 0, 0},
+	{"model", HTTP, set_str, AT(model), 0, MODEL_BYTES_MAX},
+	{"stream_options", HTTP, set_stream_options, 0, 0, 0},
+	{"echo", TEXT, set_bool, AT(echo), 0, 0},
+	{"add_special_tokens", HTTP, set_add_special, AT(add_special), 0, 0},
+	{"return_tokens_as_token_ids", HTTP, set_bool, AT(tokens_as_ids), 0, 0},
+	{"return_token_ids", HTTP, set_bool, AT(return_token_ids), 0, 0},
+	{"return_timing", HTTP, set_bool, AT(return_timing), 0, 0},
+
+	{"durable", SUBMIT, set_bool, AT(durable), 0, 0},
+	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},
+	{"response_format", ALL, only_text_format, 0, 0, 0},
+	{"tools", CHAT, set_array, AT(tools), 0, 0},
+	{"functions", CHAT, only_empty, 0, 0, 0},
+	{"tool_choice", CHAT, set_any, AT(tool_choice), 0, 0},
+	{"parallel_tool_calls", CHAT, set_bool, AT(parallel_calls), 0, 0},
+	{"include_reasoning", CHAT, set_bool, AT(show_reasoning), 0, 0},
+	{"function_call", CHAT, only_no_choice, 0, 0, 0},
+	{"modalities", CHAT, only_text_modality, 0, 0, 0},
+	{"audio", CHAT, only_empty, 0, 0, 0},
+	{"web_search_options", CHAT, only_empty, 0, 0, 0},
+	{"reasoning_effort", CHAT, set_str, AT(reasoning_effort), 0, NAME_BYTES_MAX},
+	{"verbosity", CHAT, only_medium, 0, 0, 0},
+	{"moderation", CHAT, only_empty, 0, 0, 0},
+	{"suffix", TEXT, only_empty, 0, 0, 0},
+	{"echo", CHAT, only_false, 0, 0, 0},
+	{"add_generation_prompt", CHAT, set_bool, AT(add_generation), 0, 0},
+	{"continue_final_message", CHAT, set_bool, AT(continue_final), 0, 0},
+	{"chat_template", CHAT, only_empty, 0, 0, 0},
+	{"chat_template_kwargs", CHAT, set_object, AT(template_kwargs), 0, 0},
+	{"documents", CHAT, set_array, AT(documents), 0, 0},
+	{"mm_processor_kwargs", CHAT, only_empty, 0, 0, 0},
+	{"prompt_embeds", TEXT, only_empty, 0, 0, 0},
+	{"truncate_prompt_tokens", HTTP, only_empty, 0, 0, 0},
+	{"logits_processors", HTTP, only_empty, 0, 0, 0},
+	{"guided_json", HTTP, only_empty, 0, 0, 0},
+	{"guided_regex", HTTP, only_empty, 0, 0, 0},
+	{"guided_choice", HTTP, only_empty, 0, 0, 0},
+	{"guided_grammar", HTTP, only_empty, 0, 0, 0},
+	{"structured_outputs", HTTP, only_empty, 0, 0, 0},
+	{"structural_tag", HTTP, only_empty, 0, 0, 0},
+	{"thinking_token_budget", HTTP, only_empty, 0, 0, 0},
+	{"detokenize", HTTP, only_true, 0, 0, 0},
+
+	{"prediction", CHAT, NULL, 0, 0, 0},
+	{"store", CHAT, NULL, 0, 0, 0},
+	{"metadata", CHAT, NULL, 0, 0, 0},
+	{"service_tier", HTTP, NULL, 0, 0, 0},
+	{"safety_identifier", HTTP, NULL, 0, 0, 0},
+	{"prompt_cache_key", HTTP, NULL, 0, 0, 0},
+	{"prompt_cache_retention", HTTP, NULL, 0, 0, 0},
+	{"prompt_cache_options", HTTP, NULL, 0, 0, 0},
+	{"request_id", HTTP, NULL, 0, 0, 0},
+	{"spaces_between_special_tokens", HTTP, NULL, 0, 0, 0},
+};
+
+void request_fields_init(struct request_fields *f, const struct model_config *c)
+{
+	*f = (struct request_fields){.temperature = isnan(c->gen_temperature) ? 1 : c->gen_temperature,
+				     .top_p = isnan(c->gen_top_p) ? 1 : c->gen_top_p,
+				     .min_p = isnan(c->gen_min_p) ? 0 : c->gen_min_p,
+				     .repetition = isnan(c->gen_repetition) ? 1 : c->gen_repetition,
+				     .top_k = c->gen_top_k > 0 ? c->gen_top_k : 0,
+				     .n = 1,
+				     .best_of = -1,
+				     .beam_width = -1,
+				     .length_penalty = 1,
+				     .logprobs = -1,
+				     .prompt_logprobs = -1,
+				     .top_logprobs = -1,
+				     .skip_special = true,
+				     .parallel_calls = true,
+				     .show_reasoning = true,
+				     .add_generation = true};
+}
+
+/* The list goes into a header: only characters of a name are kept. */
+static void name_ignored(struct request_fields *f, const char *name)
+{
+	size_t n = strlen(f->ignored), room = sizeof f->ignored;
+	char clean[65];
+	size_t i;
+	for (i = 0; name[i] && i < sizeof clean - 1; i++) {
+		char c = name[i];
+		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			     c == '_' || c == '-' || c == '.';
+		clean[i] = plain ? c : '?';
+	}
+	clean[i] = 0;
+	if (n + i + 3 < room)
+		snprintf(f->ignored + n, room - n, "%s%s", n ? ", " : "", clean);
+}
+
+static const struct field *find(const char *name, unsigned where)
+{
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+		if ((fields[i].where & where) && strcmp(fields[i].name, name) == 0)
+			return &fields[i];
+	return NULL;
+}
+
+static int read_map(const json_t *map, unsigned where, bool strict, struct request_fields *f,
+		    struct api_problem *p)
+{
+	json_t *m = (json_t *)map; /* iteration takes no const */
+	const char *name;
+	json_t *v;
+	json_object_foreach(m, name, v)
+	{
+		const struct field *d = find(name, where);
+		int rc = 0;
+		if (d && json_is_null(v))
+			continue;
+		if (d && d->set)
+			rc = d->set(f, d, v, p);
+		else if (!d && strict)
+			rc = api_fail(p, E_BAD_REQUEST, name, "unknown field %.64s%s", name,
+				      where == PARAMS ? " in params" : "");
+		else
+			name_ignored(f, name);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* A job socket request: its own fields, then `params`. */
+static int read_submit(const json_t *request, struct request_fields *f, struct api_problem *p)
+{
+	json_t *m = json_copy((json_t *)request);
+	json_object_del(m, "op");
+	json_object_del(m, "id");
+	json_object_del(m, "params");
+	int rc = read_map(m, SUBMIT, true, f, p);
+	json_decref(m);
+	if (rc)
+		return rc;
+	const json_t *params = json_object_get(request, "params");
+	if (!params || json_is_null(params))
+		return 0;
+	if (!json_is_object(params))
+		return api_fail(p, E_BAD_REQUEST, "params", "params must be a map");
+	return read_map(params, PARAMS, true, f, p);
+}
+
+int request_fields_read(const json_t *request, enum api_dialect dialect, bool strict,
+			struct request_fields *f, struct api_problem *p)
+{
+	if (!json_is_object(request))
+		return api_fail(p, E_BAD_REQUEST, "", "the request must be a map of fields to values");
+	int rc = dialect == API_JOBS ? read_submit(request, f, p)
+				     : read_map(request, dialect == API_CHAT ? CHAT : TEXT, strict, f, p);
+	if (rc)
+		return rc;
+	if (f->has_stream_options && !f->stream)
+		return api_fail(p, E_BAD_REQUEST, "stream_options",
+				"stream_options is only allowed when stream is true");
+	if (f->no_output && (!f->echo || f->stream))
+		return api_fail(p, E_BAD_REQUEST, "max_tokens",
+				"max_tokens is 0, which is only taken with echo and without stream");
+	if (f->no_output)
+		f->max_tokens = 1; /* generated, not shown */
+	if (f->best_of != -1 && f->best_of < f->n)
+		return api_fail(p, E_BAD_REQUEST, "best_of", "best_of is %lld, less than n, which is %lld",
+				(long long)f->best_of, (long long)f->n);
+	return request_fields_check_beams(dialect == API_JOBS ? json_object_get(request, "params") : request,
+					  f, p);
+}

@@ -1,0 +1,52 @@
+/* request_fields.h - the fields of a request: those of each dialect, their types and ranges.
+ * A field that is wrong, unknown or not built yet is named in the error.  Lists and texts are only located
+ * here; api.c turns them into parameters. */
+#ifndef QUERN_CONTROLLER_REQUEST_REQUEST_FIELDS_H
+#define QUERN_CONTROLLER_REQUEST_REQUEST_FIELDS_H
+
+#include "controller/request/api.h"
+
+/* The values of a request, or their defaults.  Texts and trees are borrowed from it; NULL: not given. */
+struct request_fields {
+	double temperature, top_p, min_p, presence, frequency, repetition;
+	int64_t top_k, n;
+	int64_t max_tokens;            /* 0: not given */
+	int64_t max_completion_tokens; /* chat's newer name; overrides max_tokens */
+	int64_t min_tokens;
+	int64_t best_of;    /* -1: not given */
+	int64_t beam_width; /* -1: not given; a search has it set after request_fields_read() */
+	double length_penalty;
+	enum params_early early;
+	bool beams;                                      /* use_beam_search */
+	int64_t logprobs, prompt_logprobs, top_logprobs; /* -1: none */
+	int64_t seed;
+	int64_t deadline_ms; /* 0: none */
+	int64_t priority;
+	bool has_seed, chat_logprobs, ignore_eos, include_stop, skip_special, stream, keep, durable, echo;
+	bool add_special, add_special_given;
+	bool no_output; /* max_tokens 0, with echo: the reply has the prompt only */
+	bool tokens_as_ids, return_token_ids, return_timing, include_usage, continuous_usage;
+	bool has_stream_options;
+	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words;
+	const json_t *prompt, *tokens, *messages;
+	const json_t *tools, *tool_choice, *documents, *template_kwargs;
+	bool parallel_calls, show_reasoning, add_generation, continue_final;
+	const char *reasoning_effort;
+	const char *user, *cache_salt, *model;
+	const char *key;   /* idempotency key */
+	char ignored[512]; /* fields without effect, "a, b" */
+};
+
+/* The defaults: generation_config.json's where it has some, else vLLM's. */
+void request_fields_init(struct request_fields *f, const struct model_config *config);
+
+/* Reads every field of the request into *f.  strict: unknown fields are refused; else they
+ * are named in f->ignored, as are known ones without effect.  -EINVAL with *p filled. */
+int request_fields_read(const json_t *request, enum api_dialect dialect, bool strict,
+			struct request_fields *f, struct api_problem *p);
+
+/* After all fields were read; map: those of the parameters.  A beam search refuses fields that it cannot
+ * honour, and ignores generation_config.json's sampling.  A search of width 1 becomes greedy decoding. */
+int request_fields_check_beams(const json_t *map, struct request_fields *f, struct api_problem *p);
+
+#endif

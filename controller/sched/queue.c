@@ -1,0 +1,377 @@
+#include "controller/sched/queue.h"
+
+#include "base/alloc.h"
+#include "base/map.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum {
+	LANES_HASH = 1024, /* a power of two */
+	/* Idle lanes kept, so that a user cannot reset its counter by pausing. */
+	LANES_IDLE_MAX = 16384,
+	/* A group that has begun goes before new ones unless its user is ahead by this many tokens. */
+	BEGUN_BONUS = 4096,
+	/* Tokens that a user with other jobs here may claim later: a user that submits a little, again and
+	 * again, is not to wait behind a flood each time.  Seconds of other users' time, not hours. */
+	CREDIT = 32768,
+};
+
+/* The lanes of one priority.  Freed with the last of them: counters then start from 0 again. */
+struct tier {
+	int32_t priority;
+	uint32_t n_lanes;
+	uint64_t max_served; /* of any lane that it has or had */
+};
+
+struct lane {
+	/* All that choosing the next sequence reads of a lane, in few cache lines. */
+	int32_t priority;
+	uint32_t n_begun;         /* waiting sequences of groups that have begun */
+	uint64_t served;          /* virtual token counter: tokens / share */
+	uint64_t first_order;     /* of the first waiting sequence, while n_waiting */
+	int64_t first_arrival_us; /* likewise */
+	struct tier *tier;
+	uint64_t level; /* where the counter started, without credit, when a new job last came to wait */
+	uint32_t n_waiting;
+	uint32_t at;        /* index in waiting[], while n_waiting */
+	uint32_t share;     /* of the group that joined last */
+	uint32_t remainder; /* tokens charged, fewer than share, that are not in served yet */
+	uint32_t n_groups;
+	uint64_t user;
+	struct lane *hash_next;
+	struct seq head; /* of the list of its waiting sequences */
+};
+
+struct queue {
+	int64_t aging_us;
+	/* By (user, priority).  Chains of its own: the 96 bits of the key do not fit a struct map. */
+	struct lane *hash[LANES_HASH];
+	struct map tiers;      /* by priority */
+	struct lane **waiting; /* [n_lanes] lanes with waiting sequences, in no order */
+	uint32_t n_lanes, cap_lanes;
+	uint32_t n, n_idle;
+};
+
+struct queue *queue_new(int64_t aging_us)
+{
+	struct queue *q = xcalloc(1, sizeof *q);
+	q->aging_us = aging_us;
+	return q;
+}
+
+/* The tier of a new lane. */
+static struct tier *tier_join(struct queue *q, int32_t priority)
+{
+	struct tier *t = map_get(&q->tiers, (uint32_t)priority);
+	if (!t) {
+		t = xcalloc(1, sizeof *t);
+		t->priority = priority;
+		map_put(&q->tiers, (uint32_t)priority, t);
+	}
+	t->n_lanes++;
+	return t;
+}
+
+static void lane_free(struct queue *q, struct lane *l)
+{
+	struct tier *t = l->tier;
+	if (--t->n_lanes == 0) {
+		map_remove(&q->tiers, (uint32_t)t->priority);
+		free(t);
+	}
+	free(l);
+}
+
+void queue_free(struct queue *q)
+{
+	if (!q)
+		return;
+	for (int i = 0; i < LANES_HASH; i++)
+		while (q->hash[i]) {
+			struct lane *l = q->hash[i];
+			q->hash[i] = l->hash_next;
+			lane_free(q, l);
+		}
+	map_fini(&q->tiers);
+	free(q->waiting);
+	free(q);
+}
+
+static struct lane **hash_at(struct queue *q, uint64_t user, int32_t priority)
+{
+	uint64_t h = (user ^ (uint64_t)(uint32_t)priority << 17) * 0x9e3779b97f4a7c15u;
+	return &q->hash[h >> 54 & (LANES_HASH - 1)];
+}
+
+static void forget_idle(struct queue *q)
+{
+	for (int i = 0; i < LANES_HASH; i++)
+		for (struct lane **at = &q->hash[i]; *at;) {
+			struct lane *l = *at;
+			if (l->n_groups) {
+				at = &l->hash_next;
+				continue;
+			}
+			*at = l->hash_next;
+			lane_free(q, l);
+		}
+	q->n_idle = 0;
+}
+
+/* A new job of it waits.  Preempted sequences do not count: they keep their place, however long ago their
+ * user's counter was last raised. */
+static bool has_new(const struct lane *l)
+{
+	return l->n_waiting > l->n_begun;
+}
+
+/* Where the counter of a lane without new jobs starts when one arrives: at the lowest counter of the lanes
+ * that have some.  Where none has, at the highest that any lane had.  The lowest of the lanes that run would
+ * not do: a user that runs little all the time is far behind, and one that started there would go before all
+ * others until it had caught up. */
+static uint64_t start_level(const struct queue *q, const struct lane *of)
+{
+	uint64_t least = UINT64_MAX;
+	for (uint32_t i = 0; i < q->n_lanes; i++) {
+		const struct lane *l = q->waiting[i];
+		uint64_t without_credit = l->served > l->level ? l->served : l->level;
+		if (l->tier == of->tier && without_credit < least && has_new(l))
+			least = without_credit;
+	}
+	return least == UINT64_MAX ? of->tier->max_served : least;
+}
+
+void queue_join(struct queue *q, struct group *g)
+{
+	struct lane *l = *hash_at(q, g->user, g->priority);
+	while (l && (l->user != g->user || l->priority != g->priority))
+		l = l->hash_next;
+	if (!l) {
+		if (q->n_idle > LANES_IDLE_MAX)
+			forget_idle(q);
+		struct lane **at = hash_at(q, g->user, g->priority);
+		l = xcalloc(1, sizeof *l);
+		l->user = g->user;
+		l->priority = g->priority;
+		l->tier = tier_join(q, g->priority);
+		l->head.prev = l->head.next = &l->head;
+		l->hash_next = *at;
+		*at = l;
+		q->n_idle++;
+	}
+	if (!has_new(l)) {
+		uint64_t credit = l->n_groups ? CREDIT : 0;
+		l->level = start_level(q, l);
+		if (l->level > credit && l->served < l->level - credit)
+			l->served = l->level - credit;
+	}
+	if (l->n_groups++ == 0)
+		q->n_idle--;
+	l->share = g->share ? g->share : 1;
+	g->lane = l;
+}
+
+void queue_leave(struct queue *q, struct group *g)
+{
+	if (--g->lane->n_groups == 0)
+		q->n_idle++;
+	g->lane = NULL;
+}
+
+static bool before(const struct seq *a, const struct seq *b)
+{
+	if (a->group->order != b->group->order)
+		return a->group->order < b->group->order;
+	return a->index < b->index;
+}
+
+static void update_first(struct lane *l)
+{
+	if (l->n_waiting == 0)
+		return;
+	l->first_order = l->head.next->group->order;
+	l->first_arrival_us = l->head.next->group->arrival_us;
+}
+
+void queue_push(struct queue *q, struct seq *s)
+{
+	struct lane *l = s->group->lane;
+	struct seq *at = &l->head; /* s is inserted before it */
+	/* New sequences go to the end, preempted ones to their place by arrival, near the front. */
+	if (l->n_waiting && before(s, l->head.prev)) {
+		at = l->head.next;
+		while (before(at, s))
+			at = at->next;
+	}
+	s->prev = at->prev;
+	s->next = at;
+	at->prev->next = s;
+	at->prev = s;
+	q->n++;
+	l->n_begun += s->group->first_run_us != 0;
+	l->n_waiting++;
+	update_first(l);
+	if (l->n_waiting > 1)
+		return;
+	array_grow(q->waiting, q->cap_lanes, q->n_lanes + 1);
+	l->at = q->n_lanes;
+	q->waiting[q->n_lanes++] = l;
+}
+
+void queue_remove(struct queue *q, struct seq *s)
+{
+	struct lane *l = s->group->lane;
+	assert(s->next);
+	s->prev->next = s->next;
+	s->next->prev = s->prev;
+	s->prev = s->next = NULL;
+	q->n--;
+	assert(l->n_begun >= (s->group->first_run_us != 0));
+	l->n_begun -= s->group->first_run_us != 0;
+	l->n_waiting--;
+	update_first(l);
+	if (l->n_waiting)
+		return;
+	q->waiting[l->at] = q->waiting[--q->n_lanes];
+	q->waiting[l->at]->at = l->at;
+}
+
+uint32_t queue_n(const struct queue *q)
+{
+	return q->n;
+}
+
+/* The first ready sequence of the lane. */
+static struct seq *lane_first(struct lane *l, enum queue_ready (*ready)(const struct seq *s, void *user),
+			      void *user)
+{
+	for (struct seq *s = l->head.next; s != &l->head; s = s->next) {
+		enum queue_ready r = ready(s, user);
+		if (r == QUEUE_READY)
+			return s;
+		if (r == QUEUE_HOLD)
+			break;
+	}
+	return NULL;
+}
+
+/* What the order of two sequences depends on. */
+struct claim {
+	uint64_t order;
+	int64_t served;
+	int32_t priority;
+	bool aged;
+};
+
+static bool is_aged(const struct queue *q, const struct group *g, int64_t now_us)
+{
+	return now_us - g->since_us > q->aging_us;
+}
+
+static struct claim claim_of(const struct queue *q, const struct seq *s, int64_t now_us)
+{
+	const struct group *g = s->group;
+	return (struct claim){.order = g->order,
+			      .served = (int64_t)g->lane->served - (g->first_run_us ? BEGUN_BONUS : 0),
+			      .priority = g->priority,
+			      .aged = is_aged(q, g, now_us)};
+}
+
+/* At least as good as the claim of any sequence of the lane, without a look at the sequences: there may be
+ * thousands of lanes.  None of them waits since before the first arrival. */
+static struct claim claim_bound(const struct queue *q, const struct lane *l, int64_t now_us)
+{
+	return (struct claim){.order = l->first_order,
+			      .served = (int64_t)l->served - (l->n_begun ? BEGUN_BONUS : 0),
+			      .priority = l->priority,
+			      .aged = now_us - l->first_arrival_us > q->aging_us};
+}
+
+/* Step 1 of the order: aged groups by arrival, then by priority. */
+static bool priority_before(struct claim a, struct claim b)
+{
+	if (a.aged != b.aged)
+		return a.aged;
+	if (!a.aged && a.priority != b.priority)
+		return a.priority < b.priority;
+	return a.order < b.order;
+}
+
+/* Steps 2 and 3, of one priority. */
+static bool served_before(struct claim a, struct claim b)
+{
+	return a.served != b.served ? a.served < b.served : a.order < b.order;
+}
+
+bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
+{
+	struct claim ca = claim_of(q, a, now_us), cb = claim_of(q, b, now_us);
+	return ca.priority != cb.priority ? priority_before(ca, cb) : served_before(ca, cb);
+}
+
+struct pick {
+	int64_t now_us;
+	enum queue_ready (*ready)(const struct seq *s, void *user);
+	void *user;
+};
+
+static inline bool goes_before(bool by_priority, struct claim a, struct claim b)
+{
+	return by_priority ? priority_before(a, b) : served_before(a, b);
+}
+
+/* Best ready sequence; prio: restrict to this priority, or NULL for all. */
+static struct seq *best_ready(const struct queue *q, const struct pick *p, const int32_t *prio)
+{
+	bool by_priority = prio == NULL;
+	struct seq *best = NULL;
+	struct claim claim = {0};
+	for (uint32_t i = 0; i < q->n_lanes; i++) {
+		struct lane *l = q->waiting[i];
+		if ((prio && l->priority != *prio) ||
+		    (best && !goes_before(by_priority, claim_bound(q, l, p->now_us), claim)))
+			continue;
+		struct seq *s = lane_first(l, p->ready, p->user);
+		if (!s || (best && !goes_before(by_priority, claim_of(q, s, p->now_us), claim)))
+			continue;
+		best = s;
+		claim = claim_of(q, s, p->now_us);
+	}
+	return best;
+}
+
+struct seq *queue_pick(struct queue *q, int64_t now_us,
+		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user)
+{
+	struct pick p = {now_us, ready, user};
+	const struct seq *first = best_ready(q, &p, NULL);
+	return first ? best_ready(q, &p, &first->group->priority) : NULL;
+}
+
+void queue_admitted(struct queue *q, struct group *g, int64_t now_us)
+{
+	if (is_aged(q, g, now_us))
+		g->protected_until_us = now_us + q->aging_us / 8;
+}
+
+bool queue_is_protected(const struct group *g, int64_t now_us)
+{
+	return now_us < g->protected_until_us;
+}
+
+void queue_charge(struct queue *q, struct group *g, uint32_t tokens)
+{
+	(void)q;
+	struct lane *l = g->lane;
+	uint64_t all = (uint64_t)l->remainder + tokens;
+	l->served += all / l->share;
+	l->remainder = (uint32_t)(all % l->share);
+	if (l->served > l->tier->max_served)
+		l->tier->max_served = l->served;
+}
+
+uint64_t queue_served(const struct group *g)
+{
+	return g->lane->served;
+}

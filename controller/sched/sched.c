@@ -1,0 +1,742 @@
+#include "controller/sched/sched.h"
+
+#include "base/alloc.h"
+#include "controller/sched/sched_impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGING_US = 60 * 1000 * 1000, MIN_PROMPT_ROWS = 128 };
+
+/* ---- small helpers ---- */
+
+struct sched_event *sched_add_event(struct sched_events *ev, enum sched_event_kind kind,
+				    const struct group *g)
+{
+	if (ev->n == 0)
+		result_reset(&ev->beam_logprobs);
+	array_grow(ev->v, ev->cap, ev->n + 1);
+	struct sched_event *e = &ev->v[ev->n++];
+	*e = (struct sched_event){.kind = kind, .job = g->job, .logprob = -1, .stop_token = -1};
+	return e;
+}
+
+void sched_events_fini(struct sched_events *e)
+{
+	free(e->v);
+	result_fini(&e->beam_logprobs);
+	*e = (struct sched_events){0};
+}
+
+static struct inflight *newest(struct sched *s)
+{
+	return s->n_flight ? &s->flight[(s->first_flight + s->n_flight - 1) % SCHED_AHEAD] : NULL;
+}
+
+struct blocks_later *sched_later(struct sched *s)
+{
+	struct inflight *f = newest(s);
+	return f ? &f->later : NULL;
+}
+
+struct blocks_later *sched_host_later(struct sched *s)
+{
+	struct inflight *f = newest(s);
+	return f ? &f->host_later : NULL;
+}
+
+/* ---- waiting and running ---- */
+
+/* The order of the running list. */
+static bool runs_before(const struct seq *a, const struct seq *b)
+{
+	const struct group *ga = a->group, *gb = b->group;
+	if (ga->priority != gb->priority)
+		return ga->priority < gb->priority;
+	if (ga->order != gb->order)
+		return ga->order < gb->order;
+	return a->index < b->index;
+}
+
+static void enqueue(struct sched *s, struct seq *q)
+{
+	queue_push(s->queue, q);
+	q->queued = true;
+}
+
+static void dequeue(struct sched *s, struct seq *q)
+{
+	if (q->queued)
+		queue_remove(s->queue, q);
+	q->queued = false;
+}
+
+/* Tokens to compute when it comes back; the prompt counts once for all waiting sequences of the group. */
+static void add_backlog(struct sched *s, struct seq *q)
+{
+	const struct group *g = q->group;
+	bool first = true;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		first = first && !g->seqs[i].backlog;
+	q->backlog = seq_total(q) - (first ? 0 : g->n_prompt);
+	s->begun_tokens += q->backlog;
+}
+
+static void remove_backlog(struct sched *s, struct seq *q)
+{
+	s->begun_tokens -= q->backlog;
+	q->backlog = 0;
+}
+
+/* Of a group that has not begun, the first waiting sequence is in the queue for all. */
+static void enqueue_first(struct sched *s, struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state == SEQ_WAITING) {
+			enqueue(s, &g->seqs[i]);
+			return;
+		}
+}
+
+void sched_begin(struct sched *s, struct group *g, int64_t now_us)
+{
+	if (g->first_run_us)
+		return;
+	g->first_run_us = now_us;
+	s->n_queued--;
+	s->queued_tokens -= g->n_prompt;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state == SEQ_WAITING && !g->seqs[i].queued)
+			enqueue(s, &g->seqs[i]);
+}
+
+void sched_enter(struct sched *s, struct seq *q)
+{
+	assert(q->state == SEQ_WAITING && s->n_slots > 0);
+	dequeue(s, q);
+	remove_backlog(s, q);
+	s->n_waiting--;
+	uint32_t i = s->n_running++;
+	for (; i > 0 && runs_before(q, s->running[i - 1]); i--)
+		s->running[i] = s->running[i - 1];
+	s->running[i] = q;
+	q->state = SEQ_RUNNING;
+	q->slot = s->slots[--s->n_slots];
+	q->entered = s->number + 1;
+	q->n_entered = seq_total(q);
+	block_table_reserve(&q->table,
+			    blocks_for(s->blocks, q->group->n_prompt + q->group->params.max_tokens));
+}
+
+/* The index of a running sequence: the list is sorted. */
+static uint32_t running_at(const struct sched *s, const struct seq *q)
+{
+	uint32_t lo = 0, hi = s->n_running - 1;
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+		if (runs_before(s->running[mid], q))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	assert(s->running[lo] == q);
+	return lo;
+}
+
+/* The next plan drops the slot, and may give it to another sequence. */
+static void release_slot(struct sched *s, struct seq *q)
+{
+	uint32_t i = running_at(s, q);
+	memmove(s->running + i, s->running + i + 1, (s->n_running - i - 1) * sizeof(struct seq *));
+	s->n_running--;
+	s->slots[s->n_slots++] = q->slot;
+	s->drops[s->n_drops++] = q->slot;
+}
+
+void sched_exit(struct sched *s, struct seq *q)
+{
+	release_slot(s, q);
+	q->planned = 0;
+	q->n_hashed = 0;
+	q->set_due = false;
+	q->n_preempted++;
+	s->n_preempted++;
+	sched_wait(s, q);
+}
+
+void sched_wait(struct sched *s, struct seq *q)
+{
+	q->state = SEQ_WAITING;
+	s->n_waiting++;
+	add_backlog(s, q);
+	enqueue(s, q);
+}
+
+void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later)
+{
+	blocks_drop(s->blocks, &q->table, later);
+	q->n_computed = q->n_before = 0;
+	sched_exit(s, q);
+}
+
+void sched_publish(struct sched *s, struct seq *q)
+{
+	uint32_t size = s->cfg.block_size;
+	uint32_t known = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
+	if (s->cfg.no_cache)
+		return;
+	if (q->n_hashed == 0)
+		q->chain = blocks_root(s->blocks, q->group->salt);
+	for (; (q->n_hashed + 1) * size <= known; q->n_hashed++)
+		blocks_publish(s->blocks, q->table.ids[q->n_hashed], q->tokens + (size_t)q->n_hashed * size,
+			       &q->chain);
+}
+
+/* ---- groups: lifecycle ---- */
+
+struct sched *sched_new(const struct sched_config *cfg)
+{
+	struct sched *s = xcalloc(1, sizeof *s);
+	s->cfg = *cfg;
+	if (s->cfg.chunk == 0 || s->cfg.chunk > s->cfg.max_rows)
+		s->cfg.chunk = s->cfg.max_rows;
+	if (s->cfg.min_prompt_rows == 0)
+		s->cfg.min_prompt_rows = MIN_PROMPT_ROWS;
+	s->queue = queue_new(cfg->aging_us ? cfg->aging_us : AGING_US);
+	s->running = xcalloc(cfg->max_seqs, sizeof(struct seq *));
+	s->slots = xcalloc(cfg->max_seqs, sizeof *s->slots);
+	s->drops = xcalloc(cfg->max_seqs, sizeof *s->drops);
+	s->all.prev = s->all.next = &s->all;
+	s->next_deadline = INT64_MAX;
+	return s;
+}
+
+static void free_dead(struct sched *s)
+{
+	struct group **at = &s->dead;
+	while (*at) {
+		struct group *g = *at;
+		if (g->n_inflight) {
+			at = &g->next_dead;
+			continue;
+		}
+		*at = g->next_dead;
+		group_free(g);
+	}
+}
+
+static void free_pools(struct sched *s)
+{
+	blocks_free(s->blocks);
+	blocks_free(s->host);
+	free(s->to_host);
+	free(s->to_device);
+	s->blocks = s->host = NULL;
+	s->to_host = s->to_device = NULL;
+}
+
+void sched_free(struct sched *s)
+{
+	if (!s)
+		return;
+	while (s->all.next != &s->all) {
+		struct group *g = s->all.next;
+		s->all.next = g->next;
+		group_free(g);
+	}
+	while (s->dead) {
+		struct group *g = s->dead;
+		s->dead = g->next_dead;
+		group_free(g);
+	}
+	for (int i = 0; i < SCHED_AHEAD; i++) {
+		free(s->flight[i].samples);
+		free(s->flight[i].runs);
+		blocks_later_fini(&s->flight[i].later);
+		blocks_later_fini(&s->flight[i].host_later);
+	}
+	free_pools(s);
+	map_fini(&s->by_job);
+	queue_free(s->queue);
+	free(s->decided);
+	free(s->running);
+	free(s->slots);
+	free(s->drops);
+	free(s);
+}
+
+void sched_link(struct sched *s, struct group *g)
+{
+	struct group *after = s->all.prev;
+	while (after != &s->all && after->order > g->order)
+		after = after->prev;
+	g->prev = after;
+	g->next = after->next;
+	g->prev->next = g->next->prev = g;
+	assert(!map_get(&s->by_job, g->job));
+	map_put(&s->by_job, g->job, g);
+	s->n_groups++;
+	if (g->order > s->order)
+		s->order = g->order;
+	if (g->deadline_us && g->deadline_us < s->next_deadline)
+		s->next_deadline = g->deadline_us;
+	s->n_suspects += g->suspect;
+	queue_join(s->queue, g);
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		if (g->seqs[i].state != SEQ_WAITING)
+			continue;
+		s->n_waiting++;
+		if (!g->first_run_us)
+			continue;
+		add_backlog(s, &g->seqs[i]);
+		enqueue(s, &g->seqs[i]);
+	}
+	if (g->first_run_us)
+		return;
+	g->since_us = g->arrival_us;
+	s->n_queued++;
+	s->queued_tokens += g->n_prompt;
+	enqueue_first(s, g);
+}
+
+void sched_add(struct sched *s, struct group **gp, int64_t now_us)
+{
+	struct group *g = *gp;
+	*gp = NULL;
+	g->order = s->order + 1;
+	g->arrival_us = now_us;
+	sched_link(s, g);
+}
+
+struct group *sched_find(struct sched *s, uint64_t job)
+{
+	return map_get(&s->by_job, job);
+}
+
+void sched_unlink(struct sched *s, struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *q = &g->seqs[i];
+		if (q->state == SEQ_WAITING) {
+			dequeue(s, q);
+			remove_backlog(s, q);
+			s->n_waiting--;
+		}
+		if (s->refused == q)
+			s->refused = NULL;
+	}
+	queue_leave(s->queue, g);
+	sched_beam_forget(s, g);
+	g->prev->next = g->next;
+	g->next->prev = g->prev;
+	map_remove(&s->by_job, g->job);
+	s->n_groups--;
+	s->n_suspects -= g->suspect;
+	if (!g->first_run_us) {
+		s->n_queued--;
+		s->queued_tokens -= g->n_prompt;
+	}
+}
+
+/* Freed when no plan under way names it. */
+static void group_remove(struct sched *s, struct group *g)
+{
+	sched_unlink(s, g);
+	if (g->n_inflight == 0) {
+		group_free(g);
+		return;
+	}
+	g->next_dead = s->dead;
+	s->dead = g;
+}
+
+void sched_end(struct sched *s, struct seq *q)
+{
+	if (q->state == SEQ_RUNNING) {
+		release_slot(s, q);
+		blocks_drop(s->blocks, &q->table, sched_later(s));
+	} else if (q->state == SEQ_WAITING) {
+		dequeue(s, q);
+		remove_backlog(s, q);
+		s->n_waiting--;
+		s->n_swapped -= q->host.n > 0;
+		if (q->host.n)
+			blocks_drop(s->host, &q->host, sched_host_later(s));
+	}
+	if (s->refused == q)
+		s->refused = NULL;
+	sched_clear_strikes(s, q);
+	q->state = SEQ_FINISHED;
+}
+
+static void seq_finish(struct sched *s, struct seq *q, enum finish finish, int64_t stop_token,
+		       struct sched_events *ev)
+{
+	struct group *g = q->group;
+	bool was_queued = q->queued;
+	sched_end(s, q);
+	q->finish = finish;
+	struct sched_event *e = sched_add_event(ev, SCHED_OUTPUT_DONE, g);
+	e->index = q->index;
+	e->finish = finish;
+	e->stop_token = stop_token;
+	if (--g->n_live) {
+		if (was_queued && !g->first_run_us)
+			enqueue_first(s, g);
+		return;
+	}
+	sched_group_done(s, g, ev);
+}
+
+void sched_group_done(struct sched *s, struct group *g, struct sched_events *ev)
+{
+	struct sched_event *e = sched_add_event(ev, SCHED_GROUP_DONE, g);
+	e->arrival_us = g->arrival_us;
+	e->first_run_us = g->first_run_us;
+	e->first_token_us = g->first_token_us;
+	e->cached_tokens = g->cached_tokens;
+	e->class_changed = g->class_changed;
+	group_remove(s, g);
+}
+
+static void group_fail(struct sched *s, struct group *g, enum code code, const char *why,
+		       struct sched_events *ev)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state != SEQ_FINISHED)
+			sched_end(s, &g->seqs[i]);
+	g->n_live = 0;
+	struct sched_event *e = sched_add_event(ev, SCHED_GROUP_FAILED, g);
+	e->code = code;
+	e->why = why;
+	group_remove(s, g);
+}
+
+void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_events *ev)
+{
+	struct group *g = sched_find(s, job);
+	if (g && !g->beam && index < g->n_seqs && g->seqs[index].state != SEQ_FINISHED)
+		seq_finish(s, &g->seqs[index], FINISH_STOP, -1, ev);
+}
+
+void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev)
+{
+	struct group *g = sched_find(s, job);
+	if (!g)
+		return;
+	if (g->beam) {
+		sched_beam_abort(s, g, ev);
+		return;
+	}
+	/* The last one to finish removes the group. */
+	uint32_t n = g->n_seqs;
+	for (uint32_t i = 0, live = g->n_live; i < n && live; i++)
+		if (g->seqs[i].state != SEQ_FINISHED) {
+			live--;
+			seq_finish(s, &g->seqs[i], FINISH_ABORT, -1, ev);
+		}
+}
+
+void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev)
+{
+	if (now_us < s->next_deadline)
+		return;
+	s->next_deadline = INT64_MAX;
+	for (struct group *g = s->all.next, *next; g != &s->all; g = next) {
+		next = g->next;
+		if (!g->deadline_us)
+			continue;
+		if (g->deadline_us <= now_us)
+			group_fail(s, g, E_DEADLINE, NULL, ev);
+		else if (g->deadline_us < s->next_deadline)
+			s->next_deadline = g->deadline_us;
+	}
+}
+
+void sched_fail(struct sched *s, struct group *g, enum code code, const char *why, struct sched_events *ev)
+{
+	group_fail(s, g, code, why, ev);
+}
+
+/* ---- worker ---- */
+
+static uint32_t *new_block_map(uint32_t n)
+{
+	uint32_t *to = xmalloc((n ? n : 1) * sizeof *to);
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = SCHED_UNMAPPED;
+	return to;
+}
+
+void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch)
+{
+	assert(s->n_running == 0 && s->n_flight == 0);
+	free_pools(s);
+	s->blocks = blocks_new(n_blocks, s->cfg.block_size, !s->cfg.no_cache, s->cfg.seed);
+	s->host = blocks_new(n_host_blocks, s->cfg.block_size, false, 0);
+	s->to_host = new_block_map(n_blocks);
+	s->to_device = new_block_map(n_host_blocks);
+	s->epoch = epoch;
+	s->number = s->fair_number = 0;
+	s->served_us = 0;
+	s->refused = NULL;
+	s->starved = false;
+	s->n_drops = 0;
+	s->n_slots = s->cfg.max_seqs;
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		s->slots[i] = s->n_slots - 1 - i;
+}
+
+void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes)
+{
+	s->prefill_tps = prefill_tokens_per_s;
+	s->link_bps = link_bytes_per_s;
+	s->block_bytes = block_bytes;
+}
+
+/* Swapped blocks are lost with the worker. */
+static void forget_host(struct sched *s)
+{
+	for (struct group *g = s->all.next; g != &s->all; g = g->next)
+		for (uint32_t i = 0; i < g->n_seqs; i++) {
+			struct seq *q = &g->seqs[i];
+			if (q->host.n == 0)
+				continue;
+			block_table_forget(&q->host);
+			q->n_computed = q->n_before = 0;
+			s->n_swapped--;
+		}
+}
+
+void sched_lost(struct sched *s)
+{
+	for (uint32_t i = 0; i < s->n_flight; i++) {
+		struct inflight *f = &s->flight[(s->first_flight + i) % SCHED_AHEAD];
+		for (uint32_t k = 0; k < f->n_samples; k++)
+			f->samples[k].seq->n_pending = 0;
+		for (uint32_t k = 0; k < f->n_runs; k++)
+			f->runs[k].group->n_inflight--;
+		blocks_release(s->blocks, &f->later);
+		blocks_release(s->host, &f->host_later);
+	}
+	s->n_flight = 0;
+	while (s->n_running)
+		sched_recompute(s, s->running[s->n_running - 1], NULL);
+	forget_host(s);
+	free_dead(s);
+	free_pools(s);
+}
+
+/* ---- results ---- */
+
+/* The index of the logprob of this slot's sample, searching from *at on; -1: none. */
+static int32_t find_logprob(const struct result *r, uint32_t slot, uint32_t *at)
+{
+	for (uint32_t i = *at; i < r->n_logprobs; i++)
+		if (!r->logprobs[i].prompt && r->logprobs[i].slot == slot) {
+			*at = i + 1;
+			return (int32_t)i;
+		}
+	return -1;
+}
+
+static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t logprob, int64_t now_us,
+			struct sched_events *ev)
+{
+	struct group *g = q->group;
+	if (q->state == SEQ_FINISHED)
+		return; /* it had ended before this token: cut */
+	q->n_pending--;
+	s->generated_tokens++;
+	sched_clear_strikes(s, q);
+	if (!g->first_token_us)
+		g->first_token_us = now_us;
+	struct sched_event *e = sched_add_event(ev, SCHED_TOKEN, g);
+	e->index = q->index;
+	e->token = token;
+	e->logprob = logprob;
+	e->stop = params_is_stop(&g->params, token) && seq_n_out(q) >= g->params.min_tokens;
+	if (e->stop) {
+		seq_finish(s, q, FINISH_STOP, token, ev);
+		return;
+	}
+	seq_append(q, token);
+	if (q->state == SEQ_RUNNING)
+		sched_publish(s, q);
+	if (seq_n_out(q) >= g->params.max_tokens)
+		seq_finish(s, q, FINISH_LENGTH, -1, ev);
+}
+
+const struct group *sched_run_of(const struct sched *s, uint32_t slot)
+{
+	if (s->n_flight == 0)
+		return NULL;
+	const struct inflight *f = &s->flight[s->first_flight];
+	for (uint32_t i = 0; i < f->n_runs; i++)
+		if (f->runs[i].slot == slot)
+			return f->runs[i].group->n_live ? f->runs[i].group : NULL;
+	return NULL;
+}
+
+/* Whether the result has an entry for every hypothesis that was to get candidates; one with 0 candidates is
+ * valid: its logits are not numbers. */
+static bool has_candidates(const struct inflight *f, const struct result *r)
+{
+	uint32_t at = 0;
+	for (uint32_t i = 0; i < f->n_samples; i++) {
+		const struct group *g = f->samples[i].seq->group;
+		int32_t k = g->params.logprobs >= 0 ? find_logprob(r, f->samples[i].slot, &at) : -1;
+		if (g->beam && k < 0)
+			return false;
+	}
+	return true;
+}
+
+int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct sched_events *ev)
+{
+	if (s->n_flight == 0)
+		return -EPROTO;
+	struct inflight *f = &s->flight[s->first_flight];
+	if (r->epoch != s->epoch || r->number != f->number || r->n_tokens != f->n_samples ||
+	    (f->n_searched && !has_candidates(f, r)))
+		return -EPROTO;
+	/* No longer under way: blocks of sequences that end now are released by the result of the next plan.
+	 */
+	s->first_flight = (s->first_flight + 1) % SCHED_AHEAD;
+	s->n_flight--;
+	blocks_release(s->blocks, &f->later);
+	blocks_release(s->host, &f->host_later);
+	uint32_t at = 0;
+	for (uint32_t i = 0; i < f->n_samples; i++) {
+		struct seq *q = f->samples[i].seq;
+		sched_prefetch(i + SCHED_FAR < f->n_samples ? f->samples[i + SCHED_FAR].seq : NULL,
+			       i + SCHED_NEAR < f->n_samples ? f->samples[i + SCHED_NEAR].seq : NULL);
+		bool wanted = q->group->params.logprobs >= 0;
+		int32_t logprob = wanted ? find_logprob(r, f->samples[i].slot, &at) : -1;
+		if (q->group->beam)
+			sched_beam_apply(s, q, r, logprob, now_us, ev);
+		else
+			apply_token(s, q, r->tokens[i], logprob, now_us, ev);
+	}
+	for (uint32_t i = 0; i < f->n_runs; i++) {
+		struct run *run = &f->runs[i];
+		run->group->n_inflight--;
+		if (run->group->n_live && run->end >= run->seq->strike_end)
+			sched_clear_strikes(s, run->seq);
+	}
+	free_dead(s);
+	return 0;
+}
+
+const struct blocks *sched_blocks(const struct sched *s)
+{
+	return s->blocks;
+}
+
+const struct blocks *sched_host_blocks(const struct sched *s)
+{
+	return s->host;
+}
+
+void sched_stats(const struct sched *s, struct sched_stats *out)
+{
+	*out = (struct sched_stats){
+		.n_running = s->n_running,
+		.n_waiting = s->n_waiting,
+		.n_groups = s->n_groups,
+		.n_swapped = s->n_swapped,
+		.queued_tokens = s->queued_tokens,
+		.n_queued = s->n_queued,
+		.begun_tokens = s->begun_tokens,
+		.n_blocks = s->blocks ? blocks_total(s->blocks) : 0,
+		.n_free = s->blocks ? blocks_n_free(s->blocks) - blocks_n_cached(s->blocks) : 0,
+		.n_cached = s->blocks ? blocks_n_cached(s->blocks) : 0,
+		.n_host_blocks = s->host ? blocks_total(s->host) : 0,
+		.n_host_free = s->host ? blocks_n_free(s->host) : 0,
+		.n_inflight = s->n_flight,
+		.n_preempted = s->n_preempted,
+		.n_swapped_out = s->n_swapped_out,
+		.prefix_queries = s->prefix_queries,
+		.prefix_hits = s->prefix_hits,
+		.prompt_tokens = s->prompt_tokens,
+		.generated_tokens = s->generated_tokens,
+		.n_plans = s->n_plans,
+	};
+}
+
+static void check(bool ok, const char *what)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "sched: broken: %s\n", what);
+	abort();
+}
+
+static void check_seq(const struct sched *s, const struct seq *q)
+{
+	bool runs = q->state == SEQ_RUNNING;
+	check(runs || q->table.n == 0, "blocks held by a sequence that does not run");
+	check(q->state == SEQ_WAITING || q->host.n == 0, "host blocks held by a sequence that does not wait");
+	check(!runs || q->n_computed <= q->table.n * s->cfg.block_size,
+	      "a token computed without a block for it");
+	check(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
+	      "a shared block counted as writable");
+	check(!q->set_due || (runs && q->group->decided), "a token to set that no plan has");
+	check(runs || q->host.n || q->state == SEQ_FINISHED || q->n_computed == 0,
+	      "computed positions of a waiting sequence without blocks");
+	check(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
+	check(!q->backlog || q->state == SEQ_WAITING, "backlog, but not waiting");
+	check(q->state != SEQ_WAITING || q->queued || !q->group->first_run_us, "waiting, but not queued");
+}
+
+void sched_check(const struct sched *s)
+{
+	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0;
+	uint64_t begun_tokens = 0;
+	size_t n_seqs = 0, n_tables = 0, n_hosts = 0;
+	for (struct group *g = s->all.next; g != &s->all; g = g->next)
+		n_seqs += g->n_seqs;
+	const struct block_table **tables = calloc(2 * n_seqs + 1, sizeof(struct block_table *));
+	check(tables != NULL, "memory for the check");
+	const struct block_table **hosts = tables + n_seqs;
+	for (struct group *g = s->all.next; g != &s->all; g = g->next) {
+		uint32_t live = 0;
+		n_suspects += g->suspect;
+		for (uint32_t i = 0; i < g->n_seqs; i++) {
+			const struct seq *q = &g->seqs[i];
+			live += q->state != SEQ_FINISHED && q->state != SEQ_IDLE;
+			n_running += q->state == SEQ_RUNNING;
+			n_waiting += q->state == SEQ_WAITING;
+			n_swapped += q->host.n > 0;
+			begun_tokens += q->backlog;
+			check_seq(s, q);
+			if (q->state == SEQ_RUNNING)
+				tables[n_tables++] = &q->table;
+			if (q->host.n)
+				hosts[n_hosts++] = &q->host;
+		}
+		if (g->beam)
+			sched_beam_check(g);
+		check((g->beam ? g->n_live == 1 : live == g->n_live) && live > 0,
+		      "a group's count of live sequences");
+	}
+	check(n_running == s->n_running, "the running list");
+	check(n_waiting == s->n_waiting, "the count of waiting sequences");
+	check(begun_tokens == s->begun_tokens, "the backlog of groups that have begun");
+	check(n_suspects == s->n_suspects, "the count of suspects");
+	check(n_swapped == s->n_swapped, "the count of swapped sequences");
+	check(!s->blocks || s->n_slots + s->n_running == s->cfg.max_seqs, "slots");
+	const struct blocks_later *laters[SCHED_AHEAD], *host_laters[SCHED_AHEAD];
+	for (uint32_t i = 0; i < s->n_flight; i++) {
+		laters[i] = &s->flight[(s->first_flight + i) % SCHED_AHEAD].later;
+		host_laters[i] = &s->flight[(s->first_flight + i) % SCHED_AHEAD].host_later;
+	}
+	if (s->blocks) {
+		blocks_check(s->blocks, tables, n_tables, laters, s->n_flight);
+		blocks_check(s->host, hosts, n_hosts, host_laters, s->n_flight);
+	}
+	free(tables);
+}

@@ -1,0 +1,136 @@
+/* sched.h - which sequences run in the next step, and what a step's results mean.
+ * Pure: no sockets, no clock, no globals; time and results are arguments, the plan and the events are the
+ * output.  Owns the groups, their sequences, the block tables and the slots.  One thread: the engine's.
+ *
+ * queue.h chooses the next waiting sequence.  A step holds at most max_rows tokens: one of every running
+ * sequence that decodes, then chunks of prompts (chunked prefill) in turn, as many as fit the time that a
+ * step should take, which bounds the latency of running and of new sequences.  When blocks run out, the
+ * youngest group of the lowest priority is preempted: swapped to host blocks, or dropped and computed again
+ * later, whichever is estimated to cost less.  Plans are sent before the results of earlier ones are back: at
+ * most SCHED_AHEAD are under way (sched_impl.h draws two).
+ *
+ * A beam search (beam.h) is a group; its sequences are the hypotheses.  They run, wait and are preempted
+ * like others, but none runs ahead: when all of them have their candidates, in whatever order, hypotheses
+ * fork and die.  Its tokens are reported when it is over, all at once.
+ *
+ * Common prefixes are computed once: full blocks are found by their tokens (prefix.h).  The outputs of a
+ * group share the prompt's blocks: the first one computes them, the others fork from it and get copies of
+ * blocks that they write into (copy-on-write). */
+#ifndef QUERN_CONTROLLER_SCHED_SCHED_H
+#define QUERN_CONTROLLER_SCHED_SCHED_H
+
+#include "controller/sched/seq.h"
+#include "proto/plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SCHED_AHEAD = 2 };
+
+struct sched;
+
+enum sched_preempt { SCHED_AUTO, SCHED_SWAP, SCHED_RECOMPUTE };
+
+struct sched_config {
+	uint32_t block_size;
+	uint32_t max_seqs;     /* sequences on the worker, runs of a step */
+	uint32_t max_rows;     /* tokens of a step */
+	uint32_t chunk;        /* largest part of a prompt in one step; 0: max_rows */
+	bool prefill_separate; /* a step computes prompts or decodes, not both */
+	bool no_cache;         /* no prefix cache */
+	enum sched_preempt preempt;
+	uint64_t seed;   /* of the prefix cache's hashes */
+	int64_t step_us; /* the rows of prompts in a step take about this long (sched_speed); 0: max_rows */
+	uint32_t min_prompt_rows; /* at least this many; 0: 128 */
+	int64_t probe_us; /* how long a new worker serves before suspects run on it (sched_worker_died) */
+	int64_t aging_us; /* a group that waits longer goes before any priority; 0: 60 s */
+};
+
+enum sched_event_kind { SCHED_TOKEN, SCHED_OUTPUT_DONE, SCHED_GROUP_DONE, SCHED_GROUP_FAILED };
+
+struct sched_event {
+	enum sched_event_kind kind;
+	uint64_t job;
+	uint32_t index;
+	uint32_t token;     /* TOKEN */
+	bool stop;          /* TOKEN: it is the stop token that ends its output */
+	int32_t logprob;    /* TOKEN: index in the result's logprobs, -1: none */
+	bool searched;      /* TOKEN: of a beam search; logprob is an index in beam_logprobs */
+	enum finish finish; /* OUTPUT_DONE */
+	int64_t stop_token; /* OUTPUT_DONE: -1: none */
+	enum code code;     /* GROUP_FAILED */
+	const char *why;    /* GROUP_FAILED: static; NULL: the code's own text */
+	int64_t arrival_us, first_run_us, first_token_us; /* GROUP_DONE */
+	uint32_t cached_tokens;                           /* GROUP_DONE */
+	bool class_changed;                               /* GROUP_DONE */
+};
+
+struct sched_events {
+	struct sched_event *v;
+	uint32_t n, cap;             /* the consumer sets n to 0 */
+	struct result beam_logprobs; /* of tokens of beam searches, which no result of a worker holds */
+};
+void sched_events_fini(struct sched_events *e);
+
+struct sched *sched_new(const struct sched_config *cfg);
+void sched_free(struct sched *s); /* with all its groups; NULL is fine */
+
+/* A worker serves, with all these blocks free.  Plans are numbered from 1. */
+void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch);
+/* The costs of swapping and recomputing on it, for SCHED_AUTO; 0: unknown (recompute). */
+void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);
+/* Call before sched_lost(), unless the worker was ended on purpose: every sequence under way gets a strike.
+ * With two strikes in a row at the same place its group is a suspect: it runs alone, on a worker that has
+ * served for a while.  With a third strike, alone, the group is poisoned (group.poisoned), and the owner of
+ * the schedulers fails it. */
+void sched_worker_died(struct sched *s);
+/* The worker is gone: running sequences wait, with the tokens they have; plans under way are void. */
+void sched_lost(struct sched *s);
+
+/* Queue a group; takes it.  Its events are reported from now on. */
+void sched_add(struct sched *s, struct group **g, int64_t now_us);
+struct group *sched_find(struct sched *s, uint64_t job); /* NULL: no live group */
+
+/* End one output (at a stop string; no-op for a beam search), or all outputs of a job.  Unknown jobs are
+ * ignored. */
+void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_events *ev);
+void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev);
+/* Fail all groups with a deadline in the past. */
+void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev);
+/* Fail one group; code and why as in the event. */
+void sched_fail(struct sched *s, struct group *g, enum code code, const char *why, struct sched_events *ev);
+
+/* The next plan; false: nothing to do now (nothing can run, or SCHED_AHEAD plans are under way). */
+bool sched_plan(struct sched *s, int64_t now_us, struct plan *out);
+/* Apply the result of the oldest plan under way.  -EPROTO: it is of another plan, or of another shape. */
+int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct sched_events *ev);
+
+/* The group with a run in this slot in the oldest plan under way; NULL: none, or it is over.  Call before
+ * sched_apply(). */
+const struct group *sched_run_of(const struct sched *s, uint32_t slot);
+
+struct sched_stats {
+	uint32_t n_running, n_waiting; /* sequences */
+	uint32_t n_groups;
+	uint64_t queued_tokens; /* prompt tokens of groups that have not begun */
+	uint32_t n_queued;      /* groups that have not begun */
+	uint64_t begun_tokens;  /* to compute again, of waiting sequences of groups that have begun */
+	uint32_t n_swapped;     /* waiting sequences that are swapped out */
+	uint32_t n_blocks, n_free, n_cached; /* free + cached + held = n_blocks */
+	uint32_t n_host_blocks, n_host_free;
+	uint32_t n_inflight;                  /* plans under way */
+	uint64_t n_preempted;                 /* sequences, since the start */
+	uint64_t n_swapped_out;               /* of those, by swapping */
+	uint64_t prefix_queries, prefix_hits; /* prompt tokens looked up, found */
+	uint64_t prompt_tokens, generated_tokens;
+	uint64_t n_plans;
+};
+/* The pools, to read; NULL until a worker serves. */
+const struct blocks *sched_blocks(const struct sched *s);
+const struct blocks *sched_host_blocks(const struct sched *s);
+void sched_stats(const struct sched *s, struct sched_stats *out);
+
+/* Aborts where an invariant is broken. */
+void sched_check(const struct sched *s);
+
+#endif

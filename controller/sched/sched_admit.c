@@ -1,0 +1,285 @@
+/* sched_admit.c - waiting sequences that get a slot and blocks: what they need not compute, the room they
+ * need, and swapped groups that come back. */
+#include "controller/sched/sched_impl.h"
+
+#include <assert.h>
+
+enum {
+	WATERMARK = 100, /* admission leaves 1/100 of the pool free, for running sequences */
+	/* Plans until a sequence that was refused for lack of blocks is tried again although no further block
+	 * is free: a prefix that it shares may have been computed meanwhile. */
+	REFUSED_PLANS = 16,
+};
+
+/* ---- whether a sequence is ready ---- */
+
+/* Positions of q in the cache when plan `number` makes its copies, which is before its runs. */
+static uint32_t cached_before(const struct seq *q, uint64_t number)
+{
+	return q->planned == number ? q->n_before : q->n_computed;
+}
+
+/* A sibling is computing the prompt: q waits, and shares it. */
+static bool prompt_under_way(const struct seq *q, uint64_t number)
+{
+	struct group *g = q->group;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (&g->seqs[i] != q && g->seqs[i].state == SEQ_RUNNING &&
+		    cached_before(&g->seqs[i], number) < g->n_prompt)
+			return true;
+	return false;
+}
+
+static bool group_has_pending(const struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state == SEQ_WAITING && g->seqs[i].n_pending)
+			return true;
+	return false;
+}
+
+enum queue_ready sched_is_ready(const struct seq *q, void *user)
+{
+	const struct planning *p = user;
+	if (!sched_may_run(p, q->group))
+		return QUEUE_SKIP;
+	if (!q->group->first_run_us)
+		return QUEUE_READY;
+	if (sched_beam_stalled(q))
+		return QUEUE_SKIP;
+	/* Preempted with a token under way; a swapped group comes back as a whole. */
+	if (q->n_pending || (q->host.n && group_has_pending(q->group)))
+		return QUEUE_HOLD;
+	if (q->host.n == 0 && prompt_under_way(q, p->plan->number))
+		return QUEUE_SKIP;
+	return QUEUE_READY;
+}
+
+/* ---- room ---- */
+
+/* A running sibling with the whole prompt in its blocks.  Not one that this plan admits: this plan may
+ * compute, after the copies, what it found in the prefix cache. */
+static struct seq *prompt_holder(const struct seq *q, uint64_t number)
+{
+	struct group *g = q->group;
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *o = &g->seqs[i];
+		if (o != q && o->state == SEQ_RUNNING && o->entered != number &&
+		    cached_before(o, number) >= g->n_prompt)
+			return o;
+	}
+	return NULL;
+}
+
+/* What q need not compute: the prompt that a sibling holds (true), or blocks found by their tokens. */
+static bool take_prefix(struct sched *s, struct planning *p, struct seq *q)
+{
+	struct group *g = q->group;
+	struct seq *holder = prompt_holder(q, p->plan->number);
+	uint32_t total = seq_total(q), size = s->cfg.block_size;
+	if (holder) {
+		blocks_share(s->blocks, &q->table, &holder->table, blocks_for(s->blocks, g->n_prompt));
+		/* At least one row is computed, to choose a token from. */
+		q->n_computed = g->n_prompt < total ? g->n_prompt : total - 1;
+		return true;
+	}
+	/* A prompt's logprobs come from its rows: they are computed. */
+	if (g->params.prompt_logprobs >= 0)
+		return false;
+	q->chain = blocks_root(s->blocks, g->salt);
+	q->n_hashed = blocks_match(s->blocks, &q->table, q->tokens, (total - 1) / size, &q->chain);
+	q->n_computed = q->n_hashed * size;
+	return false;
+}
+
+static void drop_prefix(struct sched *s, struct seq *q)
+{
+	blocks_drop(s->blocks, &q->table, NULL);
+	q->n_computed = 0;
+	q->n_hashed = 0;
+}
+
+/* Admission watermark: running sequences grow, and partly prefilled prompts still need blocks. */
+static uint32_t watermark(const struct sched *s)
+{
+	uint32_t n = s->n_running ? blocks_total(s->blocks) / WATERMARK : 0;
+	for (uint32_t i = 0; i < s->n_running; i++) {
+		const struct seq *q = s->running[i];
+		uint32_t all = seq_decodes(q) ? 0 : blocks_for(s->blocks, seq_total(q) + 1);
+		n += all > q->table.n ? all - q->table.n : 0;
+	}
+	return n;
+}
+
+/* Take what q need not compute, if the blocks for the rest are free. */
+static bool find_room(struct sched *s, struct planning *p, struct seq *q)
+{
+	uint32_t n_free = blocks_n_free(s->blocks);
+	if (q == s->refused && n_free <= s->refused_free && s->number - s->refused_number < REFUSED_PLANS)
+		return false;
+	seq_own_tokens(q);
+	bool shares = take_prefix(s, p, q);
+	/* For all its tokens and the next one; the last block of a shared prompt will be copied. */
+	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) - q->table.n + shares;
+	need += watermark(s);
+	if (need > blocks_n_free(s->blocks)) {
+		s->refused_lacks = need - blocks_n_free(s->blocks);
+		drop_prefix(s, q);
+		s->refused = q;
+		s->refused_free = n_free;
+		s->refused_number = s->number;
+		return false;
+	}
+	return true;
+}
+
+bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_t *lacks)
+{
+	uint32_t n_free = blocks_n_free(s->blocks);
+	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) + watermark(s);
+	*lacks = 0;
+	if (s->n_slots == 0)
+		return false;
+	if (need <= n_free)
+		return true;
+	*lacks = need - n_free;
+	if (q->host.n)
+		return false;
+	/* Running sequences may hold much of what it needs. */
+	if (find_room(s, p, q)) {
+		drop_prefix(s, q);
+		return true;
+	}
+	*lacks = s->refused_lacks + s->refused_free - n_free;
+	return false;
+}
+
+/* ---- admission ---- */
+
+/* The whole state of q.  After its run, so that the table is complete. */
+static void send_state(struct planning *p, struct seq *q)
+{
+	*plan_add_seq(p->plan) = (struct plan_seq){
+		.slot = q->slot,
+		.seq = q->group->job,
+		.index = q->index,
+		.n_prompt = q->group->n_prompt,
+		.n_tokens = q->n_tokens,
+		.n_blocks = q->table.n,
+		.tokens = q->tokens,
+		.blocks = q->table.ids,
+		.params = &q->group->params,
+	};
+}
+
+static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
+{
+	struct group *g = q->group;
+	if (!find_room(s, p, q))
+		return false;
+	if (!g->first_run_us) {
+		s->prefix_queries += g->n_prompt;
+		s->prefix_hits += q->n_computed;
+		g->cached_tokens = q->n_computed;
+	}
+	queue_admitted(s->queue, g, p->now_us);
+	sched_enter(s, q);
+	/* Its blocks were free, so it does run: the worker knows every sequence with a slot. */
+	bool ran = sched_run_seq(s, p, q, true);
+	assert(ran);
+	send_state(p, q);
+	return true;
+}
+
+/* ---- swapping in ---- */
+
+static void swap_in_seq(struct sched *s, struct planning *p, struct seq *q)
+{
+	for (uint32_t k = 0; k < q->host.n; k++) {
+		uint32_t h = q->host.ids[k];
+		if (s->to_device[h] == SCHED_UNMAPPED) {
+			s->to_device[h] = blocks_take(s->blocks);
+			*plan_add_swap_in(p->plan) = (struct plan_pair){h, s->to_device[h]};
+		} else {
+			blocks_ref(s->blocks, s->to_device[h]);
+		}
+		blocks_push(&q->table, s->to_device[h]);
+	}
+	q->n_hashed = 0;
+	s->n_swapped--;
+}
+
+static bool is_swapped(const struct seq *q)
+{
+	return q->state == SEQ_WAITING && q->host.n > 0;
+}
+
+/* Distinct host blocks of the group. */
+static uint32_t count_host_blocks(struct sched *s, const struct group *g)
+{
+	uint32_t n = 0;
+	for (int pass = 0; pass < 2; pass++)
+		for (uint32_t i = 0; i < g->n_seqs; i++)
+			for (uint32_t k = 0; k < g->seqs[i].host.n; k++) {
+				uint32_t *m = &s->to_device[g->seqs[i].host.ids[k]];
+				n += pass == 0 && *m == SCHED_UNMAPPED;
+				*m = pass == 0 ? SCHED_MARKED : SCHED_UNMAPPED;
+			}
+	return n;
+}
+
+/* Nothing else runs, and the group does not fit at once, since its outputs have grown: they are computed
+ * again, and continue one after another. */
+static void forget_swapped(struct sched *s, struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *q = &g->seqs[i];
+		if (!is_swapped(q))
+			continue;
+		blocks_drop(s->host, &q->host, sched_host_later(s));
+		q->n_computed = q->n_before = 0;
+		s->n_swapped--;
+	}
+}
+
+/* All of the group's swapped sequences come back, sharing blocks as they did. */
+static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
+{
+	uint32_t n = 0, need = count_host_blocks(s, g);
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		if (!is_swapped(q))
+			continue;
+		/* For all its tokens and the next one; a shared last block will be copied. */
+		n++;
+		need += blocks_for(s->blocks, seq_total(q) + 1) - q->host.n + 1;
+	}
+	if (n > s->n_slots || p->plan->n_runs + n > s->cfg.max_seqs || n > p->budget ||
+	    need + watermark(s) > blocks_n_free(s->blocks)) {
+		if (s->n_running == 0 && s->n_flight == 0 && p->plan->n_runs == 0)
+			forget_swapped(s, g);
+		return false;
+	}
+	queue_admitted(s->queue, g, p->now_us);
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (is_swapped(&g->seqs[i]))
+			swap_in_seq(s, p, &g->seqs[i]);
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *q = &g->seqs[i];
+		if (!is_swapped(q))
+			continue;
+		for (uint32_t k = 0; k < q->host.n; k++)
+			s->to_device[q->host.ids[k]] = SCHED_UNMAPPED;
+		blocks_drop(s->host, &q->host, &p->flight->host_later);
+		sched_enter(s, q);
+		bool ran = sched_run_seq(s, p, q, true);
+		assert(ran || p->budget == 0 || p->prompt_budget == 0 || sched_beam_stalled(q));
+		send_state(p, q);
+	}
+	return true;
+}
+
+bool sched_admit(struct sched *s, struct planning *p, struct seq *q)
+{
+	return q->host.n ? admit_swapped(s, p, q->group) : admit_new(s, p, q);
+}

@@ -1,0 +1,89 @@
+#include "controller/sched/sched_move.h"
+
+#include "controller/sched/sched_impl.h"
+
+#include <assert.h>
+
+void sched_adopt(struct sched *s, struct group **gp)
+{
+	struct group *g = *gp;
+	*gp = NULL;
+	assert(g->order > 0 && g->n_live > 0);
+	sched_link(s, g);
+}
+
+static void seq_forget(struct sched *s, struct seq *q)
+{
+	assert(q->state != SEQ_RUNNING && q->table.n == 0 && q->n_pending == 0);
+	if (q->host.n) {
+		blocks_drop(s->host, &q->host, sched_host_later(s));
+		s->n_swapped--;
+	}
+	q->n_computed = q->n_before = 0;
+	q->n_hashed = 0;
+	q->chain = 0;
+	q->planned = q->entered = 0;
+}
+
+struct group *sched_detach(struct sched *s, struct group *g)
+{
+	assert(g->n_inflight == 0);
+	sched_beam_forget(s, g);
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		seq_forget(s, &g->seqs[i]);
+	sched_unlink(s, g);
+	return g;
+}
+
+struct group *sched_first(const struct sched *s)
+{
+	return s->all.next == &s->all ? NULL : s->all.next;
+}
+
+struct group *sched_next(const struct sched *s, const struct group *g)
+{
+	return g->next == &s->all ? NULL : g->next;
+}
+
+struct wanted {
+	bool (*want)(const struct group *g, void *user);
+	void *user;
+};
+
+/* Nothing of it is here but its tokens. */
+static bool is_idle(const struct group *g)
+{
+	bool idle = g->n_inflight == 0;
+	for (uint32_t i = 0; idle && i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		idle = q->state != SEQ_RUNNING && q->host.n == 0 && q->n_pending == 0;
+	}
+	return idle;
+}
+
+static enum queue_ready is_wanted(const struct seq *q, void *user)
+{
+	const struct wanted *w = user;
+	return is_idle(q->group) && w->want(q->group, w->user) ? QUEUE_READY : QUEUE_SKIP;
+}
+
+struct group *sched_next_idle(struct sched *s, int64_t now_us,
+			      bool (*want)(const struct group *g, void *user), void *user)
+{
+	struct wanted w = {want, user};
+	struct seq *q = queue_n(s->queue) ? queue_pick(s->queue, now_us, is_wanted, &w) : NULL;
+	return q ? q->group : NULL;
+}
+
+uint32_t sched_cached(const struct sched *s, const uint32_t *tokens, uint32_t n, uint64_t salt)
+{
+	/* At least one token is computed, to choose the next from. */
+	return s->blocks && n
+		       ? blocks_find(s->blocks, tokens, (n - 1) / s->cfg.block_size, salt) * s->cfg.block_size
+		       : 0;
+}
+
+bool sched_quiet(const struct sched *s)
+{
+	return s->n_flight == 0;
+}

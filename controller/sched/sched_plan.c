@@ -1,0 +1,272 @@
+/* sched_plan.c - the next plan: rows of running sequences, prompts in turn, admissions between them. */
+#include "base/alloc.h"
+#include "controller/sched/sched_impl.h"
+
+#include <assert.h>
+
+enum { OUTPUT_WEIGHT = 2 /* an output token's weight in the user's share, a prompt token's being 1 */ };
+
+/* ---- rows of one sequence ---- */
+
+/* What blocks_grow() changes, into the plan. */
+struct growth {
+	struct plan *plan;
+	uint32_t slot;
+	bool whole_table;
+};
+
+static void on_entry(void *user, uint32_t logical, uint32_t block)
+{
+	const struct growth *w = user;
+	if (!w->whole_table)
+		*plan_add_table(w->plan) = (struct plan_table){w->slot, logical, block};
+}
+
+static void on_copy(void *user, uint32_t from, uint32_t to)
+{
+	const struct growth *w = user;
+	*plan_add_copy(w->plan) = (struct plan_pair){from, to};
+}
+
+bool sched_may_run(const struct planning *p, const struct group *g)
+{
+	return p->alone ? g == p->alone : !g->suspect;
+}
+
+/* There is a token without K and V, and another one to choose. */
+static bool runnable(const struct planning *p, const struct seq *q)
+{
+	if (!sched_may_run(p, q->group))
+		return false;
+	return q->n_computed < seq_total(q) && seq_n_out(q) + q->n_pending < q->group->params.max_tokens &&
+	       !(q->n_pending && q->group->beam);
+}
+
+static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t rows, uint32_t from)
+{
+	struct group *g = q->group;
+	struct plan *plan = p->plan;
+	struct inflight *f = p->flight;
+	struct plan_run *r = plan_add_run(plan);
+	*r = (struct plan_run){.slot = q->slot, .pos0 = q->n_computed, .n_rows = rows, .from = from};
+	if (q->n_computed < g->n_prompt)
+		s->prompt_tokens += rows;
+	q->n_before = q->n_computed;
+	q->n_computed += rows;
+	q->planned = plan->number;
+	plan->n_rows += rows;
+	p->budget -= rows;
+	array_grow(f->runs, f->cap_runs, f->n_runs + 1);
+	f->runs[f->n_runs++] = (struct run){g, q, q->slot, q->n_before, q->n_computed};
+	g->n_inflight++;
+	g->since_us = p->now_us;
+	sched_begin(s, g, p->now_us);
+	bool sample = q->n_computed == seq_total(q);
+	queue_charge(s->queue, g, rows + (sample ? OUTPUT_WEIGHT : 0));
+	sched_publish(s, q);
+	if (!sample)
+		return;
+	r->flags = PLAN_SAMPLE;
+	plan->n_samples++;
+	q->n_pending++;
+	array_grow(f->samples, f->cap_samples, f->n_samples + 1);
+	f->samples[f->n_samples++] = (struct sample){q, q->slot};
+	f->n_searched += g->beam != NULL;
+}
+
+/* The leader's prompt is complete in this plan: outputs that have not begun choose their first token from the
+ * same row, and share its blocks. */
+static void fork_siblings(struct sched *s, struct planning *p, struct seq *leader)
+{
+	struct group *g = leader->group;
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		struct seq *q = &g->seqs[i];
+		if (q == leader || q->state != SEQ_WAITING || q->tokens || s->n_slots == 0 ||
+		    p->plan->n_runs >= s->cfg.max_seqs)
+			continue;
+		seq_own_tokens(q);
+		blocks_share(s->blocks, &q->table, &leader->table, leader->table.n);
+		sched_enter(s, q);
+		q->n_computed = g->n_prompt;
+		q->n_hashed = leader->n_hashed;
+		q->chain = leader->chain;
+		*plan_add_fork(p->plan) = (struct plan_fork){leader->slot, q->slot, q->index};
+		add_run(s, p, q, 0, leader->slot);
+		q->n_before = leader->n_before;
+	}
+}
+
+bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whole_table)
+{
+	uint32_t rows = seq_total(q) - q->n_computed;
+	if (rows > 1 && rows > s->cfg.chunk)
+		rows = s->cfg.chunk;
+	if (rows > p->budget)
+		rows = p->budget;
+	if (!seq_decodes(q) && rows > p->prompt_budget)
+		rows = p->prompt_budget;
+	if (rows == 0 || p->plan->n_runs >= s->cfg.max_seqs)
+		return false;
+	/* n_writable spares a read of the last block's reference count: half of a step's cost otherwise. */
+	if (q->n_computed + rows > q->table.n_writable) {
+		if (!sched_make_room(s, p, q, rows)) {
+			p->blocked = true;
+			return false;
+		}
+		struct growth growth = {p->plan, q->slot, whole_table};
+		struct blocks_change change = {on_entry, on_copy, &growth};
+		blocks_grow(s->blocks, &q->table, q->n_computed + rows, q->n_computed, &change,
+			    &p->flight->later);
+	}
+	bool first = seq_n_out(q) == 0 && q->n_pending == 0;
+	if (!seq_decodes(q))
+		p->prompt_budget -= rows;
+	add_run(s, p, q, rows, q->slot);
+	if (first && q->n_pending)
+		fork_siblings(s, p, q);
+	return true;
+}
+
+/* ---- all sequences ---- */
+
+static void run_running(struct sched *s, struct planning *p, bool decodes)
+{
+	p->all_decode = decodes;
+	/* The list changes meanwhile: preempted sequences leave its end, forks join behind their leader. */
+	for (uint32_t i = 0; i < s->n_running && p->budget; i++) {
+		struct seq *q = s->running[i];
+		sched_prefetch(i + SCHED_FAR < s->n_running ? s->running[i + SCHED_FAR] : NULL,
+			       i + SCHED_NEAR < s->n_running ? s->running[i + SCHED_NEAR] : NULL);
+		if (q->planned == p->plan->number || !runnable(p, q))
+			continue;
+		if (seq_decodes(q) == decodes)
+			sched_run_seq(s, p, q, false);
+		else
+			p->all_decode = false;
+	}
+}
+
+/* The next running sequence that computes its prompt. */
+static struct seq *next_prefill(const struct sched *s, const struct planning *p)
+{
+	struct seq *best = NULL;
+	for (uint32_t i = 0; i < s->n_running; i++) {
+		struct seq *q = s->running[i];
+		if (q->planned != p->plan->number && runnable(p, q) && !seq_decodes(q) &&
+		    (!best || queue_before(s->queue, q, best, p->now_us)))
+			best = q;
+	}
+	return best;
+}
+
+static bool has_free_slot(const struct sched *s, const struct planning *p)
+{
+	return s->n_slots && p->plan->n_runs < s->cfg.max_seqs;
+}
+
+/* Prompts in the queue's order, running and waiting ones alike, so that a flood of one user's prompts does
+ * not hold up another's; once a running one gets no blocks, in the order of arrival, which always ends. */
+static void run_prompts(struct sched *s, struct planning *p)
+{
+	bool open = true;
+	bool none = p->all_decode;
+	while (p->budget && p->prompt_budget) {
+		struct seq *r = none ? NULL : next_prefill(s, p), *w = NULL;
+		if (open && !p->blocked && has_free_slot(s, p))
+			w = queue_pick(s->queue, p->now_us, sched_is_ready, p);
+		if (w && (!r || queue_before(s->queue, w, r, p->now_us)))
+			open = sched_admit(s, p, w);
+		else if (!r || !sched_run_seq(s, p, r, false))
+			break;
+		none = false;
+	}
+	if (!none)
+		run_running(s, p, false);
+}
+
+static void add_drops(struct sched *s, struct plan *plan)
+{
+	for (uint32_t i = 0; i < s->n_drops; i++)
+		*plan_add_drop(plan) = s->drops[i];
+	s->n_drops = 0;
+}
+
+/* Rows of prompts that take as long as a step should. */
+static uint32_t prompt_rows(const struct sched *s)
+{
+	double rows = s->prefill_tps * (double)s->cfg.step_us / 1e6;
+	if (s->cfg.prefill_separate || rows <= 0 || rows >= s->cfg.max_rows)
+		return s->cfg.max_rows;
+	return rows < s->cfg.min_prompt_rows ? s->cfg.min_prompt_rows : (uint32_t)rows;
+}
+
+static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us, struct plan *out)
+{
+	struct inflight *f = &s->flight[(s->first_flight + s->n_flight) % SCHED_AHEAD];
+	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
+	p.alone = alone;
+	p.prompt_budget = prompt_rows(s);
+	plan_reset(out);
+	f->n_samples = f->n_runs = f->n_searched = 0;
+	assert(f->later.n == 0 && f->host_later.n == 0);
+	out->epoch = s->epoch;
+	out->number = f->number = s->number + 1;
+	sched_preempt_for_next(s, &p);
+	sched_beam_plan(s, out);
+	if (s->cfg.prefill_separate && !s->starved) {
+		run_prompts(s, &p);
+		if (out->n_runs == 0)
+			run_running(s, &p, true);
+	} else {
+		/* Decoding sequences first: a long prompt must not hold them up, nor take the blocks that
+		 * were freed for them by preemption. */
+		run_running(s, &p, true);
+		if (!s->cfg.prefill_separate || out->n_runs == 0)
+			run_prompts(s, &p);
+	}
+	s->starved = p.blocked;
+	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0 && out->n_sets == 0) {
+		assert(f->later.n == 0 && f->host_later.n == 0);
+		return false;
+	}
+	add_drops(s, out);
+	s->number++;
+	s->n_flight++;
+	s->n_plans++;
+	return true;
+}
+
+/* With a suspect alone, the last running sequence of another group; else the last one, unless it is the only
+ * one. */
+static struct seq *last_preemptible(const struct sched *s, const struct group *alone)
+{
+	for (uint32_t i = alone ? s->n_running : 0; i-- > 0;)
+		if (s->running[i]->group != alone)
+			return s->running[i];
+	return s->n_running >= 2 ? s->running[s->n_running - 1] : NULL;
+}
+
+bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
+{
+	if (!s->blocks || s->n_flight == SCHED_AHEAD)
+		return false;
+	s->served_us = s->served_us ? s->served_us : now_us;
+	const struct group *alone = sched_next_suspect(s, now_us);
+	if (alone && sched_others_in_flight(s, alone))
+		return false;
+	/* Nothing is under way, and no sequence could run: the first one needs blocks that others hold.
+	 * Preempting stalled hypotheses, then the last sequence, one at a time, ends with the first one
+	 * alone, which fits. */
+	for (int tries = 0; !plan_once(s, alone, now_us, out);) {
+		if (s->n_flight)
+			return false;
+		if (sched_beam_yield(s, NULL, UINT64_MAX))
+			continue;
+		struct seq *q = last_preemptible(s, alone);
+		if (q)
+			sched_recompute(s, q, NULL);
+		else if (s->n_running || queue_n(s->queue) == 0 || tries++ > 1)
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,225 @@
+/* sched_preempt.c - running sequences that give up their slot and blocks: for running ones that need blocks,
+ * and for the next waiting one. */
+#include "controller/sched/sched_impl.h"
+
+enum {
+	/* A running group makes room for a waiting one of its priority when its user was served this many
+	 * tokens (by share) more than the other's. */
+	FAIR_LEAD = 16384,
+	FAIR_PLANS = 8, /* from one preemption for a waiting sequence to the next */
+};
+
+/* ---- preempting a group ---- */
+
+/* The plan has a run of it, or changes its slot: the slot cannot be dropped in this plan. */
+static bool seq_in_plan(const struct seq *q, uint64_t number)
+{
+	return q->planned == number || q->entered == number;
+}
+
+static bool group_in_plan(const struct group *g, uint64_t number)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state == SEQ_RUNNING && seq_in_plan(&g->seqs[i], number))
+			return true;
+	return false;
+}
+
+/* Distinct blocks that hold what the group has computed; marks each in to_host. */
+static uint32_t mark_blocks(struct sched *s, const struct group *g)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
+		for (uint32_t k = 0; k < used; k++)
+			if (s->to_host[q->table.ids[k]] == SCHED_UNMAPPED) {
+				s->to_host[q->table.ids[k]] = SCHED_MARKED;
+				n++;
+			}
+	}
+	return n;
+}
+
+static void unmark_blocks(struct sched *s, const struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		for (uint32_t k = 0; k < g->seqs[i].table.n; k++)
+			s->to_host[g->seqs[i].table.ids[k]] = SCHED_UNMAPPED;
+}
+
+static bool swapping_pays(const struct sched *s, const struct group *g, uint32_t n_blocks)
+{
+	if (s->cfg.preempt != SCHED_AUTO)
+		return s->cfg.preempt == SCHED_SWAP;
+	if (s->prefill_tps <= 0 || s->link_bps <= 0)
+		return false;
+	double tokens = 0;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (g->seqs[i].state == SEQ_RUNNING)
+			tokens += g->seqs[i].n_computed;
+	/* Out, and in again. */
+	return 2.0 * n_blocks * (double)s->block_bytes / s->link_bps < tokens / s->prefill_tps;
+}
+
+/* Copies of its blocks go to the host pool; blocks that the group shares, once. */
+static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
+{
+	uint32_t used = blocks_for(s->blocks, q->n_computed);
+	for (uint32_t k = 0; k < used; k++) {
+		uint32_t id = q->table.ids[k];
+		if (s->to_host[id] == SCHED_MARKED) {
+			s->to_host[id] = blocks_take(s->host);
+			*plan_add_swap_out(p->plan) = (struct plan_pair){id, s->to_host[id]};
+		} else {
+			blocks_ref(s->host, s->to_host[id]);
+		}
+		blocks_push(&q->host, s->to_host[id]);
+	}
+	q->n_before = q->n_computed;
+	s->n_swapped += used > 0;
+	s->n_swapped_out++;
+}
+
+/* All of the group's running sequences, none of which is in this plan. */
+static void preempt_group(struct sched *s, struct planning *p, struct group *g)
+{
+	uint32_t n = mark_blocks(s, g);
+	bool swap = n <= blocks_n_free(s->host) && swapping_pays(s, g, n);
+	if (swap)
+		for (uint32_t i = 0; i < g->n_seqs; i++)
+			if (g->seqs[i].state == SEQ_RUNNING)
+				swap_out_seq(s, p, &g->seqs[i]);
+	unmark_blocks(s, g);
+	for (uint32_t i = g->n_seqs; i-- > 0;) {
+		struct seq *q = &g->seqs[i];
+		if (q->state != SEQ_RUNNING)
+			continue;
+		if (!swap) {
+			sched_recompute(s, q, sched_later(s));
+			continue;
+		}
+		/* This plan reads the device blocks. */
+		blocks_drop(s->blocks, &q->table, &p->flight->later);
+		sched_exit(s, q);
+	}
+}
+
+/* ---- for a running sequence ---- */
+
+/* One step towards room for q: the youngest group of the lowest priority is preempted; of q's own group, the
+ * last sequence.  False: no sequence is behind q, or all are in this plan. */
+static bool preempt_for(struct sched *s, struct planning *p, const struct seq *q)
+{
+	uint64_t number = p->plan->number;
+	for (uint32_t i = s->n_running; i-- > 0;) {
+		struct seq *v = s->running[i];
+		if (v == q)
+			break;
+		if (v->group == q->group) {
+			if (seq_in_plan(v, number))
+				continue;
+			sched_recompute(s, v, sched_later(s));
+			return true;
+		}
+		if (group_in_plan(v->group, number))
+			continue;
+		preempt_group(s, p, v->group);
+		return true;
+	}
+	return q->group->beam && sched_beam_yield(s, q->group, number);
+}
+
+static uint32_t n_later(const struct sched *s, const struct planning *p)
+{
+	uint32_t n = p->flight->later.n;
+	for (uint32_t i = 0; i < s->n_flight; i++)
+		n += s->flight[(s->first_flight + i) % SCHED_AHEAD].later.n;
+	return n;
+}
+
+bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows)
+{
+	uint32_t end = q->n_computed + rows;
+	uint32_t missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
+	while (missing > blocks_n_free(s->blocks)) {
+		/* Blocks that results will free may be enough. */
+		if (missing <= blocks_n_free(s->blocks) + n_later(s, p))
+			return false;
+		if (!preempt_for(s, p, q))
+			return false;
+		p->blocked = true; /* the freed blocks are for running sequences */
+		missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
+	}
+	return true;
+}
+
+/* ---- for the next waiting sequence ---- */
+
+/* Whether sequences of a lower priority than q's hold that many blocks: if not, preempting all of them would
+ * not help. */
+static bool lower_priority_holds(const struct sched *s, const struct seq *q, uint32_t n_blocks)
+{
+	uint32_t n = 0;
+	for (uint32_t i = s->n_running; n < n_blocks && i-- > 0;) {
+		if (s->running[i]->group->priority <= q->group->priority)
+			break;
+		n += s->running[i]->table.n;
+	}
+	return n >= n_blocks;
+}
+
+/* It was preempted, and has got no token since it came back: preempted again and again for fairness, neither
+ * it nor those that it keeps from running would make progress. */
+static bool is_catching_up(const struct group *g)
+{
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		if (q->state == SEQ_RUNNING && q->n_preempted && seq_total(q) == q->n_entered &&
+		    !sched_beam_stalled(q))
+			return true;
+	}
+	return false;
+}
+
+/* The youngest group of the lowest priority, if that is lower than q's; else, of q's priority, the youngest
+ * group of the user that was served the most, if that is far more than q's.  Counters of different priorities
+ * cannot be compared. */
+static struct group *find_victim(const struct sched *s, const struct planning *p, const struct seq *q,
+				 uint32_t lacks)
+{
+	struct group *victim = NULL;
+	bool enough = lower_priority_holds(s, q, lacks);
+	for (uint32_t i = s->n_running; i-- > 0;) {
+		struct group *g = s->running[i]->group;
+		if (g->priority < q->group->priority)
+			break;
+		/* Not one that would go before q again. */
+		if (!queue_before(s->queue, q, s->running[i], p->now_us) || is_catching_up(g))
+			continue;
+		if (g->priority > q->group->priority) {
+			if (enough && !queue_is_protected(g, p->now_us))
+				return g;
+		} else if (queue_served(g) > queue_served(q->group) + FAIR_LEAD &&
+			   (!victim || queue_served(g) > queue_served(victim))) {
+			victim = g;
+		}
+	}
+	return victim;
+}
+
+void sched_preempt_for_next(struct sched *s, struct planning *p)
+{
+	uint64_t number = p->plan->number;
+	if (p->alone || queue_n(s->queue) == 0 || s->n_running == 0 || number - s->fair_number < FAIR_PLANS)
+		return;
+	/* Not in every plan: queue_pick() visits every user that waits. */
+	s->fair_number = number;
+	struct seq *q = queue_pick(s->queue, p->now_us, sched_is_ready, p);
+	uint32_t lacks;
+	if (!q || sched_can_admit(s, p, q, &lacks))
+		return;
+	struct group *victim = find_victim(s, p, q, lacks);
+	if (victim)
+		preempt_group(s, p, victim);
+}

@@ -1,0 +1,155 @@
+#include "controller/supervisor.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct supervisor {
+	int out;              /* -1: none */
+	int wake[2];          /* pipe: a byte per notice; -1: not open */
+	pthread_mutex_t lock; /* of all below */
+	json_t *lines;        /* array, not written yet */
+	bool ready;           /* set by a notice, cleared by supervisor_flush() */
+	bool served;          /* a replica has served */
+};
+
+struct supervisor *supervisor_new(int out)
+{
+	struct supervisor *s = xcalloc(1, sizeof *s);
+	s->out = out;
+	s->wake[0] = s->wake[1] = -1;
+	s->lines = json_array();
+	pthread_mutex_init(&s->lock, NULL);
+	return s;
+}
+
+int supervisor_open(struct supervisor *s)
+{
+	return pipe(s->wake) ? -errno : 0;
+}
+
+void supervisor_free(struct supervisor *s)
+{
+	if (!s)
+		return;
+	for (int i = 0; i < 2; i++)
+		if (s->wake[i] >= 0)
+			close(s->wake[i]);
+	json_decref(s->lines);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+/* --- the engine's thread --- */
+
+static json_t *scale_line(const struct engine_notice *n)
+{
+	json_t *scale = json_pack("{s:I}", "workers", (json_int_t)n->n_workers);
+	json_t *devices = json_array();
+	for (uint32_t i = 0; i < n->n_devices; i++)
+		json_array_append_new(devices, json_string(n->devices[i]));
+	if (n->n_devices)
+		json_object_set(scale, "devices", devices);
+	json_decref(devices);
+	if (n->memory_fraction > 0)
+		json_object_set_new(scale, "memory_fraction", json_real(n->memory_fraction));
+	return json_pack("{s:o}", "scale", scale);
+}
+
+static json_t *keep_line(const struct engine_notice *n)
+{
+	json_t *pids = json_array();
+	for (uint32_t i = 0; i < n->n_pids; i++)
+		json_array_append_new(pids, json_integer((json_int_t)n->pids[i]));
+	return json_pack("{s:o}", "keep", pids);
+}
+
+static json_t *failed_line(const char *why)
+{
+	json_t *line = json_pack("{s:s%}", "failed", why, strlen(why));
+	/* A worker's text may not be UTF-8. */
+	return line ? line : json_pack("{s:s}", "failed", "a worker cannot serve; see its log");
+}
+
+void supervisor_notice(void *user, const struct engine_notice *n)
+{
+	struct supervisor *s = user;
+	json_t *line = NULL;
+	pthread_mutex_lock(&s->lock);
+	switch (n->kind) {
+	case ENGINE_NOTICE_READY:
+		s->ready = s->served = true;
+		break;
+	case ENGINE_NOTICE_UNREADY:
+		break;
+	case ENGINE_NOTICE_FAILED:
+		/* A failed start; later failures are the fleet's to handle. */
+		if (!s->served)
+			line = failed_line(n->why);
+		break;
+	case ENGINE_NOTICE_LOST:
+		if (n->pid)
+			line = json_pack("{s:I}", "lost", (json_int_t)n->pid);
+		break;
+	case ENGINE_NOTICE_SCALE:
+		line = scale_line(n);
+		break;
+	case ENGINE_NOTICE_KEEP:
+		line = keep_line(n);
+		break;
+	case ENGINE_NOTICE_RETIRE:
+		line = json_pack("{s:I}", "retire", (json_int_t)n->pid);
+		break;
+	}
+	if (line && s->out >= 0)
+		json_array_append_new(s->lines, line);
+	else
+		json_decref(line);
+	pthread_mutex_unlock(&s->lock);
+	if (write(s->wake[1], "x", 1) < 0)
+		log_warn("main", "notices: %s", strerror(errno));
+}
+
+/* --- the main thread --- */
+
+int supervisor_fd(const struct supervisor *s)
+{
+	return s->wake[0];
+}
+
+bool supervisor_is_there(const struct supervisor *s)
+{
+	return s->out >= 0;
+}
+
+void supervisor_write(const struct supervisor *s, json_t *line)
+{
+	char *text = json_dumps(line, JSON_COMPACT);
+	json_decref(line);
+	if (s->out >= 0 && dprintf(s->out, "%s\n", text) < 0)
+		log_warn("main", "ready-fd: %s", strerror(errno));
+	free(text);
+}
+
+bool supervisor_flush(struct supervisor *s)
+{
+	char bytes[64];
+	if (read(s->wake[0], bytes, sizeof bytes) <= 0)
+		return false;
+	pthread_mutex_lock(&s->lock);
+	bool ready = s->ready;
+	json_t *lines = s->lines, *line;
+	s->ready = false;
+	s->lines = json_array();
+	pthread_mutex_unlock(&s->lock);
+	size_t i;
+	json_array_foreach(lines, i, line) supervisor_write(s, json_incref(line));
+	json_decref(lines);
+	return ready;
+}

@@ -1,0 +1,34 @@
+/* supervisor.h - lines of JSON to the process that started the controller (`quern serve`), on --ready-fd.
+ * Owns: the notices of the engine that are not written yet.  The engine's thread adds notices, the main
+ * thread writes them.
+ *
+ *   {"jobs": ..., "http": ..., "ready": true, ...}   once a replica serves (the main thread's line)
+ *   {"error": why}   {"failed": why}   {"lost": pid}   {"scale": {...}}   {"keep": [pid, ...]}   {"retire":
+ * pid} */
+#ifndef QUERN_CONTROLLER_SUPERVISOR_H
+#define QUERN_CONTROLLER_SUPERVISOR_H
+
+#include "controller/message/engine_msg.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct supervisor;
+
+/* out: descriptor to write to; -1: none, lines are dropped.  Never NULL. */
+struct supervisor *supervisor_new(int out);
+/* Before the first notice.  0 or -errno. */
+int supervisor_open(struct supervisor *s);
+void supervisor_free(struct supervisor *s); /* NULL is fine */
+
+/* engine_config.on_notice, on the engine's thread.  user: the supervisor. */
+void supervisor_notice(void *user, const struct engine_notice *n);
+
+/* The main thread. */
+int supervisor_fd(const struct supervisor *s); /* readable when there are notices */
+/* Writes the lines of all notices.  True: a replica serves that did not serve before. */
+bool supervisor_flush(struct supervisor *s);
+void supervisor_write(const struct supervisor *s, json_t *line); /* one line; takes it */
+bool supervisor_is_there(const struct supervisor *s);
+
+#endif

@@ -1,0 +1,281 @@
+#include "controller/tokenizer/bpe.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/utf8.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Up to this many symbols a scan for the least rank beats a heap.  On English and Japanese prose
+ * anything from 20 to 64 does equally well. */
+enum { SCAN_MAX = 32 };
+
+static const char meta[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's space */
+
+void bpe_init(struct bpe *b, uint32_t n_merges)
+{
+	*b = (struct bpe){.n_merges = n_merges, .mask = 15, .unk = VOCAB_NONE};
+	while ((b->mask + 1) / 8 * 5 < n_merges)
+		b->mask = b->mask * 2 + 1;
+	b->slots = xmalloc(sizeof(b->slots[0]) * (b->mask + 1));
+	memset(b->slots, 0xff, sizeof(b->slots[0]) * (b->mask + 1));
+	b->merged = xcalloc(n_merges, sizeof(b->merged[0]));
+}
+
+void bpe_fini(struct bpe *b)
+{
+	free(b->slots);
+	free(b->merged);
+	free(b->byte_pairs);
+}
+
+void bpe_scratch_fini(struct bpe_scratch *s)
+{
+	free(s->ids);
+	free(s->rank);
+	free(s->next);
+	free(s->prev);
+	free(s->heap);
+}
+
+static inline uint64_t pair_of(uint32_t left, uint32_t right)
+{
+	return (uint64_t)left << 32 | right;
+}
+
+/* Ids of a vocabulary are dense, so the product's upper bits are spread well enough. */
+static inline size_t pair_hash(uint64_t pair)
+{
+	pair *= 0x9e3779b97f4a7c15u;
+	return pair >> 29 ^ pair >> 47;
+}
+
+static inline uint32_t pair_rank(const struct bpe *b, uint32_t left, uint32_t right)
+{
+	uint64_t pair = pair_of(left, right);
+	for (size_t i = pair_hash(pair) & b->mask;; i = (i + 1) & b->mask) {
+		const struct merge_slot *s = &b->slots[i];
+		if (s->pair == pair)
+			return s->rank;
+		if (s->pair == BPE_NO_PAIR)
+			return BPE_NO_RANK;
+	}
+}
+
+int bpe_add_merge(struct bpe *b, uint32_t rank, uint32_t left, uint32_t right, uint32_t id)
+{
+	uint64_t pair = pair_of(left, right);
+	assert(rank < b->n_merges);
+	size_t i = pair_hash(pair) & b->mask;
+	for (; b->slots[i].pair != BPE_NO_PAIR; i = (i + 1) & b->mask)
+		if (b->slots[i].pair == pair)
+			return -EEXIST;
+	b->slots[i] = (struct merge_slot){pair, rank, id};
+	b->merged[rank] = id;
+	return 0;
+}
+
+static bool meta_inside(const char *p, size_t n)
+{
+	bool plain_before = false;
+	for (size_t i = 0; i < n;) {
+		if (n - i >= 3 && memcmp(p + i, meta, 3) == 0) {
+			if (plain_before)
+				return true;
+			i += 3;
+		} else {
+			plain_before = true;
+			i++;
+		}
+	}
+	return false;
+}
+
+void bpe_finish(struct bpe *b, const struct vocab *v)
+{
+	for (unsigned i = 0; i < 256; i++) {
+		char c = (char)i, name[8];
+		int n = snprintf(name, sizeof(name), "<0x%02X>", i);
+		b->byte_id[i] = v->byte_level ? vocab_find(v, &c, 1) : vocab_find(v, name, (size_t)n);
+		if (i < 128)
+			b->ascii_id[i] = vocab_find(v, &c, 1);
+	}
+	if (v->byte_level) {
+		b->byte_pairs = xmalloc(sizeof(b->byte_pairs[0]) << 16);
+		for (unsigned i = 0; i < 1 << 16; i++) {
+			uint32_t l = b->byte_id[i >> 8], r = b->byte_id[i & 255];
+			b->byte_pairs[i] =
+				l == VOCAB_NONE || r == VOCAB_NONE ? BPE_NO_RANK : pair_rank(b, l, r);
+		}
+		return;
+	}
+	/* If U+2581 were unknown, a run of unknown characters could reach across the cut. */
+	b->cut_at_meta = vocab_find(v, meta, 3) != VOCAB_NONE;
+	for (uint32_t r = 0; b->cut_at_meta && r < b->n_merges; r++)
+		b->cut_at_meta = !meta_inside(vocab_text(v, b->merged[r]), v->pieces[b->merged[r]].len);
+}
+
+static void reserve(struct bpe_scratch *s, size_t n)
+{
+	if (n <= s->cap)
+		return;
+	s->cap = array_capacity(s->cap, n, SIZE_MAX);
+	s->ids = xrealloc(s->ids, s->cap, sizeof(s->ids[0]));
+	s->rank = xrealloc(s->rank, s->cap, sizeof(s->rank[0]));
+	s->next = xrealloc(s->next, s->cap, sizeof(s->next[0]));
+	s->prev = xrealloc(s->prev, s->cap, sizeof(s->prev[0]));
+}
+
+/* An unknown character as its bytes, if each has a piece. */
+static bool fallback(const struct bpe *b, const char *p, int len, uint32_t *ids, size_t *m)
+{
+	if (!b->byte_fallback)
+		return false;
+	for (int i = 0; i < len; i++)
+		if (b->byte_id[(unsigned char)p[i]] == VOCAB_NONE)
+			return false;
+	for (int i = 0; i < len; i++)
+		ids[(*m)++] = b->byte_id[(unsigned char)p[i]];
+	return true;
+}
+
+/* The initial symbols, at most one per byte.  As in the reference, an unknown symbol comes behind the
+ * byte symbols that follow it before the next known character. */
+static size_t split(const struct bpe *b, const struct vocab *v, const char *p, size_t n, uint32_t *ids)
+{
+	size_t m = 0;
+	bool unk = false;
+	for (size_t i = 0; i < n;) {
+		int len = 1;
+		uint32_t id;
+		if (v->byte_level)
+			id = b->byte_id[(unsigned char)p[i]];
+		else if ((unsigned char)p[i] < 0x80)
+			id = b->ascii_id[(unsigned char)p[i]];
+		else {
+			utf8_at(p + i, &len);
+			id = vocab_find(v, p + i, (size_t)len);
+		}
+		if (id != VOCAB_NONE) {
+			if (unk)
+				ids[m++] = b->unk;
+			unk = false;
+			ids[m++] = id;
+		} else if ((v->byte_level || !fallback(b, p + i, len, ids, &m)) && b->unk != VOCAB_NONE) {
+			if (unk && !b->fuse_unk)
+				ids[m++] = b->unk;
+			unk = true;
+		}
+		i += (size_t)len;
+	}
+	if (unk)
+		ids[m++] = b->unk;
+	return m;
+}
+
+/* rank[i]: of the pair i, i + 1, for i + 1 < m. */
+static size_t merge_scan(const struct bpe *b, uint32_t *ids, uint32_t *rank, size_t m)
+{
+	for (;;) {
+		size_t at = 0;
+		for (size_t i = 1; i + 1 < m; i++)
+			if (rank[i] < rank[at])
+				at = i;
+		if (m < 2 || rank[at] == BPE_NO_RANK)
+			return m;
+		ids[at] = b->merged[rank[at]];
+		memmove(ids + at + 1, ids + at + 2, (m - at - 2) * sizeof(ids[0]));
+		memmove(rank + at, rank + at + 1, (m - at - 1) * sizeof(rank[0]));
+		m--;
+		if (at > 0)
+			rank[at - 1] = pair_rank(b, ids[at - 1], ids[at]);
+		if (at + 1 < m)
+			rank[at] = pair_rank(b, ids[at], ids[at + 1]);
+	}
+}
+
+static void heap_push(struct bpe_scratch *s, uint64_t x)
+{
+	array_grow(s->heap, s->heap_cap, s->n_heap + 1);
+	size_t i = s->n_heap++;
+	for (; i > 0 && s->heap[(i - 1) / 2] > x; i = (i - 1) / 2)
+		s->heap[i] = s->heap[(i - 1) / 2];
+	s->heap[i] = x;
+}
+
+static uint64_t heap_pop(struct bpe_scratch *s)
+{
+	uint64_t top = s->heap[0], x = s->heap[--s->n_heap];
+	size_t i = 0;
+	for (size_t c; (c = 2 * i + 1) < s->n_heap; i = c) {
+		if (c + 1 < s->n_heap && s->heap[c + 1] < s->heap[c])
+			c++;
+		if (s->heap[c] >= x)
+			break;
+		s->heap[i] = s->heap[c];
+	}
+	s->heap[i] = x;
+	return top;
+}
+
+static void pair_changed(const struct bpe *b, struct bpe_scratch *s, uint32_t at)
+{
+	uint32_t r = s->next[at];
+	s->rank[at] = r == UINT32_MAX ? BPE_NO_RANK : pair_rank(b, s->ids[at], s->ids[r]);
+	if (s->rank[at] != BPE_NO_RANK)
+		heap_push(s, pair_of(s->rank[at], at));
+}
+
+/* A heap entry is stale if the pair at its position has another rank now. */
+static void merge_heap(const struct bpe *b, struct bpe_scratch *s, size_t m)
+{
+	s->n_heap = 0;
+	for (uint32_t i = 0; i < m; i++) {
+		s->prev[i] = i ? i - 1 : UINT32_MAX;
+		s->next[i] = i + 1 < m ? i + 1 : UINT32_MAX;
+	}
+	for (uint32_t i = 0; i < m; i++)
+		pair_changed(b, s, i);
+	while (s->n_heap) {
+		uint64_t top = heap_pop(s);
+		uint32_t at = (uint32_t)top, rank = (uint32_t)(top >> 32);
+		if (s->rank[at] != rank)
+			continue;
+		uint32_t gone = s->next[at];
+		s->ids[at] = b->merged[rank];
+		s->rank[gone] = BPE_NO_RANK;
+		s->next[at] = s->next[gone];
+		if (s->next[at] != UINT32_MAX)
+			s->prev[s->next[at]] = at;
+		pair_changed(b, s, at);
+		if (s->prev[at] != UINT32_MAX)
+			pair_changed(b, s, s->prev[at]);
+	}
+}
+
+void bpe_encode(const struct bpe *b, const struct vocab *v, struct bpe_scratch *s, const char *word, size_t n,
+		struct token_ids *out)
+{
+	assert(n <= UINT32_MAX / 2);
+	reserve(s, n);
+	size_t m = split(b, v, word, n, s->ids);
+	if (m > SCAN_MAX) {
+		merge_heap(b, s, m);
+		for (uint32_t i = 0; i != UINT32_MAX; i = s->next[i])
+			token_ids_push(out, s->ids[i]);
+		return;
+	}
+	if (b->byte_pairs && m == n && b->unk == VOCAB_NONE) {
+		for (size_t i = 0; i + 1 < m; i++)
+			s->rank[i] = b->byte_pairs[(unsigned char)word[i] << 8 | (unsigned char)word[i + 1]];
+	} else {
+		for (size_t i = 0; i + 1 < m; i++)
+			s->rank[i] = pair_rank(b, s->ids[i], s->ids[i + 1]);
+	}
+	m = merge_scan(b, s->ids, s->rank, m);
+	for (size_t i = 0; i < m; i++)
+		token_ids_push(out, s->ids[i]);
+}

@@ -1,0 +1,62 @@
+/* pretok.h - cuts a text into words, across which no merge reaches, by the file's pre_tokenizer. */
+#ifndef QUERN_CONTROLLER_TOKENIZER_PRETOK_H
+#define QUERN_CONTROLLER_TOKENIZER_PRETOK_H
+
+#include "base/buf.h"
+#include "controller/tokenizer/splitter.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum pretok_kind {
+	PRETOK_SPLIT,
+	PRETOK_PREFIX,    /* prepends `text` to a piece that does not begin with it */
+	PRETOK_METASPACE, /* spaces become `text`; then as PREFIX, by scheme */
+};
+
+enum pretok_behavior {
+	SPLIT_REMOVED,
+	SPLIT_ISOLATED,
+	SPLIT_MERGED_WITH_PREVIOUS,
+	SPLIT_MERGED_WITH_NEXT,
+	SPLIT_CONTIGUOUS,
+};
+
+enum pretok_scheme { SCHEME_ALWAYS, SCHEME_FIRST, SCHEME_NEVER };
+
+struct pretok_op {
+	enum pretok_kind kind;
+	enum pretok_behavior behavior;
+	bool invert;
+	struct splitter splitter;
+	char *text; /* owned */
+	enum pretok_scheme scheme;
+};
+
+enum { PRETOK_OPS_MAX = 16 };
+
+struct pretok {
+	struct pretok_op ops[PRETOK_OPS_MAX];
+	int n;
+	bool byte_level; /* the model's symbols are the words' bytes, not their characters */
+};
+
+void pretok_fini(struct pretok *pt);
+
+/* Called with each word; words are not empty. */
+typedef void (*pretok_word)(void *ctx, const char *word, size_t n);
+
+struct pretok_run {
+	const struct pretok *pt;
+	pretok_word word;
+	void *ctx;
+	struct splitter_match match[PRETOK_OPS_MAX];
+	char *why;
+	size_t why_n;
+};
+
+/* first: the text is at the beginning of the whole input. */
+int pretok_run(struct pretok_run *r, const char *text, size_t n, bool first);
+void pretok_run_fini(struct pretok_run *r);
+
+#endif

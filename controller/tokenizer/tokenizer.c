@@ -1,0 +1,271 @@
+#include "controller/tokenizer/tokenizer.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "controller/tokenizer/tokenizer_impl.h"
+#include "base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX = 1 << 30 }; /* positions of symbols are 32 bits */
+
+/* ---- one call of tokenizer_encode ---- */
+
+struct encode {
+	const struct tokenizer *t;
+	struct token_ids *out;
+	struct bpe_scratch scratch;
+	struct norm_text norm;
+	struct pretok_run pretok;
+	const struct text_span *plain;
+	size_t n_plain;
+	bool no_special;
+	size_t base;   /* offset in the text of the stretch being normalized */
+	size_t base_n; /* and its length */
+	char *why;
+	size_t why_n;
+};
+
+/* Does a span touch [from, to)?  Spans are ascending: the first that ends behind from decides. */
+static bool touches_plain(const struct encode *e, size_t from, size_t to)
+{
+	size_t lo = 0, hi = e->n_plain;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		if (e->plain[mid].end <= from)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < e->n_plain && e->plain[lo].start < to;
+}
+
+static bool allowed_raw(const void *ctx, size_t from, size_t to)
+{
+	return !touches_plain(ctx, from, to);
+}
+
+/* Traces offsets in the normalized text back to the input. */
+static bool allowed_normalized(const void *ctx, size_t from, size_t to)
+{
+	const struct encode *e = ctx;
+	const size_t *origin = e->norm.origin;
+	if (!origin)
+		return !touches_plain(e, e->base + from, e->base + to);
+	size_t last = origin[to - 1], end = to;
+	while (end < e->norm.n && origin[end] == last)
+		end++;
+	return !touches_plain(e, e->base + origin[from],
+			      e->base + (end < e->norm.n ? origin[end] : e->base_n));
+}
+
+/* Nearly always the merges of a word that is a piece make that piece; whether they do is computed once
+ * and remembered. */
+static bool is_whole(struct encode *e, uint32_t id, const char *word, size_t n)
+{
+	const struct tokenizer *t = e->t;
+	uint8_t *memo = &t->vocab.pieces[id].whole;
+	uint8_t known = __atomic_load_n(memo, __ATOMIC_RELAXED);
+	if (known == WHOLE_UNKNOWN) {
+		size_t before = e->out->n;
+		bpe_encode(&t->bpe, &t->vocab, &e->scratch, word, n, e->out);
+		known = e->out->n == before + 1 && e->out->ids[before] == id ? WHOLE_YES : WHOLE_NO;
+		e->out->n = before;
+		__atomic_store_n(memo, known, __ATOMIC_RELAXED);
+	}
+	return known == WHOLE_YES;
+}
+
+static void encode_word(struct encode *e, const char *word, size_t n)
+{
+	const struct tokenizer *t = e->t;
+	uint32_t id = vocab_find(&t->vocab, word, n);
+	if (id != VOCAB_NONE && (t->bpe.ignore_merges || is_whole(e, id, word, n)))
+		token_ids_push(e->out, id);
+	else
+		bpe_encode(&t->bpe, &t->vocab, &e->scratch, word, n, e->out);
+}
+
+/* No merge reaches across the beginning of a run of U+2581: such runs begin words (cut_at_meta). */
+static void encode_meta_words(struct encode *e, const char *p, size_t n)
+{
+	static const char meta[] = "\xe2\x96\x81";
+	size_t start = 0, i = 0;
+	const char *hit;
+	while (i < n && (hit = memmem(p + i, n - i, meta, 3)) != NULL) {
+		size_t at = (size_t)(hit - p);
+		if (at > i) {
+			encode_word(e, p + start, at - start);
+			start = at;
+		}
+		i = at + 3;
+	}
+	if (start < n)
+		encode_word(e, p + start, n - start);
+}
+
+static void on_word(void *ctx, const char *word, size_t n)
+{
+	struct encode *e = ctx;
+	/* With ignore_merges the whole word is looked up. */
+	if (e->t->bpe.cut_at_meta && !e->t->bpe.ignore_merges)
+		encode_meta_words(e, word, n);
+	else
+		encode_word(e, word, n);
+}
+
+/* A stretch of normalized text: added tokens that are searched for there, and words between them.
+ * first: it is at the beginning of the input. */
+static int encode_normalized(struct encode *e, const char *p, size_t n, bool first)
+{
+	struct added_filter f = {.no_special = e->no_special};
+	struct added_match m;
+	size_t at = 0, done = 0;
+	int rc;
+	if (e->n_plain) {
+		f.allowed = allowed_normalized;
+		f.ctx = e;
+	}
+	while (added_next(&e->t->added, &e->t->added.normalized, p, n, at, done, &f, &m)) {
+		if (m.from > done) {
+			rc = pretok_run(&e->pretok, p + done, m.from - done, first && done == 0);
+			if (rc)
+				return rc;
+		}
+		token_ids_push(e->out, m.token->id);
+		at = m.resume;
+		done = m.to;
+	}
+	return done < n ? pretok_run(&e->pretok, p + done, n - done, first && done == 0) : 0;
+}
+
+/* A stretch of text between added tokens that are searched for before normalization. */
+static int encode_stretch(struct encode *e, const char *text, size_t from, size_t to)
+{
+	bool origins = e->n_plain && e->t->added.normalized.n > 1;
+	e->base = from;
+	e->base_n = to - from;
+	norm_run(&e->t->norm, text + from, to - from, origins, &e->norm);
+	return encode_normalized(e, e->norm.p, e->norm.n, from == 0);
+}
+
+static int encode_text(struct encode *e, const char *text, size_t n)
+{
+	struct added_filter f = {.no_special = e->no_special};
+	struct added_match m;
+	size_t at = 0, done = 0;
+	if (e->n_plain) {
+		f.allowed = allowed_raw;
+		f.ctx = e;
+	}
+	while (added_next(&e->t->added, &e->t->added.raw, text, n, at, done, &f, &m)) {
+		if (m.from > done) {
+			int rc = encode_stretch(e, text, done, m.from);
+			if (rc)
+				return rc;
+		}
+		token_ids_push(e->out, m.token->id);
+		at = m.resume;
+		done = m.to;
+	}
+	return done < n ? encode_stretch(e, text, done, n) : 0;
+}
+
+static int check_input(const char *text, size_t n, const struct text_span *plain, size_t n_plain, char *why,
+		       size_t why_n)
+{
+	if (n > TEXT_MAX)
+		return err_why(why, why_n, -EINVAL, "the text has %zu bytes, at most %d are possible", n,
+			       TEXT_MAX);
+	size_t valid = utf8_valid(text, n);
+	if (valid < n)
+		return err_why(why, why_n, -EINVAL, "the text is not UTF-8 at byte %zu", valid);
+	for (size_t i = 0; i < n_plain; i++)
+		if (plain[i].end < plain[i].start || plain[i].end > n ||
+		    (i && plain[i].start < plain[i - 1].end))
+			return err_why(why, why_n, -EINVAL, "span %zu of plain text is out of order or range",
+				       i);
+	return 0;
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
+		     const struct text_span *plain, size_t n_plain, struct token_ids *out, char *why,
+		     size_t why_n)
+{
+	struct encode e = {.t = t,
+			   .out = out,
+			   .plain = plain,
+			   .n_plain = n_plain,
+			   .no_special = flags & TOKENIZER_NO_SPECIAL,
+			   .pretok = {.pt = &t->pretok, .word = on_word, .why = why, .why_n = why_n}};
+	size_t before = out->n;
+	int rc = check_input(text, n, plain, n_plain, why, why_n);
+	if (rc)
+		return rc;
+	e.pretok.ctx = &e;
+	for (size_t i = 0; flags & TOKENIZER_ADD_SPECIAL && i < t->before.n; i++)
+		token_ids_push(out, t->before.ids[i]);
+	rc = encode_text(&e, text, n);
+	for (size_t i = 0; flags & TOKENIZER_ADD_SPECIAL && i < t->behind.n; i++)
+		token_ids_push(out, t->behind.ids[i]);
+	if (rc)
+		out->n = before;
+	bpe_scratch_fini(&e.scratch);
+	norm_text_fini(&e.norm);
+	pretok_run_fini(&e.pretok);
+	return rc;
+}
+
+/* ---- properties ---- */
+
+uint32_t tokenizer_n_vocab(const struct tokenizer *t)
+{
+	return t->vocab.n;
+}
+
+size_t tokenizer_max_piece(const struct tokenizer *t)
+{
+	return t->max_piece;
+}
+
+int64_t tokenizer_id(const struct tokenizer *t, const char *piece)
+{
+	size_t n = strlen(piece);
+	struct buf tmp = {0};
+	const struct added_token *tok = added_find(&t->added, piece, n);
+	if (tok)
+		return tok->id;
+	uint32_t id = vocab_find_spelled(&t->vocab, piece, n, &tmp);
+	buf_fini(&tmp);
+	if (id != VOCAB_NONE || !t->vocab.byte_level)
+		return id == VOCAB_NONE ? -1 : (int64_t)id;
+	for (id = 0; id < t->vocab.n; id++) /* pieces outside the byte alphabet: rare */
+		if (t->vocab.pieces[id].flags & PIECE_LITERAL && t->vocab.pieces[id].len == n &&
+		    memcmp(vocab_text(&t->vocab, id), piece, n) == 0)
+			return id;
+	return -1;
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, uint32_t id)
+{
+	return id < t->vocab.n && t->vocab.pieces[id].flags & PIECE_SPECIAL;
+}
+
+void tokenizer_piece(const struct tokenizer *t, uint32_t id, struct buf *out)
+{
+	if (id >= t->vocab.n)
+		return;
+	struct piece_text text = tokenizer_decoded(t, id);
+	buf_put(out, text.p, text.n);
+}
+
+int64_t tokenizer_bos(const struct tokenizer *t)
+{
+	return t->bos;
+}
+
+int64_t tokenizer_eos(const struct tokenizer *t)
+{
+	return t->eos;
+}

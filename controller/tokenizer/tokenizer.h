@@ -1,0 +1,63 @@
+/* tokenizer.h - text to token ids and back, as Hugging Face's `tokenizers` does it, from
+ * a model directory's tokenizer.json (and tokenizer_config.json, if present).
+ * Byte-level BPE (GPT-2, Qwen, Llama 3) and BPE with byte fallback and metaspace (Llama 2,
+ * Mistral, Phi-3); NFC; added and special tokens; template post-processing (BOS, EOS).
+ * An option that is not supported is named in the error.
+ * A loaded tokenizer is immutable: any number of threads may use it at once.
+ *
+ *     text "<s>Hello world"
+ *       |  added.h       added tokens, searched for in the text as given        <s>
+ *       |  normalize.h   Unicode forms, prepending, replacing
+ *       |  added.h       added tokens, searched for in the normalized text
+ *       |  pretok.h      words, by patterns (splitter.h) or white space         "Hello" " world"
+ *       v  bpe.h         merges within each word, to pieces of the vocabulary (vocab.h)
+ *     ids, and back:     tokenizer_decode.c, or one id at a time detok.h */
+#ifndef QUERN_CONTROLLER_TOKENIZER_TOKENIZER_H
+#define QUERN_CONTROLLER_TOKENIZER_TOKENIZER_H
+
+#include "base/buf.h"
+#include "base/span.h"
+#include "controller/tokenizer/token_ids.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tokenizer;
+
+enum tokenizer_flags {
+	TOKENIZER_ADD_SPECIAL = 1, /* BOS and EOS, as the post-processor adds them */
+	TOKENIZER_NO_SPECIAL = 2,  /* do not recognize special tokens in the text */
+};
+
+/* dir: a directory that holds tokenizer.json. -ENOENT, -EINVAL with the reason. */
+int tokenizer_load(const char *dir, struct tokenizer **out, char *why, size_t why_n);
+void tokenizer_free(struct tokenizer *t); /* NULL is fine */
+
+/* Append the ids of text[0..n) to out.  Bytes that are not UTF-8 are -EINVAL (why names the
+ * offset); NUL bytes are text like any other.  -E2BIG: the file's split pattern takes too long
+ * on this text (never with the patterns of GPT-2, Llama 3 and Qwen).
+ * plain: spans of the text, ascending and apart, that no special token may touch: a user's message
+ * within a rendered chat.  Special is what the files call special: Qwen's <think> and <tool_call> are
+ * added tokens, but not special.  NULL with n_plain 0. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
+		     const struct text_span *plain, size_t n_plain, struct token_ids *out, char *why,
+		     size_t why_n);
+
+/* Append the text of all ids, as HF's decode(ids, skip_special_tokens=skip_special,
+ * clean_up_tokenization_spaces=False).  Bytes that are not a whole character become U+FFFD.
+ * -EINVAL for an id out of range. */
+int tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool skip_special,
+		     struct buf *out);
+
+uint32_t tokenizer_n_vocab(const struct tokenizer *t); /* largest id + 1, added tokens included */
+size_t tokenizer_max_piece(const struct tokenizer *t); /* bytes of the longest token */
+/* The id of this token, special or not; -1: there is none. */
+int64_t tokenizer_id(const struct tokenizer *t, const char *piece);
+bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
+/* Append the bytes of the token (for logprobs' "bytes"); a byte token is its byte. */
+void tokenizer_piece(const struct tokenizer *t, uint32_t id, struct buf *out);
+int64_t tokenizer_bos(const struct tokenizer *t); /* from tokenizer_config.json; -1: none */
+int64_t tokenizer_eos(const struct tokenizer *t);
+
+#endif

@@ -1,0 +1,606 @@
+/* A model directory's tokenizer.json to a tokenizer.  The vocabulary and the merges, which
+ * are nearly all of the file, are read by jscan; the rest is small and goes through jansson. */
+#include "controller/tokenizer/tokenizer_impl.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "controller/tokenizer/jscan.h"
+#include "base/utf8.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	FILE_MAX = 256 << 20, /* several times the largest known */
+	CONFIG_MAX = 16 << 20,
+	SHOWN_MAX = 60, /* bytes of a piece in a message */
+};
+
+/* ---- finding the members ---- */
+
+struct members {
+	json_t *top;   /* all but model */
+	json_t *model; /* all of model but the two below */
+	struct jscan_text vocab, merges;
+	bool has_model;
+	bool config; /* no tokenizer.json: nothing but top */
+};
+
+static bool key_is(const struct jscan_text *key, const char *name)
+{
+	return key->n == strlen(name) && memcmp(key->p, name, key->n) == 0;
+}
+
+/* Members that are not used; in some files they have integers beyond 64 bits. */
+static bool ignored(const struct jscan_text *key)
+{
+	return key_is(key, "truncation") || key_is(key, "padding") || key_is(key, "model_max_length");
+}
+
+static int small_member(struct jscan *j, const struct jscan_text *name, json_t *into)
+{
+	struct jscan_text span;
+	json_t *value;
+	const char *key = name->p;
+	size_t key_n = name->n;
+	int rc = jscan_skip(j, &span);
+	if (rc == 0 && ignored(name))
+		return 0;
+	if (rc == 0)
+		rc = json_parse(span.p, span.n, &value, j->why, j->why_n);
+	if (rc)
+		return err_prefix(j->why, j->why_n, rc, "%.*s", (int)key_n, key);
+	if (json_object_getn(into, key, key_n)) {
+		json_decref(value);
+		return err_why(j->why, j->why_n, -EINVAL, "duplicate key \"%.*s\"", (int)key_n, key);
+	}
+	json_object_setn_new(into, key, key_n, value);
+	return 0;
+}
+
+static int scan_object(struct jscan *j, struct members *m, bool top);
+
+static int scan_member(struct jscan *j, struct members *m, bool top, const struct jscan_text *key)
+{
+	struct jscan_text *large = !top && key_is(key, "vocab")    ? &m->vocab
+				   : !top && key_is(key, "merges") ? &m->merges
+								   : NULL;
+	if (large) {
+		if (large->p)
+			return err_why(j->why, j->why_n, -EINVAL, "duplicate key \"%.*s\"", (int)key->n,
+				       key->p);
+		return jscan_skip(j, large);
+	}
+	if (!top || m->config || !key_is(key, "model"))
+		return small_member(j, key, top ? m->top : m->model);
+	if (m->has_model)
+		return err_why(j->why, j->why_n, -EINVAL, "duplicate key \"model\"");
+	m->has_model = true;
+	return scan_object(j, m, false);
+}
+
+/* Splits the file (top), or its model, into members. */
+static int scan_object(struct jscan *j, struct members *m, bool top)
+{
+	struct buf tmp = {0};
+	bool more = true;
+	int rc = jscan_take(j, '{');
+	if (rc == 0 && jscan_peek(j) == '}')
+		rc = jscan_more(j, '}', &more);
+	while (rc == 0 && more) {
+		struct jscan_text key;
+		rc = jscan_string(j, &key, &tmp);
+		if (rc == 0)
+			rc = jscan_take(j, ':');
+		if (rc == 0)
+			rc = scan_member(j, m, top, &key);
+		if (rc == 0)
+			rc = jscan_more(j, '}', &more);
+	}
+	buf_fini(&tmp);
+	return rc;
+}
+
+/* ---- the vocabulary ---- */
+
+/* A piece in a message, cut to a readable length. */
+#define SHOWN(s) (int)((s).n < SHOWN_MAX ? (s).n : SHOWN_MAX), (s).p
+
+static int vocab_error(struct jscan *j, int rc, const struct jscan_text *piece, uint64_t id)
+{
+	if (rc == -EEXIST)
+		return err_why(j->why, j->why_n, -EINVAL,
+			       "vocab: \"%.*s\" (id %" PRIu64 "): duplicate piece or id", SHOWN(*piece), id);
+	return err_why(j->why, j->why_n, -EINVAL, "vocab: \"%.*s\" (id %" PRIu64 "): too large",
+		       SHOWN(*piece), id);
+}
+
+static int load_vocab(struct tokenizer *t, struct jscan j)
+{
+	struct buf tmp = {0};
+	bool more = true;
+	int rc = jscan_take(&j, '{');
+	if (rc == 0 && jscan_peek(&j) == '}')
+		rc = jscan_more(&j, '}', &more);
+	while (rc == 0 && more) {
+		struct jscan_text piece;
+		uint64_t id = 0;
+		rc = jscan_string(&j, &piece, &tmp);
+		if (rc == 0)
+			rc = jscan_take(&j, ':');
+		if (rc == 0 && (rc = jscan_uint(&j, VOCAB_ID_MAX, "an id", &id)) != 0)
+			err_prefix(j.why, j.why_n, rc, "vocab: \"%.*s\"", SHOWN(piece));
+		if (rc == 0 && (rc = vocab_add(&t->vocab, (uint32_t)id, piece.p, piece.n)) != 0)
+			rc = vocab_error(&j, rc, &piece, id);
+		if (rc == 0)
+			rc = jscan_more(&j, '}', &more);
+	}
+	buf_fini(&tmp);
+	return rc;
+}
+
+/* ---- merges ---- */
+
+struct merge {
+	uint32_t left, right, id;
+};
+
+struct merges {
+	struct merge *p;
+	uint32_t n, cap;
+	struct buf left, right, both; /* scratch */
+};
+
+static int unknown_piece(struct jscan *j, uint32_t i, const char *p, size_t n)
+{
+	struct jscan_text s = {p, n};
+	return err_why(j->why, j->why_n, -EINVAL, "merges[%u]: \"%.*s\" is not in the vocabulary", i,
+		       SHOWN(s));
+}
+
+/* Appends the bytes of a piece to ms->both; its id. */
+static uint32_t find_part(const struct vocab *v, struct merges *ms, const struct jscan_text *s)
+{
+	size_t from = ms->both.len;
+	if (!v->byte_level)
+		buf_put(&ms->both, s->p, s->n);
+	else if (!vocab_spelled_bytes(s->p, s->n, &ms->both))
+		return VOCAB_NONE;
+	return vocab_find(v, ms->both.p + from, ms->both.len - from);
+}
+
+static int push_merge(const struct vocab *v, struct jscan *j, struct merges *ms, const struct jscan_text *l,
+		      const struct jscan_text *r)
+{
+	struct merge m;
+	buf_clear(&ms->both);
+	m.left = find_part(v, ms, l);
+	if (m.left == VOCAB_NONE)
+		return unknown_piece(j, ms->n, l->p, l->n);
+	m.right = find_part(v, ms, r);
+	if (m.right == VOCAB_NONE)
+		return unknown_piece(j, ms->n, r->p, r->n);
+	m.id = vocab_find_near(v, ms->both.p, ms->both.len, ms->n ? ms->p[ms->n - 1].id : 0);
+	if (m.id == VOCAB_NONE) {
+		buf_clear(&ms->both);
+		buf_put(&ms->both, l->p, l->n);
+		buf_put(&ms->both, r->p, r->n);
+		return unknown_piece(j, ms->n, ms->both.p, ms->both.len);
+	}
+	array_grow(ms->p, ms->cap, ms->n + (size_t)1);
+	ms->p[ms->n++] = m;
+	return 0;
+}
+
+/* "left right" (older files) or ["left", "right"]. */
+static int read_merge(const struct vocab *v, struct jscan *j, struct merges *ms)
+{
+	struct jscan_text l, r;
+	int rc;
+	if (jscan_peek(j) == '[') {
+		rc = jscan_take(j, '[');
+		if (rc == 0)
+			rc = jscan_string(j, &l, &ms->left);
+		if (rc == 0)
+			rc = jscan_take(j, ',');
+		if (rc == 0)
+			rc = jscan_string(j, &r, &ms->right);
+		if (rc == 0)
+			rc = jscan_take(j, ']');
+		return rc ? rc : push_merge(v, j, ms, &l, &r);
+	}
+	rc = jscan_string(j, &l, &ms->left);
+	if (rc)
+		return rc;
+	if (l.n >= 8 && memcmp(l.p, "#version", 8) == 0)
+		return 0;
+	const char *space = memchr(l.p, ' ', l.n);
+	if (!space || memchr(space + 1, ' ', l.n - (size_t)(space + 1 - l.p)))
+		return err_why(j->why, j->why_n, -EINVAL, "merges[%u]: \"%.*s\" is not two pieces", ms->n,
+			       SHOWN(l));
+	r = (struct jscan_text){space + 1, l.n - (size_t)(space + 1 - l.p)};
+	l.n = (size_t)(space - l.p);
+	return push_merge(v, j, ms, &l, &r);
+}
+
+static int load_merges(struct tokenizer *t, struct jscan j)
+{
+	struct merges ms = {0};
+	bool more = true;
+	int rc = jscan_take(&j, '[');
+	if (rc == 0 && jscan_peek(&j) == ']')
+		rc = jscan_more(&j, ']', &more);
+	while (rc == 0 && more) {
+		rc = read_merge(&t->vocab, &j, &ms);
+		if (rc == 0)
+			rc = jscan_more(&j, ']', &more);
+	}
+	bpe_init(&t->bpe, ms.n);
+	for (uint32_t i = 0; i < ms.n && rc == 0; i++)
+		if (bpe_add_merge(&t->bpe, i, ms.p[i].left, ms.p[i].right, ms.p[i].id))
+			rc = err_why(j.why, j.why_n, -EINVAL, "merges[%u]: duplicate pair", i);
+	free(ms.p);
+	buf_fini(&ms.left);
+	buf_fini(&ms.right);
+	buf_fini(&ms.both);
+	return rc;
+}
+
+/* ---- the model's settings ---- */
+
+static int refuse_affix(const json_t *model, const char *key, char *why, size_t why_n)
+{
+	const char *text = NULL;
+	int rc = json_get_str(model, key, &text, why, why_n);
+	if (rc == 0 && text && *text)
+		rc = err_why(why, why_n, -EINVAL, "%s \"%s\" is not supported", key, text);
+	return rc;
+}
+
+static int check_model(const struct members *m, char *why, size_t why_n)
+{
+	const char *type = "BPE";
+	double dropout = 0;
+	if (!m->has_model)
+		return err_why(why, why_n, -EINVAL, "model is missing");
+	int rc = json_get_str(m->model, "type", &type, why, why_n);
+	if (rc)
+		return rc;
+	if (strcmp(type, "BPE") != 0)
+		return err_why(why, why_n, -EINVAL, "type \"%s\" is not supported, only BPE", type);
+	if (!m->vocab.p || !m->merges.p)
+		return err_why(why, why_n, -EINVAL, "%s is missing", m->vocab.p ? "merges" : "vocab");
+	rc = json_get_num(m->model, "dropout", &dropout, why, why_n);
+	if (rc == 0 && dropout != 0)
+		rc = err_why(why, why_n, -EINVAL, "dropout is not supported");
+	if (rc == 0)
+		rc = refuse_affix(m->model, "continuing_subword_prefix", why, why_n);
+	return rc ? rc : refuse_affix(m->model, "end_of_word_suffix", why, why_n);
+}
+
+static bool all_bytes_known(const struct bpe *b)
+{
+	for (int i = 0; i < 256; i++)
+		if (b->byte_id[i] == VOCAB_NONE)
+			return false;
+	return true;
+}
+
+static int load_settings(struct tokenizer *t, const json_t *model, char *why, size_t why_n)
+{
+	const char *unk = NULL;
+	struct buf tmp = {0};
+	int rc = json_get_bool(model, "byte_fallback", &t->bpe.byte_fallback, why, why_n);
+	if (rc == 0)
+		rc = json_get_bool(model, "fuse_unk", &t->bpe.fuse_unk, why, why_n);
+	if (rc == 0)
+		rc = json_get_bool(model, "ignore_merges", &t->bpe.ignore_merges, why, why_n);
+	if (rc == 0)
+		rc = json_get_str(model, "unk_token", &unk, why, why_n);
+	if (rc)
+		return rc;
+	if (t->bpe.byte_fallback && t->vocab.byte_level)
+		return err_why(why, why_n, -EINVAL,
+			       "byte_fallback with a ByteLevel pre_tokenizer is not supported");
+	bpe_finish(&t->bpe, &t->vocab);
+	if (unk)
+		t->bpe.unk = vocab_find_spelled(&t->vocab, unk, strlen(unk), &tmp);
+	buf_fini(&tmp);
+	/* If every byte has a piece, no character is unknown. */
+	bool needed = !(t->bpe.byte_fallback || t->vocab.byte_level) || !all_bytes_known(&t->bpe);
+	if (unk && t->bpe.unk == VOCAB_NONE && needed)
+		return err_why(why, why_n, -EINVAL, "unk_token \"%s\" is not in the vocabulary", unk);
+	return 0;
+}
+
+/* ---- added tokens ---- */
+
+static int token_flags(const json_t *o, struct added_token *tok, char *why, size_t why_n)
+{
+	int rc = json_get_bool(o, "special", &tok->special, why, why_n);
+	tok->normalized = !tok->special;
+	if (rc == 0)
+		rc = json_get_bool(o, "normalized", &tok->normalized, why, why_n);
+	if (rc == 0)
+		rc = json_get_bool(o, "single_word", &tok->single_word, why, why_n);
+	if (rc == 0)
+		rc = json_get_bool(o, "lstrip", &tok->lstrip, why, why_n);
+	return rc ? rc : json_get_bool(o, "rstrip", &tok->rstrip, why, why_n);
+}
+
+static int add_token(struct tokenizer *t, const struct added_token *tok, char *why, size_t why_n)
+{
+	struct buf tmp = {0};
+	struct jscan_text s = {tok->content, tok->n};
+	uint32_t known = vocab_find_spelled(&t->vocab, tok->content, tok->n, &tmp);
+	const struct added_token *before = added_find(&t->added, tok->content, tok->n);
+	uint8_t flags = tok->special ? PIECE_SPECIAL : 0;
+	buf_fini(&tmp);
+	if (before)
+		known = before->id;
+	if (known != VOCAB_NONE && known != tok->id)
+		return err_why(why, why_n, -EINVAL, "\"%.*s\" has the id %u here, and %u before", SHOWN(s),
+			       tok->id, known);
+	if (before)
+		return err_why(why, why_n, -EINVAL, "duplicate token \"%.*s\"", SHOWN(s));
+	if (vocab_add_token(&t->vocab, tok->id, tok->content, tok->n, flags))
+		return err_why(why, why_n, -EINVAL, "\"%.*s\": another piece has its id %u", SHOWN(s),
+			       tok->id);
+	if (!tok->normalized) {
+		added_push(&t->added, tok, tok->content, tok->n);
+		return 0;
+	}
+	struct norm_text text = {0};
+	norm_run(&t->norm, tok->content, tok->n, false, &text);
+	added_push(&t->added, tok, text.p, text.n);
+	norm_text_fini(&text);
+	return 0;
+}
+
+/* Content and flags from o, once the id is known.  An empty content is ignored. */
+static int read_token(struct tokenizer *t, const json_t *o, struct added_token *tok, bool only_new, char *why,
+		      size_t why_n)
+{
+	const json_t *content = json_get(o, "content");
+	if (!json_is_string(content))
+		return err_why(why, why_n, -EINVAL, "content must be a string");
+	int rc = token_flags(o, tok, why, why_n);
+	tok->content = (char *)json_string_value(content);
+	tok->n = json_string_length(content);
+	if (rc || tok->n == 0 || (only_new && tokenizer_id(t, tok->content) >= 0))
+		return rc;
+	return add_token(t, tok, why, why_n);
+}
+
+static int load_added(struct tokenizer *t, const json_t *list, char *why, size_t why_n)
+{
+	size_t i;
+	json_t *o;
+	if (!list)
+		return 0;
+	if (!json_is_array(list))
+		return err_why(why, why_n, -EINVAL, "added_tokens must be a list");
+	json_array_foreach(list, i, o)
+	{
+		struct added_token tok = {0};
+		int64_t id = -1;
+		int rc = json_get_int(o, "id", 0, VOCAB_ID_MAX, &id, why, why_n);
+		if (rc == 0 && id < 0)
+			rc = err_why(why, why_n, -EINVAL, "id is missing");
+		tok.id = (uint32_t)id;
+		if (rc == 0)
+			rc = read_token(t, o, &tok, false, why, why_n);
+		if (rc)
+			return err_prefix(why, why_n, rc, "added_tokens[%zu]", i);
+	}
+	return 0;
+}
+
+/* ---- tokenizer_config.json ---- */
+
+/* The id of a token given as a string or as an object with its content; -1: none, or unknown. */
+static int64_t config_token(const struct tokenizer *t, const json_t *config, const char *key)
+{
+	const json_t *v = json_get(config, key);
+	if (json_is_object(v))
+		v = json_get(v, "content");
+	return json_is_string(v) ? tokenizer_id(t, json_string_value(v)) : -1;
+}
+
+/* Tokens that only the config has are added too, as in transformers. */
+static int config_added(struct tokenizer *t, json_t *config, char *why, size_t why_n)
+{
+	const char *key;
+	json_t *o;
+	json_object_foreach(json_get(config, "added_tokens_decoder"), key, o)
+	{
+		struct added_token tok = {0};
+		char *end;
+		unsigned long id = strtoul(key, &end, 10);
+		int rc = 0;
+		if (*key < '0' || *key > '9' || *end || id > VOCAB_ID_MAX)
+			rc = err_why(why, why_n, -EINVAL, "not an id in range");
+		tok.id = (uint32_t)id;
+		if (rc == 0)
+			rc = read_token(t, o, &tok, true, why, why_n);
+		if (rc)
+			return err_prefix(why, why_n, rc, "added_tokens_decoder: \"%s\"", key);
+	}
+	return 0;
+}
+
+/* Many of these files have 1e30 as model_max_length, written as an integer, which jansson refuses. */
+static int read_config(const char *path, json_t **out, char *why, size_t why_n)
+{
+	struct members m = {.top = json_object(), .config = true};
+	char *text;
+	size_t n;
+	int rc = file_read(path, CONFIG_MAX, &text, &n, why, why_n);
+	if (rc == 0) {
+		struct jscan j = {text, text + n, text, why, why_n};
+		if (utf8_valid(text, n) < n)
+			rc = err_why(why, why_n, -EINVAL, "not UTF-8 at byte %zu", utf8_valid(text, n));
+		if (rc == 0)
+			rc = scan_object(&j, &m, true);
+		if (rc == 0 && jscan_peek(&j) >= 0)
+			rc = jscan_fail(&j, "more text after the end");
+		if (rc)
+			err_prefix(why, why_n, rc, "%s", path);
+		free(text);
+	}
+	*out = m.top;
+	return rc;
+}
+
+static int load_config(struct tokenizer *t, const char *dir, char *why, size_t why_n)
+{
+	char *path = file_join(dir, "tokenizer_config.json");
+	json_t *config = NULL;
+	int rc = 0;
+	t->bos = t->eos = -1;
+	if (file_exists(path))
+		rc = read_config(path, &config, why, why_n);
+	if (rc == 0 && config) {
+		rc = config_added(t, config, why, why_n);
+		if (rc)
+			err_prefix(why, why_n, rc, "%s", path);
+		t->bos = config_token(t, config, "bos_token");
+		t->eos = config_token(t, config, "eos_token");
+	}
+	json_decref(config);
+	free(path);
+	return rc;
+}
+
+/* ---- loading ---- */
+
+static void measure(struct tokenizer *t)
+{
+	for (uint32_t id = 0; id < t->vocab.n; id++) {
+		size_t n = t->vocab.pieces[id].len;
+		if (n > t->max_piece)
+			t->max_piece = n;
+	}
+}
+
+static int check_template(const struct tokenizer *t, char *why, size_t why_n)
+{
+	const struct token_ids *lists[] = {&t->before, &t->behind};
+	for (int l = 0; l < 2; l++)
+		for (size_t i = 0; i < lists[l]->n; i++)
+			if (lists[l]->ids[i] >= t->vocab.n)
+				return err_why(why, why_n, -EINVAL,
+					       "post_processor: id %u is out of range, the largest is %u",
+					       lists[l]->ids[i], t->vocab.n - 1);
+	return 0;
+}
+
+static int load_model(struct tokenizer *t, const struct members *m, struct jscan j)
+{
+	int rc = check_model(m, j.why, j.why_n);
+	if (rc)
+		return err_prefix(j.why, j.why_n, rc, "model");
+	struct jscan vocab = j, merges = j;
+	vocab.p = m->vocab.p;
+	merges.p = m->merges.p;
+	rc = load_vocab(t, vocab);
+	if (rc == 0)
+		rc = load_merges(t, merges);
+	if (rc == 0)
+		rc = load_settings(t, m->model, j.why, j.why_n);
+	if (rc)
+		return err_prefix(j.why, j.why_n, rc, "model");
+	return t->vocab.n ? 0 : err_why(j.why, j.why_n, -EINVAL, "model: the vocabulary is empty");
+}
+
+static int load_text(struct tokenizer *t, const char *text, size_t n, char *why, size_t why_n)
+{
+	struct jscan j = {text, text + n, text, why, why_n};
+	struct members m = {.top = json_object(), .model = json_object()};
+	size_t valid = utf8_valid(text, n);
+	int rc = 0;
+	if (valid < n)
+		rc = err_why(why, why_n, -EINVAL, "not UTF-8 at byte %zu", valid);
+	if (rc == 0)
+		rc = scan_object(&j, &m, true);
+	if (rc == 0 && jscan_peek(&j) >= 0)
+		rc = jscan_fail(&j, "more text after the end");
+	if (rc == 0)
+		rc = tokenizer_load_pipeline(
+			t, json_get(m.top, "normalizer"), json_get(m.top, "pre_tokenizer"),
+			json_get(m.top, "post_processor"), json_get(m.top, "decoder"), why, why_n);
+	if (rc == 0) {
+		vocab_init(&t->vocab, t->pretok.byte_level);
+		rc = load_model(t, &m, j);
+	}
+	if (rc == 0)
+		rc = load_added(t, json_get(m.top, "added_tokens"), why, why_n);
+	json_decref(m.top);
+	json_decref(m.model);
+	return rc;
+}
+
+/* The steps that need all tokens. */
+static int finish(struct tokenizer *t, char *why, size_t why_n)
+{
+	int rc = check_template(t, why, why_n);
+	measure(t);
+	return rc ? rc : tokenizer_decode_prepare(t, why, why_n);
+}
+
+int tokenizer_load(const char *dir, struct tokenizer **out, char *why, size_t why_n)
+{
+	struct tokenizer *t = xcalloc(1, sizeof(*t));
+	char *path = file_join(dir, "tokenizer.json"), *text = NULL;
+	size_t n;
+	added_init(&t->added);
+	int rc = file_read(path, FILE_MAX, &text, &n, why, why_n);
+	if (rc == 0 && (rc = load_text(t, text, n, why, why_n)) != 0)
+		err_prefix(why, why_n, rc, "%s", path);
+	if (rc == 0)
+		rc = load_config(t, dir, why, why_n);
+	if (rc == 0 && (rc = finish(t, why, why_n)) != 0)
+		err_prefix(why, why_n, rc, "%s", path);
+	free(text);
+	free(path);
+	if (rc)
+		tokenizer_free(t);
+	else
+		*out = t;
+	return rc;
+}
+
+int tokenizer_from_text(const char *json, size_t n, struct tokenizer **out, char *why, size_t why_n)
+{
+	struct tokenizer *t = xcalloc(1, sizeof(*t));
+	added_init(&t->added);
+	t->bos = t->eos = -1;
+	int rc = load_text(t, json, n, why, why_n);
+	if (rc == 0)
+		rc = finish(t, why, why_n);
+	if (rc)
+		tokenizer_free(t);
+	else
+		*out = t;
+	return rc;
+}
+
+void tokenizer_free(struct tokenizer *t)
+{
+	if (!t)
+		return;
+	vocab_fini(&t->vocab);
+	bpe_fini(&t->bpe);
+	added_fini(&t->added);
+	norm_fini(&t->norm);
+	pretok_fini(&t->pretok);
+	norm_fini(&t->decoder.replace);
+	free(t->decoder.meta);
+	free(t->decoded);
+	buf_fini(&t->decoded_text);
+	token_ids_fini(&t->before);
+	token_ids_fini(&t->behind);
+	free(t);
+}

@@ -1,0 +1,35 @@
+# Manual pages, completion, installation.  Included by the Makefile.
+#   make man         build/man/man1/quern.1, ... from the programs' --help
+#   make install     programs, pages, completion, and the CUDA kernels where they are built
+#   make uninstall   removes what make install copies, and nothing else
+
+.PHONY: man completion install uninstall
+
+man: $(BUILD)/man/man1/quern.1
+$(BUILD)/man/man1/quern.1: $(PROGRAMS) deploy/man.sh deploy/man.awk deploy/help.awk
+	$(Q)deploy/man.sh $(BUILD)/bin $(@D)
+
+completion: $(BUILD)/completion/_quern
+$(BUILD)/completion/_quern: $(PROGRAMS) deploy/completion.sh $(wildcard deploy/completion/*) deploy/help.awk
+	$(Q)deploy/completion.sh $(BUILD)/bin $(@D)
+
+# A worker looks for the CUDA kernels in ../lib of its own folder (kernels/kern.c).
+TO         = $(DESTDIR)$(PREFIX)
+TO_MAN     = $(TO)/share/man/man1
+TO_BASH    = $(TO)/share/bash-completion/completions
+TO_ZSH     = $(TO)/share/zsh/site-functions
+CUDA_BUILT = $(BUILD)/lib/libquern-cuda.so
+
+install: all man completion
+	install -d "$(TO)/bin" "$(TO_MAN)" "$(TO_BASH)" "$(TO_ZSH)"
+	install -m 755 $(PROGRAMS) "$(TO)/bin"
+	install -m 644 $(BUILD)/man/man1/*.1 "$(TO_MAN)"
+	install -m 644 $(BUILD)/completion/quern "$(TO_BASH)"
+	install -m 644 $(BUILD)/completion/_quern "$(TO_ZSH)"
+	$(Q)if [ -e $(CUDA_BUILT) ]; then \
+		install -d "$(TO)/lib" && install -m 644 $(CUDA_BUILT) "$(TO)/lib" && echo "installed $(CUDA_BUILT)"; fi
+
+uninstall: man
+	$(Q)for f in $(notdir $(PROGRAMS)); do rm -f "$(TO)/bin/$$f"; done
+	$(Q)for f in $(BUILD)/man/man1/*.1; do rm -f "$(TO_MAN)/$${f##*/}"; done
+	$(Q)rm -f "$(TO_BASH)/quern" "$(TO_ZSH)/_quern" "$(TO)/lib/$(notdir $(CUDA_BUILT))"

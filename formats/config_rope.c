@@ -1,0 +1,127 @@
+/* cos and sin of every RoPE scaling of formats/config.h.
+ *
+ * The arithmetic is done in single precision wherever Hugging Face's
+ * modeling_rope_utils does it (inverse frequencies, the product with the position), since at
+ * high positions a rounding of the angle is visible in the logits. */
+#include "formats/config.h"
+
+#include "base/alloc.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double pi = 3.14159265358979323846;
+
+/* base ^ (2i / dim) */
+static float period(double base, int i, int dim)
+{
+	return (float)pow((float)base, (float)(2 * i) / (float)dim);
+}
+
+/* Dynamic NTK: the base grows with the served context, as if it were the length of the sequence. */
+static double dynamic_base(const struct model_config *c, int max_context)
+{
+	double len = max_context > c->rope_original ? max_context : c->rope_original;
+	double grown = c->rope_factor * len / c->rope_original - (c->rope_factor - 1);
+	return c->rope_theta * pow(grown, (double)c->rope_dim / (c->rope_dim - 2));
+}
+
+/* Llama 3: long waves are stretched by the factor, short ones kept, those between interpolated. */
+static float llama3_freq(const struct model_config *c, float inv)
+{
+	float old = (float)c->rope_original;
+	float wave = (float)(2 * pi) / inv;
+	if (wave < old / (float)c->rope_high)
+		return inv;
+	if (wave > old / (float)c->rope_low)
+		return inv / (float)c->rope_factor;
+	float smooth = (old / wave - (float)c->rope_low) / (float)(c->rope_high - c->rope_low);
+	return (1 - smooth) * inv / (float)c->rope_factor + smooth * inv;
+}
+
+/* YaRN: the (fractional) dimension that makes this many turns within the original context. */
+static double yarn_dim(const struct model_config *c, double turns)
+{
+	return c->rope_dim * log(c->rope_original / (turns * 2 * pi)) / (2 * log(c->rope_theta));
+}
+
+static void yarn_freqs(const struct model_config *c, float *inv)
+{
+	double low = yarn_dim(c, c->yarn_beta_fast);
+	double high = yarn_dim(c, c->yarn_beta_slow);
+	if (c->yarn_truncate) {
+		low = floor(low);
+		high = ceil(high);
+	}
+	if (low < 0)
+		low = 0;
+	if (high > c->rope_dim - 1)
+		high = c->rope_dim - 1;
+	if (low == high)
+		high += 0.001; /* avoids a division by zero, as in the paper's code */
+	for (int i = 0; i < c->rope_dim / 2; i++) {
+		float p = period(c->rope_theta, i, c->rope_dim);
+		float ramp = (float)((i - low) / (high - low));
+		float keep = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp);
+		inv[i] = 1 / ((float)c->rope_factor * p) * (1 - keep) + 1 / p * keep;
+	}
+}
+
+static double yarn_scale(double factor, double mscale)
+{
+	return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+/* The factor on cos and sin. */
+static double attention_factor(const struct model_config *c)
+{
+	if (c->rope != ROPE_YARN && c->rope != ROPE_LONGROPE)
+		return 1;
+	if (c->yarn_attention_factor > 0)
+		return c->yarn_attention_factor;
+	if (c->rope == ROPE_LONGROPE)
+		return c->rope_factor <= 1 ? 1 : sqrt(1 + log(c->rope_factor) / log(c->rope_original));
+	if (c->yarn_mscale != 0 && c->yarn_mscale_all_dim != 0)
+		return yarn_scale(c->rope_factor, c->yarn_mscale) /
+		       yarn_scale(c->rope_factor, c->yarn_mscale_all_dim);
+	return yarn_scale(c->rope_factor, 1);
+}
+
+static void inverse_freqs(const struct model_config *c, int max_context, float *inv)
+{
+	if (c->rope == ROPE_YARN) {
+		yarn_freqs(c, inv);
+		return;
+	}
+	double base = c->rope == ROPE_DYNAMIC ? dynamic_base(c, max_context) : c->rope_theta;
+	const double *ext = max_context > c->rope_original ? c->long_long : c->long_short;
+	for (int i = 0; i < c->rope_dim / 2; i++) {
+		float p = period(base, i, c->rope_dim);
+		inv[i] = 1 / p;
+		if (c->rope == ROPE_LINEAR)
+			inv[i] /= (float)c->rope_factor;
+		else if (c->rope == ROPE_LLAMA3)
+			inv[i] = llama3_freq(c, inv[i]);
+		else if (c->rope == ROPE_LONGROPE)
+			inv[i] = 1 / ((float)ext[i] * p);
+	}
+}
+
+void model_config_rope(const struct model_config *c, int n, int max_context, float *out)
+{
+	int half = c->rope_dim / 2;
+	float *inv = xcalloc((size_t)half, sizeof *inv);
+	float scale = (float)attention_factor(c);
+	inverse_freqs(c, max_context, inv);
+	for (int pos = 0; pos < n; pos++) {
+		float *row = out + (size_t)pos * (size_t)half * 2;
+		for (int i = 0; i < half; i++) {
+			float angle = (float)pos * inv[i];
+			double sine, cosine;
+			sincos(angle, &sine, &cosine);
+			row[2 * i] = (float)cosine * scale;
+			row[2 * i + 1] = (float)sine * scale;
+		}
+	}
+	free(inv);
+}

@@ -1,0 +1,102 @@
+/* sample_adjust.cuh - what changes a row's logits before the draw, in the order that kern.h names:
+ * penalties, bias, allowed tokens, bans, bad words.  One block adjusts one row. */
+#ifndef QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
+#define QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
+
+#include "kernels/cuda/sample_row.cuh"
+
+enum {
+	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
+	MARK_ALLOWED = 1 << 30,
+};
+
+KERN_DEV void penalize(const struct row &r, const int32_t *hist, int n, float *w, uint32_t *mark)
+{
+	for (int i = tid(); i < r.n_hist; i += THREADS)
+		if (hist[i] >= 0 && hist[i] < n) {
+			if (i >= r.n_prompt)
+				atomic_add(&mark[hist[i]], 1u);
+			atomic_or(&mark[hist[i]], (uint32_t)MARK_SEEN);
+		}
+	block_sync();
+	for (int i = tid(); i < r.n_hist; i += THREADS) {
+		if (hist[i] < 0 || hist[i] >= n)
+			continue;
+		const uint32_t m = atomic_exch(&mark[hist[i]], 0u); /* the first to come does it */
+		if (!m)
+			continue;
+		const float v = w[hist[i]];
+		float x = v > 0 ? f32_div_rn(v, r.repetition) : f32_mul_rn(v, r.repetition);
+		const uint32_t times = m & (MARK_SEEN - 1);
+		if (times) {
+			x = f32_add_rn(x, -f32_mul_rn(r.frequency, (float)times));
+			x = f32_add_rn(x, -r.presence);
+		}
+		w[hist[i]] = clean(x);
+	}
+	block_sync();
+}
+
+KERN_DEV void keep_allowed(const struct row &r, const int32_t *ids, int n, float *w, uint32_t *mark)
+{
+	for (int i = tid(); i < r.n_allowed; i += THREADS)
+		if (ids[i] >= 0 && ids[i] < n)
+			mark[ids[i]] = (uint32_t)MARK_ALLOWED;
+	block_sync();
+	for (int i = tid(); i < n; i += THREADS)
+		if (!mark[i])
+			w[i] = -INFINITY;
+	block_sync();
+	for (int i = tid(); i < r.n_allowed; i += THREADS)
+		if (ids[i] >= 0 && ids[i] < n)
+			mark[ids[i]] = 0;
+	block_sync();
+}
+
+/* Thread i: word i, of which bad_at tells the begin and, one further, the end. */
+KERN_DEV void ban_bad_words(const struct row &r, const int32_t *buf, const int32_t *hist, int n, float *w)
+{
+	for (int i = tid(); i < r.n_bad; i += THREADS) {
+		const int32_t *word = buf + r.bad + buf[r.bad_at + i];
+		const int prefix = buf[r.bad_at + i + 1] - buf[r.bad_at + i] - 1;
+		if (prefix < 0 || prefix > r.n_hist)
+			continue;
+		int k = 0;
+		while (k < prefix && hist[r.n_hist - prefix + k] == word[k])
+			k++;
+		if (k == prefix && word[prefix] >= 0 && word[prefix] < n)
+			w[word[prefix]] = -INFINITY;
+	}
+	block_sync();
+}
+
+KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const float *x, float *w,
+		     uint32_t *mark)
+{
+	const int n = a.n_vocab;
+	const int32_t *hist = a.tokens + r.hist0;
+	for (int i = tid(); i < n; i += THREADS)
+		w[i] = clean(x[i]);
+	block_sync();
+	if (penalizes(r))
+		penalize(r, hist, n, w, mark);
+	if (tid() == 0) /* ids may repeat, so in order */
+		for (int i = 0; i < r.n_bias; i++) {
+			const int id = a.buf[r.bias_ids + i];
+			if (id >= 0 && id < n)
+				w[id] = clean(f32_add_rn(w[id], f32_from_bits(a.buf[r.bias + i])));
+		}
+	block_sync();
+	if (r.n_allowed)
+		keep_allowed(r, a.buf + r.allowed, n, w, mark);
+	for (int i = tid(); i < r.n_banned; i += THREADS) {
+		const int id = a.buf[r.banned + i];
+		if (id >= 0 && id < n)
+			w[id] = -INFINITY;
+	}
+	block_sync();
+	if (r.n_bad)
+		ban_bad_words(r, a.buf, hist, n, w);
+}
+
+#endif

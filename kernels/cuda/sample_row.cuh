@@ -1,0 +1,95 @@
+/* sample_row.cuh - what a launch of the sampler works on: rows of parameters, their parts, scratch.
+ *
+ *     buf      [row 0] ... [row n-1] | lists of row 0 | lists of row 1 | ...      words of 32 bits
+ *     parts    [slot][block of 4,096 logits]: of the logits as the model gave them
+ *     w, ids, mark
+ *              [slot][vocabulary]: adjusted logits, candidates, marks of the adjustments
+ *
+ * A slot is one row's scratch; row i of a launch has slot i. */
+#ifndef QUERN_KERNELS_CUDA_SAMPLE_ROW_CUH
+#define QUERN_KERNELS_CUDA_SAMPLE_ROW_CUH
+
+#include "kernels/cuda/sample_block.cuh"
+
+static const float greedy_below = 1e-5f;
+
+/* A row as the kernel sees it: lists stand in the same buffer, at word offsets. */
+struct row {
+	int32_t row, hist0, n_prompt, n_hist, forced, top_k;
+	float temperature, top_p, min_p, presence, frequency, repetition;
+	uint32_t seed_lo, seed_hi, index, position;
+	int32_t n_bias, bias_ids, bias; /* count, offsets */
+	int32_t n_allowed, allowed, n_banned, banned, n_bad, bad, bad_at, n_logprobs;
+	int32_t pad;
+};
+
+/* Of 4,096 logits of a row as the model gave them. */
+struct part {
+	float max;    /* the largest, NaN passed over, */
+	int32_t id;   /* and the first that has it */
+	float sum;    /* of p */
+	float sum_t;  /* of p at the row's temperature */
+	int32_t kept; /* candidates, at the part's own place in ids */
+};
+
+struct sample_args {
+	const float *logits;
+	int n_vocab, n_rows, top_stride;
+	int32_t *tokens;
+	const int32_t *buf; /* rows first */
+	float *w;           /* [slots][vocab] logits after adjustment */
+	int32_t *ids;       /* [slots][vocab] candidates, ascending */
+	uint32_t *mark;     /* [slots][vocab] zero between uses */
+	float *sums;        /* [slots][blocks] of adjusted logits */
+	struct part *parts; /* [slots][blocks] */
+	size_t vocab_stride, sums_stride;
+	int32_t *token, *rank, *top_id;
+	float *logprob, *top_logprob;
+};
+
+/* ---- what is to be done with a row ---- */
+
+KERN_DEV bool penalizes(const struct row &r)
+{
+	return r.repetition != 1 || r.presence != 0 || r.frequency != 0;
+}
+
+KERN_DEV bool adjusts(const struct row &r)
+{
+	return penalizes(r) || r.n_bias || r.n_allowed || r.n_banned || r.n_bad;
+}
+
+KERN_DEV bool draws(const struct row &r)
+{
+	return r.forced < 0 && r.temperature >= greedy_below;
+}
+
+/* From all tokens: nothing cuts. */
+KERN_DEV bool draws_from_all(const struct row &r)
+{
+	return r.top_k <= 0 && !(r.top_p < 1) && !(r.min_p > 0);
+}
+
+KERN_DEV int top_k_of(const struct row &r, int n)
+{
+	return r.top_k > 0 && r.top_k < n ? r.top_k : 0;
+}
+
+/* ---- where its data lie ---- */
+
+KERN_DEV int blocks_of(int n)
+{
+	return (n + SUM_BLOCK - 1) / SUM_BLOCK;
+}
+
+KERN_DEV struct row row_of(const struct sample_args &a, int i)
+{
+	return ((const struct row *)(const void *)a.buf)[i];
+}
+
+KERN_DEV const float *logits_of(const struct sample_args &a, const struct row &r)
+{
+	return a.logits + (size_t)r.row * (size_t)a.n_vocab;
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* half.h - F16 and BF16 values to float, exactly (NaN stays NaN), on the host. */
+#ifndef QUERN_KERNELS_HALF_H
+#define QUERN_KERNELS_HALF_H
+
+#include "kernels/kern.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float half_bits(uint32_t u)
+{
+	float f;
+	memcpy(&f, &u, 4);
+	return f;
+}
+
+static inline float half_from_bf16(uint16_t h)
+{
+	return half_bits((uint32_t)h << 16);
+}
+
+static inline float half_from_f16(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+	uint32_t exp = h >> 10 & 31, man = h & 0x3ff;
+	if (exp == 31)
+		return half_bits(sign | 0x7f800000 | man << 13);
+	if (exp)
+		return half_bits(sign | (exp + 112) << 23 | man << 13);
+	float f = (float)man * 0x1p-24f; /* denormal: exact */
+	return sign ? -f : f;
+}
+
+/* values[i] of an array of F32, F16 or BF16, at any alignment. */
+static inline float half_load(const void *values, enum kern_dtype dtype, size_t i)
+{
+	float f;
+	uint16_t h;
+	if (dtype == KERN_F32) {
+		memcpy(&f, (const unsigned char *)values + i * 4, 4);
+		return f;
+	}
+	memcpy(&h, (const unsigned char *)values + i * 2, 2);
+	return dtype == KERN_F16 ? half_from_f16(h) : half_from_bf16(h);
+}
+
+#endif

@@ -1,0 +1,488 @@
+"""The command line: help, exit statuses, plain errors, JSON on request."""
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+
+import pytest
+
+from service import BIN, DEMO, QUERN, eventually, no_processes_left, spawn
+
+PROMPT = "Once upon a time"
+DEAD = "tcp://127.0.0.1:1"
+
+COMMANDS = {
+    ("serve",): ["--http", "--jobs", "--bus", "--device", "--tp", "--replicas", "--config", "--insecure", "--kv-bytes"],
+    ("run",): ["-n", "--temperature", "--seed", "--max-tokens", "--device", "--json"],
+    ("submit",): ["--to", "-n", "--temperature", "--detach", "--key", "--idempotency-key", "--json"],
+    ("jobs",): ["--to", "--json"],
+    ("attach",): ["--to", "--from"],
+    ("cancel",): ["--to"],
+    ("result",): ["--to", "--json"],
+    ("status",): ["--to", "--watch", "--json"],
+    ("workers",): ["--to", "--watch", "--json"],
+    ("scale",): ["--to", "--device", "--timeout", "--json"],
+    ("drain",): ["--to", "--json"],
+    ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
+    ("inspect",): ["MODEL", "cpu", "gpu"],
+    ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
+    ("bench", "engine"): ["--json"],
+    ("bench", "kernels"): ["--json"],
+    ("bench", "scheduler"): ["--trace", "--running", "--plot", "--json"],
+    ("bench", "tokenizer"): ["--json"],
+}
+
+
+# --- help and usage ---
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_names_the_options(run, command):
+    r = run(*command, "--help")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout.lower().startswith("usage: quern " + " ".join(command))
+    for word in COMMANDS[command]:
+        assert word in r.stdout
+
+
+def test_help_lists_the_commands(run):
+    r = run("--help")
+    assert r.returncode == 0
+    for command in COMMANDS:
+        assert command[0] in r.stdout
+
+
+@pytest.mark.parametrize("program, usage", [("quern", "quern COMMAND"), ("quern-controller", "quern-controller --model"),
+                                            ("quern-worker", "quern-worker --bus"), ("quern-bench", "quern bench WHAT")])
+def test_every_program_has_help_and_version(program, usage):
+    for option, word in (("--help", f"usage: {usage}"), ("--version", program)):
+        r = subprocess.run([BIN / program, option], capture_output=True, text=True, timeout=30)
+        assert (r.returncode, r.stderr) == (0, "")
+        assert word in r.stdout
+
+
+@pytest.mark.parametrize("arguments, word", [
+    ([], "command"), (["frobnicate"], "frobnicate"), (["sumbit", "a"], "did you mean submit"), (["serve", "--frob", "x"], "--frob"),
+    (["serve"], "MODEL"), (["run"], "MODEL"), (["submit"], "PROMPT"), (["attach"], "JOB"), (["cancel"], "JOB"), (["result"], "JOB"),
+    (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["bench"], "measure"), (["bench", "everything"], "everything"),
+    (["submit", "a", "b"], "b"), (["submit", "a", "-n", "x"], "n"), (["submit", "a", "--temperature", "hot"], "temperature"),
+    (["submit", "a", "--temperature"], "temperature"), (["run", DEMO, "a", "--temperature", "nan"], "temperature"),
+    (["run", DEMO, "a", "--seed", "99999999999999999999"], "seed"), (["serve", DEMO, "--kv-bytes", "lots"], "kv-bytes"),
+    (["serve", DEMO, "--log-level", "loud"], "log-level"), (["serve", DEMO, "--device", "toaster"], "device"),
+    (["scale"], "N"), (["scale", "two"], "two"), (["scale", "-1"], "-1"), (["scale", "2", "--device", "toaster"], "toaster"),
+    (["drain"], "WORKER"), (["drain", "0"], "0"), (["drain", "cpu"], "cpu"),
+    (["status", "--interval", "0"], "interval"), (["serve", DEMO, "--threads", "0"], "threads"),
+], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
+def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
+    r = run(*arguments)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert len(r.stderr.splitlines()) == 1
+    assert word in r.stderr and "--help" in r.stderr
+
+
+@pytest.mark.parametrize("arguments, word", [
+    (["quantize", DEMO], "quantize"), (["convert", DEMO], "convert"),
+], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
+def test_commands_not_built_yet_are_refused_by_name(run, arguments, word):
+    r = run(*arguments)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert word in r.stderr and "not built yet" in r.stderr
+
+
+def test_fast_is_accepted_on_a_cpu_and_changes_nothing(run):
+    plain = run("run", DEMO, PROMPT, "--seed", "7", "-m", "12")
+    fast = run("run", DEMO, PROMPT, "--seed", "7", "-m", "12", "--fast")
+    assert (plain.returncode, fast.returncode) == (0, 0), fast.stderr
+    assert fast.stdout == plain.stdout != ""
+    assert "no effect" in fast.stderr and "no effect" not in plain.stderr
+
+
+def test_a_compute_mode_that_is_not_built_yet_is_named(run):
+    r = run("run", DEMO, PROMPT, "--compute", "int8")
+    assert r.returncode == 1
+    assert "int8" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_a_missing_device_is_named(run):
+    r = run("run", DEMO, PROMPT, "--device", "cuda:7")
+    assert r.returncode == 1
+    assert "cuda:7" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+# --- programs that quern starts ---
+
+@pytest.mark.parametrize("arguments, program", [(["bench", "kernels"], "quern-bench"), (["inspect", "cpu"], "quern-worker"),
+                                                (["run", DEMO, PROMPT], "quern-controller")], ids=lambda a: " ".join(map(str, a[:1])))
+def test_a_missing_program_is_named(tmp_path, arguments, program):
+    shutil.copy(QUERN, tmp_path / "quern")
+    r = subprocess.run([tmp_path / "quern", *arguments], capture_output=True, text=True, timeout=30)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert len(r.stderr.splitlines()) == 1
+    assert f"{program} is not beside quern in {tmp_path}" in r.stderr
+
+
+def stand_in(folder, name, script):
+    """A copy of quern with a shell script as the program that it starts."""
+    shutil.copy(QUERN, folder / "quern")
+    program = folder / name
+    program.write_text("#!/bin/sh\n" + script)
+    program.chmod(0o755)
+    return folder / "quern"
+
+
+def test_bench_passes_arguments_and_the_exit_status(tmp_path):
+    quern = stand_in(tmp_path, "quern-bench", 'printf "%s|" "$@"; exit 7')
+    r = subprocess.run([quern, "bench", "serve", "--model", "a b", ""], capture_output=True, text=True, timeout=30)
+    assert (r.returncode, r.stdout, r.stderr) == (7, "serve|--model|a b||", "")
+
+
+def test_bench_receives_signals(tmp_path):
+    quern = stand_in(tmp_path, "quern-bench", "trap 'echo interrupted; exit 9' INT\necho up\nwhile :; do sleep 0.05; done")
+    p = spawn([quern, "bench", "serve"], uuid.uuid4().hex, stdout=subprocess.PIPE, text=True)
+    assert p.stdout.readline() == "up\n"
+    p.send_signal(signal.SIGINT)
+    assert p.communicate(timeout=30)[0] == "interrupted\n"
+    assert p.returncode == 9
+
+
+@pytest.mark.parametrize("script, word", [("exit 5", "exit status 5"), ("echo nonsense", "exit status 0"), ("kill -KILL $$", "SIGKILL")],
+                         ids=["exits", "nonsense", "killed"])
+def test_inspect_reports_a_worker_that_fails(tmp_path, script, word):
+    r = subprocess.run([stand_in(tmp_path, "quern-worker", script), "inspect", "cpu"], capture_output=True, text=True, timeout=30)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert len(r.stderr.splitlines()) == 1 and "quern-worker" in r.stderr and word in r.stderr
+
+
+# --- no service ---
+
+@pytest.mark.parametrize("arguments", [["submit", PROMPT], ["status"], ["workers"], ["jobs"], ["attach", "0" * 32], ["scale", "2"], ["drain", "1"],
+                                       ["cancel", "0" * 32], ["result", "0" * 32]], ids=lambda a: a[0])
+def test_without_a_service_the_error_names_the_remedy(run, arguments):
+    r = run(*arguments, "--to", DEAD)
+    assert (r.returncode, r.stdout) == (1, "")
+    assert len(r.stderr.splitlines()) == 1
+    assert DEAD in r.stderr and "quern serve" in r.stderr
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "http://127.0.0.1:80", "tcp://", "tcp://127.0.0.1:x", ""])
+def test_an_invalid_endpoint_is_named(run, endpoint):
+    r = run("status", "--to", endpoint)
+    assert r.returncode in (1, 2)
+    assert endpoint in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_the_http_port_is_not_a_job_socket(run, service):
+    """HTTP's port instead of the job socket's."""
+    r = run("status", "--to", service.http.replace("http", "tcp"))
+    assert r.returncode == 1
+    assert "job socket" in r.stderr or "no service answers" in r.stderr
+
+
+# --- a running service ---
+
+def test_submit_streams_the_text(run, service, client):
+    r = run("submit", PROMPT, "--to", service.jobs, "-t", "0", "-m", "20")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout == client.generate(PROMPT, temperature=0, max_tokens=20).text + "\n"
+
+
+def test_every_sampling_option_reaches_the_service(run, service, client):
+    r = run("submit", PROMPT, "--to", service.jobs, "-n", "2", "-m", "30", "--min-tokens", "4", "-t", "0.9", "--top-p", "0.95",
+            "--top-k", "30", "--min-p", "0.01", "--seed", "5", "--stop", "zebra", "--stop", "lion", "--stop-token-ids", "1,2",
+            "--ignore-eos", "--presence-penalty", "0.1", "--frequency-penalty", "0.2", "--repetition-penalty", "1.1",
+            "--logprobs", "2", "--bad-words", "tiger", "--json")
+    assert r.returncode == 0, r.stderr
+    done = client.generate(PROMPT, n=2, max_tokens=30, min_tokens=4, temperature=0.9, top_p=0.95, top_k=30, min_p=0.01, seed=5,
+                           stop=["zebra", "lion"], stop_token_ids=[1, 2], ignore_eos=True, presence_penalty=0.1,
+                           frequency_penalty=0.2, repetition_penalty=1.1, logprobs=2, bad_words=["tiger"])
+    result = json.loads(r.stdout)["outputs"]
+    assert [o["tokens"] for o in result] == [o["tokens"] for o in done.outputs]
+    assert [len(o["logprobs"]) for o in result] == [len(o["logprobs"]) for o in done.outputs]
+
+
+def test_submit_with_chat_sends_a_message(run, service, client):
+    r = run("submit", "Hello!", "--to", service.jobs, "--chat", "--system", "Be kind.", "-t", "0", "-m", "20", "--json")
+    done = client.generate(messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello!"}],
+                           temperature=0, max_tokens=20)
+    result = json.loads(r.stdout)
+    assert result["usage"]["prompt_tokens"] == done.usage["prompt_tokens"]
+    assert result["outputs"][0]["tokens"] == done.tokens
+
+
+def test_an_error_of_the_service_is_one_line(run, service):
+    r = run("submit", PROMPT, "--to", service.jobs, "--temperature", "-1")
+    assert (r.returncode, r.stdout) == (1, "")
+    assert "temperature" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_detach_attach_result_and_cancel(run, service):
+    to = ("--to", service.jobs)
+    r = run("submit", PROMPT, *to, "--detach", "-m", "200", "-t", "0", "--ignore-eos")
+    job = r.stdout.strip()
+    assert r.returncode == 0 and len(job) == 32
+    attached = run("attach", job, *to)
+    assert attached.returncode == 0
+    assert run("result", job, *to).stdout == attached.stdout
+    result = json.loads(run("result", job, *to, "--json").stdout)
+    assert result["outputs"][0]["text"].strip() == attached.stdout.strip()
+    assert len(result["outputs"][0]["tokens"]) == 200
+    assert run("attach", job, *to, "--from", "150").stdout.strip() != ""
+    assert run("cancel", job, *to).returncode == 0      # ended already: nothing to do
+
+
+def test_cancel_ends_a_detached_job(run, service, client):
+    to = ("--to", service.jobs)
+    job = run("submit", PROMPT, *to, "--detach", "-n", "64", "-m", "2000", "--ignore-eos").stdout.strip()
+    r = run("result", job, *to)
+    assert r.returncode == 1 and "E_NOT_READY" in r.stderr
+    assert run("cancel", job, *to).returncode == 0
+    assert client.attach(job).done().finish_reason == "abort"
+    service.idle()
+
+
+def test_an_unknown_job_is_named(run, service):
+    for command in ("attach", "result", "cancel"):
+        r = run(command, "f" * 32, "--to", service.jobs)
+        assert r.returncode == 1
+        assert "E_NO_SUCH_JOB" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_cancels_a_submitted_job(service):
+    p = spawn([QUERN, "submit", PROMPT, "--to", service.jobs, "-n", "64", "-m", "2000", "--ignore-eos"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout.read(1)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=30)
+    assert p.returncode == 1
+    assert b"cancelled" in err
+    service.idle()
+
+
+def test_a_killed_submit_cancels_its_job(service):
+    p = spawn([QUERN, "submit", PROMPT, "--to", service.jobs, "-n", "64", "-m", "2000", "--ignore-eos"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert p.stdout.read(1)
+    p.kill()
+    p.communicate(timeout=30)
+    service.idle()
+
+
+def test_a_command_without_stdout_reports_it(service):
+    r = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", QUERN, "submit", "--to", service.jobs, "-m", "3", PROMPT],
+                       stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert r.returncode == 1
+    assert "cannot write the output: Bad file descriptor" in r.stderr
+
+
+def test_a_service_without_stdin_stdout_and_stderr_serves(tmp_path):
+    mark, jobs = uuid.uuid4().hex, f"ipc://{tmp_path}/jobs"
+    p = spawn(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", QUERN, "serve", DEMO, "--jobs", jobs, "--http", "none",
+               "--journal", tmp_path / "journal"], mark)
+    submit = [QUERN, "submit", "--to", jobs, "--durable", "-m", "3", "-t", "0", PROMPT]
+    r = eventually(lambda: (r := subprocess.run(submit, capture_output=True, text=True, timeout=60)).returncode == 0 and r)
+    assert r.stdout.strip()
+    p.send_signal(signal.SIGINT)
+    p.wait(60)
+    no_processes_left(mark)
+
+
+def test_output_into_a_closed_pipe_ends_the_command(service):
+    p = spawn([QUERN, "submit", PROMPT, "--to", service.jobs, "-m", "2000", "--ignore-eos"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert p.stdout.read(1)
+    p.stdout.close()
+    p.wait(60)
+    service.idle()
+
+
+@pytest.mark.parametrize("command, key", [("status", "blocks"), ("workers", "workers"), ("jobs", "jobs")])
+def test_json_is_json(run, service, client, command, key):
+    client.generate(PROMPT, max_tokens=1)
+    r = run(command, "--to", service.jobs, "--json")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert json.loads(r.stdout)[key]
+
+
+@pytest.mark.parametrize("command, word", [("status", "demo"), ("workers", "cpu"), ("jobs", "JOB")])
+def test_tables_have_headings(run, service, client, command, word):
+    client.generate(PROMPT, max_tokens=1)
+    r = run(command, "--to", service.jobs)
+    assert (r.returncode, r.stderr) == (0, "")
+    assert word in r.stdout and "\x1b" not in r.stdout
+
+
+def test_watch_refreshes_until_ctrl_c(service):
+    p = spawn([QUERN, "status", "--to", service.jobs, "--watch", "--interval", "0.05", "--json"], uuid.uuid4().hex,
+              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    for _ in range(3):
+        assert json.loads(p.stdout.readline())["ready"]
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=30)
+    assert p.returncode == 0
+
+
+def test_serve_prints_its_endpoints():
+    p = spawn([QUERN, "serve", DEMO, "--jobs", "tcp://127.0.0.1:*", "--http", "127.0.0.1:0"], "says", stdin=subprocess.DEVNULL,
+              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    first, second, third = (p.stdout.readline() for _ in range(3))
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=30)
+    assert "demo" in first and "2048" in first
+    assert "tcp://127.0.0.1:" in second and "quern submit --to" in second
+    assert "http://127.0.0.1:" in third
+    no_processes_left("says")
+
+
+def test_isa_selects_the_kernels_of_the_workers(start, run):
+    s = start(DEMO, "--isa", "plain")
+    assert [w["isa"] for w in s.workers()] == ["plain"]
+    r = run("run", DEMO, PROMPT, "--isa", "sse9")
+    assert r.returncode == 1 and "'sse9'" in r.stderr and "avx512, avx2 or plain" in r.stderr
+
+
+# --- tokens ---
+
+TEXT = "Once upon a time, Lily said: \"Hello!\"\n\n  12 + 10 = 22; café 東京 \U0001f600\n"
+
+
+def test_tokenize_decode_reverses_tokenize(run):
+    ids = run("tokenize", DEMO, "--ids", input=TEXT)
+    assert ids.returncode == 0
+    assert len(ids.stdout.splitlines()) == 1
+    back = run("tokenize", DEMO, "--decode", input=ids.stdout)
+    assert (back.returncode, back.stdout) == (0, TEXT)
+
+
+def test_tokenize_agrees_with_the_service(run, client):
+    assert [int(i) for i in run("tokenize", DEMO, "--ids", input=TEXT).stdout.split()] == client.tokenize(TEXT)
+
+
+def test_tokenize_no_special_leaves_special_tokens_plain(run):
+    def ids(*options):
+        return run("tokenize", DEMO, "--ids", *options, input="<|im_end|>").stdout.split()
+    assert len(ids()) == 1
+    assert len(ids("--no-special")) > 3
+
+
+def test_tokenize_adds_bos_only_with_add_special(run, stories_model):
+    def ids(*options):
+        return run("tokenize", stories_model, "--ids", *options, input=PROMPT).stdout.split()
+    assert ids("--add-special") == ["1"] + ids()
+
+
+def test_tokenize_shows_each_token(run):
+    r = run("tokenize", DEMO, input="Hello there")
+    assert r.returncode == 0
+    assert len(r.stdout.splitlines()) == len(run("tokenize", DEMO, "--ids", input="Hello there").stdout.split())
+
+
+def test_tokenize_of_empty_input_prints_nothing(run):
+    r = run("tokenize", DEMO, "--ids", input="")
+    assert r.returncode == 0
+    assert r.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("ids, word", [("99999", "99999"), ("abc", "abc"), ("-1", "-1")])
+def test_invalid_ids_are_named(run, ids, word):
+    r = run("tokenize", DEMO, "--decode", input=ids)
+    assert r.returncode == 1
+    assert word in r.stderr
+
+
+# --- inspect ---
+
+def test_inspect_shows_a_model(run):
+    r = run("inspect", DEMO)
+    assert (r.returncode, r.stderr) == (0, "")
+    for word in ("Qwen3ForCausalLM", "awq", "layers"):
+        assert word.lower() in r.stdout.lower()
+
+
+def test_inspect_shows_this_machine(run):
+    r = run("inspect", "cpu")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout.strip()
+
+
+def test_inspect_gpu_lists_gpus_or_the_reason(run):
+    r = run("inspect", "gpu")
+    assert r.returncode in (0, 1)
+    assert (r.stdout + r.stderr).strip()
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_worker_describes_devices_as_json(kind):
+    r = subprocess.run([BIN / "quern-worker", "--inspect", kind], capture_output=True, text=True, timeout=60)
+    out = json.loads(r.stdout)
+    if r.returncode == 0:
+        assert all(d["device"].startswith("cpu" if kind == "cpu" else "cuda:") and d["bytes_total"] > 0 for d in out)
+    else:
+        assert kind == "gpu" and out["error"]
+
+
+def test_a_worker_refuses_to_inspect_another_kind():
+    r = subprocess.run([BIN / "quern-worker", "--inspect", "tpu"], capture_output=True, text=True, timeout=30)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert "--inspect" in r.stderr
+
+
+def test_inspect_names_a_missing_model(run):
+    r = run("inspect", "/nonexistent")
+    assert r.returncode == 1
+    assert "/nonexistent" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+# --- a terminal ---
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *arguments):
+        self.master, slave = pty.openpty()
+        self.mark = uuid.uuid4().hex
+        self.process = spawn([QUERN, *arguments], self.mark, stdin=slave, stdout=slave, stderr=slave)
+        os.close(slave)
+        self.text = ""
+
+    def expect(self, word, timeout=60):
+        end = time.monotonic() + timeout
+        while word not in self.text:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            assert ready, f"{word!r} did not come: {self.text!r}"
+            try:
+                data = os.read(self.master, 4096)
+            except OSError:     # the other end is closed
+                data = b""
+            assert data, f"{word!r} did not come: {self.text!r}"
+            self.text += data.decode(errors="replace")
+        before, self.text = self.text.split(word, 1)
+        return before
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def end(self):
+        try:
+            return self.process.wait(30)
+        finally:
+            self.process.kill()
+            os.close(self.master)
+            no_processes_left(self.mark)
+
+
+def test_run_on_a_terminal_is_a_chat():
+    t = Terminal("run", DEMO, "-t", "0", "-m", "30")
+    t.expect(">")
+    t.type("Hello!\n")
+    t.expect("Hello!")          # the terminal's echo
+    answer = t.expect(">")
+    assert answer.strip()
+    t.type("/clear\n")
+    t.expect(">")
+    t.type("\x04")              # Ctrl-D
+    assert t.end() == 0

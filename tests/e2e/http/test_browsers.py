@@ -1,0 +1,182 @@
+"""HTTP for browsers (CORS) and over TLS."""
+
+import ssl
+import subprocess
+import urllib.request
+
+import openai
+import pytest
+
+from service import DEMO
+from test_http import ask
+
+PAGE = "https://chat.example.org"
+
+
+@pytest.fixture(scope="module")
+def shared_with_pages(tmp_path_factory):
+    from service import Service
+    keys = tmp_path_factory.mktemp("cors") / "keys"
+    keys.write_text("sk-page-0123456789abcdef name=page\n")
+    s = Service(DEMO, "--cors-origin", PAGE, "--api-key-file", keys)
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
+def preflight(service, origin, headers="authorization,content-type,x-stainless-os"):
+    return ask(service, "/v1/chat/completions", method="OPTIONS",
+               headers={"Origin": origin, "Access-Control-Request-Method": "POST",
+                        "Access-Control-Request-Headers": headers})
+
+
+def test_a_preflight_needs_no_key(shared_with_pages):
+    status, headers, _ = preflight(shared_with_pages, PAGE)
+    assert status == 204 and headers["Access-Control-Allow-Origin"] == PAGE and headers["Vary"] == "Origin"
+    assert "POST" in headers["Access-Control-Allow-Methods"]
+    assert "x-stainless-os" in headers["Access-Control-Allow-Headers"]
+
+
+def test_other_origins_are_not_allowed(shared_with_pages):
+    status, headers, _ = preflight(shared_with_pages, "https://evil.example")
+    assert status == 401 and headers["Access-Control-Allow-Origin"] is None
+
+
+def test_replies_to_an_allowed_page_have_the_cors_headers(shared_with_pages):
+    key = {"Authorization": "Bearer sk-page-0123456789abcdef"}
+    for path, body in (("/v1/models", None), ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+                       ("/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True})):
+        status, headers, _ = ask(shared_with_pages, path, body, headers={**key, "Origin": PAGE})
+        assert status == 200 and headers["Access-Control-Allow-Origin"] == PAGE
+        assert ask(shared_with_pages, path, body, headers=key)[1]["Access-Control-Allow-Origin"] is None
+    assert ask(shared_with_pages, "/v1/models", headers={"Origin": PAGE})[1]["Access-Control-Allow-Origin"] == PAGE
+
+
+def test_without_the_option_no_origin_is_allowed(service):
+    status, headers, _ = preflight(service, PAGE)
+    assert status == 405 and headers["Access-Control-Allow-Origin"] is None
+
+
+def test_an_invalid_origin_is_named(start):
+    with pytest.raises(AssertionError, match="--cors-origin"):
+        start(DEMO, "--cors-origin", "chat.example.org")
+
+
+# --- what pages may write ---
+
+def form(service, origin, **headers):
+    """Requests that a page can send without a preflight."""
+    body = (b'--xyz\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\na\r\n--xyz--\r\n')
+    origin = {"Origin": origin} if origin else {}
+    return ask(service, "/v1/files", body, headers={"Content-Type": "multipart/form-data; boundary=xyz", **origin, **headers})
+
+
+@pytest.fixture(scope="module")
+def keeps_files(tmp_path_factory):
+    from service import Service
+    s = Service(DEMO, "--journal", tmp_path_factory.mktemp("pages") / "journal", "--cors-origin", PAGE)
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
+def n_files(service):
+    return len(ask(service, "/v1/files")[2]["data"])
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null", "http://",
+                                    "https://chat.example.org.evil.example", "https://" + "a" * 400 + ".example"])
+def test_a_page_of_another_origin_writes_nothing(keeps_files, origin):
+    before = n_files(keeps_files)
+    status, headers, reply = form(keeps_files, origin)
+    assert status == 403 and "--cors-origin" in reply["error"]["message"], reply
+    assert reply["error"]["code"] == "origin_not_allowed" and headers["Access-Control-Allow-Origin"] is None
+    assert n_files(keeps_files) == before
+    status, _, reply = ask(keeps_files, "/v1/files/file-0", method="DELETE", headers={"Origin": origin})
+    assert status == 403
+    status, _, reply = ask(keeps_files, "/v1/completions", {"prompt": "a", "max_tokens": 1}, headers={"Origin": origin})
+    assert status == 403
+    assert ask(keeps_files, "/v1/models", headers={"Origin": origin})[0] == 200, "reading is not writing"
+
+
+def test_pages_of_the_service_and_of_named_origins_write(keeps_files):
+    own = keeps_files.http
+    assert form(keeps_files, own)[0] == 200
+    assert form(keeps_files, PAGE)[0] == 200
+    assert form(keeps_files, None)[0] == 200, "no browser"
+    assert form(keeps_files, "https://quern.example.org", Host="quern.example.org")[0] == 200, "behind a proxy"
+    # Behind a proxy with another Host: Sec-Fetch-Site, which no page can set, has the same origin.
+    assert form(keeps_files, "https://quern.example.org", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+    for site in ("cross-site", "same-site", "none"):
+        assert form(keeps_files, "https://quern.example.org", **{"Sec-Fetch-Site": site})[0] == 403
+
+
+def test_the_official_client_sends_no_origin(keeps_files):
+    with openai.OpenAI(base_url=keeps_files.http + "/v1", api_key="none", max_retries=0) as c:
+        assert c.files.create(file=("a", b"a"), purpose="batch").bytes == 1
+        assert c.completions.create(model="demo", prompt="Once", max_tokens=1).choices
+
+
+# --- TLS ---
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """(certificate, key) for 127.0.0.1."""
+    d = tmp_path_factory.mktemp("tls")
+    try:
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "2", "-subj", "/CN=quern-test", "-addext", "subjectAltName=IP:127.0.0.1",
+                        "-keyout", d / "key.pem", "-out", d / "cert.pem"], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not there")
+    return d / "cert.pem", d / "key.pem"
+
+
+@pytest.fixture(scope="module")
+def secure(certificate):
+    from service import Service
+    s = Service(DEMO, "--tls-cert", certificate[0], "--tls-key", certificate[1])
+    assert s.ready["https"] is True
+    s.http = s.http.replace("http://", "https://")
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
+def test_the_official_client_over_tls(secure, certificate):
+    http = openai.DefaultHttpxClient(verify=ssl.create_default_context(cafile=certificate[0]))
+    with openai.OpenAI(base_url=secure.http + "/v1", api_key="none", max_retries=0, http_client=http) as c:
+        whole = c.completions.create(model="demo", prompt="Once", max_tokens=40, temperature=0)
+        parts = c.completions.create(model="demo", prompt="Once", max_tokens=40, temperature=0, stream=True)
+        assert "".join(p.choices[0].text for p in parts) == whole.choices[0].text
+
+
+def test_a_client_without_tls_is_not_answered(secure):
+    with pytest.raises(OSError):
+        urllib.request.urlopen(secure.http.replace("https", "http") + "/health", timeout=20)
+    with pytest.raises(ssl.SSLError):
+        try:
+            urllib.request.urlopen(secure.http + "/health", timeout=20)
+        except urllib.error.URLError as e:
+            raise e.reason
+
+
+def test_closing_a_stream_cancels_the_job_over_tls(secure, certificate):
+    context = ssl.create_default_context(cafile=certificate[0])
+    body = b'{"prompt": "Once", "max_tokens": 1500, "ignore_eos": true, "n": 8, "stream": true}'
+    request = urllib.request.Request(secure.http + "/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, context=context, timeout=60) as r:
+        r.read(200)
+    secure.idle()
+
+
+def test_invalid_certificates_are_named(start, certificate, tmp_path):
+    cert, key = certificate
+    (tmp_path / "no").write_text("no PEM")
+    for options, words in (((cert, tmp_path / "no"), "--tls-key"), ((tmp_path / "no", key), "--tls-cert"),
+                           (("/no-such-file", key), "no-such-file")):
+        with pytest.raises(AssertionError, match=words):
+            start(DEMO, "--tls-cert", options[0], "--tls-key", options[1])
+    with pytest.raises(AssertionError, match="belong together"):
+        start(DEMO, "--tls-cert", cert)

@@ -1,0 +1,408 @@
+"""The page at `/`, driven in headless Chromium: the state of a running service, the chat, and that
+it outlives the controller.  Skipped, with the reason, where Chromium or its driver is missing."""
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from service import DEMO, ROOT, eventually, marked
+
+selenium = pytest.importorskip("selenium")
+from selenium import webdriver  # noqa: E402
+from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
+from selenium.webdriver import ActionChains  # noqa: E402
+from selenium.webdriver.chrome.options import Options  # noqa: E402
+from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if not program or not driver:
+        pytest.skip("chromium and chromium-driver are not there")
+    options = Options()
+    options.binary_location = program
+    for a in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1400,1000",
+              f"--user-data-dir={tmp_path_factory.mktemp('chromium')}", "--no-proxy-server"):
+        options.add_argument(a)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    d = webdriver.Chrome(options=options, service=Driver(driver))
+    d.set_script_timeout(WAIT_S)
+    yield d
+    d.quit()
+
+
+class Page:
+    def __init__(self, driver, url):
+        self.d = driver
+        self.log = []
+        size(driver, 1400, 1000)
+        scheme(driver, "light")
+        driver.get_log("browser")
+        driver.get(url + "/")
+
+    def all(self, css):
+        return self.d.find_elements(By.CSS_SELECTOR, css)
+
+    def one(self, css):
+        return self.d.find_element(By.CSS_SELECTOR, css)
+
+    def js(self, script, *args):
+        return self.d.execute_script(script, *args)
+
+    def text(self, css):
+        """As the page has it, in view or not; rows come and go in the meantime."""
+        return self.js("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent).join('\\n')", css)
+
+    def until(self, condition, what):
+        def tried():
+            try:
+                return condition()
+            except StaleElementReferenceException:
+                return None
+        return eventually(tried, WAIT_S, what)
+
+    def live(self):
+        self.until(lambda: self.text("#pill").startswith("live"), "a live page")
+        return self
+
+    def click(self, css):
+        self.js("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", css)
+        self.one(css).click()
+
+    def say(self, text):
+        self.one("#prompt").send_keys(text + Keys.ENTER)
+
+    def complaints(self):
+        """Errors in the browser's console; violations of the policy are among them."""
+        self.log += self.d.get_log("browser")
+        return [e["message"] for e in self.log if e["level"] == "SEVERE" and "Failed to load resource" not in e["message"]
+                and "net::ERR" not in e["message"]]
+
+
+def size(driver, width, height):
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": width, "height": height, "deviceScaleFactor": 2 if width < 600 else 1, "mobile": width < 600})
+
+
+def scheme(driver, name):
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]})
+
+
+def background(http, **body):
+    """A job that runs for a while."""
+    def run():
+        import urllib.request
+        r = urllib.request.Request(http + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        try:
+            urllib.request.urlopen(r, timeout=WAIT_S).read()
+        except OSError:
+            pass
+    t = threading.Thread(target=run, daemon=True)
+    t.start()
+    return t
+
+
+# ---- a real service ----
+
+def test_it_shows_the_service(chromium, service):
+    p = Page(chromium, service.http).live()
+    p.until(lambda: p.text("#model") == "demo" and chromium.title == "demo · quern", "the model's name")
+    p.until(lambda: p.text("#workers tr td:nth-child(2)") == "serving", "a worker")
+    p.until(lambda: "Replica 1" in p.text("#replicas h3"), "a replica")
+    assert "version" in p.text("#about")
+    label = p.one("#replicas canvas").get_attribute("aria-label")
+    assert label.startswith("Blocks of replica 1:") and "free of" in label
+    drawn = p.until(lambda: p.js("""const c = document.querySelector('#replicas canvas');
+        return new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size"""), "a map")
+    assert drawn > 1
+    assert not p.complaints()
+
+
+MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+def test_a_running_job_is_shown_without_its_markup_and_cancelled(chromium, service):
+    p = Page(chromium, service.http).live()
+    thread = background(service.http, prompt="Once", max_tokens=2000, ignore_eos=True, n=8, user=MARKUP)
+    p.until(lambda: "running" in p.text("#jobs tr:first-child td:nth-child(2)"), "a running job")
+    assert p.text("#jobs tr:first-child td:nth-child(3)") == MARKUP, "as text"
+    assert not p.all("#jobs img, #jobs script") and chromium.title == "demo · quern"
+    p.until(lambda: "L" in p.js("return live.maps[Object.keys(live.maps)[0]].device") or
+            p.js("return live.replicas[0].blocks[1]") > 0, "held blocks")
+    # The row may end on its own before the button is found: then there is nothing to cancel.
+    p.js("document.querySelector('#jobs tr:first-child button').click()")
+    p.until(lambda: not p.js("return live.jobs.running"), "an end of the job")
+    thread.join(WAIT_S)
+    assert service.idle()["running"] == 0
+    assert p.text("#jobs tr:first-child td:nth-child(2)") in ("cancelled", "done")
+    assert not p.complaints()
+
+
+def test_it_chats_and_shows_probabilities(chromium, service):
+    p = Page(chromium, service.http).live()
+    p.say("Tell me a story about a dog.")
+    p.until(lambda: "tokens" in p.text(".msg.model .note"), "an answer")
+    tokens = p.all(".msg.model .tok:not(.end)")
+    assert len(tokens) > 10
+    shown = p.js("return [...document.querySelectorAll('.msg.model .tok:not(.end)')].map(e => e.textContent).join('')")
+    assert shown == p.js("return chat.messages[1].content"), "the tokens are the text"
+    ActionChains(chromium).move_to_element(tokens[5]).perform()
+    p.until(lambda: p.one("#tip").is_displayed(), "probabilities")
+    lines = p.all("#tip .line")
+    assert len(lines) >= 5
+    percents = [float(x.text.split()[-2]) for x in lines[:5]]
+    assert percents == sorted(percents, reverse=True) and 0 < sum(percents) <= 100.1
+    assert len(p.all("#tip .line.chosen")) == 1
+    # The same without a mouse.
+    p.js("document.querySelector('.msg.model .text').focus()")
+    ActionChains(chromium).send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).perform()
+    p.until(lambda: p.one(".tok.on").text.strip() == tokens[p.js(
+        "return [...document.querySelectorAll('.tok')].indexOf(document.querySelector('.tok.on'))")].text.strip(), "a step")
+    ActionChains(chromium).send_keys(Keys.ESCAPE).perform()
+    p.until(lambda: not p.one("#tip").is_displayed(), "no probabilities")
+    # The conversation goes on.
+    p.say("And then?")
+    p.until(lambda: len(p.all(".msg.model .note")) == 2, "a second answer")
+    assert [m["role"] for m in p.js("return chat.messages")] == ["user", "assistant"] * 2
+    p.click("#clear")
+    assert not p.all(".msg") and p.one("#hello").is_displayed()
+    assert not p.complaints()
+
+
+def test_the_same_seed_gives_the_same_answer_and_settings_are_sent(chromium, service):
+    p = Page(chromium, service.http).live()
+    p.click("#more summary")
+    for name, value in (("max_tokens", "7"), ("seed", "42"), ("temperature", "1.5"), ("top_k", "50"), ("system", "Be brief.")):
+        p.js("document.getElementById(arguments[0]).value = arguments[1]", name, value)
+    p.click("#raw")
+    for n in (1, 2):
+        p.say("Once upon a time")
+        p.until(lambda: len(p.all(".msg.model .note")) == n, "an answer")
+    texts = [e.text for e in p.all(".msg.model .text")]
+    assert texts[0] == texts[1] and len(p.all(".msg.model")[0].find_elements(By.CSS_SELECTOR, ".tok")) == 7
+    assert "7 tokens" in p.text(".msg.model .note") and "cut at the most tokens" in p.text(".msg.model .note")
+    assert not p.complaints()
+
+
+def test_stop_ends_the_job(chromium, service):
+    p = Page(chromium, service.http).live()
+    p.js("for (const [k, v] of [['max_tokens', '1900'], ['temperature', '2']]) document.getElementById(k).value = v")
+    p.js("document.getElementById('raw').checked = true")
+    p.say("Once upon a time")
+    p.until(lambda: p.all(".msg.model .tok"), "a token")
+    p.js("document.getElementById('stop').click()")
+    p.until(lambda: "tokens" in p.text(".msg.model .note"), "an end")
+    assert service.idle()["running"] == 0
+    assert p.one("#send").is_enabled() and not p.one("#stop").is_displayed()
+    assert not p.complaints()
+
+
+def test_errors_are_shown(chromium, service):
+    p = Page(chromium, service.http).live()
+    p.js("document.getElementById('max_tokens').value = '99999'")
+    p.say("Hello")
+    p.until(lambda: "max_tokens" in p.text(".msg.error .text"), "an error")
+    assert p.one("#prompt").get_attribute("value") == "Hello", "to be sent again"
+    assert not p.all(".msg.model")
+
+
+@pytest.mark.parametrize("width", [360, 768, 1400, 1900])
+@pytest.mark.parametrize("light", ["light", "dark"])
+def test_nothing_overflows_or_overlaps(chromium, service, width, light):
+    p = Page(chromium, service.http).live()
+    p.until(lambda: p.text("#workers tr"), "workers")
+    size(chromium, width, 800)
+    scheme(chromium, light)
+    for side in ("service", "chat"):
+        if width < 980:
+            p.click("#to-" + side)
+        assert p.js("return document.documentElement.scrollWidth <= innerWidth"), side
+        overlapping = p.js("""
+            const boxes = [...document.querySelectorAll('#numbers > div, .card, header > *')].filter(e => e.offsetWidth);
+            const out = [];
+            for (const a of boxes) for (const b of boxes) {
+              if (a === b || a.contains(b) || b.contains(a)) continue;
+              const r = a.getBoundingClientRect(), s = b.getBoundingClientRect();
+              const sticky = a.closest('header') || b.closest('header');
+              if (!sticky !== !(a.closest('header') && b.closest('header'))) continue;
+              if (r.left < s.right - 1 && s.left < r.right - 1 && r.top < s.bottom - 1 && s.top < r.bottom - 1)
+                out.push(a.id + a.className + ' / ' + b.id + b.className);
+            }
+            return out""")
+        assert not overlapping, overlapping
+        cut = p.js("""return [...document.querySelectorAll('#numbers dd, h2, h3, button')]
+            .filter(e => e.offsetWidth && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)""")
+        assert not cut, cut
+    contrast = p.js("""
+        const rgb = (c) => c.match(/[\\d.]+/g).slice(0, 3).map((x) => { x /= 255;
+          return x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4; });
+        const lum = (c) => { const [r, g, b] = rgb(c); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        const back = (e) => { for (; e; e = e.parentElement) {
+          const c = getComputedStyle(e).backgroundColor; if (!/, 0\\)$/.test(c) && c !== 'transparent') return c; } return 'rgb(255,255,255)'; };
+        return [...document.querySelectorAll('h1, h2, h3, dt, dd, small, td, th, .muted, button, .key span, .facts span, b')]
+          .filter((e) => e.offsetWidth && e.textContent.trim())
+          .map((e) => { const a = lum(getComputedStyle(e).color), b = lum(back(e));
+            return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.tagName + ' ' + e.textContent]; })
+          .filter((x) => x[0] < 4.5)""")
+    assert not contrast, contrast
+    dark = p.js("return getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, dark[4:-1].split(","))) < 200) == (light == "dark")
+    assert not p.complaints()
+
+
+# ---- the controller goes and comes back ----
+
+def test_it_outlives_the_controller(chromium, start):
+    s = start()
+    p = Page(chromium, s.http).live()
+    first = p.js("return live.service.instance")
+    controller = next(pid for pid, name in marked(s.mark).items() if name.startswith("quern-controll"))
+    os.kill(controller, signal.SIGKILL)
+    p.until(lambda: "connection lost" in p.text("#pill") or p.js("return live.service.instance") != first, "a lost connection")
+    p.until(lambda: p.js("return live.service.instance") != first and p.text("#pill").startswith("live"), "a new controller")
+    p.say("Tell me a story.")
+    p.until(lambda: "tokens" in p.text(".msg.model .note"), "an answer of the new one")
+    assert not p.complaints()
+
+
+def test_it_shows_that_the_service_is_gone(chromium, start):
+    s = start()
+    p = Page(chromium, s.http).live()
+    s.end()
+    p.until(lambda: p.text("#pill") == "connection lost, retrying", "the loss")
+    assert p.one("#pill").get_attribute("role") == "status"
+    p.say("Hello?")
+    p.until(lambda: "cannot be reached" in p.text(".msg.error .text"), "an error")
+
+
+# ---- keys ----
+
+def test_a_key_is_requested_and_jobs_of_others_are_not_shown(chromium, start, tmp_path):
+    alice, bob = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef"
+    file = tmp_path / "keys"
+    file.write_text(f"{alice} name=alice\n{bob} name=bob\n")
+    file.chmod(0o600)
+    s = start(DEMO, "--api-key-file", file)
+    p = Page(chromium, s.http)
+    p.until(lambda: p.one("#key-dialog").is_displayed(), "the question")
+    p.one("#key").send_keys("wrong-key-0123456789" + Keys.ENTER)
+    p.until(lambda: p.one("#key-dialog").is_displayed() and not p.one("#key").get_attribute("value"), "the question again")
+    p.one("#key").send_keys(alice + Keys.ENTER)
+    p.live()
+    assert p.js("return [sessionStorage.getItem('quern.key'), localStorage.length, document.cookie]") == [alice, 0, ""]
+    p.say("Tell me a story.")
+    p.until(lambda: "tokens" in p.text(".msg.model .note"), "an answer")
+    p.until(lambda: p.text("#jobs tr td:nth-child(3)") == "alice", "one's own job")
+    job = p.js("return live.jobs.rows[0].job")
+    p.js("sessionStorage.setItem('quern.key', arguments[0])", bob)
+    chromium.refresh()
+    p.live()
+    p.until(lambda: "1 finished" in p.text("#jobs-count"), "the counts")
+    assert p.js("return live.jobs.rows.length") == 0, "another's job is not named"
+    status = p.js("""return fetch('/api/cancel', {method: 'POST', headers: headers({'Content-Type': 'application/json'}),
+        body: JSON.stringify({job: arguments[0]})}).then((r) => r.status)""", job)
+    assert status == 404, "nor can it be cancelled"
+    p.js("sessionStorage.clear()")
+
+
+# ---- many workers, by a fake server ----
+
+N_WORKERS = 100
+
+
+class Crowd(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        if self.path != "/api/live":
+            html = (ROOT / "controller" / "endpoints" / "page" / "index.html").read_bytes().replace(b"@NONCE@", b"n")
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Security-Policy", "default-src 'none'; script-src 'nonce-n'; style-src 'nonce-n'; "
+                             "connect-src 'self'; img-src data:")
+            self.send_header("Content-Length", str(len(html)))
+            self.end_headers()
+            self.wfile.write(html)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            for i in range(1, 1000):
+                self.wfile.write(b"data: " + json.dumps(crowd(i)).encode() + b"\n\n")
+                self.wfile.flush()
+                time.sleep(0.2)
+        except OSError:
+            pass
+
+
+def crowd(i):
+    """Frame i, in which every field that can change has changed."""
+    now = 1700000000000 + i * 1000
+    frame = {
+        "replicas": [{"id": k, "state": "serving", "tp": 1, "workers": [k], "numerics": "x", "max_context": 4096,
+                      "running": (k * i) % 7, "waiting": i % 3, "swapped": 0, "queued_tokens": 0,
+                      "blocks": [4000, (i * 37 + k) % 2000, 500], "host_blocks": [4000, 0], "preemptions": 0,
+                      "prefix_queries": 100, "prefix_hits": i % 100, "prompt_tps": 1.5, "decode_tps": i * 1.25,
+                      "step_us": 1234.5} for k in range(1, N_WORKERS + 1)],
+        "jobs": {"queued": 5, "running": 95, "finished": i,
+                 "rows": [{"job": f"{k:032x}", "state": "running", "n": 1, "prompt_tokens": 5, "completion_tokens": i,
+                           "max_tokens": 1000, "seed": 1, "listeners": 1, "age_ms": i * 1000, "keep": False,
+                           "cancelled": False, "user": MARKUP} for k in range(i, i + 100)]},
+        "steps": [[k, i * 100, 900 + k] for k in range(1, N_WORKERS + 1)],
+        "maps": {str(k): ["".join(chr(46 + (i + k + c) % 45) for c in range(163)), "." * 163]
+                 for k in range(1, N_WORKERS + 1)},
+    }
+    point = [now, 1000 + i, 2000.5, 95, 5, 0, 0.4, 0.1, 12.5, 80.0, 8.25, 20.0]
+    if i == 1:
+        frame["history"] = [[now - 1000 * k] + point[1:] for k in range(299, -1, -1)]
+        frame["service"] = {"instance": "x", "version": "0", "model": MARKUP, "started": 1700000000, "ready": True,
+                            "chat": True, "max_context": 4096, "model_context": 4096, "block_size": 16}
+        frame["workers"] = [{"id": k, "replica": k, "rank": 0, "state": "serving", "progress": 1, "host": MARKUP,
+                             "pid": k, "device": "cuda:0", "device_name": MARKUP, "isa": "sm_90", "weights_bytes": 1 << 33,
+                             "kv_bytes": 1 << 36, "threads": 1} for k in range(1, N_WORKERS + 1)]
+    else:
+        frame["now"] = point
+    return frame
+
+
+def test_a_hundred_workers(chromium):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Crowd)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        p = Page(chromium, f"http://127.0.0.1:{server.server_address[1]}").live()
+        p.until(lambda: int(p.js("return document.body.dataset.draws || 0")) >= 12, "frames")
+        assert p.js("return document.querySelectorAll('#workers tr').length") == N_WORKERS
+        assert p.js("return document.querySelectorAll('#replicas .replica').length") == N_WORKERS
+        assert p.js("return document.querySelectorAll('#jobs tr').length") == 100
+        assert p.text("#pill") == f"live, {N_WORKERS} of {N_WORKERS} replicas"
+        # Names that are markup are text.
+        assert p.text("#model") == MARKUP and p.js("return document.title") == MARKUP + " · quern"
+        assert not p.all("main img, main script")
+        print("milliseconds of a frame in which all has changed:", p.js("return document.body.dataset.drawMs"))
+        for width in (360, 1400):
+            size(chromium, width, 800)
+            assert p.js("return document.documentElement.scrollWidth <= innerWidth"), width
+            assert p.js("return document.querySelector('#jobs button').getBoundingClientRect().right <= innerWidth"), width
+        assert not p.complaints()
+        chromium.get("about:blank")
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,109 @@
+/* Reasoning and tool calls in a model's output that arrives in pieces: the result does not depend on the
+ * pieces, and without calls and reasoning it is the text.
+ *
+ * The first byte chooses the style and whether the prompt opens the reasoning, the second the size of
+ * the pieces; the rest is the text, in which a byte from 0x80 on stands for one of the words below.
+ *
+ *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_chat_stream CORPUS */
+#include "controller/chat/chat_stream.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static const char *const words[] = {"<think>",
+				    "</think>",
+				    "<tool_call>",
+				    "</tool_call>",
+				    "<|python_tag|>",
+				    "{\"name\": \"f\"",
+				    "\"arguments\": ",
+				    "\"parameters\":",
+				    "{\"a\": [1, \"}\"]}",
+				    "\\\"",
+				    "null",
+				    ", ",
+				    "}",
+				    "{",
+				    "\n",
+				    "; "};
+
+/* Takes the delta; open: how many calls have begun. */
+static void gather(struct chat_stream *s, struct buf *content, struct buf *reasoning, uint32_t *open)
+{
+	buf_put(reasoning, s->reasoning.p, s->reasoning.len);
+	buf_put(content, s->content.p, s->content.len);
+	for (uint32_t i = 0; i < s->n_calls; i++) {
+		const struct chat_stream_call *c = &s->calls[i];
+		if (c->id[0]) {
+			assert(c->index == *open && c->name.len);
+			++*open;
+		}
+		assert(c->index < *open);
+	}
+	chat_stream_take_delta(s);
+}
+
+static void run(const struct chat_stream_rules *rules, const struct buf *text, size_t step,
+		struct buf *content, struct buf *reasoning, struct buf *arguments)
+{
+	struct chat_stream s;
+	uint32_t open = 0;
+	chat_stream_init(&s, rules);
+	for (size_t at = 0; at < text->len;) {
+		size_t k = step ? step : text->len;
+		if (k > text->len - at)
+			k = text->len - at;
+		char *piece = malloc(k); /* of its exact size */
+		memcpy(piece, text->p + at, k);
+		chat_stream_push(&s, piece, k);
+		free(piece);
+		at += k;
+		for (uint32_t i = 0; i < s.n_calls; i++)
+			buf_put(arguments, s.calls[i].arguments.p, s.calls[i].arguments.len);
+		gather(&s, content, reasoning, &open);
+	}
+	chat_stream_end(&s);
+	for (uint32_t i = 0; i < s.n_calls; i++)
+		buf_put(arguments, s.calls[i].arguments.p, s.calls[i].arguments.len);
+	gather(&s, content, reasoning, &open);
+	assert(open <= TOOLS_CALLS_MAX && s.called == (open > 0));
+	if (!rules->reasoning && !open)
+		assert(content->len == text->len && (!text->len || !memcmp(content->p, text->p, text->len)));
+	chat_stream_fini(&s);
+}
+
+static int same(const struct buf *a, const struct buf *b)
+{
+	return a->len == b->len && (!a->len || !memcmp(a->p, b->p, a->len));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	struct buf text = {0}, content[2] = {{0}}, reasoning[2] = {{0}}, arguments[2] = {{0}};
+	if (n < 2)
+		return 0;
+	struct chat_stream_rules rules = {.tools = (enum tools_style)(data[0] % 3),
+					  .reasoning = data[0] & 4,
+					  .reasoning_open = data[0] & 8 && data[0] & 4,
+					  .show_reasoning = true};
+	for (size_t i = 2; i < n; i++)
+		if (data[i] < 0x80)
+			buf_putc(&text, (char)data[i]);
+		else
+			buf_puts(&text, words[data[i] % (sizeof words / sizeof *words)]);
+	run(&rules, &text, 0, &content[0], &reasoning[0], &arguments[0]);
+	run(&rules, &text, 1 + data[1] % 16, &content[1], &reasoning[1], &arguments[1]);
+	assert(same(&content[0], &content[1]) && same(&reasoning[0], &reasoning[1]) &&
+	       same(&arguments[0], &arguments[1]));
+	buf_fini(&text);
+	for (int i = 0; i < 2; i++) {
+		buf_fini(&content[i]);
+		buf_fini(&reasoning[i]);
+		buf_fini(&arguments[i]);
+	}
+	return 0;
+}

@@ -1,0 +1,68 @@
+/* sched_rig.h - a scheduler with a simulated device, driven by a seed, and jobs with known outputs.
+ * The test chooses the pools, the jobs and the disturbances with rig_rnd(); the rig checks that every job
+ * ends once, with a reason, and that every output has exactly the tokens that it has undisturbed
+ * (device_expect, device_search).  A failure names the seed, and how to replay it. */
+#ifndef QUERN_TESTS_SIM_SCHED_RIG_H
+#define QUERN_TESTS_SIM_SCHED_RIG_H
+
+#include "controller/sched/sched_move.h"
+#include "tests/sim/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct rig_job {
+	uint32_t *prompt, n_prompt; /* owned */
+	struct params params;       /* owned */
+	uint32_t *want;             /* [params.n][params.max_tokens] undisturbed outputs; owned */
+	uint32_t n_want[PARAMS_N_MAX], n_out[PARAMS_N_MAX], n_done;
+	bool output_done[PARAMS_N_MAX], stopped[PARAMS_N_MAX], cancelled, done;
+	bool ends[PARAMS_N_MAX]; /* of a beam search: in a stop token */
+	int64_t deadline_us;
+};
+
+struct sched_rig {
+	const char *replay; /* environment variable that replays a seed */
+	uint64_t rng, seed;
+	struct sched_config cfg;
+	uint32_t n_blocks, n_host, max_context;
+	struct sched *sched;
+	struct device *device; /* NULL: no worker serves */
+	uint64_t epoch;
+	int64_t now;
+	struct plan plan;
+	struct result
+		results[SCHED_AHEAD]; /* [n_results] of plans carried out, not applied yet; oldest first */
+	uint32_t n_results;
+	struct sched_events ev;
+	struct rig_job *jobs; /* [n_want] */
+	uint32_t n_want, n_jobs, n_ended;
+};
+
+/* Of a seed; at time 1.  The test sets cfg, n_blocks, n_host and max_context next. */
+void rig_init(struct sched_rig *r, uint64_t seed, const char *replay);
+/* The scheduler, for n_want jobs; no worker serves yet. */
+void rig_open(struct sched_rig *r, uint32_t n_want);
+/* Applies the results under way, and checks that nothing is left. */
+void rig_close(struct sched_rig *r, struct sched_stats *st);
+
+uint32_t rig_rnd(struct sched_rig *r, uint32_t n); /* 0..n-1 */
+void rig_fail(const struct sched_rig *r, const char *what);
+
+/* The next job, to be filled in (prompt, params with a stop token); and its group, to be added by the test.
+ */
+struct rig_job *rig_job(struct sched_rig *r);
+struct group *rig_group(struct sched_rig *r, struct rig_job *j);
+void rig_cancel(struct sched_rig *r, uint32_t job);
+void rig_stop(struct sched_rig *r, uint32_t job, uint32_t index); /* its front end found a stop string */
+
+void rig_start_worker(struct sched_rig *r);
+void rig_lose_worker(struct sched_rig *r);
+
+/* Check the events so far. */
+void rig_take_events(struct sched_rig *r);
+/* The next plan, carried out by the device.  False: there is none. */
+bool rig_plan(struct sched_rig *r);
+void rig_apply_oldest(struct sched_rig *r);
+
+#endif

@@ -1,0 +1,254 @@
+/* test_options.c - command lines, INI files, sizes, devices. */
+#include "base/options.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+static const struct opt table[] = {
+	OPT("n", OPT_INT, "N", "outputs", .letter = 'n', .lo = 1, .hi = 64),
+	OPT("temperature", OPT_NUMBER, "T", "heat"),
+	OPT("kv-bytes", OPT_SIZE, "SIZE", "cache"),
+	OPT("http", OPT_TEXT, "ADDR", "where"),
+	OPT("stop", OPT_LIST, "TEXT", "end"),
+	OPT("strict", OPT_FLAG, NULL, "refuse", .letter = 's'),
+	OPT("config", OPT_TEXT, "FILE", "file"),
+	OPT_NOT_BUILT("durable"),
+};
+
+static struct opts o;
+static char why[512];
+
+static void set_up(void)
+{
+	o = (struct opts){0};
+	why[0] = '\0';
+	opts_add(&o, table, sizeof table / sizeof *table);
+}
+
+static void tear_down(void)
+{
+	opts_fini(&o);
+}
+
+TestSuite(options, .init = set_up, .fini = tear_down, .timeout = 10);
+
+#define PARSE(...)                                                                                           \
+	opts_parse(&o, (int)(sizeof((char *[]){"quern", __VA_ARGS__}) / sizeof(char *)),                     \
+		   (char *[]){"quern", __VA_ARGS__}, why, sizeof why)
+
+static int ini(const char *text)
+{
+	return opts_ini(&o, text, strlen(text), "serve", why, sizeof why);
+}
+
+Test(options, long_and_short_forms_with_and_without_equals)
+{
+	cr_assert_eq(PARSE("--http=none", "-n4", "--temperature", "0.5", "-s", "--kv-bytes", "4G"), 0, "%s",
+		     why);
+	cr_expect_str_eq(opts_text(&o, "http", ""), "none");
+	cr_expect_eq(opts_int(&o, "n", 1), 4);
+	cr_expect_eq(opts_number(&o, "temperature", 1), 0.5);
+	cr_expect_eq(opts_int(&o, "kv-bytes", 0), (int64_t)4 << 30);
+	cr_expect(opts_flag(&o, "strict"));
+}
+
+Test(options, options_not_given_have_defaults)
+{
+	cr_assert_eq(PARSE("word"), 0);
+	cr_expect_eq(opts_int(&o, "n", 7), 7);
+	cr_expect_str_eq(opts_text(&o, "http", "here"), "here");
+	cr_expect_not(opts_flag(&o, "strict"));
+}
+
+Test(options, arguments_keep_their_order_and_a_lone_dash_is_one)
+{
+	cr_assert_eq(PARSE("model", "--n", "2", "-", "--", "--http"), 0, "%s", why);
+	cr_assert_eq(o.n_words, 3);
+	cr_expect_str_eq(o.words[0], "model");
+	cr_expect_str_eq(o.words[1], "-");
+	cr_expect_str_eq(o.words[2], "--http");
+}
+
+Test(options, values_may_begin_with_a_dash)
+{
+	cr_assert_eq(PARSE("--temperature", "-1.5", "--http", "--strict"), 0, "%s", why);
+	cr_expect_eq(opts_number(&o, "temperature", 0), -1.5);
+	cr_expect_str_eq(opts_text(&o, "http", ""), "--strict");
+}
+
+Test(options, the_last_of_several_counts_and_lists_grow)
+{
+	cr_assert_eq(PARSE("-n", "2", "-n", "3", "--stop", "a", "--stop", ""), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 0), 3);
+	cr_assert_eq(opts_value(&o, "stop")->n_texts, 2);
+	cr_expect_str_eq(opts_value(&o, "stop")->texts[1], "");
+}
+
+Test(options, help_has_a_result_of_its_own)
+{
+	cr_expect_eq(PARSE("--help"), OPTS_HELP);
+	cr_expect_eq(PARSE("-h"), OPTS_HELP);
+	cr_expect_eq(PARSE("--", "--help"), 0);
+}
+
+Test(options, an_option_that_is_not_built_is_named)
+{
+	cr_expect_eq(PARSE("--durable"), -ENOSYS);
+	cr_expect(strstr(why, "--durable is not built yet"), "%s", why);
+}
+
+Test(options, an_unknown_option_gets_the_nearest_name)
+{
+	cr_expect_eq(PARSE("--temprature", "1"), -EINVAL);
+	cr_expect(strstr(why, "--temperature"), "%s", why);
+	cr_expect_eq(PARSE("--nothing-like-it"), -EINVAL);
+	cr_expect_not(strstr(why, "did you mean"), "%s", why);
+	cr_expect_eq(PARSE("-x"), -EINVAL);
+}
+
+Test(options, bad_values_are_refused_with_the_name)
+{
+	cr_expect_eq(PARSE("--n", "65"), -EINVAL);
+	cr_expect(strstr(why, "--n") && strstr(why, "64"), "%s", why);
+	cr_expect_eq(PARSE("--n", "3x"), -EINVAL);
+	cr_expect_eq(PARSE("--n", ""), -EINVAL);
+	cr_expect_eq(PARSE("--n", "99999999999999999999"), -EINVAL);
+	cr_expect_eq(PARSE("--temperature", "nan"), -EINVAL);
+	cr_expect_eq(PARSE("--temperature", "hot"), -EINVAL);
+	cr_expect_eq(PARSE("--http"), -EINVAL);
+	cr_expect_eq(PARSE("--strict=maybe"), -EINVAL);
+	cr_expect_eq(PARSE("-sx"), -EINVAL);
+	cr_expect_eq(PARSE("-n"), -EINVAL);
+}
+
+Test(options, a_file_sets_options_that_the_command_line_does_not)
+{
+	cr_assert_eq(PARSE("--n", "2"), 0);
+	cr_assert_eq(ini("# comment\n; comment\n\n[serve]\r\n n = 8 \nhttp = \"a b \"\nstrict=yes\n"
+			 "kv-bytes = 1.5M\nstop = x\nstop = y"),
+		     0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 0), 2);
+	cr_expect_str_eq(opts_text(&o, "http", ""), "a b ");
+	cr_expect(opts_flag(&o, "strict"));
+	cr_expect_eq(opts_int(&o, "kv-bytes", 0), 3 << 19);
+	cr_expect_eq(opts_value(&o, "stop")->n_texts, 2);
+}
+
+Test(options, a_flag_can_be_switched_off_in_a_file)
+{
+	cr_assert_eq(ini("strict = false\n"), 0, "%s", why);
+	cr_expect_not(opts_flag(&o, "strict"));
+}
+
+Test(options, mistakes_in_a_file_are_named_with_the_line)
+{
+	cr_expect_eq(ini("n = 1\n\nhtpt = x\n"), -EINVAL);
+	cr_expect(strstr(why, "line 3") && strstr(why, "htpt") && strstr(why, "http"), "%s", why);
+	cr_expect_eq(ini("n 1\n"), -EINVAL);
+	cr_expect(strstr(why, "line 1"), "%s", why);
+	cr_expect_eq(ini("temperature = cold\n"), -EINVAL);
+	cr_expect(strstr(why, "temperature") && !strstr(why, "--"), "%s", why);
+	cr_expect_eq(ini("[other]\n"), -EINVAL);
+	cr_expect_eq(ini("[serve\n"), -EINVAL);
+	cr_expect_eq(ini("config = more.ini\n"), -EINVAL);
+	cr_expect_eq(ini("durable = true\n"), -ENOSYS);
+	cr_expect_eq(opts_ini(&o, "n = 1\0\n", 7, "serve", why, sizeof why), -EINVAL);
+}
+
+Test(options, a_missing_file_is_named)
+{
+	cr_expect_eq(opts_ini_file(&o, "/nowhere/quern.ini", "serve", why, sizeof why), -ENOENT);
+	cr_expect(strstr(why, "/nowhere/quern.ini"), "%s", why);
+}
+
+static int64_t size_of(const char *text)
+{
+	int64_t n;
+	return size_parse(text, &n, why, sizeof why) ? -1 : n;
+}
+
+Test(options, sizes_take_units_of_1024)
+{
+	cr_expect_eq(size_of("0"), 0);
+	cr_expect_eq(size_of("4096"), 4096);
+	cr_expect_eq(size_of("512M"), 512 << 20);
+	cr_expect_eq(size_of("4g"), (int64_t)4 << 30);
+	cr_expect_eq(size_of("2GiB"), (int64_t)2 << 30);
+	cr_expect_eq(size_of("2GB"), (int64_t)2 << 30);
+	cr_expect_eq(size_of("1.5K"), 1536);
+	cr_expect_eq(size_of("100B"), 100);
+	cr_expect_eq(size_of("1T"), (int64_t)1 << 40);
+}
+
+Test(options, bad_sizes_are_refused)
+{
+	static const char *const bad[] = {"",     "-1",   "+1",  "M",   "1X",        "1 M", "1MM",
+					  "0x10", "1e9",  "inf", "nan", "1..2",      "1M5", "1iB",
+					  " 1",   "1Mi2", ".",   "-M",  "99999999T", "1P"};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		cr_expect_eq(size_of(bad[i]), -1, "\"%s\"", bad[i]);
+}
+
+Test(options, devices_are_named_and_numbered)
+{
+	struct device_name d[DEVICES_MAX];
+	size_t n;
+	cr_assert_eq(devices_parse("cpu,cpu:1,cuda,cuda:3", d, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(n, 4);
+	cr_expect_str_eq(d[0].name, "cpu");
+	cr_expect_str_eq(d[1].name, "cpu:1");
+	cr_expect_str_eq(d[2].name, "cuda:0");
+	cr_expect_str_eq(d[3].name, "cuda:3");
+}
+
+Test(options, bad_devices_are_refused)
+{
+	static const char *const bad[] = {"",
+					  "gpu",
+					  "cpu:",
+					  "cpu:-1",
+					  "cpu: 1",
+					  "cuda:x",
+					  "cpux",
+					  "cpu,",
+					  ",cpu",
+					  "cuda:99999",
+					  "cpu:18446744073709551616"};
+	struct device_name d[DEVICES_MAX];
+	size_t n;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		cr_expect_eq(devices_parse(bad[i], d, &n, why, sizeof why), -EINVAL, "\"%s\"", bad[i]);
+}
+
+Test(options, more_devices_than_any_machine_has_are_refused)
+{
+	struct device_name d[DEVICES_MAX];
+	char list[8 * DEVICES_MAX + 8] = "cpu";
+	size_t n;
+	for (int i = 0; i < DEVICES_MAX; i++)
+		strcat(list, ",cpu");
+	cr_expect_eq(devices_parse(list, d, &n, why, sizeof why), -EINVAL);
+}
+
+Test(options, lists_of_integers)
+{
+	int64_t x[3];
+	size_t n;
+	cr_assert_eq(ints_parse("1,16,4", 1, 16, x, 3, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(n, 3);
+	cr_expect_eq(x[1], 16);
+	cr_expect_eq(ints_parse("1,17", 1, 16, x, 3, &n, why, sizeof why), -EINVAL);
+	cr_expect_eq(ints_parse("1,2,3,4", 1, 16, x, 3, &n, why, sizeof why), -EINVAL);
+	cr_expect_eq(ints_parse("", 1, 16, x, 3, &n, why, sizeof why), -EINVAL);
+}
+
+Test(options, typos_get_the_nearest_name)
+{
+	static const char *const names[] = {"serve", "status", "submit"};
+	cr_expect_str_eq(nearest_name("serv", names, 3), "serve");
+	cr_expect_str_eq(nearest_name("statsu", names, 3), "status");
+	cr_expect_str_eq(nearest_name("sbmit", names, 3), "submit");
+	cr_expect_null(nearest_name("frobnicate", names, 3));
+	cr_expect_null(nearest_name("", names, 3));
+}

@@ -1,0 +1,86 @@
+/* Reasoning and answer, which must not depend on how the text is cut into pieces. */
+#include "controller/chat/reasoning.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void parse(const char *text, bool inside, size_t a, size_t b, size_t step, struct buf *reasoning,
+		  struct buf *answer)
+{
+	struct reasoning r;
+	size_t n = strlen(text);
+	reasoning_init(&r, inside);
+	for (size_t i = 0, from = 0; i <= n; i++)
+		if (i == n || i == a || i == b || (step && i % step == 0)) {
+			char *piece = malloc(i - from + 1);
+			memcpy(piece, text + from, i - from);
+			reasoning_push(&r, piece, i - from, reasoning, answer);
+			free(piece);
+			from = i;
+		}
+	reasoning_end(&r, reasoning, answer);
+	reasoning_fini(&r);
+}
+
+static void expect(const char *text, bool inside, const char *reasoning, const char *answer)
+{
+	size_t n = strlen(text);
+	for (size_t a = 0; a <= n; a++)
+		for (size_t b = a; b <= n; b++) {
+			struct buf t = {0}, s = {0};
+			buf_puts(&t, "");
+			buf_puts(&s, "");
+			parse(text, inside, a, b, a == b ? a % 4 : 0, &t, &s);
+			bool same = !strcmp(t.p ? t.p : "", reasoning) && !strcmp(s.p ? s.p : "", answer);
+			cr_expect(same, "\"%s\" cut at %zu and %zu: reasoning \"%s\", answer \"%s\"", text, a,
+				  b, t.p, s.p);
+			buf_fini(&t);
+			buf_fini(&s);
+			if (!same)
+				return;
+		}
+}
+
+Test(reasoning, reasoning_precedes_the_answer)
+{
+	expect("<think>\nHm.\n\nSo.\n</think>\n\nYes.\n", false, "Hm.\n\nSo.", "Yes.\n");
+	expect("\n<think>Hm.</think>Yes.", false, "Hm.", "Yes.");
+	expect("<think>\n\n</think>\n\nYes.", false, "", "Yes.");
+}
+
+Test(reasoning, an_output_without_reasoning_is_an_answer)
+{
+	expect("Yes. <think>no</think>", false, "", "Yes. <think>no</think>");
+	expect(" <thin", false, "", " <thin");
+	expect("", false, "", "");
+	expect("  ", false, "", "  ");
+}
+
+Test(reasoning, a_prompt_may_open_the_reasoning)
+{
+	expect("Hm.\n</think>\n\nYes.", true, "Hm.", "Yes.");
+	expect("\n</think>\n\nYes.", true, "", "Yes.");
+	expect("<think>\nHm.\n</think>\nYes.", true, "Hm.", "Yes.");
+	expect("Hm, a <think> inside.</think>Yes.", true, "Hm, a <think> inside.", "Yes.");
+}
+
+Test(reasoning, reasoning_may_be_cut_by_the_end_of_output)
+{
+	expect("<think>\nHm.\nI", false, "Hm.\nI", "");
+	expect("Hm. </thin", true, "Hm. </thin", "");
+	expect("<think>Hm.</think>", false, "Hm.", "");
+}
+
+Test(reasoning, the_first_closing_tag_ends_the_reasoning)
+{
+	expect("<think>a</think>b</think>c", false, "a", "b</think>c");
+}
+
+Test(reasoning, a_tag_left_open_by_the_prompt_is_found)
+{
+	cr_expect(reasoning_is_open("<|im_start|>assistant\n<think>\n", 30));
+	cr_expect_not(reasoning_is_open("<think>\n\n</think>\n\n", 19));
+	cr_expect_not(reasoning_is_open("think>", 6));
+	cr_expect_not(reasoning_is_open("", 0));
+}

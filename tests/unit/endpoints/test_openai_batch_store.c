@@ -1,0 +1,240 @@
+/* Batches in the journal. */
+#include "controller/endpoints/openai_batch_impl.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "tests/disk.h"
+#include "tests/journal_tables.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[64], path[128], why[512];
+static struct journal *journal;
+static struct file_store *files;
+static struct batches *bs; /* without a thread: what it would do is the tests' */
+
+static struct batches *batches_new(void)
+{
+	struct batches *v = xcalloc(1, sizeof *v);
+	v->files = files;
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_cond_init(&v->more, NULL);
+	cr_assert_eq(openai_batch_load(v, why, sizeof why), 0, "%s", why);
+	return v;
+}
+
+static void init(void)
+{
+	snprintf(dir, sizeof dir, "/tmp/quern-batches-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/j", dir);
+	disk_install();
+	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_store_open(journal, &files, why, sizeof why), 0, "%s", why);
+	bs = batches_new();
+}
+
+static void fini(void)
+{
+	batches_free(bs);
+	file_store_close(files);
+	journal_close(journal);
+	DIR *d = opendir(dir);
+	for (struct dirent *e; (e = readdir(d));) {
+		char name[512];
+		snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
+		unlink(name);
+	}
+	closedir(d);
+	rmdir(dir);
+}
+
+TestSuite(openai_batch_store, .init = init, .fini = fini, .timeout = 60);
+
+/* Until the journal has carried out every operation so far. */
+static void sync_journal(void)
+{
+	cr_assert_eq(openai_batch_delete_file(bs, "none"), 0);
+}
+
+static void on_created(void *user, int rc, const json_t *batch, const char *param, const char *text)
+{
+	(void)batch;
+	(void)param;
+	(void)user;
+	cr_expect_eq(rc, 0, "%s", text);
+}
+
+/* A live batch of an input of n bytes. */
+static struct openai_batch *create(size_t n)
+{
+	struct file_info info = {.purpose = "batch"};
+	char *text = xmalloc(n);
+	memset(text, ' ', n);
+	file_store_id(info.id, "file-");
+	struct file_writer *w = file_writer_new(files, &info);
+	cr_assert_eq(file_writer_put(w, text, n), 0);
+	cr_assert_eq(openai_batch_commit_file(bs, &w), 0);
+	free(text);
+	struct openai_batch_request r = {
+		.input_file = info.id, .endpoint = "/v1/completions", .window = "1h"};
+	batches_create(bs, &r, on_created, NULL);
+	sync_journal();
+	openai_batch_take_new(bs);
+	cr_assert_not_null(bs->first);
+	return bs->first;
+}
+
+/* Live batches that a restart would find. */
+static uint32_t n_live(void)
+{
+	struct batches *next = batches_new();
+	uint32_t n = next->n_live;
+	batches_free(next);
+	return n;
+}
+
+/* A cancel has released the lock, and not saved yet, when the batch's thread ends it. */
+Test(openai_batch_store, a_batch_that_has_ended_stays_ended_when_saved_again)
+{
+	struct openai_batch *b = create(1);
+	openai_batch_save(bs, b, false);
+	sync_journal();
+	cr_expect_eq(n_live(), 1);
+	json_object_set_new(b->object, "status", json_string("completed"));
+	openai_batch_save(bs, b, true);
+	json_object_set_new(b->object, "status", json_string("cancelling"));
+	openai_batch_save(bs, b, false);
+	sync_journal();
+	cr_expect_eq(n_live(), 0);
+	char id[FILE_ID_SIZE];
+	snprintf(id, sizeof id, "%s", b->id);
+	bs->first = NULL; /* it left */
+	openai_batch_free(b);
+	json_t *o = batches_get(bs, "", id);
+	cr_expect_str_eq(json_string_value(json_object_get(o, "status")), "completed");
+	json_decref(o);
+}
+
+/* --- large files --- */
+
+enum { LARGE = 48 << 20, HELD_MAX = 16 << 20 };
+
+struct gate {
+	struct journal_op op;
+	pthread_mutex_t lock; /* held: the journal's thread waits */
+};
+
+static int run_gate(struct journal_op *op, struct journal_db *db)
+{
+	struct gate *g = (struct gate *)op;
+	(void)db;
+	pthread_mutex_lock(&g->lock);
+	pthread_mutex_unlock(&g->lock);
+	return SQLITE_OK;
+}
+
+static void on_gate(struct journal_op *op, int rc, const char *text)
+{
+	(void)op;
+	(void)rc;
+	(void)text;
+}
+
+static void *write_large(void *arg)
+{
+	struct file_writer *w = arg;
+	char *line = xcalloc(1, FILE_PART / 2);
+	int rc = 0;
+	for (size_t n = 0; !rc && n < LARGE; n += FILE_PART / 2)
+		if (!(rc = file_writer_wait(w)))
+			rc = file_writer_put(w, line, FILE_PART / 2);
+	free(line);
+	return rc ? w : NULL;
+}
+
+static uint64_t n_waiting(void)
+{
+	struct journal_stats st;
+	journal_stats(journal, &st);
+	return st.n_waiting;
+}
+
+Test(openai_batch_store, a_large_file_does_not_fill_the_queue_of_a_slow_disk)
+{
+	static struct gate gate = {.op = {.run = run_gate, .done = on_gate},
+				   .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct file_info info = {.id = "file-large", .purpose = "batch_output"};
+	struct file_writer *w = file_writer_new(files, &info);
+	pthread_t thread;
+	void *failed;
+	sync_journal(); /* the store's own operation at its start is not counted */
+	pthread_mutex_lock(&gate.lock);
+	journal_put(journal, &gate.op);
+	cr_assert_eq(pthread_create(&thread, NULL, write_large, w), 0);
+	while (n_waiting() < HELD_MAX / FILE_PART)
+		usleep(1000);
+	usleep(50000); /* no more parts are put */
+	cr_expect_leq(n_waiting(), HELD_MAX / FILE_PART + 1);
+	pthread_mutex_unlock(&gate.lock);
+	pthread_join(thread, &failed);
+	cr_expect_null(failed);
+	cr_assert_eq(openai_batch_commit_file(bs, &w), 0);
+	struct file_info got;
+	cr_assert_eq(file_store_get(files, "", "file-large", &got), 0);
+	cr_expect_eq(got.bytes, LARGE);
+}
+
+/* A disk that fails blocks no thread: the file is aborted, and written again later. */
+Test(openai_batch_store, a_large_file_is_aborted_when_the_disk_fails)
+{
+	struct file_info info = {.id = "file-large", .purpose = "batch_output"};
+	struct file_writer *w = file_writer_new(files, &info);
+	atomic_store(&disk.fail_write, SQLITE_FULL);
+	cr_expect_not_null(write_large(w));
+	file_writer_abort(&w);
+	cr_expect_eq(openai_batch_delete_file(bs, "file-large"), -EAGAIN);
+	atomic_store(&disk.fail_write, 0);
+}
+
+/* Journals of earlier versions are opened as they are: format 1 has these tables. */
+Test(openai_batch_store, tables_are_those_of_format_1)
+{
+	static const char format_1[] =
+		"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID\n"
+		"CREATE TABLE jobs(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, key "
+		"TEXT, body BLOB NOT NULL, accepted_at INTEGER NOT NULL, request BLOB, state INTEGER NOT "
+		"NULL, cancelled INTEGER NOT NULL DEFAULT 0, finished_at INTEGER, end BLOB, row TEXT)\n"
+		"CREATE UNIQUE INDEX jobs_key ON jobs(owner, key) WHERE key IS NOT NULL\n"
+		"CREATE INDEX jobs_unfinished ON jobs(n) WHERE state = 0\n"
+		"CREATE INDEX jobs_finished ON jobs(finished_at) WHERE state = 1\n"
+		"CREATE TABLE tokens(job INTEGER NOT NULL, output INTEGER NOT NULL, first INTEGER NOT NULL, "
+		"data BLOB NOT NULL)\n"
+		"CREATE INDEX tokens_job ON tokens(job)\n"
+		"CREATE TABLE files(id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, purpose "
+		"TEXT NOT NULL, bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, expires_at INTEGER)\n"
+		"CREATE TABLE chunks(file TEXT NOT NULL, first INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY "
+		"KEY(file, first))\n"
+		"CREATE TABLE batches(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, "
+		"state INTEGER NOT NULL, created_at INTEGER NOT NULL, object TEXT NOT NULL)\n"
+		"CREATE INDEX batches_live ON batches(n) WHERE state = 0\n"
+		"CREATE TABLE lines(batch INTEGER NOT NULL, line INTEGER NOT NULL, failed INTEGER NOT NULL, "
+		"data BLOB NOT NULL, PRIMARY KEY(batch, line))\n";
+	struct journal_db *db;
+	struct buf tables = {0};
+	cr_assert_eq(journal_reader(journal, &db, why, sizeof why), 0, "%s", why);
+	sqlite3_stmt *s = journal_query(
+		db, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid", NULL, 0);
+	while (sqlite3_step(s) == SQLITE_ROW)
+		buf_printf(&tables, "%s\n", (const char *)sqlite3_column_text(s, 0));
+	journal_reader_close(db);
+	cr_expect_str_eq(tables.p, format_1);
+	buf_fini(&tables);
+}

@@ -1,0 +1,343 @@
+/* config.json and generation_config.json: values that are read, values that are refused by name. */
+#include "base/json.h"
+#include "formats/config.h"
+#include "tests/testdata.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[64];
+static char why[512];
+static struct model_config c;
+
+static void make_dir(void)
+{
+	strcpy(dir, "/tmp/quern-config-XXXXXX");
+	cr_assert(mkdtemp(dir));
+}
+
+static void put(const char *name, const char *text)
+{
+	char path[128];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	FILE *f = fopen(path, "w");
+	fputs(text, f);
+	fclose(f);
+}
+
+static void remove_dir(void)
+{
+	const char *names[] = {"config.json", "generation_config.json"};
+	for (int i = 0; i < 2; i++) {
+		char path[128];
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		unlink(path);
+	}
+	rmdir(dir);
+	model_config_fini(&c);
+}
+
+TestSuite(config, .init = make_dir, .fini = remove_dir);
+
+/* A small Llama with some keys replaced or added (null removes a key). */
+static void put_with(const char *more)
+{
+	json_t *o = json_loads(
+		"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
+		"\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
+		"\"num_key_value_heads\": 4, \"vocab_size\": 512, \"max_position_embeddings\": 256}",
+		0, NULL);
+	json_t *m = json_loads(more, 0, NULL);
+	cr_assert(o && m, "the test's own JSON is wrong: %s", more);
+	json_object_update(o, m);
+	char *text = json_dumps(o, 0);
+	put("config.json", text);
+	free(text);
+	json_decref(o);
+	json_decref(m);
+}
+
+static int load(void)
+{
+	model_config_fini(&c);
+	return model_config_load(dir, &c, why, sizeof why);
+}
+
+static void accepted(const char *more)
+{
+	put_with(more);
+	int rc = load();
+	cr_assert_eq(rc, 0, "%s: %s", more, why);
+}
+
+static void refused(const char *more, int err, const char *reason)
+{
+	put_with(more);
+	int rc = load();
+	cr_assert_eq(rc, err, "%s: rc %d, %s", more, rc, why);
+	cr_assert(strstr(why, reason), "%s: \"%s\" does not contain \"%s\"", more, why, reason);
+	cr_assert(strstr(why, "config.json"), "\"%s\" does not name the file", why);
+}
+
+Test(config, a_small_llama_is_read)
+{
+	accepted("{}");
+	cr_expect_eq(c.arch, ARCH_LLAMA);
+	cr_expect_str_eq(c.arch_name, "LlamaForCausalLM");
+	cr_expect_eq(c.hidden, 64);
+	cr_expect_eq(c.intermediate, 172);
+	cr_expect_eq(c.n_layers, 5);
+	cr_expect_eq(c.n_heads, 8);
+	cr_expect_eq(c.n_kv_heads, 4);
+	cr_expect_eq(c.head_dim, 8);
+	cr_expect_eq(c.rope_dim, 8);
+	cr_expect_eq(c.max_position, 256);
+	cr_expect_float_eq(c.rms_eps, 1e-6f, 1e-12);
+	cr_expect_float_eq(c.rope_theta, 10000, 0);
+	cr_expect(!c.tied && !c.qkv_bias && !c.o_bias && !c.mlp_bias && !c.qk_norm && !c.awq);
+	cr_expect_eq(c.n_eos, 0);
+	cr_expect_eq(c.bos, -1);
+	cr_expect(isnan(c.gen_temperature));
+}
+
+Test(config, the_family_decides_biases_and_norms)
+{
+	accepted("{\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": true}");
+	cr_expect(c.qk_norm && c.qkv_bias && c.o_bias);
+	cr_expect_eq(c.head_dim, 128);
+	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"]}");
+	cr_expect(!c.qk_norm && c.qkv_bias && !c.o_bias);
+	accepted("{\"attention_bias\": true, \"mlp_bias\": true}");
+	cr_expect(c.qkv_bias && c.o_bias && c.mlp_bias);
+	accepted("{\"architectures\": null, \"model_type\": \"mistral\"}");
+	cr_expect_eq(c.arch, ARCH_MISTRAL);
+	cr_expect_str_eq(c.arch_name, "MistralForCausalLM");
+}
+
+Test(config, missing_and_out_of_range_values_are_named)
+{
+	refused("{\"hidden_size\": null}", -EINVAL, "hidden_size is missing");
+	refused("{\"vocab_size\": 0}", -EINVAL, "vocab_size is 0");
+	refused("{\"num_hidden_layers\": 1025}", -EINVAL, "num_hidden_layers is 1025");
+	refused("{\"num_hidden_layers\": 9223372036854775807}", -EINVAL, "num_hidden_layers");
+	refused("{\"num_attention_heads\": \"8\"}", -EINVAL, "num_attention_heads must be an integer");
+	refused("{\"num_key_value_heads\": 3}", -EINVAL, "not a multiple of num_key_value_heads 3");
+	refused("{\"num_key_value_heads\": 16}", -EINVAL, "num_key_value_heads is 16");
+	refused("{\"hidden_size\": 65}", -EINVAL, "head_dim is missing");
+	refused("{\"head_dim\": 7}", -EINVAL, "head_dim 7 must be even");
+	refused("{\"rms_norm_eps\": -1}", -EINVAL, "rms_norm_eps");
+	refused("{\"rope_theta\": 0}", -EINVAL, "rope_theta");
+	refused("{\"max_position_embeddings\": -5}", -EINVAL, "max_position_embeddings");
+	refused("{\"tie_word_embeddings\": 1}", -EINVAL, "tie_word_embeddings must be true or false");
+	refused("{\"architectures\": \"LlamaForCausalLM\"}", -EINVAL, "architectures must be a list");
+}
+
+Test(config, unsupported_options_are_named)
+{
+	refused("{\"architectures\": [\"GPT2LMHeadModel\"]}", -ENOTSUP, "GPT2LMHeadModel");
+	refused("{\"architectures\": [\"Qwen3MoeForCausalLM\"]}", -ENOTSUP, "Qwen3MoeForCausalLM");
+	refused("{\"hidden_act\": \"gelu\"}", -ENOTSUP, "hidden_act gelu");
+	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
+	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");
+	refused("{\"architectures\": [\"Qwen2ForCausalLM\"], \"use_mrope\": true}", -ENOTSUP, "use_mrope");
+	refused("{\"rope_scaling\": {\"rope_type\": \"mrope\", \"mrope_section\": [1]}}", -ENOTSUP, "mrope");
+	refused("{\"rope_scaling\": {\"type\": \"xpos\"}}", -ENOTSUP, "rope type xpos");
+	refused("{\"rope_scaling\": [1]}", -EINVAL, "must be an object");
+}
+
+Test(config, unsupported_quantizations_are_named)
+{
+	refused("{\"quantization\": {\"bits\": 4, \"group_size\": 64}}", -ENOTSUP, "MLX");
+	refused("{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}", -ENOTSUP, "gptq");
+	refused("{\"quantization_config\": {\"quant_method\": \"fp8\"}}", -ENOTSUP, "fp8");
+	refused("{\"quantization_config\": {\"bits\": 4}}", -ENOTSUP, "none named");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 8}}", -ENOTSUP, "8 bits");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}}",
+		-ENOTSUP, "version gemv");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"zero_point\": false}}",
+		-ENOTSUP, "zero_point");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 0}}",
+		-EINVAL, "group_size 0");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\"}}", -EINVAL, "bits is missing");
+}
+
+Test(config, awq_is_read)
+{
+	accepted("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32, "
+		 "\"version\": "
+		 "\"gemm\", \"zero_point\": true, \"modules_to_not_convert\": [\"lm_head\", \"q_proj\"]}}");
+	cr_expect(c.awq);
+	cr_expect_eq(c.awq_group, 32);
+	cr_expect_eq(c.n_awq_skip, 2);
+	cr_expect_str_eq(c.awq_skip[1], "q_proj");
+	accepted(
+		"{\"quantization_config\": {\"quant_method\": \"awq\", \"w_bit\": 4, \"q_group_size\": -1}}");
+	cr_expect_eq(c.awq_group, -1);
+}
+
+Test(config, windows_follow_the_family)
+{
+	accepted("{\"sliding_window\": 16}");
+	cr_expect_eq(c.window, 0);
+	accepted("{\"architectures\": [\"MistralForCausalLM\"], \"sliding_window\": 16}");
+	cr_expect(c.window == 16 && c.layer_window[0] && c.layer_window[4]);
+	put("config.json",
+	    "{\"architectures\": [\"MistralForCausalLM\"], \"sliding_window\": null, \"hidden_size\": 64,"
+	    "\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
+	    "\"vocab_size\": 512, \"max_position_embeddings\": 256}");
+	cr_assert_eq(load(), 0, "%s", why);
+	cr_expect(c.window == 0 && !c.layer_window[0]);
+	accepted("{\"architectures\": [\"MistralForCausalLM\"]}");
+	cr_expect_eq(c.window, 4096);
+	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 16, \"max_window_layers\": "
+		 "2}");
+	cr_expect_eq(c.window, 0);
+	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 16, \"max_window_layers\": "
+		 "2, "
+		 "\"use_sliding_window\": true}");
+	cr_expect(c.window == 16 && !c.layer_window[1] && c.layer_window[2]);
+	accepted("{\"architectures\": [\"Qwen3ForCausalLM\"], \"sliding_window\": 16, "
+		 "\"use_sliding_window\": true, "
+		 "\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", "
+		 "\"full_attention\", "
+		 "\"full_attention\"]}");
+	cr_expect(c.window == 16 && c.layer_window[0] && !c.layer_window[1]);
+	refused("{\"layer_types\": [\"full_attention\"]}", -EINVAL, "layer_types must be a list of 5");
+	refused("{\"layer_types\": [\"full_attention\", \"linear_attention\", \"full_attention\", "
+		"\"full_attention\", "
+		"\"full_attention\"]}",
+		-ENOTSUP, "linear_attention");
+}
+
+Test(config, rope_scalings_are_read_in_both_spellings)
+{
+	accepted("{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}");
+	cr_expect(c.rope == ROPE_LINEAR && c.rope_factor == 2);
+	accepted("{\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4, \"rope_theta\": 5000, "
+		 "\"original_max_position_embeddings\": 128}}");
+	cr_expect(c.rope == ROPE_YARN && c.rope_factor == 4 && c.rope_theta == 5000);
+	cr_expect_eq(c.rope_original, 128);
+	cr_expect_eq(c.max_position, 512);
+	accepted("{\"rope_scaling\": {\"type\": \"su\", \"short_factor\": [1, 1, 1, 1], \"long_factor\": [1, "
+		 "2, 3, 4]}, "
+		 "\"original_max_position_embeddings\": 32}");
+	cr_expect(c.rope == ROPE_LONGROPE && c.long_long[3] == 4 && c.rope_original == 32 &&
+		  c.rope_factor == 8);
+	refused("{\"rope_scaling\": {\"type\": \"linear\"}}", -EINVAL,
+		"factor of rope type linear is missing");
+	refused("{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1, 2, "
+		"3, 4]}}",
+		-EINVAL, "short_factor of longrope must be a list of 4");
+	refused("{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
+		"\"high_freq_factor\": 1}}",
+		-EINVAL, "high_freq_factor");
+	refused("{\"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}}", -EINVAL, "factor is -1");
+}
+
+Test(config, generation_config_overrides_the_configuration)
+{
+	put_with("{\"eos_token_id\": 2, \"bos_token_id\": 1}");
+	put("generation_config.json",
+	    "{\"eos_token_id\": [7, 9], \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, "
+	    "\"do_sample\": true, \"max_new_tokens\": 99}");
+	cr_assert_eq(load(), 0, "%s", why);
+	cr_expect(c.n_eos == 2 && c.eos[0] == 7 && c.eos[1] == 9 && c.bos == 1);
+	cr_expect_float_eq(c.gen_temperature, 0.6, 1e-9);
+	cr_expect(c.gen_top_k == 20 && c.gen_max_new_tokens == 99 && isnan(c.gen_min_p));
+	put("generation_config.json", "{\"do_sample\": false}");
+	cr_assert_eq(load(), 0, "%s", why);
+	cr_expect(c.n_eos == 1 && c.eos[0] == 2 && c.gen_temperature == 0);
+	put("generation_config.json", "{\"eos_token_id\": 512}");
+	cr_assert_eq(load(), -EINVAL);
+	cr_expect(strstr(why, "generation_config.json: eos_token_id"), "%s", why);
+	put("generation_config.json", "[]");
+	cr_assert_eq(load(), -EINVAL);
+}
+
+Test(config, files_that_are_not_json_are_named)
+{
+	cr_assert_eq(load(), -ENOENT);
+	cr_expect(strstr(why, "config.json"), "%s", why);
+	put("config.json", "{\"a\": ");
+	cr_assert_eq(load(), -EINVAL);
+	put("config.json", "[1, 2]");
+	cr_assert_eq(load(), -EINVAL);
+	cr_expect(strstr(why, "not a JSON object"), "%s", why);
+}
+
+/* ---- cos and sin ---- */
+
+/* At high positions one rounding of an inverse frequency changes the angle visibly. */
+static float rope_tolerance(int position)
+{
+	return 2e-6f + 8e-8f * (float)position;
+}
+
+static void check_rope(const json_t *k)
+{
+	char *text = json_dumps(json_object_get(k, "config"), 0);
+	put("config.json", text);
+	free(text);
+	cr_assert_eq(load(), 0, "%s", why);
+	int context = (int)json_integer_value(json_object_get(k, "context"));
+	size_t stride = (size_t)json_integer_value(json_object_get(k, "stride"));
+	const json_t *positions = json_object_get(k, "positions");
+	size_t half = (size_t)c.rope_dim / 2;
+	float *table = malloc((size_t)context * half * 2 * sizeof *table);
+	model_config_rope(&c, context, context, table);
+	for (size_t i = 0; i < json_array_size(positions); i++) {
+		int pos = (int)json_integer_value(json_array_get(positions, i));
+		const json_t *cosines = json_array_get(json_object_get(k, "cos"), i);
+		const json_t *sines = json_array_get(json_object_get(k, "sin"), i);
+		cr_assert_eq(json_array_size(cosines), (half + stride - 1) / stride);
+		for (size_t j = 0; j < json_array_size(cosines); j++) {
+			const float *at = table + ((size_t)pos * half + j * stride) * 2;
+			cr_expect_float_eq(at[0], json_number_value(json_array_get(cosines, j)),
+					   rope_tolerance(pos), "%s rope %d, position %d, value %zu",
+					   c.arch_name, c.rope, pos, j * stride);
+			cr_expect_float_eq(at[1], json_number_value(json_array_get(sines, j)),
+					   rope_tolerance(pos), "%s rope %d, position %d, value %zu",
+					   c.arch_name, c.rope, pos, j * stride);
+		}
+	}
+	free(table);
+}
+
+Test(config, rope_agrees_with_transformers)
+{
+	json_t *all;
+	cr_assert_eq(json_read(repofile("tests/golden/rope.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
+		     why);
+	cr_assert_geq(json_array_size(all), 10);
+	for (size_t i = 0; i < json_array_size(all); i++)
+		check_rope(json_array_get(all, i));
+	json_decref(all);
+}
+
+Test(config, configurations_of_the_test_data_are_read_or_refused)
+{
+	static const struct {
+		const char *dir;
+		int rc;
+	} all[] = {
+		{"weights/stories260K-hf-bf16", 0},
+		{"weights/tiny-random/tiny_llama3", 0},
+		{"weights/tiny-random/tiny_mistral", 0},
+		{"weights/tiny-random/tiny_qwen3", 0},
+		{"weights/tiny_qwen3-awq-w4g32", 0},
+		{"weights/tiny-random/tiny_qwen3_tied", -ENOTSUP},
+		{"weights/tiny-random/tiny_qwen3_sharded", -ENOTSUP},
+	};
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		const char *path = testdata(all[i].dir);
+		if (!path)
+			cr_skip_test("%s is not here", all[i].dir);
+		model_config_fini(&c);
+		cr_expect_eq(model_config_load(path, &c, why, sizeof why), all[i].rc, "%s: %s", path, why);
+	}
+}

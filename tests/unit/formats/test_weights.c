@@ -1,0 +1,184 @@
+/* The decoder's tensors: found with and without the prefix, checked against the configuration. */
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/safetensors.h"
+#include "formats/weights.h"
+#include "tests/driver.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <math.h>
+
+static char why[512];
+static struct model_config c;
+static struct weights *w;
+
+static int load(const char *dir)
+{
+	cr_assert_eq(model_config_load(dir, &c, why, sizeof why), 0, "%s", why);
+	return weights_open(dir, &c, &w, why, sizeof why);
+}
+
+static void done(void)
+{
+	weights_close(w);
+	model_config_fini(&c);
+}
+
+TestSuite(weights, .fini = done);
+
+static const char *tiny(const char *name)
+{
+	const char *dir = tiny_model(name);
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	return dir;
+}
+
+Test(weights, every_tensor_of_a_model_is_used)
+{
+	const char *names[] = {"qwen3-tied", "llama2", "qwen2", "llama-awq-g128"};
+	for (int i = 0; i < 4; i++) {
+		cr_assert_eq(load(tiny(names[i])), 0, "%s", why);
+		cr_expect_eq(w->n_unused, 0, "%s", names[i]);
+		cr_expect_eq(w->bytes, safetensors_bytes(w->files), "%s", names[i]);
+		weights_close(w);
+		model_config_fini(&c);
+		w = NULL;
+	}
+}
+
+Test(weights, a_tied_head_is_the_embedding)
+{
+	cr_assert_eq(load(tiny("qwen3-tied")), 0, "%s", why);
+	cr_expect_null(w->head.w);
+	cr_expect_eq(w->embed.n, 331 * 96);
+	cr_expect_eq(w->layers[1].q.n, 6 * 32);
+	cr_expect_eq(w->layers[1].q.k, 96);
+	cr_expect_str_eq(w->layers[1].q.name, "model.layers.1.self_attn.q_proj");
+	cr_expect(w->layers[0].q_norm.data && !w->layers[0].q.bias.data);
+}
+
+Test(weights, awq_and_plain_layers_can_be_mixed)
+{
+	cr_assert_eq(load(tiny("qwen3-awq-g32")), 0, "%s", why);
+	cr_expect(w->layers[0].v.awq && w->layers[0].v.group == 32);
+	cr_expect(!w->layers[1].v.awq && w->layers[1].v.dtype == CONFIG_F16);
+	cr_expect(!w->layers[0].down.awq && w->layers[1].down.awq);
+	cr_expect(!w->head.awq && w->head.w);
+}
+
+Test(weights, whole_rows_are_one_group)
+{
+	cr_assert_eq(load(tiny("llama-awq-rows")), 0, "%s", why);
+	cr_expect_eq(w->layers[0].down.group, 176);
+	cr_expect_eq(w->layers[0].q.group, 96);
+}
+
+/* A copy of a tiny model with one text of its header replaced by another of the same length. */
+static const char *altered(const char *name, const char *from, const char *to)
+{
+	static char dir[2048];
+	char cmd[8192];
+	snprintf(dir, sizeof dir, "%s/tiny/altered-%d", QUERN_BUILD, getpid());
+	snprintf(cmd, sizeof cmd,
+		 "rm -rf '%s' && cp -r '%s' '%s' && LC_ALL=C sed -i 's/%s/%s/' '%s/model.safetensors'", dir,
+		 tiny(name), dir, from, to, dir);
+	cr_assert_eq(system(cmd), 0);
+	return dir;
+}
+
+static void remove_altered(const char *dir)
+{
+	char cmd[4096];
+	snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
+	cr_assert_eq(system(cmd), 0);
+}
+
+static void refused(const char *name, const char *from, const char *to, int err, const char *reason)
+{
+	const char *dir = altered(name, from, to);
+	int rc = load(dir);
+	remove_altered(dir);
+	cr_assert_eq(rc, err, "rc %d: %s", rc, why);
+	cr_assert(strstr(why, reason), "\"%s\" does not contain \"%s\"", why, reason);
+	model_config_fini(&c);
+}
+
+Test(weights, a_missing_tensor_is_named)
+{
+	refused("llama2", "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.xx_proj.weight", -ENOENT,
+		"tensor model.layers.1.mlp.up_proj.weight is missing");
+	refused("llama2", "model.layers.0.self_attn.k_proj.bias", "model.layers.0.self_attn.k_proj.biax",
+		-ENOENT, "k_proj.bias is missing");
+	refused("llama2", "model.embed_tokens.weight", "model.embed_tokenx.weight", -ENOENT,
+		"model.embed_tokens.weight");
+	refused("llama2", "lm_head.weight", "lm_heax.weight", -ENOENT, "lm_head.weight is missing");
+	refused("qwen3-awq-g32", "layers.0.mlp.up_proj.qzeros", "layers.0.mlp.up_proj.qzerox", -ENOENT,
+		"up_proj.qzeros is missing");
+}
+
+Test(weights, a_tensor_of_another_shape_is_named)
+{
+	refused("llama2", "\\(up_proj.weight\":{\"dtype\":\"F16\",\"shape\":\\)\\[104,72\\]", "\\1[72,104]",
+		-EINVAL, "has the shape [72, 104], the configuration needs [104, 72]");
+	refused("qwen3-awq-g32", "\\(v_proj.scales\":{\"dtype\":\"F16\",\"shape\":\\)\\[4,64\\]", "\\1[8,32]",
+		-EINVAL, "has the shape [8, 32], the configuration needs [4, 64]");
+}
+
+Test(weights, a_tensor_of_another_type_is_named)
+{
+	refused("llama2", "\\(model.norm.weight\":{\"dtype\":\\)\"F16\"", "\\1\"I16\"", -ENOTSUP,
+		"tensor model.norm.weight is I16");
+	refused("qwen3-awq-g32", "\\(v_proj.scales\":{\"dtype\":\\)\"F16\"", "\\1\"I16\"", -EINVAL,
+		"v_proj.scales is I16; AWQ needs F16");
+}
+
+/* Removes "model." from every name; spaces at its end keep the length of the header. */
+static void strip_prefix(const char *dir)
+{
+	char path[4096];
+	char *data;
+	size_t n, to = 0;
+	uint64_t header;
+	snprintf(path, sizeof path, "%s/model.safetensors", dir);
+	cr_assert_eq(file_read(path, 1 << 24, &data, &n, why, sizeof why), 0, "%s", why);
+	memcpy(&header, data, 8);
+	char *h = data + 8;
+	for (size_t i = 0; i < header; i++) {
+		if (i + 7 < header && memcmp(h + i, "\"model.", 7) == 0) {
+			h[to++] = '"';
+			i += 6;
+		} else {
+			h[to++] = h[i];
+		}
+	}
+	memset(h + to, ' ', header - to);
+	FILE *f = fopen(path, "wb");
+	cr_assert_eq(fwrite(data, 1, n, f), n);
+	fclose(f);
+	free(data);
+}
+
+Test(weights, the_prefix_may_be_missing)
+{
+	const char *dir = altered("llama3", "x", "x");
+	strip_prefix(dir);
+	int rc = load(dir);
+	remove_altered(dir);
+	cr_assert_eq(rc, 0, "%s", why);
+	cr_expect_str_eq(w->layers[0].q.name, "layers.0.self_attn.q_proj");
+}
+
+Test(weights, half_to_single_is_exact)
+{
+	const uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x8400, 0x7bff, 0x7c00, 0x0000, 0x8000, 0x03ff};
+	const float want[] = {1, -2,    5.9604644775390625e-8f, -6.103515625e-5f, 65504, INFINITY,
+			      0, -0.0f, 6.097555160522461e-5f};
+	const uint16_t bf[] = {0x3f80, 0xc040};
+	float got[9];
+	weights_to_f32(&(struct weights_vec){halves, CONFIG_F16, 9}, got);
+	cr_expect_arr_eq(got, want, sizeof want);
+	weights_to_f32(&(struct weights_vec){bf, CONFIG_BF16, 2}, got);
+	cr_expect(got[0] == 1 && got[1] == -3);
+}

@@ -1,0 +1,395 @@
+/* The bus: what is encoded comes back, what is broken is refused by name. */
+#include "base/alloc.h"
+#include "proto/bus.h"
+#include "proto/cursor.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct bus_limits limits = {
+	.max_slots = 8,
+	.max_rows = 64,
+	.max_runs = 8,
+	.max_context = 128,
+	.n_blocks = 16,
+	.n_host_blocks = 4,
+	.n_vocab = 100,
+};
+
+static void refuse(const struct buf *b, const char *expect)
+{
+	struct plan p = {0};
+	char why[256] = "";
+	cr_assert_eq(bus_decode_plan(b->p, b->len, &limits, &p, why, sizeof why), -EBADMSG);
+	cr_assert(strstr(why, expect), "got: %s, expected: %s", why, expect);
+	cr_assert_eq(p.n_runs, 0);
+	bus_plan_fini(&p);
+}
+
+static void fill_plan(struct plan *p, struct params *params)
+{
+	static const uint32_t tokens[] = {5, 6, 7}, blocks[] = {3};
+	p->epoch = 2;
+	p->number = 9;
+	*plan_add_drop(p) = 4;
+	*plan_add_seq(p) = (struct plan_seq){.slot = 1,
+					     .seq = 77,
+					     .index = 2,
+					     .n_prompt = 2,
+					     .n_tokens = 3,
+					     .n_blocks = 1,
+					     .tokens = tokens,
+					     .blocks = blocks,
+					     .params = params};
+	*plan_add_set(p) = (struct plan_set){3, 1, 3, 99};
+	*plan_add_table(p) = (struct plan_table){1, 1, 5};
+	*plan_add_fork(p) = (struct plan_fork){1, 2, 3};
+	*plan_add_swap_out(p) = (struct plan_pair){7, 1};
+	*plan_add_swap_in(p) = (struct plan_pair){2, 8};
+	*plan_add_copy(p) = (struct plan_pair){3, 9};
+	*plan_add_run(p) =
+		(struct plan_run){.slot = 1, .pos0 = 0, .n_rows = 3, .flags = PLAN_SAMPLE, .from = 1};
+	*plan_add_run(p) =
+		(struct plan_run){.slot = 2, .pos0 = 3, .n_rows = 0, .flags = PLAN_SAMPLE, .from = 1};
+}
+
+static void fill_params(struct params *p)
+{
+	params_init(p);
+	p->max_tokens = 12;
+	p->temperature = 0.5f;
+	p->beam_width = 7;
+	p->length_penalty = -0.5f;
+	p->early = PARAMS_EARLY_NEVER;
+	p->seed = UINT64_MAX;
+	p->logprobs = 3;
+	p->stop_ids = xmemdup((uint32_t[]){1, 2}, 8);
+	p->n_stop_ids = 2;
+	p->bias_ids = xmemdup((int32_t[]){9}, 4);
+	p->bias = xmemdup((float[]){-1.5f}, 4);
+	p->n_bias = 1;
+	p->bad = xmemdup((int32_t[]){4, 5, 6}, 12);
+	p->bad_len = xmemdup((int32_t[]){1, 2}, 8);
+	p->n_bad = 2;
+	p->n_bad_ids = 3;
+}
+
+Test(bus, a_plan_comes_back_as_it_was_sent)
+{
+	struct plan p = {0}, q = {0};
+	struct params params;
+	struct buf b = {0};
+	char why[256] = "";
+	fill_params(&params);
+	fill_plan(&p, &params);
+	bus_encode_plan(&p, &b);
+	cr_assert_eq(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(q.epoch, 2);
+	cr_assert_eq(q.number, 9);
+	cr_assert_eq(q.drop[0], 4);
+	cr_assert_eq(q.seqs[0].seq, 77);
+	cr_assert_eq(q.seqs[0].n_prompt, 2);
+	cr_assert_eq(q.seqs[0].tokens[2], 7);
+	cr_assert_eq(q.seqs[0].blocks[0], 3);
+	cr_assert_eq(q.seqs[0].params->seed, UINT64_MAX);
+	cr_assert_eq(q.seqs[0].params->beam_width, 7);
+	cr_assert_eq(q.seqs[0].params->length_penalty, -0.5f);
+	cr_assert_eq(q.seqs[0].params->early, PARAMS_EARLY_NEVER);
+	cr_assert_eq(q.seqs[0].params->bias[0], -1.5f);
+	cr_assert_eq(q.seqs[0].params->bad_len[1], 2);
+	cr_assert_eq(q.n_sets, 1);
+	cr_assert_eq(q.sets[0].slot, 3);
+	cr_assert_eq(q.sets[0].from, 1);
+	cr_assert_eq(q.sets[0].position, 3);
+	cr_assert_eq(q.sets[0].token, 99);
+	cr_assert_eq(q.tables[0].block, 5);
+	cr_assert_eq(q.forks[0].index, 3);
+	cr_assert_eq(q.swap_out[0].to, 1);
+	cr_assert_eq(q.swap_in[0].to, 8);
+	cr_assert_eq(q.copies[0].from, 3);
+	cr_assert_eq(q.n_runs, 2);
+	cr_assert_eq(q.runs[0].n_rows, 3);
+	cr_assert_eq(q.runs[1].from, 1);
+	cr_assert_eq(q.n_rows, 3);
+	cr_assert_eq(q.n_samples, 2);
+	plan_fini(&p);
+	bus_plan_fini(&q);
+	params_fini(&params);
+	buf_fini(&b);
+}
+
+/* The tokens, blocks and parameters of all sequences stand in one store, which grows while it is read and
+ * is used again by the next plan. */
+Test(bus, long_sequences_come_back_plan_after_plan)
+{
+	enum { SEQS = 8, TOKENS = 4000, BLOCKS = 250 };
+	static uint32_t tokens[TOKENS], blocks[BLOCKS];
+	const struct bus_limits wide = {.max_slots = SEQS,
+					.max_rows = 64,
+					.max_runs = 8,
+					.max_context = 4096,
+					.n_blocks = BLOCKS,
+					.n_vocab = 100};
+	struct plan q = {0};
+	struct params params;
+	struct buf b = {0};
+	char why[256] = "";
+	fill_params(&params);
+	for (uint32_t i = 0; i < TOKENS; i++)
+		tokens[i] = i % 100;
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		blocks[i] = BLOCKS - 1 - i;
+	for (uint32_t n = 1; n <= SEQS; n++) {
+		struct plan p = {.epoch = 1, .number = n};
+		for (uint32_t i = 0; i < n; i++)
+			*plan_add_seq(&p) = (struct plan_seq){.slot = i,
+							      .n_prompt = 1,
+							      .n_tokens = TOKENS - i,
+							      .n_blocks = BLOCKS,
+							      .tokens = tokens + i,
+							      .blocks = blocks,
+							      .params = &params};
+		bus_encode_plan(&p, &b);
+		cr_assert_eq(bus_decode_plan(b.p, b.len, &wide, &q, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(q.n_seqs, n);
+		for (uint32_t i = 0; i < n; i++) {
+			cr_assert_eq(q.seqs[i].n_tokens, TOKENS - i);
+			cr_assert_eq(memcmp(q.seqs[i].tokens, tokens + i, (TOKENS - i) * sizeof *tokens), 0);
+			cr_assert_eq(memcmp(q.seqs[i].blocks, blocks, sizeof blocks), 0);
+			cr_assert_eq(q.seqs[i].params->stop_ids[1], 2);
+		}
+		plan_fini(&p);
+	}
+	bus_plan_fini(&q);
+	params_fini(&params);
+	buf_fini(&b);
+}
+
+Test(bus, a_decoding_sequence_costs_at_most_16_bytes)
+{
+	struct plan p = {0};
+	struct buf empty = {0}, full = {0};
+	struct result r = {0};
+	bus_encode_plan(&p, &empty);
+	for (uint32_t i = 0; i < 256; i++)
+		*plan_add_run(&p) = (struct plan_run){
+			.slot = i, .pos0 = 1000, .n_rows = 1, .flags = PLAN_SAMPLE, .from = i};
+	/* Every 16th step a block is added. */
+	for (uint32_t i = 0; i < 256 / 16; i++)
+		*plan_add_table(&p) = (struct plan_table){i, 62, 7};
+	bus_encode_plan(&p, &full);
+	cr_assert_leq(full.len - empty.len, 256 * 16);
+	bus_encode_result(&r, &empty);
+	for (uint32_t i = 0; i < 256; i++)
+		result_add_token(&r, i);
+	bus_encode_result(&r, &full);
+	cr_assert_leq(full.len - empty.len, 256 * 16);
+	plan_fini(&p);
+	result_fini(&r);
+	buf_fini(&empty);
+	buf_fini(&full);
+}
+
+Test(bus, tokens_set_out_of_range_are_refused)
+{
+	static const struct plan_set bad[] = {{8, 1, 3, 5}, {1, 8, 3, 5}, {1, 1, 128, 5}, {1, 1, 3, 100}};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct plan p = {.epoch = 1, .number = 1};
+		struct buf b = {0};
+		*plan_add_set(&p) = bad[i];
+		bus_encode_plan(&p, &b);
+		refuse(&b, "sets: out of range");
+		plan_fini(&p);
+		buf_fini(&b);
+	}
+}
+
+Test(bus, every_truncation_of_a_plan_is_refused)
+{
+	struct plan p = {0}, q = {0};
+	struct params params;
+	struct buf b = {0};
+	char why[256];
+	fill_params(&params);
+	fill_plan(&p, &params);
+	bus_encode_plan(&p, &b);
+	for (size_t n = 0; n < b.len; n++) {
+		void *cut = xmemdup(b.p, n); /* so that a sanitizer sees a byte too far */
+		cr_assert_lt(bus_decode_plan(cut, n, &limits, &q, why, sizeof why), 0, "%zu bytes", n);
+		free(cut);
+	}
+	plan_fini(&p);
+	bus_plan_fini(&q);
+	params_fini(&params);
+	buf_fini(&b);
+}
+
+Test(bus, flipped_bytes_do_no_harm)
+{
+	struct plan p = {0}, q = {0};
+	struct params params;
+	struct buf b = {0};
+	char why[256];
+	fill_params(&params);
+	fill_plan(&p, &params);
+	bus_encode_plan(&p, &b);
+	for (size_t i = 0; i < b.len; i++)
+		for (int bit = 0; bit < 8; bit++) {
+			b.p[i] ^= (char)(1 << bit);
+			bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why);
+			for (uint32_t k = 0; k < q.n_runs; k++)
+				cr_assert_lt(q.runs[k].slot, limits.max_slots);
+			b.p[i] ^= (char)(1 << bit);
+		}
+	plan_fini(&p);
+	bus_plan_fini(&q);
+	params_fini(&params);
+	buf_fini(&b);
+}
+
+Test(bus, blocks_slots_and_rows_out_of_range_are_named)
+{
+	struct plan p = {0};
+	struct buf b = {0};
+	*plan_add_run(&p) = (struct plan_run){.slot = 8, .n_rows = 1, .from = 8};
+	bus_encode_plan(&p, &b);
+	refuse(&b, "runs");
+	plan_reset(&p);
+	*plan_add_run(&p) = (struct plan_run){.slot = 1, .pos0 = 100, .n_rows = 29, .from = 1};
+	bus_encode_plan(&p, &b);
+	refuse(&b, "runs");
+	plan_reset(&p);
+	*plan_add_run(&p) = (struct plan_run){.slot = 1, .n_rows = 65, .from = 1};
+	bus_encode_plan(&p, &b);
+	refuse(&b, "rows");
+	plan_reset(&p);
+	*plan_add_table(&p) = (struct plan_table){1, 1, 16};
+	bus_encode_plan(&p, &b);
+	refuse(&b, "tables");
+	plan_reset(&p);
+	*plan_add_swap_out(&p) = (struct plan_pair){1, 4};
+	bus_encode_plan(&p, &b);
+	refuse(&b, "block");
+	plan_fini(&p);
+	buf_fini(&b);
+}
+
+Test(bus, an_array_of_four_billion_is_refused_at_once)
+{
+	static const unsigned char bytes[] = {0x93, 0x02, 0x05, 0xdd, 0xff, 0xff, 0xff, 0xff};
+	struct plan q = {0};
+	char why[256];
+	cr_assert_eq(bus_decode_plan(bytes, sizeof bytes, &limits, &q, why, sizeof why), -EBADMSG);
+	bus_plan_fini(&q);
+}
+
+Test(bus, another_version_is_refused_by_name)
+{
+	static const unsigned char bytes[] = {0x93, 0x63, 0x01, 0x80};
+	struct bus_msg m;
+	char why[256];
+	cr_assert_eq(bus_decode(bytes, sizeof bytes, &m, why, sizeof why), -EPROTO);
+	cr_assert(strstr(why, "version 99"), "%s", why);
+}
+
+Test(bus, control_messages_come_back)
+{
+	struct buf b = {0};
+	struct bus_msg m = {.type = BUS_LOAD}, got;
+	char why[256];
+	strcpy(m.load.model, "/models/x");
+	strcpy(m.load.compute, "f32");
+	m.load.epoch = 1ull << 40;
+	m.load.max_rows = 2048;
+	m.load.kv_bytes = 1ull << 33;
+	m.load.n_ranks = 4;
+	m.load.rank = 3;
+	strcpy(m.load.meet, "shm:/x");
+	m.load.fast = true;
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_LOAD);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_str_eq(got.load.model, "/models/x");
+	cr_assert_eq(got.load.epoch, 1ull << 40);
+	cr_assert_eq(got.load.max_rows, 2048);
+	cr_assert_eq(got.load.kv_bytes, 1ull << 33);
+	cr_assert_eq(got.load.n_ranks, 4);
+	cr_assert_eq(got.load.rank, 3);
+	cr_assert_str_eq(got.load.meet, "shm:/x");
+	cr_assert(got.load.fast);
+	m = (struct bus_msg){.type = BUS_READY,
+			     .ready = {.n_blocks = 9,
+				       .weights_bytes = 1ull << 33,
+				       .kv_bytes = 1ull << 34,
+				       .stored_bytes = 3,
+				       .scratch_bytes = 5,
+				       .host_bytes = 7,
+				       .device_used = 1ull << 35,
+				       .device_bytes = 1ull << 36,
+				       .block_bytes = 11,
+				       .link_bps = 13}};
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(got.ready.n_blocks, 9);
+	cr_assert_eq(got.ready.weights_bytes, 1ull << 33);
+	cr_assert_eq(got.ready.kv_bytes, 1ull << 34);
+	cr_assert_eq(got.ready.stored_bytes, 3);
+	cr_assert_eq(got.ready.scratch_bytes, 5);
+	cr_assert_eq(got.ready.host_bytes, 7);
+	cr_assert_eq(got.ready.device_used, 1ull << 35);
+	cr_assert_eq(got.ready.device_bytes, 1ull << 36);
+	cr_assert_eq(got.ready.block_bytes, 11);
+	cr_assert_eq(got.ready.link_bps, 13);
+	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5, 6}};
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(got.beat.expected, 5);
+	cr_assert_eq(got.beat.moves, 6);
+	buf_fini(&b);
+}
+
+Test(bus, a_result_comes_back_and_its_counts_are_checked)
+{
+	struct result r = {0}, got = {0};
+	struct buf b = {0};
+	char why[256];
+	r.epoch = 1;
+	r.number = 3;
+	r.step_us = 1234;
+	result_add_token(&r, 42);
+	*result_add_logprob(&r) = (struct result_logprob){
+		.slot = 2, .position = 7, .token = 42, .logprob = -0.5f, .rank = 1, .n_top = 2, .top0 = 0};
+	result_add_top(&r, 42, -0.5f);
+	result_add_top(&r, 43, -1.5f);
+	bus_encode_result(&r, &b);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(got.tokens[0], 42);
+	cr_assert_eq(got.logprobs[0].logprob, -0.5f);
+	cr_assert_eq(got.top_ids[1], 43);
+	r.logprobs[0].n_top = 3;
+	bus_encode_result(&r, &b);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
+	r.logprobs[0].n_top = 2;
+	r.tokens[0] = 100;
+	bus_encode_result(&r, &b);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
+	result_fini(&r);
+	result_fini(&got);
+	buf_fini(&b);
+}
+
+Test(cursor, reads_integers_of_every_width_and_refuses_the_wrong_sign)
+{
+	static const unsigned char bytes[] = {0x7f, 0xcc, 0xff, 0xcd, 0x01, 0x00, 0xd0, 0x80, 0xff};
+	struct cursor c;
+	cursor_init(&c, bytes, sizeof bytes);
+	cr_assert_eq(cursor_uint(&c, "a", 127), 127);
+	cr_assert_eq(cursor_uint(&c, "b", 255), 255);
+	cr_assert_eq(cursor_uint(&c, "c", 256), 256);
+	cr_assert_eq(cursor_int(&c, "d", -128, 0), -128);
+	cr_assert_eq(cursor_uint(&c, "e", UINT64_MAX), 0);
+	cr_assert(c.bad);
+	cr_assert_str_eq(c.what, "e: out of range");
+}

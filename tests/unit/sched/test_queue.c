@@ -1,0 +1,426 @@
+/* The order of waiting sequences: shares of users, and where the counter of a new or returning user starts.
+ */
+#include "controller/sched/queue.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+static enum queue_ready ready(const struct seq *s, void *user)
+{
+	(void)s;
+	(void)user;
+	return QUEUE_READY;
+}
+
+/* Of 400 picks of one token each, how many are the first of two users'. */
+static int picks(uint32_t share_a, uint32_t share_b)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct group g[2] = {{.user = 1, .share = share_a, .order = 1},
+			     {.user = 2, .share = share_b, .order = 2}};
+	struct seq s[2] = {{.group = &g[0]}, {.group = &g[1]}};
+	int n = 0;
+	for (int i = 0; i < 2; i++) {
+		queue_join(q, &g[i]);
+		queue_push(q, &s[i]);
+	}
+	for (int i = 0; i < 400; i++) {
+		struct seq *next = queue_pick(q, 0, ready, NULL);
+		n += next == &s[0];
+		queue_charge(q, next->group, 1);
+	}
+	for (int i = 0; i < 2; i++) {
+		queue_remove(q, &s[i]);
+		queue_leave(q, &g[i]);
+	}
+	queue_free(q);
+	return n;
+}
+
+Test(queue, users_are_served_by_their_shares)
+{
+	static const struct {
+		const char *name;
+		uint32_t a, b;
+		int picks, tolerance;
+	} rows[] = {
+		{"equal shares", 1, 1, 200, 0},        {"share 0 counts as 1", 0, 0, 200, 0},
+		{"equal shares of 7", 7, 7, 200, 7},   {"three times as much", 3, 1, 300, 3},
+		{"a ninth of the other", 1, 9, 40, 9},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		int n = picks(rows[i].a, rows[i].b);
+		cr_expect_leq(abs(n - rows[i].picks), rows[i].tolerance, "%s: %d of 400", rows[i].name, n);
+	}
+}
+
+/* ---- users that arrive, or return ---- */
+
+/* A job of one output. */
+struct one {
+	struct group g;
+	struct seq s;
+};
+
+static uint64_t n_jobs;
+
+/* It arrives, and waits. */
+static void arrive_at(struct queue *q, struct one *o, uint64_t user, int32_t priority, int64_t now_us)
+{
+	*o = (struct one){.g = {.user = user,
+				.share = 1,
+				.priority = priority,
+				.order = ++n_jobs,
+				.arrival_us = now_us,
+				.since_us = now_us}};
+	o->s.group = &o->g;
+	queue_join(q, &o->g);
+	queue_push(q, &o->s);
+}
+
+static void arrive(struct queue *q, struct one *o, uint64_t user, int32_t priority)
+{
+	arrive_at(q, o, user, priority, 0);
+}
+
+/* It runs from now on, and is served. */
+static void serve(struct queue *q, struct one *o, uint32_t tokens)
+{
+	if (o->s.next)
+		queue_remove(q, &o->s);
+	o->g.first_run_us = 1;
+	queue_charge(q, &o->g, tokens);
+}
+
+static void preempt(struct queue *q, struct one *o)
+{
+	queue_push(q, &o->s);
+}
+
+static void leave(struct queue *q, struct one *o)
+{
+	if (o->s.next)
+		queue_remove(q, &o->s);
+	queue_leave(q, &o->g);
+}
+
+enum { LOT = 1000000 };
+
+Test(queue, new_user_starts_at_the_counter_of_running_ones)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b;
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	arrive(q, &b, 2, 0);
+	cr_expect_geq(queue_served(&b.g), LOT);
+	leave(q, &a);
+	leave(q, &b);
+	queue_free(q);
+}
+
+Test(queue, new_user_starts_at_the_counter_of_users_that_left)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, again;
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	leave(q, &a);
+	arrive(q, &b, 2, 0);
+	cr_expect_geq(queue_served(&b.g), LOT);
+	serve(q, &b, 10);
+	arrive(q, &again, 1, 0);
+	cr_expect_eq(queue_served(&again.g), LOT + 10, "a returning user neither leads nor lags");
+	leave(q, &b);
+	leave(q, &again);
+	queue_free(q);
+}
+
+Test(queue, absent_user_saves_up_nothing)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, waits, b;
+	arrive(q, &b, 2, 0);
+	serve(q, &b, 10);
+	leave(q, &b);
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	arrive(q, &waits, 1, 0);
+	arrive(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), queue_served(&waits.g));
+	leave(q, &a);
+	leave(q, &waits);
+	leave(q, &b);
+	queue_free(q);
+}
+
+/* One of its jobs is always here, so that it is never absent. */
+Test(queue, user_of_few_tokens_saves_up_nothing)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, little, next;
+	arrive(q, &little, 2, 0);
+	serve(q, &little, 10);
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	cr_expect_eq(queue_served(&little.g), 10, "a running group does not change counters of others");
+	arrive(q, &next, 2, 0);
+	cr_expect_gt(queue_served(&next.g), LOT * 9 / 10);
+	leave(q, &a);
+	leave(q, &little);
+	leave(q, &next);
+	queue_free(q);
+}
+
+Test(queue, user_of_few_tokens_goes_before_a_flood)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, flood, little, next, c;
+	arrive(q, &little, 2, 0);
+	serve(q, &little, 10);
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	arrive(q, &flood, 1, 0);
+	arrive(q, &next, 2, 0);
+	cr_expect_lt(queue_served(&next.g), queue_served(&flood.g));
+	cr_expect(queue_pick(q, 0, ready, NULL) == &next.s);
+	arrive(q, &c, 3, 0);
+	cr_expect_eq(queue_served(&c.g), queue_served(&flood.g), "only users with jobs here have the credit");
+	leave(q, &a);
+	leave(q, &flood);
+	leave(q, &little);
+	leave(q, &next);
+	leave(q, &c);
+	queue_free(q);
+}
+
+Test(queue, new_user_starts_with_the_least_served_waiting_user)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, c;
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	arrive(q, &b, 2, 0);
+	serve(q, &a, LOT);
+	arrive(q, &c, 3, 0);
+	cr_expect_eq(queue_served(&c.g), LOT, "where b is, not where a is");
+	leave(q, &a);
+	leave(q, &b);
+	leave(q, &c);
+	queue_free(q);
+}
+
+Test(queue, waiting_user_keeps_virtual_time_when_it_submits_more)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, more;
+	arrive(q, &a, 1, 0);
+	arrive(q, &b, 2, 0);
+	serve(q, &a, LOT);
+	arrive(q, &more, 2, 0);
+	cr_expect_eq(queue_served(&b.g), 0, "it waits since before a was served");
+	cr_expect(queue_pick(q, 0, ready, NULL) == &b.s);
+	leave(q, &a);
+	leave(q, &b);
+	leave(q, &more);
+	queue_free(q);
+}
+
+/* A user that was preempted for want of blocks has no new jobs waiting: others do not start at its counter,
+ * it keeps its place, and its later jobs have no claim from it. */
+Test(queue, preempted_user_keeps_virtual_time)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, little, b, next;
+	arrive(q, &little, 3, 0);
+	serve(q, &little, 10);
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	preempt(q, &little);
+	cr_expect_eq(queue_served(&little.g), 10);
+	arrive(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), queue_served(&a.g));
+	cr_expect(queue_pick(q, 0, ready, NULL) == &little.s);
+	arrive(q, &next, 3, 0);
+	cr_expect_gt(queue_served(&next.g), LOT * 9 / 10);
+	leave(q, &a);
+	leave(q, &little);
+	leave(q, &b);
+	leave(q, &next);
+	queue_free(q);
+}
+
+Test(queue, priorities_have_counters_of_their_own)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b, c;
+	arrive(q, &a, 1, 5);
+	serve(q, &a, LOT);
+	arrive(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), 0);
+	arrive(q, &c, 3, 5 + 64);
+	cr_expect_eq(queue_served(&c.g), 0);
+	leave(q, &a);
+	leave(q, &b);
+	leave(q, &c);
+	queue_free(q);
+}
+
+/* More users come and go than idle lanes are kept. */
+Test(queue, forgotten_user_starts_with_the_others)
+{
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b;
+	arrive(q, &a, 1, 0);
+	serve(q, &a, LOT);
+	for (uint64_t user = 2; user < 40000; user++) {
+		arrive(q, &b, user, user % 2 ? (int32_t)user : 0);
+		cr_assert_eq(queue_served(&b.g), user % 2 ? 0 : LOT);
+		leave(q, &b);
+	}
+	arrive(q, &b, 2, 0);
+	cr_expect_eq(queue_served(&b.g), LOT);
+	leave(q, &a);
+	leave(q, &b);
+	queue_free(q);
+}
+
+/* The last user of a priority is forgotten, and with it the highest counter of that priority. */
+Test(queue, forgotten_priority_starts_at_zero)
+{
+	enum { RARE = 50000 };
+	struct queue *q = queue_new(INT64_MAX);
+	struct one a, b;
+	arrive(q, &a, 1, RARE);
+	serve(q, &a, LOT);
+	leave(q, &a);
+	arrive(q, &a, 2, RARE);
+	cr_expect_eq(queue_served(&a.g), LOT);
+	leave(q, &a);
+	for (uint64_t user = 3; user < 20000; user++) {
+		arrive(q, &b, user, 0);
+		leave(q, &b);
+	}
+	arrive(q, &a, 1, RARE);
+	cr_expect_eq(queue_served(&a.g), 0);
+	serve(q, &a, 10);
+	arrive(q, &b, 2, RARE);
+	cr_expect_eq(queue_served(&b.g), 10);
+	leave(q, &a);
+	leave(q, &b);
+	queue_free(q);
+}
+
+/* ---- the order, by exhaustive search ---- */
+
+enum { ONES = 60, BONUS = 4096, AGING = 40 };
+
+struct crowd {
+	struct queue *q;
+	struct one ones[ONES];
+	bool here[ONES];
+	enum queue_ready is[ONES];
+	uint64_t rng;
+	int64_t now;
+};
+
+static uint32_t rnd(struct crowd *c, uint32_t n)
+{
+	c->rng = c->rng * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((c->rng >> 33) % n);
+}
+
+static enum queue_ready as_chosen(const struct seq *s, void *user)
+{
+	const struct crowd *c = user;
+	return c->is[s->group->job];
+}
+
+/* No sequence of its user and priority before it is ready, or holds it up. */
+static bool leads(const struct crowd *c, uint32_t i)
+{
+	const struct group *g = &c->ones[i].g;
+	if (!c->here[i] || !c->ones[i].s.next || c->is[i] != QUEUE_READY)
+		return false;
+	for (uint32_t k = 0; k < ONES; k++) {
+		const struct group *o = &c->ones[k].g;
+		if (c->here[k] && c->ones[k].s.next && o->user == g->user && o->priority == g->priority &&
+		    o->order < g->order && c->is[k] != QUEUE_SKIP)
+			return false;
+	}
+	return true;
+}
+
+static int64_t debt(const struct group *g)
+{
+	return (int64_t)queue_served(g) - (g->first_run_us ? BONUS : 0);
+}
+
+static const struct seq *search(const struct crowd *c)
+{
+	const struct group *old = NULL, *urgent = NULL, *best = NULL;
+	for (uint32_t i = 0; i < ONES; i++) {
+		const struct group *g = &c->ones[i].g;
+		if (!leads(c, i))
+			continue;
+		if (c->now - g->since_us > AGING && (!old || g->order < old->order))
+			old = g;
+		if (!urgent || g->priority < urgent->priority)
+			urgent = g;
+	}
+	if (!urgent)
+		return NULL;
+	int32_t priority = old ? old->priority : urgent->priority;
+	for (uint32_t i = 0; i < ONES; i++) {
+		const struct group *g = &c->ones[i].g;
+		if (leads(c, i) && g->priority == priority &&
+		    (!best || debt(g) < debt(best) || (debt(g) == debt(best) && g->order < best->order)))
+			best = g;
+	}
+	return &c->ones[best->job].s;
+}
+
+static void arrive_or_change(struct crowd *c, uint32_t i)
+{
+	struct one *o = &c->ones[i];
+	if (!c->here[i]) {
+		arrive_at(c->q, o, rnd(c, 6), (int32_t)rnd(c, 3), c->now);
+		o->g.job = i;
+		c->here[i] = true;
+	} else if (!o->s.next) {
+		queue_charge(c->q, &o->g, rnd(c, 3000));
+		o->g.since_us = c->now;
+		if (rnd(c, 4) == 0)
+			preempt(c->q, o);
+	} else if (rnd(c, 3)) {
+		serve(c->q, o, rnd(c, 3000));
+		o->g.since_us = c->now;
+	} else {
+		leave(c->q, o);
+		c->here[i] = false;
+	}
+	c->is[i] = rnd(c, 2) ? QUEUE_READY : rnd(c, 3) ? QUEUE_SKIP : QUEUE_HOLD;
+}
+
+Test(queue, pick_agrees_with_an_exhaustive_search)
+{
+	struct crowd *c = calloc(1, sizeof *c);
+	uint32_t n_found = 0, n_aged = 0;
+	cr_assert(c);
+	c->q = queue_new(AGING);
+	for (uint32_t step = 0; step < 20000; step++) {
+		c->now = step;
+		arrive_or_change(c, rnd(c, ONES));
+		const struct seq *s = queue_pick(c->q, c->now, as_chosen, c);
+		cr_assert_eq(s, search(c), "step %u", step);
+		n_found += s != NULL;
+		n_aged += s && c->now - s->group->since_us > AGING;
+	}
+	cr_expect_gt(n_found, 10000);
+	cr_expect(n_aged > 1000 && n_aged < n_found - 1000, "%u of %u", n_aged, n_found);
+	for (uint32_t i = 0; i < ONES; i++)
+		if (c->here[i])
+			leave(c->q, &c->ones[i]);
+	queue_free(c->q);
+	free(c);
+}

@@ -1,0 +1,162 @@
+/* test_cache.c - how large the pools of the paged cache become, on devices that only say numbers. */
+#include "worker/cache.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+static struct kern_info info;
+static char why[256];
+
+static void say_info(struct kern_dev *d, struct kern_info *out)
+{
+	(void)d;
+	*out = info;
+}
+
+static int64_t block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size)
+{
+	(void)d;
+	return (int64_t)n_layers * 2 * n_kv_heads * head_dim * block_size * 2;
+}
+
+/* Attention's scratch: a byte for every 16 of blocks. */
+static int64_t scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
+			     int n_blocks)
+{
+	return block_bytes(d, n_layers, n_kv_heads, head_dim, block_size) * n_blocks / 16;
+}
+
+static const struct kern_ops ops = {
+	.info = say_info, .kv_block_bytes = block_bytes, .kv_scratch_bytes = scratch_bytes};
+static const struct model_config model = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 64};
+
+static int size(struct cache *c, const struct model_config *m, uint64_t kv_bytes, uint64_t swap_bytes)
+{
+	const struct cache_args a = {.ops = &ops,
+				     .model = m,
+				     .block_size = 16,
+				     .max_context = 1024,
+				     .weights_bytes = 1 << 20,
+				     .kv_bytes = kv_bytes,
+				     .swap_bytes = swap_bytes};
+	why[0] = '\0';
+	return cache_size(c, &a, why, sizeof why);
+}
+
+/* What is left when all else is on the device. */
+static int size_last(struct cache *c, double fraction, uint64_t swap_bytes)
+{
+	const struct cache_args a = {.ops = &ops,
+				     .model = &model,
+				     .block_size = 16,
+				     .max_context = 1024,
+				     .swap_bytes = swap_bytes,
+				     .fraction = fraction};
+	why[0] = '\0';
+	cr_assert(cache_sized_last(&a));
+	return cache_size(c, &a, why, sizeof why);
+}
+
+static void gpu(void)
+{
+	info = (struct kern_info){
+		.bytes_total = 1 << 30, .bytes_free = 1 << 29, .head_max = 256, .head_step = 8};
+}
+
+TestSuite(cache, .init = gpu);
+
+Test(cache, a_pool_that_was_asked_for_is_given)
+{
+	struct cache c;
+	cr_assert_eq(size(&c, &model, 1 << 20, 1 << 19), 0, "%s", why);
+	cr_assert_eq(c.block_bytes, 16384);
+	cr_assert_eq(c.n_blocks, 64);
+	cr_assert_eq(c.n_host_blocks, 32);
+}
+
+Test(cache, a_pool_larger_than_the_device_is_refused_with_both_figures)
+{
+	struct cache c;
+	cr_assert_eq(size(&c, &model, (uint64_t)1 << 31, 1), -ENOMEM);
+	cr_assert(strstr(why, "2147483648") && strstr(why, "1073741824"), "%s", why);
+}
+
+Test(cache, a_pool_without_room_for_a_block_is_refused)
+{
+	struct cache c;
+	cr_assert_eq(size(&c, &model, 100, 1), -ENOMEM);
+	cr_assert(strstr(why, "16384"), "%s", why);
+}
+
+Test(cache, a_head_size_that_the_device_cannot_do_is_refused_by_its_number)
+{
+	struct cache c;
+	struct model_config m = model;
+	m.head_dim = 320;
+	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
+	cr_assert(strstr(why, "320") && strstr(why, "256"), "%s", why);
+	m.head_dim = 20;
+	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
+	info.head_max = info.head_step = 0;
+	cr_assert_eq(size(&c, &m, 1 << 20, 1), 0, "%s", why);
+}
+
+Test(cache, a_gpu_gives_its_fraction_less_what_is_in_use)
+{
+	struct cache c;
+	info = (struct kern_info){.bytes_total = 1 << 30,
+				  .bytes_free = 900 << 20,
+				  .bytes_used = 100 << 20,
+				  .steps_take_memory = true};
+	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
+	/* 412 MiB, of which scratch takes one part in 16 of as many blocks */
+	cr_assert_eq(c.n_blocks, 412 * 64 - 412 * 64 / 16);
+	cr_assert_eq(size_last(&c, 0, 1), 0, "%s", why);
+	const int most = (int)((0.9 * (1 << 30) - (100 << 20)) / 16384);
+	cr_assert_eq(c.n_blocks, (int)((0.9 * (1 << 30) - (100 << 20) - most * 1024.0) / 16384));
+}
+
+Test(cache, what_is_not_free_is_not_taken)
+{
+	struct cache c;
+	info = (struct kern_info){.bytes_total = 1 << 30,
+				  .bytes_free = 200 << 20,
+				  .bytes_used = 100 << 20,
+				  .steps_take_memory = true};
+	cr_assert_eq(size_last(&c, 0.9, 1), 0, "%s", why);
+	cr_assert_leq(c.n_blocks, (200 - 16) * 64); /* a 64th of the device stays free */
+	cr_assert_geq(c.n_blocks, (200 - 16) * 60 - 1);
+}
+
+Test(cache, fewer_blocks_than_any_service_needs_are_refused)
+{
+	struct cache c;
+	info = (struct kern_info){.bytes_total = 64 << 20,
+				  .bytes_free = 40 << 20,
+				  .bytes_used = (32 << 20) - 18 * 16384,
+				  .steps_take_memory = true};
+	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
+	cr_assert_eq(c.n_blocks, 16); /* the rest is for scratch */
+	info.bytes_used += 16384;
+	cr_assert_eq(size_last(&c, 0.5, 1), -ENOMEM);
+	cr_assert(strstr(why, "at least 16 are needed") && strstr(why, "50% (32 MiB)"), "%s", why);
+}
+
+Test(cache, the_host_pool_of_a_cpu_comes_out_of_the_same_fraction)
+{
+	struct cache c;
+	info = (struct kern_info){.bytes_total = 1 << 30, .bytes_free = 900 << 20, .bytes_used = 100 << 20};
+	cr_assert_eq(size_last(&c, 0.5, 100 << 20), 0, "%s", why);
+	cr_assert_eq(c.n_host_blocks, 100 * 64);
+	cr_assert_eq(c.n_blocks, 312 * 64 - 412 * 64 / 16);
+	cr_assert_eq(size_last(&c, 0.5, 0), 0, "%s", why);
+	cr_assert_leq((int64_t)(c.n_blocks + c.n_host_blocks) * c.block_bytes, (int64_t)412 << 20);
+}
+
+Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
+{
+	const struct cache_args a = {.ops = &ops, .model = &model, .weights_bytes = (int64_t)600 << 20};
+	cr_assert_eq(cache_check(&a, why, sizeof why), -ENOMEM);
+	cr_assert(strstr(why, "600 MiB") && strstr(why, "only 512 are free"), "%s", why);
+}

@@ -1,0 +1,193 @@
+/* The worker's side of the bus: a process that runs the link, and a ROUTER here that plays the
+ * controller. */
+#include "base/clock.h"
+#include "tests/unit/worker/link_peer.h"
+
+/* A worker that serves its first controller; the model's directory. */
+static const char *begin(void)
+{
+	const char *dir = model();
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load(dir, 1);
+	expect(BUS_READY);
+	return dir;
+}
+
+static void stop(void)
+{
+	send_stop();
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
+
+Test(link, serves_from_hello_to_stop)
+{
+	const char *dir = model();
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	cr_expect_str_eq(decoded().hello.device, "cpu");
+	cr_expect_eq(decoded().hello.pid, peer.pid);
+	const int64_t t0 = clock_us();
+	send_load(dir, 5);
+	expect(BUS_READY);
+	cr_expect_eq(decoded().ready.epoch, 5);
+	cr_expect_eq(decoded().ready.n_vocab, 331);
+	cr_expect_leq(decoded().ready.load_ms, (clock_us() - t0) / 1000 + 1);
+	send_plan(5, 1, 3);
+	send_plan(5, 2, 3);
+	expect_result(5, 1);
+	expect_result(5, 2);
+	expect(BUS_BEAT);
+	cr_expect_eq(decoded().beat.state, BUS_SERVING);
+	cr_expect_eq(decoded().beat.progress, 2);
+	const uint64_t moves = decoded().beat.moves;
+	cr_expect_gt(moves, 0); /* of the load and two steps */
+	send_plan(5, 3, 3);
+	expect_result(5, 3);
+	expect(BUS_BEAT);
+	cr_expect_gt(decoded().beat.moves, moves);
+	stop();
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	return (x > y) - (x < y);
+}
+
+/* The median: a busy machine delays a beat now and then, and the next one comes the sooner. */
+Test(link, beats_every_quarter_of_a_second)
+{
+	enum { GAPS = 9 };
+	int64_t gaps[GAPS];
+	begin();
+	expect(BUS_BEAT);
+	for (int i = 0; i < GAPS; i++) {
+		const int64_t t0 = clock_us();
+		expect(BUS_BEAT);
+		gaps[i] = clock_us() - t0;
+	}
+	qsort(gaps, GAPS, sizeof *gaps, by_size);
+	const int64_t ms = gaps[GAPS / 2] / 1000;
+	cr_expect(ms > 150 && ms < 450, "a beat every %lld ms", (long long)ms);
+	stop();
+}
+
+Test(link, a_missing_plan_is_told_by_a_beat)
+{
+	begin();
+	send_plan(1, 4, 3);
+	expect(BUS_BEAT);
+	cr_expect_eq(decoded().beat.expected, 1);
+	send_plan(1, 1, 3);
+	expect_result(1, 1);
+	stop();
+}
+
+Test(link, a_plan_that_contradicts_is_told_and_ends_the_worker)
+{
+	begin();
+	send_plan(1, 1, 1 << 20);
+	expect(BUS_FAILED);
+	cr_expect(strstr(decoded().failed.why, "block"), "%s", decoded().failed.why);
+	cr_expect_eq(end_worker(), 1);
+	close_router();
+}
+
+Test(link, a_model_that_does_not_load_is_told)
+{
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load("/nonexistent/model", 2);
+	expect(BUS_FAILED);
+	cr_expect_eq(decoded().failed.epoch, 2);
+	cr_expect(strstr(decoded().failed.why, "/nonexistent/model/config.json"), "%s", decoded().failed.why);
+	cr_expect_eq(end_worker(), 1);
+	close_router();
+}
+
+Test(link, garbage_is_passed_over)
+{
+	const char *dir = model();
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_bytes("\xdd\xff\xff\xff\xff", 5);
+	send_bytes("", 0);
+	send_bytes("\x93\x02\x06\x80", 4); /* a result, which only a worker may send */
+	send_bytes("\x93\x02\x05\x90", 4); /* a plan before anything is loaded */
+	send_load(dir, 1);
+	expect(BUS_READY);
+	stop();
+}
+
+Test(link, another_version_is_a_plain_error)
+{
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_bytes("\x93\x09\x02\x80", 4);
+	cr_expect_eq(end_worker(), 4);
+	close_router();
+}
+
+Test(link, ends_when_the_controller_is_gone)
+{
+	start_worker(700);
+	open_router();
+	expect(BUS_HELLO);
+	close_router();
+	cr_expect_eq(end_worker(), 3); /* within the grace: the suite has a time limit */
+}
+
+Test(link, a_new_controller_gets_a_hello_and_the_weights_stay)
+{
+	const char *dir = begin();
+	send_plan(1, 1, 3);
+	expect_result(1, 1);
+	close_router();
+	open_router();
+	expect(BUS_HELLO);
+	send_load(dir, 2);
+	expect(BUS_READY);
+	cr_expect_eq(decoded().ready.epoch, 2);
+	send_plan(1, 2, 3); /* of the old epoch */
+	send_plan(2, 1, 3);
+	expect_result(2, 1);
+	stop();
+}
+
+/* A restarted controller answers a message of the time before it with stop. */
+Test(link, the_first_stop_of_a_new_controller_is_answered_by_hello)
+{
+	const char *dir = begin();
+	close_router();
+	open_router();
+	expect(BUS_HELLO);
+	send_stop();
+	expect(BUS_HELLO);
+	send_load(dir, 1);
+	expect(BUS_READY);
+	send_stop();
+	expect(BUS_STOP);
+	close_router();
+	cr_expect_eq(end_worker(), 0);
+}
+
+Test(link, a_second_stop_of_a_new_controller_is_meant)
+{
+	begin();
+	close_router();
+	open_router();
+	expect(BUS_HELLO);
+	send_stop();
+	expect(BUS_HELLO);
+	send_stop();
+	expect(BUS_STOP);
+	close_router();
+	cr_expect_eq(end_worker(), 0);
+}

@@ -1,0 +1,224 @@
+/* The decoder against other implementations: tiny models against Hugging Face transformers
+ * (tests/golden/models.json), trained and random ones of the shared data against a float64
+ * reference. */
+#include "tests/driver.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <math.h>
+
+/* How far logits of about 1 may be off: operands of F32, or on a GPU of F16 or BF16. */
+static float tolerance(const struct driver *d)
+{
+	if (strstr(d->ready.numerics, "bf16"))
+		return 0.2f;
+	if (strstr(d->ready.numerics, "fast"))
+		return 2e-2f;
+	return strstr(d->ready.numerics, "f16") ? 3e-2f : 2e-3f;
+}
+
+/* Below this a greedy choice may differ by rounding, and all that follows with it. */
+static double margin_min(const struct driver *d)
+{
+	return 2.5 * (double)tolerance(d);
+}
+
+enum { CASES_MAX = 64, STORY_TOKENS = 48, BRIEF_TOKENS = 12 };
+
+static uint32_t story_tokens(void)
+{
+	return driver_brief() ? BRIEF_TOKENS : STORY_TOKENS;
+}
+
+static void check_row(struct driver *d, const json_t *expected, int stride, const char *name,
+		      const char *what)
+{
+	int n_vocab = step_config(d->step)->n_vocab;
+	float *logits = malloc((size_t)n_vocab * sizeof *logits);
+	size_t worst = 0;
+	float most = 0;
+	cr_assert_eq(step_logits(d->step, 0, logits), 0);
+	cr_assert_eq((int)json_array_size(expected), (n_vocab + stride - 1) / stride, "%s", name);
+	for (size_t i = 0; i < json_array_size(expected); i++) {
+		float e = fabsf(logits[i * (size_t)stride] -
+				(float)json_number_value(json_array_get(expected, i)));
+		if (!(e <= most)) {
+			most = e;
+			worst = i;
+		}
+	}
+	cr_expect(most <= tolerance(d), "%s, %s: logit %zu differs by %g", name, what, worst * (size_t)stride,
+		  most);
+	free(logits);
+}
+
+/* Greedy tokens, one step each, until the reference itself is undecided; how many were compared. */
+static uint32_t check_greedy(struct driver *d, uint32_t at, const json_t *ids, const json_t *margins,
+			     const char *name)
+{
+	uint32_t n;
+	uint32_t *want = json_ids(ids, &n);
+	if (driver_brief() && n > BRIEF_TOKENS)
+		n = BRIEF_TOKENS;
+	for (uint32_t i = 0; i < n; i++) {
+		double margin = margins ? json_number_value(json_array_get(margins, i)) : 2;
+		if (margin < margin_min(d)) {
+			n = i;
+			break;
+		}
+		cr_assert_eq(d->result.n_tokens, 1);
+		cr_assert_eq(d->result.tokens[0], want[i], "%s: token %u is %u, not %u (margin %g)", name, i,
+			     d->result.tokens[0], want[i], margin);
+		if (i + 1 == n)
+			break;
+		driver_add_run(d, 0, at + i, 1, true);
+		cr_assert_eq(driver_step(d), 0, "%s: %s", name, d->why);
+	}
+	free(want);
+	return n;
+}
+
+/* ---- tiny models ---- */
+
+static json_t *golden(void)
+{
+	char why[256];
+	json_t *all = NULL;
+	cr_assert_eq(json_read(repofile("tests/golden/models.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
+		     why);
+	return all;
+}
+
+static void run_case(const json_t *c)
+{
+	const char *name = json_string_value(json_get(c, "name"));
+	const int stride = (int)json_integer_value(json_get(c, "stride"));
+	const uint32_t cut = (uint32_t)json_integer_value(json_get(c, "cut"));
+	const char *dir = tiny_model(name);
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	struct driver d;
+	struct bus_load load = driver_load(dir);
+	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
+	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why);
+	struct params p;
+	params_init(&p);
+	p.temperature = 0;
+	uint32_t n;
+	uint32_t *prompt = json_ids(json_get(c, "prompt"), &n);
+	cr_assert_eq(driver_prompt(&d, prompt, cut, cut + 1, cut, &p), 0, "%s: %s", name, d.why);
+	check_row(&d, json_get(c, "logits_cut"), stride, name, "first tokens");
+	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s: %s", name, d.why);
+	check_row(&d, json_get(c, "logits"), stride, name, "prompt");
+	check_greedy(&d, n, json_get(c, "greedy"), json_get(c, "margins"), name);
+	free(prompt);
+	driver_close(&d);
+}
+
+ParameterizedTestParameters(model, agrees_with_transformers)
+{
+	static int cases[CASES_MAX];
+	json_t *all = golden();
+	size_t n = json_array_size(all);
+	for (size_t i = 0; i < n; i++)
+		cases[i] = (int)i;
+	json_decref(all);
+	return cr_make_param_array(int, cases, n);
+}
+
+ParameterizedTest(int *i, model, agrees_with_transformers)
+{
+	json_t *all = golden();
+	run_case(json_array_get(all, (size_t)*i));
+	json_decref(all);
+}
+
+Test(model, golden_cases_cover_every_family_and_scaling)
+{
+	json_t *all = golden();
+	cr_expect_geq(json_array_size(all), 18);
+	json_decref(all);
+}
+
+/* ---- references of the shared data ---- */
+
+static json_t *reference(const char *file)
+{
+	const char *path = testdata(file);
+	char why[256];
+	json_t *o = NULL;
+	if (!path)
+		cr_skip_test("%s is not here", file);
+	cr_assert_eq(json_read(path, 4 << 20, &o, why, sizeof why), 0, "%s", why);
+	return o;
+}
+
+static uint32_t run_reference(const char *dir, const json_t *c, const char *logits, const json_t *margins)
+{
+	struct driver d;
+	const char *path = testdata(dir);
+	if (!path)
+		cr_skip_test("%s is not here", dir);
+	struct bus_load load = driver_load(path);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", dir, d.why);
+	struct params p;
+	params_init(&p);
+	p.temperature = 0;
+	uint32_t n;
+	uint32_t *prompt = json_ids(json_get(c, "prompt_ids"), &n);
+	cr_assert_eq(driver_prompt(&d, prompt, n, n + 64, 256, &p), 0, "%s: %s", dir, d.why);
+	check_row(&d, json_get(c, logits), 1, dir, "prompt");
+	uint32_t compared = check_greedy(&d, n, json_get(c, "greedy_ids"), margins, dir);
+	free(prompt);
+	driver_close(&d);
+	return compared;
+}
+
+Test(model, stories_f32_tells_the_reference_story)
+{
+	json_t *o = reference("weights/stories260K-reference.json");
+	cr_expect_eq(run_reference("weights/stories260K-hf-f32", json_get(o, "hf-f32"), "first_logits", NULL),
+		     story_tokens());
+	json_decref(o);
+}
+
+Test(model, stories_bf16_tells_the_reference_story)
+{
+	json_t *o = reference("weights/stories260K-reference.json");
+	cr_expect_eq(
+		run_reference("weights/stories260K-hf-bf16", json_get(o, "hf-bf16"), "first_logits", NULL),
+		story_tokens());
+	json_decref(o);
+}
+
+static void run_tiny_references(const char *name, const char *dir)
+{
+	json_t *o = reference("weights/tiny-reference.json");
+	const json_t *list = json_get(o, name);
+	cr_assert_geq(json_array_size(list), 3);
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *c = json_array_get(list, i);
+		run_reference(dir, c, "logits_after_prompt", json_get(c, "margins"));
+	}
+	json_decref(o);
+}
+
+Test(model, tiny_qwen3_agrees_with_float64)
+{
+	run_tiny_references("tiny_qwen3", "weights/tiny-random/tiny_qwen3");
+}
+
+Test(model, tiny_llama3_agrees_with_float64)
+{
+	run_tiny_references("tiny_llama3", "weights/tiny-random/tiny_llama3");
+}
+
+Test(model, tiny_mistral_agrees_with_float64)
+{
+	run_tiny_references("tiny_mistral", "weights/tiny-random/tiny_mistral");
+}
+
+Test(model, tiny_qwen3_awq_agrees_with_float64)
+{
+	run_tiny_references("tiny_qwen3-awq-w4g32", "weights/tiny_qwen3-awq-w4g32");
+}

@@ -1,0 +1,10 @@
+/* inspect.h - `quern-worker --inspect`: what a kind of device offers, and which kernels it would use.
+ * `quern inspect cpu|gpu` starts it and reads what it prints. */
+#ifndef QUERN_WORKER_INSPECT_H
+#define QUERN_WORKER_INSPECT_H
+
+/* kind: "cpu" (the whole machine) or "gpu" (every GPU that opens).  Prints a JSON array with an object per
+ * device to stdout, or {"error": REASON} when none opens.  Returns the exit status. */
+int inspect_devices(const char *kind);
+
+#endif

@@ -1,0 +1,86 @@
+/* link_impl.h - inside of the link: its state, and what link.c (messages and what they cause) uses of
+ * link_socket.c (the socket and the beat thread).
+ *
+ * The socket belongs to the main thread.  While that is busy with a load or a step, the socket is lent to
+ * the beat thread, which sends the beats and receives into the stash:
+ *
+ *     main thread   | handle | lend |  load or step ............ | reclaim | stash, then the socket |
+ *     beat thread            |      | beat, receive | beat, receive |
+ *
+ * One thread holds it at a time. */
+#ifndef QUERN_WORKER_LINK_IMPL_H
+#define QUERN_WORKER_LINK_IMPL_H
+
+#include "base/buf.h"
+#include "proto/bus.h"
+#include "worker/link.h"
+#include "worker/step.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <zmq.h>
+
+enum { STASH = 16 }; /* messages received while the main thread was busy; at most STEP_AHEAD are plans */
+
+struct link {
+	const struct link_args *args;
+	void *ctx;
+	void *sock;        /* DEALER */
+	void *monitor;     /* PAIR: the socket's events */
+	struct step *step; /* NULL until a model is loaded */
+	struct plan plan;
+	struct result result;
+	/* from here to `stop`: of the thread that holds the socket, as the monitor */
+	struct buf out;
+	bool hello_due;             /* the link is up, and its controller has no hello yet */
+	int64_t hello_at_us;        /* not before */
+	struct tp_group_meet *meet; /* where other ranks find this worker; NULL: none yet */
+	char meet_text[BUS_MEET_SIZE];
+	bool meet_published; /* in a hello: the next hello has another */
+	bool welcome;        /* a load has come since the link came up */
+	bool stop_passed;    /* a stop came before that load, and was ignored */
+	bool unknown;        /* the controller does not accept this worker's key */
+	bool stop;
+
+	pthread_t beater;
+	pthread_mutex_t lock; /* of all that follows */
+	pthread_cond_t wake;
+	bool lent;
+	bool loading;
+	bool end;
+	uint64_t epoch;
+	uint64_t ended; /* plans with results sent */
+	bool missed;    /* a plan of this epoch was lost */
+	int64_t next_beat_us;
+	int64_t last_seen_us;  /* last message of the controller */
+	int64_t last_check_us; /* last check of last_seen_us, several times a second */
+	zmq_msg_t stash[STASH];
+	int stash0, n_stash;
+	struct buf beat;
+	atomic_uint permille;  /* of the load */
+	atomic_ullong moves;   /* progress of loads and steps: beats come from another thread */
+	atomic_int calls;      /* loads and stops in the stash, which end the load or step in progress */
+	atomic_bool dismissed; /* the controller's beats since the socket was lent name no group */
+};
+
+/* link_stop() was called. */
+bool link_stopping(void);
+
+int link_open_sockets(struct link *l, char *why, size_t why_n);
+void link_close_sockets(struct link *l); /* with the stash; sockets may be missing */
+int link_start_beats(struct link *l, char *why, size_t why_n);
+void link_end_beats(struct link *l);
+
+/* The rest is for the thread that holds the socket. */
+void link_lend(struct link *l, bool loading);
+void link_reclaim(struct link *l); /* also publishes the step's epoch and number in the beats */
+
+int link_send_bytes(struct link *l, const struct buf *b); /* 0, -errno; never blocks */
+int link_send(struct link *l, const struct bus_msg *m);
+void link_send_hello(struct link *l);
+void link_send_beat(struct link *l); /* under the lock */
+bool link_take(struct link *l, zmq_msg_t *m);
+void link_read_monitor(struct link *l);
+bool link_grace_over(struct link *l); /* no sign of the controller for the grace period */
+
+#endif

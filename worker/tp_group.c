@@ -1,0 +1,151 @@
+#include "worker/tp_group.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAME_SIZE = 512 };
+
+struct tp_group {
+	const struct coll_ops *ops;
+	struct coll *coll;
+	int rank, n_ranks;
+};
+
+struct tp_group_meet {
+	const struct coll_ops *ops;
+	struct coll_meet *meet; /* NULL once it is used up */
+};
+
+/* ---- meeting ---- */
+
+int tp_group_meet_new(struct tp_group_meet **out, const char *device, char *text, char *why, size_t why_n)
+{
+	struct tp_group_meet m = {0};
+	int rc = kern_find_coll(device, &m.ops, why, why_n);
+	if (rc || (rc = m.ops->meet_new(&m.meet, text, why, why_n)))
+		return rc;
+	*out = xmemdup(&m, sizeof m);
+	return 0;
+}
+
+void tp_group_meet_free(struct tp_group_meet *m)
+{
+	if (!m)
+		return;
+	m->ops->meet_free(m->meet);
+	free(m);
+}
+
+int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *why, size_t why_n)
+{
+	struct tp_group g = {.rank = a->rank, .n_ranks = a->n_ranks};
+	struct tp_group_meet *mine = a->mine ? *a->mine : NULL;
+	int rc = kern_find_coll(a->device, &g.ops, why, why_n);
+	if (rc)
+		return rc;
+	if (a->rank == 0 && (!mine || !mine->meet))
+		return err_why(why, why_n, -ESTALE, "rank 0 has no place where the others could find it");
+	const struct coll_args args = {
+		.rank = a->rank,
+		.n_ranks = a->n_ranks,
+		.epoch = a->epoch,
+		.meet = a->meet,
+		.mine = a->rank == 0 ? &mine->meet : NULL,
+		.dev = a->dev,
+		.max_cols = a->max_cols,
+		.timeout_ms = a->timeout_ms,
+		.cancelled = a->cancelled,
+		.cancelled_arg = a->cancelled_arg,
+	};
+	if ((rc = g.ops->join(&g.coll, &args, why, why_n)))
+		return err_prefix(why, why_n, rc, "rank %d of %d cannot join its group", a->rank, a->n_ranks);
+	*out = xmemdup(&g, sizeof g);
+	return 0;
+}
+
+void tp_group_leave(struct tp_group *g)
+{
+	if (!g)
+		return;
+	g->ops->leave(g->coll);
+	free(g);
+}
+
+bool tp_group_broke(int rc)
+{
+	return rc == -ECANCELED || rc == -ESTALE || rc == -ECONNRESET || rc == -EPROTO;
+}
+
+const char *tp_group_why(const struct tp_group *g)
+{
+	return g->ops->why(g->coll);
+}
+
+/* ---- agreeing ---- */
+
+struct card {
+	struct tp_group_pools pools;
+	char same[SAME_SIZE];
+};
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, char *why,
+		   size_t why_n)
+{
+	struct card mine = {.pools = *pools}, *all = xcalloc((size_t)g->n_ranks, sizeof *all);
+	snprintf(mine.same, sizeof mine.same, "%s", same);
+	int rc = g->ops->gather(g->coll, all, &mine, sizeof mine);
+	if (rc)
+		err_why(why, why_n, rc, "%s", tp_group_why(g));
+	for (int r = 0; !rc && r < g->n_ranks; r++) {
+		all[r].same[SAME_SIZE - 1] = '\0';
+		pools->n_blocks = least(pools->n_blocks, all[r].pools.n_blocks);
+		pools->n_host_blocks = least(pools->n_host_blocks, all[r].pools.n_host_blocks);
+		pools->max_context = least(pools->max_context, all[r].pools.max_context);
+		if (strcmp(all[r].same, mine.same))
+			rc = err_why(
+				why, why_n, -EINVAL,
+				"rank %d is of another kind (%s) than rank %d (%s): the ranks of a group "
+				"must be alike",
+				r, all[r].same, g->rank, mine.same);
+	}
+	free(all);
+	return rc;
+}
+
+/* ---- operations ---- */
+
+void tp_group_settled(struct tp_group *g)
+{
+	if (g)
+		g->ops->settled(g->coll);
+}
+
+int tp_group_sum_rows(struct tp_group *g, struct kern_stream *s, void *x, int n_rows, int width)
+{
+	return g ? g->ops->sum_rows(g->coll, s, x, n_rows, width) : 0;
+}
+
+int tp_group_gather_cols(struct tp_group *g, struct kern_stream *s, void *out, const void *in, int n_rows,
+			 const int *widths)
+{
+	return g ? g->ops->gather_cols(g->coll, s, out, in, n_rows, widths) : 0;
+}
+
+int tp_group_broadcast(struct tp_group *g, void *bytes_of_rank_0, size_t bytes)
+{
+	return g ? g->ops->broadcast(g->coll, bytes_of_rank_0, bytes) : 0;
+}
+
+int tp_group_sync(struct tp_group *g, const struct kern_ops *ops, struct kern_stream *s)
+{
+	return g ? g->ops->sync(g->coll, s) : ops->stream_sync(s);
+}

@@ -1,0 +1,72 @@
+/* tp_group.h - a worker's place in a tensor-parallel group: joins it, agrees with the other ranks,
+ * and hands the collectives of kern's table on to the model and the sampler.
+ *
+ *   hello.meet      tp_group_meet_new(): where the others find this worker, if it becomes rank 0
+ *   load            tp_group_join(), tp_group_agree()
+ *   each plan       tp_group_sum_rows(), tp_group_gather_cols(), tp_group_broadcast()
+ *   a lost rank     any of these gives an error (tp_group_broke()): tp_group_leave(), hello again
+ *
+ * A group is used by one thread.  NULL is the group of a worker that serves alone: the operations
+ * then do nothing and return 0. */
+#ifndef QUERN_WORKER_TP_GROUP_H
+#define QUERN_WORKER_TP_GROUP_H
+
+#include "kernels/coll.h"
+#include "kernels/kern.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tp_group;
+struct tp_group_meet;
+
+/* A new meeting place, as text (COLL_MEET_SIZE).  -ENODEV, -ENOTSUP: this device cannot be part of a
+ * group. */
+int tp_group_meet_new(struct tp_group_meet **out, const char *device, char *text, char *why, size_t why_n);
+void tp_group_meet_free(struct tp_group_meet *m); /* NULL is fine */
+
+struct tp_group_args {
+	const char *device;
+	struct kern_dev *dev;
+	uint64_t epoch;
+	int rank, n_ranks;
+	const char *meet; /* rank 0's text */
+	struct tp_group_meet *
+		*mine;  /* this worker's meeting place, consumed if it is rank 0; may hold NULL */
+	int max_cols;   /* most columns that a rank gives to tp_group_gather_cols() */
+	int timeout_ms; /* how late a rank may be for an operation, once tp_group_settled() */
+	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
+	void *cancelled_arg;
+};
+
+/* Waits until all ranks are there.  0, -ECANCELED; -ESTALE, -ECONNRESET: this group does not form, a later
+ * one may; any other error: none will. */
+int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *why, size_t why_n);
+void tp_group_leave(struct tp_group *g); /* NULL is fine */
+
+/* The error is another rank's: the group is over, but this worker can serve in a later one. */
+bool tp_group_broke(int rc);
+const char *tp_group_why(const struct tp_group *g);
+
+/* Pools of a rank; the group serves with the least of each. */
+struct tp_group_pools {
+	uint32_t n_blocks, n_host_blocks, max_context;
+};
+/* Sets pools to the least of all ranks.  same: a line that must be equal on all ranks (numerics, sizes).
+ * -EINVAL: it is not. */
+int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, char *why,
+		   size_t why_n);
+
+/* A whole plan was served: from now on a rank may be late by timeout_ms (coll.h). */
+void tp_group_settled(struct tp_group *g); /* NULL is fine */
+
+/* As in coll.h. */
+int tp_group_sum_rows(struct tp_group *g, struct kern_stream *s, void *x, int n_rows, int width);
+int tp_group_gather_cols(struct tp_group *g, struct kern_stream *s, void *out, const void *in, int n_rows,
+			 const int *widths);
+int tp_group_broadcast(struct tp_group *g, void *bytes_of_rank_0, size_t bytes);
+/* Of ops where g is NULL. */
+int tp_group_sync(struct tp_group *g, const struct kern_ops *ops, struct kern_stream *s);
+
+#endif
