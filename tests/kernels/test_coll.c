@@ -474,6 +474,48 @@ Test(coll, strangers_are_turned_away)
 	cr_expect_eq(status_of(1), 0);
 }
 
+/* ---- arriving and leaving ---- */
+
+static bool waiting_in_barrier;
+
+/* Called by a rank that has just seen that its peer is not there: the peer comes, finishes and leaves now. */
+static bool peer_comes_and_goes(void *arg)
+{
+	(void)arg;
+	if (waiting_in_barrier) {
+		atomic_store(&common->passed[0], 1);
+		while (!atomic_load(&common->passed[1]))
+			usleep(1000);
+	}
+	return false;
+}
+
+static void come_and_go(int rank)
+{
+	pids[rank] = fork();
+	cr_assert_geq(pids[rank], 0);
+	if (pids[rank])
+		return;
+	struct coll_args a = args_of(rank, 2, LATE_MS);
+	a.cancelled = rank == 0 ? peer_comes_and_goes : NULL;
+	struct coll *c = join(a);
+	waiting_in_barrier = true;
+	while (rank == 1 && !atomic_load(&common->passed[0]))
+		usleep(1000);
+	CHECK(ops->barrier(c) == 0);
+	ops->leave(c);
+	atomic_store(&common->passed[rank], 2);
+	_exit(0);
+}
+
+Test(coll, a_peer_that_arrives_and_leaves_at_once_is_not_lost)
+{
+	for (int r = 0; r < 2; r++)
+		come_and_go(r);
+	for (int r = 0; r < 2; r++)
+		cr_expect_eq(status_of(r), 0, "rank %d", r);
+}
+
 /* ---- nothing is left behind ---- */
 
 static int entries(const char *dir)
