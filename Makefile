@@ -59,10 +59,12 @@ USES_controller/endpoints := base proto formats controller/http controller/reque
 ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched message net metrics fleet jobs \
 	request jobsock http endpoints)
 USES_controller           := base proto formats $(ROOMS)
-USES_cli                  := base proto formats $(addprefix controller/,tokenizer chat jinja sched)
-USES_bench                := base proto formats kernels worker cli $(addprefix controller/,tokenizer chat jinja sched)
+USES_cli/terminal         := base
+USES_cli                  := base proto formats $(addprefix controller/,tokenizer chat jinja sched) cli/terminal
+USES_bench                := base proto formats kernels worker $(addprefix controller/,tokenizer chat jinja sched) \
+	cli/terminal cli
 
-FOLDERS := base proto formats kernels worker $(ROOMS) controller cli bench
+FOLDERS := base proto formats kernels worker $(ROOMS) controller cli/terminal cli bench
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
 $(foreach f,$(filter-out kernels,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
 $(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$(subst /,-,$f).a))

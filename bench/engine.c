@@ -8,8 +8,8 @@
 #include "cli/private.h"
 #include "bench/samples.h"
 #include "cli/stream.h"
-#include "cli/table.h"
-#include "cli/term.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/term.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "bench/layers.h"
 #include "bench/kernels_tune.h"
-#include "cli/environment.h"
+#include "cli/terminal/environment.h"
 #include "kernels/kern.h"
 
 enum {

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/version.h"
 #include "bench/sse.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <curl/curl.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "bench/serve.h"
 #include "bench/tokenizer.h"
 #include "cli/command.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <stdio.h>
 #include <stdlib.h>

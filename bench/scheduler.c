@@ -6,8 +6,8 @@
 #include "bench/costmodel.h"
 #include "bench/plot.h"
 #include "bench/replay.h"
-#include "cli/table.h"
-#include "cli/term.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/term.h"
 #include "bench/traces.h"
 
 #include <inttypes.h>

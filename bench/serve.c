@@ -5,13 +5,13 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "cli/environment.h"
+#include "cli/terminal/environment.h"
 #include "cli/launch.h"
 #include "bench/load_figures.h"
 #include "bench/loadgen.h"
 #include "bench/plot.h"
-#include "cli/table.h"
-#include "cli/term.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/term.h"
 #include "bench/workload.h"
 
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 #include "controller/tokenizer/tokenizer.h"
 
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #include "cli/openai_body.h"
 #include "cli/command.h"
 #include "cli/launch.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 #include "formats/batch_lines.h"
 
 #include <inttypes.h>

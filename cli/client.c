@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 #include "proto/mp.h"
 
 #include <inttypes.h>

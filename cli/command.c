@@ -1,9 +1,9 @@
 #include "cli/command.h"
 
 #include "base/err.h"
-#include "cli/environment.h"
+#include "cli/terminal/environment.h"
 #include "cli/launch.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/process.h"
-#include "cli/table.h"
-#include "cli/term.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/term.h"
 #include "formats/safetensors.h"
 #include "formats/weights.h"
 

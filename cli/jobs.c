@@ -3,8 +3,8 @@
 #include "base/err.h"
 #include "cli/command.h"
 #include "cli/stream.h"
-#include "cli/table.h"
-#include "cli/term.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/term.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

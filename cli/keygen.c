@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "base/options.h"
 #include "cli/command.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 #include "proto/curve.h"
 
 #include <stdlib.h>

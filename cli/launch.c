@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/process.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 #include "formats/shard.h"
 
 #include <inttypes.h>

@@ -12,7 +12,7 @@
 #include "cli/serve.h"
 #include "cli/status.h"
 #include "cli/submit.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 #include "cli/tokenize.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cli/launch.h"
 #include "cli/supervise.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -7,7 +7,7 @@
 #include "cli/private.h"
 #include "cli/request.h"
 #include "cli/stream.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <stdlib.h>
 #include <string.h>

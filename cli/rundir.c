@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "cli/environment.h"
+#include "cli/terminal/environment.h"
 
 #include <dirent.h>
 #include <fcntl.h>

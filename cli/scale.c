@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "cli/command.h"
 #include "cli/stream.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <stdlib.h>
 #include <string.h>

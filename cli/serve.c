@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/supervise.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <string.h>
 

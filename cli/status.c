@@ -4,8 +4,8 @@
 #include "base/err.h"
 #include "cli/command.h"
 #include "cli/stream.h"
-#include "cli/table.h"
-#include "cli/term.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/term.h"
 
 #include <poll.h>
 #include <stdlib.h>

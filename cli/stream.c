@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <stdlib.h>
 #include <string.h>

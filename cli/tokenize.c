@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 #include "controller/tokenizer/detok.h"
 #include "controller/tokenizer/tokenizer.h"
 

@@ -1,7 +1,7 @@
-#include "cli/table.h"
+#include "cli/terminal/table.h"
 
 #include "base/alloc.h"
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include <assert.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* table.h - rows of cells in aligned columns; columns of numbers to the right. */
-#ifndef QUERN_CLI_TABLE_H
-#define QUERN_CLI_TABLE_H
+#ifndef QUERN_CLI_TERMINAL_TABLE_H
+#define QUERN_CLI_TERMINAL_TABLE_H
 
 #include <jansson.h>
 #include <stddef.h>

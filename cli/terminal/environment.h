@@ -1,7 +1,7 @@
 /* environment.h - environment variables that the commands read, in one place.  (QUERN_CUDA_LIBRARY is read
  * by kernels/kern.c, a worker's by worker/main.c.) */
-#ifndef QUERN_CLI_ENVIRONMENT_H
-#define QUERN_CLI_ENVIRONMENT_H
+#ifndef QUERN_CLI_TERMINAL_ENVIRONMENT_H
+#define QUERN_CLI_TERMINAL_ENVIRONMENT_H
 
 #include <stdbool.h>
 

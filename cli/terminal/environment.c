@@ -1,4 +1,4 @@
-#include "cli/environment.h"
+#include "cli/terminal/environment.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* term.h - terminal output and interrupts: errors in one line on stderr, colours and progress only on a
  * terminal, Ctrl-C as a descriptor to poll. */
-#ifndef QUERN_CLI_TERM_H
-#define QUERN_CLI_TERM_H
+#ifndef QUERN_CLI_TERMINAL_TERM_H
+#define QUERN_CLI_TERMINAL_TERM_H
 
 #include <stdbool.h>
 #include <stddef.h>

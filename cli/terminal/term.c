@@ -1,7 +1,7 @@
-#include "cli/term.h"
+#include "cli/terminal/term.h"
 
 #include "base/clock.h"
-#include "cli/environment.h"
+#include "cli/terminal/environment.h"
 
 #include <errno.h>
 #include <fcntl.h>
