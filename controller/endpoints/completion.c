@@ -376,6 +376,14 @@ void completion_submit(struct completion *c)
 		cancel(c);
 }
 
+void completion_give_up(struct completion *c)
+{
+	pthread_mutex_lock(&c->x->lock);
+	for (size_t i = 0; i < c->n_subs; i++)
+		settle_key(&c->subs[i]);
+	pthread_mutex_unlock(&c->x->lock);
+}
+
 void completion_cancel_jobs(struct exchange *x)
 {
 	pthread_mutex_lock(&x->lock);

@@ -60,8 +60,8 @@ struct completion {
 	bool stream, continuous_usage, echo_logprobs;
 	bool return_timing;
 	bool no_output;    /* the outputs' tokens are left out */
-	uint32_t key_jobs; /* places taken in the API key's limit on jobs: n_subs, each given back when its
-			    * job ends; or 0 */
+	uint32_t key_jobs; /* places taken in the API key's limit on jobs, before the prompts are tokenized:
+			    * n_subs, each given back when its job ends; or 0 */
 
 	/* Under the exchange's lock. */
 	bool handed_over;          /* completion_submit() has begun: the fields above are set */
@@ -77,6 +77,8 @@ struct completion *completion_new(struct exchange *x, size_t n);
 /* The exchange's completion; NULL: its work is another, or it has none. */
 struct completion *completion_of(const struct exchange *x);
 
+/* Nothing is submitted: the places in the key's limit are free again, before the client has its reply. */
+void completion_give_up(struct completion *c);
 /* Hands the subrequests to the front end; parks the exchange first. */
 void completion_submit(struct completion *c);
 

@@ -9,6 +9,7 @@
 #include "controller/http/api_keys.h"
 #include "controller/request/api.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,24 +86,19 @@ static void own_by_line(const struct completion *c, struct submit *s, const json
 		api_digest(request, s->body);
 }
 
-/* The key's limits: its jobs at once, and the tokens of the prompts.  false: x has its reply. */
+/* The key's limit of jobs at once, before any prompt is tokenized.  false: x has its reply. */
 static bool begin_key(struct completion *c)
 {
 	struct exchange *x = c->x;
 	char why[160];
-	uint64_t tokens = 0;
 	if (!x->key)
 		return true;
-	int64_t now = clock_us();
-	if (api_key_begin(x->key, (uint32_t)c->n_subs, false, now, &x->retry_s, why, sizeof why)) {
+	if (api_key_begin(x->key, (uint32_t)c->n_subs, false, clock_us(), &x->retry_s, why, sizeof why)) {
 		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL, "rate_limit_exceeded",
 			       "%s", why);
 		return false;
 	}
 	c->key_jobs = (uint32_t)c->n_subs;
-	for (size_t i = 0; i < c->n_subs; i++)
-		tokens += c->subs[i].n_prompt;
-	api_key_charge(x->key, tokens, now);
 	return true;
 }
 
@@ -137,15 +133,14 @@ static void set_chat_streams(struct completion *c, struct subrequest *s, const s
 		chat_stream_init(&s->chat[k], &c->rules);
 }
 
-static int make_subrequest(struct completion *c, const json_t *request, size_t i,
+static int make_subrequest(struct completion *c, struct api_request *all, const json_t *request, size_t i,
 			   const struct completions_line *line, struct api_reply *reply,
 			   struct api_problem *p)
 {
 	struct exchange *x = c->x;
 	const struct service *svc = x->host->svc;
 	struct subrequest *s = &c->subs[i];
-	int rc = api_submit(svc, mailbox_max_context(c->mailbox), request,
-			    c->shape.chat ? API_CHAT : API_COMPLETIONS, i, &s->submit, reply, p);
+	int rc = api_request_prompt(all, i, &s->submit, reply, p);
 	if (rc)
 		return rc;
 	if (x->key)
@@ -199,6 +194,29 @@ static void set_shape(struct completion *c, const json_t *request, const struct 
 	sh->prompt_logprobs = json_get(request, "prompt_logprobs") != NULL;
 }
 
+/* Every prompt becomes a subrequest, as long as the client is there.  *reply: of the request. */
+static int make_subrequests(struct completion *c, const json_t *request, const struct completions_line *line,
+			    struct api_reply *reply, struct api_problem *p)
+{
+	const struct exchange *x = c->x;
+	struct api_request *all;
+	uint64_t tokens = 0;
+	int rc = api_request_read(x->host->svc, mailbox_max_context(c->mailbox), request,
+				  c->shape.chat ? API_CHAT : API_COMPLETIONS, &all, p);
+	if (rc)
+		return rc;
+	for (size_t i = 0; !rc && i < c->n_subs; i++) {
+		rc = exchange_is_over(c->x) ? -ECANCELED
+					    : make_subrequest(c, all, request, i, line, reply, p);
+		tokens += c->subs[i].n_prompt;
+	}
+	api_request_free(all);
+	/* Those of a request that is refused or abandoned have cost as much. */
+	if (x->key && tokens)
+		api_key_charge(x->key, tokens, clock_us());
+	return rc;
+}
+
 /* line: NULL for a request with a connection. */
 static void generate(struct exchange *x, bool chat, const struct completions_line *line)
 {
@@ -217,17 +235,19 @@ static void generate(struct exchange *x, bool chat, const struct completions_lin
 	}
 	struct completion *c = completion_new(x, n);
 	c->shape.chat = chat;
-	for (size_t i = 0; i < n; i++)
-		if (make_subrequest(c, request, i, line, &reply, &p)) {
+	if (!begin_key(c))
+		goto done;
+	int rc = make_subrequests(c, request, line, &reply, &p);
+	if (rc) {
+		completion_give_up(c);
+		if (rc != -ECANCELED)
 			exchange_fail(x, p.code, p.param, p.why);
-			goto done;
-		}
-	set_shape(c, request, &reply);
-	if (begin_key(c)) {
-		json_decref(request);
-		completion_submit(c);
-		return;
+		goto done;
 	}
+	set_shape(c, request, &reply);
+	json_decref(request);
+	completion_submit(c);
+	return;
 done:
 	json_decref(request);
 }

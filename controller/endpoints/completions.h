@@ -16,7 +16,7 @@ enum { COMPLETIONS_KEY_SIZE = 128 };
 
 /* A line of a batch: a request without a connection, with durable jobs. */
 struct completions_line {
-	char key[COMPLETIONS_KEY_SIZE - 16]; /* prefix of its jobs' idempotency keys */
+	char key[COMPLETIONS_KEY_SIZE - 24]; /* prefix of its jobs' idempotency keys */
 	int32_t priority;                    /* added to the request's */
 	const char *owner;                   /* name of the key that the batch belongs to; "" for none */
 	uint32_t share;

@@ -202,6 +202,14 @@ void exchange_abort(void *user)
 		cancel(x);
 }
 
+bool exchange_is_over(struct exchange *x)
+{
+	pthread_mutex_lock(&x->lock);
+	bool over = x->over;
+	pthread_mutex_unlock(&x->lock);
+	return over;
+}
+
 /* The request's body. */
 
 bool exchange_body(struct exchange *x, const char *p, size_t n)

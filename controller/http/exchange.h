@@ -216,6 +216,9 @@ ssize_t exchange_cut(struct exchange *x);
  * that holds a reference, or the hangup watch. */
 void exchange_abort(void *user);
 
+/* Nothing more will be sent, or there is a reply: work for the client need not go on.  Any thread. */
+bool exchange_is_over(struct exchange *x);
+
 /* The service ends: no new exchanges; those that wait get an error, open streams a last event that says so.
  * Returns when all of these are sent, or after 2 s, when the rest is cut. */
 void exchange_stop_all(struct exchange_host *host);

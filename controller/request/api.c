@@ -24,16 +24,17 @@ enum {
 #define TEMPERATURE_LEAST  1e-2
 #define BIAS_MAX           100.0
 
-struct request {
-	const json_t *whole;
+struct api_request {
+	const json_t *whole; /* borrowed, as the texts and trees of fields are */
 	const struct service *svc;
 	uint32_t max_context;
 	enum api_dialect dialect;
 	struct request_fields fields;
 	struct tool_request tools;
-	bool reasoning_open; /* the prompt ends within the reasoning */
-	struct submit *s;
-	struct api_problem *p;
+	bool reasoning_open;   /* the prompt ends within the reasoning */
+	struct submit *common; /* owned: of every prompt's job, all but its tokens */
+	struct submit *s;      /* what is being filled: common, then a prompt's */
+	struct api_problem *p; /* of the call under way */
 };
 
 int api_tokenize(const struct service *svc, uint32_t max_context, const char *text, size_t n,
@@ -47,7 +48,7 @@ int api_tokenize(const struct service *svc, uint32_t max_context, const char *te
 
 /* --- messages --- */
 
-static int render(struct request *r, const struct chat_request *c, unsigned flags, struct token_ids *out)
+static int render(struct api_request *r, const struct chat_request *c, unsigned flags, struct token_ids *out)
 {
 	struct chat_prompt prompt = {0};
 	char *ignored = r->fields.ignored;
@@ -65,7 +66,7 @@ static int render(struct request *r, const struct chat_request *c, unsigned flag
 	return rc;
 }
 
-static struct chat_request chat_of(const struct request *r)
+static struct chat_request chat_of(const struct api_request *r)
 {
 	const struct request_fields *f = &r->fields;
 	return (struct chat_request){.messages = f->messages,
@@ -81,7 +82,7 @@ static struct chat_request chat_of(const struct request *r)
 int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *request,
 			  struct token_ids *out, char *ignored, size_t ignored_n, struct api_problem *p)
 {
-	struct request r = {.svc = svc, .max_context = max_context, .dialect = API_CHAT, .p = p};
+	struct api_request r = {.svc = svc, .max_context = max_context, .dialect = API_CHAT, .p = p};
 	request_fields_init(&r.fields, svc->config);
 	int rc = request_fields_read(request, API_CHAT, false, &r.fields, p);
 	if (!rc)
@@ -110,7 +111,7 @@ size_t api_n_prompts(const json_t *request)
 	return is_many_prompts(prompt) ? json_array_size(prompt) : 1;
 }
 
-static int prompt_text(struct request *r, const json_t *v, struct token_ids *out)
+static int prompt_text(struct api_request *r, const json_t *v, struct token_ids *out)
 {
 	if (!json_is_string(v))
 		return api_fail(r->p, E_BAD_REQUEST, "prompt", "prompt must be a string%s",
@@ -125,7 +126,7 @@ static int prompt_text(struct request *r, const json_t *v, struct token_ids *out
 	return rc ? rc : request_tokens_encode(r->svc, &text, out, r->p);
 }
 
-static int prompt_ids(struct request *r, size_t index, struct token_ids *out)
+static int prompt_ids(struct api_request *r, size_t index, struct token_ids *out)
 {
 	const struct request_fields *f = &r->fields;
 	struct chat_request chat = chat_of(r);
@@ -156,7 +157,7 @@ static int prompt_ids(struct request *r, size_t index, struct token_ids *out)
 
 /* --- lists of parameters --- */
 
-static int get_stop(struct request *r)
+static int get_stop(struct api_request *r)
 {
 	const json_t *v = r->fields.stop;
 	struct submit *s = r->s;
@@ -183,7 +184,7 @@ static int get_stop(struct request *r)
 }
 
 /* A forced call is the whole output: it ends behind the call. */
-static int stop_behind_call(struct request *r)
+static int stop_behind_call(struct api_request *r)
 {
 	struct submit *s = r->s;
 	if (!r->tools.forced || r->svc->tools != TOOLS_HERMES || s->n_stop == PARAMS_STOP_MAX)
@@ -200,7 +201,7 @@ static void add_stop_id(struct params *p, uint32_t id)
 		p->stop_ids[p->n_stop_ids++] = id;
 }
 
-static int get_stop_ids(struct request *r)
+static int get_stop_ids(struct api_request *r)
 {
 	const struct model_config *c = r->svc->config;
 	struct params *p = &r->s->params;
@@ -229,7 +230,7 @@ static int get_stop_ids(struct request *r)
 
 /* A step of a search takes its 2 * width likeliest tokens beside the stop tokens: the vocabulary must hold
  * them. */
-static int check_search(const struct request *r)
+static int check_search(const struct api_request *r)
 {
 	const struct params *p = &r->s->params;
 	if (!p->beam_width)
@@ -248,7 +249,7 @@ static int check_search(const struct request *r)
 }
 
 /* {"token id": bias}; biases are cut to -100..100, as vLLM does. */
-static int get_bias(struct request *r)
+static int get_bias(struct api_request *r)
 {
 	json_t *map = (json_t *)r->fields.logit_bias, *v;
 	struct params *p = &r->s->params;
@@ -282,7 +283,7 @@ static int get_bias(struct request *r)
 	return 0;
 }
 
-static int get_allowed(struct request *r)
+static int get_allowed(struct api_request *r)
 {
 	struct params *p = &r->s->params;
 	if (!r->fields.allowed)
@@ -311,7 +312,7 @@ static void add_bad(struct params *p, const struct token_ids *ids)
 
 /* A word is banned as it is tokenized at the start of a text and, where that differs in its first token
  * only, behind a space, as within a text. */
-static int get_bad_word(struct request *r, size_t at, const char *word, size_t n)
+static int get_bad_word(struct api_request *r, size_t at, const char *word, size_t n)
 {
 	while (n && strchr(" \t\n\r\v\f", *word)) {
 		word++;
@@ -350,7 +351,7 @@ static int get_bad_word(struct request *r, size_t at, const char *word, size_t n
 }
 
 /* At least one allowed id can be chosen: not banned, and no stop token that min_tokens forbids. */
-static int check_allowed(struct request *r)
+static int check_allowed(struct api_request *r)
 {
 	const struct params *p = &r->s->params;
 	const size_t n_vocab = (size_t)r->svc->config->n_vocab;
@@ -373,7 +374,7 @@ static int check_allowed(struct request *r)
 			       n_stop ? " and, before min_tokens, what ends an output" : "");
 }
 
-static int get_bad_words(struct request *r)
+static int get_bad_words(struct api_request *r)
 {
 	size_t i;
 	const json_t *v;
@@ -397,7 +398,7 @@ static int get_bad_words(struct request *r)
 
 /* --- the whole --- */
 
-static int get_logprobs(struct request *r)
+static int get_logprobs(struct api_request *r)
 {
 	struct request_fields *f = &r->fields;
 	struct params *p = &r->s->params;
@@ -414,7 +415,7 @@ static int get_logprobs(struct request *r)
 	return 0;
 }
 
-static int get_numbers(struct request *r)
+static int get_numbers(struct api_request *r)
 {
 	struct request_fields *f = &r->fields;
 	struct params *p = &r->s->params;
@@ -433,8 +434,6 @@ static int get_numbers(struct request *r)
 	p->early = f->early;
 	p->min_tokens = (uint32_t)f->min_tokens;
 	p->ignore_eos = f->ignore_eos;
-	/* A drawn seed has 63 bits: replies show it as a signed integer. */
-	p->seed = f->has_seed ? (uint64_t)f->seed : entropy_u64() >> 1;
 	/* A double that rounds to 0 as a float would mean something else. */
 	if (!(p->top_p > 0) || !(p->repetition > 0))
 		return api_fail(r->p, E_BAD_REQUEST, p->top_p > 0 ? "repetition_penalty" : "top_p",
@@ -443,7 +442,7 @@ static int get_numbers(struct request *r)
 }
 
 /* max_tokens against the context that the prompt leaves. */
-static int get_max_tokens(struct request *r)
+static int get_max_tokens(struct api_request *r)
 {
 	const struct request_fields *f = &r->fields;
 	struct submit *s = r->s;
@@ -494,7 +493,8 @@ static char *copy(const char *s)
 	return s ? xstrdup(s) : NULL;
 }
 
-static int fill(struct request *r, size_t prompt)
+/* All that the jobs of a request have in common. */
+static int read_common(struct api_request *r)
 {
 	struct submit *s = r->s;
 	const struct request_fields *f = &r->fields;
@@ -504,18 +504,7 @@ static int fill(struct request *r, size_t prompt)
 		return rc;
 	if (r->dialect == API_CHAT)
 		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
-	if (rc || (rc = stop_behind_call(r)))
-		return rc;
-	struct token_ids ids = {0};
-	rc = prompt_ids(r, prompt, &ids);
-	s->tokens = ids.ids;
-	s->n_tokens = (uint32_t)ids.n;
-	if (rc)
-		return rc;
-	if (s->n_tokens == 0)
-		return api_fail(r->p, E_BAD_REQUEST, r->dialect == API_CHAT ? "messages" : "prompt",
-				"the prompt has no tokens");
-	if ((rc = get_max_tokens(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
+	if (rc || (rc = stop_behind_call(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
 		return rc;
 	s->include_stop = f->include_stop;
 	s->skip_special = f->skip_special;
@@ -532,7 +521,39 @@ static int fill(struct request *r, size_t prompt)
 	return 0;
 }
 
-static void fill_rules(struct chat_stream_rules *rules, const struct request *r)
+static struct submit *copy_common(const struct api_request *r)
+{
+	const struct submit *from = r->common;
+	struct submit *s = xmemdup(from, sizeof *from);
+	params_copy(&s->params, &from->params);
+	if (from->stop)
+		s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
+	for (uint32_t i = 0; i < from->n_stop; i++)
+		s->stop[i] = xstrdup(from->stop[i]);
+	s->user = copy(from->user);
+	s->key = copy(from->key);
+	s->cache_salt = copy(from->cache_salt);
+	/* A drawn seed has 63 bits: replies show it as a signed integer. */
+	s->params.seed = r->fields.has_seed ? (uint64_t)r->fields.seed : entropy_u64() >> 1;
+	return s;
+}
+
+static int get_prompt(struct api_request *r, size_t prompt)
+{
+	struct submit *s = r->s;
+	struct token_ids ids = {0};
+	int rc = prompt_ids(r, prompt, &ids);
+	s->tokens = ids.ids;
+	s->n_tokens = (uint32_t)ids.n;
+	if (rc)
+		return rc;
+	if (s->n_tokens == 0)
+		return api_fail(r->p, E_BAD_REQUEST, r->dialect == API_CHAT ? "messages" : "prompt",
+				"the prompt has no tokens");
+	return get_max_tokens(r);
+}
+
+static void fill_rules(struct chat_stream_rules *rules, const struct api_request *r)
 {
 	const struct service *svc = r->svc;
 	if (r->dialect != API_CHAT)
@@ -563,27 +584,60 @@ static void fill_reply(struct api_reply *reply, const struct request_fields *f)
 	snprintf(reply->ignored, sizeof reply->ignored, "%s", f->ignored);
 }
 
+int api_request_read(const struct service *svc, uint32_t max_context, const json_t *request,
+		     enum api_dialect dialect, struct api_request **out, struct api_problem *p)
+{
+	struct api_request *r = xcalloc(1, sizeof *r);
+	*r = (struct api_request){
+		.whole = request, .svc = svc, .max_context = max_context, .dialect = dialect, .p = p};
+	r->common = r->s = xcalloc(1, sizeof *r->s);
+	params_init(&r->s->params);
+	request_fields_init(&r->fields, svc->config);
+	int rc = request_fields_read(request, dialect, svc->strict || dialect == API_JOBS, &r->fields, p);
+	if (!rc)
+		rc = read_common(r);
+	if (rc)
+		api_request_free(r);
+	else
+		*out = r;
+	return rc;
+}
+
+int api_request_prompt(struct api_request *r, size_t prompt, struct submit **out, struct api_reply *reply,
+		       struct api_problem *p)
+{
+	r->p = p;
+	r->s = copy_common(r);
+	int rc = get_prompt(r, prompt);
+	if (rc) {
+		submit_free(r->s);
+		return rc;
+	}
+	if (reply)
+		fill_reply(reply, &r->fields);
+	if (reply)
+		fill_rules(&reply->rules, r);
+	*out = r->s;
+	return 0;
+}
+
+void api_request_free(struct api_request *r)
+{
+	if (!r)
+		return;
+	submit_free(r->common);
+	free(r);
+}
+
 int api_submit(const struct service *svc, uint32_t max_context, const json_t *request,
 	       enum api_dialect dialect, size_t prompt, struct submit **out, struct api_reply *reply,
 	       struct api_problem *p)
 {
-	struct request r = {
-		.whole = request, .svc = svc, .max_context = max_context, .dialect = dialect, .p = p};
-	request_fields_init(&r.fields, svc->config);
-	int rc = request_fields_read(request, dialect, svc->strict || dialect == API_JOBS, &r.fields, p);
+	struct api_request *r;
+	int rc = api_request_read(svc, max_context, request, dialect, &r, p);
 	if (rc)
 		return rc;
-	r.s = xcalloc(1, sizeof *r.s);
-	params_init(&r.s->params);
-	rc = fill(&r, prompt);
-	if (rc) {
-		submit_free(r.s);
-		return rc;
-	}
-	if (reply)
-		fill_reply(reply, &r.fields);
-	if (reply)
-		fill_rules(&reply->rules, &r);
-	*out = r.s;
-	return 0;
+	rc = api_request_prompt(r, prompt, out, reply, p);
+	api_request_free(r);
+	return rc;
 }

@@ -44,10 +44,21 @@ struct api_reply {
  * refuses. */
 size_t api_n_prompts(const json_t *request);
 
-/* Validates, renders, tokenizes.  request: the whole request (for the job socket, `op` and `id`
- * are skipped).  prompt: index below api_n_prompts().  max_context: mailbox_max_context().
- * reply: NULL for API_JOBS.  *out is the caller's.  Unknown fields: refused in API_JOBS and where
- * svc->strict, else named in reply->ignored.  -EINVAL with *p filled. */
+/* A request whose fields were read and checked, once for all of its prompts. */
+struct api_request;
+
+/* request: the whole request (for the job socket, `op` and `id` are skipped); it outlives *out.
+ * max_context: mailbox_max_context().  Unknown fields: refused in API_JOBS and where svc->strict, else named
+ * in reply->ignored.  *out is the caller's.  -EINVAL with *p filled. */
+int api_request_read(const struct service *svc, uint32_t max_context, const json_t *request,
+		     enum api_dialect dialect, struct api_request **out, struct api_problem *p);
+/* Renders and tokenizes one prompt: index below api_n_prompts().  reply: NULL for API_JOBS.  *out is the
+ * caller's.  -EINVAL with *p filled. */
+int api_request_prompt(struct api_request *r, size_t prompt, struct submit **out, struct api_reply *reply,
+		       struct api_problem *p);
+void api_request_free(struct api_request *r); /* NULL is fine */
+
+/* All of these, for one prompt. */
 int api_submit(const struct service *svc, uint32_t max_context, const json_t *request,
 	       enum api_dialect dialect, size_t prompt, struct submit **out, struct api_reply *reply,
 	       struct api_problem *p);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum {
 	SUBMIT = 1, /* a job socket request */
@@ -388,9 +389,35 @@ static void name_ignored(struct request_fields *f, const char *name)
 		snprintf(f->ignored + n, room - n, "%s%s", n ? ", " : "", clean);
 }
 
+/* Names to fields, by open addressing: index + 1 of the first field of a name, 0: free.  A request may have
+ * as many unknown names as its bytes hold. */
+enum { N_FIELDS = sizeof fields / sizeof fields[0], SLOTS = 512 };
+_Static_assert(SLOTS >= 4 * N_FIELDS && N_FIELDS < 256, "at most a quarter full");
+static uint8_t slots[SLOTS];
+
+/* The slot that has the name, or a free one. */
+static size_t slot_of(const char *name)
+{
+	size_t at = XXH3_64bits(name, strlen(name)) % SLOTS;
+	while (slots[at] && strcmp(fields[slots[at] - 1].name, name) != 0)
+		at = (at + 1) % SLOTS;
+	return at;
+}
+
+__attribute__((constructor)) static void fill_slots(void)
+{
+	for (size_t i = 0; i < N_FIELDS; i++) {
+		size_t at = slot_of(fields[i].name);
+		if (!slots[at])
+			slots[at] = (uint8_t)(i + 1);
+	}
+}
+
+/* Dialects may each have a field of the same name: somewhere behind the first. */
 static const struct field *find(const char *name, unsigned where)
 {
-	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+	uint8_t first = slots[slot_of(name)];
+	for (size_t i = first ? first - 1u : N_FIELDS; i < N_FIELDS; i++)
 		if ((fields[i].where & where) && strcmp(fields[i].name, name) == 0)
 			return &fields[i];
 	return NULL;

@@ -1,5 +1,7 @@
 /* The HTTP server's limits: malformed, large and slow requests, clients that disconnect or do not
  * read. */
+#include "controller/endpoints/completion.h"
+#include "controller/endpoints/completions.h"
 #include "tests/wire/http_rig.h"
 
 #include <dirent.h>
@@ -736,6 +738,44 @@ Test(http_limits, a_reply_comes_after_the_keys_places_are_free)
 	/* The bound still holds. */
 	expect_error(post_by_key("{\"prompt\":[\"a\",\"b\",\"c\"]}"), 429, "rate_limit_exceeded", NULL);
 	fake_hold(mailbox, false);
+}
+
+/* The limit of jobs is checked before the prompts: the second of these could not be tokenized. */
+Test(http_limits, prompts_are_counted_against_the_keys_limit_before_they_are_prepared)
+{
+	start_with_key("name=alice max-jobs=2");
+	expect_error(post_by_key("{\"prompt\":[\"a\",[-1],\"c\"]}"), 429, "rate_limit_exceeded", NULL);
+	/* A request that is refused for its content holds no place once its reply is there. */
+	for (int i = 0; i < 20; i++)
+		expect_error(post_by_key("{\"prompt\":[\"a\",[-1]]}"), 400, NULL, "prompt");
+	cr_expect(atomic_load(&mailbox->n_submitted) == 0);
+}
+
+/* The prompts of a client that has disconnected are not prepared. */
+Test(http_limits, work_stops_when_the_client_has_left)
+{
+	start();
+	struct endpoints objects;
+	struct exchange_host host = {0};
+	struct http_app app = endpoints_app(&objects, mailbox, &svc, 0);
+	exchange_host_init(&host, &svc);
+	host.user = app.user;
+	host.max_bodies = 1 << 20;
+	for (int gone = 0; gone < 2; gone++) {
+		struct exchange *x = exchange_new(&host, NULL);
+		cr_assert_not_null(x);
+		exchange_body_give(x, "{\"prompt\":[\"a\",\"b\",\"c\"],\"max_tokens\":1}");
+		if (gone)
+			exchange_abort(x);
+		completions_call_text(x, "");
+		const struct completion *c = completion_of(x);
+		cr_assert_not_null(c);
+		cr_expect(gone == (c->subs[0].n_prompt == 0), "%d: %u tokens", gone, c->subs[0].n_prompt);
+		exchange_unref(x);
+	}
+	cr_expect(exchange_wait_none(&host));
+	cr_expect(atomic_load(&mailbox->n_submitted) == 3);
+	exchange_host_fini(&host);
 }
 
 /* Once one of its prompts is refused, the rest of a request is not submitted. */

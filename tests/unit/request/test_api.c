@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 static struct demo demo;
 
@@ -731,6 +732,78 @@ Test(api, completion_may_have_many_prompts)
 	submit_free(s);
 	json_decref(r);
 	json_decref(one);
+}
+
+/* What comes after the reading is not looked at: the fields of a request are the same for all its prompts. */
+Test(api, fields_are_read_once_for_all_prompts)
+{
+	json_t *r =
+		parsed("{\"prompt\": [\"Once\", \"Once upon\"], \"temperature\": 0.5, \"stop\": [\"a\", "
+		       "\"b\"], \"user\": \"x\", \"bad_words\": [\"cat\"], \"allowed_token_ids\": [5, 6]}");
+	struct api_request *all;
+	struct submit *s[2];
+	struct api_reply reply;
+	struct api_problem p;
+	cr_assert_eq(api_request_read(&demo.svc, 2048, r, API_COMPLETIONS, &all, &p), 0, "%s", p.why);
+	json_object_set_new(r, "temperature", json_string("hot"));
+	for (size_t i = 0; i < 2; i++)
+		cr_assert_eq(api_request_prompt(all, i, &s[i], &reply, &p), 0, "%s", p.why);
+	api_request_free(all);
+	json_decref(r);
+	cr_expect_neq(s[0]->params.seed, s[1]->params.seed, "each job draws its own");
+	for (size_t i = 0; i < 2; i++) {
+		cr_expect_float_eq(s[i]->params.temperature, 0.5f, 1e-6f);
+		cr_expect_eq(s[i]->n_stop, 2);
+		cr_expect_str_eq(s[i]->stop[1], "b");
+		cr_expect_str_eq(s[i]->user, "x");
+		cr_expect(s[i]->params.n_bad >= 1);
+		cr_expect_eq(s[i]->params.n_allowed, 2);
+		submit_free(s[i]);
+	}
+}
+
+static int64_t cpu_us(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* CPU time of all prompts of a request with so many, and so many unknown fields. */
+static int64_t cost(int n_prompts, int n_unknown)
+{
+	json_t *r = json_object(), *prompts = json_array();
+	struct api_request *all;
+	struct api_problem p;
+	for (int i = 0; i < n_prompts; i++)
+		json_array_append_new(prompts, json_string("a"));
+	json_object_set_new(r, "prompt", prompts);
+	for (int i = 0; i < n_unknown; i++) {
+		char name[16];
+		snprintf(name, sizeof name, "k%d", i);
+		json_object_set_new(r, name, json_integer(1));
+	}
+	int64_t from = cpu_us();
+	cr_assert_eq(api_request_read(&demo.svc, 2048, r, API_COMPLETIONS, &all, &p), 0, "%s", p.why);
+	for (int i = 0; i < n_prompts; i++) {
+		struct submit *s;
+		struct api_reply reply;
+		cr_assert_eq(api_request_prompt(all, (size_t)i, &s, &reply, &p), 0, "%s", p.why);
+		submit_free(s);
+	}
+	api_request_free(all);
+	int64_t took = cpu_us() - from;
+	json_decref(r);
+	return took;
+}
+
+/* Read for each prompt, they cost a hundred times as much. */
+Test(api, unknown_fields_cost_nothing_per_prompt)
+{
+	cost(10, 10);
+	int64_t prompts = cost(2000, 0), fields = cost(1, 1000), both = cost(2000, 1000);
+	cr_expect(both < 5 * (prompts + fields) + 10000, "%lld us; the prompts alone %lld, the fields %lld",
+		  (long long)both, (long long)prompts, (long long)fields);
 }
 
 Test(api, echo_with_logprobs_requests_those_of_the_prompt)
