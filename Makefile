@@ -93,7 +93,7 @@ help:
 
 run: deps
 	@$(MAKE) --no-print-directory -s -j$$(nproc) all
-	@$(BUILD)/bin/quern run models/demo "Once upon a time" --seed 7
+	@$(BUILD)/bin/quern run models/demo --raw "Once upon a time" --seed 7
 
 check: deps-test deps-lint
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests

@@ -489,15 +489,11 @@ static int open_all(struct batch *b, char *why, size_t why_n)
 
 static int learn_model(struct batch *b, char *why, size_t why_n)
 {
-	json_t *reply, *request = json_pack("{s:s}", "op", "ping");
-	int rc = client_call(*b->client, request, CALL_MS, &reply, why, why_n);
-	json_decref(request);
-	if (rc)
-		return rc;
-	const char *model = json_string_value(json_object_get(reply, "model"));
-	b->model = model ? xstrdup(model) : NULL;
-	json_decref(reply);
-	return 0;
+	struct client_about about;
+	int rc = client_about(*b->client, CALL_MS, &about, why, why_n);
+	if (!rc && *about.model)
+		b->model = xstrdup(about.model);
+	return rc;
 }
 
 int batch_file_run(struct client **c, const struct opts *o)

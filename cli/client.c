@@ -312,3 +312,21 @@ int client_call(struct client *c, json_t *request, int timeout_ms, json_t **repl
 	}
 	return 0;
 }
+
+int client_about(struct client *c, int timeout_ms, struct client_about *about, char *why, size_t why_n)
+{
+	json_t *reply, *request = json_pack("{s:s}", "op", "ping");
+	*about = (struct client_about){0};
+	int rc = client_call(c, request, timeout_ms, &reply, why, why_n);
+	json_decref(request);
+	if (rc)
+		return rc;
+	const char *model = json_string_value(json_object_get(reply, "model"));
+	const char *reasoning = json_string_value(json_object_get(reply, "reasoning"));
+	snprintf(about->model, sizeof about->model, "%s", model ? model : "");
+	about->chat = json_is_true(json_object_get(reply, "chat"));
+	about->reasoning_open = reasoning && strcmp(reasoning, "open") == 0;
+	about->reasoning = about->reasoning_open || (reasoning && strcmp(reasoning, "tagged") == 0);
+	json_decref(reply);
+	return 0;
+}

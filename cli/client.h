@@ -6,6 +6,7 @@
 #include "proto/curve.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,15 @@ int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, siz
 /* Sends a request and waits for its reply.  An `error` reply is -EREMOTEIO, with its code and message in why.
  */
 int client_call(struct client *c, json_t *request, int timeout_ms, json_t **reply, char *why, size_t why_n);
+
+/* What a service says of its model.  Of one that does not report it: no chat. */
+struct client_about {
+	char model[256];
+	bool chat;           /* it has a chat template */
+	bool reasoning;      /* a chat's text may have reasoning, <think> */
+	bool reasoning_open; /* which begins at once, without its tag */
+};
+int client_about(struct client *c, int timeout_ms, struct client_about *about, char *why, size_t why_n);
 
 /* The id of the request that a reply belongs to; 0: none. */
 uint64_t client_reply_id(const json_t *reply);

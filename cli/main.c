@@ -50,9 +50,9 @@ static int help(void)
 	       QUERN_VERSION);
 	command_list(commands, N_COMMANDS);
 	printf("\nquern COMMAND --help shows the options of a command; quern --version the version.\n\n"
-	       "  quern run models/demo \"Once upon a time\"\n"
+	       "  quern run models/demo \"Tell me a story.\"\n"
 	       "  quern serve models/demo\n"
-	       "  quern submit \"Once upon a time\"\n");
+	       "  quern submit \"Tell me a story.\"\n");
 	return term_finish(EXIT_SUCCESS);
 }
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "cli/command.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +51,18 @@ const struct opt request_options[] = {
 	    .pass = PARAM),
 	OPT("early-stopping", OPT_TEXT, "WHEN", "of a beam search: yes, no or never (no)"),
 	OPT_NOT_BUILT("response-format"),
-	OPT("chat", OPT_FLAG, NULL, "the prompt is a user's message to a chat model"),
-	OPT("system", OPT_TEXT, "TEXT", "the system message before it (implies --chat)"),
+	OPT("system", OPT_TEXT, "TEXT", "the system message of the chat"),
 	OPT("deadline-ms", OPT_INT, "N", "end the job with an error after this time", .lo = 1,
 	    .hi = INT32_MAX),
 };
 const size_t request_n_options = sizeof request_options / sizeof *request_options;
+
+const struct opt request_mode_options[] = {
+	OPT("chat", OPT_FLAG, NULL,
+	    "the prompt is a user's message (default where the model has a chat template)"),
+	OPT("raw", OPT_FLAG, NULL, "complete the prompt as it is, without the chat template"),
+};
+const size_t request_n_mode_options = sizeof request_mode_options / sizeof *request_mode_options;
 
 static json_t *texts(const struct opt_value *v)
 {
@@ -159,10 +166,29 @@ json_t *request_messages(const struct opts *o)
 	return messages;
 }
 
-int request_set_prompt(json_t *request, const struct opts *o, const char *text, size_t n, char *why,
-		       size_t why_n)
+int request_check_mode(const struct opts *o, char *why, size_t why_n)
 {
-	if (opts_flag(o, "chat") || opts_has(o, "system")) {
+	const char *other = opts_flag(o, "chat") ? "chat" : opts_has(o, "system") ? "system" : NULL;
+	if (opts_flag(o, "raw") && other)
+		return err_why(why, why_n, -EINVAL, "--raw and --%s exclude each other", other);
+	return 0;
+}
+
+int request_is_chat(const struct opts *o, struct client *c, bool *chat, char *why, size_t why_n)
+{
+	struct client_about about;
+	*chat = opts_flag(o, "chat") || opts_has(o, "system");
+	if (*chat || opts_flag(o, "raw"))
+		return 0;
+	int rc = client_about(c, CALL_MS, &about, why, why_n);
+	*chat = about.chat;
+	return rc;
+}
+
+int request_set_prompt(json_t *request, const struct opts *o, bool chat, const char *text, size_t n,
+		       char *why, size_t why_n)
+{
+	if (chat) {
 		json_t *messages = request_messages(o);
 		int rc = request_add_message(messages, "user", text, n, why, why_n);
 		json_object_set_new(request, "messages", messages);

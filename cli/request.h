@@ -3,19 +3,29 @@
 #define QUERN_CLI_REQUEST_H
 
 #include "base/options.h"
+#include "cli/client.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Sampling parameters, and whether the prompt is a chat message. */
+/* Sampling parameters, and the system message. */
 extern const struct opt request_options[];
 extern const size_t request_n_options;
+/* Whether the prompt is a chat message, or completed as it is. */
+extern const struct opt request_mode_options[];
+extern const size_t request_n_mode_options;
+/* -EINVAL where the options given contradict each other. */
+int request_check_mode(const struct opts *o, char *why, size_t why_n);
+/* As the options say; without any, a chat if the service's model has a chat template.  Errors as
+ * client_call(). */
+int request_is_chat(const struct opts *o, struct client *c, bool *chat, char *why, size_t why_n);
 
 /* {"op": "submit", "stream": true, "params": {...}} without a prompt; the caller's. */
 json_t *request_new(const struct opts *o);
-/* Puts the prompt in: as `prompt`, or as `messages` with --chat or --system.  The text must be UTF-8. */
-int request_set_prompt(json_t *request, const struct opts *o, const char *text, size_t n, char *why,
-		       size_t why_n);
+/* Puts the prompt in: as `prompt`, or with --system as `messages` of a chat.  The text must be UTF-8. */
+int request_set_prompt(json_t *request, const struct opts *o, bool chat, const char *text, size_t n,
+		       char *why, size_t why_n);
 /* What --system says, as the first of messages; an empty array without. */
 json_t *request_messages(const struct opts *o);
 int request_add_message(json_t *messages, const char *role, const char *text, size_t n, char *why,

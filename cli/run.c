@@ -21,12 +21,14 @@ static const struct opt run_options[] = {
 static const struct usage usage = {
 	.name = "run",
 	.words = "MODEL [PROMPT]",
-	.about = "Starts a private service for one prompt, prints the text as it comes, and ends the "
-		 "service.  PROMPT "
-		 "\"-\"\n"
-		 "reads the prompt from stdin, less one newline at its end.  Without PROMPT on a terminal: a "
-		 "chat\n"
-		 "(/clear starts over, Ctrl-C stops an answer, Ctrl-D ends).",
+	.about =
+		"Starts a private service for one prompt, prints the text as it comes, and ends the "
+		"service.\n"
+		"PROMPT is a message to the model; where the model has no chat template, or with --raw, the\n"
+		"beginning of a text to complete.  PROMPT \"-\" reads it from stdin, less one newline at its "
+		"end.\n"
+		"Without PROMPT on a terminal: a chat (/clear starts over, Ctrl-C stops an answer, Ctrl-D "
+		"ends).",
 	.min_words = 1,
 	.max_words = 2,
 };
@@ -36,7 +38,10 @@ static int run_once(struct client *c, const struct opts *o, const char *text, si
 {
 	struct stream how = {.json = opts_flag(o, "json")};
 	json_t *request = request_new(o);
-	int rc = request_set_prompt(request, o, text, n, why, why_n);
+	bool chat;
+	int rc = request_is_chat(o, c, &chat, why, why_n);
+	if (!rc)
+		rc = request_set_prompt(request, o, chat, text, n, why, why_n);
 	if (!rc)
 		rc = stream_job(c, request, &how, why, why_n);
 	json_decref(request);
@@ -136,13 +141,16 @@ int cmd_run(int argc, char **argv)
 	struct opts o = {0};
 	struct private_service s;
 	char why[1024];
+	opts_add(&o, request_mode_options, request_n_mode_options);
 	opts_add(&o, request_options, request_n_options);
 	opts_add(&o, launch_model_options, launch_n_model_options);
 	opts_add(&o, run_options, sizeof run_options / sizeof *run_options);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	int rc = launch_check(&o, o.words[0], why, sizeof why);
+	int rc = request_check_mode(&o, why, sizeof why);
+	if (!rc)
+		rc = launch_check(&o, o.words[0], why, sizeof why);
 	if (rc) {
 		status = rc == -EINVAL ? term_usage("run", "%s", why) : term_error("%s", why);
 		goto out;

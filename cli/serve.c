@@ -34,7 +34,7 @@ static void print_place(const char *what, const char *where, const char *scheme,
 static void announce(void *user, const json_t *line)
 {
 	struct announce *a = user;
-	char hint[400] = "quern submit \"Once upon a time\"";
+	char hint[400] = "quern submit \"Tell me a story.\"";
 	if (a->done) {
 		if (!a->json)
 			term_note("ready again");
@@ -50,7 +50,7 @@ static void announce(void *user, const json_t *line)
 	const char *jobs = json_string_value(json_object_get(line, "jobs"));
 	const char *model = json_string_value(json_object_get(line, "model"));
 	if (jobs && strcmp(jobs, LAUNCH_JOBS) != 0)
-		snprintf(hint, sizeof hint, "quern submit --to %s \"Once upon a time\"", jobs);
+		snprintf(hint, sizeof hint, "quern submit --to %s \"Tell me a story.\"", jobs);
 	printf("%squern %s serves %s%s (context %lld tokens, ready after %lld ms)\n",
 	       term_style(stdout, TERM_BOLD), QUERN_VERSION, model ? model : "the model",
 	       term_style(stdout, TERM_PLAIN),

@@ -23,10 +23,13 @@ static const struct opt submit_options[] = {
 static const struct usage usage = {
 	.name = "submit",
 	.words = "PROMPT | --batch FILE",
-	.about = "Submits a job to a running service and prints its text as it comes.  PROMPT \"-\" reads "
-		 "the\n"
-		 "prompt from stdin, less one newline at its end.  Ctrl-C cancels the job.\n"
-		 "With --batch, runs a file of OpenAI batch lines; after Ctrl-C the same command continues.",
+	.about =
+		"Submits a job to a running service and prints its text as it comes.  PROMPT is a message to "
+		"the\n"
+		"model; where the model has no chat template, or with --raw, the beginning of a text to "
+		"complete.\n"
+		"PROMPT \"-\" reads it from stdin, less one newline at its end.  Ctrl-C cancels the job.\n"
+		"With --batch, runs a file of OpenAI batch lines; after Ctrl-C the same command continues.",
 	.max_words = 1,
 };
 
@@ -77,7 +80,10 @@ static int submit(struct client *c, const struct opts *o, char *why, size_t why_
 	if (rc)
 		return rc;
 	json_t *request = request_new(o);
-	rc = request_set_prompt(request, o, text, n, why, why_n);
+	bool chat;
+	rc = request_is_chat(o, c, &chat, why, why_n);
+	if (!rc)
+		rc = request_set_prompt(request, o, chat, text, n, why, why_n);
 	free(text);
 	if (!rc)
 		rc = add_job_keys(request, o, why, why_n);
@@ -118,6 +124,9 @@ static int check_usage(const struct opts *o)
 	if (!batch && (opts_has(o, "output") || opts_has(o, "concurrency")))
 		return term_usage("submit", "--%s is for --batch only",
 				  opts_has(o, "output") ? "output" : "concurrency");
+	char why[128];
+	if (request_check_mode(o, why, sizeof why))
+		return term_usage("submit", "%s", why);
 	return COMMAND_GO_ON;
 }
 
@@ -127,6 +136,7 @@ int cmd_submit(int argc, char **argv)
 	struct client *c;
 	char why[1024];
 	opts_add(&o, command_to_options, command_n_to_options);
+	opts_add(&o, request_mode_options, request_n_mode_options);
 	opts_add(&o, request_options, request_n_options);
 	opts_add(&o, submit_options, sizeof submit_options / sizeof *submit_options);
 	opts_add(&o, batch_file_options, batch_file_n_options);

@@ -25,6 +25,7 @@ struct service {
 	enum tools_style tools; /* syntax of the model's tool calls; TOOLS_NONE: not known */
 	bool reasoning;         /* outputs may begin with reasoning, <think> */
 	bool reasoning_open;    /* outputs begin inside the reasoning, whatever the prompt ends with */
+	bool chat_thinks;       /* a chat's prompt usually ends within the reasoning */
 	bool marks_special;     /* the marks of tool calls and reasoning are special tokens */
 	char model_name[256];   /* as in /v1/models */
 	int64_t started_unix;

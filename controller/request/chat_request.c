@@ -254,6 +254,19 @@ static bool marks_special(const struct service *svc)
 	       (svc->tools == TOOLS_LLAMA3 && is_special(t, "<|python_tag|>"));
 }
 
+/* Whether the template ends the prompt of an ordinary chat within the reasoning. */
+static bool prompt_thinks(const struct chat *c)
+{
+	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "x");
+	const struct chat_input rq = {.messages = messages, .add_generation_prompt = true};
+	struct chat_prompt prompt = {0};
+	bool open = c && chat_render_json(c, &rq, &prompt, NULL, 0) == 0 && prompt.text.p &&
+		    reasoning_is_open(prompt.text.p, prompt.text.len);
+	chat_prompt_fini(&prompt);
+	json_decref(messages);
+	return open;
+}
+
 int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
 			size_t why_n)
 {
@@ -273,6 +286,7 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 	else
 		svc->reasoning = strcmp(reasoning, "none") != 0;
 	svc->reasoning_open = r1;
+	svc->chat_thinks = svc->reasoning && (r1 || prompt_thinks(svc->chat));
 	svc->marks_special = marks_special(svc);
 	return 0;
 }

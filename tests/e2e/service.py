@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -32,6 +33,21 @@ def _in_child():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     pr_set_pdeathsig = 1
     _libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def demo_with(folder, template):
+    """A copy of the demo model with another chat template; None: without one."""
+    model = folder / "model"
+    model.mkdir()
+    for f in DEMO.iterdir():
+        if f.suffix in (".json", ".safetensors"):
+            shutil.copy(f, model / f.name)
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    config["chat_template"] = template
+    if template is None:
+        del config["chat_template"]
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    return model
 
 
 def spawn(argv, mark, **kwargs):

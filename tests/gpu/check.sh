@@ -55,12 +55,12 @@ step "golden models, --fast" 120 env QUERN_TEST_FAST=1 "$build/tests/unit/worker
 step "steps" 60 "$build/tests/unit/worker/test_step" --jobs 2
 step "steps, one ahead" 60 "$build/tests/unit/worker/test_step_ahead" --jobs 2
 step "same tokens" 120 "$build/tests/unit/worker/test_same_tokens" --jobs 2
-step "a service" 60 "$build/bin/quern" run models/demo "Once upon a time" --device cuda:0 --seed 7 -m 40
+step "a service" 60 "$build/bin/quern" run models/demo --raw "Once upon a time" --device cuda:0 --seed 7 -m 40
 # Ranks through NCCL: one on one GPU, as many as there are (to three) on more.
 n_gpus=$(nvidia-smi -L | wc -l)
 if [ -x "$build/gpu/test_nccl" ]; then
 	step "nccl" 120 "$build/gpu/test_nccl" --jobs 1
-	[ "$n_gpus" -lt 2 ] || step "a service on two GPUs" 120 "$build/bin/quern" run models/demo "Once upon a time" \
+	[ "$n_gpus" -lt 2 ] || step "a service on two GPUs" 120 "$build/bin/quern" run models/demo --raw "Once upon a time" \
 		--device cuda:0,cuda:1 --tp 2 --seed 7 -m 40
 else
 	echo "built without NCCL: ranks on several GPUs skipped"

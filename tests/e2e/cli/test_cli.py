@@ -12,7 +12,7 @@ import uuid
 
 import pytest
 
-from service import BIN, DEMO, QUERN, eventually, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, demo_with, eventually, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 DEAD = "tcp://127.0.0.1:1"
@@ -76,6 +76,7 @@ def test_every_program_has_help_and_version(program, usage):
     (["serve", DEMO, "--log-level", "loud"], "log-level"), (["serve", DEMO, "--device", "toaster"], "device"),
     (["scale"], "N"), (["scale", "two"], "two"), (["scale", "-1"], "-1"), (["scale", "2", "--device", "toaster"], "toaster"),
     (["drain"], "WORKER"), (["drain", "0"], "0"), (["drain", "cpu"], "cpu"),
+    (["submit", "a", "--raw", "--chat"], "--chat"), (["run", DEMO, "a", "--raw", "--system", "b"], "--system"),
     (["status", "--interval", "0"], "interval"), (["serve", DEMO, "--threads", "0"], "threads"),
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
 def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
@@ -186,13 +187,33 @@ def test_the_http_port_is_not_a_job_socket(run, service):
 # --- a running service ---
 
 def test_submit_streams_the_text(run, service, client):
-    r = run("submit", PROMPT, "--to", service.jobs, "-t", "0", "-m", "20")
+    r = run("submit", "--raw", PROMPT, "--to", service.jobs, "-t", "0", "-m", "20")
     assert (r.returncode, r.stderr) == (0, "")
     assert r.stdout == client.generate(PROMPT, temperature=0, max_tokens=20).text + "\n"
 
 
+def test_a_prompt_is_a_message_where_the_model_has_a_chat_template(run, service, client):
+    done = client.generate(messages=[{"role": "user", "content": "Hello!"}], temperature=0, max_tokens=20)
+    for options in ((), ("--chat",)):
+        r = run("submit", "Hello!", "--to", service.jobs, "-t", "0", "-m", "20", "--json", *options)
+        assert json.loads(r.stdout)["outputs"][0]["tokens"] == done.tokens, r.stderr
+    r = run("run", DEMO, "Hello!", "-t", "0", "-m", "20", "--json")
+    assert json.loads(r.stdout)["outputs"][0]["tokens"] == done.tokens, r.stderr
+    raw = run("submit", "Hello!", "--raw", "--to", service.jobs, "-t", "0", "-m", "20", "--json")
+    assert json.loads(raw.stdout)["outputs"][0]["tokens"] == client.generate("Hello!", temperature=0, max_tokens=20).tokens
+
+
+def test_without_a_chat_template_a_prompt_is_completed(run, tmp_path):
+    model = demo_with(tmp_path, template=None)
+    prompt = ("Once upon a time", "-t", "0", "-m", "8")
+    assert run("run", model, *prompt).stdout == run("run", DEMO, "--raw", *prompt).stdout != ""
+    r = run("run", model, *prompt, "--chat")
+    assert (r.returncode, r.stdout) == (1, "")
+    assert "chat template" in r.stderr
+
+
 def test_every_sampling_option_reaches_the_service(run, service, client):
-    r = run("submit", PROMPT, "--to", service.jobs, "-n", "2", "-m", "30", "--min-tokens", "4", "-t", "0.9", "--top-p", "0.95",
+    r = run("submit", PROMPT, "--raw", "--to", service.jobs, "-n", "2", "-m", "30", "--min-tokens", "4", "-t", "0.9", "--top-p", "0.95",
             "--top-k", "30", "--min-p", "0.01", "--seed", "5", "--stop", "zebra", "--stop", "lion", "--stop-token-ids", "1,2",
             "--ignore-eos", "--presence-penalty", "0.1", "--frequency-penalty", "0.2", "--repetition-penalty", "1.1",
             "--logprobs", "2", "--bad-words", "tiger", "--json")

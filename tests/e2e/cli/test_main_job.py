@@ -38,7 +38,7 @@ def test_bf16_weights_return_the_reference_token_ids(start, stories_model):
 
 
 def test_run_prints_a_story_and_nothing_else(run):
-    r = run("run", DEMO, "Once upon a time", "--seed", "7")
+    r = run("run", DEMO, "--raw", "Once upon a time", "--seed", "7")
     assert r.returncode == 0
     assert r.stderr == ""
     assert len(r.stdout.split()) > 20
@@ -47,26 +47,26 @@ def test_run_prints_a_story_and_nothing_else(run):
 
 
 def test_run_with_the_same_seed_prints_the_same_text(run):
-    arguments = ("run", DEMO, "Once upon a time", "--seed", "7", "-m", "60")
+    arguments = ("run", DEMO, "--raw", "Once upon a time", "--seed", "7", "-m", "60")
     assert run(*arguments).stdout == run(*arguments).stdout
 
 
 def test_run_reads_the_prompt_from_stdin(run):
-    word = run("run", DEMO, "Once upon a time", "--temperature", "0", "-m", "20")
-    piped = run("run", DEMO, "-", "--temperature", "0", "-m", "20", input="Once upon a time\n")
+    word = run("run", DEMO, "--raw", "Once upon a time", "--temperature", "0", "-m", "20")
+    piped = run("run", DEMO, "--raw", "-", "--temperature", "0", "-m", "20", input="Once upon a time\n")
     assert piped.returncode == 0
     assert piped.stdout == word.stdout
 
 
 def test_run_with_json_prints_one_result(run):
-    r = run("run", DEMO, "Once upon a time", "-n", "2", "-m", "5", "--ignore-eos", "--seed", "1", "--json")
+    r = run("run", DEMO, "--raw", "Once upon a time", "-n", "2", "-m", "5", "--ignore-eos", "--seed", "1", "--json")
     done = json.loads(r.stdout)
     assert [len(o["tokens"]) for o in done["outputs"]] == [5, 5]
     assert [o["index"] for o in done["outputs"]] == [0, 1]
 
 
 def test_run_prints_several_outputs_one_after_another(run):
-    arguments = ("run", DEMO, "Once upon a time", "-n", "3", "-m", "8", "--ignore-eos", "--seed", "1")
+    arguments = ("run", DEMO, "--raw", "Once upon a time", "-n", "3", "-m", "8", "--ignore-eos", "--seed", "1")
     texts = [o["text"] for o in json.loads(run(*arguments, "--json").stdout)["outputs"]]
     shown = run(*arguments).stdout
     assert all(t in shown for t in texts)

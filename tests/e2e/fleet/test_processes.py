@@ -108,7 +108,7 @@ def test_sigkill_of_serve_leaves_no_process(start):
 
 def test_sigkill_of_run_leaves_no_process():
     mark = uuid.uuid4().hex
-    p = spawn([QUERN, "run", DEMO, PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
+    p = spawn([QUERN, "run", DEMO, "--raw", PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert p.stdout.read(1)
     p.kill()
@@ -119,7 +119,7 @@ def test_sigkill_of_run_leaves_no_process():
 
 def test_ctrl_c_ends_run():
     mark = uuid.uuid4().hex
-    p = spawn([QUERN, "run", DEMO, PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
+    p = spawn([QUERN, "run", DEMO, "--raw", PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.stdout.read(1)
     p.send_signal(signal.SIGINT)
@@ -289,7 +289,7 @@ def test_ctrl_c_ends_a_service_without_its_controller(start):
 
 def test_sigkill_of_the_controller_ends_run():
     mark = uuid.uuid4().hex
-    p = spawn([QUERN, "run", DEMO, PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
+    p = spawn([QUERN, "run", DEMO, "--raw", PROMPT, "--ignore-eos", "-n", "32"], mark, stdin=subprocess.DEVNULL,
               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.stdout.read(1)
     (controller,) = [pid for pid, name in marked(mark).items() if name.startswith("quern-contr")]

@@ -233,7 +233,7 @@ def test_finished_jobs_are_swept(serve):
 
 def test_submit_durable_on_the_command_line(serve):
     s = serve()
-    argv = [QUERN, "submit", PROMPT, "--to", s.jobs, "--durable", "--max-tokens", "5", "--seed", "1"]
+    argv = [QUERN, "submit", "--raw", PROMPT, "--to", s.jobs, "--durable", "--max-tokens", "5", "--seed", "1"]
     job = subprocess.run(argv + ["--detach"], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
     text = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
     kill(s)

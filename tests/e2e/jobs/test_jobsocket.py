@@ -5,6 +5,7 @@ import pytest
 import zmq
 
 from jobclient import JobError
+from service import demo_with
 
 PROMPT = "Once upon a time"
 
@@ -108,6 +109,16 @@ def test_ping_names_version_and_model(client):
     assert reply["ready"] is True
     assert reply["model"] == "demo"
     assert reply["version"]
+
+
+@pytest.mark.parametrize("template, chat, reasoning", [
+    (None, False, "none"), ("{{ messages[0].content }}", True, "none"),
+    ("{# </think> #}{{ messages[0].content }}", True, "tagged"),
+    ("{# </think> #}{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}", True, "open"),
+], ids=["no template", "a chat", "it may think", "it thinks at once"])
+def test_ping_describes_chats_of_the_model(start, tmp_path, template, chat, reasoning):
+    reply = start(demo_with(tmp_path, template)).client().ping()
+    assert (reply["chat"], reply["reasoning"]) == (chat, reasoning)
 
 
 def test_status_has_the_capacity(client):
