@@ -1,12 +1,19 @@
 #include "tests/sim/device.h"
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "controller/sched/beam.h"
+#include "proto/bus.h"
+#include "tests/sim/leases.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define POISON 0xdeadbeefdeadbeefu
+
+enum { MAX_ROWS = 1 << 20 };
 
 struct slot {
 	bool used;
@@ -22,6 +29,11 @@ struct device {
 	uint64_t *kv;   /* [n_blocks * block_size] */
 	uint64_t *host; /* [n_host * block_size] */
 	uint64_t epoch, number;
+	struct plan queued[LEASES_AHEAD]; /* [n_queued] submitted and not carried out; oldest first */
+	uint32_t n_queued;
+	struct buf encoded;
+	struct leases *leases;
+	struct blocks_cell *cells; /* [max(n_blocks, n_host)] */
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -157,6 +169,8 @@ struct device *device_new(uint32_t n_slots, uint32_t n_blocks, uint32_t n_host, 
 		d->slots[i].tokens = xcalloc(max_context + 1, sizeof(uint32_t));
 		d->slots[i].table = xcalloc(max_context / block_size + 2, sizeof(uint32_t));
 	}
+	d->leases = leases_new(n_slots, n_blocks, n_host, block_size, max_context / block_size + 2);
+	d->cells = xcalloc(n_blocks + n_host, sizeof *d->cells);
 	return d;
 }
 
@@ -168,6 +182,11 @@ void device_free(struct device *d)
 		if (d->slots[i].used)
 			params_fini(&d->slots[i].params);
 	}
+	for (int i = 0; i < LEASES_AHEAD; i++)
+		bus_plan_fini(&d->queued[i]);
+	leases_free(d->leases);
+	buf_fini(&d->encoded);
+	free(d->cells);
 	free(d->slots);
 	free(d->kv);
 	free(d->host);
@@ -294,12 +313,8 @@ static void add_candidates(const struct slot *s, uint32_t slot, struct result *r
 		result_add_top(r, ids[i], logprobs[i]);
 }
 
-void device_step(struct device *d, const struct plan *p, struct result *r)
+static void carry_out(struct device *d, const struct plan *p, struct result *r)
 {
-	if (p->epoch == d->epoch && p->number != d->number + 1)
-		wrong("a plan is missing", p->number, 0);
-	d->epoch = p->epoch;
-	d->number = p->number;
 	take_state(d, p);
 	for (uint32_t i = 0; i < p->n_runs; i++)
 		compute(d, p, &p->runs[i]);
@@ -326,4 +341,51 @@ void device_step(struct device *d, const struct plan *p, struct result *r)
 		s->tokens[s->n_tokens++] = t;
 		result_add_token(r, t);
 	}
+}
+
+void device_submit(struct device *d, const struct plan *p)
+{
+	struct bus_limits lim = {d->n_slots,  MAX_ROWS,  d->n_slots,  d->max_context,
+				 d->n_blocks, d->n_host, DEVICE_VOCAB};
+	char why[256];
+	if (p->epoch == d->epoch && p->number != d->number + 1)
+		wrong("a plan is missing", p->number, 0);
+	if (d->n_queued == LEASES_AHEAD)
+		wrong("too many plans under way", p->number, 0);
+	d->epoch = p->epoch;
+	d->number = p->number;
+	leases_begin(d->leases, p);
+	bus_encode_plan(p, &d->encoded);
+	if (bus_decode_plan(d->encoded.p, d->encoded.len, &lim, &d->queued[d->n_queued++], why, sizeof why))
+		wrong(why, p->number, 0);
+}
+
+void device_answer(struct device *d, struct result *r)
+{
+	struct plan first = d->queued[0];
+	carry_out(d, &first, r);
+	memmove(d->queued, d->queued + 1, (LEASES_AHEAD - 1) * sizeof first);
+	d->queued[LEASES_AHEAD - 1] = first;
+	d->n_queued--;
+	leases_end(d->leases);
+}
+
+void device_step(struct device *d, const struct plan *p, struct result *r)
+{
+	device_submit(d, p);
+	device_answer(d, r);
+}
+
+static void poison(struct device *d, uint64_t *kv, const struct blocks *b)
+{
+	uint32_t n = blocks_cells(b, d->cells, blocks_total(b));
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; !d->cells[i].held && !d->cells[i].cached && k < d->block_size; k++)
+			kv[(size_t)i * d->block_size + k] = POISON;
+}
+
+void device_poison(struct device *d, const struct blocks *blocks, const struct blocks *host)
+{
+	poison(d, d->kv, blocks);
+	poison(d, d->host, host);
 }

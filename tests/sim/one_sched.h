@@ -51,8 +51,8 @@ static inline void sim_free(struct sim *m)
 }
 
 /* Returns the job.  Prompts of one seed share a prefix. */
-static inline uint32_t submit_seeded(struct sim *m, int32_t priority, uint32_t n_prompt, uint32_t n_out,
-				     uint32_t seed)
+static inline uint32_t submit_as(struct sim *m, uint64_t user, int32_t priority, uint32_t n_prompt,
+				 uint32_t n_out, uint32_t seed)
 {
 	uint32_t job = m->n_jobs++;
 	struct params params;
@@ -63,10 +63,16 @@ static inline uint32_t submit_seeded(struct sim *m, int32_t priority, uint32_t n
 	params_init(&params);
 	params.max_tokens = n_out;
 	struct group *g = group_new(job, prompt, n_prompt, &params);
-	g->user = (uint64_t)(priority + 1);
+	g->user = user;
 	g->priority = priority;
 	sched_add(m->sched, &g, m->now);
 	return job;
+}
+
+static inline uint32_t submit_seeded(struct sim *m, int32_t priority, uint32_t n_prompt, uint32_t n_out,
+				     uint32_t seed)
+{
+	return submit_as(m, (uint64_t)(priority + 1), priority, n_prompt, n_out, seed);
 }
 
 static inline void step(struct sim *m)

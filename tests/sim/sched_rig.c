@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { POISON_ALWAYS = 100 };
+
 uint32_t rig_rnd(struct sched_rig *r, uint32_t n)
 {
 	r->rng = r->rng * 6364136223846793005u + 1442695040888963407u;
@@ -35,7 +37,7 @@ void rig_open(struct sched_rig *r, uint32_t n_want)
 
 void rig_close(struct sched_rig *r, struct sched_stats *st)
 {
-	while (r->n_results)
+	while (r->n_under_way)
 		rig_apply_oldest(r);
 	sched_stats(r->sched, st);
 	if (st->n_groups || st->n_running || st->n_waiting || st->n_free + st->n_cached != st->n_blocks ||
@@ -47,8 +49,7 @@ void rig_close(struct sched_rig *r, struct sched_stats *st)
 		params_fini(&r->jobs[i].params);
 	}
 	free(r->jobs);
-	for (int i = 0; i < SCHED_AHEAD; i++)
-		result_fini(&r->results[i]);
+	result_fini(&r->result);
 	plan_fini(&r->plan);
 	sched_events_fini(&r->ev);
 	if (r->device)
@@ -190,7 +191,14 @@ void rig_lose_worker(struct sched_rig *r)
 	sched_check(r->sched);
 	device_free(r->device);
 	r->device = NULL;
-	r->n_results = 0;
+	r->n_under_way = 0;
+}
+
+/* What is free now must be free for all plans under way.  Not always: large pools take long. */
+static void poison_free(struct sched_rig *r)
+{
+	if (r->n_blocks + r->n_host < POISON_ALWAYS || r->now % 8 == 0)
+		device_poison(r->device, sched_blocks(r->sched), sched_host_blocks(r->sched));
 }
 
 bool rig_plan(struct sched_rig *r)
@@ -199,17 +207,18 @@ bool rig_plan(struct sched_rig *r)
 		return false;
 	if (!r->device)
 		rig_fail(r, "a plan without a worker");
-	device_step(r->device, &r->plan, &r->results[r->n_results++]);
+	device_submit(r->device, &r->plan);
+	r->n_under_way++;
+	poison_free(r);
 	return true;
 }
 
 void rig_apply_oldest(struct sched_rig *r)
 {
-	if (sched_apply(r->sched, &r->results[0], r->now, &r->ev))
+	poison_free(r);
+	device_answer(r->device, &r->result);
+	if (sched_apply(r->sched, &r->result, r->now, &r->ev))
 		rig_fail(r, "a result was refused");
-	struct result first = r->results[0];
-	memmove(r->results, r->results + 1, sizeof r->results - sizeof first);
-	r->results[SCHED_AHEAD - 1] = first;
-	r->n_results--;
+	r->n_under_way--;
 	rig_take_events(r);
 }

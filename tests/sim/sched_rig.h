@@ -31,9 +31,8 @@ struct sched_rig {
 	uint64_t epoch;
 	int64_t now;
 	struct plan plan;
-	struct result
-		results[SCHED_AHEAD]; /* [n_results] of plans carried out, not applied yet; oldest first */
-	uint32_t n_results;
+	struct result result;
+	uint32_t n_under_way; /* plans that the device has, and whose results are not applied */
 	struct sched_events ev;
 	struct rig_job *jobs; /* [n_want] */
 	uint32_t n_want, n_jobs, n_ended;
@@ -61,8 +60,9 @@ void rig_lose_worker(struct sched_rig *r);
 
 /* Check the events so far. */
 void rig_take_events(struct sched_rig *r);
-/* The next plan, carried out by the device.  False: there is none. */
+/* The next plan, submitted to the device.  False: there is none. */
 bool rig_plan(struct sched_rig *r);
+/* The device carries out the oldest plan under way, and its result is applied. */
 void rig_apply_oldest(struct sched_rig *r);
 
 #endif

@@ -24,8 +24,8 @@ struct replica {
 	struct sched *sched;
 	struct device *device; /* NULL: no worker serves it */
 	uint32_t n_blocks, n_host;
-	struct result results[SCHED_AHEAD];
-	int n_results;
+	struct result result;
+	int n_under_way;
 	bool draining;
 };
 
@@ -135,7 +135,7 @@ static void serve(struct sim *m, struct replica *r)
 {
 	r->device = device_new(SLOTS, r->n_blocks, r->n_host, 16, CONTEXT);
 	r->draining = false;
-	r->n_results = 0;
+	r->n_under_way = 0;
 	sched_start(r->sched, r->n_blocks, r->n_host, ++m->epoch);
 }
 
@@ -145,7 +145,7 @@ static void end(struct sim *m, struct replica *r)
 	sched_lost(r->sched);
 	device_free(r->device);
 	r->device = NULL;
-	r->n_results = 0;
+	r->n_under_way = 0;
 	route_all(m, r->sched);
 }
 
@@ -182,16 +182,17 @@ static void run_replica(struct sim *m, struct replica *r)
 {
 	if (!r->device)
 		return;
-	if (!r->draining && sched_plan(r->sched, m->now, &m->plan))
-		device_step(r->device, &m->plan, &r->results[r->n_results++]);
+	if (!r->draining && sched_plan(r->sched, m->now, &m->plan)) {
+		device_submit(r->device, &m->plan);
+		r->n_under_way++;
+	}
 	sched_check(r->sched);
-	if (r->n_results == 0 || (r->n_results < SCHED_AHEAD && rnd(m, 2)))
+	if (r->n_under_way == 0 || (r->n_under_way < SCHED_AHEAD && rnd(m, 2)))
 		return;
-	cr_assert_eq(sched_apply(r->sched, &r->results[0], m->now, &m->ev), 0);
-	struct result first = r->results[0];
-	memmove(r->results, r->results + 1, sizeof r->results - sizeof first);
-	r->results[SCHED_AHEAD - 1] = first;
-	r->n_results--;
+	device_poison(r->device, sched_blocks(r->sched), sched_host_blocks(r->sched));
+	device_answer(r->device, &r->result);
+	cr_assert_eq(sched_apply(r->sched, &r->result, m->now, &m->ev), 0);
+	r->n_under_way--;
 	take_events(m);
 	sched_check(r->sched);
 }
@@ -230,11 +231,10 @@ static uint32_t run_seed(uint64_t seed)
 	}
 	for (int i = 0; i < REPLICAS; i++) {
 		struct replica *r = &m.replicas[i];
-		while (r->n_results)
+		while (r->n_under_way)
 			run_replica(&m, r);
 		expect_empty(&m, r->sched);
-		for (int k = 0; k < SCHED_AHEAD; k++)
-			result_fini(&r->results[k]);
+		result_fini(&r->result);
 		if (r->device)
 			device_free(r->device);
 		sched_free(r->sched);

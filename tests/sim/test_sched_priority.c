@@ -132,6 +132,26 @@ Test(sched_priority, a_job_that_ran_for_minutes_is_preempted_like_any_other)
 	sim_free(m);
 }
 
+/* Jobs of one user hold all slots for a long time: when it was served far more than a user that has waited
+ * meanwhile, one of them makes place, and goes on later. */
+Test(sched_priority, a_user_far_ahead_makes_place_for_another)
+{
+	enum { ANNA = 1, BERT, LONG = 1900, LEAD_PLANS = 16384 / (3 * SLOTS) };
+	struct sim *m = sim_new(2000, 0, false);
+	uint32_t jobs[SLOTS];
+	for (uint32_t i = 0; i < SLOTS; i++)
+		jobs[i] = submit_as(m, ANNA, INTERACTIVE, 16, LONG, i);
+	steps(m, 10);
+	uint32_t job = submit_as(m, BERT, INTERACTIVE, 16, 16, SLOTS);
+	cr_expect_leq(plans_to_token(m, job), LEAD_PLANS + 20);
+	cr_expect_eq(n_preempted(m), 1);
+	steps(m, 3000);
+	for (uint32_t i = 0; i < SLOTS; i++)
+		cr_expect(m->jobs[jobs[i]].done);
+	cr_expect_eq(n_preempted(m), 1);
+	sim_free(m);
+}
+
 /* It fits beside the running job, which holds the same prompt. */
 Test(sched_priority, a_job_that_shares_blocks_preempts_none)
 {

@@ -110,11 +110,11 @@ static void run_seed(uint64_t seed)
 		rig_take_events(&r);
 		bool planned = rig_plan(&r);
 		sched_check(r.sched);
-		bool applied = r.n_results && (r.n_results == SCHED_AHEAD || rig_rnd(&r, 2));
+		bool applied = r.n_under_way && (r.n_under_way == SCHED_AHEAD || rig_rnd(&r, 2));
 		if (applied)
 			rig_apply_oldest(&r);
 		sched_check(r.sched);
-		idle = planned || applied || r.n_jobs < r.n_want || r.n_results ? 0 : idle + 1;
+		idle = planned || applied || r.n_jobs < r.n_want || r.n_under_way ? 0 : idle + 1;
 		if (idle > 100 || step > 200000)
 			rig_fail(&r, "no progress");
 	}

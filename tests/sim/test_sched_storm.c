@@ -163,7 +163,7 @@ static void step(struct storm *m)
 	m->since_token += planned;
 	if (rig_rnd(r, 8) == 0)
 		sched_check(r->sched);
-	bool applied = r->n_results && (r->n_results == SCHED_AHEAD || rig_rnd(r, 4) < m->apply_rate);
+	bool applied = r->n_under_way && (r->n_under_way == SCHED_AHEAD || rig_rnd(r, 4) < m->apply_rate);
 	if (applied)
 		rig_apply_oldest(r);
 	if (rig_rnd(r, 8) == 0)
@@ -173,7 +173,7 @@ static void step(struct storm *m)
 	if (st.generated_tokens != m->generated)
 		m->since_token = 0;
 	m->generated = st.generated_tokens;
-	if (r->device && !planned && !applied && !r->n_results && st.n_groups)
+	if (r->device && !planned && !applied && !r->n_under_way && st.n_groups)
 		rig_fail(r, "no progress");
 	/* The longest prompt in chunks of one, alone behind each of the others. */
 	if (m->since_token > 3000u * MAX_JOBS)

@@ -1,0 +1,142 @@
+/* Preemption by swapping: when it is chosen, and what becomes of the blocks. */
+#include "base/alloc.h"
+#include "tests/sim/sched_rig.h"
+
+#include <criterion/criterion.h>
+
+enum { HIGH = 0, LOW = 5, JOBS = 16, BLOCK = 16, BLOCK_BYTES = 4096 };
+
+static void open_rig(struct sched_rig *r, uint32_t n_blocks, uint32_t n_host)
+{
+	rig_init(r, 1, "no seed");
+	r->cfg.block_size = BLOCK;
+	r->cfg.max_seqs = 8;
+	r->cfg.max_rows = 512;
+	r->cfg.no_cache = true;
+	r->cfg.preempt = SCHED_SWAP;
+	r->n_blocks = n_blocks;
+	r->n_host = n_host;
+	r->max_context = 1024;
+}
+
+static void start(struct sched_rig *r)
+{
+	rig_open(r, JOBS);
+	rig_start_worker(r);
+}
+
+static void close_rig(struct sched_rig *r)
+{
+	struct sched_stats st;
+	rig_close(r, &st);
+}
+
+/* Exactly n_out tokens.  Prompts of one kind share all but their last token. */
+static uint32_t submit(struct sched_rig *r, int32_t priority, uint32_t n_prompt, uint32_t n_out,
+		       uint32_t kind)
+{
+	struct rig_job *j = rig_job(r);
+	j->params.max_tokens = j->params.min_tokens = n_out;
+	j->params.seed = r->n_jobs;
+	j->n_prompt = n_prompt;
+	j->prompt = xmalloc(n_prompt * sizeof *j->prompt);
+	for (uint32_t i = 0; i < n_prompt; i++)
+		j->prompt[i] = (kind * 31 + i) % DEVICE_VOCAB;
+	j->prompt[n_prompt - 1] = r->n_jobs;
+	struct group *g = rig_group(r, j);
+	g->priority = priority;
+	sched_add(r->sched, &g, r->now);
+	return r->n_jobs - 1;
+}
+
+static bool step(struct sched_rig *r)
+{
+	r->now++;
+	bool planned = rig_plan(r);
+	sched_check(r->sched);
+	if (r->n_under_way)
+		rig_apply_oldest(r);
+	sched_check(r->sched);
+	return planned;
+}
+
+static void finish(struct sched_rig *r)
+{
+	for (int i = 0; i < 5000 && r->n_ended < r->n_jobs; i++)
+		step(r);
+	cr_assert_eq(r->n_ended, r->n_jobs);
+}
+
+static struct sched_stats stats(const struct sched_rig *r)
+{
+	struct sched_stats st;
+	sched_stats(r->sched, &st);
+	return st;
+}
+
+/* ---- swap, or compute again ---- */
+
+/* A group with 256 computed tokens in 16 blocks is preempted, where copying these out and in takes `ratio` of
+ * the time that computing the tokens does.  Returns whether it was swapped. */
+static bool is_swapped(double ratio)
+{
+	struct sched_rig r;
+	open_rig(&r, 40, 40);
+	r.cfg.preempt = SCHED_AUTO;
+	start(&r);
+	const double tps = 1000, seconds = 256 / tps * ratio;
+	sched_speed(r.sched, tps, 2.0 * 16 * BLOCK_BYTES / seconds, BLOCK_BYTES);
+	submit(&r, LOW, 250, 100, 1);
+	for (int i = 0; i < 6; i++)
+		step(&r);
+	submit(&r, HIGH, 500, 8, 2);
+	for (int i = 0; i < 20 && stats(&r).n_preempted == 0; i++)
+		step(&r);
+	struct sched_stats st = stats(&r);
+	cr_assert_eq(st.n_preempted, 1);
+	finish(&r);
+	close_rig(&r);
+	return st.n_swapped_out == 1;
+}
+
+Test(sched_swap, whichever_is_estimated_to_cost_less)
+{
+	cr_expect(is_swapped(0.5));
+	cr_expect(is_swapped(0.8));
+	cr_expect_not(is_swapped(1.3));
+	cr_expect_not(is_swapped(2));
+}
+
+/* ---- blocks of plans under way ---- */
+
+/* The host pool holds one group.  The one in it is cancelled before its copies are known to be done; the next
+ * plan preempts another. */
+Test(sched_swap, a_host_block_is_not_reused_before_its_plan_is_answered)
+{
+	struct sched_rig r;
+	open_rig(&r, 31, 10);
+	start(&r);
+	submit(&r, HIGH, 165, 100, 1);
+	submit(&r, LOW, 143, 100, 2);
+	uint32_t last = submit(&r, LOW, 143, 100, 3);
+	bool swapped = false;
+	for (int i = 0; i < 100 && !swapped; i++) {
+		r.now++;
+		cr_assert(rig_plan(&r));
+		swapped = r.plan.n_swap_out > 0;
+		if (!swapped)
+			rig_apply_oldest(&r);
+	}
+	cr_assert(swapped && stats(&r).n_host_free == 0);
+	rig_cancel(&r, last);
+	rig_take_events(&r);
+	submit(&r, HIGH - 1, 200, 8, 4);
+	r.now++;
+	rig_plan(&r);
+	sched_check(r.sched);
+	cr_expect_eq(r.plan.n_swap_out, 0);
+	cr_expect_eq(stats(&r).n_preempted, 2);
+	cr_expect_eq(stats(&r).n_swapped_out, 1, "the host pool is not free yet");
+	finish(&r);
+	close_rig(&r);
+}
