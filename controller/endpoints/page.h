@@ -4,7 +4,7 @@
 
 #include "controller/http/exchange.h"
 
-/* controller/endpoints/page/index.html, linked in. */
+/* The document, its style and its script (controller/endpoints/page/), linked in. */
 extern const char page_html[];
 extern const char page_html_end[];
 

@@ -1,11 +1,33 @@
 #include "controller/endpoints/page.h"
 
-/* Linked in as bytes; the Makefile has the dependency. */
+/* The parts of the document in their order: one style, one script.  The Makefile has the dependency. */
+#define PART(file) ".incbin \"controller/endpoints/page/" file "\"\n"
+#define TEXT(text) ".ascii \"" text "\\n\"\n"
+
+/* clang-format off */
 __asm__(".pushsection .rodata\n"
 	".global page_html\n"
 	".global page_html_end\n"
 	"page_html:\n"
-	".incbin \"controller/endpoints/page/index.html\"\n"
+	PART("head.html")
+	TEXT("<style nonce='@NONCE@'>")
+	PART("page.css")
+	TEXT("</style>")
+	PART("body.html")
+	TEXT("<script nonce='@NONCE@'>")
+	TEXT("'use strict';")
+	PART("dom.js")
+	PART("api.js")
+	PART("live.js")
+	PART("service.js")
+	PART("charts.js")
+	PART("replicas.js")
+	PART("tables.js")
+	PART("chat.js")
+	PART("alternatives.js")
+	PART("main.js")
+	TEXT("</script>")
 	"page_html_end:\n"
 	".byte 0\n"
 	".popsection\n");
+/* clang-format on */

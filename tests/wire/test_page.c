@@ -20,7 +20,7 @@ Test(page, is_the_file_with_a_nonce_in_place_of_the_mark)
 	snprintf(nonce, sizeof nonce, "%s", strstr(policy, "nonce-") + 6);
 	cr_expect_eq(strspn(nonce, "0123456789abcdef"), 32);
 	char script[64];
-	snprintf(script, sizeof script, "<script nonce=\"%s\">", nonce);
+	snprintf(script, sizeof script, "<script nonce='%s'>", nonce);
 	cr_expect(strstr(a.body.p, script));
 	cr_expect_null(strstr(a.body.p, "@NONCE@"));
 	cr_expect_null(strstr(b.raw.p, nonce), "another one each time");

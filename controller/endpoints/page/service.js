@@ -1,0 +1,75 @@
+// ---- drawing: once per frame at most, and only what changed ----
+let scheduled = false;
+function schedule() {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(() => {
+    scheduled = false;
+    const start = performance.now(), changed = live.changed;
+    live.changed = new Set();
+    draw(changed);
+    // For the page's own test of how long a frame takes.
+    document.body.dataset.drawMs = (performance.now() - start).toFixed(2);
+    document.body.dataset.draws = Number(document.body.dataset.draws || 0) + 1;
+  });
+}
+function draw(changed) {
+  if (changed.has("service")) drawService();
+  if (changed.has("now")) { drawNumbers(); drawCharts(); drawWorkers(); }
+  if (changed.has("replicas") || changed.has("workers")) drawReplicas();
+  if (changed.has("maps") || changed.has("replicas")) drawMaps();
+  if (changed.has("jobs")) drawJobs();
+}
+// Children of parent, one for each item, kept by key.
+function keyed(parent, items, keyOf, make, update) {
+  const old = parent.kept || (parent.kept = new Map()), now = new Map();
+  let at = parent.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    let e = old.get(key);
+    if (!e) e = make(item);
+    update(e, item);
+    now.set(key, e);
+    old.delete(key);
+    if (e === at) at = at.nextElementSibling;
+    else parent.insertBefore(e, at);
+  }
+  for (const e of old.values()) e.remove();
+  parent.kept = now;
+}
+
+function drawService() {
+  const s = live.service;
+  put($("model"), s.model);
+  document.title = s.model + " · quern";
+  put($("note"), s.note || "");
+  $("note").hidden = !s.note;
+  $("raw").disabled = !s.chat;
+  if (!s.chat) $("raw").checked = true;
+  showReady();
+}
+const percent = (x) => [(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0), "%"];
+const numbers = [
+  ["Output", (p) => [count(p[V.decodeTps]), "tok/s"]],
+  ["Prompts", (p) => [count(p[V.promptTps]), "tok/s"]],
+  ["Running", (p) => [count(p[V.running]), ""]],
+  ["Waiting", (p) => [count(p[V.waiting]), p[V.swapped] ? count(p[V.swapped]) + " swapped" : ""]],
+  ["First token", (p) => ms(p[V.ttft50])],
+  ["Inter-token", (p) => ms(p[V.itl50])],
+  ["Blocks held", (p) => percent(p[V.held])],
+  ["Blocks cached", (p) => percent(p[V.cached])],
+];
+function drawNumbers() {
+  const p = live.history[live.history.length - 1];
+  if (!p) return;
+  const s = live.service;
+  if (s) put($("about"), `version ${s.version}, up ${age(Math.max(0, p[V.time] / 1000 - s.started))}, context ${count(s.max_context)}`);
+  keyed($("numbers"), numbers, (n) => n[0],
+    (n) => { const d = el("div", {}, el("dt", {}, n[0]), el("dd", {}, el("span"), el("small"))); return d; },
+    (d, n) => {
+      const [value, unit] = n[1](p), dd = d.lastChild;
+      put(dd.firstChild, value);
+      put(dd.lastChild, unit ? " " + unit : "");
+    });
+}
+
