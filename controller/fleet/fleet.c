@@ -385,6 +385,7 @@ void fleet_close(struct fleet *f)
 		replica_free(f->replicas[i]);
 	sched_free(f->unassigned);
 	free(f->numerics_classes);
+	free(f->line);
 	sched_events_fini(&f->events);
 	plan_fini(&f->plan);
 	result_fini(&f->result);

@@ -1,5 +1,5 @@
 /* fleet_impl.h - shared by fleet.c (workers and tp_groups), fleet_jobs.c (jobs and replicas),
- * fleet_order.c (scale, drain) and fleet_status.c.  For these only. */
+ * fleet_balance.c (work stealing), fleet_order.c (scale, drain) and fleet_status.c.  For these only. */
 #ifndef QUERN_CONTROLLER_FLEET_FLEET_IMPL_H
 #define QUERN_CONTROLLER_FLEET_FLEET_IMPL_H
 
@@ -50,6 +50,7 @@ struct fleet {
 	struct plan plan;
 	struct result result; /* event is LINK_RESULT */
 	struct sched_events events;
+	struct place *line; /* of fleet_balance.c; owned, NULL until it is needed */
 };
 
 /* ---- fleet.c ---- */
@@ -79,10 +80,20 @@ void fleet_reject_oversized(struct fleet *f, int64_t now_us);
 void fleet_expire(struct fleet *f, int64_t now_us);
 /* Draining replicas pass on the jobs that others take. */
 void fleet_drain_jobs(struct fleet *f, int64_t now_us);
-/* Work stealing: an idle replica takes jobs that wait elsewhere, and plans them. */
-void fleet_balance(struct fleet *f, int64_t now_us);
+/* Whether the replica has a context that is long enough for the group. */
+bool fleet_fits(const struct replica *r, const struct group *g);
+/* From its first token on, the group is bound to the numerics class that computed it. */
+void fleet_bind_class(const struct replica *r, struct group *g);
+/* The replica gets the group, which is in no scheduler. */
+void fleet_assign(struct fleet *f, struct replica *r, struct group *g);
 /* Queues f->events for the front end.  from: the replica that sent f->result; NULL: no result. */
 void fleet_emit_events(struct fleet *f, const struct replica *from, int64_t now_us);
+
+/* ---- fleet_balance.c ---- */
+
+/* Work stealing: a replica with room takes jobs that wait elsewhere and are expected to end earlier on it,
+ * and plans them. */
+void fleet_balance(struct fleet *f, int64_t now_us);
 
 /* ---- fleet_order.c ---- */
 

@@ -1,12 +1,10 @@
-/* fleet_jobs.c - jobs and replicas: assignment, moves, work stealing, deadlines. */
+/* fleet_jobs.c - jobs and replicas: assignment, moves, deadlines. */
 #include "controller/fleet/fleet_impl.h"
 #include "controller/fleet/route.h"
 
 #include "base/log.h"
 
 #include <stdatomic.h>
-
-enum { TAKE_MAX = 16 }; /* groups that an idle replica steals in one turn */
 
 void fleet_emit_events(struct fleet *f, const struct replica *from, int64_t now_us)
 {
@@ -15,7 +13,7 @@ void fleet_emit_events(struct fleet *f, const struct replica *from, int64_t now_
 
 /* ---- assignment ---- */
 
-static bool fits(const struct replica *r, const struct group *g)
+bool fleet_fits(const struct replica *r, const struct group *g)
 {
 	return (uint64_t)g->n_prompt + g->params.max_tokens <= r->max_context;
 }
@@ -27,7 +25,7 @@ static uint32_t candidates(struct fleet *f, const struct group *g, const struct 
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < f->n_replicas; i++) {
 		struct replica *r = f->replicas[i];
-		if (r != but && r->state == REPLICA_SERVING && fits(r, g) &&
+		if (r != but && r->state == REPLICA_SERVING && fleet_fits(r, g) &&
 		    (any_class || !g->numerics_class || g->numerics_class == r->numerics_class))
 			out[n++] = r;
 	}
@@ -44,25 +42,31 @@ static struct replica *choose(struct fleet *f, const struct group *g, const stru
 		n = candidates(f, g, but, true, rows);
 	if (n < 2)
 		return n ? rows[0] : NULL;
+	bool prompts = true, decodes = true;
+	for (uint32_t i = 0; i < n; i++) {
+		prompts = prompts && rows[i]->prefill_tps > 0;
+		decodes = decodes && rows[i]->decode_us > 0;
+	}
 	for (uint32_t i = 0; i < n; i++)
 		o[i] = (struct route_option){
 			.load = replica_load(rows[i]),
 			.cached = g->params.prompt_logprobs >= 0
 					  ? 0
 					  : sched_cached(rows[i]->sched, g->prompt, g->n_prompt, g->salt),
-			.speed = rows[i]->prefill_tps,
+			/* Short prompts never measure prefill: then the steps of outputs show which is slow.
+			 */
+			.speed = prompts || !decodes ? rows[i]->prefill_tps : 1e6 / rows[i]->decode_us,
 		};
 	return rows[route_choose(o, n, g->n_prompt)];
 }
 
-/* From its first token on, the group is bound to the numerics class that computed it. */
-static void bind_class(const struct replica *r, struct group *g)
+void fleet_bind_class(const struct replica *r, struct group *g)
 {
 	if (g->first_token_us)
 		g->numerics_class = r->numerics_class;
 }
 
-static void assign(struct fleet *f, struct replica *r, struct group *g)
+void fleet_assign(struct fleet *f, struct replica *r, struct group *g)
 {
 	/* Prompt logprobs must all be of one numerics class: those of an incomplete prompt are not sent yet,
 	 * and are computed again. */
@@ -83,7 +87,7 @@ static void place(struct fleet *f, struct group *g, int64_t now_us)
 {
 	struct replica *r = choose(f, g, NULL);
 	if (r) {
-		assign(f, r, g);
+		fleet_assign(f, r, g);
 		return;
 	}
 	g->parked_us = now_us;
@@ -111,7 +115,7 @@ void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us)
 		if (g->suspect)
 			log_warn("fleet", "job=%llu will run alone: it was under way when workers were lost",
 				 (unsigned long long)g->job);
-		bind_class(r, g);
+		fleet_bind_class(r, g);
 		place(f, sched_detach(r->sched, g), now_us);
 	}
 	fleet_emit_events(f, NULL, now_us);
@@ -123,17 +127,17 @@ void fleet_assign_waiting(struct fleet *f)
 		next = sched_next(f->unassigned, g);
 		struct replica *r = choose(f, g, NULL);
 		if (r)
-			assign(f, r, sched_detach(f->unassigned, g));
+			fleet_assign(f, r, sched_detach(f->unassigned, g));
 	}
 }
 
-/* ---- drain and work stealing ---- */
+/* ---- drain ---- */
 
 /* Whether every group of the replica could continue elsewhere. */
 static bool can_all_move(struct fleet *f, struct replica *r)
 {
 	for (struct group *g = sched_first(r->sched); g; g = sched_next(r->sched, g)) {
-		bind_class(r, g);
+		fleet_bind_class(r, g);
 		if (!choose(f, g, r))
 			return false;
 	}
@@ -146,7 +150,7 @@ static void move_new(struct fleet *f, struct replica *r)
 		next = sched_next(r->sched, g);
 		struct replica *to = g->first_run_us ? NULL : choose(f, g, r);
 		if (to)
-			assign(f, to, sched_detach(r->sched, g));
+			fleet_assign(f, to, sched_detach(r->sched, g));
 	}
 }
 
@@ -163,94 +167,6 @@ void fleet_drain_jobs(struct fleet *f, int64_t now_us)
 			continue;
 		sched_lost(r->sched);
 		fleet_move_all(f, r, now_us);
-	}
-}
-
-/* A replica with room that steals from another. */
-struct taker {
-	const struct replica *to, *from;
-	uint64_t room; /* tokens */
-};
-
-/* Tokens that the group needs room for at once. */
-static uint32_t longest(const struct group *g)
-{
-	uint32_t most = 0;
-	for (uint32_t i = 0; i < g->n_seqs; i++)
-		most = g->seqs[i].n_tokens > most ? g->seqs[i].n_tokens : most;
-	return most;
-}
-
-static bool taker_accepts(const struct group *g, void *user)
-{
-	const struct taker *t = user;
-	/* bind_class() is called only when it leaves. */
-	uint32_t bound = g->first_token_us ? t->from->numerics_class : g->numerics_class;
-	return longest(g) < t->room && fits(t->to, g) && (!bound || bound == t->to->numerics_class);
-}
-
-/* The replica with the most waiting tokens, of those not marked in but[]. */
-static struct replica *most_queued(const struct fleet *f, const bool *but, uint32_t *at)
-{
-	struct replica *most = NULL;
-	uint64_t most_tokens = 0;
-	for (uint32_t i = 0; i < f->n_replicas; i++) {
-		struct sched_stats st;
-		struct replica *r = f->replicas[i];
-		if (but[i] || !r->started)
-			continue;
-		sched_stats(r->sched, &st);
-		uint64_t tokens = st.queued_tokens + st.begun_tokens;
-		if (tokens > most_tokens) {
-			most = r;
-			most_tokens = tokens;
-			*at = i;
-		}
-	}
-	return most;
-}
-
-/* r has room and nothing waits there: it takes the groups that are next elsewhere, as many as it can
- * begin in a step. */
-static void take_over(struct fleet *f, struct replica *r, uint64_t room, int64_t now_us)
-{
-	bool passed[ENGINE_REPLICAS_MAX] = {false}; /* r itself, and replicas without a group for it */
-	uint64_t tokens = 0;
-	uint32_t at;
-	for (uint32_t i = 0; i < f->n_replicas; i++)
-		passed[i] = f->replicas[i] == r;
-	for (int n = 0; n < TAKE_MAX && tokens < f->cfg->max_rows;) {
-		struct replica *from = most_queued(f, passed, &at);
-		if (!from)
-			return;
-		struct taker t = {r, from, room};
-		struct group *g = sched_next_idle(from->sched, now_us, taker_accepts, &t);
-		if (!g) {
-			passed[at] = true;
-			continue;
-		}
-		n++;
-		tokens += g->n_prompt;
-		room -= longest(g);
-		bind_class(from, g);
-		assign(f, r, sched_detach(from->sched, g));
-	}
-}
-
-void fleet_balance(struct fleet *f, int64_t now_us)
-{
-	if (f->n_replicas < 2)
-		return;
-	for (uint32_t i = 0; i < f->n_replicas; i++) {
-		struct replica *r = f->replicas[i];
-		struct sched_stats st;
-		if (r->state != REPLICA_SERVING)
-			continue;
-		sched_stats(r->sched, &st);
-		if (st.n_waiting || st.n_running >= f->cfg->max_seqs || st.n_free + st.n_cached == 0)
-			continue;
-		take_over(f, r, (uint64_t)(st.n_free + st.n_cached) * r->block_size, now_us);
-		replica_plan(r, &f->plan, now_us);
 	}
 }
 

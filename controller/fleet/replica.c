@@ -137,12 +137,21 @@ static void measure_prefill(struct replica *r, const struct result *result)
 	update_speed(r);
 }
 
+static void measure_decode(struct replica *r, const struct result *result)
+{
+	if (replica_rows(r, result) == 0 || r->prompt_rows[result->number % SCHED_AHEAD] ||
+	    result->step_us == 0)
+		return;
+	r->decode_us = r->decode_us == 0 ? result->step_us : 0.9 * r->decode_us + 0.1 * result->step_us;
+}
+
 int replica_result(struct replica *r, const struct result *result, int64_t now_us, struct sched_events *ev)
 {
 	int rc = sched_apply(r->sched, result, now_us, ev);
 	if (rc)
 		return rc;
 	measure_prefill(r, result);
+	measure_decode(r, result);
 	r->step_us_mean =
 		r->step_us_mean == 0 ? result->step_us : 0.95 * r->step_us_mean + 0.05 * result->step_us;
 	return 0;

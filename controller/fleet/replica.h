@@ -40,8 +40,10 @@ struct replica {
 	uint64_t block_bytes, link_bps;
 	/* Measured: */
 	double step_us_mean;
-	double prefill_tps;         /* moving average over steps that are mostly prompts; 0: none seen */
-	uint32_t rows[SCHED_AHEAD]; /* of the plans under way, by number ... */
+	double prefill_tps; /* moving average over steps that are mostly prompts; 0: none seen */
+	double decode_us;   /* moving average of steps without prompts; 0: none seen */
+	int64_t look_us;    /* jobs that wait elsewhere ended later here: it does not look again before */
+	uint32_t rows[SCHED_AHEAD];        /* of the plans under way, by number ... */
 	uint32_t prompt_rows[SCHED_AHEAD]; /* ... and of these, those of prompts */
 	struct {                           /* counts at the beginning of each of the last seconds */
 		int64_t second;

@@ -20,3 +20,22 @@ uint32_t route_choose(const struct route_option *options, uint32_t n, uint32_t n
 	}
 	return best;
 }
+
+/* A first guess at speeds, used only while neither replica's is known; then it is the same for both. */
+static const double guess_prefill_tps = 5000, guess_decode_us = 10000;
+
+static double known(double own, double other, double guess)
+{
+	return own > 0 ? own : other > 0 ? other : guess;
+}
+
+static double path_us(const struct route_path *p, const struct route_path *other)
+{
+	return (double)p->prompt_tokens * 1e6 / known(p->prefill_tps, other->prefill_tps, guess_prefill_tps) +
+	       (double)p->steps * known(p->decode_us, other->decode_us, guess_decode_us);
+}
+
+bool route_is_earlier(const struct route_path *a, const struct route_path *b)
+{
+	return path_us(a, b) < path_us(b, a);
+}

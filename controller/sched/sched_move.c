@@ -50,8 +50,7 @@ struct wanted {
 	void *user;
 };
 
-/* Nothing of it is here but its tokens. */
-static bool is_idle(const struct group *g)
+bool sched_is_idle(const struct group *g)
 {
 	bool idle = g->n_inflight == 0;
 	for (uint32_t i = 0; idle && i < g->n_seqs; i++) {
@@ -64,7 +63,7 @@ static bool is_idle(const struct group *g)
 static enum queue_ready is_wanted(const struct seq *q, void *user)
 {
 	const struct wanted *w = user;
-	return is_idle(q->group) && w->want(q->group, w->user) ? QUEUE_READY : QUEUE_SKIP;
+	return sched_is_idle(q->group) && w->want(q->group, w->user) ? QUEUE_READY : QUEUE_SKIP;
 }
 
 struct group *sched_next_idle(struct sched *s, int64_t now_us,
@@ -73,6 +72,23 @@ struct group *sched_next_idle(struct sched *s, int64_t now_us,
 	struct wanted w = {want, user};
 	struct seq *q = queue_n(s->queue) ? queue_pick(s->queue, now_us, is_wanted, &w) : NULL;
 	return q ? q->group : NULL;
+}
+
+uint32_t sched_left(const struct seq *q)
+{
+	uint32_t n_out = seq_total(q) - q->group->n_prompt, max = q->group->params.max_tokens;
+	return n_out < max ? max - n_out : 0;
+}
+
+void sched_running(const struct sched *s, struct sched_ahead *out)
+{
+	*out = (struct sched_ahead){.n_running = s->n_running};
+	for (uint32_t i = 0; i < s->n_running; i++) {
+		const struct seq *q = s->running[i];
+		uint32_t left = sched_left(q);
+		out->prompt_rest += seq_decodes(q) ? 0 : seq_total(q) - q->n_computed;
+		out->next_end = i == 0 || left < out->next_end ? left : out->next_end;
+	}
 }
 
 uint32_t sched_cached(const struct sched *s, const uint32_t *tokens, uint32_t n, uint64_t salt)

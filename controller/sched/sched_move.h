@@ -23,6 +23,19 @@ struct group *sched_next(const struct sched *s, const struct group *g);
 struct group *sched_next_idle(struct sched *s, int64_t now_us,
 			      bool (*want)(const struct group *g, void *user), void *user);
 
+/* None of its sequences runs or is swapped out, and no plan under way names it. */
+bool sched_is_idle(const struct group *g);
+
+/* The running sequences. */
+struct sched_ahead {
+	uint32_t n_running;
+	uint64_t prompt_rest; /* tokens of their prompts that no plan has computed yet */
+	uint32_t next_end;    /* fewest tokens that one of them may still produce; 0: none runs */
+};
+void sched_running(const struct sched *s, struct sched_ahead *out);
+/* Tokens that the sequence may still produce. */
+uint32_t sched_left(const struct seq *q);
+
 /* How many of the first tokens the prefix cache holds. */
 uint32_t sched_cached(const struct sched *s, const uint32_t *tokens, uint32_t n, uint64_t salt);
 

@@ -403,6 +403,15 @@ static bool names(const struct plan *p, uint64_t job)
 	return false;
 }
 
+/* The duration of the step, as it is reported. */
+static uint32_t step_us(const struct fake *f)
+{
+	uint32_t us = f->w->step_us ? (uint32_t)f->w->step_us : 1000;
+	for (uint32_t i = 0; i < f->plan.n_runs; i++)
+		us += f->plan.runs[i].n_rows > 1 ? f->plan.runs[i].n_rows * f->w->c.row_us : 0;
+	return us;
+}
+
 static void on_plan(struct fake *f, const void *bytes, size_t n)
 {
 	struct bus_limits lim = {RIG_SLOTS, MAX_ROWS, RIG_SLOTS, RIG_CONTEXT, f->n_blocks, 0, DEVICE_VOCAB};
@@ -436,11 +445,12 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 	device_step(f->device, &f->plan, &f->result);
 	f->expected++;
 	f->w->n_plans++;
+	f->w->n_seqs += (int)f->plan.n_seqs;
 	f->w->n_group_plans++;
 	if (f->load.rank > 0 || seen == c->lose_result)
 		return;
 	f->w->n_results++;
-	f->result.step_us = 1000;
+	f->result.step_us = step_us(f);
 	bus_encode_result(&f->result, &f->out);
 	if (seen == c->garbage_at)
 		zmq_send(f->s, "garbage", 7, 0);

@@ -96,7 +96,8 @@ struct fake_config {
 	const char *host, *device, *numerics; /* NULL: "here", "cpu", "class a" */
 	uint32_t n_blocks;                    /* 0: RIG_BLOCKS */
 	int64_t pid;                          /* 0: 1 */
-	int step_us;                          /* duration of a step */
+	int step_us;                          /* duration of a step, as it reports it, too */
+	uint32_t row_us;                      /* reported on top: for each row of a prompt */
 	bool fail_load;                       /* it cannot load the model */
 	int die_at;                           /* exits at this plan, without a result */
 	uint64_t die_of;                      /* exits at the first plan that names this job; 0: none */
@@ -116,6 +117,7 @@ struct fake_worker {
 	atomic_int n_plans;       /* executed */
 	atomic_int n_group_plans; /* of these, since the last load */
 	atomic_int n_loads, n_results;
+	atomic_int n_seqs; /* that plans brought */
 	atomic_uint rank;
 	atomic_bool end;     /* exits, or has exited */
 	atomic_bool stopped; /* has received stop */

@@ -1,4 +1,5 @@
-/* Work stealing: the jobs of a lost replica are shared by the others, and by one that comes back. */
+/* Work stealing: the jobs of a lost replica are shared by the others, and by one that comes back; jobs move
+ * where they are expected to end earlier. */
 #include "tests/sim/fleet_rig.h"
 
 #include <criterion/criterion.h>
@@ -113,5 +114,64 @@ Test(fleet_balance, jobs_that_fit_are_stolen_from_a_shorter_queue)
 		usleep(1000);
 	}
 	cr_assert_gt(small->n_plans, 0);
+	rig_free(r);
+}
+
+/* Eight jobs for four slots: the others are done soon, long before the slow replica could compute them. */
+Test(fleet_balance, jobs_that_end_earlier_where_they_wait_stay)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker *fast = rig_worker(r, &(struct fake_config){.step_us = 1000});
+	struct fake_worker *lame = rig_worker(r, &(struct fake_config){.step_us = SLOW_US});
+	rig_wait_replicas(r, 2, "serving");
+	rig_submit_many(r, 0, 2, 20, 3); /* one each: from now on their speeds are known */
+	rig_finish_many(r, 0, 2);
+	cr_assert_gt(fast->n_plans, 0);
+	cr_assert_gt(lame->n_plans, 0);
+	int n_seqs = lame->n_seqs;
+	rig_submit_many(r, 10, 10 + 2 * RIG_SLOTS, 20, 40);
+	rig_finish_many(r, 10, 10 + 2 * RIG_SLOTS);
+	cr_assert_eq(lame->n_seqs, n_seqs, "%d sequences went to the slow replica", lame->n_seqs - n_seqs);
+	rig_free(r);
+}
+
+/* Prompts cost a second for each token here: it is better to wait for a slot where they are cached. */
+Test(fleet_balance, jobs_wait_where_their_prefix_is_cached)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_config config = {.step_us = 1000, .row_us = 1000 * 1000};
+	struct fake_worker *a = rig_worker(r, &config);
+	rig_wait_ready(r, true);
+	rig_submit_many(r, 0, RIG_SLOTS, 100, 2); /* together they measure the speed of prompts */
+	rig_finish_many(r, 0, RIG_SLOTS);
+	rig_submit(r, 10, 500, 160, 2);
+	rig_finish(r, 10);
+	a->step_us = SLOW_US;
+	for (uint64_t job = 20; job < 20 + 2 * RIG_SLOTS; job++)
+		rig_submit(r, job, 500, 160, 20);
+	for (uint64_t job = 20; job < 20 + RIG_SLOTS; job++)
+		rig_wait_tokens(r, job, 1);
+	struct fake_worker *b = rig_worker(r, &config);
+	rig_wait_replicas(r, 2, "serving");
+	rig_status(r); /* another turn: b has looked */
+	a->step_us = 0;
+	rig_finish_many(r, 20, 20 + 2 * RIG_SLOTS);
+	cr_assert_eq(b->n_plans, 0, "%d", b->n_plans);
+	rig_free(r);
+}
+
+/* Three times as slow: the next jobs in line end earlier where they are, those at the end of the line do
+ * not. */
+Test(fleet_balance, slower_replica_takes_jobs_from_further_back)
+{
+	struct rig *r = rig_new(NULL);
+	rig_worker(r, &(struct fake_config){.step_us = 2000});
+	rig_wait_ready(r, true);
+	rig_submit_many(r, 0, 60, 20, 40);
+	rig_wait_tokens(r, 0, 1);
+	struct fake_worker *slower = rig_worker(r, &(struct fake_config){.step_us = 6000});
+	rig_finish_many(r, 0, 60);
+	/* The first ones are taken before its speed is known. */
+	cr_assert_gt(slower->n_seqs, RIG_SLOTS);
 	rig_free(r);
 }

@@ -36,3 +36,27 @@ Test(route, unknown_speed_is_the_mean_of_the_others)
 	o[1].load = 300;
 	cr_assert_eq(route_choose(o, 2, 10), 0);
 }
+
+Test(route, path_counts_prompts_and_steps_at_their_speeds)
+{
+	/* 0.1 s and 4 s */
+	struct route_path a = {.prompt_tokens = 100, .steps = 10, .prefill_tps = 10000, .decode_us = 9000};
+	struct route_path b = {.prompt_tokens = 0, .steps = 40, .prefill_tps = 10000, .decode_us = 100000};
+	cr_assert(route_is_earlier(&a, &b));
+	cr_assert_not(route_is_earlier(&b, &a));
+	a.prompt_tokens = 40000; /* 4.09 s */
+	cr_assert_not(route_is_earlier(&a, &b));
+	cr_assert(route_is_earlier(&b, &a));
+}
+
+Test(route, unknown_speed_of_a_path_is_the_other_ones)
+{
+	struct route_path a = {.prompt_tokens = 100, .steps = 10, .prefill_tps = 100, .decode_us = 1000};
+	struct route_path b = {.prompt_tokens = 99, .steps = 10};
+	cr_assert(route_is_earlier(&b, &a));
+	b.prompt_tokens = 100;
+	cr_assert_not(route_is_earlier(&b, &a));
+	cr_assert_not(route_is_earlier(&a, &b));
+	b.steps = 9;
+	cr_assert(route_is_earlier(&b, &a));
+}
