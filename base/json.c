@@ -14,35 +14,91 @@ __attribute__((constructor)) static void use_checked_memory(void)
 	json_set_alloc_funcs(xmalloc, free);
 }
 
-/* jansson recurses; count brackets outside strings before it sees the text. */
-static bool depth_ok(const char *s, size_t n)
+/* Behind the string that begins at i; *bytes: its text, escapes and all. */
+static size_t skip_string(const char *s, size_t n, size_t i, size_t *bytes)
 {
-	int depth = 0;
-	bool in_string = false;
-	for (size_t i = 0; i < n; i++) {
-		char c = s[i];
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '[' || c == '{') {
-			if (++depth > JSON_DEPTH_MAX)
-				return false;
-		} else if (c == ']' || c == '}') {
-			depth--;
-		}
-	}
-	return true;
+	size_t from = ++i;
+	while (i < n && s[i] != '"')
+		i += s[i] == '\\' ? 2 : 1;
+	*bytes = (i < n ? i : n) - from;
+	return i + 1;
 }
 
-int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n)
+static bool ends_scalar(char c)
 {
+	return c == ',' || c == ']' || c == '}' || c == ':' || c == '[' || c == '{' || c == '"' || c == ' ' ||
+	       c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Behind the number, or the word, that begins at i. */
+static size_t skip_scalar(const char *s, size_t n, size_t i)
+{
+	while (i < n && !ends_scalar(s[i]))
+		i++;
+	return i;
+}
+
+void json_measure(const char *s, size_t n, struct json_size *out)
+{
+	size_t n_strings = 0, n_keys = 0, n_numbers = 0, n_words = 0, n_arrays = 0, n_objects = 0;
+	size_t text = 0, bytes;
+	unsigned depth = 0, deepest = 0;
+	for (size_t i = 0; i < n;) {
+		switch (s[i]) {
+		case '"':
+			n_strings++;
+			i = skip_string(s, n, i, &bytes);
+			text += bytes;
+			continue;
+		case '[':
+		case '{':
+			n_arrays += s[i] == '[';
+			n_objects += s[i] == '{';
+			deepest = ++depth > deepest ? depth : deepest;
+			break;
+		case ']':
+		case '}':
+			depth -= depth > 0;
+			break;
+		case ':':
+			n_keys++; /* the string before it */
+			break;
+		case ',':
+		case ' ':
+		case '\n':
+		case '\r':
+		case '\t':
+			break;
+		default:
+			n_words += s[i] == 't' || s[i] == 'f' || s[i] == 'n';
+			n_numbers += s[i] != 't' && s[i] != 'f' && s[i] != 'n';
+			i = skip_scalar(s, n, i);
+			continue;
+		}
+		i++;
+	}
+	n_keys = n_keys < n_strings ? n_keys : n_strings;
+	n_strings -= n_keys;
+	*out = (struct json_size){.n_values = n_strings + n_numbers + n_words + n_arrays + n_objects,
+				  .depth = deepest};
+	out->tree_bytes = out->n_values * JSON_BYTES_ELEMENT + n_strings * JSON_BYTES_STRING +
+			  n_numbers * JSON_BYTES_NUMBER + n_arrays * JSON_BYTES_ARRAY +
+			  n_objects * JSON_BYTES_OBJECT + n_keys * JSON_BYTES_KEY + text;
+}
+
+int json_parse_within(const char *text, size_t n, size_t max_tree, json_t **out, struct json_size *size,
+		      char *why, size_t why_n)
+{
+	struct json_size mine, *measured = size ? size : &mine;
 	json_error_t e;
-	if (!depth_ok(text, n))
+	json_measure(text, n, measured);
+	/* jansson recurses. */
+	if (measured->depth > JSON_DEPTH_MAX)
 		return err_why(why, why_n, -EINVAL, "JSON nested deeper than %d", JSON_DEPTH_MAX);
+	if (measured->tree_bytes > max_tree)
+		return err_why(why, why_n, -E2BIG,
+			       "JSON of %zu values, which take %zu bytes of memory, at most %zu are accepted",
+			       measured->n_values, measured->tree_bytes, max_tree);
 	/* For jansson, the position behind the text is its end. */
 	if (n && memchr(text, '\0', n))
 		return err_why(why, why_n, -EINVAL, "not valid JSON: a NUL byte");
@@ -51,6 +107,11 @@ int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n
 		return err_why(why, why_n, -EINVAL, "not valid JSON: line %d, column %d: %s", e.line,
 			       e.column, e.text);
 	return 0;
+}
+
+int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n)
+{
+	return json_parse_within(text, n, SIZE_MAX, out, NULL, why, why_n);
 }
 
 int json_read(const char *path, size_t max, json_t **out, char *why, size_t why_n)

@@ -29,7 +29,7 @@ int batch_line_parse(const char *p, size_t n, const char *endpoint, struct batch
 {
 	char reason[200];
 	*out = (struct batch_line_request){.custom_id = ""};
-	if (json_parse(p, n, &out->tree, reason, sizeof reason)) {
+	if (json_parse_within(p, n, BATCH_LINE_TREE_MAX, &out->tree, NULL, reason, sizeof reason)) {
 		invalid(problem, "invalid_json_line", NULL, "");
 		return err_why(problem->why, sizeof problem->why, -EINVAL, "this line is %s", reason);
 	}

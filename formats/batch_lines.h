@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { BATCH_LINE_TREE_MAX = 64 << 20 /* bytes of memory that a line's tree may take (base/json.h) */ };
+
 struct batch_line {
 	int64_t at;    /* offset in the file */
 	uint32_t n;    /* bytes, without the newline */

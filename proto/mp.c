@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/json.h"
 
 #include <assert.h>
 #include <math.h>
@@ -13,18 +14,21 @@ enum {
 	OBJECTS_REQUEST = 2 * 1000 * 1000, /* a prompt of a million ids, and room */
 	OBJECTS_REPLY = 16 * 1000 * 1000,
 	BYTES_REPLY = 256 << 20,
+	TREE = 4,        /* times the bytes of a request */
 	KEYS_MAX = 4096, /* of one map; sorted to find duplicates */
 	KEY_SHOWN = 40,
 };
 
 struct mp_limits mp_limits_request(size_t bytes)
 {
-	return (struct mp_limits){.bytes = bytes, .objects = OBJECTS_REQUEST, .depth = MP_DEPTH_MAX};
+	return (struct mp_limits){
+		.bytes = bytes, .objects = OBJECTS_REQUEST, .depth = MP_DEPTH_MAX, .tree = TREE * bytes};
 }
 
 struct mp_limits mp_limits_reply(void)
 {
-	return (struct mp_limits){.bytes = BYTES_REPLY, .objects = OBJECTS_REPLY, .depth = MP_DEPTH_MAX};
+	return (struct mp_limits){
+		.bytes = BYTES_REPLY, .objects = OBJECTS_REPLY, .depth = MP_DEPTH_MAX, .tree = SIZE_MAX};
 }
 
 /* ---- the scan ---- */
@@ -41,6 +45,7 @@ struct head {
 struct scan {
 	const uint8_t *begin, *p, *end;
 	size_t objects; /* still allowed */
+	size_t tree;    /* bytes of memory, still allowed */
 	char *why;
 	size_t why_n;
 };
@@ -244,17 +249,42 @@ static int scan_map(struct scan *s, uint32_t n, unsigned depth)
 	return rc;
 }
 
+/* The memory of a value without its contents. */
+static int scan_memory(struct scan *s, const struct head *h)
+{
+	static const size_t node[] = {[KIND_INT] = JSON_BYTES_NUMBER,
+				      [KIND_FLOAT] = JSON_BYTES_NUMBER,
+				      [KIND_STR] = JSON_BYTES_STRING,
+				      [KIND_ARRAY] = JSON_BYTES_ARRAY,
+				      [KIND_MAP] = JSON_BYTES_OBJECT};
+	size_t n = JSON_BYTES_ELEMENT + node[h->kind];
+	if (h->kind == KIND_STR)
+		n += h->count;
+	if (h->kind == KIND_MAP)
+		n += (size_t)h->count * JSON_BYTES_KEY;
+	if (n > s->tree)
+		return err_why(
+			s->why, s->why_n, -E2BIG,
+			"msgpack: the values up to byte %zu take more memory than is accepted: send fewer "
+			"values",
+			(size_t)(s->p - s->begin));
+	s->tree -= n;
+	return 0;
+}
+
 static int scan_value(struct scan *s, unsigned depth)
 {
 	struct head h;
 	int rc = scan_head(s, &h);
 	if (rc)
 		return rc;
-	if (h.kind == KIND_STR)
-		return scan_str(s, &h);
+	if (h.kind == KIND_STR) {
+		rc = scan_str(s, &h);
+		return rc ? rc : scan_memory(s, &h);
+	}
 	if (h.kind != KIND_ARRAY && h.kind != KIND_MAP) {
 		s->p = h.body;
-		return 0;
+		return scan_memory(s, &h);
 	}
 	if (depth == 0)
 		return err_why(s->why, s->why_n, -E2BIG, "msgpack: nested too deep at byte %zu",
@@ -270,6 +300,9 @@ static int scan_value(struct scan *s, unsigned depth)
 		return err_why(s->why, s->why_n, -E2BIG, "msgpack: more values than are accepted (byte %zu)",
 			       (size_t)(s->p - s->begin));
 	s->objects -= elements;
+	rc = scan_memory(s, &h);
+	if (rc)
+		return rc;
 	s->p = h.body;
 	if (h.kind == KIND_MAP)
 		return scan_map(s, h.count, depth - 1);
@@ -285,7 +318,7 @@ static int scan(const void *bytes, size_t n, const struct mp_limits *limits, cha
 	if (n > limits->bytes)
 		return err_why(why, why_n, -E2BIG, "the message has %zu bytes, at most %zu are accepted", n,
 			       limits->bytes);
-	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, limits->objects, why, why_n};
+	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, limits->objects, limits->tree, why, why_n};
 	int rc = scan_value(&s, limits->depth);
 	if (!rc && s.p != s.end)
 		rc = err_why(why, why_n, -EINVAL, "msgpack: %zu bytes follow the value",
@@ -295,7 +328,7 @@ static int scan(const void *bytes, size_t n, const struct mp_limits *limits, cha
 
 int mp_find(const void *bytes, size_t n, const char *key, const void **value, size_t *value_n)
 {
-	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, OBJECTS_REQUEST, NULL, 0};
+	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, OBJECTS_REQUEST, SIZE_MAX, NULL, 0};
 	struct head h;
 	if (scan_head(&s, &h) || h.kind != KIND_MAP)
 		return -ENOENT;

@@ -16,6 +16,7 @@
 struct mp_limits {
 	size_t bytes;   /* of the message */
 	size_t objects; /* values and keys in it */
+	size_t tree;    /* bytes of memory that its tree may take (base/json.h) */
 	unsigned depth; /* at most MP_DEPTH_MAX */
 };
 enum { MP_DEPTH_MAX = 24 }; /* below the unpacker's own stack of 32 */

@@ -9,55 +9,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUES_MAX = 4 << 20 /* in a body: as a tree, each takes many times its bytes */ };
-
 static const char BAD[] = "invalid_request_error";
 
-/* Commas outside strings. */
-static size_t count_values(const char *s, size_t n)
+/* Of the tree of a body: four times the largest body.  As ids of a prompt, a body of that size takes three.
+ */
+static size_t max_tree(const struct service *svc)
 {
-	size_t k = 0;
-	bool in_string = false;
-	for (size_t i = 0; i < n; i++) {
-		if (s[i] == '"')
-			in_string = !in_string;
-		else if (in_string)
-			i += s[i] == '\\';
-		else
-			k += s[i] == ',';
-	}
-	return k;
+	return 4 * (size_t)svc->max_request_bytes;
 }
 
-bool common_body_fits(struct exchange *x)
+int common_body(struct exchange *x, json_t **out)
 {
-	if (count_values(x->body.p, x->body.len) <= VALUES_MAX)
-		return true;
+	char why[256];
+	struct json_size size;
+	*out = NULL;
+	int rc = json_parse_within(x->body.p ? x->body.p : "", x->body.len, max_tree(x->host->svc), out,
+				   &size, why, sizeof why);
 	exchange_body_free(x);
-	exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL,
-		       "the request's body holds more than %d values", VALUES_MAX);
-	return false;
+	if (!rc)
+		return 0;
+	exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, rc == -E2BIG ? "too_many_values" : NULL,
+		       "the request's body is %s%s", why,
+		       rc == -E2BIG ? ": send fewer prompts, messages or values in a request" : "");
+	return rc;
 }
 
 json_t *common_body_object(struct exchange *x)
 {
-	char why[256];
-	json_t *o = NULL;
-	if (!common_body_fits(x))
+	json_t *o;
+	if (common_body(x, &o))
 		return NULL;
-	int rc = json_parse(x->body.p ? x->body.p : "", x->body.len, &o, why, sizeof why);
-	exchange_body_free(x);
-	if (rc) {
-		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL, "the request's body is %s", why);
-		return NULL;
-	}
-	if (!json_is_object(o)) {
-		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL,
-			       "the request's body must be a JSON object");
-		json_decref(o);
-		return NULL;
-	}
-	return o;
+	if (json_is_object(o))
+		return o;
+	exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL, "the request's body must be a JSON object");
+	json_decref(o);
+	return NULL;
 }
 
 bool common_has_journal(struct exchange *x)

@@ -10,11 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Checked before a body is parsed, since a tree takes many times its bytes.  false: it holds too many
- * values, x has its reply. */
-bool common_body_fits(struct exchange *x);
-/* The body as an object, the caller's; its bytes are given back.  NULL: it is malformed, x has its
- * reply. */
+/* The body as a tree, the caller's; its bytes are given back.  -errno: it is malformed, or would take too
+ * much memory and was not built; x has its reply. */
+int common_body(struct exchange *x, json_t **out);
+/* The same, for a body that must be an object.  NULL: x has its reply. */
 json_t *common_body_object(struct exchange *x);
 
 /* Files and batches live in the journal.  false: there is none, x has its reply. */

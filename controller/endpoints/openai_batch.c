@@ -136,11 +136,36 @@ static bool is_chat(const struct openai_batch *b)
 	return strcmp(b->endpoint, OPENAI_BATCH_CHAT) == 0;
 }
 
+/* The request of a line: its body as text, the caller's, or NULL and *error is the reply.  Its tree is freed.
+ */
+static char *line_body(const struct batches *bs, const struct openai_batch *b, const char *text, size_t n,
+		       char **custom_id, struct buf *error)
+{
+	static const char bad[] = "invalid_request_error";
+	const uint32_t most = bs->host->svc->max_request_bytes;
+	struct batch_line_request request = {.custom_id = ""};
+	struct batch_line_problem problem;
+	char *body = NULL, why[128];
+	int rc = batch_line_parse(text, n, b->endpoint, &request, &problem);
+	*custom_id = xstrdup(request.custom_id);
+	if (rc)
+		http_error_json(error, bad, NULL, NULL, problem.why);
+	else if (json_is_true(json_object_get(request.body, "stream")))
+		http_error_json(error, bad, "stream", NULL, "a batch's lines cannot be streamed");
+	else
+		body = json_dumps(request.body, JSON_COMPACT);
+	json_decref(request.tree);
+	if (!body || strlen(body) <= most)
+		return body;
+	free(body);
+	snprintf(why, sizeof why, "the line's body is larger than %u bytes", most);
+	http_error_json(error, bad, NULL, "request_too_large", why);
+	return NULL;
+}
+
 static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 {
-	struct batch_line_request request = {.custom_id = ""};
-	struct batch_line_problem problem = {.why = "the batch's input file no longer exists"};
-	char *text;
+	char *text, *body = NULL, *custom_id = NULL;
 	size_t n;
 	struct buf error = {0};
 	int rc = read_line(bs, b, line, &text, &n);
@@ -148,23 +173,21 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 		line_later(bs, b, line);
 		return;
 	}
-	struct line_run *r = xcalloc(1, sizeof *r);
-	if (!rc)
-		rc = batch_line_parse(text, n, b->endpoint, &request, &problem);
+	if (rc)
+		http_error_json(&error, "invalid_request_error", NULL, NULL,
+				"the batch's input file no longer exists");
+	else
+		body = line_body(bs, b, text, n, &custom_id, &error);
 	free(text);
+	struct line_run *r = xcalloc(1, sizeof *r);
 	r->bs = bs;
 	r->batch = b;
 	r->line = line;
-	r->custom_id = xstrdup(request.custom_id);
+	r->custom_id = custom_id ? custom_id : xstrdup("");
 	r->jobs = (struct completions_line){
 		.priority = OPENAI_BATCH_PRIORITY, .owner = b->owner, .share = b->share};
 	snprintf(r->jobs.key, sizeof r->jobs.key, "%s/%u", b->id, line);
-	if (rc)
-		http_error_json(&error, "invalid_request_error", NULL, NULL, problem.why);
-	else if (json_is_true(json_object_get(request.body, "stream")))
-		http_error_json(&error, "invalid_request_error", "stream", NULL,
-				"a batch's lines cannot be streamed");
-	struct exchange *x = error.len ? NULL : exchange_new(bs->host, NULL);
+	struct exchange *x = body ? exchange_new(bs->host, NULL) : NULL;
 	pthread_mutex_lock(&bs->lock);
 	bool go = !bs->stopping && !b->ending && (x || error.len);
 	if (go) {
@@ -184,9 +207,9 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 	}
 	pthread_mutex_unlock(&bs->lock);
 	if (go && x) {
-		char *json = json_dumps(request.body, JSON_COMPACT);
-		exchange_body_give(x, json ? json : "");
-		free(json);
+		exchange_body_give(x, body);
+		free(body);
+		body = NULL;
 		completions_call_line(x, is_chat(b), &r->jobs);
 		exchange_unref(x);
 	} else if (go) {
@@ -200,8 +223,8 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 		free(r->custom_id);
 		free(r);
 	}
+	free(body);
 	buf_fini(&error);
-	json_decref(request.tree);
 }
 
 /* --- one batch --- */

@@ -72,19 +72,17 @@ static void on_cancelled(void *user, enum code code)
 
 void page_call_cancel(struct exchange *x, const char *rest)
 {
-	char why[256] = "the body must be an object with the job's id: {\"job\": ID}";
+	char why[256] = "";
 	char owner[APIKEY_NAME_MAX];
 	uint32_t share;
 	const char *id = NULL;
 	json_t *o = NULL;
 	(void)rest;
-	if (!common_body_fits(x))
+	if (common_body(x, &o))
 		return;
-	int rc = json_parse(x->body.p ? x->body.p : "", x->body.len, &o, why, sizeof why);
-	if (!rc)
-		rc = json_get_str(o, "job", &id, why, sizeof why);
-	if (rc || !id) {
-		exchange_fail(x, E_BAD_REQUEST, "job", why);
+	if (json_get_str(o, "job", &id, why, sizeof why) || !id) {
+		exchange_fail(x, E_BAD_REQUEST, "job",
+			      why[0] ? why : "the body must be an object with the job's id: {\"job\": ID}");
 	} else {
 		if (x->key)
 			api_key_name(x->key, owner, &share);

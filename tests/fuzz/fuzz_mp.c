@@ -15,7 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-	static const struct mp_limits limits = {.bytes = 1 << 20, .objects = 100000, .depth = MP_DEPTH_MAX};
+	static const struct mp_limits limits = {
+		.bytes = 1 << 20, .objects = 100000, .depth = MP_DEPTH_MAX, .tree = SIZE_MAX};
 	json_t *v = NULL, *again = NULL;
 	char why[256] = "";
 	const void *id;

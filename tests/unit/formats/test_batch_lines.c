@@ -2,6 +2,7 @@
 #include "formats/batch_lines.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,4 +133,22 @@ Test(batch_lines, results_are_json_for_any_custom_id)
 	cr_expect(json_is_null(json_object_get(v, "response")));
 	json_decref(v);
 	buf_fini(&b);
+}
+
+/* As a tree, a line of empty arrays takes 48 times its bytes. */
+Test(batch_lines, of_too_many_values_are_refused_unbuilt)
+{
+	struct buf text = {0};
+	struct batch_line_request request;
+	struct batch_line_problem problem;
+	buf_puts(&text,
+		 "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"" URL "\",\"body\":{\"prompt\":[[]");
+	while (text.len < 2 << 20)
+		buf_puts(&text, ",[]");
+	buf_puts(&text, "]}}");
+	cr_expect_eq(batch_line_parse(text.p, text.len, URL, &request, &problem), -EINVAL);
+	cr_expect_null(request.tree);
+	cr_expect_str_eq(problem.code, "invalid_json_line");
+	cr_expect(strstr(problem.why, "bytes of memory"), "%s", problem.why);
+	buf_fini(&text);
 }

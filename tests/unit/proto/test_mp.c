@@ -11,7 +11,7 @@
 
 TestSuite(mp, .timeout = 60);
 
-static const struct mp_limits limits = {.bytes = 1 << 20, .objects = 1000, .depth = 8};
+static const struct mp_limits limits = {.bytes = 1 << 20, .objects = 1000, .depth = 8, .tree = 1 << 20};
 
 static int decode(const void *bytes, size_t n, json_t **out, char *why, size_t why_n)
 {
@@ -202,6 +202,41 @@ Test(mp, the_bytes_are_bounded)
 	cr_assert_eq(decode(big, limits.bytes + 1, &v, why, sizeof why), -E2BIG);
 	cr_assert(strstr(why, "1048577 bytes"), "%s", why);
 	free(big);
+}
+
+/* An array of n elements, each one byte. */
+static char *array_of(uint8_t element, uint32_t n)
+{
+	char *p = malloc(5 + (size_t)n);
+	p[0] = (char)0xdd;
+	for (int i = 0; i < 4; i++)
+		p[1 + i] = (char)(n >> (24 - 8 * i));
+	memset(p + 5, element, n);
+	return p;
+}
+
+/* As a tree, an empty array takes 144 times its byte, a map 240 times. */
+Test(mp, the_memory_of_a_tree_is_bounded)
+{
+	struct mp_limits request = mp_limits_request(16 << 20);
+	static const struct {
+		uint8_t element;
+		uint32_t n;
+		bool fits;
+	} cases[] = {{5, 1000000, true},
+		     {0x90, 400000, true},
+		     {0x90, 600000, false},
+		     {0x80, 400000, false},
+		     {0xa0, 900000, false}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char *p = array_of(cases[i].element, cases[i].n), why[256] = "";
+		json_t *v = NULL;
+		int rc = mp_decode(p, 5 + (size_t)cases[i].n, &request, &v, why, sizeof why);
+		cr_expect_eq(rc, cases[i].fits ? 0 : -E2BIG, "%zu: %d %s", i, rc, why);
+		cr_expect(cases[i].fits || (!v && strstr(why, "send fewer values")), "%s", why);
+		json_decref(v);
+		free(p);
+	}
 }
 
 Test(mp, depth_of_a_request_fits_the_unpackers_stack)

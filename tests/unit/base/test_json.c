@@ -1,0 +1,112 @@
+/* The size of a JSON text's tree, which bounds what is built. */
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/json.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <malloc.h>
+
+static struct json_size measured(const char *text)
+{
+	struct json_size s;
+	json_measure(text, strlen(text), &s);
+	return s;
+}
+
+Test(json, values_and_depth_are_counted_exactly)
+{
+	static const struct {
+		const char *text;
+		size_t n_values;
+		unsigned depth;
+	} cases[] = {
+		{"", 0, 0},
+		{"1", 1, 0},
+		{"[]", 1, 1},
+		{"{}", 1, 1},
+		{"[[],[]]", 3, 2},
+		{"[1,2,-3.5e7]", 4, 1},
+		{"[1 ,2\n,\t3]", 4, 1},
+		{"[true,false,null]", 4, 1},
+		{"{\"a\":1,\"b\":[\"c\"]}", 4, 2},
+		{"[\"[[[,,,:::\\\"]]\",\"\\\\\",\"{\"]", 4, 1},
+		{"[[[]],[[[[]]]]]", 7, 5},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct json_size s = measured(cases[i].text);
+		cr_expect_eq(s.n_values, cases[i].n_values, "%s: %zu", cases[i].text, s.n_values);
+		cr_expect_eq(s.depth, cases[i].depth, "%s: %u", cases[i].text, s.depth);
+	}
+}
+
+/* Texts that end anywhere, or are not JSON, are measured without harm. */
+Test(json, any_text_can_be_measured)
+{
+	static const char *const texts[] = {
+		"\"", "\"\\", "[\"a", "]]]]}}", "::::", "{\"a\":", ",,,", "\\", "[}"};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		/* In a block of its own size: a byte behind the end would be found. */
+		size_t n = strlen(texts[i]);
+		char *copy = xmemdup(texts[i], n);
+		struct json_size s;
+		json_measure(copy, n, &s);
+		cr_expect(s.n_values <= n && s.tree_bytes < 1000, "%s: %zu", texts[i], s.tree_bytes);
+		free(copy);
+	}
+}
+
+static size_t in_use(void)
+{
+	struct mallinfo2 m = mallinfo2();
+	return m.uordblks + m.hblkhd;
+}
+
+/* A tree never takes more than its measure, and at least a third of it. */
+Test(json, the_memory_of_a_tree_is_measured)
+{
+	static const char *const shapes[] = {"[]",
+					     "{}",
+					     "\"\"",
+					     "1",
+					     "1.5",
+					     "null",
+					     "[[[[]]]]",
+					     "{\"a\":{}}",
+					     "[1,2,3,4,5,6,7,8,9]",
+					     "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,"
+					     "\"h\":8,\"i\":9}",
+					     "\"a text of forty bytes, which is not short\"",
+					     "{\"role\":\"user\",\"content\":\"hello\"}"};
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+		for (int n = 1000; n <= 70000; n += 23000) {
+			struct buf text = {0};
+			struct json_size s;
+			json_t *tree;
+			buf_printf(&text, "[%s", shapes[i]);
+			for (int k = 1; k < n; k++)
+				buf_printf(&text, ",%s", shapes[i]);
+			buf_putc(&text, ']');
+			size_t before = in_use();
+			cr_assert_eq(json_parse_within(text.p, text.len, SIZE_MAX, &tree, &s, NULL, 0), 0);
+			size_t took = in_use() - before;
+			cr_expect(took <= s.tree_bytes && took >= s.tree_bytes / 3, "%s: %zu of %zu bytes",
+				  shapes[i], took, s.tree_bytes);
+			json_decref(tree);
+			buf_fini(&text);
+		}
+}
+
+Test(json, a_tree_beyond_its_bound_is_not_built)
+{
+	static const char text[] = "[[],[],{\"a\":\"text\"}]";
+	char why[256] = "";
+	json_t *tree = NULL;
+	size_t need = measured(text).tree_bytes, before = in_use();
+	cr_expect_eq(json_parse_within(text, sizeof text - 1, need - 1, &tree, NULL, why, sizeof why),
+		     -E2BIG);
+	cr_expect(!tree && strstr(why, "5 values"), "%s", why);
+	cr_expect_eq(in_use(), before);
+	cr_expect_eq(json_parse_within(text, sizeof text - 1, need, &tree, NULL, why, sizeof why), 0);
+	json_decref(tree);
+}
