@@ -124,6 +124,7 @@ struct exchange {
 	size_t body_seen; /* bytes that came, kept or not */
 	bool refused;     /* the rest of the body is discarded, the reply is ready */
 	bool preflight;   /* a CORS preflight, answered */
+	bool closing;     /* the connection is closed after the reply: framing.h */
 	bool parked;      /* set before another thread sees the exchange */
 	uint64_t watch;
 

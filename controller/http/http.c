@@ -7,6 +7,7 @@
 #include "controller/message/service.h"
 #include "controller/http/access_log.h"
 #include "controller/http/api_keys.h"
+#include "controller/http/framing.h"
 #include "controller/http/hangup.h"
 #include "controller/http/tls_check.h"
 #include "controller/net/conns.h"
@@ -79,7 +80,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 		if (!x)
 			return MHD_NO;
 		x->chunked = strcmp(version, MHD_HTTP_VERSION_1_0) != 0;
-		return http_check_headers(h, x, c, url, method) ? http_respond(x, c) : MHD_YES;
+		const char *fault = framing_fault(c, method, version, *peer_target(peer_of(c)), &x->closing);
+		return http_check_headers(h, x, c, url, method, fault) ? http_respond(x, c) : MHD_YES;
 	}
 	if (*upload_n) {
 		bool go_on = http_take_body(x, upload, *upload_n);
@@ -104,6 +106,14 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **con, enum M
 	if (x)
 		exchange_close(x, why != MHD_REQUEST_TERMINATED_COMPLETED_OK);
 	peer_replied(h->peers, peer_of(c));
+}
+
+/* The first line has come, nothing of it is changed yet. */
+static void *on_target(void *cls, const char *target, struct MHD_Connection *c)
+{
+	(void)cls;
+	*peer_target(peer_of(c)) = framing_target(target);
+	return NULL;
 }
 
 /* A NUL would cut the path short: such a path stays escaped, and matches no route. */
@@ -302,7 +312,8 @@ static int start_daemon(struct http *h, const struct http_config *cfg, char *why
 						 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
 						 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
 						 on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-						 h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+						 h, MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL,
+						 MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
 						 MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 	if (!h->daemon) {
 		close_given(given, h->listen_fd);

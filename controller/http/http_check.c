@@ -19,20 +19,6 @@ enum {
 	PASS_OVER_STRANGER = 1 << 20, /* bytes, without a key */
 };
 
-struct header_count {
-	unsigned lengths, encodings;
-};
-
-static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
-{
-	struct header_count *n = cls;
-	(void)kind;
-	(void)value;
-	n->lengths += !strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH);
-	n->encodings += !strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING);
-	return MHD_YES;
-}
-
 static void refuse(struct exchange *x, unsigned status, const char *code, const char *why)
 {
 	exchange_error(x, status,
@@ -144,19 +130,17 @@ static bool check_origin(struct exchange *x, struct MHD_Connection *c, const cha
 
 /* Every reason to refuse a request by its headers; *length: of the body, by its header. */
 static void check(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method,
-		  uint64_t *length)
+		  const char *fault, uint64_t *length)
 {
 	const char *coding = http_header(c, MHD_HTTP_HEADER_CONTENT_ENCODING);
 	const struct http_route *r = x->route;
-	struct header_count n = {0};
 	bool post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
-	MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
 	const char *len = http_header(c, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	*length = len ? strtoull(len, NULL, 10) : 0;
-	if (n.lengths + n.encodings > 1) {
-		/* Request smuggling: a proxy before us may have framed the body by the other header. */
-		*length = UINT64_MAX;
-		refuse(x, MHD_HTTP_BAD_REQUEST, NULL, "more than one Content-Length or Transfer-Encoding");
+	if (fault) {
+		*length = UINT64_MAX; /* where the body ends is not known */
+		x->closing = true;
+		refuse(x, MHD_HTTP_BAD_REQUEST, "malformed_request", fault);
 	} else if (is_preflight(x, c, method)) {
 		answer_preflight(x);
 	} else if (!check_key(x, c) || !check_origin(x, c, method)) {
@@ -234,11 +218,11 @@ static void note_request(const struct http *h, struct exchange *x, struct MHD_Co
 }
 
 bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
-			const char *method)
+			const char *method, const char *fault)
 {
 	uint64_t length;
 	note_request(h, x, c, url, method);
 	x->route = find_route(&h->app, url);
-	check(x, c, url, method, &length);
+	check(x, c, url, method, fault, &length);
 	return x->refused && (length > pass_over(x) || http_header(c, MHD_HTTP_HEADER_EXPECT));
 }

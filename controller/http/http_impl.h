@@ -32,10 +32,10 @@ static inline const char *http_header(struct MHD_Connection *c, const char *name
 
 /* http_check.c */
 
-/* The request's headers into x; its route, or the reply that refuses it.  true: the reply is sent
- * before the body comes. */
+/* The request's headers into x; its route, or the reply that refuses it.  fault: framing_fault()'s.  true:
+ * the reply is sent before the body comes. */
 bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
-			const char *method);
+			const char *method, const char *fault);
 /* A part of the body.  false: more came than is passed over, the connection is closed. */
 bool http_take_body(struct exchange *x, const char *p, size_t n);
 

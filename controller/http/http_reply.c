@@ -73,6 +73,8 @@ static void add_about(struct MHD_Response *r, const struct exchange *x)
 	const char *id = x->request_id[0] ? x->request_id : x->id;
 	if (id[0])
 		add_header(r, "x-request-id", id);
+	if (x->closing)
+		add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 	if (x->key)
 		add_limits(r, x);
 	if (x->origin[0])

@@ -26,6 +26,7 @@ struct peer {
 	bool gone;        /* the client has closed its end */
 	struct peers *peers;
 	uint64_t watch;
+	size_t target;
 };
 
 struct peers {
@@ -174,4 +175,9 @@ void peer_replied(struct peers *p, struct peer *c)
 	pthread_mutex_lock(&p->lock);
 	c->until_us = clock_us() + (c->gone ? GONE_US : p->limit_us);
 	pthread_mutex_unlock(&p->lock);
+}
+
+size_t *peer_target(struct peer *c)
+{
+	return &c->target;
 }

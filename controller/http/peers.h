@@ -30,5 +30,7 @@ void peer_body(struct peers *p, struct peer *peer, size_t n);
 /* The request is complete: no limit until peer_replied(), when the next one's time begins. */
 void peer_requested(struct peers *p, struct peer *peer);
 void peer_replied(struct peers *p, struct peer *peer);
+/* What framing_target() found in the request that the peer sends; libmicrohttpd's thread only. */
+size_t *peer_target(struct peer *peer);
 
 #endif

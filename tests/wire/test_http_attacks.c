@@ -1,5 +1,5 @@
 /* Hostile requests: each is refused or cut off, and the next client is served as if nothing had
- * happened. */
+ * happened.  (Requests that two readers frame differently: test_http_framing.c.) */
 #include "tests/wire/http_rig.h"
 
 TestSuite(http_attacks, .timeout = 120, .fini = stop);
@@ -12,49 +12,6 @@ static void expect_unharmed(unsigned n_submitted)
 	answer_fini(&a);
 	cr_expect(atomic_load(&mailbox->n_submitted) == n_submitted, "%u jobs",
 		  atomic_load(&mailbox->n_submitted));
-}
-
-/* A second request within the first's body must not be answered: a proxy before us may have framed the
- * two differently. */
-Test(http_attacks, smuggled_requests_are_not_answered)
-{
-	static const char *const heads[] = {
-		"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
-		"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n",
-		"Content-Length: 2\r\nContent-Length: 60\r\n",
-		"Content-Length: 2, 60\r\n",
-		"Content-Length: +2\r\n",
-		"Content-Length: -2\r\n",
-		"Content-Length: 0x2\r\n",
-		"Content-Length: 2 3\r\n",
-		"Content-Length: 99999999999999999999999\r\n",
-		"Transfer-Encoding: xchunked\r\n",
-		"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
-		"Transfer-Encoding: chunked, identity\r\n",
-		"Transfer-Encoding: gzip, chunked\r\n",
-		"Transfer-Encoding : chunked\r\n",
-		" Transfer-Encoding: chunked\r\n",
-		"X: 1\r\n Content-Length: 2\r\n",
-	};
-	struct http_config cfg = {.addr = "127.0.0.1:0", .timeout_s = 2};
-	load();
-	start_with(&cfg);
-	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
-		struct buf b = {0};
-		buf_printf(&b,
-			   "POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n"
-			   "0\r\n\r\nGET /v1/models/org/stories HTTP/1.1\r\nHost: x\r\nConnection: "
-			   "close\r\n\r\n",
-			   heads[i]);
-		struct answer a = client_raw(at, b.p, b.len);
-		cr_expect(a.status == 0 || (a.status >= 400 && a.status < 500), "\"%s\": %s", heads[i],
-			  a.raw.p);
-		cr_expect(!a.raw.p || !strstr(a.raw.p, "\"object\":\"model\""), "\"%s\" lets one through: %s",
-			  heads[i], a.raw.p);
-		answer_fini(&a);
-		buf_fini(&b);
-	}
-	expect_unharmed(0);
 }
 
 Test(http_attacks, broken_request_lines_are_refused)

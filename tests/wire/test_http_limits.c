@@ -168,25 +168,6 @@ Test(http_limits, endless_headers_are_cut_off)
 	buf_fini(&b);
 }
 
-Test(http_limits, two_lengths_are_refused)
-{
-	start();
-	static const char both[] =
-		"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
-		"2\r\n"
-		"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n";
-	static const char twice[] = "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: "
-				    "application/json\r\nContent-Length: 2\r\n"
-				    "Content-Length: 40\r\n\r\n{}GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
-	const char *all[] = {both, twice};
-	for (size_t i = 0; i < 2; i++) {
-		struct answer a = client_raw(at, all[i], strlen(all[i]));
-		cr_expect(a.status == 400, "%s", a.raw.p);
-		cr_expect_null(strstr(a.raw.p, "\"ok\""), "the second request was answered");
-		answer_fini(&a);
-	}
-}
-
 Test(http_limits, one_connection_serves_many_requests)
 {
 	start();

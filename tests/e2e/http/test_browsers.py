@@ -1,8 +1,10 @@
 """HTTP for browsers (CORS) and over TLS."""
 
+import socket
 import ssl
 import subprocess
 import urllib.request
+from urllib.parse import urlsplit
 
 import openai
 import pytest
@@ -160,6 +162,22 @@ def test_a_client_without_tls_is_not_answered(secure):
             urllib.request.urlopen(secure.http + "/health", timeout=20)
         except urllib.error.URLError as e:
             raise e.reason
+
+
+@pytest.mark.parametrize("fields,status", [(b"", b"200"), (b"Host: y\r\n", b"400"), (b"X: a\0b\r\n", b"400"), (b"X: 1\n", b"400"),
+                                           (b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n", b"400")])
+def test_what_precedes_a_request_is_checked_over_tls(secure, certificate, fields, status):
+    context = ssl.create_default_context(cafile=certificate[0])
+    second = b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    at = urlsplit(secure.http)
+    with socket.create_connection((at.hostname, at.port), 60) as plain:
+        with context.wrap_socket(plain, server_hostname=at.hostname, suppress_ragged_eofs=True) as s:
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n" + second)
+            got = b""
+            while part := s.recv(65536):
+                got += part
+    assert got.startswith(b"HTTP/1.1 " + status), got
+    assert (b'"version"' in got) == (status == b"200"), got
 
 
 def test_closing_a_stream_cancels_the_job_over_tls(secure, certificate):
