@@ -22,7 +22,7 @@ enum {
 	TICK_MS = 200, /* expiry, lines to be retried */
 	RETRY_US = 200 * 1000,
 	/* Lines are submitted while fewer jobs than this are queued, so that they age here and not in the
-	 * scheduler's queue, where long waiting outranks any priority. */
+	 * scheduler's queue, where long waiting earns a share of the turns. */
 	QUEUED_MAX = 32,
 	RUNNING_MAX = 512, /* lines under way, of all batches */
 	SWEEP_US = 60 * 1000 * 1000,

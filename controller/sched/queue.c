@@ -45,6 +45,10 @@ struct lane {
 
 struct queue {
 	int64_t aging_us;
+	uint32_t since_aged; /* admissions since the last one for age, at most QUEUE_AGED_EVERY - 1 */
+	/* [n_protected] groups admitted for their age, until their protection ends or they leave. */
+	struct group **protected;
+	uint32_t n_protected, max_protected;
 	/* By (user, priority).  Chains of its own: the 96 bits of the key do not fit a struct map. */
 	struct lane *hash[LANES_HASH];
 	struct map tiers;      /* by priority */
@@ -53,10 +57,13 @@ struct queue {
 	uint32_t n, n_idle;
 };
 
-struct queue *queue_new(int64_t aging_us)
+struct queue *queue_new(int64_t aging_us, uint32_t n_slots)
 {
 	struct queue *q = xcalloc(1, sizeof *q);
 	q->aging_us = aging_us;
+	q->since_aged = QUEUE_AGED_EVERY - 1;
+	q->max_protected = n_slots > QUEUE_AGED_EVERY ? n_slots / QUEUE_AGED_EVERY : 1;
+	q->protected = xcalloc(q->max_protected, sizeof(struct group *));
 	return q;
 }
 
@@ -94,6 +101,7 @@ void queue_free(struct queue *q)
 			lane_free(q, l);
 		}
 	map_fini(&q->tiers);
+	free(q->protected);
 	free(q->waiting);
 	free(q);
 }
@@ -177,6 +185,9 @@ void queue_leave(struct queue *q, struct group *g)
 	if (--g->lane->n_groups == 0)
 		q->n_idle++;
 	g->lane = NULL;
+	for (uint32_t i = 0; i < q->n_protected; i++)
+		if (q->protected[i] == g)
+			q->protected[i] = q->protected[--q->n_protected];
 }
 
 static bool before(const struct seq *a, const struct seq *b)
@@ -261,7 +272,6 @@ struct claim {
 	uint64_t order;
 	int64_t served;
 	int32_t priority;
-	bool aged;
 };
 
 static bool is_aged(const struct queue *q, const struct group *g, int64_t now_us)
@@ -269,45 +279,33 @@ static bool is_aged(const struct queue *q, const struct group *g, int64_t now_us
 	return now_us - g->since_us > q->aging_us;
 }
 
-static struct claim claim_of(const struct queue *q, const struct seq *s, int64_t now_us)
+static struct claim claim_of(const struct seq *s)
 {
 	const struct group *g = s->group;
 	return (struct claim){.order = g->order,
 			      .served = (int64_t)g->lane->served - (g->first_run_us ? BEGUN_BONUS : 0),
-			      .priority = g->priority,
-			      .aged = is_aged(q, g, now_us)};
+			      .priority = g->priority};
 }
 
 /* At least as good as the claim of any sequence of the lane, without a look at the sequences: there may be
- * thousands of lanes.  None of them waits since before the first arrival. */
-static struct claim claim_bound(const struct queue *q, const struct lane *l, int64_t now_us)
+ * thousands of lanes. */
+static struct claim claim_bound(const struct lane *l)
 {
 	return (struct claim){.order = l->first_order,
 			      .served = (int64_t)l->served - (l->n_begun ? BEGUN_BONUS : 0),
-			      .priority = l->priority,
-			      .aged = now_us - l->first_arrival_us > q->aging_us};
+			      .priority = l->priority};
 }
 
-/* Step 1 of the order: aged groups by arrival, then by priority. */
-static bool priority_before(struct claim a, struct claim b)
+static bool claim_before(struct claim a, struct claim b)
 {
-	if (a.aged != b.aged)
-		return a.aged;
-	if (!a.aged && a.priority != b.priority)
+	if (a.priority != b.priority)
 		return a.priority < b.priority;
-	return a.order < b.order;
-}
-
-/* Steps 2 and 3, of one priority. */
-static bool served_before(struct claim a, struct claim b)
-{
 	return a.served != b.served ? a.served < b.served : a.order < b.order;
 }
 
-bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us)
+bool queue_before(const struct seq *a, const struct seq *b)
 {
-	struct claim ca = claim_of(q, a, now_us), cb = claim_of(q, b, now_us);
-	return ca.priority != cb.priority ? priority_before(ca, cb) : served_before(ca, cb);
+	return claim_before(claim_of(a), claim_of(b));
 }
 
 struct pick {
@@ -316,43 +314,80 @@ struct pick {
 	void *user;
 };
 
-static inline bool goes_before(bool by_priority, struct claim a, struct claim b)
-{
-	return by_priority ? priority_before(a, b) : served_before(a, b);
-}
-
 /* Best ready sequence; prio: restrict to this priority, or NULL for all. */
 static struct seq *best_ready(const struct queue *q, const struct pick *p, const int32_t *prio)
 {
-	bool by_priority = prio == NULL;
 	struct seq *best = NULL;
 	struct claim claim = {0};
 	for (uint32_t i = 0; i < q->n_lanes; i++) {
 		struct lane *l = q->waiting[i];
-		if ((prio && l->priority != *prio) ||
-		    (best && !goes_before(by_priority, claim_bound(q, l, p->now_us), claim)))
+		if ((prio && l->priority != *prio) || (best && !claim_before(claim_bound(l), claim)))
 			continue;
 		struct seq *s = lane_first(l, p->ready, p->user);
-		if (!s || (best && !goes_before(by_priority, claim_of(q, s, p->now_us), claim)))
+		if (!s || (best && !claim_before(claim_of(s), claim)))
 			continue;
 		best = s;
-		claim = claim_of(q, s, p->now_us);
+		claim = claim_of(s);
 	}
 	return best;
 }
 
-struct seq *queue_pick(struct queue *q, int64_t now_us,
-		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user)
+/* The earliest ready sequence that has waited longer than the aging limit.  None of a lane waits since before
+ * the lane's first arrival. */
+static struct seq *earliest_aged(const struct queue *q, const struct pick *p)
 {
-	struct pick p = {now_us, ready, user};
-	const struct seq *first = best_ready(q, &p, NULL);
-	return first ? best_ready(q, &p, &first->group->priority) : NULL;
+	struct seq *best = NULL;
+	for (uint32_t i = 0; i < q->n_lanes; i++) {
+		struct lane *l = q->waiting[i];
+		if (p->now_us - l->first_arrival_us <= q->aging_us ||
+		    (best && l->first_order > best->group->order))
+			continue;
+		struct seq *s = lane_first(l, p->ready, p->user);
+		if (s && is_aged(q, s->group, p->now_us) && (!best || before(s, best)))
+			best = s;
+	}
+	return best;
 }
 
-void queue_admitted(struct queue *q, struct group *g, int64_t now_us)
+/* Whether the next admission may be one for age. */
+static bool age_has_turn(struct queue *q, int64_t now_us)
 {
-	if (is_aged(q, g, now_us))
-		g->protected_until_us = now_us + q->aging_us / 8;
+	for (uint32_t i = 0; i < q->n_protected;)
+		if (queue_is_protected(q->protected[i], now_us))
+			i++;
+		else
+			q->protected[i] = q->protected[--q->n_protected];
+	return q->since_aged == QUEUE_AGED_EVERY - 1 && q->n_protected < q->max_protected;
+}
+
+struct seq *queue_pick(struct queue *q, int64_t now_us,
+		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user, bool *for_age)
+{
+	struct pick p = {now_us, ready, user};
+	struct seq *best = best_ready(q, &p, NULL);
+	if (for_age)
+		*for_age = false;
+	if (!for_age || !best || !age_has_turn(q, now_us))
+		return best;
+	const struct seq *aged = earliest_aged(q, &p);
+	if (!aged || aged->group->priority == best->group->priority)
+		return best;
+	*for_age = true;
+	return best_ready(q, &p, &aged->group->priority);
+}
+
+void queue_admitted(struct queue *q, struct group *g, bool for_age, int64_t now_us)
+{
+	if (!for_age) {
+		q->since_aged += q->since_aged < QUEUE_AGED_EVERY - 1;
+		return;
+	}
+	q->since_aged = 0;
+	if (!queue_is_protected(g, now_us)) {
+		assert(q->n_protected < q->max_protected);
+		q->protected[q->n_protected++] = g;
+	}
+	g->protected_until_us = now_us + q->aging_us / 8;
 }
 
 bool queue_is_protected(const struct group *g, int64_t now_us)

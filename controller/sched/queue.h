@@ -9,8 +9,9 @@
  * virtual token counter: tokens served, divided by the user's share (Sheng et al., "Fairness in Serving Large
  * Language Models", OSDI 2024).  The next sequence is chosen by
  *
- *   1. priority: that of the earliest group that has waited longer than the aging limit, since it arrived or
- *      last ran, so that no group starves; else the best one (the lowest number);
+ *   1. priority: the best one (the lowest number); in one admission of QUEUE_AGED_EVERY, that of the earliest
+ *      group that has waited longer than the aging limit, since it arrived or last ran: no group starves,
+ *      and however many have waited long, better priorities get the other turns;
  *   2. the lowest counter among the lanes of that priority; a group that has begun goes before new ones;
  *   3. arrival.
  *
@@ -37,7 +38,11 @@
 struct queue;
 struct lane;
 
-struct queue *queue_new(int64_t aging_us);
+/* Of the admissions while better priorities wait, one in so many goes to a group for its age; and of n_slots,
+ * one in so many is held by such groups while they are protected. */
+enum { QUEUE_AGED_EVERY = 8 };
+
+struct queue *queue_new(int64_t aging_us, uint32_t n_slots);
 void queue_free(struct queue *q); /* not the sequences; NULL is fine */
 
 /* The group joins its lane (g->user, g->priority), or leaves it.  Join before its sequences are pushed: the
@@ -56,17 +61,17 @@ enum queue_ready {
 	QUEUE_SKIP, /* not yet; others behind it in its lane may go first */
 	QUEUE_HOLD, /* not yet, and it holds up its lane */
 };
-/* The next sequence that is ready; NULL: none. */
+/* The next sequence that is ready; NULL: none.  for_age: it has the turn of its age, a better priority waits;
+ * NULL: priorities only. */
 struct seq *queue_pick(struct queue *q, int64_t now_us,
-		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user);
+		       enum queue_ready (*ready)(const struct seq *s, void *user), void *user, bool *for_age);
 
-/* Whether a goes before b. */
-bool queue_before(const struct queue *q, const struct seq *a, const struct seq *b, int64_t now_us);
+/* Whether a goes before b, by priority, counter and arrival. */
+bool queue_before(const struct seq *a, const struct seq *b);
 
-/* A waiting sequence of the group is about to run. */
-void queue_admitted(struct queue *q, struct group *g, int64_t now_us);
-/* The group was admitted because it had waited longer than the aging limit: no better priority preempts it
- * for an eighth of that limit. */
+/* A waiting sequence of the group is about to run; for_age: as queue_pick() said.  Then no better priority
+ * preempts it for an eighth of the aging limit. */
+void queue_admitted(struct queue *q, struct group *g, bool for_age, int64_t now_us);
 bool queue_is_protected(const struct group *g, int64_t now_us);
 
 /* The group was served this many tokens. */

@@ -205,7 +205,7 @@ struct sched *sched_new(const struct sched_config *cfg)
 		s->cfg.chunk = s->cfg.max_rows;
 	if (s->cfg.min_prompt_rows == 0)
 		s->cfg.min_prompt_rows = MIN_PROMPT_ROWS;
-	s->queue = queue_new(cfg->aging_us ? cfg->aging_us : AGING_US);
+	s->queue = queue_new(cfg->aging_us ? cfg->aging_us : AGING_US, cfg->max_seqs);
 	s->running = xcalloc(cfg->max_seqs, sizeof(struct seq *));
 	s->slots = xcalloc(cfg->max_seqs, sizeof *s->slots);
 	s->drops = xcalloc(cfg->max_seqs, sizeof *s->drops);

@@ -43,7 +43,7 @@ struct sched_config {
 	int64_t step_us; /* the rows of prompts in a step take about this long (sched_speed); 0: max_rows */
 	uint32_t min_prompt_rows; /* at least this many; 0: 128 */
 	int64_t probe_us; /* how long a new worker serves before suspects run on it (sched_worker_died) */
-	int64_t aging_us; /* a group that waits longer goes before any priority; 0: 60 s */
+	int64_t aging_us; /* a group that waits longer has a share of the turns (queue.h); 0: 60 s */
 };
 
 enum sched_event_kind { SCHED_TOKEN, SCHED_OUTPUT_DONE, SCHED_GROUP_DONE, SCHED_GROUP_FAILED };

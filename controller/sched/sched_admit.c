@@ -182,7 +182,7 @@ static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
 		s->prefix_hits += q->n_computed;
 		g->cached_tokens = q->n_computed;
 	}
-	queue_admitted(s->queue, g, p->now_us);
+	queue_admitted(s->queue, g, p->for_age, p->now_us);
 	sched_enter(s, q);
 	/* Its blocks were free, so it does run: the worker knows every sequence with a slot. */
 	bool ran = sched_run_seq(s, p, q, true);
@@ -260,7 +260,7 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 			forget_swapped(s, g);
 		return false;
 	}
-	queue_admitted(s->queue, g, p->now_us);
+	queue_admitted(s->queue, g, p->for_age, p->now_us);
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		if (is_swapped(&g->seqs[i]))
 			swap_in_seq(s, p, &g->seqs[i]);

@@ -70,7 +70,8 @@ struct group *sched_next_idle(struct sched *s, int64_t now_us,
 			      bool (*want)(const struct group *g, void *user), void *user)
 {
 	struct wanted w = {want, user};
-	struct seq *q = queue_n(s->queue) ? queue_pick(s->queue, now_us, is_wanted, &w) : NULL;
+	bool for_age;
+	struct seq *q = queue_n(s->queue) ? queue_pick(s->queue, now_us, is_wanted, &w, &for_age) : NULL;
 	return q ? q->group : NULL;
 }
 

@@ -146,17 +146,37 @@ static void run_running(struct sched *s, struct planning *p, bool decodes)
 	}
 }
 
+static bool in_prefill(const struct planning *p, const struct seq *q)
+{
+	return q->planned != p->plan->number && runnable(p, q) && !seq_decodes(q);
+}
+
 /* The next running sequence that computes its prompt. */
 static struct seq *next_prefill(const struct sched *s, const struct planning *p)
 {
 	struct seq *best = NULL;
 	for (uint32_t i = 0; i < s->n_running; i++) {
 		struct seq *q = s->running[i];
-		if (q->planned != p->plan->number && runnable(p, q) && !seq_decodes(q) &&
-		    (!best || queue_before(s->queue, q, best, p->now_us)))
+		if (in_prefill(p, q) && (!best || queue_before(q, best)))
 			best = q;
 	}
 	return best;
+}
+
+/* In one plan of QUEUE_AGED_EVERY the first chunk is of the earliest prompt: what was admitted makes
+ * progress, however many prompts of better priorities come. */
+static void run_earliest(struct sched *s, struct planning *p)
+{
+	struct seq *earliest = NULL;
+	if (p->plan->number % QUEUE_AGED_EVERY)
+		return;
+	for (uint32_t i = 0; i < s->n_running; i++) {
+		struct seq *q = s->running[i];
+		if (in_prefill(p, q) && (!earliest || q->group->order < earliest->group->order))
+			earliest = q;
+	}
+	if (earliest)
+		sched_run_seq(s, p, earliest, false);
 }
 
 static bool has_free_slot(const struct sched *s, const struct planning *p)
@@ -170,11 +190,13 @@ static void run_prompts(struct sched *s, struct planning *p)
 {
 	bool open = true;
 	bool none = p->all_decode;
+	if (!none && p->prompt_budget)
+		run_earliest(s, p);
 	while (p->budget && p->prompt_budget) {
 		struct seq *r = none ? NULL : next_prefill(s, p), *w = NULL;
 		if (open && !p->blocked && has_free_slot(s, p))
-			w = queue_pick(s->queue, p->now_us, sched_is_ready, p);
-		if (w && (!r || queue_before(s->queue, w, r, p->now_us)))
+			w = queue_pick(s->queue, p->now_us, sched_is_ready, p, &p->for_age);
+		if (w && (!r || p->for_age || queue_before(w, r)))
 			open = sched_admit(s, p, w);
 		else if (!r || !sched_run_seq(s, p, r, false))
 			break;

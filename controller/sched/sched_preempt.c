@@ -195,7 +195,7 @@ static struct group *find_victim(const struct sched *s, const struct planning *p
 		if (g->priority < q->group->priority)
 			break;
 		/* Not one that would go before q again. */
-		if (!queue_before(s->queue, q, s->running[i], p->now_us) || is_catching_up(g))
+		if (!queue_before(q, s->running[i]) || is_catching_up(g))
 			continue;
 		if (g->priority > q->group->priority) {
 			if (enough && !queue_is_protected(g, p->now_us))
@@ -215,7 +215,7 @@ void sched_preempt_for_next(struct sched *s, struct planning *p)
 		return;
 	/* Not in every plan: queue_pick() visits every user that waits. */
 	s->fair_number = number;
-	struct seq *q = queue_pick(s->queue, p->now_us, sched_is_ready, p);
+	struct seq *q = queue_pick(s->queue, p->now_us, sched_is_ready, p, NULL);
 	uint32_t lacks;
 	if (!q || sched_can_admit(s, p, q, &lacks))
 		return;

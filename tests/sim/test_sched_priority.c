@@ -61,6 +61,61 @@ Test(sched_priority, a_group_that_waited_a_minute_goes_before_any_priority)
 	sim_free(m);
 }
 
+/* 600 groups of a batch have waited for more than a minute. */
+Test(sched_priority, old_work_does_not_hold_up_a_higher_priority)
+{
+	struct sim *m = sim_new(1200, 0, false);
+	for (int i = 0; i < 600; i++)
+		submit(m, BATCH, 16, 200);
+	steps(m, 50);
+	m->now += 2 * MINUTE_US;
+	step(m);
+	for (int i = 0; i < 10; i++) {
+		uint32_t job = submit(m, INTERACTIVE, 16, 16);
+		cr_expect_leq(plans_to_token(m, job), 3 * 8, "job %d", i);
+		steps(m, 20);
+	}
+	sim_free(m);
+}
+
+/* Old groups of a batch and a flood of interactive ones: of the admissions, age earns one in eight. */
+Test(sched_priority, age_earns_one_admission_in_eight)
+{
+	enum { LINES = 400, FIRST = LINES, N = 800, OUT = 16 };
+	struct sim *m = sim_new(1200, 0, false);
+	for (int i = 0; i < LINES; i++)
+		submit(m, BATCH, 16, OUT);
+	m->now += 2 * MINUTE_US;
+	uint32_t done = 0, lines = 0;
+	for (int i = 0; i < 20000 && done < N; i++) {
+		while (m->n_jobs < FIRST + done + 3 * SLOTS)
+			submit(m, INTERACTIVE, 16, OUT);
+		step(m);
+		done = lines = 0;
+		for (uint32_t k = 0; k < m->n_jobs; k++)
+			*(k < FIRST ? &lines : &done) += m->jobs[k].done;
+	}
+	cr_assert_geq(done, N);
+	cr_expect_leq(lines, N / 7 + 2, "%u of a batch beside %u", lines, done);
+	cr_expect_geq(lines, N / 10, "%u of a batch beside %u", lines, done);
+	sim_free(m);
+}
+
+/* A prompt of a worse priority, in chunks, beside a flood of better ones that fill every step. */
+Test(sched_priority, an_admitted_prompt_makes_progress)
+{
+	struct sim *m = sim_new(1200, 512, false);
+	uint32_t line = submit(m, BATCH, 1900, 4);
+	step(m);
+	for (int i = 0; i < 400 && !m->jobs[line].first_token; i++) {
+		for (int k = 0; k < 4; k++)
+			submit(m, INTERACTIVE, 1000, 1);
+		step(m);
+	}
+	cr_expect(m->jobs[line].first_token);
+	sim_free(m);
+}
+
 /* It waited for a slot, and was admitted before groups of a higher priority. */
 Test(sched_priority, an_aged_group_is_protected_for_a_while)
 {

@@ -15,7 +15,7 @@ static enum queue_ready ready(const struct seq *s, void *user)
 /* Of 400 picks of one token each, how many are the first of two users'. */
 static int picks(uint32_t share_a, uint32_t share_b)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct group g[2] = {{.user = 1, .share = share_a, .order = 1},
 			     {.user = 2, .share = share_b, .order = 2}};
 	struct seq s[2] = {{.group = &g[0]}, {.group = &g[1]}};
@@ -25,7 +25,7 @@ static int picks(uint32_t share_a, uint32_t share_b)
 		queue_push(q, &s[i]);
 	}
 	for (int i = 0; i < 400; i++) {
-		struct seq *next = queue_pick(q, 0, ready, NULL);
+		struct seq *next = queue_pick(q, 0, ready, NULL, NULL);
 		n += next == &s[0];
 		queue_charge(q, next->group, 1);
 	}
@@ -108,7 +108,7 @@ enum { LOT = 1000000 };
 
 Test(queue, new_user_starts_at_the_counter_of_running_ones)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, b;
 	arrive(q, &a, 1, 0);
 	serve(q, &a, LOT);
@@ -121,7 +121,7 @@ Test(queue, new_user_starts_at_the_counter_of_running_ones)
 
 Test(queue, new_user_starts_at_the_counter_of_users_that_left)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, b, again;
 	arrive(q, &a, 1, 0);
 	serve(q, &a, LOT);
@@ -138,7 +138,7 @@ Test(queue, new_user_starts_at_the_counter_of_users_that_left)
 
 Test(queue, absent_user_saves_up_nothing)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, waits, b;
 	arrive(q, &b, 2, 0);
 	serve(q, &b, 10);
@@ -157,7 +157,7 @@ Test(queue, absent_user_saves_up_nothing)
 /* One of its jobs is always here, so that it is never absent. */
 Test(queue, user_of_few_tokens_saves_up_nothing)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, little, next;
 	arrive(q, &little, 2, 0);
 	serve(q, &little, 10);
@@ -174,7 +174,7 @@ Test(queue, user_of_few_tokens_saves_up_nothing)
 
 Test(queue, user_of_few_tokens_goes_before_a_flood)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, flood, little, next, c;
 	arrive(q, &little, 2, 0);
 	serve(q, &little, 10);
@@ -183,7 +183,7 @@ Test(queue, user_of_few_tokens_goes_before_a_flood)
 	arrive(q, &flood, 1, 0);
 	arrive(q, &next, 2, 0);
 	cr_expect_lt(queue_served(&next.g), queue_served(&flood.g));
-	cr_expect(queue_pick(q, 0, ready, NULL) == &next.s);
+	cr_expect(queue_pick(q, 0, ready, NULL, NULL) == &next.s);
 	arrive(q, &c, 3, 0);
 	cr_expect_eq(queue_served(&c.g), queue_served(&flood.g), "only users with jobs here have the credit");
 	leave(q, &a);
@@ -196,7 +196,7 @@ Test(queue, user_of_few_tokens_goes_before_a_flood)
 
 Test(queue, new_user_starts_with_the_least_served_waiting_user)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, b, c;
 	arrive(q, &a, 1, 0);
 	serve(q, &a, LOT);
@@ -212,14 +212,14 @@ Test(queue, new_user_starts_with_the_least_served_waiting_user)
 
 Test(queue, waiting_user_keeps_virtual_time_when_it_submits_more)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, b, more;
 	arrive(q, &a, 1, 0);
 	arrive(q, &b, 2, 0);
 	serve(q, &a, LOT);
 	arrive(q, &more, 2, 0);
 	cr_expect_eq(queue_served(&b.g), 0, "it waits since before a was served");
-	cr_expect(queue_pick(q, 0, ready, NULL) == &b.s);
+	cr_expect(queue_pick(q, 0, ready, NULL, NULL) == &b.s);
 	leave(q, &a);
 	leave(q, &b);
 	leave(q, &more);
@@ -230,7 +230,7 @@ Test(queue, waiting_user_keeps_virtual_time_when_it_submits_more)
  * it keeps its place, and its later jobs have no claim from it. */
 Test(queue, preempted_user_keeps_virtual_time)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, little, b, next;
 	arrive(q, &little, 3, 0);
 	serve(q, &little, 10);
@@ -240,7 +240,7 @@ Test(queue, preempted_user_keeps_virtual_time)
 	cr_expect_eq(queue_served(&little.g), 10);
 	arrive(q, &b, 2, 0);
 	cr_expect_eq(queue_served(&b.g), queue_served(&a.g));
-	cr_expect(queue_pick(q, 0, ready, NULL) == &little.s);
+	cr_expect(queue_pick(q, 0, ready, NULL, NULL) == &little.s);
 	arrive(q, &next, 3, 0);
 	cr_expect_gt(queue_served(&next.g), LOT * 9 / 10);
 	leave(q, &a);
@@ -252,7 +252,7 @@ Test(queue, preempted_user_keeps_virtual_time)
 
 Test(queue, priorities_have_counters_of_their_own)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, b, c;
 	arrive(q, &a, 1, 5);
 	serve(q, &a, LOT);
@@ -269,7 +269,7 @@ Test(queue, priorities_have_counters_of_their_own)
 /* More users come and go than idle lanes are kept. */
 Test(queue, forgotten_user_starts_with_the_others)
 {
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, b;
 	arrive(q, &a, 1, 0);
 	serve(q, &a, LOT);
@@ -289,7 +289,7 @@ Test(queue, forgotten_user_starts_with_the_others)
 Test(queue, forgotten_priority_starts_at_zero)
 {
 	enum { RARE = 50000 };
-	struct queue *q = queue_new(INT64_MAX);
+	struct queue *q = queue_new(INT64_MAX, 8);
 	struct one a, b;
 	arrive(q, &a, 1, RARE);
 	serve(q, &a, LOT);
@@ -313,7 +313,7 @@ Test(queue, forgotten_priority_starts_at_zero)
 
 /* ---- the order, by exhaustive search ---- */
 
-enum { ONES = 60, BONUS = 4096, AGING = 40 };
+enum { ONES = 60, BONUS = 4096, AGING = 40, SLOTS = 17 };
 
 struct crowd {
 	struct queue *q;
@@ -322,6 +322,7 @@ struct crowd {
 	enum queue_ready is[ONES];
 	uint64_t rng;
 	int64_t now;
+	uint32_t since_aged; /* admissions */
 };
 
 static uint32_t rnd(struct crowd *c, uint32_t n)
@@ -356,7 +357,15 @@ static int64_t debt(const struct group *g)
 	return (int64_t)queue_served(g) - (g->first_run_us ? BONUS : 0);
 }
 
-static const struct seq *search(const struct crowd *c)
+static bool age_has_turn(const struct crowd *c)
+{
+	uint32_t n_protected = 0;
+	for (uint32_t i = 0; i < ONES; i++)
+		n_protected += c->here[i] && queue_is_protected(&c->ones[i].g, c->now);
+	return c->since_aged >= QUEUE_AGED_EVERY - 1 && n_protected < SLOTS / QUEUE_AGED_EVERY;
+}
+
+static const struct seq *search(const struct crowd *c, bool *for_age)
 {
 	const struct group *old = NULL, *urgent = NULL, *best = NULL;
 	for (uint32_t i = 0; i < ONES; i++) {
@@ -370,7 +379,8 @@ static const struct seq *search(const struct crowd *c)
 	}
 	if (!urgent)
 		return NULL;
-	int32_t priority = old ? old->priority : urgent->priority;
+	*for_age = age_has_turn(c) && old && old->priority > urgent->priority;
+	int32_t priority = *for_age ? old->priority : urgent->priority;
 	for (uint32_t i = 0; i < ONES; i++) {
 		const struct group *g = &c->ones[i].g;
 		if (leads(c, i) && g->priority == priority &&
@@ -402,22 +412,37 @@ static void arrive_or_change(struct crowd *c, uint32_t i)
 	c->is[i] = rnd(c, 2) ? QUEUE_READY : rnd(c, 3) ? QUEUE_SKIP : QUEUE_HOLD;
 }
 
+static void admit(struct crowd *c, struct one *o, bool for_age)
+{
+	queue_admitted(c->q, &o->g, for_age, c->now);
+	c->since_aged = for_age ? 0 : c->since_aged + 1;
+	serve(c->q, o, rnd(c, 3000));
+	o->g.since_us = c->now;
+}
+
 Test(queue, pick_agrees_with_an_exhaustive_search)
 {
 	struct crowd *c = calloc(1, sizeof *c);
-	uint32_t n_found = 0, n_aged = 0;
+	uint32_t n_found = 0, n_aged = 0, n_late = 0;
 	cr_assert(c);
-	c->q = queue_new(AGING);
+	c->q = queue_new(AGING, SLOTS);
+	c->since_aged = QUEUE_AGED_EVERY - 1;
 	for (uint32_t step = 0; step < 20000; step++) {
 		c->now = step;
 		arrive_or_change(c, rnd(c, ONES));
-		const struct seq *s = queue_pick(c->q, c->now, as_chosen, c);
-		cr_assert_eq(s, search(c), "step %u", step);
+		bool for_age = false, expected = false;
+		const struct seq *s = queue_pick(c->q, c->now, as_chosen, c, &for_age);
+		cr_assert_eq(s, search(c, &expected), "step %u", step);
+		cr_assert_eq(for_age, expected, "step %u", step);
 		n_found += s != NULL;
-		n_aged += s && c->now - s->group->since_us > AGING;
+		n_aged += for_age;
+		n_late += s && c->now - s->group->since_us > AGING;
+		if (s && rnd(c, 16) == 0)
+			admit(c, &c->ones[s->group->job], for_age);
 	}
 	cr_expect_gt(n_found, 10000);
-	cr_expect(n_aged > 1000 && n_aged < n_found - 1000, "%u of %u", n_aged, n_found);
+	cr_expect(n_aged > 300 && n_late > 1000 && n_late < n_found - 1000, "%u for age, %u late, of %u",
+		  n_aged, n_late, n_found);
 	for (uint32_t i = 0; i < ONES; i++)
 		if (c->here[i])
 			leave(c->q, &c->ones[i]);
