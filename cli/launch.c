@@ -115,6 +115,9 @@ const struct opt launch_listen_options[] = {
 	    "syntax of the model's reasoning: auto, none, qwen3, deepseek_r1 (auto)", .pass = TO_CONTROLLER),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout",
 	    .pass = TO_CONTROLLER),
+	OPT("drain-timeout", OPT_INT, "S",
+	    "seconds for running requests to finish when the service ends; 0: cut them (30)", .lo = 0,
+	    .hi = 86400, .pass = TO_CONTROLLER),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them",
 	    .pass = TO_CONTROLLER),
 };
@@ -290,6 +293,7 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 		char *jobs = xasprintf("ipc://%s/jobs", own->path);
 		argv_add_option(&argv, "jobs", jobs);
 		argv_add_option(&argv, "http", "none");
+		argv_add_option(&argv, "drain-timeout", "0"); /* its only client ends it */
 		free(jobs);
 	} else {
 		if (!opts_has(o, "jobs"))

@@ -34,6 +34,7 @@ static const int64_t retire_patience_us = 10 * 1000000LL;
 static const int64_t poll_max_us = 1000 * 1000;
 /* Longer lines are not from our controller, and are cut. */
 static const size_t line_bytes_max = 64 << 10;
+static const int64_t drain_max_s = 86400; /* of --drain-timeout */
 
 /* When to start a process next, and its recent deaths. */
 struct restarts {
@@ -81,6 +82,7 @@ struct sup {
 	int64_t ready_after_us; /* time from the first worker's start to service; 0: not yet */
 	int64_t end_signal_us;  /* when the first signal to end came; 0: none yet */
 	bool ending;
+	bool draining;   /* while ending: the controller waits for running requests, and needs its workers */
 	int64_t kill_us; /* while ending: when processes are killed */
 	int rc;
 	char *why;
@@ -157,6 +159,11 @@ static void signal_workers(const struct sup *s, int sig)
 		process_signal(&s->workers[i]->process, sig);
 }
 
+static bool keeps_workers(const struct sup *s)
+{
+	return !s->ending || s->draining;
+}
+
 /* The controller stops the workers; they are signalled only when it is gone. */
 static void begin_end(struct sup *s, int64_t now)
 {
@@ -189,6 +196,7 @@ __attribute__((format(printf, 3, 4))) static void fail(struct sup *s, int64_t no
 		va_end(ap);
 		s->rc = -ECHILD;
 	}
+	s->draining = false;
 	begin_end(s, now);
 }
 
@@ -354,7 +362,7 @@ static void start_due(struct sup *s, int64_t now)
 {
 	if (!s->ending && !s->controller.pid && s->again.start_us <= now)
 		start_controller_again(s, now);
-	for (size_t i = 0; i < s->n_workers && !s->ending; i++)
+	for (size_t i = 0; i < s->n_workers && keeps_workers(s); i++)
 		if (!s->workers[i]->process.pid && s->workers[i]->again.start_us <= now)
 			start_worker(s, s->workers[i], now);
 }
@@ -501,6 +509,22 @@ static void on_keep(struct sup *s, const json_t *pids, int64_t now)
 	s->n_missing = 0;
 }
 
+/* While it is ending, it is killed when it takes longer than it said. */
+static void on_draining(struct sup *s, const json_t *line, int64_t now)
+{
+	const json_int_t seconds = json_integer_value(json_object_get(line, "seconds"));
+	const json_int_t jobs = json_integer_value(json_object_get(line, "jobs"));
+	const json_int_t requests = json_integer_value(json_object_get(line, "requests"));
+	if (!s->ending || s->kill_us == INT64_MAX || seconds < 0 || seconds > drain_max_s)
+		return;
+	s->draining = seconds > 0;
+	s->kill_us = now + seconds * 1000000 + s->cfg->grace_us;
+	if (s->draining && !s->cfg->log_dir)
+		term_note("waiting for running requests (%lld jobs, %lld HTTP requests) for up to %lld s; "
+			  "Ctrl-C or SIGTERM again cuts them",
+			  (long long)jobs, (long long)requests, (long long)seconds);
+}
+
 static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 {
 	json_t *o;
@@ -512,7 +536,9 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 	const json_t *scale = json_object_get(o, "scale");
 	struct worker *lost = worker_of(s, json_integer_value(json_object_get(o, "lost")));
 	struct worker *retire = worker_of(s, json_integer_value(json_object_get(o, "retire")));
-	const json_t *keep = json_object_get(o, "keep");
+	const json_t *keep = json_object_get(o, "keep"), *draining = json_object_get(o, "draining");
+	if (draining)
+		on_draining(s, draining, now);
 	if (error)
 		on_error(s, error, now);
 	else if (json_is_true(json_object_get(o, "ready")))
@@ -562,7 +588,7 @@ static void worker_died(struct sup *s, struct worker *w, int64_t lived, int stat
 {
 	char how[64];
 	process_status_text(status, how, sizeof how);
-	if (s->ending || w->retired_us)
+	if (!keeps_workers(s) || w->retired_us)
 		w->gone = true;
 	else
 		worker_lost(s, w, has_served(s, w, lived), how, now);
@@ -573,6 +599,7 @@ static void controller_died(struct sup *s, int status, int64_t now)
 	char how[64], detail[600];
 	process_status_text(status, how, sizeof how);
 	if (s->ending) {
+		s->draining = false;
 		signal_workers(s, SIGTERM);
 		return;
 	}
@@ -647,6 +674,14 @@ static void on_signals(struct sup *s, int64_t now)
 			continue;
 		if (s->end_signal_us && now - s->end_signal_us <= INTERRUPT_ECHO_US)
 			continue;
+		if (s->draining) {
+			term_note("running requests are cut; again to kill");
+			s->draining = false;
+			s->end_signal_us = now;
+			s->kill_us = now + s->cfg->grace_us;
+			process_signal(&s->controller, SIGTERM);
+			continue;
+		}
 		if (s->end_signal_us) {
 			if (!s->rc)
 				s->rc = err_why(s->why, s->why_n, -EINTR, "killed before its orderly end");
@@ -667,7 +702,7 @@ static int wait_ms(const struct sup *s, int64_t now)
 		until = s->kill_us;
 	if (!s->ending && !s->controller.pid && s->again.start_us < until)
 		until = s->again.start_us;
-	for (size_t i = 0; i < s->n_workers && !s->ending; i++)
+	for (size_t i = 0; i < s->n_workers && keeps_workers(s); i++)
 		if (!s->workers[i]->process.pid && s->workers[i]->again.start_us < until)
 			until = s->workers[i]->again.start_us;
 	return until <= now ? 0 : (int)((until - now + 999) / 1000);

@@ -12,6 +12,8 @@
  *                          start).  Missing ones are started with this part of the device's memory (default:
  *                          the start's share); those beyond the table's size later, as others end.  No worker
  *                          is ended by this line.
+ *   {"draining": {"jobs": N, "requests": N, "seconds": S}}
+ *                          told to end, it waits for these for S seconds at most; 0: no longer
  *   {"retire": PID}        this local worker ends on purpose: it is not restarted, and is signalled, then
  *                          killed, if it lingers
  *   {"keep": [PID, ...]}   the scale is complete with these workers, some perhaps on other hosts: every other
@@ -63,7 +65,9 @@ struct supervise_config {
  * endpoints of the first one, including the ports that it chose, and finds the workers, which keep their
  * weights for their grace period.
  *
- * A second signal kills.  The signals stay blocked on return: the caller only cleans up and exits. */
+ * The end: the controller gets SIGTERM.  While it waits for running requests its workers are still restarted,
+ * and a second signal ends it at once, cutting them; otherwise a second signal kills.  The signals stay
+ * blocked on return: the caller only cleans up and exits. */
 int supervise(const struct supervise_config *cfg, char *why, size_t why_n);
 
 #endif

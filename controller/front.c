@@ -22,6 +22,7 @@ enum {
 	STATUS_WAIT_US = 5 * 1000 * 1000,
 	SWEEP_US = 1000 * 1000,
 	RETRY_MS = 10,
+	DRAIN_MS = 5, /* between two counts of the jobs that still drain */
 };
 
 /* A query that the engine has not answered yet, or an order in progress. */
@@ -55,6 +56,8 @@ struct front {
 	uint64_t last_tag;
 	struct engine_cmd **unsent; /* commands sent before front_connect(), or that ZeroMQ refused */
 	size_t n_unsent, unsent_cap;
+	bool draining;
+	int64_t counted_us; /* when the jobs that still drain were counted last */
 	bool quit;
 };
 
@@ -129,6 +132,10 @@ static void query_status(struct front *f, const struct mailbox_cmd *c)
 
 static void send_order(struct front *f, struct mailbox_cmd *c)
 {
+	if (f->draining) {
+		c->on_done(c->user, E_NOT_READY, SERVICE_ENDING);
+		return;
+	}
 	struct engine_cmd *e = c->order;
 	c->order = NULL;
 	e->tag = query_new(f, c, INT64_MAX)->tag;
@@ -279,6 +286,10 @@ static void dispatch(struct front *f, struct mailbox_cmd *c)
 	case MAILBOX_SETTLED:
 		jobs_settled(f->jobs, c->job, c->end, c->rc, c->why, clock_us());
 		break;
+	case MAILBOX_DRAIN:
+		f->draining = true;
+		jobs_drain(f->jobs);
+		break;
 	case MAILBOX_QUIT:
 		f->quit = true;
 		break;
@@ -302,7 +313,17 @@ static long wait_ms(const struct front *f)
 		return 0;
 	if (f->engine && f->n_unsent)
 		return RETRY_MS;
+	if (f->draining)
+		return DRAIN_MS;
 	return at - now < SWEEP_US ? (at - now) / 1000 + 1 : SWEEP_US / 1000;
+}
+
+static void count_draining(struct front *f, int64_t now)
+{
+	if (!f->draining || now - f->counted_us < DRAIN_MS * 1000)
+		return;
+	f->counted_us = now;
+	mailbox_set_n_draining(f->mailbox, jobs_n_draining(f->jobs));
 }
 
 static void run_loop(struct front *f)
@@ -320,6 +341,7 @@ static void run_loop(struct front *f)
 	while (!f->quit) {
 		zmq_poll(items, n_items, more ? 0 : wait_ms(f));
 		int64_t now = clock_us();
+		mailbox_set_turned(f->mailbox, now);
 		if (f->n_unsent)
 			send_unsent(f);
 		more = read_events(f);
@@ -329,6 +351,7 @@ static void run_loop(struct front *f)
 			more |= jobsock_read(f->sock, now);
 			jobsock_reap(f->sock);
 		}
+		count_draining(f, now);
 		if (now >= jobs_save_at(f->jobs))
 			jobs_save(f->jobs);
 		if (now >= sweep_us) {

@@ -97,6 +97,9 @@ static const struct opt options[] = {
 	    "the service's secret key (quern keygen): TCP sockets require keys"),
 	OPT("allow", OPT_TEXT, "FILE", "public keys of the clients and workers that may connect"),
 	OPT("insecure", OPT_FLAG, NULL, "listen beyond loopback without keys"),
+	OPT("drain-timeout", OPT_INT, "S",
+	    "seconds for running requests to finish when the service ends; 0: cut them (30)", .lo = 0,
+	    .hi = 86400),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn or error (info)"),
 	OPT("ready-fd", OPT_INT, "FD", "descriptor for lines of JSON to the supervisor, `quern serve`",
@@ -112,6 +115,11 @@ enum {
 	MAX_FINISHED = 4096,
 	MAX_QUEUED_JOBS = 4096,
 	MAX_QUEUED_TOKENS = 8000000,
+	DRAIN_S = 30,
+	DRAIN_POLL_MS = 5, /* between two looks at what still runs */
+	/* Some programs signal both a process and its parent, which forwards it: within this time it is one
+	 * signal. */
+	SIGNAL_ECHO_US = 100 * 1000,
 };
 #define JOURNAL_BYTES ((int64_t)4 << 30)
 
@@ -134,6 +142,9 @@ struct controller {
 	struct http *http; /* NULL: --http none */
 	int signals;       /* signalfd */
 	int64_t started_us;
+	int64_t end_us;         /* when the first signal to end came; 0: none yet */
+	int64_t drain_until_us; /* running requests are given up then */
+	bool drain_told;        /* the supervisor knows that some run */
 };
 
 /* --- model and limits --- */
@@ -514,25 +525,81 @@ static int report_error(const struct controller *p, const char *why)
 	return 1;
 }
 
-/* Until SIGINT or SIGTERM. */
+/* Takes no new work from here on.  False: nothing is to be waited for. */
+static bool begin_drain(struct controller *p, int64_t now)
+{
+	int64_t s = opts_int(&p->o, "drain-timeout", DRAIN_S);
+	p->end_us = now;
+	p->drain_until_us = now + s * 1000000;
+	mailbox_drain(front_mailbox(p->front));
+	if (p->http)
+		http_drain(p->http);
+	return s > 0;
+}
+
+/* A signal to end: the first one drains, the next one ends at once.  False: end. */
+static bool on_end_signal(struct controller *p, unsigned signo)
+{
+	int64_t now = clock_us();
+	if (!p->end_us) {
+		log_info("main", "ending signal=%u", signo);
+		return begin_drain(p, now);
+	}
+	if (now - p->end_us <= SIGNAL_ECHO_US)
+		return true;
+	log_warn("main", "ending at once signal=%u", signo);
+	return false;
+}
+
+static bool on_signals(struct controller *p)
+{
+	struct signalfd_siginfo si;
+	if (read(p->signals, &si, sizeof si) != sizeof si)
+		return true;
+	if (si.ssi_signo != SIGHUP)
+		return on_end_signal(p, si.ssi_signo);
+	zap_reload(p->zap);
+	return true;
+}
+
+/* True: running requests have finished, or their time is over. */
+static bool drained(struct controller *p)
+{
+	uint32_t jobs = mailbox_n_draining(front_mailbox(p->front));
+	uint32_t requests = p->http ? http_n_draining(p->http) : 0;
+	int64_t now = clock_us();
+	if (!jobs && !requests)
+		return true;
+	if (now >= p->drain_until_us) {
+		log_warn("main", "--drain-timeout is over, cutting jobs=%u requests=%u", jobs, requests);
+		return true;
+	}
+	if (jobs != UINT32_MAX && !p->drain_told) {
+		p->drain_told = true;
+		int64_t s = (p->drain_until_us - now) / 1000000 + 1;
+		log_info("main", "draining jobs=%u requests=%u seconds=%lld", jobs, requests, (long long)s);
+		supervisor_write(p->supervisor,
+				 json_pack("{s:{s:I,s:I,s:I}}", "draining", "jobs", (json_int_t)jobs,
+					   "requests", (json_int_t)requests, "seconds", (json_int_t)s));
+	}
+	return false;
+}
+
+/* Until SIGINT or SIGTERM, and then until what runs has finished. */
 static void wait_for_end(struct controller *p)
 {
 	struct pollfd fds[] = {{.fd = p->signals, .events = POLLIN},
 			       {.fd = supervisor_fd(p->supervisor), .events = POLLIN}};
-	for (;;) {
-		if (poll(fds, 2, -1) < 0)
+	while (!p->end_us || !drained(p)) {
+		if (poll(fds, 2, p->end_us ? DRAIN_POLL_MS : -1) < 0)
 			continue;
-		struct signalfd_siginfo si;
-		if ((fds[0].revents & POLLIN) && read(p->signals, &si, sizeof si) == sizeof si) {
-			if (si.ssi_signo != SIGHUP) {
-				log_info("main", "ending signal=%u", si.ssi_signo);
-				return;
-			}
-			zap_reload(p->zap);
-		}
-		if ((fds[1].revents & POLLIN) && supervisor_flush(p->supervisor))
+		if ((fds[0].revents & POLLIN) && !on_signals(p))
+			break;
+		if ((fds[1].revents & POLLIN) && supervisor_flush(p->supervisor) && !p->end_us)
 			report_ready(p);
 	}
+	if (p->drain_told)
+		supervisor_write(p->supervisor, json_pack("{s:{s:i}}", "draining", "seconds", 0));
 }
 
 static void block_signals(struct controller *p)

@@ -3,6 +3,8 @@
  * thread writes them.
  *
  *   {"jobs": ..., "http": ..., "ready": true, ...}   once a replica serves (the main thread's line)
+ *   {"draining": {"jobs": n, "requests": n, "seconds": s}}   ending, once these have finished or after s
+ *   {"draining": {"seconds": 0}}                             they have finished, or are cut
  *   {"error": why}   {"failed": why}   {"lost": pid}   {"scale": {...}}   {"keep": [pid, ...]}   {"retire":
  * pid} */
 #ifndef QUERN_CONTROLLER_SUPERVISOR_H

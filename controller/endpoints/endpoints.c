@@ -16,6 +16,8 @@ enum { MAX_FILE = 200 << 20 /* of an upload, as OpenAI has it */ };
 static const struct http_route routes[] = {
 	{"/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
 	{"/ready", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
+	{"/readyz", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
+	{"/livez", "GET, HEAD", info_call_live, ROUTE_OPEN, NULL},
 	{"/version", "GET, HEAD", info_call_version, ROUTE_OPEN, NULL},
 	{"/metrics", "GET, HEAD", info_call_metrics, 0, NULL},
 	{"/v1/models", "GET, HEAD", info_call_models, 0, NULL},
@@ -26,7 +28,7 @@ static const struct http_route routes[] = {
 	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL},
 	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL},
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL},
-	{"/api/live", "GET, HEAD", page_call_live, 0, NULL},
+	{"/api/live", "GET, HEAD", page_call_live, ROUTE_ENDLESS, NULL},
 	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON, NULL},
 	{"/v1/embeddings", "POST", NULL, ROUTE_JSON, NULL},
 	{"/v1/files", "GET, HEAD, POST", files_call, ROUTE_COUNTED, files_upload},

@@ -1,16 +1,25 @@
 #include "controller/endpoints/info.h"
 
+#include "base/clock.h"
 #include "base/json_write.h"
 #include "base/version.h"
 #include "controller/endpoints/common.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
 #include "controller/jobs/journal.h"
+#include "controller/message/engine_msg.h"
 #include "controller/metrics/metrics.h"
+
+/* Both loops turn several times a second, whatever they wait for. */
+static const int64_t DEAD_US = 60 * 1000000LL;
 
 void info_call_health(struct exchange *x, const char *rest)
 {
 	(void)rest;
+	if (mailbox_draining(endpoints_of(x)->mailbox)) {
+		exchange_fail(x, E_NOT_READY, NULL, SERVICE_ENDING);
+		return;
+	}
 	if (!mailbox_ready(endpoints_of(x)->mailbox)) {
 		exchange_fail(x, E_NOT_READY, NULL,
 			      "no replica can serve now: workers are loading, or were lost");
@@ -26,6 +35,26 @@ void info_call_health(struct exchange *x, const char *rest)
 		json_write_str(&b, why);
 	}
 	buf_putc(&b, '}');
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}
+
+void info_call_live(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	const int64_t now = clock_us();
+	const struct engine_load *load = x->host->svc->load;
+	const int64_t front_us = now - mailbox_turned_us(endpoints_of(x)->mailbox);
+	const int64_t turned = load ? (int64_t)atomic_load(&load->turned_us) : 0;
+	const int64_t engine_us = turned ? now - turned : 0; /* 0: it has not begun */
+	if (front_us > DEAD_US || engine_us > DEAD_US) {
+		exchange_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", NULL, "not_alive",
+			       "the controller's %s thread has not run for %lld s: restart it",
+			       front_us > DEAD_US ? "front" : "engine",
+			       (long long)((front_us > DEAD_US ? front_us : engine_us) / 1000000));
+		return;
+	}
+	struct buf b = {0};
+	buf_puts(&b, "{\"status\":\"ok\"}");
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }
 

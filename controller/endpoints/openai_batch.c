@@ -488,7 +488,7 @@ static uint32_t room(struct batches *bs)
 		most = 1;
 	pthread_mutex_lock(&bs->lock);
 	uint32_t running = bs->n_running;
-	bool wait = clock_us() < bs->retry_us || bs->stopping;
+	bool wait = clock_us() < bs->retry_us || bs->stopping || atomic_load(&bs->host->draining);
 	pthread_mutex_unlock(&bs->lock);
 	uint32_t by_queue = queued < most ? most - queued : 0;
 	uint32_t by_window = running < RUNNING_MAX ? RUNNING_MAX - running : 0;

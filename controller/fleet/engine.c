@@ -134,7 +134,7 @@ static void turn(struct engine *e, int64_t now_us)
 	fleet_schedule(e->fleet, now_us); /* jobs to replicas, the next plans */
 	fleet_send(e->fleet, now_us);     /* plans to workers */
 	fleet_tick(e->fleet, now_us);     /* timers */
-	fleet_publish(e->fleet);          /* tokens to the front end */
+	fleet_publish(e->fleet, now_us);  /* tokens to the front end */
 }
 
 static void *engine_main(void *arg)

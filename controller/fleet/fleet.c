@@ -328,7 +328,7 @@ void fleet_tick(struct fleet *f, int64_t now_us)
 	fleet_orders(f, now_us);
 }
 
-void fleet_publish(struct fleet *f)
+void fleet_publish(struct fleet *f, int64_t now_us)
 {
 	struct fleet_queue q = fleet_queue(f);
 	struct engine_load *load = f->cfg->load;
@@ -337,6 +337,7 @@ void fleet_publish(struct fleet *f)
 		return;
 	atomic_store_explicit(&load->n_queued, q.n_queued, memory_order_relaxed);
 	atomic_store_explicit(&load->queued_tokens, q.queued_tokens, memory_order_relaxed);
+	atomic_store_explicit(&load->turned_us, now_us, memory_order_relaxed);
 }
 
 void fleet_retire(struct fleet *f, struct worker *k, int64_t now_us)

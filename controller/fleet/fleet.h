@@ -40,7 +40,7 @@ void fleet_send(struct fleet *f, int64_t now_us);
 /* Timers: workers that are silent or unreachable, deadlines, scale and drain. */
 void fleet_tick(struct fleet *f, int64_t now_us);
 /* Events and the load, to the front end. */
-void fleet_publish(struct fleet *f);
+void fleet_publish(struct fleet *f, int64_t now_us);
 
 /* The longest job accepted: the context of the largest replica; before one served, the model's. */
 uint32_t fleet_max_context(const struct fleet *f);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "controller/http/access_log.h"
 #include "controller/http/hangup.h"
+#include "controller/http/http.h"
 #include "controller/http/http_error.h"
 #include "controller/message/service.h"
 #include "controller/metrics/metrics.h"
@@ -29,6 +30,7 @@ void exchange_host_init(struct exchange_host *host, const struct service *svc)
 	host->svc = svc;
 	atomic_init(&host->body_bytes, 0);
 	atomic_init(&host->unread_bytes, 0);
+	atomic_init(&host->draining, false);
 	pthread_mutex_init(&host->lock, NULL);
 	pthread_cond_init(&host->none, NULL);
 }
@@ -472,6 +474,28 @@ static bool any_open(struct exchange_host *host)
 	}
 	pthread_mutex_unlock(&host->lock);
 	return open;
+}
+
+/* Under the lock. */
+static bool drains(const struct exchange *x)
+{
+	if (!x->conn || x->dead || (x->route && x->route->flags & ROUTE_ENDLESS))
+		return false;
+	/* Any other body that comes now is refused when it is complete. */
+	return x->phase != EXCHANGE_READING || (x->work && x->work->body);
+}
+
+uint32_t exchange_n_draining(struct exchange_host *host)
+{
+	uint32_t n = 0;
+	pthread_mutex_lock(&host->lock);
+	for (struct exchange *x = host->first; x; x = x->next) {
+		pthread_mutex_lock(&x->lock);
+		n += drains(x);
+		pthread_mutex_unlock(&x->lock);
+	}
+	pthread_mutex_unlock(&host->lock);
+	return n;
 }
 
 void exchange_stop_all(struct exchange_host *host)

@@ -77,6 +77,7 @@ struct exchange_host {
 	struct exchange *first; /* all of them */
 	size_t n;
 	bool stopping;
+	atomic_bool draining; /* the service is about to end: new work is refused */
 };
 
 enum exchange_phase { EXCHANGE_READING, EXCHANGE_WAITING, EXCHANGE_REPLY, EXCHANGE_STREAM };
@@ -220,6 +221,9 @@ void exchange_abort(void *user);
 /* Nothing more will be sent, or there is a reply: work for the client need not go on.  Any thread. */
 bool exchange_is_over(struct exchange *x);
 
+/* Requests whose replies the end of the service would cut: uploads, those that wait for a reply, and replies
+ * that are not sent to their end; not the streams of routes that have none (ROUTE_ENDLESS). */
+uint32_t exchange_n_draining(struct exchange_host *host);
 /* The service ends: no new exchanges; those that wait get an error, open streams a last event that says so.
  * Returns when all of these are sent, or after 2 s, when the rest is cut. */
 void exchange_stop_all(struct exchange_host *host);

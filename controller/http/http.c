@@ -396,6 +396,16 @@ const char *http_address(const struct http *h)
 	return h->address;
 }
 
+void http_drain(struct http *h)
+{
+	atomic_store(&h->host.draining, true);
+}
+
+uint32_t http_n_draining(struct http *h)
+{
+	return exchange_n_draining(&h->host);
+}
+
 void http_stop(struct http *h)
 {
 	if (h)

@@ -22,6 +22,7 @@ enum {
 	ROUTE_COUNTED = 8,    /* against a key's limits */
 	ROUTE_QUEUED = 16,    /* becomes jobs: refused while the queue is full */
 	ROUTE_JSON_POST = 32, /* POST: the body is application/json */
+	ROUTE_ENDLESS = 64,   /* a stream that ends with the service */
 };
 
 struct http_route {
@@ -75,6 +76,11 @@ int http_start(const struct service *svc, const struct http_app *app, const stru
 
 /* "127.0.0.1:8080", with the port that was chosen. */
 const char *http_address(const struct http *h);
+
+/* Before the end: requests for new work (POST to ROUTE_COUNTED) are refused with 503, every reply closes its
+ * connection. */
+void http_drain(struct http *h);
+uint32_t http_n_draining(struct http *h); /* exchange_n_draining() */
 
 /* Accepts no more connections, closes all (their jobs are cancelled), waits for the threads and until the
  * front end has released every listener: the front end's thread must still run. */

@@ -22,7 +22,9 @@ enum {
 static void refuse(struct exchange *x, unsigned status, const char *code, const char *why)
 {
 	exchange_error(x, status,
-		       status == MHD_HTTP_TOO_MANY_REQUESTS ? "rate_limit_error" : "invalid_request_error",
+		       status == MHD_HTTP_TOO_MANY_REQUESTS ? "rate_limit_error"
+		       : status >= 500                      ? "server_error"
+							    : "invalid_request_error",
 		       NULL, code, "%s", why);
 	x->refused = true;
 	exchange_body_free(x);
@@ -158,6 +160,8 @@ static void check(struct exchange *x, struct MHD_Connection *c, const char *url,
 		char why[256];
 		snprintf(why, sizeof why, "%s is not built yet", r->path);
 		refuse(x, MHD_HTTP_NOT_IMPLEMENTED, "not_implemented", why);
+	} else if (post && r->flags & ROUTE_COUNTED && atomic_load(&x->host->draining)) {
+		refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, "service_stopping", SERVICE_ENDING);
 	} else if ((r->flags & ROUTE_JSON || (r->flags & ROUTE_JSON_POST && post)) &&
 		   !is_json(http_header(c, MHD_HTTP_HEADER_CONTENT_TYPE))) {
 		refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type",

@@ -79,6 +79,9 @@ static void add_about(struct MHD_Response *r, const struct exchange *x)
 		add_limits(r, x);
 	if (x->origin[0])
 		add_cors(r, x);
+	/* The client's next request opens a connection, perhaps to another service behind its balancer. */
+	if (atomic_load(&x->host->draining))
+		add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
 static void add_page_headers(struct MHD_Response *r, const struct exchange *x)

@@ -301,6 +301,8 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	} else if (same) {
 		same->keep = same->keep || s->keep;
 		submit_again(j, same, l, s->stream);
+	} else if (j->draining) {
+		refuse(l, E_NOT_READY, SERVICE_ENDING);
 	} else if (j->unfinished.n >= JOBS_MAX) {
 		refuse(l, E_OVERLOADED, "too many jobs are unfinished");
 	} else if (service_full(j->svc, why, sizeof why)) {
@@ -513,6 +515,21 @@ int64_t jobs_sweep(struct jobs *j, int64_t now)
 		job_forget(j, job);
 	}
 	return INT64_MAX;
+}
+
+void jobs_drain(struct jobs *j)
+{
+	j->draining = true;
+}
+
+uint32_t jobs_n_draining(const struct jobs *j)
+{
+	uint32_t n = 0;
+	for (const struct job *job = j->unfinished.oldest; job; job = job->younger) {
+		bool survives = job->durable && job->state != JOB_QUEUED;
+		n += !survives || (job->recording && job->watches);
+	}
+	return n;
 }
 
 void jobs_end(struct jobs *j, int64_t now)

@@ -85,6 +85,11 @@ void jobs_cancel(struct jobs *j, struct job *job);
 
 /* Forgets finished jobs that are too old or too many.  Returns when to call again (clock_us). */
 int64_t jobs_sweep(struct jobs *j, int64_t now);
+/* The service is about to stop: from here on new jobs are refused with E_NOT_READY. */
+void jobs_drain(struct jobs *j);
+/* Unfinished jobs that jobs_end() would cut or refuse: all but durable ones that the journal has, and of
+ * those the ones whose listeners wait for their recorded end. */
+uint32_t jobs_n_draining(const struct jobs *j);
 /* The service stops: unfinished jobs are done, with finish abort; durable ones stay in the journal, and their
  * listeners get an error that says so. */
 void jobs_end(struct jobs *j, int64_t now);

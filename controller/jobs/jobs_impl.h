@@ -97,6 +97,7 @@ struct jobs {
 	struct map by_key;      /* hash of the key -> chain of jobs */
 	struct map by_listener; /* listener id -> watch */
 	struct list unfinished;
+	bool draining; /* no new jobs */
 	struct list finished;
 	size_t finished_bytes;
 	struct job **dirty; /* jobs with something new for their listeners */

@@ -1,6 +1,7 @@
 #include "controller/jobs/mailbox.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +12,9 @@
 
 struct mailbox {
 	atomic_uint_fast64_t last_listener;
-	atomic_bool ready;
+	atomic_bool ready, draining;
+	atomic_uint n_draining;
+	atomic_int_fast64_t turned_us;
 	atomic_uint max_context;
 	pthread_mutex_t lock; /* of first, last and closed */
 	struct mailbox_cmd *first, **last;
@@ -30,6 +33,8 @@ struct mailbox *mailbox_new(uint32_t max_context)
 	m->last = &m->first;
 	m->wake = wake;
 	atomic_init(&m->max_context, max_context);
+	atomic_init(&m->n_draining, UINT32_MAX);
+	atomic_init(&m->turned_us, clock_us());
 	pthread_mutex_init(&m->lock, NULL);
 	return m;
 }
@@ -116,12 +121,27 @@ void mailbox_unlisten(struct mailbox *m, uint64_t listener_id)
 
 bool mailbox_ready(const struct mailbox *m)
 {
-	return atomic_load(&m->ready);
+	return atomic_load(&m->ready) && !atomic_load(&m->draining);
+}
+
+bool mailbox_draining(const struct mailbox *m)
+{
+	return atomic_load(&m->draining);
+}
+
+uint32_t mailbox_n_draining(const struct mailbox *m)
+{
+	return atomic_load(&m->n_draining);
 }
 
 uint32_t mailbox_max_context(const struct mailbox *m)
 {
 	return atomic_load(&m->max_context);
+}
+
+int64_t mailbox_turned_us(const struct mailbox *m)
+{
+	return atomic_load(&m->turned_us);
 }
 
 void mailbox_status(struct mailbox *m, void (*cb)(void *user, const struct engine_status *s), void *user)
@@ -189,6 +209,12 @@ void mailbox_connect(struct mailbox *m)
 	post_or_free(m, cmd_new(MAILBOX_CONNECT, NULL));
 }
 
+void mailbox_drain(struct mailbox *m)
+{
+	atomic_store(&m->draining, true);
+	post_or_free(m, cmd_new(MAILBOX_DRAIN, NULL));
+}
+
 void mailbox_quit(struct mailbox *m)
 {
 	post_or_free(m, cmd_new(MAILBOX_QUIT, NULL));
@@ -217,6 +243,16 @@ struct mailbox_cmd *mailbox_take(struct mailbox *m, bool last)
 void mailbox_set_ready(struct mailbox *m, bool ready)
 {
 	atomic_store(&m->ready, ready);
+}
+
+void mailbox_set_turned(struct mailbox *m, int64_t now_us)
+{
+	atomic_store(&m->turned_us, now_us);
+}
+
+void mailbox_set_n_draining(struct mailbox *m, uint32_t n)
+{
+	atomic_store(&m->n_draining, n);
 }
 
 void mailbox_set_max_context(struct mailbox *m, uint32_t max_context)

@@ -30,8 +30,10 @@ void mailbox_submit(struct mailbox *m, struct submit **s, const struct listener 
 void mailbox_unlisten(struct mailbox *m, uint64_t listener_id);
 
 /* State, read without a message. */
-bool mailbox_ready(const struct mailbox *m); /* a replica can serve */
+bool mailbox_ready(const struct mailbox *m);    /* a replica can serve, and new jobs are accepted */
+bool mailbox_draining(const struct mailbox *m); /* mailbox_drain() was called */
 uint32_t mailbox_max_context(const struct mailbox *m);
+int64_t mailbox_turned_us(const struct mailbox *m); /* clock_us() of the last turn of the receiver's loop */
 
 /* The engine's status: borrowed by cb, or NULL when the engine does not answer in time or the
  * service ends. */
@@ -63,7 +65,11 @@ void mailbox_cancel(struct mailbox *m, const char *job, const char *owner,
  * not be written (rc, why). */
 void mailbox_settled(struct mailbox *m, const char *job, bool end, int rc, const char *why);
 void mailbox_connect(struct mailbox *m); /* ENGINE_IN is bound */
-void mailbox_quit(struct mailbox *m);    /* ends the front end's thread */
+/* Before the end: new jobs and orders are refused, accepted jobs go on. */
+void mailbox_drain(struct mailbox *m);
+/* Since then: jobs that the end would cut (jobs_n_draining()); UINT32_MAX: not counted yet. */
+uint32_t mailbox_n_draining(const struct mailbox *m);
+void mailbox_quit(struct mailbox *m); /* ends the front end's thread */
 
 /* --- receiver: the front end's thread --- */
 
@@ -76,6 +82,7 @@ enum mailbox_cmd_kind {
 	MAILBOX_ORDER,
 	MAILBOX_SETTLED,
 	MAILBOX_CONNECT,
+	MAILBOX_DRAIN,
 	MAILBOX_QUIT,
 };
 
@@ -108,6 +115,8 @@ int mailbox_fd(const struct mailbox *m); /* readable when there are commands */
 struct mailbox_cmd *mailbox_take(struct mailbox *m, bool last);
 void mailbox_cmd_free(struct mailbox_cmd *c);
 void mailbox_set_ready(struct mailbox *m, bool ready);
+void mailbox_set_turned(struct mailbox *m, int64_t now_us);
+void mailbox_set_n_draining(struct mailbox *m, uint32_t n);
 void mailbox_set_max_context(struct mailbox *m, uint32_t max_context);
 
 #endif

@@ -204,6 +204,7 @@ void *engine_msg_recv(void *socket);
 struct engine_load {
 	atomic_uint n_queued;               /* jobs that have not started */
 	atomic_uint_fast64_t queued_tokens; /* tokens of their prompts */
+	atomic_int_fast64_t turned_us;      /* clock_us() of the last turn of its loop; 0: none yet */
 };
 
 enum engine_notice_kind {

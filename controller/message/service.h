@@ -43,6 +43,9 @@ struct service {
 	struct metrics *metrics; /* NULL: none are kept */
 };
 
+/* The reason of E_NOT_READY, or of HTTP's 503, for new work while running requests finish. */
+#define SERVICE_ENDING "the service is ending and takes no new work: try another one, or again later"
+
 /* Whether the queue is full: the request is to be refused with E_OVERLOADED and `why`.  Any thread.  An early
  * check of two atomics, so that refusals under overload cost almost nothing; the engine has the last word. */
 bool service_full(const struct service *svc, char *why, size_t why_n);

@@ -113,7 +113,8 @@ class Service:
         self.clients = []
         self.model = Path(model)
         argv = [QUERN, "serve", model, "--json"]
-        for name, value in (("--http", "127.0.0.1:0"), ("--jobs", "tcp://127.0.0.1:*")):
+        # What a test leaves running is cut at the end, unless the test is about that.
+        for name, value in (("--http", "127.0.0.1:0"), ("--jobs", "tcp://127.0.0.1:*"), ("--drain-timeout", "0")):
             if name not in options:
                 argv += [name, value]
         self.argv = [str(a) for a in argv + list(options)]

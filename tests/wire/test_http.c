@@ -17,6 +17,56 @@ Test(http, health_is_ok_only_when_a_replica_can_serve)
 	expect_error(client_ask(at, "GET", "/ready", NULL), 503, "not_ready", NULL);
 }
 
+Test(http, the_process_is_alive_while_its_loops_turn)
+{
+	static struct engine_load load;
+	svc.load = &load;
+	start();
+	atomic_store(&mailbox->ready, false);
+	struct answer a = client_ask(at, "GET", "/livez", NULL);
+	cr_expect(a.status == 200);
+	answer_fini(&a);
+	expect_error(client_ask(at, "GET", "/readyz", NULL), 503, "not_ready", NULL);
+	atomic_store(&load.turned_us, clock_us() - 90 * 1000000LL);
+	expect_error(client_ask(at, "GET", "/livez", NULL), 503, "not_alive", NULL);
+	atomic_store(&load.turned_us, clock_us());
+	fake_turned_us = clock_us() - 90 * 1000000LL;
+	expect_error(client_ask(at, "GET", "/livez", NULL), 503, "not_alive", NULL);
+	fake_turned_us = 0;
+}
+
+/* Replies are waited for until they are read, and the live stream, which has no end, is not. */
+Test(http, a_service_that_drains_takes_no_new_work)
+{
+	char head[256];
+	start();
+	int live = client_connect(at), held = client_connect(at);
+	static const char watch[] = "GET /api/live HTTP/1.1\r\nHost: x\r\n\r\n";
+	static const char body[] = "{\"prompt\":\"One\",\"user\":\"hang\",\"max_tokens\":4}";
+	cr_assert(write(live, watch, sizeof watch - 1) > 0 && read(live, head, 12) == 12);
+	snprintf(head, sizeof head,
+		 "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+		 "Content-Length: %zu\r\n\r\n%s",
+		 sizeof body - 1, body);
+	cr_assert(write(held, head, strlen(head)) > 0);
+	while (http_n_draining(http) != 1)
+		usleep(1000);
+	http_drain(http);
+	struct answer a = post("/v1/completions", "{\"prompt\":\"One\",\"max_tokens\":4}");
+	cr_expect_not_null(answer_header(&a, "Retry-After"));
+	cr_expect_str_eq(answer_header(&a, "Connection"), "close");
+	expect_error(a, 503, "service_stopping", NULL);
+	expect_error(post("/tokenize", "{\"prompt\":\"One\"}"), 503, "service_stopping", NULL);
+	a = client_ask(at, "GET", "/v1/models", NULL);
+	cr_expect_eq(a.status, 200);
+	answer_fini(&a);
+	cr_expect_eq(http_n_draining(http), 1);
+	close(held);
+	while (http_n_draining(http))
+		usleep(1000);
+	close(live);
+}
+
 Test(http, metrics_are_prometheus_text)
 {
 	start();

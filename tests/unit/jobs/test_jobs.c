@@ -589,6 +589,32 @@ Test(jobs, finished_jobs_are_bounded_by_max_finished)
 	jobs_check(jobs);
 }
 
+Test(jobs, while_draining_new_jobs_are_refused_and_running_ones_finish)
+{
+	struct recorder *running = recorder_new(), *late = recorder_new(), *again = recorder_new();
+	struct submit *s = request(true);
+	s->key = xstrdup("mine");
+	uint64_t job = start(s, running);
+	cr_expect_eq(jobs_n_draining(jobs), 1);
+	jobs_drain(jobs);
+	s = request(true);
+	jobs_submit(jobs, &s, &late->l, 0);
+	cr_expect_str_eq(late->events.p, "error gone");
+	cr_expect_eq(late->code, E_NOT_READY);
+	/* Not a new one. */
+	s = request(true);
+	s->key = xstrdup("mine");
+	jobs_submit(jobs, &s, &again->l, 0);
+	cr_expect_str_eq(again->job, running->job);
+	generate(job, 0, text);
+	finish_job(job);
+	cr_expect(strstr(running->events.p, "done gone") && strstr(again->events.p, "done gone"));
+	cr_expect_eq(jobs_n_draining(jobs), 0);
+	recorder_free(running);
+	recorder_free(late);
+	recorder_free(again);
+}
+
 Test(jobs, table_lists_jobs_with_their_seeds)
 {
 	struct recorder *e = recorder_new();

@@ -1,0 +1,184 @@
+"""The end of a service: running requests finish first, new ones are refused (--drain-timeout)."""
+
+import http.client
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from jobclient import JobClient, JobError
+from service import DEMO, Service, eventually, no_processes_left
+
+PROMPT = "Once upon a time"
+LONG = dict(max_tokens=2000, n=4, ignore_eos=True, seed=1)     # seconds of work
+PATIENT = ("--drain-timeout", "600")    # longer than a test may take: never waited out
+
+
+def ask(service, path, body=None):
+    """(status, headers, JSON)."""
+    data = None if body is None else json.dumps({"model": "demo", **body}).encode()
+    request = urllib.request.Request(service.http + path, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as r:
+            return r.status, r.headers, json.loads(r.read())
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, e.headers, json.loads(e.read())
+
+
+class Stream:
+    """A streamed completion, begun."""
+
+    def __init__(self, service, **params):
+        self.connection = http.client.HTTPConnection(service.http.removeprefix("http://"), timeout=150)
+        body = {"model": "demo", "prompt": PROMPT, "stream": True, **params}
+        self.connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        self.reply = self.connection.getresponse()
+        assert self.reply.status == 200
+        self.first = self.event()
+
+    def event(self):
+        while not (line := self.reply.readline()).startswith(b"data: "):
+            assert line == b"\n", line
+        return line[6:-1]
+
+    def rest(self):
+        """All further events."""
+        events = [self.event()]
+        while events[-1] != b"[DONE]" and b'"error"' not in events[-1]:
+            events.append(self.event())
+        self.connection.close()
+        return events
+
+
+def finished(events):
+    """How the outputs of a stream ended."""
+    return [c["finish_reason"] for e in events if e != b"[DONE]" for c in json.loads(e)["choices"] if c["finish_reason"]]
+
+
+def drains(service):
+    return eventually(lambda: "waiting for running requests" in service.log(), what="a service that waits")
+
+
+def test_running_requests_finish_and_new_ones_are_refused(start):
+    s = start(DEMO, *PATIENT)
+    streamed, client = Stream(s, **LONG), s.client()
+    job = client.submit(PROMPT, **LONG)
+    job.first_delta()
+    s.process.send_signal(signal.SIGTERM)
+    drains(s)
+    for path in ("/health", "/ready", "/readyz"):
+        status, headers, reply = ask(s, path)
+        assert status == 503 and "ending" in reply["error"]["message"] and headers["Retry-After"], (path, reply)
+    assert ask(s, "/livez")[0] == 200
+    status, headers, reply = ask(s, "/v1/completions", {"prompt": PROMPT, "max_tokens": 4})
+    assert status == 503 and reply["error"]["code"] == "service_stopping" and int(headers["Retry-After"]) >= 1
+    assert headers["Connection"] == "close"
+    with pytest.raises(JobError, match="E_NOT_READY.*ending"):
+        client.generate(PROMPT, max_tokens=4)
+    with JobClient(s.jobs) as admin, pytest.raises(JobError, match="E_NOT_READY.*ending"):
+        admin.call("scale", replicas=2)
+    assert client.ping()["ready"] is False
+    assert {o["finish_reason"] for o in job.done().outputs} == {"length"}
+    events = streamed.rest()
+    assert events[-1] == b"[DONE]" and finished(events) == ["length"] * LONG["n"]
+    assert s.process.wait(60) == 0
+    no_processes_left(s.mark)
+
+
+def test_a_waiting_job_runs_before_the_end(start):
+    s = start(DEMO, *PATIENT, "--max-seqs", "1")
+    with s.client() as c:
+        first = c.submit(PROMPT, max_tokens=1500, ignore_eos=True)
+        first.first_delta()
+        second = c.submit(PROMPT, max_tokens=5, ignore_eos=True).accepted()
+        s.process.send_signal(signal.SIGTERM)
+        assert first.done().finish_reason == "length"
+        assert len(second.done().tokens) == 5
+    assert s.process.wait(60) == 0
+
+
+def test_a_second_signal_cuts_running_requests(start):
+    s = start(DEMO, *PATIENT)
+    streamed = Stream(s, **LONG)
+    s.process.send_signal(signal.SIGTERM)
+    drains(s)
+    time.sleep(0.2)     # two signals within 100 ms count as one
+    s.process.send_signal(signal.SIGTERM)
+    events = streamed.rest()
+    assert json.loads(events[-1])["error"]["code"] == "service_stopping"
+    assert s.process.wait(60) == 0
+    no_processes_left(s.mark)
+
+
+def test_requests_that_take_longer_than_the_time_limit_are_cut(start):
+    s = start(DEMO, "--drain-timeout", "1")
+    job = s.client().submit(PROMPT, max_tokens=2000, n=64, ignore_eos=True)
+    job.first_delta()
+    os.kill(s.workers()[0]["pid"], signal.SIGSTOP)      # killed and started again: no job ends within a second
+    s.process.send_signal(signal.SIGINT)
+    assert {o["finish_reason"] for o in job.done().outputs} == {"abort"}
+    assert s.process.wait(60) == 0
+    assert "--drain-timeout is over, cutting jobs=1" in s.log()
+    no_processes_left(s.mark)
+
+
+def test_nothing_that_runs_is_nothing_to_wait_for(start):
+    """Connections without a request, and the page's live stream, which has no end."""
+    s = start(DEMO, *PATIENT)
+    address = s.http.removeprefix("http://")
+    idle, live = (http.client.HTTPConnection(address, timeout=60) for _ in range(2))
+    idle.request("GET", "/version")
+    assert idle.getresponse().read()
+    live.request("GET", "/api/live")
+    stream = live.getresponse()
+    assert stream.readline()
+    assert s.end(signal.SIGTERM) == 0
+    assert "waiting for running requests" not in s.log()
+    idle.close()
+    live.close()
+    no_processes_left(s.mark)
+
+
+def test_a_worker_that_dies_meanwhile_is_replaced(start):
+    s = start(DEMO, *PATIENT)
+    with s.client() as c:
+        known = c.generate(PROMPT, max_tokens=1500, ignore_eos=True, seed=7, temperature=1).tokens
+        others = c.submit(PROMPT, **LONG)
+        job = c.submit(PROMPT, max_tokens=1500, ignore_eos=True, seed=7, temperature=1)
+        others.first_delta()
+        job.first_delta()
+        s.process.send_signal(signal.SIGTERM)
+        drains(s)
+        (worker,) = c.workers()
+        os.kill(worker["pid"], signal.SIGKILL)
+        assert job.done().tokens == known
+        assert {o["finish_reason"] for o in others.done().outputs} == {"length"}
+    assert s.process.wait(60) == 0
+    no_processes_left(s.mark)
+
+
+def test_durable_jobs_are_not_waited_for_and_continue_at_the_next_start(tmp_path):
+    journal = tmp_path / "journal"
+    endless = dict(max_tokens=1900, ignore_eos=True, seed=3, temperature=1.0, durable=True)
+    s = Service(DEMO, *PATIENT, "--journal", journal, "--max-seqs", "1")
+    try:
+        with s.client() as c:
+            jobs = [c.submit(PROMPT, **endless) for _ in range(3)]      # one after another
+            jobs[0].first_delta()
+            ids = [j.accepted().job for j in jobs]
+            s.process.send_signal(signal.SIGTERM)
+            assert s.process.wait(60) == 0
+    finally:
+        s.stop()
+    s = Service(DEMO, "--journal", journal)
+    try:
+        with s.client() as c:
+            outputs = [c.attach(i).done().tokens for i in ids]
+        assert outputs[0] == outputs[1] == outputs[2] and len(outputs[0]) == endless["max_tokens"]
+    finally:
+        s.stop()
