@@ -11,7 +11,7 @@
 #   make check-full     make check, with every combination of modes, types and instruction sets
 #   make lint           the house rules          make format      lay every source out
 #   make asan | tsan    tests under AddressSanitizer and UBSan; end-to-end tests under ThreadSanitizer
-#   make sim | fuzz | chaos | crash | inject     longer tests: docs/CONTRIBUTING.md
+#   make sim | fuzz | chaos | crash | inject | mutate     longer tests: docs/CONTRIBUTING.md
 #   make bench | bench-http                      figures: docs/performance/
 #   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
 #   make clean
@@ -138,6 +138,7 @@ deps-lint:
 lint: deps-lint
 	@$(MAKE) --no-print-directory -j$$(nproc) objects >/dev/null
 	@python3 tests/lint --objects $(BUILD)/obj
+	@python3 tests/mutate --stale
 # (kernels/cuda/rules.mk adds those of the CUDA sources, compiled for the host.)
 objects: $(SOURCES:%.c=$(BUILD)/obj/%.o)
 # Every source as the pinned clang-format leaves it.
@@ -206,6 +207,13 @@ crash: deps-test
 	QUERN_BUILD=$(BUILD) QUERN_CRASH_JOBS=$(CRASH_JOBS) QUERN_CRASH_KILLS=$(CRASH_KILLS) \
 		$(if $(CRASH_SEED),QUERN_CRASH_SEED=$(CRASH_SEED)) build/venv/bin/python -m pytest -q -s \
 		-p no:cacheprovider tests/e2e/jobs/test_durable.py -k every_output
+
+# Edits that break a promise, one at a time: a named test must fail for each (tests/mutate/*.toml).
+#   make mutate MUTANTS="worker/ formats/config.c"
+MUTANTS ?=
+.PHONY: mutate
+mutate: deps-test
+	@python3 tests/mutate --build $(BUILD)/mutate $(MUTANTS)
 
 # The Nth failing allocation, read, write or send, for every N (INJECT="--most 40 serve": a sample of a
 # case), over what is read from disk or from a peer, what sets the service up, and workers.  Needs gcc:

@@ -210,6 +210,7 @@ static struct chunk_out partial_of(const struct attn_job *j, const struct span *
 {
 	const struct kern_kv *kv = j->a->kv;
 	const int most = j->rows_at_once * j->heads_at_once;
+	assert(((size_t)task + 1) * partial_stride(kv, most) <= kv->partial_floats);
 	float *p = kv->partial + (size_t)task * partial_stride(kv, most);
 	return (struct chunk_out){.max = p, .sum = p + s->n_queries, .o = p + 2 * s->n_queries};
 }

@@ -3,7 +3,7 @@
  *   head | rank 0: slot, slot | rank 1: slot, slot | ...
  *
  * Operation number n uses slot n % 2 of every rank.  A rank writes its part into its own slot,
- * publishes it (arrived = n + 1), waits until all other ranks have arrived, and reads their parts.
+ * publishes it (arrived counts it), waits until all other ranks have arrived, and reads their parts.
  * No slot is written while it is read: a rank that writes for operation n + 2 has seen all ranks
  * arrive at n + 1, so they are done with n.  Longer messages go in pieces, an operation each.
  *
@@ -33,11 +33,14 @@ enum {
 	LOOK_MS = 20,
 };
 
+/* Numbers of operations start shortly before they wrap: what wraps wrongly fails at once. */
+static const uint32_t FIRST_OP = UINT32_MAX - 99;
+
 enum kind { SUM = 1, COLS, GATHER, BROADCAST, BARRIER };
 
 /* Of one rank, in lines of its own. */
 struct shm_rank {
-	_Alignas(128) _Atomic uint32_t arrived; /* operations it has come to; futex */
+	_Alignas(128) _Atomic uint32_t arrived; /* operations it has come to since FIRST_OP; futex */
 	_Atomic uint32_t sleepers;              /* ranks asleep on `arrived` */
 	_Atomic uint64_t what[2];               /* kind and size of the operation in each slot */
 };
@@ -101,9 +104,15 @@ static int look(struct coll *c, int p, int64_t t0)
 	return 0;
 }
 
+/* Has a rank that came to so many operations come to this one? */
+static bool includes(const struct coll *c, uint32_t arrived)
+{
+	return (int32_t)(FIRST_OP + arrived - (c->op + 1)) >= 0;
+}
+
 static bool is_here(const struct coll *c, int p)
 {
-	return (int32_t)(atomic_load(&c->head->ranks[p].arrived) - (c->op + 1)) >= 0;
+	return includes(c, atomic_load(&c->head->ranks[p].arrived));
 }
 
 static void sleep_on(struct coll *c, int p)
@@ -112,7 +121,7 @@ static void sleep_on(struct coll *c, int p)
 	struct shm_rank *r = &c->head->ranks[p];
 	atomic_fetch_add(&r->sleepers, 1);
 	uint32_t seen = atomic_load(&r->arrived);
-	if ((int32_t)(seen - (c->op + 1)) < 0)
+	if (!includes(c, seen))
 		syscall(SYS_futex, &r->arrived, FUTEX_WAIT, seen, &ts, NULL, 0);
 	atomic_fetch_sub(&r->sleepers, 1);
 }
@@ -157,7 +166,7 @@ static int exchange(struct coll *c, uint64_t what)
 	if (c->rc)
 		return c->rc;
 	atomic_store(&me->what[c->op & 1], what);
-	atomic_store(&me->arrived, c->op + 1);
+	atomic_store(&me->arrived, c->op + 1 - FIRST_OP);
 	if (atomic_load(&me->sleepers))
 		wake(&me->arrived);
 	for (int p = 0; p < c->n_ranks; p++) {
@@ -313,6 +322,7 @@ static int shm_open_coll(struct coll **out, const struct coll_args *a, char *why
 	struct coll *c = xcalloc(1, sizeof *c);
 	*c = (struct coll){.rank = a->rank,
 			   .n_ranks = a->n_ranks,
+			   .op = FIRST_OP,
 			   .timeout_ms = a->timeout_ms,
 			   .cancelled = a->cancelled,
 			   .cancelled_arg = a->cancelled_arg};

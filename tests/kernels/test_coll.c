@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -472,6 +474,99 @@ Test(coll, strangers_are_turned_away)
 	start(1, 2, once, LATE_MS);
 	cr_expect_eq(status_of(0), 0);
 	cr_expect_eq(status_of(1), 0);
+}
+
+/* Both sides look at the other's user. */
+Test(coll, a_process_of_another_user_is_turned_away)
+{
+	if (geteuid())
+		cr_skip_test("only root can take another user's id");
+	start(0, 2, once, LATE_MS);
+	while (!atomic_load(&common->met))
+		usleep(1000);
+	pids[2] = fork();
+	cr_assert_geq(pids[2], 0);
+	if (!pids[2]) {
+		struct coll_args a = args_of(1, 2, LATE_MS);
+		struct coll *c;
+		CHECK(setuid(65534) == 0);
+		CHECK(ops->join(&c, &a, why, sizeof why) == -EACCES);
+		_exit(0);
+	}
+	cr_expect_eq(status_of(2), 0);
+	start(1, 2, once, LATE_MS);
+	cr_expect_eq(status_of(0), 0);
+	cr_expect_eq(status_of(1), 0);
+}
+
+/* Between a rank and rank 0: hands on what both say, but another memory file, which could be truncated. */
+static void unseal(int listening, const char *real)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	char said[256];
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} ctl;
+	struct iovec iov = {said, sizeof said};
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &ctl, .msg_controllen = sizeof ctl};
+	struct stat st;
+	int n = snprintf(addr.sun_path + 1, sizeof addr.sun_path - 1, "quern-%s", strrchr(real, ':') + 1);
+	struct pollfd there = {.fd = listening, .events = POLLIN};
+	cr_assert_eq(poll(&there, 1, LATE_MS), 1, "no rank has come");
+	int rank = accept(listening, NULL, NULL), up = socket(AF_UNIX, SOCK_SEQPACKET, 0), fd;
+	cr_assert_eq(connect(up, (struct sockaddr *)&addr,
+			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)),
+		     0);
+	ssize_t got = recv(rank, said, sizeof said, 0);
+	cr_assert_eq(send(up, said, (size_t)got, 0), got);
+	got = recvmsg(up, &m, 0);
+	cr_assert_gt(got, 0);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+	cr_assert_eq(fstat(fd, &st), 0);
+	close(fd);
+	fd = memfd_create("unsealed", MFD_ALLOW_SEALING);
+	cr_assert_eq(ftruncate(fd, st.st_size), 0);
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &fd, sizeof fd);
+	iov.iov_len = (size_t)got;
+	cr_assert_eq(sendmsg(rank, &m, 0), got);
+	close(fd);
+	close(up);
+	close(rank);
+}
+
+Test(coll, memory_that_could_be_cut_is_refused)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	char place[COLL_MEET_SIZE];
+	start(0, 2, once, LATE_MS);
+	while (!atomic_load(&common->met))
+		usleep(1000);
+	/* Of this test's process: no other has the number. */
+	snprintf(place, sizeof place, "%s", common->text);
+	char *name = strrchr(place, ':') + 1;
+	snprintf(name, strlen(name) + 1, "%0*lx", (int)strlen(name), (unsigned long)getpid());
+	int n = snprintf(addr.sun_path + 1, sizeof addr.sun_path - 1, "quern-%s", name);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	cr_assert_eq(bind(fd, (struct sockaddr *)&addr,
+			  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)),
+		     0);
+	cr_assert_eq(listen(fd, 1), 0);
+	pids[1] = fork();
+	cr_assert_geq(pids[1], 0);
+	if (!pids[1]) {
+		struct coll_args a = args_of(1, 2, LATE_MS);
+		struct coll *c;
+		a.meet = place;
+		CHECK(ops->join(&c, &a, why, sizeof why) == -EPROTO);
+		CHECK(strstr(why, "not sealed"));
+		_exit(0);
+	}
+	unseal(fd, common->text);
+	cr_expect_eq(status_of(1), 0);
+	cr_expect_neq(status_of(0), 0); /* its peer is gone */
+	close(fd);
 }
 
 /* ---- arriving and leaving ---- */

@@ -346,14 +346,16 @@ Test(sample, a_smaller_vocabulary_after_a_larger_one_finds_nothing_of_it)
 
 Test(sample, bad_words_are_banned_where_they_would_be_completed)
 {
-	const int32_t hist[] = {7, 1, 2}, bad[] = {5, 1, 2, 0, 2, 2, 1, 7, 7, 7, 7, 3}, len[] = {1, 3, 3, 5};
-	float x[] = {9, 8, 7, 6, 1, 10, 0, 0};
+	const int32_t hist[] = {7, 1, 2}, bad[] = {5, 1, 2, 0, 2, 2, 1, 7, 7, 7, 7, 3, 7, 1, 2, 4},
+		      len[] = {1, 3, 3, 5, 4};
+	float x[] = {9, 8, 7, 6, 11, 10, 0, 0};
 	struct kern_sample_row r = row_default();
 	r.n_hist = 3;
-	r.n_bad = 4;
+	r.n_bad = 5;
 	r.bad = bad;
 	r.bad_len = len;
-	cr_assert_eq(sample_one(x, 8, hist, r).token, 1); /* 5 always, 0 after 1 2, 1 not after 2 2 */
+	/* Never: 5; 0 after 1 2; 4 after all that there is.  1 only after 2 2. */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);
 }
 
 /* ---- temperature, top-k, top-p, min-p ---- */

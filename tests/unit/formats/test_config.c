@@ -341,3 +341,41 @@ Test(config, configurations_of_the_test_data_are_read_or_refused)
 		cr_expect_eq(model_config_load(path, &c, why, sizeof why), all[i].rc, "%s: %s", path, why);
 	}
 }
+
+/* Within the original context the base does not grow. */
+Test(config, a_dynamic_rope_is_the_plain_one_up_to_the_original_context)
+{
+	float at[3][2 * 8 * 8];
+	accepted("{\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}");
+	const int contexts[] = {c.rope_original, c.rope_original / 4, 2 * c.rope_original};
+	for (int i = 0; i < 3; i++)
+		model_config_rope(&c, 8, contexts[i], at[i]);
+	cr_expect_arr_eq(at[0], at[1], 8 * (size_t)c.rope_dim * sizeof(float));
+	cr_expect_neq(memcmp(at[0], at[2], 8 * (size_t)c.rope_dim * sizeof(float)), 0);
+}
+
+Test(config, an_attention_factor_of_yarn_may_be_below_1)
+{
+	float at[2 * 8 * 8];
+	accepted("{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"attention_factor\": 0.5, "
+		 "\"original_max_position_embeddings\": 64}}");
+	model_config_rope(&c, 1, 256, at);
+	cr_expect_eq(at[0], 0.5f);
+}
+
+Test(config, the_betas_of_yarn_have_their_papers_defaults)
+{
+	accepted("{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}}");
+	cr_expect(c.yarn_beta_fast == 32 && c.yarn_beta_slow == 1);
+	accepted("{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"beta_fast\": 0, \"beta_slow\": "
+		 "0}}");
+	cr_expect(c.yarn_beta_fast == 32 && c.yarn_beta_slow == 1);
+}
+
+Test(config, at_most_16_end_tokens_are_accepted)
+{
+	accepted("{\"eos_token_id\": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}");
+	cr_expect(c.n_eos == CONFIG_EOS_MAX && c.eos[15] == 15);
+	refused("{\"eos_token_id\": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}", -EINVAL,
+		"17 ids, at most 16");
+}

@@ -293,3 +293,24 @@ Test(safetensors, damaged_files_never_crash)
 		cr_assert_eq(open_one("a.safetensors"), -EINVAL);
 	}
 }
+
+/* A file with holes, as long as such a header would need. */
+Test(safetensors, a_header_beyond_the_formats_limit_is_refused)
+{
+	put_raw("model.safetensors", ST_HEADER_MAX + 1, "{", 1, 0);
+	cr_assert_eq(truncate(path_of("model.safetensors"), (off_t)ST_HEADER_MAX + 1000), 0);
+	cr_expect_eq(open_all(), -EINVAL);
+	cr_expect(strstr(why, "the header's length 100000001"), "%s", why);
+}
+
+Test(safetensors, too_many_files_are_refused)
+{
+	FILE *f = fopen(path_of("model.safetensors.index.json"), "w");
+	fprintf(f, "{\"weight_map\": {");
+	for (int i = 0; i <= ST_SHARDS_MAX; i++)
+		fprintf(f, "%s\"t%d\": \"x-%d.safetensors\"", i ? ", " : "", i, i);
+	fprintf(f, "}}");
+	fclose(f);
+	cr_expect_eq(open_all(), -EINVAL);
+	cr_expect(strstr(why, "more than 4096 files"), "%s", why);
+}

@@ -181,4 +181,53 @@ Test(weights, half_to_single_is_exact)
 	cr_expect_arr_eq(got, want, sizeof want);
 	weights_to_f32(&(struct weights_vec){bf, CONFIG_BF16, 2}, got);
 	cr_expect(got[0] == 1 && got[1] == -3);
+	const uint16_t nans[] = {0x7c01, 0xfe00};
+	const uint32_t as_floats[] = {0x7f802000, 0xffc00000};
+	weights_to_f32(&(struct weights_vec){nans, CONFIG_F16, 2}, got);
+	cr_expect_arr_eq(got, as_floats, sizeof as_floats);
+}
+
+/* A quantized model with one more file, which has a plain weight for a layer that is packed, too. */
+Test(weights, a_layer_both_packed_and_plain_is_refused)
+{
+	static const char name[] = "model.layers.0.self_attn.q_proj.weight";
+	char dir[] = "/tmp/quern-weights-XXXXXX", cmd[8192];
+	const char *from = tiny("llama-awq-g128");
+	cr_assert(mkdtemp(dir));
+	cr_assert_eq(load(from), 0, "%s", why);
+	const int n = w->layers[0].q.n, k = w->layers[0].q.k;
+	json_t *map = json_object();
+	for (int i = 0; i < safetensors_count(w->files); i++)
+		json_object_set_new(map, safetensors_at(w->files, i)->name, json_string("most.safetensors"));
+	weights_close(w);
+	w = NULL;
+	model_config_fini(&c);
+	json_object_set_new(map, name, json_string("more.safetensors"));
+	snprintf(cmd, sizeof cmd, "cp '%s'/* '%s' && mv '%s'/model.safetensors '%s'/most.safetensors", from,
+		 dir, dir, dir);
+	cr_assert_eq(system(cmd), 0);
+	char *head, *path = file_join(dir, "more.safetensors");
+	const uint64_t bytes = (uint64_t)n * (uint64_t)k * 2;
+	cr_assert_geq(
+		asprintf(&head,
+			 "{\"%s\": {\"dtype\": \"F16\", \"shape\": [%d, %d], \"data_offsets\": [0, %llu]}}",
+			 name, n, k, (unsigned long long)bytes),
+		0);
+	const uint64_t head_n = strlen(head);
+	FILE *f = fopen(path, "wb");
+	fwrite(&head_n, 8, 1, f);
+	fputs(head, f);
+	fclose(f);
+	cr_assert_eq(truncate(path, (off_t)(8 + head_n + bytes)), 0);
+	free(path);
+	path = file_join(dir, "model.safetensors.index.json");
+	json_t *index = json_pack("{s:o}", "weight_map", map);
+	cr_assert_eq(json_dump_file(index, path, 0), 0);
+	cr_expect_eq(load(dir), -EINVAL);
+	cr_expect(strstr(why, "q_proj has both a weight and a qweight"), "%s", why);
+	json_decref(index);
+	free(path);
+	free(head);
+	snprintf(cmd, sizeof cmd, "rm -r '%s'", dir);
+	cr_assert_eq(system(cmd), 0);
 }

@@ -160,3 +160,18 @@ Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
 	cr_assert_eq(cache_check(&a, why, sizeof why), -ENOMEM);
 	cr_assert(strstr(why, "600 MiB") && strstr(why, "only 512 are free"), "%s", why);
 }
+
+Test(cache, a_cpus_pool_is_a_quarter_of_what_is_free_beside_the_weights)
+{
+	struct cache c;
+	const struct cache_args a = {.ops = &ops,
+				     .model = &model,
+				     .block_size = 16,
+				     .max_context = 1024,
+				     .weights_bytes = 32 << 20,
+				     .swap_bytes = 1 << 20};
+	info = (struct kern_info){
+		.bytes_total = 1 << 30, .bytes_free = 64 << 20, .head_max = 256, .head_step = 8};
+	cr_assert_eq(cache_size(&c, &a, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(c.n_blocks, (32 << 20) / 4 / 16384);
+}

@@ -51,9 +51,12 @@ Test(step, ready_says_what_there_is)
 
 Test(step, a_plan_of_another_epoch_is_passed_over)
 {
-	d.plan.epoch = 7;
-	d.plan.number = 1;
-	cr_expect_eq(step_run(d.step, &d.plan, &d.result, d.why, sizeof d.why), -ESTALE);
+	const uint64_t others[] = {7, 0};
+	for (int i = 0; i < 2; i++) {
+		d.plan.epoch = others[i];
+		d.plan.number = 1;
+		cr_expect_eq(step_run(d.step, &d.plan, &d.result, d.why, sizeof d.why), -ESTALE);
+	}
 	cr_expect_eq(driver_prompt(&d, tokens, 5, 16, 5, &params), 0);
 }
 
@@ -123,6 +126,10 @@ Test(step, blocks_out_of_range_are_named)
 	driver_seq(&d, 0, tokens, 10, 10, 16, &params);
 	*plan_add_table(&d.plan) = (struct plan_table){0, 1, n};
 	refused("the pool has");
+	const uint32_t most = step_limits(d.step)->max_context / step_block_size(d.step);
+	driver_seq(&d, 0, tokens, 10, 10, UINT32_MAX, &params); /* the whole context */
+	*plan_add_table(&d.plan) = (struct plan_table){0, most, 1};
+	refused("does not follow its table");
 }
 
 Test(step, tokens_and_parameters_are_checked)
@@ -140,6 +147,9 @@ Test(step, tokens_and_parameters_are_checked)
 	p.n_allowed = 1;
 	driver_seq(&d, 0, tokens, 2, 2, 16, &p);
 	refused("allowed_token_ids");
+	id = 331; /* the first that there is not */
+	driver_seq(&d, 0, tokens, 2, 2, 16, &p);
+	refused("token 331, the vocabulary has 331");
 }
 
 Test(step, two_runs_of_a_slot_are_refused)
@@ -148,6 +158,15 @@ Test(step, two_runs_of_a_slot_are_refused)
 	driver_add_run(&d, 0, 0, 5, false);
 	driver_add_run(&d, 0, 5, 5, false);
 	refused("a second run");
+}
+
+Test(step, a_fork_samples_only_where_its_parents_run_ends)
+{
+	driver_seq(&d, 0, tokens, 20, 20, 64, &params);
+	driver_add_run(&d, 0, 0, 12, false);
+	*plan_add_fork(&d.plan) = (struct plan_fork){0, 1, 1};
+	*plan_add_run(&d.plan) = (struct plan_run){1, 20, 0, PLAN_SAMPLE, 0, 0};
+	refused("does not end at 20 tokens");
 }
 
 Test(step, too_many_rows_are_refused)
@@ -208,6 +227,7 @@ Test(step, logprobs_are_the_models_own)
 Test(step, prompt_logprobs_come_for_every_token_but_the_first)
 {
 	static struct result_logprob all[2][128];
+	static uint32_t top[2][128][2];
 	params.prompt_logprobs = 2;
 	params.logprobs = 0;
 	for (int k = 0; k < 2; k++) {
@@ -217,8 +237,11 @@ Test(step, prompt_logprobs_come_for_every_token_but_the_first)
 			uint32_t rows = 100 - at < chunk ? 100 - at : chunk;
 			driver_add_run(&d, 0, at, rows, at + rows == 100);
 			cr_assert_eq(driver_step(&d), 0, "%s", d.why);
-			for (uint32_t i = 0; i < d.result.n_logprobs; i++)
-				all[k][n++] = d.result.logprobs[i];
+			for (uint32_t i = 0; i < d.result.n_logprobs; i++, n++) {
+				const struct result_logprob *l = &d.result.logprobs[i];
+				all[k][n] = *l;
+				memcpy(top[k][n], d.result.top_ids + l->top0, l->n_top * sizeof top[0][0][0]);
+			}
 		}
 		cr_assert_eq(n, 100);
 		for (uint32_t i = 0; i < 99; i++) {
@@ -233,6 +256,7 @@ Test(step, prompt_logprobs_come_for_every_token_but_the_first)
 	for (uint32_t i = 0; i < 100; i++) {
 		cr_assert_eq(all[0][i].logprob, all[1][i].logprob);
 		cr_assert_eq(all[0][i].rank, all[1][i].rank);
+		cr_assert_arr_eq(top[0][i], top[1][i], all[0][i].n_top * sizeof top[0][0][0]);
 	}
 }
 
@@ -329,6 +353,9 @@ Test(step, tokens_that_cannot_be_set_are_named)
 	driver_seq(&d, 0, tokens, 20, 20, 32, &params);
 	*plan_add_set(&d.plan) = (struct plan_set){1, 0, 19, 5};
 	refused("token 19 is set");
+	driver_seq(&d, 0, tokens, 10, 20, 32, &params);
+	*plan_add_set(&d.plan) = (struct plan_set){0, 0, 15, 5};
+	refused("token 15 is set, but slot 0 has 20 tokens");
 	driver_seq(&d, 0, tokens, 20, 20, 32, &params);
 	*plan_add_set(&d.plan) = (struct plan_set){1, 0, 20, 331};
 	refused("token 331 is set, the vocabulary");
@@ -419,6 +446,25 @@ Test(step, a_context_beyond_the_models_is_refused)
 	load.max_context = 257;
 	cr_expect_eq(driver_open(&other, &load), -EINVAL);
 	cr_expect(strstr(other.why, "the context is 257, at most 256 is possible"), "%s", other.why);
+}
+
+/* With it, cos and sin depend on the context: workers of two contexts do not give the same bits. */
+Test(step, the_numerics_class_names_the_context_of_a_dynamic_rope)
+{
+	struct driver other;
+	const char *dir = tiny_model("llama2-dynamic");
+	const uint32_t contexts[] = {64, 96};
+	char numerics[2][sizeof d.ready.numerics];
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	for (int i = 0; i < 2; i++) {
+		struct bus_load load = driver_load(dir);
+		load.max_context = contexts[i];
+		cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why);
+		strcpy(numerics[i], other.ready.numerics);
+		driver_close(&other);
+	}
+	cr_expect_str_neq(numerics[0], numerics[1]);
 }
 
 Test(step, a_pool_that_holds_nothing_is_refused)

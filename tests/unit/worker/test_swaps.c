@@ -2,6 +2,7 @@
  * CPU, and on the emulated GPU, which does what a stream holds only when the host waits for it. */
 #include "worker/swaps.h"
 #include "tests/driver.h"
+#include "worker/cache.h"
 
 #include <criterion/criterion.h>
 
@@ -63,6 +64,13 @@ static int swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pa
 	return 0;
 }
 
+static int kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
+{
+	(void)kv, (void)pairs, (void)n;
+	say((const char *)s), say("copies");
+	return 0;
+}
+
 static void stream_free(struct kern_stream *s)
 {
 	(void)s;
@@ -90,6 +98,7 @@ static const struct kern_ops ops = {
 	.event_done = event_done,
 	.kv_swap_out = swap_out,
 	.kv_swap_in = swap_in,
+	.kv_copy = kv_copy,
 };
 
 static struct kern_stream *const step = (struct kern_stream *)"step";
@@ -154,6 +163,63 @@ Test(swaps, without_swaps_nothing_is_queued)
 	cr_assert_eq(swaps_queue(w, step, NULL, 0, NULL, 0), 0);
 	cr_assert_str_eq(said, "");
 	swaps_free(w);
+}
+
+/* ---- what a plan touches ---- */
+
+static struct cache cache_under_way(void)
+{
+	return (struct cache){
+		.ops = &ops, .swaps = under_way(), .block_size = 16, .n_blocks = 10, .n_host_blocks = 10};
+}
+
+/* One row at `pos`, of a sequence in two blocks. */
+static void settle(int32_t first, int32_t second, int32_t pos, const char *want)
+{
+	const int32_t table[] = {first, second}, row0[] = {0, 1};
+	struct cache c = cache_under_way();
+	char why[128];
+	cr_assert_eq(cache_settle(&c, step,
+				  &(struct kern_batch){.n_rows = 1,
+						       .n_seqs = 1,
+						       .row0 = row0,
+						       .pos0 = &pos,
+						       .tables = table,
+						       .table_stride = 2},
+				  why, sizeof why),
+		     0);
+	cr_expect_str_eq(said, want, "blocks %d %d, position %d: %s", first, second, pos, said);
+	said[0] = '\0';
+	swaps_free(c.swaps);
+}
+
+Test(swaps, the_block_that_a_row_is_written_to_has_left)
+{
+	settle(1, 3, 16, "step awaits moved "); /* the first token of the second block */
+	settle(1, 3, 20, "step awaits moved ");
+	settle(3, 1, 16, "");                   /* what leaves is only read */
+	settle(3, 1, 15, "step awaits moved "); /* the last of the first block */
+	settle(7, 1, 16, "step awaits moved "); /* what is read arrives */
+}
+
+static void copy(uint32_t from, uint32_t to, const char *want)
+{
+	struct cache c = cache_under_way();
+	struct plan p = {0};
+	char why[128];
+	*plan_add_copy(&p) = (struct plan_pair){from, to};
+	cr_assert_eq(cache_run(&c, step, &p, why, sizeof why), 0);
+	cr_expect_str_eq(said, want, "%u to %u: %s", from, to, said);
+	said[0] = '\0';
+	plan_fini(&p);
+	swaps_free(c.swaps);
+}
+
+Test(swaps, the_block_that_a_copy_is_written_to_has_left)
+{
+	copy(1, 3, "step awaits moved step copies ");
+	copy(3, 1, "step copies ");
+	copy(7, 1, "step awaits moved step copies ");
 }
 
 /* ---- what comes of it ---- */

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Edits that break a promise, one at a time: a named test must fail for each; `make mutate` calls it.
+
+    python3 tests/mutate [--build DIR] [--list] [--stale] [PATTERN...]
+
+The mutants stand in tests/mutate/*.toml:
+
+    [[mutant]]
+    promise = "a plan of an old epoch is passed over"
+    file = "worker/step.c"
+    old = "if (plan->epoch != s->epoch)"      # occurs once in the file (`make lint` looks)
+    new = "if (plan->epoch > s->epoch)"
+    test = "unit/worker/test_step:step/a_plan_of_an_old_epoch*"
+
+`test` is a Criterion program below tests/ with a filter, or a pytest file with a test's name
+(`e2e/http/test_keys.py::name`).  The sources are copied to DIR/tree, where the tests must pass before they
+must fail.  PATTERN: a part of a file's name or of a promise.  Exit status 1: a mutant lived, or could not
+be tried."""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FIELDS = {"promise", "file", "old", "new", "test"}
+TEST_SECONDS = 600
+
+
+def read_mutants():
+    out = []
+    for path in sorted(HERE.glob("*.toml")):
+        for m in tomllib.loads(path.read_text())["mutant"]:
+            if set(m) != FIELDS:
+                sys.exit(f"{path}: a mutant has the fields {sorted(FIELDS)}, not {sorted(m)}")
+            out.append(m)
+    return out
+
+
+def stale(mutants, root=ROOT):
+    """What no longer fits the sources: one line each."""
+    out = []
+    for m in mutants:
+        path = root / m["file"]
+        n = path.read_text().count(m["old"]) if path.exists() else 0
+        program, name = split_test(m["test"])
+        sources = [root / "tests" / f"{program}{end}" for end in ("", ".c")]
+        source = next((s for s in sources if s.is_file()), None)
+        if n != 1:
+            out.append(f"{m['file']}: the text of the mutant '{m['promise']}' occurs {n} times, not once")
+        elif not source:
+            out.append(f"{m['file']}: tests/{program}, named by the mutant '{m['promise']}', is not there")
+        elif name.split("/")[-1].rstrip("*") not in source.read_text():
+            out.append(f"{m['file']}: {program} has no test '{name}', which the mutant '{m['promise']}' names")
+    return out
+
+
+def split_test(test):
+    """(file below tests/, name of the test in it)"""
+    program, _, name = test.partition("::" if ".py::" in test else ":")
+    return program, name
+
+
+def copy_tree(tree):
+    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                           check=True, capture_output=True).stdout.decode().split("\0")
+    wanted = {f for f in files if f and (ROOT / f).is_file()}
+    for f in wanted:
+        to = tree / f
+        if not to.exists() or to.read_bytes() != (ROOT / f).read_bytes():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / f, to)
+    for old in tree.rglob("*"):
+        name = old.relative_to(tree).as_posix()
+        if old.is_file() and not name.startswith("build/") and name not in wanted:
+            old.unlink()
+    (tree / "build").mkdir(exist_ok=True)
+    for link, to in ((tree / "build/venv", ROOT / "build/venv"), (tree.parent / "shared", ROOT.parent / "shared")):
+        if not link.is_symlink() and to.exists():
+            link.symlink_to(to.resolve())
+
+
+def run(tree, *command, env=None):
+    try:
+        return subprocess.run(command, cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=TEST_SECONDS, env={**os.environ, **(env or {})})
+    except subprocess.TimeoutExpired as e:
+        return subprocess.CompletedProcess(command, 124, e.stdout or b"")
+
+
+def build(tree, programs):
+    targets = {"all" if p.endswith(".py") else f"build/tests/{p}" for p in programs}
+    return run(tree, "make", "--no-print-directory", f"-j{os.cpu_count()}", "WERROR=", *sorted(targets))
+
+
+def run_test(tree, test):
+    """(passed, ran anything, output)"""
+    program, name = split_test(test)
+    if program.endswith(".py"):
+        r = run(tree, "build/venv/bin/python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+                f"tests/{program}" + (f"::{name}" if name else ""), env={"QUERN_BUILD": "build"})
+        ran = r.returncode not in (4, 5) and b" skipped" not in r.stdout.splitlines()[-1:][0]
+    else:
+        r = run(tree, f"build/tests/{program}", "--timeout", "240", *(["--filter", name] if name else []))
+        ran = b"Tested:" in r.stdout and b"Tested: \x1b[0;34m0" not in r.stdout and b"Tested: 0" not in r.stdout
+    return r.returncode == 0, ran or r.returncode == 124, r.stdout.decode(errors="replace")
+
+
+def tail(text, n=12):
+    return "".join(f"    {line}\n" for line in text.splitlines()[-n:])
+
+
+def try_mutant(tree, m):
+    """What became of it: killed, lived, or why it could not be tried."""
+    path = tree / m["file"]
+    whole = path.read_text()
+    path.write_text(whole.replace(m["old"], m["new"]))
+    try:
+        b = build(tree, [split_test(m["test"])[0]])
+        if b.returncode:
+            return "does not build", b.stdout.decode(errors="replace")
+        passed, _, _ = run_test(tree, m["test"])
+        return ("lived", "") if passed else ("killed", "")
+    finally:
+        path.write_text(whole)
+
+
+def main():
+    ap = argparse.ArgumentParser(prog="tests/mutate", description="breaks promises one at a time: a test must fail")
+    ap.add_argument("pattern", nargs="*", help="only mutants with this in their file or promise")
+    ap.add_argument("--build", type=Path, default=ROOT / "build/mutate")
+    ap.add_argument("--list", action="store_true", help="name them, and do nothing")
+    ap.add_argument("--stale", action="store_true", help="only look whether they fit the sources")
+    args = ap.parse_args()
+    mutants = read_mutants()
+    old = stale(mutants)
+    if old:
+        sys.exit("\n".join(old))
+    if args.pattern:
+        mutants = [m for m in mutants if any(p in m["file"] + " " + m["promise"] for p in args.pattern)]
+    if args.list or args.stale:
+        for m in mutants if args.list else []:
+            print(f"{m['file']:<32} {m['promise']}  ({m['test']})")
+        return 0
+    tree = args.build.resolve() / "tree"
+    tree.mkdir(parents=True, exist_ok=True)
+    copy_tree(tree)
+    tests = sorted({m["test"] for m in mutants})
+    print(f"{len(mutants)} mutants, {len(tests)} tests: building", flush=True)
+    b = build(tree, {split_test(t)[0] for t in tests})
+    if b.returncode:
+        sys.exit(f"the sources as they are do not build:\n{tail(b.stdout.decode(errors='replace'))}")
+    for t in tests:
+        passed, ran, out = run_test(tree, t)
+        if not passed or not ran:
+            sys.exit(f"{t} {'fails' if ran else 'runs nothing'} without a mutant:\n{tail(out)}")
+    bad = 0
+    for i, m in enumerate(mutants):
+        start = time.monotonic()
+        became, why = try_mutant(tree, m)
+        bad += became != "killed"
+        print(f"{i + 1:>3}/{len(mutants)} {became:<14} {m['file']:<32} {m['promise']}  "
+              f"({time.monotonic() - start:.0f} s)\n{tail(why) if why else ''}", end="", flush=True)
+    print(f"{len(mutants) - bad} killed, {bad} not")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+/* Files: their bound, and the standard streams that must be there. */
+#include "base/file.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+Test(file, a_file_is_read_up_to_the_limit_and_no_further)
+{
+	char path[] = "/tmp/quern-file-XXXXXX", why[256] = "";
+	char *data;
+	size_t n;
+	int fd = mkstemp(path);
+	cr_assert_eq(write(fd, "0123456789", 10), 10);
+	close(fd);
+	cr_assert_eq(file_read(path, 10, &data, &n, why, sizeof why), 0, "%s", why);
+	cr_expect(n == 10 && strcmp(data, "0123456789") == 0);
+	free(data);
+	cr_expect_eq(file_read(path, 9, &data, &n, why, sizeof why), -EFBIG);
+	cr_expect(strstr(why, "10 bytes, at most 9"), "%s", why);
+	unlink(path);
+}
+
+/* The next file that is opened must not become a standard stream, which messages are written to. */
+Test(file, a_closed_standard_stream_is_replaced)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		int s;
+		pid_t pid = fork();
+		if (pid == 0) {
+			close(fd);
+			file_guard_stdio();
+			_exit(open("/dev/null", O_RDONLY) > STDERR_FILENO ? 0 : 1);
+		}
+		cr_assert_eq(waitpid(pid, &s, 0), pid);
+		cr_expect(WIFEXITED(s) && WEXITSTATUS(s) == 0, "stream %d", fd);
+	}
+}
