@@ -79,6 +79,7 @@ PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker quern-
 # msgpack-c's C library changed its name between Debian releases.
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
 LDLIBS_quern-bench := -lcurl # the load generator's HTTP; nothing else links it
+LDLIBS_quern       := -ledit # line editing of quern chat; likewise
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
 .PHONY: all help run test check check-full check-unit check-e2e deps deps-test deps-lint tests lint objects format clang asan tsan sim fuzz fuzzers chaos crash bench clean
@@ -287,7 +288,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $$(call HELPERS,$$(*D)) $(BUILD)/lib/li
 		$$(call libs,$$(call TESTED,$$(*D)) $$(TESTS_ALSO_$$(*F)))
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern-bench) $(LDLIBS) -lcriterion -o $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern-bench) $(LDLIBS_quern) $(LDLIBS) -lcriterion -o $@
 
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(call libs,$(FOLDERS))
 	@mkdir -p $(@D)

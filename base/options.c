@@ -122,10 +122,11 @@ static int value_set(struct opt_value *v, const char *text, const char *dashes, 
 		break;
 	case OPT_NUMBER: {
 		char *end;
-		v->x = strtod(text, &end);
-		if (end == text || *end || !isfinite(v->x))
+		const double x = strtod(text, &end);
+		if (end == text || *end || !isfinite(x))
 			return err_why(why, why_n, -EINVAL, "%s%s is \"%.100s\", must be a number", dashes,
 				       s->name, text);
+		v->x = x;
 		break;
 	}
 	case OPT_SIZE:
@@ -229,6 +230,21 @@ int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n)
 			return rc;
 	}
 	return 0;
+}
+
+int opts_set(struct opts *o, const char *name, const char *text, char *why, size_t why_n)
+{
+	struct opt_value *v = find(o, name, strlen(name));
+	if (!v)
+		return unknown_name(o, name, "", why, why_n);
+	if (!text && v->spec->kind != OPT_FLAG && v->spec->kind != OPT_UNBUILT)
+		return err_why(why, why_n, -EINVAL, "%s needs a value (%s)", name, v->spec->arg);
+	return value_set(v, text, "", why, why_n);
+}
+
+void opts_unset(struct opts *o, const char *name)
+{
+	value_clear(opts_value(o, name));
 }
 
 static char *trim(char *s)

@@ -64,6 +64,10 @@ int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n);
  * [section] is accepted and no other.  why names the line. */
 int opts_ini(struct opts *o, const char *text, size_t n, const char *section, char *why, size_t why_n);
 int opts_ini_file(struct opts *o, const char *path, const char *section, char *why, size_t why_n);
+/* Sets one option by name, as `--name text` does; text may be NULL for a flag.  -EINVAL, -ENOSYS. */
+int opts_set(struct opts *o, const char *name, const char *text, char *why, size_t why_n);
+/* Back to "not given". */
+void opts_unset(struct opts *o, const char *name);
 void opts_help(const struct opts *o, FILE *f);
 
 /* By name; the name of an option that is in no table is a bug. */

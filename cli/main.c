@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/options.h"
 #include "base/version.h"
+#include "cli/chat.h"
 #include "cli/command.h"
 #include "cli/inspect.h"
 #include "cli/jobs.h"
@@ -26,6 +27,7 @@ static int cmd_bench(int argc, char **argv);
 static const struct command commands[] = {
 	{"serve", cmd_serve, "MODEL", "start a service on this machine, until Ctrl-C"},
 	{"run", cmd_run, "MODEL [PROMPT]", "run one prompt, or a chat, with a private service"},
+	{"chat", cmd_chat, "", "talk to the model of a running service"},
 	{"submit", cmd_submit, "PROMPT", "submit a job to a running service, stream its text"},
 	{"jobs", cmd_jobs, "", "list jobs"},
 	{"attach", cmd_attach, "JOB", "print a job's text and follow it"},
@@ -52,7 +54,8 @@ static int help(void)
 	printf("\nquern COMMAND --help shows the options of a command; quern --version the version.\n\n"
 	       "  quern run models/demo \"Tell me a story.\"\n"
 	       "  quern serve models/demo\n"
-	       "  quern submit \"Tell me a story.\"\n");
+	       "  quern submit \"Tell me a story.\"\n"
+	       "  quern chat\n");
 	return term_finish(EXIT_SUCCESS);
 }
 

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "cli/command.h"
+#include "cli/conversation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -146,24 +147,50 @@ json_t *request_new(const struct opts *o)
 	return r;
 }
 
-int request_add_message(json_t *messages, const char *role, const char *text, size_t n, char *why,
-			size_t why_n)
+/* Whether a parameter of a chat has this name: options of other tables are none, and the system message is a
+ * message. */
+static bool is_param(const struct opt *spec)
 {
-	json_t *content = json_stringn(text, n);
-	if (!content)
-		return err_why(why, why_n, -EILSEQ, "the %s's text is not valid UTF-8", role);
-	json_array_append_new(messages, json_pack("{s:s, s:o}", "role", role, "content", content));
-	return 0;
+	return spec->kind != OPT_UNBUILT && strcmp(spec->name, "system") != 0;
 }
 
-json_t *request_messages(const struct opts *o)
+static int find_param(const char *name, char *why, size_t why_n)
 {
-	json_t *messages = json_array();
-	const char *system = opts_text(o, "system", NULL);
-	if (system && request_add_message(messages, "system", system, strlen(system), NULL, 0))
-		/* Not UTF-8: sent as null, which the service refuses. */
-		json_array_append_new(messages, json_pack("{s:s, s:n}", "role", "system", "content"));
-	return messages;
+	const char *names[sizeof request_options / sizeof *request_options];
+	size_t n = 0;
+	for (size_t i = 0; i < request_n_options; i++) {
+		if (!is_param(&request_options[i]))
+			continue;
+		if (strcmp(request_options[i].name, name) == 0)
+			return 0;
+		names[n++] = request_options[i].name;
+	}
+	const char *near = nearest_name(name, names, n);
+	return err_why(why, why_n, -EINVAL, "unknown option %.60s%s%s%s", name, near ? "; did you mean " : "",
+		       near ? near : "", near ? "?" : "");
+}
+
+int request_set_param(struct opts *o, const char *name, const char *text, char *why, size_t why_n)
+{
+	int rc = find_param(name, why, why_n);
+	return rc ? rc : opts_set(o, name, text, why, why_n);
+}
+
+int request_unset_param(struct opts *o, const char *name, char *why, size_t why_n)
+{
+	int rc = find_param(name, why, why_n);
+	if (!rc)
+		opts_unset(o, name);
+	return rc;
+}
+
+void request_print_params(const struct opts *o, FILE *f)
+{
+	for (size_t i = 0; i < request_n_options; i++) {
+		const struct opt_value *v = opts_value(o, request_options[i].name);
+		for (size_t k = 0; is_param(v->spec) && k < v->n_texts; k++)
+			fprintf(f, "  %s %s\n", v->spec->name, v->texts[k]);
+	}
 }
 
 int request_check_mode(const struct opts *o, char *why, size_t why_n)
@@ -174,14 +201,15 @@ int request_check_mode(const struct opts *o, char *why, size_t why_n)
 	return 0;
 }
 
-int request_is_chat(const struct opts *o, struct client *c, bool *chat, char *why, size_t why_n)
+int request_is_chat(const struct opts *o, struct client *c, struct client_about *about, bool *chat, char *why,
+		    size_t why_n)
 {
-	struct client_about about;
-	*chat = opts_flag(o, "chat") || opts_has(o, "system");
-	if (*chat || opts_flag(o, "raw"))
+	*about = (struct client_about){0};
+	*chat = false;
+	if (opts_flag(o, "raw"))
 		return 0;
-	int rc = client_about(c, CALL_MS, &about, why, why_n);
-	*chat = about.chat;
+	int rc = client_about(c, CALL_MS, about, why, why_n);
+	*chat = about->chat || opts_flag(o, "chat") || opts_has(o, "system");
 	return rc;
 }
 
@@ -189,9 +217,12 @@ int request_set_prompt(json_t *request, const struct opts *o, bool chat, const c
 		       char *why, size_t why_n)
 {
 	if (chat) {
-		json_t *messages = request_messages(o);
-		int rc = request_add_message(messages, "user", text, n, why, why_n);
-		json_object_set_new(request, "messages", messages);
+		struct conversation talk;
+		int rc = conversation_init(&talk, opts_text(o, "system", NULL), why, why_n);
+		if (!rc)
+			rc = conversation_add(&talk, "user", text, n, why, why_n);
+		json_object_set_new(request, "messages", conversation_all(&talk));
+		conversation_fini(&talk);
 		return rc;
 	}
 	json_t *s = json_stringn(text, n);

@@ -1,7 +1,7 @@
 #include "cli/run.h"
 
-#include "base/buf.h"
 #include "base/err.h"
+#include "cli/chat.h"
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/private.h"
@@ -36,80 +36,23 @@ static const struct usage usage = {
 static int run_once(struct client *c, const struct opts *o, const char *text, size_t n, char *why,
 		    size_t why_n)
 {
-	struct stream how = {.json = opts_flag(o, "json")};
 	json_t *request = request_new(o);
+	struct client_about about;
 	bool chat;
-	int rc = request_is_chat(o, c, &chat, why, why_n);
+	int rc = request_is_chat(o, c, &about, &chat, why, why_n);
 	if (!rc)
 		rc = request_set_prompt(request, o, chat, text, n, why, why_n);
+	struct stream how = {.json = opts_flag(o, "json"),
+			     .reasoning = chat && about.reasoning,
+			     .reasoning_open = about.reasoning_open};
 	if (!rc)
 		rc = stream_job(c, request, &how, why, why_n);
 	json_decref(request);
 	return rc;
 }
 
-/* One turn of a chat: sends messages, which end with the user's, and adds the answer.  -ECONNRESET: the
- * service has gone away. */
-static int answer(struct client *c, const struct opts *o, json_t *messages, char *why, size_t why_n)
-{
-	struct buf text = {0};
-	struct stream how = {.text = &text};
-	json_t *request = request_new(o);
-	json_object_set(request, "messages", messages);
-	interrupt_arm();
-	int rc = stream_job(c, request, &how, why, why_n);
-	interrupt_disarm();
-	if (!rc || rc == -ECANCELED)
-		request_add_message(messages, "assistant", text.p ? text.p : "", text.len, NULL, 0);
-	else
-		json_array_remove(messages, json_array_size(messages) - 1);
-	json_decref(request);
-	buf_fini(&text);
-	return rc;
-}
-
-static int chat(struct client *c, const struct opts *o, char *why, size_t why_n)
-{
-	json_t *messages = request_messages(o);
-	char *line = NULL;
-	size_t cap = 0;
-	int rc = 0;
-	interrupt_disarm();
-	for (;;) {
-		printf("%s>%s ", term_style(stdout, TERM_GREEN), term_style(stdout, TERM_PLAIN));
-		fflush(stdout);
-		ssize_t n = getline(&line, &cap, stdin);
-		if (n < 0)
-			break;
-		if (n && line[n - 1] == '\n')
-			line[--n] = '\0';
-		if (!n)
-			continue;
-		if (strcmp(line, "/clear") == 0) {
-			json_decref(messages);
-			messages = request_messages(o);
-			continue;
-		}
-		if (strcmp(line, "/bye") == 0 || strcmp(line, "/exit") == 0 || strcmp(line, "/quit") == 0)
-			break;
-		rc = request_add_message(messages, "user", line, (size_t)n, why, why_n);
-		if (!rc)
-			rc = answer(c, o, messages, why, why_n);
-		if (rc == -ECONNRESET)
-			break;
-		if (rc && rc != -ECANCELED)
-			term_error("%s", why);
-		rc = 0;
-	}
-	if (!rc)
-		putchar('\n');
-	free(line);
-	json_decref(messages);
-	return rc;
-}
-
 /* While the service starts, the prompt is read; then waits for the service. */
-static int serve_prompt(struct private_service *s, const struct opts *o, char *why, size_t why_n)
+static int serve_prompt(struct private_service *s, struct opts *o, char *why, size_t why_n)
 {
 	struct client *c = NULL;
 	char *text = NULL;
@@ -124,7 +67,7 @@ static int serve_prompt(struct private_service *s, const struct opts *o, char *w
 	if (!rc)
 		rc = client_open(private_jobs(s), NULL, CONNECT_MS, &c, why, why_n);
 	if (!rc && chatting)
-		rc = chat(c, o, why, why_n);
+		rc = chat_run(&c, o, false, why, why_n);
 	else if (!rc)
 		rc = run_once(c, o, text, n, why, why_n);
 	/* The supervisor knows why the service has gone away. */

@@ -3,7 +3,9 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "cli/terminal/term.h"
+#include "controller/chat/reasoning.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,10 @@ struct output {
 	struct buf text; /* all of it */
 	size_t printed;  /* bytes */
 	bool ended;
+	bool split;                /* the splitter was started */
+	struct reasoning splitter; /* what was printed, where reasoning is dimmed */
+	bool thought;              /* reasoning was printed, and no answer after it */
+	bool newline;              /* what was printed ends with one */
 };
 
 struct printer {
@@ -37,6 +43,65 @@ static struct output *output_at(struct printer *p, const json_t *reply)
 	return &p->outputs[index];
 }
 
+/* A terminal obeys control characters: a text may only break lines and use tabs. */
+static void put_text(const char *p, size_t n)
+{
+	const bool terminal = term_is_tty(stdout);
+	if (!terminal) {
+		fwrite(p, 1, n, stdout);
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		const unsigned char c = (unsigned char)p[i], next = i + 1 < n ? (unsigned char)p[i + 1] : 0;
+		if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+			i++; /* U+0080 to U+009F */
+		else if ((c >= ' ' && c != 0x7f) || c == '\n' || c == '\t')
+			putchar(c);
+	}
+}
+
+/* Prints the new text of an output, its reasoning dimmed. */
+static void print_split(const struct printer *p, struct output *o, const char *dim)
+{
+	struct buf thought = {0}, answer = {0};
+	if (!o->split) {
+		reasoning_init(&o->splitter, p->how->reasoning_open);
+		o->split = true;
+	}
+	reasoning_push(&o->splitter, o->text.p + o->printed, o->text.len - o->printed, &thought, &answer);
+	if (o->ended)
+		reasoning_end(&o->splitter, &thought, &answer);
+	if (thought.len) {
+		fputs(dim, stdout);
+		put_text(thought.p, thought.len);
+		fputs(term_style(stdout, TERM_PLAIN), stdout);
+		o->thought = true;
+		o->newline = thought.p[thought.len - 1] == '\n';
+	}
+	if (answer.len) {
+		if (o->thought)
+			fputs(o->newline ? "\n" : "\n\n", stdout);
+		o->thought = false;
+		put_text(answer.p, answer.len);
+		o->newline = answer.p[answer.len - 1] == '\n';
+	}
+	buf_fini(&thought);
+	buf_fini(&answer);
+}
+
+static void print_output(const struct printer *p, struct output *o)
+{
+	const char *dim = p->how->reasoning ? term_style(stdout, TERM_DIM) : "";
+	const bool more = o->text.len > o->printed;
+	if (*dim && (more || (o->ended && o->split))) {
+		print_split(p, o, dim);
+	} else if (more) {
+		put_text(o->text.p + o->printed, o->text.len - o->printed);
+		o->newline = o->text.p[o->text.len - 1] == '\n';
+	}
+	o->printed = o->text.len;
+}
+
 /* Prints new text of the current output, and after its end of the next ones. */
 static void print_some(struct printer *p)
 {
@@ -44,12 +109,10 @@ static void print_some(struct printer *p)
 		struct output *o = &p->outputs[p->turn];
 		if (p->turn && !o->printed && (o->text.len || o->ended))
 			putchar('\n');
-		if (o->text.len > o->printed)
-			fwrite(o->text.p + o->printed, 1, o->text.len - o->printed, stdout);
-		o->printed = o->text.len;
+		print_output(p, o);
 		if (!o->ended)
 			break;
-		if (!o->text.len || o->text.p[o->text.len - 1] != '\n')
+		if (!o->newline)
 			putchar('\n');
 		p->turn++;
 	}
@@ -119,8 +182,11 @@ void stream_print_json(json_t *reply)
 
 static void printer_fini(struct printer *p)
 {
-	for (size_t i = 0; i < p->n_outputs; i++)
+	for (size_t i = 0; i < p->n_outputs; i++) {
 		buf_fini(&p->outputs[i].text);
+		if (p->outputs[i].split)
+			reasoning_fini(&p->outputs[i].splitter);
+	}
 	free(p->outputs);
 }
 
@@ -152,6 +218,23 @@ static int on_reply(struct printer *p, json_t *reply, bool *over, char *why, siz
 	return 0;
 }
 
+/* The first output without its reasoning. */
+static void collect_answer(const struct printer *p)
+{
+	const struct buf *text = &p->outputs[0].text;
+	struct reasoning splitter;
+	struct buf thought = {0};
+	if (!p->how->reasoning) {
+		buf_put(p->how->text, text->p ? text->p : "", text->len);
+		return;
+	}
+	reasoning_init(&splitter, p->how->reasoning_open);
+	reasoning_push(&splitter, text->p ? text->p : "", text->len, &thought, p->how->text);
+	reasoning_end(&splitter, &thought, p->how->text);
+	reasoning_fini(&splitter);
+	buf_fini(&thought);
+}
+
 /* Cancels the job; its end arrives as `done`. */
 static int cancel(struct client *c, const char *job, char *why, size_t why_n)
 {
@@ -168,35 +251,39 @@ int stream_job(struct client *c, json_t *request, const struct stream *how, char
 	const int cancel_ms = 5000;
 	const char *known = json_string_value(json_object_get(request, "job"));
 	char *job = known ? xstrdup(known) : NULL;
-	bool over = false, cancelled = false;
+	bool over = false, stop = false, cancelled = false;
 	uint64_t id;
 	int rc = client_send(c, request, &id, why, why_n);
 	while (!rc && !over) {
-		json_t *reply;
-		rc = client_recv(c, cancelled ? cancel_ms : -1, &reply, why, why_n);
-		if (rc == -EINTR && !cancelled && job && !how->watch) {
+		json_t *reply = NULL;
+		rc = client_recv(c, stop ? cancel_ms : -1, &reply, why, why_n);
+		if (rc == -EINTR && how->stay && interrupt_signal() == SIGINT) {
+			interrupt_arm();
+			stop = true;
+			rc = 0;
+		} else if (rc == -EINTR && !how->stay && !how->watch && !stop && job) {
 			interrupt_disarm(); /* from here on Ctrl-C kills */
-			cancelled = true;
-			rc = cancel(c, job, why, why_n);
-			continue;
+			stop = true;
+			rc = 0;
 		}
-		if (rc)
-			break;
-		if (client_reply_id(reply) == id) {
+		if (!rc && client_reply_id(reply) == id) {
 			const char *name = json_string_value(json_object_get(reply, "job"));
 			if (name && !job)
 				job = xstrdup(name);
 			rc = on_reply(&p, reply, &over, why, why_n);
 		}
+		if (!rc && stop && job && !cancelled && !over) {
+			cancelled = true;
+			rc = cancel(c, job, why, why_n);
+		}
 		json_decref(reply);
 	}
 	/* Text before a failure ends its line. */
-	if (!how->json && p.turn < p.n_outputs && p.outputs[p.turn].printed &&
-	    p.outputs[p.turn].text.p[p.outputs[p.turn].printed - 1] != '\n')
+	if (!how->json && p.turn < p.n_outputs && p.outputs[p.turn].printed && !p.outputs[p.turn].newline)
 		putchar('\n');
 	fflush(stdout);
 	if (how->text && p.n_outputs)
-		buf_put(how->text, p.outputs[0].text.p ? p.outputs[0].text.p : "", p.outputs[0].text.len);
+		collect_answer(&p);
 	if (rc == -EINTR && how->watch)
 		rc = 0;
 	else if ((cancelled && over) || rc == -EINTR)

@@ -10,10 +10,13 @@
 #include <stddef.h>
 
 struct stream {
-	bool json;        /* print nothing until the end, then the whole result as one JSON object */
-	bool partial;     /* attached in the middle: only the deltas are printed */
-	bool watch;       /* Ctrl-C leaves the job alone */
-	struct buf *text; /* also collects the first output; may be NULL */
+	bool json;      /* print nothing until the end, then the whole result as one JSON object */
+	bool partial;   /* attached in the middle: only the deltas are printed */
+	bool watch;     /* Ctrl-C leaves the job alone */
+	bool stay;      /* after Ctrl-C has cancelled the job, further ones are ignored until it has ended */
+	bool reasoning; /* the text may begin with reasoning, <think>: dimmed where styles are shown */
+	bool reasoning_open; /* it begins within it */
+	struct buf *text;    /* also collects the first output, without its reasoning; may be NULL */
 };
 
 /* Sends the request (submit or attach) and prints the text until the job has ended.  A single output

@@ -80,14 +80,17 @@ static int submit(struct client *c, const struct opts *o, char *why, size_t why_
 	if (rc)
 		return rc;
 	json_t *request = request_new(o);
+	struct client_about about;
 	bool chat;
-	rc = request_is_chat(o, c, &chat, why, why_n);
+	rc = request_is_chat(o, c, &about, &chat, why, why_n);
 	if (!rc)
 		rc = request_set_prompt(request, o, chat, text, n, why, why_n);
 	free(text);
 	if (!rc)
 		rc = add_job_keys(request, o, why, why_n);
-	struct stream how = {.json = opts_flag(o, "json")};
+	struct stream how = {.json = opts_flag(o, "json"),
+			     .reasoning = chat && about.reasoning,
+			     .reasoning_open = about.reasoning_open};
 	if (!rc && opts_flag(o, "detach"))
 		rc = detach(c, request, how.json, why, why_n);
 	else if (!rc)

@@ -32,7 +32,7 @@ browser() {
 }
 
 missing() {
-	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libsqlite3-dev libgnutls28-dev libcurl4-openssl-dev"
+	packages="gcc make pkg-config libc6-dev libzmq3-dev $(msgpack) libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libsqlite3-dev libgnutls28-dev libcurl4-openssl-dev libedit-dev"
 	[ "$what" != unit ] || packages="$packages g++ libcriterion-dev"
 	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv iproute2 zsh groff-base $(browser)"
 	[ "$what" != lint ] || packages="$packages g++ binutils python3 python3-venv"

@@ -5,7 +5,8 @@
 
 struct environment environment_read(void)
 {
-	const char *term = getenv("TERM"), *no = getenv("NO_COLOR"), *dir = getenv("XDG_RUNTIME_DIR");
+	const char *term = getenv("TERM"), *no = getenv("NO_COLOR"), *dir = getenv("XDG_RUNTIME_DIR"),
+		   *state = getenv("XDG_STATE_HOME");
 	const char *key = getenv("OPENAI_API_KEY");
 	return (struct environment){
 		.runtime_dir = dir && *dir == '/' ? dir : NULL,
@@ -14,6 +15,8 @@ struct environment environment_read(void)
 		.api_key = key && *key ? key : NULL,
 		.key = getenv("QUERN_KEY"),
 		.server_key = getenv("QUERN_SERVER_KEY"),
+		.state_dir = state && *state == '/' ? state : NULL,
+		.dumb_terminal = !term || !*term || strcmp(term, "dumb") == 0,
 		.no_color = (no && *no) || (term && strcmp(term, "dumb") == 0),
 	};
 }

@@ -104,10 +104,10 @@ static void on_interrupt(int sig)
 	int saved = errno;
 	int64_t now = clock_us();
 	if (!interrupted) {
-		interrupted = 1;
+		interrupted = sig;
 		interrupted_us = now;
 		if (write(interrupt_pipe[1], "", 1) < 0)
-			interrupted = 1; /* the pipe is full, hence readable */
+			interrupted = sig; /* the pipe is full, hence readable */
 	} else if (now - interrupted_us > INTERRUPT_ECHO_US) {
 		/* Pending until this handler returns; then it kills. */
 		signal(sig, SIG_DFL);
@@ -149,6 +149,11 @@ void interrupt_disarm(void)
 }
 
 bool interrupt_pending(void)
+{
+	return interrupted != 0;
+}
+
+int interrupt_signal(void)
 {
 	return interrupted;
 }

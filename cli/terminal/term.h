@@ -38,6 +38,7 @@ enum { INTERRUPT_ECHO_US = 100 * 1000 };
 void interrupt_arm(void);
 void interrupt_disarm(void);
 bool interrupt_pending(void);
-int interrupt_fd(void); /* -1 while never armed */
+int interrupt_signal(void); /* the signal that came since; 0: none */
+int interrupt_fd(void);     /* -1 while never armed */
 
 #endif

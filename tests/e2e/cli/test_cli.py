@@ -2,17 +2,15 @@
 
 import json
 import os
-import pty
-import select
 import shutil
 import signal
 import subprocess
-import time
 import uuid
 
 import pytest
 
 from service import BIN, DEMO, QUERN, demo_with, eventually, no_processes_left, spawn
+from terminal import Terminal
 
 PROMPT = "Once upon a time"
 DEAD = "tcp://127.0.0.1:1"
@@ -20,6 +18,7 @@ DEAD = "tcp://127.0.0.1:1"
 COMMANDS = {
     ("serve",): ["--http", "--jobs", "--bus", "--device", "--tp", "--replicas", "--config", "--insecure", "--kv-bytes"],
     ("run",): ["-n", "--temperature", "--seed", "--max-tokens", "--device", "--json"],
+    ("chat",): ["--to", "--system", "--temperature", "/help"],
     ("submit",): ["--to", "-n", "--temperature", "--detach", "--key", "--idempotency-key", "--json"],
     ("jobs",): ["--to", "--json"],
     ("attach",): ["--to", "--from"],
@@ -460,49 +459,13 @@ def test_inspect_names_a_missing_model(run):
 
 # --- a terminal ---
 
-class Terminal:
-    """A command on a terminal of its own."""
-
-    def __init__(self, *arguments):
-        self.master, slave = pty.openpty()
-        self.mark = uuid.uuid4().hex
-        self.process = spawn([QUERN, *arguments], self.mark, stdin=slave, stdout=slave, stderr=slave)
-        os.close(slave)
-        self.text = ""
-
-    def expect(self, word, timeout=60):
-        end = time.monotonic() + timeout
-        while word not in self.text:
-            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
-            assert ready, f"{word!r} did not come: {self.text!r}"
-            try:
-                data = os.read(self.master, 4096)
-            except OSError:     # the other end is closed
-                data = b""
-            assert data, f"{word!r} did not come: {self.text!r}"
-            self.text += data.decode(errors="replace")
-        before, self.text = self.text.split(word, 1)
-        return before
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def end(self):
-        try:
-            return self.process.wait(30)
-        finally:
-            self.process.kill()
-            os.close(self.master)
-            no_processes_left(self.mark)
-
-
-def test_run_on_a_terminal_is_a_chat():
-    t = Terminal("run", DEMO, "-t", "0", "-m", "30")
+def test_run_on_a_terminal_is_a_chat(tmp_path):
+    t = Terminal("run", DEMO, "-t", "0", "-m", "30", HOME=str(tmp_path))
     t.expect(">")
     t.type("Hello!\n")
     t.expect("Hello!")          # the terminal's echo
-    answer = t.expect(">")
-    assert answer.strip()
+    t.expect("Hello")           # the answer
+    t.expect(">")
     t.type("/clear\n")
     t.expect(">")
     t.type("\x04")              # Ctrl-D

@@ -252,3 +252,18 @@ Test(options, typos_get_the_nearest_name)
 	cr_expect_null(nearest_name("frobnicate", names, 3));
 	cr_expect_null(nearest_name("", names, 3));
 }
+
+Test(options, one_option_is_set_and_unset_by_name)
+{
+	cr_assert_eq(opts_set(&o, "temperature", "0.5", why, sizeof why), 0, "%s", why);
+	cr_assert_eq(opts_set(&o, "strict", NULL, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(opts_number(&o, "temperature", 1), 0.5);
+	cr_expect(opts_flag(&o, "strict"));
+	cr_expect_eq(opts_set(&o, "temperature", "warm", why, sizeof why), -EINVAL);
+	cr_expect_eq(opts_set(&o, "temperature", NULL, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "needs a value"), "%s", why);
+	cr_expect_eq(opts_set(&o, "temprature", "1", why, sizeof why), -EINVAL);
+	cr_expect_eq(opts_number(&o, "temperature", 1), 0.5);
+	opts_unset(&o, "temperature");
+	cr_expect_eq(opts_number(&o, "temperature", 1), 1);
+}
