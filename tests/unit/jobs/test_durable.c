@@ -586,6 +586,27 @@ Test(durable, other_request_under_the_same_key_is_refused_in_every_life)
 	recorder_free(g);
 }
 
+/* A statement that is left open would hold the reader at the past: what is recorded later would be lost to it. */
+Test(durable, job_read_from_the_disk_hides_none_that_ends_later)
+{
+	struct recorder *e = recorder_new(), *f = recorder_new(), *g = recorder_new();
+	finish(start_durable(durable_request("e"), e), text);
+	restart();
+	cr_assert_not_null(jobs_find(jobs, e->job));
+	finish(start_durable(durable_request("f"), f), text);
+	demo.svc.keep_finished_us = 0;
+	jobs_sweep(jobs, clock_us());
+	struct submit *s = durable_request("f");
+	int n = n_sent;
+	jobs_submit(jobs, &s, &g->l, 0);
+	cr_expect_eq(n_sent, n, "a finished job runs again under its key");
+	cr_expect_str_eq(g->job, f->job);
+	cr_expect_str_eq(g->done[0].p, text);
+	recorder_free(e);
+	recorder_free(f);
+	recorder_free(g);
+}
+
 /* --- the sweep --- */
 
 Test(durable, expired_jobs_are_swept_from_the_disk)
