@@ -156,11 +156,19 @@ static void print_status(const json_t *s)
 	const json_t *j = json_object_get(s, "journal");
 	print_numerics(json_object_get(s, "replicas"));
 	const char *error = json_string_value(json_object_get(j, "error"));
+	const char *low = json_string_value(json_object_get(j, "low"));
 	char bytes[32];
 	if (json_is_object(j))
 		printf("journal    %s%s%s%s%s\n", term_bytes(number(j, "bytes"), bytes, sizeof bytes),
-		       term_style(stdout, error ? TERM_RED : TERM_PLAIN),
-		       error ? "  durable jobs are refused: " : "", error ? error : "",
+		       term_style(stdout, error ? TERM_RED
+					  : low ? TERM_YELLOW
+						: TERM_PLAIN),
+		       error ? "  durable jobs are refused: "
+		       : low ? "  "
+			     : "",
+		       error ? error
+		       : low ? low
+			     : "",
 		       term_style(stdout, TERM_PLAIN));
 	printf("so far     %lld prompt tokens, %lld output tokens, %lld steps\n\n",
 	       integer(s, "prompt_tokens"), integer(s, "generated_tokens"), integer(s, "steps"));

@@ -90,6 +90,9 @@ static const struct opt options[] = {
 	OPT("tls-key", OPT_TEXT, "FILE", "its key, PEM"),
 	OPT("journal", OPT_TEXT, "FILE", "file of durable jobs, created if missing (none)"),
 	OPT("journal-bytes", OPT_SIZE, "SIZE", "beyond this size, the oldest finished jobs are deleted (4G)"),
+	OPT("file-margin", OPT_SIZE, "SIZE",
+	    "free space on the journal's disk that files leave (an eighth of the disk, at most 256M)"),
+	OPT("job-margin", OPT_SIZE, "SIZE", "the same for durable jobs and batches (half of --file-margin)"),
 	OPT("max-file-bytes", OPT_SIZE, "SIZE", "largest file of /v1/files (200M)"),
 	OPT("keep", OPT_INT, "S", "seconds that finished jobs are kept (3600)", .lo = 0, .hi = 366 * 86400),
 	OPT("keep-durable", OPT_INT, "S", "the same for durable jobs (86400)", .lo = 0, .hi = 366 * 86400),
@@ -345,6 +348,13 @@ static void model_identity(const struct controller *p, char *out, size_t n)
 	buf_fini(&piece);
 }
 
+/* As the journal has it: 0 is its own choice. */
+static int64_t margin(const struct opts *o, const char *name)
+{
+	int64_t n = opts_int(o, name, 0);
+	return opts_has(o, name) && !n ? -1 : n;
+}
+
 static int start_journal(struct controller *p, char *why, size_t why_n)
 {
 	char model[128];
@@ -353,7 +363,11 @@ static int start_journal(struct controller *p, char *why, size_t why_n)
 		return 0;
 	model_identity(p, model, sizeof model);
 	static const char *const schemas[] = {jobs_schema, file_store_schema, batches_schema, NULL};
-	struct journal_config cfg = {.path = path, .model = model, .schemas = schemas};
+	struct journal_config cfg = {.path = path,
+				     .model = model,
+				     .schemas = schemas,
+				     .file_margin = margin(&p->o, "file-margin"),
+				     .job_margin = margin(&p->o, "job-margin")};
 	int rc = journal_open(&cfg, &p->journal, why, why_n);
 	p->svc.journal = p->journal;
 	return rc;

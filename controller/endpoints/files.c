@@ -31,7 +31,8 @@ struct upload {
 	struct file_info info;
 	char purpose[FIELD_MAX], anchor[FIELD_MAX], seconds[FIELD_MAX];
 	bool duplicate, too_long; /* a second file; a field beyond FIELD_MAX */
-	bool refused;             /* by the journal's disk */
+	int refused;              /* by the journal: -errno, */
+	char why[512];            /* and the reason; "": the file's writer has it */
 	bool broken;              /* the form cannot be parsed */
 	bool full;                /* the journal has no room */
 	int64_t bytes;
@@ -64,6 +65,7 @@ static void begin_file(struct upload *u, const char *name)
 	/* The client's directories are of no use. */
 	const char *slash = name ? strrchr(name, '/') : NULL;
 	snprintf(u->info.name, sizeof u->info.name, "%s", slash ? slash + 1 : name ? name : "file");
+	u->refused = journal_room(file_store_journal(u->files), JOURNAL_FILE, 0, u->why, sizeof u->why);
 	file_store_id(u->info.id, "file-");
 	u->file = file_writer_new(u->files, &u->info);
 }
@@ -84,8 +86,8 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
 		else if (at == 0 && u->bytes)
 			u->duplicate = true;
 		u->bytes += (int64_t)n;
-		if (!u->duplicate && !u->refused && !u->full && file_writer_put(u->file, data, n))
-			u->refused = true;
+		if (!u->duplicate && !u->refused && !u->full)
+			u->refused = file_writer_put(u->file, data, n);
 	} else if (strcmp(key, "purpose") == 0) {
 		field(u, u->purpose, data, at, n);
 	} else if (strcmp(key, "expires_after[anchor]") == 0) {
@@ -165,14 +167,28 @@ struct pending {
 	struct file_info info;
 };
 
+/* The file cannot be stored: rc and the reason of the journal. */
+static void refuse_file(struct exchange *x, int rc, const char *why)
+{
+	char text[640];
+	if (rc == -EDQUOT) {
+		exchange_error(x, MHD_HTTP_INSUFFICIENT_STORAGE, "server_error", "file",
+			       "insufficient_storage", "the file is refused: %s", why);
+		return;
+	}
+	snprintf(text, sizeof text,
+		 "the file could not be written: the journal's disk is full or fails, or is too "
+		 "slow: %s",
+		 why);
+	exchange_fail(x, E_INTERNAL, NULL, text);
+}
+
 static void on_uploaded(void *user, int rc, const char *why)
 {
 	struct pending *a = user;
 	struct buf b = {0};
-	(void)why;
 	if (rc) {
-		exchange_fail(a->x, E_INTERNAL, NULL,
-			      "the file could not be written: the journal's disk is full or fails");
+		refuse_file(a->x, rc, why);
 	} else {
 		put_file(&b, &a->info);
 		exchange_reply(a->x, MHD_HTTP_OK, &b);
@@ -233,8 +249,7 @@ static void end_upload(struct exchange *x)
 		return;
 	}
 	if (u->refused) {
-		exchange_fail(x, E_INTERNAL, NULL,
-			      "the file could not be written: the journal's disk is full, or too slow");
+		refuse_file(x, u->refused, u->why[0] ? u->why : file_writer_why(u->file));
 		return;
 	}
 	snprintf(u->info.purpose, sizeof u->info.purpose, "batch");
@@ -311,8 +326,9 @@ static void on_deleted(void *user, int rc, const char *why)
 		exchange_error(a->x, MHD_HTTP_CONFLICT, "invalid_request_error", NULL, "file_in_use", "%s",
 			       why);
 	} else if (rc) {
-		exchange_fail(a->x, E_INTERNAL, NULL,
-			      "the file could not be deleted: the journal's disk fails");
+		char text[512];
+		snprintf(text, sizeof text, "the file could not be deleted: %s", why);
+		exchange_fail(a->x, E_INTERNAL, NULL, text);
 	} else {
 		buf_puts(&b, "{\"id\":");
 		json_write_str(&b, a->info.id);

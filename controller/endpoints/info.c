@@ -6,6 +6,7 @@
 #include "controller/endpoints/common.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
+#include "controller/jobs/file_store.h"
 #include "controller/jobs/journal.h"
 #include "controller/message/engine_msg.h"
 #include "controller/metrics/metrics.h"
@@ -26,11 +27,12 @@ void info_call_health(struct exchange *x, const char *rest)
 		return;
 	}
 	struct buf b = {0};
-	char why[256];
+	char why[512];
 	struct journal *journal = x->host->svc->journal;
 	buf_puts(&b, "{\"status\":\"ok\"");
-	if (journal && !journal_health(journal, why, sizeof why)) {
-		/* The service is up; only durable jobs are refused. */
+	if (journal && (!journal_health(journal, why, sizeof why) ||
+			journal_room(journal, JOURNAL_FILE, FILE_PART, why, sizeof why))) {
+		/* The service is up; only durable jobs are refused, or files. */
 		buf_puts(&b, ",\"journal\":");
 		json_write_str(&b, why);
 	}

@@ -411,9 +411,26 @@ static int write_file(struct batches *bs, struct openai_batch *b, bool failed, u
 	return 0;
 }
 
+/* The output files wait for room on the disk, like other files. */
+static bool waits_for_room(struct batches *bs, struct openai_batch *b)
+{
+	char why[512];
+	int64_t bytes = openai_batch_result_bytes(bs, b);
+	bool waits = journal_room(file_store_journal(bs->files), JOURNAL_FILE, bytes, why, sizeof why) != 0;
+	if (waits && !b->waits_for_room)
+		log_warn("batch", "batch=%s waits with its output of %" PRId64 " bytes: %s", b->id, bytes,
+			 why);
+	b->waits_for_room = waits;
+	if (waits)
+		b->finalize_us = clock_us() + 5 * RETRY_US;
+	return waits;
+}
+
 static void finalize(struct batches *bs, struct openai_batch *b)
 {
 	uint32_t n_good = 0, n_bad = 0;
+	if (waits_for_room(bs, b))
+		return;
 	int rc = write_file(bs, b, false, &n_good);
 	if (!rc)
 		rc = write_file(bs, b, true, &n_bad);

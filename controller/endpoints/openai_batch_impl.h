@@ -42,6 +42,7 @@ struct openai_batch {
 	uint32_t share;
 	int64_t expires_at, output_keep_s;
 	int64_t validate_us, finalize_us; /* the thread's: when it may try again */
+	bool waits_for_room;              /* the thread's: its output, for the disk */
 	struct openai_batch *later;       /* created after this one */
 
 	struct batch_line *lines; /* owned; NULL before it is validated */
@@ -89,6 +90,8 @@ void openai_batch_each_unfinished(struct batches *bs, const struct openai_batch 
 void openai_batch_store_line(struct batches *bs, struct openai_batch *b, uint32_t line, bool failed,
 			     struct buf *data, size_t n_jobs,
 			     void (*done)(void *user, int rc, const char *why), void *user);
+/* Of all results, in the journal. */
+int64_t openai_batch_result_bytes(struct batches *bs, const struct openai_batch *b);
 /* Calls put for each result, in the order of the lines. */
 int openai_batch_each_line(struct batches *bs, struct openai_batch *b, bool failed,
 			   int (*put)(void *user, const char *p, size_t n), void *user, uint32_t *n);

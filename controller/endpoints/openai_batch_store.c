@@ -354,6 +354,19 @@ void openai_batch_store_line(struct batches *bs, struct openai_batch *b, uint32_
 	op_put(o);
 }
 
+int64_t openai_batch_result_bytes(struct batches *bs, const struct openai_batch *b)
+{
+	int64_t bytes = 0;
+	pthread_mutex_lock(&bs->lock);
+	sqlite3_stmt *s = journal_query(bs->reader, "SELECT sum(length(data) + 1) FROM lines WHERE batch = ?",
+					JOURNAL_VALUES(journal_int(b->n)));
+	if (s && sqlite3_step(s) == SQLITE_ROW)
+		bytes = sqlite3_column_int64(s, 0);
+	sqlite3_reset(s);
+	pthread_mutex_unlock(&bs->lock);
+	return bytes;
+}
+
 int openai_batch_each_line(struct batches *bs, struct openai_batch *b, bool failed,
 			   int (*put)(void *user, const char *p, size_t n), void *user, uint32_t *n)
 {
@@ -548,6 +561,7 @@ void batches_create(struct batches *bs, const struct openai_batch_request *r,
 	*c = (struct creation){bs, b, done, user};
 	struct openai_batch_op *o = op_new(bs, run_insert, on_done);
 	o->op.required = false;
+	o->op.need = JOURNAL_JOB;
 	o->n = n;
 	snprintf(o->id, sizeof o->id, "%s", b->id);
 	snprintf(o->owner, sizeof o->owner, "%s", b->owner);

@@ -34,7 +34,8 @@ struct file_writer {
 	struct file_store *fs;
 	struct file_info info;
 	struct buf part;
-	atomic_bool failed;  /* a part is not in the journal */
+	atomic_int failed;   /* a part is not in the journal: -errno; 0: all are, or are on their way */
+	char why[512];       /* the reason; set before failed */
 	atomic_uint refs;    /* the writer's own, one per part under way */
 	atomic_uint n_parts; /* in the journal, or under way to it */
 	pthread_mutex_t lock;
@@ -61,6 +62,9 @@ static struct file_op *op_new(int (*run)(struct journal_op *, struct journal_db 
 static int run_part(struct journal_op *op, struct journal_db *db);
 static int run_commit(struct journal_op *op, struct journal_db *db);
 static int run_delete(struct journal_op *op, struct journal_db *db);
+static int run_delete_unused(struct journal_op *op, struct journal_db *db);
+static int run_sweep(struct journal_op *op, struct journal_db *db);
+static int run_tidy(struct journal_op *op, struct journal_db *db);
 
 static void writer_unref(struct file_writer *w)
 {
@@ -70,6 +74,16 @@ static void writer_unref(struct file_writer *w)
 	pthread_mutex_destroy(&w->lock);
 	buf_fini(&w->part);
 	free(w);
+}
+
+static void fail(struct file_writer *w, int rc, const char *why)
+{
+	pthread_mutex_lock(&w->lock);
+	if (!atomic_load(&w->failed)) {
+		snprintf(w->why, sizeof w->why, "%s", why);
+		atomic_store(&w->failed, rc);
+	}
+	pthread_mutex_unlock(&w->lock);
 }
 
 static void part_done(struct file_writer *w, int rc)
@@ -92,8 +106,12 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 			     "the file is the input of %s, which has not ended: cancel that or wait for it",
 			     o->used_by);
 	}
-	if (rc && o->writer)
-		atomic_store(&o->writer->failed, true);
+	/* The first reason stays: what follows fails because of it. */
+	if (rc && o->writer) {
+		fail(o->writer, rc, why);
+		rc = atomic_load(&o->writer->failed);
+		why = o->writer->why;
+	}
 	if (o->writer && o->op.run == run_part)
 		part_done(o->writer, rc);
 	if (rc && o->op.run == run_commit) {
@@ -117,23 +135,36 @@ static struct file_op *op_new(int (*run)(struct journal_op *, struct journal_db 
 	o->op.run = run;
 	o->op.done = on_done;
 	o->op.bytes = sizeof *o;
+	o->op.frees = run == run_delete || run == run_delete_unused || run == run_sweep || run == run_tidy;
 	return o;
 }
 
 static int run_part(struct journal_op *op, struct journal_db *db)
 {
 	struct file_op *o = (struct file_op *)op;
+	if (atomic_load(&o->writer->failed))
+		return SQLITE_ABORT;
 	return journal_run(db, "INSERT INTO chunks(file, first, data) VALUES(?, ?, ?)",
 			   JOURNAL_VALUES(journal_text(o->info.id), journal_int(o->first),
 					  journal_blob(o->data.p, o->data.len)));
+}
+
+static bool is_whole(struct journal_db *db, const struct file_info *f)
+{
+	sqlite3_stmt *s =
+		journal_query(db, "SELECT coalesce(sum(length(data)), 0) FROM chunks WHERE file = ?",
+			      JOURNAL_VALUES(journal_text(f->id)));
+	bool whole = s && sqlite3_step(s) == SQLITE_ROW && sqlite3_column_int64(s, 0) == f->bytes;
+	sqlite3_reset(s);
+	return whole;
 }
 
 static int run_commit(struct journal_op *op, struct journal_db *db)
 {
 	struct file_op *o = (struct file_op *)op;
 	const struct file_info *f = &o->info;
-	/* Its parts were put before, so each of them is done or has failed. */
-	if (o->writer && atomic_load(&o->writer->failed))
+	/* Its parts were put before, so each of them is done or has failed, even within this transaction. */
+	if ((o->writer && atomic_load(&o->writer->failed)) || !is_whole(db, f))
 		return SQLITE_ABORT;
 	int rc = journal_run(db,
 			     "INSERT INTO files(id, owner, name, purpose, bytes, created_at, expires_at) "
@@ -382,7 +413,7 @@ struct file_writer *file_writer_new(struct file_store *fs, const struct file_inf
 	w->info = *info;
 	w->info.bytes = 0;
 	atomic_init(&w->refs, 1);
-	atomic_init(&w->failed, false);
+	atomic_init(&w->failed, 0);
 	atomic_init(&w->n_parts, 0);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->done, NULL);
@@ -391,11 +422,16 @@ struct file_writer *file_writer_new(struct file_store *fs, const struct file_inf
 
 static void put_part(struct file_writer *w)
 {
+	if (atomic_load(&w->failed)) {
+		buf_clear(&w->part);
+		return;
+	}
 	struct file_op *o = op_new(run_part);
 	o->info = w->info;
 	o->first = w->info.bytes - (int64_t)w->part.len;
 	o->data = w->part;
-	o->op.bytes += o->data.cap;
+	o->op.bytes += o->data.len;
+	o->op.need = JOURNAL_FILE;
 	o->writer = w;
 	w->part = (struct buf){0};
 	atomic_fetch_add(&w->refs, 1);
@@ -418,7 +454,12 @@ int file_writer_put(struct file_writer *w, const void *p, size_t n)
 		if (w->part.len == FILE_PART)
 			put_part(w);
 	}
-	return atomic_load(&w->failed) ? -EAGAIN : 0;
+	return atomic_load(&w->failed);
+}
+
+const char *file_writer_why(const struct file_writer *w)
+{
+	return atomic_load(&w->failed) ? w->why : "";
 }
 
 int file_writer_wait(struct file_writer *w)
@@ -428,7 +469,7 @@ int file_writer_wait(struct file_writer *w)
 	while (w->n_waiting >= PARTS_WAITING)
 		pthread_cond_wait(&w->done, &w->lock);
 	pthread_mutex_unlock(&w->lock);
-	return atomic_load(&w->failed) ? -EAGAIN : 0;
+	return atomic_load(&w->failed);
 }
 
 void file_writer_describe(struct file_writer *w, const struct file_info *info)

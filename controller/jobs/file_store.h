@@ -65,10 +65,12 @@ void file_store_sweep(struct file_store *fs);
 /* A file being written, by one thread at a time.  info: all but bytes. */
 struct file_writer;
 struct file_writer *file_writer_new(struct file_store *fs, const struct file_info *info);
-/* -EAGAIN: a part was refused (the disk is full, or slower than the caller): abort the file. */
+/* Negative: a part was refused: abort the file.  -EAGAIN: the disk fails, or is slower than the caller;
+ * -EDQUOT: it has too little room for files (journal_room()). */
 int file_writer_put(struct file_writer *w, const void *p, size_t n);
+const char *file_writer_why(const struct file_writer *w); /* the reason; "" without one */
 /* Waits until at most 16 MiB of the file wait for the disk: a fast writer of a large file would fill the
- * journal's queue otherwise.  Not on the journal's thread.  -EAGAIN as above. */
+ * journal's queue otherwise.  Not on the journal's thread.  Returns as above. */
 int file_writer_wait(struct file_writer *w);
 /* Replaces info (purpose, expiry) but for the bytes. */
 void file_writer_describe(struct file_writer *w, const struct file_info *info);

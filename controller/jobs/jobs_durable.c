@@ -205,6 +205,10 @@ enum code durable_refuses(struct jobs *j, char *why, size_t why_n)
 		snprintf(why, why_n, "durable: the journal is full (--journal-bytes)");
 		return E_OVERLOADED;
 	}
+	if (journal_room(j->journal, JOURNAL_JOB, 0, reason, sizeof reason)) {
+		snprintf(why, why_n, "durable: %s", reason);
+		return E_OVERLOADED;
+	}
 	return CODE_OK;
 }
 
@@ -237,6 +241,7 @@ void durable_accept(struct jobs *j, struct job *job)
 	job->settling = true;
 	o->op.done = on_accept_done;
 	o->op.required = false;
+	o->op.need = JOURNAL_JOB;
 	o->key = job->key ? xstrdup(job->key) : NULL;
 	o->owner = job->owner ? xstrdup(job->owner) : NULL;
 	memcpy(o->body, job->body, sizeof o->body);
@@ -265,7 +270,7 @@ void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *
 		snprintf(text, sizeof text, "durable: %s", why);
 		if (!job->ended)
 			j->send(j->user, jobs_command(ENGINE_CANCEL, job));
-		jobs_refuse(j, job, E_INTERNAL, text);
+		jobs_refuse(j, job, rc == -EDQUOT ? E_OVERLOADED : E_INTERNAL, text);
 		return;
 	}
 	jobs_accept(j, job);
@@ -459,12 +464,14 @@ void durable_end(struct jobs *j, struct job *job, int64_t now)
 void durable_sweep(struct jobs *j, int64_t now)
 {
 	struct journal_stats st;
-	if (now < j->sweep_us || !journal_takes(j->journal))
+	/* Also while the disk is full: that makes room. */
+	if (now < j->sweep_us)
 		return;
 	j->sweep_us = now + SWEEP_US;
 	journal_stats(j->journal, &st);
 	struct durable_op *o = op_new(j, NULL, run_sweep);
 	o->op.required = false;
+	o->op.frees = true;
 	o->limit = SWEEP_ROWS;
 	/* The expired ones; when the file is too large, the oldest of any age. */
 	bool full = st.file_bytes - st.free_bytes > j->svc->journal_bytes;

@@ -15,8 +15,7 @@
 enum {
 	OPS_MAX = 65536, /* waiting */
 	RETRY_MS = 1000,
-	VACUUM_PAGES = 256,       /* given back after a transaction, at most */
-	VACUUM_SPARE_PAGES = 256, /* free pages that stay for what comes next */
+	VACUUM_BYTES = 1 << 20, /* given back at once, at most: each page may be written twice for it */
 };
 #define BYTES_MAX ((size_t)256 << 20) /* waiting */
 
@@ -37,7 +36,10 @@ struct journal {
 	bool ending;           /* journal_end(): nothing is tried again */
 	bool quit;
 	bool failing;
+	bool urgent; /* an operation that frees was put while the disk fails: not to wait for the next attempt
+		      */
 	char why[256];
+	bool low; /* durable jobs are refused for the room that is left */
 	struct journal_stats stats;
 };
 
@@ -107,15 +109,60 @@ static int run_one(struct journal *j, struct journal_op *op)
 	return rc2 ? rc2 : rc;
 }
 
-/* codes: [n] of the operations, in order.  Not SQLITE_OK: the whole transaction failed. */
-static int transaction(struct journal *j, struct queue *q, int *codes)
+/* What has happened to an operation within its transaction. */
+struct outcome {
+	int code;     /* of SQLite */
+	bool refused; /* the disk has too little room for its need: it did not run */
+};
+
+/* Bytes of the disk that may be written, and of free pages of the file. */
+struct room {
+	int64_t disk, pages;
+};
+
+static bool has_room(const struct journal *j, const struct room *r, enum journal_need need, int64_t bytes)
 {
+	/* Once into the -wal file, which is cut after each transaction, and into the file where its free
+	 * pages are not enough. */
+	int64_t more = bytes > r->pages ? bytes - r->pages : 0, wal = 2 * j->file.disk.transaction_bytes;
+	return r->disk - (bytes < wal ? bytes : wal) - more >= journal_disk_keeps(&j->file.disk, need);
+}
+
+static void take_room(struct room *r, int64_t bytes)
+{
+	int64_t more = bytes > r->pages ? bytes - r->pages : 0;
+	r->disk -= bytes + more;
+	r->pages -= bytes - more;
+}
+
+static struct room room_now(struct journal *j)
+{
+	pthread_mutex_lock(&j->lock);
+	struct room r = {.pages = j->stats.free_bytes};
+	pthread_mutex_unlock(&j->lock);
+	r.disk = journal_disk_free(&j->file.disk);
+	return r;
+}
+
+/* outcomes: [n] of the operations, in order.  Not SQLITE_OK: the whole transaction failed. */
+static int transaction(struct journal *j, struct queue *q, struct outcome *outcomes)
+{
+	struct room room = room_now(j);
 	int rc = journal_exec(j->file.db, "BEGIN IMMEDIATE");
 	size_t i = 0;
 	for (struct journal_op *op = q->first; !rc && op; op = op->next, i++) {
-		codes[i] = run_one(j, op);
-		if (codes[i] && journal_is_disk_error(codes[i]))
-			rc = codes[i];
+		/* While there is a ballast, what ends is tried in any case. */
+		bool free_pass = op->frees || (op->need == JOURNAL_END && j->file.disk.has_ballast);
+		outcomes[i] = (struct outcome){.refused = !free_pass &&
+							  !has_room(j, &room, op->need, (int64_t)op->bytes)};
+		if (outcomes[i].refused && op->required)
+			rc = SQLITE_FULL;
+		if (outcomes[i].refused)
+			continue;
+		take_room(&room, (int64_t)op->bytes);
+		outcomes[i].code = run_one(j, op);
+		if (outcomes[i].code && journal_is_disk_error(outcomes[i].code))
+			rc = outcomes[i].code;
 	}
 	/* With nothing to write, a probe detects that the disk still fails, or has recovered. */
 	if (!rc && !q->first)
@@ -123,6 +170,28 @@ static int transaction(struct journal *j, struct queue *q, int *codes)
 	if (!rc)
 		rc = journal_exec(j->file.db, "COMMIT");
 	return rc;
+}
+
+/* 0, or -errno with the reason; nothing is written then. */
+static int attempt(struct journal *j, struct queue *q, struct outcome *outcomes, char *why, size_t why_n)
+{
+	errno = 0;
+	int rc = transaction(j, q, outcomes);
+	if (!rc)
+		return 0;
+	rc = journal_why(j->file.path, j->file.db, rc, why, why_n);
+	if (journal_in_transaction(j->file.db))
+		journal_exec(j->file.db, "ROLLBACK");
+	return rc;
+}
+
+/* What is in the -wal file goes into the file, and the disk gets its room back.  Not while a reader needs it.
+ */
+static void checkpoint(struct journal *j)
+{
+	journal_db_patience(j->file.db, false);
+	journal_exec(j->file.db, "PRAGMA wal_checkpoint(RESTART)");
+	journal_db_patience(j->file.db, true);
 }
 
 /* After a lost required operation nothing may be written: the next life would resume from a state with a gap.
@@ -137,57 +206,80 @@ static void refuse_all(struct journal *j, struct queue *q)
 /* One transaction of all operations in q; those to be tried again stay there. */
 static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 {
-	int *codes = xcalloc(n ? n : 1, sizeof *codes);
+	struct outcome *outcomes = xcalloc(n ? n : 1, sizeof *outcomes);
 	struct queue again;
-	char why[256] = "";
-	errno = 0;
-	int err = 0, rc = transaction(j, q, codes);
-	if (rc) {
-		err = journal_why(j->file.path, j->file.db, rc, why, sizeof why);
-		if (journal_in_transaction(j->file.db))
-			journal_exec(j->file.db, "ROLLBACK");
+	char why[256] = "", refusal[512];
+	int err = attempt(j, q, outcomes, why, sizeof why);
+	/* What lies behind the ballast is for what ends or deletes. */
+	if (err == -ENOSPC && journal_disk_drop_ballast(&j->file.disk)) {
+		checkpoint(j);
+		err = attempt(j, q, outcomes, why, sizeof why);
 	}
-	set_failing(j, rc ? why : NULL);
+	set_failing(j, err ? why : NULL);
 	queue_init(&again);
 	struct journal_op *op;
 	for (size_t i = 0; (op = queue_pop(q)); i++) {
-		if (rc && op->required && !last) {
+		if (err && op->required && !last) {
 			if (op->held)
 				op->held(op, err, why);
 			op->held = NULL;
 			queue_push(&again, op);
-		} else if (rc) {
+		} else if (err) {
 			j->lost = j->lost || op->required;
 			confirm(j, op, err, why);
-		} else if (codes[i]) {
-			log_error("journal", "an operation failed: %s", sqlite3_errstr(codes[i]));
-			confirm(j, op, -EIO, sqlite3_errstr(codes[i]));
+		} else if (outcomes[i].refused) {
+			confirm(j, op,
+				journal_disk_refuse(&j->file.disk, op->need, j->file.path, refusal,
+						    sizeof refusal),
+				refusal);
+		} else if (outcomes[i].code) {
+			/* SQLITE_ABORT: given up by itself, for a reason that is known. */
+			log_line(outcomes[i].code == SQLITE_ABORT ? LOG_DEBUG : LOG_ERROR, "journal",
+				 "an operation failed: %s", sqlite3_errstr(outcomes[i].code));
+			confirm(j, op, -EIO, sqlite3_errstr(outcomes[i].code));
 		} else {
 			confirm(j, op, 0, "");
 		}
 	}
 	pthread_mutex_lock(&j->lock);
-	j->stats.n_commits += !rc;
-	j->stats.n_ops += rc ? 0 : n;
+	j->stats.n_commits += !err;
+	j->stats.n_ops += err ? 0 : n;
 	pthread_mutex_unlock(&j->lock);
-	free(codes);
+	free(outcomes);
 	*q = again;
 	if (!q->first)
 		q->last = &q->first;
 }
 
-/* Free pages go back to the file system, a bounded number at a time. */
-static void vacuum(struct journal *j)
+/* Free pages go back to the file system, a bounded number at a time.  True: there are more of them. */
+static bool vacuum(struct journal *j)
 {
-	int rc;
-	int64_t n = journal_get_int(j->file.db, "PRAGMA freelist_count", &rc);
+	int rc, rc2;
+	int64_t page = journal_get_int(j->file.db, "PRAGMA page_size", &rc);
+	int64_t n = journal_get_int(j->file.db, "PRAGMA freelist_count", &rc2);
 	char text[64];
-	if (rc || n <= VACUUM_SPARE_PAGES)
-		return;
-	n -= VACUUM_SPARE_PAGES;
-	snprintf(text, sizeof text, "PRAGMA incremental_vacuum(%d)",
-		 n < VACUUM_PAGES ? (int)n : VACUUM_PAGES);
-	journal_exec(j->file.db, text);
+	if (rc || rc2 || n * page <= j->file.disk.spare_bytes)
+		return false;
+	n -= j->file.disk.spare_bytes / page;
+	/* On a disk that is nearly full in small steps: each page that moves is written into the -wal file.
+	 */
+	int64_t most = journal_disk_free(&j->file.disk) / 4;
+	most = most > VACUUM_BYTES ? VACUUM_BYTES : most < 16 * page ? 16 * page : most;
+	bool more = n > most / page;
+	snprintf(text, sizeof text, "PRAGMA incremental_vacuum(%lld)", (long long)(more ? most / page : n));
+	return journal_exec(j->file.db, text) == SQLITE_OK && more;
+}
+
+/* After a transaction, and while there is more of it to do.  True: there is. */
+static bool tidy(struct journal *j)
+{
+	struct journal_disk *d = &j->file.disk;
+	bool more = vacuum(j);
+	if (journal_disk_free(d) < journal_disk_keeps(d, JOURNAL_FILE) + d->transaction_bytes ||
+	    !d->has_ballast)
+		checkpoint(j);
+	journal_disk_make_ballast(d);
+	return more;
 }
 
 static void measure(struct journal *j)
@@ -196,22 +288,16 @@ static void measure(struct journal *j)
 	int64_t page = journal_get_int(j->file.db, "PRAGMA page_size", &rc);
 	int64_t n = journal_get_int(j->file.db, "PRAGMA page_count", &rc);
 	int64_t n_free = journal_get_int(j->file.db, "PRAGMA freelist_count", &rc);
+	int64_t disk_free = journal_disk_free(&j->file.disk);
 	pthread_mutex_lock(&j->lock);
+	j->low = disk_free < journal_disk_keeps(&j->file.disk, JOURNAL_JOB);
 	j->stats.file_bytes = page * n;
 	j->stats.free_bytes = page * n_free;
 	pthread_mutex_unlock(&j->lock);
 }
 
-static size_t count(const struct queue *q)
-{
-	size_t n = 0;
-	for (const struct journal_op *op = q->first; op; op = op->next)
-		n++;
-	return n;
-}
-
-/* Appends the queue to hand (operations to be tried again).  Waits for something to do; false: the end. */
-static bool take(struct journal *j, struct queue *hand)
+/* Appends the queue to hand.  Waits for something to do; false: the end. */
+static bool take(struct journal *j, struct queue *hand, bool more)
 {
 	struct timespec until;
 	pthread_mutex_lock(&j->lock);
@@ -219,12 +305,14 @@ static bool take(struct journal *j, struct queue *hand)
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += RETRY_MS / 1000;
 	/* While the disk fails, new operations wait for the next attempt, too. */
-	while (!j->quit && !(j->ending && (hand->first || j->ops.first)) && (j->failing || !j->ops.first)) {
-		if (!j->failing)
+	while (!j->quit && !more && !j->urgent && !(j->ending && (hand->first || j->ops.first)) &&
+	       (j->failing || !(hand->first || j->ops.first))) {
+		if (!j->failing && j->file.disk.has_ballast)
 			pthread_cond_wait(&j->more, &j->lock);
 		else if (pthread_cond_timedwait(&j->more, &j->lock, &until))
 			break;
 	}
+	j->urgent = false;
 	for (struct journal_op *op; (op = queue_pop(&j->ops));)
 		queue_push(hand, op);
 	bool quit = j->quit;
@@ -232,21 +320,71 @@ static bool take(struct journal *j, struct queue *hand)
 	return !quit || hand->first;
 }
 
+/* Into part: the first operations of hand, as many as are one transaction.  Returns their number. */
+static size_t take_part(const struct journal *j, struct queue *hand, struct queue *part)
+{
+	int64_t bytes = 0;
+	size_t n = 0;
+	while (hand->first && (!n || bytes + (int64_t)hand->first->bytes <= j->file.disk.transaction_bytes)) {
+		bytes += (int64_t)hand->first->bytes;
+		queue_push(part, queue_pop(hand));
+		n++;
+	}
+	return n;
+}
+
+/* While the disk fails: into part the operations that free something, which make room for the others. */
+static size_t take_frees(struct journal *j, struct queue *hand, struct queue *part)
+{
+	struct queue rest;
+	struct journal_op *op;
+	size_t n = 0;
+	queue_init(&rest);
+	while ((op = queue_pop(hand))) {
+		if (op->frees)
+			queue_push(part, op), n++;
+		else if (op->required)
+			queue_push(&rest, op);
+		else /* put before the failure was known: as if it had come later */
+			confirm(j, op, -EAGAIN, j->why);
+	}
+	while ((op = queue_pop(&rest)))
+		queue_push(hand, op);
+	return n;
+}
+
+/* What is left of part goes to the front of hand. */
+static void put_back(struct queue *hand, struct queue *part)
+{
+	struct journal_op *op;
+	while ((op = queue_pop(hand)))
+		queue_push(part, op);
+	while ((op = queue_pop(part)))
+		queue_push(hand, op);
+}
+
 static void *journal_thread(void *arg)
 {
 	struct journal *j = arg;
-	struct queue hand;
+	struct queue hand, part;
+	bool more = false;
 	queue_init(&hand);
-	while (take(j, &hand)) {
+	queue_init(&part);
+	while (take(j, &hand, more)) {
 		pthread_mutex_lock(&j->lock);
-		bool last = j->ending || j->quit;
+		bool last = j->ending || j->quit, failing = j->failing;
 		pthread_mutex_unlock(&j->lock);
 		if (j->lost) {
 			refuse_all(j, &hand);
 			continue;
 		}
-		commit(j, &hand, count(&hand), last);
-		vacuum(j);
+		size_t n = failing && !last ? take_frees(j, &hand, &part) : 0;
+		if (!n)
+			n = take_part(j, &hand, &part);
+		if (n || failing)
+			commit(j, &part, n, last);
+		put_back(&hand, &part);
+		more = tidy(j);
 		measure(j);
 	}
 	return NULL;
@@ -261,11 +399,12 @@ void journal_put(struct journal *j, struct journal_op *op)
 	bool full = j->n_ops >= OPS_MAX || j->n_bytes + op->bytes > BYTES_MAX;
 	if (j->failing)
 		snprintf(why, sizeof why, "%s", j->why);
-	bool refused = !op->required && (full || j->failing || j->quit);
+	bool refused = !op->required && (full || (j->failing && !op->frees) || j->quit);
 	if (!refused) {
 		j->n_ops++;
 		j->n_put++;
 		j->n_bytes += op->bytes;
+		j->urgent = j->urgent || (j->failing && op->frees);
 		queue_push(&j->ops, op);
 		pthread_cond_signal(&j->more);
 	}
@@ -277,7 +416,7 @@ void journal_put(struct journal *j, struct journal_op *op)
 bool journal_takes(struct journal *j)
 {
 	pthread_mutex_lock(&j->lock);
-	bool takes = !j->failing && j->n_ops < OPS_MAX / 2 && j->n_bytes < BYTES_MAX / 2;
+	bool takes = !j->failing && !j->low && j->n_ops < OPS_MAX / 2 && j->n_bytes < BYTES_MAX / 2;
 	pthread_mutex_unlock(&j->lock);
 	return takes;
 }
@@ -292,12 +431,23 @@ bool journal_health(struct journal *j, char *why, size_t why_n)
 	return ok;
 }
 
+int journal_room(struct journal *j, enum journal_need need, int64_t bytes, char *why, size_t why_n)
+{
+	pthread_mutex_lock(&j->lock);
+	struct room r = {.disk = journal_disk_free(&j->file.disk), .pages = j->stats.free_bytes};
+	bool fits = has_room(j, &r, need, bytes);
+	pthread_mutex_unlock(&j->lock);
+	return fits ? 0 : journal_disk_refuse(&j->file.disk, need, j->file.path, why, why_n);
+}
+
 void journal_stats(struct journal *j, struct journal_stats *out)
 {
 	pthread_mutex_lock(&j->lock);
 	*out = j->stats;
 	out->n_waiting = j->n_ops;
 	pthread_mutex_unlock(&j->lock);
+	int64_t n = journal_disk_free(&j->file.disk);
+	out->disk_free = n == INT64_MAX ? -1 : n;
 }
 
 const char *journal_path(const struct journal *j)

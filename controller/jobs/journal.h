@@ -9,9 +9,18 @@
  *        |                             required: held(), stays in the queue, again every second
  *        +-- not required, and the queue is full or the disk fails --> done(-EAGAIN), in the caller's thread
  *
- * All operations in the queue are one transaction (group commit); none is confirmed before that is on the
- * disk: WAL mode, synchronous=FULL.  The first transaction that succeeds ends a failure;
- * journal_health() shows whether there is one. */
+ * The operations in the queue are one transaction (group commit; bounded, so that the -wal file is); none is
+ * confirmed before that is on the disk: WAL mode, synchronous=FULL.  The first transaction that succeeds ends
+ * a failure; journal_health() shows whether there is one.
+ *
+ * Room on the disk is kept for what must always be possible, the ends of jobs and deletes:
+ *
+ *   free   |<-- ballast -->|<-- job margin -->|            the rest            |
+ *          |               |<--------- file margin --------->|                 |
+ *   taken by  ends, deletes     + durable jobs, batches           + files
+ *
+ * The ballast is a file (PATH-ballast).  It is let go when the disk is full all the same, because of other
+ * programs, say, and made again when there is room. */
 #ifndef QUERN_CONTROLLER_JOBS_JOURNAL_H
 #define QUERN_CONTROLLER_JOBS_JOURNAL_H
 
@@ -65,18 +74,29 @@ const char *journal_errmsg(const struct journal_db *db);
 
 /* --- operations --- */
 
+/* What an operation is for: the less urgent, the more of the disk must be free for it. */
+enum journal_need {
+	JOURNAL_END,  /* ends or deletes something: as long as it can be written at all */
+	JOURNAL_JOB,  /* a durable job, a batch: beyond the job margin */
+	JOURNAL_FILE, /* a part of a file: beyond the file margin */
+	JOURNAL_N_NEEDS
+};
+
 struct journal_op {
 	/* On the journal's thread, within a transaction.  SQLITE_OK, or a code of SQLite: the effects of this
 	 * operation are undone. */
 	int (*run)(struct journal_op *op, struct journal_db *db);
 	/* On the journal's thread, once, last: 0 when it is on the disk, or -errno and why (-ENOSPC,
-	 * -EIO).  The operation is the callee's to free. */
+	 * -EIO; -EDQUOT: the disk has less room than an operation of this need leaves free).  The operation
+	 * is the callee's to free. */
 	void (*done)(struct journal_op *op, int rc, const char *why);
 	/* Of a required one, on the journal's thread, at most once and before done: the disk failed (-ENOSPC,
 	 * -EIO, ...), the operation will be tried again.  May be NULL. */
 	void (*held)(struct journal_op *op, int rc, const char *why);
 	size_t bytes;            /* of memory, about: counts for the queue's bound */
 	bool required;           /* must not be lost: never refused, tried again when the disk fails */
+	bool frees;              /* deletes: is tried, before all others, also while the disk fails */
+	enum journal_need need;  /* JOURNAL_END if it is required */
 	struct journal_op *next; /* the journal's */
 };
 
@@ -87,6 +107,8 @@ struct journal_config {
 	/* CREATE statements of the tables, executed in this order when the file is made.  NULL-terminated;
 	 * NULL: none. */
 	const char *const *schemas;
+	/* Of the disk, in bytes; 0: by its size (journal_disk.c); negative: none. */
+	int64_t file_margin, job_margin;
 };
 
 /* Opens or creates the file and locks it (PATH-lock names the holder), starts the thread.  -EBUSY: another
@@ -100,18 +122,22 @@ void journal_close(struct journal *j);
 void journal_end(struct journal *j);
 
 /* Any thread; takes op.  An operation that is not required is done with -EAGAIN at once, on the caller's
- * thread, when the queue is full or the disk fails. */
+ * thread, when the queue is full, or the disk fails and the operation frees nothing. */
 void journal_put(struct journal *j, struct journal_op *op);
 /* True: the queue is less than half full and the disk works, so tokens may be saved now. */
 bool journal_takes(struct journal *j);
 /* Any thread.  True: the last transaction succeeded.  False with the reason. */
 bool journal_health(struct journal *j, char *why, size_t why_n);
+/* Any thread.  0: an operation of this need that writes `bytes` would be taken now; -EDQUOT: the disk has not
+ * enough room, with the reason. */
+int journal_room(struct journal *j, enum journal_need need, int64_t bytes, char *why, size_t why_n);
 const char *journal_path(const struct journal *j);
 
 struct journal_stats {
 	uint64_t n_commits, n_ops; /* since it was opened */
 	uint64_t n_waiting;
 	int64_t file_bytes, free_bytes; /* the file's size, and how much of it is free */
+	int64_t disk_free;              /* of the disk, for this user; negative: not known */
 };
 void journal_stats(struct journal *j, struct journal_stats *out);
 

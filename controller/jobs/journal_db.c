@@ -119,6 +119,11 @@ bool journal_in_transaction(const struct journal_db *db)
 	return !sqlite3_get_autocommit(db->db);
 }
 
+void journal_db_patience(struct journal_db *db, bool waits)
+{
+	sqlite3_busy_timeout(db->db, waits ? BUSY_MS : 0);
+}
+
 bool journal_is_disk_error(int rc)
 {
 	switch (rc & 0xff) {

@@ -18,7 +18,7 @@ enum {
 	APPLICATION_ID = 0x5175726e, /* "Qurn" in the file's header */
 	SCHEMA = 1,                  /* user_version */
 	CHECK_BYTES_MAX = 1 << 30,   /* a larger file is not read through when it is opened */
-	WAL_BYTES_MAX = 64 << 20,    /* what the -wal file is cut to */
+	PAGE_BYTES = 4096,           /* SQLite's default; only for the number of pages at a checkpoint */
 };
 
 /* --- the lock --- */
@@ -145,26 +145,23 @@ static int check_pages(struct journal_file *f, char *why, size_t why_n)
 
 /* --- the file --- */
 
-int journal_file_open(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
+static int open_db(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
 {
-	*f = (struct journal_file){.path = xstrdup(cfg->path), .lock_fd = -1};
-	int rc = take_lock(f, why, why_n);
+	int rc = journal_db_open(f->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &f->db, why, why_n);
 	if (rc)
 		return rc;
-	/* SQLite's own files take the mode of this one: readable by its owner alone. */
-	int fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_why(why, why_n, -errno, "journal %s: %s", f->path, strerror(errno));
-	close(fd);
-	rc = journal_db_open(f->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &f->db, why, why_n);
-	if (rc)
-		return rc;
-	char pragmas[256];
+	char pragmas[384];
+	/* What a transaction may have to undo stays in memory: /tmp may be full as well.  Where SQLite
+	 * overwrites what is deleted by default, as in Debian, a delete would need as much room as it frees.
+	 */
 	snprintf(pragmas, sizeof pragmas,
-		 "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
-		 "PRAGMA journal_size_limit = %d",
-		 WAL_BYTES_MAX);
+		 "PRAGMA secure_delete = FAST;"
+		 "PRAGMA temp_store = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
+		 "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = %lld; PRAGMA wal_autocheckpoint = "
+		 "%lld",
+		 (long long)f->disk.wal_bytes, (long long)f->disk.wal_bytes / PAGE_BYTES);
 	/* Nothing is written into another program's file.  A new one has no tables. */
+	errno = 0;
 	int64_t n = journal_get_int(f->db, "SELECT count(*) FROM sqlite_schema", &rc);
 	if (rc)
 		return journal_why(f->path, f->db, rc, why, why_n);
@@ -175,6 +172,29 @@ int journal_file_open(struct journal_file *f, const struct journal_config *cfg, 
 	return check_pages(f, why, why_n);
 }
 
+int journal_file_open(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
+{
+	*f = (struct journal_file){.path = xstrdup(cfg->path), .lock_fd = -1, .disk.fd = -1};
+	int rc = take_lock(f, why, why_n);
+	if (rc)
+		return rc;
+	journal_disk_init(&f->disk, cfg, f->lock_fd);
+	/* SQLite's own files take the mode of this one: readable by its owner alone. */
+	int fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_why(why, why_n, -errno, "journal %s: %s", f->path, strerror(errno));
+	close(fd);
+	rc = open_db(f, cfg, why, why_n);
+	if (rc == -ENOSPC && journal_disk_drop_ballast(&f->disk)) {
+		journal_db_close(f->db);
+		f->db = NULL;
+		rc = open_db(f, cfg, why, why_n);
+	}
+	if (!rc)
+		journal_disk_make_ballast(&f->disk);
+	return rc;
+}
+
 void journal_file_close(struct journal_file *f, bool refused)
 {
 	if (refused && f->locked) {
@@ -183,6 +203,7 @@ void journal_file_close(struct journal_file *f, bool refused)
 		free(name);
 	}
 	journal_db_close(f->db);
+	journal_disk_fini(&f->disk);
 	if (f->lock_fd >= 0)
 		close(f->lock_fd);
 	free(f->path);

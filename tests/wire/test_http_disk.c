@@ -46,7 +46,7 @@ static int n_open(void)
 
 static void end(void)
 {
-	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock"};
+	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock", "j-ballast"};
 	char name[160];
 	stop();
 	journal_close(journal);

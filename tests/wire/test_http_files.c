@@ -62,7 +62,7 @@ static void begin(void)
 
 static void end(void)
 {
-	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock"};
+	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock", "j-ballast"};
 	char name[160];
 	stop();
 	journal_close(journal);

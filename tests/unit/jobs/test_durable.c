@@ -586,7 +586,8 @@ Test(durable, other_request_under_the_same_key_is_refused_in_every_life)
 	recorder_free(g);
 }
 
-/* A statement that is left open would hold the reader at the past: what is recorded later would be lost to it. */
+/* A statement that is left open would hold the reader at the past: what is recorded later would be lost to
+ * it. */
 Test(durable, job_read_from_the_disk_hides_none_that_ends_later)
 {
 	struct recorder *e = recorder_new(), *f = recorder_new(), *g = recorder_new();

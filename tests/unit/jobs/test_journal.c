@@ -29,7 +29,8 @@ static void make_dir(void)
 
 static void remove_dir(void)
 {
-	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock", "k", "k-wal", "k-shm", "k-lock"};
+	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock", "j-ballast",
+					    "k", "k-wal", "k-shm", "k-lock", "k-ballast"};
 	char name[128];
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		snprintf(name, sizeof name, "%s/%s", dir, names[i]);

@@ -1,0 +1,213 @@
+"""A journal on a disk of 16 MiB: what fills it, uploads or other programs, neither stops the service nor loses a
+durable job; deletes always work, and a restart serves."""
+
+import ctypes
+import json
+import os
+import signal
+import threading
+import urllib.error
+import urllib.request
+import uuid
+
+import pytest
+
+from service import DEMO, Service, eventually, marked
+
+MIB = 1 << 20
+LONG = {"max_tokens": 300, "ignore_eos": True, "seed": 5, "temperature": 1.0}
+PROMPT = "Once upon a time"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNS, MS_REC, MS_PRIVATE, MS_REMOUNT, MS_RDONLY, MNT_DETACH = 0x20000, 0x4000, 1 << 18, 32, 1, 2
+
+
+def _mount(source, target, kind, flags, data):
+    if _libc.mount(source, os.fsencode(target), kind, ctypes.c_ulong(flags), data):
+        raise OSError(ctypes.get_errno(), "mount")
+
+
+class Disk:
+    """A file system in memory, visible to this process and its children only."""
+
+    def __init__(self, path, mib=16):
+        self.path = path
+        if _libc.unshare(CLONE_NEWNS):
+            raise OSError(ctypes.get_errno(), "unshare")
+        _mount(None, "/", None, MS_REC | MS_PRIVATE, None)
+        _mount(b"quern-test", path, b"tmpfs", 0, b"size=%dm" % mib)
+
+    def free(self):
+        st = os.statvfs(self.path)
+        return st.f_bavail * st.f_frsize
+
+    def fill(self, left=0):
+        """What other programs do: so many bytes are left."""
+        try:
+            with open(self.path / "others", "ab", buffering=0) as f:
+                while self.free() > left:
+                    f.write(bytes(4096))
+        except OSError:
+            pass
+        assert self.free() <= left
+
+    def empty(self):
+        (self.path / "others").unlink()
+
+    def read_only(self, on):
+        _mount(None, self.path, None, MS_REMOUNT | (MS_RDONLY if on else 0), None)
+
+    def unmount(self):
+        _libc.umount2(os.fsencode(self.path), MNT_DETACH)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    path = tmp_path / "disk"
+    path.mkdir()
+    try:
+        d = Disk(path)
+    except OSError as e:
+        pytest.skip(f"a file system cannot be mounted here: {e}")
+    yield d
+    d.unmount()
+
+
+@pytest.fixture
+def serve(disk):
+    started = []
+
+    def start(*options):
+        started.append(Service(DEMO, "--journal", disk.path / "journal", *options))
+        return started[-1]
+    yield start
+    for s in started:
+        s.stop()
+
+
+def ask(s, method, path, body=None, kind="application/json"):
+    """(status, object)"""
+    data = json.dumps(body).encode() if isinstance(body, dict) else body
+    r = urllib.request.Request(s.http + path, data, {"Content-Type": kind} if data else {}, method=method)
+    try:
+        with urllib.request.urlopen(r, timeout=120) as f:
+            return f.status, json.load(f)
+    except urllib.error.HTTPError as e:
+        return e.code, json.load(e)
+
+
+def upload(s, content):
+    mark = uuid.uuid4().hex
+    head = (f'--{mark}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{mark}\r\n'
+            'Content-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n')
+    body = head.encode() + content + f"\r\n--{mark}--\r\n".encode()
+    return ask(s, "POST", "/v1/files", body, f"multipart/form-data; boundary={mark}")
+
+
+def fill_with_uploads(s):
+    """The ids of what was taken, and the refusal."""
+    ids = []
+    for size in (MIB, MIB // 8):
+        while (answer := upload(s, b"x" * size))[0] == 200:
+            ids.append(answer[1]["id"])
+            assert len(ids) < 64, "more than the disk can hold"
+    return ids, *answer
+
+
+def complete(s, prompt=PROMPT):
+    return ask(s, "POST", "/v1/completions", {"model": "demo", "prompt": prompt, "max_tokens": 4})
+
+
+class Interactive(threading.Thread):
+    """A client that asks one thing after another; errors: what it was refused."""
+
+    def __init__(self, service):
+        super().__init__()
+        self.service, self.ended, self.errors, self.n = service, threading.Event(), [], 0
+        self.start()
+
+    def run(self):
+        while not self.ended.is_set():
+            status, o = complete(self.service)
+            self.n += 1
+            if status != 200:
+                self.errors.append((status, o))
+
+    def end(self):
+        self.ended.set()
+        self.join()
+        assert not self.errors, self.errors[:3]
+        return self.n
+
+
+def crash(s):
+    for pid in marked(s.mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    s.process.wait(30)
+    eventually(lambda: not marked(s.mark), what="an end of all")
+
+
+def test_a_disk_filled_by_uploads(serve, disk):
+    s = serve()
+    reference = s.client().generate(PROMPT, **LONG)
+    interactive = Interactive(s)
+    jobs = [s.client().submit(PROMPT, durable=True, **LONG).accepted().job for _ in range(3)]
+    ids, status, refusal = fill_with_uploads(s)
+    assert len(ids) >= 8 and status == 507, (len(ids), refusal)
+    assert refusal["error"]["code"] == "insufficient_storage" and "--file-margin" in refusal["error"]["message"]
+    status, refusal = upload(s, b"x" * 20 * MIB)
+    assert status == 507, refusal
+    status, health = ask(s, "GET", "/health")
+    assert status == 200 and "KiB left" in health.get("journal", ""), health
+    # Durable jobs have a margin of their own.
+    jobs.append(s.client().submit(PROMPT, durable=True, **LONG).accepted().job)
+    disk.fill()
+    jobs_now = {row["job"] for row in s.client().call("jobs")["jobs"]}
+    assert set(jobs) <= jobs_now
+    for id in ids[:4]:
+        status, o = ask(s, "DELETE", f"/v1/files/{id}")
+        assert status == 200 and o["deleted"], o
+    assert interactive.end() > 0
+
+    # The room that the deletes made goes, too; and the machine fails.
+    disk.fill()
+    crash(s)
+    disk.fill()
+    s = serve()
+    assert complete(s)[0] == 200
+    for job in jobs:
+        assert s.client().attach(job).done().tokens == reference.tokens
+    for id in ids[4:]:
+        status, o = ask(s, "DELETE", f"/v1/files/{id}")
+        assert status == 200 and o["deleted"], o
+    assert ask(s, "GET", "/v1/files")[1]["data"] == []
+
+    disk.empty()
+    eventually(lambda: "journal" not in ask(s, "GET", "/health")[1], what="a health without a complaint")
+    again, status, refusal = fill_with_uploads(s)
+    assert len(again) >= len(ids) - 1, "deleted files hold their space"
+    assert s.client().generate(PROMPT, durable=True, **LONG).tokens == reference.tokens
+    assert s.end() == 0
+
+
+def test_a_batch_waits_with_its_output_for_room(serve, disk):
+    s = serve()
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/completions",
+            "body": {"model": "demo", "prompt": PROMPT, "max_tokens": 4}}
+    status, o = upload(s, json.dumps(line).encode() + b"\n")
+    assert status == 200, o
+    disk.fill(left=3 * MIB // 2)   # files leave 2 MiB, jobs 1 MiB
+    status, batch = ask(s, "POST", "/v1/batches", {"input_file_id": o["id"], "endpoint": "/v1/completions",
+                                                   "completion_window": "24h"})
+    assert status == 200, batch
+    eventually(lambda: "waits with its output" in s.log(), what="a line of the log")
+    assert ask(s, "GET", f"/v1/batches/{batch['id']}")[1]["status"] == "finalizing"
+    disk.empty()
+
+    def ended():
+        b = ask(s, "GET", f"/v1/batches/{batch['id']}")[1]
+        return b if b["status"] == "completed" else None
+    assert eventually(ended, what="a completed batch")["request_counts"]["completed"] == 1

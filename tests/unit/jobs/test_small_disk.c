@@ -1,0 +1,256 @@
+/* A journal on a disk of 16 MiB: what uploads and other programs leave of it is enough for ends and deletes.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "controller/jobs/file_store.h"
+#include "controller/jobs/journal.h"
+#include "tests/small_disk.h"
+
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { MIB = 1 << 20, DISK_MIB = 16, FILES_MAX = 64, LONG_MS = 60000 };
+
+static char dir[64], path[128], why[512];
+static struct journal *journal;
+static struct file_store *files;
+
+static void open_all(void)
+{
+	static const char *const tables[] = {file_store_schema, "CREATE TABLE batches(id, state, object)",
+					     NULL};
+	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
+	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_store_open(journal, &files, why, sizeof why), 0, "%s", why);
+}
+
+static void close_all(void)
+{
+	journal_end(journal);
+	file_store_close(files);
+	journal_close(journal);
+}
+
+static void begin(void)
+{
+	snprintf(dir, sizeof dir, "/tmp/quern-small-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	int rc = small_disk_mount(dir, DISK_MIB);
+	if (rc) {
+		rmdir(dir);
+		cr_skip_test("a file system cannot be mounted here: %s", strerror(-rc));
+	}
+	snprintf(path, sizeof path, "%s/j", dir);
+	open_all();
+}
+
+static void end(void)
+{
+	if (!path[0])
+		return;
+	close_all();
+	umount2(dir, MNT_DETACH);
+	rmdir(dir);
+}
+
+TestSuite(small_disk, .init = begin, .fini = end, .timeout = 300);
+
+/* --- calls that wait --- */
+
+struct call {
+	atomic_bool done;
+	int rc;
+	char why[512];
+};
+
+static void on_done(void *user, int rc, const char *reason)
+{
+	struct call *c = user;
+	c->rc = rc;
+	snprintf(c->why, sizeof c->why, "%s", reason);
+	atomic_store(&c->done, true);
+}
+
+static int wait_for(struct call *c)
+{
+	for (int i = 0; i < LONG_MS / 5 && !atomic_load(&c->done); i++)
+		usleep(5000);
+	cr_assert(atomic_load(&c->done), "the journal does not answer");
+	snprintf(why, sizeof why, "%s", c->why);
+	return c->rc;
+}
+
+static int upload(char id[FILE_ID_SIZE], size_t bytes)
+{
+	struct file_info info = {.created_at = 1};
+	struct call c = {0};
+	char *p = xmalloc(bytes);
+	memset(p, 'x', bytes);
+	file_store_id(info.id, "file-");
+	snprintf(id, FILE_ID_SIZE, "%s", info.id);
+	struct file_writer *w = file_writer_new(files, &info);
+	int rc = file_writer_put(w, p, bytes);
+	free(p);
+	if (rc) {
+		file_writer_abort(&w);
+		return rc;
+	}
+	file_writer_commit(&w, NULL, on_done, &c);
+	return wait_for(&c);
+}
+
+static int delete (const char *id)
+{
+	struct call c = {0};
+	file_store_delete(files, "", id, on_done, &c);
+	return wait_for(&c);
+}
+
+static char ids[FILES_MAX][FILE_ID_SIZE];
+
+/* Uploads of 1 MiB until one is refused; returns how many were taken. */
+static int fill(void)
+{
+	int n = 0, rc = 0;
+	while (n < FILES_MAX && !(rc = upload(ids[n], MIB)))
+		n++;
+	cr_expect_eq(rc, -EDQUOT, "%d %s", rc, why);
+	return n;
+}
+
+static bool becomes(bool (*is)(void))
+{
+	for (int i = 0; i < LONG_MS / 10 && !is(); i++)
+		usleep(10000);
+	return is();
+}
+
+static bool healthy(void)
+{
+	return journal_health(journal, why, sizeof why);
+}
+
+static bool takes_files(void)
+{
+	return journal_room(journal, JOURNAL_FILE, MIB, why, sizeof why) == 0;
+}
+
+static bool has_ballast(void)
+{
+	char name[160];
+	snprintf(name, sizeof name, "%s-ballast", path);
+	return access(name, F_OK) == 0;
+}
+
+/* --- an end: required, whatever the disk --- */
+
+struct end_op {
+	struct journal_op op;
+	struct call call;
+};
+
+static int end_run(struct journal_op *op, struct journal_db *db)
+{
+	(void)op;
+	return journal_exec(db, "INSERT INTO meta VALUES(hex(randomblob(8)), randomblob(65536))");
+}
+
+static void end_done(struct journal_op *op, int rc, const char *reason)
+{
+	on_done(&((struct end_op *)op)->call, rc, reason);
+}
+
+static struct end_op ends[4];
+
+static struct call *put_end(struct end_op *e)
+{
+	*e = (struct end_op){.op = {.run = end_run, .done = end_done, .required = true, .bytes = 65536}};
+	journal_put(journal, &e->op);
+	return &e->call;
+}
+
+/* --- */
+
+Test(small_disk, uploads_stop_at_the_margin_and_deletes_make_room)
+{
+	int n = fill();
+	cr_expect_geq(n, 8, "only %d of 16 MiB were taken", n);
+	cr_expect(healthy(), "%s", why);
+	cr_expect_eq(journal_room(journal, JOURNAL_FILE, MIB, why, sizeof why), -EDQUOT);
+	cr_expect(strstr(why, "--file-margin") && strstr(why, path), "%s", why);
+	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 4096, why, sizeof why), 0, "%s", why);
+	cr_expect(has_ballast(), "uploads took the ballast");
+	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why);
+	for (int i = 0; i < n; i++)
+		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+	cr_expect(becomes(takes_files), "%s", why);
+	cr_expect_eq(fill(), n, "deleted files hold their space");
+}
+
+Test(small_disk, disk_filled_by_others_takes_ends_and_deletes)
+{
+	int n = fill();
+	small_disk_fill(dir, "others", 0);
+	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 1, why, sizeof why), -EDQUOT);
+	cr_expect(strstr(why, "--job-margin"), "%s", why);
+	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why);
+	cr_expect_eq(delete (ids[0]), 0, "%s", why);
+	cr_expect_eq(wait_for(put_end(&ends[1])), 0, "%s", why);
+	cr_expect(healthy(), "%s", why);
+	for (int i = 1; i < n; i++)
+		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+	cr_expect(becomes(has_ballast), "the ballast is not made again");
+	cr_expect(becomes(takes_files), "%s", why);
+}
+
+/* Ends fill what is left until they wait for room: a delete gives it. */
+Test(small_disk, delete_goes_before_what_waits_for_room)
+{
+	int n = fill();
+	small_disk_fill(dir, "others", 0);
+	struct end_op *many = xcalloc(4000, sizeof *many);
+	int m = 0;
+	while (m < 4000 && healthy()) {
+		put_end(&many[m++]);
+		usleep(1000);
+	}
+	cr_assert_lt(m, 4000, "the disk was never full");
+	cr_expect_eq(delete (ids[0]), 0, "%s", why);
+	small_disk_empty(dir, "others");
+	for (int i = 0; i < m; i++)
+		cr_expect_eq(wait_for(&many[i].call), 0, "%s", why);
+	for (int i = 1; i < n; i++)
+		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+	free(many);
+}
+
+Test(small_disk, restart_on_a_full_disk)
+{
+	int n = fill();
+	small_disk_fill(dir, "others", 0);
+	close_all();
+	small_disk_fill(dir, "others", 0);
+	open_all();
+	for (int i = 0; i < n; i++)
+		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+	cr_expect(becomes(takes_files), "%s", why);
+}
+
+/* A part that is refused within the transaction of its file's row. */
+Test(small_disk, file_without_all_its_parts_does_not_exist)
+{
+	char id[FILE_ID_SIZE];
+	struct file_info f;
+	for (int i = 0; i < FILES_MAX && upload(ids[i], MIB) == 0; i++)
+		;
+	for (int i = 0; i < 200; i++) {
+		int rc = upload(id, FILE_PART / 2);
+		if (!rc)
+			continue;
+		cr_expect_eq(rc, -EDQUOT);
+		cr_expect_eq(file_store_get(files, "", id, &f), -ENOENT);
+		return;
+	}
+	cr_assert_fail("no part was ever refused");
+}
