@@ -8,6 +8,7 @@
 #include "cli/process.h"
 #include "cli/terminal/term.h"
 #include "formats/shard.h"
+#include "proto/local_token.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -286,7 +287,7 @@ static int bus_for_worker(const char *bus, char *out, size_t n, char *why, size_
 }
 
 static char **controller_argv(const struct opts *o, const char *model, const char *bus,
-			      const struct rundir *own, char *program)
+			      const struct rundir *own, const char *token, char *program)
 {
 	char **argv = NULL;
 	argv_add(&argv, program);
@@ -308,6 +309,8 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 	}
 	if (own && !opts_has(o, "log-level"))
 		argv_add_option(&argv, "log-level", "error");
+	if (token)
+		argv_add_option(&argv, "local-token", token);
 	argv_pass(&argv, o, TO_CONTROLLER);
 	return argv;
 }
@@ -334,6 +337,8 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 	argv_add_option(&argv, "device", device);
 	if (l->own && !opts_has(l->o, "log-level"))
 		argv_add_option(&argv, "log-level", "error");
+	if (l->token)
+		argv_add_option(&argv, "local-token", l->token);
 	argv_pass(&argv, l->o, TO_WORKER);
 	argv_add_fraction(&argv, l->o, device, n, memory_fraction);
 	/* A worker that we start has the rights of the service itself. */
@@ -392,13 +397,18 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 	char *bus = own || !opts_has(o, "bus") ? xasprintf("ipc://%s/bus", l->dir.path)
 					       : xstrdup(opts_text(o, "bus", NULL));
 	rc = bus_for_worker(bus, l->worker_bus, sizeof l->worker_bus, why, why_n);
+	if (!rc && strncmp(bus, "ipc://", 6) != 0) {
+		l->token = xasprintf("%s/token", l->dir.path);
+		rc = local_token_create(l->token, why, why_n);
+	}
 	if (!rc)
-		l->controller = controller_argv(o, model, bus, own ? &l->dir : NULL, controller);
+		l->controller = controller_argv(o, model, bus, own ? &l->dir : NULL, l->token, controller);
 	free(bus);
 	if (!rc) {
 		free(controller);
 		return 0;
 	}
+	free(l->token);
 	rundir_remove(&l->dir);
 fail_rundir:
 	free(l->worker);
@@ -423,5 +433,6 @@ void launch_close(struct launch *l)
 {
 	argv_free(l->controller);
 	free(l->worker);
+	free(l->token);
 	rundir_remove(&l->dir);
 }

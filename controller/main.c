@@ -107,6 +107,7 @@ static const struct opt options[] = {
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn or error (info)"),
 	OPT("ready-fd", OPT_INT, "FD", "descriptor for lines of JSON to the supervisor, `quern serve`",
 	    .lo = 0, .hi = 1 << 20),
+	OPT("local-token", OPT_TEXT, "FILE", "from `quern serve`: which workers on TCP are those it started"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
 	OPT("version", OPT_FLAG, NULL, "the version"),
 };
@@ -306,6 +307,9 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	snprintf(c.model, sizeof c.model, "%s", path ? path : p->dir);
 	free(path);
 	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus", ""));
+	if (opts_has(o, "local-token") &&
+	    local_token_read(opts_text(o, "local-token", ""), c.local_token, why, why_n))
+		return -EINVAL;
 	c.zap = p->zap;
 	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "f32"));
 	c.fast = opts_flag(o, "fast");

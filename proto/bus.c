@@ -100,10 +100,11 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 	bus_pack_head(&pk, out, m->type);
 	switch (m->type) {
 	case BUS_HELLO:
-		msgpack_pack_map(&pk, 4);
+		msgpack_pack_map(&pk, 5);
 		pack_str(&pk, "device", m->hello.device);
 		pack_str(&pk, "host", m->hello.host);
 		pack_str(&pk, "meet", m->hello.meet);
+		pack_str(&pk, "token", m->hello.token);
 		pack_key(&pk, "pid");
 		msgpack_pack_int64(&pk, m->hello.pid);
 		break;
@@ -176,6 +177,8 @@ static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
 		h->pid = cursor_int(c, key, 0, INT32_MAX);
 	else if (strcmp(key, "meet") == 0)
 		cursor_str(c, key, h->meet, sizeof h->meet);
+	else if (strcmp(key, "token") == 0)
+		cursor_str(c, key, h->token, sizeof h->token);
 	else
 		cursor_skip(c);
 }

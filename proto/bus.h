@@ -18,6 +18,7 @@
 #define QUERN_PROTO_BUS_H
 
 #include "base/buf.h"
+#include "proto/local_token.h"
 #include "proto/plan.h"
 
 #include <stdbool.h>
@@ -46,6 +47,9 @@ struct bus_hello {
 	/* Meeting place for the other ranks, if this worker becomes rank 0 of a group: new in every hello,
 	 * opaque to the controller (worker/tp_group.h).  "": the worker can be in no group. */
 	char meet[BUS_MEET_SIZE];
+	/* Over TCP, from a worker that the controller's supervisor started: only with it the controller
+	 * takes host and pid for true.  "": none. */
+	char token[LOCAL_TOKEN_SIZE];
 };
 
 /* What the worker is to serve.  0: the worker chooses. */

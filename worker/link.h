@@ -22,6 +22,7 @@ struct link_args {
 	int64_t grace_ms;        /* the longest time without a message from the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */
 	const struct curve_key *key, *server_key;
+	const char *token; /* of the supervisor that started us (local_token.h); NULL: none */
 };
 
 /* Serve until the controller sends stop or link_stop() is called (0), the controller is gone for longer

@@ -80,6 +80,8 @@ void link_send_hello(struct link *l)
 	struct bus_msg m = {.type = BUS_HELLO, .hello.pid = getpid()};
 	renew_meet(l);
 	snprintf(m.hello.meet, sizeof m.hello.meet, "%s", l->meet_text);
+	if (l->args->token)
+		snprintf(m.hello.token, sizeof m.hello.token, "%s", l->args->token);
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", l->args->device);
 	if (gethostname(m.hello.host, sizeof m.hello.host - 1) < 0)
 		m.hello.host[0] = '\0';

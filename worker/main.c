@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "proto/local_token.h"
 #include "worker/inspect.h"
 #include "worker/link.h"
 
@@ -31,6 +32,7 @@ static const struct opt options[] = {
 	    .hi = 86400),
 	OPT("key", OPT_TEXT, "FILE", "this worker's secret key (else $QUERN_KEY)"),
 	OPT("server-key", OPT_TEXT, "FILE", "the controller's public key (else $QUERN_SERVER_KEY)"),
+	OPT("local-token", OPT_TEXT, "FILE", "from `quern serve`: proves on TCP that it started this worker"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
 	OPT("inspect", OPT_TEXT, "KIND", "print what this machine offers of cpu or gpu as JSON, and exit"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
@@ -73,6 +75,7 @@ static int run(struct opts *o, int argc, char **argv)
 		return rc;
 	struct curve_key key = {0}, server_key;
 	bool keyed = false;
+	char token[LOCAL_TOKEN_SIZE] = "";
 	rc = 0;
 	/* On ipc:// the controller checks the user of this process instead of a key. */
 	if (strncmp(opts_text(o, "bus", ""), "tcp://", 6) == 0)
@@ -80,6 +83,8 @@ static int run(struct opts *o, int argc, char **argv)
 							opts_text(o, "server-key", NULL), getenv("QUERN_KEY"),
 							getenv("QUERN_SERVER_KEY")},
 				&key, &server_key, &keyed, why, sizeof why);
+	if (!rc && opts_has(o, "local-token"))
+		rc = local_token_read(opts_text(o, "local-token", ""), token, why, sizeof why);
 	if (rc) {
 		log_error("main", "%s", why);
 		return 1;
@@ -96,6 +101,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.grace_ms = opts_int(o, "grace", GRACE_S) * 1000,
 		.key = keyed ? &key : NULL,
 		.server_key = keyed ? &server_key : NULL,
+		.token = token,
 	};
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);

@@ -3,6 +3,7 @@
 #define QUERN_CONTROLLER_FLEET_ENGINE_CONFIG_H
 
 #include "controller/message/engine_msg.h"
+#include "proto/local_token.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +15,8 @@ struct engine_config {
 	char model[2048]; /* directory, as workers see it */
 	char bus[256];    /* endpoint to bind */
 	struct zap *zap;  /* keys that may join the bus (zap.h); NULL: any peer.  Borrowed */
+	/* What workers that the supervisor started send over TCP; "": it gives none. */
+	char local_token[LOCAL_TOKEN_SIZE];
 	char compute[8];
 	bool fast; /* bits may depend on the batch where that is faster */
 	uint32_t n_vocab;

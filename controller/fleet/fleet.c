@@ -104,8 +104,9 @@ static size_t kind_length(const char *device)
 bool fleet_same_kind(const struct worker *a, const struct worker *b)
 {
 	size_t n = kind_length(a->hello.device);
-	return strcmp(a->hello.host, b->hello.host) == 0 && n == kind_length(b->hello.device) &&
-	       strncmp(a->hello.device, b->hello.device, n) == 0;
+	/* A host name is only declared: the ranks would wait in vain, or worse, at another host's place. */
+	return strcmp(a->hello.host, b->hello.host) == 0 && strcmp(a->address, b->address) == 0 &&
+	       n == kind_length(b->hello.device) && strncmp(a->hello.device, b->hello.device, n) == 0;
 }
 
 static bool is_idle(const struct fleet *f, const struct worker *k)
@@ -227,8 +228,7 @@ static void apply_result(struct fleet *f, struct replica *r, int64_t now_us)
 		log_error("fleet", "result number=%llu matches no plan",
 			  (unsigned long long)f->result.number);
 		worker_link_drop(f->link, k, now_us);
-		fleet_notice(f,
-			     (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = worker_local_pid(k)});
+		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = k->local_pid});
 		lose_replica(f, r, now_us, "a worker sent a result that matches no plan");
 		return;
 	}
@@ -240,7 +240,7 @@ static void apply_result(struct fleet *f, struct replica *r, int64_t now_us)
 static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now_us)
 {
 	struct replica *r = fleet_by_epoch(f, ev->epoch);
-	int64_t pid = worker_local_pid(ev->worker);
+	int64_t pid = ev->worker->local_pid;
 	bool failed = ev->kind == LINK_FAILED;
 	log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
 	snprintf(f->last_loss, sizeof f->last_loss, "%s", ev->why);
@@ -251,7 +251,8 @@ static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
 	if (r)
 		lose_replica(f, r, now_us, ev->why);
-	if (failed) {
+	/* The supervisor ends a service that cannot start, and only for a worker of its own. */
+	if (failed && (pid || !f->cfg->supervised)) {
 		fleet_orders_failed(f, ev->why);
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_FAILED, .why = ev->why});
 	}
@@ -342,7 +343,7 @@ void fleet_publish(struct fleet *f, int64_t now_us)
 
 void fleet_retire(struct fleet *f, struct worker *k, int64_t now_us)
 {
-	int64_t pid = worker_local_pid(k);
+	int64_t pid = k->local_pid;
 	if (pid)
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_RETIRE, .pid = pid});
 	log_info("fleet", "worker retired worker=%llu pid=%lld", (unsigned long long)k->id,

@@ -39,7 +39,7 @@ static uint32_t count(const struct fleet *f, enum replica_state state)
 static bool is_supervised(const struct worker *k)
 {
 	char path[64], text[512];
-	int64_t pid = worker_local_pid(k);
+	int64_t pid = k->local_pid;
 	if (pid <= 0)
 		return false;
 	snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
@@ -264,9 +264,9 @@ static void settle_scale(struct fleet *f, int64_t now_us)
 		struct worker *k = &f->workers->rows[i];
 		if (k->state == WORKER_JOINING && is_supervised(k))
 			fleet_retire(f, k, now_us);
-		/* Includes other hosts: the supervisor ignores pids that are not its own. */
-		if (k->state == WORKER_JOINING || k->state == WORKER_LOADING || k->state == WORKER_SERVING)
-			pids[n++] = k->hello.pid;
+		/* Those of other hosts are none of the supervisor's. */
+		if (worker_is_live(k) && k->local_pid)
+			pids[n++] = k->local_pid;
 	}
 	fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_KEEP, .pids = pids, .n_pids = n});
 }

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum {
@@ -292,18 +294,50 @@ void worker_link_retire(struct worker_link *w, struct worker *k, int64_t now_us)
 
 /* ---- in ---- */
 
+static bool is_on(const struct worker_link *w, const char *transport)
+{
+	return strncmp(w->cfg.bus, transport, strlen(transport)) == 0;
+}
+
 /* The sender of a message, by what ZeroMQ and ZAP know of its connection, not by its own claims. */
 struct sender {
 	const uint8_t *route;
 	size_t route_n;
-	int fd;          /* -1: unknown */
-	const char *key; /* verified; "": none */
+	int fd;              /* -1: unknown */
+	const char *key;     /* verified; "": none */
+	const char *address; /* of its host; "": this one */
 };
+
+static bool is_loopback(const char *address)
+{
+	return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
+	       strncmp(address, "::ffff:127.", 11) == 0;
+}
 
 static struct sender sender_of(struct worker_link *w, const uint8_t *route, size_t n, zmq_msg_t *body)
 {
 	const char *key = w->zap ? zmq_msg_gets(body, "User-Id") : NULL;
-	return (struct sender){route, n, zmq_msg_get(body, ZMQ_SRCFD), key ? key : ""};
+	const char *address = is_on(w, "tcp://") ? zmq_msg_gets(body, "Peer-Address") : NULL;
+	return (struct sender){route, n, zmq_msg_get(body, ZMQ_SRCFD), key ? key : "",
+			       address && !is_loopback(address) ? address : ""};
+}
+
+/* The process on this host that sent the hello, if that is proven: notices about it make the supervisor kill
+ * it, and any peer can declare any host and pid.  0: not proven. */
+static int64_t proven_pid(const struct worker_link *w, const struct sender *from, const struct bus_hello *h)
+{
+	if (is_on(w, "tcp://"))
+		return local_token_equal(h->token, w->cfg.local_token) ? h->pid : 0;
+	if (is_on(w, "ipc://")) {
+		struct ucred peer;
+		socklen_t n = sizeof peer;
+		/* The descriptor may be another connection's by now: then the pids differ. */
+		bool known = from->fd >= 0 && getsockopt(from->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0;
+		return known && peer.pid == h->pid ? h->pid : 0;
+	}
+	/* inproc://: a peer in this process speaks for itself. */
+	char host[sizeof h->host] = "";
+	return gethostname(host, sizeof host - 1) == 0 && strcmp(host, h->host) == 0 ? h->pid : 0;
 }
 
 static bool may_join(struct worker_link *w, const char *key)
@@ -312,8 +346,11 @@ static bool may_join(struct worker_link *w, const char *key)
 }
 
 /* The connection that this worker uses from now on. */
-static void bind_sender(struct worker_link *w, struct worker *k, const struct sender *from)
+static void bind_sender(struct worker_link *w, struct worker *k, const struct sender *from,
+			const struct bus_hello *h)
 {
+	k->local_pid = proven_pid(w, from, h);
+	snprintf(k->address, sizeof k->address, "%s", from->address);
 	k->fd = from->fd;
 	k->conn = conns_keep(w->conns, from->fd);
 	k->list = w->zap ? zap_generation(w->zap) : 0;
@@ -376,7 +413,7 @@ static void on_new(struct worker_link *w, const struct sender *from, const struc
 		send_stop(w, from->route, from->route_n);
 		return;
 	}
-	bind_sender(w, k, from);
+	bind_sender(w, k, from, h);
 	log_info("bus", "worker joins worker=%llu pid=%lld host=%s device=%s", (unsigned long long)k->id,
 		 (long long)h->pid, h->host, h->device);
 	*ev = (struct link_event){.kind = LINK_HELLO, .worker = k};
@@ -407,7 +444,7 @@ static void on_hello(struct worker_link *w, struct worker *k, const struct sende
 		return;
 	}
 	if (k)
-		bind_sender(w, k, from);
+		bind_sender(w, k, from, h);
 	if (!k)
 		on_new(w, from, h, now_us, ev);
 	else if (!worker_hello_flood(k, now_us))

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
 	/* A worker sends hello again when its connection or its tp_group broke. */
@@ -80,13 +79,6 @@ struct worker *worker_table_add(struct worker_table *t, const struct bus_hello *
 	memcpy(k->route, route, route_n);
 	set_joining(k, now_us);
 	return k;
-}
-
-int64_t worker_local_pid(const struct worker *k)
-{
-	char host[sizeof k->hello.host] = "";
-	bool here = gethostname(host, sizeof host - 1) == 0 && strcmp(host, k->hello.host) == 0;
-	return here ? k->hello.pid : 0;
 }
 
 void worker_status(const struct worker *k, struct engine_worker *out)

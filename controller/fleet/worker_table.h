@@ -51,6 +51,8 @@ struct worker {
 	size_t route_n;
 	int fd;               /* its connection, -1: unknown */
 	uint64_t conn;        /* number of that connection (conns_keep()) */
+	int64_t local_pid;    /* of the process on this host that is proven to be this worker; 0: none */
+	char address[64];     /* where it connects from; "": this host */
 	char key[CURVE_SIZE]; /* its verified public key; "": the bus requires none */
 	uint64_t list;        /* zap_generation() of the key list that admitted it */
 	bool broken;          /* a message could not be sent */
@@ -82,8 +84,6 @@ struct worker *worker_table_find_route(struct worker_table *t, const uint8_t *ro
 struct worker *worker_table_add(struct worker_table *t, const struct bus_hello *h, const uint8_t *route,
 				size_t route_n, int64_t now_us);
 
-/* Its process id if it runs on this host, else 0. */
-int64_t worker_local_pid(const struct worker *k);
 /* One row for `quern workers`; the caller fills in replica. */
 void worker_status(const struct worker *k, struct engine_worker *out);
 

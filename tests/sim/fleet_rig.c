@@ -26,6 +26,13 @@ static void on_notice(void *user, const struct engine_notice *n)
 	r->n_lost += n->kind == ENGINE_NOTICE_LOST;
 	r->n_failed += n->kind == ENGINE_NOTICE_FAILED;
 	r->n_keep += n->kind == ENGINE_NOTICE_KEEP;
+	if (n->kind == ENGINE_NOTICE_LOST)
+		r->lost_pid = n->pid;
+	if (n->kind == ENGINE_NOTICE_KEEP) {
+		r->n_kept = n->n_pids;
+		for (uint32_t i = 0; i < n->n_pids && i < 4; i++)
+			r->keep_pids[i] = n->pids[i];
+	}
 	if (n->kind == ENGINE_NOTICE_SCALE) {
 		r->n_scale++;
 		r->scale_workers = n->n_workers;
@@ -361,6 +368,7 @@ static void send_hello(struct fake *f)
 	snprintf(m.hello.host, sizeof m.hello.host, "%s", f->w->c.host ? f->w->c.host : "here");
 	snprintf(m.hello.meet, sizeof m.hello.meet, "%p-%d", (void *)f->w, ++f->n_hellos);
 	m.hello.pid = f->w->c.pid ? f->w->c.pid : 1;
+	snprintf(m.hello.token, sizeof m.hello.token, "%s", f->w->c.token ? f->w->c.token : "");
 	send_msg(f->s, &m);
 }
 

@@ -49,6 +49,8 @@ struct rig {
 	pthread_mutex_t lock;
 	uint32_t n_scale, scale_workers, n_retire, n_lost, n_failed, n_keep, n_turned; /* READY, UNREADY */
 	char scale_device[32];
+	int64_t lost_pid, keep_pids[4]; /* of the last LOST and KEEP */
+	uint32_t n_kept;
 	atomic_bool hold; /* READY and UNREADY hold the engine thread until the test clears this */
 	struct fake_worker *workers[RIG_WORKERS]; /* [n_workers] owned */
 	void *peers[RIG_PEERS];                   /* [n_peers] owned */
@@ -96,6 +98,7 @@ struct fake_config {
 	const char *host, *device, *numerics; /* NULL: "here", "cpu", "class a" */
 	uint32_t n_blocks;                    /* 0: RIG_BLOCKS */
 	int64_t pid;                          /* 0: 1 */
+	const char *token;                    /* of the supervisor; NULL: none */
 	int step_us;                          /* duration of a step, as it reports it, too */
 	uint32_t row_us;                      /* reported on top: for each row of a prompt */
 	bool fail_load;                       /* it cannot load the model */

@@ -178,11 +178,13 @@ Test(fleet_orders, scale_up_fails_when_a_worker_cannot_serve)
 {
 	struct rig *r = rig_new(&supervised);
 	struct bus_load load;
+	char host[128] = "";
+	gethostname(host, sizeof host - 1); /* one that the supervisor started */
 	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
 	rig_order(r, ENGINE_SCALE, 2, 0);
 	void *peer = rig_peer(r, "unable");
-	rig_peer_hello(peer, "cuda:9", "there");
+	rig_peer_hello(peer, "cuda:9", host);
 	cr_assert_eq(rig_peer_recv(peer, &load), BUS_LOAD);
 	struct bus_msg no = {.type = BUS_FAILED, .failed.epoch = load.epoch};
 	snprintf(no.failed.why, sizeof no.failed.why, "there is no such device");

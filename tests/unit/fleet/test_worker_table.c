@@ -1,4 +1,5 @@
 /* The table of workers: its rows, the changes of their states, and progress. */
+#include "controller/fleet/fleet_impl.h"
 #include "controller/fleet/worker_table.h"
 
 #include <criterion/criterion.h>
@@ -174,4 +175,19 @@ Test(worker_table, flood_of_hellos_is_counted_within_a_second)
 		cr_expect(!worker_hello_flood(k, SECOND));
 	cr_expect(worker_hello_flood(k, SECOND));
 	cr_expect(!worker_hello_flood(k, SECOND + 1));
+}
+
+/* Ranks meet at a place that rank 0 declares: none is sent to that of a worker elsewhere. */
+Test(worker_table, workers_of_one_group_connect_from_one_host)
+{
+	struct worker *a = add(1, "cpu:0", 0), *b = add(2, "cpu:1", 0), *c = add(3, "cuda:0", 0);
+	cr_expect(fleet_same_kind(a, b));
+	cr_expect_not(fleet_same_kind(a, c));
+	snprintf(b->address, sizeof b->address, "10.0.0.7"); /* its host name is as it declares it */
+	cr_expect_not(fleet_same_kind(a, b));
+	cr_expect_not(fleet_same_kind(b, a));
+	snprintf(a->address, sizeof a->address, "10.0.0.7");
+	cr_expect(fleet_same_kind(a, b));
+	snprintf(b->hello.host, sizeof b->hello.host, "there");
+	cr_expect_not(fleet_same_kind(a, b));
 }
