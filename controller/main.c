@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "base/work_pool.h"
 #include "base/clock.h"
 #include "controller/chat/chat.h"
 #include "controller/request/chat_request.h"
@@ -382,6 +383,17 @@ static void stop_journal(struct controller *p)
 	journal_close(p->journal);
 }
 
+/* The threads that prepare large requests. */
+static int start_pool(struct controller *p, char *why, size_t why_n)
+{
+	return work_pool_start(&work_limits_usual, &p->svc.pool, why, why_n);
+}
+
+static void stop_pool(struct controller *p)
+{
+	work_pool_stop(p->svc.pool);
+}
+
 static int start_zmq(struct controller *p, char *why, size_t why_n)
 {
 	p->zmq = zmq_ctx_new();
@@ -479,13 +491,10 @@ static const struct part {
 	int (*start)(struct controller *p, char *why, size_t why_n);
 	void (*stop)(struct controller *p);
 } parts[] = {
-	{"model", load_model, unload_model},
-	{"journal", start_journal, stop_journal},
-	{"zmq", start_zmq, stop_zmq},
-	{"zap", start_zap, stop_zap},
-	{"front", start_front, free_front},
-	{"engine", start_engine, stop_engine},
-	{"front-to-engine", connect_front, stop_front},
+	{"model", load_model, unload_model},   {"journal", start_journal, stop_journal},
+	{"pool", start_pool, stop_pool},       {"zmq", start_zmq, stop_zmq},
+	{"zap", start_zap, stop_zap},          {"front", start_front, free_front},
+	{"engine", start_engine, stop_engine}, {"front-to-engine", connect_front, stop_front},
 	{"http", start_http, stop_http},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };

@@ -3,12 +3,14 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "controller/message/service.h"
 #include "controller/http/access_log.h"
 #include "controller/http/api_keys.h"
 #include "controller/http/framing.h"
 #include "controller/http/hangup.h"
+#include "controller/http/prep.h"
 #include "controller/http/tls_check.h"
 #include "controller/net/conns.h"
 
@@ -21,8 +23,9 @@
 
 enum {
 	N_THREADS = 2, /* of libmicrohttpd */
-	N_PREP_THREADS = 2,
-	PREP_BYTES = 16 << 10, /* larger requests are prepared elsewhere */
+	/* Larger requests, or of more values, are prepared elsewhere. */
+	PREP_BYTES = 16 << 10,
+	PREP_VALUES = 256,
 	MAX_CONNECTIONS = 16384,
 	TIMEOUT_S = 120,
 	MAX_UNREAD = 4 << 20,
@@ -55,19 +58,24 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
  * to the connection and so to this thread. */
 static bool is_large(const struct exchange *x)
 {
-	return x->body.len > PREP_BYTES && !strcmp(x->method, MHD_HTTP_METHOD_POST) &&
-	       !(x->route->flags & ROUTE_PREFIX);
+	struct json_size size;
+	if (strcmp(x->method, MHD_HTTP_METHOD_POST) != 0 || x->route->flags & ROUTE_PREFIX)
+		return false;
+	if (x->body.len <= PREP_VALUES || x->body.len > PREP_BYTES)
+		return x->body.len > PREP_BYTES;
+	json_measure(x->body.p, x->body.len, &size);
+	return size.n_values > PREP_VALUES;
 }
 
 /* A complete request. */
-static void begin(struct http *h, struct exchange *x, const char *url)
+static void begin(struct exchange *x, const char *url)
 {
 	if (!is_large(x)) {
 		x->route->call(x, url + strlen(x->route->path));
 		return;
 	}
 	exchange_park(x);
-	prep_put(h->prep, x, x->route->call);
+	prep_put(x, x->route->call);
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url, const char *method,
@@ -94,7 +102,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 	pthread_mutex_unlock(&x->lock);
 	peer_requested(h->peers, peer_of(c));
 	if (fresh)
-		begin(h, x, url);
+		begin(x, url);
 	return http_respond(x, c);
 }
 
@@ -237,18 +245,6 @@ static bool stop_app(struct http *h)
 	return true;
 }
 
-static int start_prep(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
-{
-	(void)cfg;
-	return prep_start(N_PREP_THREADS, &h->prep, why, why_n);
-}
-
-static bool stop_prep(struct http *h)
-{
-	prep_stop(h->prep);
-	return true;
-}
-
 static int start_peers(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
 {
 	h->timeout_s = cfg->timeout_s ? cfg->timeout_s : TIMEOUT_S;
@@ -348,7 +344,6 @@ static const struct part {
 	{start_keys, NULL, stop_keys},
 	{start_log, NULL, stop_log},
 	{start_app, quiesce_app, stop_app},
-	{start_prep, NULL, stop_prep},
 	{start_peers, NULL, stop_peers},
 	{start_hangup, NULL, stop_hangup},
 	{start_daemon, quiesce_daemon, stop_daemon},

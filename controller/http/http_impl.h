@@ -8,14 +8,12 @@
 #include "controller/http/http.h"
 #include "controller/http/listen.h"
 #include "controller/http/peers.h"
-#include "controller/http/prep.h"
 
 struct http {
 	struct exchange_host host;
 	struct http_app app;
 	struct MHD_Daemon *daemon;
 	struct peers *peers;
-	struct prep *prep;
 	struct cors *cors;        /* NULL: no page of another origin */
 	char *tls_cert, *tls_key; /* PEM; NULL: no TLS */
 	unsigned timeout_s;

@@ -1,106 +1,67 @@
 #include "controller/http/prep.h"
 
 #include "base/alloc.h"
-#include "base/err.h"
+#include "controller/http/api_keys.h"
+#include "controller/message/service.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS_MAX = 16 };
+enum { NETWORK_BYTES = 8 /* of an IPv6 address: those of a client */ };
 
 struct task {
-	struct task *next;
+	struct work work; /* the first member: a task is its work */
 	struct exchange *x;
 	void (*call)(struct exchange *x, const char *rest);
 };
 
-struct prep {
-	pthread_t threads[THREADS_MAX];
-	unsigned n_threads;
-	pthread_mutex_t lock; /* guards the fields below */
-	pthread_cond_t more;
-	struct task *first;
-	struct task **last; /* where the next one is linked */
-	bool quit;
-};
-
-/* The next task; NULL: the end. */
-static struct task *take(struct prep *p)
+static void run(struct work *w)
 {
-	pthread_mutex_lock(&p->lock);
-	while (!p->first && !p->quit)
-		pthread_cond_wait(&p->more, &p->lock);
-	struct task *t = p->quit ? NULL : p->first;
-	if (t) {
-		p->first = t->next;
-		if (!p->first)
-			p->last = &p->first;
-	}
-	pthread_mutex_unlock(&p->lock);
-	return t;
-}
-
-static void task_free(struct task *t)
-{
+	struct task *t = (struct task *)w;
+	if (!exchange_is_over(t->x))
+		t->call(t->x, "");
 	exchange_unref(t->x);
 	free(t);
 }
 
-static void *prep_loop(void *arg)
+void prep_client(const struct exchange *x, char out[WORK_CLIENT_SIZE])
 {
-	struct prep *p = arg;
-	for (struct task *t; (t = take(p));) {
-		t->call(t->x, "");
-		task_free(t);
+	char name[APIKEY_NAME_MAX];
+	struct in6_addr a;
+	uint32_t share;
+	if (x->key) {
+		api_key_name(x->key, name, &share);
+		snprintf(out, WORK_CLIENT_SIZE, "key %s", name);
+	} else if (inet_pton(AF_INET6, x->remote, &a) == 1 && !IN6_IS_ADDR_V4MAPPED(&a)) {
+		char network[INET6_ADDRSTRLEN];
+		memset(a.s6_addr + NETWORK_BYTES, 0, sizeof a.s6_addr - NETWORK_BYTES);
+		inet_ntop(AF_INET6, &a, network, sizeof network);
+		snprintf(out, WORK_CLIENT_SIZE, "address %s/64", network);
+	} else {
+		snprintf(out, WORK_CLIENT_SIZE, "address %s", x->remote);
 	}
-	return NULL;
 }
 
-int prep_start(unsigned n_threads, struct prep **out, char *why, size_t why_n)
-{
-	struct prep *p = xcalloc(1, sizeof *p);
-	p->last = &p->first;
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->more, NULL);
-	for (; p->n_threads < n_threads && p->n_threads < THREADS_MAX; p->n_threads++) {
-		int e = pthread_create(&p->threads[p->n_threads], NULL, prep_loop, p);
-		if (e) {
-			prep_stop(p);
-			return err_why(why, why_n, -e, "thread: %s", strerror(e));
-		}
-	}
-	*out = p;
-	return 0;
-}
-
-void prep_stop(struct prep *p)
-{
-	if (!p)
-		return;
-	pthread_mutex_lock(&p->lock);
-	p->quit = true;
-	pthread_cond_broadcast(&p->more);
-	pthread_mutex_unlock(&p->lock);
-	for (unsigned i = 0; i < p->n_threads; i++)
-		pthread_join(p->threads[i], NULL);
-	for (struct task *t; (t = p->first);) {
-		p->first = t->next;
-		task_free(t);
-	}
-	pthread_cond_destroy(&p->more);
-	pthread_mutex_destroy(&p->lock);
-	free(p);
-}
-
-void prep_put(struct prep *p, struct exchange *x, void (*call)(struct exchange *x, const char *rest))
+void prep_put(struct exchange *x, void (*call)(struct exchange *x, const char *rest))
 {
 	struct task *t = xcalloc(1, sizeof *t);
+	char client[WORK_CLIENT_SIZE], why[512];
 	exchange_ref(x);
-	t->x = x;
-	t->call = call;
-	pthread_mutex_lock(&p->lock);
-	*p->last = t;
-	p->last = &t->next;
-	pthread_cond_signal(&p->more);
-	pthread_mutex_unlock(&p->lock);
+	*t = (struct task){.work = {.run = run, .bytes = x->body.len}, .x = x, .call = call};
+	prep_client(x, client);
+	int rc = work_pool_put(x->host->svc->pool, client, &t->work, why, sizeof why);
+	if (!rc)
+		return;
+	exchange_body_free(x);
+	if (rc == -EAGAIN)
+		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL, "too_many_preparing",
+			       "%s", why);
+	else
+		exchange_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", NULL, "overloaded", "%s",
+			       why);
+	exchange_unref(x);
+	free(t);
 }

@@ -1,20 +1,18 @@
-/* prep.h - threads that prepare large requests: parsing and tokenizing them would delay the streams of
- * the libmicrohttpd thread on which they came. */
+/* prep.h - hands large requests to the pool of preparing threads: parsing and tokenizing them would delay the
+ * streams of the libmicrohttpd thread on which they came.
+ * A client of the pool is a key; without keys, an address (of IPv6, the network of 64 bits). */
 #ifndef QUERN_CONTROLLER_HTTP_PREP_H
 #define QUERN_CONTROLLER_HTTP_PREP_H
 
+#include "base/work_pool.h"
 #include "controller/http/exchange.h"
 
-#include <stddef.h>
+/* Runs call(x, "") on one of the threads in the client's turn, unless the client has left by then; keeps a
+ * reference to x until then.  x is parked; its connection may be gone, and the call must not look at it.
+ * Where the client's queue is full, x gets 429 as its reply, where all are, 503. */
+void prep_put(struct exchange *x, void (*call)(struct exchange *x, const char *rest));
 
-struct prep;
-
-int prep_start(unsigned n_threads, struct prep **out, char *why, size_t why_n);
-/* Finishes the calls that run and drops the rest.  NULL is fine. */
-void prep_stop(struct prep *p);
-
-/* Runs call(x, "") on one of the threads, first come first served; keeps a reference to x until
- * then.  x is parked; its connection may be gone by then, and the call must not look at it. */
-void prep_put(struct prep *p, struct exchange *x, void (*call)(struct exchange *x, const char *rest));
+/* The client's name for the pool. */
+void prep_client(const struct exchange *x, char out[WORK_CLIENT_SIZE]);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/work_pool.h"
 #include "base/version.h"
 #include "controller/net/conns.h"
 #include "controller/net/endpoint.h"
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 #include <zmq.h>
 
 enum {
@@ -29,7 +31,7 @@ enum {
 	SEND_HWM = 100000, /* messages per client; the limits of clients.c on bytes are reached first */
 	RECEIVE_HWM = 64,
 	JOBS_TABLE_MAX = 5000,
-	PARSE_INLINE_MAX = 16 << 10, /* larger requests go to the parser's thread */
+	PARSE_INLINE_MAX = 16 << 10, /* larger requests are parsed by the pool's threads */
 	STATUS_MAX = 4096,           /* queries to the engine in progress */
 	CONNECTIONS_MAX = 16384,     /* or this socket's share of the descriptors */
 };
@@ -426,6 +428,16 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 	return c;
 }
 
+/* The client's queue in the pool: its key's, which may have several connections, or its own. */
+static void pool_name(const struct client *c, char out[WORK_CLIENT_SIZE])
+{
+	if (c->owner[0])
+		snprintf(out, WORK_CLIENT_SIZE, "jobs %s", c->owner);
+	else
+		snprintf(out, WORK_CLIENT_SIZE, "jobs %016llx",
+			 (unsigned long long)XXH3_64bits(c->route, c->route_n));
+}
+
 static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool delimiter, unsigned frames,
 		   int64_t now)
 {
@@ -449,14 +461,16 @@ static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool
 	}
 	if (n > PARSE_INLINE_MAX && n <= s->svc->max_request_bytes) {
 		struct letter *letter = xcalloc(1, sizeof *letter);
+		char name[WORK_CLIENT_SIZE], why[512];
 		*letter = (struct letter){c, delimiter};
-		if (parser_put(s->parser, payload, letter) == 0) {
+		pool_name(c, name);
+		if (parser_put(s->parser, name, payload, letter, why, sizeof why) == 0) {
 			c->n_parsing++;
 			return;
 		}
 		free(letter);
 		job_request_id(&r, zmq_msg_data(payload), n);
-		reply_error(s, c, delimiter, &r.id, E_OVERLOADED, "too many large requests are waiting");
+		reply_error(s, c, delimiter, &r.id, E_OVERLOADED, why);
 	} else {
 		job_request_parse(&r, s->svc, mailbox_max_context(s->mailbox), zmq_msg_data(payload), n);
 		act(s, c, delimiter, &r, now);
@@ -601,7 +615,7 @@ int jobsock_open(void *zmq, const struct service *svc, const struct jobsock_conf
 		rc = -zmq_errno();
 	if (!rc)
 		s->conns = conns_new(s->endpoint, conns_limit(CONNECTIONS_MAX, CONNS_JOBS));
-	if (!rc && !(s->parser = parser_start(svc, mailbox)))
+	if (!rc && !(s->parser = parser_new(svc, mailbox)))
 		rc = -EAGAIN;
 	if (rc) {
 		err_why(why, why_n, rc, "job socket %s: %s", endpoint, zmq_strerror(-rc));
@@ -626,7 +640,7 @@ void jobsock_close(struct jobsock *s)
 {
 	if (!s)
 		return;
-	parser_stop(s->parser, drop_letter);
+	parser_free(s->parser, drop_letter);
 	clients_lose_if(&s->clients, NULL, NULL);
 	jobsock_reap(s);
 	assert(s->n_calls == 0);

@@ -1,145 +1,120 @@
 #include "controller/jobsock/parser.h"
 
 #include "base/alloc.h"
+#include "base/work_pool.h"
 #include "controller/jobs/mailbox.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum {
-	BYTES_MAX = 64 << 20, /* waiting; a single request is always accepted */
-	COUNT_MAX = 1024,
-};
-
 struct item {
-	struct item *next;
+	struct work work; /* the first member: an item is its work */
+	struct parser *parser;
+	struct item *next; /* parsed */
 	zmq_msg_t message;
 	struct job_request req;
 	void *user;
 };
 
-struct queue {
-	struct item *first, **last;
-};
-
 struct parser {
 	const struct service *svc;
 	const struct mailbox *mailbox;
-	pthread_t thread;
-	pthread_mutex_t lock; /* of all below */
-	pthread_cond_t work;
-	struct queue in, out;
-	size_t bytes;   /* of messages not yet parsed */
-	unsigned count; /* requests not yet taken */
-	bool quit;
 	int fd;
+	pthread_mutex_t lock; /* of all below */
+	pthread_cond_t none;
+	struct item *first, **last; /* parsed, to be taken */
+	size_t n_pool;              /* in the pool */
+	bool quit;                  /* what is in the pool is not parsed any more */
 };
 
-static void queue_put(struct queue *q, struct item *it)
+static void parse(struct work *w)
 {
-	it->next = NULL;
-	*q->last = it;
-	q->last = &it->next;
-}
-
-static struct item *queue_take(struct queue *q)
-{
-	struct item *it = q->first;
-	if (it && !(q->first = it->next))
-		q->last = &q->first;
-	return it;
-}
-
-static void *parser_thread(void *arg)
-{
-	struct parser *p = arg;
+	struct item *it = (struct item *)w;
+	struct parser *p = it->parser;
 	pthread_mutex_lock(&p->lock);
-	for (;;) {
-		struct item *it;
-		while (!p->quit && !p->in.first)
-			pthread_cond_wait(&p->work, &p->lock);
-		if (p->quit)
-			break;
-		it = queue_take(&p->in);
-		pthread_mutex_unlock(&p->lock);
-		size_t n = zmq_msg_size(&it->message);
-		job_request_parse(&it->req, p->svc, mailbox_max_context(p->mailbox),
-				  zmq_msg_data(&it->message), n);
-		zmq_msg_close(&it->message);
-		pthread_mutex_lock(&p->lock);
-		p->bytes -= n;
-		queue_put(&p->out, it);
-		eventfd_write(p->fd, 1);
-	}
+	bool quit = p->quit;
 	pthread_mutex_unlock(&p->lock);
-	return NULL;
+	if (!quit)
+		job_request_parse(&it->req, p->svc, mailbox_max_context(p->mailbox),
+				  zmq_msg_data(&it->message), zmq_msg_size(&it->message));
+	zmq_msg_close(&it->message);
+	pthread_mutex_lock(&p->lock);
+	it->next = NULL;
+	*p->last = it;
+	p->last = &it->next;
+	p->n_pool--;
+	pthread_cond_signal(&p->none);
+	eventfd_write(p->fd, 1);
+	pthread_mutex_unlock(&p->lock);
 }
 
-struct parser *parser_start(const struct service *svc, const struct mailbox *mailbox)
+struct parser *parser_new(const struct service *svc, const struct mailbox *mailbox)
 {
 	struct parser *p = xcalloc(1, sizeof *p);
 	p->svc = svc;
 	p->mailbox = mailbox;
-	p->in.last = &p->in.first;
-	p->out.last = &p->out.first;
+	p->last = &p->first;
 	p->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->work, NULL);
-	if (p->fd < 0 || pthread_create(&p->thread, NULL, parser_thread, p)) {
-		if (p->fd >= 0)
-			close(p->fd);
+	if (p->fd < 0) {
 		free(p);
 		return NULL;
 	}
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->none, NULL);
 	return p;
 }
 
-void parser_stop(struct parser *p, void (*drop)(void *user))
+static struct item *take(struct parser *p)
+{
+	struct item *it = p->first;
+	if (it && !(p->first = it->next))
+		p->last = &p->first;
+	return it;
+}
+
+void parser_free(struct parser *p, void (*drop)(void *user))
 {
 	if (!p)
 		return;
 	pthread_mutex_lock(&p->lock);
 	p->quit = true;
-	pthread_cond_signal(&p->work);
+	while (p->n_pool)
+		pthread_cond_wait(&p->none, &p->lock);
 	pthread_mutex_unlock(&p->lock);
-	pthread_join(p->thread, NULL);
-	struct item *it;
-	while ((it = queue_take(&p->in))) {
-		zmq_msg_close(&it->message);
-		drop(it->user);
-		free(it);
-	}
-	while ((it = queue_take(&p->out))) {
+	for (struct item *it; (it = take(p));) {
 		job_request_fini(&it->req);
 		drop(it->user);
 		free(it);
 	}
-	pthread_cond_destroy(&p->work);
+	pthread_cond_destroy(&p->none);
 	pthread_mutex_destroy(&p->lock);
 	close(p->fd);
 	free(p);
 }
 
-int parser_put(struct parser *p, zmq_msg_t *message, void *user)
+int parser_put(struct parser *p, const char *client, zmq_msg_t *message, void *user, char *why, size_t why_n)
 {
-	size_t n = zmq_msg_size(message);
+	struct item *it = xcalloc(1, sizeof *it);
+	*it = (struct item){.work = {.run = parse, .bytes = zmq_msg_size(message), .in_order = true},
+			    .parser = p,
+			    .user = user};
+	zmq_msg_init(&it->message);
+	zmq_msg_move(&it->message, message);
 	pthread_mutex_lock(&p->lock);
-	bool full = p->count >= COUNT_MAX || (p->bytes && p->bytes + n > BYTES_MAX);
-	if (!full) {
-		struct item *it = xcalloc(1, sizeof *it);
-		zmq_msg_init(&it->message);
-		zmq_msg_move(&it->message, message);
-		it->user = user;
-		p->bytes += n;
-		p->count++;
-		queue_put(&p->in, it);
-		pthread_cond_signal(&p->work);
-	}
+	p->n_pool++;
 	pthread_mutex_unlock(&p->lock);
-	return full ? -EAGAIN : 0;
+	int rc = work_pool_put(p->svc->pool, client, &it->work, why, why_n);
+	if (!rc)
+		return 0;
+	pthread_mutex_lock(&p->lock);
+	p->n_pool--;
+	pthread_mutex_unlock(&p->lock);
+	zmq_msg_move(message, &it->message);
+	zmq_msg_close(&it->message);
+	free(it);
+	return rc;
 }
 
 void *parser_take(struct parser *p, struct job_request *req)
@@ -147,10 +122,8 @@ void *parser_take(struct parser *p, struct job_request *req)
 	eventfd_t ignored;
 	eventfd_read(p->fd, &ignored);
 	pthread_mutex_lock(&p->lock);
-	struct item *it = queue_take(&p->out);
-	if (it)
-		p->count--;
-	if (p->out.first)
+	struct item *it = take(p);
+	if (p->first)
 		eventfd_write(p->fd, 1);
 	pthread_mutex_unlock(&p->lock);
 	if (!it)

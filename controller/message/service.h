@@ -16,6 +16,7 @@ struct journal;
 struct metrics;
 struct model_config;
 struct tokenizer;
+struct work_pool;
 
 struct service {
 	const struct tokenizer *tokenizer;
@@ -41,6 +42,7 @@ struct service {
 	uint32_t max_queued_jobs;
 	uint64_t max_queued_tokens;
 	struct metrics *metrics; /* NULL: none are kept */
+	struct work_pool *pool;  /* the threads that prepare large requests, of both protocols */
 };
 
 /* The reason of E_NOT_READY, or of HTTP's 503, for new work while running requests finish. */

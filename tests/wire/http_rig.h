@@ -7,6 +7,7 @@
 #include "controller/http/http.h"
 
 #include "base/clock.h"
+#include "base/work_pool.h"
 #include "controller/chat/chat.h"
 #include "controller/request/api.h"
 #include "controller/metrics/metrics.h"
@@ -55,6 +56,7 @@ static void load(void)
 	cr_assert(tokenizer_load(dir, &tokenizer, why, sizeof why) == 0, "%s", why);
 	cr_assert(model_config_load(dir, &config, why, sizeof why) == 0, "%s", why);
 	cr_assert(chat_load(dir, &chat, why, sizeof why) == 0, "%s", why);
+	cr_assert(work_pool_start(&work_limits_usual, &svc.pool, why, sizeof why) == 0, "%s", why);
 	svc.tokenizer = tokenizer;
 	svc.metrics = metrics_new(FAKE_CONTEXT);
 	svc.config = &config;
@@ -73,6 +75,15 @@ static __attribute__((unused)) void start(void)
 	start_with(&cfg);
 }
 
+static void unload(void)
+{
+	work_pool_stop(svc.pool);
+	chat_free(chat);
+	metrics_free(svc.metrics);
+	tokenizer_free(tokenizer);
+	model_config_fini(&config);
+}
+
 /* Ends all of it, and checks that no listener is left. */
 static void stop(void)
 {
@@ -81,10 +92,7 @@ static void stop(void)
 	http_stop(http);
 	cr_expect(atomic_load(&mailbox->n_live) == 0, "%u listeners are left", atomic_load(&mailbox->n_live));
 	fake_stop(mailbox);
-	chat_free(chat);
-	metrics_free(svc.metrics);
-	tokenizer_free(tokenizer);
-	model_config_fini(&config);
+	unload();
 }
 
 static __attribute__((unused)) struct answer post(const char *path, const char *body)

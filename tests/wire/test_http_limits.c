@@ -670,10 +670,7 @@ Test(http_limits, a_server_leaves_no_descriptor_and_no_thread_behind)
 		cr_expect(falls_to("/proc/self/task", threads), "%zu", i);
 	}
 	fake_stop(mailbox);
-	chat_free(chat);
-	metrics_free(svc.metrics);
-	tokenizer_free(tokenizer);
-	model_config_fini(&config);
+	unload();
 }
 
 Test(http_limits, a_full_queue_is_429_before_the_body_is_read)
@@ -836,9 +833,6 @@ Test(http_limits, a_server_that_stops_answers_every_open_request)
 	buf_fini(&first);
 	buf_fini(&b);
 	fake_stop(mailbox);
-	metrics_free(svc.metrics);
-	chat_free(chat);
-	tokenizer_free(tokenizer);
-	model_config_fini(&config);
+	unload();
 	http = NULL; /* stop() has nothing to do */
 }

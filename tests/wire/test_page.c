@@ -147,8 +147,8 @@ Test(page, large_cancels_of_disconnected_clients_do_no_harm)
 		fds[i] = client_connect(at);
 		cr_assert(client_send(fds[i], request.p, request.len));
 	}
-	cr_expect(becomes(&mailbox->n_blocked, 2), "as many as there are threads: %u",
-		  atomic_load(&mailbox->n_blocked));
+	cr_expect(becomes(&mailbox->n_blocked, work_limits_usual.n_threads),
+		  "as many as there are threads: %u", atomic_load(&mailbox->n_blocked));
 	for (int i = 0; i < 20; i++)
 		close(fds[i]);
 	for (int i = 0; i < 3000 && metrics_count(svc.metrics, METRIC_HTTP_CUT) < 20; i++)

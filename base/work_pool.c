@@ -1,0 +1,279 @@
+#include "base/work_pool.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	PIECE_BYTES = 4096, /* served with each piece, beside its own */
+	IDLE_MS = 200,      /* before memory is given back */
+};
+
+const struct work_limits work_limits_usual = {
+	.n_threads = 3, .items = 4096, .bytes = 256 << 20, .client_items = 1024, .client_bytes = 64 << 20};
+
+struct queue {
+	struct work *first, **last; /* last: where the next one is linked */
+};
+
+/* A client with work that waits or runs. */
+struct client {
+	struct client *next;
+	char name[WORK_CLIENT_SIZE];
+	struct queue small, large; /* each first come, first served; in_order: small has all */
+	size_t n, bytes;           /* that wait */
+	unsigned n_running;
+	uint64_t served; /* bytes, and PIECE_BYTES a piece */
+};
+
+struct work_pool {
+	struct work_limits limits;
+	pthread_t threads[WORK_THREADS_MAX];
+	unsigned n_threads;
+	pthread_mutex_t lock; /* guards the fields below */
+	pthread_cond_t more;
+	struct client *clients;
+	size_t n, bytes; /* that wait */
+	unsigned n_running;
+	bool used; /* since memory was given back */
+	bool quit;
+};
+
+struct thread {
+	struct work_pool *pool;
+	bool small_only;
+};
+
+/* --- queues --- */
+
+static void queue_init(struct queue *q)
+{
+	q->first = NULL;
+	q->last = &q->first;
+}
+
+static void queue_put(struct queue *q, struct work *w)
+{
+	w->next = NULL;
+	*q->last = w;
+	q->last = &w->next;
+}
+
+static struct work *queue_take(struct queue *q)
+{
+	struct work *w = q->first;
+	q->first = w->next;
+	if (!q->first)
+		q->last = &q->first;
+	return w;
+}
+
+static struct client *client_find(const struct work_pool *p, const char *name)
+{
+	struct client *c = p->clients;
+	while (c && strncmp(c->name, name, WORK_CLIENT_SIZE - 1) != 0)
+		c = c->next;
+	return c;
+}
+
+static struct client *client_add(struct work_pool *p, const char *name)
+{
+	struct client *c = xcalloc(1, sizeof *c);
+	snprintf(c->name, sizeof c->name, "%s", name);
+	queue_init(&c->small);
+	queue_init(&c->large);
+	if (p->clients)
+		c->served = UINT64_MAX;
+	struct client **at = &p->clients;
+	for (; *at; at = &(*at)->next)
+		c->served = (*at)->served < c->served ? (*at)->served : c->served;
+	*at = c;
+	return c;
+}
+
+static void client_drop_idle(struct work_pool *p, const struct client *c)
+{
+	struct client **at = &p->clients;
+	if (c->n || c->n_running)
+		return;
+	while (*at != c)
+		at = &(*at)->next;
+	struct client *gone = *at;
+	*at = gone->next;
+	free(gone);
+}
+
+/* The queue that a thread may serve now; NULL: none. */
+static struct queue *client_ready(struct client *c, bool small_only)
+{
+	if (c->small.first && !(c->small.first->in_order && c->n_running) &&
+	    !(small_only && c->small.first->bytes > WORK_SMALL_BYTES))
+		return &c->small;
+	return c->large.first && !small_only ? &c->large : NULL;
+}
+
+/* --- the threads --- */
+
+static struct work *take(struct work_pool *p, bool small_only, struct client **from)
+{
+	struct client *best = NULL;
+	for (struct client *c = p->clients; c; c = c->next)
+		if (client_ready(c, small_only) && (!best || c->served < best->served))
+			best = c;
+	if (!best)
+		return NULL;
+	/* Only the first thread is kept for small work: the others begin with the large. */
+	struct queue *q = !small_only && best->large.first ? &best->large : client_ready(best, small_only);
+	struct work *w = queue_take(q);
+	best->n--;
+	best->bytes -= w->bytes;
+	best->n_running++;
+	best->served += w->bytes + PIECE_BYTES;
+	p->n--;
+	p->bytes -= w->bytes;
+	p->n_running++;
+	p->used = true;
+	*from = best;
+	return w;
+}
+
+/* Waits for work; when there has been none for a moment, memory is given back. */
+static void wait_for_work(struct work_pool *p)
+{
+	struct timespec at;
+	if (!p->used || p->n || p->n_running) {
+		pthread_cond_wait(&p->more, &p->lock);
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	at.tv_nsec += IDLE_MS * 1000000L;
+	at.tv_sec += at.tv_nsec / 1000000000;
+	at.tv_nsec %= 1000000000;
+	int rc = pthread_cond_timedwait(&p->more, &p->lock, &at);
+	if (rc != ETIMEDOUT || !p->used || p->n || p->n_running)
+		return;
+	p->used = false;
+	pthread_mutex_unlock(&p->lock);
+	malloc_trim(0);
+	pthread_mutex_lock(&p->lock);
+}
+
+static void *work_loop(void *arg)
+{
+	struct thread t = *(struct thread *)arg;
+	struct work_pool *p = t.pool;
+	free(arg);
+	pthread_mutex_lock(&p->lock);
+	for (;;) {
+		struct client *c;
+		struct work *w = take(p, t.small_only, &c);
+		if (!w && p->quit && !p->n)
+			break;
+		if (!w) {
+			wait_for_work(p);
+			continue;
+		}
+		pthread_mutex_unlock(&p->lock);
+		w->run(w);
+		pthread_mutex_lock(&p->lock);
+		p->n_running--;
+		c->n_running--;
+		client_drop_idle(p, c);
+		/* The client's next piece may have waited for this one; the end may wait for the last. */
+		pthread_cond_broadcast(&p->more);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+int work_pool_start(const struct work_limits *limits, struct work_pool **out, char *why, size_t why_n)
+{
+	struct work_pool *p = xcalloc(1, sizeof *p);
+	pthread_condattr_t attr;
+	p->limits = *limits;
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->more, &attr);
+	pthread_condattr_destroy(&attr);
+	for (; p->n_threads < limits->n_threads && p->n_threads < WORK_THREADS_MAX; p->n_threads++) {
+		struct thread *t = xcalloc(1, sizeof *t);
+		*t = (struct thread){.pool = p, .small_only = p->n_threads == 0 && limits->n_threads > 1};
+		int e = pthread_create(&p->threads[p->n_threads], NULL, work_loop, t);
+		if (e) {
+			free(t);
+			work_pool_stop(p);
+			return err_why(why, why_n, -e, "thread: %s", strerror(e));
+		}
+	}
+	*out = p;
+	return 0;
+}
+
+void work_pool_stop(struct work_pool *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->quit = true;
+	pthread_cond_broadcast(&p->more);
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; i < p->n_threads; i++)
+		pthread_join(p->threads[i], NULL);
+	pthread_cond_destroy(&p->more);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+static int admit(const struct work_pool *p, const struct client *c, const struct work *w, char *why,
+		 size_t why_n)
+{
+	const struct work_limits *l = &p->limits;
+	if (c && c->n && (c->n >= l->client_items || c->bytes + w->bytes > l->client_bytes))
+		return err_why(why, why_n, -EAGAIN,
+			       "%zu large requests of this client (%s) with %zu bytes wait to be prepared, "
+			       "at most %zu with %zu bytes may: wait for their replies first",
+			       c->n, c->name, c->bytes, l->client_items, l->client_bytes);
+	if (p->n && (p->n >= l->items || p->bytes + w->bytes > l->bytes))
+		return err_why(why, why_n, -ENOBUFS,
+			       "%zu large requests of all clients with %zu bytes wait to be prepared, at "
+			       "most %zu with %zu bytes may: try again in a moment",
+			       p->n, p->bytes, l->items, l->bytes);
+	return 0;
+}
+
+int work_pool_put(struct work_pool *p, const char *client, struct work *w, char *why, size_t why_n)
+{
+	pthread_mutex_lock(&p->lock);
+	struct client *c = client_find(p, client);
+	int rc = admit(p, c, w, why, why_n);
+	if (!rc) {
+		if (!c)
+			c = client_add(p, client);
+		queue_put(w->in_order || w->bytes <= WORK_SMALL_BYTES ? &c->small : &c->large, w);
+		c->n++;
+		c->bytes += w->bytes;
+		p->n++;
+		p->bytes += w->bytes;
+		/* All of them: not every thread may take it. */
+		pthread_cond_broadcast(&p->more);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+size_t work_pool_n(struct work_pool *p)
+{
+	pthread_mutex_lock(&p->lock);
+	size_t n = p->n + p->n_running;
+	pthread_mutex_unlock(&p->lock);
+	return n;
+}

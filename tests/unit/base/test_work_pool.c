@@ -1,0 +1,224 @@
+/* Turns between clients, bounds of their queues, and what the pool keeps. */
+#include "base/alloc.h"
+#include "base/work_pool.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(work_pool, .timeout = 60);
+
+static struct work_pool *pool;
+static char why[256];
+
+static void start(unsigned n_threads, size_t client_items, size_t items)
+{
+	struct work_limits l = {.n_threads = n_threads,
+				.items = items,
+				.bytes = 1 << 30,
+				.client_items = client_items,
+				.client_bytes = 10 << 20};
+	cr_assert_eq(work_pool_start(&l, &pool, why, sizeof why), 0, "%s", why);
+}
+
+/* --- work that waits for the test --- */
+
+struct gate {
+	struct work w;
+	sem_t begun, open;
+};
+
+static void pass(struct work *w)
+{
+	struct gate *g = (struct gate *)w;
+	sem_post(&g->begun);
+	sem_wait(&g->open);
+}
+
+static void close_gate(struct gate *g, const char *client, size_t bytes)
+{
+	*g = (struct gate){.w = {.run = pass, .bytes = bytes}};
+	sem_init(&g->begun, 0, 0);
+	sem_init(&g->open, 0, 0);
+	cr_assert_eq(work_pool_put(pool, client, &g->w, why, sizeof why), 0, "%s", why);
+}
+
+/* --- work that is noted --- */
+
+struct note {
+	struct work w;
+	char name;
+};
+
+static char order[64];
+static atomic_uint n_noted;
+
+static void note(struct work *w)
+{
+	order[atomic_fetch_add(&n_noted, 1)] = ((struct note *)w)->name;
+	free(w);
+}
+
+static int put(const char *client, char name, size_t bytes)
+{
+	struct note *n = xcalloc(1, sizeof *n);
+	*n = (struct note){.w = {.run = note, .bytes = bytes}, .name = name};
+	int rc = work_pool_put(pool, client, &n->w, why, sizeof why);
+	if (rc)
+		free(n);
+	return rc;
+}
+
+Test(work_pool, clients_take_turns)
+{
+	struct gate g;
+	start(1, 100, 100);
+	close_gate(&g, "gate", 1);
+	sem_wait(&g.begun);
+	for (int i = 0; i < 5; i++)
+		cr_assert_eq(put("alice", 'a', 100), 0);
+	cr_assert_eq(put("bob", 'b', 100), 0);
+	for (int i = 0; i < 2; i++)
+		cr_assert_eq(put("carol", 'c', 100), 0);
+	sem_post(&g.open);
+	work_pool_stop(pool);
+	cr_expect_str_eq(order, "abcacaaa");
+}
+
+/* A client with large work has fewer turns. */
+Test(work_pool, turns_are_measured_in_bytes)
+{
+	struct gate g;
+	start(1, 100, 100);
+	close_gate(&g, "gate", 1);
+	sem_wait(&g.begun);
+	for (int i = 0; i < 3; i++)
+		cr_assert_eq(put("large", 'L', 100000), 0);
+	for (int i = 0; i < 20; i++)
+		cr_assert_eq(put("small", 's', 1000), 0);
+	sem_post(&g.open);
+	work_pool_stop(pool);
+	cr_expect(!strncmp(order, "Lssssssssssssssssssss", 21), "%s", order);
+}
+
+Test(work_pool, a_clients_queue_is_bounded_and_named)
+{
+	struct gate g;
+	start(1, 3, 5);
+	close_gate(&g, "gate", 1);
+	sem_wait(&g.begun);
+	for (int i = 0; i < 3; i++)
+		cr_expect_eq(put("key alice", 'a', 100), 0);
+	cr_expect_eq(put("key alice", 'a', 100), -EAGAIN);
+	cr_expect(strstr(why, "key alice") && strstr(why, "wait for their replies"), "%s", why);
+	/* Others have their own. */
+	cr_expect_eq(put("key bob", 'b', 100), 0);
+	cr_expect_eq(put("key carol", 'c', 20 << 20), 0,
+		     "work of any size is taken from a client that has none");
+	cr_expect_eq(put("key carol", 'c', 1), -EAGAIN);
+	cr_expect_eq(put("key dave", 'd', 100), -ENOBUFS);
+	cr_expect(strstr(why, "of all clients"), "%s", why);
+	sem_post(&g.open);
+	work_pool_stop(pool);
+	cr_expect_eq(atomic_load(&n_noted), 5);
+}
+
+/* Were it not so, the test would hang. */
+Test(work_pool, large_work_leaves_a_thread_for_small)
+{
+	struct gate g[4];
+	start(3, 100, 100);
+	for (int i = 0; i < 4; i++)
+		close_gate(&g[i], "alice", WORK_SMALL_BYTES + 1);
+	sem_wait(&g[0].begun);
+	sem_wait(&g[1].begun);
+	cr_assert_eq(put("alice", 'a', 100), 0);
+	cr_assert_eq(put("bob", 'b', 100), 0);
+	while (atomic_load(&n_noted) < 2)
+		usleep(1000);
+	for (int i = 0; i < 4; i++)
+		sem_post(&g[i].open);
+	work_pool_stop(pool);
+}
+
+/* --- work in order --- */
+
+static atomic_uint n_running, n_most, n_done;
+
+static void count(struct work *w)
+{
+	unsigned now = atomic_fetch_add(&n_running, 1) + 1;
+	if (now > atomic_load(&n_most))
+		atomic_store(&n_most, now);
+	for (volatile int i = 0; i < 1000; i++)
+		;
+	atomic_fetch_sub(&n_running, 1);
+	atomic_fetch_add(&n_done, 1);
+	free(w);
+}
+
+Test(work_pool, work_in_order_runs_one_piece_at_a_time)
+{
+	start(3, 2000, 2000);
+	for (int i = 0; i < 1000; i++) {
+		struct work *w = xcalloc(1, sizeof *w);
+		*w = (struct work){.run = count, .bytes = i % 3 ? 1 : WORK_SMALL_BYTES + 1, .in_order = true};
+		while (work_pool_put(pool, "jobs 1", w, why, sizeof why) == -EAGAIN)
+			usleep(100); /* its bytes */
+	}
+	work_pool_stop(pool);
+	cr_expect_eq(atomic_load(&n_most), 1);
+	cr_expect_eq(atomic_load(&n_done), 1000);
+}
+
+/* --- memory --- */
+
+static size_t resident(void)
+{
+	long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	cr_assert(f && fscanf(f, "%*d %ld", &pages) == 1);
+	fclose(f);
+	return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void *pinned;
+static size_t at_most;
+
+/* A block that stays keeps those before it from being given back by free() alone. */
+static void use_memory(struct work *w)
+{
+	enum { N = 400000, BYTES = 150 };
+	void **all = xcalloc(N, sizeof *all);
+	(void)w;
+	for (int i = 0; i < N; i++)
+		memset(all[i] = xmalloc(BYTES), 1, BYTES);
+	pinned = xmalloc(BYTES);
+	for (int i = 0; i < N; i++)
+		free(all[i]);
+	free(all);
+	at_most = resident();
+}
+
+Test(work_pool, an_idle_pool_gives_memory_back)
+{
+	struct work w = {.run = use_memory, .bytes = 1};
+	start(3, 10, 10);
+	size_t before = resident();
+	cr_assert_eq(work_pool_put(pool, "alice", &w, why, sizeof why), 0);
+	while (work_pool_n(pool))
+		usleep(1000);
+	cr_expect(at_most > before + (50 << 20), "%zu before, %zu in between", before, at_most);
+	/* 2 MiB: what malloc keeps for itself */
+	for (int i = 0; i < 2000 && resident() > before + (2 << 20); i++)
+		usleep(10000);
+	cr_expect(resident() <= before + (2 << 20), "%zu before, %zu after", before, resident());
+	work_pool_stop(pool);
+	free(pinned);
+}
