@@ -31,10 +31,21 @@ static void print_place(const char *what, const char *where, const char *scheme,
 	       hint ? hint : "", term_style(stdout, TERM_PLAIN));
 }
 
+/* A pool of at least these bytes, as an option's value. */
+static const char *size_text(json_int_t bytes, char *buf, size_t n)
+{
+	const json_int_t mib = (bytes + (1 << 20) - 1) >> 20;
+	if (mib < 10 << 10)
+		snprintf(buf, n, "%lldM", (long long)mib);
+	else
+		snprintf(buf, n, "%lldG", (long long)((mib + 1023) >> 10));
+	return buf;
+}
+
 static void announce(void *user, const json_t *line)
 {
 	struct announce *a = user;
-	char hint[400] = "quern submit \"Tell me a story.\"";
+	char size[32], hint[400] = "quern submit \"Tell me a story.\"";
 	if (a->done) {
 		if (!a->json)
 			term_note("ready again");
@@ -56,6 +67,12 @@ static void announce(void *user, const json_t *line)
 	       term_style(stdout, TERM_PLAIN),
 	       (long long)json_integer_value(json_object_get(line, "max_context")),
 	       (long long)json_integer_value(json_object_get(line, "ms")));
+	const json_int_t full = json_integer_value(json_object_get(line, "full_kv_bytes"));
+	if (full > 0)
+		printf("  note  the KV cache does not hold the whole context of %lld tokens, which takes "
+		       "--kv-bytes %s\n",
+		       (long long)json_integer_value(json_object_get(line, "model_context")),
+		       size_text(full, size, sizeof size));
 	print_place("jobs", jobs, "", hint);
 	print_place("http", json_string_value(json_object_get(line, "http")),
 		    json_is_true(json_object_get(line, "https")) ? "https://" : "http://", NULL);

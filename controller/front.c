@@ -44,6 +44,8 @@ struct front {
 	pthread_t thread;
 	bool running; /* the thread */
 	char jobs_endpoint[256];
+	void (*on_ready)(void *user, uint32_t max_context, uint64_t full_kv_bytes);
+	void *on_ready_user;
 	struct mailbox *mailbox;
 
 	/* The front end's thread. */
@@ -56,6 +58,7 @@ struct front {
 	uint64_t last_tag;
 	struct engine_cmd **unsent; /* commands sent before front_connect(), or that ZeroMQ refused */
 	size_t n_unsent, unsent_cap;
+	bool ready; /* a replica serves */
 	bool draining;
 	int64_t counted_us; /* when the jobs that still drain were counted last */
 	bool quit;
@@ -225,6 +228,9 @@ static void on_state(struct front *f, const struct engine_event *e)
 	mailbox_set_max_context(f->mailbox, most);
 	mailbox_set_ready(f->mailbox, e->ready);
 	log_info("front", "state ready=%d max_context=%u", e->ready, most);
+	if (e->ready && !f->ready && f->on_ready)
+		f->on_ready(f->on_ready_user, most, e->full_kv_bytes);
+	f->ready = e->ready;
 }
 
 /* True: there may be more. */
@@ -457,6 +463,8 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	f->svc = svc;
 	f->last_query = &f->queries;
 	f->journal = cfg->journal;
+	f->on_ready = cfg->on_ready;
+	f->on_ready_user = cfg->on_ready_user;
 	f->jobs = jobs_new(svc, send_engine, f);
 	f->mailbox = mailbox_new(svc->model_context);
 	int rc = f->mailbox ? bind_events(f) : -errno;

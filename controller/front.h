@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct front;
 struct journal;
@@ -19,6 +20,10 @@ struct front_config {
 	struct journal *journal; /* of durable jobs, or NULL; outlives the front end */
 	bool insecure;
 	struct zap *zap; /* borrowed: authenticates peers of the job socket; NULL: all peers may use it */
+	/* A replica serves, and none did before; clients see that state already.  full_kv_bytes: as in
+	 * engine_event.  On the front end's thread.  May be NULL. */
+	void (*on_ready)(void *user, uint32_t max_context, uint64_t full_kv_bytes);
+	void *on_ready_user;
 };
 /* Binds ENGINE_OUT and the job socket, starts the thread. */
 int front_start(void *zmq_context, const struct service *svc, const struct front_config *cfg,

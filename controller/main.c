@@ -437,7 +437,12 @@ static const char *jobs_endpoint(const struct controller *p)
 static int start_front(struct controller *p, char *why, size_t why_n)
 {
 	struct front_config c = {
-		.insecure = opts_flag(&p->o, "insecure"), .journal = p->journal, .zap = p->zap};
+		.insecure = opts_flag(&p->o, "insecure"),
+		.journal = p->journal,
+		.zap = p->zap,
+		.on_ready = supervisor_on_ready,
+		.on_ready_user = p->supervisor,
+	};
 	snprintf(c.jobs, sizeof c.jobs, "%s", jobs_endpoint(p));
 	return front_start(p->zmq, &p->svc, &c, &p->front, why, why_n);
 }
@@ -529,18 +534,19 @@ static int check_endpoints(const struct controller *p, char *why, size_t why_n)
 	return rc || !*jobs ? rc : endpoint_check(jobs, "job socket", guarded, why, why_n);
 }
 
-static void report_ready(struct controller *p)
+static void report_ready(struct controller *p, const struct supervisor_ready *r)
 {
 	int64_t ms = (clock_us() - p->started_us) / 1000;
 	const char *jobs = front_jobs_endpoint(p->front), *http = p->http ? http_address(p->http) : "";
 	log_info("main", "ready model=%s jobs=%s http=%s bus=%s ms=%lld", p->svc.model_name, jobs, http,
 		 engine_bus(p->engine), (long long)ms);
 	supervisor_write(p->supervisor,
-			 json_pack("{s:s,s:s,s:b,s:s,s:b,s:s,s:I,s:I}", "jobs", jobs, "http", http, "https",
-				   opts_has(&p->o, "tls-cert"), "bus", engine_bus(p->engine), "ready", 1,
-				   "model", p->svc.model_name, "max_context",
-				   (json_int_t)mailbox_max_context(front_mailbox(p->front)), "ms",
-				   (json_int_t)ms));
+			 json_pack("{s:s,s:s,s:b,s:s,s:b,s:s,s:I,s:I,s:I,s:I}", "jobs", jobs, "http", http,
+				   "https", opts_has(&p->o, "tls-cert"), "bus", engine_bus(p->engine),
+				   "ready", 1, "model", p->svc.model_name, "max_context",
+				   (json_int_t)r->max_context, "model_context",
+				   (json_int_t)p->svc.model_context, "full_kv_bytes",
+				   (json_int_t)r->full_kv_bytes, "ms", (json_int_t)ms));
 }
 
 static int report_error(const struct controller *p, const char *why)
@@ -617,13 +623,14 @@ static void wait_for_end(struct controller *p)
 {
 	struct pollfd fds[] = {{.fd = p->signals, .events = POLLIN},
 			       {.fd = supervisor_fd(p->supervisor), .events = POLLIN}};
+	struct supervisor_ready ready;
 	while (!p->end_us || !drained(p)) {
 		if (poll(fds, 2, p->end_us ? DRAIN_POLL_MS : -1) < 0)
 			continue;
 		if ((fds[0].revents & POLLIN) && !on_signals(p))
 			break;
-		if ((fds[1].revents & POLLIN) && supervisor_flush(p->supervisor) && !p->end_us)
-			report_ready(p);
+		if ((fds[1].revents & POLLIN) && supervisor_flush(p->supervisor, &ready) && !p->end_us)
+			report_ready(p, &ready);
 	}
 	if (p->drain_told)
 		supervisor_write(p->supervisor, json_pack("{s:{s:i}}", "draining", "seconds", 0));

@@ -15,8 +15,9 @@ struct supervisor {
 	int wake[2];          /* pipe: a byte per notice; -1: not open */
 	pthread_mutex_t lock; /* of all below */
 	json_t *lines;        /* array, not written yet */
-	bool ready;           /* set by a notice, cleared by supervisor_flush() */
-	bool served;          /* a replica has served */
+	bool ready;           /* set by supervisor_on_ready(), cleared by supervisor_flush() */
+	struct supervisor_ready state;
+	bool served; /* a replica has served */
 };
 
 struct supervisor *supervisor_new(int out)
@@ -77,6 +78,12 @@ static json_t *failed_line(const char *why)
 	return line ? line : json_pack("{s:s}", "failed", "a worker cannot serve; see its log");
 }
 
+static void wake_main(const struct supervisor *s)
+{
+	if (write(s->wake[1], "x", 1) < 0)
+		log_warn("main", "notices: %s", strerror(errno));
+}
+
 void supervisor_notice(void *user, const struct engine_notice *n)
 {
 	struct supervisor *s = user;
@@ -84,7 +91,7 @@ void supervisor_notice(void *user, const struct engine_notice *n)
 	pthread_mutex_lock(&s->lock);
 	switch (n->kind) {
 	case ENGINE_NOTICE_READY:
-		s->ready = s->served = true;
+		s->served = true;
 		break;
 	case ENGINE_NOTICE_UNREADY:
 		break;
@@ -112,8 +119,19 @@ void supervisor_notice(void *user, const struct engine_notice *n)
 	else
 		json_decref(line);
 	pthread_mutex_unlock(&s->lock);
-	if (write(s->wake[1], "x", 1) < 0)
-		log_warn("main", "notices: %s", strerror(errno));
+	wake_main(s);
+}
+
+/* --- the front end's thread --- */
+
+void supervisor_on_ready(void *user, uint32_t max_context, uint64_t full_kv_bytes)
+{
+	struct supervisor *s = user;
+	pthread_mutex_lock(&s->lock);
+	s->ready = true;
+	s->state = (struct supervisor_ready){max_context, full_kv_bytes};
+	pthread_mutex_unlock(&s->lock);
+	wake_main(s);
 }
 
 /* --- the main thread --- */
@@ -137,13 +155,14 @@ void supervisor_write(const struct supervisor *s, json_t *line)
 	free(text);
 }
 
-bool supervisor_flush(struct supervisor *s)
+bool supervisor_flush(struct supervisor *s, struct supervisor_ready *out)
 {
 	char bytes[64];
 	if (read(s->wake[0], bytes, sizeof bytes) <= 0)
 		return false;
 	pthread_mutex_lock(&s->lock);
 	bool ready = s->ready;
+	*out = s->state;
 	json_t *lines = s->lines, *line;
 	s->ready = false;
 	s->lines = json_array();

@@ -1,6 +1,6 @@
 /* supervisor.h - lines of JSON to the process that started the controller (`quern serve`), on --ready-fd.
- * Owns: the notices of the engine that are not written yet.  The engine's thread adds notices, the main
- * thread writes them.
+ * Owns: the notices that are not written yet.  The engine's and the front end's threads add notices, the
+ * main thread writes them.
  *
  *   {"jobs": ..., "http": ..., "ready": true, ...}   once a replica serves (the main thread's line)
  *   {"draining": {"jobs": n, "requests": n, "seconds": s}}   ending, once these have finished or after s
@@ -23,13 +23,21 @@ struct supervisor *supervisor_new(int out);
 int supervisor_open(struct supervisor *s);
 void supervisor_free(struct supervisor *s); /* NULL is fine */
 
+/* The service as it is once a replica serves. */
+struct supervisor_ready {
+	uint32_t max_context;   /* tokens */
+	uint64_t full_kv_bytes; /* of a worker's KV pool that would hold the whole context; 0: it does */
+};
+
+/* front_config.on_ready, on the front end's thread.  user: the supervisor. */
+void supervisor_on_ready(void *user, uint32_t max_context, uint64_t full_kv_bytes);
 /* engine_config.on_notice, on the engine's thread.  user: the supervisor. */
 void supervisor_notice(void *user, const struct engine_notice *n);
 
 /* The main thread. */
 int supervisor_fd(const struct supervisor *s); /* readable when there are notices */
-/* Writes the lines of all notices.  True: a replica serves that did not serve before. */
-bool supervisor_flush(struct supervisor *s);
+/* Writes the lines of all notices.  True: a replica serves and none did before, see *ready. */
+bool supervisor_flush(struct supervisor *s, struct supervisor_ready *ready);
 void supervisor_write(const struct supervisor *s, json_t *line); /* one line; takes it */
 bool supervisor_is_there(const struct supervisor *s);
 

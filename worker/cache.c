@@ -8,7 +8,10 @@
 
 /* What is moved to measure the link. */
 enum { LINK_BLOCKS = 8, LINK_BYTES_MAX = 64 << 20 };
-enum { DEFAULT_SEQS = 16, FREE_SHARE = 4, HOST_SHARE = 16, BLOCKS_MAX = 1 << 24 };
+enum { DEFAULT_SEQS = 16, HOST_SHARE = 16, BLOCKS_MAX = 1 << 24 };
+/* On the CPU: a pool is this part of the memory, halved until it is at most that part of what is free. */
+enum { TOTAL_SHARE = 4, FREE_SHARE = 3 };
+enum { CONTEXT_STEP = 1024 /* tokens: a context that the pool cuts is a multiple */ };
 /* Fewer blocks than these are no service, where a fraction of a device is to be used. */
 enum { LEAST_BLOCKS = 16 };
 /* The driver's late wishes, such as graphs: a 64th of the device, within these. */
@@ -105,14 +108,29 @@ static int size_rest(struct cache *c, const struct cache_args *a, const struct k
 	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;
 }
 
+/* A pool of the CPU whose size nobody gave, in bytes: the same at every start on a machine, since it follows
+ * from its memory; what is free now only halves it.  A share of the free memory, which differs from start to
+ * start, would make another context each time. */
+static int64_t cpu_pool(const struct cache *c, const struct cache_args *a, const struct kern_info *info)
+{
+	const int64_t left = (info->bytes_free - a->weights_bytes) / FREE_SHARE;
+	int64_t bytes = info->bytes_total / TOTAL_SHARE;
+	while (bytes > left && bytes > c->block_bytes)
+		bytes /= 2;
+	if (bytes > left)
+		bytes = left;
+	const int64_t full = per_seq(a) * c->block_bytes,
+		      step = CONTEXT_STEP / a->block_size * c->block_bytes;
+	if (bytes > step && bytes < full)
+		bytes -= bytes % step;
+	return at_most(bytes, DEFAULT_SEQS * full);
+}
+
 /* The device's blocks: the number requested, or the CPU's rule of thumb. */
 static int size_first(const struct cache *c, const struct cache_args *a, const struct kern_info *info,
 		      int64_t *blocks, char *why, size_t why_n)
 {
-	int64_t bytes = (int64_t)a->kv_bytes;
-	if (!bytes)
-		bytes = at_most((info->bytes_free - a->weights_bytes) / FREE_SHARE,
-				DEFAULT_SEQS * per_seq(a) * c->block_bytes);
+	const int64_t bytes = a->kv_bytes ? (int64_t)a->kv_bytes : cpu_pool(c, a, info);
 	if (a->kv_bytes && bytes > info->bytes_total - a->weights_bytes)
 		return err_why(
 			why, why_n, -ENOMEM,

@@ -27,8 +27,9 @@ struct cache {
  *
  * kv_bytes 0: `fraction` of the device's memory, less all that this worker has allocated there; at most
  * the free memory, less a margin for drivers that allocate late.  On the CPU the host pool is in the same
- * memory and is subtracted, too; without a fraction the pool there is a quarter of the memory that is free
- * beside the weights, at most what 16 sequences of max_context need.
+ * memory and is subtracted, too; without a fraction the pool there is a quarter of the machine's memory,
+ * halved until it is at most a third of what is free beside the weights, in steps of 1,024 tokens where it
+ * holds less than max_context, and at most what 16 sequences of max_context need.
  * swap_bytes 0: as many bytes as the device pool, at most a sixteenth of this machine's memory, and at most
  * 8 GiB if the pool must be pinned. */
 struct cache_args {

@@ -33,10 +33,14 @@ void fleet_update(struct fleet *f, const char *why)
 {
 	bool ready = false;
 	uint32_t most = 0;
+	uint64_t full = 0;
 	for (uint32_t i = 0; i < f->n_replicas; i++)
 		if (f->replicas[i]->state == REPLICA_SERVING) {
 			ready = true;
-			most = f->replicas[i]->max_context > most ? f->replicas[i]->max_context : most;
+			if (f->replicas[i]->max_context <= most)
+				continue;
+			most = f->replicas[i]->max_context;
+			full = f->replicas[i]->full_kv_bytes;
 		}
 	if (!ready)
 		most = f->max_context; /* the last value known: replacements are usually alike */
@@ -49,6 +53,7 @@ void fleet_update(struct fleet *f, const char *why)
 	struct engine_event *ev = emit_event_new(ENGINE_STATE, 0);
 	ev->ready = ready;
 	ev->max_context = most;
+	ev->full_kv_bytes = full;
 	snprintf(ev->why, sizeof ev->why, "%s", why);
 	emit_event(f->emit, ev);
 	if (!turned)
@@ -205,6 +210,12 @@ static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
 	r->numerics_class = fleet_numerics_class(f, r->numerics);
 	log_info("fleet", "replica serves replica=%llu tp=%u max_context=%u", (unsigned long long)r->id,
 		 r->n_ranks, r->max_context);
+	if (r->full_kv_bytes)
+		log_warn("fleet",
+			 "replica=%llu max_context=%u instead of %u: its KV pool holds no more; all of it "
+			 "takes --kv-bytes %llu",
+			 (unsigned long long)r->id, r->max_context, f->cfg->model_context,
+			 (unsigned long long)r->full_kv_bytes);
 	if (!f->served)
 		f->max_context = 0; /* until now a guess from the model */
 	fleet_update(f, "");

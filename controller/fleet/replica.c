@@ -87,6 +87,8 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 	}
 	uint64_t pool = (uint64_t)n_blocks * r->block_size;
 	r->max_context = pool < r->model_context ? (uint32_t)pool : r->model_context;
+	uint64_t full = ((uint64_t)r->model_context + r->block_size - 1) / r->block_size;
+	r->full_kv_bytes = pool < r->model_context ? full * r->block_bytes : 0;
 	snprintf(r->numerics, sizeof r->numerics, "%s", first->numerics);
 	sched_start(r->sched, n_blocks, n_host, r->epoch);
 	update_speed(r);

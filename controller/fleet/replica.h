@@ -50,7 +50,8 @@ struct replica {
 		uint64_t prompt, generated;
 	} rate[REPLICA_RATE_SECONDS];
 	uint32_t block_size, model_context;
-	struct { /* [n_out] plans that are made, encoded, and not sent yet */
+	uint64_t full_kv_bytes; /* of a worker's pool that would hold model_context; 0: it does */
+	struct {                /* [n_out] plans that are made, encoded, and not sent yet */
 		struct buf bytes;
 		uint64_t number;
 	} out[SCHED_AHEAD];

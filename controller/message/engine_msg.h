@@ -74,7 +74,7 @@ enum engine_event_kind {
 	ENGINE_OUTPUT_DONE,     /* job, index, finish, stop_token */
 	ENGINE_JOB_DONE,        /* job, cached_tokens, queued_us, first_token_us, total_us */
 	ENGINE_JOB_FAILED,      /* job, code, why */
-	ENGINE_STATE,           /* ready, max_context: sent at start and on every change */
+	ENGINE_STATE,           /* ready, max_context, full_kv_bytes: sent at start and on every change */
 	ENGINE_STATUS_REPLY,    /* tag, status */
 	ENGINE_ORDER_DONE,      /* tag, code, why: the outcome of ENGINE_SCALE or ENGINE_DRAIN */
 };
@@ -186,8 +186,9 @@ struct engine_event {
 	uint32_t cached_tokens;
 	bool class_changed; /* JOB_DONE: continued in another numerics class (--allow-class-change) */
 	int64_t queued_us, first_token_us, total_us;
-	bool ready;                   /* STATE */
-	uint32_t max_context;         /* STATE: engine_status.max_context */
+	bool ready;             /* STATE */
+	uint32_t max_context;   /* STATE: engine_status.max_context */
+	uint64_t full_kv_bytes; /* STATE: a worker's KV pool that would hold model_context; 0: it does */
 	struct engine_status *status; /* owned */
 };
 

@@ -77,11 +77,27 @@ static void await_status(int n)
 	pthread_mutex_unlock(&replies.lock);
 }
 
+/* The context that is announced, and the one that a client would be given at that moment. */
+static struct {
+	uint32_t announced, given;
+} ready;
+
+static void on_ready(void *user, uint32_t max_context, uint64_t full_kv_bytes)
+{
+	(void)user, (void)full_kv_bytes;
+	pthread_mutex_lock(&replies.lock);
+	ready.announced = max_context;
+	ready.given = mailbox_max_context(front_mailbox(front));
+	pthread_cond_signal(&replies.more);
+	pthread_mutex_unlock(&replies.lock);
+}
+
 static void start(void)
 {
-	struct front_config cfg = {0};
+	struct front_config cfg = {.on_ready = on_ready};
 	char why[256];
 	demo_open(&demo);
+	demo.svc.model_context = 4096; /* more than the engine's replica holds */
 	zmq = zmq_ctx_new();
 	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why), 0, "%s", why);
 	fake_start(&engine, zmq);
@@ -98,6 +114,16 @@ static void stop(void)
 }
 
 TestSuite(front, .init = start, .fini = stop, .timeout = 60);
+
+Test(front, is_announced_with_the_context_that_clients_get)
+{
+	pthread_mutex_lock(&replies.lock);
+	while (!ready.announced)
+		pthread_cond_wait(&replies.more, &replies.lock);
+	pthread_mutex_unlock(&replies.lock);
+	cr_expect_eq(ready.announced, 2048);
+	cr_expect_eq(ready.given, 2048);
+}
 
 static void send_order(void)
 {

@@ -161,17 +161,53 @@ Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
 	cr_assert(strstr(why, "600 MiB") && strstr(why, "only 512 are free"), "%s", why);
 }
 
-Test(cache, a_cpus_pool_is_a_quarter_of_what_is_free_beside_the_weights)
+/* --- a CPU, where nobody gave a size --- */
+
+static int size_cpu(struct cache *c, int64_t total, int64_t free_now, int max_context)
 {
-	struct cache c;
 	const struct cache_args a = {.ops = &ops,
 				     .model = &model,
 				     .block_size = 16,
-				     .max_context = 1024,
-				     .weights_bytes = 32 << 20,
-				     .swap_bytes = 1 << 20};
-	info = (struct kern_info){
-		.bytes_total = 1 << 30, .bytes_free = 64 << 20, .head_max = 256, .head_step = 8};
-	cr_assert_eq(cache_size(&c, &a, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(c.n_blocks, (32 << 20) / 4 / 16384);
+				     .max_context = max_context,
+				     .weights_bytes = 100 << 20,
+				     .swap_bytes = 1};
+	info = (struct kern_info){.bytes_total = total, .bytes_free = free_now};
+	why[0] = '\0';
+	return cache_size(c, &a, why, sizeof why);
+}
+
+/* What runs beside the service differs from start to start. */
+Test(cache, the_context_does_not_follow_the_memory_that_happens_to_be_free)
+{
+	struct cache c;
+	const int64_t total = (int64_t)4001 << 20;
+	cr_assert_eq(size_cpu(&c, total, (int64_t)3900 << 20, 1 << 20), 0, "%s", why);
+	const int n_blocks = c.n_blocks;
+	cr_expect_eq(n_blocks * 16, 1000 * 1024, "a quarter of the memory, in steps: %d tokens",
+		     n_blocks * 16);
+	for (int64_t mib = 3200; mib < 3900; mib += 7) {
+		cr_assert_eq(size_cpu(&c, total, mib << 20, 1 << 20), 0, "%s", why);
+		cr_expect_eq(c.n_blocks, n_blocks, "%lld MiB free: %d blocks", (long long)mib, c.n_blocks);
+	}
+	/* The kernel's own share differs from boot to boot. */
+	cr_assert_eq(size_cpu(&c, total + (2 << 20), (int64_t)3900 << 20, 1 << 20), 0, "%s", why);
+	cr_expect_eq(c.n_blocks, n_blocks);
+}
+
+Test(cache, a_pool_of_the_cpu_leaves_two_thirds_of_the_free_memory)
+{
+	struct cache c;
+	for (int64_t mib = 200; mib < 4000; mib += 101) {
+		cr_assert_eq(size_cpu(&c, (int64_t)4000 << 20, mib << 20, 1 << 20), 0, "%s", why);
+		cr_expect_leq(c.n_blocks * c.block_bytes, (mib - 100) * (1 << 20) / 3, "%lld MiB free",
+			      (long long)mib);
+	}
+	cr_expect_eq(size_cpu(&c, (int64_t)4000 << 20, 90 << 20, 1 << 20), -ENOMEM);
+}
+
+Test(cache, a_pool_of_the_cpu_holds_sixteen_contexts_at_most)
+{
+	struct cache c;
+	cr_assert_eq(size_cpu(&c, (int64_t)4000 << 20, (int64_t)3900 << 20, 2048), 0, "%s", why);
+	cr_expect_eq(c.n_blocks, 16 * 2048 / 16);
 }
