@@ -253,13 +253,13 @@ static bool read_events(struct front *f)
 	return true;
 }
 
-/* Not found: a job of another user, or one submitted with a key of the job socket. */
+/* Not found: a job of another owner, or one submitted with a key of the job socket. */
 static void cancel_job(struct front *f, const struct mailbox_cmd *c)
 {
 	struct job *job = jobs_find(f->jobs, c->job);
-	if (job && !job_is_of(job, NULL))
+	if (job && !c->owner && !job_is_of(job, NULL) && !job_api_key(job))
 		job = NULL;
-	if (job && c->owner && (!job_user(job) || strcmp(job_user(job), c->owner) != 0))
+	if (job && c->owner && !job_is_of(job, c->owner[0] ? c->owner : NULL))
 		job = NULL;
 	if (job)
 		jobs_cancel(f->jobs, job);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "controller/message/service.h"
 #include "controller/http/api_keys.h"
+#include "controller/message/submit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -62,6 +63,16 @@ void common_owner(const struct exchange *x, char owner[FILE_OWNER_SIZE])
 	owner[0] = 0;
 	if (x->key)
 		api_key_name(x->key, owner, &share);
+}
+
+void common_job_owner(const struct exchange *x, char owner[COMMON_JOB_OWNER_SIZE])
+{
+	uint32_t share;
+	owner[0] = 0;
+	if (!x->key)
+		return;
+	owner[0] = SUBMIT_API_KEY;
+	api_key_name(x->key, owner + 1, &share);
 }
 
 bool common_query(const struct exchange *x, const char *name, char *out, size_t n)

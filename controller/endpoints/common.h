@@ -20,6 +20,9 @@ json_t *common_body_object(struct exchange *x);
 bool common_has_journal(struct exchange *x);
 /* The name of the request's key, "" without keys. */
 void common_owner(const struct exchange *x, char owner[FILE_OWNER_SIZE]);
+/* The owner of its jobs (struct submit), "" without keys. */
+enum { COMMON_JOB_OWNER_SIZE = 1 + FILE_OWNER_SIZE };
+void common_job_owner(const struct exchange *x, char owner[COMMON_JOB_OWNER_SIZE]);
 /* A parameter of the query, cut to fit; false: absent.  From a route's call only. */
 bool common_query(const struct exchange *x, const char *name, char *out, size_t n);
 /* Absent: *out stays.  false: out of range, x has its reply. */

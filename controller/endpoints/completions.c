@@ -55,6 +55,7 @@ static void set_owner(struct submit *s, const char *owner, uint32_t share)
 	s->share = share;
 	free(s->user);
 	s->user = xstrdup(owner);
+	s->owner = xasprintf("%c%s", SUBMIT_API_KEY, owner);
 	free(s->cache_salt);
 	s->cache_salt = salt;
 }

@@ -310,8 +310,8 @@ static void keep_engine(const struct live_frame *before, struct live_frame *f)
 
 static bool is_of(const json_t *row, const char *owner)
 {
-	const char *user = json_string_value(json_object_get(row, "user"));
-	return !owner || (user && strcmp(user, owner) == 0);
+	const char *of = json_string_value(json_object_get(row, "owner"));
+	return owner ? of && strcmp(of, owner) == 0 : !of;
 }
 
 static void put_rows(const json_t *rows, const char *owner, struct buf *b)

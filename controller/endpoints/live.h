@@ -92,7 +92,7 @@ void live_take(struct live *l, const struct service *svc, struct mailbox_snapsho
 	       int64_t unix_ms, const struct loghist *ttft, const struct loghist *itl);
 
 /* The last frame as a whole, with the history; or its changes.  Appends an event of a stream,
- * "data: {...}\n\n".  owner: only jobs of this user are shown, NULL: all are. */
+ * "data: {...}\n\n".  owner: only jobs of this API key are shown; NULL: those of none. */
 void live_put_whole(const struct live *l, const char *owner, struct buf *out);
 void live_put_change(const struct live *l, const char *owner, struct buf *out);
 

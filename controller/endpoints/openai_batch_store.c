@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "controller/message/submit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -43,7 +44,7 @@ struct openai_batch_op {
 	void *user;
 };
 
-static struct openai_batch_op *op_new(struct batches *bs,
+static struct openai_batch_op *op_new(struct batches *bs, const char *owner,
 				      int (*run)(struct journal_op *, struct journal_db *),
 				      void (*done)(struct journal_op *, int, const char *))
 {
@@ -52,6 +53,7 @@ static struct openai_batch_op *op_new(struct batches *bs,
 	o->op.done = done;
 	o->op.required = true;
 	o->bs = bs;
+	snprintf(o->owner, sizeof o->owner, "%s", owner);
 	return o;
 }
 
@@ -89,7 +91,14 @@ static int run_insert(struct journal_op *op, struct journal_db *db)
 }
 
 /* Its unfinished jobs, by the idempotency keys of its lines: "batch/..."; '0' follows '/' in ASCII. */
-#define JOBS_OF_BATCH "owner = '' AND key >= ?1 || '/' AND key < ?1 || '0' AND state = 0"
+#define JOBS_OF_BATCH "owner = ?2 AND key >= ?1 || '/' AND key < ?1 || '0' AND state = 0"
+
+/* The owner of a batch's jobs: "" or SUBMIT_API_KEY and the key's name. */
+static void job_owner(const char *owner, char out[1 + FILE_OWNER_SIZE])
+{
+	out[0] = *owner ? SUBMIT_API_KEY : '\0';
+	snprintf(out + 1, FILE_OWNER_SIZE, "%s", owner);
+}
 
 static int run_save(struct journal_op *op, struct journal_db *db)
 {
@@ -105,8 +114,10 @@ static int run_save(struct journal_op *op, struct journal_db *db)
 	if (rc)
 		return rc;
 	/* Its unfinished jobs have no reader, nor will they after a restart. */
+	char owner[1 + FILE_OWNER_SIZE];
+	job_owner(o->owner, owner);
 	return journal_run(db, "UPDATE jobs SET cancelled = 1 WHERE " JOBS_OF_BATCH,
-			   JOURNAL_VALUES(journal_text(o->id)));
+			   JOURNAL_VALUES(journal_text(o->id), journal_text(owner)));
 }
 
 static int run_line(struct journal_op *op, struct journal_db *db)
@@ -115,12 +126,14 @@ static int run_line(struct journal_op *op, struct journal_db *db)
 	int rc = journal_run(db, "REPLACE INTO lines(batch, line, failed, data) VALUES(?, ?, ?, ?)",
 			     JOURNAL_VALUES(journal_int(o->n), journal_int(o->line), journal_int(o->failed),
 					    journal_blob(o->data.p, o->data.len)));
+	char owner[1 + FILE_OWNER_SIZE];
+	job_owner(o->owner, owner);
 	/* The result holds all of its jobs' output. */
 	for (size_t i = 0; !rc && i < o->n_jobs; i++) {
 		char key[COMPLETIONS_KEY_SIZE];
 		completions_job_key(key, o->id, o->n_jobs, i);
-		rc = journal_run(db, "DELETE FROM jobs WHERE owner = '' AND key = ? AND state = 1",
-				 JOURNAL_VALUES(journal_text(key)));
+		rc = journal_run(db, "DELETE FROM jobs WHERE owner = ? AND key = ? AND state = 1",
+				 JOURNAL_VALUES(journal_text(owner), journal_text(key)));
 	}
 	return rc;
 }
@@ -188,7 +201,7 @@ static void on_saved(struct journal_op *op, int rc, const char *why)
 
 void openai_batch_save(struct batches *bs, struct openai_batch *b, bool over)
 {
-	struct openai_batch_op *o = op_new(bs, run_save, on_saved);
+	struct openai_batch_op *o = op_new(bs, b->owner, run_save, on_saved);
 	o->batch = b;
 	o->n = b->n;
 	o->over = over;
@@ -324,9 +337,11 @@ int openai_batch_load_lines(struct batches *bs, struct openai_batch *b)
 void openai_batch_each_unfinished(struct batches *bs, const struct openai_batch *b,
 				  void (*job)(struct batches *bs, const char *id))
 {
+	char owner[1 + FILE_OWNER_SIZE];
+	job_owner(b->owner, owner);
 	pthread_mutex_lock(&bs->lock);
 	sqlite3_stmt *s = journal_query(bs->reader, "SELECT id FROM jobs WHERE " JOBS_OF_BATCH,
-					JOURNAL_VALUES(journal_text(b->id)));
+					JOURNAL_VALUES(journal_text(b->id), journal_text(owner)));
 	if (s) {
 		while (sqlite3_step(s) == SQLITE_ROW) {
 			const char *id = (const char *)sqlite3_column_text(s, 0);
@@ -341,7 +356,7 @@ void openai_batch_store_line(struct batches *bs, struct openai_batch *b, uint32_
 			     struct buf *data, size_t n_jobs,
 			     void (*done)(void *user, int rc, const char *why), void *user)
 {
-	struct openai_batch_op *o = op_new(bs, run_line, on_done);
+	struct openai_batch_op *o = op_new(bs, b->owner, run_line, on_done);
 	o->n = b->n;
 	snprintf(o->id, sizeof o->id, "%s/%u", b->id, line);
 	o->line = line;
@@ -559,12 +574,11 @@ void batches_create(struct batches *bs, const struct openai_batch_request *r,
 	openai_batch_set_counts(b);
 	struct creation *c = xcalloc(1, sizeof *c);
 	*c = (struct creation){bs, b, done, user};
-	struct openai_batch_op *o = op_new(bs, run_insert, on_done);
+	struct openai_batch_op *o = op_new(bs, b->owner, run_insert, on_done);
 	o->op.required = false;
 	o->op.need = JOURNAL_JOB;
 	o->n = n;
 	snprintf(o->id, sizeof o->id, "%s", b->id);
-	snprintf(o->owner, sizeof o->owner, "%s", b->owner);
 	o->created_at = now;
 	json_t *kept = json_copy(b->object);
 	json_object_set_new(kept, "_share", json_integer(b->share));

@@ -73,8 +73,7 @@ static void on_cancelled(void *user, enum code code)
 void page_call_cancel(struct exchange *x, const char *rest)
 {
 	char why[256] = "";
-	char owner[APIKEY_NAME_MAX];
-	uint32_t share;
+	char owner[COMMON_JOB_OWNER_SIZE];
 	const char *id = NULL;
 	json_t *o = NULL;
 	(void)rest;
@@ -84,11 +83,10 @@ void page_call_cancel(struct exchange *x, const char *rest)
 		exchange_fail(x, E_BAD_REQUEST, "job",
 			      why[0] ? why : "the body must be an object with the job's id: {\"job\": ID}");
 	} else {
-		if (x->key)
-			api_key_name(x->key, owner, &share);
+		common_job_owner(x, owner);
 		exchange_ref(x);
 		exchange_park(x);
-		mailbox_cancel(endpoints_of(x)->mailbox, id, x->key ? owner : NULL, on_cancelled, x);
+		mailbox_cancel(endpoints_of(x)->mailbox, id, owner, on_cancelled, x);
 	}
 	json_decref(o);
 }

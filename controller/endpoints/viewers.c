@@ -23,7 +23,7 @@ enum { UNREAD_MAX = 512 << 10 };
 struct viewer {
 	struct exchange *x;          /* holds a reference */
 	bool whole;                  /* the next frame has all sections */
-	char owner[APIKEY_NAME_MAX]; /* name of its key: sees the jobs of this user only; "": all jobs */
+	char owner[APIKEY_NAME_MAX]; /* name of its key, and sees its jobs only; "": jobs without a key */
 };
 
 struct viewers {

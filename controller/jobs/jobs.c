@@ -43,6 +43,11 @@ bool job_is_of(const struct job *job, const char *owner)
 	return job->owner && owner ? strcmp(job->owner, owner) == 0 : job->owner == owner;
 }
 
+const char *job_api_key(const struct job *job)
+{
+	return job->owner && job->owner[0] == SUBMIT_API_KEY ? job->owner + 1 : NULL;
+}
+
 /* Each owner has its own idempotency keys. */
 static struct job *find_key(struct jobs *j, const char *key, const char *owner)
 {
@@ -427,11 +432,6 @@ struct job *jobs_find(struct jobs *j, const char *id)
 const char *job_id(const struct job *job)
 {
 	return job->id;
-}
-
-const char *job_user(const struct job *job)
-{
-	return job->user;
 }
 
 bool job_finished(const struct job *job)

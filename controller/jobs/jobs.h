@@ -67,8 +67,8 @@ void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now);
 
 struct job *jobs_find(struct jobs *j, const char *id); /* NULL: no such job */
 const char *job_id(const struct job *job);
-const char *job_user(const struct job *job);              /* NULL: none given */
 bool job_is_of(const struct job *job, const char *owner); /* owner NULL: the job has no owner */
+const char *job_api_key(const struct job *job);           /* the name of its API key; NULL: has none */
 bool job_finished(const struct job *job);
 uint32_t job_n_outputs(const struct job *job);
 uint32_t job_n_listeners(const struct job *job);
@@ -97,7 +97,8 @@ void jobs_end(struct jobs *j, int64_t now);
 /* An array of maps: the owner's jobs, youngest first, at most max. */
 json_t *jobs_table(const struct jobs *j, const char *owner, size_t max, int64_t now);
 /* For the live page: at most max, unfinished ones first (oldest first), then those that ended last, to which
- * a fifth of max is reserved.  Only jobs without an owner. */
+ * a fifth of max is reserved.  Only jobs without an owner, and those of API keys, with its name as `owner`.
+ */
 json_t *jobs_now(const struct jobs *j, size_t max, int64_t now);
 struct jobs_counts {
 	uint32_t n_queued, n_running, n_finished, n_listeners;

@@ -36,16 +36,25 @@ json_t *jobs_table(const struct jobs *j, const char *owner, size_t max, int64_t 
 	return rows;
 }
 
+static void put_now(json_t *rows, const struct job *job, int64_t now)
+{
+	const char *key = job_api_key(job);
+	if (!key && !job_is_of(job, NULL))
+		return;
+	json_t *row = jobs_row(job, now);
+	if (key)
+		json_object_set_new(row, "owner", json_string(key));
+	json_array_append_new(rows, row);
+}
+
 json_t *jobs_now(const struct jobs *j, size_t max, int64_t now)
 {
 	json_t *rows = json_array();
 	for (struct job *job = j->unfinished.oldest; job && json_array_size(rows) < max - max / 5;
 	     job = job->younger)
-		if (job_is_of(job, NULL))
-			json_array_append_new(rows, jobs_row(job, now));
+		put_now(rows, job, now);
 	for (struct job *job = j->finished.youngest; job && json_array_size(rows) < max; job = job->older)
-		if (job_is_of(job, NULL))
-			json_array_append_new(rows, jobs_row(job, now));
+		put_now(rows, job, now);
 	return rows;
 }
 

@@ -56,8 +56,8 @@ void mailbox_snapshot(struct mailbox *m, uint32_t n_cells, uint32_t max_jobs,
 		      void (*cb)(void *user, struct mailbox_snapshot *s), void *user);
 
 /* Ends a job as jobs_cancel() does, also one with listeners.  Jobs submitted with a key of the job socket
- * are not found.  owner: only a job of this user; NULL: of any user.  cb (may be NULL) gets CODE_OK,
- * E_NO_SUCH_JOB, or E_INTERNAL when the service ends. */
+ * are not found.  owner: only a job of this owner, "": one without; NULL: any of HTTP.  cb (may be NULL) gets
+ * CODE_OK, E_NO_SUCH_JOB, or E_INTERNAL when the service ends. */
 void mailbox_cancel(struct mailbox *m, const char *job, const char *owner,
 		    void (*cb)(void *user, enum code code), void *user);
 

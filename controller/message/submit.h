@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The owner of a job of HTTP is this and the name of its API key: no public key has that byte. */
+#define SUBMIT_API_KEY '~'
+
 /* Handed over by mailbox_submit() or jobs_submit(), which take ownership. */
 struct submit {
 	uint32_t *tokens; /* owned: the prompt */
@@ -24,7 +27,7 @@ struct submit {
 	int64_t deadline_us; /* clock_us(), 0: none */
 	char *user;          /* owned or NULL: fair-share account */
 	char *key;           /* owned or NULL: idempotency key */
-	char *owner;         /* owned or NULL: authenticated public key that may see the job */
+	char *owner;         /* owned or NULL: the public key, or the API key, that may see the job */
 	char *cache_salt;    /* owned or NULL: prefix blocks are shared only between jobs of equal salt */
 	int32_t priority;    /* lower runs first */
 	uint32_t share;      /* weight of the user; 0 is 1 */

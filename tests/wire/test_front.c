@@ -182,22 +182,27 @@ static enum code cancel(const char *id, const char *user)
 	return code;
 }
 
-/* Its id alone does not make a job one's own. */
-Test(front, only_the_users_own_jobs_are_cancelled)
+/* Its id alone does not make a job one's own, nor does the name that it gives as its user. */
+Test(front, only_the_owners_jobs_are_cancelled)
 {
-	static char alices[64], nameless[64], of_a_key[64];
-	submit("alice", NULL, alices);
-	submit(NULL, NULL, nameless);
+	static char alices[64], another[64], nameless[64], of_a_key[64];
+	submit("alice", "~alice", alices);
+	submit("alice", "~alice", another);
+	submit("alice", NULL, nameless);
 	submit("alice", "a key of the job socket", of_a_key);
-	cr_expect_eq(cancel(alices, "bob"), E_NO_SUCH_JOB);
-	cr_expect_eq(cancel(nameless, "alice"), E_NO_SUCH_JOB);
-	cr_expect_eq(cancel(of_a_key, "alice"), E_NO_SUCH_JOB);
+	cr_expect_eq(cancel(alices, "~bob"), E_NO_SUCH_JOB);
+	cr_expect_eq(cancel(alices, "alice"), E_NO_SUCH_JOB);
+	cr_expect_eq(cancel(alices, ""), E_NO_SUCH_JOB, "without keys, after a start with keys");
+	cr_expect_eq(cancel(nameless, "~alice"), E_NO_SUCH_JOB);
+	cr_expect_eq(cancel(of_a_key, "~alice"), E_NO_SUCH_JOB);
+	cr_expect_eq(cancel(of_a_key, ""), E_NO_SUCH_JOB);
 	cr_expect_eq(cancel(of_a_key, NULL), E_NO_SUCH_JOB);
 	cr_expect_eq(cancel("", NULL), E_NO_SUCH_JOB);
 	cr_expect_eq(cancel("00000000000000000000000000000000", NULL), E_NO_SUCH_JOB);
 	cr_expect_eq(atomic_load(&engine.n_cancelled), 0);
-	cr_expect_eq(cancel(alices, "alice"), CODE_OK);
-	cr_expect_eq(cancel(nameless, NULL), CODE_OK);
+	cr_expect_eq(cancel(alices, "~alice"), CODE_OK);
+	cr_expect_eq(cancel(another, NULL), CODE_OK);
+	cr_expect_eq(cancel(nameless, ""), CODE_OK);
 }
 
 /* Clients wait for each of them, and what they point to is freed after front_stop(). */

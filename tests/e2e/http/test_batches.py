@@ -24,8 +24,25 @@ def served(tmp_path_factory):
     s.stop()
 
 
-def client_of(service):
-    return openai.OpenAI(base_url=service.http + "/v1", api_key="none", max_retries=0, timeout=60)
+ALICE = "sk-alice-0123456789abcdef"
+
+
+@pytest.fixture(params=["", ALICE], ids=["open", "keyed"])
+def key(request):
+    """Without keys, and with one: jobs then have an owner."""
+    return request.param
+
+
+def options_of(key, d):
+    """--journal, and --api-key-file if there is a key."""
+    if key:
+        (d / "keys").write_text(key + " name=alice\n")
+        (d / "keys").chmod(0o600)
+    return ("--journal", d / "j", *(("--api-key-file", d / "keys") if key else ()))
+
+
+def client_of(service, key=None):
+    return openai.OpenAI(base_url=service.http + "/v1", api_key=key or "none", max_retries=0, timeout=60)
 
 
 @pytest.fixture
@@ -218,11 +235,11 @@ def test_a_batch_of_completions_with_several_prompts_and_choices(client):
     assert [c["index"] for c in got[1]["response"]["body"]["choices"]] == [0, 1, 2, 3]
 
 
-def test_jobs_of_a_line_leave_the_journal_with_its_result(tmp_path):
+def test_jobs_of_a_line_leave_the_journal_with_its_result(tmp_path, key):
     """Also those of a line with several prompts: each is a job of its own."""
-    s = Service(DEMO, "--journal", tmp_path / "j")
+    s = Service(DEMO, *options_of(key, tmp_path))
     try:
-        with client_of(s) as c:
+        with client_of(s, key) as c:
             url = "/v1/completions"
             lines = [line(0, url), line(1, url, prompt=["Once", "Twice", "Thrice"])]
             assert ended(c, create(c, lines, url)).status == "completed"
@@ -434,10 +451,10 @@ def test_a_lost_input_costs_only_unfinished_lines(tmp_path):
         s.stop()
 
 
-def test_a_batch_that_expired_while_the_service_was_down_leaves_no_jobs(tmp_path):
-    s = Service(DEMO, "--journal", tmp_path / "j")
+def test_a_batch_that_expired_while_the_service_was_down_leaves_no_jobs(tmp_path, key):
+    s = Service(DEMO, *options_of(key, tmp_path))
     try:
-        with client_of(s) as c:
+        with client_of(s, key) as c:
             b = half_done(c)
         kill_all(s)
         db = sqlite3.connect(tmp_path / "j")
@@ -446,14 +463,18 @@ def test_a_batch_that_expired_while_the_service_was_down_leaves_no_jobs(tmp_path
             left = {i for i, in db.execute("SELECT id FROM jobs WHERE state = 0")}
         db.close()
         assert left, "no job was under way"
-        s = Service(DEMO, "--journal", tmp_path / "j")
-        with client_of(s) as c:
+        s = Service(DEMO, *options_of(key, tmp_path))
+        with client_of(s, key) as c:
             assert ended(c, b).status == "expired"
-        k = s.client()
-        jobs = lambda: [j for j in k.jobs() if j["job"] in left]
-        eventually(lambda: all(j["state"] == "done" for j in jobs()), 60, "the end of what was under way")
-        assert {j["job"] for j in jobs()} == left and all(j["cancelled"] for j in jobs())
-        assert all(j["completion_tokens"] < j["max_tokens"] for j in jobs())
+        def ends():
+            with sqlite3.connect(tmp_path / "j") as db:
+                rows = db.execute("SELECT id, state, cancelled FROM jobs").fetchall()
+            return [r for r in rows if r[0] in left]
+        eventually(lambda: all(state == 1 for _, state, _ in ends()), 60, "the end of what was under way")
+        assert {i for i, _, _ in ends()} == left and all(cancelled for _, _, cancelled in ends())
+        jobs = [j for j in s.client().jobs() if j["job"] in left]
+        assert {j["job"] for j in jobs} == (set() if key else left)
+        assert all(j["completion_tokens"] < j["max_tokens"] for j in jobs)
     finally:
         s.stop()
 

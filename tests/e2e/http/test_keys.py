@@ -6,10 +6,12 @@ import re
 import socket
 import threading
 import time
+import urllib.request
 
 import openai
 import pytest
 
+from jobclient import JobError
 from service import DEMO, eventually
 from test_http import ask
 
@@ -39,6 +41,13 @@ def by(key):
 
 def complete(service, key, **body):
     return ask(service, "/v1/completions", {"prompt": "Once", "max_tokens": 2, **body}, headers=by(key))
+
+
+def live_jobs(service, key):
+    """The jobs in the first event of /api/live."""
+    request = urllib.request.Request(service.http + "/api/live", headers=by(key))
+    with urllib.request.urlopen(request, timeout=30) as r:
+        return json.loads(r.readline().removeprefix(b"data: "))["jobs"]["rows"]
 
 
 def test_without_a_key_nothing_is_disclosed(keys):
@@ -74,8 +83,29 @@ def test_a_key_is_named_in_the_access_log_and_never_shown(keys):
 
 def test_a_job_is_served_from_its_keys_share(keys):
     complete(keys, ALICE, user="bob")
+    assert {row["user"] for row in live_jobs(keys, ALICE)} == {"alice"}
+
+
+def test_a_keys_jobs_are_not_there_for_others(keys):
+    """Neither for other keys nor on the job socket, also for a name that a client gives as its user."""
+    before = {row["job"] for row in live_jobs(keys, ALICE)}
+    mine = Reader(keys, {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "n": 8, "stream": True}, ALICE)
+    (job,) = eventually(lambda: {row["job"] for row in live_jobs(keys, ALICE)} - before, what="the job")
+    assert ask(keys, "/api/cancel", {"job": job}, headers=by(CAROL))[2]["error"]["code"] == "not_found"
     with keys.client() as c:
-        assert c.jobs()[0]["user"] == "alice"
+        other = c.submit("Once", max_tokens=2000, ignore_eos=True, n=8, stream=True, user="alice")
+        assert [row["job"] for row in c.jobs()] == [other.accepted().job]
+        for op in ("attach", "cancel", "result"):
+            with pytest.raises(JobError) as e:
+                c.call(op, job=job)
+            assert e.value.code == "E_NO_SUCH_JOB", op
+        assert {row["job"] for row in live_jobs(keys, ALICE)} >= {job}
+        assert not {row["job"] for row in live_jobs(keys, ALICE) + live_jobs(keys, CAROL)} & {other.accepted().job}
+        assert ask(keys, "/api/cancel", {"job": other.accepted().job}, headers=by(ALICE))[0] == 404
+        c.cancel(other.accepted().job)
+    assert ask(keys, "/api/cancel", {"job": job}, headers=by(ALICE))[0] == 200
+    mine.join(60)
+    assert b"200 OK" in mine.got
 
 
 def test_keys_share_no_prefixes(keys):
@@ -143,13 +173,14 @@ def test_a_deadline_is_a_504(service):
 class Reader(threading.Thread):
     """A stream read to its end, as bytes."""
 
-    def __init__(self, service, body):
+    def __init__(self, service, body, key=None):
         super().__init__()
         host, port = service.http.removeprefix("http://").split(":")
         self.socket = socket.create_connection((host, int(port)), timeout=60)
         data = json.dumps(body).encode()
-        self.socket.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                            b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+        secret = b"Authorization: Bearer %s\r\n" % key.encode() if key else b""
+        self.socket.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                            b"%sContent-Length: %d\r\n\r\n%s" % (secret, len(data), data))
         self.got = b""
         self.start()
 

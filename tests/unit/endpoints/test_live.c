@@ -306,7 +306,7 @@ static size_t rows_of(const char *owner, bool whole)
 	const json_t *rows = json_object_get(json_object_get(o, "jobs"), "rows");
 	size_t n = json_array_size(rows);
 	for (size_t i = 0; owner && i < n; i++)
-		cr_expect_str_eq(json_string_value(json_object_get(json_array_get(rows, i), "user")), owner);
+		cr_expect_str_eq(json_string_value(json_object_get(json_array_get(rows, i), "owner")), owner);
 	json_decref(o);
 	buf_fini(&b);
 	return n;
@@ -315,13 +315,15 @@ static size_t rows_of(const char *owner, bool whole)
 Test(live, a_viewer_with_a_key_sees_its_own_jobs, .init = begin, .fini = end)
 {
 	struct mailbox_snapshot s = {.status = status_of(1)};
-	s.jobs = json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s}, {s:s, s:s}]", "job", "1", "user", "alice", "job",
-			   "2", "user", "bob", "job", "3", "job", "4", "user", "alice");
+	/* A job of the job socket may give any name as its user. */
+	s.jobs = json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s}, {s:s, s:s}, {s:s, s:s}]", "job", "1", "owner",
+			   "alice", "job", "2", "owner", "bob", "job", "3", "job", "4", "owner", "alice",
+			   "job", "5", "user", "alice");
 	live_take(live, &svc, &s, 1, 1, NULL, NULL);
 	engine_status_free(s.status);
 	cr_expect_null(s.jobs);
 	for (int whole = 0; whole < 2; whole++) {
-		cr_expect_eq(rows_of(NULL, whole), 4);
+		cr_expect_eq(rows_of(NULL, whole), 2);
 		cr_expect_eq(rows_of("alice", whole), 2);
 		cr_expect_eq(rows_of("bob", whole), 1);
 		cr_expect_eq(rows_of("carol", whole), 0);
