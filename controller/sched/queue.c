@@ -22,6 +22,9 @@ struct tier {
 	int32_t priority;
 	uint32_t n_lanes;
 	uint64_t max_served; /* of any lane that it has or had */
+	/* The lowest level of its lanes that have new jobs (start_level()); UINT64_MAX: none has. */
+	uint64_t least;
+	bool least_known;
 };
 
 struct lane {
@@ -40,7 +43,8 @@ struct lane {
 	uint32_t n_groups;
 	uint64_t user;
 	struct lane *hash_next;
-	struct seq head; /* of the list of its waiting sequences */
+	struct seq head;    /* of the list of its waiting sequences */
+	struct seq *pushed; /* the last one put into it; NULL: unknown */
 };
 
 struct queue {
@@ -55,6 +59,7 @@ struct queue {
 	struct lane **waiting; /* [n_lanes] lanes with waiting sequences, in no order */
 	uint32_t n_lanes, cap_lanes;
 	uint32_t n, n_idle;
+	uint64_t n_order_steps;
 };
 
 struct queue *queue_new(int64_t aging_us, uint32_t n_slots)
@@ -134,20 +139,29 @@ static bool has_new(const struct lane *l)
 	return l->n_waiting > l->n_begun;
 }
 
+static uint64_t without_credit(const struct lane *l)
+{
+	return l->served > l->level ? l->served : l->level;
+}
+
 /* Where the counter of a lane without new jobs starts when one arrives: at the lowest counter of the lanes
  * that have some.  Where none has, at the highest that any lane had.  The lowest of the lanes that run would
  * not do: a user that runs little all the time is far behind, and one that started there would go before all
  * others until it had caught up. */
-static uint64_t start_level(const struct queue *q, const struct lane *of)
+static uint64_t start_level(struct queue *q, const struct lane *of)
 {
-	uint64_t least = UINT64_MAX;
-	for (uint32_t i = 0; i < q->n_lanes; i++) {
-		const struct lane *l = q->waiting[i];
-		uint64_t without_credit = l->served > l->level ? l->served : l->level;
-		if (l->tier == of->tier && without_credit < least && has_new(l))
-			least = without_credit;
+	struct tier *t = of->tier;
+	if (!t->least_known) {
+		t->least = UINT64_MAX;
+		for (uint32_t i = 0; i < q->n_lanes; i++) {
+			const struct lane *l = q->waiting[i];
+			if (l->tier == t && has_new(l) && without_credit(l) < t->least)
+				t->least = without_credit(l);
+		}
+		t->least_known = true;
+		q->n_order_steps += q->n_lanes;
 	}
-	return least == UINT64_MAX ? of->tier->max_served : least;
+	return t->least == UINT64_MAX ? t->max_served : t->least;
 }
 
 void queue_join(struct queue *q, struct group *g)
@@ -205,16 +219,33 @@ static void update_first(struct lane *l)
 	l->first_arrival_us = l->head.next->group->arrival_us;
 }
 
+/* The sequence of the lane that s goes before.  New ones go to the end, preempted ones to their place by
+ * arrival, near the front, and those of a lost worker, which come in their order, behind the one that was put
+ * there last: the search goes on from both places at once. */
+static struct seq *push_before(struct queue *q, struct lane *l, const struct seq *s)
+{
+	struct seq *front = l->head.next, *at = l->pushed ? l->pushed : l->head.prev;
+	q->n_order_steps++;
+	if (l->n_waiting == 0 || before(l->head.prev, s))
+		return &l->head;
+	bool down = before(s, at);
+	for (;;) {
+		q->n_order_steps++;
+		if (!before(front, s))
+			return front;
+		front = front->next;
+		if (down && (at->prev == &l->head || before(at->prev, s)))
+			return at;
+		at = down ? at->prev : at->next;
+		if (!down && before(s, at))
+			return at;
+	}
+}
+
 void queue_push(struct queue *q, struct seq *s)
 {
 	struct lane *l = s->group->lane;
-	struct seq *at = &l->head; /* s is inserted before it */
-	/* New sequences go to the end, preempted ones to their place by arrival, near the front. */
-	if (l->n_waiting && before(s, l->head.prev)) {
-		at = l->head.next;
-		while (before(at, s))
-			at = at->next;
-	}
+	struct seq *at = push_before(q, l, s); /* s is inserted before it */
 	s->prev = at->prev;
 	s->next = at;
 	at->prev->next = s;
@@ -222,6 +253,9 @@ void queue_push(struct queue *q, struct seq *s)
 	q->n++;
 	l->n_begun += s->group->first_run_us != 0;
 	l->n_waiting++;
+	l->pushed = s;
+	if (has_new(l) && without_credit(l) < l->tier->least)
+		l->tier->least = without_credit(l);
 	update_first(l);
 	if (l->n_waiting > 1)
 		return;
@@ -233,7 +267,10 @@ void queue_push(struct queue *q, struct seq *s)
 void queue_remove(struct queue *q, struct seq *s)
 {
 	struct lane *l = s->group->lane;
+	bool had_new = has_new(l);
 	assert(s->next);
+	if (l->pushed == s)
+		l->pushed = s->prev == &l->head ? NULL : s->prev;
 	s->prev->next = s->next;
 	s->next->prev = s->prev;
 	s->prev = s->next = NULL;
@@ -241,6 +278,8 @@ void queue_remove(struct queue *q, struct seq *s)
 	assert(l->n_begun >= (s->group->first_run_us != 0));
 	l->n_begun -= s->group->first_run_us != 0;
 	l->n_waiting--;
+	if (had_new && !has_new(l))
+		l->tier->least_known = false;
 	update_first(l);
 	if (l->n_waiting)
 		return;
@@ -251,6 +290,11 @@ void queue_remove(struct queue *q, struct seq *s)
 uint32_t queue_n(const struct queue *q)
 {
 	return q->n;
+}
+
+uint64_t queue_order_steps(const struct queue *q)
+{
+	return q->n_order_steps;
 }
 
 /* The first ready sequence of the lane. */
@@ -399,6 +443,8 @@ void queue_charge(struct queue *q, struct group *g, uint32_t tokens)
 {
 	(void)q;
 	struct lane *l = g->lane;
+	if (without_credit(l) == l->tier->least)
+		l->tier->least_known = false;
 	uint64_t all = (uint64_t)l->remainder + tokens;
 	l->served += all / l->share;
 	l->remainder = (uint32_t)(all % l->share);

@@ -54,6 +54,8 @@ void queue_leave(struct queue *q, struct group *g);
 void queue_push(struct queue *q, struct seq *s);
 void queue_remove(struct queue *q, struct seq *s);
 uint32_t queue_n(const struct queue *q);
+/* Comparisons made so far to keep the lanes in order. */
+uint64_t queue_order_steps(const struct queue *q);
 
 /* Whether a sequence can be admitted now. */
 enum queue_ready {

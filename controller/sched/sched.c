@@ -268,11 +268,27 @@ void sched_free(struct sched *s)
 	free(s);
 }
 
-void sched_link(struct sched *s, struct group *g)
+/* The group that g follows.  Groups of a lost worker come in their order, but belong between others: the
+ * search begins where the last one was put, so that two lists are merged in one pass. */
+static struct group *link_after(struct sched *s, const struct group *g)
 {
 	struct group *after = s->all.prev;
-	while (after != &s->all && after->order > g->order)
-		after = after->prev;
+	s->n_order_steps++;
+	if (after == &s->all || after->order < g->order)
+		return after;
+	if (s->linked)
+		after = s->linked;
+	for (; after != &s->all && after->order > g->order; after = after->prev)
+		s->n_order_steps++;
+	for (; after->next != &s->all && after->next->order < g->order; after = after->next)
+		s->n_order_steps++;
+	return after;
+}
+
+void sched_link(struct sched *s, struct group *g)
+{
+	struct group *after = link_after(s, g);
+	s->linked = g;
 	g->prev = after;
 	g->next = after->next;
 	g->prev->next = g->next->prev = g;
@@ -330,6 +346,8 @@ void sched_unlink(struct sched *s, struct group *g)
 	}
 	queue_leave(s->queue, g);
 	sched_beam_forget(s, g);
+	if (s->linked == g)
+		s->linked = g->prev == &s->all ? NULL : g->prev;
 	g->prev->next = g->next;
 	g->next->prev = g->prev;
 	map_remove(&s->by_job, g->job);
@@ -664,6 +682,7 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		.prompt_tokens = s->prompt_tokens,
 		.generated_tokens = s->generated_tokens,
 		.n_plans = s->n_plans,
+		.n_order_steps = s->n_order_steps + queue_order_steps(s->queue),
 	};
 }
 

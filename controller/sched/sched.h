@@ -124,6 +124,7 @@ struct sched_stats {
 	uint64_t prefix_queries, prefix_hits; /* prompt tokens looked up, found */
 	uint64_t prompt_tokens, generated_tokens;
 	uint64_t n_plans;
+	uint64_t n_order_steps; /* comparisons made to keep its lists in order: what a move of groups costs */
 };
 /* The pools, to read; NULL until a worker serves. */
 const struct blocks *sched_blocks(const struct sched *s);

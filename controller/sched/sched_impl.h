@@ -113,6 +113,8 @@ struct sched {
 	uint64_t queued_tokens, begun_tokens;
 	uint64_t n_preempted, n_swapped_out, prompt_tokens, generated_tokens, n_plans;
 	uint64_t prefix_queries, prefix_hits;
+	struct group *linked; /* the last one put into the list of all; NULL: unknown */
+	uint64_t n_order_steps;
 };
 
 /* A plan being made. */

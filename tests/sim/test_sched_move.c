@@ -340,3 +340,74 @@ Test(sched_move, keeps_the_order_of_arrival)
 	sched_free(a);
 	sched_free(b);
 }
+
+/* ---- many groups at once ---- */
+
+enum { MANY = 8192 };
+
+static struct group *one_of_many(uint32_t i, uint64_t user)
+{
+	struct params params;
+	uint32_t *prompt = xcalloc(4, sizeof *prompt);
+	params_init(&params);
+	params.max_tokens = 10;
+	struct group *g = group_new(i, prompt, 4, &params);
+	g->order = i + 1;
+	g->user = user;
+	g->arrival_us = i;
+	return g;
+}
+
+static struct sched *without_worker(void)
+{
+	return sched_new(&(struct sched_config){.block_size = 16, .max_seqs = 8, .max_rows = 64});
+}
+
+static bool any(const struct group *g, void *user)
+{
+	(void)g;
+	(void)user;
+	return true;
+}
+
+/* Every second group waits at a lost replica, the others at the one that gets them.  Steps of all moves. */
+static uint64_t steps_of_moves(bool many_users, bool begun)
+{
+	struct sched *lost = without_worker(), *other = without_worker();
+	struct sched_stats before, after;
+	for (uint32_t i = 0; i < MANY; i++) {
+		struct group *g = one_of_many(i, many_users ? i : 1);
+		g->first_run_us = begun ? i + 1 : 0;
+		sched_adopt(i % 2 ? lost : other, &g);
+	}
+	sched_stats(other, &before);
+	for (struct group *g = sched_first(lost), *next; g; g = next) {
+		next = sched_next(lost, g);
+		struct group *moved = sched_detach(lost, g);
+		sched_adopt(other, &moved);
+	}
+	sched_stats(other, &after);
+	sched_check(other);
+	uint32_t n = 0;
+	for (const struct group *g = sched_first(other); g; g = sched_next(other, g))
+		cr_assert_eq(g->job, n++);
+	cr_assert_eq(n, MANY);
+	for (n = 0; !many_users && n < MANY; n++) {
+		struct group *g = sched_next_idle(other, 1, any, NULL);
+		cr_assert_eq(g->job, n, "job %u is next, not %u", (unsigned)g->job, n);
+		group_free(sched_detach(other, g));
+	}
+	sched_free(lost);
+	sched_free(other);
+	return after.n_order_steps - before.n_order_steps;
+}
+
+/* A few comparisons for each group, not one for each pair: the engine thread serves others meanwhile. */
+Test(sched_move, queues_of_a_lost_replica_are_merged_in_one_pass)
+{
+	for (int i = 0; i < 4; i++) {
+		uint64_t n = steps_of_moves(i & 1, i & 2);
+		cr_expect_lt(n, 8 * MANY, "%" PRIu64 " steps (%s users, %s)", n, i & 1 ? "many" : "one",
+			     i & 2 ? "begun" : "new");
+	}
+}
