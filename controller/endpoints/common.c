@@ -49,8 +49,15 @@ json_t *common_body_object(struct exchange *x)
 
 bool common_has_journal(struct exchange *x)
 {
-	if (endpoints_of(x)->files)
+	const struct endpoints *e = endpoints_of(x);
+	char why[640] = "files and batches need the journal: ";
+	size_t n = strlen(why);
+	if (e->files && file_store_ready(e->files, why + n, sizeof why - n))
 		return true;
+	if (e->files) {
+		exchange_fail(x, E_NOT_READY, NULL, why);
+		return false;
+	}
 	exchange_error(x, MHD_HTTP_NOT_IMPLEMENTED, BAD, NULL, "not_implemented",
 		       "files and batches need a journal: start the service with --journal FILE");
 	return false;

@@ -551,6 +551,17 @@ static void drop_ended(struct batches *bs)
 	pthread_mutex_unlock(&bs->lock);
 }
 
+/* The journal could not be opened when the service started: now? */
+static bool load_late(struct batches *bs)
+{
+	char why[512];
+	int rc = bs->loaded ? 0 : openai_batch_load(bs, why, sizeof why);
+	if (rc && rc != -EAGAIN)
+		log_error("batch", "%s", why);
+	bs->loaded = !rc;
+	return !rc;
+}
+
 static void *batches_thread(void *arg)
 {
 	struct batches *bs = arg;
@@ -570,6 +581,8 @@ static void *batches_thread(void *arg)
 		pthread_mutex_unlock(&bs->lock);
 		if (stop)
 			return NULL;
+		if (!load_late(bs))
+			continue;
 		/* New ones are appended while the list is not being read. */
 		openai_batch_take_new(bs);
 		for (struct openai_batch *b = bs->first; b; b = b->later)
@@ -600,6 +613,8 @@ int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct fi
 	pthread_cond_init(&bs->more, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	int rc = openai_batch_load(bs, why, why_n);
+	bs->loaded = !rc;
+	rc = rc == -EAGAIN ? 0 : rc;
 	if (!rc && pthread_create(&bs->thread, NULL, batches_thread, bs))
 		rc = err_why(why, why_n, -EAGAIN, "batches: cannot start their thread");
 	if (rc) {
@@ -608,6 +623,11 @@ int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct fi
 	}
 	*out = bs;
 	return 0;
+}
+
+bool batches_ready(const struct batches *bs)
+{
+	return bs->loaded;
 }
 
 void batches_quiesce(struct batches *bs)

@@ -28,9 +28,12 @@ enum {
 	OPENAI_BATCH_PRIORITY = 100,  /* added to that of each line: lower runs first */
 };
 
-/* The journal's live batches are resumed.  host, mailbox and files are borrowed. */
+/* The journal's live batches are resumed, if need be when it can be opened.  host, mailbox and files are
+ * borrowed. */
 int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct file_store *files,
 		  struct batches **out, char *why, size_t why_n);
+/* False: the journal could not be read yet.  No call below, but for the end, is allowed then. */
+bool batches_ready(const struct batches *bs);
 /* Submits no more lines.  Lines under way are dropped; their jobs continue, or wait in the journal.  Called
  * before exchange_stop_all(). */
 void batches_quiesce(struct batches *bs);

@@ -8,6 +8,7 @@
 #include "formats/batch_lines.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum openai_batch_phase {
 	OPENAI_BATCH_VALIDATING,
@@ -63,6 +64,7 @@ struct batches {
 	pthread_t thread;
 	pthread_mutex_t lock; /* guards the fields below, and the batches */
 	pthread_cond_t more;
+	atomic_bool loaded; /* the journal's batches are known */
 	struct journal_db *reader;
 	struct openai_batch *first; /* oldest first; changed by the thread only */
 	struct openai_batch *fresh; /* created, to be taken by the thread */
@@ -74,6 +76,7 @@ struct batches {
 };
 
 /* openai_batch_store.c */
+/* -EAGAIN: the journal cannot be opened yet. */
 int openai_batch_load(struct batches *bs, char *why, size_t why_n);
 void batches_free(struct batches *bs);
 void openai_batch_free(struct openai_batch *b);

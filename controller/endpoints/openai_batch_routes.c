@@ -105,6 +105,16 @@ static const char *text_of(const json_t *request, const char *key)
 	return json_is_string(v) ? json_string_value(v) : NULL;
 }
 
+static bool has_batches(struct exchange *x)
+{
+	if (!common_has_journal(x))
+		return false;
+	if (batches_ready(endpoints_of(x)->batches))
+		return true;
+	exchange_fail(x, E_NOT_READY, NULL, "batches need the journal: it is being read");
+	return false;
+}
+
 static void create(struct exchange *x)
 {
 	struct openai_batch_request r = {.share = 1};
@@ -170,7 +180,7 @@ static void list(struct exchange *x)
 void batches_call(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	if (!common_has_journal(x))
+	if (!has_batches(x))
 		return;
 	if (strcmp(x->method, "POST") == 0)
 		create(x);
@@ -182,7 +192,7 @@ void batches_call_one(struct exchange *x, const char *rest)
 {
 	char owner[FILE_OWNER_SIZE], id[FILE_ID_SIZE];
 	bool ended = false;
-	if (!common_has_journal(x))
+	if (!has_batches(x))
 		return;
 	size_t n = strcspn(rest, "/");
 	bool post = strcmp(x->method, "POST") == 0, cancel = strcmp(rest + n, "/cancel") == 0;

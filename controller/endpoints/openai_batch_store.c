@@ -149,17 +149,20 @@ void openai_batch_free(struct openai_batch *b)
 	free(b);
 }
 
-void batches_free(struct batches *bs)
+static void free_list(struct openai_batch **first)
 {
 	struct openai_batch *next;
-	for (struct openai_batch *b = bs->first; b; b = next) {
+	for (struct openai_batch *b = *first; b; b = next) {
 		next = b->later;
 		openai_batch_free(b);
 	}
-	for (struct openai_batch *b = bs->fresh; b; b = next) {
-		next = b->later;
-		openai_batch_free(b);
-	}
+	*first = NULL;
+}
+
+void batches_free(struct batches *bs)
+{
+	free_list(&bs->first);
+	free_list(&bs->fresh);
 	journal_reader_close(bs->reader);
 	pthread_cond_destroy(&bs->more);
 	pthread_mutex_destroy(&bs->lock);
@@ -289,9 +292,8 @@ int openai_batch_load(struct batches *bs, char *why, size_t why_n)
 	sqlite3_stmt *s =
 		journal_query(bs->reader, "SELECT n, owner, object, state FROM batches ORDER BY n", NULL, 0);
 	struct openai_batch **last = &bs->first;
-	if (!s)
-		return err_why(why, why_n, -EIO, "batches: %s", journal_errmsg(bs->reader));
-	while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+	rc = s ? SQLITE_OK : journal_error(bs->reader);
+	while (s && (rc = sqlite3_step(s)) == SQLITE_ROW) {
 		bs->last_n = sqlite3_column_int64(s, 0);
 		if (sqlite3_column_int(s, 3))
 			continue;
@@ -306,9 +308,18 @@ int openai_batch_load(struct batches *bs, char *why, size_t why_n)
 		bs->n_live++;
 	}
 	sqlite3_reset(s);
+	if (rc != SQLITE_DONE) {
+		rc = err_why(why, why_n, -EIO, "batches: the journal cannot be read: %s",
+			     journal_errmsg(bs->reader));
+		free_list(&bs->first);
+		bs->n_live = 0;
+		journal_reader_close(bs->reader);
+		bs->reader = NULL;
+		return rc;
+	}
 	if (bs->n_live)
 		log_info("batch", "resumed from the journal n=%u", bs->n_live);
-	return rc == SQLITE_DONE ? 0 : err_why(why, why_n, -EIO, "batches: the journal cannot be read");
+	return 0;
 }
 
 int openai_batch_load_lines(struct batches *bs, struct openai_batch *b)

@@ -26,8 +26,9 @@ enum { PARTS_WAITING = 64 }; /* of a file: 16 MiB, a sixteenth of the bound of t
 
 struct file_store {
 	struct journal *journal;
-	pthread_mutex_t lock; /* of the reader */
-	struct journal_db *reader;
+	pthread_mutex_t lock;      /* of the reader */
+	struct journal_db *reader; /* NULL: the journal could not be opened yet */
+	bool tidied;
 };
 
 struct file_writer {
@@ -231,17 +232,35 @@ static int run_sweep(struct journal_op *op, struct journal_db *db)
 
 /* --- lifecycle --- */
 
+/* Under the lock.  Once: before any file is written. */
+static int open_reader(struct file_store *fs, char *why, size_t why_n)
+{
+	int rc = fs->reader ? 0 : journal_reader(fs->journal, &fs->reader, why, why_n);
+	if (!rc && !fs->tidied) {
+		fs->tidied = true;
+		journal_put(fs->journal, &op_new(run_tidy)->op);
+	}
+	return rc;
+}
+
+bool file_store_ready(struct file_store *fs, char *why, size_t why_n)
+{
+	pthread_mutex_lock(&fs->lock);
+	int rc = open_reader(fs, why, why_n);
+	pthread_mutex_unlock(&fs->lock);
+	return rc == 0;
+}
+
 int file_store_open(struct journal *j, struct file_store **out, char *why, size_t why_n)
 {
 	struct file_store *fs = xcalloc(1, sizeof *fs);
-	int rc = journal_reader(j, &fs->reader, why, why_n);
-	if (rc) {
-		free(fs);
-		return rc;
-	}
 	fs->journal = j;
 	pthread_mutex_init(&fs->lock, NULL);
-	journal_put(j, &op_new(run_tidy)->op);
+	int rc = open_reader(fs, why, why_n);
+	if (rc && rc != -EAGAIN) {
+		file_store_close(fs);
+		return rc;
+	}
 	*out = fs;
 	return 0;
 }

@@ -39,6 +39,8 @@ struct file_info {
 int file_store_open(struct journal *j, struct file_store **out, char *why, size_t why_n);
 void file_store_close(struct file_store *fs); /* NULL is fine; no writers are left */
 struct journal *file_store_journal(struct file_store *fs);
+/* False, with the reason: the journal could not be opened yet.  No file can be read or written then. */
+bool file_store_ready(struct file_store *fs, char *why, size_t why_n);
 
 /* Draws an id: prefix and 128 random bits. */
 void file_store_id(char id[FILE_ID_SIZE], const char *prefix);

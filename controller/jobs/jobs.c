@@ -500,8 +500,10 @@ void jobs_unlisten(struct jobs *j, uint64_t listener)
 
 int64_t jobs_sweep(struct jobs *j, int64_t now)
 {
-	if (j->journal)
+	if (j->journal) {
+		durable_recover_late(j, now);
 		durable_sweep(j, now);
+	}
 	for (struct job *next, *job = j->finished.oldest; job; job = next) {
 		next = job->younger;
 		/* Its end is not on the disk yet, only here. */

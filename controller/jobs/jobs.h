@@ -54,6 +54,7 @@ void jobs_submit(struct jobs *j, struct submit **s, const struct listener *l, in
  * `settled` is called on the journal's thread (user: as for send); it must have jobs_settled() called with
  * the same arguments on the table's thread. */
 struct journal;
+/* A journal that cannot be opened yet is read later, by jobs_sweep(). */
 int jobs_recover(struct jobs *j, struct journal *journal,
 		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
 		 char *why, size_t why_n);
@@ -66,6 +67,8 @@ int64_t jobs_save_at(const struct jobs *j);
 void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now);
 
 struct job *jobs_find(struct jobs *j, const char *id); /* NULL: no such job */
+/* True, with the reason: the journal's jobs are not known yet. */
+bool jobs_unread(const struct jobs *j, char *why, size_t why_n);
 const char *job_id(const struct job *job);
 bool job_is_of(const struct job *job, const char *owner); /* owner NULL: the job has no owner */
 const char *job_api_key(const struct job *job);           /* the name of its API key; NULL: has none */

@@ -199,6 +199,10 @@ enum code durable_refuses(struct jobs *j, char *why, size_t why_n)
 		snprintf(why, why_n, "durable: %s", reason);
 		return E_INTERNAL;
 	}
+	if (jobs_unread(j, reason, sizeof reason)) {
+		snprintf(why, why_n, "durable: %s", reason);
+		return E_NOT_READY;
+	}
 	journal_stats(j->journal, &st);
 	/* A quarter above what the sweep keeps it at: only unfinished jobs are left in it then. */
 	if (st.file_bytes - st.free_bytes > j->svc->journal_bytes / 4 * 5) {

@@ -108,7 +108,7 @@ struct jobs {
 
 	/* Durable; NULL, 0 without a journal. */
 	struct journal *journal;
-	struct journal_db *reader;
+	struct journal_db *reader; /* NULL: its jobs have not been read */
 	void (*settled)(void *user, const char *id, bool end, int rc, const char *why);
 	struct job **unsaved; /* jobs with tokens that are not in the journal */
 	uint32_t n_unsaved, unsaved_cap;
@@ -204,6 +204,8 @@ void durable_sweep(struct jobs *j, int64_t now);
 void durable_forget(struct jobs *j, struct job *job); /* out of jobs->unsaved */
 
 /* jobs_recover.c */
+/* Reads the journal if that was not possible before. */
+void durable_recover_late(struct jobs *j, int64_t now);
 /* Completes the submit of a resumed job with the tokens of its outputs. */
 void durable_resume(struct job *job, struct engine_cmd *c);
 /* Reads a finished job from the disk into the table; NULL: not there. */

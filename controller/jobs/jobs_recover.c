@@ -21,6 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Numbers of jobs while those of the journal are not known; all in the journal are lower. */
+#define UNREAD_NUMBERS ((uint64_t)1 << 62)
+
 /* --- the end of a job --- */
 
 static int get_end(struct job *job, const void *bytes, size_t n, char *why, size_t why_n)
@@ -93,8 +96,9 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 	struct submit *s = NULL;
 	int64_t unix_us = clock_unix_us();
 	const char *id = (const char *)sqlite3_column_text(row, 1);
-	if (!id || strlen(id) != JOBS_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != JOBS_ID_SIZE - 1 ||
-	    jobs_in_memory(j, id)) {
+	if (id && jobs_in_memory(j, id))
+		return NULL; /* of an attempt that failed half-way */
+	if (!id || strlen(id) != JOBS_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != JOBS_ID_SIZE - 1) {
 		log_error("jobs", "the journal has a job without a valid id");
 		return NULL;
 	}
@@ -280,16 +284,12 @@ static int resume_all(struct jobs *j, int64_t now)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-int jobs_recover(struct jobs *j, struct journal *journal,
-		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
-		 char *why, size_t why_n)
+static int read_all(struct jobs *j, int64_t now, char *why, size_t why_n)
 {
-	assert(!j->journal && j->unfinished.n == 0);
-	int rc = journal_reader(journal, &j->reader, why, why_n);
+	uint32_t had = j->unfinished.n;
+	int rc = journal_reader(j->journal, &j->reader, why, why_n);
 	if (rc)
 		return rc;
-	j->journal = journal;
-	j->settled = settled;
 	sqlite3_stmt *s = journal_query(j->reader, "SELECT max(n) FROM jobs", NULL, 0);
 	rc = s ? sqlite3_step(s) : journal_error(j->reader);
 	if (rc == SQLITE_ROW) {
@@ -297,12 +297,48 @@ int jobs_recover(struct jobs *j, struct journal *journal,
 		sqlite3_reset(s);
 		rc = resume_all(j, now);
 	}
-	if (rc)
-		return err_why(why, why_n, -EIO, "journal %s: %s", journal_path(journal),
-			       journal_errmsg(j->reader));
-	if (j->unfinished.n)
-		log_info("jobs", "resumed from the journal n=%u", j->unfinished.n);
+	if (rc) {
+		rc = err_why(why, why_n, -EIO, "journal %s: %s", journal_path(j->journal),
+			     journal_errmsg(j->reader));
+		journal_reader_close(j->reader);
+		j->reader = NULL;
+		return rc;
+	}
+	if (j->unfinished.n > had)
+		log_info("jobs", "resumed from the journal n=%u", j->unfinished.n - had);
 	return 0;
+}
+
+int jobs_recover(struct jobs *j, struct journal *journal,
+		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
+		 char *why, size_t why_n)
+{
+	assert(!j->journal && j->unfinished.n == 0);
+	j->journal = journal;
+	j->settled = settled;
+	int rc = read_all(j, now, why, why_n);
+	if (rc != -EAGAIN)
+		return rc;
+	log_warn("jobs", "jobs in the journal continue when it can be opened");
+	j->last_number = UNREAD_NUMBERS;
+	return 0;
+}
+
+void durable_recover_late(struct jobs *j, int64_t now)
+{
+	char why[512];
+	int rc = j->reader ? 0 : read_all(j, now, why, sizeof why);
+	if (rc && rc != -EAGAIN)
+		log_error("jobs", "%s", why);
+}
+
+bool jobs_unread(const struct jobs *j, char *why, size_t why_n)
+{
+	if (!j->journal || j->reader)
+		return false;
+	if (journal_health(j->journal, why, why_n))
+		snprintf(why, why_n, "the journal is being read");
+	return true;
 }
 
 /* A finished job into memory; row: as for job_of_row(), with end, finished_at before owner. */
@@ -337,6 +373,8 @@ static struct job *load_one(struct jobs *j, sqlite3_stmt *query)
 
 struct job *durable_find(struct jobs *j, const char *id)
 {
+	if (!j->reader)
+		return NULL;
 	return load_one(j, journal_query(j->reader,
 					 "SELECT n, id, key, accepted_at, request, end, finished_at, owner "
 					 "FROM jobs WHERE id = ? AND state = 1",
@@ -345,6 +383,8 @@ struct job *durable_find(struct jobs *j, const char *id)
 
 struct job *durable_find_key(struct jobs *j, const char *key, const char *owner)
 {
+	if (!j->reader)
+		return NULL;
 	return load_one(j,
 			journal_query(j->reader,
 				      "SELECT n, id, key, accepted_at, request, end, finished_at, owner "
@@ -354,6 +394,8 @@ struct job *durable_find_key(struct jobs *j, const char *key, const char *owner)
 
 void durable_table(const struct jobs *j, json_t *rows, const char *owner, size_t max)
 {
+	if (!j->reader)
+		return;
 	sqlite3_stmt *s =
 		journal_query(j->reader,
 			      "SELECT id, row, accepted_at FROM jobs WHERE state = 1 AND owner = ? "

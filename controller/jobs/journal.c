@@ -24,8 +24,11 @@ struct queue {
 };
 
 struct journal {
-	struct journal_file file; /* its connection is the thread's, once that runs */
-	bool lost;                /* the thread's: a required operation was given up */
+	char *path, *model;
+	struct journal_config cfg; /* with these */
+	struct journal_file file;  /* its connection is the thread's, once that runs */
+	atomic_bool opened;        /* the file is open, and its disk and sizes are known; set once */
+	bool lost;                 /* the thread's: a required operation was given up */
 	pthread_t thread;
 	pthread_mutex_t lock; /* of the fields below */
 	pthread_cond_t more;  /* for the thread */
@@ -88,6 +91,38 @@ static void set_failing(struct journal *j, const char *why)
 		log_error("journal", "durable jobs are refused: %s", why);
 	else if (!why && was)
 		log_info("journal", "durable jobs are accepted again");
+}
+
+static void measure(struct journal *j)
+{
+	int rc;
+	int64_t page = journal_get_int(j->file.db, "PRAGMA page_size", &rc);
+	int64_t n = journal_get_int(j->file.db, "PRAGMA page_count", &rc);
+	int64_t n_free = journal_get_int(j->file.db, "PRAGMA freelist_count", &rc);
+	int64_t disk_free = journal_disk_free(&j->file.disk);
+	pthread_mutex_lock(&j->lock);
+	j->low = disk_free < journal_disk_keeps(&j->file.disk, JOURNAL_JOB);
+	j->stats.file_bytes = page * n;
+	j->stats.free_bytes = page * n_free;
+	pthread_mutex_unlock(&j->lock);
+}
+
+/* The disk was full or read-only when the journal was opened: now? */
+static bool open_late(struct journal *j)
+{
+	char why[256];
+	int rc = j->opened ? 0 : journal_file_open(&j->file, &j->cfg, why, sizeof why);
+	if (rc) {
+		journal_file_close(&j->file, false);
+		set_failing(j, why);
+		return false;
+	}
+	if (!j->opened) {
+		measure(j);
+		j->opened = true;
+		set_failing(j, NULL);
+	}
+	return true;
 }
 
 static int run_one(struct journal *j, struct journal_op *op)
@@ -282,20 +317,6 @@ static bool tidy(struct journal *j)
 	return more;
 }
 
-static void measure(struct journal *j)
-{
-	int rc;
-	int64_t page = journal_get_int(j->file.db, "PRAGMA page_size", &rc);
-	int64_t n = journal_get_int(j->file.db, "PRAGMA page_count", &rc);
-	int64_t n_free = journal_get_int(j->file.db, "PRAGMA freelist_count", &rc);
-	int64_t disk_free = journal_disk_free(&j->file.disk);
-	pthread_mutex_lock(&j->lock);
-	j->low = disk_free < journal_disk_keeps(&j->file.disk, JOURNAL_JOB);
-	j->stats.file_bytes = page * n;
-	j->stats.free_bytes = page * n_free;
-	pthread_mutex_unlock(&j->lock);
-}
-
 /* Appends the queue to hand.  Waits for something to do; false: the end. */
 static bool take(struct journal *j, struct queue *hand, bool more)
 {
@@ -374,10 +395,15 @@ static void *journal_thread(void *arg)
 		pthread_mutex_lock(&j->lock);
 		bool last = j->ending || j->quit, failing = j->failing;
 		pthread_mutex_unlock(&j->lock);
+		/* What waits for a file that was never opened is lost like what waits for a failing disk. */
+		if (!open_late(j) && last)
+			j->lost = true;
 		if (j->lost) {
 			refuse_all(j, &hand);
 			continue;
 		}
+		if (!j->opened)
+			continue;
 		size_t n = failing && !last ? take_frees(j, &hand, &part) : 0;
 		if (!n)
 			n = take_part(j, &hand, &part);
@@ -399,7 +425,7 @@ void journal_put(struct journal *j, struct journal_op *op)
 	bool full = j->n_ops >= OPS_MAX || j->n_bytes + op->bytes > BYTES_MAX;
 	if (j->failing)
 		snprintf(why, sizeof why, "%s", j->why);
-	bool refused = !op->required && (full || (j->failing && !op->frees) || j->quit);
+	bool refused = !op->required && (full || (j->failing && !(op->frees && j->opened)) || j->quit);
 	if (!refused) {
 		j->n_ops++;
 		j->n_put++;
@@ -433,6 +459,10 @@ bool journal_health(struct journal *j, char *why, size_t why_n)
 
 int journal_room(struct journal *j, enum journal_need need, int64_t bytes, char *why, size_t why_n)
 {
+	if (!j->opened) {
+		journal_health(j, why, why_n);
+		return -EAGAIN;
+	}
 	pthread_mutex_lock(&j->lock);
 	struct room r = {.disk = journal_disk_free(&j->file.disk), .pages = j->stats.free_bytes};
 	bool fits = has_room(j, &r, need, bytes);
@@ -446,13 +476,13 @@ void journal_stats(struct journal *j, struct journal_stats *out)
 	*out = j->stats;
 	out->n_waiting = j->n_ops;
 	pthread_mutex_unlock(&j->lock);
-	int64_t n = journal_disk_free(&j->file.disk);
+	int64_t n = j->opened ? journal_disk_free(&j->file.disk) : INT64_MAX;
 	out->disk_free = n == INT64_MAX ? -1 : n;
 }
 
 const char *journal_path(const struct journal *j)
 {
-	return j->file.path;
+	return j->path;
 }
 
 void journal_end(struct journal *j)
@@ -469,7 +499,12 @@ void journal_end(struct journal *j)
 
 int journal_reader(struct journal *j, struct journal_db **out, char *why, size_t why_n)
 {
-	return journal_db_open(j->file.path, SQLITE_OPEN_READONLY, out, why, why_n);
+	char reason[256] = "";
+	if (!j->opened) {
+		journal_health(j, reason, sizeof reason);
+		return err_why(why, why_n, -EAGAIN, "%s", reason);
+	}
+	return journal_db_open(j->path, SQLITE_OPEN_READONLY, out, why, why_n);
 }
 
 void journal_reader_close(struct journal_db *db)
@@ -484,6 +519,8 @@ static void journal_free(struct journal *j)
 	pthread_cond_destroy(&j->idle);
 	pthread_cond_destroy(&j->more);
 	pthread_mutex_destroy(&j->lock);
+	free(j->path);
+	free(j->model);
 	free(j);
 }
 
@@ -498,9 +535,19 @@ int journal_open(const struct journal_config *cfg, struct journal **out, char *w
 	pthread_cond_init(&j->more, &monotonic);
 	pthread_cond_init(&j->idle, NULL);
 	pthread_condattr_destroy(&monotonic);
-	int rc = journal_file_open(&j->file, cfg, why, why_n);
+	j->cfg = *cfg;
+	j->cfg.path = j->path = xstrdup(cfg->path);
+	j->cfg.model = j->model = xstrdup(cfg->model);
+	int rc = journal_file_open(&j->file, &j->cfg, why, why_n);
 	if (!rc) {
 		measure(j);
+		j->opened = true;
+	} else if (journal_file_may_open_later(rc)) {
+		journal_file_close(&j->file, false);
+		set_failing(j, why);
+		rc = 0;
+	}
+	if (!rc) {
 		int e = pthread_create(&j->thread, NULL, journal_thread, j);
 		if (e)
 			rc = err_why(why, why_n, -e, "journal: cannot start its thread");

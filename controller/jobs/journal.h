@@ -105,14 +105,16 @@ struct journal_config {
 	/* Recorded in the file when it is made: tokens of one model cannot be continued by another. */
 	const char *model;
 	/* CREATE statements of the tables, executed in this order when the file is made.  NULL-terminated;
-	 * NULL: none. */
+	 * NULL: none.  Borrowed until the journal is closed. */
 	const char *const *schemas;
 	/* Of the disk, in bytes; 0: by its size (journal_disk.c); negative: none. */
 	int64_t file_margin, job_margin;
 };
 
 /* Opens or creates the file and locks it (PATH-lock names the holder), starts the thread.  -EBUSY: another
- * controller has it; -EBADMSG: not a journal, of a newer version, damaged, or of another model. */
+ * controller has it; -EBADMSG: not a journal, of a newer version, damaged, or of another model.
+ * A full or read-only disk is not an error: the file is opened as soon as that is possible, and until then
+ * the journal fails, and has no readers. */
 int journal_open(const struct journal_config *cfg, struct journal **out, char *why, size_t why_n);
 /* Writes the queue, one last time if the disk fails; every operation is done by then.  NULL is fine. */
 void journal_close(struct journal *j);
@@ -141,7 +143,8 @@ struct journal_stats {
 };
 void journal_stats(struct journal *j, struct journal_stats *out);
 
-/* A connection that only reads, for one thread: it sees what is committed, and is never blocked. */
+/* A connection that only reads, for one thread: it sees what is committed, and is never blocked.  -EAGAIN:
+ * the file is not open yet, with the reason. */
 int journal_reader(struct journal *j, struct journal_db **out, char *why, size_t why_n);
 void journal_reader_close(struct journal_db *db); /* NULL is fine */
 

@@ -195,6 +195,11 @@ int journal_file_open(struct journal_file *f, const struct journal_config *cfg, 
 	return rc;
 }
 
+bool journal_file_may_open_later(int rc)
+{
+	return rc == -ENOSPC || rc == -EDQUOT || rc == -EROFS;
+}
+
 void journal_file_close(struct journal_file *f, bool refused)
 {
 	if (refused && f->locked) {
@@ -207,4 +212,5 @@ void journal_file_close(struct journal_file *f, bool refused)
 	if (f->lock_fd >= 0)
 		close(f->lock_fd);
 	free(f->path);
+	*f = (struct journal_file){.lock_fd = -1, .disk.fd = -1};
 }

@@ -45,6 +45,8 @@ struct journal_file {
 };
 /* Also after an error, f is ended with journal_file_close(). */
 int journal_file_open(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n);
+/* The disk is full, or read-only: to be tried again. */
+bool journal_file_may_open_later(int rc);
 /* refused: the lock file goes, too; nothing is left beside a file that is not a journal. */
 void journal_file_close(struct journal_file *f, bool refused);
 

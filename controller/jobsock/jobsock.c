@@ -251,7 +251,12 @@ static void do_attach(struct jobsock *s, struct client *c, bool delimiter, struc
 static void do_job(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
 {
 	struct job *job = jobs_find(s->jobs, r->job);
-	if (!job || !job_is_of(job, clients_owner(c))) {
+	char why[320], reason[256];
+	if (!job && jobs_unread(s->jobs, reason, sizeof reason)) {
+		snprintf(why, sizeof why, "no such job, but those of the journal are not known yet: %s",
+			 reason);
+		reply_error(s, c, delimiter, &r->id, E_NOT_READY, why);
+	} else if (!job || !job_is_of(job, clients_owner(c))) {
 		reply_error(s, c, delimiter, &r->id, E_NO_SUCH_JOB, "no such job");
 	} else if (r->op == OP_ATTACH) {
 		do_attach(s, c, delimiter, r, job);

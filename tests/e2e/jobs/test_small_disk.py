@@ -12,6 +12,7 @@ import uuid
 
 import pytest
 
+from jobclient import JobError
 from service import DEMO, Service, eventually, marked
 
 MIB = 1 << 20
@@ -211,3 +212,64 @@ def test_a_batch_waits_with_its_output_for_room(serve, disk):
         b = ask(s, "GET", f"/v1/batches/{batch['id']}")[1]
         return b if b["status"] == "completed" else None
     assert eventually(ended, what="a completed batch")["request_counts"]["completed"] == 1
+
+
+@pytest.mark.parametrize("disk_state", ["read-only", "full"])
+def test_a_start_without_the_journal_serves_and_opens_it_later(serve, disk, disk_state):
+    s = serve()
+    reference = s.client().generate(PROMPT, **LONG)
+    finished = s.client().generate(PROMPT, durable=True, key="once", max_tokens=8, seed=1)
+    status, file = upload(s, b"{}\n")
+    jobs = [s.client().submit(PROMPT, durable=True, **LONG).accepted().job for _ in range(3)]
+    crash(s)
+    if disk_state == "full":
+        (disk.path / "journal-ballast").unlink()
+        (disk.path / "journal-shm").unlink()
+        disk.fill()
+    else:
+        disk.read_only(True)
+
+    s = serve()
+    cause = "Read-only file system" if disk_state == "read-only" else "No space left on device"
+    assert complete(s)[0] == 200
+    assert "durable jobs are refused" in s.log() and cause in s.log()
+    status, health = ask(s, "GET", "/health")
+    assert status == 200 and cause in health["journal"]
+    assert not s.status()["journal"]["writes"]
+    with s.client() as c:
+        with pytest.raises(JobError) as e:
+            c.generate(PROMPT, durable=True, max_tokens=2)
+        assert e.value.code == "E_INTERNAL" and cause in e.value.message
+        for job in jobs:
+            with pytest.raises(JobError) as e:
+                c.attach(job).done()
+            assert e.value.code == "E_NOT_READY" and cause in e.value.message
+    for method, path, body in (("GET", "/v1/files", None), ("DELETE", f"/v1/files/{file['id']}", None),
+                               ("POST", "/v1/batches", {}), ("GET", "/v1/batches", None)):
+        status, o = ask(s, method, path, body)
+        assert status == 503 and cause in o["error"]["message"], (method, path, o)
+    status, o = upload(s, b"{}\n")
+    assert status == 503 and cause in o["error"]["message"]
+    # Jobs of now do not get the numbers of those in the journal.
+    running = [s.client().submit(PROMPT, **{**LONG, "seed": n}) for n in range(3)]
+
+    if disk_state == "full":
+        disk.empty()
+    else:
+        disk.read_only(False)
+    eventually(lambda: "journal" not in ask(s, "GET", "/health")[1], what="an open journal")
+    for job in running:
+        assert job.done().finish_reason == "length"
+
+    def known():
+        return set(jobs) <= {row["job"] for row in s.client().call("jobs")["jobs"]}
+    eventually(known, what="the journal's jobs")
+    for job in jobs:
+        assert s.client().attach(job).done().tokens == reference.tokens
+    again = s.client().generate(PROMPT, durable=True, key="once", max_tokens=8, seed=1)
+    assert (again.job, again.tokens) == (finished.job, finished.tokens)
+    eventually(lambda: ask(s, "GET", "/v1/batches")[0] == 200, what="known batches")
+    assert [f["id"] for f in ask(s, "GET", "/v1/files")[1]["data"]] == [file["id"]]
+    assert ask(s, "DELETE", f"/v1/files/{file['id']}")[0] == 200
+    assert upload(s, b"{}\n")[0] == 200
+    assert s.end() == 0

@@ -18,6 +18,8 @@ static struct file_store *files;
 
 static void open_all(void)
 {
+	journal = NULL;
+	files = NULL;
 	static const char *const tables[] = {file_store_schema, "CREATE TABLE batches(id, state, object)",
 					     NULL};
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
@@ -235,6 +237,60 @@ Test(small_disk, restart_on_a_full_disk)
 	for (int i = 0; i < n; i++)
 		cr_expect_eq(delete (ids[i]), 0, "%s", why);
 	cr_expect(becomes(takes_files), "%s", why);
+}
+
+/* No ballast, not even room for SQLite's index of the -wal file: opened when there is some. */
+Test(small_disk, start_on_a_full_disk_opens_the_journal_later)
+{
+	char name[160];
+	struct file_info f;
+	cr_assert_eq(upload(ids[0], MIB), 0, "%s", why);
+	close_all();
+	snprintf(name, sizeof name, "%s-ballast", path);
+	unlink(name);
+	small_disk_fill(dir, "others", 0);
+	open_all();
+	cr_assert(!healthy());
+	cr_expect(strstr(why, path), "%s", why);
+	cr_expect(!file_store_ready(files, why, sizeof why));
+	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 1, why, sizeof why), -EAGAIN);
+	cr_expect_neq(upload(ids[1], 1), 0);
+	struct call *must = put_end(&ends[0]);
+	small_disk_empty(dir, "others");
+	cr_expect_eq(wait_for(must), 0, "%s", why);
+	cr_expect(becomes(healthy), "%s", why);
+	cr_expect(file_store_ready(files, why, sizeof why), "%s", why);
+	cr_expect_eq(file_store_get(files, "", ids[0], &f), 0);
+	cr_expect_eq(upload(ids[2], MIB), 0, "%s", why);
+	cr_expect(becomes(has_ballast), "no ballast");
+}
+
+Test(small_disk, start_on_a_read_only_disk_opens_the_journal_later)
+{
+	struct file_info f;
+	cr_assert_eq(upload(ids[0], MIB), 0, "%s", why);
+	close_all();
+	cr_assert_eq(small_disk_read_only(dir, true), 0);
+	open_all();
+	cr_assert(!healthy());
+	cr_expect(strstr(why, path) && strstr(why, "Read-only"), "%s", why);
+	cr_expect(!file_store_ready(files, why, sizeof why));
+	cr_assert_eq(small_disk_read_only(dir, false), 0);
+	cr_expect(becomes(healthy), "%s", why);
+	cr_expect(file_store_ready(files, why, sizeof why), "%s", why);
+	cr_expect_eq(file_store_get(files, "", ids[0], &f), 0);
+}
+
+/* What never came to a journal that was never opened ends with it. */
+Test(small_disk, end_before_the_journal_could_be_opened)
+{
+	close_all();
+	cr_assert_eq(small_disk_read_only(dir, true), 0);
+	open_all();
+	struct call *must = put_end(&ends[0]);
+	journal_end(journal);
+	cr_expect_eq(wait_for(must), -EIO);
+	cr_assert_eq(small_disk_read_only(dir, false), 0);
 }
 
 /* A part that is refused within the transaction of its file's row. */
