@@ -45,7 +45,7 @@ int command_dispatch(const struct command *table, size_t n, const char *parent, 
 }
 
 const struct opt command_to_options[] = {
-	OPT("to", OPT_TEXT, "ENDPOINT", "the service's job socket (" LAUNCH_JOBS ")"),
+	OPT("to", OPT_TEXT, "ENDPOINT", "the service's job socket (one of this user, or " LAUNCH_JOBS ")"),
 	OPT("key", OPT_TEXT, "FILE", "the client's secret key, for a service with keys (else $QUERN_KEY)"),
 	OPT("server-key", OPT_TEXT, "FILE", "the service's public key (else $QUERN_SERVER_KEY)"),
 };
@@ -88,9 +88,11 @@ int command_open(const struct opts *o, struct client **c, char *why, size_t why_
 		curve_pair(&(struct curve_sources){opts_text(o, "key", NULL),
 						   opts_text(o, "server-key", NULL), env.key, env.server_key},
 			   &keys.own, &keys.server, &keyed, why, why_n);
-	if (!rc)
-		rc = client_open(opts_text(o, "to", LAUNCH_JOBS), keyed ? &keys : NULL, CONNECT_MS, c, why,
-				 why_n);
+	if (!rc) {
+		char local[LAUNCH_JOBS_SIZE];
+		const char *to = opts_text(o, "to", keyed ? LAUNCH_JOBS : launch_jobs_endpoint(local));
+		rc = client_open(to, keyed ? &keys : NULL, CONNECT_MS, c, why, why_n);
+	}
 	curve_forget(&keys.own);
 	return rc;
 }

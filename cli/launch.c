@@ -73,7 +73,9 @@ const size_t launch_n_model_options = sizeof launch_model_options / sizeof *laun
 
 const struct opt launch_listen_options[] = {
 	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (" LAUNCH_HTTP ")", .pass = TO_CONTROLLER),
-	OPT("jobs", OPT_TEXT, "ENDPOINT", "job socket, or none (" LAUNCH_JOBS ")", .pass = TO_CONTROLLER),
+	OPT("jobs", OPT_TEXT, "ENDPOINT",
+	    "job socket, or none (" LAUNCH_JOBS "; with --api-key-file one of this user)",
+	    .pass = TO_CONTROLLER),
 	OPT("bus", OPT_TEXT, "ENDPOINT", "worker bus (ipc:// in the run directory)"),
 	OPT("name", OPT_TEXT, "NAME", "the model's name for clients (default: the directory's)",
 	    .pass = TO_CONTROLLER),
@@ -213,6 +215,15 @@ int launch_check(const struct opts *o, const char *model, char *why, size_t why_
 	return rc ? rc : plan_workers(o, &l, why, why_n);
 }
 
+const char *launch_jobs_endpoint(char out[LAUNCH_JOBS_SIZE])
+{
+	char path[USER_SOCKET_SIZE];
+	if (!user_socket_find("jobs", path))
+		return LAUNCH_JOBS;
+	snprintf(out, LAUNCH_JOBS_SIZE, "ipc://%s", path);
+	return out;
+}
+
 /* ---- command lines ---- */
 
 static void argv_add(char ***argv, const char *word)
@@ -302,8 +313,6 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 		argv_add_option(&argv, "drain-timeout", "0"); /* its only client ends it */
 		free(jobs);
 	} else {
-		if (!opts_has(o, "jobs"))
-			argv_add_option(&argv, "jobs", LAUNCH_JOBS);
 		if (!opts_has(o, "http"))
 			argv_add_option(&argv, "http", LAUNCH_HTTP);
 	}

@@ -3,6 +3,7 @@
 #define QUERN_CLI_LAUNCH_H
 
 #include "base/options.h"
+#include "base/user_socket.h"
 #include "cli/rundir.h"
 #include "cli/supervise.h"
 
@@ -11,6 +12,10 @@
 
 #define LAUNCH_JOBS "tcp://127.0.0.1:7420"
 #define LAUNCH_HTTP "127.0.0.1:8080"
+enum { LAUNCH_JOBS_SIZE = sizeof "ipc://" + USER_SOCKET_SIZE };
+/* The job socket of a service that was started without --jobs: this user's own (user_socket.h) where a
+ * service listens, else LAUNCH_JOBS. */
+const char *launch_jobs_endpoint(char out[LAUNCH_JOBS_SIZE]);
 
 /* The model, devices and limits: for serve, and for commands with a private service. */
 extern const struct opt launch_model_options[];

@@ -60,7 +60,8 @@ static void announce(void *user, const json_t *line)
 	}
 	const char *jobs = json_string_value(json_object_get(line, "jobs"));
 	const char *model = json_string_value(json_object_get(line, "model"));
-	if (jobs && strcmp(jobs, LAUNCH_JOBS) != 0)
+	char local[LAUNCH_JOBS_SIZE];
+	if (jobs && strcmp(jobs, launch_jobs_endpoint(local)) != 0)
 		snprintf(hint, sizeof hint, "quern submit --to %s \"Tell me a story.\"", jobs);
 	printf("%squern %s serves %s%s (context %lld tokens, ready after %lld ms)\n",
 	       term_style(stdout, TERM_BOLD), QUERN_VERSION, model ? model : "the model",

@@ -451,7 +451,10 @@ void front_free(struct front *f)
 
 static int open_jobsock(struct front *f, const struct front_config *cfg, char *why, size_t why_n)
 {
-	struct jobsock_config c = {.endpoint = cfg->jobs, .insecure = cfg->insecure, .zap = cfg->zap};
+	struct jobsock_config c = {.endpoint = cfg->jobs,
+				   .insecure = cfg->insecure,
+				   .no_orders = cfg->no_orders,
+				   .zap = cfg->zap};
 	return jobsock_open(f->zmq, f->svc, &c, f->mailbox, f->jobs, &f->sock, why, why_n);
 }
 

@@ -19,6 +19,7 @@ struct front_config {
 	char jobs[256];          /* endpoint of the job socket; "": none */
 	struct journal *journal; /* of durable jobs, or NULL; outlives the front end */
 	bool insecure;
+	bool no_orders;  /* the job socket refuses scale and drain (jobsock.h) */
 	struct zap *zap; /* borrowed: authenticates peers of the job socket; NULL: all peers may use it */
 	/* A replica serves, and none did before; clients see that state already.  full_kv_bytes: as in
 	 * engine_event.  On the front end's thread.  May be NULL. */

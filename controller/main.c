@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "base/user_socket.h"
 #include "base/work_pool.h"
 #include "base/clock.h"
 #include "controller/chat/chat.h"
@@ -44,7 +45,8 @@ static const struct opt options[] = {
 	OPT("model", OPT_TEXT, "DIR", "model directory (required)"),
 	OPT("name", OPT_TEXT, "NAME", "the model's name for clients (default: the directory's)"),
 	OPT("bus", OPT_TEXT, "ENDPOINT", "worker bus to listen on (required), ipc://PATH or tcp://HOST:PORT"),
-	OPT("jobs", OPT_TEXT, "ENDPOINT", "job socket, or none (tcp://127.0.0.1:7420)"),
+	OPT("jobs", OPT_TEXT, "ENDPOINT",
+	    "job socket, or none (tcp://127.0.0.1:7420; with --api-key-file one of this user)"),
 	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (127.0.0.1:8080)"),
 	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32 (bf16 and int8 are not built yet)"),
 	OPT("fast", OPT_FLAG, NULL,
@@ -127,10 +129,12 @@ enum {
 	SIGNAL_ECHO_US = 100 * 1000,
 };
 #define JOURNAL_BYTES ((int64_t)4 << 30)
+#define JOBS_DEFAULT  "tcp://127.0.0.1:7420"
 
 struct controller {
 	struct opts o;
 	const char *dir; /* of the model */
+	char jobs[256];  /* endpoint of the job socket, "": none */
 	struct model_config config;
 	struct tokenizer *tokenizer;
 	struct chat *chat;
@@ -238,6 +242,8 @@ static void unload_model(struct controller *p)
 
 static const char *const prefills[] = {"mixed", "separate", NULL};
 static const char *const preempts[] = {"auto", "swap", "recompute", NULL};
+/* A worker refuses those that its device does not have. */
+static const char *const computes[] = {"f32", "bf16", "int8", NULL};
 
 /* Checks that the option's value is one of words. */
 static int check_choice(const struct opts *o, const char *name, const char *otherwise,
@@ -251,6 +257,14 @@ static int check_choice(const struct opts *o, const char *name, const char *othe
 		snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", words[i]);
 	}
 	return err_why(why, why_n, -EINVAL, "--%s \"%s\": must be one of %s", name, text, all);
+}
+
+static int check_choices(const struct controller *p, char *why, size_t why_n)
+{
+	int rc = check_choice(&p->o, "prefill", "mixed", prefills, why, why_n);
+	if (!rc)
+		rc = check_choice(&p->o, "preempt", "auto", preempts, why, why_n);
+	return rc ? rc : check_choice(&p->o, "compute", "f32", computes, why, why_n);
 }
 
 /* --worker-timeout 0, for a debugger, also turns this off: a stopped worker makes no progress. */
@@ -288,9 +302,6 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.on_notice = supervisor_notice,
 		.on_notice_user = p->supervisor,
 	};
-	if (check_choice(o, "prefill", "mixed", prefills, why, why_n) ||
-	    check_choice(o, "preempt", "auto", preempts, why, why_n))
-		return -EINVAL;
 	c.prefill_separate = strcmp(opts_text(o, "prefill", "mixed"), "separate") == 0;
 	c.no_prefix_cache = opts_flag(o, "no-prefix-cache");
 	snprintf(c.preempt, sizeof c.preempt, "%s", opts_text(o, "preempt", "auto"));
@@ -427,23 +438,50 @@ static void stop_zap(struct controller *p)
 	zap_stop(p->zap);
 }
 
-/* The endpoint of the job socket; "": none. */
-static const char *jobs_endpoint(const struct controller *p)
+/* HTTP has keys, the job socket has none: a TCP port would be open to every local user. */
+static bool is_beside_keys(const struct controller *p)
 {
-	const char *jobs = opts_text(&p->o, "jobs", "tcp://127.0.0.1:7420");
-	return strcmp(jobs, "none") == 0 ? "" : jobs;
+	return opts_has(&p->o, "api-key-file") && !opts_has(&p->o, "curve-key");
+}
+
+/* The endpoint of the job socket. */
+static int set_jobs(struct controller *p, char *why, size_t why_n)
+{
+	char path[USER_SOCKET_SIZE];
+	const char *jobs = opts_text(&p->o, "jobs", NULL);
+	if (!jobs && is_beside_keys(p)) {
+		int rc = user_socket_new("jobs", path, why, why_n);
+		if (rc)
+			return err_prefix(why, why_n, rc, "job socket");
+		snprintf(p->jobs, sizeof p->jobs, "ipc://%s", path);
+		log_info("main",
+			 "--api-key-file: the job socket has no keys, so it is for this user's processes "
+			 "only jobs=%s instead of %s",
+			 p->jobs, JOBS_DEFAULT);
+	} else if (!jobs || strcmp(jobs, "none") != 0) {
+		snprintf(p->jobs, sizeof p->jobs, "%s", jobs ? jobs : JOBS_DEFAULT);
+		if (is_beside_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0)
+			log_warn(
+				"main",
+				"--api-key-file does not protect the job socket: any process that reaches it "
+				"may submit jobs, but not scale or drain; ipc://PATH or --curve-key would "
+				"protect it jobs=%s",
+				p->jobs);
+	}
+	return 0;
 }
 
 static int start_front(struct controller *p, char *why, size_t why_n)
 {
 	struct front_config c = {
 		.insecure = opts_flag(&p->o, "insecure"),
+		.no_orders = is_beside_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0,
 		.journal = p->journal,
 		.zap = p->zap,
 		.on_ready = supervisor_on_ready,
 		.on_ready_user = p->supervisor,
 	};
-	snprintf(c.jobs, sizeof c.jobs, "%s", jobs_endpoint(p));
+	snprintf(c.jobs, sizeof c.jobs, "%s", p->jobs);
 	return front_start(p->zmq, &p->svc, &c, &p->front, why, why_n);
 }
 
@@ -526,12 +564,13 @@ static int start_parts(struct controller *p, char *why, size_t why_n)
 }
 
 /* Before anything is loaded: a wrong address is reported at once. */
-static int check_endpoints(const struct controller *p, char *why, size_t why_n)
+static int check_endpoints(struct controller *p, char *why, size_t why_n)
 {
 	bool guarded = opts_flag(&p->o, "insecure") || opts_has(&p->o, "curve-key");
-	const char *jobs = jobs_endpoint(p);
-	int rc = endpoint_check(opts_text(&p->o, "bus", ""), "worker bus", guarded, why, why_n);
-	return rc || !*jobs ? rc : endpoint_check(jobs, "job socket", guarded, why, why_n);
+	int rc = set_jobs(p, why, why_n);
+	if (!rc)
+		rc = endpoint_check(opts_text(&p->o, "bus", ""), "worker bus", guarded, why, why_n);
+	return rc || !p->jobs[0] ? rc : endpoint_check(p->jobs, "job socket", guarded, why, why_n);
 }
 
 static void report_ready(struct controller *p, const struct supervisor_ready *r)
@@ -691,7 +730,9 @@ int main(int argc, char **argv)
 	rc = supervisor_open(p.supervisor);
 	if (rc)
 		return report_error(&p, strerror(-rc));
-	rc = check_endpoints(&p, why, sizeof why);
+	rc = check_choices(&p, why, sizeof why);
+	if (!rc)
+		rc = check_endpoints(&p, why, sizeof why);
 	if (!rc)
 		rc = start_parts(&p, why, sizeof why);
 	if (rc)

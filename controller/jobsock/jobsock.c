@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/user_socket.h"
 #include "base/work_pool.h"
 #include "base/version.h"
 #include "controller/net/conns.h"
@@ -61,6 +62,7 @@ struct jobsock {
 	struct zap *zap;         /* borrowed; NULL: peers need no key */
 	uint64_t zap_generation; /* of the list that the clients were last checked against */
 	char endpoint[256];
+	bool no_orders;
 	struct clients clients; /* lost ones are dropped by jobsock_reap() */
 	struct conns *conns;
 	struct parser *parser;
@@ -287,6 +289,12 @@ static void do_status(struct jobsock *s, struct client *c, bool delimiter, struc
 /* Scale or drain: may take as long as loading a model. */
 static void do_order(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
 {
+	if (s->no_orders) {
+		reply_error(s, c, delimiter, &r->id, E_AUTH,
+			    "with --api-key-file, scale and drain need a job socket that is a path "
+			    "(--jobs ipc://PATH), or keys (--curve-key)");
+		return;
+	}
 	if (s->zap && !(zap_roles(s->zap, c->owner) & ZAP_ADMIN)) {
 		reply_error(s, c, delimiter, &r->id, E_AUTH, "only an admin key may scale and drain");
 		return;
@@ -597,10 +605,16 @@ int jobsock_open(void *zmq, const struct service *svc, const struct jobsock_conf
 		endpoint_check(endpoint, "job socket", cfg->insecure || zap_has_key(cfg->zap), why, why_n);
 	if (checked)
 		return checked;
+	/* libzmq would take the path from it. */
+	if (!tcp && user_socket_answers(endpoint + 6))
+		return err_why(why, why_n, -EADDRINUSE,
+			       "job socket %s: another service listens there; give this one another --jobs",
+			       endpoint);
 	struct jobsock *s = xcalloc(1, sizeof *s);
 	s->svc = svc;
 	s->mailbox = mailbox;
 	s->jobs = jobs;
+	s->no_orders = cfg->no_orders;
 	s->zap = tcp && zap_has_key(cfg->zap) ? cfg->zap : NULL;
 	s->zap_generation = s->zap ? zap_generation(s->zap) : 0;
 	clients_init(&s->clients);

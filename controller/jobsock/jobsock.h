@@ -19,6 +19,7 @@ struct zap;
 struct jobsock_config {
 	const char *endpoint; /* to bind; borrowed during jobsock_open() */
 	bool insecure;
+	bool no_orders;  /* scale and drain are refused: HTTP has keys, and this socket none */
 	struct zap *zap; /* borrowed: authenticates peers; NULL: all peers may use the socket */
 };
 

@@ -106,7 +106,8 @@ class Service:
 
     used = []   # of the current test: their logs are shown if it fails
 
-    def __init__(self, model=DEMO, *options, wait=True):
+    def __init__(self, model=DEMO, *options, wait=True, default=()):
+        """default: options of ("--http", "--jobs") that are left to the service."""
         self.mark = uuid.uuid4().hex
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
         self.log_path = Path(self.dir.name) / "log"
@@ -115,7 +116,7 @@ class Service:
         argv = [QUERN, "serve", model, "--json"]
         # What a test leaves running is cut at the end, unless the test is about that.
         for name, value in (("--http", "127.0.0.1:0"), ("--jobs", "tcp://127.0.0.1:*"), ("--drain-timeout", "0")):
-            if name not in options:
+            if name not in options and name not in default:
                 argv += [name, value]
         self.argv = [str(a) for a in argv + list(options)]
         with open(self.log_path, "wb") as log:

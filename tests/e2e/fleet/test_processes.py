@@ -385,6 +385,15 @@ def test_service_without_any_address_is_refused():
     assert r.returncode == 2 and "--http none and --jobs none" in r.stderr
 
 
+@pytest.mark.parametrize("option, words", [("compute", "f32, bf16, int8"), ("prefill", "mixed, separate"),
+                                           ("preempt", "auto, swap, recompute")])
+def test_a_choice_that_is_not_one_is_refused_by_the_controller(option, words, tmp_path):
+    """Before the model is read: there is none."""
+    r = subprocess.run([BIN / "quern-controller", "--model", tmp_path, "--bus", f"ipc://{tmp_path}/bus", f"--{option}", "bogus"],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and f'--{option} "bogus": must be one of {words}' in r.stderr
+
+
 @pytest.mark.parametrize("name", ["", "x" * 256, os.fsdecode(b"\xff")], ids=["empty", "long", "no UTF-8"])
 def test_model_name_that_is_not_text_is_refused(name):
     code, _, err = serve("--http", "none", "--jobs", "tcp://127.0.0.1:*", "--name", name)

@@ -4,9 +4,12 @@ import hashlib
 import json
 import re
 import socket
+import stat
+import tempfile
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import openai
 import pytest
@@ -160,6 +163,53 @@ def test_an_invalid_file_is_named(start, tmp_path):
     (tmp_path / "keys").write_text("short\n")
     with pytest.raises(AssertionError, match="keys: line 1: the key has 5 bytes"):
         start(DEMO, "--api-key-file", tmp_path / "keys")
+
+
+# --- the job socket beside keys ---
+
+@pytest.fixture
+def runtime_dir(monkeypatch):
+    """An XDG_RUNTIME_DIR for services and commands, with a file of keys."""
+    with tempfile.TemporaryDirectory(prefix="quern-x-") as d:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", d)
+        file = Path(d) / "keys"
+        file.write_text(f"{ALICE} name=alice\n")
+        file.chmod(0o600)
+        yield Path(d)
+
+
+def test_with_keys_the_job_socket_is_for_its_user_alone(runtime_dir, start, run):
+    keys = ("--api-key-file", runtime_dir / "keys")
+    s = start(DEMO, *keys, default=("--jobs",))
+    path = runtime_dir / "quern" / "jobs"
+    assert s.jobs == f"ipc://{path}"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert re.search(rf"--api-key-file: the job socket .* jobs=ipc://{path} instead of tcp://127.0.0.1:7420", s.log())
+    # The commands find it without --to, and may do all that the service's user may.
+    assert run("submit", "--raw", "Once", "--max-tokens", "2").returncode == 0
+    assert json.loads(run("status", "--json").stdout)["model"] == "demo"
+    r = run("scale", "1")
+    assert r.returncode == 0, r.stderr
+    with pytest.raises(AssertionError, match="another service listens there"):
+        start(DEMO, *keys, default=("--jobs",))
+    assert run("status").returncode == 0, "the first service has kept its socket"
+    assert s.end() == 0
+
+
+def test_a_job_socket_on_tcp_beside_keys_takes_no_orders(keys, run):
+    assert "--api-key-file does not protect the job socket" in keys.log()
+    r = run("scale", "2", "--to", keys.jobs)
+    assert r.returncode != 0 and "ipc://PATH" in r.stderr and "E_AUTH" in r.stderr
+    with keys.client() as c:
+        for order in ({"op": "scale", "replicas": 2}, {"op": "drain", "worker": 1}):
+            with pytest.raises(JobError) as e:
+                c.call(order.pop("op"), **order)
+            assert e.value.code == "E_AUTH"
+        assert len(c.workers()) == 1
+
+
+def test_without_keys_the_job_socket_takes_orders(service, run):
+    assert run("scale", "1", "--to", service.jobs).returncode == 0
 
 
 # --- deadlines, and the end ---
