@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,15 +9,19 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { TEXT_MAX = 1024, ESCAPED_MAX = 6 * TEXT_MAX /* \u001f for each byte */ };
+
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
 static const char *log_program = "quern";
 static enum log_level log_least = LOG_INFO;
+static enum log_format log_how = LOG_TEXT;
 
-void log_init(const char *program, enum log_level level)
+void log_init(const char *program, enum log_level level, enum log_format format)
 {
 	log_program = program;
 	log_least = level;
+	log_how = format;
 }
 
 int log_level_parse(const char *name)
@@ -26,24 +32,58 @@ int log_level_parse(const char *name)
 	return -EINVAL;
 }
 
-void log_line(enum log_level level, const char *component, const char *fmt, ...)
+int log_format_parse(const char *name)
 {
-	if (level < log_least)
-		return;
-	char line[1024];
+	return strcmp(name, "text") == 0 ? LOG_TEXT : strcmp(name, "json") == 0 ? LOG_JSON : -EINVAL;
+}
+
+bool log_is_json(void)
+{
+	return log_how == LOG_JSON;
+}
+
+/* ISO 8601 with milliseconds and the zone's offset: 2026-11-22T19:10:16.123+01:00. */
+static size_t put_time(char *out, size_t n)
+{
 	struct timespec ts;
 	struct tm tm;
+	char zone[8] = "";
 	clock_gettime(CLOCK_REALTIME, &ts);
 	localtime_r(&ts.tv_sec, &tm);
-	size_t n = strftime(line, sizeof line, "%H:%M:%S", &tm);
-	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ld %s %s/%s: ", ts.tv_nsec / 1000000,
-			      level_names[level], log_program, component);
-	va_list ap;
-	va_start(ap, fmt);
-	int k = vsnprintf(line + n, sizeof line - n, fmt, ap);
-	va_end(ap);
-	if (k > 0)
-		n += (size_t)k;
+	strftime(zone, sizeof zone, "%z", &tm);
+	size_t k = strftime(out, n, "%Y-%m-%dT%H:%M:%S", &tm);
+	return k + (size_t)snprintf(out + k, n - k, ".%03ld%.3s:%.2s", ts.tv_nsec / 1000000, zone, zone + 3);
+}
+
+/* The inside of a JSON string; what is not UTF-8 becomes U+FFFD.  Allocates nothing: lines are logged where
+ * memory has run out. */
+static size_t escape(const char *text, size_t n, char out[ESCAPED_MAX + 1])
+{
+	size_t k = 0;
+	for (size_t i = 0; i < n;) {
+		const int len = utf8_classify(text + i, n - i);
+		const unsigned char c = (unsigned char)text[i];
+		if (len <= 0) {
+			k += (size_t)snprintf(out + k, ESCAPED_MAX + 1 - k, "\\ufffd");
+			i += len < 0 ? (size_t)-len : n - i; /* cut in the middle of a character */
+			continue;
+		}
+		if (c < 0x20 || c == '"' || c == '\\')
+			k += (size_t)snprintf(out + k, ESCAPED_MAX + 1 - k, c < 0x20 ? "\\u%04x" : "\\%c", c);
+		else
+			memcpy(out + k, text + i, (size_t)len), k += (size_t)len;
+		i += (size_t)len;
+	}
+	out[k] = '\0';
+	return k;
+}
+
+static void write_text(enum log_level level, const char *component, const char *text)
+{
+	char line[TEXT_MAX + 128];
+	size_t n = put_time(line, sizeof line);
+	n += (size_t)snprintf(line + n, sizeof line - n, " %s %s/%s: %s", level_names[level], log_program,
+			      component, text);
 	if (n > sizeof line - 2)
 		n = sizeof line - 2;
 	/* Names from clients and files may hold control characters: they must not fake a line. */
@@ -53,4 +93,32 @@ void log_line(enum log_level level, const char *component, const char *fmt, ...)
 	line[n++] = '\n';
 	if (write(STDERR_FILENO, line, n) < 0)
 		return; /* nowhere left to report it */
+}
+
+static void write_json(enum log_level level, const char *component, const char *text)
+{
+	char when[48], message[ESCAPED_MAX + 1], line[ESCAPED_MAX + 256];
+	put_time(when, sizeof when);
+	escape(text, strlen(text), message);
+	int n = snprintf(line, sizeof line,
+			 "{\"time\":\"%s\",\"level\":\"%s\",\"program\":\"%s\",\"part\":\"%s\","
+			 "\"message\":\"%s\"}\n",
+			 when, level_names[level], log_program, component, message);
+	if (write(STDERR_FILENO, line, (size_t)n) < 0)
+		return; /* nowhere left to report it */
+}
+
+void log_line(enum log_level level, const char *component, const char *fmt, ...)
+{
+	if (level < log_least)
+		return;
+	char text[TEXT_MAX];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	if (log_how == LOG_JSON)
+		write_json(level, component, text);
+	else
+		write_text(level, component, text);
 }

@@ -37,6 +37,9 @@ int program_start_log(const struct program *p, const struct opts *o, const char 
 		return program_usage(p, "arguments that are not options");
 	if (level < 0)
 		return program_usage(p, "--log-level must be debug, info, warn or error");
-	log_init(role, (enum log_level)level);
+	int format = log_format_parse(opts_text(o, "log-format", "text"));
+	if (format < 0)
+		return program_usage(p, "--log-format must be text or json");
+	log_init(role, (enum log_level)level, (enum log_format)format);
 	return PROGRAM_GOES_ON;
 }

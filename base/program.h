@@ -9,7 +9,7 @@ struct program {
 	const char *name;          /* "quern-worker" */
 	const char *usage;         /* the arguments behind the name: "--bus ENDPOINT [options]" */
 	const char *about;         /* --help: what the program does, whole lines */
-	const struct opt *options; /* with help, version and log-level */
+	const struct opt *options; /* with help, version, log-level and log-format */
 	size_t n_options;
 };
 

@@ -60,6 +60,8 @@ const struct opt launch_model_options[] = {
 	OPT("swap-bytes", OPT_SIZE, "SIZE",
 	    "host memory for swapped sequences, 0 for none (the worker chooses)", .pass = TO_CONTROLLER),
 	OPT("log-level", OPT_TEXT, "L", "debug, info, warn or error", .pass = TO_CONTROLLER | TO_WORKER),
+	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)",
+	    .pass = TO_CONTROLLER | TO_WORKER),
 	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64, .pass = TO_CONTROLLER),
 	OPT("rank-timeout", OPT_INT, "S", "with --tp: seconds after which a late rank is given up (5)",
 	    .lo = 1, .hi = 86400, .pass = TO_WORKER),
@@ -198,6 +200,10 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 	if (log_level_parse(level) < 0)
 		return err_why(why, why_n, -EINVAL,
 			       "--log-level is \"%s\", must be debug, info, warn or error", level);
+	const int format = log_format_parse(opts_text(o, "log-format", "text"));
+	if (format < 0)
+		return err_why(why, why_n, -EINVAL, "--log-format is \"%s\", must be text or json",
+			       opts_text(o, "log-format", ""));
 	const double fraction = opts_number(o, "memory-fraction", 1);
 	if (!(fraction >= 0.01 && fraction <= 1))
 		return err_why(why, why_n, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1",

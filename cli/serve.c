@@ -1,6 +1,7 @@
 #include "cli/serve.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/launch.h"
@@ -117,6 +118,11 @@ int cmd_serve(int argc, char **argv)
 	int status = read_options(&o, argc, argv, &model);
 	if (status != COMMAND_GO_ON)
 		goto out;
+	const int format = log_format_parse(opts_text(&o, "log-format", "text"));
+	if (format == LOG_JSON)
+		log_init("quern", LOG_INFO, LOG_JSON);
+	if (format == LOG_JSON || !term_is_tty(stderr))
+		term_to_log("serve");
 	int rc = launch_open(&l, &o, model, false, why, sizeof why);
 	if (rc) {
 		status = rc == -EINVAL ? term_usage("serve", "%s", why) : term_error("%s", why);

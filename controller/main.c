@@ -108,6 +108,7 @@ static const struct opt options[] = {
 	    .hi = 86400),
 	OPT("strict", OPT_FLAG, NULL, "HTTP: refuse unknown fields instead of ignoring them"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn or error (info)"),
+	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)"),
 	OPT("ready-fd", OPT_INT, "FD", "descriptor for lines of JSON to the supervisor, `quern serve`",
 	    .lo = 0, .hi = 1 << 20),
 	OPT("local-token", OPT_TEXT, "FILE", "from `quern serve`: which workers on TCP are those it started"),

@@ -34,6 +34,7 @@ static const struct opt options[] = {
 	OPT("server-key", OPT_TEXT, "FILE", "the controller's public key (else $QUERN_SERVER_KEY)"),
 	OPT("local-token", OPT_TEXT, "FILE", "from `quern serve`: proves on TCP that it started this worker"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
+	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)"),
 	OPT("inspect", OPT_TEXT, "KIND", "print what this machine offers of cpu or gpu as JSON, and exit"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
 	OPT("version", OPT_FLAG, NULL, "the version"),

@@ -1,6 +1,7 @@
 #include "cli/terminal/term.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "cli/terminal/environment.h"
 
 #include <errno.h>
@@ -11,10 +12,23 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char *log_part; /* NULL: notices are for a terminal */
+
+void term_to_log(const char *part)
+{
+	log_part = part;
+}
+
 /* Text from a service or a file may contain newlines and escape sequences. */
 static void put_line(const char *prefix, const char *fmt, va_list ap, const char *suffix)
 {
 	char line[2048];
+	if (log_part && log_is_json()) {
+		vsnprintf(line, sizeof line, fmt, ap);
+		fflush(stdout);
+		log_error(log_part, "%s%s", line, suffix);
+		return;
+	}
 	int n = snprintf(line, sizeof line, "%s", prefix);
 	vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
 	for (char *p = line; *p; p++)
@@ -48,7 +62,14 @@ void term_note(const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	put_line("quern: ", fmt, ap, "");
+	if (log_part) {
+		char line[1024];
+		vsnprintf(line, sizeof line, fmt, ap);
+		fflush(stdout);
+		log_warn(log_part, "%s", line);
+	} else {
+		put_line("quern: ", fmt, ap, "");
+	}
 	va_end(ap);
 }
 

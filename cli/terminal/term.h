@@ -13,6 +13,9 @@ enum { EXIT_USAGE = 2 };
 int term_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same for wrong usage of a command, with a hint at its --help; returns 2. */
 int term_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* From here on notices are lines of the log, as of this part of the program (a static string), and in a log
+ * of JSON errors are, too: what another program reads has times. */
+void term_to_log(const char *part);
 /* The same for a notice. */
 void term_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

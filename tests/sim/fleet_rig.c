@@ -49,7 +49,7 @@ struct rig *rig_new(const struct engine_config *given)
 	struct engine_config c = given ? *given : (struct engine_config){0};
 	char why[256];
 	int timeout = 20;
-	log_init("test", getenv("QUERN_TEST_LOG") ? LOG_DEBUG : LOG_ERROR);
+	log_init("test", getenv("QUERN_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, LOG_TEXT);
 	pthread_mutex_init(&r->lock, NULL);
 	r->zmq = zmq_ctx_new();
 	r->events = zmq_socket(r->zmq, ZMQ_PULL);

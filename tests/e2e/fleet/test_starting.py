@@ -1,5 +1,6 @@
 """The start of a service: what it says, and when."""
 
+import json
 import re
 import signal
 import subprocess
@@ -46,3 +47,21 @@ def test_a_context_that_the_pool_cuts_is_named_with_what_gives_all_of_it(start):
     assert "whole context" not in banner()
     s = start(DEMO, "--kv-bytes", str(full - 1))
     assert s.ready["max_context"] < 2048
+
+
+def test_a_log_in_json_is_json_on_every_line_of_every_program(start):
+    s = start(DEMO, "--log-format", "json")
+    s.end()
+    lines = [json.loads(line) for line in s.log().splitlines()]
+    assert {"controller", "worker", "quern"} == {line["program"] for line in lines}
+    stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d")
+    for line in lines:
+        assert stamp.fullmatch(line["time"]) and line["level"] in ("info", "warn") and line["message"], line
+
+
+def test_a_log_that_is_not_for_a_terminal_has_dates_on_every_line(start):
+    s = start(DEMO)
+    s.end()
+    assert "quern/serve: ending" in s.log()
+    for line in s.log().splitlines():
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d [a-z]+ (controller|worker|quern)/", line), line
