@@ -25,6 +25,12 @@ void opts_add(struct opts *o, const struct opt *table, size_t n)
 	}
 }
 
+void opts_alias(struct opts *o, const struct opt_alias *table, size_t n)
+{
+	o->aliases = table;
+	o->n_aliases = n;
+}
+
 static void value_clear(struct opt_value *v)
 {
 	for (size_t i = 0; i < v->n_texts; i++)
@@ -100,38 +106,38 @@ static int parse_flag(const char *text, int64_t *out)
 	return -EINVAL;
 }
 
-/* text NULL: a flag without a value.  dashes: how the name was written there. */
-static int value_set(struct opt_value *v, const char *text, const char *dashes, char *why, size_t why_n)
+/* text NULL: a flag without a value.  shown: how the option was named there. */
+static int value_set(struct opt_value *v, const char *text, const char *shown, char *why, size_t why_n)
 {
 	const struct opt *s = v->spec;
 	switch (s->kind) {
 	case OPT_UNBUILT:
-		return err_why(why, why_n, -ENOSYS, "%s%s is not built yet", dashes, s->name);
+		return err_why(why, why_n, -ENOSYS, "%s is not built yet", shown);
 	case OPT_FLAG:
 		v->n = 1;
 		if (text && parse_flag(text, &v->n))
-			return err_why(why, why_n, -EINVAL, "%s%s is \"%.100s\", must be true or false",
-				       dashes, s->name, text);
+			return err_why(why, why_n, -EINVAL, "%s is \"%.100s\", must be true or false", shown,
+				       text);
 		text = text ? text : "true";
 		break;
 	case OPT_INT:
 		if (parse_int(text, s->lo, s->hi, &v->n))
 			return err_why(why, why_n, -EINVAL,
-				       "%s%s is \"%.100s\", must be an integer from %lld to %lld", dashes,
-				       s->name, text, (long long)s->lo, (long long)s->hi);
+				       "%s is \"%.100s\", must be an integer from %lld to %lld", shown, text,
+				       (long long)s->lo, (long long)s->hi);
 		break;
 	case OPT_NUMBER: {
 		char *end;
 		const double x = strtod(text, &end);
 		if (end == text || *end || !isfinite(x))
-			return err_why(why, why_n, -EINVAL, "%s%s is \"%.100s\", must be a number", dashes,
-				       s->name, text);
+			return err_why(why, why_n, -EINVAL, "%s is \"%.100s\", must be a number", shown,
+				       text);
 		v->x = x;
 		break;
 	}
 	case OPT_SIZE:
 		if (size_parse(text, &v->n, why, why_n))
-			return err_prefix(why, why_n, -EINVAL, "%s%s", dashes, s->name);
+			return err_prefix(why, why_n, -EINVAL, "%s", shown);
 		break;
 	case OPT_TEXT:
 	case OPT_LIST:
@@ -153,6 +159,19 @@ static struct opt_value *find(const struct opts *o, const char *name, size_t n)
 	return NULL;
 }
 
+/* The row of another program's option, typed[0..n) with its dashes; NULL: none, or none for these tables. */
+static const struct opt_alias *find_alias(const struct opts *o, const char *typed, size_t n)
+{
+	for (size_t i = 0; i < o->n_aliases; i++) {
+		const struct opt_alias *a = &o->aliases[i];
+		if (strncmp(a->other, typed, n) == 0 && !a->other[n] &&
+		    (!a->name || find(o, a->name, strlen(a->name))))
+			return a;
+	}
+	return NULL;
+}
+
+/* typed: without dashes, which are how it was written there. */
 static int unknown_name(const struct opts *o, const char *typed, const char *dashes, char *why, size_t why_n)
 {
 	const char **names = xmalloc((o->n_values + 1) * sizeof *names);
@@ -160,31 +179,44 @@ static int unknown_name(const struct opts *o, const char *typed, const char *das
 		names[i] = o->values[i].spec->name;
 	const char *near = nearest_name(typed, names, o->n_values);
 	free(names);
+	char *dashed = xasprintf("--%s", typed);
+	const struct opt_alias *alias = find_alias(o, dashed, strlen(dashed));
+	free(dashed);
+	if (alias && alias->hint)
+		return err_why(why, why_n, -EINVAL, "unknown option %s%.100s: %s", dashes, typed,
+			       alias->hint);
+	near = alias ? alias->name : near;
 	if (near)
 		return err_why(why, why_n, -EINVAL, "unknown option %s%.100s; did you mean %s%s?", dashes,
 			       typed, dashes, near);
 	return err_why(why, why_n, -EINVAL, "unknown option %s%.100s", dashes, typed);
 }
 
-static int parse_long(struct opts *o, const char *arg, int *i, int argc, char **argv, char *why, size_t why_n)
+/* Sets v from `text`, or from the next argument where that is NULL and the option needs a value. */
+static int take_value(struct opt_value *v, const char *shown, const char *text, int *i, int argc, char **argv,
+		      char *why, size_t why_n)
 {
-	const char *name = arg + 2, *eq = strchr(name, '=');
-	size_t n = eq ? (size_t)(eq - name) : strlen(name);
-	struct opt_value *v = find(o, name, n);
-	if (!v) {
-		char *typed = xasprintf("%.*s", (int)(n < 200 ? n : 200), name);
-		int rc = unknown_name(o, typed, "--", why, why_n);
-		free(typed);
-		return rc;
-	}
-	const char *text = eq ? eq + 1 : NULL;
 	if (!text && v->spec->kind != OPT_FLAG && v->spec->kind != OPT_UNBUILT) {
 		if (*i + 1 >= argc)
-			return err_why(why, why_n, -EINVAL, "--%s needs a value (%s)", v->spec->name,
-				       v->spec->arg);
+			return err_why(why, why_n, -EINVAL, "%s needs a value (%s)", shown, v->spec->arg);
 		text = argv[++*i];
 	}
-	return value_set(v, text, "--", why, why_n);
+	return value_set(v, text, shown, why, why_n);
+}
+
+static int parse_long(struct opts *o, const char *arg, int *i, int argc, char **argv, char *why, size_t why_n)
+{
+	const char *eq = strchr(arg, '=');
+	const size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
+	struct opt_value *v = find(o, arg + 2, n - 2);
+	const struct opt_alias *alias = v ? NULL : find_alias(o, arg, n);
+	char *typed = xasprintf("%.*s", (int)(n < 200 ? n : 200), arg);
+	if (alias && alias->name)
+		v = find(o, alias->name, strlen(alias->name));
+	int rc = v ? take_value(v, typed, eq ? eq + 1 : NULL, i, argc, argv, why, why_n)
+		   : unknown_name(o, typed + 2, "--", why, why_n);
+	free(typed);
+	return rc;
 }
 
 static int parse_short(struct opts *o, const char *arg, int *i, int argc, char **argv, char *why,
@@ -194,18 +226,25 @@ static int parse_short(struct opts *o, const char *arg, int *i, int argc, char *
 	for (size_t k = 0; k < o->n_values && !v; k++)
 		if (o->values[k].spec->letter && o->values[k].spec->letter == arg[1])
 			v = &o->values[k];
+	/* "-ngl" is not the letter n with a value; a letter of ours is no other program's. */
+	const struct opt_alias *alias = v && !arg[2] ? NULL : find_alias(o, arg, strcspn(arg, "="));
+	if (alias && !alias->name)
+		return err_why(why, why_n, -EINVAL, "unknown option %s: %s", alias->other, alias->hint);
+	if (alias) {
+		const char *eq = strchr(arg, '=');
+		v = find(o, alias->name, strlen(alias->name));
+		return take_value(v, alias->other, eq ? eq + 1 : NULL, i, argc, argv, why, why_n);
+	}
 	if (!v)
 		return err_why(why, why_n, -EINVAL,
 			       "unknown option %.100s (a word that begins with a dash goes behind --)", arg);
 	const char *text = arg[2] ? arg + 2 : NULL;
 	if (v->spec->kind == OPT_FLAG && text)
 		return err_why(why, why_n, -EINVAL, "option -%c takes no value", arg[1]);
-	if (!text && v->spec->kind != OPT_FLAG) {
-		if (*i + 1 >= argc)
-			return err_why(why, why_n, -EINVAL, "-%c needs a value (%s)", arg[1], v->spec->arg);
-		text = argv[++*i];
-	}
-	return value_set(v, text, "--", why, why_n);
+	char *shown = xasprintf("--%s", v->spec->name);
+	int rc = take_value(v, shown, text, i, argc, argv, why, why_n);
+	free(shown);
+	return rc;
 }
 
 int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n)
@@ -239,12 +278,42 @@ int opts_set(struct opts *o, const char *name, const char *text, char *why, size
 		return unknown_name(o, name, "", why, why_n);
 	if (!text && v->spec->kind != OPT_FLAG && v->spec->kind != OPT_UNBUILT)
 		return err_why(why, why_n, -EINVAL, "%s needs a value (%s)", name, v->spec->arg);
-	return value_set(v, text, "", why, why_n);
+	return value_set(v, text, name, why, why_n);
 }
 
 void opts_unset(struct opts *o, const char *name)
 {
 	value_clear(opts_value(o, name));
+}
+
+/* "MAX_SEQS" (up to its '=') is the name "max-seqs". */
+static bool is_variable(const char *variable, const char *name)
+{
+	for (; *name; name++, variable++)
+		if (*variable != (*name == '-'                   ? '_'
+				  : *name >= 'a' && *name <= 'z' ? *name - 'a' + 'A'
+								 : *name))
+			return false;
+	return *variable == '=';
+}
+
+int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, size_t why_n)
+{
+	const size_t n_prefix = strlen(prefix);
+	for (; *env; env++) {
+		const char *text = strchr(*env, '=');
+		if (!text || !text[1] || strncmp(*env, prefix, n_prefix) != 0)
+			continue;
+		char *shown = xasprintf("%.*s", (int)(text - *env), *env);
+		int rc = 0;
+		for (size_t i = 0; !rc && i < o->n_values; i++)
+			if (!o->values[i].n_texts && is_variable(*env + n_prefix, o->values[i].spec->name))
+				rc = value_set(&o->values[i], text + 1, shown, why, why_n);
+		free(shown);
+		if (rc)
+			return rc;
+	}
+	return 0;
 }
 
 static char *trim(char *s)
@@ -285,7 +354,7 @@ static int ini_line(struct opts *o, char *s, const char *section, const bool *fr
 	if (!v || strcmp(name, "config") == 0)
 		return unknown_name(o, name, "", why, why_n);
 	/* The command line overrides the file; the value there is not checked. */
-	return fresh[v - o->values] ? value_set(v, text, "", why, why_n) : 0;
+	return fresh[v - o->values] ? value_set(v, text, name, why, why_n) : 0;
 }
 
 int opts_ini(struct opts *o, const char *text, size_t n, const char *section, char *why, size_t why_n)

@@ -1,6 +1,6 @@
 /* options.h - options of a program: command line and configuration file.
- * A command lists its options in tables; the same table gives parsing, the file's keys and
- * --help. */
+ * A command lists its options in tables; the same table gives parsing, the file's keys, the names of
+ * environment variables and --help. */
 #ifndef QUERN_BASE_OPTIONS_H
 #define QUERN_BASE_OPTIONS_H
 
@@ -45,10 +45,19 @@ struct opt_value {
 /* An option that the manual names and that is not built. */
 #define OPT_NOT_BUILT(name_) OPT(name_, OPT_UNBUILT, NULL, NULL)
 
+/* An option of another program, for those who know that: an alias of ours, or answered with ours. */
+struct opt_alias {
+	const char *other; /* with its dashes: "--max-model-len", "-ngl" */
+	const char *name;  /* of the option that means exactly the same; NULL: none */
+	const char *hint;  /* where name is NULL: follows "unknown option --port: " */
+};
+
 /* Zero-initialised is empty. */
 struct opts {
 	struct opt_value *values;
 	size_t n_values;
+	const struct opt_alias *aliases; /* borrowed */
+	size_t n_aliases;
 	char **words; /* owned: arguments that are not options, in order */
 	size_t n_words;
 };
@@ -56,10 +65,17 @@ struct opts {
 enum { OPTS_HELP = 1 }; /* opts_parse: --help was given */
 
 void opts_add(struct opts *o, const struct opt *table, size_t n); /* table is borrowed */
+/* Takes options of other programs, too, on the command line.  Own options and letters come first; an alias of
+ * an option that is in no table is not taken. */
+void opts_alias(struct opts *o, const struct opt_alias *table, size_t n); /* borrowed */
 void opts_fini(struct opts *o);
 
 /* argv[0] is skipped.  0, OPTS_HELP, -EINVAL (wrong usage) or -ENOSYS (not built yet). */
 int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n);
+/* Sets what was not set yet from the environment env, {"NAME=value", ..., NULL}: "QUERN_MAX_SEQS" with the
+ * prefix "QUERN_" is the option max-seqs, true or false for a flag.  Other variables and empty values are
+ * passed over. why names the variable. */
+int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, size_t why_n);
 /* Sets what was not set yet from INI text: `name = value`, '#' and ';' begin comments, a section
  * [section] is accepted and no other.  why names the line. */
 int opts_ini(struct opts *o, const char *text, size_t n, const char *section, char *why, size_t why_n);

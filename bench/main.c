@@ -22,16 +22,20 @@ static const struct command benches[] = {
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 
+static int help(FILE *f, int status)
+{
+	fprintf(f, "usage: quern bench WHAT [options]\n\nmeasures:\n");
+	command_list(benches, N_BENCHES, f);
+	return term_finish(status);
+}
+
 int main(int argc, char **argv)
 {
 	file_guard_stdio();
 	if (argc < 2)
-		return term_usage("bench", "what to measure is missing");
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-		printf("usage: quern bench WHAT [options]\n\nmeasures:\n");
-		command_list(benches, N_BENCHES);
-		return term_finish(EXIT_SUCCESS);
-	}
+		return help(stderr, EXIT_USAGE);
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return help(stdout, EXIT_SUCCESS);
 	if (strcmp(argv[1], "--version") == 0) {
 		printf("quern-bench %s\n", QUERN_VERSION);
 		return term_finish(EXIT_SUCCESS);

@@ -12,7 +12,7 @@
 
 enum { COMMANDS_MAX = 32 };
 
-void command_list(const struct command *table, size_t n)
+void command_list(const struct command *table, size_t n, FILE *f)
 {
 	for (size_t i = 0; i < n; i++) {
 		char left[64];
@@ -20,7 +20,7 @@ void command_list(const struct command *table, size_t n)
 			continue;
 		snprintf(left, sizeof left, "%s%s%s", table[i].name, *table[i].words ? " " : "",
 			 table[i].words);
-		printf("  %-34s  %s\n", left, table[i].about);
+		fprintf(f, "  %-34s  %s\n", left, table[i].about);
 	}
 }
 

@@ -7,6 +7,7 @@
 #include "base/options.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* How a command is used: for --help and for errors. */
 struct usage {
@@ -25,8 +26,8 @@ struct command {
 	const char *about; /* one line */
 };
 
-/* The table for --help, to stdout. */
-void command_list(const struct command *table, size_t n);
+/* The table, as --help shows it. */
+void command_list(const struct command *table, size_t n, FILE *f);
 /* Runs the command that argv[0] names, or reports that the table has no such.  parent: the command that the
  * table belongs to ("bench"), or NULL for quern itself; what: the kind of name in errors ("command"). */
 int command_dispatch(const struct command *table, size_t n, const char *parent, const char *what, int argc,

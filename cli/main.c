@@ -46,17 +46,16 @@ static const struct command commands[] = {
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static int help(void)
+static void help(FILE *f)
 {
-	printf("quern %s: an LLM inference service\n\nusage: quern COMMAND [options]\n\ncommands:\n",
-	       QUERN_VERSION);
-	command_list(commands, N_COMMANDS);
-	printf("\nquern COMMAND --help shows the options of a command; quern --version the version.\n\n"
-	       "  quern run models/demo \"Tell me a story.\"\n"
-	       "  quern serve models/demo\n"
-	       "  quern submit \"Tell me a story.\"\n"
-	       "  quern chat\n");
-	return term_finish(EXIT_SUCCESS);
+	fprintf(f, "quern %s: an LLM inference service\n\nusage: quern COMMAND [options]\n\ncommands:\n",
+		QUERN_VERSION);
+	command_list(commands, N_COMMANDS, f);
+	fprintf(f, "\nquern COMMAND --help shows the options of a command; quern --version the version.\n\n"
+		   "  quern run models/demo \"Tell me a story.\"\n"
+		   "  quern serve models/demo\n"
+		   "  quern submit \"Tell me a story.\"\n"
+		   "  quern chat\n");
 }
 
 /* Benchmarks link the kernels and an HTTP client: a separate program, which replaces this process. */
@@ -74,10 +73,14 @@ static int cmd_bench(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	file_guard_stdio();
-	if (argc < 2)
-		return term_usage(NULL, "a command is missing");
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
-		return help();
+	if (argc < 2) {
+		help(stderr);
+		return EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+		help(stdout);
+		return term_finish(EXIT_SUCCESS);
+	}
 	if (strcmp(argv[1], "--version") == 0) {
 		printf("quern %s\n", QUERN_VERSION);
 		return term_finish(EXIT_SUCCESS);

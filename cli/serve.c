@@ -4,8 +4,10 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "cli/command.h"
+#include "cli/foreign.h"
 #include "cli/launch.h"
 #include "cli/supervise.h"
+#include "cli/terminal/environment.h"
 #include "cli/terminal/term.h"
 
 #include <string.h>
@@ -89,7 +91,11 @@ static const struct usage usage = {
 	.words = "MODEL",
 	.about = "Starts a service for MODEL (a directory in Hugging Face layout) on this machine, prints "
 		 "its\n"
-		 "endpoints, and runs until Ctrl-C; a second Ctrl-C kills it.",
+		 "endpoints, and runs until Ctrl-C; a second Ctrl-C kills it.\n"
+		 "Every option can also come from the environment (QUERN_MAX_SEQS=64 is --max-seqs 64,\n"
+		 "QUERN_STRICT=true a flag, QUERN_MODEL the model), and from --config FILE.  The command "
+		 "line\n"
+		 "wins, then the environment.  Options of vLLM and llama.cpp are answered with those here.",
 	.max_words = 1,
 };
 
@@ -100,9 +106,15 @@ static int read_options(struct opts *o, int argc, char **argv, const char **mode
 	opts_add(o, launch_listen_options, launch_n_listen_options);
 	opts_add(o, launch_model_options, launch_n_model_options);
 	opts_add(o, serve_options, sizeof serve_options / sizeof *serve_options);
+	opts_alias(o, foreign_options, foreign_n_options);
 	int status = command_parse(o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		return status;
+	if (o->n_words && opts_has(o, "model"))
+		return term_usage("serve", "MODEL is given twice: \"%.100s\" and \"%.100s\"",
+				  opts_text(o, "model", ""), o->words[0]);
+	if (opts_env(o, "QUERN_", environment_all(), why, sizeof why))
+		return term_usage("serve", "%s", why);
 	if (opts_has(o, "config") && opts_ini_file(o, opts_text(o, "config", NULL), "serve", why, sizeof why))
 		return term_error("%s", why);
 	*model = o->n_words ? o->words[0] : opts_text(o, "model", NULL);

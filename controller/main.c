@@ -43,7 +43,8 @@
 
 static const struct opt options[] = {
 	OPT("model", OPT_TEXT, "DIR", "model directory (required)"),
-	OPT("name", OPT_TEXT, "NAME", "the model's name for clients (default: the directory's)"),
+	OPT("name", OPT_TEXT, "NAME,...",
+	    "the model's name for clients, and others that it answers to (default: the directory's)"),
 	OPT("bus", OPT_TEXT, "ENDPOINT", "worker bus to listen on (required), ipc://PATH or tcp://HOST:PORT"),
 	OPT("jobs", OPT_TEXT, "ENDPOINT",
 	    "job socket, or none (tcp://127.0.0.1:7420; with --api-key-file one of this user)"),
@@ -174,15 +175,21 @@ static void base_name(const char *path, char *out, size_t n)
 /* The model's name for clients.  It is part of every reply, hence UTF-8. */
 static int set_name(struct controller *p, const char *dir, char *why, size_t why_n)
 {
-	const char *name = opts_text(&p->o, "name", NULL);
-	size_t n = sizeof p->svc.model_name;
-	if (name && (!*name || strlen(name) >= n))
+	const char *names = opts_text(&p->o, "name", NULL);
+	const size_t n = sizeof p->svc.model_name, n_first = names ? strcspn(names, ",") : 0;
+	const char *others = names && names[n_first] ? names + n_first + 1 : "";
+	if (names && (!n_first || n_first >= n))
 		return err_why(why, why_n, -EINVAL, "--name must have 1 to %zu bytes", n - 1);
-	if (name)
-		snprintf(p->svc.model_name, n, "%s", name);
+	if (strlen(others) >= sizeof p->svc.other_names)
+		return err_why(why, why_n, -EINVAL,
+			       "--name: the names after the first have more than %zu bytes",
+			       sizeof p->svc.other_names - 1);
+	if (names)
+		snprintf(p->svc.model_name, n, "%.*s", (int)n_first, names);
 	else
 		base_name(dir, p->svc.model_name, n);
-	json_t *text = json_string(p->svc.model_name);
+	snprintf(p->svc.other_names, sizeof p->svc.other_names, "%s", others);
+	json_t *text = json_pack("[s, s]", p->svc.model_name, p->svc.other_names);
 	json_decref(text);
 	return text ? 0
 		    : err_why(why, why_n, -EILSEQ,

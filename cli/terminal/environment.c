@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct environment environment_read(void)
 {
@@ -19,4 +20,9 @@ struct environment environment_read(void)
 		.dumb_terminal = !term || !*term || strcmp(term, "dumb") == 0,
 		.no_color = (no && *no) || (term && strcmp(term, "dumb") == 0),
 	};
+}
+
+char *const *environment_all(void)
+{
+	return environ;
 }

@@ -16,5 +16,7 @@ struct environment {
 	bool dumb_terminal;           /* TERM is dumb, or not set */
 };
 struct environment environment_read(void);
+/* All variables, {"NAME=value", ..., NULL}. */
+char *const *environment_all(void);
 
 #endif

@@ -113,7 +113,16 @@ void common_not_found(struct exchange *x, const char *what, const char *id)
 bool common_is_model(const struct service *svc, const char *name)
 {
 	const char *slash = strrchr(svc->model_name, '/');
-	return !strcmp(name, svc->model_name) || (slash && !strcmp(name, slash + 1));
+	if (!strcmp(name, svc->model_name) || (slash && !strcmp(name, slash + 1)))
+		return true;
+	const size_t n = strlen(name);
+	for (const char *other = svc->other_names; n && *other;) {
+		const size_t k = strcspn(other, ",");
+		if (k == n && memcmp(other, name, n) == 0)
+			return true;
+		other += k + (other[k] == ',');
+	}
+	return false;
 }
 
 void common_no_model(struct exchange *x, const char *name)

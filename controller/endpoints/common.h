@@ -29,7 +29,8 @@ bool common_query(const struct exchange *x, const char *name, char *out, size_t 
 bool common_query_int(struct exchange *x, const char *name, int64_t lo, int64_t hi, int64_t *out);
 void common_not_found(struct exchange *x, const char *what, const char *id);
 
-/* Whether name is the served model's: its name, or the last part of it, the model's directory. */
+/* Whether name is the served model's: its name, the last part of it (the model's directory), or another one
+ * that it answers to. */
 bool common_is_model(const struct service *svc, const char *name);
 void common_no_model(struct exchange *x, const char *name);
 /* The request's `model`.  false: another one, x has its reply.  A value of another type is left for

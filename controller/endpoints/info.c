@@ -11,6 +11,8 @@
 #include "controller/message/engine_msg.h"
 #include "controller/metrics/metrics.h"
 
+#include <string.h>
+
 /* Both loops turn several times a second, whatever they wait for. */
 static const int64_t DEAD_US = 60 * 1000000LL;
 
@@ -86,11 +88,11 @@ void info_call_metrics(struct exchange *x, const char *rest)
 	mailbox_status(endpoints_of(x)->mailbox, on_metrics_status, x);
 }
 
-static void put_model(struct buf *b, const struct exchange *x)
+static void put_model(struct buf *b, const struct exchange *x, const char *name)
 {
 	const struct service *svc = x->host->svc;
 	buf_puts(b, "{\"id\":");
-	json_write_str(b, svc->model_name);
+	json_write_str(b, name);
 	buf_puts(b, ",\"object\":\"model\",\"created\":");
 	json_write_int(b, svc->started_unix);
 	buf_puts(b, ",\"owned_by\":\"quern\",\"max_model_len\":");
@@ -103,7 +105,17 @@ void info_call_models(struct exchange *x, const char *rest)
 	(void)rest;
 	struct buf b = {0};
 	buf_puts(&b, "{\"object\":\"list\",\"data\":[");
-	put_model(&b, x);
+	put_model(&b, x, x->host->svc->model_name);
+	for (const char *other = x->host->svc->other_names; *other;) {
+		const size_t k = strcspn(other, ",");
+		char name[sizeof x->host->svc->other_names];
+		snprintf(name, sizeof name, "%.*s", (int)k, other);
+		if (k) {
+			buf_putc(&b, ',');
+			put_model(&b, x, name);
+		}
+		other += k + (other[k] == ',');
+	}
 	buf_puts(&b, "]}");
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }
@@ -115,6 +127,6 @@ void info_call_model(struct exchange *x, const char *rest)
 		return;
 	}
 	struct buf b = {0};
-	put_model(&b, x);
+	put_model(&b, x, rest);
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }

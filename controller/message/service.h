@@ -28,7 +28,8 @@ struct service {
 	bool reasoning_open;    /* outputs begin inside the reasoning, whatever the prompt ends with */
 	bool chat_thinks;       /* a chat's prompt usually ends within the reasoning */
 	bool marks_special;     /* the marks of tool calls and reasoning are special tokens */
-	char model_name[256];   /* as in /v1/models */
+	char model_name[256];   /* in replies; the first of /v1/models */
+	char other_names[1024]; /* that the model answers to, separated by commas; "": none */
 	int64_t started_unix;
 	uint32_t model_context;
 	uint32_t max_request_bytes;

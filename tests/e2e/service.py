@@ -112,8 +112,7 @@ class Service:
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
         self.log_path = Path(self.dir.name) / "log"
         self.clients = []
-        self.model = Path(model)
-        argv = [QUERN, "serve", model, "--json"]
+        argv = [QUERN, "serve", *([] if model is None else [model]), "--json"]
         # What a test leaves running is cut at the end, unless the test is about that.
         for name, value in (("--http", "127.0.0.1:0"), ("--jobs", "tcp://127.0.0.1:*"), ("--drain-timeout", "0")):
             if name not in options and name not in default:

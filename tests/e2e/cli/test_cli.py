@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import subprocess
+import urllib.error
+import urllib.request
 import uuid
 
 import pytest
@@ -38,6 +40,14 @@ COMMANDS = {
 }
 
 
+def fetch(service, path, body=None):
+    """The JSON that HTTP replies; body: posted."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(service.http + path, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
 # --- help and usage ---
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -56,6 +66,13 @@ def test_help_lists_the_commands(run):
         assert command[0] in r.stdout
 
 
+@pytest.mark.parametrize("command", [(), ("bench",)], ids=["quern", "quern bench"])
+def test_alone_it_shows_its_help(run, command):
+    r = run(*command)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert r.stderr == run(*command, "--help").stdout != ""
+
+
 @pytest.mark.parametrize("program, usage", [("quern", "quern COMMAND"), ("quern-controller", "quern-controller --model"),
                                             ("quern-worker", "quern-worker --bus"), ("quern-bench", "quern bench WHAT")])
 def test_every_program_has_help_and_version(program, usage):
@@ -66,9 +83,9 @@ def test_every_program_has_help_and_version(program, usage):
 
 
 @pytest.mark.parametrize("arguments, word", [
-    ([], "command"), (["frobnicate"], "frobnicate"), (["sumbit", "a"], "did you mean submit"), (["serve", "--frob", "x"], "--frob"),
+    (["frobnicate"], "frobnicate"), (["sumbit", "a"], "did you mean submit"), (["serve", "--frob", "x"], "--frob"),
     (["serve"], "MODEL"), (["run"], "MODEL"), (["submit"], "PROMPT"), (["attach"], "JOB"), (["cancel"], "JOB"), (["result"], "JOB"),
-    (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["bench"], "measure"), (["bench", "everything"], "everything"),
+    (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["bench", "everything"], "everything"),
     (["submit", "a", "b"], "b"), (["submit", "a", "-n", "x"], "n"), (["submit", "a", "--temperature", "hot"], "temperature"),
     (["submit", "a", "--temperature"], "temperature"), (["run", DEMO, "a", "--temperature", "nan"], "temperature"),
     (["run", DEMO, "a", "--seed", "99999999999999999999"], "seed"), (["serve", DEMO, "--kv-bytes", "lots"], "kv-bytes"),
@@ -112,6 +129,64 @@ def test_a_missing_device_is_named(run):
     r = run("run", DEMO, PROMPT, "--device", "cuda:7")
     assert r.returncode == 1
     assert "cuda:7" in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+# --- words of other servers, and of the environment ---
+
+@pytest.mark.parametrize("arguments, ours", [
+    (["--host", "0.0.0.0"], "--http HOST:PORT"), (["--port=8000"], "--http HOST:PORT"), (["--swap-space", "4"], "--swap-bytes"),
+    (["-c", "4096"], "--context"), (["--ctx-size", "4096"], "--context"), (["-ngl", "99"], "--device cuda:0"),
+    (["--n-gpu-layers", "99"], "--device cuda:0"), (["-np", "4"], "--max-seqs"), (["--parallel", "4"], "--max-seqs"),
+    (["--api-key", "sk"], "--api-key-file"), (["--data-parallel-size", "2"], "--replicas"), (["-hf", "a/b"], "MODEL is a directory"),
+    (["--trust-remote-code"], "not needed"), (["--dtype", "bfloat16"], "--compute"), (["-fa"], "not needed"),
+], ids=lambda a: " ".join(a) if isinstance(a, list) else "")
+def test_an_option_of_another_server_is_answered_with_ours(run, arguments, ours):
+    r = run("serve", DEMO, *arguments)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert len(r.stderr.splitlines()) == 1
+    assert arguments[0].split("=")[0] in r.stderr and ours in r.stderr
+
+
+def test_options_of_the_same_meaning_are_accepted(start):
+    s = start(None, "-m", DEMO, "--max-model-len", "512", "--max-num-seqs=3", "--tensor-parallel-size", "1", "-t", "1",
+              "--served-model-name", "gpt-4o,org/small", "--kv-cache-memory-bytes", "4M", "--enforce-eager")
+    assert s.ready["model"] == "gpt-4o"
+    (w,) = s.workers()
+    assert (w["threads"], s.status()["max_context"]) == (1, 512)
+    ids = [m["id"] for m in fetch(s, "/v1/models")["data"]]
+    assert ids == ["gpt-4o", "org/small"]
+    for name in ids:
+        reply = fetch(s, "/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})
+        assert reply["model"] == name
+        assert fetch(s, f"/v1/models/{name}")["id"] == name
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        fetch(s, "/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 1})
+
+
+def test_a_model_given_twice_is_wrong_usage(run, tmp_path):
+    r = run("serve", DEMO, "-m", tmp_path)
+    assert r.returncode == 2 and str(tmp_path) in r.stderr and str(DEMO) in r.stderr
+
+
+def test_options_come_from_the_environment_and_the_command_line_wins(start, monkeypatch, tmp_path):
+    config = tmp_path / "quern.ini"
+    config.write_text("[serve]\ncontext = 300\nname = file\nmax-seqs = 7\n")
+    for name, value in (("MODEL", str(DEMO)), ("CONTEXT", "512"), ("NAME", "environment"), ("THREADS", "1"), ("MAX_SEQS", ""),
+                        ("CONFIG", str(config)), ("STRICT", "true"), ("PORT", "tcp://10.0.0.1:8080")):
+        monkeypatch.setenv("QUERN_" + name, value)
+    s = start(None, "--name", "line")
+    assert (s.ready["model"], s.ready["max_context"]) == ("line", 512)
+    assert [w["threads"] for w in s.workers()] == [1]
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        fetch(s, "/v1/completions", {"prompt": "a", "max_tokens": 1, "colour": "red"})
+
+
+@pytest.mark.parametrize("variable, value", [("QUERN_MAX_SEQS", "many"), ("QUERN_KV_BYTES", "lots"), ("QUERN_STRICT", "perhaps"),
+                                             ("QUERN_TOKENIZER", "x")])
+def test_a_wrong_variable_is_named(run, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    r = run("serve", DEMO)
+    assert r.returncode == 2 and variable in r.stderr and len(r.stderr.splitlines()) == 1
 
 
 # --- programs that quern starts ---

@@ -267,3 +267,67 @@ Test(options, one_option_is_set_and_unset_by_name)
 	opts_unset(&o, "temperature");
 	cr_expect_eq(opts_number(&o, "temperature", 1), 1);
 }
+
+static const struct opt_alias aliases[] = {
+	{.other = "--outputs", .name = "n"},
+	{.other = "-no", .name = "n"},
+	{.other = "-x", .name = "http"},
+	{.other = "--eager", .name = "strict"},
+	{.other = "--port", .hint = "here it is --http HOST:PORT"},
+	{.other = "--far", .name = "in-no-table"},
+};
+
+Test(options, options_of_other_programs_are_aliases_or_answered_with_ours)
+{
+	opts_alias(&o, aliases, sizeof aliases / sizeof *aliases);
+	cr_assert_eq(PARSE("--outputs", "3", "-x", "here", "--eager"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 1), 3);
+	cr_expect_str_eq(opts_text(&o, "http", ""), "here");
+	cr_expect(opts_flag(&o, "strict"));
+	cr_assert_eq(PARSE("--outputs=4"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 1), 4);
+	cr_assert_eq(PARSE("-no", "5"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 1), 5);
+	/* A letter of ours is ours. */
+	cr_assert_eq(PARSE("-n6"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 1), 6);
+	cr_expect_eq(PARSE("--outputs", "99"), -EINVAL);
+	cr_expect(strstr(why, "--outputs is \"99\""), "%s", why);
+	cr_expect_eq(PARSE("--outputs"), -EINVAL);
+	cr_expect_eq(PARSE("--port=80"), -EINVAL);
+	cr_expect_str_eq(why, "unknown option --port: here it is --http HOST:PORT");
+	cr_expect_eq(PARSE("--far", "1"), -EINVAL);
+	cr_expect_str_eq(why, "unknown option --far");
+	/* A file has names of ours only, but an error names them. */
+	cr_expect_eq(ini("outputs = 3"), -EINVAL);
+	cr_expect(strstr(why, "did you mean n?"), "%s", why);
+	cr_expect_eq(ini("port = 3"), -EINVAL);
+	cr_expect(strstr(why, "--http HOST:PORT"), "%s", why);
+}
+
+Test(options, the_environment_sets_what_the_command_line_does_not)
+{
+	char *env[] = {"HOME=/root", "X_N=5", "X_KV_BYTES=1K", "X_STRICT=true", "X_HTTP=",
+		       "X_OTHER=1",  "XN=7",  "X_n=8",         "X_NN=9",        NULL};
+	cr_assert_eq(PARSE("--kv-bytes", "2K"), 0, "%s", why);
+	cr_assert_eq(opts_env(&o, "X_", env, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 1), 5);
+	cr_expect_eq(opts_int(&o, "kv-bytes", 0), 2048);
+	cr_expect(opts_flag(&o, "strict"));
+	cr_expect_not(opts_has(&o, "http"));
+	/* A file comes last. */
+	cr_assert_eq(ini("n = 6\nhttp = there\n"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "n", 1), 5);
+	cr_expect_str_eq(opts_text(&o, "http", ""), "there");
+}
+
+Test(options, a_wrong_variable_is_named)
+{
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_N=many", NULL}, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "X_N is \"many\""), "%s", why);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_KV_BYTES=lots", NULL}, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "X_KV_BYTES"), "%s", why);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_STRICT=perhaps", NULL}, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "X_STRICT"), "%s", why);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_DURABLE=1", NULL}, why, sizeof why), -ENOSYS);
+}

@@ -1,0 +1,11 @@
+/* foreign.h - options of vLLM's and llama.cpp's servers, as those of `quern serve`. */
+#ifndef QUERN_CLI_FOREIGN_H
+#define QUERN_CLI_FOREIGN_H
+
+#include "base/options.h"
+
+/* An alias only where the meaning is exactly the same. */
+extern const struct opt_alias foreign_options[];
+extern const size_t foreign_n_options;
+
+#endif
