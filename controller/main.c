@@ -639,6 +639,8 @@ static bool on_signals(struct controller *p)
 	if (si.ssi_signo != SIGHUP)
 		return on_end_signal(p, si.ssi_signo);
 	zap_reload(p->zap);
+	if (p->http)
+		http_reload(p->http);
 	return true;
 }
 

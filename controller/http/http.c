@@ -11,7 +11,7 @@
 #include "controller/http/framing.h"
 #include "controller/http/hangup.h"
 #include "controller/http/prep.h"
-#include "controller/http/tls_check.h"
+#include "controller/http/tls.h"
 #include "controller/net/conns.h"
 
 #include <fcntl.h>
@@ -31,8 +31,7 @@ enum {
 	MAX_UNREAD = 4 << 20,
 	MAX_UNREAD_ALL = 512 << 20,
 	CONNECTION_BYTES = 32 << 10, /* of libmicrohttpd for each: bounds the headers */
-	TLS_FILE_MAX = 1 << 20,
-	BODIES = 16, /* largest bodies that are held at once */
+	BODIES = 16,                 /* largest bodies that are held at once */
 };
 
 /* Requests: libmicrohttpd's callbacks. */
@@ -168,36 +167,21 @@ static bool stop_cors(struct http *h)
 	return true;
 }
 
-/* The key is wiped from memory that is given back. */
 static bool stop_tls(struct http *h)
 {
-	free(h->tls_cert);
-	if (h->tls_key)
-		explicit_bzero(h->tls_key, strlen(h->tls_key));
-	free(h->tls_key);
+	tls_close(h->tls);
 	return true;
-}
-
-static int load_tls(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
-{
-	size_t n;
-	if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
-		return err_why(why, why_n, -ENOTSUP, "--tls-cert: libmicrohttpd was built without TLS");
-	int rc = file_read(cfg->tls_cert, TLS_FILE_MAX, &h->tls_cert, &n, why, why_n);
-	if (rc)
-		return err_prefix(why, why_n, rc, "--tls-cert");
-	rc = file_read(cfg->tls_key, TLS_FILE_MAX, &h->tls_key, &n, why, why_n);
-	return rc ? err_prefix(why, why_n, rc, "--tls-key") : tls_check(h->tls_cert, h->tls_key, why, why_n);
 }
 
 static int start_tls(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
 {
 	if (!cfg->tls_cert[0] != !cfg->tls_key[0])
 		return err_why(why, why_n, -EINVAL, "--tls-cert and --tls-key belong together");
-	int rc = cfg->tls_cert[0] ? load_tls(h, cfg, why, why_n) : 0;
-	if (rc)
-		stop_tls(h);
-	return rc;
+	if (!cfg->tls_cert[0])
+		return 0;
+	if (MHD_is_feature_supported(MHD_FEATURE_HTTPS_CERT_CALLBACK) != MHD_YES)
+		return err_why(why, why_n, -ENOTSUP, "--tls-cert: libmicrohttpd was built without TLS");
+	return tls_open(cfg->tls_cert, cfg->tls_key, &h->tls, why, why_n);
 }
 
 static int start_keys(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
@@ -291,12 +275,11 @@ static void close_given(int given, int own)
 static int start_daemon(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
 {
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-			 (h->v6 ? MHD_USE_IPv6 : 0) | (h->tls_cert ? MHD_USE_TLS : 0);
-	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, h->tls_cert},
-				       {MHD_OPTION_HTTPS_MEM_KEY, 0, h->tls_key},
+			 (h->v6 ? MHD_USE_IPv6 : 0) | (h->tls ? MHD_USE_TLS : 0);
+	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)tls_retrieve},
 				       {MHD_OPTION_END, 0, NULL}};
-	if (!h->tls_cert)
-		tls[0] = tls[2];
+	if (!h->tls)
+		tls[0] = tls[1];
 	unsigned limit = connection_limit(cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS);
 	int given = fcntl(h->listen_fd, F_DUPFD_CLOEXEC, 0);
 	h->daemon = given < 0 ? NULL
@@ -313,8 +296,7 @@ static int start_daemon(struct http *h, const struct http_config *cfg, char *why
 						 MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 	if (!h->daemon) {
 		close_given(given, h->listen_fd);
-		return err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start%s",
-			       h->tls_cert ? ": do --tls-cert and --tls-key belong together?" : "");
+		return err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start");
 	}
 	stop_listening(h); /* by our own descriptor */
 	return 0;
@@ -384,6 +366,19 @@ int http_start(const struct service *svc, const struct http_app *app, const stru
 	else
 		*out = h;
 	return rc;
+}
+
+void http_reload(struct http *h)
+{
+	char why[512], until[16];
+	bool changed;
+	if (!h->tls)
+		return;
+	if (tls_reload(h->tls, &changed, until, why, sizeof why))
+		log_warn("http", "the previous certificate stays in force: %s", why);
+	else
+		log_info("http", "certificate read again: %s until=%s", changed ? "it is new" : "unchanged",
+			 until);
 }
 
 const char *http_address(const struct http *h)

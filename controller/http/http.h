@@ -77,6 +77,9 @@ int http_start(const struct service *svc, const struct http_app *app, const stru
 /* "127.0.0.1:8080", with the port that was chosen. */
 const char *http_address(const struct http *h);
 
+/* Reads the certificate again (tls.h), and logs what came of it.  Any thread. */
+void http_reload(struct http *h);
+
 /* Before the end: requests for new work (POST to ROUTE_COUNTED) are refused with 503, every reply closes its
  * connection. */
 void http_drain(struct http *h);

@@ -14,8 +14,8 @@ struct http {
 	struct http_app app;
 	struct MHD_Daemon *daemon;
 	struct peers *peers;
-	struct cors *cors;        /* NULL: no page of another origin */
-	char *tls_cert, *tls_key; /* PEM; NULL: no TLS */
+	struct cors *cors; /* NULL: no page of another origin */
+	struct tls *tls;   /* NULL: no TLS */
 	unsigned timeout_s;
 	int listen_fd; /* until libmicrohttpd has its own descriptor of it; -1: not open */
 	int quiet_fd;  /* that descriptor, from MHD_quiesce_daemon(); -1: none */

@@ -1,5 +1,8 @@
 """HTTP for browsers (CORS) and over TLS."""
 
+import os
+import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -9,7 +12,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from service import DEMO
+from service import DEMO, eventually, marked
 from test_http import ask
 
 PAGE = "https://chat.example.org"
@@ -122,17 +125,20 @@ def test_the_official_client_sends_no_origin(keeps_files):
 
 # --- TLS ---
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
+def make_certificate(d, days=2):
     """(certificate, key) for 127.0.0.1."""
-    d = tmp_path_factory.mktemp("tls")
     try:
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                        "-days", "2", "-subj", "/CN=quern-test", "-addext", "subjectAltName=IP:127.0.0.1",
+                        "-days", str(days), "-subj", "/CN=quern-test", "-addext", "subjectAltName=IP:127.0.0.1",
                         "-keyout", d / "key.pem", "-out", d / "cert.pem"], check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl is not there")
     return d / "cert.pem", d / "key.pem"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +193,65 @@ def test_closing_a_stream_cancels_the_job_over_tls(secure, certificate):
     with urllib.request.urlopen(request, context=context, timeout=60) as r:
         r.read(200)
     secure.idle()
+
+
+def test_certificates_are_read_again_on_sighup(start, tmp_path):
+    """By new connections; an open one goes on, and a wrong certificate changes nothing."""
+    for name in ("used", "new", "other"):
+        (tmp_path / name).mkdir()
+    used, new, other = (make_certificate(tmp_path / name) for name in ("used", "new", "other"))
+    first = used[0].read_text()
+    s = start(DEMO, "--tls-cert", used[0], "--tls-key", used[1])
+    at = urlsplit(s.http).hostname, urlsplit(s.http).port
+    (controller,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
+
+    def served():
+        return ssl.get_server_certificate(at, timeout=60)
+
+    def reload(cert, key, words):
+        """The files are replaced one after the other; then the signal."""
+        before = s.log().count(words)
+        for source, target in ((cert, used[0]), (key, used[1])):
+            target.write_text(source if isinstance(source, str) else source.read_text())
+        os.kill(controller, signal.SIGHUP)
+        eventually(lambda: s.log().count(words) > before, what=words)
+
+    def goes_on(connection):
+        connection.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+        got = b""
+        while not got.endswith(b"}"):
+            part = connection.recv(65536)
+            if not part:
+                return False
+            got += part
+        return got.startswith(b"HTTP/1.1 200 ")
+
+    assert served() == first
+    context = ssl.create_default_context(cafile=used[0])
+    with socket.create_connection(at, 60) as plain, context.wrap_socket(plain, server_hostname=at[0]) as open_one:
+        reload(*new, "certificate read again: it is new until=20")
+        assert served() == new[0].read_text() != first
+        assert goes_on(open_one)
+        kept = "the previous certificate stays in force: --tls-"
+        for cert, key, why in ((other[0], new[1], "do not match|mismatch|not match"), ("nonsense", new[1], "cert: "), (new[0], "nonsense", "key: ")):
+            reload(cert, key, kept)
+            assert re.search(why, s.log().rpartition(kept)[2]), s.log()
+            assert served() == new[0].read_text()
+        used[1].unlink()
+        os.kill(controller, signal.SIGHUP)
+        eventually(lambda: f"{kept}key: {used[1]}: " in s.log(), what="the missing key's name")
+        assert served() == new[0].read_text()
+        reload(*new, "certificate read again: unchanged")
+        reload(*other, "certificate read again: it is new")
+        assert served() == other[0].read_text()
+        assert goes_on(open_one)
+
+
+def test_sighup_without_tls_is_harmless(start):
+    s = start(DEMO)
+    (controller,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
+    os.kill(controller, signal.SIGHUP)
+    assert ask(s, "/health")[0] == 200 and controller in marked(s.mark)
 
 
 def test_invalid_certificates_are_named(start, certificate, tmp_path):
