@@ -353,6 +353,8 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 	argv_add_option(&argv, "device", device);
 	if (l->own && !opts_has(l->o, "log-level"))
 		argv_add_option(&argv, "log-level", "error");
+	if (!l->own)
+		argv_add_option(&argv, "supervised", NULL);
 	if (l->token)
 		argv_add_option(&argv, "local-token", l->token);
 	argv_pass(&argv, l->o, TO_WORKER);

@@ -26,7 +26,7 @@ static void send_failed(struct link *l, uint64_t epoch, const char *why)
 {
 	struct bus_msg m = {.type = BUS_FAILED, .failed.epoch = epoch};
 	snprintf(m.failed.why, sizeof m.failed.why, "%s", why);
-	link_send(l, &m);
+	l->reported = link_send(l, &m) == 0;
 }
 
 static void set_progress(void *arg, unsigned permille)
@@ -365,6 +365,8 @@ int link_run(const struct link_args *a, char *why, size_t why_n)
 		rc = serve(l, why, why_n);
 		leave_plans(l);
 		link_end_beats(l);
+		if (rc && l->reported && a->supervised)
+			why[0] = '\0';
 	}
 	link_close_sockets(l);
 	step_close(l->step);

@@ -22,11 +22,13 @@ struct link_args {
 	int64_t grace_ms;        /* the longest time without a message from the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */
 	const struct curve_key *key, *server_key;
+	bool supervised;   /* a failure that the controller was told of is printed elsewhere */
 	const char *token; /* of the supervisor that started us (local_token.h); NULL: none */
 };
 
 /* Serve until the controller sends stop or link_stop() is called (0), the controller is gone for longer
- * than the grace period (-ETIMEDOUT), or the worker cannot continue (another error).  Errors fill in why. */
+ * than the grace period (-ETIMEDOUT), or the worker cannot continue (another error).  Errors fill in why; if
+ * supervised, it is "" where the controller has the reason. */
 int link_run(const struct link_args *a, char *why, size_t why_n);
 
 /* End link_run() soon; callable from a signal handler. */

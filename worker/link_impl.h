@@ -40,6 +40,7 @@ struct link {
 	bool welcome;        /* a load has come since the link came up */
 	bool stop_passed;    /* a stop came before that load, and was ignored */
 	bool unknown;        /* the controller does not accept this worker's key */
+	bool reported;       /* the controller was told why this worker cannot serve */
 	bool stop;
 
 	pthread_t beater;

@@ -33,6 +33,7 @@ static const struct opt options[] = {
 	OPT("key", OPT_TEXT, "FILE", "this worker's secret key (else $QUERN_KEY)"),
 	OPT("server-key", OPT_TEXT, "FILE", "the controller's public key (else $QUERN_SERVER_KEY)"),
 	OPT("local-token", OPT_TEXT, "FILE", "from `quern serve`: proves on TCP that it started this worker"),
+	OPT("supervised", OPT_FLAG, NULL, "from `quern serve`: it prints why this worker cannot serve"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
 	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)"),
 	OPT("inspect", OPT_TEXT, "KIND", "print what this machine offers of cpu or gpu as JSON, and exit"),
@@ -103,6 +104,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.key = keyed ? &key : NULL,
 		.server_key = keyed ? &server_key : NULL,
 		.token = token,
+		.supervised = opts_flag(o, "supervised"),
 	};
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);
@@ -110,8 +112,10 @@ static int run(struct opts *o, int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN); /* the reader of the log may end first */
 	rc = link_run(&a, why, sizeof why);
 	curve_forget(&key);
-	if (rc)
+	if (rc && why[0])
 		log_error("main", "%s", why);
+	else if (rc)
+		log_info("main", "this worker cannot serve, and ends: the controller has the reason");
 	return rc ? 1 : 0;
 }
 

@@ -86,8 +86,11 @@ void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const c
 	while (f->replicas[at] != r)
 		at++;
 	f->replicas[at] = f->replicas[--f->n_replicas];
-	if (why[0])
+	/* The reason may be a loss that is in the log already. */
+	if (why[0] && strcmp(why, f->last_loss) != 0)
 		log_warn("fleet", "replica ended replica=%llu: %s", (unsigned long long)r->id, why);
+	else if (why[0])
+		log_info("fleet", "replica ended replica=%llu", (unsigned long long)r->id);
 	if (r->n_ranks > 1 && r->started && now_us - r->started_us < YOUNG_US)
 		f->form_us = now_us + HOLD_US;
 	for (uint32_t i = 0; i < r->n_ranks; i++)
@@ -201,9 +204,9 @@ static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
 	if (++r->n_ready < r->n_ranks)
 		return;
 	if (replica_start(r, &odd, why, sizeof why)) {
-		snprintf(f->last_loss, sizeof f->last_loss, "%s", why);
 		worker_link_drop(f->link, r->ranks[odd], now_us);
 		fleet_take_down(f, r, now_us, why);
+		snprintf(f->last_loss, sizeof f->last_loss, "%s", why);
 		return;
 	}
 	r->started_us = now_us;
@@ -253,7 +256,14 @@ static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now
 	struct replica *r = fleet_by_epoch(f, ev->epoch);
 	int64_t pid = ev->worker->local_pid;
 	bool failed = ev->kind == LINK_FAILED;
-	log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
+	/* The supervisor ends a service that cannot start, and only for a worker of its own; it prints why.
+	 */
+	const bool ends = failed && pid && f->cfg->supervised && !f->served;
+	if (ends)
+		log_info("fleet", "worker=%llu cannot serve, the service ends",
+			 (unsigned long long)ev->worker->id);
+	else
+		log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
 	snprintf(f->last_loss, sizeof f->last_loss, "%s", ev->why);
 	/* LOST makes the supervisor kill and replace the worker.  Not after LINK_FAILED: the worker exits by
 	 * itself, and a retry would fail the same way.  Nor without a limit on silence: a debugger may hold
@@ -262,7 +272,6 @@ static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
 	if (r)
 		lose_replica(f, r, now_us, ev->why);
-	/* The supervisor ends a service that cannot start, and only for a worker of its own. */
 	if (failed && (pid || !f->cfg->supervised)) {
 		fleet_orders_failed(f, ev->why);
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_FAILED, .why = ev->why});

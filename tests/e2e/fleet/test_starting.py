@@ -6,6 +6,8 @@ import signal
 import subprocess
 import uuid
 
+import pytest
+
 from service import DEMO, QUERN, no_processes_left, spawn
 
 SMALL = ("--kv-bytes", "4M")    # 51 blocks of 16 tokens
@@ -23,6 +25,25 @@ def banner(*options):
     p.stdout.close()
     no_processes_left(mark)
     return text
+
+
+def failing(*arguments):
+    """The output of a `quern serve` that cannot start."""
+    mark = uuid.uuid4().hex
+    p = spawn([QUERN, "serve", *arguments, "--http", "none", "--jobs", "tcp://127.0.0.1:*"], mark, stdin=subprocess.DEVNULL,
+              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    text = p.communicate(timeout=60)[0]
+    assert p.returncode == 1
+    no_processes_left(mark)
+    return text
+
+
+@pytest.mark.parametrize("options", [(), ("--tp", "2"), ("--log-format", "json")], ids=" ".join)
+def test_the_reason_of_a_failed_start_is_printed_once(options):
+    """By no other of the four processes."""
+    text = failing(DEMO, "--kv-bytes", "900T", *options)
+    assert text.count("a KV pool of") == 1, text
+    assert "a KV pool of" in text.splitlines()[-1]
 
 
 def test_every_start_names_the_context_that_clients_get(start):
