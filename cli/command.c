@@ -103,16 +103,15 @@ int command_connect(const struct opts *o, struct client **c)
 	return command_open(o, c, why, sizeof why) ? term_error("%s", why) : COMMAND_GO_ON;
 }
 
-int command_request(const struct opts *o, const char *op, const char *job, json_t **reply)
+int command_request(const struct opts *o, const char *op, json_t **reply)
 {
 	struct client *c;
 	char why[1024];
 	int status = command_connect(o, &c);
 	if (status != COMMAND_GO_ON)
 		return status;
-	json_t *request = json_pack("{s:s, s:s*}", "op", op, "job", job);
-	int rc = request ? client_call(c, request, CALL_MS, reply, why, sizeof why)
-			 : err_why(why, sizeof why, -EILSEQ, "the job's id is not valid UTF-8");
+	json_t *request = json_pack("{s:s}", "op", op);
+	int rc = client_call(c, request, CALL_MS, reply, why, sizeof why);
 	json_decref(request);
 	client_close(c);
 	return rc ? term_error("%s", why) : COMMAND_GO_ON;

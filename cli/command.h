@@ -48,7 +48,7 @@ int command_open(const struct opts *o, struct client **c, char *why, size_t why_
 /* The same, with errors reported. */
 int command_connect(const struct opts *o, struct client **c);
 
-/* Connects, sends {"op": op, "job": job (NULL: none)}, stores the reply, closes. */
-int command_request(const struct opts *o, const char *op, const char *job, json_t **reply);
+/* Connects, sends {"op": op}, stores the reply, closes. */
+int command_request(const struct opts *o, const char *op, json_t **reply);
 
 #endif

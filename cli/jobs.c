@@ -1,5 +1,6 @@
 #include "cli/jobs.h"
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "cli/command.h"
 #include "cli/stream.h"
@@ -9,6 +10,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+	JOB_ID_SIZE = 80,   /* an id is 32 digits; the service refuses what is longer */
+	MATCHES_SHOWN = 10, /* of an ambiguous prefix */
+};
 
 static const struct opt json_options[] = {
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
@@ -27,21 +33,24 @@ static const struct usage attach_usage = {
 	.name = "attach",
 	.words = "JOB",
 	.about = "Prints a job's text from its start (or --from) and follows it.  Ctrl-C leaves the job "
-		 "alone.",
+		 "alone.\n"
+		 "The first digits of a job's id are enough where no other job begins with them.",
 	.min_words = 1,
 	.max_words = 1,
 };
 static const struct usage cancel_usage = {
 	.name = "cancel",
 	.words = "JOB",
-	.about = "Cancels a job; its output so far is kept as its result.",
+	.about = "Cancels a job; its output so far is kept as its result.\n"
+		 "The first digits of a job's id are enough where no other job begins with them.",
 	.min_words = 1,
 	.max_words = 1,
 };
 static const struct usage result_usage = {
 	.name = "result",
 	.words = "JOB",
-	.about = "Prints the result of a finished job.",
+	.about = "Prints the result of a finished job.\n"
+		 "The first digits of a job's id are enough where no other job begins with them.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -65,6 +74,60 @@ static const char *age_text(json_int_t ms, char *buf, size_t n)
 	else
 		snprintf(buf, n, "%" PRId64 " h", (int64_t)ms / 3600000);
 	return buf;
+}
+
+/* The id of the job that `typed` begins.  Only a unique prefix needs the list of jobs; what matches none goes
+ * to the service, which says so. */
+static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], char *why, size_t why_n)
+{
+	const size_t n = strlen(typed);
+	size_t i, n_found = 0;
+	const json_t *row;
+	json_t *reply;
+	struct buf found = {0};
+	snprintf(job, JOB_ID_SIZE, "%s", typed);
+	if (!n || n >= JOB_ID_SIZE - 1 || strspn(typed, "0123456789abcdef") != n)
+		return 0;
+	json_t *request = json_pack("{s:s}", "op", "jobs");
+	int rc = client_call(c, request, CALL_MS, &reply, why, why_n);
+	json_decref(request);
+	if (rc)
+		return rc;
+	json_array_foreach(json_object_get(reply, "jobs"), i, row)
+	{
+		const char *id = json_string_value(json_object_get(row, "job"));
+		if (!id || strncmp(id, typed, n) != 0)
+			continue;
+		if (n_found++ == 0)
+			snprintf(job, JOB_ID_SIZE, "%s", id);
+		if (n_found <= MATCHES_SHOWN)
+			buf_printf(&found, "%s%s", n_found > 1 ? ", " : "", id);
+	}
+	json_decref(reply);
+	if (n_found > 1)
+		rc = err_why(why, why_n, -EINVAL, "%s begins %zu jobs: %s%s", typed, n_found, found.p,
+			     n_found > MATCHES_SHOWN ? ", ..." : "");
+	buf_fini(&found);
+	return rc;
+}
+
+/* Sends {"op": op, "job": the job that the command's word begins}.  COMMAND_GO_ON, or the exit status. */
+static int request_job(const struct opts *o, const char *op, json_t **reply)
+{
+	struct client *c;
+	char job[JOB_ID_SIZE], why[1024];
+	int status = command_connect(o, &c);
+	if (status != COMMAND_GO_ON)
+		return status;
+	int rc = find_job(c, o->words[0], job, why, sizeof why);
+	if (!rc) {
+		json_t *request = json_pack("{s:s, s:s}", "op", op, "job", job);
+		rc = request ? client_call(c, request, CALL_MS, reply, why, sizeof why)
+			     : err_why(why, sizeof why, -EILSEQ, "the job's id is not valid UTF-8");
+		json_decref(request);
+	}
+	client_close(c);
+	return rc ? term_error("%s", why) : COMMAND_GO_ON;
 }
 
 static void print_jobs(const json_t *rows)
@@ -101,7 +164,7 @@ int cmd_jobs(int argc, char **argv)
 	add_options(&o, true);
 	int status = command_parse(&o, &jobs_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = command_request(&o, "jobs", NULL, &reply);
+		status = command_request(&o, "jobs", &reply);
 	if (status == COMMAND_GO_ON) {
 		const json_t *rows = json_object_get(reply, "jobs");
 		if (opts_flag(&o, "json"))
@@ -130,9 +193,12 @@ int cmd_attach(int argc, char **argv)
 	if (status == COMMAND_GO_ON) {
 		int64_t from = opts_int(&o, "from", 0);
 		struct stream how = {.json = opts_flag(&o, "json"), .partial = from > 0, .watch = true};
-		json_t *request = json_pack("{s:s, s:s, s:I}", "op", "attach", "job", o.words[0], "from",
-					    (json_int_t)from);
-		int rc = request ? 0 : err_why(why, sizeof why, -EILSEQ, "the job's id is not valid UTF-8");
+		char job[JOB_ID_SIZE];
+		json_t *request = NULL;
+		int rc = find_job(c, o.words[0], job, why, sizeof why);
+		if (!rc && !(request = json_pack("{s:s, s:s, s:I}", "op", "attach", "job", job, "from",
+						 (json_int_t)from)))
+			rc = err_why(why, sizeof why, -EILSEQ, "the job's id is not valid UTF-8");
 		interrupt_arm();
 		if (!rc)
 			rc = stream_job(c, request, &how, why, sizeof why);
@@ -151,7 +217,7 @@ int cmd_cancel(int argc, char **argv)
 	add_options(&o, false);
 	int status = command_parse(&o, &cancel_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = command_request(&o, "cancel", o.words[0], &reply);
+		status = request_job(&o, "cancel", &reply);
 	if (status == COMMAND_GO_ON) {
 		json_decref(reply);
 		status = EXIT_SUCCESS;
@@ -167,7 +233,7 @@ int cmd_result(int argc, char **argv)
 	add_options(&o, true);
 	int status = command_parse(&o, &result_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = command_request(&o, "result", o.words[0], &reply);
+		status = request_job(&o, "result", &reply);
 	if (status == COMMAND_GO_ON) {
 		if (opts_flag(&o, "json"))
 			stream_print_json(reply);

@@ -347,6 +347,29 @@ def test_an_unknown_job_is_named(run, service):
         assert "E_NO_SUCH_JOB" in r.stderr and len(r.stderr.splitlines()) == 1
 
 
+def test_a_job_is_named_by_the_first_digits_of_its_id(run, service, client):
+    to, first = ("--to", service.jobs), run("submit", PROMPT, "--to", service.jobs, "--detach", "-m", "3").stdout.strip()
+    by_digit = {first[0]: [first]}
+    while max(map(len, by_digit.values())) < 2:      # 17 jobs at most
+        job = client.submit(PROMPT, max_tokens=1).accepted().job
+        by_digit.setdefault(job[0], []).append(job)
+    twins = next(j for j in by_digit.values() if len(j) == 2)
+    client.attach(first).done()
+    jobs = [j["job"] for j in client.jobs()]
+    unique = next(n for n in range(1, 33) if sum(j.startswith(first[:n]) for j in jobs) == 1)
+    expected = run("result", first, *to).stdout
+    for command in ("attach", "result"):
+        r = run(command, first[:unique], *to)
+        assert (r.returncode, r.stdout) == (0, expected), r.stderr
+    assert run("cancel", first[:unique], *to).returncode == 0
+    for command in ("attach", "result", "cancel"):
+        r = run(command, twins[0][0], *to)
+        assert (r.returncode, r.stdout) == (1, "")
+        assert len(r.stderr.splitlines()) == 1
+        matches = [j for j in jobs if j.startswith(twins[0][0])]
+        assert f"begins {len(matches)} jobs" in r.stderr and sum(j in r.stderr for j in matches) == min(len(matches), 10)
+
+
 def test_ctrl_c_cancels_a_submitted_job(service):
     p = spawn([QUERN, "submit", PROMPT, "--to", service.jobs, "-n", "64", "-m", "2000", "--ignore-eos"], uuid.uuid4().hex,
               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
