@@ -98,6 +98,10 @@ static const struct opt options[] = {
 	    "free space on the journal's disk that files leave (an eighth of the disk, at most 256M)"),
 	OPT("job-margin", OPT_SIZE, "SIZE", "the same for durable jobs and batches (half of --file-margin)"),
 	OPT("max-file-bytes", OPT_SIZE, "SIZE", "largest file of /v1/files (200M)"),
+	OPT("max-files", OPT_INT, "N", "files that a key may store; 0: no limit (10000)", .lo = 0,
+	    .hi = INT32_MAX),
+	OPT("max-stored-bytes", OPT_SIZE, "SIZE",
+	    "size of all files of a key; 0: no limit (half of --journal-bytes)"),
 	OPT("keep", OPT_INT, "S", "seconds that finished jobs are kept (3600)", .lo = 0, .hi = 366 * 86400),
 	OPT("keep-durable", OPT_INT, "S", "the same for durable jobs (86400)", .lo = 0, .hi = 366 * 86400),
 	OPT("curve-key", OPT_TEXT, "FILE",
@@ -124,6 +128,7 @@ enum {
 	MAX_FINISHED = 4096,
 	MAX_QUEUED_JOBS = 4096,
 	MAX_QUEUED_TOKENS = 8000000,
+	MAX_FILES = 10000, /* of a key */
 	DRAIN_S = 30,
 	DRAIN_POLL_MS = 5, /* between two looks at what still runs */
 	/* Some programs signal both a process and its parent, which forwards it: within this time it is one
@@ -519,6 +524,11 @@ static int start_http(struct controller *p, char *why, size_t why_n)
 	struct http_config c = {.insecure = opts_flag(o, "insecure")};
 	struct http_app app = endpoints_app(&p->endpoints, front_mailbox(p->front), &p->svc,
 					    (size_t)opts_int(o, "max-file-bytes", 0));
+	/* Without keys all files have one owner, whose quota is what it is given. */
+	bool keys = opts_has(o, "api-key-file");
+	p->endpoints.quota = (struct file_quota){
+		.files = opts_int(o, "max-files", keys ? MAX_FILES : 0),
+		.bytes = opts_int(o, "max-stored-bytes", keys ? p->svc.journal_bytes / 2 : 0)};
 	snprintf(c.addr, sizeof c.addr, "%s", addr);
 	snprintf(c.cors, sizeof c.cors, "%s", opts_text(o, "cors-origin", ""));
 	snprintf(c.tls_cert, sizeof c.tls_cert, "%s", opts_text(o, "tls-cert", ""));

@@ -7,6 +7,7 @@
 
 #include "controller/http/exchange.h"
 #include "controller/http/http.h"
+#include "controller/jobs/file_store.h"
 
 #include <stddef.h>
 
@@ -16,6 +17,7 @@ struct endpoints {
 	struct mailbox *mailbox;
 	const struct service *svc; /* svc->journal NULL: no files and batches */
 	size_t max_file_bytes;     /* of an upload */
+	struct file_quota quota;   /* of an owner whose key has none; set before the server starts */
 	struct file_store *files;  /* NULL: no journal */
 	struct batches *batches;   /* NULL: no journal */
 	struct viewers *viewers;

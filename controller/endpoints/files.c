@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "controller/endpoints/common.h"
+#include "controller/http/api_keys.h"
 #include "controller/message/service.h"
 
 #include <errno.h>
@@ -59,6 +60,19 @@ static bool is_full(const struct upload *u)
 	return st.file_bytes - st.free_bytes > u->x->host->svc->journal_bytes / 4 * 5;
 }
 
+static struct file_quota quota_of(const struct exchange *x)
+{
+	struct file_quota q = endpoints_of(x)->quota;
+	struct api_key_quota own = {-1, -1};
+	if (x->key)
+		api_key_quota(x->key, &own);
+	if (own.max_files >= 0)
+		q.files = own.max_files;
+	if (own.max_bytes >= 0)
+		q.bytes = own.max_bytes;
+	return q;
+}
+
 static void begin_file(struct upload *u, const char *name)
 {
 	u->full = is_full(u);
@@ -67,7 +81,10 @@ static void begin_file(struct upload *u, const char *name)
 	snprintf(u->info.name, sizeof u->info.name, "%s", slash ? slash + 1 : name ? name : "file");
 	u->refused = journal_room(file_store_journal(u->files), JOURNAL_FILE, 0, u->why, sizeof u->why);
 	file_store_id(u->info.id, "file-");
-	u->file = file_writer_new(u->files, &u->info);
+	struct file_quota quota = quota_of(u->x);
+	u->file = file_writer_new(u->files, &u->info, &quota);
+	if (!u->refused)
+		u->refused = file_writer_put(u->file, NULL, 0);
 }
 
 static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *key, const char *filename,
@@ -174,6 +191,11 @@ static void refuse_file(struct exchange *x, int rc, const char *why)
 	if (rc == -EDQUOT) {
 		exchange_error(x, MHD_HTTP_INSUFFICIENT_STORAGE, "server_error", "file",
 			       "insufficient_storage", "the file is refused: %s", why);
+		return;
+	}
+	if (rc == -E2BIG) {
+		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "insufficient_quota", "file",
+			       "insufficient_quota", "the file is refused: %s", why);
 		return;
 	}
 	snprintf(text, sizeof text,

@@ -391,7 +391,7 @@ static int write_file(struct batches *bs, struct openai_batch *b, bool failed, u
 	int rc = openai_batch_delete_file(bs, info.id);
 	if (rc)
 		return rc;
-	o.w = file_writer_new(bs->files, &info);
+	o.w = file_writer_new(bs->files, &info, NULL);
 	rc = openai_batch_each_line(bs, b, failed, put_line, &o, n_lines);
 	for (uint32_t i = 0; !rc && failed && b->expired && i < b->n_lines; i++)
 		if (b->lines[i].state != LINE_DONE) {

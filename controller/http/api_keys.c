@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/options.h"
 
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
@@ -36,6 +37,7 @@ struct api_key {
 	bool known; /* in the file */
 	uint32_t share;
 	int64_t max_jobs; /* 0: no limit */
+	struct api_key_quota quota;
 	uint32_t n_jobs;
 	struct bucket requests, tokens;
 	struct api_keys *all;
@@ -132,13 +134,19 @@ static int parse_word(char *word, struct api_key *a, char *why, size_t why_n)
 	}
 	if (!strcmp(word, "max-jobs"))
 		return parse_number(word, value, 0, INT32_MAX, &a->max_jobs, why, why_n);
+	if (!strcmp(word, "max-files"))
+		return parse_number(word, value, 0, INT32_MAX, &a->quota.max_files, why, why_n);
+	if (!strcmp(word, "max-stored-bytes")) {
+		rc = size_parse(value, &a->quota.max_bytes, why, why_n);
+		return rc ? err_prefix(why, why_n, rc, "%s", word) : 0;
+	}
 	if (!strcmp(word, "requests-per-minute"))
 		return parse_number(word, value, 0, INT32_MAX, &a->requests.most, why, why_n);
 	if (!strcmp(word, "tokens-per-minute"))
 		return parse_number(word, value, 0, INT64_MAX / MINUTE_US, &a->tokens.most, why, why_n);
 	return err_why(why, why_n, -EINVAL,
-		       "unknown field: must be name, share, max-jobs, requests-per-minute or "
-		       "tokens-per-minute");
+		       "unknown field: must be name, share, max-jobs, requests-per-minute, "
+		       "tokens-per-minute, max-files or max-stored-bytes");
 }
 
 static int parse_line(char *line, struct api_key *a, char *why, size_t why_n)
@@ -170,7 +178,7 @@ static int parse_text(char *text, struct parsed *p, char *why, size_t why_n)
 {
 	int no = 0, rc;
 	for (char *line; (line = strsep(&text, "\n"));) {
-		struct api_key a = {.share = 1, .known = true};
+		struct api_key a = {.share = 1, .known = true, .quota = {-1, -1}};
 		no++;
 		line += strspn(line, " \t\r");
 		if (!*line || *line == '#')
@@ -208,6 +216,7 @@ static void adopt(struct api_keys *k, const struct parsed *p)
 		memcpy(a->name, new->name, sizeof a->name);
 		a->share = new->share;
 		a->max_jobs = new->max_jobs;
+		a->quota = new->quota;
 		a->requests.most = new->requests.most;
 		a->tokens.most = new->tokens.most;
 	}
@@ -329,6 +338,13 @@ void api_key_name(const struct api_key *a, char name[APIKEY_NAME_MAX], uint32_t 
 	pthread_mutex_lock(&a->all->lock);
 	memcpy(name, a->name, sizeof a->name);
 	*share = a->share;
+	pthread_mutex_unlock(&a->all->lock);
+}
+
+void api_key_quota(const struct api_key *a, struct api_key_quota *out)
+{
+	pthread_mutex_lock(&a->all->lock);
+	*out = a->quota;
 	pthread_mutex_unlock(&a->all->lock);
 }
 

@@ -40,6 +40,11 @@ struct api_key_left {
  * back by api_key_end(); -EAGAIN: a limit is reached: why names it, *retry_s: seconds to wait. */
 int api_key_begin(struct api_key *a, uint32_t n_jobs, bool count, int64_t now, unsigned *retry_s, char *why,
 		  size_t why_n);
+/* What the files of a key may be, all together; 0: no limit, -1: the key has none of its own. */
+struct api_key_quota {
+	int64_t max_files, max_bytes;
+};
+void api_key_quota(const struct api_key *a, struct api_key_quota *out);
 /* One job has ended. */
 void api_key_end(struct api_key *a);
 /* Tokens are charged when their number is known: a key that has used more than its tokens-per-minute

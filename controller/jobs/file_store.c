@@ -29,11 +29,17 @@ struct file_store {
 	pthread_mutex_t lock;      /* of the reader */
 	struct journal_db *reader; /* NULL: the journal could not be opened yet */
 	bool tidied;
+	struct file_writer *writers; /* with a quota */
 };
 
 struct file_writer {
 	struct file_store *fs;
 	struct file_info info;
+	/* Under the lock of fs; only with a quota: */
+	struct file_quota quota, stored; /* stored: what its owner has, without files being written */
+	int64_t bytes;                   /* as info, */
+	char owner[FILE_OWNER_SIZE];     /* and this */
+	struct file_writer *next, **prev;
 	struct buf part;
 	atomic_int failed;   /* a part is not in the journal: -errno; 0: all are, or are on their way */
 	char why[512];       /* the reason; set before failed */
@@ -58,6 +64,8 @@ struct file_op {
 };
 
 /* --- operations --- */
+
+static void quota_leave(struct file_writer *w, bool stored);
 
 static struct file_op *op_new(int (*run)(struct journal_op *, struct journal_db *));
 static int run_part(struct journal_op *op, struct journal_db *db);
@@ -113,6 +121,8 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 		rc = atomic_load(&o->writer->failed);
 		why = o->writer->why;
 	}
+	if (o->writer && o->op.run == run_commit)
+		quota_leave(o->writer, !rc);
 	if (o->writer && o->op.run == run_part)
 		part_done(o->writer, rc);
 	if (rc && o->op.run == run_commit) {
@@ -425,7 +435,103 @@ void file_store_sweep(struct file_store *fs)
 	journal_put(fs->journal, &o->op);
 }
 
-struct file_writer *file_writer_new(struct file_store *fs, const struct file_info *info)
+/* --- quotas --- */
+
+/* Under the lock. */
+static void count_stored(struct file_writer *w)
+{
+	w->stored = (struct file_quota){0};
+	sqlite3_stmt *s = journal_query(w->fs->reader,
+					"SELECT count(*), sum(bytes) FROM files WHERE owner = ? AND "
+					"(expires_at IS NULL OR expires_at > ?)",
+					JOURNAL_VALUES(journal_text(w->owner), journal_int(clock_unix())));
+	if (s && sqlite3_step(s) == SQLITE_ROW)
+		w->stored = (struct file_quota){sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1)};
+	sqlite3_reset(s);
+}
+
+/* Under the lock.  What is being written, w included, and what is stored. */
+static struct file_quota use_of(const struct file_writer *w)
+{
+	struct file_quota use = w->stored;
+	for (const struct file_writer *v = w->fs->writers; v; v = v->next)
+		if (strcmp(v->owner, w->owner) == 0) {
+			use.files++;
+			use.bytes += v->bytes;
+		}
+	return use;
+}
+
+static bool exceeds(const struct file_quota *use, const struct file_quota *quota)
+{
+	return (quota->files && use->files > quota->files) || (quota->bytes && use->bytes > quota->bytes);
+}
+
+/* n more bytes come. */
+static void quota_check(struct file_writer *w, size_t n)
+{
+	char why[320];
+	if (!w->prev)
+		return;
+	pthread_mutex_lock(&w->fs->lock);
+	w->bytes += (int64_t)n;
+	struct file_quota use = use_of(w);
+	bool over = exceeds(&use, &w->quota);
+	if (over) { /* unless files were deleted meanwhile */
+		count_stored(w);
+		use = use_of(w);
+		over = exceeds(&use, &w->quota);
+	}
+	pthread_mutex_unlock(&w->fs->lock);
+	if (!over)
+		return;
+	bool files = w->quota.files && use.files > w->quota.files;
+	snprintf(why, sizeof why,
+		 "the quota of %" PRId64 " %s is reached (%s): %" PRId64
+		 " are stored, with this file it would be "
+		 "%" PRId64 "; delete files that are not needed, or have the quota raised",
+		 files ? w->quota.files : w->quota.bytes, files ? "files" : "bytes of files",
+		 files ? "max-files" : "max-stored-bytes", files ? w->stored.files : w->stored.bytes,
+		 files ? use.files : use.bytes);
+	quota_leave(w, false);
+	fail(w, -E2BIG, why);
+}
+
+static void quota_enter(struct file_writer *w)
+{
+	pthread_mutex_lock(&w->fs->lock);
+	count_stored(w);
+	w->next = w->fs->writers;
+	w->prev = &w->fs->writers;
+	if (w->next)
+		w->next->prev = &w->next;
+	w->fs->writers = w;
+	pthread_mutex_unlock(&w->fs->lock);
+	quota_check(w, 0);
+}
+
+/* It is written, or never will be. */
+static void quota_leave(struct file_writer *w, bool stored)
+{
+	if (!w->prev)
+		return;
+	pthread_mutex_lock(&w->fs->lock);
+	*w->prev = w->next;
+	if (w->next)
+		w->next->prev = w->prev;
+	w->prev = NULL;
+	for (struct file_writer *v = w->fs->writers; stored && v; v = v->next)
+		if (strcmp(v->owner, w->owner) == 0) {
+			v->stored.files++;
+			v->stored.bytes += w->bytes;
+		}
+	pthread_mutex_unlock(&w->fs->lock);
+}
+
+/* --- */
+
+struct file_writer *file_writer_new(struct file_store *fs, const struct file_info *info,
+				    const struct file_quota *quota)
 {
 	struct file_writer *w = xcalloc(1, sizeof *w);
 	w->fs = fs;
@@ -436,6 +542,11 @@ struct file_writer *file_writer_new(struct file_store *fs, const struct file_inf
 	atomic_init(&w->n_parts, 0);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->done, NULL);
+	if (quota && (quota->files || quota->bytes) && fs->reader) {
+		w->quota = *quota;
+		memcpy(w->owner, w->info.owner, sizeof w->owner);
+		quota_enter(w);
+	}
 	return w;
 }
 
@@ -464,7 +575,8 @@ static void put_part(struct file_writer *w)
 int file_writer_put(struct file_writer *w, const void *p, size_t n)
 {
 	const char *from = p;
-	while (n) {
+	quota_check(w, n);
+	while (n && !atomic_load(&w->failed)) {
 		size_t room = FILE_PART - w->part.len, take = n < room ? n : room;
 		buf_put(&w->part, from, take);
 		w->info.bytes += (int64_t)take;
@@ -525,6 +637,7 @@ void file_writer_abort(struct file_writer **pw)
 	*pw = NULL;
 	if (!w)
 		return;
+	quota_leave(w, false);
 	if (!atomic_load(&w->n_parts)) {
 		writer_unref(w);
 		return;

@@ -64,11 +64,18 @@ void file_store_remove(struct file_store *fs, const char *id,
 /* Deletes expired files, except inputs of live batches; called now and then. */
 void file_store_sweep(struct file_store *fs);
 
-/* A file being written, by one thread at a time.  info: all but bytes. */
+/* What an owner's files may be, all together; 0: no limit. */
+struct file_quota {
+	int64_t files, bytes;
+};
+
+/* A file being written, by one thread at a time.  info: all but bytes.  quota: of its owner, whose files that
+ * are being written count as well; NULL: none. */
 struct file_writer;
-struct file_writer *file_writer_new(struct file_store *fs, const struct file_info *info);
+struct file_writer *file_writer_new(struct file_store *fs, const struct file_info *info,
+				    const struct file_quota *quota);
 /* Negative: a part was refused: abort the file.  -EAGAIN: the disk fails, or is slower than the caller;
- * -EDQUOT: it has too little room for files (journal_room()). */
+ * -EDQUOT: it has too little room for files (journal_room()); -E2BIG: the quota. */
 int file_writer_put(struct file_writer *w, const void *p, size_t n);
 const char *file_writer_why(const struct file_writer *w); /* the reason; "" without one */
 /* Waits until at most 16 MiB of the file wait for the disk: a fast writer of a large file would fill the

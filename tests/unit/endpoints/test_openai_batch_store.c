@@ -79,7 +79,7 @@ static struct openai_batch *create(size_t n)
 	char *text = xmalloc(n);
 	memset(text, ' ', n);
 	file_store_id(info.id, "file-");
-	struct file_writer *w = file_writer_new(files, &info);
+	struct file_writer *w = file_writer_new(files, &info, NULL);
 	cr_assert_eq(file_writer_put(w, text, n), 0);
 	cr_assert_eq(openai_batch_commit_file(bs, &w), 0);
 	free(text);
@@ -172,7 +172,7 @@ Test(openai_batch_store, a_large_file_does_not_fill_the_queue_of_a_slow_disk)
 	static struct gate gate = {.op = {.run = run_gate, .done = on_gate},
 				   .lock = PTHREAD_MUTEX_INITIALIZER};
 	struct file_info info = {.id = "file-large", .purpose = "batch_output"};
-	struct file_writer *w = file_writer_new(files, &info);
+	struct file_writer *w = file_writer_new(files, &info, NULL);
 	pthread_t thread;
 	void *failed;
 	sync_journal(); /* the store's own operation at its start is not counted */
@@ -196,7 +196,7 @@ Test(openai_batch_store, a_large_file_does_not_fill_the_queue_of_a_slow_disk)
 Test(openai_batch_store, a_large_file_is_aborted_when_the_disk_fails)
 {
 	struct file_info info = {.id = "file-large", .purpose = "batch_output"};
-	struct file_writer *w = file_writer_new(files, &info);
+	struct file_writer *w = file_writer_new(files, &info, NULL);
 	atomic_store(&disk.fail_write, SQLITE_FULL);
 	cr_expect_not_null(write_large(w));
 	file_writer_abort(&w);

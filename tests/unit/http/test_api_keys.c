@@ -108,6 +108,16 @@ Test(api_keys, a_key_without_a_name_gets_one)
 	cr_expect(share == 1);
 }
 
+Test(api_keys, a_key_has_a_quota_of_files_or_none_of_its_own)
+{
+	struct api_key_quota q;
+	load(ALICE " max-files=12 max-stored-bytes=1.5G\n" BOB "\n");
+	api_key_quota(find(ALICE), &q);
+	cr_expect(q.max_files == 12 && q.max_bytes == 3LL << 29);
+	api_key_quota(find(BOB), &q);
+	cr_expect(q.max_files == -1 && q.max_bytes == -1);
+}
+
 Test(api_keys, errors_name_the_line_and_never_show_the_key)
 {
 	static const struct {
@@ -123,6 +133,8 @@ Test(api_keys, errors_name_the_line_and_never_show_the_key)
 		{ALICE " max-jobs=-1\n", "max-jobs"},
 		{ALICE " max-jobs=1x\n", "max-jobs"},
 		{ALICE " tokens-per-minute=99999999999999999999\n", "tokens-per-minute"},
+		{ALICE " max-files=-1\n", "max-files: must be an integer from 0"},
+		{ALICE " max-stored-bytes=much\n", "max-stored-bytes"},
 		{ALICE " colour=red\n", "unknown field"},
 		{ALICE " name=a\n" BOB " name=a\n", "line 2: duplicate name a"},
 		{ALICE " name=a\n" ALICE " name=b\n", "line 2: duplicate key"},

@@ -91,7 +91,7 @@ static int upload(char id[FILE_ID_SIZE], size_t bytes)
 	memset(p, 'x', bytes);
 	file_store_id(info.id, "file-");
 	snprintf(id, FILE_ID_SIZE, "%s", info.id);
-	struct file_writer *w = file_writer_new(files, &info);
+	struct file_writer *w = file_writer_new(files, &info, NULL);
 	int rc = file_writer_put(w, p, bytes);
 	free(p);
 	if (rc) {

@@ -1,0 +1,168 @@
+/* Quotas of files: what an owner has stored, and what is being written, together. */
+#include "base/alloc.h"
+#include "controller/jobs/file_store.h"
+#include "controller/jobs/journal.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { KIB = 1 << 10 };
+
+static char dir[64], path[128], why[512];
+static struct journal *journal;
+static struct file_store *files;
+
+static void begin(void)
+{
+	static const char *const tables[] = {file_store_schema, "CREATE TABLE batches(id, state, object)",
+					     NULL};
+	snprintf(dir, sizeof dir, "/tmp/quern-quota-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/j", dir);
+	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
+	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_store_open(journal, &files, why, sizeof why), 0, "%s", why);
+}
+
+static void end(void)
+{
+	journal_end(journal);
+	file_store_close(files);
+	journal_close(journal);
+	DIR *d = opendir(dir);
+	for (struct dirent *e; (e = readdir(d));) {
+		char name[512];
+		snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
+		unlink(name);
+	}
+	closedir(d);
+	rmdir(dir);
+}
+
+TestSuite(file_quota, .init = begin, .fini = end, .timeout = 60);
+
+static struct file_writer *begin_file(const char *owner, int64_t max_files, int64_t max_bytes, char *id)
+{
+	struct file_info info = {.created_at = 1};
+	struct file_quota quota = {max_files, max_bytes};
+	snprintf(info.owner, sizeof info.owner, "%s", owner);
+	file_store_id(info.id, "file-");
+	if (id)
+		memcpy(id, info.id, sizeof info.id);
+	return file_writer_new(files, &info, &quota);
+}
+
+static int put(struct file_writer *w, size_t n)
+{
+	char *p = xcalloc(1, n + 1);
+	int rc = file_writer_put(w, p, n);
+	free(p);
+	snprintf(why, sizeof why, "%s", file_writer_why(w));
+	return rc;
+}
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	bool done;
+	int rc;
+} call = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+static void on_done(void *user, int rc, const char *reason)
+{
+	(void)user, (void)reason;
+	pthread_mutex_lock(&call.lock);
+	call.rc = rc;
+	call.done = true;
+	pthread_cond_signal(&call.more);
+	pthread_mutex_unlock(&call.lock);
+}
+
+static int wait_for_call(void)
+{
+	pthread_mutex_lock(&call.lock);
+	while (!call.done)
+		pthread_cond_wait(&call.more, &call.lock);
+	call.done = false;
+	pthread_mutex_unlock(&call.lock);
+	return call.rc;
+}
+
+static int commit(struct file_writer **w)
+{
+	file_writer_commit(w, NULL, on_done, NULL);
+	return wait_for_call();
+}
+
+static int store(const char *owner, int64_t max_files, int64_t max_bytes, size_t n, char *id)
+{
+	struct file_writer *w = begin_file(owner, max_files, max_bytes, id);
+	int rc = put(w, n);
+	if (!rc)
+		return commit(&w);
+	file_writer_abort(&w);
+	return rc;
+}
+
+Test(file_quota, number_of_files)
+{
+	char id[FILE_ID_SIZE];
+	cr_expect_eq(store("ann", 2, 0, 1, NULL), 0);
+	cr_expect_eq(store("ann", 2, 0, 1, id), 0);
+	cr_expect_eq(store("ann", 2, 0, 1, NULL), -E2BIG);
+	cr_expect(strstr(why, "quota of 2 files") && strstr(why, "max-files") &&
+			  strstr(why, "2 are stored") && strstr(why, "delete"),
+		  "%s", why);
+	cr_expect_eq(store("bob", 2, 0, 1, NULL), 0, "files of another owner count");
+	file_store_delete(files, "ann", id, on_done, NULL);
+	cr_expect_eq(wait_for_call(), 0);
+	cr_expect_eq(store("ann", 2, 0, 1, NULL), 0, "%s", why);
+	cr_expect_eq(store("ann", 0, 0, 1, NULL), 0, "a quota of 0 is none");
+}
+
+Test(file_quota, bytes_of_files)
+{
+	cr_expect_eq(store("ann", 0, 1000 * KIB, 600 * KIB, NULL), 0);
+	cr_expect_eq(store("ann", 0, 1000 * KIB, 400 * KIB + 1, NULL), -E2BIG);
+	cr_expect(strstr(why, "quota of 1024000 bytes of files") && strstr(why, "614400 are stored") &&
+			  strstr(why, "max-stored-bytes"),
+		  "%s", why);
+	cr_expect_eq(store("ann", 0, 1000 * KIB, 400 * KIB, NULL), 0, "%s", why);
+	cr_expect_eq(store("ann", 0, 1000 * KIB, 1, NULL), -E2BIG);
+}
+
+/* Many uploads at once, each within the quota. */
+Test(file_quota, files_that_are_being_written_count)
+{
+	struct file_writer *a = begin_file("ann", 0, 1000 * KIB, NULL),
+			   *b = begin_file("ann", 0, 1000 * KIB, NULL),
+			   *c = begin_file("bob", 0, 1000 * KIB, NULL);
+	cr_expect_eq(put(a, 600 * KIB), 0);
+	cr_expect_eq(put(c, 600 * KIB), 0);
+	cr_expect_eq(put(b, 600 * KIB), -E2BIG);
+	cr_expect_neq(commit(&b), 0, "a file beyond the quota is stored");
+	cr_expect_eq(commit(&a), 0);
+	cr_expect_eq(commit(&c), 0);
+	a = begin_file("ann", 0, 1000 * KIB, NULL);
+	b = begin_file("ann", 0, 1000 * KIB, NULL);
+	cr_expect_eq(put(b, 300 * KIB), 0);
+	cr_expect_eq(commit(&b), 0);
+	cr_expect_eq(put(a, 200 * KIB), -E2BIG, "a file that was stored since does not count");
+	file_writer_abort(&a);
+	cr_expect_eq(store("ann", 0, 1000 * KIB, 100 * KIB, NULL), 0, "an aborted file counts: %s", why);
+}
+
+Test(file_quota, number_counts_files_that_are_being_written)
+{
+	struct file_writer *a = begin_file("ann", 1, 0, NULL), *b = begin_file("ann", 1, 0, NULL);
+	cr_expect_eq(put(a, 1), 0);
+	cr_expect_eq(put(b, 1), -E2BIG);
+	file_writer_abort(&b);
+	cr_expect_eq(commit(&a), 0);
+	cr_expect_eq(store("ann", 1, 0, 1, NULL), -E2BIG);
+}
