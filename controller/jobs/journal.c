@@ -199,8 +199,8 @@ static int transaction(struct journal *j, struct queue *q, struct outcome *outco
 		if (outcomes[i].code && journal_is_disk_error(outcomes[i].code))
 			rc = outcomes[i].code;
 	}
-	/* With nothing to write, a probe detects that the disk still fails, or has recovered. */
-	if (!rc && !q->first)
+	/* A probe detects that the disk still fails, or has recovered: what was put may write nothing. */
+	if (!rc && j->failing)
 		rc = journal_exec(j->file.db, "REPLACE INTO meta VALUES('probe', randomblob(8))");
 	if (!rc)
 		rc = journal_exec(j->file.db, "COMMIT");
