@@ -68,6 +68,14 @@ if [ "$only" != e2e ]; then
 		done
 		program "unit/worker/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/worker/test_model" \
 			--filter 'model/@(stories_bf16*|tiny*)'
+		# Some of them with the detector of races; make cudarace has all.
+		race=$(cd "$build" && pwd)/lib/libquern-cudarace.so
+		if [ -e "$race" ]; then
+			export QUERN_CUDA_LIBRARY="$race"
+			program "kernels/test_rows, race detector" "$build/tests/kernels/test_rows"
+			program "kernels/test_linear, race detector" "$build/tests/kernels/test_linear" \
+				--filter 'linear/matches_a_double_precision_reference'
+		fi
 		unset QUERN_TEST_DEVICE QUERN_CUDA_LIBRARY
 	fi
 fi

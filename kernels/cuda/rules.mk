@@ -1,6 +1,8 @@
 # The CUDA table, and its emulation for the tests.  Included by the Makefile.
 #   make cuda      build/lib/libquern-cuda.so, where nvcc is there; says so where it is not
 #   make cudasim   the kernel tests on the emulated device (no GPU, no nvcc)
+#   make cudarace  the same with a detector of races at every access (tests/cudasim/race.h); a short form of it is
+#                  in make check
 
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CXX  ?= g++
@@ -36,7 +38,7 @@ OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
 OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c \
 	$(if $(NCCL_H),kernels/cpu/shm.c))
 
-.PHONY: cuda cudasim cudasim-tests
+.PHONY: cuda cudasim cudasim-tests cudarace
 ifeq ($(NVCC),)
 cuda:
 	@echo "no nvcc on this machine: the CUDA kernels are not built (--device cpu works)"
@@ -51,7 +53,8 @@ NVFLAGS += -I$(BUILD)/gen
 $(BUILD)/gen/cuda_build.h: $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh))
 	@mkdir -p $(@D)
 	@printf '#define CUDA_BUILD "%s"\n' $$(cat $^ | sha256sum | cut -c1-12) >$@
-$(BUILD)/obj/kernels/cuda/device.cu.o $(BUILD)/obj/sim/kernels/cuda/device.o: $(BUILD)/gen/cuda_build.h
+$(BUILD)/obj/kernels/cuda/device.cu.o $(BUILD)/obj/sim/kernels/cuda/device.o \
+	$(BUILD)/obj/race/kernels/cuda/device.o: $(BUILD)/gen/cuda_build.h
 
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
@@ -125,8 +128,18 @@ OBJ_sim_nccl := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,kernels/cpu/coll.c kernels/
 SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.c)) \
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
 
+# Accesses as they are written: no vectors made of several.
+RACEFLAGS := -DCUDASIM_RACE -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -fno-tree-vectorize \
+	-fno-tree-slp-vectorize
+
 objects: $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o)
-cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so
+cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(if $(SAN),,$(BUILD)/lib/libquern-cudarace.so $(BUILD)/tests/cudarace/test_race)
+cudarace: $(BUILD)/lib/libquern-cudarace.so $(BUILD)/tests/cudarace/test_race $(TABLETESTS) \
+		$(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead)
+	@$(BUILD)/tests/cudarace/test_race
+	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudarace.so; \
+	for t in $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead); do \
+		printf '%5s %s\n' RACE $$t; $$t --timeout 3600 || exit 1; done
 cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens)
 	@for t in $(SIMTESTS); do printf '%5s %s\n' SIM $$t; $$t || exit 1; done
 	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudasim.so; \
@@ -134,6 +147,34 @@ cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix 
 	for t in $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens); do \
 		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done; \
 	printf '%5s %s, --fast\n' SIM unit/worker/test_model; QUERN_TEST_FAST=1 $(BUILD)/tests/unit/worker/test_model --timeout 900
+
+# The kernels once more, with a call at each access to memory: tests/cudasim/race.h.
+OBJ_race := $(OBJ_sim:$(BUILD)/obj/sim/%=$(BUILD)/obj/race/%)
+$(OBJ_race): kernels/cuda/rules.mk
+$(BUILD)/obj/race/%.o: %.cu
+	@mkdir -p $(@D)
+	$(say) RACE $<
+	$(Q)$(CXX) $(filter-out -fsanitize%,$(SIMFLAGS)) $(RACEFLAGS) -MMD -MP -x c++ -c $< -o $@
+
+$(BUILD)/obj/race/%.o: %.cc
+	@mkdir -p $(@D)
+	$(say) CXX $<
+	$(Q)$(CXX) $(filter-out -fsanitize%,$(SIMFLAGS)) -O3 -DCUDASIM_RACE -MMD -MP -c $< -o $@
+
+$(BUILD)/lib/libquern-cudarace.so: $(OBJ_race) $(OBJ_cuda_base) $(OBJ_sim_nccl)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(LDFLAGS) -shared $^ -lm -lpthread -o $@
+
+$(BUILD)/obj/tests/cudarace/%.o: tests/cudarace/%.cc
+	@mkdir -p $(@D)
+	$(say) RACE $<
+	$(Q)$(CXX) $(filter-out -fsanitize%,$(SIMFLAGS)) $(RACEFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/tests/cudarace/test_race: $(BUILD)/obj/tests/cudarace/test_race.o $(OBJ_race) $(OBJ_cuda_base) $(OBJ_sim_nccl)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
 
 # A change of their flags builds them again.
 $(OBJ_sim): kernels/cuda/rules.mk

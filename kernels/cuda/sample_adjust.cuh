@@ -37,11 +37,17 @@ KERN_DEV void penalize(const struct row &r, const int32_t *hist, int n, float *w
 	block_sync();
 }
 
+/* Ids may repeat, and several threads come to one: a store that is atomic. */
+KERN_DEV void forbid(float *w, int id)
+{
+	atomic_exch((uint32_t *)(void *)&w[id], (uint32_t)f32_bits(-INFINITY));
+}
+
 KERN_DEV void keep_allowed(const struct row &r, const int32_t *ids, int n, float *w, uint32_t *mark)
 {
 	for (int i = tid(); i < r.n_allowed; i += THREADS)
 		if (ids[i] >= 0 && ids[i] < n)
-			mark[ids[i]] = (uint32_t)MARK_ALLOWED;
+			atomic_exch(&mark[ids[i]], (uint32_t)MARK_ALLOWED);
 	block_sync();
 	for (int i = tid(); i < n; i += THREADS)
 		if (!mark[i])
@@ -49,7 +55,7 @@ KERN_DEV void keep_allowed(const struct row &r, const int32_t *ids, int n, float
 	block_sync();
 	for (int i = tid(); i < r.n_allowed; i += THREADS)
 		if (ids[i] >= 0 && ids[i] < n)
-			mark[ids[i]] = 0;
+			atomic_exch(&mark[ids[i]], 0u);
 	block_sync();
 }
 
@@ -65,7 +71,7 @@ KERN_DEV void ban_bad_words(const struct row &r, const int32_t *buf, const int32
 		while (k < prefix && hist[r.n_hist - prefix + k] == word[k])
 			k++;
 		if (k == prefix && word[prefix] >= 0 && word[prefix] < n)
-			w[word[prefix]] = -INFINITY;
+			forbid(w, word[prefix]);
 	}
 	block_sync();
 }
@@ -92,7 +98,7 @@ KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const flo
 	for (int i = tid(); i < r.n_banned; i += THREADS) {
 		const int id = a.buf[r.banned + i];
 		if (id >= 0 && id < n)
-			w[id] = -INFINITY;
+			forbid(w, id);
 	}
 	block_sync();
 	if (r.n_bad)

@@ -22,6 +22,7 @@ bool cudasim_hung(void);
 /* What lies around a bad address, to stderr. */
 void cudasim_mem_explain(const void *p);
 void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body);
+bool cudasim_is_device(const void *p); /* an address of device memory, given away or not */
 /* Ends the process unless the bytes lie in one piece of device memory. */
 void cudasim_check_range(const void *p, size_t bytes, const char *what);
 

@@ -2,6 +2,7 @@
 #include "kernels/cuda/ptx.cuh"
 
 #include "tests/cudasim/mem.h"
+#include "tests/cudasim/race.h"
 
 /* ---- halves ---- */
 
@@ -117,13 +118,24 @@ uint32_t cudasim_ballot(bool p)
 	return a.all;
 }
 
-static void nothing(void **)
+static void sync_work(void **)
 {
+	race_warp_sync(cudasim_thread() / 32);
 }
 
 void cudasim_warp_sync(void)
 {
-	cudasim_warp_op(nothing, nullptr);
+	cudasim_warp_op(sync_work, nullptr);
+}
+
+/* ---- between blocks ---- */
+
+uint32_t cudasim_exchange(uint32_t *p, uint32_t (*become)(uint32_t was, uint32_t v), uint32_t v)
+{
+	const uint32_t was = *p;
+	race_atomic(p, sizeof *p);
+	*p = become(was, v);
+	return was;
 }
 
 /* ---- fragments ---- */
@@ -157,6 +169,7 @@ void cudasim_ldmatrix(uint32_t r[4], const void *smem, bool trans)
 {
 	struct ldmatrix a = {smem, r};
 	cudasim_check_smem(smem, 16, 16, "ldmatrix");
+	race_read(smem, 16);
 	cudasim_warp_op(trans ? ldmatrix_trans_work : ldmatrix_work, &a);
 }
 

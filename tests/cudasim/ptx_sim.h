@@ -2,6 +2,7 @@
 #ifndef QUERN_TESTS_CUDASIM_PTX_SIM_H
 #define QUERN_TESTS_CUDASIM_PTX_SIM_H
 
+#include "tests/cudasim/race.h"
 #include "tests/cudasim/sim.h"
 
 #define KERN_DEV [[maybe_unused]] static inline
@@ -353,48 +354,45 @@ KERN_DEV void named_sync(int barrier, int n_threads)
 
 KERN_DEV void fence_device(void)
 {
+	race_fence();
+}
+
+uint32_t cudasim_exchange(uint32_t *p, uint32_t (*become)(uint32_t was, uint32_t v), uint32_t v);
+
+KERN_DEV uint32_t atomic_add(uint32_t *p, uint32_t v)
+{
+	return cudasim_exchange(
+		p, [](uint32_t was, uint32_t by) { return was + by; }, v);
 }
 
 KERN_DEV int atomic_add(int *p, int v)
 {
-	int was = *p;
-	*p = was + v;
-	return was;
-}
-
-KERN_DEV uint32_t atomic_add(uint32_t *p, uint32_t v)
-{
-	uint32_t was = *p;
-	*p = was + v;
-	return was;
+	return (int)atomic_add((uint32_t *)(void *)p, (uint32_t)v);
 }
 
 KERN_DEV int atomic_max(int *p, int v)
 {
-	int was = *p;
-	*p = was > v ? was : v;
-	return was;
+	return (int)cudasim_exchange((uint32_t *)(void *)p,
+				     [](uint32_t was, uint32_t n) { return (int)was > (int)n ? was : n; },
+				     (uint32_t)v);
 }
 
 KERN_DEV uint32_t atomic_min(uint32_t *p, uint32_t v)
 {
-	uint32_t was = *p;
-	*p = was < v ? was : v;
-	return was;
+	return cudasim_exchange(
+		p, [](uint32_t was, uint32_t n) { return was < n ? was : n; }, v);
 }
 
 KERN_DEV uint32_t atomic_or(uint32_t *p, uint32_t v)
 {
-	uint32_t was = *p;
-	*p = was | v;
-	return was;
+	return cudasim_exchange(
+		p, [](uint32_t was, uint32_t n) { return was | n; }, v);
 }
 
 KERN_DEV uint32_t atomic_exch(uint32_t *p, uint32_t v)
 {
-	uint32_t was = *p;
-	*p = v;
-	return was;
+	return cudasim_exchange(
+		p, [](uint32_t, uint32_t n) { return n; }, v);
 }
 
 /* The device's own bit counts. */

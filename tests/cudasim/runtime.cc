@@ -121,6 +121,11 @@ static bool in_arena(const void *p)
 	return arena && p >= arena && p < arena_end;
 }
 
+bool cudasim_is_device(const void *p)
+{
+	return in_arena(p);
+}
+
 /* The piece that holds p; its address, or NULL. */
 static unsigned char *piece_of(const void *p)
 {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/cudasim/mem.h"
+#include "tests/cudasim/race.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -89,6 +90,7 @@ struct cp_async {
 	unsigned char *dst;
 	const unsigned char *src; /* NULL: zeros */
 	int group;
+	bool landed;
 };
 
 struct fibre {
@@ -269,6 +271,7 @@ static void fibre_main(void)
 	if (b.barriers[0].came && b.barriers[0].came == b.left) {
 		int n = b.barriers[0].came;
 		b.barriers[0].came = 0;
+		race_barrier(b.barriers[0].threads, n);
 		release(b.barriers[0].threads, n, -1);
 	}
 	give_way();
@@ -316,7 +319,13 @@ void cudasim_barrier(int id, int n)
 	}
 	int all = bar->came;
 	bar->came = 0;
+	race_barrier(bar->threads, all);
 	release(bar->threads, all, me->index);
+}
+
+int cudasim_thread(void)
+{
+	return b.running && b.cur ? b.cur->index : -1;
 }
 
 /* ---- shared memory ---- */
@@ -336,6 +345,14 @@ void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *w
 			     align);
 }
 
+static void land(const struct cp_async &c)
+{
+	if (c.src)
+		memcpy(c.dst, c.src, 16);
+	else
+		memset(c.dst, 0, 16);
+}
+
 void cudasim_cp_async(void *dst, const void *src, bool pred)
 {
 	cudasim_check_smem(dst, 16, 16, "cp.async");
@@ -343,8 +360,15 @@ void cudasim_cp_async(void *dst, const void *src, bool pred)
 		cudasim_check_device(src, 16, 16, "cp.async");
 	else if ((uintptr_t)src % 16)
 		cudasim_fail("cp.async: the source of a zero fill is not aligned");
-	b.cur->copies.push_back(
-		{(unsigned char *)dst, pred ? (const unsigned char *)src : nullptr, b.cur->groups});
+	race_copy_begin(dst, 16);
+	struct cp_async c = {(unsigned char *)dst, pred ? (const unsigned char *)src : nullptr, b.cur->groups,
+			     (next_random() & 1) != 0};
+	/* It lands at once or when it is waited for; until then, what was there is gone. */
+	if (c.landed)
+		land(c);
+	else
+		memset(dst, 0xff, 16);
+	b.cur->copies.push_back(c);
 }
 
 void cudasim_cp_commit(void)
@@ -356,11 +380,11 @@ void cudasim_cp_wait(int n)
 {
 	auto &c = b.cur->copies;
 	size_t i = 0;
-	for (; i < c.size() && c[i].group < b.cur->groups - n; i++)
-		if (c[i].src)
-			memcpy(c[i].dst, c[i].src, 16);
-		else
-			memset(c[i].dst, 0, 16);
+	for (; i < c.size() && c[i].group < b.cur->groups - n; i++) {
+		if (!c[i].landed)
+			land(c[i]);
+		race_copy_done(c[i].dst, 16);
+	}
 	c.erase(c.begin(), c.begin() + (long)i);
 }
 
@@ -410,6 +434,7 @@ static void block_run(dim3 grid, dim3 block, uint3 at)
 	b.n_ready = 0;
 	b.order = (int)(next_random() % 3);
 	memset(b.smem, 0xff, b.smem_bytes); /* NaN in every type */
+	race_block(at.x + (uint64_t)grid.x * (at.y + (uint64_t)grid.y * at.z), b.n, b.smem, b.smem_bytes);
 	for (int i = 0; i < BARRIERS; i++)
 		b.barriers[i].came = 0;
 	for (int w = 0; w * LANES < b.n; w++) {
@@ -455,6 +480,7 @@ void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std
 {
 	if (!smem_room)
 		room_make();
+	race_launch();
 	b.running = true;
 	b.kernel = name;
 	b.body = &body;

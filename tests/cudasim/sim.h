@@ -24,6 +24,8 @@ int cuda_launched(const char *kernel); /* the table's */
 void cudasim_warp_op(void (*work)(void **args), void *arg);
 void cudasim_barrier(int id, int n_threads); /* id 0, n 0: all threads of the block */
 
+int cudasim_thread(void); /* the running thread's index in its block; -1: none */
+
 unsigned char *cudasim_smem(void);
 void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *what);
 void cudasim_check_device(const void *p, size_t bytes, size_t align, const char *what);

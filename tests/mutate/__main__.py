@@ -13,7 +13,8 @@ The mutants stand in tests/mutate/*.toml:
     test = "unit/worker/test_step:step/a_plan_of_an_old_epoch*"
 
 `test` is a Criterion program below tests/ with a filter, or a pytest file with a test's name
-(`e2e/http/test_keys.py::name`).  The sources are copied to DIR/tree, where the tests must pass before they
+(`e2e/http/test_keys.py::name`).  `table = "cudarace"`, where it is given, runs a test of the kernels on the
+emulated device with its race detector.  The sources are copied to DIR/tree, where the tests must pass before they
 must fail.  PATTERN: a part of a file's name or of a promise.  Exit status 1: a mutant lived, or could not
 be tried."""
 import argparse
@@ -28,6 +29,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FIELDS = {"promise", "file", "old", "new", "test"}
+TABLES = {"cudarace": "build/lib/libquern-cudarace.so"}
 TEST_SECONDS = 600
 
 
@@ -35,7 +37,7 @@ def read_mutants():
     out = []
     for path in sorted(HERE.glob("*.toml")):
         for m in tomllib.loads(path.read_text())["mutant"]:
-            if set(m) != FIELDS:
+            if set(m) - {"table"} != FIELDS or m.get("table", "cudarace") not in TABLES:
                 sys.exit(f"{path}: a mutant has the fields {sorted(FIELDS)}, not {sorted(m)}")
             out.append(m)
     return out
@@ -92,20 +94,24 @@ def run(tree, *command, env=None):
         return subprocess.CompletedProcess(command, 124, e.stdout or b"")
 
 
-def build(tree, programs):
+def build(tree, mutants):
+    programs = {split_test(m["test"])[0] for m in mutants}
     targets = {"all" if p.endswith(".py") else f"build/tests/{p}" for p in programs}
+    targets |= {TABLES[m["table"]] for m in mutants if "table" in m}
     return run(tree, "make", "--no-print-directory", f"-j{os.cpu_count()}", "WERROR=", *sorted(targets))
 
 
-def run_test(tree, test):
+def run_test(tree, m):
     """(passed, ran anything, output)"""
-    program, name = split_test(test)
+    program, name = split_test(m["test"])
+    env = {"QUERN_TEST_DEVICE": "cuda:0", "QUERN_CUDA_LIBRARY": str(tree / TABLES[m["table"]])} if "table" in m else {}
     if program.endswith(".py"):
         r = run(tree, "build/venv/bin/python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
                 f"tests/{program}" + (f"::{name}" if name else ""), env={"QUERN_BUILD": "build"})
         ran = r.returncode not in (4, 5) and b" skipped" not in r.stdout.splitlines()[-1:][0]
     else:
-        r = run(tree, f"build/tests/{program}", "--timeout", "240", *(["--filter", name] if name else []))
+        r = run(tree, f"build/tests/{program}", "--timeout", "240", *(["--filter", name] if name else []),
+                env=env)
         ran = b"Tested:" in r.stdout and b"Tested: \x1b[0;34m0" not in r.stdout and b"Tested: 0" not in r.stdout
     return r.returncode == 0, ran or r.returncode == 124, r.stdout.decode(errors="replace")
 
@@ -120,10 +126,10 @@ def try_mutant(tree, m):
     whole = path.read_text()
     path.write_text(whole.replace(m["old"], m["new"]))
     try:
-        b = build(tree, [split_test(m["test"])[0]])
+        b = build(tree, [m])
         if b.returncode:
             return "does not build", b.stdout.decode(errors="replace")
-        passed, _, _ = run_test(tree, m["test"])
+        passed, _, _ = run_test(tree, m)
         return ("lived", "") if passed else ("killed", "")
     finally:
         path.write_text(whole)
@@ -149,15 +155,15 @@ def main():
     tree = args.build.resolve() / "tree"
     tree.mkdir(parents=True, exist_ok=True)
     copy_tree(tree)
-    tests = sorted({m["test"] for m in mutants})
+    tests = {(m["test"], m.get("table")): m for m in mutants}
     print(f"{len(mutants)} mutants, {len(tests)} tests: building", flush=True)
-    b = build(tree, {split_test(t)[0] for t in tests})
+    b = build(tree, mutants)
     if b.returncode:
         sys.exit(f"the sources as they are do not build:\n{tail(b.stdout.decode(errors='replace'))}")
-    for t in tests:
-        passed, ran, out = run_test(tree, t)
+    for m in tests.values():
+        passed, ran, out = run_test(tree, m)
         if not passed or not ran:
-            sys.exit(f"{t} {'fails' if ran else 'runs nothing'} without a mutant:\n{tail(out)}")
+            sys.exit(f"{m['test']} {'fails' if ran else 'runs nothing'} without a mutant:\n{tail(out)}")
     bad = 0
     for i, m in enumerate(mutants):
         start = time.monotonic()

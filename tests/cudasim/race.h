@@ -1,0 +1,85 @@
+/* race.h - accesses that nothing orders: what the emulator tells the detector (race.cc).
+ *
+ * A kernel compiled with -fsanitize=thread calls a function at every access, which race.cc provides in place
+ * of the sanitizer's library.  Two accesses to the same bytes, one of which writes, must be ordered by what
+ * the CUDA memory model offers:
+ *
+ *   lanes of a warp      __syncwarp() or a barrier; a shuffle, ldmatrix or mma orders nothing
+ *   warps of a block     a barrier that both come to
+ *   blocks of a launch   a fence after the write, then an atomic; the same atomic's address, read and written
+ *                        by the other block
+ *
+ * Each warp has a vector clock (Lamport 1978, Mattern 1989) that barriers join.  What a launch writes is
+ * remembered for that launch.  Reads of shared memory are remembered, two per byte; of device memory they
+ * are not: blocks run in any order, so a write after a read is a read after a write for another seed.
+ * A race ends the process with the kernel, block and threads, as any other fault that the emulator finds.
+ *
+ * Without CUDASIM_RACE all of this is nothing. */
+#ifndef QUERN_TESTS_CUDASIM_RACE_H
+#define QUERN_TESTS_CUDASIM_RACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef CUDASIM_RACE
+
+void race_launch(void);
+void race_block(uint64_t block, int n_threads, unsigned char *smem, size_t bytes);
+/* All of these threads came to a barrier. */
+void race_barrier(const int *threads, int n);
+void race_warp_sync(int warp);
+
+/* By the thread that runs now. */
+void race_read(const void *p, size_t n);
+void race_write(const void *p, size_t n);
+void race_atomic(const void *p, size_t n);
+void race_fence(void);
+/* An asynchronous copy into shared memory: begun; and waited for, by the thread that began it. */
+void race_copy_begin(const void *dst, size_t n);
+void race_copy_done(const void *dst, size_t n);
+
+#else
+
+static inline void race_launch(void)
+{
+}
+
+static inline void race_block(uint64_t, int, unsigned char *, size_t)
+{
+}
+
+static inline void race_barrier(const int *, int)
+{
+}
+
+static inline void race_warp_sync(int)
+{
+}
+
+static inline void race_read(const void *, size_t)
+{
+}
+
+static inline void race_write(const void *, size_t)
+{
+}
+
+static inline void race_atomic(const void *, size_t)
+{
+}
+
+static inline void race_fence(void)
+{
+}
+
+static inline void race_copy_begin(const void *, size_t)
+{
+}
+
+static inline void race_copy_done(const void *, size_t)
+{
+}
+
+#endif
+
+#endif
