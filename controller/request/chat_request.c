@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGES_MAX = 65536 };
+enum {
+	MESSAGES_MAX = 65536,
+	VARIABLES_MAX = 64 /* each is looked up in the template; it takes somewhat fewer */
+};
 
 /* --- messages --- */
 
@@ -134,6 +137,10 @@ static int ignore(const struct service *svc, const char *param, const char *name
 static int variables(const struct service *svc, const struct chat_request *r, json_t **out, char *ignored,
 		     size_t ignored_n, struct api_problem *p)
 {
+	if (json_object_size(r->kwargs) > VARIABLES_MAX)
+		return api_fail(p, E_BAD_REQUEST, "chat_template_kwargs",
+				"chat_template_kwargs has %zu keys, at most %d are accepted",
+				json_object_size(r->kwargs), VARIABLES_MAX);
 	json_t *all = r->kwargs ? json_copy((json_t *)r->kwargs) : json_object(), *v;
 	const char *name, *effort = r->reasoning_effort;
 	int rc = 0;
@@ -169,9 +176,11 @@ static int check_shown(const struct service *svc, const struct chat_request *r, 
 	{
 		const json_t *v = json_object_get(m, message_fields[i]);
 		bool empty = !v || json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
-		if (empty || checked[i] || is_shown(svc->chat, message_fields[i]))
+		if (empty || checked[i])
 			continue;
 		checked[i] = true;
+		if (is_shown(svc->chat, message_fields[i]))
+			continue;
 		if (strcmp(message_fields[i], "tool_calls") == 0)
 			return api_fail(p, E_BAD_REQUEST, "messages",
 					"messages[%zu]: the model's chat template takes no tool_calls", at);

@@ -1,8 +1,10 @@
 /* Requests to validated submits: defaults, precedence, bounds, and the errors of wrong ones. */
+#include "base/buf.h"
 #include "base/json.h"
 #include "controller/request/api.h"
 #include "tests/demo_service.h"
 
+#include <errno.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -804,6 +806,26 @@ Test(api, unknown_fields_cost_nothing_per_prompt)
 	int64_t prompts = cost(2000, 0), fields = cost(1, 1000), both = cost(2000, 1000);
 	cr_expect(both < 5 * (prompts + fields) + 10000, "%lld us; the prompts alone %lld, the fields %lld",
 		  (long long)both, (long long)prompts, (long long)fields);
+}
+
+Test(api, variables_of_a_template_are_bounded)
+{
+	struct buf b = {0};
+	for (int n = 50; n <= 5000; n *= 100) {
+		struct submit *s = NULL;
+		struct api_reply reply;
+		struct api_problem p;
+		buf_clear(&b);
+		buf_puts(&b, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], "
+			     "\"chat_template_kwargs\": {\"k0\": 1");
+		for (int i = 1; i < n; i++)
+			buf_printf(&b, ", \"k%d\": 1", i);
+		buf_puts(&b, "}}");
+		cr_expect_eq(submit(API_CHAT, b.p, &s, &reply, &p), n > 64 ? -EINVAL : 0, "%d: %s", n, p.why);
+		cr_expect(n == 50 || strstr(p.why, "at most 64"), "%s", p.why);
+		submit_free(s);
+	}
+	buf_fini(&b);
 }
 
 Test(api, echo_with_logprobs_requests_those_of_the_prompt)
