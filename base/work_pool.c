@@ -4,17 +4,14 @@
 #include "base/err.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
 	PIECE_BYTES = 4096, /* served with each piece, beside its own */
-	IDLE_MS = 200,      /* before memory is given back */
 };
 
 const struct work_limits work_limits_usual = {
@@ -43,7 +40,6 @@ struct work_pool {
 	struct client *clients;
 	size_t n, bytes; /* that wait */
 	unsigned n_running;
-	bool used; /* since memory was given back */
 	bool quit;
 };
 
@@ -140,30 +136,8 @@ static struct work *take(struct work_pool *p, bool small_only, struct client **f
 	p->n--;
 	p->bytes -= w->bytes;
 	p->n_running++;
-	p->used = true;
 	*from = best;
 	return w;
-}
-
-/* Waits for work; when there has been none for a moment, memory is given back. */
-static void wait_for_work(struct work_pool *p)
-{
-	struct timespec at;
-	if (!p->used || p->n || p->n_running) {
-		pthread_cond_wait(&p->more, &p->lock);
-		return;
-	}
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	at.tv_nsec += IDLE_MS * 1000000L;
-	at.tv_sec += at.tv_nsec / 1000000000;
-	at.tv_nsec %= 1000000000;
-	int rc = pthread_cond_timedwait(&p->more, &p->lock, &at);
-	if (rc != ETIMEDOUT || !p->used || p->n || p->n_running)
-		return;
-	p->used = false;
-	pthread_mutex_unlock(&p->lock);
-	malloc_trim(0);
-	pthread_mutex_lock(&p->lock);
 }
 
 static void *work_loop(void *arg)
@@ -178,7 +152,7 @@ static void *work_loop(void *arg)
 		if (!w && p->quit && !p->n)
 			break;
 		if (!w) {
-			wait_for_work(p);
+			pthread_cond_wait(&p->more, &p->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&p->lock);
@@ -197,13 +171,9 @@ static void *work_loop(void *arg)
 int work_pool_start(const struct work_limits *limits, struct work_pool **out, char *why, size_t why_n)
 {
 	struct work_pool *p = xcalloc(1, sizeof *p);
-	pthread_condattr_t attr;
 	p->limits = *limits;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->more, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&p->more, NULL);
 	for (; p->n_threads < limits->n_threads && p->n_threads < WORK_THREADS_MAX; p->n_threads++) {
 		struct thread *t = xcalloc(1, sizeof *t);
 		*t = (struct thread){.pool = p, .small_only = p->n_threads == 0 && limits->n_threads > 1};

@@ -7,8 +7,7 @@
  * Within a client first come, first served; between clients the one whose finished work has the fewest bytes
  * is next, so that a client with much large work delays another by at most a piece of it.  A client that
  * returns starts level with the least served that waits: idle time is not saved up.  The first thread takes
- * small work only: large work never occupies all threads.
- * Once all work is done and a moment has passed, memory that malloc keeps is given back to the system. */
+ * small work only: large work never occupies all threads. */
 #ifndef QUERN_BASE_WORK_POOL_H
 #define QUERN_BASE_WORK_POOL_H
 

@@ -4,7 +4,9 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/housekeeper.h"
 #include "base/program.h"
+#include "base/trim.h"
 #include "base/user_socket.h"
 #include "base/work_pool.h"
 #include "base/clock.h"
@@ -148,6 +150,8 @@ struct controller {
 	struct metrics *metrics;
 	struct engine_load load;
 	struct service svc;
+	struct trim trim;
+	int trim_part;
 	struct supervisor *supervisor;
 	void *zmq;
 	struct journal *journal; /* NULL: --journal is not given */
@@ -407,6 +411,21 @@ static void stop_journal(struct controller *p)
 	journal_close(p->journal);
 }
 
+static int start_house(struct controller *p, char *why, size_t why_n)
+{
+	int rc = housekeeper_start(&p->svc.house, why, why_n);
+	if (!rc)
+		p->trim_part = housekeeper_add(
+			p->svc.house, &(struct house_part){.fd = -1, .tick = trim_tick, .user = &p->trim});
+	return rc;
+}
+
+static void stop_house(struct controller *p)
+{
+	housekeeper_remove(p->svc.house, p->trim_part);
+	housekeeper_stop(p->svc.house);
+}
+
 /* The threads that prepare large requests. */
 static int start_pool(struct controller *p, char *why, size_t why_n)
 {
@@ -552,10 +571,15 @@ static const struct part {
 	int (*start)(struct controller *p, char *why, size_t why_n);
 	void (*stop)(struct controller *p);
 } parts[] = {
-	{"model", load_model, unload_model},   {"journal", start_journal, stop_journal},
-	{"pool", start_pool, stop_pool},       {"zmq", start_zmq, stop_zmq},
-	{"zap", start_zap, stop_zap},          {"front", start_front, free_front},
-	{"engine", start_engine, stop_engine}, {"front-to-engine", connect_front, stop_front},
+	{"model", load_model, unload_model},
+	{"journal", start_journal, stop_journal},
+	{"house", start_house, stop_house},
+	{"pool", start_pool, stop_pool},
+	{"zmq", start_zmq, stop_zmq},
+	{"zap", start_zap, stop_zap},
+	{"front", start_front, free_front},
+	{"engine", start_engine, stop_engine},
+	{"front-to-engine", connect_front, stop_front},
 	{"http", start_http, stop_http},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };

@@ -4,6 +4,7 @@
 #define QUERN_TESTS_DEMO_SERVICE_H
 
 #include "base/clock.h"
+#include "base/housekeeper.h"
 #include "base/work_pool.h"
 #include "controller/chat/chat.h"
 #include "controller/message/service.h"
@@ -39,12 +40,14 @@ static inline void demo_open(struct demo *d)
 				  .max_request_bytes = 16 << 20,
 				  .keep_finished_us = 60 * 1000000LL,
 				  .max_finished = 1000};
+	cr_assert_eq(housekeeper_start(&d->svc.house, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(work_pool_start(&work_limits_usual, &d->svc.pool, why, sizeof why), 0, "%s", why);
 }
 
 static inline void demo_close(struct demo *d)
 {
 	work_pool_stop(d->svc.pool);
+	housekeeper_stop(d->svc.house);
 	tokenizer_free(d->tokenizer);
 	chat_free(d->chat);
 	model_config_fini(&d->config);

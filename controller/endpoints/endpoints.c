@@ -44,9 +44,7 @@ static int start(void *user, struct exchange_host *host, char *why, size_t why_n
 	int rc = journal ? file_store_open(journal, &e->files, why, why_n) : 0;
 	if (rc)
 		return rc;
-	rc = viewers_start(e->mailbox, e->svc, &e->viewers, why, why_n);
-	if (rc)
-		goto fail_viewers;
+	e->viewers = viewers_start(e->mailbox, e->svc);
 	rc = journal ? batches_start(host, e->mailbox, e->files, &e->batches, why, why_n) : 0;
 	if (rc)
 		goto fail_batches;
@@ -54,7 +52,6 @@ static int start(void *user, struct exchange_host *host, char *why, size_t why_n
 
 fail_batches:
 	viewers_stop(e->viewers);
-fail_viewers:
 	file_store_close(e->files);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /* endpoints.h - the resources that the service offers over HTTP: the table of routes, and the objects
  * behind them.
- * Owns: the file store, the batches' thread and the live stream's thread, from http_start() to
+ * Owns: the file store, the batches' thread and the live stream, from http_start() to
  * http_stop(), which start and stop them in their turn. */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_ENDPOINTS_H
 #define QUERN_CONTROLLER_ENDPOINTS_ENDPOINTS_H

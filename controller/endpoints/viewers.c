@@ -3,18 +3,18 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "base/err.h"
+#include "base/housekeeper.h"
 #include "controller/endpoints/live.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
 #include "controller/http/api_keys.h"
 #include "controller/metrics/metrics.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
-#include <time.h>
 
 enum { TICK_US = 1000 * 1000 };
 /* A viewer with more unread bytes misses frames, and gets a whole one when it has caught up. */
@@ -29,16 +29,17 @@ struct viewer {
 struct viewers {
 	struct mailbox *mailbox;
 	const struct service *svc;
-	pthread_t thread;
+	int part; /* of the housekeeper */
 	pthread_mutex_t lock;
-	pthread_cond_t change;
+	pthread_cond_t answer;
 	/* Under the lock. */
-	bool quit, now;           /* now: the next snapshot is due */
+	bool quit;
 	bool requested, answered; /* a snapshot of the front end; ours when it is answered */
 	struct mailbox_snapshot snapshot;
 	struct viewer list[VIEWERS_MAX];
 	size_t n;
-	/* The thread's alone. */
+	int64_t next_us; /* the next snapshot is due */
+	/* The housekeeper's alone. */
 	struct live live;
 	struct buf whole, change_text, own; /* frames */
 	size_t n_replicas;
@@ -60,15 +61,11 @@ static void on_snapshot(void *user, struct mailbox_snapshot *s)
 	s->status = NULL;
 	s->jobs = NULL;
 	v->answered = true;
-	pthread_cond_signal(&v->change);
+	if (v->quit)
+		pthread_cond_signal(&v->answer);
+	else
+		housekeeper_wake(v->svc->house, v->part);
 	pthread_mutex_unlock(&v->lock);
-}
-
-/* Under the lock; the monotonic clock, as the condition has it. */
-static void wait_until(struct viewers *v, int64_t us)
-{
-	struct timespec t = {us / 1000000, us % 1000000 * 1000};
-	pthread_cond_timedwait(&v->change, &v->lock, &t);
 }
 
 static void send_frames(struct viewers *v)
@@ -119,32 +116,24 @@ static uint32_t rows_wanted(const struct viewers *v)
 	return rows;
 }
 
-static void *viewers_thread(void *arg)
+/* Takes the snapshot that has come, or asks for the next one when it is due. */
+static int64_t tick(void *user, int64_t now)
 {
-	struct viewers *v = arg;
-	int64_t next_us = clock_us();
+	struct viewers *v = user;
 	pthread_mutex_lock(&v->lock);
-	/* An answer that is still to come is stored here, so the thread waits for it. */
-	while (!v->quit || v->requested) {
-		if (v->answered) {
-			take_snapshot(v);
-			continue;
-		}
-		int64_t now = clock_us();
-		if (!v->requested && !v->quit && (v->now || now >= next_us)) {
-			uint32_t cells = v->n ? live_cells(v->n_replicas) : 0, rows = rows_wanted(v);
-			v->requested = true;
-			v->now = false;
-			next_us = now + TICK_US;
-			pthread_mutex_unlock(&v->lock);
-			mailbox_snapshot(v->mailbox, cells, rows, on_snapshot, v);
-			pthread_mutex_lock(&v->lock);
-			continue;
-		}
-		wait_until(v, v->requested ? now + TICK_US : next_us);
+	if (v->answered)
+		take_snapshot(v);
+	bool ask = !v->requested && !v->quit && now >= v->next_us;
+	uint32_t cells = v->n ? live_cells(v->n_replicas) : 0, rows = rows_wanted(v);
+	if (ask) {
+		v->requested = true;
+		v->next_us = now + TICK_US;
 	}
+	int64_t next = v->requested ? INT64_MAX : v->next_us; /* woken by the answer */
 	pthread_mutex_unlock(&v->lock);
-	return NULL;
+	if (ask)
+		mailbox_snapshot(v->mailbox, cells, rows, on_snapshot, v);
+	return next;
 }
 
 int viewers_add(struct viewers *v, struct exchange *x)
@@ -161,36 +150,26 @@ int viewers_add(struct viewers *v, struct exchange *x)
 		if (x->key)
 			api_key_name(x->key, w->owner, &share);
 		/* The first frame has jobs and maps: it needs a snapshot of its own. */
-		v->now = true;
-		pthread_cond_signal(&v->change);
+		v->next_us = 0;
+		housekeeper_wake(v->svc->house, v->part);
 	}
 	pthread_mutex_unlock(&v->lock);
 	return rc;
 }
 
-int viewers_start(struct mailbox *mailbox, const struct service *svc, struct viewers **out, char *why,
-		  size_t why_n)
+struct viewers *viewers_start(struct mailbox *mailbox, const struct service *svc)
 {
 	struct viewers *v = xcalloc(1, sizeof *v);
-	pthread_condattr_t attr;
 	v->mailbox = mailbox;
 	v->svc = svc;
 	live_init(&v->live, entropy_u64());
 	pthread_mutex_init(&v->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&v->change, &attr);
-	pthread_condattr_destroy(&attr);
-	int rc = -pthread_create(&v->thread, NULL, viewers_thread, v);
-	if (rc) {
-		pthread_cond_destroy(&v->change);
-		pthread_mutex_destroy(&v->lock);
-		live_fini(&v->live);
-		free(v);
-		return err_why(why, why_n, rc, "HTTP: cannot start the thread of the live stream");
-	}
-	*out = v;
-	return 0;
+	pthread_cond_init(&v->answer, NULL);
+	/* Its number is known before a snapshot asks for it. */
+	pthread_mutex_lock(&v->lock);
+	v->part = housekeeper_add(svc->house, &(struct house_part){.fd = -1, .tick = tick, .user = v});
+	pthread_mutex_unlock(&v->lock);
+	return v;
 }
 
 void viewers_stop(struct viewers *v)
@@ -199,12 +178,18 @@ void viewers_stop(struct viewers *v)
 		return;
 	pthread_mutex_lock(&v->lock);
 	v->quit = true;
-	pthread_cond_signal(&v->change);
 	pthread_mutex_unlock(&v->lock);
-	pthread_join(v->thread, NULL);
+	housekeeper_remove(v->svc->house, v->part);
+	/* An answer that is still to come is stored here. */
+	pthread_mutex_lock(&v->lock);
+	while (v->requested && !v->answered)
+		pthread_cond_wait(&v->answer, &v->lock);
+	pthread_mutex_unlock(&v->lock);
+	engine_status_free(v->snapshot.status);
+	json_decref(v->snapshot.jobs);
 	for (size_t i = 0; i < v->n; i++)
 		exchange_unref(v->list[i].x);
-	pthread_cond_destroy(&v->change);
+	pthread_cond_destroy(&v->answer);
 	pthread_mutex_destroy(&v->lock);
 	live_fini(&v->live);
 	buf_fini(&v->whole);

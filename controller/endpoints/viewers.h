@@ -1,13 +1,10 @@
-/* viewers.h - the clients of the live stream, and the thread that takes a snapshot of the service once a
- * second.
- * Owns: the history of the last minutes (live.h), the viewers' streams.  One snapshot serves all viewers;
- * without viewers it is taken without maps and jobs, for the history alone. */
+/* viewers.h - the clients of the live stream.  The housekeeper takes a snapshot of the service for them once
+ * a second. Owns: the history of the last minutes (live.h), the viewers' streams.  One snapshot serves all
+ * viewers; without viewers it is taken without maps and jobs, for the history alone. */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_VIEWERS_H
 #define QUERN_CONTROLLER_ENDPOINTS_VIEWERS_H
 
 #include "controller/http/exchange.h"
-
-#include <stddef.h>
 
 struct mailbox;
 struct viewers;
@@ -15,8 +12,7 @@ struct viewers;
 enum { VIEWERS_MAX = 256 };
 
 /* mailbox and svc must outlive the viewers. */
-int viewers_start(struct mailbox *mailbox, const struct service *svc, struct viewers **out, char *why,
-		  size_t why_n);
+struct viewers *viewers_start(struct mailbox *mailbox, const struct service *svc);
 /* Drops all streams.  The front end's thread must still run. */
 void viewers_stop(struct viewers *v); /* NULL is fine */
 

@@ -8,9 +8,9 @@
  *   libmicrohttpd's   reads the request, calls the endpoint, sends the reply         one at a time
  *   preparers         call the endpoint of a large request (prep.h), the connection parked
  *   the front end's   events of jobs, which the endpoint writes as chunks or as the body
- *   viewers           frames of the live stream: exchange_push()
+ *   the housekeeper   frames of the live stream: exchange_push(); the client has closed its end (hangup.h):
  *   the journal's     results of an upload or a batch: exchange_reply()
- *   hangup            the client has closed its end (hangup.h): exchange_abort()
+ *                     exchange_abort()
  *
  * Phases, changed under the lock:
  *

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/housekeeper.h"
 #include "base/log.h"
 
 #include <pthread.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* epoll's data is (generation << 32 | slot + 1), never an address: an event that was fetched before its
@@ -23,8 +23,9 @@ struct slot {
 
 struct hangup {
 	void (*gone)(void *user);
-	int epoll, quit; /* quit: eventfd, watched as 0 */
-	pthread_t thread;
+	struct housekeeper *house;
+	int part; /* of house */
+	int epoll;
 	pthread_mutex_t lock; /* guards the fields below, and is held while gone() is called */
 	struct slot *slots;
 	uint32_t n_slots;
@@ -40,74 +41,40 @@ static void notify(struct hangup *h, uint64_t watch)
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void *watch_loop(void *arg)
+static void on_ready(void *user)
 {
-	struct hangup *h = arg;
+	struct hangup *h = user;
 	struct epoll_event ev[64];
-	for (;;) {
-		int n = epoll_wait(h->epoll, ev, sizeof ev / sizeof ev[0], -1);
-		for (int i = 0; i < n; i++) {
-			if (!ev[i].data.u64)
-				return NULL;
-			notify(h, ev[i].data.u64);
-		}
-		if (n < 0 && errno != EINTR) {
-			log_error("http", "epoll_wait: %s: clients that disconnect are no longer noticed",
-				  strerror(errno));
-			return NULL;
-		}
-	}
+	int n = epoll_wait(h->epoll, ev, sizeof ev / sizeof ev[0], 0);
+	for (int i = 0; i < n; i++)
+		notify(h, ev[i].data.u64);
+	if (n < 0 && errno != EINTR)
+		log_error("http", "epoll_wait: %s", strerror(errno));
 }
 
-int hangup_start(void (*gone)(void *user), struct hangup **out, char *why, size_t why_n)
+int hangup_start(struct housekeeper *house, void (*gone)(void *user), struct hangup **out, char *why,
+		 size_t why_n)
 {
-	int rc;
 	struct hangup *h = xcalloc(1, sizeof *h);
 	h->gone = gone;
-	pthread_mutex_init(&h->lock, NULL);
+	h->house = house;
 	h->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (h->epoll < 0) {
-		rc = err_why(why, why_n, -errno, "epoll: %s", strerror(errno));
-		goto fail_epoll;
+		int rc = err_why(why, why_n, -errno, "epoll: %s", strerror(errno));
+		free(h);
+		return rc;
 	}
-	h->quit = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (h->quit < 0) {
-		rc = err_why(why, why_n, -errno, "eventfd: %s", strerror(errno));
-		goto fail_quit;
-	}
-	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = 0};
-	if (epoll_ctl(h->epoll, EPOLL_CTL_ADD, h->quit, &ev)) {
-		rc = err_why(why, why_n, -errno, "epoll: %s", strerror(errno));
-		goto fail_thread;
-	}
-	rc = -pthread_create(&h->thread, NULL, watch_loop, h);
-	if (rc) {
-		err_why(why, why_n, rc, "thread: %s", strerror(-rc));
-		goto fail_thread;
-	}
+	pthread_mutex_init(&h->lock, NULL);
+	h->part = housekeeper_add(house, &(struct house_part){.fd = h->epoll, .ready = on_ready, .user = h});
 	*out = h;
 	return 0;
-
-fail_thread:
-	close(h->quit);
-fail_quit:
-	close(h->epoll);
-fail_epoll:
-	pthread_mutex_destroy(&h->lock);
-	free(h);
-	return rc;
 }
 
 void hangup_stop(struct hangup *h)
 {
 	if (!h)
 		return;
-	uint64_t one = 1;
-	/* Only this wakes the thread; EAGAIN: it was woken already. */
-	while (write(h->quit, &one, sizeof one) != sizeof one && errno != EAGAIN)
-		log_error("http", "eventfd: %s", strerror(errno));
-	pthread_join(h->thread, NULL);
-	close(h->quit);
+	housekeeper_remove(h->house, h->part);
 	close(h->epoll);
 	pthread_mutex_destroy(&h->lock);
 	free(h->slots);

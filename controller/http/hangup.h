@@ -1,5 +1,5 @@
 /* hangup.h - detects that the peer of a socket has closed it, while the socket is not being read.
- * libmicrohttpd does not poll a suspended connection; a thread with epoll does.
+ * libmicrohttpd does not poll a suspended connection; the housekeeper does, by an epoll of this module.
  * A peer that closes only its sending side counts as gone: until bytes are sent to it, it cannot be
  * distinguished from one that has closed both. */
 #ifndef QUERN_CONTROLLER_HTTP_HANGUP_H
@@ -9,10 +9,12 @@
 #include <stdint.h>
 
 struct hangup;
+struct housekeeper;
 
-/* gone(user) is called on the watching thread, at most once for each hangup_add(), never after
+/* gone(user) is called on the housekeeper's thread, at most once for each hangup_add(), never after
  * hangup_del() has returned.  -errno with the reason. */
-int hangup_start(void (*gone)(void *user), struct hangup **out, char *why, size_t why_n);
+int hangup_start(struct housekeeper *house, void (*gone)(void *user), struct hangup **out, char *why,
+		 size_t why_n);
 void hangup_stop(struct hangup *h); /* NULL is fine; nothing may be watched any more */
 
 /* Watches fd, which stays open until hangup_del().  0: not watched (no memory in the kernel). */

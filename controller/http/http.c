@@ -232,7 +232,7 @@ static bool stop_app(struct http *h)
 static int start_peers(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
 {
 	h->timeout_s = cfg->timeout_s ? cfg->timeout_s : TIMEOUT_S;
-	return peers_start(h->timeout_s, &h->peers, why, why_n);
+	return peers_start(h->host.svc->house, h->timeout_s, &h->peers, why, why_n);
 }
 
 static bool stop_peers(struct http *h)
@@ -244,7 +244,7 @@ static bool stop_peers(struct http *h)
 static int start_hangup(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
 {
 	(void)cfg;
-	return hangup_start(exchange_abort, &h->host.hangup, why, why_n);
+	return hangup_start(h->host.svc->house, exchange_abort, &h->host.hangup, why, why_n);
 }
 
 static bool stop_hangup(struct http *h)

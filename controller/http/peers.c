@@ -2,15 +2,13 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/err.h"
+#include "base/housekeeper.h"
 #include "base/log.h"
 #include "controller/http/hangup.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 enum {
 	SWEEP_US = 250 * 1000,
@@ -32,43 +30,28 @@ struct peer {
 struct peers {
 	int64_t limit_us;
 	struct hangup *hangup;
-	pthread_t thread;
-	pthread_mutex_t lock; /* guards the fields below, and all peers */
-	pthread_cond_t ending;
-	bool quit;
+	struct housekeeper *house;
+	int part;             /* of house */
+	pthread_mutex_t lock; /* guards the field below, and all peers */
 	struct peer *first;
 };
 
 /* Only shut down: libmicrohttpd sees the end and closes. */
-static void sweep(struct peers *p)
+static int64_t sweep(void *user, int64_t now)
 {
-	int64_t now = clock_us();
+	struct peers *p = user;
 	unsigned n = 0;
+	pthread_mutex_lock(&p->lock);
 	for (struct peer *c = p->first; c; c = c->next)
 		if (c->until_us < now) {
 			shutdown(c->fd, SHUT_RDWR);
 			c->until_us = INT64_MAX;
 			n += !c->gone;
 		}
+	pthread_mutex_unlock(&p->lock);
 	if (n)
 		log_info("http", "connections closed, no request in time: n=%u", n);
-}
-
-static void *sweep_loop(void *arg)
-{
-	struct peers *p = arg;
-	pthread_mutex_lock(&p->lock);
-	while (!p->quit) {
-		struct timespec at;
-		clock_gettime(CLOCK_REALTIME, &at);
-		at.tv_nsec += SWEEP_US * 1000;
-		at.tv_sec += at.tv_nsec / 1000000000;
-		at.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&p->ending, &p->lock, &at);
-		sweep(p);
-	}
-	pthread_mutex_unlock(&p->lock);
-	return NULL;
+	return now + SWEEP_US;
 }
 
 /* The request is complete by now, or never will be.  Called with hangup's lock held, which is
@@ -84,43 +67,28 @@ static void on_gone(void *user)
 	pthread_mutex_unlock(&c->peers->lock);
 }
 
-int peers_start(unsigned limit_s, struct peers **out, char *why, size_t why_n)
+int peers_start(struct housekeeper *house, unsigned limit_s, struct peers **out, char *why, size_t why_n)
 {
 	struct peers *p = xcalloc(1, sizeof *p);
 	p->limit_us = (int64_t)limit_s * 1000000;
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->ending, NULL);
-	int rc = hangup_start(on_gone, &p->hangup, why, why_n);
-	if (rc)
-		goto fail_hangup;
-	rc = -pthread_create(&p->thread, NULL, sweep_loop, p);
+	p->house = house;
+	int rc = hangup_start(house, on_gone, &p->hangup, why, why_n);
 	if (rc) {
-		err_why(why, why_n, rc, "thread: %s", strerror(-rc));
-		goto fail_thread;
+		free(p);
+		return rc;
 	}
+	pthread_mutex_init(&p->lock, NULL);
+	p->part = housekeeper_add(house, &(struct house_part){.fd = -1, .tick = sweep, .user = p});
 	*out = p;
 	return 0;
-
-fail_thread:
-	hangup_stop(p->hangup);
-fail_hangup:
-	pthread_cond_destroy(&p->ending);
-	pthread_mutex_destroy(&p->lock);
-	free(p);
-	return rc;
 }
 
 void peers_stop(struct peers *p)
 {
 	if (!p)
 		return;
-	pthread_mutex_lock(&p->lock);
-	p->quit = true;
-	pthread_cond_signal(&p->ending);
-	pthread_mutex_unlock(&p->lock);
-	pthread_join(p->thread, NULL);
+	housekeeper_remove(p->house, p->part);
 	hangup_stop(p->hangup);
-	pthread_cond_destroy(&p->ending);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
 }

@@ -16,10 +16,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct housekeeper;
 struct peers;
 struct peer;
 
-int peers_start(unsigned limit_s, struct peers **out, char *why, size_t why_n);
+/* Deadlines are looked at by the housekeeper. */
+int peers_start(struct housekeeper *house, unsigned limit_s, struct peers **out, char *why, size_t why_n);
 void peers_stop(struct peers *p); /* NULL is fine; all peers have been deleted */
 
 /* fd stays open until peer_del(). */

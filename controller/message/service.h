@@ -12,6 +12,7 @@
 
 struct chat;
 struct engine_load;
+struct housekeeper;
 struct journal;
 struct metrics;
 struct model_config;
@@ -42,8 +43,9 @@ struct service {
 	const struct engine_load *load; /* length of the queue; NULL: not known */
 	uint32_t max_queued_jobs;
 	uint64_t max_queued_tokens;
-	struct metrics *metrics; /* NULL: none are kept */
-	struct work_pool *pool;  /* the threads that prepare large requests, of both protocols */
+	struct metrics *metrics;   /* NULL: none are kept */
+	struct housekeeper *house; /* the thread for what is done now and then */
+	struct work_pool *pool;    /* the threads that prepare large requests, of both protocols */
 };
 
 /* The reason of E_NOT_READY, or of HTTP's 503, for new work while running requests finish. */

@@ -1,5 +1,6 @@
 /* The paths with threads: the front end with its job socket and journal, HTTP, and a fake engine
  * (fake_engine.h).  This thread is the client, paused: its calls do not fail. */
+#include "base/housekeeper.h"
 #include "base/work_pool.h"
 #include "controller/chat/chat.h"
 #include "controller/endpoints/endpoints.h"
@@ -87,6 +88,8 @@ static void rig_stop(struct rig *r)
 	front_free(r->front);
 	work_pool_stop(svc.pool);
 	svc.pool = NULL;
+	housekeeper_stop(svc.house);
+	svc.house = NULL;
 	journal_close(r->journal);
 	metrics_free(r->metrics);
 	zmq_ctx_term(r->zmq);
@@ -102,6 +105,8 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 	r->metrics = svc.metrics = metrics_new(2048);
 	int rc = journal_with_tables(r->path, "demo", &r->journal, why, why_n);
 	svc.journal = cfg.journal = r->journal;
+	if (!rc)
+		rc = housekeeper_start(&svc.house, why, why_n);
 	if (!rc)
 		rc = work_pool_start(&work_limits_usual, &svc.pool, why, why_n);
 	if (!rc)

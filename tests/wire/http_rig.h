@@ -7,6 +7,7 @@
 #include "controller/http/http.h"
 
 #include "base/clock.h"
+#include "base/housekeeper.h"
 #include "base/work_pool.h"
 #include "controller/chat/chat.h"
 #include "controller/request/api.h"
@@ -56,6 +57,7 @@ static void load(void)
 	cr_assert(tokenizer_load(dir, &tokenizer, why, sizeof why) == 0, "%s", why);
 	cr_assert(model_config_load(dir, &config, why, sizeof why) == 0, "%s", why);
 	cr_assert(chat_load(dir, &chat, why, sizeof why) == 0, "%s", why);
+	cr_assert(housekeeper_start(&svc.house, why, sizeof why) == 0, "%s", why);
 	cr_assert(work_pool_start(&work_limits_usual, &svc.pool, why, sizeof why) == 0, "%s", why);
 	svc.tokenizer = tokenizer;
 	svc.metrics = metrics_new(FAKE_CONTEXT);
@@ -78,6 +80,7 @@ static __attribute__((unused)) void start(void)
 static void unload(void)
 {
 	work_pool_stop(svc.pool);
+	housekeeper_stop(svc.house);
 	chat_free(chat);
 	metrics_free(svc.metrics);
 	tokenizer_free(tokenizer);

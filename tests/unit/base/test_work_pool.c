@@ -1,4 +1,4 @@
-/* Turns between clients, bounds of their queues, and what the pool keeps. */
+/* Turns between clients, and bounds of their queues. */
 #include "base/alloc.h"
 #include "base/work_pool.h"
 
@@ -163,6 +163,24 @@ static void count(struct work *w)
 	free(w);
 }
 
+/* The other thread is free, and would take b, which came first. */
+Test(work_pool, work_in_order_waits_for_the_piece_before_it)
+{
+	struct gate g;
+	start(2, 100, 100);
+	close_gate(&g, "jobs 1", 100);
+	sem_wait(&g.begun);
+	struct note *b = xcalloc(1, sizeof *b);
+	*b = (struct note){.w = {.run = note, .bytes = 100, .in_order = true}, .name = 'b'};
+	cr_assert_eq(work_pool_put(pool, "jobs 1", &b->w, why, sizeof why), 0);
+	cr_assert_eq(put("jobs 2", 'c', 100), 0);
+	while (!atomic_load(&n_noted))
+		usleep(1000);
+	sem_post(&g.open);
+	work_pool_stop(pool);
+	cr_expect_str_eq(order, "cb");
+}
+
 Test(work_pool, work_in_order_runs_one_piece_at_a_time)
 {
 	start(3, 2000, 2000);
@@ -175,50 +193,4 @@ Test(work_pool, work_in_order_runs_one_piece_at_a_time)
 	work_pool_stop(pool);
 	cr_expect_eq(atomic_load(&n_most), 1);
 	cr_expect_eq(atomic_load(&n_done), 1000);
-}
-
-/* --- memory --- */
-
-static size_t resident(void)
-{
-	long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-	cr_assert(f && fscanf(f, "%*d %ld", &pages) == 1);
-	fclose(f);
-	return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
-static void *pinned;
-static size_t at_most;
-
-/* A block that stays keeps those before it from being given back by free() alone. */
-static void use_memory(struct work *w)
-{
-	enum { N = 400000, BYTES = 150 };
-	void **all = xcalloc(N, sizeof *all);
-	(void)w;
-	for (int i = 0; i < N; i++)
-		memset(all[i] = xmalloc(BYTES), 1, BYTES);
-	pinned = xmalloc(BYTES);
-	for (int i = 0; i < N; i++)
-		free(all[i]);
-	free(all);
-	at_most = resident();
-}
-
-Test(work_pool, an_idle_pool_gives_memory_back)
-{
-	struct work w = {.run = use_memory, .bytes = 1};
-	start(3, 10, 10);
-	size_t before = resident();
-	cr_assert_eq(work_pool_put(pool, "alice", &w, why, sizeof why), 0);
-	while (work_pool_n(pool))
-		usleep(1000);
-	cr_expect(at_most > before + (50 << 20), "%zu before, %zu in between", before, at_most);
-	/* 2 MiB: what malloc keeps for itself */
-	for (int i = 0; i < 2000 && resident() > before + (2 << 20); i++)
-		usleep(10000);
-	cr_expect(resident() <= before + (2 << 20), "%zu before, %zu after", before, resident());
-	work_pool_stop(pool);
-	free(pinned);
 }
