@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,6 +133,16 @@ json_t *json_get(const json_t *o, const char *key)
 {
 	json_t *v = json_object_get(o, key);
 	return v && !json_is_null(v) ? v : NULL;
+}
+
+bool json_integral(const json_t *v, int64_t *out)
+{
+	const double exact = 9007199254740992.0; /* 2^53 */
+	const double x = json_is_real(v) ? json_real_value(v) : 0;
+	if (json_is_real(v) ? !(fabs(x) <= exact) || x != floor(x) : !json_is_integer(v))
+		return false;
+	*out = json_is_real(v) ? (int64_t)x : json_integer_value(v);
+	return true;
 }
 
 int json_get_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *out, char *why,

@@ -51,6 +51,9 @@ int json_get_num(const json_t *o, const char *key, double *out, char *why, size_
 int json_get_bool(const json_t *o, const char *key, bool *out, char *why, size_t why_n);
 /* *out borrows from o. */
 int json_get_str(const json_t *o, const char *key, const char **out, char *why, size_t why_n);
+/* v as an integer: one, or a real without a fraction (5.0), as other services take it.  false: it is none.
+ * Reals beyond 2^53, which may stand for another number, are not taken. */
+bool json_integral(const json_t *v, int64_t *out);
 /* As json_object_get, but null counts as absent. */
 json_t *json_get(const json_t *o, const char *key);
 

@@ -69,9 +69,8 @@ static const char *check_keep(const json_t *o, int64_t *seconds)
 	const json_t *anchor = json_object_get(o, "anchor"), *s = json_object_get(o, "seconds");
 	if (!json_is_string(anchor) || strcmp(json_string_value(anchor), "created_at") != 0)
 		return "output_expires_after.anchor must be created_at";
-	if (!json_is_integer(s) || json_integer_value(s) < KEEP_MIN_S || json_integer_value(s) > KEEP_MAX_S)
+	if (!json_integral(s, seconds) || *seconds < KEEP_MIN_S || *seconds > KEEP_MAX_S)
 		return "output_expires_after.seconds must be 3600 to 2592000";
-	*seconds = json_integer_value(s);
 	return NULL;
 }
 

@@ -14,19 +14,26 @@ enum {
 
 /* --- messages --- */
 
-/* Fields of a message; others would be dropped silently by most templates.  From the third on, only templates
- * that show a field take it. */
+/* Fields of a message.  From the third on, only templates that show a field take it.  Others are dropped, and
+ * named as ignored, but for those that hold a part of the conversation. */
 enum { FIRST_OPTIONAL = 2 };
 static const char *const message_fields[] = {"role",       "content",      "name",
 					     "tool_calls", "tool_call_id", "reasoning_content",
 					     "reasoning",  "thinking",     NULL};
+static const char *const unbuilt_fields[] = {"function_call", "audio", "images", "videos", "refusal", NULL};
 
-static bool is_known(const char *name)
+static bool is_one_of(const char *name, const char *const *names)
 {
-	for (int i = 0; message_fields[i]; i++)
-		if (strcmp(name, message_fields[i]) == 0)
+	for (int i = 0; names[i]; i++)
+		if (strcmp(name, names[i]) == 0)
 			return true;
 	return false;
+}
+
+/* Clients send back an assistant's reply with its empty fields. */
+static bool is_empty(const json_t *v)
+{
+	return json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
 }
 
 static int check_call(const json_t *call, size_t at, size_t i, struct api_problem *p)
@@ -41,15 +48,14 @@ static int check_call(const json_t *call, size_t at, size_t i, struct api_proble
 	return 0;
 }
 
-static int check_fields(const json_t *message, size_t at, struct api_problem *p)
+static int check_fields(const json_t *message, size_t at, bool strict, struct api_problem *p)
 {
 	const char *name;
 	json_t *v;
 	json_object_foreach((json_t *)message, name, v)
 	{
-		/* Clients send back an assistant's reply with its empty fields. */
-		bool empty = json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
-		if (!is_known(name) && !empty)
+		bool refused = strict ? !is_one_of(name, message_fields) : is_one_of(name, unbuilt_fields);
+		if (refused && !is_empty(v))
 			return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].%.64s is not taken", at,
 					name);
 	}
@@ -77,22 +83,23 @@ static size_t content_bytes(const json_t *content)
 	return n;
 }
 
-static int check_message(const json_t *m, size_t at, bool openai, size_t *bytes, struct api_problem *p)
+static int check_message(const json_t *m, size_t at, bool openai, bool strict, size_t *bytes,
+			 struct api_problem *p)
 {
 	if (!json_is_object(m))
 		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu] must be {role, content}", at);
 	const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
 	if (!json_is_string(role) || strlen(json_string_value(role)) != json_string_length(role))
 		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
-	bool calls = json_array_size(json_object_get(m, "tool_calls")) > 0;
+	bool assistant = strcmp(json_string_value(role), "assistant") == 0;
 	bool parts = openai && json_is_array(content) && json_array_size(content) > 0;
-	bool none = openai && calls && (!content || json_is_null(content));
+	bool none = openai && assistant && (!content || json_is_null(content));
 	if (!json_is_string(content) && !parts && !none)
 		return api_fail(p, E_BAD_REQUEST, "messages", "messages[%zu].content must be a string%s", at,
 				openai ? " or an array of text parts" : "");
 	*bytes += content_bytes(content);
 	if (openai)
-		return check_fields(m, at, p);
+		return check_fields(m, at, strict, p);
 	const char *name;
 	json_t *v;
 	json_object_foreach((json_t *)m, name,
@@ -103,7 +110,7 @@ static int check_message(const json_t *m, size_t at, bool openai, size_t *bytes,
 	return 0;
 }
 
-static int check_messages(const struct chat_request *r, size_t *bytes, struct api_problem *p)
+static int check_messages(const struct chat_request *r, bool strict, size_t *bytes, struct api_problem *p)
 {
 	size_t n = json_array_size(r->messages);
 	*bytes = 0;
@@ -111,7 +118,7 @@ static int check_messages(const struct chat_request *r, size_t *bytes, struct ap
 		return api_fail(p, E_BAD_REQUEST, "messages", "messages must be an array of 1 to %d messages",
 				MESSAGES_MAX);
 	for (size_t i = 0; i < n; i++) {
-		int rc = check_message(json_array_get(r->messages, i), i, r->openai, bytes, p);
+		int rc = check_message(json_array_get(r->messages, i), i, r->openai, strict, bytes, p);
 		if (rc)
 			return rc;
 	}
@@ -191,6 +198,32 @@ static int check_shown(const struct service *svc, const struct chat_request *r, 
 	return 0;
 }
 
+/* The messages with the fields that they may have; the others are named as ignored, each once. */
+static json_t *known_fields(const struct service *svc, const struct chat_request *r, char *ignored,
+			    size_t ignored_n, struct api_problem *p)
+{
+	json_t *all = json_array(), *named = json_object(), *v;
+	const json_t *m;
+	const char *name;
+	size_t at;
+	json_array_foreach(r->messages, at, m)
+	{
+		json_t *known = json_object();
+		json_object_foreach((json_t *)m, name, v)
+		{
+			if (is_one_of(name, message_fields)) {
+				json_object_set(known, name, v);
+			} else if (!is_empty(v) && !json_object_get(named, name)) {
+				json_object_set_new(named, name, json_true());
+				ignore(svc, "messages", name, ignored, ignored_n, p);
+			}
+		}
+		json_array_append_new(all, known);
+	}
+	json_decref(named);
+	return all;
+}
+
 /* --- the prompt --- */
 
 int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
@@ -199,8 +232,8 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 {
 	char why[256] = "";
 	size_t bytes;
-	json_t *kwargs = NULL;
-	int rc = check_messages(r, &bytes, p);
+	json_t *kwargs = NULL, *messages = NULL;
+	int rc = check_messages(r, svc->strict, &bytes, p);
 	if (rc)
 		return rc;
 	if (!svc->chat)
@@ -212,7 +245,9 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 		rc = check_shown(svc, r, ignored, ignored_n, p);
 	if (!rc)
 		rc = variables(svc, r, &kwargs, ignored, ignored_n, p);
-	struct chat_input rq = {.messages = r->messages,
+	if (!rc)
+		messages = known_fields(svc, r, ignored, ignored_n, p);
+	struct chat_input rq = {.messages = messages,
 				.tools = r->tools.tools,
 				.documents = r->documents,
 				.kwargs = kwargs,
@@ -221,6 +256,7 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 	if (!rc && chat_render_json(svc->chat, &rq, out, why, sizeof why))
 		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", why);
 	json_decref(kwargs);
+	json_decref(messages);
 	if (rc)
 		return rc;
 	*reasoning_open = reasoning_is_open(out->text.p ? out->text.p : "", out->text.len);

@@ -1,5 +1,6 @@
 #include "controller/request/request_fields.h"
 
+#include "base/json.h"
 #include "formats/config.h"
 
 #include <errno.h>
@@ -60,10 +61,10 @@ static int set_num_above(struct request_fields *f, const struct field *d, const 
 
 static int set_int(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
-	if (!json_is_integer(v))
+	int64_t x;
+	if (!json_integral(v, &x))
 		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an integer%s", d->name,
 				json_is_real(v) && fabs(json_real_value(v)) >= 9e18 ? " below 2^63" : "");
-	int64_t x = json_integer_value(v);
 	if ((double)x < d->lo || (double)x > d->hi)
 		return api_fail(p, E_BAD_REQUEST, d->name, "%s is %lld, must be from %.0f to %.0f", d->name,
 				(long long)x, d->lo, d->hi);
@@ -91,6 +92,12 @@ static int set_str(struct request_fields *f, const struct field *d, const json_t
 				"%s must be a string of 1 to %.0f bytes without NUL", d->name, d->hi);
 	memcpy((char *)f + d->at, &s, sizeof s);
 	return 0;
+}
+
+/* As OpenAI's API does, "" is as good as none. */
+static int set_user(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	return json_is_string(v) && json_string_length(v) == 0 ? 0 : set_str(f, d, v, p);
 }
 
 static int set_array(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
@@ -135,7 +142,8 @@ static int set_early(struct request_fields *f, const struct field *d, const json
 static int set_max_tokens(struct request_fields *f, const struct field *d, const json_t *v,
 			  struct api_problem *p)
 {
-	f->no_output = json_is_integer(v) && json_integer_value(v) == 0;
+	int64_t x;
+	f->no_output = json_integral(v, &x) && x == 0;
 	return set_int(f, d, v, p);
 }
 
@@ -292,7 +300,7 @@ static const struct field fields[] = {
 	{"tokens", SUBMIT, set_array, AT(tokens), 0, 0},
 	{"messages", SUBMIT | CHAT, set_array, AT(messages), 0, 0},
 	{"stream", SUBMIT | HTTP, set_bool, AT(stream), 0, 0},
-	{"user", SUBMIT | HTTP, set_str, AT(user), 0, NAME_BYTES_MAX},
+	{"user", SUBMIT | HTTP, set_user, AT(user), 0, NAME_BYTES_MAX},
 	{"cache_salt", SUBMIT | HTTP, set_str, AT(cache_salt), 0, NAME_BYTES_MAX},
 	{"key", SUBMIT, set_str, AT(key), 0, NAME_BYTES_MAX},
 	{"deadline_ms", SUBMIT | HTTP, set_int, AT(deadline_ms), 1, DEADLINE_MS_MAX},

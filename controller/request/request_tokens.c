@@ -1,5 +1,6 @@
 #include "controller/request/request_tokens.h"
 
+#include "base/json.h"
 #include "formats/config.h"
 
 #include <errno.h>
@@ -8,15 +9,14 @@
 static int64_t token_id(const struct service *svc, const json_t *v, const char *field, size_t at,
 			struct api_problem *p)
 {
-	if (!json_is_integer(v)) {
+	int64_t id;
+	if (!json_integral(v, &id)) {
 		api_fail(p, E_BAD_REQUEST, field, "%s[%zu] must be an integer", field, at);
 		return -1;
 	}
-	json_int_t id = json_integer_value(v);
 	if (id < 0 || id >= svc->config->n_vocab) {
-		api_fail(p, E_BAD_REQUEST, field,
-			 "%s[%zu] is %" JSON_INTEGER_FORMAT ", the vocabulary has ids 0 to %d", field, at, id,
-			 svc->config->n_vocab - 1);
+		api_fail(p, E_BAD_REQUEST, field, "%s[%zu] is %lld, the vocabulary has ids 0 to %d", field,
+			 at, (long long)id, svc->config->n_vocab - 1);
 		return -1;
 	}
 	return id;

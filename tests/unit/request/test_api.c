@@ -302,14 +302,16 @@ Test(api, numbers_out_of_range_are_named)
 		{"\"n\": 9223372036854775807", "n is 9223372036854775807"},
 		{"\"max_tokens\": 0", "max_tokens"},
 		{"\"max_tokens\": -5", "max_tokens"},
-		{"\"max_tokens\": 2.0", "max_tokens"},
+		{"\"max_tokens\": 2.5", "max_tokens"},
 		{"\"max_tokens\": [1]", "max_tokens"},
 		{"\"min_tokens\": -1", "min_tokens"},
 		{"\"min_tokens\": 5000", "min_tokens"},
 		{"\"logprobs\": 65", "logprobs"},
 		{"\"logprobs\": -1", "logprobs"},
 		{"\"prompt_logprobs\": 100", "prompt_logprobs"},
-		{"\"seed\": 1.0", "seed"},
+		{"\"seed\": 1.5", "seed"},
+		{"\"seed\": 1e17", "seed must be an integer"},
+		{"\"n\": 65.0", "n is 65"},
 		{"\"ignore_eos\": 1", "ignore_eos"},
 		{"\"skip_special_tokens\": \"no\"", "skip_special_tokens"},
 	};
@@ -538,8 +540,18 @@ Test(api, wrong_messages_are_named)
 		E_BAD_REQUEST, "content must be a string");
 	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
 		E_BAD_REQUEST, "messages[0].content[0]");
-	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"weight\": 1}]}",
-		E_BAD_REQUEST, "weight");
+	refused(API_CHAT,
+		"{\"messages\": [{\"role\": \"assistant\", \"function_call\": {\"name\": \"f\", "
+		"\"arguments\": \"{}\"}}]}",
+		E_BAD_REQUEST, "messages[0].function_call is not taken");
+	refused(API_CHAT, "{\"messages\": [{\"role\": \"assistant\", \"refusal\": \"no\"}]}", E_BAD_REQUEST,
+		"messages[0].refusal is not taken");
+	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"id\": \"1\"}]}", E_BAD_REQUEST,
+		"messages[0].content");
+	refused(API_JOBS, "{\"messages\": [{\"role\": \"assistant\"}]}", E_BAD_REQUEST,
+		"messages[0].content");
+	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"id\": 1}]}",
+		E_BAD_REQUEST, "messages[0].id is not taken");
 	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"Bob\"}]}",
 		E_BAD_REQUEST, "name");
 	refused(API_CHAT,
