@@ -8,6 +8,7 @@
 #include "cli/process.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
+#include "formats/model_kind.h"
 #include "formats/safetensors.h"
 #include "formats/weights.h"
 
@@ -268,15 +269,17 @@ static int inspect_model(const struct opts *o, const char *dir)
 	struct model_config c;
 	struct weights *w;
 	char why[1024];
-	if (!file_is_dir(dir))
-		return term_error(file_exists(dir)
-					  ? "%s is not a model directory (config.json and *.safetensors)"
-					  : "%s: no such directory",
-				  dir);
-	if (model_config_load(dir, &c, why, sizeof why))
+	if (!file_is_dir(dir)) {
+		model_kind_check(dir, why, sizeof why);
 		return term_error("%s", why);
+	}
+	if (model_config_load(dir, &c, why, sizeof why)) {
+		model_kind_check(dir, why, sizeof why);
+		return term_error("%s", why);
+	}
 	if (weights_open(dir, &c, &w, why, sizeof why)) {
 		model_config_fini(&c);
+		model_kind_check(dir, why, sizeof why); /* has a better reason, or none */
 		return term_error("%s", why);
 	}
 	json_t *d = describe_model(dir, &c, w);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/process.h"
 #include "cli/terminal/term.h"
+#include "formats/model_kind.h"
 #include "formats/shard.h"
 #include "proto/local_token.h"
 
@@ -140,26 +141,6 @@ const size_t launch_n_listen_options = sizeof launch_listen_options / sizeof *la
 
 /* ---- checks ---- */
 
-static int check_model(const char *model, char *why, size_t why_n)
-{
-	if (!file_exists(model))
-		return err_why(why, why_n, -ENOENT,
-			       "%s: no such model; MODEL is a directory with config.json and *.safetensors",
-			       model);
-	if (!file_is_dir(model))
-		return err_why(why, why_n, -ENOSYS,
-			       "%s: serving single files (.gguf, .bin) is not built yet; use a directory in "
-			       "Hugging Face layout",
-			       model);
-	char *config = file_join(model, "config.json");
-	bool there = file_exists(config);
-	free(config);
-	if (!there)
-		return err_why(why, why_n, -ENOENT,
-			       "%s holds no config.json; MODEL is a directory in Hugging Face layout", model);
-	return 0;
-}
-
 /* The number of workers, and their devices. */
 static int plan_workers(const struct opts *o, struct launch *l, char *why, size_t why_n)
 {
@@ -213,7 +194,7 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 	if (!(fraction >= 0.01 && fraction <= 1))
 		return err_why(why, why_n, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1",
 			       fraction);
-	int rc = check_model(model, why, why_n);
+	int rc = model_kind_check(model, why, why_n);
 	if (!rc && opts_int(o, "tp", 1) > 1)
 		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
 	return rc;

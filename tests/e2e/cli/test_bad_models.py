@@ -243,6 +243,36 @@ def test_a_path_without_a_model_is_named(run, path, words):
     assert_plain(r.stderr, words)
 
 
+def a_git_lfs_pointer(m):
+    (m / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n")
+    return ["git lfs pull"]
+
+
+def a_lora_adapter(m):
+    (m / "config.json").unlink()
+    (m / "model.safetensors").rename(m / "adapter_model.safetensors")
+    (m / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
+    return ["LoRA adapter of org/base"]
+
+
+def nothing(m):
+    for f in list(m.iterdir()):
+        f.unlink()
+    return ["is empty"]
+
+
+@pytest.mark.parametrize("command, way", [
+    *((c, w) for c in ("serve", "run", "inspect") for w in (a_git_lfs_pointer, a_lora_adapter, nothing)),
+    ("serve", no_tokenizer), ("run", no_tokenizer),
+], ids=lambda x: getattr(x, "__name__", x))
+def test_what_is_not_a_model_is_named_as_what_it_is(run, model, command, way):
+    words = way(model)
+    r = run(command, model, *(["a"] if command == "run" else []))
+    assert (r.returncode, r.stdout) == (1, "")
+    assert len(r.stderr.splitlines()) == 1, r.stderr
+    assert str(model) in r.stderr and any(w in r.stderr for w in words), r.stderr
+
+
 def test_a_single_file_is_refused_by_name(run, tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF" + b"\0" * 100)

@@ -1,0 +1,151 @@
+/* test_model_kind.c - what a path is that is not a model, and what to do. */
+#include "formats/model_kind.h"
+
+#include "base/alloc.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static char dir[64], why[1024];
+
+static void set_up(void)
+{
+	snprintf(dir, sizeof dir, "/tmp/quern-kind-XXXXXX");
+	cr_assert(mkdtemp(dir));
+}
+
+static void tear_down(void)
+{
+	char *command = xasprintf("rm -r %s", dir);
+	cr_expect_eq(system(command), 0);
+	free(command);
+}
+
+TestSuite(model_kind, .init = set_up, .fini = tear_down, .timeout = 20);
+
+static void put(const char *name, const char *text)
+{
+	char *path = xasprintf("%s/%s", dir, name);
+	FILE *f = fopen(path, "w");
+	cr_assert(f);
+	fputs(text, f);
+	fclose(f);
+	free(path);
+}
+
+static void put_model(void)
+{
+	put("config.json", "{}");
+	put("model-00001-of-00001.safetensors", "x");
+	put("tokenizer.json", "{}");
+}
+
+/* Expects the error, and the words in its reason. */
+#define EXPECT(path, rc, ...)                                                                                \
+	do {                                                                                                 \
+		const char *const words[] = {__VA_ARGS__};                                                   \
+		cr_expect_eq(model_kind_check(path, why, sizeof why), rc, "%s", why);                        \
+		for (size_t i = 0; i < sizeof words / sizeof *words; i++)                                    \
+			cr_expect(strstr(why, words[i]), "no \"%s\" in: %s", words[i], why);                 \
+	} while (0)
+
+static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:1234\nsize 4096\n";
+
+Test(model_kind, a_model_passes)
+{
+	put_model();
+	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
+	/* What lies beside it does not matter. */
+	put("pytorch_model.bin", pointer);
+	put("model.gguf", "GGUF");
+	put("adapter_config.json", "{}");
+	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
+}
+
+Test(model_kind, git_lfs_pointers_are_named)
+{
+	static const char *const names[] = {"config.json", "model-00001-of-00001.safetensors",
+					    "tokenizer.json"};
+	for (size_t k = 0; k < 3; k++) {
+		put_model();
+		put(names[k], pointer);
+		EXPECT(dir, -EBADMSG, names[k], "git-lfs pointer", "git lfs pull");
+	}
+	char *path = xasprintf("%s/config.json", dir);
+	put("config.json", pointer);
+	EXPECT(path, -EBADMSG, "git-lfs pointer", "git lfs pull");
+	free(path);
+}
+
+Test(model_kind, an_adapter_is_named_with_its_base)
+{
+	put("adapter_config.json", "{\"base_model_name_or_path\": \"org/base-7B\"}");
+	put("adapter_model.safetensors", "x");
+	put("tokenizer.json", "{}");
+	EXPECT(dir, -ENOTSUP, "LoRA adapter of org/base-7B", "merge");
+}
+
+Test(model_kind, other_formats_are_named)
+{
+	char *path = xasprintf("%s/m.gguf", dir);
+	put("m.gguf", "GGUF\3");
+	EXPECT(path, -ENOTSUP, "GGUF", "not built yet", "Hugging Face layout");
+	free(path);
+	EXPECT(dir, -ENOTSUP, "GGUF", "m.gguf");
+	put("config.json", "{}");
+	EXPECT(dir, -ENOTSUP, "GGUF", "*.safetensors");
+	put("pytorch_model.bin", "x");
+	EXPECT(dir, -ENOTSUP, "PyTorch", "pytorch_model.bin", "*.safetensors");
+	put("model.safetensors", "x");
+	path = xasprintf("%s/model.safetensors", dir);
+	EXPECT(path, -ENOTSUP, "the directory that holds it");
+	free(path);
+}
+
+Test(model_kind, other_layouts_are_named)
+{
+	EXPECT(dir, -ENOENT, "is empty", "config.json");
+	put("README.md", "x");
+	EXPECT(dir, -ENOENT, "holds no config.json");
+	put("params.json", "{}");
+	EXPECT(dir, -ENOTSUP, "publisher's own layout", "config.json");
+	put("model_index.json", "{}");
+	EXPECT(dir, -ENOTSUP, "images");
+	char *path = xasprintf("%s/snapshots", dir);
+	cr_assert_eq(mkdir(path, 0700), 0);
+	EXPECT(dir, -ENOENT, "Hugging Face's cache", path);
+	free(path);
+}
+
+Test(model_kind, missing_parts_are_named)
+{
+	put("config.json", "{}");
+	EXPECT(dir, -ENOENT, "*.safetensors", "interrupted");
+	put("model.safetensors", "x");
+	EXPECT(dir, -ENOENT, "tokenizer.json", "download it");
+	put("tokenizer.model", "x");
+	EXPECT(dir, -ENOENT, "tokenizer.json", "save_pretrained");
+}
+
+Test(model_kind, a_name_of_hugging_face_is_no_path)
+{
+	EXPECT("org/no-such-model", -ENOENT, "no such model",
+	       "hf download org/no-such-model --local-dir no-such-model");
+	EXPECT("/no/such/model", -ENOENT, "no such model");
+	cr_expect_null(strstr(why, "hf download"));
+	EXPECT("./model", -ENOENT, "no such model");
+	cr_expect_null(strstr(why, "hf download"));
+}
+
+Test(model_kind, a_pipe_is_not_waited_for)
+{
+	char *path = xasprintf("%s/x.json", dir);
+	cr_assert_eq(mkfifo(path, 0600), 0);
+	EXPECT(dir, -ENOENT, "config.json");
+	EXPECT(path, -ENOTSUP, "is a file");
+	free(path);
+}
