@@ -20,9 +20,9 @@ def sources(root):
 
 
 def folder(path):
-    """The folder that sets a file's rules: controller/x, else the first folder of its path."""
+    """The folder that sets a file's rules: controller/x, cli/x, else the first folder of its path."""
     parts = path.parts
-    return "/".join(parts[:2]) if parts[0] == "controller" and len(parts) > 2 else parts[0]
+    return "/".join(parts[:2]) if parts[0] in ("controller", "cli") and len(parts) > 2 else parts[0]
 
 
 def read(root, path):
