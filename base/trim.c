@@ -2,10 +2,11 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { EVERY_US = 1000 * 1000, GROWTH = 1 << 20, PART = 32 };
+enum { EVERY_US = 1000 * 1000, AGAIN_MAX_US = 32 * EVERY_US, GROWTH = 1 << 20, PART = 32 };
 
 /* Bytes; 0: not known. */
 static size_t resident(void)
@@ -28,11 +29,15 @@ int64_t trim_tick(void *user, int64_t now_us)
 {
 	struct trim *t = user;
 	size_t now = resident();
-	if (now < t->kept)
-		t->kept = now;
-	if (now > t->kept + t->kept / PART + GROWTH) {
-		malloc_trim(0);
-		t->kept = resident();
-	}
+	bool grown = now > t->kept + t->kept / PART + GROWTH;
+	if (!grown && now_us < t->again_us)
+		return now_us + EVERY_US;
+	malloc_trim(0);
+	t->kept = resident();
+	bool gained = t->kept + now / PART < now;
+	t->wait_us = gained || grown || !t->wait_us  ? EVERY_US
+		     : t->wait_us > AGAIN_MAX_US / 2 ? AGAIN_MAX_US
+						     : 2 * t->wait_us;
+	t->again_us = now_us + t->wait_us;
 	return now_us + EVERY_US;
 }

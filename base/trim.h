@@ -7,11 +7,14 @@
 #include <stdint.h>
 
 struct trim {
-	size_t kept; /* bytes resident after the last time; zeroed at first */
+	size_t kept; /* bytes resident after the last time; all zero at first */
+	int64_t wait_us, again_us;
 };
 
-/* A housekeeper's tick (housekeeper.h; user: a struct trim): every second, if the process has grown by a
- * thirty-second of what was resident last time, and 1 MiB. */
+/* A housekeeper's tick (housekeeper.h; user: a struct trim): a second after the process has grown by a
+ * thirty-second of what was resident last time, and 1 MiB, or after the last time if that gave back as much;
+ * else after twice the wait before, and at least every 32 seconds: what is freed later is not seen to grow.
+ */
 int64_t trim_tick(void *user, int64_t now_us);
 
 #endif

@@ -141,6 +141,7 @@ static size_t resident(void)
 }
 
 static void *pinned;
+static atomic_uint used, may_free;
 
 /* A block that stays keeps those before it from being given back by free() alone. */
 static void *use_memory(void *arg)
@@ -150,6 +151,8 @@ static void *use_memory(void *arg)
 	for (int i = 0; i < N; i++)
 		memset(all[i] = xmalloc(BYTES), 1, BYTES);
 	pinned = xmalloc(BYTES);
+	atomic_store(&used, 1);
+	await(&may_free, 1);
 	for (int i = 0; i < N; i++)
 		free(all[i]);
 	free(all);
@@ -163,8 +166,13 @@ Test(housekeeper, memory_that_was_freed_is_given_back)
 	start();
 	size_t before = resident();
 	pthread_create(&t, NULL, use_memory, NULL);
-	pthread_join(t, NULL);
+	await(&used, 1);
 	cr_expect(resident() > before + (50 << 20), "%zu before, %zu now", before, resident());
+	/* Freed once its growth has been looked at. */
+	int64_t next = trim_tick(&trim, 1);
+	cr_expect(next > 1 && trim.kept > before + (50 << 20));
+	atomic_store(&may_free, 1);
+	pthread_join(t, NULL);
 	int part = housekeeper_add(house, &(struct house_part){.fd = -1, .tick = trim_tick, .user = &trim});
 	/* 2 MiB: what malloc keeps for itself */
 	for (int i = 0; i < 2000 && resident() > before + (2 << 20); i++)
