@@ -180,7 +180,7 @@ void exchange_close(struct exchange *x, bool cut)
 	hangup_del(x->host->hangup, x->watch);
 	x->watch = 0;
 	pthread_mutex_lock(&x->lock);
-	count_request(x, cut || x->dead);
+	count_request(x, (cut || x->dead) && !x->endless);
 	x->dead = x->over = true;
 	x->conn = NULL;
 	buf_fini(&x->out);
@@ -329,6 +329,7 @@ void exchange_stream(struct exchange *x)
 {
 	pthread_mutex_lock(&x->lock);
 	x->phase = EXCHANGE_STREAM;
+	x->endless = true;
 	x->status = MHD_HTTP_OK;
 	wake(x);
 	pthread_mutex_unlock(&x->lock);

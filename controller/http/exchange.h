@@ -144,6 +144,7 @@ struct exchange {
 	bool suspended;
 	bool chunked;      /* a stream's end is a chunk; else (HTTP/1.0) the connection's end */
 	bool dead;         /* the client has disconnected, or the service ends: nothing more is sent */
+	bool endless;      /* a stream that ends when its client closes it */
 	bool over;         /* nothing more will be put into out */
 	char id[64];       /* the reply's, where it has one ("chatcmpl-...") */
 	unsigned status;   /* of the reply; 0: none was begun */
@@ -188,7 +189,8 @@ void exchange_error(struct exchange *x, unsigned status, const char *type, const
 		    const char *code, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 /* The same with the status and type that belong to a code of proto/codes.h. */
 void exchange_fail(struct exchange *x, enum code code, const char *param, const char *why);
-/* The reply becomes a stream of events that another thread appends with exchange_push(). */
+/* The reply becomes a stream of events that another thread appends with exchange_push(), until the client
+ * closes it: nothing is cut by that. */
 void exchange_stream(struct exchange *x);
 /* Appends to the stream.  -EAGAIN: more than max_unread bytes of it are not read yet, nothing was appended;
  * -EPIPE: the client has disconnected. */

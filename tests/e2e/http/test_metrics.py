@@ -139,6 +139,23 @@ def test_a_client_that_disconnects_is_a_line_too(logged):
     assert line["finish"] == "cut"
 
 
+def test_closing_the_live_stream_is_its_end(logged):
+    """A browser that closes the page has cut nothing."""
+    host, port = logged.http.removeprefix("http://").split(":")
+    before = scrape(logged)
+    n = len(lines(logged.access))
+    with socket.create_connection((host, int(port)), 60) as s:
+        s.sendall(b"GET /api/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        got = b""
+        while b"data: " not in got:
+            got += s.recv(65536)
+    line = eventually(lambda: [x for x in lines(logged.access)[n:] if x["path"] == "/api/live"], what="a line")[0]
+    assert line["status"] == 200 and "finish" not in line and "error" not in line
+    after = scrape(logged)
+    assert value(after, "http_requests_total", status="cut") == value(before, "http_requests_total", status="cut")
+    assert value(after, "http_requests_total", status="2xx") > value(before, "http_requests_total", status="2xx")
+
+
 def test_a_file_that_was_moved_away_is_opened_again(logged, tmp_path):
     ask(logged, "/version")
     eventually(lambda: lines(logged.access), what="a line")
