@@ -35,7 +35,7 @@ SRC_sim_cuda := $(filter-out %/blas_none.cu,$(wildcard kernels/cuda/*.cu))
 SRC_cuda := $(filter-out $(if $(NCCL_H),,%/nccl.cu) $(if $(CUBLAS_H),%/blas_none.cu,%/blas.cu),$(wildcard kernels/cuda/*.cu))
 OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
 # What the table needs of base, and where ranks meet, as code that can stand in a shared object.
-OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c \
+OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c base/utf8.c base/buf.c \
 	$(if $(NCCL_H),kernels/cpu/shm.c))
 
 .PHONY: cuda cudasim cudasim-tests cudarace
@@ -70,7 +70,7 @@ $(BUILD)/obj/cuda/%.o: %.c
 $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -ldl -o $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -ldl -o $@
 
 # ---- on a machine with a GPU ----
 #   make gpu-check   kernel tests, golden models, same tokens, compute-sanitizer     docs/performance/gpu-check.json
@@ -164,7 +164,7 @@ $(BUILD)/obj/race/%.o: %.cc
 $(BUILD)/lib/libquern-cudarace.so: $(OBJ_race) $(OBJ_cuda_base) $(OBJ_sim_nccl)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CXX) $(LDFLAGS) -shared $^ -lm -lpthread -o $@
+	$(Q)$(CXX) -Wl,-z,defs $(LDFLAGS) -shared $^ -lm -lpthread -o $@
 
 $(BUILD)/obj/tests/cudarace/%.o: tests/cudarace/%.cc
 	@mkdir -p $(@D)
@@ -192,7 +192,7 @@ $(BUILD)/obj/sim/%.o: %.cc
 $(BUILD)/lib/libquern-cudasim.so: $(OBJ_sim) $(OBJ_cuda_base) $(OBJ_sim_nccl)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) -shared $^ -lm -lpthread -o $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN),-Wl,-z,defs) $(LDFLAGS) -shared $^ -lm -lpthread -o $@
 
 $(BUILD)/obj/tests/cudasim/%.o: FLAGS += -DQUERN_CUDASIM
 $(BUILD)/obj/tests/cudasim/%.o: tests/cudasim/%.cc
