@@ -47,14 +47,12 @@ static void set_echo(struct subrequest *s, const struct service *svc, const json
 	s->echo = buf_take(&text);
 }
 
-/* The job is an owner's: served from the owner's share, and sharing no prefixes with others, whatever the
- * request names as user. */
+/* The job is an owner's: served from the owner's share, and sharing no prefixes with others.  The user that
+ * the request names is one of this owner's. */
 static void set_owner(struct submit *s, const char *owner, uint32_t share)
 {
 	char *salt = xasprintf("%s/%s", owner, s->cache_salt ? s->cache_salt : "");
 	s->share = share;
-	free(s->user);
-	s->user = xstrdup(owner);
 	s->owner = xasprintf("%c%s", SUBMIT_API_KEY, owner);
 	free(s->cache_salt);
 	s->cache_salt = salt;
@@ -62,10 +60,10 @@ static void set_owner(struct submit *s, const char *owner, uint32_t share)
 
 static void own_by_key(const struct exchange *x, struct submit *s)
 {
-	char name[APIKEY_NAME_MAX];
-	uint32_t share;
-	api_key_name(x->key, name, &share);
-	set_owner(s, name, share);
+	struct api_key_terms key;
+	api_key_terms(x->key, &key);
+	set_owner(s, key.name, key.share);
+	s->priority = api_key_priority(&key, s->priority);
 }
 
 /* A line of a batch: its jobs survive a restart, and run behind requests with a client that waits. */
@@ -75,7 +73,8 @@ static void own_by_line(const struct completion *c, struct submit *s, const json
 	char key[COMPLETIONS_KEY_SIZE];
 	completions_job_key(key, line->key, c->n_subs, i);
 	if (line->owner[0])
-		set_owner(s, line->owner, line->share);
+		set_owner(s, line->owner, line->terms.share);
+	s->priority = api_key_priority(&line->terms, s->priority);
 	free(s->key);
 	s->key = xstrdup(key);
 	s->durable = s->keep = true;

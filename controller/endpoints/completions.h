@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "controller/http/api_keys.h"
+
 #include <stdint.h>
 
 void completions_call_text(struct exchange *x, const char *rest);
@@ -19,7 +21,7 @@ struct completions_line {
 	char key[COMPLETIONS_KEY_SIZE - 24]; /* prefix of its jobs' idempotency keys */
 	int32_t priority;                    /* added to the request's */
 	const char *owner;                   /* name of the key that the batch belongs to; "" for none */
-	uint32_t share;
+	struct api_key_terms terms;          /* of that key; for none, any priority */
 };
 
 /* The same as the routes, for a line in x->body of an exchange without a connection. */

@@ -185,7 +185,7 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 	r->line = line;
 	r->custom_id = custom_id ? custom_id : xstrdup("");
 	r->jobs = (struct completions_line){
-		.priority = OPENAI_BATCH_PRIORITY, .owner = b->owner, .share = b->share};
+		.priority = OPENAI_BATCH_PRIORITY, .owner = b->owner, .terms = b->terms};
 	snprintf(r->jobs.key, sizeof r->jobs.key, "%s/%u", b->id, line);
 	struct exchange *x = body ? exchange_new(bs->host, NULL) : NULL;
 	pthread_mutex_lock(&bs->lock);
@@ -512,25 +512,48 @@ static uint32_t room(struct batches *bs)
 	return wait ? 0 : by_queue < by_window ? by_queue : by_window;
 }
 
-/* One line of each batch in turn. */
+/* Whether a's next line goes before b's: fewer lines of its owner run (by share), or of one owner, of it. */
+static bool goes_before(const struct batches *bs, const struct openai_batch *a, const struct openai_batch *b)
+{
+	uint64_t of_a = openai_batch_owner((struct batches *)bs, a->owner)->n_running;
+	uint64_t of_b = openai_batch_owner((struct batches *)bs, b->owner)->n_running;
+	of_a *= b->terms.share;
+	of_b *= a->terms.share;
+	return of_a != of_b ? of_a < of_b : a->n_running < b->n_running;
+}
+
+struct openai_batch *openai_batch_next(struct batches *bs, uint32_t *line)
+{
+	struct openai_batch *best = NULL;
+	for (struct batch_owner *o = bs->owners; o; o = o->next)
+		o->n_running = 0;
+	for (struct openai_batch *b = bs->first; b; b = b->later)
+		openai_batch_owner(bs, b->owner)->n_running += b->n_running;
+	for (struct openai_batch *b = bs->first; b; b = b->later) {
+		bool runs = b->lines && b->phase == OPENAI_BATCH_RUNNING && !b->ending;
+		if (!runs || (best && !goes_before(bs, b, best)))
+			continue;
+		int64_t next = next_line(b);
+		if (next < 0)
+			continue;
+		best = b;
+		*line = (uint32_t)next;
+	}
+	return best;
+}
+
+/* One line after another, so that a key with many batches does not hold up another's. */
 static void feed(struct batches *bs)
 {
-	uint32_t n = room(bs);
-	for (bool any = true; any && n;) {
-		any = false;
-		for (struct openai_batch *b = bs->first; b && n; b = b->later) {
-			pthread_mutex_lock(&bs->lock);
-			bool runs = b->lines && b->phase == OPENAI_BATCH_RUNNING && !b->ending;
-			int64_t line = runs ? next_line(b) : -1;
-			if (line >= 0)
-				b->next++;
-			pthread_mutex_unlock(&bs->lock);
-			if (line < 0)
-				continue;
-			run_line(bs, b, (uint32_t)line);
-			any = true;
-			n--;
-		}
+	for (uint32_t n = room(bs), line; n; n--) {
+		pthread_mutex_lock(&bs->lock);
+		struct openai_batch *b = openai_batch_next(bs, &line);
+		if (b)
+			b->next++;
+		pthread_mutex_unlock(&bs->lock);
+		if (!b)
+			return;
+		run_line(bs, b, line);
 	}
 }
 
@@ -545,7 +568,7 @@ static void drop_ended(struct batches *bs)
 			continue;
 		}
 		*at = b->later;
-		bs->n_live--;
+		openai_batch_end(bs, b->owner);
 		openai_batch_free(b);
 	}
 	pthread_mutex_unlock(&bs->lock);

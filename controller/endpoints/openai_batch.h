@@ -12,6 +12,7 @@
 #define QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 
 #include "controller/http/exchange.h"
+#include "controller/http/api_keys.h"
 #include "controller/jobs/file_store.h"
 
 #include <jansson.h>
@@ -25,7 +26,9 @@ enum {
 	OPENAI_BATCH_LINES_MAX = 50000,
 	OPENAI_BATCH_LINE_BYTES_MAX = 16 << 20,
 	OPENAI_BATCH_LIVE_MAX = 1000, /* batches that have not ended */
-	OPENAI_BATCH_PRIORITY = 100,  /* added to that of each line: lower runs first */
+	/* A key has at most so many times as many as are then left for others: alone three quarters. */
+	OPENAI_BATCH_LIVE_PART = 3,
+	OPENAI_BATCH_PRIORITY = 100, /* added to that of each line: lower runs first */
 };
 
 /* The journal's live batches are resumed, if need be when it can be opened.  host, mailbox and files are
@@ -43,7 +46,7 @@ void batches_stop(struct batches *bs); /* NULL is fine */
 
 struct openai_batch_request {
 	char owner[FILE_OWNER_SIZE];
-	uint32_t share;
+	struct api_key_terms terms; /* of the owner; any priority for none */
 	const char *input_file;
 	const char *endpoint;
 	const char *window;    /* "24h" */

@@ -34,13 +34,21 @@ struct line_run {
 	struct line_run *next, **prev;
 };
 
+/* A key with live batches, under the lock. */
+struct batch_owner {
+	char name[FILE_OWNER_SIZE];
+	uint32_t n_live;
+	uint32_t n_running; /* lines; the thread's, while it chooses the next */
+	struct batch_owner *next;
+};
+
 /* A live batch.  Fields from `lines` on are under the lock of all. */
 struct openai_batch {
 	int64_t n; /* key in the journal */
 	char id[FILE_ID_SIZE], input_file[FILE_ID_SIZE], owner[FILE_OWNER_SIZE];
 	char output_file[FILE_ID_SIZE], error_file[FILE_ID_SIZE]; /* ids of files to be written */
 	char endpoint[64];
-	uint32_t share;
+	struct api_key_terms terms; /* of the owner, when it was created */
 	int64_t expires_at, output_keep_s;
 	int64_t validate_us, finalize_us; /* the thread's: when it may try again */
 	bool waits_for_room;              /* the thread's: its output, for the disk */
@@ -68,6 +76,7 @@ struct batches {
 	struct journal_db *reader;
 	struct openai_batch *first; /* oldest first; changed by the thread only */
 	struct openai_batch *fresh; /* created, to be taken by the thread */
+	struct batch_owner *owners; /* with live batches */
 	uint32_t n_live;
 	uint32_t n_running;
 	int64_t last_n;
@@ -75,11 +84,22 @@ struct batches {
 	bool wake, stopping;
 };
 
+/* openai_batch.c */
+
+/* The batch whose line is the next to be submitted, and the line: of the key with the fewest lines under way
+ * (by share).  NULL: none.  Under the lock. */
+struct openai_batch *openai_batch_next(struct batches *bs, uint32_t *line);
+
 /* openai_batch_store.c */
+
 /* -EAGAIN: the journal cannot be opened yet. */
 int openai_batch_load(struct batches *bs, char *why, size_t why_n);
 void batches_free(struct batches *bs);
 void openai_batch_free(struct openai_batch *b);
+/* Under the lock: one more live batch of an owner, or one fewer. */
+struct batch_owner *openai_batch_owner(struct batches *bs, const char *name); /* NULL: none live */
+void openai_batch_begin(struct batches *bs, const char *owner);
+void openai_batch_end(struct batches *bs, const char *owner);
 void openai_batch_take_new(struct batches *bs);
 void openai_batch_set_counts(struct openai_batch *b); /* under the lock */
 /* Writes the object to the journal; over: the batch has ended, its lines are deleted. */

@@ -116,12 +116,14 @@ static bool has_batches(struct exchange *x)
 
 static void create(struct exchange *x)
 {
-	struct openai_batch_request r = {.share = 1};
+	struct openai_batch_request r = {.terms = API_KEY_NO_TERMS};
 	json_t *request = common_body_object(x);
 	if (!request)
 		return;
-	if (x->key)
-		api_key_name(x->key, r.owner, &r.share);
+	if (x->key) {
+		api_key_terms(x->key, &r.terms);
+		snprintf(r.owner, sizeof r.owner, "%s", r.terms.name);
+	}
 	r.input_file = text_of(request, "input_file_id");
 	r.endpoint = text_of(request, "endpoint");
 	r.window = text_of(request, "completion_window");

@@ -149,6 +149,92 @@ void openai_batch_free(struct openai_batch *b)
 	free(b);
 }
 
+/* ---- what a key may do, in the record ---- */
+
+static void put_terms(json_t *kept, const struct api_key_terms *t)
+{
+	json_object_set_new(kept, "_share", json_integer(t->share));
+	json_object_set_new(kept, "_priority", json_pack("[i, i]", t->best, t->worst));
+}
+
+static void take_terms(const json_t *kept, struct api_key_terms *t)
+{
+	int best, worst;
+	*t = API_KEY_NO_TERMS;
+	t->share = (uint32_t)json_integer_value(json_object_get(kept, "_share"));
+	t->share += !t->share;
+	if (json_unpack(json_object_get(kept, "_priority"), "[i, i]", &best, &worst) == 0 && best <= worst) {
+		t->best = best;
+		t->worst = worst;
+	}
+}
+
+/* ---- owners ---- */
+
+struct batch_owner *openai_batch_owner(struct batches *bs, const char *name)
+{
+	struct batch_owner *o = bs->owners;
+	while (o && strcmp(o->name, name) != 0)
+		o = o->next;
+	return o;
+}
+
+void openai_batch_begin(struct batches *bs, const char *owner)
+{
+	struct batch_owner *o = openai_batch_owner(bs, owner);
+	if (!o) {
+		o = xcalloc(1, sizeof *o);
+		snprintf(o->name, sizeof o->name, "%s", owner);
+		o->next = bs->owners;
+		bs->owners = o;
+	}
+	o->n_live++;
+	bs->n_live++;
+}
+
+void openai_batch_end(struct batches *bs, const char *owner)
+{
+	struct batch_owner **at = &bs->owners;
+	while (strcmp((*at)->name, owner) != 0)
+		at = &(*at)->next;
+	bs->n_live--;
+	if (--(*at)->n_live)
+		return;
+	struct batch_owner *gone = *at;
+	*at = gone->next;
+	free(gone);
+}
+
+/* Under the lock. */
+static bool may_begin(struct batches *bs, const char *name, char *why, size_t n)
+{
+	const struct batch_owner *o = openai_batch_owner(bs, name);
+	uint32_t its = o ? o->n_live : 0;
+	uint32_t left = bs->n_live < OPENAI_BATCH_LIVE_MAX ? OPENAI_BATCH_LIVE_MAX - bs->n_live : 0;
+	if (bs->stopping)
+		snprintf(why, n, "the service ends");
+	else if (!left)
+		snprintf(why, n, "%u batches have not ended: create another when one has", bs->n_live);
+	else if (*name && its && its + 1 > OPENAI_BATCH_LIVE_PART * (left - 1))
+		snprintf(why, n,
+			 "%u batches of this key have not ended, which is its part of the %d of all keys: "
+			 "create another when one has",
+			 its, OPENAI_BATCH_LIVE_MAX);
+	else
+		return true;
+	return false;
+}
+
+static void free_owners(struct batches *bs)
+{
+	struct batch_owner *o;
+	while ((o = bs->owners)) {
+		bs->owners = o->next;
+		free(o);
+	}
+	bs->n_live = 0;
+}
+
 static void free_list(struct openai_batch **first)
 {
 	struct openai_batch *next;
@@ -161,6 +247,7 @@ static void free_list(struct openai_batch **first)
 
 void batches_free(struct batches *bs)
 {
+	free_owners(bs);
 	free_list(&bs->first);
 	free_list(&bs->fresh);
 	journal_reader_close(bs->reader);
@@ -214,7 +301,7 @@ void openai_batch_save(struct batches *bs, struct openai_batch *b, bool over)
 	openai_batch_set_counts(b);
 	/* Fields that OpenAI does not show, for a restart. */
 	json_t *kept = json_copy(b->object);
-	json_object_set_new(kept, "_share", json_integer(b->share));
+	put_terms(kept, &b->terms);
 	json_object_set_new(kept, "_output_keep_s", json_integer(b->output_keep_s));
 	json_object_set_new(kept, "_output_file", json_string(b->output_file));
 	json_object_set_new(kept, "_error_file", json_string(b->error_file));
@@ -259,7 +346,7 @@ static struct openai_batch *parse_record(int64_t n, const char *owner, const cha
 	take_text(o, "endpoint", b->endpoint, sizeof b->endpoint);
 	take_text(o, "_output_file", b->output_file, sizeof b->output_file);
 	take_text(o, "_error_file", b->error_file, sizeof b->error_file);
-	b->share = (uint32_t)json_integer_value(json_object_get(o, "_share"));
+	take_terms(o, &b->terms);
 	b->output_keep_s = json_integer_value(json_object_get(o, "_output_keep_s"));
 	b->expires_at = json_integer_value(json_object_get(o, "expires_at"));
 	b->cancelled = json_is_true(json_object_get(o, "_cancelled"));
@@ -305,14 +392,14 @@ int openai_batch_load(struct batches *bs, char *why, size_t why_n)
 		}
 		*last = b;
 		last = &b->later;
-		bs->n_live++;
+		openai_batch_begin(bs, b->owner);
 	}
 	sqlite3_reset(s);
 	if (rc != SQLITE_DONE) {
 		rc = err_why(why, why_n, -EIO, "batches: the journal cannot be read: %s",
 			     journal_errmsg(bs->reader));
 		free_list(&bs->first);
-		bs->n_live = 0;
+		free_owners(bs);
 		journal_reader_close(bs->reader);
 		bs->reader = NULL;
 		return rc;
@@ -503,10 +590,10 @@ static void on_created(void *user, int rc, const char *why)
 	struct batches *bs = c->bs;
 	if (rc) {
 		c->done(c->user, -EAGAIN, NULL, NULL, why);
-		openai_batch_free(c->batch);
 		pthread_mutex_lock(&bs->lock);
-		bs->n_live--;
+		openai_batch_end(bs, c->batch->owner);
 		pthread_mutex_unlock(&bs->lock);
+		openai_batch_free(c->batch);
 		free(c);
 		return;
 	}
@@ -561,12 +648,13 @@ void batches_create(struct batches *bs, const struct openai_batch_request *r,
 		return;
 	}
 	pthread_mutex_lock(&bs->lock);
-	bool full = bs->n_live >= OPENAI_BATCH_LIVE_MAX || bs->stopping;
-	bs->n_live += !full;
+	bool full = !may_begin(bs, r->owner, why, sizeof why);
 	int64_t n = full ? 0 : ++bs->last_n;
+	if (!full)
+		openai_batch_begin(bs, r->owner);
 	pthread_mutex_unlock(&bs->lock);
 	if (full) {
-		done(user, -EAGAIN, NULL, NULL, "too many batches have not ended");
+		done(user, -EAGAIN, NULL, NULL, why);
 		return;
 	}
 	struct openai_batch *b = xcalloc(1, sizeof *b);
@@ -578,7 +666,7 @@ void batches_create(struct batches *bs, const struct openai_batch_request *r,
 	snprintf(b->owner, sizeof b->owner, "%s", r->owner);
 	snprintf(b->input_file, sizeof b->input_file, "%s", r->input_file);
 	snprintf(b->endpoint, sizeof b->endpoint, "%s", r->endpoint);
-	b->share = r->share;
+	b->terms = r->terms;
 	b->output_keep_s = r->output_keep_s;
 	b->expires_at = now + window_seconds(r->window);
 	b->object = new_object(b, r, now);
@@ -592,7 +680,7 @@ void batches_create(struct batches *bs, const struct openai_batch_request *r,
 	snprintf(o->id, sizeof o->id, "%s", b->id);
 	o->created_at = now;
 	json_t *kept = json_copy(b->object);
-	json_object_set_new(kept, "_share", json_integer(b->share));
+	put_terms(kept, &b->terms);
 	json_object_set_new(kept, "_output_keep_s", json_integer(b->output_keep_s));
 	json_object_set_new(kept, "_output_file", json_string(b->output_file));
 	json_object_set_new(kept, "_error_file", json_string(b->error_file));

@@ -15,6 +15,7 @@
 #include <zmq.h>
 
 enum {
+	QUEUE_PART = 3, /* is_full() */
 	/* Commands per turn: a flood of jobs must not hold up those that run. */
 	COMMANDS_MAX = 256,
 };
@@ -35,10 +36,32 @@ static bool beam_fits(const struct params *p)
 				  p->n_stop_ids <= PARAMS_BEAM_STOPS_MAX);
 }
 
+/* Whether the queue, or the part of it that the job's account may fill, is full.  An account has at most
+ * QUEUE_PART times as much waiting as is then left for others: alone three quarters of the queue.  The rest
+ * is divided likewise; the last place is for an account that has nothing waiting. */
+static bool is_full(const struct engine *e, const struct engine_cmd *c, char *why, size_t why_n)
+{
+	struct fleet_queue q = fleet_queue(e->fleet), its = fleet_queue_of(e->fleet, c->account);
+	uint64_t n_tokens = q.queued_tokens + c->n_tokens;
+	if (q.n_queued >= e->cfg.max_jobs || n_tokens > e->cfg.max_tokens) {
+		snprintf(why, why_n, "the queue is full: %u jobs, %llu tokens wait", q.n_queued,
+			 (unsigned long long)q.queued_tokens);
+		return true;
+	}
+	uint64_t jobs_left = e->cfg.max_jobs - q.n_queued - 1, tokens_left = e->cfg.max_tokens - n_tokens;
+	if (!c->account || !its.n_queued ||
+	    (its.n_queued + 1 <= QUEUE_PART * jobs_left &&
+	     its.queued_tokens + c->n_tokens <= QUEUE_PART * tokens_left))
+		return false;
+	snprintf(why, why_n, "this key's part of the queue is full: %u of its jobs, %llu tokens wait",
+		 its.n_queued, (unsigned long long)its.queued_tokens);
+	return true;
+}
+
 static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 {
 	uint64_t total = (uint64_t)c->n_tokens + c->params.max_tokens;
-	struct fleet_queue q = fleet_queue(e->fleet);
+	char full[160];
 	/* The replica that held a resumed job may not be back yet. */
 	uint32_t most = c->resumed ? e->cfg.model_context : fleet_max_context(e->fleet);
 	if (c->n_tokens == 0 || c->params.max_tokens == 0 || c->params.n == 0 || c->params.n > PARAMS_N_MAX ||
@@ -50,17 +73,14 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		snprintf(why, sizeof why, "prompt (%u) and max_tokens (%u) exceed the context of %u tokens",
 			 c->n_tokens, c->params.max_tokens, most);
 		emit_code(e->emit, ENGINE_REFUSED, c->job, E_TOO_LONG, why);
-	} else if (!c->resumed &&
-		   (q.n_queued >= e->cfg.max_jobs || q.queued_tokens + c->n_tokens > e->cfg.max_tokens)) {
-		char why[128];
-		snprintf(why, sizeof why, "the queue is full: %u jobs, %llu tokens wait", q.n_queued,
-			 (unsigned long long)q.queued_tokens);
-		emit_code(e->emit, ENGINE_REFUSED, c->job, E_OVERLOADED, why);
+	} else if (!c->resumed && is_full(e, c, full, sizeof full)) {
+		emit_code(e->emit, ENGINE_REFUSED, c->job, E_OVERLOADED, full);
 	} else {
 		struct group *g = group_new(c->job, c->tokens, c->n_tokens, &c->params);
 		c->tokens = NULL;
 		g->deadline_us = c->deadline_us;
 		g->priority = c->priority;
+		g->account = c->account;
 		g->user = c->user;
 		g->share = c->share;
 		g->salt = c->salt;

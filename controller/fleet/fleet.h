@@ -49,6 +49,7 @@ struct fleet_queue {
 	uint64_t queued_tokens; /* in their prompts */
 };
 struct fleet_queue fleet_queue(const struct fleet *f);
+struct fleet_queue fleet_queue_of(const struct fleet *f, uint64_t account); /* of one account */
 
 /* The number of a numerics class, for group.numerics_class of a job that has begun in it.  No
  * replica of the class need exist. */

@@ -246,6 +246,17 @@ void fleet_expire(struct fleet *f, int64_t now_us)
 	fleet_emit_events(f, NULL, now_us);
 }
 
+struct fleet_queue fleet_queue_of(const struct fleet *f, uint64_t account)
+{
+	struct sched_queued all = sched_queued(f->unassigned, account);
+	for (uint32_t i = 0; i < f->n_replicas; i++) {
+		struct sched_queued here = sched_queued(f->replicas[i]->sched, account);
+		all.n += here.n;
+		all.tokens += here.tokens;
+	}
+	return (struct fleet_queue){all.n, all.tokens};
+}
+
 struct fleet_queue fleet_queue(const struct fleet *f)
 {
 	struct sched_stats st;

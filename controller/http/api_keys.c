@@ -36,7 +36,8 @@ struct api_key {
 	char name[APIKEY_NAME_MAX];
 	bool known; /* in the file */
 	uint32_t share;
-	int64_t max_jobs; /* 0: no limit */
+	int32_t best, worst; /* priorities */
+	int64_t max_jobs;    /* 0: no limit */
 	struct api_key_quota quota;
 	uint32_t n_jobs;
 	struct bucket requests, tokens;
@@ -115,6 +116,28 @@ static int parse_number(const char *name, const char *text, int64_t lo, int64_t 
 	return 0;
 }
 
+/* BEST..WORST, or one priority for all requests. */
+static int parse_priority(char *text, struct api_key *a, char *why, size_t why_n)
+{
+	int64_t best = 0, worst = 0;
+	char *dots = strstr(text, "..");
+	if (dots)
+		*dots = 0;
+	int rc = parse_number("priority", text, INT32_MIN, INT32_MAX, &best, why, why_n);
+	if (!rc)
+		rc = parse_number("priority", dots ? dots + 2 : text, INT32_MIN, INT32_MAX, &worst, why,
+				  why_n);
+	if (rc)
+		return rc;
+	if (best > worst)
+		return err_why(why, why_n, -EINVAL,
+			       "priority: %lld..%lld: the first number must be the lower one (it runs first)",
+			       (long long)best, (long long)worst);
+	a->best = (int32_t)best;
+	a->worst = (int32_t)worst;
+	return 0;
+}
+
 /* name=value */
 static int parse_word(char *word, struct api_key *a, char *why, size_t why_n)
 {
@@ -132,6 +155,8 @@ static int parse_word(char *word, struct api_key *a, char *why, size_t why_n)
 		a->share = (uint32_t)share;
 		return rc;
 	}
+	if (!strcmp(word, "priority"))
+		return parse_priority(value, a, why, why_n);
 	if (!strcmp(word, "max-jobs"))
 		return parse_number(word, value, 0, INT32_MAX, &a->max_jobs, why, why_n);
 	if (!strcmp(word, "max-files"))
@@ -145,7 +170,7 @@ static int parse_word(char *word, struct api_key *a, char *why, size_t why_n)
 	if (!strcmp(word, "tokens-per-minute"))
 		return parse_number(word, value, 0, INT64_MAX / MINUTE_US, &a->tokens.most, why, why_n);
 	return err_why(why, why_n, -EINVAL,
-		       "unknown field: must be name, share, max-jobs, requests-per-minute, "
+		       "unknown field: must be name, share, priority, max-jobs, requests-per-minute, "
 		       "tokens-per-minute, max-files or max-stored-bytes");
 }
 
@@ -178,7 +203,7 @@ static int parse_text(char *text, struct parsed *p, char *why, size_t why_n)
 {
 	int no = 0, rc;
 	for (char *line; (line = strsep(&text, "\n"));) {
-		struct api_key a = {.share = 1, .known = true, .quota = {-1, -1}};
+		struct api_key a = {.share = 1, .worst = INT32_MAX, .known = true, .quota = {-1, -1}};
 		no++;
 		line += strspn(line, " \t\r");
 		if (!*line || *line == '#')
@@ -215,6 +240,8 @@ static void adopt(struct api_keys *k, const struct parsed *p)
 		a->known = true;
 		memcpy(a->name, new->name, sizeof a->name);
 		a->share = new->share;
+		a->best = new->best;
+		a->worst = new->worst;
 		a->max_jobs = new->max_jobs;
 		a->quota = new->quota;
 		a->requests.most = new->requests.most;
@@ -335,9 +362,17 @@ struct api_key *api_keys_find(struct api_keys *k, const char *authorization, int
 
 void api_key_name(const struct api_key *a, char name[APIKEY_NAME_MAX], uint32_t *share)
 {
+	struct api_key_terms t;
+	api_key_terms(a, &t);
+	memcpy(name, t.name, sizeof t.name);
+	*share = t.share;
+}
+
+void api_key_terms(const struct api_key *a, struct api_key_terms *out)
+{
 	pthread_mutex_lock(&a->all->lock);
-	memcpy(name, a->name, sizeof a->name);
-	*share = a->share;
+	*out = (struct api_key_terms){.share = a->share, .best = a->best, .worst = a->worst};
+	memcpy(out->name, a->name, sizeof a->name);
 	pthread_mutex_unlock(&a->all->lock);
 }
 
@@ -346,6 +381,11 @@ void api_key_quota(const struct api_key *a, struct api_key_quota *out)
 	pthread_mutex_lock(&a->all->lock);
 	*out = a->quota;
 	pthread_mutex_unlock(&a->all->lock);
+}
+
+int32_t api_key_priority(const struct api_key_terms *t, int32_t wanted)
+{
+	return wanted < t->best ? t->best : wanted > t->worst ? t->worst : wanted;
 }
 
 static void refill(struct bucket *b, int64_t now)

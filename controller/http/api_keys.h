@@ -3,9 +3,9 @@
  * it changes; if it is invalid then, the error is logged and the previous keys stay in force.
  * Any thread.
  *
- *   # name, share and limits may be left out; a limit of 0 is unlimited
+ *   # all but the key may be left out; a limit of 0 is unlimited
  *   sk-alice-3f9c2a7e   name=alice share=2 max-jobs=8 requests-per-minute=60 tokens-per-minute=90000
- *   sha256:9f86d081...  name=bob
+ *   sha256:9f86d081...  name=bob priority=-10..100
  */
 #ifndef QUERN_CONTROLLER_HTTP_API_KEYS_H
 #define QUERN_CONTROLLER_HTTP_API_KEYS_H
@@ -29,6 +29,18 @@ struct api_key *api_keys_find(struct api_keys *k, const char *authorization, int
 
 /* name: [A-Za-z0-9_.-], unique.  share: 1..1000. */
 void api_key_name(const struct api_key *a, char name[APIKEY_NAME_MAX], uint32_t *share);
+
+/* What the file grants a key in scheduling. */
+struct api_key_terms {
+	char name[APIKEY_NAME_MAX];
+	uint32_t share;
+	int32_t best, worst; /* priorities of its requests: the lowest number and the highest */
+};
+/* Of requests without a key. */
+#define API_KEY_NO_TERMS ((struct api_key_terms){.share = 1, .best = INT32_MIN, .worst = INT32_MAX})
+void api_key_terms(const struct api_key *a, struct api_key_terms *out);
+/* The priority of a request that asks for this one. */
+int32_t api_key_priority(const struct api_key_terms *t, int32_t wanted);
 
 /* The rest of a key's limits; -1: no limit of that kind. */
 struct api_key_left {

@@ -267,6 +267,7 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 	params_init(&s->params);
 	c->deadline_us = s->deadline_us;
 	c->priority = s->priority;
+	c->account = name_number(j, job->owner, NULL);
 	c->user = name_number(j, job->owner, job->user);
 	c->share = s->share;
 	c->salt = name_number(j, job->owner, job->cache_salt);

@@ -6,12 +6,13 @@
 json_t *jobs_row(const struct job *job, int64_t now)
 {
 	static const char *const states[] = {"queued", "running", "done", "failed"};
+	const char *api_key = job_api_key(job), *user = api_key ? api_key : job->user;
 	uint32_t tokens = 0;
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		tokens += job->outputs[i].n_shown;
 	json_t *row = json_pack("{s:s, s:s, s:s*, s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "job",
 				job->id, "state", states[job->recording ? JOB_RUNNING : job->state], "user",
-				job->user, "key", job->key, "n", (json_int_t)job->n_returned, "prompt_tokens",
+				user, "key", job->key, "n", (json_int_t)job->n_returned, "prompt_tokens",
 				(json_int_t)job->prompt_tokens, "completion_tokens", (json_int_t)tokens,
 				"max_tokens", (json_int_t)job->max_tokens, "seed", (json_int_t)job->seed,
 				"listeners", (json_int_t)job->n_watches, "age_ms",

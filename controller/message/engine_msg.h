@@ -45,7 +45,8 @@ struct engine_cmd {
 	struct params params; /* owned; the front end has limited max_tokens to the context */
 	int64_t deadline_us;  /* clock_us() after which the job fails with E_DEADLINE; 0: none */
 	int32_t priority;     /* lower runs first */
-	uint64_t user;        /* fair-share account that the job is charged to */
+	uint64_t account;     /* that the job is charged to in fair sharing; 0: none */
+	uint64_t user;        /* of the account */
 	uint32_t share;       /* weight of that account; 0 is 1 */
 	uint64_t salt;        /* prefix blocks are shared only between jobs of equal salt */
 	bool durable;         /* waits for a worker without a time limit */

@@ -25,12 +25,12 @@ struct submit {
 	bool durable;        /* accepted once it is on disk; survives the controller */
 	uint8_t body[16];    /* with an idempotency key: digest of the request, api_digest() */
 	int64_t deadline_us; /* clock_us(), 0: none */
-	char *user;          /* owned or NULL: fair-share account */
+	char *user;          /* owned or NULL: of the owner: users divide what their owner gets */
 	char *key;           /* owned or NULL: idempotency key */
 	char *owner;         /* owned or NULL: the public key, or the API key, that may see the job */
 	char *cache_salt;    /* owned or NULL: prefix blocks are shared only between jobs of equal salt */
 	int32_t priority;    /* lower runs first */
-	uint32_t share;      /* weight of the user; 0 is 1 */
+	uint32_t share;      /* weight of the owner; 0 is 1 */
 };
 void submit_free(struct submit *s); /* NULL is fine */
 

@@ -7,40 +7,60 @@
 #include <stdlib.h>
 
 enum {
-	LANES_HASH = 1024, /* a power of two */
+	HASH = 1024, /* chains of lanes, and of accounts: a power of two */
 	/* Idle lanes kept, so that a user cannot reset its counter by pausing. */
 	LANES_IDLE_MAX = 16384,
 	/* A group that has begun goes before new ones unless its user is ahead by this many tokens. */
 	BEGUN_BONUS = 4096,
-	/* Tokens that a user with other jobs here may claim later: a user that submits a little, again and
-	 * again, is not to wait behind a flood each time.  Seconds of other users' time, not hours. */
+	/* Tokens that a key, or a user with other jobs here, may claim later: one that submits a little,
+	 * again and again, is not to wait behind a flood each time.  Seconds of others' time, not hours. More
+	 * than the lead at which a running group makes place (FAIR_LEAD). */
 	CREDIT = 32768,
 };
 
-/* The lanes of one priority.  Freed with the last of them: counters then start from 0 again. */
-struct tier {
-	int32_t priority;
-	uint32_t n_lanes;
-	uint64_t max_served; /* of any lane that it has or had */
-	/* The lowest level of its lanes that have new jobs (start_level()); UINT64_MAX: none has. */
+/* What an account or a lane has got, and what waits in it. */
+struct counter {
+	uint64_t served; /* virtual token counter: tokens / share */
+	uint64_t level;  /* where it started, without credit, when a new job last came to wait */
+	uint32_t share;
+	uint32_t remainder; /* tokens charged, fewer than share, that are not in served yet */
+	uint32_t n_groups;
+	uint32_t n_waiting, n_begun; /* waiting sequences; of groups that have begun */
+	uint32_t at;                 /* index among the waiting ones, while n_waiting */
+};
+
+/* Counters that start from each other: of the accounts of a tier, or of the lanes of an account. */
+struct peers {
+	uint64_t max_served; /* of any that it has or had */
+	/* The lowest level of those that have new jobs (peers_level()); UINT64_MAX: none has. */
 	uint64_t least;
 	bool least_known;
 };
 
+/* The accounts of one priority.  Freed with the last of them: counters then start from 0 again. */
+struct tier {
+	int32_t priority;
+	uint32_t n_accounts;
+	struct peers accounts;
+};
+
+struct account {
+	struct counter c;
+	struct tier *tier;
+	uint64_t id;
+	struct peers lanes;
+	struct lane **waiting; /* [n_waiting] lanes with waiting sequences, in no order */
+	uint32_t n_waiting, cap_waiting;
+	uint32_t n_lanes;
+	struct account *hash_next;
+};
+
 struct lane {
 	/* All that choosing the next sequence reads of a lane, in few cache lines. */
-	int32_t priority;
-	uint32_t n_begun;         /* waiting sequences of groups that have begun */
-	uint64_t served;          /* virtual token counter: tokens / share */
-	uint64_t first_order;     /* of the first waiting sequence, while n_waiting */
+	struct counter c;
+	uint64_t first_order;     /* of the first waiting sequence, while there is one */
 	int64_t first_arrival_us; /* likewise */
-	struct tier *tier;
-	uint64_t level; /* where the counter started, without credit, when a new job last came to wait */
-	uint32_t n_waiting;
-	uint32_t at;        /* index in waiting[], while n_waiting */
-	uint32_t share;     /* of the group that joined last */
-	uint32_t remainder; /* tokens charged, fewer than share, that are not in served yet */
-	uint32_t n_groups;
+	struct account *account;
 	uint64_t user;
 	struct lane *hash_next;
 	struct seq head;    /* of the list of its waiting sequences */
@@ -53,14 +73,18 @@ struct queue {
 	/* [n_protected] groups admitted for their age, until their protection ends or they leave. */
 	struct group **protected;
 	uint32_t n_protected, max_protected;
-	/* By (user, priority).  Chains of its own: the 96 bits of the key do not fit a struct map. */
-	struct lane *hash[LANES_HASH];
-	struct map tiers;      /* by priority */
-	struct lane **waiting; /* [n_lanes] lanes with waiting sequences, in no order */
-	uint32_t n_lanes, cap_lanes;
-	uint32_t n, n_idle;
+	/* By (account, priority), and by (account, priority, user).  Chains of their own: the keys do not fit
+	 * a struct map. */
+	struct account *accounts[HASH];
+	struct lane *lanes[HASH];
+	struct map tiers;         /* by priority */
+	struct account **waiting; /* [n_waiting] accounts with waiting sequences, in no order */
+	uint32_t n_waiting, cap_waiting;
+	uint32_t n, n_idle; /* waiting sequences; lanes without groups */
 	uint64_t n_order_steps;
 };
+
+/* ---- lanes and accounts ---- */
 
 struct queue *queue_new(int64_t aging_us, uint32_t n_slots)
 {
@@ -72,7 +96,14 @@ struct queue *queue_new(int64_t aging_us, uint32_t n_slots)
 	return q;
 }
 
-/* The tier of a new lane. */
+static uint32_t hash_of(uint64_t account, int32_t priority, uint64_t user)
+{
+	uint64_t h = (account ^ (uint64_t)(uint32_t)priority << 17) * 0x9e3779b97f4a7c15u;
+	h = (h ^ h >> 29 ^ user) * 0x9e3779b97f4a7c15u;
+	return (uint32_t)(h >> 54) & (HASH - 1);
+}
+
+/* The tier of a new account. */
 static struct tier *tier_join(struct queue *q, int32_t priority)
 {
 	struct tier *t = map_get(&q->tiers, (uint32_t)priority);
@@ -81,48 +112,71 @@ static struct tier *tier_join(struct queue *q, int32_t priority)
 		t->priority = priority;
 		map_put(&q->tiers, (uint32_t)priority, t);
 	}
-	t->n_lanes++;
+	t->n_accounts++;
 	return t;
+}
+
+static struct account *account_of(struct queue *q, uint64_t id, int32_t priority)
+{
+	struct account **at = &q->accounts[hash_of(id, priority, 0)], *a = *at;
+	while (a && (a->id != id || a->tier->priority != priority))
+		a = a->hash_next;
+	if (a)
+		return a;
+	a = xcalloc(1, sizeof *a);
+	a->id = id;
+	a->tier = tier_join(q, priority);
+	a->hash_next = *at;
+	return *at = a;
+}
+
+static struct lane *lane_of(struct queue *q, struct account *a, uint64_t user)
+{
+	struct lane **at = &q->lanes[hash_of(a->id, a->tier->priority, user)], *l = *at;
+	while (l && (l->account != a || l->user != user))
+		l = l->hash_next;
+	if (l)
+		return l;
+	l = xcalloc(1, sizeof *l);
+	l->account = a;
+	l->user = user;
+	l->c.share = 1;
+	l->head.prev = l->head.next = &l->head;
+	l->hash_next = *at;
+	a->n_lanes++;
+	q->n_idle++;
+	return *at = l;
+}
+
+static void account_free(struct queue *q, struct account *a)
+{
+	struct account **at = &q->accounts[hash_of(a->id, a->tier->priority, 0)];
+	struct tier *t = a->tier;
+	while (*at != a)
+		at = &(*at)->hash_next;
+	*at = a->hash_next;
+	if (--t->n_accounts == 0) {
+		map_remove(&q->tiers, (uint32_t)t->priority);
+		free(t);
+	}
+	free(a->waiting);
+	free(a);
 }
 
 static void lane_free(struct queue *q, struct lane *l)
 {
-	struct tier *t = l->tier;
-	if (--t->n_lanes == 0) {
-		map_remove(&q->tiers, (uint32_t)t->priority);
-		free(t);
-	}
+	if (--l->account->n_lanes == 0)
+		account_free(q, l->account);
 	free(l);
 }
 
-void queue_free(struct queue *q)
+/* Frees lanes without groups, or all. */
+static void free_lanes(struct queue *q, bool all)
 {
-	if (!q)
-		return;
-	for (int i = 0; i < LANES_HASH; i++)
-		while (q->hash[i]) {
-			struct lane *l = q->hash[i];
-			q->hash[i] = l->hash_next;
-			lane_free(q, l);
-		}
-	map_fini(&q->tiers);
-	free(q->protected);
-	free(q->waiting);
-	free(q);
-}
-
-static struct lane **hash_at(struct queue *q, uint64_t user, int32_t priority)
-{
-	uint64_t h = (user ^ (uint64_t)(uint32_t)priority << 17) * 0x9e3779b97f4a7c15u;
-	return &q->hash[h >> 54 & (LANES_HASH - 1)];
-}
-
-static void forget_idle(struct queue *q)
-{
-	for (int i = 0; i < LANES_HASH; i++)
-		for (struct lane **at = &q->hash[i]; *at;) {
+	for (int i = 0; i < HASH; i++)
+		for (struct lane **at = &q->lanes[i]; *at;) {
 			struct lane *l = *at;
-			if (l->n_groups) {
+			if (l->c.n_groups && !all) {
 				at = &l->hash_next;
 				continue;
 			}
@@ -132,71 +186,120 @@ static void forget_idle(struct queue *q)
 	q->n_idle = 0;
 }
 
+void queue_free(struct queue *q)
+{
+	if (!q)
+		return;
+	free_lanes(q, true);
+	map_fini(&q->tiers);
+	free(q->protected);
+	free(q->waiting);
+	free(q);
+}
+
+/* ---- counters ---- */
+
 /* A new job of it waits.  Preempted sequences do not count: they keep their place, however long ago their
  * user's counter was last raised. */
-static bool has_new(const struct lane *l)
+static bool has_new(const struct counter *c)
 {
-	return l->n_waiting > l->n_begun;
+	return c->n_waiting > c->n_begun;
 }
 
-static uint64_t without_credit(const struct lane *l)
+static uint64_t without_credit(const struct counter *c)
 {
-	return l->served > l->level ? l->served : l->level;
+	return c->served > c->level ? c->served : c->level;
 }
 
-/* Where the counter of a lane without new jobs starts when one arrives: at the lowest counter of the lanes
- * that have some.  Where none has, at the highest that any lane had.  The lowest of the lanes that run would
- * not do: a user that runs little all the time is far behind, and one that started there would go before all
+static void see_new(struct peers *p, const struct counter *c)
+{
+	if (has_new(c) && without_credit(c) < p->least)
+		p->least = without_credit(c);
+}
+
+/* Where the counter of an account or lane without new jobs starts when one arrives: at the lowest counter of
+ * its peers that have some.  Where none has, at the highest that any had.  The lowest of those that run would
+ * not do: a key that runs little all the time is far behind, and one that started there would go before all
  * others until it had caught up. */
-static uint64_t start_level(struct queue *q, const struct lane *of)
+static uint64_t peers_level(const struct peers *p)
 {
-	struct tier *t = of->tier;
-	if (!t->least_known) {
-		t->least = UINT64_MAX;
-		for (uint32_t i = 0; i < q->n_lanes; i++) {
-			const struct lane *l = q->waiting[i];
-			if (l->tier == t && has_new(l) && without_credit(l) < t->least)
-				t->least = without_credit(l);
-		}
-		t->least_known = true;
-		q->n_order_steps += q->n_lanes;
-	}
-	return t->least == UINT64_MAX ? t->max_served : t->least;
+	assert(p->least_known);
+	return p->least == UINT64_MAX ? p->max_served : p->least;
 }
 
-void queue_join(struct queue *q, struct group *g)
+static uint64_t account_level(struct queue *q, const struct account *of)
 {
-	struct lane *l = *hash_at(q, g->user, g->priority);
-	while (l && (l->user != g->user || l->priority != g->priority))
-		l = l->hash_next;
-	if (!l) {
-		if (q->n_idle > LANES_IDLE_MAX)
-			forget_idle(q);
-		struct lane **at = hash_at(q, g->user, g->priority);
-		l = xcalloc(1, sizeof *l);
-		l->user = g->user;
-		l->priority = g->priority;
-		l->tier = tier_join(q, g->priority);
-		l->head.prev = l->head.next = &l->head;
-		l->hash_next = *at;
-		*at = l;
-		q->n_idle++;
+	struct peers *p = &of->tier->accounts;
+	if (!p->least_known) {
+		p->least = UINT64_MAX;
+		for (uint32_t i = 0; i < q->n_waiting; i++)
+			if (q->waiting[i]->tier == of->tier)
+				see_new(p, &q->waiting[i]->c);
+		p->least_known = true;
+		q->n_order_steps += q->n_waiting;
 	}
-	if (!has_new(l)) {
-		uint64_t credit = l->n_groups ? CREDIT : 0;
-		l->level = start_level(q, l);
-		if (l->level > credit && l->served < l->level - credit)
-			l->served = l->level - credit;
+	return peers_level(p);
+}
+
+static uint64_t lane_level(struct queue *q, struct account *a)
+{
+	struct peers *p = &a->lanes;
+	if (!p->least_known) {
+		p->least = UINT64_MAX;
+		for (uint32_t i = 0; i < a->n_waiting; i++)
+			see_new(p, &a->waiting[i]->c);
+		p->least_known = true;
+		q->n_order_steps += a->n_waiting;
 	}
-	if (l->n_groups++ == 0)
+	return peers_level(p);
+}
+
+/* Its first new job comes to wait. */
+static void start_at(struct counter *c, uint64_t level, bool has_credit)
+{
+	uint64_t credit = has_credit ? CREDIT : 0;
+	c->level = level;
+	if (level > credit && c->served < level - credit)
+		c->served = level - credit;
+}
+
+static void charge(struct counter *c, uint32_t tokens, struct peers *p)
+{
+	if (without_credit(c) == p->least)
+		p->least_known = false;
+	uint64_t all = (uint64_t)c->remainder + tokens;
+	c->served += all / c->share;
+	c->remainder = (uint32_t)(all % c->share);
+	if (c->served > p->max_served)
+		p->max_served = c->served;
+}
+
+/* ---- groups and sequences ---- */
+
+bool queue_join(struct queue *q, struct group *g)
+{
+	if (q->n_idle > LANES_IDLE_MAX)
+		free_lanes(q, false);
+	struct account *a = account_of(q, g->account, g->priority);
+	struct lane *l = lane_of(q, a, g->user);
+	bool first = !has_new(&a->c);
+	/* Names of users are free, accounts are not: an absent user has no credit. */
+	if (first)
+		start_at(&a->c, account_level(q, a), a->id || a->c.n_groups);
+	if (!has_new(&l->c))
+		start_at(&l->c, lane_level(q, a), l->c.n_groups);
+	if (l->c.n_groups++ == 0)
 		q->n_idle--;
-	l->share = g->share ? g->share : 1;
+	a->c.n_groups++;
+	a->c.share = g->share ? g->share : 1;
 	g->lane = l;
+	return first;
 }
 
 void queue_leave(struct queue *q, struct group *g)
 {
-	if (--g->lane->n_groups == 0)
+	g->lane->account->c.n_groups--;
+	if (--g->lane->c.n_groups == 0)
 		q->n_idle++;
 	g->lane = NULL;
 	for (uint32_t i = 0; i < q->n_protected; i++)
@@ -213,10 +316,50 @@ static bool before(const struct seq *a, const struct seq *b)
 
 static void update_first(struct lane *l)
 {
-	if (l->n_waiting == 0)
+	if (l->c.n_waiting == 0)
 		return;
 	l->first_order = l->head.next->group->order;
 	l->first_arrival_us = l->head.next->group->arrival_us;
+}
+
+static void add_waiting(struct queue *q, struct lane *l, bool begun)
+{
+	struct account *a = l->account;
+	l->c.n_begun += begun;
+	a->c.n_begun += begun;
+	if (l->c.n_waiting++ == 0) {
+		array_grow(a->waiting, a->cap_waiting, a->n_waiting + 1);
+		l->c.at = a->n_waiting;
+		a->waiting[a->n_waiting++] = l;
+	}
+	if (a->c.n_waiting++ == 0) {
+		array_grow(q->waiting, q->cap_waiting, q->n_waiting + 1);
+		a->c.at = q->n_waiting;
+		q->waiting[q->n_waiting++] = a;
+	}
+	see_new(&a->lanes, &l->c);
+	see_new(&a->tier->accounts, &a->c);
+}
+
+static void remove_waiting(struct queue *q, struct lane *l, bool begun)
+{
+	struct account *a = l->account;
+	bool lane_had = has_new(&l->c), account_had = has_new(&a->c);
+	assert(l->c.n_begun >= begun && a->c.n_begun >= begun);
+	l->c.n_begun -= begun;
+	a->c.n_begun -= begun;
+	if (--l->c.n_waiting == 0) {
+		a->waiting[l->c.at] = a->waiting[--a->n_waiting];
+		a->waiting[l->c.at]->c.at = l->c.at;
+	}
+	if (--a->c.n_waiting == 0) {
+		q->waiting[a->c.at] = q->waiting[--q->n_waiting];
+		q->waiting[a->c.at]->c.at = a->c.at;
+	}
+	if (lane_had && !has_new(&l->c))
+		a->lanes.least_known = false;
+	if (account_had && !has_new(&a->c))
+		a->tier->accounts.least_known = false;
 }
 
 /* The sequence of the lane that s goes before.  New ones go to the end, preempted ones to their place by
@@ -226,7 +369,7 @@ static struct seq *push_before(struct queue *q, struct lane *l, const struct seq
 {
 	struct seq *front = l->head.next, *at = l->pushed ? l->pushed : l->head.prev;
 	q->n_order_steps++;
-	if (l->n_waiting == 0 || before(l->head.prev, s))
+	if (l->c.n_waiting == 0 || before(l->head.prev, s))
 		return &l->head;
 	bool down = before(s, at);
 	for (;;) {
@@ -251,23 +394,14 @@ void queue_push(struct queue *q, struct seq *s)
 	at->prev->next = s;
 	at->prev = s;
 	q->n++;
-	l->n_begun += s->group->first_run_us != 0;
-	l->n_waiting++;
 	l->pushed = s;
-	if (has_new(l) && without_credit(l) < l->tier->least)
-		l->tier->least = without_credit(l);
+	add_waiting(q, l, s->group->first_run_us != 0);
 	update_first(l);
-	if (l->n_waiting > 1)
-		return;
-	array_grow(q->waiting, q->cap_lanes, q->n_lanes + 1);
-	l->at = q->n_lanes;
-	q->waiting[q->n_lanes++] = l;
 }
 
 void queue_remove(struct queue *q, struct seq *s)
 {
 	struct lane *l = s->group->lane;
-	bool had_new = has_new(l);
 	assert(s->next);
 	if (l->pushed == s)
 		l->pushed = s->prev == &l->head ? NULL : s->prev;
@@ -275,16 +409,8 @@ void queue_remove(struct queue *q, struct seq *s)
 	s->next->prev = s->prev;
 	s->prev = s->next = NULL;
 	q->n--;
-	assert(l->n_begun >= (s->group->first_run_us != 0));
-	l->n_begun -= s->group->first_run_us != 0;
-	l->n_waiting--;
-	if (had_new && !has_new(l))
-		l->tier->least_known = false;
+	remove_waiting(q, l, s->group->first_run_us != 0);
 	update_first(l);
-	if (l->n_waiting)
-		return;
-	q->waiting[l->at] = q->waiting[--q->n_lanes];
-	q->waiting[l->at]->at = l->at;
 }
 
 uint32_t queue_n(const struct queue *q)
@@ -311,45 +437,43 @@ static struct seq *lane_first(struct lane *l, enum queue_ready (*ready)(const st
 	return NULL;
 }
 
-/* What the order of two sequences depends on. */
-struct claim {
-	uint64_t order;
-	int64_t served;
-	int32_t priority;
-};
-
 static bool is_aged(const struct queue *q, const struct group *g, int64_t now_us)
 {
 	return now_us - g->since_us > q->aging_us;
 }
 
-static struct claim claim_of(const struct seq *s)
+/* What the order of two sequences of an account, or of two accounts, depends on. */
+struct claim {
+	int64_t served;
+	uint64_t order;
+};
+
+static struct claim claim_of(const struct counter *c, const struct seq *s)
 {
-	const struct group *g = s->group;
-	return (struct claim){.order = g->order,
-			      .served = (int64_t)g->lane->served - (g->first_run_us ? BEGUN_BONUS : 0),
-			      .priority = g->priority};
+	return (struct claim){(int64_t)c->served - (s->group->first_run_us ? BEGUN_BONUS : 0),
+			      s->group->order};
 }
 
-/* At least as good as the claim of any sequence of the lane, without a look at the sequences: there may be
- * thousands of lanes. */
-static struct claim claim_bound(const struct lane *l)
+/* At least as good as the claim of any sequence there, without a look at them: there may be thousands of
+ * lanes. */
+static struct claim claim_bound(const struct counter *c, uint64_t first_order)
 {
-	return (struct claim){.order = l->first_order,
-			      .served = (int64_t)l->served - (l->n_begun ? BEGUN_BONUS : 0),
-			      .priority = l->priority};
+	return (struct claim){(int64_t)c->served - (c->n_begun ? BEGUN_BONUS : 0), first_order};
 }
 
 static bool claim_before(struct claim a, struct claim b)
 {
-	if (a.priority != b.priority)
-		return a.priority < b.priority;
 	return a.served != b.served ? a.served < b.served : a.order < b.order;
 }
 
 bool queue_before(const struct seq *a, const struct seq *b)
 {
-	return claim_before(claim_of(a), claim_of(b));
+	const struct lane *la = a->group->lane, *lb = b->group->lane;
+	if (a->group->priority != b->group->priority)
+		return a->group->priority < b->group->priority;
+	if (la->account != lb->account)
+		return claim_before(claim_of(&la->account->c, a), claim_of(&lb->account->c, b));
+	return claim_before(claim_of(&la->c, a), claim_of(&lb->c, b));
 }
 
 struct pick {
@@ -358,20 +482,42 @@ struct pick {
 	void *user;
 };
 
-/* Best ready sequence; prio: restrict to this priority, or NULL for all. */
+/* The ready sequence of the account that is next within it. */
+static struct seq *account_next(const struct account *a, const struct pick *p)
+{
+	struct seq *best = NULL;
+	struct claim claim = {0};
+	for (uint32_t i = 0; i < a->n_waiting; i++) {
+		struct lane *l = a->waiting[i];
+		if (best && !claim_before(claim_bound(&l->c, l->first_order), claim))
+			continue;
+		struct seq *s = lane_first(l, p->ready, p->user);
+		if (!s || (best && !claim_before(claim_of(&l->c, s), claim)))
+			continue;
+		best = s;
+		claim = claim_of(&l->c, s);
+	}
+	return best;
+}
+
+/* Best ready sequence; prio: restrict to this priority, or NULL for the best of them. */
 static struct seq *best_ready(const struct queue *q, const struct pick *p, const int32_t *prio)
 {
 	struct seq *best = NULL;
 	struct claim claim = {0};
-	for (uint32_t i = 0; i < q->n_lanes; i++) {
-		struct lane *l = q->waiting[i];
-		if ((prio && l->priority != *prio) || (best && !claim_before(claim_bound(l), claim)))
+	int32_t priority = 0; /* of best */
+	for (uint32_t i = 0; i < q->n_waiting; i++) {
+		const struct account *a = q->waiting[i];
+		int32_t its = a->tier->priority;
+		if ((prio && its != *prio) || (best && its > priority) ||
+		    (best && its == priority && !claim_before(claim_bound(&a->c, 0), claim)))
 			continue;
-		struct seq *s = lane_first(l, p->ready, p->user);
-		if (!s || (best && !claim_before(claim_of(s), claim)))
+		struct seq *s = account_next(a, p);
+		if (!s || (best && its == priority && !claim_before(claim_of(&a->c, s), claim)))
 			continue;
 		best = s;
-		claim = claim_of(s);
+		claim = claim_of(&a->c, s);
+		priority = its;
 	}
 	return best;
 }
@@ -381,15 +527,16 @@ static struct seq *best_ready(const struct queue *q, const struct pick *p, const
 static struct seq *earliest_aged(const struct queue *q, const struct pick *p)
 {
 	struct seq *best = NULL;
-	for (uint32_t i = 0; i < q->n_lanes; i++) {
-		struct lane *l = q->waiting[i];
-		if (p->now_us - l->first_arrival_us <= q->aging_us ||
-		    (best && l->first_order > best->group->order))
-			continue;
-		struct seq *s = lane_first(l, p->ready, p->user);
-		if (s && is_aged(q, s->group, p->now_us) && (!best || before(s, best)))
-			best = s;
-	}
+	for (uint32_t i = 0; i < q->n_waiting; i++)
+		for (uint32_t k = 0; k < q->waiting[i]->n_waiting; k++) {
+			struct lane *l = q->waiting[i]->waiting[k];
+			if (p->now_us - l->first_arrival_us <= q->aging_us ||
+			    (best && l->first_order > best->group->order))
+				continue;
+			struct seq *s = lane_first(l, p->ready, p->user);
+			if (s && is_aged(q, s->group, p->now_us) && (!best || before(s, best)))
+				best = s;
+		}
 	return best;
 }
 
@@ -439,20 +586,22 @@ bool queue_is_protected(const struct group *g, int64_t now_us)
 	return now_us < g->protected_until_us;
 }
 
-void queue_charge(struct queue *q, struct group *g, uint32_t tokens)
+void queue_charge(struct group *g, uint32_t tokens)
 {
-	(void)q;
-	struct lane *l = g->lane;
-	if (without_credit(l) == l->tier->least)
-		l->tier->least_known = false;
-	uint64_t all = (uint64_t)l->remainder + tokens;
-	l->served += all / l->share;
-	l->remainder = (uint32_t)(all % l->share);
-	if (l->served > l->tier->max_served)
-		l->tier->max_served = l->served;
+	struct account *a = g->lane->account;
+	charge(&g->lane->c, tokens, &a->lanes);
+	charge(&a->c, tokens, &a->tier->accounts);
+}
+
+int64_t queue_lead(const struct group *a, const struct group *b)
+{
+	const struct account *of_a = a->lane->account, *of_b = b->lane->account;
+	if (of_a != of_b)
+		return (int64_t)(of_a->c.served - of_b->c.served);
+	return (int64_t)(a->lane->c.served - b->lane->c.served);
 }
 
 uint64_t queue_served(const struct group *g)
 {
-	return g->lane->served;
+	return g->lane->c.served;
 }

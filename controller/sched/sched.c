@@ -91,6 +91,31 @@ static void remove_backlog(struct sched *s, struct seq *q)
 	q->backlog = 0;
 }
 
+/* The group, which has not begun, is queued from now on, or no longer. */
+static void count_queued(struct sched *s, const struct group *g, bool is_queued)
+{
+	struct sched_queued *of = map_get(&s->queued, g->account);
+	if (!of) {
+		of = xcalloc(1, sizeof *of);
+		map_put(&s->queued, g->account, of);
+	}
+	struct sched_queued *both[] = {of, &s->all_queued};
+	for (int i = 0; i < 2; i++) {
+		both[i]->n += is_queued ? 1 : -1u;
+		both[i]->tokens += is_queued ? g->n_prompt : -(uint64_t)g->n_prompt;
+	}
+	if (of->n == 0) {
+		map_remove(&s->queued, g->account);
+		free(of);
+	}
+}
+
+struct sched_queued sched_queued(const struct sched *s, uint64_t account)
+{
+	const struct sched_queued *of = map_get(&s->queued, account);
+	return of ? *of : (struct sched_queued){0};
+}
+
 /* Of a group that has not begun, the first waiting sequence is in the queue for all. */
 static void enqueue_first(struct sched *s, struct group *g)
 {
@@ -106,8 +131,7 @@ void sched_begin(struct sched *s, struct group *g, int64_t now_us)
 	if (g->first_run_us)
 		return;
 	g->first_run_us = now_us;
-	s->n_queued--;
-	s->queued_tokens -= g->n_prompt;
+	count_queued(s, g, false);
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		if (g->seqs[i].state == SEQ_WAITING && !g->seqs[i].queued)
 			enqueue(s, &g->seqs[i]);
@@ -260,6 +284,9 @@ void sched_free(struct sched *s)
 	}
 	free_pools(s);
 	map_fini(&s->by_job);
+	for (size_t i = 0; i < s->queued.cap; i++)
+		free(s->queued.slots[i].value);
+	map_fini(&s->queued);
 	queue_free(s->queue);
 	free(s->decided);
 	free(s->running);
@@ -300,7 +327,7 @@ void sched_link(struct sched *s, struct group *g)
 	if (g->deadline_us && g->deadline_us < s->next_deadline)
 		s->next_deadline = g->deadline_us;
 	s->n_suspects += g->suspect;
-	queue_join(s->queue, g);
+	s->newcomer |= queue_join(s->queue, g);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		if (g->seqs[i].state != SEQ_WAITING)
 			continue;
@@ -313,8 +340,7 @@ void sched_link(struct sched *s, struct group *g)
 	if (g->first_run_us)
 		return;
 	g->since_us = g->arrival_us;
-	s->n_queued++;
-	s->queued_tokens += g->n_prompt;
+	count_queued(s, g, true);
 	enqueue_first(s, g);
 }
 
@@ -353,10 +379,8 @@ void sched_unlink(struct sched *s, struct group *g)
 	map_remove(&s->by_job, g->job);
 	s->n_groups--;
 	s->n_suspects -= g->suspect;
-	if (!g->first_run_us) {
-		s->n_queued--;
-		s->queued_tokens -= g->n_prompt;
-	}
+	if (!g->first_run_us)
+		count_queued(s, g, false);
 }
 
 /* Freed when no plan under way names it. */
@@ -498,7 +522,7 @@ void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uin
 	s->to_host = new_block_map(n_blocks);
 	s->to_device = new_block_map(n_host_blocks);
 	s->epoch = epoch;
-	s->number = s->fair_number = 0;
+	s->number = s->fair_number = s->victim_number = 0;
 	s->served_us = 0;
 	s->refused = NULL;
 	s->starved = false;
@@ -666,8 +690,8 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		.n_waiting = s->n_waiting,
 		.n_groups = s->n_groups,
 		.n_swapped = s->n_swapped,
-		.queued_tokens = s->queued_tokens,
-		.n_queued = s->n_queued,
+		.queued_tokens = s->all_queued.tokens,
+		.n_queued = s->all_queued.n,
 		.begun_tokens = s->begun_tokens,
 		.n_blocks = s->blocks ? blocks_total(s->blocks) : 0,
 		.n_free = s->blocks ? blocks_n_free(s->blocks) - blocks_n_cached(s->blocks) : 0,

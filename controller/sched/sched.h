@@ -126,6 +126,12 @@ struct sched_stats {
 	uint64_t n_plans;
 	uint64_t n_order_steps; /* comparisons made to keep its lists in order: what a move of groups costs */
 };
+/* Groups that have not begun, and the tokens of their prompts. */
+struct sched_queued {
+	uint32_t n;
+	uint64_t tokens;
+};
+struct sched_queued sched_queued(const struct sched *s, uint64_t account);
 /* The pools, to read; NULL until a worker serves. */
 const struct blocks *sched_blocks(const struct sched *s);
 const struct blocks *sched_host_blocks(const struct sched *s);

@@ -89,8 +89,10 @@ struct sched {
 	uint32_t n_slots;
 	uint32_t *drops; /* [n_drops] slots to drop in the next plan */
 	uint32_t n_drops;
-	uint64_t fair_number; /* plan that last looked for a victim of the next waiting sequence */
-	bool starved;         /* a running sequence got no blocks in the last plan */
+	/* Plan that last looked for a victim of the next waiting sequence, and that found one. */
+	uint64_t fair_number, victim_number;
+	bool newcomer; /* since then a job of an account has arrived of which no other waits */
+	bool starved;  /* a running sequence got no blocks in the last plan */
 	/* The sequence that could not be admitted for want of blocks, after plan refused_number, when
 	   refused_free were free and refused_lacks more were needed. */
 	const struct seq *refused;
@@ -109,8 +111,9 @@ struct sched {
 	uint32_t n_groups;
 	uint32_t n_suspects;
 	int64_t next_deadline; /* INT64_MAX: none */
-	uint32_t n_queued;
-	uint64_t queued_tokens, begun_tokens;
+	struct sched_queued all_queued;
+	struct map queued; /* struct sched_queued, by account */
+	uint64_t begun_tokens;
 	uint64_t n_preempted, n_swapped_out, prompt_tokens, generated_tokens, n_plans;
 	uint64_t prefix_queries, prefix_hits;
 	struct group *linked; /* the last one put into the list of all; NULL: unknown */

@@ -62,7 +62,7 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	g->since_us = p->now_us;
 	sched_begin(s, g, p->now_us);
 	bool sample = q->n_computed == seq_total(q);
-	queue_charge(s->queue, g, rows + (sample ? OUTPUT_WEIGHT : 0));
+	queue_charge(g, rows + (sample ? OUTPUT_WEIGHT : 0));
 	sched_publish(s, q);
 	if (!sample)
 		return;

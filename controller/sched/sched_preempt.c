@@ -183,12 +183,13 @@ static bool is_catching_up(const struct group *g)
 }
 
 /* The youngest group of the lowest priority, if that is lower than q's; else, of q's priority, the youngest
- * group of the user that was served the most, if that is far more than q's.  Counters of different priorities
- * cannot be compared. */
+ * group of the account or user that was served the most, if that is far more than q's.  Counters of different
+ * priorities cannot be compared. */
 static struct group *find_victim(const struct sched *s, const struct planning *p, const struct seq *q,
 				 uint32_t lacks)
 {
 	struct group *victim = NULL;
+	int64_t lead = FAIR_LEAD;
 	bool enough = lower_priority_holds(s, q, lacks);
 	for (uint32_t i = s->n_running; i-- > 0;) {
 		struct group *g = s->running[i]->group;
@@ -200,8 +201,8 @@ static struct group *find_victim(const struct sched *s, const struct planning *p
 		if (g->priority > q->group->priority) {
 			if (enough && !queue_is_protected(g, p->now_us))
 				return g;
-		} else if (queue_served(g) > queue_served(q->group) + FAIR_LEAD &&
-			   (!victim || queue_served(g) > queue_served(victim))) {
+		} else if (queue_lead(g, q->group) > lead) {
+			lead = queue_lead(g, q->group);
 			victim = g;
 		}
 	}
@@ -211,15 +212,19 @@ static struct group *find_victim(const struct sched *s, const struct planning *p
 void sched_preempt_for_next(struct sched *s, struct planning *p)
 {
 	uint64_t number = p->plan->number;
-	if (p->alone || queue_n(s->queue) == 0 || s->n_running == 0 || number - s->fair_number < FAIR_PLANS)
+	if (p->alone || queue_n(s->queue) == 0 || s->n_running == 0 ||
+	    number - s->victim_number < FAIR_PLANS || (number - s->fair_number < FAIR_PLANS && !s->newcomer))
 		return;
 	/* Not in every plan: queue_pick() visits every user that waits. */
 	s->fair_number = number;
+	s->newcomer = false;
 	struct seq *q = queue_pick(s->queue, p->now_us, sched_is_ready, p, NULL);
 	uint32_t lacks;
 	if (!q || sched_can_admit(s, p, q, &lacks))
 		return;
 	struct group *victim = find_victim(s, p, q, lacks);
-	if (victim)
-		preempt_group(s, p, victim);
+	if (!victim)
+		return;
+	s->victim_number = number;
+	preempt_group(s, p, victim);
 }

@@ -87,8 +87,9 @@ struct group {
 	bool poisoned;       /* a third worker died, while it ran alone: its job must fail */
 	int64_t deadline_us; /* 0: none */
 	int32_t priority;    /* lower runs first */
-	uint64_t user;       /* its account in fair sharing */
-	uint32_t share;      /* the user's, relative to others'; 0 counts as 1 */
+	uint64_t account;    /* in fair sharing: of its API key or owner; 0: none */
+	uint64_t user;       /* of the account; 0: none */
+	uint32_t share;      /* the account's, relative to others'; 0 counts as 1 */
 	uint64_t salt;       /* tenant of the prefix cache */
 	bool durable;        /* waits for a worker without a limit */
 	struct lane *lane;   /* while it is in a scheduler (queue.h) */

@@ -186,6 +186,7 @@ static struct engine_cmd *submit_command(struct rig *r, uint64_t job, uint32_t f
 	c->params.max_tokens = max_tokens;
 	c->params.n = j->n = n;
 	c->params.seed = job;
+	c->account = r->account;
 	return c;
 }
 

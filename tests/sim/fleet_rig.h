@@ -41,6 +41,7 @@ struct rig {
 	struct engine_status status; /* from rig_status() */
 	bool status_here, ready;
 	char unready_why[256];    /* of the last ENGINE_STATE that was not ready */
+	uint64_t account;         /* of the next jobs; 0: none */
 	const char *order_device; /* of the next rig_order(): where new workers run; NULL: as at the start */
 	bool order_here;
 	enum code order;

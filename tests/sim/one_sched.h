@@ -9,12 +9,13 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-enum { SLOTS = 8, CONTEXT = 2048, JOBS = 2048 };
+enum { SLOTS = 8, CONTEXT = 2048, JOBS = 4096 };
 
 struct job {
 	uint32_t n_tokens;
 	uint64_t first_token; /* plans until then; 0: none yet */
 	bool done;
+	uint64_t account;
 };
 
 struct sim {
@@ -51,8 +52,8 @@ static inline void sim_free(struct sim *m)
 }
 
 /* Returns the job.  Prompts of one seed share a prefix. */
-static inline uint32_t submit_as(struct sim *m, uint64_t user, int32_t priority, uint32_t n_prompt,
-				 uint32_t n_out, uint32_t seed)
+static inline uint32_t submit_of_key(struct sim *m, uint64_t account, uint64_t user, int32_t priority,
+				     uint32_t n_prompt, uint32_t n_out, uint32_t seed)
 {
 	uint32_t job = m->n_jobs++;
 	struct params params;
@@ -63,10 +64,18 @@ static inline uint32_t submit_as(struct sim *m, uint64_t user, int32_t priority,
 	params_init(&params);
 	params.max_tokens = n_out;
 	struct group *g = group_new(job, prompt, n_prompt, &params);
+	g->account = account;
 	g->user = user;
 	g->priority = priority;
+	m->jobs[job].account = account;
 	sched_add(m->sched, &g, m->now);
 	return job;
+}
+
+static inline uint32_t submit_as(struct sim *m, uint64_t user, int32_t priority, uint32_t n_prompt,
+				 uint32_t n_out, uint32_t seed)
+{
+	return submit_of_key(m, 0, user, priority, n_prompt, n_out, seed);
 }
 
 static inline uint32_t submit_seeded(struct sim *m, int32_t priority, uint32_t n_prompt, uint32_t n_out,

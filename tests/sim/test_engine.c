@@ -95,6 +95,30 @@ Test(engine, full_queue_refuses_jobs)
 	rig_free(r);
 }
 
+/* Jobs of an account wait in vain; then one of another account arrives. */
+Test(engine, an_account_leaves_room_in_the_queue)
+{
+	enum { MOST = 12 };
+	struct rig *r = rig_new(&(struct engine_config){.max_jobs = MOST});
+	uint32_t n[4] = {0}, sum = 0;
+	/* The last one is without a key: it may fill the rest. */
+	for (uint32_t i = 0; i < 4; i++) {
+		r->account = i < 3 ? i + 1 : 0;
+		for (uint32_t job = i * MOST; job < (i + 1) * MOST; job++) {
+			rig_submit(r, job, 7, 4, 4);
+			rig_wait_accepted(r, job);
+			n[i] += r->jobs[job].accepted;
+			cr_assert(r->jobs[job].accepted || (r->jobs[job].code == E_OVERLOADED &&
+							    strstr(r->jobs[job].why, "queue is full")));
+		}
+		sum += n[i];
+	}
+	cr_expect_eq(n[0], MOST * 3 / 4, "%u", n[0]);
+	cr_expect(n[1] == 2 && n[2] == 1, "%u %u", n[1], n[2]);
+	cr_expect_eq(sum, MOST);
+	rig_free(r);
+}
+
 static void wait_load(struct engine_load *load, uint32_t n_queued, uint64_t tokens)
 {
 	for (int i = 0; i < 3000 && (load->n_queued != n_queued || load->queued_tokens != tokens); i++)

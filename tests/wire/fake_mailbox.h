@@ -29,7 +29,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FAKE_TOPS = 8, FAKE_CONTEXT = 512 };
+enum { FAKE_TOPS = 8, FAKE_CONTEXT = 512, FAKE_SEEN = 16 };
+
+/* What decides when a job runs, and what it shares. */
+struct fake_seen {
+	char owner[64], user[64], salt[128]; /* "": none */
+	int32_t priority;
+	uint32_t share;
+	bool durable;
+};
 
 struct fake_output {
 	struct detok *detok;
@@ -71,7 +79,20 @@ struct mailbox {
 	atomic_ullong next_id;
 	atomic_uint n_live; /* listeners without their gone() call */
 	atomic_uint n_submitted, n_cancelled, n_done, n_error;
+	struct fake_seen seen[FAKE_SEEN]; /* of the first jobs submitted; read it when n_submitted says so */
 };
+
+static void fake_see(struct mailbox *f, const struct submit *s)
+{
+	uint32_t n = atomic_load(&f->n_submitted);
+	if (n >= FAKE_SEEN)
+		return;
+	struct fake_seen *seen = &f->seen[n];
+	*seen = (struct fake_seen){.priority = s->priority, .share = s->share, .durable = s->durable};
+	snprintf(seen->owner, sizeof seen->owner, "%s", s->owner ? s->owner : "");
+	snprintf(seen->user, sizeof seen->user, "%s", s->user ? s->user : "");
+	snprintf(seen->salt, sizeof seen->salt, "%s", s->cache_salt ? s->cache_salt : "");
+}
 
 uint64_t mailbox_listener_id(struct mailbox *f)
 {
@@ -90,8 +111,9 @@ void mailbox_submit(struct mailbox *f, struct submit **s, const struct listener 
 		tokenizer_encode(f->tokenizer, j->s->cache_salt, strlen(j->s->cache_salt), 0, NULL, 0,
 				 &j->say, NULL, 0);
 	atomic_fetch_add(&f->n_live, 1);
-	atomic_fetch_add(&f->n_submitted, 1);
 	pthread_mutex_lock(&f->lock);
+	fake_see(f, j->s);
+	atomic_fetch_add(&f->n_submitted, 1);
 	struct fake_job **at = &f->incoming;
 	while (*at)
 		at = &(*at)->next;

@@ -123,6 +123,87 @@ Test(openai_batch_store, a_batch_that_has_ended_stays_ended_when_saved_again)
 	json_decref(o);
 }
 
+/* --- keys --- */
+
+static int created_rc;
+static char created_why[256];
+
+static void on_created_or_not(void *user, int rc, const json_t *batch, const char *param, const char *text)
+{
+	(void)batch;
+	(void)param;
+	(void)user;
+	created_rc = rc;
+	snprintf(created_why, sizeof created_why, "%s", text ? text : "");
+}
+
+/* A batch of an owner's, of an input of one byte.  Returns the error. */
+static int create_by(const char *owner)
+{
+	struct file_info info = {.purpose = "batch"};
+	snprintf(info.owner, sizeof info.owner, "%s", owner);
+	file_store_id(info.id, "file-");
+	struct file_writer *w = file_writer_new(files, &info, NULL);
+	cr_assert_eq(file_writer_put(w, " ", 1), 0);
+	cr_assert_eq(openai_batch_commit_file(bs, &w), 0);
+	struct openai_batch_request r = {.input_file = info.id,
+					 .endpoint = "/v1/completions",
+					 .window = "1h",
+					 .terms = API_KEY_NO_TERMS};
+	snprintf(r.owner, sizeof r.owner, "%s", owner);
+	batches_create(bs, &r, on_created_or_not, NULL);
+	sync_journal();
+	return created_rc;
+}
+
+Test(openai_batch_store, a_key_leaves_room_for_batches_of_others)
+{
+	enum { PART = OPENAI_BATCH_LIVE_MAX / 4 * 3 };
+	for (int i = 0; i < PART - 1; i++)
+		openai_batch_begin(bs, "alice");
+	cr_expect_eq(create_by("alice"), 0, "%s", created_why);
+	cr_expect_eq(create_by("alice"), -EAGAIN);
+	cr_expect_not_null(strstr(created_why, "of this key"), "%s", created_why);
+	cr_expect_eq(create_by("bob"), 0, "%s", created_why);
+	for (int i = 0; i < 10; i++)
+		openai_batch_end(bs, "alice");
+	cr_expect_eq(create_by("alice"), 0, "what has ended counts no more: %s", created_why);
+	openai_batch_take_new(bs);
+}
+
+Test(openai_batch_store, lines_of_keys_are_submitted_by_their_shares)
+{
+	enum { ALICE, BOB, CAROL, N = 160 };
+	static const char *const owners[] = {"alice", "bob", "carol"};
+	struct openai_batch *of[12];
+	uint32_t n[3] = {0};
+	/* Ten batches of Alice's, then one each of Bob's and of Carol's. */
+	for (int i = 0; i < 12; i++)
+		cr_assert_eq(create_by(owners[i < 10 ? ALICE : i - 9]), 0, "%s", created_why);
+	openai_batch_take_new(bs);
+	struct openai_batch *b = bs->first;
+	for (int i = 0; i < 12; i++, b = b->later) {
+		of[i] = b;
+		b->phase = OPENAI_BATCH_RUNNING;
+		b->n_lines = N;
+		b->lines = xcalloc(N, sizeof *b->lines);
+		b->terms.share = i == 11 ? 2 : 1;
+	}
+	for (int i = 0; i < N; i++) {
+		uint32_t line;
+		b = openai_batch_next(bs, &line);
+		cr_assert_not_null(b);
+		b->lines[line].state = LINE_RUNNING;
+		b->next++;
+		b->n_running++;
+		n[strcmp(b->owner, "alice") == 0 ? ALICE : strcmp(b->owner, "bob") == 0 ? BOB : CAROL]++;
+	}
+	cr_expect(n[ALICE] == N / 4 && n[BOB] == N / 4 && n[CAROL] == N / 2, "%u %u %u", n[ALICE], n[BOB],
+		  n[CAROL]);
+	for (int i = 0; i < 10; i++)
+		cr_expect_eq(of[i]->n_running, N / 4 / 10, "Alice's batches take turns");
+}
+
 /* --- large files --- */
 
 enum { LARGE = 48 << 20, HELD_MAX = 16 << 20 };

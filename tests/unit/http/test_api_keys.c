@@ -118,6 +118,31 @@ Test(api_keys, a_key_has_a_quota_of_files_or_none_of_its_own)
 	cr_expect(q.max_files == -1 && q.max_bytes == -1);
 }
 
+Test(api_keys, a_priority_is_clamped_to_the_range_of_its_key)
+{
+	static const struct {
+		const char *fields;
+		int32_t wanted[3], priority[3];
+	} rows[] = {
+		{"", {-1, 0, INT32_MAX}, {0, 0, INT32_MAX}},
+		{"priority=-10..5", {INT32_MIN, 3, 6}, {-10, 3, 5}},
+		{"priority=4", {-1, 4, 9}, {4, 4, 4}},
+		{"priority=-2147483648..2147483647", {INT32_MIN, 0, INT32_MAX}, {INT32_MIN, 0, INT32_MAX}},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		char line[128];
+		struct api_key_terms t;
+		snprintf(line, sizeof line, ALICE " %s\n", rows[i].fields);
+		load(line);
+		api_key_terms(find(ALICE), &t);
+		for (int k = 0; k < 3; k++)
+			cr_expect_eq(api_key_priority(&t, rows[i].wanted[k]), rows[i].priority[k], "%s",
+				     rows[i].fields);
+		api_keys_close(keys);
+		keys = NULL;
+	}
+}
+
 Test(api_keys, errors_name_the_line_and_never_show_the_key)
 {
 	static const struct {
@@ -131,6 +156,10 @@ Test(api_keys, errors_name_the_line_and_never_show_the_key)
 		{ALICE " name=a b\n", "name=value"},
 		{ALICE " share=0\n", "share: must be an integer from 1 to 1000"},
 		{ALICE " max-jobs=-1\n", "max-jobs"},
+		{ALICE " priority=\n", "priority: must be an integer"},
+		{ALICE " priority=1..\n", "priority: must be an integer"},
+		{ALICE " priority=3000000000\n", "priority: must be an integer"},
+		{ALICE " priority=5..4\n", "priority: 5..4: the first number must be the lower one"},
 		{ALICE " max-jobs=1x\n", "max-jobs"},
 		{ALICE " tokens-per-minute=99999999999999999999\n", "tokens-per-minute"},
 		{ALICE " max-files=-1\n", "max-files: must be an integer from 0"},

@@ -634,6 +634,32 @@ Test(jobs, table_lists_jobs_with_their_seeds)
 	recorder_free(e);
 }
 
+/* What a job is charged to: its owner's account, and its user there. */
+Test(jobs, jobs_are_charged_to_accounts_and_users)
+{
+	static const struct {
+		const char *owner, *user;
+	} rows[] = {{NULL, NULL},    {NULL, "u"},   {"~alice", NULL}, {"~alice", "u"},
+		    {"~alice", "v"}, {"~bob", "u"}, {"alice", "u"},   {"alice", "v"}};
+	enum { N = sizeof rows / sizeof *rows };
+	uint64_t account[N], user[N];
+	for (int i = 0; i < N; i++) {
+		struct recorder *e = recorder_new();
+		struct submit *s = request(true);
+		s->owner = rows[i].owner ? xstrdup(rows[i].owner) : NULL;
+		s->user = rows[i].user ? xstrdup(rows[i].user) : NULL;
+		uint64_t job = start(s, e);
+		account[i] = sent[n_sent - 1]->account;
+		user[i] = sent[n_sent - 1]->user;
+		finish_job(job);
+		recorder_free(e);
+	}
+	cr_expect(account[0] == 0 && account[1] == 0, "without a key: no account");
+	cr_expect(account[2] != 0 && account[2] == account[3] && account[3] == account[4]);
+	cr_expect(account[5] != account[2] && account[6] != account[2] && account[6] == account[7]);
+	cr_expect(user[1] != user[0] && user[3] != user[2] && user[4] != user[3] && user[7] != user[6]);
+}
+
 Test(jobs, events_of_unknown_jobs_and_outputs_are_ignored)
 {
 	struct recorder *e = recorder_new();

@@ -12,12 +12,12 @@ static enum queue_ready ready(const struct seq *s, void *user)
 	return QUEUE_READY;
 }
 
-/* Of 400 picks of one token each, how many are the first of two users'. */
+/* Of 400 picks of one token each, how many are the first of two accounts'. */
 static int picks(uint32_t share_a, uint32_t share_b)
 {
 	struct queue *q = queue_new(INT64_MAX, 8);
-	struct group g[2] = {{.user = 1, .share = share_a, .order = 1},
-			     {.user = 2, .share = share_b, .order = 2}};
+	struct group g[2] = {{.account = 1, .share = share_a, .order = 1},
+			     {.account = 2, .share = share_b, .order = 2}};
 	struct seq s[2] = {{.group = &g[0]}, {.group = &g[1]}};
 	int n = 0;
 	for (int i = 0; i < 2; i++) {
@@ -27,7 +27,7 @@ static int picks(uint32_t share_a, uint32_t share_b)
 	for (int i = 0; i < 400; i++) {
 		struct seq *next = queue_pick(q, 0, ready, NULL, NULL);
 		n += next == &s[0];
-		queue_charge(q, next->group, 1);
+		queue_charge(next->group, 1);
 	}
 	for (int i = 0; i < 2; i++) {
 		queue_remove(q, &s[i]);
@@ -37,7 +37,7 @@ static int picks(uint32_t share_a, uint32_t share_b)
 	return n;
 }
 
-Test(queue, users_are_served_by_their_shares)
+Test(queue, accounts_are_served_by_their_shares)
 {
 	static const struct {
 		const char *name;
@@ -65,9 +65,11 @@ struct one {
 static uint64_t n_jobs;
 
 /* It arrives, and waits. */
-static void arrive_at(struct queue *q, struct one *o, uint64_t user, int32_t priority, int64_t now_us)
+static void arrive_in(struct queue *q, struct one *o, uint64_t account, uint64_t user, int32_t priority,
+		      int64_t now_us)
 {
-	*o = (struct one){.g = {.user = user,
+	*o = (struct one){.g = {.account = account,
+				.user = user,
 				.share = 1,
 				.priority = priority,
 				.order = ++n_jobs,
@@ -78,9 +80,15 @@ static void arrive_at(struct queue *q, struct one *o, uint64_t user, int32_t pri
 	queue_push(q, &o->s);
 }
 
+/* Of an account's user. */
+static void arrive_of(struct queue *q, struct one *o, uint64_t account, uint64_t user)
+{
+	arrive_in(q, o, account, user, 0, 0);
+}
+
 static void arrive(struct queue *q, struct one *o, uint64_t user, int32_t priority)
 {
-	arrive_at(q, o, user, priority, 0);
+	arrive_in(q, o, 0, user, priority, 0);
 }
 
 /* It runs from now on, and is served. */
@@ -89,7 +97,7 @@ static void serve(struct queue *q, struct one *o, uint32_t tokens)
 	if (o->s.next)
 		queue_remove(q, &o->s);
 	o->g.first_run_us = 1;
-	queue_charge(q, &o->g, tokens);
+	queue_charge(&o->g, tokens);
 }
 
 static void preempt(struct queue *q, struct one *o)
@@ -104,7 +112,72 @@ static void leave(struct queue *q, struct one *o)
 	queue_leave(q, &o->g);
 }
 
-enum { LOT = 1000000 };
+/* ---- users of an account ---- */
+
+/* Each account has a job of each of its users waiting.  Of 400 picks of one token each, how many are of the
+ * first account, and of its first user. */
+static void divide(uint32_t n_users_a, uint32_t n_users_b, int *of_a, int *of_first)
+{
+	enum { USERS = 49, PICKS = 400 };
+	struct queue *q = queue_new(INT64_MAX, 8);
+	struct group g[2 * USERS] = {0};
+	struct seq s[2 * USERS] = {0};
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < n_users_a + n_users_b; i++, n++) {
+		g[n] = (struct group){.account = i < n_users_a ? 1 : 2, .user = i, .order = n + 1};
+		s[n].group = &g[n];
+		queue_join(q, &g[n]);
+		queue_push(q, &s[n]);
+	}
+	*of_a = *of_first = 0;
+	for (int i = 0; i < PICKS; i++) {
+		struct seq *next = queue_pick(q, 0, ready, NULL, NULL);
+		*of_a += next->group->account == 1;
+		*of_first += next == &s[0];
+		queue_charge(next->group, 1);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		queue_remove(q, &s[i]);
+		queue_leave(q, &g[i]);
+	}
+	queue_free(q);
+}
+
+Test(queue, users_divide_what_their_account_gets)
+{
+	static const struct {
+		uint32_t users_a, users_b;
+		int of_a, of_first;
+	} rows[] = {{1, 1, 200, 200}, {49, 1, 200, 4}, {4, 1, 200, 50}, {2, 49, 200, 100}};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		int of_a, of_first;
+		divide(rows[i].users_a, rows[i].users_b, &of_a, &of_first);
+		cr_expect_leq(abs(of_a - rows[i].of_a), 1, "%zu: account %d of 400", i, of_a);
+		cr_expect_leq(abs(of_first - rows[i].of_first), 1, "%zu: user %d of 400", i, of_first);
+	}
+}
+
+enum { LOT = 1000000, CREDIT = 32768 };
+
+Test(queue, new_account_starts_with_the_least_served_waiting_account)
+{
+	struct queue *q = queue_new(INT64_MAX, 8);
+	struct one a, b, c, d;
+	arrive_of(q, &a, 1, 7);
+	serve(q, &a, LOT);
+	arrive_of(q, &b, 2, 7);
+	serve(q, &a, LOT);
+	arrive_of(q, &c, 3, 7);
+	cr_expect_eq(queue_lead(&c.g, &b.g), 0, "where b is, not where a is");
+	arrive_of(q, &d, 1, 8);
+	cr_expect_eq(queue_lead(&d.g, &b.g), LOT + CREDIT, "another user of the same account");
+	cr_expect_eq(queue_served(&d.g), 2 * LOT, "starts with the others of its account");
+	leave(q, &a);
+	leave(q, &b);
+	leave(q, &c);
+	leave(q, &d);
+	queue_free(q);
+}
 
 Test(queue, new_user_starts_at_the_counter_of_running_ones)
 {
@@ -313,7 +386,7 @@ Test(queue, forgotten_priority_starts_at_zero)
 
 /* ---- the order, by exhaustive search ---- */
 
-enum { ONES = 60, BONUS = 4096, AGING = 40, SLOTS = 17 };
+enum { ONES = 60, BONUS = 4096, AGING = 40, SLOTS = 17, ACCOUNTS = 3 };
 
 struct crowd {
 	struct queue *q;
@@ -345,16 +418,31 @@ static bool leads(const struct crowd *c, uint32_t i)
 		return false;
 	for (uint32_t k = 0; k < ONES; k++) {
 		const struct group *o = &c->ones[k].g;
-		if (c->here[k] && c->ones[k].s.next && o->user == g->user && o->priority == g->priority &&
-		    o->order < g->order && c->is[k] != QUEUE_SKIP)
+		if (c->here[k] && c->ones[k].s.next && o->account == g->account && o->user == g->user &&
+		    o->priority == g->priority && o->order < g->order && c->is[k] != QUEUE_SKIP)
 			return false;
 	}
 	return true;
 }
 
-static int64_t debt(const struct group *g)
+/* Of one priority: whether g, of another account or of another user of it, goes before best. */
+static bool goes_before(const struct group *g, const struct group *best)
 {
-	return (int64_t)queue_served(g) - (g->first_run_us ? BONUS : 0);
+	int64_t lead = queue_lead(g, best) - (g->first_run_us ? BONUS : 0) + (best->first_run_us ? BONUS : 0);
+	return lead != 0 ? lead < 0 : g->order < best->order;
+}
+
+/* The best of an account at one priority. */
+static const struct group *best_of(const struct crowd *c, uint64_t account, int32_t priority)
+{
+	const struct group *best = NULL;
+	for (uint32_t i = 0; i < ONES; i++) {
+		const struct group *g = &c->ones[i].g;
+		if (leads(c, i) && g->account == account && g->priority == priority &&
+		    (!best || goes_before(g, best)))
+			best = g;
+	}
+	return best;
 }
 
 static bool age_has_turn(const struct crowd *c)
@@ -381,10 +469,9 @@ static const struct seq *search(const struct crowd *c, bool *for_age)
 		return NULL;
 	*for_age = age_has_turn(c) && old && old->priority > urgent->priority;
 	int32_t priority = *for_age ? old->priority : urgent->priority;
-	for (uint32_t i = 0; i < ONES; i++) {
-		const struct group *g = &c->ones[i].g;
-		if (leads(c, i) && g->priority == priority &&
-		    (!best || debt(g) < debt(best) || (debt(g) == debt(best) && g->order < best->order)))
+	for (uint64_t account = 0; account < ACCOUNTS; account++) {
+		const struct group *g = best_of(c, account, priority);
+		if (g && (!best || goes_before(g, best)))
 			best = g;
 	}
 	return &c->ones[best->job].s;
@@ -394,11 +481,11 @@ static void arrive_or_change(struct crowd *c, uint32_t i)
 {
 	struct one *o = &c->ones[i];
 	if (!c->here[i]) {
-		arrive_at(c->q, o, rnd(c, 6), (int32_t)rnd(c, 3), c->now);
+		arrive_in(c->q, o, rnd(c, ACCOUNTS), rnd(c, 3), (int32_t)rnd(c, 3), c->now);
 		o->g.job = i;
 		c->here[i] = true;
 	} else if (!o->s.next) {
-		queue_charge(c->q, &o->g, rnd(c, 3000));
+		queue_charge(&o->g, rnd(c, 3000));
 		o->g.since_us = c->now;
 		if (rnd(c, 4) == 0)
 			preempt(c->q, o);

@@ -1,0 +1,144 @@
+/* What the key of a request means for its jobs: the account that they are charged to, their priority, the
+ * prefixes that they share.  Of requests, and of lines of batches. */
+#include "controller/jobs/journal.h"
+#include "tests/journal_tables.h"
+#include "tests/wire/http_rig.h"
+
+#include <sys/stat.h>
+
+#define ALICE "sk-alice-0123456789"
+#define BOB   "sk-bob-0123456789ab"
+#define CAROL "sk-carol-0123456789"
+
+static char dir[64], path[128];
+static struct journal *journal;
+
+static void begin(void)
+{
+	struct http_config cfg = {.addr = "127.0.0.1:0"};
+	char why[512] = "";
+	snprintf(dir, sizeof dir, "/tmp/quern-http-keys-XXXXXX");
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/j", dir);
+	snprintf(cfg.api_keys, sizeof cfg.api_keys, "%s/keys", dir);
+	FILE *f = fopen(cfg.api_keys, "w");
+	fchmod(fileno(f), 0600);
+	fputs(ALICE " name=alice share=3\n" BOB " name=bob priority=-5..20\n" CAROL
+		    " name=carol priority=7\n",
+	      f);
+	fclose(f);
+	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
+	svc.journal = journal;
+	svc.max_request_bytes = 16 << 20;
+	load();
+	svc.journal_bytes = 1 << 30;
+	start_with(&cfg);
+}
+
+static void end(void)
+{
+	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock", "keys"};
+	char name[160];
+	stop();
+	journal_close(journal);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		snprintf(name, sizeof name, "%s/%s", dir, names[i]);
+		unlink(name);
+	}
+	rmdir(dir);
+}
+
+TestSuite(http_keys, .init = begin, .fini = end, .timeout = 60);
+
+static struct answer send_by(const char *key, const char *route, const char *type, const char *body)
+{
+	struct buf b = {0};
+	buf_printf(&b,
+		   "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n"
+		   "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n%s",
+		   route, key, type, strlen(body), body);
+	struct answer a = client_raw(at, b.p, b.len);
+	cr_assert_eq(a.status, 200, "%s", a.raw.p);
+	buf_fini(&b);
+	return a;
+}
+
+/* The job of a request with these fields. */
+static const struct fake_seen *seen_of(const char *key, const char *fields)
+{
+	char body[256];
+	uint32_t n = atomic_load(&mailbox->n_submitted);
+	snprintf(body, sizeof body, "{\"prompt\":\"Once\",\"max_tokens\":2%s}", fields);
+	struct answer a = send_by(key, "/v1/completions", "application/json", body);
+	answer_fini(&a);
+	return &mailbox->seen[n];
+}
+
+/* The job of the only line of a batch. */
+static const struct fake_seen *seen_of_line(const char *key, const char *fields)
+{
+	char text[1024];
+	uint32_t n = atomic_load(&mailbox->n_submitted);
+	snprintf(text, sizeof text,
+		 "--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xyz\r\n"
+		 "Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n"
+		 "{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/completions\","
+		 "\"body\":{\"prompt\":\"Once\",\"max_tokens\":2%s}}\n\r\n--xyz--\r\n",
+		 fields);
+	struct answer a = send_by(key, "/v1/files", "multipart/form-data; boundary=xyz", text);
+	snprintf(text, sizeof text,
+		 "{\"input_file_id\":\"%s\",\"endpoint\":\"/v1/completions\",\"completion_window\":\"24h\"}",
+		 text_of(a.json, "id"));
+	answer_fini(&a);
+	a = send_by(key, "/v1/batches", "application/json", text);
+	answer_fini(&a);
+	cr_assert(becomes(&mailbox->n_submitted, n + 1));
+	return &mailbox->seen[n];
+}
+
+static void expect(const struct fake_seen *s, const char *owner, const char *user, int32_t priority,
+		   const char *salt)
+{
+	cr_expect_str_eq(s->owner, owner);
+	cr_expect_str_eq(s->user, user);
+	cr_expect_eq(s->priority, priority, "%d, not %d", s->priority, priority);
+	cr_expect_str_eq(s->salt, salt);
+}
+
+Test(http_keys, a_request_is_charged_to_its_key)
+{
+	const struct fake_seen *s = seen_of(ALICE, ",\"user\":\"u1\",\"cache_salt\":\"c\"");
+	expect(s, "~alice", "u1", 0, "alice/c");
+	cr_expect_eq(s->share, 3);
+	s = seen_of(BOB, ",\"user\":\"u1\"");
+	expect(s, "~bob", "u1", 0, "bob/");
+	cr_expect_eq(s->share, 1);
+	expect(seen_of(CAROL, ""), "~carol", "", 7, "carol/");
+}
+
+Test(http_keys, a_priority_is_clamped_to_the_range_of_the_key)
+{
+	cr_expect_eq(seen_of(ALICE, ",\"priority\":-1")->priority, 0);
+	cr_expect_eq(seen_of(ALICE, ",\"priority\":-2147483648")->priority, 0);
+	cr_expect_eq(seen_of(ALICE, ",\"priority\":50")->priority, 50);
+	cr_expect_eq(seen_of(BOB, ",\"priority\":-100")->priority, -5);
+	cr_expect_eq(seen_of(BOB, ",\"priority\":-3")->priority, -3);
+	cr_expect_eq(seen_of(BOB, ",\"priority\":100")->priority, 20);
+	cr_expect_eq(seen_of(CAROL, ",\"priority\":0")->priority, 7);
+}
+
+Test(http_keys, a_line_of_a_batch_is_charged_to_the_batchs_key)
+{
+	const struct fake_seen *s = seen_of_line(ALICE, ",\"user\":\"u1\",\"cache_salt\":\"c\"");
+	expect(s, "~alice", "u1", 100, "alice/c");
+	cr_expect_eq(s->share, 3);
+	cr_expect(s->durable);
+}
+
+Test(http_keys, a_line_of_a_batch_runs_behind_the_requests_of_its_key)
+{
+	cr_expect_eq(seen_of_line(ALICE, ",\"priority\":-1")->priority, 100);
+	cr_expect_eq(seen_of_line(BOB, ",\"priority\":-100")->priority, 95);
+	cr_expect_eq(seen_of_line(BOB, ",\"priority\":2000000000")->priority, 120);
+	cr_expect_eq(seen_of_line(ALICE, ",\"priority\":2147483647")->priority, INT32_MAX);
+}
