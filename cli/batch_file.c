@@ -12,6 +12,7 @@
 #include "cli/terminal/term.h"
 #include "formats/batch_lines.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,6 +258,21 @@ static int open_part(struct batch *b, char *why, size_t why_n)
 	return rc;
 }
 
+/* The directory's entries survive a power cut: the output's name before the .part file goes. */
+static int sync_dir(const char *path)
+{
+	char *dir = xstrdup(path), *slash = strrchr(dir, '/');
+	if (slash)
+		slash[slash == dir] = '\0';
+	const int fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc = fd < 0 ? -errno : fsync(fd) ? -errno : 0;
+	if (fd >= 0)
+		close(fd);
+	free(dir);
+	/* Some file systems cannot sync a directory. */
+	return rc == -EINVAL ? 0 : rc;
+}
+
 /* All results, in the order of the input. */
 static int write_output(struct batch *b, char *why, size_t why_n)
 {
@@ -277,6 +293,8 @@ static int write_output(struct batch *b, char *why, size_t why_n)
 	}
 	if (f && !rc && (fflush(f) || fsync(fileno(f)) || rename(temp, b->output)))
 		rc = err_why(why, why_n, -errno, "%s: %s", b->output, strerror(errno));
+	if (!rc && (rc = sync_dir(b->output)))
+		err_why(why, why_n, rc, "%s: %s", b->output, strerror(-rc));
 	if (f)
 		fclose(f);
 	if (!rc)

@@ -1,0 +1,194 @@
+/* test_batch_file.c - quern submit --batch: its files, with every line done by an earlier command. */
+#include "cli/batch_file.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "cli/client.h"
+#include "proto/mp.h"
+
+#include <criterion/criterion.h>
+#include <criterion/redirect.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <zmq.h>
+
+static char dir[64];
+/* The calls that make the output durable, in their order: "fsync in.out.jsonl.new; rename in.out.jsonl; ..."
+ */
+static struct buf calls;
+
+static void note(const char *call, const char *path)
+{
+	const size_t n = strlen(dir);
+	if (n && strncmp(path, dir, n) == 0)
+		buf_printf(&calls, "%s %s; ", call, path[n] ? path + n + 1 : "its directory");
+}
+
+int fsync(int fd)
+{
+	char link[64], path[256];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(link, path, sizeof path - 1);
+	path[n > 0 ? n : 0] = '\0';
+	note("fsync", path);
+	return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+	note("rename", to);
+	return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+int unlink(const char *path)
+{
+	note("unlink", path);
+	return unlinkat(AT_FDCWD, path, 0);
+}
+
+/* A service that answers every request as a ping. */
+struct service {
+	void *context, *router;
+	char endpoint[256];
+	pthread_t thread;
+};
+
+static void *answer(void *arg)
+{
+	struct service *s = arg;
+	zmq_msg_t route, request;
+	zmq_msg_init(&route);
+	zmq_msg_init(&request);
+	while (zmq_msg_recv(&route, s->router, 0) >= 0 && zmq_msg_recv(&request, s->router, 0) >= 0) {
+		struct buf b = {0};
+		json_t *reply = json_pack("{s:s, s:i, s:s}", "op", "ok", "id", 1, "model", "m");
+		mp_encode(&b, reply);
+		json_decref(reply);
+		zmq_send(s->router, zmq_msg_data(&route), zmq_msg_size(&route), ZMQ_SNDMORE);
+		zmq_send(s->router, b.p, b.len, 0);
+		buf_fini(&b);
+	}
+	zmq_msg_close(&route);
+	zmq_msg_close(&request);
+	zmq_close(s->router);
+	return NULL;
+}
+
+static const struct opt job_options[] = {
+	OPT("durable", OPT_FLAG, NULL, NULL),
+	OPT("priority", OPT_INT, "N", NULL, .lo = -9, .hi = 9),
+};
+
+static char *input, *part, *output;
+static struct service service;
+static struct client *client;
+static struct opts o;
+
+static void set_up(void)
+{
+	char why[256];
+	size_t n = sizeof service.endpoint;
+	cr_redirect_stderr();
+	cr_redirect_stdout();
+	snprintf(dir, sizeof dir, "/tmp/quern-batch-XXXXXX");
+	cr_assert(mkdtemp(dir));
+	input = xasprintf("%s/in.jsonl", dir);
+	output = xasprintf("%s/in.out.jsonl", dir);
+	part = xasprintf("%s.part", output);
+	service.context = zmq_ctx_new();
+	service.router = zmq_socket(service.context, ZMQ_ROUTER);
+	cr_assert_eq(zmq_bind(service.router, "tcp://127.0.0.1:*"), 0);
+	cr_assert_eq(zmq_getsockopt(service.router, ZMQ_LAST_ENDPOINT, service.endpoint, &n), 0);
+	cr_assert_eq(pthread_create(&service.thread, NULL, answer, &service), 0);
+	cr_assert_eq(client_open(service.endpoint, NULL, 60000, &client, why, sizeof why), 0, "%s", why);
+	opts_add(&o, batch_file_options, batch_file_n_options);
+	opts_add(&o, job_options, 2);
+	cr_assert_eq(opts_set(&o, "batch", input, why, sizeof why), 0, "%s", why);
+}
+
+static void tear_down(void)
+{
+	char *command = xasprintf("rm -r %s", dir);
+	client_close(client);
+	zmq_ctx_shutdown(service.context);
+	pthread_join(service.thread, NULL);
+	zmq_ctx_term(service.context);
+	opts_fini(&o);
+	cr_expect_eq(system(command), 0);
+	free(command);
+	free(input);
+	free(output);
+	free(part);
+	buf_fini(&calls);
+}
+
+TestSuite(batch_file, .init = set_up, .fini = tear_down, .timeout = 120);
+
+static void put(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+	cr_assert(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+/* The input of two lines, and an earlier command's results of both; failed: of the first. */
+static void put_files(bool failed)
+{
+	static const char lines[] = "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
+				    "completions\",\"body\":{\"prompt\":\"x\"}}\n"
+				    "{\"custom_id\":\"b\",\"method\":\"POST\",\"url\":\"/v1/"
+				    "completions\",\"body\":{\"prompt\":\"y\"}}\n";
+	struct buf text = {0};
+	put(input, lines);
+	buf_printf(&text, "quern batch %032d %zu %016llx\n1 0 5\nline1\n0 %d 5\nline0\n", 0, strlen(lines),
+		   (unsigned long long)XXH3_64bits(lines, strlen(lines)), failed);
+	put(part, text.p);
+	buf_fini(&text);
+}
+
+static void expect_output(const char *expected)
+{
+	char *text, why[256];
+	size_t n;
+	cr_assert_eq(file_read(output, 4096, &text, &n, why, sizeof why), 0, "%s", why);
+	cr_expect_str_eq(text, expected);
+	free(text);
+}
+
+Test(batch_file, results_are_on_disk_before_the_part_file_goes)
+{
+	put_files(false);
+	cr_expect_eq(batch_file_run(&client, &o), 0);
+	expect_output("line0\nline1\n");
+	cr_expect_str_eq(calls.p, "fsync in.out.jsonl.new; rename in.out.jsonl; fsync its directory; unlink "
+				  "in.out.jsonl.part; ");
+	cr_expect_not(file_exists(part));
+}
+
+Test(batch_file, a_line_that_failed_in_an_earlier_command_counts)
+{
+	put_files(true);
+	cr_expect_eq(batch_file_run(&client, &o), 1);
+	expect_output("line0\nline1\n");
+}
+
+Test(batch_file, a_part_file_has_one_writer)
+{
+	put_files(false);
+	const int other = open(part, O_RDWR | O_CLOEXEC);
+	cr_assert_eq(flock(other, LOCK_EX | LOCK_NB), 0);
+	cr_expect_eq(batch_file_run(&client, &o), 1);
+	cr_expect_not(file_exists(output));
+	cr_expect(file_exists(part));
+	close(other);
+	cr_expect_eq(batch_file_run(&client, &o), 0);
+	expect_output("line0\nline1\n");
+}
