@@ -11,7 +11,7 @@ Half of the latter send what is just accepted, a tree of 62 MiB.  Measured meanw
 byte of /health, every 10 ms, and once a second the reply to a /tokenize of 20 KB, which the same threads prepare.
 wall: as the client sees it, with whatever else runs on the machine.  cpu: what the threads of libmicrohttpd used of
 a processor in the meantime, the most of any of them: the part of wall that is the service's own.
-Memory: resident, before, at most (VmHWM), and at the end, once it has been quiet for 3 seconds.
+Memory: resident, after the first 4,000 jobs; at most (VmHWM); and 40 s after the last job has ended.
 """
 import argparse
 import json
@@ -43,7 +43,7 @@ def post(path, body):
 
 def many_prompts():
     fields = ",".join(f'"k{i}":0' for i in range(1000))
-    return post("/v1/completions", f'{{"prompt":[{",".join(["[1]"] * 2000)}],{fields}}}'.encode())
+    return post("/v1/completions", f'{{"max_tokens":1,"prompt":[{",".join(["[1]"] * 2000)}],{fields}}}'.encode())
 
 
 def many_values(accepted):
@@ -146,6 +146,10 @@ def summary(values):
 
 def run(address, pid, seconds, many, values, shared):
     counts = multiprocessing.Queue()
+    for _ in range(2 if many else 0):  # the tables of as many jobs as may wait are kept
+        ask(address, "127.0.0.1", many_prompts())
+    await_quiet(address)
+    time.sleep(5)
     quiet = measure(address, "127.0.0.1", pid, time.monotonic() + 3)
     before = status_kib(pid, "VmRSS")
     until = time.monotonic() + seconds
@@ -162,7 +166,7 @@ def run(address, pid, seconds, many, values, shared):
     for h in hostile:
         h.join()
     await_quiet(address)
-    time.sleep(3)
+    time.sleep(40)  # memory is given back within 32 s
     return {"many": many, "values": values, "load": round(os.getloadavg()[0], 1), "replies": seen,
             "health_alone_wall_ms": summary(quiet[0]), "health_alone_cpu_ms": summary(quiet[1]),
             "health_wall_ms": summary(wall), "health_cpu_ms": summary(cpu), "health_failed": failed,
