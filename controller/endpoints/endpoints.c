@@ -41,7 +41,7 @@ static int start(void *user, struct exchange_host *host, char *why, size_t why_n
 {
 	struct endpoints *e = user;
 	struct journal *journal = e->svc->journal;
-	int rc = journal ? file_store_open(journal, &e->files, why, why_n) : 0;
+	int rc = journal ? file_store_open(journal, batches_with_input, &e->files, why, why_n) : 0;
 	if (rc)
 		return rc;
 	e->viewers = viewers_start(e->mailbox, e->svc);

@@ -455,8 +455,9 @@ static void finalize(struct batches *bs, struct openai_batch *b)
 		 json_string_value(json_object_get(b->object, "status")), b->n_lines, n_bad);
 }
 
-static void cancel_left(struct batches *bs, const char *job)
+static void cancel_left(void *user, const char *job)
 {
+	struct batches *bs = user;
 	mailbox_cancel(bs->mailbox, job, NULL, NULL, NULL);
 }
 
@@ -483,7 +484,7 @@ static void step(struct batches *bs, struct openai_batch *b)
 	if (begin) {
 		openai_batch_save(bs, b, false);
 		/* Jobs from before a restart: their lines were not submitted again. */
-		openai_batch_each_unfinished(bs, b, cancel_left);
+		openai_batch_each_unfinished(bs, b, cancel_left, bs);
 	}
 	if (ending && n_running)
 		cancel_runs(bs, b);

@@ -31,6 +31,9 @@ enum {
 	OPENAI_BATCH_PRIORITY = 100, /* added to that of each line: lower runs first */
 };
 
+/* A live batch with this file as its input: a batch that starts again reads it from the beginning. */
+file_used_by batches_with_input;
+
 /* The journal's live batches are resumed, if need be when it can be opened.  host, mailbox and files are
  * borrowed. */
 int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct file_store *files,

@@ -108,7 +108,7 @@ void openai_batch_save(struct batches *bs, struct openai_batch *b, bool over);
 int openai_batch_load_lines(struct batches *bs, struct openai_batch *b);
 /* Calls job for each job of its lines that is unfinished in the journal. */
 void openai_batch_each_unfinished(struct batches *bs, const struct openai_batch *b,
-				  void (*job)(struct batches *bs, const char *id));
+				  void (*job)(void *user, const char *id), void *user);
 /* Stores a result; takes data.  The line's n_jobs jobs are deleted. */
 void openai_batch_store_line(struct batches *bs, struct openai_batch *b, uint32_t line, bool failed,
 			     struct buf *data, size_t n_jobs,

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "controller/jobs/jobs.h"
 #include "controller/message/submit.h"
 
 #include <errno.h>
@@ -90,9 +91,6 @@ static int run_insert(struct journal_op *op, struct journal_db *db)
 					  journal_int(o->created_at), journal_text(o->object)));
 }
 
-/* Its unfinished jobs, by the idempotency keys of its lines: "batch/..."; '0' follows '/' in ASCII. */
-#define JOBS_OF_BATCH "owner = ?2 AND key >= ?1 || '/' AND key < ?1 || '0' AND state = 0"
-
 /* The owner of a batch's jobs: "" or SUBMIT_API_KEY and the key's name. */
 static void job_owner(const char *owner, char out[1 + FILE_OWNER_SIZE])
 {
@@ -116,8 +114,7 @@ static int run_save(struct journal_op *op, struct journal_db *db)
 	/* Its unfinished jobs have no reader, nor will they after a restart. */
 	char owner[1 + FILE_OWNER_SIZE];
 	job_owner(o->owner, owner);
-	return journal_run(db, "UPDATE jobs SET cancelled = 1 WHERE " JOBS_OF_BATCH,
-			   JOURNAL_VALUES(journal_text(o->id), journal_text(owner)));
+	return jobs_rows_cancel(db, owner, o->id);
 }
 
 static int run_line(struct journal_op *op, struct journal_db *db)
@@ -132,10 +129,25 @@ static int run_line(struct journal_op *op, struct journal_db *db)
 	for (size_t i = 0; !rc && i < o->n_jobs; i++) {
 		char key[COMPLETIONS_KEY_SIZE];
 		completions_job_key(key, o->id, o->n_jobs, i);
-		rc = journal_run(db, "DELETE FROM jobs WHERE owner = ? AND key = ? AND state = 1",
-				 JOURNAL_VALUES(journal_text(owner), journal_text(key)));
+		rc = jobs_rows_delete(db, owner, key);
 	}
 	return rc;
+}
+
+int batches_with_input(struct journal_db *db, const char *file, char by[FILE_ID_SIZE])
+{
+	by[0] = 0;
+	sqlite3_stmt *s = journal_query(db,
+					"SELECT id FROM batches WHERE state = 0 AND json_valid(object) AND "
+					"json_extract(object, '$.input_file_id') = ? LIMIT 1",
+					JOURNAL_VALUES(journal_text(file)));
+	if (!s)
+		return journal_error(db);
+	int rc = sqlite3_step(s);
+	if (rc == SQLITE_ROW)
+		snprintf(by, FILE_ID_SIZE, "%s", (const char *)sqlite3_column_text(s, 0));
+	sqlite3_reset(s);
+	return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
 /* --- live batches --- */
@@ -433,20 +445,12 @@ int openai_batch_load_lines(struct batches *bs, struct openai_batch *b)
 }
 
 void openai_batch_each_unfinished(struct batches *bs, const struct openai_batch *b,
-				  void (*job)(struct batches *bs, const char *id))
+				  void (*job)(void *user, const char *id), void *user)
 {
 	char owner[1 + FILE_OWNER_SIZE];
 	job_owner(b->owner, owner);
 	pthread_mutex_lock(&bs->lock);
-	sqlite3_stmt *s = journal_query(bs->reader, "SELECT id FROM jobs WHERE " JOBS_OF_BATCH,
-					JOURNAL_VALUES(journal_text(b->id), journal_text(owner)));
-	if (s) {
-		while (sqlite3_step(s) == SQLITE_ROW) {
-			const char *id = (const char *)sqlite3_column_text(s, 0);
-			job(bs, id ? id : "");
-		}
-		sqlite3_reset(s);
-	}
+	jobs_rows_each_unfinished(bs->reader, owner, b->id, job, user);
 	pthread_mutex_unlock(&bs->lock);
 }
 

@@ -22,10 +22,13 @@ const char file_store_schema[] =
 	"CREATE TABLE chunks(file TEXT NOT NULL, first INTEGER NOT NULL, data BLOB NOT NULL,"
 	" PRIMARY KEY(file, first))";
 
-enum { PARTS_WAITING = 64 }; /* of a file: 16 MiB, a sixteenth of the bound of the journal's queue */
+enum {
+	PARTS_WAITING = 64, /* of a file: 16 MiB, a sixteenth of the bound of the journal's queue */
+};
 
 struct file_store {
 	struct journal *journal;
+	file_used_by *used_by;
 	pthread_mutex_t lock;      /* of the reader */
 	struct journal_db *reader; /* NULL: the journal could not be opened yet */
 	bool tidied;
@@ -57,7 +60,8 @@ struct file_op {
 	struct file_info info;
 	int64_t first;
 	struct buf data;
-	char used_by[FILE_ID_SIZE]; /* a live batch with this input: it was not deleted */
+	file_used_by *used_by;
+	char user_of[FILE_ID_SIZE]; /* what uses it: it was not deleted */
 	int (*also)(void *user, struct journal_db *db);
 	void (*done)(void *user, int rc, const char *why);
 	void *user;
@@ -109,11 +113,11 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 {
 	struct file_op *o = (struct file_op *)op;
 	char used[160];
-	if (!rc && o->used_by[0]) {
+	if (!rc && o->user_of[0]) {
 		why = used;
 		rc = err_why(used, sizeof used, -EBUSY,
 			     "the file is the input of %s, which has not ended: cancel that or wait for it",
-			     o->used_by);
+			     o->user_of);
 	}
 	/* The first reason stays: what follows fails because of it. */
 	if (rc && o->writer) {
@@ -196,27 +200,18 @@ static int run_delete(struct journal_op *op, struct journal_db *db)
 				JOURNAL_VALUES(journal_text(o->info.id)));
 }
 
-/* Inputs of live batches.  A batch that starts again reads its input from the beginning. */
-#define LIVE_INPUTS                                                                                          \
-	"(SELECT coalesce(json_extract(object, '$.input_file_id'), '') FROM batches WHERE state = 0 AND "    \
-	"json_valid(object))"
+static int find_user(const struct file_op *o, struct journal_db *db, const char *file, char by[FILE_ID_SIZE])
+{
+	by[0] = 0;
+	return o->used_by ? o->used_by(db, file, by) : SQLITE_OK;
+}
 
-/* Checked within the transaction, so that no batch is created in between. */
+/* Checked within the transaction: what is created in between sees the file, or keeps it. */
 static int run_delete_unused(struct journal_op *op, struct journal_db *db)
 {
 	struct file_op *o = (struct file_op *)op;
-	o->used_by[0] = 0;
-	sqlite3_stmt *s = journal_query(db,
-					"SELECT id FROM batches WHERE state = 0 AND json_valid(object) AND "
-					"json_extract(object, '$.input_file_id') = ? LIMIT 1",
-					JOURNAL_VALUES(journal_text(o->info.id)));
-	if (!s)
-		return journal_error(db);
-	int rc = sqlite3_step(s);
-	if (rc == SQLITE_ROW)
-		snprintf(o->used_by, sizeof o->used_by, "%s", (const char *)sqlite3_column_text(s, 0));
-	sqlite3_reset(s);
-	return rc == SQLITE_DONE ? run_delete(op, db) : rc == SQLITE_ROW ? SQLITE_OK : rc;
+	int rc = find_user(o, db, o->info.id, o->user_of);
+	return rc || o->user_of[0] ? rc : run_delete(op, db);
 }
 
 static int run_tidy(struct journal_op *op, struct journal_db *db)
@@ -228,16 +223,28 @@ static int run_tidy(struct journal_op *op, struct journal_db *db)
 static int run_sweep(struct journal_op *op, struct journal_db *db)
 {
 	struct file_op *o = (struct file_op *)op;
-	int rc = journal_run(
-		db,
-		"DELETE FROM chunks WHERE file IN (SELECT id FROM files WHERE expires_at IS NOT NULL "
-		"AND expires_at <= ? AND id NOT IN " LIVE_INPUTS ")",
-		JOURNAL_VALUES(journal_int(o->first)));
-	return rc ? rc
-		  : journal_run(db,
-				"DELETE FROM files WHERE expires_at IS NOT NULL AND expires_at <= ? AND id "
-				"NOT IN " LIVE_INPUTS,
-				JOURNAL_VALUES(journal_int(o->first)));
+	char by[FILE_ID_SIZE];
+	struct buf ids = {0};
+	int rc;
+	sqlite3_stmt *s = journal_query(db, "SELECT id FROM files WHERE expires_at <= ?",
+					JOURNAL_VALUES(journal_int(o->first)));
+	if (!s)
+		return journal_error(db);
+	while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+		char id[FILE_ID_SIZE] = "";
+		snprintf(id, sizeof id, "%s", (const char *)sqlite3_column_text(s, 0));
+		buf_put(&ids, id, sizeof id);
+	}
+	sqlite3_reset(s);
+	rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
+	for (size_t at = 0; !rc && at < ids.len; at += FILE_ID_SIZE) {
+		memcpy(o->info.id, ids.p + at, FILE_ID_SIZE);
+		rc = find_user(o, db, o->info.id, by);
+		if (!rc && !by[0])
+			rc = run_delete(op, db);
+	}
+	buf_fini(&ids);
+	return rc;
 }
 
 /* --- lifecycle --- */
@@ -261,9 +268,11 @@ bool file_store_ready(struct file_store *fs, char *why, size_t why_n)
 	return rc == 0;
 }
 
-int file_store_open(struct journal *j, struct file_store **out, char *why, size_t why_n)
+int file_store_open(struct journal *j, file_used_by *used_by, struct file_store **out, char *why,
+		    size_t why_n)
 {
 	struct file_store *fs = xcalloc(1, sizeof *fs);
+	fs->used_by = used_by;
 	fs->journal = j;
 	pthread_mutex_init(&fs->lock, NULL);
 	int rc = open_reader(fs, why, why_n);
@@ -409,6 +418,7 @@ void file_store_delete(struct file_store *fs, const char *owner, const char *id,
 		       void (*done)(void *user, int rc, const char *why), void *user)
 {
 	struct file_op *o = op_new(run_delete_unused);
+	o->used_by = fs->used_by;
 	o->done = done;
 	o->user = user;
 	int rc = file_store_get(fs, owner, id, &o->info);
@@ -431,6 +441,7 @@ void file_store_remove(struct file_store *fs, const char *id,
 void file_store_sweep(struct file_store *fs)
 {
 	struct file_op *o = op_new(run_sweep);
+	o->used_by = fs->used_by;
 	o->first = clock_unix();
 	journal_put(fs->journal, &o->op);
 }

@@ -35,8 +35,14 @@ struct file_info {
 	int64_t created_at, expires_at; /* seconds since 1970; 0: does not expire */
 };
 
-/* Borrows the journal.  Unfinished files of an earlier life are removed. */
-int file_store_open(struct journal *j, struct file_store **out, char *why, size_t why_n);
+/* What uses a file, which must not go then: its name into by, "" without any.  On the journal's thread,
+ * within a transaction.  SQLITE_OK, or a code of SQLite. */
+typedef int file_used_by(struct journal_db *db, const char *file, char by[FILE_ID_SIZE]);
+
+/* Borrows the journal.  Unfinished files of an earlier life are removed.  used_by NULL: nothing uses files.
+ */
+int file_store_open(struct journal *j, file_used_by *used_by, struct file_store **out, char *why,
+		    size_t why_n);
 void file_store_close(struct file_store *fs); /* NULL is fine; no writers are left */
 struct journal *file_store_journal(struct file_store *fs);
 /* False, with the reason: the journal could not be opened yet.  No file can be read or written then. */
@@ -55,13 +61,13 @@ int file_store_list(struct file_store *fs, const char *owner, const char *purpos
 		    bool ascending, struct file_info *out, int max, bool *more);
 
 /* done (may be NULL): once, on the journal's thread or at once; rc 0 or -errno with why.
- * -EBUSY: the input of a live batch, which why names. */
+ * -EBUSY: the file is used, by what why names. */
 void file_store_delete(struct file_store *fs, const char *owner, const char *id,
 		       void (*done)(void *user, int rc, const char *why), void *user);
-/* The same for any owner, and for inputs of live batches; 0 also without such a file. */
+/* The same for any owner, and for files that are used; 0 also without such a file. */
 void file_store_remove(struct file_store *fs, const char *id,
 		       void (*done)(void *user, int rc, const char *why), void *user);
-/* Deletes expired files, except inputs of live batches; called now and then. */
+/* Deletes expired files, except those that are used; called now and then. */
 void file_store_sweep(struct file_store *fs);
 
 /* What an owner's files may be, all together; 0: no limit. */

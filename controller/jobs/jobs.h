@@ -110,4 +110,15 @@ struct jobs_counts {
 void jobs_counts(const struct jobs *j, struct jobs_counts *out);
 void jobs_check(const struct jobs *j); /* asserts the invariants */
 
+/* Rows of jobs in the journal, for operations of others (journal.h), by owner and idempotency key.  owner: ""
+ * is none.  SQLITE_OK, or a code of SQLite. */
+struct journal_db;
+/* The unfinished jobs with keys PREFIX/... end as soon as they are read again. */
+int jobs_rows_cancel(struct journal_db *db, const char *owner, const char *prefix);
+/* Deletes one that has ended. */
+int jobs_rows_delete(struct journal_db *db, const char *owner, const char *key);
+/* Calls job for each unfinished one with a key PREFIX/...; it must not use db. */
+void jobs_rows_each_unfinished(struct journal_db *db, const char *owner, const char *prefix,
+			       void (*job)(void *user, const char *id), void *user);
+
 #endif

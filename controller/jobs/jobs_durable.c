@@ -185,6 +185,35 @@ static int run_sweep(struct journal_op *op, struct journal_db *db)
 			   JOURNAL_VALUES(journal_int(o->unix_us), journal_int(o->limit)));
 }
 
+/* --- operations of others --- */
+
+/* '0' follows '/' in ASCII. */
+#define UNFINISHED_BELOW "owner = ?1 AND key >= ?2 || '/' AND key < ?2 || '0' AND state = 0"
+
+int jobs_rows_cancel(struct journal_db *db, const char *owner, const char *prefix)
+{
+	return journal_run(db, "UPDATE jobs SET cancelled = 1 WHERE " UNFINISHED_BELOW,
+			   JOURNAL_VALUES(journal_text(owner), journal_text(prefix)));
+}
+
+int jobs_rows_delete(struct journal_db *db, const char *owner, const char *key)
+{
+	return journal_run(db, "DELETE FROM jobs WHERE owner = ? AND key = ? AND state = 1",
+			   JOURNAL_VALUES(journal_text(owner), journal_text(key)));
+}
+
+void jobs_rows_each_unfinished(struct journal_db *db, const char *owner, const char *prefix,
+			       void (*job)(void *user, const char *id), void *user)
+{
+	sqlite3_stmt *s = journal_query(db, "SELECT id FROM jobs WHERE " UNFINISHED_BELOW,
+					JOURNAL_VALUES(journal_text(owner), journal_text(prefix)));
+	while (s && sqlite3_step(s) == SQLITE_ROW) {
+		const char *id = (const char *)sqlite3_column_text(s, 0);
+		job(user, id ? id : "");
+	}
+	sqlite3_reset(s);
+}
+
 /* --- a new job --- */
 
 enum code durable_refuses(struct jobs *j, char *why, size_t why_n)

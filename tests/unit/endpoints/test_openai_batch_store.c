@@ -37,7 +37,7 @@ static void init(void)
 	snprintf(path, sizeof path, "%s/j", dir);
 	disk_install();
 	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(file_store_open(journal, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_store_open(journal, batches_with_input, &files, why, sizeof why), 0, "%s", why);
 	bs = batches_new();
 }
 

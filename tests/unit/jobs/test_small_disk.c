@@ -20,11 +20,10 @@ static void open_all(void)
 {
 	journal = NULL;
 	files = NULL;
-	static const char *const tables[] = {file_store_schema, "CREATE TABLE batches(id, state, object)",
-					     NULL};
+	static const char *const tables[] = {file_store_schema, NULL};
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
 	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(file_store_open(journal, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_store_open(journal, NULL, &files, why, sizeof why), 0, "%s", why);
 }
 
 static void close_all(void)

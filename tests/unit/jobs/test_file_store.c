@@ -1,4 +1,5 @@
-/* Quotas of files: what an owner has stored, and what is being written, together. */
+/* Quotas of files (what an owner has stored, and what is being written, together), and files that are used.
+ */
 #include "base/alloc.h"
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/journal.h"
@@ -17,16 +18,24 @@ static char dir[64], path[128], why[512];
 static struct journal *journal;
 static struct file_store *files;
 
+static char kept[FILE_ID_SIZE]; /* a file that is used */
+
+static int kept_by(struct journal_db *db, const char *file, char by[FILE_ID_SIZE])
+{
+	(void)db;
+	snprintf(by, FILE_ID_SIZE, "%s", strcmp(file, kept) == 0 ? "batch_1" : "");
+	return 0;
+}
+
 static void begin(void)
 {
-	static const char *const tables[] = {file_store_schema, "CREATE TABLE batches(id, state, object)",
-					     NULL};
+	static const char *const tables[] = {file_store_schema, NULL};
 	snprintf(dir, sizeof dir, "/tmp/quern-quota-XXXXXX");
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
 	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(file_store_open(journal, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_store_open(journal, kept_by, &files, why, sizeof why), 0, "%s", why);
 }
 
 static void end(void)
@@ -44,7 +53,7 @@ static void end(void)
 	rmdir(dir);
 }
 
-TestSuite(file_quota, .init = begin, .fini = end, .timeout = 60);
+TestSuite(file_store, .init = begin, .fini = end, .timeout = 60);
 
 static struct file_writer *begin_file(const char *owner, int64_t max_files, int64_t max_bytes, char *id)
 {
@@ -109,7 +118,7 @@ static int store(const char *owner, int64_t max_files, int64_t max_bytes, size_t
 	return rc;
 }
 
-Test(file_quota, number_of_files)
+Test(file_store, number_of_files)
 {
 	char id[FILE_ID_SIZE];
 	cr_expect_eq(store("ann", 2, 0, 1, NULL), 0);
@@ -125,7 +134,7 @@ Test(file_quota, number_of_files)
 	cr_expect_eq(store("ann", 0, 0, 1, NULL), 0, "a quota of 0 is none");
 }
 
-Test(file_quota, bytes_of_files)
+Test(file_store, bytes_of_files)
 {
 	cr_expect_eq(store("ann", 0, 1000 * KIB, 600 * KIB, NULL), 0);
 	cr_expect_eq(store("ann", 0, 1000 * KIB, 400 * KIB + 1, NULL), -E2BIG);
@@ -137,7 +146,7 @@ Test(file_quota, bytes_of_files)
 }
 
 /* Many uploads at once, each within the quota. */
-Test(file_quota, files_that_are_being_written_count)
+Test(file_store, files_that_are_being_written_count)
 {
 	struct file_writer *a = begin_file("ann", 0, 1000 * KIB, NULL),
 			   *b = begin_file("ann", 0, 1000 * KIB, NULL),
@@ -157,7 +166,7 @@ Test(file_quota, files_that_are_being_written_count)
 	cr_expect_eq(store("ann", 0, 1000 * KIB, 100 * KIB, NULL), 0, "an aborted file counts: %s", why);
 }
 
-Test(file_quota, number_counts_files_that_are_being_written)
+Test(file_store, number_counts_files_that_are_being_written)
 {
 	struct file_writer *a = begin_file("ann", 1, 0, NULL), *b = begin_file("ann", 1, 0, NULL);
 	cr_expect_eq(put(a, 1), 0);
@@ -165,4 +174,39 @@ Test(file_quota, number_counts_files_that_are_being_written)
 	file_writer_abort(&b);
 	cr_expect_eq(commit(&a), 0);
 	cr_expect_eq(store("ann", 1, 0, 1, NULL), -E2BIG);
+}
+
+static int store_expired(char id[FILE_ID_SIZE])
+{
+	struct file_info info = {.created_at = 1, .expires_at = 2};
+	file_store_id(info.id, "file-");
+	memcpy(id, info.id, sizeof info.id);
+	struct file_writer *w = file_writer_new(files, &info, NULL);
+	int rc = put(w, 300 * KIB);
+	return rc ? rc : commit(&w);
+}
+
+static int count_parts(const char *id)
+{
+	static char text[300 * KIB];
+	return (int)file_store_read(files, id, 0, text, sizeof text);
+}
+
+Test(file_store, sweep_and_delete_keep_what_is_used)
+{
+	char free_id[FILE_ID_SIZE], id[FILE_ID_SIZE];
+	cr_assert_eq(store_expired(kept), 0);
+	cr_assert_eq(store_expired(free_id), 0);
+	file_store_sweep(files);
+	cr_assert_eq(store("ann", 0, 0, 1, id), 0);
+	cr_expect_eq(count_parts(kept), 300 * KIB, "an expired file that is used was swept");
+	cr_expect_eq(count_parts(free_id), 0, "an expired file was not swept");
+	memcpy(kept, id, sizeof id);
+	file_store_delete(files, "ann", id, on_done, NULL);
+	cr_expect_eq(wait_for_call(), -EBUSY);
+	cr_expect_eq(count_parts(id), 1);
+	kept[0] = 0;
+	file_store_delete(files, "ann", id, on_done, NULL);
+	cr_expect_eq(wait_for_call(), 0);
+	cr_expect_eq(count_parts(id), 0);
 }
