@@ -1,6 +1,7 @@
 #include "controller/http/framing.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -9,6 +10,7 @@ enum { VERSION_BYTES = 8 /* HTTP/1.1 */ };
 /* What is read of a head, header by header. */
 struct head {
 	uintptr_t next; /* where the next header must begin */
+	bool measured;  /* addresses are checked */
 	unsigned n_hosts, n_lengths, n_codings;
 	const char *fault;
 };
@@ -91,7 +93,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 	value = value ? value : "";
 	h->fault = fault_of(h, name, name_n, value, value_n);
 	/* Between its name and its value are only the colon and blanks: libmicrohttpd sees to that. */
-	if (!h->fault && (uintptr_t)name != h->next)
+	if (!h->fault && h->measured && (uintptr_t)name != h->next)
 		h->fault = "a header's line is folded, has a NUL, or does not end with CR LF";
 	h->next = (uintptr_t)value + value_n + 2;
 	return h->fault ? MHD_NO : MHD_YES;
@@ -107,14 +109,15 @@ size_t framing_target(const char *target)
 }
 
 /* The first line. */
-static const char *line_fault(const char *method, const char *version, size_t n_target)
+static const char *line_fault(const struct head *h, const char *method, const char *version, size_t n_target)
 {
 	size_t n = strlen(method);
 	if (!is_token(method, n))
 		return "the method has a byte that no method may have";
 	if (strcmp(version, MHD_HTTP_VERSION_1_1) != 0 && strcmp(version, MHD_HTTP_VERSION_1_0) != 0)
 		return "the version is neither HTTP/1.1 nor HTTP/1.0";
-	if ((uintptr_t)version != (uintptr_t)method + n + 1 + n_target + 1)
+	if (n_target == SIZE_MAX ||
+	    (h->measured && (uintptr_t)version != (uintptr_t)method + n + 1 + n_target + 1))
 		return "the request's target has blanks or other bytes that no target may have";
 	return NULL;
 }
@@ -124,14 +127,15 @@ const char *framing_fault(struct MHD_Connection *c, const char *method, const ch
 {
 	const union MHD_ConnectionInfo *i =
 		MHD_get_connection_info(c, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-	struct head h = {.fault = line_fault(method, version, n_target)};
+	struct head h = {.measured = atoi(MHD_get_version()) < 1};
+	h.fault = line_fault(&h, method, version, n_target);
 	h.next = (uintptr_t)version + VERSION_BYTES + 2;
 	if (!h.fault)
 		MHD_get_connection_values_n(c, MHD_HEADER_KIND, take_header, &h);
 	*chunked = h.n_codings > 0;
 	if (h.fault)
 		return h.fault;
-	if (!i || h.next + 2 != (uintptr_t)method + i->header_size)
+	if (h.measured && (!i || h.next + 2 != (uintptr_t)method + i->header_size))
 		return "a line of the request's head does not end with CR LF";
 	if (h.n_codings && h.n_lengths)
 		return "Content-Length beside Transfer-Encoding";

@@ -10,6 +10,8 @@
  *   method          target            version     CRLF  name   colon, blanks  value   CRLF ... CRLF CRLF
  *   |G|E|T|0|       |/|h|e|a|l|t|h|0| |H|T|..|0|  |0|   |H|o..|0|             |x|     |0|0|    |0|0|0|0|
  *
+ * (From 1.0 on libmicrohttpd refuses such heads itself, and trims values, so there is nothing to measure.)
+ *
  * Chunks are framed by libmicrohttpd, which takes a bare LF there too: so a connection is closed after
  * the reply to a chunked request, and nothing behind its body is read as a request. */
 #ifndef QUERN_CONTROLLER_HTTP_FRAMING_H
