@@ -329,10 +329,23 @@ static void put_rows(const json_t *rows, const char *owner, struct buf *b)
 	}
 }
 
+/* The counts are of the rows that the owner may see. */
 static void put_jobs(const struct live *l, const char *owner, struct buf *b)
 {
-	buf_printf(b, "{\"queued\":%u,\"running\":%u,\"finished\":%u,\"rows\":[", l->n_queued, l->n_running,
-		   l->n_finished);
+	uint32_t queued = l->n_queued, running = l->n_running, finished = l->n_finished;
+	if (owner) {
+		queued = running = finished = 0;
+		for (size_t i = 0; i < json_array_size(l->rows); i++) {
+			const json_t *row = json_array_get(l->rows, i);
+			const char *state = json_string_value(json_object_get(row, "state"));
+			if (!state || !is_of(row, owner))
+				continue;
+			queued += strcmp(state, "queued") == 0;
+			running += strcmp(state, "running") == 0;
+			finished += strcmp(state, "done") == 0 || strcmp(state, "failed") == 0;
+		}
+	}
+	buf_printf(b, "{\"queued\":%u,\"running\":%u,\"finished\":%u,\"rows\":[", queued, running, finished);
 	put_rows(l->rows, owner, b);
 	buf_puts(b, "]}");
 }

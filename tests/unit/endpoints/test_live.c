@@ -330,6 +330,37 @@ Test(live, a_viewer_with_a_key_sees_its_own_jobs, .init = begin, .fini = end)
 	}
 }
 
+static void expect_counts(const char *owner, int queued, int running, int finished)
+{
+	struct buf b = {0};
+	json_error_t error;
+	int got[3];
+	live_put_whole(live, owner, &b);
+	json_t *o = json_loadb(b.p + 6, b.len - 8, 0, &error);
+	cr_assert_eq(json_unpack(json_object_get(o, "jobs"), "{s:i, s:i, s:i}", "queued", &got[0], "running",
+				 &got[1], "finished", &got[2]),
+		     0);
+	cr_expect(got[0] == queued && got[1] == running && got[2] == finished, "%s: %d %d %d", owner, got[0],
+		  got[1], got[2]);
+	json_decref(o);
+	buf_fini(&b);
+}
+
+Test(live, a_viewer_with_a_key_gets_the_counts_of_its_own_jobs, .init = begin, .fini = end)
+{
+	struct mailbox_snapshot s = {
+		.status = status_of(1), .n_queued = 10, .n_running = 20, .n_finished = 30};
+	s.jobs = json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "state", "running",
+			   "owner", "alice", "state", "queued", "owner", "bob", "state", "done", "owner",
+			   "alice", "state", "failed", "owner", "alice", "state", "running", "owner", "bob");
+	live_take(live, &svc, &s, 1, 1, NULL, NULL);
+	engine_status_free(s.status);
+	expect_counts(NULL, 10, 20, 30);
+	expect_counts("alice", 0, 1, 2);
+	expect_counts("bob", 1, 1, 0);
+	expect_counts("carol", 0, 0, 0);
+}
+
 Test(live, the_history_has_a_bound_and_is_in_order, .init = begin, .fini = end)
 {
 	for (int i = 0; i < LIVE_HISTORY + 20; i++)
