@@ -23,8 +23,10 @@ __asm__(".pushsection .rodata\n"
 	PART("charts.js")
 	PART("replicas.js")
 	PART("tables.js")
-	PART("chat.js")
+	PART("markdown.js")
 	PART("alternatives.js")
+	PART("chats.js")
+	PART("chat.js")
 	PART("main.js")
 	TEXT("</script>")
 	"page_html_end:\n"

@@ -8,11 +8,17 @@ let asking = null;
 function askKey() { // one dialog for all that are refused at once
   if (!asking) asking = new Promise((resolve) => {
     const d = $("key-dialog");
-    $("key").value = "";
+    $("key-forget").hidden = !sessionStorage.getItem(keyName);
     d.onclose = () => {
       asking = null;
       const ok = d.returnValue === "ok" && $("key").value;
-      if (ok) sessionStorage.setItem(keyName, $("key").value);
+      if (ok) {
+        sessionStorage.setItem(keyName, $("key").value);
+        live.wake();
+      }
+      if (d.returnValue === "forget") sessionStorage.removeItem(keyName);
+      $("key").value = "";
+      $("key-button").hidden = false;
       resolve(Boolean(ok));
     };
     d.returnValue = "";
@@ -21,6 +27,13 @@ function askKey() { // one dialog for all that are refused at once
   return asking;
 }
 $("key-cancel").onclick = () => $("key-dialog").close("cancel");
+$("key-forget").onclick = () => $("key-dialog").close("forget");
+$("key-button").hidden = !sessionStorage.getItem(keyName);
+$("key-button").onclick = async () => {
+  const before = sessionStorage.getItem(keyName);
+  await askKey();
+  if (sessionStorage.getItem(keyName) !== before && live.abort) live.abort.abort(); // the stream begins again, with the other key
+};
 async function call(path, options) {
   for (;;) {
     const r = await fetch(path, { ...options, headers: headers(options.headers), cache: "no-store" });

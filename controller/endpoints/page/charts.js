@@ -7,7 +7,7 @@ function svg(name, attributes) {
 }
 const charts = [
   { title: "Tokens per second", one: ["output", V.decodeTps], two: ["prompts", V.promptTps], format: count, area: true },
-  { title: "Requests", one: ["running", V.running], two: ["waiting", V.waiting], format: count, area: true },
+  { title: "Sequences", one: ["running", V.running], two: ["waiting", V.waiting], format: count, area: true },
   { title: "Time to first token", one: ["median", V.ttft50], two: ["p99", V.ttft99], format: msText },
   { title: "Time between tokens", one: ["median", V.itl50], two: ["p99", V.itl99], format: msText },
 ];

@@ -1,117 +1,220 @@
 // ---- chat ----
-const chat = { messages: [], abort: null };
-function message(kind, speaker) {
-  $("hello").hidden = true;
-  const m = el("div", { className: "msg " + kind });
-  m.textPart = el("span", { className: "text" });
-  m.append(el("span", { className: "speaker" }, speaker), m.textPart);
-  $("log").append(m);
-  return m;
+// One answer at a time; it goes on while another conversation is shown.
+const chat = { current: newChat(), answer: null, error: "" }; // answer: {chat, message, abort, thinking}
+const tokensOf = new WeakMap(); // of messages: they are not kept
+const views = new WeakMap();    // of messages that are shown
+
+const lastOf = (list) => list[list.length - 1];
+const answering = (m) => Boolean(chat.answer && chat.answer.message === m);
+function action(name, what, run) {
+  const b = el("button", { type: "button", title: what }, name);
+  b.onclick = () => run(b);
+  return b;
+}
+function viewOf(m) {
+  const v = el("article", { className: `msg ${m.role === "user" ? "user" : "model"}` }), mine = m.role === "user";
+  v.message = m;
+  v.append(el("h3", { className: "speaker" }, mine ? (m.raw ? "Text" : "You") : m.raw ? "Continued" : "Model"));
+  v.thoughts = el("div", { className: "md" });
+  v.summary = el("summary", {}, "Thoughts");
+  v.fold = el("details", { className: "thoughts", hidden: true }, v.summary, v.thoughts);
+  v.summary.onclick = () => { v.touched = true; };
+  v.textPart = el("div", { className: "text" });
+  v.thoughtsMd = new Markdown(v.thoughts);
+  v.textMd = new Markdown(v.textPart);
+  v.notePart = el("p", { className: "note" });
+  v.actions = el("div", { className: "actions" });
+  if (!mine) v.append(v.fold);
+  v.append(v.textPart, v.notePart, v.actions);
+  views.set(m, v);
+  return v;
+}
+function actionsOf(m) {
+  const list = [action("Copy", "Copy the text as it came", (b) => copyText(m.content, b))];
+  if (chat.answer) return list;
+  list.push(action("Edit", m.role === "user" ? "Change it and ask again; what follows it is dropped" : "Change what the model has said", () => edit(m)));
+  if (m.role === "assistant" && m === lastOf(chat.current.messages))
+    list.push(action("Regenerate", "Drop this answer and ask again", () => regenerate()));
+  return list;
+}
+// What has changed of a message; the rest of its view stays.
+function paint(m) {
+  const v = views.get(m), busy = answering(m), t = $("probs").checked && tokensOf.get(m);
+  if (!v || !v.isConnected) return;
+  v.classList.toggle("busy", busy);
+  v.setAttribute("aria-busy", String(busy));
+  v.fold.hidden = !m.thoughts;
+  if (m.thoughts) {
+    const thinking = busy && !m.content;
+    put(v.summary, thinking ? "Thinking …" : "Thoughts");
+    if (!v.touched) v.fold.open = thinking;
+    if (t) place(v, "thoughts", t.parts.thoughts);
+    else { unplace(v, "thoughts"); v.thoughtsMd.show(m.thoughts); }
+  }
+  if (t) place(v, "textPart", t.parts.content);
+  else {
+    unplace(v, "textPart");
+    v.textPart.classList.toggle("md", m.role === "assistant" && !m.raw);
+    if (m.role === "assistant" && !m.raw) v.textMd.show(m.content);
+    else put(v.textPart, m.content);
+  }
+  put(v.notePart, m.note || "");
+  v.notePart.hidden = !m.note;
+}
+function place(v, part, node) {
+  if (node.parentNode === v[part]) return;
+  v[part].replaceChildren(node);
+  v[part === "thoughts" ? "thoughtsMd" : "textMd"].shown = [];
+}
+function unplace(v, part) {
+  if (v[part].firstChild && v[part].firstChild.className === "tokens") v[part].replaceChildren();
+}
+function drawActions() {
+  for (const v of $("log").querySelectorAll(".msg[aria-busy]"))
+    v.actions.replaceChildren(...(answering(v.message) ? [] : actionsOf(v.message)));
+}
+function drawLog() {
+  const c = chat.current, log = $("log");
+  hideTip();
+  for (const m of log.querySelectorAll(".msg")) m.remove();
+  $("hello").hidden = c.messages.length > 0;
+  for (const m of c.messages) { log.append(viewOf(m)); paint(m); }
+  if (chat.error) log.append(el("div", { className: "msg error", role: "alert" }, el("div", { className: "text" }, chat.error)));
+  put($("h-chat"), c.title);
+  drawActions();
+  scrollDown(true);
+}
+function drawChats() {
+  const list = newestFirst();
+  keyed($("chats"), list, (c) => c.id, (c) => {
+    const li = el("li");
+    li.open = el("button", { type: "button", className: "open" });
+    li.drop = el("button", { type: "button", className: "drop", title: "Delete" }, "×");
+    li.open.onclick = () => openChat(chats.get(c.id));
+    li.drop.onclick = () => deleteChat(c.id);
+    li.append(li.open, li.drop);
+    return li;
+  }, (li, c) => {
+    put(li.open, c.title);
+    li.drop.setAttribute("aria-label", "Delete: " + c.title);
+    if (c.id === chat.current.id) li.open.setAttribute("aria-current", "true");
+    else li.open.removeAttribute("aria-current");
+  });
+  const none = !chat.current.messages.length;
+  $("export-md").disabled = $("export-json").disabled = none;
+  $("forget").disabled = !list.length;
 }
 function scrollDown(force) {
   const log = $("log");
   if (force || log.scrollHeight - log.scrollTop - log.clientHeight < 80) log.scrollTop = log.scrollHeight;
 }
-function note(m, text) {
-  if (!m.notePart) m.append((m.notePart = el("span", { className: "note" })));
-  put(m.notePart, text);
-}
-function fail(text) {
-  const m = message("error", "Error");
-  m.setAttribute("role", "alert");
-  put(m.textPart, text);
-  scrollDown(true);
+function saved(c) {
+  if (c.messages.length) keepChat(c);
+  drawChats();
 }
 
-// Tokens of a reply and its text come side by side: text may be held back, and a token may be half
-// a character.  A token gets a span when its own text has come.
-class Reply {
-  constructor(m) {
-    this.m = m;
-    this.tokens = [];   // all of them: {text, logprob, tops}
-    this.waiting = [];  // their text has not come
-    this.rest = "";     // text that no token has claimed
-    this.text = "";
-    this.decoder = new TextDecoder("utf-8", { fatal: false });
-    m.reply = this;
-  }
-  add(text, tokens) {
-    this.text += text;
-    this.rest += text;
-    for (const t of tokens) {
-      t.text = t.bytes ? this.decoder.decode(new Uint8Array(t.bytes), { stream: true }) : t.token;
-      this.tokens.push(t);
-      this.waiting.push(t);
-    }
-    if (!tokens.length && !this.tokens.length) this.flush();
-    while (this.waiting.length && this.rest.startsWith(this.waiting[0].text)) {
-      const t = this.waiting[0];
-      if (!t.text && this.waiting.length === 1) break; // half a character: the next one may still come
-      this.waiting.shift();
-      if (t.text) this.span(t);
-      this.rest = this.rest.slice(t.text.length);
-    }
-  }
-  span(t) {
-    const s = el("span", { className: "tok" + shade(t.logprob) }, t.text);
-    s.token = t;
-    this.m.textPart.append(s);
-  }
-  flush() { // text without tokens
-    if (this.rest) this.m.textPart.append(this.rest);
-    this.rest = "";
-  }
-  end() {
-    if (this.rest) this.waiting = this.waiting.filter((t) => !t.text || !this.rest.includes(t.text));
-    this.flush();
-    const last = this.waiting.filter((t) => t.text).pop();
-    if (!last) return;
-    // The token that ended it is not text, but was chosen like the others.
-    const s = el("span", { className: "tok end" }, "■");
-    s.token = last;
-    this.m.textPart.append(s);
-  }
+function openChat(c) {
+  chat.current = c;
+  chat.error = "";
+  $("system").value = c.system;
+  sideOpen(false);
+  drawLog();
+  drawChats();
 }
-function shade(logprob) {
-  const p = Math.exp(logprob);
-  return p >= 0.6 ? "" : p >= 0.3 ? " p1" : p >= 0.1 ? " p2" : " p3";
+function startChat() {
+  openChat(newChat(chat.current.system));
+  $("prompt").focus();
 }
-function tokensOf(choice) {
-  const l = choice.logprobs;
-  if (!l) return [];
-  if (l.content) return l.content.map((t) => ({ token: t.token, bytes: t.bytes, logprob: t.logprob,
-    tops: (t.top_logprobs || []).map((a) => [a.token, a.logprob]) }));
-  return (l.tokens || []).map((token, i) => ({ token, logprob: l.token_logprobs[i],
-    tops: Object.entries((l.top_logprobs || [])[i] || {}) }));
+function deleteChat(id) {
+  const c = chats.get(id);
+  if (!c || !confirm(`Delete the conversation "${c.title}"?`)) return;
+  if (chat.answer && chat.answer.chat === c) chat.answer.abort.abort();
+  dropChat(id);
+  if (chat.current === c) startChat();
+  else drawChats();
 }
-function settings() {
+function forgetAll() {
+  if (!confirm("Delete all conversations of this browser?")) return;
+  if (chat.answer) chat.answer.abort.abort();
+  for (const id of [...chats.keys()]) dropChat(id);
+  for (const name of keptNames()) keep(name, null);
+  startChat();
+}
+
+// ---- asking ----
+function settings(raw) {
   const o = {}, number = (id) => { const v = $(id).value.trim(); if (v !== "") o[id] = Number(v); };
   ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"].forEach(number);
+  // An answer ends by itself, a text that is continued may not.
+  if (raw && !o.max_tokens && live.service) o.max_tokens = Math.min(512, Math.ceil(live.service.max_context / 2));
   return o;
 }
-async function ask() {
-  const text = $("prompt").value, raw = $("raw").checked;
-  if (!text.trim() || chat.abort) return;
-  $("prompt").value = "";
-  put(message("user", raw ? "Text" : "You").textPart, text);
-  scrollDown(true);
-  chat.messages.push({ role: "user", content: text });
-  const system = $("system").value.trim();
-  const body = { ...settings(), stream: true, stream_options: { include_usage: true } };
+// Thoughts are not sent back: they were never part of what the model said.
+function requestOf(c, raw) {
+  const body = { ...settings(raw), stream: true, stream_options: { include_usage: true } }, probs = $("probs").checked;
   if (live.service) body.model = live.service.model;
-  if (raw) Object.assign(body, { prompt: text, logprobs: 5 });
-  else Object.assign(body, { messages: (system ? [{ role: "system", content: system }] : []).concat(chat.messages), logprobs: true, top_logprobs: 5 });
-  chat.abort = new AbortController();
+  if (raw) return Object.assign(body, { prompt: lastOf(c.messages).content }, probs ? { logprobs: 5 } : {});
+  const messages = c.messages.filter((m) => !m.raw).map((m) => ({ role: m.role, content: m.content }));
+  if (c.system.trim()) messages.unshift({ role: "system", content: c.system.trim() });
+  return Object.assign(body, { messages }, probs ? { logprobs: true, top_logprobs: 5 } : {});
+}
+function send() {
+  const text = $("prompt").value, c = chat.current, raw = $("raw").checked;
+  if (!text.trim() || chat.answer) return;
+  const before = c.messages.slice();
+  $("prompt").value = "";
+  if (!c.messages.length) c.title = text.trim().split("\n")[0].slice(0, 60);
+  c.messages.push({ role: "user", content: text, raw });
+  answer(c, before, text);
+}
+function regenerate() {
+  const c = chat.current, before = c.messages.slice();
+  if (chat.answer || !c.messages.length) return;
+  c.messages.pop();
+  answer(c, before, "");
+}
+// Asks for an answer to the last message.  Without any, the conversation is what it was before, and the text is back
+// in the field.
+async function answer(c, before, typed) {
+  const raw = lastOf(c.messages).raw, body = requestOf(c, raw), abort = new AbortController();
+  const m = { role: "assistant", content: "", thoughts: "", note: "", raw };
+  c.messages.push(m);
+  c.updated = Date.now();
+  chat.answer = { chat: c, message: m, abort };
+  chat.error = "";
+  if (body.logprobs) tokensOf.set(m, new Tokens());
   busy(true);
-  const m = message("model", raw ? "Continued" : "Model"), reply = new Reply(m);
-  m.textPart.tabIndex = 0;
-  m.textPart.setAttribute("aria-label", "Answer; arrow keys go from token to token");
-  m.classList.add("busy");
-  const start = performance.now();
-  let first = 0, usage = null, finish = null, error = null;
+  drawLog();
+  saved(c);
+  say("The model answers");
+  const end = await receive(m, raw, body, abort);
+  if (tokensOf.has(m)) tokensOf.get(m).end();
+  chat.answer = null;
+  if (m.content || m.thoughts || end.n) {
+    m.note = end.note;
+    say(`Answer complete: ${end.note}`);
+  } else {
+    c.messages = before;
+    if (chat.current === c && typed && !$("prompt").value) $("prompt").value = typed;
+    if (!before.length) c.title = "New conversation";
+  }
+  if (end.finish === "abort" && !end.n) end.error = "the job was cancelled";
+  if (chat.current === c) {
+    chat.error = end.error || "";
+    if (c.messages === before || end.error) drawLog();
+    else { paint(m); drawActions(); scrollDown(false); }
+  }
+  busy(false);
+  if (c.messages.length && chats.has(c.id)) saved(c);
+  else { dropChat(c.id); drawChats(); }
+}
+// The stream of an answer into the message: {n, note, finish, error}.
+async function receive(m, raw, body, abort) {
+  const start = performance.now(), tokens = tokensOf.get(m);
+  let first = 0, pieces = 0, usage = null, finish = null, error = null;
   try {
     const r = await call(raw ? "/v1/completions" : "/v1/chat/completions", { method: "POST",
-      headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: chat.abort.signal });
+      headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: abort.signal });
     if (!r.ok) throw new Error(await reason(r));
     for await (const data of events(r)) {
       if (data === "[DONE]") break;
@@ -121,51 +224,145 @@ async function ask() {
       const c = (chunk.choices || [])[0];
       if (!c) continue;
       if (c.finish_reason) finish = c.finish_reason;
-      const piece = raw ? c.text || "" : (c.delta && (c.delta.content || c.delta.reasoning_content)) || "", tokens = tokensOf(c);
-      if (!first && (piece || tokens.length)) first = performance.now();
-      reply.add(piece, tokens);
-      scrollDown(false);
+      const delta = c.delta || {}, thought = raw ? "" : delta.reasoning_content || "", text = raw ? c.text || "" : delta.content || "";
+      const more = tokensIn(c);
+      if (thought || text || more.length) { first = first || performance.now(); pieces++; }
+      m.thoughts += thought;
+      m.content += text;
+      if (tokens && thought) tokens.add("thoughts", thought, text ? [] : more);
+      if (tokens && (text || !thought)) tokens.add("content", text, more);
+      later(m);
     }
     if (!finish) error = "the stream ended before the answer did";
   } catch (e) {
     if (e.name === "AbortError") finish = "stopped";
     else error = e.message === "Failed to fetch" || e.name === "TypeError" ? "the service cannot be reached" : e.message;
   }
-  reply.end();
-  m.classList.remove("busy");
-  const n = usage ? usage.completion_tokens : reply.tokens.length, seconds = (performance.now() - first) / 1000;
-  if (n) {
-    const speed = n > 1 && seconds > 0 ? `, ${count((n - 1) / seconds)} tok/s` : "";
-    const why = { length: ", cut at the most tokens", stopped: ", stopped", abort: ", cancelled", error: ", failed" }[finish] || "";
-    note(m, `${count(n)} tokens${speed}, first after ${msText(first - start)}${why}`);
-  } else {
-    m.remove();
-  }
-  if (reply.text) chat.messages.push({ role: "assistant", content: reply.text });
-  else chat.messages.pop();
-  if (finish === "abort" && !n) error = "the job was cancelled";
-  if (error) fail(error);
-  if (error && !reply.text && !$("prompt").value) $("prompt").value = text;
-  chat.abort = null;
-  busy(false);
-  scrollDown(false);
+  const n = usage ? usage.completion_tokens : tokens ? tokens.n : pieces, seconds = (performance.now() - first) / 1000;
+  return { n: first ? n : 0, finish, error, note: first ? noteOf(n, seconds, first - start, usage, finish || "error", body) : "" };
+}
+function noteOf(n, seconds, first, usage, finish, body) {
+  const parts = [`${count(n)} tokens`];
+  if (n > 1 && seconds > 0) parts.push(`${count((n - 1) / seconds)} tok/s`);
+  parts.push(`first after ${msText(first)}`);
+  const why = { length: body.max_tokens ? `cut at ${count(body.max_tokens)} tokens, the longest answer allowed` : "cut: the context is full",
+    stopped: "stopped", abort: "cancelled", error: "failed" }[finish];
+  if (why) parts.push(why);
+  if (usage && live.service) parts.push(`${count(usage.prompt_tokens + usage.completion_tokens)} of ${count(live.service.max_context)} tokens of the context`);
+  return parts.join(", ");
+}
+let painting = false;
+function later(m) { // once per frame at most
+  if (painting) return;
+  painting = true;
+  requestAnimationFrame(() => {
+    painting = false;
+    paint(m);
+    scrollDown(false);
+  });
 }
 function busy(is) {
   $("stop").hidden = !is;
   $("send").disabled = is;
 }
-$("compose").onsubmit = (e) => { e.preventDefault(); ask(); };
-$("prompt").onkeydown = (e) => {
-  if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); ask(); }
-};
-$("stop").onclick = () => { if (chat.abort) chat.abort.abort(); $("prompt").focus(); };
-$("clear").onclick = () => {
-  if (chat.abort) chat.abort.abort();
-  chat.messages = [];
-  for (const m of $("log").querySelectorAll(".msg")) m.remove();
-  $("hello").hidden = false;
-  hideTip();
-  $("prompt").focus();
-};
-$("shade").onchange = () => $("log").classList.toggle("shade", $("shade").checked);
+function stop() { if (chat.answer) chat.answer.abort.abort(); }
 
+// ---- editing ----
+function edit(m) {
+  const v = views.get(m), c = chat.current, area = el("textarea", { value: m.content, rows: Math.min(12, m.content.split("\n").length + 1) });
+  const mine = m.role === "user";
+  area.setAttribute("aria-label", "Text of the message");
+  const done = () => { drawLog(); $("prompt").focus(); };
+  const use = () => {
+    const at = c.messages.indexOf(m);
+    if (chat.answer || at < 0 || !area.value.trim()) return;
+    if (!mine) {
+      m.content = area.value;
+      tokensOf.delete(m);
+      saved(c);
+      return done();
+    }
+    const before = c.messages.slice();
+    if (!at) c.title = area.value.trim().split("\n")[0].slice(0, 60);
+    c.messages = c.messages.slice(0, at).concat({ role: "user", content: area.value, raw: m.raw });
+    answer(c, before, "");
+    $("prompt").focus();
+  };
+  area.onkeydown = (e) => {
+    if (e.key === "Escape") { e.stopPropagation(); done(); }
+    else if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) use();
+  };
+  v.classList.add("editing");
+  v.textPart.replaceChildren(area);
+  v.textMd.shown = [];
+  const main = action(mine ? "Ask again" : "Save", "Ctrl+Enter", use);
+  main.className = "main";
+  v.actions.replaceChildren(main, action("Cancel", "Escape", done));
+  area.focus();
+}
+
+// ---- what is remembered, and what keys and buttons do ----
+const FIELDS = ["temperature", "top_p", "top_k", "min_p", "seed", "max_tokens"], CHECKS = ["raw", "probs", "shade"];
+function loadSettings() {
+  let o = {};
+  try { o = JSON.parse(kept("quern.settings")) || {}; } catch { /* as they are */ }
+  for (const id of FIELDS) if (typeof o[id] === "string") $(id).value = o[id];
+  for (const id of CHECKS) if (typeof o[id] === "boolean") $(id).checked = o[id];
+}
+function useSettings() {
+  const o = {};
+  for (const id of FIELDS) o[id] = $(id).value;
+  for (const id of CHECKS) o[id] = $(id).checked;
+  keep("quern.settings", JSON.stringify(o));
+  $("log").classList.toggle("shade", $("shade").checked);
+  for (const m of chat.current.messages) paint(m);
+}
+function sideOpen(is) {
+  document.body.classList.toggle("side-open", is);
+  $("to-side").setAttribute("aria-expanded", String(is));
+}
+$("more").addEventListener("change", (e) => {
+  if (e.target.id === "system") {
+    chat.current.system = e.target.value;
+    if (chat.current.messages.length) saved(chat.current);
+  } else {
+    useSettings();
+  }
+});
+$("compose").onsubmit = (e) => { e.preventDefault(); send(); };
+$("prompt").onkeydown = (e) => {
+  if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); send(); }
+};
+$("chat").addEventListener("keydown", (e) => {
+  if (e.key !== "Escape") return;
+  if (document.body.classList.contains("side-open")) { sideOpen(false); $("to-side").focus(); }
+  else if ($("tip").hidden) stop();
+});
+$("stop").onclick = () => { stop(); $("prompt").focus(); };
+$("new").onclick = startChat;
+$("to-side").onclick = () => {
+  sideOpen(!document.body.classList.contains("side-open"));
+  if (document.body.classList.contains("side-open")) $("new").focus();
+};
+$("forget").onclick = forgetAll;
+$("keep").checked = keeping;
+$("keep").onchange = () => setKeeping($("keep").checked);
+$("export-md").onclick = () => download(fileName(chat.current) + ".md", "text/markdown", asMarkdown(chat.current));
+$("export-json").onclick = () => download(fileName(chat.current) + ".json", "application/json", asJSON(chat.current));
+addEventListener("pagehide", () => { if (chat.answer) keepChat(chat.answer.chat); });
+addEventListener("storage", (e) => { // another tab's
+  if (!e.key || !e.key.startsWith(CHAT)) return;
+  const id = e.key.slice(CHAT.length), c = e.newValue == null ? null : readChat(id, e.newValue);
+  if (chat.answer && chat.answer.chat.id === id) return;
+  if (c) chats.set(id, c);
+  else chats.delete(id);
+  if (c && chat.current.id === id) openChat(c);
+  else drawChats();
+});
+loadSettings();
+loadChats();
+if (chats.size) chat.current = newestFirst()[0];
+$("system").value = chat.current.system;
+$("log").classList.toggle("shade", $("shade").checked);
+drawLog();
+drawChats();

@@ -11,6 +11,43 @@ function put(e, text) { // only what changed
   if (e.textContent !== text) e.textContent = text;
 }
 function setClass(e, name) { if (e.className !== name) e.className = name; }
+function say(text) { put($("say"), text); } // to screen readers
+
+// What the browser keeps; it may refuse to, and then nothing is kept.
+function kept(name) { try { return localStorage.getItem(name); } catch { return null; } }
+function keep(name, value) {
+  try {
+    if (value == null) localStorage.removeItem(name);
+    else localStorage.setItem(name, value);
+    return true;
+  } catch { return false; }
+}
+
+async function copyText(text, button) {
+  let ok = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // only https and this machine have a clipboard
+    const area = el("textarea", { className: "vh", value: text });
+    (button.closest("dialog") || document.body).append(area);
+    area.select();
+    ok = document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  const before = button.dataset.name || button.textContent;
+  button.dataset.name = before;
+  put(button, ok ? "Copied" : "Not copied");
+  say(ok ? "Copied" : "The browser does not allow to copy");
+  setTimeout(() => put(button, before), 1500);
+}
+function download(name, type, text) {
+  const url = URL.createObjectURL(new Blob([text], { type })), a = el("a", { href: url, download: name });
+  document.body.append(a);
+  a.click();
+  a.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
 
 // ---- numbers ----
 const whole = new Intl.NumberFormat("en");

@@ -1,6 +1,6 @@
 // ---- the live stream ----
 const live = { service: null, replicas: [], workers: [], jobs: { queued: 0, running: 0, finished: 0, rows: [] },
-  steps: new Map(), speed: new Map(), maps: {}, history: [], changed: new Set(), online: false };
+  steps: new Map(), speed: new Map(), maps: {}, history: [], changed: new Set(), online: false, abort: null, wake: () => {} };
 const V = { time: 0, promptTps: 1, decodeTps: 2, running: 3, waiting: 4, swapped: 5, held: 6, cached: 7,
   ttft50: 8, ttft99: 9, itl50: 10, itl99: 11 };
 const QUIET_MS = 6000, KEEP = 300;
@@ -62,7 +62,7 @@ function showReady() {
 async function watch() {
   let pause = 500;
   for (;;) {
-    const abort = new AbortController();
+    const abort = live.abort = new AbortController();
     let quiet = 0;
     const alive = () => { clearTimeout(quiet); quiet = setTimeout(() => abort.abort(), QUIET_MS); };
     try {
@@ -71,7 +71,9 @@ async function watch() {
       if (r.status === 401) {
         clearTimeout(quiet);
         online(false, "an API key is needed", "bad");
-        if (await askKey()) continue;
+        // Without a key nothing is asked again until there is one.
+        if (!(await askKey())) await new Promise((given) => { live.wake = given; });
+        continue;
       } else if (!r.ok) {
         throw new Error(await reason(r));
       }

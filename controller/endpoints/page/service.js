@@ -46,26 +46,33 @@ function drawService() {
   $("note").hidden = !s.note;
   $("raw").disabled = !s.chat;
   if (!s.chat) $("raw").checked = true;
+  put($("max-hint"), `empty: to the end of the context (${count(s.max_context)} tokens)`);
   showReady();
 }
 const percent = (x) => [(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0), "%"];
+const sequences = (n) => (n === 1 ? "sequence" : "sequences");
 const numbers = [
-  ["Output", (p) => [count(p[V.decodeTps]), "tok/s"]],
-  ["Prompts", (p) => [count(p[V.promptTps]), "tok/s"]],
-  ["Running", (p) => [count(p[V.running]), ""]],
-  ["Waiting", (p) => [count(p[V.waiting]), p[V.swapped] ? count(p[V.swapped]) + " swapped" : ""]],
-  ["First token", (p) => ms(p[V.ttft50])],
-  ["Inter-token", (p) => ms(p[V.itl50])],
-  ["Blocks held", (p) => percent(p[V.held])],
-  ["Blocks cached", (p) => percent(p[V.cached])],
+  ["Output", (p) => [count(p[V.decodeTps]), "tok/s"], "Tokens generated per second, all answers together."],
+  ["Prompts", (p) => [count(p[V.promptTps]), "tok/s"], "Prompt tokens read per second. What the cache already had is not read again."],
+  ["Running", (p) => [count(p[V.running]), sequences(p[V.running])],
+    "Sequences being computed now. A job has one for each of its outputs, so eight outputs of one job are eight sequences."],
+  ["Waiting", (p) => [count(p[V.waiting]), p[V.swapped] ? `${sequences(p[V.waiting])}, ${count(p[V.swapped])} swapped` : sequences(p[V.waiting])],
+    "Sequences in the queue. Swapped ones had begun, and their blocks are kept in the host's memory until there is room."],
+  ["First token", (p) => ms(p[V.ttft50]), "Time from a request to its first token, median of the last ten seconds."],
+  ["Inter-token", (p) => ms(p[V.itl50]), "Time between two tokens of an answer, median of the last ten seconds."],
+  ["Blocks held", (p) => percent(p[V.held]),
+    "A block keeps what the model computed for a few tokens (their K and V). Held blocks are in use by sequences."],
+  ["Blocks cached", (p) => percent(p[V.cached]),
+    "Blocks of earlier prompts. A prompt that begins the same takes them instead of computing; they are given up when blocks are needed. The rest is free."],
 ];
+for (const [name, , meaning] of numbers) $("meanings").append(el("div", {}, el("dt", {}, name), el("dd", {}, meaning)));
 function drawNumbers() {
   const p = live.history[live.history.length - 1];
   if (!p) return;
   const s = live.service;
   if (s) put($("about"), `version ${s.version}, up ${age(Math.max(0, p[V.time] / 1000 - s.started))}, context ${count(s.max_context)}`);
   keyed($("numbers"), numbers, (n) => n[0],
-    (n) => { const d = el("div", {}, el("dt", {}, n[0]), el("dd", {}, el("span"), el("small"))); return d; },
+    (n) => el("div", { title: n[2] }, el("dt", {}, n[0]), el("dd", {}, el("span"), el("small"))),
     (d, n) => {
       const [value, unit] = n[1](p), dd = d.lastChild;
       put(dd.firstChild, value);

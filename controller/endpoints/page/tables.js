@@ -1,12 +1,20 @@
 // ---- workers and jobs ----
 function cells(row, texts) { texts.forEach((t, i) => put(row.children[i], t)); }
-function rowOf(classes) { return el("tr", {}, ...classes.map((c) => el("td", { className: c }))); }
+// Cells: [label, class].  The label is shown where the table has no room for columns.
+function rowOf(columns) {
+  return el("tr", { role: "row" }, ...columns.map(([label, c]) => {
+    const td = el("td", { className: c, role: "cell" });
+    td.dataset.label = label;
+    return td;
+  }));
+}
 function drawWorkers() {
   const ws = live.workers;
   $("no-workers").hidden = ws.length > 0;
   put($("workers-count"), ws.length ? `${ws.filter((w) => w.state === "serving").length} of ${ws.length} serve` : "");
   keyed($("workers"), ws, (w) => w.id,
-    () => rowOf(["n", "", "long", "long wide-only", "n", "n", "n", "n wide-only", "n wide-only"]),
+    () => rowOf([["Worker", "n"], ["State", ""], ["Device", "long"], ["Host", "long"], ["Replica", "n"], ["Step", "n"],
+      ["Steps/s", "n"], ["Weights", "n"], ["KV", "n"]]),
     (row, w) => {
       const s = live.steps.get(w.id) || {};
       const state = w.state === "loading" ? `loading ${(100 * w.progress).toFixed(0)} %` : w.state;
@@ -17,29 +25,38 @@ function drawWorkers() {
     });
 }
 function makeJob() {
-  const row = rowOf(["mono", "", "long wide-only", "n wide-only", "n", "n", "n wide-only", "n"]);
+  const row = rowOf([["Job", "mono"], ["State", "state"], ["User", "long"], ["Prompt", "n"], ["Output", "n"], ["tok/s", "n"], ["Age", "n"], ["", "n"]]);
   row.fill = el("i");
   row.tokens = el("span", { className: "of" });
-  row.children[4].append(el("span", { className: "bar wide-only" }, row.fill), row.tokens);
+  row.children[4].append(el("span", { className: "bar" }, row.fill), row.tokens);
   row.cancel = el("button", { type: "button" }, "Cancel");
   row.children[7].append(row.cancel);
   row.cancel.onclick = () => cancelJob(row);
   return row;
 }
+// The engine has accepted a running job, but without a token it may still be in the queue.
+function stateOf(r) {
+  if (r.cancelled && r.state !== "failed") return "cancelled";
+  if (r.code) return `${r.state}: ${r.code}`;
+  const name = r.state === "running" && !r.completion_tokens ? "waiting" : r.state;
+  return r.n > 1 ? `${name} ×${r.n}` : name;
+}
 function drawJobs() {
   const j = live.jobs, shown = j.rows.filter((r) => r.state === "running" || r.state === "queued").length;
   const all = j.running + j.queued;
   $("no-jobs").hidden = j.rows.length > 0;
-  put($("jobs-count"), `${count(j.running)} running, ${count(j.queued)} queued, ${count(j.finished)} finished` +
+  put($("jobs-count"), `${count(all)} in progress, ${count(j.finished)} finished` +
     (all > shown ? `; the first ${shown} are shown` : ""));
   keyed($("jobs"), j.rows, (r) => r.job, makeJob, (row, r) => {
     const speed = live.speed.get(r.job), open = r.state === "running" || r.state === "queued";
     row.job = r.job;
     put(row.children[0], r.job.slice(0, 8));
     row.children[0].title = r.job;
-    put(row.children[1], r.cancelled && r.state !== "failed" ? "cancelled" : r.code ? `${r.state}: ${r.code}` : r.state);
-    setClass(row.children[1], "state-" + (r.cancelled ? "done" : r.state));
-    put(row.children[2], r.user || "");
+    const state = stateOf(r);
+    put(row.children[1], state);
+    row.children[1].title = r.n > 1 ? `${r.n} outputs, each a sequence` : state;
+    setClass(row.children[1], "state state-" + (r.cancelled ? "done" : state.match(/^\w+/)[0]));
+    put(row.children[2], r.user || r.owner || "–");
     row.children[2].title = r.user || "";
     put(row.children[3], count(r.prompt_tokens));
     put(row.tokens, `${count(r.completion_tokens)} / ${count(r.max_tokens * (r.n || 1))}`);

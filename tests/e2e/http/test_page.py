@@ -3,7 +3,6 @@ it outlives the controller.  Skipped, with the reason, where Chromium or its dri
 
 import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -14,91 +13,17 @@ import pytest
 
 from service import DEMO, eventually, marked
 
-selenium = pytest.importorskip("selenium")
-from selenium import webdriver  # noqa: E402
-from selenium.common.exceptions import StaleElementReferenceException  # noqa: E402
-from selenium.webdriver import ActionChains  # noqa: E402
-from selenium.webdriver.chrome.options import Options  # noqa: E402
-from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-
-WAIT_S = 60
+from browser import WAIT_S, Page, scheme, size, start_chromium
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not program or not driver:
-        pytest.skip("chromium and chromium-driver are not there")
-    options = Options()
-    options.binary_location = program
-    for a in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1400,1000",
-              f"--user-data-dir={tmp_path_factory.mktemp('chromium')}", "--no-proxy-server"):
-        options.add_argument(a)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    d = webdriver.Chrome(options=options, service=Driver(driver))
-    d.set_script_timeout(WAIT_S)
+    d = start_chromium(tmp_path_factory.mktemp("chromium"))
     yield d
     d.quit()
-
-
-class Page:
-    def __init__(self, driver, url):
-        self.d = driver
-        self.log = []
-        size(driver, 1400, 1000)
-        scheme(driver, "light")
-        driver.get_log("browser")
-        driver.get(url + "/")
-
-    def all(self, css):
-        return self.d.find_elements(By.CSS_SELECTOR, css)
-
-    def one(self, css):
-        return self.d.find_element(By.CSS_SELECTOR, css)
-
-    def js(self, script, *args):
-        return self.d.execute_script(script, *args)
-
-    def text(self, css):
-        """As the page has it, in view or not; rows come and go in the meantime."""
-        return self.js("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent).join('\\n')", css)
-
-    def until(self, condition, what):
-        def tried():
-            try:
-                return condition()
-            except StaleElementReferenceException:
-                return None
-        return eventually(tried, WAIT_S, what)
-
-    def live(self):
-        self.until(lambda: self.text("#pill").startswith("live"), "a live page")
-        return self
-
-    def click(self, css):
-        self.js("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", css)
-        self.one(css).click()
-
-    def say(self, text):
-        self.one("#prompt").send_keys(text + Keys.ENTER)
-
-    def complaints(self):
-        """Errors in the browser's console; violations of the policy are among them."""
-        self.log += self.d.get_log("browser")
-        return [e["message"] for e in self.log if e["level"] == "SEVERE" and "Failed to load resource" not in e["message"]
-                and "net::ERR" not in e["message"]]
-
-
-def size(driver, width, height):
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-        "width": width, "height": height, "deviceScaleFactor": 2 if width < 600 else 1, "mobile": width < 600})
-
-
-def scheme(driver, name):
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]})
 
 
 def background(http, **body):
@@ -150,87 +75,22 @@ def test_a_running_job_is_shown_without_its_markup_and_cancelled(chromium, servi
     assert not p.complaints()
 
 
-def test_it_chats_and_shows_probabilities(chromium, service):
-    p = Page(chromium, service.http).live()
-    p.say("Tell me a story about a dog.")
-    p.until(lambda: "tokens" in p.text(".msg.model .note"), "an answer")
-    tokens = p.all(".msg.model .tok:not(.end)")
-    assert len(tokens) > 10
-    shown = p.js("return [...document.querySelectorAll('.msg.model .tok:not(.end)')].map(e => e.textContent).join('')")
-    assert shown == p.js("return chat.messages[1].content"), "the tokens are the text"
-    ActionChains(chromium).move_to_element(tokens[5]).perform()
-    p.until(lambda: p.one("#tip").is_displayed(), "probabilities")
-    lines = p.all("#tip .line")
-    assert len(lines) >= 5
-    percents = [float(x.text.split()[-2]) for x in lines[:5]]
-    assert percents == sorted(percents, reverse=True) and 0 < sum(percents) <= 100.1
-    assert len(p.all("#tip .line.chosen")) == 1
-    # The same without a mouse.
-    p.js("document.querySelector('.msg.model .text').focus()")
-    ActionChains(chromium).send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).perform()
-    p.until(lambda: p.one(".tok.on").text.strip() == tokens[p.js(
-        "return [...document.querySelectorAll('.tok')].indexOf(document.querySelector('.tok.on'))")].text.strip(), "a step")
-    ActionChains(chromium).send_keys(Keys.ESCAPE).perform()
-    p.until(lambda: not p.one("#tip").is_displayed(), "no probabilities")
-    # The conversation goes on.
-    p.say("And then?")
-    p.until(lambda: len(p.all(".msg.model .note")) == 2, "a second answer")
-    assert [m["role"] for m in p.js("return chat.messages")] == ["user", "assistant"] * 2
-    p.click("#clear")
-    assert not p.all(".msg") and p.one("#hello").is_displayed()
-    assert not p.complaints()
-
-
-def test_the_same_seed_gives_the_same_answer_and_settings_are_sent(chromium, service):
-    p = Page(chromium, service.http).live()
-    p.click("#more summary")
-    for name, value in (("max_tokens", "7"), ("seed", "42"), ("temperature", "1.5"), ("top_k", "50"), ("system", "Be brief.")):
-        p.js("document.getElementById(arguments[0]).value = arguments[1]", name, value)
-    p.click("#raw")
-    for n in (1, 2):
-        p.say("Once upon a time")
-        p.until(lambda: len(p.all(".msg.model .note")) == n, "an answer")
-    texts = [e.text for e in p.all(".msg.model .text")]
-    assert texts[0] == texts[1] and len(p.all(".msg.model")[0].find_elements(By.CSS_SELECTOR, ".tok")) == 7
-    assert "7 tokens" in p.text(".msg.model .note") and "cut at the most tokens" in p.text(".msg.model .note")
-    assert not p.complaints()
-
-
-def test_stop_ends_the_job(chromium, service):
-    p = Page(chromium, service.http).live()
-    p.js("for (const [k, v] of [['max_tokens', '1900'], ['temperature', '2']]) document.getElementById(k).value = v")
-    p.js("document.getElementById('raw').checked = true")
-    p.say("Once upon a time")
-    p.until(lambda: p.all(".msg.model .tok"), "a token")
-    p.js("document.getElementById('stop').click()")
-    p.until(lambda: "tokens" in p.text(".msg.model .note"), "an end")
-    assert service.idle()["running"] == 0
-    assert p.one("#send").is_enabled() and not p.one("#stop").is_displayed()
-    assert not p.complaints()
-
-
-def test_errors_are_shown(chromium, service):
-    p = Page(chromium, service.http).live()
-    p.js("document.getElementById('max_tokens').value = '99999'")
-    p.say("Hello")
-    p.until(lambda: "max_tokens" in p.text(".msg.error .text"), "an error")
-    assert p.one("#prompt").get_attribute("value") == "Hello", "to be sent again"
-    assert not p.all(".msg.model")
-
-
-@pytest.mark.parametrize("width", [360, 768, 1400, 1900])
+@pytest.mark.parametrize("width", [320, 390, 768, 1000, 1400, 1900])
 @pytest.mark.parametrize("light", ["light", "dark"])
 def test_nothing_overflows_or_overlaps(chromium, service, width, light):
     p = Page(chromium, service.http).live()
     p.until(lambda: p.text("#workers tr"), "workers")
+    p.js("chat.current.messages.push({role: 'user', content: 'Hm '.repeat(200)}, {role: 'assistant', content: '`' + 'x'.repeat(999) + '`'}); drawLog()")
     size(chromium, width, 800)
     scheme(chromium, light)
     for side in ("service", "chat"):
-        if width < 980:
-            p.click("#to-" + side)
+        p.click("#to-" + side)
         assert p.js("return document.documentElement.scrollWidth <= innerWidth"), side
+        sideways = p.js("""return [...document.querySelectorAll('.scroll, #log, #side, #chats')]
+            .filter((e) => e.offsetWidth && e.scrollWidth > e.clientWidth).map((e) => e.className + e.id)""")
+        assert not sideways, sideways
         overlapping = p.js("""
-            const boxes = [...document.querySelectorAll('#numbers > div, .card, header > *')].filter(e => e.offsetWidth);
+            const boxes = [...document.querySelectorAll('#numbers > div, .card, header > *, .msg, #compose, #side')].filter(e => e.offsetWidth);
             const out = [];
             for (const a of boxes) for (const b of boxes) {
               if (a === b || a.contains(b) || b.contains(a)) continue;
@@ -245,13 +105,14 @@ def test_nothing_overflows_or_overlaps(chromium, service, width, light):
         cut = p.js("""return [...document.querySelectorAll('#numbers dd, h2, h3, button')]
             .filter(e => e.offsetWidth && e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)""")
         assert not cut, cut
+    p.js("document.querySelectorAll('details').forEach((e) => { e.open = true })")
     contrast = p.js("""
         const rgb = (c) => c.match(/[\\d.]+/g).slice(0, 3).map((x) => { x /= 255;
           return x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4; });
         const lum = (c) => { const [r, g, b] = rgb(c); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
         const back = (e) => { for (; e; e = e.parentElement) {
           const c = getComputedStyle(e).backgroundColor; if (!/, 0\\)$/.test(c) && c !== 'transparent') return c; } return 'rgb(255,255,255)'; };
-        return [...document.querySelectorAll('h1, h2, h3, dt, dd, small, td, th, .muted, button, .key span, .facts span, b')]
+        return [...document.querySelectorAll('h1, h2, h3, dt, dd, small, td, th, p, li, label, .muted, button, a, .speaker, summary, .key span, .facts span, b')]
           .filter((e) => e.offsetWidth && e.textContent.trim())
           .map((e) => { const a = lum(getComputedStyle(e).color), b = lum(back(e));
             return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.tagName + ' ' + e.textContent]; })
@@ -272,6 +133,7 @@ def test_it_outlives_the_controller(chromium, start):
     os.kill(controller, signal.SIGKILL)
     p.until(lambda: "connection lost" in p.text("#pill") or p.js("return live.service.instance") != first, "a lost connection")
     p.until(lambda: p.js("return live.service.instance") != first and p.text("#pill").startswith("live"), "a new controller")
+    p.click("#to-chat")
     p.say("Tell me a story.")
     p.until(lambda: "tokens" in p.text(".msg.model .note"), "an answer of the new one")
     assert not p.complaints()
@@ -283,6 +145,7 @@ def test_it_shows_that_the_service_is_gone(chromium, start):
     s.end()
     p.until(lambda: p.text("#pill") == "connection lost, retrying", "the loss")
     assert p.one("#pill").get_attribute("role") == "status"
+    p.click("#to-chat")
     p.say("Hello?")
     p.until(lambda: "cannot be reached" in p.text(".msg.error .text"), "an error")
 
@@ -301,20 +164,28 @@ def test_a_key_is_requested_and_jobs_of_others_are_not_shown(chromium, start, tm
     p.until(lambda: p.one("#key-dialog").is_displayed() and not p.one("#key").get_attribute("value"), "the question again")
     p.one("#key").send_keys(alice + Keys.ENTER)
     p.live()
-    assert p.js("return [sessionStorage.getItem('quern.key'), localStorage.length, document.cookie]") == [alice, 0, ""]
+    p.click("#to-chat")
     p.say("Tell me a story.")
     p.until(lambda: "tokens" in p.text(".msg.model .note"), "an answer")
+    assert p.js("return [sessionStorage.getItem('quern.key'), document.cookie]") == [alice, ""]
+    assert alice not in p.js("return JSON.stringify(localStorage)"), "the key is not kept longer than the tab"
     p.until(lambda: p.text("#jobs tr td:nth-child(3)") == "alice", "one's own job")
     job = p.js("return live.jobs.rows[0].job")
-    p.js("sessionStorage.setItem('quern.key', arguments[0])", bob)
-    chromium.refresh()
-    p.live()
-    p.until(lambda: "1 finished" in p.text("#jobs-count"), "the counts")
-    assert p.js("return live.jobs.rows.length") == 0, "another's job is not named"
+    p.until(lambda: p.text("#jobs-count") == "0 in progress, 1 finished", "one's own counts")
+    p.click("#key-button")
+    p.one("#key").send_keys(bob + Keys.ENTER)
+    p.until(lambda: p.js("return live.online && live.jobs.rows.length") == 0, "another's job is not named")
+    assert p.js("return sessionStorage.getItem('quern.key')") == bob
+    p.until(lambda: p.text("#jobs-count") == "0 in progress, 0 finished", "nor counted")
     status = p.js("""return fetch('/api/cancel', {method: 'POST', headers: headers({'Content-Type': 'application/json'}),
         body: JSON.stringify({job: arguments[0]})}).then((r) => r.status)""", job)
     assert status == 404, "nor can it be cancelled"
-    p.js("sessionStorage.clear()")
+    p.click("#key-button")
+    p.click("#key-forget")
+    p.until(lambda: p.one("#key-dialog").is_displayed(), "the question, once more")
+    p.click("#key-cancel")
+    p.until(lambda: p.text("#pill") == "an API key is needed", "no further question")
+    assert not p.one("#key-dialog").is_displayed() and p.one("#key-button").is_displayed()
 
 
 # ---- many workers, by a fake server ----
@@ -407,3 +278,13 @@ def test_a_hundred_workers(chromium, service):
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_page_that_is_left_holds_no_stream(chromium, service):
+    """Browsers keep pages to come back to, and open six connections to a host."""
+    p = Page(chromium, service.http).live()
+    stream = "return live.abort.signal.aborted"
+    assert not p.js(stream)
+    p.js("window.was = live.abort.signal; dispatchEvent(new Event('pagehide'))")
+    assert p.js("return was.aborted")
+    p.until(lambda: p.text("#pill") == "live" and not p.js(stream), "another stream, when it is shown again")
