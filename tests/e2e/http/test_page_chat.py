@@ -206,15 +206,31 @@ def test_stop_ends_the_job(chromium, service):
 
 
 def test_an_answer_goes_on_while_another_conversation_is_shown(chromium, service):
-    p = Chat(chromium, service, max_tokens="1900", temperature="2", raw=True)
-    p.say("Once upon a time")
-    p.until(lambda: p.js("return chat.answer && chat.answer.message.content.length > 0"), "a beginning")
+    """A stream that the test feeds: what is shown does not depend on how fast a model is."""
+    p = Chat(chromium, service)
+    p.js("""const real = window.fetch;
+        window.fetch = (path, o) => path.startsWith('/v1/')
+          ? Promise.resolve(new Response(new ReadableStream({ start(c) { window.stream = c; } }))) : real(path, o);
+        window.feed = (delta, finish) => stream.enqueue(new TextEncoder().encode(
+          'data: ' + JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish || null }] }) + '\\n\\n'));""")
+    p.say("First")
+    p.js("feed({ reasoning_content: 'Hm.' })")
+    p.until(lambda: p.text(".msg.model summary") == "Thinking …", "thoughts")
+    assert p.one(".msg.model .thoughts .md").is_displayed() and p.one(".msg.model").get_attribute("aria-busy") == "true"
+    assert not p.one("#send").is_enabled() and p.one("#stop").is_displayed()
+    p.js("feed({ content: 'One **' })")
+    p.until(lambda: p.text(".msg.model .text") == "One **", "a beginning")
+    assert p.text(".msg.model summary") == "Thoughts" and not p.one(".msg.model .thoughts .md").is_displayed()
     p.click("#new")
     assert not p.all(".msg")
+    p.js("feed({ content: 'two** thr' })")
+    p.until(lambda: p.js("return chat.answer.message.content") == "One **two** thr", "more of it")
+    assert not p.all(".msg")
     p.click("#chats li button")
-    p.until(lambda: p.text(".msg.model .text"), "its text")
-    p.js("document.getElementById('stop').click()")
+    assert p.text(".msg.model .text strong") == "two"
+    p.js("feed({ content: 'ee' }, 'stop'); stream.close()")
     p.done()
+    assert p.text(".msg.model .text") == "One two three" and len(p.messages()) == 2
     assert not p.complaints()
 
 
