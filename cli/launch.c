@@ -432,6 +432,14 @@ void launch_supervise(struct launch *l, struct supervise_config *cfg)
 	cfg->once = l->own;
 }
 
+void launch_show_loading(const json_t *loading)
+{
+	const char *doing = json_string_value(json_object_get(loading, "doing"));
+	term_progress(doing ? doing : "loading", json_number_value(json_object_get(loading, "done")),
+		      json_number_value(json_object_get(loading, "total")),
+		      json_number_value(json_object_get(loading, "seconds")));
+}
+
 void launch_close(struct launch *l)
 {
 	argv_free(l->controller);

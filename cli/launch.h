@@ -46,5 +46,7 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 /* Fills in the members of cfg that describe what to start; l must outlive cfg. */
 void launch_supervise(struct launch *l, struct supervise_config *cfg);
 void launch_close(struct launch *l);
+/* The line "loading" of a controller (supervise.h), as a bar on a terminal. */
+void launch_show_loading(const json_t *loading);
 
 #endif

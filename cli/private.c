@@ -38,6 +38,16 @@ static void on_ready(void *user, const json_t *line)
 	report(*(int *)user, line);
 }
 
+/* A command that does not read now, since it waits for its prompt, must not hold the supervisor up. */
+static void on_loading(void *user, const json_t *loading)
+{
+	struct pollfd room = {.fd = *(int *)user, .events = POLLOUT};
+	json_t *line = poll(&room, 1, 0) == 1 ? json_pack("{s:O}", "loading", (json_t *)loading) : NULL;
+	if (line)
+		report(*(int *)user, line);
+	json_decref(line);
+}
+
 /* The supervisor's process, from fork to end. */
 static int supervisor(const struct opts *o, const char *model, bool verbose, int control_fd, int report_fd)
 {
@@ -50,6 +60,7 @@ static int supervisor(const struct opts *o, const char *model, bool verbose, int
 			.end_fd = control_fd,
 			.grace_us = grace_us,
 			.on_ready = on_ready,
+			.on_loading = on_loading,
 			.user = &report_fd,
 		};
 		launch_supervise(&l, &cfg);
@@ -135,7 +146,12 @@ static json_t *next_report(struct private_service *s, int timeout_ms, int *rc)
 int private_wait(struct private_service *s, char *why, size_t why_n)
 {
 	int rc;
-	json_t *line = next_report(s, -1, &rc);
+	json_t *line, *loading;
+	while ((line = next_report(s, -1, &rc)) && (loading = json_object_get(line, "loading"))) {
+		launch_show_loading(loading);
+		json_decref(line);
+	}
+	term_progress_end();
 	if (rc == -EINTR)
 		return err_why(why, why_n, rc, "interrupted");
 	const char *error = json_string_value(json_object_get(line, "error"));

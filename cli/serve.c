@@ -45,6 +45,12 @@ static const char *size_text(json_int_t bytes, char *buf, size_t n)
 	return buf;
 }
 
+static void show_loading(void *user, const json_t *loading)
+{
+	(void)user;
+	launch_show_loading(loading);
+}
+
 static void announce(void *user, const json_t *line)
 {
 	struct announce *a = user;
@@ -55,6 +61,7 @@ static void announce(void *user, const json_t *line)
 		return;
 	}
 	a->done = true;
+	term_progress_end();
 	if (a->json) {
 		json_dumpf(line, stdout, JSON_COMPACT);
 		putchar('\n');
@@ -145,10 +152,12 @@ int cmd_serve(int argc, char **argv)
 		.end_fd = -1,
 		.grace_us = grace_us,
 		.on_ready = announce,
+		.on_loading = show_loading,
 		.user = &a,
 	};
 	launch_supervise(&l, &cfg);
 	rc = supervise(&cfg, why, sizeof why);
+	term_progress_end();
 	launch_close(&l);
 	status = rc ? term_error("%s", why) : term_finish(0);
 out:

@@ -537,6 +537,9 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 	struct worker *lost = worker_of(s, json_integer_value(json_object_get(o, "lost")));
 	struct worker *retire = worker_of(s, json_integer_value(json_object_get(o, "retire")));
 	const json_t *keep = json_object_get(o, "keep"), *draining = json_object_get(o, "draining");
+	const json_t *loading = json_object_get(o, "loading");
+	if (loading && !s->served && s->cfg->on_loading)
+		s->cfg->on_loading(s->cfg->user, loading);
 	if (draining)
 		on_draining(s, draining, now);
 	if (error)

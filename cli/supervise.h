@@ -12,6 +12,8 @@
  *                          start).  Missing ones are started with this part of the device's memory (default:
  *                          the start's share); those beyond the table's size later, as others end.  No worker
  *                          is ended by this line.
+ *   {"loading": {"doing": WHAT, "done": BYTES, "total": BYTES, "seconds": S}}
+ *                          several times a second until a replica serves
  *   {"draining": {"jobs": N, "requests": N, "seconds": S}}
  *                          told to end, it waits for these for S seconds at most; 0: no longer
  *   {"retire": PID}        this local worker ends on purpose: it is not restarted, and is signalled, then
@@ -45,6 +47,7 @@ struct supervise_config {
 	int end_fd;          /* ends the service when readable or closed; -1: none */
 	int64_t grace_us;    /* for an orderly end; then processes are killed */
 	void (*on_ready)(void *user, const json_t *line);
+	void (*on_loading)(void *user, const json_t *loading); /* before the first service; may be NULL */
 	void *user;
 };
 

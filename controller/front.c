@@ -242,6 +242,8 @@ static bool read_events(struct front *f)
 			return false;
 		if (e->kind == ENGINE_STATE)
 			on_state(f, e);
+		else if (e->kind == ENGINE_WAITS)
+			mailbox_set_waits(f->mailbox, e->why);
 		else if (e->kind == ENGINE_STATUS_REPLY)
 			on_status_reply(f, e);
 		else if (e->kind == ENGINE_ORDER_DONE)

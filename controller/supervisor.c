@@ -71,6 +71,13 @@ static json_t *keep_line(const struct engine_notice *n)
 	return json_pack("{s:o}", "keep", pids);
 }
 
+static json_t *loading_line(const struct engine_loading *l)
+{
+	return json_pack("{s:{s:I,s:s,s:I,s:I,s:f}}", "loading", "workers", (json_int_t)l->n_workers, "doing",
+			 l->doing, "done", (json_int_t)l->done, "total", (json_int_t)l->total, "seconds",
+			 (double)l->us / 1e6);
+}
+
 static json_t *failed_line(const char *why)
 {
 	json_t *line = json_pack("{s:s%}", "failed", why, strlen(why));
@@ -109,6 +116,10 @@ void supervisor_notice(void *user, const struct engine_notice *n)
 		break;
 	case ENGINE_NOTICE_KEEP:
 		line = keep_line(n);
+		break;
+	case ENGINE_NOTICE_LOADING:
+		if (!s->served)
+			line = loading_line(n->loading);
 		break;
 	case ENGINE_NOTICE_RETIRE:
 		line = json_pack("{s:I}", "retire", (json_int_t)n->pid);

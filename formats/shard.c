@@ -237,6 +237,11 @@ static double linear_bytes(const struct weights_linear *l)
 		      : values * (double)dtype_bytes(l->dtype);
 }
 
+int64_t shard_linear_bytes(const struct weights_linear *l)
+{
+	return (int64_t)linear_bytes(l);
+}
+
 static double part_bytes(const struct weights_linear *l, struct shard_cut c)
 {
 	return linear_bytes(l) * ((double)c.n / l->n) * ((double)c.k / l->k);

@@ -46,6 +46,9 @@ struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, 
 void shard_linear(const struct shard *s, const struct weights_linear *whole, struct shard_cut cut,
 		  struct weights_linear *out, void **copy);
 
+/* Bytes of a layer, or of a part of it, in the files: without its bias, and nearly so for AWQ. */
+int64_t shard_linear_bytes(const struct weights_linear *l);
+
 /* This rank's rows of the embedding. */
 struct weights_vec shard_embed(const struct shard *s, const struct model_config *c, const struct weights *w);
 

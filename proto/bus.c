@@ -120,12 +120,17 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 		pack_str(&pk, "why", m->failed.why);
 		break;
 	case BUS_BEAT:
-		msgpack_pack_map(&pk, 5);
+		msgpack_pack_map(&pk, m->beat.state == BUS_LOADING ? 8 : 5);
 		pack_uint(&pk, "epoch", m->beat.epoch);
 		pack_uint(&pk, "state", m->beat.state);
 		pack_uint(&pk, "progress", m->beat.progress);
 		pack_uint(&pk, "expected", m->beat.expected);
 		pack_uint(&pk, "moves", m->beat.moves);
+		if (m->beat.state != BUS_LOADING)
+			break;
+		pack_uint(&pk, "doing", m->beat.doing);
+		pack_uint(&pk, "done", m->beat.done);
+		pack_uint(&pk, "total", m->beat.total);
 		break;
 	default:
 		msgpack_pack_map(&pk, 0);
@@ -283,6 +288,12 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		b->expected = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "moves") == 0)
 		b->moves = cursor_uint(c, key, UINT64_MAX);
+	else if (strcmp(key, "doing") == 0)
+		b->doing = (uint32_t)cursor_uint(c, key, UINT32_MAX); /* a later program may know more */
+	else if (strcmp(key, "done") == 0)
+		b->done = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "total") == 0)
+		b->total = cursor_uint(c, key, INT64_MAX);
 	else
 		cursor_skip(c);
 }

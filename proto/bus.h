@@ -103,12 +103,26 @@ enum bus_state {
 	BUS_MISSED, /* serving, but a plan is missing: send the state again */
 };
 
+/* What a worker that loads is doing. */
+enum bus_doing {
+	BUS_DOING_OPEN,  /* configuration, device */
+	BUS_DOING_READ,  /* weights from the disk; where it cannot be told apart, packing includes it */
+	BUS_DOING_PACK,  /* weights into the form and the place that the kernels need */
+	BUS_DOING_CACHE, /* the pools */
+	BUS_DOING_WARM_UP,
+	BUS_DOINGS,
+};
+
 struct bus_beat {
 	uint64_t epoch;    /* from the controller: of the worker's group; 0: none */
 	uint32_t state;    /* enum bus_state (from a worker) */
 	uint64_t progress; /* plans answered; while loading: permille; from the controller: plans sent */
 	uint64_t expected; /* worker: the number of the next plan to answer */
 	uint64_t moves;    /* worker: grows while a load or a step makes progress, at no particular rate */
+	/* While loading: */
+	uint32_t doing; /* enum bus_doing */
+	uint64_t done,
+		total; /* bytes of the model's files on the device, and in all; total 0: not known yet */
 };
 
 struct bus_msg {

@@ -89,6 +89,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 	step_close(l->step);
 	l->step = NULL;
 	atomic_store(&l->permille, 0);
+	loading_begin(&l->progress, 0);
 	link_lend(l, true);
 	const struct step_args a = {
 		.device = l->args->device,
@@ -99,6 +100,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.tune = l->args->tune,
 		.progress = set_progress,
 		.progress_arg = l,
+		.loading = &l->progress,
 		.moves = &l->moves,
 	};
 	int rc = step_open(&l->step, &a, ready, why, why_n);

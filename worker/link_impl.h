@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "proto/bus.h"
 #include "worker/link.h"
+#include "worker/loading.h"
 #include "worker/step.h"
 
 #include <pthread.h>
@@ -58,7 +59,8 @@ struct link {
 	zmq_msg_t stash[STASH];
 	int stash0, n_stash;
 	struct buf beat;
-	atomic_uint permille;  /* of the load */
+	atomic_uint permille; /* of the load */
+	struct loading progress;
 	atomic_ullong moves;   /* progress of loads and steps: beats come from another thread */
 	atomic_int calls;      /* loads and stops in the stash, which end the load or step in progress */
 	atomic_bool dismissed; /* the controller's beats since the socket was lent name no group */

@@ -104,6 +104,9 @@ void link_send_beat(struct link *l)
 				.progress = l->loading ? atomic_load(&l->permille) : l->ended,
 				.expected = l->ended + 1,
 				.moves = atomic_load(&l->moves),
+				.doing = atomic_load(&l->progress.doing),
+				.done = atomic_load(&l->progress.done),
+				.total = atomic_load(&l->progress.total),
 			},
 	};
 	bus_encode(&m, &l->beat);

@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* A piece of device memory.  0 bytes: a part of another one. */
 struct piece {
@@ -42,7 +44,8 @@ struct model {
 	struct piece norm; /* F32 [H] */
 	struct piece rope; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
-	atomic_ullong *moves; /* progress counter, borrowed; or NULL */
+	struct loading *loading; /* borrowed until it is loaded; or NULL */
+	atomic_ullong *moves;    /* progress counter, borrowed; or NULL */
 
 	/* Scratch; T = max_rows, L = max_logits; "op" is the table's operand type. */
 	struct piece x;                /* F32 [T, H] residual */
@@ -166,16 +169,32 @@ struct part {
 	enum shard_of of;
 };
 
+/* Waits for the disk here and not within the packing, so that a load tells them apart.  Where the kernel
+ * cannot do it (before Linux 5.14), packing reads as it goes. */
+static void read_ahead(const void *p, size_t n)
+{
+#ifdef MADV_POPULATE_READ
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p & ~(page - 1);
+	(void)madvise((void *)from, (uintptr_t)p + n - from, MADV_POPULATE_READ);
+#else
+	(void)p, (void)n;
+#endif
+}
+
 static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
 		       size_t why_n)
 {
 	struct kern_linear_src src = {.name = parts[0].whole->name, .n_parts = n};
 	void *copies[3];
+	int64_t bytes = 0;
+	loading_now(m->loading, BUS_DOING_READ);
 	for (int i = 0; i < n; i++) {
 		struct weights_linear l;
 		shard_linear(m->shard, parts[i].whole, shard_cut(m->shard, m->c, parts[i].of), &l,
 			     &copies[i]);
 		assert(i == 0 || l.k == src.k);
+		read_ahead(l.w, (size_t)(l.awq ? (int64_t)l.n * l.k / 2 : shard_linear_bytes(&l)));
+		bytes += shard_linear_bytes(&l);
 		src.k = l.k;
 		if (l.awq)
 			src.group = l.group;
@@ -189,7 +208,9 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 			.bias_dtype = dtype_of(l.bias.dtype),
 		};
 	}
+	loading_now(m->loading, BUS_DOING_PACK);
 	int rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
+	loading_add(m->loading, bytes);
 	for (int i = 0; i < n; i++)
 		free(copies[i]);
 	if (rc)
@@ -225,11 +246,13 @@ static int ends_load(struct model *m, const struct weights *w, char *why, size_t
 	if (rc)
 		return rc;
 	const struct weights_vec table = shard_embed(m->shard, c, w);
+	loading_now(m->loading, BUS_DOING_PACK);
 	rc = m->ops->embed_load(m->dev, table.data, dtype_of(table.dtype), table.n / c->hidden, c->hidden,
 				&m->embed, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "embed_tokens");
 	m->weights_bytes += m->ops->embed_bytes(m->embed);
+	loading_add(m->loading, (int64_t)table.n * (table.dtype == CONFIG_F32 ? 4 : 2));
 	if (!w->head.w) {
 		m->head = m->ops->embed_linear(m->embed);
 		return 0;
@@ -270,6 +293,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .shard = a->shard,
 			    .max_rows = a->max_rows,
 			    .max_logits = a->max_logits,
+			    .loading = a->loading,
 			    .moves = a->moves};
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
@@ -282,6 +306,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 		if (a->progress)
 			a->progress(a->progress_arg, (unsigned)(1000 * (int64_t)(i + 1) / n_layers));
 	}
+	loading_complete(m->loading);
+	m->loading = NULL;
 	*out = m;
 	return 0;
 fail:

@@ -15,6 +15,7 @@
 #include "formats/shard.h"
 #include "formats/weights.h"
 #include "kernels/kern.h"
+#include "worker/loading.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -35,6 +36,7 @@ struct model_args {
 	int max_context;
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
+	struct loading *loading; /* written while it loads; or NULL */
 	atomic_ullong *moves; /* borrowed for its life: grows with every part of a layer that was loaded, or
 				 computed (on a GPU: queued); or NULL */
 };

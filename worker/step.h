@@ -20,6 +20,7 @@
 #include "formats/config.h"
 #include "proto/bus.h"
 #include "proto/plan.h"
+#include "worker/loading.h"
 #include "worker/tp_group.h"
 #include "worker/tune.h"
 
@@ -38,7 +39,8 @@ struct step_args {
 	struct tune_source tune;                        /* for load->fast: where to look for its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
-	atomic_ullong *moves; /* progress counter (model.h); borrowed for the step's life, or NULL */
+	struct loading *loading; /* written while it opens; or NULL */
+	atomic_ullong *moves;    /* progress counter (model.h); borrowed for the step's life, or NULL */
 };
 
 /* Load the model.  Fills in ready, except for a rank of a group, for which step_join() does.  -ENOENT,

@@ -38,10 +38,11 @@ struct step {
 	int64_t ended_us;        /* when the last was ended */
 	struct bus_limits lim;
 	uint32_t own_blocks, own_host_blocks, own_context; /* before ranks agree on the least */
-	uint32_t rope_context;  /* that the rotations were made for: some are others for a longer one */
-	double memory_fraction; /* of the device; 0: as cache.h says */
-	int64_t stored_bytes;   /* of this rank's weights, in the model's files */
-	bool sized_last;        /* the pool is made of what is left when everything else is there */
+	uint32_t rope_context;   /* that the rotations were made for: some are others for a longer one */
+	double memory_fraction;  /* of the device; 0: as cache.h says */
+	struct loading *loading; /* borrowed while it opens; or NULL */
+	int64_t stored_bytes;    /* of this rank's weights, in the model's files */
+	bool sized_last;         /* the pool is made of what is left when everything else is there */
 	uint32_t block_size;
 	int max_logits;
 	uint32_t load_ms;

@@ -160,6 +160,7 @@ static int size_cache(struct step *s, const struct cache_args *ca, char *why, si
 static int plan_cache(struct step *s, const struct weights *w, char *why, size_t why_n)
 {
 	s->stored_bytes = shard_bytes(&s->shard, &s->config, w);
+	loading_begin(s->loading, s->stored_bytes);
 	const struct cache_args ca = cache_args_of(s, s->stored_bytes);
 	s->sized_last = cache_sized_last(&ca);
 	int rc = s->sized_last ? cache_check(&ca, why, why_n) : size_cache(s, &ca, why, why_n);
@@ -234,6 +235,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.max_context = (int)s->lim.max_context,
 		.progress = share_progress,
 		.progress_arg = &share,
+		.loading = a->loading,
 		.moves = a->moves,
 	};
 	return model_load(&s->model, &m, why, why_n);
@@ -267,6 +269,7 @@ static int open_graphs(struct step *s, const struct step_args *a, char *why, siz
 		.progress = share_progress,
 		.progress_arg = &share,
 	};
+	loading_now(s->loading, BUS_DOING_WARM_UP);
 	return wants_graphs(s, a) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
 }
 
@@ -301,9 +304,11 @@ int step_open_pools(struct step *s, char *why, size_t why_n)
 /* Of a worker that serves alone. */
 static int open_alone(struct step *s, char *why, size_t why_n)
 {
+	loading_now(s->loading, BUS_DOING_WARM_UP);
 	int rc = step_open_state(s, why, why_n);
 	if (!rc && s->sized_last && !(rc = step_profile(s, why, why_n)))
 		rc = step_size_last(s, why, why_n);
+	loading_now(s->loading, BUS_DOING_CACHE);
 	return rc ? rc : step_open_pools(s, why, why_n);
 }
 
@@ -316,6 +321,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->fd = -1;
 	s->load = *a->load;
 	s->memory_fraction = a->memory_fraction;
+	s->loading = a->loading;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
@@ -329,6 +335,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 		return rc;
 	}
 	weights_close(w);
+	s->loading = NULL;
 	s->load_ms = (uint32_t)((clock_us() - t0) / 1000);
 	if (s->shard.n_ranks == 1)
 		step_reset(s, s->load.epoch, ready);

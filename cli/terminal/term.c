@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool progress_drawn;
 static const char *log_part; /* NULL: notices are for a terminal */
 
 void term_to_log(const char *part)
@@ -91,6 +92,32 @@ void term_clear(FILE *f)
 {
 	if (term_is_tty(f))
 		fputs("\x1b[H\x1b[J", f);
+}
+
+/* The cursor stays at the line's beginning, so that a line of the log replaces the bar. */
+void term_progress(const char *doing, double done, double total, double seconds)
+{
+	enum { CELLS = 20 };
+	char bar[CELLS + 1], a[32], b[32];
+	if (!term_is_tty(stderr))
+		return;
+	const int full = total > 0 ? (int)(CELLS * done / total) : 0;
+	for (int i = 0; i < CELLS; i++)
+		bar[i] = i < full ? '#' : '.';
+	bar[CELLS] = '\0';
+	if (total > 0)
+		fprintf(stderr, "\r[%s] %s of %s, %.0f s, %s\033[K\r", bar, term_bytes(done, a, sizeof a),
+			term_bytes(total, b, sizeof b), seconds, doing);
+	else
+		fprintf(stderr, "\r[%s] %.0f s, %s\033[K\r", bar, seconds, doing);
+	progress_drawn = true;
+}
+
+void term_progress_end(void)
+{
+	if (progress_drawn)
+		fputs("\r\033[K", stderr);
+	progress_drawn = false;
 }
 
 int term_finish(int status)

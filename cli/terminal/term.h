@@ -26,6 +26,12 @@ const char *term_style(FILE *f, enum term_style s);
 /* Clears the screen of a terminal; nothing elsewhere. */
 void term_clear(FILE *f);
 
+/* On a terminal (stderr), a line that is drawn again and again: a bar, and what is being done.  done and
+ * total are bytes; total 0: not known.  Nothing elsewhere. */
+void term_progress(const char *doing, double done, double total, double seconds);
+/* Removes it, before anything else is printed. */
+void term_progress_end(void);
+
 /* Flushes stdout at the end of a command, and reports an error of writing it; returns the exit status. */
 int term_finish(int status);
 

@@ -11,6 +11,8 @@
 #include "controller/message/engine_msg.h"
 #include "controller/metrics/metrics.h"
 
+#include <stdio.h>
+
 #include <string.h>
 
 /* Both loops turn several times a second, whatever they wait for. */
@@ -24,8 +26,11 @@ void info_call_health(struct exchange *x, const char *rest)
 		return;
 	}
 	if (!mailbox_ready(endpoints_of(x)->mailbox)) {
-		exchange_fail(x, E_NOT_READY, NULL,
-			      "no replica can serve now: workers are loading, or were lost");
+		char waits[256], text[320];
+		mailbox_waits(endpoints_of(x)->mailbox, waits, sizeof waits);
+		snprintf(text, sizeof text, "no replica can serve now: %s",
+			 waits[0] ? waits : "the service has just started");
+		exchange_fail(x, E_NOT_READY, NULL, text);
 		return;
 	}
 	struct buf b = {0};

@@ -346,6 +346,7 @@ void fleet_tick(struct fleet *f, int64_t now_us)
 		for (uint32_t i = 0; i < f->n_replicas; i++)
 			replica_tick(f->replicas[i], now_us);
 	}
+	fleet_report_loading(f, now_us);
 	fleet_orders(f, now_us);
 }
 

@@ -40,9 +40,11 @@ struct fleet {
 	bool ready, served; /* a replica serves; one has served */
 	bool unsized;       /* some groups may be: fleet_reject_oversized() is due */
 	uint32_t max_context;
-	int64_t form_us;           /* no tp_group is formed before: the last one broke too soon */
-	char last_loss[700];       /* reason of the last loss of a worker */
-	struct engine_counts past; /* totals of replicas that have ended */
+	int64_t form_us;              /* no tp_group is formed before: the last one broke too soon */
+	char last_loss[700];          /* reason of the last loss of a worker */
+	char waits[256];              /* what a fleet that is not ready waits for, as published last */
+	int64_t loading_us, waits_us; /* when loads were looked at last, and waits was published */
+	struct engine_counts past;    /* totals of replicas that have ended */
 	struct order orders[FLEET_ORDERS];
 	int64_t ticked_us; /* last check of deadlines */
 	/* Scratch of one turn. */
@@ -66,6 +68,11 @@ void fleet_notice(struct fleet *f, struct engine_notice n);
 bool fleet_same_kind(const struct worker *a, const struct worker *b);
 /* Stops the worker on purpose: the supervisor does not replace it. */
 void fleet_retire(struct fleet *f, struct worker *k, int64_t now_us);
+
+/* ---- fleet_loading.c ---- */
+
+/* Several times a second: what workers load, to the log, the process and the front end. */
+void fleet_report_loading(struct fleet *f, int64_t now_us);
 
 /* ---- fleet_jobs.c ---- */
 

@@ -536,8 +536,12 @@ static void on_beat(struct worker *k, const struct bus_beat *b, int64_t now_us, 
 	if (b->epoch != k->epoch || k->epoch == 0)
 		return;
 	if (b->state == BUS_LOADING) {
-		if (k->state == WORKER_LOADING)
+		if (k->state == WORKER_LOADING) {
 			k->progress = b->progress > 1000 ? 1000 : (uint32_t)b->progress;
+			k->load = *b;
+			if (k->load.done > k->load.total)
+				k->load.done = k->load.total;
+		}
 		return;
 	}
 	if (k->state != WORKER_SERVING)

@@ -42,9 +42,11 @@ struct worker {
 	/* Of its last load.  epoch 0: in no tp_group now; n_ranks 0: never loaded. */
 	uint64_t epoch;
 	uint32_t rank, n_ranks;
-	struct bus_ready ready; /* valid once it has been SERVING */
-	uint32_t progress;      /* permille while loading */
-	uint64_t steps;         /* results received; for ranks that send none, plans executed */
+	struct bus_ready ready;          /* valid once it has been SERVING */
+	uint32_t progress;               /* permille while loading */
+	struct bus_beat load;            /* LOADING: doing, done and total of the last heartbeat */
+	int64_t load_us, load_logged_us; /* when the load began, and was logged last */
+	uint64_t steps;                  /* results received; for ranks that send none, plans executed */
 	uint32_t step_us;
 	/* For worker_link.c: */
 	uint8_t route[WORKER_ROUTE_MAX];

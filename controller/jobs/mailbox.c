@@ -16,7 +16,8 @@ struct mailbox {
 	atomic_uint n_draining;
 	atomic_int_fast64_t turned_us;
 	atomic_uint max_context;
-	pthread_mutex_t lock; /* of first, last and closed */
+	pthread_mutex_t lock; /* of first, last, closed and waits */
+	char waits[256];
 	struct mailbox_cmd *first, **last;
 	bool closed;
 	int wake; /* eventfd */
@@ -122,6 +123,13 @@ void mailbox_unlisten(struct mailbox *m, uint64_t listener_id)
 bool mailbox_ready(const struct mailbox *m)
 {
 	return atomic_load(&m->ready) && !atomic_load(&m->draining);
+}
+
+void mailbox_waits(struct mailbox *m, char *out, size_t n)
+{
+	pthread_mutex_lock(&m->lock);
+	snprintf(out, n, "%s", m->waits);
+	pthread_mutex_unlock(&m->lock);
 }
 
 bool mailbox_draining(const struct mailbox *m)
@@ -243,6 +251,13 @@ struct mailbox_cmd *mailbox_take(struct mailbox *m, bool last)
 void mailbox_set_ready(struct mailbox *m, bool ready)
 {
 	atomic_store(&m->ready, ready);
+}
+
+void mailbox_set_waits(struct mailbox *m, const char *why)
+{
+	pthread_mutex_lock(&m->lock);
+	snprintf(m->waits, sizeof m->waits, "%s", why);
+	pthread_mutex_unlock(&m->lock);
 }
 
 void mailbox_set_turned(struct mailbox *m, int64_t now_us)

@@ -30,7 +30,9 @@ void mailbox_submit(struct mailbox *m, struct submit **s, const struct listener 
 void mailbox_unlisten(struct mailbox *m, uint64_t listener_id);
 
 /* State, read without a message. */
-bool mailbox_ready(const struct mailbox *m);    /* a replica can serve, and new jobs are accepted */
+bool mailbox_ready(const struct mailbox *m); /* a replica can serve, and new jobs are accepted */
+/* What a service that is not ready waits for; "": not known yet. */
+void mailbox_waits(struct mailbox *m, char *out, size_t n);
 bool mailbox_draining(const struct mailbox *m); /* mailbox_drain() was called */
 uint32_t mailbox_max_context(const struct mailbox *m);
 int64_t mailbox_turned_us(const struct mailbox *m); /* clock_us() of the last turn of the receiver's loop */
@@ -115,6 +117,7 @@ int mailbox_fd(const struct mailbox *m); /* readable when there are commands */
 struct mailbox_cmd *mailbox_take(struct mailbox *m, bool last);
 void mailbox_cmd_free(struct mailbox_cmd *c);
 void mailbox_set_ready(struct mailbox *m, bool ready);
+void mailbox_set_waits(struct mailbox *m, const char *why);
 void mailbox_set_turned(struct mailbox *m, int64_t now_us);
 void mailbox_set_n_draining(struct mailbox *m, uint32_t n);
 void mailbox_set_max_context(struct mailbox *m, uint32_t max_context);

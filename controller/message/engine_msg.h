@@ -76,6 +76,7 @@ enum engine_event_kind {
 	ENGINE_JOB_DONE,        /* job, cached_tokens, queued_us, first_token_us, total_us */
 	ENGINE_JOB_FAILED,      /* job, code, why */
 	ENGINE_STATE,           /* ready, max_context, full_kv_bytes: sent at start and on every change */
+	ENGINE_WAITS,           /* why: what a service that is not ready waits for, as it changes */
 	ENGINE_STATUS_REPLY,    /* tag, status */
 	ENGINE_ORDER_DONE,      /* tag, code, why: the outcome of ENGINE_SCALE or ENGINE_DRAIN */
 };
@@ -209,6 +210,14 @@ struct engine_load {
 	atomic_int_fast64_t turned_us;      /* clock_us() of the last turn of its loop; 0: none yet */
 };
 
+/* The loads in progress, all together. */
+struct engine_loading {
+	uint32_t n_workers;
+	const char *doing;    /* what the one that is behind does, in words */
+	uint64_t done, total; /* bytes of the model's files; total 0: not known yet */
+	int64_t us;           /* since the first of them began */
+};
+
 enum engine_notice_kind {
 	ENGINE_NOTICE_READY,   /* a replica serves */
 	ENGINE_NOTICE_UNREADY, /* no replica serves any more: why */
@@ -216,6 +225,7 @@ enum engine_notice_kind {
 	ENGINE_NOTICE_LOST,    /* pid: this worker of this host was given up and may hang */
 	ENGINE_NOTICE_SCALE,   /* n_workers, devices, memory_fraction: run n_workers on this host */
 	ENGINE_NOTICE_RETIRE,  /* pid: this worker of this host ends on purpose */
+	ENGINE_NOTICE_LOADING, /* loading: several times a second, while none serves */
 	ENGINE_NOTICE_KEEP,    /* pids: the scale is complete; this host keeps these workers only */
 };
 
@@ -229,7 +239,8 @@ struct engine_notice {
 	const char (*devices)[32]; /* SCALE: [n_devices] of new workers; none: as at start-up */
 	uint32_t n_devices;
 	double memory_fraction; /* SCALE: of its device's memory, for each new worker; 0: as at start-up */
-	const int64_t *pids;    /* KEEP: [n_pids]; may include processes of other hosts */
+	const struct engine_loading *loading;
+	const int64_t *pids; /* KEEP: [n_pids]; may include processes of other hosts */
 	uint32_t n_pids;
 };
 

@@ -13,6 +13,7 @@ Test(http, health_is_ok_only_when_a_replica_can_serve)
 	atomic_store(&mailbox->ready, false);
 	a = client_ask(at, "GET", "/health", NULL);
 	cr_expect_not_null(answer_header(&a, "Retry-After"));
+	cr_expect(strstr(a.body.p, "no replica can serve now: 1 worker loads"), "%s", a.body.p);
 	expect_error(a, 503, "not_ready", NULL);
 	expect_error(client_ask(at, "GET", "/ready", NULL), 503, "not_ready", NULL);
 }

@@ -1,14 +1,21 @@
 """The start of a service: what it says, and when."""
 
+import http.client
 import json
+import os
+import pty
 import re
 import signal
+import socket
 import subprocess
+import threading
 import uuid
 
+import msgpack
 import pytest
+import zmq
 
-from service import DEMO, QUERN, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, eventually, no_processes_left, spawn
 
 SMALL = ("--kv-bytes", "4M")    # 51 blocks of 16 tokens
 
@@ -86,3 +93,101 @@ def test_a_log_that_is_not_for_a_terminal_has_dates_on_every_line(start):
     assert "quern/serve: ending" in s.log()
     for line in s.log().splitlines():
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d [a-z]+ (controller|worker|quern)/", line), line
+
+
+class LoadingWorker(threading.Thread):
+    """A worker that never has its weights together: heartbeats only."""
+
+    VERSION, HELLO, LOAD, BEAT, LOADING, PACKING = 2, 1, 2, 7, 1, 2
+
+    def __init__(self, bus):
+        super().__init__()
+        self.bus, self.ended = bus, threading.Event()
+
+    def run(self):
+        context = zmq.Context()
+        with context.socket(zmq.DEALER) as s:
+            s.linger = 0
+            s.connect(self.bus)
+            self.send(s, self.HELLO, {"device": "cpu", "host": socket.gethostname(), "pid": os.getpid(), "meet": "", "token": ""})
+            epoch = 0
+            while not self.ended.wait(0.1):
+                while s.poll(0):
+                    _, kind, body = msgpack.unpackb(s.recv())
+                    epoch = body["epoch"] if kind == self.LOAD else epoch
+                if epoch:
+                    self.send(s, self.BEAT, {"epoch": epoch, "state": self.LOADING, "progress": 250, "expected": 1, "moves": 1,
+                                             "doing": self.PACKING, "done": 512 << 20, "total": 2 << 30})
+        context.term()
+
+    def send(self, s, kind, body):
+        s.send(msgpack.packb([self.VERSION, kind, body]))
+
+
+def test_a_service_that_loads_says_what_and_how_far(tmp_path):
+    """In its log, to its supervisor, and to probes."""
+    mark, bus = uuid.uuid4().hex, f"ipc://{tmp_path}/bus"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    out, to_supervisor = os.pipe()
+    with open(tmp_path / "log", "wb") as log:
+        p = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", bus, "--jobs", "none", "--http", address, "--ready-fd",
+                   str(to_supervisor)], mark, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(to_supervisor,))
+    os.close(to_supervisor)
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(json.loads(line) for line in os.fdopen(out)))
+    reader.start()
+
+    def waits_for(text):
+        def answer():
+            connection = http.client.HTTPConnection(address, timeout=30)
+            try:
+                connection.request("GET", "/readyz")
+                reply = connection.getresponse()
+                return reply.status == 503 and text in json.load(reply)["error"]["message"]
+            except ConnectionRefusedError:
+                return False
+            finally:
+                connection.close()
+        return eventually(answer, what=f"'{text}'")
+    worker = LoadingWorker(bus)
+    try:
+        waits_for("no worker has connected yet")
+        worker.start()
+        waits_for("1 worker loads: packing weights, 512 of 2048 MiB, ")
+        eventually(lambda: 'loading worker=1 device=cpu doing="packing weights" mib=512 of=2048 seconds=' in
+                   (tmp_path / "log").read_text(), what="a line of the log")
+        worker.ended.set()
+        waits_for("the last loss: ")
+    finally:
+        worker.ended.set()
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(60) == 0
+        reader.join()
+    loads = [line["loading"] for line in lines if "loading" in line]
+    assert loads[0]["workers"] == 1 and {"doing": "packing weights", "done": 512 << 20, "total": 2 << 30}.items() <= loads[-1].items()
+    no_processes_left(mark)
+
+
+def on_a_terminal(*argv):
+    """What a command writes to a terminal."""
+    mark, (mine, theirs) = uuid.uuid4().hex, pty.openpty()
+    p = spawn([QUERN, *argv], mark, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(mine, 4096):
+            text += part
+    except OSError:     # the other end is closed
+        pass
+    assert p.wait(60) == 0
+    os.close(mine)
+    no_processes_left(mark)
+    return text.decode()
+
+
+def test_loading_is_a_bar_on_a_terminal_which_is_removed():
+    text = on_a_terminal("run", DEMO, "Once upon a time", "-n", "1")
+    assert re.search(r"\r\[[#.]{20}\] .*\d+ s, [a-z]", text), text
+    assert text.endswith("\r\x1b[K")

@@ -347,6 +347,12 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.beat.expected, 5);
 	cr_assert_eq(got.beat.moves, 6);
+	m.beat = (struct bus_beat){3, BUS_LOADING, 500, 1, 6, BUS_DOING_PACK, 1 << 20, (uint64_t)7 << 32};
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(got.beat.doing, BUS_DOING_PACK);
+	cr_assert_eq(got.beat.done, 1 << 20);
+	cr_assert_eq(got.beat.total, (uint64_t)7 << 32);
 	buf_fini(&b);
 }
 
