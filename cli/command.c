@@ -45,7 +45,8 @@ int command_dispatch(const struct command *table, size_t n, const char *parent, 
 }
 
 const struct opt command_to_options[] = {
-	OPT("to", OPT_TEXT, "ENDPOINT", "the service's job socket (one of this user, or " LAUNCH_JOBS ")"),
+	OPT("to", OPT_TEXT, "ENDPOINT",
+	    "the service's job socket (else $QUERN_TO, one of this user, or " LAUNCH_JOBS ")"),
 	OPT("key", OPT_TEXT, "FILE", "the client's secret key, for a service with keys (else $QUERN_KEY)"),
 	OPT("server-key", OPT_TEXT, "FILE", "the service's public key (else $QUERN_SERVER_KEY)"),
 };
@@ -90,7 +91,9 @@ int command_open(const struct opts *o, struct client **c, char *why, size_t why_
 			   &keys.own, &keys.server, &keyed, why, why_n);
 	if (!rc) {
 		char local[LAUNCH_JOBS_SIZE];
-		const char *to = opts_text(o, "to", keyed ? LAUNCH_JOBS : launch_jobs_endpoint(local));
+		const char *to = opts_text(o, "to", env.to);
+		if (!to)
+			to = keyed ? LAUNCH_JOBS : launch_jobs_endpoint(local);
 		rc = client_open(to, keyed ? &keys : NULL, CONNECT_MS, c, why, why_n);
 	}
 	curve_forget(&keys.own);

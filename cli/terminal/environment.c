@@ -8,12 +8,13 @@ struct environment environment_read(void)
 {
 	const char *term = getenv("TERM"), *no = getenv("NO_COLOR"), *dir = getenv("XDG_RUNTIME_DIR"),
 		   *state = getenv("XDG_STATE_HOME");
-	const char *key = getenv("OPENAI_API_KEY");
+	const char *key = getenv("OPENAI_API_KEY"), *to = getenv("QUERN_TO");
 	return (struct environment){
 		.runtime_dir = dir && *dir == '/' ? dir : NULL,
 		.cache_dir = getenv("XDG_CACHE_HOME"),
 		.home = getenv("HOME"),
 		.api_key = key && *key ? key : NULL,
+		.to = to && *to ? to : NULL,
 		.key = getenv("QUERN_KEY"),
 		.server_key = getenv("QUERN_SERVER_KEY"),
 		.state_dir = state && *state == '/' ? state : NULL,

@@ -10,6 +10,7 @@ struct environment {
 	const char *cache_dir;        /* XDG_CACHE_HOME, or NULL */
 	const char *home;             /* HOME, or NULL */
 	const char *api_key;          /* OPENAI_API_KEY, or NULL */
+	const char *to;               /* QUERN_TO, or NULL */
 	const char *key, *server_key; /* QUERN_KEY, QUERN_SERVER_KEY (curve_pair()), or NULL */
 	const char *state_dir;        /* XDG_STATE_HOME, or NULL */
 	bool no_color;                /* NO_COLOR is set, or the terminal is dumb */

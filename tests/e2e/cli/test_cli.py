@@ -251,6 +251,14 @@ def test_an_invalid_endpoint_is_named(run, endpoint):
     assert endpoint in r.stderr and len(r.stderr.splitlines()) == 1
 
 
+def test_the_service_may_be_named_by_the_environment(run, service, monkeypatch):
+    monkeypatch.setenv("QUERN_TO", service.jobs)
+    assert json.loads(run("status", "--json").stdout)["model"] == "demo"
+    assert DEAD in run("status", "--to", DEAD).stderr
+    monkeypatch.setenv("QUERN_TO", DEAD)
+    assert DEAD in run("status").stderr
+
+
 def test_the_http_port_is_not_a_job_socket(run, service):
     """HTTP's port instead of the job socket's."""
     r = run("status", "--to", service.http.replace("http", "tcp"))
