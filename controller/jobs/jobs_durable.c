@@ -81,6 +81,13 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 	op_free((struct durable_op *)op);
 }
 
+/* Fails only with the disk, which the journal logs. */
+static void on_sweep_done(struct journal_op *op, int rc, const char *why)
+{
+	(void)rc, (void)why;
+	op_free((struct durable_op *)op);
+}
+
 static void on_accept_done(struct journal_op *op, int rc, const char *why)
 {
 	struct durable_op *o = (struct durable_op *)op;
@@ -498,13 +505,14 @@ void durable_sweep(struct jobs *j, int64_t now)
 {
 	struct journal_stats st;
 	/* Also while the disk is full: that makes room. */
-	if (now < j->sweep_us)
+	if (now < j->sweep_us || !j->reader)
 		return;
 	j->sweep_us = now + SWEEP_US;
 	journal_stats(j->journal, &st);
 	struct durable_op *o = op_new(j, NULL, run_sweep);
 	o->op.required = false;
 	o->op.frees = true;
+	o->op.done = on_sweep_done;
 	o->limit = SWEEP_ROWS;
 	/* The expired ones; when the file is too large, the oldest of any age. */
 	bool full = st.file_bytes - st.free_bytes > j->svc->journal_bytes;

@@ -24,11 +24,23 @@ static int64_t share(int64_t total, int64_t part, int64_t lo, int64_t hi)
 	return n < lo ? lo : n > hi ? hi : n;
 }
 
-void journal_disk_init(struct journal_disk *d, const struct journal_config *cfg, int fd)
+/* False: the file system does not say. */
+static bool measure(int fd, int64_t *total, int64_t *left)
 {
 	struct statvfs st;
+	if (fd < 0 || fstatvfs(fd, &st) || !st.f_blocks)
+		return false;
+	*total = (int64_t)st.f_blocks * (int64_t)st.f_frsize;
+	*left = (int64_t)st.f_bavail * (int64_t)st.f_frsize;
+	return true;
+}
+
+void journal_disk_init(struct journal_disk *d, const struct journal_config *cfg, int fd)
+{
+	int64_t total, left;
 	*d = (struct journal_disk){.fd = fd, .ballast = xasprintf("%s-ballast", cfg->path)};
-	int64_t total = fstatvfs(fd, &st) ? INT64_MAX : (int64_t)st.f_blocks * (int64_t)st.f_frsize;
+	if (!measure(fd, &total, &left))
+		total = INT64_MAX;
 	int64_t margin = share(total, 8, MIB, 256 * MIB);
 	d->margin[JOURNAL_FILE] = cfg->file_margin ? cfg->file_margin : margin;
 	/* Half of it is left to durable jobs. */
@@ -52,8 +64,8 @@ void journal_disk_fini(struct journal_disk *d)
 
 int64_t journal_disk_free(const struct journal_disk *d)
 {
-	struct statvfs st;
-	return d->fd < 0 || fstatvfs(d->fd, &st) ? INT64_MAX : (int64_t)st.f_bavail * (int64_t)st.f_frsize;
+	int64_t total, left;
+	return measure(d->fd, &total, &left) ? left : INT64_MAX;
 }
 
 int64_t journal_disk_keeps(const struct journal_disk *d, enum journal_need need)
