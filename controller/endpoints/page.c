@@ -33,11 +33,12 @@ void page_call_root(struct exchange *x, const char *rest)
 	struct buf html = {0};
 	(void)rest;
 	snprintf(nonce, sizeof nonce, "%016" PRIx64 "%016" PRIx64, entropy_u64(), entropy_u64());
-	/* Loads nothing from elsewhere, sends nothing elsewhere, cannot be framed. */
+	/* Loads nothing from elsewhere, sends nothing elsewhere, cannot be framed, parses no text as HTML. */
 	snprintf(x->policy, sizeof x->policy,
 		 "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; "
 		 "img-src data:; "
-		 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+		 "require-trusted-types-for 'script'; trusted-types 'none'",
 		 nonce, nonce);
 	put_page(nonce, &html);
 	exchange_reply_as(x, MHD_HTTP_OK, "text/html; charset=utf-8", &html);

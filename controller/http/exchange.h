@@ -151,7 +151,7 @@ struct exchange {
 	const char *type;  /* of the reply, static; NULL: JSON */
 	unsigned retry_s;  /* header Retry-After, where the status has one; 0: 1 */
 	char error[32];    /* code or type of an error, for the access log */
-	char policy[256];  /* header Content-Security-Policy of a page, "" for none */
+	char policy[320];  /* header Content-Security-Policy of a page, "" for none */
 	const char *allow; /* header Allow, static, or NULL */
 	struct buf out;    /* the reply's body, or the unread part of the stream */
 	size_t out_head;   /* bytes of out that libmicrohttpd has taken */

@@ -16,6 +16,10 @@ Test(page, is_the_file_with_a_nonce_in_place_of_the_mark)
 	const char *policy =
 		strstr(a.raw.p, "Content-Security-Policy: default-src 'none'; script-src 'nonce-");
 	cr_assert(policy);
+	/* Whole, to its last word. */
+	const char *trusted =
+		strstr(policy, "; require-trusted-types-for 'script'; trusted-types 'none'\r\n");
+	cr_expect(trusted && trusted < strstr(policy, "\r\n"));
 	char nonce[33];
 	snprintf(nonce, sizeof nonce, "%s", strstr(policy, "nonce-") + 6);
 	cr_expect_eq(strspn(nonce, "0123456789abcdef"), 32);

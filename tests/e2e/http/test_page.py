@@ -265,6 +265,9 @@ def test_a_hundred_workers(chromium, service):
         assert p.js("return document.querySelectorAll('#replicas .replica').length") == N_WORKERS
         assert p.js("return document.querySelectorAll('#jobs tr').length") == 100
         assert p.text("#pill") == f"live, {N_WORKERS} of {N_WORKERS} replicas"
+        # 100 of them as the service counts, whatever the engine has of each.
+        assert p.text("#jobs-count").startswith("100 in progress, ")
+        assert p.text("#jobs tr:first-child td:nth-child(2)") == "running"
         # Names that are markup are text.
         assert p.text("#model") == MARKUP and p.js("return document.title") == MARKUP + " · quern"
         assert not p.all("main img, main script")
@@ -278,6 +281,21 @@ def test_a_hundred_workers(chromium, service):
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_states_of_jobs_agree_with_the_counts(chromium, service):
+    """Sequences run and wait; a job that was accepted is in progress, and has a sequence for each output."""
+    p = Page(chromium, service.http).live()
+    row = {"n": 1, "completion_tokens": 0, "state": "queued", "cancelled": False}
+    states = [{}, {"state": "running"}, {"state": "running", "completion_tokens": 1}, {"state": "running", "completion_tokens": 1, "n": 8},
+              {"state": "done"}, {"state": "done", "cancelled": True}, {"state": "failed", "code": "E_DEADLINE", "n": 8}]
+    assert p.js("return arguments[0].map(stateOf)", [{**row, **s} for s in states]) == [
+        "queued", "waiting", "running", "running ×8", "done", "cancelled", "failed: E_DEADLINE"]
+    p.until(lambda: "sequences" in p.text("#numbers"), "units")
+    names = p.js("return [...document.querySelectorAll('#numbers dt')].map((e) => e.textContent)")
+    assert p.js("return [...document.querySelectorAll('#meanings dt')].map((e) => e.textContent)") == names
+    p.click(".hint summary")
+    assert all(e.is_displayed() for e in p.all("#meanings dd"))
 
 
 def test_a_page_that_is_left_holds_no_stream(chromium, service):

@@ -271,6 +271,18 @@ def test_a_very_long_text_is_shown_as_it_is(page):
     assert render(page, text) == [["p", text]]
 
 
+def test_the_browser_parses_no_text_as_html(page):
+    """The policy forbids what the page does not do."""
+    refused = page.js("""const out = [], tries = [(e) => { e.innerHTML = '<b>x</b>'; }, (e) => e.insertAdjacentHTML('beforeend', 'x'),
+          (e) => { e.outerHTML = 'x'; }, () => document.write('x'), () => new DOMParser().parseFromString('x', 'text/html'),
+          () => setTimeout('x', 0), () => { document.createElement('iframe').srcdoc = 'x'; }];
+        for (const t of tries) try { t(document.createElement('div')); out.push(false); } catch (e) { out.push(e instanceof TypeError || e instanceof EvalError); }
+        return out""")
+    assert refused == [True] * 7
+    page.complaints()       # those of this test
+    page.log.clear()
+
+
 def test_nothing_is_looked_up_in_advance(page):
     """A browser looks up the names of links on a page of http, unless it is told not to."""
     assert page.js("return document.querySelector('meta[http-equiv=\"x-dns-prefetch-control\"]').content") == "off"
