@@ -86,8 +86,8 @@ struct batches {
 
 /* openai_batch.c */
 
-/* The batch whose line is the next to be submitted, and the line: of the key with the fewest lines under way
- * (by share).  NULL: none.  Under the lock. */
+/* The next line to be submitted, and its batch: of the key with the fewest lines under way (by share).  NULL:
+ * none.  Under the lock. */
 struct openai_batch *openai_batch_next(struct batches *bs, uint32_t *line);
 
 /* openai_batch_store.c */

@@ -132,6 +132,11 @@ uint32_t blocks_n_cached(const struct blocks *b)
 	return b->n_cached;
 }
 
+uint32_t blocks_n_refs(const struct blocks *b, uint32_t id)
+{
+	return b->refs[id];
+}
+
 uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens)
 {
 	return n_tokens / b->size + (n_tokens % b->size != 0);

@@ -57,6 +57,7 @@ void blocks_free(struct blocks *b); /* NULL is fine */
 uint32_t blocks_total(const struct blocks *b);
 uint32_t blocks_n_free(const struct blocks *b); /* available: free or cached */
 uint32_t blocks_n_cached(const struct blocks *b);
+uint32_t blocks_n_refs(const struct blocks *b, uint32_t id);
 /* Blocks that hold n_tokens. */
 uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens);
 

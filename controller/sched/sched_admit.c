@@ -133,6 +133,20 @@ static bool find_room(struct sched *s, struct planning *p, struct seq *q)
 	return true;
 }
 
+/* The first blocks that q had computed, as far as the prefix cache has them. */
+static void take_computed(struct sched *s, struct seq *q)
+{
+	q->chain = blocks_root(s->blocks, q->group->salt);
+	q->n_hashed =
+		blocks_match(s->blocks, &q->table, q->tokens, q->n_computed / s->cfg.block_size, &q->chain);
+}
+
+static void drop_computed(struct sched *s, struct seq *q)
+{
+	blocks_drop(s->blocks, &q->table, NULL);
+	q->n_hashed = 0;
+}
+
 bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_t *lacks)
 {
 	uint32_t n_free = blocks_n_free(s->blocks);
@@ -143,8 +157,14 @@ bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_
 	if (need <= n_free)
 		return true;
 	*lacks = need - n_free;
-	if (q->host.n)
-		return false;
+	if (q->host.n) {
+		take_computed(s, q);
+		need -= q->table.n;
+		n_free = blocks_n_free(s->blocks);
+		drop_computed(s, q);
+		*lacks = need > n_free ? need - n_free : 0;
+		return need <= n_free;
+	}
 	/* Running sequences may hold much of what it needs. */
 	if (find_room(s, p, q)) {
 		drop_prefix(s, q);
@@ -193,9 +213,10 @@ static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
 
 /* ---- swapping in ---- */
 
+/* The blocks that the cache does not have. */
 static void swap_in_seq(struct sched *s, struct planning *p, struct seq *q)
 {
-	for (uint32_t k = 0; k < q->host.n; k++) {
+	for (uint32_t k = q->table.n; k < q->host.n; k++) {
 		uint32_t h = q->host.ids[k];
 		if (s->to_device[h] == SCHED_UNMAPPED) {
 			s->to_device[h] = blocks_take(s->blocks);
@@ -205,7 +226,6 @@ static void swap_in_seq(struct sched *s, struct planning *p, struct seq *q)
 		}
 		blocks_push(&q->table, s->to_device[h]);
 	}
-	q->n_hashed = 0;
 	s->n_swapped--;
 }
 
@@ -214,13 +234,13 @@ static bool is_swapped(const struct seq *q)
 	return q->state == SEQ_WAITING && q->host.n > 0;
 }
 
-/* Distinct host blocks of the group. */
+/* Distinct host blocks of the group, but for those that the cache has. */
 static uint32_t count_host_blocks(struct sched *s, const struct group *g)
 {
 	uint32_t n = 0;
 	for (int pass = 0; pass < 2; pass++)
 		for (uint32_t i = 0; i < g->n_seqs; i++)
-			for (uint32_t k = 0; k < g->seqs[i].host.n; k++) {
+			for (uint32_t k = g->seqs[i].table.n; k < g->seqs[i].host.n; k++) {
 				uint32_t *m = &s->to_device[g->seqs[i].host.ids[k]];
 				n += pass == 0 && *m == SCHED_UNMAPPED;
 				*m = pass == 0 ? SCHED_MARKED : SCHED_UNMAPPED;
@@ -242,20 +262,33 @@ static void forget_swapped(struct sched *s, struct group *g)
 	}
 }
 
-/* All of the group's swapped sequences come back, sharing blocks as they did. */
-static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
+/* Whether slots, and blocks beside what the cache has of it, are free; if so, it has taken the latter. */
+static bool find_swapped_room(struct sched *s, const struct planning *p, struct group *g)
 {
-	uint32_t n = 0, need = count_host_blocks(s, g);
+	uint32_t n = 0, need = 0;
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
-		const struct seq *q = &g->seqs[i];
+		struct seq *q = &g->seqs[i];
 		if (!is_swapped(q))
 			continue;
 		/* For all its tokens and the next one; a shared last block will be copied. */
 		n++;
 		need += blocks_for(s->blocks, seq_total(q) + 1) - q->host.n + 1;
+		take_computed(s, q);
 	}
-	if (n > s->n_slots || p->plan->n_runs + n > s->cfg.max_seqs || n > p->budget ||
-	    need + watermark(s) > blocks_n_free(s->blocks)) {
+	need += count_host_blocks(s, g) + watermark(s);
+	if (n <= s->n_slots && p->plan->n_runs + n <= s->cfg.max_seqs && n <= p->budget &&
+	    need <= blocks_n_free(s->blocks))
+		return true;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		if (is_swapped(&g->seqs[i]))
+			drop_computed(s, &g->seqs[i]);
+	return false;
+}
+
+/* All of the group's swapped sequences come back, sharing blocks as they did. */
+static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
+{
+	if (!find_swapped_room(s, p, g)) {
 		if (s->n_running == 0 && s->n_flight == 0 && p->plan->n_runs == 0)
 			forget_swapped(s, g);
 		return false;

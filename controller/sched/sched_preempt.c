@@ -25,20 +25,39 @@ static bool group_in_plan(const struct group *g, uint64_t number)
 	return false;
 }
 
-/* Distinct blocks that hold what the group has computed; marks each in to_host. */
-static uint32_t mark_blocks(struct sched *s, const struct group *g)
+/* What the group has computed. */
+struct computed {
+	uint32_t n_blocks; /* distinct ones that hold it */
+	uint32_t n_kept;   /* of these, others hold them too: they are found again by their tokens */
+	double tokens;     /* in those that are not kept */
+};
+
+/* Counts the group's blocks, and marks each in to_host. */
+static struct computed mark_blocks(struct sched *s, const struct group *g)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < g->n_seqs; i++) {
-		const struct seq *q = &g->seqs[i];
-		uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
-		for (uint32_t k = 0; k < used; k++)
-			if (s->to_host[q->table.ids[k]] == SCHED_UNMAPPED) {
-				s->to_host[q->table.ids[k]] = SCHED_MARKED;
-				n++;
+	struct computed c = {0};
+	uint32_t size = s->cfg.block_size;
+	for (int pass = 0; pass < 2; pass++)
+		for (uint32_t i = 0; i < g->n_seqs; i++) {
+			const struct seq *q = &g->seqs[i];
+			uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
+			for (uint32_t k = 0; k < used; k++) {
+				uint32_t id = q->table.ids[k], *m = &s->to_host[id];
+				if (pass == 0) { /* its references in this group */
+					*m = *m == SCHED_UNMAPPED ? 1 : *m + 1;
+					continue;
+				}
+				if (*m == SCHED_MARKED)
+					continue;
+				bool kept = k < q->n_hashed && blocks_n_refs(s->blocks, id) > *m;
+				uint32_t rest = q->n_computed - k * size;
+				*m = SCHED_MARKED;
+				c.n_blocks++;
+				c.n_kept += kept;
+				c.tokens += kept ? 0 : rest < size ? rest : size;
 			}
-	}
-	return n;
+		}
+	return c;
 }
 
 static void unmark_blocks(struct sched *s, const struct group *g)
@@ -48,18 +67,15 @@ static void unmark_blocks(struct sched *s, const struct group *g)
 			s->to_host[g->seqs[i].table.ids[k]] = SCHED_UNMAPPED;
 }
 
-static bool swapping_pays(const struct sched *s, const struct group *g, uint32_t n_blocks)
+static bool swapping_pays(const struct sched *s, const struct computed *c)
 {
 	if (s->cfg.preempt != SCHED_AUTO)
 		return s->cfg.preempt == SCHED_SWAP;
 	if (s->prefill_tps <= 0 || s->link_bps <= 0)
 		return false;
-	double tokens = 0;
-	for (uint32_t i = 0; i < g->n_seqs; i++)
-		if (g->seqs[i].state == SEQ_RUNNING)
-			tokens += g->seqs[i].n_computed;
-	/* Out, and in again. */
-	return 2.0 * n_blocks * (double)s->block_bytes / s->link_bps < tokens / s->prefill_tps;
+	/* Out, and in again but for what is kept. */
+	double n_copies = 2.0 * c->n_blocks - c->n_kept;
+	return n_copies * (double)s->block_bytes / s->link_bps < c->tokens / s->prefill_tps;
 }
 
 /* Copies of its blocks go to the host pool; blocks that the group shares, once. */
@@ -84,8 +100,8 @@ static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 /* All of the group's running sequences, none of which is in this plan. */
 static void preempt_group(struct sched *s, struct planning *p, struct group *g)
 {
-	uint32_t n = mark_blocks(s, g);
-	bool swap = n <= blocks_n_free(s->host) && swapping_pays(s, g, n);
+	struct computed c = mark_blocks(s, g);
+	bool swap = c.n_blocks <= blocks_n_free(s->host) && swapping_pays(s, &c);
 	if (swap)
 		for (uint32_t i = 0; i < g->n_seqs; i++)
 			if (g->seqs[i].state == SEQ_RUNNING)
@@ -156,16 +172,22 @@ bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_
 
 /* ---- for the next waiting sequence ---- */
 
-/* Whether sequences of a lower priority than q's hold that many blocks: if not, preempting all of them would
- * not help. */
-static bool lower_priority_holds(const struct sched *s, const struct seq *q, uint32_t n_blocks)
+/* Whether preempting all sequences of a lower priority than q's would free that many blocks: not those that
+ * others hold as well. */
+static bool lower_priority_holds(struct sched *s, const struct seq *q, uint32_t n_blocks)
 {
-	uint32_t n = 0;
-	for (uint32_t i = s->n_running; n < n_blocks && i-- > 0;) {
-		if (s->running[i]->group->priority <= q->group->priority)
-			break;
-		n += s->running[i]->table.n;
+	uint32_t n = 0, first = s->n_running;
+	while (n < n_blocks && first > 0 && s->running[first - 1]->group->priority > q->group->priority) {
+		const struct block_table *t = &s->running[--first]->table;
+		for (uint32_t k = 0; k < t->n; k++) {
+			uint32_t *m = &s->to_host[t->ids[k]]; /* references met so far */
+			*m = *m == SCHED_UNMAPPED ? 1 : *m + 1;
+			n += *m == blocks_n_refs(s->blocks, t->ids[k]);
+		}
 	}
+	for (uint32_t i = first; i < s->n_running; i++)
+		for (uint32_t k = 0; k < s->running[i]->table.n; k++)
+			s->to_host[s->running[i]->table.ids[k]] = SCHED_UNMAPPED;
 	return n >= n_blocks;
 }
 
@@ -185,7 +207,7 @@ static bool is_catching_up(const struct group *g)
 /* The youngest group of the lowest priority, if that is lower than q's; else, of q's priority, the youngest
  * group of the account or user that was served the most, if that is far more than q's.  Counters of different
  * priorities cannot be compared. */
-static struct group *find_victim(const struct sched *s, const struct planning *p, const struct seq *q,
+static struct group *find_victim(struct sched *s, const struct planning *p, const struct seq *q,
 				 uint32_t lacks)
 {
 	struct group *victim = NULL;

@@ -167,14 +167,14 @@ void leases_begin(struct leases *l, const struct plan *p)
 	memset(own->host, 0, l->n_host * sizeof *own->host);
 	memset(own->leaves, 0, l->n_blocks * sizeof *own->leaves);
 	follow(l, p);
-	for (uint32_t i = 0; i < p->n_swap_in; i++)
-		own->host[p->swap_in[i].from] = SEVERAL;
-	for (uint32_t i = 0; i < p->n_swap_out; i++)
-		write_host(l, p->swap_out[i].to);
 	for (uint32_t i = 0; i < p->n_swap_out; i++) {
+		write_host(l, p->swap_out[i].to);
 		own->host[p->swap_out[i].to] = SEVERAL;
 		own->leaves[p->swap_out[i].from] = true;
 	}
+	/* It may swap in what it has swapped out before. */
+	for (uint32_t i = 0; i < p->n_swap_in; i++)
+		own->host[p->swap_in[i].from] = SEVERAL;
 	for (uint32_t i = 0; i < p->n_swap_in; i++)
 		write_block(l, p->swap_in[i].to, NONE);
 	for (uint32_t i = 0; i < p->n_copies; i++)

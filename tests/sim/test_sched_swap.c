@@ -107,6 +107,108 @@ Test(sched_swap, whichever_is_estimated_to_cost_less)
 	cr_expect_not(is_swapped(2));
 }
 
+/* ---- shared blocks ---- */
+
+static uint32_t n_held(const struct sched_rig *r)
+{
+	struct sched_stats st = stats(r);
+	return st.n_blocks - st.n_free - st.n_cached;
+}
+
+/* Four jobs share a prompt of 1,600 tokens; one of a better priority needs nearly all blocks for a while. */
+static void share(enum sched_preempt how, uint32_t *before, uint32_t *after, uint64_t *swapped)
+{
+	enum { N = 4, SHARED = 1600, ALL = 450 };
+	struct sched_rig r;
+	open_rig(&r, ALL, 2 * ALL);
+	r.cfg.no_cache = false;
+	r.cfg.preempt = how;
+	r.max_context = ALL * BLOCK;
+	start(&r);
+	sched_speed(r.sched, 1000, 1e6, BLOCK_BYTES);
+	for (int i = 0; i < N; i++) {
+		submit(&r, LOW, SHARED + 1, 300, 1);
+		for (int k = 0; k < 6; k++)
+			step(&r);
+	}
+	*before = n_held(&r);
+	uint32_t big = submit(&r, HIGH, (ALL - 50) * BLOCK, 20, 2);
+	for (int i = 0; i < 500 && stats(&r).n_preempted < N; i++)
+		step(&r);
+	cr_assert_eq(stats(&r).n_preempted, N);
+	*swapped = stats(&r).n_swapped_out;
+	while (!r.jobs[big].done)
+		step(&r);
+	for (int i = 0; i < 100 && stats(&r).n_running < N; i++)
+		step(&r);
+	cr_assert_eq(stats(&r).n_running, N);
+	*after = n_held(&r);
+	finish(&r);
+	close_rig(&r);
+}
+
+Test(sched_swap, swapped_jobs_share_their_blocks_again)
+{
+	uint32_t before, after;
+	uint64_t swapped;
+	share(SCHED_SWAP, &before, &after, &swapped);
+	cr_expect_eq(swapped, 4);
+	cr_expect_leq(before, 100 + 4 * 3, "%u", before);
+	cr_expect_leq(after, 100 + 4 * 4, "%u blocks, %u before", after, before);
+}
+
+/* What others hold need not be computed again: a job that shares nearly all is not swapped, although copying
+ * all of its blocks would cost less than computing all of its tokens. */
+Test(sched_swap, the_estimate_knows_what_others_hold)
+{
+	struct sched_rig r;
+	open_rig(&r, 130, 200);
+	r.cfg.no_cache = false;
+	r.cfg.preempt = SCHED_AUTO;
+	r.max_context = 2080;
+	start(&r);
+	/* Copies of 100 blocks, out and in, take half of the time to compute them. */
+	sched_speed(r.sched, 1000, 2.0 * 100 * BLOCK_BYTES / (1600 / 1000.0 / 2), BLOCK_BYTES);
+	submit(&r, HIGH, 1601, 300, 1);
+	for (int i = 0; i < 6; i++)
+		step(&r);
+	submit(&r, LOW, 1601, 300, 1);
+	for (int i = 0; i < 10; i++)
+		step(&r);
+	cr_assert_eq(stats(&r).n_running, 2);
+	submit(&r, HIGH - 1, 27 * BLOCK, 10, 2);
+	for (int i = 0; i < 40 && stats(&r).n_preempted == 0; i++)
+		step(&r);
+	cr_expect_eq(stats(&r).n_preempted, 1);
+	cr_expect_eq(stats(&r).n_swapped_out, 0);
+	finish(&r);
+	close_rig(&r);
+}
+
+/* The lower priority holds 100 blocks, and all but two of them are the higher one's as well: preempting it
+ * would not make room. */
+Test(sched_swap, no_group_is_preempted_for_blocks_that_others_hold)
+{
+	struct sched_rig r;
+	open_rig(&r, 140, 0);
+	r.cfg.no_cache = false;
+	r.max_context = 2240;
+	start(&r);
+	submit(&r, HIGH, 1601, 300, 1);
+	for (int i = 0; i < 6; i++)
+		step(&r);
+	submit(&r, LOW, 1601, 300, 1);
+	for (int i = 0; i < 10; i++)
+		step(&r);
+	cr_assert_eq(stats(&r).n_running, 2);
+	submit(&r, HIGH, 60 * BLOCK, 10, 2);
+	for (int i = 0; i < 40; i++)
+		step(&r);
+	cr_expect_eq(stats(&r).n_preempted, 0);
+	finish(&r);
+	close_rig(&r);
+}
+
 /* ---- blocks of plans under way ---- */
 
 /* The host pool holds one group.  The one in it is cancelled before its copies are known to be done; the next
