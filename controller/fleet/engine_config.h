@@ -42,6 +42,7 @@ struct engine_config {
 	bool class_change;        /* a job that has begun may move to another numerics class */
 	int64_t silent_us;        /* a worker without a message for this long is lost; 0: 2 s, -1: never */
 	int64_t stuck_us;         /* likewise, with heartbeats but no progress; 0: 120 s, -1: never */
+	int64_t stop_us;          /* at the end, for workers to confirm stop; 0: 1.5 s */
 	bool supervised;          /* on_notice starts and stops workers of this host */
 	/* Called on the engine thread; must not block.  May be NULL. */
 	void (*on_notice)(void *user, const struct engine_notice *n);

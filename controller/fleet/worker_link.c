@@ -31,7 +31,9 @@ enum {
 	/* This fraction of the silence limit (1/5) is left for noticing the loss and starting another. */
 	SILENT_PART = 5,
 	HANDSHAKE_MS = 3000,
-	STOP_MS = 500,   /* at exit, for workers to confirm stop; a step may be under way */
+	/* At exit, for workers to confirm stop.  One that gets no processor time before the connection closes
+	 * loses what it has not read (its socket is ZMQ_IMMEDIATE), and waits for its grace period. */
+	STOP_US = 1500 * 1000,
 	LINGER_MS = 200, /* enough to send stop */
 	STRANGERS = 16,
 	WAIT_MS = 100,
@@ -288,7 +290,8 @@ void worker_link_retire(struct worker_link *w, struct worker *k, int64_t now_us)
 {
 	if (!worker_is_live(k))
 		return;
-	send_stop(w, k->route, k->route_n);
+	if (send_bytes(w, k->route, k->route_n, &(struct bus_msg){.type = BUS_STOP}))
+		k->broken = true; /* no confirmation will come */
 	worker_leave(k, now_us);
 }
 
@@ -722,7 +725,7 @@ bool worker_link_recv(struct worker_link *w, int64_t now_us, struct result *resu
  * not read yet. */
 static void wait_stopped(struct worker_link *w, uint32_t n)
 {
-	int64_t until = clock_us() + STOP_MS * 1000;
+	int64_t until = clock_us() + (w->cfg.stop_us ? w->cfg.stop_us : STOP_US);
 	for (int64_t left; n && (left = until - clock_us()) > 0;) {
 		zmq_pollitem_t item = {.socket = w->socket, .events = ZMQ_POLLIN};
 		uint8_t route[WORKER_ROUTE_MAX];

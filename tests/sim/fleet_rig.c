@@ -68,6 +68,7 @@ struct rig *rig_new(const struct engine_config *given)
 	c.max_jobs = c.max_jobs ? c.max_jobs : 1000;
 	c.max_tokens = 100000;
 	c.worker_wait_us = c.worker_wait_us ? c.worker_wait_us : 60000000;
+	c.stop_us = c.stop_us ? c.stop_us : 500 * 1000; /* for workers that hang */
 	c.on_notice = on_notice;
 	c.on_notice_user = r;
 	cr_assert_eq(engine_start(r->zmq, &c, &r->engine, why, sizeof why), 0, "%s", why);
@@ -89,13 +90,21 @@ static void send_command(struct rig *r, struct engine_cmd *c)
 	cr_assert_eq(zmq_send(r->commands, &c, sizeof c, 0), (int)sizeof c);
 }
 
+void rig_end_engine(struct rig *r)
+{
+	if (!r->engine)
+		return;
+	send_command(r, command(ENGINE_QUIT));
+	engine_join(r->engine);
+	r->engine = NULL;
+}
+
 void rig_free(struct rig *r)
 {
 	struct engine_event *e;
 	for (uint32_t i = 0; i < r->n_peers; i++)
 		zmq_close(r->peers[i]);
-	send_command(r, command(ENGINE_QUIT));
-	engine_join(r->engine);
+	rig_end_engine(r);
 	while (zmq_recv(r->events, &e, sizeof e, ZMQ_DONTWAIT) == (int)sizeof e)
 		engine_event_free(e);
 	zmq_close(r->events);

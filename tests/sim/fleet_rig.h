@@ -60,6 +60,8 @@ struct rig {
 
 /* cfg: settings that differ from the rig's; NULL: none. */
 struct rig *rig_new(const struct engine_config *cfg);
+/* Ends the engine, as rig_free() does if it has not ended before. */
+void rig_end_engine(struct rig *r);
 void rig_free(struct rig *r);
 
 /* ---- the front end ---- */

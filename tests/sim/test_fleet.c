@@ -1,5 +1,6 @@
 /* Replicas and tp_groups while workers join, die, hang and lose messages: every job gets the tokens of
  * an undisturbed run, once. */
+#include "base/clock.h"
 #include "tests/sim/device.h"
 #include "tests/sim/fleet_rig.h"
 
@@ -495,5 +496,32 @@ Test(fleet, peer_without_hello_is_sent_stop)
 	}
 	cr_assert_gt(n, 0);
 	cr_assert_eq(bus_peek(bytes, (size_t)n, NULL, 0), BUS_STOP);
+	rig_free(r);
+}
+
+static void *confirm_late(void *arg)
+{
+	rig_peer_recv(arg, NULL);
+	usleep(1000 * 1000);
+	rig_peer_send(arg, &(struct bus_msg){.type = BUS_STOP});
+	return NULL;
+}
+
+/* A worker on a busy machine: what it has not read when the controller closes the connection is lost. */
+Test(fleet, end_waits_until_workers_have_confirmed_stop)
+{
+	struct rig *r = rig_new(&(struct engine_config){.stop_us = 20 * 1000 * 1000});
+	struct bus_load load;
+	pthread_t thread;
+	void *peer = rig_loading_peer(r, "busy", &load);
+	r->n_peers--; /* open until the end */
+	pthread_create(&thread, NULL, confirm_late, peer);
+	int64_t begun = clock_us();
+	rig_end_engine(r);
+	int64_t took = clock_us() - begun;
+	cr_assert_geq(took, 1000 * 1000); /* not before */
+	cr_assert_lt(took, 19 * 1000 * 1000);
+	pthread_join(thread, NULL);
+	zmq_close(peer);
 	rig_free(r);
 }

@@ -297,14 +297,17 @@ def test_a_thousand_connections_to_the_bus_keep_no_worker_out(start, many_descri
             eventually(lambda: [x["pid"] for x in c.workers() if x["state"] == "serving" and x["pid"] == w.pid], 60,
                        "the worker that came last")
             assert len(c.generate(PROMPT, **SHORT).tokens) == SHORT["max_tokens"]
-        # Connections that are not a worker's are closed.
-        eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) < before + 10, 60, "the strangers' end")
+            # Connections that are not a worker's are closed.
+            eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) < before + 10, 60, "the strangers' end")
+            # It is told to stop, and has confirmed it when the order is done.
+            (last,) = [x["worker"] for x in c.workers() if x["pid"] == w.pid]
+            c.call("drain", worker=last)
+            assert w.wait(60) == 0
     finally:
         for sock in idle:
             sock.close()
     s.idle()
     assert s.end() == 0
-    assert w.wait(60) == 0
 
 
 def test_idle_connections_to_the_job_socket_keep_no_client_out(many_descriptors):
