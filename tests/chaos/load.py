@@ -4,6 +4,7 @@ import threading
 import time
 
 from jobclient import JobClient, JobError
+from service import eventually
 
 RETRY_S = 2.5   # without a reply for this long, the job is submitted again under the same key
 GIVE_UP_S = 150
@@ -22,9 +23,6 @@ def tokens_of(done):
     return [o["tokens"] for o in done.outputs]
 
 
-STRUCK_MAX = 3
-
-
 class Lost(Exception):
     pass
 
@@ -34,7 +32,6 @@ class Load:
 
     def __init__(self, endpoint, jobs, threads=6, count=None, connect=JobClient):
         self.endpoint, self.jobs, self.connect = endpoint, jobs, connect
-        self.struck = 0     # jobs that ended because workers were lost three times over them
         self.lock = threading.Lock()
         self.next, self.count = 0, count
         self.ended, self.resubmitted = 0, 0
@@ -57,6 +54,11 @@ class Load:
     def jobs_under_way(self):
         with self.lock:
             return set(self.under_way)
+
+    def wait_ended(self, numbers):
+        """Until these jobs have ended.  A job that loses its workers three times in a row, without progress in between,
+        is not tried again: so the next loss waits for the jobs of the last one."""
+        eventually(lambda: not numbers & self.jobs_under_way() or self.failures, 200, "the jobs that lost their workers")
 
     def work(self, name):
         client = self.connect(self.endpoint)
@@ -95,12 +97,6 @@ class Load:
                     # is never among these.
                     if e.code in ("E_INTERNAL", "E_NOT_READY") and "were lost" not in str(e):
                         time.sleep(0.1)
-                        break
-                    # Random kills may strike one job three times at the same place: its documented end.  It is
-                    # rare, so a few at most, each submitted again as a new job.
-                    self.struck += "three times in a row" in str(e)
-                    if "three times in a row" in str(e) and self.struck <= STRUCK_MAX:
-                        key += "-again"
                         break
                     raise Lost(f"{key}: {e}") from None
                 if reply["op"] == "done":

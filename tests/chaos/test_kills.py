@@ -40,28 +40,45 @@ def strike(s, kind, dice):
             pause(pid, dice)
         else:
             send(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+    return set() if what == "pause" else set(victims)
+
+
+def ask(s, op):
+    """The reply; None: there is none now.  A new connection each time, since the controller may be a new one."""
+    with s.client() as c:
+        try:
+            return c.recv(c.send({"op": op}), 2)
+        except TimeoutError:
+            return None
 
 
 def ready(s):
-    """Whether the service is ready; a new connection each time, since the controller may be a new one."""
-    with s.client() as c:
-        try:
-            return c.recv(c.send({"op": "ping"}), 2)["ready"]
-        except TimeoutError:
-            return False
+    reply = ask(s, "ping")
+    return reply and reply["ready"]
 
 
-def disturb(s, n, kinds, dice, figures):
-    """n strikes, each once the service is ready after the previous one; counts by kind, and the times until ready."""
+def all_serve(s, n, gone):
+    """Whether n workers serve, none of which is gone: the controller has noticed the loss."""
+    reply = ask(s, "workers")
+    serving = {w["pid"] for w in reply["workers"] if w["state"] == "serving"} if reply else set()
+    return len(serving) == n and not serving & gone
+
+
+def disturb(s, load, n, kinds, dice):
+    """n strikes; counts by kind, and the times until the service is ready.  Each waits until the last one is over: all
+    workers serve, and the jobs that were under way have ended."""
     counts, took = Counter(), []
+    n_workers = len(processes(s, "quern-worker"))
     for _ in range(n):
         time.sleep(dice.uniform(0, 0.6))
         kind = dice.choice(kinds)
         counts[kind] += 1
-        strike(s, kind, dice)
+        gone = strike(s, kind, dice)
         t = time.monotonic()
         eventually(lambda: ready(s), 60, f"a service that is ready after '{kind}'")
         took.append(time.monotonic() - t)
+        eventually(lambda: all_serve(s, n_workers, gone), 60, f"workers that serve after '{kind}'")
+        load.wait_ended(load.jobs_under_way())
     return counts, took
 
 
@@ -77,7 +94,7 @@ def test_every_job_ends_with_the_tokens_of_an_undisturbed_run(start, dice, long,
     known = undisturbed(s.jobs, jobs)
     load = Load(s.jobs, jobs)
     try:
-        counts, took = disturb(s, n_strikes, kinds, dice, figures)
+        counts, took = disturb(s, load, n_strikes, kinds, dice)
         eventually(lambda: load.ended >= n_jobs or load.failures, 600, "the jobs")
     finally:
         load.stop()

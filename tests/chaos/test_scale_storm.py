@@ -20,20 +20,28 @@ def drain_one(s, dice):
             c.call("drain", worker=dice.choice(serving))
 
 
+def workers(s):
+    return [pid for pid, name in marked(s.mark).items() if name.startswith("quern-worker")]
+
+
 def kill_one(s, dice):
-    pids = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-worker")]
-    if pids:
-        try:
-            os.kill(dice.choice(pids), dice.choice([signal.SIGKILL, signal.SIGSTOP]))
-        except ProcessLookupError:
-            pass
+    """Returns its pid; None: there was none."""
+    pids = workers(s)
+    if not pids:
+        return None
+    pid = dice.choice(pids)
+    try:
+        os.kill(pid, dice.choice([signal.SIGKILL, signal.SIGSTOP]))
+    except ProcessLookupError:
+        return None
+    return pid
 
 
 def loop(s, jobs, known, rounds, between):
     load = Load(s.jobs, jobs)
     try:
         for _ in range(rounds):
-            between()
+            between(load)
         eventually(lambda: load.ended >= 12 or load.failures, 200, "some jobs")
     finally:
         load.stop()
@@ -48,7 +56,7 @@ def test_scale_and_drain_in_a_loop(start, dice, long, figures):
     known = undisturbed(s.jobs, jobs)
     n = 0
 
-    def between():
+    def between(_load):
         nonlocal n
         for what in (1, 4, 2):
             scale(s, what)
@@ -65,10 +73,16 @@ def test_scaling_while_workers_die(start, dice, long, figures):
     jobs = specs(12, 200)
     known = undisturbed(s.jobs, jobs)
 
-    def between():
+    struck = set()
+
+    def between(load):
+        nonlocal struck
         scale(s, dice.choice([2, 3, 4]))
-        kill_one(s, dice)
+        load.wait_ended(struck)     # those of the last loss
+        pid = kill_one(s, dice)
         time.sleep(dice.uniform(0, 1))
+        eventually(lambda: pid not in [w["pid"] for w in s.workers() if w["state"] == "serving"], 60, "the loss of a worker")
+        struck = load.jobs_under_way()
     rounds = 50 if long else 3
     load = loop(s, jobs, known, rounds, between)
     figures(f"{rounds} kills between scalings, {load.ended} jobs, {load.resubmitted} resubmitted")
