@@ -6,7 +6,20 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { EVERY_US = 1000 * 1000, AGAIN_MAX_US = 32 * EVERY_US, GROWTH = 1 << 20, PART = 32 };
+enum {
+	EVERY_US = 1000 * 1000,
+	AGAIN_MAX_US = 32 * EVERY_US,
+	GROWTH = 1 << 20,
+	PART = 32,
+	MMAP_BYTES = 1 << 20,
+	END_BYTES = 512 << 10
+};
+
+void trim_init(void)
+{
+	mallopt(M_MMAP_THRESHOLD, MMAP_BYTES);
+	mallopt(M_TRIM_THRESHOLD, END_BYTES);
+}
 
 /* Bytes; 0: not known. */
 static size_t resident(void)

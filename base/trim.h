@@ -1,10 +1,14 @@
-/* trim.h - gives memory that malloc keeps back to the system.
- * malloc returns the end of its heaps by itself; what is free between blocks in use stays resident. */
+/* trim.h - gives memory that malloc keeps back to the system. */
 #ifndef QUERN_BASE_TRIM_H
 #define QUERN_BASE_TRIM_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* At the start of a program: blocks of a mebibyte and more go back when they are freed, and so does the end
+ * of a heap beyond half of one.  By default malloc raises both bounds to 32 and 64 MiB once a large block is
+ * freed, and malloc_trim() leaves the ends of the threads' heaps. */
+void trim_init(void);
 
 struct trim {
 	size_t kept; /* bytes resident after the last time; all zero at first */

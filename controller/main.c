@@ -762,6 +762,7 @@ int main(int argc, char **argv)
 	static struct controller p;
 	char why[512];
 	file_guard_stdio();
+	trim_init();
 	p.started_us = clock_us();
 	int rc = parse_options(&p.o, argc, argv);
 	if (rc != PROGRAM_GOES_ON)

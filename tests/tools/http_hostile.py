@@ -42,7 +42,7 @@ def post(path, body):
 
 
 def many_prompts():
-    fields = ",".join(f'"k{i}":0' for i in range(1000))
+    fields = ",".join(f'"{i}":0' for i in range(1000))
     return post("/v1/completions", f'{{"max_tokens":1,"prompt":[{",".join(["[1]"] * 2000)}],{fields}}}'.encode())
 
 

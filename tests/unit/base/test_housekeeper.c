@@ -159,6 +159,35 @@ static void *use_memory(void *arg)
 	return arg;
 }
 
+static void *use_the_end(void *arg)
+{
+	enum { N = 200000, BYTES = 150 };
+	void **all = xcalloc(N, sizeof *all);
+	for (int i = 0; i < N; i++)
+		memset(all[i] = xmalloc(BYTES), 1, BYTES);
+	for (int i = 0; i < N; i++)
+		free(all[i]);
+	free(all);
+	atomic_store(&used, 1);
+	await(&may_free, 1);
+	return arg;
+}
+
+/* Also once a large block was freed, and while the thread whose heap it is lives. */
+Test(housekeeper, the_end_of_a_threads_heap_is_given_back)
+{
+	enum { LARGE = 30 << 20 };
+	pthread_t t;
+	trim_init();
+	free(memset(xmalloc(LARGE), 1, LARGE));
+	size_t before = resident();
+	pthread_create(&t, NULL, use_the_end, NULL);
+	await(&used, 1);
+	cr_expect(resident() <= before + (4 << 20), "%zu before, %zu after", before, resident());
+	atomic_store(&may_free, 1);
+	pthread_join(t, NULL);
+}
+
 Test(housekeeper, memory_that_was_freed_is_given_back)
 {
 	pthread_t t;
