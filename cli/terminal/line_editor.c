@@ -168,8 +168,9 @@ static void open_terminal(struct line_editor *e)
 	el_set(e->el, EL_PROMPT_ESC, prompt_of, '\1');
 	el_set(e->el, EL_HIST, history, e->history);
 	el_set(e->el, EL_EDITOR, "emacs");
-	el_set(e->el, EL_ADDFN, "quern-newline", "insert a newline", insert_newline);
-	el_set(e->el, EL_ADDFN, "quern-paste", "insert pasted text", insert_paste);
+	/* el_set() would copy these names for good. */
+	el_wset(e->el, EL_ADDFN, L"quern-newline", L"insert a newline", insert_newline);
+	el_wset(e->el, EL_ADDFN, L"quern-paste", L"insert pasted text", insert_paste);
 	el_set(e->el, EL_BIND, "\\e\\r", "quern-newline", NULL);
 	el_set(e->el, EL_BIND, "\\e\\n", "quern-newline", NULL);
 	el_set(e->el, EL_BIND, "\\e[200~", "quern-paste", NULL);
