@@ -40,7 +40,7 @@ function actionsOf(m) {
 // What has changed of a message; the rest of its view stays.
 function paint(m) {
   const v = views.get(m), busy = answering(m), t = $("probs").checked && tokensOf.get(m);
-  if (!v || !v.isConnected) return;
+  if (!v || !v.isConnected || v.classList.contains("editing")) return;
   v.classList.toggle("busy", busy);
   v.setAttribute("aria-busy", String(busy));
   v.fold.hidden = !m.thoughts;
@@ -170,6 +170,7 @@ function send() {
 function regenerate() {
   const c = chat.current, before = c.messages.slice();
   if (chat.answer || !c.messages.length) return;
+  $("log").focus(); // the button goes
   c.messages.pop();
   answer(c, before, "");
 }

@@ -150,6 +150,7 @@ def test_an_answer_is_regenerated(chromium, service):
     before = p.messages()
     p.set(seed="2")
     p.action("Regenerate")
+    assert p.js("return document.activeElement.id") == "log", "not lost with the button"
     p.until(lambda: len(p.sent()) == 3 and not p.js("return Boolean(chat.answer)"), "another answer")
     assert p.sent()[2]["messages"] == p.sent()[1]["messages"]
     assert p.messages()[:3] == before[:3] and p.messages()[3]["content"] != before[3]["content"]
@@ -170,6 +171,8 @@ def test_a_message_is_edited_and_asked_again(chromium, service):
     p.action("Edit", 0)
     area = p.one(".msg textarea")
     assert area.get_attribute("value") == "Tell me a story." and p.js("return document.activeElement === arguments[0]", area)
+    p.set(shade=True)
+    assert p.one(".msg textarea").is_displayed(), "settings leave it alone"
     area.send_keys(Keys.ESCAPE)
     assert not p.all(".msg textarea") and len(p.messages()) == 4
     p.action("Edit", 0)
