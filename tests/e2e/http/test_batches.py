@@ -374,6 +374,33 @@ def test_a_batch_survives_everything(tmp_path):
         s.stop()
 
 
+def test_a_batch_waits_for_the_next_start_while_a_service_ends(tmp_path):
+    """A request keeps the service for seconds in which lines would be refused: none of them fails for it."""
+    n = 300
+    start = lambda *options: Service(DEMO, "--journal", tmp_path / "j", *options)
+    s = start("--drain-timeout", "600")
+    try:
+        with client_of(s) as c, s.client() as jobs:
+            b = create(c, [line(i, max_tokens=100, ignore_eos=True) for i in range(n)])
+            eventually(lambda: c.batches.retrieve(b.id).request_counts.completed >= 10, 60, "lines that are done")
+            request = jobs.submit(PROMPT, max_tokens=1900, ignore_eos=True, n=4)
+            request.first_delta()
+            s.process.send_signal(signal.SIGTERM)
+            eventually(lambda: "waiting for running requests" in s.log(), what="a service that waits")
+            before = c.batches.retrieve(b.id).request_counts.completed
+            assert before < n
+            assert {o["finish_reason"] for o in request.done().outputs} == {"length"}
+        assert s.process.wait(60) == 0
+        s.stop()
+        s = start()
+        with client_of(s) as c:
+            b = ended(c, b)
+            assert (b.status, b.request_counts.completed, b.request_counts.failed) == ("completed", n, 0)
+            assert b.error_file_id is None and len(results(c, b.output_file_id)) == n
+    finally:
+        s.stop()
+
+
 def half_done(client, **more):
     """A batch of which 10 lines are done, and 100 take long."""
     b = create(client, [line(i, **({"max_tokens": 1900, "ignore_eos": True} if i >= 10 else {})) for i in range(110)])
