@@ -28,6 +28,8 @@ struct journal {
 	struct journal_config cfg; /* with these */
 	struct journal_file file;  /* its connection is the thread's, once that runs */
 	atomic_bool opened;        /* the file is open, and its disk and sizes are known; set once */
+	bool tidy_later;           /* the thread's: free pages could not be given back now */
+	int64_t given_back;        /* the thread's: bytes of pages since the last checkpoint() */
 	bool lost;                 /* the thread's: a required operation was given up */
 	pthread_t thread;
 	pthread_mutex_t lock; /* of the fields below */
@@ -293,6 +295,7 @@ static bool vacuum(struct journal *j)
 	int64_t page = journal_get_int(j->file.db, "PRAGMA page_size", &rc);
 	int64_t n = journal_get_int(j->file.db, "PRAGMA freelist_count", &rc2);
 	char text[64];
+	j->tidy_later = false;
 	if (rc || rc2 || n * page <= j->file.disk.spare_bytes)
 		return false;
 	n -= j->file.disk.spare_bytes / page;
@@ -302,7 +305,9 @@ static bool vacuum(struct journal *j)
 	most = most > VACUUM_BYTES ? VACUUM_BYTES : most < 16 * page ? 16 * page : most;
 	bool more = n > most / page;
 	snprintf(text, sizeof text, "PRAGMA incremental_vacuum(%lld)", (long long)(more ? most / page : n));
-	return journal_exec(j->file.db, text) == SQLITE_OK && more;
+	j->tidy_later = journal_exec(j->file.db, text) != SQLITE_OK;
+	j->given_back += j->tidy_later ? 0 : more ? most : n * page;
+	return more && !j->tidy_later;
 }
 
 /* After a transaction, and while there is more of it to do.  True: there is. */
@@ -310,9 +315,12 @@ static bool tidy(struct journal *j)
 {
 	struct journal_disk *d = &j->file.disk;
 	bool more = vacuum(j);
-	if (journal_disk_free(d) < journal_disk_keeps(d, JOURNAL_FILE) + d->transaction_bytes ||
-	    !d->has_ballast)
+	bool low = journal_disk_free(d) < journal_disk_keeps(d, JOURNAL_FILE) + d->transaction_bytes;
+	/* Only a checkpoint cuts the file. */
+	if (low || !d->has_ballast || (!more && j->given_back >= d->spare_bytes)) {
 		checkpoint(j);
+		j->given_back = 0;
+	}
 	journal_disk_make_ballast(d);
 	return more;
 }
@@ -328,7 +336,7 @@ static bool take(struct journal *j, struct queue *hand, bool more)
 	/* While the disk fails, new operations wait for the next attempt, too. */
 	while (!j->quit && !more && !j->urgent && !(j->ending && (hand->first || j->ops.first)) &&
 	       (j->failing || !(hand->first || j->ops.first))) {
-		if (!j->failing && j->file.disk.has_ballast)
+		if (!j->failing && j->file.disk.has_ballast && !j->tidy_later)
 			pthread_cond_wait(&j->more, &j->lock);
 		else if (pthread_cond_timedwait(&j->more, &j->lock, &until))
 			break;
