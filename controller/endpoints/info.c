@@ -22,7 +22,11 @@ void info_call_health(struct exchange *x, const char *rest)
 {
 	(void)rest;
 	if (mailbox_draining(endpoints_of(x)->mailbox)) {
-		exchange_fail(x, E_NOT_READY, NULL, SERVICE_ENDING);
+		const uint32_t n = mailbox_n_draining(endpoints_of(x)->mailbox);
+		char text[160];
+		snprintf(text, sizeof text, "the service is ending: %u job%s finish%s first",
+			 n == UINT32_MAX ? 0 : n, n == 1 ? "" : "s", n == 1 ? "es" : "");
+		exchange_fail(x, E_NOT_READY, NULL, text);
 		return;
 	}
 	if (!mailbox_ready(endpoints_of(x)->mailbox)) {
