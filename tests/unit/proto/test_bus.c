@@ -399,3 +399,53 @@ Test(cursor, reads_integers_of_every_width_and_refuses_the_wrong_sign)
 	cr_assert(c.bad);
 	cr_assert_str_eq(c.what, "e: out of range");
 }
+
+Test(bus, sequences_of_a_plan_are_no_more_than_slots)
+{
+	static const uint32_t tokens[] = {5, 6, 7}, blocks[] = {3};
+	struct plan p = {.epoch = 1, .number = 1}, got = {0};
+	struct params params;
+	struct buf b = {0};
+	char why[256] = "";
+	params_init(&params);
+	params.max_tokens = 1;
+	for (uint32_t i = 0; i <= limits.max_slots; i++) {
+		int rc = 0;
+		bus_encode_plan(&p, &b);
+		rc = bus_decode_plan(b.p, b.len, &limits, &got, why, sizeof why);
+		cr_expect_eq(rc, 0, "%u sequences: %s", i, why);
+		*plan_add_seq(&p) = (struct plan_seq){.slot = i % limits.max_slots,
+						      .seq = i,
+						      .n_prompt = 2,
+						      .n_tokens = 3,
+						      .n_blocks = 1,
+						      .tokens = tokens,
+						      .blocks = blocks,
+						      .params = &params};
+	}
+	bus_encode_plan(&p, &b);
+	refuse(&b, "seqs: more than slots");
+	bus_plan_fini(&got);
+	plan_fini(&p);
+	params_fini(&params);
+	buf_fini(&b);
+}
+
+Test(bus, top_logprobs_of_a_token_are_bounded)
+{
+	struct result r = {.epoch = 1, .number = 1}, got = {0};
+	struct buf b = {0};
+	char why[256] = "";
+	*result_add_logprob(&r) = (struct result_logprob){.slot = 1, .token = 42, .n_top = PARAMS_TOP_MAX};
+	for (uint32_t i = 0; i <= PARAMS_TOP_MAX; i++)
+		result_add_top(&r, i % limits.n_vocab, -1);
+	bus_encode_result(&r, &b);
+	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	r.logprobs[0].n_top++; /* and they are there */
+	bus_encode_result(&r, &b);
+	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
+	cr_expect_str_eq(why, "logprobs: out of range");
+	result_fini(&r);
+	result_fini(&got);
+	buf_fini(&b);
+}

@@ -308,3 +308,46 @@ Test(mp, damaged_messages_get_a_reason)
 		json_decref(v);
 	}
 }
+
+/* A map of n keys, all different. */
+static int decode_keys(uint32_t n, char *text, size_t text_n)
+{
+	const struct mp_limits large = {.bytes = 1 << 20, .objects = 1 << 17, .depth = 8, .tree = 1 << 24};
+	struct buf b = {0};
+	json_t *v = NULL;
+	mp_put_map(&b, n);
+	for (uint32_t i = 0; i < n; i++) {
+		char key[16];
+		snprintf(key, sizeof key, "%u", i);
+		mp_put_cstr(&b, key);
+		mp_put_nil(&b);
+	}
+	int rc = mp_decode(b.p, b.len, &large, &v, text, text_n);
+	cr_expect(rc || json_object_size(v) == n);
+	json_decref(v);
+	buf_fini(&b);
+	return rc;
+}
+
+Test(mp, the_keys_of_a_map_are_bounded)
+{
+	char text[256] = "";
+	cr_expect_eq(decode_keys(4096, text, sizeof text), 0, "%s", text);
+	cr_expect_eq(decode_keys(4097, text, sizeof text), -E2BIG);
+	cr_expect_str_eq(text, "msgpack: a map of 4097 keys, at most 4096 are accepted");
+}
+
+Test(mp, every_message_is_nested_24_deep_at_most)
+{
+	const struct mp_limits all[] = {mp_limits_request(1 << 20), mp_limits_reply()};
+	for (size_t i = 0; i < 2; i++)
+		for (uint32_t n = 24; n <= 25; n++) {
+			char bytes[32], text[256] = "";
+			json_t *v = NULL;
+			memset(bytes, '\x91', n);
+			bytes[n] = 7;
+			cr_expect_eq(mp_decode(bytes, n + 1, &all[i], &v, text, sizeof text),
+				     n == 24 ? 0 : -E2BIG, "%u deep: %s", n, text);
+			json_decref(v);
+		}
+}
