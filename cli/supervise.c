@@ -451,11 +451,13 @@ static void on_error(struct sup *s, const char *error, int64_t now)
 }
 
 /* Before the first service it is final.  Later the worker ends by itself, which counts as a death, and the
- * controller continues for the workers that load. */
+ * controller continues for the workers that load; one that was restarted leaves the reason to us. */
 static void on_failed(struct sup *s, const char *failed, int64_t now)
 {
 	if (!s->served)
 		fail(s, now, "%s", failed);
+	else if (!s->cfg->log_dir)
+		term_note("%s", failed);
 }
 
 static void on_scale(struct sup *s, const json_t *scale)

@@ -260,8 +260,7 @@ static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now
 	 */
 	const bool ends = failed && pid && f->cfg->supervised && !f->served;
 	if (ends)
-		log_info("fleet", "worker=%llu cannot serve, the service ends",
-			 (unsigned long long)ev->worker->id);
+		log_info("fleet", "worker=%llu lost: it cannot serve", (unsigned long long)ev->worker->id);
 	else
 		log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
 	snprintf(f->last_loss, sizeof f->last_loss, "%s", ev->why);
