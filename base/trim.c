@@ -12,7 +12,7 @@ enum {
 	GROWTH = 1 << 20,
 	PART = 32,
 	MMAP_BYTES = 1 << 20,
-	END_BYTES = 512 << 10
+	END_BYTES = 128 << 10
 };
 
 void trim_init(void)

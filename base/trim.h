@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* At the start of a program: blocks of a mebibyte and more go back when they are freed, and so does the end
- * of a heap beyond half of one.  By default malloc raises both bounds to 32 and 64 MiB once a large block is
+ * of a heap beyond 128 KiB.  By default malloc raises both bounds to 32 and 64 MiB once a large block is
  * freed, and malloc_trim() leaves the ends of the threads' heaps. */
 void trim_init(void);
 

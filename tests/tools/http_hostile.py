@@ -11,7 +11,8 @@ Half of the latter send what is just accepted, a tree of 62 MiB.  Measured meanw
 byte of /health, every 10 ms, and once a second the reply to a /tokenize of 20 KB, which the same threads prepare.
 wall: as the client sees it, with whatever else runs on the machine.  cpu: what the threads of libmicrohttpd used of
 a processor in the meantime, the most of any of them: the part of wall that is the service's own.
-Memory: resident, after the first 4,000 jobs; at most (VmHWM); and 40 s after the last job has ended.
+Memory: resident 40 s after the last job of a first flood of 5 seconds has ended; at most (VmHWM); and 40 s after the last
+job of the measured one.
 """
 import argparse
 import json
@@ -144,29 +145,32 @@ def summary(values):
             **({"max": round(max(good), 2)} if good else {})}
 
 
-def run(address, pid, seconds, many, values, shared):
+def flood(address, pid, seconds, many, values, shared):
+    """Hostile clients for so long; what measure() found meanwhile, and their replies by status."""
     counts = multiprocessing.Queue()
-    for _ in range(2 if many else 0):  # the tables of as many jobs as may wait are kept
-        ask(address, "127.0.0.1", many_prompts())
-    await_quiet(address)
-    time.sleep(5)
-    quiet = measure(address, "127.0.0.1", pid, time.monotonic() + 3)
-    before = status_kib(pid, "VmRSS")
     until = time.monotonic() + seconds
     requests = [many_prompts()] * many + [many_values(i % 2 == 1) for i in range(values)]
     hostile = [multiprocessing.Process(target=repeat, args=(address, "127.0.0.1" if shared else f"127.0.0.{i + 2}", r,
                                                             until, counts)) for i, r in enumerate(requests)]
     for h in hostile:
         h.start()
-    wall, cpu, larges, failed = measure(address, "127.0.0.1", pid, until)
-    seen = {}
+    found = measure(address, "127.0.0.1", pid, until)
+    replies = {}
     for _ in hostile:
         for status, n in counts.get().items():
-            seen[status] = seen.get(status, 0) + n
+            replies[status] = replies.get(status, 0) + n
     for h in hostile:
         h.join()
     await_quiet(address)
     time.sleep(40)  # memory is given back within 32 s
+    return found, replies
+
+
+def run(address, pid, seconds, many, values, shared):
+    quiet = measure(address, "127.0.0.1", pid, time.monotonic() + 3)
+    flood(address, pid, 5, many, values, shared)  # the tables of as many jobs as may wait are kept
+    before = status_kib(pid, "VmRSS")
+    (wall, cpu, larges, failed), seen = flood(address, pid, seconds, many, values, shared)
     return {"many": many, "values": values, "load": round(os.getloadavg()[0], 1), "replies": seen,
             "health_alone_wall_ms": summary(quiet[0]), "health_alone_cpu_ms": summary(quiet[1]),
             "health_wall_ms": summary(wall), "health_cpu_ms": summary(cpu), "health_failed": failed,
