@@ -338,3 +338,18 @@ def test_without_colours_thoughts_are_as_generated(thinker, tmp_path):
     r = piped(thinker, f"Hi\n/save {saved}\n", "-t", "0")
     assert (r.returncode, r.stdout) == (0, SAYS + "\n")
     assert json.loads(saved.read_text())[1]["content"] == "Hello there."
+
+
+def test_a_text_cannot_control_the_terminal(chat, start, service, tmp_path):
+    says = "one\x1b]0;title\x07two\x9b31mthree\ttabs\nlines"
+    with service.client() as c:
+        newline = c.tokenize("a\n")[-1]
+    s = start(make_script_model.make(tmp_path / "script", {newline: says}, TEMPLATE))
+    t = chat("-t", "0", to=s.jobs)
+    t.type("Hi\r")
+    t.expect("one]0;titletwo31mthree\ttabs\r\nlines\r\n")
+    t.expect(">")
+    t.type("\x04")
+    assert t.end() == 0
+    # A pipe gets the text as it is.
+    assert piped(s, "Hi\n", "-t", "0").stdout == says + "\n"
