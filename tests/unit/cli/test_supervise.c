@@ -475,6 +475,17 @@ Test(supervise, a_later_worker_that_cannot_serve_costs_no_controller)
 #define RETIRE_P "p=$(head -1 note); echo \"{\\\"retire\\\": $p}\" >/proc/self/fd/$2; "
 #define SCALE(n) SAY("{\"scale\": {\"workers\": " #n "}}")
 
+/* It still runs, but it is about to end: the other one, which never serves, leaves none. */
+Test(supervise, a_retired_worker_does_not_keep_the_service_up)
+{
+	cr_expect_lt(run_n(AFTER(1, "note") READY RETIRE_P SCALE(1) WAIT,
+			   "echo $$ >> note; [ $(wc -l < note) = 1 ] && exec sleep 60; exit 4", 1, 5000000,
+			   NULL),
+		     0);
+	cr_expect(strstr(why, "died 5 times"), "%s", why);
+	cr_expect_eq(lines_of("note"), 6);
+}
+
 Test(supervise, a_worker_beyond_the_table_is_started_when_another_ends)
 {
 	cr_expect_eq(run_n(AFTER(64, "note") RETIRE_P SCALE(64) "sleep 0.5; kill $p; " AFTER(65, "note")
