@@ -384,6 +384,33 @@ Test(queue, forgotten_priority_starts_at_zero)
 	queue_free(q);
 }
 
+/* ---- age ---- */
+
+/* Two old groups of a worse priority, and better ones.  On 8 slots one group is protected at a time. */
+Test(queue, groups_protected_for_their_age_hold_one_slot_in_eight)
+{
+	enum { LIMIT = 80, NOW = 1000 };
+	struct queue *q = queue_new(LIMIT, 8);
+	struct one old[2], better;
+	bool for_age;
+	arrive_in(q, &old[0], 0, 1, 9, 0);
+	arrive_in(q, &old[1], 0, 1, 9, 0);
+	arrive_in(q, &better, 0, 2, 0, NOW);
+	cr_expect(queue_pick(q, NOW, ready, NULL, &for_age) == &old[0].s && for_age);
+	queue_admitted(q, &old[0].g, true, NOW);
+	serve(q, &old[0], 1);
+	for (int i = 0; i < 2 * QUEUE_AGED_EVERY; i++) {
+		cr_expect(queue_pick(q, NOW, ready, NULL, &for_age) == &better.s && !for_age);
+		queue_admitted(q, &better.g, false, NOW);
+	}
+	cr_expect(queue_is_protected(&old[0].g, NOW));
+	leave(q, &old[0]);
+	cr_expect(queue_pick(q, NOW, ready, NULL, &for_age) == &old[1].s && for_age, "its place is free");
+	leave(q, &old[1]);
+	leave(q, &better);
+	queue_free(q);
+}
+
 /* ---- the order, by exhaustive search ---- */
 
 enum { ONES = 60, BONUS = 4096, AGING = 40, SLOTS = 17, ACCOUNTS = 3 };
