@@ -96,13 +96,16 @@ static void announce(void *user, const json_t *line)
 static const struct usage usage = {
 	.name = "serve",
 	.words = "MODEL",
-	.about = "Starts a service for MODEL (a directory in Hugging Face layout) on this machine, prints "
-		 "its\n"
-		 "endpoints, and runs until Ctrl-C; a second Ctrl-C kills it.\n"
-		 "Every option can also come from the environment (QUERN_MAX_SEQS=64 is --max-seqs 64,\n"
-		 "QUERN_STRICT=true a flag, QUERN_MODEL the model), and from --config FILE.  The command "
-		 "line\n"
-		 "wins, then the environment.  Options of vLLM and llama.cpp are answered with those here.",
+	.about =
+		"Starts a service for MODEL (a directory in Hugging Face layout) on this machine, prints "
+		"its\n"
+		"endpoints, and runs until Ctrl-C; then running requests may finish (--drain-timeout), and a "
+		"second\n"
+		"Ctrl-C cuts them.\n"
+		"Every option can also come from the environment (QUERN_MAX_SEQS=64 is --max-seqs 64,\n"
+		"QUERN_STRICT=true a flag, QUERN_MODEL the model), and from --config FILE.  The command "
+		"line\n"
+		"wins, then the environment.  Options of vLLM and llama.cpp are answered with those here.",
 	.max_words = 1,
 };
 

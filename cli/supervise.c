@@ -695,7 +695,7 @@ static void on_signals(struct sup *s, int64_t now)
 		}
 		s->end_signal_us = now;
 		if (!s->ending && !s->cfg->log_dir)
-			term_note("ending; again to kill");
+			term_note("ending");
 		begin_end(s, now);
 	}
 }
