@@ -242,6 +242,7 @@ Test(durable, unsaved_tokens_are_retried_later_when_the_disk_fails)
 	jobs_save(jobs);
 	cr_expect_gt(jobs_save_at(jobs), now);
 	atomic_store(&disk.fail_write, 0);
+	stop_service(); /* tells the listeners */
 	recorder_free(e);
 	recorder_free(f);
 }
