@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "cli/process.h"
+#include "cli/restarts.h"
 #include "cli/terminal/term.h"
 
 #include <fcntl.h>
@@ -17,32 +18,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CRASHES = 5 };
-static const int64_t crash_window_us = 30 * 1000000LL;
 static const int64_t serve_margin_us = 500 * 1000;
-static const int64_t delay_first_us = 100 * 1000;
-static const int64_t delay_max_us = 5 * 1000000LL;
-/* Minimum while the system has no process or memory to start one: five attempts take 12 s. */
-static const int64_t delay_refused_us = 1000 * 1000;
-/* A stopped process is given up by its peers within two seconds; the time to start another one is included.
- */
-static const int64_t stop_patience_us = 1600 * 1000;
-/* A retired worker finishes a step and frees its device: SIGTERM after this time, SIGKILL after twice that.
- */
-static const int64_t retire_patience_us = 10 * 1000000LL;
 /* Deaths are detected within this time without pidfd and if SIGCHLD is missed. */
 static const int64_t poll_max_us = 1000 * 1000;
 /* Longer lines are not from our controller, and are cut. */
 static const size_t line_bytes_max = 64 << 10;
 static const int64_t drain_max_s = 86400; /* of --drain-timeout */
-
-/* When to start a process next, and its recent deaths. */
-struct restarts {
-	int64_t start_us;           /* valid while the process does not run */
-	int64_t delay_us;           /* before the next restart */
-	int64_t deaths_us[CRASHES]; /* the last ones without serving: a ring */
-	unsigned n_deaths;
-};
 
 struct worker {
 	struct process process;
@@ -88,30 +69,6 @@ struct sup {
 	char *why;
 	size_t why_n;
 };
-
-/* ---- deaths and restarts ---- */
-
-static void restarts_reset(struct restarts *r)
-{
-	r->delay_us = delay_first_us;
-	r->n_deaths = 0;
-}
-
-/* Records a death and schedules the restart.  False: too many without serving. */
-static bool restarts_died(struct restarts *r, bool served, int64_t now)
-{
-	if (served) {
-		restarts_reset(r);
-	} else {
-		r->deaths_us[r->n_deaths++ % CRASHES] = now;
-		/* When the ring is full, the next place holds the oldest. */
-		if (r->n_deaths >= CRASHES && now - r->deaths_us[r->n_deaths % CRASHES] < crash_window_us)
-			return false;
-	}
-	r->start_us = now + r->delay_us;
-	r->delay_us = r->delay_us * 2 < delay_max_us ? r->delay_us * 2 : delay_max_us;
-	return true;
-}
 
 /* ---- logs of the children ---- */
 
@@ -206,7 +163,7 @@ __attribute__((format(printf, 3, 4))) static void fail(struct sup *s, int64_t no
  * first one needed counts as having served. */
 static bool has_served(const struct sup *s, const struct worker *w, int64_t lived)
 {
-	return w->served || lived >= crash_window_us ||
+	return w->served || lived >= RESTARTS_WINDOW_S * 1000000LL ||
 	       (s->ready_after_us && lived > 2 * s->ready_after_us + serve_margin_us);
 }
 
@@ -241,7 +198,7 @@ static void worker_lost(struct sup *s, struct worker *w, bool served, const char
 		return;
 	}
 	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s",
-		 w->device, CRASHES, (int)(crash_window_us / 1000000), how,
+		 w->device, RESTARTS_CRASHES, RESTARTS_WINDOW_S, how,
 		 log_last_line(s, "worker", detail, sizeof detail));
 	/* Before the first service the start has failed. */
 	if (!s->served || !others_suffice(s, w)) {
@@ -255,8 +212,8 @@ static void worker_lost(struct sup *s, struct worker *w, bool served, const char
 static void controller_lost(struct sup *s, const char *how, const char *detail, int64_t now)
 {
 	if (!restarts_died(&s->again, s->controller_served, now))
-		fail(s, now, "the controller ended %d times within %d s without serving (%s)%s", CRASHES,
-		     (int)(crash_window_us / 1000000), how, detail);
+		fail(s, now, "the controller ended %d times within %d s without serving (%s)%s",
+		     RESTARTS_CRASHES, RESTARTS_WINDOW_S, how, detail);
 	else if (!s->cfg->log_dir)
 		term_note("the controller ended (%s)%s; it is started again", how, detail);
 }
@@ -325,8 +282,7 @@ static bool start_refused(struct sup *s, struct restarts *r, const char *why, in
 		fail(s, now, "%s", why);
 		return false;
 	}
-	if (r->delay_us < delay_refused_us)
-		r->delay_us = delay_refused_us;
+	restarts_refused(r);
 	return true;
 }
 
@@ -618,15 +574,12 @@ static void controller_died(struct sup *s, int status, int64_t now)
 		controller_lost(s, how, detail, now);
 }
 
-/* Signals a worker that has been stopped or retired for too long. */
-static void signal_overdue(struct worker *w, int64_t now)
+/* Signals a process that has been stopped, or retired, for too long. */
+static void signal_overdue(struct process *p, int64_t retired_us, int64_t now)
 {
-	int64_t retired = w->retired_us ? now - w->retired_us : 0;
-	if ((w->process.stopped_us && now - w->process.stopped_us > stop_patience_us) ||
-	    retired > 2 * retire_patience_us)
-		process_signal(&w->process, SIGKILL);
-	else if (retired > retire_patience_us)
-		process_signal(&w->process, SIGTERM);
+	int sig = restarts_overdue(p->stopped_us, retired_us, now);
+	if (sig)
+		process_signal(p, sig);
 }
 
 static void reap(struct sup *s, int64_t now)
@@ -636,8 +589,8 @@ static void reap(struct sup *s, int64_t now)
 		/* Its last line may be the reason. */
 		read_ready(s, now);
 		controller_died(s, status, now);
-	} else if (s->controller.stopped_us && now - s->controller.stopped_us > stop_patience_us) {
-		process_signal(&s->controller, SIGKILL);
+	} else {
+		signal_overdue(&s->controller, 0, now);
 	}
 	size_t kept = 0;
 	for (size_t i = 0; i < s->n_workers; i++) {
@@ -647,7 +600,7 @@ static void reap(struct sup *s, int64_t now)
 			w->last_pid = was.pid;
 			worker_died(s, w, now - was.started_us, status, now);
 		} else {
-			signal_overdue(w, now);
+			signal_overdue(&w->process, w->retired_us, now);
 		}
 		if (!w->process.pid && w->retired_us)
 			w->gone = true;
