@@ -41,7 +41,8 @@ struct file_writer {
 	/* Under the lock of fs; only with a quota: */
 	struct file_quota quota, stored; /* stored: what its owner has, without files being written */
 	int64_t bytes;                   /* as info, */
-	char owner[FILE_OWNER_SIZE];     /* and this */
+	char owner[FILE_OWNER_SIZE];     /* and these */
+	char id[FILE_ID_SIZE];
 	struct file_writer *next, **prev;
 	struct buf part;
 	atomic_int failed;   /* a part is not in the journal: -errno; 0: all are, or are on their way */
@@ -448,6 +449,18 @@ void file_store_sweep(struct file_store *fs)
 
 /* --- quotas --- */
 
+/* Of a file being written: its row, where it is committed and on_done() was not called yet. */
+static struct file_quota committed(const struct file_writer *w)
+{
+	struct file_quota is = {0};
+	sqlite3_stmt *s = journal_query(w->fs->reader, "SELECT bytes FROM files WHERE id = ?",
+					JOURNAL_VALUES(journal_text(w->id)));
+	if (s && sqlite3_step(s) == SQLITE_ROW)
+		is = (struct file_quota){1, sqlite3_column_int64(s, 0)};
+	sqlite3_reset(s);
+	return is;
+}
+
 /* Under the lock. */
 static void count_stored(struct file_writer *w)
 {
@@ -459,6 +472,12 @@ static void count_stored(struct file_writer *w)
 	if (s && sqlite3_step(s) == SQLITE_ROW)
 		w->stored = (struct file_quota){sqlite3_column_int64(s, 0), sqlite3_column_int64(s, 1)};
 	sqlite3_reset(s);
+	for (const struct file_writer *v = w->fs->writers; v; v = v->next)
+		if (strcmp(v->owner, w->owner) == 0) {
+			struct file_quota is = committed(v);
+			w->stored.files -= is.files;
+			w->stored.bytes -= is.bytes;
+		}
 }
 
 /* Under the lock.  What is being written, w included, and what is stored. */
@@ -478,13 +497,22 @@ static bool exceeds(const struct file_quota *use, const struct file_quota *quota
 	return (quota->files && use->files > quota->files) || (quota->bytes && use->bytes > quota->bytes);
 }
 
+static bool has_quota(const struct file_writer *w)
+{
+	return w->quota.files || w->quota.bytes;
+}
+
 /* n more bytes come. */
 static void quota_check(struct file_writer *w, size_t n)
 {
 	char why[320];
-	if (!w->prev)
+	if (!has_quota(w))
 		return;
 	pthread_mutex_lock(&w->fs->lock);
+	if (!w->prev) {
+		pthread_mutex_unlock(&w->fs->lock);
+		return;
+	}
 	w->bytes += (int64_t)n;
 	struct file_quota use = use_of(w);
 	bool over = exceeds(&use, &w->quota);
@@ -524,9 +552,13 @@ static void quota_enter(struct file_writer *w)
 /* It is written, or never will be. */
 static void quota_leave(struct file_writer *w, bool stored)
 {
-	if (!w->prev)
+	if (!has_quota(w))
 		return;
 	pthread_mutex_lock(&w->fs->lock);
+	if (!w->prev) { /* before */
+		pthread_mutex_unlock(&w->fs->lock);
+		return;
+	}
 	*w->prev = w->next;
 	if (w->next)
 		w->next->prev = w->prev;
@@ -556,6 +588,7 @@ struct file_writer *file_writer_new(struct file_store *fs, const struct file_inf
 	if (quota && (quota->files || quota->bytes) && fs->reader) {
 		w->quota = *quota;
 		memcpy(w->owner, w->info.owner, sizeof w->owner);
+		memcpy(w->id, w->info.id, sizeof w->id);
 		quota_enter(w);
 	}
 	return w;

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -174,6 +175,61 @@ Test(file_store, number_counts_files_that_are_being_written)
 	file_writer_abort(&b);
 	cr_expect_eq(commit(&a), 0);
 	cr_expect_eq(store("ann", 1, 0, 1, NULL), -E2BIG);
+}
+
+/* --- between the commit of a file and the news of it --- */
+
+struct gate {
+	struct journal_op op;
+	sem_t begun, open;
+};
+
+static int gate_run(struct journal_op *op, struct journal_db *db)
+{
+	struct gate *g = (struct gate *)op;
+	(void)db;
+	sem_post(&g->begun);
+	sem_wait(&g->open);
+	return 0;
+}
+
+static void gate_done(struct journal_op *op, int rc, const char *reason)
+{
+	(void)op, (void)rc, (void)reason;
+}
+
+static int empty_run(struct journal_op *op, struct journal_db *db)
+{
+	(void)op, (void)db;
+	return 0;
+}
+
+static int while_committed;
+
+/* Of the same transaction as the file, and before it. */
+static void store_another(struct journal_op *op, int rc, const char *reason)
+{
+	struct file_writer *w = begin_file("ann", 2, 10, NULL);
+	(void)op, (void)rc, (void)reason;
+	while_committed = put(w, 5);
+	file_writer_abort(&w);
+}
+
+Test(file_store, a_file_that_was_just_committed_counts_once)
+{
+	struct gate first = {.op = {.run = gate_run, .done = gate_done}};
+	struct journal_op second = {.run = empty_run, .done = store_another};
+	struct file_writer *a = begin_file("ann", 2, 10, NULL);
+	cr_expect_eq(put(a, 5), 0);
+	sem_init(&first.begun, 0, 0);
+	sem_init(&first.open, 0, 0);
+	journal_put(journal, &first.op);
+	sem_wait(&first.begun);
+	journal_put(journal, &second);
+	file_writer_commit(&a, NULL, on_done, NULL);
+	sem_post(&first.open);
+	cr_expect_eq(wait_for_call(), 0);
+	cr_expect_eq(while_committed, 0, "%s", why);
 }
 
 static int store_expired(char id[FILE_ID_SIZE])
