@@ -143,7 +143,7 @@ static void take(struct taker *t, struct group *g)
 /* A waiting group. */
 struct place {
 	struct group *g;
-	uint64_t before; /* tokens of its user's groups before it, by the user's share */
+	uint64_t before; /* tokens of its user's groups before it; then of its account's, by the share */
 	uint32_t left;
 };
 
@@ -153,15 +153,33 @@ static int compare(uint64_t a, uint64_t b)
 	return (a > b) - (a < b);
 }
 
+static int by_account(const struct group *a, const struct group *b)
+{
+	if (a->priority != b->priority)
+		return a->priority < b->priority ? -1 : 1;
+	return compare(a->account, b->account);
+}
+
 static int by_user(const void *pa, const void *pb)
 {
 	const struct group *a = ((const struct place *)pa)->g, *b = ((const struct place *)pb)->g;
-	if (a->priority != b->priority)
-		return a->priority < b->priority ? -1 : 1;
+	int account = by_account(a, b);
+	if (account)
+		return account;
 	return a->user != b->user ? compare(a->user, b->user) : compare(a->order, b->order);
 }
 
-/* Users of one priority take turns. */
+/* Users of an account take turns. */
+static int by_user_turn(const void *pa, const void *pb)
+{
+	const struct place *a = pa, *b = pb;
+	int account = by_account(a->g, b->g);
+	if (account)
+		return account;
+	return a->before != b->before ? compare(a->before, b->before) : compare(a->g->order, b->g->order);
+}
+
+/* Accounts of one priority take turns. */
 static int by_turn(const void *pa, const void *pb)
 {
 	const struct place *a = pa, *b = pb;
@@ -191,9 +209,17 @@ static uint32_t line_up(const struct replica *r, struct place *line)
 	qsort(line, n, sizeof *line, by_user);
 	for (uint32_t i = 1; i < n; i++) {
 		const struct place *last = &line[i - 1];
-		uint32_t share = last->g->share ? last->g->share : 1;
-		if (last->g->priority == line[i].g->priority && last->g->user == line[i].g->user)
-			line[i].before = last->before + (last->g->n_prompt + last->left) / share;
+		if (!by_account(last->g, line[i].g) && last->g->user == line[i].g->user)
+			line[i].before = last->before + last->g->n_prompt + last->left;
+	}
+	qsort(line, n, sizeof *line, by_user_turn);
+	uint64_t sum = 0; /* of the account */
+	for (uint32_t i = 0; i < n; i++) {
+		const struct group *g = line[i].g;
+		if (i && by_account(line[i - 1].g, g))
+			sum = 0;
+		line[i].before = sum / (g->share ? g->share : 1);
+		sum += g->n_prompt + line[i].left;
 	}
 	qsort(line, n, sizeof *line, by_turn);
 	return n;

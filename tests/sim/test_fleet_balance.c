@@ -117,6 +117,16 @@ Test(fleet_balance, jobs_that_fit_are_stolen_from_a_shorter_queue)
 	rig_free(r);
 }
 
+/* A job each: from now on their speeds are known.  The first one still runs when the second one comes. */
+static void learn_speeds(struct rig *r, struct fake_worker *fast, struct fake_worker *lame)
+{
+	rig_submit(r, 0, 0, 20, 230);
+	rig_submit(r, 1, 300, 20, 3);
+	rig_finish_many(r, 0, 2);
+	cr_assert_gt(fast->n_plans, 0);
+	cr_assert_gt(lame->n_plans, 0);
+}
+
 /* Eight jobs for four slots: the others are done soon, long before the slow replica could compute them. */
 Test(fleet_balance, jobs_that_end_earlier_where_they_wait_stay)
 {
@@ -124,13 +134,29 @@ Test(fleet_balance, jobs_that_end_earlier_where_they_wait_stay)
 	struct fake_worker *fast = rig_worker(r, &(struct fake_config){.step_us = 1000});
 	struct fake_worker *lame = rig_worker(r, &(struct fake_config){.step_us = SLOW_US});
 	rig_wait_replicas(r, 2, "serving");
-	rig_submit_many(r, 0, 2, 20, 3); /* one each: from now on their speeds are known */
-	rig_finish_many(r, 0, 2);
-	cr_assert_gt(fast->n_plans, 0);
-	cr_assert_gt(lame->n_plans, 0);
+	learn_speeds(r, fast, lame);
 	int n_seqs = lame->n_seqs;
 	rig_submit_many(r, 10, 10 + 2 * RIG_SLOTS, 20, 40);
 	rig_finish_many(r, 10, 10 + 2 * RIG_SLOTS);
+	cr_assert_eq(lame->n_seqs, n_seqs, "%d sequences went to the slow replica", lame->n_seqs - n_seqs);
+	rig_free(r);
+}
+
+/* A key has many jobs here; then another one sends a short job, which is next: keys take turns. */
+Test(fleet_balance, next_job_of_another_key_stays)
+{
+	enum { FIRST = 10, LAST = 50 };
+	struct rig *r = rig_new(NULL);
+	struct fake_worker *fast = rig_worker(r, &(struct fake_config){.step_us = 1000});
+	struct fake_worker *lame = rig_worker(r, &(struct fake_config){.step_us = SLOW_US});
+	rig_wait_replicas(r, 2, "serving");
+	learn_speeds(r, fast, lame);
+	int n_seqs = lame->n_seqs;
+	r->account = 1;
+	rig_submit_many(r, FIRST, LAST, 20, 50);
+	r->account = 2;
+	rig_submit(r, LAST, 800, 20, 1);
+	rig_finish_many(r, FIRST, LAST + 1);
 	cr_assert_eq(lame->n_seqs, n_seqs, "%d sequences went to the slow replica", lame->n_seqs - n_seqs);
 	rig_free(r);
 }
