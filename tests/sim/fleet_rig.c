@@ -519,7 +519,7 @@ static void *fake_main(void *arg)
 	f.device = device_new(RIG_SLOTS, f.n_blocks, 0, 16, RIG_CONTEXT);
 	zmq_setsockopt(f.s, ZMQ_RCVTIMEO, &timeout, sizeof timeout);
 	zmq_setsockopt(f.s, ZMQ_LINGER, &linger, sizeof linger);
-	zmq_connect(f.s, engine_bus(w->rig->engine));
+	zmq_connect(f.s, w->bus);
 	send_hello(&f);
 	while (!w->end) {
 		if (f.hung && clock_us() < f.wake_us) {
@@ -556,6 +556,7 @@ struct fake_worker *rig_worker(struct rig *r, const struct fake_config *c)
 		w->c = *c;
 	w->step_us = w->c.step_us;
 	w->rig = r;
+	snprintf(w->bus, sizeof w->bus, "%s", engine_bus(r->engine));
 	r->workers[r->n_workers++] = w;
 	pthread_create(&w->thread, NULL, fake_main, w);
 	return w;

@@ -129,6 +129,7 @@ struct fake_worker {
 	atomic_bool stopped; /* has received stop */
 	bool joined;         /* its thread has been joined */
 	struct rig *rig;
+	char bus[256]; /* a copy: the engine may end before the thread connects */
 	pthread_t thread;
 };
 
