@@ -37,7 +37,7 @@ static void begin(void)
 
 static void end(void)
 {
-	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock", "keys"};
+	static const char *const names[] = {"j", "j-wal", "j-shm", "j-lock", "j-ballast", "keys"};
 	char name[160];
 	stop();
 	journal_close(journal);

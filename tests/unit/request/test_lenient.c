@@ -1,41 +1,9 @@
 /* What OpenAI's servers take beside their description, and clients therefore send. */
-#include "base/json.h"
-#include "controller/request/api.h"
-#include "tests/demo_service.h"
+#include "tests/unit/request/api_rig.h"
 
 #include <stdlib.h>
 
-static struct demo demo;
-
-static void open_demo(void)
-{
-	demo_open(&demo);
-}
-
-static void close_demo(void)
-{
-	demo_close(&demo);
-}
-
 TestSuite(lenient, .init = open_demo, .fini = close_demo, .timeout = 60);
-
-static json_t *parsed(const char *text)
-{
-	json_t *v;
-	char why[256];
-	cr_assert_eq(json_parse(text, strlen(text), &v, why, sizeof why), 0, "%s: %s", text, why);
-	return v;
-}
-
-static int submit(enum api_dialect dialect, const char *text, struct submit **s, struct api_reply *reply,
-		  struct api_problem *p)
-{
-	json_t *request = parsed(text);
-	*s = NULL;
-	int rc = api_submit(&demo.svc, 2048, request, dialect, 0, s, reply, p);
-	json_decref(request);
-	return rc;
-}
 
 static void refused(enum api_dialect dialect, const char *text, enum code code, const char *words)
 {
