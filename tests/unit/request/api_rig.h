@@ -1,6 +1,6 @@
 /* api_rig.h - a request's JSON against the demo's service, for the tests of api.h. */
-#ifndef QUERN_TESTS_API_RIG_H
-#define QUERN_TESTS_API_RIG_H
+#ifndef QUERN_TESTS_UNIT_REQUEST_API_RIG_H
+#define QUERN_TESTS_UNIT_REQUEST_API_RIG_H
 
 #include "base/json.h"
 #include "controller/request/api.h"
