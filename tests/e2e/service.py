@@ -25,6 +25,13 @@ START_S = 90 * SLOW    # loading on a busy machine; a test never waits longer fo
 END_S = 30 * SLOW
 MARK = "QUERN_TEST_MARK"
 
+# Of the variables that the programs read, those of the shell that runs the tests do not count: a developer's
+# QUERN_CONTEXT would be an option of every service.
+OF_TESTS = ("QUERN_BUILD", "QUERN_CHAOS", "QUERN_CRASH_", "QUERN_CUDA_LIBRARY", "QUERN_ROOT", "QUERN_SHARED_DATA", "QUERN_SIM_",
+            "QUERN_STREAMS", "QUERN_TEST_")
+for _name in [n for n in os.environ if n.startswith("QUERN_") and not n.startswith(OF_TESTS)] + ["EDITRC", "NO_COLOR"]:
+    os.environ.pop(_name, None)
+
 _libc = ctypes.CDLL(None)
 
 

@@ -5,13 +5,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 import uuid
 
 import pytest
 
-from service import BIN, DEMO, QUERN, demo_with, eventually, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, ROOT, demo_with, eventually, no_processes_left, spawn
 from terminal import Terminal
 
 PROMPT = "Once upon a time"
@@ -187,6 +188,15 @@ def test_a_wrong_variable_is_named(run, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     r = run("serve", DEMO)
     assert r.returncode == 2 and variable in r.stderr and len(r.stderr.splitlines()) == 1
+
+
+def test_variables_of_the_shell_that_runs_the_tests_are_no_options():
+    """Of whoever runs the tests with a service of their own."""
+    env = {**os.environ, "QUERN_MAX_SEQS": "many", "QUERN_TO": DEAD, "NO_COLOR": "1", "QUERN_TEST_SLOW": "1"}
+    script = "import os, service; print(sorted({'QUERN_MAX_SEQS', 'QUERN_TO', 'NO_COLOR', 'QUERN_TEST_SLOW'} & os.environ.keys()))"
+    r = subprocess.run([sys.executable, "-c", script], env=env, cwd=ROOT / "tests" / "e2e", capture_output=True,
+                       text=True, timeout=90)
+    assert r.stdout == "['QUERN_TEST_SLOW']\n", r.stderr
 
 
 # --- programs that quern starts ---
