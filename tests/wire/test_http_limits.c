@@ -784,9 +784,10 @@ Test(http_limits, work_stops_when_the_client_has_left)
 /* Once one of its prompts is refused, the rest of a request is not submitted. */
 Test(http_limits, prompts_that_were_not_submitted_give_back_their_places)
 {
-	static const char body[] = "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\"]}";
+	static const char body[] =
+		"{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\"],\"user\":\"refuse\"}";
 	bool refused = false;
-	start_with_key("name=refuse max-jobs=8"); /* the name becomes the user */
+	start_with_key("name=alice max-jobs=8");
 	for (int i = 0; i < 100; i++) {
 		struct answer a = post_by_key(body);
 		answer_fini(&a);
