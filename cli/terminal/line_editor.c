@@ -229,8 +229,10 @@ static int read_plain(struct line_editor *e, const char *prompt)
 			e->input.p[e->input.len] = '\0';
 			return 0;
 		}
-		if (e->ended)
+		if (e->ended) {
+			e->ended = !e->terminal; /* which goes on after Ctrl-D, if the program does */
 			return -ENODATA;
+		}
 		int rc = wait_input(e);
 		ssize_t got = rc ? -1 : read(STDIN_FILENO, part, sizeof part);
 		if (!rc && got < 0 && errno != EINTR)
@@ -241,7 +243,6 @@ static int read_plain(struct line_editor *e, const char *prompt)
 		}
 		if (got > 0)
 			buf_put(&e->input, part, (size_t)got);
-		/* A terminal goes on after Ctrl-D, if the program does. */
 		e->ended = got == 0;
 	}
 }

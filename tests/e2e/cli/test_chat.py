@@ -272,6 +272,25 @@ def test_a_dumb_terminal_has_prompts_without_editing(chat, client):
     assert t.end() == 0
 
 
+@pytest.mark.parametrize("kind", ["xterm", "dumb"])
+def test_ctrl_d_ends_a_message_of_several_lines_and_not_the_program(chat, client, kind):
+    first, second = answer_to(client, "Hello!\n", "What is 3 + 4?")
+    t = chat(*GREEDY, TERM=kind)
+    t.type('"""Hello!\n')
+    t.expect("...")
+    t.type("\n\x04" if kind == "dumb" else "\n")
+    t.expect("...")
+    if kind != "dumb":
+        t.type("\x04")
+    t.expect(first)
+    t.expect(">")
+    t.type("What is 3 + 4?\n")
+    t.expect(second)
+    t.expect(">")
+    t.type("\x04")
+    assert t.end() == 0
+
+
 def test_the_conversation_outlives_the_service(chat, tmp_path):
     jobs, saved = f"ipc://{tmp_path}/jobs", tmp_path / "saved"
     first = Service(DEMO, "--jobs", jobs)
