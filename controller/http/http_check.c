@@ -226,7 +226,9 @@ bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Con
 {
 	uint64_t length;
 	note_request(h, x, c, url, method);
+	pthread_mutex_lock(&x->lock); /* exchange_n_draining() looks at it */
 	x->route = find_route(&h->app, url);
+	pthread_mutex_unlock(&x->lock);
 	check(x, c, url, method, fault, &length);
 	return x->refused && (length > pass_over(x) || http_header(c, MHD_HTTP_HEADER_EXPECT));
 }
