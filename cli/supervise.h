@@ -12,14 +12,14 @@
  *                          start).  Missing ones are started with this part of the device's memory (default:
  *                          the start's share); those beyond the table's size later, as others end.  No worker
  *                          is ended by this line.
- *   {"loading": {"doing": WHAT, "done": BYTES, "total": BYTES, "seconds": S}}
+ *   {"loading": {"workers": N, "doing": WHAT, "done": BYTES, "total": BYTES, "seconds": S}}
  *                          several times a second until a replica serves
  *   {"draining": {"jobs": N, "requests": N, "seconds": S}}
  *                          told to end, it waits for these for S seconds at most; 0: no longer
  *   {"retire": PID}        this local worker ends on purpose: it is not restarted, and is signalled, then
  *                          killed, if it lingers
- *   {"keep": [PID, ...]}   the scale is complete with these workers, some perhaps on other hosts: every other
- *                          local worker is ended, and none is started */
+ *   {"keep": [PID, ...]}   the scale is complete, with these of the local workers: every other one is ended,
+ *                          and none is started */
 #ifndef QUERN_CLI_SUPERVISE_H
 #define QUERN_CLI_SUPERVISE_H
 
