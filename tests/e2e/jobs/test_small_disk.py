@@ -2,6 +2,7 @@
 durable job; deletes always work, and a restart serves."""
 
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -56,7 +57,16 @@ class Disk:
         (self.path / "others").unlink()
 
     def read_only(self, on):
-        _mount(None, self.path, None, MS_REMOUNT | (MS_RDONLY if on else 0), None)
+        """A process that was killed may hold its files a moment longer than its memory: the disk is busy then."""
+        def mounted():
+            try:
+                _mount(None, self.path, None, MS_REMOUNT | (MS_RDONLY if on else 0), None)
+            except OSError as e:
+                if e.errno != errno.EBUSY:
+                    raise
+                return False
+            return True
+        eventually(mounted, what="a disk that is not written to")
 
     def unmount(self):
         _libc.umount2(os.fsencode(self.path), MNT_DETACH)
