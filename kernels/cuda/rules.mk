@@ -205,4 +205,4 @@ $(SIMTESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_sim) $(LIB_kernels) 
 	$(say) LD $@
 	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
 
--include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d) $(OBJ_sim_nccl:.o=.d)
+-include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d) $(OBJ_sim_nccl:.o=.d) $(OBJ_race:.o=.d) $(BUILD)/obj/tests/cudarace/test_race.d
