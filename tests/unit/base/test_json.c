@@ -74,8 +74,8 @@ Test(json, the_memory_of_a_tree_is_measured)
 					     "[[[[]]]]",
 					     "{\"a\":{}}",
 					     "[1,2,3,4,5,6,7,8,9]",
-					     "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,"
-					     "\"h\":8,\"i\":9}",
+					     ("{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,"
+					      "\"h\":8,\"i\":9}"),
 					     "\"a text of forty bytes, which is not short\"",
 					     "{\"role\":\"user\",\"content\":\"hello\"}"};
 #ifdef __SANITIZE_ADDRESS__
