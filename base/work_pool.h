@@ -44,8 +44,9 @@ int work_pool_start(const struct work_limits *limits, struct work_pool **out, ch
 /* Finishes all work that waits.  NULL is fine. */
 void work_pool_stop(struct work_pool *p);
 
-/* Takes w until its run() is called.  client: whose queue, cut to WORK_CLIENT_SIZE.  -EAGAIN: this client's
- * queue is full; -ENOBUFS: all queues together are; why says how much waits, w is unchanged.  Any thread. */
+/* Takes w until its run() is called.  client: the name of its queue, cut to WORK_CLIENT_SIZE.  -EAGAIN: this
+ * client's queue is full; -ENOBUFS: all queues together are; why says how much waits, w is unchanged.  Any
+ * thread. */
 int work_pool_put(struct work_pool *p, const char *client, struct work *w, char *why, size_t why_n);
 /* Pieces that wait or run. */
 size_t work_pool_n(struct work_pool *p);

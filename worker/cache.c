@@ -108,9 +108,9 @@ static int size_rest(struct cache *c, const struct cache_args *a, const struct k
 	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;
 }
 
-/* A pool of the CPU whose size nobody gave, in bytes: the same at every start on a machine, since it follows
- * from its memory; what is free now only halves it.  A share of the free memory, which differs from start to
- * start, would make another context each time. */
+/* The size of a CPU's pool where none is given, in bytes: the same at every start on a machine, since it
+ * follows from its memory; what is free now only halves it.  A share of the free memory, which differs from
+ * start to start, would make another context each time. */
 static int64_t cpu_pool(const struct cache *c, const struct cache_args *a, const struct kern_info *info)
 {
 	const int64_t left = (info->bytes_free - a->weights_bytes) / FREE_SHARE;

@@ -161,7 +161,7 @@ Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
 	cr_assert(strstr(why, "600 MiB") && strstr(why, "only 512 are free"), "%s", why);
 }
 
-/* --- a CPU, where nobody gave a size --- */
+/* --- a CPU, without a given size --- */
 
 static int size_cpu(struct cache *c, int64_t total, int64_t free_now, int max_context)
 {
