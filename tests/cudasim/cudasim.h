@@ -21,9 +21,13 @@ struct cudasim_counters {
 	uint64_t allocs;                  /* calls that made device or pinned memory */
 	uint64_t kernels;                 /* that have run: for each the driver takes some memory, too */
 	uint64_t cublas_opened, gemms;
-	uint64_t nccl_opened, nccl_ids; /* unique ids made */
+	uint64_t nccl_opened, nccl_ids;   /* unique ids made */
+	uint64_t copies, copy_bytes_most; /* calls that copy or clear memory; the largest of them */
+	uint64_t syncs;                   /* calls in which the host may wait for the device */
 };
 struct cudasim_counters cudasim_stats(void);
+/* Copies, their largest and syncs count from 0 again. */
+void cudasim_count_again(void);
 
 /* Which cuBLAS the machine has (12, at the start), and of which no handle can be made. */
 enum { CUDASIM_CUBLAS_12 = 1, CUDASIM_CUBLAS_13 = 2 };

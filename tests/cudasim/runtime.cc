@@ -452,6 +452,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 	cudaError_t e = cudasim_capture_forbids_on(s, "cudaStreamSynchronize");
 	if (e != cudaSuccess)
 		return e;
+	cudasim_counts.syncs++;
 	check_wait(s, "cudaStreamSynchronize");
 	drain_to(s, 0);
 	return state();
@@ -463,6 +464,7 @@ cudaError_t cudaDeviceSynchronize(void)
 	cudaError_t e = cudasim_capture_forbids("cudaDeviceSynchronize");
 	if (e != cudaSuccess)
 		return e;
+	cudasim_counts.syncs++;
 	check_wait_all("cudaDeviceSynchronize");
 	drain_all();
 	return state();
@@ -530,6 +532,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 	cudaError_t captured = cudasim_capture_forbids_event(e, "cudaEventSynchronize");
 	if (captured != cudaSuccess)
 		return captured;
+	cudasim_counts.syncs++;
 	if (streams.count(e->stream) && !e->stream->of_group.empty() &&
 	    e->stream->of_group.front() <= e->pushed)
 		check_wait(e->stream, "cudaEventSynchronize");
@@ -614,6 +617,13 @@ static void check_copy(void *dst, const void *src, size_t n, cudaMemcpyKind kind
 		cudasim_fail("copies name their direction");
 }
 
+static void count_copy(size_t n)
+{
+	cudasim_counts.copies++;
+	if (n > cudasim_counts.copy_bytes_most)
+		cudasim_counts.copy_bytes_most = n;
+}
+
 /* As on a GPU: what is not pinned is taken, or has arrived, when the call returns. */
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind, cudaStream_t s)
 {
@@ -621,8 +631,10 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 	if (!n)
 		return cudaSuccess;
 	check_copy(dst, src, n, kind);
+	count_copy(n);
 	if ((kind == cudaMemcpyHostToDevice && !is_pinned(src)) ||
 	    (kind == cudaMemcpyDeviceToHost && !is_pinned(dst))) {
+		cudasim_counts.syncs++;
 		cudaError_t e = cudasim_capture_forbids_on(s, "a copy of memory that is not pinned");
 		if (e != cudaSuccess)
 			return e;
@@ -659,6 +671,8 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind
 	cudaError_t e = cudasim_capture_forbids("cudaMemcpy");
 	if (!n || e != cudaSuccess)
 		return e;
+	cudasim_counts.syncs++;
+	count_copy(n);
 	check_wait_all("cudaMemcpy");
 	drain_all();
 	copy_now(dst, src, n, kind);
@@ -678,6 +692,7 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
 	if (!n)
 		return cudaSuccess;
 	check_piece(p, n, "memset");
+	count_copy(n);
 	if (cudasim_is_idle)
 		return cudaSuccess;
 	cudasim_push(s, [p, v, n] { memset(p, v, n); });
@@ -842,4 +857,10 @@ struct cudasim_counters cudasim_stats(void)
 {
 	hold held(cudasim_lock());
 	return cudasim_counts;
+}
+
+void cudasim_count_again(void)
+{
+	hold held(cudasim_lock());
+	cudasim_counts.copies = cudasim_counts.copy_bytes_most = cudasim_counts.syncs = 0;
 }

@@ -1,5 +1,6 @@
-/* The CUDA table as a device: memory, streams, what info() says and open() refuses. */
+/* The CUDA table as a device: memory, streams, swaps, what info() says and open() refuses. */
 #include "tests/cudasim/cuda_test.h"
+#include "tests/cudasim/kv_peek.h"
 
 Test(device, memory_is_zeroed_and_copies_arrive_in_order_of_events)
 {
@@ -29,6 +30,61 @@ Test(device, memory_is_zeroed_and_copies_arrive_in_order_of_events)
 		t.ops->host_free(t.dev, back, sizes[i]);
 	}
 	kt_close(&t);
+}
+
+/* Out to another order of blocks, and back; neighbours on both sides join, blocks are larger than a piece or
+ * smaller. */
+static void swap_blocks(int n_layers, int n_blocks)
+{
+	struct kt t;
+	ct_open(&t, false, (struct kt_size){.context = 256, .block_size = 256});
+	struct kern_kv *kv = t.ops->kv_new(t.dev, n_layers, 8, 128, 256, n_blocks, n_blocks);
+	cr_assert(kv);
+	const struct kv_peek peek = kv_peek_at(kv);
+	const size_t bytes = peek.block_bytes * (size_t)n_blocks;
+	unsigned char *was = xmalloc(bytes), *is = xmalloc(bytes);
+	int32_t(*pairs)[2] = xcalloc((size_t)n_blocks, sizeof *pairs);
+	for (size_t i = 0; i < bytes; i++)
+		was[i] = (unsigned char)(i * 2654435761u >> 13);
+	kt_set(&t, peek.pool, was, bytes);
+	for (int i = 0; i < n_blocks; i++) { /* the last block first, the others behind it */
+		pairs[i][0] = i;
+		pairs[i][1] = (i + 1) % n_blocks;
+	}
+#ifdef QUERN_CUDASIM
+	cudasim_count_again();
+#endif
+	cr_assert_eq(t.ops->kv_swap_out(t.s, kv, (const int32_t(*)[2])pairs, n_blocks), 0);
+	for (int i = 0; i < n_blocks; i++)
+		pairs[i][0] = pairs[i][1] = i;
+	cr_assert_eq(t.ops->kv_swap_in(t.s, kv, (const int32_t(*)[2])pairs, n_blocks), 0);
+#ifdef QUERN_CUDASIM
+	const struct cudasim_counters c = cudasim_stats();
+	const uint64_t piece = 4 << 20, least = bytes / piece;
+	cr_expect_leq(c.copy_bytes_most, piece);
+	/* Each way whole pieces, but for the ends of two runs. */
+	cr_expect(c.copies >= 2 * least && c.copies <= 2 * least + 4, "%lu copies of %zu bytes",
+		  (unsigned long)c.copies, bytes);
+	cr_expect_eq(c.syncs, 0);
+#endif
+	kt_get(&t, is, peek.pool, bytes);
+	const size_t one = peek.block_bytes, others = bytes - one;
+	cr_expect(!memcmp(is + one, was, others) && !memcmp(is, was + others, one), "other bytes");
+	free(was);
+	free(is);
+	free(pairs);
+	t.ops->kv_free(kv);
+	kt_close(&t);
+}
+
+Test(device, a_swap_of_many_small_blocks_goes_in_pieces)
+{
+	swap_blocks(1, 17);
+}
+
+Test(device, a_swap_of_blocks_larger_than_a_piece_goes_in_pieces)
+{
+	swap_blocks(5, 3);
 }
 
 Test(device, info_names_the_operand_type_and_what_decides_bits)
