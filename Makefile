@@ -39,6 +39,7 @@ USES_base                 :=
 USES_proto                := base
 USES_formats              := base
 USES_kernels              := base
+USES_grammar              := base
 USES_worker               := base proto formats kernels
 USES_controller/tokenizer := base
 USES_controller/jinja     := base
@@ -60,13 +61,14 @@ ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched 
 	request jobsock http endpoints)
 USES_controller           := base proto formats $(ROOMS)
 USES_cli/terminal         := base
-USES_cli                  := base proto formats $(addprefix controller/,tokenizer chat jinja sched) cli/terminal
-USES_bench                := base proto formats kernels worker $(addprefix controller/,tokenizer chat jinja sched) \
+USES_cli                  := base proto formats grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal
+USES_bench                := base proto formats kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \
 	cli/terminal cli
 
-FOLDERS := base proto formats kernels worker $(ROOMS) controller cli/terminal cli bench
+FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli bench
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
-$(foreach f,$(filter-out kernels,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
+SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
+$(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
 $(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$(subst /,-,$f).a))
 # closure FOLDERS: these and all that they use; libs FOLDERS: the libraries of those.
 closure = $(sort $1 $(foreach f,$1,$(call closure,$(USES_$f))))
