@@ -226,6 +226,42 @@ static void a_plain_store_beside_atomics_kernel(float *out, bool mended)
 }
 FAULT(a_plain_store_beside_atomics, 1)
 
+/* ---- mapped memory ---- */
+
+/* The device's address of mapped memory is watched as all of its memory is; the host's is not. */
+static float *mapped, *mapped_dev;
+
+static void map_floats(void)
+{
+	void *p, *dev;
+	cr_assert(cudaHostAlloc(&p, FLOATS * sizeof(float), cudaHostAllocMapped) == cudaSuccess);
+	cr_assert(cudaHostGetDevicePointer(&dev, p, 0) == cudaSuccess);
+	mapped = (float *)p;
+	mapped_dev = (float *)dev;
+}
+
+static void two_blocks_at_one_mapped_address_kernel(float *, bool mended)
+{
+	mapped_dev[mended ? blockIdx.x * THREADS + threadIdx.x : threadIdx.x] = 1;
+}
+
+static void a_host_address_of_mapped_memory_kernel(float *, bool mended)
+{
+	(mended ? mapped_dev : mapped)[threadIdx.x] = 1;
+}
+
+#define MAPPED_FAULT(name, blocks)                                                                           \
+	Test(race, name, .init = map_floats, .signal = SIGABRT)                                              \
+	{                                                                                                    \
+		launch(name##_kernel, blocks, false);                                                        \
+	}                                                                                                    \
+	Test(race_mended, name, .init = map_floats)                                                          \
+	{                                                                                                    \
+		launch(name##_kernel, blocks, true);                                                         \
+	}
+MAPPED_FAULT(two_blocks_at_one_mapped_address, 2)
+MAPPED_FAULT(a_host_address_of_mapped_memory, 1)
+
 /* ---- alignment ---- */
 
 static void a_pointer_that_is_not_aligned_kernel(float *out, bool mended)

@@ -128,6 +128,7 @@ enum {
 	cudaStreamNonBlocking = 1,
 	cudaEventDisableTiming = 2,
 	cudaHostAllocDefault = 0,
+	cudaHostAllocMapped = 2,
 };
 
 struct cudaDeviceProp {
@@ -165,6 +166,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags);
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemset(void *p, int v, size_t bytes);

@@ -23,6 +23,16 @@ bool cudasim_hung(void);
 void cudasim_mem_explain(const void *p);
 void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body);
 bool cudasim_is_device(const void *p); /* an address of device memory, given away or not */
+/* Poison of new memory, or zeros; of a large piece the ends only. */
+void cudasim_fill(unsigned char *p, size_t bytes, int v);
+void cudasim_drain(void); /* all that is queued is done */
+
+/* pinned.cc: pinned memory of the host; the host's address of such memory that is mapped. */
+bool cudasim_is_pinned(const void *p);
+bool cudasim_is_view(const void *p);
+/* The device's addresses for the pages of fd, so that the last bytes stand before a guard page. */
+void *cudasim_piece_map(int fd, size_t bytes);
+void cudasim_piece_unmap(void *p);
 /* Ends the process unless the bytes lie in one piece of device memory. */
 void cudasim_check_range(const void *p, size_t bytes, const char *what);
 

@@ -199,6 +199,9 @@ static void any_access(const void *p, size_t n, bool writes, bool atomic)
 	if (!is_shared(p)) {
 		if (cudasim_is_device(p))
 			device_access(p, n, t, writes, atomic);
+		else if (cudasim_is_view(p))
+			cudasim_fail("a kernel %s %p, the host's address of mapped memory",
+				     writes ? "writes to" : "reads", p);
 		return;
 	}
 	shared_cell *const end = cells_end(p, n);
@@ -309,9 +312,9 @@ void race_warp_sync(int warp)
 /* A pointer to a type of n bytes that is not aligned to it is an error on the device. */
 static void aligned_access(const void *p, size_t n, bool writes)
 {
-	if (cudasim_thread() < 0 || (!is_shared(p) && !cudasim_is_device(p)))
+	if (cudasim_thread() < 0)
 		return;
-	if ((uintptr_t)p % n)
+	if ((uintptr_t)p % n && (is_shared(p) || cudasim_is_device(p)))
 		cudasim_fail("%s of %zu bytes at %p, which is not aligned", writes ? "a store" : "a load", n,
 			     p);
 	any_access(p, n, writes, false);

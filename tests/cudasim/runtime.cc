@@ -26,12 +26,12 @@ struct piece {
 	unsigned char *base; /* of its pages */
 	size_t pages;        /* bytes of them, the guard not counted */
 	bool used;           /* something may have written into it */
+	bool mapped;         /* memory of the host (pinned.cc) */
 };
 
 static unsigned char *arena, *arena_end, *arena_next;
 /* Never taken down: the thread that comes to host functions may outlive main(). */
 static auto &pieces = *new std::map<unsigned char *, piece>(); /* by address */
-static auto &pinned = *new std::map<unsigned char *, size_t>();
 static auto &smem_allowed = *new std::map<const void *, int>();
 static auto &streams = *new std::map<cudaStream_t, int>();
 static auto &launched = *new std::map<const void *, int>(); /* kernels */
@@ -104,7 +104,7 @@ void cudasim_idle(bool is)
 	cudasim_is_idle = is;
 }
 
-static void fill(unsigned char *p, size_t n, int v)
+void cudasim_fill(unsigned char *p, size_t n, int v)
 {
 	if (cudasim_is_idle)
 		return;
@@ -177,12 +177,6 @@ static void check_host(const void *p, const char *what)
 		cudasim_fail("%s: %p is device memory, host memory was expected", what, p);
 }
 
-static bool is_pinned(const void *p)
-{
-	auto it = pinned.upper_bound((unsigned char *)p);
-	return it != pinned.begin() && (--it, (unsigned char *)p < it->first + it->second);
-}
-
 /* Pieces are open to kernels and copies only. */
 static void piece_open(const piece &x, bool open)
 {
@@ -213,13 +207,9 @@ static void check_canary(unsigned char *p, const piece &x)
 
 static void drain_all(void);
 
-cudaError_t cudaMalloc(void **out, size_t bytes)
+/* Addresses for a piece that ends before a guard page; closed, and nothing behind them yet. */
+static unsigned char *piece_place(piece *x)
 {
-	hold held(cudasim_lock());
-	cudaError_t e = cudasim_capture_forbids("cudaMalloc");
-	if (e != cudaSuccess)
-		return e;
-	drain_all();
 	if (!arena) {
 		arena = (unsigned char *)mmap(nullptr, arena_bytes, PROT_NONE,
 					      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -228,26 +218,54 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 		arena_next = arena + page;
 		arena_end = arena + arena_bytes;
 	}
-	piece x;
-	x.bytes = bytes;
-	x.pages = (bytes + 63 + page) / page * page;
+	if (x->pages + huge_page > (size_t)(arena_end - arena_next))
+		cudasim_fail("the emulator's address space is used up");
+	if (x->pages >= 2 * huge_page)
+		arena_next = (unsigned char *)(((uintptr_t)arena_next + huge_page - 1) & ~(huge_page - 1));
+	x->base = arena_next;
+	arena_next += x->pages + page;
+	return x->base + ((x->pages - x->bytes) & ~(size_t)63);
+}
+
+void *cudasim_piece_map(int fd, size_t bytes)
+{
+	piece x = {bytes, nullptr, (bytes + 63 + page) / page * page, true, true};
+	unsigned char *p = piece_place(&x);
+	if (mmap(x.base, x.pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+		cudasim_fail("memory of the host cannot be mapped");
+	memset(p + bytes, canary, (size_t)(x.base + x.pages - p) - bytes);
+	mprotect(x.base, x.pages, PROT_NONE);
+	pieces[p] = x;
+	return p;
+}
+
+void cudasim_piece_unmap(void *p)
+{
+	const piece x = pieces.at((unsigned char *)p);
+	mprotect(x.base, x.pages, PROT_READ);
+	check_canary((unsigned char *)p, x);
+	pieces.erase((unsigned char *)p);
+	mmap(x.base, x.pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+	hold held(cudasim_lock());
+	cudaError_t e = cudasim_capture_forbids("cudaMalloc");
+	if (e != cudaSuccess)
+		return e;
+	drain_all();
+	piece x = {bytes, nullptr, (bytes + 63 + page) / page * page, false, false};
 	if (!bytes || x.pages > device_free())
 		return bytes ? cudaErrorMemoryAllocation : cudaErrorInvalidValue;
-	if (x.pages + huge_page > (size_t)(arena_end - arena_next))
-		cudasim_fail("the emulator's address space is used up");
-	if (x.pages >= 2 * huge_page)
-		arena_next = (unsigned char *)(((uintptr_t)arena_next + huge_page - 1) & ~(huge_page - 1));
-	x.base = arena_next;
-	arena_next += x.pages + page;
-	unsigned char *p = x.base + ((x.pages - bytes) & ~(size_t)63);
+	unsigned char *p = piece_place(&x);
 	if (mprotect(x.base, x.pages, PROT_READ | PROT_WRITE))
 		return cudaErrorMemoryAllocation;
 	if (x.pages >= 2 * huge_page) /* opening and closing them goes page by page */
 		madvise(x.base, x.pages / huge_page * huge_page, MADV_HUGEPAGE);
-	fill(x.base, (size_t)(p - x.base) + bytes, 0xff);
+	cudasim_fill(x.base, (size_t)(p - x.base) + bytes, 0xff);
 	memset(p + bytes, canary, (size_t)(x.base + x.pages - p) - bytes);
 	mprotect(x.base, x.pages, PROT_NONE);
-	x.used = false;
 	pieces[p] = x;
 	cudasim_counts.live_bytes += x.pages;
 	cudasim_counts.live_pieces++;
@@ -264,7 +282,7 @@ cudaError_t cudaFree(void *p)
 		return e;
 	drain_all();
 	auto it = pieces.find((unsigned char *)p);
-	if (it == pieces.end())
+	if (it == pieces.end() || it->second.mapped)
 		cudasim_fail("cudaFree of %p, which is not a piece", p);
 	piece x = it->second;
 	mprotect(x.base, x.pages, PROT_READ);
@@ -274,34 +292,6 @@ cudaError_t cudaFree(void *p)
 	pieces.erase(it);
 	cudasim_counts.live_bytes -= x.pages;
 	cudasim_counts.live_pieces--;
-	return cudaSuccess;
-}
-
-cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
-{
-	hold held(cudasim_lock());
-	cudaError_t e = cudasim_capture_forbids("cudaHostAlloc");
-	(void)flags;
-	if (e != cudaSuccess)
-		return e;
-	if (posix_memalign(out, 4096, bytes ? bytes : 1))
-		return cudaErrorMemoryAllocation;
-	fill((unsigned char *)*out, bytes, 0xff);
-	pinned[(unsigned char *)*out] = bytes;
-	cudasim_counts.allocs++;
-	return cudaSuccess;
-}
-
-cudaError_t cudaFreeHost(void *p)
-{
-	hold held(cudasim_lock());
-	cudaError_t e = cudasim_capture_forbids("cudaFreeHost");
-	if (!p || e != cudaSuccess)
-		return e;
-	drain_all();
-	if (!pinned.erase((unsigned char *)p))
-		cudasim_fail("cudaFreeHost of %p, which is not pinned memory", p);
-	free(p);
 	return cudaSuccess;
 }
 
@@ -360,6 +350,11 @@ static void drain_all(void)
 {
 	for (auto &s : streams)
 		drain_to(s.first, 0);
+}
+
+void cudasim_drain(void)
+{
+	drain_all();
 }
 
 /* ---- operations that other ranks have to come to ---- */
@@ -632,8 +627,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 		return cudaSuccess;
 	check_copy(dst, src, n, kind);
 	count_copy(n);
-	if ((kind == cudaMemcpyHostToDevice && !is_pinned(src)) ||
-	    (kind == cudaMemcpyDeviceToHost && !is_pinned(dst))) {
+	if ((kind == cudaMemcpyHostToDevice && !cudasim_is_pinned(src)) ||
+	    (kind == cudaMemcpyDeviceToHost && !cudasim_is_pinned(dst))) {
 		cudasim_counts.syncs++;
 		cudaError_t e = cudasim_capture_forbids_on(s, "a copy of memory that is not pinned");
 		if (e != cudaSuccess)
@@ -642,13 +637,13 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind
 	}
 	if (cudasim_is_idle)
 		return cudaSuccess;
-	if (kind == cudaMemcpyHostToDevice && !is_pinned(src)) {
+	if (kind == cudaMemcpyHostToDevice && !cudasim_is_pinned(src)) {
 		std::string kept((const char *)src, n);
 		cudasim_push(s, [dst, kept] { memcpy(dst, kept.data(), kept.size()); });
 		return cudaSuccess;
 	}
 	cudasim_push(s, [dst, src, n] { memcpy(dst, src, n); });
-	if (kind == cudaMemcpyDeviceToHost && !is_pinned(dst))
+	if (kind == cudaMemcpyDeviceToHost && !cudasim_is_pinned(dst))
 		drain_to(s, 0);
 	return cudaSuccess;
 }
@@ -723,7 +718,7 @@ cudaError_t cudaMemset(void *p, int v, size_t n)
 	if (v || !is_fresh(p, n))
 		memset(p, v, n);
 	else
-		fill((unsigned char *)p, n, 0);
+		cudasim_fill((unsigned char *)p, n, 0);
 	piece_open_at(p, false);
 	return cudaSuccess;
 }

@@ -317,6 +317,68 @@ Test(emulator, a_pinned_buffer_that_is_reused_too_early_shows)
 	device_del(&d);
 }
 
+/* ---- mapped memory ---- */
+
+static void add_one_kernel(float *p)
+{
+	p[threadIdx.x] += 1;
+}
+
+/* n floats; *dev: where kernels find them. */
+static float *mapped_new(size_t n, float **dev)
+{
+	void *host, *p;
+	cr_assert(cudaHostAlloc(&host, n * sizeof(float), cudaHostAllocMapped) == cudaSuccess);
+	cr_assert(cudaHostGetDevicePointer(&p, host, 0) == cudaSuccess);
+	*dev = (float *)p;
+	return (float *)host;
+}
+
+Test(emulator, kernels_read_and_write_mapped_memory_when_the_stream_comes_to_them)
+{
+	struct device d = device_new(1);
+	float *dev, *host = mapped_new(32, &dev);
+	for (int i = 0; i < 32; i++)
+		host[i] = 1;
+	cr_assert(KERN_LAUNCH(add_one_kernel, 1, 32, 0, d.s, dev) == 0);
+	host[5] = 7; /* too early: the kernel finds it */
+	cr_assert(host[31] == 1, "nothing is done before the host waits");
+	cudaStreamSynchronize(d.s);
+	cr_assert(host[0] == 2 && host[5] == 8 && host[31] == 2);
+	void *inside;
+	cr_assert(cudaHostGetDevicePointer(&inside, host + 5, 0) == cudaSuccess && inside == dev + 5);
+	cr_assert(cudaFreeHost(host) == cudaSuccess);
+	device_del(&d);
+}
+
+Test(emulator, mapped_memory_is_no_memory_of_the_device)
+{
+	const uint64_t before = cudasim_stats().live_bytes;
+	float *dev, *host = mapped_new(1000, &dev);
+	void *plain, *p;
+	cr_assert(cudasim_stats().live_bytes == before);
+	cr_assert(cudaHostAlloc(&plain, 64, 0) == cudaSuccess);
+	cr_assert(cudaHostGetDevicePointer(&p, plain, 0) == cudaErrorInvalidValue, "it is not mapped");
+	cr_assert(cudaFreeHost(plain) == cudaSuccess && cudaFreeHost(host) == cudaSuccess);
+}
+
+Test(emulator, a_store_beyond_mapped_memory_faults, .signal = SIGSEGV)
+{
+	struct device d = device_new(1);
+	float *dev;
+	mapped_new(1024, &dev);
+	KERN_LAUNCH(beyond_kernel, 1, 32, 0, d.s, dev, 1024);
+	cudaStreamSynchronize(d.s);
+}
+
+Test(emulator, a_host_that_uses_the_address_of_the_device_faults, .signal = SIGSEGV)
+{
+	float *dev;
+	mapped_new(4, &dev);
+	volatile float *p = dev;
+	cr_assert(p[0] == 0);
+}
+
 Test(emulator, what_the_device_would_refuse_is_refused)
 {
 	struct device d = device_new(64);
