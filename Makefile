@@ -14,6 +14,7 @@
 #   make sim | fuzz | chaos | crash | inject | mutate     longer tests: docs/CONTRIBUTING.md
 #   make bench | bench-http                      figures: docs/performance/
 #   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
+#   make sass           what nvcc made of them, against its bounds: docs/performance/cuda.md
 #   make clean
 #
 # V=1 shows whole command lines; BUILD=, CC=, CFLAGS=, SAN= as usual.
@@ -99,7 +100,7 @@ run: deps
 	@$(BUILD)/bin/quern run models/demo --raw "Once upon a time" --seed 7
 
 check: deps-test deps-lint
-	@$(MAKE) --no-print-directory -j$$(nproc) all tests
+	@$(MAKE) --no-print-directory -j$$(nproc) all tests $(if $(NVCC),$(SASS))
 	@tests/run.sh $(BUILD)
 
 # The same with every combination of modes, types, sizes and instruction sets: hours on a slow machine.

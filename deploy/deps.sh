@@ -5,6 +5,8 @@
 #   deps.sh test      those, and a Python environment for the tests (under build/)
 #   deps.sh lint      those of build, binutils, Python and the pinned clang-format (under build/)
 #   deps.sh fuzz      those of build, and clang with its sanitizers and libFuzzer
+#   deps.sh sass      g++, binutils, Python and, where nvcc is, a disassembler of its machine code (under build/);
+#                     test brings it, too
 # Without root or sudo it prints the command to run as root.
 set -eu
 cd "$(dirname "$0")/.."
@@ -36,6 +38,7 @@ missing() {
 	[ "$what" != unit ] || packages="$packages g++ libcriterion-dev"
 	[ "$what" != test ] || packages="$packages g++ libcriterion-dev python3 python3-venv iproute2 zsh groff-base $(browser)"
 	[ "$what" != lint ] || packages="$packages g++ binutils python3 python3-venv"
+	[ "$what" != sass ] || packages="$packages g++ binutils python3 python3-venv"
 	[ "$what" != fuzz ] || packages="$packages clang libclang-rt-dev python3"
 	for p in $packages; do
 		have "$p" || printf '%s ' "$p"
@@ -77,3 +80,12 @@ python() {
 }
 [ "$what" != test ] || python build/venv tests/requirements.txt
 [ "$what" != lint ] || python build/venv-lint tests/lint/requirements.txt
+
+# The toolkit may have nvdisasm, or be without it; tests that want it are skipped where it cannot be had.
+disassembler() {
+	nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
+	[ -x "$nvcc" ] || return 0
+	! command -v nvdisasm >/dev/null && [ ! -x "$(dirname "$(readlink -f "$nvcc")")/nvdisasm" ] || return 0
+	(python build/venv-sass tests/sass/requirements.txt) || echo "no nvdisasm: make sass compares nothing"
+}
+case $what in test|sass) disassembler ;; esac

@@ -80,7 +80,7 @@ if [ "$only" != e2e ]; then
 	fi
 fi
 if [ "$only" != unit ]; then
-	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rfEs --maxfail=20 -p no:cacheprovider tests/lint tests/e2e tests/chaos >"$log" 2>&1
+	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rfEs --maxfail=20 -p no:cacheprovider tests/lint tests/sass tests/e2e tests/chaos >"$log" 2>&1
 	rc=$?
 	p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
 	bad=$((${f:-0} + ${e:-0}))

@@ -205,4 +205,35 @@ $(SIMTESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_sim) $(LIB_kernels) 
 	$(say) LD $@
 	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
 
+# ---- the machine code of the kernels, without a GPU (tests/sass) ----
+#   make sass             what nvcc made of every hot loop, and the step that it lets expect, against tests/sass/bounds.json
+#   make sass UPDATE=1    writes today's figures there, and the tables of docs/performance/cuda.md
+
+SASS_CU := $(filter-out %/nccl.cu %/blas.cu %/blas_none.cu %/device.cu %/memory.cu %/kv.cu %/graph.cu,$(wildcard kernels/cuda/*.cu))
+CUBINS  := $(SASS_CU:kernels/cuda/%.cu=$(BUILD)/sass/%.cubin)
+SASS    := $(BUILD)/sass/launches $(if $(NVCC),$(CUBINS))
+
+$(BUILD)/sass/%.cubin: kernels/cuda/%.cu
+	@mkdir -p $(@D)
+	$(say) SASS $<
+	$(Q)$(NVCC) -std=c++20 -O3 -fmad=false -I. -diag-suppress 177 -gencode arch=compute_90a,code=sm_90a -Xptxas -v \
+		-MD -MP -MF $(@:.cubin=.d) -cubin -o $@ $< 2>$(@:.cubin=.txt) || { cat $(@:.cubin=.txt) >&2; exit 1; }
+
+$(BUILD)/obj/tests/sass/%.o: tests/sass/%.cc
+	@mkdir -p $(@D)
+	$(say) CXX $<
+	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/sass/launches: $(BUILD)/obj/tests/sass/launches.o $(OBJ_sim) $(LIB_kernels) $(LIB_base)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -o $@
+
+.PHONY: sass
+sass:
+	@deploy/deps.sh sass
+	@$(MAKE) --no-print-directory -j$$(nproc) $(SASS)
+	@python3 tests/sass $(if $(UPDATE),--update) $(BUILD) $(NVCC)
+
+-include $(CUBINS:.cubin=.d) $(BUILD)/obj/tests/sass/launches.d
 -include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d) $(OBJ_sim_nccl:.o=.d) $(OBJ_race:.o=.d) $(BUILD)/obj/tests/cudarace/test_race.d

@@ -44,6 +44,13 @@ void cudasim_memory(uint64_t total, uint64_t others);
 /* From now on nothing is computed or copied: what is asked for is only checked and counted.  For models
  * that are too large to run here. */
 void cudasim_idle(bool is);
+/* Calls fn for every kernel that is launched from now on; NULL: no more. */
+struct cudasim_launched {
+	const void *kernel;
+	unsigned grid[3], threads;
+	uint64_t smem; /* dynamic */
+};
+void cudasim_watch_launches(void (*fn)(const struct cudasim_launched *l));
 enum { CUDASIM_KERNEL_BYTES = 64 << 10 }; /* that the driver takes when a kernel first runs */
 
 #ifdef __cplusplus

@@ -36,6 +36,7 @@ static auto &smem_allowed = *new std::map<const void *, int>();
 static auto &streams = *new std::map<cudaStream_t, int>();
 static auto &launched = *new std::map<const void *, int>(); /* kernels */
 static cudaError_t sticky;
+static void (*on_launch)(const struct cudasim_launched *l);
 bool cudasim_is_idle;
 
 struct work {
@@ -102,6 +103,11 @@ static size_t device_free(void)
 void cudasim_idle(bool is)
 {
 	cudasim_is_idle = is;
+}
+
+void cudasim_watch_launches(void (*fn)(const struct cudasim_launched *l))
+{
+	on_launch = fn;
 }
 
 void cudasim_fill(unsigned char *p, size_t n, int v)
@@ -735,6 +741,10 @@ void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 
 	if (e != cudaSuccess) {
 		sticky = e;
 		return;
+	}
+	if (on_launch) {
+		const struct cudasim_launched l = {kernel, {grid.x, grid.y, grid.z}, block.x, smem};
+		on_launch(&l);
 	}
 	launched[kernel] = 1;
 	cudasim_counts.kernels = launched.size();
