@@ -51,7 +51,8 @@ static const struct opt options[] = {
 	OPT("jobs", OPT_TEXT, "ENDPOINT",
 	    "job socket, or none (tcp://127.0.0.1:7420; with --api-key-file one of this user)"),
 	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (127.0.0.1:8080)"),
-	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32 (bf16 and int8 are not built yet)"),
+	OPT("compute", OPT_TEXT, "MODE",
+	    "compute mode on a CPU: f32 (bf16, int16 and int8 are not built yet)"),
 	OPT("fast", OPT_FLAG, NULL,
 	    "GPU: faster long prompts; bits then depend on the batch; no effect on a CPU"),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
@@ -260,7 +261,7 @@ static void unload_model(struct controller *p)
 static const char *const prefills[] = {"mixed", "separate", NULL};
 static const char *const preempts[] = {"auto", "swap", "recompute", NULL};
 /* A worker refuses those that its device does not have. */
-static const char *const computes[] = {"f32", "bf16", "int8", NULL};
+static const char *const computes[] = {"f32", "bf16", "int16", "int8", NULL};
 
 /* Checks that the option's value is one of words. */
 static int check_choice(const struct opts *o, const char *name, const char *otherwise,

@@ -31,6 +31,23 @@ static inline float half_from_f16(uint16_t h)
 	return sign ? -f : f;
 }
 
+/* False: f is not an F16 value. */
+static inline bool half_to_f16(float f, uint16_t *out)
+{
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	const uint32_t sign = u >> 16 & 0x8000, exp = u >> 23 & 255, man = u & 0x7fffff;
+	if (exp == 255 || (exp > 112 && exp < 143)) {
+		*out = (uint16_t)(sign | (exp == 255 ? 31 : exp - 112) << 10 | man >> 13);
+		return !(man & 0x1fff);
+	}
+	const float units = (sign ? -f : f) * 0x1p24f;
+	if (!(units < 1024) || units != (float)(int)units)
+		return false;
+	*out = (uint16_t)(sign | (uint32_t)units);
+	return true;
+}
+
 /* values[i] of an array of F32, F16 or BF16, at any alignment. */
 static inline float half_load(const void *values, enum kern_dtype dtype, size_t i)
 {

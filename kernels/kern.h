@@ -20,8 +20,10 @@
  * Shapes: T rows of tokens in a batch, S sequences, L rows of logits; H hidden size, D head
  * size, Hq query heads, Hkv key/value heads, I intermediate size, V vocabulary, K inputs and
  * N outputs of a linear layer.  Matrices are row-major and dense.
- * Types: the residual stream and logits are F32; operands have the table's operand type
- * (kern_info.operand): F32 in compute mode f32. */
+ * Types: the residual stream and logits are F32.  Other matrices between operations ("values") have the
+ * table's type (kern_info.operand): F32 on a CPU.  What a linear layer reads is an *operand*: rows of
+ * a layout that only the table knows, operand_bytes(d, n, K) for n rows of K values.  rmsnorm, attention and
+ * gateup_swiglu emit operands, linear and gateup_swiglu read them, so that a row is converted once. */
 #ifndef QUERN_KERNELS_KERN_H
 #define QUERN_KERNELS_KERN_H
 
@@ -29,11 +31,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 6 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 7 }; /* version of this header: a shared object of another version is refused */
 
-enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4 };
+enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
-enum kern_compute { KERN_COMPUTE_F32, KERN_COMPUTE_BF16, KERN_COMPUTE_INT8 };
+enum kern_compute { KERN_COMPUTE_F32, KERN_COMPUTE_BF16, KERN_COMPUTE_INT16, KERN_COMPUTE_INT8 };
+
+/* Of the weights of the layer that gives the logits; KERN_HEAD_MODE: as the compute mode has them. */
+enum kern_head { KERN_HEAD_MODE, KERN_HEAD_STORED, KERN_HEAD_INT8 };
+
+/* Of K and V in the cache; KERN_KV_MODE: as the compute mode has them. */
+enum kern_kv_type { KERN_KV_MODE, KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_INT8 };
 
 struct kern_dev; /* an opened device; one per worker */
 struct kern_stream;
@@ -55,6 +63,8 @@ struct kern_crossover {
 struct kern_open_args {
 	int index; /* cuda: device number; cpu: NUMA node, -1: any */
 	enum kern_compute compute;
+	enum kern_head head; /* these three, as chosen, are part of kern_info.numerics */
+	enum kern_kv_type kv;
 	enum kern_dtype model;  /* type in which the model was trained.  A device with 16-bit operands
 				   uses BF16 for KERN_BF16, since activations may need its range,
 				   else F16, which has three more bits of mantissa */
@@ -77,7 +87,7 @@ struct kern_info {
 	char isa[32];            /* "avx512", "sm_90a" */
 	char build[24];          /* version of the kernels, to which measured crossovers apply; "": unknown */
 	char numerics[128];      /* numerics class: table, mode, and the ISA where bits depend on it */
-	enum kern_dtype operand; /* type of the operands between operations */
+	enum kern_dtype operand; /* type of the values between operations */
 	enum kern_dtype kv;      /* type of the cache */
 	int64_t bytes_total;     /* memory of the device */
 	int64_t bytes_free;      /* of it, free now */
@@ -89,18 +99,46 @@ struct kern_info {
 	int head_step;           /* head sizes are multiples of this; 0: any */
 };
 
+/* Quantized weights in the one form that every stored type is brought to: a code of 2 to 8 bits per
+ * weight; per group of inputs an integer scale and an integer offset; per super-group of inputs a float.
+ *
+ *     zeros:     w[n][i] = d[n][S] * scale[n][g] * (code[n][i] - offset[n][g])         g = i / group
+ *     minimums:  w[n][i] = d[n][S] * scale[n][g] * code[n][i] - dmin[n][S] * offset[n][g]   S = i / super
+ *
+ * with table[code] in place of the code where there is a table.  Read by ranges of outputs, so that no second
+ * copy of a matrix is ever in memory; a table repacks it without widening the scales. */
+struct kern_code_rows {  /* of outputs n0 .. n1 - 1, filled in by read(); the memory is the caller's */
+	uint8_t *code;   /* [n1 - n0][k] */
+	int16_t *scale;  /* [n1 - n0][ceil(k / group)]; 1 where a type has floats only */
+	int16_t *offset; /* likewise */
+	float *d;        /* [n1 - n0][ceil(k / super)] */
+	float *dmin;     /* likewise; with minimums only */
+};
+
+struct kern_codes {
+	int n, k;               /* outputs, inputs */
+	int bits;               /* of a code */
+	int group, super;       /* inputs; super is a multiple of group; both at most k */
+	bool minimums;          /* offsets are minimums, not zeros */
+	enum kern_dtype d_type; /* d and dmin are exact in it */
+	const float *table;     /* [16], codes of 4 bits; or NULL */
+	const int32_t *perm;    /* [k] column i of the codes belongs to the layer's input perm[i]; or NULL */
+	void (*read)(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out);
+	const void *from[3]; /* of read(): where the stored weights are */
+};
+
 /* One part of a linear layer as stored.  All parts share K; their outputs lie side by side in N.
  * F32, F16, BF16: w is [N, K].  AWQ4 (version "gemm", AutoAWQ): qweight int32 [K, N/8],
  * qzeros int32 [ceil(K/group), N/8], scales F16 [ceil(K/group), N]; column c of eight sits at
- * nibble {0,4,1,5,2,6,3,7}[c]; group = K for whole rows.  Borrowed for the call only, at any
- * alignment.
+ * nibble {0,4,1,5,2,6,3,7}[c]; group = K for whole rows.  CODES: w is a struct kern_codes.  Borrowed for
+ * the call only, at any alignment.
  *
  *     one int32 of qweight (outputs 8j .. 8j+7 of one input), from the least significant nibble:
  *     | c 0 | c 2 | c 4 | c 6 | c 1 | c 3 | c 5 | c 7 | */
 struct kern_linear_part {
 	enum kern_dtype dtype;
 	int n;         /* outputs */
-	const void *w; /* weights, or qweight */
+	const void *w; /* weights, or qweight, or the codes */
 	const void *qzeros;
 	const void *scales;
 	const void *bias; /* [n] of bias_dtype, or NULL */
@@ -144,8 +182,8 @@ struct kern_batch {
 };
 
 struct kern_qkv_args {      /* pointers: device memory */
-	void *q;            /* out [T, Hq*D], operand type: normalized, rotated */
-	const void *qkv;    /* in [T, (Hq + 2 Hkv)*D], operand type: q, k, v side by side */
+	void *q;            /* out [T, Hq*D], values: normalized, rotated */
+	const void *qkv;    /* in [T, (Hq + 2 Hkv)*D], values: q, k, v side by side */
 	const void *q_norm; /* [D] F32 or NULL: RMS norm per head before the rotation (Qwen3) */
 	const void *k_norm;
 	float eps;
@@ -158,8 +196,8 @@ struct kern_qkv_args {      /* pointers: device memory */
 };
 
 struct kern_attn_args {
-	void *out;     /* [T, Hq*D], operand type */
-	const void *q; /* [T, Hq*D], operand type */
+	void *out;     /* [T, Hq*D], an operand */
+	const void *q; /* [T, Hq*D], values */
 	struct kern_kv *kv;
 	int layer;
 	int n_q_heads, n_kv_heads, head_dim;
@@ -248,6 +286,10 @@ struct kern_ops {
 	/* Within the device; the areas do not overlap. */
 	int (*copy)(struct kern_stream *s, void *dst_dev, const void *src_dev, size_t bytes);
 
+	/* Bytes of an operand: a row's do not depend on the other rows, and rows lie operand_bytes(d, 1,
+	 * width) apart. */
+	size_t (*operand_bytes)(struct kern_dev *d, int n_rows, int width);
+
 	/* Weights.  0, or -ENOMEM, -EINVAL, -ENOTSUP with the reason. */
 	int (*linear_load)(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
 			   char *why, size_t why_n);
@@ -282,17 +324,17 @@ struct kern_ops {
 	 * of the table is token `first` (a rank has a part of the vocabulary); tokens outside give zeros. */
 	int (*embed)(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first,
 		     void *x);
-	/* x += add (when add is not NULL; F32 [n_rows, H]); out = x / rms(x) * weight; out: operand type,
+	/* x += add (when add is not NULL; F32 [n_rows, H]); out = x / rms(x) * weight; out: an operand,
 	 * weight F32 [H]. */
 	int (*rmsnorm)(struct kern_stream *s, void *out, void *x, const void *add, const void *weight,
 		       int n_rows, int hidden, float eps);
-	/* out [n_rows, N] = in [n_rows, K] W^T + bias; out: F32 when out_f32, else the operand type; both
-	 * aligned to 16 bytes. */
+	/* out [n_rows, N] = in [n_rows, K] W^T + bias; in: an operand; out: F32 when out_f32, else values;
+	 * both aligned to 16 bytes. */
 	int (*linear)(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 		      int n_rows, bool out_f32);
 	int (*qkv)(struct kern_stream *s, const struct kern_qkv_args *a);
 	int (*attention)(struct kern_stream *s, const struct kern_attn_args *a);
-	/* w has two parts of I outputs, gate and up: out [n_rows, I] = silu(gate) * up, operand type. */
+	/* w has two parts of I outputs, gate and up: out [n_rows, I] = silu(gate) * up, an operand. */
 	int (*gateup_swiglu)(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 			     int n_rows);
 	/* out [L, H] = the batch's logits rows of x [T, H], both F32. */

@@ -38,10 +38,10 @@ static bool opens(const char *name, const char *isa, enum kern_compute compute)
 /* The instruction sets, or else the compute modes, that open on the device, in order of preference. */
 static json_t *names_that_open(const char *device, bool isas)
 {
-	static const char *const isa[] = {"avx512", "avx2", "plain"}, *const compute[] = {"f32", "bf16",
-											  "int8"};
+	static const char *const isa[] = {"avx512", "avx2", "plain"};
+	static const char *const compute[] = {"f32", "bf16", "int16", "int8"};
 	json_t *list = json_array();
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < (isas ? 3 : 4); i++)
 		if (opens(device, isas ? isa[i] : NULL, isas ? KERN_COMPUTE_F32 : (enum kern_compute)i))
 			json_array_append_new(list, json_string(isas ? isa[i] : compute[i]));
 	return list;

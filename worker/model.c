@@ -47,13 +47,13 @@ struct model {
 	struct loading *loading; /* borrowed until it is loaded; or NULL */
 	atomic_ullong *moves;    /* progress counter, borrowed; or NULL */
 
-	/* Scratch; T = max_rows, L = max_logits; "op" is the table's operand type. */
+	/* Scratch; T = max_rows, L = max_logits; "op": an operand, "val": values of the table's type. */
 	struct piece x;                /* F32 [T, H] residual */
 	struct piece add;              /* F32 [T, H] what the next norm adds to it */
 	struct piece turns;            /* what the layers use and the head uses, in turn: */
 	struct piece normed;           /* op  [T, H] */
-	struct piece qkv;              /* op  [T, (Hq + 2 Hkv) D] */
-	struct piece q;                /* op  [T, Hq D] */
+	struct piece qkv;              /* val [T, (Hq + 2 Hkv) D] */
+	struct piece q;                /* val [T, Hq D] */
 	struct piece att;              /* op  [T, Hq D] */
 	struct piece ffn;              /* op  [T, I] */
 	struct piece last_x, last_add; /* F32 [L, H] */
@@ -88,10 +88,11 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	struct kern_info info;
 	m->ops->info(m->dev, &info);
 	const size_t t = (size_t)m->max_rows, l = (size_t)m->max_logits;
-	const size_t op = info.operand == KERN_F32 ? 4 : 2;
+	const size_t val = info.operand == KERN_F32 ? 4 : 2;
 	const size_t h = (size_t)c->hidden, d = (size_t)c->head_dim;
 	const size_t hq = (size_t)c->n_heads * d, hkv = (size_t)c->n_kv_heads * d;
 	const bool alone = m->shard->n_ranks == 1;
+	size_t (*const op)(struct kern_dev *, int, int) = m->ops->operand_bytes;
 	const struct {
 		struct piece *p;
 		enum turn turn;
@@ -100,14 +101,14 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	} all[] = {
 		{&m->x, ALWAYS, t * h * 4, "the residual stream"},
 		{&m->add, ALWAYS, t * h * 4, "the residual's addend"},
-		{&m->normed, IN_LAYERS, t * h * op, "normalized rows"},
-		{&m->qkv, IN_LAYERS, t * (hq + 2 * hkv) * op, "q, k and v"},
-		{&m->q, IN_LAYERS, t * hq * op, "queries"},
-		{&m->att, IN_LAYERS, t * hq * op, "attention's output"},
-		{&m->ffn, IN_LAYERS, t * (size_t)c->intermediate * op, "the feed-forward layer"},
+		{&m->normed, IN_LAYERS, op(m->dev, m->max_rows, c->hidden), "normalized rows"},
+		{&m->qkv, IN_LAYERS, t * (hq + 2 * hkv) * val, "q, k and v"},
+		{&m->q, IN_LAYERS, t * hq * val, "queries"},
+		{&m->att, IN_LAYERS, op(m->dev, m->max_rows, (int)hq), "attention's output"},
+		{&m->ffn, IN_LAYERS, op(m->dev, m->max_rows, c->intermediate), "the feed-forward layer"},
 		{&m->last_x, IN_HEAD, l * h * 4, "the rows of the head"},
 		{&m->last_add, IN_HEAD, l * h * 4, "the rows of the head"},
-		{&m->last, IN_HEAD, l * h * op, "the rows of the head"},
+		{&m->last, IN_HEAD, op(m->dev, m->max_logits, c->hidden), "the rows of the head"},
 		{&m->part, IN_HEAD, alone ? 0 : l * (size_t)m->shard->widths[m->shard->rank] * 4,
 		 "a part of logits"},
 		{&m->logits, IN_HEAD, m->shard->rank ? 0 : l * (size_t)c->n_vocab * 4, "logits"},

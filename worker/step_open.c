@@ -82,16 +82,16 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 
 static int compute_mode(const char *name, enum kern_compute *out, char *why, size_t why_n)
 {
-	static const char *const names[] = {"f32", "bf16", "int8"};
+	static const char *const names[] = {"f32", "bf16", "int16", "int8"};
 	if (!name[0])
 		name = "f32";
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		if (strcmp(name, names[i]) == 0) {
 			*out = (enum kern_compute)i;
 			return 0;
 		}
 	}
-	return err_why(why, why_n, -EINVAL, "compute mode %s is not known (f32, bf16, int8)", name);
+	return err_why(why, why_n, -EINVAL, "compute mode %s is not known (f32, bf16, int16, int8)", name);
 }
 
 /* ---- loading ---- */

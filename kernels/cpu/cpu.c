@@ -34,11 +34,16 @@ static int choose_isa(const char *want, const struct cpu_isa **out, char *why, s
 
 static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 {
-	if (a->compute == KERN_COMPUTE_BF16 || a->compute == KERN_COMPUTE_INT8)
-		return err_why(why, why_n, -ENOTSUP, "compute mode %s is not built for the CPU yet: use f32",
-			       a->compute == KERN_COMPUTE_BF16 ? "bf16" : "int8");
-	if (a->compute != KERN_COMPUTE_F32)
+	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
+	if ((unsigned)a->compute > KERN_COMPUTE_INT8)
 		return err_why(why, why_n, -EINVAL, "compute mode %d is not known", (int)a->compute);
+	if (a->compute != KERN_COMPUTE_F32)
+		return err_why(why, why_n, -ENOTSUP, "compute mode %s is not built for the CPU yet: use f32",
+			       modes[a->compute]);
+	if (a->head == KERN_HEAD_INT8)
+		return err_why(why, why_n, -ENOTSUP, "a head in int8 is not built for the CPU yet");
+	if (a->kv != KERN_KV_MODE && a->kv != KERN_KV_F32)
+		return err_why(why, why_n, -ENOTSUP, "the CPU keeps K and V in f32");
 	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
 	    a->max_blocks_per_seq < 1)
 		return err_why(why, why_n, -EINVAL,
@@ -154,6 +159,12 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	out->n_threads = d->n_threads;
 }
 
+static size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width)
+{
+	(void)d;
+	return (size_t)n_rows * (size_t)width * sizeof(float);
+}
+
 /* ---- memory ---- */
 
 static void *cpu_mem_new(struct kern_dev *d, size_t bytes)
@@ -261,6 +272,7 @@ const struct kern_ops kern_cpu_ops = {
 	.upload = cpu_upload,
 	.download = cpu_upload,
 	.copy = cpu_upload,
+	.operand_bytes = cpu_operand_bytes,
 	.linear_load = cpu_linear_load,
 	.linear_free = cpu_linear_free,
 	.linear_bytes = cpu_linear_bytes,

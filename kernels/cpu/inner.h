@@ -4,6 +4,7 @@
  *   INNER_ROWS2     up to this many rows take 2 tiles at once,
  *   INNER_ROWS4     up to this many take 4: few rows need several tiles to hide the latency of a chain
  *   INNER_AWQ2, INNER_AWQ4   the same for AWQ4, where widening needs registers too
+ *   INNER_AHEAD     AWQ4: prefetches the next group
  * Everything here is static.
  *
  * The kernels are always_inline functions of constant (tiles, rows); a switch on the rows
@@ -135,19 +136,10 @@ DENSE_FN(dense_bf16, KERN_BF16)
 
 /* ---- linear: AWQ4 ---- */
 
-/* A nibble at bits b..b+3 under the exponent of 2^(23-b) reads as 2^(23-b) + q; taking away
- * 2^(23-b) + z leaves q - z exactly.  Nibbles 2, 3, 4 of a word stand at bits 8, 12 and 16;
- * a shift brings 0 and 1 to 8 and 12, another 5, 6 and 7 to 8, 12 and 16: three constants
- * and two shifts serve all eight. */
-#define AWQ_EACH(STEP)                                                                                       \
-	STEP(0, lo, 0)                                                                                       \
-	STEP(1, lo, 1)                                                                                       \
-	STEP(2, q, 0)                                                                                        \
-	STEP(3, q, 1)                                                                                        \
-	STEP(4, q, 2)                                                                                        \
-	STEP(5, hi, 0)                                                                                       \
-	STEP(6, hi, 1)                                                                                       \
-	STEP(7, hi, 2)
+/* k 0 to 3 of a word stand at bits 0, 8, 16 and 24, k 4 to 7 four bits higher; k ascends in every sum.
+ * A nibble at bits b..b+3 under the exponent of 2^(23-b) reads as 2^(23-b) + q; taking away
+ * 2^(23-b) + z leaves q - z exactly.  Constants for b = 0, 8 and 16 serve all eight, after shifts by 4 and 8
+ * that are made when they are needed: registers are short. */
 
 struct awq_consts {
 	vq mask[3], magic[3];
@@ -156,16 +148,16 @@ struct awq_consts {
 VFN struct awq_consts awq_consts(void)
 {
 	return (struct awq_consts){
-		{vq_set1(0xf00), vq_set1(0xf000), vq_set1(0xf0000)},
-		{vq_set1(0x47000000), vq_set1(0x45000000), vq_set1(0x43000000)},
+		{vq_set1(0xf), vq_set1(0xf00), vq_set1(0xf0000)},
+		{vq_set1(0x4b000000), vq_set1(0x47000000), vq_set1(0x43000000)},
 	};
 }
 
 VFN void awq_zeros(vf z[3], const unsigned char *head)
 {
 	vf z0 = v_load_u8(head + 32);
-	z[0] = v_add(v_set1(32768), z0);
-	z[1] = v_add(v_set1(2048), z0);
+	z[0] = v_add(v_set1(8388608), z0);
+	z[1] = v_add(v_set1(32768), z0);
 	z[2] = v_add(v_set1(128), z0);
 }
 
@@ -174,22 +166,33 @@ VFN vf awq_scale(const unsigned char *head)
 	return v_load_f16((const uint16_t *)(const void *)head);
 }
 
-/* c[m][tile] = scale * (sum over the group's k's, ascending, of x[k][m] * (q - z)) + c */
-VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t tile_bytes, int len,
-		   const float *x, float *c, size_t c_stride, size_t ahead)
+struct awq_args {
+	const unsigned char *heads, *lines; /* of the first tile wanted; heads lie AWQ_HEAD apart, lines 64 */
+	size_t step;                        /* from a line to the next */
+	size_t ahead;                       /* to the next group */
+	int len;
+	const float *x;
+	float *c;
+	size_t c_stride;
+};
+
+/* c[m][tile] = scale * (sum over the group's k's, ascending, of x[k][m] * (q - z)) + c.
+ * Four tiles at once read one ascending stream, where prefetch instructions cost more than they gain; fewer
+ * come back for what they left out (INNER_AHEAD). */
+VFN void awq_group(const int tn, const int m, const struct awq_args *a)
 {
 	const struct awq_consts n = awq_consts();
 	vf acc[4][INNER_ROWS], z[4][3];
 	UNROLL for (int v = 0; v < tn; v++)
 	{
-		awq_zeros(z[v], w + (size_t)v * tile_bytes);
-		v_prefetch(w + (size_t)v * tile_bytes + ahead);
+		awq_zeros(z[v], a->heads + (size_t)v * AWQ_HEAD);
 		UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
 	}
-	const unsigned char *p = w + AWQ_HEAD;
+	const unsigned char *p = a->lines;
+	const float *x = a->x;
 	float last[8 * INNER_ROWS];
-	for (int left = len; left > 0; left -= 8) {
-		vq q[4], lo[4], hi[4];
+	for (int left = a->len; left > 0; left -= 8) {
+		vq q[4], t[4];
 		if (left < 8) { /* a group of fewer than 8 rows left: 0 for the missing ones */
 			memset(last, 0, sizeof last);
 			memcpy(last, x, (size_t)(left * m) * sizeof *x);
@@ -197,10 +200,9 @@ VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t til
 		}
 		UNROLL for (int v = 0; v < tn; v++)
 		{
-			q[v] = vq_load(p + (size_t)v * tile_bytes);
-			lo[v] = vq_shl8(q[v]);
-			hi[v] = vq_shr12(q[v]);
-			v_prefetch(p + (size_t)v * tile_bytes + ahead);
+			q[v] = vq_load(p + (size_t)v * 64);
+			if (INNER_AHEAD)
+				v_prefetch(p + (size_t)v * 64 + a->ahead);
 		}
 		/* All tiles take a k before the next k, so that a value of x is broadcast for all
 		 * of them and forgotten. */
@@ -215,43 +217,40 @@ VFN void awq_group(const int tn, const int m, const unsigned char *w, size_t til
 			UNROLL for (int v = 0; v < tn; v++) acc[v][r] = v_fma(xv, wv[v], acc[v][r]);         \
 		}                                                                                            \
 	}
-		AWQ_EACH(STEP)
+		STEP(0, q, 0)
+		STEP(1, q, 1)
+		STEP(2, q, 2)
+		UNROLL for (int v = 0; v < tn; v++) t[v] = vq_shr8(q[v]);
+		STEP(3, t, 2)
+		UNROLL for (int v = 0; v < tn; v++) t[v] = vq_shr4(q[v]);
+		STEP(4, t, 0)
+		STEP(5, t, 1)
+		STEP(6, t, 2)
+		UNROLL for (int v = 0; v < tn; v++) t[v] = vq_shr8(t[v]);
+		STEP(7, t, 2)
 #undef STEP
-		p += 64;
+		p += a->step;
 		x += 8 * m;
 	}
 	UNROLL for (int v = 0; v < tn; v++)
 	{
-		vf scale = awq_scale(w + (size_t)v * tile_bytes);
+		vf scale = awq_scale(a->heads + (size_t)v * AWQ_HEAD);
 		UNROLL for (int r = 0; r < m; r++)
 		{
-			float *out = c + (size_t)r * c_stride + v * 16;
+			float *out = a->c + (size_t)r * a->c_stride + v * 16;
 			v_store(out, v_fma(scale, acc[v][r], v_load(out)));
 		}
 	}
 }
 
-struct awq_args {
-	const unsigned char *w;
-	size_t tile_bytes;
-	int len;
-	const float *x;
-	float *c;
-	size_t c_stride;
-	size_t ahead;
-};
-
 static void awq_rows(int tn, int m, const struct awq_args *a)
 {
 	if (tn == 4) {
-		ROW_SWITCH(m, INNER_AWQ4,
-			   awq_group(4, M, a->w, a->tile_bytes, a->len, a->x, a->c, a->c_stride, a->ahead))
+		ROW_SWITCH(m, INNER_AWQ4, awq_group(4, M, a))
 	} else if (tn == 2) {
-		ROW_SWITCH(m, INNER_AWQ2,
-			   awq_group(2, M, a->w, a->tile_bytes, a->len, a->x, a->c, a->c_stride, a->ahead))
+		ROW_SWITCH(m, INNER_AWQ2, awq_group(2, M, a))
 	} else {
-		ROW_SWITCH(m, INNER_ROWS,
-			   awq_group(1, M, a->w, a->tile_bytes, a->len, a->x, a->c, a->c_stride, a->ahead))
+		ROW_SWITCH(m, INNER_ROWS, awq_group(1, M, a))
 	}
 }
 
@@ -307,25 +306,27 @@ static void tile_awq(const struct cpu_tile *t)
 	const unsigned char *w = t->w;
 	for (int k0 = 0; k0 < t->k; k0 += t->group) {
 		int len = t->k - k0 < t->group ? t->k - k0 : t->group;
-		size_t tile_bytes = AWQ_HEAD + (size_t)(len + 7) / 8 * 64;
+		const unsigned char *lines = w + (size_t)t->tiles * AWQ_HEAD;
+		const size_t line = (size_t)t->tiles * 64;
 		for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
 			int m = row_block(t->n_rows, t->n_row_blocks, b);
 			int step = tiles_at_once(t->tn, m, INNER_AWQ4, INNER_AWQ2);
 			for (int v = 0; v < t->tn; v += step) {
 				struct awq_args a = {
-					.w = w + (size_t)(t->t0 + v) * tile_bytes,
-					.tile_bytes = tile_bytes,
+					.heads = w + (size_t)(t->t0 + v) * AWQ_HEAD,
+					.lines = lines + (size_t)(t->t0 + v) * 64,
+					.step = line,
+					.ahead = (size_t)t->tiles * AWQ_HEAD + (size_t)(len + 7) / 8 * line,
 					.len = len,
 					.x = t->x + (size_t)r0 * (size_t)t->k + (size_t)k0 * (size_t)m,
 					.c = t->c + (size_t)r0 * (size_t)t->tn * 16 + v * 16,
 					.c_stride = (size_t)t->tn * 16,
-					.ahead = (size_t)t->tiles * tile_bytes,
 				};
 				awq_rows(step, m, &a);
 			}
 			r0 += m;
 		}
-		w += (size_t)t->tiles * tile_bytes;
+		w = lines + (size_t)(len + 7) / 8 * line;
 	}
 }
 

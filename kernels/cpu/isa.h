@@ -27,8 +27,15 @@ enum {
 /* Packed weights.  Outputs lie in tiles of 16, up to four tiles side by side in a block (the
  * last block of a part has 1, 2 or 4), so that one vector holds 16 outputs at one k:
  *   F32, F16, BF16   block: [k][tiles][16]
- *   AWQ4             block: [group][tiles][ head | word k/8: [16] uint32 ]
- *                    nibble j of a word is q at k + j; head: scales F16 [16], zeros uint8 [16]
+ *   AWQ4             block: [group][ [tiles] head | line k/8: [tiles][16] uint32 ]
+ *                    head: scales F16 [16], zeros uint8 [16]
+ *
+ *     nibble of a word, from the least significant     0   1   2   3   4   5   6   7
+ *     q at k +                                         0   4   1   5   2   6   3   7
+ *
+ * A block is read as one ascending stream: the lines of its tiles lie side by side, and no tile is a
+ * stream of its own (four streams were read at half of the speed).  The low nibbles of a word's bytes are
+ * four k in a row, the high nibbles the next four: what a dot product of bytes takes.
  * Packed rows: row block b holds rows r0..r0+m as [k][m]. */
 struct cpu_tile {
 	enum kern_dtype dtype;

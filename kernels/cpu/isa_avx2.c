@@ -13,6 +13,7 @@
 #define INNER_ROWS4 1
 #define INNER_AWQ2  1
 #define INNER_AWQ4  0
+#define INNER_AHEAD 1
 #include "kernels/cpu/inner.h"
 
 /* Every CPU with AVX2 and FMA has F16C, which not every compiler can test by name. */

@@ -13,6 +13,7 @@
 #define INNER_ROWS4 4
 #define INNER_AWQ2  3 /* 6 accumulators, 6 zeros, 6 constants, 6 words */
 #define INNER_AWQ4  2
+#define INNER_AHEAD 0
 #include "kernels/cpu/inner.h"
 
 const struct cpu_isa *cpu_isa_avx512(void)

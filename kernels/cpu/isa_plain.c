@@ -9,6 +9,7 @@
 #define INNER_ROWS4 0
 #define INNER_AWQ2  0
 #define INNER_AWQ4  0
+#define INNER_AHEAD 0
 #include "kernels/cpu/inner.h"
 
 const struct cpu_isa *cpu_isa_plain(void)

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "kernels/codes.h"
 #include "kernels/half.h"
 
 static size_t dtype_bytes(enum kern_dtype t)
@@ -31,26 +32,11 @@ static size_t tile_bytes(enum kern_dtype dtype, int k, int group)
 	return dtype == KERN_AWQ4 ? awq_tile_bytes(k, group) : (size_t)k * LANES_N * dtype_bytes(dtype);
 }
 
-static uint32_t get32(const void *base, size_t i)
-{
-	uint32_t v;
-	memcpy(&v, (const unsigned char *)base + i * 4, 4);
-	return v;
-}
-
-/* where column c of eight stands in a stored word */
-static const int awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-
-static uint32_t awq_at(const void *words, size_t row, int n, int col)
-{
-	return get32(words, row * (size_t)(n / 8) + (size_t)col / 8) >> (4 * awq_nibble[col & 7]) & 15;
-}
-
 struct pack_job {
 	const struct kern_linear_src *src;
 	const struct kern_linear_part *from;
 	const struct cpu_part *to;
-	int group;
+	const struct kern_codes *codes; /* of a quantized part */
 };
 
 static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out)
@@ -70,37 +56,49 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	}
 }
 
-static void pack_awq_tile(const struct pack_job *j, int g, int k0, int len, int col0, unsigned char *out)
+/* One group of one tile: its head, and its lines, which lie step bytes apart. */
+static void pack_codes_tile(const struct kern_codes *c, const struct kern_code_rows *r, int g, int row0,
+			    int rows, unsigned char *head, unsigned char *lines, size_t step)
 {
-	const int n = j->to->n, cols = n - col0 < LANES_N ? n - col0 : LANES_N;
-	for (int c = 0; c < cols; c++) {
-		memcpy(out + c * 2,
-		       (const unsigned char *)j->from->scales +
-			       ((size_t)g * (size_t)n + (size_t)(col0 + c)) * 2,
-		       2);
-		out[32 + c] = (unsigned char)awq_at(j->from->qzeros, (size_t)g, n, col0 + c);
+	const int groups = codes_groups(c), k0 = g * c->group;
+	const int len = c->k - k0 < c->group ? c->k - k0 : c->group;
+	for (int n = 0; n < rows; n++) {
+		const size_t at = (size_t)(row0 + n) * (size_t)groups + (size_t)g;
+		uint16_t scale = 0;
+		const bool exact = half_to_f16(r->d[at], &scale);
+		assert(exact && r->scale[at] == 1 && r->offset[at] >= 0 && r->offset[at] < 16);
+		memcpy(head + n * 2, &scale, 2);
+		head[32 + n] = (unsigned char)r->offset[at];
 	}
-	for (int k = 0; k < len; k += 8) {
-		uint32_t word[LANES_N] = {0};
-		for (int i = 0; i < 8 && k + i < len; i++)
-			for (int c = 0; c < cols; c++)
-				word[c] |= awq_at(j->from->w, (size_t)(k0 + k + i), n, col0 + c) << (4 * i);
-		memcpy(out + AWQ_HEAD + (size_t)k * 8, word, sizeof word);
-	}
+	for (int k = 0; k < len; k += 8, lines += step)
+		for (int n = 0; n < rows; n++) {
+			const uint8_t *code = r->code + (size_t)(row0 + n) * (size_t)c->k + k0 + k;
+			uint32_t word = 0;
+			for (int i = 0; i < 8 && k + i < len; i++)
+				word |= (uint32_t)(code[i] & 15) << (i < 4 ? 8 * i : 8 * (i - 4) + 4);
+			memcpy(lines + n * 4, &word, 4);
+		}
 }
 
-static void pack_awq_block(const struct pack_job *j, int b, unsigned char *out)
+static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out)
 {
-	const int k = j->src->k, group = j->group, tiles = cpu_part_tiles(j->to, b);
-	for (int g = 0; g * group < k; g++) {
-		int len = k - g * group < group ? k - g * group : group;
-		for (int t = 0; t < tiles; t++) {
-			int col0 = b * BLOCK_N + t * LANES_N;
-			if (col0 < j->to->n)
-				pack_awq_tile(j, g, g * group, len, col0, out);
-			out += AWQ_HEAD + (size_t)(len + 7) / 8 * 64;
+	const struct kern_codes *c = j->codes;
+	const int tiles = cpu_part_tiles(j->to, b), n0 = b * BLOCK_N;
+	const int n = c->n - n0 < BLOCK_N ? c->n - n0 : BLOCK_N;
+	const size_t step = (size_t)tiles * 64;
+	struct kern_code_rows r;
+	codes_rows_new(&r, c, n);
+	c->read(c, n0, n0 + n, &r);
+	for (int g = 0; g < codes_groups(c); g++) {
+		int len = c->k - g * c->group < c->group ? c->k - g * c->group : c->group;
+		for (int t = 0; t * LANES_N < n; t++) {
+			int rows = n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N;
+			pack_codes_tile(c, &r, g, t * LANES_N, rows, out + t * AWQ_HEAD,
+					out + tiles * AWQ_HEAD + t * 64, step);
 		}
+		out += (size_t)tiles * AWQ_HEAD + (size_t)(len + 7) / 8 * step;
 	}
+	codes_rows_free(&r);
 }
 
 static void pack_task(void *arg, int task, int thread)
@@ -109,9 +107,22 @@ static void pack_task(void *arg, int task, int thread)
 	unsigned char *out = j->to->w + (size_t)task * j->to->block_bytes;
 	(void)thread;
 	if (j->to->dtype == KERN_AWQ4)
-		pack_awq_block(j, task, out);
+		pack_codes_block(j, task, out);
 	else
 		pack_dense_block(j, task, out);
+}
+
+static int check_codes(const struct kern_linear_src *src, const struct kern_codes *c, char *why, size_t why_n)
+{
+	if (c->k != src->k || c->n <= 0 || c->group <= 0 || c->super % c->group)
+		return err_why(why, why_n, -EINVAL, "%s: codes of %d x %d in groups of %d", src->name, c->n,
+			       c->k, c->group);
+	if (c->bits > 4 || c->minimums || c->table || c->perm || c->super != c->group ||
+	    c->d_type != KERN_F16)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: the CPU takes codes of 4 bits with zeros and one F16 scale per group",
+			       src->name);
+	return 0;
 }
 
 static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
@@ -119,6 +130,8 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 	const struct kern_linear_part *p = &src->parts[i];
 	if (p->n <= 0 || !p->w)
 		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
+	if (p->dtype == KERN_CODES)
+		return check_codes(src, p->w, why, why_n);
 	if (p->dtype != KERN_F32 && p->dtype != KERN_F16 && p->dtype != KERN_BF16 && p->dtype != KERN_AWQ4)
 		return err_why(why, why_n, -ENOTSUP,
 			       "%s: weights of type %d are not known to the CPU kernels", src->name,
@@ -138,9 +151,9 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 		     int i, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
-	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
+	*q = (struct cpu_part){.dtype = p->dtype == KERN_CODES ? KERN_AWQ4 : p->dtype, .n = p->n, .n0 = w->n};
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
-	size_t tile = tile_bytes(p->dtype, w->k, w->group);
+	size_t tile = tile_bytes(q->dtype, w->k, w->group);
 	q->block_bytes = tile * BLOCK_TILES;
 	size_t weights = q->block_bytes * (size_t)(q->n_blocks - 1) +
 			 tile * (size_t)cpu_part_tiles(q, q->n_blocks - 1);
@@ -178,7 +191,12 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 			return e;
 		w->n_parts++;
 		w->n += q->n;
-		struct pack_job j = {.src = src, .from = &src->parts[i], .to = q, .group = w->group};
+		struct kern_codes awq;
+		struct pack_job j = {.src = src, .from = &src->parts[i], .to = q, .codes = src->parts[i].w};
+		if (src->parts[i].dtype == KERN_AWQ4) {
+			codes_awq(&awq, &src->parts[i], w->k, w->group);
+			j.codes = &awq;
+		}
 		cpu_run(w->dev, q->n_blocks, (int64_t)q->n * w->k, pack_task, &j);
 	}
 	return 0;

@@ -168,14 +168,14 @@ VFN vq vq_load(const void *p)
 	return (vq){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)p + 1)};
 }
 
-VFN vq vq_shl8(vq a)
+VFN vq vq_shr8(vq a)
 {
-	return (vq){_mm256_slli_epi32(a.lo, 8), _mm256_slli_epi32(a.hi, 8)};
+	return (vq){_mm256_srli_epi32(a.lo, 8), _mm256_srli_epi32(a.hi, 8)};
 }
 
-VFN vq vq_shr12(vq a)
+VFN vq vq_shr4(vq a)
 {
-	return (vq){_mm256_srli_epi32(a.lo, 12), _mm256_srli_epi32(a.hi, 12)};
+	return (vq){_mm256_srli_epi32(a.lo, 4), _mm256_srli_epi32(a.hi, 4)};
 }
 
 VFN vq vq_set1(uint32_t a)

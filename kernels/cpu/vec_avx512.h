@@ -148,14 +148,14 @@ VFN vq vq_load(const void *p)
 	return _mm512_loadu_si512(p);
 }
 
-VFN vq vq_shl8(vq a)
+VFN vq vq_shr8(vq a)
 {
-	return _mm512_slli_epi32(a, 8);
+	return _mm512_srli_epi32(a, 8);
 }
 
-VFN vq vq_shr12(vq a)
+VFN vq vq_shr4(vq a)
 {
-	return _mm512_srli_epi32(a, 12);
+	return _mm512_srli_epi32(a, 4);
 }
 
 VFN vq vq_set1(uint32_t a)

@@ -160,14 +160,14 @@ VFN vq vq_load(const void *p)
 	return r;
 }
 
-VFN vq vq_shl8(vq a)
+VFN vq vq_shr8(vq a)
 {
-	return a << 8;
+	return a >> 8;
 }
 
-VFN vq vq_shr12(vq a)
+VFN vq vq_shr4(vq a)
 {
-	return a >> 12;
+	return a >> 4;
 }
 
 VFN vq vq_set1(uint32_t a)

@@ -123,9 +123,14 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 		return err_why(why, why_n, -EINVAL,
 			       "a device needs max_rows, max_seqs, max_logits, max_context and "
 			       "max_blocks_per_seq of at least 1");
-	if (a->compute == KERN_COMPUTE_INT8)
+	if (a->compute == KERN_COMPUTE_INT8 || a->compute == KERN_COMPUTE_INT16)
 		return err_why(why, why_n, -ENOTSUP,
-			       "compute mode int8 is not built for CUDA: its operands are f16 or bf16");
+			       "compute mode %s is not built for CUDA: its operands are f16 or bf16",
+			       a->compute == KERN_COMPUTE_INT8 ? "int8" : "int16");
+	if (a->head == KERN_HEAD_INT8)
+		return err_why(why, why_n, -ENOTSUP, "a head in int8 is not built for CUDA");
+	if (a->kv != KERN_KV_MODE)
+		return err_why(why, why_n, -ENOTSUP, "CUDA keeps K and V in the type of its operands");
 	return 0;
 }
 
@@ -239,6 +244,13 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	out->head_step = 8;
 }
 
+/* Operands are values: dense rows of F16 or BF16. */
+static size_t operand_bytes(struct kern_dev *d, int n_rows, int width)
+{
+	(void)d;
+	return (size_t)n_rows * (size_t)width * 2;
+}
+
 /* ---- the table ---- */
 
 extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cuda_ops = {
@@ -265,6 +277,7 @@ extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cud
 	.upload = upload,
 	.download = download,
 	.copy = copy,
+	.operand_bytes = operand_bytes,
 	.linear_load = cuda_linear_load,
 	.linear_free = cuda_linear_free,
 	.linear_bytes = cuda_linear_bytes,

@@ -135,4 +135,15 @@ Test(device, what_cannot_be_opened_is_refused_with_the_reason)
 	a.compute = KERN_COMPUTE_INT8;
 	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
 	cr_assert(strstr(why, "int8") && d == NULL, "%s", why);
+	a.compute = KERN_COMPUTE_INT16;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "int16") && d == NULL, "%s", why);
+	a.compute = KERN_COMPUTE_F32;
+	a.head = KERN_HEAD_INT8;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "head") && d == NULL, "%s", why);
+	a.head = KERN_HEAD_MODE;
+	a.kv = KERN_KV_INT8;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "K and V") && d == NULL, "%s", why);
 }

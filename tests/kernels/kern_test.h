@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernels/codes.h"
 #include "kernels/half.h"
 #include "kernels/kern.h"
 

@@ -52,17 +52,21 @@ Test(kern, missing_cuda_kernels_name_the_remedy)
 		  why);
 }
 
-Test(kern, unbuilt_compute_modes_are_refused_by_name)
+Test(kern, unbuilt_modes_and_types_are_refused_by_name)
 {
+	static const struct {
+		struct kern_open_args a;
+		const char *word;
+	} cases[] = {{{.index = -1, .compute = KERN_COMPUTE_BF16}, "bf16"},
+		     {{.index = -1, .compute = KERN_COMPUTE_INT16}, "int16"},
+		     {{.index = -1, .compute = KERN_COMPUTE_INT8}, "int8"},
+		     {{.index = -1, .head = KERN_HEAD_INT8}, "head"},
+		     {{.index = -1, .kv = KERN_KV_INT8}, "K and V"}};
 	char why[256];
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_BF16}, why,
-			       sizeof why),
-		     -ENOTSUP);
-	cr_assert(strstr(why, "bf16"), "%s", why);
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .compute = KERN_COMPUTE_INT8}, why,
-			       sizeof why),
-		     -ENOTSUP);
-	cr_assert(strstr(why, "int8"), "%s", why);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		cr_assert_eq(open_with(cases[i].a, why, sizeof why), -ENOTSUP);
+		cr_assert(strstr(why, cases[i].word), "%s", why);
+	}
 }
 
 Test(kern, wrong_arguments_are_refused)

@@ -473,6 +473,85 @@ Test(linear, every_16_bit_float_is_widened_exactly)
 	free(y);
 }
 
+/* Codes are read by ranges of outputs, in whatever way the table likes, and give the bits of the weights that
+ * they stand for. */
+static int ranges_read;
+
+static void read_and_count(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+{
+	struct kern_codes awq = *(const struct kern_codes *)c->from[0];
+	cr_assert(n0 >= 0 && n0 < n1 && n1 <= c->n);
+	__atomic_fetch_add(&ranges_read, 1, __ATOMIC_RELAXED);
+	awq.read(&awq, n0, n1, out);
+}
+
+Test(linear, codes_give_the_bits_of_what_they_were_read_from)
+{
+	static const struct {
+		int k, n, group;
+	} shapes[] = {{256, 136, 64}, {200, 40, 32}, {172, 176, 172}};
+	enum { ROWS = 13 };
+	if (!kt_on_cpu())
+		cr_skip_test("the CPU's table only");
+	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+		const int k = shapes[i].k, n = shapes[i].n;
+		struct kt_part awq = kt_part(KERN_AWQ4, k, n, shapes[i].group, true), part = awq;
+		struct kern_codes from, c;
+		float *x = rows_new(KERN_F32, ROWS, k), *want = kt_floats((size_t)(ROWS * n));
+		codes_awq(&from, &awq.part, k, shapes[i].group);
+		c = from;
+		c.read = read_and_count;
+		c.from[0] = &from;
+		part.part.dtype = KERN_CODES;
+		part.part.w = &c;
+		ranges_read = 0;
+		for (int way = 0; way < 2; way++) {
+			struct kt t;
+			kt_open_any(&t, 0, (struct kt_size){.threads = 2, .rows = ROWS});
+			float *y = kt_new(&t, sizeof *y * (size_t)(ROWS * n));
+			struct kern_linear *w =
+				kt_load(&t, k, shapes[i].group, &(struct kt_part *){way ? &part : &awq}, 1);
+			cr_assert_eq(t.ops->linear(t.s, w, y, x, ROWS, true), 0);
+			if (way)
+				kt_same(y, want, (size_t)(ROWS * n), "codes");
+			else
+				memcpy(want, y, sizeof *y * (size_t)(ROWS * n));
+			t.ops->linear_free(w);
+			kt_close(&t);
+		}
+		cr_assert_eq(ranges_read, (n + 63) / 64);
+		kt_part_fini(&awq);
+		free(x);
+		free(want);
+	}
+}
+
+Test(linear, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
+{
+	char why[256];
+	struct kt t;
+	struct kern_linear *w;
+	if (!kt_on_cpu())
+		cr_skip_test("the CPU's table only");
+	struct kt_part awq = kt_part(KERN_AWQ4, 64, 8, 32, false);
+	struct kern_codes c;
+	codes_awq(&c, &awq.part, 64, 32);
+	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 64, .group = 32, .n_parts = 1};
+	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 8, .w = &c};
+	kt_open_any(&t, 0, (struct kt_size){.rows = 1});
+	c.bits = 5;
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "layers.3.mlp.down"), "%s", why);
+	c.bits = 4;
+	c.k = 32;
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
+	c.k = 64;
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), 0, "%s", why);
+	t.ops->linear_free(w);
+	kt_close(&t);
+	kt_part_fini(&awq);
+}
+
 /* The AutoAWQ order by hand: column c of eight in nibble {0,4,1,5,2,6,3,7}[c]. */
 Test(linear, awq_nibbles_stand_in_autoawq_order)
 {

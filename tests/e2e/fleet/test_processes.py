@@ -385,7 +385,7 @@ def test_service_without_any_address_is_refused():
     assert r.returncode == 2 and "--http none and --jobs none" in r.stderr
 
 
-@pytest.mark.parametrize("option, words", [("compute", "f32, bf16, int8"), ("prefill", "mixed, separate"),
+@pytest.mark.parametrize("option, words", [("compute", "f32, bf16, int16, int8"), ("prefill", "mixed, separate"),
                                            ("preempt", "auto, swap, recompute")])
 def test_a_choice_that_is_not_one_is_refused_by_the_controller(option, words, tmp_path):
     """Before the model is read: there is none."""

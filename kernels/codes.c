@@ -1,0 +1,85 @@
+/* codes.c - readers of stored quantizations, range by range. */
+#include "kernels/codes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/half.h"
+
+int codes_groups(const struct kern_codes *c)
+{
+	return (c->k + c->group - 1) / c->group;
+}
+
+int codes_supers(const struct kern_codes *c)
+{
+	return (c->k + c->super - 1) / c->super;
+}
+
+void codes_rows_new(struct kern_code_rows *r, const struct kern_codes *c, int n)
+{
+	const size_t rows = (size_t)n, groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
+	*r = (struct kern_code_rows){
+		.code = xmalloc(rows * (size_t)c->k),
+		.scale = xmalloc(rows * groups * sizeof *r->scale),
+		.offset = xmalloc(rows * groups * sizeof *r->offset),
+		.d = xmalloc(rows * supers * sizeof *r->d),
+		.dmin = c->minimums ? xmalloc(rows * supers * sizeof *r->dmin) : NULL,
+	};
+}
+
+void codes_rows_free(struct kern_code_rows *r)
+{
+	free(r->code);
+	free(r->scale);
+	free(r->offset);
+	free(r->d);
+	free(r->dmin);
+}
+
+/* ---- AWQ ---- */
+
+/* column c of eight is at nibble awq_nibble[c] of a stored word */
+static const int awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static uint32_t awq_word(const void *words, int row, int n, int col)
+{
+	uint32_t v;
+	const size_t at = (size_t)row * (size_t)(n / 8) + (size_t)col / 8;
+	memcpy(&v, (const unsigned char *)words + at * 4, 4);
+	return v;
+}
+
+static void awq_read(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+{
+	const int groups = codes_groups(c);
+	const size_t k = (size_t)c->k;
+	for (int i = 0; i < c->k; i++)
+		for (int col = n0; col < n1;) {
+			uint32_t w = awq_word(c->from[0], i, c->n, col);
+			uint8_t *to = out->code + (size_t)(col - n0) * k + (size_t)i;
+			for (int end = col / 8 * 8 + 8; col < end && col < n1; col++, to += k)
+				*to = w >> (4 * awq_nibble[col & 7]) & 15;
+		}
+	for (int col = n0; col < n1; col++)
+		for (int g = 0; g < groups; g++) {
+			const size_t at = (size_t)(col - n0) * (size_t)groups + (size_t)g;
+			const uint32_t z = awq_word(c->from[1], g, c->n, col) >> (4 * awq_nibble[col & 7]);
+			out->scale[at] = 1;
+			out->offset[at] = z & 15;
+			out->d[at] = half_load(c->from[2], KERN_F16, (size_t)g * (size_t)c->n + (size_t)col);
+		}
+}
+
+void codes_awq(struct kern_codes *c, const struct kern_linear_part *p, int k, int group)
+{
+	*c = (struct kern_codes){.n = p->n,
+				 .k = k,
+				 .bits = 4,
+				 .group = group,
+				 .super = group,
+				 .d_type = KERN_F16,
+				 .read = awq_read,
+				 .from = {p->w, p->qzeros, p->scales}};
+}
