@@ -68,6 +68,8 @@ if [ "$only" != e2e ]; then
 		done
 		program "unit/worker/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/worker/test_model" \
 			--filter 'model/@(stories_bf16*|tiny*)'
+		program "kernels/test_linear, 132 multiprocessors, interleaved" \
+			env QUERN_CUDASIM_SMS=132 QUERN_CUDASIM_RESIDENT=0 "$build/tests/kernels/test_linear"
 		# Some of them with the detector of races; make cudarace has all.
 		race=$(cd "$build" && pwd)/lib/libquern-cudarace.so
 		if [ -e "$race" ]; then

@@ -2,13 +2,13 @@
  *
  * Kernels use nothing of the machine but what is declared here and plain C++: the same .cu file
  * compiles with nvcc, and with the host's compiler where QUERN_CUDASIM is defined
- * (tests/cudasim/: blocks run one after another, threads as fibres).  What the emulator adds:
- * cp.async arrives at its wait only, shared memory starts poisoned, addresses are checked.
+ * (tests/cudasim/: threads as fibres, blocks in any order, alone or several at a time).  What the emulator
+ * adds: cp.async arrives at its wait only, shared memory starts poisoned, addresses are checked.
  *
  * Rules for kernels, so that both forms run them:
  *  - Shared memory is dynamic only: kern_smem(), sized by the launch, 16-byte aligned (128 on the
  *    device).
- *  - Blocks never wait for one another (the emulator runs them in turn, in any order); the last
+ *  - Blocks never wait for one another (the emulator may run them in turn, in any order); the last
  *    block to arrive at a counter may do what is left.
  *  - Warp operations name full warps; no lane has left the kernel when one is called.
  *  - Numbers that must be the same everywhere use the *_rn forms: nothing is contracted.

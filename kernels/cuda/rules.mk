@@ -2,7 +2,7 @@
 #   make cuda      build/lib/libquern-cuda.so, where nvcc is there; says so where it is not
 #   make cudasim   the kernel tests on the emulated device (no GPU, no nvcc)
 #   make cudarace  the same with a detector of races at every access (tests/cudasim/race.h); a short form of it is
-#                  in make check
+#                  in make check; SEED= is what the order of blocks and threads is drawn from
 
 NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
 CXX  ?= g++
@@ -121,6 +121,8 @@ $(BUILD)/gpu/bench_step: $(addprefix $(BUILD)/obj/tests/gpu/,bench_step.o step_p
 
 SIMFLAGS = -std=c++20 -O2 -g -fPIC -ffp-contract=off -I. -Itests/cudasim -I$(BUILD)/gen -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
 	-Wno-unknown-pragmas -Wno-unused-function $(WERROR) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+# A pointer that is not aligned to its type is an error on the device; the emulator has what the compiler calls.
+ALIGNFLAGS := -fsanitize=alignment -fno-sanitize-recover=alignment
 SRC_sim  := $(filter-out tests/cudasim/test_%,$(wildcard tests/cudasim/*.cc))
 OBJ_sim  := $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o) $(SRC_sim:%.cc=$(BUILD)/obj/sim/%.o)
 # What the stand-in for NCCL needs, as code that can stand in a shared object.
@@ -129,23 +131,28 @@ SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
 
 # Accesses as they are written: no vectors made of several.
-RACEFLAGS := -DCUDASIM_RACE -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -fno-tree-vectorize \
+RACEFLAGS := -DCUDASIM_RACE -fsanitize=thread $(ALIGNFLAGS) --param tsan-instrument-func-entry-exit=0 -fno-tree-vectorize \
 	-fno-tree-slp-vectorize
 
 objects: $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o)
 cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(if $(SAN),,$(BUILD)/lib/libquern-cudarace.so $(BUILD)/tests/cudarace/test_race)
+SEED ?= 0
 cudarace: $(BUILD)/lib/libquern-cudarace.so $(BUILD)/tests/cudarace/test_race $(TABLETESTS) \
 		$(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead)
 	@$(BUILD)/tests/cudarace/test_race
-	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudarace.so; \
+	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudarace.so QUERN_CUDASIM_SEED=$(SEED); \
 	for t in $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead); do \
-		printf '%5s %s\n' RACE $$t; $$t --timeout 3600 || exit 1; done
+		printf '%5s %s\n' RACE $$t; $$t --timeout 3600 || exit 1; done; \
+	printf '%5s %s, 132 multiprocessors\n' RACE kernels/test_linear; \
+	QUERN_CUDASIM_SMS=132 $(BUILD)/tests/kernels/test_linear --timeout 3600
 cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens)
 	@for t in $(SIMTESTS); do printf '%5s %s\n' SIM $$t; $$t || exit 1; done
 	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudasim.so; \
 	for t in $(TABLETESTS); do printf '%5s %s, whole\n' SIM $$t; QUERN_TEST_LONG=1 $$t --timeout 1200 || exit 1; done; \
 	for t in $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens); do \
 		printf '%5s %s\n' SIM $$t; $$t --timeout 900 || exit 1; done; \
+	for t in $(TABLETESTS); do printf '%5s %s, 132 multiprocessors, interleaved\n' SIM $$t; \
+		QUERN_CUDASIM_SMS=132 QUERN_CUDASIM_RESIDENT=0 $$t --timeout 1200 || exit 1; done; \
 	printf '%5s %s, --fast\n' SIM unit/worker/test_model; QUERN_TEST_FAST=1 $(BUILD)/tests/unit/worker/test_model --timeout 900
 
 # The kernels once more, with a call at each access to memory: tests/cudasim/race.h.
@@ -181,7 +188,7 @@ $(OBJ_sim): kernels/cuda/rules.mk
 $(BUILD)/obj/sim/%.o: %.cu
 	@mkdir -p $(@D)
 	$(say) SIM $<
-	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -x c++ -c $< -o $@
+	$(Q)$(CXX) $(SIMFLAGS) $(if $(SAN),,$(ALIGNFLAGS)) -MMD -MP -x c++ -c $< -o $@
 
 $(BUILD)/obj/sim/%.o: %.cc
 	@mkdir -p $(@D)
@@ -198,7 +205,7 @@ $(BUILD)/obj/tests/cudasim/%.o: FLAGS += -DQUERN_CUDASIM
 $(BUILD)/obj/tests/cudasim/%.o: tests/cudasim/%.cc
 	@mkdir -p $(@D)
 	$(say) CXX $<
-	$(Q)$(CXX) $(SIMFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(CXX) $(SIMFLAGS) $(if $(SAN),,$(ALIGNFLAGS)) -MMD -MP -c $< -o $@
 
 $(SIMTESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_sim) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)

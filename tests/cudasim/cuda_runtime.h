@@ -21,19 +21,19 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 
-struct uint2 {
+struct alignas(8) uint2 {
 	uint32_t x, y;
 };
 struct alignas(16) uint4 {
 	uint32_t x, y, z, w;
 };
-struct int2 {
+struct alignas(8) int2 {
 	int x, y;
 };
 struct alignas(16) int4 {
 	int x, y, z, w;
 };
-struct float2 {
+struct alignas(8) float2 {
 	float x, y;
 };
 struct alignas(16) float4 {

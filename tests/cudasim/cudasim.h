@@ -9,12 +9,28 @@
 extern "C" {
 #endif
 
-/* The order of blocks and threads from now on. */
+/* The order of blocks and threads from now on; at the start, QUERN_CUDASIM_SEED or 0.  What ends the process
+ * names the seed and the launch. */
 void cudasim_seed(uint64_t seed);
+/* How many blocks may be resident together, from now on: 1, one after another; 0, what the multiprocessors
+ * hold, at most CUDASIM_RESIDENT_MAX.  At the start QUERN_CUDASIM_RESIDENT, or CUDASIM_RESIDENT. */
+void cudasim_resident(int most);
+enum {
+	CUDASIM_RESIDENT_MAX = 16,
+#ifdef CUDASIM_RACE
+	CUDASIM_RESIDENT = 0,
+#else
+	CUDASIM_RESIDENT = 1,
+#endif
+};
+/* Multiprocessors of devices that are opened from now on; at the start QUERN_CUDASIM_SMS, or 6. */
+void cudasim_sms(int n);
 
 /* What was done so far. */
 struct cudasim_counters {
 	uint64_t launches, blocks, switches, mmas;
+	uint64_t interleaved;             /* launches with several blocks resident */
+	uint64_t refills;                 /* cp.async to where the block has copied before */
 	uint64_t graphs;                  /* launched */
 	uint64_t host_calls;              /* host functions called */
 	uint64_t live_bytes, live_pieces; /* of device memory */

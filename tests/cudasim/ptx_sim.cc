@@ -132,9 +132,11 @@ void cudasim_warp_sync(void)
 
 uint32_t cudasim_exchange(uint32_t *p, uint32_t (*become)(uint32_t was, uint32_t v), uint32_t v)
 {
+	cudasim_yield();
 	const uint32_t was = *p;
 	race_atomic(p, sizeof *p);
 	*p = become(was, v);
+	cudasim_yield();
 	return was;
 }
 

@@ -350,11 +350,12 @@ KERN_DEV void named_sync(int barrier, int n_threads)
 	cudasim_barrier(barrier, n_threads);
 }
 
-/* ---- between blocks, which run one after another ---- */
+/* ---- between blocks ---- */
 
 KERN_DEV void fence_device(void)
 {
 	race_fence();
+	cudasim_yield();
 }
 
 uint32_t cudasim_exchange(uint32_t *p, uint32_t (*become)(uint32_t was, uint32_t v), uint32_t v);

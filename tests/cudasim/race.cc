@@ -36,8 +36,9 @@ struct release {
 
 typedef std::unordered_map<uint32_t, release> releases; /* by block */
 
-static struct {
-	uint32_t launch, blocks; /* count up */
+/* A block that is resident. */
+struct resident {
+	uint32_t serial; /* differs from that of all other blocks */
 	uint32_t block;
 	int n;
 	unsigned char *smem;
@@ -50,12 +51,19 @@ static struct {
 	uint32_t fence_vc[THREADS_MAX][WARPS_MAX];
 	bool fenced;
 	releases acquired;
-	std::unordered_map<const void *, releases> at; /* by address, of this launch */
 	std::vector<shared_cell> shared;
+};
+
+static resident slots[CUDASIM_RESIDENT_MAX];
+static resident *r = slots; /* of the thread that runs */
+
+static struct {
+	uint32_t launch, blocks;                       /* count up */
+	std::unordered_map<const void *, releases> at; /* by address, of this launch */
 	std::unordered_map<uintptr_t, std::unique_ptr<touch[]>> pages;
 	uintptr_t page;
 	touch *cells; /* of `page` */
-} r;
+} g;
 
 /* ---- order ---- */
 
@@ -63,10 +71,10 @@ static inline touch now(int t, uint32_t when)
 {
 	touch a;
 	a.when = when;
-	a.block = r.block;
-	a.warp_epoch = r.vc[t / LANES][t / LANES];
-	a.lane_epoch = r.lane_epoch[t / LANES];
-	a.own = r.own[t];
+	a.block = r->block;
+	a.warp_epoch = r->vc[t / LANES][t / LANES];
+	a.lane_epoch = r->lane_epoch[t / LANES];
+	a.own = r->own[t];
 	a.thread = (uint16_t)t;
 	return a;
 }
@@ -78,22 +86,22 @@ static inline bool is_before(const touch &a, int t)
 	if (a.thread == t)
 		return true;
 	if (v == w)
-		return a.lane_epoch != r.lane_epoch[w] || a.warp_epoch < r.vc[w][w];
-	return a.warp_epoch < r.vc[w][v];
+		return a.lane_epoch != r->lane_epoch[w] || a.warp_epoch < r->vc[w][w];
+	return a.warp_epoch < r->vc[w][v];
 }
 
 static bool is_acquired(const touch &a)
 {
-	auto it = r.acquired.find(a.block);
-	return it != r.acquired.end() &&
+	auto it = r->acquired.find(a.block);
+	return it != r->acquired.end() &&
 	       (a.warp_epoch < it->second.vc[a.thread / LANES] || a.own < it->second.own[a.thread]);
 }
 
 [[noreturn]] static void report(const char *what, const void *p, const touch &a)
 {
 	const unsigned char *q = (const unsigned char *)p;
-	if (q >= r.smem && q < r.smem + r.smem_bytes)
-		cudasim_fail("race at %td in shared memory: %s thread %d", q - r.smem, what, a.thread);
+	if (q >= r->smem && q < r->smem + r->smem_bytes)
+		cudasim_fail("race at %td in shared memory: %s thread %d", q - r->smem, what, a.thread);
 	cudasim_fail("race at device address %p: %s thread %d of block %u", p, what, a.thread, a.block);
 }
 
@@ -102,7 +110,7 @@ static bool is_acquired(const touch &a)
 /* Whether an access of an earlier block lies there: it counts as none. */
 static inline bool is_old(const touch &a)
 {
-	return a.when != r.blocks;
+	return a.when != r->serial;
 }
 
 static void shared_access(shared_cell &c, const void *p, int t, bool writes, bool atomic)
@@ -117,19 +125,19 @@ static void shared_access(shared_cell &c, const void *p, int t, bool writes, boo
 		if (!is_old(c.reads[i]) && !is_before(c.reads[i], t))
 			report("written, read by", p, c.reads[i]);
 	if (writes) {
-		c.write = now(t, r.blocks);
+		c.write = now(t, r->serial);
 		c.write.atomic = atomic;
 		return;
 	}
 	if (!is_old(c.reads[0]) && c.reads[0].thread / LANES != t / LANES)
 		c.reads[1] = c.reads[0];
-	c.reads[0] = now(t, r.blocks);
+	c.reads[0] = now(t, r->serial);
 }
 
 /* The cells of n bytes at p. */
 static shared_cell *cells_begin(const void *p)
 {
-	return &r.shared[(size_t)((const unsigned char *)p - r.smem) / GRAIN];
+	return &r->shared[(size_t)((const unsigned char *)p - r->smem) / GRAIN];
 }
 
 static shared_cell *cells_end(const void *p, size_t n)
@@ -148,7 +156,7 @@ void race_copy_begin(const void *dst, size_t n)
 void race_copy_done(const void *dst, size_t n)
 {
 	for (shared_cell *c = cells_begin(dst); c < cells_end(dst, n); c++)
-		c->write = now(cudasim_thread(), r.blocks);
+		c->write = now(cudasim_thread(), r->serial);
 }
 
 /* ---- device memory ---- */
@@ -157,14 +165,14 @@ void race_copy_done(const void *dst, size_t n)
 static touch *cell_at(uintptr_t p, bool make)
 {
 	const uintptr_t page = p / PAGE;
-	if (page != r.page || !r.cells) {
-		auto &found = r.pages[page];
+	if (page != g.page || !g.cells) {
+		auto &found = g.pages[page];
 		if (!found && make)
 			found.reset(new touch[PAGE / GRAIN]);
-		r.page = page;
-		r.cells = found.get();
+		g.page = page;
+		g.cells = found.get();
 	}
-	return r.cells ? r.cells + p % PAGE / GRAIN : nullptr;
+	return g.cells ? g.cells + p % PAGE / GRAIN : nullptr;
 }
 
 static void device_access(const void *p, size_t n, int t, bool writes, bool atomic)
@@ -174,12 +182,12 @@ static void device_access(const void *p, size_t n, int t, bool writes, bool atom
 		touch *c = cell_at(q, writes);
 		if (!c)
 			continue;
-		const bool old = c->when != r.launch, mine = c->block == r.block;
+		const bool old = c->when != g.launch, mine = c->block == r->block;
 		if (!old && !(atomic && c->atomic) && !(mine ? is_before(*c, t) : is_acquired(*c)))
 			report(writes ? "written, and before by" : "read, written by", p, *c);
 		if (!writes)
 			continue;
-		*c = now(t, r.launch);
+		*c = now(t, g.launch);
 		c->atomic = atomic;
 	}
 }
@@ -188,7 +196,7 @@ static void device_access(const void *p, size_t n, int t, bool writes, bool atom
 
 static inline bool is_shared(const void *p)
 {
-	return (const unsigned char *)p >= r.smem && (const unsigned char *)p < r.smem + r.smem_bytes;
+	return (const unsigned char *)p >= r->smem && (const unsigned char *)p < r->smem + r->smem_bytes;
 }
 
 static void any_access(const void *p, size_t n, bool writes, bool atomic)
@@ -226,10 +234,10 @@ void race_fence(void)
 	const int t = cudasim_thread();
 	if (t < 0)
 		return;
-	r.fenced = true;
-	r.fence[t] = now(t, r.blocks);
-	r.own[t]++;
-	memcpy(r.fence_vc[t], r.vc[t / LANES], sizeof r.fence_vc[t]);
+	r->fenced = true;
+	r->fence[t] = now(t, r->serial);
+	r->own[t]++;
+	memcpy(r->fence_vc[t], r->vc[t / LANES], sizeof r->fence_vc[t]);
 }
 
 /* What thread t knows to be behind a fence: of its own, and of threads whose fence is before its atomic. */
@@ -238,11 +246,11 @@ static release released_by(int t)
 	release out;
 	memset(out.vc, 0, sizeof out.vc);
 	out.own.resize(THREADS_MAX);
-	for (int o = 0; o < r.n; o++)
-		if (!is_old(r.fence[o]) && is_before(r.fence[o], t))
-			out.own[(size_t)o] = r.fence[o].own + 1;
-	if (!is_old(r.fence[t]))
-		memcpy(out.vc, r.fence_vc[t], sizeof out.vc);
+	for (int o = 0; o < r->n; o++)
+		if (!is_old(r->fence[o]) && is_before(r->fence[o], t))
+			out.own[(size_t)o] = r->fence[o].own + 1;
+	if (!is_old(r->fence[t]))
+		memcpy(out.vc, r->fence_vc[t], sizeof out.vc);
 	return out;
 }
 
@@ -250,11 +258,11 @@ void race_atomic(const void *p, size_t n)
 {
 	const int t = cudasim_thread();
 	if (t >= 0 && cudasim_is_device(p)) {
-		releases &here = r.at[p];
+		releases &here = g.at[p];
 		for (auto &it : here)
-			r.acquired[it.first] = it.second;
-		if (r.fenced)
-			here[r.block] = released_by(t);
+			r->acquired[it.first] = it.second;
+		if (r->fenced)
+			here[r->block] = released_by(t);
 	}
 	any_access(p, n, true, true);
 }
@@ -263,26 +271,32 @@ void race_atomic(const void *p, size_t n)
 
 void race_launch(void)
 {
-	r.launch++;
-	r.at.clear();
+	g.launch++;
+	g.at.clear();
 }
 
-void race_block(uint64_t block, int n_threads, unsigned char *smem, size_t bytes)
+void race_enter(int slot)
 {
-	r.blocks++;
-	r.block = (uint32_t)block;
-	r.n = n_threads;
-	r.smem = smem;
-	r.smem_bytes = bytes;
-	if (r.shared.size() < bytes / GRAIN + 1)
-		r.shared.resize(bytes / GRAIN + 1);
-	memset(r.vc, 0, sizeof r.vc);
-	memset(r.lane_epoch, 0, sizeof r.lane_epoch);
-	memset(r.own, 0, sizeof r.own);
+	r = &slots[slot];
+}
+
+void race_block(int slot, uint64_t block, int n_threads, unsigned char *smem, size_t bytes)
+{
+	race_enter(slot);
+	r->serial = ++g.blocks;
+	r->block = (uint32_t)block;
+	r->n = n_threads;
+	r->smem = smem;
+	r->smem_bytes = bytes;
+	if (r->shared.size() < bytes / GRAIN + 1)
+		r->shared.resize(bytes / GRAIN + 1);
+	memset(r->vc, 0, sizeof r->vc);
+	memset(r->lane_epoch, 0, sizeof r->lane_epoch);
+	memset(r->own, 0, sizeof r->own);
 	for (int w = 0; w < WARPS_MAX; w++)
-		r.vc[w][w] = 1;
-	r.fenced = false;
-	r.acquired.clear();
+		r->vc[w][w] = 1;
+	r->fenced = false;
+	r->acquired.clear();
 }
 
 void race_barrier(const int *threads, int n)
@@ -293,18 +307,18 @@ void race_barrier(const int *threads, int n)
 		came[threads[i] / LANES] = true;
 	for (int w = 0; w < WARPS_MAX; w++)
 		if (came[w]) {
-			r.vc[w][w]++;
+			r->vc[w][w]++;
 			for (int v = 0; v < WARPS_MAX; v++)
-				joined[v] = std::max(joined[v], r.vc[w][v]);
+				joined[v] = std::max(joined[v], r->vc[w][v]);
 		}
 	for (int w = 0; w < WARPS_MAX; w++)
 		if (came[w])
-			memcpy(r.vc[w], joined, sizeof joined);
+			memcpy(r->vc[w], joined, sizeof joined);
 }
 
 void race_warp_sync(int warp)
 {
-	r.lane_epoch[warp]++;
+	r->lane_epoch[warp]++;
 }
 
 /* ---- what the compiler calls ---- */

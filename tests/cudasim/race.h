@@ -24,7 +24,9 @@
 #ifdef CUDASIM_RACE
 
 void race_launch(void);
-void race_block(uint64_t block, int n_threads, unsigned char *smem, size_t bytes);
+/* A block begins in this slot of those that are resident; one of a slot's threads goes on. */
+void race_block(int slot, uint64_t block, int n_threads, unsigned char *smem, size_t bytes);
+void race_enter(int slot);
 /* All of these threads came to a barrier. */
 void race_barrier(const int *threads, int n);
 void race_warp_sync(int warp);
@@ -44,7 +46,11 @@ static inline void race_launch(void)
 {
 }
 
-static inline void race_block(uint64_t, int, unsigned char *, size_t)
+static inline void race_block(int, uint64_t, int, unsigned char *, size_t)
+{
+}
+
+static inline void race_enter(int)
 {
 }
 

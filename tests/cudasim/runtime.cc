@@ -760,6 +760,21 @@ cudaError_t cudasim_func_blocks(int *n, int threads, size_t smem)
 	return cudaSuccess;
 }
 
+static int sms;
+
+void cudasim_sms(int n)
+{
+	sms = n;
+}
+
+int cudasim_sms_now(void)
+{
+	const char *v = sms ? nullptr : getenv("QUERN_CUDASIM_SMS");
+	if (!sms)
+		sms = v && atoi(v) > 0 ? atoi(v) : 6;
+	return sms;
+}
+
 cudaError_t cudasim_func_smem(const void *kernel, int bytes)
 {
 	hold held(cudasim_lock());
@@ -791,7 +806,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i)
 	size_device();
 	p->totalGlobalMem = device_total;
 	p->sharedMemPerBlockOptin = 227 << 10;
-	p->multiProcessorCount = 6;
+	p->multiProcessorCount = cudasim_sms_now();
 	p->major = 9;
 	p->l2CacheSize = 50 << 20;
 	return cudaSuccess;

@@ -24,6 +24,7 @@ enum {
 	THREADS_MAX = 1024,
 	LANES = 32,
 	BARRIERS = 16,
+	FIBRES_MAX = 2 * THREADS_MAX, /* of all blocks that are resident */
 #if defined(__SANITIZE_ADDRESS__)
 	STACK_BYTES = 256 << 10,
 #else
@@ -93,11 +94,14 @@ struct cp_async {
 	bool landed;
 };
 
+struct block;
+
 struct fibre {
 	struct cudasim_where where;
 	void *sp;
 	unsigned char *stack;
-	int index;
+	struct block *home;
+	int index; /* in its block */
 	bool done;
 	int waits; /* for what, in messages: -1 nothing, 0.. a barrier, BARRIERS the warp */
 	std::vector<cp_async> copies;
@@ -112,62 +116,113 @@ struct warp {
 	void *args[LANES];
 };
 
-static struct {
-	bool running;
-	const char *kernel;
-	const std::function<void()> *body;
-	size_t smem_bytes;
-	unsigned char *smem; /* ends at a guard page */
-	int n, left;
-	struct fibre fibres[THREADS_MAX];
+/* One that is resident. */
+struct block {
+	int slot;
+	unsigned char *room; /* SMEM_ROOM, then the guard */
+	unsigned char *smem; /* ends at the guard page */
+	int n, left;         /* threads; 0 left: the slot is free */
+	struct fibre *fibres;
 	struct warp warps[THREADS_MAX / LANES];
 	struct {
 		int came, want;
 		int threads[THREADS_MAX];
 	} barriers[BARRIERS];
 	int ready[THREADS_MAX], n_ready;
-	int order; /* how the next is chosen */
+	int order;                /* how the next is chosen */
+	std::vector<bool> copied; /* places of 16 bytes that a copy went to */
+};
+
+static struct block slots[CUDASIM_RESIDENT_MAX];
+static struct block *b = slots; /* of the fibre that runs */
+
+/* The launch that runs. */
+static struct {
+	bool running;
+	const char *kernel;
+	const std::function<void()> *body;
+	size_t smem_bytes;
+	dim3 grid, block;
+	int n_slots;
+	int stay; /* how often of 16 times a switch stays in the block */
 	struct fibre *cur;
 	void *sched_sp;
 	void *sched_asan;
-} b;
+} l;
+
+static struct fibre fibres[FIBRES_MAX];
 
 static const uint64_t stack_end = 0x5A5AC0DE5A5AC0DEu; /* at the far end of every stack */
 
-static unsigned char *smem_room; /* SMEM_ROOM, then the guard */
-static uint64_t rng = 0x9E3779B97F4A7C15u;
 struct cudasim_counters cudasim_counts;
+
+/* Every launch draws from the seed and its number since then, so that nothing else moves its order. */
+static uint64_t seed, rng, rng_host = 0x9E3779B97F4A7C15u;
+static uint32_t n_seeded; /* launches since the seed was set */
+static int most_resident = -1;
+
+static uint32_t draw(uint64_t *x)
+{
+	*x ^= *x << 13;
+	*x ^= *x >> 7;
+	*x ^= *x << 17;
+	return (uint32_t)(*x >> 32);
+}
 
 static uint32_t next_random(void)
 {
-	rng ^= rng << 13;
-	rng ^= rng >> 7;
-	rng ^= rng << 17;
-	return (uint32_t)(rng >> 32);
+	return draw(&rng);
 }
 
 uint32_t cudasim_random(void)
 {
-	return next_random();
+	return draw(&rng_host);
 }
 
-void cudasim_seed(uint64_t seed)
+static void seed_set(uint64_t to)
+{
+	seed = to;
+	n_seeded = 0;
+	rng_host = (to + 1) * 0x9E3779B97F4A7C15u;
+	draw(&rng_host);
+}
+
+void cudasim_seed(uint64_t to)
 {
 	std::lock_guard<std::recursive_mutex> held(cudasim_lock());
-	rng = (seed + 1) * 0x9E3779B97F4A7C15u;
+	seed_set(to);
+}
+
+void cudasim_resident(int most)
+{
+	std::lock_guard<std::recursive_mutex> held(cudasim_lock());
+	most_resident = most;
+}
+
+static void seed_launch(void)
+{
+	static bool asked;
+	const char *given = asked ? nullptr : getenv("QUERN_CUDASIM_SEED");
+	asked = true;
+	if (given && !seed && !n_seeded) /* a test's own seed goes before */
+		seed_set(strtoull(given, nullptr, 0));
+	uint64_t x = seed * 0x9E3779B97F4A7C15u + ++n_seeded;
+	x = (x ^ x >> 31) * 0xBF58476D1CE4E5B9u;
+	rng = (x ^ x >> 29) | 1;
 	next_random();
 }
 
 static void say_where(void)
 {
-	if (!b.running)
+	if (!l.running)
 		return;
-	fprintf(stderr, "cudasim: in %s, %zu bytes of shared memory", b.kernel, b.smem_bytes);
-	if (b.cur)
-		fprintf(stderr, ", block (%u,%u,%u) of (%u,%u,%u), thread %u of %u", b.cur->where.bid.x,
-			b.cur->where.bid.y, b.cur->where.bid.z, b.cur->where.gdim.x, b.cur->where.gdim.y,
-			b.cur->where.gdim.z, b.cur->where.tid.x, b.cur->where.bdim.x);
-	fputc('\n', stderr);
+	fprintf(stderr, "cudasim: in %s, %zu bytes of shared memory", l.kernel, l.smem_bytes);
+	if (l.cur)
+		fprintf(stderr, ", block (%u,%u,%u) of (%u,%u,%u), thread %u of %u", l.cur->where.bid.x,
+			l.cur->where.bid.y, l.cur->where.bid.z, l.cur->where.gdim.x, l.cur->where.gdim.y,
+			l.cur->where.gdim.z, l.cur->where.tid.x, l.cur->where.bdim.x);
+	fprintf(stderr, "; launch %u from QUERN_CUDASIM_SEED=%llu, QUERN_CUDASIM_RESIDENT=%d\n", n_seeded,
+		(unsigned long long)seed, most_resident);
 }
 
 void cudasim_fail(const char *fmt, ...)
@@ -187,8 +242,12 @@ static void on_fault(int sig, siginfo_t *info, void *ctx)
 	(void)ctx;
 	signal(sig, SIG_DFL);
 	unsigned char *p = (unsigned char *)info->si_addr;
-	if (smem_room && p >= smem_room && p < smem_room + SMEM_ROOM + GUARD)
-		fprintf(stderr, "cudasim: bad access %td bytes into shared memory\n", p - b.smem);
+	const struct block *in = nullptr;
+	for (const struct block &x : slots)
+		if (x.room && p >= x.room && p < x.room + SMEM_ROOM + GUARD)
+			in = &x;
+	if (in)
+		fprintf(stderr, "cudasim: bad access %td bytes into shared memory\n", p - in->smem);
 	else
 		cudasim_mem_explain(p);
 	say_where();
@@ -197,52 +256,85 @@ static void on_fault(int sig, siginfo_t *info, void *ctx)
 
 static void ready_push(int i)
 {
-	b.ready[b.n_ready++] = i;
+	b->ready[b->n_ready++] = i;
 }
 
-static int ready_pop(void)
+static struct fibre *ready_pop_of(struct block *x)
 {
-	if (!b.n_ready)
-		return -1;
-	int at = b.n_ready - 1;
-	if (b.order == 1) /* any */
-		at = (int)(next_random() % (uint32_t)b.n_ready);
-	else if (b.order == 2) /* mostly the first */
+	int at = x->n_ready - 1;
+	if (x->order == 1) /* any */
+		at = (int)(next_random() % (uint32_t)x->n_ready);
+	else if (x->order == 2) /* mostly the first */
 		at = 0;
-	int i = b.ready[at];
-	b.ready[at] = b.ready[--b.n_ready];
-	return i;
+	int i = x->ready[at];
+	x->ready[at] = x->ready[--x->n_ready];
+	return &x->fibres[i];
+}
+
+/* Of this block, or of another that is resident; NULL: none is ready. */
+static struct fibre *ready_pop(void)
+{
+	if (b->n_ready && (l.n_slots == 1 || (int)(next_random() % 16) < l.stay))
+		return ready_pop_of(b);
+	const int from = (int)(next_random() % (uint32_t)l.n_slots);
+	for (int k = 0; k < l.n_slots; k++) {
+		struct block *x = &slots[(from + k) % l.n_slots];
+		if (x->n_ready)
+			return ready_pop_of(x);
+	}
+	return nullptr;
 }
 
 static void stuck(void)
 {
-	for (int i = 0; i < b.n; i++)
-		if (!b.fibres[i].done)
-			fprintf(stderr, "cudasim: thread %d waits for %s %d\n", i,
-				b.fibres[i].waits == BARRIERS ? "its warp" : "barrier", b.fibres[i].waits);
+	for (int k = 0; k < l.n_slots; k++)
+		for (int i = 0; slots[k].left && i < slots[k].n; i++)
+			if (!slots[k].fibres[i].done)
+				fprintf(stderr, "cudasim: thread %d of block (%u,%u,%u) waits for %s %d\n", i,
+					slots[k].fibres[i].where.bid.x, slots[k].fibres[i].where.bid.y,
+					slots[k].fibres[i].where.bid.z,
+					slots[k].fibres[i].waits == BARRIERS ? "its warp" : "barrier",
+					slots[k].fibres[i].waits);
 	cudasim_fail("threads wait for others that never come");
+}
+
+/* The fibre's block and place are the present ones. */
+static void enter(struct fibre *to)
+{
+	l.cur = to;
+	cudasim_at = &to->where;
+	if (to->home != b) {
+		b = to->home;
+		race_enter(b->slot);
+	}
 }
 
 /* Switches to the next fibre that is ready; returns when this one is ready again. */
 static void give_way(void)
 {
-	struct fibre *me = b.cur;
-	int i = ready_pop();
-	if (i == me->index)
+	struct fibre *me = l.cur;
+	if (me->done && !b->left) { /* the last one of its block */
+		FIBRE_LEAVE(nullptr, nullptr, 0);
+		cudasim_switch(&me->sp, l.sched_sp);
+	}
+	struct fibre *to = ready_pop();
+	if (to == me)
 		return;
 	cudasim_counts.switches++;
-	if (i < 0 && b.left)
+	if (!to)
 		stuck();
-	if (i < 0) { /* the last one is done */
-		FIBRE_LEAVE(nullptr, nullptr, 0);
-		cudasim_switch(&me->sp, b.sched_sp);
-	}
-	struct fibre *to = &b.fibres[i];
-	b.cur = to;
-	cudasim_at = &to->where;
+	enter(to);
 	FIBRE_LEAVE(me->done ? nullptr : &me->asan, to->stack, STACK_BYTES);
 	cudasim_switch(&me->sp, to->sp);
 	FIBRE_ENTER(me->asan);
+}
+
+void cudasim_yield(void)
+{
+	if (!l.cur || l.n_slots == 1)
+		return;
+	ready_push(l.cur->index);
+	give_way();
 }
 
 static void release(const int *threads, int n, int but)
@@ -251,7 +343,7 @@ static void release(const int *threads, int n, int but)
 	for (int k = 0; k < n; k++) { /* rotated, either way round */
 		int at = (int)((r + (uint32_t)k) % (uint32_t)n);
 		int i = threads[r >> 31 ? n - 1 - at : at];
-		b.fibres[i].waits = -1;
+		b->fibres[i].waits = -1;
 		if (i != but)
 			ready_push(i);
 	}
@@ -259,20 +351,20 @@ static void release(const int *threads, int n, int but)
 
 static void fibre_main(void)
 {
-	struct fibre *me = b.cur;
+	struct fibre *me = l.cur;
 	FIBRE_ENTER(me->asan);
-	(*b.body)();
+	(*l.body)();
 	me->done = true;
-	b.left--;
-	b.warps[me->index / LANES].lanes--;
-	if (b.warps[me->index / LANES].came)
+	b->left--;
+	b->warps[me->index / LANES].lanes--;
+	if (b->warps[me->index / LANES].came)
 		cudasim_fail("a lane left while others of its warp wait for it");
 	/* a barrier of the whole block waits for the fibres that are left */
-	if (b.barriers[0].came && b.barriers[0].came == b.left) {
-		int n = b.barriers[0].came;
-		b.barriers[0].came = 0;
-		race_barrier(b.barriers[0].threads, n);
-		release(b.barriers[0].threads, n, -1);
+	if (b->barriers[0].came && b->barriers[0].came == b->left) {
+		int n = b->barriers[0].came;
+		b->barriers[0].came = 0;
+		race_barrier(b->barriers[0].threads, n);
+		release(b->barriers[0].threads, n, -1);
 	}
 	give_way();
 	abort();
@@ -280,8 +372,8 @@ static void fibre_main(void)
 
 void cudasim_warp_op(void (*work)(void **args), void *arg)
 {
-	struct fibre *me = b.cur;
-	struct warp *w = &b.warps[me->index / LANES];
+	struct fibre *me = l.cur;
+	struct warp *w = &b->warps[me->index / LANES];
 	if (w->lanes != LANES)
 		cudasim_fail("a warp operation with %d lanes left", w->lanes);
 	if (w->came && w->work != work)
@@ -303,11 +395,11 @@ void cudasim_warp_op(void (*work)(void **args), void *arg)
 
 void cudasim_barrier(int id, int n)
 {
-	struct fibre *me = b.cur;
-	if (id < 0 || id >= BARRIERS || n % LANES || n > b.n)
+	struct fibre *me = l.cur;
+	if (id < 0 || id >= BARRIERS || n % LANES || n > b->n)
 		cudasim_fail("barrier %d of %d threads", id, n);
-	auto *bar = &b.barriers[id];
-	int want = n ? n : b.left;
+	auto *bar = &b->barriers[id];
+	int want = n ? n : b->left;
 	if (bar->came && n && bar->want != n)
 		cudasim_fail("barrier %d is called for %d and for %d threads", id, bar->want, n);
 	bar->want = n;
@@ -325,25 +417,48 @@ void cudasim_barrier(int id, int n)
 
 int cudasim_thread(void)
 {
-	return b.running && b.cur ? b.cur->index : -1;
+	return l.running && l.cur ? l.cur->index : -1;
 }
 
 /* ---- shared memory ---- */
 
 unsigned char *cudasim_smem(void)
 {
-	return b.smem;
+	return b->smem;
 }
 
 void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *what)
 {
 	const unsigned char *q = (const unsigned char *)p;
-	if (q < b.smem || q + bytes > b.smem + b.smem_bytes)
-		cudasim_fail("%s: %zu bytes at %td are not in shared memory", what, bytes, q - b.smem);
-	if ((uintptr_t)(q - b.smem) % align)
-		cudasim_fail("%s: offset %td in shared memory is not aligned to %zu", what, q - b.smem,
+	if (q < b->smem || q + bytes > b->smem + l.smem_bytes)
+		cudasim_fail("%s: %zu bytes at %td are not in shared memory", what, bytes, q - b->smem);
+	if ((uintptr_t)(q - b->smem) % align)
+		cudasim_fail("%s: offset %td in shared memory is not aligned to %zu", what, q - b->smem,
 			     align);
 }
+
+#ifndef __SANITIZE_ADDRESS__ /* whose library has its own */
+/* What the compiler calls where a pointer is not aligned to its type (-fsanitize=alignment): the device
+ * refuses such an access.  The layout is the compiler's. */
+struct misaligned_type {
+	uint16_t kind, info;
+	char name[];
+};
+
+struct misaligned {
+	const char *file;
+	uint32_t line, column;
+	const struct misaligned_type *type;
+	unsigned char log_align, kind;
+};
+
+extern "C" [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(const misaligned *at, const void *p);
+void __ubsan_handle_type_mismatch_v1_abort(const misaligned *at, const void *p)
+{
+	cudasim_fail("%s:%u: an access to %s at %p, which is not aligned to %d", at->file, at->line,
+		     at->type->name, p, 1 << at->log_align);
+}
+#endif
 
 static void land(const struct cp_async &c)
 {
@@ -361,26 +476,29 @@ void cudasim_cp_async(void *dst, const void *src, bool pred)
 	else if ((uintptr_t)src % 16)
 		cudasim_fail("cp.async: the source of a zero fill is not aligned");
 	race_copy_begin(dst, 16);
-	struct cp_async c = {(unsigned char *)dst, pred ? (const unsigned char *)src : nullptr, b.cur->groups,
+	const size_t place = (size_t)((unsigned char *)dst - b->smem) / 16;
+	cudasim_counts.refills += b->copied[place];
+	b->copied[place] = true;
+	struct cp_async c = {(unsigned char *)dst, pred ? (const unsigned char *)src : nullptr, l.cur->groups,
 			     (next_random() & 1) != 0};
 	/* It lands at once or when it is waited for; until then, what was there is gone. */
 	if (c.landed)
 		land(c);
 	else
 		memset(dst, 0xff, 16);
-	b.cur->copies.push_back(c);
+	l.cur->copies.push_back(c);
 }
 
 void cudasim_cp_commit(void)
 {
-	b.cur->groups++;
+	l.cur->groups++;
 }
 
 void cudasim_cp_wait(int n)
 {
-	auto &c = b.cur->copies;
+	auto &c = l.cur->copies;
 	size_t i = 0;
-	for (; i < c.size() && c[i].group < b.cur->groups - n; i++) {
+	for (; i < c.size() && c[i].group < l.cur->groups - n; i++) {
 		if (!c[i].landed)
 			land(c[i]);
 		race_copy_done(c[i].dst, 16);
@@ -390,18 +508,23 @@ void cudasim_cp_wait(int n)
 
 /* ---- launches ---- */
 
-static void room_make(void)
+static void rooms_make(void)
 {
-	smem_room = (unsigned char *)mmap(nullptr, SMEM_ROOM + GUARD, PROT_READ | PROT_WRITE,
-					  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	const size_t stacks = (size_t)THREADS_MAX * STACK_BYTES;
+	const size_t stacks = (size_t)FIBRES_MAX * STACK_BYTES;
 	unsigned char *s = (unsigned char *)mmap(nullptr, stacks, PROT_READ | PROT_WRITE,
 						 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (smem_room == MAP_FAILED || s == MAP_FAILED || mprotect(smem_room + SMEM_ROOM, GUARD, PROT_NONE))
+	if (s == MAP_FAILED)
 		cudasim_fail("out of memory for the emulator's stacks");
+	for (int i = 0; i < CUDASIM_RESIDENT_MAX; i++) {
+		slots[i].slot = i;
+		slots[i].room = (unsigned char *)mmap(nullptr, SMEM_ROOM + GUARD, PROT_READ | PROT_WRITE,
+						      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (slots[i].room == MAP_FAILED || mprotect(slots[i].room + SMEM_ROOM, GUARD, PROT_NONE))
+			cudasim_fail("out of memory for the emulator's shared memory");
+	}
 	madvise(s, stacks, MADV_HUGEPAGE);
-	for (int i = 0; i < THREADS_MAX; i++)
-		b.fibres[i].stack = s + (size_t)i * STACK_BYTES;
+	for (int i = 0; i < FIBRES_MAX; i++)
+		fibres[i].stack = s + (size_t)i * STACK_BYTES;
 	static unsigned char alt[64 << 10];
 	stack_t alt_stack = {};
 	alt_stack.ss_sp = alt;
@@ -418,36 +541,41 @@ static void stacks_mark(int n)
 {
 	static int marked;
 	for (; marked < n; marked++)
-		memcpy(b.fibres[marked].stack, &stack_end, sizeof stack_end);
+		memcpy(fibres[marked].stack, &stack_end, sizeof stack_end);
 }
 
 static void stacks_check(int n)
 {
 	for (int i = 0; i < n; i++)
-		if (memcmp(b.fibres[i].stack, &stack_end, sizeof stack_end))
-			cudasim_fail("thread %d needs more than %d bytes of stack", i, (int)STACK_BYTES);
+		if (memcmp(fibres[i].stack, &stack_end, sizeof stack_end))
+			cudasim_fail("thread %d needs more than %d bytes of stack", fibres[i].index,
+				     (int)STACK_BYTES);
 }
 
-static void block_run(dim3 grid, dim3 block, uint3 at)
+/* In slot b, which is free; its threads are ready then. */
+static void block_start(uint3 at)
 {
-	b.n = b.left = (int)block.x;
-	b.n_ready = 0;
-	b.order = (int)(next_random() % 3);
-	memset(b.smem, 0xff, b.smem_bytes); /* NaN in every type */
-	race_block(at.x + (uint64_t)grid.x * (at.y + (uint64_t)grid.y * at.z), b.n, b.smem, b.smem_bytes);
+	b->n = b->left = (int)l.block.x;
+	b->n_ready = 0;
+	b->order = (int)(next_random() % 3);
+	memset(b->smem, 0xff, l.smem_bytes); /* NaN in every type */
+	b->copied.assign(l.smem_bytes / 16 + 1, false);
+	race_block(b->slot, at.x + (uint64_t)l.grid.x * (at.y + (uint64_t)l.grid.y * at.z), b->n, b->smem,
+		   l.smem_bytes);
 	for (int i = 0; i < BARRIERS; i++)
-		b.barriers[i].came = 0;
-	for (int w = 0; w * LANES < b.n; w++) {
-		b.warps[w].lanes = b.n - w * LANES < LANES ? b.n - w * LANES : LANES;
-		b.warps[w].came = 0;
+		b->barriers[i].came = 0;
+	for (int w = 0; w * LANES < b->n; w++) {
+		b->warps[w].lanes = b->n - w * LANES < LANES ? b->n - w * LANES : LANES;
+		b->warps[w].came = 0;
 	}
 	int threads[THREADS_MAX];
-	for (int i = 0; i < b.n; i++) {
-		struct fibre *f = &b.fibres[i];
+	for (int i = 0; i < b->n; i++) {
+		struct fibre *f = &b->fibres[i];
 		f->where.tid = uint3{(unsigned)i, 0, 0};
 		f->where.bid = at;
-		f->where.bdim = block;
-		f->where.gdim = grid;
+		f->where.bdim = l.block;
+		f->where.gdim = l.grid;
+		f->home = b;
 		f->index = i;
 		f->done = false;
 		f->waits = -1;
@@ -457,39 +585,68 @@ static void block_run(dim3 grid, dim3 block, uint3 at)
 		f->sp = stack_prepare(f->stack + STACK_BYTES - i % COLOURS * COLOUR_BYTES, fibre_main);
 		threads[i] = i;
 	}
-	for (int w = 0; w < b.n; w += LANES) { /* warps in any order, their lanes together */
-		int other = (int)(next_random() % (uint32_t)((b.n + LANES - 1) / LANES)) * LANES;
-		for (int i = 0; i < LANES && w + i < b.n && other + i < b.n; i++) {
+	for (int w = 0; w < b->n; w += LANES) { /* warps in any order, their lanes together */
+		int other = (int)(next_random() % (uint32_t)((b->n + LANES - 1) / LANES)) * LANES;
+		for (int i = 0; i < LANES && w + i < b->n && other + i < b->n; i++) {
 			int keep = threads[w + i];
 			threads[w + i] = threads[other + i];
 			threads[other + i] = keep;
 		}
 	}
-	release(threads, b.n, -1);
-	struct fibre *first = &b.fibres[ready_pop()];
-	b.cur = first;
-	cudasim_at = &first->where;
-	FIBRE_LEAVE(&b.sched_asan, first->stack, STACK_BYTES);
-	cudasim_switch(&b.sched_sp, first->sp);
-	FIBRE_ENTER(b.sched_asan);
-	b.cur = nullptr;
-	cudasim_at = nullptr;
+	release(threads, b->n, -1);
 }
 
-void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body)
+/* Until a block is done. */
+static void fibres_run(void)
 {
-	if (!smem_room)
-		room_make();
-	race_launch();
-	b.running = true;
-	b.kernel = name;
-	b.body = &body;
-	b.smem_bytes = smem;
-	b.smem = smem_room + ((SMEM_ROOM - smem) & ~(size_t)15);
-	stacks_mark((int)block.x);
-	const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
-	/* any order: a start and a stride that shares no factor with n */
-	uint64_t stride = n > 2 ? next_random() % n : 1, start = next_random() % n;
+	struct fibre *first = ready_pop();
+	if (!first)
+		stuck();
+	enter(first);
+	FIBRE_LEAVE(&l.sched_asan, first->stack, STACK_BYTES);
+	cudasim_switch(&l.sched_sp, first->sp);
+	FIBRE_ENTER(l.sched_asan);
+	l.cur = nullptr;
+	cudasim_at = nullptr;
+	cudasim_counts.blocks++;
+}
+
+/* Blocks that are resident together: as many as the device holds, or fewer. */
+static int slots_of(uint64_t n_blocks)
+{
+	int n = 1, each = 0;
+	if (most_resident < 0) {
+		const char *v = getenv("QUERN_CUDASIM_RESIDENT");
+		most_resident = v && *v ? atoi(v) : CUDASIM_RESIDENT;
+	}
+	if (most_resident != 1) {
+		cudasim_func_blocks(&each, (int)l.block.x, l.smem_bytes);
+		n = cudasim_sms_now() * (each > 1 ? each : 1);
+	}
+	const int per_block = ((int)l.block.x + LANES - 1) / LANES * LANES;
+	if (n > FIBRES_MAX / per_block)
+		n = FIBRES_MAX / per_block;
+	if (n > CUDASIM_RESIDENT_MAX)
+		n = CUDASIM_RESIDENT_MAX;
+	if (most_resident > 0 && n > most_resident)
+		n = most_resident;
+	if ((uint64_t)n > n_blocks)
+		n = (int)n_blocks;
+	if (n > 1 && next_random() % 4 == 0) /* others hold a part of the device */
+		n = 1 + (int)(next_random() % (uint32_t)n);
+	for (int i = 0; i < n; i++) {
+		slots[i].fibres = fibres + i * per_block;
+		slots[i].smem = slots[i].room + ((SMEM_ROOM - l.smem_bytes) & ~(size_t)15);
+		slots[i].left = slots[i].n_ready = 0;
+	}
+	stacks_mark(n * per_block);
+	return n;
+}
+
+/* All blocks, in any order: a start and a stride that shares no factor with n. */
+static void blocks_run(uint64_t n)
+{
+	uint64_t stride = n > 2 ? next_random() % n : 1, at = next_random() % n, begun = 0;
 	auto gcd = [](uint64_t x, uint64_t y) {
 		while (y) {
 			uint64_t t = x % y;
@@ -500,15 +657,41 @@ void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std
 	};
 	while (gcd(stride, n) != 1)
 		stride = stride % n + 1;
-	for (uint64_t k = 0, i = start; k < n; k++, i = (i + stride) % n) {
-		uint3 at = {(unsigned)(i % grid.x), (unsigned)(i / grid.x % grid.y),
-			    (unsigned)(i / grid.x / grid.y)};
-		block_run(grid, block, at);
-		cudasim_counts.blocks++;
+	for (uint64_t done = 0; done < n; done++) {
+		for (int i = 0; i < l.n_slots && begun < n; i++) {
+			if (slots[i].left)
+				continue;
+			b = &slots[i];
+			block_start(uint3{(unsigned)(at % l.grid.x), (unsigned)(at / l.grid.x % l.grid.y),
+					  (unsigned)(at / l.grid.x / l.grid.y)});
+			at = (at + stride) % n;
+			begun++;
+		}
+		fibres_run();
 	}
-	stacks_check((int)block.x);
+}
+
+void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body)
+{
+	const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
+	if (!slots[0].room)
+		rooms_make();
+	race_launch();
+	seed_launch();
+	l.running = true;
+	l.kernel = name;
+	l.body = &body;
+	l.smem_bytes = smem;
+	l.grid = grid;
+	l.block = block;
+	l.n_slots = slots_of(n);
+	l.stay = (int[]){0, 8, 15}[next_random() % 3];
+	if (l.n_slots > 1)
+		cudasim_counts.interleaved++;
+	blocks_run(n);
+	stacks_check(l.n_slots * (int)block.x);
 	cudasim_counts.launches++;
-	b.running = false;
+	l.running = false;
 }
 
 /* What the device would refuse. */

@@ -1,9 +1,16 @@
-/* sim.h - the emulator's inside: one block at a time, its threads as fibres.
+/* sim.h - the emulator's inside: blocks, their threads as fibres.
  *
  * A warp operation or a barrier is a rendezvous: a fibre stops there until all that must come are
  * there; the last one does the work for all and sets the others going in an order that the seed
  * decides.  Between such points a fibre runs undisturbed, so a race shows as a result that
- * changes with the seed (or as poison that was read). */
+ * changes with the seed (or as poison that was read).
+ *
+ * Blocks begin in any order.  Several may be resident, each with shared memory of its own, as many as the
+ * multiprocessors hold: then a fibre that stops gives way to one of any of them, and an atomic or a fence is
+ * a stop, too.
+ *
+ *     slot 0   block 7 ........ done, block 2 ........
+ *     slot 1   block 0 .............. done, block 5 ..      the seed decides which slot goes on */
 #ifndef QUERN_TESTS_CUDASIM_SIM_H
 #define QUERN_TESTS_CUDASIM_SIM_H
 
@@ -24,6 +31,7 @@ int cuda_launched(const char *kernel); /* the table's */
 void cudasim_warp_op(void (*work)(void **args), void *arg);
 void cudasim_barrier(int id, int n_threads); /* id 0, n 0: all threads of the block */
 
+void cudasim_yield(void); /* another block may go on here */
 int cudasim_thread(void); /* the running thread's index in its block; -1: none */
 
 unsigned char *cudasim_smem(void);

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include "kernels/cuda/ptx.cuh"
 #include "tests/cudasim/cudasim.h"
@@ -390,3 +392,190 @@ Test(emulator, what_the_device_would_refuse_is_refused)
 	cudaStreamSynchronize(d.s);
 	device_del(&d);
 }
+
+/* ---- blocks that are resident together ---- */
+
+enum { TICKETS = 40 };
+
+/* A counter that blocks take turns at without an atomic: right only where they run one after another. */
+static void take_turns_kernel(float *out)
+{
+	volatile float *count = out;
+	const float mine = *count;
+	block_sync();
+	if (threadIdx.x == 0)
+		*count = mine + 1;
+}
+
+static float turns(int resident, uint64_t seed)
+{
+	struct device d = device_new(1);
+	float got;
+	cudasim_resident(resident);
+	cudasim_seed(seed);
+	cr_assert(KERN_LAUNCH(take_turns_kernel, TICKETS, 64, 0, d.s, d.p) == 0);
+	fetch(&d, &got, 1);
+	device_del(&d);
+	return got;
+}
+
+Test(emulator, blocks_that_take_turns_without_an_atomic_lose_some)
+{
+	const uint64_t before = cudasim_stats().interleaved;
+	for (uint64_t seed = 0; seed < 5; seed++) {
+		cr_expect_eq(turns(1, seed), TICKETS);
+		cr_expect_lt(turns(0, seed), TICKETS);
+	}
+	cr_expect_eq(cudasim_stats().interleaved, before + 5);
+}
+
+/* Each block enters the order in which it came, before and after the others had a chance. */
+static void order_kernel(float *out)
+{
+	int *at = (int *)(void *)out;
+	if (threadIdx.x == 0) {
+		const int first = atomic_add(at, 1);
+		out[1 + first] = (float)blockIdx.x;
+		fence_device();
+		out[1 + TICKETS + (int)blockIdx.x] = (float)atomic_add(at, 1);
+	}
+}
+
+static std::vector<float> order(int resident, uint64_t seed)
+{
+	std::vector<float> got(1 + 2 * TICKETS);
+	struct device d = device_new(got.size());
+	cudasim_resident(resident);
+	cudasim_seed(seed);
+	cr_assert(KERN_LAUNCH(order_kernel, TICKETS, 96, 2048, d.s, d.p) == 0);
+	fetch(&d, got.data(), got.size());
+	device_del(&d);
+	return got;
+}
+
+Test(emulator, the_seed_decides_the_order_of_blocks)
+{
+	for (int resident = 0; resident < 2; resident++) {
+		int differ = 0;
+		for (uint64_t seed = 1; seed < 6; seed++) {
+			cr_expect(order(resident, seed) == order(resident, seed));
+			differ += order(resident, seed) != order(resident, seed + 1);
+		}
+		cr_expect_geq(differ, 4);
+	}
+}
+
+/* At most what the device holds: blocks with so much shared memory are alone on a multiprocessor. */
+static void most_kernel(float *out)
+{
+	int *now = (int *)(void *)out;
+	if (threadIdx.x == 0)
+		atomic_max(now + 1, atomic_add(now, 1) + 1);
+	block_sync();
+	if (threadIdx.x == 0)
+		atomic_add(now, -1);
+}
+
+Test(emulator, as_many_blocks_are_resident_as_the_device_holds)
+{
+	const struct {
+		int sms;
+		size_t smem;
+		int most;
+	} cases[] = {{2, 100 << 10, 4}, {2, 200 << 10, 2}, {132, 200 << 10, 16}, {1, 0, 16}};
+	cudaFuncSetAttribute(most_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 << 10);
+	for (auto &c : cases) {
+		int most = 0;
+		cudasim_sms(c.sms);
+		cudasim_resident(0);
+		for (uint64_t seed = 0; seed < 8; seed++) {
+			struct device d = device_new(2);
+			float got[2];
+			cudasim_seed(seed);
+			cr_assert(KERN_LAUNCH(most_kernel, 64, 64, c.smem, d.s, d.p) == 0);
+			fetch(&d, got, 2);
+			most = max(most, f32_bits(got[1]));
+			device_del(&d);
+		}
+		cr_expect_eq(most, c.most, "%d multiprocessors, %zu bytes: %d", c.sms, c.smem, most);
+	}
+}
+
+/* What ends a process names the seed that repeats it. */
+Test(emulator, a_failure_names_its_seed)
+{
+	int end[2];
+	char said[4096] = "";
+	cr_assert_eq(pipe(end), 0);
+	const pid_t child = fork();
+	if (child == 0) {
+		dup2(end[1], STDERR_FILENO);
+		close(end[1]);
+		signal(SIGABRT, SIG_DFL);
+		struct device d = device_new(1);
+		cudasim_resident(3);
+		cudasim_seed(41);
+		KERN_LAUNCH(take_turns_kernel, 4, 64, 0, d.s, d.p);
+		KERN_LAUNCH(lonely_kernel, 9, 32, 0, d.s, d.p);
+		cudaStreamSynchronize(d.s);
+		_exit(0);
+	}
+	close(end[1]);
+	size_t n = 0;
+	for (ssize_t got = 1; got > 0 && n<sizeof said - 1; n += got> 0 ? (size_t)got : 0)
+		got = read(end[0], said + n, sizeof said - 1 - n);
+	close(end[0]);
+	int status;
+	waitpid(child, &status, 0);
+	cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	cr_expect(strstr(said, "launch 2 from QUERN_CUDASIM_SEED=41, QUERN_CUDASIM_RESIDENT=3"), "%s", said);
+}
+
+/* ---- alignment ---- */
+
+static void raw_load_kernel(float *out, const float *in)
+{
+	out[threadIdx.x] = ((const float4 *)(const void *)(in + 4 * threadIdx.x))->y;
+}
+
+static void raw_store_kernel(float *out, const float *in)
+{
+	(void)in;
+	*(float2 *)(void *)(out + 2 * threadIdx.x) = make_float2(1, 2);
+}
+
+static void raw_shared_kernel(float *out, const float *in)
+{
+	unsigned char *at = kern_smem() + ((uintptr_t)in & 15);
+	*(uint4 *)(void *)(at + 16 * threadIdx.x) = make_uint4(1, 2, 3, 4);
+	block_sync();
+	out[threadIdx.x] = (float)*(const uint32_t *)(const void *)(at + 4 * threadIdx.x);
+}
+
+static void raw(void (*kernel)(float *, const float *), int shift)
+{
+	struct device d = device_new(256), in = device_new(256);
+	const float *from = in.p + shift;
+	float *to = d.p + shift;
+	cr_assert(KERN_LAUNCH(kernel, 1, 32, 1024, d.s, to, from) == 0);
+	cudaStreamSynchronize(d.s);
+	device_del(&d);
+	device_del(&in);
+}
+
+/* Through plain pointers, which no function of the emulator sees.  (With sanitizers their library sees them.)
+ */
+#ifndef __SANITIZE_ADDRESS__
+#define RAW(name, kernel, shift, fine)                                                                       \
+	Test(emulator, name, .signal = SIGABRT)                                                              \
+	{                                                                                                    \
+		raw(kernel, shift);                                                                          \
+	}                                                                                                    \
+	Test(emulator, name##_or_not)                                                                        \
+	{                                                                                                    \
+		raw(kernel, fine);                                                                           \
+	}
+RAW(a_load_of_16_bytes_that_is_not_aligned, raw_load_kernel, 2, 4)
+RAW(a_store_of_8_bytes_that_is_not_aligned, raw_store_kernel, 3, 2)
+RAW(a_store_of_16_bytes_that_is_not_aligned_in_shared_memory, raw_shared_kernel, 1, 8)
+#endif

@@ -84,6 +84,55 @@ Test(linear_plans, slices_give_the_same_bits_in_every_plan)
 	kt_close(&t);
 }
 
+#ifdef QUERN_CUDASIM
+/* A block's share of the inputs is longer than its ring, whatever the split: each stage is filled several
+ * times.  Where a device has as many multiprocessors as a large one, its own plan wraps, too. */
+Test(linear_plans, rings_wrap_in_every_plan_on_132_multiprocessors)
+{
+	enum { K = 8256, N = 40 };
+	static const struct linear_plan tile[] = {{true, 0, 32, 0, 8},
+						  {true, 0, 64, 0, 8},
+						  {true, 0, 128, 0, 8}},
+					stream = {false, 1, 8, 4, 8};
+	static const int rows[] = {17, 33, 65};
+	const size_t all = (size_t)ROWS * N * sizeof(float);
+	cudasim_sms(132);
+	struct kt t = open_rows();
+	float *want = xmalloc(all), *got = xmalloc(all);
+	for (int type = 0; type < 2; type++) {
+		struct kt_part p = kt_part(type ? KERN_F16 : KERN_AWQ4, K, N, type ? 0 : 128, true);
+		struct kern_linear *w = kt_load(&t, K, 128, &(struct kt_part *){&p}, 1);
+		void *x = rows_put(&t, ROWS, K), *out = kt_new(&t, all);
+		uint64_t before = cudasim_stats().refills;
+		cr_assert_eq(linear_slices(w), 8);
+		cr_assert_eq(linear_planned(t.s, w, out, x, ROWS, false, &stream), 0);
+		kt_get(&t, want, out, all);
+		cr_expect_gt(cudasim_stats().refills, before, "the stream kernel's ring does not wrap");
+		for (int i = 0; i < 6; i++) { /* the table's own plan, then one that is given */
+			const size_t bytes = (size_t)rows[i % 3] * N * sizeof(float);
+			before = cudasim_stats().refills;
+			if (i < 3)
+				run(&t, w, out, x, rows[i]);
+			else
+				cr_assert_eq(linear_planned(t.s, w, out, x, rows[i % 3], false, &tile[i % 3]),
+					     0);
+			kt_get(&t, got, out, bytes);
+			cr_expect_gt(cudasim_stats().refills, before, "%d rows: the ring does not wrap",
+				     rows[i % 3]);
+			cr_expect(!memcmp(got, want, bytes), "%d rows, %s: other bits", rows[i % 3],
+				  i < 3 ? "the table's plan" : "a given plan");
+		}
+		t.ops->linear_free(w);
+		kt_del(&t, x);
+		kt_del(&t, out);
+		kt_part_fini(&p);
+	}
+	free(want);
+	free(got);
+	kt_close(&t);
+}
+#endif
+
 Test(linear_plans, gate_and_up_give_the_same_bits_in_every_plan)
 {
 	struct kt t = open_rows();

@@ -13,8 +13,8 @@ The mutants stand in tests/mutate/*.toml:
     test = "unit/worker/test_step:step/a_plan_of_an_old_epoch*"
 
 `test` is a Criterion program below tests/ with a filter, or a pytest file with a test's name
-(`e2e/http/test_keys.py::name`).  `table = "cudarace"`, where it is given, runs a test of the kernels on the
-emulated device with its race detector.  The sources are copied to DIR/tree, where the tests must pass before they
+(`e2e/http/test_keys.py::name`).  `table = "cudasim"` or `"cudarace"`, where it is given, runs a test of the
+kernels on the emulated device, or on that with its race detector.  The sources are copied to DIR/tree, where the tests must pass before they
 must fail.  PATTERN: a part of a file's name or of a promise.  Exit status 1: a mutant lived, or could not
 be tried."""
 import argparse
@@ -29,7 +29,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FIELDS = {"promise", "file", "old", "new", "test"}
-TABLES = {"cudarace": "build/lib/libquern-cudarace.so"}
+TABLES = {"cudasim": "build/lib/libquern-cudasim.so", "cudarace": "build/lib/libquern-cudarace.so"}
 TEST_SECONDS = 600
 
 
@@ -50,7 +50,7 @@ def stale(mutants, root=ROOT):
         path = root / m["file"]
         n = path.read_text().count(m["old"]) if path.exists() else 0
         program, name = split_test(m["test"])
-        sources = [root / "tests" / f"{program}{end}" for end in ("", ".c")]
+        sources = [root / "tests" / f"{program}{end}" for end in ("", ".c", ".cc")]
         source = next((s for s in sources if s.is_file()), None)
         if n != 1:
             out.append(f"{m['file']}: the text of the mutant '{m['promise']}' occurs {n} times, not once")
