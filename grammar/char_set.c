@@ -1,0 +1,199 @@
+/* char_set.c - ranges, ECMA's classes, Unicode's general categories. */
+#include "grammar/char_set.h"
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+void char_set_fini(struct char_set *s)
+{
+	free(s->r);
+	*s = (struct char_set){0};
+}
+
+void char_set_add(struct char_set *s, uint32_t first, uint32_t last)
+{
+	if (s->n && s->r[s->n - 1].last + 1 == first) {
+		s->r[s->n - 1].last = last;
+		return;
+	}
+	array_grow(s->r, s->cap, s->n + 1);
+	s->r[s->n++] = (struct char_range){first, last};
+}
+
+static int by_first(const void *x, const void *y)
+{
+	const struct char_range *a = x, *b = y;
+	return (a->first > b->first) - (a->first < b->first);
+}
+
+void char_set_sort(struct char_set *s)
+{
+	size_t m = 0;
+	if (s->n)
+		qsort(s->r, s->n, sizeof *s->r, by_first);
+	for (size_t i = 0; i < s->n; i++) {
+		if (m && s->r[i].first <= s->r[m - 1].last + 1) {
+			if (s->r[i].last > s->r[m - 1].last)
+				s->r[m - 1].last = s->r[i].last;
+		} else {
+			s->r[m++] = s->r[i];
+		}
+	}
+	s->n = m;
+}
+
+void char_set_negate(struct char_set *s)
+{
+	struct char_set out = {0};
+	uint32_t next = 0;
+	char_set_sort(s);
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->r[i].first > next)
+			char_set_add(&out, next, s->r[i].first - 1);
+		next = s->r[i].last + 1;
+	}
+	if (next <= CHAR_MAX_CODE)
+		char_set_add(&out, next, CHAR_MAX_CODE);
+	char_set_fini(s);
+	*s = out;
+}
+
+static void add_all(struct char_set *s, const struct char_range *r, size_t n, bool negated)
+{
+	struct char_set other = {0};
+	for (size_t i = 0; i < n; i++)
+		char_set_add(&other, r[i].first, r[i].last);
+	if (negated)
+		char_set_negate(&other);
+	for (size_t i = 0; i < other.n; i++)
+		char_set_add(s, other.r[i].first, other.r[i].last);
+	char_set_fini(&other);
+}
+
+bool char_set_add_class(struct char_set *s, char c)
+{
+	static const struct char_range digit[] = {{'0', '9'}};
+	static const struct char_range word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+	/* WhiteSpace and LineTerminator of ECMA-262, 12.2 and 12.3. */
+	static const struct char_range space[] = {
+		{0x09, 0x0d},     {0x20, 0x20},     {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+		{0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+	switch (c) {
+	case 'd':
+	case 'D':
+		add_all(s, digit, 1, c == 'D');
+		return true;
+	case 'w':
+	case 'W':
+		add_all(s, word, 4, c == 'W');
+		return true;
+	case 's':
+	case 'S':
+		add_all(s, space, sizeof space / sizeof *space, c == 'S');
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Names as in PropertyValueAliases; a one-letter name is all that begin with it. */
+static const struct {
+	const char *name, *value;
+} long_names[] = {
+	{"Letter", "L"},
+	{"Cased_Letter", "LC"},
+	{"Uppercase_Letter", "Lu"},
+	{"Lowercase_Letter", "Ll"},
+	{"Titlecase_Letter", "Lt"},
+	{"Modifier_Letter", "Lm"},
+	{"Other_Letter", "Lo"},
+	{"Mark", "M"},
+	{"Combining_Mark", "M"},
+	{"Nonspacing_Mark", "Mn"},
+	{"Spacing_Mark", "Mc"},
+	{"Enclosing_Mark", "Me"},
+	{"Number", "N"},
+	{"Decimal_Number", "Nd"},
+	{"digit", "Nd"},
+	{"Letter_Number", "Nl"},
+	{"Other_Number", "No"},
+	{"Punctuation", "P"},
+	{"punct", "P"},
+	{"Connector_Punctuation", "Pc"},
+	{"Dash_Punctuation", "Pd"},
+	{"Open_Punctuation", "Ps"},
+	{"Close_Punctuation", "Pe"},
+	{"Initial_Punctuation", "Pi"},
+	{"Final_Punctuation", "Pf"},
+	{"Other_Punctuation", "Po"},
+	{"Symbol", "S"},
+	{"Math_Symbol", "Sm"},
+	{"Currency_Symbol", "Sc"},
+	{"Modifier_Symbol", "Sk"},
+	{"Other_Symbol", "So"},
+	{"Separator", "Z"},
+	{"Space_Separator", "Zs"},
+	{"Line_Separator", "Zl"},
+	{"Paragraph_Separator", "Zp"},
+	{"Other", "C"},
+	{"Control", "Cc"},
+	{"cntrl", "Cc"},
+	{"Format", "Cf"},
+	{"Surrogate", "Cs"},
+	{"Private_Use", "Co"},
+	{"Unassigned", "Cn"},
+};
+
+/* utf8proc's categories, in its order. */
+static const char categories[][3] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
+				     "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
+				     "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};
+enum { N_CATEGORIES = sizeof categories / sizeof *categories };
+
+/* Bit i: category i has the name.  0: none has. */
+static uint32_t categories_named(const char *name)
+{
+	uint32_t bits = 0;
+	if (strcmp(name, "LC") == 0)
+		return categories_named("Lu") | categories_named("Ll") | categories_named("Lt");
+	for (unsigned i = 0; i < N_CATEGORIES; i++)
+		if (categories[i][0] == name[0] && (!name[1] || strcmp(categories[i], name) == 0))
+			bits |= (uint32_t)1 << i;
+	return bits;
+}
+
+bool char_set_add_category(struct char_set *s, const char *name, size_t n)
+{
+	/* Above, up to the tags of plane 14 and the private planes, nothing is assigned. */
+	static const struct char_range parts[] = {{0, 0x33479}, {0xe0000, 0xe01ef}};
+	char value[32];
+	if (n == 0 || n >= sizeof value)
+		return false;
+	memcpy(value, name, n);
+	value[n] = 0;
+	if (strcmp(value, "Any") == 0 || strcmp(value, "ASCII") == 0) {
+		char_set_add(s, 0, value[1] == 'n' ? CHAR_MAX_CODE : 0x7f);
+		return true;
+	}
+	for (size_t i = 0; i < sizeof long_names / sizeof *long_names; i++)
+		if (strcmp(value, long_names[i].name) == 0)
+			memcpy(value, long_names[i].value, strlen(long_names[i].value) + 1);
+	uint32_t wanted = categories_named(value);
+	for (size_t k = 0; wanted && k < 2; k++)
+		for (uint32_t c = parts[k].first; c <= parts[k].last; c++) {
+			uint32_t from = c;
+			while (c <= parts[k].last && wanted >> utf8proc_category((utf8proc_int32_t)c) & 1)
+				c++;
+			if (c > from)
+				char_set_add(s, from, c - 1);
+		}
+	if (wanted & 1) {
+		char_set_add(s, parts[0].last + 1, parts[1].first - 1);
+		char_set_add(s, parts[1].last + 1, 0xeffff);
+	}
+	if (wanted >> (N_CATEGORIES - 1) & 1)
+		char_set_add(s, 0xf0000, CHAR_MAX_CODE);
+	return wanted != 0;
+}

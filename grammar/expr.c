@@ -1,0 +1,587 @@
+/* expr.c - the arena: hash-consing and normal forms. */
+#include "grammar/expr_impl.h"
+#include "base/alloc.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Children of an ALT that a derivative may have, or twice what compilation made if that is more: bounds the
+ * positions that are followed at once. */
+enum { WIDTH_MAX = 4096 };
+enum { ROW_GUESS = 64, TABLE_MIN = 1024 };
+
+static uint32_t mix(uint32_t h, uint32_t v)
+{
+	h = (h ^ v) * 0x9e3779b1u;
+	return h ^ h >> 15;
+}
+
+static uint32_t node_hash(const struct exprs *x, const struct expr *n)
+{
+	uint32_t h = mix(n->kind, n->b);
+	if (n->kind != KIND_ALT)
+		return mix(mix(h, n->a), n->c);
+	for (uint32_t i = 0; i < n->b; i++)
+		h = mix(h, x->kids[n->a + i]);
+	return h;
+}
+
+static bool node_equal(const struct exprs *x, const struct expr *m, const struct expr *n)
+{
+	if (m->kind != n->kind || m->b != n->b || m->c != n->c)
+		return false;
+	return m->a == n->a ||
+	       (m->kind == KIND_ALT && memcmp(x->kids + m->a, x->kids + n->a, n->b * sizeof *x->kids) == 0);
+}
+
+size_t exprs_memory(const struct exprs *x)
+{
+	return x->n_nodes * (sizeof *x->nodes + sizeof *x->memo) + x->n_kids * sizeof *x->kids + x->n_text +
+	       x->n_sets * sizeof *x->sets + (x->n_table + x->n_set_table) * sizeof *x->table +
+	       x->n_rows * sizeof *x->rows;
+}
+
+size_t exprs_count(const struct exprs *x)
+{
+	return x->n_nodes;
+}
+
+int exprs_error(const struct exprs *x)
+{
+	return x->full ? -ENOMEM : x->over ? -E2BIG : 0;
+}
+
+void exprs_clear_over(struct exprs *x)
+{
+	x->over = false;
+}
+
+static void table_fill(struct exprs *x)
+{
+	memset(x->table, 0, x->n_table * sizeof *x->table);
+	for (uint32_t e = EXPR_ANY; e < x->n_nodes; e++) {
+		uint32_t i = node_hash(x, &x->nodes[e]) & (x->n_table - 1);
+		while (x->table[i])
+			i = (i + 1) & (x->n_table - 1);
+		x->table[i] = e;
+	}
+}
+
+/* The number of node n, whose children (ALT) stand at the end of kids; they are dropped if it is there. */
+static uint32_t intern(struct exprs *x, struct expr n)
+{
+	if (x->full || x->over)
+		goto fail;
+	uint32_t i = node_hash(x, &n) & (x->n_table - 1);
+	for (; x->table[i]; i = (i + 1) & (x->n_table - 1))
+		if (node_equal(x, &x->nodes[x->table[i]], &n)) {
+			if (n.kind == KIND_ALT)
+				x->n_kids = n.a;
+			return x->table[i];
+		}
+	if (exprs_memory(x) > x->max_bytes || x->n_nodes >= UINT32_MAX / 2) {
+		x->full = true;
+		goto fail;
+	}
+	if (x->n_nodes == x->cap_nodes) {
+		array_grow(x->nodes, x->cap_nodes, x->n_nodes + 1);
+		x->memo = xrealloc(x->memo, x->cap_nodes, sizeof *x->memo);
+	}
+	x->nodes[x->n_nodes] = n;
+	x->memo[x->n_nodes] = (struct expr_memo){UINT32_MAX, UINT32_MAX, UINT32_MAX};
+	x->table[i] = x->n_nodes++;
+	if (2 * x->n_nodes > x->n_table) {
+		x->n_table *= 2;
+		x->table = xrealloc(x->table, x->n_table, sizeof *x->table);
+		table_fill(x);
+	}
+	return x->n_nodes - 1;
+fail:
+	if (n.kind == KIND_ALT)
+		x->n_kids = n.a;
+	return EXPR_NEVER;
+}
+
+static uint32_t set_hash(const uint64_t s[4])
+{
+	uint32_t h = 0;
+	for (int i = 0; i < 4; i++)
+		h = mix(mix(h, (uint32_t)s[i]), (uint32_t)(s[i] >> 32));
+	return h;
+}
+
+static void set_table_fill(struct exprs *x)
+{
+	memset(x->set_table, 0, x->n_set_table * sizeof *x->set_table);
+	for (uint32_t s = 0; s < x->n_sets; s++) {
+		uint32_t i = set_hash(x->sets[s]) & (x->n_set_table - 1);
+		while (x->set_table[i])
+			i = (i + 1) & (x->n_set_table - 1);
+		x->set_table[i] = s + 1;
+	}
+}
+
+uint32_t exprs_intern_set(struct exprs *x, const uint64_t set[4])
+{
+	uint32_t i = set_hash(set) & (x->n_set_table - 1);
+	for (; x->set_table[i]; i = (i + 1) & (x->n_set_table - 1))
+		if (memcmp(x->sets[x->set_table[i] - 1], set, sizeof *x->sets) == 0)
+			return x->set_table[i] - 1;
+	array_grow(x->sets, x->cap_sets, x->n_sets + 1);
+	memcpy(x->sets[x->n_sets], set, sizeof *x->sets);
+	x->set_table[i] = ++x->n_sets;
+	if (2 * x->n_sets > x->n_set_table) {
+		x->n_set_table *= 2;
+		x->set_table = xrealloc(x->set_table, x->n_set_table, sizeof *x->set_table);
+		set_table_fill(x);
+	}
+	return x->n_sets - 1;
+}
+
+struct exprs *exprs_new(size_t max_bytes)
+{
+	struct exprs *x = xcalloc(1, sizeof *x);
+	x->max_bytes = max_bytes;
+	x->n_table = x->n_set_table = TABLE_MIN;
+	x->table = xcalloc(x->n_table, sizeof *x->table);
+	x->set_table = xcalloc(x->n_set_table, sizeof *x->set_table);
+	array_grow(x->nodes, x->cap_nodes, TABLE_MIN);
+	x->memo = xrealloc(NULL, x->cap_nodes, sizeof *x->memo);
+	static const struct expr first[] = {
+		{.kind = KIND_NEVER, .flags = EXPR_IS_DEAD},
+		{.kind = KIND_EMPTY, .flags = EXPR_NULLABLE | EXPR_IS_ALIVE},
+		{.kind = KIND_NOT, .flags = EXPR_NULLABLE | EXPR_HAS_AND | EXPR_IS_ALIVE, .a = EXPR_NEVER},
+	};
+	for (uint32_t e = 0; e < 3; e++) {
+		x->nodes[e] = first[e];
+		x->memo[e] = (struct expr_memo){UINT32_MAX, UINT32_MAX, e};
+	}
+	x->n_nodes = 3;
+	table_fill(x);
+	return x;
+}
+
+void exprs_free(struct exprs *x)
+{
+	if (!x)
+		return;
+	free(x->nodes);
+	free(x->memo);
+	free(x->kids);
+	free(x->text);
+	free(x->sets);
+	free(x->table);
+	free(x->set_table);
+	free(x->rows);
+	free(x->stack);
+	free(x->calls);
+	free(x);
+}
+
+uint32_t expr_literal_at(struct exprs *x, uint32_t at, uint32_t n)
+{
+	return n ? intern(x, (struct expr){.kind = KIND_LITERAL, .flags = EXPR_IS_ALIVE, .a = at, .b = n})
+		 : EXPR_EMPTY;
+}
+
+uint32_t expr_literal(struct exprs *x, const void *p, size_t n)
+{
+	if (n == 0)
+		return EXPR_EMPTY;
+	if (n > x->max_bytes || x->n_text + n > UINT32_MAX) {
+		x->full = true;
+		return EXPR_NEVER;
+	}
+	array_grow(x->text, x->cap_text, x->n_text + n);
+	memcpy(x->text + x->n_text, p, n);
+	x->n_text += n;
+	return expr_literal_at(x, (uint32_t)(x->n_text - n), (uint32_t)n);
+}
+
+uint32_t expr_set(struct exprs *x, const uint64_t set[4])
+{
+	if (!(set[0] | set[1] | set[2] | set[3]))
+		return EXPR_NEVER;
+	return intern(x,
+		      (struct expr){.kind = KIND_SET, .flags = EXPR_IS_ALIVE, .a = exprs_intern_set(x, set)});
+}
+
+uint32_t expr_call(struct exprs *x, uint32_t rule)
+{
+	return intern(x, (struct expr){.kind = KIND_CALL, .flags = EXPR_HAS_CALL | EXPR_IS_ALIVE, .a = rule});
+}
+
+static uint16_t deeper(int depth)
+{
+	return (uint16_t)(depth < UINT16_MAX ? depth + 1 : UINT16_MAX);
+}
+
+uint32_t expr_seq(struct exprs *x, uint32_t a, uint32_t b)
+{
+	if (a == EXPR_NEVER || b == EXPR_NEVER)
+		return EXPR_NEVER;
+	if (a == EXPR_EMPTY)
+		return b;
+	if (b == EXPR_EMPTY)
+		return a;
+	const struct expr *m = &x->nodes[a], *n = &x->nodes[b];
+	unsigned all = m->flags & n->flags, any = m->flags | n->flags;
+	unsigned flags = (all & (EXPR_NULLABLE | EXPR_IS_ALIVE)) |
+			 (any & (EXPR_HAS_CALL | EXPR_HAS_AND | EXPR_HAS_REPEAT));
+	int depth = deeper(m->depth) > n->depth ? deeper(m->depth) : n->depth;
+	return intern(
+		x,
+		(struct expr){
+			.kind = KIND_SEQ, .flags = (uint8_t)flags, .depth = (uint16_t)depth, .a = a, .b = b});
+}
+
+uint32_t expr_repeat(struct exprs *x, uint32_t body, uint32_t min, uint32_t max)
+{
+	if (max == 0 || body == EXPR_EMPTY || (body == EXPR_NEVER && min == 0))
+		return EXPR_EMPTY;
+	if (body == EXPR_NEVER)
+		return EXPR_NEVER;
+	const struct expr *n = &x->nodes[body];
+	if (n->flags & EXPR_NULLABLE)
+		min = 0;
+	if (body == EXPR_ANY)
+		return EXPR_ANY;
+	if (min == 1 && max == 1)
+		return body;
+	/* (a{p,q}){min,max} with p 0 or 1 is a{p * min, q * max}: the counts have no gap between them. */
+	if (n->kind == KIND_REPEAT && n->b <= 1) {
+		uint64_t most =
+			n->c == EXPR_INFINITE || max == EXPR_INFINITE ? EXPR_INFINITE : (uint64_t)n->c * max;
+		if (most < EXPR_INFINITE || n->c == EXPR_INFINITE || max == EXPR_INFINITE)
+			return expr_repeat(x, n->a, n->b * min, (uint32_t)most);
+	}
+	unsigned flags = (n->flags & (EXPR_HAS_CALL | EXPR_HAS_AND | EXPR_IS_ALIVE)) | EXPR_HAS_REPEAT;
+	if (min == 0)
+		flags |= EXPR_NULLABLE | EXPR_IS_ALIVE;
+	return intern(x, (struct expr){.kind = KIND_REPEAT,
+				       .flags = (uint8_t)flags,
+				       .depth = deeper(n->depth),
+				       .a = body,
+				       .b = min,
+				       .c = max});
+}
+
+uint32_t expr_and(struct exprs *x, uint32_t a, uint32_t b)
+{
+	if (a > b)
+		return expr_and(x, b, a);
+	if (a == EXPR_NEVER || a == b || b == EXPR_ANY)
+		return a;
+	if (a == EXPR_ANY)
+		return b;
+	if (a == EXPR_EMPTY)
+		return expr_nullable(x, b) ? EXPR_EMPTY : EXPR_NEVER;
+	const struct expr *m = &x->nodes[a], *n = &x->nodes[b];
+	if (m->kind == KIND_SET && n->kind == KIND_SET) {
+		uint64_t s[4];
+		for (int i = 0; i < 4; i++)
+			s[i] = x->sets[m->a][i] & x->sets[n->a][i];
+		return expr_set(x, s);
+	}
+	if ((m->kind == KIND_NOT && m->a == b) || (n->kind == KIND_NOT && n->a == a))
+		return EXPR_NEVER;
+	return intern(x,
+		      (struct expr){.kind = KIND_AND,
+				    .flags = (uint8_t)((m->flags & n->flags & EXPR_NULLABLE) | EXPR_HAS_AND),
+				    .depth = deeper(m->depth > n->depth ? m->depth : n->depth),
+				    .a = a,
+				    .b = b});
+}
+
+uint32_t expr_not(struct exprs *x, uint32_t a)
+{
+	const struct expr *n = &x->nodes[a];
+	if (n->kind == KIND_NOT)
+		return n->a;
+	if (a == EXPR_NEVER)
+		return x->full || x->over ? EXPR_NEVER : EXPR_ANY;
+	return intern(x, (struct expr){.kind = KIND_NOT,
+				       .flags = (uint8_t)((n->flags & EXPR_NULLABLE ? 0 : EXPR_NULLABLE) |
+							  EXPR_HAS_AND),
+				       .depth = deeper(n->depth),
+				       .a = a});
+}
+
+void exprs_push(struct exprs *x, uint32_t e)
+{
+	if (e == EXPR_NEVER)
+		return;
+	array_grow(x->stack, x->cap_stack, x->n_stack + 1);
+	x->stack[x->n_stack++] = e;
+}
+
+static int by_number(const void *p, const void *q)
+{
+	uint32_t a = *(const uint32_t *)p, b = *(const uint32_t *)q;
+	return (a > b) - (a < b);
+}
+
+/* Sorts s[0..n) and drops duplicates; derivatives come nearly in order. */
+static size_t sort_unique(uint32_t *s, size_t n)
+{
+	size_t m = 0;
+	bool sorted = true;
+	for (size_t i = 1; i < n && sorted; i++)
+		sorted = s[i - 1] < s[i];
+	if (sorted)
+		return n;
+	if (n > 16) {
+		qsort(s, n, sizeof *s, by_number);
+	} else {
+		for (size_t i = 1; i < n; i++) {
+			uint32_t e = s[i];
+			size_t k = i;
+			for (; k && s[k - 1] > e; k--)
+				s[k] = s[k - 1];
+			s[k] = e;
+		}
+	}
+	for (size_t i = 0; i < n; i++)
+		if (m == 0 || s[m - 1] != s[i])
+			s[m++] = s[i];
+	return m;
+}
+
+/* e as body{min,max} rest, if it is that. */
+static bool counted(const struct exprs *x, uint32_t e, struct expr *r, uint32_t *rest)
+{
+	const struct expr *n = &x->nodes[e];
+	*rest = EXPR_EMPTY;
+	if (n->kind == KIND_SEQ) {
+		*rest = n->b;
+		n = &x->nodes[n->a];
+	}
+	*r = *n;
+	return n->kind == KIND_REPEAT;
+}
+
+/* body{a,b} rest | body{c,d} rest, without a gap between the counts, is one repeat. */
+static uint32_t merged_counts(struct exprs *x, uint32_t e, uint32_t f)
+{
+	struct expr p, q;
+	uint32_t rest, other;
+	if (!counted(x, e, &p, &rest) || !counted(x, f, &q, &other) || p.a != q.a || rest != other)
+		return EXPR_NEVER;
+	if (p.b > q.b) {
+		struct expr swap = p;
+		p = q;
+		q = swap;
+	}
+	if (p.c != EXPR_INFINITE && q.b > p.c + 1)
+		return EXPR_NEVER;
+	return expr_seq(x, expr_repeat(x, p.a, p.b, p.c > q.c ? p.c : q.c), rest);
+}
+
+/* Pairs among few children: a state with many positions is no place for a quadratic search. */
+static size_t merge_repeats(struct exprs *x, size_t mark, size_t n)
+{
+	if (n > 32)
+		return n;
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = i + 1; k < n; k++) {
+			uint32_t e = merged_counts(x, x->stack[mark + i], x->stack[mark + k]);
+			if (e == EXPR_NEVER)
+				continue;
+			x->stack[mark + i] = e;
+			x->stack[mark + k] = x->stack[mark + --n];
+			k = i;
+		}
+	return sort_unique(x->stack + mark, n);
+}
+
+/* All sets among the children become one. */
+static size_t merge_sets(struct exprs *x, size_t mark, size_t n)
+{
+	uint64_t all[4] = {0};
+	size_t m = 0, n_sets = 0;
+	for (size_t i = 0; i < n; i++)
+		n_sets += x->nodes[x->stack[mark + i]].kind == KIND_SET;
+	if (n_sets < 2)
+		return n;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t e = x->stack[mark + i];
+		if (x->nodes[e].kind != KIND_SET)
+			x->stack[mark + m++] = e;
+		else
+			for (int k = 0; k < 4; k++)
+				all[k] |= x->sets[x->nodes[e].a][k];
+	}
+	x->stack[mark + m++] = expr_set(x, all);
+	return sort_unique(x->stack + mark, m);
+}
+
+/* Children of ALTs in their place. */
+static size_t flatten(struct exprs *x, size_t mark)
+{
+	size_t n = x->n_stack - mark;
+	for (size_t i = 0; i < n; i++) {
+		const struct expr *e = &x->nodes[x->stack[mark + i]];
+		if (e->kind != KIND_ALT)
+			continue;
+		array_grow(x->stack, x->cap_stack, x->n_stack + e->b);
+		x->stack[mark + i] = x->kids[e->a];
+		memcpy(x->stack + x->n_stack, x->kids + e->a + 1, (e->b - 1) * sizeof *x->stack);
+		x->n_stack += e->b - 1;
+	}
+	return x->n_stack - mark;
+}
+
+static uint32_t alt_node(struct exprs *x, const uint32_t *kids, size_t n)
+{
+	struct expr e = {.kind = KIND_ALT, .a = (uint32_t)x->n_kids, .b = (uint32_t)n};
+	if (x->sealed && n > WIDTH_MAX && n > 2 * (size_t)x->widest) {
+		x->over = true;
+		return EXPR_NEVER;
+	}
+	if (!x->sealed && n > x->widest)
+		x->widest = (uint32_t)n;
+	array_grow(x->kids, x->cap_kids, x->n_kids + n);
+	memcpy(x->kids + x->n_kids, kids, n * sizeof *kids);
+	x->n_kids += n;
+	for (size_t i = 0; i < n; i++) {
+		const struct expr *k = &x->nodes[kids[i]];
+		e.flags |= k->flags &
+			   (EXPR_NULLABLE | EXPR_HAS_CALL | EXPR_HAS_AND | EXPR_HAS_REPEAT | EXPR_IS_ALIVE);
+		if (k->depth >= e.depth)
+			e.depth = deeper(k->depth);
+	}
+	return intern(x, e);
+}
+
+uint32_t exprs_pop_alt(struct exprs *x, size_t mark)
+{
+	uint32_t e = EXPR_NEVER;
+	size_t n = x->n_stack - mark;
+	if (n > 1) {
+		n = sort_unique(x->stack + mark, flatten(x, mark));
+		n = merge_repeats(x, mark, merge_sets(x, mark, n));
+		/* "" beside a child that matches it: the smallest number comes first. */
+		bool other = false;
+		for (size_t i = 1; i < n; i++)
+			other |= expr_nullable(x, x->stack[mark + i]);
+		if (n > 1 && other && x->stack[mark] == EXPR_EMPTY)
+			memmove(x->stack + mark, x->stack + mark + 1, --n * sizeof *x->stack);
+		for (size_t i = 0; i < n; i++)
+			if (x->stack[mark + i] == EXPR_ANY)
+				e = EXPR_ANY;
+	}
+	if (e == EXPR_NEVER && n)
+		e = n == 1 ? x->stack[mark] : alt_node(x, x->stack + mark, n);
+	x->n_stack = mark;
+	return x->full || x->over ? EXPR_NEVER : e;
+}
+
+uint32_t expr_alt(struct exprs *x, const uint32_t *kids, size_t n)
+{
+	size_t mark = x->n_stack;
+	for (size_t i = 0; i < n; i++)
+		exprs_push(x, kids[i]);
+	return exprs_pop_alt(x, mark);
+}
+
+uint32_t expr_alt2(struct exprs *x, uint32_t a, uint32_t b)
+{
+	return expr_alt(x, (uint32_t[]){a, b}, 2);
+}
+
+bool expr_nullable(const struct exprs *x, uint32_t e)
+{
+	return x->nodes[e].flags & EXPR_NULLABLE;
+}
+
+bool expr_has_call(const struct exprs *x, uint32_t e)
+{
+	return x->nodes[e].flags & EXPR_HAS_CALL;
+}
+
+int expr_depth(const struct exprs *x, uint32_t e)
+{
+	return x->nodes[e].depth;
+}
+
+/* Splits every class by set. */
+static void split_classes(struct exprs *x, const uint64_t *set)
+{
+	int other[256], inside[256] = {0};
+	memset(other, -1, sizeof other);
+	for (unsigned b = 0; b < 256; b++)
+		inside[x->classes[b]] |= set_has(set, b) ? 1 : 2;
+	for (unsigned b = 0; b < 256; b++) {
+		int c = x->classes[b];
+		if (inside[c] != 3 || !set_has(set, b))
+			continue;
+		if (other[c] < 0)
+			other[c] = x->n_classes++;
+		x->classes[b] = (uint8_t)other[c];
+	}
+}
+
+/* Later sets are made of earlier ones, so that only new ones split. */
+void exprs_classify(struct exprs *x)
+{
+	uint64_t seen[4] = {0};
+	if (x->sealed)
+		return;
+	if (!x->n_classes)
+		x->n_classes = 1;
+	for (; x->split_sets < x->n_sets; x->split_sets++)
+		split_classes(x, x->sets[x->split_sets]);
+	for (; x->split_text < x->n_text; x->split_text++) {
+		uint8_t b = (uint8_t)x->text[x->split_text];
+		seen[b >> 6] |= (uint64_t)1 << (b & 63);
+	}
+	for (unsigned b = 0; b < 256; b++)
+		if (set_has(seen, b))
+			split_classes(x, (uint64_t[4]){b / 64 == 0 ? (uint64_t)1 << b % 64 : 0,
+						       b / 64 == 1 ? (uint64_t)1 << b % 64 : 0,
+						       b / 64 == 2 ? (uint64_t)1 << b % 64 : 0,
+						       b / 64 == 3 ? (uint64_t)1 << b % 64 : 0});
+	for (int b = 255; b >= 0; b--)
+		x->class_byte[x->classes[b]] = (uint8_t)b;
+}
+
+void exprs_seal(struct exprs *x)
+{
+	exprs_classify(x);
+	x->sealed = true;
+	x->base.n_nodes = x->n_nodes;
+	x->base.n_sets = x->n_sets;
+	x->base.n_kids = x->n_kids;
+	x->base.n_text = x->n_text;
+}
+
+void exprs_reset(struct exprs *x)
+{
+	assert(x->sealed);
+	x->n_nodes = x->base.n_nodes;
+	x->n_sets = x->base.n_sets;
+	x->n_kids = x->base.n_kids;
+	x->n_rows = x->n_calls = x->n_stack = 0;
+	x->full = x->over = false;
+	for (uint32_t e = 0; e < x->n_nodes; e++)
+		x->memo[e] = (struct expr_memo){UINT32_MAX, UINT32_MAX, UINT32_MAX};
+	table_fill(x);
+	set_table_fill(x);
+}
+
+int exprs_n_classes(const struct exprs *x)
+{
+	return x->n_classes;
+}
+
+const uint8_t *exprs_classes(const struct exprs *x)
+{
+	return x->classes;
+}
+
+uint8_t exprs_class_byte(const struct exprs *x, int class)
+{
+	return x->class_byte[class];
+}

@@ -1,0 +1,358 @@
+/* expr_derive.c - derivatives of expressions, and what an automaton asks of its states. */
+#include "grammar/expr_impl.h"
+#include "base/alloc.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* States that a search for an accepted text looks at: a product of counters may have very many. */
+enum { SEARCH_MAX = 200000 };
+
+static uint32_t first_of(struct exprs *x, uint32_t e);
+
+static void set_union(uint64_t *to, const uint64_t *from)
+{
+	for (int i = 0; i < 4; i++)
+		to[i] |= from[i];
+}
+
+static void first_union(struct exprs *x, uint32_t e, uint64_t *out)
+{
+	uint32_t s = first_of(x, e);
+	set_union(out, x->sets[s]);
+}
+
+static void find_first(struct exprs *x, uint32_t e, uint64_t *out)
+{
+	uint64_t other[4] = {0};
+	struct expr n = x->nodes[e];
+	switch (n.kind) {
+	case KIND_LITERAL: {
+		uint8_t b = (uint8_t)x->text[n.a];
+		out[b >> 6] |= (uint64_t)1 << (b & 63);
+		break;
+	}
+	case KIND_SET:
+		set_union(out, x->sets[n.a]);
+		break;
+	case KIND_SEQ:
+		for (; n.kind == KIND_SEQ; e = n.b, n = x->nodes[e]) {
+			first_union(x, n.a, out);
+			if (!expr_nullable(x, n.a))
+				return;
+		}
+		first_union(x, e, out);
+		break;
+	case KIND_ALT:
+		for (uint32_t i = 0; i < n.b; i++)
+			first_union(x, x->kids[n.a + i], out);
+		break;
+	case KIND_REPEAT:
+		first_union(x, n.a, out);
+		break;
+	case KIND_AND:
+		first_union(x, n.a, out);
+		first_union(x, n.b, other);
+		for (int i = 0; i < 4; i++)
+			out[i] &= other[i];
+		break;
+	case KIND_NOT:
+		memset(out, 0xff, 4 * sizeof *out);
+		break;
+	default:
+		break;
+	}
+}
+
+static uint32_t first_of(struct exprs *x, uint32_t e)
+{
+	uint64_t s[4] = {0};
+	if (x->memo[e].first == UINT32_MAX) {
+		find_first(x, e, s);
+		uint32_t set = exprs_intern_set(x, s);
+		x->memo[e].first = set;
+	}
+	return x->memo[e].first;
+}
+
+const uint64_t *expr_first(struct exprs *x, uint32_t e)
+{
+	uint32_t s = first_of(x, e);
+	return x->sets[s];
+}
+
+static uint32_t minus_one(uint32_t n)
+{
+	return n == EXPR_INFINITE || n == 0 ? n : n - 1;
+}
+
+static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
+{
+	struct expr n = x->nodes[e];
+	size_t mark = x->n_stack;
+	switch (n.kind) {
+	case KIND_LITERAL:
+		return (uint8_t)x->text[n.a] == b ? expr_literal_at(x, n.a + 1, n.b - 1) : EXPR_NEVER;
+	case KIND_SET:
+		return set_has(x->sets[n.a], b) ? EXPR_EMPTY : EXPR_NEVER;
+	case KIND_SEQ:
+		for (; n.kind == KIND_SEQ; e = n.b, n = x->nodes[e]) {
+			exprs_push(x, expr_seq(x, derive(x, n.a, b), n.b));
+			if (!expr_nullable(x, n.a))
+				return exprs_pop_alt(x, mark);
+		}
+		exprs_push(x, derive(x, e, b));
+		return exprs_pop_alt(x, mark);
+	case KIND_ALT:
+		for (uint32_t i = 0; i < n.b; i++) {
+			uint32_t kid = x->kids[n.a + i];
+			if (set_has(x->sets[first_of(x, kid)], b))
+				exprs_push(x, derive(x, kid, b));
+		}
+		return exprs_pop_alt(x, mark);
+	case KIND_REPEAT: {
+		uint32_t d = derive(x, n.a, b);
+		if (d == EXPR_NEVER)
+			return EXPR_NEVER;
+		return expr_seq(x, d, expr_repeat(x, n.a, minus_one(n.b), minus_one(n.c)));
+	}
+	case KIND_AND: {
+		uint32_t d = derive(x, n.a, b);
+		return d == EXPR_NEVER ? EXPR_NEVER : expr_and(x, d, derive(x, n.b, b));
+	}
+	case KIND_NOT:
+		return expr_not(x, derive(x, n.a, b));
+	default:
+		return EXPR_NEVER;
+	}
+}
+
+/* The row of e: what each class leads to, as far as it was asked for. */
+static uint32_t row_new(struct exprs *x, uint32_t e)
+{
+	size_t n = (size_t)x->n_classes;
+	const uint64_t *first = expr_first(x, e);
+	array_grow(x->rows, x->cap_rows, x->n_rows + n);
+	for (size_t c = 0; c < n; c++)
+		x->rows[x->n_rows + c] = set_has(first, x->class_byte[c]) ? EXPR_UNKNOWN : EXPR_NEVER;
+	x->memo[e].row = (uint32_t)(x->n_rows / n);
+	x->n_rows += n;
+	return x->memo[e].row;
+}
+
+uint32_t expr_next(struct exprs *x, uint32_t e, int class)
+{
+	uint32_t row = x->memo[e].row != UINT32_MAX ? x->memo[e].row : row_new(x, e);
+	size_t at = (size_t)row * (size_t)x->n_classes + (size_t) class;
+	if (x->rows[at] != EXPR_UNKNOWN)
+		return x->rows[at];
+	uint32_t d = derive(x, e, x->class_byte[class]);
+	if (!expr_alive(x, d))
+		d = EXPR_NEVER;
+	if (x->full || x->over)
+		return EXPR_NEVER;
+	x->rows[at] = d;
+	return d;
+}
+
+/* A breadth-first search for a text that state 0 accepts. */
+struct search {
+	struct {
+		uint32_t e, from; /* index of the state that it follows */
+	} * states;
+	uint32_t n, cap;
+	uint32_t *table, n_table; /* index + 1 */
+};
+
+static void search_add(struct search *s, uint32_t e, uint32_t from)
+{
+	if (2 * (s->n + 1) > s->n_table) {
+		s->n_table = s->n_table ? 2 * s->n_table : 64;
+		free(s->table);
+		s->table = xcalloc(s->n_table, sizeof *s->table);
+		for (uint32_t k = 0; k < s->n; k++) {
+			uint32_t i = s->states[k].e * 0x9e3779b1u & (s->n_table - 1);
+			while (s->table[i])
+				i = (i + 1) & (s->n_table - 1);
+			s->table[i] = k + 1;
+		}
+	}
+	uint32_t i = e * 0x9e3779b1u & (s->n_table - 1);
+	for (; s->table[i]; i = (i + 1) & (s->n_table - 1))
+		if (s->states[s->table[i] - 1].e == e)
+			return;
+	array_grow(s->states, s->cap, s->n + 1);
+	s->states[s->n].e = e;
+	s->states[s->n].from = from;
+	s->table[i] = ++s->n;
+}
+
+/* Whether the state is known to be alive without following it. */
+static bool shows_life(struct exprs *x, uint32_t e)
+{
+	const struct expr *n = &x->nodes[e];
+	if (n->flags & (EXPR_NULLABLE | EXPR_IS_ALIVE))
+		return true;
+	return n->kind != KIND_AND && n->kind != KIND_NOT && !(n->flags & EXPR_IS_DEAD) && expr_alive(x, e);
+}
+
+static bool search_life(struct exprs *x, uint32_t e)
+{
+	struct search s = {0};
+	bool alive = false;
+	exprs_classify(x);
+	search_add(&s, e, 0);
+	for (uint32_t i = 0; i < s.n && !alive; i++) {
+		uint32_t f = s.states[i].e;
+		if (shows_life(x, f)) {
+			alive = true;
+			for (uint32_t k = i;; k = s.states[k].from) {
+				x->nodes[s.states[k].e].flags |= EXPR_IS_ALIVE;
+				if (k == 0)
+					break;
+			}
+		} else if (!(x->nodes[f].flags & EXPR_IS_DEAD)) {
+			for (int c = 0; c < x->n_classes; c++) {
+				uint32_t d = EXPR_NEVER;
+				if (set_has(expr_first(x, f), x->class_byte[c]))
+					d = derive(x, f, x->class_byte[c]);
+				if (d != EXPR_NEVER)
+					search_add(&s, d, i);
+			}
+			if (s.n > SEARCH_MAX)
+				x->over = true;
+		}
+		if (x->full || x->over)
+			break;
+	}
+	for (uint32_t i = 0; i < s.n && !alive && !x->full && !x->over; i++)
+		x->nodes[s.states[i].e].flags |= EXPR_IS_DEAD;
+	free(s.states);
+	free(s.table);
+	return alive;
+}
+
+static bool find_life(struct exprs *x, uint32_t e)
+{
+	struct expr n = x->nodes[e];
+	switch (n.kind) {
+	case KIND_SEQ:
+		return expr_alive(x, n.a) && expr_alive(x, n.b);
+	case KIND_ALT:
+		for (uint32_t i = 0; i < n.b; i++)
+			if (expr_alive(x, x->kids[n.a + i]))
+				return true;
+		return false;
+	case KIND_REPEAT:
+		return expr_alive(x, n.a);
+	default:
+		return search_life(x, e);
+	}
+}
+
+bool expr_alive(struct exprs *x, uint32_t e)
+{
+	unsigned flags = x->nodes[e].flags;
+	if (flags & (EXPR_IS_ALIVE | EXPR_NULLABLE))
+		return true;
+	if (flags & EXPR_IS_DEAD)
+		return false;
+	bool alive = find_life(x, e);
+	if (!x->full && !x->over)
+		x->nodes[e].flags |= alive ? EXPR_IS_ALIVE : EXPR_IS_DEAD;
+	return alive;
+}
+
+static void put_call(struct exprs *x, uint32_t rule, uint32_t rest)
+{
+	array_grow(x->calls, x->cap_calls, x->n_calls + 1);
+	x->calls[x->n_calls++] = (struct expr_call){rule, rest};
+}
+
+static void find_calls(struct exprs *x, uint32_t e)
+{
+	struct expr n = x->nodes[e];
+	size_t mark = x->n_calls;
+	switch (n.kind) {
+	case KIND_CALL:
+		put_call(x, n.a, EXPR_EMPTY);
+		break;
+	case KIND_SEQ:
+		for (; n.kind == KIND_SEQ && n.flags & EXPR_HAS_CALL; e = n.b, n = x->nodes[e]) {
+			mark = x->n_calls;
+			if (expr_has_call(x, n.a))
+				find_calls(x, n.a);
+			for (size_t i = mark; i < x->n_calls; i++)
+				x->calls[i].rest = expr_seq(x, x->calls[i].rest, n.b);
+			if (!expr_nullable(x, n.a))
+				return;
+		}
+		if (n.flags & EXPR_HAS_CALL)
+			find_calls(x, e);
+		break;
+	case KIND_ALT:
+		for (uint32_t i = 0; i < n.b; i++)
+			if (expr_has_call(x, x->kids[n.a + i]))
+				find_calls(x, x->kids[n.a + i]);
+		break;
+	case KIND_REPEAT: {
+		uint32_t rest = expr_repeat(x, n.a, minus_one(n.b), minus_one(n.c));
+		find_calls(x, n.a);
+		for (size_t i = mark; i < x->n_calls; i++)
+			x->calls[i].rest = expr_seq(x, x->calls[i].rest, rest);
+		break;
+	}
+	default:
+		break;
+	}
+}
+
+const struct expr_call *expr_calls(struct exprs *x, uint32_t e, size_t *n)
+{
+	x->n_calls = 0;
+	if (expr_has_call(x, e))
+		find_calls(x, e);
+	*n = x->n_calls;
+	return x->calls;
+}
+
+static uint32_t find_clamp(struct exprs *x, uint32_t e, uint32_t n)
+{
+	struct expr t = x->nodes[e];
+	size_t mark = x->n_stack;
+	switch (t.kind) {
+	case KIND_SEQ: {
+		uint32_t a = expr_clamp(x, t.a, n);
+		return expr_seq(x, a, expr_clamp(x, t.b, n));
+	}
+	case KIND_ALT:
+		for (uint32_t i = 0; i < t.b; i++)
+			exprs_push(x, expr_clamp(x, x->kids[t.a + i], n));
+		return exprs_pop_alt(x, mark);
+	case KIND_REPEAT:
+		/* A body with a call may match nothing by it, as often as min says. */
+		if (t.b > n && !expr_has_call(x, t.a))
+			t.b = n + 1;
+		if (t.c > n)
+			t.c = EXPR_INFINITE;
+		return expr_repeat(x, t.a, t.b, t.c);
+	default:
+		return e;
+	}
+}
+
+uint32_t expr_clamp(struct exprs *x, uint32_t e, uint32_t n)
+{
+	if (!(x->nodes[e].flags & EXPR_HAS_REPEAT))
+		return e;
+	assert(x->clamp_n == 0 || x->clamp_n == n);
+	x->clamp_n = n;
+	if (x->memo[e].clamp == UINT32_MAX) {
+		uint32_t c = find_clamp(x, e, n);
+		if (!x->full && !x->over)
+			x->memo[e].clamp = c;
+		return c;
+	}
+	return x->memo[e].clamp;
+}

@@ -1,0 +1,91 @@
+/* expr_impl.h - the arena of expressions, for expr.c and expr_derive.c. */
+#ifndef QUERN_GRAMMAR_EXPR_IMPL_H
+#define QUERN_GRAMMAR_EXPR_IMPL_H
+
+#include "grammar/expr.h"
+
+enum expr_kind {
+	KIND_NEVER,
+	KIND_EMPTY,
+	KIND_LITERAL, /* a: offset in text, b: length */
+	KIND_SET,     /* a: set */
+	KIND_SEQ,     /* a, b */
+	KIND_ALT,     /* a: offset in kids, b: how many; ascending */
+	KIND_REPEAT,  /* a: body, b: min, c: max */
+	KIND_CALL,    /* a: rule */
+	KIND_AND,     /* a < b */
+	KIND_NOT,     /* a */
+};
+
+enum {
+	EXPR_NULLABLE = 1,
+	EXPR_HAS_CALL = 2,
+	EXPR_HAS_AND = 4,     /* an intersection or complement: may be dead without showing it */
+	EXPR_IS_ALIVE = 8,    /* known */
+	EXPR_IS_DEAD = 16,    /* known */
+	EXPR_HAS_REPEAT = 32, /* a counter, outside intersections */
+};
+
+struct expr {
+	uint8_t kind, flags;
+	uint16_t depth;
+	uint32_t a, b, c;
+};
+
+/* Found on demand; UINT32_MAX: not yet. */
+struct expr_memo {
+	uint32_t first; /* set */
+	uint32_t row;   /* index into rows, in rows of n_classes */
+	uint32_t clamp;
+};
+
+struct exprs {
+	size_t max_bytes;
+	bool full, over, sealed;
+	struct expr *nodes;
+	struct expr_memo *memo; /* [cap_nodes] */
+	uint32_t n_nodes, cap_nodes;
+	uint32_t *kids;
+	size_t n_kids, cap_kids;
+	char *text; /* bytes of literals */
+	size_t n_text, cap_text;
+	uint64_t (*sets)[4];
+	uint32_t n_sets, cap_sets;
+	uint32_t *table, n_table;         /* hash table of nodes; n_table is a power of two; 0: free */
+	uint32_t *set_table, n_set_table; /* likewise of sets, + 1 */
+	uint32_t *rows;
+	size_t n_rows, cap_rows; /* in elements of uint32_t */
+	uint32_t *stack;         /* lists under construction */
+	size_t n_stack, cap_stack;
+	struct expr_call *calls;
+	size_t n_calls, cap_calls;
+	uint32_t clamp_n; /* what memo.clamp was found for */
+	uint32_t widest;  /* children of an ALT that compilation made */
+	int n_classes;
+	uint32_t split_sets; /* those that have split the classes */
+	size_t split_text;
+	uint8_t classes[256], class_byte[256];
+	struct {
+		uint32_t n_nodes, n_sets;
+		size_t n_kids, n_text;
+	} base; /* at exprs_seal() */
+};
+
+static inline struct expr *expr_node(const struct exprs *x, uint32_t e)
+{
+	return &x->nodes[e];
+}
+
+static inline bool set_has(const uint64_t *set, unsigned b)
+{
+	return set[b >> 6] >> (b & 63) & 1;
+}
+
+uint32_t exprs_intern_set(struct exprs *x, const uint64_t set[4]);
+uint32_t expr_literal_at(struct exprs *x, uint32_t at, uint32_t n);
+void exprs_classify(struct exprs *x); /* before exprs_seal(): classes for what is there */
+void exprs_push(struct exprs *x, uint32_t e);
+/* The ALT of what was pushed since mark; pops it. */
+uint32_t exprs_pop_alt(struct exprs *x, size_t mark);
+
+#endif

@@ -1,0 +1,81 @@
+/* grammar.c - a compiled grammar: its automaton and its caches. */
+#include "grammar/grammar_impl.h"
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t mask_bytes_default = (size_t)16 << 20;
+
+/* Characters that slice c of the vocabulary holds. */
+static uint32_t slice_expr(struct exprs *x, int c)
+{
+	static const struct char_range ranges[N_VOCAB_SLICES][8] = {
+		[VOCAB_LOWER] = {{'a', 'z'}},
+		[VOCAB_ALNUM] = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
+		[VOCAB_JSON] = {{' ', '!'},
+				{'#', '['},
+				{']', '~'},
+				{0x80, 0xd7ff},
+				{0xe000, 0xffff},
+				{0x10000, 0x10ffff}},
+	};
+	size_t n = 0;
+	while (n < 8 && ranges[c][n].last)
+		n++;
+	return expr_repeat(x, utf8_set_expr(x, ranges[c], n), 0, EXPR_INFINITE);
+}
+
+int grammar_new(const struct ast *a, const struct vocab *v, const struct grammar_limits *limits,
+		struct grammar **out, char *why, size_t why_n)
+{
+	static const struct grammar_limits none;
+	struct grammar *g = xcalloc(1, sizeof *g);
+	const struct grammar_limits *l = limits ? limits : &none;
+	struct machine_limits ml = {.bytes = l->state_bytes, .depth = l->depth};
+	int rc = machine_open(a, &ml, &g->m, why, why_n);
+	if (rc) {
+		free(g);
+		return rc;
+	}
+	g->v = v;
+	for (int c = 0; c < N_VOCAB_SLICES && v; c++)
+		g->slices[c] = slice_expr(g->m->x, c);
+	machine_seal(g->m);
+	if (machine_start(g->m) == MACHINE_DEAD) {
+		rc = err_why(why, why_n, -E2BIG, "%s",
+			     machine_refusal(g->m) ? machine_refusal(g->m)
+						   : "the grammar takes too much memory");
+		machine_free(g->m);
+		free(g);
+		return rc;
+	}
+	if (v)
+		mask_init(g, l->mask_bytes ? l->mask_bytes : mask_bytes_default);
+	*out = g;
+	return 0;
+}
+
+void grammar_free(struct grammar *g)
+{
+	if (!g)
+		return;
+	mask_fini(g);
+	machine_free(g->m);
+	free(g);
+}
+
+void grammar_counts(const struct grammar *g, struct grammar_counts *out)
+{
+	*out = (struct grammar_counts){
+		.n_states = machine_n_states(g->m),
+		.n_exprs = machine_n_exprs(g->m),
+		.bytes = machine_memory(g->m) + g->cap_runs * sizeof *g->runs,
+		.n_masks = g->n_masks,
+		.n_made = g->n_made,
+		.n_resets = g->n_resets,
+	};
+	if (g->v)
+		out->bytes += g->cap_slots * (g->v->n_words * sizeof *g->masks + sizeof *g->slots);
+}

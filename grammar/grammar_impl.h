@@ -1,0 +1,41 @@
+/* grammar_impl.h - a grammar with its caches, for grammar.c, mask.c and matcher.c. */
+#ifndef QUERN_GRAMMAR_GRAMMAR_IMPL_H
+#define QUERN_GRAMMAR_GRAMMAR_IMPL_H
+
+#include "grammar/grammar.h"
+#include "grammar/machine_impl.h"
+
+struct mask_slot {
+	uint32_t state; /* MACHINE_DEAD: free */
+	bool used;      /* since the clock's hand last passed */
+};
+
+/* How many characters of a slice may follow an expression, whatever they are. */
+struct run {
+	uint32_t e;                     /* EXPR_NEVER: free */
+	uint32_t chars[N_VOCAB_SLICES]; /* + 1; 0: not known */
+};
+
+struct grammar {
+	struct machine *m;
+	const struct vocab *v;           /* NULL: bytes only */
+	uint32_t slices[N_VOCAB_SLICES]; /* expressions: any number of the slice's characters */
+
+	uint32_t *masks; /* [n_slots][n_words] */
+	struct mask_slot *slots;
+	uint32_t n_slots, cap_slots, max_slots, hand;
+	struct run *runs; /* hash table by e */
+	uint32_t n_runs, cap_runs;
+	uint32_t *none; /* [n_words], zero */
+	uint32_t *path; /* [max_bytes + 1]: the state of each depth of a trie */
+
+	uint64_t n_masks, n_made, n_resets;
+};
+
+/* mask.c: the mask of a state.  0; -ENOMEM: reset, and try again. */
+int mask_of_state(struct grammar *g, uint32_t state, const uint32_t **mask);
+void mask_reset(struct grammar *g);
+void mask_init(struct grammar *g, size_t bytes);
+void mask_fini(struct grammar *g);
+
+#endif

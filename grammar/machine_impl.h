@@ -1,0 +1,117 @@
+/* machine_impl.h - the automaton's arenas, for machine*.c and mask.c. */
+#ifndef QUERN_GRAMMAR_MACHINE_IMPL_H
+#define QUERN_GRAMMAR_MACHINE_IMPL_H
+
+#include "grammar/compile.h"
+#include "grammar/expr.h"
+#include "grammar/machine.h"
+#include "grammar/utf8_set.h"
+
+enum { NODE_END = 0 };
+
+/* Bounds of one state, so that a step is bounded: positions, and calls between them. */
+enum { POSITIONS_MAX = 1024, POSITIONS_TABLE = 4 * POSITIONS_MAX };
+#define NODE_TEMP 0x80000000u /* a node of the closure under way */
+
+struct edge {
+	uint32_t rest, parent;
+};
+
+struct stack_node {
+	uint32_t edges, n_edges; /* in machine.edges, by parent; each parent once */
+	uint32_t clamp;          /* memo; UINT32_MAX: not yet */
+	uint32_t depth;
+	uint32_t group; /* circular: the first node of the group */
+	bool circular;  /* of a group that calls itself */
+};
+
+struct position {
+	uint32_t e, node;
+};
+
+struct state {
+	uint32_t positions, n_positions; /* in machine.positions, by node; each node once */
+	uint32_t clamp;                  /* memo; UINT32_MAX: not yet */
+	uint32_t mask;                   /* of mask.c; UINT32_MAX: none */
+	bool accepts;
+};
+
+/* A node under construction: one per rule that is called at this place. */
+struct temp_node {
+	uint32_t rule;
+	uint32_t edges;      /* first, in temp_edges; UINT32_MAX: none */
+	bool popped;         /* the rule matches the empty text here */
+	uint32_t final;      /* UINT32_MAX: not yet */
+	uint32_t index, low; /* of Tarjan's algorithm; 0: not visited */
+	bool on_stack;
+};
+
+struct temp_edge {
+	uint32_t rest, parent, next;
+};
+
+struct machine {
+	struct exprs *x;
+	struct compiled grammar;
+	size_t max_bytes;
+	uint32_t max_depth;
+	uint64_t generation;
+	bool full, deep, wide; /* the last two: of the step under way */
+	const char *refusal;
+	int n_classes;
+	const uint8_t *classes;
+
+	struct stack_node *nodes;
+	uint32_t n_nodes, cap_nodes;
+	struct edge *edges;
+	size_t n_edges, cap_edges;
+	uint32_t *node_table, n_node_table; /* index + 1 */
+	uint32_t *groups; /* circular groups: words, text, first node; of length words + 2 */
+	size_t n_groups, cap_groups;
+
+	struct state *states;
+	uint32_t n_states, cap_states;
+	struct position *positions;
+	size_t n_positions, cap_positions;
+	uint32_t *state_table, n_state_table; /* index + 1 */
+	uint32_t *rows;                       /* [n_states][n_classes]; EXPR_UNKNOWN */
+	size_t cap_rows;
+	uint32_t start;
+
+	/* The closure under way. */
+	struct position *work;
+	uint32_t n_work, cap_work;
+	uint64_t *seen; /* [POSITIONS_TABLE]: stamp << 32 | index + 1 */
+	uint32_t stamp;
+	bool accepts;
+	struct temp_node *temps;
+	uint32_t n_temps, cap_temps;
+	struct temp_edge *temp_edges;
+	uint32_t n_temp_edges, cap_temp_edges;
+	uint64_t *temp_of; /* [bodies]: stamp << 32 | temp */
+	uint32_t *tarjan;
+	uint32_t n_tarjan, cap_tarjan, tarjan_index;
+	struct edge *scratch;
+	uint32_t n_scratch, cap_scratch;
+	uint32_t *words; /* a group's text */
+	size_t n_words, cap_words;
+};
+
+/* machine_stack.c */
+void machine_nodes_reset(struct machine *m);
+/* Ends construction of temporary node t and of those above it; its number. */
+uint32_t machine_finish_node(struct machine *m, uint32_t t);
+uint32_t machine_clamp_node(struct machine *m, uint32_t node, uint32_t n);
+
+/* machine.c */
+uint32_t machine_slow_step(struct machine *m, uint32_t state, int class);
+/* A state that no text of at most n bytes tells from this one: counters beyond n are cut. */
+uint32_t machine_clamp(struct machine *m, uint32_t state, uint32_t n);
+
+static inline uint32_t machine_step_class(struct machine *m, uint32_t state, int class)
+{
+	uint32_t to = m->rows[(size_t)state * (size_t)m->n_classes + (size_t) class];
+	return to != EXPR_UNKNOWN ? to : machine_slow_step(m, state, class);
+}
+
+#endif

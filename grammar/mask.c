@@ -1,0 +1,265 @@
+/* mask.c - which tokens a state allows.
+ * A token is allowed if its bytes lead from the state to another.  Most of the vocabulary is settled without
+ * a walk: where an expression allows any n characters of a slice (of a JSON string, say), all its tokens of
+ * at most n characters are allowed at once.  The others are found by walking their tries.  A state whose
+ * counters lie beyond the longest token (40 more characters may follow, or 4,000) has the mask of the state
+ * in which they are cut. */
+#include "grammar/grammar_impl.h"
+#include "base/alloc.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRS_MAX = 4000, RUN_INFINITE = 1 << 20 };
+
+void mask_init(struct grammar *g, size_t bytes)
+{
+	size_t each = g->v->n_words * sizeof *g->masks + sizeof *g->slots;
+	g->max_slots = (uint32_t)(bytes / each < 8 ? 8 : bytes / each > 1 << 20 ? 1 << 20 : bytes / each);
+	g->path = xcalloc(g->v->max_bytes + 1, sizeof *g->path);
+	g->none = xcalloc(g->v->n_words + 1, sizeof *g->none);
+}
+
+void mask_fini(struct grammar *g)
+{
+	free(g->masks);
+	free(g->slots);
+	free(g->runs);
+	free(g->path);
+	free(g->none);
+}
+
+void mask_reset(struct grammar *g)
+{
+	g->n_slots = g->hand = 0;
+	g->n_runs = 0;
+	if (g->cap_runs)
+		memset(g->runs, 0, g->cap_runs * sizeof *g->runs);
+}
+
+/* What a run's search has seen: an expression, and how far into a character it is. */
+struct pair {
+	uint32_t e, u;
+};
+
+/* A search by characters: all of this one's bytes are followed before the next one's. */
+struct pairs {
+	struct pair seen[PAIRS_MAX];
+	uint16_t table[4 * PAIRS_MAX];             /* index + 1 */
+	uint16_t todo[PAIRS_MAX], next[PAIRS_MAX]; /* this character's, the next one's */
+	uint32_t n, n_todo, n_next;
+};
+
+/* false: no room. */
+static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
+{
+	uint32_t size = sizeof s->table / sizeof *s->table;
+	uint32_t i = (e * 0x9e3779b1u ^ u * 0x85ebca6bu) % size;
+	for (; s->table[i]; i = (i + 1) % size)
+		if (s->seen[s->table[i] - 1].e == e && s->seen[s->table[i] - 1].u == u)
+			return true;
+	if (s->n == PAIRS_MAX)
+		return false;
+	if (boundary)
+		s->next[s->n_next++] = (uint16_t)s->n;
+	else
+		s->todo[s->n_todo++] = (uint16_t)s->n;
+	s->seen[s->n++] = (struct pair){e, u};
+	s->table[i] = (uint16_t)s->n;
+	return true;
+}
+
+/* The pairs behind p, by every byte that a character of the slice goes on with.  false: the expression stops
+ * one of them, or there is no room. */
+static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, uint32_t slice)
+{
+	struct exprs *x = g->m->x;
+	for (int c = 0; c < g->m->n_classes; c++) {
+		uint32_t u = expr_next(x, p.u, c);
+		if (u == EXPR_NEVER)
+			continue;
+		uint32_t e = expr_next(x, p.e, c);
+		if (e == EXPR_NEVER || !pair_add(s, e, u, u == slice))
+			return false;
+	}
+	return true;
+}
+
+/* How many characters of the slice may follow e, whatever they are. */
+static uint32_t find_run(struct grammar *g, uint32_t e, uint32_t slice)
+{
+	struct pairs *s = xcalloc(1, sizeof *s);
+	uint32_t chars = 0;
+	pair_add(s, e, slice, true);
+	for (bool all = true; all && chars < VOCAB_LONG_BYTES; chars += all) {
+		memcpy(s->todo, s->next, s->n_next * sizeof *s->todo);
+		s->n_todo = s->n_next;
+		s->n_next = 0;
+		if (s->n_todo == 0) {
+			chars = RUN_INFINITE;
+			break;
+		}
+		while (all && s->n_todo)
+			all = pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
+	}
+	free(s);
+	return chars;
+}
+
+static struct run *run_of(struct grammar *g, uint32_t e)
+{
+	if (2 * (g->n_runs + 1) > g->cap_runs) {
+		struct run *old = g->runs;
+		uint32_t n = g->cap_runs;
+		g->cap_runs = n ? 2 * n : 64;
+		g->runs = xcalloc(g->cap_runs, sizeof *g->runs);
+		g->n_runs = 0;
+		for (uint32_t i = 0; i < n; i++)
+			if (old[i].e != EXPR_NEVER)
+				*run_of(g, old[i].e) = old[i];
+		free(old);
+	}
+	uint32_t i = e * 0x9e3779b1u & (g->cap_runs - 1);
+	for (; g->runs[i].e != EXPR_NEVER; i = (i + 1) & (g->cap_runs - 1))
+		if (g->runs[i].e == e)
+			return &g->runs[i];
+	g->n_runs++;
+	g->runs[i].e = e;
+	return &g->runs[i];
+}
+
+/* The longest run of a slice from any position of state. */
+static uint32_t longest_run(struct grammar *g, uint32_t state, int slice)
+{
+	uint32_t most = 0;
+	struct state s = g->m->states[state];
+	for (uint32_t i = 0; i < s.n_positions && i < 8; i++) {
+		uint32_t e = g->m->positions[s.positions + i].e;
+		uint32_t known = run_of(g, e)->chars[slice];
+		if (!known) {
+			known = 1 + find_run(g, e, g->slices[slice]);
+			run_of(g, e)->chars[slice] = known;
+		}
+		if (known - 1 > most)
+			most = known - 1;
+	}
+	return most;
+}
+
+static inline void allow(const struct vocab *v, uint32_t token, uint32_t *mask)
+{
+	for (; token != VOCAB_NO_TOKEN; token = v->same[token])
+		mask[token >> 5] |= (uint32_t)1 << (token & 31);
+}
+
+/* Allows the tokens of one trie whose bytes lead on from state. */
+static void walk(struct grammar *g, uint32_t state, const struct vocab_group *group, uint32_t *mask)
+{
+	const struct vocab_node *nodes = g->v->nodes;
+	struct machine *m = g->m;
+	uint32_t *path = g->path;
+	path[0] = state;
+	for (uint32_t i = group->begin; i < group->end;) {
+		const struct vocab_node *n = &nodes[i];
+		uint32_t to = machine_step_class(m, path[n->depth - 1], m->classes[n->byte]);
+		if (to == MACHINE_DEAD) {
+			i = n->next;
+			continue;
+		}
+		path[n->depth] = to;
+		if (n->token != VOCAB_NO_TOKEN)
+			allow(g->v, n->token, mask);
+		i++;
+	}
+}
+
+/* Adds the tokens of all groups but the long ones. */
+static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
+{
+	const struct vocab *v = g->v;
+	uint32_t run[N_VOCAB_SLICES];
+	for (int c = 0; c < N_VOCAB_SLICES; c++)
+		run[c] = longest_run(g, state, c);
+	for (int i = 0; i < v->n_groups; i++) {
+		const struct vocab_group *group = &v->groups[i];
+		if (group->class == VOCAB_LONG)
+			continue;
+		if ((int)group->class < N_VOCAB_SLICES && run[group->class] >= group->max_chars)
+			for (uint32_t w = 0; w < v->n_words; w++)
+				mask[w] |= group->bits[w];
+		else
+			walk(g, state, group, mask);
+	}
+}
+
+/* A slot by the clock algorithm; keep: a slot that stays, or UINT32_MAX. */
+static uint32_t slot_new(struct grammar *g, uint32_t state, uint32_t keep)
+{
+	size_t words = g->v->n_words;
+	uint32_t slot;
+	if (g->n_slots < g->max_slots) {
+		slot = g->n_slots++;
+		if (g->n_slots > g->cap_slots) {
+			array_grow(g->slots, g->cap_slots, g->n_slots);
+			g->masks = xrealloc(g->masks, g->cap_slots * words + 1, sizeof *g->masks);
+		}
+	} else {
+		while (g->slots[g->hand].used || g->hand == keep) {
+			g->slots[g->hand].used = false;
+			g->hand = (g->hand + 1) % g->max_slots;
+		}
+		slot = g->hand;
+		g->hand = (g->hand + 1) % g->max_slots;
+		g->m->states[g->slots[slot].state].mask = UINT32_MAX;
+	}
+	g->slots[slot] = (struct mask_slot){state, true};
+	g->m->states[state].mask = slot;
+	memset(g->masks + slot * words, 0, words * sizeof *g->masks);
+	return slot;
+}
+
+static uint32_t slot_of(struct grammar *g, uint32_t state)
+{
+	uint32_t slot = g->m->states[state].mask;
+	const struct vocab *v = g->v;
+	if (slot != UINT32_MAX) {
+		g->slots[slot].used = true;
+		return slot;
+	}
+	g->n_made++;
+	uint32_t same = machine_clamp(g->m, state, VOCAB_LONG_BYTES), from = UINT32_MAX;
+	if (same != MACHINE_DEAD && same != state)
+		from = slot_of(g, same);
+	slot = slot_new(g, state, from);
+	uint32_t *mask = g->masks + (size_t)slot * v->n_words;
+	if (from != UINT32_MAX) {
+		/* The cut state may allow long tokens that this one does not. */
+		memcpy(mask, g->masks + (size_t)from * v->n_words, v->n_words * sizeof *mask);
+		for (int i = 0; i < v->n_groups; i++)
+			for (uint32_t n = v->groups[i].begin;
+			     v->groups[i].class == VOCAB_LONG && n < v->groups[i].end; n++)
+				for (uint32_t t = v->nodes[n].token; t != VOCAB_NO_TOKEN; t = v->same[t])
+					mask[t >> 5] &= ~((uint32_t)1 << (t & 31));
+	} else {
+		add_groups(g, state, mask);
+		for (uint32_t i = 0; i < v->n_ends && machine_accepts(g->m, state); i++)
+			mask[v->ends[i] >> 5] |= (uint32_t)1 << (v->ends[i] & 31);
+	}
+	for (int i = 0; i < v->n_groups; i++)
+		if (v->groups[i].class == VOCAB_LONG)
+			walk(g, state, &v->groups[i], mask);
+	return slot;
+}
+
+int mask_of_state(struct grammar *g, uint32_t state, const uint32_t **mask)
+{
+	g->n_masks++;
+	assert(state != MACHINE_DEAD);
+	uint32_t slot = slot_of(g, state);
+	if (machine_error(g->m))
+		return -ENOMEM; /* what was made is dropped by the reset */
+	*mask = g->masks + (size_t)slot * g->v->n_words;
+	return 0;
+}

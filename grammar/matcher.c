@@ -1,0 +1,300 @@
+/* matcher.c - a place in a text: the state there, and the bytes that lead to it. */
+#include "grammar/grammar_impl.h"
+#include "base/alloc.h"
+#include "base/buf.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Before each call that accepted something. */
+struct mark {
+	size_t bytes;
+	uint32_t state;
+};
+
+struct matcher {
+	struct grammar *g;
+	uint64_t generation; /* of the machine, which state and marks are numbers of */
+	uint32_t state;
+	bool ended;
+	struct buf text; /* accepted */
+	struct mark *marks;
+	size_t n_marks, cap_marks;
+	char error[96]; /* of the last -E2BIG */
+};
+
+struct matcher *matcher_new(struct grammar *g)
+{
+	struct matcher *m = xcalloc(1, sizeof *m);
+	m->g = g;
+	return m;
+}
+
+struct matcher *matcher_copy(const struct matcher *from)
+{
+	struct matcher *m = xmemdup(from, sizeof *from);
+	m->text = (struct buf){0};
+	if (from->text.len)
+		buf_put(&m->text, from->text.p, from->text.len);
+	m->marks = NULL;
+	m->n_marks = m->cap_marks = 0;
+	array_grow(m->marks, m->cap_marks, from->n_marks);
+	if (from->n_marks)
+		memcpy(m->marks, from->marks, from->n_marks * sizeof *m->marks);
+	m->n_marks = from->n_marks;
+	return m;
+}
+
+void matcher_free(struct matcher *m)
+{
+	if (!m)
+		return;
+	buf_fini(&m->text);
+	free(m->marks);
+	free(m);
+}
+
+size_t matcher_memory(const struct matcher *m)
+{
+	return sizeof *m + m->text.cap + m->cap_marks * sizeof *m->marks;
+}
+
+/* Follows p[0..n) from *state, as far as it goes; how many bytes. */
+static size_t follow(struct matcher *m, uint32_t *state, const char *p, size_t n)
+{
+	size_t i = 0;
+	for (; i < n; i++) {
+		uint32_t to = machine_step(m->g->m, *state, (uint8_t)p[i]);
+		if (to == MACHINE_DEAD)
+			break;
+		*state = to;
+	}
+	return i;
+}
+
+/* Finds the state again after a reset.  -ENOMEM: not even with empty caches. */
+static int sync(struct matcher *m)
+{
+	struct machine *a = m->g->m;
+	if (m->generation == machine_generation(a))
+		return 0;
+	uint32_t state = machine_start(a);
+	size_t at = 0;
+	for (size_t i = 0; i <= m->n_marks; i++) {
+		size_t to = i < m->n_marks ? m->marks[i].bytes : m->text.len;
+		if (machine_error(a) || follow(m, &state, m->text.p + at, to - at) < to - at)
+			return -ENOMEM;
+		at = to;
+		if (i < m->n_marks)
+			m->marks[i].state = state;
+	}
+	if (machine_error(a))
+		return -ENOMEM;
+	m->state = state;
+	m->generation = machine_generation(a);
+	return 0;
+}
+
+/* For `again` loops: after -ENOMEM, once, with empty caches. */
+static bool try_again(struct matcher *m, int *rc, bool *tried)
+{
+	struct grammar *g = m->g;
+	if (*rc != -ENOMEM)
+		return false;
+	if (*tried) {
+		memcpy(m->error, "the states of the grammar take too much memory",
+		       sizeof "the states of the grammar take too much memory");
+		*rc = -E2BIG;
+		return false;
+	}
+	*tried = true;
+	machine_reset(g->m);
+	mask_reset(g);
+	g->n_resets++;
+	return true;
+}
+
+const char *matcher_error(const struct matcher *m)
+{
+	return m->error;
+}
+
+static void mark_put(struct matcher *m)
+{
+	array_grow(m->marks, m->cap_marks, m->n_marks + 1);
+	m->marks[m->n_marks++] = (struct mark){m->text.len, m->state};
+}
+
+/* *used: in, NULL for all or nothing. */
+static int accept_once(struct matcher *m, const char *p, size_t n, size_t *used)
+{
+	int rc = sync(m);
+	if (rc)
+		return rc;
+	uint32_t state = m->state;
+	machine_clear_refusal(m->g->m);
+	size_t got = follow(m, &state, p, n);
+	if (machine_error(m->g->m))
+		return -ENOMEM;
+	const char *refusal = got < n ? machine_refusal(m->g->m) : NULL;
+	if (got == n || (used && got)) {
+		mark_put(m);
+		buf_put(&m->text, p, got);
+		m->state = state;
+	}
+	if (used)
+		*used = got;
+	if (refusal) {
+		memcpy(m->error, refusal, strlen(refusal) + 1);
+		return -E2BIG;
+	}
+	return got < n ? -EINVAL : 0;
+}
+
+int matcher_accept_bytes(struct matcher *m, const char *p, size_t n, size_t *used)
+{
+	bool tried = false;
+	int rc;
+	if (used)
+		*used = 0;
+	if (m->ended)
+		return -EINVAL;
+	do
+		rc = accept_once(m, p, n, used);
+	while (try_again(m, &rc, &tried));
+	return rc;
+}
+
+int matcher_can_end(struct matcher *m, bool *out)
+{
+	bool tried = false;
+	int rc;
+	*out = m->ended;
+	if (m->ended)
+		return 0;
+	do
+		rc = sync(m);
+	while (try_again(m, &rc, &tried));
+	if (rc == 0)
+		*out = machine_accepts(m->g->m, m->state);
+	return rc;
+}
+
+bool matcher_ended(const struct matcher *m)
+{
+	return m->ended;
+}
+
+int matcher_accept(struct matcher *m, uint32_t token)
+{
+	const struct vocab *v = m->g->v;
+	bool can_end;
+	assert(v);
+	if (m->ended || token >= v->n_tokens || v->kinds[token] == VOCAB_CONTROL)
+		return -EINVAL;
+	if (v->kinds[token] == VOCAB_END) {
+		int rc = matcher_can_end(m, &can_end);
+		if (rc || !can_end)
+			return rc ? rc : -EINVAL;
+		mark_put(m);
+		m->ended = true;
+		return 0;
+	}
+	size_t n = v->at[token + 1] - v->at[token];
+	return n ? matcher_accept_bytes(m, v->bytes + v->at[token], n, NULL) : -EINVAL;
+}
+
+static void restart(struct matcher *m)
+{
+	m->text.len = 0;
+	m->n_marks = 0;
+	m->ended = false;
+	m->generation = 0; /* the state is found when it is needed */
+}
+
+int matcher_rebuild(struct matcher *m, const uint32_t *tokens, size_t n)
+{
+	restart(m);
+	for (size_t i = 0; i < n; i++) {
+		int rc = matcher_accept(m, tokens[i]);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+size_t matcher_length(const struct matcher *m)
+{
+	return m->n_marks;
+}
+
+void matcher_rollback(struct matcher *m, size_t n)
+{
+	assert(n <= m->n_marks);
+	if (n == 0)
+		return;
+	m->n_marks -= n;
+	m->text.len = m->marks[m->n_marks].bytes;
+	m->state = m->marks[m->n_marks].state;
+	m->ended = false;
+}
+
+int matcher_mask(struct matcher *m, const uint32_t **mask)
+{
+	bool tried = false;
+	int rc;
+	assert(m->g->v);
+	if (m->ended) {
+		*mask = m->g->none;
+		return 0;
+	}
+	do {
+		rc = sync(m);
+		if (rc == 0)
+			rc = mask_of_state(m->g, m->state, mask);
+	} while (try_again(m, &rc, &tried));
+	return rc;
+}
+
+/* The one byte that may follow state; -1: several, or the end. */
+static int only_byte(struct machine *m, uint32_t state)
+{
+	int only = -1;
+	for (int b = 0; b < 256; b++) {
+		if (machine_step(m, state, (uint8_t)b) == MACHINE_DEAD)
+			continue;
+		if (only >= 0)
+			return -1;
+		only = b;
+	}
+	return machine_accepts(m, state) ? -1 : only;
+}
+
+static int forced_once(struct matcher *m, char *out, size_t max)
+{
+	int rc = sync(m), n = 0;
+	for (uint32_t state = m->state; rc == 0 && (size_t)n < max;) {
+		int b = only_byte(m->g->m, state);
+		if (machine_error(m->g->m))
+			return -ENOMEM;
+		if (b < 0)
+			break;
+		out[n++] = (char)b;
+		state = machine_step(m->g->m, state, (uint8_t)b);
+	}
+	return rc ? rc : n;
+}
+
+int matcher_forced(struct matcher *m, char *out, size_t max)
+{
+	bool tried = false;
+	int rc;
+	if (m->ended)
+		return 0;
+	do
+		rc = forced_once(m, out, max < INT32_MAX ? max : INT32_MAX);
+	while (try_again(m, &rc, &tried));
+	return rc;
+}

@@ -1,0 +1,152 @@
+/* Regular expressions: what they match, and what is refused by name. */
+#include "tests/unit/grammar/grammar_help.h"
+#include "grammar/regex.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+static void expect(const char *pattern, bool search, const char *const *yes, const char *const *no)
+{
+	struct grammar *g = help_regex(pattern, search);
+	help_expect(g, true, yes);
+	help_expect(g, false, no);
+	grammar_free(g);
+}
+#define YES(...)                                                                                             \
+	(const char *const[])                                                                                \
+	{                                                                                                    \
+		__VA_ARGS__, NULL                                                                            \
+	}
+#define NO(...)                                                                                              \
+	(const char *const[])                                                                                \
+	{                                                                                                    \
+		__VA_ARGS__, NULL                                                                            \
+	}
+
+Test(regex, a_pattern_matches_the_whole_text)
+{
+	expect("a(b|cd)*e?", false, YES("a", "abe", "acdb", "acdcde"), NO("", "ac", "abee", "xa"));
+	expect("[a-c_]{2,3}-\\d+", false, YES("ab-1", "c_c-123"), NO("a-1", "abca-1", "ab-", "ad-1"));
+	expect("", false, YES(""), NO("a"));
+	expect("a||b", false, YES("", "a", "b"), NO("ab"));
+	expect("^abc$", false, YES("abc"), NO("ab", "abcd"));
+	expect("x{0}y{,2}", false, YES("y{,2}"), NO("yy", "x"));
+	expect("(?:ab){2}(?<name>c)", false, YES("ababc"), NO("abc"));
+	expect("a+?b*?", false, YES("a", "aab"), NO("b"));
+}
+
+Test(regex, a_search_finds_it_anywhere)
+{
+	expect("b+", true, YES("b", "abba", "ab"), NO("", "a"));
+	expect("^b+", true, YES("b", "bba"), NO("ab"));
+	expect("b+$", true, YES("b", "ab"), NO("ba"));
+	expect("^(ab|cd$)|^$", true, YES("abx", "cd", ""), NO("xab", "cdx"));
+	expect("^a|b", true, YES("a", "axx", "xb", "bx"), NO("xa", "x"));
+	expect("(^a)?b$", true, YES("ab", "b", "xb", "xab"), NO("ba"));
+	expect("", true, YES("", "anything"), NO("\xff"));
+}
+
+Test(regex, classes_and_escapes)
+{
+	expect("[^a-z\\d]", false, YES("A", "-", "\xc3\xa4", "\xf0\x9f\x98\x80"),
+	       NO("a", "5", "", "\xc3", "\xff"));
+	expect("[]a]|[^]\\n", false, YES("x\n", "\xc3\xa4\n"), NO("a", "a]", "]"));
+	expect("[-a\\]x-]+", false, YES("-", "a", "]x-"), NO("b"));
+	expect("[a\\-z]", false, YES("a", "-", "z"), NO("b"));
+	expect("[\\w-.]", false, YES("a", "-", "."), NO("/"));
+	struct grammar *g = help_regex("\\t\\x41\\cA\\0\\/\\.[\\b]", false);
+	cr_expect(help_accepts(g, "\tA\1\0/.\b", 7));
+	grammar_free(g);
+}
+
+Test(regex, unicode_is_matched_by_its_bytes)
+{
+	expect("[\xc3\xa4-\xc3\xbc]+", false, YES("\xc3\xa4", "\xc3\xbc\xc3\xb6"),
+	       NO("\xc3", "\xc3\xbd", "a"));
+	expect("\\u00e4\\u{1F600}\\uD83D\\uDE00", false, YES("\xc3\xa4\xf0\x9f\x98\x80\xf0\x9f\x98\x80"),
+	       NO("a"));
+	expect(".", false, YES("a", "\xc3\xa4", "\xe4\xb8\xad", "\xf0\x9f\x98\x80", "\xef\xbf\xbf"),
+	       NO("", "\n", "\r", "\xe2\x80\xa8", "\xc3", "\xa4", "\xed\xa0\x80", "\xc0\x80",
+		  "\xf4\x90\x80\x80"));
+	expect("\\p{Lu}\\p{L}*\\P{L}", false,
+	       YES("\xc3\x84"
+		   "b1",
+		   "Ab."),
+	       NO("ab1",
+		  "\xc3\xa4"
+		  "b1",
+		  "Abc"));
+	expect("\\p{General_Category=Decimal_Number}", false, YES("7", "\xd9\xa3"), NO("x"));
+	expect("\\s\\S\\w\\W", false, YES(" xy-", "\xe3\x80\x80._ "), NO("axa "));
+}
+
+/* No state is made for each count, nor for each way to match. */
+Test(regex, hostile_patterns_stay_small)
+{
+	static const char *const patterns[] = {"(a+)+b",   "(a|a)*b",           "(a*)*b",
+					       "(a|aa)+b", "((a?){30}){30}a*b", "(a{0,1000}){0,1000}a*b",
+					       "(.*)*.*b", "(a?){500}a{500}b"};
+	char text[1001];
+	memset(text, 'a', 1000);
+	text[1000] = 'b';
+	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+		struct grammar *g = help_regex(patterns[i], false);
+		struct grammar_counts c;
+		cr_expect(help_accepts(g, text, 1001), "%s", patterns[i]);
+		cr_expect_not(help_accepts(g, text, 1000), "%s", patterns[i]);
+		grammar_counts(g, &c);
+		cr_expect(c.bytes < 4 << 20, "%s: %zu bytes", patterns[i], c.bytes);
+		grammar_free(g);
+	}
+}
+
+Test(regex, what_is_not_supported_is_refused_by_name)
+{
+	static const char *const cases[][2] = {
+		{"a(?=b)", "regex, byte 4: lookahead (?= is not supported"},
+		{"(?!b)", "regex, byte 3: lookahead (?! is not supported"},
+		{"(?<=b)", "regex, byte 4: lookbehind (?<= is not supported"},
+		{"(?<!b)", "regex, byte 4: lookbehind (?<! is not supported"},
+		{"(?>b)", "regex, byte 3: atomic groups (?> are not supported"},
+		{"(?i)b", "regex, byte 1: flags (?...) are not supported"},
+		{"(a)\\1", "regex, byte 4: references back are not supported"},
+		{"\\bx", "regex, byte 1: word boundaries (\\b, \\B) are not supported"},
+		{"\\p{Greek}", "regex, byte 3: the property \\p{Greek} is not supported"},
+		{"a^b", "regex: an anchor (^, $) inside the pattern is not supported"},
+		{"(a$)*", "regex: an anchor (^, $) inside the pattern is not supported"},
+		{"(a", "regex, byte 2: ( without )"},
+		{"a)", "regex, byte 1: ) without ("},
+		{"[a", "regex, byte 2: a class [...] without its end"},
+		{"[z-a]", "regex, byte 4: a range that ends before it begins"},
+		{"*", "regex, byte 0: nothing to repeat"},
+		{"a{3,2}", "regex, byte 6: a repeat whose bounds are in the wrong order"},
+		{"a**", "regex, byte 2: nothing to repeat"},
+		{"\\", "regex, byte 1: \\ at the end"},
+		{"\\q", "regex, byte 1: an unknown escape"},
+		{"\\u12", "regex, byte 4: a code point that is not one"},
+		{"\xff", "regex: not UTF-8"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ast *a = ast_new(NULL);
+		char why[256] = "";
+		cr_expect_eq(regex_parse(a, cases[i][0], strlen(cases[i][0]), NULL), AST_FAILED, "%s",
+			     cases[i][0]);
+		cr_expect_eq(ast_check(a, why, sizeof why), -EINVAL);
+		cr_expect_str_eq(why, cases[i][1]);
+		ast_free(a);
+	}
+}
+
+Test(regex, nesting_is_bounded)
+{
+	char deep[2001];
+	char why[256] = "";
+	memset(deep, '(', 1000);
+	memset(deep + 1000, ')', 1000);
+	struct ast *a = ast_new(NULL);
+	cr_expect_eq(regex_parse(a, deep, 2000, NULL), AST_FAILED);
+	cr_expect_eq(ast_check(a, why, sizeof why), -E2BIG);
+	cr_expect(strstr(why, "groups are nested too deep"), "%s", why);
+	ast_free(a);
+}
