@@ -71,6 +71,11 @@ int cuda_buf_reserve(struct kern_dev *d, struct cuda_buf *b, size_t bytes);
 enum cuda_ws { CUDA_WS_PARTIAL, CUDA_WS_COUNT, CUDA_WS_WEIGHTS, CUDA_WS_GATE_UP, CUDA_WS_N };
 int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes);
 
+/* Before a kernel's first launch (KERN_LAUNCH() calls it): all kernels have the same share of L1 as shared
+ * memory, the largest.  Where two that follow one another differ, a multiprocessor must be empty before it
+ * changes over; attention and the linear layers need nearly all of it.  True: done. */
+bool cuda_carve_out(const void *kernel);
+
 /* Raises a kernel's limit of dynamic shared memory, once, at open or load: needed beyond 48 KB. */
 int cuda_smem_allow(const void *kernel, int bytes);
 

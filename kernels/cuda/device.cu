@@ -6,6 +6,7 @@
 #include <cuda_build.h> /* CUDA_BUILD; made by rules.mk */
 
 #include <assert.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,13 +135,55 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 	return 0;
 }
 
+/* The driver's own number, of the library that comes with it: "550.54.15"; "of an unknown version". */
+static void driver_name(char *out, size_t n)
+{
+	typedef int (*plain_fn)(void);
+	typedef int (*version_fn)(char *, unsigned);
+	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	plain_fn init = lib ? (plain_fn)dlsym(lib, "nvmlInit_v2") : NULL;
+	version_fn version = lib ? (version_fn)dlsym(lib, "nvmlSystemGetDriverVersion") : NULL;
+	if (!init || !version || init() != 0 || version(out, (unsigned)n) != 0)
+		snprintf(out, n, "of an unknown version");
+	plain_fn shutdown = lib ? (plain_fn)dlsym(lib, "nvmlShutdown") : NULL;
+	if (shutdown)
+		shutdown();
+}
+
+/* The first driver that runs what this release of CUDA compiled: all of its 13.x, all of its 12.x. */
+enum { CUDA_NEEDS_DRIVER = CUDART_VERSION >= 13000 ? 580 : 525 };
+
+static int no_devices(cudaError_t e, char *why, size_t why_n)
+{
+	char name[96];
+	int has = 0;
+	if (e != cudaErrorInsufficientDriver)
+		return err_why(why, why_n, -ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
+	if (cudaDriverGetVersion(&has) != cudaSuccess || !has) {
+		cudaGetLastError();
+		return err_why(
+			why, why_n, -ENODEV,
+			"no CUDA device: no NVIDIA driver is installed on this machine, or this container "
+			"has no access to it; the kernels need %d or later",
+			(int)CUDA_NEEDS_DRIVER);
+	}
+	driver_name(name, sizeof name);
+	return err_why(
+		why, why_n, -ENODEV,
+		"the NVIDIA driver %s (CUDA %d.%d) is too old for these kernels (CUDA %d.%d): they need %d "
+		"or later; update the driver, or install kernels that were built with a CUDA %d toolkit "
+		"(make cuda CUDA_HOME=...)",
+		name, has / 1000, has % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+		(int)CUDA_NEEDS_DRIVER, has / 1000);
+}
+
 static int find_device(struct kern_dev *d, char *why, size_t why_n)
 {
 	int n = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
 	if (e != cudaSuccess) {
 		cudaGetLastError();
-		return err_why(why, why_n, -ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
+		return no_devices(e, why, why_n);
 	}
 	d->id = d->args.index < 0 ? 0 : d->args.index;
 	if (d->id >= n)

@@ -24,6 +24,13 @@ int cuda_check(cudaError_t e, const char *what)
 	return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
+bool cuda_carve_out(const void *kernel)
+{
+	return !cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+						cudaSharedmemCarveoutMaxShared),
+			   "shared memory of a multiprocessor");
+}
+
 int cuda_smem_allow(const void *kernel, int bytes)
 {
 	return cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),

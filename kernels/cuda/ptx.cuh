@@ -31,7 +31,12 @@
 /* Launches; evaluates to 0 or -EIO (see cuda_launched() in cuda.cuh).  A template with a comma
  * stands in parentheses. */
 #define KERN_LAUNCH(kernel, grid, block, smem_bytes, stream, ...)                                            \
-	(kernel<<<(grid), (block), (smem_bytes), (stream)>>>(__VA_ARGS__), cuda_launched(#kernel))
+	({                                                                                                   \
+		static bool carved_out;                                                                      \
+		carved_out = carved_out || cuda_carve_out((const void *)kernel);                             \
+		kernel<<<(grid), (block), (smem_bytes), (stream)>>>(__VA_ARGS__);                            \
+		cuda_launched(#kernel);                                                                      \
+	})
 
 /* ---- shared memory ---- */
 

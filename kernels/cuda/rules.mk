@@ -4,7 +4,9 @@
 #   make cudarace  the same with a detector of races at every access (tests/cudasim/race.h); a short form of it is
 #                  in make check; SEED= is what the order of blocks and threads is drawn from
 
-NVCC ?= $(firstword $(wildcard $(shell command -v nvcc 2>/dev/null) $(CUDA_HOME)/bin/nvcc /usr/local/cuda/bin/nvcc))
+# The toolkit: CUDA_HOME's, else that of the PATH.  A build runs on every driver of its CUDA's time or later: 525 for
+# 12.x, 580 for 13.x; so releases are built with 12.x (make cuda CUDA_HOME=/usr/local/cuda-12.9).
+NVCC ?= $(firstword $(wildcard $(CUDA_HOME:%=%/bin/nvcc) $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
 CXX  ?= g++
 
 # Tuned for 8.0 and 9.0, compiled for 8.6 and 8.9; PTX for what comes later (that of 9.0a would

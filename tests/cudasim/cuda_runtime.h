@@ -80,6 +80,7 @@ typedef enum {
 	cudaErrorInvalidValue = 1,
 	cudaErrorMemoryAllocation = 2,
 	cudaErrorInvalidConfiguration = 9,
+	cudaErrorInsufficientDriver = 35,
 	cudaErrorNoDevice = 100,
 	cudaErrorInvalidDevice = 101,
 	cudaErrorIllegalState = 401,
@@ -102,7 +103,11 @@ typedef enum {
 	cudaMemcpyDefault,
 } cudaMemcpyKind;
 
-typedef enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 } cudaFuncAttribute;
+typedef enum {
+	cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+	cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+} cudaFuncAttribute;
+enum { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxShared = 100 };
 
 typedef struct cudasim_stream *cudaStream_t;
 typedef struct cudasim_event *cudaEvent_t;
@@ -140,6 +145,8 @@ struct cudaDeviceProp {
 	int l2CacheSize;
 };
 
+#define CUDART_VERSION 13000
+cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int i);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i);
@@ -148,10 +155,10 @@ cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudasim_func_smem(const void *kernel, int bytes);
-template <typename F> cudaError_t cudaFuncSetAttribute(F kernel, cudaFuncAttribute, int bytes)
+cudaError_t cudasim_func_set(const void *kernel, cudaFuncAttribute what, int value);
+template <typename F> cudaError_t cudaFuncSetAttribute(F kernel, cudaFuncAttribute what, int value)
 {
-	return cudasim_func_smem((const void *)kernel, bytes);
+	return cudasim_func_set((const void *)kernel, what, value);
 }
 
 cudaError_t cudasim_func_blocks(int *n, int threads, size_t smem);

@@ -45,6 +45,9 @@ struct cudasim_counters cudasim_stats(void);
 /* Copies, their largest and syncs count from 0 again. */
 void cudasim_count_again(void);
 
+/* The machine's driver: the CUDA that it knows (12040: 12.4), 0: there is none.  NVML calls it DRIVER. */
+#define CUDASIM_DRIVER "550.54.15"
+void cudasim_driver(int cuda);
 /* Which cuBLAS the machine has (12, at the start), and of which no handle can be made. */
 enum { CUDASIM_CUBLAS_12 = 1, CUDASIM_CUBLAS_13 = 2 };
 void cudasim_cublas(unsigned there, unsigned broken);
@@ -63,8 +66,10 @@ void cudasim_idle(bool is);
 /* Calls fn for every kernel that is launched from now on; NULL: no more. */
 struct cudasim_launched {
 	const void *kernel;
+	const char *name;
 	unsigned grid[3], threads;
 	uint64_t smem; /* dynamic */
+	int carveout;  /* of shared memory, in percent; -1: the driver chooses */
 };
 void cudasim_watch_launches(void (*fn)(const struct cudasim_launched *l));
 enum { CUDASIM_KERNEL_BYTES = 64 << 10 }; /* that the driver takes when a kernel first runs */

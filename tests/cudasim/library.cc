@@ -1,4 +1,5 @@
-/* library.cc - the libraries that the emulated machine has: cuBLAS (cublas.cc) and NCCL (nccl.cc). */
+/* library.cc - the libraries that the emulated machine has: cuBLAS (cublas.cc), NCCL (nccl.cc); and its
+ * driver. */
 #include <cublas_v2.h>
 #include <nccl.h>
 #include <string.h>
@@ -12,16 +13,17 @@ struct function {
 };
 
 struct library {
-	const char *name;
-	bool there, broken; /* of cuBLAS: no handle can be made */
+	const char *name, *prefix; /* prefix: of its functions */
+	bool there, broken;        /* of cuBLAS: no handle can be made */
 };
 
 static library libraries[] = {
-	{"libcublas.so.12", true, false},
-	{"libcublas.so.13", false, false},
-	{"libnccl.so.2", true, false},
+	{"libcublas.so.12", "cublas", true, false},
+	{"libcublas.so.13", "cublas", false, false},
+	{"libnccl.so.2", "nccl", true, false},
+	{"libnvidia-ml.so.1", "nvml", true, false},
 };
-enum { CUBLAS_12, CUBLAS_13, NCCL };
+enum { CUBLAS_12, CUBLAS_13, NCCL, NVML };
 
 void cudasim_cublas(unsigned there, unsigned broken)
 {
@@ -36,13 +38,52 @@ void cudasim_nccl_there(bool is)
 	libraries[NCCL].there = is;
 }
 
+/* ---- the driver ---- */
+
+static int driver_cuda = CUDART_VERSION;
+
+void cudasim_driver(int cuda)
+{
+	driver_cuda = cuda;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+	*version = driver_cuda;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+	if (driver_cuda < CUDART_VERSION)
+		return cudaErrorInsufficientDriver;
+	*n = 1;
+	return cudaSuccess;
+}
+
 static cublasStatus_t no_handle(cublasHandle_t *h)
 {
 	*h = nullptr;
 	return CUBLAS_STATUS_NOT_INITIALIZED;
 }
 
+static int nvml_begin_or_end(void)
+{
+	return 0;
+}
+
+static int nvml_driver(char *out, unsigned n)
+{
+	if (n < sizeof CUDASIM_DRIVER)
+		return 7;
+	memcpy(out, CUDASIM_DRIVER, sizeof CUDASIM_DRIVER);
+	return 0;
+}
+
 static const function functions[] = {
+	{"nvmlInit_v2", (void *)nvml_begin_or_end},
+	{"nvmlShutdown", (void *)nvml_begin_or_end},
+	{"nvmlSystemGetDriverVersion", (void *)nvml_driver},
 	{"cublasCreate_v2", (void *)cublasCreate_v2},
 	{"cublasDestroy_v2", (void *)cublasDestroy_v2},
 	{"cublasSetStream_v2", (void *)cublasSetStream_v2},
@@ -64,8 +105,10 @@ void *cudasim_dlopen(const char *name, int mode)
 	(void)mode;
 	for (library &l : libraries)
 		if (l.there && !strcmp(l.name, name)) {
-			(&l == &libraries[NCCL] ? cudasim_counts.nccl_opened
-						: cudasim_counts.cublas_opened)++;
+			if (&l == &libraries[NCCL])
+				cudasim_counts.nccl_opened++;
+			else if (&l != &libraries[NVML])
+				cudasim_counts.cublas_opened++;
 			return &l;
 		}
 	return nullptr;
@@ -74,7 +117,7 @@ void *cudasim_dlopen(const char *name, int mode)
 void *cudasim_dlsym(void *lib, const char *name)
 {
 	const library *l = (const library *)lib;
-	if (strncmp(name, l == &libraries[NCCL] ? "nccl" : "cublas", 4))
+	if (strncmp(name, l->prefix, strlen(l->prefix)))
 		return nullptr;
 	if (l->broken && !strcmp(name, "cublasCreate_v2"))
 		return (void *)no_handle;

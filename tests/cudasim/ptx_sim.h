@@ -5,10 +5,16 @@
 #include "tests/cudasim/race.h"
 #include "tests/cudasim/sim.h"
 
+bool cuda_carve_out(const void *kernel); /* the table's */
+
 #define KERN_DEV [[maybe_unused]] static inline
 
 #define KERN_LAUNCH(kernel, grid, block, smem_bytes, stream, ...)                                            \
-	cudasim_launch(kernel, #kernel, (grid), (block), (smem_bytes), (stream), __VA_ARGS__)
+	({                                                                                                   \
+		static bool carved_out;                                                                      \
+		carved_out = carved_out || cuda_carve_out((const void *)kernel);                             \
+		cudasim_launch(kernel, #kernel, (grid), (block), (smem_bytes), (stream), __VA_ARGS__);       \
+	})
 
 /* ---- shared memory ---- */
 

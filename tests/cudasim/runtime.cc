@@ -33,6 +33,7 @@ static unsigned char *arena, *arena_end, *arena_next;
 /* Never taken down: the thread that comes to host functions may outlive main(). */
 static auto &pieces = *new std::map<unsigned char *, piece>(); /* by address */
 static auto &smem_allowed = *new std::map<const void *, int>();
+static auto &carveouts = *new std::map<const void *, int>();
 static auto &streams = *new std::map<cudaStream_t, int>();
 static auto &launched = *new std::map<const void *, int>(); /* kernels */
 static cudaError_t sticky;
@@ -743,7 +744,14 @@ void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 
 		return;
 	}
 	if (on_launch) {
-		const struct cudasim_launched l = {kernel, {grid.x, grid.y, grid.z}, block.x, smem};
+		auto carveout = carveouts.find(kernel);
+		const struct cudasim_launched l = {
+			kernel,
+			name,
+			{grid.x, grid.y, grid.z},
+			block.x,
+			smem,
+			carveout == carveouts.end() ? (int)cudaSharedmemCarveoutDefault : carveout->second};
 		on_launch(&l);
 	}
 	launched[kernel] = 1;
@@ -775,22 +783,22 @@ int cudasim_sms_now(void)
 	return sms;
 }
 
-cudaError_t cudasim_func_smem(const void *kernel, int bytes)
+cudaError_t cudasim_func_set(const void *kernel, cudaFuncAttribute what, int value)
 {
 	hold held(cudasim_lock());
-	if (bytes < 0 || bytes > 227 << 10)
+	if (what == cudaFuncAttributePreferredSharedMemoryCarveout) {
+		if (value < cudaSharedmemCarveoutDefault || value > cudaSharedmemCarveoutMaxShared)
+			return sticky = cudaErrorInvalidValue;
+		carveouts[kernel] = value;
+		return cudaSuccess;
+	}
+	if (value < 0 || value > 227 << 10)
 		return sticky = cudaErrorInvalidValue;
-	smem_allowed[kernel] = bytes;
+	smem_allowed[kernel] = value;
 	return cudaSuccess;
 }
 
 /* ---- the device ---- */
-
-cudaError_t cudaGetDeviceCount(int *n)
-{
-	*n = 1;
-	return cudaSuccess;
-}
 
 cudaError_t cudaSetDevice(int i)
 {
@@ -845,6 +853,8 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "out of memory";
 	case cudaErrorInvalidConfiguration:
 		return "invalid configuration argument";
+	case cudaErrorInsufficientDriver:
+		return "CUDA driver version is insufficient for CUDA runtime version";
 	case cudaErrorNoDevice:
 		return "no CUDA-capable device is detected";
 	case cudaErrorInvalidDevice:

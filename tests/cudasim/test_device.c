@@ -147,3 +147,31 @@ Test(device, what_cannot_be_opened_is_refused_with_the_reason)
 	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
 	cr_assert(strstr(why, "K and V") && d == NULL, "%s", why);
 }
+
+#ifdef QUERN_CUDASIM
+static const char *refusal(int cuda)
+{
+	static char why[256];
+	struct kern_dev *d;
+	struct kern_open_args a = {.index = -1};
+	a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
+	cudasim_driver(cuda);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENODEV);
+	return why;
+}
+
+Test(device, a_driver_that_is_too_old_is_named_with_the_one_needed_and_the_remedy)
+{
+	const char *why = refusal(12040);
+	cr_expect(strstr(why, "driver " CUDASIM_DRIVER " (CUDA 12.4) is too old"), "%s", why);
+	cr_expect(strstr(why, "(CUDA 13.0): they need 580 or later"), "%s", why);
+	cr_expect(strstr(why, "built with a CUDA 12 toolkit"), "%s", why);
+}
+
+Test(device, a_machine_without_a_driver_is_told_so)
+{
+	const char *why = refusal(0);
+	cr_expect(strstr(why, "no NVIDIA driver is installed") && strstr(why, "580 or later"), "%s", why);
+	cr_expect_not(strstr(why, "too old"), "%s", why);
+}
+#endif

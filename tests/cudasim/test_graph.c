@@ -489,6 +489,29 @@ Test(graph, null_rows_touch_no_block)
 }
 
 #ifdef QUERN_CUDASIM
+static int carveouts[101], n_captured;
+
+static void see_carveout(const struct cudasim_launched *l)
+{
+	cr_assert(l->carveout >= 0 && l->carveout <= 100, "%s: a carve-out of %d", l->name, l->carveout);
+	carveouts[l->carveout]++;
+	n_captured++;
+}
+
+/* A multiprocessor must be empty before it divides its memory in another way. */
+Test(graph, all_kernels_of_a_graph_have_one_carve_out)
+{
+	struct net n;
+	net_open(&n, (struct shape){KERN_AWQ4, false, 64, 4, 2, 0, 600}, SEQS_MAX, 61);
+	cudasim_watch_launches(see_carveout);
+	capture(&n, 0);
+	capture(&n, SIZES - 1);
+	cudasim_watch_launches(NULL);
+	cr_expect(n_captured > 2 * LAYERS * 8);
+	cr_expect_eq(carveouts[100], n_captured);
+	net_close(&n);
+}
+
 Test(graph, a_replay_makes_no_device_memory_and_all_is_given_back)
 {
 	struct net n;

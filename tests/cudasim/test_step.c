@@ -249,3 +249,31 @@ Test(step, an_operation_makes_no_device_memory)
 	net_close(&n);
 }
 #endif
+
+#ifdef QUERN_CUDASIM
+static int n_launches, n_other;
+
+static void see_carveout(const struct cudasim_launched *l)
+{
+	n_launches++;
+	if (l->carveout == 100)
+		return;
+	n_other++;
+	fprintf(stderr, "%s: a carve-out of %d\n", l->name, l->carveout);
+}
+
+/* A multiprocessor must be empty before it divides its memory in another way. */
+Test(step, every_kernel_divides_shared_memory_and_l1_alike)
+{
+	struct net n;
+	net_open(&n);
+	cudasim_watch_launches(see_carveout);
+	queue_step(&n, 0, 4, 0);
+	queue_step(&n, 4, 1, 1);
+	cr_assert_eq(n.t.ops->stream_sync(n.t.s), 0);
+	cudasim_watch_launches(NULL);
+	cr_expect(n_launches > 2 * 13, "%d launches", n_launches);
+	cr_expect_eq(n_other, 0, "%d of %d launches", n_other, n_launches);
+	net_close(&n);
+}
+#endif
