@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/version.h"
 #include "bench/engine.h"
+#include "bench/grammar.h"
 #include "bench/kernels.h"
 #include "bench/scheduler.h"
 #include "bench/serve.h"
@@ -15,6 +16,7 @@
 
 static const struct command benches[] = {
 	{"engine", cmd_bench_engine, "[MODEL]", "prefill and decode speed, latencies"},
+	{"grammar", cmd_bench_grammar, "DIR", "masks of JSON schemas: what they accept, how long they take"},
 	{"kernels", cmd_bench_kernels, "", "the kernels of this machine"},
 	{"tokenizer", cmd_bench_tokenizer, "MODEL", "encoding and decoding speed"},
 	{"scheduler", cmd_bench_scheduler, "", "the scheduler in simulated time, under a trace of arrivals"},

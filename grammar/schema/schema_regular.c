@@ -1,0 +1,116 @@
+/* schema_regular.c - questions about regular nodes: whether any text matches, whether one does.
+ * A node is copied into a tree of its own, and compiled; what was found is kept. */
+#include "grammar/compile.h"
+#include "grammar/expr.h"
+#include "grammar/schema/schema_impl.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of one question: names and values are short, so a pattern that takes more is one that explodes. */
+enum { QUESTION_BYTES = 4 << 20 };
+
+struct regular {
+	struct exprs *x;
+	uint32_t start;
+	int empty; /* -1: not asked yet */
+};
+
+static int copy(const struct ast *from, int node, struct ast *to)
+{
+	const enum ast_kind kind = ast_kind(from, node);
+	const int n = ast_n_kids(from, node);
+	size_t bytes;
+	int64_t min, max;
+	const void *p;
+	switch (kind) {
+	case AST_NEVER:
+		return ast_never(to);
+	case AST_EMPTY:
+		return ast_empty(to);
+	case AST_LITERAL:
+		p = ast_bytes(from, node, &bytes);
+		return ast_literal(to, p, bytes);
+	case AST_SET:
+		return ast_set(to, ast_set_of(from, node));
+	case AST_CHARS:
+		p = ast_ranges(from, node, &bytes);
+		return ast_chars(to, p, bytes, false);
+	case AST_REF:
+		return copy(from, ast_rule_body(from, ast_rule_of(from, node)), to);
+	default:
+		break;
+	}
+	int *kids = xcalloc((size_t)n + 1, sizeof *kids), made = 0;
+	for (int i = 0; i < n && made != AST_FAILED; i++)
+		made = kids[i] = copy(from, ast_kid(from, node, i), to);
+	if (made != AST_FAILED && kind == AST_REPEAT)
+		ast_bounds(from, node, &min, &max);
+	if (made != AST_FAILED)
+		made = kind == AST_SEQ      ? ast_seq(to, kids, (size_t)n)
+		       : kind == AST_ALT    ? ast_alt(to, kids, (size_t)n)
+		       : kind == AST_REPEAT ? ast_repeat(to, kids[0], min, max)
+		       : kind == AST_AND    ? ast_and(to, kids[0], kids[1])
+					    : ast_not(to, kids[0]);
+	free(kids);
+	return made;
+}
+
+static struct regular *regular_of(struct schema *s, int node)
+{
+	struct regular *r = map_get(&s->regulars, (uint64_t)node + 1);
+	struct compiled c = {0};
+	char why[200];
+	if (r)
+		return r;
+	r = schema_alloc(s, sizeof *r);
+	r->empty = -1;
+	r->x = exprs_new(QUESTION_BYTES);
+	map_put(&s->regulars, (uint64_t)node + 1, r);
+	struct ast *t = ast_new(NULL);
+	ast_start(t, copy(s->ast, node, t));
+	if (ast_check(t, why, sizeof why) || compile_ast(t, r->x, &c, why, sizeof why)) {
+		r->empty = 1; /* no text, or a bound that the whole tree will meet too */
+	} else {
+		r->start = c.start;
+		exprs_seal(r->x);
+	}
+	compiled_fini(&c);
+	ast_free(t);
+	return r;
+}
+
+int regular_is_empty(struct schema *s, int node)
+{
+	if (node == AST_FAILED)
+		return s->err ? s->err : -EINVAL;
+	struct regular *r = regular_of(s, node);
+	if (r->empty < 0)
+		r->empty = !expr_alive(r->x, r->start) && !exprs_error(r->x); /* not known: not empty */
+	return r->empty;
+}
+
+int regular_accepts(struct schema *s, int node, const char *p, size_t n)
+{
+	if (node == AST_FAILED)
+		return s->err ? s->err : -EINVAL;
+	struct regular *r = regular_of(s, node);
+	if (r->empty == 1)
+		return 0;
+	uint32_t e = r->start;
+	for (size_t i = 0; i < n && e != EXPR_NEVER; i++)
+		e = expr_next(r->x, e, exprs_classes(r->x)[(uint8_t)p[i]]);
+	return expr_nullable(r->x, e);
+}
+
+void regulars_fini(struct schema *s)
+{
+	for (size_t i = 0; i < s->regulars.cap; i++) {
+		struct regular *r = s->regulars.slots[i].value;
+		if (r)
+			exprs_free(r->x);
+	}
+	map_fini(&s->regulars);
+}
