@@ -254,10 +254,15 @@ DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n
 	return rc;
 }
 
-/* The directory of a tiny model, made at first use; NULL where that is impossible (no Python with numpy). */
+/* The directory of a tiny model: one that was packed with the tests, or made at first use; NULL where that is
+ * impossible (no Python with numpy). */
 DRIVER_FN const char *tiny_model(const char *name)
 {
 	static char dir[2048], cmd[16384];
+	snprintf(cmd, sizeof cmd, "tests/tiny/%s", name);
+	snprintf(dir, sizeof dir, "%s", repofile(cmd));
+	if (access(dir, R_OK) == 0)
+		return dir;
 	snprintf(dir, sizeof dir, "%s/tiny/%s", QUERN_BUILD, name);
 	snprintf(cmd, sizeof cmd, "%s/config.json", dir);
 	if (access(cmd, R_OK) == 0)

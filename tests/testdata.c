@@ -8,6 +8,13 @@
 #define QUERN_ROOT "."
 #endif
 
+/* The tests are also carried to machines without the checkout (tests/gpu/pack.sh). */
+static const char *root(void)
+{
+	const char *moved = getenv("QUERN_TEST_ROOT");
+	return moved && moved[0] ? moved : QUERN_ROOT;
+}
+
 static char *next_path(void)
 {
 	static char paths[8][4096];
@@ -18,17 +25,17 @@ static char *next_path(void)
 const char *repofile(const char *rel)
 {
 	char *p = next_path();
-	snprintf(p, 4096, "%s/%s", QUERN_ROOT, rel);
+	snprintf(p, 4096, "%s/%s", root(), rel);
 	return p;
 }
 
 const char *testdata(const char *rel)
 {
-	const char *root = getenv("QUERN_SHARED_DATA");
+	const char *data = getenv("QUERN_SHARED_DATA");
 	char *p = next_path();
-	if (root)
-		snprintf(p, 4096, "%s/%s", root, rel);
+	if (data)
+		snprintf(p, 4096, "%s/%s", data, rel);
 	else
-		snprintf(p, 4096, "%s/../shared/data/%s", QUERN_ROOT, rel);
+		snprintf(p, 4096, "%s/../shared/data/%s", root(), rel);
 	return access(p, R_OK) == 0 ? p : NULL;
 }

@@ -7,7 +7,8 @@
  * NULL when it is missing: the test is then skipped, with a message. */
 const char *testdata(const char *rel);
 
-/* The path of a file of the repository (tests run from its root or from anywhere). */
+/* The path of a file of the repository (tests run from its root or from anywhere), or below $QUERN_TEST_ROOT.
+ */
 const char *repofile(const char *rel);
 
 #endif
