@@ -15,6 +15,7 @@
 #   make bench | bench-http                      figures: docs/performance/
 #   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
 #   make sass           what nvcc made of them, against its bounds: docs/performance/cuda.md
+#   make gpu-pack                                one archive to check and measure them on another machine
 #   make clean
 #
 # V=1 shows whole command lines; BUILD=, CC=, CFLAGS=, SAN= as usual.
@@ -129,7 +130,7 @@ check-e2e: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) all $(FLOOD)
 	@tests/run.sh $(BUILD) e2e
 
-tests: $(TESTS) cudasim-tests $(if $(SAN),,$(BUILD)/inject/sweep)
+tests: $(TESTS) cudasim-tests $(if $(SAN),,$(BUILD)/inject/sweep gpu-pack-parts)
 
 deps:
 	@deploy/deps.sh build

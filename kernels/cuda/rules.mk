@@ -75,22 +75,48 @@ $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -ldl -o $@
 
 # ---- on a machine with a GPU ----
-#   make gpu-check   kernel tests, golden models, same tokens, compute-sanitizer     docs/performance/gpu-check.json
-#   make gpu-bench   kernels against cuBLAS and the copy; whole models               docs/performance/gpu-bench.json
-# What they need beside the toolkit: tests/gpu/check.sh, bench.sh.
+#   make gpu-pack    one archive, and one command in it, for a machine with a driver and nothing else
+#   make gpu-check   here: its phases that check        results in docs/performance/gpu-results.md
+#   make gpu-bench   here: its phases that measure      likewise
+# Docs: docs/performance/README.md.  gpu-pack-sim packs the emulated device instead, to try the whole here;
+# gpu-pack-long: its tests, all phases; make check has the short ones.
 
-GPUTESTS := $(patsubst tests/cudasim/%.c,$(BUILD)/gpu/%,$(filter-out $(if $(NCCL_H),,%/test_nccl.c),$(wildcard tests/cudasim/test_*.c)))
+# The tests of the CUDA table's own parts, as one program: each has the kernels in it.
+OBJ_parts := $(patsubst tests/cudasim/%.c,$(BUILD)/obj/gpu/%.o,$(filter-out $(if $(NCCL_H),,%/test_nccl.c),$(wildcard tests/cudasim/test_*.c)))
+GPUTESTS := $(BUILD)/gpu/test_parts
 GPU_CRITERION ?= -lcriterion
 # The same programs for every table: the device is named when they run.
 TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention linear rows sample)
+WORKERTESTS := $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens)
+GPUTOOLS := $(addprefix $(BUILD)/gpu/,shapes measure make_weights report)
+GPU_CHECKS := shapes kernels models service sanitizer
+GPU_BENCHES := weights steps linear serving prefill attention sampler f16 bf16
 
-.PHONY: gpu-tests gpu-check gpu-bench
-gpu-tests: $(GPUTESTS) $(BUILD)/gpu/bench $(BUILD)/gpu/bench_step $(BUILD)/lib/libquern-cuda.so \
-	$(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens) $(PROGRAMS)
-gpu-check:
-	@tests/gpu/check.sh $(BUILD)
-gpu-bench:
-	@tests/gpu/bench.sh $(BUILD)
+
+.PHONY: gpu-tests gpu-pack gpu-pack-sim gpu-pack-parts gpu-pack-long gpu-check gpu-bench
+gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/lib/libquern-cuda.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+
+# PACK_ARCH: an H200's; others make the archive larger, and the build longer.
+PACK_ARCH ?= -gencode arch=compute_90a,code=sm_90a
+gpu-pack: deps-test
+	@[ -n "$(NVCC)" ] || { echo "no nvcc on this machine: the kernels cannot be packed" >&2; exit 1; }
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH)' gpu-tests
+	@tests/gpu/pack.sh $(BUILD)/pack $(BUILD)/quern-gpu.tar.gz $(NVCC)
+
+gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+gpu-pack-sim:
+	@$(MAKE) --no-print-directory -j$$(nproc) gpu-pack-parts
+	@tests/gpu/pack.sh $(BUILD) $(BUILD)/quern-gpu-sim.tar.gz
+
+gpu-pack-long: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) gpu-pack-parts
+	QUERN_TEST_LONG=1 QUERN_BUILD=$(BUILD) build/venv/bin/python -m pytest -q -p no:cacheprovider tests/e2e/gpu
+
+gpu-check gpu-bench:
+	@$(MAKE) --no-print-directory -j$$(nproc) gpu-tests
+	@tests/gpu/pack.sh $(BUILD) $(BUILD)/quern-gpu-here.tar.gz $(NVCC)
+	@rm -rf $(BUILD)/quern-gpu && tar -C $(BUILD) -xzf $(BUILD)/quern-gpu-here.tar.gz
+	@$(BUILD)/quern-gpu/gpu-run --out docs/performance --phases "$(if $(filter gpu-check,$@),$(GPU_CHECKS),$(GPU_BENCHES))"
 
 $(BUILD)/obj/gpu/%.o: tests/cudasim/%.c
 	@mkdir -p $(@D)
@@ -102,22 +128,28 @@ $(BUILD)/obj/gpu/%.o: tests/cudasim/%.cc
 	$(say) NVCC $<
 	$(Q)$(NVCC) $(NVFLAGS) -x cu -MMD -MP -c $< -o $@
 
-$(GPUTESTS): $(BUILD)/gpu/%: $(BUILD)/obj/gpu/%.o $(addprefix $(BUILD)/obj/gpu/,linear_plan.o kv_peek.o) $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
+$(GPUTESTS): $(OBJ_parts) $(addprefix $(BUILD)/obj/gpu/,linear_plan.o kv_peek.o) $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -lm -lpthread -ldl $(GPU_CRITERION) -o $@
-
-$(BUILD)/gpu/bench: tests/gpu/bench.cu $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
-	@mkdir -p $(@D)
-	$(say) NVCC $<
-	$(Q)$(NVCC) $(NVFLAGS) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_DIRS:%=-L%) $(CUBLAS_LIBS) -lcublas -lm -lpthread -ldl -o $@
 
 # A worker's code on the CUDA table, with events about its steps.
 $(BUILD)/gpu/bench_step: $(addprefix $(BUILD)/obj/tests/gpu/,bench_step.o step_probe.cu.o) $(OBJ_cuda) \
 		$(call libs,worker)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) $(LDLIBS) -o $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static -Xlinker --wrap=cudaMemcpyAsync $^ $(NCCL_LIBS) $(CUBLAS_LIBS) $(LDLIBS) -o $@
+
+# Programs that use the table as workers do, so that they run on the CPU, on an emulated device and on a GPU.
+$(BUILD)/gpu/shapes: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,shapes shapes_seq)
+$(BUILD)/gpu/measure: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,measure measure_linear measure_seq blas)
+$(BUILD)/gpu/make_weights: $(BUILD)/obj/tests/gpu/make_weights.o
+$(BUILD)/gpu/report: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,report report_page goals)
+$(GPUTOOLS): $(call libs,bench)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+		$(LDLIBS_quern-bench) $(LDLIBS_quern) $(LDLIBS) -o $@
 
 # ---- the same sources on the host, as fibres ----
 
@@ -202,6 +234,21 @@ $(BUILD)/lib/libquern-cudasim.so: $(OBJ_sim) $(OBJ_cuda_base) $(OBJ_sim_nccl)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN),-Wl,-z,defs) $(LDFLAGS) -shared $^ -lm -lpthread -o $@
+
+# bench_step on the emulated device.
+$(BUILD)/gpu/sim_bench_step: $(BUILD)/obj/tests/gpu/bench_step.o $(BUILD)/obj/sim/tests/gpu/step_probe.o $(OBJ_sim) \
+		$(call libs,worker)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) \
+		-Wl,--wrap=_Z15cudaMemcpyAsyncPvPKvm14cudaMemcpyKindP14cudasim_stream $(filter %.o,$^) -Wl,--start-group \
+		$(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
+
+$(BUILD)/gpu/sim_test_parts: $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(wildcard tests/cudasim/test_*.c)) $(OBJ_sim) \
+		$(LIB_kernels) $(LIB_base)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
 
 $(BUILD)/obj/tests/cudasim/%.o: FLAGS += -DQUERN_CUDASIM
 $(BUILD)/obj/tests/cudasim/%.o: tests/cudasim/%.cc

@@ -131,6 +131,7 @@ typedef void (*cudaHostFn_t)(void *arg);
 
 enum {
 	cudaStreamNonBlocking = 1,
+	cudaEventDefault = 0,
 	cudaEventDisableTiming = 2,
 	cudaHostAllocDefault = 0,
 	cudaHostAllocMapped = 2,
@@ -184,6 +185,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t e);

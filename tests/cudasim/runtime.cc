@@ -1,6 +1,7 @@
 /* runtime.cc - the emulated device's memory, streams and events. */
 #include "tests/cudasim/sim.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -59,7 +60,8 @@ struct cudasim_stream {
 struct cudasim_event {
 	cudaStream_t stream;
 	uint64_t recorded, reached;
-	uint64_t pushed; /* its stream's, when it was recorded last */
+	uint64_t pushed;                          /* its stream's, when it was recorded last */
+	std::chrono::steady_clock::time_point at; /* when it was reached last */
 };
 
 /* Everything here is one thread's at a time: the host's, or the one that comes to host functions. */
@@ -340,9 +342,10 @@ static void drain_to(cudaStream_t s, size_t leave)
 	while (s->queue.size() > leave && !cudasim_hung()) {
 		work w = std::move(s->queue.front());
 		s->queue.pop_front();
-		if (w.kind == work::RECORD)
+		if (w.kind == work::RECORD) {
 			w.event->reached = w.turn;
-		else if (w.kind == work::WAIT)
+			w.event->at = std::chrono::steady_clock::now();
+		} else if (w.kind == work::WAIT)
 			wait_for(w.event, w.turn);
 		else if (w.kind == work::TELL || !cudasim_lost())
 			w.body();
@@ -476,6 +479,17 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
 	(void)flags;
 	*e = new cudasim_event();
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+	hold held(cudasim_lock());
+	if (!from->recorded || !to->recorded)
+		return cudaErrorInvalidValue;
+	if (from->reached < from->recorded || to->reached < to->recorded)
+		return cudaErrorNotReady;
+	*ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
 	return cudaSuccess;
 }
 

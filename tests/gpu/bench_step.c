@@ -1,11 +1,12 @@
-/* bench_step.c - what a step of decoding costs the host, and how long the device waits for it.
+/* bench_step.c - what a step of decoding takes: of the host, of the device, and between two steps.
  *
- *     gpu_bench_step MODEL [--batch N,...] [--prompt N] [--steps N] [--json FILE]
+ *     gpu_bench_step MODEL [--batch N,...] [--operations N,...] [--prompt N] [--steps N] [--json FILE]
  *
- * A worker without its socket decodes batches of sequences, the next plan queued while one runs, as the
- * controller does; with graphs and operation by operation.  Host: the time within
- * step_begin() and, when the step is done, step_end(), medians.  Idle: the time on the device between
- * the end of one step and the beginning of the next. */
+ * A worker without its socket, opened as a service opens it, decodes batches of sequences, the next plan
+ * queued while one runs, as the controller does; with graphs (--batch), and operation by operation
+ * (--operations).  Host: the time within step_begin() and, when the step is done, step_end(), medians.  Idle:
+ * the share of the time in which no kernel can run, between two steps or because of a copy (step_probe.h).  A
+ * line of JSON per measurement. */
 #include "base/clock.h"
 #include "proto/plan.h"
 #include "tests/gpu/step_probe.h"
@@ -17,24 +18,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH_MAX = 512, STEPS_MAX = 1000, CHUNK = 512, BLOCK = 16, WARM = 4, LATE_MS = 60000 };
+enum { BATCH_MAX = 512, STEPS_MAX = 1000, ROWS = 2048, BLOCK = 16, WARM = 4, LATE_MS = 60000 };
 
 struct bench {
 	const char *model;
+	int most; /* sequences that the worker has room for */
 	int batch, prompt, steps;
 	struct step *step;
 	struct bus_ready ready;
 	struct plan plan;
 	struct result result;
 	uint64_t number;
-	uint32_t *tokens, *blocks; /* [prompt], [blocks of a sequence] */
+	uint32_t *tokens, *blocks; /* [prompt], [most][blocks of a sequence] */
 	struct params params;
 	char why[512];
 };
 
 struct figures {
 	int n;
-	double begin_us, end_us, wall_us, busy_us, idle_share;
+	double begin_us, end_us, wall_us, busy_us, copy_us, copies, idle_share; /* per step */
 };
 
 static void die(const char *what, const char *why)
@@ -55,14 +57,14 @@ static void open_step(struct bench *b, bool no_graphs)
 				.epoch = 1,
 				.block_size = BLOCK,
 				.max_context = context,
-				.max_rows = CHUNK > b->batch ? CHUNK : (uint32_t)b->batch,
-				.max_slots = (uint32_t)b->batch,
-				.max_runs = (uint32_t)b->batch};
+				.max_rows = ROWS,
+				.max_slots = (uint32_t)b->most,
+				.max_runs = (uint32_t)b->most};
 	const struct step_args a = {.device = "cuda:0", .load = &load, .no_graphs = no_graphs};
 	snprintf(load.model, sizeof load.model, "%s", b->model);
 	if (step_open(&b->step, &a, &b->ready, b->why, sizeof b->why))
 		die(b->model, b->why);
-	if (b->ready.n_blocks < blocks_of(b) * (uint32_t)b->batch)
+	if (b->ready.n_blocks < blocks_of(b) * (uint32_t)b->most)
 		die(b->model, "the device's memory cannot hold this many sequences");
 	b->number = 0;
 }
@@ -93,26 +95,29 @@ static void add_run(struct bench *b, int slot, int pos, int rows, bool sample)
 	b->plan.n_samples += sample;
 }
 
-/* Each sequence has its prompt and one token more. */
+/* Each sequence has its prompt and one token more.  Those of the batch before are replaced. */
 static void prefill(struct bench *b)
 {
 	const uint32_t n = blocks_of(b);
 	for (int s = 0; s < b->batch; s++) {
 		for (uint32_t i = 0; i < n; i++)
-			b->blocks[i] = (uint32_t)s * n + i;
+			b->blocks[(uint32_t)s * n + i] = (uint32_t)s * n + i;
 		*plan_add_seq(&b->plan) = (struct plan_seq){.slot = (uint32_t)s,
 							    .seq = (uint64_t)s + 1,
 							    .n_prompt = (uint32_t)b->prompt,
 							    .n_tokens = (uint32_t)b->prompt,
 							    .n_blocks = n,
 							    .tokens = b->tokens,
-							    .blocks = b->blocks,
+							    .blocks = b->blocks + (uint32_t)s * n,
 							    .params = &b->params};
 		for (int at = 0, rows; at < b->prompt; at += rows) {
-			rows = b->prompt - at < CHUNK ? b->prompt - at : CHUNK;
+			const int left = ROWS - (int)b->plan.n_rows;
+			rows = b->prompt - at < left ? b->prompt - at : left;
 			add_run(b, s, at, rows, at + rows == b->prompt);
-			begin(b);
-			end(b);
+			if (b->plan.n_rows == ROWS || (s == b->batch - 1 && at + rows == b->prompt)) {
+				begin(b);
+				end(b);
+			}
 		}
 	}
 }
@@ -140,7 +145,7 @@ static struct figures decode(struct bench *b)
 {
 	static double begun[STEPS_MAX], ended[STEPS_MAX];
 	struct figures f = {0};
-	double busy_ms, idle_ms;
+	struct probe_figures seen;
 	for (int i = 0; i < WARM; i++) {
 		add_step(b, i);
 		begin(b);
@@ -165,30 +170,37 @@ static struct figures decode(struct bench *b)
 		}
 	}
 	f.wall_us = (double)(clock_us() - t0) / b->steps;
-	probe_stop(&f.n, &busy_ms, &idle_ms);
+	probe_stop(&seen);
 	f.begin_us = median(begun, b->steps);
 	f.end_us = median(ended, b->steps);
-	f.busy_us = 1e3 * busy_ms / b->steps;
-	f.idle_share = idle_ms / (busy_ms + idle_ms > 0 ? busy_ms + idle_ms : 1);
+	f.n = seen.n_steps;
+	f.busy_us = 1e3 * seen.busy_ms / b->steps;
+	f.copy_us = 1e3 * seen.copy_ms / b->steps;
+	f.copies = (double)seen.n_copies / b->steps;
+	f.idle_share = (seen.idle_ms + seen.copy_ms) /
+		       (seen.busy_ms + seen.idle_ms > 0 ? seen.busy_ms + seen.idle_ms : 1);
 	return f;
 }
 
-static void measure(struct bench *b, bool no_graphs, FILE *json, bool first)
+static void measure(struct bench *b, bool no_graphs, FILE *json)
 {
 	const char *how = no_graphs ? "operations" : "graphs";
-	open_step(b, no_graphs);
+	const uint64_t replayed = step_replayed(b->step);
 	prefill(b);
 	struct figures f = decode(b);
-	printf("%6d %-12s %12.1f %12.1f %12.1f %12.1f %9.2f%%\n", b->batch, how, f.begin_us, f.end_us,
-	       f.wall_us, f.busy_us, 100 * f.idle_share);
-	if (!no_graphs && step_replayed(b->step) < (uint64_t)b->steps)
+	printf("%6d %-12s %12.1f %12.1f %12.1f %12.1f %6.1f %10.1f %9.2f%% %12.1f\n", b->batch, how,
+	       f.begin_us, f.end_us, f.wall_us, f.busy_us, f.copies, f.copy_us, 100 * f.idle_share,
+	       1e6 * b->batch / f.wall_us);
+	if (!no_graphs && step_replayed(b->step) - replayed < (uint64_t)b->steps)
 		die("graphs", "steps were not replayed");
 	fprintf(json,
-		"%s{\"batch\": %d, \"how\": \"%s\", \"host_begin_us\": %.2f, \"host_end_us\": %.2f, "
-		"\"step_us\": %.2f, \"device_busy_us\": %.2f, \"device_idle_share\": %.4f, \"steps\": %d}",
-		first ? "" : ", ", b->batch, how, f.begin_us, f.end_us, f.wall_us, f.busy_us, f.idle_share,
-		f.n);
-	step_close(b->step);
+		"{\"batch\": %d, \"how\": \"%s\", \"prompt\": %d, \"host_begin_us\": %.2f, \"host_end_us\": "
+		"%.2f, \"step_us\": %.2f, \"device_busy_us\": %.2f, \"copies\": %.2f, \"copy_us\": %.2f, "
+		"\"device_idle_share\": %.4f, \"tokens_per_s\": %.2f, \"steps\": %d}\n",
+		b->batch, how, b->prompt, f.begin_us, f.end_us, f.wall_us, f.busy_us, f.copies, f.copy_us,
+		f.idle_share, 1e6 * b->batch / f.wall_us, f.n);
+	fflush(stdout);
+	fflush(json);
 }
 
 /* A number of [lo, hi]; exits for another. */
@@ -202,13 +214,35 @@ static int number(const char *text, int lo, int hi)
 	return (int)v;
 }
 
+/* One worker for all batches of the list; none: nothing. */
+static void measure_all(struct bench *b, const char *batches, bool no_graphs, FILE *json)
+{
+	b->most = 0;
+	for (const char *p = batches; *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : "") {
+		const int n = number(p, 1, BATCH_MAX);
+		b->most = n > b->most ? n : b->most;
+	}
+	if (!b->most)
+		return;
+	b->blocks = calloc((size_t)blocks_of(b) * (size_t)b->most, sizeof *b->blocks);
+	open_step(b, no_graphs);
+	for (const char *p = batches; *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : "") {
+		b->batch = number(p, 1, BATCH_MAX);
+		measure(b, no_graphs, json);
+	}
+	step_close(b->step);
+	free(b->blocks);
+}
+
 int main(int argc, char **argv)
 {
 	struct bench b = {.prompt = 512, .steps = 200};
-	const char *batches = "1,16,64", *path = "/dev/null";
+	const char *batches = "1,16,64", *operations = "", *path = "/dev/null";
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--batch") && i + 1 < argc)
 			batches = argv[++i];
+		else if (!strcmp(argv[i], "--operations") && i + 1 < argc)
+			operations = argv[++i];
 		else if (!strcmp(argv[i], "--prompt") && i + 1 < argc)
 			b.prompt = number(argv[++i], 1, 1 << 20);
 		else if (!strcmp(argv[i], "--steps") && i + 1 < argc)
@@ -222,34 +256,25 @@ int main(int argc, char **argv)
 	}
 	if (!b.model) {
 		fprintf(stderr,
-			"usage: gpu_bench_step MODEL [--batch N,...] [--prompt N] [--steps N] [--json "
-			"FILE]\n");
+			"usage: gpu_bench_step MODEL [--batch N,...] [--operations N,...] [--prompt N] "
+			"[--steps N] [--json FILE]\n");
 		return 2;
 	}
 	FILE *json = fopen(path, "w");
 	if (!json)
 		die(path, strerror(errno));
 	b.tokens = calloc((size_t)b.prompt, sizeof *b.tokens);
-	b.blocks = calloc(blocks_of(&b), sizeof *b.blocks);
 	for (int i = 0; i < b.prompt; i++)
 		b.tokens[i] = (uint32_t)(i * 7 + 3) % 256; /* fewer than any vocabulary has */
 	params_init(&b.params);
 	b.params.temperature = 0;
-	printf("%6s %-12s %12s %12s %12s %12s %10s\n", "batch", "steps by", "begin us", "end us", "step us",
-	       "busy us", "idle");
-	fprintf(json, "[");
-	bool first = true;
-	for (const char *p = batches; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
-		b.batch = number(p, 1, BATCH_MAX);
-		measure(&b, false, json, first);
-		measure(&b, true, json, false);
-		first = false;
-	}
-	fprintf(json, "]\n");
+	printf("%6s %-12s %12s %12s %12s %12s %6s %10s %10s %12s\n", "batch", "steps by", "begin us",
+	       "end us", "step us", "busy us", "copies", "copies us", "idle", "tokens/s");
+	measure_all(&b, batches, false, json);
+	measure_all(&b, operations, true, json);
 	fclose(json);
 	plan_fini(&b.plan);
 	result_fini(&b.result);
 	free(b.tokens);
-	free(b.blocks);
 	return 0;
 }

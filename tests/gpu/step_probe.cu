@@ -1,5 +1,6 @@
-/* step_probe.cu - the CUDA table with events about every step; see step_probe.h.
- * Takes the place of kernels/kern.c: a worker's code that is linked with it opens this table. */
+/* step_probe.cu - the CUDA table with events about every step and its copies; see step_probe.h.
+ * Takes the place of kernels/kern.c: a worker's code that is linked with it opens this table.  The linker
+ * sends the table's cudaMemcpyAsync() here (--wrap). */
 #include "tests/gpu/step_probe.h"
 #include "kernels/cuda/cuda.cuh"
 
@@ -12,12 +13,28 @@ extern "C" {
 extern const struct kern_ops kern_cuda_ops;
 }
 
+/* In the emulator the function is one of C++, whose name in the object says its arguments. */
+#ifdef QUERN_CUDASIM
+#define NAMED(prefix) __asm__(prefix "_Z15cudaMemcpyAsyncPvPKvm14cudaMemcpyKindP14cudasim_stream")
+#else
+#define NAMED(prefix) __asm__(prefix "cudaMemcpyAsync")
+#endif
+cudaError_t real_copy(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s)
+	NAMED("__real_");
+cudaError_t probed_copy(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s)
+	NAMED("__wrap_");
+
 namespace
 {
 
+struct span {
+	cudaEvent_t from, to;
+};
+
 struct kern_ops probed;
-cudaEvent_t from[PROBE_STEPS], to[PROBE_STEPS];
-int n_steps;
+struct span steps[PROBE_STEPS], copies[PROBE_COPIES];
+int n_steps, n_copies;
+cudaStream_t stream; /* of the step that is open */
 bool noting, open_step;
 
 void check(cudaError_t e)
@@ -28,10 +45,27 @@ void check(cudaError_t e)
 	exit(1);
 }
 
+void make(struct span *s, int n)
+{
+	for (int i = 0; i < n && !s[i].from; i++) {
+		check(cudaEventCreateWithFlags(&s[i].from, cudaEventDefault));
+		check(cudaEventCreateWithFlags(&s[i].to, cudaEventDefault));
+	}
+}
+
+double between(cudaEvent_t from, cudaEvent_t to)
+{
+	float ms = 0;
+	check(cudaEventSynchronize(to));
+	check(cudaEventElapsedTime(&ms, from, to));
+	return (double)ms;
+}
+
 int batch_set(struct kern_stream *s, const struct kern_batch *b)
 {
 	if (noting && !open_step && n_steps < PROBE_STEPS) {
-		check(cudaEventRecord(from[n_steps], s->s));
+		check(cudaEventRecord(steps[n_steps].from, s->s));
+		stream = s->s;
 		open_step = true;
 	}
 	return kern_cuda_ops.batch_set(s, b);
@@ -40,39 +74,46 @@ int batch_set(struct kern_stream *s, const struct kern_batch *b)
 /* The last call of a step in the worker. */
 int event_record(struct kern_event *e, struct kern_stream *s)
 {
-	if (open_step)
-		check(cudaEventRecord(to[n_steps++], s->s));
-	open_step = false;
+	if (open_step && s->s == stream) {
+		check(cudaEventRecord(steps[n_steps++].to, s->s));
+		open_step = false;
+	}
 	return kern_cuda_ops.event_record(e, s);
 }
 
 } // namespace
 
+cudaError_t probed_copy(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s)
+{
+	if (!open_step || s != stream || n_copies == PROBE_COPIES)
+		return real_copy(to, from, n, kind, s);
+	check(cudaEventRecord(copies[n_copies].from, s));
+	cudaError_t e = real_copy(to, from, n, kind, s);
+	check(cudaEventRecord(copies[n_copies++].to, s));
+	return e;
+}
+
 void probe_start(void)
 {
-	for (int i = 0; i < PROBE_STEPS && !from[i]; i++) {
-		check(cudaEventCreate(&from[i]));
-		check(cudaEventCreate(&to[i]));
-	}
-	n_steps = 0;
+	make(steps, PROBE_STEPS);
+	make(copies, PROBE_COPIES);
+	n_steps = n_copies = 0;
 	noting = true;
 }
 
-void probe_stop(int *n, double *busy_ms, double *idle_ms)
+void probe_stop(struct probe_figures *out)
 {
 	noting = open_step = false;
-	*busy_ms = *idle_ms = 0;
+	*out = probe_figures();
+	out->n_steps = n_steps;
+	out->n_copies = n_copies;
 	for (int i = 0; i < n_steps; i++) {
-		float ms = 0;
-		check(cudaEventSynchronize(to[i]));
-		check(cudaEventElapsedTime(&ms, from[i], to[i]));
-		*busy_ms += (double)ms;
-		if (i) {
-			check(cudaEventElapsedTime(&ms, to[i - 1], from[i]));
-			*idle_ms += (double)ms;
-		}
+		out->busy_ms += between(steps[i].from, steps[i].to);
+		if (i)
+			out->idle_ms += between(steps[i - 1].to, steps[i].from);
 	}
-	*n = n_steps;
+	for (int i = 0; i < n_copies; i++)
+		out->copy_ms += between(copies[i].from, copies[i].to);
 }
 
 extern "C" int kern_find(const char *device, const struct kern_ops **ops, int *index, char *why, size_t why_n)

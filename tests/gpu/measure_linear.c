@@ -1,0 +1,149 @@
+/* measure_linear.c - linear layers by number of rows: AWQ and plain, in the default mode and with --fast,
+ * beside cuBLAS with plain weights in the same run. */
+#include "base/alloc.h"
+#include "tests/gpu/blas.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKSPACE = 32 << 20, FAST_LEAST = 64, HEAD_MOST = 256, LEAST_CALLS = 8 };
+
+struct linear {
+	struct measure *m;
+	const struct layer_shape *l;
+	struct layer_copies copies;
+	struct blas *blas;
+	char *weights; /* of cuBLAS: n_weights in turn */
+	size_t n_weights;
+	void *in, *out;
+	int rows;
+	double copy_gbps;
+};
+
+static int our_call(void *arg, int i)
+{
+	const struct linear *x = arg;
+	return layers_call(x->m->ops, x->m->s, x->l, x->copies.copies[i % x->copies.n_copies], x->out, x->in,
+			   x->rows);
+}
+
+static int blas_call(void *arg, int i)
+{
+	const struct linear *x = arg;
+	const size_t one = (size_t)x->l->k * (size_t)x->l->n * 2;
+	return blas_linear(x->blas, x->out, x->in, x->weights + (size_t)i % x->n_weights * one, x->rows,
+			   x->l->n, x->l->k, x->m->bf16);
+}
+
+static void report(const struct linear *x, const char *type, const char *mode, double us, double bytes)
+{
+	const double gbps = 1e-3 * bytes / us,
+		     tflops = 2e-6 * x->rows * (double)x->l->k * (double)x->l->n / us;
+	printf("%-8s %5d rows  %-5s %-8s %10.2f us %8.0f GB/s (%4.1f%% of the copy) %8.1f TFLOP/s\n",
+	       x->l->name, x->rows, type, mode, us, gbps, 100 * gbps / x->copy_gbps, tflops);
+	fprintf(x->m->json,
+		"{\"model\": \"%s\", \"layer\": \"%s\", \"rows\": %d, \"type\": \"%s\", \"mode\": \"%s\", "
+		"\"us\": %.3f, \"bytes\": %.0f, \"of_copy\": %.4f, \"tflop_per_s\": %.2f}\n",
+		x->m->model->name, x->l->name, x->rows, type, mode, us, bytes, gbps / x->copy_gbps, tflops);
+	fflush(stdout);
+	fflush(x->m->json);
+}
+
+static const int many[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192}, few[] = {1, 17, 70};
+
+/* Ascending, ended by 0. */
+static int rows_at(const struct measure *m, size_t i)
+{
+	return m->small ? (i < 3 ? few[i] : 0) : i < sizeof many / sizeof *many ? many[i] : 0;
+}
+
+/* One kind of weights on one opened device. */
+static void ours(struct linear *x, struct measure *m, enum kern_dtype type, const char *mode, int from)
+{
+	struct kern_queue k;
+	const struct queue q = kern_queue(&k, m, true);
+	x->m = m;
+	measure_must(layers_load(&x->copies, m->ops, m->dev, x->l, type, 128), x->l->name);
+	measure_must(m->ops->batch_set(m->s, &(struct kern_batch){.pad_to = q.begin ? 1 : 0}), "batch");
+	for (size_t i = 0; (x->rows = rows_at(m, i)); i++) {
+		if (x->rows < from || (x->l->head && x->rows > HEAD_MOST))
+			continue;
+		report(x,
+		       type == KERN_AWQ4   ? "awq"
+		       : type == KERN_BF16 ? "bf16"
+					   : "f16",
+		       mode,
+		       measure_us(&q, our_call, x,
+				  x->copies.n_copies > LEAST_CALLS ? x->copies.n_copies : LEAST_CALLS),
+		       x->copies.bytes);
+	}
+	layers_free(&x->copies, m->ops);
+}
+
+static void theirs(struct linear *x, struct measure *m)
+{
+	const struct queue q = blas_queue(x->blas);
+	const size_t one = (size_t)x->l->k * (size_t)x->l->n;
+	x->m = m;
+	x->n_weights = LAYERS_COLD_BYTES / (one * 2) + 1;
+	x->weights = measure_random(m, one * x->n_weights);
+	for (size_t i = 0; (x->rows = rows_at(m, i)); i++) {
+		if (x->l->head && x->rows > HEAD_MOST)
+			continue;
+		report(x, m->bf16 ? "bf16" : "f16", "cublas", measure_us(&q, blas_call, x, LEAST_CALLS),
+		       (double)one * 2);
+	}
+	m->ops->mem_free(m->dev, x->weights, one * x->n_weights * 2);
+}
+
+static void skipped(struct measure *m, const char *what, const char *why)
+{
+	printf("skipped: %s: %s\n", what, why);
+	fprintf(m->json, "{\"skipped\": \"%s\", \"reason\": \"%s\"}\n", what, why);
+}
+
+int measure_linear(struct measure *m)
+{
+	const enum kern_dtype plain_type = m->bf16 ? KERN_BF16 : KERN_F16;
+	char why[512] = "";
+	struct measure fast = *m;
+	struct linear x = {0};
+	int most_k = 0, most_n = 0;
+	measure_open(m, false);
+	x.copy_gbps = measure_copy_gbps(m);
+	const bool has_fast = measure_try(&fast, true, why, sizeof why) == 0;
+	if (!has_fast)
+		skipped(m, "--fast", why);
+	void *ws = measure_mem(m, WORKSPACE);
+	if (blas_open(&x.blas, ws, WORKSPACE, why, sizeof why))
+		skipped(m, "cuBLAS", why);
+	for (int i = 0; i < LAYERS_SHAPES; i++) {
+		const struct layer_shape *l = &m->model->shapes[i];
+		most_k = l->k > most_k ? l->k : most_k;
+		most_n = l->n > most_n && !l->head ? l->n : most_n;
+	}
+	const size_t rows = m->small ? 128 : MEASURE_ROWS;
+	size_t out_bytes = rows * (size_t)most_n * 4;
+	const size_t head_bytes = HEAD_MOST * (size_t)m->model->shapes[LAYERS_SHAPES - 1].n * 4;
+	out_bytes = head_bytes > out_bytes ? head_bytes : out_bytes;
+	x.in = measure_random(m, rows * (size_t)most_k);
+	x.out = measure_mem(m, out_bytes);
+	for (int i = 0; i < LAYERS_SHAPES; i++) {
+		x.l = &m->model->shapes[i];
+		if (!x.l->head)
+			ours(&x, m, KERN_AWQ4, "default", 1);
+		ours(&x, m, plain_type, "default", 1);
+		if (has_fast && !x.l->head) {
+			ours(&x, &fast, KERN_AWQ4, "fast", FAST_LEAST);
+			ours(&x, &fast, plain_type, "fast", FAST_LEAST);
+		}
+		if (x.blas)
+			theirs(&x, m);
+	}
+	blas_close(x.blas);
+	if (has_fast)
+		measure_close(&fast);
+	m->ops->mem_free(m->dev, ws, WORKSPACE);
+	measure_close(m);
+	return 0;
+}

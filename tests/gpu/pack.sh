@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# One archive with all that gpu-run needs on a machine with a GPU and nothing else:  pack.sh BUILD ARCHIVE [NVCC]
+#
+# NVCC: the compiler of BUILD's kernels; without one the emulated device is packed in their place, to try the
+# whole on this machine.  Prints the bytes of each part; fails if the archive is larger than 32 MB.
+set -eu -o pipefail
+build=$(cd "$1" && pwd) nvcc=${3:-}
+mkdir -p "$(dirname "$2")"
+archive=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
+cd "$(dirname "$0")/../.."
+most=$((32 * 1000 * 1000))
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+top=$stage/quern-gpu
+mkdir -p "$build/tiny" "$top"/{bin,lib/cxx,gpu,tests/kernels,tests/unit/worker,tests/golden,tests/gpu,tests/tiny,models}
+
+# ---- programs ----
+cp "$build"/bin/quern "$build"/bin/quern-{controller,worker,bench} "$top/bin/"
+cp "$build"/gpu/{shapes,measure,make_weights,report} "$top/gpu/"
+for t in attention linear rows sample; do cp "$build/tests/kernels/test_$t" "$top/tests/kernels/"; done
+for t in model step step_ahead same_tokens; do cp "$build/tests/unit/worker/test_$t" "$top/tests/unit/worker/"; done
+if [ -n "$nvcc" ]; then
+	release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+	cp "$build/lib/libquern-cuda.so" "$top/lib/"
+	cp "$build"/gpu/{bench_step,test_parts} "$top/gpu/"
+	echo "CUDA $release" >"$top/built"
+	# The runtime is linked in; a driver of its major release runs it.
+	case $release in 13.*) echo 580 ;; 12.*) echo 525 ;; *) echo 450 ;; esac >"$top/needs-driver"
+else
+	cp "$build/lib/libquern-cudasim.so" "$top/lib/libquern-cuda.so"
+	cp "$build/gpu/sim_bench_step" "$top/gpu/bench_step"
+	cp "$build/gpu/sim_test_parts" "$top/gpu/test_parts"
+	echo "the emulated device" >"$top/built"
+	echo 580 >"$top/needs-driver"
+fi
+find "$top" -type f -perm -u+x -exec strip -g {} +
+strip -g "$top/lib/libquern-cuda.so"
+
+# ---- libraries: all but the C library's and the driver's; cuBLAS and NCCL are opened by name ----
+find "$top" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+	grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libmvec|libcuda|ld-linux[^/]*)\.so' |
+	while read -r so; do
+		case $so in
+		*/libquern-cuda.so) ;;
+		*/libstdc++.so* | */libgcc_s.so*) cp -L "$so" "$top/lib/cxx/" ;; # only where the machine's are too old
+		*/libcublas* | */libnccl*) echo "pack.sh: a program is linked with $so" >&2 && exit 1 ;;
+		*) cp -L "$so" "$top/lib/" ;;
+		esac
+	done
+
+# ---- goldens, models ----
+cp tests/golden/*.json "$top/tests/golden/"
+cp -r models/demo "$top/models/"
+cp tests/gpu/gpu-run "$top/"
+cp tests/gpu/sanitized "$top/tests/gpu/"
+for python in build/venv/bin/python python3; do
+	! "$python" -c 'import numpy' 2>/dev/null || break
+done
+"$python" -c 'import numpy' || { echo "pack.sh: the tiny models need Python with numpy" >&2 && exit 1; }
+for t in $("$python" tests/tools/make_model.py --list | sed -n 's/^tiny: *//p'); do
+	[ -d "$build/tiny/$t" ] || "$python" tests/tools/make_model.py "$build/tiny/$t" --tiny "$t" >/dev/null
+	cp -r "$build/tiny/$t" "$top/tests/tiny/"
+done
+data=${QUERN_SHARED_DATA:-../shared/data}/weights
+for w in stories260K-hf-f32 stories260K-hf-bf16 stories260K-reference.json tiny-random tiny-reference.json tiny_qwen3-awq-w4g32; do
+	if [ -e "$data/$w" ]; then
+		mkdir -p "$top/data/weights"
+		cp -r "$data/$w" "$top/data/weights/"
+	else
+		echo "pack.sh: without $w: its tests are skipped there"
+	fi
+done
+chmod -R u+w "$top"
+git rev-parse --short=12 HEAD >"$top/commit" 2>/dev/null || echo "unknown" >"$top/commit"
+[ -z "$(git status --porcelain 2>/dev/null)" ] || sed -i 's/$/, changed/' "$top/commit"
+
+tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - quern-gpu | gzip $([ -n "$nvcc" ] && echo -9 || echo -4) >"$archive.new"
+mv "$archive.new" "$archive"
+for p in "$top"/*; do
+	[ ! -e "$p" ] || printf '%10d  %s\n' "$(du -sb "$p" | cut -f1)" "${p##*/}"
+done
+size=$(stat -c %s "$archive")
+printf '%10d  unpacked\n%10d  %s\n' "$(du -sb "$top" | cut -f1)" "$size" "$archive"
+[ "$size" -le $most ] || { echo "pack.sh: more than $most bytes" >&2 && exit 1; }
