@@ -216,7 +216,7 @@ static int sample(struct sampler *x)
 	return x->m->ops->sample(x->m->s, x->logits, x->vocab, x->tokens, x->rows, x->n, &x->out);
 }
 
-/* As steps call it: one sample a step, whose result is waited for while the next runs. */
+/* As steps call it: the result of one call is waited for while the next runs. */
 static void sampler_case(struct sampler *x, const char *how)
 {
 	int64_t within = 0;

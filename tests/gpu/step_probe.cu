@@ -13,7 +13,7 @@ extern "C" {
 extern const struct kern_ops kern_cuda_ops;
 }
 
-/* In the emulator the function is one of C++, whose name in the object says its arguments. */
+/* In the emulator the function is one of C++: its name in the object has the arguments. */
 #ifdef QUERN_CUDASIM
 #define NAMED(prefix) __asm__(prefix "_Z15cudaMemcpyAsyncPvPKvm14cudaMemcpyKindP14cudasim_stream")
 #else
