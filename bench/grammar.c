@@ -48,7 +48,7 @@ static const struct usage usage = {
 
 struct bench {
 	struct tokenizer *tokenizer;
-	struct vocab *vocab;
+	struct lexicon *vocab;
 	struct schema_options options;
 	FILE *results;
 	struct samples mask_us, compile_us;
@@ -74,7 +74,7 @@ static double now_us(void)
 static int make_vocab(struct bench *b, char *why, size_t why_n)
 {
 	const uint32_t n = tokenizer_n_vocab(b->tokenizer);
-	struct vocab_token *tokens = xcalloc(n, sizeof *tokens);
+	struct lexicon_token *tokens = xcalloc(n, sizeof *tokens);
 	size_t *at = xcalloc(n + 1, sizeof *at);
 	struct buf bytes = {0};
 	for (uint32_t i = 0; i < n; i++) {
@@ -84,12 +84,12 @@ static int make_vocab(struct bench *b, char *why, size_t why_n)
 	for (uint32_t i = 0; i < n; i++) {
 		const bool end = tokenizer_eos(b->tokenizer) == i;
 		tokens[i] =
-			(struct vocab_token){.bytes = bytes.p + at[i], .n = (uint32_t)(at[i + 1] - at[i])};
-		tokens[i].kind = end                                     ? VOCAB_END
-				 : tokenizer_is_special(b->tokenizer, i) ? VOCAB_CONTROL
-									 : VOCAB_TEXT;
+			(struct lexicon_token){.bytes = bytes.p + at[i], .n = (uint32_t)(at[i + 1] - at[i])};
+		tokens[i].kind = end                                     ? LEXICON_END
+				 : tokenizer_is_special(b->tokenizer, i) ? LEXICON_CONTROL
+									 : LEXICON_TEXT;
 	}
-	int rc = vocab_new(tokens, n, &b->vocab, why, why_n);
+	int rc = lexicon_new(tokens, n, &b->vocab, why, why_n);
 	buf_fini(&bytes);
 	free(at);
 	free(tokens);
@@ -331,7 +331,7 @@ static int bench_grammar(const struct opts *o)
 		report(&b, opts_flag(o, "json"));
 	samples_fini(&b.mask_us);
 	samples_fini(&b.compile_us);
-	vocab_free(b.vocab);
+	lexicon_free(b.vocab);
 	tokenizer_free(b.tokenizer);
 	return rc ? term_error("%s", why) : 0;
 }

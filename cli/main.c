@@ -4,6 +4,7 @@
 #include "base/version.h"
 #include "cli/chat.h"
 #include "cli/command.h"
+#include "cli/grammar.h"
 #include "cli/inspect.h"
 #include "cli/jobs.h"
 #include "cli/keygen.h"
@@ -39,6 +40,7 @@ static const struct command commands[] = {
 	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs are moved"},
 	{"keygen", cmd_keygen, "", "create a key pair for a service, a client or a worker"},
 	{"tokenize", cmd_tokenize, "MODEL", "turn text into tokens and back"},
+	{"grammar", cmd_grammar, "", "compile a grammar for structured output, try texts on it"},
 	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "show what a model holds, or what this machine offers"},
 	{"bench", cmd_bench, "WHAT", "measure a server, the engine, kernels, the scheduler, ..."},
 	{"quantize", NULL, NULL, NULL},

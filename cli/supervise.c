@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "cli/process.h"
-#include "cli/restarts.h"
+#include "base/restarts.h"
 #include "cli/terminal/term.h"
 
 #include <fcntl.h>

@@ -11,15 +11,15 @@ static const size_t mask_bytes_default = (size_t)16 << 20;
 /* Characters that slice c of the vocabulary holds. */
 static uint32_t slice_expr(struct exprs *x, int c)
 {
-	static const struct char_range ranges[N_VOCAB_SLICES][8] = {
-		[VOCAB_LOWER] = {{'a', 'z'}},
-		[VOCAB_ALNUM] = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
-		[VOCAB_JSON] = {{' ', '!'},
-				{'#', '['},
-				{']', '~'},
-				{0x80, 0xd7ff},
-				{0xe000, 0xffff},
-				{0x10000, 0x10ffff}},
+	static const struct char_range ranges[N_LEXICON_SLICES][8] = {
+		[LEXICON_LOWER] = {{'a', 'z'}},
+		[LEXICON_ALNUM] = {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
+		[LEXICON_JSON] = {{' ', '!'},
+				  {'#', '['},
+				  {']', '~'},
+				  {0x80, 0xd7ff},
+				  {0xe000, 0xffff},
+				  {0x10000, 0x10ffff}},
 	};
 	size_t n = 0;
 	while (n < 8 && ranges[c][n].last)
@@ -27,7 +27,7 @@ static uint32_t slice_expr(struct exprs *x, int c)
 	return expr_repeat(x, utf8_set_expr(x, ranges[c], n), 0, EXPR_INFINITE);
 }
 
-int grammar_new(const struct ast *a, const struct vocab *v, const struct grammar_limits *limits,
+int grammar_new(const struct ast *a, const struct lexicon *v, const struct grammar_limits *limits,
 		struct grammar **out, char *why, size_t why_n)
 {
 	static const struct grammar_limits none;
@@ -40,7 +40,7 @@ int grammar_new(const struct ast *a, const struct vocab *v, const struct grammar
 		return rc;
 	}
 	g->v = v;
-	for (int c = 0; c < N_VOCAB_SLICES && v; c++)
+	for (int c = 0; c < N_LEXICON_SLICES && v; c++)
 		g->slices[c] = slice_expr(g->m->x, c);
 	machine_seal(g->m);
 	if (machine_start(g->m) == MACHINE_DEAD) {

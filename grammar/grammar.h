@@ -1,6 +1,6 @@
 /* grammar.h - masks of allowed tokens: a grammar, compiled for a vocabulary, and matchers that follow texts.
  *
- *     struct vocab *v;  vocab_new(tokens, n, &v, why, n);            once per model (vocab.h)
+ *     struct lexicon *v;  lexicon_new(tokens, n, &v, why, n);            once per model (lexicon.h)
  *     struct grammar *g; grammar_new(ast, v, NULL, &g, why, n);      once per grammar
  *     struct matcher *m = matcher_new(g);                            once per sequence
  *     for (;;) {
@@ -17,7 +17,7 @@
 #define QUERN_GRAMMAR_GRAMMAR_H
 
 #include "grammar/ast.h"
-#include "grammar/vocab.h"
+#include "grammar/lexicon.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ struct grammar_counts {
 };
 
 /* v is borrowed, or NULL for a grammar that reads bytes only.  0; -EINVAL, -E2BIG with the reason. */
-int grammar_new(const struct ast *a, const struct vocab *v, const struct grammar_limits *limits,
+int grammar_new(const struct ast *a, const struct lexicon *v, const struct grammar_limits *limits,
 		struct grammar **out, char *why, size_t why_n);
 void grammar_free(struct grammar *g); /* NULL is fine; after its matchers */
 void grammar_counts(const struct grammar *g, struct grammar_counts *out);

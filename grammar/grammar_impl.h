@@ -12,14 +12,14 @@ struct mask_slot {
 
 /* How many characters of a slice may follow an expression, whatever they are. */
 struct run {
-	uint32_t e;                     /* EXPR_NEVER: free */
-	uint32_t chars[N_VOCAB_SLICES]; /* + 1; 0: not known */
+	uint32_t e;                       /* EXPR_NEVER: free */
+	uint32_t chars[N_LEXICON_SLICES]; /* + 1; 0: not known */
 };
 
 struct grammar {
 	struct machine *m;
-	const struct vocab *v;           /* NULL: bytes only */
-	uint32_t slices[N_VOCAB_SLICES]; /* expressions: any number of the slice's characters */
+	const struct lexicon *v;           /* NULL: bytes only */
+	uint32_t slices[N_LEXICON_SLICES]; /* expressions: any number of the slice's characters */
 
 	uint32_t *masks; /* [n_slots][n_words] */
 	struct mask_slot *slots;

@@ -93,7 +93,7 @@ static uint32_t find_run(struct grammar *g, uint32_t e, uint32_t slice)
 	struct pairs *s = xcalloc(1, sizeof *s);
 	uint32_t chars = 0;
 	pair_add(s, e, slice, true);
-	for (bool all = true; all && chars < VOCAB_LONG_BYTES; chars += all) {
+	for (bool all = true; all && chars < LEXICON_LONG_BYTES; chars += all) {
 		memcpy(s->todo, s->next, s->n_next * sizeof *s->todo);
 		s->n_todo = s->n_next;
 		s->n_next = 0;
@@ -148,28 +148,28 @@ static uint32_t longest_run(struct grammar *g, uint32_t state, int slice)
 	return most;
 }
 
-static inline void allow(const struct vocab *v, uint32_t token, uint32_t *mask)
+static inline void allow(const struct lexicon *v, uint32_t token, uint32_t *mask)
 {
-	for (; token != VOCAB_NO_TOKEN; token = v->same[token])
+	for (; token != LEXICON_NO_TOKEN; token = v->same[token])
 		mask[token >> 5] |= (uint32_t)1 << (token & 31);
 }
 
 /* Allows the tokens of one trie whose bytes lead on from state. */
-static void walk(struct grammar *g, uint32_t state, const struct vocab_group *group, uint32_t *mask)
+static void walk(struct grammar *g, uint32_t state, const struct lexicon_group *group, uint32_t *mask)
 {
-	const struct vocab_node *nodes = g->v->nodes;
+	const struct lexicon_node *nodes = g->v->nodes;
 	struct machine *m = g->m;
 	uint32_t *path = g->path;
 	path[0] = state;
 	for (uint32_t i = group->begin; i < group->end;) {
-		const struct vocab_node *n = &nodes[i];
+		const struct lexicon_node *n = &nodes[i];
 		uint32_t to = machine_step_class(m, path[n->depth - 1], m->classes[n->byte]);
 		if (to == MACHINE_DEAD) {
 			i = n->next;
 			continue;
 		}
 		path[n->depth] = to;
-		if (n->token != VOCAB_NO_TOKEN)
+		if (n->token != LEXICON_NO_TOKEN)
 			allow(g->v, n->token, mask);
 		i++;
 	}
@@ -178,15 +178,15 @@ static void walk(struct grammar *g, uint32_t state, const struct vocab_group *gr
 /* Adds the tokens of all groups but the long ones. */
 static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 {
-	const struct vocab *v = g->v;
-	uint32_t run[N_VOCAB_SLICES];
-	for (int c = 0; c < N_VOCAB_SLICES; c++)
+	const struct lexicon *v = g->v;
+	uint32_t run[N_LEXICON_SLICES];
+	for (int c = 0; c < N_LEXICON_SLICES; c++)
 		run[c] = longest_run(g, state, c);
 	for (int i = 0; i < v->n_groups; i++) {
-		const struct vocab_group *group = &v->groups[i];
-		if (group->class == VOCAB_LONG)
+		const struct lexicon_group *group = &v->groups[i];
+		if (group->class == LEXICON_LONG)
 			continue;
-		if ((int)group->class < N_VOCAB_SLICES && run[group->class] >= group->max_chars)
+		if ((int)group->class < N_LEXICON_SLICES && run[group->class] >= group->max_chars)
 			for (uint32_t w = 0; w < v->n_words; w++)
 				mask[w] |= group->bits[w];
 		else
@@ -223,13 +223,13 @@ static uint32_t slot_new(struct grammar *g, uint32_t state, uint32_t keep)
 static uint32_t slot_of(struct grammar *g, uint32_t state)
 {
 	uint32_t slot = g->m->states[state].mask;
-	const struct vocab *v = g->v;
+	const struct lexicon *v = g->v;
 	if (slot != UINT32_MAX) {
 		g->slots[slot].used = true;
 		return slot;
 	}
 	g->n_made++;
-	uint32_t same = machine_clamp(g->m, state, VOCAB_LONG_BYTES), from = UINT32_MAX;
+	uint32_t same = machine_clamp(g->m, state, LEXICON_LONG_BYTES), from = UINT32_MAX;
 	if (same != MACHINE_DEAD && same != state)
 		from = slot_of(g, same);
 	slot = slot_new(g, state, from);
@@ -239,8 +239,8 @@ static uint32_t slot_of(struct grammar *g, uint32_t state)
 		memcpy(mask, g->masks + (size_t)from * v->n_words, v->n_words * sizeof *mask);
 		for (int i = 0; i < v->n_groups; i++)
 			for (uint32_t n = v->groups[i].begin;
-			     v->groups[i].class == VOCAB_LONG && n < v->groups[i].end; n++)
-				for (uint32_t t = v->nodes[n].token; t != VOCAB_NO_TOKEN; t = v->same[t])
+			     v->groups[i].class == LEXICON_LONG && n < v->groups[i].end; n++)
+				for (uint32_t t = v->nodes[n].token; t != LEXICON_NO_TOKEN; t = v->same[t])
 					mask[t >> 5] &= ~((uint32_t)1 << (t & 31));
 	} else {
 		add_groups(g, state, mask);
@@ -248,7 +248,7 @@ static uint32_t slot_of(struct grammar *g, uint32_t state)
 			mask[v->ends[i] >> 5] |= (uint32_t)1 << (v->ends[i] & 31);
 	}
 	for (int i = 0; i < v->n_groups; i++)
-		if (v->groups[i].class == VOCAB_LONG)
+		if (v->groups[i].class == LEXICON_LONG)
 			walk(g, state, &v->groups[i], mask);
 	return slot;
 }

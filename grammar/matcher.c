@@ -189,12 +189,12 @@ bool matcher_ended(const struct matcher *m)
 
 int matcher_accept(struct matcher *m, uint32_t token)
 {
-	const struct vocab *v = m->g->v;
+	const struct lexicon *v = m->g->v;
 	bool can_end;
 	assert(v);
-	if (m->ended || token >= v->n_tokens || v->kinds[token] == VOCAB_CONTROL)
+	if (m->ended || token >= v->n_tokens || v->kinds[token] == LEXICON_CONTROL)
 		return -EINVAL;
-	if (v->kinds[token] == VOCAB_END) {
+	if (v->kinds[token] == LEXICON_END) {
 		int rc = matcher_can_end(m, &can_end);
 		if (rc || !can_end)
 			return rc ? rc : -EINVAL;

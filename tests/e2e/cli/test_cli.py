@@ -32,6 +32,7 @@ COMMANDS = {
     ("scale",): ["--to", "--device", "--timeout", "--json"],
     ("drain",): ["--to", "--json"],
     ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
+    ("grammar",): ["--schema", "--regex", "--gbnf", "--lark", "--choice", "--accepts"],
     ("inspect",): ["MODEL", "cpu", "gpu"],
     ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
     ("bench", "engine"): ["--json"],
@@ -492,6 +493,36 @@ def test_tokenize_decode_reverses_tokenize(run):
     assert len(ids.stdout.splitlines()) == 1
     back = run("tokenize", DEMO, "--decode", input=ids.stdout)
     assert (back.returncode, back.stdout) == (0, TEXT)
+
+
+def test_grammar_shows_what_it_compiles_to_and_accepts(run, tmp_path):
+    r = run("grammar", "--regex", "a{0,1000000}b?")
+    assert r.returncode == 0 and "expressions" in r.stdout and "ms" in r.stdout
+    r = run("grammar", "--regex", "(ab)+c?", "--accepts", input="ab\nababc\nabx\na\n\n")
+    assert r.returncode == 0
+    assert r.stdout.splitlines() == ["yes", "yes", "no, byte 2", "no, it ends too early", "no, it ends too early"]
+    gbnf = tmp_path / "g"
+    gbnf.write_text('root ::= "[" (root ("," root)*)? "]"\n')
+    r = run("grammar", "--gbnf", gbnf, "--accepts", input="[[],[]]\n[,]\n")
+    assert r.stdout.splitlines() == ["yes", "no, byte 1"]
+    schema = tmp_path / "s"
+    schema.write_text('{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], '
+                      '"additionalProperties": false}')
+    r = run("grammar", "--schema", schema, "--accepts", input='{"a": 12}\n{"a": "x"}\n{}\n')
+    assert r.stdout.splitlines() == ["yes", "no, byte 6", "no, byte 1"]
+    assert "a" in run("grammar", "--schema", schema, "--print").stdout
+
+
+def test_grammar_names_what_is_not_supported(run, tmp_path):
+    r = run("grammar", "--regex", "a(?=b)")
+    assert r.returncode == 1 and "lookahead" in r.stderr
+    r = run("grammar", "--regex", "a", "--gbnf", "b")
+    assert r.returncode == 2 and "exclude" in r.stderr
+    assert run("grammar").returncode == 2
+    schema = tmp_path / "s"
+    schema.write_text('{"properties": {"a": {"pattern": "(?=x)"}}}')
+    r = run("grammar", "--schema", schema)
+    assert r.returncode == 1 and "#/properties/a" in r.stderr
 
 
 def test_tokenize_agrees_with_the_service(run, client):

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-struct grammar *help_grammar(struct ast *a, const struct vocab *v)
+struct grammar *help_grammar(struct ast *a, const struct lexicon *v)
 {
 	struct grammar *g = NULL;
 	char why[256] = "";
@@ -33,7 +33,7 @@ bool help_accepts(struct grammar *g, const char *text, size_t n)
 	return end;
 }
 
-void help_expect(struct grammar *g, bool want, const char *const *texts)
+void help_texts(struct grammar *g, bool want, const char *const *texts)
 {
 	for (; *texts; texts++)
 		cr_expect_eq(help_accepts(g, *texts, strlen(*texts)), want, "%s: not %s", *texts,

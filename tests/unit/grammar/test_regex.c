@@ -9,8 +9,8 @@
 static void expect(const char *pattern, bool search, const char *const *yes, const char *const *no)
 {
 	struct grammar *g = help_regex(pattern, search);
-	help_expect(g, true, yes);
-	help_expect(g, false, no);
+	help_texts(g, true, yes);
+	help_texts(g, false, no);
 	grammar_free(g);
 }
 #define YES(...)                                                                                             \

@@ -1,7 +1,7 @@
 /* restarts.h - when a process that died is started again, or given up, and when one that does not obey is
  * signalled.  Pure: times are arguments, in microseconds of one clock. */
-#ifndef QUERN_CLI_RESTARTS_H
-#define QUERN_CLI_RESTARTS_H
+#ifndef QUERN_BASE_RESTARTS_H
+#define QUERN_BASE_RESTARTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

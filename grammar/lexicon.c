@@ -1,5 +1,5 @@
-/* vocab.c - tokens, sorted into groups, and a trie of each. */
-#include "grammar/vocab.h"
+/* lexicon.c - tokens, sorted into groups, and a trie of each. */
+#include "grammar/lexicon.h"
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/utf8.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Number of characters of a slice's tokens, up to which they form a group. */
-static const unsigned tiers[] = {1, 2, 3, 4, 6, 8, 12, VOCAB_LONG_BYTES};
+static const unsigned tiers[] = {1, 2, 3, 4, 6, 8, 12, LEXICON_LONG_BYTES};
 enum { N_TIERS = sizeof tiers / sizeof *tiers };
 
 struct item {
@@ -28,23 +28,23 @@ static bool is_alnum(unsigned char c)
 	return is_lower(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-static enum vocab_class classify(const char *p, uint32_t n, unsigned *n_chars)
+static enum lexicon_class classify(const char *p, uint32_t n, unsigned *n_chars)
 {
 	bool lower = true, alnum = true;
 	*n_chars = 0;
-	if (n > VOCAB_LONG_BYTES)
-		return VOCAB_LONG;
+	if (n > LEXICON_LONG_BYTES)
+		return LEXICON_LONG;
 	if (utf8_valid(p, n) != n)
-		return VOCAB_REST;
+		return LEXICON_REST;
 	for (uint32_t i = 0; i < n; i++) {
 		unsigned char c = (unsigned char)p[i];
 		lower &= is_lower(c);
 		alnum &= is_alnum(c);
 		*n_chars += (c & 0xc0) != 0x80;
 		if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f)
-			return VOCAB_REST;
+			return LEXICON_REST;
 	}
-	return lower ? VOCAB_LOWER : alnum ? VOCAB_ALNUM : VOCAB_JSON;
+	return lower ? LEXICON_LOWER : alnum ? LEXICON_ALNUM : LEXICON_JSON;
 }
 
 static int by_group_and_bytes(const void *x, const void *y)
@@ -58,12 +58,12 @@ static int by_group_and_bytes(const void *x, const void *y)
 	return a->token < b->token ? -1 : 1;
 }
 
-static uint8_t group_of(const struct vocab *v, uint32_t token, const char *p)
+static uint8_t group_of(const struct lexicon *v, uint32_t token, const char *p)
 {
 	unsigned n_chars, tier = 0;
-	enum vocab_class class = classify(p, (uint32_t)(v->at[token + 1] - v->at[token]), &n_chars);
-	if (class >= VOCAB_REST)
-		return (uint8_t)(N_VOCAB_SLICES * N_TIERS + (class - VOCAB_REST));
+	enum lexicon_class class = classify(p, (uint32_t)(v->at[token + 1] - v->at[token]), &n_chars);
+	if (class >= LEXICON_REST)
+		return (uint8_t)(N_LEXICON_SLICES * N_TIERS + (class - LEXICON_REST));
 	while (n_chars > tiers[tier])
 		tier++;
 	return (uint8_t)(class * N_TIERS + tier);
@@ -75,9 +75,9 @@ static void set_bit(uint32_t *bits, uint32_t i)
 }
 
 /* The trie of items[0..n), which are sorted, behind the nodes that are there. */
-static void build_trie(struct vocab *v, size_t *cap, const struct item *items, size_t n)
+static void build_trie(struct lexicon *v, size_t *cap, const struct item *items, size_t n)
 {
-	uint32_t *open = xcalloc(VOCAB_TOKEN_BYTES_MAX + 1, sizeof *open); /* node of each depth */
+	uint32_t *open = xcalloc(LEXICON_TOKEN_BYTES_MAX + 1, sizeof *open); /* node of each depth */
 	uint32_t depth = 0;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t common = 0;
@@ -93,9 +93,9 @@ static void build_trie(struct vocab *v, size_t *cap, const struct item *items, s
 			v->nodes[open[depth]].next = v->n_nodes;
 		while (depth < items[i].n) {
 			array_grow(v->nodes, *cap, v->n_nodes + 1);
-			v->nodes[v->n_nodes] = (struct vocab_node){.token = VOCAB_NO_TOKEN,
-								   .depth = (uint16_t)(depth + 1),
-								   .byte = (uint8_t)items[i].p[depth]};
+			v->nodes[v->n_nodes] = (struct lexicon_node){.token = LEXICON_NO_TOKEN,
+								     .depth = (uint16_t)(depth + 1),
+								     .byte = (uint8_t)items[i].p[depth]};
 			open[++depth] = v->n_nodes++;
 		}
 		v->nodes[open[depth]].token = items[i].token;
@@ -105,7 +105,7 @@ static void build_trie(struct vocab *v, size_t *cap, const struct item *items, s
 	free(open);
 }
 
-static void build_groups(struct vocab *v, struct item *items, size_t n)
+static void build_groups(struct lexicon *v, struct item *items, size_t n)
 {
 	size_t cap = 0;
 	if (n)
@@ -113,11 +113,11 @@ static void build_groups(struct vocab *v, struct item *items, size_t n)
 	for (size_t i = 0, k; i < n; i = k) {
 		for (k = i; k < n && items[k].group == items[i].group;)
 			k++;
-		struct vocab_group *g = &v->groups[v->n_groups++];
+		struct lexicon_group *g = &v->groups[v->n_groups++];
 		unsigned id = items[i].group;
-		bool slice = id < N_VOCAB_SLICES * N_TIERS;
-		g->class = slice ? (enum vocab_class)(id / N_TIERS)
-				 : (enum vocab_class)(VOCAB_REST + (id - N_VOCAB_SLICES * N_TIERS));
+		bool slice = id < N_LEXICON_SLICES * N_TIERS;
+		g->class = slice ? (enum lexicon_class)(id / N_TIERS)
+				 : (enum lexicon_class)(LEXICON_REST + (id - N_LEXICON_SLICES * N_TIERS));
 		g->max_chars = slice ? tiers[id % N_TIERS] : 0;
 		g->begin = v->n_nodes;
 		build_trie(v, &cap, items + i, k - i);
@@ -132,19 +132,19 @@ static void build_groups(struct vocab *v, struct item *items, size_t n)
 	v->memory += cap * sizeof *v->nodes;
 }
 
-int vocab_new(const struct vocab_token *tokens, size_t n, struct vocab **out, char *why, size_t why_n)
+int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, char *why, size_t why_n)
 {
 	size_t bytes = 0, n_items = 0;
-	if (n > VOCAB_TOKENS_MAX)
+	if (n > LEXICON_TOKENS_MAX)
 		return err_why(why, why_n, -E2BIG, "a vocabulary of %zu tokens, at most %d", n,
-			       VOCAB_TOKENS_MAX);
+			       LEXICON_TOKENS_MAX);
 	for (size_t i = 0; i < n; i++) {
-		if (tokens[i].n > VOCAB_TOKEN_BYTES_MAX)
+		if (tokens[i].n > LEXICON_TOKEN_BYTES_MAX)
 			return err_why(why, why_n, -E2BIG, "token %zu has %" PRIu32 " bytes, at most %d", i,
-				       tokens[i].n, VOCAB_TOKEN_BYTES_MAX);
+				       tokens[i].n, LEXICON_TOKEN_BYTES_MAX);
 		bytes += tokens[i].n;
 	}
-	struct vocab *v = xcalloc(1, sizeof *v);
+	struct lexicon *v = xcalloc(1, sizeof *v);
 	v->n_tokens = (uint32_t)n;
 	v->n_words = (uint32_t)((n + 31) / 32);
 	v->bytes = xmalloc(bytes + 1);
@@ -160,9 +160,9 @@ int vocab_new(const struct vocab_token *tokens, size_t n, struct vocab **out, ch
 			memcpy(p, tokens[i].bytes, tokens[i].n);
 		v->at[i + 1] = v->at[i] + tokens[i].n;
 		v->kinds[i] = (uint8_t)tokens[i].kind;
-		if (tokens[i].kind == VOCAB_END)
+		if (tokens[i].kind == LEXICON_END)
 			v->ends[v->n_ends++] = i;
-		if (tokens[i].kind != VOCAB_TEXT || !tokens[i].n)
+		if (tokens[i].kind != LEXICON_TEXT || !tokens[i].n)
 			continue;
 		if (tokens[i].n > v->max_bytes)
 			v->max_bytes = tokens[i].n;
@@ -175,7 +175,7 @@ int vocab_new(const struct vocab_token *tokens, size_t n, struct vocab **out, ch
 	return 0;
 }
 
-void vocab_free(struct vocab *v)
+void lexicon_free(struct lexicon *v)
 {
 	if (!v)
 		return;

@@ -1,5 +1,5 @@
 /* When a process is started again, given up, or signalled. */
-#include "cli/restarts.h"
+#include "base/restarts.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

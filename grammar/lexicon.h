@@ -1,4 +1,4 @@
-/* vocab.h - a model's tokens as bytes, laid out for masks: tries in preorder, so that a prefix that no
+/* lexicon.h - a model's tokens as bytes, laid out for masks: tries in preorder, so that a prefix that no
  * grammar continues skips all tokens behind it.
  *
  *     node   byte  depth  token  next
@@ -11,59 +11,66 @@
  * often allow as a whole (lower case; letters and digits; what a JSON string holds unescaped), by their
  * number of characters; the rest; and long ones.  A group that is allowed as a whole is one OR of bits.
  * Immutable: any thread. */
-#ifndef QUERN_GRAMMAR_VOCAB_H
-#define QUERN_GRAMMAR_VOCAB_H
+#ifndef QUERN_GRAMMAR_LEXICON_H
+#define QUERN_GRAMMAR_LEXICON_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum vocab_class { VOCAB_LOWER, VOCAB_ALNUM, VOCAB_JSON, VOCAB_REST, VOCAB_LONG, N_VOCAB_CLASSES };
-enum { N_VOCAB_SLICES = VOCAB_REST }; /* classes that are sets of characters */
+enum lexicon_class {
+	LEXICON_LOWER,
+	LEXICON_ALNUM,
+	LEXICON_JSON,
+	LEXICON_REST,
+	LEXICON_LONG,
+	N_LEXICON_CLASSES
+};
+enum { N_LEXICON_SLICES = LEXICON_REST }; /* classes that are sets of characters */
 
 enum {
-	VOCAB_LONG_BYTES = 32, /* tokens with more are VOCAB_LONG */
-	VOCAB_TOKEN_BYTES_MAX = 4096,
-	VOCAB_TOKENS_MAX = 1 << 24,
+	LEXICON_LONG_BYTES = 32, /* tokens with more are LEXICON_LONG */
+	LEXICON_TOKEN_BYTES_MAX = 4096,
+	LEXICON_TOKENS_MAX = 1 << 24,
 };
-#define VOCAB_NO_TOKEN UINT32_MAX
+#define LEXICON_NO_TOKEN UINT32_MAX
 
-enum vocab_kind {
-	VOCAB_TEXT,    /* its bytes are text */
-	VOCAB_CONTROL, /* never allowed within a grammar */
-	VOCAB_END,     /* ends the text, where the grammar may end */
+enum lexicon_kind {
+	LEXICON_TEXT,    /* its bytes are text */
+	LEXICON_CONTROL, /* never allowed within a grammar */
+	LEXICON_END,     /* ends the text, where the grammar may end */
 };
 
-struct vocab_token {
+struct lexicon_token {
 	const char *bytes; /* as they stand in a text: not UTF-8 by themselves */
-	uint32_t n;        /* 0: never allowed, unless VOCAB_END */
-	enum vocab_kind kind;
+	uint32_t n;        /* 0: never allowed, unless LEXICON_END */
+	enum lexicon_kind kind;
 };
 
-struct vocab_node {
-	uint32_t token; /* VOCAB_NO_TOKEN: none ends here */
+struct lexicon_node {
+	uint32_t token; /* LEXICON_NO_TOKEN: none ends here */
 	uint32_t next;  /* the node behind the subtree */
 	uint16_t depth; /* 1: of the first byte */
 	uint8_t byte;
 };
 
-struct vocab_group {
-	enum vocab_class class;
+struct lexicon_group {
+	enum lexicon_class class;
 	unsigned max_chars;  /* of its tokens */
 	uint32_t begin, end; /* nodes */
 	uint32_t *bits;      /* owned, [n_words]; NULL but for slices */
 };
 
-enum { VOCAB_GROUPS_MAX = 32 };
+enum { LEXICON_GROUPS_MAX = 32 };
 
-struct vocab {
+struct lexicon {
 	uint32_t n_tokens, n_words; /* words of 32 bits of a mask */
 	uint32_t max_bytes;
-	struct vocab_node *nodes;
+	struct lexicon_node *nodes;
 	uint32_t n_nodes;
-	struct vocab_group groups[VOCAB_GROUPS_MAX];
+	struct lexicon_group groups[LEXICON_GROUPS_MAX];
 	int n_groups;
-	uint32_t *same; /* [n_tokens]: the next token of the same bytes; VOCAB_NO_TOKEN: none */
+	uint32_t *same; /* [n_tokens]: the next token of the same bytes; LEXICON_NO_TOKEN: none */
 	uint32_t *ends; /* tokens that end the text */
 	uint32_t n_ends;
 	char *bytes;
@@ -73,7 +80,7 @@ struct vocab {
 };
 
 /* Copies the tokens.  0; -E2BIG with the reason: too many, or one too long. */
-int vocab_new(const struct vocab_token *tokens, size_t n, struct vocab **out, char *why, size_t why_n);
-void vocab_free(struct vocab *v); /* NULL is fine */
+int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, char *why, size_t why_n);
+void lexicon_free(struct lexicon *v); /* NULL is fine */
 
 #endif

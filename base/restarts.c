@@ -1,4 +1,4 @@
-#include "cli/restarts.h"
+#include "base/restarts.h"
 
 #include <signal.h>
 

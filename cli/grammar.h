@@ -1,0 +1,7 @@
+/* grammar.h - `quern grammar`: what a grammar compiles to, and which texts it accepts, without a model. */
+#ifndef QUERN_CLI_GRAMMAR_H
+#define QUERN_CLI_GRAMMAR_H
+
+int cmd_grammar(int argc, char **argv);
+
+#endif

@@ -1,0 +1,282 @@
+/* Masks, token by token, against a matcher that tries each token's bytes; real vocabularies and random ones.
+ */
+#include "tests/unit/grammar/grammar_help.h"
+#include "tests/unit/grammar/vocab_help.h"
+#include "grammar/regex.h"
+#include "base/alloc.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool allowed(const uint32_t *mask, uint32_t token)
+{
+	return mask[token >> 5] >> (token & 31) & 1;
+}
+
+/* Whether the token's bytes may follow, by a grammar without masks in which m is at the same place. */
+static bool may_follow(const struct lexicon *v, struct matcher *m, uint32_t token)
+{
+	bool end;
+	if (v->kinds[token] == LEXICON_END) {
+		cr_assert_eq(matcher_can_end(m, &end), 0);
+		return end;
+	}
+	size_t n = v->at[token + 1] - v->at[token];
+	if (v->kinds[token] == LEXICON_CONTROL || n == 0)
+		return false;
+	int rc = matcher_accept_bytes(m, v->bytes + v->at[token], n, NULL);
+	cr_assert(rc == 0 || rc == -EINVAL, "%s", matcher_error(m));
+	if (rc == 0)
+		matcher_rollback(m, 1);
+	return rc == 0;
+}
+
+/* The tokens of a mask, counted; each compared. */
+static uint32_t compare(const struct lexicon *v, struct matcher *m, struct matcher *slow, const char *at)
+{
+	const uint32_t *mask;
+	uint32_t n = 0, n_wrong = 0;
+	cr_assert_eq(matcher_mask(m, &mask), 0);
+	for (uint32_t t = 0; t < v->n_tokens; t++) {
+		bool is = allowed(mask, t), want = may_follow(v, slow, t);
+		n += is;
+		if (is != want && n_wrong++ < 3)
+			cr_expect(false, "behind %s: token %" PRIu32 " \"%.*s\" is %s", at, t,
+				  (int)(v->at[t + 1] - v->at[t]), v->bytes + v->at[t],
+				  is ? "allowed" : "not allowed");
+	}
+	return n;
+}
+
+/* Compares at every byte of each text of a pattern. */
+static void follow(const struct lexicon *v, const char *pattern, const char *const *texts)
+{
+	struct ast *a = ast_new(NULL);
+	struct grammar *g, *bytes;
+	char why[256] = "";
+	ast_start(a, regex_parse(a, pattern, strlen(pattern), NULL));
+	cr_assert_eq(grammar_new(a, v, NULL, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_new(a, NULL, NULL, &bytes, why, sizeof why), 0, "%s", why);
+	ast_free(a);
+	for (; *texts; texts++) {
+		struct matcher *m = matcher_new(g), *slow = matcher_new(bytes);
+		for (const char *p = *texts;; p++) {
+			char at[300];
+			snprintf(at, sizeof at, "%.60s: %.*s", pattern, (int)(p - *texts), *texts);
+			compare(v, m, slow, at);
+			if (!*p)
+				break;
+			cr_assert_eq(matcher_accept_bytes(m, p, 1, NULL), 0, "%s", at);
+			cr_assert_eq(matcher_accept_bytes(slow, p, 1, NULL), 0);
+		}
+		matcher_free(m);
+		matcher_free(slow);
+	}
+	grammar_free(g);
+	grammar_free(bytes);
+}
+
+static const char string_body[] = "\"([^\"\\\\\\x00-\\x1f]|\\\\[\"\\\\/bfnrt]|\\\\u[0-9a-fA-F]{4})*\"";
+
+static void follow_all(const struct lexicon *v)
+{
+	char pattern[1000];
+	snprintf(pattern, sizeof pattern, "\\{\"name\": %s, \"n\": -?(0|[1-9][0-9]*)(\\.[0-9]+)?\\}",
+		 string_body);
+	follow(v, pattern,
+	       (const char *const[]){"{\"name\": \"J\xc3\xb6 \\\"\\u00e4\", \"n\": -12.5}", NULL});
+	follow(v, "\"[^\"\\\\\\x00-\\x1f]{3,20}\"",
+	       (const char *const[]){"\"ab cdefg \xe4\xb8\xad\xf0\x9f\x98\x80 ijklm\"", NULL});
+	follow(v, "[a-z]{2,9}(-[A-Z0-9]+){1,100}", (const char *const[]){"abcdef-X1-YY-Z", NULL});
+	follow(v, "(.|\\n){5,50}end", (const char *const[]){"a b\tc\n\xf0\x9f\x98\x80 xyz end", NULL});
+	follow(v, "(true|false|null| {0,40}\\[( ?\\d{1,3},)*\\])",
+	       (const char *const[]){"  [123, 4,]", "true", NULL});
+	follow(v, "a{0,1000}( {30,}|b)*",
+	       (const char *const[]){"aaab", "a                                  ", NULL});
+}
+
+Test(mask, tokens_of_a_random_vocabulary_are_as_their_bytes, .timeout = 240)
+{
+	uint64_t seed = 20261123;
+	for (int i = 0; i < 3; i++) {
+		struct lexicon *v = help_random_lexicon(&seed);
+		follow_all(v);
+		lexicon_free(v);
+	}
+}
+
+static void real(const char *name)
+{
+	struct lexicon *v = help_real_lexicon(name);
+	if (!v)
+		cr_skip_test("no data");
+	follow_all(v);
+	lexicon_free(v);
+}
+
+Test(mask, tokens_of_qwen3_are_as_their_bytes, .timeout = 240)
+{
+	real("qwen3");
+}
+
+Test(mask, tokens_of_llama3_are_as_their_bytes, .timeout = 240)
+{
+	real("llama3");
+}
+
+/* A random expression, nested at most depth deep; recursive rules among its leaves. */
+static int random_node(struct ast *a, uint64_t *seed, int depth, int rule)
+{
+	static const char *const texts[] = {"a", "b", "ab", "c ", "\"", "{\"", "0", "true"};
+	static const struct char_range ranges[][2] = {{{'a', 'c'}, {'0', '9'}},
+						      {{' ', '~'}, {0xa0, 0x10ffff}},
+						      {{'a', 'z'}, {'x', 'z'}},
+						      {{0xe4, 0xe4}, {'"', '"'}}};
+	int kids[3];
+	uint64_t r = help_random(seed);
+	unsigned kind = depth ? r % 11 : r % 4;
+	for (int i = 0; i < 3 && kind >= 4; i++)
+		kids[i] = random_node(a, seed, depth - 1, kind == 10 ? -1 : rule);
+	r >>= 8;
+	switch (kind) {
+	case 0:
+	case 1:
+		return ast_text(a, texts[r % 8]);
+	case 2:
+		return ast_chars(a, ranges[r % 4], 2, r & 64);
+	case 3:
+		return rule >= 0 && r % 3 == 0 ? ast_ref(a, rule) : ast_empty(a);
+	case 4:
+	case 5:
+		return ast_seq(a, kids, 2 + r % 2);
+	case 6:
+	case 7:
+		return ast_alt(a, kids, 2 + r % 2);
+	case 8:
+		return ast_repeat(a, kids[0], (int64_t)(r % 3),
+				  (int64_t)(r % 3 + r / 8 % 40) - 1 < (int64_t)(r % 3)
+					  ? -1
+					  : (int64_t)(r % 3 + r / 8 % 40) - 1);
+	case 9:
+		return ast_repeat(a, kids[0], 0, -1);
+	default:
+		return r & 1 ? ast_minus(a, kids[0], kids[1]) : ast_and(a, kids[0], kids[1]);
+	}
+}
+
+/* Follows a random text of allowed tokens; masks are compared on the way, and the bytes are again accepted by
+ * a matcher with empty caches. */
+static bool random_walk(const struct ast *a, const struct lexicon *v, uint64_t *seed)
+{
+	struct grammar *g, *bytes;
+	char why[256] = "";
+	if (grammar_new(a, v, &(struct grammar_limits){.state_bytes = 4 << 20, .mask_bytes = 1}, &g, why,
+			sizeof why))
+		return false;
+	cr_assert_eq(grammar_new(a, NULL, NULL, &bytes, why, sizeof why), 0, "%s", why);
+	struct matcher *m = matcher_new(g), *slow = matcher_new(bytes);
+	for (int step = 0; step < 12; step++) {
+		const uint32_t *mask;
+		uint32_t n = compare(v, m, slow, "a random text");
+		cr_assert(n > 0, "nothing may follow");
+		cr_assert_eq(matcher_mask(m, &mask), 0);
+		uint32_t pick = (uint32_t)(help_random(seed) % n), t = 0;
+		for (;; t++)
+			if (allowed(mask, t) && pick-- == 0)
+				break;
+		cr_assert_eq(matcher_accept(m, t), 0);
+		if (matcher_ended(m))
+			break;
+		cr_assert_eq(matcher_accept_bytes(slow, v->bytes + v->at[t], v->at[t + 1] - v->at[t], NULL),
+			     0);
+	}
+	matcher_free(m);
+	matcher_free(slow);
+	grammar_free(g);
+	grammar_free(bytes);
+	return true;
+}
+
+Test(mask, random_grammars_have_the_masks_of_their_bytes, .timeout = 240)
+{
+	uint64_t seed = 7;
+	struct lexicon *v = help_random_lexicon(&seed);
+	int n = 0;
+	for (int i = 0; i < 150; i++) {
+		struct ast *a = ast_new(NULL);
+		int r = ast_rule(a, "r");
+		int node = random_node(a, &seed, 3, r);
+		ast_rule_set(a, r, random_node(a, &seed, 3, r));
+		ast_start(a, node);
+		n += random_walk(a, v, &seed);
+		ast_free(a);
+	}
+	cr_expect(n > 75, "%d of 150 have a text", n);
+	lexicon_free(v);
+}
+
+/* A mask does not depend on which states were made before, nor on what was kept. */
+Test(mask, a_rebuilt_matcher_has_the_same_masks)
+{
+	uint64_t seed = 99;
+	struct lexicon *v = help_random_lexicon(&seed);
+	struct ast *a = ast_new(NULL);
+	struct grammar *g;
+	ast_start(a, ast_repeat(a, regex_parse(a, string_body, strlen(string_body), NULL), 0, -1));
+	cr_assert_eq(grammar_new(a, v, &(struct grammar_limits){.mask_bytes = 1}, &g, NULL, 0), 0);
+	ast_free(a);
+	struct matcher *m = matcher_new(g), *again = matcher_new(g);
+	uint32_t tokens[100], n = 0;
+	const uint32_t *mask;
+	uint32_t *kept = xcalloc(v->n_words, sizeof *kept);
+	while (n < 100) {
+		cr_assert_eq(matcher_mask(m, &mask), 0);
+		memcpy(kept, mask, v->n_words * sizeof *kept);
+		cr_assert_eq(matcher_rebuild(again, tokens, n), 0);
+		cr_assert_eq(matcher_mask(again, &mask), 0);
+		cr_assert_eq(memcmp(kept, mask, v->n_words * sizeof *kept), 0);
+		uint32_t t = (uint32_t)(help_random(&seed) % v->n_tokens);
+		while (!allowed(kept, t) || v->kinds[t] == LEXICON_END)
+			t = (t + 1) % v->n_tokens;
+		cr_assert_eq(matcher_accept(m, t), 0);
+		tokens[n++] = t;
+	}
+	free(kept);
+	matcher_free(m);
+	matcher_free(again);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
+Test(mask, the_end_token_is_allowed_where_the_text_may_end)
+{
+	uint64_t seed = 5;
+	struct lexicon *v = help_random_lexicon(&seed);
+	struct ast *a = ast_new(NULL);
+	struct grammar *g;
+	const uint32_t *mask;
+	uint32_t end = v->ends[0];
+	ast_start(a, regex_parse(a, "ab?", 3, NULL));
+	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+	ast_free(a);
+	struct matcher *m = matcher_new(g);
+	cr_expect_eq(matcher_accept(m, end), -EINVAL);
+	cr_expect_eq(matcher_accept(m, 'a'), 0);
+	cr_expect_eq(matcher_mask(m, &mask), 0);
+	cr_expect(allowed(mask, end) && allowed(mask, 'b') && !allowed(mask, 'a'));
+	cr_expect_eq(matcher_accept(m, end), 0);
+	cr_expect(matcher_ended(m));
+	cr_expect_eq(matcher_accept(m, 'b'), -EINVAL);
+	cr_expect_eq(matcher_mask(m, &mask), 0);
+	for (uint32_t w = 0; w < v->n_words; w++)
+		cr_expect_eq(mask[w], 0);
+	matcher_rollback(m, 1);
+	cr_expect_eq(matcher_accept(m, 'b'), 0);
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
