@@ -250,7 +250,7 @@ bench-http: all deps-test
 	build/venv/bin/python tests/tools/http_hostile.py
 
 clean:
-	rm -rf $(BUILD)/obj $(BUILD)/lib $(BUILD)/bin $(BUILD)/tests $(BUILD)/man $(BUILD)/completion
+	rm -rf $(BUILD)/obj $(BUILD)/lib $(BUILD)/bin $(BUILD)/tests $(BUILD)/man $(BUILD)/completion $(BUILD)/gpu $(BUILD)/quern-gpu*
 
 # Each instruction set's kernels are compiled for it alone; the table chooses at start.
 $(BUILD)/obj/kernels/%.o: ISA = $(if $(findstring _avx512,$*),-O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c,\

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 
@@ -35,9 +36,9 @@ static void fill(void *p, size_t bytes)
 {
 	uint64_t s = 88172645463325252u;
 	unsigned char *out = p;
-	for (size_t i = 0; i < bytes; i++) {
+	for (size_t i = 0; i < bytes; i += sizeof s) {
 		s ^= s << 13, s ^= s >> 7, s ^= s << 17;
-		out[i] = (unsigned char)(s >> 40);
+		memcpy(out + i, &s, bytes - i < sizeof s ? bytes - i : sizeof s);
 	}
 }
 

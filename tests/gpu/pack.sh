@@ -74,7 +74,7 @@ chmod -R u+w "$top"
 git rev-parse --short=12 HEAD >"$top/commit" 2>/dev/null || echo "unknown" >"$top/commit"
 [ -z "$(git status --porcelain 2>/dev/null)" ] || sed -i 's/$/, changed/' "$top/commit"
 
-tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - quern-gpu | gzip $([ -n "$nvcc" ] && echo -9 || echo -4) >"$archive.new"
+tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - quern-gpu | gzip "$([ -n "$nvcc" ] && echo -9 || echo -4)" >"$archive.new"
 mv "$archive.new" "$archive"
 for p in "$top"/*; do
 	[ ! -e "$p" ] || printf '%10d  %s\n' "$(du -sb "$p" | cut -f1)" "${p##*/}"

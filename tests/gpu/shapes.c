@@ -289,12 +289,14 @@ static void check_linear(struct shapes *z, const struct layer_shape *l, enum ker
 
 /* ---- the whole ---- */
 
-static void open_side(struct side *d, const char *device, enum kern_dtype model, bool small)
+static void open_side(struct side *d, const char *device, const struct shapes *z)
 {
+	const bool small = z->small;
 	char why[512] = "";
 	struct kern_info info;
 	struct kern_open_args a = {.compute = KERN_COMPUTE_F32,
-				   .model = model,
+				   .model = z->type,
+				   .n_vocab = z->m->shapes[LAYERS_SHAPES - 1].n,
 				   .max_rows = small ? 128 : MAX_ROWS,
 				   .max_seqs = small ? 16 : MAX_SEQS,
 				   .max_logits = small ? 16 : MAX_SEQS,
@@ -317,8 +319,8 @@ static void close_side(struct side *d)
 static void check_type(struct shapes *z, enum kern_dtype type)
 {
 	z->type = type;
-	open_side(&z->cpu, "cpu", type, z->small);
-	open_side(&z->dev, z->device, type, z->small);
+	open_side(&z->cpu, "cpu", z);
+	open_side(&z->dev, z->device, z);
 	if (z->dev.op != type && z->dev.op != KERN_F32)
 		die(z->device, "another type of operands than was asked for");
 	for (int i = 0; i < LAYERS_SHAPES; i++) {

@@ -96,7 +96,8 @@ def run(tree, *command, env=None):
 
 def build(tree, mutants):
     programs = {split_test(m["test"])[0] for m in mutants}
-    targets = {"all" if p.endswith(".py") else f"build/tests/{p}" for p in programs}
+    targets = {"gpu-pack-parts" if p.startswith("e2e/gpu/") else "all" if p.endswith(".py") else f"build/tests/{p}"
+               for p in programs}
     targets |= {TABLES[m["table"]] for m in mutants if "table" in m}
     return run(tree, "make", "--no-print-directory", f"-j{os.cpu_count()}", "WERROR=", *sorted(targets))
 
