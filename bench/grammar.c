@@ -25,12 +25,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { FILE_BYTES_MAX = 64 << 20 };
+enum { FILE_BYTES_MAX = 64 << 20, ANY_ORDER_MEMBERS = 100 };
 
 static const struct opt bench_options[] = {
 	OPT("tokenizer", OPT_TEXT, "DIR", "model directory with the vocabulary that is masked"),
 	OPT("space", OPT_TEXT, "none|one|N",
 	    "whitespace: none, one blank behind , and :, or up to N anywhere (one)"),
+	OPT("order", OPT_TEXT, "schema|any", "order of an object's members (any)"),
 	OPT("every", OPT_INT, "N", "take each Nth file (1)", .lo = 1, .hi = 1000000),
 	OPT("results", OPT_TEXT, "FILE", "write a JSON object for each schema, one per line"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
@@ -311,12 +312,22 @@ static int parse_space(const char *text, struct schema_options *out, char *why, 
 	return 0;
 }
 
+static int parse_order(const char *text, struct schema_options *out, char *why, size_t why_n)
+{
+	if (strcmp(text, "any") && strcmp(text, "schema"))
+		return err_why(why, why_n, -EINVAL, "--order must be schema or any");
+	out->any_order = strcmp(text, "any") ? 0 : ANY_ORDER_MEMBERS;
+	return 0;
+}
+
 static int bench_grammar(const struct opts *o)
 {
 	struct bench b = {0};
 	char why[1024];
 	const char *results = opts_text(o, "results", NULL);
 	int rc = parse_space(opts_text(o, "space", "one"), &b.options, why, sizeof why);
+	if (rc == 0)
+		rc = parse_order(opts_text(o, "order", "any"), &b.options, why, sizeof why);
 	if (rc == 0)
 		rc = tokenizer_load(opts_text(o, "tokenizer", NULL), &b.tokenizer, why, sizeof why);
 	if (rc == 0)

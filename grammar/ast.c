@@ -339,6 +339,20 @@ int ast_and(struct ast *a, int x, int y)
 	return with_kids(a, AST_AND, (int[]){x, y}, 2);
 }
 
+int ast_unordered(struct ast *a, int separator, const int *members, size_t n, size_t n_required, int other)
+{
+	assert(n_required <= n);
+	int *kids = xcalloc(n + 2, sizeof *kids);
+	kids[0] = separator;
+	kids[1] = other == AST_FAILED ? ast_never(a) : other;
+	memcpy(kids + 2, members, n * sizeof *kids);
+	int node = with_kids(a, AST_UNORDERED, kids, n + 2);
+	free(kids);
+	if (node != AST_FAILED)
+		a->nodes[node].min = (int32_t)n_required;
+	return node;
+}
+
 int ast_not(struct ast *a, int x)
 {
 	return with_kids(a, AST_NOT, &x, 1);
@@ -400,7 +414,8 @@ enum ast_kind ast_kind(const struct ast *a, int node)
 int ast_n_kids(const struct ast *a, int node)
 {
 	enum ast_kind k = ast_kind(a, node);
-	return k == AST_SEQ || k == AST_ALT || k == AST_REPEAT || k == AST_AND || k == AST_NOT
+	return k == AST_SEQ || k == AST_ALT || k == AST_REPEAT || k == AST_AND || k == AST_NOT ||
+			       k == AST_UNORDERED
 		       ? (int)a->nodes[node].n
 		       : 0;
 }
@@ -433,7 +448,7 @@ const struct char_range *ast_ranges(const struct ast *a, int node, size_t *n)
 
 void ast_bounds(const struct ast *a, int node, int64_t *min, int64_t *max)
 {
-	assert(ast_kind(a, node) == AST_REPEAT);
+	assert(ast_kind(a, node) == AST_REPEAT || ast_kind(a, node) == AST_UNORDERED);
 	*min = a->nodes[node].min;
 	*max = a->nodes[node].max;
 }

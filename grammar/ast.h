@@ -32,17 +32,18 @@
 enum { AST_FAILED = -1 };
 
 enum ast_kind {
-	AST_NEVER,   /* matches no text */
-	AST_EMPTY,   /* matches the empty text */
-	AST_LITERAL, /* bytes */
-	AST_SET,     /* one byte of a set */
-	AST_CHARS,   /* one character of a set of ranges */
-	AST_SEQ,     /* children in order */
-	AST_ALT,     /* one of the children */
-	AST_REPEAT,  /* the child, min to max times */
-	AST_REF,     /* a rule */
-	AST_AND,     /* both children match the same text */
-	AST_NOT,     /* any bytes that the child does not match: of use within AST_AND */
+	AST_NEVER,     /* matches no text */
+	AST_EMPTY,     /* matches the empty text */
+	AST_LITERAL,   /* bytes */
+	AST_SET,       /* one byte of a set */
+	AST_CHARS,     /* one character of a set of ranges */
+	AST_SEQ,       /* children in order */
+	AST_ALT,       /* one of the children */
+	AST_REPEAT,    /* the child, min to max times */
+	AST_REF,       /* a rule */
+	AST_AND,       /* both children match the same text */
+	AST_NOT,       /* any bytes that the child does not match: of use within AST_AND */
+	AST_UNORDERED, /* a separator, others, members in any order */
 };
 
 /* Bounds on what a client may ask for; 0: the default. */
@@ -77,6 +78,10 @@ int ast_alt2(struct ast *a, int x, int y);
 int ast_option(struct ast *a, int x);
 int ast_repeat(struct ast *a, int x, int64_t min, int64_t max); /* max -1: no bound; at most AST_REPEAT_MAX */
 int ast_and(struct ast *a, int x, int y);
+/* members[0..n), each at most once and in any order, the first n_required of them once, and any number of
+ * others among them (AST_FAILED: none); separator, which does not match the empty text, between two. Followed
+ * lazily: what is left after each member is a state. */
+int ast_unordered(struct ast *a, int separator, const int *members, size_t n, size_t n_required, int other);
 int ast_not(struct ast *a, int x);
 int ast_minus(struct ast *a, int x, int y); /* x, but not y */
 
@@ -102,7 +107,8 @@ const char *ast_bytes(const struct ast *a, int node, size_t *n); /* of a literal
 const uint8_t *ast_set_of(const struct ast *a, int node);        /* [32]; likewise */
 const struct char_range *ast_ranges(const struct ast *a, int node,
 				    size_t *n); /* ascending, apart; likewise */
-void ast_bounds(const struct ast *a, int node, int64_t *min, int64_t *max);
+void ast_bounds(const struct ast *a, int node, int64_t *min,
+		int64_t *max); /* of unordered members: min are required */
 int ast_rule_of(const struct ast *a, int node);
 int ast_n_rules(const struct ast *a);
 const char *ast_rule_name(const struct ast *a, int rule);

@@ -85,11 +85,24 @@ static void put_repeat(const struct ast *a, int node, struct buf *out, size_t en
 		buf_printf(out, "{%" PRId64 ",%" PRId64 "}", min, max);
 }
 
+static void put_unordered(const struct ast *a, int node, struct buf *out, size_t end)
+{
+	int64_t n_required, max;
+	ast_bounds(a, node, &n_required, &max);
+	buf_puts(out, "unordered(");
+	for (int i = 0; i < ast_n_kids(a, node) && out->len < end; i++) {
+		buf_puts(out, i ? ", " : "");
+		print(a, ast_kid(a, node, i), 0, out, end);
+		buf_puts(out, i >= 2 && i - 2 < n_required ? "!" : "");
+	}
+	buf_putc(out, ')');
+}
+
 /* prec: what stands around binds tighter than alternatives (1), sequences (2), repeats (3). */
 static void print(const struct ast *a, int node, int prec, struct buf *out, size_t end)
 {
-	static const int own[] = {
-		[AST_ALT] = 0, [AST_AND] = 0, [AST_SEQ] = 1, [AST_REPEAT] = 2, [AST_NOT] = 2};
+	static const int own[] = {[AST_ALT] = 0,    [AST_AND] = 0, [AST_SEQ] = 1,
+				  [AST_REPEAT] = 2, [AST_NOT] = 2, [AST_UNORDERED] = 3};
 	enum ast_kind kind = ast_kind(a, node);
 	size_t n;
 	if (out->len >= end)
@@ -123,6 +136,9 @@ static void print(const struct ast *a, int node, int prec, struct buf *out, size
 		break;
 	case AST_ALT:
 		put_kids(a, node, " | ", 1, out, end);
+		break;
+	case AST_UNORDERED: /* separator, others, members: those with ! must be there */
+		put_unordered(a, node, out, end);
 		break;
 	case AST_AND:
 		put_kids(a, node, " & ", 1, out, end);

@@ -119,6 +119,20 @@ static uint32_t compile_product(struct compiler *c, int node)
 	return expr_alive(c->x, e) ? e : EXPR_NEVER;
 }
 
+/* The kids as the tree has them: separator, others, members. */
+static uint32_t compile_unordered(struct compiler *c, int node)
+{
+	size_t n = (size_t)ast_n_kids(c->a, node);
+	uint32_t *kids = xcalloc(n, sizeof *kids);
+	int64_t n_required, max;
+	for (size_t i = 0; i < n; i++)
+		kids[i] = compile_node(c, ast_kid(c->a, node, (int)i));
+	ast_bounds(c->a, node, &n_required, &max);
+	uint32_t e = c->err ? EXPR_NEVER : expr_unordered(c->x, kids, n, (uint32_t)n_required);
+	free(kids);
+	return e;
+}
+
 static uint32_t compile_set(struct compiler *c, int node)
 {
 	uint64_t set[4] = {0};
@@ -159,6 +173,8 @@ static uint32_t compile_kind(struct compiler *c, int node)
 	case AST_AND:
 	case AST_NOT:
 		return compile_product(c, node);
+	case AST_UNORDERED:
+		return compile_unordered(c, node);
 	case AST_REF: {
 		int r = ast_rule_of(c->a, node);
 		if (!c->productive[r])

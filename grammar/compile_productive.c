@@ -18,8 +18,14 @@ struct graph {
 static void each_edge(const struct graph *g, void (*f)(const struct graph *, uint32_t below, uint32_t above))
 {
 	for (uint32_t i = 0; i < g->n_nodes; i++) {
-		int n_kids = ast_n_kids(g->a, (int)i);
-		for (int k = 0; k < n_kids; k++)
+		int n_kids = ast_n_kids(g->a, (int)i), k = 0;
+		if (ast_kind(g->a, (int)i) == AST_UNORDERED) { /* the members that must be there */
+			int64_t min, max;
+			ast_bounds(g->a, (int)i, &min, &max);
+			k = 2;
+			n_kids = 2 + (int)min;
+		}
+		for (; k < n_kids; k++)
 			f(g, (uint32_t)ast_kid(g->a, (int)i, k), i);
 		if (ast_kind(g->a, (int)i) == AST_REF)
 			f(g, g->n_nodes + (uint32_t)ast_rule_of(g->a, (int)i), i);
@@ -53,7 +59,11 @@ static void begin(struct graph *g, uint32_t i)
 	enum ast_kind kind = ast_kind(g->a, (int)i);
 	if (kind == AST_REPEAT)
 		ast_bounds(g->a, (int)i, &min, &max);
-	g->missing[i] = kind == AST_SEQ || kind == AST_AND ? (uint32_t)ast_n_kids(g->a, (int)i) : 1;
+	if (kind == AST_UNORDERED)
+		ast_bounds(g->a, (int)i, &min, &max);
+	g->missing[i] = kind == AST_SEQ || kind == AST_AND ? (uint32_t)ast_n_kids(g->a, (int)i)
+			: kind == AST_UNORDERED            ? (uint32_t)min
+							   : 1;
 	if (kind == AST_EMPTY || kind == AST_LITERAL || kind == AST_SET || kind == AST_CHARS ||
 	    kind == AST_NOT || min == 0)
 		finish(g, i);

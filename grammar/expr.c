@@ -18,11 +18,17 @@ static uint32_t mix(uint32_t h, uint32_t v)
 	return h ^ h >> 15;
 }
 
+static bool has_kids(const struct expr *n)
+{
+	return n->kind == KIND_ALT || n->kind == KIND_UNORDERED;
+}
+
 static uint32_t node_hash(const struct exprs *x, const struct expr *n)
 {
 	uint32_t h = mix(n->kind, n->b);
-	if (n->kind != KIND_ALT)
+	if (!has_kids(n))
 		return mix(mix(h, n->a), n->c);
+	h = mix(h, n->c);
 	for (uint32_t i = 0; i < n->b; i++)
 		h = mix(h, x->kids[n->a + i]);
 	return h;
@@ -33,7 +39,7 @@ static bool node_equal(const struct exprs *x, const struct expr *m, const struct
 	if (m->kind != n->kind || m->b != n->b || m->c != n->c)
 		return false;
 	return m->a == n->a ||
-	       (m->kind == KIND_ALT && memcmp(x->kids + m->a, x->kids + n->a, n->b * sizeof *x->kids) == 0);
+	       (has_kids(m) && memcmp(x->kids + m->a, x->kids + n->a, n->b * sizeof *x->kids) == 0);
 }
 
 size_t exprs_memory(const struct exprs *x)
@@ -77,7 +83,7 @@ static uint32_t intern(struct exprs *x, struct expr n)
 	uint32_t i = node_hash(x, &n) & (x->n_table - 1);
 	for (; x->table[i]; i = (i + 1) & (x->n_table - 1))
 		if (node_equal(x, &x->nodes[x->table[i]], &n)) {
-			if (n.kind == KIND_ALT)
+			if (has_kids(&n))
 				x->n_kids = n.a;
 			return x->table[i];
 		}
@@ -99,7 +105,7 @@ static uint32_t intern(struct exprs *x, struct expr n)
 	}
 	return x->n_nodes - 1;
 fail:
-	if (n.kind == KIND_ALT)
+	if (has_kids(&n))
 		x->n_kids = n.a;
 	return EXPR_NEVER;
 }
@@ -307,6 +313,58 @@ uint32_t expr_not(struct exprs *x, uint32_t a)
 							  EXPR_HAS_AND),
 				       .depth = deeper(n->depth),
 				       .a = a});
+}
+
+/* Of the n children at the end of kids. */
+static uint32_t unordered_node(struct exprs *x, size_t n, uint32_t n_required, unsigned phase)
+{
+	struct expr e = {.kind = KIND_UNORDERED, .b = (uint32_t)n, .c = 4 * n_required + phase};
+	e.a = (uint32_t)(x->n_kids - n);
+	if (n == 2) { /* only others are left: any number of them */
+		const uint32_t separator = x->kids[e.a], other = x->kids[e.a + 1];
+		x->n_kids = e.a;
+		uint32_t more = expr_repeat(x, expr_seq(x, separator, other), 0, EXPR_INFINITE);
+		if (phase == PHASE_BEHIND)
+			return more;
+		more = expr_seq(x, other, more);
+		return phase == PHASE_NEXT ? more : expr_repeat(x, more, 0, 1);
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct expr *k = &x->nodes[x->kids[e.a + i]];
+		e.flags |= k->flags & (EXPR_HAS_CALL | EXPR_HAS_AND | EXPR_HAS_REPEAT);
+		if (k->depth >= e.depth)
+			e.depth = deeper(k->depth);
+	}
+	if (phase != PHASE_NEXT && !n_required)
+		e.flags |= EXPR_NULLABLE | EXPR_IS_ALIVE;
+	return intern(x, e);
+}
+
+uint32_t expr_unordered(struct exprs *x, const uint32_t *kids, size_t n, uint32_t n_required)
+{
+	const size_t at = x->n_kids;
+	array_grow(x->kids, x->cap_kids, at + n);
+	for (size_t i = 0; i < n; i++) {
+		if (i < 2 || kids[i] != EXPR_NEVER) {
+			x->kids[x->n_kids++] = kids[i];
+		} else if (i - 2 < n_required) {
+			x->n_kids = at;
+			return EXPR_NEVER;
+		}
+	}
+	return unordered_node(x, x->n_kids - at, n_required, PHASE_FIRST);
+}
+
+uint32_t expr_unordered_rest(struct exprs *x, uint32_t e, uint32_t i)
+{
+	const struct expr n = x->nodes[e];
+	const uint32_t n_required = n.c / 4, without = i >= 2 ? i : n.b;
+	array_grow(x->kids, x->cap_kids, x->n_kids + n.b);
+	for (uint32_t k = 0; k < n.b; k++)
+		if (k != without)
+			x->kids[x->n_kids++] = x->kids[n.a + k];
+	return unordered_node(x, n.b - (i >= 2), n_required - (i >= 2 && i - 2 < n_required),
+			      i ? PHASE_BEHIND : PHASE_NEXT);
 }
 
 void exprs_push(struct exprs *x, uint32_t e)

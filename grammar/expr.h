@@ -6,7 +6,7 @@
  *
  *     number   0 EXPR_NEVER   1 EXPR_EMPTY   2 EXPR_ANY (any bytes)
  *     node     SEQ a b | ALT kids | REPEAT body min max | SET bytes | LITERAL bytes | CALL rule | AND a b |
- * NOT a
+ *              NOT a | UNORDERED separator others members
  *
  * A call matches nothing here: the stack (machine.h) follows calls.  AND and NOT hold no calls.
  * Owns: nodes, sets, rows.  Not thread-safe.
@@ -37,6 +37,9 @@ uint32_t expr_alt2(struct exprs *x, uint32_t a, uint32_t b);
 uint32_t expr_repeat(struct exprs *x, uint32_t body, uint32_t min, uint32_t max);
 uint32_t expr_and(struct exprs *x, uint32_t a, uint32_t b);
 uint32_t expr_not(struct exprs *x, uint32_t a);
+/* kids: a separator that is not nullable, others (EXPR_NEVER: none), n - 2 members of which the first
+ * n_required must be there: as ast_unordered(). */
+uint32_t expr_unordered(struct exprs *x, const uint32_t *kids, size_t n, uint32_t n_required);
 uint32_t expr_call(struct exprs *x, uint32_t rule);
 
 /* Ends compilation: divides the bytes into classes that no expression tells apart. */

@@ -60,6 +60,13 @@ static void find_first(struct exprs *x, uint32_t e, uint64_t *out)
 	case KIND_NOT:
 		memset(out, 0xff, 4 * sizeof *out);
 		break;
+	case KIND_UNORDERED:
+		if (n.c % 4 == PHASE_BEHIND)
+			first_union(x, x->kids[n.a], out);
+		else
+			for (uint32_t i = 1; i < n.b; i++)
+				first_union(x, x->kids[n.a + i], out);
+		break;
 	default:
 		break;
 	}
@@ -85,6 +92,21 @@ const uint64_t *expr_first(struct exprs *x, uint32_t e)
 static uint32_t minus_one(uint32_t n)
 {
 	return n == EXPR_INFINITE || n == 0 ? n : n - 1;
+}
+
+static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b);
+
+static uint32_t derive_unordered(struct exprs *x, uint32_t e, uint8_t b)
+{
+	const struct expr n = x->nodes[e];
+	const size_t mark = x->n_stack;
+	const uint32_t from = n.c % 4 == PHASE_BEHIND ? 0 : 1, to = from ? n.b : 1;
+	for (uint32_t i = from; i < to; i++) {
+		uint32_t d = derive(x, x->kids[n.a + i], b);
+		if (d != EXPR_NEVER)
+			exprs_push(x, expr_seq(x, d, expr_unordered_rest(x, e, i)));
+	}
+	return exprs_pop_alt(x, mark);
 }
 
 static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
@@ -123,6 +145,8 @@ static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
 	}
 	case KIND_NOT:
 		return expr_not(x, derive(x, n.a, b));
+	case KIND_UNORDERED:
+		return derive_unordered(x, e, b);
 	default:
 		return EXPR_NEVER;
 	}
@@ -246,6 +270,14 @@ static bool find_life(struct exprs *x, uint32_t e)
 		return false;
 	case KIND_REPEAT:
 		return expr_alive(x, n.a);
+	case KIND_UNORDERED: /* all that must come; else anything that may */
+		for (uint32_t i = 2; i < 2 + n.c / 4; i++)
+			if (!expr_alive(x, x->kids[n.a + i]))
+				return false;
+		for (uint32_t i = 1; i < n.b && !(n.c / 4); i++)
+			if (expr_alive(x, x->kids[n.a + i]))
+				return true;
+		return n.c / 4 > 0;
 	default:
 		return search_life(x, e);
 	}
@@ -295,6 +327,18 @@ static void find_calls(struct exprs *x, uint32_t e)
 		for (uint32_t i = 0; i < n.b; i++)
 			if (expr_has_call(x, x->kids[n.a + i]))
 				find_calls(x, x->kids[n.a + i]);
+		break;
+	case KIND_UNORDERED:
+		for (uint32_t i = n.c % 4 == PHASE_BEHIND ? 0 : 1; i < (n.c % 4 == PHASE_BEHIND ? 1 : n.b);
+		     i++) {
+			mark = x->n_calls;
+			if (!expr_has_call(x, x->kids[n.a + i]))
+				continue;
+			find_calls(x, x->kids[n.a + i]);
+			for (size_t k = mark; k < x->n_calls; k++)
+				x->calls[k].rest =
+					expr_seq(x, x->calls[k].rest, expr_unordered_rest(x, e, i));
+		}
 		break;
 	case KIND_REPEAT: {
 		uint32_t rest = expr_repeat(x, n.a, minus_one(n.b), minus_one(n.c));

@@ -15,7 +15,13 @@ enum expr_kind {
 	KIND_CALL,    /* a: rule */
 	KIND_AND,     /* a < b */
 	KIND_NOT,     /* a */
+	/* a: offset in kids, b: how many (separator, others, members), c: 4 * (how many members, from the
+	 * first on, must still come) + phase */
+	KIND_UNORDERED,
 };
+
+/* Of KIND_UNORDERED: nothing is there yet; behind a member; behind a separator. */
+enum { PHASE_FIRST, PHASE_BEHIND, PHASE_NEXT };
 
 enum {
 	EXPR_NULLABLE = 1,
@@ -84,6 +90,9 @@ static inline bool set_has(const uint64_t *set, unsigned b)
 uint32_t exprs_intern_set(struct exprs *x, const uint64_t set[4]);
 uint32_t expr_literal_at(struct exprs *x, uint32_t at, uint32_t n);
 void exprs_classify(struct exprs *x); /* before exprs_seal(): classes for what is there */
+/* What is left of e, KIND_UNORDERED, behind child i (1: others, from 2 on: a member), or behind a separator
+ * (0). */
+uint32_t expr_unordered_rest(struct exprs *x, uint32_t e, uint32_t i);
 void exprs_push(struct exprs *x, uint32_t e);
 /* The ALT of what was pushed since mark; pops it. */
 uint32_t exprs_pop_alt(struct exprs *x, size_t mark);

@@ -473,6 +473,23 @@ static int in_order(struct object *o)
 	return first;
 }
 
+/* The members that must be there come first in the node. */
+static int in_any_order(struct object *o)
+{
+	int *members = xcalloc(o->n + 1, sizeof *members);
+	size_t n = 0, n_required = 0;
+	for (int required = 1; required >= 0; required--) {
+		for (size_t i = 0; i < o->n; i++)
+			if (!o->members[i].never && o->members[i].required == required)
+				members[n++] = o->members[i].node;
+		if (required)
+			n_required = n;
+	}
+	int node = ast_unordered(o->s->ast, o->s->comma, members, n, n_required, o->other);
+	free(members);
+	return node;
+}
+
 struct grid {
 	struct object *o;
 	size_t n_count;
@@ -607,7 +624,12 @@ int object_node(struct schema *s, const struct alt *alt)
 		o.min = 0;
 	if (o.max >= n_possible && o.other == AST_FAILED)
 		o.max = SIZE_MAX;
-	node = o.min || o.max != SIZE_MAX ? in_order_counted(&o) : in_order(&o);
+	if (o.min || o.max != SIZE_MAX)
+		node = in_order_counted(&o);
+	else if (!o.open && n_possible > 1 && n_possible <= s->o.any_order)
+		node = in_any_order(&o);
+	else
+		node = in_order(&o);
 	if (node != AST_FAILED)
 		node = ast_seq3(s->ast, s->open_object, node, s->close_object);
 out:

@@ -30,8 +30,8 @@ static void expect(const char *schema, const struct schema_options *o, const cha
 	struct grammar *g;
 	char why[512] = "";
 	cr_assert_eq(compile(schema, o, &g, why, sizeof why), 0, "%s: %s", schema, why);
-	help_expect(g, true, yes);
-	help_expect(g, false, no);
+	help_texts(g, true, yes);
+	help_texts(g, false, no);
 	grammar_free(g);
 }
 #define YES(...)                                                                                             \
@@ -88,6 +88,30 @@ Test(schema, members_come_in_the_schemas_order)
 	expect("{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"additionalProperties\":false}",
 	       NULL, YES("{}", "{\"a\": 1}", "{\"b\": 1}", "{\"a\": 1, \"b\": 2}"),
 	       NO("{\"c\": 1}", "{\"a\": 1, \"a\": 1}", "{, \"a\": 1}", "{\"a\": 1 \"b\": 2}"));
+}
+
+Test(schema, members_may_come_in_any_order)
+{
+	const struct schema_options any = {.any_order = 10};
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"const\":\"x\"},"
+	       "\"c\":{}},"
+	       "\"required\":[\"c\",\"a\"],\"additionalProperties\":{\"type\":\"null\"}}",
+	       &any,
+	       YES("{\"a\": 1, \"c\": 2}", "{\"c\": 2, \"a\": 1}",
+		   "{\"b\": \"x\", \"c\": [], \"z\": null, \"a\": 1}",
+		   "{\"z\": null, \"c\": 1, \"y\": null, \"a\": 1, \"x\": null, \"b\": \"x\"}"),
+	       NO("{}", "{\"a\": 1}", "{\"a\": 1, \"c\": 1, \"a\": 1}", "{\"b\": \"x\", \"c\": 1}",
+		  "{\"z\": 1, \"a\": 1, \"c\": 1}", "{\"a\": 1, \"c\": 1,}", "{\"a\": 1 \"c\": 1}",
+		  "{\"c\": 1, \"a\": \"1\"}", "{, \"c\": 1, \"a\": 1}"));
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"additionalProperties\":false}",
+	       &any, YES("{}", "{\"b\": 1}", "{\"b\": 1, \"a\": 2}"),
+	       NO("{\"c\": 1}", "{\"b\": 1, \"b\": 1}", "{\"b\": 1, }"));
+	expect("{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"l\":{"
+	       "\"$ref\":\"#/$defs/t\"},"
+	       "\"r\":{\"$ref\":\"#/$defs/"
+	       "t\"}},\"required\":[\"v\"],\"additionalProperties\":false}},\"$ref\":\"#/$defs/t\"}",
+	       &any, YES("{\"r\": {\"l\": {\"v\": 1}, \"v\": 2}, \"v\": 3}"),
+	       NO("{\"r\": {\"l\": {\"v\": 1}}, \"v\": 3}", "{\"r\": {\"v\": 1}}"));
 }
 
 Test(schema, names_of_other_members_match_patterns)
