@@ -48,7 +48,7 @@ const struct opt_alias foreign_options[] = {
 	SAME("--ssl-certfile", "tls-cert"),
 	SAME("--ssl-keyfile", "tls-key"),
 	HINT("--allowed-origins", "quern has --cors-origin ORIGIN,..."),
-	HINT("--tool-call-parser", "quern has --tool-parser auto, none, hermes or llama3"),
+	HINT("--tool-call-parser", "not needed: the format follows from the template, or --tool-parser"),
 	HINT("--enable-auto-tool-choice", always),
 	HINT("--enable-reasoning", "not needed: it follows from the template, or --reasoning-parser"),
 	HINT("--dtype", "quern has --compute MODE; weights are read as they are stored"),

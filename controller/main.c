@@ -86,7 +86,7 @@ static const struct opt options[] = {
 	OPT("allow-class-change", OPT_FLAG, NULL,
 	    "jobs of a lost worker may continue in another numerics class, and are marked"),
 	OPT("tool-parser", OPT_TEXT, "STYLE",
-	    "syntax of the model's tool calls: auto, none, hermes, llama3 (auto)"),
+	    "format of the model's tool calls: auto, none, hermes, qwen3_coder, ... (auto)"),
 	OPT("reasoning-parser", OPT_TEXT, "STYLE",
 	    "syntax of the model's reasoning: auto, none, qwen3, deepseek_r1 (auto)"),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),

@@ -67,11 +67,12 @@ void chat_stream_init(struct chat_stream *s, const struct chat_stream_rules *rul
 {
 	*s = (struct chat_stream){.rules = rules};
 	reasoning_init(&s->splitter, rules->reasoning_open);
-	tools_init(&s->parser, rules->tools);
+	tools_init(&s->parser, rules->tools, rules->declared);
 	if (rules->forced) {
 		struct tools_sink to = sink_of(s);
 		struct buf begun = {0};
 		chat_stream_force(&begun, rules->tools, rules->forced);
+		s->parser.forced = true;
 		tools_push(&s->parser, begun.p, begun.len, &to);
 		/* If it turns out not to be a call, only the text that the model generated is content. */
 		buf_clear(&s->parser.raw);
@@ -139,9 +140,9 @@ void chat_stream_take_delta(struct chat_stream *s)
 
 void chat_stream_force(struct buf *prompt, enum tools_style style, const char *name)
 {
+	const struct tools_format *f = tools_format(style);
+	buf_puts(prompt, f->before);
+	buf_puts(prompt, name);
 	/* No blank at the end: the first token of an object usually has it. */
-	if (style == TOOLS_HERMES)
-		buf_printf(prompt, "<tool_call>\n{\"name\": \"%s\", \"arguments\":", name);
-	else
-		buf_printf(prompt, "{\"name\": \"%s\", \"parameters\":", name);
+	buf_puts(prompt, f->after);
 }

@@ -24,6 +24,8 @@ struct chat_stream_rules {
 	enum tools_style tools;
 	bool single_call;   /* parallel_tool_calls is false: further calls are dropped */
 	const char *forced; /* the prompt begins a call of this tool; NULL: none.  Borrowed */
+	const json_t
+		*declared; /* the request's tools, for the types of their arguments; or NULL.  Borrowed */
 };
 
 /* Whether there is anything to parse; false: the text is the content. */

@@ -1,400 +1,315 @@
-#include "controller/chat/tools.h"
+#include "controller/chat/tools_impl.h"
 
 #include "controller/chat/marker.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <string.h>
 
-enum {
-	KEY_MAX = 64, /* bytes kept of a key: more than any that is looked for */
-	NAME_MAX_BYTES = 1024,
-	DEPTH_MAX = 512,
-};
-
-static const char hermes_open[] = "<tool_call>";
-static const char hermes_close[] = "</tool_call>";
-static const char llama_tag[] = "<|python_tag|>";
-
-void tools_init(struct tools *t, enum tools_style style)
+void tools_init(struct tools *t, enum tools_style style, const json_t *declared)
 {
-	*t = (struct tools){.style = style, .state = style == TOOLS_LLAMA3 ? TOOLS_START : TOOLS_TEXT};
+	const struct tools_format *f = tools_format(style);
+	*t = (struct tools){
+		.format = f, .declared = declared, .state = f && f->at_start ? TOOLS_START : TOOLS_TEXT};
 }
 
 void tools_fini(struct tools *t)
 {
 	buf_fini(&t->held);
 	buf_fini(&t->raw);
-	buf_fini(&t->key);
-	buf_fini(&t->string);
 	buf_fini(&t->name);
 	buf_fini(&t->pending);
+	buf_fini(&t->object.key);
+	buf_fini(&t->object.string);
+	buf_fini(&t->arg.key);
+	buf_fini(&t->arg.value);
 }
 
 static void put_text(const char *p, size_t n, const struct tools_sink *to)
 {
-	if (!n)
-		return;
-	to->text(to->user, p, n);
+	if (n)
+		to->text(to->user, p, n);
 }
 
-/* --- a call --- */
+/* ---- what the steps share ---- */
 
-static void call_open(struct tools *t, enum tools_at at)
+void tools_eat(struct tools *t, size_t n)
 {
-	t->state = TOOLS_CALL;
-	t->at = at;
-	t->value = VALUE_OTHER;
-	t->begun = t->has_name = t->has_arguments = t->escaped = t->in_string = false;
-	t->depth = 0;
-	buf_clear(&t->key);
-	buf_clear(&t->string);
-	buf_clear(&t->name);
-	buf_clear(&t->pending);
+	if (!t->begun)
+		buf_put(&t->raw, tools_next(t), n);
+	t->at += n;
 }
 
-/* A call begins once its name and the beginning of its arguments are known, or it is complete. */
-static void call_begin(struct tools *t, const struct tools_sink *to)
+bool tools_eat_blanks(struct tools *t)
 {
-	json_t *name = json_loadb(t->name.p, t->name.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-	if (!json_is_string(name) || !json_string_length(name)) {
-		json_decref(name);
-		t->has_name = false; /* never begins: passed on as text */
+	if (tools_left(t))
+		tools_eat(t, marker_skip_blanks(tools_next(t), tools_left(t)));
+	return tools_left(t);
+}
+
+enum tools_found tools_eat_literal(struct tools *t, const char *text)
+{
+	if (!tools_eat_blanks(t))
+		return TOOLS_MORE;
+	const int is = marker_begins(tools_next(t), tools_left(t), text);
+	if (is > 0)
+		tools_eat(t, strlen(text));
+	return is > 0 ? TOOLS_YES : is < 0 ? TOOLS_NO : TOOLS_MORE;
+}
+
+void tools_begin(struct tools *t, const struct tools_sink *to)
+{
+	if (t->begun || !t->has_name || !t->has_arguments)
 		return;
-	}
 	t->begun = true;
-	to->begin(to->user, t->n_calls, json_string_value(name), json_string_length(name));
-	json_decref(name);
+	to->begin(to->user, t->n_calls, t->name.p, t->name.len);
 	buf_clear(&t->raw);
 	if (t->pending.len)
 		to->arguments(to->user, t->n_calls, t->pending.p, t->pending.len);
 	buf_clear(&t->pending);
 }
 
-static void call_maybe_begin(struct tools *t, const struct tools_sink *to)
+void tools_put(struct tools *t, const char *p, size_t n, const struct tools_sink *to)
 {
-	if (!t->begun && t->has_name && t->has_arguments)
-		call_begin(t, to);
-}
-
-static void put_arguments(struct tools *t, const char *p, size_t n, const struct tools_sink *to)
-{
+	if (!n)
+		return;
 	if (t->begun)
 		to->arguments(to->user, t->n_calls, p, n);
 	else
 		buf_put(&t->pending, p, n);
 }
 
-/* The braces are closed, or the next byte does not belong to the call. */
+/* ---- a call ---- */
+
+static bool is_name_byte(char c, bool first)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+	       (!first && ((c >= '0' && c <= '9') || c == '-' || c == '.'));
+}
+
+/* The word from byte i on; 0: none, or more text decides (*more). */
+static size_t word_at(const struct tools *t, size_t i, bool name, bool *more)
+{
+	const size_t left = tools_left(t), from = i;
+	while (i < left && is_name_byte(tools_next(t)[i], name && i == from))
+		i++;
+	*more = i == left && i - from <= TOOLS_NAME_MAX;
+	return *more ? 0 : i - from;
+}
+
+static enum tools_found read_name(struct tools *t, const char *prefix)
+{
+	bool more;
+	if (!tools_eat_blanks(t))
+		return TOOLS_MORE;
+	const int is = prefix ? marker_begins(tools_next(t), tools_left(t), prefix) : -1;
+	if (is == 0)
+		return TOOLS_MORE;
+	const size_t i = is > 0 ? strlen(prefix) : 0;
+	const size_t n = word_at(t, i, true, &more);
+	if (more)
+		return TOOLS_MORE;
+	if (!n || n > TOOLS_NAME_MAX)
+		return TOOLS_NO;
+	buf_put(&t->name, tools_next(t) + i, n);
+	t->has_name = true;
+	tools_eat(t, i + n);
+	return TOOLS_YES;
+}
+
+static enum tools_found read_id(struct tools *t, const char *before)
+{
+	bool more;
+	if (!tools_eat_blanks(t))
+		return TOOLS_MORE;
+	const int is = marker_begins(tools_next(t), tools_left(t), before);
+	if (is <= 0)
+		return is ? TOOLS_YES : TOOLS_MORE;
+	const size_t n = word_at(t, strlen(before), false, &more);
+	if (more)
+		return TOOLS_MORE;
+	tools_eat(t, strlen(before) + n);
+	return n && n <= TOOLS_NAME_MAX ? TOOLS_YES : TOOLS_NO;
+}
+
+static void call_open(struct tools *t, int step)
+{
+	t->state = TOOLS_CALL;
+	t->step = step;
+	t->begun = t->has_name = t->has_arguments = false;
+	buf_clear(&t->name);
+	buf_clear(&t->pending);
+	tools_object_open(t, false);
+	t->arg.at = ARG_KEY;
+	t->arg.any = t->arg.began = false;
+	buf_clear(&t->arg.key);
+	buf_clear(&t->arg.value);
+}
+
+/* The last step is done, or the next byte does not belong to the call: what has not begun is text. */
 static void call_close(struct tools *t, const struct tools_sink *to)
 {
-	if (!t->begun && t->has_name && t->style == TOOLS_HERMES && !t->has_arguments)
-		buf_puts(&t->pending,
-			 "{}"); /* a tool without arguments; in Llama's format it is any object */
-	if (!t->begun && t->has_name && t->pending.len)
-		call_begin(t, to);
 	if (t->begun) {
 		t->n_calls++;
 		t->state = TOOLS_AFTER;
 	} else {
-		put_text(t->raw.p, t->raw.len, to);
 		t->state = TOOLS_TEXT;
+		put_text(t->raw.p, t->raw.len, to);
 	}
 	buf_clear(&t->raw);
 }
 
-/* Invalid JSON or not a call: what has not begun is text. */
-static void call_fail(struct tools *t, const struct tools_sink *to)
+/* One step; next: where it goes on. */
+static enum tools_found take_step(struct tools *t, int *next, const struct tools_sink *to)
 {
-	if (!t->begun)
-		t->has_name = false;
-	call_close(t, to);
-}
-
-static void value_begin(struct tools *t)
-{
-	static const struct {
-		const char *key;
-		enum tools_value value;
-	} known[] = {{"name", VALUE_NAME}, {"arguments", VALUE_ARGUMENTS}, {"parameters", VALUE_ARGUMENTS}};
-	t->value = VALUE_OTHER;
-	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-		if (t->key.len == strlen(known[i].key) && !memcmp(t->key.p, known[i].key, t->key.len))
-			t->value = known[i].value;
-	/* Of a duplicate key the first one counts. */
-	if ((t->value == VALUE_NAME && t->has_name) || (t->value == VALUE_ARGUMENTS && t->has_arguments))
-		t->value = VALUE_OTHER;
-	t->depth = 0;
-	t->in_string = t->escaped = false;
-	buf_clear(&t->string);
-}
-
-/* Arguments may be a string that holds their JSON, escaped. */
-static bool string_done(struct tools *t, const struct tools_sink *to)
-{
-	if (t->value == VALUE_NAME) {
-		buf_put(&t->name, t->string.p, t->string.len);
-		t->has_name = t->name.len <= NAME_MAX_BYTES;
-	} else if (t->value == VALUE_ARGUMENTS) {
-		json_t *s = json_loadb(t->string.p, t->string.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-		if (!s)
-			return false;
-		t->has_arguments = true;
-		call_maybe_begin(t, to);
-		if (json_string_length(s))
-			put_arguments(t, json_string_value(s), json_string_length(s), to);
-		else
-			put_arguments(t, "{}", 2, to);
-		json_decref(s);
-	}
-	call_maybe_begin(t, to);
-	return true;
-}
-
-/* The end of a word: null, true, a number. */
-static bool word_done(struct tools *t, const struct tools_sink *to)
-{
-	if (t->value == VALUE_NAME)
-		return false;
-	if (t->value != VALUE_ARGUMENTS)
-		return true;
-	bool null = t->string.len == 4 && !memcmp(t->string.p, "null", 4);
-	t->has_arguments = true;
-	call_maybe_begin(t, to);
-	put_arguments(t, null ? "{}" : t->string.p, null ? 2 : t->string.len, to);
-	return true;
-}
-
-static void track_string(struct tools *t, char c)
-{
-	if (t->escaped)
-		t->escaped = false;
-	else if (c == '\\')
-		t->escaped = true;
-	else if (c == '"')
-		t->in_string = !t->in_string;
-}
-
-/* One byte of an object or array; true: its last. */
-static bool track_nested(struct tools *t, char c)
-{
-	if (t->in_string || c == '"') {
-		track_string(t, c);
-		return false;
-	}
-	if (c == '{' || c == '[')
-		t->depth++;
-	return (c == '}' || c == ']') && --t->depth == 0;
-}
-
-enum step { STEP_NEXT, STEP_AGAIN, STEP_FAIL, STEP_CLOSE };
-
-/* The first byte of a value. */
-static enum step value_first(struct tools *t, char c, const struct tools_sink *to)
-{
-	value_begin(t);
-	if (c == '"') {
-		t->at = AT_STRING;
-		t->in_string = true;
-		buf_putc(&t->string, c);
-		return STEP_NEXT;
-	}
-	if (c == '{' || c == '[') {
-		if (t->value == VALUE_NAME)
-			return STEP_FAIL;
-		t->at = AT_VALUE;
-		if (t->value == VALUE_ARGUMENTS) {
-			t->has_arguments = true;
-			call_maybe_begin(t, to);
-		}
-		return STEP_AGAIN; /* with the bytes of the value */
-	}
-	if ((c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-')
-		return STEP_FAIL;
-	t->at = AT_WORD;
-	return STEP_AGAIN;
-}
-
-/* One byte that is not within an object or array. */
-static enum step structure(struct tools *t, char c, const struct tools_sink *to)
-{
-	switch (t->at) {
-	case AT_OPEN:
-		if (c == '{')
-			t->at = AT_KEY_OR_END;
-		return marker_is_blank(c) || c == '{' ? STEP_NEXT : STEP_FAIL;
-	case AT_KEY_OR_END:
-		if (c == '}')
-			return STEP_CLOSE;
-		if (c == '"') {
-			t->at = AT_KEY;
-			t->escaped = false;
-			buf_clear(&t->key);
-		}
-		return marker_is_blank(c) || c == '"' || c == ',' ? STEP_NEXT : STEP_FAIL;
-	case AT_KEY:
-		if (c == '"' && !t->escaped) {
-			t->at = AT_COLON;
-			return STEP_NEXT;
-		}
-		t->escaped = c == '\\' && !t->escaped;
-		if (t->key.len < KEY_MAX)
-			buf_putc(&t->key, c);
-		return STEP_NEXT;
-	case AT_COLON:
-		if (c == ':')
-			t->at = AT_VALUE_BEGIN;
-		return marker_is_blank(c) || c == ':' ? STEP_NEXT : STEP_FAIL;
-	case AT_VALUE_BEGIN:
-		return marker_is_blank(c) ? STEP_NEXT : value_first(t, c, to);
-	case AT_STRING:
-		buf_putc(&t->string, c);
-		track_string(t, c);
-		if (t->in_string)
-			return STEP_NEXT;
-		t->at = AT_KEY_OR_END;
-		return string_done(t, to) ? STEP_NEXT : STEP_FAIL;
-	case AT_WORD:
-		if (marker_is_blank(c) || c == ',' || c == '}') {
-			t->at = AT_KEY_OR_END;
-			return word_done(t, to) ? STEP_AGAIN : STEP_FAIL;
-		}
-		buf_putc(&t->string, c);
-		return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || strchr("+-.E", c) ? STEP_NEXT
-											     : STEP_FAIL;
-	case AT_VALUE:
+	const struct tools_step *s = &t->format->steps[t->step];
+	enum tools_found found;
+	*next = t->step + 1;
+	switch (s->op) {
+	case TOOLS_OP_LITERAL:
+		return tools_eat_literal(t, s->text);
+	case TOOLS_OP_MAYBE:
+		found = tools_eat_literal(t, s->text);
+		return found == TOOLS_NO ? TOOLS_YES : found;
+	case TOOLS_OP_IF:
+		found = tools_eat_literal(t, s->text);
+		*next = found == TOOLS_YES ? s->to : *next;
+		return found == TOOLS_NO ? TOOLS_YES : found;
+	case TOOLS_OP_NAME:
+		return read_name(t, s->text);
+	case TOOLS_OP_ID:
+		return read_id(t, s->text);
+	case TOOLS_OP_OBJECT:
+		return tools_object(t, to);
+	case TOOLS_OP_JSON:
+		return tools_json(t, to);
+	case TOOLS_OP_PAIRS:
+		return tools_pairs(t, to);
+	case TOOLS_OP_LITERALS:
+		return tools_literals(t, to);
+	case TOOLS_OP_END:
 		break;
 	}
-	return STEP_FAIL;
+	return TOOLS_NO;
 }
 
-/* Passes on the bytes of an object or array that is a value.  Bytes taken. */
-static size_t nested(struct tools *t, const char *p, size_t n, const struct tools_sink *to, bool *fail)
+/* As each state: false: it needs more text. */
+static bool in_call(struct tools *t, const struct tools_sink *to)
 {
-	size_t i = 0;
-	while (i < n) {
-		bool last = track_nested(t, p[i++]);
-		*fail = t->depth > DEPTH_MAX;
-		if (last)
-			t->at = AT_KEY_OR_END;
-		if (last || *fail)
+	while (t->format->steps[t->step].op != TOOLS_OP_END) {
+		int next;
+		const enum tools_found found = take_step(t, &next, to);
+		if (found == TOOLS_MORE)
+			return false;
+		if (found == TOOLS_NO)
 			break;
+		t->step = next;
 	}
-	if (!t->begun)
-		buf_put(&t->raw, p, i);
-	if (t->value == VALUE_ARGUMENTS)
-		put_arguments(t, p, i, to);
-	return i;
+	call_close(t, to);
+	return true;
 }
 
-/* Bytes taken by the call, which may end with them. */
-static size_t in_call(struct tools *t, const char *p, size_t n, const struct tools_sink *to)
+/* ---- around calls ---- */
+
+/* The first mark in the undecided text, or its length if there is none; *undecided: how many bytes at the
+ * end may begin one. */
+static size_t find_mark(const struct tools *t, const struct tools_mark **found, size_t *undecided)
 {
-	size_t i = 0;
-	while (i < n && t->state == TOOLS_CALL) {
-		bool fail = false;
-		if (t->at == AT_VALUE) {
-			i += nested(t, p + i, n - i, to, &fail);
-			if (fail)
-				call_fail(t, to);
-			continue;
+	const size_t left = tools_left(t);
+	size_t first = left;
+	*found = NULL;
+	*undecided = 0;
+	for (int i = 0; i < TOOLS_MARKS_MAX && t->format->marks[i].text; i++) {
+		const struct tools_mark *m = &t->format->marks[i];
+		const char *at = memmem(tools_next(t), left, m->text, strlen(m->text));
+		if (at && (size_t)(at - tools_next(t)) < first) {
+			first = (size_t)(at - tools_next(t));
+			*found = m;
 		}
-		enum step s = structure(t, p[i], to);
-		if (s == STEP_AGAIN)
-			continue;
-		if (s == STEP_FAIL) {
-			call_fail(t, to); /* without this byte, which is parsed again as text */
-			break;
-		}
-		if (!t->begun)
-			buf_putc(&t->raw, p[i]);
-		i++;
-		if (s == STEP_CLOSE)
-			call_close(t, to);
+		const size_t partial = marker_partial(tools_next(t), left, m->text);
+		*undecided = partial > *undecided ? partial : *undecided;
 	}
-	return i;
+	return first;
 }
 
-/* --- around calls --- */
-
-/* Text up to a marker.  As in each state, false: it needs more text. */
 static bool in_text(struct tools *t, const struct tools_sink *to)
 {
-	bool look = t->style == TOOLS_HERMES && t->n_calls < TOOLS_CALLS_MAX;
-	const char *mark = look ? memmem(t->held.p, t->held.len, hermes_open, sizeof hermes_open - 1) : NULL;
-	size_t n = mark   ? (size_t)(mark - t->held.p)
-		   : look ? t->held.len - marker_partial(t->held.p, t->held.len, hermes_open)
-			  : t->held.len;
+	const struct tools_mark *mark = NULL;
+	const bool look = !t->format->at_start && t->n_calls < TOOLS_CALLS_MAX;
+	size_t undecided = 0, n = look ? find_mark(t, &mark, &undecided) : tools_left(t);
+	if (look && !mark)
+		n -= undecided;
 	size_t text = n;
-	while (look && text && marker_is_blank(t->held.p[text - 1]))
+	while (look && text && marker_is_blank(tools_next(t)[text - 1]))
 		text--;
-	if (mark) {
-		/* raw is passed on as text if this is not a call, the blanks before it included. */
-		buf_put(&t->raw, t->held.p + text, n - text + sizeof hermes_open - 1);
-		put_text(t->held.p, text, to);
-		marker_drop(&t->held, n + sizeof hermes_open - 1);
-		call_open(t, AT_OPEN);
-		return true;
-	}
-	put_text(t->held.p, text, to);
-	marker_drop(&t->held, text);
-	return false;
+	put_text(tools_next(t), text, to);
+	t->at += text;
+	if (!mark)
+		return false;
+	/* raw is passed on as text if this is not a call, the blanks before it included. */
+	t->begun = false;
+	tools_eat(t, n - text + strlen(mark->text));
+	call_open(t, mark->to);
+	return true;
 }
 
 static bool at_start(struct tools *t)
 {
-	size_t i = marker_skip_blanks(t->held.p, t->held.len);
-	if (i == t->held.len)
+	const size_t left = tools_left(t);
+	size_t i = marker_skip_blanks(tools_next(t), left);
+	if (i == left)
 		return false;
-	int tag = marker_begins(t->held.p + i, t->held.len - i, llama_tag);
+	const int tag = marker_begins(tools_next(t) + i, left - i, t->format->tag);
 	if (tag == 0)
 		return false;
-	if (tag < 0 && t->held.p[i] != '{') {
-		t->state = TOOLS_TEXT;
-		return true;
+	i += tag > 0 ? strlen(t->format->tag) : 0;
+	i += marker_skip_blanks(tools_next(t) + i, left - i);
+	if (i == left)
+		return false;
+	const struct tools_mark *m = &t->format->marks[0];
+	const int is = marker_begins(tools_next(t) + i, left - i, m->text);
+	if (is == 0)
+		return false;
+	t->state = TOOLS_TEXT;
+	if (is > 0) {
+		tools_eat(t, i + (m->keep ? 0 : strlen(m->text)));
+		call_open(t, m->to);
 	}
-	i += tag > 0 ? sizeof llama_tag - 1 : 0;
-	buf_put(&t->raw, t->held.p, i);
-	marker_drop(&t->held, i);
-	call_open(t, AT_OPEN);
 	return true;
 }
 
 static bool after_call(struct tools *t)
 {
-	size_t i = 0;
-	bool llama = t->style == TOOLS_LLAMA3;
-	while (i < t->held.len && (marker_is_blank(t->held.p[i]) || (llama && t->held.p[i] == ';')))
-		i++;
-	marker_drop(&t->held, i);
-	if (!t->held.len)
+	t->at += marker_skip_blanks(tools_next(t), tools_left(t));
+	if (!tools_left(t))
 		return false;
-	if (llama) {
-		bool another = t->held.p[0] == '{' && t->n_calls < TOOLS_CALLS_MAX;
-		if (another)
-			call_open(t, AT_OPEN);
+	bool more = false;
+	for (int i = 0; i < TOOLS_THEN_MAX && t->format->then[i].text; i++) {
+		const struct tools_mark *m = &t->format->then[i];
+		const int is = marker_begins(tools_next(t), tools_left(t), m->text);
+		more = more || is == 0;
+		if (is <= 0 || (m->to >= 0 && t->n_calls == TOOLS_CALLS_MAX))
+			continue;
+		t->begun = false;
+		if (m->to < 0)
+			t->at += strlen(m->text);
 		else
-			t->state = TOOLS_TEXT;
+			tools_eat(t, m->keep ? 0 : strlen(m->text));
+		if (m->to >= 0)
+			call_open(t, m->to);
 		return true;
 	}
-	int close = marker_begins(t->held.p, t->held.len, hermes_close);
-	if (close == 0)
-		return false;
-	if (close > 0)
-		marker_drop(&t->held, sizeof hermes_close - 1);
-	else
+	if (!more)
 		t->state = TOOLS_TEXT;
-	return true;
+	return !more;
 }
 
 void tools_push(struct tools *t, const char *p, size_t n, const struct tools_sink *to)
 {
-	if (t->style == TOOLS_NONE) {
+	if (!t->format) {
 		put_text(p, n, to);
 		return;
 	}
 	buf_put(&t->held, p, n);
-	for (bool more = true; more && t->held.len;)
+	for (bool more = true; more && tools_left(t);)
 		switch (t->state) {
 		case TOOLS_TEXT:
 			more = in_text(t, to);
@@ -403,38 +318,35 @@ void tools_push(struct tools *t, const char *p, size_t n, const struct tools_sin
 			more = at_start(t);
 			break;
 		case TOOLS_CALL:
-			marker_drop(&t->held, in_call(t, t->held.p, t->held.len, to));
+			more = in_call(t, to);
 			break;
 		case TOOLS_AFTER:
 			more = after_call(t);
 			break;
 		}
+	marker_drop(&t->held, t->at);
+	t->at = 0;
+}
+
+/* All pairs of a call are complete, and the text that ends it was a stop text. */
+static bool ends_complete(const struct tools *t)
+{
+	return t->state == TOOLS_CALL && t->format->steps[t->step].op == TOOLS_OP_PAIRS &&
+	       t->arg.at == ARG_KEY && (t->begun || t->forced) &&
+	       marker_skip_blanks(t->held.p, t->held.len) == t->held.len;
 }
 
 void tools_end(struct tools *t, const struct tools_sink *to)
 {
-	if (t->state == TOOLS_CALL && t->begun) {
+	if (ends_complete(t))
+		tools_put_close(t, to);
+	if (t->state == TOOLS_CALL && t->begun)
 		t->n_calls++;
-	} else if (t->state == TOOLS_CALL) {
+	else if (t->state == TOOLS_CALL)
 		put_text(t->raw.p, t->raw.len, to);
-	} else if (t->state != TOOLS_AFTER) {
+	if (t->state != TOOLS_AFTER && !(t->state == TOOLS_CALL && t->begun))
 		put_text(t->held.p, t->held.len, to);
-	}
 	buf_clear(&t->raw);
 	buf_clear(&t->held);
 	t->state = TOOLS_AFTER;
-}
-
-int tools_style_parse(const char *name, enum tools_style *out)
-{
-	static const struct {
-		const char *name;
-		enum tools_style style;
-	} all[] = {{"none", TOOLS_NONE}, {"hermes", TOOLS_HERMES}, {"llama3", TOOLS_LLAMA3}};
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		if (!strcmp(all[i].name, name)) {
-			*out = all[i].style;
-			return 0;
-		}
-	return -EINVAL;
 }

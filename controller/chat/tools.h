@@ -1,29 +1,24 @@
 /* tools.h - tool calls in a model's output.  Pure and incremental: the result does not depend on how
  * the text is cut into pieces, and arguments are passed on before the call is complete.
  *
- *   TOOLS_HERMES (Qwen, Hermes)   Let me see. <tool_call>
- *                                 {"name": "f", "arguments": {"x": 1}}
- *                                 </tool_call>          (any number of them)
- *   TOOLS_LLAMA3                  {"name": "f", "parameters": {"x": 1}}; {...}
- *                                 at the very beginning, perhaps behind <|python_tag|>
+ * What a call looks like is data (tools_format.h).  Text that looks like a call but is not one (invalid
+ * JSON, no name) is passed on as text, unchanged.  A call that has begun ends with the first byte that
+ * cannot belong to it.  Blanks around calls are dropped.  Arguments that the model writes as JSON are passed
+ * on as written: if the output is cut, so is their JSON.  Others become JSON: values between tags by the
+ * types that the request declares for them, literals by their own.
  *
- * Text that looks like a call but is not one (invalid JSON, no name) is passed on as text, unchanged.
- * A call that has begun ends with the first byte that cannot belong to it.  Blanks around calls are
- * dropped.  Arguments are passed on as the model wrote them: if the output is cut, so is their JSON.
- *
- *   hermes:  TEXT --"<tool_call>"--> CALL --"}"--> AFTER --"</tool_call>", blanks--> AFTER
- *   llama3:  START --"{"-----------> CALL --"}"--> AFTER --"{"--> CALL
- *   CALL --not a call--> TEXT;  AFTER, START --anything else--> TEXT */
+ *   TEXT --mark--> CALL --last step--> AFTER --mark--> CALL
+ *   START --mark--> CALL --not a call--> TEXT <--anything else-- AFTER, START */
 #ifndef QUERN_CONTROLLER_CHAT_TOOLS_H
 #define QUERN_CONTROLLER_CHAT_TOOLS_H
 
 #include "base/buf.h"
+#include "controller/chat/tools_format.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum tools_style { TOOLS_NONE, TOOLS_HERMES, TOOLS_LLAMA3 };
 
 enum { TOOLS_CALLS_MAX = 128 }; /* per output; further ones are text */
 
@@ -36,41 +31,67 @@ struct tools_sink {
 };
 
 enum tools_state {
-	TOOLS_TEXT,  /* looking for a marker */
-	TOOLS_START, /* llama3: only blanks so far */
-	TOOLS_CALL,  /* within the braces of a call */
-	TOOLS_AFTER  /* behind a call: blanks, the closing marker */
+	TOOLS_TEXT,  /* looking for a mark */
+	TOOLS_START, /* at the very beginning: only blanks so far */
+	TOOLS_CALL,  /* at one of the steps of a call */
+	TOOLS_AFTER  /* behind a call */
 };
 
-/* The position within the braces of a call. */
+/* The position within the braces of a call that is one object. */
 enum tools_at { AT_OPEN, AT_KEY_OR_END, AT_KEY, AT_COLON, AT_VALUE_BEGIN, AT_VALUE, AT_STRING, AT_WORD };
 enum tools_value { VALUE_OTHER, VALUE_NAME, VALUE_ARGUMENTS };
 
+struct tools_object {
+	enum tools_at at;
+	enum tools_value value;
+	bool escaped, in_string;
+	uint32_t depth;    /* of the value */
+	struct buf key;    /* as written, without quotes */
+	struct buf string; /* a value that is a string, with its quotes */
+};
+
+/* The position within arguments that are written as pairs or literals. */
+enum tools_arg_at { ARG_KEY, ARG_KEY_TEXT, ARG_OPEN, ARG_VALUE };
+/* What a value is made of: its text, null or its text, or whatever it reads as. */
+enum tools_arg_kind { ARG_TEXT, ARG_TEXT_OR_NULL, ARG_ANY };
+
+struct tools_arg {
+	enum tools_arg_at at;
+	enum tools_arg_kind kind;
+	bool any;         /* a pair was passed on */
+	bool began;       /* pairs: a byte of the value was seen */
+	struct buf key;   /* without quotes */
+	struct buf value; /* until it is complete */
+	uint32_t depth;   /* literals: open brackets in the value */
+	char quote;       /* literals: the one that is open, or 0 */
+	bool escaped;
+};
+
 struct tools {
-	enum tools_style style;
+	const struct tools_format *format; /* NULL: all is text */
+	const json_t *declared;
+	bool forced; /* the output is the arguments of one call, without the text that ends it */
 	enum tools_state state;
-	struct buf held; /* undecided text: part of a marker, or blanks before one */
+	struct buf held; /* undecided text, from `at` on */
+	size_t at;
 	uint32_t n_calls;
 
 	/* The current call. */
-	enum tools_at at;
-	enum tools_value value;
-	bool begun, has_name, has_arguments, escaped, in_string;
-	uint32_t depth;     /* of the value */
+	int step;
+	bool begun, has_name, has_arguments;
 	struct buf raw;     /* all of its text, until it has begun */
-	struct buf key;     /* as written, without quotes */
-	struct buf string;  /* a value that is a string, with its quotes */
-	struct buf name;    /* as written, with its quotes */
+	struct buf name;    /* UTF-8 */
 	struct buf pending; /* arguments held back until it begins */
+	struct tools_object object;
+	struct tools_arg arg;
 };
 
-void tools_init(struct tools *t, enum tools_style style);
+/* declared: the request's tools in OpenAI's form, for the types of values between tags; NULL: not known.
+ * It must outlive t. */
+void tools_init(struct tools *t, enum tools_style style, const json_t *declared);
 void tools_fini(struct tools *t);
 void tools_push(struct tools *t, const char *p, size_t n, const struct tools_sink *to);
 /* End of the output. */
 void tools_end(struct tools *t, const struct tools_sink *to);
-
-/* "hermes", "llama3", "none"; -EINVAL for another. */
-int tools_style_parse(const char *name, enum tools_style *out);
 
 #endif

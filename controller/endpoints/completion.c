@@ -322,6 +322,7 @@ static void work_free(struct exchange *x)
 	free(c->subs);
 	free(c->model);
 	free(c->forced);
+	json_decref(c->declared);
 	free(c);
 }
 

@@ -55,8 +55,9 @@ struct completion {
 	size_t n_subs;
 	struct openai_shape shape;
 	struct chat_stream_rules rules;
-	char *forced; /* owned: rules.forced */
-	char *model;  /* owned: shape.model */
+	char *forced;     /* owned: rules.forced */
+	json_t *declared; /* owned: rules.declared */
+	char *model;      /* owned: shape.model */
 	bool stream, continuous_usage, echo_logprobs;
 	bool return_timing;
 	bool no_output;    /* the outputs' tokens are left out */

@@ -127,8 +127,11 @@ static void set_chat_streams(struct completion *c, struct subrequest *s, const s
 	s->chat = xcalloc(s->n_outputs, sizeof *s->chat);
 	if (!c->forced && reply->rules.forced)
 		c->forced = xstrdup(reply->rules.forced);
+	if (!c->declared && reply->rules.declared)
+		c->declared = json_deep_copy(reply->rules.declared);
 	c->rules = reply->rules;
 	c->rules.forced = c->forced;
+	c->rules.declared = c->declared;
 	for (uint32_t k = 0; k < s->n_outputs; k++)
 		chat_stream_init(&s->chat[k], &c->rules);
 }

@@ -187,11 +187,12 @@ static int get_stop(struct api_request *r)
 static int stop_behind_call(struct api_request *r)
 {
 	struct submit *s = r->s;
-	if (!r->tools.forced || r->svc->tools != TOOLS_HERMES || s->n_stop == PARAMS_STOP_MAX)
+	const struct tools_format *f = tools_format(r->svc->tools);
+	if (!r->tools.forced || !f || !f->stop || s->n_stop == PARAMS_STOP_MAX)
 		return 0;
 	if (!s->stop)
 		s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
-	s->stop[s->n_stop++] = xstrdup("</tool_call>");
+	s->stop[s->n_stop++] = xstrdup(f->stop);
 	return 0;
 }
 
@@ -556,15 +557,19 @@ static int get_prompt(struct api_request *r, size_t prompt)
 static void fill_rules(struct chat_stream_rules *rules, const struct api_request *r)
 {
 	const struct service *svc = r->svc;
+	const struct tools_format *f = tools_format(svc->tools);
 	if (r->dialect != API_CHAT)
 		return;
+	/* Values between tags have the types of the tools' schemas, unless the tags say them. */
+	const bool typed = r->tools.may_call && f && f->tags.key_open && !f->tags.text_open;
 	*rules = (struct chat_stream_rules){.reasoning = svc->reasoning,
 					    .reasoning_open = svc->reasoning &&
 							      (r->reasoning_open || svc->reasoning_open),
 					    .show_reasoning = r->fields.show_reasoning,
 					    .tools = r->tools.may_call ? svc->tools : TOOLS_NONE,
 					    .single_call = !r->fields.parallel_calls,
-					    .forced = r->tools.forced};
+					    .forced = r->tools.forced,
+					    .declared = typed ? r->tools.tools : NULL};
 	/* Marks that are special tokens must stay in the text to be found. */
 	if (svc->marks_special && chat_stream_parses(rules))
 		r->s->skip_special = false;

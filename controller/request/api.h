@@ -34,7 +34,8 @@ struct api_reply {
 	bool no_output;                 /* generated tokens are neither shown nor counted */
 	bool tokens_as_ids;             /* return_tokens_as_token_ids: tokens in logprobs as "token_id:123" */
 	bool return_token_ids;          /* return_token_ids: choices carry their token ids */
-	struct chat_stream_rules rules; /* of a chat's outputs; rules.forced is borrowed from the request */
+	struct chat_stream_rules rules; /* of a chat's outputs; its pointers are borrowed from the
+					 * request */
 	bool return_timing;             /* return_timing: the reply has the job's times */
 	char ignored[512];              /* fields without effect, "a, b": for x-quern-ignored; "" for none */
 };

@@ -271,14 +271,9 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 
 /* --- styles of tool calls and reasoning --- */
 
-static enum tools_style tools_of(const struct chat *c)
+static bool template_mentions(const void *chat, const char *word)
 {
-	if (chat_mentions(c, "<tool_call>"))
-		return TOOLS_HERMES;
-	if (chat_mentions(c, "<|python_tag|>") ||
-	    (chat_mentions(c, "<|start_header_id|>") && chat_mentions(c, "\"parameters\": ")))
-		return TOOLS_LLAMA3;
-	return TOOLS_NONE;
+	return chat_mentions(chat, word);
 }
 
 static bool is_special(const struct tokenizer *t, const char *mark)
@@ -294,9 +289,16 @@ static bool is_special(const struct tokenizer *t, const char *mark)
 static bool marks_special(const struct service *svc)
 {
 	const struct tokenizer *t = svc->tokenizer;
-	return (svc->reasoning && is_special(t, "</think>")) ||
-	       (svc->tools == TOOLS_HERMES && is_special(t, "<tool_call>")) ||
-	       (svc->tools == TOOLS_LLAMA3 && is_special(t, "<|python_tag|>"));
+	const struct tools_format *f = tools_format(svc->tools);
+	bool special = svc->reasoning && is_special(t, "</think>");
+	if (f && f->tag)
+		special = special || is_special(t, f->tag);
+	for (int i = 0; f && i < TOOLS_MARKS_MAX && f->marks[i].text; i++)
+		special = special || is_special(t, f->marks[i].text);
+	for (int i = 0; f && i < TOOLS_STEPS_MAX; i++)
+		if (f->steps[i].text)
+			special = special || is_special(t, f->steps[i].text);
+	return special;
 }
 
 /* Whether the template ends the prompt of an ordinary chat within the reasoning. */
@@ -318,10 +320,10 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 	bool guess_tools = !strcmp(tools, "auto"), guess_reasoning = !strcmp(reasoning, "auto");
 	bool r1 = !strcmp(reasoning, "deepseek_r1");
 	if (guess_tools)
-		svc->tools = svc->chat ? tools_of(svc->chat) : TOOLS_NONE;
+		svc->tools = svc->chat ? tools_style_of(template_mentions, svc->chat) : TOOLS_NONE;
 	else if (tools_style_parse(tools, &svc->tools))
-		return err_why(why, why_n, -EINVAL,
-			       "--tool-parser \"%s\": must be auto, none, hermes or llama3", tools);
+		return err_why(why, why_n, -EINVAL, "--tool-parser \"%s\": must be auto, %s", tools,
+			       tools_style_names());
 	if (guess_reasoning)
 		svc->reasoning = svc->chat && chat_mentions(svc->chat, "</think>");
 	else if (!r1 && strcmp(reasoning, "qwen3") != 0 && strcmp(reasoning, "none") != 0)

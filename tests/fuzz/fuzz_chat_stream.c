@@ -2,7 +2,8 @@
  * pieces, and without calls and reasoning it is the text.
  *
  * The first byte chooses the style and whether the prompt opens the reasoning, the second the size of
- * the pieces; the rest is the text, in which a byte from 0x80 on stands for one of the words below.
+ * the pieces and whether the call is forced; the rest is the text, in which a byte from 0x80 on stands for
+ * one of the words below or of the style's own.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_chat_stream CORPUS */
 #include "controller/chat/chat_stream.h"
@@ -71,9 +72,31 @@ static void run(const struct chat_stream_rules *rules, const struct buf *text, s
 		buf_put(arguments, s.calls[i].arguments.p, s.calls[i].arguments.len);
 	gather(&s, content, reasoning, &open);
 	assert(open <= TOOLS_CALLS_MAX && s.called == (open > 0));
-	if (!rules->reasoning && !open)
+	if (!rules->reasoning && !open && !rules->forced)
 		assert(content->len == text->len && (!text->len || !memcmp(content->p, text->p, text->len)));
 	chat_stream_fini(&s);
+}
+
+/* The k-th of the words, to which the texts of the format belong. */
+static const char *word(unsigned k, const struct tools_format *f)
+{
+	const char *all[48];
+	size_t n = 0;
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		all[n++] = words[i];
+	for (int i = 0; f && i < TOOLS_MARKS_MAX; i++)
+		all[n++] = f->marks[i].text;
+	for (int i = 0; f && i < TOOLS_STEPS_MAX; i++)
+		all[n++] = f->steps[i].text;
+	for (int i = 0; f && i < TOOLS_THEN_MAX; i++)
+		all[n++] = f->then[i].text;
+	if (f && f->tags.key_open) {
+		all[n++] = f->tags.key_open;
+		all[n++] = f->tags.key_close;
+		all[n++] = f->tags.value_open;
+		all[n++] = f->tags.value_close;
+	}
+	return all[k % n] ? all[k % n] : "'";
 }
 
 static int same(const struct buf *a, const struct buf *b)
@@ -86,15 +109,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct buf text = {0}, content[2] = {{0}}, reasoning[2] = {{0}}, arguments[2] = {{0}};
 	if (n < 2)
 		return 0;
-	struct chat_stream_rules rules = {.tools = (enum tools_style)(data[0] % 3),
-					  .reasoning = data[0] & 4,
-					  .reasoning_open = data[0] & 8 && data[0] & 4,
+	struct chat_stream_rules rules = {.tools = (enum tools_style)(data[0] / 4 % TOOLS_N_STYLES),
+					  .reasoning = data[0] & 1,
+					  .reasoning_open = data[0] & 2 && data[0] & 1,
 					  .show_reasoning = true};
+	if (rules.tools && data[1] & 16)
+		rules.forced = "f";
 	for (size_t i = 2; i < n; i++)
 		if (data[i] < 0x80)
 			buf_putc(&text, (char)data[i]);
 		else
-			buf_puts(&text, words[data[i] % (sizeof words / sizeof *words)]);
+			buf_puts(&text, word(data[i], tools_format(rules.tools)));
 	run(&rules, &text, 0, &content[0], &reasoning[0], &arguments[0]);
 	run(&rules, &text, 1 + data[1] % 16, &content[1], &reasoning[1], &arguments[1]);
 	assert(same(&content[0], &content[1]) && same(&reasoning[0], &reasoning[1]) &&

@@ -44,6 +44,9 @@ static void on_arguments(void *user, uint32_t call, const char *p, size_t n)
 	buf_put(&o->all, p, n);
 }
 
+/* What the request declares; NULL: nothing. */
+static json_t *types;
+
 /* Parses the text in pieces: cut at cut_a and cut_b, and every `step` bytes if step is not 0. */
 static char *parse(enum tools_style style, const char *text, size_t n, size_t cut_a, size_t cut_b,
 		   size_t step)
@@ -51,7 +54,7 @@ static char *parse(enum tools_style style, const char *text, size_t n, size_t cu
 	struct tools t;
 	struct out o = {0};
 	struct tools_sink to = {on_text, on_begin, on_arguments, &o};
-	tools_init(&t, style);
+	tools_init(&t, style, types);
 	for (size_t i = 0, from = 0; i <= n; i++)
 		if (i == n || i == cut_a || i == cut_b || (step && i % step == 0)) {
 			/* On the heap and of its exact size, so that AddressSanitizer finds a read beyond it.
@@ -204,4 +207,171 @@ Test(tools, styles_are_parsed_by_name)
 	enum tools_style s;
 	cr_expect(tools_style_parse("hermes", &s) == 0 && s == TOOLS_HERMES);
 	cr_expect(tools_style_parse("xml", &s) < 0);
+	for (int i = 0; i < TOOLS_N_STYLES; i++) {
+		const struct tools_format *f = tools_format((enum tools_style)i);
+		cr_expect(i == TOOLS_NONE || strstr(tools_style_names(), f->name));
+		cr_expect(tools_style_parse(f ? f->name : "none", &s) == 0 && (int)s == i);
+	}
+}
+
+/* ---- the other formats ---- */
+
+Test(tools, python_calls)
+{
+	expect(TOOLS_PYTHONIC, "[get_weather(city=\"Paris\", days=3), g()]",
+	       "[get_weather|{\"city\": \"Paris\", \"days\": 3}][g|{}]");
+	expect(TOOLS_PYTHONIC,
+	       "<|python_start|>[f(a=True, b=None, c=[1, (2, -.5e1)], d={'k': 'it\\'s "
+	       "\\u00e9\"'},)]<|python_end|>",
+	       "[f|{\"a\": true, \"b\": null, \"c\": \"[1, (2, -.5e1)]\", \"d\": {\"k\": \"it's "
+	       "\xc3\xa9\\\"\"}}]");
+	expect(TOOLS_PYTHONIC, "[f(x=(1, 2), y=[ ], z=g(3))] and",
+	       "[f|{\"x\": [1, 2], \"y\": [], \"z\": \"g(3)\"}]and");
+	expect(TOOLS_LFM2, "Sure. <|tool_call_start|>[f(q='x, y)', n = 1e3)]<|tool_call_end|>ok",
+	       "Sure.[f|{\"q\": \"x, y)\", \"n\": 1e3}]ok");
+	static const char *const texts[] = {"[1, 2, 3]", "[link](https://x)", "[f(1)]", "[f", "[f(", "[f(a",
+					    "["};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		expect(TOOLS_PYTHONIC, texts[i], texts[i]);
+	expect(TOOLS_PYTHONIC, "[f(a=\"cut", "[f|{\"a\": ]");
+}
+
+static const char declared[] =
+	"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
+	"\"properties\": {\"text\": {\"type\": \"string\"}, \"maybe\": {\"type\": [\"string\", \"null\"]}, "
+	"\"n\": {\"type\": \"integer\"}}}}}]";
+
+static void load_types(void)
+{
+	types = json_loads(declared, 0, NULL);
+	cr_assert(types);
+}
+
+static void free_types(void)
+{
+	json_decref(types);
+	types = NULL;
+}
+
+TestSuite(tools_pairs, .init = load_types, .fini = free_types);
+
+#define QC(args) "<tool_call>\n<function=f>\n" args "</function>\n</tool_call>"
+
+Test(tools_pairs, values_have_the_types_that_are_declared)
+{
+	expect(TOOLS_QWEN3_CODER,
+	       "I look.\n" QC("<parameter=text>\n12\n</parameter>\n<parameter=n>\n12\n</parameter>\n"
+			      "<parameter=maybe>\nnull\n</parameter>\n"),
+	       "I look.[f|{\"text\": \"12\", \"n\": 12, \"maybe\": null}]");
+	expect(TOOLS_QWEN3_CODER,
+	       QC("<parameter=maybe>\n7\n</parameter>\n<parameter=n>\nmany\n</parameter>\n"
+		  "<parameter=other>{\"a\": [True]}</parameter>\n<parameter=flag>True</parameter>\n"),
+	       "[f|{\"maybe\": \"7\", \"n\": \"many\", \"other\": {\"a\": [true]}, \"flag\": true}]");
+}
+
+Test(tools_pairs, text_keeps_its_lines)
+{
+	expect(TOOLS_QWEN3_CODER, QC("<parameter=text>\nif a < b:\n\tprint(\"</para\")\n\n</parameter>\n"),
+	       "[f|{\"text\": \"if a < b:\\n\\tprint(\\\"</para\\\")\\n\"}]");
+	expect(TOOLS_QWEN3_CODER, QC("<parameter=text>\n\n</parameter>\n"), "[f|{\"text\": \"\"}]");
+	expect(TOOLS_QWEN3_CODER, QC("<parameter=text></parameter>\n"), "[f|{\"text\": \"\"}]");
+}
+
+Test(tools_pairs, calls_without_pairs_or_with_more_calls)
+{
+	expect(TOOLS_QWEN3_CODER, QC(""), "[f|{}]");
+	expect(TOOLS_QWEN3_CODER, QC("") "\n" QC("<parameter=n>1</parameter>") "end",
+	       "[f|{}][f|{\"n\": 1}]end");
+	expect(TOOLS_QWEN3_CODER, "<function=f>\n<parameter=n>1</parameter>\n</function>", "[f|{\"n\": 1}]");
+	expect(TOOLS_SEED_OSS,
+	       "<seed:tool_call>\n<function=f>\n<parameter=n>1</parameter>\n</function>\n</seed:tool_call>",
+	       "[f|{\"n\": 1}]");
+	expect(TOOLS_MINIMAX_M2,
+	       "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"text\">a</parameter>\n</invoke>\n"
+	       "<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
+	       "[f|{\"text\": \"a\"}][g|{}]");
+	expect(TOOLS_GLM45,
+	       "<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>true</arg_value>\n<arg_key>n</arg_key>\n"
+	       "<arg_value>[1]</arg_value>\n</tool_call>",
+	       "[f|{\"text\": \"true\", \"n\": [1]}]");
+	expect(TOOLS_GLM45, "<tool_call>f</tool_call>", "[f|{}]");
+}
+
+Test(tools_pairs, what_is_not_a_call_is_text)
+{
+	static const char *const texts[] = {"<tool_call>\n<function>f",
+					    "<tool_call>\n<function=f>\ntext",
+					    "<tool_call>\n<function=1>\n</function>",
+					    "<function=",
+					    "<tool_call>\n<function=f>\n<parameter=",
+					    "<tool_call>\n<function=f>\n<parameter=></parameter>"};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		expect(TOOLS_QWEN3_CODER, texts[i], texts[i]);
+	expect(TOOLS_GLM45, "<tool_call>hello world</tool_call>", "<tool_call>hello world</tool_call>");
+	expect(TOOLS_QWEN3_CODER, QC("<parameter=n>1</parameter>\nand text "),
+	       "[f|{\"n\": 1}]and text </function>\n</tool_call>");
+	expect(TOOLS_QWEN3_CODER, "<function=f>\n<parameter=text>\ncut", "[f|{\"text\": \"cut]");
+}
+
+#define BAR      "\xef\xbd\x9c"
+#define GAP      "\xe2\x96\x81"
+#define D1(a, b) "<" BAR "tool" GAP a GAP b BAR ">"
+#define DSEP     "<" BAR "tool" GAP "sep" BAR ">"
+
+Test(tools, deepseek_calls)
+{
+	expect(TOOLS_DEEPSEEK_V3,
+	       "Yes.\n\n" D1("calls", "begin")
+		       D1("call", "begin") "function" DSEP "f\n```json\n{\"a\": \"```\"}\n```" D1(
+			       "call", "end") "\n" D1("call", "begin") "function" DSEP
+								       "g\n```json\n{}\n```" D1("call", "end")
+									       D1("calls", "end"),
+	       "Yes.[f|{\"a\": \"```\"}][g|{}]");
+	expect(TOOLS_DEEPSEEK_V31,
+	       D1("calls", "begin") D1("call", "begin") "f" DSEP "{\"a\": 1}" D1("call", "end")
+		       D1("call", "begin") "g" DSEP "{}" D1("call", "end") D1("calls", "end") "x",
+	       "[f|{\"a\": 1}][g|{}]x");
+	expect(TOOLS_DEEPSEEK_V31, D1("calls", "begin") D1("call", "begin") "f" DSEP "no",
+	       D1("calls", "begin") D1("call", "begin") "f" DSEP "no");
+#define ML BAR "DSML" BAR
+	expect(TOOLS_DEEPSEEK_V32,
+	       "<" ML "function_calls>\n<" ML "invoke name=\"f\">\n<" ML
+	       "parameter name=\"a\" string=\"true\">12</" ML "parameter>\n<" ML
+	       "parameter name=\"b\" string=\"false\">[1, 2]</" ML "parameter>\n</" ML "invoke>\n<" ML
+	       "invoke name=\"g\">\n</" ML "invoke>\n</" ML "function_calls>",
+	       "[f|{\"a\": \"12\", \"b\": [1, 2]}][g|{}]");
+}
+
+Test(tools, calls_in_lists_and_behind_ids)
+{
+	expect(TOOLS_KIMI_K2,
+	       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"
+	       "\"a\": 1}"
+	       "<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_"
+	       "end|>"
+	       "<|tool_calls_section_end|>",
+	       "[f|{\"a\": 1}][g|{}]");
+	expect(TOOLS_MISTRAL,
+	       "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"x\"}, {\"name\": \"g\", "
+	       "\"arguments\": {}}]",
+	       "[f|{\"a\": 1}][g|{}]");
+	expect(TOOLS_MISTRAL, "Hm. [TOOL_CALLS]f[CALL_ID]abc123[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}",
+	       "Hm.[f|{\"a\": 1}][g|{}]");
+	expect(TOOLS_MISTRAL, "[TOOL_CALLS]f{\"a\": 1}", "[f|{\"a\": 1}]");
+	expect(TOOLS_GRANITE,
+	       "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\"}]",
+	       "[f|{\"a\": 1}][g|{}]");
+	expect(TOOLS_PHI4, "<|tool_call|>[{\"name\": \"f\", \"parameters\": {\"a\": 1}}]<|/tool_call|>",
+	       "[f|{\"a\": 1}]");
+	expect(TOOLS_COHERE,
+	       "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
+	       "{\"a\": 1}}\n]"
+	       "<|END_ACTION|>",
+	       "[f|{\"a\": 1}]");
+	expect(TOOLS_GEMMA4,
+	       "<|tool_call>call:f{city:<|\"|>Paris, \"the\" "
+	       "{city}<|\"|>,n:3,ok:true,o:{k:<|\"|>v<|\"|>,l:[1,2]}}"
+	       "<tool_call|><|tool_call>call:g{}<tool_call|>",
+	       "[f|{\"city\": \"Paris, \\\"the\\\" {city}\", \"n\": 3, \"ok\": true, \"o\": {\"k\": \"v\", "
+	       "\"l\": [1, 2]}}][g|{}]");
 }

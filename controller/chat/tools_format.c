@@ -1,0 +1,265 @@
+#include "controller/chat/tools_format.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* DeepSeek's marks, whose bars and blanks are not of ASCII. */
+#define DS_BAR       "\xef\xbd\x9c"
+#define DS_GAP       "\xe2\x96\x81"
+#define DS(a, b, c)  "<" DS_BAR a DS_GAP b DS_GAP c DS_BAR ">"
+#define DS_CALLS     DS("tool", "calls", "begin")
+#define DS_CALLS_END DS("tool", "calls", "end")
+#define DS_CALL      DS("tool", "call", "begin")
+#define DS_CALL_END  DS("tool", "call", "end")
+#define DS_SEP       "<" DS_BAR "tool" DS_GAP "sep" DS_BAR ">"
+#define DSML         DS_BAR "DSML" DS_BAR
+
+static const struct tools_format formats[TOOLS_N_STYLES] = {
+	[TOOLS_HERMES] = {.name = "hermes",
+			  .words = {"<tool_call>"},
+			  .marks = {{"<tool_call>", 0, false}},
+			  .steps = {{TOOLS_OP_OBJECT, NULL, 0}},
+			  .then = {{"</tool_call>", -1, false}},
+			  .before = "<tool_call>\n{\"name\": \"",
+			  .after = "\", \"arguments\":",
+			  .stop = "</tool_call>"},
+	[TOOLS_LLAMA3] = {.name = "llama3",
+			  .words = {"<|python_tag|>"},
+			  .marks = {{"{", 0, true}},
+			  .tag = "<|python_tag|>",
+			  .at_start = true,
+			  .steps = {{TOOLS_OP_OBJECT, NULL, 0}},
+			  .then = {{";", -1, false}, {"{", 0, true}},
+			  .before = "{\"name\": \"",
+			  .after = "\", \"parameters\":"},
+	[TOOLS_PYTHONIC] = {.name = "pythonic",
+			    .words = {"<|python_start|>"},
+			    .marks = {{"[", 0, false}},
+			    .tag = "<|python_start|>",
+			    .at_start = true,
+			    .steps = {{TOOLS_OP_NAME, NULL, 0},
+				      {TOOLS_OP_LITERAL, "(", 0},
+				      {TOOLS_OP_LITERALS, NULL, 0}},
+			    .then = {{",", 0, false}, {"]", -1, false}, {"<|python_end|>", -1, false}},
+			    .literals = {'=', ')', NULL},
+			    .before = "[",
+			    .after = "("},
+	[TOOLS_LFM2] = {.name = "lfm2",
+			.words = {"<|tool_call_start|>"},
+			.marks = {{"<|tool_call_start|>", 0, false}},
+			.steps = {{TOOLS_OP_LITERAL, "[", 0},
+				  {TOOLS_OP_NAME, NULL, 0},
+				  {TOOLS_OP_LITERAL, "(", 0},
+				  {TOOLS_OP_LITERALS, NULL, 0}},
+			.then = {{",", 1, false}, {"]", -1, false}, {"<|tool_call_end|>", -1, false}},
+			.literals = {'=', ')', NULL},
+			.before = "<|tool_call_start|>[",
+			.after = "(",
+			.stop = "<|tool_call_end|>"},
+	[TOOLS_QWEN3_CODER] = {.name = "qwen3_coder",
+			       .words = {"<function=", "<parameter="},
+			       .marks = {{"<tool_call>", 0, false}, {"<function=", 1, false}},
+			       .steps = {{TOOLS_OP_LITERAL, "<function=", 0},
+					 {TOOLS_OP_NAME, NULL, 0},
+					 {TOOLS_OP_LITERAL, ">", 0},
+					 {TOOLS_OP_PAIRS, NULL, 0}},
+			       .then = {{"</function>", -1, false}, {"</tool_call>", -1, false}},
+			       .tags = {"<parameter=", ">", "", NULL, "</parameter>"},
+			       .before = "<tool_call>\n<function=",
+			       .after = ">\n",
+			       .stop = "</tool_call>"},
+	[TOOLS_SEED_OSS] = {.name = "seed_oss",
+			    .words = {"<seed:tool_call>"},
+			    .marks = {{"<seed:tool_call>", 0, false}},
+			    .steps = {{TOOLS_OP_LITERAL, "<function=", 0},
+				      {TOOLS_OP_NAME, NULL, 0},
+				      {TOOLS_OP_LITERAL, ">", 0},
+				      {TOOLS_OP_PAIRS, NULL, 0}},
+			    .then = {{"</function>", -1, false},
+				     {"</seed:tool_call>", -1, false},
+				     {"<function=", 1, false}},
+			    .tags = {"<parameter=", ">", "", NULL, "</parameter>"},
+			    .before = "<seed:tool_call>\n<function=",
+			    .after = ">\n",
+			    .stop = "</seed:tool_call>"},
+	[TOOLS_MINIMAX_M2] = {.name = "minimax_m2",
+			      .words = {"<minimax:tool_call>"},
+			      .marks = {{"<minimax:tool_call>", 0, false}},
+			      .steps = {{TOOLS_OP_LITERAL, "<invoke name=\"", 0},
+					{TOOLS_OP_NAME, NULL, 0},
+					{TOOLS_OP_LITERAL, "\">", 0},
+					{TOOLS_OP_PAIRS, NULL, 0}},
+			      .then = {{"</invoke>", -1, false},
+				       {"</minimax:tool_call>", -1, false},
+				       {"<invoke name=\"", 1, false}},
+			      .tags = {"<parameter name=\"", "\">", "", NULL, "</parameter>"},
+			      .before = "<minimax:tool_call>\n<invoke name=\"",
+			      .after = "\">\n",
+			      .stop = "</minimax:tool_call>"},
+	[TOOLS_GLM45] = {.name = "glm45",
+			 .words = {"<arg_key>", "<tool_call>"},
+			 .marks = {{"<tool_call>", 0, false}},
+			 .steps = {{TOOLS_OP_NAME, NULL, 0}, {TOOLS_OP_PAIRS, NULL, 0}},
+			 .then = {{"</tool_call>", -1, false}},
+			 .tags = {"<arg_key>", "</arg_key>", "<arg_value>", NULL, "</arg_value>"},
+			 .before = "<tool_call>",
+			 .after = "\n",
+			 .stop = "</tool_call>"},
+	[TOOLS_DEEPSEEK_V3] = {.name = "deepseek_v3", /* also R1 */
+			       .words = {DS_CALL, "```json"},
+			       .marks = {{DS_CALLS, 0, false}, {DS_CALL, 1, false}},
+			       .steps = {{TOOLS_OP_LITERAL, DS_CALL, 0},
+					 {TOOLS_OP_LITERAL, "function", 0},
+					 {TOOLS_OP_LITERAL, DS_SEP, 0},
+					 {TOOLS_OP_NAME, NULL, 0},
+					 {TOOLS_OP_LITERAL, "```json", 0},
+					 {TOOLS_OP_JSON, NULL, 0}},
+			       .then = {{"```", -1, false},
+					{DS_CALL_END, -1, false},
+					{DS_CALLS_END, -1, false},
+					{DS_CALL, 1, false}},
+			       .before = DS_CALLS DS_CALL "function" DS_SEP,
+			       .after = "\n```json\n",
+			       .stop = DS_CALL_END},
+	[TOOLS_DEEPSEEK_V31] = {.name = "deepseek_v31",
+				.words = {DS_CALL},
+				.marks = {{DS_CALLS, 0, false}, {DS_CALL, 1, false}},
+				.steps = {{TOOLS_OP_LITERAL, DS_CALL, 0},
+					  {TOOLS_OP_NAME, NULL, 0},
+					  {TOOLS_OP_LITERAL, DS_SEP, 0},
+					  {TOOLS_OP_JSON, NULL, 0}},
+				.then = {{DS_CALL_END, -1, false},
+					 {DS_CALLS_END, -1, false},
+					 {DS_CALL, 1, false}},
+				.before = DS_CALLS DS_CALL,
+				.after = DS_SEP,
+				.stop = DS_CALL_END},
+	[TOOLS_DEEPSEEK_V32] = {.name = "deepseek_v32",
+				.words = {DSML},
+				.marks = {{"<" DSML "function_calls>", 0, false},
+					  {"<" DSML "tool_calls>", 0, false}},
+				.steps = {{TOOLS_OP_LITERAL, "<" DSML "invoke name=\"", 0},
+					  {TOOLS_OP_NAME, NULL, 0},
+					  {TOOLS_OP_LITERAL, "\">", 0},
+					  {TOOLS_OP_PAIRS, NULL, 0}},
+				.then = {{"</" DSML "invoke>", -1, false},
+					 {"</" DSML "function_calls>", -1, false},
+					 {"</" DSML "tool_calls>", -1, false},
+					 {"<" DSML "invoke name=\"", 1, false}},
+				.tags = {"<" DSML "parameter name=\"", "\"", "string=\"false\">",
+					 "string=\"true\">", "</" DSML "parameter>"},
+				.before = "<" DSML "function_calls>\n<" DSML "invoke name=\"",
+				.after = "\">\n",
+				.stop = "</" DSML "function_calls>"},
+	[TOOLS_KIMI_K2] = {.name = "kimi_k2",
+			   .words = {"<|tool_call_begin|>"},
+			   .marks = {{"<|tool_calls_section_begin|>", 0, false},
+				     {"<|tool_call_begin|>", 1, false}},
+			   .steps = {{TOOLS_OP_LITERAL, "<|tool_call_begin|>", 0},
+				     {TOOLS_OP_NAME, "functions.", 0},
+				     {TOOLS_OP_ID, ":", 0},
+				     {TOOLS_OP_LITERAL, "<|tool_call_argument_begin|>", 0},
+				     {TOOLS_OP_JSON, NULL, 0}},
+			   .then = {{"<|tool_call_end|>", -1, false},
+				    {"<|tool_calls_section_end|>", -1, false},
+				    {"<|tool_call_begin|>", 1, false}},
+			   .before = "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
+			   .after = ":0<|tool_call_argument_begin|>",
+			   .stop = "<|tool_call_end|>"},
+	[TOOLS_MISTRAL] = {.name = "mistral",
+			   .words = {"[TOOL_CALLS]"},
+			   .marks = {{"[TOOL_CALLS]", 0, false}},
+			   .steps = {{TOOLS_OP_IF, "[", 6}, /* a list of objects, before version 11 */
+				     {TOOLS_OP_NAME, NULL, 0},
+				     {TOOLS_OP_ID, "[CALL_ID]", 0},
+				     {TOOLS_OP_MAYBE, "[ARGS]", 0},
+				     {TOOLS_OP_JSON, NULL, 0},
+				     {TOOLS_OP_END, NULL, 0},
+				     {TOOLS_OP_OBJECT, NULL, 0}},
+			   .then = {{",", 6, false}, {"]", -1, false}},
+			   .before = "[TOOL_CALLS]",
+			   .after = "[ARGS]"},
+	[TOOLS_GRANITE] = {.name = "granite",
+			   .words = {"<|tool_call|>"},
+			   .marks = {{"<|tool_call|>", 0, false}, {"<tool_call>", 0, false}},
+			   .steps = {{TOOLS_OP_LITERAL, "[", 0}, {TOOLS_OP_OBJECT, NULL, 0}},
+			   .then = {{",", 1, false}, {"]", -1, false}},
+			   .before = "<|tool_call|>[{\"name\": \"",
+			   .after = "\", \"arguments\":"},
+	[TOOLS_PHI4] = {.name = "phi4",
+			.words = {"<|tool|>", "<|/tool|>"},
+			.marks = {{"<|tool_call|>", 0, false}, {"functools", 0, false}},
+			.steps = {{TOOLS_OP_LITERAL, "[", 0}, {TOOLS_OP_OBJECT, NULL, 0}},
+			.then = {{",", 1, false}, {"]", -1, false}, {"<|/tool_call|>", -1, false}},
+			.before = "<|tool_call|>[{\"name\": \"",
+			.after = "\", \"arguments\":",
+			.stop = "<|/tool_call|>"},
+	[TOOLS_COHERE] = {.name = "cohere",
+			  .words = {"<|START_ACTION|>"},
+			  .marks = {{"<|START_ACTION|>", 0, false}},
+			  .steps = {{TOOLS_OP_LITERAL, "[", 0}, {TOOLS_OP_OBJECT, NULL, 0}},
+			  .then = {{",", 1, false}, {"]", -1, false}, {"<|END_ACTION|>", -1, false}},
+			  .before = "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"",
+			  .after = "\", \"parameters\":",
+			  .stop = "<|END_ACTION|>"},
+	[TOOLS_GEMMA4] = {.name = "gemma4",
+			  .words = {"<|tool_call>"},
+			  .marks = {{"<|tool_call>", 0, false}},
+			  .steps = {{TOOLS_OP_LITERAL, "call:", 0},
+				    {TOOLS_OP_NAME, NULL, 0},
+				    {TOOLS_OP_LITERAL, "{", 0},
+				    {TOOLS_OP_LITERALS, NULL, 0}},
+			  .then = {{"<tool_call|>", -1, false}},
+			  .literals = {':', '}', "<|\"|>"},
+			  .before = "<|tool_call>call:",
+			  .after = "{",
+			  .stop = "<tool_call|>"},
+};
+
+/* The order of recognition: words of the later ones also stand in templates of earlier ones. */
+static const enum tools_style order[] = {
+	TOOLS_DEEPSEEK_V32, TOOLS_DEEPSEEK_V3, TOOLS_DEEPSEEK_V31, TOOLS_KIMI_K2, TOOLS_SEED_OSS,
+	TOOLS_MINIMAX_M2,   TOOLS_QWEN3_CODER, TOOLS_GLM45,        TOOLS_GEMMA4,  TOOLS_LFM2,
+	TOOLS_PHI4,         TOOLS_GRANITE,     TOOLS_COHERE,       TOOLS_MISTRAL, TOOLS_HERMES,
+	TOOLS_PYTHONIC,     TOOLS_LLAMA3,
+};
+
+const struct tools_format *tools_format(enum tools_style style)
+{
+	return style == TOOLS_NONE ? NULL : &formats[style];
+}
+
+int tools_style_parse(const char *name, enum tools_style *out)
+{
+	if (!strcmp(name, "none")) {
+		*out = TOOLS_NONE;
+		return 0;
+	}
+	for (int i = 0; i < TOOLS_N_STYLES; i++)
+		if (formats[i].name && !strcmp(formats[i].name, name)) {
+			*out = (enum tools_style)i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+const char *tools_style_names(void)
+{
+	return "none, hermes, llama3, pythonic, lfm2, qwen3_coder, seed_oss, minimax_m2, glm45, deepseek_v3, "
+	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere or gemma4";
+}
+
+enum tools_style tools_style_of(bool (*mentions)(const void *user, const char *word), const void *user)
+{
+	for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+		bool all = true;
+		for (int w = 0; w < TOOLS_WORDS_MAX && formats[order[i]].words[w]; w++)
+			all = all && mentions(user, formats[order[i]].words[w]);
+		if (all)
+			return order[i];
+	}
+	/* Llama 3's template for models that call custom tools only. */
+	if (mentions(user, "<|start_header_id|>") && mentions(user, "\"parameters\": "))
+		return TOOLS_LLAMA3;
+	return TOOLS_NONE;
+}
