@@ -225,7 +225,7 @@ static uint32_t group_new(struct machine *m, uint32_t n)
 	return first;
 }
 
-/* A group whose members call each other, in the order of their rules, which differ. */
+/* A group of rules that call each other, in the order of their rules, which differ. */
 static void finish_group(struct machine *m, uint32_t *members, uint32_t n)
 {
 	qsort_r(members, n, sizeof *members, by_rule, m->temps);

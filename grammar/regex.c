@@ -372,7 +372,7 @@ static int parse_term(struct parser *r)
 	if (t < 0 || !quantifier(r, &min, &max))
 		return t;
 	if (max >= 0 && min > max)
-		return fail(r, -EINVAL, "a repeat whose bounds are in the wrong order");
+		return fail(r, -EINVAL, "a repeat with its bounds in the wrong order");
 	take(r, "?"); /* lazy: which match is found does not matter */
 	size_t at = r->at;
 	int64_t again;

@@ -1,4 +1,4 @@
-/* rule_names.c - a hash table whose keys are the names that the tree holds. */
+/* rule_names.c - a hash table: its keys are the names that the tree holds. */
 #include "grammar/rule_names.h"
 #include "base/alloc.h"
 

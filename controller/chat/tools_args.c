@@ -149,7 +149,7 @@ static enum tools_found pair_open(struct tools *t, const struct tools_sink *to)
 	return TOOLS_YES;
 }
 
-/* A value whose type is not text, complete: as JSON if it is any, else as text. */
+/* A value of another type than text, complete: as JSON if it is any, else as text. */
 static void put_value(struct tools *t, const struct tools_sink *to)
 {
 	static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* DeepSeek's marks, whose bars and blanks are not of ASCII. */
+/* DeepSeek's marks: their bars and blanks are not of ASCII. */
 #define DS_BAR       "\xef\xbd\x9c"
 #define DS_GAP       "\xe2\x96\x81"
 #define DS(a, b, c)  "<" DS_BAR a DS_GAP b DS_GAP c DS_BAR ">"

@@ -1,5 +1,5 @@
 /* Formats of tool calls against the models' own templates: a call that the template writes is read back as it
- * was.  The templates are an oracle that nobody wrote for this parser. */
+ * was.  The templates are an oracle that does not know this parser. */
 #include "controller/chat/tools.h"
 #include "tests/testdata.h"
 #include "tests/unit/chat/chat_help.h"

@@ -120,7 +120,7 @@ Test(regex, what_is_not_supported_is_refused_by_name)
 		{"[a", "regex, byte 2: a class [...] without its end"},
 		{"[z-a]", "regex, byte 4: a range that ends before it begins"},
 		{"*", "regex, byte 0: nothing to repeat"},
-		{"a{3,2}", "regex, byte 6: a repeat whose bounds are in the wrong order"},
+		{"a{3,2}", "regex, byte 6: a repeat with its bounds in the wrong order"},
 		{"a**", "regex, byte 2: nothing to repeat"},
 		{"\\", "regex, byte 1: \\ at the end"},
 		{"\\q", "regex, byte 1: an unknown escape"},
