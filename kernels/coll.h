@@ -14,7 +14,9 @@
  *  - No operation waits for ever.  A wait ends when `cancelled` returns true, when a peer has died, or
  *    when a peer is late by timeout_ms.  The group is then over on all ranks: every later call returns
  *    an error at once, and a group is never used again.
- *  - Nothing is allocated after join(). */
+ *  - Nothing is allocated after join().
+ *  - Where the device's table has graphs, sum_rows() and gather_cols() may be part of one (kern.h).  All
+ * ranks capture the same graphs and launch them in the same order. */
 #ifndef QUERN_KERNELS_COLL_H
 #define QUERN_KERNELS_COLL_H
 
@@ -22,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COLL_ABI = 3, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288, COLL_FIRST_MS = 60000 };
+enum { COLL_ABI = 4, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288, COLL_FIRST_MS = 60000 };
 
 struct coll;      /* one rank's end of a group */
 struct coll_meet; /* the place where other ranks find this process, if it becomes rank 0 */
@@ -39,6 +41,10 @@ struct coll_args {
 	int timeout_ms;               /* a peer may be this late for an operation; see settled() */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
+	/* Called once when the group is over, if not NULL: frees all graphs that hold operations of the group
+	 * (of which one may be under way), without waiting.  They must be freed before leave(). */
+	void (*over)(void *arg);
+	void *over_arg;
 };
 
 /* 0, or

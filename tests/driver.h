@@ -17,7 +17,8 @@
 
 #define DRIVER_FN static __attribute__((unused))
 
-static bool driver_no_graphs __attribute__((unused)); /* of steps opened from now on */
+static bool driver_no_graphs __attribute__((unused));     /* of steps opened from now on */
+static uint64_t driver_epoch __attribute__((unused)) = 1; /* of the plans */
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
@@ -97,6 +98,7 @@ struct driver_rank {
 	struct tp_group_meet **mine;
 	bool again; /* the weights are there: only join */
 	double memory_fraction;
+	bool no_graphs;
 	int rc;
 };
 
@@ -107,6 +109,7 @@ DRIVER_FN void *driver_rank_main(void *arg)
 	const struct step_args a = {.device = driver_device(),
 				    .isa = r->isa,
 				    .load = &r->load,
+				    .no_graphs = driver_no_graphs || r->no_graphs,
 				    .memory_fraction = r->memory_fraction};
 	const struct step_group g = {.mine = r->mine, .timeout_ms = DRIVER_LATE_MS};
 	if (r->plan) {
@@ -229,7 +232,7 @@ DRIVER_FN void driver_add_run(struct driver *d, uint32_t slot, uint32_t pos0, ui
 /* Run the plan and begin a new one. */
 DRIVER_FN int driver_step(struct driver *d)
 {
-	d->plan.epoch = 1;
+	d->plan.epoch = driver_epoch;
 	d->plan.number = ++d->number;
 	struct driver_rank ranks[DRIVER_RANKS] = {0};
 	for (uint32_t i = 0; i < d->n_ranks; i++)

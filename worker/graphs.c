@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "worker/tp_group.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -62,7 +63,7 @@ static int make(struct graphs *g, const struct graphs_args *a, int rows)
 	const struct kern_batch b = {.pad_to = rows};
 	struct kern_graph *made = NULL;
 	int rc = g->ops->batch_set(g->stream, &b);
-	if (rc || (rc = step(a, rows)) || (rc = g->ops->stream_sync(g->stream)) ||
+	if (rc || (rc = step(a, rows)) || (rc = tp_group_sync(a->group, g->ops, g->stream)) ||
 	    (rc = g->ops->graph_begin(g->stream)))
 		return rc;
 	rc = step(a, rows);
@@ -74,6 +75,16 @@ static int make(struct graphs *g, const struct graphs_args *a, int rows)
 	g->sizes[g->n] = rows;
 	g->graphs[g->n++] = made;
 	return 0;
+}
+
+/* The ranks of a group launch the same graphs: what one of them could not make, none keeps. */
+static int agree(struct graphs *g, const struct graphs_args *a, int rows, int rc)
+{
+	bool all = !rc;
+	int e = tp_group_broke(rc) ? rc : tp_group_all(a->group, &all);
+	if (!rc && (e || !all) && g->n && g->sizes[g->n - 1] == rows)
+		g->ops->graph_free(g->graphs[--g->n]);
+	return rc ? rc : e ? e : all ? 0 : -ENOMEM;
 }
 
 static int64_t bytes_free(const struct graphs_args *a)
@@ -94,13 +105,17 @@ int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size
 	struct graphs *g = xcalloc(1, sizeof *g);
 	g->ops = a->ops;
 	g->stream = a->stream;
+	*out = g;
 	for (int i = 0; !rc && i < n; i++) {
-		rc = make(g, a, sizes[i]);
+		rc = agree(g, a, sizes[i], make(g, a, sizes[i]));
 		if (a->progress)
 			a->progress(a->progress_arg, (unsigned)(1000 * (i + 1) / n));
 	}
 	if (rc && rc != -ENOMEM) {
 		graphs_free(g);
+		*out = NULL;
+		if (tp_group_broke(rc))
+			return err_why(why, why_n, rc, "%s", tp_group_why(a->group));
 		return err_why(why, why_n, rc,
 			       "the device did not keep a step of decoding as a graph; start the worker with "
 			       "--no-graphs to do without");
@@ -112,18 +127,21 @@ int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size
 			 g->n ? g->sizes[g->n - 1] : 0);
 	log_info("graphs", "ready n=%d rows=%d bytes=%lld ms=%lld", g->n, g->n ? g->sizes[g->n - 1] : 0,
 		 (long long)g->bytes, (long long)((clock_us() - t0) / 1000));
-	*out = g;
 	return 0;
 }
 
 void graphs_free(struct graphs *g)
 {
-	if (!g)
-		return;
-	g->ops->stream_sync(g->stream); /* none is under way then; what failed is of no interest */
-	for (int i = 0; i < g->n; i++)
-		g->ops->graph_free(g->graphs[i]);
+	graphs_drop(g);
 	free(g);
+}
+
+void graphs_drop(struct graphs *g)
+{
+	for (int i = 0; g && i < g->n; i++)
+		g->ops->graph_free(g->graphs[i]);
+	if (g)
+		g->n = 0;
 }
 
 /* ---- a step ---- */

@@ -5,7 +5,9 @@
  * Sizes: 1, 2, 4, then every 8 to 256, then every 16 to 512, none beyond what a step can have, the
  * last one exactly that.  All are made at the start; a step allocates nothing.
  * What takes no graph runs operation by operation, with the same bits: prompts, steps of more
- * sequences or rows of logits than the largest size, groups of ranks, devices without graphs. */
+ * sequences or rows of logits than the largest size, devices without graphs.
+ * The ranks of a group make the same graphs together, with what they exchange in them, for this group:
+ * another group makes its own. */
 #ifndef QUERN_WORKER_GRAPHS_H
 #define QUERN_WORKER_GRAPHS_H
 
@@ -18,10 +20,11 @@
 struct graphs;
 
 struct graphs_args {
-	const struct kern_ops *ops; /* these six are borrowed for the graphs' life */
+	const struct kern_ops *ops; /* these seven are borrowed for the graphs' life */
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	struct model *model;
+	struct tp_group *group; /* the model's; or NULL */
 	struct kern_kv *kv;
 	const int32_t *tokens; /* the device's token buffer */
 	int max_rows;          /* of a step: runs, or rows of logits where these are fewer */
@@ -30,10 +33,13 @@ struct graphs_args {
 };
 
 /* Makes them all, on null rows: nothing that is in the cache changes.  *out is NULL where the device
- * has none.  Where its memory ends, steps of the larger sizes take none, which is logged.  -EIO with
- * the reason. */
+ * has none, and set before the first is made, so that graphs_drop() finds them if the group ends meanwhile.
+ * Where its memory ends, or that of another rank, steps of the larger sizes take none, which is logged. -EIO,
+ * or what ended the group (tp_group_broke()), with the reason. */
 int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size_t why_n);
-void graphs_free(struct graphs *g); /* NULL is fine, here and below */
+void graphs_free(struct graphs *g); /* NULL is fine, here and below; a launch under way is finished first */
+/* From now on no step takes one: all are freed, without waiting. */
+void graphs_drop(struct graphs *g);
 
 /* The pad_to with which a batch can be launched, if its n_logits are all its outputs; 0:
  * none. */

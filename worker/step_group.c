@@ -14,9 +14,17 @@ static void same_text(const struct step *s, char *out, size_t n)
 	s->ops->info(s->dev, &info);
 	step_numerics(s, &info, numerics, sizeof numerics);
 	snprintf(out, n,
-		 "%s; %s of %d layers, %d x %d, vocabulary %d; block size %u, rows %u, runs %u, slots %u",
+		 "%s; %s of %d layers, %d x %d, vocabulary %d; block size %u, rows %u, runs %u, slots %u%s",
 		 numerics, s->config.arch_name, s->config.n_layers, s->config.hidden, s->config.intermediate,
-		 s->config.n_vocab, s->block_size, s->lim.max_rows, s->lim.max_runs, s->lim.max_slots);
+		 s->config.n_vocab, s->block_size, s->lim.max_rows, s->lim.max_runs, s->lim.max_slots,
+		 s->no_graphs ? "; no graphs" : "");
+}
+
+/* What holds operations of the group goes with it. */
+static void group_over(void *arg)
+{
+	struct step *s = arg;
+	graphs_drop(s->graphs);
 }
 
 static int join_group(struct step *s, const struct bus_load *load, const struct step_group *g, char *why,
@@ -37,6 +45,8 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 		.timeout_ms = g->timeout_ms,
 		.cancelled = g->cancelled,
 		.cancelled_arg = g->cancelled_arg,
+		.over = group_over,
+		.over_arg = s,
 	};
 	return tp_group_join(&s->group, &a, why, why_n);
 }
@@ -90,6 +100,8 @@ int step_join(struct step *s, const struct bus_load *load, const struct step_gro
 		if ((rc = step_open_pools(s, why, why_n)))
 			goto fail;
 	}
+	if ((rc = step_open_graphs(s, NULL, NULL, why, why_n)))
+		goto fail;
 	step_reset(s, load->epoch, ready);
 	return 0;
 fail:
@@ -103,6 +115,8 @@ void step_leave(struct step *s)
 		return;
 	/* The device may still work on what the group has begun. */
 	tp_group_sync(s->group, s->ops, s->stream);
+	graphs_free(s->graphs);
+	s->graphs = NULL;
 	model_set_group(s->model, NULL);
 	tp_group_leave(s->group);
 	s->group = NULL;

@@ -32,7 +32,8 @@ struct step {
 	struct slots *slots;
 	struct batch *batch;
 	struct sampler *sampler;
-	struct graphs *graphs;   /* NULL: steps run operation by operation */
+	struct graphs *graphs;   /* NULL: steps run operation by operation; of a group: its own */
+	bool no_graphs;          /* as in step_args */
 	struct pending *pending; /* begun, not ended; NULL until there is state */
 	int fd;                  /* readable when one of them is done; -1: none yet */
 	int64_t ended_us;        /* when the last was ended */
@@ -68,5 +69,8 @@ int step_profile(struct step *s, char *why, size_t why_n);
 int step_size_last(struct step *s, char *why, size_t why_n);
 /* The KV pools, as large as s->cache says. */
 int step_open_pools(struct step *s, char *why, size_t why_n);
+/* Where the device keeps graphs, and they are wanted; progress: NULL, or told how far they are. */
+int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg, char *why,
+		     size_t why_n);
 
 #endif

@@ -198,10 +198,9 @@ int step_size_last(struct step *s, char *why, size_t why_n)
 	return size_cache(s, &ca, why, why_n);
 }
 
-/* Of a worker that serves alone: what ranks exchange is not kept in a graph. */
-static bool wants_graphs(const struct step *s, const struct step_args *a)
+static bool wants_graphs(const struct step *s)
 {
-	return !a->no_graphs && s->shard.n_ranks == 1 && s->ops->graph_begin;
+	return !s->no_graphs && s->ops->graph_begin;
 }
 
 /* The larger part of the progress is the layers', the rest the graphs'. */
@@ -222,7 +221,9 @@ static void share_progress(void *arg, unsigned permille)
 static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why,
 		      size_t why_n)
 {
-	struct share share = {a, 0, wants_graphs(s, a) ? LAYERS_PERMILLE : 1000};
+	const bool then_graphs =
+		wants_graphs(s) && s->shard.n_ranks == 1; /* a group makes them when it forms */
+	struct share share = {a, 0, then_graphs ? LAYERS_PERMILLE : 1000};
 	const struct model_args m = {
 		.ops = s->ops,
 		.dev = s->dev,
@@ -255,22 +256,23 @@ static int choose_part(struct step *s, const struct weights *w, char *why, size_
 	return 0;
 }
 
-static int open_graphs(struct step *s, const struct step_args *a, char *why, size_t why_n)
+int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg, char *why,
+		     size_t why_n)
 {
-	struct share share = {a, LAYERS_PERMILLE, 1000};
 	const struct graphs_args g = {
 		.ops = s->ops,
 		.dev = s->dev,
 		.stream = s->stream,
 		.model = s->model,
+		.group = s->group,
 		.kv = s->cache.kv,
 		.tokens = slots_buffer(s->slots),
 		.max_rows = (int)least(least(s->lim.max_runs, s->lim.max_rows), (uint32_t)s->max_logits),
-		.progress = share_progress,
-		.progress_arg = &share,
+		.progress = progress,
+		.progress_arg = arg,
 	};
 	loading_now(s->loading, BUS_DOING_WARM_UP);
-	return wants_graphs(s, a) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
+	return wants_graphs(s) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
 }
 
 /* All but the pools. */
@@ -316,11 +318,13 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 {
 	struct step *s = xcalloc(1, sizeof *s);
 	struct weights *w = NULL;
+	struct share share = {a, LAYERS_PERMILLE, 1000};
 	int64_t t0 = clock_us();
 	int rc;
 	s->fd = -1;
 	s->load = *a->load;
 	s->memory_fraction = a->memory_fraction;
+	s->no_graphs = a->no_graphs;
 	s->loading = a->loading;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
@@ -328,8 +332,8 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
 	    (rc = open_device(s, a, why, why_n)) || (rc = plan_cache(s, w, why, why_n)) ||
 	    (rc = load_model(s, a, w, why, why_n)) ||
-	    (s->shard.n_ranks == 1 &&
-	     ((rc = open_alone(s, why, why_n)) || (rc = open_graphs(s, a, why, why_n))))) {
+	    (s->shard.n_ranks == 1 && ((rc = open_alone(s, why, why_n)) ||
+				       (rc = step_open_graphs(s, share_progress, &share, why, why_n))))) {
 		weights_close(w);
 		step_close(s);
 		return rc;

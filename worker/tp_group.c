@@ -60,6 +60,8 @@ int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *wh
 		.timeout_ms = a->timeout_ms,
 		.cancelled = a->cancelled,
 		.cancelled_arg = a->cancelled_arg,
+		.over = a->over,
+		.over_arg = a->over_arg,
 	};
 	if ((rc = g.ops->join(&g.coll, &args, why, why_n)))
 		return err_prefix(why, why_n, rc, "rank %d of %d cannot join its group", a->rank, a->n_ranks);
@@ -118,6 +120,15 @@ int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *
 				r, all[r].same, g->rank, mine.same);
 	}
 	free(all);
+	return rc;
+}
+
+int tp_group_all(struct tp_group *g, bool *ok)
+{
+	char all[COLL_RANKS_MAX], mine = *ok;
+	int rc = g ? g->ops->gather(g->coll, all, &mine, 1) : 0;
+	for (int r = 0; g && !rc && r < g->n_ranks; r++)
+		*ok = *ok && all[r];
 	return rc;
 }
 

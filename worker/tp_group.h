@@ -38,6 +38,8 @@ struct tp_group_args {
 	int timeout_ms; /* how late a rank may be for an operation, once tp_group_settled() */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
+	void (*over)(void *arg); /* as in coll.h: frees the graphs that hold operations of the group */
+	void *over_arg;
 };
 
 /* Waits until all ranks are there.  0, -ECANCELED; -ESTALE, -ECONNRESET: this group does not form, a later
@@ -57,6 +59,9 @@ struct tp_group_pools {
  * -EINVAL: it is not. */
 int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, char *why,
 		   size_t why_n);
+
+/* *ok becomes true if it is on all ranks; each calls it. */
+int tp_group_all(struct tp_group *g, bool *ok);
 
 /* A whole plan was served: from now on a rank may be late by timeout_ms (coll.h). */
 void tp_group_settled(struct tp_group *g); /* NULL is fine */

@@ -13,6 +13,10 @@
  * worth while.  Hence bytes of the host go through pinned memory (a copy into other memory returns when
  * it is done), and no more operations are queued than the driver takes without waiting (pace()).
  *
+ * A step in a graph has its operations in it.  All ranks launch the same graph, since what is captured is
+ * theirs together.  A communicator ends only when no graph holds its operations any more: the worker's
+ * `over` frees them first; within a capture, where nothing runs, the end is put off.
+ *
  * The communicator does not block, so that a rank that waits can look whether that is still worth
  * while.  After an error it is aborted, which ends its kernels: the stream then drains.
  *
@@ -74,6 +78,8 @@ struct coll {
 	int late_ms; /* timeout_ms, or more until the group is settled */
 	bool (*cancelled)(void *arg);
 	void *cancelled_arg;
+	void (*over)(void *arg); /* NULL once it was called */
+	void *over_arg;
 	int rc; /* 0 while the group is whole */
 	char why[192];
 };
@@ -130,14 +136,31 @@ static int open_library(char *why, size_t why_n)
 
 /* ---- what goes wrong ---- */
 
+static bool captured(cudaStream_t s)
+{
+	cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+	return cudaStreamIsCapturing(s, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
+/* Ends the communicator's kernels, also those of a graph; after a capture, if there is one. */
+static void end_comm(struct coll *c)
+{
+	if (captured(c->s))
+		return;
+	if (c->over)
+		c->over(c->over_arg);
+	c->over = NULL;
+	if (c->comm)
+		nccl.comm_abort(c->comm);
+	c->comm = NULL;
+}
+
 static int broke(struct coll *c, int rc, const char *what)
 {
 	if (c->rc)
 		return c->rc;
 	c->rc = err_why(c->why, sizeof c->why, rc, "%s", what);
-	if (c->comm)
-		nccl.comm_abort(c->comm);
-	c->comm = NULL;
+	end_comm(c);
 	return rc;
 }
 
@@ -218,10 +241,11 @@ static int record(cudaEvent_t event, cudaStream_t s)
 	return cuda_check(cudaEventRecord(event, s), "event") ? -EIO : 0;
 }
 
-/* Called after every piece: what is queued behind the others stays less than makes a launch wait. */
+/* Called after every piece: what is queued behind the others stays less than makes a launch wait.  A graph is
+ * one launch. */
 static int pace(struct coll *c)
 {
-	if (++c->n_pieces % PACE)
+	if (++c->n_pieces % PACE || captured(c->s))
 		return 0;
 	const unsigned k = c->n_pieces / PACE;
 	int e = record(c->paced[k & 1], c->s);
@@ -235,8 +259,10 @@ static int nccl_sync(struct coll *c, struct kern_stream *s)
 	if (!e && !(e = record(c->event, stream)))
 		e = await(c, c->event);
 	/* Aborted kernels end: the buffers are free when this returns. */
-	if (c->rc)
+	if (c->rc) {
+		end_comm(c);
 		cudaStreamSynchronize(stream);
+	}
 	return e;
 }
 
@@ -394,6 +420,7 @@ static void nccl_leave(struct coll *c)
 		return;
 	/* A communicator is not used twice, and its regular end would wait for the others. */
 	broke(c, -ECONNRESET, "this rank has left");
+	end_comm(c);
 	shm_leave(&c->place);
 	cudaEvent_t events[] = {c->event, c->paced[0], c->paced[1]};
 	for (cudaEvent_t e : events)
@@ -486,6 +513,8 @@ static int nccl_join(struct coll **out, const struct coll_args *a, char *why, si
 	c->late_ms = max(a->timeout_ms, (int)COLL_FIRST_MS);
 	c->cancelled = a->cancelled;
 	c->cancelled_arg = a->cancelled_arg;
+	c->over = a->over;
+	c->over_arg = a->over_arg;
 	c->piece = max((size_t)PIECE, (size_t)a->max_cols);
 	if ((rc = shm_join(&c->place, a, sizeof(struct meeting), why, why_n))) {
 		free(c);

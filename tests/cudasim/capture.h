@@ -8,6 +8,8 @@ bool cudasim_captured(cudaStream_t s);
 /* Work that a captured stream was given; the runtime's own queue. */
 void cudasim_capture_work(cudaStream_t s, std::function<void()> body);
 void cudasim_push(cudaStream_t s, std::function<void()> body);
+/* One of the many that a launch of a graph gives it: not counted as a launch. */
+void cudasim_push_of_graph(cudaStream_t s, std::function<void()> body);
 
 /* cudaSuccess, or the error of a call that no capture under way allows (allocating, waiting for the
  * device), that a captured stream or event does not: the capture is void then. */

@@ -3,12 +3,17 @@
  * A graph is what was queued, in the order in which it was captured, with the arguments of that
  * time: replaying it is doing that again.  A stream that waits for an event of a captured stream
  * is captured too (a fork) and must have been waited for (the join) when the capture ends.  What
- * the real runtime refuses meanwhile is refused here, and the capture with it. */
+ * the real runtime refuses meanwhile is refused here, and the capture with it; of a capture that is a
+ * thread's own, what that thread calls.
+ *
+ * An operation that waits for other ranks is done when the graph is launched: on a device it would hold up
+ * what stands behind it on the stream, here the host, as such operations do without a graph. */
 #include "tests/cudasim/capture.h"
 
 #include <list>
 #include <map>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/cudasim/mem.h"
@@ -18,7 +23,11 @@ enum { EXEC_BYTES = 64 << 10, NODE_BYTES = 1 << 10 };
 
 using hold = std::lock_guard<std::recursive_mutex>;
 
-typedef std::vector<std::function<void()>> nodes;
+struct node {
+	std::function<void()> body;
+	bool of_group; /* it waits for other ranks */
+};
+typedef std::vector<node> nodes;
 typedef std::map<cudaStream_t, size_t> seen; /* how many nodes of each stream come before a point */
 
 struct cudasim_graph {
@@ -33,6 +42,7 @@ struct cudasim_exec {
 struct capture {
 	cudaStream_t origin;
 	cudaStreamCaptureMode mode;
+	std::thread::id by;
 	bool broken;
 	std::shared_ptr<nodes> work;
 	std::map<cudaStream_t, seen> streams;
@@ -79,14 +89,39 @@ bool cudasim_captured(cudaStream_t s)
 void cudasim_capture_work(cudaStream_t s, std::function<void()> body)
 {
 	capture *c = capture_of(s);
-	c->work->push_back(std::move(body));
+	c->work->push_back({std::move(body), false});
 	c->streams[s][s]++;
+}
+
+bool cudasim_group_capture(cudaStream_t s, std::function<void()> body)
+{
+	hold held(cudasim_lock());
+	capture *c = capture_of(s);
+	if (!c)
+		return false;
+	c->work->push_back({std::move(body), true});
+	c->streams[s][s]++;
+	return true;
+}
+
+static bool forbids(const capture &c)
+{
+	return c.mode == cudaStreamCaptureModeGlobal ||
+	       (c.mode == cudaStreamCaptureModeThreadLocal && c.by == std::this_thread::get_id());
+}
+
+void cudasim_group_outside(const char *what)
+{
+	hold held(cudasim_lock());
+	for (auto &c : captures)
+		if (forbids(c))
+			cudasim_fail("%s while a stream is captured", what);
 }
 
 cudaError_t cudasim_capture_forbids(const char *what)
 {
 	for (auto &c : captures)
-		if (c.mode != cudaStreamCaptureModeRelaxed)
+		if (forbids(c))
 			return refuse(&c, cudaErrorStreamCaptureUnsupported, what);
 	return cudaSuccess;
 }
@@ -142,7 +177,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
 	hold held(cudasim_lock());
 	if (capture_of(s))
 		return refuse(capture_of(s), cudaErrorIllegalState, "a second beginning");
-	captures.push_back({s, mode, false, std::make_shared<nodes>(), {}});
+	captures.push_back({s, mode, std::this_thread::get_id(), false, std::make_shared<nodes>(), {}});
 	captures.back().streams[s];
 	return cudaSuccess;
 }
@@ -221,17 +256,40 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s)
 	return cudasim_capture_forbids_on(s, "cudaGraphUpload");
 }
 
+/* Without the lock, which other ranks of this process need meanwhile. */
+static void launch_of_group(const nodes &work, cudaStream_t s)
+{
+	for (auto &n : work) {
+		if (n.of_group) {
+			n.body();
+		} else {
+			hold held(cudasim_lock());
+			cudasim_push_of_graph(s, n.body);
+		}
+	}
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
-	hold held(cudasim_lock());
-	cudaError_t e = cudasim_capture_forbids_on(s, "cudaGraphLaunch");
-	if (e != cudaSuccess)
-		return e;
-	cudasim_counts.graphs++;
-	cudasim_push(s, [work = exec->work] {
-		for (auto &body : *work)
-			body();
-	});
+	std::shared_ptr<nodes> work;
+	bool of_group = false;
+	{
+		hold held(cudasim_lock());
+		cudaError_t e = cudasim_capture_forbids_on(s, "cudaGraphLaunch");
+		if (e != cudaSuccess)
+			return e;
+		cudasim_counts.graphs++;
+		work = exec->work;
+		for (auto &n : *work)
+			of_group = of_group || n.of_group;
+		if (!of_group)
+			cudasim_push(s, [work] {
+				for (auto &n : *work)
+					n.body();
+			});
+	}
+	if (of_group)
+		launch_of_group(*work, s);
 	return cudaSuccess;
 }
 

@@ -42,6 +42,11 @@ void cudasim_check_range(const void *p, size_t bytes, const char *what);
  * wait for it ends the process, since nothing would then check whether the ranks still come. */
 void cudasim_group_op(const void *group, cudaStream_t s);
 void cudasim_group_over(const void *group);
+/* True: the stream is captured, and body is kept, to be called by every launch of the graph, by the thread
+ * that launches, without the lock. */
+bool cudasim_group_capture(cudaStream_t s, std::function<void()> body);
+/* Ends the process if this thread captures a stream, which `what` does not allow. */
+void cudasim_group_outside(const char *what);
 /* What the stand-in does itself: all that is queued, then the copy. */
 void cudasim_group_copy(cudaStream_t s, void *dst, const void *src, size_t n, cudaMemcpyKind kind);
 cudaError_t cudasim_launch_check(dim3 grid, dim3 block, size_t smem, size_t allowed);

@@ -1,12 +1,14 @@
 /* nccl.cc - NCCL's stand-in: the shared memory of kernels/cpu/coll.c moves the bytes.
  * A unique id is a place to meet.  A communicator joins in a thread, as one that does not block
  * does.  An operation waits for its stream, then copies: a stream that it was not queued on, or a
- * buffer that was not ready, shows as wrong values. */
+ * buffer that was not ready, shows as wrong values.  Captured, it does so whenever its graph is launched; the
+ * end of a communicator waits for such graphs, as NCCL's does, which here ends the process. */
 #include <nccl.h>
 
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stdlib.h>
 #include <string>
@@ -32,6 +34,7 @@ struct ncclComm {
 	std::thread joiner;
 	std::function<ncclResult_t()> later; /* what is to be under way after so many asks; -1: never */
 	int asks;
+	std::shared_ptr<int> in_graphs = std::make_shared<int>(0); /* held by every captured operation */
 };
 
 static std::mutex lock;
@@ -136,6 +139,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+	cudasim_group_outside("ncclCommAbort");
+	if (comm->in_graphs.use_count() > 1)
+		cudasim_fail("ncclCommAbort waits for ever: %ld operations are in graphs",
+			     comm->in_graphs.use_count() - 1);
 	comm->quit = true;
 	if (comm->joiner.joinable())
 		comm->joiner.join();
@@ -177,11 +184,25 @@ static ncclResult_t all_gather(const void *send, void *recv, size_t bytes, ncclC
 	return (ncclResult_t)comm->state.load();
 }
 
+/* In a graph, or now.  After an error the graph's later ones do nothing. */
+static ncclResult_t all_gather_or_keep(const void *send, void *recv, size_t bytes, ncclComm_t comm,
+				       cudaStream_t s)
+{
+	const bool kept = cudasim_group_capture(s, [=, held = comm->in_graphs] {
+		if (comm->state == ncclSuccess)
+			all_gather(send, recv, bytes, comm, s);
+	});
+	if (!kept)
+		return all_gather(send, recv, bytes, comm, s);
+	comm->state = ncclSuccess;
+	return ncclSuccess;
+}
+
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
 			   cudaStream_t s)
 {
 	const size_t bytes = bytes_of(count, type);
-	return begin(comm, [=] { return all_gather(send, recv, bytes, comm, s); });
+	return begin(comm, [=] { return all_gather_or_keep(send, recv, bytes, comm, s); });
 }
 
 static ncclResult_t broadcast(const void *send, void *recv, size_t bytes, ncclComm_t comm, cudaStream_t s)

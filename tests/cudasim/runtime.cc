@@ -425,6 +425,11 @@ void cudasim_push(cudaStream_t s, std::function<void()> body)
 		check_wait(s, "a launch, with so many before it,");
 }
 
+void cudasim_push_of_graph(cudaStream_t s, std::function<void()> body)
+{
+	s->queue.push_back({work::DO, std::move(body), nullptr, 0});
+}
+
 void cudasim_check_range(const void *p, size_t bytes, const char *what)
 {
 	hold held(cudasim_lock());

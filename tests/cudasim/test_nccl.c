@@ -73,6 +73,20 @@ static bool called_away(void *arg)
 	return call_away;
 }
 
+/* What holds operations of the group. */
+static struct kern_graph *graphs[2];
+static int n_freed;
+
+static void free_graphs(void *arg)
+{
+	struct kt *t = arg;
+	for (int i = 0; i < 2; i++) {
+		n_freed += graphs[i] != NULL;
+		t->ops->graph_free(graphs[i]);
+		graphs[i] = NULL;
+	}
+}
+
 static void start(int rank, int n, rank_fn *fn)
 {
 	pids[rank] = fork();
@@ -97,7 +111,9 @@ static void start(int rank, int n, rank_fn *fn)
 				    .dev = t.dev,
 				    .max_cols = 1100000,
 				    .timeout_ms = late_ms,
-				    .cancelled = called_away};
+				    .cancelled = called_away,
+				    .over = free_graphs,
+				    .over_arg = &t};
 	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
 	CHECK(mine == NULL);
 	fn(c, &t, rank, n);
@@ -266,6 +282,58 @@ Test(nccl, no_more_is_queued_than_the_driver_takes_without_waiting)
 	run(2, a_long_step);
 }
 
+/* ---- in graphs ---- */
+
+enum { GRAPH_ROWS = 4, GRAPH_WIDTH = 256, GRAPH_SUMS = 20 };
+
+/* x becomes the sum of the ranks, several times over; as a step of padded batches does it. */
+static int add_up(struct coll *c, struct kt *t, void *x)
+{
+	int rc = 0;
+	for (int i = 0; !rc && i < GRAPH_SUMS; i++)
+		rc = ops->sum_rows(c, t->s, x, GRAPH_ROWS, GRAPH_WIDTH);
+	return rc;
+}
+
+static int capture_sums(struct coll *c, struct kt *t, void *x, struct kern_graph **out)
+{
+	int32_t none[1] = {0};
+	const struct kern_batch b = {.row0 = none, .pad_to = 1};
+	CHECK(t->ops->batch_set(t->s, &b) == 0);
+	CHECK(add_up(c, t, x) == 0 && ops->sync(c, t->s) == 0);
+	CHECK(t->ops->graph_begin(t->s) == 0);
+	const int rc = add_up(c, t, x), end = t->ops->graph_end(t->s, out);
+	return rc ? rc : end;
+}
+
+static void replayed_sums(struct coll *c, struct kt *t, int rank, int n)
+{
+	enum { ALL = GRAPH_ROWS * GRAPH_WIDTH, TIMES = 4 };
+	static float x[ALL], was[ALL], again[ALL];
+	void *dx = kt_new(t, sizeof x);
+	(void)n;
+	CHECK(capture_sums(c, t, dx, &graphs[0]) == 0);
+	for (int k = 0; k < TIMES; k++) { /* other values each time, and the same without the graph */
+		for (size_t i = 0; i < ALL; i++)
+			x[i] = value(rank, i + (size_t)k);
+		kt_set(t, dx, x, sizeof x);
+		CHECK(t->ops->graph_launch(t->s, graphs[0]) == 0);
+		CHECK(ops->sync(c, t->s) == 0);
+		kt_get(t, was, dx, sizeof was);
+		kt_set(t, dx, x, sizeof x);
+		CHECK(add_up(c, t, dx) == 0 && ops->sync(c, t->s) == 0);
+		kt_get(t, again, dx, sizeof again);
+		CHECK(memcmp(was, again, sizeof was) == 0);
+	}
+	free_graphs(t);
+	kt_del(t, dx);
+}
+
+Test(nccl, sums_in_a_graph_have_the_same_bits)
+{
+	run(3, replayed_sums);
+}
+
 /* ---- what goes wrong ---- */
 
 static void until_lost(struct coll *c, struct kt *t, int rank, int n)
@@ -297,6 +365,62 @@ Test(nccl, a_killed_rank_ends_the_group)
 	kill(pids[1], SIGKILL);
 	cr_expect_eq(status_of(0), 42);
 	cr_expect_eq(status_of(1), 128 + SIGKILL);
+}
+
+static void launch_until_lost(struct coll *c, struct kt *t, int rank, int n)
+{
+	int rc = 0;
+	(void)n;
+	void *x = kt_new(t, GRAPH_ROWS * GRAPH_WIDTH * 4);
+	CHECK(capture_sums(c, t, x, &graphs[0]) == 0 && capture_sums(c, t, x, &graphs[1]) == 0);
+	for (int i = 0; !rc; i++) {
+		CHECK(t->ops->graph_launch(t->s, graphs[i % 2]) == 0);
+		rc = ops->sync(c, t->s);
+		atomic_fetch_add(&common->passed[rank], 1);
+	}
+	CHECK(rc == -ECONNRESET && ops->why(c)[0]);
+	CHECK(n_freed == 2); /* before the communicator, which waits for them */
+	CHECK(ops->sum_rows(c, t->s, x, GRAPH_ROWS, GRAPH_WIDTH) == -ECONNRESET);
+	ops->leave(c);
+	_exit(42);
+}
+
+Test(nccl, a_rank_killed_while_graphs_run_ends_the_group)
+{
+	if (gpus() < 2)
+		cr_skip_test("2 GPUs are needed");
+	for (int r = 0; r < 2; r++)
+		start(r, 2, launch_until_lost);
+	while (atomic_load(&common->passed[1]) < 5)
+		usleep(1000);
+	kill(pids[1], SIGKILL);
+	cr_expect_eq(status_of(0), 42);
+	cr_expect_eq(status_of(1), 128 + SIGKILL);
+}
+
+/* Nothing that is captured runs: the end of the communicator waits for the end of the capture. */
+static void called_away_in_a_capture(struct coll *c, struct kt *t, int rank, int n)
+{
+	(void)rank, (void)n;
+	void *x = kt_new(t, GRAPH_ROWS * GRAPH_WIDTH * 4);
+	CHECK(capture_sums(c, t, x, &graphs[0]) == 0);
+	CHECK(t->ops->graph_begin(t->s) == 0);
+#ifdef QUERN_CUDASIM
+	cudasim_nccl_slow(-1);
+#endif
+	call_away = true;
+	const int rc = ops->sum_rows(c, t->s, x, GRAPH_ROWS, GRAPH_WIDTH);
+	CHECK(n_freed == 0);
+	t->ops->graph_end(t->s, &graphs[1]);
+#ifdef QUERN_CUDASIM
+	CHECK(rc == -ECANCELED);
+#endif
+	CHECK(ops->sync(c, t->s) == rc && (!rc || n_freed >= 1));
+}
+
+Test(nccl, a_group_that_ends_within_a_capture_ends_after_it)
+{
+	run(1, called_away_in_a_capture);
 }
 
 static bool at_once(void *arg)

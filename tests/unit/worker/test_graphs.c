@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "worker/graphs.h"
+#include "worker/tp_group.h"
+
+#include <pthread.h>
 
 /* No step is padded by more than a third beyond 8 rows, or to more than can be. */
 Test(graphs, sizes_lie_close_and_end_with_the_largest)
@@ -31,7 +34,7 @@ Test(graphs, sizes_lie_close_and_end_with_the_largest)
 
 /* ---- a device that counts ---- */
 
-static struct {
+static _Thread_local struct {
 	int kept, launched, freed, fail_at, error; /* fail_at: of the graphs, from 1; 0: none */
 	int64_t bytes_free;
 	int pad_to;
@@ -164,6 +167,68 @@ Test(graphs, where_memory_ends_the_small_sizes_are_kept)
 	cr_assert_eq(pick(g, 9, 9, 9), 0);
 	graphs_free(g);
 	cr_assert_eq(dev.freed, 4);
+}
+
+/* ---- a group: a rank is a thread with such a device ---- */
+
+struct rank {
+	struct tp_group_args join;
+	int fail_at, error, kept, freed, rc;
+	char why[256];
+};
+
+static void *rank_main(void *arg)
+{
+	struct rank *r = arg;
+	struct tp_group *group;
+	struct graphs *g;
+	if ((r->rc = tp_group_join(&group, &r->join, r->why, sizeof r->why)))
+		return NULL;
+	const struct graphs_args a = {.ops = &ops, .group = group, .max_rows = 40};
+	dev.fail_at = r->fail_at;
+	dev.error = r->error;
+	r->rc = graphs_new(&g, &a, r->why, sizeof r->why);
+	r->kept = graphs_count(g);
+	graphs_free(g);
+	r->freed = dev.freed;
+	bool ok = true; /* the other one reads what was said last */
+	tp_group_all(group, &ok);
+	tp_group_leave(group);
+	return NULL;
+}
+
+static void run_ranks(struct rank ranks[2])
+{
+	struct tp_group_meet *mine = NULL;
+	char meet[COLL_MEET_SIZE], why[256];
+	pthread_t threads[2];
+	cr_assert_eq(tp_group_meet_new(&mine, "cpu", meet, why, sizeof why), 0, "%s", why);
+	for (int i = 0; i < 2; i++) {
+		ranks[i].join = (struct tp_group_args){.device = "cpu",
+						       .epoch = 1,
+						       .rank = i,
+						       .n_ranks = 2,
+						       .meet = meet,
+						       .mine = i ? NULL : &mine,
+						       .max_cols = 1,
+						       .timeout_ms = 60000};
+		cr_assert_eq(pthread_create(&threads[i], NULL, rank_main, &ranks[i]), 0);
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	tp_group_meet_free(mine);
+}
+
+/* They launch the same graphs, or none: what one of them holds beyond the other would never be answered. */
+Test(graphs, ranks_keep_the_sizes_that_all_of_them_have)
+{
+	struct rank ranks[2] = {[1] = {.fail_at = 4, .error = -ENOMEM}};
+	run_ranks(ranks);
+	for (int i = 0; i < 2; i++) {
+		cr_expect_eq(ranks[i].rc, 0, "rank %d: %s", i, ranks[i].why);
+		cr_expect_eq(ranks[i].kept, 3, "rank %d keeps %d", i, ranks[i].kept);
+	}
+	cr_expect_eq(ranks[0].freed, 4, "also the one that the other could not make");
 }
 
 Test(graphs, a_device_that_cannot_keep_a_step_is_told_with_what_to_do)
