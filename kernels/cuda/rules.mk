@@ -128,6 +128,10 @@ $(BUILD)/obj/gpu/%.o: tests/cudasim/%.cc
 	$(say) NVCC $<
 	$(Q)$(NVCC) $(NVFLAGS) -x cu -MMD -MP -c $< -o $@
 
+# Kernels of tests, for the real and for the emulated device.
+$(GPUTESTS): $(BUILD)/obj/tests/gpu/async_kernels.cu.o
+$(BUILD)/tests/cudasim/test_async: $(BUILD)/obj/sim/tests/gpu/async_kernels.o
+
 $(GPUTESTS): $(OBJ_parts) $(addprefix $(BUILD)/obj/gpu/,linear_plan.o kv_peek.o) $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
@@ -169,11 +173,16 @@ RACEFLAGS := -DCUDASIM_RACE -fsanitize=thread $(ALIGNFLAGS) --param tsan-instrum
 	-fno-tree-slp-vectorize
 
 objects: $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o)
-cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(if $(SAN),,$(BUILD)/lib/libquern-cudarace.so $(BUILD)/tests/cudarace/test_race)
+RACETESTS := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudarace/test_*.cc))
+cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(if $(SAN),,$(BUILD)/lib/libquern-cudarace.so $(RACETESTS))
+# That the instructions of ptx_async.cuh assemble for Hopper.
+cudasim-tests: $(if $(NVCC),$(BUILD)/obj/tests/gpu/async_kernels.cu.o)
+$(BUILD)/obj/tests/gpu/async_kernels.cu.o: CUDA_ARCH := -gencode arch=compute_90,code=compute_90 \
+	-gencode arch=compute_90a,code=sm_90a
 SEED ?= 0
-cudarace: $(BUILD)/lib/libquern-cudarace.so $(BUILD)/tests/cudarace/test_race $(TABLETESTS) \
+cudarace: $(BUILD)/lib/libquern-cudarace.so $(RACETESTS) $(TABLETESTS) \
 		$(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead)
-	@$(BUILD)/tests/cudarace/test_race
+	@for t in $(RACETESTS); do printf '%5s %s\n' RACE $$t; $$t || exit 1; done
 	@export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY=$(abspath $(BUILD))/lib/libquern-cudarace.so QUERN_CUDASIM_SEED=$(SEED); \
 	for t in $(TABLETESTS) $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead); do \
 		printf '%5s %s\n' RACE $$t; $$t --timeout 3600 || exit 1; done; \
@@ -212,7 +221,7 @@ $(BUILD)/obj/tests/cudarace/%.o: tests/cudarace/%.cc
 	$(say) RACE $<
 	$(Q)$(CXX) $(filter-out -fsanitize%,$(SIMFLAGS)) $(RACEFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/tests/cudarace/test_race: $(BUILD)/obj/tests/cudarace/test_race.o $(OBJ_race) $(OBJ_cuda_base) $(OBJ_sim_nccl)
+$(RACETESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_race) $(OBJ_cuda_base) $(OBJ_sim_nccl)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CXX) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
@@ -292,4 +301,4 @@ sass:
 	@python3 tests/sass $(if $(UPDATE),--update) $(BUILD) $(NVCC)
 
 -include $(CUBINS:.cubin=.d) $(BUILD)/obj/tests/sass/launches.d
--include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d) $(OBJ_sim_nccl:.o=.d) $(OBJ_race:.o=.d) $(BUILD)/obj/tests/cudarace/test_race.d
+-include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d) $(OBJ_sim_nccl:.o=.d) $(OBJ_race:.o=.d) $(RACETESTS:$(BUILD)/tests/%=$(BUILD)/obj/tests/%.d)

@@ -26,6 +26,11 @@ enum {
 /* Multiprocessors of devices that are opened from now on; at the start QUERN_CUDASIM_SMS, or 6. */
 void cudasim_sms(int n);
 
+/* From now on a fault whose message has this text ends the process with this status, not by SIGABRT: for
+ * tests that a fault is found, and not another. */
+enum { CUDASIM_EXPECTED = 42 };
+void cudasim_expect(const char *text);
+
 /* What was done so far. */
 struct cudasim_counters {
 	uint64_t launches, blocks, switches, mmas;

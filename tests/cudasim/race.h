@@ -5,11 +5,19 @@
  * the CUDA memory model offers:
  *
  *   lanes of a warp      __syncwarp() or a barrier; a shuffle, ldmatrix or mma orders nothing
- *   warps of a block     a barrier that both come to
- *   blocks of a launch   a fence after the write, then an atomic; the same atomic's address, read and written
- *                        by the other block
+ *   warps of a block     a barrier that both come to; an mbarrier: the arrival of one thread, a wait that
+ * found its phase complete by another blocks of a launch   a fence after the write, then an atomic; the same
+ * atomic's address, read and written by the other block
  *
- * Each warp has a vector clock (Lamport 1978, Mattern 1989) that barriers join.  What a launch writes is
+ * Bulk copies and wgmma's operands in shared memory go by the async proxy.  What a thread wrote as usual is
+ * theirs only after that thread's fence.proxy.async, and then one of the orders above; so is an mbarrier that
+ * was just initialized.  What a bulk copy brings is there for threads that waited for the mbarrier's phase,
+ * and until then nothing else may touch it; what a bulk store or wgmma reads may be written again after the
+ * wait of the thread that issued it.  A thread that only read before a bulk copy overwrites needs no proxy
+ * fence.
+ *
+ * Each warp has a vector clock (Lamport 1978, Mattern 1989) that barriers join; each thread counts its own
+ * releases, since an mbarrier orders threads, not warps.  What a launch writes is
  * remembered for that launch.  Reads of shared memory are remembered, two per byte; of device memory they
  * are not: blocks run in any order, so a write after a read is a read after a write for another seed.
  * A race ends the process with the kernel, block and threads, as any other fault that the emulator finds.
@@ -20,6 +28,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+enum { RACE_SHARED = 1, RACE_GLOBAL = 2 }; /* spaces of a proxy fence */
 
 #ifdef CUDASIM_RACE
 
@@ -39,6 +49,26 @@ void race_fence(void);
 /* An asynchronous copy into shared memory: begun; and waited for, by the thread that began it. */
 void race_copy_begin(const void *dst, size_t n);
 void race_copy_done(const void *dst, size_t n);
+
+/* An mbarrier: used at all; arrived at; its phase complete; found complete by a wait; named by a bulk copy.
+ */
+void race_mbar_init(const void *bar);
+void race_mbar_inval(const void *bar);
+void race_mbar_op(const void *bar);
+void race_mbar_arrive(const void *bar);
+void race_mbar_phase(const void *bar);
+void race_mbar_acquire(const void *bar);
+void race_mbar_bulk(const void *bar);
+
+void race_fence_proxy(unsigned spaces);
+/* The async proxy reads (a bulk store's source, an operand of wgmma), from what thread t issues until it has
+ * waited; and writes: shared memory until it landed for an mbarrier's phase, device memory until t has
+ * waited. */
+void race_async_read(const void *p, size_t n, int t);
+void race_async_read_done(const void *p, size_t n, int t);
+void race_async_write(const void *p, size_t n, int t);
+void race_async_landed(const void *p, size_t n, const void *bar);
+void race_async_write_done(const void *p, size_t n, int t);
 
 #else
 
@@ -83,6 +113,58 @@ static inline void race_copy_begin(const void *, size_t)
 }
 
 static inline void race_copy_done(const void *, size_t)
+{
+}
+
+static inline void race_mbar_init(const void *)
+{
+}
+
+static inline void race_mbar_inval(const void *)
+{
+}
+
+static inline void race_mbar_op(const void *)
+{
+}
+
+static inline void race_mbar_arrive(const void *)
+{
+}
+
+static inline void race_mbar_phase(const void *)
+{
+}
+
+static inline void race_mbar_acquire(const void *)
+{
+}
+
+static inline void race_mbar_bulk(const void *)
+{
+}
+
+static inline void race_fence_proxy(unsigned)
+{
+}
+
+static inline void race_async_read(const void *, size_t, int)
+{
+}
+
+static inline void race_async_read_done(const void *, size_t, int)
+{
+}
+
+static inline void race_async_write(const void *, size_t, int)
+{
+}
+
+static inline void race_async_landed(const void *, size_t, const void *)
+{
+}
+
+static inline void race_async_write_done(const void *, size_t, int)
 {
 }
 

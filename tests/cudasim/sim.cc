@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <vector>
 
+#include "tests/cudasim/async.h"
 #include "tests/cudasim/mem.h"
 #include "tests/cudasim/race.h"
 
@@ -38,6 +40,7 @@ enum {
 	SMEM_PLAIN = 48 << 10, /* without cudaFuncSetAttribute */
 	SMEM_ROOM = 320 << 10, /* before the guard pages */
 	GUARD = 64 << 10,
+	VAIN_MAX = 100, /* rounds of polls in which nothing happens, before all wait for ever */
 };
 
 const struct cudasim_where *cudasim_at;
@@ -103,7 +106,8 @@ struct fibre {
 	struct block *home;
 	int index; /* in its block */
 	bool done;
-	int waits; /* for what, in messages: -1 nothing, 0.. a barrier, BARRIERS the warp */
+	int waits; /* for what, in messages: -1 nothing, 0.. a barrier, BARRIERS the warp, then an mbarrier */
+	const void *mbar;
 	std::vector<cp_async> copies;
 	int groups; /* committed */
 	void *asan;
@@ -129,8 +133,9 @@ struct block {
 		int threads[THREADS_MAX];
 	} barriers[BARRIERS];
 	int ready[THREADS_MAX], n_ready;
-	int order;                /* how the next is chosen */
-	std::vector<bool> copied; /* places of 16 bytes that a copy went to */
+	int pollers[THREADS_MAX], n_pollers; /* ask again when nothing else is ready, or by chance */
+	int order;                           /* how the next is chosen */
+	std::vector<bool> copied;            /* places of 16 bytes that a copy went to */
 };
 
 static struct block slots[CUDASIM_RESIDENT_MAX];
@@ -144,6 +149,7 @@ static struct {
 	size_t smem_bytes;
 	dim3 grid, block;
 	int n_slots;
+	int vain; /* rounds of polls in which nothing happened */
 	int stay; /* how often of 16 times a switch stays in the block */
 	struct fibre *cur;
 	void *sched_sp;
@@ -172,6 +178,11 @@ static uint32_t draw(uint64_t *x)
 static uint32_t next_random(void)
 {
 	return draw(&rng);
+}
+
+uint32_t cudasim_chance(void)
+{
+	return next_random();
 }
 
 uint32_t cudasim_random(void)
@@ -225,14 +236,23 @@ static void say_where(void)
 		(unsigned long long)seed, most_resident);
 }
 
+static const char *expected;
+
+void cudasim_expect(const char *text)
+{
+	expected = text;
+}
+
 void cudasim_fail(const char *fmt, ...)
 {
+	char said[512];
 	va_list ap;
 	va_start(ap, fmt);
-	fprintf(stderr, "cudasim: ");
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
+	vsnprintf(said, sizeof said, fmt, ap);
 	va_end(ap);
+	if (expected && strstr(said, expected))
+		_exit(CUDASIM_EXPECTED);
+	fprintf(stderr, "cudasim: %s\n", said);
 	say_where();
 	abort();
 }
@@ -272,7 +292,7 @@ static struct fibre *ready_pop_of(struct block *x)
 }
 
 /* Of this block, or of another that is resident; NULL: none is ready. */
-static struct fibre *ready_pop(void)
+static struct fibre *ready_any(void)
 {
 	if (b->n_ready && (l.n_slots == 1 || (int)(next_random() % 16) < l.stay))
 		return ready_pop_of(b);
@@ -285,16 +305,59 @@ static struct fibre *ready_pop(void)
 	return nullptr;
 }
 
+static void block_enter(struct block *x)
+{
+	b = x;
+	race_enter(x->slot);
+	cudasim_async_enter(x->slot);
+}
+
+/* Something of what is under way happens in every block, and threads that polled in vain ask again. */
+static void pollers_wake(void)
+{
+	struct block *was = b;
+	for (int k = 0; k < l.n_slots; k++) {
+		block_enter(&slots[k]);
+		cudasim_async_step();
+		while (b->n_pollers)
+			ready_push(b->pollers[--b->n_pollers]);
+	}
+	block_enter(was);
+}
+
+static struct fibre *ready_pop(void)
+{
+	if (cudasim_async_open && next_random() % 4 == 0)
+		cudasim_async_step();
+	if (b->n_pollers && next_random() % 8 == 0)
+		ready_push(b->pollers[--b->n_pollers]);
+	struct fibre *f = ready_any();
+	if (f || l.vain++ >= VAIN_MAX)
+		return f;
+	pollers_wake();
+	return ready_any();
+}
+
+static void say_waits(const struct fibre *f)
+{
+	char what[64];
+	if (f->waits > BARRIERS)
+		snprintf(what, sizeof what, "the mbarrier at %td",
+			 (const unsigned char *)f->mbar - f->home->smem);
+	else if (f->waits == BARRIERS)
+		snprintf(what, sizeof what, "its warp");
+	else
+		snprintf(what, sizeof what, "barrier %d", f->waits);
+	fprintf(stderr, "cudasim: thread %d of block (%u,%u,%u) waits for %s\n", f->index, f->where.bid.x,
+		f->where.bid.y, f->where.bid.z, what);
+}
+
 static void stuck(void)
 {
 	for (int k = 0; k < l.n_slots; k++)
 		for (int i = 0; slots[k].left && i < slots[k].n; i++)
 			if (!slots[k].fibres[i].done)
-				fprintf(stderr, "cudasim: thread %d of block (%u,%u,%u) waits for %s %d\n", i,
-					slots[k].fibres[i].where.bid.x, slots[k].fibres[i].where.bid.y,
-					slots[k].fibres[i].where.bid.z,
-					slots[k].fibres[i].waits == BARRIERS ? "its warp" : "barrier",
-					slots[k].fibres[i].waits);
+				say_waits(&slots[k].fibres[i]);
 	cudasim_fail("threads wait for others that never come");
 }
 
@@ -303,10 +366,8 @@ static void enter(struct fibre *to)
 {
 	l.cur = to;
 	cudasim_at = &to->where;
-	if (to->home != b) {
-		b = to->home;
-		race_enter(b->slot);
-	}
+	if (to->home != b)
+		block_enter(to->home);
 }
 
 /* Switches to the next fibre that is ready; returns when this one is ready again. */
@@ -337,8 +398,24 @@ void cudasim_yield(void)
 	give_way();
 }
 
+void cudasim_progress(void)
+{
+	l.vain = 0;
+}
+
+void cudasim_poll(const void *mbar)
+{
+	struct fibre *me = l.cur;
+	me->mbar = mbar;
+	me->waits = BARRIERS + 1;
+	b->pollers[b->n_pollers++] = me->index;
+	give_way();
+	me->waits = -1;
+}
+
 static void release(const int *threads, int n, int but)
 {
+	l.vain = 0;
 	uint32_t r = next_random();
 	for (int k = 0; k < n; k++) { /* rotated, either way round */
 		int at = (int)((r + (uint32_t)k) % (uint32_t)n);
@@ -355,6 +432,7 @@ static void fibre_main(void)
 	FIBRE_ENTER(me->asan);
 	(*l.body)();
 	me->done = true;
+	l.vain = 0;
 	b->left--;
 	b->warps[me->index / LANES].lanes--;
 	if (b->warps[me->index / LANES].came)
@@ -472,7 +550,7 @@ void cudasim_cp_async(void *dst, const void *src, bool pred)
 {
 	cudasim_check_smem(dst, 16, 16, "cp.async");
 	if (pred)
-		cudasim_check_device(src, 16, 16, "cp.async");
+		cudasim_check_device(src, 16, 16, "cp.async"), race_read(src, 16);
 	else if ((uintptr_t)src % 16)
 		cudasim_fail("cp.async: the source of a zero fill is not aligned");
 	race_copy_begin(dst, 16);
@@ -556,12 +634,13 @@ static void stacks_check(int n)
 static void block_start(uint3 at)
 {
 	b->n = b->left = (int)l.block.x;
-	b->n_ready = 0;
+	b->n_ready = b->n_pollers = 0;
 	b->order = (int)(next_random() % 3);
 	memset(b->smem, 0xff, l.smem_bytes); /* NaN in every type */
 	b->copied.assign(l.smem_bytes / 16 + 1, false);
 	race_block(b->slot, at.x + (uint64_t)l.grid.x * (at.y + (uint64_t)l.grid.y * at.z), b->n, b->smem,
 		   l.smem_bytes);
+	cudasim_async_block(b->slot);
 	for (int i = 0; i < BARRIERS; i++)
 		b->barriers[i].came = 0;
 	for (int w = 0; w * LANES < b->n; w++) {
@@ -606,6 +685,7 @@ static void fibres_run(void)
 	FIBRE_LEAVE(&l.sched_asan, first->stack, STACK_BYTES);
 	cudasim_switch(&l.sched_sp, first->sp);
 	FIBRE_ENTER(l.sched_asan);
+	cudasim_async_block_end();
 	l.cur = nullptr;
 	cudasim_at = nullptr;
 	cudasim_counts.blocks++;
@@ -637,7 +717,7 @@ static int slots_of(uint64_t n_blocks)
 	for (int i = 0; i < n; i++) {
 		slots[i].fibres = fibres + i * per_block;
 		slots[i].smem = slots[i].room + ((SMEM_ROOM - l.smem_bytes) & ~(size_t)15);
-		slots[i].left = slots[i].n_ready = 0;
+		slots[i].left = slots[i].n_ready = slots[i].n_pollers = 0;
 	}
 	stacks_mark(n * per_block);
 	return n;
@@ -688,7 +768,9 @@ void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std
 	l.stay = (int[]){0, 8, 15}[next_random() % 3];
 	if (l.n_slots > 1)
 		cudasim_counts.interleaved++;
+	l.vain = 0;
 	blocks_run(n);
+	cudasim_async_launch_end();
 	stacks_check(l.n_slots * (int)block.x);
 	cudasim_counts.launches++;
 	l.running = false;

@@ -32,7 +32,12 @@ void cudasim_warp_op(void (*work)(void **args), void *arg);
 void cudasim_barrier(int id, int n_threads); /* id 0, n 0: all threads of the block */
 
 void cudasim_yield(void); /* another block may go on here */
-int cudasim_thread(void); /* the running thread's index in its block; -1: none */
+/* A thread asked for what is not so yet: others run before it asks again.  If nothing happens meanwhile, over
+ * and over, all wait for what never comes. */
+void cudasim_poll(const void *mbar);
+void cudasim_progress(void);
+uint32_t cudasim_chance(void); /* of this launch */
+int cudasim_thread(void);      /* the running thread's index in its block; -1: none */
 
 unsigned char *cudasim_smem(void);
 void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *what);

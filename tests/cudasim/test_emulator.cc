@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_async.cuh"
 #include "tests/cudasim/cudasim.h"
 
 struct device {
@@ -162,6 +162,43 @@ Test(emulator, a_copy_is_not_there_before_its_wait)
 	}
 	cr_expect_eq(n_there + n_poison, 20 * 32);
 	cr_expect(n_there > 200 && n_poison > 200, "%d there, %d poison", n_there, n_poison);
+	device_del(&d);
+	device_del(&in);
+}
+
+static void no_phase_kernel(float *out, const float *in)
+{
+	uint64_t *bar = (uint64_t *)(void *)kern_smem();
+	float *shared = (float *)(void *)(kern_smem() + 16);
+	if (threadIdx.x == 0) {
+		mbar_init(bar, 1);
+		mbar_arrive_expect_tx(bar, 512);
+		bulk_load(shared, in, 512, bar);
+		for (int i = 0; i < 128; i++)
+			out[i] = shared[i];
+		mbar_wait_parity(bar, 0);
+	}
+}
+
+/* In pieces, some of them at once, in orders of the seed. */
+Test(emulator, a_bulk_copy_lands_bit_by_bit)
+{
+	struct device d = device_new(128), in = device_new(128);
+	float got[128];
+	int n_there = 0, n_poison = 0, n_mixed = 0;
+	for (uint64_t seed = 0; seed < 60; seed++) {
+		int poison = 0;
+		cudasim_seed(seed);
+		cr_assert(KERN_LAUNCH(no_phase_kernel, 1, 32, 1024, d.s, d.p, (const float *)in.p) == 0);
+		fetch(&d, got, 128);
+		for (int i = 0; i < 128; i++)
+			poison += got[i] != got[i];
+		n_poison += poison;
+		n_there += 128 - poison;
+		n_mixed += poison && poison < 128;
+	}
+	cr_expect(n_there > 600 && n_poison > 600 && n_mixed > 10, "%d there, %d poison, %d mixed", n_there,
+		  n_poison, n_mixed);
 	device_del(&d);
 	device_del(&in);
 }

@@ -1,0 +1,304 @@
+/* race_async.cc - mbarriers and the async proxy: see race.h. */
+#include "tests/cudasim/race.h"
+
+#ifdef CUDASIM_RACE
+
+#include <algorithm>
+#include <string.h>
+
+#include "tests/cudasim/race_impl.h"
+
+static auto *&r = race_resident;
+static auto &g = race_device;
+
+/* ---- what threads know by mbarriers ---- */
+
+static void raise(uint32_t *to, const uint32_t *from, int n)
+{
+	for (int i = 0; i < n; i++)
+		to[i] = std::max(to[i], from[i]);
+}
+
+/* Of the agents that there are. */
+static void raise_own(uint32_t *to, const uint32_t *from)
+{
+	raise(to, from, r->n);
+	raise(to + RACE_THREADS, from + RACE_THREADS, r->n_slots);
+}
+
+bool race_known_by_mbar(const touch &a, int t)
+{
+	if (a.own < r->warp_own[t / RACE_LANES][a.agent])
+		return true;
+	if (!r->lane_has[t])
+		return false;
+	const knowledge &k = *r->lane[t];
+	return a.own < k.own[a.agent] || (a.agent < RACE_THREADS && a.epoch < k.vc[a.agent / RACE_LANES]);
+}
+
+void race_known(int t, knowledge *k)
+{
+	memcpy(k->vc, r->vc[t / RACE_LANES], sizeof k->vc);
+	memcpy(k->own, r->warp_own[t / RACE_LANES], sizeof k->own);
+	if (r->lane_has[t]) {
+		raise(k->vc, r->lane[t]->vc, RACE_WARPS);
+		raise_own(k->own, r->lane[t]->own);
+	}
+}
+
+static void learn(int t, const knowledge &k)
+{
+	if (!r->lane[t])
+		r->lane[t].reset(new knowledge());
+	if (!r->lane_has[t])
+		memset(r->lane[t].get(), 0, sizeof(knowledge));
+	r->lane_has[t] = true;
+	raise(r->lane[t]->vc, k.vc, RACE_WARPS);
+	raise_own(r->lane[t]->own, k.own);
+}
+
+void race_meet(int warp)
+{
+	for (int t = warp * RACE_LANES; t < (warp + 1) * RACE_LANES && t < r->n; t++)
+		if (r->lane_has[t]) {
+			raise(r->vc[warp], r->lane[t]->vc, RACE_WARPS);
+			raise_own(r->warp_own[warp], r->lane[t]->own);
+			r->lane_has[t] = false;
+		}
+}
+
+void race_share(const bool *came)
+{
+	static uint32_t joined[RACE_AGENTS];
+	memset(joined, 0, sizeof joined);
+	for (int w = 0; w < RACE_WARPS; w++)
+		if (came[w])
+			raise_own(joined, r->warp_own[w]);
+	for (int w = 0; w < RACE_WARPS; w++)
+		if (came[w])
+			raise_own(r->warp_own[w], joined);
+}
+
+/* ---- mbarriers ---- */
+
+static void renew(shared_cell &c)
+{
+	if (c.when == r->serial)
+		return;
+	c.when = r->serial;
+	c.async_reads = 0;
+	c.mbar = false;
+}
+
+static void mark(const void *bar, bool is)
+{
+	for (shared_cell *c = race_cell(bar), *end = c + 8; c < end; c++) {
+		renew(*c);
+		c->mbar = is;
+	}
+}
+
+static mbar_order &order_of(const void *bar)
+{
+	return r->mbars.find(bar)->second;
+}
+
+static void access_mbar(const void *bar, bool atomic)
+{
+	for (shared_cell *c = race_cell(bar), *end = c + 8; c < end; c++)
+		race_shared_access(*c, bar, cudasim_thread(), true, atomic);
+}
+
+void race_mbar_init(const void *bar)
+{
+	if (!r->by_mbar) {
+		r->by_mbar = true;
+		memset(r->warp_own, 0, sizeof r->warp_own);
+		memset(r->lane_has, 0, sizeof r->lane_has);
+	}
+	access_mbar(bar, false);
+	if (r->n_slots == RACE_MBARS)
+		cudasim_fail("more than %d initializations of mbarriers in a block", RACE_MBARS);
+	mbar_order &m = r->mbars[bar];
+	memset((void *)&m.arrived, 0, sizeof m.arrived);
+	memset((void *)&m.done, 0, sizeof m.done);
+	m.slot = r->n_slots++;
+	m.init = race_now(cudasim_thread(), r->serial);
+	r->own[RACE_THREADS + m.slot] = 0;
+	mark(bar, true);
+}
+
+void race_mbar_inval(const void *bar)
+{
+	access_mbar(bar, false);
+	mark(bar, false);
+	r->mbars.erase(bar);
+}
+
+void race_mbar_op(const void *bar)
+{
+	const mbar_order &m = order_of(bar);
+	if (!race_is_before(m.init, cudasim_thread()))
+		race_report("an mbarrier is used, initialized by", bar, m.init);
+	access_mbar(bar, true);
+}
+
+void race_mbar_arrive(const void *bar)
+{
+	const int t = cudasim_thread();
+	static knowledge k;
+	race_known(t, &k);
+	k.own[t] = ++r->own[t]; /* what comes later is not released */
+	mbar_order &m = order_of(bar);
+	raise(m.arrived.vc, k.vc, RACE_WARPS);
+	raise_own(m.arrived.own, k.own);
+}
+
+void race_mbar_phase(const void *bar)
+{
+	mbar_order &m = order_of(bar);
+	uint32_t &copies = r->own[RACE_THREADS + m.slot];
+	m.arrived.own[RACE_THREADS + m.slot] = ++copies;
+	m.done = m.arrived;
+}
+
+void race_mbar_acquire(const void *bar)
+{
+	learn(cudasim_thread(), order_of(bar).done);
+}
+
+/* ---- the async proxy ---- */
+
+void race_fence_proxy(unsigned spaces)
+{
+	const int t = cudasim_thread();
+	if (t < 0)
+		return;
+	r->own[t]++;
+	proxy_fence &f = r->proxy[t][r->n_proxy[t]++ % RACE_FENCES];
+	f.at = race_now(t, r->serial);
+	f.spaces = spaces;
+	f.acquired = r->n_acquired;
+}
+
+/* Did the thread that made access a fence it, before what thread t does now?  (The memory model would take a
+ * fence anywhere on the way from one to the other; what NVIDIA documents and ships is the writer's.) */
+static bool is_fenced(const touch &a, int t, unsigned space)
+{
+	const int n = std::min((int)r->n_proxy[a.agent], (int)RACE_FENCES);
+	for (int i = 0; i < n; i++) {
+		const proxy_fence &f = r->proxy[a.agent][i];
+		if ((f.spaces & space) && f.at.own > a.own && race_is_before(f.at, t))
+			return true;
+	}
+	return false;
+}
+
+/* What another block wrote and released: thread t fences after it has acquired. */
+static bool is_fenced_here(int t)
+{
+	const int n = std::min((int)r->n_proxy[t], (int)RACE_FENCES);
+	for (int i = 0; i < n; i++)
+		if ((r->proxy[t][i].spaces & RACE_GLOBAL) && r->proxy[t][i].acquired == r->n_acquired)
+			return true;
+	return false;
+}
+
+static void check_proxy(const touch &a, const void *p, int t, unsigned space)
+{
+	const bool here = space == RACE_SHARED || a.block == r->block;
+	if (!a.async && !(here ? is_fenced(a, t, space) : is_fenced_here(t)))
+		race_report("no proxy fence before the async proxy comes, after a write by", p, a);
+}
+
+void race_mbar_bulk(const void *bar)
+{
+	const mbar_order &m = order_of(bar);
+	if (!is_fenced(m.init, cudasim_thread(), RACE_SHARED))
+		race_report("no proxy fence before a bulk copy uses the mbarrier initialized by", bar,
+			    m.init);
+}
+
+void race_async_read(const void *p, size_t n, int t)
+{
+	if (!race_is_shared(p)) {
+		race_device_access(p, n, t, false, false);
+		for (uintptr_t q = (uintptr_t)p; q < (uintptr_t)p + n; q++) {
+			const touch *c = race_device_cell(q, false);
+			if (c && c->when == g.launch)
+				check_proxy(*c, p, t, RACE_GLOBAL);
+		}
+		return;
+	}
+	for (shared_cell *c = race_cell(p), *end = c + n; c < end; c++) {
+		race_shared_access(*c, p, t, false, false);
+		if (c->write.when == r->serial)
+			check_proxy(c->write, p, t, RACE_SHARED);
+		renew(*c);
+		c->async_reads++;
+	}
+}
+
+void race_async_read_done(const void *p, size_t n, int t)
+{
+	for (shared_cell *c = race_cell(p), *end = c + n; c < end; c++) {
+		c->async_reads--;
+		race_shared_access(*c, p, t, false, false);
+	}
+}
+
+void race_async_write(const void *p, size_t n, int t)
+{
+	if (!race_is_shared(p)) {
+		for (uintptr_t q = (uintptr_t)p; q < (uintptr_t)p + n; q++) {
+			touch *c = race_device_cell(q, true);
+			if (c->when == g.launch)
+				check_proxy(*c, p, t, RACE_GLOBAL);
+		}
+		race_device_access(p, n, t, true, false);
+		for (uintptr_t q = (uintptr_t)p; q < (uintptr_t)p + n; q++) {
+			touch *c = race_device_cell(q, true);
+			c->pending = c->async = true;
+		}
+		return;
+	}
+	for (shared_cell *c = race_cell(p), *end = c + n; c < end; c++) {
+		const touch was = c->write;
+		race_shared_access(*c, p, t, true, false);
+		if (was.when == r->serial)
+			check_proxy(was, p, t, RACE_SHARED);
+		c->write.pending = c->write.async = true;
+	}
+}
+
+void race_async_write_done(const void *p, size_t n, int t)
+{
+	for (uintptr_t q = (uintptr_t)p; q < (uintptr_t)p + n; q++) {
+		touch *c = race_device_cell(q, true);
+		*c = race_now(t, g.launch);
+		c->async = true;
+	}
+}
+
+void race_async_landed(const void *p, size_t n, const void *bar)
+{
+	const int agent = RACE_THREADS + order_of(bar).slot;
+	for (shared_cell *c = race_cell(p), *end = c + n; c < end; c++) {
+		touch a;
+		a.when = r->serial;
+		a.own = r->own[agent];
+		a.agent = (uint16_t)agent;
+		a.async = true;
+		c->write = a;
+	}
+}
+
+void race_async_block(void)
+{
+	r->by_mbar = false;
+	r->mbars.clear();
+	r->n_slots = 0;
+	memset(r->n_proxy, 0, sizeof r->n_proxy);
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* async_kernels.h - kernels that use kernels/cuda/ptx_async.cuh, for tests on the emulated and on a real
+ * device. Addresses are of device memory, aligned to 16; 0 or -EIO. */
+#ifndef QUERN_TESTS_GPU_ASYNC_KERNELS_H
+#define QUERN_TESTS_GPU_ASYNC_KERNELS_H
+
+#include "kernels/kern.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What one thread finds at an mbarrier, step by step (ASYNC_SAYS bytes, each 0 or 1). */
+enum { ASYNC_SAYS = 32 };
+int async_mbar_says(struct kern_stream *s, uint8_t *out);
+
+/* sums[b][3 * 32]: n_stages stages of ASYNC_STAGE floats of in[b][...] go through a ring of two by bulk
+ * loads, one warp filling it for three; lane t adds up the floats t, t + 96, ... of each stage. */
+enum { ASYNC_STAGE = 384, ASYNC_CONSUMERS = 96 };
+int async_ring(struct kern_stream *s, float *sums, const float *in, int n_blocks, int n_stages);
+
+/* out[i] = in[i] + 1 for n_rows rows of ASYNC_STAGE floats, a block for all: by bulk stores from two buffers.
+ */
+int async_store(struct kern_stream *s, float *out, const float *in, int n_rows);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
