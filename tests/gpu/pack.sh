@@ -53,6 +53,7 @@ cp tests/golden/*.json "$top/tests/golden/"
 cp -r models/demo "$top/models/"
 cp tests/gpu/gpu-run "$top/"
 cp tests/gpu/sanitized "$top/tests/gpu/"
+cp tests/sass/bounds.json "$top/estimates.json"
 for python in build/venv/bin/python python3; do
 	! "$python" -c 'import numpy' 2>/dev/null || break
 done

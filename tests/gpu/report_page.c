@@ -222,6 +222,53 @@ static void steps(FILE *f, const json_t *data, const char *name, const char *tit
 	     "device_idle_share", "host_begin_us", "host_end_us");
 }
 
+/* "decode N", "prompt N" of tests/sass: the step in us that the machine code let expect, and the measured
+ * one. */
+static double measured_us(const json_t *data, const char *step)
+{
+	if (!strncmp(step, "decode ", 7))
+		return goals_number(
+			goals_find(data, "steps-awq", "batch", atof(step + 7), "how=", "graphs", NULL),
+			"step_us");
+	const json_t *v = json_object_get(data, "prefill-awq-default");
+	if (strncmp(step, "prompt ", 7) || goals_number(v, "prompt_tokens") != atof(step + 7))
+		return NAN;
+	const json_t *first = json_array_get(json_object_get(v, "results"), 0);
+	return 1e3 * goals_number(json_object_get(first, "ttft_ms"), "p50");
+}
+
+static void estimates(FILE *f, const json_t *data)
+{
+	const char *step;
+	json_t *v;
+	int n = 0;
+	const json_t *steps = json_object_get(json_object_get(data, "estimates"), "steps");
+	if (!json_object_get(data, "steps-awq") && !json_object_get(data, "prefill-awq-default"))
+		return;
+	fputs("\n## Estimates\n\nOf docs/performance/cuda.md, Qwen3-8B AWQ; decodes at contexts of about "
+	      "1,024 tokens. "
+	      "Of the prompt, the time to its first token.\n\n",
+	      f);
+	HEADS(f, "step", "estimated, us", "measured, us", "measured over estimated");
+	json_object_foreach((json_t *)steps, step, v)
+	{
+		const double e = goals_number(v, "us"), m = measured_us(data, step);
+		cell(f, step);
+		number(f, e);
+		number(f, m);
+		number(f, m / e);
+		fputs("|\n", f);
+	}
+	fputs("\nFor tests/sass/measured.json, in ms: `{", f);
+	json_object_foreach((json_t *)steps, step, v)
+	{
+		const double m = measured_us(data, step);
+		if (isfinite(m))
+			fprintf(f, "%s\"%s\": %.3f", n++ ? ", " : "", step, m / 1e3);
+	}
+	fputs("}`\n", f);
+}
+
 /* The four layers of a block together, by number of rows; then every layer by itself. */
 static void linear(FILE *f, const json_t *data, const char *name, const char *plain)
 {
@@ -358,6 +405,8 @@ void report_page(FILE *f, const json_t *all)
 	tests(f, all);
 	steps(f, data, "steps-awq", "Steps of decoding, AWQ");
 	steps(f, data, "steps-f16", "Steps of decoding, F16");
+	if (!*text(run, "small"))
+		estimates(f, data);
 	engines(f, data);
 	serving(f, data);
 	linear(f, data, "linear", "f16");

@@ -88,8 +88,8 @@ def status(results):
 def test_the_archive_names_its_parts_and_is_small_enough(archive):
     path, output = archive
     assert path.stat().st_size <= 32_000_000
-    assert re.findall(r"^ *\d+  (\w[\w-]*)$", output, re.M)[:9] == [
-        "bin", "built", "commit", "data", "gpu", "gpu-run", "lib", "models", "needs-driver"] or "data" not in output
+    assert re.findall(r"^ *\d+  (\w[\w-]*)(?:\.json)?$", output, re.M)[:9] == [
+        "bin", "built", "commit", "data", "estimates", "gpu", "gpu-run", "lib", "models"] or "data" not in output
     assert re.search(r"^ *\d+  tests$", output, re.M) and re.search(r"^ *\d+  unpacked$", output, re.M)
 
 
@@ -190,10 +190,12 @@ def test_goals_are_judged_by_what_was_measured(tmp_path):
     def lines(name, rows):
         (data / name).write_text("".join(json.dumps(r) + "\n" for r in rows))
     lines("device.jsonl", [{"name": "NVIDIA H200", "copy_gb_per_s": 4000}])
-    lines("steps-awq.jsonl", [{"batch": 1, "how": "graphs", "tokens_per_s": 500, "copies": 5, "host_begin_us": 30, "host_end_us": 30},
+    lines("steps-awq.jsonl", [{"batch": 1, "how": "graphs", "tokens_per_s": 500, "step_us": 2000, "copies": 5, "host_begin_us": 30, "host_end_us": 30},
                               {"batch": 64, "how": "graphs", "device_idle_share": 0.02}])
     lines("steps-f16.jsonl", [{"batch": 1, "how": "graphs", "tokens_per_s": 200}])
     (data / "engine-awq.json").write_text(json.dumps({"results": [{"batch": 1, "decode_tokens_per_s": 620}]}))
+    (data / "estimates.json").write_text(json.dumps({"steps": {"decode 1": {"us": 1900}, "prompt 2048": {"us": 60000}}}))
+    (data / "prefill-awq-default.json").write_text(json.dumps({"prompt_tokens": 2048, "results": [{"batch": 1, "ttft_ms": {"p50": 90}}]}))
     row = {"qkv": 10, "o": 10, "gate+up": 40, "down": 20}
     lines("linear.jsonl", [{"layer": k, "rows": 1, "type": "awq", "mode": "default", "us": v, "bytes": v * 3.2e6} for k, v in row.items()] +
           [{"layer": k, "rows": 1, "type": "f16", "mode": "cublas", "us": 3.5 * v} for k, v in row.items()] +
@@ -211,6 +213,9 @@ def test_goals_are_judged_by_what_was_measured(tmp_path):
     assert goals["host time of a step, batch 1"] == (60, "missed")
     assert goals["batch 64: no kernel can run (between steps, copies)"] == (2, "met")
     assert goals["copies in a step of decoding"] == (5, "missed")
+    page = (tmp_path / "gpu-results.md").read_text()
+    assert "| decode 1 | 1900 | 2000 | 1.053 |" in page and "| prompt 2048 | 60000 | 90000 | 1.500 |" in page
+    assert '`{"decode 1": 2.000, "prompt 2048": 90.000}`' in page
 
 
 @long_only
