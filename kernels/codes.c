@@ -1,6 +1,7 @@
 /* codes.c - readers of stored quantizations, range by range. */
 #include "kernels/codes.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,58 @@ void codes_awq(struct kern_codes *c, const struct kern_linear_part *p, int k, in
 				 .bits = 4,
 				 .group = group,
 				 .super = group,
+				 .zero = -1,
 				 .d_type = KERN_F16,
 				 .read = awq_read,
 				 .from = {p->w, p->qzeros, p->scales}};
+}
+
+/* ---- floats ---- */
+
+/* scale = max |w| / 127 and the nearest code, in plain float arithmetic: the codes are the same everywhere.
+ * A group with a weight that is not finite has a scale that is not. */
+static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, uint8_t *code, float *scale)
+{
+	float most = 0;
+	for (int i = 0; i < n; i++) {
+		const float v = fabsf(half_load(w, dtype, at + (size_t)i));
+		most = v > most || v != v ? v : most;
+		if (most != most)
+			break;
+	}
+	const bool some = most >= 1e-30f && most <= 3e38f;
+	const float inverse = some ? 127 / most : 0;
+	*scale = most >= 1e-30f || most != most ? most / 127 : 0;
+	for (int i = 0; i < n; i++)
+		code[i] = some ? (uint8_t)(128 + (int)rintf(half_load(w, dtype, at + (size_t)i) * inverse))
+			       : 128;
+}
+
+static void dense_read(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+{
+	const struct kern_linear_part *p = c->from[0];
+	const int groups = codes_groups(c);
+	for (int n = n0; n < n1; n++)
+		for (int g = 0; g < groups; g++) {
+			const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
+			const size_t to = (size_t)(n - n0) * (size_t)groups + (size_t)g;
+			out->scale[to] = 1;
+			out->offset[to] = 128;
+			dense_group(p->w, p->dtype, (size_t)n * (size_t)c->k + (size_t)k0, len,
+				    out->code + (size_t)(n - n0) * (size_t)c->k + k0, &out->d[to]);
+		}
+}
+
+void codes_dense(struct kern_codes *c, const struct kern_linear_part *p, int k)
+{
+	const int group = k < CODES_DENSE_GROUP ? k : CODES_DENSE_GROUP;
+	*c = (struct kern_codes){.n = p->n,
+				 .k = k,
+				 .bits = 8,
+				 .group = group,
+				 .super = group,
+				 .zero = 128,
+				 .d_type = KERN_F32,
+				 .read = dense_read,
+				 .from = {p}};
 }

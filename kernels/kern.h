@@ -85,6 +85,7 @@ struct kern_open_args {
 struct kern_info {
 	char name[64];           /* "AMD EPYC ...", "NVIDIA H200" */
 	char isa[32];            /* "avx512", "sm_90a" */
+	char mode[32];           /* compute mode, and on a CPU what runs it: "f32", "int8 by avx512vnni" */
 	char build[24];          /* version of the kernels, to which measured crossovers apply; "": unknown */
 	char numerics[128];      /* numerics class: table, mode, and the ISA where bits depend on it */
 	enum kern_dtype operand; /* type of the values between operations */
@@ -120,6 +121,7 @@ struct kern_codes {
 	int bits;               /* of a code */
 	int group, super;       /* inputs; super is a multiple of group; both at most k */
 	bool minimums;          /* offsets are minimums, not zeros */
+	int zero;               /* the zero of all groups, where none are stored; -1: offset[] has them */
 	enum kern_dtype d_type; /* d and dmin are exact in it */
 	const float *table;     /* [16], codes of 4 bits; or NULL */
 	const int32_t *perm;    /* [k] column i of the codes belongs to the layer's input perm[i]; or NULL */
@@ -149,6 +151,7 @@ struct kern_linear_src {
 	const char *name; /* for messages */
 	int k;
 	int group;   /* AWQ4: values per group along K */
+	bool head;   /* gives the logits: kern_open_args.head applies */
 	int n_parts; /* 1 to 3 */
 	struct kern_linear_part parts[3];
 };

@@ -19,6 +19,7 @@
 
 static bool driver_no_graphs __attribute__((unused));     /* of steps opened from now on */
 static uint64_t driver_epoch __attribute__((unused)) = 1; /* of the plans */
+static const char *driver_compute __attribute__((unused)) = "f32";
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
@@ -36,8 +37,7 @@ struct driver {
 
 DRIVER_FN struct bus_load driver_load(const char *model)
 {
-	struct bus_load l = {.compute = "f32",
-			     .epoch = 1,
+	struct bus_load l = {.epoch = 1,
 			     .block_size = 16,
 			     .max_rows = 256,
 			     .max_slots = 40,
@@ -45,6 +45,7 @@ DRIVER_FN struct bus_load driver_load(const char *model)
 			     .kv_bytes = 32 << 20,
 			     .swap_bytes = 4 << 20,
 			     .n_threads = 2};
+	snprintf(l.compute, sizeof l.compute, "%s", driver_compute);
 	snprintf(l.model, sizeof l.model, "%s", model);
 	return l;
 }

@@ -185,7 +185,8 @@ static void read_ahead(const void *p, size_t n)
 static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
 		       size_t why_n)
 {
-	struct kern_linear_src src = {.name = parts[0].whole->name, .n_parts = n};
+	struct kern_linear_src src = {
+		.name = parts[0].whole->name, .n_parts = n, .head = parts[0].of == SHARD_HEAD};
 	void *copies[3];
 	int64_t bytes = 0;
 	loading_now(m->loading, BUS_DOING_READ);

@@ -310,14 +310,14 @@ static int64_t work_of_batch(const struct attn_job *j)
 	return seen * j->a->n_q_heads * j->a->head_dim / 8;
 }
 
-int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a)
+static void attention(struct kern_stream *s, const struct kern_attn_args *a)
 {
 	struct attn_job j = {.dev = s->dev, .a = a};
 	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads &&
 	       a->n_q_heads % a->n_kv_heads == 0);
 	assert(a->layer >= 0 && a->layer < a->kv->n_layers && a->kv->block_size == s->dev->block_size);
 	if (!s->dev->batch.n_rows)
-		return 0;
+		return;
 	plan_spans(&j);
 	const int64_t work = work_of_batch(&j);
 	if (plan_chunks(&j)) {
@@ -326,5 +326,19 @@ int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a)
 	} else {
 		cpu_run(s->dev, j.n_spans * j.n_lanes, work, span_task, &j);
 	}
+}
+
+int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a)
+{
+	struct kern_dev *d = s->dev;
+	struct kern_attn_args floats = *a;
+	const int width = a->n_q_heads * a->head_dim;
+	if (cpu_is_integer(d)) {
+		assert((size_t)d->batch.n_rows * (size_t)width * sizeof(float) <= d->wide_bytes);
+		floats.out = d->wide;
+	}
+	attention(s, &floats);
+	if (cpu_is_integer(d))
+		cpu_quantize(d, a->out, d->wide, d->batch.n_rows, width);
 	return 0;
 }

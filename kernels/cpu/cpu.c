@@ -32,16 +32,24 @@ static int choose_isa(const char *want, const struct cpu_isa **out, char *why, s
 		       want);
 }
 
+/* The best of those that the chosen instruction set allows. */
+static const struct cpu_dot *choose_dot(const struct cpu_isa *isa)
+{
+	const struct cpu_dot *dot = NULL;
+	if (isa == cpu_isa_avx512() && !(dot = cpu_dot_amx()))
+		dot = cpu_dot_avx512vnni();
+	if (!dot && isa != cpu_isa_plain() && !(dot = cpu_dot_avxvnni()))
+		dot = cpu_dot_avx2();
+	return dot ? dot : cpu_dot_plain();
+}
+
 static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 {
-	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
 	if ((unsigned)a->compute > KERN_COMPUTE_INT8)
 		return err_why(why, why_n, -EINVAL, "compute mode %d is not known", (int)a->compute);
-	if (a->compute != KERN_COMPUTE_F32)
-		return err_why(why, why_n, -ENOTSUP, "compute mode %s is not built for the CPU yet: use f32",
-			       modes[a->compute]);
-	if (a->head == KERN_HEAD_INT8)
-		return err_why(why, why_n, -ENOTSUP, "a head in int8 is not built for the CPU yet");
+	if (a->compute == KERN_COMPUTE_BF16)
+		return err_why(why, why_n, -ENOTSUP,
+			       "compute mode bf16 is not built for the CPU yet: use f32, int16 or int8");
 	if (a->kv != KERN_KV_MODE && a->kv != KERN_KV_F32)
 		return err_why(why, why_n, -ENOTSUP, "the CPU keeps K and V in f32");
 	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
@@ -85,8 +93,9 @@ static void lay_out(struct kern_dev *d, struct carve *c)
 	for (size_t t = 0; t < threads; t++) {
 		float *out = carve(c, 2 * ROWS_MAX * BLOCK_N, sizeof(float));
 		float *head = carve(c, HEAD_MAX, sizeof(float));
+		unsigned char *lines = carve(c, d->dot ? DOT_SCRATCH : 0, 1);
 		if (c->base)
-			d->scratch[t] = (struct cpu_scratch){.c = out, .head = head};
+			d->scratch[t] = (struct cpu_scratch){.c = out, .head = head, .lines = lines};
 	}
 }
 
@@ -97,6 +106,8 @@ static void cpu_close(struct kern_dev *d)
 	cpu_pool_free(d->pool);
 	alloc_big_free(d->sample_arena, d->sample_bytes);
 	alloc_big_free(d->pack, d->pack_bytes);
+	alloc_big_free(d->wide, d->wide_bytes);
+	alloc_big_free(d->quant, d->quant_bytes);
 	alloc_big_free(d->arena, d->arena_bytes);
 	free(d);
 }
@@ -122,6 +133,8 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	d->args = *a;
 	d->args.isa = NULL;
 	d->isa = isa;
+	if (cpu_is_integer(d) || a->head == KERN_HEAD_INT8)
+		d->dot = choose_dot(isa);
 	d->node = a->index;
 	d->n_threads = a->n_threads ? a->n_threads : share_of_cores(a->n_sharing);
 	struct carve c = {0};
@@ -150,19 +163,21 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	memset(out, 0, sizeof *out);
 	cpu_host_name(out->name, sizeof out->name);
 	snprintf(out->isa, sizeof out->isa, "%s", d->isa->name);
+	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
+	const char *mode = modes[d->args.compute], *head = "";
+	if (d->args.compute == KERN_COMPUTE_INT8)
+		head = d->args.head == KERN_HEAD_STORED ? " head-stored" : "";
+	else if (d->args.head == KERN_HEAD_INT8)
+		head = " head-int8";
+	snprintf(out->mode, sizeof out->mode, "%s%s%s", mode, d->dot ? " by " : "",
+		 d->dot ? d->dot->name : "");
 	/* The instruction sets agree bit for bit, so none is named. */
-	snprintf(out->numerics, sizeof out->numerics, "cpu f32 order1");
+	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1%s", mode, head);
 	out->operand = KERN_F32;
 	out->kv = KERN_F32;
 	cpu_host_memory(d->node, &out->bytes_total, &out->bytes_free);
 	out->bytes_used = (int64_t)alloc_big_bytes();
 	out->n_threads = d->n_threads;
-}
-
-static size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width)
-{
-	(void)d;
-	return (size_t)n_rows * (size_t)width * sizeof(float);
 }
 
 /* ---- memory ---- */

@@ -3,6 +3,7 @@
 #ifndef QUERN_KERNELS_CPU_CPU_H
 #define QUERN_KERNELS_CPU_CPU_H
 
+#include "kernels/cpu/dot.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kern.h"
 
@@ -16,18 +17,24 @@ struct cpu_part {
 	unsigned char *w;   /* owned: weights, then the bias */
 	size_t bytes;
 	float *bias; /* [n padded to 16] or NULL; inside w */
+	/* AWQ4 and CODES, as dot.h draws them; bits 0: floats */
+	int group, bits, head, zero;
+	bool f32_scales, minimums;
+	bool dots; /* computed by the device's cpu_dot */
 };
 
 struct kern_linear {
 	struct kern_dev *dev;
-	int k, group, n; /* group: AWQ4, <= k */
+	int k, n;
 	int n_parts;
+	bool as_stored; /* an embedding's table: floats in every mode */
 	struct cpu_part parts[3];
 };
 
 struct kern_embed {
 	int n_vocab, hidden;
 	struct kern_linear linear; /* holds the table, packed: the rows are read out of it */
+	struct kern_linear head;   /* the table as the head, where that has another type; else no parts */
 };
 
 /* The batch of batch_set(), copied. */
@@ -47,8 +54,9 @@ struct cpu_batch {
 
 /* Of one thread; sizes in cpu.c. */
 struct cpu_scratch {
-	float *c;    /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
-	float *head; /* [HEAD_MAX]: one head of k */
+	float *c;             /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
+	float *head;          /* [HEAD_MAX]: one head of k */
+	unsigned char *lines; /* [DOT_SCRATCH] */
 };
 
 /* One row of logits being worked on; [vocab] each. */
@@ -75,6 +83,11 @@ struct kern_dev {
 	size_t arena_bytes;
 	float *pack; /* [min(max_rows, ROWS_MAX)][largest K]: packed rows */
 	size_t pack_bytes;
+	const struct cpu_dot *dot; /* NULL: none is needed */
+	float *wide;               /* [rows][largest K], integer modes: what becomes an operand */
+	size_t wide_bytes;
+	unsigned char *quant; /* operands of ROWS_MAX rows: a head in INT8 of a mode without them */
+	size_t quant_bytes;
 	int vocab;                         /* largest N of a layer: what sample is sized for */
 	struct cpu_sample_scratch *sample; /* [n_threads] */
 	unsigned char *sample_arena;
@@ -164,6 +177,17 @@ int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype,
 void cpu_embed_free(struct kern_embed *e);
 int64_t cpu_embed_bytes(const struct kern_embed *e);
 const struct kern_linear *cpu_embed_linear(const struct kern_embed *e);
+
+/* ---- operand.c ---- */
+
+/* Of the device's mode; without integer mode, of int16, which a head in INT8 reads. */
+struct cpu_operand cpu_operand(const struct kern_dev *d, int k);
+size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width);
+bool cpu_is_integer(const struct kern_dev *d);
+/* Rows [n_rows][k] of floats as operands. */
+void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
+/* Values k0 .. k0 + n - 1 of an operand's row as floats; k0 a multiple of ACT_GROUP, n at most that. */
+void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_operand *op, int k0, int n);
 
 /* ---- pack.c ---- */
 

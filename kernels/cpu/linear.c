@@ -10,19 +10,36 @@
 
 /* ---- load ---- */
 
+/* Room for at least that much; what was in it is lost. */
+static int grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
+{
+	void *old, *p;
+	if (bytes <= *has)
+		return 0;
+	p = alloc_big(bytes);
+	if (!p)
+		return err_why(why, why_n, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+	memcpy(&old, at, sizeof old);
+	alloc_big_free(old, *has);
+	memcpy(at, &p, sizeof p);
+	*has = bytes;
+	return 0;
+}
+
 /* Scratch that depends on the layers: rows packed for K inputs, and sampling of N logits. */
 static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 {
 	int rows = d->args.max_rows < ROWS_MAX ? d->args.max_rows : ROWS_MAX;
-	size_t bytes = (size_t)rows * (size_t)k * sizeof(float);
-	if (bytes > d->pack_bytes) {
-		float *p = alloc_big(bytes);
-		if (!p)
-			return err_why(why, why_n, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
-		alloc_big_free(d->pack, d->pack_bytes);
-		d->pack = p;
-		d->pack_bytes = bytes;
-	}
+	const int most = d->args.max_rows > d->args.max_logits ? d->args.max_rows : d->args.max_logits;
+	const size_t row = (size_t)k * sizeof(float);
+	const bool integer = cpu_is_integer(d);
+	int e = grow(&d->pack, &d->pack_bytes, (size_t)rows * row, why, why_n);
+	if (!e && integer)
+		e = grow(&d->wide, &d->wide_bytes, (size_t)most * row, why, why_n);
+	if (!e && d->dot && !integer)
+		e = grow(&d->quant, &d->quant_bytes, ROWS_MAX * cpu_operand(d, k).row, why, why_n);
+	if (e)
+		return e;
 	if (cpu_sample_reserve(d, n))
 		return err_why(why, why_n, -ENOMEM, "no memory to sample from %d logits", n);
 	return 0;
@@ -37,6 +54,8 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 	int e = cpu_pack(w, src, why, why_n);
 	if (!e)
 		e = reserve(d, w->k, w->n, why, why_n);
+	if (!e && w->n_parts == 2) /* gate and up: what they give becomes an operand */
+		e = reserve(d, w->parts[0].n, w->n, why, why_n);
 	if (e) {
 		cpu_linear_free(w);
 		return e;
@@ -71,8 +90,8 @@ int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype,
 		   struct kern_embed **out, char *why, size_t why_n)
 {
 	*out = NULL;
-	if (dtype == KERN_AWQ4)
-		return err_why(why, why_n, -ENOTSUP, "an embedding table in AWQ is not supported");
+	if (dtype == KERN_AWQ4 || dtype == KERN_CODES)
+		return err_why(why, why_n, -ENOTSUP, "a quantized embedding table is not supported");
 	struct kern_embed *e = xcalloc(1, sizeof *e);
 	struct kern_linear_src src = {
 		.name = "embedding",
@@ -82,8 +101,15 @@ int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype,
 	};
 	e->n_vocab = n_vocab;
 	e->hidden = hidden;
-	e->linear.dev = d;
+	e->linear.dev = e->head.dev = d;
+	e->linear.as_stored = true;
 	int err = cpu_pack(&e->linear, &src, why, why_n);
+	const bool int8_head = d->args.head == KERN_HEAD_INT8 ||
+			       (d->args.head == KERN_HEAD_MODE && d->args.compute == KERN_COMPUTE_INT8);
+	src.name = "head";
+	src.head = true;
+	if (!err && int8_head)
+		err = cpu_pack(&e->head, &src, why, why_n);
 	if (!err)
 		err = reserve(d, hidden, n_vocab, why, why_n);
 	if (err) {
@@ -99,17 +125,18 @@ void cpu_embed_free(struct kern_embed *e)
 	if (!e)
 		return;
 	linear_fini(&e->linear);
+	linear_fini(&e->head);
 	free(e);
 }
 
 int64_t cpu_embed_bytes(const struct kern_embed *e)
 {
-	return cpu_linear_bytes(&e->linear);
+	return cpu_linear_bytes(&e->linear) + cpu_linear_bytes(&e->head);
 }
 
 const struct kern_linear *cpu_embed_linear(const struct kern_embed *e)
 {
-	return &e->linear;
+	return e->head.n_parts ? &e->head : &e->linear;
 }
 
 /* ---- run ---- */
@@ -121,8 +148,10 @@ struct linear_job {
 	const struct kern_linear *w;
 	float *out;
 	size_t out_stride;
-	const float *in; /* [n_rows][k] */
-	const float *x;  /* packed */
+	const unsigned char *in;   /* [n_rows] operands */
+	const float *x;            /* packed floats */
+	const unsigned char *dots; /* [n_rows] operands of dot.h */
+	struct cpu_operand op;
 	int n_rows, n_row_blocks;
 	bool swiglu;    /* parts 0 and 1 are gate and up */
 	int task_tiles; /* 1, 2 or 4 */
@@ -137,14 +166,32 @@ static int row_block_start(const struct linear_job *j, int b)
 	return b * each + (b < more ? b : more);
 }
 
+/* The floats that m operands stand for, as [k][m]. */
+static void pack_operands(const struct linear_job *j, int r0, int m, float *out)
+{
+	const int k = j->w->k;
+	float row[ACT_GROUP];
+	for (int r = 0; r < m; r++)
+		for (int k0 = 0; k0 < k; k0 += ACT_GROUP) {
+			const int n = k - k0 < ACT_GROUP ? k - k0 : ACT_GROUP;
+			cpu_dequantize(row, j->in + (size_t)(r0 + r) * j->op.row, &j->op, k0, n);
+			for (int i = 0; i < n; i++)
+				out[(size_t)(k0 + i) * (size_t)m + (size_t)r] = row[i];
+		}
+}
+
 /* Rows of block b as [k][m], so that a step along K reads m values side by side. */
 static void pack_rows(void *arg, int b, int thread)
 {
 	const struct linear_job *j = arg;
 	const int r0 = row_block_start(j, b), m = row_block_start(j, b + 1) - r0, k = j->w->k;
-	const float *in = j->in + (size_t)r0 * (size_t)k;
 	float *out = j->w->dev->pack + (size_t)r0 * (size_t)k;
 	(void)thread;
+	if (cpu_is_integer(j->w->dev)) {
+		pack_operands(j, r0, m, out);
+		return;
+	}
+	const float *in = (const float *)(const void *)j->in + (size_t)r0 * (size_t)k;
 	for (int i = 0; i < k; i++)
 		for (int r = 0; r < m; r++)
 			*out++ = in[(size_t)r * (size_t)k + (size_t)i];
@@ -158,11 +205,40 @@ static const struct cpu_part *find_part(const struct kern_linear *w, int *block)
 	return p;
 }
 
+static void run_dots(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
+		     int b1, unsigned char *lines, float *c)
+{
+	const int r0 = row_block_start(j, b0);
+	const struct cpu_dot_tile t = {
+		.w = p->w + (size_t)block * p->block_bytes,
+		.tiles = cpu_part_tiles(p, block),
+		.t0 = t0,
+		.tn = tn,
+		.k = j->w->k,
+		.group = p->group,
+		.bits = p->bits,
+		.head = p->head,
+		.f32_scales = p->f32_scales,
+		.minimums = p->minimums,
+		.zero = p->zero,
+		.x = j->dots + (size_t)r0 * j->op.row,
+		.op = &j->op,
+		.n_rows = row_block_start(j, b1) - r0,
+		.scratch = lines,
+		.c = c,
+	};
+	j->w->dev->dot->tile(&t);
+}
+
 static void run_tile(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
-		     int b1, float *c)
+		     int b1, unsigned char *lines, float *c)
 {
 	const struct kern_linear *w = j->w;
 	const int r0 = row_block_start(j, b0);
+	if (p->dots) {
+		run_dots(j, p, block, t0, tn, b0, b1, lines, c);
+		return;
+	}
 	struct cpu_tile t = {
 		.dtype = p->dtype,
 		.w = p->w + (size_t)block * p->block_bytes,
@@ -170,7 +246,7 @@ static void run_tile(const struct linear_job *j, const struct cpu_part *p, int b
 		.t0 = t0,
 		.tn = tn,
 		.k = w->k,
-		.group = w->group,
+		.group = p->group,
 		.x = j->x + (size_t)r0 * (size_t)w->k,
 		.n_rows = row_block_start(j, b1) - r0,
 		.n_row_blocks = b1 - b0,
@@ -197,14 +273,14 @@ static void linear_task(void *arg, int task, int thread)
 	const int r0 = row_block_start(j, b0), rows = row_block_start(j, b1) - r0;
 	const size_t c_stride = (size_t)tn * LANES_N;
 	float *out = j->out + (size_t)r0 * j->out_stride + (j->swiglu ? 0 : p->n0) + c0;
-	run_tile(j, p, block, t0, tn, b0, b1, s->c);
+	run_tile(j, p, block, t0, tn, b0, b1, s->lines, s->c);
 	if (!j->swiglu) {
 		isa->store_rows(out, j->out_stride, s->c, c_stride, p->bias ? p->bias + c0 : NULL, rows, n);
 		return;
 	}
 	const struct cpu_part *up = &w->parts[1];
 	float *c2 = s->c + (size_t)ROWS_MAX * BLOCK_N;
-	run_tile(j, up, block, t0, tn, b0, b1, c2);
+	run_tile(j, up, block, t0, tn, b0, b1, s->lines, c2);
 	isa->store_swiglu(out, j->out_stride, s->c, c2, c_stride, p->bias ? p->bias + c0 : NULL,
 			  up->bias ? up->bias + c0 : NULL, rows, n);
 }
@@ -231,9 +307,17 @@ static void run_rows(struct linear_job *j)
 {
 	struct kern_dev *d = j->w->dev;
 	const int64_t per_row = (int64_t)j->w->k * (j->w->n / LANES_N + 1);
+	bool floats = false, dots = false;
 	plan(j);
-	j->x = j->in;
-	if (j->n_rows > 1) {
+	for (int i = 0; i < j->w->n_parts; i++)
+		*(j->w->parts[i].dots ? &dots : &floats) = true;
+	j->dots = j->in;
+	if (dots && !cpu_is_integer(d)) {
+		cpu_quantize(d, d->quant, (const float *)(const void *)j->in, j->n_rows, j->w->k);
+		j->dots = d->quant;
+	}
+	j->x = (const float *)(const void *)j->in;
+	if (floats && (j->n_rows > 1 || cpu_is_integer(d))) {
 		j->x = d->pack;
 		cpu_run(d, j->n_row_blocks, (int64_t)j->n_rows * j->w->k, pack_rows, j);
 	}
@@ -241,35 +325,46 @@ static void run_rows(struct linear_job *j)
 	cpu_run(d, j->n_col_tasks * j->n_row_cuts, per_row * (j->n_rows + 2), linear_task, j);
 }
 
-static int run(const struct kern_linear *w, void *out, const void *in, int n_rows, bool swiglu)
+static void run(const struct kern_linear *w, float *out, const void *in, int n_rows, bool swiglu)
 {
-	const size_t n = (size_t)(swiglu ? w->parts[0].n : w->n);
-	assert(n_rows <= w->dev->args.max_rows);
+	struct kern_dev *d = w->dev;
+	const size_t n = (size_t)(swiglu ? w->parts[0].n : w->n), row = cpu_operand_bytes(d, 1, w->k);
+	assert(n_rows <= d->args.max_rows || n_rows <= d->args.max_logits);
 	for (int r = 0; r < n_rows; r += ROWS_MAX) {
 		struct linear_job j = {
 			.w = w,
-			.out = (float *)out + (size_t)r * n,
+			.out = out + (size_t)r * n,
 			.out_stride = n,
-			.in = (const float *)in + (size_t)r * (size_t)w->k,
+			.in = (const unsigned char *)in + (size_t)r * row,
+			.op = cpu_operand(d, w->k),
 			.n_rows = n_rows - r < ROWS_MAX ? n_rows - r : ROWS_MAX,
 			.swiglu = swiglu,
 		};
 		run_rows(&j);
 	}
-	return 0;
 }
 
 int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
 	       bool out_f32)
 {
-	(void)out_f32; /* the operand type is F32 too */
+	(void)out_f32; /* values are F32 too */
 	assert(s->dev == w->dev);
-	return run(w, out, in, n_rows, false);
+	run(w, out, in, n_rows, false);
+	return 0;
 }
 
 int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 		      int n_rows)
 {
-	assert(s->dev == w->dev && w->n_parts == 2 && w->parts[0].n == w->parts[1].n);
-	return run(w, out, in, n_rows, true);
+	struct kern_dev *d = s->dev;
+	const int n = w->parts[0].n;
+	assert(d == w->dev && w->n_parts == 2 && n == w->parts[1].n);
+	if (!cpu_is_integer(d)) {
+		run(w, out, in, n_rows, true);
+		return 0;
+	}
+	assert((size_t)n_rows * (size_t)n * sizeof(float) <= d->wide_bytes);
+	run(w, d->wide, in, n_rows, true);
+	cpu_quantize(d, out, d->wide, n_rows, n);
+	return 0;
 }

@@ -20,16 +20,18 @@ int cpu_part_tiles(const struct cpu_part *p, int b)
 	return tiles >= 3 ? 4 : tiles;
 }
 
-static size_t awq_tile_bytes(int k, int group)
+static size_t codes_group_bytes(const struct cpu_part *p, int len)
 {
-	size_t full = (size_t)(k / group), rest = (size_t)(k % group);
-	size_t bytes = full * (AWQ_HEAD + ((size_t)group + 7) / 8 * 64);
-	return bytes + (rest ? AWQ_HEAD + (rest + 7) / 8 * 64 : 0);
+	const int per_line = p->bits == 4 ? 8 : 4;
+	return (size_t)p->head + (size_t)((len + per_line - 1) / per_line) * 64;
 }
 
-static size_t tile_bytes(enum kern_dtype dtype, int k, int group)
+static size_t tile_bytes(const struct cpu_part *p, int k)
 {
-	return dtype == KERN_AWQ4 ? awq_tile_bytes(k, group) : (size_t)k * LANES_N * dtype_bytes(dtype);
+	if (!p->bits)
+		return (size_t)k * LANES_N * dtype_bytes(p->dtype);
+	const size_t whole = (size_t)(k / p->group) * codes_group_bytes(p, p->group);
+	return whole + (k % p->group ? codes_group_bytes(p, k % p->group) : 0);
 }
 
 struct pack_job {
@@ -56,26 +58,42 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	}
 }
 
-/* One group of one tile: its head, and its lines, which lie step bytes apart. */
-static void pack_codes_tile(const struct kern_codes *c, const struct kern_code_rows *r, int g, int row0,
-			    int rows, unsigned char *head, unsigned char *lines, size_t step)
+/* The scales and offsets of group g of 16 outputs or fewer from row0 on. */
+static void pack_head(const struct cpu_part *p, const struct kern_codes *c, const struct kern_code_rows *r,
+		      int g, int row0, int rows, unsigned char *head)
 {
-	const int groups = codes_groups(c), k0 = g * c->group;
-	const int len = c->k - k0 < c->group ? c->k - k0 : c->group;
+	const int groups = codes_groups(c), supers = codes_supers(c);
 	for (int n = 0; n < rows; n++) {
 		const size_t at = (size_t)(row0 + n) * (size_t)groups + (size_t)g;
-		uint16_t scale = 0;
-		const bool exact = half_to_f16(r->d[at], &scale);
-		assert(exact && r->scale[at] == 1 && r->offset[at] >= 0 && r->offset[at] < 16);
-		memcpy(head + n * 2, &scale, 2);
-		head[32 + n] = (unsigned char)r->offset[at];
+		const size_t s = (size_t)(row0 + n) * (size_t)supers + (size_t)(g * c->group / c->super);
+		const float scale = r->d[s] * (float)r->scale[at];
+		if (p->f32_scales) {
+			const float min = c->minimums ? r->dmin[s] * (float)r->offset[at] : 0;
+			memcpy(head + n * 4, &scale, 4);
+			if (p->minimums)
+				memcpy(head + 64 + n * 4, &min, 4);
+			continue;
+		}
+		uint16_t f16 = 0;
+		const bool exact = half_to_f16(scale, &f16);
+		const int zero = c->zero >= 0 ? c->zero : r->offset[at];
+		assert(exact && zero >= 0 && zero <= 255);
+		memcpy(head + n * 2, &f16, 2);
+		head[32 + n] = (unsigned char)zero;
 	}
-	for (int k = 0; k < len; k += 8, lines += step)
+}
+
+/* Its lines, step bytes apart. */
+static void pack_lines(int bits, const struct kern_codes *c, const struct kern_code_rows *r, int k0, int len,
+		       int row0, int rows, unsigned char *lines, size_t step)
+{
+	const int per_line = bits == 4 ? 8 : 4;
+	for (int k = 0; k < len; k += per_line, lines += step)
 		for (int n = 0; n < rows; n++) {
 			const uint8_t *code = r->code + (size_t)(row0 + n) * (size_t)c->k + k0 + k;
 			uint32_t word = 0;
-			for (int i = 0; i < 8 && k + i < len; i++)
-				word |= (uint32_t)(code[i] & 15) << (i < 4 ? 8 * i : 8 * (i - 4) + 4);
+			for (int i = 0; i < per_line && k + i < len; i++)
+				word |= (uint32_t)code[i] << (i < 4 ? 8 * i : 8 * (i - 4) + 4);
 			memcpy(lines + n * 4, &word, 4);
 		}
 }
@@ -83,20 +101,22 @@ static void pack_codes_tile(const struct kern_codes *c, const struct kern_code_r
 static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out)
 {
 	const struct kern_codes *c = j->codes;
-	const int tiles = cpu_part_tiles(j->to, b), n0 = b * BLOCK_N;
+	const struct cpu_part *p = j->to;
+	const int tiles = cpu_part_tiles(p, b), n0 = b * BLOCK_N;
 	const int n = c->n - n0 < BLOCK_N ? c->n - n0 : BLOCK_N;
-	const size_t step = (size_t)tiles * 64;
 	struct kern_code_rows r;
 	codes_rows_new(&r, c, n);
 	c->read(c, n0, n0 + n, &r);
 	for (int g = 0; g < codes_groups(c); g++) {
-		int len = c->k - g * c->group < c->group ? c->k - g * c->group : c->group;
+		const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
+		unsigned char *lines = out + tiles * p->head;
 		for (int t = 0; t * LANES_N < n; t++) {
 			int rows = n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N;
-			pack_codes_tile(c, &r, g, t * LANES_N, rows, out + t * AWQ_HEAD,
-					out + tiles * AWQ_HEAD + t * 64, step);
+			pack_head(p, c, &r, g, t * LANES_N, rows, out + t * p->head);
+			pack_lines(p->bits, c, &r, k0, len, t * LANES_N, rows, lines + t * 64,
+				   (size_t)tiles * 64);
 		}
-		out += (size_t)tiles * AWQ_HEAD + (size_t)(len + 7) / 8 * step;
+		out += (size_t)tiles * codes_group_bytes(p, len);
 	}
 	codes_rows_free(&r);
 }
@@ -106,22 +126,39 @@ static void pack_task(void *arg, int task, int thread)
 	const struct pack_job *j = arg;
 	unsigned char *out = j->to->w + (size_t)task * j->to->block_bytes;
 	(void)thread;
-	if (j->to->dtype == KERN_AWQ4)
+	if (j->codes)
 		pack_codes_block(j, task, out);
 	else
 		pack_dense_block(j, task, out);
 }
 
-static int check_codes(const struct kern_linear_src *src, const struct kern_codes *c, char *why, size_t why_n)
+/* In the layout of AWQ, which the F32 kernels read too. */
+static bool is_awq_like(const struct kern_codes *c)
 {
-	if (c->k != src->k || c->n <= 0 || c->group <= 0 || c->super % c->group)
-		return err_why(why, why_n, -EINVAL, "%s: codes of %d x %d in groups of %d", src->name, c->n,
-			       c->k, c->group);
-	if (c->bits > 4 || c->minimums || c->table || c->perm || c->super != c->group ||
-	    c->d_type != KERN_F16)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: the CPU takes codes of 4 bits with zeros and one F16 scale per group",
-			       src->name);
+	return c->bits <= 4 && !c->minimums && c->super == c->group && c->d_type == KERN_F16;
+}
+
+static int check_codes(const struct kern_dev *d, const char *name, const struct kern_codes *c, int k,
+		       char *why, size_t why_n)
+{
+	if (c->k != k || c->n <= 0 || c->group <= 0 || c->super < c->group || c->super % c->group ||
+	    c->bits < 2 || c->bits > 8 || c->zero > 255)
+		return err_why(why, why_n, -EINVAL, "%s: codes of %d bits, %d x %d in groups of %d", name,
+			       c->bits, c->n, c->k, c->group);
+	if (c->table || c->perm || (!cpu_is_integer(d) && !is_awq_like(c)))
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s: the CPU takes codes of 4 bits with zeros and one F16 scale per group, and "
+			"in modes int8 and int16 codes of 8 bits and minimums too",
+			name);
+	if (!is_awq_like(c) && !c->minimums && c->zero < 0)
+		return err_why(why, why_n, -ENOTSUP, "%s: zeros per group with scales in F32", name);
+	if (cpu_is_integer(d) && c->group < k && c->group % ACT_SUM)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s: groups of %d inputs: modes int8 and int16 take multiples of %d, and whole "
+			"rows",
+			name, c->group, ACT_SUM);
 	return 0;
 }
 
@@ -131,7 +168,7 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 	if (p->n <= 0 || !p->w)
 		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
 	if (p->dtype == KERN_CODES)
-		return check_codes(src, p->w, why, why_n);
+		return 0;
 	if (p->dtype != KERN_F32 && p->dtype != KERN_F16 && p->dtype != KERN_BF16 && p->dtype != KERN_AWQ4)
 		return err_why(why, why_n, -ENOTSUP,
 			       "%s: weights of type %d are not known to the CPU kernels", src->name,
@@ -146,14 +183,52 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 	return 0;
 }
 
-/* Sizes and memory of a part; the weights follow. */
-static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src,
-		     int i, char *why, size_t why_n)
+/* Whether a part in floats is kept in INT8. */
+static bool to_int8(const struct kern_linear *w, const struct kern_linear_src *src)
+{
+	const struct kern_open_args *a = &w->dev->args;
+	const bool int8 = a->compute == KERN_COMPUTE_INT8;
+	if (src->head)
+		return a->head == KERN_HEAD_INT8 || (int8 && a->head == KERN_HEAD_MODE);
+	return int8 && !w->as_stored;
+}
+
+/* How a part is kept: its codes into *c, or c->read NULL for floats. */
+static int part_codes(struct kern_codes *c, const struct kern_linear *w, const struct kern_linear_src *src,
+		      int i, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
-	*q = (struct cpu_part){.dtype = p->dtype == KERN_CODES ? KERN_AWQ4 : p->dtype, .n = p->n, .n0 = w->n};
+	*c = (struct kern_codes){0};
+	if (p->dtype != KERN_CODES && p->dtype != KERN_AWQ4) {
+		if (to_int8(w, src))
+			codes_dense(c, p, src->k);
+		return 0;
+	}
+	if (p->dtype == KERN_CODES)
+		*c = *(const struct kern_codes *)p->w;
+	else
+		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
+	return check_codes(w->dev, src->name, c, src->k, why, why_n);
+}
+
+/* Sizes and memory of a part; the weights follow. */
+static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src,
+		     int i, const struct kern_codes *c, char *why, size_t why_n)
+{
+	const struct kern_linear_part *p = &src->parts[i];
+	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
+	if (c->read) {
+		q->dtype = is_awq_like(c) ? KERN_AWQ4 : KERN_CODES;
+		q->bits = c->bits <= 4 ? 4 : 8;
+		q->group = c->group;
+		q->f32_scales = !is_awq_like(c);
+		q->minimums = c->minimums;
+		q->head = c->minimums ? 128 : AWQ_HEAD;
+		q->zero = c->minimums ? 0 : c->zero;
+		q->dots = cpu_is_integer(w->dev) || !is_awq_like(c);
+	}
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
-	size_t tile = tile_bytes(q->dtype, w->k, w->group);
+	size_t tile = tile_bytes(q, w->k);
 	q->block_bytes = tile * BLOCK_TILES;
 	size_t weights = q->block_bytes * (size_t)(q->n_blocks - 1) +
 			 tile * (size_t)cpu_part_tiles(q, q->n_blocks - 1);
@@ -166,8 +241,8 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 			       q->bytes);
 	if (p->bias) {
 		q->bias = (float *)(void *)(q->w + weights);
-		for (int c = 0; c < p->n; c++)
-			q->bias[c] = half_load(p->bias, p->bias_dtype, (size_t)c);
+		for (int n = 0; n < p->n; n++)
+			q->bias[n] = half_load(p->bias, p->bias_dtype, (size_t)n);
 	}
 	return 0;
 }
@@ -178,7 +253,6 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 		return err_why(why, why_n, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k,
 			       src->n_parts);
 	w->k = src->k;
-	w->group = src->group > 0 && src->group < src->k ? src->group : src->k;
 	for (int i = 0; i < src->n_parts; i++) {
 		int e = check_part(src, i, why, why_n);
 		if (e)
@@ -186,17 +260,16 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 	}
 	for (int i = 0; i < src->n_parts; i++) {
 		struct cpu_part *q = &w->parts[i];
-		int e = part_init(q, w, src, i, why, why_n);
+		struct kern_codes c;
+		int e = part_codes(&c, w, src, i, why, why_n);
+		if (!e)
+			e = part_init(q, w, src, i, &c, why, why_n);
 		if (e)
 			return e;
 		w->n_parts++;
 		w->n += q->n;
-		struct kern_codes awq;
-		struct pack_job j = {.src = src, .from = &src->parts[i], .to = q, .codes = src->parts[i].w};
-		if (src->parts[i].dtype == KERN_AWQ4) {
-			codes_awq(&awq, &src->parts[i], w->k, w->group);
-			j.codes = &awq;
-		}
+		struct pack_job j = {
+			.src = src, .from = &src->parts[i], .to = q, .codes = c.read ? &c : NULL};
 		cpu_run(w->dev, q->n_blocks, (int64_t)q->n * w->k, pack_task, &j);
 	}
 	return 0;
@@ -205,7 +278,7 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 void cpu_unpack_row(const struct kern_linear *w, int id, float *out)
 {
 	const struct cpu_part *p = &w->parts[0];
-	assert(p->dtype != KERN_AWQ4 && id >= 0 && id < p->n);
+	assert(!p->bits && id >= 0 && id < p->n);
 	const int b = id / BLOCK_N;
 	const unsigned char *in = p->w + (size_t)b * p->block_bytes;
 	const size_t es = dtype_bytes(p->dtype), stride = (size_t)cpu_part_tiles(p, b) * LANES_N * es;

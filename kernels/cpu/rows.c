@@ -84,14 +84,18 @@ static void rmsnorm_row(void *arg, int t, int thread)
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps)
 {
+	const bool integer = cpu_is_integer(s->dev);
+	assert(!integer || (size_t)n_rows * (size_t)hidden * sizeof(float) <= s->dev->wide_bytes);
 	struct rows_job j = {.dev = s->dev,
-			     .out = out,
+			     .out = integer ? s->dev->wide : out,
 			     .x = x,
 			     .add = add,
 			     .weight = weight,
 			     .hidden = hidden,
 			     .eps = eps};
 	cpu_run(s->dev, n_rows, (int64_t)n_rows * hidden / 4, rmsnorm_row, &j);
+	if (integer)
+		cpu_quantize(s->dev, out, s->dev->wide, n_rows, hidden);
 	return 0;
 }
 

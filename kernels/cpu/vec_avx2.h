@@ -5,7 +5,9 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#ifndef VFN
 #define VFN static inline __attribute__((always_inline))
+#endif
 
 typedef struct {
 	__m256 lo, hi;

@@ -273,6 +273,7 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	cuda_check(cudaMemGetInfo(&free_now, &total), "memory of the device");
 	snprintf(out->name, sizeof out->name, "%s", d->name);
 	snprintf(out->isa, sizeof out->isa, "sm_%d", d->cc);
+	snprintf(out->mode, sizeof out->mode, "%s", d->operand == KERN_BF16 ? "bf16" : "f16");
 	/* tensor cores of other generations add in another order */
 	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s%s", d->cc,
 		 d->operand == KERN_BF16 ? "bf16" : "f16", d->args.fast ? " fast" : "");

@@ -58,9 +58,6 @@ Test(kern, unbuilt_modes_and_types_are_refused_by_name)
 		struct kern_open_args a;
 		const char *word;
 	} cases[] = {{{.index = -1, .compute = KERN_COMPUTE_BF16}, "bf16"},
-		     {{.index = -1, .compute = KERN_COMPUTE_INT16}, "int16"},
-		     {{.index = -1, .compute = KERN_COMPUTE_INT8}, "int8"},
-		     {{.index = -1, .head = KERN_HEAD_INT8}, "head"},
 		     {{.index = -1, .kv = KERN_KV_INT8}, "K and V"}};
 	char why[256];
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -101,6 +98,39 @@ Test(kern, info_tells_the_device_and_one_numerics_class_for_all_instruction_sets
 		cr_assert_str_eq(in.numerics, first);
 		kt_close(&t);
 	}
+}
+
+Test(kern, a_mode_and_a_type_of_the_head_are_classes_of_their_own)
+{
+	static const struct {
+		struct kern_open_args a;
+		const char *numerics;
+	} cases[] = {
+		{{.head = KERN_HEAD_MODE}, "cpu f32 order1"},
+		{{.head = KERN_HEAD_STORED}, "cpu f32 order1"},
+		{{.head = KERN_HEAD_INT8}, "cpu f32 order1 head-int8"},
+		{{.compute = KERN_COMPUTE_INT16}, "cpu int16 order1"},
+		{{.compute = KERN_COMPUTE_INT16, .head = KERN_HEAD_INT8}, "cpu int16 order1 head-int8"},
+		{{.compute = KERN_COMPUTE_INT8}, "cpu int8 order1"},
+		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_INT8}, "cpu int8 order1"},
+		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_STORED}, "cpu int8 order1 head-stored"}};
+	static const char *const isas[] = {NULL, "plain", "avx2"};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		for (int isa = 0; isa < 3; isa++) {
+			struct kern_open_args a = cases[i].a;
+			struct kern_dev *d;
+			struct kern_info in;
+			char why[256];
+			a.index = -1;
+			a.isa = isas[isa];
+			a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
+			if (kern_cpu_ops.open(&d, &a, why, sizeof why) && isa)
+				continue;
+			kern_cpu_ops.info(d, &in);
+			cr_assert_str_eq(in.numerics, cases[i].numerics);
+			cr_assert(!strncmp(in.mode, in.numerics + 4, 3), "%s", in.mode);
+			kern_cpu_ops.close(d);
+		}
 }
 
 Test(kern, memory_is_zeroed_and_copies_arrive)

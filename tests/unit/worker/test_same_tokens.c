@@ -1,7 +1,6 @@
-/* The same tokens, whatever happens: one job's logits and tokens are the same bits alone, in
- * company, with its prompt cut anyhow, with any number of threads,
- * with another instruction set of the same numerics class, from a graph or operation by operation,
- * recomputed, swapped, forked; likewise
+/* The same tokens, whatever happens, in every compute mode: one job's logits and tokens are the same bits
+ * alone, in company, with its prompt cut anyhow, with any number of threads, with another instruction set of
+ * the same numerics class, from a graph or operation by operation, recomputed, swapped, forked; likewise
  * within a group of two ranks. */
 #include "tests/driver.h"
 
@@ -15,6 +14,7 @@ struct model_case {
 	char name[32];
 	uint32_t n_prompt;
 	uint32_t n_ranks;
+	char compute[8];
 };
 
 /* What a job gave. */
@@ -38,19 +38,36 @@ struct job {
 /* 300 tokens reach into the second chunk of the attention's walk over the cache. */
 ParameterizedTestParameters(same_tokens, all)
 {
-	static struct model_case cases[] = {{"qwen3-tied", 300, 1},
-					    {"qwen3-awq-g32", 70, 1},
-					    {"qwen3-window", 70, 1},
-					    {"qwen3-awq-g32", 70, 2}};
-	return cr_make_param_array(struct model_case, cases, sizeof cases / sizeof cases[0]);
+	static struct model_case cases[64] = {{"qwen3-tied", 300, 1, "f32"},
+					      {"qwen3-awq-g32", 70, 1, "f32"},
+					      {"qwen3-window", 70, 1, "f32"},
+					      {"qwen3-awq-g32", 70, 2, "f32"}};
+	static const struct model_case integer[] = {
+		{"demo", 300, 1, "int8"},         {"demo", 70, 1, "int16"},
+		{"qwen3-tied", 70, 1, "int8"},    {"qwen3-awq-g32", 70, 2, "int8"},
+		{"demo", 300, 1, "int16"},        {"demo", 300, 2, "int16"},
+		{"demo", 300, 2, "int8"},         {"demo", 300, 1, "f32"},
+		{"qwen3-tied", 300, 1, "int16"},  {"qwen3-awq-g32", 70, 1, "int16"},
+		{"qwen3-awq-g32", 70, 1, "int8"}, {"qwen3-window", 70, 1, "int16"},
+		{"qwen3-window", 70, 1, "int8"},  {"qwen3-awq-g32", 70, 2, "int16"}};
+	size_t n = 4, more = sizeof integer / sizeof integer[0];
+	if (!getenv("QUERN_TEST_LONG"))
+		more = 4;
+	if (strcmp(driver_device(), "cpu"))
+		more = 0;
+	for (size_t i = 0; i < more; i++)
+		cases[n++] = integer[i];
+	return cr_make_param_array(struct model_case, cases, n);
 }
 
 /* isa: NULL for the best.  False: this CPU does not have it. */
 static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_threads, const char *isa)
 {
-	const char *dir = tiny_model(c->name);
+	const bool demo = strcmp(c->name, "demo") == 0;
+	const char *dir = demo ? repofile("models/demo") : tiny_model(c->name);
 	if (!dir)
 		cr_skip_test("tiny models need Python with numpy");
+	driver_compute = c->compute;
 	if (c->n_ranks > 1 && strcmp(driver_device(), "cpu") != 0)
 		cr_skip_test("groups of ranks are tested on the CPU");
 	struct bus_load load = driver_load(dir);

@@ -1,0 +1,108 @@
+/* dot_avx512.h - what the kernels for AVX-512 VNNI and for AMX share.  See dots.h.
+ * Tests compile them with DOT_EMULATED, where the instructions are functions of theirs. */
+#ifndef QUERN_KERNELS_CPU_DOT_AVX512_H
+#define QUERN_KERNELS_CPU_DOT_AVX512_H
+
+#include <string.h>
+
+#include "kernels/cpu/vec_avx512.h"
+
+typedef __m512i qv;
+typedef __m512i qa;
+typedef __m512i qx;
+typedef __m512i qh;
+
+VFN qv qv_load(const unsigned char *p)
+{
+	return _mm512_loadu_si512(p);
+}
+
+VFN void qv_store(unsigned char *p, qv q)
+{
+	_mm512_storeu_si512(p, q);
+}
+
+VFN qv qv_low(qv q)
+{
+	return _mm512_and_si512(q, _mm512_set1_epi8(15));
+}
+
+VFN qv qv_high(qv q)
+{
+	return _mm512_and_si512(_mm512_srli_epi16(q, 4), _mm512_set1_epi8(15));
+}
+
+VFN qx qx_load(const unsigned char *p)
+{
+	int32_t d;
+	memcpy(&d, p, 4);
+	return _mm512_set1_epi32(d);
+}
+
+VFN qh qh_begin(qa a)
+{
+	return a;
+}
+
+#ifndef DOT_EMULATED
+/* gcc 12 copies and spills accumulators around its own builtin. */
+VFN __m512i vpdpbusd512(__m512i acc, __m512i q, __m512i x)
+{
+	__asm__("vpdpbusd %2,%1,%0" : "+v"(acc) : "v"(q), "v"(x));
+	return acc;
+}
+#endif
+
+VFN qh qh_dot(qh h, qv q, qx x)
+{
+	return vpdpbusd512(h, q, x);
+}
+
+VFN qa qh_end(qa a, qh h)
+{
+	(void)a;
+	return h;
+}
+
+VFN qa qa_set1(int32_t a)
+{
+	return _mm512_set1_epi32(a);
+}
+
+VFN qa qa_zero(void)
+{
+	return _mm512_setzero_si512();
+}
+
+VFN qa qa_add(qa a, qa b)
+{
+	return _mm512_add_epi32(a, b);
+}
+
+VFN qa qa_mul(qa a, qa b)
+{
+	return _mm512_mullo_epi32(a, b);
+}
+
+VFN qa qa_shl(qa a, int n)
+{
+	return _mm512_slli_epi32(a, (unsigned)n);
+}
+
+VFN qa qa_u8(const unsigned char *p)
+{
+	return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+VFN vf qa_float(qa a)
+{
+	return _mm512_cvtepi32_ps(a);
+}
+
+#define DOT_ACC    24
+#define DOT_ROWS   6
+#define DOT_FOLD   0
+#define DOT_SPLIT8 0
+#define DOT_UNPACK 5 /* up to 4 rows the codes go through registers only */
+
+#endif

@@ -1,0 +1,113 @@
+/* dot_plain.c - the integer kernels in plain C, for any machine.  See dots.h. */
+#include "kernels/cpu/vec_plain.h"
+
+typedef struct {
+	unsigned char b[64];
+} qv;
+typedef const signed char *qx;
+typedef int32_t qa __attribute__((vector_size(64)));
+typedef qa qh;
+
+VFN qv qv_load(const unsigned char *p)
+{
+	qv q;
+	memcpy(&q, p, sizeof q);
+	return q;
+}
+
+VFN void qv_store(unsigned char *p, qv q)
+{
+	memcpy(p, &q, sizeof q);
+}
+
+VFN qv qv_low(qv q)
+{
+	for (int i = 0; i < 64; i++)
+		q.b[i] &= 15;
+	return q;
+}
+
+VFN qv qv_high(qv q)
+{
+	for (int i = 0; i < 64; i++)
+		q.b[i] >>= 4;
+	return q;
+}
+
+VFN qx qx_load(const unsigned char *p)
+{
+	return (const signed char *)p;
+}
+
+VFN qh qh_begin(qa a)
+{
+	return a;
+}
+
+VFN qh qh_dot(qh h, qv q, qx x)
+{
+	LANES(i)
+	h[i] += q.b[4 * i] * x[0] + q.b[4 * i + 1] * x[1] + q.b[4 * i + 2] * x[2] + q.b[4 * i + 3] * x[3];
+	return h;
+}
+
+VFN qa qh_end(qa a, qh h)
+{
+	(void)a;
+	return h;
+}
+
+VFN qa qa_set1(int32_t a)
+{
+	return (qa){a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a};
+}
+
+VFN qa qa_zero(void)
+{
+	return qa_set1(0);
+}
+
+/* Modulo 2^32: a sum of products may pass through more than it ends in. */
+VFN qa qa_add(qa a, qa b)
+{
+	return (qa)((vq)a + (vq)b);
+}
+
+VFN qa qa_mul(qa a, qa b)
+{
+	return (qa)((vq)a * (vq)b);
+}
+
+VFN qa qa_shl(qa a, int n)
+{
+	return (qa)((vq)a << (uint32_t)n);
+}
+
+VFN qa qa_u8(const unsigned char *p)
+{
+	qa a;
+	LANES(i) a[i] = p[i];
+	return a;
+}
+
+VFN vf qa_float(qa a)
+{
+	vf f;
+	LANES(i) f[i] = (float)a[i];
+	return f;
+}
+
+#define DOT_NAME   "plain"
+#define DOT_ACC    2
+#define DOT_ROWS   1
+#define DOT_FOLD   0
+#define DOT_SPLIT8 0
+#define DOT_UNPACK 0
+#define DOT_ENTER
+#define DOT_LEAVE
+#include "kernels/cpu/dots.h"
+
+const struct cpu_dot *cpu_dot_plain(void)
+{
+	return &dots_table;
+}

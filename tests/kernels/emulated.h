@@ -1,0 +1,13 @@
+/* emulated.h - kernels for instructions that this machine may lack, compiled from their own sources against
+ * an emulation of the few instructions they use (emulate_avx512.h).  Need AVX2 to run. */
+#ifndef QUERN_TESTS_KERNELS_EMULATED_H
+#define QUERN_TESTS_KERNELS_EMULATED_H
+
+#include "kernels/cpu/dot.h"
+
+const struct cpu_dot *emulated_avxvnni(void);
+const struct cpu_dot *emulated_avx512vnni(void);
+const struct cpu_dot *emulated_amx(void);
+const struct cpu_isa *emulated_avx512(void);
+
+#endif

@@ -1,0 +1,387 @@
+/* The integer modes: every kernel against sums in plain C, bit for bit, and against double precision. */
+#include "kernels/cpu/cpu.h"
+#include "tests/kernels/emulated.h"
+#include "tests/kernels/kern_test.h"
+
+/* ---- codes of every kind ---- */
+
+struct codes {
+	struct kern_codes c;
+	uint8_t *code;
+	int16_t *offset, *scale;
+	float *d, *dmin;
+};
+
+static void codes_from(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+{
+	const struct codes *from = c->from[0];
+	const size_t n = (size_t)(n1 - n0), k = (size_t)c->k, g = (size_t)codes_groups(c),
+		     s = (size_t)codes_supers(c), at = (size_t)n0;
+	memcpy(out->code, from->code + at * k, n * k);
+	memcpy(out->scale, from->scale + at * g, n * g * 2);
+	memcpy(out->offset, from->offset + at * g, n * g * 2);
+	memcpy(out->d, from->d + at * s, n * s * 4);
+	if (c->minimums)
+		memcpy(out->dmin, from->dmin + at * s, n * s * 4);
+}
+
+struct format {
+	const char *name;
+	int bits, group, per_super; /* group 0: whole rows */
+	int zero;                   /* -1: of each group */
+	bool minimums;
+	enum kern_dtype d_type;
+};
+
+static const struct format formats[] = {
+	{"4 bits, zeros, 128", 4, 128, 1, -1, false, KERN_F16},
+	{"4 bits, zeros, 32", 4, 32, 1, -1, false, KERN_F16},
+	{"4 bits, zeros, 96", 4, 96, 1, -1, false, KERN_F16},
+	{"4 bits, zeros, rows", 4, 0, 1, -1, false, KERN_F16},
+	{"3 bits, symmetric, 64", 3, 64, 1, 4, false, KERN_F16},
+	{"4 bits, minimums, 32 in 256", 4, 32, 8, -1, true, KERN_F16},
+	{"8 bits, symmetric, 32", 8, 32, 1, 128, false, KERN_F32},
+	{"8 bits, symmetric, 64", 8, 64, 1, 128, false, KERN_F32},
+	{"8 bits, symmetric, 128", 8, 128, 1, 128, false, KERN_F32},
+	{"8 bits, symmetric, rows", 8, 0, 1, 128, false, KERN_F32},
+	{"5 bits, minimums, 32", 5, 32, 1, -1, true, KERN_F32},
+};
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+
+/* Random codes, with whole groups at the ends of their range: the largest sums there are. */
+static struct codes *codes_new(const struct format *f, int k, int n)
+{
+	struct codes *c = xcalloc(1, sizeof *c);
+	const int group = f->group && f->group < k ? f->group : k;
+	c->c = (struct kern_codes){.n = n,
+				   .k = k,
+				   .bits = f->bits,
+				   .group = group,
+				   .super = group * f->per_super,
+				   .minimums = f->minimums,
+				   .zero = f->zero,
+				   .d_type = f->d_type,
+				   .read = codes_from,
+				   .from = {c}};
+	const int top = (1 << f->bits) - 1, g = codes_groups(&c->c), s = codes_supers(&c->c);
+	c->code = xmalloc((size_t)(n * k));
+	c->scale = xmalloc((size_t)(n * g) * 2);
+	c->offset = xmalloc((size_t)(n * g) * 2);
+	c->d = xmalloc((size_t)(n * s) * 4);
+	c->dmin = xmalloc((size_t)(n * s) * 4);
+	for (int i = 0; i < n * k; i++)
+		c->code[i] = (uint8_t)(i / k % 5 == 3 ? top : (int)(kt_rand() % (unsigned)(top + 1)));
+	for (int i = 0; i < n * g; i++) {
+		c->scale[i] = (int16_t)(f->per_super > 1 ? 1 + (int)(kt_rand() % 63) : 1);
+		c->offset[i] = (int16_t)(f->zero >= 0 ? f->zero : (int)(kt_rand() % (unsigned)(top + 1)));
+	}
+	for (int i = 0; i < n * s; i++) {
+		c->d[i] = half_from_f16(kt_half(KERN_F16) & 0x7fff);
+		c->dmin[i] = half_from_f16(kt_half(KERN_F16) & 0x7fff);
+	}
+	return c;
+}
+
+static void codes_free(struct codes *c)
+{
+	free(c->code);
+	free(c->scale);
+	free(c->offset);
+	free(c->d);
+	free(c->dmin);
+	free(c);
+}
+
+static double weight(const struct codes *c, int n, int i)
+{
+	const int g = n * codes_groups(&c->c) + i / c->c.group, s = n * codes_supers(&c->c) + i / c->c.super;
+	const double d = (double)c->d[s] * c->scale[g], q = c->code[n * c->c.k + i];
+	return c->c.minimums ? d * q - (double)c->dmin[s] * c->offset[g] : d * (q - c->offset[g]);
+}
+
+/* ---- kernels ---- */
+
+typedef const struct cpu_dot *dot_fn(void);
+static dot_fn *const dots[] = {cpu_dot_plain, cpu_dot_avx2,     cpu_dot_avxvnni,     cpu_dot_avx512vnni,
+			       cpu_dot_amx,   emulated_avxvnni, emulated_avx512vnni, emulated_amx};
+enum { N_DOTS = sizeof dots / sizeof dots[0] };
+
+static const struct cpu_dot *dot_at(int i)
+{
+	const bool emulated = i >= N_DOTS - 3;
+	return emulated && !cpu_dot_avx2() ? NULL : dots[i]();
+}
+
+static struct kern_dev *device(enum kern_compute compute, int threads, int rows)
+{
+	struct kern_open_args a = {.index = -1,
+				   .compute = compute,
+				   .n_threads = threads,
+				   .max_rows = rows,
+				   .max_seqs = 1,
+				   .max_logits = 1,
+				   .max_context = 1,
+				   .max_blocks_per_seq = 1};
+	struct kern_dev *d;
+	char why[256];
+	cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	return d;
+}
+
+static struct kern_linear *load(struct kern_dev *d, const struct kern_linear_part *p, int k)
+{
+	struct kern_linear_src src = {.name = "test", .k = k, .group = k, .n_parts = 1, .parts = {*p}};
+	struct kern_linear *w;
+	char why[256] = "";
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), 0, "%s", why);
+	return w;
+}
+
+/* Rows with a channel 100 times the others, a row of zeros, and one of the largest values. */
+static float *activations(int rows, int k)
+{
+	float *x = kt_floats((size_t)rows * (size_t)k);
+	for (int r = 0; r < rows; r++)
+		for (int i = 0; i < k; i++) {
+			x[r * k + i] *= i % 50 == 7 ? 100.0f : 1.0f;
+			if (r % 7 == 2)
+				x[r * k + i] = 0;
+			if (r % 7 == 4)
+				x[r * k + i] = r % 2 ? 3e30f : -3e30f;
+		}
+	return x;
+}
+
+static void run(struct kern_dev *d, const struct kern_linear *w, const float *x, int rows, float *y)
+{
+	struct kern_stream s = {.dev = d};
+	unsigned char *in = aligned_alloc(64, (cpu_operand_bytes(d, rows, w->k) + 63) / 64 * 64);
+	cpu_quantize(d, in, x, rows, w->k);
+	cr_assert_eq(kern_cpu_ops.linear(&s, w, y, in, rows, true), 0);
+	free(in);
+}
+
+/* y of the quantized inputs in double, and how far it may be off. */
+static void reference(const struct kern_dev *d, const struct codes *c, const float *x, int rows, double *y,
+		      double *tol)
+{
+	const int k = c->c.k, n = c->c.n;
+	const struct cpu_operand op = cpu_operand(d, k);
+	unsigned char *row = aligned_alloc(64, op.row);
+	float *v = xmalloc((size_t)op.k_pad * sizeof *v);
+	for (int r = 0; r < rows; r++) {
+		d->dot->quantize(row, x + (size_t)r * (size_t)k, &op);
+		for (int k0 = 0; k0 < k; k0 += ACT_GROUP)
+			cpu_dequantize(v + k0, row, &op, k0, k - k0 < ACT_GROUP ? k - k0 : ACT_GROUP);
+		for (int o = 0; o < n; o++) {
+			double sum = 0, size = 0;
+			for (int i = 0; i < k; i++) {
+				const double p = (double)v[i] * weight(c, o, i);
+				sum += p;
+				size += fabs(p) + fabs((double)v[i]) * fabs((double)c->d[0]);
+			}
+			y[r * n + o] = sum;
+			tol[r * n + o] = size * 4e-6 + 1e-9;
+		}
+	}
+	free(row);
+	free(v);
+}
+
+static void check_format(enum kern_compute compute, const struct format *f, int k, int n, int rows)
+{
+	struct codes *c = codes_new(f, k, n);
+	const size_t all = (size_t)rows * (size_t)n;
+	float *x = activations(rows, k), *want = NULL, *y = xmalloc(all * sizeof *y);
+	double *ref = xmalloc(all * sizeof *ref), *tol = xmalloc(all * sizeof *tol);
+	char what[160];
+	for (int i = 0; i < N_DOTS; i++) {
+		if (!dot_at(i))
+			continue;
+		struct kern_dev *d = device(compute, 2, rows);
+		d->dot = dot_at(i);
+		const struct kern_linear_part p = {.dtype = KERN_CODES, .n = n, .w = &c->c};
+		struct kern_linear *w = load(d, &p, k);
+		snprintf(what, sizeof what, "%s %s%s: %s, %d rows, %d x %d",
+			 compute == KERN_COMPUTE_INT8 ? "int8" : "int16", d->dot->name,
+			 i >= N_DOTS - 3 ? " (emulated)" : "", f->name, rows, k, n);
+		run(d, w, x, rows, y);
+		if (!want) {
+			reference(d, c, x, rows, ref, tol);
+			kt_near(y, ref, tol, all, what);
+			want = xmemdup(y, all * sizeof *y);
+		}
+		kt_same(y, want, all, what);
+		kern_cpu_ops.linear_free(w);
+		kern_cpu_ops.close(d);
+	}
+	codes_free(c);
+	free(x);
+	free(want);
+	free(y);
+	free(ref);
+	free(tol);
+}
+
+static void check_formats(enum kern_compute compute)
+{
+	static const struct {
+		int k, n, rows;
+	} shapes[] = {{512, 136, 1}, {256, 72, 5}, {384, 64, 16}, {200, 40, 3}, {640, 33, 37}, {72, 16, 70}};
+	for (size_t f = 0; f < N_FORMATS; f++)
+		for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+			check_format(compute, &formats[f], shapes[s].k, shapes[s].n, shapes[s].rows);
+}
+
+Test(dot, int8_has_the_same_bits_in_every_kernel)
+{
+	check_formats(KERN_COMPUTE_INT8);
+}
+
+Test(dot, int16_has_the_same_bits_in_every_kernel)
+{
+	check_formats(KERN_COMPUTE_INT16);
+}
+
+/* ---- a row's bits ---- */
+
+Test(dot, a_rows_bits_depend_on_nothing_but_the_row)
+{
+	enum { K = 416, N = 200, ROWS = 70 };
+	static const struct format *const kinds[] = {&formats[0], &formats[6], &formats[5]};
+	for (int compute = KERN_COMPUTE_INT16; compute <= KERN_COMPUTE_INT8; compute++)
+		for (int f = 0; f < 3; f++)
+			for (int i = 0; i < N_DOTS; i++) {
+				struct codes *c = codes_new(kinds[f], K, N);
+				float *x = activations(ROWS, K), *all = kt_floats(ROWS * N),
+				      *y = kt_floats(ROWS * N);
+				const struct kern_linear_part p = {.dtype = KERN_CODES, .n = N, .w = &c->c};
+				for (int threads = 1; dot_at(i) && threads <= 3; threads++) {
+					struct kern_dev *d =
+						device((enum kern_compute)compute, threads, ROWS);
+					d->dot = dot_at(i);
+					struct kern_linear *w = load(d, &p, K);
+					if (threads == 1)
+						run(d, w, x, ROWS, all);
+					for (int m = 1; m <= ROWS; m += m < 8 ? 1 : 17) {
+						const int r0 = m * 37 % (ROWS - m + 1);
+						run(d, w, x + r0 * K, m, y);
+						kt_same(y, all + r0 * N, (size_t)(m * N), d->dot->name);
+					}
+					kern_cpu_ops.linear_free(w);
+					kern_cpu_ops.close(d);
+				}
+				codes_free(c);
+				free(x);
+				free(all);
+				free(y);
+			}
+}
+
+/* ---- activations ---- */
+
+/* Relative to the outputs, as root mean squares, over the kinds of activations of docs/performance/cpu.md. */
+static double error_of(enum kern_compute compute, const float *x, int rows, const struct codes *c)
+{
+	const int k = c->c.k, n = c->c.n;
+	const struct kern_linear_part p = {.dtype = KERN_CODES, .n = n, .w = &c->c};
+	struct kern_dev *d = device(compute, 1, rows);
+	struct kern_linear *w = load(d, &p, k);
+	float *y = kt_floats((size_t)(rows * n));
+	double off = 0, size = 0;
+	run(d, w, x, rows, y);
+	for (int r = 0; r < rows; r++)
+		for (int o = 0; o < n; o++) {
+			double sum = 0;
+			for (int i = 0; i < k; i++)
+				sum += (double)x[r * k + i] * weight(c, o, i);
+			off += ((double)y[r * n + o] - sum) * ((double)y[r * n + o] - sum);
+			size += sum * sum;
+		}
+	free(y);
+	kern_cpu_ops.linear_free(w);
+	kern_cpu_ops.close(d);
+	return sqrt(off / size);
+}
+
+Test(dot, int16_errs_by_less_than_a_five_thousandth)
+{
+	enum { K = 1024, N = 64, ROWS = 8 };
+	struct codes *c = codes_new(&formats[0], K, N);
+	for (int kind = 0; kind < 3; kind++) {
+		float *x = kt_floats(ROWS * K);
+		for (int i = 0; i < ROWS * K; i++)
+			x[i] *= kind == 1 && i % K % 100 == 3   ? 20.0f
+				: kind == 2 && i % K % 500 == 3 ? 100.0f
+								: 1;
+		const double e16 = error_of(KERN_COMPUTE_INT16, x, ROWS, c);
+		const double e8 = error_of(KERN_COMPUTE_INT8, x, ROWS, c);
+		cr_assert(e16 < 2e-4 && e16 > 0, "kind %d: int16 errs by %g", kind, e16);
+		cr_assert(e8 < 4e-2 && e8 > e16, "kind %d: int8 errs by %g", kind, e8);
+		free(x);
+	}
+	codes_free(c);
+}
+
+Test(dot, activations_are_quantized_alike_by_every_kernel)
+{
+	enum { K = 520 };
+	float *x = activations(8, K);
+	x[0] = INFINITY;
+	x[K + 200] = NAN;
+	x[5 * K] = 1e-35f;
+	for (int wide = 0; wide < 2; wide++) {
+		struct kern_dev *d = device(wide ? KERN_COMPUTE_INT16 : KERN_COMPUTE_INT8, 1, 8);
+		const struct cpu_operand op = cpu_operand(d, K);
+		unsigned char *want = xcalloc(8, op.row), *got = xcalloc(8, op.row);
+		for (int r = 0; r < 8; r++)
+			cpu_dot_plain()->quantize(want + (size_t)r * op.row, x + r * K, &op);
+		for (int i = 1; i < N_DOTS; i++) {
+			if (!dot_at(i))
+				continue;
+			for (int r = 0; r < 8; r++)
+				dot_at(i)->quantize(got + (size_t)r * op.row, x + r * K, &op);
+			cr_assert_eq(memcmp(got, want, 8 * op.row), 0, "%s", dot_at(i)->name);
+		}
+		free(want);
+		free(got);
+		kern_cpu_ops.close(d);
+	}
+	free(x);
+}
+
+/* What is not finite in a row shows in its outputs, and in no other row's. */
+Test(dot, a_value_that_is_not_finite_reaches_every_output_of_its_row_only)
+{
+	enum { K = 256, N = 40, ROWS = 3 };
+	struct codes *c = codes_new(&formats[0], K, N);
+	const struct kern_linear_part p = {.dtype = KERN_CODES, .n = N, .w = &c->c};
+	float *x = kt_floats(ROWS * K), y[ROWS * N];
+	x[K + 130] = INFINITY;
+	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, ROWS);
+	struct kern_linear *w = load(d, &p, K);
+	run(d, w, x, ROWS, y);
+	for (int i = 0; i < ROWS * N; i++)
+		cr_assert_eq(y[i] == y[i], i / N != 1, "output %d of row %d: %g", i % N, i / N, (double)y[i]);
+	kern_cpu_ops.linear_free(w);
+	kern_cpu_ops.close(d);
+	codes_free(c);
+	free(x);
+}
+
+/* ---- the loop of the 512-bit kernel, in the object file ---- */
+
+Test(dot, groups_that_no_sum_begins_at_are_refused)
+{
+	static const struct format odd = {"groups of 40", 4, 40, 1, -1, false, KERN_F16};
+	struct codes *c = codes_new(&odd, 400, 16);
+	struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 400, .n_parts = 1};
+	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 16, .w = &c->c};
+	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
+	struct kern_linear *w;
+	char why[256];
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "layers.1.mlp.up") && strstr(why, "40"), "%s", why);
+	kern_cpu_ops.close(d);
+	codes_free(c);
+}
