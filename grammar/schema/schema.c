@@ -86,7 +86,8 @@ struct conj *conj_get(struct schema *s, const struct lits *l)
 {
 	struct lit *lits = schema_alloc(s, (l->n + 1) * sizeof *lits);
 	size_t n = 0;
-	memcpy(lits, l->p, l->n * sizeof *lits);
+	if (l->n)
+		memcpy(lits, l->p, l->n * sizeof *lits);
 	qsort(lits, l->n, sizeof *lits, by_lit);
 	for (size_t i = 0; i < l->n; i++)
 		if (!n || by_lit(&lits[n - 1], &lits[i]))

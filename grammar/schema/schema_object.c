@@ -64,7 +64,7 @@ json_t *object_names(const struct alt *alt)
 	for (const struct atom *a = alt->atoms; a; a = a->next)
 		atoms[n - 1 - i++] = a;
 	for (i = 0; i < n; i++)
-		if (atoms[i]->kind == A_MEMBERS)
+		if (atoms[i]->kind == A_MEMBERS || atoms[i]->kind == A_OTHER)
 			json_object_foreach(json_object_get(atoms[i]->owner, "properties"), key,
 					    v) if (!json_object_get(names, key))
 				json_object_set_new(names, key, json_null());

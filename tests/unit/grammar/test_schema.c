@@ -262,6 +262,9 @@ Test(schema, one_of_is_exact)
 
 Test(schema, denials_and_conditions)
 {
+	expect("{\"type\":\"object\",\"not\":{\"properties\":{\"a\":{\"type\":\"integer\"}},"
+	       "\"additionalProperties\":false}}",
+	       NULL, YES("{\"a\": null}", "{\"b\": 1}", "{\"a\": 1, \"b\": 1}"), NO("{\"a\": 1}", "{}"));
 	expect("{\"not\":{\"type\":[\"object\",\"array\",\"number\"]}}", NULL, YES("null", "\"a\"", "true"),
 	       NO("1", "{}", "[]"));
 	expect("{\"type\":\"string\",\"not\":{\"pattern\":\"^a\"}}", NULL,
@@ -321,6 +324,21 @@ Test(schema, what_is_not_decided_is_named_with_its_place)
 	refuse("{\"properties\":{\"a\":3}}", -EINVAL, "must be an object, true or false");
 	expect("{\"title\":1,\"x-any\":[],\"$comment\":{},\"deprecated\":true,\"type\":\"null\"}", NULL,
 	       YES("null"), NO("1"));
+}
+
+Test(schema, steps_are_bounded)
+{
+	const struct schema_options few = {.max_steps = 50};
+	struct buf b = {0};
+	char why[512];
+	struct grammar *g;
+	buf_puts(&b, "{\"allOf\":[{}");
+	for (int i = 0; i < 100; i++)
+		buf_puts(&b, ",{\"type\":\"object\"}");
+	buf_puts(&b, "]}");
+	cr_expect_eq(compile(b.p, &few, &g, why, sizeof why), -E2BIG);
+	cr_expect(strstr(why, "steps"), "%s", why);
+	buf_fini(&b);
 }
 
 Test(schema, what_explodes_is_refused)

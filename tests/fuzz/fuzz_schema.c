@@ -1,0 +1,74 @@
+/* Any JSON as a schema: refused with a reason that begins with its path, or a grammar of which every text is
+ * JSON.  A text is found by following allowed bytes, which the input chooses, and ends within a bound. clang
+ * -fsanitize=fuzzer,address,undefined */
+#include "base/json.h"
+#include "grammar/grammar.h"
+#include "grammar/schema/schema.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { TEXT_MAX = 300, SCHEMA_MAX = 1 << 16 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+/* Bytes that the grammar allows, the input saying with which one to try first. */
+static void follow(struct grammar *g, const uint8_t *data, size_t n)
+{
+	struct matcher *m = matcher_new(g);
+	char text[TEXT_MAX + 1], why[256];
+	size_t len = 0;
+	bool end = false;
+	for (; len < TEXT_MAX && !end; len++) {
+		unsigned b = data[len % n];
+		int i = 0;
+		if (matcher_can_end(m, &end) || end)
+			break;
+		for (; i < 256; i++, b++) {
+			text[len] = (char)b;
+			if (matcher_accept_bytes(m, &text[len], 1, NULL) == 0)
+				break;
+		}
+		if (i == 256)
+			break;
+	}
+	if (end) {
+		json_t *value;
+		assert(json_parse(text, len, &value, why, sizeof why) == 0 || strstr(why, "too big") ||
+		       strstr(why, "NUL") || strstr(why, "real number"));
+		json_decref(value);
+	}
+	matcher_free(m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	const struct schema_options options = {.space = SCHEMA_SPACE_FLEXIBLE,
+					       .max_space = 2,
+					       .any_order = n % 2 ? 10 : 0,
+					       .max_steps = 20000};
+	const struct ast_limits tree = {.nodes = 50000, .rules = 5000};
+	const struct grammar_limits limits = {.state_bytes = 8 << 20, .depth = 50};
+	char why[512] = "";
+	json_t *schema;
+	int node;
+	if (n < 1 || n > SCHEMA_MAX || json_parse((const char *)data, n, &schema, why, sizeof why))
+		return 0;
+	struct ast *a = ast_new(&tree);
+	struct grammar *g = NULL;
+	why[0] = 0;
+	int rc = schema_node(a, schema, &options, &node, why, sizeof why);
+	assert(rc == 0 || why[0]);
+	if (rc == 0) {
+		ast_start(a, node);
+		rc = grammar_new(a, NULL, &limits, &g, why, sizeof why);
+		assert(rc == 0 || why[0]);
+	}
+	ast_free(a);
+	json_decref(schema);
+	if (g)
+		follow(g, data, n);
+	grammar_free(g);
+	return 0;
+}
