@@ -61,10 +61,12 @@
 #define TEMPLATE "(?:[!#$&(-;=?-\\[\\]_a-z~]|" PCT "|\\{[+#./;?&]?" VARSPEC "(?:," VARSPEC ")*\\})*"
 
 /* A part of ECMA-262: groups within two groups, no look-around, no references. */
-#define RX_CLASS "\\[\\^?(?:[A-Za-z0-9 _.,:;/@#%&=!<>~'\"+*?|(){}$]|\\\\[dDwWsS\\\\\\]\\[^.-])+\\]"
-#define RX_ATOM  "[^\\\\()\\[\\]{}*+?|^$]|\\\\[dDwWsSnrtfv.*+?^$|(){}\\[\\]\\\\/]|" RX_CLASS
+#define RX_CLASS                                                                                             \
+	"\\[\\^?(?:a-z|A-Z|0-9|a-f|A-F|[A-Za-z0-9 "                                                          \
+	"_.,:;/@#%&=!<>~'\"+*?|(){}$]|\\\\[dDwWsS\\\\\\]\\[^.-])+\\]"
+#define RX_ATOM "[^\\\\()\\[\\]{}*+?|^$]|\\\\[dDwWsSnrtfv.*+?^$|(){}\\[\\]\\\\/]|" RX_CLASS
 #define RX_QUANT                                                                                             \
-	"(?:(?:[*+?]|\\{[0-9]{1,3}\\})\\?"                                                                   \
+	"(?:(?:[*+?]|\\{[0-9]{1,3}(?:,|,[1-9][0-9]{3})?\\}|\\{[0-9],[1-9][0-9]{1,2}\\})\\?"                  \
 	"?)?"
 #define RX_0 "(?:(?:" RX_ATOM ")" RX_QUANT ")*"
 #define RX_1 "(?:(?:" RX_ATOM "|\\((?:\\?:)?" RX_0 "(?:\\|" RX_0 ")*\\))" RX_QUANT ")*"

@@ -221,6 +221,9 @@ Test(schema, formats_are_patterns)
 	       YES("\"123e4567-e89b-12d3-a456-426614174000\""), NO("\"123e4567\""));
 	expect("{\"type\":\"string\",\"format\":\"duration\"}", NULL,
 	       YES("\"P1DT2H\"", "\"P3W\"", "\"PT5M\""), NO("\"P\"", "\"PT\"", "\"P1H\""));
+	expect("{\"type\":\"string\",\"format\":\"regex\"}", NULL,
+	       YES("\"^[a-zA-Z0-9_]{3,16}$\"", "\"(a|\\\\d+)*?\"", "\"\""),
+	       NO("\"(a\"", "\"[z-a]\"", "\"a{3,2}\"", "\"*\"", "\"a)\""));
 	expect("{\"type\":\"string\",\"format\":\"favourite\"}", NULL, YES("\"anything\""), NO("1"));
 }
 
