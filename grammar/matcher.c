@@ -84,7 +84,7 @@ static int sync(struct matcher *m)
 	size_t at = 0;
 	for (size_t i = 0; i <= m->n_marks; i++) {
 		size_t to = i < m->n_marks ? m->marks[i].bytes : m->text.len;
-		if (machine_error(a) || follow(m, &state, m->text.p + at, to - at) < to - at)
+		if (machine_error(a) || (to > at && follow(m, &state, m->text.p + at, to - at) < to - at))
 			return -ENOMEM;
 		at = to;
 		if (i < m->n_marks)

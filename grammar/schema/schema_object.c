@@ -533,6 +533,14 @@ static int counted(struct grid *g, size_t i, size_t count)
 	return *at = node;
 }
 
+static const json_t *count_owner(const struct alt *alt)
+{
+	const struct atom *a = alt->atoms;
+	while (a && a->kind != A_MIN_MEMBERS && a->kind != A_MAX_MEMBERS)
+		a = a->next;
+	return a ? a->owner : NULL;
+}
+
 static int in_order_counted(struct object *o)
 {
 	struct grid g = {.o = o};
@@ -540,7 +548,8 @@ static int in_order_counted(struct object *o)
 	if (o->max != SIZE_MAX && o->max > o->n + o->min && o->other == AST_FAILED)
 		g.n_count = o->n + o->min + 1;
 	if (g.n_count > STATES_MAX || (o->n + 1) * g.n_count > STATES_MAX || o->open) {
-		schema_error(o->s, -ENOTSUP, NULL, "minProperties or maxProperties with this many members");
+		schema_error(o->s, -ENOTSUP, count_owner(o->alt),
+			     "minProperties or maxProperties with this many members, or with a denied one");
 		return AST_FAILED;
 	}
 	g.memo = xcalloc((o->n + 1) * g.n_count, sizeof *g.memo);

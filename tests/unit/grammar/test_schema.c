@@ -320,6 +320,8 @@ Test(schema, what_is_not_decided_is_named_with_its_place)
 	refuse("{\"properties\":{\"a/b\":{\"items\":{\"$dynamicRef\":\"#x\"}}}}", -ENOTSUP,
 	       "#/properties/a~1b/items: $dynamicRef");
 	refuse("{\"type\":\"array\",\"uniqueItems\":true}", -ENOTSUP, "#: uniqueItems");
+	refuse("{\"properties\":{\"a\":{\"type\":\"object\",\"minProperties\":30000}}}", -ENOTSUP,
+	       "#/properties/a: minProperties");
 	refuse("{\"type\":\"strin\"}", -EINVAL, "#: type \"strin\"");
 	refuse("{\"properties\":{\"a\":{\"pattern\":\"(a\"}}}", -ENOTSUP, "#/properties/a: the pattern");
 	refuse("{\"minimum\":\"1\"}", -EINVAL, "#: minimum must be a number");
