@@ -383,9 +383,9 @@ static int bench_attention(struct bench *b, const char *name, int seqs, int rows
 static void bench_sample(struct bench *b, const char *name, int n, struct kern_sample_row r)
 {
 	enum { V = 151936, CALLS = 50 };
-	const size_t bytes = (size_t)n * V * 4;
-	float *host = xmalloc(bytes), *logprob = xmalloc((size_t)n * sizeof *logprob);
-	int32_t *token = xmalloc((size_t)n * sizeof *token), *rank = xmalloc((size_t)n * sizeof *rank);
+	const size_t bytes = (size_t)n * V * 4, one = (size_t)n * 4;
+	float *host = xmalloc(bytes);
+	char *out = b->ops->host_new(b->dev, 3 * one);
 	struct kern_sample_row *rows = xmalloc((size_t)n * sizeof *rows);
 	void *logits = b->ops->mem_new(b->dev, bytes), *tokens = b->ops->mem_new(b->dev, (size_t)n * 4);
 	double t[CALLS];
@@ -398,6 +398,10 @@ static void bench_sample(struct bench *b, const char *name, int n, struct kern_s
 		}
 		host[i] = x * 6;
 	}
+	if (!out || !logits || !tokens) {
+		fprintf(stderr, "out of memory for the sampler's results\n");
+		exit(1);
+	}
 	b->ops->upload(b->s, logits, host, bytes);
 	for (int i = 0; i < n; i++) {
 		rows[i] = r;
@@ -407,7 +411,9 @@ static void bench_sample(struct bench *b, const char *name, int n, struct kern_s
 	for (int i = 0; i < CALLS; i++) {
 		double t0 = now();
 		b->ops->sample(b->s, logits, V, tokens, rows, n,
-			       &(struct kern_sample_out){.token = token, .logprob = logprob, .rank = rank});
+			       &(struct kern_sample_out){.token = (void *)out,
+							 .logprob = (void *)(out + one),
+							 .rank = (void *)(out + 2 * one)});
 		b->ops->stream_sync(b->s);
 		t[i] = now() - t0;
 	}
@@ -415,10 +421,8 @@ static void bench_sample(struct bench *b, const char *name, int n, struct kern_s
 	report(b, name, n, t[0] * 1e6, (double)bytes, 0);
 	b->ops->mem_free(b->dev, logits, bytes);
 	b->ops->mem_free(b->dev, tokens, (size_t)n * 4);
+	b->ops->host_free(b->dev, out, 3 * one);
 	free(host);
-	free(logprob);
-	free(token);
-	free(rank);
 	free(rows);
 }
 

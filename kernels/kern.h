@@ -243,7 +243,7 @@ struct kern_sample_row {
 };
 
 /* Log-probabilities are those of the model's own logits (before penalties and temperature). */
-struct kern_sample_out {    /* host memory, valid after stream_sync() */
+struct kern_sample_out {    /* memory of host_new(), valid once the stream has come behind the call */
 	int32_t *token;     /* [n] */
 	float *logprob;     /* [n] of the token */
 	int32_t *rank;      /* [n] of the token, 1 = most likely; 0 for rows without logprobs */
@@ -268,7 +268,7 @@ struct kern_ops {
 	/* Memory.  Device addresses may be offset by the host, never read. */
 	void *(*mem_new)(struct kern_dev *d, size_t bytes); /* zeroed; NULL: out of memory */
 	void (*mem_free)(struct kern_dev *d, void *p, size_t bytes);
-	void *(*host_new)(struct kern_dev *d, size_t bytes); /* pinned, host-readable */
+	void *(*host_new)(struct kern_dev *d, size_t bytes); /* of the host, in reach of the device */
 	void (*host_free)(struct kern_dev *d, void *p, size_t bytes);
 
 	struct kern_stream *(*stream_new)(struct kern_dev *d);

@@ -63,7 +63,7 @@ if [ "$only" != e2e ]; then
 	if [ -e "$sim" ]; then
 		export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY="$sim"
 		for t in kernels/test_attention kernels/test_linear kernels/test_rows kernels/test_sample \
-			unit/worker/test_model unit/worker/test_step; do
+			kernels/test_sample_golden unit/worker/test_model unit/worker/test_step; do
 			program "$t, emulated CUDA" "$build/tests/$t"
 		done
 		program "unit/worker/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/worker/test_model" \

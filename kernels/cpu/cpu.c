@@ -172,7 +172,7 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->mode, sizeof out->mode, "%s%s%s", mode, d->dot ? " by " : "",
 		 d->dot ? d->dot->name : "");
 	/* The instruction sets agree bit for bit, so none is named. */
-	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1%s", mode, head);
+	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s", mode, head);
 	out->operand = KERN_F32;
 	out->kv = KERN_F32;
 	cpu_host_memory(d->node, &out->bytes_total, &out->bytes_free);

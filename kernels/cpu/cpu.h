@@ -66,7 +66,7 @@ struct cpu_sample_scratch {
 	uint32_t *mark; /* 0 outside a call: times seen in the output, and flags */
 	int32_t *ids;   /* candidates */
 	int32_t *heap;
-	float *sums; /* of p, for each SUM_BLOCK */
+	uint64_t *sums; /* of weights, for each SUM_BLOCK */
 };
 
 struct cpu_pool;

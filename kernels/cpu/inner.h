@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/cpu/draw.h"
 #include "kernels/cpu/isa.h"
 
 #define PRAGMA(x) _Pragma(#x)
@@ -632,6 +633,14 @@ static float inner_exp_block(float *p, const float *x, int n, float max, float i
 	return v_hsum(sum);
 }
 
+static uint64_t inner_weigh_block(const float *p, int n)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < n; i++)
+		sum += draw_weight(p[i]);
+	return sum;
+}
+
 static const struct cpu_isa inner_table = {
 	.name = INNER_NAME,
 	.rows_max = INNER_ROWS,
@@ -645,4 +654,5 @@ static const struct cpu_isa inner_table = {
 	.attn_out = inner_attn_out,
 	.max_block = inner_max_block,
 	.exp_block = inner_exp_block,
+	.weigh_block = inner_weigh_block,
 };

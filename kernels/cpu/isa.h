@@ -97,6 +97,7 @@ struct cpu_isa {
 	 * p = exp((x - max) * inv_t), p stored where not NULL. */
 	float (*max_block)(const float *x, int n);
 	float (*exp_block)(float *p, const float *x, int n, float max, float inv_t);
+	uint64_t (*weigh_block)(const float *p, int n); /* sum of draw_weight(): draw.h */
 };
 
 /* NULL where the compiler could not build it or this CPU lacks it. */

@@ -24,13 +24,13 @@ static inline void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint
 	out[3] = c3;
 }
 
-/* Uniform in [0, 1) with 53 bits, for one position of one output of a job. */
-static inline double philox_uniform(uint64_t seed, uint32_t index, uint32_t position)
+/* 64 uniform bits for one position of one output of a job. */
+static inline uint64_t philox_bits(uint64_t seed, uint32_t index, uint32_t position)
 {
 	const uint32_t ctr[4] = {index, position, 0, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 	uint32_t r[4];
 	philox4x32(ctr, key, r);
-	return (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) * 0x1p-53;
+	return (uint64_t)r[0] << 32 | r[1];
 }
 
 #endif

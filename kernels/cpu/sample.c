@@ -1,6 +1,7 @@
 /* sample.c - from logits to a token.
- * Everything that decides is either exact, a sum of fixed order, or this folder's own exp, so
- * that a row gives the same token on every instruction set and in every batch. */
+ * Everything that decides is exact, a sum of integers (draw.h), or this folder's own exp, so that a row
+ * gives the same token on every instruction set and in every batch; a change of that takes another
+ * name into the numerics class ("draw2"), since it gives a seed other tokens. */
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernels/cpu/draw.h"
 #include "kernels/cpu/philox.h"
 
 static const float greedy_below = 1e-5f; /* temperatures under it are 0, as in vLLM */
@@ -42,7 +44,8 @@ int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
 	if (n_vocab <= d->vocab)
 		return 0;
 	const size_t row = (((size_t)n_vocab + 15) & ~(size_t)15) * 4;
-	const size_t sums = (((size_t)n_sum_blocks(n_vocab) + 15) & ~(size_t)15) * 4;
+	const size_t sums = (((size_t)n_sum_blocks(n_vocab) + 15) & ~(size_t)15) * sizeof(uint64_t);
+	assert(n_vocab <= DRAW_VOCAB_MAX);
 	const size_t bytes = (5 * row + sums) * (size_t)d->n_threads;
 	unsigned char *p = alloc_big(bytes);
 	if (!p)
@@ -58,7 +61,7 @@ int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
 			.mark = (uint32_t *)(void *)(p + 2 * row),
 			.ids = (int32_t *)(void *)(p + 3 * row),
 			.heap = (int32_t *)(void *)(p + 4 * row),
-			.sums = (float *)(void *)(p + 5 * row),
+			.sums = (uint64_t *)(void *)(p + 5 * row),
 		};
 	return 0;
 }
@@ -108,17 +111,25 @@ static float row_max(const struct cpu_isa *isa, const float *x, int n, int *id)
 	return best;
 }
 
-/* Sum of exp((x - max) * inv_t) in double over the blocks' sums; p and sums as in exp_block. */
-static double row_exp(const struct cpu_isa *isa, float *p, float *sums, const float *x, int n, float max,
-		      float inv_t)
+/* Sum of exp(x - max), in double over the blocks' sums. */
+static double row_exp(const struct cpu_isa *isa, const float *x, int n, float max)
 {
 	double all = 0;
+	for (int i = 0; i < n; i += SUM_BLOCK)
+		all += isa->exp_block(NULL, x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, max, 1);
+	return all;
+}
+
+/* s->p of s->w, and the sums of their weights by blocks; returns the sum of all. */
+static uint64_t row_weigh(const struct cpu_isa *isa, struct cpu_sample_scratch *s, int n, float max,
+			  float inv_t)
+{
+	uint64_t all = 0;
 	for (int i = 0, b = 0; i < n; i += SUM_BLOCK, b++) {
-		float s = isa->exp_block(p ? p + i : NULL, x + i, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, max,
-					 inv_t);
-		if (sums)
-			sums[b] = s;
-		all += s;
+		const int len = n - i < SUM_BLOCK ? n - i : SUM_BLOCK;
+		isa->exp_block(s->p + i, s->w + i, len, max, inv_t);
+		s->sums[b] = isa->weigh_block(s->p + i, len);
+		all += s->sums[b];
 	}
 	return all;
 }
@@ -255,7 +266,7 @@ struct ranking {
 	int32_t *heap; /* room for as many */
 	float max, scale;
 	int count[BUCKETS];
-	double sum[BUCKETS]; /* of p, by ascending id */
+	uint64_t sum[BUCKETS]; /* of weights */
 };
 
 /* The smallest logit with p not 0, in lanes that the compiler can make a vector of. */
@@ -297,34 +308,34 @@ static int candidates(struct cpu_sample_scratch *s, int n, float least, float le
 }
 
 /* Buckets of what is at most reach below the largest; false where that leaves out tokens
- * that could be needed: fewer than k of them, or less than target of all that p sums to. */
+ * that could be needed: fewer than k of them, or less weight than target. */
 static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n, float reach, int top_k,
-			 double target)
+			 uint64_t target)
 {
 	const float least = k->max - reach;
-	double sum = 0;
-	k->n = candidates(s, n, least, FLT_MIN);
+	uint64_t sum = 0;
+	k->n = candidates(s, n, least, DRAW_P_MIN);
 	memset(k->count, 0, sizeof k->count);
 	memset(k->sum, 0, sizeof k->sum);
 	for (int i = 0; i < k->n; i++) {
 		int id = s->ids[i], b = bucket_of(k, id);
 		k->count[b]++;
-		k->sum[b] += s->p[id];
-		sum += s->p[id];
+		k->sum[b] += draw_weight(s->p[id]);
+		sum += draw_weight(s->p[id]);
 	}
 	return k->n >= top_k || sum >= target;
 }
 
-/* Most tokens are hopeless: those within 12 T of the largest are tried first, then all with p
- * not 0.  top_k 0: off; all: sum of every p. */
+/* Most tokens are hopeless: those within 12 T of the largest are tried first, then all that weigh
+ * anything.  top_k 0: off. */
 static void rank_init(struct ranking *k, struct cpu_sample_scratch *s, int n, float max, float temperature,
-		      int top_k, double target)
+		      int top_k, uint64_t target)
 {
 	float reach = max - lowest(s, n, max);
 	*k = (struct ranking){.w = s->w, .p = s->p, .ids = s->ids, .heap = s->heap, .max = max};
 	k->scale = reach > FLT_MIN * BUCKETS ? (float)BUCKETS / reach : 0;
 	if (!rank_down_to(k, s, n, 12 * temperature, top_k > 0 ? top_k : INT_MAX,
-			  top_k > 0 ? INFINITY : target))
+			  top_k > 0 ? UINT64_MAX : target))
 		rank_down_to(k, s, n, INFINITY, 0, 0);
 }
 
@@ -340,8 +351,8 @@ static int bucket_heap(const struct ranking *k, int b)
 	return n;
 }
 
-/* The last token of the order that is kept; -1: all are.  sum: of the kept ones' p. */
-static int cut_top_k(const struct ranking *k, int top_k, double *sum)
+/* The last token of the order that is kept; -1: all are.  sum: of the kept ones' weights. */
+static int cut_top_k(const struct ranking *k, int top_k, uint64_t *sum)
 {
 	int seen = 0, b = 0;
 	*sum = 0;
@@ -354,15 +365,15 @@ static int cut_top_k(const struct ranking *k, int top_k, double *sum)
 	int32_t last = -1;
 	for (int n = bucket_heap(k, b); seen < top_k; seen++) {
 		last = pop(k->w, k->heap, &n);
-		*sum += k->p[last];
+		*sum += draw_weight(k->p[last]);
 	}
 	return last;
 }
 
 /* The same for the fewest with a sum that reaches target. */
-static int cut_top_p(const struct ranking *k, double target)
+static int cut_top_p(const struct ranking *k, uint64_t target)
 {
-	double sum = 0;
+	uint64_t sum = 0;
 	int b = 0;
 	while (b < BUCKETS && (!k->count[b] || sum + k->sum[b] < target))
 		sum += k->sum[b++];
@@ -372,73 +383,74 @@ static int cut_top_p(const struct ranking *k, double target)
 	int n = bucket_heap(k, b);
 	do {
 		last = pop(k->w, k->heap, &n);
-		sum += k->p[last];
+		sum += draw_weight(k->p[last]);
 	} while (n && sum < target);
 	return last;
 }
 
 /* ---- the draw ---- */
 
-/* The first id at which the running sum of p passes u times all of it. */
-static int draw_from_all(const struct cpu_sample_scratch *s, int n, double all, double u)
+/* The first id at which the running sum of weights passes the target, which is below all of it. */
+static int draw_from_all(const struct cpu_sample_scratch *s, uint64_t target)
 {
-	double sum = 0, target = u * all;
-	int b = 0, last = n_sum_blocks(n) - 1, id = -1;
-	while (b < last && sum + s->sums[b] <= target)
-		sum += s->sums[b++];
-	for (; id < 0 && b >= 0; b--) /* back only where rounding left the target beyond the end */
-		for (int i = b * SUM_BLOCK; i < n && i < (b + 1) * SUM_BLOCK; i++) {
-			if (!(s->p[i] > 0))
-				continue;
-			id = i;
-			sum += s->p[i];
-			if (sum > target)
-				return id;
-		}
+	int b = 0, id;
+	while (s->sums[b] <= target)
+		target -= s->sums[b++];
+	for (id = b * SUM_BLOCK; draw_weight(s->p[id]) <= target; id++)
+		target -= draw_weight(s->p[id]);
 	return id;
 }
 
 /* The same among the candidates that stand no later than last (-1: all) and have p >= least. */
-static int draw_from_kept(struct cpu_sample_scratch *s, int n, int last, float least, double u)
+static int draw_from_kept(struct cpu_sample_scratch *s, int n, int last, float least, uint64_t bits)
 {
-	double all = 0, sum = 0;
+	uint64_t all = 0;
 	int kept = 0;
 	for (int i = 0; i < n; i++) {
 		int32_t id = s->ids[i];
 		if (s->p[id] < least || (last >= 0 && before(s->w, last, id)))
 			continue;
 		s->ids[kept++] = id;
-		all += s->p[id];
+		all += draw_weight(s->p[id]);
 	}
+	uint64_t target = draw_target(bits, all);
 	for (int i = 0; i < kept; i++) {
-		sum += s->p[s->ids[i]];
-		if (sum > u * all)
+		const uint64_t weight = draw_weight(s->p[s->ids[i]]);
+		if (target < weight)
 			return s->ids[i];
+		target -= weight;
 	}
-	return s->ids[kept - 1];
+	assert(!"the target is below the sum");
+	return -1;
+}
+
+/* What top-p keeps at least, of a sum. */
+static uint64_t share(float top_p, uint64_t sum)
+{
+	return (uint64_t)ceil((double)top_p * (double)sum);
 }
 
 /* Top-k, top-p and min-p each keep the beginning of one order, so what they keep together is
  * what the narrowest keeps; top-p's share is of what top-k left. */
 static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max,
-		    double all, double u)
+		    uint64_t all, uint64_t bits)
 {
 	const int top_k = r->top_k > 0 && r->top_k < n ? r->top_k : 0;
 	const float least = r->min_p < 1 ? r->min_p : 1;
 	int last = -1;
 	if (!top_k && !(r->top_p < 1))
-		return draw_from_kept(s, candidates(s, n, -INFINITY, least > FLT_MIN ? least : FLT_MIN), -1,
-				      0, u);
+		return draw_from_kept(s, candidates(s, n, -INFINITY, least > DRAW_P_MIN ? least : DRAW_P_MIN),
+				      -1, 0, bits);
 	struct ranking k;
-	rank_init(&k, s, n, max, r->temperature, top_k, r->top_p * all);
+	rank_init(&k, s, n, max, r->temperature, top_k, share(r->top_p, all));
 	if (top_k)
 		last = cut_top_k(&k, top_k, &all);
 	if (r->top_p < 1) {
-		int p = cut_top_p(&k, r->top_p * all);
+		int p = cut_top_p(&k, share(r->top_p, all));
 		if (p >= 0 && (last < 0 || before(s->w, p, last)))
 			last = p;
 	}
-	return draw_from_kept(s, k.n, last, least, u);
+	return draw_from_kept(s, k.n, last, least, bits);
 }
 
 static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
@@ -448,11 +460,11 @@ static int draw(const struct sample_job *j, const struct kern_sample_row *r, str
 	const float max = row_max(j->dev->isa, s->w, n, &best);
 	if (r->temperature < greedy_below || !(max > -FLT_MAX))
 		return best;
-	const double all = row_exp(j->dev->isa, s->p, s->sums, s->w, n, max, 1 / r->temperature);
-	const double u = philox_uniform(r->seed, r->index, r->position);
+	const uint64_t all = row_weigh(j->dev->isa, s, n, max, 1 / r->temperature);
+	const uint64_t bits = philox_bits(r->seed, r->index, r->position);
 	if (r->top_k <= 0 && !(r->top_p < 1) && !(r->min_p > 0))
-		return draw_from_all(s, n, all, u);
-	return draw_cut(r, s, n, max, all, u);
+		return draw_from_all(s, draw_target(bits, all));
+	return draw_cut(r, s, n, max, all, bits);
 }
 
 /* ---- log-probabilities ---- */
@@ -509,7 +521,7 @@ static void sample_row(void *arg, int i, int thread)
 	const int n = j->n_vocab;
 	int token = r->forced, best;
 	struct stats t = {.max = row_max(j->dev->isa, x, n, &best)};
-	double sum = row_exp(j->dev->isa, NULL, NULL, x, n, t.max, 1);
+	double sum = row_exp(j->dev->isa, x, n, t.max);
 	t.log_sum = sum > 0 ? log_pos((float)sum) : 0;
 	if (token < 0) {
 		token = best;

@@ -143,7 +143,7 @@ int cuda_plan_new(struct kern_kv *kv)
 	p->arrived = (int *)cuda_mem_new(d, plan_arrived_bytes(p->partial.bytes, kv->dim_pad));
 	if (!p->partial.p || !p->arrived || list_new(d, p))
 		return -ENOMEM;
-	return cuda_ring_init(d, &p->ring, plan_ring_bytes(d, p->items_max));
+	return cuda_ring_init(d, &p->ring, plan_ring_bytes(d, p->items_max), true);
 }
 
 void cuda_plan_free(struct kern_kv *kv)

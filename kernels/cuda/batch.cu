@@ -1,9 +1,9 @@
-/* batch.cu - a batch on its way to the device.
+/* batch.cu - a step's input on its way to the device: moves by a kernel, rings, the batch.
  *
- * One pinned buffer, one copy, one small kernel that spreads it over arrays at static addresses.
- * A padded batch ends with null rows, each a sequence of its own at position 0 of the null block.
- * The buffer, in 32-bit words: token_at [T], row_seq [T], row_pos [T], logits_row [L], where each
- * sequence's table begins and the last one ends [S+1], tables one after another. */
+ * One mapped buffer, and one small kernel that spreads it over arrays at static addresses.  A padded batch
+ * ends with null rows, each a sequence of its own at position 0 of the null block. The buffer, in 32-bit
+ * words: token_at [T], row_seq [T], row_pos [T], logits_row [L], where each sequence's table begins and the
+ * last one ends [S+1], tables one after another. */
 #include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
@@ -14,9 +14,28 @@ struct cuda_stage {
 	struct cuda_ring ring;
 };
 
+/* ---- moves ---- */
+
+enum { MOVE_THREADS = 256, MOVE_BLOCKS = 256 };
+
+static __global__ void move_kernel(uint32_t *to, const uint32_t *from, size_t n)
+{
+	for (size_t i = blockIdx.x * MOVE_THREADS + threadIdx.x; i < n; i += gridDim.x * MOVE_THREADS)
+		to[i] = from[i];
+}
+
+int cuda_move(struct kern_stream *s, void *to, const void *from, size_t bytes)
+{
+	const size_t n = bytes / 4, blocks = (n + MOVE_THREADS - 1) / MOVE_THREADS;
+	if (!n)
+		return 0;
+	return KERN_LAUNCH(move_kernel, (unsigned)min(blocks, (size_t)MOVE_BLOCKS), MOVE_THREADS, 0, s->s,
+			   (uint32_t *)to, (const uint32_t *)from, n);
+}
+
 /* ---- rings ---- */
 
-int cuda_ring_init(struct kern_dev *d, struct cuda_ring *r, size_t bytes)
+int cuda_ring_init(struct kern_dev *d, struct cuda_ring *r, size_t bytes, bool copied)
 {
 	r->bytes = bytes;
 	for (int i = 0; i < CUDA_RING; i++) {
@@ -25,8 +44,9 @@ int cuda_ring_init(struct kern_dev *d, struct cuda_ring *r, size_t bytes)
 		    cuda_check(cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming), "event"))
 			return -ENOMEM;
 	}
-	r->dev = (unsigned char *)cuda_mem_new(d, bytes);
-	return r->dev ? 0 : -ENOMEM;
+	if (copied)
+		r->dev = (unsigned char *)cuda_mem_new(d, bytes);
+	return copied && !r->dev ? -ENOMEM : 0;
 }
 
 void cuda_ring_fini(struct kern_dev *d, struct cuda_ring *r)
@@ -40,26 +60,40 @@ void cuda_ring_fini(struct kern_dev *d, struct cuda_ring *r)
 	memset(r, 0, sizeof *r);
 }
 
+/* Waits only for what is not done yet: the query costs a fraction of a wait. */
+static int wait_for(cudaEvent_t e)
+{
+	cudaError_t r = cudaEventQuery(e);
+	if (r == cudaErrorNotReady) {
+		cudaGetLastError();
+		r = cudaEventSynchronize(e);
+	}
+	return cuda_check(r, "wait for a buffer");
+}
+
 unsigned char *cuda_ring_take(struct cuda_ring *r)
 {
 	const int i = r->next;
-	if (r->used[i] && cuda_check(cudaEventSynchronize(r->done[i]), "wait for a buffer"))
+	if (r->used[i] && wait_for(r->done[i]))
 		return NULL;
 	r->used[i] = false;
 	return r->host[i];
 }
 
-int cuda_ring_send(struct cuda_ring *r, struct kern_stream *s, size_t bytes)
+int cuda_ring_sent(struct cuda_ring *r, struct kern_stream *s)
 {
 	const int i = r->next;
-	assert(bytes <= r->bytes);
-	int e = cuda_check(cudaMemcpyAsync(r->dev, r->host[i], bytes, cudaMemcpyHostToDevice, s->s),
-			   "upload of a batch");
-	if (!e)
-		e = cuda_check(cudaEventRecord(r->done[i], s->s), "event record");
+	int e = cuda_check(cudaEventRecord(r->done[i], s->s), "event record");
 	r->used[i] = !e;
 	r->next = (i + 1) % CUDA_RING;
 	return e;
+}
+
+int cuda_ring_send(struct cuda_ring *r, struct kern_stream *s, size_t bytes)
+{
+	assert(bytes <= r->bytes);
+	int e = cuda_move(s, r->dev, cuda_mapped(s->dev, r->host[r->next], bytes), bytes);
+	return e ? e : cuda_ring_sent(r, s);
 }
 
 /* ---- the batch ---- */
@@ -81,7 +115,7 @@ int cuda_batch_init(struct kern_dev *d)
 	b->tables = (int32_t *)cuda_mem_new(d, seqs * blocks * 4);
 	if (!b->token_at || !b->row_seq || !b->row_pos || !b->logits_row || !b->tables)
 		return -ENOMEM;
-	return cuda_ring_init(d, &d->stage->ring, (3 * rows + logits + seqs + 1 + seqs * blocks) * 4);
+	return cuda_ring_init(d, &d->stage->ring, (3 * rows + logits + seqs + 1 + seqs * blocks) * 4, false);
 }
 
 void cuda_batch_fini(struct kern_dev *d)
@@ -199,10 +233,9 @@ int cuda_batch_set(struct kern_stream *s, const struct kern_batch *in)
 	assert(b->row0[seqs] == rows);
 	if (!rows)
 		return 0;
-	int e = cuda_ring_send(&d->stage->ring, s, (size_t)(tables + at - w) * 4);
-	if (e)
-		return e;
-	struct spread_args a = {(const int32_t *)(void *)d->stage->ring.dev,
+	const size_t bytes = (size_t)(tables + at - w) * 4;
+	assert(bytes <= d->stage->ring.bytes);
+	struct spread_args a = {(const int32_t *)cuda_mapped(d, w, bytes),
 				rows,
 				seqs,
 				logits,
@@ -214,6 +247,7 @@ int cuda_batch_set(struct kern_stream *s, const struct kern_batch *in)
 				b->tables};
 	most = most > rows ? most : rows;
 	most = most > logits ? most : logits;
-	return KERN_LAUNCH(batch_spread_kernel, dim3((unsigned)(most + 255) / 256, (unsigned)seqs + 1), 256,
-			   0, s->s, a);
+	int e = KERN_LAUNCH(batch_spread_kernel, dim3((unsigned)(most + 255) / 256, (unsigned)seqs + 1), 256,
+			    0, s->s, a);
+	return e ? e : cuda_ring_sent(&d->stage->ring, s);
 }

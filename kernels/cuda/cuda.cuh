@@ -51,9 +51,14 @@ void *cuda_mem_new(struct kern_dev *d, size_t bytes);
 void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes);
 /* What the driver takes for a piece: small ones share pages of 2 MB. */
 size_t cuda_mem_taken(size_t bytes);
-/* Pinned host memory. */
+/* Pinned host memory for copies. */
+void *cuda_pinned_new(size_t bytes);
+void cuda_pinned_free(void *p);
+/* Pinned host memory that kernels read and write as well, at addresses of the device's. */
 void *cuda_host_new(struct kern_dev *d, size_t bytes);
 void cuda_host_free(struct kern_dev *d, void *p, size_t bytes);
+/* The device's address of `bytes` in one piece of cuda_host_new(); NULL: not of such a piece. */
+void *cuda_mapped(const struct kern_dev *d, const void *p, size_t bytes);
 /* Host to device and done when it returns: for loading (0, -EIO). */
 int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes);
 
@@ -130,6 +135,12 @@ struct kern_kv {
 	struct cuda_plan *plan;
 };
 
+/* Mapped memory, at both of its addresses. */
+struct cuda_host {
+	unsigned char *host, *dev;
+	size_t bytes;
+};
+
 struct kern_dev {
 	struct kern_open_args args;
 	int id;
@@ -149,7 +160,9 @@ struct kern_dev {
 	int n_crossovers;
 	size_t fast_bytes;        /* CUDA_FAST_BYTES */
 	int block_size, n_blocks; /* of the cache, once kv_new() was called */
-	size_t used;              /* device memory that cuda_mem_new() gave and has not back */
+	struct cuda_host *hosts;  /* [n_hosts] of cuda_host_new() */
+	int n_hosts;
+	size_t used; /* device memory that cuda_mem_new() gave and has not back */
 };
 
 static inline bool cuda_is_bf16(const struct kern_dev *d)
@@ -211,22 +224,34 @@ int cuda_batch_init(struct kern_dev *d);
 void cuda_batch_fini(struct kern_dev *d);
 int cuda_batch_set(struct kern_stream *s, const struct kern_batch *b);
 
-/* A ring of pinned buffers and one device buffer: what stands in a host buffer is safe until its
- * copy is done, so that the next batch can be prepared meanwhile. */
+/* By a kernel, in order with the stream; addresses and bytes are multiples of 4.  No copy engine takes part,
+ * so that it does not wait behind what other streams copy (0, -EIO). */
+int cuda_move(struct kern_stream *s, void *to, const void *from, size_t bytes);
+
+/* A ring of mapped buffers through which a step's input goes to its kernels.
+ *
+ *     cuda_ring_take()    host writes   kernels that read it are queued   cuda_ring_sent()   next buffer
+ *                                                                         | done: it may be taken again
+ *
+ * A buffer is written again only when its event says that the kernels are done.  With more buffers than the
+ * sends of the plans under way, the host never waits for that. */
 enum { CUDA_RING = 4 };
 struct cuda_ring {
 	size_t bytes;
-	unsigned char *host[CUDA_RING];
+	unsigned char *host[CUDA_RING]; /* cuda_host_new() */
 	cudaEvent_t done[CUDA_RING];
 	bool used[CUDA_RING];
 	int next;
-	unsigned char *dev;
+	unsigned char *dev; /* NULL, or a copy for kernels that read it often */
 };
-int cuda_ring_init(struct kern_dev *d, struct cuda_ring *r, size_t bytes); /* 0, -ENOMEM */
+int cuda_ring_init(struct kern_dev *d, struct cuda_ring *r, size_t bytes, bool copied); /* 0, -ENOMEM */
 void cuda_ring_fini(struct kern_dev *d, struct cuda_ring *r);
-unsigned char *
-cuda_ring_take(struct cuda_ring *r); /* the next host buffer, free by now; NULL: the device is lost */
-int cuda_ring_send(struct cuda_ring *r, struct kern_stream *s, size_t bytes); /* what was taken, to dev */
+/* The next host buffer, free by now; NULL: the device is lost. */
+unsigned char *cuda_ring_take(struct cuda_ring *r);
+/* All kernels that read what was taken are queued on s. */
+int cuda_ring_sent(struct cuda_ring *r, struct kern_stream *s);
+/* Of a copied ring: what was taken comes to dev; sent. */
+int cuda_ring_send(struct cuda_ring *r, struct kern_stream *s, size_t bytes);
 
 /* ---- kv.cu ---- */
 

@@ -99,8 +99,19 @@ static int event_notify(struct kern_event *e, int fd)
 			       "notice of an event");
 }
 
+/* What a step moves, such as the tokens of a new sequence, does not wait for the copy engine's turn. */
+enum { MOVE_MAX = 256 << 10 };
+
+static bool is_small(const void *to, const void *from, size_t bytes)
+{
+	return bytes <= MOVE_MAX && ((uintptr_t)to | (uintptr_t)from | bytes) % 4 == 0;
+}
+
 static int upload(struct kern_stream *s, void *dst_dev, const void *src_host, size_t bytes)
 {
+	const void *from = is_small(dst_dev, src_host, bytes) ? cuda_mapped(s->dev, src_host, bytes) : NULL;
+	if (from)
+		return cuda_move(s, dst_dev, from, bytes);
 	return cuda_check(cudaMemcpyAsync(dst_dev, src_host, bytes, cudaMemcpyHostToDevice, s->s), "upload");
 }
 
@@ -112,6 +123,8 @@ static int download(struct kern_stream *s, void *dst_host, const void *src_dev, 
 
 static int copy(struct kern_stream *s, void *dst_dev, const void *src_dev, size_t bytes)
 {
+	if (is_small(dst_dev, src_dev, bytes))
+		return cuda_move(s, dst_dev, src_dev, bytes);
 	return cuda_check(cudaMemcpyAsync(dst_dev, src_dev, bytes, cudaMemcpyDeviceToDevice, s->s), "copy");
 }
 
@@ -223,6 +236,7 @@ static void cuda_close(struct kern_dev *d)
 	free(d->crossovers);
 	for (int i = 0; i < CUDA_WS_N; i++)
 		cuda_mem_free(d, d->ws[i].p, d->ws[i].bytes);
+	free(d->hosts);
 	free(d);
 }
 
@@ -275,7 +289,7 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->isa, sizeof out->isa, "sm_%d", d->cc);
 	snprintf(out->mode, sizeof out->mode, "%s", d->operand == KERN_BF16 ? "bf16" : "f16");
 	/* tensor cores of other generations add in another order */
-	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s%s", d->cc,
+	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s draw2%s", d->cc,
 		 d->operand == KERN_BF16 ? "bf16" : "f16", d->args.fast ? " fast" : "");
 	snprintf(out->build, sizeof out->build, "%s", CUDA_BUILD);
 	out->operand = out->kv = d->operand;

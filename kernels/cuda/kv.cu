@@ -59,7 +59,7 @@ struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, in
 		goto fail;
 	kv->pool = (unsigned char *)cuda_mem_new(d, bytes); /* zeroed: what pads a head stays 0 */
 	if (n_host_blocks)
-		kv->host = (unsigned char *)cuda_host_new(d, host_bytes);
+		kv->host = (unsigned char *)cuda_pinned_new(host_bytes);
 	if (!kv->pool || (n_host_blocks && !kv->host) || cuda_plan_new(kv))
 		goto fail;
 	d->block_size = block_size;
@@ -75,7 +75,7 @@ void cuda_kv_free(struct kern_kv *kv)
 	if (!kv)
 		return;
 	cuda_plan_free(kv);
-	cuda_host_free(kv->dev, kv->host, kv->block_bytes * (size_t)kv->n_host_blocks);
+	cuda_pinned_free(kv->host);
 	cuda_mem_free(kv->dev, kv->pool, kv->block_bytes * ((size_t)kv->n_blocks + 1));
 	free(kv);
 }

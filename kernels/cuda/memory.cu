@@ -71,25 +71,64 @@ void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes)
 	d->used -= cuda_mem_taken(bytes ? bytes : 256);
 }
 
-void *cuda_host_new(struct kern_dev *d, size_t bytes)
+/* ---- memory of the host ---- */
+
+static void *host_alloc(size_t bytes, unsigned flags)
 {
 	void *p = NULL;
-	(void)d;
-	bytes = bytes ? bytes : 64;
-	if (cudaHostAlloc(&p, bytes, cudaHostAllocDefault) != cudaSuccess) {
+	if (cudaHostAlloc(&p, bytes ? bytes : 64, flags) != cudaSuccess) {
 		cudaGetLastError();
 		return NULL;
 	}
 	return p;
 }
 
-void cuda_host_free(struct kern_dev *d, void *p, size_t bytes)
+void *cuda_pinned_new(size_t bytes)
 {
-	(void)d;
-	(void)bytes;
+	return host_alloc(bytes, cudaHostAllocDefault);
+}
+
+void cuda_pinned_free(void *p)
+{
 	if (p)
 		cuda_check(cudaFreeHost(p), "free of host memory");
 }
+
+void *cuda_host_new(struct kern_dev *d, size_t bytes)
+{
+	void *p = host_alloc(bytes, cudaHostAllocMapped), *dev = NULL;
+	if (p && cuda_check(cudaHostGetDevicePointer(&dev, p, 0), "host memory for kernels")) {
+		cuda_pinned_free(p);
+		return NULL;
+	}
+	if (!p)
+		return NULL;
+	d->hosts = (struct cuda_host *)xrealloc(d->hosts, (size_t)d->n_hosts + 1, sizeof *d->hosts);
+	d->hosts[d->n_hosts++] = {(unsigned char *)p, (unsigned char *)dev, bytes};
+	return p;
+}
+
+void cuda_host_free(struct kern_dev *d, void *p, size_t bytes)
+{
+	(void)bytes;
+	for (int i = 0; p && i < d->n_hosts; i++)
+		if (d->hosts[i].host == p)
+			d->hosts[i] = d->hosts[--d->n_hosts];
+	cuda_pinned_free(p);
+}
+
+void *cuda_mapped(const struct kern_dev *d, const void *p, size_t bytes)
+{
+	const unsigned char *from = (const unsigned char *)p;
+	for (int i = 0; i < d->n_hosts; i++) {
+		const struct cuda_host *h = &d->hosts[i];
+		if (from >= h->host && bytes <= h->bytes && from <= h->host + (h->bytes - bytes))
+			return h->dev + (from - h->host);
+	}
+	return NULL;
+}
+
+/* ---- for loading ---- */
 
 int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes)
 {

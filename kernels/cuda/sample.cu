@@ -4,10 +4,9 @@
  * candidates.  Then one block per row, which has little left to read, but where the logits are
  * adjusted before the draw.
  *
- * Everything that decides is exact (comparisons, counts, sums of integers) or done in the CPU's
- * order: sums of p go by 16 lanes over blocks of 4096, lanes folded in halves, blocks added in double;
- * the draw's running sums ascend by id in double.  What top-p compares is a sum of p in units of
- * 2^-44, which does not depend on any order.
+ * Everything that decides a token is exact: comparisons, counts, sums of integers (kernels/cpu/draw.h).
+ * The sum of p of a log-probability is done in the CPU's order: by 16 lanes over blocks of 4096, lanes
+ * folded in halves, blocks added in double.
  *
  * The cuts are found by their last token in the order (larger logit first, then lower id): four
  * passes over the candidates, each narrowing the logit by 8 bits through a histogram. */
@@ -20,19 +19,15 @@
 #include <string.h>
 
 enum {
-	SLOTS_MAX = 32, /* rows at work at a time: each needs scratch of three vocabularies */
-	ROWS_BYTES =
-		2 << 20, /* of rows with all their lists, in one launch: one with the longest of all fits */
-	TOPS = 128,      /* likeliest tokens of a row that there is room for from the start */
+	SLOTS_MAX = 32,        /* rows at work at a time: each needs scratch of three vocabularies */
+	VOCAB_MAX = 1 << 23,   /* as DRAW_VOCAB_MAX: sums of weights stay below 2^64 */
+	LISTS_BYTES = 2 << 20, /* of the rows' lists, in one send: those of one row always fit */
 };
 
 struct cuda_sampler {
-	struct cuda_ring ring;
+	struct cuda_ring ring; /* as many rows as there are logits, and their lists */
 	int slots, vocab;
 	struct cuda_buf scratch;
-	/* results of as many rows as there are logits */
-	struct cuda_buf result;
-	struct cuda_buf top;
 };
 
 /* ---- log-probabilities ---- */
@@ -92,7 +87,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_max_kernel(struct sa
 	struct shared *s = (struct shared *)(void *)kern_smem();
 	const int b = (int)blockIdx.x, first = b * SUM_BLOCK;
 	const float *x = logits_of(a, row_of(a, (int)blockIdx.y)) + first;
-	struct part *part = a.parts + blockIdx.y * a.sums_stride + b;
+	struct part *part = a.parts + blockIdx.y * a.parts_stride + b;
 	int at;
 	const float max = block_argmax(
 		s, min((int)SUM_BLOCK, a.n_vocab - first), [=](int k) { return x[k]; }, &at);
@@ -114,27 +109,29 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sa
 	const struct row r = row_of(a, (int)blockIdx.y);
 	const int b = (int)blockIdx.x, first = b * SUM_BLOCK, n = min((int)SUM_BLOCK, a.n_vocab - first);
 	const float *x = logits_of(a, r) + first;
-	struct part *parts = a.parts + blockIdx.y * a.sums_stride;
+	struct part *parts = a.parts + blockIdx.y * a.parts_stride;
 	const bool tempered = draws(r) && !adjusts(r);
 	int best;
 	const float max = row_max(&e->s, parts, a.n_vocab, &best), bounded = clean(max);
 	const float inv_t = tempered ? f32_div_rn(1.0f, r.temperature) : 1.0f;
+	unsigned long long weight = 0;
 	for (int k = tid(); k < n; k += THREADS) {
 		e->p[0][k] = p_of(x[k], max, 1.0f);
-		if (tempered)
+		if (tempered) {
 			e->p[1][k] = p_of(clean(x[k]), bounded, inv_t);
+			weight += weight_of(e->p[1][k]);
+		}
 	}
-	block_sync();
-	if (warp_id() == 0) { /* half a warp for each sum */
-		const bool second = lane_id() >= SUM_LANES;
+	weight = block_add_wide(&e->s, weight);
+	if (tid() == 0)
+		parts[b].weight = weight;
+	if (warp_id() == 0) {
 		float sum = 0;
-		for (int k = lane_id() % SUM_LANES; k < (second && !tempered ? 0 : n); k += SUM_LANES)
-			sum = f32_add_rn(sum, e->p[second][k]);
+		for (int k = lane_id(); k < (lane_id() < SUM_LANES ? n : 0); k += SUM_LANES)
+			sum = f32_add_rn(sum, e->p[0][k]);
 		sum = fold_lanes(sum);
 		if (lane_id() == 0)
 			parts[b].sum = sum;
-		if (lane_id() == SUM_LANES)
-			parts[b].sum_t = sum;
 	}
 	if (!tempered || draws_from_all(r))
 		return;
@@ -155,8 +152,7 @@ KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct 
 {
 	const float *x = logits_of(a, r);
 	struct source f = {x,
-			   a.parts + (size_t)i * a.sums_stride,
-			   a.sums + (size_t)i * a.sums_stride,
+			   a.parts + (size_t)i * a.parts_stride,
 			   a.ids + (size_t)i * a.vocab_stride,
 			   a.n_vocab,
 			   clean(max),
@@ -179,7 +175,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample
 	const int i = (int)blockIdx.x, n = a.n_vocab;
 	const struct row r = row_of(a, i);
 	const float *x = logits_of(a, r);
-	const struct part *parts = a.parts + (size_t)i * a.sums_stride;
+	const struct part *parts = a.parts + (size_t)i * a.parts_stride;
 	int best, token = r.forced;
 	struct stats t;
 	t.max = row_max(s, parts, n, &best);
@@ -215,7 +211,7 @@ static size_t stride_of(int n_vocab)
 	return ((size_t)n_vocab + 63) & ~(size_t)63;
 }
 
-static size_t sums_of(int n_vocab)
+static size_t parts_of(int n_vocab)
 {
 	return ((size_t)(n_vocab + SUM_BLOCK - 1) / SUM_BLOCK + 15) & ~(size_t)15;
 }
@@ -224,10 +220,8 @@ int cuda_sampler_init(struct kern_dev *d)
 {
 	struct cuda_sampler *p = d->sampler = (struct cuda_sampler *)xcalloc(1, sizeof *p);
 	p->slots = d->args.max_logits < SLOTS_MAX ? d->args.max_logits : (int)SLOTS_MAX;
-	const size_t n = (size_t)d->args.max_logits;
-	if (cuda_buf_reserve(d, &p->result, 3 * n * 4) || cuda_buf_reserve(d, &p->top, 2 * n * TOPS * 4))
-		return -ENOMEM;
-	return cuda_ring_init(d, &p->ring, ROWS_BYTES);
+	return cuda_ring_init(d, &p->ring, (size_t)d->args.max_logits * sizeof(struct row) + LISTS_BYTES,
+			      true);
 }
 
 void cuda_sampler_fini(struct kern_dev *d)
@@ -235,8 +229,6 @@ void cuda_sampler_fini(struct kern_dev *d)
 	struct cuda_sampler *p = d->sampler;
 	if (!p)
 		return;
-	cuda_mem_free(d, p->top.p, p->top.bytes);
-	cuda_mem_free(d, p->result.p, p->result.bytes);
 	cuda_mem_free(d, p->scratch.p, p->scratch.bytes);
 	cuda_ring_fini(d, &p->ring);
 	free(p);
@@ -247,18 +239,18 @@ int cuda_sample_reserve(struct kern_dev *d, int n_vocab)
 	struct cuda_sampler *p = d->sampler;
 	if (n_vocab <= p->vocab)
 		return 0;
-	const size_t words = 3 * stride_of(n_vocab) + sums_of(n_vocab) * (1 + sizeof(struct part) / 4);
+	assert(n_vocab <= VOCAB_MAX);
+	const size_t words = 3 * stride_of(n_vocab) + parts_of(n_vocab) * (sizeof(struct part) / 4);
 	int e = cuda_buf_reserve(d, &p->scratch, (size_t)p->slots * words * 4);
 	if (!e)
 		p->vocab = n_vocab;
 	return e;
 }
 
-/* Words of a row and its lists. */
+/* Words of a row's lists. */
 static size_t words_of(const struct kern_sample_row *r)
 {
-	size_t n =
-		sizeof(struct row) / 4 + 2 * (size_t)r->n_bias + (size_t)r->n_allowed + (size_t)r->n_banned;
+	size_t n = 2 * (size_t)r->n_bias + (size_t)r->n_allowed + (size_t)r->n_banned;
 	if (r->n_bad) {
 		n += (size_t)r->n_bad + 1;
 		for (int i = 0; i < r->n_bad; i++)
@@ -316,31 +308,93 @@ static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_r
 	memcpy((struct row *)(void *)buf + i, &o, sizeof o);
 }
 
-/* n rows, each in a slot of its own. */
-static int launch(struct kern_stream *s, struct sample_args a, const struct kern_sample_row *rows, int n)
+/* The first of n rows that one send takes; 0: the lists of the first alone do not fit. */
+static int rows_of_send(const struct cuda_sampler *p, const struct kern_sample_row *rows, int n)
 {
-	struct cuda_sampler *p = s->dev->sampler;
+	const int most = (int)((p->ring.bytes - LISTS_BYTES) / sizeof(struct row));
+	size_t words = 0;
+	int k = 0;
+	while (k < n && k < most && (words += words_of(&rows[k])) * 4 <= LISTS_BYTES)
+		k++;
+	return k;
+}
+
+/* n rows come to the ring's copy on the device. */
+static int send(struct kern_stream *s, struct cuda_sampler *p, const struct kern_sample_row *rows, int n)
+{
 	int32_t *buf = (int32_t *)(void *)cuda_ring_take(&p->ring), end = n * (int)(sizeof(struct row) / 4);
 	if (!buf)
 		return -EIO;
 	for (int i = 0; i < n; i++)
 		put_row(buf, i, &end, &rows[i]);
-	int e = cuda_ring_send(&p->ring, s, (size_t)end * 4);
-	if (e)
-		return e;
-	a.n_rows = n;
-	a.buf = (const int32_t *)(const void *)p->ring.dev;
-	const dim3 parts((unsigned)((a.n_vocab + SUM_BLOCK - 1) / SUM_BLOCK), (unsigned)n);
-	if ((e = KERN_LAUNCH(sample_max_kernel, parts, THREADS, sizeof(struct shared), s->s, a)) ||
-	    (e = KERN_LAUNCH(sample_exp_kernel, parts, THREADS, sizeof(struct exp_shared), s->s, a)))
-		return e;
-	return KERN_LAUNCH(sample_kernel, (unsigned)n, THREADS, sizeof(struct shared), s->s, a);
+	return cuda_ring_send(&p->ring, s, (size_t)end * 4);
 }
 
-static int fetch(struct kern_stream *s, void *to, const void *from, size_t bytes)
+/* n rows, each in a slot of its own. */
+static int launch(struct kern_stream *s, const struct sample_args &a, int n)
 {
-	return cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->s),
-			  "download of tokens");
+	const dim3 parts((unsigned)((a.n_vocab + SUM_BLOCK - 1) / SUM_BLOCK), (unsigned)n);
+	int e = KERN_LAUNCH(sample_max_kernel, parts, THREADS, sizeof(struct shared), s->s, a);
+	if (!e)
+		e = KERN_LAUNCH(sample_exp_kernel, parts, THREADS, sizeof(struct exp_shared), s->s, a);
+	return e ? e : KERN_LAUNCH(sample_kernel, (unsigned)n, THREADS, sizeof(struct shared), s->s, a);
+}
+
+/* Results from row `at` of the call on. */
+static struct sample_args results_from(struct sample_args a, int at)
+{
+	const size_t tops = (size_t)at * (size_t)a.top_stride;
+	a.token += at;
+	a.logprob += at;
+	a.rank += at;
+	if (a.top_id) {
+		a.top_id += tops;
+		a.top_logprob += tops;
+	}
+	return a;
+}
+
+/* Where kernels find n results of four bytes; they are memory of host_new(). */
+static void *result_at(const struct kern_dev *d, const void *host, size_t n)
+{
+	void *p = cuda_mapped(d, host, n * 4);
+	assert(p);
+	return p;
+}
+
+static struct sample_args args_of(struct kern_dev *d, const void *logits, int n_vocab, int32_t *tokens,
+				  const struct kern_sample_row *rows, int n,
+				  const struct kern_sample_out *out)
+{
+	struct cuda_sampler *p = d->sampler;
+	bool tops = false;
+	for (int i = 0; i < n; i++) {
+		assert(rows[i].n_logprobs <= 0 || rows[i].n_logprobs <= out->top_stride);
+		tops |= rows[i].n_logprobs > 0;
+	}
+	/* The layout is that of the largest vocabulary so far: marks must be zero where they are looked for,
+	 * which no other array's place is. */
+	const size_t all = (size_t)p->slots * stride_of(p->vocab), k = (size_t)n;
+	struct sample_args a = {};
+	a.logits = (const float *)logits;
+	a.n_vocab = n_vocab;
+	a.top_stride = out->top_stride;
+	a.tokens = tokens;
+	a.vocab_stride = stride_of(p->vocab);
+	a.parts_stride = parts_of(p->vocab);
+	a.w = (float *)p->scratch.p;
+	a.ids = (int32_t *)p->scratch.p + all;
+	a.mark = (uint32_t *)p->scratch.p + 2 * all;
+	a.parts = (struct part *)(void *)((float *)p->scratch.p + 3 * all);
+	a.buf = (const int32_t *)(const void *)p->ring.dev;
+	a.token = (int32_t *)result_at(d, out->token, k);
+	a.logprob = (float *)result_at(d, out->logprob, k);
+	a.rank = (int32_t *)result_at(d, out->rank, k);
+	if (tops) {
+		a.top_id = (int32_t *)result_at(d, out->top_id, k * (size_t)out->top_stride);
+		a.top_logprob = (float *)result_at(d, out->top_logprob, k * (size_t)out->top_stride);
+	}
+	return a;
 }
 
 int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
@@ -348,62 +402,26 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 {
 	struct kern_dev *d = s->dev;
 	struct cuda_sampler *p = d->sampler;
-	bool tops = false;
 	if (!n)
 		return 0;
-	for (int i = 0; i < n; i++) {
-		assert(rows[i].n_logprobs <= 0 || rows[i].n_logprobs <= out->top_stride);
-		tops |= rows[i].n_logprobs > 0;
-	}
-	/* There is room since open() and the embedding's load, but for callers that ask for more. */
-	const size_t top_words = tops ? (size_t)n * (size_t)out->top_stride : 0;
+	/* There is room since the embedding's load, but for callers with a larger vocabulary. */
 	int e = cuda_sample_reserve(d, n_vocab);
-	if (e || (e = cuda_buf_reserve(d, &p->result, 3 * (size_t)n * 4)) ||
-	    (e = cuda_buf_reserve(d, &p->top, 2 * top_words * 4)))
+	if (e)
 		return e;
-	/* The layout is that of the largest vocabulary so far: marks must be zero where they are looked for,
-	 * which no other array's place is. */
-	const size_t all = (size_t)p->slots * stride_of(p->vocab);
-	struct sample_args a = {};
-	a.logits = (const float *)logits;
-	a.n_vocab = n_vocab;
-	a.top_stride = out->top_stride;
-	a.tokens = tokens;
-	a.vocab_stride = stride_of(p->vocab);
-	a.sums_stride = sums_of(p->vocab);
-	a.w = (float *)p->scratch.p;
-	a.ids = (int32_t *)p->scratch.p + all;
-	a.mark = (uint32_t *)p->scratch.p + 2 * all;
-	a.sums = (float *)p->scratch.p + 3 * all;
-	a.parts = (struct part *)(void *)(a.sums + (size_t)p->slots * a.sums_stride);
-	for (int at = 0, k; at < n; at += k) {
-		size_t words = 0, more;
-		for (k = 0; k < p->slots && at + k < n &&
-			    (words + (more = words_of(&rows[at + k]))) * 4 <= ROWS_BYTES;
-		     k++)
-			words += more;
-		if (!k) {
-			log_error("cuda", "sample refused=\"lists of more than %d bytes\"", (int)ROWS_BYTES);
+	const struct sample_args all = args_of(d, logits, n_vocab, tokens, rows, n, out);
+	for (int at = 0, sent; at < n; at += sent) {
+		if (!(sent = rows_of_send(p, rows + at, n - at))) {
+			log_error("cuda", "sample refused=\"lists of more than %d bytes\"", (int)LISTS_BYTES);
 			return -EINVAL;
 		}
-		int32_t *result = (int32_t *)p->result.p, *top = (int32_t *)p->top.p;
-		a.token = result + at;
-		a.logprob = (float *)(void *)(result + n + at);
-		a.rank = result + 2 * n + at;
-		a.top_id = tops ? top + (size_t)at * (size_t)out->top_stride : NULL;
-		a.top_logprob =
-			tops ? (float *)(void *)(top + top_words + (size_t)at * (size_t)out->top_stride)
-			     : NULL;
-		if ((e = launch(s, a, rows + at, k)))
+		if ((e = send(s, p, rows + at, sent)))
 			return e;
+		for (int i = 0; i < sent; i += p->slots) {
+			struct sample_args a = results_from(all, at + i);
+			a.rows = (const struct row *)(const void *)p->ring.dev + i;
+			if ((e = launch(s, a, min(p->slots, sent - i))))
+				return e;
+		}
 	}
-	const size_t one = (size_t)n * 4;
-	if ((e = fetch(s, out->token, p->result.p, one)) ||
-	    (e = fetch(s, out->logprob, (char *)p->result.p + one, one)) ||
-	    (e = fetch(s, out->rank, (char *)p->result.p + 2 * one, one)))
-		return e;
-	if (tops && ((e = fetch(s, out->top_id, p->top.p, top_words * 4)) ||
-		     (e = fetch(s, out->top_logprob, (char *)p->top.p + top_words * 4, top_words * 4))))
-		return e;
 	return 0;
 }

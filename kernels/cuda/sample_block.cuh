@@ -10,11 +10,10 @@ enum {
 	WARPS = THREADS / 32,
 	SUM_BLOCK = 4096, /* as on the CPU */
 	SUM_LANES = 16,
-	CHAINS = THREADS / SUM_LANES, /* blocks that are summed at a time */
 	BINS = 256,
 };
 
-static const float flt_max = 0x1.fffffep127f, flt_min = 0x1p-126f;
+static const float flt_max = 0x1.fffffep127f;
 
 /* Bounds as the CPU's: no NaN, nothing infinite. */
 KERN_DEV float clean(float x)
@@ -157,22 +156,65 @@ KERN_DEV float fold_lanes(float sum)
 	return sum;
 }
 
-/* sums[b] of every block of 4096, and all of them. */
-template <typename F>
-KERN_DEV double block_exp(struct shared *s, float *sums, int n, F value, float max, float inv_t)
+/* ---- sums of weights ---- */
+
+KERN_DEV uint64_t shfl_wide(uint64_t v, int lane)
 {
-	const int lane = tid() % SUM_LANES, blocks = (n + SUM_BLOCK - 1) / SUM_BLOCK;
-	for (int b0 = 0; b0 < blocks; b0 += CHAINS) {
-		const int b = b0 + tid() / SUM_LANES, end = min(n, (b + 1) * SUM_BLOCK);
-		float sum = 0;
-		for (int i = b * SUM_BLOCK + lane; i < end; i += SUM_LANES)
-			sum = f32_add_rn(sum, p_of(value(i), max, inv_t));
-		sum = fold_lanes(sum);
-		if (lane == 0 && b < blocks)
-			sums[b] = sum;
+	return (uint64_t)shfl((uint32_t)(v >> 32), lane) << 32 | shfl((uint32_t)v, lane);
+}
+
+/* Sum over the warp, in every lane. */
+KERN_DEV uint64_t warp_add_wide(uint64_t v)
+{
+	for (int m = WARP / 2; m; m /= 2)
+		v += (uint64_t)shfl_xor((uint32_t)(v >> 32), m) << 32 | shfl_xor((uint32_t)v, m);
+	return v;
+}
+
+/* weight() of the items 0..n-1, the same in every thread. */
+template <typename W> KERN_DEV uint64_t add_weights(struct shared *s, int n, W weight)
+{
+	unsigned long long sum = 0;
+#pragma unroll 4
+	for (int i = tid(); i < n; i += THREADS)
+		sum += weight(i);
+	return block_add_wide(s, sum);
+}
+
+/* The first of the items from..to-1 at which the running sum of weights passes *target, which is below their
+ * sum; *target: what is left of it before that item.  Each warp adds up a part, the part that reaches the
+ * target is divided again: 150,000 items take four rounds. */
+template <typename W> KERN_DEV int find_weight(struct shared *s, int from, int to, uint64_t *target, W weight)
+{
+	for (bool more = true; more;) {
+		const int part = ((to - from + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
+		const int begin = from + warp_id() * part, end = min(to, begin + part);
+		uint64_t sum = 0;
+#pragma unroll 4
+		for (int i = begin + lane_id(); i < end; i += WARP)
+			sum += weight(i);
+		sum = warp_add_wide(sum);
+		block_sync();
+		if (lane_id() == 0)
+			s->wide[warp_id()] = sum;
+		block_sync();
+		int w = 0;
+		while (w < WARPS - 1 && s->wide[w] <= *target)
+			*target -= s->wide[w++];
+		from += w * part;
+		to = min(to, from + part);
+		more = part > WARP;
 	}
-	block_sync();
-	return add_blocks(s, blocks, [=](int b) { return sums[b]; });
+	const uint64_t own = from + lane_id() < to ? weight(from + lane_id()) : 0;
+	uint64_t upto = own;
+	for (int by = 1; by < WARP; by *= 2) {
+		const uint64_t lo = shfl_up((uint32_t)upto, by), hi = shfl_up((uint32_t)(upto >> 32), by);
+		upto += lane_id() >= by ? hi << 32 | lo : 0;
+	}
+	const uint32_t passed = warp_ballot(upto > *target);
+	const int lane = __popc((passed & (0u - passed)) - 1u);
+	*target -= shfl_wide(upto - own, lane);
+	return from + lane;
 }
 
 /* ---- the order: larger first, then the lower id ---- */
@@ -242,11 +284,6 @@ KERN_DEV void bin_add_warp(struct shared *s, int b, uint64_t by)
 	}
 	if (by)
 		bin_add(s, b, by);
-}
-
-KERN_DEV uint64_t shfl_wide(uint64_t v, int lane)
-{
-	return (uint64_t)shfl((uint32_t)(v >> 32), lane) << 32 | shfl((uint32_t)v, lane);
 }
 
 /* From the last bin down: the one with which the sums come to *left (at least 1), which becomes what that

@@ -9,30 +9,10 @@ enum {
 	FETCH = 4, /* candidates of a thread that are loaded at once */
 };
 
-/* Adds p of items from..to-1 to sum, one after another in double, until it passes target.
- * Returns the item that did it, or -1; *last: the last item with p > 0.  One warp calls. */
-template <typename P> KERN_DEV int run_until(double *sum, double target, int from, int to, P p, int *last)
-{
-	for (int i0 = from; i0 < to; i0 += WARP) {
-		const float mine = i0 + lane_id() < to ? p(i0 + lane_id()) : 0.0f;
-		for (int k = 0; k < WARP; k++) {
-			const float v = shfl(mine, k);
-			if (!(v > 0))
-				continue;
-			*last = i0 + k;
-			*sum = f64_add_rn(*sum, (double)v);
-			if (*sum > target)
-				return i0 + k;
-		}
-	}
-	return -1;
-}
-
 /* What is drawn from: the logits of a row, bounded like the CPU's. */
 struct source {
 	const float *x;
 	const struct part *parts; /* NULL: the logits are adjusted, and bounded by that */
-	float *sums;
 	int32_t *ids;
 	int n;
 	float max, inv_t;
@@ -48,59 +28,36 @@ KERN_DEV float p_at(const struct source &f, int i)
 	return p_of(logit(f, i), f.max, f.inv_t);
 }
 
-KERN_DEV float sum_at(const struct source &f, int b)
+KERN_DEV uint64_t weight_at(const struct source &f, int i)
 {
-	return f.parts ? f.parts[b].sum_t : f.sums[b];
+	return weight_of(p_at(f, i));
 }
 
-/* Of p over all; sum_at() is good after it. */
-KERN_DEV double sum_all(struct shared *s, const struct source &f)
+/* Of all. */
+KERN_DEV uint64_t weight_of_all(struct shared *s, const struct source &f)
 {
 	if (f.parts)
-		return add_blocks(s, blocks_of(f.n), [=](int b) { return sum_at(f, b); });
-	return block_exp(
-		s, f.sums, f.n, [=](int i) { return f.x[i]; }, f.max, f.inv_t);
+		return add_weights(s, blocks_of(f.n), [=](int b) { return f.parts[b].weight; });
+	return add_weights(s, f.n, [=](int i) { return weight_at(f, i); });
 }
 
-KERN_DEV int draw_from_all(struct shared *s, const struct source &f, double all, double u)
+KERN_DEV int draw_from_all(struct shared *s, const struct source &f, uint64_t bits)
 {
-	if (warp_id() == 0) {
-		double sum = 0;
-		const double target = f64_mul_rn(u, all);
-		int b = 0, id = -1, found = -1;
-		const int last = blocks_of(f.n) - 1;
-		while (b < last && f64_add_rn(sum, (double)sum_at(f, b)) <= target)
-			sum = f64_add_rn(sum, (double)sum_at(f, b++));
-		for (; id < 0 && b >= 0; b--) /* back only where rounding left the target beyond the end */
-			found = run_until(
-				&sum, target, b * SUM_BLOCK, min(f.n, (b + 1) * SUM_BLOCK),
-				[=](int i) { return p_at(f, i); }, &id);
-		if (lane_id() == 0)
-			s->token = found >= 0 ? found : id;
+	uint64_t target = target_of(bits, weight_of_all(s, f));
+	int from = 0, to = f.n;
+	if (f.parts) {
+		from = find_weight(s, 0, blocks_of(f.n), &target, [=](int b) { return f.parts[b].weight; }) *
+		       SUM_BLOCK;
+		to = min(f.n, from + SUM_BLOCK);
 	}
-	block_sync();
-	return s->token;
+	return find_weight(s, from, to, &target, [=](int i) { return weight_at(f, i); });
 }
 
-KERN_DEV int draw_from_kept(struct shared *s, const struct source &f, int kept, double u)
+KERN_DEV int draw_from_kept(struct shared *s, const struct source &f, int kept, uint64_t bits)
 {
-	auto p = [=](int i) { return p_at(f, f.ids[i]); };
-	if (warp_id() == 0) {
-		double all = 0, sum = 0;
-		int last = kept - 1;
-		run_until(&all, INFINITY, 0, kept, p, &last);
-		last = kept - 1;
-		const int found = run_until(&sum, f64_mul_rn(u, all), 0, kept, p, &last);
-		if (lane_id() == 0)
-			s->token = f.ids[found >= 0 ? found : kept - 1];
-	}
-	block_sync();
-	return s->token;
-}
-
-KERN_DEV uint64_t fixed(float p)
-{
-	return (uint64_t)((double)p * 0x1p44);
+	auto weight = [=](int i) { return weight_at(f, f.ids[i]); };
+	uint64_t target = target_of(bits, add_weights(s, kept, weight));
+	return f.ids[find_weight(s, 0, kept, &target, weight)];
 }
 
 /* ---- candidates ---- */
@@ -115,8 +72,8 @@ KERN_DEV struct bounds bounds_of(const struct row &r, int n, float max, bool wid
 {
 	const float least = r.min_p < 1 ? r.min_p : 1.0f;
 	if (!top_k_of(r, n) && !(r.top_p < 1))
-		return {-INFINITY, least > flt_min ? least : flt_min};
-	return {wide ? -INFINITY : f32_add_rn(max, -f32_mul_rn(12.0f, r.temperature)), flt_min};
+		return {-INFINITY, least > p_min ? least : p_min};
+	return {wide ? -INFINITY : f32_add_rn(max, -f32_mul_rn(12.0f, r.temperature)), p_min};
 }
 
 KERN_DEV int candidates(struct shared *s, const struct source &f, struct bounds least)
@@ -196,16 +153,16 @@ KERN_DEV int candidates_of_parts(struct shared *s, const struct source &f)
 
 /* Top-k, top-p and min-p each keep the beginning of one order: the narrowest counts; top-p's
  * share is of what top-k left. */
-KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source &f, double u)
+KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source &f, uint64_t bits)
 {
 	const int top_k = top_k_of(r, f.n);
 	auto id = [=](int i) { return f.ids[i]; };
 	auto key = [=](int i) { return key_of(logit(f, f.ids[i])); };
 	auto one = [](int) -> uint64_t { return 1; };
-	auto p = [=](int i) { return fixed(p_at(f, f.ids[i])); };
+	auto p = [=](int i) { return weight_at(f, f.ids[i]); };
 	int kept = f.parts ? candidates_of_parts(s, f) : candidates(s, f, bounds_of(r, f.n, f.max, false));
 	if (!top_k && !(r.top_p < 1))
-		return draw_from_kept(s, f, kept, u);
+		return draw_from_kept(s, f, kept, bits);
 	auto sum_of = [&](struct cut c) { /* of the candidates that c keeps */
 					  unsigned long long sum = 0;
 					  uint64_t ties = 0;
@@ -227,7 +184,7 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 						       : 0;
 					  return sum + each * c.ties;
 	};
-	const double all = top_k ? 0 : sum_all(s, f);
+	const uint64_t all = top_k ? 0 : weight_of_all(s, f);
 	struct cut c = {true, 0, 0};
 	for (int tries = 0; tries < 2; tries++) {
 		if (tries)
@@ -235,11 +192,10 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 		if (top_k)
 			c = find_cut(s, kept, (uint64_t)top_k, key, one);
 		if (r.top_p < 1 && !(c.all && top_k && !tries)) {
-			/* of what top-k left, or of everything as the CPU sums it */
-			const double of = top_k ? (double)sum_of(c) : 0x1p44 * all;
-			const double target = f64_mul_rn((double)r.top_p, of);
-			const struct cut by_p =
-				find_cut(s, kept, target > 0 ? (uint64_t)ceil(target) : 0, key, p);
+			/* of what top-k left, or of everything */
+			const uint64_t of = top_k ? sum_of(c) : all;
+			const struct cut by_p = find_cut(
+				s, kept, (uint64_t)ceil(f64_mul_rn((double)r.top_p, (double)of)), key, p);
 			if (narrower(by_p, c))
 				c = by_p;
 		}
@@ -249,7 +205,7 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 	const float least = r.min_p < 1 ? r.min_p : 1.0f;
 	kept = keep(
 		s, kept, c, id, key, [=](int i) { return p_at(f, i) >= least; }, f.ids);
-	return draw_from_kept(s, f, kept, u);
+	return draw_from_kept(s, f, kept, bits);
 }
 
 /* best: the first of the largest. */
@@ -259,8 +215,8 @@ KERN_DEV int draw(struct shared *s, const struct row &r, const struct source &f,
 		return best;
 	if (!(f.max > -flt_max))
 		return f.parts ? 0 : best; /* bounded, all are alike */
-	const double u = sample_uniform((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position);
-	return draws_from_all(r) ? draw_from_all(s, f, sum_all(s, f), u) : draw_cut(s, r, f, u);
+	const uint64_t bits = sample_bits((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position);
+	return draws_from_all(r) ? draw_from_all(s, f, bits) : draw_cut(s, r, f, bits);
 }
 
 #endif

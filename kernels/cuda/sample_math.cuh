@@ -1,6 +1,6 @@
 /* sample_math.cuh - the sampler's arithmetic, the same as the CPU's to the bit: its exp and log
  * (kernels/cpu/inner.h, sample.c: polynomials, every operation rounded once, nothing contracted)
- * and Philox4x32-10 with the CPU's key and counter. */
+ * Philox4x32-10 with the CPU's key and counter, and the integers of a draw (kernels/cpu/draw.h). */
 #ifndef QUERN_KERNELS_CUDA_SAMPLE_MATH_CUH
 #define QUERN_KERNELS_CUDA_SAMPLE_MATH_CUH
 
@@ -44,8 +44,8 @@ KERN_DEV float sample_log(float x)
 	return f32_fma_rn(n, 0x1.62e4p-1f, f32_add_rn(r, f));
 }
 
-/* Uniform in [0, 1) with 53 bits. */
-KERN_DEV double sample_uniform(uint64_t seed, uint32_t index, uint32_t position)
+/* 64 uniform bits. */
+KERN_DEV uint64_t sample_bits(uint64_t seed, uint32_t index, uint32_t position)
 {
 	uint32_t c0 = index, c1 = position, c2 = 0, c3 = 0, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 	for (int round = 0; round < 10; round++) {
@@ -57,7 +57,26 @@ KERN_DEV double sample_uniform(uint64_t seed, uint32_t index, uint32_t position)
 		k0 += 0x9E3779B9u;
 		k1 += 0xBB67AE85u;
 	}
-	return (double)(((uint64_t)c0 << 32 | c1) >> 11) * 0x1p-53;
+	return (uint64_t)c0 << 32 | c1;
+}
+
+/* The least p that weighs anything. */
+static const float p_min = 0x1p-40f;
+
+/* p in units of 2^-40, rounded down; p is at most 1. */
+KERN_DEV uint64_t weight_of(float p)
+{
+	const uint32_t u = (uint32_t)f32_bits(p), by = 127 - (u >> 23);
+	return (uint64_t)((u & 0x7fffff) | 0x800000) << 17 >> (by < 63 ? by : 63);
+}
+
+/* bits / 2^64 of all, rounded down. */
+KERN_DEV uint64_t target_of(uint64_t bits, uint64_t all)
+{
+	const uint64_t b0 = (uint32_t)bits, b1 = bits >> 32, a0 = (uint32_t)all, a1 = all >> 32;
+	const uint64_t low = b0 * a1, high = b1 * a0;
+	const uint64_t middle = (b0 * a0 >> 32) + (uint32_t)low + (uint32_t)high;
+	return b1 * a1 + (low >> 32) + (high >> 32) + (middle >> 32);
 }
 
 #endif

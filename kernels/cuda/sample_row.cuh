@@ -1,6 +1,7 @@
 /* sample_row.cuh - what a launch of the sampler works on: rows of parameters, their parts, scratch.
  *
  *     buf      [row 0] ... [row n-1] | lists of row 0 | lists of row 1 | ...      words of 32 bits
+ *              the rows of one send; a launch works on some of them, from `rows` on
  *     parts    [slot][block of 4,096 logits]: of the logits as the model gave them
  *     w, ids, mark
  *              [slot][vocabulary]: adjusted logits, candidates, marks of the adjustments
@@ -25,24 +26,25 @@ struct row {
 
 /* Of 4,096 logits of a row as the model gave them. */
 struct part {
-	float max;    /* the largest, NaN passed over, */
-	int32_t id;   /* and the first that has it */
-	float sum;    /* of p */
-	float sum_t;  /* of p at the row's temperature */
-	int32_t kept; /* candidates, at the part's own place in ids */
+	float max;       /* the largest, NaN passed over, */
+	int32_t id;      /* and the first that has it */
+	float sum;       /* of p */
+	int32_t kept;    /* candidates, at the part's own place in ids */
+	uint64_t weight; /* sum of the weights at the row's temperature */
 };
 
 struct sample_args {
 	const float *logits;
-	int n_vocab, n_rows, top_stride;
+	int n_vocab, top_stride;
 	int32_t *tokens;
-	const int32_t *buf; /* rows first */
-	float *w;           /* [slots][vocab] logits after adjustment */
-	int32_t *ids;       /* [slots][vocab] candidates, ascending */
-	uint32_t *mark;     /* [slots][vocab] zero between uses */
-	float *sums;        /* [slots][blocks] of adjusted logits */
-	struct part *parts; /* [slots][blocks] */
-	size_t vocab_stride, sums_stride;
+	const struct row *rows; /* of the launch */
+	const int32_t *buf;     /* rows first */
+	float *w;               /* [slots][vocab] logits after adjustment */
+	int32_t *ids;           /* [slots][vocab] candidates, ascending */
+	uint32_t *mark;         /* [slots][vocab] zero between uses */
+	struct part *parts;     /* [slots][blocks] */
+	size_t vocab_stride, parts_stride;
+	/* results of the launch's rows, in mapped memory of the host */
 	int32_t *token, *rank, *top_id;
 	float *logprob, *top_logprob;
 };
@@ -84,7 +86,7 @@ KERN_DEV int blocks_of(int n)
 
 KERN_DEV struct row row_of(const struct sample_args &a, int i)
 {
-	return ((const struct row *)(const void *)a.buf)[i];
+	return a.rows[i];
 }
 
 KERN_DEV const float *logits_of(const struct sample_args &a, const struct row &r)

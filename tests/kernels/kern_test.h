@@ -254,6 +254,32 @@ static inline void kt_get(struct kt *t, void *to, const void *dev, size_t bytes)
 	cr_assert_eq(t->ops->stream_sync(t->s), 0);
 }
 
+/* What n rows give, in the test's own memory, once it is done. */
+static inline void kt_sample(struct kt *t, const void *logits, int n_vocab, void *tokens,
+			     const struct kern_sample_row *rows, int n, const struct kern_sample_out *out)
+{
+	const size_t one = (size_t)n * 4, tops = out->top_id ? one * (size_t)out->top_stride : 0;
+	const size_t bytes = 3 * one + 2 * tops;
+	char *p = t->ops->host_new(t->dev, bytes);
+	cr_assert(p);
+	const struct kern_sample_out at = {.token = (void *)p,
+					   .logprob = (void *)(p + one),
+					   .rank = (void *)(p + 2 * one),
+					   .top_id = (void *)(p + 3 * one),
+					   .top_logprob = (void *)(p + 3 * one + tops),
+					   .top_stride = out->top_stride};
+	cr_assert_eq(t->ops->sample(t->s, logits, n_vocab, tokens, rows, n, &at), 0);
+	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+	memcpy(out->token, at.token, one);
+	memcpy(out->logprob, at.logprob, one);
+	memcpy(out->rank, at.rank, one);
+	if (tops) {
+		memcpy(out->top_id, at.top_id, tops);
+		memcpy(out->top_logprob, at.top_logprob, tops);
+	}
+	t->ops->host_free(t->dev, p, bytes);
+}
+
 /* n operands, floats on this side. */
 static inline void kt_set_op(struct kt *t, void *dev, const float *from, size_t n)
 {

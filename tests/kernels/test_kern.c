@@ -106,14 +106,15 @@ Test(kern, a_mode_and_a_type_of_the_head_are_classes_of_their_own)
 		struct kern_open_args a;
 		const char *numerics;
 	} cases[] = {
-		{{.head = KERN_HEAD_MODE}, "cpu f32 order1"},
-		{{.head = KERN_HEAD_STORED}, "cpu f32 order1"},
-		{{.head = KERN_HEAD_INT8}, "cpu f32 order1 head-int8"},
-		{{.compute = KERN_COMPUTE_INT16}, "cpu int16 order1"},
-		{{.compute = KERN_COMPUTE_INT16, .head = KERN_HEAD_INT8}, "cpu int16 order1 head-int8"},
-		{{.compute = KERN_COMPUTE_INT8}, "cpu int8 order1"},
-		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_INT8}, "cpu int8 order1"},
-		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_STORED}, "cpu int8 order1 head-stored"}};
+		{{.head = KERN_HEAD_MODE}, "cpu f32 order1 draw2"},
+		{{.head = KERN_HEAD_STORED}, "cpu f32 order1 draw2"},
+		{{.head = KERN_HEAD_INT8}, "cpu f32 order1 draw2 head-int8"},
+		{{.compute = KERN_COMPUTE_INT16}, "cpu int16 order1 draw2"},
+		{{.compute = KERN_COMPUTE_INT16, .head = KERN_HEAD_INT8}, "cpu int16 order1 draw2 head-int8"},
+		{{.compute = KERN_COMPUTE_INT8}, "cpu int8 order1 draw2"},
+		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_INT8}, "cpu int8 order1 draw2"},
+		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_STORED},
+		 "cpu int8 order1 draw2 head-stored"}};
 	static const char *const isas[] = {NULL, "plain", "avx2"};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
 		for (int isa = 0; isa < 3; isa++) {

@@ -23,8 +23,7 @@ static struct draw draw_on(struct kt *t, const void *logits, int n, void *tokens
 {
 	struct draw d;
 	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, TOPS};
-	cr_assert_eq(t->ops->sample(t->s, logits, n, tokens, &r, 1, &out), 0);
-	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+	kt_sample(t, logits, n, tokens, &r, 1, &out);
 	return d;
 }
 
@@ -96,8 +95,7 @@ static void tally(const float *logits, int n, struct kern_sample_row r, int trie
 			rows[k].hist0 = k;
 			rows[k].position = (uint32_t)(i + k);
 		}
-		cr_assert_eq(t.ops->sample(t.s, dev_logits, n, tokens, rows, at_once, &out), 0);
-		cr_assert_eq(t.ops->stream_sync(t.s), 0);
+		kt_sample(&t, dev_logits, n, tokens, rows, at_once, &out);
 		for (int k = 0; k < at_once; k++)
 			count[token[k]]++;
 	}
@@ -519,8 +517,7 @@ static int draw_seeds(struct kt *t, const float *x, const struct kern_sample_row
 	void *dev_x = kt_put(t, x, (size_t)SEED_N * SEED_ROWS * sizeof *x);
 	void *dev_tokens = kt_put(t, tokens, sizeof tokens);
 	int different = 0;
-	cr_assert_eq(t->ops->sample(t->s, dev_x, SEED_N, dev_tokens, r, SEED_ROWS, &out), 0);
-	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+	kt_sample(t, dev_x, SEED_N, dev_tokens, r, SEED_ROWS, &out);
 	for (int k = 0; k < SEED_ROWS; k++) {
 		struct kern_sample_row one = r[k];
 		cr_assert_eq(draw_on(t, dev_x, SEED_N, dev_tokens, one).token, got[k]);
@@ -689,8 +686,7 @@ static void run_rows(struct kt *t, const float *logits, int n_vocab, int n_logit
 	const struct kern_sample_out out = out_of(got);
 	void *dev_logits = kt_put(t, logits, (size_t)n_logits * (size_t)n_vocab * 4);
 	void *dev_tokens = kt_put(t, tokens, (size_t)n_tokens * 4);
-	cr_assert_eq(t->ops->sample(t->s, dev_logits, n_vocab, dev_tokens, rows, n, &out), 0);
-	cr_assert_eq(t->ops->stream_sync(t->s), 0);
+	kt_sample(t, dev_logits, n_vocab, dev_tokens, rows, n, &out);
 	kt_get(t, tokens, dev_tokens, (size_t)n_tokens * 4);
 	kt_del(t, dev_logits);
 	kt_del(t, dev_tokens);

@@ -135,7 +135,7 @@ def steps_of(kernels, steps):
         us, n, by = 0.0, 0, OrderedDict()
         for l in launches:
             k, loop = kernels[l.kernel]
-            times = estimate.layers_of(l, l.kernel == "list_kernel")
+            times = estimate.layers_of(l, l.kernel in ("list_kernel", "move_kernel"))
             t, parts = estimate.launch_us(l, l.kernel, loop)
             us += times * t
             n += times

@@ -179,9 +179,10 @@ static void layer(const struct net *n, int n_rows)
 static void step(const struct net *n, const char *name, int n_rows, int n_seqs, int pos)
 {
 	static struct kern_sample_row samples[SEQS];
-	static int32_t token[SEQS], rank[SEQS], top[SEQS];
-	static float logprob[SEQS];
+	static void *results[3]; /* of every step */
 	struct kern_sample_out out = {};
+	for (int i = 0; i < 3; i++)
+		results[i] = results[i] ? results[i] : ops->host_new(dev, SEQS * 4);
 	snprintf(phase, sizeof phase, "%s", name);
 	rows = n_rows;
 	context = pos + n_rows / n_seqs;
@@ -204,8 +205,9 @@ static void step(const struct net *n, const char *name, int n_rows, int n_seqs, 
 		samples[i].temperature = samples[i].top_p = samples[i].repetition = 1;
 		samples[i].n_hist = context;
 	}
-	out.token = token, out.logprob = logprob, out.rank = rank, out.top_id = top,
-	out.top_logprob = logprob;
+	out.token = (int32_t *)results[0];
+	out.logprob = (float *)results[1];
+	out.rank = (int32_t *)results[2];
 	named("sample");
 	must(ops->sample(stream, n->logits, VOCAB, (int32_t *)n->norm, samples, n_seqs, &out), operation);
 	must(ops->stream_sync(stream), "the stream");
