@@ -284,7 +284,7 @@ Test(nccl, no_more_is_queued_than_the_driver_takes_without_waiting)
 
 /* ---- in graphs ---- */
 
-enum { GRAPH_ROWS = 4, GRAPH_WIDTH = 256, GRAPH_SUMS = 20 };
+enum { GRAPH_ROWS = 4, GRAPH_WIDTH = 256, GRAPH_SUMS = 40 /* more than pace() lets pass twice */ };
 
 /* x becomes the sum of the ranks, several times over; as a step of padded batches does it. */
 static int add_up(struct coll *c, struct kt *t, void *x)
