@@ -129,7 +129,7 @@ static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
 	case KIND_ALT:
 		for (uint32_t i = 0; i < n.b; i++) {
 			uint32_t kid = x->kids[n.a + i];
-			if (set_has(x->sets[first_of(x, kid)], b))
+			if (set_has(expr_first(x, kid), b))
 				exprs_push(x, derive(x, kid, b));
 		}
 		return exprs_pop_alt(x, mark);
