@@ -230,8 +230,10 @@ static void seg_all(struct seg s, int bits, int n_rows)
 					     {{seg_2_4_0, seg_2_4_1}, {seg_2_8_0, seg_2_8_1}},
 					     {{seg_4_4_0, seg_4_4_1}, {seg_4_8_0, seg_4_8_1}}};
 	const bool wide = s.t->op->wide;
+	const int enough =
+		wide ? (DOT_ROWS + 1) / 2 : DOT_ROWS; /* two planes of a row are two rows' registers */
 	int step = s.t->tn;
-	while (step > 1 && seg_rows(step, bits, wide) < (n_rows < DOT_ROWS ? n_rows : DOT_ROWS))
+	while (step > 1 && seg_rows(step, bits, wide) < (n_rows < enough ? n_rows : enough))
 		step /= 2;
 	const int most = seg_rows(step, bits, wide), n = (n_rows + most - 1) / most;
 	seg_fn *const fn = fns[step / 2][bits == 8][wide];
