@@ -1,4 +1,5 @@
-/* ptx_async.cuh - Hopper's asynchronous instructions (sm_90): mbarriers, bulk copies, proxy fences.
+/* ptx_async.cuh - Hopper's asynchronous instructions (sm_90): mbarriers, bulk copies, proxy fences, launches
+ * that begin early.
  *
  * As in ptx.cuh: real PTX for nvcc, the emulator's functions (tests/cudasim/async.h) for the host.  All
  * mbarriers are the block's own: 8 bytes of shared memory, aligned to 8, touched by nothing else.
@@ -208,7 +209,45 @@ KERN_DEV void fence_proxy_async(void)
 	asm volatile("fence.proxy.async;\n" ::: "memory");
 }
 
+/* ---- dependent launches ---- */
+
+/* Once all blocks have called this or ended, the next launch may begin, if it was launched early. */
+KERN_DEV void grid_launch_dependents(void)
+{
+	asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+}
+
+/* Comes back when the launch before is done and its writes are seen.  Before it, a kernel that was launched
+ * early reads weights only (what no launch since the last that was not early has written), and writes nothing
+ * to device memory.  Every such kernel waits, or those behind it would not know that the launches before it
+ * are done. */
+KERN_DEV void grid_dependency_wait(void)
+{
+	asm volatile("griddepcontrol.wait;\n" ::: "memory");
+}
+
 #endif
+
+/* Launches a kernel that may begin before the launch before it in the stream, or in a stream that is
+ * captured, is done (programmatic dependent launch).  As KERN_LAUNCH(). */
+template <typename... P, typename... A>
+static inline int kern_launch_early(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+				    size_t smem, cudaStream_t s, A... args)
+{
+	cudaLaunchAttribute early = {};
+	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	early.val.programmaticStreamSerializationAllowed = 1;
+	const cudaLaunchConfig_t c = {grid, block, smem, s, &early, 1};
+	(void)cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...); /* its status is the last launch's */
+	return cuda_launched(name);
+}
+
+#define KERN_LAUNCH_EARLY(kernel, grid, block, smem_bytes, stream, ...)                                      \
+	({                                                                                                   \
+		static bool carved_out;                                                                      \
+		carved_out = carved_out || cuda_carve_out((const void *)kernel);                             \
+		kern_launch_early(#kernel, kernel, (grid), (block), (smem_bytes), (stream), __VA_ARGS__);    \
+	})
 
 /* Comes back when that phase is complete. */
 KERN_DEV void mbar_wait_parity(uint64_t *bar, uint32_t parity)

@@ -5,6 +5,7 @@
 #ifndef QUERN_TESTS_CUDASIM_ASYNC_H
 #define QUERN_TESTS_CUDASIM_ASYNC_H
 
+#include "tests/cudasim/dependent.h"
 #include "tests/cudasim/ptx_sim.h"
 
 /* ---- mbarriers ---- */
@@ -138,6 +139,17 @@ KERN_DEV void fence_proxy_async_global(void)
 KERN_DEV void fence_proxy_async(void)
 {
 	race_fence_proxy(RACE_SHARED | RACE_GLOBAL);
+}
+
+/* ---- dependent launches ---- */
+
+KERN_DEV void grid_launch_dependents(void)
+{
+}
+
+KERN_DEV void grid_dependency_wait(void)
+{
+	race_grid_wait();
 }
 
 /* ---- for sim.cc ---- */

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/cudasim/dependent.h"
 #include "tests/cudasim/mem.h"
 
 /* What an instantiated graph takes of the device's memory, and each of its nodes. */
@@ -284,8 +285,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 			of_group = of_group || n.of_group;
 		if (!of_group)
 			cudasim_push(s, [work] {
+				race_stream_op(nullptr); /* a graph is behind what was, before what comes */
 				for (auto &n : *work)
 					n.body();
+				race_stream_op(nullptr);
 			});
 	}
 	if (of_group)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string.h>
 
+#include "tests/cudasim/dependent.h"
 #include "tests/cudasim/race_impl.h"
 
 enum { PAGE = 4096 };
@@ -109,12 +110,15 @@ touch *race_device_cell(uintptr_t p, bool make)
 void race_device_access(const void *p, size_t n, int t, bool writes, bool atomic)
 {
 	const uintptr_t end = (uintptr_t)p + n;
+	const bool early = race_is_early();
 	for (uintptr_t q = (uintptr_t)p; q < end; q++) {
 		touch *c = race_device_cell(q, writes);
 		if (!c) {
 			q |= PAGE - 1;
 			continue;
 		}
+		if (early)
+			race_check_early(p, c->when, t, writes);
 		const bool old = c->when != g.launch, mine = c->block == r->block;
 		if (!old && c->pending)
 			race_report("the bulk store there is not waited for, begun by", p, *c);
@@ -229,6 +233,7 @@ void race_enter(int slot)
 void race_block(int slot, uint64_t block, int n_threads, unsigned char *smem, size_t bytes)
 {
 	race_enter(slot);
+	r->slot = slot;
 	r->serial = ++g.blocks;
 	r->block = (uint32_t)block;
 	r->n = n_threads;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string.h>
 
+#include "tests/cudasim/dependent.h"
 #include "tests/cudasim/race_impl.h"
 
 static auto *&r = race_resident;
@@ -293,8 +294,92 @@ void race_async_landed(const void *p, size_t n, const void *bar)
 	}
 }
 
+/* ---- dependent launches ---- */
+
+/* Of a stream. */
+struct chain {
+	uint64_t ops = 0, at = 0; /* so far; the last launch's */
+	uint32_t launch = 0;
+	std::vector<uint32_t> at_start,
+		at_wait; /* need not be done before its wait, and behind it; ascending */
+	bool early = false, waited = false;
+};
+
+static std::unordered_map<const void *, chain> chains;
+static chain *chain_now;
+/* Of resident blocks: which threads have waited, and when. */
+static std::vector<bool> has[CUDASIM_RESIDENT_MAX];
+static std::vector<touch> waits[CUDASIM_RESIDENT_MAX];
+
+void race_stream_op(const void *stream)
+{
+	if (stream)
+		chains[stream].ops++;
+	else
+		for (auto &it : chains)
+			it.second.ops += 2;
+}
+
+void race_depends(const void *stream, bool early)
+{
+	chain &c = chains[stream];
+	c.early = early && c.launch && c.at + 1 == c.ops;
+	if (c.early) {
+		if (!c.waited)
+			c.at_wait = c.at_start;
+		c.at_start.push_back(c.launch);
+	} else {
+		c.at_start.clear();
+		c.at_wait.clear();
+	}
+	c.waited = false;
+	c.at = c.ops;
+	c.launch = g.launch + 1;
+	chain_now = &c;
+}
+
+bool race_is_early(void)
+{
+	return chain_now && chain_now->early;
+}
+
+void race_grid_wait(void)
+{
+	const int t = cudasim_thread();
+	if (t < 0 || !race_is_early())
+		return;
+	chain_now->waited = true;
+	has[r->slot][(size_t)t] = true;
+	waits[r->slot].push_back(race_now(t, r->serial));
+}
+
+/* It waited, or comes behind a thread that did. */
+static bool has_waited(int t)
+{
+	std::vector<bool> &mine = has[r->slot];
+	for (size_t i = 0; !mine[(size_t)t] && i < waits[r->slot].size(); i++)
+		mine[(size_t)t] = race_is_before(waits[r->slot][i], t);
+	return mine[(size_t)t];
+}
+
+void race_check_early(const void *p, uint32_t launch, int t, bool writes)
+{
+	const bool behind = has_waited(t);
+	const std::vector<uint32_t> &open = behind ? chain_now->at_wait : chain_now->at_start;
+	if (writes && !behind)
+		cudasim_fail("a store to %p before the wait for the launches before this one", p);
+	if (launch && std::binary_search(open.begin(), open.end(), launch))
+		cudasim_fail("%s of %p, which launch %u wrote, %s", writes ? "a store" : "a load", p, launch,
+			     behind ? "and the launch before this one did not wait for it"
+				    : "before the wait for it");
+}
+
 void race_async_block(void)
 {
+	if (race_is_early()) {
+		has[r->slot].assign(RACE_THREADS, false);
+		waits[r->slot].clear();
+	}
 	r->by_mbar = false;
 	r->mbars.clear();
 	r->n_slots = 0;

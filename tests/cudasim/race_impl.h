@@ -66,6 +66,7 @@ struct mbar_order {
 
 /* A block that is resident. */
 struct resident {
+	int slot;
 	uint32_t serial; /* differs from that of all other blocks */
 	uint32_t block;
 	int n;

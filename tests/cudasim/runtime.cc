@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/cudasim/capture.h"
+#include "tests/cudasim/dependent.h"
 #include "tests/cudasim/mem.h"
 
 static const size_t arena_bytes = (size_t)1 << 40, page = 4096, huge_page = 2 << 20;
@@ -412,8 +413,12 @@ static void seen(cudaEvent_t e)
 		of.pop_front();
 }
 
-void cudasim_push(cudaStream_t s, std::function<void()> body)
+void cudasim_push(cudaStream_t s, std::function<void()> to_do)
 {
+	std::function<void()> body = [s, to_do = std::move(to_do)] {
+		race_stream_op(s);
+		to_do();
+	};
 	if (!s)
 		cudasim_fail("work on the default stream: it is not emulated");
 	if (cudasim_captured(s)) {
@@ -751,6 +756,17 @@ cudaError_t cudaMemset(void *p, int v, size_t n)
 
 /* ---- launches ---- */
 
+static bool next_is_early;
+
+void cudasim_enqueue_early(bool early, cudaStream_t s, const void *kernel, dim3 grid, dim3 block, size_t smem,
+			   std::function<void()> body)
+{
+	hold held(cudasim_lock());
+	next_is_early = early;
+	cudasim_enqueue(s, "an early launch", kernel, grid, block, smem, std::move(body));
+	next_is_early = false;
+}
+
 void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 grid, dim3 block, size_t smem,
 		     std::function<void()> body)
 {
@@ -776,7 +792,10 @@ void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 
 	launched[kernel] = 1;
 	cudasim_counts.kernels = launched.size();
 	if (!cudasim_is_idle)
-		cudasim_push(s, [=] { cudasim_run(name, grid, block, smem, body); });
+		cudasim_push(s, [=, early = next_is_early] {
+			race_depends(s, early);
+			cudasim_run(name, grid, block, smem, body);
+		});
 }
 
 /* Blocks of a kernel that one multiprocessor holds, by shared memory and threads. */

@@ -88,3 +88,32 @@ Test(async, rows_leave_by_bulk_stores)
 	}
 	close_filled(&t, in, out);
 }
+
+static float scaled(float x, float w, int times)
+{
+	for (int i = 0; i < times; i++)
+		x = x * w + 1;
+	return x;
+}
+
+/* In a stream, and captured: a graph's launches are early, too. */
+Test(async, launches_begin_early_in_streams_and_graphs)
+{
+	enum { TIMES = 9, REPLAYS = 3, N = 1000 };
+	struct kt t;
+	static float got[N];
+	float *w, *x;
+	open_filled(&t, &w, &x);
+	for (int i = 0; i < N; i++)
+		got[i] = 0.125f * (float)(i % 8);
+	kt_del(&t, w);
+	w = kt_put(&t, got, sizeof got);
+	cr_assert_eq(async_chain(t.s, x, w, N, TIMES), 0);
+	cr_assert_eq(async_chain_graph(t.s, x, w, N, TIMES, REPLAYS), 0);
+	kt_get(&t, got, x, sizeof got);
+	for (int i = 0; i < N; i++) {
+		const float want = scaled(0, 0.125f * (float)(i % 8), TIMES * (1 + REPLAYS));
+		cr_assert_eq(got[i], want, "%d: %f, expected %f", i, (double)got[i], (double)want);
+	}
+	close_filled(&t, w, x);
+}

@@ -133,6 +133,48 @@ static __global__ void store_kernel(float *out, const float *in, int n_rows)
 #endif
 }
 
+static __global__ void scale_kernel(float *x, const float *w, int n)
+{
+#if ON_HOPPER
+	const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+	const float factor = i < n ? w[i] : 0; /* a weight: no launch writes it */
+	grid_launch_dependents();
+	grid_dependency_wait();
+	if (i < n)
+		x[i] = x[i] * factor + 1;
+#else
+	(void)x, (void)w, (void)n;
+#endif
+}
+
+int async_chain(struct kern_stream *s, float *x, const float *w, int n, int n_times)
+{
+	const int threads = 4 * WARP;
+	for (int i = 0; i < n_times; i++)
+		if (KERN_LAUNCH_EARLY(scale_kernel, (n + threads - 1) / threads, threads, 0, s->s, x, w, n))
+			return -EIO;
+	return 0;
+}
+
+int async_chain_graph(struct kern_stream *s, float *x, const float *w, int n, int n_times, int replays)
+{
+	cudaGraph_t g = nullptr;
+	cudaGraphExec_t e = nullptr;
+	if (cudaStreamBeginCapture(s->s, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+		return -EIO;
+	int rc = async_chain(s, x, w, n, n_times);
+	if (cudaStreamEndCapture(s->s, &g) != cudaSuccess || !g ||
+	    cudaGraphInstantiateWithFlags(&e, g, 0) != cudaSuccess)
+		return -EIO;
+	for (int i = 0; i < replays && !rc; i++)
+		rc = cudaGraphLaunch(e, s->s) == cudaSuccess ? 0 : -EIO;
+	if (cudaStreamSynchronize(s->s) != cudaSuccess)
+		rc = -EIO;
+	cudaGraphExecDestroy(e);
+	cudaGraphDestroy(g);
+	return rc;
+}
+
 int async_mbar_says(struct kern_stream *s, uint8_t *out)
 {
 	return KERN_LAUNCH(mbar_says_kernel, 1, WARP, 128, s->s, out);

@@ -22,6 +22,11 @@ int async_ring(struct kern_stream *s, float *sums, const float *in, int n_blocks
  */
 int async_store(struct kern_stream *s, float *out, const float *in, int n_rows);
 
+/* x[i] = x[i] * w[i] + 1, n_times, each launch early behind the one before it. */
+int async_chain(struct kern_stream *s, float *x, const float *w, int n, int n_times);
+/* The same as a graph, launched so often. */
+int async_chain_graph(struct kern_stream *s, float *x, const float *w, int n, int n_times, int replays);
+
 #ifdef __cplusplus
 }
 #endif
