@@ -254,6 +254,7 @@ $(BUILD)/gpu/sim_bench_step: $(BUILD)/obj/tests/gpu/bench_step.o $(BUILD)/obj/si
 		$(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
 
 $(BUILD)/gpu/sim_test_parts: $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(wildcard tests/cudasim/test_*.c)) $(OBJ_sim) \
+		$(BUILD)/obj/sim/tests/gpu/async_kernels.o \
 		$(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
