@@ -26,8 +26,9 @@ struct grammar {
 	uint32_t n_slots, cap_slots, max_slots, hand;
 	struct run *runs; /* hash table by e */
 	uint32_t n_runs, cap_runs;
-	uint32_t *none; /* [n_words], zero */
-	uint32_t *path; /* [max_bytes + 1]: the state of each depth of a trie */
+	struct pairs *pairs; /* of the search for a run */
+	uint32_t *none;      /* [n_words], zero */
+	uint32_t *path;      /* [max_bytes + 1]: the state of each depth of a trie */
 
 	uint64_t n_masks, n_made, n_resets;
 };

@@ -126,6 +126,8 @@ static void build_groups(struct lexicon *v, struct item *items, size_t n)
 			continue;
 		g->bits = xcalloc(v->n_words, sizeof *g->bits);
 		v->memory += v->n_words * sizeof *g->bits;
+		if (v->n_groups > 1 && g[-1].class == g->class)
+			memcpy(g->bits, g[-1].bits, v->n_words * sizeof *g->bits);
 		for (size_t t = i; t < k; t++)
 			set_bit(g->bits, items[t].token);
 	}

@@ -9,7 +9,7 @@
  *
  * Tokens are divided into groups with a trie each: those whose characters all belong to a class that grammars
  * often allow as a whole (lower case; letters and digits; what a JSON string holds unescaped), by their
- * number of characters; the rest; and long ones.  A group that is allowed as a whole is one OR of bits.
+ * number of characters; the rest; and long ones.  Groups that are allowed as a whole are one OR of bits.
  * Immutable: any thread. */
 #ifndef QUERN_GRAMMAR_LEXICON_H
 #define QUERN_GRAMMAR_LEXICON_H
@@ -58,7 +58,7 @@ struct lexicon_group {
 	enum lexicon_class class;
 	unsigned max_chars;  /* of its tokens */
 	uint32_t begin, end; /* nodes */
-	uint32_t *bits;      /* owned, [n_words]; NULL but for slices */
+	uint32_t *bits;      /* slices: its tokens and those of the shorter groups; owned, [n_words] */
 };
 
 enum { LEXICON_GROUPS_MAX = 32 };

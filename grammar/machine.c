@@ -20,6 +20,8 @@ static void states_reset(struct machine *m)
 	free(m->state_table);
 	m->state_table = xcalloc(m->n_state_table, sizeof *m->state_table);
 	array_grow(m->states, m->cap_states, 1);
+	array_grow(m->positions, m->cap_positions, 1);
+	array_grow(m->work, m->cap_work, 1);
 	array_grow(m->rows, m->cap_rows, (size_t)m->n_classes);
 	memset(m->rows, 0, (size_t)m->n_classes * sizeof *m->rows);
 	m->states[m->n_states++] = (struct state){.clamp = MACHINE_DEAD, .mask = UINT32_MAX};

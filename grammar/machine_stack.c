@@ -41,6 +41,8 @@ void machine_nodes_reset(struct machine *m)
 	m->n_nodes = 0;
 	m->n_edges = m->n_groups = 0;
 	array_grow(m->nodes, m->cap_nodes, 1);
+	array_grow(m->edges, m->cap_edges, 1);
+	array_grow(m->scratch, m->cap_scratch, 1);
 	m->nodes[m->n_nodes++] = (struct stack_node){.clamp = NODE_END};
 	table_grow(m, TABLE_MIN);
 }

@@ -12,15 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS_MAX = 4000, RUN_INFINITE = 1 << 20 };
-
-void mask_init(struct grammar *g, size_t bytes)
-{
-	size_t each = g->v->n_words * sizeof *g->masks + sizeof *g->slots;
-	g->max_slots = (uint32_t)(bytes / each < 8 ? 8 : bytes / each > 1 << 20 ? 1 << 20 : bytes / each);
-	g->path = xcalloc(g->v->max_bytes + 1, sizeof *g->path);
-	g->none = xcalloc(g->v->n_words + 1, sizeof *g->none);
-}
+enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096, RUN_INFINITE = 1 << 20 };
 
 void mask_fini(struct grammar *g)
 {
@@ -28,6 +20,7 @@ void mask_fini(struct grammar *g)
 	free(g->slots);
 	free(g->runs);
 	free(g->path);
+	free(g->pairs);
 	free(g->none);
 }
 
@@ -47,19 +40,30 @@ struct pair {
 /* A search by characters: all of this one's bytes are followed before the next one's. */
 struct pairs {
 	struct pair seen[PAIRS_MAX];
-	uint16_t table[4 * PAIRS_MAX];             /* index + 1 */
+	uint32_t table[PAIRS_TABLE]; /* search << 16 | index + 1: entries of earlier searches are free */
+	uint32_t search;
 	uint16_t todo[PAIRS_MAX], next[PAIRS_MAX]; /* this character's, the next one's */
 	uint32_t n, n_todo, n_next;
 };
 
+void mask_init(struct grammar *g, size_t bytes)
+{
+	size_t each = g->v->n_words * sizeof *g->masks + sizeof *g->slots;
+	g->max_slots = (uint32_t)(bytes / each < 8 ? 8 : bytes / each > 1 << 20 ? 1 << 20 : bytes / each);
+	g->path = xcalloc(g->v->max_bytes + 1, sizeof *g->path);
+	g->pairs = xcalloc(1, sizeof *g->pairs);
+	g->none = xcalloc(g->v->n_words + 1, sizeof *g->none);
+}
+
 /* false: no room. */
 static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
 {
-	uint32_t size = sizeof s->table / sizeof *s->table;
-	uint32_t i = (e * 0x9e3779b1u ^ u * 0x85ebca6bu) % size;
-	for (; s->table[i]; i = (i + 1) % size)
-		if (s->seen[s->table[i] - 1].e == e && s->seen[s->table[i] - 1].u == u)
+	uint32_t i = (e * 0x9e3779b1u ^ u * 0x85ebca6bu) % PAIRS_TABLE;
+	for (; s->table[i] >> 16 == s->search; i = (i + 1) % PAIRS_TABLE) {
+		const struct pair *p = &s->seen[(s->table[i] & 0xffff) - 1];
+		if (p->e == e && p->u == u)
 			return true;
+	}
 	if (s->n == PAIRS_MAX)
 		return false;
 	if (boundary)
@@ -67,7 +71,7 @@ static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
 	else
 		s->todo[s->n_todo++] = (uint16_t)s->n;
 	s->seen[s->n++] = (struct pair){e, u};
-	s->table[i] = (uint16_t)s->n;
+	s->table[i] = s->search << 16 | s->n;
 	return true;
 }
 
@@ -90,8 +94,13 @@ static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, uint3
 /* How many characters of the slice may follow e, whatever they are. */
 static uint32_t find_run(struct grammar *g, uint32_t e, uint32_t slice)
 {
-	struct pairs *s = xcalloc(1, sizeof *s);
+	struct pairs *s = g->pairs;
 	uint32_t chars = 0;
+	s->n = s->n_todo = s->n_next = 0;
+	if (++s->search > 0xffff) {
+		memset(s->table, 0, sizeof s->table);
+		s->search = 1;
+	}
 	pair_add(s, e, slice, true);
 	for (bool all = true; all && chars < LEXICON_LONG_BYTES; chars += all) {
 		memcpy(s->todo, s->next, s->n_next * sizeof *s->todo);
@@ -104,7 +113,6 @@ static uint32_t find_run(struct grammar *g, uint32_t e, uint32_t slice)
 		while (all && s->n_todo)
 			all = pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
 	}
-	free(s);
 	return chars;
 }
 
@@ -180,17 +188,24 @@ static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 {
 	const struct lexicon *v = g->v;
 	uint32_t run[N_LEXICON_SLICES];
-	for (int c = 0; c < N_LEXICON_SLICES; c++)
-		run[c] = longest_run(g, state, c);
+	/* Each slice holds the ones before it, so that its runs are no longer than theirs. */
+	run[LEXICON_JSON] = longest_run(g, state, LEXICON_JSON);
+	run[LEXICON_LOWER] =
+		run[LEXICON_JSON] == RUN_INFINITE ? RUN_INFINITE : longest_run(g, state, LEXICON_LOWER);
+	run[LEXICON_ALNUM] = run[LEXICON_LOWER] == run[LEXICON_JSON] ? run[LEXICON_JSON]
+								     : longest_run(g, state, LEXICON_ALNUM);
 	for (int i = 0; i < v->n_groups; i++) {
-		const struct lexicon_group *group = &v->groups[i];
+		const struct lexicon_group *group = &v->groups[i], *next = group + 1;
+		bool slice = (int)group->class < N_LEXICON_SLICES;
 		if (group->class == LEXICON_LONG)
 			continue;
-		if ((int)group->class < N_LEXICON_SLICES && run[group->class] >= group->max_chars)
+		if (!slice || run[group->class] < group->max_chars)
+			walk(g, state, group, mask);
+		else if (i + 1 == v->n_groups || next->class != group->class ||
+			 run[group->class] < next->max_chars)
+			/* The last one that is allowed as a whole has the bits of those before it. */
 			for (uint32_t w = 0; w < v->n_words; w++)
 				mask[w] |= group->bits[w];
-		else
-			walk(g, state, group, mask);
 	}
 }
 

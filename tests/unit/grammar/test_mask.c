@@ -95,6 +95,7 @@ static void follow_all(const struct lexicon *v)
 	follow(v, "(.|\\n){5,50}end", (const char *const[]){"a b\tc\n\xf0\x9f\x98\x80 xyz end", NULL});
 	follow(v, "(true|false|null| {0,40}\\[( ?\\d{1,3},)*\\])",
 	       (const char *const[]){"  [123, 4,]", "true", NULL});
+	follow(v, "a{40,50}b", (const char *const[]){"aaaaaaaaaaa", NULL});
 	follow(v, "a{0,1000}( {30,}|b)*",
 	       (const char *const[]){"aaab", "a                                  ", NULL});
 }

@@ -1,6 +1,8 @@
 /* Regular expressions: what they match, and what is refused by name. */
 #include "tests/unit/grammar/grammar_help.h"
 #include "grammar/regex.h"
+#include "base/json.h"
+#include "tests/testdata.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -149,4 +151,33 @@ Test(regex, nesting_is_bounded)
 	cr_expect_eq(ast_check(a, why, sizeof why), -E2BIG);
 	cr_expect(strstr(why, "groups are nested too deep"), "%s", why);
 	ast_free(a);
+}
+
+static void expect_all(struct grammar *g, const char *pattern, const json_t *texts, bool want)
+{
+	size_t i;
+	json_t *text;
+	json_array_foreach(texts, i, text) cr_expect_eq(
+		help_accepts(g, json_string_value(text), json_string_length(text)), want, "%s: %s: not %s",
+		pattern, json_string_value(text), want ? "accepted" : "refused");
+}
+
+/* tests/golden/regex.json is by Python's re. */
+Test(regex, random_patterns_match_as_another_implementation_says)
+{
+	json_t *cases, *c;
+	size_t i;
+	char why[256];
+	cr_assert_eq(json_read(repofile("tests/golden/regex.json"), 16 << 20, &cases, why, sizeof why), 0,
+		     "%s", why);
+	cr_assert(json_array_size(cases) >= 400);
+	json_array_foreach(cases, i, c)
+	{
+		const char *pattern = json_string_value(json_object_get(c, "pattern"));
+		struct grammar *g = help_regex(pattern, json_is_true(json_object_get(c, "search")));
+		expect_all(g, pattern, json_object_get(c, "yes"), true);
+		expect_all(g, pattern, json_object_get(c, "no"), false);
+		grammar_free(g);
+	}
+	json_decref(cases);
 }
