@@ -277,7 +277,14 @@ $(SIMTESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_sim) $(LIB_kernels) 
 
 SASS_CU := $(filter-out %/nccl.cu %/blas.cu %/blas_none.cu %/device.cu %/memory.cu %/kv.cu %/graph.cu,$(wildcard kernels/cuda/*.cu))
 CUBINS  := $(SASS_CU:kernels/cuda/%.cu=$(BUILD)/sass/%.cubin)
-SASS    := $(BUILD)/sass/launches $(if $(NVCC),$(CUBINS))
+SASS    := $(BUILD)/sass/launches $(if $(NVCC),$(CUBINS) $(BUILD)/gpu/wgmma_assembles.cubin)
+
+# Not run: ptxas takes every form of kernels/cuda/wgmma.cuh.
+$(BUILD)/gpu/wgmma_assembles.cubin: tests/gpu/wgmma_assembles.cu kernels/cuda/wgmma.cuh kernels/cuda/ptx.cuh
+	@mkdir -p $(@D)
+	$(say) NVCC $<
+	$(Q)$(NVCC) -std=c++20 -I. -gencode arch=compute_90a,code=sm_90a -Werror all-warnings -cubin -o $@ $< \
+		2>$(@:.cubin=.txt) || { cat $(@:.cubin=.txt) >&2; exit 1; }
 
 $(BUILD)/sass/%.cubin: kernels/cuda/%.cu
 	@mkdir -p $(@D)

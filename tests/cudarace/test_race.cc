@@ -3,7 +3,8 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_async.cuh"
+#include "kernels/cuda/wgmma.cuh"
 #include "tests/cudasim/cudasim.h"
 
 enum { FLOATS = 4096, THREADS = 128, BLOCKS = 4, SMEM = 4096 };
@@ -270,3 +271,57 @@ static void a_pointer_that_is_not_aligned_kernel(float *out, bool mended)
 	x[threadIdx.x] = 1;
 }
 FAULT(a_pointer_that_is_not_aligned, 1)
+
+/* ---- what tensor cores read by themselves ---- */
+
+enum { AFTER_THE_WAIT, BEFORE_IT, WITHOUT_A_BARRIER, WITHOUT_A_BARRIER_BEFORE, WITHOUT_A_PROXY_FENCE };
+
+/* Stores of what stands there already: no value shows them. */
+static void tensor_reads(float *out, int when)
+{
+	uint32_t *x = (uint32_t *)(void *)kern_smem();
+	float d[4];
+	uint32_t a[4] = {1, 2, 3, 4};
+	for (int i = (int)threadIdx.x; i < 64; i += THREADS)
+		x[i] = 0x3c003c00;
+	if (when != WITHOUT_A_PROXY_FENCE)
+		fence_proxy_async_shared();
+	if (when != WITHOUT_A_BARRIER_BEFORE)
+		block_sync();
+	wgmma_fence();
+	wgmma_rs<false, 8>(d, a, wgmma_desc(x, 128, 128, WGMMA_PLAIN), false);
+	wgmma_commit();
+	if (when == BEFORE_IT && threadIdx.x == 0)
+		x[7] = 0x3c003c00;
+	wgmma_wait<0>();
+	if (when == AFTER_THE_WAIT)
+		block_sync();
+	if (threadIdx.x == 0)
+		x[7] = 0x3c003c00;
+	out[threadIdx.x] = d[0];
+}
+
+static void a_store_before_the_product_is_done_kernel(float *out, bool mended)
+{
+	tensor_reads(out, mended ? AFTER_THE_WAIT : BEFORE_IT);
+}
+FAULT(a_store_before_the_product_is_done, 1)
+
+/* The wait is a warp's own: the others may be behind. */
+static void a_store_while_other_warps_wait_kernel(float *out, bool mended)
+{
+	tensor_reads(out, mended ? AFTER_THE_WAIT : WITHOUT_A_BARRIER);
+}
+FAULT(a_store_while_other_warps_wait, 1)
+
+static void a_product_of_what_others_store_kernel(float *out, bool mended)
+{
+	tensor_reads(out, mended ? AFTER_THE_WAIT : WITHOUT_A_BARRIER_BEFORE);
+}
+FAULT(a_product_of_what_others_store, 1)
+
+static void a_product_without_a_proxy_fence_kernel(float *out, bool mended)
+{
+	tensor_reads(out, mended ? AFTER_THE_WAIT : WITHOUT_A_PROXY_FENCE);
+}
+FAULT(a_product_without_a_proxy_fence, 1)

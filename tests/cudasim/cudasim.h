@@ -23,6 +23,16 @@ enum {
 	CUDASIM_RESIDENT = 1,
 #endif
 };
+/* How tensor cores add from now on (ptx_sim.cc); at the start QUERN_CUDASIM_TENSOR: rounded, volta, ampere or
+ * hopper, or CUDASIM_TENSOR. */
+enum {
+	CUDASIM_TENSOR_ROUNDED,
+	CUDASIM_TENSOR_VOLTA,
+	CUDASIM_TENSOR_AMPERE,
+	CUDASIM_TENSOR_HOPPER,
+	CUDASIM_TENSOR = CUDASIM_TENSOR_HOPPER
+};
+void cudasim_tensor(int how);
 /* Multiprocessors of devices that are opened from now on; at the start QUERN_CUDASIM_SMS, or 6. */
 void cudasim_sms(int n);
 
@@ -33,7 +43,7 @@ void cudasim_expect(const char *text);
 
 /* What was done so far. */
 struct cudasim_counters {
-	uint64_t launches, blocks, switches, mmas;
+	uint64_t launches, blocks, switches, mmas, wgmmas;
 	uint64_t interleaved;             /* launches with several blocks resident */
 	uint64_t refills;                 /* cp.async to where the block has copied before */
 	uint64_t graphs;                  /* launched */

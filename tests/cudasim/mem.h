@@ -15,7 +15,7 @@ std::recursive_mutex &cudasim_lock(void); /* of all that the emulator remembers 
 uint32_t cudasim_random(void);            /* of the seed, not of kernels; with the lock */
 int cudasim_sms_now(void);
 
-/* fate.cc, with the lock.  A lost device does nothing any more, and every query returns its error; of
+/* error.cc, with the lock.  A lost device does nothing any more, and every query returns its error; of
  * one that hangs there is no further sign. */
 bool cudasim_lost(void);
 bool cudasim_hung(void);

@@ -3,6 +3,9 @@
 
 #include "tests/cudasim/mem.h"
 #include "tests/cudasim/race.h"
+#include "tests/cudasim/tensor.h"
+
+#include <stdlib.h>
 
 /* ---- halves ---- */
 
@@ -140,6 +143,121 @@ uint32_t cudasim_exchange(uint32_t *p, uint32_t (*become)(uint32_t was, uint32_t
 	return was;
 }
 
+/* ---- how tensor cores add ---- */
+
+/* NVIDIA does not document it; analyses of the devices found (Fasi et al., Numerical behavior of NVIDIA
+ * tensor cores, 2021, and later work for Hopper): products are exact; a few of them, with the accumulator,
+ * are aligned to the largest exponent among them and cut off there, a few bits behind the F32 mantissa; their
+ * sum is cut off, not rounded, to F32.
+ *
+ *            products together   bits kept behind the 24
+ *     Volta          4                    0
+ *     Ampere         8                    1
+ *     Hopper        16                    2
+ *
+ * What is infinite or not a number, and what is all below 2^-100, is added as the host adds it. */
+typedef float v8f __attribute__((vector_size(32)));
+typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WIDEST __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDEST
+#endif
+
+static int way = -1;
+
+void cudasim_tensor(int how)
+{
+	way = how;
+}
+
+static int way_now(void)
+{
+	static const char *const names[] = {"rounded", "volta", "ampere", "hopper"};
+	const char *v = way < 0 ? getenv("QUERN_CUDASIM_TENSOR") : nullptr;
+	if (way < 0)
+		way = CUDASIM_TENSOR;
+	for (int i = 0; v && i < 4; i++)
+		if (!strcmp(v, names[i]))
+			way = i;
+	return way;
+}
+
+/* Sums that are rounded at each step, k by k. */
+WIDEST static void tile_rounded(float *d, int ldd, const float *a, int rows, const float *b)
+{
+	v8f bk[16];
+	memcpy(bk, b, sizeof bk);
+	for (int r = 0; r < rows; r++, d += ldd, a += 16) {
+		v8f sum;
+		memcpy(&sum, d, sizeof sum);
+		for (int k = 0; k < 16; k++)
+			sum += a[k] * bk[k];
+		memcpy(d, &sum, sizeof sum);
+	}
+}
+
+/* Exponents as they stand in an F32; least: 2^-100. */
+static const int mantissa = 23, infinite = 255 << mantissa;
+static const uint32_t bias2 = 254; /* twice that of the exponent */
+static const v8i least = v8i{} + (27 << mantissa);
+
+template <int GROUP, int EXTRA>
+WIDEST static void tile_truncated(float *d, int ldd, const float *a, int rows, const float *b)
+{
+	v8f bk[16];
+	memcpy(bk, b, sizeof bk);
+	for (int r = 0; r < rows; r++, d += ldd, a += 16) {
+		v8f sum;
+		memcpy(&sum, d, sizeof sum);
+		for (int k0 = 0; k0 < 16; k0 += GROUP) {
+			v8f p[GROUP], plain = sum;
+			v8i most = (v8i)sum & 0x7fffffff;
+			for (int k = 0; k < GROUP; k++) {
+				p[k] = a[k0 + k] * bk[k0 + k];
+				plain += p[k];
+				const v8i size = (v8i)p[k] & 0x7fffffff;
+				most = size > most ? size : most;
+			}
+			const v8i odd = (most >= infinite) | (most < least);
+			v8i top = most & infinite;
+			top = top < least ? least : top;
+			/* 2^(23 + EXTRA) / top, and its inverse */
+			const v8f up = (v8f)(((bias2 + (uint32_t)(mantissa + EXTRA)) << mantissa) - (v8u)top);
+			const v8f down = (v8f)(top - ((mantissa + EXTRA) << mantissa));
+			v8u n = (v8u) __builtin_convertvector(sum * up, v8i);
+			for (int k = 0; k < GROUP; k++)
+				n += (v8u) __builtin_convertvector(p[k] * up, v8i);
+			const v8u sign = n & 0x80000000u;
+			const v8i size = (v8i)(sign ? 0 - n : n); /* below 2^31: at most 17 terms of 2^26 */
+			v8f f = __builtin_convertvector(size, v8f);
+			f = (v8f)((v8i)f + (__builtin_convertvector(f, v8i) > size)); /* toward zero */
+			f = (v8f)((v8u)(f * down) | sign);
+			sum = odd ? plain : f;
+		}
+		memcpy(d, &sum, sizeof sum);
+	}
+}
+
+void cudasim_tensor_tile(float *d, int ldd, const float *a, int rows, const float *b)
+{
+	switch (way_now()) {
+	case CUDASIM_TENSOR_VOLTA:
+		tile_truncated<4, 0>(d, ldd, a, rows, b);
+		break;
+	case CUDASIM_TENSOR_AMPERE:
+		tile_truncated<8, 1>(d, ldd, a, rows, b);
+		break;
+	case CUDASIM_TENSOR_HOPPER:
+		tile_truncated<16, 2>(d, ldd, a, rows, b);
+		break;
+	default:
+		tile_rounded(d, ldd, a, rows, b);
+	}
+}
+
 /* ---- fragments ---- */
 
 struct ldmatrix {
@@ -180,7 +298,6 @@ struct mma {
 	const uint32_t *a, *b;
 };
 
-/* Products are exact in F32; sums go by ascending k. */
 template <bool BF16> static void mma_work(void **args)
 {
 	float a[16][16], b[16][8], d[16][8];
@@ -200,10 +317,7 @@ template <bool BF16> static void mma_work(void **args)
 			d[g + 8][t + half] = m->d[2 + half];
 		}
 	}
-	for (int r = 0; r < 16; r++)
-		for (int k = 0; k < 16; k++)
-			for (int n = 0; n < 8; n++)
-				d[r][n] += a[r][k] * b[k][n];
+	cudasim_tensor_tile(d[0], 8, a[0], 16, b[0]);
 	for (int i = 0; i < 32; i++) {
 		const struct mma *m = (const struct mma *)args[i];
 		const int g = i / 4, t = i % 4 * 2;

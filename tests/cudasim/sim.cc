@@ -106,7 +106,8 @@ struct fibre {
 	struct block *home;
 	int index; /* in its block */
 	bool done;
-	int waits; /* for what, in messages: -1 nothing, 0.. a barrier, BARRIERS the warp, then an mbarrier */
+	int waits; /* for what, in messages: -1 nothing, 0.. a barrier, BARRIERS the warp, then an mbarrier, a
+		      warpgroup */
 	const void *mbar;
 	std::vector<cp_async> copies;
 	int groups; /* committed */
@@ -120,6 +121,12 @@ struct warp {
 	void *args[LANES];
 };
 
+struct warpgroup {
+	int came;
+	void (*work)(void **args);
+	void *args[4 * LANES];
+};
+
 /* One that is resident. */
 struct block {
 	int slot;
@@ -128,6 +135,7 @@ struct block {
 	int n, left;         /* threads; 0 left: the slot is free */
 	struct fibre *fibres;
 	struct warp warps[THREADS_MAX / LANES];
+	struct warpgroup groups[THREADS_MAX / LANES / 4];
 	struct {
 		int came, want;
 		int threads[THREADS_MAX];
@@ -341,7 +349,9 @@ static struct fibre *ready_pop(void)
 static void say_waits(const struct fibre *f)
 {
 	char what[64];
-	if (f->waits > BARRIERS)
+	if (f->waits > BARRIERS + 1)
+		snprintf(what, sizeof what, "its warpgroup");
+	else if (f->waits > BARRIERS)
 		snprintf(what, sizeof what, "the mbarrier at %td",
 			 (const unsigned char *)f->mbar - f->home->smem);
 	else if (f->waits == BARRIERS)
@@ -435,8 +445,8 @@ static void fibre_main(void)
 	l.vain = 0;
 	b->left--;
 	b->warps[me->index / LANES].lanes--;
-	if (b->warps[me->index / LANES].came)
-		cudasim_fail("a lane left while others of its warp wait for it");
+	if (b->warps[me->index / LANES].came || b->groups[me->index / LANES / 4].came)
+		cudasim_fail("a lane left while others of its warp or warpgroup wait for it");
 	/* a barrier of the whole block waits for the fibres that are left */
 	if (b->barriers[0].came && b->barriers[0].came == b->left) {
 		int n = b->barriers[0].came;
@@ -444,6 +454,8 @@ static void fibre_main(void)
 		race_barrier(b->barriers[0].threads, n);
 		release(b->barriers[0].threads, n, -1);
 	}
+	if (!b->left)
+		cudasim_wgmma_end();
 	give_way();
 	abort();
 }
@@ -471,6 +483,31 @@ void cudasim_warp_op(void (*work)(void **args), void *arg)
 	release(threads, LANES, me->index);
 }
 
+void cudasim_warpgroup_op(void (*work)(void **args), void *arg)
+{
+	struct fibre *me = l.cur;
+	const int at = me->index / (4 * LANES), first = at * 4 * LANES;
+	struct warpgroup *g = &b->groups[at];
+	for (int w = first / LANES; w < first / LANES + 4; w++)
+		if (first + 4 * LANES > b->n || b->warps[w].lanes != LANES)
+			cudasim_fail("an operation of a warpgroup that has not four warps left");
+	if (g->came && g->work != work)
+		cudasim_fail("the warps of a warpgroup call different operations");
+	g->work = work;
+	g->args[me->index % (4 * LANES)] = arg;
+	if (++g->came < 4 * LANES) {
+		me->waits = BARRIERS + 2;
+		give_way();
+		return;
+	}
+	g->came = 0;
+	work(g->args);
+	int threads[4 * LANES];
+	for (int i = 0; i < 4 * LANES; i++)
+		threads[i] = first + i;
+	release(threads, 4 * LANES, me->index);
+}
+
 void cudasim_barrier(int id, int n)
 {
 	struct fibre *me = l.cur;
@@ -491,6 +528,11 @@ void cudasim_barrier(int id, int n)
 	bar->came = 0;
 	race_barrier(bar->threads, all);
 	release(bar->threads, all, me->index);
+}
+
+int cudasim_slot(void)
+{
+	return b->slot;
 }
 
 int cudasim_thread(void)
@@ -643,6 +685,9 @@ static void block_start(uint3 at)
 	cudasim_async_block(b->slot);
 	for (int i = 0; i < BARRIERS; i++)
 		b->barriers[i].came = 0;
+	cudasim_wgmma_begin(b->slot);
+	for (struct warpgroup &g : b->groups)
+		g.came = 0;
 	for (int w = 0; w * LANES < b->n; w++) {
 		b->warps[w].lanes = b->n - w * LANES < LANES ? b->n - w * LANES : LANES;
 		b->warps[w].came = 0;

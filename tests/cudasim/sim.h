@@ -29,6 +29,8 @@ int cuda_launched(const char *kernel); /* the table's */
 
 /* All 32 lanes come with the same work and an argument each; the last to come calls it once. */
 void cudasim_warp_op(void (*work)(void **args), void *arg);
+/* The same of the 128 threads of a warpgroup. */
+void cudasim_warpgroup_op(void (*work)(void **args), void *arg);
 void cudasim_barrier(int id, int n_threads); /* id 0, n 0: all threads of the block */
 
 void cudasim_yield(void); /* another block may go on here */
@@ -37,11 +39,16 @@ void cudasim_yield(void); /* another block may go on here */
 void cudasim_poll(const void *mbar);
 void cudasim_progress(void);
 uint32_t cudasim_chance(void); /* of this launch */
+int cudasim_slot(void);        /* of the block that runs, of those that are resident */
 int cudasim_thread(void);      /* the running thread's index in its block; -1: none */
 
 unsigned char *cudasim_smem(void);
 void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *what);
 void cudasim_check_device(const void *p, size_t bytes, size_t align, const char *what);
+
+/* wgmma.cc: a block begins in a slot, the running one ends. */
+void cudasim_wgmma_begin(int slot);
+void cudasim_wgmma_end(void);
 
 void cudasim_cp_async(void *dst, const void *src, bool pred);
 void cudasim_cp_commit(void);
