@@ -443,16 +443,17 @@ static void draw(const struct side *d, const float *logits, int vocab, int n, st
 	free(zeros);
 }
 
-static struct draws draws_new(int n)
+/* In memory that the side's kernels may write. */
+static struct draws draws_new(const struct side *d, int n)
 {
-	return (struct draws){xcalloc((size_t)n, 4), xcalloc((size_t)n, 4), xcalloc((size_t)n, 4)};
+	int32_t *p = d->ops->host_new(d->dev, (size_t)n * 12);
+	shapes_must(p ? 0 : -ENOMEM, "pinned memory");
+	return (struct draws){.token = p, .rank = p + n, .logprob = (float *)(void *)(p + 2 * n)};
 }
 
-static void draws_free(struct draws *d)
+static void draws_free(const struct side *d, struct draws *x, int n)
 {
-	free(d->token);
-	free(d->rank);
-	free(d->logprob);
+	d->ops->host_free(d->dev, x->token, (size_t)n * 12);
 }
 
 /* The same logits give the same tokens on every device. */
@@ -467,7 +468,7 @@ void shapes_check_sampler(struct shapes *z)
 				    (int)(r >> 48) - 2 * 65535) *
 			    (6.0f / 65536);
 	}
-	struct draws a = draws_new(most), b = draws_new(most);
+	struct draws a = draws_new(&z->cpu, most), b = draws_new(&z->dev, most);
 	draw(&z->cpu, logits, vocab, most, &a);
 	for (int i = 0; i < n_sizes; i++) {
 		const int n = z->small ? few[i] : all[i];
@@ -478,7 +479,7 @@ void shapes_check_sampler(struct shapes *z)
 		shapes_result(z, "sampler", "f32", n, shapes_error(b.logprob, a.logprob, (size_t)n), 1e-5,
 			      same);
 	}
-	draws_free(&a);
-	draws_free(&b);
+	draws_free(&z->cpu, &a, most);
+	draws_free(&z->dev, &b, most);
 	free(logits);
 }
