@@ -288,9 +288,12 @@ static int by_remainder(struct schema *s, int *memo, const bool *fits, unsigned 
 		return *at;
 	if (fits[r])
 		kids[k++] = ast_empty(t);
-	for (unsigned d = 0; n_left > 0 && d < 10; d++)
-		kids[k++] = ast_seq2(t, digit_set(s, (char)('0' + d), (char)('0' + d)),
-				     by_remainder(s, memo, fits, m, n_left - 1, (r * 10 + d) % m));
+	for (unsigned d = 0; n_left > 0 && d < 10; d++) {
+		int rest = by_remainder(s, memo, fits, m, n_left - 1, (r * 10 + d) % m);
+		if (rest == AST_FAILED) /* is not kept: once is enough */
+			return AST_FAILED;
+		kids[k++] = ast_seq2(t, digit_set(s, (char)('0' + d), (char)('0' + d)), rest);
+	}
 	return *at = ast_alt(t, kids, (size_t)k);
 }
 
