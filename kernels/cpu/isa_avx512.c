@@ -1,7 +1,9 @@
-/* isa_avx512.c - the inner kernels for AVX-512 (F, BW, DQ, VL).  See inner.h. */
+/* isa_avx512.c - the inner kernels for AVX-512 (F, BW, DQ, VL).  See inner.h.
+ * Tests compile it with INNER_EMULATED, where the instructions are functions of theirs. */
 #include "kernels/cpu/isa.h"
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
+	defined(INNER_EMULATED)
 
 #include <string.h>
 
@@ -16,6 +18,15 @@
 #define INNER_AHEAD 0
 #include "kernels/cpu/inner.h"
 
+#ifdef INNER_EMULATED
+
+const struct cpu_isa *INNER_EMULATED(void)
+{
+	return &inner_table;
+}
+
+#else
+
 const struct cpu_isa *cpu_isa_avx512(void)
 {
 	bool ok = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -23,6 +34,8 @@ const struct cpu_isa *cpu_isa_avx512(void)
 		  __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 	return ok ? &inner_table : NULL;
 }
+
+#endif
 
 #else
 
