@@ -99,7 +99,7 @@ static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, 
 		if (most != most)
 			break;
 	}
-	const bool some = most >= 1e-30f && most <= 3e38f;
+	const bool some = most >= 1e-30f && most < INFINITY;
 	const float inverse = some ? 127 / most : 0;
 	*scale = most >= 1e-30f || most != most ? most / 127 : 0;
 	for (int i = 0; i < n; i++)

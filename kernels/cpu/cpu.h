@@ -81,7 +81,7 @@ struct kern_dev {
 	struct cpu_scratch *scratch; /* [n_threads] */
 	unsigned char *arena;        /* owns the arrays above */
 	size_t arena_bytes;
-	float *pack; /* [min(max_rows, ROWS_MAX)][largest K]: packed rows */
+	float *pack; /* [rows, at most ROWS_MAX][largest K]: packed rows */
 	size_t pack_bytes;
 	const struct cpu_dot *dot; /* NULL: none is needed */
 	float *wide;               /* [rows][largest K], integer modes: what becomes an operand */

@@ -29,8 +29,8 @@ static int grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
 /* Scratch that depends on the layers: rows packed for K inputs, and sampling of N logits. */
 static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 {
-	int rows = d->args.max_rows < ROWS_MAX ? d->args.max_rows : ROWS_MAX;
 	const int most = d->args.max_rows > d->args.max_logits ? d->args.max_rows : d->args.max_logits;
+	const int rows = most < ROWS_MAX ? most : ROWS_MAX;
 	const size_t row = (size_t)k * sizeof(float);
 	const bool integer = cpu_is_integer(d);
 	int e = grow(&d->pack, &d->pack_bytes, (size_t)rows * row, why, why_n);
@@ -318,6 +318,7 @@ static void run_rows(struct linear_job *j)
 	}
 	j->x = (const float *)(const void *)j->in;
 	if (floats && (j->n_rows > 1 || cpu_is_integer(d))) {
+		assert((size_t)j->n_rows * (size_t)j->w->k * sizeof(float) <= d->pack_bytes);
 		j->x = d->pack;
 		cpu_run(d, j->n_row_blocks, (int64_t)j->n_rows * j->w->k, pack_rows, j);
 	}

@@ -138,10 +138,10 @@ static bool is_awq_like(const struct kern_codes *c)
 	return c->bits <= 4 && !c->minimums && c->super == c->group && c->d_type == KERN_F16;
 }
 
-static int check_codes(const struct kern_dev *d, const char *name, const struct kern_codes *c, int k,
+static int check_codes(const struct kern_dev *d, const char *name, const struct kern_codes *c, int n, int k,
 		       char *why, size_t why_n)
 {
-	if (c->k != k || c->n <= 0 || c->group <= 0 || c->super < c->group || c->super % c->group ||
+	if (c->k != k || c->n != n || c->group <= 0 || c->super < c->group || c->super % c->group ||
 	    c->bits < 2 || c->bits > 8 || c->zero > 255)
 		return err_why(why, why_n, -EINVAL, "%s: codes of %d bits, %d x %d in groups of %d", name,
 			       c->bits, c->n, c->k, c->group);
@@ -167,9 +167,8 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 	const struct kern_linear_part *p = &src->parts[i];
 	if (p->n <= 0 || !p->w)
 		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
-	if (p->dtype == KERN_CODES)
-		return 0;
-	if (p->dtype != KERN_F32 && p->dtype != KERN_F16 && p->dtype != KERN_BF16 && p->dtype != KERN_AWQ4)
+	if (p->dtype != KERN_F32 && p->dtype != KERN_F16 && p->dtype != KERN_BF16 && p->dtype != KERN_AWQ4 &&
+	    p->dtype != KERN_CODES)
 		return err_why(why, why_n, -ENOTSUP,
 			       "%s: weights of type %d are not known to the CPU kernels", src->name,
 			       (int)p->dtype);
@@ -208,7 +207,7 @@ static int part_codes(struct kern_codes *c, const struct kern_linear *w, const s
 		*c = *(const struct kern_codes *)p->w;
 	else
 		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
-	return check_codes(w->dev, src->name, c, src->k, why, why_n);
+	return check_codes(w->dev, src->name, c, p->n, src->k, why, why_n);
 }
 
 /* Sizes and memory of a part; the weights follow. */

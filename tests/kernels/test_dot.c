@@ -1,4 +1,6 @@
 /* The integer modes: every kernel against sums in plain C, bit for bit, and against double precision. */
+#include <float.h>
+
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/emulated.h"
 #include "tests/kernels/kern_test.h"
@@ -369,7 +371,7 @@ Test(dot, a_value_that_is_not_finite_reaches_every_output_of_its_row_only)
 	free(x);
 }
 
-/* ---- the loop of the 512-bit kernel, in the object file ---- */
+/* ---- what is refused ---- */
 
 Test(dot, groups_that_no_sum_begins_at_are_refused)
 {
@@ -384,4 +386,94 @@ Test(dot, groups_that_no_sum_begins_at_are_refused)
 	cr_assert(strstr(why, "layers.1.mlp.up") && strstr(why, "40"), "%s", why);
 	kern_cpu_ops.close(d);
 	codes_free(c);
+}
+
+Test(dot, codes_of_another_number_of_outputs_are_refused)
+{
+	struct codes *c = codes_new(&formats[0], 256, 48);
+	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
+	char why[256];
+	for (int n = 32; n <= 64; n += 8) {
+		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 256, .n_parts = 1};
+		struct kern_linear *w;
+		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = n, .w = &c->c};
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), n == 48 ? 0 : -EINVAL);
+		kern_cpu_ops.linear_free(w);
+	}
+	kern_cpu_ops.close(d);
+	codes_free(c);
+}
+
+Test(dot, a_bias_of_no_known_type_is_refused)
+{
+	struct codes *c = codes_new(&formats[0], 256, 48);
+	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
+	struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 256, .n_parts = 1};
+	struct kern_linear *w;
+	char why[256];
+	src.parts[0] = (struct kern_linear_part){
+		.dtype = KERN_CODES, .n = 48, .w = &c->c, .bias = c->d, .bias_dtype = KERN_AWQ4};
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), -EINVAL);
+	cr_assert(strstr(why, "bias"), "%s", why);
+	kern_cpu_ops.close(d);
+	codes_free(c);
+}
+
+/* ---- sizes ---- */
+
+/* A head may read more rows than a batch has; what it packs them into is as large. */
+Test(dot, floats_take_as_many_rows_as_there_are_logits)
+{
+	enum { K = 4096, N = 8, LOGITS = 40 };
+	struct kern_open_args a = {.index = -1,
+				   .n_threads = 1,
+				   .max_rows = 1,
+				   .max_seqs = 1,
+				   .max_logits = LOGITS,
+				   .max_context = 1,
+				   .max_blocks_per_seq = 1};
+	float *f = kt_floats(N * K), *x = kt_floats(LOGITS * K), y[LOGITS * N], alone[N];
+	struct kern_linear_part p = {.dtype = KERN_F32, .n = N, .w = f};
+	for (int int16 = 0; int16 < 2; int16++) {
+		struct kern_dev *d;
+		char why[256];
+		a.compute = int16 ? KERN_COMPUTE_INT16 : KERN_COMPUTE_F32;
+		cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+		struct kern_stream s = {.dev = d};
+		struct kern_linear *w = load(d, &p, K);
+		const size_t row = cpu_operand_bytes(d, 1, K);
+		unsigned char *in = aligned_alloc(64, LOGITS * row);
+		if (int16)
+			cpu_quantize(d, in, x, LOGITS, K);
+		else
+			memcpy(in, x, LOGITS * row);
+		cr_assert_eq(kern_cpu_ops.linear(&s, w, y, in, LOGITS, true), 0);
+		cr_assert_eq(kern_cpu_ops.linear(&s, w, alone, in + (LOGITS - 1) * row, 1, true), 0);
+		kt_same(y + (LOGITS - 1) * N, alone, N, "the last row");
+		free(in);
+		kern_cpu_ops.linear_free(w);
+		kern_cpu_ops.close(d);
+	}
+	free(f);
+	free(x);
+}
+
+/* ---- floats to INT8 ---- */
+
+Test(dot, the_largest_weights_are_not_lost)
+{
+	float weights[3][32] = {{0}, {0}, {0}};
+	weights[0][3] = -FLT_MAX;
+	weights[1][3] = INFINITY;
+	weights[2][3] = 2;
+	const struct kern_linear_part p = {.dtype = KERN_F32, .n = 3, .w = weights};
+	struct kern_codes c;
+	struct kern_code_rows r;
+	codes_dense(&c, &p, 32);
+	codes_rows_new(&r, &c, 3);
+	c.read(&c, 0, 3, &r);
+	cr_assert(r.code[3] == 1 && r.d[0] == FLT_MAX / 127);
+	cr_assert(r.d[1] == INFINITY);
+	cr_assert(r.code[64 + 3] == 255 && r.code[64] == 128 && r.d[2] == 2.0f / 127);
+	codes_rows_free(&r);
 }
