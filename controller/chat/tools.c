@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { FIRST_SEARCH = 128 /* bytes */ };
+
 void tools_init(struct tools *t, enum tools_style style, const json_t *declared)
 {
 	const struct tools_format *f = tools_format(style);
@@ -79,17 +81,18 @@ void tools_put(struct tools *t, const char *p, size_t n, const struct tools_sink
 
 /* ---- a call ---- */
 
-static bool is_name_byte(char c, bool first)
+/* As a request may name a tool: also with a digit first. */
+static bool is_name_byte(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-	       (!first && ((c >= '0' && c <= '9') || c == '-' || c == '.'));
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+	       c == '-' || c == '.';
 }
 
 /* The word from byte i on; 0: none, or more text decides (*more). */
-static size_t word_at(const struct tools *t, size_t i, bool name, bool *more)
+static size_t word_at(const struct tools *t, size_t i, bool *more)
 {
 	const size_t left = tools_left(t), from = i;
-	while (i < left && is_name_byte(tools_next(t)[i], name && i == from))
+	while (i < left && is_name_byte(tools_next(t)[i]))
 		i++;
 	*more = i == left && i - from <= TOOLS_NAME_MAX;
 	return *more ? 0 : i - from;
@@ -104,7 +107,7 @@ static enum tools_found read_name(struct tools *t, const char *prefix)
 	if (is == 0)
 		return TOOLS_MORE;
 	const size_t i = is > 0 ? strlen(prefix) : 0;
-	const size_t n = word_at(t, i, true, &more);
+	const size_t n = word_at(t, i, &more);
 	if (more)
 		return TOOLS_MORE;
 	if (!n || n > TOOLS_NAME_MAX)
@@ -123,7 +126,7 @@ static enum tools_found read_id(struct tools *t, const char *before)
 	const int is = marker_begins(tools_next(t), tools_left(t), before);
 	if (is <= 0)
 		return is ? TOOLS_YES : TOOLS_MORE;
-	const size_t n = word_at(t, strlen(before), false, &more);
+	const size_t n = word_at(t, strlen(before), &more);
 	if (more)
 		return TOOLS_MORE;
 	tools_eat(t, strlen(before) + n);
@@ -139,7 +142,7 @@ static void call_open(struct tools *t, int step)
 	buf_clear(&t->pending);
 	tools_object_open(t, false);
 	t->arg.at = ARG_KEY;
-	t->arg.any = t->arg.began = false;
+	t->arg.any = t->arg.began = t->arg.closed = false;
 	buf_clear(&t->arg.key);
 	buf_clear(&t->arg.value);
 }
@@ -209,25 +212,37 @@ static bool in_call(struct tools *t, const struct tools_sink *to)
 
 /* ---- around calls ---- */
 
-/* The first mark in the undecided text, or its length if there is none; *undecided: how many bytes at the
- * end may begin one. */
-static size_t find_mark(const struct tools *t, const struct tools_mark **found, size_t *undecided)
+/* The first mark in the first n bytes of the undecided text, or n if there is none; *undecided: how many
+ * bytes at the end may begin one. */
+static size_t find_mark_within(const struct tools *t, size_t n, const struct tools_mark **found,
+			       size_t *undecided)
 {
-	const size_t left = tools_left(t);
-	size_t first = left;
+	size_t first = n;
 	*found = NULL;
 	*undecided = 0;
 	for (int i = 0; i < TOOLS_MARKS_MAX && t->format->marks[i].text; i++) {
 		const struct tools_mark *m = &t->format->marks[i];
-		const char *at = memmem(tools_next(t), left, m->text, strlen(m->text));
+		const char *at = memmem(tools_next(t), n, m->text, strlen(m->text));
 		if (at && (size_t)(at - tools_next(t)) < first) {
 			first = (size_t)(at - tools_next(t));
 			*found = m;
 		}
-		const size_t partial = marker_partial(tools_next(t), left, m->text);
+		const size_t partial = marker_partial(tools_next(t), n, m->text);
 		*undecided = partial > *undecided ? partial : *undecided;
 	}
 	return first;
+}
+
+/* The same in all of it.  In pieces that grow, so that the search costs what is passed over: a mark that
+ * is not there would else be looked for up to the end from behind each one of the other mark. */
+static size_t find_mark(const struct tools *t, const struct tools_mark **found, size_t *undecided)
+{
+	const size_t left = tools_left(t);
+	for (size_t n = FIRST_SEARCH;; n *= 2) {
+		const size_t at = find_mark_within(t, n < left ? n : left, found, undecided);
+		if (*found || n >= left)
+			return at;
+	}
 }
 
 static bool in_text(struct tools *t, const struct tools_sink *to)
@@ -238,7 +253,7 @@ static bool in_text(struct tools *t, const struct tools_sink *to)
 	if (look && !mark)
 		n -= undecided;
 	size_t text = n;
-	while (look && text && marker_is_blank(tools_next(t)[text - 1]))
+	while (look && text && n - text < TOOLS_BLANKS_MAX && marker_is_blank(tools_next(t)[text - 1]))
 		text--;
 	put_text(tools_next(t), text, to);
 	t->at += text;
@@ -255,13 +270,22 @@ static bool at_start(struct tools *t)
 {
 	const size_t left = tools_left(t);
 	size_t i = marker_skip_blanks(tools_next(t), left);
+	if (i > TOOLS_BLANKS_MAX) {
+		t->state = TOOLS_TEXT;
+		return true;
+	}
 	if (i == left)
 		return false;
 	const int tag = marker_begins(tools_next(t) + i, left - i, t->format->tag);
 	if (tag == 0)
 		return false;
 	i += tag > 0 ? strlen(t->format->tag) : 0;
-	i += marker_skip_blanks(tools_next(t) + i, left - i);
+	const size_t gap = marker_skip_blanks(tools_next(t) + i, left - i);
+	if (gap > TOOLS_BLANKS_MAX) {
+		t->state = TOOLS_TEXT;
+		return true;
+	}
+	i += gap;
 	if (i == left)
 		return false;
 	const struct tools_mark *m = &t->format->marks[0];

@@ -3,9 +3,10 @@
  *
  * What a call looks like is data (tools_format.h).  Text that looks like a call but is not one (invalid
  * JSON, no name) is passed on as text, unchanged.  A call that has begun ends with the first byte that
- * cannot belong to it.  Blanks around calls are dropped.  Arguments that the model writes as JSON are passed
- * on as written: if the output is cut, so is their JSON.  Others become JSON: values between tags by the
- * types that the request declares for them, literals by their own.
+ * cannot belong to it.  Blanks around calls are dropped, before them at most the last 1024.  Arguments that
+ * the model writes as JSON are passed on as written.  Others become JSON: values between tags by the types
+ * that the request declares for them, literals by their own; where such a call breaks off, its arguments
+ * are the whole pairs so far.  If the output is cut, so is the JSON.
  *
  *   TEXT --mark--> CALL --last step--> AFTER --mark--> CALL
  *   START --mark--> CALL --not a call--> TEXT <--anything else-- AFTER, START */
@@ -60,6 +61,7 @@ struct tools_arg {
 	enum tools_arg_kind kind;
 	bool any;         /* a pair was passed on */
 	bool began;       /* pairs: a byte of the value was seen */
+	bool closed;      /* the object is complete */
 	struct buf key;   /* without quotes */
 	struct buf value; /* until it is complete */
 	uint32_t depth;   /* literals: open brackets in the value */

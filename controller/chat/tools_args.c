@@ -42,9 +42,16 @@ void tools_put_key(struct tools *t, const struct tools_sink *to)
 
 void tools_put_close(struct tools *t, const struct tools_sink *to)
 {
-	t->has_arguments = true;
+	t->has_arguments = t->arg.closed = true;
 	tools_begin(t, to);
 	tools_put(t, t->arg.any ? "}" : "{}", t->arg.any ? 1 : 2, to);
+}
+
+/* What follows does not belong to the call: its arguments are those so far. */
+static void close_unless_closed(struct tools *t, enum tools_found found, const struct tools_sink *to)
+{
+	if (found == TOOLS_NO && t->begun && !t->arg.closed)
+		tools_put_close(t, to);
 }
 
 /* ---- the types that the request declares ---- */
@@ -54,20 +61,29 @@ static bool is_text(const json_t *type)
 	return json_is_string(type) && !strcmp(json_string_value(type), "string");
 }
 
+static bool is_null(const json_t *type)
+{
+	return json_is_string(type) && !strcmp(json_string_value(type), "null");
+}
+
+/* A type, a list of types, or a list of schemas that have one type each. */
 static enum tools_arg_kind kind_of_schema(const json_t *schema)
 {
-	const json_t *type = json_object_get(schema, "type"), *v;
+	const json_t *of = json_object_get(schema, "type"), *v;
+	bool text = false, null = false, other = false;
 	size_t i;
-	if (is_text(type))
+	if (is_text(of))
 		return ARG_TEXT;
-	bool text = false, other = false;
-	json_array_foreach(type, i, v)
+	of = of ? of : json_object_get(schema, "anyOf");
+	of = of ? of : json_object_get(schema, "oneOf");
+	json_array_foreach(of, i, v)
 	{
-		text = text || is_text(v);
-		other = other ||
-			(!is_text(v) && strcmp(json_is_string(v) ? json_string_value(v) : "", "null") != 0);
+		const json_t *type = json_is_object(v) ? json_object_get(v, "type") : v;
+		text = text || is_text(type);
+		null = null || is_null(type);
+		other = other || !(is_text(type) || is_null(type));
 	}
-	return text && !other ? ARG_TEXT_OR_NULL : ARG_ANY;
+	return !text || other ? ARG_ANY : null ? ARG_TEXT_OR_NULL : ARG_TEXT;
 }
 
 /* Of the current call's argument with the current key. */
@@ -106,20 +122,18 @@ static enum tools_found pair_or_end(struct tools *t, const struct tools_sink *to
 		}
 		found = is == 0 ? TOOLS_MORE : found;
 	}
-	if (found == TOOLS_NO && t->begun)
-		tools_put_close(t, to);
 	return found;
 }
 
 static enum tools_found pair_key(struct tools *t)
 {
 	const char *close = t->format->tags.key_close;
-	const char *end = memmem(tools_next(t), tools_left(t), close, strlen(close));
-	const size_t n = end ? (size_t)(end - tools_next(t)) : tools_left(t);
-	if (n > TOOLS_KEY_MAX)
-		return TOOLS_NO;
+	const size_t most = TOOLS_KEY_MAX + strlen(close);
+	const size_t searched = tools_left(t) < most ? tools_left(t) : most;
+	const char *end = memmem(tools_next(t), searched, close, strlen(close));
 	if (!end)
-		return TOOLS_MORE;
+		return searched < most ? TOOLS_MORE : TOOLS_NO;
+	const size_t n = (size_t)(end - tools_next(t));
 	buf_put(&t->arg.key, tools_next(t), n);
 	tools_eat(t, n + strlen(close));
 	t->arg.at = ARG_OPEN;
@@ -168,7 +182,8 @@ static void put_value(struct tools *t, const struct tools_sink *to)
 	struct buf literal = {0};
 	json_t *v = NULL;
 	if (t->arg.kind == ARG_ANY)
-		v = json_loadb(bare, bare_n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+		v = json_loadb(bare, bare_n, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+			       NULL);
 	/* Some templates show lists and objects as Python prints them, so models write them so. */
 	const bool nested = t->arg.kind == ARG_ANY && !v && bare_n && (*bare == '[' || *bare == '{');
 	if (nested && tools_literal_json(&literal, bare, bare_n, &python)) {
@@ -234,6 +249,7 @@ enum tools_found tools_pairs(struct tools *t, const struct tools_sink *to)
 			found = tools_left(t) ? pair_value(t, to) : TOOLS_MORE;
 			break;
 		}
+	close_unless_closed(t, found, to);
 	return found;
 }
 
@@ -255,8 +271,9 @@ static enum tools_found literal_key(struct tools *t, const struct tools_sink *to
 			    ((p[i] | 0x20) >= 'a' && (p[i] | 0x20) <= 'z')))
 		i++;
 	const size_t n = i - key;
-	i += marker_skip_blanks(p + i, left - i);
-	if (n > TOOLS_KEY_MAX)
+	const size_t blanks = marker_skip_blanks(p + i, left - i);
+	i += blanks;
+	if (n > TOOLS_KEY_MAX || blanks > TOOLS_BLANKS_MAX || key > TOOLS_BLANKS_MAX)
 		return TOOLS_NO;
 	if (i == left)
 		return TOOLS_MORE;
@@ -309,28 +326,33 @@ static void track_literal(struct tools_arg *a, char c, const char *quote)
 	}
 }
 
+/* A value, complete: an expression has no value that it stands for, and is a text. */
+static void put_literal(struct tools *t, const struct tools_sink *to)
+{
+	const char *p = t->arg.value.p ? t->arg.value.p : "";
+	struct buf json = {0};
+	if (tools_literal_json(&json, p, t->arg.value.len, &t->format->literals)) {
+		tools_put(t, json.p, json.len, to);
+	} else {
+		tools_put(t, "\"", 1, to);
+		tools_put_escaped(t, p, t->arg.value.len, to);
+		tools_put(t, "\"", 1, to);
+	}
+	buf_fini(&json);
+	t->arg.at = ARG_KEY;
+}
+
 static enum tools_found literal_value(struct tools *t, const struct tools_sink *to)
 {
 	const struct tools_literals *f = &t->format->literals;
 	struct tools_arg *a = &t->arg;
 	for (; tools_left(t); tools_eat(t, 1)) {
 		const char c = *tools_next(t);
-		if (!a->quote && !a->depth && (c == ',' || c == f->close)) {
-			struct buf json = {0};
-			if (tools_literal_json(&json, a->value.p ? a->value.p : "", a->value.len, f)) {
-				tools_put(t, json.p, json.len, to);
-			} else {
-				/* An expression: there is no value that it stands for. */
-				tools_put(t, "\"", 1, to);
-				tools_put_escaped(t, a->value.p ? a->value.p : "", a->value.len, to);
-				tools_put(t, "\"", 1, to);
-			}
-			buf_fini(&json);
-			a->at = ARG_KEY;
-			return TOOLS_YES;
+		const bool bracket = c == ')' || c == ']' || c == '}';
+		if (!a->quote && !a->depth && (c == ',' || bracket)) {
+			put_literal(t, to);
+			return c == ',' || c == f->close ? TOOLS_YES : TOOLS_NO;
 		}
-		if (!a->quote && !a->depth && (c == ')' || c == ']' || c == '}'))
-			return TOOLS_NO;
 		buf_putc(&a->value, c);
 		track_literal(a, c, f->quote);
 	}
@@ -345,5 +367,6 @@ enum tools_found tools_literals(struct tools *t, const struct tools_sink *to)
 			return TOOLS_MORE;
 		found = t->arg.at == ARG_VALUE ? literal_value(t, to) : literal_key(t, to);
 	}
+	close_unless_closed(t, found, to);
 	return found;
 }

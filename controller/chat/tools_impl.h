@@ -7,6 +7,7 @@
 enum {
 	TOOLS_KEY_MAX = 256,     /* bytes of a key that is passed on */
 	TOOLS_NAME_MAX = 1024,   /* bytes of a tool's name */
+	TOOLS_BLANKS_MAX = 1024, /* that are held back until what follows decides */
 	TOOLS_DEPTH_MAX = 512,   /* brackets within arguments */
 	TOOLS_LITERAL_DEPTH = 64 /* within one literal */
 };

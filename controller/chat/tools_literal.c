@@ -118,7 +118,7 @@ static bool number(struct reader *r)
 	const char *from = r->p;
 	while (r->p < r->end && strchr("+-.0123456789eE", *r->p) && *r->p)
 		r->p++;
-	json_t *v = json_loadb(from, (size_t)(r->p - from), JSON_DECODE_ANY, NULL);
+	json_t *v = json_loadb(from, (size_t)(r->p - from), JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
 	const bool ok = json_is_number(v);
 	if (ok)
 		buf_put(r->out, from, (size_t)(r->p - from));

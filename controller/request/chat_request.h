@@ -28,8 +28,8 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 			struct api_problem *p);
 
 /* The style of tool calls and reasoning in outputs, into svc; its chat and tokenizer must be set.  tools:
- * "auto" (from the model's template), "none", "hermes", "llama3"; reasoning: "auto", "none", "qwen3",
- * "deepseek_r1" (an output begins within the reasoning).  -EINVAL for other values. */
+ * "auto" (from the model's template), "none", or a name of tools_format.h; reasoning: "auto", "none",
+ * "qwen3", "deepseek_r1" (an output begins within the reasoning).  -EINVAL for other values. */
 int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
 			size_t why_n);
 

@@ -2,8 +2,8 @@
  * pieces, and without calls and reasoning it is the text.
  *
  * The first byte chooses the style and whether the prompt opens the reasoning, the second the size of
- * the pieces and whether the call is forced; the rest is the text, in which a byte from 0x80 on stands for
- * one of the words below or of the style's own.
+ * the pieces, whether the call is forced and whether its types are declared; the rest is the text, in which a
+ * byte from 0x80 on stands for one of the words below or of the style's own.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_chat_stream CORPUS */
 #include "controller/chat/chat_stream.h"
@@ -31,6 +31,11 @@ static const char *const words[] = {"<think>",
 				    "{",
 				    "\n",
 				    "; "};
+
+/* A text, a text or null, and whatever it reads as. */
+static const char tools[] =
+	"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": "
+	"{\"a\": {\"type\": \"string\"}, \"b\": {\"type\": [\"string\", \"null\"]}}}}}]";
 
 /* Takes the delta; open: how many calls have begun. */
 static void gather(struct chat_stream *s, struct buf *content, struct buf *reasoning, uint32_t *open)
@@ -72,7 +77,7 @@ static void run(const struct chat_stream_rules *rules, const struct buf *text, s
 		buf_put(arguments, s.calls[i].arguments.p, s.calls[i].arguments.len);
 	gather(&s, content, reasoning, &open);
 	assert(open <= TOOLS_CALLS_MAX && s.called == (open > 0));
-	if (!rules->reasoning && !open && !rules->forced)
+	if (!rules->reasoning && !open)
 		assert(content->len == text->len && (!text->len || !memcmp(content->p, text->p, text->len)));
 	chat_stream_fini(&s);
 }
@@ -115,6 +120,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 					  .show_reasoning = true};
 	if (rules.tools && data[1] & 16)
 		rules.forced = "f";
+	json_t *declared = data[1] & 32 ? json_loads(tools, 0, NULL) : NULL;
+	rules.declared = declared;
 	for (size_t i = 2; i < n; i++)
 		if (data[i] < 0x80)
 			buf_putc(&text, (char)data[i]);
@@ -124,6 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	run(&rules, &text, 1 + data[1] % 16, &content[1], &reasoning[1], &arguments[1]);
 	assert(same(&content[0], &content[1]) && same(&reasoning[0], &reasoning[1]) &&
 	       same(&arguments[0], &arguments[1]));
+	json_decref(declared);
 	buf_fini(&text);
 	for (int i = 0; i < 2; i++) {
 		buf_fini(&content[i]);

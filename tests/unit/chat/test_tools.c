@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* The output: text as it is, a call as [name|arguments]. */
 struct out {
@@ -236,10 +237,98 @@ Test(tools, python_calls)
 	expect(TOOLS_PYTHONIC, "[f(a=\"cut", "[f|{\"a\": ]");
 }
 
+Test(tools, arguments_are_whole_where_a_call_breaks_off)
+{
+	expect(TOOLS_PYTHONIC, "[f(a=1, 2)]", "[f|{\"a\": 1}], 2)]");
+	expect(TOOLS_PYTHONIC, "[f(a=1] and", "[f|{\"a\": 1}]and");
+	expect(TOOLS_GLM45, "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key>x",
+	       "[f|{\"a\": 1}]x");
+	expect(TOOLS_QWEN3_CODER, "<function=f>\n<parameter=a>1</parameter><parameter=></parameter>",
+	       "[f|{\"a\": 1}]</parameter>");
+}
+
+Test(tools, integers_of_any_size_are_numbers)
+{
+	expect(TOOLS_PYTHONIC, "[f(a=12345678901234567890123)]", "[f|{\"a\": 12345678901234567890123}]");
+	expect(TOOLS_QWEN3_CODER, "<function=f><parameter=a>12345678901234567890123</parameter></function>",
+	       "[f|{\"a\": 12345678901234567890123}]");
+}
+
+/* Every format with a step for the name reads those that a request may declare. */
+Test(tools, names_may_begin_with_a_digit)
+{
+	expect(TOOLS_QWEN3_CODER, "<tool_call>\n<function=2fa>\n</function>\n</tool_call>", "[2fa|{}]");
+	expect(TOOLS_MISTRAL, "[TOOL_CALLS]3d-view[ARGS]{}", "[3d-view|{}]");
+	expect(TOOLS_KIMI_K2, "<|tool_call_begin|>functions.2fa:0<|tool_call_argument_begin|>{}", "[2fa|{}]");
+}
+
+Test(tools, keys_of_any_length_up_to_the_most_are_read_in_any_pieces)
+{
+	char text[512], want[512], key[300];
+	for (int n = 250; n <= 256; n += 6) {
+		memset(key, 'k', (size_t)n);
+		key[n] = 0;
+		snprintf(text, sizeof text, "<tool_call>f<arg_key>%s</arg_key><arg_value>1</arg_value>", key);
+		snprintf(want, sizeof want, "[f|{\"%s\": 1]", key);
+		char *whole = parse(TOOLS_GLM45, text, strlen(text), 0, 0, 0);
+		char *bytes = parse(TOOLS_GLM45, text, strlen(text), 0, 0, 1);
+		/* Without its end only a stop text closes it. */
+		cr_expect(!strncmp(whole, want, strlen(want) - 1), "%s", whole);
+		cr_expect_str_eq(bytes, whole);
+		free(whole);
+		free(bytes);
+	}
+}
+
+/* Texts of which every piece begins a call and is none.  Quadratic searches of them, each of many gigabytes,
+ * do not end within the limit of processor time by which the process would be killed. */
+Test(tools, the_search_for_calls_is_linear)
+{
+	static const struct {
+		enum tools_style style;
+		const char *piece;
+		size_t each; /* bytes in a push; 0: all */
+	} all[] = {
+		{TOOLS_QWEN3_CODER, "<tool_call>", 0},
+		{TOOLS_QWEN3_CODER, "<function=", 0},
+		{TOOLS_GLM45, "<tool_call>f<arg_key>", 0},
+		{TOOLS_HERMES, "        ", 8},
+		{TOOLS_LLAMA3, "        ", 8},
+	};
+	const struct rlimit cpu = {20, 20};
+	cr_assert_eq(setrlimit(RLIMIT_CPU, &cpu), 0);
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		struct buf b = {0};
+		while (b.len < 4 << 20)
+			buf_puts(&b, all[i].piece);
+		char *got = parse(all[i].style, b.p, b.len, b.len, b.len, all[i].each);
+		cr_expect(!strcmp(got, b.p), "%s", all[i].piece);
+		free(got);
+		buf_fini(&b);
+	}
+}
+
+Test(tools, many_blanks_before_a_call_do_not_depend_on_pieces)
+{
+	struct buf b = {0};
+	for (int i = 0; i < 3000; i++)
+		buf_putc(&b, '\n');
+	buf_puts(&b, "<tool_call>{\"name\": \"f\"}</tool_call>");
+	char *whole = parse(TOOLS_HERMES, b.p, b.len, 0, 0, 0);
+	char *pieces = parse(TOOLS_HERMES, b.p, b.len, 0, 0, 7);
+	cr_expect_str_eq(pieces, whole);
+	cr_expect_not_null(strstr(whole, "[f|{}]"));
+	free(whole);
+	free(pieces);
+	buf_fini(&b);
+}
+
 static const char declared[] =
 	"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\", "
 	"\"properties\": {\"text\": {\"type\": \"string\"}, \"maybe\": {\"type\": [\"string\", \"null\"]}, "
-	"\"n\": {\"type\": \"integer\"}}}}}]";
+	"\"n\": {\"type\": \"integer\"}, "
+	"\"opt\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}, "
+	"\"both\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"integer\"}]}}}}}]";
 
 static void load_types(void)
 {
@@ -267,6 +356,10 @@ Test(tools_pairs, values_have_the_types_that_are_declared)
 	       QC("<parameter=maybe>\n7\n</parameter>\n<parameter=n>\nmany\n</parameter>\n"
 		  "<parameter=other>{\"a\": [True]}</parameter>\n<parameter=flag>True</parameter>\n"),
 	       "[f|{\"maybe\": \"7\", \"n\": \"many\", \"other\": {\"a\": [true]}, \"flag\": true}]");
+	expect(TOOLS_QWEN3_CODER,
+	       QC("<parameter=opt>12</parameter><parameter=opt>null</parameter>"
+		  "<parameter=both>12</parameter>"),
+	       "[f|{\"opt\": \"12\", \"opt\": null, \"both\": 12}]");
 }
 
 Test(tools_pairs, text_keeps_its_lines)
@@ -301,7 +394,7 @@ Test(tools_pairs, what_is_not_a_call_is_text)
 {
 	static const char *const texts[] = {"<tool_call>\n<function>f",
 					    "<tool_call>\n<function=f>\ntext",
-					    "<tool_call>\n<function=1>\n</function>",
+					    "<tool_call>\n<function=\"f\">\n</function>",
 					    "<function=",
 					    "<tool_call>\n<function=f>\n<parameter=",
 					    "<tool_call>\n<function=f>\n<parameter=></parameter>"};
