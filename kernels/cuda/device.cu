@@ -165,10 +165,12 @@ static void driver_name(char *out, size_t n)
 
 /* The first driver that runs what this release of CUDA compiled: all of its 13.x, all of its 12.x. */
 enum { CUDA_NEEDS_DRIVER = CUDART_VERSION >= 13000 ? 580 : 525 };
+/* The first toolkit that compiles the kernels, which are C++20. */
+enum { CUDA_FIRST = 12000 };
 
 static int no_devices(cudaError_t e, char *why, size_t why_n)
 {
-	char name[96];
+	char name[96], other[128] = "";
 	int has = 0;
 	if (e != cudaErrorInsufficientDriver)
 		return err_why(why, why_n, -ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
@@ -181,13 +183,17 @@ static int no_devices(cudaError_t e, char *why, size_t why_n)
 			(int)CUDA_NEEDS_DRIVER);
 	}
 	driver_name(name, sizeof name);
+	if (has >= CUDA_FIRST)
+		snprintf(other, sizeof other,
+			 ", or install kernels that were built with a CUDA %d toolkit (make cuda "
+			 "CUDA_HOME=...)",
+			 has / 1000);
 	return err_why(
 		why, why_n, -ENODEV,
 		"the NVIDIA driver %s (CUDA %d.%d) is too old for these kernels (CUDA %d.%d): they need %d "
-		"or later; update the driver, or install kernels that were built with a CUDA %d toolkit "
-		"(make cuda CUDA_HOME=...)",
+		"or later; update the driver%s",
 		name, has / 1000, has % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
-		(int)CUDA_NEEDS_DRIVER, has / 1000);
+		(int)CUDA_NEEDS_DRIVER, other);
 }
 
 static int find_device(struct kern_dev *d, char *why, size_t why_n)

@@ -168,6 +168,14 @@ Test(device, a_driver_that_is_too_old_is_named_with_the_one_needed_and_the_remed
 	cr_expect(strstr(why, "built with a CUDA 12 toolkit"), "%s", why);
 }
 
+/* No toolkit of its release compiles the kernels. */
+Test(device, for_the_oldest_drivers_the_only_remedy_is_another_driver)
+{
+	const char *why = refusal(11080);
+	cr_expect(strstr(why, "(CUDA 11.8) is too old") && strstr(why, "update the driver"), "%s", why);
+	cr_expect_not(strstr(why, "toolkit"), "%s", why);
+}
+
 Test(device, a_machine_without_a_driver_is_told_so)
 {
 	const char *why = refusal(0);
