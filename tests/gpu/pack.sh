@@ -17,7 +17,7 @@ mkdir -p "$build/tiny" "$top"/{bin,lib/cxx,gpu,tests/kernels,tests/unit/worker,t
 # ---- programs ----
 cp "$build"/bin/quern "$build"/bin/quern-{controller,worker,bench} "$top/bin/"
 cp "$build"/gpu/{shapes,measure,make_weights,report} "$top/gpu/"
-for t in attention linear rows sample; do cp "$build/tests/kernels/test_$t" "$top/tests/kernels/"; done
+for t in attention linear rows sample sample_golden; do cp "$build/tests/kernels/test_$t" "$top/tests/kernels/"; done
 for t in model step step_ahead same_tokens; do cp "$build/tests/unit/worker/test_$t" "$top/tests/unit/worker/"; done
 if [ -n "$nvcc" ]; then
 	release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
