@@ -415,7 +415,11 @@ static void called_away_in_a_capture(struct coll *c, struct kt *t, int rank, int
 #ifdef QUERN_CUDASIM
 	CHECK(rc == -ECANCELED);
 #endif
-	CHECK(ops->sync(c, t->s) == rc && (!rc || n_freed >= 1));
+	/* NCCL may have been done before it was asked; then the wait ends the group, or has nothing to wait
+	 * for. */
+	const int e = ops->sync(c, t->s);
+	CHECK(e == rc || (!rc && e == -ECANCELED));
+	CHECK(!e || n_freed >= 1);
 }
 
 Test(nccl, a_group_that_ends_within_a_capture_ends_after_it)
