@@ -41,8 +41,9 @@ struct coll_args {
 	int timeout_ms;               /* a peer may be this late for an operation; see settled() */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
-	/* Called once when the group is over, if not NULL: frees all graphs that hold operations of the group
-	 * (of which one may be under way), without waiting.  They must be freed before leave(). */
+	/* If not NULL, called once when the group is over, by a table whose operations can be part of graphs:
+	 * frees all graphs that hold operations of the group (of which one may be under way), without
+	 * waiting. Otherwise they must be freed before leave(). */
 	void (*over)(void *arg);
 	void *over_arg;
 };

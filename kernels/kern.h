@@ -359,7 +359,8 @@ struct kern_ops {
 	int (*graph_begin)(struct kern_stream *s);
 	int (*graph_end)(struct kern_stream *s, struct kern_graph **out);
 	int (*graph_launch)(struct kern_stream *s, struct kern_graph *g);
-	void (*graph_free)(struct kern_graph *g); /* a launch under way is finished first; NULL is fine */
+	void (*graph_free)(
+		struct kern_graph *g); /* does not wait: a launch under way goes on; NULL is fine */
 };
 
 /* From a device's name ("cpu", "cpu:0", "cuda:1") to its table and the index in it (-1: none given).

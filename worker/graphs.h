@@ -37,7 +37,7 @@ struct graphs_args {
  * Where its memory ends, or that of another rank, steps of the larger sizes take none, which is logged. -EIO,
  * or what ended the group (tp_group_broke()), with the reason. */
 int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size_t why_n);
-void graphs_free(struct graphs *g); /* NULL is fine, here and below; a launch under way is finished first */
+void graphs_free(struct graphs *g); /* NULL is fine, here and below; does not wait for a launch */
 /* From now on no step takes one: all are freed, without waiting. */
 void graphs_drop(struct graphs *g);
 
