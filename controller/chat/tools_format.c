@@ -17,6 +17,7 @@
 static const struct tools_format formats[TOOLS_N_STYLES] = {
 	[TOOLS_HERMES] = {.name = "hermes",
 			  .words = {"<tool_call>"},
+			  .unless = "<tool_calls>", /* Apriel */
 			  .marks = {{"<tool_call>", 0, false}},
 			  .steps = {{TOOLS_OP_OBJECT, NULL, 0}},
 			  .then = {{"</tool_call>", -1, false}},
@@ -25,6 +26,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 			  .stop = "</tool_call>"},
 	[TOOLS_LLAMA3] = {.name = "llama3",
 			  .words = {"<|python_tag|>"},
+			  .unless = "<function=", /* Functionary */
 			  .marks = {{"{", 0, true}},
 			  .tag = "<|python_tag|>",
 			  .at_start = true,
@@ -252,12 +254,16 @@ const char *tools_style_names(void)
 enum tools_style tools_style_of(bool (*mentions)(const void *user, const char *word), const void *user)
 {
 	for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-		bool all = true;
+		const char *unless = formats[order[i]].unless;
+		bool all = !unless || !mentions(user, unless);
 		for (int w = 0; w < TOOLS_WORDS_MAX && formats[order[i]].words[w]; w++)
 			all = all && mentions(user, formats[order[i]].words[w]);
 		if (all)
 			return order[i];
 	}
+	/* LFM2's template shows the tools, but no call. */
+	if (mentions(user, "<|tool_list_start|>"))
+		return TOOLS_LFM2;
 	/* Llama 3's template for models that call custom tools only. */
 	if (mentions(user, "<|start_header_id|>") && mentions(user, "\"parameters\": "))
 		return TOOLS_LLAMA3;

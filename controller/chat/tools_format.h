@@ -85,6 +85,7 @@ struct tools_format {
 	/* Words that a template of this format has, all of them; the first format of the table's order
 	 * of recognition that fits counts. */
 	const char *words[TOOLS_WORDS_MAX];
+	const char *unless; /* a word that such a template never has: it is of a format not known here */
 	/* What begins a call; at_start: only at the very beginning. */
 	struct tools_mark marks[TOOLS_MARKS_MAX];
 	const char *tag; /* at_start: may stand before the mark */

@@ -206,3 +206,30 @@ Test(tools_templates, what_a_template_writes_is_read_back)
 		free(text);
 	}
 }
+
+/* Those whose template shows no call, or whose format is none of the table. */
+Test(tools_templates, others_are_recognized_or_not_taken_for_a_format)
+{
+	static const struct {
+		const char *file;
+		enum tools_style style;
+	} all[] = {
+		{"LFM2-8B-A1B.jinja", TOOLS_LFM2},
+		{"ibm-granite-granite-3.3-2B-Instruct.jinja", TOOLS_GRANITE},
+		{"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", TOOLS_DEEPSEEK_V3},
+		{"Kimi-K2-Thinking.jinja", TOOLS_KIMI_K2},
+		{"unsloth-Apriel-1.5.jinja", TOOLS_NONE},
+		{"meetkai-functionary-medium-v3.1.jinja", TOOLS_NONE},
+		{"openai-gpt-oss-120b.jinja", TOOLS_NONE},
+		{"google-gemma-2-2b-it.jinja", TOOLS_NONE},
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		char *text = template_of(all[i].file);
+		if (!text)
+			cr_skip_test("the test data are not installed: %s", all[i].file);
+		const enum tools_style style = tools_style_of(mentions, text);
+		cr_expect(style == all[i].style, "%s: recognized as %s", all[i].file,
+			  style ? tools_format(style)->name : "none");
+		free(text);
+	}
+}
