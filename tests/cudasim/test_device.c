@@ -32,6 +32,42 @@ Test(device, memory_is_zeroed_and_copies_arrive_in_order_of_events)
 	kt_close(&t);
 }
 
+/* Up to 256 KB, in whole words, from memory of host_new(); the rest goes by the copy engine. */
+Test(device, what_is_small_is_moved_by_a_kernel)
+{
+	static const struct {
+		size_t bytes;
+		uint64_t copies;
+	} cases[] = {{4, 0}, {6, 2}, {256 << 10, 0}, {(256 << 10) + 4, 2}};
+	const size_t most = (256 << 10) + 8;
+	struct kt t;
+	ct_open(&t, false, (struct kt_size){0});
+	unsigned char *host = t.ops->host_new(t.dev, most), *got = xmalloc(most);
+	unsigned char *a = kt_new(&t, most), *b = kt_new(&t, most);
+	cr_assert(host);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const size_t n = cases[i].bytes;
+		for (size_t k = 0; k < most; k++)
+			host[k] = (unsigned char)(k * 7 + i + 1);
+#ifdef QUERN_CUDASIM
+		cudasim_count_again();
+#endif
+		cr_assert_eq(t.ops->upload(t.s, a, host + 4, n), 0);
+		cr_assert_eq(t.ops->copy(t.s, b, a, n), 0);
+#ifdef QUERN_CUDASIM
+		const struct cudasim_counters c = cudasim_stats();
+		cr_expect_eq(c.copies, cases[i].copies, "%zu bytes: %lu copies", n, (unsigned long)c.copies);
+		cr_expect_eq(c.syncs, 0);
+#endif
+		kt_get(&t, got, b, most);
+		cr_expect(!memcmp(got, host + 4, n), "%zu bytes", n);
+		cr_expect_eq(got[n], 0, "%zu bytes: one more was written", n);
+	}
+	t.ops->host_free(t.dev, host, most);
+	free(got);
+	kt_close(&t);
+}
+
 /* Out to another order of blocks, and back; neighbours on both sides join, blocks are larger than a piece or
  * smaller. */
 static void swap_blocks(int n_layers, int n_blocks)

@@ -236,6 +236,40 @@ Test(sample, the_longest_lists_are_taken)
 	free(bias);
 }
 
+/* On a GPU these are more bytes than one send has, and more sends than there are buffers. */
+Test(sample, rows_with_long_lists_each_have_their_own)
+{
+	enum { N = 100, ALLOWED = 200000, ROWS = 15 };
+	float x[N], logprob[ROWS];
+	int32_t token[ROWS], rank[ROWS], *allowed = xcalloc(ALLOWED, 4), banned[ROWS];
+	struct kern_sample_row rows[ROWS];
+	const struct kern_sample_out out = {.token = token, .rank = rank, .logprob = logprob};
+	for (int i = 0; i < N; i++)
+		x[i] = (float)i / N;
+	for (int i = 0; i < ALLOWED; i++)
+		allowed[i] = i % 2 ? 50 : 60;
+	for (int i = 0; i < ROWS; i++) {
+		banned[i] = i % 3 ? 60 : 50;
+		rows[i] = row_default();
+		rows[i].hist0 = i;
+		rows[i].n_allowed = ALLOWED;
+		rows[i].allowed = allowed;
+		rows[i].n_banned = 1;
+		rows[i].banned = &banned[i];
+	}
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, 0, way, (struct kt_size){.logits = ROWS}))
+			continue;
+		kt_sample(&t, kt_put(&t, x, sizeof x), N, kt_new(&t, sizeof token), rows, ROWS, &out);
+		for (int i = 0; i < ROWS; i++)
+			cr_expect_eq(token[i], i % 3 ? 50 : 60, "%s: row %d has token %d", t.isa, i,
+				     token[i]);
+		kt_close(&t);
+	}
+	free(allowed);
+}
+
 /* ---- penalties, bias, bans ---- */
 
 Test(sample, repetition_penalty_weakens_prompt_and_output_tokens)
