@@ -76,10 +76,10 @@ static bool hex(struct parser *r, int digits, uint32_t *out)
 	*out = 0;
 	for (int i = 0; i < digits; i++, r->at++) {
 		int c = peek(r);
-		int d = c >= '0' && c <= '9'          ? c - '0'
-			: c >= 'A' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-						      : -1;
-		if (d < 0 || d > 15)
+		int d = c >= '0' && c <= '9'                 ? c - '0'
+			: (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+							     : -1;
+		if (d < 0)
 			return false;
 		*out = *out << 4 | (uint32_t)d;
 	}
@@ -100,7 +100,7 @@ static bool take_char(struct parser *r, uint32_t *out)
 	}
 	int c = peek(r);
 	const char *simple = c > 0 ? strchr(from, c) : NULL;
-	r->at++;
+	r->at += c >= 0;
 	if (simple) {
 		*out = (uint32_t)(unsigned char)to[simple - from];
 		return true;

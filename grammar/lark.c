@@ -147,16 +147,16 @@ static bool take_string(struct parser *r, struct buf *out)
 		int digits = c == 'x' ? 2 : c == 'u' ? 4 : 0;
 		uint32_t code = 0;
 		char s[4];
-		r->at++;
+		r->at += c >= 0; /* never behind the end: what follows an error reads on from here */
 		if (simple) {
 			buf_putc(out, to[simple - from]);
 			continue;
 		}
-		for (int i = 0; i < digits; i++, r->at++) {
+		for (int i = 0; i < digits; i++) {
 			if (hex_digit(peek(r)) < 0)
 				digits = 0;
 			else
-				code = code << 4 | (uint32_t)hex_digit(peek(r));
+				code = code << 4 | (uint32_t)hex_digit((unsigned char)r->p[r->at++]);
 		}
 		if (!digits || (code >= 0xd800 && code < 0xe000))
 			return fail(r, -EINVAL, "an unknown escape in a string"), false;

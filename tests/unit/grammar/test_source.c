@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static struct grammar *source(enum grammar_language language, const char *text)
 {
@@ -78,6 +80,7 @@ Test(gbnf, errors_name_the_line)
 	expect_refused(GRAMMAR_GBNF, "root ::= \"a\"{2,1}", -EINVAL,
 		       "GBNF, line 1: a repeat {...} that is not one");
 	expect_refused(GRAMMAR_GBNF, "root ::= \"\\q\"", -EINVAL, "GBNF, line 1: an unknown escape");
+	expect_refused(GRAMMAR_GBNF, "root ::= \"\\x`1\"", -EINVAL, "GBNF, line 1: an unknown escape");
 	expect_refused(GRAMMAR_GBNF, "root ::= *", -EINVAL,
 		       "GBNF, line 1: a string, class, group or rule is missing");
 	expect_refused(GRAMMAR_GBNF, "\xff", -EINVAL, "GBNF: not UTF-8");
@@ -132,6 +135,32 @@ Test(lark, rules_terminals_and_what_is_ignored)
 	help_yes(g, "let a=b", "LeT abc = a + 1 + ( c ) ", " let a=-1.5,y,2", "let # here\n a = z");
 	help_no(g, "let a", "let d=a", "let a=", "let a=1,2,3,4", "let a=- 1.5x", "l et a=b", "let a=1 .5");
 	grammar_free(g);
+}
+
+/* The text ends where the next page cannot be read. */
+static void refused_at_a_page_end(enum grammar_language language, const char *text, const char *want)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), n = strlen(text);
+	char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ast *a = NULL;
+	char why[256] = "";
+	cr_assert(p != MAP_FAILED);
+	cr_assert_eq(mprotect(p + page, page, PROT_NONE), 0);
+	memcpy(p + page - n, text, n);
+	cr_expect_eq(grammar_parse(language, p + page - n, n, NULL, &a, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(why, want);
+	munmap(p, 2 * page);
+}
+
+Test(source, nothing_is_read_behind_an_escape_that_the_end_cuts)
+{
+	const char *lark = "Lark, line 1: an unknown escape in a string",
+		   *gbnf = "GBNF, line 1: an unknown escape";
+	refused_at_a_page_end(GRAMMAR_LARK, "start: \"\\", lark);
+	refused_at_a_page_end(GRAMMAR_LARK, "start: (\"\\u", lark);
+	refused_at_a_page_end(GRAMMAR_LARK, "start: \"\\x4", lark);
+	refused_at_a_page_end(GRAMMAR_GBNF, "root ::= (\"\\", gbnf);
+	refused_at_a_page_end(GRAMMAR_GBNF, "root ::= [\\u00", gbnf);
 }
 
 Test(lark, what_is_not_supported_is_refused_by_name)
