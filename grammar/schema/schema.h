@@ -2,7 +2,8 @@
  * Knows drafts 4, 6, 7, 2019-09 and 2020-12 (json-schema.org), as far as a grammar can decide them.  Every
  * text of the grammar is JSON that validates; the grammar may leave out spellings of a valid value: other
  * escapes of a property's name, other orders of members, more whitespace than the policy has, 1.0 for an
- * integer. Keywords without meaning (titles, "x-..." and the like) are ignored, as the specification says.
+ * integer; and multiples that are found digit by digit (of 7, say) end at 15 digits, or fewer for large ones.
+ * Keywords without meaning (titles, "x-..." and the like) are ignored, as the specification says.
  * One with a meaning that is not decided here is an error that names it and where it is, and so is a schema
  * that no value satisfies.
  *

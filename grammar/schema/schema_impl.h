@@ -153,6 +153,9 @@ int string_node(struct schema *s, const struct alt *alt);
 /* The text between the quotes, spelled as values or as names of members. */
 int string_body(struct schema *s, const struct alt *alt, bool name);
 
+/* Counts a search through the values of an enum; 0, or -E2BIG. */
+int values_step(struct schema *s, const struct atom *values);
+
 /* ---- schema_escape.c ---- */
 /* A string as JSON has it, with the quotes; the shortest spelling. */
 int string_literal(struct schema *s, const char *p, size_t n);

@@ -361,10 +361,11 @@ static bool *remainders(const struct alt *alt, unsigned *m)
 			return NULL;
 	}
 	bool *fits = xcalloc(all, sizeof *fits);
-	for (unsigned long long r = 0; r < all; r++) {
-		fits[r] = true;
-		for (const struct atom *a = alt->atoms; a; a = a->next)
-			if (a->kind == A_MULTIPLE && (r % whole_step(a) == 0) == a->neg)
+	memset(fits, true, all * sizeof *fits);
+	for (const struct atom *a = alt->atoms; a; a = a->next) {
+		const unsigned long long step = a->kind == A_MULTIPLE ? whole_step(a) : 1;
+		for (unsigned long long r = 0; r < all && a->kind == A_MULTIPLE; r++)
+			if ((r % step == 0) == a->neg)
 				fits[r] = false;
 	}
 	*m = (unsigned)all;
@@ -427,7 +428,7 @@ static int multiples(struct schema *s, const struct atom *a)
 	} else {
 		/* of_whole = m * k: m, 2 m, ... (k - 1) m are added to its multiples; only the parts behind
 		 * the point of these matter if m divides 1 */
-		if (of_whole != 1) {
+		if (of_whole != 1 || ten / whole > REMAINDERS_MAX) {
 			schema_error(s, -ENOTSUP, a->owner, "multipleOf %.17g for numbers is not supported",
 				     json_number_value(a->value));
 			return AST_FAILED;
@@ -482,8 +483,8 @@ static bool in_values(const json_t *values, const struct decimal *x)
 	return false;
 }
 
-/* 1, 0 or an error. */
-static int value_fits(struct schema *s, const struct alt *alt, const struct decimal *x)
+/* 1, 0 or an error.  x is one of the values from: that list is not searched for it. */
+static int value_fits(struct schema *s, const struct alt *alt, const struct decimal *x, const json_t *from)
 {
 	if (!(alt->types & (decimal_is_whole(x) ? T_INT : T_FRAC)))
 		return 0;
@@ -493,6 +494,11 @@ static int value_fits(struct schema *s, const struct alt *alt, const struct deci
 		if (a->kind > A_MULTIPLE)
 			continue;
 		if (a->kind == A_ENUM) {
+			if (a->value == from && !a->neg)
+				continue;
+			c = values_step(s, a);
+			if (c)
+				return c;
 			if (in_values(a->value, x) == a->neg)
 				return 0;
 			continue;
@@ -536,7 +542,7 @@ static int listed_numbers(struct schema *s, const struct alt *alt, const json_t 
 		if (!json_is_number(v))
 			continue;
 		decimal_from(v, &d);
-		rc = value_fits(s, alt, &d);
+		rc = value_fits(s, alt, &d, values);
 		if (rc <= 0)
 			continue;
 		if (any) {

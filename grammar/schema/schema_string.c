@@ -24,6 +24,15 @@ static size_t n_chars(const char *p, size_t n)
 	return chars;
 }
 
+int values_step(struct schema *s, const struct atom *values)
+{
+	s->steps += n_values(values->value);
+	return s->steps <= s->o.max_steps
+		       ? 0
+		       : schema_error(s, -E2BIG, values->owner, "the schema takes more than %zu steps",
+				      s->o.max_steps);
+}
+
 static bool in_values(const json_t *values, const json_t *string)
 {
 	for (size_t i = 0; i < n_values(values); i++)
@@ -45,8 +54,8 @@ static int format_of(struct schema *s, const struct atom *a, int *node)
 	return pattern && *node == AST_FAILED ? s->err : 0;
 }
 
-/* 1, 0 or an error. */
-static int value_fits(struct schema *s, const struct alt *alt, const json_t *v)
+/* 1, 0 or an error.  v is one of the values from: that list is not searched for it. */
+static int value_fits(struct schema *s, const struct alt *alt, const json_t *v, const json_t *from)
 {
 	const char *p = json_string_value(v);
 	const size_t n = json_string_length(v), chars = n_chars(p, n);
@@ -56,6 +65,11 @@ static int value_fits(struct schema *s, const struct alt *alt, const json_t *v)
 			continue;
 		switch (a->kind) {
 		case A_ENUM:
+			if (a->value == from && !a->neg)
+				break;
+			rc = values_step(s, a);
+			if (rc)
+				return rc;
 			if (in_values(a->value, v) == a->neg)
 				return 0;
 			break;
@@ -102,7 +116,7 @@ static int listed_strings(struct schema *s, const struct alt *alt, const json_t 
 		const json_t *v = value_at(values, i);
 		if (!json_is_string(v))
 			continue;
-		rc = value_fits(s, alt, v);
+		rc = value_fits(s, alt, v, values);
 		if (rc <= 0)
 			continue;
 		if (any) {

@@ -376,3 +376,35 @@ Test(schema, what_explodes_is_refused)
 		grammar_free(g);
 	buf_fini(&b);
 }
+
+Test(schema, long_enums_are_not_searched_for_their_own_values)
+{
+	struct buf b = {0}, list = {0};
+	struct grammar *g;
+	char why[512] = "";
+	for (int strings = 0; strings < 2; strings++) {
+		buf_clear(&list);
+		for (int i = 0; i < 20000; i++)
+			buf_printf(&list, strings ? "%s\"v%d\"" : "%s%d", i ? "," : "[", i);
+		buf_puts(&list, "]");
+		buf_clear(&b);
+		buf_printf(&b, "{\"enum\":%s}", list.p);
+		cr_assert_eq(compile(b.p, NULL, &g, why, sizeof why), 0, "%s", why);
+		help_texts(g, true, strings ? YES("\"v0\"", "\"v19999\"") : YES("0", "19999"));
+		grammar_free(g);
+		buf_clear(&b);
+		buf_printf(&b, "{\"allOf\":[{\"enum\":%s},{\"enum\":%s}]}", list.p, list.p);
+		cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
+		cr_expect(strstr(why, "steps"), "%s", why);
+	}
+	buf_fini(&b);
+	buf_fini(&list);
+}
+
+Test(schema, multiples_of_tiny_numbers_are_refused)
+{
+	refuse("{\"type\":\"number\",\"multipleOf\":2e-17}", -ENOTSUP, "multipleOf 2.0000000000000001e-17 ");
+	refuse("{\"type\":\"number\",\"multipleOf\":2e-6}", -ENOTSUP, "multipleOf");
+	expect("{\"type\":\"number\",\"multipleOf\":0.002}", NULL, YES("0.002", "-1.1", "3.0040"),
+	       NO("0.001", "1.0001"));
+}
