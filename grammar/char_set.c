@@ -2,9 +2,13 @@
 #include "grammar/char_set.h"
 #include "base/alloc.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
+
+/* Ranges, before those that overlap are looked for. */
+enum { SORT_MIN = 4096 };
 
 void char_set_fini(struct char_set *s)
 {
@@ -17,6 +21,12 @@ void char_set_add(struct char_set *s, uint32_t first, uint32_t last)
 	if (s->n && s->r[s->n - 1].last + 1 == first) {
 		s->r[s->n - 1].last = last;
 		return;
+	}
+	/* Overlapping ranges ([\W\W\W...]) are put together before they take more room. */
+	if (s->n == s->cap && s->n >= SORT_MIN) {
+		char_set_sort(s);
+		if (s->n > s->cap / 2)
+			array_grow(s->r, s->cap, s->cap + 1);
 	}
 	array_grow(s->r, s->cap, s->n + 1);
 	s->r[s->n++] = (struct char_range){first, last};
@@ -164,10 +174,51 @@ static uint32_t categories_named(const char *name)
 	return bits;
 }
 
+/* Ranges of one category each, ascending. */
+struct category_table {
+	struct category_range {
+		uint32_t first, last;
+		unsigned category;
+	} * r;
+	size_t n, cap;
+};
+
+static void table_add(struct category_table *t, uint32_t first, uint32_t last, unsigned category)
+{
+	if (t->n && t->r[t->n - 1].category == category && t->r[t->n - 1].last + 1 == first) {
+		t->r[t->n - 1].last = last;
+		return;
+	}
+	array_grow(t->r, t->cap, t->n + 1);
+	t->r[t->n++] = (struct category_range){first, last, category};
+}
+
+/* Made once for the process, since a pattern may name very many categories: of two threads that make it at
+ * the same time, one drops its own. */
+static const struct category_table *table_get(void)
+{
+	static struct category_table *_Atomic made;
+	struct category_table *t = atomic_load(&made), *other = NULL;
+	if (t)
+		return t;
+	t = xcalloc(1, sizeof *t);
+	/* Above these, up to the tags of plane 14 and the private planes, nothing is assigned. */
+	for (uint32_t c = 0; c <= 0x33479; c++)
+		table_add(t, c, c, (unsigned)utf8proc_category((utf8proc_int32_t)c));
+	table_add(t, 0x3347a, 0xdffff, 0);
+	for (uint32_t c = 0xe0000; c <= 0xe01ef; c++)
+		table_add(t, c, c, (unsigned)utf8proc_category((utf8proc_int32_t)c));
+	table_add(t, 0xe01f0, 0xeffff, 0);
+	table_add(t, 0xf0000, CHAR_MAX_CODE, N_CATEGORIES - 1);
+	if (atomic_compare_exchange_strong(&made, &other, t))
+		return t;
+	free(t->r);
+	free(t);
+	return other;
+}
+
 bool char_set_add_category(struct char_set *s, const char *name, size_t n)
 {
-	/* Above, up to the tags of plane 14 and the private planes, nothing is assigned. */
-	static const struct char_range parts[] = {{0, 0x33479}, {0xe0000, 0xe01ef}};
 	char value[32];
 	if (n == 0 || n >= sizeof value)
 		return false;
@@ -181,19 +232,9 @@ bool char_set_add_category(struct char_set *s, const char *name, size_t n)
 		if (strcmp(value, long_names[i].name) == 0)
 			memcpy(value, long_names[i].value, strlen(long_names[i].value) + 1);
 	uint32_t wanted = categories_named(value);
-	for (size_t k = 0; wanted && k < 2; k++)
-		for (uint32_t c = parts[k].first; c <= parts[k].last; c++) {
-			uint32_t from = c;
-			while (c <= parts[k].last && wanted >> utf8proc_category((utf8proc_int32_t)c) & 1)
-				c++;
-			if (c > from)
-				char_set_add(s, from, c - 1);
-		}
-	if (wanted & 1) {
-		char_set_add(s, parts[0].last + 1, parts[1].first - 1);
-		char_set_add(s, parts[1].last + 1, 0xeffff);
-	}
-	if (wanted >> (N_CATEGORIES - 1) & 1)
-		char_set_add(s, 0xf0000, CHAR_MAX_CODE);
+	const struct category_table *t = table_get();
+	for (size_t i = 0; wanted && i < t->n; i++)
+		if (wanted >> t->r[i].category & 1)
+			char_set_add(s, t->r[i].first, t->r[i].last);
 	return wanted != 0;
 }

@@ -518,6 +518,8 @@ uint32_t exprs_pop_alt(struct exprs *x, size_t mark)
 	uint32_t e = EXPR_NEVER;
 	size_t n = x->n_stack - mark;
 	if (n > 1) {
+		/* Of equal ALTs one: "r | r | ..." would be a copy of r for each. */
+		x->n_stack = mark + sort_unique(x->stack + mark, n);
 		n = flatten(x, mark); /* moves the stack */
 		n = sort_unique(x->stack + mark, n);
 		n = merge_repeats(x, mark, merge_sets(x, mark, n));

@@ -261,8 +261,12 @@ static bool find_life(struct exprs *x, uint32_t e)
 {
 	struct expr n = x->nodes[e];
 	switch (n.kind) {
-	case KIND_SEQ:
-		return expr_alive(x, n.a) && expr_alive(x, n.b);
+	case KIND_SEQ: /* as long as clamp_seq()'s */
+		for (; n.kind == KIND_SEQ && !(n.flags & (EXPR_IS_ALIVE | EXPR_IS_DEAD));
+		     e = n.b, n = x->nodes[e])
+			if (!expr_alive(x, n.a))
+				return false;
+		return expr_alive(x, e);
 	case KIND_ALT:
 		for (uint32_t i = 0; i < n.b; i++)
 			if (expr_alive(x, x->kids[n.a + i]))
@@ -361,15 +365,32 @@ const struct expr_call *expr_calls(struct exprs *x, uint32_t e, size_t *n)
 	return x->calls;
 }
 
+/* Without recursion along the sequence: rules that end in each other's names make very long ones. */
+static uint32_t clamp_seq(struct exprs *x, uint32_t e, uint32_t n)
+{
+	const size_t mark = x->n_stack;
+	for (; x->nodes[e].kind == KIND_SEQ && x->nodes[e].flags & EXPR_HAS_REPEAT &&
+	       x->memo[e].clamp == UINT32_MAX;
+	     e = x->nodes[e].b)
+		exprs_push(x, e);
+	uint32_t all = expr_clamp(x, e, n);
+	while (x->n_stack > mark) {
+		e = x->stack[--x->n_stack];
+		uint32_t a = expr_clamp(x, x->nodes[e].a, n);
+		all = expr_seq(x, a, all);
+		if (!x->full && !x->over)
+			x->memo[e].clamp = all;
+	}
+	return all;
+}
+
 static uint32_t find_clamp(struct exprs *x, uint32_t e, uint32_t n)
 {
 	struct expr t = x->nodes[e];
 	size_t mark = x->n_stack;
 	switch (t.kind) {
-	case KIND_SEQ: {
-		uint32_t a = expr_clamp(x, t.a, n);
-		return expr_seq(x, a, expr_clamp(x, t.b, n));
-	}
+	case KIND_SEQ:
+		return clamp_seq(x, e, n);
 	case KIND_ALT:
 		for (uint32_t i = 0; i < t.b; i++)
 			exprs_push(x, expr_clamp(x, x->kids[t.a + i], n));

@@ -113,6 +113,8 @@ static uint32_t find_run(struct grammar *g, uint32_t e, uint32_t slice)
 		while (all && s->n_todo)
 			all = pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
 	}
+	/* Too wide an expression ends the run; the step of the mask that comes next is not to fail for it. */
+	exprs_clear_over(g->m->x);
 	return chars;
 }
 

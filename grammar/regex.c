@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 250, COUNT_MAX = 1000000000 };
+enum { DEPTH_MAX = 250, COUNT_MAX = 1000000000, TREES_MAX = 1 << 21 };
 
 enum kind { LEAF, SEQ, ALT, REPEAT, BEGIN, END };
 
@@ -403,6 +403,8 @@ static int parse_seq(struct parser *r)
 	int t = tree_new(r, SEQ), last = -1;
 	while (peek(r) >= 0 && peek(r) != '|' && peek(r) != ')') {
 		int kid = parse_term(r);
+		if (kid >= 0 && r->n_trees > TREES_MAX)
+			return fail(r, -E2BIG, "the pattern has too many parts");
 		if (kid < 0 || r->failed)
 			return -1;
 		append(r, t, &last, kid);
@@ -415,6 +417,8 @@ static int parse_alt(struct parser *r)
 	int t = tree_new(r, ALT), last = -1;
 	do {
 		int kid = parse_seq(r);
+		if (kid >= 0 && r->n_trees > TREES_MAX)
+			return fail(r, -E2BIG, "the pattern has too many parts");
 		if (kid < 0)
 			return -1;
 		append(r, t, &last, kid);

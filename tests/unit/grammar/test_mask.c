@@ -2,7 +2,10 @@
  */
 #include "tests/unit/grammar/grammar_help.h"
 #include "tests/unit/grammar/vocab_help.h"
+#include "grammar/char_set.h"
+#include "grammar/expr_impl.h"
 #include "grammar/regex.h"
+#include "grammar/source.h"
 #include "base/alloc.h"
 
 #include <criterion/criterion.h>
@@ -280,4 +283,53 @@ Test(mask, the_end_token_is_allowed_where_the_text_may_end)
 	matcher_free(m);
 	grammar_free(g);
 	lexicon_free(v);
+}
+
+/* Rules that end in the next one are one sequence: neither its clamp nor its life is found by recursion. */
+Test(mask, a_sequence_through_many_rules_is_not_walked_on_the_stack)
+{
+	enum { N = 150000 };
+	struct buf text = {0};
+	uint64_t seed = 5;
+	const uint32_t *mask;
+	char why[256] = "";
+	struct ast *a;
+	buf_puts(&text, "root ::= r0\n");
+	for (int i = 0; i < N; i++)
+		buf_printf(&text, "r%d ::= \"a\" r%d\n", i, i + 1);
+	buf_printf(&text, "r%d ::= \"x\"{0,1000}\n", N);
+	cr_assert_eq(grammar_parse(GRAMMAR_GBNF, text.p, text.len, NULL, &a, why, sizeof why), 0, "%s", why);
+	struct lexicon *v = help_random_lexicon(&seed);
+	struct grammar *g = help_grammar(a, v);
+	struct matcher *m = matcher_new(g);
+	cr_expect_eq(matcher_mask(m, &mask), 0);
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+	buf_fini(&text);
+}
+
+/* Of r | r | ... one r is looked at, and of [\W\W...] one \W. */
+Test(mask, what_stands_beside_itself_takes_no_room)
+{
+	enum { N = 5000 };
+	struct exprs *x = exprs_new(64 << 20);
+	struct char_set s = {0};
+	uint32_t kids[N];
+	for (int i = 0; i < N; i++) {
+		char digits[8];
+		kids[i] = expr_literal(x, digits, (size_t)snprintf(digits, sizeof digits, "%d", i));
+	}
+	uint32_t r = expr_alt(x, kids, N);
+	for (int i = 0; i < N; i++)
+		kids[i] = r;
+	cr_expect_eq(expr_alt(x, kids, N), r);
+	cr_expect_lt(x->cap_stack, 8 * N);
+	exprs_free(x);
+	for (int i = 0; i < 100000; i++)
+		char_set_add_class(&s, 'W');
+	cr_expect_lt(s.cap, 20000);
+	char_set_sort(&s);
+	cr_expect_eq(s.n, 5);
+	char_set_fini(&s);
 }
