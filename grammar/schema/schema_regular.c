@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ enum { QUESTION_BYTES = 4 << 20 };
 struct regular {
 	struct exprs *x;
 	uint32_t start;
-	int empty; /* -1: not asked yet */
+	int empty; /* -1: not asked yet; -E2BIG: a bound, so that nothing is known */
 };
 
 static int copy(const struct ast *from, int node, struct ast *to)
@@ -71,8 +72,11 @@ static struct regular *regular_of(struct schema *s, int node)
 	map_put(&s->regulars, (uint64_t)node + 1, r);
 	struct ast *t = ast_new(NULL);
 	ast_start(t, copy(s->ast, node, t));
-	if (ast_check(t, why, sizeof why) || compile_ast(t, r->x, &c, why, sizeof why)) {
-		r->empty = 1; /* no text, or a bound that the whole tree will meet too */
+	int rc = ast_check(t, why, sizeof why);
+	if (!rc)
+		rc = compile_ast(t, r->x, &c, why, sizeof why);
+	if (rc) {
+		r->empty = rc == -E2BIG ? rc : 1;
 	} else {
 		r->start = c.start;
 		exprs_seal(r->x);
@@ -82,11 +86,19 @@ static struct regular *regular_of(struct schema *s, int node)
 	return r;
 }
 
+static int too_large(struct schema *s)
+{
+	return schema_error(s, -E2BIG, NULL, "a pattern, or a list of values, takes more than %d bytes",
+			    QUESTION_BYTES);
+}
+
 int regular_is_empty(struct schema *s, int node)
 {
 	if (node == AST_FAILED)
 		return s->err ? s->err : -EINVAL;
 	struct regular *r = regular_of(s, node);
+	if (r->empty == -E2BIG)
+		return too_large(s);
 	if (r->empty < 0)
 		r->empty = !expr_alive(r->x, r->start) && !exprs_error(r->x); /* not known: not empty */
 	return r->empty;
@@ -97,12 +109,14 @@ int regular_accepts(struct schema *s, int node, const char *p, size_t n)
 	if (node == AST_FAILED)
 		return s->err ? s->err : -EINVAL;
 	struct regular *r = regular_of(s, node);
+	if (r->empty == -E2BIG)
+		return too_large(s);
 	if (r->empty == 1)
 		return 0;
 	uint32_t e = r->start;
 	for (size_t i = 0; i < n && e != EXPR_NEVER; i++)
 		e = expr_next(r->x, e, exprs_classes(r->x)[(uint8_t)p[i]]);
-	return expr_nullable(r->x, e);
+	return exprs_error(r->x) ? too_large(s) : expr_nullable(r->x, e);
 }
 
 void regulars_fini(struct schema *s)

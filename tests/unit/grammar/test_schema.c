@@ -408,3 +408,18 @@ Test(schema, multiples_of_tiny_numbers_are_refused)
 	expect("{\"type\":\"number\",\"multipleOf\":0.002}", NULL, YES("0.002", "-1.1", "3.0040"),
 	       NO("0.001", "1.0001"));
 }
+
+/* What is not known of a pattern is not taken for "matches nothing". */
+Test(schema, a_pattern_too_large_to_ask_is_an_error)
+{
+	struct buf b = {0};
+	struct grammar *g;
+	char why[512] = "";
+	buf_puts(&b, "{\"type\":\"object\",\"properties\":{\"k5\":{}},\"patternProperties\":{\"^(k0");
+	for (int i = 1; i < 100000; i++)
+		buf_printf(&b, "|k%d", i);
+	buf_puts(&b, ")$\":{\"type\":\"null\"}}}");
+	cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
+	cr_expect(strstr(why, "takes more than"), "%s", why);
+	buf_fini(&b);
+}
