@@ -271,7 +271,7 @@ struct qkv_args {
 	float eps;
 	int rope_dim, n_q, n_kv, dim, dim_pad;
 	bool pairs; /* neighbours are rotated together, else the halves */
-	const int32_t *row_seq, *row_pos, *tables;
+	const int32_t *row_seq, *row_pos, *token_at, *tables;
 	int table_stride, block_size;
 	unsigned char *pool; /* of the layer */
 	size_t block_bytes, head_bytes;
@@ -315,6 +315,9 @@ template <bool BF16> static __global__ void qkv_kernel(struct qkv_args a)
 	const int row = (int)blockIdx.x, heads = a.n_q + 2 * a.n_kv;
 	const int head = (int)blockIdx.y * HEAD_WARPS + warp_id();
 	if (head >= heads) /* the whole warp */
+		return;
+	/* Null rows share one position of the null block, which stays zero. */
+	if (head >= a.n_q && a.token_at[row] < 0)
 		return;
 	float *x = (float *)(void *)kern_smem() + warp_id() * a.dim;
 	const uint16_t *in = a.qkv + ((size_t)row * (size_t)heads + (size_t)head) * (size_t)a.dim;
@@ -368,6 +371,7 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 	a.pairs = in->style == KERN_ROPE_PAIRS;
 	a.row_seq = b->row_seq;
 	a.row_pos = b->row_pos;
+	a.token_at = b->token_at;
 	a.tables = b->tables;
 	a.table_stride = b->table_stride;
 	a.block_size = kv->block_size;
