@@ -123,10 +123,32 @@ static bool holds_values(const char *key)
 	       !strcmp(key, "examples") || !strcmp(key, "example");
 }
 
+/* The members of an object under this key are schemas, whatever they are called. */
+static bool holds_schemas(const char *key)
+{
+	return key && (!strcmp(key, "properties") || !strcmp(key, "patternProperties") ||
+		       !strcmp(key, "$defs") || !strcmp(key, "definitions") ||
+		       !strcmp(key, "dependentSchemas"));
+}
+
+/* Patterns, names and references are C strings: a NUL would cut them short, and texts would be accepted that the
+ * whole refuses. */
+static void check_text(struct schema *s, const json_t *text, const struct place *up, const char *key)
+{
+	const bool free_text = key && (!strcmp(key, "const") || !strcmp(key, "default") ||
+				       !strcmp(key, "title") || !strcmp(key, "description") ||
+				       !strcmp(key, "$comment"));
+	if (!s->err && !free_text && strlen(json_string_value(text)) != json_string_length(text))
+		schema_error(s, -ENOTSUP, up ? up->node : text, "%s%sa text with a NUL character",
+				      key ? key : "", key ? ": " : "");
+}
+
 /* JSON's depth is bounded where it is read (base/json.h). */
 static void index_walk(struct schema *s, const json_t *node, const struct place *up, const char *key,
 		       size_t i, bool values)
 {
+	if (json_is_string(node) && !values)
+		check_text(s, node, up, key);
 	if ((!json_is_object(node) && !json_is_array(node)) || place_of(s, node))
 		return;
 	struct place *p = place_add(s, node, up);
@@ -138,7 +160,7 @@ static void index_walk(struct schema *s, const json_t *node, const struct place 
 		if (!values)
 			place_identify(s, p, up);
 		json_object_foreach((json_t *)node, k, v)
-			index_walk(s, v, p, k, 0, values || holds_values(k));
+			index_walk(s, v, p, k, 0, values || (!holds_schemas(key) && holds_values(k)));
 	} else {
 		for (size_t j = 0; j < json_array_size(node); j++)
 			index_walk(s, json_array_get(node, j), p, NULL, j, values);
@@ -151,7 +173,7 @@ int index_build(struct schema *s)
 	s->ref_alone = draft && (strstr(draft, "draft-03") || strstr(draft, "draft-04") ||
 				 strstr(draft, "draft-06") || strstr(draft, "draft-07"));
 	index_walk(s, s->root, NULL, NULL, 0, false);
-	return 0;
+	return s->err;
 }
 
 void index_made(struct schema *s, const json_t *made, const json_t *for_value)

@@ -409,6 +409,17 @@ Test(schema, multiples_of_tiny_numbers_are_refused)
 	       NO("0.001", "1.0001"));
 }
 
+/* A C string would end there, and mean another pattern or name. */
+Test(schema, a_nul_is_refused_where_it_would_cut_a_text_short)
+{
+	refuse("{\"type\":\"string\",\"pattern\":\"^a\\u0000b$\"}", -ENOTSUP, "pattern: a text with a NUL");
+	refuse("{\"properties\":{\"enum\":{\"pattern\":\"a\\u0000\"}}}", -ENOTSUP, "a text with a NUL");
+	refuse("{\"type\":\"object\",\"required\":[\"a\\u0000\"]}", -ENOTSUP, "a text with a NUL");
+	expect("{\"enum\":[\"a\\u0000b\"],\"description\":\"\\u0000\"}", NULL, YES("\"a\\u0000b\""),
+	       NO("\"a\"", "\"ab\""));
+	expect("{\"const\":\"\\u0000\"}", NULL, YES("\"\\u0000\""), NO("\"\""));
+}
+
 /* What is not known of a pattern is not taken for "matches nothing". */
 Test(schema, a_pattern_too_large_to_ask_is_an_error)
 {
