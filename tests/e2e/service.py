@@ -37,6 +37,7 @@ _libc = ctypes.CDLL(None)
 
 def _in_child():
     """In the child: it does not outlive the test run, and Ctrl-C is not ignored as it is in background jobs."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, ignores it
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     pr_set_pdeathsig = 1
     _libc.prctl(pr_set_pdeathsig, signal.SIGKILL)

@@ -136,13 +136,14 @@ def test_serve_starts_a_tp_group_and_restarts_a_lost_rank(alone, start):
     s = start(DEMO, "--tp", 2, "--threads", 1)
     c = s.client()
     assert [d.tokens for d in texts(c)] == alone[0]
-    jobs = [c.submit(p, **(GREEDY | {"stream": True, "max_tokens": 300})) for p in PROMPTS]
+    jobs = [c.submit(p, **(GREEDY | {"stream": True, "max_tokens": 1500})) for p in PROMPTS]
     for j in jobs:
         j.first_delta()
     victim = s.workers()[1]["pid"]
     os.kill(victim, signal.SIGKILL)
     assert [j.done().tokens[:60] for j in jobs] == alone[0]
-    assert victim not in [w["pid"] for w in s.workers()]
+    eventually(lambda: victim not in [w["pid"] for w in s.workers()], what="the loss of the worker")
+    eventually(lambda: s.status()["replicas"], what="the group that took its place")
     assert len(s.status()["replicas"]) == 1
 
 
