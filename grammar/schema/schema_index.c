@@ -126,21 +126,21 @@ static bool holds_values(const char *key)
 /* The members of an object under this key are schemas, whatever they are called. */
 static bool holds_schemas(const char *key)
 {
-	return key && (!strcmp(key, "properties") || !strcmp(key, "patternProperties") ||
-		       !strcmp(key, "$defs") || !strcmp(key, "definitions") ||
-		       !strcmp(key, "dependentSchemas"));
+	return key &&
+	       (!strcmp(key, "properties") || !strcmp(key, "patternProperties") || !strcmp(key, "$defs") ||
+		!strcmp(key, "definitions") || !strcmp(key, "dependentSchemas"));
 }
 
-/* Patterns, names and references are C strings: a NUL would cut them short, and texts would be accepted that the
- * whole refuses. */
+/* Patterns, names and references are C strings: a NUL would cut them short, and texts would be accepted that
+ * the whole refuses. */
 static void check_text(struct schema *s, const json_t *text, const struct place *up, const char *key)
 {
-	const bool free_text = key && (!strcmp(key, "const") || !strcmp(key, "default") ||
-				       !strcmp(key, "title") || !strcmp(key, "description") ||
-				       !strcmp(key, "$comment"));
+	const bool free_text =
+		key && (!strcmp(key, "const") || !strcmp(key, "default") || !strcmp(key, "title") ||
+			!strcmp(key, "description") || !strcmp(key, "$comment"));
 	if (!s->err && !free_text && strlen(json_string_value(text)) != json_string_length(text))
 		schema_error(s, -ENOTSUP, up ? up->node : text, "%s%sa text with a NUL character",
-				      key ? key : "", key ? ": " : "");
+			     key ? key : "", key ? ": " : "");
 }
 
 /* JSON's depth is bounded where it is read (base/json.h). */
