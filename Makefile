@@ -68,7 +68,7 @@ USES_bench                := base proto formats kernels grammar worker $(addpref
 	cli/terminal cli
 
 FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli bench
-SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c)
+SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 $(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
 $(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$(subst /,-,$f).a))

@@ -1,4 +1,6 @@
 /* cpu.c - the CPU's table: device, memory, streams that are always done. */
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/kv.h"
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>

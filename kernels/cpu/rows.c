@@ -1,4 +1,5 @@
 /* rows.c - what works on single rows: the batch, embedding, norms, rotation and KV store, gather. */
+#include "kernels/cpu/attention/kv.h"
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* emulate_avx512.h - the intrinsics of AVX-512 that vec_avx512.h and the dot_avx512*.c use, in plain C, lane
+/* emulate_avx512.h - the intrinsics of AVX-512 that vec_avx512.h and dot/avx512*.c use, in plain C, lane
  * by lane after Intel's manual.  (SIMDe, as Debian 12 has it, lacks nine of them and rounds vdpbf16ps in its
  * own way.)  Included before the sources that are to be emulated. */
 #ifndef QUERN_TESTS_KERNELS_EMULATE_AVX512_H

@@ -3,7 +3,7 @@
 #ifndef QUERN_TESTS_KERNELS_EMULATED_H
 #define QUERN_TESTS_KERNELS_EMULATED_H
 
-#include "kernels/cpu/dot.h"
+#include "kernels/cpu/dot/dot.h"
 
 const struct cpu_dot *emulated_avxvnni(void);
 const struct cpu_dot *emulated_avx512vnni(void);

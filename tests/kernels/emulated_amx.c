@@ -1,4 +1,4 @@
-/* emulated_amx.c - kernels/cpu/dot_avx512amx.c with tiles in memory.  Of one thread each, and only while they
+/* emulated_amx.c - kernels/cpu/dot/avx512amx.c with tiles in memory.  Of one thread each, and only while they
  * are configured; a tile that is released or not yet loaded holds what no kernel may read. */
 #include "tests/kernels/emulate_avx512.h"
 #include "tests/kernels/emulated.h"
@@ -61,4 +61,4 @@ static inline void amx_dot(int c, int a, int b)
 #define AMX_DOT(c, a, b)        amx_dot(c, a, b)
 #define AMX_RELEASE()           (amx.on = false)
 
-#include "kernels/cpu/dot_avx512amx.c"
+#include "kernels/cpu/dot/avx512amx.c"

@@ -1,6 +1,6 @@
-/* emulated_avx512vnni.c - kernels/cpu/dot_avx512vnni.c with the instructions in plain C. */
+/* emulated_avx512vnni.c - kernels/cpu/dot/avx512vnni.c with the instructions in plain C. */
 #include "tests/kernels/emulate_avx512.h"
 #include "tests/kernels/emulated.h"
 
 #define DOT_EMULATED emulated_avx512vnni
-#include "kernels/cpu/dot_avx512vnni.c"
+#include "kernels/cpu/dot/avx512vnni.c"

@@ -1,4 +1,4 @@
-/* emulated_avxvnni.c - kernels/cpu/dot_avx2vnni.c with vpdpbusd of 256 bits in plain C. */
+/* emulated_avxvnni.c - kernels/cpu/dot/avx2vnni.c with vpdpbusd of 256 bits in plain C. */
 #include "tests/kernels/emulated.h"
 
 #include <immintrin.h>
@@ -21,4 +21,4 @@ VFN __m256i vpdpbusd256(__m256i acc, __m256i codes, __m256i x)
 	return acc;
 }
 
-#include "kernels/cpu/dot_avx2vnni.c"
+#include "kernels/cpu/dot/avx2vnni.c"

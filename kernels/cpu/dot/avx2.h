@@ -1,4 +1,4 @@
-/* dot_avx2.h - what the two kernels of 256 bits share: dot_avx2.c, dot_avx2vnni.c.  See dots.h. */
+/* avx2.h - what the two kernels of 256 bits share: avx2.c, avx2vnni.c.  See dots.h. */
 #ifndef QUERN_KERNELS_CPU_DOT_AVX2_H
 #define QUERN_KERNELS_CPU_DOT_AVX2_H
 

@@ -1,5 +1,5 @@
-/* dots.h - the kernels of dot.h, written once on the lanes of a vec_*.h and the dots of a dot_*.c.
- * Included once by each dot_*.c, which first includes its vec_*.h and defines
+/* dots.h - the kernels of dot.h, written once on the lanes of a vec_*.h and the dots of an instruction set.
+ * Included once by each of the instruction sets, a .c file, which first includes its vec_*.h and defines
  *   DOT_NAME, DOT_TABLE     the table
  *   DOT_ACC                 accumulators (of 16 sums, per plane) that fit the registers
  *   DOT_ROWS                at most this many rows at once, up to 6
@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "kernels/cpu/dot.h"
+#include "kernels/cpu/dot/dot.h"
 
 #define PRAGMA(x) _Pragma(#x)
 #ifdef DOT_EMULATED

@@ -1,16 +1,16 @@
-/* dot_avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
+/* avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
  * Rows in sixteens go through tiles, what is left over through VNNI: the sums are exact, so the bits are the
  * same.  See dots.h.
  *
  *     tile 0, 1   A: 16 rows of 64 signed bytes of two row blocks
  *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of two tiles of outputs
  *     tile 4..7   C: int32 [16 rows][16 outputs] of A 0 B 2, A 0 B 3, A 1 B 2, A 1 B 3 */
-#include "kernels/cpu/dot.h"
+#include "kernels/cpu/dot/dot.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
 	defined(DOT_EMULATED)
 
-#include "kernels/cpu/dot_avx512.h"
+#include "kernels/cpu/dot/avx512.h"
 
 enum {
 	AMX_ROWS = 16,
@@ -57,7 +57,7 @@ static void amx_configure(void)
 struct seg;
 static void seg_amx(struct seg s);
 #define DOT_SEGMENT seg_amx
-#include "kernels/cpu/dots.h"
+#include "kernels/cpu/dot/dots.h"
 
 /* The sums of two row blocks (or one, then a is given twice) with two tiles of outputs over n_k steps. */
 static void amx_sums(const unsigned char *a0, const unsigned char *a1, size_t a_stride,

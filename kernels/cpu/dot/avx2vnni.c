@@ -1,10 +1,10 @@
-/* dot_avx2vnni.c - the integer kernels for AVX-VNNI: vpdpbusd of 256 bits without AVX-512.  See dots.h.
+/* avx2vnni.c - the integer kernels for AVX-VNNI: vpdpbusd of 256 bits without AVX-512.  See dots.h.
  * Tests compile it with DOT_EMULATED, where the instruction is a function of theirs. */
-#include "kernels/cpu/dot.h"
+#include "kernels/cpu/dot/dot.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include "kernels/cpu/dot_avx2.h"
+#include "kernels/cpu/dot/avx2.h"
 
 #ifndef DOT_EMULATED
 /* An asm and not the builtin, so that no compiler has to know the extension. */
@@ -39,7 +39,7 @@ VFN qa qh_end(qa a, qh h)
 #define DOT_UNPACK 0
 #define DOT_ENTER
 #define DOT_LEAVE
-#include "kernels/cpu/dots.h"
+#include "kernels/cpu/dot/dots.h"
 
 #ifdef DOT_EMULATED
 

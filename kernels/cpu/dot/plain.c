@@ -1,4 +1,4 @@
-/* dot_plain.c - the integer kernels in plain C, for any machine.  See dots.h. */
+/* plain.c - the integer kernels in plain C, for any machine.  See dots.h. */
 #include "kernels/cpu/vec_plain.h"
 
 typedef struct {
@@ -105,7 +105,7 @@ VFN vf qa_float(qa a)
 #define DOT_UNPACK 0
 #define DOT_ENTER
 #define DOT_LEAVE
-#include "kernels/cpu/dots.h"
+#include "kernels/cpu/dot/dots.h"
 
 const struct cpu_dot *cpu_dot_plain(void)
 {

@@ -20,8 +20,8 @@
  *     int8     q int8 [k_pad]                     | a F32 [k_pad / 128] | sums uint32 [k_pad / 32 + 1]
  *     int16    high int8 [k_pad], low int8 [k_pad] | likewise              value = a * (256 high + low)
  * sums[i]: of the first 32 i values, modulo 2^32, so that the sum over any segment is one subtraction. */
-#ifndef QUERN_KERNELS_CPU_DOT_H
-#define QUERN_KERNELS_CPU_DOT_H
+#ifndef QUERN_KERNELS_CPU_DOT_DOT_H
+#define QUERN_KERNELS_CPU_DOT_DOT_H
 
 #include "kernels/cpu/isa.h"
 

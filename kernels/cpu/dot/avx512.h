@@ -1,4 +1,4 @@
-/* dot_avx512.h - what the kernels for AVX-512 VNNI and for AMX share.  See dots.h.
+/* avx512.h - what the kernels for AVX-512 VNNI and for AMX share.  See dots.h.
  * Tests compile them with DOT_EMULATED, where the instructions are functions of theirs. */
 #ifndef QUERN_KERNELS_CPU_DOT_AVX512_H
 #define QUERN_KERNELS_CPU_DOT_AVX512_H

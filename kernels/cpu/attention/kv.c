@@ -1,5 +1,5 @@
 /* kv.c - the paged cache of one device and its host pool. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/attention/kv.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool pool_bytes(size_t block_floats, int n_layers, int n_blocks, size_t *
 	       !__builtin_mul_overflow(n, (size_t)n_blocks, out);
 }
 
-/* What attention works in: see attn.c for the pieces. */
+/* What attention works in: see attention.c for the pieces. */
 static size_t scratch_floats(const struct kern_dev *d, int dim)
 {
 	const size_t q = SPAN_QUERIES, rows = (size_t)d->isa->rows_max, pad = (size_t)pad16(dim);

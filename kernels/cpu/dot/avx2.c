@@ -1,12 +1,12 @@
-/* dot_avx2.c - the integer kernels for AVX2 with FMA and F16C.  See dots.h.
+/* avx2.c - the integer kernels for AVX2 with FMA and F16C.  See dots.h.
  * maddubs adds two products of an unsigned and a signed byte in 16 bits, and saturates: with codes of at most
  * 15 and bytes of at least -128, eight of its results add up to 30,720 at most, which 16 bits hold.  Codes
  * of 8 bits are split into their halves. */
-#include "kernels/cpu/dot.h"
+#include "kernels/cpu/dot/dot.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include "kernels/cpu/dot_avx2.h"
+#include "kernels/cpu/dot/avx2.h"
 
 VFN qh qh_begin(qa a)
 {
@@ -34,7 +34,7 @@ VFN qa qh_end(qa a, qh h)
 #define DOT_UNPACK 0
 #define DOT_ENTER
 #define DOT_LEAVE
-#include "kernels/cpu/dots.h"
+#include "kernels/cpu/dot/dots.h"
 
 const struct cpu_dot *cpu_dot_avx2(void)
 {

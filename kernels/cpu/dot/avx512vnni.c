@@ -1,15 +1,15 @@
-/* dot_avx512vnni.c - the integer kernels for AVX-512 VNNI.  See dots.h. */
-#include "kernels/cpu/dot.h"
+/* avx512vnni.c - the integer kernels for AVX-512 VNNI.  See dots.h. */
+#include "kernels/cpu/dot/dot.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
 	defined(DOT_EMULATED)
 
-#include "kernels/cpu/dot_avx512.h"
+#include "kernels/cpu/dot/avx512.h"
 
 #define DOT_NAME "avx512vnni"
 #define DOT_ENTER
 #define DOT_LEAVE
-#include "kernels/cpu/dots.h"
+#include "kernels/cpu/dot/dots.h"
 
 #ifdef DOT_EMULATED
 

@@ -1,4 +1,4 @@
-/* attn.c - paged attention: which rows, heads and chunks are worked on together.
+/* attention.c - paged attention: which rows, heads and chunks are worked on together.
  *
  * A span is a few consecutive rows of one sequence, seen by one KV head: its queries (rows x
  * query heads of that KV head) walk the cache together.  Each query takes the cache in chunks
@@ -6,7 +6,8 @@
  * are folded in ascending order.  Where spans are fewer than the threads can use (decode of a
  * long sequence), each chunk of a span is a task, its results are kept and folded afterwards
  * in the same order: the same bits. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/kv.h"
 
 #include <assert.h>
 #include <string.h>
