@@ -41,7 +41,7 @@ enum kern_compute { KERN_COMPUTE_F32, KERN_COMPUTE_BF16, KERN_COMPUTE_INT16, KER
 enum kern_head { KERN_HEAD_MODE, KERN_HEAD_STORED, KERN_HEAD_INT8 };
 
 /* Of K and V in the cache; KERN_KV_MODE: as the compute mode has them. */
-enum kern_kv_type { KERN_KV_MODE, KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_INT8 };
+enum kern_kv_type { KERN_KV_MODE, KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_INT16, KERN_KV_INT8 };
 
 struct kern_dev; /* an opened device; one per worker */
 struct kern_stream;
