@@ -29,12 +29,9 @@ typedef void turns_fn(long n);
 #include <cpuid.h>
 
 /* Twelve accumulators hide the latency of any of these instructions; registers 14 and 15 are the operands. */
-#define STEP(op, r, i) op " %%" r "14, %%" r "15, %%" r #i "\n\t"
-#define TWELVE(op, r)                                                                                        \
-	STEP(op, r, 0)                                                                                       \
-	STEP(op, r, 1)                                                                                       \
-	STEP(op, r, 2) STEP(op, r, 3) STEP(op, r, 4) STEP(op, r, 5) STEP(op, r, 6) STEP(op, r, 7)            \
-		STEP(op, r, 8) STEP(op, r, 9) STEP(op, r, 10) STEP(op, r, 11)
+#define STEP(op, r, i)          op " %%" r "14, %%" r "15, %%" r #i "\n\t"
+#define FOUR(op, r, a, b, c, d) STEP(op, r, a) STEP(op, r, b) STEP(op, r, c) STEP(op, r, d)
+#define TWELVE(op, r)           FOUR(op, r, 0, 1, 2, 3) FOUR(op, r, 4, 5, 6, 7) FOUR(op, r, 8, 9, 10, 11)
 /* vzeroall clears the accumulators, too; 1.0 as bytes and as BF16 is a usual value. */
 #define LOOP(body, r)                                                                                        \
 	__asm__ volatile("vzeroall\n\t"                                                                      \
@@ -114,9 +111,7 @@ static void amx_bf16(long n)
 }
 
 /* Loads alone, 256 bytes a turn. */
-#define LOADS(load, r, width, a, b, c, d)                                                                    \
-	load " " a "(%0), %%" r "0\n\t" load " " b "(%0), %%" r "1\n\t" load " " c "(%0), %%" r "2\n\t" load \
-	     " " d "(%0), %%" r "3\n\t"
+#define LOAD(load, r, i, at) load " " at "(%0), %%" r #i "\n\t"
 #define READ(body, leave)                                                                                    \
 	__asm__ volatile("1:\n\t" body "add $256, %0\n\t"                                                    \
 			 "cmp %1, %0\n\t"                                                                    \
@@ -127,13 +122,17 @@ static void amx_bf16(long n)
 
 static void read_512(const char *p, const char *end)
 {
-	READ(LOADS("vmovdqa64", "zmm", 64, "", "64", "128", "192"), "vzeroupper");
+	READ(LOAD("vmovdqa64", "zmm", 0, "") LOAD("vmovdqa64", "zmm", 1, "64")
+		     LOAD("vmovdqa64", "zmm", 2, "128") LOAD("vmovdqa64", "zmm", 3, "192"),
+	     "vzeroupper");
 }
 
 static void read_256(const char *p, const char *end)
 {
-	READ(LOADS("vmovdqa", "ymm", 32, "", "32", "64", "96")
-		     LOADS("vmovdqa", "ymm", 32, "128", "160", "192", "224"),
+	READ(LOAD("vmovdqa", "ymm", 0, "") LOAD("vmovdqa", "ymm", 1, "32") LOAD("vmovdqa", "ymm", 2, "64")
+		     LOAD("vmovdqa", "ymm", 3, "96") LOAD("vmovdqa", "ymm", 0, "128")
+			     LOAD("vmovdqa", "ymm", 1, "160") LOAD("vmovdqa", "ymm", 2, "192")
+				     LOAD("vmovdqa", "ymm", 3, "224"),
 	     "vzeroupper");
 }
 
