@@ -3,13 +3,22 @@
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-static const size_t huge_page = (size_t)2 << 20;
+#if defined(__has_include)
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+
+static const size_t huge_page = (size_t)2 << 20, line = 64;
+static const size_t slab_bytes = (size_t)64 << 20, beside_max = (size_t)16 << 20;
 
 static _Thread_local bool guard;
 static _Thread_local unsigned long count;
@@ -103,22 +112,11 @@ size_t array_capacity(size_t cap, size_t n, size_t most)
 	return cap;
 }
 
-/* mmap's zeroed pages cost nothing until they are touched, so a large pool does not slow the start. */
-void *alloc_big(size_t bytes)
+/* Aligned to huge pages and advised to be such; bytes a multiple of them.  mmap's zeroed pages cost nothing
+ * until they are touched, so a large pool does not slow the start. */
+static void *map_huge(size_t bytes)
 {
-	if (bytes <= huge_page) {
-		size_t n = (bytes + 63) & ~(size_t)63;
-		void *p = aligned_alloc(64, n ? n : 64);
-		if (p) {
-			memset(p, 0, n);
-			atomic_fetch_add(&big_bytes, bytes);
-		}
-		return p;
-	}
-	if (bytes > SIZE_MAX - 2 * huge_page)
-		return NULL;
-	size_t n = (bytes + huge_page - 1) & ~(huge_page - 1);
-	char *raw = mmap(NULL, n + huge_page, PROT_READ | PROT_WRITE,
+	char *raw = mmap(NULL, bytes + huge_page, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (raw == MAP_FAILED)
 		return NULL;
@@ -126,9 +124,29 @@ void *alloc_big(size_t bytes)
 	if (p > raw)
 		munmap(raw, (size_t)(p - raw));
 	if (raw + huge_page > p)
-		munmap(p + n, (size_t)(raw + huge_page - p));
-	madvise(p, n, MADV_HUGEPAGE);
-	atomic_fetch_add(&big_bytes, bytes);
+		munmap(p + bytes, (size_t)(raw + huge_page - p));
+	madvise(p, bytes, MADV_HUGEPAGE);
+	return p;
+}
+
+static size_t round_up(size_t bytes, size_t to)
+{
+	return (bytes + to - 1) & ~(to - 1);
+}
+
+void *alloc_big(size_t bytes)
+{
+	void *p;
+	if (bytes <= huge_page) {
+		const size_t n = round_up(bytes ? bytes : 1, line);
+		p = aligned_alloc(line, n);
+		if (p)
+			memset(p, 0, n);
+	} else {
+		p = bytes > SIZE_MAX - 2 * huge_page ? NULL : map_huge(round_up(bytes, huge_page));
+	}
+	if (p)
+		atomic_fetch_add(&big_bytes, bytes);
 	return p;
 }
 
@@ -140,12 +158,104 @@ void alloc_big_free(void *p, size_t bytes)
 	if (bytes <= huge_page)
 		free(p);
 	else
-		munmap(p, (bytes + huge_page - 1) & ~(huge_page - 1));
+		munmap(p, round_up(bytes, huge_page));
+}
+
+/* ---- areas side by side ---- */
+
+/* The sanitizer's red zones, which mmap's memory does not have by itself. */
+#ifdef ASAN_POISON_MEMORY_REGION
+static const size_t gap = 64;
+#else
+static const size_t gap;
+#define ASAN_POISON_MEMORY_REGION(p, n)   ((void)0)
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)0)
+#endif
+
+/* Areas are cut from the slab's begin; what is behind them is not touched, hence takes no memory. */
+struct slab {
+	struct slab *next;
+	char *p;
+	size_t used;
+	int areas; /* not yet freed */
+};
+
+static pthread_mutex_t slabs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct slab *slabs; /* the first is the one being cut */
+
+static struct slab *slab_new(void)
+{
+	struct slab *s = malloc(sizeof *s);
+	char *p = s ? map_huge(slab_bytes) : NULL;
+	if (!p) {
+		free(s);
+		return NULL;
+	}
+	ASAN_POISON_MEMORY_REGION(p, slab_bytes);
+	*s = (struct slab){.next = slabs, .p = p};
+	return slabs = s;
+}
+
+void *alloc_beside(size_t bytes)
+{
+	if (bytes > beside_max)
+		return alloc_big(bytes);
+	const size_t n = round_up((bytes ? bytes : 1) + gap, line);
+	void *p = NULL;
+	pthread_mutex_lock(&slabs_lock);
+	struct slab *s = slabs;
+	if (!s || slab_bytes - s->used < n)
+		s = slab_new();
+	if (s) {
+		p = s->p + s->used;
+		ASAN_UNPOISON_MEMORY_REGION(p, bytes);
+		s->used += n;
+		s->areas++;
+		atomic_fetch_add(&big_bytes, bytes);
+	}
+	pthread_mutex_unlock(&slabs_lock);
+	return p;
+}
+
+void alloc_beside_free(void *p, size_t bytes)
+{
+	if (!p || bytes > beside_max) {
+		alloc_big_free(p, bytes);
+		return;
+	}
+	atomic_fetch_sub(&big_bytes, bytes);
+	pthread_mutex_lock(&slabs_lock);
+	struct slab **at = &slabs;
+	while ((uintptr_t)p - (uintptr_t)(*at)->p >= slab_bytes)
+		at = &(*at)->next;
+	struct slab *s = *at;
+	if (--s->areas == 0) {
+		*at = s->next;
+		ASAN_UNPOISON_MEMORY_REGION(s->p, slab_bytes);
+		munmap(s->p, slab_bytes);
+		free(s);
+	}
+	pthread_mutex_unlock(&slabs_lock);
 }
 
 size_t alloc_big_bytes(void)
 {
 	return atomic_load(&big_bytes);
+}
+
+int64_t alloc_huge_bytes(const char *root)
+{
+	char path[512], text[128];
+	int64_t kb = -1;
+	snprintf(path, sizeof path, "%s/proc/self/smaps_rollup", root);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return -1;
+	while (kb < 0 && fgets(text, sizeof text, f))
+		if (sscanf(text, "AnonHugePages: %" SCNd64 " kB", &kb) != 1)
+			kb = -1;
+	fclose(f);
+	return kb < 0 ? -1 : kb * 1024;
 }
 
 void alloc_guard(bool on)

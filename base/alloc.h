@@ -39,8 +39,16 @@ size_t array_capacity(size_t cap, size_t n, size_t most);
  * huge pages).  NULL when memory is out: the caller reports what it was for. */
 void *alloc_big(size_t bytes);
 void alloc_big_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_big() */
-/* Bytes that this process holds from alloc_big() now, touched or not. */
+/* As those, for areas that are made and freed together, such as the layers of a model: they lie side by side,
+ * so that those too small for huge pages of their own share them.  The memory goes back when the last of
+ * its neighbours is freed. */
+void *alloc_beside(size_t bytes);
+void alloc_beside_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_beside() */
+/* Bytes that this process holds from alloc_big() and alloc_beside() now, touched or not. */
 size_t alloc_big_bytes(void);
+/* Of all that this process has touched: bytes on huge pages, from /proc/self/smaps_rollup (root: "", or of
+ * tests a directory that holds it); -1 where the system does not tell. */
+int64_t alloc_huge_bytes(const char *root);
 
 /* While on, every x*() call of this thread aborts. */
 void alloc_guard(bool on);

@@ -67,7 +67,7 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 static void linear_fini(struct kern_linear *w)
 {
 	for (int i = 0; i < 3; i++)
-		alloc_big_free(w->parts[i].w, w->parts[i].bytes);
+		alloc_beside_free(w->parts[i].w, w->parts[i].bytes);
 }
 
 void cpu_linear_free(struct kern_linear *w)

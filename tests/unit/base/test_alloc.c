@@ -5,8 +5,10 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 Test(alloc, array_grow_keeps_elements_and_doubles)
 {
@@ -91,4 +93,85 @@ Test(alloc, formatted_text_is_the_same_in_memory_and_in_a_buffer)
 	cr_expect_str_eq(b.p + 2, s);
 	free(s);
 	buf_fini(&b);
+}
+
+/* ---- areas side by side ---- */
+
+enum { AREAS = 9, AREA = (11 << 20) + 100 };
+
+Test(alloc, areas_beside_each_other_are_zeroed_and_do_not_overlap)
+{
+	unsigned char *p[AREAS];
+	const size_t before = alloc_big_bytes();
+	for (int round = 0; round < 2; round++) { /* more than one slab holds, twice */
+		for (int i = 0; i < AREAS; i++) {
+			cr_assert_not_null(p[i] = alloc_beside(AREA));
+			cr_expect_eq((uintptr_t)p[i] % 64, 0);
+			for (int at = 0; at < AREA; at += 4096)
+				cr_assert_eq(p[i][at], 0);
+			memset(p[i], i + 1, AREA);
+		}
+		cr_expect_eq(alloc_big_bytes(), before + (size_t)AREAS * AREA);
+		for (int i = 0; i < AREAS; i++) {
+			cr_expect_eq(p[i][0], i + 1);
+			cr_expect_eq(p[i][AREA - 1], i + 1);
+		}
+		for (int i = 0; i < AREAS; i++)
+			alloc_beside_free(p[(i * 2 + 3) % AREAS], AREA);
+		cr_expect_eq(alloc_big_bytes(), before);
+	}
+}
+
+Test(alloc, small_areas_share_a_huge_page)
+{
+	char *a = alloc_beside(1 << 20), *b = alloc_beside((1 << 20) - 4096);
+	cr_expect_eq((uintptr_t)a >> 21, (uintptr_t)b >> 21);
+	alloc_beside_free(a, 1 << 20);
+	memset(b, 1, (1 << 20) - 4096); /* a neighbour holds its memory */
+	alloc_beside_free(b, (1 << 20) - 4096);
+	alloc_beside_free(NULL, 5);
+}
+
+Test(alloc, memory_beside_others_goes_back_with_the_last)
+{
+	char *a = alloc_beside(100), *b = alloc_beside(100);
+	unsigned char in[1];
+	alloc_beside_free(b, 100);
+	cr_expect_eq(mincore((void *)((uintptr_t)a & ~(uintptr_t)4095), 1, in), 0);
+	alloc_beside_free(a, 100);
+	cr_expect_eq(mincore((void *)((uintptr_t)a & ~(uintptr_t)4095), 1, in), -1, "not mapped any more");
+}
+
+Test(alloc, an_area_beyond_all_slabs_is_one_of_its_own)
+{
+	const size_t bytes = (size_t)100 << 20, before = alloc_big_bytes();
+	char *p = alloc_beside(bytes);
+	cr_assert_not_null(p);
+	p[bytes - 1] = 1;
+	cr_expect_eq(alloc_big_bytes(), before + bytes);
+	alloc_beside_free(p, bytes);
+	cr_expect_eq(alloc_big_bytes(), before);
+	cr_expect_null(alloc_beside(SIZE_MAX - 10));
+}
+
+Test(alloc, huge_pages_are_counted_as_the_system_tells)
+{
+	char dir[] = "/tmp/quern-alloc-XXXXXX", path[128], cmd[256];
+	cr_assert_not_null(mkdtemp(dir));
+	cr_expect_eq(alloc_huge_bytes(dir), -1, "no such file");
+	snprintf(cmd, sizeof cmd, "mkdir -p %s/proc/self", dir);
+	cr_assert_eq(system(cmd), 0);
+	snprintf(path, sizeof path, "%s/proc/self/smaps_rollup", dir);
+	FILE *f = fopen(path, "w");
+	fputs("5581-7ffd ---p 00000000 00:00 0 [rollup]\nRss:  900 kB\nAnonHugePages:    6144 kB\nSwap: 7 "
+	      "kB\n",
+	      f);
+	fclose(f);
+	cr_expect_eq(alloc_huge_bytes(dir), 6144 * 1024);
+	f = fopen(path, "w");
+	fputs("Rss:  900 kB\n", f);
+	fclose(f);
+	cr_expect_eq(alloc_huge_bytes(dir), -1);
+	snprintf(cmd, sizeof cmd, "rm -r %s", dir);
+	cr_assert_eq(system(cmd), 0);
 }
