@@ -1,442 +1,235 @@
 #include "bench/kernels.h"
 
+#include <errno.h>
 #include <getopt.h>
-#include <pthread.h>
+#include <jansson.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "bench/layers.h"
+#include "bench/kernels_ops.h"
 #include "bench/kernels_tune.h"
+#include "bench/roofline.h"
 #include "cli/terminal/environment.h"
 #include "kernels/kern.h"
 
-enum {
-	MAX_ROWS_LISTED = 16,
-	BLOCK = 16, /* tokens of a cache block */
-};
+enum { MAX_ROWS_LISTED = 16, N_MODES = 4, N_KV = 5 };
 
-static const double least_seconds = 0.3;
+static const char *const mode_names[N_MODES] = {"f32", "bf16", "int16", "int8"}; /* enum kern_compute */
+static const char *const kv_names[N_KV] = {"f32", "f16", "bf16", "int16",
+					   "int8"};                 /* enum kern_kv_type, from 1 */
+static const char *const head_names[] = {"auto", "stored", "int8"}; /* enum kern_head */
+enum part { LAYERS, HEAD, ATTENTION, NORM, SAMPLE, N_PARTS };
+static const char *const part_names[N_PARTS] = {"layers", "head", "attention", "norm", "sample"};
 
 struct options {
 	const struct layers_model *model;
 	const char *model_dir; /* --tune: instead of it */
-	const char *device, *isa, *out;
+	const char *device, *isa, *out, *plot;
 	enum kern_dtype dtype;
-	int threads, context, tp, n_rows;
+	enum kern_head head;
+	int threads, context, tp, n_rows, ms, cold_mb;
 	int rows[MAX_ROWS_LISTED];
-	bool json, no_head, fast, tune, rows_given;
+	unsigned modes, kv, parts; /* bits; 0: all that open */
+	bool json, fast, tune, rows_given;
 };
 
 struct bench {
 	struct options o;
-	const struct kern_ops *ops;
-	struct kern_dev *dev;
-	struct kern_stream *s;
-	struct kern_info info;
-	double read_gbs, peak_gflops; /* of this machine, now */
-	bool first;                   /* no JSON record is written yet */
+	struct kernels_meter meter;
+	struct kernels_point *points; /* of all measurements */
+	size_t n_points, cap_points;
+	const char *mode, *kv; /* being measured */
+	json_t *modes;         /* for JSON: those that were measured */
+	struct kern_info info; /* of the first device */
+	bool headed;           /* the machine is printed, and probed */
 };
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* ---- peak rates of the machine ---- */
-
-#if defined(__x86_64__)
-
-__attribute__((target("avx512f"))) static uint64_t read_avx512(const char *p, size_t n)
-{
-	__m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
-	for (size_t i = 0; i + 256 <= n; i += 256) {
-		for (int l = 0; l < 256; l += 64)
-			_mm_prefetch(p + i + 2048 + l, _MM_HINT_T0);
-		a = _mm512_add_epi64(a, _mm512_loadu_si512(p + i));
-		b = _mm512_add_epi64(b, _mm512_loadu_si512(p + i + 64));
-		c = _mm512_add_epi64(c, _mm512_loadu_si512(p + i + 128));
-		d = _mm512_add_epi64(d, _mm512_loadu_si512(p + i + 192));
-	}
-	a = _mm512_add_epi64(_mm512_add_epi64(a, b), _mm512_add_epi64(c, d));
-	return (uint64_t)_mm512_reduce_add_epi64(a);
-}
-
-__attribute__((target("avx512f"))) static float fma_avx512(long n)
-{
-	__m512 a[12], x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
-	for (int i = 0; i < 12; i++)
-		a[i] = _mm512_set1_ps((float)i);
-	for (long k = 0; k < n; k += 12 * 16)
-		for (int i = 0; i < 12; i++)
-			a[i] = _mm512_fmadd_ps(a[i], x, y);
-	for (int i = 1; i < 12; i++)
-		a[0] = _mm512_add_ps(a[0], a[i]);
-	return _mm512_reduce_add_ps(a[0]);
-}
-
-__attribute__((target("avx2,fma"))) static float fma_avx2(long n)
-{
-	__m256 a[12], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
-	float out[8];
-	for (int i = 0; i < 12; i++)
-		a[i] = _mm256_set1_ps((float)i);
-	for (long k = 0; k < n; k += 12 * 8)
-		for (int i = 0; i < 12; i++)
-			a[i] = _mm256_fmadd_ps(a[i], x, y);
-	for (int i = 1; i < 12; i++)
-		a[0] = _mm256_add_ps(a[0], a[i]);
-	_mm256_storeu_ps(out, a[0]);
-	return out[0] + out[5];
-}
-
-#endif
-
-static uint64_t read_plain(const char *p, size_t n)
-{
-	uint64_t s = 0, v;
-	for (size_t i = 0; i + 8 <= n; i += 8) {
-		memcpy(&v, p + i, 8);
-		s += v;
-	}
-	return s;
-}
-
-/* The work of one thread; sum and total keep the compiler from removing it. */
-struct meter {
-	pthread_t thread;
-	const char *isa, *from;
-	size_t bytes; /* to read */
-	long fmas;
-	uint64_t sum;
-	float total;
-};
-
-static void *meter_read(void *arg)
-{
-	struct meter *m = arg;
-#if defined(__x86_64__)
-	if (!strcmp(m->isa, "avx512")) {
-		m->sum += read_avx512(m->from, m->bytes);
-		return NULL;
-	}
-#endif
-	m->sum += read_plain(m->from, m->bytes);
-	return NULL;
-}
-
-static void *meter_fma(void *arg)
-{
-	struct meter *m = arg;
-#if defined(__x86_64__)
-	m->total += strcmp(m->isa, "avx512") ? fma_avx2(m->fmas) : fma_avx512(m->fmas);
-#endif
-	return NULL;
-}
-
-/* Seconds until all are done. */
-static double meter_all(struct meter *m, int n, void *(*fn)(void *))
-{
-	double t = now();
-	int started = 0;
-	while (started < n - 1 && !pthread_create(&m[started].thread, NULL, fn, &m[started]))
-		started++;
-	for (int i = started; i < n; i++)
-		fn(&m[i]);
-	for (int i = 0; i < started; i++)
-		pthread_join(m[i].thread, NULL);
-	return now() - t;
-}
-
-/* Memory reads in GB/s, of memory that no cache holds, and fused multiply-adds in GFLOP/s (0 for
- * the plain kernels: their peak depends on the library); all threads at once, best of five. */
-static void measure(const struct bench *b, double *read_gbs, double *peak_gflops)
-{
-	const int threads = b->info.n_threads > 0 ? b->info.n_threads : 1;
-	const size_t n = 2 * (size_t)LAYERS_COLD_BYTES, each = n / (size_t)threads / 4096 * 4096;
-	const long fmas = 200000000;
-	struct meter *m = xcalloc((size_t)threads, sizeof *m);
-	char *p = alloc_big(n);
-	*read_gbs = *peak_gflops = 0;
-	if (p)
-		memset(p, 1, n);
-	for (int i = 0; i < threads; i++)
-		m[i] = (struct meter){
-			.isa = b->info.isa, .from = p + each * (size_t)i, .bytes = each, .fmas = fmas};
-	for (int round = 0; round < 5; round++) {
-		double rate = p ? (double)each * threads / meter_all(m, threads, meter_read) * 1e-9 : 0;
-		*read_gbs = rate > *read_gbs && m[0].sum ? rate : *read_gbs;
-		if (strncmp(b->info.isa, "avx", 3))
-			continue;
-		rate = 2 * (double)fmas * threads / meter_all(m, threads, meter_fma) * 1e-9;
-		*peak_gflops = rate > *peak_gflops && m[0].total > 0 ? rate : *peak_gflops;
-	}
-	alloc_big_free(p, n);
-	free(m);
-}
-
-/* The machine may be shared: the better of the beginning and the end counts. */
-static void measure_machine(struct bench *b)
-{
-	double read, peak;
-	measure(b, &read, &peak);
-	b->read_gbs = read > b->read_gbs ? read : b->read_gbs;
-	b->peak_gflops = peak > b->peak_gflops ? peak : b->peak_gflops;
-}
 
 /* ---- results ---- */
 
-static double share(double part, double of)
+/* "30.4 G" or "6.24 T" operations per second; "-" where there are none. */
+static const char *rate_text(double gops, char *out, size_t n)
 {
-	return of > 0 ? 100 * part / of : 0;
+	if (gops <= 0)
+		snprintf(out, n, "-");
+	else if (gops >= 1000)
+		snprintf(out, n, "%.2f T", gops / 1000);
+	else
+		snprintf(out, n, "%.1f G", gops);
+	return out;
 }
 
-static void report(struct bench *b, const char *op, int rows, double us, double bytes, double flops)
+static void report(void *arg, const struct kernels_point *p)
 {
-	const double gbs = bytes / us * 1e-3, gflops = flops / us * 1e-3;
-	if (b->o.json) {
-		printf("%s\n  {\"op\": \"%s\", \"rows\": %d, \"us\": %.2f, \"gb_per_s\": %.3f, "
-		       "\"share_of_read\": %.4f, "
-		       "\"gflop_per_s\": %.3f, \"share_of_peak\": %.4f}",
-		       b->first ? "" : ",", op, rows, us, gbs, share(gbs, b->read_gbs) / 100, gflops,
-		       share(gflops, b->peak_gflops) / 100);
-		b->first = false;
+	struct bench *b = arg;
+	char rate[24], roof[24], share[16] = "-";
+	array_grow(b->points, b->cap_points, b->n_points + 1);
+	struct kernels_point *q = &b->points[b->n_points++];
+	*q = *p;
+	q->compute = b->mode;
+	q->kv = b->kv;
+	if (b->o.json)
 		return;
-	}
-	printf("%-22s %5d %10.1f us %8.2f GB/s (%5.1f%%) %9.2f GFLOP/s (%5.1f%%)\n", op, rows, us, gbs,
-	       share(gbs, b->read_gbs), gflops, share(gflops, b->peak_gflops));
+	if (p->share > 0)
+		snprintf(share, sizeof share, "%.0f%%", 100 * p->share);
+	printf("%-5s %-18s %-5s %5d %11.1f us %8.2f GB/s %9sop/s  roof %9s %5s\n", q->compute, q->op, q->kv,
+	       q->rows, q->us, q->gbs, rate_text(q->gops, rate, sizeof rate),
+	       rate_text(q->roof_gops, roof, sizeof roof), share);
 	fflush(stdout);
 }
 
-/* ---- linear layers ---- */
-
-static int compare(const void *a, const void *b)
+static void print_probes(struct bench *b)
 {
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-/* The fastest call within least_seconds: on a shared machine the slower ones measure other programs. */
-static double time_layer(struct bench *b, const struct layer_shape *z, const struct layer_copies *l, int rows,
-			 void *out, void *in)
-{
-	enum { CALLS = 2000 };
-	double t[CALLS], end = now() + least_seconds;
-	int n = 0;
-	for (int i = 0; n < CALLS && (n < 4 || now() < end); i++) {
-		const struct kern_linear *w = l->copies[i % l->n_copies];
-		double t0 = now();
-		layers_call(b->ops, b->s, z, w, out, in, rows);
-		b->ops->stream_sync(b->s);
-		if (i > 0)
-			t[n++] = now() - t0;
+	const struct samples *read = &b->meter.rates[PROBE_READ];
+	printf("probes, medians: memory %.1f GB/s (%.1f to %.1f in %zu passes), L2 %.0f GB/s; ",
+	       kernels_meter_rate(&b->meter, PROBE_READ), samples_percentile(&b->meter.rates[PROBE_READ], 10),
+	       samples_percentile(&b->meter.rates[PROBE_READ], 90), read->n,
+	       kernels_meter_rate(&b->meter, PROBE_READ_L2));
+	for (int k = PROBE_F32; k < PROBE_KINDS; k++) {
+		char rate[24];
+		if (probe_can((enum probe_kind)k))
+			printf("%s%s %sop/s", k > PROBE_F32 ? ", " : "", probe_name((enum probe_kind)k),
+			       rate_text(kernels_meter_rate(&b->meter, (enum probe_kind)k), rate,
+					 sizeof rate));
 	}
-	qsort(t, (size_t)n, sizeof *t, compare);
-	return t[0] * 1e6;
+	putchar('\n');
 }
 
-static int bench_linears(struct bench *b)
+static json_t *json_probes(struct bench *b)
 {
-	const struct layers_model *m = b->o.model;
-	const int max_rows = b->o.rows[b->o.n_rows - 1];
-	double layer_us[MAX_ROWS_LISTED] = {0}, layer_bytes = 0, layer_flops = 0;
-	for (int i = 0; i < LAYERS_SHAPES; i++) {
-		const struct layer_shape *z = &m->shapes[i];
-		const enum kern_dtype dtype = z->head && b->o.dtype == KERN_AWQ4 ? KERN_F16 : b->o.dtype;
-		struct layer_copies l;
-		if (z->head && b->o.no_head)
+	json_t *o = json_object();
+	for (int k = 0; k < PROBE_KINDS && b->meter.probe; k++)
+		if (probe_can((enum probe_kind)k))
+			json_object_set_new(o, probe_name((enum probe_kind)k),
+					    json_pack("{s:f, s:f, s:f, s:I}", "median",
+						      kernels_meter_rate(&b->meter, (enum probe_kind)k),
+						      "p10", samples_percentile(&b->meter.rates[k], 10),
+						      "p90", samples_percentile(&b->meter.rates[k], 90),
+						      "passes", (json_int_t)b->meter.rates[k].n));
+	return o;
+}
+
+static void print_json(struct bench *b)
+{
+	json_t *results = json_array();
+	for (size_t i = 0; i < b->n_points; i++) {
+		const struct kernels_point *p = &b->points[i];
+		json_array_append_new(results,
+				      json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:i}",
+						"compute", p->compute, "op", p->op, "kv", p->kv, "rows",
+						p->rows, "us", p->us, "gb_per_s", p->gbs, "gop_per_s",
+						p->gops, "intensity", p->intensity, "roof_gop_per_s",
+						p->roof_gops, "share_of_roof", p->share, "pairs", p->pairs));
+	}
+	json_t *o = json_pack("{s:s, s:s, s:i, s:s, s:o, s:O, s:o}", "device", b->info.name, "isa",
+			      b->info.isa, "threads", b->info.n_threads, "model", b->o.model->name, "probes",
+			      json_probes(b), "modes", b->modes, "results", results);
+	json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(o);
+}
+
+/* ---- the picture ---- */
+
+/* The shape of a measurement's mark, or -1: it is not drawn. */
+static int shape_of(const char *op)
+{
+	static const char *const ops[ROOFLINE_SHAPES] = {"layer", "head", "attention decode",
+							 "attention prefill"};
+	for (int i = 0; i < ROOFLINE_SHAPES; i++)
+		if (strcmp(op, ops[i]) == 0)
+			return i;
+	return -1;
+}
+
+static int colour_of(const struct kernels_point *p)
+{
+	for (int i = 0; i < N_MODES; i++)
+		if (strcmp(p->compute, mode_names[i]) == 0)
+			return i;
+	return -1;
+}
+
+/* Attention on a type of K and V is the same kernel in every mode: drawn once. */
+static bool is_drawn(const struct bench *b, size_t i)
+{
+	const struct kernels_point *p = &b->points[i];
+	for (size_t j = 0; j < i && p->kv[0]; j++) {
+		const struct kernels_point *q = &b->points[j];
+		if (strcmp(p->op, q->op) == 0 && strcmp(p->kv, q->kv) == 0 && p->rows == q->rows)
+			return true;
+	}
+	return false;
+}
+
+static int plot(struct bench *b)
+{
+	static const struct {
+		const char *name;
+		enum probe_kind kind;
+	} roofs[] = {{"FP32 FMA", PROBE_F32},         {"BF16, AVX-512", PROBE_BF16},
+		     {"BF16, AMX", PROBE_BF16_AMX},   {"INT8, AVX-VNNI", PROBE_INT8_AVXVNNI},
+		     {"INT8, VNNI", PROBE_INT8_VNNI}, {"INT8, AMX", PROBE_INT8_AMX},
+		     {"INT8, AVX2", PROBE_INT8_AVX2}};
+	struct roofline r = {.title = "Kernels under the roofs of the machine",
+			     .read_gbs = kernels_meter_rate(&b->meter, PROBE_READ),
+			     .shapes = {"layers", "head", "attention, decode", "attention, prompt"}};
+	struct roofline_point *points = xcalloc(b->n_points + 1, sizeof *points);
+	char subtitle[256], why[512];
+	snprintf(subtitle, sizeof subtitle, "%s, %d threads; shapes of %s", b->info.name, b->info.n_threads,
+		 b->o.model->name);
+	r.subtitle = subtitle;
+	/* What a better instruction replaces is no roof of this machine. */
+	const bool vnni = probe_can(PROBE_INT8_VNNI), any = vnni || probe_can(PROBE_INT8_AVXVNNI);
+	for (size_t i = 0; i < sizeof roofs / sizeof *roofs; i++)
+		if (probe_can(roofs[i].kind) && !(vnni && roofs[i].kind == PROBE_INT8_AVXVNNI) &&
+		    !(any && roofs[i].kind == PROBE_INT8_AVX2))
+			r.roofs[r.n_roofs++] = (struct roofline_roof){
+				roofs[i].name, kernels_meter_rate(&b->meter, roofs[i].kind)};
+	for (size_t i = 0; i < b->n_points; i++) {
+		const struct kernels_point *p = &b->points[i];
+		const int shape = shape_of(p->op), colour = colour_of(p);
+		if (shape < 0 || colour < 0 || is_drawn(b, i))
 			continue;
-		int e = layers_load(&l, b->ops, b->dev, z, dtype, 128);
-		if (e)
-			return e;
-		size_t in_bytes = (size_t)max_rows * (size_t)z->k * 4,
-		       out_bytes = (size_t)max_rows * (size_t)z->n * 4;
-		void *in = b->ops->mem_new(b->dev, in_bytes), *out = b->ops->mem_new(b->dev, out_bytes);
-		void *host = xmalloc(in_bytes);
-		layers_fill_floats(host, KERN_F32, in_bytes / 4);
-		b->ops->upload(b->s, in, host, in_bytes);
-		for (int r = 0; r < b->o.n_rows; r++) {
-			int rows = b->o.rows[r];
-			double us = time_layer(b, z, &l, rows, out, in), flops = 2.0 * z->k * z->n;
-			report(b, z->name, rows, us, l.bytes, flops * rows);
-			if (!z->head)
-				layer_us[r] += us;
-			if (!z->head && r == 0) {
-				layer_bytes += l.bytes;
-				layer_flops += flops;
-			}
-		}
-		free(host);
-		b->ops->mem_free(b->dev, in, in_bytes);
-		b->ops->mem_free(b->dev, out, out_bytes);
-		layers_free(&l, b->ops);
+		struct roofline_point *q = &points[r.n_points++];
+		*q = (struct roofline_point){.intensity = p->intensity,
+					     .gops = p->gops,
+					     .colour = (unsigned)colour,
+					     .shape = (unsigned)shape};
+		snprintf(q->label, sizeof q->label, "%d%s%s", p->rows, p->kv[0] ? " " : "", p->kv);
+		r.colours[colour] = mode_names[colour];
 	}
-	for (int r = 0; r < b->o.n_rows; r++)
-		report(b, "all of a layer", b->o.rows[r], layer_us[r], layer_bytes,
-		       layer_flops * b->o.rows[r]);
-	if (!b->o.json)
-		for (int r = 0; r < b->o.n_rows; r++)
-			printf("%d layers, %d rows: %.1f tokens/s\n", m->layers, b->o.rows[r],
-			       b->o.rows[r] / (layer_us[r] * m->layers * 1e-6));
-	return 0;
-}
-
-/* ---- attention ---- */
-
-struct attention {
-	struct kern_kv *kv;
-	void *q, *out;
-	int32_t *tables, *row0, *pos0, *token_at;
-	int seqs, rows; /* rows of each */
-};
-
-static double time_attention(struct bench *b, struct attention *a, int n_layers)
-{
-	enum { CALLS = 2000 };
-	const struct layers_model *m = b->o.model;
-	double t[CALLS], end = now() + least_seconds;
-	int n = 0;
-	for (int i = 0; n < CALLS && (n < 4 || now() < end); i++) {
-		struct kern_attn_args args = {.out = a->out,
-					      .q = a->q,
-					      .kv = a->kv,
-					      .layer = i % n_layers,
-					      .n_q_heads = m->heads,
-					      .n_kv_heads = m->kv_heads,
-					      .head_dim = m->dim,
-					      .scale = 0.088f};
-		double t0 = now();
-		b->ops->attention(b->s, &args);
-		b->ops->stream_sync(b->s);
-		if (i >= n_layers)
-			t[n++] = now() - t0;
-	}
-	qsort(t, (size_t)n, sizeof *t, compare);
-	return t[0] * 1e6;
-}
-
-/* seqs sequences at the end of the context, rows new tokens each. */
-static int bench_attention(struct bench *b, const char *name, int seqs, int rows)
-{
-	const struct layers_model *m = b->o.model;
-	const int blocks = (b->o.context + BLOCK - 1) / BLOCK,
-		  n_layers = seqs * b->o.context >= 32768 ? 2 : 8;
-	struct attention a = {.seqs = seqs, .rows = rows};
-	const size_t q_bytes = (size_t)(seqs * rows) * (size_t)(m->heads * m->dim) * 4;
-	a.kv = b->ops->kv_new(b->dev, n_layers, m->kv_heads, m->dim, BLOCK, seqs * blocks, 0);
-	if (!a.kv) {
-		fprintf(stderr, "quern bench kernels: cannot allocate the cache of %d x %d tokens\n", seqs,
-			b->o.context);
-		return -1;
-	}
-	a.q = b->ops->mem_new(b->dev, q_bytes);
-	a.out = b->ops->mem_new(b->dev, q_bytes);
-	a.tables = xmalloc((size_t)(seqs * blocks) * sizeof(int32_t));
-	a.row0 = xcalloc((size_t)seqs + 1, sizeof(int32_t));
-	a.pos0 = xcalloc((size_t)seqs, sizeof(int32_t));
-	a.token_at = xcalloc((size_t)(seqs * rows), sizeof(int32_t));
-	for (int i = 0; i < seqs * blocks; i++)
-		a.tables[i] = (int)((int64_t)i * 7919 % (seqs * blocks)); /* scattered */
-	for (int i = 0; i < seqs; i++) {
-		a.row0[i + 1] = a.row0[i] + rows;
-		a.pos0[i] = b->o.context - rows;
-	}
-	b->ops->batch_set(b->s, &(struct kern_batch){.n_rows = seqs * rows,
-						     .n_seqs = seqs,
-						     .token_at = a.token_at,
-						     .row0 = a.row0,
-						     .pos0 = a.pos0,
-						     .tables = a.tables,
-						     .table_stride = blocks});
-	/* Fresh memory is one shared zero page: every block is written once to be backed by memory. */
-	int32_t(*pairs)[2] = xmalloc((size_t)(seqs * blocks) * sizeof *pairs);
-	for (int i = 0; i < seqs * blocks; i++)
-		pairs[i][0] = i, pairs[i][1] = (i + 1) % (seqs * blocks);
-	b->ops->kv_copy(b->s, a.kv, (const int32_t(*)[2])pairs, seqs * blocks);
-	double us = time_attention(b, &a, n_layers), seen = (double)b->o.context - (rows - 1) / 2.0;
-	double bytes = (double)seqs * b->o.context * m->kv_heads * m->dim * 2 * 4;
-	report(b, name, seqs * rows, us, bytes, 4.0 * seqs * rows * seen * m->heads * m->dim);
-	b->ops->mem_free(b->dev, a.q, q_bytes);
-	b->ops->mem_free(b->dev, a.out, q_bytes);
-	b->ops->kv_free(a.kv);
-	free(pairs);
-	free(a.tables);
-	free(a.row0);
-	free(a.pos0);
-	free(a.token_at);
-	return 0;
-}
-
-/* ---- sampling ---- */
-
-static void bench_sample(struct bench *b, const char *name, int n, struct kern_sample_row r)
-{
-	enum { V = 151936, CALLS = 50 };
-	const size_t bytes = (size_t)n * V * 4, one = (size_t)n * 4;
-	float *host = xmalloc(bytes);
-	char *out = b->ops->host_new(b->dev, 3 * one);
-	struct kern_sample_row *rows = xmalloc((size_t)n * sizeof *rows);
-	void *logits = b->ops->mem_new(b->dev, bytes), *tokens = b->ops->mem_new(b->dev, (size_t)n * 4);
-	double t[CALLS];
-	uint64_t s = 88172645463325252u;
-	for (size_t i = 0; i < (size_t)n * V; i++) { /* a sum of uniform values, like a model's */
-		float x = 0;
-		for (int k = 0; k < 4; k++) {
-			s ^= s << 13, s ^= s >> 7, s ^= s << 17;
-			x += (float)(s >> 40) * 0x1p-24f - 0.5f;
-		}
-		host[i] = x * 6;
-	}
-	if (!out || !logits || !tokens) {
-		fprintf(stderr, "out of memory for the sampler's results\n");
-		exit(1);
-	}
-	b->ops->upload(b->s, logits, host, bytes);
-	for (int i = 0; i < n; i++) {
-		rows[i] = r;
-		rows[i].row = rows[i].hist0 = i;
-		rows[i].seed = (uint64_t)i;
-	}
-	for (int i = 0; i < CALLS; i++) {
-		double t0 = now();
-		b->ops->sample(b->s, logits, V, tokens, rows, n,
-			       &(struct kern_sample_out){.token = (void *)out,
-							 .logprob = (void *)(out + one),
-							 .rank = (void *)(out + 2 * one)});
-		b->ops->stream_sync(b->s);
-		t[i] = now() - t0;
-	}
-	qsort(t, CALLS, sizeof *t, compare);
-	report(b, name, n, t[0] * 1e6, (double)bytes, 0);
-	b->ops->mem_free(b->dev, logits, bytes);
-	b->ops->mem_free(b->dev, tokens, (size_t)n * 4);
-	b->ops->host_free(b->dev, out, 3 * one);
-	free(host);
-	free(rows);
+	r.points = points;
+	int e = roofline_write(&r, b->o.plot, why, sizeof why);
+	if (e)
+		fprintf(stderr, "quern bench kernels: %s\n", why);
+	free(points);
+	return e;
 }
 
 /* ---- options ---- */
 
 static const char usage[] =
 	"usage: quern bench kernels [options]\n"
-	"Measures linear layers, attention and sampling of a model's shapes, and what share they reach of\n"
-	"this machine's memory bandwidth and FP32 peak, measured in the same run.\n\n"
+	"Measures linear layers, head, attention, norms and sampling of a model's shapes in every compute\n"
+	"mode, and what share each reaches of its roof: the lower of memory bandwidth times operations per\n"
+	"byte, and the peak of the instruction that it runs on. Probes of both alternate with what is\n"
+	"measured; rates and shares are medians of up to 20 such pairs.\n\n"
 	"  --model NAME      qwen3-0.6b (default) or qwen3-8b; with --tune also a model's directory\n"
 	"  --dtype TYPE      awq (default; the head is F16), f16, bf16 or f32\n"
-	"  --rows LIST       rows of a batch, ascending (default 1,2,4,8,16,64,256)\n"
+	"  --rows LIST       rows of a batch, ascending (default 1,2,4,8,16,64,256,512; the head: up to 64)\n"
+	"  --compute LIST    modes: f32, bf16, int16, int8 (default: all that this machine has)\n"
+	"  --kv-cache-dtype LIST  attention on K and V in f32, f16, bf16, int16, int8 (default: all there "
+	"are)\n"
+	"  --head-dtype TYPE auto, stored or int8 (default auto: as the mode has it)\n"
+	"  --only LIST       layers, head, attention, norm, sample (default: all)\n"
+	"  --cold-mb N       the copies of a layer that are read in turn, so that no cache holds them (256)\n"
+	"  --ms N            most that one measurement takes, once three pairs are there (300)\n"
+	"  --plot FILE       also draw the roofline, as SVG\n"
 	"  --context N       tokens that attention looks back on (default 2048)\n"
-	"  --no-head         do not measure the head\n"
 	"  --device D        cpu (default), cpu:NODE, cuda:N\n"
 	"  --isa NAME        avx512, avx2 or plain (default: the best there is)\n"
 	"  --threads N       (default: one per core)\n"
@@ -492,6 +285,25 @@ static int parse_name(const char *s, const char *const *names, int n)
 	return -1;
 }
 
+/* "a,b" or "all": a bit for each; 0: all. */
+static int parse_set(const char *s, const char *const *names, int n, unsigned *out)
+{
+	char *list = xstrdup(s), *save = NULL;
+	int e = 0;
+	*out = 0;
+	for (char *p = strtok_r(list, ",", &save); p && !e; p = strtok_r(NULL, ",", &save)) {
+		const int i = parse_name(p, names, n);
+		e = i < 0 ? -1 : 0;
+		*out |= e ? 0 : 1u << i;
+	}
+	if (strcmp(s, "all") == 0)
+		e = 0, *out = 0;
+	else if (!*out)
+		e = -1;
+	free(list);
+	return e;
+}
+
 enum { GO_ON = -1 };
 
 /* Combinations that make no sense.  GO_ON, or the exit status. */
@@ -505,6 +317,8 @@ static int check_options(struct options *o)
 		return bad("%s is for --tune", "--out");
 	if (o->tp > 1 && !o->model_dir)
 		return bad("%s is for --tune with a model's directory", "--tp");
+	if (o->plot && o->tune)
+		return bad("%s is not for --tune", "--plot");
 	if (o->tune && o->fast)
 		return bad("%s measures both ways", "--tune");
 	if (o->tune && !o->rows_given)
@@ -517,7 +331,13 @@ static const struct option longs[] = {
 	{"dtype", required_argument, NULL, 't'},
 	{"rows", required_argument, NULL, 'r'},
 	{"context", required_argument, NULL, 'c'},
-	{"no-head", no_argument, NULL, 'n'},
+	{"compute", required_argument, NULL, 'C'},
+	{"kv-cache-dtype", required_argument, NULL, 'K'},
+	{"head-dtype", required_argument, NULL, 'H'},
+	{"only", required_argument, NULL, 'O'},
+	{"ms", required_argument, NULL, 'M'},
+	{"cold-mb", required_argument, NULL, 'B'},
+	{"plot", required_argument, NULL, 'P'},
 	{"device", required_argument, NULL, 'd'},
 	{"isa", required_argument, NULL, 'i'},
 	{"threads", required_argument, NULL, 'j'},
@@ -550,6 +370,27 @@ static int parse_value(struct options *o, int letter, const char *value)
 		o->rows_given = true;
 		return parse_rows(o, value) ? bad("'%s' is not an ascending list of 1 to 8192 rows", value)
 					    : GO_ON;
+	case 'C':
+		return parse_set(value, mode_names, N_MODES, &o->modes)
+			       ? bad("'%s' is not a list of f32, bf16, int16, int8", value)
+			       : GO_ON;
+	case 'K':
+		return parse_set(value, kv_names, N_KV, &o->kv)
+			       ? bad("'%s' is not a list of f32, f16, bf16, int16, int8", value)
+			       : GO_ON;
+	case 'O':
+		return parse_set(value, part_names, N_PARTS, &o->parts)
+			       ? bad("'%s' is not a list of layers, head, attention, norm, sample", value)
+			       : GO_ON;
+	case 'H':
+		i = parse_name(value, head_names, 3);
+		o->head = (enum kern_head)(i < 0 ? 0 : i);
+		return i < 0 ? bad("'%s' is not auto, stored or int8", value) : GO_ON;
+	case 'B':
+		return parse_number(value, 0, 1 << 20, &o->cold_mb) ? bad("'%s' is not a size in MB", value)
+								    : GO_ON;
+	case 'M':
+		return parse_number(value, 1, 60000, &o->ms) ? bad("'%s' is not a time in ms", value) : GO_ON;
 	case 'p':
 		return parse_number(value, 1, 64, &o->tp) ? bad("'%s' is not a number of devices", value)
 							  : GO_ON;
@@ -568,9 +409,14 @@ static int parse_value(struct options *o, int letter, const char *value)
 static int parse_options(struct options *o, int argc, char **argv)
 {
 	int c, status = GO_ON;
-	*o = (struct options){
-		.model = &layers_models[0], .device = "cpu", .dtype = KERN_AWQ4, .context = 2048, .tp = 1};
-	parse_rows(o, "1,2,4,8,16,64,256");
+	*o = (struct options){.model = &layers_models[0],
+			      .device = "cpu",
+			      .dtype = KERN_AWQ4,
+			      .context = 2048,
+			      .tp = 1,
+			      .ms = 300,
+			      .cold_mb = LAYERS_COLD_BYTES >> 20};
+	parse_rows(o, "1,2,4,8,16,64,256,512");
 	optind = 1;
 	while (status == GO_ON && (c = getopt_long(argc, argv, "", longs, NULL)) != -1)
 		switch (c) {
@@ -580,8 +426,8 @@ static int parse_options(struct options *o, int argc, char **argv)
 		case 'T':
 			o->tune = true;
 			break;
-		case 'n':
-			o->no_head = true;
+		case 'P':
+			o->plot = optarg;
 			break;
 		case 'J':
 			o->json = true;
@@ -608,50 +454,131 @@ static int parse_options(struct options *o, int argc, char **argv)
 	return optind < argc ? bad("'%s' is not expected", argv[optind]) : check_options(o);
 }
 
-static int open_device(struct bench *b)
+/* ---- the run ---- */
+
+static int open_device(struct bench *b, struct kernels_run *r, enum kern_compute mode, enum kern_kv_type kv,
+		       char *why, size_t why_n)
 {
-	enum { SEQS = 16, MIN_ROWS = 512 };
-	char why[512] = "";
-	int index, rows = b->o.rows[b->o.n_rows - 1];
+	const struct options *o = &b->o;
+	const int rows = o->rows[o->n_rows - 1];
 	struct kern_open_args a = {
-		.compute = KERN_COMPUTE_F32,
-		.n_threads = b->o.threads,
-		.isa = b->o.isa,
-		.max_rows = rows > MIN_ROWS ? rows : MIN_ROWS,
-		.max_seqs = SEQS,
-		.max_logits = SEQS,
-		.max_context = b->o.context,
-		.max_blocks_per_seq = (b->o.context + BLOCK - 1) / BLOCK,
-		.fast = b->o.fast,
+		.compute = mode,
+		.head = o->head,
+		.kv = kv,
+		.n_threads = o->threads,
+		.isa = o->isa,
+		.max_rows = rows > KERNELS_PREFILL ? rows : KERNELS_PREFILL,
+		.max_seqs = KERNELS_SEQS,
+		.max_logits = KERNELS_SEQS,
+		.max_context = o->context,
+		.max_blocks_per_seq = (o->context + KERNELS_BLOCK - 1) / KERNELS_BLOCK,
+		.n_vocab = KERNELS_VOCAB,
+		.fast = o->fast,
 	};
-	int e = kern_find(b->o.device, &b->ops, &index, why, sizeof why);
-	a.index = index;
+	*r = (struct kernels_run){.model = o->model,
+				  .weights = o->dtype,
+				  .context = o->context,
+				  .rows = o->rows,
+				  .n_rows = o->n_rows,
+				  .compute = mode,
+				  .head = o->head,
+				  .cold_bytes = (size_t)o->cold_mb << 20,
+				  .meter = &b->meter,
+				  .report = report,
+				  .arg = b};
+	int e = kern_find(o->device, &r->ops, &a.index, why, why_n);
+	e = e ? e : r->ops->open(&r->dev, &a, why, why_n);
+	if (e)
+		return e;
+	r->stream = r->ops->stream_new(r->dev);
+	r->ops->info(r->dev, &r->info);
+	b->meter.ops = r->ops;
+	b->meter.stream = r->stream;
+	return 0;
+}
+
+static void close_device(struct kernels_run *r)
+{
+	r->ops->stream_free(r->stream);
+	r->ops->close(r->dev);
+}
+
+/* Of the first device that opens: what the machine is, and its probes. */
+static int begin(struct bench *b, const struct kernels_run *r)
+{
+	char why[256];
+	if (b->headed)
+		return 0;
+	b->headed = true;
+	b->info = r->info;
+	b->meter.n_threads = r->info.n_threads;
+	b->meter.seconds = b->o.ms * 1e-3;
+	if (strncmp(b->o.device, "cpu", 3) == 0 &&
+	    probe_new(&b->meter.probe, r->info.n_threads, 0, why, sizeof why)) {
+		fprintf(stderr, "quern bench kernels: %s\n", why);
+		return -ENOMEM;
+	}
+	kernels_meter_begin(&b->meter);
+	if (b->o.json)
+		return 0;
+	printf("%s, %s, %d threads; %s\n", b->info.name, b->info.isa, b->info.n_threads, b->o.model->name);
+	if (b->meter.probe)
+		print_probes(b);
+	return 0;
+}
+
+static bool wanted(const struct bench *b, enum part p)
+{
+	return !b->o.parts || (b->o.parts >> p & 1);
+}
+
+static int run_mode(struct bench *b, struct kernels_run *r)
+{
+	int e = begin(b, r);
+	if (!b->o.json)
+		printf("%s: %s\n", r->info.mode, r->info.numerics);
+	json_array_append_new(b->modes, json_pack("{s:s, s:s, s:s}", "compute", b->mode, "mode", r->info.mode,
+						  "numerics", r->info.numerics));
+	b->kv = "";
 	if (!e)
-		e = b->ops->open(&b->dev, &a, why, sizeof why);
+		e = kernels_linears(r, wanted(b, LAYERS), wanted(b, HEAD));
+	if (!e && wanted(b, NORM))
+		e = kernels_norms(r);
+	if (!e && wanted(b, SAMPLE) && json_array_size(b->modes) == 1) /* the same in every mode */
+		e = kernels_sampling(r);
+	return e;
+}
+
+/* What opens of `mode` (and then of each type of K and V); named modes and types have to. */
+static int bench_mode(struct bench *b, enum kern_compute mode)
+{
+	struct kernels_run r;
+	char why[512];
+	b->mode = mode_names[mode];
+	int e = open_device(b, &r, mode, KERN_KV_MODE, why, sizeof why);
+	if (e && !b->o.modes && b->headed)
+		return 0;
 	if (e) {
 		fprintf(stderr, "quern bench kernels: %s\n", why);
 		return e;
 	}
-	b->s = b->ops->stream_new(b->dev);
-	b->ops->info(b->dev, &b->info);
-	return 0;
-}
-
-static int run(struct bench *b)
-{
-	const int rows = b->o.context < 512 ? b->o.context : 512;
-	const struct kern_sample_row greedy = {.forced = -1, .top_p = 1, .repetition = 1, .n_logprobs = -1};
-	struct kern_sample_row nucleus = greedy;
-	nucleus.temperature = 0.7f;
-	nucleus.top_p = 0.9f;
-	nucleus.top_k = 50;
-	if (bench_linears(b) || bench_attention(b, "attention decode", 1, 1) ||
-	    bench_attention(b, "attention decode", 16, 1) || bench_attention(b, "attention prefill", 1, rows))
-		return 1;
-	bench_sample(b, "sample greedy", 1, greedy);
-	bench_sample(b, "sample top-k, top-p", 1, nucleus);
-	bench_sample(b, "sample top-k, top-p", 16, nucleus);
-	return 0;
+	e = run_mode(b, &r);
+	close_device(&r);
+	for (int i = 0; i < N_KV && !e && wanted(b, ATTENTION); i++) {
+		if (b->o.kv && !(b->o.kv >> i & 1))
+			continue;
+		b->kv = kv_names[i];
+		e = open_device(b, &r, mode, (enum kern_kv_type)(i + 1), why, sizeof why);
+		if (e && b->o.kv)
+			fprintf(stderr, "quern bench kernels: %s\n", why);
+		if (e) {
+			e = b->o.kv ? e : 0;
+			continue;
+		}
+		e = kernels_attention(&r);
+		close_device(&r);
+	}
+	return e;
 }
 
 static int tune(const struct options *o)
@@ -672,34 +599,26 @@ static int tune(const struct options *o)
 
 int cmd_bench_kernels(int argc, char **argv)
 {
-	struct bench b = {.first = true};
+	struct bench b = {0};
 	int e = parse_options(&b.o, argc, argv);
 	if (e != GO_ON)
 		return e;
 	if (b.o.tune)
 		return tune(&b.o);
-	if (open_device(&b))
-		return 1;
-	measure_machine(&b);
-	if (b.o.json)
-		printf("{\"device\": \"%s\", \"isa\": \"%s\", \"threads\": %d, \"model\": \"%s\", "
-		       "\"numerics\": \"%s\", \"read_gb_per_s\": %.3f, "
-		       "\"peak_gflop_per_s\": %.3f, \"results\": [",
-		       b.info.name, b.info.isa, b.info.n_threads, b.o.model->name, b.info.numerics,
-		       b.read_gbs, b.peak_gflops);
-	else
-		printf("%s, %s (%s), %d threads; %s; memory reads %.1f GB/s, FP32 peak %.1f GFLOP/s\n",
-		       b.info.name, b.info.isa, b.info.numerics, b.info.n_threads, b.o.model->name,
-		       b.read_gbs, b.peak_gflops);
-	e = run(&b);
-	measure_machine(&b);
-	if (b.o.json)
-		printf("\n], \"read_gb_per_s_best\": %.3f, \"peak_gflop_per_s_best\": %.3f}\n", b.read_gbs,
-		       b.peak_gflops);
-	else
-		printf("best of begin and end: memory reads %.1f GB/s, FP32 peak %.1f GFLOP/s\n", b.read_gbs,
-		       b.peak_gflops);
-	b.ops->stream_free(b.s);
-	b.ops->close(b.dev);
-	return e;
+	b.modes = json_array();
+	e = 0;
+	for (int i = 0; i < N_MODES && !e; i++)
+		if (!b.o.modes || (b.o.modes >> i & 1))
+			e = bench_mode(&b, (enum kern_compute)i);
+	if (!e && b.o.json)
+		print_json(&b);
+	else if (!e && b.meter.probe)
+		print_probes(&b);
+	if (!e && b.o.plot)
+		e = plot(&b);
+	json_decref(b.modes);
+	kernels_meter_fini(&b.meter);
+	probe_free(b.meter.probe);
+	free(b.points);
+	return e ? 1 : 0;
 }

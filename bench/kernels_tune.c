@@ -245,7 +245,8 @@ static int tune_layer(struct tuning *t, struct layer *l, char *why, size_t why_n
 		rc = err_why(why, why_n, -EIO, "%s: the rows could not be copied to the device",
 			     l->shape.name);
 	for (int i = 0; i < 2 && !rc; i++)
-		if ((rc = layers_load(&copies[i], t->ops, t->ways[i].dev, &l->shape, l->dtype, l->group)))
+		if ((rc = layers_load(&copies[i], t->ops, t->ways[i].dev, &l->shape, l->dtype, l->group,
+				      LAYERS_COLD_BYTES)))
 			err_why(why, why_n, rc, "%s cannot be loaded", l->shape.name);
 	for (int r = 0; r < l->n_rows && !rc; r++)
 		for (int i = 0; i < 2; i++)

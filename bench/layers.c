@@ -53,12 +53,13 @@ void layers_fill_floats(void *p, enum kern_dtype t, size_t n)
 }
 
 int layers_load(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
-		const struct layer_shape *z, enum kern_dtype dtype, int group)
+		const struct layer_shape *z, enum kern_dtype dtype, int group, size_t cold_bytes)
 {
 	char why[256] = "";
 	const size_t k = (size_t)z->k, n = (size_t)z->n, groups = (k + (size_t)group - 1) / (size_t)group;
 	const size_t w_bytes = dtype == KERN_AWQ4 ? k * n / 2 : k * n * (dtype == KERN_F32 ? 4 : 2);
-	struct kern_linear_src src = {.name = z->name, .k = z->k, .group = group, .n_parts = z->parts};
+	struct kern_linear_src src = {
+		.name = z->name, .k = z->k, .group = group, .head = z->head, .n_parts = z->parts};
 	void *w = xmalloc(w_bytes), *scales = xmalloc(groups * n * 2), *zeros = xmalloc(groups * n / 2);
 	if (dtype == KERN_AWQ4)
 		fill(w, w_bytes);
@@ -70,7 +71,7 @@ int layers_load(struct layer_copies *l, const struct kern_ops *ops, struct kern_
 		src.parts[i] = (struct kern_linear_part){
 			.dtype = dtype, .n = z->n / z->parts, .w = w, .qzeros = zeros, .scales = scales};
 	/* Tiny layers are in a cache in practice, too. */
-	size_t copies = w_bytes < TINY_BYTES ? 1 : LAYERS_COLD_BYTES / w_bytes + 1;
+	size_t copies = w_bytes < TINY_BYTES ? 1 : cold_bytes / w_bytes + 1;
 	*l = (struct layer_copies){.copies = xcalloc(copies, sizeof *l->copies)};
 	int e = 0;
 	while (!e && l->n_copies < (int)copies) {

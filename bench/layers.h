@@ -33,10 +33,10 @@ struct layer_copies {
 	double bytes; /* of one */
 };
 
-/* Loads copies up to LAYERS_COLD_BYTES, or as many as fit; group: of AWQ.  Where not even one fits: the
+/* Loads copies up to cold_bytes, or as many as fit; group: of AWQ.  Where not even one fits: the
  * error (-ENOMEM, ...), after a line on stderr. */
 int layers_load(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
-		const struct layer_shape *z, enum kern_dtype dtype, int group);
+		const struct layer_shape *z, enum kern_dtype dtype, int group, size_t cold_bytes);
 void layers_free(struct layer_copies *l, const struct kern_ops *ops);
 /* Queues the layer's operation. */
 int layers_call(const struct kern_ops *ops, struct kern_stream *s, const struct layer_shape *z,

@@ -570,6 +570,33 @@ def test_invalid_ids_are_named(run, ids, word):
     assert word in r.stderr
 
 
+# --- bench kernels ---
+
+def test_bench_kernels_measures_and_draws(run, tmp_path):
+    picture = tmp_path / "roofline.svg"
+    r = run("bench", "kernels", "--compute", "f32,int8", "--only", "layers,norm,attention", "--rows", "1,16", "--ms", "1",
+            "--cold-mb", "0", "--context", "32", "--kv-cache-dtype", "f32", "--json", "--plot", picture)
+    assert (r.returncode, r.stderr) == (0, "")
+    out = json.loads(r.stdout)
+    assert [m["compute"] for m in out["modes"]] == ["f32", "int8"] and out["modes"][1]["mode"].startswith("int8 by ")
+    assert out["probes"]["read"]["median"] > 0
+    got = {(p["compute"], p["op"], p["kv"], p["rows"]) for p in out["results"]}
+    for compute in ("f32", "int8"):
+        assert {(compute, op, "", rows) for op in ("qkv", "o", "gate+up", "down", "layer", "norm") for rows in (1, 16)} <= got
+        assert (compute, "attention decode", "f32", 16) in got
+    assert all(p["us"] > 0 and p["pairs"] >= 3 and p["share_of_roof"] > 0 for p in out["results"])
+    assert picture.read_text().startswith("<svg") and "memory: " in picture.read_text()
+
+
+@pytest.mark.parametrize("arguments, word", [(("--compute", "f32,f64"), "f32,f64"), (("--compute", ""), "''"), (("--only", "moon"), "moon"),
+                                             (("--head-dtype", "int4"), "int4"), (("--kv-cache-dtype", "f8"), "f8"),
+                                             (("--plot", "x", "--tune"), "--plot")], ids=lambda a: a[0])
+def test_bench_kernels_refuses_what_it_does_not_have(run, arguments, word):
+    r = run("bench", "kernels", *arguments)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert word in r.stderr
+
+
 # --- inspect ---
 
 def test_inspect_shows_a_model(run):
