@@ -14,6 +14,13 @@ int64_t clock_us(void)
 	return read_us(CLOCK_MONOTONIC);
 }
 
+int64_t clock_ns(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
 int64_t clock_unix(void)
 {
 	return read_us(CLOCK_REALTIME) / 1000000;

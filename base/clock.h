@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 int64_t clock_us(void);   /* monotonic, microseconds */
+int64_t clock_ns(void);   /* the same clock, nanoseconds */
 int64_t clock_unix(void); /* wall clock, seconds since 1970 */
 int64_t clock_unix_us(void);
 int64_t clock_thread_cpu_us(void);

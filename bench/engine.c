@@ -6,7 +6,9 @@
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/private.h"
+#include "cli/rundir.h"
 #include "bench/samples.h"
+#include "bench/steps.h"
 #include "cli/stream.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
@@ -30,6 +32,8 @@ static const struct opt bench_options[] = {
 	OPT("max-tokens", OPT_INT, "N", "length of the outputs (64)", .lo = 2, .hi = 1 << 24),
 	OPT("runs", OPT_INT, "N", "runs of each measurement, of which the median is reported (3)", .lo = 1,
 	    .hi = 1000),
+	OPT("no-steps", OPT_FLAG, NULL,
+	    "not where the time of a step goes, nor its share of what probes of this machine reach"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 	OPT("verbose", OPT_FLAG, NULL, "show the log of the private service"),
 };
@@ -39,7 +43,11 @@ static const struct usage usage = {
 	.words = "[MODEL]",
 	.about = "Measures prefill and decode through the job socket: of a private service for MODEL, or of "
 		 "a\n"
-		 "running one (--to, or without MODEL).",
+		 "running one (--to, or without MODEL).  A private service on a CPU also shows where the "
+		 "time of\n"
+		 "a step goes, and its share of the memory bandwidth and of the arithmetic peak that probes "
+		 "reach\n"
+		 "between the runs.",
 	.max_words = 1,
 };
 
@@ -67,6 +75,7 @@ struct bench {
 	size_t n_arrivals, cap_arrivals;
 	double weights_bytes; /* of the worker; 0: unknown */
 	char numerics[256];   /* class of the first replica, reported with the figures */
+	struct steps *steps;  /* NULL: not measured */
 };
 
 /* The results of one batch size. */
@@ -185,7 +194,9 @@ static void measure(struct bench *b, struct figures *f)
 static int bench_batch(struct bench *b, struct figures *f, char *why, size_t why_n)
 {
 	for (int64_t r = 0; r < b->runs; r++) {
+		steps_run_begin(b->steps, f->batch);
 		int rc = run_jobs(b, (size_t)f->batch, b->max_tokens, &f->itl_ms, why, why_n);
+		steps_run_end(b->steps);
 		if (rc)
 			return rc;
 		measure(b, f);
@@ -273,18 +284,20 @@ static void print_table(struct bench *b, struct figures *f, size_t n)
 static void print_json(struct bench *b, struct figures *f, size_t n)
 {
 	json_t *rows = json_array();
-	for (size_t i = 0; i < n; i++)
-		json_array_append_new(rows, json_pack("{s:I, s:f, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f, s:f}}",
-						      "batch", (json_int_t)f[i].batch, "prefill_tokens_per_s",
-						      samples_percentile(&f[i].prefill_tps, 50),
-						      "decode_tokens_per_s",
-						      samples_percentile(&f[i].decode_tps, 50),
-						      "weights_gb_per_s", gb_per_s(b, &f[i]), "ttft_ms",
-						      "p50", samples_percentile(&f[i].ttft_ms, 50), "p99",
-						      samples_percentile(&f[i].ttft_ms, 99), "itl_ms", "p50",
-						      samples_percentile(&f[i].itl_ms, 50), "p90",
-						      samples_percentile(&f[i].itl_ms, 90), "p99",
-						      samples_percentile(&f[i].itl_ms, 99)));
+	for (size_t i = 0; i < n; i++) {
+		json_t *row = json_pack(
+			"{s:I, s:f, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f, s:f}}", "batch",
+			(json_int_t)f[i].batch, "prefill_tokens_per_s",
+			samples_percentile(&f[i].prefill_tps, 50), "decode_tokens_per_s",
+			samples_percentile(&f[i].decode_tps, 50), "weights_gb_per_s", gb_per_s(b, &f[i]),
+			"ttft_ms", "p50", samples_percentile(&f[i].ttft_ms, 50), "p99",
+			samples_percentile(&f[i].ttft_ms, 99), "itl_ms", "p50",
+			samples_percentile(&f[i].itl_ms, 50), "p90", samples_percentile(&f[i].itl_ms, 90),
+			"p99", samples_percentile(&f[i].itl_ms, 99));
+		if (b->steps)
+			json_object_set_new(row, "steps", steps_json(b->steps, f[i].batch));
+		json_array_append_new(rows, row);
+	}
 	json_t *all =
 		json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "prompt_tokens", (json_int_t)b->prompt_tokens,
 			  "max_tokens", (json_int_t)b->max_tokens, "runs", (json_int_t)b->runs, "numerics",
@@ -293,63 +306,101 @@ static void print_json(struct bench *b, struct figures *f, size_t n)
 	json_decref(all);
 }
 
-static int bench(struct client *c, const struct opts *o, const int64_t *batches, size_t n, char *why,
-		 size_t why_n)
+static void print(struct bench *b, const struct opts *o, struct figures *f, size_t n)
 {
-	struct bench *b = xcalloc(1, sizeof *b);
-	struct figures f[BATCHES_MAX] = {0};
-	b->c = c;
-	b->prompt_tokens = opts_int(o, "prompt-tokens", 128);
-	b->max_tokens = opts_int(o, "max-tokens", 64);
-	b->runs = opts_int(o, "runs", 3);
-	b->random = 0x9e3779b97f4a7c15u;
-	int rc = learn_alphabet(b, why, why_n);
+	struct table t = {0};
+	if (opts_flag(o, "json")) {
+		print_json(b, f, n);
+		return;
+	}
+	print_table(b, f, n);
+	if (!b->steps)
+		return;
+	steps_table(b->steps, &t);
+	printf("\na step, in ms (means; its prompts without waiting), and its shares of what probes "
+	       "reach:\n");
+	table_print(&t, stdout);
+	table_fini(&t);
+}
+
+static int bench_at(struct bench *b, const char *endpoint, struct figures *f, size_t n, char *why,
+		    size_t why_n)
+{
+	int rc = client_open(endpoint, NULL, CONNECT_MS, &b->c, why, why_n);
+	if (rc)
+		return rc;
+	rc = learn_alphabet(b, why, why_n);
 	/* Warm-up: the first steps touch memory for the first time. */
 	if (!rc)
 		rc = run_jobs(b, 1, 8, NULL, why, why_n);
 	learn_weights(b);
 	learn_mode(b);
-	for (size_t i = 0; i < n && !rc; i++) {
-		f[i].batch = batches[i];
+	for (size_t i = 0; i < n && !rc; i++)
 		rc = bench_batch(b, &f[i], why, why_n);
-	}
-	if (!rc && opts_flag(o, "json"))
-		print_json(b, f, n);
-	else if (!rc)
-		print_table(b, f, n);
-	for (size_t i = 0; i < n; i++)
-		figures_fini(&f[i]);
-	free(b->arrivals);
-	free(b->alphabet);
-	free(b);
+	client_close(b->c);
 	return rc;
 }
 
-static int bench_at(const char *endpoint, const struct opts *o, const int64_t *batches, size_t n, char *why,
-		    size_t why_n)
-{
-	struct client *c;
-	int rc = client_open(endpoint, NULL, CONNECT_MS, &c, why, why_n);
-	if (rc)
-		return rc;
-	rc = bench(c, o, batches, n, why, why_n);
-	client_close(c);
-	return rc;
-}
-
-static int bench_private(const struct opts *o, const int64_t *batches, size_t n, char *why, size_t why_n)
+/* The service writes what it has of its trace when it ends. */
+static int bench_traced(struct bench *b, const struct opts *o, struct figures *f, size_t n, const char *trace,
+			char *why, size_t why_n)
 {
 	struct private_service s;
-	int rc = private_start(&s, o, o->words[0], opts_flag(o, "verbose"), why, why_n);
-	if (rc)
+	int rc;
+	if ((rc = private_start(&s, o, o->words[0], opts_flag(o, "verbose"), why, why_n)))
 		return rc;
 	interrupt_arm();
 	rc = private_wait(&s, why, why_n);
+	if (!rc && trace && (rc = steps_new(&b->steps, trace, why, why_n)) == -ENOTSUP)
+		rc = 0;
 	if (!rc)
-		rc = bench_at(private_jobs(&s), o, batches, n, why, why_n);
+		rc = bench_at(b, private_jobs(&s), f, n, why, why_n);
 	if (rc == -ECONNRESET)
 		private_reason(&s, why, why_n);
 	private_stop(&s);
+	return !rc && b->steps ? steps_read(b->steps, why, why_n) : rc;
+}
+
+/* The trace is kept only where the user named it. */
+static int bench_private(struct bench *b, struct opts *o, struct figures *f, size_t n, char *why,
+			 size_t why_n)
+{
+	struct rundir dir;
+	if (opts_flag(o, "no-steps"))
+		return bench_traced(b, o, f, n, NULL, why, why_n);
+	if (opts_has(o, "trace-steps"))
+		return bench_traced(b, o, f, n, opts_text(o, "trace-steps", ""), why, why_n);
+	int rc = rundir_open(&dir, why, why_n);
+	if (rc)
+		return rc;
+	char *trace = xasprintf("%s/steps", dir.path);
+	if (!(rc = opts_set(o, "trace-steps", trace, why, why_n)))
+		rc = bench_traced(b, o, f, n, trace, why, why_n);
+	free(trace);
+	rundir_remove(&dir);
+	return rc;
+}
+
+static int bench(struct opts *o, const int64_t *batches, size_t n, char *why, size_t why_n)
+{
+	struct bench *b = xcalloc(1, sizeof *b);
+	struct figures f[BATCHES_MAX] = {0};
+	b->prompt_tokens = opts_int(o, "prompt-tokens", 128);
+	b->max_tokens = opts_int(o, "max-tokens", 64);
+	b->runs = opts_int(o, "runs", 3);
+	b->random = 0x9e3779b97f4a7c15u;
+	for (size_t i = 0; i < n; i++)
+		f[i].batch = batches[i];
+	int rc = o->n_words ? bench_private(b, o, f, n, why, why_n)
+			    : bench_at(b, opts_text(o, "to", LAUNCH_JOBS), f, n, why, why_n);
+	if (!rc)
+		print(b, o, f, n);
+	for (size_t i = 0; i < n; i++)
+		figures_fini(&f[i]);
+	steps_free(b->steps);
+	free(b->arrivals);
+	free(b->alphabet);
+	free(b);
 	return rc;
 }
 
@@ -377,10 +428,8 @@ int cmd_bench_engine(int argc, char **argv)
 		status = term_usage("bench engine", "%s", why);
 		goto out;
 	}
-	if (!rc && o.n_words)
-		rc = bench_private(&o, batches, n, why, sizeof why);
-	else if (!rc)
-		rc = bench_at(opts_text(&o, "to", LAUNCH_JOBS), &o, batches, n, why, sizeof why);
+	if (!rc)
+		rc = bench(&o, batches, n, why, sizeof why);
 	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
 out:
 	opts_fini(&o);

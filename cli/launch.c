@@ -35,6 +35,8 @@ const struct opt launch_model_options[] = {
 	    "--fast: what `quern bench kernels --tune` wrote (default: where it writes)", .pass = TO_WORKER),
 	OPT("no-graphs", OPT_FLAG, NULL,
 	    "GPU: launch every operation of a step separately, without CUDA graphs", .pass = TO_WORKER),
+	OPT("trace-steps", OPT_TEXT, "FILE", "workers append a line per step: where its time went",
+	    .pass = TO_WORKER),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
 	    .hi = 1 << 24, .pass = TO_CONTROLLER),
 	OPT("block-size", OPT_INT, "N", "tokens of a KV block: 16, 32, 64, 128 or 256 (16)", .lo = 16,

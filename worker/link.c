@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "worker/tp_group.h"
+#include "worker/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -102,6 +103,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.progress_arg = l,
 		.loading = &l->progress,
 		.moves = &l->moves,
+		.trace = l->args->trace,
 	};
 	int rc = step_open(&l->step, &a, ready, why, why_n);
 	link_reclaim(l);
@@ -129,6 +131,7 @@ static int finish(struct link *l, char *why, size_t why_n)
 	if ((rc = link_send_bytes(l, &l->out)))
 		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->result.number,
 			 zmq_strerror(-rc));
+	trace_mark(l->args->trace, TRACE_RESULT);
 	return 0;
 }
 
@@ -198,6 +201,7 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		return 0;
 	}
 	int rc = 0;
+	trace_mark(l->args->trace, TRACE_MESSAGE);
 	if (under_way(l) == STEP_AHEAD && (rc = finish(l, why, why_n)))
 		return rc;
 	if (!(rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why, why_n))) {

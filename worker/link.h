@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct trace;
+
 struct link_args {
 	const char *bus;         /* "ipc:///run/quern/bus", "tcp://host:port" */
 	const char *device;      /* "cpu:0" */
@@ -18,6 +20,7 @@ struct link_args {
 	uint32_t n_threads;      /* 0: as the controller or the device chooses */
 	double memory_fraction;  /* of the device, for this worker; 0: its default (worker/cache.h) */
 	struct tune_source tune; /* for loads with --fast */
+	struct trace *trace;     /* where the time of steps goes (trace.h), borrowed; NULL: no trace */
 	int late_ms;             /* in a group: a rank that is later than this is lost */
 	int64_t grace_ms;        /* the longest time without a message from the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */

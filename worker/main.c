@@ -5,6 +5,7 @@
 #include "proto/local_token.h"
 #include "worker/inspect.h"
 #include "worker/link.h"
+#include "worker/trace.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ static const struct opt options[] = {
 	OPT("tune", OPT_TEXT, "FILE",
 	    "with --fast: what `quern bench kernels --tune` wrote (tune-DEVICE.json in "
 	    "$XDG_CACHE_HOME/quern)"),
+	OPT("trace-steps", OPT_TEXT, "FILE", "append a line per step: where its time went"),
 	OPT("grace", OPT_INT, "S", "exit when the controller has been gone for S seconds (10)", .lo = 1,
 	    .hi = 86400),
 	OPT("rank-timeout", OPT_INT, "S", "give up a rank of the replica that is S seconds late (5)", .lo = 1,
@@ -87,6 +89,9 @@ static int run(struct opts *o, int argc, char **argv)
 				&key, &server_key, &keyed, why, sizeof why);
 	if (!rc && opts_has(o, "local-token"))
 		rc = local_token_read(opts_text(o, "local-token", ""), token, why, sizeof why);
+	struct trace *trace = NULL;
+	if (!rc && opts_has(o, "trace-steps"))
+		rc = trace_open(&trace, opts_text(o, "trace-steps", ""), why, sizeof why);
 	if (rc) {
 		log_error("main", "%s", why);
 		return 1;
@@ -99,6 +104,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
 		.tune = {opts_text(o, "tune", NULL), getenv("XDG_CACHE_HOME"), getenv("HOME")},
+		.trace = trace,
 		.late_ms = (int)opts_int(o, "rank-timeout", LATE_S) * 1000,
 		.grace_ms = opts_int(o, "grace", GRACE_S) * 1000,
 		.key = keyed ? &key : NULL,
@@ -111,6 +117,7 @@ static int run(struct opts *o, int argc, char **argv)
 	sigaction(SIGINT, &sa, NULL);
 	signal(SIGPIPE, SIG_IGN); /* the reader of the log may end first */
 	rc = link_run(&a, why, sizeof why);
+	trace_close(trace);
 	curve_forget(&key);
 	if (rc && why[0])
 		log_error("main", "%s", why);

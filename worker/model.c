@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "worker/tp_group.h"
+#include "worker/trace.h"
 
 #include <assert.h>
 #include <math.h>
@@ -46,6 +47,7 @@ struct model {
 	int max_rows, max_logits;
 	struct loading *loading; /* borrowed until it is loaded; or NULL */
 	atomic_ullong *moves;    /* progress counter, borrowed; or NULL */
+	struct trace *trace;     /* borrowed; or NULL */
 
 	/* Scratch; T = max_rows, L = max_logits; "op": an operand, "val": values of the table's type. */
 	struct piece x;                /* F32 [T, H] residual */
@@ -296,7 +298,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .max_rows = a->max_rows,
 			    .max_logits = a->max_logits,
 			    .loading = a->loading,
-			    .moves = a->moves};
+			    .moves = a->moves,
+			    .trace = a->trace};
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
 	    (rc = ends_load(m, a->weights, why, why_n)))
@@ -348,6 +351,22 @@ int64_t model_weights_bytes(const struct model *m)
 	return m->weights_bytes;
 }
 
+int64_t model_layers_bytes(const struct model *m)
+{
+	int64_t bytes = 0;
+	for (int i = 0; i < m->c->n_layers; i++) {
+		const struct layer *l = &m->layers[i];
+		bytes += m->ops->linear_bytes(l->qkv) + m->ops->linear_bytes(l->o) +
+			 m->ops->linear_bytes(l->gateup) + m->ops->linear_bytes(l->down);
+	}
+	return bytes;
+}
+
+int64_t model_head_bytes(const struct model *m)
+{
+	return m->ops->linear_bytes(m->head);
+}
+
 void model_set_group(struct model *m, struct tp_group *g)
 {
 	m->group = g;
@@ -385,7 +404,37 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 		.window = l->window,
 	};
 	int rc = m->ops->qkv(m->stream, &qkv);
-	return rc ? rc : m->ops->attention(m->stream, &att);
+	trace_mark(m->trace, TRACE_ROWS);
+	if (!rc)
+		rc = m->ops->attention(m->stream, &att);
+	trace_mark(m->trace, TRACE_ATTENTION);
+	return rc;
+}
+
+/* A linear layer of a rank gives a part of each sum. */
+static int sum(struct model *m, int n_rows)
+{
+	trace_mark(m->trace, TRACE_LINEAR);
+	int rc = tp_group_sum_rows(m->group, m->stream, m->add.p, n_rows, m->c->hidden);
+	if (m->group)
+		trace_mark(m->trace, TRACE_GROUP);
+	progress_bump(m);
+	return rc;
+}
+
+static int norm(struct model *m, const void *add, const struct piece *weight, int n_rows)
+{
+	int rc = m->ops->rmsnorm(m->stream, m->normed.p, m->x.p, add, weight->p, n_rows, m->c->hidden,
+				 m->c->rms_eps);
+	trace_mark(m->trace, TRACE_ROWS);
+	return rc;
+}
+
+static int qkv(struct model *m, const struct layer *l, int n_rows)
+{
+	int rc = m->ops->linear(m->stream, l->qkv, m->qkv.p, m->normed.p, n_rows, false);
+	trace_mark(m->trace, TRACE_LINEAR);
+	return rc;
 }
 
 int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows)
@@ -395,27 +444,21 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	struct kern_stream *s = m->stream;
 	const void *add = NULL;
 	assert(n_rows > 0 && n_rows <= m->max_rows);
+	trace_mark(m->trace, TRACE_PREPARE);
 	int rc = k->embed(s, m->embed, tokens, m->shard->vocab[m->shard->rank], m->x.p);
+	trace_mark(m->trace, TRACE_ROWS);
 	/* A token's row is one rank's; the others add zeros. */
 	if (!rc)
 		rc = tp_group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
 	for (int i = 0; !rc && i < c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
-		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, add, l->attn_norm.p, n_rows, c->hidden,
-				     c->rms_eps)) ||
-		    (rc = k->linear(s, l->qkv, m->qkv.p, m->normed.p, n_rows, false)) ||
+		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)) ||
 		    (rc = attention(m, l, i, kv)) ||
-		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
-		    (rc = tp_group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
-			return rc;
-		progress_bump(m);
-		if ((rc = k->rmsnorm(s, m->normed.p, m->x.p, m->add.p, l->ffn_norm.p, n_rows, c->hidden,
-				     c->rms_eps)) ||
+		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) || (rc = sum(m, n_rows)) ||
+		    (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
 		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
-		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) ||
-		    (rc = tp_group_sum_rows(m->group, s, m->add.p, n_rows, c->hidden)))
+		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) || (rc = sum(m, n_rows)))
 			return rc;
-		progress_bump(m);
 		add = m->add.p;
 	}
 	return rc;
@@ -423,13 +466,12 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 
 /* The rows are gathered before the last norm, residual and addend alike, so that the norm and
  * the head see only the rows to sample from. */
-int model_head(struct model *m, int n_logits)
+static int head(struct model *m, int n_logits)
 {
 	const struct kern_ops *k = m->ops;
 	const struct model_config *c = m->c;
 	struct kern_stream *s = m->stream;
 	int rc;
-	assert(n_logits > 0 && n_logits <= m->max_logits);
 	if ((rc = k->gather(s, m->last_x.p, m->x.p, c->hidden)) ||
 	    (rc = k->gather(s, m->last_add.p, m->add.p, c->hidden)) ||
 	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_logits, c->hidden,
@@ -440,6 +482,14 @@ int model_head(struct model *m, int n_logits)
 	if ((rc = k->linear(s, m->head, m->part.p, m->last.p, n_logits, true)))
 		return rc;
 	return tp_group_gather_cols(m->group, s, m->logits.p, m->part.p, n_logits, m->shard->widths);
+}
+
+int model_head(struct model *m, int n_logits)
+{
+	assert(n_logits > 0 && n_logits <= m->max_logits);
+	int rc = head(m, n_logits);
+	trace_mark(m->trace, TRACE_HEAD);
+	return rc;
 }
 
 void *model_logits(struct model *m)

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 struct tp_group;
+struct trace;
 struct model;
 
 struct model_args {
@@ -39,12 +40,16 @@ struct model_args {
 	struct loading *loading; /* written while it loads; or NULL */
 	atomic_ullong *moves; /* borrowed for its life: grows with every part of a layer that was loaded, or
 				 computed (on a GPU: queued); or NULL */
+	struct trace *trace;  /* borrowed for its life: marks the operations of a step; or NULL */
 };
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */
 int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
 void model_free(struct model *m);                   /* NULL is fine */
 int64_t model_weights_bytes(const struct model *m); /* on the device */
+/* What a step of all layers, and of the head, reads of these. */
+int64_t model_layers_bytes(const struct model *m);
+int64_t model_head_bytes(const struct model *m);
 
 /* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
 void model_set_group(struct model *m, struct tp_group *g);

@@ -1,5 +1,6 @@
 /* step.c - plans: what they change, what is computed for them, what came of it. */
 #include "worker/step_impl.h"
+#include "worker/trace.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -121,6 +122,7 @@ static int run_head(struct step *s, struct pending_plan *f, char *why, size_t wh
 		if (rc)
 			return rc;
 		s->group0 = first;
+		trace_mark(s->trace, TRACE_SAMPLE);
 	}
 	return 0;
 }
@@ -172,6 +174,17 @@ static int run_end(struct step *s, struct pending_plan *f, char *why, size_t why
 	return rc ? device_why(s, rc, "the device failed", why, why_n) : 0;
 }
 
+static void trace_plan(const struct step *s, const struct plan *p)
+{
+	struct trace_step t = {.number = p->number,
+			       .rows = s->batch->kern.n_rows,
+			       .seqs = s->batch->kern.n_seqs,
+			       .samples = s->batch->n_wants};
+	for (uint32_t i = 0; s->trace && i < p->n_runs; i++)
+		t.context += p->runs[i].pos0 + p->runs[i].n_rows;
+	trace_end(s->trace, &t);
+}
+
 int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 {
 	const int64_t t0 = clock_us();
@@ -195,6 +208,7 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 	}
 	if (s->batch->kern.n_rows)
 		tp_group_settled(s->group);
+	trace_plan(s, p);
 	s->expected++;
 	return 0;
 }

@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 struct step;
+struct trace;
 
 struct step_args {
 	const char *device;                             /* "cpu", "cpu:0", "cuda:1" */
@@ -41,6 +42,7 @@ struct step_args {
 	void *progress_arg;
 	struct loading *loading; /* written while it opens; or NULL */
 	atomic_ullong *moves;    /* progress counter (model.h); borrowed for the step's life, or NULL */
+	struct trace *trace;     /* where the time goes (trace.h); borrowed for the step's life, or NULL */
 };
 
 /* Load the model.  Fills in ready, except for a rank of a group, for which step_join() does.  -ENOENT,

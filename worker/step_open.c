@@ -1,5 +1,6 @@
 /* step_open.c - a worker opens: sizes, device, weights, pools, graphs; and closes. */
 #include "worker/step_impl.h"
+#include "worker/trace.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -238,6 +239,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.progress_arg = &share,
 		.loading = a->loading,
 		.moves = a->moves,
+		.trace = a->trace,
 	};
 	return model_load(&s->model, &m, why, why_n);
 }
@@ -314,6 +316,28 @@ static int open_alone(struct step *s, char *why, size_t why_n)
 	return rc ? rc : step_open_pools(s, why, why_n);
 }
 
+/* To the trace: what its steps read and compute. */
+static void describe(const struct step *s)
+{
+	const struct model_config *c = &s->part;
+	const int64_t h = c->hidden, q = (int64_t)c->n_heads * c->head_dim,
+		      kv = (int64_t)c->n_kv_heads * c->head_dim;
+	struct kern_info info;
+	s->ops->info(s->dev, &info);
+	trace_load(s->trace,
+		   &(struct trace_load){
+			   .device = s->ops->name,
+			   .mode = info.mode,
+			   .isa = info.isa,
+			   .n_threads = info.n_threads,
+			   .layers_bytes = model_layers_bytes(s->model),
+			   .head_bytes = model_head_bytes(s->model),
+			   .kv_token_bytes = s->cache.block_bytes / (int64_t)s->block_size,
+			   .layers_macs = c->n_layers * (h * (q + 2 * kv) + q * h + 3 * h * c->intermediate),
+			   .head_macs = h * s->shard.widths[s->shard.rank],
+		   });
+}
+
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
 {
 	struct step *s = xcalloc(1, sizeof *s);
@@ -326,6 +350,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->memory_fraction = a->memory_fraction;
 	s->no_graphs = a->no_graphs;
 	s->loading = a->loading;
+	s->trace = a->trace;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
@@ -340,6 +365,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	}
 	weights_close(w);
 	s->loading = NULL;
+	describe(s);
 	s->load_ms = (uint32_t)((clock_us() - t0) / 1000);
 	if (s->shard.n_ranks == 1)
 		step_reset(s, s->load.epoch, ready);

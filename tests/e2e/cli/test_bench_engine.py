@@ -1,0 +1,39 @@
+"""`quern bench engine`: the figures of a private service for the demo model."""
+
+import json
+
+import pytest
+
+PARTS = {"linear", "norm_rope", "attention", "head", "sampling", "group", "waiting"}
+
+
+def bench(run, *options):
+    p = run("bench", "engine", "models/demo", "--batch", "1,3", "--prompt-tokens", "40", "--max-tokens", "24",
+            "--runs", "1", *options, timeout=60)
+    assert p.returncode == 0, p.stderr
+    return p.stdout
+
+
+def test_json_has_where_a_steps_time_goes_and_its_shares(run, tmp_path):
+    trace = tmp_path / "steps.jsonl"
+    r = json.loads(bench(run, "--json", "--trace-steps", str(trace)))
+    assert [row["batch"] for row in r["results"]] == [1, 3]
+    for row in r["results"]:
+        for kind in ("decode", "prompt"):
+            s = row["steps"][kind]
+            assert set(s["ms"]) == PARTS
+            assert sum(s["ms"].values()) == pytest.approx(s["step_ms"])
+            for part in ("linear", "norm_rope", "attention", "head", "sampling"):
+                assert s["ms"][part] > 0, part
+            assert s["memory_percent"] > 0 and s["peak_percent"] > 0
+        assert row["steps"]["decode"]["ms"]["waiting"] > 0
+        assert row["steps"]["prompt"]["ms"]["waiting"] == 0
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert lines[0]["device"] == "cpu"
+    assert any(line.get("rows") == 3 for line in lines)
+
+
+def test_the_table_shows_the_step_and_no_steps_leaves_it_out(run):
+    text = bench(run)
+    assert "WAITING" in text and "of memory" in text
+    assert "WAITING" not in bench(run, "--no-steps")
