@@ -26,7 +26,7 @@ const struct opt launch_model_options[] = {
 	    .pass = TO_CONTROLLER | TO_WORKER),
 	OPT("isa", OPT_TEXT, "NAME",
 	    "CPU kernels: avx512, avx2 or plain (default: the best that the CPU has)", .pass = TO_WORKER),
-	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32, int16 or int8 (bf16 is not built yet)",
+	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32, bf16, int16 or int8",
 	    .pass = TO_CONTROLLER),
 	OPT("fast", OPT_FLAG, NULL,
 	    "GPU: faster long prompts; bits then depend on the batch; no effect on a CPU",

@@ -1,4 +1,4 @@
-/* half.h - F16 and BF16 values to float, exactly (NaN stays NaN), on the host. */
+/* half.h - F16 and BF16 values to float, exactly (NaN stays NaN), and floats to them, on the host. */
 #ifndef QUERN_KERNELS_HALF_H
 #define QUERN_KERNELS_HALF_H
 
@@ -46,6 +46,16 @@ static inline bool half_to_f16(float f, uint16_t *out)
 		return false;
 	*out = (uint16_t)(sign | (uint32_t)units);
 	return true;
+}
+
+/* Rounded to the nearest BF16, ties to even; denormals become 0 with their sign, NaN stays NaN. */
+static inline uint16_t half_to_bf16(float f)
+{
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	const uint32_t size = u & 0x7fffffff, near = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+	const uint32_t some = size > 0x7f800000 ? u >> 16 | 0x40 : near;
+	return (uint16_t)(size < 0x00800000 ? u >> 16 & 0x8000 : some);
 }
 
 /* values[i] of an array of F32, F16 or BF16, at any alignment. */

@@ -49,9 +49,6 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 {
 	if ((unsigned)a->compute > KERN_COMPUTE_INT8)
 		return err_why(why, why_n, -EINVAL, "compute mode %d is not known", (int)a->compute);
-	if (a->compute == KERN_COMPUTE_BF16)
-		return err_why(why, why_n, -ENOTSUP,
-			       "compute mode bf16 is not built for the CPU yet: use f32, int16 or int8");
 	if (a->kv != KERN_KV_MODE && a->kv != KERN_KV_F32)
 		return err_why(why, why_n, -ENOTSUP, "the CPU keeps K and V in f32");
 	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
@@ -95,7 +92,7 @@ static void lay_out(struct kern_dev *d, struct carve *c)
 	for (size_t t = 0; t < threads; t++) {
 		float *out = carve(c, 2 * ROWS_MAX * BLOCK_N, sizeof(float));
 		float *head = carve(c, HEAD_MAX, sizeof(float));
-		unsigned char *lines = carve(c, d->dot ? DOT_SCRATCH : 0, 1);
+		unsigned char *lines = carve(c, d->bf16 ? BF16_SCRATCH : d->dot ? DOT_SCRATCH : 0, 1);
 		if (c->base)
 			d->scratch[t] = (struct cpu_scratch){.c = out, .head = head, .lines = lines};
 	}
@@ -137,6 +134,8 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	d->isa = isa;
 	if (cpu_is_integer(d) || a->head == KERN_HEAD_INT8)
 		d->dot = choose_dot(isa);
+	if (a->compute == KERN_COMPUTE_BF16)
+		d->bf16 = cpu_bf16_choose(isa->name);
 	d->node = a->index;
 	d->n_threads = a->n_threads ? a->n_threads : share_of_cores(a->n_sharing);
 	struct carve c = {0};
@@ -171,8 +170,8 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 		head = d->args.head == KERN_HEAD_STORED ? " head-stored" : "";
 	else if (d->args.head == KERN_HEAD_INT8)
 		head = " head-int8";
-	snprintf(out->mode, sizeof out->mode, "%s%s%s", mode, d->dot ? " by " : "",
-		 d->dot ? d->dot->name : "");
+	const char *by = d->bf16 ? d->bf16->name : d->dot ? d->dot->name : NULL;
+	snprintf(out->mode, sizeof out->mode, "%s%s%s", mode, by ? " by " : "", by ? by : "");
 	/* The instruction sets agree bit for bit, so none is named. */
 	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s", mode, head);
 	out->operand = KERN_F32;

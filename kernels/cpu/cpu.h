@@ -3,6 +3,7 @@
 #ifndef QUERN_KERNELS_CPU_CPU_H
 #define QUERN_KERNELS_CPU_CPU_H
 
+#include "kernels/cpu/bf16/bf16.h"
 #include "kernels/cpu/dot/dot.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kern.h"
@@ -21,6 +22,7 @@ struct cpu_part {
 	int group, bits, head, zero;
 	bool f32_scales, minimums;
 	bool dots; /* computed by the device's cpu_dot */
+	bool bf16; /* by its cpu_bf16, and as bf16.h draws it */
 };
 
 struct kern_linear {
@@ -56,7 +58,7 @@ struct cpu_batch {
 struct cpu_scratch {
 	float *c;             /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
 	float *head;          /* [HEAD_MAX]: one head of k */
-	unsigned char *lines; /* [DOT_SCRATCH] */
+	unsigned char *lines; /* [DOT_SCRATCH], or in mode bf16 [BF16_SCRATCH] */
 };
 
 /* One row of logits being worked on; [vocab] each. */
@@ -83,8 +85,9 @@ struct kern_dev {
 	size_t arena_bytes;
 	float *pack; /* [rows, at most ROWS_MAX][largest K]: packed rows */
 	size_t pack_bytes;
-	const struct cpu_dot *dot; /* NULL: none is needed */
-	float *wide;               /* [rows][largest K], integer modes: what becomes an operand */
+	const struct cpu_dot *dot;   /* NULL: none is needed */
+	const struct cpu_bf16 *bf16; /* of mode bf16, else NULL */
+	float *wide;                 /* [rows][largest K], where operands are no floats: what becomes one */
 	size_t wide_bytes;
 	unsigned char *quant; /* operands of ROWS_MAX rows: a head in INT8 of a mode without them */
 	size_t quant_bytes;
@@ -161,8 +164,11 @@ const struct kern_linear *cpu_embed_linear(const struct kern_embed *e);
 struct cpu_operand cpu_operand(const struct kern_dev *d, int k);
 size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width);
 bool cpu_is_integer(const struct kern_dev *d);
-/* Rows [n_rows][k] of floats as operands. */
+/* What a linear layer reads is not floats: integer modes and bf16. */
+bool cpu_has_operands(const struct kern_dev *d);
+/* Rows [n_rows][k] of floats as operands of the device's mode; and as those of dot.h in any mode. */
 void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
+void cpu_quantize_dots(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
 /* Values k0 .. k0 + n - 1 of an operand's row as floats; k0 a multiple of ACT_GROUP, n at most that. */
 void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_operand *op, int k0, int n);
 

@@ -32,9 +32,9 @@ static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 	const int most = d->args.max_rows > d->args.max_logits ? d->args.max_rows : d->args.max_logits;
 	const int rows = most < ROWS_MAX ? most : ROWS_MAX;
 	const size_t row = (size_t)k * sizeof(float);
-	const bool integer = cpu_is_integer(d);
+	const bool integer = cpu_is_integer(d), wide = cpu_has_operands(d);
 	int e = grow(&d->pack, &d->pack_bytes, (size_t)rows * row, why, why_n);
-	if (!e && integer)
+	if (!e && wide)
 		e = grow(&d->wide, &d->wide_bytes, (size_t)most * row, why, why_n);
 	if (!e && d->dot && !integer)
 		e = grow(&d->quant, &d->quant_bytes, ROWS_MAX * cpu_operand(d, k).row, why, why_n);
@@ -149,6 +149,7 @@ struct linear_job {
 	float *out;
 	size_t out_stride;
 	const unsigned char *in;   /* [n_rows] operands */
+	size_t row;                /* bytes of an operand */
 	const float *x;            /* packed floats */
 	const unsigned char *dots; /* [n_rows] operands of dot.h */
 	struct cpu_operand op;
@@ -230,6 +231,29 @@ static void run_dots(const struct linear_job *j, const struct cpu_part *p, int b
 	j->w->dev->dot->tile(&t);
 }
 
+static void run_bf16(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
+		     int b1, unsigned char *scratch, float *c)
+{
+	const int r0 = row_block_start(j, b0);
+	const struct cpu_bf16_tile t = {
+		.w = p->w + (size_t)block * p->block_bytes,
+		.tiles = cpu_part_tiles(p, block),
+		.t0 = t0,
+		.tn = tn,
+		.k = j->w->k,
+		.group = p->group,
+		.bits = p->bits,
+		.f32_scales = p->f32_scales,
+		.zero = p->zero,
+		.x = j->in + (size_t)r0 * j->row,
+		.row = j->row,
+		.n_rows = row_block_start(j, b1) - r0,
+		.scratch = scratch,
+		.c = c,
+	};
+	j->w->dev->bf16->tile(&t);
+}
+
 static void run_tile(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
 		     int b1, unsigned char *lines, float *c)
 {
@@ -237,6 +261,10 @@ static void run_tile(const struct linear_job *j, const struct cpu_part *p, int b
 	const int r0 = row_block_start(j, b0);
 	if (p->dots) {
 		run_dots(j, p, block, t0, tn, b0, b1, lines, c);
+		return;
+	}
+	if (p->bf16) {
+		run_bf16(j, p, block, t0, tn, b0, b1, lines, c);
 		return;
 	}
 	struct cpu_tile t = {
@@ -310,10 +338,14 @@ static void run_rows(struct linear_job *j)
 	bool floats = false, dots = false;
 	plan(j);
 	for (int i = 0; i < j->w->n_parts; i++)
-		*(j->w->parts[i].dots ? &dots : &floats) = true;
+		*(j->w->parts[i].dots ? &dots : &floats) |= !j->w->parts[i].bf16;
 	j->dots = j->in;
 	if (dots && !cpu_is_integer(d)) {
-		cpu_quantize(d, d->quant, (const float *)(const void *)j->in, j->n_rows, j->w->k);
+		const float *x = (const float *)(const void *)j->in;
+		for (int r = 0; d->bf16 && r < j->n_rows; r++, x = d->pack)
+			cpu_bf16_floats(d->bf16, d->pack + (size_t)r * (size_t)j->w->k,
+					j->in + (size_t)r * j->row, j->w->k);
+		cpu_quantize_dots(d, d->quant, x, j->n_rows, j->w->k);
 		j->dots = d->quant;
 	}
 	j->x = (const float *)(const void *)j->in;
@@ -337,6 +369,7 @@ static void run(const struct kern_linear *w, float *out, const void *in, int n_r
 			.out = out + (size_t)r * n,
 			.out_stride = n,
 			.in = (const unsigned char *)in + (size_t)r * row,
+			.row = row,
 			.op = cpu_operand(d, w->k),
 			.n_rows = n_rows - r < ROWS_MAX ? n_rows - r : ROWS_MAX,
 			.swiglu = swiglu,
@@ -360,7 +393,7 @@ int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *
 	struct kern_dev *d = s->dev;
 	const int n = w->parts[0].n;
 	assert(d == w->dev && w->n_parts == 2 && n == w->parts[1].n);
-	if (!cpu_is_integer(d)) {
+	if (!cpu_has_operands(d)) {
 		run(w, out, in, n_rows, true);
 		return 0;
 	}

@@ -1,4 +1,4 @@
-/* operand.c - what linear layers read: floats, or the bytes and scales of dot.h. */
+/* operand.c - what linear layers read: floats, the bytes and scales of dot.h, or the values of bf16.h. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -6,6 +6,11 @@
 bool cpu_is_integer(const struct kern_dev *d)
 {
 	return d->args.compute == KERN_COMPUTE_INT8 || d->args.compute == KERN_COMPUTE_INT16;
+}
+
+bool cpu_has_operands(const struct kern_dev *d)
+{
+	return cpu_is_integer(d) || d->bf16;
 }
 
 struct cpu_operand cpu_operand(const struct kern_dev *d, int k)
@@ -21,13 +26,17 @@ struct cpu_operand cpu_operand(const struct kern_dev *d, int k)
 
 size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width)
 {
-	return (size_t)n_rows *
-	       (cpu_is_integer(d) ? cpu_operand(d, width).row : (size_t)width * sizeof(float));
+	const size_t row = d->bf16             ? cpu_bf16_row(d->bf16, width)
+			   : cpu_is_integer(d) ? cpu_operand(d, width).row
+					       : (size_t)width * sizeof(float);
+	return (size_t)n_rows * row;
 }
 
 struct rows {
 	const struct cpu_dot *dot;
+	const struct cpu_bf16 *bf16; /* instead */
 	struct cpu_operand op;
+	size_t row;
 	unsigned char *out;
 	const float *x;
 };
@@ -36,12 +45,25 @@ static void quantize_row(void *arg, int t, int thread)
 {
 	const struct rows *r = arg;
 	(void)thread;
-	r->dot->quantize(r->out + (size_t)t * r->op.row, r->x + (size_t)t * (size_t)r->op.k, &r->op);
+	unsigned char *out = r->out + (size_t)t * r->row;
+	const float *x = r->x + (size_t)t * (size_t)r->op.k;
+	if (r->bf16)
+		cpu_bf16_round(r->bf16, out, x, r->op.k);
+	else
+		r->dot->quantize(out, x, &r->op);
 }
 
 void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int k)
 {
+	struct rows r = {.dot = d->dot, .bf16 = d->bf16, .op = cpu_operand(d, k), .out = out, .x = x};
+	r.row = cpu_operand_bytes(d, 1, k);
+	cpu_run(d, n_rows, (int64_t)n_rows * k / 4, quantize_row, &r);
+}
+
+void cpu_quantize_dots(struct kern_dev *d, void *out, const float *x, int n_rows, int k)
+{
 	struct rows r = {.dot = d->dot, .op = cpu_operand(d, k), .out = out, .x = x};
+	r.row = r.op.row;
 	cpu_run(d, n_rows, (int64_t)n_rows * k / 4, quantize_row, &r);
 }
 

@@ -28,6 +28,8 @@ static size_t codes_group_bytes(const struct cpu_part *p, int len)
 
 static size_t tile_bytes(const struct cpu_part *p, int k)
 {
+	if (p->bf16)
+		return cpu_bf16_tile_bytes(k, p->bits ? p->group : k, p->bits);
 	if (!p->bits)
 		return (size_t)k * LANES_N * dtype_bytes(p->dtype);
 	const size_t whole = (size_t)(k / p->group) * codes_group_bytes(p, p->group);
@@ -39,6 +41,7 @@ struct pack_job {
 	const struct kern_linear_part *from;
 	const struct cpu_part *to;
 	const struct kern_codes *codes; /* of a quantized part */
+	const struct cpu_bf16 *bf16;
 };
 
 static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out)
@@ -107,6 +110,11 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 	struct kern_code_rows r;
 	codes_rows_new(&r, c, n);
 	c->read(c, n0, n0 + n, &r);
+	if (p->bf16) {
+		cpu_bf16_pack_codes(j->bf16, out, c, &r, p->f32_scales, n, tiles);
+		codes_rows_free(&r);
+		return;
+	}
 	for (int g = 0; g < codes_groups(c); g++) {
 		const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
 		unsigned char *lines = out + tiles * p->head;
@@ -121,6 +129,14 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 	codes_rows_free(&r);
 }
 
+static void pack_bf16_block(const struct pack_job *j, int b, unsigned char *out)
+{
+	const int n0 = b * BLOCK_N, n = j->to->n - n0 < BLOCK_N ? j->to->n - n0 : BLOCK_N;
+	const size_t at = (size_t)n0 * (size_t)j->src->k * dtype_bytes(j->to->dtype);
+	cpu_bf16_pack_floats(j->bf16, out, (const unsigned char *)j->from->w + at, j->to->dtype, n, j->src->k,
+			     cpu_part_tiles(j->to, b));
+}
+
 static void pack_task(void *arg, int task, int thread)
 {
 	const struct pack_job *j = arg;
@@ -128,6 +144,8 @@ static void pack_task(void *arg, int task, int thread)
 	(void)thread;
 	if (j->codes)
 		pack_codes_block(j, task, out);
+	else if (j->to->bf16)
+		pack_bf16_block(j, task, out);
 	else
 		pack_dense_block(j, task, out);
 }
@@ -145,14 +163,20 @@ static int check_codes(const struct kern_dev *d, const char *name, const struct 
 	    c->bits < 2 || c->bits > 8 || c->zero > 255)
 		return err_why(why, why_n, -EINVAL, "%s: codes of %d bits, %d x %d in groups of %d", name,
 			       c->bits, c->n, c->k, c->group);
-	if (c->table || c->perm || (!cpu_is_integer(d) && !is_awq_like(c)))
+	const bool any = cpu_is_integer(d) || (d->bf16 && !c->minimums);
+	if (c->table || c->perm || (!any && !is_awq_like(c)))
 		return err_why(
 			why, why_n, -ENOTSUP,
 			"%s: the CPU takes codes of 4 bits with zeros and one F16 scale per group, and "
-			"in modes int8 and int16 codes of 8 bits and minimums too",
+			"in modes int8, int16 and bf16 codes of 8 bits too, in the first two minimums",
 			name);
 	if (!is_awq_like(c) && !c->minimums && c->zero < 0)
 		return err_why(why, why_n, -ENOTSUP, "%s: zeros per group with scales in F32", name);
+	if (d->bf16 && c->group < k && (c->group % BF16_STEP || c->group > BF16_GROUP_MAX))
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: groups of %d inputs: mode bf16 takes multiples of %d up to %d, and whole "
+			       "rows",
+			       name, c->group, BF16_STEP, BF16_GROUP_MAX);
 	if (cpu_is_integer(d) && c->group < k && c->group % ACT_SUM)
 		return err_why(
 			why, why_n, -ENOTSUP,
@@ -226,6 +250,8 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 		q->zero = c->minimums ? 0 : c->zero;
 		q->dots = cpu_is_integer(w->dev) || !is_awq_like(c);
 	}
+	q->bf16 = w->dev->bf16 && !to_int8(w, src);
+	q->dots &= !q->bf16;
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
 	size_t tile = tile_bytes(q, w->k);
 	q->block_bytes = tile * BLOCK_TILES;
@@ -267,8 +293,11 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 			return e;
 		w->n_parts++;
 		w->n += q->n;
-		struct pack_job j = {
-			.src = src, .from = &src->parts[i], .to = q, .codes = c.read ? &c : NULL};
+		struct pack_job j = {.src = src,
+				     .from = &src->parts[i],
+				     .to = q,
+				     .codes = c.read ? &c : NULL,
+				     .bf16 = w->dev->bf16};
 		cpu_run(w->dev, q->n_blocks, (int64_t)q->n * w->k, pack_task, &j);
 	}
 	return 0;
@@ -280,6 +309,10 @@ void cpu_unpack_row(const struct kern_linear *w, int id, float *out)
 	assert(!p->bits && id >= 0 && id < p->n);
 	const int b = id / BLOCK_N;
 	const unsigned char *in = p->w + (size_t)b * p->block_bytes;
+	if (p->bf16) {
+		cpu_bf16_unpack(w->dev->bf16, out, in, cpu_part_tiles(p, b), id % BLOCK_N, w->k);
+		return;
+	}
 	const size_t es = dtype_bytes(p->dtype), stride = (size_t)cpu_part_tiles(p, b) * LANES_N * es;
 	in += (size_t)(id % BLOCK_N) * es;
 	for (int k = 0; k < w->k; k++, in += stride)

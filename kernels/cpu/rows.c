@@ -85,17 +85,17 @@ static void rmsnorm_row(void *arg, int t, int thread)
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps)
 {
-	const bool integer = cpu_is_integer(s->dev);
-	assert(!integer || (size_t)n_rows * (size_t)hidden * sizeof(float) <= s->dev->wide_bytes);
+	const bool wide = cpu_has_operands(s->dev);
+	assert(!wide || (size_t)n_rows * (size_t)hidden * sizeof(float) <= s->dev->wide_bytes);
 	struct rows_job j = {.dev = s->dev,
-			     .out = integer ? s->dev->wide : out,
+			     .out = wide ? s->dev->wide : out,
 			     .x = x,
 			     .add = add,
 			     .weight = weight,
 			     .hidden = hidden,
 			     .eps = eps};
 	cpu_run(s->dev, n_rows, (int64_t)n_rows * hidden / 4, rmsnorm_row, &j);
-	if (integer)
+	if (wide)
 		cpu_quantize(s->dev, out, s->dev->wide, n_rows, hidden);
 	return 0;
 }

@@ -3,11 +3,15 @@
 #ifndef QUERN_TESTS_KERNELS_EMULATED_H
 #define QUERN_TESTS_KERNELS_EMULATED_H
 
+#include "kernels/cpu/bf16/bf16.h"
 #include "kernels/cpu/dot/dot.h"
 
 const struct cpu_dot *emulated_avxvnni(void);
 const struct cpu_dot *emulated_avx512vnni(void);
 const struct cpu_dot *emulated_amx(void);
 const struct cpu_isa *emulated_avx512(void);
+const struct cpu_bf16 *emulated_bf16_avx512(void);
+const struct cpu_bf16 *emulated_bf16_vdp(void);
+const struct cpu_bf16 *emulated_bf16_amx(void);
 
 #endif

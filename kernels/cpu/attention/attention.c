@@ -334,12 +334,12 @@ int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a)
 	struct kern_dev *d = s->dev;
 	struct kern_attn_args floats = *a;
 	const int width = a->n_q_heads * a->head_dim;
-	if (cpu_is_integer(d)) {
+	if (cpu_has_operands(d)) {
 		assert((size_t)d->batch.n_rows * (size_t)width * sizeof(float) <= d->wide_bytes);
 		floats.out = d->wide;
 	}
 	attention(s, &floats);
-	if (cpu_is_integer(d))
+	if (cpu_has_operands(d))
 		cpu_quantize(d, a->out, d->wide, d->batch.n_rows, width);
 	return 0;
 }

@@ -29,7 +29,7 @@ static double margin_min(const struct driver *d)
 }
 
 /* Of the CPU; a GPU has the first, for its own. */
-static const char *const modes[] = {"f32", "int16", "int8"};
+static const char *const modes[] = {"f32", "int16", "int8", "bf16"};
 enum { MODES = sizeof modes / sizeof modes[0] };
 
 struct golden_case {
@@ -205,6 +205,16 @@ Test(model, stories_f32_tells_the_reference_story_in_int16)
 	json_t *o = reference("weights/stories260K-reference.json");
 	cr_expect_eq(run_reference("weights/stories260K-hf-f32", json_get(o, "hf-f32"), "first_logits", NULL),
 		     story_tokens());
+	json_decref(o);
+}
+
+Test(model, stories_bf16_tells_the_reference_story_in_bf16)
+{
+	if (strcmp(driver_device(), "cpu"))
+		cr_skip_test("a mode of the CPU");
+	driver_compute = "bf16";
+	json_t *o = reference("weights/stories260K-reference.json");
+	run_reference("weights/stories260K-hf-bf16", json_get(o, "hf-bf16"), "first_logits", NULL);
 	json_decref(o);
 }
 

@@ -45,14 +45,17 @@ ParameterizedTestParameters(same_tokens, all)
 	static const struct model_case integer[] = {
 		{"demo", 300, 1, "int8"},         {"demo", 70, 1, "int16"},
 		{"qwen3-tied", 70, 1, "int8"},    {"qwen3-awq-g32", 70, 2, "int8"},
+		{"demo", 300, 1, "bf16"},         {"qwen3-tied", 70, 1, "bf16"},
 		{"demo", 300, 1, "int16"},        {"demo", 300, 2, "int16"},
 		{"demo", 300, 2, "int8"},         {"demo", 300, 1, "f32"},
 		{"qwen3-tied", 300, 1, "int16"},  {"qwen3-awq-g32", 70, 1, "int16"},
 		{"qwen3-awq-g32", 70, 1, "int8"}, {"qwen3-window", 70, 1, "int16"},
-		{"qwen3-window", 70, 1, "int8"},  {"qwen3-awq-g32", 70, 2, "int16"}};
+		{"qwen3-window", 70, 1, "int8"},  {"qwen3-awq-g32", 70, 2, "int16"},
+		{"demo", 300, 2, "bf16"},         {"qwen3-awq-g32", 70, 1, "bf16"},
+		{"qwen3-tied", 300, 1, "bf16"},   {"qwen3-window", 70, 1, "bf16"}};
 	size_t n = 4, more = sizeof integer / sizeof integer[0];
 	if (!getenv("QUERN_TEST_LONG"))
-		more = 4;
+		more = 6;
 	if (strcmp(driver_device(), "cpu"))
 		more = 0;
 	for (size_t i = 0; i < more; i++)

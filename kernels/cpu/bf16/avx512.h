@@ -1,0 +1,65 @@
+/* avx512.h - what the kernels for AVX-512 BF16 and AMX share: codes to bricks.
+ * Tests compile both with BF16_EMULATED, where the instructions are functions of theirs. */
+#ifndef QUERN_KERNELS_CPU_BF16_AVX512_H
+#define QUERN_KERNELS_CPU_BF16_AVX512_H
+
+#include "kernels/cpu/vec_avx512.h"
+
+#define WALK_BRICK BF16_BRICK
+
+/* BF16 of 0 .. 15 and of -16 .. -1, which is what the low five bits of a difference of nibbles say. */
+static const _Alignas(64) uint16_t bf16_table[32] = {
+	0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120,
+	0x4130, 0x4140, 0x4150, 0x4160, 0x4170, 0xc180, 0xc170, 0xc160, 0xc150, 0xc140, 0xc130,
+	0xc120, 0xc110, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
+};
+
+/* Zeros of 16 outputs, in both words of a pair. */
+VFN __m512i bf16_zeros(const unsigned char *head, bool f32_scales, int zero)
+{
+	__m512i z =
+		f32_scales
+			? _mm512_set1_epi32(zero)
+			: _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(head + 32)));
+	return _mm512_or_si512(z, _mm512_slli_epi32(z, 16));
+}
+
+VFN void bf16_unpack4(unsigned char *out, const unsigned char *codes, __m512i zeros)
+{
+	const __m512i table = _mm512_load_si512(bf16_table), mask = _mm512_set1_epi32(0x000f000f);
+	for (int line = 0; line < 4; line++, out += 256) {
+		const __m512i q = _mm512_loadu_si512(codes + line * 64);
+		const __m512i a = _mm512_and_si512(q, mask);
+		const __m512i b = _mm512_and_si512(_mm512_srli_epi32(q, 4), mask);
+		const __m512i c = _mm512_and_si512(_mm512_srli_epi32(q, 8), mask);
+		const __m512i d = _mm512_and_si512(_mm512_srli_epi32(q, 12), mask);
+		_mm512_storeu_si512(out, _mm512_permutexvar_epi16(_mm512_sub_epi16(a, zeros), table));
+		_mm512_storeu_si512(out + 64, _mm512_permutexvar_epi16(_mm512_sub_epi16(b, zeros), table));
+		_mm512_storeu_si512(out + 128, _mm512_permutexvar_epi16(_mm512_sub_epi16(c, zeros), table));
+		_mm512_storeu_si512(out + 192, _mm512_permutexvar_epi16(_mm512_sub_epi16(d, zeros), table));
+	}
+}
+
+/* Two differences of bytes, in words, to BF16: exact, since they have eight bits. */
+VFN __m512i bf16_words(__m512i d)
+{
+	const __m512 low = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(d, 16), 16));
+	const __m512 high = _mm512_cvtepi32_ps(_mm512_srai_epi32(d, 16));
+	return _mm512_or_si512(
+		_mm512_srli_epi32(_mm512_castps_si512(low), 16),
+		_mm512_and_si512(_mm512_castps_si512(high), _mm512_set1_epi32((int)0xffff0000)));
+}
+
+VFN void bf16_unpack8(unsigned char *out, const unsigned char *codes, __m512i zeros)
+{
+	const __m512i mask = _mm512_set1_epi32(0x00ff00ff);
+	for (int line = 0; line < 8; line++, out += 128) {
+		const __m512i q = _mm512_loadu_si512(codes + line * 64);
+		const __m512i a = _mm512_and_si512(q, mask);
+		const __m512i b = _mm512_and_si512(_mm512_srli_epi32(q, 8), mask);
+		_mm512_storeu_si512(out, bf16_words(_mm512_sub_epi16(a, zeros)));
+		_mm512_storeu_si512(out + 64, bf16_words(_mm512_sub_epi16(b, zeros)));
+	}
+}
+
+#endif

@@ -1,0 +1,366 @@
+/* avx512amx.c - the kernels of mode bf16 for AMX: sixteen rows by sixteen outputs by 32 values in one
+ * instruction, which sums just as bf16.h says.  Tests compile it with BF16_EMULATED.
+ *
+ * More than 16 rows:  tile 0, 1   A: 16 rows (the second: what is left of 32) of 32 values
+ *                     tile 2, 3   B: bricks of two tiles of outputs
+ *                     tile 4..7   C: A 0 B 2, A 0 B 3, A 1 B 2, A 1 B 3
+ * Up to 16 rows:      tile 0      A
+ *                     tile 1..3   B: bricks, in turns
+ *                     tile 4..7   C: one of each tile of outputs
+ *
+ * Sums of a group are scaled and added to c while the tiles work on the next one: they would wait for one
+ * another otherwise, for a third of the time. */
+#include "kernels/cpu/bf16/bf16.h"
+
+#if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
+	defined(BF16_EMULATED)
+
+#include "kernels/cpu/bf16/avx512.h"
+
+enum {
+	AMX_ROWS = 16,
+	AMX_SLICE = 512,
+	AMX_FEW_SLICE = 256, /* up to 16 rows: stays in the first-level cache */
+};
+
+#ifndef BF16_EMULATED
+
+/* Asm, so that no compiler has to know the extension; "memory", since a tile is no operand of it. */
+#define AMX_LOAD(t, p, stride)                                                                               \
+	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))     \
+			 : "memory")
+#define AMX_STORE(t, p, stride)                                                                              \
+	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"((void *)(p)), "r"((size_t)(stride))       \
+			 : "memory")
+#define AMX_ZERO(t)      __asm__ volatile("tilezero %%tmm" #t ::: "memory")
+#define AMX_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+#define AMX_RELEASE()    __asm__ volatile("tilerelease" ::: "memory")
+
+/* Tiles of 64 bytes by so many rows. */
+static void amx_configure(const uint8_t rows[8])
+{
+	struct {
+		uint8_t palette, start_row, reserved[14];
+		uint16_t bytes[16];
+		uint8_t rows[16];
+	} config = {.palette = 1};
+	for (int i = 0; i < 8; i++) {
+		config.bytes[i] = rows[i] ? 64 : 0;
+		config.rows[i] = rows[i];
+	}
+	__asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+
+#endif
+
+static void amx_begin(const struct cpu_bf16_tile *t);
+#define WALK_BEGIN(t) amx_begin(t)
+#define WALK_END(t)   AMX_RELEASE()
+#include "kernels/cpu/bf16/walk.h"
+
+static void amx_rows(int rows0, int rows1)
+{
+	const uint8_t a = (uint8_t)rows0, b = (uint8_t)rows1;
+	amx_configure((const uint8_t[8]){a, b, 16, 16, a, a, b, b});
+}
+
+static void amx_begin(const struct cpu_bf16_tile *t)
+{
+	const uint8_t n = (uint8_t)t->n_rows;
+	if (t->n_rows <= AMX_ROWS)
+		amx_configure((const uint8_t[8]){n, 16, 16, 16, n, n, n, n});
+	else if (t->n_rows < 2 * AMX_ROWS)
+		amx_rows(AMX_ROWS, t->n_rows - AMX_ROWS);
+	else
+		amx_rows(AMX_ROWS, AMX_ROWS);
+}
+
+static int walk_slice(const struct cpu_bf16_tile *t)
+{
+	return t->n_rows > AMX_ROWS ? AMX_SLICE : t->bits ? AMX_FEW_SLICE : 1 << 30;
+}
+
+static void walk_codes(unsigned char *out, const unsigned char *codes, const unsigned char *head, int v,
+		       const struct cpu_bf16_tile *t)
+{
+	const __m512i zeros = bf16_zeros(head, t->f32_scales, t->zero);
+	if (t->bits == 4)
+		bf16_unpack4(out + v * BF16_BRICK, codes, zeros);
+	else
+		bf16_unpack8(out + v * BF16_BRICK, codes, zeros);
+}
+
+/* ---- up to 16 rows ---- */
+
+static void few_sums(const unsigned char *a, size_t row, const unsigned char *b, size_t step, int tn,
+		     int n_steps)
+{
+	for (int s = 0; s < n_steps; s++, a += 2 * BF16_STEP, b += step) {
+		AMX_LOAD(0, a, row);
+		AMX_LOAD(1, b, 64);
+		AMX_DOT(4, 0, 1);
+		if (tn < 2)
+			continue;
+		AMX_LOAD(2, b + BF16_BRICK, 64);
+		AMX_DOT(5, 0, 2);
+		if (tn < 4)
+			continue;
+		AMX_LOAD(3, b + 2 * BF16_BRICK, 64);
+		AMX_DOT(6, 0, 3);
+		AMX_LOAD(1, b + 3 * BF16_BRICK, 64);
+		AMX_DOT(7, 0, 1);
+	}
+}
+
+static void few_store(float *c, size_t row, size_t tile, int tn)
+{
+	AMX_STORE(4, c, row);
+	if (tn > 1)
+		AMX_STORE(5, c + tile, row);
+	if (tn > 2) {
+		AMX_STORE(6, c + 2 * tile, row);
+		AMX_STORE(7, c + 3 * tile, row);
+	}
+}
+
+static void few_rows(const struct seg *s)
+{
+	const struct cpu_bf16_tile *t = s->t;
+	const size_t c_row = (size_t)t->tn * 64;
+	const unsigned char *a = t->x + s->k0 * 2, *heads = s->heads;
+	if (!s->group_steps) {
+		AMX_LOAD(4, t->c, c_row);
+		if (t->tn > 1)
+			AMX_LOAD(5, t->c + 16, c_row);
+		if (t->tn > 2) {
+			AMX_LOAD(6, t->c + 32, c_row);
+			AMX_LOAD(7, t->c + 48, c_row);
+		}
+		few_sums(a, t->row, s->w, s->step, t->tn, s->n_steps);
+		few_store(t->c, c_row, 16, t->tn);
+		return;
+	}
+	for (int at = 0; at < s->n_steps; at += s->group_steps, heads += s->group) {
+		_Alignas(64) float sums[4][AMX_ROWS][LANES_N];
+		const int n = s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps;
+		AMX_ZERO(4);
+		AMX_ZERO(5);
+		AMX_ZERO(6);
+		AMX_ZERO(7);
+		few_sums(a + (size_t)at * 2 * BF16_STEP, t->row, s->w + (size_t)at * s->step, s->step, t->tn,
+			 n);
+		few_store(sums[0][0], 64, (size_t)AMX_ROWS * LANES_N, t->tn);
+		for (int v = 0; v < t->tn; v++) {
+			const vf scale = walk_scale(t, heads + (size_t)v * AWQ_HEAD);
+			for (int r = 0; r < t->n_rows; r++) {
+				float *c = t->c + (r * t->tn + v) * LANES_N;
+				v_store(c, v_fma(scale, v_load(sums[v][r]), v_load(c)));
+			}
+		}
+	}
+}
+
+/* ---- more rows, two by two tiles ---- */
+
+/* Sums of a group that are still to be scaled. */
+struct pending {
+	const float (*sums)[AMX_ROWS][LANES_N]; /* [A][tile] */
+	float *c;
+	size_t c_row;
+	int row, rows, n_v;
+	vf scale[2];
+};
+
+static inline void pending_some(struct pending *p, int n)
+{
+	const int end = p->row + n < p->rows ? p->row + n : p->rows;
+	for (; p->row < end; p->row++) {
+		const float(*sums)[AMX_ROWS][LANES_N] = p->sums + p->row / AMX_ROWS * 2;
+		float *c = p->c + (size_t)p->row * p->c_row;
+		const int r = p->row % AMX_ROWS;
+		v_store(c, v_fma(p->scale[0], v_load(sums[0][r]), v_load(c)));
+		if (p->n_v > 1)
+			v_store(c + 16, v_fma(p->scale[1], v_load(sums[1][r]), v_load(c + 16)));
+	}
+}
+
+struct square {
+	const unsigned char *a0, *a1; /* a1: NULL for up to 16 rows */
+	size_t a_row;
+	const unsigned char *b;
+	size_t step, tile2; /* tile2: bytes to the second tile; 0: there is none */
+};
+
+static void square_sums(const struct square *q, int step0, int n_steps, struct pending *p)
+{
+	const unsigned char *a0 = q->a0 + (size_t)step0 * 2 * BF16_STEP, *b = q->b + (size_t)step0 * q->step;
+	const unsigned char *a1 = q->a1 ? q->a1 + (size_t)step0 * 2 * BF16_STEP : NULL;
+	const int some = (p->rows + 4 * n_steps - 1) / (4 * n_steps);
+	for (int s = 0; s < n_steps; s++, a0 += 2 * BF16_STEP, b += q->step) {
+		AMX_LOAD(0, a0, q->a_row);
+		AMX_LOAD(2, b, 64);
+		AMX_DOT(4, 0, 2);
+		pending_some(p, some);
+		AMX_LOAD(3, b + q->tile2, 64);
+		AMX_DOT(5, 0, 3);
+		pending_some(p, some);
+		if (!a1)
+			continue;
+		AMX_LOAD(1, a1, q->a_row);
+		a1 += 2 * BF16_STEP;
+		AMX_DOT(6, 1, 2);
+		pending_some(p, some);
+		AMX_DOT(7, 1, 3);
+		pending_some(p, some);
+	}
+	pending_some(p, p->rows);
+}
+
+/* One chain that goes on in c. */
+static void square_chain(const struct square *q, int n_steps, float *c, size_t c_row)
+{
+	struct pending none = {0};
+	float *second = c + AMX_ROWS * c_row;
+	AMX_LOAD(4, c, c_row * 4);
+	if (q->tile2)
+		AMX_LOAD(5, c + 16, c_row * 4);
+	else
+		AMX_ZERO(5);
+	if (q->a1)
+		AMX_LOAD(6, second, c_row * 4);
+	if (q->a1 && q->tile2)
+		AMX_LOAD(7, second + 16, c_row * 4);
+	else if (q->a1)
+		AMX_ZERO(7);
+	square_sums(q, 0, n_steps, &none);
+	AMX_STORE(4, c, c_row * 4);
+	if (q->tile2)
+		AMX_STORE(5, c + 16, c_row * 4);
+	if (q->a1)
+		AMX_STORE(6, second, c_row * 4);
+	if (q->a1 && q->tile2)
+		AMX_STORE(7, second + 16, c_row * 4);
+}
+
+struct square_sums {
+	float f[2][4][AMX_ROWS][LANES_N];
+};
+
+/* The groups of a segment; what is pending at their end is left so. */
+static void square_groups(const struct square *q, const struct seg *s, int v, float *c, int rows,
+			  struct square_sums *sums, int *which, struct pending *p)
+{
+	const struct cpu_bf16_tile *t = s->t;
+	const unsigned char *heads = s->heads + (size_t)v * AWQ_HEAD;
+	for (int at = 0; at < s->n_steps; at += s->group_steps, heads += s->group) {
+		float(*to)[AMX_ROWS][LANES_N] = sums->f[*which];
+		AMX_ZERO(4);
+		AMX_ZERO(5);
+		if (q->a1) {
+			AMX_ZERO(6);
+			AMX_ZERO(7);
+		}
+		square_sums(q, at, s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps, p);
+		AMX_STORE(4, to[0], 64);
+		AMX_STORE(5, to[1], 64);
+		if (q->a1) {
+			AMX_STORE(6, to[2], 64);
+			AMX_STORE(7, to[3], 64);
+		}
+		*p = (struct pending){
+			.sums = (const float(*)[AMX_ROWS][LANES_N])to,
+			.c = c,
+			.c_row = (size_t)t->tn * LANES_N,
+			.rows = rows,
+			.n_v = q->tile2 ? 2 : 1,
+			.scale = {walk_scale(t, heads), walk_scale(t, heads + (q->tile2 ? AWQ_HEAD : 0))},
+		};
+		*which ^= 1;
+	}
+}
+
+/* Rows r0 to r1 - 1 in blocks of 32, by all tiles of outputs. */
+static void squares(const struct seg *s, int r0, int r1)
+{
+	const struct cpu_bf16_tile *t = s->t;
+	_Alignas(64) struct square_sums sums;
+	struct pending p = {0};
+	int which = 0;
+	for (int v = 0; v < t->tn; v += 2)
+		for (int r = r0; r < r1; r += 2 * AMX_ROWS) {
+			const int rows = r1 - r < 2 * AMX_ROWS ? r1 - r : 2 * AMX_ROWS;
+			const unsigned char *a = t->x + (size_t)r * t->row + s->k0 * 2;
+			float *c = t->c + (size_t)(r * t->tn + v) * LANES_N;
+			const struct square q = {
+				.a0 = a,
+				.a1 = rows > AMX_ROWS ? a + AMX_ROWS * t->row : NULL,
+				.a_row = t->row,
+				.b = s->w + (size_t)v * BF16_BRICK,
+				.step = s->step,
+				.tile2 = t->tn > 1 ? BF16_BRICK : 0,
+			};
+			if (s->group_steps)
+				square_groups(&q, s, v, c, rows, &sums, &which, &p);
+			else
+				square_chain(&q, s->n_steps, c, (size_t)t->tn * LANES_N);
+		}
+	pending_some(&p, p.rows);
+}
+
+static void walk_rows(const struct seg *s)
+{
+	const int n = s->t->n_rows, whole = n / (2 * AMX_ROWS) * 2 * AMX_ROWS, rest = n - whole;
+	if (n <= AMX_ROWS) {
+		few_rows(s);
+		return;
+	}
+	if (whole && rest)
+		amx_rows(AMX_ROWS, AMX_ROWS);
+	if (whole)
+		squares(s, 0, whole);
+	if (whole && rest)
+		amx_rows(rest < AMX_ROWS ? rest : AMX_ROWS, rest < AMX_ROWS ? 0 : rest - AMX_ROWS);
+	if (rest)
+		squares(s, whole, n);
+}
+
+static const struct cpu_bf16 amx_table = {.name = "amx", .tile = walk_tile};
+
+#ifdef BF16_EMULATED
+
+const struct cpu_bf16 *BF16_EMULATED(void)
+{
+	return &amx_table;
+}
+
+#else
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The system gives a process its tiles on request only. */
+static bool amx_granted(void)
+{
+	enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+	return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+const struct cpu_bf16 *cpu_bf16_amx(void)
+{
+	unsigned a, b, c, d;
+	bool ok = cpu_isa_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) &&
+		  (d >> 24 & 1) && amx_granted();
+	return ok ? &amx_table : NULL;
+}
+
+#endif
+
+#else
+
+const struct cpu_bf16 *cpu_bf16_amx(void)
+{
+	return NULL;
+}
+
+#endif

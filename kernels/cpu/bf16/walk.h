@@ -1,0 +1,163 @@
+/* walk.h - a tile of bf16.h as segments: pieces of K that are brought to bricks, then multiplied by all rows.
+ * Included by each kernel, which first includes its vec_*.h and afterwards defines
+ *   WALK_BRICK     bytes of a brick as walk_codes() writes it (before this header)
+ *   WALK_BEGIN(t), WALK_END(t)   around a tile (likewise)
+ *   walk_slice()   values of K in a segment, at least BF16_GROUP_MAX, so that its bricks fit the scratch
+ *   walk_codes()   the bricks of a step of codes
+ *   walk_rows()    all rows of a segment */
+#ifndef QUERN_KERNELS_CPU_BF16_WALK_H
+#define QUERN_KERNELS_CPU_BF16_WALK_H
+
+#include <string.h>
+
+#include "kernels/cpu/bf16/bf16.h"
+
+#define PRAGMA(x) _Pragma(#x)
+#ifdef BF16_EMULATED
+#define UNROLL
+#elif defined(__clang__)
+#define UNROLL PRAGMA(clang loop unroll(full))
+#else
+#define UNROLL PRAGMA(GCC unroll 16)
+#endif
+
+struct seg {
+	const struct cpu_bf16_tile *t;
+	const unsigned char *w; /* bricks of the tiles wanted, side by side */
+	size_t step;            /* bytes from a step to the next */
+	int n_steps;
+	int group_steps;            /* of a group (the last may have fewer); 0: C goes on in c */
+	const unsigned char *heads; /* of the first group; AWQ_HEAD apart */
+	size_t group;               /* bytes from a group's heads to the next group's */
+	size_t k0;                  /* first value */
+};
+
+static int walk_slice(const struct cpu_bf16_tile *t);
+/* out: [16 pairs][16 outputs][2], or as the kernel likes it, at brick v of tn. */
+static void walk_codes(unsigned char *out, const unsigned char *codes, const unsigned char *head, int v,
+		       const struct cpu_bf16_tile *t);
+static void walk_rows(const struct seg *s);
+
+/* Denormals count as 0 until walk_leave(). */
+static inline unsigned walk_enter(void)
+{
+	unsigned was = 0;
+#if defined(__x86_64__)
+	was = __builtin_ia32_stmxcsr();
+	const unsigned flush = was | 0x8040;
+	__asm__ volatile("ldmxcsr %0" ::"m"(flush) : "memory");
+#endif
+	return was;
+}
+
+static inline void walk_leave(unsigned was)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("ldmxcsr %0" ::"m"(was) : "memory");
+#else
+	(void)was;
+#endif
+}
+
+VFN vf walk_scale(const struct cpu_bf16_tile *t, const unsigned char *head)
+{
+	return t->f32_scales ? v_load((const float *)(const void *)head)
+			     : v_load_f16((const uint16_t *)(const void *)head);
+}
+
+static void walk_floats(const struct cpu_bf16_tile *t)
+{
+	const int n = (t->k + BF16_STEP - 1) / BF16_STEP, slice = walk_slice(t) / BF16_STEP;
+	const size_t step = (size_t)t->tiles * BF16_BRICK;
+	for (int s = 0; s < n; s += slice)
+		walk_rows(&(struct seg){
+			.t = t,
+			.w = t->w + (size_t)s * step + (size_t)t->t0 * BF16_BRICK,
+			.step = step,
+			.n_steps = n - s < slice ? n - s : slice,
+			.k0 = (size_t)s * BF16_STEP,
+		});
+}
+
+/* Steps of codes, all with the same heads, to bricks at `to`. */
+static unsigned char *walk_unpack(const struct cpu_bf16_tile *t, unsigned char *to,
+				  const unsigned char *codes, const unsigned char *heads, int n_steps)
+{
+	const size_t brick = (size_t)t->bits * 64;
+	for (int s = 0; s < n_steps; s++, to += (size_t)t->tn * WALK_BRICK) {
+		for (int v = 0; v < t->tn; v++)
+			walk_codes(to, codes + (size_t)(t->t0 + v) * brick,
+				   heads + (size_t)(t->t0 + v) * AWQ_HEAD, v, t);
+		codes += (size_t)t->tiles * brick;
+	}
+	return to;
+}
+
+/* Groups of whole rows: one chain over all slices, scaled at its end. */
+static void walk_row_codes(const struct cpu_bf16_tile *t)
+{
+	const int n = (t->k + BF16_STEP - 1) / BF16_STEP, slice = walk_slice(t) / BF16_STEP;
+	const unsigned char *codes = t->w + (size_t)t->tiles * AWQ_HEAD;
+	const size_t brick = (size_t)t->bits * 64;
+	for (int s = 0; s < n; s += slice) {
+		const int n_steps = n - s < slice ? n - s : slice;
+		walk_unpack(t, t->scratch, codes + (size_t)(s * t->tiles) * brick, t->w, n_steps);
+		walk_rows(&(struct seg){
+			.t = t,
+			.w = t->scratch,
+			.step = (size_t)t->tn * WALK_BRICK,
+			.n_steps = n_steps,
+			.k0 = (size_t)s * BF16_STEP,
+		});
+	}
+	for (int r = 0; r < t->n_rows; r++)
+		for (int v = 0; v < t->tn; v++) {
+			float *c = t->c + (r * t->tn + v) * LANES_N;
+			v_store(c, v_fma(walk_scale(t, t->w + (size_t)(t->t0 + v) * AWQ_HEAD), v_load(c),
+					 v_zero()));
+		}
+}
+
+static void walk_group_codes(const struct cpu_bf16_tile *t)
+{
+	const int per_group = t->group / BF16_STEP, groups = walk_slice(t) / t->group;
+	const size_t heads = (size_t)t->tiles * AWQ_HEAD;
+	const size_t group = heads + (size_t)(per_group * t->tiles * t->bits) * 64;
+	for (int k0 = 0; k0 < t->k; k0 += groups * t->group) {
+		const unsigned char *w = t->w + (size_t)(k0 / t->group) * group;
+		struct seg s = {
+			.t = t,
+			.w = t->scratch,
+			.step = (size_t)t->tn * WALK_BRICK,
+			.group_steps = per_group,
+			.heads = w + (size_t)t->t0 * AWQ_HEAD,
+			.group = group,
+			.k0 = (size_t)k0,
+		};
+		unsigned char *to = t->scratch;
+		for (int g = 0; g < groups && k0 + g * t->group < t->k; g++, w += group) {
+			const int left = t->k - k0 - g * t->group;
+			const int n = left < t->group ? (left + BF16_STEP - 1) / BF16_STEP : per_group;
+			to = walk_unpack(t, to, w + heads, w, n);
+			s.n_steps += n;
+		}
+		walk_rows(&s);
+	}
+}
+
+static void walk_tile(const struct cpu_bf16_tile *t)
+{
+	const unsigned was = walk_enter();
+	WALK_BEGIN(t);
+	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * LANES_N * sizeof *t->c);
+	if (!t->bits)
+		walk_floats(t);
+	else if (t->group >= t->k)
+		walk_row_codes(t);
+	else
+		walk_group_codes(t);
+	WALK_END(t);
+	walk_leave(was);
+}
+
+#endif
