@@ -1,18 +1,22 @@
 /* par.c - the device's threads.
  *
- * Tasks are claimed one by one from a counter, by the calling thread and by the helpers alike.
- * The caller waits only for tasks that a helper has begun: a helper that the system does not
- * let run (this machine is shared with a controller, and with others) costs nothing, where a
- * barrier would wait a time slice for it.  A helper that finds nothing spins for a bounded
- * time, then sleeps.  (OpenMP's barrier was measured at 12 ms a call on two busy cores, where
+ * The tasks of a job are dealt out in advance, a run of consecutive ones to each thread, so that a thread
+ * reads one long stretch of the weights, the same in every step.  A thread takes its own from the front;
+ * one that has none left takes from the back of another's.  The caller waits only for tasks that a helper has
+ * begun: a helper that the system does not let run (this machine is shared with a controller, and with
+ * others) costs nothing, where a barrier would wait a time slice for it.  A helper that finds nothing spins
+ * for a bounded time, then sleeps.  (OpenMP's barrier was measured at 12 ms a call on two busy cores, where
  * the work itself takes 0.2 ms.)
  *
- *   state:  generation (32 bits) | next task (32 bits); CLOSED while no job is on offer
+ *   run of a thread:    generation (24 bits) | next task (20) | end (20)
  *
- * A claim is a compare-and-swap of the whole word, so that it fails when the job that the
- * helper has read is over; a job's fields change only while it is closed. */
+ * A claim is a compare-and-swap of the whole word, so that it fails when the job that the thread has read is
+ * over: then all runs of its generation are empty.  What else a thread's lane says of a job is written before
+ * the run, and while the run of the generation before is empty; a helper reads it before it claims.  Lanes
+ * are lines of their own: a job is handed over, and handed back, by one line that moves between two cores. */
 #include "kernels/cpu/cpu.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,9 +29,19 @@
 enum {
 	WORK_WORTH_SHARING = 16384, /* about 5 us of one core: handing it over costs as much */
 	SPIN_US = 50,               /* the gap between two operations of a step is shorter */
+	TASK_BITS = 20,
+	TASKS_MAX = 1 << TASK_BITS,
+	GENERATION_MASK = (1 << 24) - 1,
+	GENERATION_FIRST = GENERATION_MASK - 1000, /* it comes round in every process: no surprise then */
 };
 
-static const uint64_t closed = 0xffffffff;
+/* What one thread is to do, and has done. */
+struct lane {
+	_Alignas(64) _Atomic uint64_t run;
+	_Atomic(cpu_fn *) fn;
+	_Atomic(void *) arg;
+	_Alignas(64) _Atomic uint64_t done; /* generation << 32 | tasks of it that this thread has finished */
+};
 
 struct helper {
 	struct cpu_pool *pool;
@@ -36,57 +50,66 @@ struct helper {
 };
 
 struct cpu_pool {
-	_Alignas(64) _Atomic uint64_t state;
-	_Alignas(64) _Atomic int done;     /* tasks finished of the current job */
-	_Alignas(64) _Atomic(cpu_fn *) fn; /* the job: written while closed */
-	_Atomic(void *) arg;
-	_Atomic int n_tasks;
-
+	struct lane *lanes;                /* [n_threads] */
 	_Alignas(64) _Atomic int sleepers; /* helpers in or near cond_wait */
 	_Atomic bool caller_sleeps;
 	_Atomic bool quit;
 	pthread_mutex_t lock;
 	pthread_cond_t work;     /* a job is on offer, or quit */
-	pthread_cond_t finished; /* done == n_tasks */
-	int n_helpers;
+	pthread_cond_t finished; /* a helper has no more to do */
+	uint32_t generation;     /* of the last job; the caller's */
+	int n_threads, n_helpers;
 	struct helper *helpers;
 };
 
-/* One task of the job that state names; false where there is none. */
-static bool run_one(struct cpu_pool *p, int thread)
+static uint64_t run_word(uint32_t generation, int next, int end)
 {
-	uint64_t s = atomic_load(&p->state);
+	return (uint64_t)generation << 2 * TASK_BITS | (uint64_t)next << TASK_BITS | (uint64_t)end;
+}
+
+static uint32_t generation_of(uint64_t run)
+{
+	return (uint32_t)(run >> 2 * TASK_BITS);
+}
+
+/* A task of a thread's run, from its front or its back; -1 where none is left of that generation. */
+static int claim(struct lane *l, uint32_t generation, bool front)
+{
+	uint64_t run = atomic_load(&l->run);
 	for (;;) {
-		uint32_t task = (uint32_t)s;
-		if (task == closed)
-			return false;
-		cpu_fn *fn = atomic_load(&p->fn);
-		void *arg = atomic_load(&p->arg);
-		int n = atomic_load(&p->n_tasks);
-		if ((int64_t)task >= n)
-			return false;
-		if (!atomic_compare_exchange_weak(&p->state, &s, s + 1))
-			continue;
-		fn(arg, (int)task, thread);
-		if (atomic_fetch_add(&p->done, 1) + 1 == n && atomic_load(&p->caller_sleeps)) {
-			pthread_mutex_lock(&p->lock);
-			pthread_cond_signal(&p->finished);
-			pthread_mutex_unlock(&p->lock);
-		}
-		return true;
+		const int next = (int)(run >> TASK_BITS) & (TASKS_MAX - 1), end = (int)run & (TASKS_MAX - 1);
+		if (generation_of(run) != generation || next >= end)
+			return -1;
+		if (atomic_compare_exchange_weak(&l->run, &run, front ? run + (1 << TASK_BITS) : run - 1))
+			return front ? next : end - 1;
 	}
 }
 
-static uint32_t generation(struct cpu_pool *p)
+/* All that is left to do of a job: the thread's own run, then what others have not begun. */
+static void work_on(struct cpu_pool *p, uint32_t generation, int thread)
 {
-	return (uint32_t)(atomic_load(&p->state) >> 32);
+	struct lane *own = &p->lanes[thread];
+	cpu_fn *fn = atomic_load(&own->fn);
+	void *arg = atomic_load(&own->arg);
+	uint32_t n = 0;
+	for (int i = 0; i < p->n_threads; i++) {
+		struct lane *l = &p->lanes[(thread + i) % p->n_threads];
+		for (int task; (task = claim(l, generation, i == 0)) >= 0; n++)
+			fn(arg, task, thread);
+	}
+	atomic_store(&own->done, (uint64_t)generation << 32 | n);
 }
 
-static void sleep_until(struct cpu_pool *p, uint32_t seen)
+static uint32_t lane_generation(struct lane *l)
+{
+	return generation_of(atomic_load(&l->run));
+}
+
+static void sleep_until(struct cpu_pool *p, struct lane *l, uint32_t seen)
 {
 	pthread_mutex_lock(&p->lock);
 	atomic_fetch_add(&p->sleepers, 1);
-	while (generation(p) == seen && !atomic_load(&p->quit))
+	while (lane_generation(l) == seen && !atomic_load(&p->quit))
 		pthread_cond_wait(&p->work, &p->lock);
 	atomic_fetch_sub(&p->sleepers, 1);
 	pthread_mutex_unlock(&p->lock);
@@ -96,15 +119,24 @@ static void *helper_main(void *arg)
 {
 	struct helper *h = arg;
 	struct cpu_pool *p = h->pool;
+	struct lane *l = &p->lanes[h->index];
+	uint32_t seen = GENERATION_FIRST;
 	while (!atomic_load(&p->quit)) {
-		uint32_t seen = generation(p);
-		while (run_one(p, h->index))
-			;
-		for (int64_t end = clock_us() + SPIN_US; generation(p) == seen && clock_us() < end;)
-			for (int i = 0; i < 32 && generation(p) == seen; i++)
+		const uint32_t now = lane_generation(l);
+		if (now != seen) {
+			work_on(p, now, h->index);
+			if (atomic_load(&p->caller_sleeps)) {
+				pthread_mutex_lock(&p->lock);
+				pthread_cond_signal(&p->finished);
+				pthread_mutex_unlock(&p->lock);
+			}
+			seen = now;
+		}
+		for (int64_t end = clock_us() + SPIN_US; lane_generation(l) == seen && clock_us() < end;)
+			for (int i = 0; i < 32 && lane_generation(l) == seen; i++)
 				cpu_pause();
-		if (generation(p) == seen)
-			sleep_until(p, seen);
+		if (lane_generation(l) == seen)
+			sleep_until(p, l, seen);
 	}
 	return NULL;
 }
@@ -123,6 +155,7 @@ void cpu_pool_free(struct cpu_pool *p)
 	pthread_cond_destroy(&p->work);
 	pthread_mutex_destroy(&p->lock);
 	free(p->helpers);
+	alloc_big_free(p->lanes, (size_t)p->n_threads * sizeof *p->lanes);
 	alloc_big_free(p, sizeof *p);
 }
 
@@ -130,9 +163,17 @@ int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
 {
 	*out = NULL;
 	struct cpu_pool *p = alloc_big(sizeof *p);
-	if (!p)
+	struct lane *lanes = alloc_big((size_t)n_threads * sizeof *lanes);
+	if (!p || !lanes) {
+		alloc_big_free(lanes, (size_t)n_threads * sizeof *lanes);
+		alloc_big_free(p, sizeof *p);
 		return err_why(why, why_n, -ENOMEM, "no memory for the threads");
-	atomic_store(&p->state, closed);
+	}
+	p->lanes = lanes;
+	p->n_threads = n_threads;
+	p->generation = GENERATION_FIRST;
+	for (int i = 0; i < n_threads; i++)
+		atomic_store(&lanes[i].run, run_word(GENERATION_FIRST, 0, 0));
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->finished, NULL);
@@ -161,16 +202,27 @@ int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
 	return 0;
 }
 
-static void wait_done(struct cpu_pool *p, int n)
+static bool all_done(struct cpu_pool *p, uint32_t n)
 {
-	for (int64_t end = clock_us() + SPIN_US; atomic_load(&p->done) < n && clock_us() < end;)
-		for (int i = 0; i < 32 && atomic_load(&p->done) < n; i++)
+	uint32_t done = 0;
+	for (int i = 0; i < p->n_threads; i++) {
+		const uint64_t d = atomic_load(&p->lanes[i].done);
+		done += d >> 32 == p->generation ? (uint32_t)d : 0;
+	}
+	return done == n;
+}
+
+static void wait_done(struct cpu_pool *p, uint32_t n)
+{
+	bool done = all_done(p, n);
+	for (int64_t end = clock_us() + SPIN_US; !done && clock_us() < end;)
+		for (int i = 0; i < 32 && !(done = all_done(p, n)); i++)
 			cpu_pause();
-	if (atomic_load(&p->done) == n)
+	if (done)
 		return;
 	pthread_mutex_lock(&p->lock);
 	atomic_store(&p->caller_sleeps, true);
-	while (atomic_load(&p->done) < n)
+	while (!all_done(p, n))
 		pthread_cond_wait(&p->finished, &p->lock);
 	atomic_store(&p->caller_sleeps, false);
 	pthread_mutex_unlock(&p->lock);
@@ -184,19 +236,22 @@ void cpu_run(struct kern_dev *d, int n_tasks, int64_t work, cpu_fn *fn, void *ar
 			fn(arg, i, 0);
 		return;
 	}
-	const uint64_t next = ((uint64_t)generation(p) + 1) << 32;
-	atomic_store(&p->fn, fn);
-	atomic_store(&p->arg, arg);
-	atomic_store(&p->n_tasks, n_tasks);
-	atomic_store(&p->done, 0);
-	atomic_store(&p->state, next);
+	assert(n_tasks < TASKS_MAX);
+	p->generation = (p->generation + 1) & GENERATION_MASK;
+	for (int i = p->n_threads - 1; i >= 0; i--) {
+		struct lane *l = &p->lanes[i];
+		const int next = (int)((int64_t)n_tasks * i / p->n_threads);
+		const int end = (int)((int64_t)n_tasks * (i + 1) / p->n_threads);
+		atomic_store_explicit(&l->fn, fn, memory_order_relaxed);
+		atomic_store_explicit(&l->arg, arg, memory_order_relaxed);
+		atomic_store_explicit(&l->run, run_word(p->generation, next, end), memory_order_release);
+	}
+	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load(&p->sleepers)) {
 		pthread_mutex_lock(&p->lock);
 		pthread_cond_broadcast(&p->work);
 		pthread_mutex_unlock(&p->lock);
 	}
-	while (run_one(p, 0))
-		;
-	wait_done(p, n_tasks);
-	atomic_store(&p->state, next | closed);
+	work_on(p, p->generation, 0);
+	wait_done(p, (uint32_t)n_tasks);
 }
