@@ -60,6 +60,31 @@ EM __m512i em_slli_epi32(__m512i x, unsigned n)
 	return a.i;
 }
 
+EM __m512i em_srai_epi32(__m512i x, unsigned n)
+{
+	em a = {.i = x};
+	EACH(l, 16) a.d[l] >>= n;
+	return a.i;
+}
+
+EM __m128i em_cvtepi32_epi8(__m512i x)
+{
+	em a = {.i = x};
+	uint8_t out[16];
+	__m128i v;
+	EACH(l, 16) out[l] = (uint8_t)a.u[l];
+	memcpy(&v, out, sizeof v);
+	return v;
+}
+
+EM int em_reduce_add_epi32(__m512i x)
+{
+	em a = {.i = x};
+	uint32_t sum = 0;
+	EACH(l, 16) sum += a.u[l];
+	return (int)sum;
+}
+
 EM __m512i em_srli_epi32(__m512i x, unsigned n)
 {
 	em a = {.i = x};
@@ -240,12 +265,16 @@ EM __m512i vpdpbusd512(__m512i acc, __m512i codes, __m512i x)
 #define _mm512_and_si512   em_and_si512
 #undef _mm512_slli_epi32
 #undef _mm512_srli_epi32
+#undef _mm512_srai_epi32
 #undef _mm512_srli_epi16
 #undef _mm512_ternarylogic_epi32
 #undef _mm512_cmp_ps_mask
 #undef _mm512_extractf32x8_ps
 #define _mm512_slli_epi32             em_slli_epi32
 #define _mm512_srli_epi32             em_srli_epi32
+#define _mm512_srai_epi32             em_srai_epi32
+#define _mm512_cvtepi32_epi8          em_cvtepi32_epi8
+#define _mm512_reduce_add_epi32       em_reduce_add_epi32
 #define _mm512_srli_epi16             em_srli_epi16
 #define _mm512_ternarylogic_epi32     em_ternarylogic_epi32
 #define _mm512_fmadd_ps               em_fmadd_ps

@@ -80,4 +80,31 @@ VFN vf qa_float(qa a)
 	return (vf){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
 }
 
+VFN qa qa_bits(vf f)
+{
+	return (qa){_mm256_castps_si256(f.lo), _mm256_castps_si256(f.hi)};
+}
+
+VFN qa qa_shr8(qa a)
+{
+	return (qa){_mm256_srai_epi32(a.lo, 8), _mm256_srai_epi32(a.hi, 8)};
+}
+
+VFN void qa_store8(unsigned char *p, qa a)
+{
+	const __m256i byte = _mm256_set1_epi32(255);
+	__m256i w = _mm256_packus_epi32(_mm256_and_si256(a.lo, byte), _mm256_and_si256(a.hi, byte));
+	w = _mm256_permute4x64_epi64(w, 0xd8);
+	_mm_storeu_si128((__m128i *)(void *)p,
+			 _mm_packus_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+}
+
+VFN int32_t qa_hsum(qa a)
+{
+	const __m256i h = _mm256_add_epi32(a.lo, a.hi);
+	__m128i q = _mm_add_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+	q = _mm_add_epi32(q, _mm_shuffle_epi32(q, 0x4e));
+	return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
+}
+
 #endif

@@ -99,6 +99,26 @@ VFN vf qa_float(qa a)
 	return _mm512_cvtepi32_ps(a);
 }
 
+VFN qa qa_bits(vf f)
+{
+	return _mm512_castps_si512(f);
+}
+
+VFN qa qa_shr8(qa a)
+{
+	return _mm512_srai_epi32(a, 8);
+}
+
+VFN void qa_store8(unsigned char *p, qa a)
+{
+	_mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(a));
+}
+
+VFN int32_t qa_hsum(qa a)
+{
+	return _mm512_reduce_add_epi32(a);
+}
+
 #define DOT_ACC    24
 #define DOT_ROWS   6
 #define DOT_FOLD   0

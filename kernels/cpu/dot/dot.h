@@ -51,6 +51,7 @@ struct cpu_dot_tile {
 	const unsigned char *x;
 	const struct cpu_operand *op;
 	int n_rows;             /* <= ROWS_MAX */
+	size_t ahead;           /* bytes from a line that is read to the one that is prefetched; 0: none */
 	unsigned char *scratch; /* [DOT_SCRATCH], 64-byte aligned */
 	float *c;               /* out [n_rows][tn * 16] */
 };

@@ -11,7 +11,7 @@
  *   qx   4 signed bytes, for all outputs:        qx_load
  *   qh   sums under way:                         qh_begin(qa), qh_dot(qh, qv, qx), qh_end(qa, qh)
  *   qa   16 int32:                               qa_zero, qa_set1, qa_add, qa_mul, qa_shl(a, n), qa_u8,
- * qa_float */
+ *        qa_float, qa_bits (of floats), qa_shr8 (with the sign), qa_store8 (the low bytes), qa_hsum */
 #include <stddef.h>
 #include <string.h>
 
@@ -50,30 +50,45 @@ VFN float quant_scale(const float *x, int n, float top, float *inverse)
 	return bad == 0 ? real ? m / top : 0 : bad;
 }
 
+/* The nearest integers of 16 values, n of which there are. */
+VFN qa quant_lanes(const float *x, int n, float inverse)
+{
+	vf v = n >= 16 ? v_load(x) : n > 0 ? v_load_n(x, n) : v_zero();
+	return qa_add(qa_bits(v_add(v_mul(v, v_set1(inverse)), v_set1(ROUND_MAGIC))), qa_set1(-0x4b400000));
+}
+
+VFN void quant_store(unsigned char *out, qa q, const struct cpu_operand *op)
+{
+	if (op->wide) {
+		qa_store8(out + op->k_pad, q);
+		q = qa_shr8(qa_add(q, qa_set1(128)));
+	}
+	qa_store8(out, q);
+}
+
 static void dots_quantize(unsigned char *row, const float *x, const struct cpu_operand *op)
 {
-	float t[ACT_GROUP], *a = (float *)(void *)(row + op->scales);
+	float *a = (float *)(void *)(row + op->scales);
 	uint32_t *sums = (uint32_t *)(void *)(row + op->sums), sum = 0;
 	*sums++ = 0;
 	for (int k0 = 0; k0 < op->k_pad; k0 += ACT_GROUP) {
 		const int n = op->k - k0 < ACT_GROUP ? op->k - k0 : ACT_GROUP;
 		float inverse;
 		*a++ = quant_scale(x + k0, n, op->wide ? 32512 : 127, &inverse);
-		for (int i = 0; i < ACT_GROUP; i += 16) {
-			vf v = n - i >= 16 ? v_load(x + k0 + i) : v_load_n(x + k0 + i, n > i ? n - i : 0);
-			v_store(t + i, v_add(v_mul(v, v_set1(inverse)), v_set1(ROUND_MAGIC)));
-		}
-		for (int i = 0; i < ACT_GROUP; i++) {
-			uint32_t u;
-			memcpy(&u, t + i, 4);
-			const int32_t q = inverse != 0 ? (int32_t)(u - 0x4b400000u) : 0;
-			const int32_t high = op->wide ? (q + 128) >> 8 : q;
-			row[k0 + i] = (unsigned char)high;
+		if (inverse == 0) { /* of values that are not finite nothing else is to be had */
+			memset(row + k0, 0, ACT_GROUP);
 			if (op->wide)
-				row[op->k_pad + k0 + i] = (unsigned char)(q - high * 256);
-			sum += (uint32_t)q;
-			if (i % ACT_SUM == ACT_SUM - 1)
+				memset(row + op->k_pad + k0, 0, ACT_GROUP);
+			for (int i = 0; i < ACT_GROUP; i += ACT_SUM)
 				*sums++ = sum;
+			continue;
+		}
+		for (int i = 0; i < ACT_GROUP; i += ACT_SUM) {
+			const qa q0 = quant_lanes(x + k0 + i, n - i, inverse);
+			const qa q1 = quant_lanes(x + k0 + i + 16, n - i - 16, inverse);
+			quant_store(row + k0 + i, q0, op);
+			quant_store(row + k0 + i + 16, q1, op);
+			*sums++ = sum += (uint32_t)qa_hsum(qa_add(q0, q1));
 		}
 	}
 }
@@ -85,6 +100,7 @@ struct seg {
 	const unsigned char *lines; /* likewise, 64 apart */
 	size_t step;                /* from a line to the next */
 	int n_lines;
+	size_t ahead; /* as in cpu_dot_tile, for the first rows only */
 	const struct cpu_dot_tile *t;
 	const unsigned char *x; /* first row, at the segment's first value */
 	const unsigned char *row;
@@ -129,6 +145,8 @@ VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int t
 	UNROLL for (int v = 0; v < tn; v++)                                                                  \
 	{                                                                                                    \
 		const qv q = qv_load(p + (size_t)v * 64);                                                    \
+		/* Into the second-level cache; with no distance, the line that is being read. */            \
+		__builtin_prefetch(p + (size_t)v * 64 + ahead, 0, 2);                                        \
 		const qv first = bits == 4 || wp == 2 ? qv_low(q) : q;                                       \
 		const qv second = bits == 4 || wp == 2 ? qv_high(q) : q;                                     \
 		UNROLL for (int r = 0; r < m; r++) UNROLL for (int b = 0; b < xp; b++)                       \
@@ -151,7 +169,7 @@ VFN void seg_dot(const int tn, const int m, const int bits, const int wide, cons
 	enum { ROWS = DOT_ROWS };
 	const int xp = wide ? 2 : 1, wp = bits == 8 && DOT_SPLIT8 ? 2 : 1;
 	const int chunk = DOT_FOLD ? (bits == 4 ? 4 : 8) : s->n_lines;
-	const size_t low = (size_t)s->t->op->k_pad;
+	const size_t low = (size_t)s->t->op->k_pad, ahead = s->ahead;
 	size_t k = 0;
 	const unsigned char *p = s->lines, *x[ROWS];
 	qa acc[4][ROWS][2][2];
@@ -249,6 +267,7 @@ static void seg_all(struct seg s, int bits, int n_rows)
 		s.x += (size_t)m * s.t->op->row;
 		s.row += (size_t)m * s.t->op->row;
 		s.c += (size_t)m * (size_t)s.t->tn * 16;
+		s.ahead = 0;
 	}
 }
 
@@ -263,6 +282,7 @@ static void seg_unpack(struct seg *s, unsigned char *to)
 			qv_store(to + (size_t)((2 * i + 1) * tn + v) * 64, qv_high(q));
 		}
 	s->lines = to;
+	s->ahead = 0;
 	s->step = (size_t)tn * 64;
 	s->n_lines *= 2;
 }
@@ -299,6 +319,7 @@ static void dots_tile(const struct cpu_dot_tile *t)
 				.lines = lines + (size_t)((k0 - g0) / per_line) * step + (size_t)t->t0 * 64,
 				.step = step,
 				.n_lines = (k1 - k0 + per_line - 1) / per_line,
+				.ahead = t->ahead,
 				.t = t,
 				.x = t->x + k0,
 				.row = t->x,

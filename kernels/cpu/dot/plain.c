@@ -97,6 +97,28 @@ VFN vf qa_float(qa a)
 	return f;
 }
 
+VFN qa qa_bits(vf f)
+{
+	return (qa)f;
+}
+
+VFN qa qa_shr8(qa a)
+{
+	return a >> 8;
+}
+
+VFN void qa_store8(unsigned char *p, qa a)
+{
+	LANES(i) p[i] = (unsigned char)a[i];
+}
+
+VFN int32_t qa_hsum(qa a)
+{
+	uint32_t sum = 0;
+	LANES(i) sum += (uint32_t)a[i];
+	return (int32_t)sum;
+}
+
 #define DOT_NAME   "plain"
 #define DOT_ACC    2
 #define DOT_ROWS   1
