@@ -1,0 +1,24 @@
+/* emulated_attn_avxvnni.c - kernels/cpu/attention/int_avx2vnni.c with vpdpbusd of 256 bits in plain C. */
+#include "tests/kernels/emulated_attention.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INT_EMULATED emulated_ints_avxvnni
+#define VFN          static __attribute__((unused))
+
+VFN __m256i vpdpbusd256(__m256i acc, __m256i unsigned_bytes, __m256i signed_bytes)
+{
+	uint32_t c[8];
+	uint8_t a[32];
+	int8_t b[32];
+	memcpy(c, &acc, sizeof c);
+	memcpy(a, &unsigned_bytes, sizeof a);
+	memcpy(b, &signed_bytes, sizeof b);
+	for (int i = 0; i < 32; i++)
+		c[i / 4] += (uint32_t)(a[i] * b[i]);
+	memcpy(&acc, c, sizeof c);
+	return acc;
+}
+
+#include "kernels/cpu/attention/int_avx2vnni.c"

@@ -1,0 +1,249 @@
+/* Attention on INT8 and INT16 keys and values: one chunk through every kernel, bit for bit, and against
+ * double precision. */
+#include "kernels/cpu/attention/int.h"
+#include "tests/kernels/emulated_attention.h"
+#include "tests/kernels/kern_test.h"
+
+typedef const struct cpu_kv_ints *ints_fn(void);
+static ints_fn *const tables[] = {cpu_kv_ints_plain,        cpu_kv_ints_avx2, cpu_kv_ints_avxvnni,
+				  cpu_kv_ints_avx512vnni,   cpu_kv_ints_amx,  emulated_ints_avxvnni,
+				  emulated_ints_avx512vnni, emulated_ints_amx};
+enum { N_TABLES = sizeof tables / sizeof tables[0], N_EMULATED = 3 };
+
+static const struct cpu_kv_type *type_at(int i, int bits)
+{
+	if (i >= N_TABLES - N_EMULATED && !cpu_kv_ints_avx2())
+		return NULL;
+	const struct cpu_kv_ints *t = tables[i]();
+	return !t ? NULL : bits == 8 ? &t->int8 : &t->int16;
+}
+
+/* ---- one chunk ---- */
+
+struct shape {
+	int dim, heads, m;
+	int first, step; /* query i sees up to token first + i / step */
+	int window;      /* 0: from the first token on */
+};
+
+struct world {
+	struct shape z;
+	float *q, *k, *v; /* [heads][m][dim], [heads][CHUNK][dim] */
+	int from[KV_QUERIES], to[KV_QUERIES];
+};
+
+enum { CHANNELS = 1, NO_V = 2, LOUD = 4 };
+
+/* CHANNELS: a channel of K 30 times the others; NO_V: tokens without values; LOUD: others with large ones. */
+static void world_make(struct world *w, struct shape z, int how)
+{
+	const size_t n = (size_t)(z.heads * CHUNK * z.dim), nq = (size_t)(z.heads * z.m * z.dim);
+	*w = (struct world){.z = z, .q = kt_floats(nq), .k = kt_floats(n), .v = kt_floats(n)};
+	for (size_t i = 0; i < nq; i++)
+		w->q[i] *= 4;
+	for (size_t i = 0; i < n; i++) {
+		const int t = (int)(i / (size_t)z.dim);
+		if (how & CHANNELS && i % (size_t)z.dim % 37 == 5)
+			w->k[i] *= 30;
+		if (how & NO_V && t % 5 == 1)
+			w->v[i] = 0;
+		if (how & LOUD && t % 7 == 3)
+			w->v[i] *= 1000;
+	}
+	for (int i = 0; i < z.m; i++) {
+		const int to = z.first + i / z.step;
+		w->to[i] = to < 0 ? 0 : to > CHUNK ? CHUNK : to;
+		w->from[i] = z.window && to > z.window ? to - z.window : 0;
+		w->from[i] = w->from[i] > CHUNK ? CHUNK : w->from[i];
+	}
+}
+
+static void world_free(struct world *w)
+{
+	free(w->q);
+	free(w->k);
+	free(w->v);
+}
+
+/* Stored and computed by one table. */
+struct result {
+	size_t tile_bytes, n;
+	unsigned char *tiles; /* [CHUNK_TILES] */
+	float *max, *sum, *o;
+};
+
+static void *zeros64(size_t n)
+{
+	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
+	memset(p, 0, (n + 63) / 64 * 64);
+	return p;
+}
+
+static void result_free(struct result *r)
+{
+	free(r->tiles);
+	free(r->max);
+	free(r->sum);
+	free(r->o);
+}
+
+static void store_all(const struct cpu_kv_type *t, const struct world *w, struct result *r)
+{
+	const struct shape *z = &w->z;
+	const size_t kb = t->k_bytes(z->dim), vb = t->v_bytes(z->dim), heads = (size_t)z->heads;
+	r->tile_bytes = heads * (kb + vb);
+	r->tiles = zeros64(r->tile_bytes * CHUNK_TILES);
+	/* The rest of the last tile holds what another sequence has left. */
+	memset(r->tiles, 0x7f, r->tile_bytes * CHUNK_TILES);
+	for (size_t h = 0; h < heads; h++)
+		for (int i = 0; i < w->to[z->m - 1]; i++) {
+			unsigned char *tile = r->tiles + (size_t)(i / 16) * r->tile_bytes;
+			const size_t at = (h * CHUNK + (size_t)i) * (size_t)z->dim;
+			t->store(tile + h * kb, tile + heads * kb + h * vb, i % 16, w->k + at, w->v + at,
+				 z->dim);
+		}
+}
+
+static struct result run(const struct cpu_kv_type *t, const struct world *w)
+{
+	const struct shape *z = &w->z;
+	const size_t heads = (size_t)z->heads, m = (size_t)z->m;
+	struct result r = {.n = heads * m};
+	struct cpu_kv_chunk c = {.n_heads = z->heads,
+				 .m = z->m,
+				 .dim = z->dim,
+				 .dim_pad = (z->dim + 15) / 16 * 16,
+				 .scale = 1 / sqrtf((float)z->dim),
+				 .q_stride = t->q_bytes(z->dim, z->m),
+				 .k_bytes = t->k_bytes(z->dim),
+				 .v_bytes = t->v_bytes(z->dim),
+				 .from = w->from,
+				 .to = w->to};
+	store_all(t, w, &r);
+	for (int i = 0; i < CHUNK_TILES; i++) {
+		c.k[i] = r.tiles + (size_t)i * r.tile_bytes;
+		c.v[i] = c.k[i] + heads * c.k_bytes;
+	}
+	unsigned char *q = zeros64(heads * c.q_stride);
+	for (size_t h = 0; h < heads; h++) {
+		const float *rows[KV_QUERIES];
+		for (size_t i = 0; i < m; i++)
+			rows[i] = w->q + (h * m + i) * (size_t)z->dim;
+		t->queries(q + h * c.q_stride, rows, z->m, z->dim, c.scale);
+	}
+	c.q = q;
+	c.work = zeros64(t->work_bytes(z->dim, z->heads, z->m));
+	memset(c.work, 0xff, t->work_bytes(z->dim, z->heads, z->m));
+	c.max = r.max = zeros64(r.n * 4);
+	c.sum = r.sum = zeros64(r.n * 4);
+	c.o = r.o = zeros64(r.n * (size_t)c.dim_pad * 4);
+	t->chunk(&c);
+	free(q);
+	free(c.work);
+	return r;
+}
+
+/* ---- against double precision ---- */
+
+static void reference(const struct world *w, int head, int i, double *out)
+{
+	const struct shape *z = &w->z;
+	const float *q = w->q + (size_t)((head * z->m + i) * z->dim);
+	double p[CHUNK], max = -INFINITY, sum = 0;
+	for (int t = w->from[i]; t < w->to[i]; t++) {
+		const float *k = w->k + (size_t)((head * CHUNK + t) * z->dim);
+		p[t] = 0;
+		for (int d = 0; d < z->dim; d++)
+			p[t] += (double)q[d] * (double)k[d];
+		p[t] /= sqrt(z->dim);
+		max = p[t] > max ? p[t] : max;
+	}
+	for (int t = w->from[i]; t < w->to[i]; t++)
+		sum += p[t] = exp(p[t] - max);
+	for (int d = 0; d < z->dim; d++) {
+		out[d] = 0;
+		for (int t = w->from[i]; t < w->to[i]; t++)
+			out[d] += p[t] * (double)w->v[(head * CHUNK + t) * z->dim + d];
+		out[d] /= sum;
+	}
+}
+
+/* The root of the mean square error of all outputs, relative to that of the outputs. */
+static double error_of(const struct world *w, const struct result *r)
+{
+	const struct shape *z = &w->z;
+	const int pad = (z->dim + 15) / 16 * 16;
+	double *out = xmalloc((size_t)z->dim * sizeof *out), e = 0, all = 0;
+	for (int h = 0; h < z->heads; h++)
+		for (int i = 0; i < z->m; i++) {
+			const int at = h * z->m + i;
+			if (w->from[i] >= w->to[i])
+				continue;
+			reference(w, h, i, out);
+			for (int d = 0; d < z->dim; d++) {
+				const double y = (double)r->o[at * pad + d] / (double)r->sum[at];
+				e += (y - out[d]) * (y - out[d]);
+				all += out[d] * out[d];
+			}
+		}
+	free(out);
+	return sqrt(e / all);
+}
+
+static void check(int bits, struct shape z, int how, double most)
+{
+	struct world w;
+	struct result want = {0};
+	char what[160];
+	const size_t pad = (size_t)(z.dim + 15) / 16 * 16;
+	world_make(&w, z, how);
+	for (int i = 0; i < N_TABLES; i++) {
+		const struct cpu_kv_type *t = type_at(i, bits);
+		if (!t)
+			continue;
+		snprintf(what, sizeof what, "%s%s: D %d, %d x %d queries, first %d step %d window %d",
+			 t->name, i >= N_TABLES - N_EMULATED ? " (emulated)" : "", z.dim, z.heads, z.m,
+			 z.first, z.step, z.window);
+		struct result r = run(t, &w);
+		for (size_t q = 0; q < r.n; q++)
+			if (w.from[q % (size_t)z.m] >= w.to[q % (size_t)z.m]) {
+				r.max[q] = r.sum[q] = 0;
+				memset(r.o + q * pad, 0, pad * sizeof *r.o);
+			}
+		if (!want.o) {
+			const double e = error_of(&w, &r);
+			cr_assert(e <= most, "%s: relative error %.2e, at most %.2e", what, e, most);
+			want = r;
+			continue;
+		}
+		cr_assert(!memcmp(r.tiles, want.tiles, r.tile_bytes * CHUNK_TILES), "%s: codes", what);
+		kt_same(r.max, want.max, r.n, what);
+		kt_same(r.sum, want.sum, r.n, what);
+		kt_same(r.o, want.o, r.n * pad, what);
+		result_free(&r);
+	}
+	result_free(&want);
+	world_free(&w);
+}
+
+static void check_shapes(int bits, double most)
+{
+	static const struct shape shapes[] = {
+		{64, 2, 1, 256, 1, 0},   {128, 2, 2, 100, 2, 0},   {128, 1, 64, 200, 2, 0},
+		{128, 1, 33, 256, 1, 0}, {64, 1, 20, 5, 1, 0},     {256, 1, 18, 130, 1, 70},
+		{80, 3, 4, 77, 4, 0},    {96, 1, 48, 31, 3, 0},    {40, 2, 17, 17, 17, 0},
+		{8, 2, 3, 1, 3, 0},      {100, 1, 12, 240, 1, 33}, {64, 1, 40, -3, 1, 0},
+		{120, 2, 7, 255, 1, 16}, {128, 8, 8, 256, 8, 0},   {16, 1, 64, 16, 8, 3}};
+	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+		check(bits, shapes[i], 0, most);
+}
+
+Test(attention_int, int8_has_the_same_bits_in_every_kernel)
+{
+	check_shapes(8, 0.03);
+}
+
+Test(attention_int, int16_has_the_same_bits_in_every_kernel)
+{
+	check_shapes(16, 2e-4);
+}
