@@ -3,9 +3,10 @@
 
     accuracy.py [--model DIR] [--text FILE] [--tokens N] [--window N] [MODE...]
 
-Serves the model in f32 and in each MODE (int16, int8), gives it N tokens of the text in windows, and compares the
-log-probability of every next token: the mean negative log-likelihood, its change, the root mean square of the
-changes, and the share of positions at which the most likely token is the same.  Prints a table in Markdown."""
+Serves the model in f32 and in each MODE, gives it N tokens of the text in windows, and compares the log-probability of
+every next token: the mean negative log-likelihood, its change, the root mean square of the changes, and the share of
+positions at which the most likely token is the same.  A MODE is a value of --compute, and options after it:
+"int8 --head-dtype stored".  Prints a table in Markdown."""
 import argparse
 import math
 import random
@@ -21,12 +22,14 @@ from service import DEMO, Service           # noqa: E402
 
 
 def score(model, mode, text, n, window):
-    """[(log-probability, most likely token)] of the tokens after the first of each window."""
+    """([(log-probability, most likely token)] of the tokens after the first of each window, the numerics class)."""
     out = []
-    service = Service(model, "--compute", mode, "--no-prefix-cache")
+    service = Service(model, "--compute", *mode.split(), "--no-prefix-cache")
     try:
         client = JobClient(service.jobs)
-        pieces = [text[i:i + 8000] for i in range(0, len(text), 8000)]     # a request holds no more
+        numerics = client.call("status")["replicas"][0]["numerics"]
+        window = min(window, service.ready["max_context"] - 1)
+        pieces = [text[i:i + 4000] for i in range(0, len(text), 4000)]     # a request of a short context holds no more
         tokens = [t for piece in pieces for t in client.tokenize(piece)][:n]
         for at in range(0, len(tokens) - 1, window):
             part = tokens[at:at + window]
@@ -36,7 +39,7 @@ def score(model, mode, text, n, window):
         client.close()
     finally:
         service.stop()
-    return out
+    return out, numerics
 
 
 def stories(n_tokens):
@@ -53,20 +56,20 @@ def main():
     p.add_argument("--text", type=Path, metavar="FILE", help="default: stories of the kind that the demo model tells")
     p.add_argument("--tokens", default=4096, type=int)
     p.add_argument("--window", default=512, type=int)
-    p.add_argument("modes", nargs="*", default=["int16", "int8"], metavar="MODE")
+    p.add_argument("modes", nargs="*", default=["bf16", "int16", "int8"], metavar="MODE")
     a = p.parse_args()
     text = a.text.read_text()[:a.tokens * 16] if a.text else stories(a.tokens)
-    base = score(a.model, "f32", text, a.tokens, a.window)
+    base, numerics = score(a.model, "f32", text, a.tokens, a.window)
     nll = -sum(x for x, _ in base) / len(base)
     print(f"{len(base)} tokens of {a.text.name if a.text else 'stories'}\n")
-    print("| mode | mean NLL | change | RMS change of log-probability | same argmax |\n|---|---|---|---|---|")
-    print(f"| f32 | {nll:.4f} | | | |")
+    print("| mode | class | mean NLL | change | RMS change of log-probability | same argmax |\n|---|---|---|---|---|---|")
+    print(f"| f32 | {numerics} | {nll:.4f} | | | |")
     for mode in a.modes:
-        got = score(a.model, mode, text, a.tokens, a.window)
+        got, numerics = score(a.model, mode, text, a.tokens, a.window)
         mean = -sum(x for x, _ in got) / len(got)
         rms = math.sqrt(sum((x - y) ** 2 for (x, _), (y, _) in zip(got, base)) / len(base))
         same = sum(x == y for (_, x), (_, y) in zip(got, base)) / len(base)
-        print(f"| {mode} | {mean:.4f} | {mean - nll:+.4f} | {rms:.4f} | {100 * same:.2f}% |")
+        print(f"| {mode} | {numerics} | {mean:.4f} | {mean - nll:+.4f} | {rms:.4f} | {100 * same:.2f}% |")
 
 
 if __name__ == "__main__":

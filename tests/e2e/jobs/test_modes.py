@@ -1,0 +1,107 @@
+"""The same tokens and log-probabilities whatever happens, in every compute mode.
+
+`make check` runs a sample for each mode: much at once, and a killed worker.  `make check-full` (QUERN_TEST_LONG=1)
+runs everything alone."""
+
+import os
+import signal
+
+import pytest
+
+from conftest import _serve
+from jobclient import JobError
+from service import DEMO, eventually
+from test_same_tokens import JOBS, STORY, answer
+
+# --compute, and the options that make classes of their own.
+MODES = ["f32", "bf16", "int16", "int8"]
+ONE_CLASS = [m for m in MODES if m != "f32"]    # for every instruction set
+
+AT_ONCE = "--chunk 7 --threads 3 --kv-bytes 2M --preempt swap --swap-bytes 8M"
+ALONE = ["--chunk 1", "--chunk 7", "--chunk 64", "--threads 1", "--threads 2", "--threads 3", "--block-size 64",
+         "--max-seqs 2 --max-batch-tokens 24", "--prefill separate", "--no-prefix-cache", "--max-step-ms 0", "--max-step-ms 1",
+         "--kv-bytes 2M --preempt recompute", "--kv-bytes 2M --preempt swap --swap-bytes 8M",
+         "--kv-bytes 2M --preempt auto --swap-bytes 8M"]
+LONG = os.environ.get("QUERN_TEST_LONG") == "1"
+
+# With JOBS they need several times the blocks of 2 MB.
+CROWD = JOBS + [dict(prompt=STORY[i:], temperature=1.0, seed=i, max_tokens=100, ignore_eos=True, logprobs=1, n=1 + i % 2)
+                for i in range(8)]
+LASTING = [dict(prompt=f"Once upon a time {i}", max_tokens=1200, ignore_eos=True, temperature=1.0, seed=4, logprobs=1)
+           for i in range(3)]
+
+
+def words(mode, more=""):
+    return ["--compute", *mode.split(), *more.split()]
+
+
+def numerics(service):
+    with service.client() as c:
+        return c.call("status")["replicas"][0]["numerics"]
+
+
+def together(service, jobs):
+    with service.client() as c:
+        waiting = [c.submit(**{"stream": False, **job}) for job in jobs]
+        return [answer(w.done()) for w in waiting]
+
+
+class Known:
+    """What the jobs give one by one, in a mode."""
+
+    def __init__(self, mode, service):
+        self.mode, self.numerics = mode, numerics(service)
+        with service.client() as c:
+            self.crowd, self.lasting = ([answer(c.generate(**job)) for job in jobs] for jobs in (CROWD, LASTING))
+
+
+@pytest.fixture(scope="module", params=MODES)
+def known(request):
+    for service in _serve(DEMO, words(request.param)):
+        found = Known(request.param, service)
+    return found
+
+
+@pytest.mark.parametrize("options", ALONE if LONG else [AT_ONCE])
+def test_options_change_nothing(start, known, options):
+    service = start(DEMO, *words(known.mode, options))
+    assert numerics(service) == known.numerics
+    assert together(service, CROWD) == known.crowd
+    status = service.idle()
+    if "--kv-bytes" in options:
+        assert status["preemptions"] > 0
+        assert bool(status["swap_preemptions"]) == ("recompute" not in options)
+
+
+@pytest.mark.parametrize("isa", ["avx2", "plain"])
+def test_another_instruction_set_of_the_class_changes_nothing(start, known, isa):
+    jobs = CROWD if LONG else JOBS
+    service = start(DEMO, *words(known.mode, f"--isa {isa}"))
+    if known.mode in ONE_CLASS:
+        assert numerics(service) == known.numerics
+    if numerics(service) == known.numerics:
+        assert together(service, jobs) == known.crowd[:len(jobs)]
+
+
+def test_a_killed_worker_changes_nothing(start, known):
+    service = start(DEMO, *words(known.mode))
+    with service.client() as c:
+        jobs = [c.submit(**job) for job in LASTING]
+        for j in jobs:
+            j.first_delta()
+        (worker,) = c.workers()
+        os.kill(worker["pid"], signal.SIGSTOP)
+        with pytest.raises(JobError, match="E_NOT_READY"):
+            c.result(jobs[0].job)
+        os.kill(worker["pid"], signal.SIGKILL)
+        assert [answer(j.done()) for j in jobs] == known.lasting
+        eventually(lambda: worker["pid"] not in [w["pid"] for w in c.workers()], what="the worker's end")
+
+
+def test_modes_differ(request):
+    """A mode that is not heard would pass everything else here."""
+    classes = set()
+    for mode in MODES:
+        for service in _serve(DEMO, words(mode)):
+            classes.add(numerics(service))
+    assert len(classes) == len(MODES)

@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""peers.py - quern beside other CPU engines on this machine: prompts, decode in batches, clients over HTTP.
+
+    peers.py --model DIR --gguf FILE [--modes int8,int16,f32] [--openvino PYTHON] [--llama BIN] [--ik BIN]
+             [--pieces prompt,decode,serve] [--rounds N] [--wrap CMD] [--save FILE]
+
+DIR: an AWQ model for quern (make_model.py); FILE: the same shape for the others (make_gguf.py).  PYTHON: an interpreter
+that has openvino-genai; BIN: a folder with llama-server, of llama.cpp or of ik_llama.cpp.  A mode is a value of
+--compute with further options after colons: int8:--kv-cache-dtype=int8.
+
+Every piece starts its engine anew, warms it up, measures, and ends it; the engines take turns, piece by piece and round
+by round; medians are over rounds.  One client for all that speak HTTP (`quern bench serve`, made-up token ids, outputs
+of full length); OpenVINO GenAI runs in process, by a loop over its steps.  --wrap: a command put before every piece,
+to have the machine to oneself.  Prints tables in Markdown."""
+import argparse
+import json
+import os
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BATCHES = {1: 64, 4: 48, 8: 48, 16: 40, 32: 40}     # and how many tokens each gives
+CLIENTS, REQUESTS, INPUT, OUTPUT = 8, 16, 512, 128
+
+
+# ---------------------------------------------------------------- what a run gave
+# A request is (when it was sent, [when each chunk came]), in seconds.
+
+
+def percentile(values, p):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * p / 100))] if values else 0.0
+
+
+def plateau(requests):
+    """Tokens per second of all together, from when the last has begun to give tokens until the first has ended."""
+    begin, end = max(c[0] for _, c in requests), min(c[-1] for _, c in requests)
+    inside = sum(begin < t <= end for _, c in requests for t in c)
+    return inside / (end - begin) if end > begin else 0.0
+
+
+def steady(requests, clients):
+    """Tokens per second while all the clients have a request, the first round of prompts apart."""
+    begin = max(sorted(c[0] for _, c in requests)[:clients])
+    end = sorted(c[-1] for _, c in requests)[-clients]
+    inside = sum(begin < t <= end for _, c in requests for t in c)
+    return inside / (end - begin) if end > begin else 0.0
+
+
+def figures_of_clients(requests, clients):
+    gaps = [b - a for _, c in requests for a, b in zip(c, c[1:])]
+    first = [c[0] - sent for sent, c in requests]
+    tokens = sum(len(c) for _, c in requests)
+    whole = max(c[-1] for _, c in requests) - min(sent for sent, _ in requests)
+    return {"tok_s": tokens / whole, "steady": steady(requests, clients), "ttft_p50": statistics.median(first),
+            "ttft_max": max(first), "gap_p50": percentile(gaps, 50) * 1e3, "gap_p99": percentile(gaps, 99) * 1e3,
+            "gap_max": max(gaps) * 1e3}
+
+
+# ---------------------------------------------------------------- engines
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def processes(root):
+    """A process and its descendants."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit():
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            pass
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def peak_mb(pids):
+    total = 0
+    for pid in pids:
+        try:
+            for line in (Path("/proc") / str(pid) / "status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    total += int(line.split()[1])
+        except OSError:
+            pass
+    return total / 1024
+
+
+class Http:
+    """A server of its own process group, and `quern bench serve` as its client."""
+
+    def __init__(self, argv, port, quern, health):
+        self.url, self.quern = f"http://127.0.0.1:{port}", quern
+        began = time.monotonic()
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(argv, stdout=self.log, stderr=self.log, start_new_session=True)
+        while True:
+            try:
+                with urllib.request.urlopen(self.url + health, timeout=5) as r:
+                    if r.status == 200:
+                        break
+            except OSError:
+                pass
+            if self.process.poll() is not None or time.monotonic() > began + 300:
+                self.log.seek(0)
+                raise SystemExit(f"{argv[0]} did not start:\n{self.log.read()[-2000:].decode(errors='replace')}")
+            time.sleep(0.01)
+        self.start_s = time.monotonic() - began
+
+    def run(self, n, clients, n_in, n_out, seed):
+        with tempfile.NamedTemporaryFile(suffix=".json") as f:
+            subprocess.run([self.quern, "bench", "serve", "--base-url", self.url, "-n", str(n), "-c", str(clients),
+                            "--lengths", f"fixed:{n_in},{n_out}", "--prompts", "ids:1000,100000", "--ignore-eos",
+                            "--seed", str(seed), "--warmups", "0", "--save-detailed", "--save", f.name],
+                           check=True, stdout=subprocess.DEVNULL)
+            d = json.load(open(f.name, encoding="utf-8"))
+        if any(d["errors"]):
+            raise SystemExit(f"requests failed: {sorted(set(d['errors']))}")
+        out = []
+        for sent, first, gaps in zip(d["start_times"], d["ttfts"], d["itls"]):
+            times = [sent + first]
+            for g in gaps:
+                times.append(times[-1] + g)
+            out.append((sent, times))
+        return out
+
+    def memory(self):
+        return peak_mb(processes(self.process.pid))
+
+    def close(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def quern_server(a, spec, slots, context):
+    mode, *more = spec.split(":")
+    port = free_port()
+    argv = [a.quern, "serve", a.model, "--http", f"127.0.0.1:{port}", "--jobs", "none", "--compute", mode, "--threads",
+            str(a.threads), "--context", str(context), "--max-seqs", str(max(slots, 2)), "--kv-bytes", "1800M",
+            "--log-level", "error", *more]
+    return Http(argv, port, a.quern, "/readyz")
+
+
+def llama_server(a, binary, slots, context, more):
+    port = free_port()
+    argv = [str(Path(binary) / "llama-server"), "-m", a.gguf, "-t", str(a.threads), "-tb", str(a.threads), "-np",
+            str(slots), "-c", str(slots * context), "--host", "127.0.0.1", "--port", str(port), *more]
+    return Http(argv, port, a.quern, "/health")
+
+
+class OpenVino:
+    """In process: requests enter as clients would send them, and every step's tokens are taken down."""
+
+    def __init__(self, a, slots, context, in_step):
+        began = time.monotonic()
+        import numpy
+        import openvino
+        import openvino_genai as genai
+        self.numpy, self.openvino, self.genai = numpy, openvino, genai
+        s = genai.SchedulerConfig()
+        s.max_num_batched_tokens = in_step
+        s.num_kv_blocks = max(256, slots * context // 16)
+        s.max_num_seqs = max(slots, 2)
+        s.enable_prefix_caching = False
+        self.pipe = genai.ContinuousBatchingPipeline(a.gguf, s, "CPU", {"INFERENCE_NUM_THREADS": a.threads})
+        self.start_s = time.monotonic() - began
+        self.number = 0
+
+    def run(self, n, clients, n_in, n_out, seed):
+        rng = self.numpy.random.default_rng(seed)
+        c = self.genai.GenerationConfig()
+        c.max_new_tokens, c.ignore_eos, c.do_sample = n_out, True, False
+        done, live, left = [], [], n
+        while left or live:
+            while left and len(live) < clients:
+                ids = self.openvino.Tensor(rng.integers(1000, 100000, (1, n_in), dtype=self.numpy.int64))
+                sent = time.monotonic()
+                live.append((self.pipe.add_request(self.number, ids, c), sent, []))
+                self.number, left = self.number + 1, left - 1
+            self.pipe.step()
+            now = time.monotonic()
+            for handle, _, times in live:
+                while handle.can_read():
+                    times += [now] * sum(len(g.generated_ids) for g in handle.read().values())
+            done += [(sent, times) for _, sent, times in live if len(times) >= n_out]
+            live = [x for x in live if len(x[2]) < n_out]
+        return done
+
+    def memory(self):
+        return peak_mb([os.getpid()])
+
+    def close(self):
+        del self.pipe
+
+
+def open_engine(a, engine, slots, context, in_step):
+    kind, _, spec = engine.partition(" ")
+    if kind == "quern":
+        return quern_server(a, spec, slots, context)
+    if kind == "openvino":
+        return OpenVino(a, slots, context, in_step)
+    if kind == "llama.cpp":
+        return llama_server(a, a.llama, slots, context, ["--no-webui", *shlex.split(a.llama_options)])
+    return llama_server(a, a.ik, slots, context, shlex.split(a.ik_options))
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def piece_prompt(a, engine):
+    e = open_engine(a, engine, 1, 2304, 4096)
+    e.run(1, 1, 512, 2, 1)
+    out = {"start": e.start_s}
+    for n, times in ((512, 4), (2048, 2)):
+        out[f"prompt {n}"] = n / statistics.median(c[0] - sent for sent, c in e.run(times, 1, n, 2, n))
+    e.close()
+    return out
+
+
+def piece_decode(a, engine):
+    e = open_engine(a, engine, max(BATCHES), 192, 4096)
+    e.run(2, 2, 64, 8, 1)
+    out = {"start": e.start_s}
+    for batch, tokens in BATCHES.items():
+        out[f"decode {batch}"] = plateau(e.run(batch, batch, 32, tokens, batch))
+    e.close()
+    return out
+
+
+def piece_serve(a, engine):
+    e = open_engine(a, engine, CLIENTS, INPUT + OUTPUT + 64, 512)
+    e.run(2, 2, 64, 8, 1)
+    out = figures_of_clients(e.run(REQUESTS, CLIENTS, INPUT, OUTPUT, 3), CLIENTS)
+    out |= {"start": e.start_s, "memory": e.memory()}
+    e.close()
+    return out
+
+
+PIECES = {"prompt": piece_prompt, "decode": piece_decode, "serve": piece_serve}
+
+
+def probe(a):
+    """What this machine reads, in GB/s, by quern's own probe."""
+    got = subprocess.run([a.quern, "bench", "kernels", "--rows", "1", "--no-head", "--context", "16", "--threads",
+                          str(a.threads), "--json"], capture_output=True, text=True, check=False)
+    d = json.loads(got.stdout)
+    return {"read": d["read_gb_per_s"]}
+
+
+def run_piece(a, piece, engine):
+    """In a process of its own, behind --wrap; the interpreter that has the engine's modules."""
+    python = a.openvino if engine == "openvino" else sys.executable
+    argv = [*shlex.split(a.wrap), python, __file__, *a.argv, "--only", f"{piece}/{engine}"]
+    got = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    lines = [line for line in got.stdout.splitlines() if line.startswith("{")]
+    if got.returncode or not lines:
+        print(f"{piece} of {engine}: no figures (exit status {got.returncode})", file=sys.stderr)
+        return {}
+    return json.loads(lines[-1])
+
+
+# ---------------------------------------------------------------- tables
+
+ROWS = [("prompt 512, tok/s", "prompt 512", 0), ("prompt 2,048", "prompt 2048", 0),
+        *[(f"decode, batch {b}" + (", tok/s" if b == 1 else ""), f"decode {b}", 0) for b in BATCHES],
+        (f"{CLIENTS} clients, {INPUT} in, {OUTPUT} out: tok/s, steady", "steady", 0), ("the same, all requests", "tok_s", 0),
+        ("TTFT p50, s", "ttft_p50", 2), ("longest TTFT, s", "ttft_max", 2), ("time between tokens p50, ms", "gap_p50", 0),
+        ("p99, ms", "gap_p99", 0), ("longest, ms", "gap_max", 0), ("start, s", "start", 2), ("memory, MB", "memory", 0)]
+
+
+def table(engines, got):
+    print("| |", " | ".join(engines), "|\n|---|" + "---|" * len(engines))
+    for title, key, digits in ROWS:
+        cells = [statistics.median(v) if (v := [g[key] for g in got[e] if key in g]) else None for e in engines]
+        if any(c is not None for c in cells):
+            print(f"| {title} |", " | ".join("-" if c is None else f"{c:,.{digits}f}" for c in cells), "|")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", required=True)
+    p.add_argument("--gguf", default="")
+    p.add_argument("--quern", default=str(ROOT / "build" / "bin" / "quern"))
+    p.add_argument("--modes", default="int8,int16,f32")
+    p.add_argument("--openvino", metavar="PYTHON", default="")
+    p.add_argument("--llama", metavar="BIN", default="")
+    p.add_argument("--ik", metavar="BIN", default="")
+    p.add_argument("--llama-options", default="")
+    p.add_argument("--ik-options", default="-rtr")
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    p.add_argument("--pieces", default=",".join(PIECES))
+    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--wrap", default="")
+    p.add_argument("--save", type=Path, metavar="FILE", help="add every piece's figures to this file, a line each")
+    p.add_argument("--only", help=argparse.SUPPRESS)        # one piece of one engine, in this process
+    a = p.parse_args()
+    a.argv = sys.argv[1:]
+    if a.only:
+        piece, _, engine = a.only.partition("/")
+        print(json.dumps(probe(a) if piece == "probe" else PIECES[piece](a, engine)))
+        return
+    engines = [f"quern {m}" for m in a.modes.split(",") if m]
+    engines += [name for name, given in (("openvino", a.openvino), ("ik_llama.cpp", a.ik), ("llama.cpp", a.llama)) if given]
+    got, reads = {e: [] for e in engines}, []
+    for _ in range(a.rounds):
+        for piece in a.pieces.split(","):
+            reads += [r["read"] for r in [run_piece(a, "probe", "")] if r]
+            for engine in engines:
+                got[engine].append(run_piece(a, piece, engine))
+                if a.save:
+                    with a.save.open("a") as f:
+                        print(json.dumps({"at": time.strftime("%H:%M:%S"), "piece": piece, "engine": engine,
+                                          "read": reads[-1] if reads else None} | got[engine][-1]), file=f)
+    table(engines, got)
+    print("\nreads, GB/s:", " ".join(f"{r:.1f}" for r in reads))
+
+
+if __name__ == "__main__":
+    main()
