@@ -104,6 +104,8 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.loading = &l->progress,
 		.moves = &l->moves,
 		.trace = l->args->trace,
+		.at_work = link_wake_sender,
+		.at_work_arg = l,
 	};
 	int rc = step_open(&l->step, &a, ready, why, why_n);
 	link_reclaim(l);
@@ -112,7 +114,13 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 
 /* ---- results ---- */
 
-/* Waits for the first plan under way and sends its result. */
+static int under_way(const struct link *l)
+{
+	return l->step ? step_under_way(l->step) : 0;
+}
+
+/* Waits for the first plan under way.  Its result is sent at once where the device goes on with another
+ * plan; else the next plan comes first, if it is there. */
 static int finish(struct link *l, char *why, size_t why_n)
 {
 	link_lend(l, false);
@@ -123,21 +131,15 @@ static int finish(struct link *l, char *why, size_t why_n)
 		return rc;
 	}
 	if (step_rank(l->step))
-		return 0; /* rank 0 answers for the group */
-	link_read_monitor(l);
-	if (!l->welcome)
-		return 0; /* the controller at the other end now did not send the plan */
-	bus_encode_result(&l->result, &l->out);
-	if ((rc = link_send_bytes(l, &l->out)))
-		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->result.number,
-			 zmq_strerror(-rc));
+		return 0;    /* rank 0 answers for the group */
+	link_send_answer(l); /* of the plan before */
+	bus_encode_result(&l->result, &l->answer);
+	l->answered = l->result.number;
+	l->answer_due = true;
+	if (under_way(l))
+		link_send_answer(l);
 	trace_mark(l->args->trace, TRACE_RESULT);
 	return 0;
-}
-
-static int under_way(const struct link *l)
-{
-	return l->step ? step_under_way(l->step) : 0;
 }
 
 /* Results of all plans that the device has completed. */
@@ -258,6 +260,7 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		return type;
 	if (type == BUS_PLAN)
 		return handle_plan(l, bytes, n, why, why_n);
+	link_send_answer(l);
 	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
 	if (rc < 0) {
 		log_warn("link", "malformed message ignored bytes=%zu: %s", n,
@@ -304,6 +307,13 @@ static void wait_input(struct link *l)
 		link_read_monitor(l);
 }
 
+/* No plan waits for the device. */
+static void answer_now(struct link *l)
+{
+	link_send_answer(l);
+	trace_mark(l->args->trace, TRACE_RESULT);
+}
+
 static void keep_beat(struct link *l)
 {
 	if (clock_us() < l->next_beat_us)
@@ -324,6 +334,8 @@ static int serve(struct link *l, char *why, size_t why_n)
 		zmq_msg_init(&m);
 		if (link_take(l, &m))
 			rc = handle(l, zmq_msg_data(&m), zmq_msg_size(&m), why, why_n);
+		else if (l->answer_due)
+			answer_now(l);
 		else
 			wait_input(l);
 		zmq_msg_close(&m);
@@ -369,6 +381,7 @@ int link_run(const struct link_args *a, char *why, size_t why_n)
 	int rc = link_open_sockets(l, why, why_n);
 	if (!rc && !(rc = link_start_beats(l, why, why_n))) {
 		rc = serve(l, why, why_n);
+		link_send_answer(l);
 		leave_plans(l);
 		link_end_beats(l);
 		if (rc && l->reported && a->supervised)
@@ -379,6 +392,7 @@ int link_run(const struct link_args *a, char *why, size_t why_n)
 	tp_group_meet_free(l->meet);
 	bus_plan_fini(&l->plan);
 	result_fini(&l->result);
+	buf_fini(&l->answer);
 	buf_fini(&l->out);
 	buf_fini(&l->beat);
 	free(l);

@@ -7,7 +7,16 @@
  *     main thread   | handle | lend |  load or step ............ | reclaim | stash, then the socket |
  *     beat thread            |      | beat, receive | beat, receive |
  *
- * One thread holds it at a time. */
+ * One thread holds it at a time.
+ *
+ * A result waits in `answer` while the next plan is taken up, where the device has nothing else to do:
+ * sending it wakes other threads, here and in the controller, on cores that the step needs.  The beat thread
+ * sends it beside the step, woken when the device is at work:
+ *
+ *     main thread   step 7 | answer 7 | take plan 8 | lend | step 8 ......................... | reclaim |
+ *     beat thread                                             | send 7 |
+ *
+ * Whatever is sent, an answer that waits goes first: beats name the last plan that was answered. */
 #ifndef QUERN_WORKER_LINK_IMPL_H
 #define QUERN_WORKER_LINK_IMPL_H
 
@@ -33,6 +42,9 @@ struct link {
 	struct result result;
 	/* from here to `stop`: of the thread that holds the socket, as the monitor */
 	struct buf out;
+	struct buf answer; /* the result that is to be sent next */
+	uint64_t answered; /* its number */
+	bool answer_due;
 	bool hello_due;             /* the link is up, and its controller has no hello yet */
 	int64_t hello_at_us;        /* not before */
 	struct tp_group_meet *meet; /* where other ranks find this worker; NULL: none yet */
@@ -75,6 +87,8 @@ int link_start_beats(struct link *l, char *why, size_t why_n);
 void link_end_beats(struct link *l);
 
 /* The rest is for the thread that holds the socket. */
+void link_send_answer(struct link *l); /* where one is due */
+void link_wake_sender(void *link);     /* while the socket is lent: the beat thread sends it, soon */
 void link_lend(struct link *l, bool loading);
 void link_reclaim(struct link *l); /* also publishes the step's epoch and number in the beats */
 

@@ -41,14 +41,34 @@ bool link_stopping(void)
 
 /* ---- sending ---- */
 
-/* Never blocks.  A controller that missed a message requests it again. */
-int link_send_bytes(struct link *l, const struct buf *b)
+static int send_now(struct link *l, const struct buf *b)
 {
 	int rc;
 	do
 		rc = zmq_send(l->sock, b->p, b->len, ZMQ_DONTWAIT);
 	while (rc < 0 && errno == EINTR);
 	return rc < 0 ? -errno : 0;
+}
+
+void link_send_answer(struct link *l)
+{
+	if (!l->answer_due)
+		return;
+	l->answer_due = false;
+	link_read_monitor(l);
+	if (!l->welcome)
+		return; /* the controller at the other end now did not send the plan */
+	int rc = send_now(l, &l->answer);
+	if (rc)
+		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->answered,
+			 zmq_strerror(-rc));
+}
+
+/* Never blocks.  A controller that missed a message requests it again. */
+int link_send_bytes(struct link *l, const struct buf *b)
+{
+	link_send_answer(l);
+	return send_now(l, b);
 }
 
 int link_send(struct link *l, const struct bus_msg *m)
@@ -220,7 +240,10 @@ static void *beat_thread(void *arg)
 	while (!l->end) {
 		struct timespec until = beat_time(l);
 		pthread_cond_timedwait(&l->wake, &l->lock, &until);
-		if (!l->lent || l->end || clock_us() < l->next_beat_us)
+		if (!l->lent || l->end)
+			continue;
+		link_send_answer(l);
+		if (clock_us() < l->next_beat_us)
 			continue;
 		link_read_monitor(l);
 		if (l->hello_due)
@@ -242,6 +265,16 @@ void link_lend(struct link *l, bool loading)
 	if (loading)
 		pthread_cond_signal(&l->wake);
 	pthread_mutex_unlock(&l->lock);
+}
+
+void link_wake_sender(void *link)
+{
+	struct link *l = link;
+	pthread_mutex_lock(&l->lock);
+	const bool due = l->answer_due;
+	pthread_mutex_unlock(&l->lock);
+	if (due)
+		pthread_cond_signal(&l->wake);
 }
 
 void link_reclaim(struct link *l)

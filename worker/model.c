@@ -45,9 +45,11 @@ struct model {
 	struct piece norm; /* F32 [H] */
 	struct piece rope; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
-	struct loading *loading; /* borrowed until it is loaded; or NULL */
-	atomic_ullong *moves;    /* progress counter, borrowed; or NULL */
-	struct trace *trace;     /* borrowed; or NULL */
+	struct loading *loading;    /* borrowed until it is loaded; or NULL */
+	atomic_ullong *moves;       /* progress counter, borrowed; or NULL */
+	void (*at_work)(void *arg); /* as in model_args */
+	void *at_work_arg;
+	struct trace *trace; /* borrowed; or NULL */
 
 	/* Scratch; T = max_rows, L = max_logits; "op": an operand, "val": values of the table's type. */
 	struct piece x;                /* F32 [T, H] residual */
@@ -299,6 +301,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .max_logits = a->max_logits,
 			    .loading = a->loading,
 			    .moves = a->moves,
+			    .at_work = a->at_work,
+			    .at_work_arg = a->at_work_arg,
 			    .trace = a->trace};
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
@@ -452,8 +456,11 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		rc = tp_group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
 	for (int i = 0; !rc && i < c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
-		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)) ||
-		    (rc = attention(m, l, i, kv)) ||
+		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)))
+			return rc;
+		if (i == 0 && m->at_work)
+			m->at_work(m->at_work_arg);
+		if ((rc = attention(m, l, i, kv)) ||
 		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) || (rc = sum(m, n_rows)) ||
 		    (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
 		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||

@@ -40,7 +40,9 @@ struct model_args {
 	struct loading *loading; /* written while it loads; or NULL */
 	atomic_ullong *moves; /* borrowed for its life: grows with every part of a layer that was loaded, or
 				 computed (on a GPU: queued); or NULL */
-	struct trace *trace;  /* borrowed for its life: marks the operations of a step; or NULL */
+	void (*at_work)(void *arg); /* called in a forward pass, behind the first operations; or NULL */
+	void *at_work_arg;
+	struct trace *trace; /* borrowed for its life: marks the operations of a step; or NULL */
 };
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */

@@ -169,8 +169,10 @@ static int run_end(struct step *s, struct pending_plan *f, char *why, size_t why
 	int rc = s->group ? tp_group_sync(s->group, s->ops, s->stream) : 0;
 	if (!rc)
 		rc = s->ops->event_record(f->done, s->stream);
-	if (!rc)
+	if (!rc && !s->ops->event_done(f->done)) {
+		s->notified = true;
 		rc = s->ops->event_notify(f->done, s->fd);
+	}
 	return rc ? device_why(s, rc, "the device failed", why, why_n) : 0;
 }
 
@@ -247,7 +249,8 @@ bool step_done(struct step *s)
 	if (!f)
 		return false;
 	/* Read before the events are checked: a notice that comes later is of an event checked later. */
-	eventfd_read(s->fd, &notices);
+	if (s->notified)
+		eventfd_read(s->fd, &notices);
 	return s->ops->event_done(f->done);
 }
 

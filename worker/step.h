@@ -40,9 +40,11 @@ struct step_args {
 	struct tune_source tune;                        /* for load->fast: where to look for its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
-	struct loading *loading; /* written while it opens; or NULL */
-	atomic_ullong *moves;    /* progress counter (model.h); borrowed for the step's life, or NULL */
-	struct trace *trace;     /* where the time goes (trace.h); borrowed for the step's life, or NULL */
+	struct loading *loading;    /* written while it opens; or NULL */
+	atomic_ullong *moves;       /* progress counter (model.h); borrowed for the step's life, or NULL */
+	void (*at_work)(void *arg); /* called once in a step, when the device is at work; or NULL */
+	void *at_work_arg;
+	struct trace *trace; /* where the time goes (trace.h); borrowed for the step's life, or NULL */
 };
 
 /* Load the model.  Fills in ready, except for a rank of a group, for which step_join() does.  -ENOENT,
@@ -91,7 +93,8 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n);
 int step_end(struct step *s, struct result *r, char *why, size_t why_n);
 int step_under_way(const struct step *s); /* number of plans begun and not ended */
 /* True: step_end() will not wait.  Call it when step_fd() is readable, and at intervals, because a device
- * that failed may never notify.  It clears step_fd() until the next plan is done. */
+ * that failed may never notify, and after step_begin(), because a plan that is done by then does not.  It
+ * clears step_fd() until the next plan is done. */
 bool step_done(struct step *s);
 int step_fd(const struct step *s); /* an eventfd */
 /* Begin and end one plan; none may be under way. */

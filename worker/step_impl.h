@@ -35,6 +35,7 @@ struct step {
 	struct graphs *graphs;   /* NULL: steps run operation by operation; of a group: its own */
 	bool no_graphs;          /* as in step_args */
 	struct pending *pending; /* begun, not ended; NULL until there is state */
+	bool notified;           /* fd is written to: not where plans are done when they are begun */
 	int fd;                  /* readable when one of them is done; -1: none yet */
 	int64_t ended_us;        /* when the last was ended */
 	struct bus_limits lim;

@@ -239,6 +239,8 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.progress_arg = &share,
 		.loading = a->loading,
 		.moves = a->moves,
+		.at_work = a->at_work,
+		.at_work_arg = a->at_work_arg,
 		.trace = a->trace,
 	};
 	return model_load(&s->model, &m, why, why_n);

@@ -13,13 +13,22 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FLUSH_BYTES = 1 << 15 }; /* whole lines: workers append to one file */
+/* Steps are kept as numbers, and become text many at a time: a line costs as much as the wait that it tells
+ * of. */
+enum { KEPT = 128 };
+
+struct kept {
+	struct trace_step step;
+	int64_t at_ns;
+	int64_t ns[TRACE_KINDS];
+};
 
 struct trace {
 	int fd;
-	struct buf lines; /* not written yet */
-	int64_t last_ns;  /* of the last mark */
-	int64_t ns[TRACE_KINDS];
+	struct buf lines;       /* being written */
+	struct kept kept[KEPT]; /* [n_kept] not written yet; the next one holds what is marked */
+	int n_kept;
+	int64_t last_ns; /* of the last mark */
 };
 
 const char *trace_name(enum trace_kind k)
@@ -40,14 +49,29 @@ int trace_open(struct trace **out, const char *path, char *why, size_t why_n)
 	struct trace *t = xcalloc(1, sizeof *t);
 	t->fd = fd;
 	t->last_ns = clock_ns();
-	buf_reserve(&t->lines, 2 * FLUSH_BYTES);
 	*out = t;
 	return 0;
 }
 
-/* A trace that cannot be written (a full disk) is no reason to stop. */
+static void add_line(struct trace *t, const struct kept *k)
+{
+	buf_printf(&t->lines,
+		   "{\"pid\":%d,\"number\":%" PRIu64 ",\"at_us\":%" PRId64 ",\"rows\":%" PRId64
+		   ",\"seqs\":%" PRId64 ",\"samples\":%" PRId64 ",\"context\":%" PRId64 ",\"ns\":{",
+		   (int)getpid(), k->step.number, k->at_ns / 1000, k->step.rows, k->step.seqs,
+		   k->step.samples, k->step.context);
+	for (int i = 0; i < TRACE_KINDS; i++)
+		buf_printf(&t->lines, "%s\"%s\":%" PRId64, i ? "," : "", trace_name((enum trace_kind)i),
+			   k->ns[i]);
+	buf_puts(&t->lines, "}}\n");
+}
+
+/* Whole lines, since workers append to one file.  A trace that cannot be written (a full disk) is no reason
+ * to stop. */
 static void flush(struct trace *t)
 {
+	for (int i = 0; i < t->n_kept; i++)
+		add_line(t, &t->kept[i]);
 	const char *p = t->lines.p;
 	for (size_t left = t->lines.len; left;) {
 		ssize_t n = write(t->fd, p, left);
@@ -59,6 +83,8 @@ static void flush(struct trace *t)
 		left -= (size_t)n;
 	}
 	buf_clear(&t->lines);
+	t->kept[0] = t->kept[t->n_kept];
+	t->n_kept = 0;
 }
 
 void trace_close(struct trace *t)
@@ -87,7 +113,7 @@ void trace_load(struct trace *t, const struct trace_load *l)
 void trace_add(struct trace *t, enum trace_kind k)
 {
 	const int64_t now = clock_ns();
-	t->ns[k] += now - t->last_ns;
+	t->kept[t->n_kept].ns[k] += now - t->last_ns;
 	t->last_ns = now;
 }
 
@@ -95,16 +121,10 @@ void trace_end(struct trace *t, const struct trace_step *s)
 {
 	if (!t)
 		return;
-	buf_printf(&t->lines,
-		   "{\"pid\":%d,\"number\":%" PRIu64 ",\"at_us\":%" PRId64 ",\"rows\":%" PRId64
-		   ",\"seqs\":%" PRId64 ",\"samples\":%" PRId64 ",\"context\":%" PRId64 ",\"ns\":{",
-		   (int)getpid(), s->number, t->last_ns / 1000, s->rows, s->seqs, s->samples, s->context);
-	for (int k = 0; k < TRACE_KINDS; k++) {
-		buf_printf(&t->lines, "%s\"%s\":%" PRId64, k ? "," : "", trace_name((enum trace_kind)k),
-			   t->ns[k]);
-		t->ns[k] = 0;
-	}
-	buf_puts(&t->lines, "}}\n");
-	if (t->lines.len > FLUSH_BYTES)
+	struct kept *k = &t->kept[t->n_kept++];
+	k->step = *s;
+	k->at_ns = t->last_ns;
+	t->kept[t->n_kept] = (struct kept){0};
+	if (t->n_kept == KEPT - 1)
 		flush(t);
 }

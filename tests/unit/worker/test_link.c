@@ -87,6 +87,64 @@ Test(link, a_missing_plan_is_told_by_a_beat)
 	stop();
 }
 
+/* The worker finds the next message there when it has a result. */
+static void send_together(void (*first)(void), void (*second)(void))
+{
+	kill(peer.pid, SIGSTOP);
+	first();
+	second();
+	kill(peer.pid, SIGCONT);
+}
+
+static void plan_1(void)
+{
+	send_plan(1, 1, 3);
+}
+
+static void plan_5(void)
+{
+	send_plan(1, 5, 3);
+}
+
+static void plan_that_contradicts(void)
+{
+	send_plan(1, 2, 1 << 20);
+}
+
+Test(link, a_result_is_sent_before_a_beat_that_counts_it)
+{
+	begin();
+	send_together(plan_1, plan_5);
+	int type = receive();
+	if (type == BUS_BEAT && decoded().beat.state == BUS_SERVING) /* due before */
+		type = receive();
+	cr_expect_eq(type, BUS_RESULT);
+	expect(BUS_BEAT);
+	cr_expect_eq(decoded().beat.state, BUS_MISSED);
+	cr_expect_eq(decoded().beat.progress, 1);
+	stop();
+}
+
+Test(link, a_result_is_sent_before_a_failure)
+{
+	begin();
+	send_together(plan_1, plan_that_contradicts);
+	expect_result(1, 1);
+	expect(BUS_FAILED);
+	cr_expect_eq(end_worker(), 1);
+	close_router();
+}
+
+Test(link, a_result_is_sent_before_the_worker_stops)
+{
+	begin();
+	send_together(plan_1, send_stop);
+	expect_result(1, 1);
+	expect(BUS_STOP);
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
+
 Test(link, a_plan_that_contradicts_is_told_and_ends_the_worker)
 {
 	begin();

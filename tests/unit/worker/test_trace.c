@@ -93,6 +93,30 @@ Test(trace, a_file_that_cannot_be_written_is_named)
 	cr_expect(strstr(why, "/nowhere/steps"), "%s", why);
 }
 
+static void count(void *arg)
+{
+	++*(int *)arg;
+}
+
+Test(trace, a_step_says_once_that_the_device_is_at_work)
+{
+	struct params params;
+	struct driver d = {0};
+	const uint32_t tokens[] = {1, 2, 3};
+	struct bus_load load = driver_load(repofile("models/demo"));
+	int n = 0;
+	const struct step_args a = {.device = "cpu", .load = &load, .at_work = count, .at_work_arg = &n};
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	params_init(&params);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_expect_eq(n, 0, "a step without rows");
+	driver_seq(&d, 0, tokens, 3, 3, 16, &params);
+	driver_add_run(&d, 0, 0, 3, true);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_expect_eq(n, 1);
+	driver_close(&d);
+}
+
 /* Every kind of operation of a step has its time, and nothing is left out. */
 Test(trace, a_step_is_divided_among_its_operations)
 {
