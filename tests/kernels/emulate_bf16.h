@@ -21,13 +21,6 @@ EM __m512i em_permutexvar_epi16(__m512i at, __m512i table)
 	return a.i;
 }
 
-EM __m512i em_srai_epi32(__m512i x, unsigned n)
-{
-	em a = {.i = x};
-	EACH(l, 16) a.d[l] >>= n;
-	return a.i;
-}
-
 EM float em_fma1(uint16_t x, uint16_t w, float acc)
 {
 	const uint32_t ux = (uint32_t)x << 16, uw = (uint32_t)w << 16;
