@@ -169,6 +169,8 @@ bool cpu_has_operands(const struct kern_dev *d);
 /* Rows [n_rows][k] of floats as operands of the device's mode; and as those of dot.h in any mode. */
 void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
 void cpu_quantize_dots(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
+/* One row, by the calling thread. */
+void cpu_quantize_row(const struct kern_dev *d, void *out, const float *x, int k);
 /* Values k0 .. k0 + n - 1 of an operand's row as floats; k0 a multiple of ACT_GROUP, n at most that. */
 void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_operand *op, int k0, int n);
 

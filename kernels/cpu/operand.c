@@ -32,39 +32,48 @@ size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width)
 	return (size_t)n_rows * row;
 }
 
+void cpu_quantize_row(const struct kern_dev *d, void *out, const float *x, int k)
+{
+	const struct cpu_operand op = cpu_operand(d, k);
+	if (d->bf16)
+		cpu_bf16_round(d->bf16, out, x, k);
+	else
+		d->dot->quantize(out, x, &op);
+}
+
 struct rows {
-	const struct cpu_dot *dot;
-	const struct cpu_bf16 *bf16; /* instead */
-	struct cpu_operand op;
-	size_t row;
+	struct kern_dev *dev;
+	int k;
+	bool dots;  /* those of dot.h */
+	size_t row; /* bytes */
 	unsigned char *out;
 	const float *x;
 };
 
-static void quantize_row(void *arg, int t, int thread)
+static void quantize_task(void *arg, int t, int thread)
 {
 	const struct rows *r = arg;
 	(void)thread;
 	unsigned char *out = r->out + (size_t)t * r->row;
-	const float *x = r->x + (size_t)t * (size_t)r->op.k;
-	if (r->bf16)
-		cpu_bf16_round(r->bf16, out, x, r->op.k);
-	else
-		r->dot->quantize(out, x, &r->op);
+	const float *x = r->x + (size_t)t * (size_t)r->k;
+	if (r->dots) {
+		const struct cpu_operand op = cpu_operand(r->dev, r->k);
+		r->dev->dot->quantize(out, x, &op);
+	} else {
+		cpu_quantize_row(r->dev, out, x, r->k);
+	}
 }
 
 void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int k)
 {
-	struct rows r = {.dot = d->dot, .bf16 = d->bf16, .op = cpu_operand(d, k), .out = out, .x = x};
-	r.row = cpu_operand_bytes(d, 1, k);
-	cpu_run(d, n_rows, (int64_t)n_rows * k / 4, quantize_row, &r);
+	struct rows r = {.dev = d, .k = k, .row = cpu_operand_bytes(d, 1, k), .out = out, .x = x};
+	cpu_run(d, n_rows, (int64_t)n_rows * k, quantize_task, &r);
 }
 
 void cpu_quantize_dots(struct kern_dev *d, void *out, const float *x, int n_rows, int k)
 {
-	struct rows r = {.dot = d->dot, .op = cpu_operand(d, k), .out = out, .x = x};
-	r.row = r.op.row;
-	cpu_run(d, n_rows, (int64_t)n_rows * k / 4, quantize_row, &r);
+	struct rows r = {.dev = d, .k = k, .dots = true, .row = cpu_operand(d, k).row, .out = out, .x = x};
+	cpu_run(d, n_rows, (int64_t)n_rows * k, quantize_task, &r);
 }
 
 void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_operand *op, int k0, int n)

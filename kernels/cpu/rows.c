@@ -48,7 +48,10 @@ struct rows_job {
 	const int32_t *tokens;
 	int first; /* token of the table */
 	const struct kern_qkv_args *qkv;
-	float *out, *x;
+	int pieces; /* of a row: heads are divided among them */
+	void *out;
+	size_t row; /* bytes of a row of out */
+	float *x;
 	const float *add, *weight;
 	int hidden;
 	float eps;
@@ -73,30 +76,39 @@ int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *
 	return 0;
 }
 
+/* Where a thread puts a row of floats that it makes an operand of at once; what is longer than its scratch
+ * goes where all rows have room. */
+static float *wide_row(const struct kern_dev *d, int t, int thread, int width)
+{
+	return width <= 2 * ROWS_MAX * BLOCK_N ? d->scratch[thread].c : d->wide + (size_t)t * (size_t)width;
+}
+
 static void rmsnorm_row(void *arg, int t, int thread)
 {
 	const struct rows_job *j = arg;
+	struct kern_dev *d = j->dev;
 	const size_t at = (size_t)t * (size_t)j->hidden;
-	(void)thread;
-	j->dev->isa->rmsnorm(j->out + at, j->x + at, j->add ? j->add + at : NULL, j->weight, j->hidden,
-			     j->eps);
+	const bool wide = cpu_has_operands(d);
+	float *out = wide ? wide_row(d, t, thread, j->hidden) : (float *)j->out + at;
+	d->isa->rmsnorm(out, j->x + at, j->add ? j->add + at : NULL, j->weight, j->hidden, j->eps);
+	if (wide)
+		cpu_quantize_row(d, (unsigned char *)j->out + (size_t)t * j->row, out, j->hidden);
 }
 
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps)
 {
-	const bool wide = cpu_has_operands(s->dev);
-	assert(!wide || (size_t)n_rows * (size_t)hidden * sizeof(float) <= s->dev->wide_bytes);
 	struct rows_job j = {.dev = s->dev,
-			     .out = wide ? s->dev->wide : out,
+			     .out = out,
+			     .row = cpu_operand_bytes(s->dev, 1, hidden),
 			     .x = x,
 			     .add = add,
 			     .weight = weight,
 			     .hidden = hidden,
 			     .eps = eps};
-	cpu_run(s->dev, n_rows, (int64_t)n_rows * hidden / 4, rmsnorm_row, &j);
-	if (wide)
-		cpu_quantize(s->dev, out, s->dev->wide, n_rows, hidden);
+	assert(!cpu_has_operands(s->dev) ||
+	       (size_t)n_rows * (size_t)hidden * sizeof(float) <= s->dev->wide_bytes);
+	cpu_run(s->dev, n_rows, (int64_t)n_rows * hidden * 2, rmsnorm_row, &j);
 	return 0;
 }
 
@@ -112,21 +124,25 @@ static void store_kv(const struct kern_qkv_args *a, int block, int at, int head,
 	       (size_t)a->head_dim * sizeof *v);
 }
 
-static void qkv_row(void *arg, int t, int thread)
+/* Some of the KV heads of a row, and their share of the query heads. */
+static void qkv_task(void *arg, int task, int thread)
 {
 	const struct rows_job *j = arg;
 	const struct kern_qkv_args *a = j->qkv;
 	const struct cpu_batch *b = &j->dev->batch;
+	const int t = task / j->pieces, piece = task % j->pieces;
 	const int seq = b->row_seq[t], pos = b->pos0[seq] + t - b->row0[seq], dim = a->head_dim;
 	const int32_t *table = b->tables + (size_t)seq * (size_t)j->dev->args.max_blocks_per_seq;
 	const int block = table[pos / a->kv->block_size], at = pos % a->kv->block_size;
-	const float *in =
-		(const float *)a->qkv + (size_t)t * (size_t)(a->n_q_heads + 2 * a->n_kv_heads) * (size_t)dim;
+	const int q0 = a->n_q_heads * piece / j->pieces, q1 = a->n_q_heads * (piece + 1) / j->pieces;
+	const int k0 = a->n_kv_heads * piece / j->pieces, k1 = a->n_kv_heads * (piece + 1) / j->pieces;
+	const size_t width = (size_t)(a->n_q_heads + 2 * a->n_kv_heads) * (size_t)dim;
+	const float *row = (const float *)a->qkv + (size_t)t * width, *q = row + (size_t)q0 * (size_t)dim;
 	float *k = j->dev->scratch[thread].head;
 	assert(block >= 0 && block < a->kv->n_blocks);
 	struct cpu_head h = {
-		.dst = (float *)a->q + (size_t)t * (size_t)a->n_q_heads * (size_t)dim,
-		.src = in,
+		.dst = (float *)a->q + ((size_t)t * (size_t)a->n_q_heads + (size_t)q0) * (size_t)dim,
+		.src = q,
 		.dim = dim,
 		.norm = a->q_norm,
 		.eps = a->eps,
@@ -134,10 +150,11 @@ static void qkv_row(void *arg, int t, int thread)
 		.rope_dim = a->rope_dim,
 		.style = a->style,
 	};
-	for (int i = 0; i < a->n_q_heads; i++, h.dst += dim, h.src += dim)
+	for (int i = q0; i < q1; i++, h.dst += dim, h.src += dim)
 		j->dev->isa->head(&h);
 	h.norm = a->k_norm;
-	for (int i = 0; i < a->n_kv_heads; i++, h.src += dim) {
+	h.src = row + (size_t)(a->n_q_heads + k0) * (size_t)dim;
+	for (int i = k0; i < k1; i++, h.src += dim) {
 		h.dst = k;
 		j->dev->isa->head(&h);
 		store_kv(a, block, at, i, k, h.src + (size_t)a->n_kv_heads * (size_t)dim);
@@ -146,12 +163,16 @@ static void qkv_row(void *arg, int t, int thread)
 
 int cpu_qkv(struct kern_stream *s, const struct kern_qkv_args *a)
 {
-	struct rows_job j = {.dev = s->dev, .qkv = a};
-	const int n = s->dev->batch.n_rows;
+	const int n = s->dev->batch.n_rows, n_threads = s->dev->n_threads;
+	struct rows_job j = {.dev = s->dev, .qkv = a, .pieces = 1};
 	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads && a->head_dim <= HEAD_MAX);
 	assert(a->layer >= 0 && a->layer < a->kv->n_layers && a->kv->block_size == s->dev->block_size);
 	assert(a->rope_dim >= 0 && a->rope_dim % 2 == 0 && a->rope_dim <= a->head_dim);
-	cpu_run(s->dev, n, (int64_t)n * (a->n_q_heads + 2 * a->n_kv_heads) * a->head_dim / 2, qkv_row, &j);
+	if (n < 2 * n_threads)
+		j.pieces = n_threads < a->n_kv_heads ? n_threads : a->n_kv_heads;
+	/* Most of the time goes into lines of the cache that are not there yet. */
+	const int64_t row = (int64_t)(a->n_q_heads + 2 * a->n_kv_heads) * a->head_dim * 8;
+	cpu_run(s->dev, n * j.pieces, n * row, qkv_task, &j);
 	return 0;
 }
 

@@ -47,7 +47,7 @@ static void run_jobs(struct kern_dev *d, int jobs, long pause_ns)
 	free(j);
 }
 
-Test(par, every_task_of_many_short_jobs_is_done_once, .timeout = 60)
+Test(par, every_task_of_many_short_jobs_is_done_once, .timeout = 30)
 {
 	for (int threads = 1; threads <= 5; threads++) {
 		struct kern_dev d;
@@ -150,12 +150,11 @@ Test(par, a_caller_does_what_stuck_helpers_have_not_begun)
 static void sleep_once(void *arg, int task, int thread)
 {
 	(void)task;
-	(void)thread;
-	nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+	nanosleep(&(struct timespec){.tv_nsec = thread ? 6000000 : 1000000}, NULL);
 	__atomic_fetch_add((int *)arg, 1, __ATOMIC_SEQ_CST);
 }
 
-Test(par, the_caller_waits_for_a_task_that_another_has_begun, .timeout = 60)
+Test(par, the_caller_waits_for_a_task_that_another_has_begun, .timeout = 20)
 {
 	struct kern_dev d;
 	open_dev(&d, 3);
