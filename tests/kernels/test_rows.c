@@ -272,7 +272,7 @@ static void check_qkv(int c, struct qk m)
 		struct kt t;
 		if (!kt_open(
 			    &t, c, way,
-			    (struct kt_size){.threads = 1 + way % 2, .rows = QK_ROWS, .context = QK_CONTEXT}))
+			    (struct kt_size){.threads = 1 + way * 6, .rows = QK_ROWS, .context = QK_CONTEXT}))
 			continue;
 		qk_run(&t, &k, q, v, out);
 		kt_near(q, k.q, tol, n, t.isa);

@@ -1,0 +1,76 @@
+/* Operands that an operation makes of its own results: the bytes of quantizing the floats, in every mode, by
+ * any number of threads. */
+#include "kern_test.h"
+#include "kernels/cpu/cpu.h"
+
+enum { ROWS = 7 };
+
+static struct kern_dev *device(enum kern_compute compute, int threads)
+{
+	const struct kern_open_args a = {.index = -1,
+					 .compute = compute,
+					 .n_threads = threads,
+					 .max_rows = ROWS,
+					 .max_seqs = 1,
+					 .max_logits = 1,
+					 .max_context = 1,
+					 .max_blocks_per_seq = 1};
+	struct kern_dev *d;
+	char why[256];
+	cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	return d;
+}
+
+/* A device has room for the operands of the layers that are loaded. */
+static struct kern_linear *reader(struct kern_dev *d, int k)
+{
+	float *w = kt_floats((size_t)k * 16);
+	const struct kern_linear_src src = {
+		.name = "reader", .k = k, .n_parts = 1, .parts = {{.dtype = KERN_F32, .n = 16, .w = w}}};
+	struct kern_linear *l;
+	char why[256];
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, why, sizeof why), 0, "%s", why);
+	free(w);
+	return l;
+}
+
+static void check_norm(enum kern_compute compute, int hidden, int threads)
+{
+	struct kern_dev *d = device(compute, threads);
+	struct kern_stream s = {.dev = d};
+	struct kern_linear *l = reader(d, hidden);
+	const size_t n = (size_t)ROWS * (size_t)hidden, bytes = cpu_operand_bytes(d, ROWS, hidden);
+	float *x = kt_floats(n), *add = kt_floats(n), *weight = kt_floats((size_t)hidden);
+	float *x2 = xmemdup(x, n * 4), *y = xcalloc(n, 4);
+	unsigned char *got = alloc_big(bytes), *want = alloc_big(bytes);
+	cr_assert_eq(kern_cpu_ops.rmsnorm(&s, got, x, add, weight, ROWS, hidden, 1e-6f), 0);
+	for (int r = 0; r < ROWS; r++) {
+		const size_t at = (size_t)r * (size_t)hidden;
+		d->isa->rmsnorm(y + at, x2 + at, add + at, weight, hidden, 1e-6f);
+	}
+	if (cpu_has_operands(d))
+		cpu_quantize(d, want, y, ROWS, hidden);
+	else
+		memcpy(want, y, bytes);
+	cr_assert_eq(memcmp(got, want, bytes), 0, "mode %d, %d wide, %d threads", (int)compute, hidden,
+		     threads);
+	kt_same(x, x2, n, "the residual stream");
+	alloc_big_free(got, bytes);
+	alloc_big_free(want, bytes);
+	free(x);
+	free(x2);
+	free(add);
+	free(weight);
+	free(y);
+	kern_cpu_ops.linear_free(l);
+	kern_cpu_ops.close(d);
+}
+
+Test(operand, a_normed_row_is_quantized_as_its_floats)
+{
+	static const int hidden[] = {16, 1000, 1024, 33000}; /* the last is longer than a thread's scratch */
+	for (int compute = KERN_COMPUTE_F32; compute <= KERN_COMPUTE_INT8; compute++)
+		for (int i = 0; i < 4; i++)
+			for (int threads = 1; threads <= 3; threads++)
+				check_norm((enum kern_compute)compute, hidden[i], threads);
+}
