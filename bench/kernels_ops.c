@@ -18,6 +18,7 @@ enum probe_kind kernels_peak_of(const char *mode)
 		{" by avx2", PROBE_INT8_AVX2, PROBE_F32},
 		{" by avx512bf16", PROBE_KINDS, PROBE_BF16},
 		{" by amx", PROBE_INT8_AMX, PROBE_BF16_AMX},
+		{" by avx512", PROBE_KINDS, PROBE_F32},
 	};
 	const bool ints = strncmp(mode, "int", 3) == 0;
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -31,7 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 7 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 8 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -85,7 +85,9 @@ struct kern_open_args {
 struct kern_info {
 	char name[64];           /* "AMD EPYC ...", "NVIDIA H200" */
 	char isa[32];            /* "avx512", "sm_90a" */
-	char mode[32];           /* compute mode, and on a CPU what runs it: "f32", "int8 by avx512vnni" */
+	char mode[32];           /* compute mode, and on a CPU what runs it: "int8 by avx512vnni",
+				    "f32, head int8 by amx" */
+	char note[96];           /* why the mode is slow here: what the device lacks; "": it is not */
 	char build[24];          /* version of the kernels, to which measured crossovers apply; "": unknown */
 	char numerics[128];      /* numerics class: table, mode, and the ISA where bits depend on it */
 	enum kern_dtype operand; /* type of the values between operations */
@@ -368,6 +370,10 @@ struct kern_ops {
  * $QUERN_CUDA_LIBRARY names.  -EINVAL: not the name of a device; -ENODEV: the table is not there; both
  * with the reason and what to do. */
 int kern_find(const char *device, const struct kern_ops **ops, int *index, char *why, size_t why_n);
+
+/* The mode for "auto": on a CPU with VNNI or AMX (that isa, as in kern_open_args, lets it use) int16, else
+ * f32. The modes' error and speed: docs/performance/cpu.md. */
+enum kern_compute kern_auto_compute(const char *device, const char *isa);
 
 /* The collectives for ranks on such devices (coll.h): shared memory for "cpu...", NCCL for
  * "cuda...".  Also -ENOTSUP: the CUDA kernels were built without NCCL. */

@@ -55,7 +55,8 @@ struct bus_hello {
 /* What the worker is to serve.  0: the worker chooses. */
 struct bus_load {
 	char model[2048]; /* path as the worker sees it */
-	char compute[8];  /* "f32" */
+	char compute[8];  /* "f32"; "auto" */
+	char head[8];     /* "stored", "int8"; "" or "auto": as the compute mode has it */
 	uint64_t epoch;
 	uint32_t block_size;  /* tokens */
 	uint32_t max_context; /* tokens of a sequence */

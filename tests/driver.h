@@ -20,6 +20,7 @@
 static bool driver_no_graphs __attribute__((unused));     /* of steps opened from now on */
 static uint64_t driver_epoch __attribute__((unused)) = 1; /* of the plans */
 static const char *driver_compute __attribute__((unused)) = "f32";
+static const char *driver_head __attribute__((unused)) = "auto";
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
@@ -46,6 +47,7 @@ DRIVER_FN struct bus_load driver_load(const char *model)
 			     .swap_bytes = 4 << 20,
 			     .n_threads = 2};
 	snprintf(l.compute, sizeof l.compute, "%s", driver_compute);
+	snprintf(l.head, sizeof l.head, "%s", driver_head);
 	snprintf(l.model, sizeof l.model, "%s", model);
 	return l;
 }

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "formats/weights.h"
 #include "worker/profile.h"
 
@@ -81,18 +82,50 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 	return 0;
 }
 
-static int compute_mode(const char *name, enum kern_compute *out, char *why, size_t why_n)
+/* "auto" depends on the device; no name is f32. */
+static int compute_mode(const char *name, const struct step_args *a, enum kern_compute *out, char *why,
+			size_t why_n)
 {
 	static const char *const names[] = {"f32", "bf16", "int16", "int8"};
 	if (!name[0])
 		name = "f32";
+	if (strcmp(name, "auto") == 0) {
+		*out = kern_auto_compute(a->device, a->isa);
+		return 0;
+	}
 	for (int i = 0; i < 4; i++) {
 		if (strcmp(name, names[i]) == 0) {
 			*out = (enum kern_compute)i;
 			return 0;
 		}
 	}
-	return err_why(why, why_n, -EINVAL, "compute mode %s is not known (f32, bf16, int16, int8)", name);
+	return err_why(why, why_n, -EINVAL, "compute mode %s is not known (f32, bf16, int16, int8, auto)",
+		       name);
+}
+
+static int head_type(const char *name, enum kern_head *out, char *why, size_t why_n)
+{
+	static const char *const names[] = {"auto", "stored", "int8"};
+	if (!name[0])
+		name = "auto";
+	for (int i = 0; i < 3; i++) {
+		if (strcmp(name, names[i]) == 0) {
+			*out = (enum kern_head)i;
+			return 0;
+		}
+	}
+	return err_why(why, why_n, -EINVAL, "head type %s is not known (auto, stored, int8)", name);
+}
+
+/* What was chosen, and what the device lacks for it. */
+static void log_device(const struct step *s, const char *device)
+{
+	struct kern_info info;
+	s->ops->info(s->dev, &info);
+	log_info("step", "device=%s name=\"%s\" mode=\"%s\" numerics=\"%s\"", device, info.name, info.mode,
+		 info.numerics);
+	if (info.note[0])
+		log_warn("step", "device=%s mode=\"%s\": %s", device, info.mode, info.note);
 }
 
 /* ---- loading ---- */
@@ -112,8 +145,9 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 		.n_sharing = s->shard.n_ranks,
 		.fast = s->load.fast,
 	};
-	int rc = compute_mode(s->load.compute, &args.compute, why, why_n);
-	if (rc || (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
+	int rc = compute_mode(s->load.compute, a, &args.compute, why, why_n);
+	if (rc || (rc = head_type(s->load.head, &args.head, why, why_n)) ||
+	    (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
 		return rc;
 	if (s->ops->abi != KERN_ABI)
 		return err_why(why, why_n, -EINVAL, "the kernels of %s are of another build (ABI %d, not %d)",
@@ -121,6 +155,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	if ((rc = s->ops->open(&s->dev, &args, why, why_n)) ||
 	    (args.fast && (rc = tune_use(s->ops, s->dev, &a->tune, why, why_n))))
 		return rc;
+	log_device(s, a->device);
 	s->stream = s->ops->stream_new(s->dev);
 	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s: no stream could be created", a->device);
 }
@@ -402,11 +437,11 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
-	       l->fast == have->fast && l->block_size == have->block_size &&
-	       l->max_context == have->max_context && l->max_rows == have->max_rows &&
-	       l->max_slots == have->max_slots && l->max_runs == have->max_runs &&
-	       l->kv_bytes == have->kv_bytes && l->swap_bytes == have->swap_bytes &&
-	       l->n_threads == have->n_threads &&
+	       strcmp(l->head, have->head) == 0 && l->fast == have->fast &&
+	       l->block_size == have->block_size && l->max_context == have->max_context &&
+	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
+	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&
+	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads &&
 	       (l->n_ranks ? l->n_ranks : 1) == (uint32_t)s->shard.n_ranks &&
 	       l->rank == (uint32_t)s->shard.rank;
 }

@@ -18,7 +18,8 @@ struct engine_config {
 	/* What workers that the supervisor started send over TCP; "": it gives none. */
 	char local_token[LOCAL_TOKEN_SIZE];
 	char compute[8];
-	bool fast; /* bits may depend on the batch where that is faster */
+	char head[8]; /* bus_load.head */
+	bool fast;    /* bits may depend on the batch where that is faster */
 	uint32_t n_vocab;
 	uint32_t model_context; /* the model's, or less by option */
 	uint32_t block_size;    /* 16 */

@@ -216,6 +216,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		struct bus_msg m = {.type = BUS_LOAD};
 		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
 		snprintf(m.load.compute, sizeof m.load.compute, "%s", w->cfg.compute);
+		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		m.load.fast = w->cfg.fast;
 		m.load.epoch = epoch;
 		m.load.block_size = w->cfg.block_size;

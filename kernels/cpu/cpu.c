@@ -45,6 +45,17 @@ static const struct cpu_dot *choose_dot(const struct cpu_isa *isa)
 	return dot ? dot : cpu_dot_plain();
 }
 
+static bool is_vnni(const struct cpu_dot *dot)
+{
+	return dot && (dot == cpu_dot_amx() || dot == cpu_dot_avx512vnni() || dot == cpu_dot_avxvnni());
+}
+
+bool cpu_has_vnni(const char *isa)
+{
+	const struct cpu_isa *chosen;
+	return choose_isa(isa, &chosen, NULL, 0) == 0 && is_vnni(choose_dot(chosen));
+}
+
 static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 {
 	if ((unsigned)a->compute > KERN_COMPUTE_INT8)
@@ -171,7 +182,15 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	else if (d->args.head == KERN_HEAD_INT8)
 		head = " head-int8";
 	const char *by = d->bf16 ? d->bf16->name : d->dot ? d->dot->name : NULL;
-	snprintf(out->mode, sizeof out->mode, "%s%s%s", mode, by ? " by " : "", by ? by : "");
+	snprintf(out->mode, sizeof out->mode, "%s%s%s%s", mode,
+		 strcmp(head, " head-int8") ? "" : ", head int8", by ? " by " : "", by ? by : "");
+	if (!d->bf16 && d->dot && !is_vnni(d->dot))
+		snprintf(out->note, sizeof out->note,
+			 "no VNNI%s: dot products of bytes take several instructions",
+			 d->dot == cpu_dot_plain() ? " and no AVX2" : "");
+	if (d->bf16 && d->bf16->floats)
+		snprintf(out->note, sizeof out->note,
+			 "no AMX and no AVX-512 BF16: products of BF16 are FP32 multiply-adds");
 	/* The instruction sets agree bit for bit, so none is named. */
 	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s", mode, head);
 	out->operand = KERN_F32;

@@ -116,6 +116,11 @@ static inline void cpu_pause(void)
 #endif
 }
 
+/* ---- cpu.c ---- */
+
+/* The dot products of an integer mode would run on VNNI or AMX; isa: as in kern_open_args. */
+bool cpu_has_vnni(const char *isa);
+
 /* ---- par.c ---- */
 
 /* The calling thread and n_threads - 1 helpers. */

@@ -99,6 +99,42 @@ Test(kern, info_tells_the_device_and_one_numerics_class_for_all_instruction_sets
 	}
 }
 
+Test(kern, auto_is_int16_on_a_cpu_with_vnni_and_f32_elsewhere)
+{
+	const bool wide = cpu_dot_avx512vnni() || cpu_dot_amx();
+	const enum kern_compute best = wide || cpu_dot_avxvnni() ? KERN_COMPUTE_INT16 : KERN_COMPUTE_F32;
+	cr_expect_eq(kern_auto_compute("cpu", NULL), best);
+	cr_expect_eq(kern_auto_compute("cpu:0", NULL), best);
+	cr_expect_eq(kern_auto_compute("cpu", "avx2"),
+		     cpu_dot_avxvnni() ? KERN_COMPUTE_INT16 : KERN_COMPUTE_F32);
+	cr_expect_eq(kern_auto_compute("cpu", "plain"), KERN_COMPUTE_F32);
+	cr_expect_eq(kern_auto_compute("cuda:0", NULL), KERN_COMPUTE_F32);
+	cr_expect_eq(kern_auto_compute("no-such", NULL), KERN_COMPUTE_F32);
+}
+
+Test(kern, a_mode_that_the_cpu_lacks_instructions_for_has_a_note)
+{
+	static const struct {
+		enum kern_compute compute;
+		const char *isa;
+		bool noted;
+	} cases[] = {{KERN_COMPUTE_F32, "plain", false},
+		     {KERN_COMPUTE_INT8, "plain", true},
+		     {KERN_COMPUTE_BF16, "plain", true},
+		     {KERN_COMPUTE_INT16, "plain", true}};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct kern_open_args a = {.index = -1, .compute = cases[i].compute, .isa = cases[i].isa};
+		struct kern_dev *d;
+		struct kern_info in;
+		char why[256];
+		a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
+		cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+		kern_cpu_ops.info(d, &in);
+		cr_expect_eq(in.note[0] != 0, cases[i].noted, "%s: '%s'", in.mode, in.note);
+		kern_cpu_ops.close(d);
+	}
+}
+
 Test(kern, a_mode_and_a_type_of_the_head_are_classes_of_their_own)
 {
 	static const struct {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -128,6 +129,28 @@ def test_a_compute_mode_tells_its_story(run, mode, other):
                for m in (mode, other)]
     assert [r.returncode for r in stories] == [0, 0], stories[0].stderr
     assert stories[0].stdout == stories[1].stdout != ""
+
+
+def test_a_head_in_int8_is_a_class_of_its_own(run):
+    """The demo model's embedding and head are one."""
+    def told(*options):
+        r = run("run", DEMO, PROMPT, "--raw", "--temperature", "0", "-m", "24", "--verbose", "--log-level", "info", *options)
+        assert r.returncode == 0, r.stderr
+        return r.stdout, re.search(r'numerics="([^"]*)"', r.stderr)[1]
+    (stored, f32), (int8, other) = told("--head-dtype", "stored"), told("--head-dtype", "int8")
+    assert int8 and stored and other == f32 + " head-int8"
+
+
+def test_auto_says_which_mode_it_is(run):
+    r = run("run", DEMO, PROMPT, "--raw", "-m", "4", "--verbose", "--log-level", "info", "--compute", "auto")
+    assert r.returncode == 0, r.stderr
+    assert re.search(r'mode="(f32|int16 by \w+)"', r.stderr), r.stderr
+
+
+def test_a_type_of_the_head_that_there_is_not_is_refused(run):
+    r = run("run", DEMO, PROMPT, "--head-dtype", "int4")
+    assert r.returncode == 1
+    assert "auto, stored, int8" in r.stderr and len(r.stderr.splitlines()) == 1
 
 
 def test_a_missing_device_is_named(run):

@@ -301,6 +301,7 @@ Test(bus, control_messages_come_back)
 	char why[256];
 	strcpy(m.load.model, "/models/x");
 	strcpy(m.load.compute, "f32");
+	strcpy(m.load.head, "int8");
 	m.load.epoch = 1ull << 40;
 	m.load.max_rows = 2048;
 	m.load.kv_bytes = 1ull << 33;
@@ -312,6 +313,8 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_LOAD);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_str_eq(got.load.model, "/models/x");
+	cr_assert_str_eq(got.load.compute, "f32");
+	cr_assert_str_eq(got.load.head, "int8");
 	cr_assert_eq(got.load.epoch, 1ull << 40);
 	cr_assert_eq(got.load.max_rows, 2048);
 	cr_assert_eq(got.load.kv_bytes, 1ull << 33);

@@ -148,6 +148,18 @@ ParameterizedTest(struct golden_case *c, model, agrees_with_transformers)
 	json_decref(all);
 }
 
+Test(model, agrees_with_transformers_with_a_head_in_int8)
+{
+	json_t *all = golden();
+	size_t n = json_array_size(all);
+	if (strcmp(driver_device(), "cpu"))
+		cr_skip_test("a type of the CPU");
+	driver_head = "int8";
+	for (size_t i = 0; i < n; i += getenv("QUERN_TEST_LONG") ? 1 : 4)
+		run_case(json_array_get(all, i));
+	json_decref(all);
+}
+
 Test(model, golden_cases_cover_every_family_and_scaling)
 {
 	json_t *all = golden();
