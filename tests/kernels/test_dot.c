@@ -320,10 +320,10 @@ Test(dot, int16_errs_by_less_than_a_five_thousandth)
 									: 1;
 			const double e16 = error_of(KERN_COMPUTE_INT16, x, ROWS, c);
 			const double e8 = error_of(KERN_COMPUTE_INT8, x, ROWS, c);
-			cr_assert(e16 < 2e-4 && e16 > 0, "%s, kind %d: int16 errs by %g", formats[f].name, kind,
-				  e16);
-			cr_assert(e8 < 4e-2 && e8 > e16, "%s, kind %d: int8 errs by %g", formats[f].name, kind,
-				  e8);
+			cr_assert(e16 < 2e-4 && e16 > 0, "%s, kind %d: int16 errs by %g", formats[f].name,
+				  kind, e16);
+			cr_assert(e8 < 4e-2 && e8 > e16, "%s, kind %d: int8 errs by %g", formats[f].name,
+				  kind, e8);
 			free(x);
 		}
 		codes_free(c);
