@@ -1,7 +1,7 @@
 /* Operands that an operation makes of its own results: the bytes of quantizing the floats, in every mode, by
  * any number of threads. */
-#include "kern_test.h"
 #include "kernels/cpu/cpu.h"
+#include "tests/kernels/kern_test.h"
 
 enum { ROWS = 7 };
 
