@@ -18,6 +18,7 @@
 
 static const struct opt inspect_options[] = {
 	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files"),
+	OPT("no-probe", OPT_FLAG, NULL, "cpu: do not measure bandwidth and peaks, which takes a second"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
@@ -41,13 +42,14 @@ static void print_json(json_t *o)
 /* ---- a device ---- */
 
 /* Only a worker has kernels: it describes the devices, as JSON. */
-static int read_devices(const char *kind, json_t **out, char *why, size_t why_n)
+static int read_devices(const char *kind, bool probe, json_t **out, char *why, size_t why_n)
 {
 	char *program = process_program("quern-worker", why, why_n);
 	if (!program)
 		return -ENOENT;
 	struct buf text = {0};
-	char option[] = "--inspect", status_text[64], *argv[] = {program, option, (char *)kind, NULL};
+	char option[] = "--inspect", no_probe[] = "--no-probe", status_text[64];
+	char *argv[] = {program, option, (char *)kind, probe ? NULL : no_probe, NULL};
 	int status, rc = process_output(argv, &text, &status, why, why_n);
 	if (!rc && json_parse(text.p ? text.p : "", text.len, out, NULL, 0))
 		rc = err_why(why, why_n, -EIO, "%s --inspect %s: %s", program, kind,
@@ -65,6 +67,74 @@ static void print_list(const char *label, const json_t *list)
 	putchar('\n');
 }
 
+/* The modes, what runs each, and where --compute auto leads. */
+static void print_modes(const json_t *o)
+{
+	const json_t *list = json_get(o, "compute");
+	const char *best = json_string_value(json_get(o, "auto"));
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *m = json_array_get(list, i);
+		const char *name = json_string_value(json_get(m, "compute")),
+			   *note = json_string_value(json_get(m, "note"));
+		printf("  %-12s%s", i ? "" : "compute", json_string_value(json_get(m, "mode")));
+		if (i == 0)
+			printf(" (the default)");
+		if (best && strcmp(best, name) == 0)
+			printf(" (--compute auto: %s)",
+			       strcmp(best, "f32") ? "this CPU has VNNI or AMX" : "this CPU has no VNNI");
+		printf("%s%s\n", note[0] ? ": " : "", note);
+	}
+}
+
+static const char *bytes_text(const json_t *o, const char *key, char *out, size_t n)
+{
+	return term_bytes((double)json_integer_value(json_get(o, key)), out, n);
+}
+
+static void print_machine(const json_t *m)
+{
+	const json_t *caches = json_get(m, "caches"), *nodes = json_get(m, "nodes"), *yes;
+	const char *name, *pages = json_string_value(json_get(m, "huge_pages"));
+	char a[32], b[32], c[32];
+	int n = 0;
+	printf("  %-12s%lld, %lld threads; ", "cores", (long long)json_integer_value(json_get(m, "cores")),
+	       (long long)json_integer_value(json_get(m, "cpus")));
+	printf("%zu NUMA node%s", json_array_size(nodes), json_array_size(nodes) == 1 ? "" : "s");
+	for (size_t i = 0; i < json_array_size(nodes); i++)
+		printf("%s%s", i ? "; " : ": CPUs ", json_string_value(json_array_get(nodes, i)));
+	printf("\n  %-12sL1 %s, L2 %s, L3 %s (shared by CPUs %s)\n", "caches",
+	       bytes_text(caches, "l1d", a, sizeof a), bytes_text(caches, "l2", b, sizeof b),
+	       bytes_text(caches, "l3", c, sizeof c), json_string_value(json_get(caches, "l3_cpus")));
+	printf("  %-12s%s\n", "huge pages", pages[0] ? pages : "unknown");
+	printf("  %-12s", "has");
+	json_object_foreach((json_t *)json_get(m, "has"), name, yes) if (json_is_true(yes))
+		printf("%s%s", n++ ? ", " : "", name);
+	printf("%s\n", n ? "" : "none of AVX2, AVX-512, VNNI, BF16, FP16, AMX");
+	if (json_is_true(json_get(json_get(m, "has"), "AMX INT8")))
+		printf("  %-12s%s\n", "AMX",
+		       json_is_true(json_get(m, "amx_granted"))
+			       ? "granted by the system"
+			       : "not granted by the system (arch_prctl): VNNI is used instead");
+}
+
+/* Of one thread and of all. */
+static void print_probes(const json_t *o)
+{
+	const char *name;
+	json_t *p;
+	int n = 0;
+	json_object_foreach((json_t *)o, name, p)
+	{
+		if (!json_is_object(p))
+			continue;
+		const double one = json_number_value(json_get(p, "one")) * 1e-9,
+			     all = json_number_value(json_get(p, "all")) * 1e-9;
+		const bool reads = strncmp(name, "read", 4) == 0;
+		printf("  %-12s%-12s one thread %8.1f %s, all %8.1f\n", n++ ? "" : "probed", name, one,
+		       reads ? "GB/s" : "Gop/s", all);
+	}
+}
+
 static void print_device(const json_t *o)
 {
 	char total[32], left[32];
@@ -73,21 +143,25 @@ static void print_device(const json_t *o)
 	printf("%s%s%s: %s\n", term_style(stdout, TERM_BOLD), json_string_value(json_get(o, "device")),
 	       term_style(stdout, TERM_PLAIN), json_string_value(json_get(o, "name")));
 	printf("  %-12s%s, %s free\n", "memory", total, left);
+	if (json_get(o, "machine"))
+		print_machine(json_get(o, "machine"));
 	if (json_integer_value(json_get(o, "threads")))
 		printf("  %-12s%lld\n", "threads", (long long)json_integer_value(json_get(o, "threads")));
 	printf("  %-12s%s, %s\n", "kernels", json_string_value(json_get(o, "kernels")),
 	       json_string_value(json_get(o, "isa")));
 	if (json_get(o, "isa_available"))
 		print_list("can use", json_get(o, "isa_available"));
-	print_list("compute", json_get(o, "compute"));
+	print_modes(o);
 	printf("  %-12s%s\n", "numerics", json_string_value(json_get(o, "numerics")));
+	if (json_get(o, "probes"))
+		print_probes(json_get(o, "probes"));
 }
 
 static int inspect_devices(const struct opts *o, const char *kind)
 {
 	char why[1024];
 	json_t *list;
-	if (read_devices(kind, &list, why, sizeof why))
+	if (read_devices(kind, !opts_flag(o, "no-probe"), &list, why, sizeof why))
 		return term_error("%s", why);
 	int status = 0;
 	const char *error = json_string_value(json_get(list, "error"));

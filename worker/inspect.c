@@ -1,6 +1,8 @@
 #include "worker/inspect.h"
 
 #include "base/options.h"
+#include "kernels/cpu/machine.h"
+#include "kernels/cpu/probe.h"
 #include "kernels/kern.h"
 
 #include <jansson.h>
@@ -35,20 +37,107 @@ static bool opens(const char *name, const char *isa, enum kern_compute compute)
 	return true;
 }
 
-/* The instruction sets, or else the compute modes, that open on the device, in order of preference. */
-static json_t *names_that_open(const char *device, bool isas)
+/* The instruction sets that open on the device, in order of preference. */
+static json_t *isas_that_open(const char *device)
 {
 	static const char *const isa[] = {"avx512", "avx2", "plain"};
-	static const char *const compute[] = {"f32", "bf16", "int16", "int8"};
 	json_t *list = json_array();
-	for (int i = 0; i < (isas ? 3 : 4); i++)
-		if (opens(device, isas ? isa[i] : NULL, isas ? KERN_COMPUTE_F32 : (enum kern_compute)i))
-			json_array_append_new(list, json_string(isas ? isa[i] : compute[i]));
+	for (int i = 0; i < 3; i++)
+		if (opens(device, isa[i], KERN_COMPUTE_F32))
+			json_array_append_new(list, json_string(isa[i]));
 	return list;
 }
 
+static const char *const modes[] = {"f32", "bf16", "int16", "int8"}; /* enum kern_compute */
+
+/* The compute modes that open, and what runs them. */
+static json_t *modes_that_open(const char *device)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < 4; i++) {
+		const struct kern_ops *ops;
+		struct kern_dev *dev;
+		struct kern_info info;
+		char why[512];
+		if (open_device(device, NULL, (enum kern_compute)i, &ops, &dev, why, sizeof why))
+			continue;
+		ops->info(dev, &info);
+		ops->close(dev);
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:s, s:s}", "compute", modes[i], "mode",
+						info.mode, "numerics", info.numerics, "note", info.note));
+	}
+	return list;
+}
+
+/* ---- a CPU ---- */
+
+static json_t *describe_machine(void)
+{
+	struct cpu_machine m;
+	cpu_machine_read("", &m);
+	json_t *has = json_object(), *nodes = json_array();
+	for (int i = 0; i < MACHINE_FEATURES; i++)
+		json_object_set_new(has, cpu_machine_feature((enum machine_feature)i),
+				    json_boolean(m.has[i]));
+	for (int i = 0; i < m.n_nodes; i++)
+		json_array_append_new(nodes, json_string(m.node_cpus[i]));
+	return json_pack("{s:i, s:i, s:o, s:o, s:b, s:{s:I, s:I, s:s, s:I, s:s}, s:s, s:I}", "cpus", m.n_cpus,
+			 "cores", m.n_cores, "nodes", nodes, "has", has, "amx_granted",
+			 cpu_machine_amx_granted(), "caches", "l1d", (json_int_t)m.l1d, "l2",
+			 (json_int_t)m.l2, "l2_cpus", m.l2_cpus, "l3", (json_int_t)m.l3, "l3_cpus", m.l3_cpus,
+			 "huge_pages", m.huge_pages, "huge_page_bytes", (json_int_t)m.huge_page_bytes);
+}
+
+static int ascending(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median_rate(struct probe *p, enum probe_kind k, int n_threads)
+{
+	enum { PASSES = 7, PASS_US = 4000 };
+	double rates[PASSES];
+	for (int i = 0; i < PASSES; i++)
+		rates[i] = probe_rate(p, k, n_threads, PASS_US);
+	qsort(rates, PASSES, sizeof *rates, ascending);
+	return rates[PASSES / 2];
+}
+
+/* {"read": {"one": BYTES_PER_S, "all": ...}, "f32": ...}: of one thread and of all.  NULL: no memory. */
+static json_t *describe_probes(void)
+{
+	struct probe *p;
+	char why[256];
+	if (probe_new(&p, 0, 0, why, sizeof why))
+		return NULL;
+	json_t *o = json_object();
+	for (int k = 0; k < PROBE_KINDS; k++)
+		if (probe_can((enum probe_kind)k))
+			json_object_set_new(o, probe_name((enum probe_kind)k),
+					    json_pack("{s:f, s:f}", "one",
+						      median_rate(p, (enum probe_kind)k, 1), "all",
+						      median_rate(p, (enum probe_kind)k, 0)));
+	json_object_set_new(o, "threads", json_integer(probe_threads(p)));
+	probe_free(p);
+	return o;
+}
+
+static void describe_cpu(json_t *o, const char *name, bool probe)
+{
+	json_object_set_new(o, "isa_available", isas_that_open(name));
+	json_object_set_new(o, "machine", describe_machine());
+	json_object_set_new(o, "auto", json_string(modes[kern_auto_compute(name, NULL)]));
+	json_t *probes = probe ? describe_probes() : NULL;
+	if (probes)
+		json_object_set_new(o, "probes", probes);
+}
+
+/* ---- any device ---- */
+
 /* NULL with the reason when the device does not open. */
-static json_t *describe(const char *name, char *why, size_t why_n)
+static json_t *describe(const char *name, bool probe, char *why, size_t why_n)
 {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
@@ -61,20 +150,20 @@ static json_t *describe(const char *name, char *why, size_t why_n)
 			      (json_int_t)info.bytes_total, "bytes_free", (json_int_t)info.bytes_free,
 			      "threads", info.n_threads);
 	ops->close(dev);
-	json_object_set_new(o, "compute", names_that_open(name, false));
+	json_object_set_new(o, "compute", modes_that_open(name));
 	if (strncmp(name, "cpu", 3) == 0)
-		json_object_set_new(o, "isa_available", names_that_open(name, true));
+		describe_cpu(o, name, probe);
 	return o;
 }
 
-int inspect_devices(const char *kind)
+int inspect_devices(const char *kind, bool probe)
 {
 	const bool gpu = strcmp(kind, "gpu") == 0;
 	char why[512] = "", name[16];
 	json_t *out = json_array();
 	for (int i = 0; i < (gpu ? DEVICES_MAX : 1); i++) {
 		snprintf(name, sizeof name, gpu ? "cuda:%d" : "cpu", i);
-		json_t *device = describe(name, why, sizeof why);
+		json_t *device = describe(name, probe, why, sizeof why);
 		if (!device)
 			break;
 		json_array_append_new(out, device);

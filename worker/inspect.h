@@ -3,8 +3,11 @@
 #ifndef QUERN_WORKER_INSPECT_H
 #define QUERN_WORKER_INSPECT_H
 
-/* kind: "cpu" (the whole machine) or "gpu" (every GPU that opens).  Prints a JSON array with an object per
+#include <stdbool.h>
+
+/* kind: "cpu" (the whole machine) or "gpu" (every GPU that opens); probe: of a CPU also what it measures of
+ * bandwidth and peaks, in about a second.  Prints a JSON array with an object per
  * device to stdout, or {"error": REASON} when none opens.  Returns the exit status. */
-int inspect_devices(const char *kind);
+int inspect_devices(const char *kind, bool probe);
 
 #endif

@@ -39,6 +39,7 @@ static const struct opt options[] = {
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
 	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)"),
 	OPT("inspect", OPT_TEXT, "KIND", "print what this machine offers of cpu or gpu as JSON, and exit"),
+	OPT("no-probe", OPT_FLAG, NULL, "with --inspect: do not measure the CPU's bandwidth and peaks"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
 	OPT("version", OPT_FLAG, NULL, "the version"),
 };
@@ -68,7 +69,7 @@ static int run(struct opts *o, int argc, char **argv)
 	if (kind && strcmp(kind, "cpu") != 0 && strcmp(kind, "gpu") != 0)
 		return program_usage(&program, "--inspect must be cpu or gpu");
 	if (kind)
-		return inspect_devices(kind);
+		return inspect_devices(kind, !opts_flag(o, "no-probe"));
 	if (!opts_has(o, "bus"))
 		return program_usage(&program, "--bus is missing");
 	const double fraction = opts_number(o, "memory-fraction", 0);

@@ -626,7 +626,19 @@ def test_inspect_shows_a_model(run):
 def test_inspect_shows_this_machine(run):
     r = run("inspect", "cpu")
     assert (r.returncode, r.stderr) == (0, "")
-    assert r.stdout.strip()
+    for word in ("memory", "cores", "caches", "L2", "huge pages", "compute", "(the default)", "--compute auto: this CPU has", "probed"):
+        assert word in r.stdout
+
+
+def test_inspect_without_a_probe_measures_nothing(run):
+    r = run("inspect", "cpu", "--no-probe", "--json")
+    assert (r.returncode, r.stderr) == (0, "")
+    [d] = json.loads(r.stdout)
+    assert "probes" not in d
+    assert d["machine"]["cores"] >= 1 and d["auto"] in ("f32", "int16")
+    assert {m["compute"] for m in d["compute"]} >= {"f32", "int16", "int8"} and all(m["mode"].startswith(m["compute"]) for m in d["compute"])
+    vnni = d["machine"]["has"]["AVX-512 VNNI"] or d["machine"]["has"]["AVX-VNNI"]
+    assert vnni or d["auto"] == "f32"
 
 
 def test_inspect_gpu_lists_gpus_or_the_reason(run):
