@@ -14,7 +14,7 @@ struct model_case {
 	char name[32];
 	uint32_t n_prompt;
 	uint32_t n_ranks;
-	char compute[8];
+	char compute[8], head[8];
 };
 
 /* What a job gave. */
@@ -36,30 +36,50 @@ struct job {
 };
 
 /* 300 tokens reach into the second chunk of the attention's walk over the cache. */
+static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto"},
+					   {"qwen3-awq-g32", 70, 1, "f32", "auto"},
+					   {"qwen3-window", 70, 1, "f32", "auto"},
+					   {"qwen3-awq-g32", 70, 2, "f32", "auto"},
+					   /* On the CPU: */
+					   {"demo", 300, 1, "int8", "auto"},
+					   {"demo", 70, 1, "int16", "auto"},
+					   {"qwen3-tied", 70, 1, "int8", "auto"},
+					   {"qwen3-awq-g32", 70, 2, "int8", "auto"},
+					   {"demo", 300, 1, "bf16", "auto"},
+					   {"qwen3-tied", 70, 1, "bf16", "auto"},
+					   {"qwen3-awq-g32", 70, 1, "int16", "int8"}};
+enum { SAMPLES = sizeof sample / sizeof sample[0], ON_ANY_DEVICE = 4, CASES_MAX = 256 };
+
+/* Every model with every mode and type of the head. */
+static size_t all_cases(struct model_case *cases)
+{
+	static const struct {
+		const char *name;
+		uint32_t n_prompt, n_ranks;
+	} models[] = {{"demo", 300, 1},         {"demo", 300, 2},         {"qwen3-tied", 300, 1},
+		      {"qwen3-awq-g32", 70, 1}, {"qwen3-awq-g32", 70, 2}, {"qwen3-window", 70, 1}};
+	static const char *const computes[] = {"f32", "bf16", "int16", "int8"};
+	static const char *const heads[] = {"stored", "int8"};
+	size_t n = 0;
+	for (size_t i = 0; i < sizeof models / sizeof models[0] * 4 * 2; i++) {
+		struct model_case *c = &cases[n++];
+		c->n_prompt = models[i / 8].n_prompt;
+		c->n_ranks = models[i / 8].n_ranks;
+		snprintf(c->name, sizeof c->name, "%s", models[i / 8].name);
+		snprintf(c->compute, sizeof c->compute, "%s", computes[i / 2 % 4]);
+		snprintf(c->head, sizeof c->head, "%s", heads[i % 2]);
+	}
+	return n;
+}
+
 ParameterizedTestParameters(same_tokens, all)
 {
-	static struct model_case cases[64] = {{"qwen3-tied", 300, 1, "f32"},
-					      {"qwen3-awq-g32", 70, 1, "f32"},
-					      {"qwen3-window", 70, 1, "f32"},
-					      {"qwen3-awq-g32", 70, 2, "f32"}};
-	static const struct model_case integer[] = {
-		{"demo", 300, 1, "int8"},         {"demo", 70, 1, "int16"},
-		{"qwen3-tied", 70, 1, "int8"},    {"qwen3-awq-g32", 70, 2, "int8"},
-		{"demo", 300, 1, "bf16"},         {"qwen3-tied", 70, 1, "bf16"},
-		{"demo", 300, 1, "int16"},        {"demo", 300, 2, "int16"},
-		{"demo", 300, 2, "int8"},         {"demo", 300, 1, "f32"},
-		{"qwen3-tied", 300, 1, "int16"},  {"qwen3-awq-g32", 70, 1, "int16"},
-		{"qwen3-awq-g32", 70, 1, "int8"}, {"qwen3-window", 70, 1, "int16"},
-		{"qwen3-window", 70, 1, "int8"},  {"qwen3-awq-g32", 70, 2, "int16"},
-		{"demo", 300, 2, "bf16"},         {"qwen3-awq-g32", 70, 1, "bf16"},
-		{"qwen3-tied", 300, 1, "bf16"},   {"qwen3-window", 70, 1, "bf16"}};
-	size_t n = 4, more = sizeof integer / sizeof integer[0];
-	if (!getenv("QUERN_TEST_LONG"))
-		more = 6;
-	if (strcmp(driver_device(), "cpu"))
-		more = 0;
-	for (size_t i = 0; i < more; i++)
-		cases[n++] = integer[i];
+	static struct model_case cases[CASES_MAX];
+	const bool cpu = strcmp(driver_device(), "cpu") == 0;
+	size_t n = cpu ? SAMPLES : ON_ANY_DEVICE;
+	memcpy(cases, sample, n * sizeof *cases);
+	if (cpu && getenv("QUERN_TEST_LONG"))
+		n = all_cases(cases);
 	return cr_make_param_array(struct model_case, cases, n);
 }
 
@@ -71,6 +91,7 @@ static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_t
 	if (!dir)
 		cr_skip_test("tiny models need Python with numpy");
 	driver_compute = c->compute;
+	driver_head = c->head;
 	if (c->n_ranks > 1 && strcmp(driver_device(), "cpu") != 0)
 		cr_skip_test("groups of ranks are tested on the CPU");
 	struct bus_load load = driver_load(dir);
