@@ -3,6 +3,7 @@
 #ifndef QUERN_KERNELS_CPU_BF16_AVX512_H
 #define QUERN_KERNELS_CPU_BF16_AVX512_H
 
+#include "kernels/cpu/bf16/bf16.h"
 #include "kernels/cpu/vec_avx512.h"
 
 #define WALK_BRICK BF16_BRICK
@@ -14,13 +15,13 @@ static const _Alignas(64) uint16_t bf16_table[32] = {
 	0xc120, 0xc110, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80,
 };
 
+typedef __m512i walk_zero;
+
 /* Zeros of 16 outputs, in both words of a pair. */
-VFN __m512i bf16_zeros(const unsigned char *head, bool f32_scales, int zero)
+VFN __m512i walk_zeros(const struct cpu_bf16_tile *t, const unsigned char *head)
 {
-	__m512i z =
-		f32_scales
-			? _mm512_set1_epi32(zero)
-			: _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(head + 32)));
+	const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(head + 32));
+	const __m512i z = t->f32_scales ? _mm512_set1_epi32(t->zero) : _mm512_cvtepu8_epi32(bytes);
 	return _mm512_or_si512(z, _mm512_slli_epi32(z, 16));
 }
 
@@ -60,6 +61,16 @@ VFN void bf16_unpack8(unsigned char *out, const unsigned char *codes, __m512i ze
 		_mm512_storeu_si512(out, bf16_words(_mm512_sub_epi16(a, zeros)));
 		_mm512_storeu_si512(out + 64, bf16_words(_mm512_sub_epi16(b, zeros)));
 	}
+}
+
+VFN void walk_codes(unsigned char *out, const unsigned char *codes, __m512i zeros, int v, const int tn,
+		    const int bits)
+{
+	(void)tn;
+	if (bits == 4)
+		bf16_unpack4(out + v * BF16_BRICK, codes, zeros);
+	else
+		bf16_unpack8(out + v * BF16_BRICK, codes, zeros);
 }
 
 #endif

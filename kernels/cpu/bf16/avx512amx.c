@@ -19,7 +19,8 @@
 
 enum {
 	AMX_ROWS = 16,
-	AMX_SLICE = 512,
+	AMX_SLICE = 256,        /* floats: bricks of 32 KB */
+	AMX_CODES_SLICE = 128,  /* of codes, which are scaled and added to c after every group */
 	AMX_FEW_SLICE = 256, /* up to 16 rows: stays in the first-level cache */
 };
 
@@ -54,8 +55,10 @@ static void amx_configure(const uint8_t rows[8])
 #endif
 
 static void amx_begin(const struct cpu_bf16_tile *t);
+static bool few_codes(const struct cpu_bf16_tile *t);
 #define WALK_BEGIN(t) amx_begin(t)
 #define WALK_END(t)   AMX_RELEASE()
+#define WALK_SELF(t)  few_codes(t)
 #include "kernels/cpu/bf16/walk.h"
 
 static void amx_rows(int rows0, int rows1)
@@ -77,17 +80,10 @@ static void amx_begin(const struct cpu_bf16_tile *t)
 
 static int walk_slice(const struct cpu_bf16_tile *t)
 {
-	return t->n_rows > AMX_ROWS ? AMX_SLICE : t->bits ? AMX_FEW_SLICE : 1 << 30;
-}
-
-static void walk_codes(unsigned char *out, const unsigned char *codes, const unsigned char *head, int v,
-		       const struct cpu_bf16_tile *t)
-{
-	const __m512i zeros = bf16_zeros(head, t->f32_scales, t->zero);
-	if (t->bits == 4)
-		bf16_unpack4(out + v * BF16_BRICK, codes, zeros);
-	else
-		bf16_unpack8(out + v * BF16_BRICK, codes, zeros);
+	const bool groups = t->bits && t->group < t->k;
+	if (t->n_rows <= AMX_ROWS)
+		return t->bits ? AMX_FEW_SLICE : 1 << 30;
+	return groups && t->group <= AMX_CODES_SLICE ? AMX_CODES_SLICE : AMX_SLICE;
 }
 
 /* ---- up to 16 rows ---- */
@@ -123,155 +119,291 @@ static void few_store(float *c, size_t row, size_t tile, int tn)
 	}
 }
 
-static void few_rows(const struct seg *s)
+/* Floats and codes of whole rows: one chain that goes on in c. */
+static void few_chain(const struct seg *s)
 {
 	const struct cpu_bf16_tile *t = s->t;
 	const size_t c_row = (size_t)t->tn * 64;
-	const unsigned char *a = t->x + s->k0 * 2, *heads = s->heads;
-	if (!s->group_steps) {
-		AMX_LOAD(4, t->c, c_row);
-		if (t->tn > 1)
-			AMX_LOAD(5, t->c + 16, c_row);
-		if (t->tn > 2) {
-			AMX_LOAD(6, t->c + 32, c_row);
-			AMX_LOAD(7, t->c + 48, c_row);
-		}
-		few_sums(a, t->row, s->w, s->step, t->tn, s->n_steps);
-		few_store(t->c, c_row, 16, t->tn);
-		return;
+	AMX_LOAD(4, t->c, c_row);
+	if (t->tn > 1)
+		AMX_LOAD(5, t->c + 16, c_row);
+	if (t->tn > 2) {
+		AMX_LOAD(6, t->c + 32, c_row);
+		AMX_LOAD(7, t->c + 48, c_row);
 	}
-	for (int at = 0; at < s->n_steps; at += s->group_steps, heads += s->group) {
-		_Alignas(64) float sums[4][AMX_ROWS][LANES_N];
-		const int n = s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps;
-		AMX_ZERO(4);
-		AMX_ZERO(5);
-		AMX_ZERO(6);
-		AMX_ZERO(7);
-		few_sums(a + (size_t)at * 2 * BF16_STEP, t->row, s->w + (size_t)at * s->step, s->step, t->tn,
-			 n);
-		few_store(sums[0][0], 64, (size_t)AMX_ROWS * LANES_N, t->tn);
-		for (int v = 0; v < t->tn; v++) {
-			const vf scale = walk_scale(t, heads + (size_t)v * AWQ_HEAD);
-			for (int r = 0; r < t->n_rows; r++) {
-				float *c = t->c + (r * t->tn + v) * LANES_N;
-				v_store(c, v_fma(scale, v_load(sums[v][r]), v_load(c)));
-			}
+	few_sums(t->x + s->k0 * 2, t->row, s->w, s->step, t->tn, s->n_steps);
+	few_store(t->c, c_row, 16, t->tn);
+}
+
+/* Codes in groups: while the tiles work on the bricks of a step, those of the next are made. */
+struct few {
+	const unsigned char *codes, *heads; /* of the step that is made next, of its group */
+	int left;                           /* steps of that group */
+	walk_zero zeros[4];
+};
+
+VFN void few_group(const int tn, const struct cpu_bf16_tile *t, struct few *f, int k0)
+{
+	const int left = t->k - k0 < t->group ? t->k - k0 : t->group;
+	f->heads = f->codes + (size_t)t->t0 * AWQ_HEAD;
+	f->left = (left + BF16_STEP - 1) / BF16_STEP;
+	f->codes += (size_t)t->tiles * AWQ_HEAD;
+	UNROLL for (int v = 0; v < tn; v++) f->zeros[v] = walk_zeros(t, f->heads + (size_t)v * AWQ_HEAD);
+}
+
+VFN void few_brick(const int tn, const int bits, const struct cpu_bf16_tile *t, const struct few *f,
+		   unsigned char *to, int v)
+{
+	walk_codes(to, f->codes + (size_t)((t->t0 + v) * bits) * 64, f->zeros[v], v, tn, bits);
+}
+
+VFN void few_scale(const int tn, const struct cpu_bf16_tile *t, const unsigned char *heads)
+{
+	_Alignas(64) float sums[4][AMX_ROWS][LANES_N];
+	few_store(sums[0][0], 64, (size_t)AMX_ROWS * LANES_N, tn);
+	UNROLL for (int v = 0; v < tn; v++)
+	{
+		const vf scale = walk_scale(t, heads + (size_t)v * AWQ_HEAD);
+		for (int r = 0; r < t->n_rows; r++) {
+			float *c = t->c + (r * tn + v) * LANES_N;
+			v_store(c, v_fma(scale, v_load(sums[v][r]), v_load(c)));
 		}
 	}
+}
+
+VFN void few_steps(const int tn, const int bits, const struct cpu_bf16_tile *t)
+{
+	enum { RING = 4 * BF16_BRICK };
+	const size_t step = (size_t)(t->tiles * bits) * 64;
+	const unsigned char *a = t->x, *heads = NULL;
+	struct few f = {.codes = t->w};
+	int at = 0, left = 0;
+	few_group(tn, t, &f, 0);
+	UNROLL for (int v = 0; v < tn; v++) few_brick(tn, bits, t, &f, t->scratch, v);
+	for (int k = 0; k < t->k; a += 2 * BF16_STEP) {
+		const unsigned char *b = t->scratch + at;
+		unsigned char *to = t->scratch + (at ^= RING);
+		if (!left) {
+			left = f.left;
+			heads = f.heads;
+			AMX_ZERO(4);
+			AMX_ZERO(5);
+			AMX_ZERO(6);
+			AMX_ZERO(7);
+		}
+		k += left == 1 && t->k - k < BF16_STEP ? t->k - k : BF16_STEP;
+		f.codes += step;
+		const bool more = k < t->k;
+		if (more && --f.left == 0)
+			few_group(tn, t, &f, k);
+		AMX_LOAD(0, a, t->row);
+		AMX_LOAD(1, b, 64);
+		AMX_DOT(4, 0, 1);
+		if (more)
+			few_brick(tn, bits, t, &f, to, 0);
+		if (tn > 1) {
+			AMX_LOAD(2, b + BF16_BRICK, 64);
+			AMX_DOT(5, 0, 2);
+			if (more)
+				few_brick(tn, bits, t, &f, to, 1);
+		}
+		if (tn > 2) {
+			AMX_LOAD(3, b + 2 * BF16_BRICK, 64);
+			AMX_DOT(6, 0, 3);
+			if (more)
+				few_brick(tn, bits, t, &f, to, 2);
+			AMX_LOAD(1, b + 3 * BF16_BRICK, 64);
+			AMX_DOT(7, 0, 1);
+			if (more)
+				few_brick(tn, bits, t, &f, to, 3);
+		}
+		if (--left == 0)
+			few_scale(tn, t, heads);
+	}
+}
+
+static bool few_codes(const struct cpu_bf16_tile *t)
+{
+	if (t->n_rows > AMX_ROWS || !t->bits || t->group >= t->k)
+		return false;
+	if (t->bits == 4 && t->tn == 4)
+		few_steps(4, 4, t);
+	else if (t->bits == 4 && t->tn == 2)
+		few_steps(2, 4, t);
+	else if (t->bits == 4)
+		few_steps(1, 4, t);
+	else if (t->tn == 4)
+		few_steps(4, 8, t);
+	else if (t->tn == 2)
+		few_steps(2, 8, t);
+	else
+		few_steps(1, 8, t);
+	return true;
 }
 
 /* ---- more rows, two by two tiles ---- */
 
-/* Sums of a group that are still to be scaled. */
+/* Sums of a group that are still to be scaled and added. */
 struct pending {
-	const float (*sums)[AMX_ROWS][LANES_N]; /* [A][tile] */
+	const float *sums; /* [A][tile][16][16] */
 	float *c;
 	size_t c_row;
-	int row, rows, n_v;
+	int rows, n_v;
 	vf scale[2];
 };
 
-static inline void pending_some(struct pending *p, int n)
-{
-	const int end = p->row + n < p->rows ? p->row + n : p->rows;
-	for (; p->row < end; p->row++) {
-		const float(*sums)[AMX_ROWS][LANES_N] = p->sums + p->row / AMX_ROWS * 2;
-		float *c = p->c + (size_t)p->row * p->c_row;
-		const int r = p->row % AMX_ROWS;
-		v_store(c, v_fma(p->scale[0], v_load(sums[0][r]), v_load(c)));
-		if (p->n_v > 1)
-			v_store(c + 16, v_fma(p->scale[1], v_load(sums[1][r]), v_load(c + 16)));
-	}
-}
-
 struct square {
-	const unsigned char *a0, *a1; /* a1: NULL for up to 16 rows */
+	const unsigned char *a; /* 32 rows */
 	size_t a_row;
 	const unsigned char *b;
 	size_t step, tile2; /* tile2: bytes to the second tile; 0: there is none */
+	int rows;
 };
 
-static void square_sums(const struct square *q, int step0, int n_steps, struct pending *p)
+struct square_sums {
+	float f[2][4][AMX_ROWS * LANES_N], none[4 * LANES_N];
+};
+
+VFN void scale_row(const float *sums, float *c, size_t c_row, vf scale0, vf scale1, int r)
 {
-	const unsigned char *a0 = q->a0 + (size_t)step0 * 2 * BF16_STEP, *b = q->b + (size_t)step0 * q->step;
-	const unsigned char *a1 = q->a1 ? q->a1 + (size_t)step0 * 2 * BF16_STEP : NULL;
-	const int some = (p->rows + 4 * n_steps - 1) / (4 * n_steps);
-	for (int s = 0; s < n_steps; s++, a0 += 2 * BF16_STEP, b += q->step) {
-		AMX_LOAD(0, a0, q->a_row);
+	const float *from = sums + r / AMX_ROWS * 2 * AMX_ROWS * LANES_N + r % AMX_ROWS * LANES_N;
+	c += (size_t)r * c_row;
+	v_store(c, v_fma(scale0, v_load(from), v_load(c)));
+	v_store(c + 16, v_fma(scale1, v_load(from + AMX_ROWS * LANES_N), v_load(c + 16)));
+}
+
+static void scale_all(const struct pending *p)
+{
+	for (int r = 0; r < p->rows; r++) {
+		const float *from = p->sums + r / AMX_ROWS * 2 * AMX_ROWS * LANES_N + r % AMX_ROWS * LANES_N;
+		float *c = p->c + (size_t)r * p->c_row;
+		v_store(c, v_fma(p->scale[0], v_load(from), v_load(c)));
+		if (p->n_v > 1)
+			v_store(c + 16,
+				v_fma(p->scale[1], v_load(from + AMX_ROWS * LANES_N), v_load(c + 16)));
+	}
+}
+
+/* 32 rows and two tiles of outputs; between the dots, the 32 rows and two tiles that are pending. */
+VFN void full_sums(const int n_steps, const struct square *q, int step0, const struct pending *p)
+{
+	enum { STEP_ROWS = 2 * AMX_ROWS };
+	const unsigned char *a = q->a + (size_t)step0 * 2 * BF16_STEP, *b = q->b + (size_t)step0 * q->step;
+	const unsigned char *a1 = a + AMX_ROWS * q->a_row;
+	const float *sums = p->sums;
+	float *c = p->c;
+	const size_t a_row = q->a_row, c_row = p->c_row, step = q->step, tile2 = q->tile2;
+	const vf scale0 = p->scale[0], scale1 = p->scale[1];
+	const int some = STEP_ROWS / 4 / n_steps;
+#define SCALE(i)                                                                                             \
+	UNROLL for (int r = 0; r < some; r++)                                                                \
+		scale_row(sums, c, c_row, scale0, scale1, (4 * s + (i)) * some + r);
+	UNROLL for (int s = 0; s < n_steps; s++)
+	{
+		AMX_LOAD(0, a + s * 2 * BF16_STEP, a_row);
 		AMX_LOAD(2, b, 64);
 		AMX_DOT(4, 0, 2);
-		pending_some(p, some);
-		AMX_LOAD(3, b + q->tile2, 64);
+		SCALE(0)
+		AMX_LOAD(3, b + tile2, 64);
 		AMX_DOT(5, 0, 3);
-		pending_some(p, some);
-		if (!a1)
-			continue;
-		AMX_LOAD(1, a1, q->a_row);
-		a1 += 2 * BF16_STEP;
+		SCALE(1)
+		AMX_LOAD(1, a1 + s * 2 * BF16_STEP, a_row);
 		AMX_DOT(6, 1, 2);
-		pending_some(p, some);
+		SCALE(2)
 		AMX_DOT(7, 1, 3);
-		pending_some(p, some);
+		SCALE(3)
+		b += step;
 	}
-	pending_some(p, p->rows);
+#undef SCALE
+}
+
+static void any_sums(const struct square *q, int step0, int n_steps)
+{
+	const unsigned char *a0 = q->a + (size_t)step0 * 2 * BF16_STEP, *b = q->b + (size_t)step0 * q->step;
+	const unsigned char *a1 = a0 + AMX_ROWS * q->a_row;
+	const size_t a_row = q->a_row, step = q->step, tile2 = q->tile2;
+	const bool two = q->rows > AMX_ROWS;
+	for (int s = 0; s < n_steps; s++, a0 += 2 * BF16_STEP, a1 += 2 * BF16_STEP, b += step) {
+		AMX_LOAD(0, a0, a_row);
+		AMX_LOAD(2, b, 64);
+		AMX_DOT(4, 0, 2);
+		AMX_LOAD(3, b + tile2, 64);
+		AMX_DOT(5, 0, 3);
+		if (!two)
+			continue;
+		AMX_LOAD(1, a1, a_row);
+		AMX_DOT(6, 1, 2);
+		AMX_DOT(7, 1, 3);
+	}
 }
 
 /* One chain that goes on in c. */
 static void square_chain(const struct square *q, int n_steps, float *c, size_t c_row)
 {
-	struct pending none = {0};
 	float *second = c + AMX_ROWS * c_row;
+	const bool two = q->rows > AMX_ROWS;
 	AMX_LOAD(4, c, c_row * 4);
 	if (q->tile2)
 		AMX_LOAD(5, c + 16, c_row * 4);
 	else
 		AMX_ZERO(5);
-	if (q->a1)
+	if (two)
 		AMX_LOAD(6, second, c_row * 4);
-	if (q->a1 && q->tile2)
+	if (two && q->tile2)
 		AMX_LOAD(7, second + 16, c_row * 4);
-	else if (q->a1)
+	else if (two)
 		AMX_ZERO(7);
-	square_sums(q, 0, n_steps, &none);
+	any_sums(q, 0, n_steps);
 	AMX_STORE(4, c, c_row * 4);
 	if (q->tile2)
 		AMX_STORE(5, c + 16, c_row * 4);
-	if (q->a1)
+	if (two)
 		AMX_STORE(6, second, c_row * 4);
-	if (q->a1 && q->tile2)
+	if (two && q->tile2)
 		AMX_STORE(7, second + 16, c_row * 4);
 }
 
-struct square_sums {
-	float f[2][4][AMX_ROWS][LANES_N];
-};
+static void square_group(const struct square *q, int step0, int n_steps, const struct pending *p)
+{
+	const bool full = p->rows == 2 * AMX_ROWS && p->n_v == 2;
+	AMX_ZERO(4);
+	AMX_ZERO(5);
+	if (q->rows > AMX_ROWS) {
+		AMX_ZERO(6);
+		AMX_ZERO(7);
+	}
+	if (full && q->rows == 2 * AMX_ROWS && n_steps == 4) {
+		full_sums(4, q, step0, p);
+	} else if (full && q->rows == 2 * AMX_ROWS && n_steps == 2) {
+		full_sums(2, q, step0, p);
+	} else if (full && q->rows == 2 * AMX_ROWS && n_steps == 1) {
+		full_sums(1, q, step0, p);
+	} else {
+		scale_all(p);
+		any_sums(q, step0, n_steps);
+	}
+}
 
 /* The groups of a segment; what is pending at their end is left so. */
-static void square_groups(const struct square *q, const struct seg *s, int v, float *c, int rows,
+static void square_groups(const struct square *q, const struct seg *s, int v, float *c,
 			  struct square_sums *sums, int *which, struct pending *p)
 {
 	const struct cpu_bf16_tile *t = s->t;
 	const unsigned char *heads = s->heads + (size_t)v * AWQ_HEAD;
 	for (int at = 0; at < s->n_steps; at += s->group_steps, heads += s->group) {
-		float(*to)[AMX_ROWS][LANES_N] = sums->f[*which];
-		AMX_ZERO(4);
-		AMX_ZERO(5);
-		if (q->a1) {
-			AMX_ZERO(6);
-			AMX_ZERO(7);
-		}
-		square_sums(q, at, s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps, p);
+		float(*to)[AMX_ROWS * LANES_N] = sums->f[*which];
+		square_group(q, at, s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps, p);
 		AMX_STORE(4, to[0], 64);
 		AMX_STORE(5, to[1], 64);
-		if (q->a1) {
+		if (q->rows > AMX_ROWS) {
 			AMX_STORE(6, to[2], 64);
 			AMX_STORE(7, to[3], 64);
 		}
 		*p = (struct pending){
-			.sums = (const float(*)[AMX_ROWS][LANES_N])to,
+			.sums = to[0],
 			.c = c,
 			.c_row = (size_t)t->tn * LANES_N,
-			.rows = rows,
+			.rows = q->rows,
 			.n_v = q->tile2 ? 2 : 1,
 			.scale = {walk_scale(t, heads), walk_scale(t, heads + (q->tile2 ? AWQ_HEAD : 0))},
 		};
@@ -279,39 +411,41 @@ static void square_groups(const struct square *q, const struct seg *s, int v, fl
 	}
 }
 
-/* Rows r0 to r1 - 1 in blocks of 32, by all tiles of outputs. */
+/* Rows r0 to r1 - 1 in blocks of 32, by all tiles of outputs: the rows of a block stay in the first-level cache
+ * for all of them, and so do the bricks of a segment for all blocks. */
 static void squares(const struct seg *s, int r0, int r1)
 {
 	const struct cpu_bf16_tile *t = s->t;
 	_Alignas(64) struct square_sums sums;
-	struct pending p = {0};
+	/* Nothing yet: zeros times zero are added to zeros. */
+	struct pending p = {.sums = sums.f[1][0], .c = sums.none, .rows = 2 * AMX_ROWS, .n_v = 2};
 	int which = 0;
-	for (int v = 0; v < t->tn; v += 2)
-		for (int r = r0; r < r1; r += 2 * AMX_ROWS) {
-			const int rows = r1 - r < 2 * AMX_ROWS ? r1 - r : 2 * AMX_ROWS;
-			const unsigned char *a = t->x + (size_t)r * t->row + s->k0 * 2;
+	memset(sums.f[1], 0, sizeof sums.f[1]);
+	memset(sums.none, 0, sizeof sums.none);
+	for (int r = r0; r < r1; r += 2 * AMX_ROWS)
+		for (int v = 0; v < t->tn; v += 2) {
 			float *c = t->c + (size_t)(r * t->tn + v) * LANES_N;
 			const struct square q = {
-				.a0 = a,
-				.a1 = rows > AMX_ROWS ? a + AMX_ROWS * t->row : NULL,
+				.a = t->x + (size_t)r * t->row + s->k0 * 2,
 				.a_row = t->row,
 				.b = s->w + (size_t)v * BF16_BRICK,
 				.step = s->step,
 				.tile2 = t->tn > 1 ? BF16_BRICK : 0,
+				.rows = r1 - r < 2 * AMX_ROWS ? r1 - r : 2 * AMX_ROWS,
 			};
 			if (s->group_steps)
-				square_groups(&q, s, v, c, rows, &sums, &which, &p);
+				square_groups(&q, s, v, c, &sums, &which, &p);
 			else
 				square_chain(&q, s->n_steps, c, (size_t)t->tn * LANES_N);
 		}
-	pending_some(&p, p.rows);
+	scale_all(&p);
 }
 
 static void walk_rows(const struct seg *s)
 {
 	const int n = s->t->n_rows, whole = n / (2 * AMX_ROWS) * 2 * AMX_ROWS, rest = n - whole;
 	if (n <= AMX_ROWS) {
-		few_rows(s);
+		few_chain(s);
 		return;
 	}
 	if (whole && rest)

@@ -10,6 +10,7 @@
 
 #define WALK_BEGIN(t)
 #define WALK_END(t)
+#define WALK_SELF(t) false
 #include "kernels/cpu/bf16/walk.h"
 
 #ifndef BF16_EMULATED
@@ -32,16 +33,6 @@ enum {
 static int walk_slice(const struct cpu_bf16_tile *t)
 {
 	return t->n_rows <= VDP_FEW ? VDP_FEW_SLICE : VDP_SLICE;
-}
-
-static void walk_codes(unsigned char *out, const unsigned char *codes, const unsigned char *head, int v,
-		       const struct cpu_bf16_tile *t)
-{
-	const __m512i zeros = bf16_zeros(head, t->f32_scales, t->zero);
-	if (t->bits == 4)
-		bf16_unpack4(out + v * BF16_BRICK, codes, zeros);
-	else
-		bf16_unpack8(out + v * BF16_BRICK, codes, zeros);
 }
 
 struct vdp_args {

@@ -3,9 +3,37 @@
  *   FMA_NAME    the table's name
  *   FMA_TILES, FMA_ROWS   tiles and rows at once, so that three accumulators of each fit the registers
  * Weights are widened to F32 first: a segment in the scratch is [value][tn][16 outputs]. */
+#include "kernels/cpu/bf16/bf16.h"
+
+typedef vf walk_zero;
+
+/* A code under the exponent of 2^23 reads as 2^23 + code. */
+VFN vf walk_zeros(const struct cpu_bf16_tile *t, const unsigned char *head)
+{
+	return v_add(v_set1(8388608), t->f32_scales ? v_set1((float)t->zero) : v_load_u8(head + 32));
+}
+
+VFN void walk_codes(unsigned char *out, const unsigned char *codes, vf zeros, int v, const int tn,
+		    const int bits)
+{
+	static const int nibbles[8] = {0, 2, 4, 6, 1, 3, 5, 7}, bytes[4] = {0, 2, 1, 3};
+	const vq mask = vq_set1(bits == 4 ? 15 : 255), magic = vq_set1(0x4b000000);
+	const int n = 32 / bits;
+	float *to = (float *)(void *)out + v * LANES_N;
+	for (int line = 0; line < bits; line++) {
+		vq q = vq_load(codes + line * 64);
+		for (int i = 0; i < n; i++) {
+			const int p = line * n + (bits == 4 ? nibbles[i] : bytes[i]);
+			v_store(to + p * tn * LANES_N, v_sub(vq_nibble(q, mask, magic), zeros));
+			q = bits == 4 ? vq_shr4(q) : vq_shr8(q);
+		}
+	}
+}
+
 #define WALK_BRICK (2 * BF16_BRICK)
 #define WALK_BEGIN(t)
 #define WALK_END(t)
+#define WALK_SELF(t) false
 #include "kernels/cpu/bf16/walk.h"
 
 enum { FMA_SLICE = BF16_GROUP_MAX };
@@ -14,26 +42,6 @@ static int walk_slice(const struct cpu_bf16_tile *t)
 {
 	(void)t;
 	return FMA_SLICE;
-}
-
-static void walk_codes(unsigned char *out, const unsigned char *codes, const unsigned char *head, int v,
-		       const struct cpu_bf16_tile *t)
-{
-	static const int nibbles[8] = {0, 2, 4, 6, 1, 3, 5, 7}, bytes[4] = {0, 2, 1, 3};
-	/* A code under the exponent of 2^23 reads as 2^23 + code. */
-	const vf minus =
-		v_add(v_set1(8388608), t->f32_scales ? v_set1((float)t->zero) : v_load_u8(head + 32));
-	const vq mask = vq_set1(t->bits == 4 ? 15 : 255), magic = vq_set1(0x4b000000);
-	const int n = 32 / t->bits;
-	float *to = (float *)(void *)out + v * LANES_N;
-	for (int line = 0; line < t->bits; line++) {
-		vq q = vq_load(codes + line * 64);
-		for (int i = 0; i < n; i++) {
-			const int p = line * n + (t->bits == 4 ? nibbles[i] : bytes[i]);
-			v_store(to + p * t->tn * LANES_N, v_sub(vq_nibble(q, mask, magic), minus));
-			q = t->bits == 4 ? vq_shr4(q) : vq_shr8(q);
-		}
-	}
 }
 
 /* Bricks of floats, widened likewise. */

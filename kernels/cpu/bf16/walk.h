@@ -2,8 +2,9 @@
  * Included by each kernel, which first includes its vec_*.h and afterwards defines
  *   WALK_BRICK     bytes of a brick as walk_codes() writes it (before this header)
  *   WALK_BEGIN(t), WALK_END(t)   around a tile (likewise)
+ *   WALK_SELF(t)   true where the kernel has done a tile by itself (likewise)
  *   walk_slice()   values of K in a segment, at least BF16_GROUP_MAX, so that its bricks fit the scratch
- *   walk_codes()   the bricks of a step of codes
+ *   walk_zero, walk_zeros(), walk_codes()   a brick of codes (before this header)
  *   walk_rows()    all rows of a segment */
 #ifndef QUERN_KERNELS_CPU_BF16_WALK_H
 #define QUERN_KERNELS_CPU_BF16_WALK_H
@@ -33,9 +34,6 @@ struct seg {
 };
 
 static int walk_slice(const struct cpu_bf16_tile *t);
-/* out: [16 pairs][16 outputs][2], or as the kernel likes it, at brick v of tn. */
-static void walk_codes(unsigned char *out, const unsigned char *codes, const unsigned char *head, int v,
-		       const struct cpu_bf16_tile *t);
 static void walk_rows(const struct seg *s);
 
 /* Denormals count as 0 until walk_leave(). */
@@ -79,18 +77,30 @@ static void walk_floats(const struct cpu_bf16_tile *t)
 		});
 }
 
+VFN unsigned char *walk_bricks(const int tn, const int bits, const struct cpu_bf16_tile *t, unsigned char *to,
+			       const unsigned char *codes, const unsigned char *heads, int n_steps)
+{
+	walk_zero zeros[4];
+	UNROLL for (int v = 0; v < tn; v++) zeros[v] = walk_zeros(t, heads + (size_t)v * AWQ_HEAD);
+	for (int s = 0; s < n_steps; s++, to += tn * WALK_BRICK, codes += (size_t)(t->tiles * bits) * 64)
+		UNROLL for (int v = 0; v < tn; v++)
+			walk_codes(to, codes + v * bits * 64, zeros[v], v, tn, bits);
+	return to;
+}
+
 /* Steps of codes, all with the same heads, to bricks at `to`. */
 static unsigned char *walk_unpack(const struct cpu_bf16_tile *t, unsigned char *to,
-				  const unsigned char *codes, const unsigned char *heads, int n_steps)
+				  const unsigned char *codes, const unsigned char *heads, int n)
 {
-	const size_t brick = (size_t)t->bits * 64;
-	for (int s = 0; s < n_steps; s++, to += (size_t)t->tn * WALK_BRICK) {
-		for (int v = 0; v < t->tn; v++)
-			walk_codes(to, codes + (size_t)(t->t0 + v) * brick,
-				   heads + (size_t)(t->t0 + v) * AWQ_HEAD, v, t);
-		codes += (size_t)t->tiles * brick;
-	}
-	return to;
+	heads += (size_t)t->t0 * AWQ_HEAD;
+	codes += (size_t)(t->t0 * t->bits) * 64;
+	if (t->bits == 8)
+		return t->tn == 4   ? walk_bricks(4, 8, t, to, codes, heads, n)
+		       : t->tn == 2 ? walk_bricks(2, 8, t, to, codes, heads, n)
+				    : walk_bricks(1, 8, t, to, codes, heads, n);
+	return t->tn == 4   ? walk_bricks(4, 4, t, to, codes, heads, n)
+	       : t->tn == 2 ? walk_bricks(2, 4, t, to, codes, heads, n)
+			    : walk_bricks(1, 4, t, to, codes, heads, n);
 }
 
 /* Groups of whole rows: one chain over all slices, scaled at its end. */
@@ -150,7 +160,9 @@ static void walk_tile(const struct cpu_bf16_tile *t)
 	const unsigned was = walk_enter();
 	WALK_BEGIN(t);
 	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * LANES_N * sizeof *t->c);
-	if (!t->bits)
+	if (WALK_SELF(t))
+		; /* done */
+	else if (!t->bits)
 		walk_floats(t);
 	else if (t->group >= t->k)
 		walk_row_codes(t);
