@@ -19,9 +19,9 @@
 
 enum {
 	AMX_ROWS = 16,
-	AMX_SLICE = 256,        /* floats: bricks of 32 KB */
-	AMX_CODES_SLICE = 128,  /* of codes, which are scaled and added to c after every group */
-	AMX_FEW_SLICE = 256, /* up to 16 rows: stays in the first-level cache */
+	AMX_SLICE = 256,       /* floats: bricks of 32 KB */
+	AMX_CODES_SLICE = 128, /* of codes, which are scaled and added to c after every group */
+	AMX_FEW_SLICE = 256,   /* up to 16 rows: stays in the first-level cache */
 };
 
 #ifndef BF16_EMULATED
@@ -59,6 +59,7 @@ static bool few_codes(const struct cpu_bf16_tile *t);
 #define WALK_BEGIN(t) amx_begin(t)
 #define WALK_END(t)   AMX_RELEASE()
 #define WALK_SELF(t)  few_codes(t)
+#include "kernels/cpu/bf16/round.h"
 #include "kernels/cpu/bf16/walk.h"
 
 static void amx_rows(int rows0, int rows1)
@@ -411,8 +412,8 @@ static void square_groups(const struct square *q, const struct seg *s, int v, fl
 	}
 }
 
-/* Rows r0 to r1 - 1 in blocks of 32, by all tiles of outputs: the rows of a block stay in the first-level cache
- * for all of them, and so do the bricks of a segment for all blocks. */
+/* Rows r0 to r1 - 1 in blocks of 32, by all tiles of outputs: the rows of a block stay in the first-level
+ * cache for all of them, and so do the bricks of a segment for all blocks. */
 static void squares(const struct seg *s, int r0, int r1)
 {
 	const struct cpu_bf16_tile *t = s->t;
@@ -458,7 +459,7 @@ static void walk_rows(const struct seg *s)
 		squares(s, whole, n);
 }
 
-static const struct cpu_bf16 amx_table = {.name = "amx", .tile = walk_tile};
+static const struct cpu_bf16 amx_table = {.name = "amx", .round = round_pairs, .tile = walk_tile};
 
 #ifdef BF16_EMULATED
 

@@ -11,6 +11,7 @@
 #define WALK_BEGIN(t)
 #define WALK_END(t)
 #define WALK_SELF(t) false
+#include "kernels/cpu/bf16/round.h"
 #include "kernels/cpu/bf16/walk.h"
 
 #ifndef BF16_EMULATED
@@ -148,7 +149,8 @@ static void walk_rows(const struct seg *s)
 		vdp_group(s, at, s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps, heads);
 }
 
-static const struct cpu_bf16 vdp_table = {.name = "avx512bf16", .chains = true, .tile = walk_tile};
+static const struct cpu_bf16 vdp_table = {
+	.name = "avx512bf16", .chains = true, .round = round_chains, .tile = walk_tile};
 
 #ifdef BF16_EMULATED
 

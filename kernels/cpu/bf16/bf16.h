@@ -58,6 +58,7 @@ struct cpu_bf16 {
 	const char *name;
 	bool chains; /* order 2, 0, 3, 1 of every four inputs; else ascending */
 	bool floats; /* operands are F32 */
+	void (*round)(void *row, const float *x, int k);
 	void (*tile)(const struct cpu_bf16_tile *t);
 };
 

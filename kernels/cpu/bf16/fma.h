@@ -34,6 +34,7 @@ VFN void walk_codes(unsigned char *out, const unsigned char *codes, vf zeros, in
 #define WALK_BEGIN(t)
 #define WALK_END(t)
 #define WALK_SELF(t) false
+#include "kernels/cpu/bf16/round.h"
 #include "kernels/cpu/bf16/walk.h"
 
 enum { FMA_SLICE = BF16_GROUP_MAX };
@@ -181,4 +182,5 @@ static void walk_rows(const struct seg *s)
 		fma_group(s, at, s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps, heads);
 }
 
-static const struct cpu_bf16 fma_table = {.name = FMA_NAME, .floats = true, .tile = walk_tile};
+static const struct cpu_bf16 fma_table = {
+	.name = FMA_NAME, .floats = true, .round = round_floats, .tile = walk_tile};

@@ -40,39 +40,9 @@ size_t cpu_bf16_row(const struct cpu_bf16 *b, int k)
 	return ((size_t)padded(k) * (b->floats ? 4 : 2) + 63) / 64 * 64 | 64;
 }
 
-static uint32_t rounded(float x)
-{
-	return (uint32_t)half_to_bf16(x);
-}
-
-/* Loops that a compiler makes vectors of. */
 void cpu_bf16_round(const struct cpu_bf16 *b, void *row, const float *x, int k)
 {
-	const int whole = k / 4 * 4;
-	uint32_t *wide = row;
-	uint16_t *out = row;
-	if (b->floats) {
-		for (int i = 0; i < k; i++)
-			wide[i] = rounded(x[i]) << 16;
-		memset(wide + k, 0, (size_t)(padded(k) - k) * 4);
-		return;
-	}
-	if (!b->chains) {
-		for (int i = 0; i < k; i++)
-			out[i] = (uint16_t)rounded(x[i]);
-		memset(out + k, 0, (size_t)(padded(k) - k) * 2);
-		return;
-	}
-	for (int i = 0; i < whole; i += 4) {
-		out[i] = (uint16_t)rounded(x[i + 2]);
-		out[i + 1] = (uint16_t)rounded(x[i]);
-		out[i + 2] = (uint16_t)rounded(x[i + 3]);
-		out[i + 3] = (uint16_t)rounded(x[i + 1]);
-	}
-	for (int i = whole; i < padded(k); i++) {
-		const int from = at(b, i);
-		out[i] = from < k ? (uint16_t)rounded(x[from]) : 0;
-	}
+	b->round(row, x, k);
 }
 
 void cpu_bf16_floats(const struct cpu_bf16 *b, float *x, const void *row, int k)
