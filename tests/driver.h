@@ -207,10 +207,13 @@ DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *token
 	if (n_max > step_limits(d->step)->max_context)
 		n_max = step_limits(d->step)->max_context;
 	uint32_t n_blocks = (n_max + step_block_size(d->step) - 1) / step_block_size(d->step);
+	const uint32_t pool = step_limits(d->step)->n_blocks;
+	/* Blocks of a sequence lie apart, as they do in a real pool; a step that divides the pool would meet
+	 * few. */
+	const uint32_t apart = pool % 7 ? 7 : pool % 11 ? 11 : 1;
 	for (uint32_t i = 0; i < n_blocks; i++)
-		mine[i] = (d->next_block + i * 7) % step_limits(d->step)->n_blocks;
-	/* Blocks of a sequence lie apart, as they do in a real pool. */
-	d->next_block += 7 * n_blocks;
+		mine[i] = (d->next_block + i * apart) % pool;
+	d->next_block += apart * n_blocks;
 	*plan_add_seq(&d->plan) = (struct plan_seq){.slot = slot,
 						    .seq = slot + 1,
 						    .n_prompt = n_prompt,
