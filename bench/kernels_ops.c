@@ -57,6 +57,20 @@ static void *random_floats(const struct kernels_run *r, enum kern_dtype t, size_
 	return p;
 }
 
+/* A device has room for operands of the widths of its layers: one of k inputs. */
+static struct kern_linear *reader(const struct kernels_run *r, int k)
+{
+	enum { N = 16 };
+	struct kern_linear *w = NULL;
+	char why[256];
+	float *zeros = xcalloc((size_t)k * N, sizeof *zeros);
+	const struct kern_linear_src src = {
+		.name = "reader", .k = k, .n_parts = 1, .parts = {{.dtype = KERN_F32, .n = N, .w = zeros}}};
+	r->ops->linear_load(r->dev, &src, &w, why, sizeof why);
+	free(zeros);
+	return w;
+}
+
 /* Random rows as the operand that a norm makes of them; in has room for them. */
 static int make_operand(const struct kernels_run *r, void *in, int rows, int k)
 {
@@ -224,20 +238,6 @@ static void fill_cache(struct attention *x, int seqs)
 	r->ops->stream_sync(r->stream);
 }
 
-/* A device has room for operands of the widths of its layers: one as wide as what attention gives. */
-static struct kern_linear *reader(const struct kernels_run *r, int k)
-{
-	enum { N = 16 };
-	struct kern_linear *w = NULL;
-	char why[256];
-	float *zeros = xcalloc((size_t)k * N, sizeof *zeros);
-	const struct kern_linear_src src = {
-		.name = "reader", .k = k, .n_parts = 1, .parts = {{.dtype = KERN_F32, .n = N, .w = zeros}}};
-	r->ops->linear_load(r->dev, &src, &w, why, sizeof why);
-	free(zeros);
-	return w;
-}
-
 static void attention_fini(struct attention *x)
 {
 	const struct kernels_run *r = x->r;
@@ -354,7 +354,8 @@ int kernels_norms(struct kernels_run *r)
 	n.x = random_floats(r, KERN_F32, (size_t)most * (size_t)k, &x_bytes);
 	n.w = random_floats(r, KERN_F32, (size_t)k, &w_bytes);
 	n.add = r->ops->mem_new(r->dev, add_bytes = x_bytes); /* zeros: x stays what it is */
-	const bool ok = n.out && n.x && n.add && n.w;
+	struct kern_linear *w = reader(r, k);
+	const bool ok = n.out && n.x && n.add && n.w && w;
 	if (!ok)
 		fprintf(stderr, "quern bench kernels: no memory for %d rows\n", most);
 	for (int i = 0; i < r->n_rows && ok; i++) {
@@ -370,6 +371,8 @@ int kernels_norms(struct kernels_run *r)
 		kernels_measure(r->meter, &c, &p);
 		r->report(r->arg, &p);
 	}
+	if (w)
+		r->ops->linear_free(w);
 	r->ops->mem_free(r->dev, n.out, out_bytes);
 	r->ops->mem_free(r->dev, n.x, x_bytes);
 	r->ops->mem_free(r->dev, n.w, w_bytes);

@@ -605,6 +605,14 @@ def test_bench_kernels_measures_and_draws(run, tmp_path):
     assert picture.read_text().startswith("<svg") and "memory: " in picture.read_text()
 
 
+@pytest.mark.parametrize("part", ["norm", "attention"])
+def test_bench_kernels_measures_a_part_alone(run, part):
+    r = run("bench", "kernels", "--compute", "int8", "--only", part, "--rows", "1", "--ms", "1", "--cold-mb", "0", "--context", "32",
+            "--kv-cache-dtype", "f32", "--json")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert {p["op"].split()[0] for p in json.loads(r.stdout)["results"]} == {part}
+
+
 @pytest.mark.parametrize("arguments, word", [(("--compute", "f32,f64"), "f32,f64"), (("--compute", ""), "''"), (("--only", "moon"), "moon"),
                                              (("--head-dtype", "int4"), "int4"), (("--kv-cache-dtype", "f8"), "f8"),
                                              (("--plot", "x", "--tune"), "--plot")], ids=lambda a: a[0])
