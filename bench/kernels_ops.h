@@ -21,6 +21,7 @@ struct kernels_run {
 	struct kern_info info;
 	enum kern_compute compute;
 	enum kern_head head;
+	enum kern_kv_type kv;
 	struct kernels_meter *meter;
 	void (*report)(void *arg, const struct kernels_point *p); /* after each measurement */
 	void *arg;
@@ -35,5 +36,8 @@ int kernels_sampling(struct kernels_run *r);
 /* The instruction under which a device's dot products run, from kern_info.mode ("int8 by amx"); PROBE_KINDS
  * where the mode names none that is probed. */
 enum probe_kind kernels_peak_of(const char *mode);
+
+/* Where attention's products run on K and V of this type, and what part of that peak a product takes. */
+enum probe_kind kernels_attention_peak(const char *isa, enum kern_kv_type kv, double *part);
 
 #endif
