@@ -482,6 +482,7 @@ static int open_device(struct bench *b, struct kernels_run *r, enum kern_compute
 				  .n_rows = o->n_rows,
 				  .compute = mode,
 				  .head = o->head,
+				  .kv = kv,
 				  .cold_bytes = (size_t)o->cold_mb << 20,
 				  .meter = &b->meter,
 				  .report = report,

@@ -27,6 +27,21 @@ enum probe_kind kernels_peak_of(const char *mode)
 	return strncmp(mode, "f32", 3) == 0 ? PROBE_F32 : PROBE_KINDS;
 }
 
+/* A product of a query or weight of two bytes takes two of one byte, or three where K and V have two. */
+enum probe_kind kernels_attention_peak(const char *isa, enum kern_kv_type kv, double *part)
+{
+	static const enum probe_kind best[] = {PROBE_INT8_AMX, PROBE_INT8_VNNI, PROBE_INT8_AVXVNNI,
+					       PROBE_INT8_AVX2};
+	*part = 1;
+	if (kv != KERN_KV_INT8 && kv != KERN_KV_INT16)
+		return strcmp(isa, "plain") ? PROBE_F32 : PROBE_KINDS;
+	*part = kv == KERN_KV_INT8 ? 1.0 / 2 : 1.0 / 3;
+	for (int i = strcmp(isa, "avx512") ? 2 : 0; i < 4 && strcmp(isa, "plain"); i++)
+		if (probe_can(best[i]))
+			return best[i];
+	return PROBE_KINDS;
+}
+
 /* ---- linear layers ---- */
 
 struct linear {
@@ -308,10 +323,9 @@ static int bench_attention(struct kernels_run *r, const char *op, int seqs, int 
 						  seqs * x.blocks,
 					 .ops = 4.0 * seqs * rows * seen * m->heads * m->dim,
 					 .memory = PROBE_READ,
-					 .peak = PROBE_F32,
-					 .peak_part = 1,
 					 .call = call_attention,
 					 .arg = &x};
+		c.peak = kernels_attention_peak(r->info.isa, r->kv, &c.peak_part);
 		kernels_measure(r->meter, &c, &p);
 		r->report(r->arg, &p);
 	}
