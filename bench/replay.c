@@ -1,5 +1,6 @@
 #include "bench/replay.h"
 
+#include "controller/sched/pace.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -38,6 +39,7 @@ struct flight {
 	struct result result;
 	struct buf bytes;
 	double cpu_ns; /* the engine's, so far */
+	uint32_t rows, prompt_rows;
 };
 
 /* The device's view of a slot. */
@@ -67,6 +69,7 @@ struct replay {
 	struct sched_events events;
 	struct flight flight[SCHED_AHEAD]; /* ring */
 	uint32_t first_flight, n_flight;
+	struct pace pace;
 	struct rng think;
 	double waiting_area, running_area, held_area; /* integrals over time */
 	struct spent spent;
@@ -389,6 +392,10 @@ static bool plan_one(struct replay *r)
 	f->cpu_ns = plan_ns + encode_ns + r->other_ns;
 	device_step(r, &r->plan, &f->result);
 	f->result.step_us = (uint32_t)fmin(step_us, UINT32_MAX);
+	f->rows = r->plan.n_rows;
+	f->prompt_rows = 0;
+	for (uint32_t i = 0; i < r->plan.n_runs; i++)
+		f->prompt_rows += r->plan.runs[i].n_rows > 1 ? r->plan.runs[i].n_rows : 0;
 	bus_encode_result(&f->result, &f->bytes);
 	if (r->measuring) {
 		r->spent.plan_ns += plan_ns;
@@ -418,6 +425,8 @@ static int apply_one(struct replay *r, char *why, size_t why_n)
 	if (rc)
 		return rc;
 	rc = sched_apply(r->sched, &r->decoded, r->now_us, &r->events);
+	pace_note(&r->pace, f->rows, f->prompt_rows, r->decoded.step_us);
+	sched_step_costs(r->sched, pace_costs(&r->pace));
 	double t2 = cpu_ns();
 	if (rc)
 		return err_why(why, why_n, rc, "the scheduler refuses the result of its plan");

@@ -71,7 +71,8 @@ static const struct opt sched_options[] = {
 	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step; 0: no limit (512)", .lo = 0,
 	    .hi = 1 << 20),
 	OPT("max-step-ms", OPT_INT, "MS",
-	    "approximate bound on a step that computes prompts; 0: no limit (25)", .lo = 0, .hi = 10000),
+	    "approximate bound on a step with prompts; 0: none (25, on a slow device more)", .lo = 0,
+	    .hi = 10000),
 	OPT("prefill", OPT_TEXT, "HOW", "mixed: prompts along with decoding; separate (mixed)"),
 	OPT("no-prefix-cache", OPT_FLAG, NULL, "do not reuse common prefixes of prompts"),
 	OPT("preempt", OPT_TEXT, "HOW", "swap, recompute or auto (auto)"),
@@ -143,6 +144,7 @@ static int policy_of(const struct opts *o, struct sched_config *s, char *why, si
 	s->max_rows = (uint32_t)opts_int(o, "max-batch-tokens", 2048);
 	s->chunk = (uint32_t)opts_int(o, "chunk", 512);
 	s->step_us = opts_int(o, "max-step-ms", 25) * 1000;
+	s->step_auto = !opts_has(o, "max-step-ms");
 	s->no_cache = opts_flag(o, "no-prefix-cache");
 	s->prefill_separate = strcmp(prefill, "separate") == 0;
 	if (!s->prefill_separate && strcmp(prefill, "mixed") != 0)

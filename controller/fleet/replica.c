@@ -28,6 +28,7 @@ struct sched *replica_sched_new(const struct engine_config *cfg)
 		.max_rows = cfg->max_rows,
 		.chunk = cfg->chunk,
 		.step_us = cfg->step_us,
+		.step_auto = cfg->step_auto,
 		.probe_us = PROBE_US,
 		.prefill_separate = cfg->prefill_separate,
 		.no_cache = cfg->no_prefix_cache,
@@ -147,6 +148,13 @@ static void measure_decode(struct replica *r, const struct result *result)
 	r->decode_us = r->decode_us == 0 ? result->step_us : 0.9 * r->decode_us + 0.1 * result->step_us;
 }
 
+static void measure_pace(struct replica *r, const struct result *result)
+{
+	pace_note(&r->pace, replica_rows(r, result), r->prompt_rows[result->number % SCHED_AHEAD],
+		  result->step_us);
+	sched_step_costs(r->sched, pace_costs(&r->pace));
+}
+
 int replica_result(struct replica *r, const struct result *result, int64_t now_us, struct sched_events *ev)
 {
 	int rc = sched_apply(r->sched, result, now_us, ev);
@@ -154,6 +162,7 @@ int replica_result(struct replica *r, const struct result *result, int64_t now_u
 		return rc;
 	measure_prefill(r, result);
 	measure_decode(r, result);
+	measure_pace(r, result);
 	r->step_us_mean =
 		r->step_us_mean == 0 ? result->step_us : 0.95 * r->step_us_mean + 0.05 * result->step_us;
 	return 0;

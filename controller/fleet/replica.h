@@ -12,6 +12,7 @@
 #define QUERN_CONTROLLER_FLEET_REPLICA_H
 
 #include "controller/fleet/engine_config.h"
+#include "controller/sched/pace.h"
 #include "controller/sched/sched.h"
 #include "controller/fleet/worker_link.h"
 
@@ -40,6 +41,7 @@ struct replica {
 	uint64_t block_bytes, link_bps;
 	/* Measured: */
 	double step_us_mean;
+	struct pace pace;
 	double prefill_tps; /* moving average over steps that are mostly prompts; 0: none seen */
 	double decode_us;   /* moving average of steps without prompts; 0: none seen */
 	int64_t look_us;    /* jobs that wait elsewhere ended later here: it does not look again before */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGING_US = 60 * 1000 * 1000, MIN_PROMPT_ROWS = 128 };
+enum { AGING_US = 60 * 1000 * 1000, FIRST_PROMPT_ROWS = 128 };
 
 /* ---- small helpers ---- */
 
@@ -227,8 +227,8 @@ struct sched *sched_new(const struct sched_config *cfg)
 	s->cfg = *cfg;
 	if (s->cfg.chunk == 0 || s->cfg.chunk > s->cfg.max_rows)
 		s->cfg.chunk = s->cfg.max_rows;
-	if (s->cfg.min_prompt_rows == 0)
-		s->cfg.min_prompt_rows = MIN_PROMPT_ROWS;
+	if (s->cfg.first_prompt_rows == 0)
+		s->cfg.first_prompt_rows = FIRST_PROMPT_ROWS;
 	s->queue = queue_new(cfg->aging_us ? cfg->aging_us : AGING_US, cfg->max_seqs);
 	s->running = xcalloc(cfg->max_seqs, sizeof(struct seq *));
 	s->slots = xcalloc(cfg->max_seqs, sizeof *s->slots);
@@ -530,6 +530,11 @@ void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uin
 	s->n_slots = s->cfg.max_seqs;
 	for (uint32_t i = 0; i < s->n_slots; i++)
 		s->slots[i] = s->n_slots - 1 - i;
+}
+
+void sched_step_costs(struct sched *s, struct sched_costs c)
+{
+	s->costs = c;
 }
 
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes)

@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SCHED_AHEAD = 2 };
+enum { SCHED_AHEAD = 2, SCHED_HANDFUL = 32 };
 
 struct sched;
 
@@ -40,8 +40,11 @@ struct sched_config {
 	bool no_cache;         /* no prefix cache */
 	enum sched_preempt preempt;
 	uint64_t seed;   /* of the prefix cache's hashes */
-	int64_t step_us; /* the rows of prompts in a step take about this long (sched_speed); 0: max_rows */
-	uint32_t min_prompt_rows; /* at least this many; 0: 128 */
+	int64_t step_us; /* a step with prompts takes about this long (sched_step_costs); 0: up to max_rows */
+	/* Or twice as long as its decodes alone; or as long as SCHED_HANDFUL rows take, where that is
+	 * bearable. */
+	bool step_auto;
+	uint32_t first_prompt_rows; /* of prompts in a step, while its costs are unknown; 0: 128 */
 	int64_t probe_us; /* how long a new worker serves before suspects run on it (sched_worker_died) */
 	int64_t aging_us; /* a group that waits longer has a share of the turns (queue.h); 0: 60 s */
 };
@@ -77,6 +80,12 @@ void sched_free(struct sched *s); /* with all its groups; NULL is fine */
 
 /* A worker serves, with all these blocks free.  Plans are numbered from 1. */
 void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch);
+/* How long a step takes, to size the parts of prompts. */
+struct sched_costs {
+	double fixed_us, row_us; /* with its rows, each row_us; 0: unknown */
+	double handful_us;       /* with about SCHED_HANDFUL rows; 0: unknown */
+};
+void sched_step_costs(struct sched *s, struct sched_costs c);
 /* The costs of swapping and recomputing on it, for SCHED_AUTO; 0: unknown (recompute). */
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);
 /* Call before sched_lost(), unless the worker was ended on purpose: every sequence under way gets a strike.

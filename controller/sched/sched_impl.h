@@ -79,6 +79,7 @@ struct sched {
 	int64_t served_us;            /* when the first plan was requested; 0: not yet */
 	uint64_t order;               /* highest of any group */
 	double prefill_tps, link_bps; /* 0: unknown */
+	struct sched_costs costs;
 	uint64_t block_bytes;
 
 	struct seq **running; /* [n_running] by (priority, order, index) */

@@ -3,8 +3,18 @@
 #include "controller/sched/sched_impl.h"
 
 #include <assert.h>
+#include <math.h>
 
-enum { OUTPUT_WEIGHT = 2 /* an output token's weight in the user's share, a prompt token's being 1 */ };
+enum {
+	OUTPUT_WEIGHT = 2,  /* an output token's weight in the user's share, a prompt token's being 1 */
+	FIXED_PART = 8,     /* a step of prompts alone takes at least this many times its fixed cost */
+	ROWS_TOGETHER = 16, /* kernels work on as many rows at once */
+	/* SCHED_HANDFUL rows beside decodes may take this long (streams get eight tokens a second), or
+	 * HANDFUL_PART times a step of one row.  Where rows cost little in a step of many, and decodes are
+	 * quick, prompts would else come in parts of a few rows. */
+	HANDFUL_US = 120 * 1000,
+	HANDFUL_PART = 3,
+};
 
 /* ---- rows of one sequence ---- */
 
@@ -213,13 +223,34 @@ static void add_drops(struct sched *s, struct plan *plan)
 	s->n_drops = 0;
 }
 
-/* Rows of prompts that take as long as a step should. */
-static uint32_t prompt_rows(const struct sched *s)
+/* How long a step with prompts may take beside n decodes, which alone take decode_us.  Where even these take
+ * as long as it should, prompts still go on: a quarter of their time is added.  Where nothing decodes, no
+ * stream is held up, and the step is long enough that what it costs without rows counts little. */
+static double prompt_step_us(const struct sched *s, uint32_t n, double decode_us)
 {
-	double rows = s->prefill_tps * (double)s->cfg.step_us / 1e6;
-	if (s->cfg.prefill_separate || rows <= 0 || rows >= s->cfg.max_rows)
+	const double step_us = (double)s->cfg.step_us;
+	if (!n)
+		return fmax(step_us, FIXED_PART * s->costs.fixed_us);
+	return fmax(step_us, s->cfg.step_auto ? 2 * decode_us : 1.25 * decode_us);
+}
+
+/* Rows of prompts beside n decodes.  All rows of the step together are a multiple of ROWS_TOGETHER, unless
+ * that leaves too few. */
+static uint32_t prompt_rows(const struct sched *s, uint32_t n)
+{
+	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
 		return s->cfg.max_rows;
-	return rows < s->cfg.min_prompt_rows ? s->cfg.min_prompt_rows : (uint32_t)rows;
+	if (s->costs.row_us <= 0)
+		return s->cfg.first_prompt_rows;
+	const double alone_us = s->costs.fixed_us + n * s->costs.row_us;
+	double rows = (prompt_step_us(s, n, alone_us) - alone_us) / s->costs.row_us;
+	const double handful_us = fmax(HANDFUL_US, HANDFUL_PART * (s->costs.fixed_us + s->costs.row_us));
+	if (s->cfg.step_auto && s->costs.handful_us <= handful_us)
+		rows = fmax(rows, n < SCHED_HANDFUL ? SCHED_HANDFUL - n : 0);
+	if (rows >= s->cfg.max_rows)
+		return s->cfg.max_rows;
+	const uint32_t r = rows < 1 ? 1 : (uint32_t)rows, odd = (r + n) % ROWS_TOGETHER;
+	return r > 2 * ROWS_TOGETHER ? r - odd : r;
 }
 
 static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us, struct plan *out)
@@ -227,7 +258,6 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	struct inflight *f = &s->flight[(s->first_flight + s->n_flight) % SCHED_AHEAD];
 	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
 	p.alone = alone;
-	p.prompt_budget = prompt_rows(s);
 	plan_reset(out);
 	f->n_samples = f->n_runs = f->n_searched = 0;
 	assert(f->later.n == 0 && f->host_later.n == 0);
@@ -235,6 +265,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	out->number = f->number = s->number + 1;
 	sched_preempt_for_next(s, &p);
 	sched_beam_plan(s, out);
+	p.prompt_budget = prompt_rows(s, 0);
 	if (s->cfg.prefill_separate && !s->starved) {
 		run_prompts(s, &p);
 		if (out->n_runs == 0)
@@ -243,6 +274,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 		/* Decoding sequences first: a long prompt must not hold them up, nor take the blocks that
 		 * were freed for them by preemption. */
 		run_running(s, &p, true);
+		p.prompt_budget = prompt_rows(s, out->n_rows);
 		if (!s->cfg.prefill_separate || out->n_runs == 0)
 			run_prompts(s, &p);
 	}

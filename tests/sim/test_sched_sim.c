@@ -74,7 +74,8 @@ static void choose(struct sched_rig *r)
 	r->cfg.preempt = (enum sched_preempt)rig_rnd(r, 3);
 	r->cfg.seed = rig_rnd(r, 1000);
 	r->cfg.step_us = rig_rnd(r, 2) ? rig_rnd(r, 100) * 1000 : 0;
-	r->cfg.min_prompt_rows = 1 + rig_rnd(r, 40);
+	r->cfg.step_auto = rig_rnd(r, 2);
+	r->cfg.first_prompt_rows = 1 + rig_rnd(r, 40);
 	r->cfg.aging_us = rig_rnd(r, 2) ? 200 : 0;
 }
 
@@ -101,6 +102,9 @@ static void run_seed(uint64_t seed)
 	rig_open(&r, 1 + rig_rnd(&r, MAX_JOBS));
 	rig_start_worker(&r);
 	sched_speed(r.sched, 1000, (double)link, 16);
+	sched_step_costs(r.sched,
+			 (struct sched_costs){rig_rnd(&r, 50000), rig_rnd(&r, 3) ? rig_rnd(&r, 5000) : 0,
+					      rig_rnd(&r, 200000)});
 	for (uint32_t idle = 0; r.n_ended < r.n_want; step++) {
 		r.now++;
 		while (r.n_jobs < r.n_want && rig_rnd(&r, 3) == 0)

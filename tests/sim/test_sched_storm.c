@@ -87,6 +87,9 @@ static void start_worker(struct storm *m)
 		r->max_context = 2000;
 	rig_start_worker(r);
 	sched_speed(r->sched, 1000, 1 + rig_rnd(r, 1000), 16);
+	sched_step_costs(r->sched,
+			 (struct sched_costs){rig_rnd(r, 50000), rig_rnd(r, 3) ? rig_rnd(r, 5000) : 0,
+					      rig_rnd(r, 200000)});
 	for (struct group *g = sched_first(r->sched), *next; g; g = next) {
 		next = sched_next(r->sched, g);
 		if (g->n_prompt + g->params.max_tokens > r->max_context)
@@ -139,7 +142,8 @@ static uint32_t choose(struct storm *m)
 	r->cfg.seed = rig_rnd(r, 1000);
 	r->cfg.aging_us = rig_rnd(r, 2) ? 200 : 0;
 	r->cfg.step_us = rig_rnd(r, 2) ? rig_rnd(r, 100) * 1000 : 0;
-	r->cfg.min_prompt_rows = 1 + rig_rnd(r, 40);
+	r->cfg.step_auto = rig_rnd(r, 2);
+	r->cfg.first_prompt_rows = 1 + rig_rnd(r, 40);
 	r->n_blocks = 2 + rig_rnd(r, pools[rig_rnd(r, 4)]);
 	r->n_host = rig_rnd(r, 3) ? rig_rnd(r, 2 * r->n_blocks) : 0;
 	m->n_max = ns[rig_rnd(r, 4)];

@@ -1,0 +1,261 @@
+/* Parts of prompts follow the measured speed: a replica on simulated devices, whose steps cost what a formula
+ * says, in simulated time. */
+#include "base/alloc.h"
+#include "controller/fleet/replica.h"
+#include "controller/sched/sched_move.h"
+#include "tests/sim/device.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+TestSuite(pace, .timeout = 120);
+
+enum { SEQS = 32, ROWS = 2048, BLOCKS = 4096, CONTEXT = 1200, STREAMS = 4, WARM = 40 };
+
+/* step = fixed + rows * row, longer by up to `noise` percent */
+struct speed {
+	double fixed_us, row_us;
+	uint32_t noise;
+};
+static const struct speed slow = {50000, 6000, 0};   /* 160 tokens of a prompt a second */
+static const struct speed uneven = {50000, 3000, 8}; /* a machine that others use */
+static const struct speed fast = {5000, 30, 0};
+
+struct sim {
+	struct replica *r;
+	struct device *device;
+	struct worker worker;
+	struct plan plans[SCHED_AHEAD];
+	uint32_t first, n;
+	struct result result;
+	struct sched_events ev;
+	struct speed speed;
+	uint64_t jobs, rng;
+	int64_t now_us;
+	uint32_t prompts_done;
+};
+
+static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool automatic)
+{
+	struct engine_config cfg = {.block_size = 16,
+				    .max_seqs = SEQS,
+				    .max_rows = ROWS,
+				    .model_context = CONTEXT,
+				    .step_us = step_us,
+				    .step_auto = automatic};
+	struct worker *ranks[] = {&m->worker};
+	uint32_t odd;
+	char why[128];
+	*m = (struct sim){.speed = speed, .rng = 1, .now_us = 1};
+	m->worker.ready = (struct bus_ready){.n_blocks = BLOCKS};
+	m->r = replica_new(&cfg, 1, 1, ranks, 1);
+	m->device = device_new(SEQS, BLOCKS, 0, 16, CONTEXT);
+	cr_assert_eq(replica_start(m->r, &odd, why, sizeof why), 0, "%s", why);
+}
+
+static void sim_close(struct sim *m)
+{
+	replica_free(m->r);
+	device_free(m->device);
+	for (int i = 0; i < SCHED_AHEAD; i++)
+		plan_fini(&m->plans[i]);
+	result_fini(&m->result);
+	sched_events_fini(&m->ev);
+}
+
+static uint64_t add(struct sim *m, uint32_t n_prompt, uint32_t max_tokens)
+{
+	struct params params;
+	uint32_t *prompt = xmalloc(n_prompt * sizeof *prompt);
+	uint64_t job = ++m->jobs;
+	for (uint32_t i = 0; i < n_prompt; i++)
+		prompt[i] = (uint32_t)(job * 31 + i * 7) % DEVICE_VOCAB;
+	params_init(&params);
+	params.max_tokens = max_tokens;
+	params.ignore_eos = true;
+	struct group *g = group_new(job, prompt, n_prompt, &params);
+	sched_add(m->r->sched, &g, m->now_us);
+	return job;
+}
+
+static double step_us(struct sim *m, uint32_t rows)
+{
+	m->rng = m->rng * 6364136223846793005u + 1442695040888963407u;
+	const double more = (double)(m->rng >> 33) / (1u << 31) * m->speed.noise / 100;
+	return (m->speed.fixed_us + rows * m->speed.row_us) * (1 + more);
+}
+
+/* One step later, with a plan under way as ever.  Its length; *decodes, *prompts: its rows.  0: nothing to
+ * do. */
+static double step(struct sim *m, uint32_t *decodes, uint32_t *prompts)
+{
+	while (m->n < SCHED_AHEAD) {
+		struct plan *p = &m->plans[(m->first + m->n) % SCHED_AHEAD];
+		if (!sched_plan(m->r->sched, m->now_us, p))
+			break;
+		replica_planned(m->r, p);
+		device_submit(m->device, p);
+		m->n++;
+	}
+	if (!m->n)
+		return 0;
+	const struct plan *p = &m->plans[m->first];
+	*decodes = *prompts = 0;
+	for (uint32_t i = 0; i < p->n_runs; i++)
+		*(p->runs[i].n_rows > 1 ? prompts : decodes) += p->runs[i].n_rows;
+	const double us = step_us(m, p->n_rows);
+	device_answer(m->device, &m->result);
+	m->result.step_us = (uint32_t)us;
+	m->now_us += (int64_t)us;
+	cr_assert_eq(replica_result(m->r, &m->result, m->now_us, &m->ev), 0);
+	for (uint32_t i = 0; i < m->ev.n; i++)
+		m->prompts_done += m->ev.v[i].kind == SCHED_TOKEN && m->ev.v[i].job > STREAMS;
+	m->ev.n = 0;
+	m->first = (m->first + 1) % SCHED_AHEAD;
+	m->n--;
+	return us;
+}
+
+/* Some streams, then long prompts beside them: the gaps between tokens once speeds are known. */
+struct gaps {
+	double longest_us;
+	uint32_t steps, over; /* of the steps, those longer than `bound` */
+};
+
+static struct gaps gaps_beside_prompts(struct sim *m, double bound)
+{
+	struct gaps g = {0};
+	uint32_t decodes, prompts;
+	for (int i = 0; i < STREAMS; i++)
+		add(m, 30, 1000);
+	for (int i = 0; i < WARM; i++)
+		step(m, &decodes, &prompts);
+	for (int i = 0; i < 3; i++)
+		add(m, 600, 1);
+	for (; m->prompts_done < 3; g.steps++) {
+		cr_assert_lt(g.steps, 2000, "the prompts make no progress");
+		const double us = step(m, &decodes, &prompts);
+		cr_assert_eq(decodes, STREAMS);
+		g.longest_us = us > g.longest_us ? us : g.longest_us;
+		g.over += us > bound;
+	}
+	return g;
+}
+
+Test(pace, a_slow_device_keeps_the_bound_beside_prompts)
+{
+	struct sim m;
+	sim_open(&m, slow, 150000, false);
+	const struct gaps g = gaps_beside_prompts(&m, 150000);
+	cr_expect_leq(g.longest_us, 150000, "%.0f ms", g.longest_us / 1e3);
+	cr_expect_geq(g.longest_us, 120000, "the bound is used: %.0f ms", g.longest_us / 1e3);
+	/* 12 rows of prompts fit beside 4 decodes */
+	cr_expect_leq(g.steps, 1800 / 12 + 10);
+	sim_close(&m);
+}
+
+Test(pace, an_uneven_device_keeps_the_bound_beside_prompts)
+{
+	struct sim m;
+	sim_open(&m, uneven, 138000, false);
+	const struct gaps g = gaps_beside_prompts(&m, 150000);
+	cr_expect_leq(g.longest_us, 150000, "%.0f ms", g.longest_us / 1e3);
+	cr_expect_leq(g.steps, 1800 / 16 + 10);
+	sim_close(&m);
+}
+
+/* 25 ms cannot be kept where a step without prompts takes 74: prompts go on, and little is added. */
+Test(pace, a_bound_below_a_step_of_decodes_adds_a_quarter)
+{
+	struct sim m;
+	sim_open(&m, slow, 25000, false);
+	const struct gaps g = gaps_beside_prompts(&m, 150000);
+	cr_expect_leq(g.longest_us, 1.25 * 74000 + 6000, "%.0f ms", g.longest_us / 1e3);
+	sim_close(&m);
+}
+
+Test(pace, the_default_takes_twice_a_step_of_decodes)
+{
+	struct sim m;
+	sim_open(&m, slow, 25000, true);
+	const struct gaps g = gaps_beside_prompts(&m, 2 * 74000 + 6000);
+	cr_expect_leq(g.over, 2, "a handful of rows is tried, and found to take too long: %u of %u", g.over,
+		      g.steps);
+	cr_expect_leq(g.steps, 1800 / 12 + 10);
+	sim_close(&m);
+}
+
+Test(pace, a_fast_device_takes_a_prompt_in_large_parts)
+{
+	struct sim m;
+	sim_open(&m, fast, 25000, true);
+	const struct gaps g = gaps_beside_prompts(&m, 150000);
+	cr_expect_leq(g.longest_us, 25000 + 30, "%.0f ms", g.longest_us / 1e3);
+	cr_expect_leq(g.steps, 6);
+	sim_close(&m);
+}
+
+/* Where no stream waits, a part of a prompt is long enough that the fixed cost of a step counts little. */
+Test(pace, prompts_alone_come_in_parts_that_are_worth_a_step)
+{
+	struct sim m;
+	uint32_t decodes, prompts = 0, steps = 0, known = 0;
+	sim_open(&m, slow, 25000, true);
+	for (int i = 0; i < STREAMS; i++)
+		add(&m, 30, 3);
+	while (step(&m, &decodes, &prompts) > 0)
+		;
+	add(&m, 1000, 1);
+	while (step(&m, &decodes, &prompts) > 0) {
+		known += prompts >= 48; /* 7 times 50 ms in rows of 6 ms: 58 */
+		steps++;
+	}
+	cr_expect_leq(steps, 1000 / 48 + 2);
+	cr_expect_geq(known, steps - 2);
+	sim_close(&m);
+}
+
+Test(pace, the_costs_of_a_step_are_learned_and_kept)
+{
+	struct pace p = {0};
+	cr_expect_eq(pace_costs(&p).fixed_us, 0);
+	cr_expect_eq(pace_costs(&p).row_us, 0);
+	pace_note(&p, 100, 100, 20000);
+	cr_expect_eq(pace_costs(&p).fixed_us, 0, "one kind of step shows no line");
+	cr_expect_float_eq(pace_costs(&p).row_us, 200, 1e-9);
+	for (int i = 0; i < 1000; i++)
+		pace_note(&p, 4, 0, 10400);
+	cr_expect_float_eq(pace_costs(&p).row_us, 100, 1e-6);
+	cr_expect_float_eq(pace_costs(&p).fixed_us, 10000, 1e-3);
+	pace_note(&p, 200, 196, 0); /* no time, no news */
+	cr_expect_float_eq(pace_costs(&p).row_us, 100, 1e-6);
+	for (int i = 0; i < 200; i++)
+		pace_note(&p, 100, 96, 9000); /* it has become faster, and decodes are still to come */
+	cr_expect_float_eq(pace_costs(&p).fixed_us, 0, 1e-9);
+	cr_expect_float_eq(pace_costs(&p).row_us, 90, 1e-3);
+}
+
+/* Where a few rows cost nearly what many do, parts of prompts do not shrink to those few. */
+Test(pace, rows_are_as_dear_as_in_steps_of_many)
+{
+	struct pace p = {0};
+	pace_note(&p, 128, 128, 139000);
+	for (int i = 0; i < 50; i++) {
+		pace_note(&p, 1, 0, 25000);
+		pace_note(&p, 8, 7, 53000); /* 4 ms each, instead of 0.9 */
+	}
+	cr_expect_lt(pace_costs(&p).row_us, 1000);
+}
+
+Test(pace, a_handful_of_rows_that_took_long_is_tried_again)
+{
+	struct pace p = {0};
+	pace_note(&p, 32, 31, 200000);
+	cr_expect_eq(pace_costs(&p).handful_us, 200000);
+	for (int i = 0; i < 100; i++)
+		pace_note(&p, 8, 7, 60000);
+	cr_expect_gt(pace_costs(&p).handful_us, 120000);
+	for (int i = 0; i < 600; i++)
+		pace_note(&p, 8, 7, 60000);
+	cr_expect_lt(pace_costs(&p).handful_us, 120000);
+}
