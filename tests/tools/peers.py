@@ -168,7 +168,8 @@ def llama_server(a, binary, slots, context, more):
 
 
 class OpenVino:
-    """In process: requests enter as clients would send them, and every step's tokens are taken down."""
+    """In process: requests enter as clients would send them, and every step's tokens are taken down.  in_step: tokens of
+    a step, 256 as it comes."""
 
     def __init__(self, a, slots, context, in_step):
         began = time.monotonic()
@@ -247,7 +248,7 @@ def piece_decode(a, engine):
 
 
 def piece_serve(a, engine):
-    e = open_engine(a, engine, CLIENTS, INPUT + OUTPUT + 64, 512)
+    e = open_engine(a, engine, CLIENTS, INPUT + OUTPUT + 64, 256)
     e.run(2, 2, 64, 8, 1)
     out = figures_of_clients(e.run(REQUESTS, CLIENTS, INPUT, OUTPUT, 3), CLIENTS)
     out |= {"start": e.start_s, "memory": e.memory()}
@@ -259,11 +260,11 @@ PIECES = {"prompt": piece_prompt, "decode": piece_decode, "serve": piece_serve}
 
 
 def probe(a):
-    """What this machine reads, in GB/s, by quern's own probe."""
-    got = subprocess.run([a.quern, "bench", "kernels", "--rows", "1", "--no-head", "--context", "16", "--threads",
-                          str(a.threads), "--json"], capture_output=True, text=True, check=False)
-    d = json.loads(got.stdout)
-    return {"read": d["read_gb_per_s"]}
+    """What this machine reads, in GB/s, and multiplies in bytes, in TOP/s, by quern's own probes."""
+    got = subprocess.run([a.quern, "inspect", "cpu", "--json"], capture_output=True, text=True, check=True)
+    probes = json.loads(got.stdout)[0]["probes"]
+    return {"read": probes["read"]["all"] / 1e9,
+            "int8": max(v["all"] for k, v in probes.items() if k.startswith("int8")) / 1e12}
 
 
 def run_piece(a, piece, engine):
@@ -320,18 +321,19 @@ def main():
         return
     engines = [f"quern {m}" for m in a.modes.split(",") if m]
     engines += [name for name, given in (("openvino", a.openvino), ("ik_llama.cpp", a.ik), ("llama.cpp", a.llama)) if given]
-    got, reads = {e: [] for e in engines}, []
+    got, probes = {e: [] for e in engines}, []
     for _ in range(a.rounds):
         for piece in a.pieces.split(","):
-            reads += [r["read"] for r in [run_piece(a, "probe", "")] if r]
             for engine in engines:
+                probes.append(run_piece(a, "probe", ""))
                 got[engine].append(run_piece(a, piece, engine))
                 if a.save:
                     with a.save.open("a") as f:
-                        print(json.dumps({"at": time.strftime("%H:%M:%S"), "piece": piece, "engine": engine,
-                                          "read": reads[-1] if reads else None} | got[engine][-1]), file=f)
+                        print(json.dumps({"at": time.strftime("%H:%M:%S"), "piece": piece, "engine": engine}
+                                         | probes[-1] | got[engine][-1]), file=f)
     table(engines, got)
-    print("\nreads, GB/s:", " ".join(f"{r:.1f}" for r in reads))
+    for key, unit in (("read", "GB/s read"), ("int8", "TOP/s in bytes")):
+        print(f"\nprobed before each piece, {unit}:", " ".join(f"{x[key]:.1f}" for x in probes if x))
 
 
 if __name__ == "__main__":
