@@ -17,27 +17,29 @@ static const _Alignas(64) uint16_t bf16_table[32] = {
 
 typedef __m512i walk_zero;
 
-/* Zeros of 16 outputs, in both words of a pair. */
+/* Zeros of 16 outputs, in both words of a pair; of nibbles, in all four bytes. */
 VFN __m512i walk_zeros(const struct cpu_bf16_tile *t, const unsigned char *head)
 {
 	const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(head + 32));
-	const __m512i z = t->f32_scales ? _mm512_set1_epi32(t->zero) : _mm512_cvtepu8_epi32(bytes);
-	return _mm512_or_si512(z, _mm512_slli_epi32(z, 16));
+	__m512i z = t->f32_scales ? _mm512_set1_epi32(t->zero) : _mm512_cvtepu8_epi32(bytes);
+	z = _mm512_or_si512(z, _mm512_slli_epi32(z, 16));
+	return t->bits == 8 ? z : _mm512_or_si512(z, _mm512_slli_epi32(z, 8));
 }
 
+/* Nibbles are taken apart and lessened by their zeros byte by byte; the table reads five bits of each word.
+ */
 VFN void bf16_unpack4(unsigned char *out, const unsigned char *codes, __m512i zeros)
 {
-	const __m512i table = _mm512_load_si512(bf16_table), mask = _mm512_set1_epi32(0x000f000f);
+	const __m512i table = _mm512_load_si512(bf16_table), mask = _mm512_set1_epi32(0x0f0f0f0f);
 	for (int line = 0; line < 4; line++, out += 256) {
 		const __m512i q = _mm512_loadu_si512(codes + line * 64);
-		const __m512i a = _mm512_and_si512(q, mask);
-		const __m512i b = _mm512_and_si512(_mm512_srli_epi32(q, 4), mask);
-		const __m512i c = _mm512_and_si512(_mm512_srli_epi32(q, 8), mask);
-		const __m512i d = _mm512_and_si512(_mm512_srli_epi32(q, 12), mask);
-		_mm512_storeu_si512(out, _mm512_permutexvar_epi16(_mm512_sub_epi16(a, zeros), table));
-		_mm512_storeu_si512(out + 64, _mm512_permutexvar_epi16(_mm512_sub_epi16(b, zeros), table));
-		_mm512_storeu_si512(out + 128, _mm512_permutexvar_epi16(_mm512_sub_epi16(c, zeros), table));
-		_mm512_storeu_si512(out + 192, _mm512_permutexvar_epi16(_mm512_sub_epi16(d, zeros), table));
+		const __m512i a = _mm512_sub_epi8(_mm512_and_si512(q, mask), zeros);
+		const __m512i b = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi32(q, 4), mask), zeros);
+		const __m512i c = _mm512_srli_epi32(a, 8), d = _mm512_srli_epi32(b, 8);
+		_mm512_storeu_si512(out, _mm512_permutexvar_epi16(a, table));
+		_mm512_storeu_si512(out + 64, _mm512_permutexvar_epi16(b, table));
+		_mm512_storeu_si512(out + 128, _mm512_permutexvar_epi16(c, table));
+		_mm512_storeu_si512(out + 192, _mm512_permutexvar_epi16(d, table));
 	}
 }
 

@@ -22,6 +22,8 @@ enum {
 	AMX_SLICE = 256,       /* floats: bricks of 32 KB */
 	AMX_CODES_SLICE = 128, /* of codes, which are scaled and added to c after every group */
 	AMX_FEW_SLICE = 256,   /* up to 16 rows: stays in the first-level cache */
+	FEW_AHEAD = 2048,      /* bytes of codes */
+	AHEAD_MAX = 8,
 };
 
 #ifndef BF16_EMULATED
@@ -155,7 +157,10 @@ VFN void few_group(const int tn, const struct cpu_bf16_tile *t, struct few *f, i
 VFN void few_brick(const int tn, const int bits, const struct cpu_bf16_tile *t, const struct few *f,
 		   unsigned char *to, int v)
 {
-	walk_codes(to, f->codes + (size_t)((t->t0 + v) * bits) * 64, f->zeros[v], v, tn, bits);
+	const unsigned char *codes = f->codes + (size_t)((t->t0 + v) * bits) * 64;
+	walk_codes(to, codes, f->zeros[v], v, tn, bits);
+	for (int i = 0; i < bits; i++)
+		v_prefetch(codes + FEW_AHEAD + i * 64);
 }
 
 VFN void few_scale(const int tn, const struct cpu_bf16_tile *t, const unsigned char *heads)
@@ -259,11 +264,24 @@ struct square {
 	const unsigned char *b;
 	size_t step, tile2; /* tile2: bytes to the second tile; 0: there is none */
 	int rows;
+	struct ahead *ahead;
 };
 
 struct square_sums {
-	float f[2][4][AMX_ROWS * LANES_N], none[4 * LANES_N];
+	float f[4][AMX_ROWS * LANES_N], none[4 * LANES_N];
 };
+
+/* What the next segment reads comes to the second-level cache meanwhile. */
+struct ahead {
+	const unsigned char *p, *end;
+	int some; /* lines for every step */
+};
+
+static inline void ahead_step(struct ahead *h)
+{
+	for (int i = 0; i < h->some && h->p < h->end; i++, h->p += 64)
+		_mm_prefetch((const char *)h->p, _MM_HINT_T1);
+}
 
 VFN void scale_row(const float *sums, float *c, size_t c_row, vf scale0, vf scale1, int r)
 {
@@ -313,6 +331,7 @@ VFN void full_sums(const int n_steps, const struct square *q, int step0, const s
 		SCALE(2)
 		AMX_DOT(7, 1, 3);
 		SCALE(3)
+		ahead_step(q->ahead);
 		b += step;
 	}
 #undef SCALE
@@ -330,6 +349,7 @@ static void any_sums(const struct square *q, int step0, int n_steps)
 		AMX_DOT(4, 0, 2);
 		AMX_LOAD(3, b + tile2, 64);
 		AMX_DOT(5, 0, 3);
+		ahead_step(q->ahead);
 		if (!two)
 			continue;
 		AMX_LOAD(1, a1, a_row);
@@ -387,12 +407,12 @@ static void square_group(const struct square *q, int step0, int n_steps, const s
 
 /* The groups of a segment; what is pending at their end is left so. */
 static void square_groups(const struct square *q, const struct seg *s, int v, float *c,
-			  struct square_sums *sums, int *which, struct pending *p)
+			  struct square_sums *sums, struct pending *p)
 {
 	const struct cpu_bf16_tile *t = s->t;
 	const unsigned char *heads = s->heads + (size_t)v * AWQ_HEAD;
 	for (int at = 0; at < s->n_steps; at += s->group_steps, heads += s->group) {
-		float(*to)[AMX_ROWS * LANES_N] = sums->f[*which];
+		float(*to)[AMX_ROWS * LANES_N] = sums->f;
 		square_group(q, at, s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps, p);
 		AMX_STORE(4, to[0], 64);
 		AMX_STORE(5, to[1], 64);
@@ -408,7 +428,6 @@ static void square_groups(const struct square *q, const struct seg *s, int v, fl
 			.n_v = q->tile2 ? 2 : 1,
 			.scale = {walk_scale(t, heads), walk_scale(t, heads + (q->tile2 ? AWQ_HEAD : 0))},
 		};
-		*which ^= 1;
 	}
 }
 
@@ -419,10 +438,12 @@ static void squares(const struct seg *s, int r0, int r1)
 	const struct cpu_bf16_tile *t = s->t;
 	_Alignas(64) struct square_sums sums;
 	/* Nothing yet: zeros times zero are added to zeros. */
-	struct pending p = {.sums = sums.f[1][0], .c = sums.none, .rows = 2 * AMX_ROWS, .n_v = 2};
-	int which = 0;
-	memset(sums.f[1], 0, sizeof sums.f[1]);
-	memset(sums.none, 0, sizeof sums.none);
+	struct pending p = {.sums = sums.f[0], .c = sums.none, .rows = 2 * AMX_ROWS, .n_v = 2};
+	const int steps = (r1 - r0 + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS) * ((t->tn + 1) / 2) * s->n_steps;
+	const int some = (int)(s->next_bytes / 64) / steps + 1;
+	struct ahead ahead = {
+		.p = s->next, .end = s->next + s->next_bytes, .some = some < AHEAD_MAX ? some : AHEAD_MAX};
+	memset(&sums, 0, sizeof sums);
 	for (int r = r0; r < r1; r += 2 * AMX_ROWS)
 		for (int v = 0; v < t->tn; v += 2) {
 			float *c = t->c + (size_t)(r * t->tn + v) * LANES_N;
@@ -433,9 +454,10 @@ static void squares(const struct seg *s, int r0, int r1)
 				.step = s->step,
 				.tile2 = t->tn > 1 ? BF16_BRICK : 0,
 				.rows = r1 - r < 2 * AMX_ROWS ? r1 - r : 2 * AMX_ROWS,
+				.ahead = &ahead,
 			};
 			if (s->group_steps)
-				square_groups(&q, s, v, c, &sums, &which, &p);
+				square_groups(&q, s, v, c, &sums, &p);
 			else
 				square_chain(&q, s->n_steps, c, (size_t)t->tn * LANES_N);
 		}

@@ -31,6 +31,8 @@ struct seg {
 	const unsigned char *heads; /* of the first group; AWQ_HEAD apart */
 	size_t group;               /* bytes from a group's heads to the next group's */
 	size_t k0;                  /* first value */
+	const unsigned char *next;  /* what the next segment reads, about next_bytes */
+	size_t next_bytes;
 };
 
 static int walk_slice(const struct cpu_bf16_tile *t);
@@ -74,6 +76,8 @@ static void walk_floats(const struct cpu_bf16_tile *t)
 			.step = step,
 			.n_steps = n - s < slice ? n - s : slice,
 			.k0 = (size_t)s * BF16_STEP,
+			.next = t->w + (size_t)(n - s < slice ? n : s + slice) * step,
+			.next_bytes = (size_t)slice * step,
 		});
 }
 
@@ -143,6 +147,8 @@ static void walk_group_codes(const struct cpu_bf16_tile *t)
 			.heads = w + (size_t)t->t0 * AWQ_HEAD,
 			.group = group,
 			.k0 = (size_t)k0,
+			.next = w + (size_t)groups * group,
+			.next_bytes = (size_t)groups * group,
 		};
 		unsigned char *to = t->scratch;
 		for (int g = 0; g < groups && k0 + g * t->group < t->k; g++, w += group) {
