@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "bench/kernels_ops.h"
 #include "bench/kernels_tune.h"
 #include "bench/roofline.h"
@@ -28,7 +29,7 @@ static const char *const part_names[N_PARTS] = {"layers", "head", "attention", "
 struct options {
 	const struct layers_model *model;
 	const char *model_dir; /* --tune: instead of it */
-	const char *device, *isa, *out, *plot;
+	const char *device, *isa, *out, *plot, *from;
 	enum kern_dtype dtype;
 	enum kern_head head;
 	int threads, context, tp, n_rows, ms, cold_mb;
@@ -183,9 +184,10 @@ static int plot(struct bench *b)
 		 b->o.model->name);
 	r.subtitle = subtitle;
 	/* What a better instruction replaces is no roof of this machine. */
-	const bool vnni = probe_can(PROBE_INT8_VNNI), any = vnni || probe_can(PROBE_INT8_AVXVNNI);
+	const bool vnni = b->meter.rates[PROBE_INT8_VNNI].n,
+		   any = vnni || b->meter.rates[PROBE_INT8_AVXVNNI].n;
 	for (size_t i = 0; i < sizeof roofs / sizeof *roofs; i++)
-		if (probe_can(roofs[i].kind) && !(vnni && roofs[i].kind == PROBE_INT8_AVXVNNI) &&
+		if (b->meter.rates[roofs[i].kind].n && !(vnni && roofs[i].kind == PROBE_INT8_AVXVNNI) &&
 		    !(any && roofs[i].kind == PROBE_INT8_AVX2))
 			r.roofs[r.n_roofs++] = (struct roofline_roof){
 				roofs[i].name, kernels_meter_rate(&b->meter, roofs[i].kind)};
@@ -210,6 +212,66 @@ static int plot(struct bench *b)
 	return e;
 }
 
+/* ---- earlier runs ---- */
+
+static int index_of(const char *s, const char *const *names, int n)
+{
+	for (int i = 0; s && i < n; i++)
+		if (strcmp(s, names[i]) == 0)
+			return i;
+	return -1;
+}
+
+/* What is drawn of a file that --json wrote: its points, and the medians of its probes. */
+static void take_results(struct bench *b, const json_t *file)
+{
+	static const char *const ops[] = {"layer", "head", "attention decode", "attention prefill"};
+	const json_t *list = json_get(file, "results");
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *o = json_array_get(list, i);
+		const int mode = index_of(json_string_value(json_get(o, "compute")), mode_names, N_MODES),
+			  op = index_of(json_string_value(json_get(o, "op")), ops, ROOFLINE_SHAPES),
+			  kv = index_of(json_string_value(json_get(o, "kv")), kv_names, N_KV);
+		if (mode < 0 || op < 0)
+			continue;
+		array_grow(b->points, b->cap_points, b->n_points + 1);
+		b->points[b->n_points++] =
+			(struct kernels_point){.compute = mode_names[mode],
+					       .op = ops[op],
+					       .kv = kv < 0 ? "" : kv_names[kv],
+					       .rows = (int)json_integer_value(json_get(o, "rows")),
+					       .gops = json_number_value(json_get(o, "gop_per_s")),
+					       .intensity = json_number_value(json_get(o, "intensity"))};
+	}
+	for (int k = 0; k < PROBE_KINDS; k++) {
+		const json_t *p = json_get(json_get(file, "probes"), probe_name((enum probe_kind)k));
+		if (p)
+			samples_add(&b->meter.rates[k], json_number_value(json_get(p, "median")));
+	}
+	const char *device = json_string_value(json_get(file, "device"));
+	snprintf(b->info.name, sizeof b->info.name, "%s", device ? device : "");
+	b->info.n_threads = (int)json_integer_value(json_get(file, "threads"));
+}
+
+/* --from: the picture of runs made one by one. */
+static int draw(struct bench *b)
+{
+	enum { FILE_MAX = 16 << 20 };
+	char *list = xstrdup(b->o.from), *save = NULL, why[512];
+	int e = 0;
+	for (char *path = strtok_r(list, ",", &save); path && !e; path = strtok_r(NULL, ",", &save)) {
+		json_t *file = NULL;
+		e = json_read(path, FILE_MAX, &file, why, sizeof why);
+		if (e)
+			fprintf(stderr, "quern bench kernels: %s\n", why);
+		else
+			take_results(b, file);
+		json_decref(file);
+	}
+	free(list);
+	return e ? e : plot(b);
+}
+
 /* ---- options ---- */
 
 static const char usage[] =
@@ -229,6 +291,7 @@ static const char usage[] =
 	"  --cold-mb N       the copies of a layer that are read in turn, so that no cache holds them (256)\n"
 	"  --ms N            most that one measurement takes, once three pairs are there (300)\n"
 	"  --plot FILE       also draw the roofline, as SVG\n"
+	"  --from LIST       with --plot: draw what runs with --json have written, and measure nothing\n"
 	"  --context N       tokens that attention looks back on (default 2048)\n"
 	"  --device D        cpu (default), cpu:NODE, cuda:N\n"
 	"  --isa NAME        avx512, avx2 or plain (default: the best there is)\n"
@@ -317,6 +380,8 @@ static int check_options(struct options *o)
 		return bad("%s is for --tune", "--out");
 	if (o->tp > 1 && !o->model_dir)
 		return bad("%s is for --tune with a model's directory", "--tp");
+	if (o->from && !o->plot)
+		return bad("%s needs --plot", "--from");
 	if (o->plot && o->tune)
 		return bad("%s is not for --tune", "--plot");
 	if (o->tune && o->fast)
@@ -338,6 +403,7 @@ static const struct option longs[] = {
 	{"ms", required_argument, NULL, 'M'},
 	{"cold-mb", required_argument, NULL, 'B'},
 	{"plot", required_argument, NULL, 'P'},
+	{"from", required_argument, NULL, 'F'},
 	{"device", required_argument, NULL, 'd'},
 	{"isa", required_argument, NULL, 'i'},
 	{"threads", required_argument, NULL, 'j'},
@@ -425,6 +491,9 @@ static int parse_options(struct options *o, int argc, char **argv)
 			break;
 		case 'T':
 			o->tune = true;
+			break;
+		case 'F':
+			o->from = optarg;
 			break;
 		case 'P':
 			o->plot = optarg;
@@ -607,15 +676,15 @@ int cmd_bench_kernels(int argc, char **argv)
 	if (b.o.tune)
 		return tune(&b.o);
 	b.modes = json_array();
-	e = 0;
-	for (int i = 0; i < N_MODES && !e; i++)
+	e = b.o.from ? draw(&b) : 0;
+	for (int i = 0; i < N_MODES && !e && !b.o.from; i++)
 		if (!b.o.modes || (b.o.modes >> i & 1))
 			e = bench_mode(&b, (enum kern_compute)i);
-	if (!e && b.o.json)
+	if (!e && b.o.json && !b.o.from)
 		print_json(&b);
 	else if (!e && b.meter.probe)
 		print_probes(&b);
-	if (!e && b.o.plot)
+	if (!e && b.o.plot && !b.o.from)
 		e = plot(&b);
 	json_decref(b.modes);
 	kernels_meter_fini(&b.meter);

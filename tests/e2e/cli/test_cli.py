@@ -603,6 +603,11 @@ def test_bench_kernels_measures_and_draws(run, tmp_path):
         assert (compute, "attention decode", "f32", 16) in got
     assert all(p["us"] > 0 and p["pairs"] >= 3 and p["share_of_roof"] > 0 for p in out["results"])
     assert picture.read_text().startswith("<svg") and "memory: " in picture.read_text()
+    (tmp_path / "run.json").write_text(r.stdout)
+    again = tmp_path / "again.svg"
+    r = run("bench", "kernels", "--from", tmp_path / "run.json", "--plot", again)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "", "")
+    assert again.read_text().count('class="p c') == picture.read_text().count('class="p c')
 
 
 @pytest.mark.parametrize("part", ["norm", "attention"])
@@ -615,7 +620,7 @@ def test_bench_kernels_measures_a_part_alone(run, part):
 
 @pytest.mark.parametrize("arguments, word", [(("--compute", "f32,f64"), "f32,f64"), (("--compute", ""), "''"), (("--only", "moon"), "moon"),
                                              (("--head-dtype", "int4"), "int4"), (("--kv-cache-dtype", "f8"), "f8"),
-                                             (("--plot", "x", "--tune"), "--plot")], ids=lambda a: a[0])
+                                             (("--plot", "x", "--tune"), "--plot"), (("--from", "x"), "--plot")], ids=lambda a: a[0])
 def test_bench_kernels_refuses_what_it_does_not_have(run, arguments, word):
     r = run("bench", "kernels", *arguments)
     assert (r.returncode, r.stdout) == (2, "")
