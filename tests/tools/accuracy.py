@@ -21,6 +21,16 @@ from jobclient import JobClient             # noqa: E402
 from service import DEMO, Service           # noqa: E402
 
 
+def pieces(text, size=4000):
+    """Of whole lines where they are that short: a request for a short context holds no more."""
+    at = 0
+    while at < len(text):
+        end = len(text) if len(text) - at <= size else text.rfind("\n", at, at + size) + 1
+        end = end if end > at else at + size
+        yield text[at:end]
+        at = end
+
+
 def score(model, mode, text, n, window):
     """([(log-probability, most likely token)] of the tokens after the first of each window, the numerics class)."""
     out = []
@@ -29,8 +39,7 @@ def score(model, mode, text, n, window):
         client = JobClient(service.jobs)
         numerics = client.call("status")["replicas"][0]["numerics"]
         window = min(window, service.ready["max_context"] - 1)
-        pieces = [text[i:i + 4000] for i in range(0, len(text), 4000)]     # a request of a short context holds no more
-        tokens = [t for piece in pieces for t in client.tokenize(piece)][:n]
+        tokens = [t for piece in pieces(text) for t in client.tokenize(piece)][:n]
         for at in range(0, len(tokens) - 1, window):
             part = tokens[at:at + window]
             done = client.generate(tokens=part, max_tokens=1, prompt_logprobs=1)
