@@ -174,8 +174,8 @@ static void put_roof_label(struct drawing *d, double x, double y, const char *na
 	char text[96];
 	snprintf(text, sizeof text, gops >= 1000 ? "%s: %.3g T/s" : "%s: %.3g G/s", name,
 		 gops >= 1000 ? gops / 1000 : gops);
-	const double w = LABEL_W * (double)strlen(text);
-	for (double right = RIGHT - 6; right - w > x; right -= 20)
+	const double w = 6 * (double)strlen(text);
+	for (double right = RIGHT - 6; right - w > x; right -= 5)
 		for (int below = 0; below < 2; below++) {
 			const double base = below ? y + 13 : y - 5;
 			struct box b = {right - w, base - LABEL_H, right, base + 2};
@@ -190,6 +190,34 @@ static void put_roof_label(struct drawing *d, double x, double y, const char *na
 		}
 }
 
+/* Along the line from (x0, y0) to (x1, y1), above it, as low as there is room beside the points. */
+static void put_memory_label(struct drawing *d, double x0, double y0, double x1, double y1)
+{
+	enum { PIECES_MAX = 32, PIECE = 9 };
+	char text[64];
+	const double length = hypot(x1 - x0, y1 - y0), ux = (x1 - x0) / length, uy = (y1 - y0) / length;
+	const int n = snprintf(text, sizeof text, "memory: %.3g GB/s", d->r->read_gbs) * LABEL_W / PIECE + 1;
+	for (double at = 12; at + n * PIECE < length; at += PIECE) {
+		struct box b[PIECES_MAX];
+		bool ok = n <= PIECES_MAX;
+		for (int i = 0; i < n && ok; i++) {
+			const double x = x0 + (at + i * PIECE) * ux + 9 * uy,
+				     y = y0 + (at + i * PIECE) * uy - 9 * ux;
+			b[i] = (struct box){x - 6, y - 6, x + 6, y + 6};
+			ok = is_free(d, &b[i]);
+		}
+		if (!ok)
+			continue;
+		for (int i = 0; i < n; i++)
+			take(d, b[i]);
+		buf_printf(
+			d->out,
+			"<text class=\"small\" transform=\"translate(%.1f %.1f) rotate(%.1f)\">%s</text>\n",
+			x0 + at * ux + 5 * uy, y0 + at * uy - 5 * ux, atan2(uy, ux) * 180 / 3.14159265, text);
+		return;
+	}
+}
+
 static void put_roofs(struct drawing *d)
 {
 	const struct roofline *r = d->r;
@@ -200,14 +228,9 @@ static void put_roofs(struct drawing *d)
 	if (r->read_gbs > 0 && top > low) {
 		const double from = fmax(left, low / r->read_gbs), to = top / r->read_gbs;
 		const double x0 = at_x(d, from), y0 = at_y(d, from * r->read_gbs), x1 = at_x(d, to),
-			     y1 = at_y(d, top), mid = sqrt(from * to) / 2;
+			     y1 = at_y(d, top);
 		buf_printf(d->out, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n", x0, y0, x1, y1);
-		buf_printf(
-			d->out,
-			"<text class=\"small\" transform=\"translate(%.1f %.1f) rotate(%.1f)\">memory: %.3g "
-			"GB/s</text>\n",
-			at_x(d, mid) - 4, at_y(d, mid * r->read_gbs) - 7,
-			atan2(y1 - y0, x1 - x0) * 180 / 3.14159265, r->read_gbs);
+		put_memory_label(d, x0, y0, x1, y1);
 	}
 	for (size_t i = 0; i < r->n_roofs; i++) {
 		const double y = at_y(d, r->roofs[i].gops),
