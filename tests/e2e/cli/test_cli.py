@@ -147,6 +147,14 @@ def test_auto_says_which_mode_it_is(run):
     assert re.search(r'mode="(f32|int16 by \w+)"', r.stderr), r.stderr
 
 
+def test_a_mode_without_its_instructions_is_noted(run):
+    def log(mode):
+        r = run("run", DEMO, PROMPT, "--raw", "-m", "4", "--verbose", "--log-level", "warn", "--isa", "plain", "--compute", mode)
+        assert r.returncode == 0, r.stderr
+        return r.stderr
+    assert "no VNNI" in log("int8") and "no AMX" in log("bf16") and "device=cpu" not in log("f32")
+
+
 def test_a_type_of_the_head_that_there_is_not_is_refused(run):
     r = run("run", DEMO, PROMPT, "--head-dtype", "int4")
     assert r.returncode == 1
