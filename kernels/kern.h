@@ -91,7 +91,7 @@ struct kern_info {
 	char build[24];          /* version of the kernels, to which measured crossovers apply; "": unknown */
 	char numerics[128];      /* numerics class: table, mode, and the ISA where bits depend on it */
 	enum kern_dtype operand; /* type of the values between operations */
-	enum kern_dtype kv;      /* type of the cache */
+	enum kern_kv_type kv;    /* type of the cache, never KERN_KV_MODE */
 	int64_t bytes_total;     /* memory of the device */
 	int64_t bytes_free;      /* of it, free now */
 	int64_t bytes_used;      /* of it, allocated by this table */

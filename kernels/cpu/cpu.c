@@ -60,8 +60,6 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 {
 	if ((unsigned)a->compute > KERN_COMPUTE_INT8)
 		return err_why(why, why_n, -EINVAL, "compute mode %d is not known", (int)a->compute);
-	if (a->kv != KERN_KV_MODE && a->kv != KERN_KV_F32)
-		return err_why(why, why_n, -ENOTSUP, "the CPU keeps K and V in f32");
 	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
 	    a->max_blocks_per_seq < 1)
 		return err_why(why, why_n, -EINVAL,
@@ -94,6 +92,7 @@ static void lay_out(struct kern_dev *d, struct carve *c)
 	b->span_row = carve(c, rows, sizeof(int32_t));
 	b->span_rows = carve(c, rows, sizeof(int32_t));
 	b->span_task = carve(c, rows + 1, sizeof(int32_t));
+	b->span_part = carve(c, rows, sizeof(size_t));
 	b->row0 = carve(c, seqs + 1, sizeof(int32_t));
 	b->pos0 = carve(c, seqs, sizeof(int32_t));
 	b->tables = carve(c, seqs * (size_t)a->max_blocks_per_seq, sizeof(int32_t));
@@ -131,10 +130,13 @@ static int share_of_cores(int n_sharing)
 static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
 {
 	const struct cpu_isa *isa = NULL;
+	const struct cpu_kv_type *kv_type = NULL;
 	*out = NULL;
 	int e = check_args(a, why, why_n);
 	if (!e)
 		e = choose_isa(a->isa, &isa, why, why_n);
+	if (!e)
+		e = cpu_kv_type(a, isa, &kv_type, why, why_n);
 	if (!e && a->index >= 0)
 		e = cpu_host_bind(a->index, why, why_n);
 	if (e)
@@ -143,6 +145,7 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	d->args = *a;
 	d->args.isa = NULL;
 	d->isa = isa;
+	d->kv_type = kv_type;
 	if (cpu_is_integer(d) || a->head == KERN_HEAD_INT8)
 		d->dot = choose_dot(isa);
 	if (a->compute == KERN_COMPUTE_BF16)
@@ -192,9 +195,11 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 		snprintf(out->note, sizeof out->note,
 			 "no AMX and no AVX-512 BF16: products of BF16 are FP32 multiply-adds");
 	/* The instruction sets agree bit for bit, so none is named. */
-	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s", mode, head);
+	const enum kern_kv_type kv = cpu_kv_kind(&d->args);
+	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s%s%s", mode, head,
+		 kv == KERN_KV_F32 ? "" : " kv-", kv == KERN_KV_F32 ? "" : d->kv_type->name);
 	out->operand = KERN_F32;
-	out->kv = KERN_F32;
+	out->kv = kv;
 	cpu_host_memory(d->node, &out->bytes_total, &out->bytes_free);
 	out->bytes_used = (int64_t)alloc_big_bytes();
 	out->n_threads = d->n_threads;

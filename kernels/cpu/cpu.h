@@ -51,7 +51,8 @@ struct cpu_batch {
 	/* attention's plan: rows of one sequence that are worked on together */
 	int32_t *span_row;  /* [max_rows] first row */
 	int32_t *span_rows; /* [max_rows] */
-	int32_t *span_task; /* [max_rows + 1] first task, where chunks are tasks of their own */
+	int32_t *span_task; /* [max_rows + 1] first task */
+	size_t *span_part;  /* [max_rows] where results of its chunks begin */
 };
 
 /* Of one thread; sizes in cpu.c. */
@@ -76,6 +77,7 @@ struct cpu_pool;
 struct kern_dev {
 	struct kern_open_args args; /* isa is not kept */
 	const struct cpu_isa *isa;
+	const struct cpu_kv_type *kv_type; /* attention/kvtype.h */
 	int n_threads;
 	struct cpu_pool *pool;
 	int node; /* NUMA node or -1 */

@@ -5,6 +5,10 @@
  *   INNER_ROWS4     up to this many take 4: few rows need several tiles to hide the latency of a chain
  *   INNER_AWQ2, INNER_AWQ4   the same for AWQ4, where widening needs registers too
  *   INNER_AHEAD     AWQ4: prefetches the next group
+ *   ATTN_HEADS4, ATTN_HEADS2   up to this many queries of a head take 4, 2 heads at once,
+ *   ATTN_TILES2     2 tiles of tokens,
+ *   ATTN_WIDE8, ATTN_WIDE4, ATTN_WIDE2   8, 4, 2 vectors of V
+ *   ATTN_SPAN       queries that prefill takes at once
  * Everything here is static.
  *
  * The kernels are always_inline functions of constant (tiles, rows); a switch on the rows
@@ -436,150 +440,7 @@ static void inner_head(const struct cpu_head *h)
 
 /* ---- attention ---- */
 
-/* s[tile][m][16] = sum over d, ascending, of q[d][m] * k[tile][d] */
-VFN void scores(const int tn, const int m, const float *q, const float *const *k, size_t k_stride, int dim,
-		float *s)
-{
-	vf acc[4][INNER_ROWS];
-	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
-	const float *kv[4] = {k[0], k[tn > 1 ? 1 : 0], k[tn > 2 ? 2 : 0], k[tn > 2 ? 3 : 0]};
-	size_t at = 0;
-	for (int d = 0; d < dim; d++, at += k_stride) {
-		vf w[4];
-		UNROLL for (int v = 0; v < tn; v++) w[v] = v_load(kv[v] + at);
-		UNROLL for (int r = 0; r < m; r++)
-		{
-			vf qv = v_set1(q[r]);
-			UNROLL for (int v = 0; v < tn; v++) acc[v][r] = v_fma(qv, w[v], acc[v][r]);
-		}
-		q += m;
-	}
-	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)
-		v_store(s + (v * m + r) * 16, acc[v][r]);
-}
-
-static void scores_any(int tn, int m, const float *q, const float *const *k, size_t k_stride, int dim,
-		       float *s)
-{
-	if (tn == 4) {
-		ROW_SWITCH(m, INNER_ROWS4, scores(4, M, q, k, k_stride, dim, s))
-	} else if (tn == 2) {
-		ROW_SWITCH(m, INNER_ROWS2, scores(2, M, q, k, k_stride, dim, s))
-	} else {
-		ROW_SWITCH(m, INNER_ROWS, scores(1, M, q, k, k_stride, dim, s))
-	}
-}
-
-/* In place: the scores of one query to exp(score - max), 0 outside from <= t < to. */
-static void softmax(float *s, size_t tile_stride, int from, int to, float *max, float *sum)
-{
-	const vf low = v_set1(-INFINITY);
-	const int t0 = from / 16, t1 = (to + 15) / 16;
-	vf mx = low;
-	for (int t = t0; t < t1; t++) {
-		int a = from - t * 16, b = to - t * 16;
-		vf v = v_load(s + (size_t)t * tile_stride);
-		if (a > 0 || b < 16) {
-			v = v_keep_range(v, a > 0 ? a : 0, b < 16 ? b : 16, low);
-			v_store(s + (size_t)t * tile_stride, v);
-		}
-		mx = v_max(mx, v);
-	}
-	*max = v_hmax(mx);
-	vf m = v_set1(*max), l = v_zero();
-	for (int t = t0; t < t1; t++) {
-		vf p = v_exp(v_sub(v_load(s + (size_t)t * tile_stride), m));
-		v_store(s + (size_t)t * tile_stride, p);
-		l = v_add(l, p);
-	}
-	*sum = v_hsum(l);
-}
-
-/* o[m][tn*16] += sum over tokens from <= t < to, ascending, of p[t/16][m][t%16] * v[t] */
-VFN void weighted(const int tn, const int m, const float *p, size_t tile_stride, const float *const *v,
-		  int from, int to, size_t dim_pad, float *o)
-{
-	vf acc[4][INNER_ROWS];
-	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++) acc[j][r] =
-		v_load(o + (size_t)r * dim_pad + j * 16);
-	for (int t = from; t < to;) {
-		int tile = t / 16, end = tile * 16 + 16 < to ? tile * 16 + 16 : to;
-		const float *pt = p + (size_t)tile * tile_stride + t % 16;
-		const float *vt = v[tile] + (size_t)(t % 16) * dim_pad;
-		for (; t < end; t++, pt++, vt += dim_pad) {
-			vf w[4];
-			UNROLL for (int j = 0; j < tn; j++) w[j] = v_load(vt + j * 16);
-			UNROLL for (int r = 0; r < m; r++)
-			{
-				vf pv = v_set1(pt[r * 16]);
-				UNROLL for (int j = 0; j < tn; j++) acc[j][r] = v_fma(pv, w[j], acc[j][r]);
-			}
-		}
-	}
-	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++)
-		v_store(o + (size_t)r * dim_pad + j * 16, acc[j][r]);
-}
-
-static void weighted_any(int m, const float *p, size_t tile_stride, const float *const *v_tiles, int from,
-			 int to, int dim_pad, float *o)
-{
-	if (from >= to)
-		return;
-	const size_t stride = (size_t)dim_pad;
-	for (int d = 0; d < dim_pad;) {
-		int left = (dim_pad - d) / 16,
-		    tn = tiles_at_once(left >= 4 ? 4 : left, m, INNER_ROWS4, INNER_ROWS2);
-		const float *v[CHUNK_TILES];
-		for (int t = from / 16; t < (to + 15) / 16; t++)
-			v[t] = v_tiles[t] + d;
-		if (tn == 4) {
-			ROW_SWITCH(m, INNER_ROWS4, weighted(4, M, p, tile_stride, v, from, to, stride, o + d))
-		} else if (tn == 2) {
-			ROW_SWITCH(m, INNER_ROWS2, weighted(2, M, p, tile_stride, v, from, to, stride, o + d))
-		} else {
-			ROW_SWITCH(m, INNER_ROWS, weighted(1, M, p, tile_stride, v, from, to, stride, o + d))
-		}
-		d += tn * 16;
-	}
-}
-
-/* Tokens that all queries see go through one kernel; what only some see, before and after
- * (the edge of a window, the diagonal), query by query: a token outside a query's range never
- * touches it, not even times 0. */
-static void inner_attn_chunk(const struct cpu_attn_chunk *a)
-{
-	int lo = a->from[0], hi = a->to[0], first = CHUNK, last = 0;
-	for (int r = 0; r < a->m; r++) {
-		lo = a->from[r] > lo ? a->from[r] : lo;
-		hi = a->to[r] < hi ? a->to[r] : hi;
-		if (a->from[r] < a->to[r]) {
-			first = a->from[r] < first ? a->from[r] : first;
-			last = a->to[r] > last ? a->to[r] : last;
-		}
-	}
-	const size_t tile_stride = (size_t)a->m * 16;
-	for (int t = first / 16, t1 = (last + 15) / 16; t < t1;) {
-		int tn = tiles_at_once(t1 - t >= 4 ? 4 : t1 - t, a->m, INNER_ROWS4, INNER_ROWS2);
-		scores_any(tn, a->m, a->q, a->k + t, a->k_stride, a->dim, a->s + (size_t)t * tile_stride);
-		t += tn;
-	}
-	memset(a->o, 0, (size_t)a->m * (size_t)a->dim_pad * sizeof *a->o);
-	for (int r = 0; r < a->m; r++)
-		if (a->from[r] < a->to[r])
-			softmax(a->s + (size_t)r * 16, tile_stride, a->from[r], a->to[r], &a->max[r],
-				&a->sum[r]);
-	for (int r = 0; r < a->m; r++) {
-		int end = lo < a->to[r] ? lo : a->to[r];
-		weighted_any(1, a->s + (size_t)r * 16, tile_stride, a->v, a->from[r],
-			     lo < hi ? end : a->to[r], a->dim_pad, a->o + (size_t)r * (size_t)a->dim_pad);
-	}
-	if (lo >= hi)
-		return;
-	weighted_any(a->m, a->s, tile_stride, a->v, lo, hi, a->dim_pad, a->o);
-	for (int r = 0; r < a->m; r++)
-		weighted_any(1, a->s + (size_t)r * 16, tile_stride, a->v, hi, a->to[r], a->dim_pad,
-			     a->o + (size_t)r * (size_t)a->dim_pad);
-}
+#include "kernels/cpu/attention/floats.h"
 
 static void inner_attn_merge(float *max, float *sum, float *o, float cmax, float csum, const float *c, int n)
 {
@@ -649,7 +510,8 @@ static const struct cpu_isa inner_table = {
 	.store_swiglu = inner_store_swiglu,
 	.rmsnorm = inner_rmsnorm,
 	.head = inner_head,
-	.attn_chunk = inner_attn_chunk,
+	.kv_f32 = &inner_kv_f32,
+	.kv_bf16 = &inner_kv_bf16,
 	.attn_merge = inner_attn_merge,
 	.attn_out = inner_attn_out,
 	.max_block = inner_max_block,

@@ -49,20 +49,6 @@ struct cpu_tile {
 	float *c;         /* out [n_rows][tn * 16] */
 };
 
-/* Scores, softmax and weighted sum of m queries (rows and heads) over one chunk. */
-struct cpu_attn_chunk {
-	int m;                       /* queries, <= rows_max of the table */
-	int dim, dim_pad;            /* D, and D rounded up to 16 */
-	const float *q;              /* [dim][m], scaled */
-	const float *k[CHUNK_TILES]; /* 16 tokens each: [dim] vectors, k_stride floats apart */
-	const float *v[CHUNK_TILES]; /* 16 tokens each: [16][dim_pad] */
-	size_t k_stride;
-	const int *from, *to; /* [m] tokens of the chunk that the query sees: from <= t < to */
-	float *s;             /* scratch [CHUNK_TILES][m][16] */
-	float *max, *sum;     /* out [m] */
-	float *o;             /* out [m][dim_pad], not divided by sum */
-};
-
 struct cpu_head {
 	float *dst;       /* [dim] */
 	const float *src; /* [dim] */
@@ -74,9 +60,11 @@ struct cpu_head {
 	enum kern_rope_style style;
 };
 
+struct cpu_kv_type;
+
 struct cpu_isa {
 	const char *name;
-	int rows_max; /* rows of a row block, queries of an attention chunk */
+	int rows_max; /* rows of a row block */
 
 	void (*linear_tile)(const struct cpu_tile *t);
 	/* out[r * out_stride + i] = c[r * c_stride + i] + bias[i], i < n; bias NULL or padded to 16. */
@@ -88,8 +76,8 @@ struct cpu_isa {
 			     int n);
 	/* x += add (or NULL); out = x / sqrt(mean(x^2) + eps) * w */
 	void (*rmsnorm)(float *out, float *x, const float *add, const float *w, int n, float eps);
-	void (*head)(const struct cpu_head *h); /* norm and rotation of one head */
-	void (*attn_chunk)(const struct cpu_attn_chunk *a);
+	void (*head)(const struct cpu_head *h);     /* norm and rotation of one head */
+	const struct cpu_kv_type *kv_f32, *kv_bf16; /* attention/kvtype.h */
 	/* Query (max, sum, o) with one more chunk's (cmax, csum, c) folded in; n a multiple of 16. */
 	void (*attn_merge)(float *max, float *sum, float *o, float cmax, float csum, const float *c, int n);
 	void (*attn_out)(float *out, const float *o, float sum, int n); /* out = o / sum */

@@ -14,6 +14,13 @@
 #define INNER_AWQ2  1
 #define INNER_AWQ4  0
 #define INNER_AHEAD 1
+#define ATTN_HEADS4 1
+#define ATTN_HEADS2 2
+#define ATTN_TILES2 2
+#define ATTN_WIDE8  0
+#define ATTN_WIDE4  1
+#define ATTN_WIDE2  2
+#define ATTN_SPAN   36
 #include "kernels/cpu/inner.h"
 
 /* Every CPU with AVX2 and FMA has F16C, which not every compiler can test by name. */

@@ -16,6 +16,13 @@
 #define INNER_AWQ2  3 /* 6 accumulators, 6 zeros, 6 constants, 6 words */
 #define INNER_AWQ4  2
 #define INNER_AHEAD 0
+#define ATTN_HEADS4 2
+#define ATTN_HEADS2 5
+#define ATTN_TILES2 10
+#define ATTN_WIDE8  2
+#define ATTN_WIDE4  6
+#define ATTN_WIDE2  10
+#define ATTN_SPAN   40
 #include "kernels/cpu/inner.h"
 
 #ifdef INNER_EMULATED

@@ -112,18 +112,6 @@ int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, cons
 	return 0;
 }
 
-/* K goes in as a column: token t of the block's [D][block_size]. */
-static void store_kv(const struct kern_qkv_args *a, int block, int at, int head, const float *k,
-		     const float *v)
-{
-	const struct kern_kv *kv = a->kv;
-	float *kc = cpu_kv_k(kv, a->layer, block, head) + at;
-	for (int d = 0; d < a->head_dim; d++)
-		kc[(size_t)d * (size_t)kv->block_size] = k[d];
-	memcpy(cpu_kv_v(kv, a->layer, block, head) + (size_t)at * (size_t)kv->dim_pad, v,
-	       (size_t)a->head_dim * sizeof *v);
-}
-
 /* Some of the KV heads of a row, and their share of the query heads. */
 static void qkv_task(void *arg, int task, int thread)
 {
@@ -157,7 +145,7 @@ static void qkv_task(void *arg, int task, int thread)
 	for (int i = k0; i < k1; i++, h.src += dim) {
 		h.dst = k;
 		j->dev->isa->head(&h);
-		store_kv(a, block, at, i, k, h.src + (size_t)a->n_kv_heads * (size_t)dim);
+		cpu_kv_store(a->kv, a->layer, block, at, i, k, h.src + (size_t)a->n_kv_heads * (size_t)dim);
 	}
 }
 

@@ -74,6 +74,24 @@ VFN vf v_load_bf16(const uint16_t *p)
 	return (vf){v_bf16x8(p), v_bf16x8(p + 8)};
 }
 
+VFN __m256i v_words8(const uint16_t *p)
+{
+	return _mm256_loadu_si256((const __m256i *)p);
+}
+
+VFN vf v_even_bf16(const uint16_t *p)
+{
+	return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(v_words8(p), 16)),
+		    _mm256_castsi256_ps(_mm256_slli_epi32(v_words8(p + 16), 16))};
+}
+
+VFN vf v_odd_bf16(const uint16_t *p)
+{
+	const __m256i high = _mm256_set1_epi32((int)0xffff0000);
+	return (vf){_mm256_castsi256_ps(_mm256_and_si256(v_words8(p), high)),
+		    _mm256_castsi256_ps(_mm256_and_si256(v_words8(p + 16), high))};
+}
+
 VFN vf v_load_u8(const uint8_t *p)
 {
 	__m128i b = _mm_loadu_si128((const __m128i *)p);

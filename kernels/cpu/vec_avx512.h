@@ -62,6 +62,18 @@ VFN vf v_load_bf16(const uint16_t *p)
 	return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
 }
 
+/* The even and the odd ones of 32 in a row. */
+VFN vf v_even_bf16(const uint16_t *p)
+{
+	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
+}
+
+VFN vf v_odd_bf16(const uint16_t *p)
+{
+	__m512i high = _mm512_set1_epi32((int)0xffff0000);
+	return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), high));
+}
+
 VFN vf v_load_u8(const uint8_t *p)
 {
 	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));

@@ -67,6 +67,20 @@ VFN vf v_load_bf16(const uint16_t *p)
 	return r;
 }
 
+VFN vf v_even_bf16(const uint16_t *p)
+{
+	vf r;
+	LANES(i) r[i] = half_from_bf16(p[2 * i]);
+	return r;
+}
+
+VFN vf v_odd_bf16(const uint16_t *p)
+{
+	vf r;
+	LANES(i) r[i] = half_from_bf16(p[2 * i + 1]);
+	return r;
+}
+
 VFN vf v_load_u8(const uint8_t *p)
 {
 	vf r;

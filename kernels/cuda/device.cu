@@ -144,7 +144,7 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 	if (a->head == KERN_HEAD_INT8)
 		return err_why(why, why_n, -ENOTSUP, "a head in int8 is not built for CUDA");
 	if (a->kv != KERN_KV_MODE)
-		return err_why(why, why_n, -ENOTSUP, "CUDA keeps K and V in the type of its operands");
+		return err_why(why, why_n, -ENOTSUP, "CUDA keeps K and V in the type of its operands (auto)");
 	return 0;
 }
 
@@ -298,7 +298,8 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s draw2%s", d->cc,
 		 d->operand == KERN_BF16 ? "bf16" : "f16", d->args.fast ? " fast" : "");
 	snprintf(out->build, sizeof out->build, "%s", CUDA_BUILD);
-	out->operand = out->kv = d->operand;
+	out->operand = d->operand;
+	out->kv = d->operand == KERN_BF16 ? KERN_KV_BF16 : KERN_KV_F16;
 	out->bytes_total = (int64_t)total;
 	out->bytes_free = (int64_t)free_now;
 	out->bytes_used = (int64_t)d->used;

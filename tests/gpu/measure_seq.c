@@ -127,7 +127,7 @@ static void set_batch(struct attention *a, const int *lengths, int n_blocks)
 static void report_attention(const struct attention *a, double us, double copy_gbps)
 {
 	const struct layers_model *z = a->m->model;
-	const size_t each = a->m->info.kv == KERN_F32 ? 4 : 2;
+	const size_t each = a->m->info.kv == KERN_KV_F32 ? 4 : 2;
 	const double seen = a->tokens - (double)a->n * (a->rows - 1) / 2,
 		     bytes = 2.0 * (double)each * z->kv_heads * z->dim * a->tokens,
 		     tflops = 4e-6 * seen * a->rows * z->heads * z->dim / us, gbps = 1e-3 * bytes / us;

@@ -50,6 +50,7 @@ struct kt {
 
 struct kt_size {
 	int threads, rows, seqs, logits, context, block_size; /* 0: the least */
+	enum kern_kv_type kv;
 };
 
 static inline const char *kt_device(void)
@@ -117,6 +118,7 @@ static inline bool kt_open(struct kt *t, int c, int way, struct kt_size z)
 	const int bs = z.block_size ? z.block_size : 16;
 	struct kern_open_args a = {
 		.compute = kt_operand(c) == KERN_BF16 ? KERN_COMPUTE_BF16 : KERN_COMPUTE_F32,
+		.kv = z.kv,
 		.n_threads = z.threads ? z.threads : 1,
 		.isa = isas[way],
 		.max_rows = z.rows ? z.rows : 1,

@@ -1,5 +1,6 @@
 /* The F32 kernels of AVX-512, emulated, against plain C: the same bits, on machines that lack AVX-512 too. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/attention/kvtype.h"
 #include "tests/kernels/emulated.h"
 #include "tests/kernels/kern_test.h"
 
@@ -161,70 +162,113 @@ Test(isa, avx512_norms_and_rotates_as_plain_c_does)
 
 /* ---- attention ---- */
 
-enum { DIM = 72, PAD = 80, QUERIES = 10 };
-
-struct attn {
-	float q[DIM * QUERIES], k[CHUNK_TILES][DIM * LANES_N], v[CHUNK_TILES][LANES_N * PAD];
-};
+enum { DIM = 72, PAD = 80, HEADS = 5, QUERIES = 23 };
 
 struct attn_out {
-	float s[CHUNK_TILES * QUERIES * LANES_N];
-	float max[QUERIES], sum[QUERIES], o[QUERIES * PAD], out[QUERIES * PAD];
+	float max[HEADS * QUERIES], sum[HEADS * QUERIES], o[HEADS * QUERIES * PAD],
+		out[HEADS * QUERIES * PAD];
 };
 
-static void attn_by(const struct cpu_isa *isa, const struct attn *in, int m, const int *from, const int *to,
-		    struct attn_out *out)
+/* K and V of a chunk go in by store(): what one instruction set stores, the other reads. */
+static void attn_by(const struct cpu_isa *isa, const struct cpu_kv_type *type, const unsigned char *tiles,
+		    const float *q, int heads, int m, const int *from, const int *to, struct attn_out *out)
 {
-	struct cpu_attn_chunk a = {.m = m,
-				   .dim = DIM,
-				   .dim_pad = PAD,
-				   .q = in->q,
-				   .k_stride = LANES_N,
-				   .from = from,
-				   .to = to,
-				   .s = out->s,
-				   .max = out->max,
-				   .sum = out->sum,
-				   .o = out->o};
-	for (int t = 0; t < CHUNK_TILES; t++) {
-		a.k[t] = in->k[t];
-		a.v[t] = in->v[t];
+	const size_t kb = type->k_bytes(DIM), vb = type->v_bytes(DIM), stride = type->q_bytes(DIM, m);
+	unsigned char *prepared = alloc_big(stride * (size_t)heads);
+	unsigned char *work = alloc_big(type->work_bytes(DIM, heads, m));
+	struct cpu_kv_chunk a = {.n_heads = heads,
+				 .m = m,
+				 .dim = DIM,
+				 .dim_pad = PAD,
+				 .scale = 0.3f,
+				 .q = prepared,
+				 .q_stride = stride,
+				 .k_bytes = kb,
+				 .v_bytes = vb,
+				 .from = from,
+				 .to = to,
+				 .work = work,
+				 .max = out->max,
+				 .sum = out->sum,
+				 .o = out->o};
+	for (int h = 0; h < heads; h++) {
+		const float *at[QUERIES];
+		for (int i = 0; i < m; i++)
+			at[i] = q + (h * m + i) * DIM;
+		type->queries(prepared + (size_t)h * stride, at, m, DIM, a.scale);
 	}
-	isa->attn_chunk(&a);
+	for (int t = 0; t < CHUNK_TILES; t++) {
+		a.k[t] = tiles + (size_t)t * HEADS * (kb + vb);
+		a.v[t] = a.k[t] + HEADS * kb;
+	}
+	type->chunk(&a);
 	for (int r = 1; r < m; r++)
-		if (from[r] < to[r])
+		if (from[r] < to[r] && from[0] < to[0])
 			isa->attn_merge(&out->max[0], &out->sum[0], out->o, out->max[r], out->sum[r],
 					out->o + r * PAD, PAD);
 	for (int r = 0; r < m; r++)
 		if (from[r] < to[r])
 			isa->attn_out(out->out + r * PAD, out->o + r * PAD, out->sum[r], DIM - r);
+	alloc_big_free(prepared, stride * (size_t)heads);
+	alloc_big_free(work, type->work_bytes(DIM, heads, m));
+}
+
+static unsigned char *stored_chunk(const struct cpu_kv_type *type, size_t *bytes)
+{
+	const size_t kb = type->k_bytes(DIM), vb = type->v_bytes(DIM);
+	*bytes = CHUNK_TILES * HEADS * (kb + vb);
+	unsigned char *tiles = alloc_big(*bytes);
+	for (int t = 0; t < CHUNK; t++)
+		for (int h = 0; h < HEADS; h++) {
+			unsigned char *tile = tiles + (size_t)(t / KV_TILE) * HEADS * (kb + vb);
+			float *kv = kt_floats(2 * DIM);
+			type->store(tile + (size_t)h * kb, tile + HEADS * kb + (size_t)h * vb, t % KV_TILE,
+				    kv, kv + DIM, DIM);
+			free(kv);
+		}
+	return tiles;
+}
+
+static void check_type(const struct cpu_kv_type *got_type, const struct cpu_kv_type *want_type, int heads,
+		       int m)
+{
+	struct attn_out *got = xmalloc(sizeof *got), *want = xmalloc(sizeof *want);
+	float *q = kt_floats(HEADS * QUERIES * DIM);
+	size_t bytes;
+	unsigned char *tiles = stored_chunk(got_type, &bytes);
+	for (int round = 0; round < 6; round++) {
+		int from[QUERIES], to[QUERIES];
+		for (int r = 0; r < m; r++) {
+			from[r] = round % 2 ? (r ? from[r - 1] : 0) + (int)(kt_rand() % 9) : 0;
+			to[r] = round == 5 ? CHUNK : (r ? to[r - 1] : 5) + (int)(kt_rand() % 10);
+		}
+		memset(got, 0, sizeof *got);
+		memset(want, 0, sizeof *want);
+		attn_by(emulated(), got_type, tiles, q, heads, m, from, to, got);
+		attn_by(cpu_isa_plain(), want_type, tiles, q, heads, m, from, to, want);
+		for (int i = 0; i < heads * m; i++) {
+			if (from[i % m] >= to[i % m])
+				continue;
+			kt_same(&got->max[i], &want->max[i], 1, "max");
+			kt_same(&got->sum[i], &want->sum[i], 1, "sum");
+			kt_same(&got->o[i * PAD], &want->o[i * PAD], PAD, "chunk");
+		}
+		kt_same(got->out, want->out, (size_t)(m * PAD), "attn_out");
+	}
+	alloc_big_free(tiles, bytes);
+	free(q);
+	free(got);
+	free(want);
 }
 
 Test(isa, avx512_attends_as_plain_c_does)
 {
-	struct attn *in = (struct attn *)kt_floats(sizeof *in / sizeof(float));
-	struct attn_out *got = xmalloc(sizeof *got), *want = xmalloc(sizeof *want);
-	const struct cpu_isa *isa = emulated();
-	const int most = cpu_isa_plain()->rows_max < QUERIES ? cpu_isa_plain()->rows_max : QUERIES;
-	for (int m = 1; m <= most; m++)
-		for (int round = 0; round < 6; round++) {
-			int from[QUERIES], to[QUERIES];
-			for (int r = 0; r < m; r++) {
-				from[r] = round % 2 ? (int)(kt_rand() % 40) : 0;
-				to[r] = round == 5 ? CHUNK : 1 + from[r] + (int)(kt_rand() % 200);
-			}
-			memset(got, 0, sizeof *got);
-			memset(want, 0, sizeof *want);
-			attn_by(isa, in, m, from, to, got);
-			attn_by(cpu_isa_plain(), in, m, from, to, want);
-			kt_same(got->max, want->max, (size_t)m, "max");
-			kt_same(got->sum, want->sum, (size_t)m, "sum");
-			kt_same(got->o, want->o, (size_t)(m * PAD), "attn_chunk");
-			kt_same(got->out, want->out, (size_t)(m * PAD), "attn_out");
-		}
-	free(in);
-	free(got);
-	free(want);
+	static const int heads[] = {1, 1, 1, 1, 1, 1, 1, 1, 5, 5, 5, 3, 2, 5},
+			 m[] = {1, 2, 3, 5, 9, 10, 11, 23, 1, 2, 3, 5, 6, 11};
+	for (size_t i = 0; i < sizeof m / sizeof m[0]; i++) {
+		check_type(emulated()->kv_f32, cpu_isa_plain()->kv_f32, heads[i], m[i]);
+		check_type(emulated()->kv_bf16, cpu_isa_plain()->kv_bf16, heads[i], m[i]);
+	}
 }
 
 /* ---- sampler ---- */

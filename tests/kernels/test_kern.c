@@ -57,7 +57,9 @@ Test(kern, unbuilt_modes_and_types_are_refused_by_name)
 	static const struct {
 		struct kern_open_args a;
 		const char *word;
-	} cases[] = {{{.index = -1, .kv = KERN_KV_INT8}, "K and V"}};
+	} cases[] = {{{.index = -1, .kv = KERN_KV_F16}, "f16"},
+		     {{.index = -1, .kv = KERN_KV_INT16}, "int16"},
+		     {{.index = -1, .kv = KERN_KV_INT8}, "int8"}};
 	char why[256];
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		cr_assert_eq(open_with(cases[i].a, why, sizeof why), -ENOTSUP);
@@ -91,7 +93,7 @@ Test(kern, info_tells_the_device_and_one_numerics_class_for_all_instruction_sets
 		t.ops->info(t.dev, &in);
 		cr_assert_str_eq(in.isa, t.isa);
 		cr_assert(in.name[0] && in.n_threads >= 1 && in.bytes_total > 0 && in.bytes_free > 0);
-		cr_assert(in.operand == KERN_F32 && in.kv == KERN_F32);
+		cr_assert(in.operand == KERN_F32 && in.kv == KERN_KV_F32);
 		if (!first[0])
 			memcpy(first, in.numerics, sizeof first);
 		cr_assert_str_eq(in.numerics, first);
@@ -135,7 +137,7 @@ Test(kern, a_mode_that_the_cpu_lacks_instructions_for_has_a_note)
 	}
 }
 
-Test(kern, a_mode_and_a_type_of_the_head_are_classes_of_their_own)
+Test(kern, a_mode_and_the_types_of_head_and_cache_are_classes_of_their_own)
 {
 	static const struct {
 		struct kern_open_args a;
@@ -144,13 +146,18 @@ Test(kern, a_mode_and_a_type_of_the_head_are_classes_of_their_own)
 		{{.head = KERN_HEAD_MODE}, "cpu f32 order1 draw2"},
 		{{.head = KERN_HEAD_STORED}, "cpu f32 order1 draw2"},
 		{{.head = KERN_HEAD_INT8}, "cpu f32 order1 draw2 head-int8"},
-		{{.compute = KERN_COMPUTE_BF16}, "cpu bf16 order1 draw2"},
-		{{.compute = KERN_COMPUTE_INT16}, "cpu int16 order1 draw2"},
-		{{.compute = KERN_COMPUTE_INT16, .head = KERN_HEAD_INT8}, "cpu int16 order1 draw2 head-int8"},
-		{{.compute = KERN_COMPUTE_INT8}, "cpu int8 order1 draw2"},
-		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_INT8}, "cpu int8 order1 draw2"},
+		{{.compute = KERN_COMPUTE_BF16}, "cpu bf16 order1 draw2 kv-bf16"},
+		{{.compute = KERN_COMPUTE_INT16}, "cpu int16 order1 draw2 kv-bf16"},
+		{{.compute = KERN_COMPUTE_INT16, .head = KERN_HEAD_INT8},
+		 "cpu int16 order1 draw2 head-int8 kv-bf16"},
+		{{.compute = KERN_COMPUTE_INT8}, "cpu int8 order1 draw2 kv-bf16"},
+		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_INT8}, "cpu int8 order1 draw2 kv-bf16"},
 		{{.compute = KERN_COMPUTE_INT8, .head = KERN_HEAD_STORED},
-		 "cpu int8 order1 draw2 head-stored"}};
+		 "cpu int8 order1 draw2 head-stored kv-bf16"},
+		{{.kv = KERN_KV_F32}, "cpu f32 order1 draw2"},
+		{{.kv = KERN_KV_BF16}, "cpu f32 order1 draw2 kv-bf16"},
+		{{.kv = KERN_KV_BF16, .head = KERN_HEAD_INT8}, "cpu f32 order1 draw2 head-int8 kv-bf16"},
+		{{.compute = KERN_COMPUTE_INT8, .kv = KERN_KV_F32}, "cpu int8 order1 draw2"}};
 	static const char *const isas[] = {NULL, "plain", "avx2"};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
 		for (int isa = 0; isa < 3; isa++) {
@@ -166,6 +173,7 @@ Test(kern, a_mode_and_a_type_of_the_head_are_classes_of_their_own)
 			kern_cpu_ops.info(d, &in);
 			cr_assert_str_eq(in.numerics, cases[i].numerics);
 			cr_assert(!strncmp(in.mode, in.numerics + 4, 3), "%s", in.mode);
+			cr_assert_eq(in.kv, strstr(in.numerics, "kv-bf16") ? KERN_KV_BF16 : KERN_KV_F32);
 			kern_cpu_ops.close(d);
 		}
 }

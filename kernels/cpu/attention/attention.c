@@ -1,62 +1,100 @@
 /* attention.c - paged attention: which rows, heads and chunks are worked on together.
  *
- * A span is a few consecutive rows of one sequence, seen by one KV head: its queries (rows x
- * query heads of that KV head) walk the cache together.  Each query takes the cache in chunks
- * of CHUNK tokens, aligned to absolute positions, each with its own maximum and sum; chunks
- * are folded in ascending order.  Where spans are fewer than the threads can use (decode of a
- * long sequence), each chunk of a span is a task, its results are kept and folded afterwards
- * in the same order: the same bits. */
+ * A query takes the cache in chunks of CHUNK tokens, aligned to absolute positions, each with its own
+ * maximum and sum; chunks are folded in ascending order.  How that work is cut changes no bit.
+ *
+ * A span is a run of rows of one sequence whose queries walk the cache together:
+ *   wide   few rows (decode): all KV heads.  Of each tile, K of all heads is read as one piece, then V:
+ *          the cache is read as it lies, once.
+ *   tall   many rows (a prompt): one KV head and up to type->span queries, so that what is read serves
+ *          many queries.
+ * A span is a task, that folds chunk after chunk; or each of its chunks is, their results are kept and
+ * folded afterwards: where the spans alone are too few for the threads, or too unlike in length. */
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/kv.h"
 
 #include <assert.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 struct attn_job {
 	struct kern_dev *dev;
 	const struct kern_attn_args *a;
-	int heads;         /* query heads of a KV head */
-	int heads_at_once; /* of them in one span */
-	int cuts;          /* spans that it takes for all of them */
-	int n_lanes;       /* kv heads x cuts: spans of the same rows */
-	int rows_at_once;
-	int n_spans;       /* of rows */
-	int n_chunk_tasks; /* chunks are tasks: how many there are in all */
+	int heads;   /* query heads of a KV head */
+	int n_tall;  /* spans, first */
+	int n_spans; /* tall and wide */
+	int n_tasks;
 };
 
-/* One span and KV head, taken apart. */
+/* A span's lane: some query heads of one KV head (tall) or of each (wide). */
 struct span {
 	int seq, row, n_rows, pos; /* pos: of the first row */
-	int kv_head, head0, n_heads;
-	int n_queries;      /* rows x heads, row by row */
+	int n_lanes;
+	int kv_head0, n_kv; /* KV heads of this lane */
+	int head0, n_heads; /* query heads of each of them */
+	int m;              /* queries of each: rows x heads, row by row */
 	int chunk0, chunk1; /* that some row sees */
 	const int32_t *table;
 };
 
+/* ---- scratch ---- */
+
 /* A thread's scratch, cut into its pieces. */
 struct work {
-	float *q;           /* [D][m] for each group of m queries */
-	float *s;           /* [CHUNK_TILES][m][16] */
-	float *o;           /* [SPAN_QUERIES][dim_pad] */
-	float *oc;          /* [rows_max][dim_pad] of one chunk */
-	float *max, *sum;   /* [SPAN_QUERIES] */
-	float *cmax, *csum; /* [SPAN_QUERIES] of one chunk */
+	int *held;          /* [2] span and lane whose queries are prepared, in this call of attention() */
+	unsigned char *q;   /* prepared queries of a lane's KV heads */
+	unsigned char *own; /* the type's */
+	float *max, *sum;   /* [all queries of a lane] */
+	float *cmax, *csum; /* of one chunk */
+	float *o, *oc;      /* [all queries of a lane][dim_pad] */
+	size_t bytes;
 };
+
+static size_t most(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+static void *piece(unsigned char *base, size_t *at, size_t bytes)
+{
+	void *p = base ? base + *at : NULL;
+	*at += (bytes + 63) & ~(size_t)63;
+	return p;
+}
+
+static struct work cut(unsigned char *base, const struct cpu_kv_type *type, int n_kv_heads, int dim)
+{
+	const int tall = type->span;
+	const size_t n_kv = (size_t)n_kv_heads, pad = (size_t)((dim + 15) & ~15),
+		     n = most(n_kv * WIDE_QUERIES, (size_t)tall);
+	struct work w;
+	size_t at = 0;
+	w.held = piece(base, &at, 2 * sizeof *w.held);
+	w.q = piece(base, &at, most(n_kv * type->q_bytes(dim, WIDE_QUERIES), type->q_bytes(dim, tall)));
+	w.own = piece(base, &at,
+		      most(type->work_bytes(dim, n_kv_heads, WIDE_QUERIES), type->work_bytes(dim, 1, tall)));
+	w.max = piece(base, &at, n * sizeof(float));
+	w.sum = piece(base, &at, n * sizeof(float));
+	w.cmax = piece(base, &at, n * sizeof(float));
+	w.csum = piece(base, &at, n * sizeof(float));
+	w.o = piece(base, &at, n * pad * sizeof(float));
+	w.oc = piece(base, &at, n * pad * sizeof(float));
+	w.bytes = at;
+	return w;
+}
+
+size_t cpu_attention_scratch(const struct kern_dev *d, int n_kv_heads, int head_dim)
+{
+	return cut(NULL, d->kv_type, n_kv_heads, head_dim).bytes;
+}
 
 static struct work work_of(const struct kern_kv *kv, int thread)
 {
-	const size_t q = SPAN_QUERIES, rows = (size_t)kv->dev->isa->rows_max, pad = (size_t)kv->dim_pad;
-	struct work w;
-	w.s = kv->scratch + (size_t)thread * kv->scratch_floats;
-	w.o = w.s + CHUNK * rows;
-	w.oc = w.o + q * pad;
-	w.max = w.oc + rows * pad;
-	w.sum = w.max + q;
-	w.cmax = w.sum + q;
-	w.csum = w.cmax + q;
-	w.q = w.csum + q;
-	return w;
+	return cut(kv->scratch + (size_t)thread * kv->scratch_bytes, kv->type, kv->n_kv_heads, kv->dim);
 }
+
+/* ---- spans ---- */
 
 /* First position that a row at pos sees. */
 static int first_seen(const struct kern_attn_args *a, int pos)
@@ -64,238 +102,287 @@ static int first_seen(const struct kern_attn_args *a, int pos)
 	return a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
 }
 
+static int at_once(int heads, int most_queries)
+{
+	return heads < most_queries ? heads : most_queries;
+}
+
 static struct span span_of(const struct attn_job *j, int i, int lane)
 {
 	const struct cpu_batch *b = &j->dev->batch;
+	const bool wide = i >= j->n_tall;
+	const int once = at_once(j->heads, wide ? WIDE_QUERIES : j->a->kv->type->span),
+		  cuts = (j->heads + once - 1) / once;
 	struct span s = {.row = b->span_row[i], .n_rows = b->span_rows[i]};
 	s.seq = b->row_seq[s.row];
 	s.pos = b->pos0[s.seq] + s.row - b->row0[s.seq];
-	s.kv_head = lane / j->cuts;
-	s.head0 = lane % j->cuts * j->heads_at_once;
-	s.n_heads = j->heads - s.head0 < j->heads_at_once ? j->heads - s.head0 : j->heads_at_once;
-	s.n_queries = s.n_rows * s.n_heads;
+	s.n_lanes = wide ? cuts : j->a->n_kv_heads * cuts;
+	s.kv_head0 = lane / cuts;
+	s.n_kv = wide ? j->a->n_kv_heads : 1;
+	s.head0 = lane % cuts * once;
+	s.n_heads = j->heads - s.head0 < once ? j->heads - s.head0 : once;
+	s.m = s.n_rows * s.n_heads;
 	s.chunk0 = first_seen(j->a, s.pos) / CHUNK;
 	s.chunk1 = (s.pos + s.n_rows - 1) / CHUNK + 1;
 	s.table = b->tables + (size_t)s.seq * (size_t)j->dev->args.max_blocks_per_seq;
 	return s;
 }
 
-/* Queries are taken in groups of at most rows_max. */
-static int group_size(const struct attn_job *j, const struct span *s, int q0)
+/* Query i of KV head h of the lane in the [T, Hq*D] arrays. */
+static size_t query_at(const struct attn_job *j, const struct span *s, int h, int i)
 {
-	int left = s->n_queries - q0, most = j->dev->isa->rows_max;
-	return left < most ? left : most;
-}
-
-/* Query i of a span in the [T, Hq*D] arrays. */
-static size_t query_at(const struct attn_job *j, const struct span *s, int i)
-{
-	int row = s->row + i / s->n_heads, head = s->kv_head * j->heads + s->head0 + i % s->n_heads;
+	const int row = s->row + i / s->n_heads;
+	const int head = (s->kv_head0 + h) * j->heads + s->head0 + i % s->n_heads;
 	return ((size_t)row * (size_t)j->a->n_q_heads + (size_t)head) * (size_t)j->a->head_dim;
 }
 
-/* Scaled, each group as [D][m]. */
-static void load_queries(const struct attn_job *j, const struct span *s, float *out)
+/* Tasks of a thread follow one another, so that a lane's queries are mostly there already. */
+static void prepare_queries(const struct attn_job *j, const struct span *s, int span, int lane,
+			    struct work *w)
 {
-	const int dim = j->a->head_dim;
-	for (int q0 = 0, m; q0 < s->n_queries; q0 += m) {
-		m = group_size(j, s, q0);
-		for (int i = 0; i < m; i++) {
-			const float *in = (const float *)j->a->q + query_at(j, s, q0 + i);
-			for (int d = 0; d < dim; d++)
-				out[d * m + i] = in[d] * j->a->scale;
-		}
-		out += (size_t)dim * (size_t)m;
+	const struct cpu_kv_type *type = j->a->kv->type;
+	const size_t stride = type->q_bytes(j->a->head_dim, s->m);
+	const float *q[KV_QUERIES];
+	if (w->held[0] == span && w->held[1] == lane)
+		return;
+	for (int h = 0; h < s->n_kv; h++) {
+		for (int i = 0; i < s->m; i++)
+			q[i] = (const float *)j->a->q + query_at(j, s, h, i);
+		type->queries(w->q + (size_t)h * stride, q, s->m, j->a->head_dim, j->a->scale);
 	}
+	w->held[0] = span;
+	w->held[1] = lane;
 }
+
+/* ---- one chunk ---- */
 
 static int clamp_chunk(int t)
 {
 	return t < 0 ? 0 : t > CHUNK ? CHUNK : t;
 }
 
-/* Where the chunk's tokens lie, up to token n. */
-static void chunk_tiles(const struct attn_job *j, const struct span *s, int chunk, struct cpu_attn_chunk *c)
+/* Where the tiles that some row sees lie. */
+static void chunk_tiles(const struct attn_job *j, const struct span *s, int chunk, struct cpu_kv_chunk *c)
 {
 	const struct kern_kv *kv = j->a->kv;
-	const int last = s->pos + s->n_rows - 1 - chunk * CHUNK, n = clamp_chunk(last + 1);
+	const int n = clamp_chunk(s->pos + s->n_rows - chunk * CHUNK);
 	const int begin = clamp_chunk(first_seen(j->a, s->pos) - chunk * CHUNK);
-	for (int t = begin / LANES_N; t * LANES_N < n; t++) {
-		int pos = chunk * CHUNK + t * LANES_N, at = pos % kv->block_size;
-		int block = s->table[pos / kv->block_size];
+	const size_t head = (size_t)s->kv_head0, all_k = (size_t)kv->n_kv_heads * kv->k_bytes;
+	for (int t = begin / KV_TILE; t * KV_TILE < n; t++) {
+		const int pos = chunk * CHUNK + t * KV_TILE, block = s->table[pos / kv->block_size];
 		assert(block >= 0 && block < kv->n_blocks);
-		c->k[t] = cpu_kv_k(kv, j->a->layer, block, s->kv_head) + at;
-		c->v[t] = cpu_kv_v(kv, j->a->layer, block, s->kv_head) + (size_t)at * (size_t)kv->dim_pad;
+		const unsigned char *tile = cpu_kv_tile(kv, j->a->layer, block, pos % kv->block_size);
+		c->k[t] = tile + head * kv->k_bytes;
+		c->v[t] = tile + all_k + head * kv->v_bytes;
 	}
 }
 
-/* One chunk of all queries of a span.  Each query's result goes where fold() or the arrays say. */
-struct chunk_out {
-	bool fold; /* into w->max, sum, o; else into max, sum, o as they come */
+/* Where results go: [n_kv][m], o [n_kv][m][dim_pad]. */
+struct results {
 	float *max, *sum, *o;
 };
 
-static void run_chunk(const struct attn_job *j, const struct span *s, int chunk, struct work *w,
-		      const struct chunk_out *out)
+static void run_chunk(const struct attn_job *j, const struct span *s, int chunk, const struct work *w,
+		      const struct results *out)
 {
 	const struct kern_kv *kv = j->a->kv;
-	const struct cpu_isa *isa = j->dev->isa;
-	int from[SPAN_QUERIES], to[SPAN_QUERIES];
-	struct cpu_attn_chunk c = {
+	int from[KV_QUERIES], to[KV_QUERIES];
+	struct cpu_kv_chunk c = {
+		.n_heads = s->n_kv,
+		.m = s->m,
 		.dim = kv->dim,
 		.dim_pad = kv->dim_pad,
+		.scale = j->a->scale,
 		.q = w->q,
-		.k_stride = (size_t)kv->block_size,
+		.q_stride = kv->type->q_bytes(kv->dim, s->m),
+		.k_bytes = kv->k_bytes,
+		.v_bytes = kv->v_bytes,
 		.from = from,
 		.to = to,
-		.s = w->s,
+		.work = w->own,
+		.max = out->max,
+		.sum = out->sum,
+		.o = out->o,
 	};
-	const size_t pad = (size_t)kv->dim_pad;
+	assert(s->m <= KV_QUERIES);
+	for (int i = 0; i < s->m; i++) {
+		const int pos = s->pos + i / s->n_heads;
+		from[i] = clamp_chunk(first_seen(j->a, pos) - chunk * CHUNK);
+		to[i] = clamp_chunk(pos + 1 - chunk * CHUNK);
+	}
 	chunk_tiles(j, s, chunk, &c);
-	for (int q0 = 0; q0 < s->n_queries; q0 += c.m) {
-		c.m = group_size(j, s, q0);
-		for (int i = 0; i < c.m; i++) {
-			int pos = s->pos + (q0 + i) / s->n_heads;
-			from[i] = clamp_chunk(first_seen(j->a, pos) - chunk * CHUNK);
-			to[i] = clamp_chunk(pos + 1 - chunk * CHUNK);
+	kv->type->chunk(&c);
+}
+
+/* One more chunk of the queries of KV heads h0 <= h < h1; its results begin at in. */
+static void fold(const struct attn_job *j, const struct span *s, int chunk, int h0, int h1,
+		 const struct results *in, const struct work *w)
+{
+	const size_t pad = (size_t)j->a->kv->dim_pad;
+	for (int q = h0 * s->m; q < h1 * s->m; q++) {
+		const int pos = s->pos + q % s->m / s->n_heads, c0 = first_seen(j->a, pos) / CHUNK;
+		const float *from = in->o + (size_t)q * pad;
+		float *to = w->o + (size_t)q * pad;
+		if (chunk < c0 || chunk > pos / CHUNK)
+			continue;
+		if (chunk == c0) {
+			w->max[q] = in->max[q];
+			w->sum[q] = in->sum[q];
+			memcpy(to, from, pad * sizeof *to);
+		} else {
+			j->dev->isa->attn_merge(&w->max[q], &w->sum[q], to, in->max[q], in->sum[q], from,
+						(int)pad);
 		}
-		c.o = out->fold ? w->oc : out->o + (size_t)q0 * pad;
-		c.max = out->fold ? w->cmax : out->max + q0;
-		c.sum = out->fold ? w->csum : out->sum + q0;
-		isa->attn_chunk(&c);
-		for (int i = 0; out->fold && i < c.m; i++) {
-			int q = q0 + i, pos = s->pos + q / s->n_heads;
-			if (from[i] >= to[i])
-				continue;
-			if (chunk == first_seen(j->a, pos) / CHUNK) {
-				w->max[q] = c.max[i];
-				w->sum[q] = c.sum[i];
-				memcpy(w->o + (size_t)q * pad, c.o + (size_t)i * pad, pad * sizeof *c.o);
-			} else {
-				isa->attn_merge(&w->max[q], &w->sum[q], w->o + (size_t)q * pad, c.max[i],
-						c.sum[i], c.o + (size_t)i * pad, kv->dim_pad);
-			}
-		}
-		c.q += (size_t)kv->dim * (size_t)c.m;
 	}
 }
 
-static void store_queries(const struct attn_job *j, const struct span *s, const struct work *w)
+static void store_results(const struct attn_job *j, const struct span *s, int h0, int h1,
+			  const struct work *w)
 {
 	const size_t pad = (size_t)j->a->kv->dim_pad;
-	for (int i = 0; i < s->n_queries; i++)
-		j->dev->isa->attn_out((float *)j->a->out + query_at(j, s, i), w->o + (size_t)i * pad,
-				      w->sum[i], j->a->head_dim);
+	for (int h = h0; h < h1; h++)
+		for (int i = 0; i < s->m; i++) {
+			const size_t q = (size_t)(h * s->m + i);
+			j->dev->isa->attn_out((float *)j->a->out + query_at(j, s, h, i), w->o + q * pad,
+					      w->sum[q], j->a->head_dim);
+		}
 }
 
-static void span_task(void *arg, int task, int thread)
+/* ---- tasks ---- */
+
+/* Results of a chunk that is a task: max, sum, o of the lane's queries. */
+static size_t partial_stride(const struct kern_kv *kv, const struct span *s)
+{
+	const size_t n = (size_t)s->n_kv * (size_t)s->m;
+	return ((2 * n + 15) & ~(size_t)15) + n * (size_t)kv->dim_pad;
+}
+
+static struct results partial_of(const struct attn_job *j, int i, const struct span *s, int task)
+{
+	const size_t n = (size_t)s->n_kv * (size_t)s->m;
+	struct span first = span_of(j, i, 0); /* has the most queries */
+	float *p = j->a->kv->partial + j->dev->batch.span_part[i] +
+		   (size_t)task * partial_stride(j->a->kv, &first);
+	return (struct results){.max = p, .sum = p + n, .o = p + ((2 * n + 15) & ~(size_t)15)};
+}
+
+static const size_t whole = SIZE_MAX; /* span_part of a span that is not cut into chunks */
+
+static void attn_task(void *arg, int task, int thread)
 {
 	const struct attn_job *j = arg;
-	struct span s = span_of(j, task / j->n_lanes, task % j->n_lanes);
-	struct work w = work_of(j->a->kv, thread);
-	load_queries(j, &s, w.q);
-	for (int c = s.chunk0; c < s.chunk1; c++)
-		run_chunk(j, &s, c, &w, &(struct chunk_out){.fold = true});
-	store_queries(j, &s, &w);
-}
-
-/* ---- chunks as tasks ---- */
-
-/* Results of a chunk: max [m], sum [m], o [m][dim_pad], at most SPAN_QUERIES queries. */
-static size_t partial_stride(const struct kern_kv *kv, int queries)
-{
-	return (size_t)queries * ((size_t)kv->dim_pad + 2);
-}
-
-static struct chunk_out partial_of(const struct attn_job *j, const struct span *s, int task)
-{
-	const struct kern_kv *kv = j->a->kv;
-	const int most = j->rows_at_once * j->heads_at_once;
-	assert(((size_t)task + 1) * partial_stride(kv, most) <= kv->partial_floats);
-	float *p = kv->partial + (size_t)task * partial_stride(kv, most);
-	return (struct chunk_out){.max = p, .sum = p + s->n_queries, .o = p + 2 * s->n_queries};
-}
-
-static int chunks_of(const struct attn_job *j, int span)
-{
-	struct span s = span_of(j, span, 0);
-	return s.chunk1 - s.chunk0;
-}
-
-static void chunk_task(void *arg, int task, int thread)
-{
-	const struct attn_job *j = arg;
-	const int32_t *first = j->dev->batch.span_task;
+	const struct cpu_batch *b = &j->dev->batch;
 	int i = 0;
-	while (task >= first[i + 1])
+	while (task >= b->span_task[i + 1])
 		i++;
-	const int n = (first[i + 1] - first[i]) / j->n_lanes, lane = (task - first[i]) / n;
-	struct span s = span_of(j, i, lane);
+	task -= b->span_task[i];
+	struct span s = span_of(j, i, 0);
 	struct work w = work_of(j->a->kv, thread);
-	struct chunk_out out = partial_of(j, &s, task);
-	load_queries(j, &s, w.q);
-	run_chunk(j, &s, s.chunk0 + (task - first[i]) % n, &w, &out);
+	const int n_chunks = s.chunk1 - s.chunk0;
+	if (b->span_part[i] != whole) {
+		const int lane = task / n_chunks;
+		s = span_of(j, i, lane);
+		const struct results out = partial_of(j, i, &s, task);
+		prepare_queries(j, &s, i, lane, &w);
+		run_chunk(j, &s, s.chunk0 + task % n_chunks, &w, &out);
+		return;
+	}
+	s = span_of(j, i, task);
+	prepare_queries(j, &s, i, task, &w);
+	const struct results out = {.max = w.cmax, .sum = w.csum, .o = w.oc};
+	for (int c = s.chunk0; c < s.chunk1; c++) {
+		run_chunk(j, &s, c, &w, &out);
+		fold(j, &s, c, 0, s.n_kv, &out, &w);
+	}
+	store_results(j, &s, 0, s.n_kv, &w);
 }
 
+/* A KV head of a span whose chunks were tasks. */
 static void fold_task(void *arg, int task, int thread)
 {
 	const struct attn_job *j = arg;
-	const struct kern_kv *kv = j->a->kv;
-	const size_t pad = (size_t)kv->dim_pad;
-	const int i = task / j->n_lanes, lane = task % j->n_lanes;
-	struct span s = span_of(j, i, lane);
-	struct work w = work_of(kv, thread);
-	const int first = j->dev->batch.span_task[i] + lane * (s.chunk1 - s.chunk0);
-	for (int q = 0; q < s.n_queries; q++) {
-		int pos = s.pos + q / s.n_heads, c0 = first_seen(j->a, pos) / CHUNK, c1 = pos / CHUNK + 1;
-		for (int c = c0; c < c1; c++) {
-			struct chunk_out p = partial_of(j, &s, first + c - s.chunk0);
-			if (c == c0) {
-				w.max[q] = p.max[q];
-				w.sum[q] = p.sum[q];
-				memcpy(w.o + (size_t)q * pad, p.o + (size_t)q * pad, pad * sizeof *p.o);
-			} else {
-				j->dev->isa->attn_merge(&w.max[q], &w.sum[q], w.o + (size_t)q * pad, p.max[q],
-							p.sum[q], p.o + (size_t)q * pad, kv->dim_pad);
-			}
+	const int i = task / j->a->n_kv_heads, kv_head = task % j->a->n_kv_heads;
+	const struct work w = work_of(j->a->kv, thread);
+	if (j->dev->batch.span_part[i] == whole)
+		return;
+	const int n_lanes = span_of(j, i, 0).n_lanes;
+	for (int lane = 0; lane < n_lanes; lane++) {
+		const struct span s = span_of(j, i, lane);
+		const int h = kv_head - s.kv_head0, n_chunks = s.chunk1 - s.chunk0;
+		if (h < 0 || h >= s.n_kv)
+			continue;
+		for (int c = s.chunk0; c < s.chunk1; c++) {
+			const struct results in = partial_of(j, i, &s, lane * n_chunks + c - s.chunk0);
+			fold(j, &s, c, h, h + 1, &in, &w);
 		}
+		store_results(j, &s, h, h + 1, &w);
 	}
-	store_queries(j, &s, &w);
 }
 
 /* ---- plan ---- */
 
-static void plan_spans(struct attn_job *j)
+static void add_spans(struct attn_job *j, int seq, int rows_at_once)
 {
 	struct cpu_batch *b = &j->dev->batch;
-	j->heads = j->a->n_q_heads / j->a->n_kv_heads;
-	j->heads_at_once = j->heads < SPAN_QUERIES ? j->heads : SPAN_QUERIES;
-	j->cuts = (j->heads + j->heads_at_once - 1) / j->heads_at_once;
-	j->n_lanes = j->a->n_kv_heads * j->cuts;
-	j->rows_at_once = SPAN_QUERIES / j->heads_at_once;
-	for (int q = 0; q < b->n_seqs; q++)
-		for (int r = b->row0[q]; r < b->row0[q + 1]; r += j->rows_at_once) {
-			int left = b->row0[q + 1] - r;
-			b->span_row[j->n_spans] = r;
-			b->span_rows[j->n_spans++] = left < j->rows_at_once ? left : j->rows_at_once;
-		}
+	for (int r = b->row0[seq]; r < b->row0[seq + 1]; r += rows_at_once) {
+		const int left = b->row0[seq + 1] - r;
+		b->span_row[j->n_spans] = r;
+		b->span_rows[j->n_spans++] = left < rows_at_once ? left : rows_at_once;
+	}
 }
 
-/* True where chunks should be tasks, and there is room for their results. */
-static bool plan_chunks(struct attn_job *j)
+static void plan_spans(struct attn_job *j)
 {
-	int32_t *first = j->dev->batch.span_task;
-	if (j->dev->n_threads == 1 || j->n_spans * j->n_lanes >= 3 * j->dev->n_threads)
-		return false;
-	int64_t n = 0;
-	for (int i = 0; i < j->n_spans; i++) {
-		first[i] = (int32_t)n;
-		n += (int64_t)chunks_of(j, i) * j->n_lanes;
+	const struct cpu_batch *b = &j->dev->batch;
+	const int span = j->a->kv->type->span;
+	j->heads = j->a->n_q_heads / j->a->n_kv_heads;
+	for (int wide = 0; wide < 2; wide++) {
+		for (int q = 0; q < b->n_seqs; q++) {
+			const int rows = b->row0[q + 1] - b->row0[q];
+			if ((rows <= 1 || rows * j->heads <= WIDE_QUERIES) == (wide == 1))
+				add_spans(j, q, wide ? rows : span / at_once(j->heads, span));
+		}
+		if (!wide)
+			j->n_tall = j->n_spans;
 	}
-	first[j->n_spans] = (int32_t)n;
-	j->n_chunk_tasks = (int)n;
-	size_t stride = partial_stride(j->a->kv, j->rows_at_once * j->heads_at_once);
-	return n > (int64_t)j->n_spans * j->n_lanes && (size_t)n <= j->a->kv->partial_floats / stride;
+}
+
+/* Which spans are cut into chunks: wide ones where there is a thread to share with, tall ones if tasks would
+ * be few; all as far as there is room for results. */
+static void plan_tasks(struct attn_job *j)
+{
+	struct cpu_batch *b = &j->dev->batch;
+	size_t used = 0;
+	int64_t lanes = 0, n = 0;
+	for (int i = 0; i < j->n_spans; i++) {
+		const struct span s = span_of(j, i, 0);
+		lanes += (int64_t)s.n_lanes * (i < j->n_tall ? 1 : s.chunk1 - s.chunk0);
+	}
+	const bool few = lanes < 3 * (int64_t)j->dev->n_threads;
+	for (int i = 0; i < j->n_spans; i++) {
+		const struct span s = span_of(j, i, 0);
+		const int chunks = s.chunk1 - s.chunk0;
+		const size_t room = partial_stride(j->a->kv, &s) * (size_t)s.n_lanes * (size_t)chunks;
+		const bool split = j->dev->n_threads > 1 && chunks > 1 && (few || i >= j->n_tall) &&
+				   used + room <= j->a->kv->partial_floats;
+		b->span_task[i] = (int32_t)n;
+		b->span_part[i] = split ? used : whole;
+		used += split ? room : 0;
+		n += (int64_t)s.n_lanes * (split ? chunks : 1);
+	}
+	assert(n <= INT32_MAX);
+	b->span_task[j->n_spans] = (int32_t)n;
+	j->n_tasks = (int)n;
+}
+
+/* The longest contexts of a few sequences. */
+size_t cpu_attention_partials(const struct kern_dev *d, int n_kv_heads, int head_dim)
+{
+	enum { SEQUENCES = 4 };
+	const size_t chunks = ((size_t)d->args.max_context + CHUNK - 1) / CHUNK,
+		     queries = most((size_t)n_kv_heads * WIDE_QUERIES, (size_t)d->kv_type->span),
+		     want = SEQUENCES * chunks * queries * (size_t)(((head_dim + 15) & ~15) + 3);
+	return want < PARTIAL_MAX ? want : PARTIAL_MAX;
 }
 
 static int64_t work_of_batch(const struct attn_job *j)
@@ -320,13 +407,16 @@ static void attention(struct kern_stream *s, const struct kern_attn_args *a)
 	if (!s->dev->batch.n_rows)
 		return;
 	plan_spans(&j);
+	plan_tasks(&j);
+	for (int t = 0; t < s->dev->n_threads; t++)
+		work_of(a->kv, t).held[0] = -1;
 	const int64_t work = work_of_batch(&j);
-	if (plan_chunks(&j)) {
-		cpu_run(s->dev, j.n_chunk_tasks, work, chunk_task, &j);
-		cpu_run(s->dev, j.n_spans * j.n_lanes, work / CHUNK, fold_task, &j);
-	} else {
-		cpu_run(s->dev, j.n_spans * j.n_lanes, work, span_task, &j);
-	}
+	cpu_run(s->dev, j.n_tasks, work, attn_task, &j);
+	for (int i = 0; i < j.n_spans; i++)
+		if (s->dev->batch.span_part[i] != whole) {
+			cpu_run(s->dev, j.n_spans * a->n_kv_heads, work / CHUNK, fold_task, &j);
+			break;
+		}
 }
 
 int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a)

@@ -1,32 +1,36 @@
-/* kv.h - the paged cache of one device: where K and V of a block lie, and its host pool. */
+/* kv.h - the paged cache of one device: where the tiles of a block lie, its host pool, attention's scratch.
+ * What a tile looks like inside is its type's (kvtype.h). */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_KV_H
 #define QUERN_KERNELS_CPU_ATTENTION_KV_H
 
+#include "kernels/cpu/attention/kvtype.h"
 #include "kernels/cpu/cpu.h"
 
 enum {
-	SPAN_QUERIES = 40,      /* rows x heads of a KV head that walk the cache together */
-	PARTIAL_MAX = 16 << 20, /* floats; more parallelism than that buys is not needed */
+	WIDE_QUERIES = 16,     /* of each KV head, where a task is a chunk for all KV heads */
+	PARTIAL_MAX = 8 << 20, /* floats; more parallelism than that buys is not needed */
 };
 
-/* K [layer][block][kv head][D][block_size], V [layer][block][kv head][block_size][D padded to 16]:
- * 16 tokens of K are a vector, 16 values of V are a vector. */
+/* Tiles [layer][block][tile of the block]; the host pool [block][layer][tile of the block]. */
 struct kern_kv {
 	struct kern_dev *dev;
+	const struct cpu_kv_type *type;
 	int n_layers, n_kv_heads, dim, dim_pad, block_size, n_blocks, n_host_blocks;
-	size_t k_block, v_block; /* floats of a block in one layer */
-	float *k, *v;
-	size_t k_bytes, v_bytes;
-	float *host; /* [block][layer][K, V] */
-	size_t host_bytes;
-	/* attention's scratch, per thread: queries [D][m], scores, and results of one span */
-	float *scratch;
-	size_t scratch_floats; /* of one thread */
-	size_t scratch_bytes;
-	float *partial; /* results of chunks that are tasks of their own */
+	size_t k_bytes, v_bytes;        /* of one head in a tile */
+	size_t tile_bytes, block_bytes; /* of one layer */
+	unsigned char *pool, *host;
+	size_t pool_bytes, host_bytes;
+	unsigned char *scratch; /* [threads][scratch_bytes]: attention.c cuts it */
+	size_t scratch_bytes;   /* of one thread */
+	float *partial;         /* results of chunks that are tasks of their own */
 	size_t partial_floats;
-	size_t partial_bytes;
 };
+
+/* How the device keeps K and V. */
+enum kern_kv_type cpu_kv_kind(const struct kern_open_args *a); /* never KERN_KV_MODE */
+/* How it does so.  -EINVAL, -ENOTSUP (not built for the CPU) with a reason. */
+int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const struct cpu_kv_type **out,
+		char *why, size_t why_n);
 
 struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
 			   int n_blocks, int n_host_blocks);
@@ -37,7 +41,11 @@ int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, i
 int cpu_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cpu_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cpu_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
-float *cpu_kv_k(const struct kern_kv *kv, int layer, int block, int kv_head);
-float *cpu_kv_v(const struct kern_kv *kv, int layer, int block, int kv_head);
+
+/* The tile of a block that holds its token at. */
+unsigned char *cpu_kv_tile(const struct kern_kv *kv, int layer, int block, int at);
+/* K and V of one head, [D] each, as token `at` of a block. */
+void cpu_kv_store(const struct kern_kv *kv, int layer, int block, int at, int kv_head, const float *k,
+		  const float *v);
 
 #endif

@@ -1,0 +1,457 @@
+/* floats.h - attention on K and V in F32 and BF16 by ordered FP32 FMAs, on the sixteen lanes of vec_*.h.
+ * Included by inner.h, once for each instruction set.
+ *
+ * Every sum has one order: a score over d ascending, a weighted value over tokens ascending, both one chain
+ * of fused multiply-adds from 0; BF16 is widened, which is exact.  How many queries, heads and tiles go
+ * through a kernel together changes no bit. */
+#ifndef QUERN_KERNELS_CPU_ATTENTION_FLOATS_H
+#define QUERN_KERNELS_CPU_ATTENTION_FLOATS_H
+
+#include "kernels/cpu/attention/kvtype.h"
+
+/* ---- layout ---- */
+
+static int even(int n)
+{
+	return (n + 1) & ~1;
+}
+
+static int later(int a, int b)
+{
+	return a > b ? a : b;
+}
+
+static int sooner(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+static size_t f32_k_bytes(int dim)
+{
+	return (size_t)even(dim) * KV_TILE * 4;
+}
+
+static size_t f32_v_bytes(int dim)
+{
+	return (size_t)((dim + 15) & ~15) * KV_TILE * 4;
+}
+
+static size_t bf16_k_bytes(int dim)
+{
+	return (size_t)even(dim) * KV_TILE * 2;
+}
+
+static size_t bf16_v_bytes(int dim)
+{
+	return (size_t)((dim + 15) & ~15) * KV_TILE * 2;
+}
+
+static void f32_store(unsigned char *kt, unsigned char *vt, int at, const float *k, const float *v, int dim)
+{
+	float *kf = (float *)(void *)kt + at;
+	for (int d = 0; d < dim; d++)
+		kf[d * KV_TILE] = k[d];
+	memcpy((float *)(void *)vt + (size_t)at * (size_t)((dim + 15) & ~15), v, (size_t)dim * sizeof *v);
+}
+
+/* To the nearest, ties to even; NaN stays NaN. */
+VFN uint16_t to_bf16(float f)
+{
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	uint32_t r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+	return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : r);
+}
+
+static void bf16_store(unsigned char *kt, unsigned char *vt, int at, const float *k, const float *v, int dim)
+{
+	uint16_t *kh = (uint16_t *)(void *)kt + 2 * at;
+	uint16_t *vh = (uint16_t *)(void *)vt + (size_t)(at / 2) * 2 * (size_t)((dim + 15) & ~15) + at % 2;
+	for (int d = 0; d < dim; d++)
+		kh[d / 2 * 2 * KV_TILE + d % 2] = to_bf16(k[d]);
+	for (int d = 0; d < dim; d++)
+		vh[2 * d] = to_bf16(v[d]);
+}
+
+/* ---- queries: scaled, each group of at most INNER_ROWS as [D][m]; a 0 follows where D is odd ---- */
+
+static size_t float_q_bytes(int dim, int m)
+{
+	return ((size_t)even(dim) * (size_t)m * sizeof(float) + 63) & ~(size_t)63;
+}
+
+static int query_group(int m, int q0)
+{
+	return m - q0 < INNER_ROWS ? m - q0 : INNER_ROWS;
+}
+
+static void float_queries(unsigned char *out, const float *const *q, int m, int dim, float scale)
+{
+	float *to = (float *)(void *)out;
+	for (int q0 = 0, n; q0 < m; q0 += n, to += even(dim) * n) {
+		n = query_group(m, q0);
+		for (int i = 0; i < n; i++)
+			for (int d = 0; d < dim; d++)
+				to[d * n + i] = q[q0 + i][d] * scale;
+		for (int i = 0; i < n && dim % 2; i++)
+			to[dim * n + i] = 0;
+	}
+}
+
+/* ---- scores ---- */
+
+/* 16 values of a pair line: the even or the odd ones of 32. */
+VFN vf load_half(const unsigned char *p, int odd)
+{
+	return odd ? v_odd_bf16((const uint16_t *)(const void *)p)
+		   : v_even_bf16((const uint16_t *)(const void *)p);
+}
+
+/* hn heads or tn tiles at once: s[m][16] of each, s_step floats apart. */
+VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, const float *q, size_t q_step,
+		const unsigned char *const *k, int dim, float *s, size_t s_step)
+{
+	vf acc[4][INNER_ROWS];
+	const int n = hn * tn;
+	const unsigned char *kp[4] = {k[0], k[n > 1 ? 1 : 0], k[n > 2 ? 2 : 0], k[n > 2 ? 3 : 0]};
+	UNROLL for (int v = 0; v < n; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
+	for (size_t d = 0; d < (size_t)dim; d += 2) {
+		UNROLL for (int odd = 0; odd < 2; odd++)
+		{
+			vf w[4];
+			UNROLL for (int v = 0; v < n; v++) w[v] =
+				t == KERN_F32
+					? v_load((const float *)(const void *)kp[v] + (d + (size_t)odd) * 16)
+					: load_half(kp[v] + d * 32, odd);
+			const float *qd = q + (d + (size_t)odd) * (size_t)m;
+			UNROLL for (int r = 0; r < m; r++) UNROLL for (int v = 0; v < n; v++) acc[v][r] =
+				v_fma(v_set1(qd[(size_t)(hn > 1 ? v : 0) * q_step + (size_t)r]), w[v],
+				      acc[v][r]);
+		}
+	}
+	UNROLL for (int v = 0; v < n; v++) UNROLL for (int r = 0; r < m; r++)
+		v_store(s + (size_t)v * s_step + r * 16, acc[v][r]);
+}
+
+struct scores_args {
+	const float *q;
+	size_t q_step;
+	const unsigned char *k[4];
+	int dim;
+	float *s;
+	size_t s_step;
+};
+
+#define SCORES_FN(name, t)                                                                                   \
+	static void name(int hn, int tn, int m, const struct scores_args *a)                                 \
+	{                                                                                                    \
+		if (hn == 4) {                                                                               \
+			ROW_SWITCH(m, ATTN_HEADS4,                                                           \
+				   scores(t, 4, 1, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+		} else if (hn == 2) {                                                                        \
+			ROW_SWITCH(m, ATTN_HEADS2,                                                           \
+				   scores(t, 2, 1, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+		} else if (tn == 2) {                                                                        \
+			ROW_SWITCH(m, ATTN_TILES2,                                                           \
+				   scores(t, 1, 2, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+		} else {                                                                                     \
+			ROW_SWITCH(m, INNER_ROWS,                                                            \
+				   scores(t, 1, 1, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+		}                                                                                            \
+	}
+SCORES_FN(scores_f32, KERN_F32)
+SCORES_FN(scores_bf16, KERN_BF16)
+
+static void scores_any(enum kern_dtype t, int hn, int tn, int m, const struct scores_args *a)
+{
+	if (t == KERN_F32)
+		scores_f32(hn, tn, m, a);
+	else
+		scores_bf16(hn, tn, m, a);
+}
+
+/* ---- softmax ---- */
+
+/* In place: the scores of one query to exp(score - max), 0 outside from <= t < to. */
+static void softmax(float *s, size_t tile_stride, int from, int to, float *max, float *sum)
+{
+	const vf low = v_set1(-INFINITY);
+	const int t0 = from / 16, t1 = (to + 15) / 16;
+	vf mx = low;
+	for (int t = t0; t < t1; t++) {
+		int a = from - t * 16, b = to - t * 16;
+		vf v = v_load(s + (size_t)t * tile_stride);
+		if (a > 0 || b < 16) {
+			v = v_keep_range(v, a > 0 ? a : 0, b < 16 ? b : 16, low);
+			v_store(s + (size_t)t * tile_stride, v);
+		}
+		mx = v_max(mx, v);
+	}
+	*max = v_hmax(mx);
+	vf m = v_set1(*max), l = v_zero();
+	for (int t = t0; t < t1; t++) {
+		vf p = v_exp(v_sub(v_load(s + (size_t)t * tile_stride), m));
+		v_store(s + (size_t)t * tile_stride, p);
+		l = v_add(l, p);
+	}
+	*sum = v_hsum(l);
+}
+
+/* ---- weighted sums ---- */
+
+/* 16 values of token t, from a row (F32) or a line of pairs that begins at v. */
+VFN vf load_v(enum kern_dtype type, const unsigned char *v, size_t pad, int t)
+{
+	return type == KERN_F32 ? v_load((const float *)(const void *)v + (size_t)t * pad)
+				: load_half(v + (size_t)(t / 2) * pad * 4, t % 2);
+}
+
+VFN void add_token(enum kern_dtype type, const int tn, const int m, const float *p, const unsigned char *v,
+		   size_t pad, int t, vf acc[8][INNER_ROWS])
+{
+	vf w[8];
+	UNROLL for (int j = 0; j < tn; j++) w[j] = load_v(type, v + (size_t)j * 64, pad, t);
+	UNROLL for (int r = 0; r < m; r++)
+	{
+		vf pv = v_set1(p[r * 16 + t]);
+		UNROLL for (int j = 0; j < tn; j++) acc[j][r] = v_fma(pv, w[j], acc[j][r]);
+	}
+}
+
+/* acc[tn][m] += sum over tokens from <= t < to of one tile, ascending, of p[m][t] * v[t] */
+VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *p, const unsigned char *v,
+		  int from, int to, size_t pad, vf acc[8][INNER_ROWS])
+{
+	const size_t token = type == KERN_F32 ? pad * 4 : pad * 2;
+	int t = from;
+	if (t % 2 && t < to) {
+		add_token(type, tn, m, p + t - 1, v + (size_t)(t - 1) * token, pad, 1, acc);
+		t++;
+	}
+	for (; t + 1 < to; t += 2) {
+		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 0, acc);
+		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 1, acc);
+	}
+	if (t < to)
+		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 0, acc);
+}
+
+struct weighted_args {
+	const float *p; /* [tiles][tile_stride]: of the first tile of the chunk */
+	size_t tile_stride;
+	const unsigned char *const *v; /* of the tiles */
+	size_t skip;                   /* bytes to the head and the first of its values */
+	int from, to;                  /* tokens of the chunk */
+	size_t pad;
+	float *o; /* the first of the values; rows are pad apart */
+};
+
+VFN void weighted_tiles(enum kern_dtype type, const int tn, const int m, const struct weighted_args *a)
+{
+	vf acc[8][INNER_ROWS];
+	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++) acc[j][r] =
+		v_load(a->o + (size_t)r * a->pad + j * 16);
+	for (int t = a->from; t < a->to;) {
+		const int tile = t / 16, base = tile * 16, end = base + 16 < a->to ? base + 16 : a->to;
+		weighted(type, tn, m, a->p + (size_t)tile * a->tile_stride, a->v[tile] + a->skip, t - base,
+			 end - base, a->pad, acc);
+		t = end;
+	}
+	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++)
+		v_store(a->o + (size_t)r * a->pad + j * 16, acc[j][r]);
+}
+
+#define WEIGHTED_FN(name, t)                                                                                 \
+	static void name(int tn, int m, const struct weighted_args *a)                                       \
+	{                                                                                                    \
+		if (tn == 8) {                                                                               \
+			ROW_SWITCH(m, ATTN_WIDE8, weighted_tiles(t, 8, M, a))                                \
+		} else if (tn == 4) {                                                                        \
+			ROW_SWITCH(m, ATTN_WIDE4, weighted_tiles(t, 4, M, a))                                \
+		} else if (tn == 2) {                                                                        \
+			ROW_SWITCH(m, ATTN_WIDE2, weighted_tiles(t, 2, M, a))                                \
+		} else {                                                                                     \
+			ROW_SWITCH(m, INNER_ROWS, weighted_tiles(t, 1, M, a))                                \
+		}                                                                                            \
+	}
+WEIGHTED_FN(weighted_f32, KERN_F32)
+WEIGHTED_FN(weighted_bf16, KERN_BF16)
+
+static void weighted_any(enum kern_dtype type, int m, struct weighted_args a)
+{
+	if (a.from >= a.to)
+		return;
+	for (int left = (int)(a.pad / 16), tn; left > 0; left -= tn) {
+		tn = left >= 8 && m <= ATTN_WIDE8   ? 8
+		     : left >= 4 && m <= ATTN_WIDE4 ? 4
+		     : left >= 2 && m <= ATTN_WIDE2 ? 2
+						    : 1;
+		if (type == KERN_F32)
+			weighted_f32(tn, m, &a);
+		else
+			weighted_bf16(tn, m, &a);
+		a.skip += (size_t)tn * 64;
+		a.o += (size_t)tn * 16;
+	}
+}
+
+/* ---- a chunk ---- */
+
+/* What the m queries q0 .. q0 + m - 1 see: all of them [lo, hi), some of them [first, last). */
+struct seen {
+	int q0, m, lo, hi, first, last;
+};
+
+static struct seen seen_by(const struct cpu_kv_chunk *c, int q0)
+{
+	struct seen s = {.q0 = q0, .m = query_group(c->m, q0), .hi = CHUNK, .first = CHUNK};
+	for (int r = q0; r < q0 + s.m; r++) {
+		s.lo = c->from[r] > s.lo ? c->from[r] : s.lo;
+		s.hi = c->to[r] < s.hi ? c->to[r] : s.hi;
+		if (c->from[r] < c->to[r]) {
+			s.first = c->from[r] < s.first ? c->from[r] : s.first;
+			s.last = c->to[r] > s.last ? c->to[r] : s.last;
+		}
+	}
+	if (s.lo >= s.hi)
+		s.lo = s.hi = CHUNK;
+	return s;
+}
+
+/* Scores lie [head][group of queries][tile][queries of the group][16]. */
+static float *scores_at(const struct cpu_kv_chunk *c, int head, int q0)
+{
+	return (float *)(void *)c->work + ((size_t)head * (size_t)c->m + (size_t)q0) * CHUNK;
+}
+
+/* tn tiles from t on, of the heads h0 <= h < h1: several heads, or several tiles. */
+static void score(enum kern_dtype type, const struct cpu_kv_chunk *c, const struct seen *s, int t, int tn,
+		  int h0, int h1)
+{
+	struct scores_args a = {.q_step = c->q_stride / sizeof(float), .dim = c->dim};
+	for (int h = h0, hn; h < h1; h += hn) {
+		hn = h1 - h >= 4 && s->m <= ATTN_HEADS4 ? 4 : h1 - h >= 2 && s->m <= ATTN_HEADS2 ? 2 : 1;
+		for (int i = 0; i < hn * tn; i++)
+			a.k[i] = c->k[tn > 1 ? t + i : t] + (size_t)(tn > 1 ? h : h + i) * c->k_bytes;
+		a.q = (const float *)(const void *)(c->q + (size_t)h * c->q_stride) +
+		      (size_t)s->q0 * (size_t)even(c->dim);
+		a.s = scores_at(c, h, s->q0) + (size_t)t * (size_t)s->m * 16;
+		a.s_step = tn > 1 ? (size_t)s->m * 16 : (size_t)c->m * CHUNK;
+		scores_any(type, hn, tn, s->m, &a);
+	}
+}
+
+/* One head's tiles in pairs; where there are several heads, as they lie. */
+static void score_all(enum kern_dtype type, const struct cpu_kv_chunk *c, const struct seen *s, int n, int t0,
+		      int t1)
+{
+	const int step = c->n_heads > 1 ? 1 : 2;
+	for (int t = t0; t < t1; t += step)
+		for (int h = 0; h < c->n_heads; h += 4)
+			for (int g = 0; g < n; g++) {
+				const int h1 = sooner(h + 4, c->n_heads), a = later(t, s[g].first / 16),
+					  end = sooner(t + step, (s[g].last + 15) / 16),
+					  tn = end - a == 2 && s[g].m <= ATTN_TILES2 ? 2 : 1;
+				for (int i = a; i < end; i += tn)
+					score(type, c, &s[g], i, tn, h, h1);
+			}
+}
+
+/* Tokens that all queries see go through one kernel; what only some see, before and after
+ * (the edge of a window, the diagonal), query by query: a token outside a query's range never
+ * touches it, not even times 0.  Of the tokens t0 <= t < t1 only. */
+static void weigh(enum kern_dtype type, const struct cpu_kv_chunk *c, const struct seen *s, int head, int t0,
+		  int t1)
+{
+	const size_t pad = (size_t)c->dim_pad;
+	struct weighted_args a = {.p = scores_at(c, head, s->q0),
+				  .tile_stride = (size_t)s->m * 16,
+				  .v = c->v,
+				  .skip = (size_t)head * c->v_bytes,
+				  .pad = pad,
+				  .o = c->o + ((size_t)head * (size_t)c->m + (size_t)s->q0) * pad};
+	for (int part = 0; part < 3; part++) {
+		struct weighted_args one = a;
+		if (part == 1) {
+			one.from = later(s->lo, t0);
+			one.to = sooner(s->hi, t1);
+			weighted_any(type, s->m, one);
+			continue;
+		}
+		for (int r = 0; r < s->m; r++, one.p += 16, one.o += pad) {
+			const int from = c->from[s->q0 + r], to = c->to[s->q0 + r];
+			one.from = later(part ? later(s->hi, from) : from, t0);
+			one.to = sooner(part ? to : sooner(s->lo, to), t1);
+			weighted_any(type, 1, one);
+		}
+	}
+}
+
+static void float_chunk(enum kern_dtype type, const struct cpu_kv_chunk *c)
+{
+	struct seen s[KV_QUERIES];
+	int n = 0, first = CHUNK, last = 0;
+	for (int q0 = 0; q0 < c->m; q0 += s[n++].m) {
+		s[n] = seen_by(c, q0);
+		first = sooner(first, s[n].first);
+		last = later(last, s[n].last);
+	}
+	score_all(type, c, s, n, first / 16, (last + 15) / 16);
+	memset(c->o, 0, (size_t)c->n_heads * (size_t)c->m * (size_t)c->dim_pad * sizeof *c->o);
+	for (int h = 0; h < c->n_heads; h++)
+		for (int g = 0; g < n; g++)
+			for (int r = 0; r < s[g].m; r++) {
+				const int i = s[g].q0 + r, out = h * c->m + i;
+				if (c->from[i] < c->to[i])
+					softmax(scores_at(c, h, s[g].q0) + r * 16, (size_t)s[g].m * 16,
+						c->from[i], c->to[i], &c->max[out], &c->sum[out]);
+			}
+	/* Heads side by side are read as they lie, tile by tile; one head stays in the cache. */
+	const int step = c->n_heads > 1 ? KV_TILE : CHUNK;
+	for (int t = first / step * step; t < last; t += step)
+		for (int h = 0; h < c->n_heads; h++)
+			for (int g = 0; g < n; g++)
+				weigh(type, c, &s[g], h, t, t + step);
+}
+
+static size_t float_work_bytes(int dim, int n_heads, int m)
+{
+	(void)dim;
+	return (size_t)n_heads * (size_t)m * CHUNK * sizeof(float);
+}
+
+static void f32_chunk(const struct cpu_kv_chunk *c)
+{
+	float_chunk(KERN_F32, c);
+}
+
+static void bf16_chunk(const struct cpu_kv_chunk *c)
+{
+	float_chunk(KERN_BF16, c);
+}
+
+static const struct cpu_kv_type inner_kv_f32 = {
+	.name = "f32",
+	.span = ATTN_SPAN,
+	.k_bytes = f32_k_bytes,
+	.v_bytes = f32_v_bytes,
+	.store = f32_store,
+	.q_bytes = float_q_bytes,
+	.queries = float_queries,
+	.work_bytes = float_work_bytes,
+	.chunk = f32_chunk,
+};
+
+static const struct cpu_kv_type inner_kv_bf16 = {
+	.name = "bf16",
+	.span = ATTN_SPAN,
+	.k_bytes = bf16_k_bytes,
+	.v_bytes = bf16_v_bytes,
+	.store = bf16_store,
+	.q_bytes = float_q_bytes,
+	.queries = float_queries,
+	.work_bytes = float_work_bytes,
+	.chunk = bf16_chunk,
+};
+
+#endif
