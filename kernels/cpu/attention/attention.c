@@ -12,11 +12,10 @@
  * folded afterwards: where the spans alone are too few for the threads, or too unlike in length. */
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/kv.h"
+#include "kernels/cpu/attention/scratch.h"
 
 #include <assert.h>
 #include <string.h>
-
-#include "base/alloc.h"
 
 struct attn_job {
 	struct kern_dev *dev;
@@ -38,60 +37,9 @@ struct span {
 	const int32_t *table;
 };
 
-/* ---- scratch ---- */
-
-/* A thread's scratch, cut into its pieces. */
-struct work {
-	int *held;          /* [2] span and lane whose queries are prepared, in this call of attention() */
-	unsigned char *q;   /* prepared queries of a lane's KV heads */
-	unsigned char *own; /* the type's */
-	float *max, *sum;   /* [all queries of a lane] */
-	float *cmax, *csum; /* of one chunk */
-	float *o, *oc;      /* [all queries of a lane][dim_pad] */
-	size_t bytes;
-};
-
-static size_t most(size_t a, size_t b)
+static struct attn_work work_of(const struct kern_kv *kv, int thread)
 {
-	return a > b ? a : b;
-}
-
-static void *piece(unsigned char *base, size_t *at, size_t bytes)
-{
-	void *p = base ? base + *at : NULL;
-	*at += (bytes + 63) & ~(size_t)63;
-	return p;
-}
-
-static struct work cut(unsigned char *base, const struct cpu_kv_type *type, int n_kv_heads, int dim)
-{
-	const int tall = type->span;
-	const size_t n_kv = (size_t)n_kv_heads, pad = (size_t)((dim + 15) & ~15),
-		     n = most(n_kv * WIDE_QUERIES, (size_t)tall);
-	struct work w;
-	size_t at = 0;
-	w.held = piece(base, &at, 2 * sizeof *w.held);
-	w.q = piece(base, &at, most(n_kv * type->q_bytes(dim, WIDE_QUERIES), type->q_bytes(dim, tall)));
-	w.own = piece(base, &at,
-		      most(type->work_bytes(dim, n_kv_heads, WIDE_QUERIES), type->work_bytes(dim, 1, tall)));
-	w.max = piece(base, &at, n * sizeof(float));
-	w.sum = piece(base, &at, n * sizeof(float));
-	w.cmax = piece(base, &at, n * sizeof(float));
-	w.csum = piece(base, &at, n * sizeof(float));
-	w.o = piece(base, &at, n * pad * sizeof(float));
-	w.oc = piece(base, &at, n * pad * sizeof(float));
-	w.bytes = at;
-	return w;
-}
-
-size_t cpu_attention_scratch(const struct kern_dev *d, int n_kv_heads, int head_dim)
-{
-	return cut(NULL, d->kv_type, n_kv_heads, head_dim).bytes;
-}
-
-static struct work work_of(const struct kern_kv *kv, int thread)
-{
-	return cut(kv->scratch + (size_t)thread * kv->scratch_bytes, kv->type, kv->n_kv_heads, kv->dim);
+	return attn_cut(kv->scratch + (size_t)thread * kv->scratch_bytes, kv->type, kv->n_kv_heads, kv->dim);
 }
 
 /* ---- spans ---- */
@@ -138,7 +86,7 @@ static size_t query_at(const struct attn_job *j, const struct span *s, int h, in
 
 /* Tasks of a thread follow one another, so that a lane's queries are mostly there already. */
 static void prepare_queries(const struct attn_job *j, const struct span *s, int span, int lane,
-			    struct work *w)
+			    struct attn_work *w)
 {
 	const struct cpu_kv_type *type = j->a->kv->type;
 	const size_t stride = type->q_bytes(j->a->head_dim, s->m);
@@ -182,7 +130,7 @@ struct results {
 	float *max, *sum, *o;
 };
 
-static void run_chunk(const struct attn_job *j, const struct span *s, int chunk, const struct work *w,
+static void run_chunk(const struct attn_job *j, const struct span *s, int chunk, const struct attn_work *w,
 		      const struct results *out)
 {
 	const struct kern_kv *kv = j->a->kv;
@@ -216,7 +164,7 @@ static void run_chunk(const struct attn_job *j, const struct span *s, int chunk,
 
 /* One more chunk of the queries of KV heads h0 <= h < h1; its results begin at in. */
 static void fold(const struct attn_job *j, const struct span *s, int chunk, int h0, int h1,
-		 const struct results *in, const struct work *w)
+		 const struct results *in, const struct attn_work *w)
 {
 	const size_t pad = (size_t)j->a->kv->dim_pad;
 	for (int q = h0 * s->m; q < h1 * s->m; q++) {
@@ -237,7 +185,7 @@ static void fold(const struct attn_job *j, const struct span *s, int chunk, int 
 }
 
 static void store_results(const struct attn_job *j, const struct span *s, int h0, int h1,
-			  const struct work *w)
+			  const struct attn_work *w)
 {
 	const size_t pad = (size_t)j->a->kv->dim_pad;
 	for (int h = h0; h < h1; h++)
@@ -277,7 +225,7 @@ static void attn_task(void *arg, int task, int thread)
 		i++;
 	task -= b->span_task[i];
 	struct span s = span_of(j, i, 0);
-	struct work w = work_of(j->a->kv, thread);
+	struct attn_work w = work_of(j->a->kv, thread);
 	const int n_chunks = s.chunk1 - s.chunk0;
 	if (b->span_part[i] != whole) {
 		const int lane = task / n_chunks;
@@ -302,7 +250,7 @@ static void fold_task(void *arg, int task, int thread)
 {
 	const struct attn_job *j = arg;
 	const int i = task / j->a->n_kv_heads, kv_head = task % j->a->n_kv_heads;
-	const struct work w = work_of(j->a->kv, thread);
+	const struct attn_work w = work_of(j->a->kv, thread);
 	if (j->dev->batch.span_part[i] == whole)
 		return;
 	const int n_lanes = span_of(j, i, 0).n_lanes;
@@ -373,16 +321,6 @@ static void plan_tasks(struct attn_job *j)
 	assert(n <= INT32_MAX);
 	b->span_task[j->n_spans] = (int32_t)n;
 	j->n_tasks = (int)n;
-}
-
-/* The longest contexts of a few sequences. */
-size_t cpu_attention_partials(const struct kern_dev *d, int n_kv_heads, int head_dim)
-{
-	enum { SEQUENCES = 4 };
-	const size_t chunks = ((size_t)d->args.max_context + CHUNK - 1) / CHUNK,
-		     queries = most((size_t)n_kv_heads * WIDE_QUERIES, (size_t)d->kv_type->span),
-		     want = SEQUENCES * chunks * queries * (size_t)(((head_dim + 15) & ~15) + 3);
-	return want < PARTIAL_MAX ? want : PARTIAL_MAX;
 }
 
 static int64_t work_of_batch(const struct attn_job *j)

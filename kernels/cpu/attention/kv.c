@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/scratch.h"
 
 /* ---- types ---- */
 
@@ -61,16 +61,16 @@ int64_t cpu_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, i
 			     int n_blocks)
 {
 	(void)n_layers, (void)block_size, (void)n_blocks;
-	return (int64_t)(cpu_attention_scratch(d, n_kv_heads, head_dim) * (size_t)d->n_threads +
-			 cpu_attention_partials(d, n_kv_heads, head_dim) * sizeof(float));
+	return (int64_t)(attn_cut(NULL, d->kv_type, n_kv_heads, head_dim).bytes * (size_t)d->n_threads +
+			 attn_partials(d, n_kv_heads, head_dim) * sizeof(float));
 }
 
 static bool scratch_new(struct kern_kv *kv)
 {
 	struct kern_dev *d = kv->dev;
-	kv->scratch_bytes = cpu_attention_scratch(d, kv->n_kv_heads, kv->dim);
+	kv->scratch_bytes = attn_cut(NULL, d->kv_type, kv->n_kv_heads, kv->dim).bytes;
 	kv->scratch = alloc_big(kv->scratch_bytes * (size_t)d->n_threads);
-	kv->partial_floats = cpu_attention_partials(d, kv->n_kv_heads, kv->dim);
+	kv->partial_floats = attn_partials(d, kv->n_kv_heads, kv->dim);
 	kv->partial = alloc_big(kv->partial_floats * sizeof(float));
 	return kv->scratch && kv->partial;
 }

@@ -6,11 +6,6 @@
 #include "kernels/cpu/attention/kvtype.h"
 #include "kernels/cpu/cpu.h"
 
-enum {
-	WIDE_QUERIES = 16,     /* of each KV head, where a task is a chunk for all KV heads */
-	PARTIAL_MAX = 8 << 20, /* floats; more parallelism than that buys is not needed */
-};
-
 /* Tiles [layer][block][tile of the block]; the host pool [block][layer][tile of the block]. */
 struct kern_kv {
 	struct kern_dev *dev;
