@@ -3,13 +3,14 @@
 /* The weight of the latest step.  Prompts adapt sooner: there are fewer such steps, and the next part of a
  * prompt is sized by them. */
 static const double decode_weight = 0.1, prompt_weight = 0.25;
-/* A handful of rows that took too long is tried again after some hundred steps: the machine may have been
- * busy. */
-static const double forgotten = 0.999;
+/* A step counts as at most this much longer than the mean, row by row. */
+static const double spike = 1.3;
 
 static void note(struct pace_mean *m, double rows, double us, double weight)
 {
-	const double w = m->us > 0 ? weight : 1;
+	const double w = m->us > 0 ? weight : 1, most = spike * m->us * (rows > m->rows ? rows / m->rows : 1);
+	if (m->us > 0 && us > most)
+		us = most;
 	m->rows += w * (rows - m->rows);
 	m->us += w * (us - m->us);
 }
@@ -23,10 +24,6 @@ void pace_note(struct pace *p, uint32_t rows, uint32_t prompt_rows, uint32_t us)
 		return;
 	}
 	note(rows < PACE_MANY ? &p->few : &p->many, rows, us, prompt_weight);
-	if (rows >= SCHED_HANDFUL * 3 / 4 && rows <= SCHED_HANDFUL * 3 / 2)
-		p->handful_us += (p->handful_us > 0 ? prompt_weight : 1) * (us - p->handful_us);
-	else
-		p->handful_us *= forgotten;
 }
 
 /* The line through both; where it does not rise, or would cut the axis below 0, the one through the origin.
@@ -47,7 +44,7 @@ static void line(const struct pace_mean *a, const struct pace_mean *b, double *f
 struct sched_costs pace_costs(const struct pace *p)
 {
 	const struct pace_mean *prompts[] = {&p->few, &p->many};
-	struct sched_costs c = {.handful_us = p->handful_us};
+	struct sched_costs c = {0};
 	for (int i = 0; i < 2; i++) {
 		double fixed, row;
 		if (prompts[i]->us <= 0)

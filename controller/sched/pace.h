@@ -29,10 +29,10 @@ struct pace {
 	struct pace_mean decodes; /* steps without prompts */
 	struct pace_mean few;     /* with them, fewer than PACE_MANY rows */
 	struct pace_mean many;    /* with them, more */
-	double handful_us;        /* moving average of steps of about SCHED_HANDFUL rows, with prompts */
 };
 
-/* A step of that many rows took us; prompt_rows of them were of prompts.  us 0: unknown, ignored. */
+/* A step of that many rows took us; prompt_rows of them were of prompts.  us 0: unknown, ignored.  A step
+ * that took far longer than those before it counts little: the machine did something else. */
 void pace_note(struct pace *p, uint32_t rows, uint32_t prompt_rows, uint32_t us);
 /* All 0 before the first step. */
 struct sched_costs pace_costs(const struct pace *p);

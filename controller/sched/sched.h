@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SCHED_AHEAD = 2, SCHED_HANDFUL = 32 };
+enum { SCHED_AHEAD = 2 };
 
 struct sched;
 
@@ -41,8 +41,8 @@ struct sched_config {
 	enum sched_preempt preempt;
 	uint64_t seed;   /* of the prefix cache's hashes */
 	int64_t step_us; /* a step with prompts takes about this long (sched_step_costs); 0: up to max_rows */
-	/* Or twice as long as its decodes alone; or as long as SCHED_HANDFUL rows take, where that is
-	 * bearable. */
+	/* Where its decodes alone take more than half of that: 4 times as long as these up to 120 ms, and at
+	 * least twice. */
 	bool step_auto;
 	uint32_t first_prompt_rows; /* of prompts in a step, while its costs are unknown; 0: 128 */
 	int64_t probe_us; /* how long a new worker serves before suspects run on it (sched_worker_died) */
@@ -82,8 +82,7 @@ void sched_free(struct sched *s); /* with all its groups; NULL is fine */
 void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch);
 /* How long a step takes, to size the parts of prompts. */
 struct sched_costs {
-	double fixed_us, row_us; /* with its rows, each row_us; 0: unknown */
-	double handful_us;       /* with about SCHED_HANDFUL rows; 0: unknown */
+	double fixed_us, row_us; /* fixed_us, and row_us for each row; row_us 0: unknown */
 };
 void sched_step_costs(struct sched *s, struct sched_costs c);
 /* The costs of swapping and recomputing on it, for SCHED_AUTO; 0: unknown (recompute). */

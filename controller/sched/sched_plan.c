@@ -6,14 +6,10 @@
 #include <math.h>
 
 enum {
-	OUTPUT_WEIGHT = 2,  /* an output token's weight in the user's share, a prompt token's being 1 */
-	FIXED_PART = 8,     /* a step of prompts alone takes at least this many times its fixed cost */
-	ROWS_TOGETHER = 16, /* kernels work on as many rows at once */
-	/* SCHED_HANDFUL rows beside decodes may take this long (streams get eight tokens a second), or
-	 * HANDFUL_PART times a step of one row.  Where rows cost little in a step of many, and decodes are
-	 * quick, prompts would else come in parts of a few rows. */
-	HANDFUL_US = 120 * 1000,
-	HANDFUL_PART = 3,
+	OUTPUT_WEIGHT = 2,       /* an output token's weight in the user's share, a prompt token's being 1 */
+	FIXED_PART = 8,          /* a step of prompts alone takes at least this many times its fixed cost */
+	ROWS_TOGETHER = 16,      /* kernels work on as many rows at once */
+	PATIENT_US = 120 * 1000, /* streams get eight tokens a second, where a device can */
 };
 
 /* ---- rows of one sequence ---- */
@@ -224,14 +220,19 @@ static void add_drops(struct sched *s, struct plan *plan)
 }
 
 /* How long a step with prompts may take beside n decodes, which alone take decode_us.  Where even these take
- * as long as it should, prompts still go on: a quarter of their time is added.  Where nothing decodes, no
- * stream is held up, and the step is long enough that what it costs without rows counts little. */
+ * as long as it should, prompts still go on: a quarter of their time is added.  By default a slow device
+ * takes more: small parts of prompts would cost it too much.  Where nothing decodes, no stream is held up,
+ * and the step is long enough that what it costs without rows counts little. */
 static double prompt_step_us(const struct sched *s, uint32_t n, double decode_us)
 {
 	const double step_us = (double)s->cfg.step_us;
 	if (!n)
 		return fmax(step_us, FIXED_PART * s->costs.fixed_us);
-	return fmax(step_us, s->cfg.step_auto ? 2 * decode_us : 1.25 * decode_us);
+	if (!s->cfg.step_auto)
+		return fmax(step_us, 1.25 * decode_us);
+	if (2 * decode_us <= step_us)
+		return step_us;
+	return fmax(2 * decode_us, fmin(4 * decode_us, PATIENT_US));
 }
 
 /* Rows of prompts beside n decodes.  All rows of the step together are a multiple of ROWS_TOGETHER, unless
@@ -243,10 +244,7 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 	if (s->costs.row_us <= 0)
 		return s->cfg.first_prompt_rows;
 	const double alone_us = s->costs.fixed_us + n * s->costs.row_us;
-	double rows = (prompt_step_us(s, n, alone_us) - alone_us) / s->costs.row_us;
-	const double handful_us = fmax(HANDFUL_US, HANDFUL_PART * (s->costs.fixed_us + s->costs.row_us));
-	if (s->cfg.step_auto && s->costs.handful_us <= handful_us)
-		rows = fmax(rows, n < SCHED_HANDFUL ? SCHED_HANDFUL - n : 0);
+	const double rows = (prompt_step_us(s, n, alone_us) - alone_us) / s->costs.row_us;
 	if (rows >= s->cfg.max_rows)
 		return s->cfg.max_rows;
 	const uint32_t r = rows < 1 ? 1 : (uint32_t)rows, odd = (r + n) % ROWS_TOGETHER;
