@@ -17,6 +17,10 @@
 #endif
 #endif
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 static const size_t huge_page = (size_t)2 << 20, line = 64;
 static const size_t slab_bytes = (size_t)64 << 20, beside_max = (size_t)16 << 20;
 
@@ -236,6 +240,16 @@ void alloc_beside_free(void *p, size_t bytes)
 		free(s);
 	}
 	pthread_mutex_unlock(&slabs_lock);
+}
+
+void alloc_touch(void *p, size_t bytes)
+{
+	const uintptr_t page = 4096, from = (uintptr_t)p & ~(page - 1), to = (uintptr_t)p + bytes;
+	if (!bytes || !madvise((void *)from, round_up(to - from, page), MADV_POPULATE_WRITE))
+		return;
+	/* A system from before Linux 5.14. */
+	for (uintptr_t at = (uintptr_t)p; at < to; at = (at & ~(page - 1)) + page)
+		atomic_fetch_add((_Atomic unsigned char *)at, 0);
 }
 
 size_t alloc_big_bytes(void)

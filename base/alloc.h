@@ -44,6 +44,9 @@ void alloc_big_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to 
  * its neighbours is freed. */
 void *alloc_beside(size_t bytes);
 void alloc_beside_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_beside() */
+/* Has the system give the pages of an area now, which would otherwise be given, and cleared, when they are
+ * first written.  Contents stay as they are, also while other threads write them. */
+void alloc_touch(void *p, size_t bytes);
 /* Bytes that this process holds from alloc_big() and alloc_beside() now, touched or not. */
 size_t alloc_big_bytes(void);
 /* Of all that this process has touched: bytes on huge pages, from /proc/self/smaps_rollup (root: "", or of

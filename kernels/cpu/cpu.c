@@ -207,10 +207,17 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 
 /* ---- memory ---- */
 
+/* What steps work in is touched when it is made.  More than that is rarely used whole: the rows of logits,
+ * the pool of the host. */
+enum { TOUCH_MAX = 16 << 20 };
+
 static void *cpu_mem_new(struct kern_dev *d, size_t bytes)
 {
+	void *p = alloc_big(bytes);
 	(void)d;
-	return alloc_big(bytes);
+	if (p && bytes <= TOUCH_MAX)
+		alloc_touch(p, bytes);
+	return p;
 }
 
 static void cpu_mem_free(struct kern_dev *d, void *p, size_t bytes)

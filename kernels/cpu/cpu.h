@@ -73,6 +73,7 @@ struct cpu_sample_scratch {
 };
 
 struct cpu_pool;
+struct cpu_touch;
 
 struct kern_dev {
 	struct kern_open_args args; /* isa is not kept */
@@ -97,7 +98,8 @@ struct kern_dev {
 	struct cpu_sample_scratch *sample; /* [n_threads] */
 	unsigned char *sample_arena;
 	size_t sample_bytes;
-	int block_size; /* of the cache; 0 while there is none */
+	int block_size;          /* of the cache; 0 while there is none */
+	struct cpu_touch *touch; /* of the cache, or NULL */
 };
 
 struct kern_stream {

@@ -19,6 +19,7 @@ static int grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
 	p = alloc_big(bytes);
 	if (!p)
 		return err_why(why, why_n, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+	alloc_touch(p, bytes);
 	memcpy(&old, at, sizeof old);
 	alloc_big_free(old, *has);
 	memcpy(at, &p, sizeof p);

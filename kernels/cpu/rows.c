@@ -1,6 +1,7 @@
 /* rows.c - what works on single rows: the batch, embedding, norms, rotation and KV store, gather. */
 #include "kernels/cpu/attention/kv.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/touch.h"
 
 #include <assert.h>
 #include <string.h>
@@ -22,6 +23,7 @@ int cpu_batch_set(struct kern_stream *s, const struct kern_batch *in)
 		assert(in->logits_row[i] >= 0 && in->logits_row[i] < in->n_rows);
 		b->logits_row[i] = in->logits_row[i];
 	}
+	int used = 0;
 	b->row0[0] = 0;
 	assert(!in->n_seqs || in->row0[0] == 0);
 	for (int q = 0; q < in->n_seqs; q++) {
@@ -37,7 +39,12 @@ int cpu_batch_set(struct kern_stream *s, const struct kern_batch *in)
 		assert(blocks <= in->table_stride && (size_t)blocks <= stride);
 		memcpy(b->tables + (size_t)q * stride, in->tables + (size_t)q * (size_t)in->table_stride,
 		       (size_t)blocks * sizeof *b->tables);
+		for (int i = in->pos0[q] / d->block_size; i < blocks; i++) {
+			const int block = b->tables[(size_t)q * stride + (size_t)i];
+			used = block >= used ? block + 1 : used;
+		}
 	}
+	cpu_touch_used(d->touch, used);
 	assert(b->row0[in->n_seqs] == in->n_rows);
 	return 0;
 }

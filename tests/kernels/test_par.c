@@ -1,10 +1,14 @@
-/* The CPU table's threads: every task is done once, by the time the call returns. */
+/* The CPU table's threads: every task is done once, by the time the call returns.  And the thread that
+ * touches the cache. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/touch.h"
 
 enum { TASKS = 300 };
 
@@ -178,4 +182,111 @@ Test(par, small_work_stays_with_the_caller)
 	}
 	cpu_pool_free(d.pool);
 	free(j);
+}
+
+/* ---- pages of the cache: there ahead of their use, no more of them than are wanted ---- */
+
+enum { PAGE = 4096, LAYERS = 3, BLOCKS = 40, BLOCK = 2 * PAGE };
+
+struct world {
+	struct cpu_touch_pool pools[2];
+	struct cpu_touch *t;
+};
+
+static struct world world_new(int ahead)
+{
+	struct world w;
+	for (int i = 0; i < 2; i++) {
+		const size_t bytes = (size_t)LAYERS * BLOCKS * BLOCK;
+		w.pools[i] = (struct cpu_touch_pool){
+			.p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+			.bytes = bytes,
+			.n_layers = LAYERS};
+		cr_assert_neq(w.pools[i].p, MAP_FAILED);
+		madvise(w.pools[i].p, bytes, MADV_NOHUGEPAGE);
+	}
+	w.t = cpu_touch_new(w.pools, 2, BLOCKS, ahead);
+	return w;
+}
+
+static void world_free(struct world *w)
+{
+	cpu_touch_free(w->t);
+	for (int i = 0; i < 2; i++)
+		munmap(w->pools[i].p, w->pools[i].bytes);
+}
+
+/* Blocks 0 .. n - 1 have pages in every layer of both pools, and the others none. */
+static void check_blocks(const struct world *w, int n)
+{
+	unsigned char in[BLOCK / PAGE];
+	for (int i = 0; i < 2; i++)
+		for (int l = 0; l < LAYERS; l++)
+			for (int b = 0; b < BLOCKS; b++) {
+				char *p = w->pools[i].p + (size_t)(l * BLOCKS + b) * BLOCK;
+				cr_assert_eq(mincore(p, BLOCK, in), 0);
+				for (int page = 0; page < BLOCK / PAGE; page++)
+					cr_assert_eq(in[page] & 1, b < n, "pool %d layer %d block %d of %d",
+						     i, l, b, n);
+			}
+}
+
+Test(touch, blocks_are_touched_ahead_of_their_use, .timeout = 30)
+{
+	struct world w = world_new(8);
+	cr_expect_eq(cpu_touch_wait(w.t), 8);
+	check_blocks(&w, 8);
+	cpu_touch_used(w.t, 3); /* most of them are left */
+	cr_expect_eq(cpu_touch_wait(w.t), 8);
+	check_blocks(&w, 8);
+	cpu_touch_used(w.t, 5);
+	cr_expect_eq(cpu_touch_wait(w.t), 13);
+	check_blocks(&w, 13);
+	cpu_touch_used(w.t, 2); /* lower ones again */
+	cr_expect_eq(cpu_touch_wait(w.t), 13);
+	cpu_touch_used(w.t, 36);
+	cr_expect_eq(cpu_touch_wait(w.t), BLOCKS, "not beyond the pool");
+	check_blocks(&w, BLOCKS);
+	cpu_touch_used(w.t, BLOCKS);
+	cr_expect_eq(cpu_touch_wait(w.t), BLOCKS);
+	world_free(&w);
+}
+
+Test(touch, a_pool_smaller_than_what_is_ahead_is_touched_whole, .timeout = 30)
+{
+	struct world w = world_new(1000);
+	cr_expect_eq(cpu_touch_wait(w.t), BLOCKS);
+	check_blocks(&w, BLOCKS);
+	world_free(&w);
+	cpu_touch_used(NULL, 5);
+	cpu_touch_free(NULL);
+}
+
+Test(touch, what_is_written_meanwhile_stays, .timeout = 60)
+{
+	for (int round = 0; round < 50; round++) {
+		struct world w = world_new(BLOCKS);
+		for (int i = 0; i < 2; i++)
+			for (size_t at = 0; at < w.pools[i].bytes; at += 512)
+				w.pools[i].p[at] = (char)(at / 512 + 1);
+		cpu_touch_wait(w.t);
+		for (int i = 0; i < 2; i++)
+			for (size_t at = 0; at < w.pools[i].bytes; at += 512)
+				cr_assert_eq(w.pools[i].p[at], (char)(at / 512 + 1));
+		world_free(&w);
+	}
+}
+
+Test(touch, an_area_is_touched_from_its_first_page_to_its_last)
+{
+	unsigned char in[6];
+	char *p = mmap(NULL, 6 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq((void *)p, MAP_FAILED);
+	madvise(p, 6 * PAGE, MADV_NOHUGEPAGE);
+	alloc_touch(p + 2 * PAGE - 1, 2 * PAGE + 2); /* one byte of the first and last */
+	alloc_touch(p + PAGE, 0);
+	cr_assert_eq(mincore(p, 6 * PAGE, in), 0);
+	for (int i = 0; i < 6; i++)
+		cr_expect_eq(in[i] & 1, i >= 1 && i <= 4, "page %d", i);
+	munmap(p, 6 * PAGE);
 }

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "kernels/cpu/attention/scratch.h"
+#include "kernels/cpu/touch.h"
 
 /* ---- types ---- */
 
@@ -75,6 +76,18 @@ static bool scratch_new(struct kern_kv *kv)
 	return kv->scratch && kv->partial;
 }
 
+/* Keeps pages ready for the next tokens, within bounds: what is idle should not take much memory. */
+static void touch_new(struct kern_kv *kv)
+{
+	enum { TOKENS = 1024, BYTES = 256 << 20 };
+	const struct cpu_touch_pool pool = {(char *)kv->pool, kv->pool_bytes, kv->n_layers};
+	const size_t block = kv->block_bytes * (size_t)kv->n_layers;
+	int ahead = TOKENS / kv->block_size;
+	if (block && (size_t)ahead > BYTES / block)
+		ahead = (int)(BYTES / block);
+	kv->dev->touch = cpu_touch_new(&pool, 1, kv->n_blocks, ahead);
+}
+
 struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
 			   int n_blocks, int n_host_blocks)
 {
@@ -108,6 +121,7 @@ struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int
 		return NULL;
 	}
 	d->block_size = block_size;
+	touch_new(kv);
 	return kv;
 }
 
@@ -115,6 +129,10 @@ void cpu_kv_free(struct kern_kv *kv)
 {
 	if (!kv)
 		return;
+	if (kv->dev->touch) {
+		cpu_touch_free(kv->dev->touch);
+		kv->dev->touch = NULL;
+	}
 	alloc_big_free(kv->partial, kv->partial_floats * sizeof(float));
 	alloc_big_free(kv->scratch, kv->scratch_bytes * (size_t)kv->dev->n_threads);
 	alloc_big_free(kv->host, kv->host_bytes);
