@@ -8,10 +8,11 @@ DIR: an AWQ model for quern (make_model.py); FILE: the same shape for the others
 that has openvino-genai; BIN: a folder with llama-server, of llama.cpp or of ik_llama.cpp.  A mode is a value of
 --compute with further options after colons: int8:--kv-cache-dtype=int8.
 
-Every piece starts its engine anew, warms it up, measures, and ends it; the engines take turns, piece by piece and round
-by round; medians are over rounds.  One client for all that speak HTTP (`quern bench serve`, made-up token ids, outputs
-of full length); OpenVINO GenAI runs in process, by a loop over its steps.  --wrap: a command put before every piece,
-to have the machine to oneself.  Prints tables in Markdown."""
+A piece starts engines, warms them up, measures, and ends them: for prompts and decode all at once, which then take turns
+request by request, since the speed of a shared machine changes within a minute; for clients one after another.  Medians
+are over the turns of all rounds.  One client for all that speak HTTP (`quern bench serve`, made-up token ids, outputs of
+full length); OpenVINO GenAI runs in process, by a loop over its steps.  --wrap: a command put before every piece, to have
+the machine to oneself.  Prints tables in Markdown."""
 import argparse
 import json
 import os
@@ -227,32 +228,50 @@ def open_engine(a, engine, slots, context, in_step):
 # ---------------------------------------------------------------- pieces
 
 
-def piece_prompt(a, engine):
-    e = open_engine(a, engine, 1, 2304, 4096)
-    e.run(1, 1, 512, 2, 1)
-    out = {"start": e.start_s}
-    for n, times in ((512, 4), (2048, 2)):
-        out[f"prompt {n}"] = n / statistics.median(c[0] - sent for sent, c in e.run(times, 1, n, 2, n))
-    e.close()
+# A piece gives {engine: {figure: [values]}}.
+
+
+def put(out, engine, **figures):
+    for name, value in figures.items():
+        out.setdefault(engine, {}).setdefault(name.replace("_", " "), []).append(value)
+
+
+def piece_prompt(a, engines):
+    out, live = {}, [(e, open_engine(a, e, 1, 2304, 4096)) for e in engines]
+    for name, e in live:
+        put(out, name, start=e.start_s)
+        e.run(1, 1, 512, 2, 1)
+    for turn, n in enumerate((512, 512, 512, 2048, 512, 512, 2048)):
+        for name, e in live:
+            ((sent, chunks),) = e.run(1, 1, n, 2, 10 + turn)
+            put(out, name, **{f"prompt {n}": n / (chunks[0] - sent)})
+    for _, e in live:
+        e.close()
     return out
 
 
-def piece_decode(a, engine):
-    e = open_engine(a, engine, max(BATCHES), 192, 4096)
-    e.run(2, 2, 64, 8, 1)
-    out = {"start": e.start_s}
+def piece_decode(a, engines):
+    out, live = {}, [(e, open_engine(a, e, max(BATCHES), 192, 4096)) for e in engines]
+    for name, e in live:
+        put(out, name, start=e.start_s)
+        e.run(2, 2, 64, 8, 1)
     for batch, tokens in BATCHES.items():
-        out[f"decode {batch}"] = plateau(e.run(batch, batch, 32, tokens, batch))
-    e.close()
+        for turn in range(2):
+            for name, e in live:
+                put(out, name, **{f"decode {batch}": plateau(e.run(batch, batch, 32, tokens, batch + turn))})
+    for _, e in live:
+        e.close()
     return out
 
 
-def piece_serve(a, engine):
-    e = open_engine(a, engine, CLIENTS, INPUT + OUTPUT + 64, 256)
-    e.run(2, 2, 64, 8, 1)
-    out = figures_of_clients(e.run(REQUESTS, CLIENTS, INPUT, OUTPUT, 3), CLIENTS)
-    out |= {"start": e.start_s, "memory": e.memory()}
-    e.close()
+def piece_serve(a, engines):
+    out = {}
+    for name in engines:
+        e = open_engine(a, name, CLIENTS, INPUT + OUTPUT + 64, 256)
+        e.run(2, 2, 64, 8, 1)
+        put(out, name, start=e.start_s, **figures_of_clients(e.run(REQUESTS, CLIENTS, INPUT, OUTPUT, 3), CLIENTS))
+        put(out, name, memory=e.memory())
+        e.close()
     return out
 
 
@@ -267,14 +286,14 @@ def probe(a):
             "int8": max(v["all"] for k, v in probes.items() if k.startswith("int8")) / 1e12}
 
 
-def run_piece(a, piece, engine):
-    """In a process of its own, behind --wrap; the interpreter that has the engine's modules."""
-    python = a.openvino if engine == "openvino" else sys.executable
-    argv = [*shlex.split(a.wrap), python, __file__, *a.argv, "--only", f"{piece}/{engine}"]
+def run_piece(a, piece, engines):
+    """In a process of its own, behind --wrap; the interpreter that has the engines' modules."""
+    python = a.openvino if "openvino" in engines else sys.executable
+    argv = [*shlex.split(a.wrap), python, __file__, *a.argv, "--only", "/".join([piece, *engines])]
     got = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     lines = [line for line in got.stdout.splitlines() if line.startswith("{")]
     if got.returncode or not lines:
-        print(f"{piece} of {engine}: no figures (exit status {got.returncode})", file=sys.stderr)
+        print(f"{piece} of {', '.join(engines)}: no figures (exit status {got.returncode})", file=sys.stderr)
         return {}
     return json.loads(lines[-1])
 
@@ -283,17 +302,23 @@ def run_piece(a, piece, engine):
 
 ROWS = [("prompt 512, tok/s", "prompt 512", 0), ("prompt 2,048", "prompt 2048", 0),
         *[(f"decode, batch {b}" + (", tok/s" if b == 1 else ""), f"decode {b}", 0) for b in BATCHES],
-        (f"{CLIENTS} clients, {INPUT} in, {OUTPUT} out: tok/s, steady", "steady", 0), ("the same, all requests", "tok_s", 0),
-        ("TTFT p50, s", "ttft_p50", 2), ("longest TTFT, s", "ttft_max", 2), ("time between tokens p50, ms", "gap_p50", 0),
-        ("p99, ms", "gap_p99", 0), ("longest, ms", "gap_max", 0), ("start, s", "start", 2), ("memory, MB", "memory", 0)]
+        (f"{CLIENTS} clients, {INPUT} in, {OUTPUT} out: tok/s, steady", "steady", 0), ("the same, all requests", "tok s", 0),
+        ("TTFT p50, s", "ttft p50", 2), ("longest TTFT, s", "ttft max", 2), ("time between tokens p50, ms", "gap p50", 0),
+        ("p99, ms", "gap p99", 0), ("longest, ms", "gap max", 0), ("start, s", "start", 2), ("memory, MB", "memory", 0)]
 
 
 def table(engines, got):
     print("| |", " | ".join(engines), "|\n|---|" + "---|" * len(engines))
     for title, key, digits in ROWS:
-        cells = [statistics.median(v) if (v := [g[key] for g in got[e] if key in g]) else None for e in engines]
+        cells = [statistics.median(v) if (v := got.get(e, {}).get(key)) else None for e in engines]
         if any(c is not None for c in cells):
             print(f"| {title} |", " | ".join("-" if c is None else f"{c:,.{digits}f}" for c in cells), "|")
+
+
+def add(got, more):
+    for engine, figures in more.items():
+        for name, values in figures.items():
+            got.setdefault(engine, {}).setdefault(name, []).extend(values)
 
 
 def main():
@@ -312,28 +337,28 @@ def main():
     p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--wrap", default="")
     p.add_argument("--save", type=Path, metavar="FILE", help="add every piece's figures to this file, a line each")
-    p.add_argument("--only", help=argparse.SUPPRESS)        # one piece of one engine, in this process
+    p.add_argument("--only", help=argparse.SUPPRESS)        # a piece of these engines, in this process
     a = p.parse_args()
     a.argv = sys.argv[1:]
     if a.only:
-        piece, _, engine = a.only.partition("/")
-        print(json.dumps(probe(a) if piece == "probe" else PIECES[piece](a, engine)))
+        piece, *engines = a.only.split("/")
+        before = probe(a)
+        print(json.dumps(PIECES[piece](a, engines) | {"probe": {k: [v, probe(a)[k]] for k, v in before.items()}}))
         return
     engines = [f"quern {m}" for m in a.modes.split(",") if m]
     engines += [name for name, given in (("openvino", a.openvino), ("ik_llama.cpp", a.ik), ("llama.cpp", a.llama)) if given]
-    got, probes = {e: [] for e in engines}, []
+    got = {}
     for _ in range(a.rounds):
         for piece in a.pieces.split(","):
-            for engine in engines:
-                probes.append(run_piece(a, "probe", ""))
-                got[engine].append(run_piece(a, piece, engine))
+            for some in [[e] for e in engines] if piece == "serve" else [engines]:
+                more = run_piece(a, piece, some)
+                add(got, more)
                 if a.save:
                     with a.save.open("a") as f:
-                        print(json.dumps({"at": time.strftime("%H:%M:%S"), "piece": piece, "engine": engine}
-                                         | probes[-1] | got[engine][-1]), file=f)
+                        print(json.dumps({"at": time.strftime("%H:%M:%S"), "piece": piece} | more), file=f)
     table(engines, got)
     for key, unit in (("read", "GB/s read"), ("int8", "TOP/s in bytes")):
-        print(f"\nprobed before each piece, {unit}:", " ".join(f"{x[key]:.1f}" for x in probes if x))
+        print(f"\nprobed before and after each piece, {unit}:", " ".join(f"{x:.1f}" for x in got["probe"][key]))
 
 
 if __name__ == "__main__":
