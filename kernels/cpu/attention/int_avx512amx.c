@@ -3,8 +3,8 @@
  * exact, so the bits are the same.  See ints.h.
  *
  *     tile 0, 1   A: high and low bytes of 16 queries' q, or of their weights
- *     tile 2, 3   B: 16 lines of two tiles of K, or of two blocks of 16 d of V; high bytes, then low
- *     tile 4..7   C: int32 [16][16]: A 0 B 2, A 1 B 2 (+ A 0 with the low bytes), the same with B 3
+ *     tile 2, 3   B: 16 lines of two tiles of K, or of two blocks of 16 d of V; high bytes, then low bytes
+ *     tile 4..7   C: int32 [16][16]: A 0 B 2, A 1 B 2 (and A 0 with the low bytes); the same with B 3
  *
  * Lines of K are tiles as they lie in the cache.  V is gathered, since 64 tokens are four tiles of the cache.
  */
@@ -55,100 +55,114 @@ static void amx_configure(void)
 struct job;
 static void chunk_amx(const struct job *j);
 
-/* V of a chunk as B tiles: [group of 64 tokens][D / 16][planes], and the last lines of two tiles of K. */
+/* V of a chunk as B tiles: [D / 16][group of 64 tokens][planes], and two tiles of K. */
 #define INT_NAME      "amx"
 #define INT_PAD       (AMX_FEW + 1)
 #define INT_CHUNK     chunk_amx
-#define INT_WORK(dim) ((size_t)((dim + 15) / 16 * GROUPS * 2 + 4) * AMX_TILE)
+#define INT_WORK(dim) ((size_t)((dim + 15) / 16 * GROUPS * 2 + ((dim) + 63) / 64 * 4) * AMX_TILE)
 #define INT_SPAN      KV_QUERIES
 #include "kernels/cpu/attention/ints.h"
+
+typedef int32_t sums[2][16][16]; /* with the high and with the low bytes */
 
 /* Sixteen queries of a head. */
 struct square {
 	const struct job *j;
-	int head, r0, n; /* n of them are there, the others are zeros */
+	int head, r0, n;    /* n of them are there, the others are zeros */
+	int t0, t1, g0, g1; /* tiles and groups that they see */
 	struct scratch s;
 	unsigned char *tiles; /* INT_WORK */
-	int32_t (*c)[16][16]; /* [4]: tiles 4 to 7 */
+	sums *c;              /* [8]: of four tiles of K, and of four blocks of V, each two in turns */
 };
 
-static void amx_zero4(void)
-{
-	AMX_ZERO(4);
-	AMX_ZERO(5);
-	AMX_ZERO(6);
-	AMX_ZERO(7);
-}
+/* C of one A and two B (or twice the same) over n steps of 64, then to memory. */
+#define SQUARE(name, dot)                                                                                    \
+	static void name(const unsigned char *a, size_t a_row, size_t a_low, const unsigned char *b0,        \
+			 const unsigned char *b1, size_t b_row, size_t b_low, size_t b_step, int n, sums *c) \
+	{                                                                                                    \
+		AMX_ZERO(4);                                                                                 \
+		AMX_ZERO(5);                                                                                 \
+		AMX_ZERO(6);                                                                                 \
+		AMX_ZERO(7);                                                                                 \
+		for (int i = 0; i < n; i++, a += 64, b0 += b_step, b1 += b_step) {                           \
+			AMX_LOAD(0, a, a_row);                                                               \
+			AMX_LOAD(2, b0, b_row);                                                              \
+			dot(4, 0, 2);                                                                        \
+			AMX_LOAD(1, a + a_low, a_row);                                                       \
+			dot(5, 1, 2);                                                                        \
+			AMX_LOAD(3, b1, b_row);                                                              \
+			dot(6, 0, 3);                                                                        \
+			dot(7, 1, 3);                                                                        \
+			if (!b_low)                                                                          \
+				continue;                                                                    \
+			AMX_LOAD(2, b0 + b_low, b_row);                                                      \
+			dot(5, 0, 2);                                                                        \
+			AMX_LOAD(3, b1 + b_low, b_row);                                                      \
+			dot(7, 0, 3);                                                                        \
+		}                                                                                            \
+		AMX_STORE(4, c[0][0], 64);                                                                   \
+		AMX_STORE(5, c[0][1], 64);                                                                   \
+		AMX_STORE(6, c[1][0], 64);                                                                   \
+		AMX_STORE(7, c[1][1], 64);                                                                   \
+	}
+SQUARE(square_signed, AMX_SIGNED)
+SQUARE(square_unsigned, AMX_UNSIGNED)
 
-static void amx_store4(const struct square *q)
+VFN qa sum_of(int32_t (*c)[16][16], int r)
 {
-	AMX_STORE(4, q->c[0], 64);
-	AMX_STORE(5, q->c[1], 64);
-	AMX_STORE(6, q->c[2], 64);
-	AMX_STORE(7, q->c[3], 64);
-}
-
-VFN qa square_sum(const struct square *q, int v, int r)
-{
-	return _mm512_add_epi32(_mm512_slli_epi32(_mm512_loadu_si512(q->c[2 * v][r]), 8),
-				_mm512_loadu_si512(q->c[2 * v + 1][r]));
+	return _mm512_add_epi32(_mm512_slli_epi32(_mm512_loadu_si512(c[0][r]), 8),
+				_mm512_loadu_si512(c[1][r]));
 }
 
 /* ---- scores ---- */
 
-/* 16 lines of a tile of K from step i on; where fewer are left, with lines of zeros. */
-static const unsigned char *key_lines(const struct square *q, int t, int i, int which)
+static const unsigned char *square_queries(const struct square *q)
+{
+	return q->j->c->q + (size_t)q->head * q->j->c->q_stride + (size_t)q->r0 * q->j->each;
+}
+
+/* K of tile t; where its lines are no multiple of 16, a copy with lines of zeros behind them. */
+static const unsigned char *key_lines(const struct square *q, int t)
 {
 	const struct job *j = q->j;
-	const int left = j->lines - i * 16;
-	const size_t line = (size_t)j->planes * 64;
-	const unsigned char *k = j->c->k[t] + (size_t)q->head * j->c->k_bytes + (size_t)i * 16 * line;
-	if (left >= 16)
+	const size_t line = (size_t)j->planes * 64, blocks = (size_t)(j->c->dim_pad / 16);
+	const unsigned char *k = j->c->k[t] + (size_t)q->head * j->c->k_bytes;
+	if (j->lines % 16 == 0)
 		return k;
-	unsigned char *to = q->tiles + (size_t)(j->c->dim_pad / 16 * GROUPS * 2 + which * 2) * AMX_TILE;
-	memcpy(to, k, (size_t)left * line);
-	memset(to + (size_t)left * line, 0, (size_t)(16 - left) * line);
+	unsigned char *to = q->tiles + (blocks * GROUPS * 2 + (size_t)(t % 2) * (j->d64 / 64 * 2)) * AMX_TILE;
+	memcpy(to, k, (size_t)j->lines * line);
+	memset(to + (size_t)j->lines * line, 0, (size_t)(16 - j->lines % 16) * line);
 	return to;
 }
 
-static void square_scores(const struct square *q, int t0, int t1)
+static void scores_of(const struct square *q, int t)
 {
 	const struct job *j = q->j;
-	const unsigned char *a = j->c->q + (size_t)q->head * j->c->q_stride + (size_t)q->r0 * j->each;
-	const size_t line = (size_t)j->planes * 64;
-	const int steps = (int)(j->d64 / 64);
-	for (int t = t0; t < t1; t += 2) {
-		const int n = t1 - t < 2 ? 1 : 2;
-		amx_zero4();
-		for (int i = 0; i < steps; i++) {
-			const unsigned char *k0 = key_lines(q, t, i, 0), *k1 = key_lines(q, t + n - 1, i, 1);
-			AMX_LOAD(0, a + i * 64, j->each);
-			AMX_LOAD(2, k0, line);
-			AMX_SIGNED(4, 0, 2);
-			AMX_LOAD(1, a + j->d64 + i * 64, j->each);
-			AMX_SIGNED(5, 1, 2);
-			AMX_LOAD(3, k1, line);
-			AMX_SIGNED(6, 0, 3);
-			AMX_SIGNED(7, 1, 3);
-			if (j->planes == 1)
-				continue;
-			AMX_LOAD(2, k0 + 64, line);
-			AMX_SIGNED(5, 0, 2);
-			AMX_LOAD(3, k1 + 64, line);
-			AMX_SIGNED(7, 0, 3);
-		}
-		amx_store4(q);
-		for (int v = 0; v < n; v++) {
-			const unsigned char *k = j->c->k[t + v] + (size_t)q->head * j->c->k_bytes;
-			const vf scale = v_load((const float *)(const void *)(k + (size_t)j->lines * line));
-			const vf log = v_load(q->s.log + (t + v) * 16);
-			float *s = q->s.s + (size_t)q->r0 * CHUNK + (t + v) * 16;
-			for (int r = 0; r < AMX_ROWS; r++) {
-				const float own = query_head(a + (size_t)r * j->each, j->d64)->scale;
-				v_store(s + r * CHUNK, score(square_sum(q, v, r), scale, v_set1(own), log));
-			}
-		}
+	const unsigned char *a = square_queries(q), *k = j->c->k[t] + (size_t)q->head * j->c->k_bytes;
+	const vf scale = v_load((const float *)(const void *)(k + (size_t)(j->lines * j->planes) * 64));
+	const vf log = v_load(q->s.log + t * 16);
+	float *s = q->s.s + (size_t)q->r0 * ROW + t * 16;
+	int32_t(*c)[16][16] = q->c[t % 4];
+	UNROLL for (int r = 0; r < AMX_ROWS; r++)
+	{
+		const float own = query_head(a + (size_t)r * j->each, j->d64)->scale;
+		v_store(s + r * ROW, score(sum_of(c, r), scale, v_set1(own), log));
 	}
+}
+
+/* Products with tiles t and t + 1 (t is even) are begun, those with the two before become scores. */
+static void scores_step(const struct square *q, int t)
+{
+	const struct job *j = q->j;
+	const size_t line = (size_t)j->planes * 64;
+	const int n = (int)(j->d64 / 64), t0 = t < q->t0 ? t + 1 : t, t1 = t + 1 < q->t1 ? t + 1 : t;
+	square_signed(square_queries(q), j->each, j->d64, key_lines(q, t0), key_lines(q, t1), line,
+		      j->planes == 2 ? 64 : 0, 16 * line, n, q->c + t % 4);
+	for (int i = t - 2; i < t; i++)
+		if (i >= q->t0)
+			scores_of(q, i);
+	for (int i = t0; t + 2 >= q->t1 && i <= t1; i++)
+		scores_of(q, i);
 }
 
 /* ---- weighted sums ---- */
@@ -158,87 +172,97 @@ static void gather_values(const struct square *q, int g0, int g1)
 {
 	const struct job *j = q->j;
 	const int blocks = j->c->dim_pad / 16;
-	for (int g = g0; g < g1; g++)
-		for (int i = 0; i < GROUP_TILES; i++) {
-			const int t = g * GROUP_TILES + i;
-			const bool here = t >= j->t0 && t < j->t1;
-			const unsigned char *v = here ? j->c->v[t] + (size_t)q->head * j->c->v_bytes : NULL;
-			unsigned char *to = q->tiles + (size_t)(g * blocks * j->planes) * AMX_TILE;
-			for (int b = 0; b < blocks; b++)
-				for (int quad = 0; quad < 4; quad++)
-					for (int p = 0; p < j->planes; p++, v += here ? 64 : 0)
-						qa_store((int32_t *)(void *)(to +
-									     (size_t)(b * j->planes + p) *
-										     AMX_TILE +
-									     (quad * 4 + i) * 64),
-							 here ? vl_load(v) : _mm512_setzero_si512());
-		}
+	for (int t = g0 * GROUP_TILES; t < g1 * GROUP_TILES; t++) {
+		const bool here = t >= j->t0 && t < j->t1;
+		const unsigned char *v = here ? j->c->v[t] + (size_t)q->head * j->c->v_bytes : NULL;
+		unsigned char *to = q->tiles + (size_t)(t / GROUP_TILES * j->planes) * AMX_TILE +
+				    (size_t)(t % GROUP_TILES) * 64;
+		for (int b = 0; b < blocks; b++, to += (size_t)(GROUPS * j->planes) * AMX_TILE)
+			for (int i = 0; i < 4; i++)
+				for (int p = 0; p < j->planes; p++) {
+					unsigned char *at = to + (size_t)p * AMX_TILE + (size_t)i * 256;
+					_mm512_storeu_si512(at, here ? vl_load(v) : _mm512_setzero_si512());
+					v += here ? 64 : 0;
+				}
+	}
 }
 
-static void square_values(const struct square *q, int g0, int g1)
+static void values_of(const struct square *q, int b)
+{
+	const size_t pad = (size_t)q->j->c->dim_pad;
+	float *out = q->j->c->o + ((size_t)q->head * (size_t)q->j->c->m + (size_t)q->r0) * pad + b * 16;
+	int32_t(*c)[16][16] = q->c[4 + b % 4];
+	if (q->n == AMX_ROWS)
+		UNROLL for (int r = 0; r < AMX_ROWS; r++)
+			v_store(out + (size_t)r * pad, qa_float(sum_of(c, r)));
+	else
+		for (int r = 0; r < q->n; r++)
+			v_store(out + (size_t)r * pad, qa_float(sum_of(c, r)));
+}
+
+/* The same with blocks b and b + 1 of 16 d. */
+static void values_step(const struct square *q, int b)
 {
 	const struct job *j = q->j;
-	const int blocks = j->c->dim_pad / 16;
-	const size_t pad = (size_t)j->c->dim_pad, w_row = 2 * CHUNK;
-	const unsigned char *w = q->s.w + (size_t)q->r0 * w_row;
-	float *out = j->c->o + ((size_t)q->head * (size_t)j->c->m + (size_t)q->r0) * pad;
-	for (int b = 0; b < blocks; b += 2) {
-		const int n = blocks - b < 2 ? 1 : 2;
-		amx_zero4();
-		for (int g = g0; g < g1; g++) {
-			const unsigned char *v0 =
-				q->tiles + (size_t)((g * blocks + b) * j->planes) * AMX_TILE;
-			const unsigned char *v1 = v0 + (size_t)((n - 1) * j->planes) * AMX_TILE;
-			AMX_LOAD(0, w + g * 64, w_row);
-			AMX_LOAD(2, v0, 64);
-			AMX_UNSIGNED(4, 0, 2);
-			AMX_LOAD(1, w + CHUNK + g * 64, w_row);
-			AMX_UNSIGNED(5, 1, 2);
-			AMX_LOAD(3, v1, 64);
-			AMX_UNSIGNED(6, 0, 3);
-			AMX_UNSIGNED(7, 1, 3);
-			if (j->planes == 1)
-				continue;
-			AMX_LOAD(2, v0 + AMX_TILE, 64);
-			AMX_UNSIGNED(5, 0, 2);
-			AMX_LOAD(3, v1 + AMX_TILE, 64);
-			AMX_UNSIGNED(7, 0, 3);
-		}
-		amx_store4(q);
-		for (int v = 0; v < n; v++)
-			for (int r = 0; r < q->n; r++)
-				v_store(out + (size_t)r * pad + (b + v) * 16, qa_float(square_sum(q, v, r)));
-	}
+	const int blocks = j->c->dim_pad / 16, b1 = b + 1 < blocks ? b + 1 : b;
+	const unsigned char *w = q->s.w + (size_t)q->r0 * 2 * CHUNK + (size_t)q->g0 * 64;
+	const size_t step = (size_t)j->planes * AMX_TILE;
+	const unsigned char *v = q->tiles + (size_t)(b * GROUPS + q->g0) * step;
+	square_unsigned(w, 2 * CHUNK, CHUNK, v, v + (size_t)((b1 - b) * GROUPS) * step, 64,
+			j->planes == 2 ? AMX_TILE : 0, step, q->g1 - q->g0, q->c + 4 + b % 4);
+	for (int i = b - 2; i < b; i++)
+		if (i >= 0)
+			values_of(q, i);
+	for (int i = b; b + 2 >= blocks && i <= b1; i++)
+		values_of(q, i);
 }
 
 /* ---- a chunk ---- */
 
-/* Tiles that queries r0 to r1 see. */
-static struct job seen_by(const struct job *j, int r0, int r1)
+/* n queries of a head from r0 on, and what they see. */
+static struct square square_at(const struct square *head, int r0)
 {
-	struct job part = *j;
-	part.t0 = CHUNK_TILES;
-	part.t1 = 0;
-	for (int r = r0; r < r1; r++)
-		if (j->c->from[r] < j->c->to[r]) {
-			const int t0 = j->c->from[r] / 16, t1 = (j->c->to[r] + 15) / 16;
-			part.t0 = t0 < part.t0 ? t0 : part.t0;
-			part.t1 = t1 > part.t1 ? t1 : part.t1;
+	struct square q = *head;
+	const struct cpu_kv_chunk *c = q.j->c;
+	q.r0 = r0;
+	q.n = c->m - r0 < AMX_ROWS ? c->m - r0 : AMX_ROWS;
+	q.t0 = CHUNK_TILES;
+	q.t1 = 0;
+	for (int r = r0; r < r0 + q.n; r++)
+		if (c->from[r] < c->to[r]) {
+			const int t0 = c->from[r] / 16, t1 = (c->to[r] + 15) / 16;
+			q.t0 = t0 < q.t0 ? t0 : q.t0;
+			q.t1 = t1 > q.t1 ? t1 : q.t1;
 		}
-	return part;
+	q.t0 = q.t0 < q.t1 ? q.t0 : q.t1;
+	q.g0 = q.t0 / GROUP_TILES;
+	q.g1 = (q.t1 + GROUP_TILES - 1) / GROUP_TILES;
+	return q;
 }
 
-static void square(struct square *q)
+/* The weights of a square, row by row, and between them the scores of the next and the sums of the last:
+ * tiles multiply while the other units work out exponentials. */
+static void square_weights(const struct square *q, const struct square *next, const struct square *last)
 {
-	const struct job *all = q->j, j = seen_by(all, q->r0, q->r0 + q->n);
-	const int g0 = j.t0 / GROUP_TILES, g1 = (j.t1 + GROUP_TILES - 1) / GROUP_TILES;
-	if (j.t0 >= j.t1)
-		return;
-	square_scores(q, j.t0, j.t1);
-	weigh_rows(&j, q->head, &q->s, q->r0, q->r0 + q->n);
-	for (int r = q->n; r < AMX_ROWS; r++)
-		no_weights(q->s.w + (size_t)(q->r0 + r) * 2 * CHUNK, g0, g1);
-	square_values(q, g0, g1);
+	const struct cpu_kv_chunk *c = q->j->c;
+	const int blocks = last && last->t0 < last->t1 ? c->dim_pad / 16 : 0, t0 = next ? next->t0 & ~1 : 0,
+		  tiles = next ? next->t1 - t0 : 0;
+	struct job part = *q->j;
+	part.t0 = q->t0;
+	part.t1 = q->t1;
+	if (q->t0 < q->t1)
+		top_rows(&part, q->head, &q->s, q->r0, q->r0 + q->n);
+	for (int r = 0, t = 0, b = 0; r < AMX_ROWS; r++) {
+		unsigned char *w = q->s.w + (size_t)(q->r0 + r) * 2 * CHUNK;
+		if (r >= q->n)
+			no_weights(w, q->g0, q->g1);
+		else if (q->t0 < q->t1)
+			weigh_row(&part, q->head, &q->s, q->r0 + r);
+		for (; t * AMX_ROWS < (r + 1) * tiles; t += 2)
+			scores_step(next, t0 + t);
+		for (; b * AMX_ROWS < (r + 1) * blocks; b += 2)
+			values_step(last, b);
+	}
 }
 
 /* What is left over of a head's queries. */
@@ -253,31 +277,45 @@ static void rest_vnni(const struct job *j, int head, const struct scratch *s, in
 	sums_out(j, head, s, r0, m);
 }
 
+static void head_amx(const struct square *head)
+{
+	const struct job *j = head->j;
+	struct square q[3]; /* the last, this and the next in turns */
+	int n = 0, r0 = 0;
+	value_scales(j, head->head, &head->s);
+	gather_values(head, j->t0 / GROUP_TILES, (j->t1 + GROUP_TILES - 1) / GROUP_TILES);
+	q[0] = square_at(head, 0);
+	for (int t = q[0].t0 & ~1; t < q[0].t1; t += 2)
+		scores_step(&q[0], t);
+	for (; j->c->m - r0 > AMX_FEW; n++, r0 += AMX_ROWS) {
+		struct square *next = j->c->m - r0 - AMX_ROWS > AMX_FEW ? &q[(n + 1) % 3] : NULL;
+		if (next)
+			*next = square_at(head, r0 + AMX_ROWS);
+		square_weights(&q[n % 3], next, n ? &q[(n + 2) % 3] : NULL);
+	}
+	const struct square *last = &q[(n + 2) % 3];
+	for (int b = 0; last->t0 < last->t1 && b < j->c->dim_pad / 16; b += 2)
+		values_step(last, b);
+	if (r0 < j->c->m)
+		rest_vnni(j, head->head, &head->s, r0);
+}
+
 static void chunk_amx(const struct job *j)
 {
 	const struct cpu_kv_chunk *c = j->c;
-	_Alignas(64) int32_t sums[4][16][16];
+	_Alignas(64) sums c4[8];
 	if (c->m <= AMX_FEW) {
 		chunk_any(j);
 		return;
 	}
 	amx_configure();
-	for (int h = 0; h < c->n_heads; h++) {
-		struct square q = {.j = j,
-				   .head = h,
-				   .s = scratch_of(c, h),
-				   .tiles = c->work + (size_t)c->n_heads * head_scratch(c->dim_pad, c->m),
-				   .c = sums};
-		value_scales(j, h, &q.s);
-		gather_values(&q, j->t0 / GROUP_TILES, (j->t1 + GROUP_TILES - 1) / GROUP_TILES);
-		while (c->m - q.r0 > AMX_FEW) {
-			q.n = c->m - q.r0 < AMX_ROWS ? c->m - q.r0 : AMX_ROWS;
-			square(&q);
-			q.r0 += q.n;
-		}
-		if (q.r0 < c->m)
-			rest_vnni(j, h, &q.s, q.r0);
-	}
+	for (int h = 0; h < c->n_heads; h++)
+		head_amx(&(struct square){.j = j,
+					  .head = h,
+					  .s = scratch_of(c, h),
+					  .tiles = c->work +
+						   (size_t)c->n_heads * head_scratch(c->dim_pad, c->m),
+					  .c = c4});
 	AMX_RELEASE();
 }
 

@@ -41,7 +41,8 @@ enum {
 	TOP16 = 127 * 256,
 	GROUP_TILES = 4, /* of 16 tokens: what one line of weights holds */
 	GROUPS = CHUNK_TILES / GROUP_TILES,
-	DIM_MAX = 512, /* sums of more would not fit */
+	ROW = CHUNK + LANES_N, /* of scores: rows a power of two apart share the sets of a cache */
+	DIM_MAX = 512,         /* sums of more would not fit */
 };
 
 /* ---- sizes ---- */
@@ -294,7 +295,7 @@ static void queries(int planes, unsigned char *out, const float *const *q, int m
 
 /* One head's pieces in a chunk's scratch; those of the next head follow. */
 struct scratch {
-	float *s;         /* [m][CHUNK] scores */
+	float *s;         /* [m][ROW] scores */
 	unsigned char *w; /* [m][2][CHUNK] planes of weights, as INT_W_AT has them */
 	int32_t *o;       /* [m][dim_pad] */
 	float *log;       /* [CHUNK] logarithms of the scales of values */
@@ -304,7 +305,7 @@ struct scratch {
 static size_t head_scratch(int dim_pad, int m)
 {
 	m = (m + 15) & ~15;
-	return (size_t)m * (CHUNK * sizeof(float) + 2 * CHUNK + (size_t)dim_pad * sizeof(int32_t)) +
+	return (size_t)m * (ROW * sizeof(float) + 2 * CHUNK + (size_t)dim_pad * sizeof(int32_t)) +
 	       2 * CHUNK * sizeof(float);
 }
 
@@ -314,7 +315,7 @@ static struct scratch scratch_of(const struct cpu_kv_chunk *c, int head)
 	struct scratch s;
 	unsigned char *p = c->work + (size_t)head * head_scratch(c->dim_pad, c->m);
 	s.s = (float *)(void *)p;
-	s.w = p + m * CHUNK * sizeof(float);
+	s.w = p + m * ROW * sizeof(float);
 	s.o = (int32_t *)(void *)(s.w + m * 2 * CHUNK);
 	s.log = (float *)(void *)(s.o + m * (size_t)c->dim_pad);
 	s.inverse = s.log + CHUNK;
@@ -403,7 +404,7 @@ VFN void scores(const int tn, const int m, const int planes, const struct scores
 		UNROLL for (int r = 0; r < m; r++)
 		{
 			const float own = query_head(q + (size_t)r * a->each, a->d64)->scale;
-			v_store(a->s + r * CHUNK + v * 16, score(ka_end(acc[v][r]), scale, v_set1(own), log));
+			v_store(a->s + r * ROW + v * 16, score(ka_end(acc[v][r]), scale, v_set1(own), log));
 		}
 	}
 }
@@ -428,41 +429,64 @@ VFN vf seen(vf v, int t, int from, int to, vf other)
 	return v_keep_range(v, a > 0 ? a : 0, b < 16 ? b : 16, other);
 }
 
-/* Scores s of one query to its weights w, in groups g0 to g1; *max, *sum. */
-static void weigh(const float *s, const struct scratch *x, unsigned char *w, int from, int to, int g0, int g1,
-		  float *max, float *sum)
+/* The largest of the scores that a query sees. */
+VFN float top_score(const float *s, int from, int to)
 {
 	const vf low = v_set1(-INFINITY);
-	const int t0 = from / 16, t1 = (to + 15) / 16, first = t0 / GROUP_TILES,
-		  last = (t1 + GROUP_TILES - 1) / GROUP_TILES;
-	vf mx = seen(v_load(s + t0 * 16), t0, from, to, low);
-	for (int t = t0 + 1; t < t1 - 1; t++)
-		mx = v_max(mx, v_load(s + t * 16));
-	*max = v_hmax(v_max(mx, seen(v_load(s + (t1 - 1) * 16), t1 - 1, from, to, low)));
-	const vf m = v_set1(-(*max * LOG2_E)), per_nat = v_set1(LOG2_E);
+	const int t0 = from / 16, t1 = (to + 15) / 16 - 1;
+	vf mx[4];
+	mx[0] = seen(v_load(s + t0 * 16), t0, from, to, low);
+	mx[1] = seen(v_load(s + t1 * 16), t1, from, to, low);
+	mx[2] = mx[3] = low;
+	int t = t0 + 1;
+	for (; t + 4 <= t1; t += 4)
+		UNROLL for (int i = 0; i < 4; i++) mx[i] = v_max(mx[i], v_load(s + (t + i) * 16));
+	for (; t < t1; t++)
+		mx[0] = v_max(mx[0], v_load(s + t * 16));
+	return v_hmax(v_max(v_max(mx[0], mx[1]), v_max(mx[2], mx[3])));
+}
+
+/* A group of tiles of which a query sees a part. */
+static vf weigh_part(const float *s, const float *inverse, unsigned char *w, int g, int from, int to, vf m,
+		     vf l)
+{
+	vf e[GROUP_TILES];
+	for (int i = 0, t = g * GROUP_TILES; i < GROUP_TILES; i++, t++) {
+		e[i] = v_zero();
+		if (to <= t * 16 || from >= t * 16 + 16)
+			continue;
+		e[i] = seen(exp2_top(v_fma(v_load(s + t * 16), v_set1(LOG2_E), m)), t, from, to, v_zero());
+		l = v_fma(e[i], seen(v_load(inverse + t * 16), t, from, to, v_zero()), l);
+	}
+	w_store(w + g * 64, w + CHUNK + g * 64, e);
+	return l;
+}
+
+/* Scores s of one query to its weights w, in groups g0 to g1; returns their sum. */
+static float weigh(const float *s, const float *inverse, unsigned char *w, int from, int to, int g0, int g1,
+		   float max)
+{
+	enum { GROUP = GROUP_TILES * 16 };
+	const int first = from / GROUP, last = (to + GROUP - 1) / GROUP;
+	const vf m = v_set1(-(max * LOG2_E)), per_nat = v_set1(LOG2_E);
 	vf l = v_zero(), e[GROUP_TILES];
+	int g = first;
 	no_weights(w, g0, first);
 	no_weights(w, last, g1);
-	for (int g = first; g < last; g++) {
-		const int t = g * GROUP_TILES;
-		const int whole = from <= t * 16 && to >= (t + GROUP_TILES) * 16;
-		UNROLL for (int i = 0; i < GROUP_TILES; i++)
-		{
-			e[i] = v_zero();
-			if (!whole && (t + i < t0 || t + i >= t1))
-				continue;
-			e[i] = exp2_top(v_fma(v_load(s + (t + i) * 16), per_nat, m));
-			const vf inverse = v_load(x->inverse + (t + i) * 16);
-			if (whole) {
-				l = v_fma(e[i], inverse, l);
-			} else {
-				e[i] = seen(e[i], t + i, from, to, v_zero());
-				l = v_fma(e[i], seen(inverse, t + i, from, to, v_zero()), l);
-			}
-		}
+	if (from > g * GROUP || to < (g + 1) * GROUP) {
+		l = weigh_part(s, inverse, w, g, from, to, m, l);
+		g++;
+	}
+	for (; (g + 1) * GROUP <= to; g++) {
+		const float *at = s + g * GROUP, *by = inverse + g * GROUP;
+		UNROLL for (int i = 0; i < GROUP_TILES; i++) e[i] =
+			exp2_top(v_fma(v_load(at + i * 16), per_nat, m));
+		UNROLL for (int i = 0; i < GROUP_TILES; i++) l = v_fma(e[i], v_load(by + i * 16), l);
 		w_store(w + g * 64, w + CHUNK + g * 64, e);
 	}
-	*sum = v_hsum(l);
+	if (g < last)
+		l = weigh_part(s, inverse, w, g, from, to, m, l);
+	return v_hsum(l);
 }
 
 /* ---- weighted sums ---- */
@@ -555,7 +579,7 @@ static void scores_rows(const struct job *j, int head, const struct scratch *s, 
 		for (int v = 0; v < tn; v++)
 			a.k[v] = j->c->k[t + v] + (size_t)head * j->c->k_bytes;
 		a.log = s->log + t * 16;
-		a.s = s->s + (size_t)r0 * CHUNK + t * 16;
+		a.s = s->s + (size_t)r0 * ROW + t * 16;
 		fns[j->planes - 1][tn / 2](m, &a);
 	}
 }
@@ -599,19 +623,35 @@ static void all_rows(rows_fn *fn, const struct job *j, int head, const struct sc
 
 /* ---- a chunk ---- */
 
-static void weigh_rows(const struct job *j, int head, const struct scratch *s, int r0, int r1)
+/* Queries r0 to r1: their maximums. */
+static void top_rows(const struct job *j, int head, const struct scratch *s, int r0, int r1)
+{
+	const struct cpu_kv_chunk *c = j->c;
+	for (int r = r0; r < r1; r++)
+		if (c->from[r] < c->to[r])
+			c->max[(size_t)head * (size_t)c->m + (size_t)r] =
+				top_score(s->s + (size_t)r * ROW, c->from[r], c->to[r]);
+}
+
+/* Query r: its weights, and their sum. */
+static void weigh_row(const struct job *j, int head, const struct scratch *s, int r)
 {
 	const struct cpu_kv_chunk *c = j->c;
 	const int g0 = j->t0 / GROUP_TILES, g1 = (j->t1 + GROUP_TILES - 1) / GROUP_TILES;
-	for (int r = r0; r < r1; r++) {
-		const size_t at = (size_t)head * (size_t)c->m + (size_t)r;
-		unsigned char *w = s->w + (size_t)r * 2 * CHUNK;
-		if (c->from[r] < c->to[r])
-			weigh(s->s + (size_t)r * CHUNK, s, w, c->from[r], c->to[r], g0, g1, &c->max[at],
-			      &c->sum[at]);
-		else
-			no_weights(w, g0, g1);
-	}
+	const size_t at = (size_t)head * (size_t)c->m + (size_t)r;
+	unsigned char *w = s->w + (size_t)r * 2 * CHUNK;
+	if (c->from[r] < c->to[r])
+		c->sum[at] = weigh(s->s + (size_t)r * ROW, s->inverse, w, c->from[r], c->to[r], g0, g1,
+				   c->max[at]);
+	else
+		no_weights(w, g0, g1);
+}
+
+static void weigh_rows(const struct job *j, int head, const struct scratch *s, int r0, int r1)
+{
+	top_rows(j, head, s, r0, r1);
+	for (int r = r0; r < r1; r++)
+		weigh_row(j, head, s, r);
 }
 
 static void sums_out(const struct job *j, int head, const struct scratch *s, int r0, int r1)
