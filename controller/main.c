@@ -53,6 +53,8 @@ static const struct opt options[] = {
 	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (127.0.0.1:8080)"),
 	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32, bf16, int16, int8 or auto (f32)"),
 	OPT("head-dtype", OPT_TEXT, "TYPE", "weights of the head: stored, int8 or auto (auto)"),
+	OPT("kv-cache-dtype", OPT_TEXT, "TYPE",
+	    "keys and values on a CPU: f32, bf16, int16, int8 or auto (auto)"),
 	OPT("fast", OPT_FLAG, NULL,
 	    "GPU: faster long prompts; bits then depend on the batch; no effect on a CPU"),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
@@ -264,6 +266,7 @@ static const char *const preempts[] = {"auto", "swap", "recompute", NULL};
 /* A worker refuses those that its device does not have. */
 static const char *const computes[] = {"f32", "bf16", "int16", "int8", "auto", NULL};
 static const char *const heads[] = {"auto", "stored", "int8", NULL};
+static const char *const kvs[] = {"auto", "f32", "bf16", "int16", "int8", NULL};
 
 /* Checks that the option's value is one of words. */
 static int check_choice(const struct opts *o, const char *name, const char *otherwise,
@@ -286,7 +289,9 @@ static int check_choices(const struct controller *p, char *why, size_t why_n)
 		rc = check_choice(&p->o, "preempt", "auto", preempts, why, why_n);
 	if (!rc)
 		rc = check_choice(&p->o, "compute", "f32", computes, why, why_n);
-	return rc ? rc : check_choice(&p->o, "head-dtype", "auto", heads, why, why_n);
+	if (!rc)
+		rc = check_choice(&p->o, "head-dtype", "auto", heads, why, why_n);
+	return rc ? rc : check_choice(&p->o, "kv-cache-dtype", "auto", kvs, why, why_n);
 }
 
 /* --worker-timeout 0, for a debugger, also turns this off: a stopped worker makes no progress. */
@@ -348,6 +353,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	c.zap = p->zap;
 	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "f32"));
 	snprintf(c.head, sizeof c.head, "%s", opts_text(o, "head-dtype", "auto"));
+	snprintf(c.kv, sizeof c.kv, "%s", opts_text(o, "kv-cache-dtype", "auto"));
 	c.fast = opts_flag(o, "fast");
 	return engine_start(p->zmq, &c, &p->engine, why, why_n);
 }

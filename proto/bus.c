@@ -53,10 +53,11 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 16);
+	msgpack_pack_map(pk, 17);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_str(pk, "head", l->head);
+	pack_str(pk, "kv", l->kv);
 	pack_uint(pk, "epoch", l->epoch);
 	pack_uint(pk, "block_size", l->block_size);
 	pack_uint(pk, "max_context", l->max_context);
@@ -210,6 +211,8 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		cursor_str(c, key, l->compute, sizeof l->compute);
 	else if (strcmp(key, "head") == 0)
 		cursor_str(c, key, l->head, sizeof l->head);
+	else if (strcmp(key, "kv") == 0)
+		cursor_str(c, key, l->kv, sizeof l->kv);
 	else if (strcmp(key, "epoch") == 0)
 		l->epoch = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "n_ranks") == 0)

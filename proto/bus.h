@@ -57,6 +57,7 @@ struct bus_load {
 	char model[2048]; /* path as the worker sees it */
 	char compute[8];  /* "f32"; "auto" */
 	char head[8];     /* "stored", "int8"; "" or "auto": as the compute mode has it */
+	char kv[8];       /* "f32", "bf16", "int16", "int8"; likewise */
 	uint64_t epoch;
 	uint32_t block_size;  /* tokens */
 	uint32_t max_context; /* tokens of a sequence */

@@ -21,6 +21,7 @@ static bool driver_no_graphs __attribute__((unused));     /* of steps opened fro
 static uint64_t driver_epoch __attribute__((unused)) = 1; /* of the plans */
 static const char *driver_compute __attribute__((unused)) = "f32";
 static const char *driver_head __attribute__((unused)) = "auto";
+static const char *driver_kv __attribute__((unused)) = "auto";
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
@@ -48,6 +49,7 @@ DRIVER_FN struct bus_load driver_load(const char *model)
 			     .n_threads = 2};
 	snprintf(l.compute, sizeof l.compute, "%s", driver_compute);
 	snprintf(l.head, sizeof l.head, "%s", driver_head);
+	snprintf(l.kv, sizeof l.kv, "%s", driver_kv);
 	snprintf(l.model, sizeof l.model, "%s", model);
 	return l;
 }

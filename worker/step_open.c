@@ -117,6 +117,23 @@ static int head_type(const char *name, enum kern_head *out, char *why, size_t wh
 	return err_why(why, why_n, -EINVAL, "head type %s is not known (auto, stored, int8)", name);
 }
 
+static int kv_type(const char *name, enum kern_kv_type *out, char *why, size_t why_n)
+{
+	static const struct {
+		const char *name;
+		enum kern_kv_type type;
+	} types[] = {{"", KERN_KV_MODE},     {"auto", KERN_KV_MODE},   {"f32", KERN_KV_F32},
+		     {"bf16", KERN_KV_BF16}, {"int16", KERN_KV_INT16}, {"int8", KERN_KV_INT8}};
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+		if (strcmp(name, types[i].name) == 0) {
+			*out = types[i].type;
+			return 0;
+		}
+	}
+	return err_why(why, why_n, -EINVAL, "KV cache type %s is not known (auto, f32, bf16, int16, int8)",
+		       name);
+}
+
 /* What was chosen, and what the device lacks for it. */
 static void log_device(const struct step *s, const char *device)
 {
@@ -147,6 +164,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	};
 	int rc = compute_mode(s->load.compute, a, &args.compute, why, why_n);
 	if (rc || (rc = head_type(s->load.head, &args.head, why, why_n)) ||
+	    (rc = kv_type(s->load.kv, &args.kv, why, why_n)) ||
 	    (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
 		return rc;
 	if (s->ops->abi != KERN_ABI)
@@ -437,7 +455,7 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
-	       strcmp(l->head, have->head) == 0 && l->fast == have->fast &&
+	       strcmp(l->head, have->head) == 0 && strcmp(l->kv, have->kv) == 0 && l->fast == have->fast &&
 	       l->block_size == have->block_size && l->max_context == have->max_context &&
 	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
 	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&

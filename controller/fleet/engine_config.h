@@ -19,6 +19,7 @@ struct engine_config {
 	char local_token[LOCAL_TOKEN_SIZE];
 	char compute[8];
 	char head[8]; /* bus_load.head */
+	char kv[8];   /* bus_load.kv */
 	bool fast;    /* bits may depend on the batch where that is faster */
 	uint32_t n_vocab;
 	uint32_t model_context; /* the model's, or less by option */

@@ -217,6 +217,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
 		snprintf(m.load.compute, sizeof m.load.compute, "%s", w->cfg.compute);
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
+		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
 		m.load.fast = w->cfg.fast;
 		m.load.epoch = epoch;
 		m.load.block_size = w->cfg.block_size;

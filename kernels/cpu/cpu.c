@@ -195,9 +195,9 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 		snprintf(out->note, sizeof out->note,
 			 "no AMX and no AVX-512 BF16: products of BF16 are FP32 multiply-adds");
 	/* The instruction sets agree bit for bit, so none is named. */
+	static const char *const kvs[] = {"", "", " kv-f16", " kv-bf16", " kv-int16", " kv-int8"};
 	const enum kern_kv_type kv = cpu_kv_kind(&d->args);
-	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s%s%s", mode, head,
-		 kv == KERN_KV_F32 ? "" : " kv-", kv == KERN_KV_F32 ? "" : d->kv_type->name);
+	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s%s", mode, head, kvs[kv]);
 	out->operand = KERN_F32;
 	out->kv = kv;
 	cpu_host_memory(d->node, &out->bytes_total, &out->bytes_free);

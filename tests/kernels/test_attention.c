@@ -9,7 +9,11 @@ static const struct kv_class {
 	enum kern_kv_type kv;
 	enum kern_dtype stored; /* K and V are rounded to this */
 	double tol;             /* of a result, beside that */
-} kv_classes[] = {{KERN_KV_F32, KERN_F32, 3e-6}, {KERN_KV_BF16, KERN_BF16, 3e-6}};
+	int bytes;              /* of a value */
+} kv_classes[] = {{KERN_KV_F32, KERN_F32, 3e-6, 4},
+		  {KERN_KV_BF16, KERN_BF16, 3e-6, 2},
+		  {KERN_KV_INT16, KERN_F32, 5e-4, 2},
+		  {KERN_KV_INT8, KERN_F32, 0.03, 1}};
 
 static int classes(void)
 {
@@ -505,10 +509,11 @@ static void check_moves(struct world *w, struct seq *s, int c)
 	cr_assert(ops->event_done(e));
 	ops->event_free(e);
 	ops->stream_free(side);
-	/* K and V of 2 layers, 2 heads, 16 tokens; a head of 24 may take the place of 32 */
+	/* K and V of 2 layers, 2 heads, 16 tokens; a head of 24 may take the place of 32, and have scales */
 	const int64_t bytes = ops->kv_block_bytes(w->t.dev, 2, 2, 24, 16),
-		      op = (int64_t)kt_op_size(stored(c));
-	cr_assert(bytes >= 2 * 2 * 2 * 16 * 24 * op && bytes <= 2 * 2 * 2 * 16 * 32 * op);
+		      op = kt_on_cpu() ? kv_classes[c].bytes : (int64_t)kt_op_size(w->t.op);
+	const int64_t scales = kt_on_cpu() && c > 1 ? 2 * 2 * 2 * 16 * 4 : 0;
+	cr_assert(bytes >= 2 * 2 * 2 * 16 * 24 * op + scales && bytes <= 2 * 2 * 2 * 16 * 32 * op + scales);
 }
 
 Test(attention, blocks_keep_their_content_through_copies_and_swaps)

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "kernels/cpu/attention/int.h"
 #include "kernels/cpu/attention/scratch.h"
 #include "kernels/cpu/touch.h"
 
@@ -32,11 +33,11 @@ int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const
 	case KERN_KV_F16:
 		return err_why(why, why_n, -ENOTSUP, "the CPU does not keep K and V in f16: use f32 or bf16");
 	case KERN_KV_INT16:
-		return err_why(why, why_n, -ENOTSUP,
-			       "K and V in int16 are not built for the CPU yet: use f32 or bf16");
+		*out = &cpu_kv_ints(isa)->int16;
+		return 0;
 	case KERN_KV_INT8:
-		return err_why(why, why_n, -ENOTSUP,
-			       "K and V in int8 are not built for the CPU yet: use f32 or bf16");
+		*out = &cpu_kv_ints(isa)->int8;
+		return 0;
 	case KERN_KV_MODE:
 		break;
 	}

@@ -8,7 +8,7 @@
  *              k_bytes                     v_bytes
  *
  *     F32          K [D][16]            V [16][D]
- *     F16, BF16    K [D/2][16][2]       V [8][D][2]        pairs along D, pairs of tokens: what
+ *     BF16         K [D/2][16][2]       V [8][D][2]        pairs along D, pairs of tokens: what
  *                                                          vdpbf16ps and tdpbf16ps take
  *     INT16        K [D/2][16][2]       V [8][D][2]        and FP32 scales [16] behind each
  *     INT8         K [D/4][16][4]       V [4][D][4]        likewise

@@ -302,6 +302,7 @@ Test(bus, control_messages_come_back)
 	strcpy(m.load.model, "/models/x");
 	strcpy(m.load.compute, "f32");
 	strcpy(m.load.head, "int8");
+	strcpy(m.load.kv, "bf16");
 	m.load.epoch = 1ull << 40;
 	m.load.max_rows = 2048;
 	m.load.kv_bytes = 1ull << 33;
@@ -315,6 +316,7 @@ Test(bus, control_messages_come_back)
 	cr_assert_str_eq(got.load.model, "/models/x");
 	cr_assert_str_eq(got.load.compute, "f32");
 	cr_assert_str_eq(got.load.head, "int8");
+	cr_assert_str_eq(got.load.kv, "bf16");
 	cr_assert_eq(got.load.epoch, 1ull << 40);
 	cr_assert_eq(got.load.max_rows, 2048);
 	cr_assert_eq(got.load.kv_bytes, 1ull << 33);

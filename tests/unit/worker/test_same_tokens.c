@@ -14,7 +14,7 @@ struct model_case {
 	char name[32];
 	uint32_t n_prompt;
 	uint32_t n_ranks;
-	char compute[8], head[8];
+	char compute[8], head[8], kv[8];
 };
 
 /* What a job gave. */
@@ -36,21 +36,24 @@ struct job {
 };
 
 /* 300 tokens reach into the second chunk of the attention's walk over the cache. */
-static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto"},
-					   {"qwen3-awq-g32", 70, 1, "f32", "auto"},
-					   {"qwen3-window", 70, 1, "f32", "auto"},
-					   {"qwen3-awq-g32", 70, 2, "f32", "auto"},
+static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto", "auto"},
+					   {"qwen3-awq-g32", 70, 1, "f32", "auto", "auto"},
+					   {"qwen3-window", 70, 1, "f32", "auto", "auto"},
+					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "auto"},
 					   /* On the CPU: */
-					   {"demo", 300, 1, "int8", "auto"},
-					   {"demo", 70, 1, "int16", "auto"},
-					   {"qwen3-tied", 70, 1, "int8", "auto"},
-					   {"qwen3-awq-g32", 70, 2, "int8", "auto"},
-					   {"demo", 300, 1, "bf16", "auto"},
-					   {"qwen3-tied", 70, 1, "bf16", "auto"},
-					   {"qwen3-awq-g32", 70, 1, "int16", "int8"}};
+					   {"demo", 300, 1, "int8", "auto", "auto"},
+					   {"demo", 70, 1, "int16", "auto", "auto"},
+					   {"qwen3-tied", 70, 1, "int8", "auto", "auto"},
+					   {"qwen3-awq-g32", 70, 2, "int8", "auto", "auto"},
+					   {"demo", 300, 1, "bf16", "auto", "auto"},
+					   {"qwen3-tied", 70, 1, "bf16", "auto", "auto"},
+					   {"qwen3-awq-g32", 70, 1, "int16", "int8", "auto"},
+					   {"qwen3-tied", 300, 1, "f32", "auto", "bf16"},
+					   {"demo", 300, 1, "int16", "auto", "int8"},
+					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "int16"}};
 enum { SAMPLES = sizeof sample / sizeof sample[0], ON_ANY_DEVICE = 4, CASES_MAX = 256 };
 
-/* Every model with every mode and type of the head. */
+/* Every model with every mode, type of the head and of K and V. */
 static size_t all_cases(struct model_case *cases)
 {
 	static const struct {
@@ -60,14 +63,16 @@ static size_t all_cases(struct model_case *cases)
 		      {"qwen3-awq-g32", 70, 1}, {"qwen3-awq-g32", 70, 2}, {"qwen3-window", 70, 1}};
 	static const char *const computes[] = {"f32", "bf16", "int16", "int8"};
 	static const char *const heads[] = {"stored", "int8"};
+	static const char *const kvs[] = {"f32", "bf16", "int16", "int8"};
 	size_t n = 0;
-	for (size_t i = 0; i < sizeof models / sizeof models[0] * 4 * 2; i++) {
+	for (size_t i = 0; i < sizeof models / sizeof models[0] * 4 * 2 * 4; i++) {
 		struct model_case *c = &cases[n++];
-		c->n_prompt = models[i / 8].n_prompt;
-		c->n_ranks = models[i / 8].n_ranks;
-		snprintf(c->name, sizeof c->name, "%s", models[i / 8].name);
-		snprintf(c->compute, sizeof c->compute, "%s", computes[i / 2 % 4]);
-		snprintf(c->head, sizeof c->head, "%s", heads[i % 2]);
+		c->n_prompt = models[i / 32].n_prompt;
+		c->n_ranks = models[i / 32].n_ranks;
+		snprintf(c->name, sizeof c->name, "%s", models[i / 32].name);
+		snprintf(c->compute, sizeof c->compute, "%s", computes[i / 8 % 4]);
+		snprintf(c->head, sizeof c->head, "%s", heads[i / 4 % 2]);
+		snprintf(c->kv, sizeof c->kv, "%s", kvs[i % 4]);
 	}
 	return n;
 }
@@ -92,6 +97,7 @@ static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_t
 		cr_skip_test("tiny models need Python with numpy");
 	driver_compute = c->compute;
 	driver_head = c->head;
+	driver_kv = c->kv;
 	if (c->n_ranks > 1 && strcmp(driver_device(), "cpu") != 0)
 		cr_skip_test("groups of ranks are tested on the CPU");
 	struct bus_load load = driver_load(dir);

@@ -440,6 +440,9 @@ Test(step, loads_again_only_for_another_service)
 	load = driver_load(tiny_model("llama3"));
 	snprintf(load.head, sizeof load.head, "int8");
 	cr_expect(!step_serves(d.step, &load));
+	load = driver_load(tiny_model("llama3"));
+	snprintf(load.kv, sizeof load.kv, "bf16");
+	cr_expect(!step_serves(d.step, &load));
 }
 
 Test(step, a_context_beyond_the_models_is_refused)
