@@ -41,7 +41,7 @@ struct sched_config {
 	enum sched_preempt preempt;
 	uint64_t seed;   /* of the prefix cache's hashes */
 	int64_t step_us; /* a step with prompts takes about this long (sched_step_costs); 0: up to max_rows */
-	/* Where its decodes alone take more than half of that: 4 times as long as these up to 120 ms, and at
+	/* Where its decodes alone take more than half of that: 4 times as long as these up to 100 ms, and at
 	 * least twice. */
 	bool step_auto;
 	uint32_t first_prompt_rows; /* of prompts in a step, while its costs are unknown; 0: 128 */

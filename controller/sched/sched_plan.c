@@ -9,7 +9,7 @@ enum {
 	OUTPUT_WEIGHT = 2,       /* an output token's weight in the user's share, a prompt token's being 1 */
 	FIXED_PART = 8,          /* a step of prompts alone takes at least this many times its fixed cost */
 	ROWS_TOGETHER = 16,      /* kernels work on as many rows at once */
-	PATIENT_US = 120 * 1000, /* streams get eight tokens a second, where a device can */
+	PATIENT_US = 100 * 1000, /* streams get ten tokens a second, where a device can */
 };
 
 /* ---- rows of one sequence ---- */
@@ -236,7 +236,8 @@ static double prompt_step_us(const struct sched *s, uint32_t n, double decode_us
 }
 
 /* Rows of prompts beside n decodes.  All rows of the step together are a multiple of ROWS_TOGETHER, unless
- * that leaves too few. */
+ * that leaves too few: the nearest, since the next rows cost little, or where there are many the one below.
+ */
 static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 {
 	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
@@ -248,7 +249,9 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 	if (rows >= s->cfg.max_rows)
 		return s->cfg.max_rows;
 	const uint32_t r = rows < 1 ? 1 : (uint32_t)rows, odd = (r + n) % ROWS_TOGETHER;
-	return r > 2 * ROWS_TOGETHER ? r - odd : r;
+	if (r <= 2 * ROWS_TOGETHER)
+		return r;
+	return r <= 8 * ROWS_TOGETHER && odd > ROWS_TOGETHER / 2 ? r + ROWS_TOGETHER - odd : r - odd;
 }
 
 static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us, struct plan *out)
