@@ -452,7 +452,7 @@ static uint16_t special(int how)
 	case 2:
 		return sign | (uint16_t)(r % 20 << 7) | low; /* denormals beside normals */
 	case 3:
-		return sign | (uint16_t)((55 + r % 20) << 7) | low; /* products that are */
+		return sign | (uint16_t)((58 + r % 7) << 7) | low; /* products that are */
 	case 4:
 		return sign | (uint16_t)((185 + r % 12) << 7) | low; /* that are too large */
 	default:
