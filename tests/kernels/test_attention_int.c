@@ -247,3 +247,100 @@ Test(attention_int, int16_has_the_same_bits_in_every_kernel)
 {
 	check_shapes(16, 2e-4);
 }
+
+/* Large channels of K cost INT8 little, since it is turned; tokens without values, or with large ones among
+ * others, are weighed as what they are. */
+Test(attention_int, outliers_cost_little)
+{
+	static const struct shape shapes[] = {
+		{64, 2, 2, 256, 1, 0}, {128, 2, 20, 200, 2, 0}, {256, 1, 4, 99, 1, 50}};
+	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+		for (int how = 1; how < 8; how++) {
+			check(8, shapes[i], how, how & CHANNELS ? 0.06 : 0.04);
+			check(16, shapes[i], how, how & CHANNELS ? 1e-3 : 3e-4);
+		}
+}
+
+/* The largest sums there are: every code and weight at its end, D at its most. */
+Test(attention_int, sums_at_their_bounds_fit)
+{
+	const struct shape z = {512, 1, 17, 256, 17, 0};
+	const size_t n = (size_t)(CHUNK * z.dim);
+	for (int bits = 8; bits <= 16; bits += 8)
+		for (int sign = -1; sign <= 1; sign += 2) {
+			struct world w;
+			world_make(&w, z, 0);
+			for (size_t i = 0; i < (size_t)(z.m * z.dim); i++)
+				w.q[i] = 0.01f;
+			/* One of all values is what a Hadamard matrix makes of one. */
+			for (size_t i = 0; i < n; i++) {
+				w.k[i] = (float)sign;
+				w.v[i] = (float)sign * (i % 2 ? 1 : -1);
+			}
+			for (int i = 0; i < N_TABLES; i++) {
+				if (!type_at(i, bits))
+					continue;
+				struct result r = run(type_at(i, bits), &w);
+				for (int q = 0; q < z.m; q++)
+					for (int d = 0; d < z.dim; d++) {
+						const float y = r.o[q * z.dim + d] / r.sum[q];
+						const float want = (float)sign * (d % 2 ? 1 : -1);
+						cr_assert(fabsf(y - want) < 0.011f, "%s: %g, expected %g",
+							  type_at(i, bits)->name, (double)y, (double)want);
+					}
+				cr_assert(fabsf(r.max[0] - r.max[16]) == 0);
+				result_free(&r);
+			}
+			world_free(&w);
+		}
+}
+
+/* A value that is not finite makes NaN of every query that sees its token, and of no other. */
+Test(attention_int, what_is_not_finite_reaches_only_queries_that_see_it)
+{
+	const struct shape z = {64, 2, 24, 40, 1, 20};
+	enum { AT = 35 };
+	for (int bits = 8; bits <= 16; bits += 8)
+		for (int what = 0; what < 4; what++) {
+			struct world w;
+			world_make(&w, z, 0);
+			float *x = what % 2 ? w.k : w.v;
+			x[(CHUNK + AT) * z.dim + 5] = what < 2 ? NAN : -INFINITY; /* of the second head */
+			for (int i = 0; i < N_TABLES; i++) {
+				if (!type_at(i, bits))
+					continue;
+				struct result r = run(type_at(i, bits), &w);
+				for (int q = 0; q < 2 * z.m; q++) {
+					const bool sees =
+						q >= z.m && AT >= w.from[q % z.m] && AT < w.to[q % z.m];
+					const float y = r.o[q * z.dim] / r.sum[q];
+					cr_assert((y != y) == sees, "%s: query %d", type_at(i, bits)->name,
+						  q);
+				}
+				result_free(&r);
+			}
+			world_free(&w);
+		}
+}
+
+/* A token's codes depend on that token only, and a stored token on nothing that comes after it. */
+Test(attention_int, a_token_is_stored_once_and_for_all)
+{
+	const int dim = 80;
+	for (int bits = 8; bits <= 16; bits += 8) {
+		const struct cpu_kv_type *t = type_at(0, bits);
+		const size_t kb = t->k_bytes(dim), vb = t->v_bytes(dim);
+		unsigned char *a = zeros64(kb + vb), *b = zeros64(kb + vb);
+		float *k = kt_floats((size_t)(16 * dim)), *v = kt_floats((size_t)(16 * dim));
+		for (int i = 0; i < 16; i++)
+			t->store(a, a + kb, i, k + i * dim, v + i * dim, dim);
+		for (int i = 15; i >= 0; i--)
+			for (int twice = 0; twice < 2; twice++)
+				t->store(b, b + kb, i, k + i * dim, v + i * dim, dim);
+		cr_assert(!memcmp(a, b, kb + vb));
+		free(a);
+		free(b);
+		free(k);
+		free(v);
+	}
+}
