@@ -53,6 +53,13 @@ EM_INT(add_epi32, a.u[l] + b.u[l])
 EM_INT(mullo_epi32, a.u[l] * b.u[l])
 EM_INT(and_si512, a.u[l] & b.u[l])
 
+EM __m512i em_sub_epi8(__m512i x, __m512i y)
+{
+	em a = {.i = x}, b = {.i = y};
+	EACH(l, 64) a.b[l] = (uint8_t)(a.b[l] - b.b[l]);
+	return a.i;
+}
+
 EM __m512i em_slli_epi32(__m512i x, unsigned n)
 {
 	em a = {.i = x};
@@ -263,6 +270,7 @@ EM __m512i vpdpbusd512(__m512i acc, __m512i codes, __m512i x)
 #define _mm512_add_epi32   em_add_epi32
 #define _mm512_mullo_epi32 em_mullo_epi32
 #define _mm512_and_si512   em_and_si512
+#define _mm512_sub_epi8    em_sub_epi8
 #undef _mm512_slli_epi32
 #undef _mm512_srli_epi32
 #undef _mm512_srai_epi32

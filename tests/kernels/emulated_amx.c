@@ -10,27 +10,32 @@
 static _Thread_local struct {
 	bool on;
 	bool loaded[8];
+	int rows[8];
 	uint8_t t[8][16][64];
 } amx;
 
-static inline void amx_configure(void)
+/* Rows of all tiles but 2 and 3, which have 16. */
+static inline void amx_configure(int n_rows)
 {
 	memset(&amx, 0, sizeof amx);
 	amx.on = true;
+	assert(n_rows >= 1 && n_rows <= 16);
+	for (int t = 0; t < 8; t++)
+		amx.rows[t] = t == 2 || t == 3 ? 16 : n_rows;
 }
 
 static inline void amx_load(int t, const void *p, size_t stride)
 {
 	assert(amx.on);
 	amx.loaded[t] = true;
-	for (int r = 0; r < 16; r++)
+	for (int r = 0; r < amx.rows[t]; r++)
 		memcpy(amx.t[t][r], (const char *)p + (size_t)r * stride, 64);
 }
 
 static inline void amx_store(int t, void *p, size_t stride)
 {
 	assert(amx.on && amx.loaded[t]);
-	for (int r = 0; r < 16; r++)
+	for (int r = 0; r < amx.rows[t]; r++)
 		memcpy((char *)p + (size_t)r * stride, amx.t[t][r], 64);
 }
 
@@ -41,16 +46,17 @@ static inline void amx_zero(int t)
 	memset(amx.t[t], 0, sizeof amx.t[t]);
 }
 
-/* TDPBSUD: c[m][n] += sum of a[m][4 k + i] (signed) * b[k][4 n + i] (unsigned) */
+/* TDPBSSD: c[m][n] += sum of a[m][4 k + i] * b[k][4 n + i], both signed */
 static inline void amx_dot(int c, int a, int b)
 {
 	assert(amx.on && amx.loaded[a] && amx.loaded[b] && amx.loaded[c]);
-	for (int m = 0; m < 16; m++)
+	for (int m = 0; m < amx.rows[c]; m++)
 		for (int n = 0; n < 16; n++) {
 			uint32_t sum;
 			memcpy(&sum, &amx.t[c][m][4 * n], 4);
 			for (int k = 0; k < 64; k++)
-				sum += (uint32_t)((int8_t)amx.t[a][m][k] * amx.t[b][k / 4][4 * n + k % 4]);
+				sum += (uint32_t)((int8_t)amx.t[a][m][k] *
+						  (int8_t)amx.t[b][k / 4][4 * n + k % 4]);
 			memcpy(&amx.t[c][m][4 * n], &sum, 4);
 		}
 }

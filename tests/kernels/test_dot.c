@@ -46,6 +46,8 @@ static const struct format formats[] = {
 	{"8 bits, symmetric, 64", 8, 64, 1, 128, false, KERN_F32},
 	{"8 bits, symmetric, 128", 8, 128, 1, 128, false, KERN_F32},
 	{"8 bits, symmetric, rows", 8, 0, 1, 128, false, KERN_F32},
+	{"8 bits, zero 100, 64", 8, 64, 1, 100, false, KERN_F32},
+	{"4 bits, zero 200, 64", 4, 64, 1, 200, false, KERN_F16},
 	{"5 bits, minimums, 32", 5, 32, 1, -1, true, KERN_F32},
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };

@@ -32,8 +32,6 @@ VFN qa qh_end(qa a, qh h)
 #define DOT_FOLD   1
 #define DOT_SPLIT8 1
 #define DOT_UNPACK 0
-#define DOT_ENTER
-#define DOT_LEAVE
 #include "kernels/cpu/dot/dots.h"
 
 const struct cpu_dot *cpu_dot_avx2(void)

@@ -37,8 +37,6 @@ VFN qa qh_end(qa a, qh h)
 #define DOT_FOLD   0
 #define DOT_SPLIT8 0
 #define DOT_UNPACK 0
-#define DOT_ENTER
-#define DOT_LEAVE
 #include "kernels/cpu/dot/dots.h"
 
 #ifdef DOT_EMULATED

@@ -32,6 +32,11 @@ VFN qv qv_high(qv q)
 	return _mm512_and_si512(_mm512_srli_epi16(q, 4), _mm512_set1_epi8(15));
 }
 
+VFN qv qv_sub8(qv a, qv b)
+{
+	return _mm512_sub_epi8(a, b);
+}
+
 VFN qx qx_load(const unsigned char *p)
 {
 	int32_t d;
@@ -82,6 +87,11 @@ VFN qa qa_add(qa a, qa b)
 VFN qa qa_mul(qa a, qa b)
 {
 	return _mm512_mullo_epi32(a, b);
+}
+
+VFN qa qa_and(qa a, qa b)
+{
+	return _mm512_and_si512(a, b);
 }
 
 VFN qa qa_shl(qa a, int n)

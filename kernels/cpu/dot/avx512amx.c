@@ -1,10 +1,14 @@
 /* avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
- * Rows in sixteens go through tiles, what is left over through VNNI: the sums are exact, so the bits are the
- * same.  See dots.h.
+ * Fewer than AMX_MIN rows go through VNNI: the sums are exact, so the bits are the same.  See dots.h.
  *
- *     tile 0, 1   A: 16 rows of 64 signed bytes of two row blocks
- *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of two tiles of outputs
- *     tile 4..7   C: int32 [16 rows][16 outputs] of A 0 B 2, A 0 B 3, A 1 B 2, A 1 B 3 */
+ *     tile 0, 1   A: 16 rows of 64 signed bytes, k 0 to 63 and 64 to 127 of a segment
+ *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, likewise
+ *     tile 4..7   C: int32 [16 rows][16 outputs], in turns
+ *
+ * Codes become signed bytes as they are unpacked, zero already taken away.  B stays in its tiles while the
+ * rows of a panel pass by.  A sum takes 50 cycles from its last instruction to memory, and its tile cannot be
+ * begun again before: so four are under way, each begun, summed and stored in one go (other orders took
+ * twice as long), and sums are scaled two turns later. */
 #include "kernels/cpu/dot/dot.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
@@ -15,6 +19,12 @@
 enum {
 	AMX_ROWS = 16,
 	AMX_K = 64,
+	AMX_MIN = 9,    /* rows: VNNI is as fast with 8 */
+	AMX_PANEL = 64, /* rows whose outputs and operands of a segment stay in the first-level cache */
+	AMX_SEGMENTS = DOT_SCRATCH / (AMX_K * BLOCK_N), /* unpacked at once */
+	AMX_TURNS = 4,
+	AMX_DELAY = 2,
+	AMX_RING = 5, /* segments: one is unpacked, one computed, those of AMX_DELAY sums */
 };
 
 #ifndef DOT_EMULATED
@@ -27,128 +37,305 @@ enum {
 	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"((void *)(p)), "r"((size_t)(stride))       \
 			 : "memory")
 #define AMX_ZERO(t)      __asm__ volatile("tilezero %%tmm" #t ::: "memory")
-#define AMX_DOT(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+#define AMX_DOT(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #define AMX_RELEASE()    __asm__ volatile("tilerelease" ::: "memory")
 
-/* All eight tiles are 16 rows of 64 bytes. */
-static void amx_configure(void)
+#define AMX_BYTES                                                                                            \
+	{                                                                                                    \
+		64, 64, 64, 64, 64, 64, 64, 64                                                               \
+	}
+#define AMX_SHAPE(n)                                                                                         \
+	{                                                                                                    \
+		.palette = 1, .bytes = AMX_BYTES, .rows = { n, n, 16, 16, n, n, n, n }                       \
+	}
+
+/* Tiles of rows have n_rows rows or 16, those of codes 16. */
+static void amx_configure(int n_rows)
 {
 	static const struct {
 		uint8_t palette, start_row, reserved[14];
 		uint16_t bytes[16];
 		uint8_t rows[16];
-	} config = {.palette = 1,
-		    .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-		    .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-	__asm__ volatile("ldtilecfg %0" ::"m"(config));
+	} configs[AMX_ROWS] = {AMX_SHAPE(1),  AMX_SHAPE(2),  AMX_SHAPE(3),  AMX_SHAPE(4),
+			       AMX_SHAPE(5),  AMX_SHAPE(6),  AMX_SHAPE(7),  AMX_SHAPE(8),
+			       AMX_SHAPE(9),  AMX_SHAPE(10), AMX_SHAPE(11), AMX_SHAPE(12),
+			       AMX_SHAPE(13), AMX_SHAPE(14), AMX_SHAPE(15), AMX_SHAPE(16)};
+	__asm__ volatile("ldtilecfg %0" ::"m"(configs[n_rows - 1]));
 }
 
 #endif
 
-#define DOT_NAME "amx"
-#define DOT_ENTER                                                                                            \
-	const bool tiles = t->n_rows >= AMX_ROWS;                                                            \
-	if (tiles)                                                                                           \
-		amx_configure();
-#define DOT_LEAVE                                                                                            \
-	if (tiles)                                                                                           \
-		AMX_RELEASE();
+struct cpu_dot_tile;
+static void amx_tile(const struct cpu_dot_tile *t);
 
-struct seg;
-static void seg_amx(struct seg s);
-#define DOT_SEGMENT seg_amx
+#define DOT_NAME "amx"
+#define DOT_TILE amx_tile
 #include "kernels/cpu/dot/dots.h"
 
-/* The sums of two row blocks (or one, then a is given twice) with two tiles of outputs over n_k steps. */
-static void amx_sums(const unsigned char *a0, const unsigned char *a1, size_t a_stride,
-		     const unsigned char *lines, size_t tile2, size_t step, int n_k, int32_t (*out)[16][16])
+/* ---- codes to tiles ---- */
+
+/* A segment whose codes lie unpacked at b: [tile][k / 64][16 lines][64 bytes]. */
+struct amx_seg {
+	struct seg s;
+	const unsigned char *b;
+	int n_k;
+	bool fixed; /* a zero was not taken away as a whole: sums need a correction */
+};
+
+/* What of 16 zeros is taken away from the codes so that a byte holds the difference; the rest is corrected.
+ */
+VFN qa amx_zeros(const struct seg *s, int v, qa *rest)
 {
-	AMX_ZERO(4);
-	AMX_ZERO(5);
-	AMX_ZERO(6);
-	AMX_ZERO(7);
-	for (int i = 0; i < n_k; i++, lines += 16 * step, a0 += AMX_K, a1 += AMX_K) {
-		AMX_LOAD(2, lines, step);
-		AMX_LOAD(3, lines + tile2, step);
-		AMX_LOAD(0, a0, a_stride);
-		AMX_DOT(4, 0, 2);
-		AMX_DOT(5, 0, 3);
-		if (a1 == a0)
-			continue;
-		AMX_LOAD(1, a1, a_stride);
-		AMX_DOT(6, 1, 2);
-		AMX_DOT(7, 1, 3);
-	}
-	AMX_STORE(4, out[0], 64);
-	AMX_STORE(5, out[1], 64);
-	AMX_STORE(6, out[2], 64);
-	AMX_STORE(7, out[3], 64);
+	const qa z = seg_zeros(s, v), near = s->t->bits == 4 ? qa_and(z, qa_set1(127)) : qa_set1(128);
+	*rest = qa_add(z, qa_mul(near, qa_set1(-1)));
+	return near;
 }
 
-/* Two row blocks and two tiles of outputs from v on; high and low bytes of int16 are summed apart. */
-static void amx_square(const struct seg *s, int v, int n_v, int n_blocks, int n_k)
+/* Codes of one tile as signed bytes; zeros to the end of the last 64 k, since the activations there are
+ * another segment's. */
+static bool amx_unpack(const struct seg *s, int v, unsigned char *to, int n_k)
 {
-	const struct cpu_operand *op = s->t->op;
-	_Alignas(64) int32_t sums[2][4][16][16];
-	const size_t second = n_blocks > 1 ? AMX_ROWS * op->row : 0, tile2 = n_v > 1 ? 64 : 0;
-	for (int b = 0; b < (op->wide ? 2 : 1); b++) {
-		const unsigned char *a = s->x + (size_t)b * (size_t)op->k_pad;
-		amx_sums(a, a + second, op->row, s->lines + (size_t)v * 64, tile2, s->step, n_k, sums[b]);
-	}
-	for (int r = 0; r < n_blocks * AMX_ROWS; r++)
-		for (int j = 0; j < n_v; j++) {
-			const int at = r / AMX_ROWS * 2 + j, row = r % AMX_ROWS;
-			struct seg one = *s;
-			qa sum = _mm512_loadu_si512(sums[0][at][row]);
-			if (op->wide)
-				sum = qa_add(qa_shl(sum, 8), _mm512_loadu_si512(sums[1][at][row]));
-			one.row += (size_t)r * op->row;
-			one.c += (size_t)r * (size_t)s->t->tn * 16;
-			seg_scale(&one, v + j, 1, &sum, s->t->tn);
+	qa rest;
+	const qv zero = qa_mul(amx_zeros(s, v, &rest), qa_set1(0x01010101));
+	const unsigned char *p = s->lines + (size_t)v * 64;
+	unsigned char *const end = to + n_k * 1024;
+	if (s->t->bits == 4)
+		for (int i = 0; i < s->n_lines; i++, p += s->step, to += 128) {
+			const qv q = qv_load(p);
+			__builtin_prefetch(p + s->ahead, 0, 2);
+			qv_store(to, qv_sub8(qv_low(q), zero));
+			qv_store(to + 64, qv_sub8(qv_high(q), zero));
 		}
+	else
+		for (int i = 0; i < s->n_lines; i++, p += s->step, to += 64) {
+			__builtin_prefetch(p + s->ahead, 0, 2);
+			qv_store(to, qv_sub8(qv_load(p), zero));
+		}
+	if (to < end)
+		memset(to, 0, (size_t)(end - to));
+	return qa_hsum(qa_mul(rest, rest)) != 0;
 }
 
-/* Codes of one byte, padded with zeros to whole steps of 64 k: the activations beyond a segment are
- * another's, and count for nothing. */
-static int amx_lines(struct seg *s)
+/* ---- sums to outputs ---- */
+
+/* Sums of up to 16 rows with a tile, to be scaled. */
+struct amx_sums {
+	_Alignas(64) int32_t at[2][AMX_ROWS][16]; /* [plane of the activations] */
+	const struct amx_seg *g;                  /* NULL: none */
+	const float *a;                           /* [16] scales of the rows */
+	int v;                                    /* the tile */
+	int row, first, rows; /* row of the call that is the first here; rows from first on are wanted */
+};
+
+/* Row r of them, at c. */
+VFN void amx_scale(const struct amx_sums *p, int r, float *c, vf scale, const int wide)
 {
+	qa sum = qv_load((const void *)p->at[0][r]);
+	if (wide)
+		sum = qa_add(qa_shl(sum, 8), qv_load((const void *)p->at[1][r]));
+	v_store(c, v_fma(v_mul(scale, v_set1(p->a[r])), qa_float(sum), v_load(c)));
+}
+
+/* With what a zero that was not taken away and minimums add. */
+static void amx_scale_general(const struct amx_sums *p, float *c)
+{
+	const struct seg *s = &p->g->s;
 	const struct cpu_dot_tile *t = s->t;
-	const size_t line = (size_t)t->tn * 64;
-	if (t->bits == 4) {
-		seg_unpack(s, t->scratch);
-	} else {
-		for (int i = 0; i < s->n_lines; i++)
-			memcpy(t->scratch + (size_t)i * line, s->lines + (size_t)i * s->step, line);
-		s->lines = t->scratch;
-		s->step = line;
+	const float *head = (const float *)(const void *)(s->heads + (size_t)p->v * (size_t)t->head);
+	const vf scale = seg_scales(s, p->v), min = t->minimums ? v_load(head + 16) : v_zero();
+	qa rest;
+	amx_zeros(s, p->v, &rest);
+	for (int r = p->first; r < p->rows; r++, c += t->tn * 16) {
+		const unsigned char *row = t->x + (size_t)(p->row + r) * t->op->row;
+		const uint32_t *x = (const uint32_t *)(const void *)(row + t->op->sums);
+		const vf a = v_set1(p->a[r]);
+		const qa minus = qa_set1((int32_t)(x[s->sum0] - x[s->sum1]));
+		qa sum = qv_load((const void *)p->at[0][r]);
+		if (t->op->wide)
+			sum = qa_add(qa_shl(sum, 8), qv_load((const void *)p->at[1][r]));
+		sum = qa_add(sum, qa_mul(rest, minus));
+		vf y = v_fma(v_mul(scale, a), qa_float(sum), v_load(c));
+		if (t->minimums)
+			y = v_fma(v_mul(min, a), qa_float(minus), y);
+		v_store(c, y);
 	}
-	const int n_k = (s->n_lines + 15) / 16;
-	memset(t->scratch + (size_t)s->n_lines * line, 0, (size_t)(n_k * 16 - s->n_lines) * line);
-	return n_k;
 }
 
-static void seg_amx(struct seg s)
+VFN void amx_scale_rows(const struct amx_sums *p, float *c, const int wide)
 {
-	const struct cpu_dot_tile *t = s.t;
-	const int blocks = t->n_rows / AMX_ROWS;
-	int bits = t->bits;
-	if (blocks) {
-		const int n_k = amx_lines(&s);
-		for (int b = 0; b < blocks; b += 2) {
-			const int n = blocks - b < 2 ? blocks - b : 2;
-			for (int v = 0; v < t->tn; v += 2)
-				amx_square(&s, v, t->tn - v < 2 ? t->tn - v : 2, n, n_k);
-			s.x += (size_t)(n * AMX_ROWS) * t->op->row;
-			s.row += (size_t)(n * AMX_ROWS) * t->op->row;
-			s.c += (size_t)(n * AMX_ROWS) * (size_t)t->tn * 16;
-		}
-		bits = 8;
-	} else if (bits == 4 && t->n_rows >= DOT_UNPACK) {
-		seg_unpack(&s, t->scratch);
-		bits = 8;
+	const size_t stride = (size_t)p->g->s.t->tn * 16;
+	const vf scale = seg_scales(&p->g->s, p->v);
+	if (p->rows - p->first == AMX_ROWS && stride == BLOCK_N)
+		UNROLL for (int r = 0; r < AMX_ROWS; r++)
+			amx_scale(p, r, c + (size_t)r * BLOCK_N, scale, wide);
+	else
+		for (int r = p->first; r < p->rows; r++, c += stride)
+			amx_scale(p, r, c, scale, wide);
+}
+
+static void amx_flush(struct amx_sums *p)
+{
+	if (!p->g)
+		return;
+	const struct cpu_dot_tile *t = p->g->s.t;
+	float *c = t->c + (size_t)(p->row + p->first) * (size_t)t->tn * 16 + p->v * 16;
+	if (p->g->fixed || t->minimums)
+		amx_scale_general(p, c);
+	else if (t->op->wide)
+		amx_scale_rows(p, c, 1);
+	else
+		amx_scale_rows(p, c, 0);
+	p->g = NULL;
+}
+
+/* ---- tiles to sums ---- */
+
+struct amx {
+	const struct cpu_dot_tile *t;
+	struct amx_sums sums[AMX_TURNS];
+	_Alignas(64) float a[AMX_TURNS][AMX_PANEL + AMX_ROWS]; /* scales of the rows of a panel */
+	int turn, c_turn, a_turn;
+	int n_segs;
+	size_t used; /* of the scratch */
+	struct amx_seg segs[AMX_SEGMENTS];
+};
+
+#define AMX_SUM(c)                                                                                           \
+	do {                                                                                                 \
+		AMX_ZERO(c);                                                                                 \
+		AMX_DOT(c, 0, 2);                                                                            \
+		if (n_k == 2)                                                                                \
+			AMX_DOT(c, 1, 3);                                                                    \
+		AMX_STORE(c, out, 64);                                                                       \
+	} while (0)
+
+/* One row block, with the codes in their tiles. */
+VFN void amx_block(struct amx *m, const unsigned char *a, size_t stride, int n_k, int32_t (*out)[16])
+{
+	AMX_LOAD(0, a, stride);
+	if (n_k == 2)
+		AMX_LOAD(1, a + AMX_K, stride);
+	switch (m->c_turn++ % 4) {
+	case 0:
+		AMX_SUM(4);
+		break;
+	case 1:
+		AMX_SUM(5);
+		break;
+	case 2:
+		AMX_SUM(6);
+		break;
+	default:
+		AMX_SUM(7);
 	}
-	if (t->n_rows % AMX_ROWS)
-		seg_all(s, bits, t->n_rows % AMX_ROWS);
+}
+
+/* Where the block begins that has row r: the last rows of a call that are no whole block are made once more
+ * with rows before them. */
+static int amx_begin(const struct cpu_dot_tile *t, int r)
+{
+	return t->n_rows - r >= AMX_ROWS || t->n_rows < AMX_ROWS ? r : t->n_rows - AMX_ROWS;
+}
+
+/* Rows r0 to r1 of a segment. */
+static void amx_rows(struct amx *m, const struct amx_seg *g, int r0, int r1)
+{
+	const struct cpu_dot_tile *t = m->t;
+	const struct cpu_operand *op = t->op;
+	const unsigned char *x = t->x + (g->s.x - t->x);
+	const int a0 = amx_begin(t, r1 - 1 - (r1 - 1 - r0) % AMX_ROWS) < r0 ? amx_begin(t, r0) : r0;
+	float *scales = m->a[m->a_turn++ % AMX_TURNS];
+	for (int r = a0; r < r1; r++)
+		memcpy(&scales[r - a0], t->x + (size_t)r * op->row + op->scales + (size_t)g->s.scale * 4, 4);
+	for (int v = 0; v < t->tn; v++) {
+		const unsigned char *b = g->b + v * g->n_k * 1024;
+		AMX_LOAD(2, b, 64);
+		if (g->n_k == 2)
+			AMX_LOAD(3, b + 1024, 64);
+		for (int r = r0; r < r1; r += AMX_ROWS) {
+			struct amx_sums *sums = &m->sums[m->turn % AMX_TURNS];
+			const int row = amx_begin(t, r);
+			const unsigned char *a = x + (size_t)row * op->row;
+			amx_block(m, a, op->row, g->n_k, sums->at[0]);
+			if (op->wide)
+				amx_block(m, a + op->k_pad, op->row, g->n_k, sums->at[1]);
+			sums->g = g;
+			sums->v = v;
+			sums->a = scales + row - a0;
+			sums->row = row;
+			sums->first = r - row;
+			sums->rows = t->n_rows - row < AMX_ROWS ? t->n_rows - row : AMX_ROWS;
+			m->turn++;
+			amx_flush(&m->sums[(m->turn + AMX_TURNS - AMX_DELAY - 1) % AMX_TURNS]);
+		}
+	}
+}
+
+static void amx_finish(struct amx *m)
+{
+	for (int i = 0; i < AMX_TURNS; i++)
+		amx_flush(&m->sums[m->turn++ % AMX_TURNS]);
+}
+
+/* The segments from first on, all rows. */
+static void amx_run(struct amx *m, int first, int end)
+{
+	const int n = m->t->n_rows;
+	for (int r = 0; r < n; r += AMX_PANEL)
+		for (int i = first; i < end; i++)
+			amx_rows(m, &m->segs[i], r, n - r < AMX_PANEL ? n : r + AMX_PANEL);
+}
+
+/* Unpacks a segment.  With one panel of rows the one before is computed then, whose codes have left the way
+ * to the first-level cache; with several, all that fit the scratch are, panel by panel. */
+static void amx_add(void *arg, const struct seg *s)
+{
+	struct amx *m = arg;
+	const struct cpu_dot_tile *t = m->t;
+	const int n_k = (s->n_lines * (t->bits == 4 ? 8 : 4) + AMX_K - 1) / AMX_K;
+	const size_t tile = (size_t)n_k * 1024, bytes = tile * (size_t)t->tn;
+	const int one = t->n_rows <= AMX_PANEL;
+	if (!one && (m->n_segs == AMX_SEGMENTS || m->used + bytes > DOT_SCRATCH)) {
+		amx_run(m, 0, m->n_segs);
+		amx_finish(m);
+		m->n_segs = 0;
+		m->used = 0;
+	}
+	const int at = one ? m->n_segs % AMX_RING : m->n_segs;
+	struct amx_seg *g = &m->segs[at];
+	unsigned char *to = t->scratch + (one ? (size_t)at * 2048 * BLOCK_TILES : m->used);
+	*g = (struct amx_seg){.s = *s, .b = to, .n_k = n_k};
+	for (int v = 0; v < t->tn; v++)
+		g->fixed |= amx_unpack(s, v, to + (size_t)v * tile, n_k);
+	m->n_segs++;
+	m->used += bytes;
+	if (one && m->n_segs > 1) {
+		const int before = (m->n_segs - 2) % AMX_RING;
+		amx_run(m, before, before + 1);
+	}
+}
+
+static void amx_tile(const struct cpu_dot_tile *t)
+{
+	struct amx m;
+	if (t->n_rows < AMX_MIN) {
+		dots_tile(t);
+		return;
+	}
+	m.t = t;
+	m.turn = m.c_turn = m.a_turn = m.n_segs = 0;
+	m.used = 0;
+	for (int i = 0; i < AMX_TURNS; i++)
+		m.sums[i].g = NULL;
+	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
+	amx_configure(t->n_rows < AMX_ROWS ? t->n_rows : AMX_ROWS);
+	dots_walk(t, amx_add, &m);
+	if (t->n_rows > AMX_PANEL)
+		amx_run(&m, 0, m.n_segs);
+	else
+		amx_run(&m, (m.n_segs - 1) % AMX_RING, (m.n_segs - 1) % AMX_RING + 1);
+	amx_finish(&m);
+	AMX_RELEASE();
 }
 
 #ifdef DOT_EMULATED

@@ -7,8 +7,6 @@
 #include "kernels/cpu/dot/avx512.h"
 
 #define DOT_NAME "avx512vnni"
-#define DOT_ENTER
-#define DOT_LEAVE
 #include "kernels/cpu/dot/dots.h"
 
 #ifdef DOT_EMULATED

@@ -26,9 +26,9 @@
 #include "kernels/cpu/isa.h"
 
 enum {
-	ACT_GROUP = 128, /* activations that share a scale */
-	ACT_SUM = 32,    /* values of a partial sum; segments begin at multiples of it */
-	DOT_SCRATCH = BLOCK_TILES * 64 * ACT_GROUP / 4, /* bytes: a segment's lines, one code per byte */
+	ACT_GROUP = 128,              /* activations that share a scale */
+	ACT_SUM = 32,                 /* values of a partial sum; segments begin at multiples of it */
+	DOT_SCRATCH = BLOCK_N * 4096, /* bytes: of one code each, 4096 k of a block */
 };
 
 /* Where the pieces of an operand's row are. */

@@ -114,14 +114,20 @@ VFN qa seg_zeros(const struct seg *s, int v)
 	return t->f32_scales ? qa_set1(t->zero) : qa_u8(s->heads + (size_t)v * (size_t)t->head + 32);
 }
 
+VFN vf seg_scales(const struct seg *s, int v)
+{
+	const unsigned char *head = s->heads + (size_t)v * (size_t)s->t->head;
+	return s->t->f32_scales ? v_load((const float *)(const void *)head)
+				: v_load_f16((const uint16_t *)(const void *)head);
+}
+
 /* Exact sums to outputs: of tile v, rows r0 .. r0 + m - 1. */
 VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int tn_all)
 {
 	const struct cpu_dot_tile *t = s->t;
 	const unsigned char *head = s->heads + (size_t)v * (size_t)t->head;
 	const qa zeros = seg_zeros(s, v);
-	const vf scale = t->f32_scales ? v_load((const float *)(const void *)head)
-				       : v_load_f16((const uint16_t *)(const void *)head);
+	const vf scale = seg_scales(s, v);
 	UNROLL for (int r = 0; r < m; r++)
 	{
 		const unsigned char *row = s->row + (size_t)r * t->op->row;
@@ -287,34 +293,32 @@ static void seg_unpack(struct seg *s, unsigned char *to)
 	s->n_lines *= 2;
 }
 
-#ifndef DOT_SEGMENT
-#define DOT_SEGMENT seg_any
-static void seg_any(struct seg s)
+static void seg_any(void *arg, const struct seg *seg)
 {
+	struct seg s = *seg;
 	const struct cpu_dot_tile *t = s.t;
 	int bits = t->bits;
+	(void)arg;
 	if (DOT_UNPACK && bits == 4 && t->n_rows >= DOT_UNPACK) {
 		seg_unpack(&s, t->scratch);
 		bits = 8;
 	}
 	seg_all(s, bits, t->n_rows);
 }
-#endif
 
-static void dots_tile(const struct cpu_dot_tile *t)
+/* The segments of a block, ascending. */
+VFN void dots_walk(const struct cpu_dot_tile *t, void (*fn)(void *arg, const struct seg *s), void *arg)
 {
 	const int per_line = t->bits == 4 ? 8 : 4;
 	const size_t step = (size_t)t->tiles * 64;
 	const unsigned char *w = t->w;
-	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
-	DOT_ENTER
 	for (int g0 = 0; g0 < t->k; g0 += t->group) {
 		const int g1 = t->k - g0 < t->group ? t->k : g0 + t->group;
 		const unsigned char *lines = w + (size_t)t->tiles * (size_t)t->head;
 		for (int k0 = g0, k1; k0 < g1; k0 = k1) {
 			k1 = k0 / ACT_GROUP * ACT_GROUP + ACT_GROUP;
 			k1 = k1 < g1 ? k1 : g1;
-			DOT_SEGMENT((struct seg){
+			const struct seg s = {
 				.heads = w + (size_t)t->t0 * (size_t)t->head,
 				.lines = lines + (size_t)((k0 - g0) / per_line) * step + (size_t)t->t0 * 64,
 				.step = step,
@@ -327,15 +331,25 @@ static void dots_tile(const struct cpu_dot_tile *t)
 				.sum0 = k0 / ACT_SUM,
 				.sum1 = (k1 + ACT_SUM - 1) / ACT_SUM,
 				.c = t->c,
-			});
+			};
+			fn(arg, &s);
 		}
 		w = lines + (size_t)((g1 - g0 + per_line - 1) / per_line) * step;
 	}
-	DOT_LEAVE
 }
+
+static void dots_tile(const struct cpu_dot_tile *t)
+{
+	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
+	dots_walk(t, seg_any, NULL);
+}
+
+#ifndef DOT_TILE
+#define DOT_TILE dots_tile
+#endif
 
 static const struct cpu_dot dots_table = {
 	.name = DOT_NAME,
 	.quantize = dots_quantize,
-	.tile = dots_tile,
+	.tile = DOT_TILE,
 };

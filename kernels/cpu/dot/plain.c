@@ -125,8 +125,6 @@ VFN int32_t qa_hsum(qa a)
 #define DOT_FOLD   0
 #define DOT_SPLIT8 0
 #define DOT_UNPACK 0
-#define DOT_ENTER
-#define DOT_LEAVE
 #include "kernels/cpu/dot/dots.h"
 
 const struct cpu_dot *cpu_dot_plain(void)
