@@ -14,13 +14,6 @@ EM __m512i em_sub_epi16(__m512i x, __m512i y)
 	return a.i;
 }
 
-EM __m512i em_sub_epi8(__m512i x, __m512i y)
-{
-	em a = {.i = x}, b = {.i = y};
-	EACH(l, 64) a.b[l] = (uint8_t)(a.b[l] - b.b[l]);
-	return a.i;
-}
-
 EM __m512i em_permutexvar_epi16(__m512i at, __m512i table)
 {
 	em a = {.i = at}, b = {.i = table};
@@ -67,7 +60,6 @@ EM void em_tdpbf16ps(int rows, float (*c)[16], const uint16_t (*a)[32], const ui
 #undef _mm512_srai_epi32
 #define _mm512_or_si512          em_or_si512
 #define _mm512_sub_epi16         em_sub_epi16
-#define _mm512_sub_epi8          em_sub_epi8
 #define _mm512_permutexvar_epi16 em_permutexvar_epi16
 #define _mm512_srai_epi32        em_srai_epi32
 #define _mm512_load_si512        em_loadu_si512

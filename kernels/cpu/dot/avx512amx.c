@@ -20,7 +20,7 @@ enum {
 	AMX_ROWS = 16,
 	AMX_K = 64,
 	AMX_MIN = 9,    /* rows: VNNI is as fast with 8 */
-	AMX_PANEL = 64, /* rows whose outputs and operands of a segment stay in the first-level cache */
+	AMX_PANEL = 64, /* rows: outputs and a segment's operands stay in the first-level cache */
 	AMX_SEGMENTS = DOT_SCRATCH / (AMX_K * BLOCK_N), /* unpacked at once */
 	AMX_TURNS = 4,
 	AMX_DELAY = 2,
@@ -74,7 +74,7 @@ static void amx_tile(const struct cpu_dot_tile *t);
 
 /* ---- codes to tiles ---- */
 
-/* A segment whose codes lie unpacked at b: [tile][k / 64][16 lines][64 bytes]. */
+/* A segment, its codes unpacked at b: [tile][k / 64][16 lines][64 bytes]. */
 struct amx_seg {
 	struct seg s;
 	const unsigned char *b;
@@ -286,8 +286,8 @@ static void amx_run(struct amx *m, int first, int end)
 			amx_rows(m, &m->segs[i], r, n - r < AMX_PANEL ? n : r + AMX_PANEL);
 }
 
-/* Unpacks a segment.  With one panel of rows the one before is computed then, whose codes have left the way
- * to the first-level cache; with several, all that fit the scratch are, panel by panel. */
+/* Unpacks a segment.  With one panel of rows the one before is computed then, its codes in
+ * the first-level cache by then; with several, all that fit the scratch are, panel by panel. */
 static void amx_add(void *arg, const struct seg *s)
 {
 	struct amx *m = arg;
