@@ -146,10 +146,11 @@ static int shape_of(const char *op)
 	return -1;
 }
 
+/* Attention by its type of K and V; types that are no mode are not drawn. */
 static int colour_of(const struct kernels_point *p)
 {
 	for (int i = 0; i < N_MODES; i++)
-		if (strcmp(p->compute, mode_names[i]) == 0)
+		if (strcmp(p->kv[0] ? p->kv : p->compute, mode_names[i]) == 0)
 			return i;
 	return -1;
 }
@@ -201,7 +202,7 @@ static int plot(struct bench *b)
 					     .gops = p->gops,
 					     .colour = (unsigned)colour,
 					     .shape = (unsigned)shape};
-		snprintf(q->label, sizeof q->label, "%d%s%s", p->rows, p->kv[0] ? " " : "", p->kv);
+		snprintf(q->label, sizeof q->label, "%d", p->rows);
 		r.colours[colour] = mode_names[colour];
 	}
 	r.points = points;
