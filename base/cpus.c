@@ -30,10 +30,10 @@ static void parse_cpulist(const char *s, cpu_set_t *set)
 	}
 }
 
-bool cpus_of_node(int node, cpu_set_t *out)
+bool cpus_of_node(const char *root, int node, cpu_set_t *out)
 {
-	char path[96], line[1024];
-	snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+	char path[512], line[1024];
+	snprintf(path, sizeof path, "%s/sys/devices/system/node/node%d/cpulist", root, node);
 	if (!read_line(path, line, sizeof line))
 		return false;
 	parse_cpulist(line, out);
@@ -41,20 +41,19 @@ bool cpus_of_node(int node, cpu_set_t *out)
 }
 
 /* Threads of one core name the same first sibling. */
-int cpus_cores(int node)
+int cpus_cores_in(const char *root, const cpu_set_t *mask, int node)
 {
-	cpu_set_t mask, seen, want;
-	if (sched_getaffinity(0, sizeof mask, &mask))
-		return 1;
-	if (node >= 0 && cpus_of_node(node, &want))
-		CPU_AND(&mask, &mask, &want);
+	cpu_set_t in = *mask, seen, want;
+	if (node >= 0 && cpus_of_node(root, node, &want))
+		CPU_AND(&in, &in, &want);
 	CPU_ZERO(&seen);
 	for (int c = 0; c < CPU_SETSIZE; c++) {
-		char path[96], line[64];
+		char path[512], line[64];
 		int first = c;
-		if (!CPU_ISSET(c, &mask))
+		if (!CPU_ISSET(c, &in))
 			continue;
-		snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c);
+		snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+			 root, c);
 		if (read_line(path, line, sizeof line) && isdigit((unsigned char)line[0]))
 			first = atoi(line);
 		if (first >= 0 && first < CPU_SETSIZE)
@@ -62,4 +61,16 @@ int cpus_cores(int node)
 	}
 	int n = CPU_COUNT(&seen);
 	return n > 0 ? n : 1;
+}
+
+int cpus_share(const char *root, const cpu_set_t *mask, int node, int n_sharing)
+{
+	const int n = cpus_cores_in(root, mask, node) / (n_sharing > 1 ? n_sharing : 1);
+	return n ? n : 1;
+}
+
+int cpus_cores(int node)
+{
+	cpu_set_t mask;
+	return sched_getaffinity(0, sizeof mask, &mask) ? 1 : cpus_cores_in("", &mask, node);
 }

@@ -77,7 +77,8 @@ struct kern_open_args {
 	int max_blocks_per_seq; /* = ceil(max_context / block size) */
 	int n_vocab;            /* width of the logits given to sample(), if no layer has as many
 				   outputs (a rank's head has a part of them); 0: a layer has */
-	int n_sharing;          /* cpu: processes that share the cores; 0 or 1: this one only */
+	int n_sharing;          /* cpu: processes that share the cores of the machine, or of the node
+				   that index names; 0 or 1: this one only */
 	bool fast;              /* gives up the first rule above for speed (cuda: linear layers of many
 				   rows use cuBLAS; cpu: no effect) */
 };

@@ -53,7 +53,7 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 17);
+	msgpack_pack_map(pk, 18);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_str(pk, "head", l->head);
@@ -69,6 +69,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_uint(pk, "n_threads", l->n_threads);
 	pack_uint(pk, "n_ranks", l->n_ranks ? l->n_ranks : 1);
 	pack_uint(pk, "rank", l->rank);
+	pack_uint(pk, "n_sharing", l->n_sharing);
 	pack_str(pk, "meet", l->meet);
 	pack_uint(pk, "fast", l->fast);
 }
@@ -217,6 +218,8 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		l->epoch = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "n_ranks") == 0)
 		l->n_ranks = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX);
+	else if (strcmp(key, "n_sharing") == 0)
+		l->n_sharing = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX);
 	else if (strcmp(key, "rank") == 0)
 		l->rank = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX - 1);
 	else if (strcmp(key, "meet") == 0)

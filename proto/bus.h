@@ -67,8 +67,9 @@ struct bus_load {
 	uint64_t kv_bytes;    /* device pool */
 	uint64_t swap_bytes;  /* host pool */
 	uint32_t n_threads;
-	uint32_t n_ranks;         /* workers of the group; 1: no group */
-	uint32_t rank;            /* this worker's, from 0 */
+	uint32_t n_ranks;   /* workers of the group; 1: no group */
+	uint32_t rank;      /* this worker's, from 0 */
+	uint32_t n_sharing; /* ranks, this one among them, that run on the same cores; 0: this one alone */
 	char meet[BUS_MEET_SIZE]; /* of rank 0's hello */
 	bool fast;                /* --fast: results may depend on the batch */
 };

@@ -159,7 +159,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 		.max_context = (int)s->lim.max_context,
 		.max_blocks_per_seq = (int)((s->lim.max_context + s->block_size - 1) / s->block_size),
 		.n_vocab = s->config.n_vocab,
-		.n_sharing = s->shard.n_ranks,
+		.n_sharing = (int)s->load.n_sharing,
 		.fast = s->load.fast,
 	};
 	int rc = compute_mode(s->load.compute, a, &args.compute, why, why_n);

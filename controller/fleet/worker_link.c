@@ -208,6 +208,15 @@ static void send_stop(struct worker_link *w, const uint8_t *route, size_t n)
 	send_bytes(w, route, n, &(struct bus_msg){.type = BUS_STOP});
 }
 
+/* Ranks on the cores of rank i: those of its NUMA node, or of the machine. */
+static uint32_t count_sharing(struct worker *const *ranks, uint32_t n, uint32_t i)
+{
+	uint32_t sharing = 0;
+	for (uint32_t j = 0; j < n; j++)
+		sharing += strcmp(ranks[j]->hello.device, ranks[i]->hello.device) == 0;
+	return sharing;
+}
+
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us)
 {
@@ -229,6 +238,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		m.load.n_threads = w->cfg.n_threads;
 		m.load.n_ranks = n;
 		m.load.rank = i;
+		m.load.n_sharing = count_sharing(ranks, n, i);
 		snprintf(m.load.meet, sizeof m.load.meet, "%s", ranks[0]->hello.meet);
 		worker_load(k, epoch, i, n, now_us);
 		if (send_bytes(w, k->route, k->route_n, &m) < 0)

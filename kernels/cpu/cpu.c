@@ -121,10 +121,11 @@ static void cpu_close(struct kern_dev *d)
 	free(d);
 }
 
-static int share_of_cores(int n_sharing)
+/* Of the node's cores, where the device is a node: its ranks share those, not all of the machine's. */
+static int share_of_cores(int node, int n_sharing)
 {
-	int n = cpus_cores(-1) / (n_sharing > 1 ? n_sharing : 1);
-	return n ? n : 1;
+	cpu_set_t mask;
+	return sched_getaffinity(0, sizeof mask, &mask) ? 1 : cpus_share("", &mask, node, n_sharing);
 }
 
 static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
@@ -151,7 +152,7 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	if (a->compute == KERN_COMPUTE_BF16)
 		d->bf16 = cpu_bf16_choose(isa->name);
 	d->node = a->index;
-	d->n_threads = a->n_threads ? a->n_threads : share_of_cores(a->n_sharing);
+	d->n_threads = a->n_threads ? a->n_threads : share_of_cores(a->index, a->n_sharing);
 	struct carve c = {0};
 	lay_out(d, &c);
 	d->arena_bytes = c.at;

@@ -73,7 +73,7 @@ void cpu_host_memory(int node, int64_t *total, int64_t *free_now)
 int cpu_host_bind(int node, char *why, size_t why_n)
 {
 	cpu_set_t mask, want, both;
-	if (!cpus_of_node(node, &want)) {
+	if (!cpus_of_node("", node, &want)) {
 		if (node == 0)
 			return 0; /* a kernel without NUMA has one node */
 		return err_why(why, why_n, -ENODEV, "this machine has no NUMA node %d (cpu:%d)", node, node);

@@ -422,6 +422,31 @@ Test(fleet, workers_too_few_for_a_tp_group_wait_with_a_status_note)
 	rig_free(r);
 }
 
+static void check_sharing(const char *device0, const char *device1, uint32_t want)
+{
+	struct rig *r = rig_new(&tp2);
+	const char *const devices[] = {device0, device1}, *const names[] = {"a", "b"};
+	struct bus_load load[2];
+	void *peers[2];
+	for (int i = 0; i < 2; i++) {
+		peers[i] = rig_peer(r, names[i]);
+		rig_peer_hello(peers[i], devices[i], "here");
+	}
+	for (int i = 0; i < 2; i++) {
+		cr_assert_eq(rig_peer_recv(peers[i], &load[i]), BUS_LOAD);
+		cr_expect_eq(load[i].n_ranks, 2);
+		cr_expect_eq(load[i].n_sharing, want, "%s and %s", device0, device1);
+	}
+	rig_free(r);
+}
+
+Test(fleet, ranks_know_how_many_share_their_cores)
+{
+	check_sharing("cpu", "cpu", 2);
+	check_sharing("cpu:1", "cpu:1", 2);
+	check_sharing("cpu:0", "cpu:1", 1);
+}
+
 Test(fleet, ranks_of_different_numerics_classes_form_no_tp_group)
 {
 	struct rig *r = rig_new(&tp2);

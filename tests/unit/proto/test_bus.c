@@ -308,6 +308,7 @@ Test(bus, control_messages_come_back)
 	m.load.kv_bytes = 1ull << 33;
 	m.load.n_ranks = 4;
 	m.load.rank = 3;
+	m.load.n_sharing = 2;
 	strcpy(m.load.meet, "shm:/x");
 	m.load.fast = true;
 	bus_encode(&m, &b);
@@ -322,6 +323,7 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.load.kv_bytes, 1ull << 33);
 	cr_assert_eq(got.load.n_ranks, 4);
 	cr_assert_eq(got.load.rank, 3);
+	cr_assert_eq(got.load.n_sharing, 2);
 	cr_assert_str_eq(got.load.meet, "shm:/x");
 	cr_assert(got.load.fast);
 	m = (struct bus_msg){.type = BUS_READY,
