@@ -248,7 +248,12 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 	const double rows = (prompt_step_us(s, n, alone_us) - alone_us) / s->costs.row_us;
 	if (rows >= s->cfg.max_rows)
 		return s->cfg.max_rows;
-	const uint32_t r = rows < 1 ? 1 : (uint32_t)rows, odd = (r + n) % ROWS_TOGETHER;
+	/* By default a few rows are too few whatever they seem to cost: on a busy machine that may be wrong,
+	 * and as long as prompts come in the smallest parts, decodes are never measured alone. */
+	const uint32_t least = !s->cfg.step_auto || !n ? 1
+			       : n < ROWS_TOGETHER     ? 2 * ROWS_TOGETHER - n
+						       : ROWS_TOGETHER;
+	const uint32_t r = rows < least ? least : (uint32_t)rows, odd = (r + n) % ROWS_TOGETHER;
 	if (r <= 2 * ROWS_TOGETHER)
 		return r;
 	return r <= 8 * ROWS_TOGETHER && odd > ROWS_TOGETHER / 2 ? r + ROWS_TOGETHER - odd : r - odd;
