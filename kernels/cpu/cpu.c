@@ -82,6 +82,8 @@ static void *carve(struct carve *c, size_t n, size_t bytes)
 	return p;
 }
 
+_Static_assert((int)DOT_SCRATCH >= (int)BF16_SCRATCH, "mode bf16 with a head in INT8 has one scratch");
+
 static void lay_out(struct kern_dev *d, struct carve *c)
 {
 	const struct kern_open_args *a = &d->args;
@@ -102,7 +104,7 @@ static void lay_out(struct kern_dev *d, struct carve *c)
 	for (size_t t = 0; t < threads; t++) {
 		float *out = carve(c, 2 * ROWS_MAX * BLOCK_N, sizeof(float));
 		float *head = carve(c, HEAD_MAX, sizeof(float));
-		unsigned char *lines = carve(c, d->bf16 ? BF16_SCRATCH : d->dot ? DOT_SCRATCH : 0, 1);
+		unsigned char *lines = carve(c, d->dot ? DOT_SCRATCH : d->bf16 ? BF16_SCRATCH : 0, 1);
 		if (c->base)
 			d->scratch[t] = (struct cpu_scratch){.c = out, .head = head, .lines = lines};
 	}

@@ -59,7 +59,7 @@ struct cpu_batch {
 struct cpu_scratch {
 	float *c;             /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
 	float *head;          /* [HEAD_MAX]: one head of k */
-	unsigned char *lines; /* [DOT_SCRATCH], or in mode bf16 [BF16_SCRATCH] */
+	unsigned char *lines; /* [DOT_SCRATCH], or in mode bf16 [BF16_SCRATCH]; the larger of both */
 };
 
 /* One row of logits being worked on; [vocab] each. */

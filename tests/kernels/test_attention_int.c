@@ -323,6 +323,37 @@ Test(attention_int, what_is_not_finite_reaches_only_queries_that_see_it)
 		}
 }
 
+/* So large that a score is rounded to many nats, and the maximum as well: weights beyond 65535. */
+Test(attention_int, large_scores_have_the_same_bits_in_every_kernel)
+{
+	static const struct shape shapes[] = {{64, 2, 4, 256, 1, 0}, {128, 1, 20, 200, 1, 0}};
+	for (int i = 0; i < 16; i++) {
+		struct world w;
+		struct result want = {0};
+		world_make(&w, shapes[i % 2], 0);
+		for (size_t q = 0; q < (size_t)(w.z.heads * w.z.m * w.z.dim); q++)
+			w.q[q] *= i % 4 < 2 ? 1e5f : 3e7f;
+		for (size_t k = 0; k < (size_t)(w.z.heads * CHUNK * w.z.dim); k++)
+			w.k[k] = w.k[k % (size_t)w.z.dim] * (1e5f + (float)(k / (size_t)w.z.dim % 9) * 1e-2f);
+		for (int t = 0; t < N_TABLES; t++) {
+			const struct cpu_kv_type *type = type_at(t, i % 3 ? 16 : 8);
+			if (!type)
+				continue;
+			struct result r = run(type, &w);
+			if (!want.o) {
+				want = r;
+				continue;
+			}
+			kt_same(r.max, want.max, r.n, type->name);
+			kt_same(r.sum, want.sum, r.n, type->name);
+			kt_same(r.o, want.o, r.n * (size_t)w.z.dim, type->name);
+			result_free(&r);
+		}
+		result_free(&want);
+		world_free(&w);
+	}
+}
+
 /* A token's codes depend on that token only, and a stored token on nothing that comes after it. */
 Test(attention_int, a_token_is_stored_once_and_for_all)
 {

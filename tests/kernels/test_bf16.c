@@ -414,6 +414,17 @@ Test(bf16, a_head_in_int8_takes_the_same_operands)
 	free(x);
 }
 
+/* Heads in INT8 run on the scratch of a thread, too. */
+Test(bf16, a_thread_has_scratch_for_the_mode_and_for_the_head)
+{
+	for (int head = KERN_HEAD_MODE; head <= KERN_HEAD_INT8; head++) {
+		struct kern_dev *d = device(2, 4, (enum kern_head)head);
+		const size_t room = (size_t)((unsigned char *)d->scratch[1].c - d->scratch[0].lines);
+		cr_assert(room >= BF16_SCRATCH && (!d->dot || room >= DOT_SCRATCH), "%zu bytes", room);
+		kern_cpu_ops.close(d);
+	}
+}
+
 /* ---- what is refused ---- */
 
 Test(bf16, groups_that_are_no_whole_steps_are_refused)

@@ -1,5 +1,5 @@
-/* int_avx2.c - attention on INT8 and INT16 keys and values for AVX2 with FMA: products of words.  See ints.h.
- */
+/* int_avx2.c - attention on INT8 and INT16 keys and values for AVX2 with FMA: products of words.
+ * See ints.h. */
 #include "kernels/cpu/attention/int.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)

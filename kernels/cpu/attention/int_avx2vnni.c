@@ -1,6 +1,6 @@
 /* int_avx2vnni.c - attention on INT8 and INT16 keys and values for AVX-VNNI: vpdpbusd of 256 bits without
- * AVX-512.  See ints.h.  Tests compile it with INT_EMULATED, where the instruction is a function of theirs.
- */
+ * AVX-512.  See ints.h.
+ * Tests compile it with INT_EMULATED, where the instruction is a function of theirs. */
 #include "kernels/cpu/attention/int.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)

@@ -118,13 +118,14 @@ VFN qa va_end(va a)
 	return a;
 }
 
-/* As the instructions convert: to the nearest, ties to even; NaN gives 0. */
+/* As the instructions convert: to the nearest, ties to even; NaN and what an int32 cannot hold give 0. */
 VFN void w_store(unsigned char *high, unsigned char *low, const vf e[4])
 {
 	for (int t = 0; t < 4; t++)
 		LANES(i)
 		{
-			const float f = e[t][i] == e[t][i] ? e[t][i] + 8388608.0f : 8388608.0f;
+			const bool fits = e[t][i] >= 0 && e[t][i] < 0x1p31f;
+			const float f = (fits ? e[t][i] : 0) + 8388608.0f;
 			uint32_t u;
 			memcpy(&u, &f, 4);
 			u -= 0x4b000000u;

@@ -5,13 +5,18 @@
  *   INT_ROWS                queries that one kernel takes at most
  *   INT_W_AT(tile, quad)    where the weights of four tokens lie among a row's, in fours
  *   INT_PAD                 queries are padded with zeros to a multiple of 16 from this number on
- * and the types and functions
- *   kl, vl    a line of K or V:  kl_load, vl_load
- *   ks, ws    a query's or a weight's two planes of four values, for all lanes:  ks_load, ws_load
- *   ka, va    sums under way:    ka_begin(query, planes), ka_full(ka, kl, ks) += q k, ka_high += qh k,
- * ka_end; va_begin, va_full += w v, va_high += wh v, va_end qa        16 int32:          qa_add, qa_float,
- * qa_load, qa_store v_swap(v, n)          lane i is that of i ^ n: n 1, 2, 4 or 8 w_store(high, low, e) four
- * vectors of weights, rounded, as two planes of 64 bytes */
+ *
+ * and these types and functions:
+ *   kl, vl   a line of K or of V
+ *   ks, ws   four values of a query or four weights, both planes, the same in all lanes
+ *   ka, va   sums under way
+ *   qa       16 int32: qa_add, qa_float, qa_load, qa_store
+ *
+ *   kl_load, vl_load, ks_load, ws_load
+ *   ka_begin(query, planes), ka_full(ka, kl, ks) += q k, ka_high(ka, kl, ks) += qh k, ka_end
+ *   va_begin(), va_full(va, vl, ws) += w v, va_high(va, vl, ws) += wh v, va_end
+ *   v_swap(v, n)             lane i is lane i ^ n of v: n 1, 2, 4 or 8
+ *   w_store(high, low, e)    four vectors of weights, rounded, as two planes of 64 bytes */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -62,7 +67,7 @@ static size_t bytes_v(int planes, int dim)
 	return (size_t)((dim + 15) / 16 * 4 * planes) * 64;
 }
 
-/* A prepared query: qh int8 [dim64] | ql int8 [dim64] | q int16 [dim64] | its head */
+/* A prepared query: qh int8 [dim64] | ql int8 [dim64] | its head */
 struct query {
 	float scale;
 	int32_t sum_high, sum_low;
@@ -76,12 +81,12 @@ static inline size_t dim64(int dim)
 
 static inline size_t query_bytes(int dim)
 {
-	return 4 * dim64(dim) + sizeof(struct query);
+	return 2 * dim64(dim) + sizeof(struct query);
 }
 
 static inline const struct query *query_head(const unsigned char *q, size_t d64)
 {
-	return (const struct query *)(const void *)(q + 4 * d64);
+	return (const struct query *)(const void *)(q + 2 * d64);
 }
 
 static size_t int_q_bytes(int dim, int m)
@@ -260,7 +265,6 @@ static void query(int planes, unsigned char *out, const float *q, int dim, float
 	float x[DIM_MAX] = {0};
 	int32_t code[DIM_MAX];
 	const size_t d64 = dim64(dim);
-	int16_t *whole = (int16_t *)(void *)(out + 2 * d64);
 	struct query head = {0};
 	memcpy(x, q, (size_t)dim * sizeof *x);
 	if (planes == 1) {
@@ -271,16 +275,15 @@ static void query(int planes, unsigned char *out, const float *q, int dim, float
 	const int some = most >= 1e-30f;
 	codes_of(code, x, dim, some ? (float)TOP16 / most : 0, TOP16);
 	head.scale = most == most ? some ? most / (float)TOP16 * scale : 0 : most;
-	memset(out, 0, 4 * d64);
+	memset(out, 0, 2 * d64);
 	for (int i = 0; i < dim; i++) {
 		const int8_t high = high_byte(code[i]), low = (int8_t)(code[i] - high * 256);
 		out[i] = (unsigned char)high;
 		out[d64 + (size_t)i] = (unsigned char)low;
-		whole[i] = (int16_t)code[i];
 		head.sum_high += high;
 		head.sum_low += low;
 	}
-	memcpy(out + 4 * d64, &head, sizeof head);
+	memcpy(out + 2 * d64, &head, sizeof head);
 }
 
 static void queries(int planes, unsigned char *out, const float *const *q, int m, int dim, float scale)

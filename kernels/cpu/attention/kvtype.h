@@ -10,8 +10,7 @@
  *     F32          K [D][16]            V [16][D]
  *     BF16         K [D/2][16][2]       V [8][D][2]        pairs along D, pairs of tokens: what
  *                                                          vdpbf16ps and tdpbf16ps take
- *     INT16        K [D/2][16][2]       V [8][D][2]        and FP32 scales [16] behind each
- *     INT8         K [D/4][16][4]       V [4][D][4]        likewise
+ *     INT8, INT16  lines of 64 bytes in one or two planes, the scales of K and V behind K: int.h
  *
  * D of V is padded to 16, D of K to the group of values in the last brackets; sizes are multiples of 64, and
  * what lies in the padding is 0, as a new cache has it.  What one task reads of a tile (16 tokens of all
@@ -55,7 +54,8 @@ struct cpu_kv_chunk {
 	unsigned char *work; /* scratch of work_bytes(dim, n_heads, m), 64-aligned */
 	/* out, each 64-aligned where m and dim_pad allow it */
 	float *max, *sum; /* [n_heads][m] */
-	float *o;         /* [n_heads][m][dim_pad], not divided by sum; weights are exp(score - max) */
+	float *o; /* [n_heads][m][dim_pad], not divided by sum; both with weights exp(score - max), times a
+	      constant of the type */
 };
 
 struct cpu_kv_type {

@@ -26,8 +26,7 @@ VFN __m512i walk_zeros(const struct cpu_bf16_tile *t, const unsigned char *head)
 	return t->bits == 8 ? z : _mm512_or_si512(z, _mm512_slli_epi32(z, 8));
 }
 
-/* Nibbles are taken apart and lessened by their zeros byte by byte; the table reads five bits of each word.
- */
+/* Nibbles are separated and lessened by their zeros in bytes; the table reads five bits of each word. */
 VFN void bf16_unpack4(unsigned char *out, const unsigned char *codes, __m512i zeros)
 {
 	const __m512i table = _mm512_load_si512(bf16_table), mask = _mm512_set1_epi32(0x0f0f0f0f);

@@ -32,12 +32,13 @@ static inline void round_pairs(void *row, const float *x, int k)
 /* Values 2, 0, 3, 1 of every four. */
 static inline void round_chains(void *row, const float *x, int k)
 {
-	uint64_t *four = row;
+	unsigned char *four = row;
 	round_pairs(row, x, k);
-	for (int i = 0; i < round_padded(k) / 4; i++) {
-		const uint64_t v = four[i];
-		four[i] =
-			(v >> 32 & 0xffff) | (v & 0xffff) << 16 | (v >> 48) << 32 | (v >> 16 & 0xffff) << 48;
+	for (int i = 0; i < round_padded(k) / 4; i++, four += 8) {
+		uint64_t v;
+		memcpy(&v, four, 8);
+		v = (v >> 32 & 0xffff) | (v & 0xffff) << 16 | (v >> 48) << 32 | (v >> 16 & 0xffff) << 48;
+		memcpy(four, &v, 8);
 	}
 }
 
