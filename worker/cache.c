@@ -169,7 +169,7 @@ static int check_head(const struct model_config *m, const struct kern_info *info
 	return err_why(
 		why, why_n, -ENOTSUP,
 		"a head size of %d is more than this device's kernels can do: multiples of %d up to %d; use "
-		"--device cpu",
+		"--device cpu with --kv-cache-dtype f32 or bf16",
 		m->head_dim, info->head_step, info->head_max);
 }
 

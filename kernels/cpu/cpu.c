@@ -1,5 +1,6 @@
 /* cpu.c - the CPU's table: device, memory, streams that are always done. */
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/int.h"
 #include "kernels/cpu/attention/kv.h"
 #include "kernels/cpu/cpu.h"
 
@@ -203,6 +204,8 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s%s", mode, head, kvs[kv]);
 	out->operand = KERN_F32;
 	out->kv = kv;
+	out->head_max = kv == KERN_KV_INT16 || kv == KERN_KV_INT8 ? KV_INT_DIM_MAX : HEAD_MAX;
+	out->head_step = 1;
 	cpu_host_memory(d->node, &out->bytes_total, &out->bytes_free);
 	out->bytes_used = (int64_t)alloc_big_bytes();
 	out->n_threads = d->n_threads;

@@ -180,6 +180,8 @@ Test(kern, a_mode_and_the_types_of_head_and_cache_are_classes_of_their_own)
 					    : !strcmp(kv, " kv-bf16")  ? KERN_KV_BF16
 					    : !strcmp(kv, " kv-int16") ? KERN_KV_INT16
 								       : KERN_KV_INT8);
+			cr_assert_eq(in.head_max, in.kv >= KERN_KV_INT16 ? 512 : 4096);
+			cr_assert_eq(in.head_step, 1);
 			kern_cpu_ops.close(d);
 		}
 }

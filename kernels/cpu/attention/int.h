@@ -32,6 +32,8 @@
 
 #include "kernels/cpu/attention/kvtype.h"
 
+enum { KV_INT_DIM_MAX = 512 }; /* largest head size: sums of more would not fit */
+
 /* What one instruction set has for the two types; all give the same bits. */
 struct cpu_kv_ints {
 	struct cpu_kv_type int8, int16;

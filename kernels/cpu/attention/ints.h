@@ -47,7 +47,7 @@ enum {
 	GROUP_TILES = 4, /* of 16 tokens: what one line of weights holds */
 	GROUPS = CHUNK_TILES / GROUP_TILES,
 	ROW = CHUNK + LANES_N, /* of scores: rows a power of two apart share the sets of a cache */
-	DIM_MAX = 512,         /* sums of more would not fit */
+	DIM_MAX = KV_INT_DIM_MAX,
 };
 
 /* ---- sizes ---- */
