@@ -10,7 +10,8 @@ that has openvino-genai; BIN: a folder with llama-server, of llama.cpp or of ik_
 
 A piece starts engines, warms them up, measures, and ends them: for prompts and decode all at once, which then take turns
 request by request, since the speed of a shared machine changes within a minute; for clients one after another.  Medians
-are over the turns of all rounds.  One client for all that speak HTTP (`quern bench serve`, made-up token ids, outputs of
+are over the turns of all rounds in which other processes used at most a tenth of the processors, where there are such.
+One client for all that speak HTTP (`quern bench serve`, made-up token ids, outputs of
 full length); OpenVINO GenAI runs in process, by a loop over its steps.  --wrap: a command put before every piece, to have
 the machine to oneself.  Prints tables in Markdown."""
 import argparse
@@ -28,7 +29,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BATCHES = {1: 64, 4: 48, 8: 48, 16: 40, 32: 40}     # and how many tokens each gives
+BATCHES = {1: 48, 4: 32, 8: 32, 16: 24, 32: 24}     # and how many tokens each gives
 CLIENTS, REQUESTS, INPUT, OUTPUT = 8, 16, 512, 128
 
 
@@ -228,23 +229,49 @@ def open_engine(a, engine, slots, context, in_step):
 # ---------------------------------------------------------------- pieces
 
 
-# A piece gives {engine: {figure: [values]}}.
+# A piece gives {engine: {figure: [[value, the share of the processors that others used meanwhile]]}}.
+
+CALM = 0.1      # up to which a value counts where there are calmer ones
 
 
-def put(out, engine, **figures):
+def put(out, engine, others, **figures):
     for name, value in figures.items():
-        out.setdefault(engine, {}).setdefault(name.replace("_", " "), []).append(value)
+        out.setdefault(engine, {}).setdefault(name.replace("_", " "), []).append([value, others])
+
+
+def busy():
+    """Seconds of processor time that this process and its descendants have used, and the whole machine."""
+    tick, mine = os.sysconf("SC_CLK_TCK"), 0
+    for pid in processes(os.getpid()):
+        try:
+            fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            mine += sum(map(int, fields[11:15]))
+        except OSError:
+            pass
+    user, nice, system, _, _, irq, soft, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return mine / tick, (user + nice + system + irq + soft + steal) / tick
+
+
+def turn(e, *request):
+    """What a run gave, and the share of the processors that others used."""
+    (mine0, all0), began = busy(), time.monotonic()
+    got = e.run(*request)
+    (mine1, all1), took = busy(), time.monotonic() - began
+    return got, round(max(0, all1 - all0 - (mine1 - mine0)) / took / os.cpu_count(), 3)
 
 
 def piece_prompt(a, engines):
     out, live = {}, [(e, open_engine(a, e, 1, 2304, 4096)) for e in engines]
     for name, e in live:
-        put(out, name, start=e.start_s)
+        put(out, name, 0, start=e.start_s)
         e.run(1, 1, 512, 2, 1)
-    for turn, n in enumerate((512, 512, 512, 2048, 512, 512, 2048)):
+    began = time.monotonic()
+    for i, n in enumerate((512, 2048, 512, 512, 512, 2048, 512)):
+        if i > 1 and time.monotonic() - began > a.seconds:
+            break
         for name, e in live:
-            ((sent, chunks),) = e.run(1, 1, n, 2, 10 + turn)
-            put(out, name, **{f"prompt {n}": n / (chunks[0] - sent)})
+            ((sent, chunks),), others = turn(e, 1, 1, n, 2, 10 + i)
+            put(out, name, others, **{f"prompt {n}": n / (chunks[0] - sent)})
     for _, e in live:
         e.close()
     return out
@@ -253,12 +280,16 @@ def piece_prompt(a, engines):
 def piece_decode(a, engines):
     out, live = {}, [(e, open_engine(a, e, max(BATCHES), 192, 4096)) for e in engines]
     for name, e in live:
-        put(out, name, start=e.start_s)
+        put(out, name, 0, start=e.start_s)
         e.run(2, 2, 64, 8, 1)
-    for batch, tokens in BATCHES.items():
-        for turn in range(2):
+    began = time.monotonic()
+    for i in range(3):
+        for batch, tokens in BATCHES.items():
+            if i and time.monotonic() - began > a.seconds:
+                break
             for name, e in live:
-                put(out, name, **{f"decode {batch}": plateau(e.run(batch, batch, 32, tokens, batch + turn))})
+                got, others = turn(e, batch, batch, 16, tokens, batch + i)
+                put(out, name, others, **{f"decode {batch}": plateau(got)})
     for _, e in live:
         e.close()
     return out
@@ -269,8 +300,9 @@ def piece_serve(a, engines):
     for name in engines:
         e = open_engine(a, name, CLIENTS, INPUT + OUTPUT + 64, 256)
         e.run(2, 2, 64, 8, 1)
-        put(out, name, start=e.start_s, **figures_of_clients(e.run(REQUESTS, CLIENTS, INPUT, OUTPUT, 3), CLIENTS))
-        put(out, name, memory=e.memory())
+        got, others = turn(e, REQUESTS, CLIENTS, INPUT, OUTPUT, 3)
+        put(out, name, others, start=e.start_s, **figures_of_clients(got, CLIENTS))
+        put(out, name, 0, memory=e.memory())
         e.close()
     return out
 
@@ -307,10 +339,14 @@ ROWS = [("prompt 512, tok/s", "prompt 512", 0), ("prompt 2,048", "prompt 2048", 
         ("p99, ms", "gap p99", 0), ("longest, ms", "gap max", 0), ("start, s", "start", 2), ("memory, MB", "memory", 0)]
 
 
+def median(pairs):
+    return statistics.median([v for v, others in pairs if others <= CALM] or [v for v, _ in pairs])
+
+
 def table(engines, got):
     print("| |", " | ".join(engines), "|\n|---|" + "---|" * len(engines))
     for title, key, digits in ROWS:
-        cells = [statistics.median(v) if (v := got.get(e, {}).get(key)) else None for e in engines]
+        cells = [median(v) if (v := got.get(e, {}).get(key)) else None for e in engines]
         if any(c is not None for c in cells):
             print(f"| {title} |", " | ".join("-" if c is None else f"{c:,.{digits}f}" for c in cells), "|")
 
@@ -335,6 +371,7 @@ def main():
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--pieces", default=",".join(PIECES))
     p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--seconds", type=float, default=90, help="a piece begins no further turn then (90)")
     p.add_argument("--wrap", default="")
     p.add_argument("--save", type=Path, metavar="FILE", help="add every piece's figures to this file, a line each")
     p.add_argument("--only", help=argparse.SUPPRESS)        # a piece of these engines, in this process
@@ -343,7 +380,7 @@ def main():
     if a.only:
         piece, *engines = a.only.split("/")
         before = probe(a)
-        print(json.dumps(PIECES[piece](a, engines) | {"probe": {k: [v, probe(a)[k]] for k, v in before.items()}}))
+        print(json.dumps(PIECES[piece](a, engines) | {"probe": {k: [[v, 0], [probe(a)[k], 0]] for k, v in before.items()}}))
         return
     engines = [f"quern {m}" for m in a.modes.split(",") if m]
     engines += [name for name, given in (("openvino", a.openvino), ("ik_llama.cpp", a.ik), ("llama.cpp", a.llama)) if given]
@@ -358,7 +395,7 @@ def main():
                         print(json.dumps({"at": time.strftime("%H:%M:%S"), "piece": piece} | more), file=f)
     table(engines, got)
     for key, unit in (("read", "GB/s read"), ("int8", "TOP/s in bytes")):
-        print(f"\nprobed before and after each piece, {unit}:", " ".join(f"{x:.1f}" for x in got["probe"][key]))
+        print(f"\nprobed before and after each piece, {unit}:", " ".join(f"{x:.1f}" for x, _ in got["probe"][key]))
 
 
 if __name__ == "__main__":
