@@ -134,9 +134,3 @@ int kern_find_coll(const char *device, const struct coll_ops **ops, char *why, s
 	*ops = &coll_shm_ops;
 	return 0;
 }
-
-enum kern_compute kern_auto_compute(const char *device, const char *isa)
-{
-	int index;
-	return parse(device, "cpu", &index) && cpu_has_vnni(isa) ? KERN_COMPUTE_INT16 : KERN_COMPUTE_F32;
-}

@@ -131,7 +131,7 @@ Test(device, info_names_the_operand_type_and_what_decides_bits)
 		ct_open(&t, bf16, (struct kt_size){0});
 		t.ops->info(t.dev, &in);
 		cr_assert_eq(in.operand, bf16 ? KERN_BF16 : KERN_F16);
-		cr_assert(in.kv == in.operand && in.name[0] && in.bytes_free > 0 &&
+		cr_assert(in.kv == (bf16 ? KERN_KV_BF16 : KERN_KV_F16) && in.name[0] && in.bytes_free > 0 &&
 			  in.bytes_total >= in.bytes_free);
 		cr_assert(strstr(in.numerics, bf16 ? " bf16" : " f16") && strstr(in.numerics, in.isa));
 		kt_close(&t);

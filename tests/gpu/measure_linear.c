@@ -63,7 +63,7 @@ static void ours(struct linear *x, struct measure *m, enum kern_dtype type, cons
 	struct kern_queue k;
 	const struct queue q = kern_queue(&k, m, true);
 	x->m = m;
-	measure_must(layers_load(&x->copies, m->ops, m->dev, x->l, type, 128), x->l->name);
+	measure_must(layers_load(&x->copies, m->ops, m->dev, x->l, type, 128, LAYERS_COLD_BYTES), x->l->name);
 	measure_must(m->ops->batch_set(m->s, &(struct kern_batch){.pad_to = q.begin ? 1 : 0}), "batch");
 	for (size_t i = 0; (x->rows = rows_at(m, i)); i++) {
 		if (x->rows < from || (x->l->head && x->rows > HEAD_MOST))

@@ -1,0 +1,10 @@
+/* kern_auto.c - the compute mode of a device where none is asked for. */
+#include "kernels/cpu/cpu.h"
+
+#include <string.h>
+
+enum kern_compute kern_auto_compute(const char *device, const char *isa)
+{
+	const bool cpu = strcmp(device, "cpu") == 0 || strncmp(device, "cpu:", 4) == 0;
+	return cpu && cpu_has_vnni(isa) ? KERN_COMPUTE_INT16 : KERN_COMPUTE_F32;
+}
