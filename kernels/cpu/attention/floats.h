@@ -9,6 +9,9 @@
 
 #include "kernels/cpu/attention/kvtype.h"
 
+/* Where heads are read as they lie, what is read this many bytes later is fetched: about the next head. */
+enum { ATTN_AHEAD = 4096 };
+
 /* ---- layout ---- */
 
 static int even(int n)
@@ -109,13 +112,17 @@ VFN vf load_half(const unsigned char *p, int odd)
 
 /* hn heads or tn tiles at once: s[m][16] of each, s_step floats apart. */
 VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, const float *q, size_t q_step,
-		const unsigned char *const *k, int dim, float *s, size_t s_step)
+		const unsigned char *const *k, size_t ahead, int dim, float *s, size_t s_step)
 {
 	vf acc[4][INNER_ROWS];
 	const int n = hn * tn;
 	const unsigned char *kp[4] = {k[0], k[n > 1 ? 1 : 0], k[n > 2 ? 2 : 0], k[n > 2 ? 3 : 0]};
 	UNROLL for (int v = 0; v < n; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
+	const size_t line = t == KERN_F32 ? 64 : 32; /* of a d */
 	for (size_t d = 0; d < (size_t)dim; d += 2) {
+		if (tn == 1)
+			UNROLL for (int v = 0; v < n; v++) UNROLL for (size_t b = 0; b < 2 * line; b += 64)
+				v_prefetch(kp[v] + d * line + b + ahead);
 		UNROLL for (int odd = 0; odd < 2; odd++)
 		{
 			vf w[4];
@@ -137,6 +144,7 @@ struct scores_args {
 	const float *q;
 	size_t q_step;
 	const unsigned char *k[4];
+	size_t ahead;
 	int dim;
 	float *s;
 	size_t s_step;
@@ -147,16 +155,20 @@ struct scores_args {
 	{                                                                                                    \
 		if (hn == 4) {                                                                               \
 			ROW_SWITCH(m, ATTN_HEADS4,                                                           \
-				   scores(t, 4, 1, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+				   scores(t, 4, 1, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
+					  a->s_step))                                                        \
 		} else if (hn == 2) {                                                                        \
 			ROW_SWITCH(m, ATTN_HEADS2,                                                           \
-				   scores(t, 2, 1, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+				   scores(t, 2, 1, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
+					  a->s_step))                                                        \
 		} else if (tn == 2) {                                                                        \
 			ROW_SWITCH(m, ATTN_TILES2,                                                           \
-				   scores(t, 1, 2, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+				   scores(t, 1, 2, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
+					  a->s_step))                                                        \
 		} else {                                                                                     \
 			ROW_SWITCH(m, INNER_ROWS,                                                            \
-				   scores(t, 1, 1, M, a->q, a->q_step, a->k, a->dim, a->s, a->s_step))       \
+				   scores(t, 1, 1, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
+					  a->s_step))                                                        \
 		}                                                                                            \
 	}
 SCORES_FN(scores_f32, KERN_F32)
@@ -220,7 +232,7 @@ VFN void add_token(enum kern_dtype type, const int tn, const int m, const float 
 
 /* acc[tn][m] += sum over tokens from <= t < to of one tile, ascending, of p[m][t] * v[t] */
 VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *p, const unsigned char *v,
-		  int from, int to, size_t pad, vf acc[8][INNER_ROWS])
+		  int from, int to, size_t pad, size_t ahead, vf acc[8][INNER_ROWS])
 {
 	const size_t token = type == KERN_F32 ? pad * 4 : pad * 2;
 	int t = from;
@@ -229,6 +241,12 @@ VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *
 		t++;
 	}
 	for (; t + 1 < to; t += 2) {
+		if (ahead)
+			UNROLL for (int j = 0; j < tn; j++)
+				v_prefetch(v + (size_t)t * token + j * 64 + ahead);
+		if (ahead && type == KERN_F32)
+			UNROLL for (int j = 0; j < tn; j++)
+				v_prefetch(v + (size_t)(t + 1) * token + j * 64 + ahead);
 		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 0, acc);
 		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 1, acc);
 	}
@@ -241,7 +259,8 @@ struct weighted_args {
 	size_t tile_stride;
 	const unsigned char *const *v; /* of the tiles */
 	size_t skip;                   /* bytes to the head and the first of its values */
-	int from, to;                  /* tokens of the chunk */
+	size_t ahead;
+	int from, to; /* tokens of the chunk */
 	size_t pad;
 	float *o; /* the first of the values; rows are pad apart */
 };
@@ -254,7 +273,7 @@ VFN void weighted_tiles(enum kern_dtype type, const int tn, const int m, const s
 	for (int t = a->from; t < a->to;) {
 		const int tile = t / 16, base = tile * 16, end = base + 16 < a->to ? base + 16 : a->to;
 		weighted(type, tn, m, a->p + (size_t)tile * a->tile_stride, a->v[tile] + a->skip, t - base,
-			 end - base, a->pad, acc);
+			 end - base, a->pad, a->ahead, acc);
 		t = end;
 	}
 	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++)
@@ -328,7 +347,9 @@ static float *scores_at(const struct cpu_kv_chunk *c, int head, int q0)
 static void score(enum kern_dtype type, const struct cpu_kv_chunk *c, const struct seen *s, int t, int tn,
 		  int h0, int h1)
 {
-	struct scores_args a = {.q_step = c->q_stride / sizeof(float), .dim = c->dim};
+	struct scores_args a = {.q_step = c->q_stride / sizeof(float),
+				.ahead = c->n_heads > 1 ? ATTN_AHEAD : 0,
+				.dim = c->dim};
 	for (int h = h0, hn; h < h1; h += hn) {
 		hn = h1 - h >= 4 && s->m <= ATTN_HEADS4 ? 4 : h1 - h >= 2 && s->m <= ATTN_HEADS2 ? 2 : 1;
 		for (int i = 0; i < hn * tn; i++)
@@ -368,6 +389,7 @@ static void weigh(enum kern_dtype type, const struct cpu_kv_chunk *c, const stru
 				  .tile_stride = (size_t)s->m * 16,
 				  .v = c->v,
 				  .skip = (size_t)head * c->v_bytes,
+				  .ahead = c->n_heads > 1 ? ATTN_AHEAD : 0,
 				  .pad = pad,
 				  .o = c->o + ((size_t)head * (size_t)c->m + (size_t)s->q0) * pad};
 	for (int part = 0; part < 3; part++) {
