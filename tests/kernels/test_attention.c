@@ -538,18 +538,18 @@ Test(attention, blocks_keep_their_content_through_copies_and_swaps)
  * chunks side by side would give.  All positions are in the same block. */
 Test(attention, a_context_beyond_the_room_for_chunks_has_the_same_bits)
 {
-	enum { CONTEXT = 1 << 19, DIM = 256, BLOCK = 64 };
-	static float in[BLOCK * 3 * DIM], rope[BLOCK * DIM], out[2][DIM];
+	enum { CONTEXT = 1 << 19, DIM = 256, BLOCK = 64, HEADS = 16 };
+	static float in[BLOCK * (HEADS + 2) * DIM], rope[BLOCK * DIM], out[2][HEADS * DIM];
 	int32_t *table = xcalloc(CONTEXT / BLOCK, sizeof *table), row0[] = {0, BLOCK}, pos0 = 0;
 	static int32_t token_at[BLOCK];
 	if (!kt_on_cpu())
 		cr_skip_test("of the CPU's pool");
-	for (int i = 0; i < BLOCK * 3 * DIM; i++)
+	for (int i = 0; i < BLOCK * (HEADS + 2) * DIM; i++)
 		in[i] = kt_float();
 	for (int i = 0; i < BLOCK * DIM; i += 2)
 		rope[i] = 1;
 	for (int threads = 1; threads <= 2; threads++) {
-		struct world w = {.m = {.dim = DIM, .heads = 1, .kv_heads = 1, .block_size = BLOCK}};
+		struct world w = {.m = {.dim = DIM, .heads = HEADS, .kv_heads = 1, .block_size = BLOCK}};
 		if (!kt_open(&w.t, 0, 0,
 			     (struct kt_size){.threads = threads,
 					      .rows = BLOCK,
@@ -564,8 +564,8 @@ Test(attention, a_context_beyond_the_room_for_chunks_has_the_same_bits)
 							   .block_size = BLOCK}));
 		w.kv = w.t.ops->kv_new(w.t.dev, 2, 1, DIM, BLOCK, 1, 1);
 		w.rope = kt_put(&w.t, rope, sizeof rope);
-		w.q = kt_new(&w.t, sizeof rope);
-		w.out = kt_new(&w.t, sizeof rope);
+		w.q = kt_new(&w.t, HEADS * sizeof rope);
+		w.out = kt_new(&w.t, HEADS * sizeof rope);
 		w.in = kt_put(&w.t, in, sizeof in);
 		struct kern_batch b = {.n_rows = BLOCK,
 				       .n_seqs = 1,
@@ -576,21 +576,21 @@ Test(attention, a_context_beyond_the_room_for_chunks_has_the_same_bits)
 				       .table_stride = CONTEXT / BLOCK};
 		row0[1] = BLOCK, pos0 = 0;
 		run_batch(&w, &b);
-		/* The last position of the context, by the query of the block's last row. */
+		/* The last position of the context, by queries of the block's last row. */
 		const struct kern_attn_args a = {.out = w.out,
 						 .q = w.q,
 						 .kv = w.kv,
 						 .layer = 1,
-						 .n_q_heads = 1,
+						 .n_q_heads = HEADS,
 						 .n_kv_heads = 1,
 						 .head_dim = DIM,
 						 .scale = 0.0625f};
 		b.n_rows = row0[1] = 1, pos0 = CONTEXT - 1;
 		cr_assert_eq(w.t.ops->batch_set(w.t.s, &b), 0);
 		cr_assert_eq(w.t.ops->attention(w.t.s, &a), 0);
-		kt_get_op(&w.t, out[threads - 1], w.out, DIM);
+		kt_get_op(&w.t, out[threads - 1], w.out, HEADS * DIM);
 		world_close(&w);
 	}
-	kt_same(out[1], out[0], DIM, "two threads");
+	kt_same(out[1], out[0], HEADS * DIM, "two threads");
 	free(table);
 }

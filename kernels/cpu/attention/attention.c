@@ -209,8 +209,10 @@ static struct results partial_of(const struct attn_job *j, int i, const struct s
 {
 	const size_t n = (size_t)s->n_kv * (size_t)s->m;
 	struct span first = span_of(j, i, 0); /* has the most queries */
-	float *p = j->a->kv->partial + j->dev->batch.span_part[i] +
-		   (size_t)task * partial_stride(j->a->kv, &first);
+	const size_t stride = partial_stride(j->a->kv, &first),
+		     at = j->dev->batch.span_part[i] + (size_t)task * stride;
+	assert(at + stride <= j->a->kv->partial_floats);
+	float *p = j->a->kv->partial + at;
 	return (struct results){.max = p, .sum = p + n, .o = p + ((2 * n + 15) & ~(size_t)15)};
 }
 
