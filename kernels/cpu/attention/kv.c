@@ -17,7 +17,9 @@ enum kern_kv_type cpu_kv_kind(const struct kern_open_args *a)
 {
 	if (a->kv != KERN_KV_MODE)
 		return a->kv;
-	return a->compute == KERN_COMPUTE_F32 ? KERN_KV_F32 : KERN_KV_BF16;
+	if (a->compute == KERN_COMPUTE_F32)
+		return KERN_KV_F32;
+	return a->compute == KERN_COMPUTE_BF16 ? KERN_KV_BF16 : KERN_KV_INT16;
 }
 
 int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const struct cpu_kv_type **out,
