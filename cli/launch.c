@@ -33,7 +33,8 @@ const struct opt launch_model_options[] = {
 	    "weights of the head: stored, int8, or auto: int8 in mode int8, else stored (auto)",
 	    .pass = TO_CONTROLLER),
 	OPT("kv-cache-dtype", OPT_TEXT, "TYPE",
-	    "keys and values on a CPU: f32, bf16, int16, int8, or auto: the compute mode's, int16 in int8 (auto)",
+	    "keys and values on a CPU: f32, bf16, int16, int8, or auto: the compute mode's, int16 in int8 "
+	    "(auto)",
 	    .pass = TO_CONTROLLER),
 	OPT("fast", OPT_FLAG, NULL,
 	    "GPU: faster long prompts; bits then depend on the batch; no effect on a CPU",
