@@ -247,8 +247,8 @@ static const char *rope_name(enum config_rope r)
 
 int64_t inspect_kv_token_bytes(const struct model_config *c)
 {
-	const int padded = (c->head_dim + 15) / 16 * 16;
-	return (int64_t)c->n_layers * c->n_kv_heads * (c->head_dim + padded) * (int64_t)sizeof(float);
+	const int k = (c->head_dim + 1) / 2 * 2, v = (c->head_dim + 15) / 16 * 16;
+	return (int64_t)c->n_layers * c->n_kv_heads * (k + v) * (int64_t)sizeof(float);
 }
 
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w)
