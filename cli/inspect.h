@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Bytes of K and V per token: FP32, as the CPU keeps them, with V's rows padded to 16. */
+/* Bytes of K and V per token in mode f32, as the CPU keeps them: FP32, K's rows padded to 2, V's to 16. */
 int64_t inspect_kv_token_bytes(const struct model_config *c);
 
 int cmd_inspect(int argc, char **argv);
