@@ -21,7 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from service import BIN, DEMO, QUERN, SHARED, SLOW, Service, no_processes_left, spawn  # noqa: E402
+from service import BIN, DEMO, QUERN, SHARED, SLOW, Service, no_processes_left, served, spawn  # noqa: E402
 
 TEST_S = int(200 * SLOW)    # a test that takes longer has failed
 RUN_S = 90 * SLOW
@@ -54,16 +54,9 @@ def pytest_runtest_makereport(item, call):
             report.sections.append((f"log of {' '.join(s.argv)}", s.log()[-8000:]))
 
 
-def _serve(model, options):
-    s = Service(model, *options)
-    yield s
-    s.stop()
-    Service.used.remove(s)
-
-
 @pytest.fixture(scope="module")
 def service(request):
-    yield from _serve(DEMO, getattr(request, "param", ()))
+    yield from served(DEMO, getattr(request, "param", ()))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +68,7 @@ def stories_model():
 
 @pytest.fixture(scope="module")
 def stories(stories_model, request):
-    yield from _serve(stories_model, getattr(request, "param", ()))
+    yield from served(stories_model, getattr(request, "param", ()))
 
 
 @pytest.fixture

@@ -205,3 +205,11 @@ class Service:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+def served(model, options):
+    """Of fixtures: a service that is stopped when its tests are over."""
+    s = Service(model, *options)
+    yield s
+    s.stop()
+    Service.used.remove(s)

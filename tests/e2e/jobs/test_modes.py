@@ -8,9 +8,8 @@ import signal
 
 import pytest
 
-from conftest import _serve
 from jobclient import JobError
-from service import DEMO, eventually
+from service import DEMO, eventually, served
 from test_same_tokens import JOBS, STORY, answer
 
 # --compute, and options that make classes of their own.
@@ -60,7 +59,7 @@ class Known:
 
 @pytest.fixture(scope="module", params=MODES)
 def known(request):
-    for service in _serve(DEMO, words(request.param)):
+    for service in served(DEMO, words(request.param)):
         found = Known(request.param, service)
     return found
 
@@ -104,6 +103,6 @@ def test_modes_differ(request):
     """A mode that is not heard would pass everything else here."""
     classes = set()
     for mode in MODES:
-        for service in _serve(DEMO, words(mode)):
+        for service in served(DEMO, words(mode)):
             classes.add(numerics(service))
     assert len(classes) == len(MODES)
