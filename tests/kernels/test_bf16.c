@@ -533,11 +533,11 @@ Test(bf16, special_values_have_the_same_bits_in_every_kernel)
 								.scratch = scratch,
 								.c = got[0]};
 				b->tile(&t);
-				for (int j = 0; j < ROWS * 16; j++)
-					cr_assert(!memcmp(&got[0][j], &want[0][j], 4) ||
-							  (isnan(got[0][j]) && isnan(want[0][j])),
-						  "%s, values %d: %a and not %a", b->name, how, got[0][j],
-						  want[0][j]);
+				for (int j = 0; j < ROWS * 16; j++) {
+					const float a = got[j / 16][j % 16], e = want[j / 16][j % 16];
+					cr_assert(!memcmp(&a, &e, 4) || (isnan(a) && isnan(e)),
+						  "%s, values %d: %a and not %a", b->name, how, a, e);
+				}
 			}
 		}
 }
