@@ -94,7 +94,7 @@ GPU_BENCHES := weights steps linear serving prefill attention sampler f16 bf16
 
 
 .PHONY: gpu-tests gpu-pack gpu-pack-sim gpu-pack-parts gpu-pack-long gpu-check gpu-bench
-gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/lib/libquern-cuda.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/gpu/test_together $(BUILD)/lib/libquern-cuda.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
 
 # PACK_ARCH: an H200's; others make the archive larger, and the build longer.
 PACK_ARCH ?= -gencode arch=compute_90a,code=sm_90a
@@ -103,7 +103,7 @@ gpu-pack: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH)' gpu-tests
 	@tests/gpu/pack.sh $(BUILD)/pack $(BUILD)/quern-gpu.tar.gz $(NVCC)
 
-gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts test_together) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
 gpu-pack-sim:
 	@$(MAKE) --no-print-directory -j$$(nproc) gpu-pack-parts
 	@tests/gpu/pack.sh $(BUILD) $(BUILD)/quern-gpu-sim.tar.gz
@@ -252,6 +252,15 @@ $(BUILD)/gpu/sim_bench_step: $(BUILD)/obj/tests/gpu/bench_step.o $(BUILD)/obj/si
 	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) \
 		-Wl,--wrap=_Z15cudaMemcpyAsyncPvPKvm14cudaMemcpyKindP14cudasim_stream $(filter %.o,$^) -Wl,--start-group \
 		$(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
+
+# The tests of tables and of workers in one program, for the archive: each alone has all CPU kernels in it.
+$(BUILD)/gpu/test_together: $(patsubst $(BUILD)/tests/%,$(BUILD)/obj/tests/%.o,$(TABLETESTS) $(WORKERTESTS)) \
+		$$(sort $$(call HELPERS,kernels) $$(call HELPERS,unit/worker)) $(BUILD)/lib/libtests.a \
+		$$(call libs,$$(sort $$(call TESTED,kernels) $$(call TESTED,unit/worker)))
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+		$(LDLIBS_quern-bench) $(LDLIBS_quern) $(LDLIBS) -lcriterion -o $@
 
 $(BUILD)/gpu/sim_test_parts: $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(wildcard tests/cudasim/test_*.c)) $(OBJ_sim) \
 		$(BUILD)/obj/sim/tests/gpu/async_kernels.o \

@@ -17,8 +17,7 @@ mkdir -p "$build/tiny" "$top"/{bin,lib/cxx,gpu,tests/kernels,tests/unit/worker,t
 # ---- programs ----
 cp "$build"/bin/quern "$build"/bin/quern-{controller,worker,bench} "$top/bin/"
 cp "$build"/gpu/{shapes,measure,make_weights,report} "$top/gpu/"
-for t in attention linear rows sample sample_golden; do cp "$build/tests/kernels/test_$t" "$top/tests/kernels/"; done
-for t in model step step_ahead same_tokens; do cp "$build/tests/unit/worker/test_$t" "$top/tests/unit/worker/"; done
+cp "$build/gpu/test_together" "$top/gpu/"
 if [ -n "$nvcc" ]; then
 	release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 	cp "$build/lib/libquern-cuda.so" "$top/lib/"
@@ -35,6 +34,11 @@ else
 fi
 find "$top" -type f -perm -u+x -exec strip -g {} +
 strip -g "$top/lib/libquern-cuda.so"
+# One program under the names of all: gpu-run tells by the name which of its tests to run.
+for t in kernels/test_{attention,linear,rows,sample,sample_golden} unit/worker/test_{model,step,step_ahead,same_tokens}; do
+	ln "$top/gpu/test_together" "$top/tests/$t"
+done
+rm "$top/gpu/test_together"
 
 # ---- libraries: all but the C library's and the driver's; cuBLAS and NCCL are opened by name ----
 find "$top" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
