@@ -200,7 +200,7 @@ fuzz:
 	@tests/fuzz/run.py $(BUILD)/asan-fuzz/fuzz $(FUZZ_SECONDS) $(FUZZ)
 fuzzers: $(FUZZERS)
 # No decoder calls them, and clang takes many minutes to instrument them.
-$(BUILD)/obj/kernels/cpu/isa_%.o: override SAN := $(filter-out fuzzer-no-link%,$(SAN))
+$(BUILD)/obj/kernels/cpu/%.o: override SAN := $(filter-out fuzzer-no-link%,$(SAN))
 $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DFUZZ_LIBRARY -Wno-string-concatenation
 
 # The storm of kills at full length: every durable job's output is there once, and the right one.
