@@ -67,7 +67,7 @@ static void print_list(const char *label, const json_t *list)
 	putchar('\n');
 }
 
-/* The modes, what runs each, and where --compute auto leads. */
+/* The modes, what runs each, and the one that --compute auto takes. */
 static void print_modes(const json_t *o)
 {
 	const json_t *list = json_get(o, "compute");
@@ -77,10 +77,8 @@ static void print_modes(const json_t *o)
 		const char *name = json_string_value(json_get(m, "compute")),
 			   *note = json_string_value(json_get(m, "note"));
 		printf("  %-12s%s", i ? "" : "compute", json_string_value(json_get(m, "mode")));
-		if (i == 0)
-			printf(" (the default)");
 		if (best && strcmp(best, name) == 0)
-			printf(" (--compute auto: %s)",
+			printf(" (the default: %s)",
 			       strcmp(best, "f32") ? "this CPU has VNNI or AMX" : "this CPU has no VNNI");
 		printf("%s%s\n", note[0] ? ": " : "", note);
 	}

@@ -27,7 +27,7 @@ const struct opt launch_model_options[] = {
 	OPT("isa", OPT_TEXT, "NAME",
 	    "CPU kernels: avx512, avx2 or plain (default: the best that the CPU has)", .pass = TO_WORKER),
 	OPT("compute", OPT_TEXT, "MODE",
-	    "compute mode on a CPU: f32, bf16, int16, int8, or auto: int16 if it has VNNI, else f32 (f32)",
+	    "compute mode on a CPU: f32, bf16, int16, int8, or auto: int16 if it has VNNI, else f32 (auto)",
 	    .pass = TO_CONTROLLER),
 	OPT("head-dtype", OPT_TEXT, "TYPE",
 	    "weights of the head: stored, int8, or auto: int8 in mode int8, else stored (auto)",

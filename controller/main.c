@@ -51,7 +51,7 @@ static const struct opt options[] = {
 	OPT("jobs", OPT_TEXT, "ENDPOINT",
 	    "job socket, or none (tcp://127.0.0.1:7420; with --api-key-file one of this user)"),
 	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (127.0.0.1:8080)"),
-	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32, bf16, int16, int8 or auto (f32)"),
+	OPT("compute", OPT_TEXT, "MODE", "compute mode on a CPU: f32, bf16, int16, int8 or auto (auto)"),
 	OPT("head-dtype", OPT_TEXT, "TYPE", "weights of the head: stored, int8 or auto (auto)"),
 	OPT("kv-cache-dtype", OPT_TEXT, "TYPE",
 	    "keys and values on a CPU: f32, bf16, int16, int8 or auto (auto)"),
@@ -288,7 +288,7 @@ static int check_choices(const struct controller *p, char *why, size_t why_n)
 	if (!rc)
 		rc = check_choice(&p->o, "preempt", "auto", preempts, why, why_n);
 	if (!rc)
-		rc = check_choice(&p->o, "compute", "f32", computes, why, why_n);
+		rc = check_choice(&p->o, "compute", "auto", computes, why, why_n);
 	if (!rc)
 		rc = check_choice(&p->o, "head-dtype", "auto", heads, why, why_n);
 	return rc ? rc : check_choice(&p->o, "kv-cache-dtype", "auto", kvs, why, why_n);
@@ -351,7 +351,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	    local_token_read(opts_text(o, "local-token", ""), c.local_token, why, why_n))
 		return -EINVAL;
 	c.zap = p->zap;
-	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "f32"));
+	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "auto"));
 	snprintf(c.head, sizeof c.head, "%s", opts_text(o, "head-dtype", "auto"));
 	snprintf(c.kv, sizeof c.kv, "%s", opts_text(o, "kv-cache-dtype", "auto"));
 	c.fast = opts_flag(o, "fast");

@@ -375,6 +375,7 @@ int kern_find(const char *device, const struct kern_ops **ops, int *index, char 
 /* The mode for "auto": on a CPU with VNNI or AMX (that isa, as in kern_open_args, lets it use) int16, else
  * f32. The modes' error and speed: docs/performance/cpu.md. */
 enum kern_compute kern_auto_compute(const char *device, const char *isa);
+const char *kern_compute_name(enum kern_compute c); /* "f32", "bf16", "int16", "int8" */
 
 /* The collectives for ranks on such devices (coll.h): shared memory for "cpu...", NCCL for
  * "cuda...".  Also -ENOTSUP: the CUDA kernels were built without NCCL. */

@@ -103,7 +103,8 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 	bus_pack_head(&pk, out, m->type);
 	switch (m->type) {
 	case BUS_HELLO:
-		msgpack_pack_map(&pk, 5);
+		msgpack_pack_map(&pk, 6);
+		pack_str(&pk, "compute", m->hello.compute);
 		pack_str(&pk, "device", m->hello.device);
 		pack_str(&pk, "host", m->hello.host);
 		pack_str(&pk, "meet", m->hello.meet);
@@ -187,6 +188,8 @@ static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
 		cursor_str(c, key, h->meet, sizeof h->meet);
 	else if (strcmp(key, "token") == 0)
 		cursor_str(c, key, h->token, sizeof h->token);
+	else if (strcmp(key, "compute") == 0)
+		cursor_str(c, key, h->compute, sizeof h->compute);
 	else
 		cursor_skip(c);
 }

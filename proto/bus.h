@@ -50,12 +50,13 @@ struct bus_hello {
 	/* Over TCP, from a worker that the controller's supervisor started: only with it the controller
 	 * takes host and pid for true.  "": none. */
 	char token[LOCAL_TOKEN_SIZE];
+	char compute[8]; /* the mode that it takes by itself ("auto"): "int16" */
 };
 
 /* What the worker is to serve.  0: the worker chooses. */
 struct bus_load {
 	char model[2048]; /* path as the worker sees it */
-	char compute[8];  /* "f32"; "auto" */
+	char compute[8];  /* "f32"; "" or "auto": what the device is best at */
 	char head[8];     /* "stored", "int8"; "" or "auto": as the compute mode has it */
 	char kv[8];       /* "f32", "bf16", "int16", "int8"; likewise */
 	uint64_t epoch;

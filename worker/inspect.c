@@ -48,13 +48,11 @@ static json_t *isas_that_open(const char *device)
 	return list;
 }
 
-static const char *const modes[] = {"f32", "bf16", "int16", "int8"}; /* enum kern_compute */
-
 /* The compute modes that open, and what runs them. */
 static json_t *modes_that_open(const char *device)
 {
 	json_t *list = json_array();
-	for (int i = 0; i < 4; i++) {
+	for (int i = KERN_COMPUTE_F32; i <= KERN_COMPUTE_INT8; i++) {
 		const struct kern_ops *ops;
 		struct kern_dev *dev;
 		struct kern_info info;
@@ -64,8 +62,9 @@ static json_t *modes_that_open(const char *device)
 		ops->info(dev, &info);
 		ops->close(dev);
 		json_array_append_new(list,
-				      json_pack("{s:s, s:s, s:s, s:s}", "compute", modes[i], "mode",
-						info.mode, "numerics", info.numerics, "note", info.note));
+				      json_pack("{s:s, s:s, s:s, s:s}", "compute",
+						kern_compute_name((enum kern_compute)i), "mode", info.mode,
+						"numerics", info.numerics, "note", info.note));
 	}
 	return list;
 }
@@ -128,7 +127,7 @@ static void describe_cpu(json_t *o, const char *name, bool probe)
 {
 	json_object_set_new(o, "isa_available", isas_that_open(name));
 	json_object_set_new(o, "machine", describe_machine());
-	json_object_set_new(o, "auto", json_string(modes[kern_auto_compute(name, NULL)]));
+	json_object_set_new(o, "auto", json_string(kern_compute_name(kern_auto_compute(name, NULL))));
 	json_t *probes = probe ? describe_probes() : NULL;
 	if (probes)
 		json_object_set_new(o, "probes", probes);
@@ -142,7 +141,7 @@ static json_t *describe(const char *name, bool probe, char *why, size_t why_n)
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_info info;
-	if (open_device(name, NULL, KERN_COMPUTE_F32, &ops, &dev, why, why_n))
+	if (open_device(name, NULL, kern_auto_compute(name, NULL), &ops, &dev, why, why_n))
 		return NULL;
 	ops->info(dev, &info);
 	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "device", name, "name", info.name,

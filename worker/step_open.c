@@ -82,19 +82,16 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 	return 0;
 }
 
-/* "auto" depends on the device; no name is f32. */
+/* "auto", or no name, depends on the device. */
 static int compute_mode(const char *name, const struct step_args *a, enum kern_compute *out, char *why,
 			size_t why_n)
 {
-	static const char *const names[] = {"f32", "bf16", "int16", "int8"};
-	if (!name[0])
-		name = "f32";
-	if (strcmp(name, "auto") == 0) {
+	if (!name[0] || strcmp(name, "auto") == 0) {
 		*out = kern_auto_compute(a->device, a->isa);
 		return 0;
 	}
-	for (int i = 0; i < 4; i++) {
-		if (strcmp(name, names[i]) == 0) {
+	for (int i = KERN_COMPUTE_F32; i <= KERN_COMPUTE_INT8; i++) {
+		if (strcmp(name, kern_compute_name((enum kern_compute)i)) == 0) {
 			*out = (enum kern_compute)i;
 			return 0;
 		}

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "controller/fleet/agree.h"
 #include "controller/net/conns.h"
 #include "controller/net/zap.h"
 
@@ -58,7 +59,8 @@ struct worker_link {
 	int64_t probe_until_us;
 	char endpoint[256];
 	struct worker_table table;
-	int64_t silent_us; /* limits after which a worker is lost; negative: never */
+	struct agree agree; /* on what --compute auto is */
+	int64_t silent_us;  /* limits after which a worker is lost; negative: never */
 	int64_t stuck_us;
 	uint32_t turn; /* messages read in this turn */
 	int64_t warned_us;
@@ -217,6 +219,25 @@ static uint32_t count_sharing(struct worker *const *ranks, uint32_t n, uint32_t 
 	return sharing;
 }
 
+/* The mode that k is to take, and in the log which worker has chosen it. */
+static const char *compute_of(struct worker_link *w, const struct worker *k)
+{
+	const struct bus_hello *h = &k->hello;
+	bool first;
+	const char *mode = agree_compute(&w->agree, w->cfg.compute, h->device, h->compute, &first);
+	if (first)
+		log_info("bus", "compute=%s device=%s: --compute auto, and worker=%llu has %s", mode,
+			 h->device, (unsigned long long)k->id,
+			 strcmp(mode, "f32") ? "VNNI or AMX" : "no VNNI");
+	else if (strcmp(w->cfg.compute, "auto") == 0 && strcmp(mode, h->compute) != 0)
+		log_warn("bus",
+			 "compute=%s device=%s worker=%llu: by itself it would take %s, but replicas of one "
+			 "mode "
+			 "give the same tokens; --compute %s: all take that",
+			 mode, h->device, (unsigned long long)k->id, h->compute, h->compute);
+	return mode;
+}
+
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us)
 {
@@ -224,7 +245,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		struct worker *k = ranks[i];
 		struct bus_msg m = {.type = BUS_LOAD};
 		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
-		snprintf(m.load.compute, sizeof m.load.compute, "%s", w->cfg.compute);
+		snprintf(m.load.compute, sizeof m.load.compute, "%s", compute_of(w, k));
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
 		m.load.fast = w->cfg.fast;

@@ -31,6 +31,8 @@ OF_TESTS = ("QUERN_BUILD", "QUERN_CHAOS", "QUERN_CRASH_", "QUERN_CUDA_LIBRARY", 
             "QUERN_STREAMS", "QUERN_TEST_")
 for _name in [n for n in os.environ if n.startswith("QUERN_") and not n.startswith(OF_TESTS)] + ["EDITRC", "NO_COLOR"]:
     os.environ.pop(_name, None)
+if os.environ.get("QUERN_TEST_ISA"):    # "plain": as on a machine without VNNI
+    os.environ["QUERN_ISA"] = os.environ["QUERN_TEST_ISA"]
 
 _libc = ctypes.CDLL(None)
 

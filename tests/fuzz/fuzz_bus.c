@@ -167,7 +167,8 @@ static void sound_result(struct buf *out)
 
 static void sound_message(struct buf *out, unsigned kind)
 {
-	struct bus_msg m = {.type = BUS_HELLO, .hello = {.device = "cpu:0", .host = "here", .pid = 17}};
+	struct bus_msg m = {.type = BUS_HELLO,
+			    .hello = {.device = "cpu:0", .host = "here", .pid = 17, .compute = "int16"}};
 	switch (kind % 6) {
 	case 1:
 		m = (struct bus_msg){.type = BUS_LOAD,

@@ -58,7 +58,8 @@ struct rig *rig_new(const struct engine_config *given)
 	snprintf(c.model, sizeof c.model, "sim");
 	if (!c.bus[0])
 		snprintf(c.bus, sizeof c.bus, "inproc://bus");
-	snprintf(c.compute, sizeof c.compute, "f32");
+	if (!c.compute[0])
+		snprintf(c.compute, sizeof c.compute, "f32");
 	c.n_vocab = DEVICE_VOCAB;
 	c.model_context = RIG_CONTEXT;
 	c.block_size = 16;
@@ -378,6 +379,7 @@ static void send_hello(struct fake *f)
 	snprintf(m.hello.host, sizeof m.hello.host, "%s", f->w->c.host ? f->w->c.host : "here");
 	snprintf(m.hello.meet, sizeof m.hello.meet, "%p-%d", (void *)f->w, ++f->n_hellos);
 	m.hello.pid = f->w->c.pid ? f->w->c.pid : 1;
+	snprintf(m.hello.compute, sizeof m.hello.compute, "%s", f->w->c.compute ? f->w->c.compute : "f32");
 	snprintf(m.hello.token, sizeof m.hello.token, "%s", f->w->c.token ? f->w->c.token : "");
 	send_msg(f->s, &m);
 }

@@ -102,6 +102,7 @@ struct fake_config {
 	uint32_t n_blocks;                    /* 0: RIG_BLOCKS */
 	int64_t pid;                          /* 0: 1 */
 	const char *token;                    /* of the supervisor; NULL: none */
+	const char *compute;                  /* the mode it takes by itself; NULL: "f32" */
 	int step_us;                          /* duration of a step, as it reports it, too */
 	uint32_t row_us;                      /* reported on top: for each row of a prompt */
 	bool fail_load;                       /* it cannot load the model */

@@ -447,6 +447,37 @@ Test(fleet, ranks_know_how_many_share_their_cores)
 	check_sharing("cpu:0", "cpu:1", 1);
 }
 
+/* What a worker is told to take that would take `own` by itself. */
+static void check_told(struct rig *r, const char *name, const char *device, const char *own, const char *want)
+{
+	struct bus_msg m = {.type = BUS_HELLO, .hello = {.pid = 1, .host = "here"}};
+	struct bus_load load;
+	void *peer = rig_peer(r, name);
+	snprintf(m.hello.device, sizeof m.hello.device, "%s", device);
+	snprintf(m.hello.compute, sizeof m.hello.compute, "%s", own);
+	rig_peer_send(peer, &m);
+	cr_assert_eq(rig_peer_recv(peer, &load), BUS_LOAD);
+	cr_expect_str_eq(load.compute, want, "worker %s", name);
+}
+
+Test(fleet, workers_of_a_kind_take_the_mode_of_the_first)
+{
+	struct rig *r = rig_new(&(struct engine_config){.compute = "auto"});
+	check_told(r, "a", "cpu", "int16", "int16");
+	check_told(r, "b", "cpu:1", "f32", "int16");
+	check_told(r, "c", "cuda:0", "f32", "f32");
+	check_told(r, "d", "cpu", "int16", "int16");
+	rig_free(r);
+}
+
+Test(fleet, workers_take_the_mode_that_is_asked_for)
+{
+	struct rig *r = rig_new(&(struct engine_config){.compute = "int8"});
+	check_told(r, "a", "cpu", "int16", "int8");
+	check_told(r, "b", "cpu", "f32", "int8");
+	rig_free(r);
+}
+
 Test(fleet, ranks_of_different_numerics_classes_form_no_tp_group)
 {
 	struct rig *r = rig_new(&tp2);

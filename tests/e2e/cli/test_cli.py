@@ -137,14 +137,20 @@ def test_a_head_in_int8_is_a_class_of_its_own(run):
         r = run("run", DEMO, PROMPT, "--raw", "--temperature", "0", "-m", "24", "--verbose", "--log-level", "info", *options)
         assert r.returncode == 0, r.stderr
         return r.stdout, re.search(r'numerics="([^"]*)"', r.stderr)[1]
-    (stored, f32), (int8, other) = told("--head-dtype", "stored"), told("--head-dtype", "int8")
+    (stored, f32), (int8, other) = told("--compute", "f32", "--head-dtype", "stored"), told("--compute", "f32", "--head-dtype", "int8")
     assert int8 and stored and other == f32 + " head-int8"
 
 
-def test_auto_says_which_mode_it_is(run):
-    r = run("run", DEMO, PROMPT, "--raw", "-m", "4", "--verbose", "--log-level", "info", "--compute", "auto")
+@pytest.mark.parametrize("isa", [None, "avx2", "plain"])
+@pytest.mark.parametrize("auto", [[], ["--compute", "auto"]], ids=["default", "auto"])
+def test_the_default_is_the_mode_of_the_machine_and_the_log_says_why(run, auto, isa):
+    r = run("run", DEMO, PROMPT, "--raw", "-m", "4", "--verbose", "--log-level", "info", *auto, *(["--isa", isa] if isa else []))
     assert r.returncode == 0, r.stderr
-    assert re.search(r'mode="(f32|int16 by \w+)"', r.stderr), r.stderr
+    mode, why = re.search(r'compute=(\w+) device=cpu: --compute auto, and worker=1 has (.*)', r.stderr).groups()
+    assert (mode, why) in (("int16", "VNNI or AMX"), ("f32", "no VNNI")) and (isa != "plain" or mode == "f32")
+    assert re.search(rf'mode="{mode}( by \w+)?"', r.stderr), r.stderr
+    [cpu] = json.loads(run("inspect", "cpu", "--no-probe", "--json").stdout)
+    assert isa or cpu["auto"] == mode and cpu["numerics"].startswith(f"cpu {mode} ")
 
 
 def test_a_mode_without_its_instructions_is_noted(run):
@@ -647,7 +653,7 @@ def test_inspect_shows_a_model(run):
 def test_inspect_shows_this_machine(run):
     r = run("inspect", "cpu")
     assert (r.returncode, r.stderr) == (0, "")
-    for word in ("memory", "cores", "caches", "L2", "huge pages", "compute", "(the default)", "--compute auto: this CPU has", "probed"):
+    for word in ("memory", "cores", "caches", "L2", "huge pages", "compute", "(the default: this CPU has", "probed"):
         assert word in r.stdout
 
 

@@ -1,13 +1,18 @@
-"""The demo model gives the answers of models/demo/checks.json."""
+"""The demo model gives the answers of models/demo/checks.json, which come from FP32."""
 
 import json
 
 import pytest
 
-from service import DEMO
+from service import DEMO, served
 
 PATH = DEMO / "checks.json"
 pytestmark = pytest.mark.skipif(not PATH.exists(), reason="models/demo/checks.json is not there")
+
+
+@pytest.fixture(scope="module")
+def service():
+    yield from served(DEMO, ("--compute", "f32"))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,7 @@ def test_facts_far_back_are_found_with_small_chunks(start, known):
     """The answer depends on the KV cache of earlier chunks."""
     checks = [k for k in known["checks"] if k["kind"] == "code" and k["prompt_tokens"] > 1000][:6]
     assert checks
-    s = start(DEMO, "--chunk", "48")
+    s = start(DEMO, "--compute", "f32", "--chunk", "48")
     assert_right(checks, ask_all(s, checks))
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from service import DEMO, SHARED
+from service import DEMO, SHARED, served
 
 
 @pytest.fixture(scope="module")
@@ -15,8 +15,14 @@ def reference(stories_model):
     return json.loads(path.read_text())["hf-f32"]
 
 
+@pytest.fixture(scope="module")
+def stories(stories_model):
+    """In the mode of the references."""
+    yield from served(stories_model, ("--compute", "f32"))
+
+
 def test_run_prints_the_reference_story(run, stories_model, reference):
-    r = run("run", stories_model, reference["prompt"], "--temperature", "0")
+    r = run("run", stories_model, reference["prompt"], "--temperature", "0", "--compute", "f32")
     assert r.returncode == 0
     assert r.stdout.startswith(reference["greedy_text"])
 
@@ -32,7 +38,7 @@ def test_submit_returns_the_reference_token_ids(run, stories, reference):
 
 def test_bf16_weights_return_the_reference_token_ids(start, stories_model):
     reference = json.loads((SHARED / "weights" / "stories260K-reference.json").read_text())["hf-bf16"]
-    s = start(stories_model.with_name("stories260K-hf-bf16"))
+    s = start(stories_model.with_name("stories260K-hf-bf16"), "--compute", "f32")
     done = s.client().generate(reference["prompt"], temperature=0, max_tokens=len(reference["greedy_ids"]))
     assert done.tokens == reference["greedy_ids"]
 

@@ -47,8 +47,8 @@ class ByHand:
                                  "--http", "none", *options], self.mark, **QUIET)
         self.workers = []
 
-    def worker(self):
-        p = spawn([BIN / "quern-worker", "--bus", self.bus, "--threads", "1"], self.mark, **QUIET)
+    def worker(self, *options):
+        p = spawn([BIN / "quern-worker", "--bus", self.bus, "--threads", "1", *options], self.mark, **QUIET)
         self.workers.append(p)
         return p
 
@@ -116,6 +116,22 @@ def test_worker_drained_by_hand_exits_and_costs_no_token(undisturbed):
         assert first.wait(30) == 0
         assert [j.done().tokens for j in jobs] == undisturbed
         assert len(c.workers()) == 1
+
+
+@pytest.mark.parametrize("isas", [("avx2", "plain"), ("plain", "avx2"), (None, "plain")], ids=str)
+def test_replicas_on_machines_that_differ_compute_in_one_mode(isas):
+    """A machine without VNNI, as the instruction set that hides it shows, computes as the first one does."""
+    job = dict(max_tokens=40, ignore_eos=True, temperature=0, logprobs=1)
+    with ByHand() as s, JobClient(s.jobs) as c:
+        outputs = []
+        for isa in isas:
+            if s.workers:
+                s.workers[-1].kill()
+                eventually(lambda: not serving(c), what="no replica that serves")
+            s.worker(*(["--isa", isa] if isa else []))
+            expect_serving(c, 1)
+            outputs.append((serving(c)[0]["numerics"], [c.generate(p, **job).outputs for p in PROMPTS[:3]]))
+        assert outputs[0] == outputs[1]
 
 
 def test_scale_up_without_a_supervisor_names_the_command():

@@ -7,11 +7,25 @@ import urllib.request
 
 import pytest
 
-from service import DEMO, ROOT, eventually
+from service import DEMO, ROOT, eventually, served
 
 STORY = ("Once upon a time there was a little dog. The dog lived in a small house near the woods. Every day "
          "the dog went to the river to look for fish. ")
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "beams_models.json").read_text())
+
+
+# Where two hypotheses are nearly as likely, a mode with other roundings may keep the other.
+F32 = ("--compute", "f32")
+
+
+@pytest.fixture(scope="module")
+def service():
+    yield from served(DEMO, F32)
+
+
+@pytest.fixture(scope="module")
+def stories(stories_model):
+    yield from served(stories_model, F32)
 
 
 def request_of(case):
@@ -54,7 +68,7 @@ def test_finds_what_transformers_finds_in_another_model(stories):
     ("--max-seqs", "3"), ("--max-seqs", "1"), ("--no-prefix-cache", "--max-seqs", "5", "--max-batch-tokens", "7"),
 ], ids=" ".join)
 def test_finds_the_same_where_hypotheses_cannot_run_together(start, options):
-    s = start(DEMO, *options)
+    s = start(DEMO, *F32, *options)
     check(s, cases_of("demo")[::3])
     status = s.idle()
     assert status["blocks"]["free"] + status["blocks"]["cached"] == status["blocks"]["total"]
@@ -121,7 +135,7 @@ def test_other_jobs_change_nothing(client):
 def test_a_killed_worker_does_not_change_the_hypotheses(start, client):
     job = dict(prompt=STORY, use_beam_search=True, n=3, beam_width=6, max_tokens=400, ignore_eos=True, logprobs=1)
     known = client.generate(**job).outputs
-    s = start(DEMO)
+    s = start(DEMO, *F32)
     with s.client() as c:
         searches = [c.submit(**job, stream=False).accepted() for _ in range(2)]
         for _ in range(3):

@@ -294,6 +294,25 @@ Test(bus, another_version_is_refused_by_name)
 	cr_assert(strstr(why, "version 99"), "%s", why);
 }
 
+Test(bus, a_hello_comes_back)
+{
+	struct buf b = {0};
+	struct bus_msg m = {.type = BUS_HELLO, .hello = {.device = "cpu:1", .host = "there", .pid = 17}}, got;
+	char why[256];
+	strcpy(m.hello.meet, "shm:/x");
+	strcpy(m.hello.token, "secret");
+	strcpy(m.hello.compute, "int16");
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_expect_str_eq(got.hello.device, "cpu:1");
+	cr_expect_str_eq(got.hello.host, "there");
+	cr_expect_str_eq(got.hello.meet, "shm:/x");
+	cr_expect_str_eq(got.hello.token, "secret");
+	cr_expect_str_eq(got.hello.compute, "int16");
+	cr_expect_eq(got.hello.pid, 17);
+	buf_fini(&b);
+}
+
 Test(bus, control_messages_come_back)
 {
 	struct buf b = {0};

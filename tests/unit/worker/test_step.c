@@ -445,6 +445,29 @@ Test(step, loads_again_only_for_another_service)
 	cr_expect(!step_serves(d.step, &load));
 }
 
+static void check_mode(const char *name, const char *same_as)
+{
+	struct bus_load load = driver_load(tiny_model("llama3"));
+	struct driver by_name, other;
+	char numerics[sizeof by_name.ready.numerics];
+	snprintf(load.compute, sizeof load.compute, "%s", name);
+	cr_assert_eq(driver_open(&by_name, &load), 0, "%s", by_name.why);
+	snprintf(numerics, sizeof numerics, "%s", by_name.ready.numerics);
+	driver_close(&by_name);
+	snprintf(load.compute, sizeof load.compute, "%s", same_as);
+	cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why);
+	cr_expect_str_eq(numerics, other.ready.numerics, "mode \"%s\"", name);
+	driver_close(&other);
+}
+
+Test(step, no_mode_is_that_of_the_machine)
+{
+	const char *best = kern_compute_name(kern_auto_compute(driver_device(), NULL));
+	check_mode("", best);
+	check_mode("auto", best);
+	check_mode("f32", "f32");
+}
+
 Test(step, a_context_beyond_the_models_is_refused)
 {
 	struct driver other;
