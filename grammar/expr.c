@@ -75,6 +75,39 @@ static void table_fill(struct exprs *x)
 	}
 }
 
+static uint32_t near_sum(uint64_t a, uint64_t b)
+{
+	return a + b < NEAR_MAX ? (uint32_t)(a + b) : NEAR_MAX;
+}
+
+/* How many bytes lead to the end of a text, nearly: what an intersection needs is added up, since one part
+ * after the other comes nearer to its end.  For the order of a search only. */
+static uint32_t near_of(const struct exprs *x, const struct expr *n)
+{
+	uint32_t near = NEAR_MAX;
+	switch ((enum expr_kind)n->kind) {
+	case KIND_LITERAL:
+		return near_sum(n->b, 0);
+	case KIND_SEQ:
+	case KIND_AND:
+		return near_sum(x->memo[n->a].near, x->memo[n->b].near);
+	case KIND_ALT:
+		for (uint32_t i = 0; i < n->b; i++)
+			if (x->memo[x->kids[n->a + i]].near < near)
+				near = x->memo[x->kids[n->a + i]].near;
+		return near;
+	case KIND_REPEAT:
+		return near_sum((uint64_t)x->memo[n->a].near * n->b, 0);
+	case KIND_UNORDERED:
+		near = 0;
+		for (uint32_t i = 2; i < 2 + n->c / 4; i++)
+			near = near_sum(near, x->memo[x->kids[n->a + i]].near);
+		return near;
+	default:
+		return n->flags & EXPR_NULLABLE ? 0 : 1;
+	}
+}
+
 /* The number of node n, whose children (ALT) stand at the end of kids; they are dropped if it is there. */
 static uint32_t intern(struct exprs *x, struct expr n)
 {
@@ -96,7 +129,7 @@ static uint32_t intern(struct exprs *x, struct expr n)
 		x->memo = xrealloc(x->memo, x->cap_nodes, sizeof *x->memo);
 	}
 	x->nodes[x->n_nodes] = n;
-	x->memo[x->n_nodes] = (struct expr_memo){UINT32_MAX, UINT32_MAX, UINT32_MAX};
+	x->memo[x->n_nodes] = (struct expr_memo){near_of(x, &n), UINT32_MAX, UINT32_MAX, UINT32_MAX};
 	x->table[i] = x->n_nodes++;
 	if (2 * x->n_nodes > x->n_table) {
 		x->n_table *= 2;
@@ -162,7 +195,7 @@ struct exprs *exprs_new(size_t max_bytes)
 	};
 	for (uint32_t e = 0; e < 3; e++) {
 		x->nodes[e] = first[e];
-		x->memo[e] = (struct expr_memo){UINT32_MAX, UINT32_MAX, e};
+		x->memo[e] = (struct expr_memo){near_of(x, &first[e]), UINT32_MAX, UINT32_MAX, e};
 	}
 	x->n_nodes = 3;
 	table_fill(x);
@@ -627,7 +660,7 @@ void exprs_reset(struct exprs *x)
 	x->n_rows = x->n_calls = x->n_stack = 0;
 	x->full = x->over = false;
 	for (uint32_t e = 0; e < x->n_nodes; e++)
-		x->memo[e] = (struct expr_memo){UINT32_MAX, UINT32_MAX, UINT32_MAX};
+		x->memo[e] = (struct expr_memo){x->memo[e].near, UINT32_MAX, UINT32_MAX, UINT32_MAX};
 	table_fill(x);
 	set_table_fill(x);
 }

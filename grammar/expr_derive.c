@@ -180,16 +180,45 @@ uint32_t expr_next(struct exprs *x, uint32_t e, int class)
 	return d;
 }
 
-/* A breadth-first search for a text that state 0 accepts. */
+/* A search for a text that state 0 accepts: the state that seems nearest to an end goes first, of equal ones
+ * the one found first.  (Breadth first, names that must hold five words took all states of the product.) */
 struct search {
 	struct {
 		uint32_t e, from; /* index of the state that it follows */
 	} * states;
 	uint32_t n, cap;
 	uint32_t *table, n_table; /* index + 1 */
+	uint64_t *heap;           /* near << 32 | index: those not looked at, the least first */
+	uint32_t n_heap, cap_heap;
 };
 
-static void search_add(struct search *s, uint32_t e, uint32_t from)
+static void heap_put(struct search *s, uint64_t key)
+{
+	array_grow(s->heap, s->cap_heap, s->n_heap + 1);
+	uint32_t i = s->n_heap++;
+	for (; i && s->heap[(i - 1) / 2] > key; i = (i - 1) / 2)
+		s->heap[i] = s->heap[(i - 1) / 2];
+	s->heap[i] = key;
+}
+
+/* The index of the nearest; there is one. */
+static uint32_t heap_take(struct search *s)
+{
+	const uint32_t first = (uint32_t)s->heap[0];
+	const uint64_t last = s->heap[--s->n_heap];
+	uint32_t i = 0;
+	for (uint32_t kid; (kid = 2 * i + 1) < s->n_heap; i = kid) {
+		if (kid + 1 < s->n_heap && s->heap[kid + 1] < s->heap[kid])
+			kid++;
+		if (s->heap[kid] >= last)
+			break;
+		s->heap[i] = s->heap[kid];
+	}
+	s->heap[i] = last;
+	return first;
+}
+
+static void search_add(struct search *s, uint32_t e, uint32_t near, uint32_t from)
 {
 	if (2 * (s->n + 1) > s->n_table) {
 		s->n_table = s->n_table ? 2 * s->n_table : 64;
@@ -209,6 +238,7 @@ static void search_add(struct search *s, uint32_t e, uint32_t from)
 	array_grow(s->states, s->cap, s->n + 1);
 	s->states[s->n].e = e;
 	s->states[s->n].from = from;
+	heap_put(s, (uint64_t)near << 32 | s->n);
 	s->table[i] = ++s->n;
 }
 
@@ -226,9 +256,9 @@ static bool search_life(struct exprs *x, uint32_t e)
 	struct search s = {0};
 	bool alive = false;
 	exprs_classify(x);
-	search_add(&s, e, 0);
-	for (uint32_t i = 0; i < s.n && !alive; i++) {
-		uint32_t f = s.states[i].e;
+	search_add(&s, e, 0, 0);
+	while (s.n_heap && !alive) {
+		const uint32_t i = heap_take(&s), f = s.states[i].e;
 		if (shows_life(x, f)) {
 			alive = true;
 			for (uint32_t k = i;; k = s.states[k].from) {
@@ -242,7 +272,7 @@ static bool search_life(struct exprs *x, uint32_t e)
 				if (set_has(expr_first(x, f), x->class_byte[c]))
 					d = derive(x, f, x->class_byte[c]);
 				if (d != EXPR_NEVER)
-					search_add(&s, d, i);
+					search_add(&s, d, x->memo[d].near, i);
 			}
 			if (s.n > SEARCH_MAX)
 				x->over = true;
@@ -254,6 +284,7 @@ static bool search_life(struct exprs *x, uint32_t e)
 		x->nodes[s.states[i].e].flags |= EXPR_IS_DEAD;
 	free(s.states);
 	free(s.table);
+	free(s.heap);
 	return alive;
 }
 

@@ -32,14 +32,17 @@ enum {
 	EXPR_HAS_REPEAT = 32, /* a counter, outside intersections */
 };
 
+enum { NEAR_MAX = 1 << 24 };
+
 struct expr {
 	uint8_t kind, flags;
 	uint16_t depth;
 	uint32_t a, b, c;
 };
 
-/* Found on demand; UINT32_MAX: not yet. */
+/* Found on demand, but for near; UINT32_MAX: not yet. */
 struct expr_memo {
+	uint32_t near;  /* about how many bytes lead to a text's end; at most NEAR_MAX */
 	uint32_t first; /* set */
 	uint32_t row;   /* index into rows, in rows of n_classes */
 	uint32_t clamp;

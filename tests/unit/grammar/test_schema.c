@@ -346,6 +346,24 @@ Test(schema, steps_are_bounded)
 	buf_fini(&b);
 }
 
+/* Whether names are left with any of the patterns and without others takes a way to the end of a text, not
+ * all states of all patterns together (24,000 expressions, a second). */
+Test(schema, names_that_must_hold_several_words_are_found_soon)
+{
+	char why[512];
+	struct grammar *g;
+	struct grammar_counts counts;
+	cr_assert_eq(compile("{\"type\":\"object\",\"patternProperties\":{\"rties\":{},\"propertyNames\":{},"
+			     "\"minProperties\":{},\"if\":{},\"thProperties\":{\"type\":\"null\"}}}",
+			     NULL, &g, why, sizeof why),
+		     0, "%s", why);
+	grammar_counts(g, &counts);
+	cr_expect_leq(counts.n_exprs, 5000);
+	help_yes(g, "{}", "{\"if\": 1}", "{\"thProperties\": null}");
+	help_no(g, "{\"thProperties\": 1}");
+	grammar_free(g);
+}
+
 Test(schema, what_explodes_is_refused)
 {
 	struct buf b = {0};
