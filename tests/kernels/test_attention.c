@@ -368,8 +368,9 @@ Test(attention, a_window_sees_only_the_last_tokens)
 			330);
 }
 
-/* Decode at these rows of a prompt, against the same rows of the whole prompt and a reference. */
-static void check_decode(int c, struct model m, const int *rows, size_t n_rows, int length)
+/* Decode at these rows of a prompt, against the same rows of the whole prompt and a reference; in each way
+ * with that many threads, and one more in the next. */
+static void check_decode(int c, struct model m, const int *rows, size_t n_rows, int length, int threads)
 {
 	struct seq s;
 	seqs_make(&s, &length, 1, &m, c);
@@ -377,7 +378,7 @@ static void check_decode(int c, struct model m, const int *rows, size_t n_rows, 
 	float *want = NULL, *got = xcalloc(n, sizeof *got);
 	for (int way = 0; way < KT_WAYS - 1; way++) {
 		struct world w;
-		if (!world_open(&w, c, way, 1 + way, &m, &s, 1, 2048))
+		if (!world_open(&w, c, way, threads + way, &m, &s, 1, 2048))
 			continue;
 		run_cut(&w, &s, 1, &(int){2048}, &got);
 		if (!want) {
@@ -410,12 +411,27 @@ Test(attention, decode_of_a_long_context_has_the_bits_of_its_prefill)
 		n++;
 	for (int c = 0; c < (kt_brief() ? 1 : classes()); c++) {
 		check_decode(c, (struct model){.dim = 64, .heads = 2, .kv_heads = 1, .block_size = 16}, rows,
-			     n, length);
+			     n, length, 1);
 		if (!kt_brief())
 			check_decode(c,
 				     (struct model){.dim = 128, .heads = 8, .kv_heads = 1, .block_size = 32},
-				     rows, n, length);
+				     rows, n, length, 1);
 	}
+}
+
+/* One sequence alone: its KV heads are what the threads share. */
+Test(attention, heads_are_shared_out_with_the_same_bits)
+{
+	static const int rows[] = {0, 1, 17, 100, 255, 256, 300, 511, 512, 600, 767, 768, 1023, 1099};
+	for (int c = 0; c < (kt_brief() ? 1 : classes()); c++)
+		for (int threads = 2; threads <= (kt_brief() ? 2 : 9); threads += threads < 4 ? 2 : 5) {
+			check_decode(c,
+				     (struct model){.dim = 64, .heads = 16, .kv_heads = 8, .block_size = 16},
+				     rows, sizeof rows / sizeof rows[0], 1100, threads);
+			check_decode(c,
+				     (struct model){.dim = 32, .heads = 6, .kv_heads = 6, .block_size = 16},
+				     rows, sizeof rows / sizeof rows[0], 1100, threads);
+		}
 }
 
 Test(attention, batch_mates_change_nothing)

@@ -5,7 +5,8 @@
  *
  * A span is a run of rows of one sequence whose queries walk the cache together:
  *   wide   few rows (decode): all KV heads.  Of each tile, K of all heads is read as one piece, then V:
- *          the cache is read as it lies, once.
+ *          the cache is read as it lies, once.  Where chunks are fewer than it takes to keep the threads
+ *          busy (a short context, one sequence), heads are cut into lanes of adjacent ones.
  *   tall   many rows (a prompt): one KV head and up to type->span queries, so that what is read serves
  *          many queries.
  * A span is a task, that folds chunk after chunk; or each of its chunks is, their results are kept and
@@ -23,6 +24,7 @@ struct attn_job {
 	int heads;   /* query heads of a KV head */
 	int n_tall;  /* spans, first */
 	int n_spans; /* tall and wide */
+	int kv_cuts; /* of a wide span's KV heads: a divisor of their number */
 	int n_tasks;
 };
 
@@ -64,9 +66,9 @@ static struct span span_of(const struct attn_job *j, int i, int lane)
 	struct span s = {.row = b->span_row[i], .n_rows = b->span_rows[i]};
 	s.seq = b->row_seq[s.row];
 	s.pos = b->pos0[s.seq] + s.row - b->row0[s.seq];
-	s.n_lanes = wide ? cuts : j->a->n_kv_heads * cuts;
-	s.kv_head0 = lane / cuts;
-	s.n_kv = wide ? j->a->n_kv_heads : 1;
+	s.n_kv = wide ? j->a->n_kv_heads / j->kv_cuts : 1;
+	s.n_lanes = j->a->n_kv_heads / s.n_kv * cuts;
+	s.kv_head0 = lane / cuts * s.n_kv;
 	s.head0 = lane % cuts * once;
 	s.n_heads = j->heads - s.head0 < once ? j->heads - s.head0 : once;
 	s.m = s.n_rows * s.n_heads;
@@ -297,6 +299,27 @@ static void plan_spans(struct attn_job *j)
 	}
 }
 
+/* Chunks for all KV heads are too few for the threads, or too unlike in length: the heads of wide spans are
+ * cut, as long as the pieces that a task reads are large (smaller ones defeat the hardware's prefetch) or
+ * threads would have nothing to do. */
+static void cut_heads(struct attn_job *j)
+{
+	enum { PIECE = 8192 };
+	const int threads = j->dev->n_threads, heads = j->a->n_kv_heads;
+	int64_t n = 0;
+	j->kv_cuts = 1;
+	for (int i = 0; threads > 1 && i < j->n_spans; i++) {
+		const struct span s = span_of(j, i, 0);
+		n += (int64_t)s.n_lanes * (s.chunk1 - s.chunk0);
+	}
+	for (int cuts = 2; threads > 1 && heads % cuts == 0; cuts *= 2) {
+		const bool large = (size_t)(heads / cuts) * j->a->kv->k_bytes >= PIECE;
+		if (n * j->kv_cuts >= (large ? 2 : 1) * (int64_t)threads)
+			break;
+		j->kv_cuts = cuts;
+	}
+}
+
 /* Which spans are cut into chunks: wide ones where there is a thread to share with, tall ones if tasks would
  * be few; all as far as there is room for results. */
 static void plan_tasks(struct attn_job *j)
@@ -304,6 +327,7 @@ static void plan_tasks(struct attn_job *j)
 	struct cpu_batch *b = &j->dev->batch;
 	size_t used = 0;
 	int64_t lanes = 0, n = 0;
+	cut_heads(j);
 	for (int i = 0; i < j->n_spans; i++) {
 		const struct span s = span_of(j, i, 0);
 		lanes += (int64_t)s.n_lanes * (i < j->n_tall ? 1 : s.chunk1 - s.chunk0);
@@ -313,7 +337,8 @@ static void plan_tasks(struct attn_job *j)
 		const struct span s = span_of(j, i, 0);
 		const int chunks = s.chunk1 - s.chunk0;
 		const size_t room = partial_stride(j->a->kv, &s) * (size_t)s.n_lanes * (size_t)chunks;
-		const bool split = j->dev->n_threads > 1 && chunks > 1 && (few || i >= j->n_tall) &&
+		const bool few_here = i < j->n_tall ? few : j->kv_cuts == 1 || s.n_lanes < j->dev->n_threads;
+		const bool split = j->dev->n_threads > 1 && chunks > 1 && few_here &&
 				   used + room <= j->a->kv->partial_floats;
 		b->span_task[i] = (int32_t)n;
 		b->span_part[i] = split ? used : whole;
@@ -340,7 +365,7 @@ static int64_t work_of_batch(const struct attn_job *j)
 
 static void attention(struct kern_stream *s, const struct kern_attn_args *a)
 {
-	struct attn_job j = {.dev = s->dev, .a = a};
+	struct attn_job j = {.dev = s->dev, .a = a, .kv_cuts = 1};
 	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads &&
 	       a->n_q_heads % a->n_kv_heads == 0);
 	assert(a->layer >= 0 && a->layer < a->kv->n_layers && a->kv->block_size == s->dev->block_size);
