@@ -87,7 +87,7 @@ static void add_named(struct tuning *t)
 
 static enum kern_dtype dtype_of(const struct tuning *t, const struct weights_linear *w)
 {
-	return w->awq ? KERN_AWQ4 : t->model; /* of any float type */
+	return w->kind == WEIGHTS_AWQ ? KERN_AWQ4 : t->model; /* of any float type */
 }
 
 /* Adds layers with parts of one kind; others use the built-in crossovers. */
@@ -99,10 +99,10 @@ static void add_rank(struct tuning *t, const struct model_config *c, const struc
 		const struct shard_cut q = shard_cut(s, c, SHARD_Q), kv = shard_cut(s, c, SHARD_KV),
 				       o = shard_cut(s, c, SHARD_O), ffn = shard_cut(s, c, SHARD_FFN),
 				       down = shard_cut(s, c, SHARD_DOWN);
-		if (l->q.awq == l->k.awq && l->q.awq == l->v.awq)
+		if (l->q.kind == l->k.kind && l->q.kind == l->v.kind)
 			add_layer(t, "qkv", dtype_of(t, &l->q), l->q.group, q.k, q.n + 2 * kv.n, 1, false);
 		add_layer(t, "o", dtype_of(t, &l->o), l->o.group, o.k, o.n, 1, false);
-		if (l->gate.awq == l->up.awq)
+		if (l->gate.kind == l->up.kind)
 			add_layer(t, "gate+up", dtype_of(t, &l->gate), l->gate.group, ffn.k, 2 * ffn.n, 2,
 				  false);
 		add_layer(t, "down", dtype_of(t, &l->down), l->down.group, down.k, down.n, 1, false);

@@ -8,8 +8,8 @@
 #include "cli/process.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
+#include "formats/model_file.h"
 #include "formats/model_kind.h"
-#include "formats/safetensors.h"
 #include "formats/weights.h"
 
 #include <inttypes.h>
@@ -196,43 +196,46 @@ static int64_t n_parameters(const struct weights *w)
 
 static int n_awq(const struct weights *w)
 {
-	int n = w->head.awq;
+	int n = w->head.kind == WEIGHTS_AWQ;
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		n += l->q.awq + l->k.awq + l->v.awq + l->o.awq + l->gate.awq + l->up.awq + l->down.awq;
+		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+		for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+			n += all[j]->kind == WEIGHTS_AWQ;
 	}
 	return n;
 }
 
 /* {"F16": {"tensors": 12, "bytes": 4096}, ...} */
-static json_t *types_of(const struct safetensors *st)
+static json_t *types_of(const struct weights_files *files)
 {
 	json_t *o = json_object();
-	for (int i = 0; i < safetensors_count(st); i++) {
-		const struct st_tensor *t = safetensors_at(st, i);
-		json_t *e = json_object_get(o, st_dtype_name(t->dtype));
+	for (int i = 0; i < files->n_tensors; i++) {
+		struct weights_tensor t;
+		files->tensor(files->at, i, &t);
+		json_t *e = json_object_get(o, t.type);
 		if (!e) {
 			e = json_pack("{s:i, s:i}", "tensors", 0, "bytes", 0);
-			json_object_set_new(o, st_dtype_name(t->dtype), e);
+			json_object_set_new(o, t.type, e);
 		}
 		json_t *n = json_object_get(e, "tensors"), *bytes = json_object_get(e, "bytes");
 		json_integer_set(n, json_integer_value(n) + 1);
-		json_integer_set(bytes, json_integer_value(bytes) + (json_int_t)t->bytes);
+		json_integer_set(bytes, json_integer_value(bytes) + (json_int_t)t.bytes);
 	}
 	return o;
 }
 
-static json_t *tensor_list(const struct safetensors *st)
+static json_t *tensor_list(const struct weights_files *files)
 {
 	json_t *list = json_array();
-	for (int i = 0; i < safetensors_count(st); i++) {
-		const struct st_tensor *t = safetensors_at(st, i);
+	for (int i = 0; i < files->n_tensors; i++) {
+		struct weights_tensor t;
+		files->tensor(files->at, i, &t);
 		json_t *shape = json_array();
-		for (int k = 0; k < t->n_dims; k++)
-			json_array_append_new(shape, json_integer(t->shape[k]));
-		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "dtype",
-						      st_dtype_name(t->dtype), "shape", shape, "bytes",
-						      (json_int_t)t->bytes));
+		for (int k = 0; k < t.n_dims; k++)
+			json_array_append_new(shape, json_integer(t.shape[k]));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t.name, "dtype", t.type,
+						      "shape", shape, "bytes", (json_int_t)t.bytes));
 	}
 	return list;
 }
@@ -263,8 +266,8 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 		json_object_set_new(o, "quantization",
 				    json_pack("{s:s, s:s, s:i, s:i, s:i}", "method", "awq", "version", "gemm",
 					      "bits", 4, "group", c->awq_group, "layers", n_awq(w)));
-	json_object_set_new(o, "types", types_of(w->files));
-	json_object_set_new(o, "files", json_integer(safetensors_files(w->files)));
+	json_object_set_new(o, "types", types_of(&w->files));
+	json_object_set_new(o, "files", json_integer(w->files.n_files));
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
 	json_object_set_new(o, "tensors_unused", json_integer(w->n_unused));
 	json_object_set_new(o, "memory",
@@ -318,19 +321,20 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d));
 }
 
-static void print_tensors(const struct safetensors *st)
+static void print_tensors(const struct weights_files *files)
 {
 	struct table t = {0};
 	table_row(&t, "TENSOR", "TYPE", "SHAPE", NULL);
-	for (int i = 0; i < safetensors_count(st); i++) {
-		const struct st_tensor *x = safetensors_at(st, i);
+	for (int i = 0; i < files->n_tensors; i++) {
+		struct weights_tensor x;
+		files->tensor(files->at, i, &x);
 		char shape[256];
 		size_t n = 0;
 		shape[0] = '\0';
-		for (int k = 0; k < x->n_dims; k++)
+		for (int k = 0; k < x.n_dims; k++)
 			n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, k ? " x " : "",
-					      x->shape[k]);
-		table_row(&t, x->name, st_dtype_name(x->dtype), shape, NULL);
+					      x.shape[k]);
+		table_row(&t, x.name, x.type, shape, NULL);
 	}
 	table_print(&t, stdout);
 	table_fini(&t);
@@ -341,7 +345,7 @@ static int inspect_model(const struct opts *o, const char *dir)
 	struct model_config c;
 	struct weights *w;
 	char why[1024];
-	if (!file_is_dir(dir)) {
+	if (!file_is_dir(dir) && !model_file_of(dir)) {
 		model_kind_check(dir, why, sizeof why);
 		return term_error("%s", why);
 	}
@@ -357,12 +361,12 @@ static int inspect_model(const struct opts *o, const char *dir)
 	json_t *d = describe_model(dir, &c, w);
 	if (opts_flag(o, "json")) {
 		if (opts_flag(o, "tensors"))
-			json_object_set_new(d, "tensors", tensor_list(w->files));
+			json_object_set_new(d, "tensors", tensor_list(&w->files));
 		print_json(d);
 	} else {
 		print_model(d, &c, w);
 		if (opts_flag(o, "tensors"))
-			print_tensors(w->files);
+			print_tensors(&w->files);
 		json_decref(d);
 	}
 	weights_close(w);

@@ -539,7 +539,7 @@ static int read_object(const char *path, json_t **out, char *why, size_t why_n)
 	return rc;
 }
 
-int model_config_load(const char *dir, struct model_config *out, char *why, size_t why_n)
+int hf_config_load(const char *dir, struct model_config *out, char *why, size_t why_n)
 {
 	struct reader r = {.why = why, .why_n = why_n};
 	char *path = file_join(dir, "config.json");

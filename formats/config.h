@@ -1,5 +1,5 @@
-/* config.h - the configuration of a model directory in Hugging Face layout: config.json and
- * generation_config.json (config.c), and the RoPE tables that follow from it (config_rope.c).
+/* config.h - the configuration of a model: of a directory in Hugging Face layout (config.c), or of another
+ * kind (formats/model_file.h); and the RoPE tables that follow from it (config_rope.c).
  * An architecture or option that is not supported is named in the error, never ignored. */
 #ifndef QUERN_FORMATS_CONFIG_H
 #define QUERN_FORMATS_CONFIG_H
@@ -27,7 +27,8 @@ struct model_config {
 	enum config_dtype dtype;                 /* torch_dtype */
 
 	double rope_theta;
-	int rope_dim; /* rotated values of a head */
+	int rope_dim;    /* rotated values of a head */
+	bool rope_pairs; /* rotated are values 2i and 2i + 1, not i and i + rope_dim / 2 */
 	enum config_rope rope;
 	double rope_factor, rope_low, rope_high; /* llama3; factor: linear, dynamic, yarn */
 	double yarn_attention_factor;            /* <= 0: by the formula */
@@ -50,8 +51,11 @@ struct model_config {
 	int64_t gen_top_k, gen_max_new_tokens;
 };
 
-/* dir: the model directory. -ENOENT, -EINVAL, -ENOTSUP with the reason. */
-int model_config_load(const char *dir, struct model_config *out, char *why, size_t why_n);
+/* path: a directory or a file, of any kind that formats/model_file.h knows. -ENOENT, -EINVAL, -ENOTSUP with
+ * the reason. */
+int model_config_load(const char *path, struct model_config *out, char *why, size_t why_n);
+/* Of a directory in Hugging Face layout: config.json and generation_config.json. */
+int hf_config_load(const char *dir, struct model_config *out, char *why, size_t why_n);
 void model_config_fini(struct model_config *c);
 
 /* cos and sin of the model's RoPE for positions 0..n-1, as Hugging Face computes them: out

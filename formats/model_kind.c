@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/model_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -100,6 +101,8 @@ static int read_holding(const char *dir, struct holding *h, char *why, size_t wh
 static int check_file(const char *path, char *why, size_t why_n)
 {
 	char head[64];
+	if (model_file_of(path))
+		return 0;
 	read_head(path, head);
 	if (is_pointer(head))
 		return err_why(why, why_n, -EBADMSG,

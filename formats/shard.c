@@ -20,12 +20,27 @@ static size_t dtype_bytes(enum config_dtype t)
 /* Inputs are cut between groups; a group of whole rows has one scale per output, and can be cut anywhere. */
 static bool groups_whole(const struct weights_linear *l, int n_ranks)
 {
-	return !l->awq || l->group >= l->k || l->k / n_ranks % l->group == 0;
+	const int k = l->k / n_ranks;
+	if (l->kind == WEIGHTS_CODES)
+		return n_ranks == 1 || (codes_can_cut(&l->codes, 0, k) && !l->codes.perm);
+	return l->kind != WEIGHTS_AWQ || l->group >= l->k || k % l->group == 0;
 }
 
 static bool words_whole(const struct weights_linear *l, int n_ranks)
 {
-	return !l->awq || l->n / n_ranks % 8 == 0;
+	return l->kind != WEIGHTS_AWQ || l->n / n_ranks % 8 == 0;
+}
+
+static int refuse_groups(const struct weights_linear *l, int n_ranks, char *why, size_t why_n)
+{
+	if (l->kind == WEIGHTS_CODES && l->codes.perm)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s has its inputs in an order of its own (act-order), which cannot be cut",
+			       l->name);
+	return err_why(why, why_n, -EINVAL,
+		       "the %d inputs of %s cannot be cut into %d parts of whole groups of %d%s", l->k,
+		       l->name, n_ranks, l->kind == WEIGHTS_CODES ? l->codes.super : l->group,
+		       l->kind == WEIGHTS_CODES ? "" : " (AWQ)");
 }
 
 /* KV heads are split, or each is held by the same number of ranks. */
@@ -49,11 +64,7 @@ static int check_linears(const struct weights *w, int n_ranks, char *why, size_t
 					by_outputs[j]->n, by_outputs[j]->name, n_ranks);
 		for (int j = 0; j < 2; j++)
 			if (!groups_whole(by_inputs[j], n_ranks))
-				return err_why(
-					why, why_n, -EINVAL,
-					"the %d inputs of %s cannot be cut into %d parts of whole groups of "
-					"%d (AWQ)",
-					by_inputs[j]->k, by_inputs[j]->name, n_ranks, by_inputs[j]->group);
+				return refuse_groups(by_inputs[j], n_ranks, why, why_n);
 	}
 	return 0;
 }
@@ -68,7 +79,8 @@ static int check(const struct model_config *c, const struct weights *w, int n, c
 			       "num_key_value_heads is %d, neither a multiple nor a divisor of %d",
 			       c->n_kv_heads, n);
 	/* If q can be cut, so can k and v, unless a KV head is a part of a word. */
-	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 && w->layers[0].k.awq)
+	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 &&
+	    w->layers[0].k.kind == WEIGHTS_AWQ)
 		return err_why(why, why_n, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
 	if (c->intermediate % n)
 		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, not a multiple of %d",
@@ -142,6 +154,29 @@ struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, 
 	return (struct shard_cut){s->vocab[s->rank], s->widths[s->rank], 0, h};
 }
 
+/* ---- size ---- */
+
+static double linear_bytes(const struct weights_linear *l)
+{
+	const double values = (double)l->n * l->k;
+	if (!l->w)
+		return 0;
+	if (l->kind == WEIGHTS_CODES)
+		return (double)l->bytes;
+	return l->kind == WEIGHTS_AWQ ? values / 2 + 2.5 * l->n * ((double)l->k / l->group)
+				      : values * (double)dtype_bytes(l->dtype);
+}
+
+int64_t shard_linear_bytes(const struct weights_linear *l)
+{
+	return (int64_t)linear_bytes(l);
+}
+
+static double part_bytes(const struct weights_linear *l, struct shard_cut c)
+{
+	return linear_bytes(l) * ((double)c.n / l->n) * ((double)c.k / l->k);
+}
+
 /* ---- copying ---- */
 
 /* Copies n_rows pieces of `bytes`, `stride` apart, to out; the end of the copy. */
@@ -205,8 +240,11 @@ void shard_linear(const struct shard *s, const struct weights_linear *whole, str
 	*out = *whole;
 	out->n = cut.n;
 	out->k = cut.k;
-	if (whole->awq)
+	out->bytes = (size_t)part_bytes(whole, cut);
+	if (whole->kind == WEIGHTS_AWQ)
 		cut_awq(whole, cut, out, copy);
+	else if (whole->kind == WEIGHTS_CODES)
+		codes_cut(&out->codes, &whole->codes, cut.n0, cut.n, cut.k0, cut.k);
 	else
 		cut_dense(whole, cut, out, copy);
 	if (cut.k < whole->k && s->rank > 0)
@@ -224,27 +262,6 @@ struct weights_vec shard_embed(const struct shard *s, const struct model_config 
 	v.data = at(w->embed.data, (size_t)s->vocab[s->rank] * row);
 	v.n = s->widths[s->rank] * c->hidden;
 	return v;
-}
-
-/* ---- size ---- */
-
-static double linear_bytes(const struct weights_linear *l)
-{
-	const double values = (double)l->n * l->k;
-	if (!l->w)
-		return 0;
-	return l->awq ? values / 2 + 2.5 * l->n * ((double)l->k / l->group)
-		      : values * (double)dtype_bytes(l->dtype);
-}
-
-int64_t shard_linear_bytes(const struct weights_linear *l)
-{
-	return (int64_t)linear_bytes(l);
-}
-
-static double part_bytes(const struct weights_linear *l, struct shard_cut c)
-{
-	return linear_bytes(l) * ((double)c.n / l->n) * ((double)c.k / l->k);
 }
 
 int64_t shard_bytes(const struct shard *s, const struct model_config *c, const struct weights *w)

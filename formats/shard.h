@@ -7,7 +7,7 @@
  *
  * KV heads are split with the query heads; with more ranks than KV heads, several ranks hold the same
  * one.  The vocabulary need not divide evenly, everything else must.  AWQ is cut between packed words
- * (8 outputs) and between quantization groups. */
+ * (8 outputs) and between quantization groups, codes between (super-)groups. */
 #ifndef QUERN_FORMATS_SHARD_H
 #define QUERN_FORMATS_SHARD_H
 
@@ -41,8 +41,8 @@ enum shard_of { SHARD_Q, SHARD_KV, SHARD_O, SHARD_FFN, SHARD_DOWN, SHARD_HEAD };
 struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of);
 
 /* The cut as a layer of its own.  Parts that are not contiguous in the file are copied to *copy, which the
- * caller frees after use (NULL: none); the others point into the file.  Of a layer that is cut by inputs
- * only rank 0 has the bias, so that it is added once. */
+ * caller frees after use (NULL: none); the others point into the file, those of codes at *whole.  Of a layer
+ * that is cut by inputs only rank 0 has the bias, so that it is added once. */
 void shard_linear(const struct shard *s, const struct weights_linear *whole, struct shard_cut cut,
 		  struct weights_linear *out, void **copy);
 

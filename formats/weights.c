@@ -11,6 +11,7 @@
 /* The state of a search for tensors. */
 struct finder {
 	struct weights *w;
+	const struct safetensors *files;
 	const struct model_config *c;
 	const char *prefix; /* "model." or "" */
 	char *why;
@@ -30,7 +31,7 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 		const struct st_tensor **out)
 {
 	char have[128], want[64];
-	const struct st_tensor *t = safetensors_find(f->w->files, name);
+	const struct st_tensor *t = safetensors_find(f->files, name);
 	if (!t)
 		return err_why(f->why, f->why_n, -ENOENT, "tensor %s is missing", name);
 	bool ok = rows ? t->n_dims == 2 && t->shape[0] == rows && t->shape[1] == cols
@@ -99,7 +100,7 @@ static int find_typed(const struct finder *f, const char *module, const char *pa
 
 static int find_awq(const struct finder *f, struct weights_linear *l)
 {
-	l->awq = true;
+	l->kind = WEIGHTS_AWQ;
 	l->group = f->c->awq_group > 0 ? f->c->awq_group : l->k;
 	int groups = (l->k + l->group - 1) / l->group;
 	int rc;
@@ -117,7 +118,7 @@ static bool has_tensor(const struct finder *f, const char *module, const char *p
 {
 	char name[128];
 	snprintf(name, sizeof name, "%s.%s", module, part);
-	return safetensors_find(f->w->files, name) != NULL;
+	return safetensors_find(f->files, name) != NULL;
 }
 
 /* A linear layer of n outputs and k inputs: quantized if its tensors are (a module listed in
@@ -201,9 +202,9 @@ static int find_all(struct finder *f)
 	struct weights *w = f->w;
 	char name[96];
 	int rc = 0;
-	if (safetensors_find(w->files, "model.embed_tokens.weight"))
+	if (safetensors_find(f->files, "model.embed_tokens.weight"))
 		f->prefix = "model.";
-	else if (safetensors_find(w->files, "embed_tokens.weight"))
+	else if (safetensors_find(f->files, "embed_tokens.weight"))
 		f->prefix = "";
 	else
 		return err_why(f->why, f->why_n, -ENOENT, "tensor model.embed_tokens.weight is missing");
@@ -223,13 +224,37 @@ static int find_all(struct finder *f)
 	return rc;
 }
 
-int weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why, size_t why_n)
+static void tensor_at(const void *files, int i, struct weights_tensor *out)
+{
+	const struct st_tensor *t = safetensors_at(files, i);
+	*out = (struct weights_tensor){.name = t->name,
+				       .type = st_dtype_name(t->dtype),
+				       .n_dims = t->n_dims,
+				       .bytes = t->bytes,
+				       .data = t->data};
+	memcpy(out->shape, t->shape, sizeof out->shape);
+}
+
+static void close_files(void *files)
+{
+	safetensors_close(files);
+}
+
+int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
+		    size_t why_n)
 {
 	struct weights *w = xcalloc(1, sizeof *w);
 	struct finder f = {.w = w, .c = c, .why = why, .why_n = why_n};
-	int rc = safetensors_open_dir(dir, &w->files, why, why_n);
+	struct safetensors *files;
+	int rc = safetensors_open_dir(dir, &files, why, why_n);
 	if (rc)
 		goto fail;
+	f.files = files;
+	w->files = (struct weights_files){.at = files,
+					  .close = close_files,
+					  .n_files = safetensors_files(files),
+					  .n_tensors = safetensors_count(files),
+					  .tensor = tensor_at};
 	w->n_layers = c->n_layers;
 	w->layers = xcalloc((size_t)c->n_layers, sizeof *w->layers);
 	rc = find_all(&f);
@@ -237,7 +262,7 @@ int weights_open(const char *dir, const struct model_config *c, struct weights *
 		err_prefix(why, why_n, rc, "%s", dir);
 		goto fail;
 	}
-	w->n_unused = safetensors_count(w->files) - w->n_used;
+	w->n_unused = w->files.n_tensors - w->n_used;
 	*out = w;
 	return 0;
 fail:
@@ -249,9 +274,19 @@ void weights_close(struct weights *w)
 {
 	if (!w)
 		return;
-	safetensors_close(w->files);
+	if (w->files.at)
+		w->files.close(w->files.at);
+	for (int i = 0; i < w->n_owned; i++)
+		free(w->owned[i]);
+	free(w->owned);
 	free(w->layers);
 	free(w);
+}
+
+void *weights_own(struct weights *w, void *p)
+{
+	w->owned = xrealloc(w->owned, (size_t)w->n_owned + 1, sizeof *w->owned);
+	return w->owned[w->n_owned++] = p;
 }
 
 static float f32_of_bits(uint32_t u)

@@ -1,15 +1,14 @@
 /* weights.h - the named tensors of a decoder, found in a model's files and checked against its
- * configuration.  All pointers lead into the mapped files: nothing is copied. */
+ * configuration.  Pointers lead into the mapped files, or into memory that struct weights owns. */
 #ifndef QUERN_FORMATS_WEIGHTS_H
 #define QUERN_FORMATS_WEIGHTS_H
 
+#include "base/codes.h"
 #include "formats/config.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct safetensors;
 
 struct weights_vec {
 	const void *data; /* [n] of dtype; NULL: none */
@@ -17,7 +16,10 @@ struct weights_vec {
 	int n;
 };
 
-/* y = x W^T + bias.  Dense: w is [n, k] of dtype.  AWQ (version "gemm"): w is int32 [k, n/8],
+enum weights_kind { WEIGHTS_DENSE, WEIGHTS_AWQ, WEIGHTS_CODES };
+
+/* y = x W^T + bias.  Dense: w is [n, k] of dtype.  Codes: `codes` reads what is stored, the first tensor of
+ * which begins at w.  AWQ (version "gemm"): w is int32 [k, n/8],
  * qzeros int32 [ceil(k/group), n/8], scales F16 [ceil(k/group), n].  A word has the 4-bit values of
  * outputs 8i .. 8i+7, the lowest bits first, in this order:
  *
@@ -28,10 +30,12 @@ struct weights_vec {
 struct weights_linear {
 	char name[96]; /* "model.layers.3.mlp.up_proj" */
 	int n, k;
-	bool awq;
+	enum weights_kind kind;
 	int group;               /* AWQ: along k; whole rows: k */
 	enum config_dtype dtype; /* dense */
 	const void *w, *qzeros, *scales;
+	struct codes codes; /* from[] as long as struct weights lives */
+	size_t bytes;       /* codes: as stored, of all its tensors */
 	struct weights_vec bias;
 };
 
@@ -40,9 +44,27 @@ struct weights_layer {
 	struct weights_linear q, k, v, o, gate, up, down;
 };
 
+struct weights_tensor { /* of the files, used or not; strings and data are theirs */
+	const char *name, *type;
+	int n_dims;
+	int64_t shape[8];
+	size_t bytes;
+	const void *data;
+};
+
+/* The mapped files of one kind, as its reader opened them. */
+struct weights_files {
+	void *at; /* owned */
+	void (*close)(void *at);
+	int n_files, n_tensors;
+	void (*tensor)(const void *at, int i, struct weights_tensor *out);
+};
+
 struct weights {
-	struct safetensors *files; /* owned */
-	struct weights_vec embed;  /* n = n_vocab * hidden: [n_vocab, hidden] */
+	struct weights_files files;
+	void **owned; /* [n_owned] memory that tensors lie in; freed with free() */
+	int n_owned;
+	struct weights_vec embed; /* n = n_vocab * hidden: [n_vocab, hidden] */
 	struct weights_vec norm;
 	struct weights_linear head;   /* w NULL: the embedding serves (tied) */
 	struct weights_layer *layers; /* [n_layers], owned */
@@ -51,10 +73,17 @@ struct weights {
 	int n_used, n_unused; /* tensors of the files */
 };
 
-/* -ENOENT, -EINVAL: why names the tensor that is missing or has another shape or type. */
-int weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
+/* path: a directory or a file, of any kind that formats/model_file.h knows.
+ * -ENOENT, -EINVAL: why names the tensor that is missing or has another shape or type. */
+int weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
 		 size_t why_n);
+/* Of a directory in Hugging Face layout: *.safetensors. */
+int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
+		    size_t why_n);
 void weights_close(struct weights *w); /* NULL is fine */
+
+/* For readers: p (of malloc) is freed with w. */
+void *weights_own(struct weights *w, void *p);
 
 /* A vector as F32 into out [v->n]. */
 void weights_to_f32(const struct weights_vec *v, float *out);

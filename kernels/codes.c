@@ -2,42 +2,9 @@
 #include "kernels/codes.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "kernels/half.h"
-
-int codes_groups(const struct kern_codes *c)
-{
-	return (c->k + c->group - 1) / c->group;
-}
-
-int codes_supers(const struct kern_codes *c)
-{
-	return (c->k + c->super - 1) / c->super;
-}
-
-void codes_rows_new(struct kern_code_rows *r, const struct kern_codes *c, int n)
-{
-	const size_t rows = (size_t)n, groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
-	*r = (struct kern_code_rows){
-		.code = xmalloc(rows * (size_t)c->k),
-		.scale = xmalloc(rows * groups * sizeof *r->scale),
-		.offset = xmalloc(rows * groups * sizeof *r->offset),
-		.d = xmalloc(rows * supers * sizeof *r->d),
-		.dmin = c->minimums ? xmalloc(rows * supers * sizeof *r->dmin) : NULL,
-	};
-}
-
-void codes_rows_free(struct kern_code_rows *r)
-{
-	free(r->code);
-	free(r->scale);
-	free(r->offset);
-	free(r->d);
-	free(r->dmin);
-}
 
 /* ---- AWQ ---- */
 
@@ -52,7 +19,7 @@ static uint32_t awq_word(const void *words, int row, int n, int col)
 	return v;
 }
 
-static void awq_read(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+static void awq_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const int groups = codes_groups(c);
 	const size_t k = (size_t)c->k;
@@ -73,17 +40,17 @@ static void awq_read(const struct kern_codes *c, int n0, int n1, const struct ke
 		}
 }
 
-void codes_awq(struct kern_codes *c, const struct kern_linear_part *p, int k, int group)
+void codes_awq(struct codes *c, const struct kern_linear_part *p, int k, int group)
 {
-	*c = (struct kern_codes){.n = p->n,
-				 .k = k,
-				 .bits = 4,
-				 .group = group,
-				 .super = group,
-				 .zero = -1,
-				 .d_type = KERN_F16,
-				 .read = awq_read,
-				 .from = {p->w, p->qzeros, p->scales}};
+	*c = (struct codes){.n = p->n,
+			    .k = k,
+			    .bits = 4,
+			    .group = group,
+			    .super = group,
+			    .zero = -1,
+			    .d_type = CODES_F16,
+			    .read = awq_read,
+			    .from = {p->w, p->qzeros, p->scales}};
 }
 
 /* ---- floats ---- */
@@ -107,7 +74,7 @@ static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, 
 			       : 128;
 }
 
-static void dense_read(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+static void dense_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const struct kern_linear_part *p = c->from[0];
 	const int groups = codes_groups(c);
@@ -122,16 +89,16 @@ static void dense_read(const struct kern_codes *c, int n0, int n1, const struct 
 		}
 }
 
-void codes_dense(struct kern_codes *c, const struct kern_linear_part *p, int k)
+void codes_dense(struct codes *c, const struct kern_linear_part *p, int k)
 {
 	const int group = k < CODES_DENSE_GROUP ? k : CODES_DENSE_GROUP;
-	*c = (struct kern_codes){.n = p->n,
-				 .k = k,
-				 .bits = 8,
-				 .group = group,
-				 .super = group,
-				 .zero = 128,
-				 .d_type = KERN_F32,
-				 .read = dense_read,
-				 .from = {p}};
+	*c = (struct codes){.n = p->n,
+			    .k = k,
+			    .bits = 8,
+			    .group = group,
+			    .super = group,
+			    .zero = 128,
+			    .d_type = CODES_F32,
+			    .read = dense_read,
+			    .from = {p}};
 }

@@ -48,6 +48,23 @@ static inline bool half_to_f16(float f, uint16_t *out)
 	return true;
 }
 
+/* Rounded to the nearest F16, ties to even; too large: infinite; NaN stays NaN. */
+static inline uint16_t half_near_f16(float f)
+{
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	const uint32_t sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
+	if (size > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00);
+	if (size >= 0x477ff000)
+		return (uint16_t)(sign | 0x7c00);
+	if (size >= 0x38800000)
+		return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
+	/* Subnormal in F16: to units of 2^-24, by the rounding of a sum. */
+	const float units = (sign ? -f : f) * 0x1p24f + 0x1p23f;
+	return (uint16_t)(sign | (uint32_t)(units - 0x1p23f));
+}
+
 /* Rounded to the nearest BF16, ties to even; denormals become 0 with their sign, NaN stays NaN. */
 static inline uint16_t half_to_bf16(float f)
 {

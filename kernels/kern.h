@@ -27,11 +27,13 @@
 #ifndef QUERN_KERNELS_KERN_H
 #define QUERN_KERNELS_KERN_H
 
+#include "base/codes.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 8 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 9 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -99,44 +101,16 @@ struct kern_info {
 	bool steps_take_memory;  /* the driver allocates when a kernel first runs: bytes_free is final
 				    only after a step of each kind */
 	int n_threads;           /* cpu */
+	bool codes;              /* linear_load() takes KERN_CODES */
 	int head_max;            /* largest head size of the cache and attention; 0: any */
 	int head_step;           /* head sizes are multiples of this; 0: any */
-};
-
-/* Quantized weights in the one form that every stored type is brought to: a code of 2 to 8 bits per
- * weight; per group of inputs an integer scale and an integer offset; per super-group of inputs a float.
- *
- *     zeros:     w[n][i] = d[n][S] * scale[n][g] * (code[n][i] - offset[n][g])         g = i / group
- *     minimums:  w[n][i] = d[n][S] * scale[n][g] * code[n][i] - dmin[n][S] * offset[n][g]   S = i / super
- *
- * with table[code] in place of the code where there is a table.  Read by ranges of outputs, so that no second
- * copy of a matrix is ever in memory; a table repacks it without widening the scales. */
-struct kern_code_rows {  /* of outputs n0 .. n1 - 1, filled in by read(); the memory is the caller's */
-	uint8_t *code;   /* [n1 - n0][k] */
-	int16_t *scale;  /* [n1 - n0][ceil(k / group)]; 1 where a type has floats only */
-	int16_t *offset; /* likewise */
-	float *d;        /* [n1 - n0][ceil(k / super)] */
-	float *dmin;     /* likewise; with minimums only */
-};
-
-struct kern_codes {
-	int n, k;               /* outputs, inputs */
-	int bits;               /* of a code */
-	int group, super;       /* inputs; super is a multiple of group; both at most k */
-	bool minimums;          /* offsets are minimums, not zeros */
-	int zero;               /* the zero of all groups, where none are stored; -1: offset[] has them */
-	enum kern_dtype d_type; /* d and dmin are exact in it */
-	const float *table;     /* [16], codes of 4 bits; or NULL */
-	const int32_t *perm;    /* [k] column i of the codes belongs to the layer's input perm[i]; or NULL */
-	void (*read)(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out);
-	const void *from[3]; /* of read(): where the stored weights are */
 };
 
 /* One part of a linear layer as stored.  All parts share K; their outputs lie side by side in N.
  * F32, F16, BF16: w is [N, K].  AWQ4 (version "gemm", AutoAWQ): qweight int32 [K, N/8],
  * qzeros int32 [ceil(K/group), N/8], scales F16 [ceil(K/group), N]; column c of eight sits at
- * nibble {0,4,1,5,2,6,3,7}[c]; group = K for whole rows.  CODES: w is a struct kern_codes.  Borrowed for
- * the call only, at any alignment.
+ * nibble {0,4,1,5,2,6,3,7}[c]; group = K for whole rows.  CODES: w is a struct codes (base/codes.h). Borrowed
+ * for the call only, at any alignment.
  *
  *     one int32 of qweight (outputs 8j .. 8j+7 of one input), from the least significant nibble:
  *     | c 0 | c 2 | c 4 | c 6 | c 1 | c 3 | c 5 | c 7 | */

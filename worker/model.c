@@ -2,6 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
+#include "kernels/half.h"
 #include "worker/tp_group.h"
 #include "worker/trace.h"
 
@@ -35,6 +37,7 @@ struct model {
 	const struct kern_ops *ops; /* borrowed, as are dev, stream and config */
 	struct kern_dev *dev;
 	struct kern_stream *stream;
+	struct kern_info info;
 	const struct model_config *c;
 	const struct shard *shard;
 	struct tp_group *group; /* borrowed; NULL: the model is whole */
@@ -45,6 +48,7 @@ struct model {
 	struct piece norm; /* F32 [H] */
 	struct piece rope; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
+	bool unpacked;              /* codes, as was said in the log */
 	struct loading *loading;    /* borrowed until it is loaded; or NULL */
 	atomic_ullong *moves;       /* progress counter, borrowed; or NULL */
 	void (*at_work)(void *arg); /* as in model_args */
@@ -89,10 +93,8 @@ static void piece_free(struct model *m, struct piece *p)
 static int scratch_new(struct model *m, char *why, size_t why_n)
 {
 	const struct model_config *c = m->c;
-	struct kern_info info;
-	m->ops->info(m->dev, &info);
 	const size_t t = (size_t)m->max_rows, l = (size_t)m->max_logits;
-	const size_t val = info.operand == KERN_F32 ? 4 : 2;
+	const size_t val = m->info.operand == KERN_F32 ? 4 : 2;
 	const size_t h = (size_t)c->hidden, d = (size_t)c->head_dim;
 	const size_t hq = (size_t)c->n_heads * d, hkv = (size_t)c->n_kv_heads * d;
 	const bool alone = m->shard->n_ranks == 1;
@@ -186,33 +188,74 @@ static void read_ahead(const void *p, size_t n)
 #endif
 }
 
+/* Codes as matrices of the table's type of operands, [n, k], for tables that take no codes.  Owned. */
+static void *unpack(const struct model *m, const struct codes *c)
+{
+	enum { ROWS = 64 };
+	const size_t k = (size_t)c->k;
+	uint16_t *to = xmalloc((size_t)c->n * k * 2);
+	float *rows = xmalloc(ROWS * k * sizeof *rows);
+	for (int n0 = 0; n0 < c->n; n0 += ROWS) {
+		const int n1 = n0 + ROWS < c->n ? n0 + ROWS : c->n;
+		codes_floats(c, n0, n1, rows);
+		for (size_t i = 0; i < (size_t)(n1 - n0) * k; i++)
+			to[(size_t)n0 * k + i] =
+				m->info.operand == KERN_BF16 ? half_to_bf16(rows[i]) : half_near_f16(rows[i]);
+	}
+	free(rows);
+	return to;
+}
+
+static void part_of(struct model *m, const struct weights_linear *l, struct kern_linear_src *src,
+		    struct kern_linear_part *out, void **copy)
+{
+	*out = (struct kern_linear_part){
+		.dtype = dtype_of(l->dtype),
+		.n = l->n,
+		.w = l->w,
+		.bias = l->bias.data,
+		.bias_dtype = dtype_of(l->bias.dtype),
+	};
+	if (l->kind == WEIGHTS_AWQ) {
+		out->dtype = KERN_AWQ4;
+		out->qzeros = l->qzeros;
+		out->scales = l->scales;
+		src->group = l->group;
+	} else if (l->kind == WEIGHTS_CODES && m->info.codes) {
+		out->dtype = KERN_CODES;
+		out->w = &l->codes;
+	} else if (l->kind == WEIGHTS_CODES) {
+		if (!m->unpacked)
+			log_info("model",
+				 "%s: the weights are unpacked to %s, since the kernels take no codes of "
+				 "their kind",
+				 l->name, m->info.operand == KERN_BF16 ? "BF16" : "F16");
+		m->unpacked = true;
+		out->dtype = m->info.operand == KERN_BF16 ? KERN_BF16 : KERN_F16;
+		out->w = *copy = unpack(m, &l->codes);
+	}
+}
+
 static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
 		       size_t why_n)
 {
 	struct kern_linear_src src = {
 		.name = parts[0].whole->name, .n_parts = n, .head = parts[0].of == SHARD_HEAD};
+	struct weights_linear linears[3];
 	void *copies[3];
 	int64_t bytes = 0;
 	loading_now(m->loading, BUS_DOING_READ);
 	for (int i = 0; i < n; i++) {
-		struct weights_linear l;
-		shard_linear(m->shard, parts[i].whole, shard_cut(m->shard, m->c, parts[i].of), &l,
-			     &copies[i]);
-		assert(i == 0 || l.k == src.k);
-		read_ahead(l.w, (size_t)(l.awq ? (int64_t)l.n * l.k / 2 : shard_linear_bytes(&l)));
-		bytes += shard_linear_bytes(&l);
-		src.k = l.k;
-		if (l.awq)
-			src.group = l.group;
-		src.parts[i] = (struct kern_linear_part){
-			.dtype = l.awq ? KERN_AWQ4 : dtype_of(l.dtype),
-			.n = l.n,
-			.w = l.w,
-			.qzeros = l.qzeros,
-			.scales = l.scales,
-			.bias = l.bias.data,
-			.bias_dtype = dtype_of(l.bias.dtype),
-		};
+		struct weights_linear *l = &linears[i];
+		shard_linear(m->shard, parts[i].whole, shard_cut(m->shard, m->c, parts[i].of), l, &copies[i]);
+		assert(i == 0 || l->k == src.k);
+		if (l->kind == WEIGHTS_AWQ)
+			read_ahead(l->w, (size_t)((int64_t)l->n * l->k / 2));
+		else if (l->kind == WEIGHTS_DENSE || m->shard->n_ranks == 1)
+			read_ahead(l->w, (size_t)shard_linear_bytes(l));
+		bytes += shard_linear_bytes(l);
+		src.k = l->k;
+		part_of(m, l, &src, &src.parts[i], &copies[i]);
 	}
 	loading_now(m->loading, BUS_DOING_PACK);
 	int rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
@@ -304,6 +347,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .at_work = a->at_work,
 			    .at_work_arg = a->at_work_arg,
 			    .trace = a->trace};
+	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
 	    (rc = ends_load(m, a->weights, why, why_n)))
@@ -389,7 +433,7 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 		.eps = c->rms_eps,
 		.rope = m->rope.p,
 		.rope_dim = c->rope_dim,
-		.style = KERN_ROPE_HALVES,
+		.style = c->rope_pairs ? KERN_ROPE_PAIRS : KERN_ROPE_HALVES,
 		.n_q_heads = c->n_heads,
 		.n_kv_heads = c->n_kv_heads,
 		.head_dim = c->head_dim,

@@ -40,7 +40,7 @@ struct pack_job {
 	const struct kern_linear_src *src;
 	const struct kern_linear_part *from;
 	const struct cpu_part *to;
-	const struct kern_codes *codes; /* of a quantized part */
+	const struct codes *codes; /* of a quantized part */
 	const struct cpu_bf16 *bf16;
 };
 
@@ -62,8 +62,8 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 }
 
 /* The scales and offsets of group g of 16 outputs or fewer from row0 on. */
-static void pack_head(const struct cpu_part *p, const struct kern_codes *c, const struct kern_code_rows *r,
-		      int g, int row0, int rows, unsigned char *head)
+static void pack_head(const struct cpu_part *p, const struct codes *c, const struct code_rows *r, int g,
+		      int row0, int rows, unsigned char *head)
 {
 	const int groups = codes_groups(c), supers = codes_supers(c);
 	for (int n = 0; n < rows; n++) {
@@ -87,8 +87,8 @@ static void pack_head(const struct cpu_part *p, const struct kern_codes *c, cons
 }
 
 /* Its lines, step bytes apart. */
-static void pack_lines(int bits, const struct kern_codes *c, const struct kern_code_rows *r, int k0, int len,
-		       int row0, int rows, unsigned char *lines, size_t step)
+static void pack_lines(int bits, const struct codes *c, const struct code_rows *r, int k0, int len, int row0,
+		       int rows, unsigned char *lines, size_t step)
 {
 	const int per_line = bits == 4 ? 8 : 4;
 	for (int k = 0; k < len; k += per_line, lines += step)
@@ -103,11 +103,11 @@ static void pack_lines(int bits, const struct kern_codes *c, const struct kern_c
 
 static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out)
 {
-	const struct kern_codes *c = j->codes;
+	const struct codes *c = j->codes;
 	const struct cpu_part *p = j->to;
 	const int tiles = cpu_part_tiles(p, b), n0 = b * BLOCK_N;
 	const int n = c->n - n0 < BLOCK_N ? c->n - n0 : BLOCK_N;
-	struct kern_code_rows r;
+	struct code_rows r;
 	codes_rows_new(&r, c, n);
 	c->read(c, n0, n0 + n, &r);
 	if (p->bf16) {
@@ -151,12 +151,12 @@ static void pack_task(void *arg, int task, int thread)
 }
 
 /* In the layout of AWQ, which the F32 kernels read too. */
-static bool is_awq_like(const struct kern_codes *c)
+static bool is_awq_like(const struct codes *c)
 {
-	return c->bits <= 4 && !c->minimums && c->super == c->group && c->d_type == KERN_F16;
+	return c->bits <= 4 && !c->minimums && c->super == c->group && c->d_type == CODES_F16;
 }
 
-static int check_codes(const struct kern_dev *d, const char *name, const struct kern_codes *c, int n, int k,
+static int check_codes(const struct kern_dev *d, const char *name, const struct codes *c, int n, int k,
 		       char *why, size_t why_n)
 {
 	if (c->k != k || c->n != n || c->group <= 0 || c->super < c->group || c->super % c->group ||
@@ -217,18 +217,18 @@ static bool to_int8(const struct kern_linear *w, const struct kern_linear_src *s
 }
 
 /* How a part is kept: its codes into *c, or c->read NULL for floats. */
-static int part_codes(struct kern_codes *c, const struct kern_linear *w, const struct kern_linear_src *src,
-		      int i, char *why, size_t why_n)
+static int part_codes(struct codes *c, const struct kern_linear *w, const struct kern_linear_src *src, int i,
+		      char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
-	*c = (struct kern_codes){0};
+	*c = (struct codes){0};
 	if (p->dtype != KERN_CODES && p->dtype != KERN_AWQ4) {
 		if (to_int8(w, src))
 			codes_dense(c, p, src->k);
 		return 0;
 	}
 	if (p->dtype == KERN_CODES)
-		*c = *(const struct kern_codes *)p->w;
+		*c = *(const struct codes *)p->w;
 	else
 		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
 	return check_codes(w->dev, src->name, c, p->n, src->k, why, why_n);
@@ -236,7 +236,7 @@ static int part_codes(struct kern_codes *c, const struct kern_linear *w, const s
 
 /* Sizes and memory of a part; the weights follow. */
 static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src,
-		     int i, const struct kern_codes *c, char *why, size_t why_n)
+		     int i, const struct codes *c, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
@@ -285,7 +285,7 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 	}
 	for (int i = 0; i < src->n_parts; i++) {
 		struct cpu_part *q = &w->parts[i];
-		struct kern_codes c;
+		struct codes c;
 		int e = part_codes(&c, w, src, i, why, why_n);
 		if (!e)
 			e = part_init(q, w, src, i, &c, why, why_n);

@@ -29,7 +29,7 @@ struct matrix {
 	/* of both; of codes: code - zero, and a scale per group */
 	float *w, *scale;
 	/* of codes */
-	struct kern_codes c;
+	struct codes c;
 	uint8_t *code;
 	int16_t *offset;
 };
@@ -61,7 +61,7 @@ static float expected(const struct matrix *m, const float *x, int o)
 
 /* ---- matrices ---- */
 
-static void read_codes(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+static void read_codes(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const struct matrix *m = c->from[0];
 	const size_t n = (size_t)(n1 - n0), k = (size_t)m->k, g = (size_t)codes_groups(c), at = (size_t)n0;
@@ -95,15 +95,15 @@ static struct matrix *codes_new(int bits, int group, int zero, int n, int k)
 	struct matrix *m = xcalloc(1, sizeof *m);
 	group = group && group < k ? group : k;
 	*m = (struct matrix){.n = n, .k = k, .group = group, .dtype = KERN_CODES};
-	m->c = (struct kern_codes){.n = n,
-				   .k = k,
-				   .bits = bits,
-				   .group = group,
-				   .super = group,
-				   .zero = zero,
-				   .d_type = bits > 4 ? KERN_F32 : KERN_F16,
-				   .read = read_codes,
-				   .from = {m}};
+	m->c = (struct codes){.n = n,
+			      .k = k,
+			      .bits = bits,
+			      .group = group,
+			      .super = group,
+			      .zero = zero,
+			      .d_type = bits > 4 ? CODES_F32 : CODES_F16,
+			      .read = read_codes,
+			      .from = {m}};
 	const int groups = codes_groups(&m->c), top = (1 << bits) - 1;
 	m->code = xmalloc((size_t)(n * k));
 	m->offset = xmalloc((size_t)(n * groups) * 2);

@@ -7,16 +7,16 @@
 
 /* ---- codes of every kind ---- */
 
-struct codes {
-	struct kern_codes c;
+struct made_codes {
+	struct codes c;
 	uint8_t *code;
 	int16_t *offset, *scale;
 	float *d, *dmin;
 };
 
-static void codes_from(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+static void codes_from(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
-	const struct codes *from = c->from[0];
+	const struct made_codes *from = c->from[0];
 	const size_t n = (size_t)(n1 - n0), k = (size_t)c->k, g = (size_t)codes_groups(c),
 		     s = (size_t)codes_supers(c), at = (size_t)n0;
 	memcpy(out->code, from->code + at * k, n * k);
@@ -32,41 +32,41 @@ struct format {
 	int bits, group, per_super; /* group 0: whole rows */
 	int zero;                   /* -1: of each group */
 	bool minimums;
-	enum kern_dtype d_type;
+	enum codes_float d_type;
 };
 
 static const struct format formats[] = {
-	{"4 bits, zeros, 128", 4, 128, 1, -1, false, KERN_F16},
-	{"4 bits, zeros, 32", 4, 32, 1, -1, false, KERN_F16},
-	{"4 bits, zeros, 96", 4, 96, 1, -1, false, KERN_F16},
-	{"4 bits, zeros, rows", 4, 0, 1, -1, false, KERN_F16},
-	{"3 bits, symmetric, 64", 3, 64, 1, 4, false, KERN_F16},
-	{"4 bits, minimums, 32 in 256", 4, 32, 8, -1, true, KERN_F16},
-	{"8 bits, symmetric, 32", 8, 32, 1, 128, false, KERN_F32},
-	{"8 bits, symmetric, 64", 8, 64, 1, 128, false, KERN_F32},
-	{"8 bits, symmetric, 128", 8, 128, 1, 128, false, KERN_F32},
-	{"8 bits, symmetric, rows", 8, 0, 1, 128, false, KERN_F32},
-	{"8 bits, zero 100, 64", 8, 64, 1, 100, false, KERN_F32},
-	{"4 bits, zero 200, 64", 4, 64, 1, 200, false, KERN_F16},
-	{"5 bits, minimums, 32", 5, 32, 1, -1, true, KERN_F32},
+	{"4 bits, zeros, 128", 4, 128, 1, -1, false, CODES_F16},
+	{"4 bits, zeros, 32", 4, 32, 1, -1, false, CODES_F16},
+	{"4 bits, zeros, 96", 4, 96, 1, -1, false, CODES_F16},
+	{"4 bits, zeros, rows", 4, 0, 1, -1, false, CODES_F16},
+	{"3 bits, symmetric, 64", 3, 64, 1, 4, false, CODES_F16},
+	{"4 bits, minimums, 32 in 256", 4, 32, 8, -1, true, CODES_F16},
+	{"8 bits, symmetric, 32", 8, 32, 1, 128, false, CODES_F32},
+	{"8 bits, symmetric, 64", 8, 64, 1, 128, false, CODES_F32},
+	{"8 bits, symmetric, 128", 8, 128, 1, 128, false, CODES_F32},
+	{"8 bits, symmetric, rows", 8, 0, 1, 128, false, CODES_F32},
+	{"8 bits, zero 100, 64", 8, 64, 1, 100, false, CODES_F32},
+	{"4 bits, zero 200, 64", 4, 64, 1, 200, false, CODES_F16},
+	{"5 bits, minimums, 32", 5, 32, 1, -1, true, CODES_F32},
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
 /* Random codes, with whole groups at the ends of their range: the largest sums there are. */
-static struct codes *codes_new(const struct format *f, int k, int n)
+static struct made_codes *codes_new(const struct format *f, int k, int n)
 {
-	struct codes *c = xcalloc(1, sizeof *c);
+	struct made_codes *c = xcalloc(1, sizeof *c);
 	const int group = f->group && f->group < k ? f->group : k;
-	c->c = (struct kern_codes){.n = n,
-				   .k = k,
-				   .bits = f->bits,
-				   .group = group,
-				   .super = group * f->per_super,
-				   .minimums = f->minimums,
-				   .zero = f->zero,
-				   .d_type = f->d_type,
-				   .read = codes_from,
-				   .from = {c}};
+	c->c = (struct codes){.n = n,
+			      .k = k,
+			      .bits = f->bits,
+			      .group = group,
+			      .super = group * f->per_super,
+			      .minimums = f->minimums,
+			      .zero = f->zero,
+			      .d_type = f->d_type,
+			      .read = codes_from,
+			      .from = {c}};
 	const int top = (1 << f->bits) - 1, g = codes_groups(&c->c), s = codes_supers(&c->c);
 	c->code = xmalloc((size_t)(n * k));
 	c->scale = xmalloc((size_t)(n * g) * 2);
@@ -86,7 +86,7 @@ static struct codes *codes_new(const struct format *f, int k, int n)
 	return c;
 }
 
-static void codes_free(struct codes *c)
+static void codes_free(struct made_codes *c)
 {
 	free(c->code);
 	free(c->scale);
@@ -96,7 +96,7 @@ static void codes_free(struct codes *c)
 	free(c);
 }
 
-static double weight(const struct codes *c, int n, int i)
+static double weight(const struct made_codes *c, int n, int i)
 {
 	const int g = n * codes_groups(&c->c) + i / c->c.group, s = n * codes_supers(&c->c) + i / c->c.super;
 	const double d = (double)c->d[s] * c->scale[g], q = c->code[n * c->c.k + i];
@@ -166,8 +166,8 @@ static void run(struct kern_dev *d, const struct kern_linear *w, const float *x,
 }
 
 /* y of the quantized inputs in double, and how far it may be off. */
-static void reference(const struct kern_dev *d, const struct codes *c, const float *x, int rows, double *y,
-		      double *tol)
+static void reference(const struct kern_dev *d, const struct made_codes *c, const float *x, int rows,
+		      double *y, double *tol)
 {
 	const int k = c->c.k, n = c->c.n;
 	const struct cpu_operand op = cpu_operand(d, k);
@@ -194,7 +194,7 @@ static void reference(const struct kern_dev *d, const struct codes *c, const flo
 
 static void check_format(enum kern_compute compute, const struct format *f, int k, int n, int rows)
 {
-	struct codes *c = codes_new(f, k, n);
+	struct made_codes *c = codes_new(f, k, n);
 	const size_t all = (size_t)rows * (size_t)n;
 	float *x = activations(rows, k), *want = NULL, *y = xmalloc(all * sizeof *y);
 	double *ref = xmalloc(all * sizeof *ref), *tol = xmalloc(all * sizeof *tol);
@@ -257,7 +257,7 @@ Test(dot, a_rows_bits_depend_on_nothing_but_the_row)
 	for (int compute = KERN_COMPUTE_INT16; compute <= KERN_COMPUTE_INT8; compute++)
 		for (int f = 0; f < 3; f++)
 			for (int i = 0; i < N_DOTS; i++) {
-				struct codes *c = codes_new(kinds[f], K, N);
+				struct made_codes *c = codes_new(kinds[f], K, N);
 				float *x = activations(ROWS, K), *all = kt_floats(ROWS * N),
 				      *y = kt_floats(ROWS * N);
 				const struct kern_linear_part p = {.dtype = KERN_CODES, .n = N, .w = &c->c};
@@ -286,7 +286,7 @@ Test(dot, a_rows_bits_depend_on_nothing_but_the_row)
 /* ---- activations ---- */
 
 /* Relative to the outputs, as root mean squares, over the kinds of activations of docs/performance/cpu.md. */
-static double error_of(enum kern_compute compute, const float *x, int rows, const struct codes *c)
+static double error_of(enum kern_compute compute, const float *x, int rows, const struct made_codes *c)
 {
 	const int k = c->c.k, n = c->c.n;
 	const struct kern_linear_part p = {.dtype = KERN_CODES, .n = n, .w = &c->c};
@@ -314,7 +314,7 @@ Test(dot, int16_errs_by_less_than_a_five_thousandth)
 {
 	enum { K = 1152, N = 64, ROWS = 8 };
 	for (int f = 0; f < 4; f++) {
-		struct codes *c = codes_new(&formats[f], K, N);
+		struct made_codes *c = codes_new(&formats[f], K, N);
 		for (int kind = 0; kind < 3; kind++) {
 			float *x = kt_floats(ROWS * K);
 			for (int i = 0; i < ROWS * K; i++)
@@ -364,7 +364,7 @@ Test(dot, activations_are_quantized_alike_by_every_kernel)
 Test(dot, a_value_that_is_not_finite_reaches_every_output_of_its_row_only)
 {
 	enum { K = 256, N = 40, ROWS = 3 };
-	struct codes *c = codes_new(&formats[0], K, N);
+	struct made_codes *c = codes_new(&formats[0], K, N);
 	const struct kern_linear_part p = {.dtype = KERN_CODES, .n = N, .w = &c->c};
 	float *x = kt_floats(ROWS * K), y[ROWS * N];
 	x[K + 130] = INFINITY;
@@ -383,8 +383,8 @@ Test(dot, a_value_that_is_not_finite_reaches_every_output_of_its_row_only)
 
 Test(dot, groups_that_no_sum_begins_at_are_refused)
 {
-	static const struct format odd = {"groups of 40", 4, 40, 1, -1, false, KERN_F16};
-	struct codes *c = codes_new(&odd, 400, 16);
+	static const struct format odd = {"groups of 40", 4, 40, 1, -1, false, CODES_F16};
+	struct made_codes *c = codes_new(&odd, 400, 16);
 	struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 400, .n_parts = 1};
 	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 16, .w = &c->c};
 	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
@@ -398,7 +398,7 @@ Test(dot, groups_that_no_sum_begins_at_are_refused)
 
 Test(dot, codes_of_another_number_of_outputs_are_refused)
 {
-	struct codes *c = codes_new(&formats[0], 256, 48);
+	struct made_codes *c = codes_new(&formats[0], 256, 48);
 	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
 	char why[256];
 	for (int n = 32; n <= 64; n += 8) {
@@ -414,7 +414,7 @@ Test(dot, codes_of_another_number_of_outputs_are_refused)
 
 Test(dot, a_bias_of_no_known_type_is_refused)
 {
-	struct codes *c = codes_new(&formats[0], 256, 48);
+	struct made_codes *c = codes_new(&formats[0], 256, 48);
 	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
 	struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 256, .n_parts = 1};
 	struct kern_linear *w;
@@ -475,8 +475,8 @@ Test(dot, the_largest_weights_are_not_lost)
 	weights[1][3] = INFINITY;
 	weights[2][3] = 2;
 	const struct kern_linear_part p = {.dtype = KERN_F32, .n = 3, .w = weights};
-	struct kern_codes c;
-	struct kern_code_rows r;
+	struct codes c;
+	struct code_rows r;
 	codes_dense(&c, &p, 32);
 	codes_rows_new(&r, &c, 3);
 	c.read(&c, 0, 3, &r);

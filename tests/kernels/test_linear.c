@@ -477,9 +477,9 @@ Test(linear, every_16_bit_float_is_widened_exactly)
  * they stand for. */
 static int ranges_read;
 
-static void read_and_count(const struct kern_codes *c, int n0, int n1, const struct kern_code_rows *out)
+static void read_and_count(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
-	struct kern_codes awq = *(const struct kern_codes *)c->from[0];
+	struct codes awq = *(const struct codes *)c->from[0];
 	cr_assert(n0 >= 0 && n0 < n1 && n1 <= c->n);
 	__atomic_fetch_add(&ranges_read, 1, __ATOMIC_RELAXED);
 	awq.read(&awq, n0, n1, out);
@@ -496,7 +496,7 @@ Test(linear, codes_give_the_bits_of_what_they_were_read_from)
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
 		const int k = shapes[i].k, n = shapes[i].n;
 		struct kt_part awq = kt_part(KERN_AWQ4, k, n, shapes[i].group, true), part = awq;
-		struct kern_codes from, c;
+		struct codes from, c;
 		float *x = rows_new(KERN_F32, ROWS, k), *want = kt_floats((size_t)(ROWS * n));
 		codes_awq(&from, &awq.part, k, shapes[i].group);
 		c = from;
@@ -534,7 +534,7 @@ Test(linear, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
 	if (!kt_on_cpu())
 		cr_skip_test("the CPU's table only");
 	struct kt_part awq = kt_part(KERN_AWQ4, 64, 8, 32, false);
-	struct kern_codes c;
+	struct codes c;
 	codes_awq(&c, &awq.part, 64, 32);
 	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 64, .group = 32, .n_parts = 1};
 	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 8, .w = &c};

@@ -78,14 +78,14 @@ void cpu_bf16_round(const struct cpu_bf16 *b, void *row, const float *x, int k);
 void cpu_bf16_floats(const struct cpu_bf16 *b, float *x, const void *row, int k);
 
 /* Packing of one tile: kernels/cpu/pack.c calls these for a block's tiles. */
-struct kern_codes;
-struct kern_code_rows;
+struct codes;
+struct code_rows;
 size_t cpu_bf16_tile_bytes(int k, int group, int bits);
 /* Of output 0 to n - 1 (at most BLOCK_N) of a block of `tiles` tiles: w as stored, [n][k]. */
 void cpu_bf16_pack_floats(const struct cpu_bf16 *b, unsigned char *out, const void *w, enum kern_dtype dtype,
 			  int n, int k, int tiles);
-void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const struct kern_codes *c,
-			 const struct kern_code_rows *r, bool f32_scales, int n, int tiles);
+void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
+			 const struct code_rows *r, bool f32_scales, int n, int tiles);
 /* Output n of a block of floats. */
 void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *block, int tiles, int n,
 		     int k);

@@ -99,8 +99,8 @@ void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *
 }
 
 /* Scales and zeros of group g of output n. */
-static void pack_head(unsigned char *head, const struct kern_codes *c, const struct kern_code_rows *r, int n,
-		      int g, bool f32_scales)
+static void pack_head(unsigned char *head, const struct codes *c, const struct code_rows *r, int n, int g,
+		      bool f32_scales)
 {
 	const size_t i = (size_t)n * (size_t)codes_groups(c) + (size_t)g;
 	const size_t s = (size_t)n * (size_t)codes_supers(c) + (size_t)(g * c->group / c->super);
@@ -124,8 +124,8 @@ static int bit_of(int bits, int i)
 	return bits == 4 ? i / 2 * 4 + i % 2 * 16 : byte[i] * 8;
 }
 
-void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const struct kern_codes *c,
-			 const struct kern_code_rows *r, bool f32_scales, int n, int tiles)
+void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
+			 const struct code_rows *r, bool f32_scales, int n, int tiles)
 {
 	const int bits = c->bits <= 4 ? 4 : 8, per_word = 32 / bits;
 	for (int k0 = 0, g = 0; k0 < c->k; k0 += c->group, g++) {

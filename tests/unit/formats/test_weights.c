@@ -41,7 +41,7 @@ Test(weights, every_tensor_of_a_model_is_used)
 	for (int i = 0; i < 4; i++) {
 		cr_assert_eq(load(tiny(names[i])), 0, "%s", why);
 		cr_expect_eq(w->n_unused, 0, "%s", names[i]);
-		cr_expect_eq(w->bytes, safetensors_bytes(w->files), "%s", names[i]);
+		cr_expect_eq(w->bytes, safetensors_bytes(w->files.at), "%s", names[i]);
 		weights_close(w);
 		model_config_fini(&c);
 		w = NULL;
@@ -62,10 +62,10 @@ Test(weights, a_tied_head_is_the_embedding)
 Test(weights, awq_and_plain_layers_can_be_mixed)
 {
 	cr_assert_eq(load(tiny("qwen3-awq-g32")), 0, "%s", why);
-	cr_expect(w->layers[0].v.awq && w->layers[0].v.group == 32);
-	cr_expect(!w->layers[1].v.awq && w->layers[1].v.dtype == CONFIG_F16);
-	cr_expect(!w->layers[0].down.awq && w->layers[1].down.awq);
-	cr_expect(!w->head.awq && w->head.w);
+	cr_expect(w->layers[0].v.kind == WEIGHTS_AWQ && w->layers[0].v.group == 32);
+	cr_expect(w->layers[1].v.kind == WEIGHTS_DENSE && w->layers[1].v.dtype == CONFIG_F16);
+	cr_expect(w->layers[0].down.kind == WEIGHTS_DENSE && w->layers[1].down.kind == WEIGHTS_AWQ);
+	cr_expect(w->head.kind == WEIGHTS_DENSE && w->head.w);
 }
 
 Test(weights, whole_rows_are_one_group)
@@ -197,8 +197,9 @@ Test(weights, a_layer_both_packed_and_plain_is_refused)
 	cr_assert_eq(load(from), 0, "%s", why);
 	const int n = w->layers[0].q.n, k = w->layers[0].q.k;
 	json_t *map = json_object();
-	for (int i = 0; i < safetensors_count(w->files); i++)
-		json_object_set_new(map, safetensors_at(w->files, i)->name, json_string("most.safetensors"));
+	for (int i = 0; i < w->files.n_tensors; i++)
+		json_object_set_new(map, safetensors_at(w->files.at, i)->name,
+				    json_string("most.safetensors"));
 	weights_close(w);
 	w = NULL;
 	model_config_fini(&c);

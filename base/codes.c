@@ -1,0 +1,128 @@
+#include "base/codes.h"
+
+#include "base/alloc.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+int codes_groups(const struct codes *c)
+{
+	return (c->k + c->group - 1) / c->group;
+}
+
+int codes_supers(const struct codes *c)
+{
+	return (c->k + c->super - 1) / c->super;
+}
+
+void codes_rows_new(struct code_rows *r, const struct codes *c, int n)
+{
+	const size_t rows = (size_t)n, groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
+	*r = (struct code_rows){
+		.code = xmalloc(rows * (size_t)c->k),
+		.scale = xmalloc(rows * groups * sizeof *r->scale),
+		.offset = xmalloc(rows * groups * sizeof *r->offset),
+		.d = xmalloc(rows * supers * sizeof *r->d),
+		.dmin = c->minimums ? xmalloc(rows * supers * sizeof *r->dmin) : NULL,
+	};
+}
+
+void codes_rows_free(struct code_rows *r)
+{
+	free(r->code);
+	free(r->scale);
+	free(r->offset);
+	free(r->d);
+	free(r->dmin);
+}
+
+/* ---- cuts ---- */
+
+static bool is_border(int at, int size, int k)
+{
+	return size >= k || at == k || at % size == 0;
+}
+
+bool codes_can_cut(const struct codes *c, int k0, int k)
+{
+	if (k0 == 0 && k == c->k)
+		return true;
+	return !c->perm && is_border(k0, c->group, c->k) && is_border(k0 + k, c->group, c->k) &&
+	       is_border(k0, c->super, c->k) && is_border(k0 + k, c->super, c->k);
+}
+
+/* Every row's part of an array with one value per `per` inputs. */
+static void cut_rows(void *out, const void *in, size_t size, int n, const struct codes *whole,
+		     const struct codes *part, int per)
+{
+	const int width = (whole->k + per - 1) / per, from = per >= whole->k ? 0 : part->k0 / per;
+	const int some = per >= whole->k ? 1 : (part->k + per - 1) / per;
+	for (int i = 0; i < n; i++)
+		memcpy((unsigned char *)out + (size_t)i * (size_t)some * size,
+		       (const unsigned char *)in + ((size_t)i * (size_t)width + (size_t)from) * size,
+		       (size_t)some * size);
+}
+
+static void read_cut(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const struct codes *whole = c->from[0];
+	const int n = n1 - n0;
+	if (c->k == whole->k) {
+		whole->read(whole, c->n0 + n0, c->n0 + n1, out);
+		return;
+	}
+	struct code_rows r;
+	codes_rows_new(&r, whole, n);
+	whole->read(whole, c->n0 + n0, c->n0 + n1, &r);
+	cut_rows(out->code, r.code, 1, n, whole, c, 1);
+	cut_rows(out->scale, r.scale, sizeof *r.scale, n, whole, c, whole->group);
+	cut_rows(out->offset, r.offset, sizeof *r.offset, n, whole, c, whole->group);
+	cut_rows(out->d, r.d, sizeof *r.d, n, whole, c, whole->super);
+	if (c->minimums)
+		cut_rows(out->dmin, r.dmin, sizeof *r.dmin, n, whole, c, whole->super);
+	codes_rows_free(&r);
+}
+
+void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int k0, int k)
+{
+	assert(n0 >= 0 && n > 0 && n0 + n <= whole->n && k0 >= 0 && k > 0 && k0 + k <= whole->k);
+	assert(codes_can_cut(whole, k0, k));
+	*out = *whole;
+	out->n = n;
+	out->k = k;
+	out->n0 = n0;
+	out->k0 = k0;
+	out->group = whole->group < k ? whole->group : k;
+	out->super = whole->super < k ? whole->super : k;
+	out->read = read_cut;
+	out->from[0] = whole;
+}
+
+/* ---- floats ---- */
+
+static void row_floats(const struct codes *c, const struct code_rows *r, int n, float *out)
+{
+	const size_t groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
+	for (int i = 0; i < c->k; i++) {
+		const size_t g = (size_t)n * groups + (size_t)(i / c->group);
+		const size_t s = (size_t)n * supers + (size_t)(i / c->super);
+		const int code = r->code[(size_t)n * (size_t)c->k + (size_t)i];
+		const int zero = c->minimums ? 0 : c->zero >= 0 ? c->zero : r->offset[g];
+		const float value = c->table ? c->table[code & 15] - (float)zero : (float)(code - zero);
+		float w = r->d[s] * (float)r->scale[g] * value;
+		if (c->minimums)
+			w -= r->dmin[s] * (float)r->offset[g];
+		out[c->perm ? c->perm[i] : i] = w;
+	}
+}
+
+void codes_floats(const struct codes *c, int n0, int n1, float *out)
+{
+	struct code_rows r;
+	codes_rows_new(&r, c, n1 - n0);
+	c->read(c, n0, n1, &r);
+	for (int n = 0; n < n1 - n0; n++)
+		row_floats(c, &r, n, out + (size_t)n * (size_t)c->k);
+	codes_rows_free(&r);
+}

@@ -1,0 +1,32 @@
+#include "formats/model_file.h"
+
+#include "base/file.h"
+
+#include <stdlib.h>
+
+static bool is_hf(const char *path)
+{
+	char *config = file_join(path, "config.json");
+	const bool yes = file_exists(config);
+	free(config);
+	return yes;
+}
+
+static const struct model_file kinds[] = {
+	{"Hugging Face", is_hf, hf_config_load, hf_weights_open},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+const struct model_file *model_file_of(const char *path)
+{
+	for (int i = 0; i < N_KINDS; i++)
+		if (kinds[i].is(path))
+			return &kinds[i];
+	return NULL;
+}
+
+const struct model_file *model_file_or_dir(const char *path)
+{
+	const struct model_file *f = model_file_of(path);
+	return f ? f : &kinds[0];
+}

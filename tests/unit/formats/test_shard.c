@@ -1,0 +1,134 @@
+/* test_shard.c - parts of quantized layers against the same parts of the whole layer. */
+#include "formats/shard.h"
+
+#include "base/alloc.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(shard, .timeout = 20);
+
+enum { N = 6, K = 192, GROUP = 16, SUPER = 64 };
+
+/* Every value tells its place. */
+static void read_places(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const int groups = codes_groups(c), supers = codes_supers(c);
+	for (int n = n0; n < n1; n++) {
+		for (int i = 0; i < c->k; i++)
+			out->code[(n - n0) * c->k + i] = (uint8_t)((n * 31 + i) % 16);
+		for (int g = 0; g < groups; g++) {
+			out->scale[(n - n0) * groups + g] = (int16_t)(1 + n + g * 3);
+			out->offset[(n - n0) * groups + g] = (int16_t)(n + g);
+		}
+		for (int s = 0; s < supers; s++) {
+			out->d[(n - n0) * supers + s] = 0.25f * (float)(1 + s + n);
+			if (c->minimums)
+				out->dmin[(n - n0) * supers + s] = 0.5f * (float)(2 + s + n);
+		}
+	}
+}
+
+static struct weights_linear layer_of(bool minimums, int group, int super)
+{
+	return (struct weights_linear){
+		.name = "x",
+		.n = N,
+		.k = K,
+		.kind = WEIGHTS_CODES,
+		.w = "",
+		.bytes = N * K / 2,
+		.codes = {.n = N,
+			  .k = K,
+			  .bits = 4,
+			  .group = group,
+			  .super = super,
+			  .minimums = minimums,
+			  .zero = -1,
+			  .read = read_places},
+	};
+}
+
+static void check_cut(const struct weights_linear *whole, struct shard_cut cut)
+{
+	const struct shard s = {.n_ranks = 2};
+	struct weights_linear part;
+	void *copy;
+	float *all = xmalloc((size_t)N * K * 4), *some = xmalloc((size_t)cut.n * (size_t)cut.k * 4);
+	shard_linear(&s, whole, cut, &part, &copy);
+	cr_assert_null(copy);
+	cr_expect(part.codes.n == cut.n && part.codes.k == cut.k);
+	cr_expect_eq(part.bytes, (size_t)cut.n * (size_t)cut.k / 2);
+	codes_floats(&whole->codes, 0, N, all);
+	for (int n0 = 0; n0 < cut.n; n0 += 2) {
+		const int n1 = n0 + 2 < cut.n ? n0 + 2 : cut.n;
+		codes_floats(&part.codes, n0, n1, some + n0 * cut.k);
+	}
+	for (int n = 0; n < cut.n; n++)
+		cr_expect_arr_eq(some + n * cut.k, all + (cut.n0 + n) * K + cut.k0, (size_t)cut.k * 4,
+				 "output %d of %d+%d, inputs %d+%d", n, cut.n0, cut.n, cut.k0, cut.k);
+	free(all);
+	free(some);
+}
+
+Test(shard, codes_are_cut_by_outputs_and_at_super_groups)
+{
+	for (int minimums = 0; minimums < 2; minimums++) {
+		const struct weights_linear l = layer_of(minimums, GROUP, SUPER);
+		check_cut(&l, (struct shard_cut){0, N, 0, K});
+		check_cut(&l, (struct shard_cut){1, 3, 0, K});
+		check_cut(&l, (struct shard_cut){5, 1, 0, K});
+		check_cut(&l, (struct shard_cut){0, N, 64, 64});
+		check_cut(&l, (struct shard_cut){2, 4, 128, 64});
+	}
+}
+
+Test(shard, codes_with_one_scale_for_a_row_are_cut_anywhere)
+{
+	const struct weights_linear rows = layer_of(false, K, K), groups = layer_of(true, GROUP, K);
+	check_cut(&rows, (struct shard_cut){0, N, 7, 101});
+	check_cut(&rows, (struct shard_cut){3, 2, 96, 96});
+	check_cut(&groups, (struct shard_cut){0, N, 48, 80});
+}
+
+Test(shard, codes_are_not_cut_within_a_group_or_by_permuted_inputs)
+{
+	static int32_t perm[K];
+	struct weights_linear l = layer_of(false, GROUP, SUPER);
+	cr_expect(codes_can_cut(&l.codes, 0, 64) && codes_can_cut(&l.codes, 64, 128));
+	cr_expect(!codes_can_cut(&l.codes, 0, 32) && !codes_can_cut(&l.codes, 32, 160));
+	l.codes.super = K;
+	cr_expect(codes_can_cut(&l.codes, 0, 32) && !codes_can_cut(&l.codes, 0, 24));
+	cr_expect(!codes_can_cut(&l.codes, 24, K - 24));
+	l.codes.perm = perm;
+	cr_expect(!codes_can_cut(&l.codes, 0, 32) && codes_can_cut(&l.codes, 0, K));
+}
+
+Test(shard, layers_of_codes_that_cannot_be_cut_are_named)
+{
+	static int32_t perm[K];
+	struct weights_layer layer;
+	struct weights_linear *all[] = {&layer.q,    &layer.k,  &layer.v,   &layer.o,
+					&layer.gate, &layer.up, &layer.down};
+	const struct weights w = {.layers = &layer, .n_layers = 1};
+	const struct model_config c = {
+		.n_heads = 4, .n_kv_heads = 4, .head_dim = 48, .hidden = N, .intermediate = K, .n_vocab = 64};
+	struct shard s;
+	char why[512];
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		*all[i] = layer_of(false, GROUP, SUPER);
+	snprintf(layer.down.name, sizeof layer.down.name, "%s", "down");
+	layer.o.codes.super = K;
+	cr_expect_eq(shard_init(&s, &c, &w, 0, 2, why, sizeof why), -EINVAL);
+	cr_expect_not_null(
+		strstr(why, "the 192 inputs of down cannot be cut into 2 parts of whole groups of 64"), "%s",
+		why);
+	layer.down.codes.super = 32;
+	cr_expect_eq(shard_init(&s, &c, &w, 0, 2, why, sizeof why), 0, "%s", why);
+	layer.down.codes.perm = perm;
+	cr_expect_eq(shard_init(&s, &c, &w, 0, 2, why, sizeof why), -ENOTSUP);
+	cr_expect_not_null(strstr(why, "down has its inputs in an order of its own"), "%s", why);
+}
