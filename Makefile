@@ -63,11 +63,13 @@ ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched 
 	request jobsock http endpoints)
 USES_controller           := base proto formats $(ROOMS)
 USES_cli/terminal         := base
-USES_cli                  := base proto formats grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal
+USES_cli/models           := base cli/terminal
+USES_cli                  := base proto formats grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
+	cli/models
 USES_bench                := base proto formats kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \
-	cli/terminal cli
+	cli/terminal cli/models cli
 
-FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli bench
+FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 $(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
@@ -82,8 +84,8 @@ PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker quern-
 
 # msgpack-c's C library changed its name between Debian releases.
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
-LDLIBS_quern-bench := -lcurl # the load generator's HTTP; nothing else links it
-LDLIBS_quern       := -ledit # line editing of quern chat; likewise
+LDLIBS_quern-bench := -lcurl # the load generator's HTTP
+LDLIBS_quern       := -lcurl -ledit # quern pull; line editing of quern chat
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 
 .PHONY: all help run test check check-full check-unit check-e2e deps deps-test deps-lint tests lint objects format clang asan tsan sim fuzz fuzzers chaos crash bench clean

@@ -14,6 +14,7 @@
 #include "bench/kernels_ops.h"
 #include "bench/kernels_tune.h"
 #include "bench/roofline.h"
+#include "cli/models/cache.h"
 #include "cli/terminal/environment.h"
 #include "kernels/kern.h"
 
@@ -422,11 +423,14 @@ static int parse_value(struct options *o, int letter, const char *value)
 {
 	static const char *const dtypes[] = {"f32", "f16", "bf16", "awq"}; /* in the order of kern_dtype */
 	const char *const models[LAYERS_MODELS] = {layers_models[0].name, layers_models[1].name};
+	static char dir[PATH_MAX];
+	char name[CACHED_NAME];
 	int i;
 	switch (letter) {
 	case 'm':
 		i = parse_name(value, models, LAYERS_MODELS);
-		o->model_dir = i < 0 ? value : NULL;
+		cache_find(value, dir, name);
+		o->model_dir = i < 0 ? dir : NULL;
 		o->model = &layers_models[i < 0 ? 0 : i];
 		return GO_ON;
 	case 't':

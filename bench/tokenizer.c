@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/terminal/term.h"
+#include "cli/models/cache.h"
 #include "controller/tokenizer/tokenizer.h"
 
 #include <fcntl.h>
@@ -304,8 +305,10 @@ static int bench_tokenizer(const struct opts *o)
 	b->text_path = opts_text(o, "text", NULL);
 	b->runs = opts_int(o, "runs", 5);
 	b->chunk = (size_t)opts_int(o, "chunk", 0);
-	b->tokenizer_path = file_join(o->words[0], "tokenizer.json");
-	int status = 1, rc = tokenizer_load(o->words[0], &b->tokenizer, why, sizeof why);
+	char dir[PATH_MAX], name[CACHED_NAME];
+	cache_find(o->words[0], dir, name);
+	b->tokenizer_path = file_join(dir, "tokenizer.json");
+	int status = 1, rc = tokenizer_load(dir, &b->tokenizer, why, sizeof why);
 	if (rc == 0)
 		rc = file_read(b->text_path, TEXT_MAX, &b->text, &b->n, why, sizeof why);
 	if (rc == 0 && b->n == 0)

@@ -1,44 +1,16 @@
-/* command.h - what commands share: the table they are dispatched from, option parsing, the connection to a
- * service. */
+/* command.h - what commands of a running service share: the connection to it. */
 #ifndef QUERN_CLI_COMMAND_H
 #define QUERN_CLI_COMMAND_H
 
 #include "cli/client.h"
 #include "base/options.h"
+#include "cli/terminal/usage.h"
 
 #include <stddef.h>
-#include <stdio.h>
 
-/* How a command is used: for --help and for errors. */
-struct usage {
-	const char *name;  /* "submit" */
-	const char *words; /* "PROMPT"; "" for none */
-	const char *about; /* a paragraph, without a newline at its end */
-	size_t min_words, max_words;
-};
-
-/* One row of a program's table of commands. */
-struct command {
-	const char *name;
-	int (*main)(int argc,
-		    char **argv); /* argv[0] is the name; returns the exit status.  NULL: not built yet */
-	const char *words;
-	const char *about; /* one line */
-};
-
-/* The table, as --help shows it. */
-void command_list(const struct command *table, size_t n, FILE *f);
-/* Runs the command that argv[0] names, or reports that the table has no such.  parent: the command that the
- * table belongs to ("bench"), or NULL for quern itself; what: the kind of name in errors ("command"). */
-int command_dispatch(const struct command *table, size_t n, const char *parent, const char *what, int argc,
-		     char **argv);
-
-enum { COMMAND_GO_ON = -1, CONNECT_MS = 5000, CALL_MS = 30000 };
+enum { CONNECT_MS = 5000, CALL_MS = 30000 };
 
 /* The functions below return COMMAND_GO_ON, or the exit status after --help or an error was printed. */
-
-/* Parses the command line into o, to which the option tables were added. */
-int command_parse(struct opts *o, const struct usage *u, int argc, char **argv);
 
 /* --to ENDPOINT: for commands that talk to a running service. */
 extern const struct opt command_to_options[];

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/models/cache.h"
 #include "cli/process.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
@@ -340,8 +341,10 @@ static void print_tensors(const struct weights_files *files)
 	table_fini(&t);
 }
 
-static int inspect_model(const struct opts *o, const char *dir)
+static int inspect_model(const struct opts *o, const char *model)
 {
+	char dir[PATH_MAX], name[CACHED_NAME];
+	cache_find(model, dir, name);
 	struct model_config c;
 	struct weights *w;
 	char why[1024];

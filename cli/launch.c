@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/models/cache.h"
 #include "cli/process.h"
 #include "cli/terminal/term.h"
 #include "formats/model_kind.h"
@@ -214,7 +215,9 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)
 {
 	struct launch l;
-	int rc = check(o, model, why, why_n);
+	char path[PATH_MAX], name[CACHED_NAME];
+	cache_find(model, path, name);
+	int rc = check(o, path, why, why_n);
 	return rc ? rc : plan_workers(o, &l, why, why_n);
 }
 
@@ -389,7 +392,9 @@ static bool is_none(const struct opts *o, const char *name)
 int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n)
 {
 	*l = (struct launch){.o = o, .own = own, .dir = {.lock_fd = -1}};
-	int rc = check(o, model, why, why_n);
+	char path[PATH_MAX], name[CACHED_NAME];
+	cache_find(model, path, name);
+	int rc = check(o, path, why, why_n);
 	if (!rc && !own && is_none(o, "http") && is_none(o, "jobs"))
 		rc = err_why(
 			why, why_n, -EINVAL,
@@ -416,7 +421,10 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 		rc = local_token_create(l->token, why, why_n);
 	}
 	if (!rc)
-		l->controller = controller_argv(o, model, bus, own ? &l->dir : NULL, l->token, controller);
+		l->controller = controller_argv(o, path, bus, own ? &l->dir : NULL, l->token, controller);
+	/* Its directory is called by its commit. */
+	if (!rc && name[0] && (own || !opts_has(o, "name")))
+		argv_add_option(&l->controller, "name", name);
 	free(bus);
 	if (!rc) {
 		free(controller);

@@ -8,6 +8,8 @@
 #include "cli/inspect.h"
 #include "cli/jobs.h"
 #include "cli/keygen.h"
+#include "cli/models/list.h"
+#include "cli/models/pull.h"
 #include "cli/process.h"
 #include "cli/run.h"
 #include "cli/scale.h"
@@ -42,6 +44,9 @@ static const struct command commands[] = {
 	{"tokenize", cmd_tokenize, "MODEL", "turn text into tokens and back"},
 	{"grammar", cmd_grammar, "", "compile a grammar for structured output, try texts on it"},
 	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "show what a model holds, or what this machine offers"},
+	{"pull", cmd_pull, "NAME | URL", "fetch a model by HTTP(S), from a hub or another server"},
+	{"list", cmd_list, "", "list the models that were fetched"},
+	{"rm", cmd_rm, "NAME...", "remove models that were fetched"},
 	{"bench", cmd_bench, "WHAT", "measure a server, the engine, kernels, the scheduler, ..."},
 	{"quantize", NULL, NULL, NULL},
 	{"convert", NULL, NULL, NULL},

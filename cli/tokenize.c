@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/models/cache.h"
 #include "cli/terminal/term.h"
 #include "controller/tokenizer/detok.h"
 #include "controller/tokenizer/tokenizer.h"
@@ -184,7 +185,8 @@ static int encode(const struct tokenizer *t, const struct opts *o, const struct 
 
 static int tokenize(const struct opts *o)
 {
-	const char *dir = opts_text(o, "tokenizer", o->words[0]);
+	char dir[PATH_MAX], name[CACHED_NAME];
+	cache_find(opts_text(o, "tokenizer", o->words[0]), dir, name);
 	struct tokenizer *t;
 	struct buf in = {0};
 	char why[1024];

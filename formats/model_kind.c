@@ -218,9 +218,10 @@ int model_kind_check(const char *path, char *why, size_t why_n)
 		return check_file(path, why, why_n);
 	const char *slash = strchr(path, '/');
 	if (slash && slash != path && *path != '.' && slash[1] && !strchr(slash + 1, '/'))
-		return err_why(why, why_n, -ENOENT,
-			       "%s: no such model on this machine; if that is its name at Hugging Face: hf "
-			       "download %s --local-dir %s",
-			       path, path, slash + 1);
+		return err_why(
+			why, why_n, -ENOENT,
+			"%s: no such model on this machine; if that is its name at Hugging Face: quern "
+			"pull %s",
+			path, path);
 	return err_why(why, why_n, -ENOENT, "%s: no such model; MODEL is " LAYOUT, path);
 }

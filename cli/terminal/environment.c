@@ -4,6 +4,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* NULL where it is not set or empty. */
+static const char *get(const char *name)
+{
+	const char *value = getenv(name);
+	return value && *value ? value : NULL;
+}
+
 struct environment environment_read(void)
 {
 	const char *term = getenv("TERM"), *no = getenv("NO_COLOR"), *dir = getenv("XDG_RUNTIME_DIR"),
@@ -18,6 +25,10 @@ struct environment environment_read(void)
 		.key = getenv("QUERN_KEY"),
 		.server_key = getenv("QUERN_SERVER_KEY"),
 		.state_dir = state && *state == '/' ? state : NULL,
+		.models_dir = get("QUERN_MODELS"),
+		.hub = get("HF_ENDPOINT"),
+		.hub_token = get("HF_TOKEN"),
+		.token = get("QUERN_TOKEN"),
 		.dumb_terminal = !term || !*term || strcmp(term, "dumb") == 0,
 		.no_color = (no && *no) || (term && strcmp(term, "dumb") == 0),
 	};

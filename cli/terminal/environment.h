@@ -13,6 +13,10 @@ struct environment {
 	const char *to;               /* QUERN_TO, or NULL */
 	const char *key, *server_key; /* QUERN_KEY, QUERN_SERVER_KEY (curve_pair()), or NULL */
 	const char *state_dir;        /* XDG_STATE_HOME, or NULL */
+	const char *models_dir;       /* QUERN_MODELS, or NULL */
+	const char *hub;              /* HF_ENDPOINT, or NULL */
+	const char *hub_token;        /* HF_TOKEN: for that hub, or NULL */
+	const char *token;            /* QUERN_TOKEN: for the server that is named, or NULL */
 	bool no_color;                /* NO_COLOR is set, or the terminal is dumb */
 	bool dumb_terminal;           /* TERM is dumb, or not set */
 };

@@ -35,6 +35,9 @@ COMMANDS = {
     ("tokenize",): ["--ids", "--decode", "--add-special", "--no-special"],
     ("grammar",): ["--schema", "--regex", "--gbnf", "--lark", "--choice", "--accepts"],
     ("inspect",): ["MODEL", "cpu", "gpu"],
+    ("pull",): ["ORG/NAME", "--endpoint", "--include", "--exclude", "--as", "QUERN_TOKEN", "HF_TOKEN"],
+    ("list",): ["--json"],
+    ("rm",): ["--partial"],
     ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
     ("bench", "engine"): ["--json"],
     ("bench", "kernels"): ["--json"],
@@ -88,7 +91,7 @@ def test_every_program_has_help_and_version(program, usage):
 @pytest.mark.parametrize("arguments, word", [
     (["frobnicate"], "frobnicate"), (["sumbit", "a"], "did you mean submit"), (["serve", "--frob", "x"], "--frob"),
     (["serve"], "MODEL"), (["run"], "MODEL"), (["submit"], "PROMPT"), (["attach"], "JOB"), (["cancel"], "JOB"), (["result"], "JOB"),
-    (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["bench", "everything"], "everything"),
+    (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["pull"], "ORG/NAME"), (["rm"], "NAME"), (["bench", "everything"], "everything"),
     (["submit", "a", "b"], "b"), (["submit", "a", "-n", "x"], "n"), (["submit", "a", "--temperature", "hot"], "temperature"),
     (["submit", "a", "--temperature"], "temperature"), (["run", DEMO, "a", "--temperature", "nan"], "temperature"),
     (["run", DEMO, "a", "--seed", "99999999999999999999"], "seed"), (["serve", DEMO, "--kv-bytes", "lots"], "kv-bytes"),

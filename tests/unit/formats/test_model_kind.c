@@ -133,12 +133,11 @@ Test(model_kind, missing_parts_are_named)
 
 Test(model_kind, a_name_of_hugging_face_is_no_path)
 {
-	EXPECT("org/no-such-model", -ENOENT, "no such model",
-	       "hf download org/no-such-model --local-dir no-such-model");
+	EXPECT("org/no-such-model", -ENOENT, "no such model", "quern pull org/no-such-model");
 	EXPECT("/no/such/model", -ENOENT, "no such model");
-	cr_expect_null(strstr(why, "hf download"));
+	cr_expect_null(strstr(why, "quern pull"));
 	EXPECT("./model", -ENOENT, "no such model");
-	cr_expect_null(strstr(why, "hf download"));
+	cr_expect_null(strstr(why, "quern pull"));
 }
 
 Test(model_kind, a_pipe_is_not_waited_for)
