@@ -23,15 +23,16 @@ static const struct opt tokenize_options[] = {
 	OPT("add-special", OPT_FLAG, NULL, "add BOS etc. as the model's tokenizer does"),
 	OPT("no-special", OPT_FLAG, NULL,
 	    "special tokens in the text are plain text; with --decode, leave them out"),
-	OPT("tokenizer", OPT_TEXT, "DIR", "directory of tokenizer.json, if not MODEL"),
+	OPT("tokenizer", OPT_TEXT, "PATH", "the tokenizer's file or directory, if not MODEL"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
 static const struct usage usage = {
 	.name = "tokenize",
 	.words = "MODEL",
-	.about = "Turns the text on stdin into tokens: one per line, with its id and its text.\n"
-		 "MODEL is a directory with at least tokenizer.json.",
+	.about =
+		"Turns the text on stdin into tokens: one per line, with its id and its text.\n"
+		"MODEL is a directory with tokenizer.json, tokenizer.model or tokenizer.bin, or such a file.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -190,9 +191,6 @@ static int tokenize(const struct opts *o)
 	struct tokenizer *t;
 	struct buf in = {0};
 	char why[1024];
-	if (file_exists(dir) && !file_is_dir(dir))
-		return term_error("%s is a file: name the directory of its tokenizer.json with --tokenizer",
-				  dir);
 	if (tokenizer_load(dir, &t, why, sizeof why))
 		return term_error("%s", why);
 	int status = read_stdin(&in);

@@ -68,7 +68,9 @@ void added_push(struct added *a, const struct added_token *token, const char *fo
 {
 	array_grow(a->tokens, a->cap, a->n + 1);
 	a->tokens[a->n] = *token;
-	a->tokens[a->n].content = xmemdup(token->content, token->n + 1);
+	a->tokens[a->n].content = xmalloc(token->n + 1);
+	memcpy(a->tokens[a->n].content, token->content, token->n);
+	a->tokens[a->n].content[token->n] = 0;
 	trie_add(&a->by_content, token->content, token->n, (int32_t)a->n);
 	if (form_n > 0)
 		trie_add(token->normalized ? &a->normalized : &a->raw, form, form_n, (int32_t)a->n);

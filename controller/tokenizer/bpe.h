@@ -1,6 +1,8 @@
 /* bpe.h - byte pair encoding: one word to ids, by the ranked merges of the file.
  * R. Sennrich et al., Neural Machine Translation of Rare Words with Subword Units (2016);
- * byte-level as in GPT-2, with byte fallback as in SentencePiece.
+ * byte-level as in GPT-2, with byte fallback as in SentencePiece; or by scores, as SentencePiece does it:
+ * any two neighbours that make a piece together may merge, the best score first.  Pieces of one score
+ * have one rank; characters without a piece take part as symbols of their own (BPE_CHAR and up).
  *
  * The pair of least rank, the leftmost of equals, is merged until none is left.  Short words are
  * scanned for it; long ones keep a heap, so that any n symbols take O(n log n). */
@@ -17,12 +19,14 @@ struct merge_slot {
 };
 #define BPE_NO_PAIR UINT64_MAX
 #define BPE_NO_RANK UINT32_MAX
+#define BPE_CHAR                                                                                             \
+	(VOCAB_ID_MAX + 1u) /* by scores: the symbol of character c without a piece is BPE_CHAR + c */
 
 struct bpe {
 	struct merge_slot *slots; /* [mask + 1], linear probing, at most 5/8 full */
 	size_t mask;
 	uint32_t n_merges;
-	uint32_t *merged;       /* [n_merges]: the id of each rank's merge */
+	uint32_t *merged;       /* by rank: the id of its merge; VOCAB_NONE: it is one of several */
 	uint32_t *byte_pairs;   /* byte-level: rank of the pair of bytes [a << 8 | b]; else NULL */
 	uint32_t byte_id[256];  /* byte-level: the piece of a byte; else of <0xXX>; VOCAB_NONE */
 	uint32_t ascii_id[128]; /* the piece of a character */
@@ -33,6 +37,11 @@ struct bpe {
 	/* No merge makes a piece with U+2581 behind another character: cutting a text before each run
 	 * of U+2581 into words gives the same result. */
 	bool cut_at_meta;
+	bool by_score;
+	/* Pieces that merges make but that may not be output: the parts they were made of are.  [n_parts];
+	 * NULL: there are none. */
+	bool *unused;
+	uint32_t n_parts; /* pieces of the vocabulary */
 };
 
 /* Working memory of one call, reused from word to word. */
@@ -45,6 +54,7 @@ struct bpe_scratch {
 	uint64_t *heap; /* rank << 32 | position */
 	size_t n_heap;
 	size_t heap_cap;
+	uint64_t *parts; /* [n_parts] the pair that a piece was last seen as */
 };
 
 void bpe_init(struct bpe *b, uint32_t n_merges);
@@ -52,6 +62,10 @@ void bpe_fini(struct bpe *b);
 
 /* The merge of this rank (0, 1, ...).  -EEXIST: duplicate pair. */
 int bpe_add_merge(struct bpe *b, uint32_t rank, uint32_t left, uint32_t right, uint32_t id);
+/* Instead of these two: ranks and merges from the scores of the vocabulary's pieces.  score: [v->n]; unused:
+ * [v->n] pieces that may not be output; byte_id: [256] of byte pieces, or VOCAB_NONE. */
+void bpe_init_scores(struct bpe *b, const struct vocab *v, const float *score, const bool *unused,
+		     const uint32_t *byte_id);
 /* Fills in the tables by byte and character, once vocabulary, merges and flags are set. */
 void bpe_finish(struct bpe *b, const struct vocab *v);
 

@@ -17,6 +17,7 @@ struct encode {
 	struct token_ids *out;
 	struct bpe_scratch scratch;
 	struct norm_text norm;
+	struct spm_scratch spm;
 	struct pretok_run pretok;
 	const struct text_span *plain;
 	size_t n_plain;
@@ -140,10 +141,45 @@ static int encode_normalized(struct encode *e, const char *p, size_t n, bool fir
 	return done < n ? pretok_run(&e->pretok, p + done, n - done, first && done == 0) : 0;
 }
 
+/* SentencePiece's models take a stretch as a whole.  User-defined pieces stand for themselves; in Unigram
+ * they are among the pieces, with a score that makes them win. */
+static void encode_spm(struct encode *e, const char *text, size_t n)
+{
+	const struct spm *s = e->t->spm;
+	struct buf *norm = &e->spm.text;
+	size_t start = 0, at = 0, used;
+	uint32_t id;
+	int len;
+	buf_clear(norm);
+	spm_normalize(s, text, n, norm);
+	if (s->model == TABLE_UNIGRAM) {
+		spm_unigram(s, &e->spm, norm->p, norm->len, e->out);
+		return;
+	}
+	while (s->user.n_edges && at < norm->len) {
+		used = spm_trie_longest(&s->user, norm->p + at, norm->len - at, &id);
+		if (used == 0) {
+			utf8_at(norm->p + at, &len);
+			at += (size_t)len;
+			continue;
+		}
+		if (at > start)
+			on_word(e, norm->p + start, at - start);
+		token_ids_push(e->out, id);
+		start = at += used;
+	}
+	if (norm->len > start)
+		on_word(e, norm->p + start, norm->len - start);
+}
+
 /* A stretch of text between added tokens that are searched for before normalization. */
 static int encode_stretch(struct encode *e, const char *text, size_t from, size_t to)
 {
 	bool origins = e->n_plain && e->t->added.normalized.n > 1;
+	if (e->t->spm) {
+		encode_spm(e, text + from, to - from);
+		return 0;
+	}
 	e->base = from;
 	e->base_n = to - from;
 	norm_run(&e->t->norm, text + from, to - from, origins, &e->norm);
@@ -213,6 +249,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsi
 		out->n = before;
 	bpe_scratch_fini(&e.scratch);
 	norm_text_fini(&e.norm);
+	spm_scratch_fini(&e.spm);
 	pretok_run_fini(&e.pretok);
 	return rc;
 }
@@ -238,12 +275,15 @@ int64_t tokenizer_id(const struct tokenizer *t, const char *piece)
 		return tok->id;
 	uint32_t id = vocab_find_spelled(&t->vocab, piece, n, &tmp);
 	buf_fini(&tmp);
-	if (id != VOCAB_NONE || !t->vocab.byte_level)
-		return id == VOCAB_NONE ? -1 : (int64_t)id;
-	for (id = 0; id < t->vocab.n; id++) /* pieces outside the byte alphabet: rare */
-		if (t->vocab.pieces[id].flags & PIECE_LITERAL && t->vocab.pieces[id].len == n &&
+	if (id != VOCAB_NONE)
+		return id;
+	for (id = 0; id < t->vocab.n; id++) { /* rare: pieces that are not in the table */
+		uint8_t flags = t->vocab.pieces[id].flags;
+		bool outside = flags & PIECE_LITERAL || (flags & PIECE_USED && !(flags & PIECE_MODEL));
+		if (outside && t->vocab.pieces[id].len == n &&
 		    memcmp(vocab_text(&t->vocab, id), piece, n) == 0)
 			return id;
+	}
 	return -1;
 }
 

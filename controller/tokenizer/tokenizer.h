@@ -1,9 +1,9 @@
-/* tokenizer.h - text to token ids and back, as Hugging Face's `tokenizers` does it, from
- * a model directory's tokenizer.json (and tokenizer_config.json, if present).
- * Byte-level BPE (GPT-2, Qwen, Llama 3) and BPE with byte fallback and metaspace (Llama 2,
- * Mistral, Phi-3); NFC; added and special tokens; template post-processing (BOS, EOS).
- * An option that is not supported is named in the error.
- * A loaded tokenizer is immutable: any number of threads may use it at once.
+/* tokenizer.h - text to token ids and back, as Hugging Face's `tokenizers` and `sentencepiece` do it.
+ * From tokenizer.json: byte-level BPE (GPT-2, Qwen, Llama 3) and BPE with byte fallback and metaspace (Llama
+ * 2, Mistral, Phi-3); NFC; added and special tokens; template post-processing (BOS, EOS). From
+ * SentencePiece's tokenizer.model: its kinds BPE and UNIGRAM, with its normalization. From llama2.c's
+ * tokenizer.bin. tokenizer_config.json beside them adds tokens and names BOS and EOS. An option that is not
+ * supported is named in the error. A loaded tokenizer is immutable: any number of threads may use it at once.
  *
  *     text "<s>Hello world"
  *       |  added.h       added tokens, searched for in the text as given        <s>
@@ -11,6 +11,7 @@
  *       |  added.h       added tokens, searched for in the normalized text
  *       |  pretok.h      words, by patterns (splitter.h) or white space         "Hello" " world"
  *       v  bpe.h         merges within each word, to pieces of the vocabulary (vocab.h)
+ *                        (SentencePiece's models: spm.h instead of the three above, and BPE by scores)
  *     ids, and back:     tokenizer_decode.c, or one id at a time detok.h */
 #ifndef QUERN_CONTROLLER_TOKENIZER_TOKENIZER_H
 #define QUERN_CONTROLLER_TOKENIZER_TOKENIZER_H
@@ -30,8 +31,9 @@ enum tokenizer_flags {
 	TOKENIZER_NO_SPECIAL = 2,  /* do not recognize special tokens in the text */
 };
 
-/* dir: a directory that holds tokenizer.json. -ENOENT, -EINVAL with the reason. */
-int tokenizer_load(const char *dir, struct tokenizer **out, char *why, size_t why_n);
+/* path: one of these files, known by its content; a directory that holds one, of these names and in this
+ * order; or a file of weights beside which one lies.  -ENOENT, -EINVAL, -EFBIG with the reason. */
+int tokenizer_load(const char *path, struct tokenizer **out, char *why, size_t why_n);
 void tokenizer_free(struct tokenizer *t); /* NULL is fine */
 
 /* Append the ids of text[0..n) to out.  Bytes that are not UTF-8 are -EINVAL (why names the

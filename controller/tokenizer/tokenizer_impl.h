@@ -7,6 +7,7 @@
 #include "controller/tokenizer/bpe.h"
 #include "controller/tokenizer/normalize.h"
 #include "controller/tokenizer/pretok.h"
+#include "controller/tokenizer/spm.h"
 #include "controller/tokenizer/tokenizer.h"
 #include "controller/tokenizer/vocab.h"
 
@@ -40,6 +41,7 @@ struct tokenizer {
 	struct added added;
 	struct norm norm;
 	struct pretok pretok;
+	struct spm *spm; /* instead of norm and pretok; NULL */
 	struct decoder decoder;
 	struct decoded *decoded; /* [vocab.n]; NULL: the vocabulary's own text */
 	struct buf decoded_text;
@@ -72,7 +74,21 @@ void decode_fini(struct decode_state *s);
 /* From the text of a tokenizer.json, without tokenizer_config.json. */
 int tokenizer_from_text(const char *json, size_t n, struct tokenizer **out, char *why, size_t why_n);
 
-/* Parts of the load: each reads its member of tokenizer.json (NULL: absent). */
+enum { TOKENIZER_DATA_MAX = 32 << 20 }; /* of such a file: several times the largest known */
+
+/* From the bytes of a file that is not tokenizer.json (piece_table.h), without tokenizer_config.json. */
+typedef int (*piece_table_reader)(const void *data, size_t n, struct piece_table *pt, char *why,
+				  size_t why_n);
+int tokenizer_from_data(piece_table_reader read, const void *data, size_t n, struct tokenizer **out,
+			char *why, size_t why_n);
+
+/* Parts of the load.  t: zeroed but for added_init(). */
+int tokenizer_load_json(struct tokenizer *t, const char *path, char *why, size_t why_n);
+/* dir's tokenizer_config.json, where there is one: tokens that only it has, BOS, EOS. */
+int tokenizer_load_config(struct tokenizer *t, const char *dir, char *why, size_t why_n);
+/* The steps that need all tokens. */
+int tokenizer_finish(struct tokenizer *t, char *why, size_t why_n);
+/* Parts of tokenizer_load_json(): each reads its member of tokenizer.json (NULL: absent). */
 int tokenizer_load_pipeline(struct tokenizer *t, const json_t *normalizer, const json_t *pre_tokenizer,
 			    const json_t *post_processor, const json_t *decoder, char *why, size_t why_n);
 int tokenizer_decode_prepare(struct tokenizer *t, char *why, size_t why_n);

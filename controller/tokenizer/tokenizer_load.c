@@ -1,11 +1,13 @@
-/* A model directory's tokenizer.json to a tokenizer.  The vocabulary and the merges, which
- * are nearly all of the file, are read by jscan; the rest is small and goes through jansson. */
+/* tokenizer.json, and the tokenizer_config.json of a model's directory, to a tokenizer.  The vocabulary and
+ * the merges, which are nearly all of the file, are read by jscan; the rest is small and goes through
+ * jansson. */
 #include "controller/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "controller/tokenizer/jscan.h"
+#include "controller/tokenizer/merges.h"
 #include "base/utf8.h"
 
 #include <inttypes.h>
@@ -143,109 +145,43 @@ static int load_vocab(struct tokenizer *t, struct jscan j)
 
 /* ---- merges ---- */
 
-struct merge {
-	uint32_t left, right, id;
-};
-
-struct merges {
-	struct merge *p;
-	uint32_t n, cap;
-	struct buf left, right, both; /* scratch */
-};
-
-static int unknown_piece(struct jscan *j, uint32_t i, const char *p, size_t n)
-{
-	struct jscan_text s = {p, n};
-	return err_why(j->why, j->why_n, -EINVAL, "merges[%u]: \"%.*s\" is not in the vocabulary", i,
-		       SHOWN(s));
-}
-
-/* Appends the bytes of a piece to ms->both; its id. */
-static uint32_t find_part(const struct vocab *v, struct merges *ms, const struct jscan_text *s)
-{
-	size_t from = ms->both.len;
-	if (!v->byte_level)
-		buf_put(&ms->both, s->p, s->n);
-	else if (!vocab_spelled_bytes(s->p, s->n, &ms->both))
-		return VOCAB_NONE;
-	return vocab_find(v, ms->both.p + from, ms->both.len - from);
-}
-
-static int push_merge(const struct vocab *v, struct jscan *j, struct merges *ms, const struct jscan_text *l,
-		      const struct jscan_text *r)
-{
-	struct merge m;
-	buf_clear(&ms->both);
-	m.left = find_part(v, ms, l);
-	if (m.left == VOCAB_NONE)
-		return unknown_piece(j, ms->n, l->p, l->n);
-	m.right = find_part(v, ms, r);
-	if (m.right == VOCAB_NONE)
-		return unknown_piece(j, ms->n, r->p, r->n);
-	m.id = vocab_find_near(v, ms->both.p, ms->both.len, ms->n ? ms->p[ms->n - 1].id : 0);
-	if (m.id == VOCAB_NONE) {
-		buf_clear(&ms->both);
-		buf_put(&ms->both, l->p, l->n);
-		buf_put(&ms->both, r->p, r->n);
-		return unknown_piece(j, ms->n, ms->both.p, ms->both.len);
-	}
-	array_grow(ms->p, ms->cap, ms->n + (size_t)1);
-	ms->p[ms->n++] = m;
-	return 0;
-}
-
 /* "left right" (older files) or ["left", "right"]. */
-static int read_merge(const struct vocab *v, struct jscan *j, struct merges *ms)
+static int read_merge(const struct vocab *v, struct jscan *j, struct merges *ms, struct buf tmp[2])
 {
 	struct jscan_text l, r;
 	int rc;
-	if (jscan_peek(j) == '[') {
-		rc = jscan_take(j, '[');
-		if (rc == 0)
-			rc = jscan_string(j, &l, &ms->left);
-		if (rc == 0)
-			rc = jscan_take(j, ',');
-		if (rc == 0)
-			rc = jscan_string(j, &r, &ms->right);
-		if (rc == 0)
-			rc = jscan_take(j, ']');
-		return rc ? rc : push_merge(v, j, ms, &l, &r);
+	if (jscan_peek(j) != '[') {
+		rc = jscan_string(j, &l, &tmp[0]);
+		return rc ? rc : merges_push_line(v, ms, l.p, l.n, j->why, j->why_n);
 	}
-	rc = jscan_string(j, &l, &ms->left);
-	if (rc)
-		return rc;
-	if (l.n >= 8 && memcmp(l.p, "#version", 8) == 0)
-		return 0;
-	const char *space = memchr(l.p, ' ', l.n);
-	if (!space || memchr(space + 1, ' ', l.n - (size_t)(space + 1 - l.p)))
-		return err_why(j->why, j->why_n, -EINVAL, "merges[%u]: \"%.*s\" is not two pieces", ms->n,
-			       SHOWN(l));
-	r = (struct jscan_text){space + 1, l.n - (size_t)(space + 1 - l.p)};
-	l.n = (size_t)(space - l.p);
-	return push_merge(v, j, ms, &l, &r);
+	rc = jscan_take(j, '[');
+	if (rc == 0)
+		rc = jscan_string(j, &l, &tmp[0]);
+	if (rc == 0)
+		rc = jscan_take(j, ',');
+	if (rc == 0)
+		rc = jscan_string(j, &r, &tmp[1]);
+	if (rc == 0)
+		rc = jscan_take(j, ']');
+	return rc ? rc : merges_push(v, ms, l.p, l.n, r.p, r.n, j->why, j->why_n);
 }
 
 static int load_merges(struct tokenizer *t, struct jscan j)
 {
 	struct merges ms = {0};
+	struct buf tmp[2] = {{0}, {0}};
 	bool more = true;
 	int rc = jscan_take(&j, '[');
 	if (rc == 0 && jscan_peek(&j) == ']')
 		rc = jscan_more(&j, ']', &more);
 	while (rc == 0 && more) {
-		rc = read_merge(&t->vocab, &j, &ms);
+		rc = read_merge(&t->vocab, &j, &ms, tmp);
 		if (rc == 0)
 			rc = jscan_more(&j, ']', &more);
 	}
-	bpe_init(&t->bpe, ms.n);
-	for (uint32_t i = 0; i < ms.n && rc == 0; i++)
-		if (bpe_add_merge(&t->bpe, i, ms.p[i].left, ms.p[i].right, ms.p[i].id))
-			rc = err_why(j.why, j.why_n, -EINVAL, "merges[%u]: duplicate pair", i);
-	free(ms.p);
-	buf_fini(&ms.left);
-	buf_fini(&ms.right);
-	buf_fini(&ms.both);
-	return rc;
+	buf_fini(&tmp[0]);
+	buf_fini(&tmp[1]);
+	return merges_finish(&ms, &t->bpe, rc, j.why, j.why_n);
 }
 
 /* ---- the model's settings ---- */
@@ -369,7 +305,11 @@ static int read_token(struct tokenizer *t, const json_t *o, struct added_token *
 	int rc = token_flags(o, tok, why, why_n);
 	tok->content = (char *)json_string_value(content);
 	tok->n = json_string_length(content);
-	if (rc || tok->n == 0 || (only_new && tokenizer_id(t, tok->content) >= 0))
+	if (t->spm) /* the model's own normalization is not for added tokens */
+		tok->normalized = false;
+	/* A user-defined piece of SentencePiece's may be special by its configuration. */
+	bool special_now = t->spm && tok->special && !added_find(&t->added, tok->content, tok->n);
+	if (rc || tok->n == 0 || (only_new && !special_now && tokenizer_id(t, tok->content) >= 0))
 		return rc;
 	return add_token(t, tok, why, why_n);
 }
@@ -454,20 +394,41 @@ static int read_config(const char *path, json_t **out, char *why, size_t why_n)
 	return rc;
 }
 
-static int load_config(struct tokenizer *t, const char *dir, char *why, size_t why_n)
+/* In tokenizer.json post_processor says what is added; beside other files, the configuration does. */
+static int config_ends(struct tokenizer *t, const json_t *config, char *why, size_t why_n)
+{
+	int64_t bos = config_token(t, config, "bos_token"), eos = config_token(t, config, "eos_token");
+	bool before = t->before.n > 0, behind = t->behind.n > 0;
+	if (bos >= 0 || !t->spm)
+		t->bos = bos;
+	if (eos >= 0 || !t->spm)
+		t->eos = eos;
+	if (!t->spm)
+		return 0;
+	int rc = json_get_bool(config, "add_bos_token", &before, why, why_n);
+	if (rc == 0)
+		rc = json_get_bool(config, "add_eos_token", &behind, why, why_n);
+	t->before.n = t->behind.n = 0;
+	if (before && t->bos >= 0)
+		token_ids_push(&t->before, (uint32_t)t->bos);
+	if (behind && t->eos >= 0)
+		token_ids_push(&t->behind, (uint32_t)t->eos);
+	return rc;
+}
+
+int tokenizer_load_config(struct tokenizer *t, const char *dir, char *why, size_t why_n)
 {
 	char *path = file_join(dir, "tokenizer_config.json");
 	json_t *config = NULL;
 	int rc = 0;
-	t->bos = t->eos = -1;
 	if (file_exists(path))
 		rc = read_config(path, &config, why, why_n);
 	if (rc == 0 && config) {
 		rc = config_added(t, config, why, why_n);
+		if (rc == 0)
+			rc = config_ends(t, config, why, why_n);
 		if (rc)
 			err_prefix(why, why_n, rc, "%s", path);
-		t->bos = config_token(t, config, "bos_token");
-		t->eos = config_token(t, config, "eos_token");
 	}
 	json_decref(config);
 	free(path);
@@ -542,33 +503,22 @@ static int load_text(struct tokenizer *t, const char *text, size_t n, char *why,
 	return rc;
 }
 
-/* The steps that need all tokens. */
-static int finish(struct tokenizer *t, char *why, size_t why_n)
+int tokenizer_finish(struct tokenizer *t, char *why, size_t why_n)
 {
 	int rc = check_template(t, why, why_n);
 	measure(t);
 	return rc ? rc : tokenizer_decode_prepare(t, why, why_n);
 }
 
-int tokenizer_load(const char *dir, struct tokenizer **out, char *why, size_t why_n)
+int tokenizer_load_json(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
-	struct tokenizer *t = xcalloc(1, sizeof(*t));
-	char *path = file_join(dir, "tokenizer.json"), *text = NULL;
+	char *text = NULL;
 	size_t n;
-	added_init(&t->added);
+	t->bos = t->eos = -1;
 	int rc = file_read(path, FILE_MAX, &text, &n, why, why_n);
 	if (rc == 0 && (rc = load_text(t, text, n, why, why_n)) != 0)
 		err_prefix(why, why_n, rc, "%s", path);
-	if (rc == 0)
-		rc = load_config(t, dir, why, why_n);
-	if (rc == 0 && (rc = finish(t, why, why_n)) != 0)
-		err_prefix(why, why_n, rc, "%s", path);
 	free(text);
-	free(path);
-	if (rc)
-		tokenizer_free(t);
-	else
-		*out = t;
 	return rc;
 }
 
@@ -579,28 +529,10 @@ int tokenizer_from_text(const char *json, size_t n, struct tokenizer **out, char
 	t->bos = t->eos = -1;
 	int rc = load_text(t, json, n, why, why_n);
 	if (rc == 0)
-		rc = finish(t, why, why_n);
+		rc = tokenizer_finish(t, why, why_n);
 	if (rc)
 		tokenizer_free(t);
 	else
 		*out = t;
 	return rc;
-}
-
-void tokenizer_free(struct tokenizer *t)
-{
-	if (!t)
-		return;
-	vocab_fini(&t->vocab);
-	bpe_fini(&t->bpe);
-	added_fini(&t->added);
-	norm_fini(&t->norm);
-	pretok_fini(&t->pretok);
-	norm_fini(&t->decoder.replace);
-	free(t->decoder.meta);
-	free(t->decoded);
-	buf_fini(&t->decoded_text);
-	token_ids_fini(&t->before);
-	token_ids_fini(&t->behind);
-	free(t);
 }

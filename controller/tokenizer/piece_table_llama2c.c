@@ -1,0 +1,76 @@
+/* llama2.c's tokenizer.bin: the length of the longest piece, then for each id its score, length and bytes,
+ * all little-endian, up to the end of the file.  It was exported from a SentencePiece model of kind BPE with
+ * byte fallback: ids 0 to 2 are <unk>, <s> and </s>, then come the 256 bytes; U+2581 is written as a space.
+ */
+#include "controller/tokenizer/piece_table.h"
+
+#include "base/err.h"
+
+#include <string.h>
+
+enum { N_SPECIAL = 3, N_BYTES = 256, PIECE_MAX = 1 << 16 };
+
+static int fail(size_t at, const char *what, char *why, size_t why_n)
+{
+	return err_why(why, why_n, -EINVAL, "byte %zu: %s", at, what);
+}
+
+static void add_spaced(struct piece_table *pt, const char *p, size_t n, float score, int type)
+{
+	size_t from = pt->text.len; /* the buffer has room for all: it does not move */
+	for (size_t i = 0; i < n; i++) {
+		if (p[i] == ' ')
+			buf_put(&pt->text, "\xe2\x96\x81", 3);
+		else
+			buf_putc(&pt->text, p[i]);
+	}
+	piece_table_add(pt, pt->text.p + from, pt->text.len - from, score, type);
+}
+
+static void add(struct piece_table *pt, const char *p, size_t n, float score)
+{
+	static const char *const special[N_SPECIAL] = {"<unk>", "<s>", "</s>"};
+	size_t id = pt->n;
+	if (id < N_SPECIAL) /* in the files these have line breaks around them */
+		piece_table_add(pt, special[id], strlen(special[id]), 0, id ? ROW_CONTROL : ROW_UNKNOWN);
+	else
+		add_spaced(pt, p, n, score, id < N_SPECIAL + N_BYTES ? ROW_BYTE : ROW_NORMAL);
+}
+
+int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n)
+{
+	const char *p = data;
+	uint32_t longest, length, most = 0;
+	float score;
+	if (n < sizeof longest)
+		return fail(n, "the file ends within its header", why, why_n);
+	memcpy(&longest, p, sizeof longest);
+	if (longest == 0 || longest > PIECE_MAX)
+		return fail(0, "the length of the longest piece is not one of 1 to 65536", why, why_n);
+	buf_reserve(&pt->text, 3 * n);
+	for (size_t at = sizeof longest; at < n; at += length) {
+		if (n - at < sizeof score + sizeof length)
+			return fail(at, "the file ends within a piece's header", why, why_n);
+		memcpy(&score, p + at, sizeof score);
+		memcpy(&length, p + at + sizeof score, sizeof length);
+		at += sizeof score + sizeof length;
+		if (length > longest)
+			return fail(at, "a piece is longer than the longest", why, why_n);
+		if (length > n - at)
+			return fail(at, "the file ends within a piece", why, why_n);
+		most = length > most ? length : most;
+		add(pt, p + at, length, score);
+	}
+	if (most != longest)
+		return fail(0, "no piece is as long as the longest", why, why_n);
+	if (pt->n < N_SPECIAL + N_BYTES)
+		return err_why(why, why_n, -EINVAL, "%zu pieces: the 256 bytes are not among them", pt->n);
+	pt->model = TABLE_SCORE_BPE;
+	pt->remove_extra_whitespaces = false;
+	pt->byte_fallback = true;
+	pt->unk = 0;
+	pt->bos = 1;
+	pt->eos = 2;
+	pt->add_bos = true;
+	return 0;
+}

@@ -1,0 +1,220 @@
+/* Which file a tokenizer comes from: a file by its content, a directory by what it holds. */
+#include "controller/tokenizer/tokenizer_impl.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- by content ---- */
+
+enum content {
+	CONTENT_JSON,
+	CONTENT_SPM,
+	CONTENT_LLAMA2C,
+	CONTENT_TIKTOKEN,
+	CONTENT_OTHER,
+};
+
+/* The first piece of ModelProto, which begins with its text. */
+static bool is_spm(const uint8_t *p, size_t n)
+{
+	return n > 4 && p[0] == 0x0a && p[1] != '{' && p[2] == 0x0a && p[3] + 2u <= p[1];
+}
+
+static bool is_json(const char *p, size_t n)
+{
+	size_t i = 0;
+	while (i < n && isspace((unsigned char)p[i]))
+		i++;
+	return i < n && p[i] == '{';
+}
+
+/* Lines of a token in base64, a space and its rank: "IQ== 0". */
+static bool is_tiktoken(const char *p, size_t n)
+{
+	size_t i = 0;
+	while (i < n && (isalnum((unsigned char)p[i]) || strchr("+/=", p[i])) && p[i])
+		i++;
+	return i >= 4 && i % 4 == 0 && i + 1 < n && p[i] == ' ' && isdigit((unsigned char)p[i + 1]);
+}
+
+/* A checkpoint of llama2.c begins like its tokenizer: only all of the file tells them apart. */
+static bool is_llama2c(const void *p, size_t n)
+{
+	struct piece_table pt;
+	piece_table_init(&pt);
+	bool is = n <= TOKENIZER_DATA_MAX && llama2c_file_read(p, n, &pt, NULL, 0) == 0;
+	piece_table_fini(&pt);
+	return is;
+}
+
+static enum content content_of(const void *p, size_t n)
+{
+	if (n == 0)
+		return CONTENT_OTHER;
+	if (is_spm(p, n))
+		return CONTENT_SPM;
+	if (is_json(p, n))
+		return CONTENT_JSON;
+	if (is_tiktoken(p, n))
+		return CONTENT_TIKTOKEN;
+	return is_llama2c(p, n) ? CONTENT_LLAMA2C : CONTENT_OTHER;
+}
+
+static int load_data(struct tokenizer *t, piece_table_reader read, const void *data, size_t n, char *why,
+		     size_t why_n)
+{
+	struct piece_table pt;
+	if (n > TOKENIZER_DATA_MAX)
+		return err_why(why, why_n, -EFBIG, "%zu bytes, at most %d are possible", n,
+			       TOKENIZER_DATA_MAX);
+	piece_table_init(&pt);
+	int rc = read(data, n, &pt, why, why_n);
+	if (rc == 0)
+		rc = tokenizer_from_table(t, &pt, why, why_n);
+	piece_table_fini(&pt);
+	return rc;
+}
+
+int tokenizer_from_data(piece_table_reader read, const void *data, size_t n, struct tokenizer **out,
+			char *why, size_t why_n)
+{
+	struct tokenizer *t = xcalloc(1, sizeof(*t));
+	added_init(&t->added);
+	int rc = load_data(t, read, data, n, why, why_n);
+	if (rc == 0)
+		rc = tokenizer_finish(t, why, why_n);
+	if (rc)
+		tokenizer_free(t);
+	else
+		*out = t;
+	return rc;
+}
+
+/* -ENOENT: it is none that is known. */
+static int load_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
+{
+	const void *data;
+	size_t n;
+	int rc = file_map(path, &data, &n, why, why_n);
+	if (rc)
+		return rc;
+	enum content kind = content_of(data, n);
+	if (kind == CONTENT_SPM)
+		rc = load_data(t, spm_file_read, data, n, why, why_n);
+	else if (kind == CONTENT_LLAMA2C)
+		rc = load_data(t, llama2c_file_read, data, n, why, why_n);
+	else if (kind == CONTENT_TIKTOKEN)
+		rc = err_why(
+			why, why_n, -EINVAL,
+			"ranks in tiktoken's format: they lack the split pattern and the special tokens, "
+			"a tokenizer.json of the same model has them");
+	else if (kind == CONTENT_OTHER)
+		rc = err_why(why, why_n, -ENOENT,
+			     "not a tokenizer: neither tokenizer.json, nor SentencePiece's tokenizer.model, "
+			     "nor llama2.c's tokenizer.bin");
+	file_unmap(data, n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "%s", path);
+	return kind == CONTENT_JSON ? tokenizer_load_json(t, path, why, why_n) : 0;
+}
+
+/* ---- by place ---- */
+
+static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin"};
+
+/* The first of the names that dir has, to be freed; NULL. */
+static char *file_in(const char *dir)
+{
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char *path = file_join(dir, names[i]);
+		if (file_exists(path))
+			return path;
+		free(path);
+	}
+	return NULL;
+}
+
+static char *dir_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = xstrdup(slash ? path : ".");
+	if (slash)
+		dir[slash == path ? 1 : slash - path] = 0;
+	return dir;
+}
+
+static int finish(struct tokenizer *t, const char *path, char *why, size_t why_n)
+{
+	int rc = tokenizer_finish(t, why, why_n);
+	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
+}
+
+static int load_from_dir(struct tokenizer *t, const char *dir, char *why, size_t why_n)
+{
+	char *path = file_in(dir);
+	int rc;
+	if (!path) /* the error of opening it says what is missing */
+		path = file_join(dir, names[0]);
+	size_t n = strlen(path);
+	if (n >= 5 && strcmp(path + n - 5, ".json") == 0)
+		rc = tokenizer_load_json(t, path, why, why_n);
+	else
+		rc = load_file(t, path, why, why_n);
+	if (rc == 0)
+		rc = tokenizer_load_config(t, dir, why, why_n);
+	if (rc == 0)
+		rc = finish(t, path, why, why_n);
+	free(path);
+	return rc;
+}
+
+/* A file that is no tokenizer is a model's: its tokenizer lies beside it. */
+static int load_from_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
+{
+	char *dir = dir_of(path), *beside = file_in(dir);
+	int rc = load_file(t, path, why, why_n);
+	if (rc == 0 && (rc = tokenizer_load_config(t, dir, why, why_n)) == 0)
+		rc = finish(t, path, why, why_n);
+	else if (rc == -ENOENT && beside && strcmp(beside, path) != 0)
+		rc = load_from_dir(t, dir, why, why_n);
+	free(beside);
+	free(dir);
+	return rc;
+}
+
+int tokenizer_load(const char *path, struct tokenizer **out, char *why, size_t why_n)
+{
+	struct tokenizer *t = xcalloc(1, sizeof(*t));
+	added_init(&t->added);
+	int rc = file_exists(path) && !file_is_dir(path) ? load_from_file(t, path, why, why_n)
+							 : load_from_dir(t, path, why, why_n);
+	if (rc)
+		tokenizer_free(t);
+	else
+		*out = t;
+	return rc;
+}
+
+void tokenizer_free(struct tokenizer *t)
+{
+	if (!t)
+		return;
+	vocab_fini(&t->vocab);
+	bpe_fini(&t->bpe);
+	added_fini(&t->added);
+	norm_fini(&t->norm);
+	pretok_fini(&t->pretok);
+	spm_free(t->spm);
+	norm_fini(&t->decoder.replace);
+	free(t->decoder.meta);
+	free(t->decoded);
+	buf_fini(&t->decoded_text);
+	token_ids_fini(&t->before);
+	token_ids_fini(&t->behind);
+	free(t);
+}

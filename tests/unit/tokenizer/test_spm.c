@@ -1,0 +1,530 @@
+/* SentencePiece's tokenizer.model and llama2.c's tokenizer.bin, compared with the ids of the package
+ * sentencepiece (tests/golden/make_spm_golden.py) and of tokenizer.json of the same model. */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "controller/tokenizer/detok.h"
+#include "controller/tokenizer/tokenizer_impl.h"
+#include "tests/testdata.h"
+#include "tests/tokenizer_help.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(spm, .timeout = 120);
+
+#define NEED(x)                                                                                              \
+	do {                                                                                                 \
+		if (!(x))                                                                                    \
+			cr_skip_test("the test data are not there");                                         \
+	} while (0)
+
+static struct tokenizer *load(const char *path)
+{
+	struct tokenizer *t = NULL;
+	char why[512] = "";
+	cr_assert_eq(tokenizer_load(path, &t, why, sizeof why), 0, "%s", why);
+	return t;
+}
+
+static const char *const small[] = {"spm_bpe",     "spm_bpe_user",      "spm_bpe_unused", "spm_bpe_ties",
+				    "spm_unigram", "spm_unigram_bytes", "spm_suffix"};
+enum { N_SMALL = sizeof small / sizeof *small };
+
+static const char *model_of(const char *name)
+{
+	char rel[128];
+	snprintf(rel, sizeof rel, "tests/golden/tokenizer/%s/tokenizer.model", name);
+	return repofile(rel);
+}
+
+Test(spm, small_models_give_the_golden_ids)
+{
+	char why[256];
+	json_t *all, *c;
+	struct tokenizer *t[N_SMALL];
+	size_t i, n = 0;
+	cr_assert_eq(json_read(repofile("tests/golden/tokenizer/spm.json"), 1 << 24, &all, why, sizeof why),
+		     0, "%s", why);
+	for (i = 0; i < N_SMALL; i++)
+		t[i] = load(model_of(small[i]));
+	json_array_foreach(all, i, c)
+	{
+		const char *name = json_string_value(json_object_get(c, "tokenizer"));
+		const json_t *text = json_object_get(c, "text");
+		size_t k = 0;
+		while (k < N_SMALL && strcmp(small[k], name) != 0)
+			k++;
+		cr_assert(k < N_SMALL, "%s", name);
+		struct token_ids ids = help_encode(t[k], json_string_value(text), json_string_length(text),
+						   TOKENIZER_NO_SPECIAL);
+		help_expect(name, json_string_value(text), &ids, json_object_get(c, "ids"));
+		token_ids_fini(&ids);
+		n++;
+	}
+	cr_assert(n > 500);
+	for (i = 0; i < N_SMALL; i++)
+		tokenizer_free(t[i]);
+	json_decref(all);
+}
+
+/* A directory and a file in it are the same tokenizer. */
+Test(spm, a_directory_or_its_file_may_be_named)
+{
+	struct tokenizer *a = load(repofile("tests/golden/tokenizer/spm_bpe")),
+			 *b = load(model_of("spm_bpe"));
+	cr_expect_eq(tokenizer_n_vocab(a), 500);
+	cr_expect_eq(tokenizer_n_vocab(b), 500);
+	tokenizer_free(a);
+	tokenizer_free(b);
+}
+
+static void expect_ids(const struct tokenizer *t, const char *text, unsigned flags, const char *want)
+{
+	struct buf got = {0};
+	struct token_ids ids = help_encode(t, text, strlen(text), flags);
+	buf_reserve(&got, 1);
+	for (size_t i = 0; i < ids.n; i++)
+		buf_printf(&got, "%s%u", i ? " " : "", ids.ids[i]);
+	cr_expect_str_eq(got.p, want, "%s", text);
+	buf_fini(&got);
+	token_ids_fini(&ids);
+}
+
+Test(spm, control_pieces_are_special_and_found_in_the_text)
+{
+	struct tokenizer *t = load(model_of("spm_bpe_user"));
+	int64_t im = tokenizer_id(t, "<|im_start|>");
+	char want[64];
+	cr_assert(im > 0);
+	cr_expect(tokenizer_is_special(t, (uint32_t)im));
+	cr_expect(tokenizer_is_special(t, 1) && tokenizer_is_special(t, 2));
+	cr_expect(!tokenizer_is_special(t, (uint32_t)tokenizer_id(t, "donkey")));
+	snprintf(want, sizeof want, "1 %d 2", (int)im);
+	expect_ids(t, "<s><|im_start|></s>", 0, want);
+	snprintf(want, sizeof want, "1 1 %d 2", (int)im);
+	expect_ids(t, "<s><|im_start|></s>", TOKENIZER_ADD_SPECIAL, want);
+	cr_expect_eq(tokenizer_bos(t), 1);
+	cr_expect_eq(tokenizer_eos(t), 2);
+	tokenizer_free(t);
+}
+
+Test(spm, names_of_the_ends_come_from_the_trainer)
+{
+	struct tokenizer *t = load(model_of("spm_suffix"));
+	cr_expect_eq(tokenizer_bos(t), tokenizer_id(t, "[B]"));
+	cr_expect_eq(tokenizer_eos(t), tokenizer_id(t, "[E]"));
+	cr_expect(tokenizer_bos(t) >= 0);
+	tokenizer_free(t);
+}
+
+Test(spm, decoding_gives_the_text_back)
+{
+	static const char *const same[] = {"spm_bpe", "spm_unigram_bytes"};
+	static const char *const texts[] = {"the donkey  and the cat", " two  spaces ",
+					    "\xf0\x9f\xa6\x99 a\nb\t", "\xed\x95\x9c\xea\xb5\xad <s> x"};
+	for (size_t k = 0; k < 2; k++) {
+		struct tokenizer *t = load(model_of(same[k]));
+		for (size_t i = 0; i < 4; i++) {
+			struct buf out = {0};
+			struct token_ids ids =
+				help_encode(t, texts[i], strlen(texts[i]), TOKENIZER_NO_SPECIAL);
+			cr_assert_eq(tokenizer_decode(t, ids.ids, ids.n, true, &out), 0);
+			cr_expect_str_eq(out.p, texts[i], "%s", same[k]);
+			buf_fini(&out);
+			token_ids_fini(&ids);
+		}
+		tokenizer_free(t);
+	}
+}
+
+/* ---- configuration beside it ---- */
+
+static struct tokenizer *with_config(const char *name, const char *config, char *why, size_t why_n)
+{
+	char dir[] = "/tmp/quern-spm-XXXXXX", *data;
+	size_t n;
+	struct tokenizer *t = NULL;
+	cr_assert(mkdtemp(dir));
+	cr_assert_eq(file_read(model_of(name), 1 << 20, &data, &n, why, why_n), 0, "%s", why);
+	char *model = file_join(dir, "tokenizer.model"), *other = file_join(dir, "tokenizer_config.json");
+	FILE *f = fopen(model, "w"), *g = fopen(other, "w");
+	cr_assert(f && g);
+	cr_assert_eq(fwrite(data, 1, n, f), n);
+	fputs(config, g);
+	fclose(f);
+	fclose(g);
+	if (tokenizer_load(dir, &t, why, why_n))
+		t = NULL;
+	unlink(model);
+	unlink(other);
+	rmdir(dir);
+	free(model);
+	free(other);
+	free(data);
+	return t;
+}
+
+Test(spm, the_configuration_adds_tokens_and_says_what_is_added)
+{
+	char why[512] = "";
+	struct tokenizer *t =
+		with_config("spm_bpe",
+			    "{\"add_bos_token\":false,\"add_eos_token\":true,\"added_tokens_decoder\":"
+			    "{\"500\":{\"content\":\"<|x|>\",\"special\":true}},\"eos_token\":\"<|x|>\"}",
+			    why, sizeof why);
+	cr_assert(t, "%s", why);
+	cr_expect_eq(tokenizer_n_vocab(t), 501);
+	cr_expect_eq(tokenizer_eos(t), 500);
+	expect_ids(t, "<|x|>", 0, "500");
+	expect_ids(t, "<|x|>", TOKENIZER_ADD_SPECIAL, "500 500");
+	tokenizer_free(t);
+}
+
+Test(spm, the_configuration_may_call_user_defined_pieces_special)
+{
+	char why[512] = "";
+	struct tokenizer *plain = load(model_of("spm_bpe_user"));
+	int64_t user = tokenizer_id(plain, "<|user|>");
+	char config[256];
+	cr_assert(user > 0);
+	cr_expect(!tokenizer_is_special(plain, (uint32_t)user));
+	snprintf(config, sizeof config,
+		 "{\"added_tokens_decoder\":{\"%d\":{\"content\":\"<|user|>\",\"special\":true}}}",
+		 (int)user);
+	struct tokenizer *t = with_config("spm_bpe_user", config, why, sizeof why);
+	cr_assert(t, "%s", why);
+	cr_expect(tokenizer_is_special(t, (uint32_t)user));
+	tokenizer_free(t);
+	tokenizer_free(plain);
+}
+
+/* ---- real models ---- */
+
+static void check_books(const char *rel, const char *key)
+{
+	struct buf index = {0};
+	char why[256], hex[65];
+	json_t *all, *file;
+	const char *text_rel;
+	const char *path = testdata(rel);
+	NEED(path && help_read("tokenizers/vectors/golden-corpora.json", &index));
+	struct tokenizer *t = load(path);
+	cr_assert_eq(json_parse(index.p, index.len, &all, why, sizeof why), 0, "%s", why);
+	size_t n = 0;
+	json_object_foreach(json_object_get(all, "files"), text_rel, file)
+	{
+		struct buf text = {0};
+		const json_t *want = json_object_get(json_object_get(file, "enc"), key);
+		if (!want || !help_read(text_rel, &text))
+			continue;
+		struct token_ids ids = help_encode(t, text.p, text.len, TOKENIZER_NO_SPECIAL);
+		cr_expect_eq(ids.n, (size_t)json_integer_value(json_object_get(want, "n")), "%s", text_rel);
+		help_sha256(&ids, hex);
+		cr_expect_str_eq(hex, json_string_value(json_object_get(want, "sha256")), "%s", text_rel);
+		token_ids_fini(&ids);
+		buf_fini(&text);
+		n++;
+	}
+	cr_expect(n >= 7);
+	json_decref(all);
+	buf_fini(&index);
+	tokenizer_free(t);
+}
+
+Test(spm, books_by_llama2s_tokenizer_model)
+{
+	check_books("tokenizers/llama2/tokenizer.model", "llama2");
+}
+
+Test(spm, books_by_llama2s_tokenizer_bin)
+{
+	check_books("tokenizers/llama2/tokenizer.bin", "llama2");
+}
+
+/* But for special tokens within a text: that file searches for them in the normalized text, where only a
+ * space or the beginning lets it find them. */
+Test(spm, llama2_equals_its_tokenizer_json)
+{
+	const char *model = testdata("tokenizers/llama2/tokenizer.model");
+	struct tokenizer *json = help_shared("llama2");
+	NEED(model && json);
+	struct tokenizer *t = load(model);
+	struct buf text = {0};
+	uint64_t seed = 99;
+	for (int i = 0; i < 3000; i++) {
+		help_random_text(&seed, &text);
+		unsigned flags = i % 2 ? TOKENIZER_ADD_SPECIAL : TOKENIZER_NO_SPECIAL;
+		struct token_ids a = help_encode(t, text.p, text.len, flags);
+		struct token_ids b = help_encode(json, text.p, text.len, flags);
+		cr_assert(a.n == b.n && (!a.n || memcmp(a.ids, b.ids, a.n * 4) == 0), "%s", text.p);
+		token_ids_fini(&a);
+		token_ids_fini(&b);
+	}
+	buf_fini(&text);
+	tokenizer_free(t);
+	tokenizer_free(json);
+}
+
+Test(spm, tokenizer_bin_equals_tokenizer_model)
+{
+	const char *model = testdata("tokenizers/llama2/tokenizer.model");
+	const char *bin = testdata("tokenizers/llama2/tokenizer.bin");
+	NEED(model && bin);
+	struct tokenizer *a = load(model), *b = load(bin);
+	cr_assert_eq(tokenizer_n_vocab(a), tokenizer_n_vocab(b));
+	for (uint32_t id = 0; id < tokenizer_n_vocab(a); id++) {
+		struct buf x = {0}, y = {0};
+		tokenizer_piece(a, id, &x);
+		tokenizer_piece(b, id, &y);
+		cr_expect(x.len == y.len && (!x.len || memcmp(x.p, y.p, x.len) == 0), "%u", id);
+		buf_fini(&x);
+		buf_fini(&y);
+		cr_expect_eq(tokenizer_is_special(a, id), tokenizer_is_special(b, id), "%u", id);
+	}
+	tokenizer_free(a);
+	tokenizer_free(b);
+}
+
+/* ---- damage ---- */
+
+static int from_model(const void *p, size_t n, struct tokenizer **t, char *why, size_t why_n)
+{
+	return tokenizer_from_data(spm_file_read, p, n, t, why, why_n);
+}
+
+static void use(struct tokenizer *t)
+{
+	static const char text[] =
+		"The cat <|user|>and \xef\xac\x81 the donkey \xf0\x9f\xa6\x99 <s> A\xcc\x8a 12\n";
+	struct token_ids ids = {0};
+	struct buf out = {0};
+	char why[256];
+	cr_expect_eq(tokenizer_encode(t, text, sizeof text - 1, 0, NULL, 0, &ids, why, sizeof why), 0);
+	cr_expect_eq(tokenizer_decode(t, ids.ids, ids.n, true, &out), 0);
+	token_ids_fini(&ids);
+	buf_fini(&out);
+	tokenizer_free(t);
+}
+
+/* A file cut at a border between pieces is a shorter vocabulary, any other cut is refused. */
+Test(spm, truncated_models_are_refused)
+{
+	char *data, why[512];
+	size_t n, loaded = 0;
+	for (size_t k = 0; k < N_SMALL; k++) {
+		cr_assert_eq(file_read(model_of(small[k]), 1 << 20, &data, &n, why, sizeof why), 0);
+		for (size_t cut = 0; cut < n; cut += 7) {
+			struct tokenizer *t;
+			why[0] = 0;
+			char *exact =
+				xmemdup(data, cut + !cut); /* so that a sanitizer sees what lies behind */
+			if (from_model(exact, cut, &t, why, sizeof why) == 0) {
+				use(t);
+				loaded++;
+			} else {
+				cr_expect(why[0]);
+			}
+			free(exact);
+		}
+		free(data);
+	}
+	cr_expect(loaded < 1000);
+}
+
+Test(spm, a_changed_byte_never_crashes_or_hangs)
+{
+	char *data, why[512];
+	size_t n, loaded = 0;
+	uint64_t seed = 4711;
+	for (size_t k = 0; k < N_SMALL; k++) {
+		cr_assert_eq(file_read(model_of(small[k]), 1 << 20, &data, &n, why, sizeof why), 0);
+		for (int i = 0; i < 300; i++) {
+			struct tokenizer *t;
+			seed = seed * 6364136223846793005u + 1442695040888963407u;
+			size_t at = i % 2 ? (seed >> 33) % n : n - 1 - (seed >> 33) % (n / 8);
+			char was = data[at];
+			data[at] = (char)(seed >> 20);
+			if (from_model(data, n, &t, why, sizeof why) == 0) {
+				use(t);
+				loaded++;
+			}
+			data[at] = was;
+		}
+		free(data);
+	}
+	cr_expect(loaded > 0);
+}
+
+static void refuse(const void *p, size_t n, piece_table_reader read, const char *what)
+{
+	struct tokenizer *t;
+	char why[512] = "";
+	cr_expect_eq(tokenizer_from_data(read, p, n, &t, why, sizeof why), -EINVAL, "%s", what);
+	cr_expect(strstr(why, what), "\"%s\" does not contain \"%s\"", why, what);
+}
+#define REFUSE(bytes, what) refuse(bytes, sizeof(bytes) - 1, spm_file_read, what)
+
+/* A piece: its text, and more fields of ModelProto.SentencePiece. */
+#define UNK "\x0a\x09\x0a\x05<unk>\x18\x02"
+#define PIECE_A                                                                                              \
+	"\x0a\x03\x0a\x01"                                                                                   \
+	"a"
+
+Test(spm, bad_models_are_refused)
+{
+	REFUSE("", "no pieces");
+	REFUSE("\x12\x02\x18\x03" UNK, "WORD");
+	REFUSE("\x12\x02\x18\x04" UNK, "CHAR");
+	REFUSE("\x12\x02\x18\x09" UNK, "an unknown kind of model");
+	REFUSE(PIECE_A, "no piece is the unknown one");
+	REFUSE(UNK "\x0a\x09\x0a\x05<UNK>\x18\x02", "pieces 0 and 1 are both the unknown one");
+	REFUSE(UNK PIECE_A PIECE_A, "piece 2 (\"a\"): another piece has its text");
+	REFUSE(UNK "\x0a\x02\x0a\x00", "piece 1 (\"\"): it is empty");
+	REFUSE(UNK "\x0a\x03\x0a\x01\xff", "piece 1 (\"\"): not UTF-8");
+	REFUSE(UNK "\x0a\x08\x0a\x01"
+		   "a\x15\x00\x00\xc0\x7f",
+	       "piece 1 (\"a\"): its score is not a number");
+	REFUSE(UNK "\x0a\x05\x0a\x01"
+		   "a\x18\x07",
+	       "piece 1 (\"a\"): its type");
+	REFUSE(UNK "\x0a\x7f\x0a\x01"
+		   "a",
+	       "byte 13: a field reaches beyond its message");
+	REFUSE(UNK "\x0a\x03\x0a\x09"
+		   "a",
+	       "a field reaches beyond its message");
+	REFUSE(UNK "\x0b", "not a field of a protocol buffer");
+	REFUSE(UNK "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "a number is longer than 64 bits");
+	REFUSE(UNK "\x1a\x05\x12\x03"
+		   "abc",
+	       "precompiled_charsmap has 3 bytes");
+	REFUSE(UNK "\x1a\x07\x12\x05\xff\xff\xff\x7f"
+		   "a",
+	       "precompiled_charsmap: a trie of");
+}
+
+Test(spm, a_long_piece_is_refused)
+{
+	struct buf b = {0};
+	buf_put(&b, UNK, sizeof UNK - 1);
+	buf_put(&b, "\x0a\x84\x08\x0a\x81\x08", 6); /* 1025 bytes */
+	for (int i = 0; i < 1025; i++)
+		buf_putc(&b, 'a');
+	refuse(b.p, b.len, spm_file_read, "longer than 1024 bytes");
+	buf_fini(&b);
+}
+
+/* ---- tokenizer.bin ---- */
+
+static void put_row(struct buf *b, float score, const char *text, int length)
+{
+	buf_put(b, &score, 4);
+	buf_put(b, &length, 4);
+	buf_puts(b, text);
+}
+
+static void put_vocab(struct buf *b, int longest)
+{
+	char name[8];
+	buf_put(b, &longest, 4);
+	put_row(b, 0, "<unk>", 5);
+	put_row(b, 0, "\n<s>\n", 5);
+	put_row(b, 0, "\n</s>\n", 6);
+	for (unsigned i = 0; i < 256; i++) {
+		snprintf(name, sizeof name, "<0x%02X>", i);
+		put_row(b, 0, name, 6);
+	}
+	put_row(b, -1, "a", 1);
+	put_row(b, -2, " ", 1);
+	put_row(b, -3, " a", 2);
+}
+
+Test(spm, tokenizer_bin_is_read)
+{
+	struct buf b = {0};
+	struct tokenizer *t;
+	char why[256] = "";
+	put_vocab(&b, 6);
+	cr_assert_eq(tokenizer_from_data(llama2c_file_read, b.p, b.len, &t, why, sizeof why), 0, "%s", why);
+	expect_ids(t, "a a", TOKENIZER_ADD_SPECIAL, "1 261 261");
+	expect_ids(t, "b", 0, "260 101");
+	expect_ids(t, "<s>a", 0, "1 261");
+	tokenizer_free(t);
+	buf_fini(&b);
+}
+
+Test(spm, bad_tokenizer_bins_are_refused)
+{
+	struct buf b = {0};
+	put_vocab(&b, 6);
+	for (size_t cut = 0; cut < b.len; cut++) {
+		struct tokenizer *t;
+		char why[256] = "", *exact = xmemdup(b.p, cut + !cut);
+		int rc = tokenizer_from_data(llama2c_file_read, exact, cut, &t, why, sizeof why);
+		if (rc == 0)
+			tokenizer_free(t);
+		else
+			cr_expect(strstr(why, "byte") || strstr(why, "pieces"), "%zu: %s", cut, why);
+		cr_expect(rc || cut > 4 + 3 * 8 + 256 * 14);
+		free(exact);
+	}
+	buf_fini(&b);
+	put_vocab(&b, 7);
+	refuse(b.p, b.len, llama2c_file_read, "no piece is as long as the longest");
+	buf_fini(&b);
+	put_vocab(&b, 5);
+	refuse(b.p, b.len, llama2c_file_read, "a piece is longer than the longest");
+	buf_fini(&b);
+}
+
+/* ---- files that are none ---- */
+
+Test(spm, files_without_a_tokenizer_are_named)
+{
+	static const char *const cases[][2] = {{"abc", "not a tokenizer"},
+					       {"", "not a tokenizer"},
+					       {"IQ== 0\nIg== 1\n", "tiktoken"},
+					       {"{", "byte 1"}};
+	char path[] = "/tmp/quern-spm-file-XXXXXX";
+	close(mkstemp(path));
+	for (size_t i = 0; i < 4; i++) {
+		struct tokenizer *t;
+		char why[512] = "";
+		FILE *f = fopen(path, "w");
+		fputs(cases[i][0], f);
+		fclose(f);
+		cr_expect_neq(tokenizer_load(path, &t, why, sizeof why), 0);
+		cr_expect(strstr(why, path) && strstr(why, cases[i][1]), "%s", why);
+	}
+	unlink(path);
+}
+
+/* A checkpoint of llama2.c has its tokenizer beside it. */
+Test(spm, a_models_file_finds_the_tokenizer_beside_it)
+{
+	char dir[] = "/tmp/quern-spm-XXXXXX", why[512] = "";
+	struct buf b = {0};
+	struct tokenizer *t;
+	cr_assert(mkdtemp(dir));
+	char *bin = file_join(dir, "tokenizer.bin"), *model = file_join(dir, "model.bin");
+	put_vocab(&b, 6);
+	FILE *f = fopen(bin, "w"), *g = fopen(model, "w");
+	fwrite(b.p, 1, b.len, f);
+	fwrite("\x40\0\0\0\x10\0\0\0\5\0\0\0weights", 1, 19, g);
+	fclose(f);
+	fclose(g);
+	cr_expect_eq(tokenizer_load(model, &t, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(tokenizer_n_vocab(t), 262);
+	tokenizer_free(t);
+	unlink(bin);
+	cr_expect_eq(tokenizer_load(model, &t, why, sizeof why), -ENOENT);
+	cr_expect(strstr(why, "model.bin: not a tokenizer"), "%s", why);
+	unlink(model);
+	rmdir(dir);
+	free(bin);
+	free(model);
+	buf_fini(&b);
+}
