@@ -106,6 +106,13 @@ struct kern_info {
 	int head_step;           /* head sizes are multiples of this; 0: any */
 };
 
+/* Of a gate g: silu(g) = g / (1 + e^-g); gelu by tanh, g / (1 + e^-2u), u = sqrt(2 / pi) (g + 0.044715 g^3)
+ * (Hendrycks and Gimpel, arXiv:1606.08415). */
+enum kern_act { KERN_SILU, KERN_GELU_TANH };
+
+/* What map() makes of each value x: x * by, or by * tanh(x / by). */
+enum kern_map { KERN_MAP_SCALE, KERN_MAP_SOFTCAP };
+
 /* One part of a linear layer as stored.  All parts share K; their outputs lie side by side in N.
  * F32, F16, BF16: w is [N, K].  AWQ4 (version "gemm", AutoAWQ): qweight int32 [K, N/8],
  * qzeros int32 [ceil(K/group), N/8], scales F16 [ceil(K/group), N]; column c of eight sits at
@@ -127,9 +134,10 @@ struct kern_linear_part {
 struct kern_linear_src {
 	const char *name; /* for messages */
 	int k;
-	int group;   /* AWQ4: values per group along K */
-	bool head;   /* gives the logits: kern_open_args.head applies */
-	int n_parts; /* 1 to 3 */
+	int group;         /* AWQ4: values per group along K */
+	bool head;         /* gives the logits: kern_open_args.head applies */
+	enum kern_act act; /* of gateup_swiglu() */
+	int n_parts;       /* 1 to 3 */
 	struct kern_linear_part parts[3];
 };
 
@@ -166,8 +174,12 @@ struct kern_qkv_args {      /* pointers: device memory */
 	const void *qkv;    /* in [T, (Hq + 2 Hkv)*D], values: q, k, v side by side */
 	const void *q_norm; /* [D] F32 or NULL: RMS norm per head before the rotation (Qwen3) */
 	const void *k_norm;
+	const void *squares;  /* F32 [T, 2], of qkv_squares(): the norm is one over all heads (OLMo 2), with
+				 q_norm [Hq*D] and k_norm [Hkv*D]; or NULL */
+	int q_width, k_width; /* the number of values in each sum, over all ranks */
 	float eps;
-	const void *rope; /* [max_context, rope_dim/2, 2] F32: cos, sin, by position */
+	const void *rope; /* [max_context, rope_dim/2, 2] F32: cos, sin, by position; not read where rope_dim
+			     is 0 */
 	int rope_dim;     /* values of a head that are rotated, even, <= D */
 	enum kern_rope_style style;
 	int n_q_heads, n_kv_heads, head_dim;
@@ -182,6 +194,7 @@ struct kern_attn_args {
 	int layer;
 	int n_q_heads, n_kv_heads, head_dim;
 	float scale; /* usually 1/sqrt(D) */
+	float cap;   /* > 0: a scaled score s becomes cap * tanh(s / cap) (Gemma 2); 0: it stays */
 	int window;  /* sliding window: a row sees itself and the window-1 positions before
 			it; 0: all positions before it */
 };
@@ -304,17 +317,26 @@ struct kern_ops {
 	 * of the table is token `first` (a rank has a part of the vocabulary); tokens outside give zeros. */
 	int (*embed)(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first,
 		     void *x);
-	/* x += add (when add is not NULL; F32 [n_rows, H]); out = x / rms(x) * weight; out: an operand,
-	 * weight F32 [H]. */
+	/* x += add (when add is not NULL; F32 [n_rows, H]); out = x / rms(x) * weight, or x where weight is
+	 * NULL; out: an operand, weight F32 [H]. */
 	int (*rmsnorm)(struct kern_stream *s, void *out, void *x, const void *add, const void *weight,
 		       int n_rows, int hidden, float eps);
+	/* x = x / rms(x) * weight, both F32: a norm behind a layer, of what is then added to the residual. */
+	int (*rmsnorm_f32)(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden,
+			   float eps);
+	/* x F32 [n_rows, width], value by value. */
+	int (*map)(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by);
 	/* out [n_rows, N] = in [n_rows, K] W^T + bias; in: an operand; out: F32 when out_f32, else values;
 	 * both aligned to 16 bytes. */
 	int (*linear)(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 		      int n_rows, bool out_f32);
+	/* squares F32 [T, 2] = the sums of the squares of q and of k in each of n_rows rows of qkv. */
+	int (*qkv_squares)(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,
+			   int n_kv_heads, int head_dim);
 	int (*qkv)(struct kern_stream *s, const struct kern_qkv_args *a);
 	int (*attention)(struct kern_stream *s, const struct kern_attn_args *a);
-	/* w has two parts of I outputs, gate and up: out [n_rows, I] = silu(gate) * up, an operand. */
+	/* w has two parts of I outputs, gate and up: out [n_rows, I] = act(gate) * up, an operand; act as
+	 * kern_linear_src says. */
 	int (*gateup_swiglu)(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 			     int n_rows);
 	/* out [L, H] = the batch's logits rows of x [T, H], both F32. */

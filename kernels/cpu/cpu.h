@@ -30,6 +30,7 @@ struct kern_linear {
 	int k, n;
 	int n_parts;
 	bool as_stored; /* an embedding's table: floats in every mode */
+	enum kern_act act;
 	struct cpu_part parts[3];
 };
 
@@ -198,6 +199,10 @@ int cpu_batch_set(struct kern_stream *s, const struct kern_batch *b);
 int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x);
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps);
+int cpu_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps);
+int cpu_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by);
+int cpu_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,
+		    int n_kv_heads, int head_dim);
 int cpu_qkv(struct kern_stream *s, const struct kern_qkv_args *a);
 int cpu_gather(struct kern_stream *s, void *out, const void *x, int hidden);
 

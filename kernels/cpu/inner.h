@@ -70,6 +70,24 @@ VFN vf v_exp(vf x)
 	return v_keep_ge(v_scale2(p, t), x, v_set1(-87));
 }
 
+/* cap * tanh(x / cap) = cap - 2 cap / (e^(2 x / cap) + 1); twice is 2 / cap.  NaN stays NaN. */
+VFN vf v_softcap(vf x, vf cap, vf twice)
+{
+	const vf y = v_max(v_set1(-80), v_min(v_set1(80), v_mul(x, twice)));
+	const vf far = v_div(v_add(cap, cap), v_add(v_exp(y), v_set1(1)));
+	return v_fma(y, v_zero(), v_sub(cap, far));
+}
+
+static void inner_softcap(float *x, int n, float cap)
+{
+	const vf c = v_set1(cap), twice = v_set1(2 / cap);
+	int i = 0;
+	for (; i + 16 <= n; i += 16)
+		v_store(x + i, v_softcap(v_load(x + i), c, twice));
+	if (i < n)
+		v_store_n(x + i, v_softcap(v_load_n(x + i, n - i), c, twice), n - i);
+}
+
 /* ---- linear: weights that widen to F32 by themselves ---- */
 
 VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
@@ -360,10 +378,18 @@ static void inner_store_rows(float *out, size_t out_stride, const float *c, size
 		}
 }
 
-/* silu(g) = g / (1 + exp(-g)); exp's argument is held below its overflow. */
-static void inner_store_swiglu(float *out, size_t out_stride, const float *gate, const float *up,
-			       size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
-			       int n)
+/* act(g) = g / (1 + exp(-a)), a = g (silu) or 2 sqrt(2 / pi) (g + 0.044715 g^3) (gelu). */
+VFN vf activated(const int gelu, vf g)
+{
+	vf a = g;
+	if (gelu)
+		a = v_mul(g, v_fma(v_mul(g, g), v_set1(0.0713548162726f), v_set1(1.5957691216057f)));
+	/* exp's argument is held below its overflow */
+	return v_div(g, v_add(v_set1(1), v_exp(v_min(v_sub(v_zero(), a), v_set1(88)))));
+}
+
+VFN void store_glu(const int gelu, float *out, size_t out_stride, const float *gate, const float *up,
+		   size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows, int n)
 {
 	for (int r = 0; r < n_rows; r++, out += out_stride, gate += c_stride, up += c_stride)
 		for (int i = 0; i < n; i += 16) {
@@ -372,13 +398,26 @@ static void inner_store_swiglu(float *out, size_t out_stride, const float *gate,
 				g = v_add(g, v_load(gate_bias + i));
 			if (up_bias)
 				u = v_add(u, v_load(up_bias + i));
-			vf e = v_exp(v_min(v_sub(v_zero(), g), v_set1(88)));
-			vf a = v_mul(v_div(g, v_add(v_set1(1), e)), u);
+			vf a = v_mul(activated(gelu, g), u);
 			if (n - i >= 16)
 				v_store(out + i, a);
 			else
 				v_store_n(out + i, a, n - i);
 		}
+}
+
+static void inner_store_swiglu(float *out, size_t out_stride, const float *gate, const float *up,
+			       size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
+			       int n)
+{
+	store_glu(0, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n);
+}
+
+static void inner_store_geglu(float *out, size_t out_stride, const float *gate, const float *up,
+			      size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
+			      int n)
+{
+	store_glu(1, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n);
 }
 
 /* ---- norm and rotation ---- */
@@ -426,7 +465,8 @@ static void inner_head(const struct cpu_head *h)
 	float *y = h->dst;
 	if (h->norm)
 		inner_scale(y, x, h->norm, h->dim,
-			    1.0f / sqrtf(inner_square_sum(x, h->dim) / (float)h->dim + h->eps));
+			    h->by > 0 ? h->by
+				      : 1.0f / sqrtf(inner_square_sum(x, h->dim) / (float)h->dim + h->eps));
 	else
 		memcpy(y, x, (size_t)h->dim * sizeof *y);
 	const int half = h->rope_dim / 2, step = h->style == KERN_ROPE_HALVES ? 1 : 2;
@@ -508,7 +548,10 @@ static const struct cpu_isa inner_table = {
 	.linear_tile = inner_linear_tile,
 	.store_rows = inner_store_rows,
 	.store_swiglu = inner_store_swiglu,
+	.store_geglu = inner_store_geglu,
 	.rmsnorm = inner_rmsnorm,
+	.square_sum = inner_square_sum,
+	.softcap = inner_softcap,
 	.head = inner_head,
 	.kv_f32 = &inner_kv_f32,
 	.kv_bf16 = &inner_kv_bf16,

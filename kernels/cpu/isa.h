@@ -54,6 +54,7 @@ struct cpu_head {
 	const float *src; /* [dim] */
 	int dim;
 	const float *norm; /* [dim] or NULL */
+	float by;          /* > 0: what the norm multiplies by; 0: 1 / sqrt(mean(src^2) + eps) */
 	float eps;
 	const float *rope; /* [rope_dim/2][2] of the row's position */
 	int rope_dim;
@@ -74,10 +75,15 @@ struct cpu_isa {
 	void (*store_swiglu)(float *out, size_t out_stride, const float *gate, const float *up,
 			     size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
 			     int n);
+	/* The same with gelu (kern.h). */
+	void (*store_geglu)(float *out, size_t out_stride, const float *gate, const float *up,
+			    size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows, int n);
 	/* x += add (or NULL); out = x / sqrt(mean(x^2) + eps) * w */
 	void (*rmsnorm)(float *out, float *x, const float *add, const float *w, int n, float eps);
-	void (*head)(const struct cpu_head *h);     /* norm and rotation of one head */
-	const struct cpu_kv_type *kv_f32, *kv_bf16; /* attention/kvtype.h */
+	float (*square_sum)(const float *x, int n);
+	void (*softcap)(float *x, int n, float cap); /* x = cap * tanh(x / cap) */
+	void (*head)(const struct cpu_head *h);      /* norm and rotation of one head */
+	const struct cpu_kv_type *kv_f32, *kv_bf16;  /* attention/kvtype.h */
 	/* Query (max, sum, o) with one more chunk's (cmax, csum, c) folded in; n a multiple of 16. */
 	void (*attn_merge)(float *max, float *sum, float *o, float cmax, float csum, const float *c, int n);
 	void (*attn_out)(float *out, const float *o, float sum, int n); /* out = o / sum */

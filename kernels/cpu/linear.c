@@ -51,6 +51,7 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 {
 	struct kern_linear *w = xcalloc(1, sizeof *w);
 	w->dev = d;
+	w->act = src->act;
 	*out = NULL;
 	int e = cpu_pack(w, src, why, why_n);
 	if (!e)
@@ -322,8 +323,9 @@ static void linear_task(void *arg, int task, int thread)
 	const struct cpu_part *up = &w->parts[1];
 	float *c2 = s->c + (size_t)ROWS_MAX * BLOCK_N;
 	run_tile(j, up, block, t0, tn, b0, b1, s->lines, c2);
-	isa->store_swiglu(out, j->out_stride, s->c, c2, c_stride, p->bias ? p->bias + c0 : NULL,
-			  up->bias ? up->bias + c0 : NULL, rows, n);
+	(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
+		out, j->out_stride, s->c, c2, c_stride, p->bias ? p->bias + c0 : NULL,
+		up->bias ? up->bias + c0 : NULL, rows, n);
 }
 
 static void plan(struct linear_job *j)

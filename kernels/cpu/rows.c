@@ -4,6 +4,7 @@
 #include "kernels/cpu/touch.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 int cpu_batch_set(struct kern_stream *s, const struct kern_batch *in)
@@ -62,6 +63,8 @@ struct rows_job {
 	const float *add, *weight;
 	int hidden;
 	float eps;
+	enum kern_map map;
+	float by;
 };
 
 static void embed_row(void *arg, int t, int thread)
@@ -90,12 +93,29 @@ static float *wide_row(const struct kern_dev *d, int t, int thread, int width)
 	return width <= 2 * ROWS_MAX * BLOCK_N ? d->scratch[thread].c : d->wide + (size_t)t * (size_t)width;
 }
 
+/* A row without a norm: x += add, as it is. */
+static void plain_row(const struct rows_job *j, int t)
+{
+	const size_t n = (size_t)j->hidden, at = (size_t)t * n;
+	float *x = j->x + at;
+	for (size_t i = 0; j->add && i < n; i++)
+		x[i] += j->add[at + i];
+	if (cpu_has_operands(j->dev))
+		cpu_quantize_row(j->dev, (unsigned char *)j->out + (size_t)t * j->row, x, j->hidden);
+	else
+		memcpy((float *)j->out + at, x, n * sizeof *x);
+}
+
 static void rmsnorm_row(void *arg, int t, int thread)
 {
 	const struct rows_job *j = arg;
 	struct kern_dev *d = j->dev;
 	const size_t at = (size_t)t * (size_t)j->hidden;
 	const bool wide = cpu_has_operands(d);
+	if (!j->weight) {
+		plain_row(j, t);
+		return;
+	}
 	float *out = wide ? wide_row(d, t, thread, j->hidden) : (float *)j->out + at;
 	d->isa->rmsnorm(out, j->x + at, j->add ? j->add + at : NULL, j->weight, j->hidden, j->eps);
 	if (wide)
@@ -119,6 +139,74 @@ int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, cons
 	return 0;
 }
 
+static void rmsnorm_f32_row(void *arg, int t, int thread)
+{
+	const struct rows_job *j = arg;
+	float *x = j->x + (size_t)t * (size_t)j->hidden;
+	(void)thread;
+	j->dev->isa->rmsnorm(x, x, NULL, j->weight, j->hidden, j->eps);
+}
+
+int cpu_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps)
+{
+	struct rows_job j = {.dev = s->dev, .x = x, .weight = weight, .hidden = hidden, .eps = eps};
+	cpu_run(s->dev, n_rows, (int64_t)n_rows * hidden * 2, rmsnorm_f32_row, &j);
+	return 0;
+}
+
+enum { MAP_PIECE = 4096 }; /* values of a task: logits of one row are many */
+
+static void map_piece(void *arg, int task, int thread)
+{
+	const struct rows_job *j = arg;
+	const int row = task / j->pieces, at = task % j->pieces * MAP_PIECE;
+	const int n = j->hidden - at < MAP_PIECE ? j->hidden - at : MAP_PIECE;
+	float *x = j->x + (size_t)row * (size_t)j->hidden + at;
+	(void)thread;
+	if (j->map == KERN_MAP_SOFTCAP)
+		j->dev->isa->softcap(x, n, j->by);
+	else
+		for (int i = 0; i < n; i++)
+			x[i] *= j->by;
+}
+
+int cpu_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by)
+{
+	struct rows_job j = {.dev = s->dev, .x = x, .hidden = width, .map = what, .by = by};
+	j.pieces = (width + MAP_PIECE - 1) / MAP_PIECE;
+	cpu_run(s->dev, n_rows * j.pieces, (int64_t)n_rows * width, map_piece, &j);
+	return 0;
+}
+
+static void squares_row(void *arg, int t, int thread)
+{
+	const struct rows_job *j = arg;
+	const struct kern_qkv_args *a = j->qkv;
+	const int q = a->n_q_heads * a->head_dim, k = a->n_kv_heads * a->head_dim;
+	const float *row = (const float *)a->qkv + (size_t)t * (size_t)(q + 2 * k);
+	(void)thread;
+	j->x[2 * t] = j->dev->isa->square_sum(row, q);
+	j->x[2 * t + 1] = j->dev->isa->square_sum(row + q, k);
+}
+
+int cpu_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,
+		    int n_kv_heads, int head_dim)
+{
+	const struct kern_qkv_args a = {
+		.qkv = qkv, .n_q_heads = n_q_heads, .n_kv_heads = n_kv_heads, .head_dim = head_dim};
+	struct rows_job j = {.dev = s->dev, .x = squares, .qkv = &a};
+	cpu_run(s->dev, n_rows, (int64_t)n_rows * (n_q_heads + n_kv_heads) * head_dim, squares_row, &j);
+	return 0;
+}
+
+/* What a norm over all heads multiplies by; 0: there is none. */
+static float norm_by(const struct kern_qkv_args *a, int t, int k, int width)
+{
+	if (!a->squares)
+		return 0;
+	return 1.0f / sqrtf(((const float *)a->squares)[2 * t + k] / (float)width + a->eps);
+}
+
 /* Some of the KV heads of a row, and their share of the query heads. */
 static void qkv_task(void *arg, int task, int thread)
 {
@@ -140,17 +228,23 @@ static void qkv_task(void *arg, int task, int thread)
 		.src = q,
 		.dim = dim,
 		.norm = a->q_norm,
+		.by = norm_by(a, t, 0, a->q_width),
 		.eps = a->eps,
-		.rope = (const float *)a->rope + (size_t)pos * (size_t)a->rope_dim,
+		.rope = a->rope_dim ? (const float *)a->rope + (size_t)pos * (size_t)a->rope_dim : NULL,
 		.rope_dim = a->rope_dim,
 		.style = a->style,
 	};
-	for (int i = q0; i < q1; i++, h.dst += dim, h.src += dim)
+	/* A norm over all heads has weights for each of them. */
+	const size_t next = a->squares ? (size_t)dim : 0;
+	for (int i = q0; i < q1; i++, h.dst += dim, h.src += dim) {
+		h.norm = a->q_norm ? (const float *)a->q_norm + (size_t)i * next : NULL;
 		j->dev->isa->head(&h);
-	h.norm = a->k_norm;
+	}
+	h.by = norm_by(a, t, 1, a->k_width);
 	h.src = row + (size_t)(a->n_q_heads + k0) * (size_t)dim;
 	for (int i = k0; i < k1; i++, h.src += dim) {
 		h.dst = k;
+		h.norm = a->k_norm ? (const float *)a->k_norm + (size_t)i * next : NULL;
 		j->dev->isa->head(&h);
 		cpu_kv_store(a->kv, a->layer, block, at, i, k, h.src + (size_t)a->n_kv_heads * (size_t)dim);
 	}

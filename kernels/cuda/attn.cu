@@ -48,7 +48,8 @@ struct attn_args {
 	int cuts, at_once;             /* lanes of a KV head, and their query heads at most */
 	int queries;                   /* of a partial result at most */
 	int window, stages;
-	float scale_log2; /* scale x log2 e */
+	float scale_log2;  /* scale x log2 e; of capped scores: log2 e */
+	float cap, in_cap; /* > 0: a score becomes cap tanh(score x in_cap), in_cap: scale / cap */
 };
 
 /* What a block works on. */
@@ -228,6 +229,8 @@ KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], c
 			for (int e = 0; e < 2; e++) {
 				const int key = key0 + 8 * n + 2 * t + e;
 				float *x = &s[n][2 * r + e];
+				if (a.cap > 0)
+					*x = cuda_softcap(*x, a.cap, a.in_cap);
 				if (key < from || key > pos[r])
 					*x = -INFINITY;
 				best = fmaxf(best, *x);
@@ -679,6 +682,8 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.at_once = p->at_once;
 	a.queries = p->queries;
 	a.window = in->window;
-	a.scale_log2 = in->scale * 1.44269504088896341f;
+	a.cap = in->cap;
+	a.in_cap = in->cap > 0 ? in->scale / in->cap : 0;
+	a.scale_log2 = (in->cap > 0 ? 1.0f : in->scale) * 1.44269504088896341f;
 	return cuda_is_bf16(d) ? launch<true>(s, kv, a) : launch<false>(s, kv, a);
 }

@@ -265,6 +265,14 @@ int cuda_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pair
 int cuda_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cuda_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 
+/* cap tanh(x by) = cap - 2 cap / (2^(2 x by log2 e) + 1); NaN stays NaN. */
+KERN_DEV float cuda_softcap(float x, float cap, float by)
+{
+	float y = f32_mul_rn(x, f32_mul_rn(by, 2 * 1.44269504088896341f));
+	y = y > 60.0f ? 60.0f : y < -60.0f ? -60.0f : y;
+	return f32_add_rn(cap, -f32_div_rn(f32_add_rn(cap, cap), f32_add_rn(f32_exp2_fast(y), 1.0f)));
+}
+
 /* ---- rows.cu ---- */
 
 int cuda_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
@@ -275,6 +283,10 @@ const struct kern_linear *cuda_embed_linear(const struct kern_embed *e);
 int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x);
 int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		 int hidden, float eps);
+int cuda_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps);
+int cuda_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by);
+int cuda_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,
+		     int n_kv_heads, int head_dim);
 int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *a);
 int cuda_gather(struct kern_stream *s, void *out, const void *x, int hidden);
 

@@ -103,6 +103,7 @@ static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 {
 	w->k = src->k;
 	w->n_parts = src->n_parts;
+	w->act = src->act;
 	for (int i = 0; i < src->n_parts; i++) {
 		const struct kern_linear_part *p = &src->parts[i];
 		const bool awq = p->dtype == KERN_AWQ4;
@@ -382,6 +383,7 @@ int lin_run(struct kern_stream *s, const struct kern_linear *w, void *out, const
 	a.m = n_rows;
 	a.out = out;
 	a.to = to;
+	a.gelu = w->act == KERN_GELU_TANH;
 	a.ldo = to == LIN_OUT_SWIGLU ? w->part_n[0] : w->n;
 	a.bias = w->bias;
 	a.partial =
@@ -409,14 +411,14 @@ int cuda_linear(struct kern_stream *s, const struct kern_linear *w, void *out, c
 
 template <bool BF16>
 static __global__ void __launch_bounds__(256)
-	swiglu_kernel(uint16_t *out, const float *gate_up, int rows, int n)
+	swiglu_kernel(uint16_t *out, const float *gate_up, bool gelu, int rows, int n)
 {
 	const size_t at = (size_t)blockIdx.x * 256 + threadIdx.x;
 	const size_t row = at / (size_t)n, i = at % (size_t)n;
 	if (row >= (size_t)rows)
 		return;
 	const float *in = gate_up + row * 2 * (size_t)n;
-	const float v = lin_swiglu(in[i], in[(size_t)n + i]);
+	const float v = lin_glu(gelu, in[i], in[(size_t)n + i]);
 	out[at] = BF16 ? bf16_of_f32(v) : f16_of_f32(v);
 }
 
@@ -428,6 +430,7 @@ int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void 
 	if (w->segs[0].paired)
 		return lin_run(s, w, out, in, n_rows, LIN_OUT_SWIGLU, NULL);
 	const int rows = d->args.max_rows, n = w->part_n[0];
+	const bool gelu = w->act == KERN_GELU_TANH;
 	float *both = (float *)(void *)((unsigned char *)d->ws[CUDA_WS_PARTIAL].p + ws_rows_bytes(w, rows) +
 					ws_partial_bytes(w, rows));
 	int e = lin_run(s, w, both, in, n_rows, LIN_OUT_F32, NULL);
@@ -436,7 +439,7 @@ int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void 
 	const dim3 grid((unsigned)(((size_t)n_rows * (size_t)n + 255) / 256));
 	if (cuda_is_bf16(d))
 		return KERN_LAUNCH(swiglu_kernel<true>, grid, dim3(256), 0, s->s, (uint16_t *)out,
-				   (const float *)both, n_rows, n);
+				   (const float *)both, gelu, n_rows, n);
 	return KERN_LAUNCH(swiglu_kernel<false>, grid, dim3(256), 0, s->s, (uint16_t *)out,
-			   (const float *)both, n_rows, n);
+			   (const float *)both, gelu, n_rows, n);
 }

@@ -89,6 +89,7 @@ struct kern_linear {
 	int k, n;
 	int n_parts;
 	int part_n[3];
+	enum kern_act act;
 	int n_segs;
 	struct lin_seg segs[3];
 	float *bias; /* [n] or NULL */
@@ -104,6 +105,7 @@ struct lin_args {
 	void *out; /* [m][ldo] of what `to` says */
 	int ldo;
 	enum lin_out to;
+	bool gelu;         /* of LIN_OUT_SWIGLU: gelu in silu's place */
 	bool wide;         /* neighbours may be stored together */
 	const float *bias; /* [layer's n] or NULL */
 	int block_slices;  /* stream: slices of a block */
@@ -393,11 +395,13 @@ static __device__ __forceinline__ float4 lin_add(float4 a, float4 b)
 			   f32_add_rn(a.w, b.w));
 }
 
-/* silu(gate) * up */
-static __device__ __forceinline__ float lin_swiglu(float gate, float up)
+/* act(gate) * up: silu, or gelu by tanh (kern.h). */
+static __device__ __forceinline__ float lin_glu(bool gelu, float gate, float up)
 {
-	float silu = f32_div_rn(gate, f32_add_rn(1.0f, expf(-gate)));
-	return f32_mul_rn(silu, up);
+	float a = gate;
+	if (gelu)
+		a = f32_mul_rn(gate, f32_fma_rn(f32_mul_rn(gate, gate), 0.0713548162726f, 1.5957691216057f));
+	return f32_mul_rn(f32_div_rn(gate, f32_add_rn(1.0f, expf(-a))), up);
 }
 
 template <bool BF16>
@@ -439,9 +443,9 @@ static __device__ __forceinline__ void lin_store(const struct lin_args &a, int c
 		v = lin_add(v, make_float4(b0, b0, b1, b1));
 	}
 	if (a.to == LIN_OUT_SWIGLU) {
-		lin_put<BF16>(a, row, i, lin_swiglu(v.x, v.z));
+		lin_put<BF16>(a, row, i, lin_glu(a.gelu, v.x, v.z));
 		if (row + 1 < a.m)
-			lin_put<BF16>(a, row + 1, i, lin_swiglu(v.y, v.w));
+			lin_put<BF16>(a, row + 1, i, lin_glu(a.gelu, v.y, v.w));
 	} else if (a.wide && !s.paired && left > 1) {
 		lin_put2<BF16>(a, row, n, v.x, v.z);
 		if (row + 1 < a.m)

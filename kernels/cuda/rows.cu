@@ -183,9 +183,9 @@ int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t 
 /* ---- the norm ---- */
 
 struct norm_args {
-	uint16_t *out;
+	uint16_t *out; /* NULL: the result replaces x */
 	float *x;
-	const float *add, *weight;
+	const float *add, *weight; /* each may be NULL */
 	int hidden;
 	float eps;
 };
@@ -200,7 +200,7 @@ KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v
 	ahead<N>(v, a.x + row, first, a.hidden);
 	if (a.add)
 		ahead<N>(add, a.add + row, first, a.hidden);
-	if (weight)
+	if (weight && a.weight)
 		ahead<N>(weight, a.weight, first, a.hidden);
 #pragma unroll
 	for (int j = 0; j < N; j++) {
@@ -221,8 +221,13 @@ KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const f
 #pragma unroll
 	for (int j = 0; j < N; j++) {
 		const int i = first + j * ROW_THREADS;
-		if (i < a.hidden)
-			a.out[row + (size_t)i] = op_of_f32<BF16>(f32_mul_rn(f32_mul_rn(v[j], by), weight[j]));
+		if (i >= a.hidden)
+			continue;
+		const float y = a.weight ? f32_mul_rn(f32_mul_rn(v[j], by), weight[j]) : v[j];
+		if (a.out)
+			a.out[row + (size_t)i] = op_of_f32<BF16>(y);
+		else
+			a.x[row + (size_t)i] = y;
 	}
 }
 
@@ -244,7 +249,8 @@ template <bool BF16> static __global__ void __launch_bounds__(ROW_THREADS) rmsno
 	for (int i = first + NORM_KEPT * ROW_THREADS; i < a.hidden; i += AHEAD * ROW_THREADS) {
 		float v[AHEAD], w[AHEAD];
 		ahead<AHEAD>(v, a.x + row, i, a.hidden);
-		ahead<AHEAD>(w, a.weight, i, a.hidden);
+		if (a.weight)
+			ahead<AHEAD>(w, a.weight, i, a.hidden);
 		norm_put<BF16, AHEAD>(a, row, i, v, w, by);
 	}
 }
@@ -262,12 +268,81 @@ int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, con
 	return KERN_LAUNCH(rmsnorm_kernel<false>, (unsigned)n_rows, ROW_THREADS, smem, s->s, a);
 }
 
+int cuda_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps)
+{
+	struct norm_args a = {NULL, (float *)x, NULL, (const float *)weight, hidden, eps};
+	if (!n_rows)
+		return 0;
+	return KERN_LAUNCH(rmsnorm_kernel<false>, (unsigned)n_rows, ROW_THREADS,
+			   ROW_THREADS / WARP * sizeof(float), s->s, a);
+}
+
+/* ---- value by value ---- */
+
+static __global__ void map_kernel(float *x, size_t n, enum kern_map what, float by)
+{
+	const size_t i = (size_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+	if (i >= n)
+		return;
+	x[i] = what == KERN_MAP_SOFTCAP ? cuda_softcap(x[i], by, f32_div_rn(1.0f, by)) : f32_mul_rn(x[i], by);
+}
+
+int cuda_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by)
+{
+	const size_t n = (size_t)n_rows * (size_t)width;
+	if (!n)
+		return 0;
+	return KERN_LAUNCH(map_kernel, (unsigned)((n + ROW_THREADS - 1) / ROW_THREADS), ROW_THREADS, 0, s->s,
+			   (float *)x, n, what, by);
+}
+
 /* ---- q, k, v ---- */
+
+struct squares_args {
+	float *out;
+	const uint16_t *qkv;
+	int q, k; /* values of a row */
+};
+
+/* A block: q or k of one row. */
+template <bool BF16> static __global__ void squares_kernel(struct squares_args a)
+{
+	const int first = blockIdx.y ? a.q : 0, n = blockIdx.y ? a.k : a.q;
+	const uint16_t *in = a.qkv + (size_t)blockIdx.x * (size_t)(a.q + 2 * a.k) + first;
+	float sum = 0;
+	for (int i0 = (int)threadIdx.x; i0 < n; i0 += AHEAD * ROW_THREADS) {
+		uint16_t v[AHEAD];
+		ahead<AHEAD>(v, in, i0, n);
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++) {
+			const float x = op_f32<BF16>(v[j]);
+			sum = f32_fma_rn(x, x, sum);
+		}
+	}
+	sum = block_sum(sum, (float *)(void *)kern_smem());
+	if (threadIdx.x == 0)
+		a.out[2 * blockIdx.x + blockIdx.y] = sum;
+}
+
+int cuda_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,
+		     int n_kv_heads, int head_dim)
+{
+	const struct squares_args a = {(float *)squares, (const uint16_t *)qkv, n_q_heads * head_dim,
+				       n_kv_heads * head_dim};
+	const dim3 grid((unsigned)n_rows, 2);
+	const size_t smem = ROW_THREADS / WARP * sizeof(float);
+	if (!n_rows)
+		return 0;
+	if (cuda_is_bf16(s->dev))
+		return KERN_LAUNCH(squares_kernel<true>, grid, ROW_THREADS, smem, s->s, a);
+	return KERN_LAUNCH(squares_kernel<false>, grid, ROW_THREADS, smem, s->s, a);
+}
 
 struct qkv_args {
 	uint16_t *q;
 	const uint16_t *qkv;
-	const float *q_norm, *k_norm, *rope;
+	const float *q_norm, *k_norm, *squares, *rope;
+	int q_width, k_width;
 	float eps;
 	int rope_dim, n_q, n_kv, dim, dim_pad;
 	bool pairs; /* neighbours are rotated together, else the halves */
@@ -285,16 +360,23 @@ template <bool BF16> KERN_DEV float finite(float v)
 	return v > most ? most : v < -most ? -most : v;
 }
 
-/* x [dim] in shared memory, normalized and rotated in place by a warp. */
-KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *norm, const float *rope)
+/* What a norm multiplies by, of the sum of n squares. */
+KERN_DEV float norm_by(float sum, int n, float eps)
+{
+	return f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)n), eps)));
+}
+
+/* x [dim] in shared memory, normalized and rotated in place by a warp.  by > 0: of a norm over all heads. */
+KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *norm, float by,
+			      const float *rope)
 {
 	if (norm) {
-		float sum = 0;
-		for (int i = lane_id(); i < a.dim; i += WARP)
-			sum = f32_fma_rn(x[i], x[i], sum);
-		sum = warp_sum(sum);
-		const float by =
-			f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)a.dim), a.eps)));
+		if (by == 0) {
+			float sum = 0;
+			for (int i = lane_id(); i < a.dim; i += WARP)
+				sum = f32_fma_rn(x[i], x[i], sum);
+			by = norm_by(warp_sum(sum), a.dim, a.eps);
+		}
 		for (int i = lane_id(); i < a.dim; i += WARP)
 			x[i] = f32_mul_rn(f32_mul_rn(x[i], by), norm[i]);
 	}
@@ -326,8 +408,15 @@ template <bool BF16> static __global__ void qkv_kernel(struct qkv_args a)
 	for (int i = lane_id(); i < a.dim; i += WARP)
 		x[i] = op_f32<BF16>(in[i]);
 	warp_sync();
-	if (!is_v)
-		norm_and_rotate(a, x, is_q ? a.q_norm : a.k_norm, a.rope + (size_t)pos * (size_t)a.rope_dim);
+	if (!is_v) {
+		const float *norm = is_q ? a.q_norm : a.k_norm;
+		float by = 0;
+		if (a.squares) {
+			by = norm_by(a.squares[2 * row + !is_q], is_q ? a.q_width : a.k_width, a.eps);
+			norm += (is_q ? head : head - a.n_q) * a.dim;
+		}
+		norm_and_rotate(a, x, norm, by, a.rope + (size_t)pos * (size_t)a.rope_dim);
+	}
 	uint16_t *out;
 	if (is_q) {
 		out = a.q + ((size_t)row * (size_t)a.n_q + (size_t)head) * (size_t)a.dim;
@@ -361,6 +450,9 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 	a.qkv = (const uint16_t *)in->qkv;
 	a.q_norm = (const float *)in->q_norm;
 	a.k_norm = (const float *)in->k_norm;
+	a.squares = (const float *)in->squares;
+	a.q_width = in->q_width;
+	a.k_width = in->k_width;
 	a.rope = (const float *)in->rope;
 	a.eps = in->eps;
 	a.rope_dim = in->rope_dim;

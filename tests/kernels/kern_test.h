@@ -417,16 +417,22 @@ static inline struct kt_part kt_part(enum kern_dtype t, int k, int n, int group,
 	return p;
 }
 
-static inline struct kern_linear *kt_load(struct kt *t, int k, int group, struct kt_part *const *parts, int n)
+static inline struct kern_linear *kt_load_act(struct kt *t, int k, int group, struct kt_part *const *parts,
+					      int n, enum kern_act act)
 {
 	char why[256] = "";
 	struct kern_linear *w = NULL;
-	struct kern_linear_src src = {.name = "test", .k = k, .group = group, .n_parts = n};
+	struct kern_linear_src src = {.name = "test", .k = k, .group = group, .act = act, .n_parts = n};
 	for (int i = 0; i < n; i++)
 		src.parts[i] = parts[i]->part;
 	int e = t->ops->linear_load(t->dev, &src, &w, why, sizeof why);
 	cr_assert(e == 0, "%s", why);
 	return w;
+}
+
+static inline struct kern_linear *kt_load(struct kt *t, int k, int group, struct kt_part *const *parts, int n)
+{
+	return kt_load_act(t, k, group, parts, n, KERN_SILU);
 }
 
 static inline const char *kt_dtype_name(enum kern_dtype t)

@@ -32,6 +32,7 @@ static enum kern_dtype stored(int c)
 
 struct model {
 	int dim, heads, kv_heads, block_size, window;
+	float cap; /* of scores */
 };
 
 /* One sequence: its q, k, v side by side [n][(Hq + 2 Hkv) D], as the qkv operation takes them. */
@@ -164,6 +165,7 @@ static void run_batch(struct world *w, const struct kern_batch *b)
 		.n_kv_heads = m->kv_heads,
 		.head_dim = m->dim,
 		.scale = 1 / sqrtf((float)m->dim),
+		.cap = m->cap,
 		.window = m->window,
 	};
 	cr_assert_eq(w->t.ops->batch_set(w->t.s, b), 0);
@@ -253,6 +255,8 @@ static void reference_row(const struct model *m, const struct seq *s, int row, d
 			for (int d = 0; d < m->dim; d++)
 				p[t] += (double)q[d] * (double)k[d];
 			p[t] /= sqrt(m->dim);
+			if (m->cap > 0)
+				p[t] = (double)m->cap * tanh(p[t] / (double)m->cap);
 			max = p[t] > max ? p[t] : max;
 		}
 		for (int t = from; t <= row; t++)
@@ -366,6 +370,17 @@ Test(attention, a_window_sees_only_the_last_tokens)
 			(struct model){
 				.dim = 16, .heads = 4, .kv_heads = 2, .block_size = 16, .window = windows[i]},
 			330);
+}
+
+/* Caps so low that every score is bent. */
+Test(attention, scores_have_a_soft_cap)
+{
+	check_model((struct model){.dim = 16, .heads = 4, .kv_heads = 2, .block_size = 16, .cap = 0.25f},
+		    kt_brief() ? 90 : 300);
+	check_model(
+		(struct model){
+			.dim = 64, .heads = 3, .kv_heads = 1, .block_size = 16, .window = 40, .cap = 0.5f},
+		130);
 }
 
 /* Decode at these rows of a prompt, against the same rows of the whole prompt and a reference; in each way

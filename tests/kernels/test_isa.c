@@ -118,6 +118,12 @@ Test(isa, avx512_stores_as_plain_c_does)
 			a->store_swiglu(got, WIDE, c, up, WIDE, b0, b1, ROWS, n);
 			b->store_swiglu(want, WIDE, c, up, WIDE, b0, b1, ROWS, n);
 			kt_same(got, want, ROWS * WIDE, "store_swiglu");
+			a->store_geglu(got, WIDE, c, up, WIDE, b0, b1, ROWS, n);
+			b->store_geglu(want, WIDE, c, up, WIDE, b0, b1, ROWS, n);
+			kt_same(got, want, ROWS * WIDE, "store_geglu");
+			a->softcap(got, n, 0.75f);
+			b->softcap(want, n, 0.75f);
+			kt_same(got, want, ROWS * WIDE, "softcap");
 		}
 	free(c);
 	free(up);

@@ -330,24 +330,33 @@ Test(linear, parts_lie_side_by_side_and_keep_their_types)
 		kt_part_fini(all[i]);
 }
 
-/* silu(gate) * up in double, from the references of both. */
-static void swiglu_reference(enum kern_dtype op, double *g, double *tol_g, const double *u,
+static double activated(enum kern_act act, double g)
+{
+	if (act == KERN_GELU_TANH)
+		return 0.5 * g * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (g + 0.044715 * g * g * g)));
+	return g / (1 + exp(-g));
+}
+
+/* act(gate) * up in double, from the references of both. */
+static void swiglu_reference(enum kern_dtype op, enum kern_act act, double *g, double *tol_g, const double *u,
 			     const double *tol_u, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		const double silu = g[i] / (1 + exp(-g[i]));
-		tol_g[i] = fabs(u[i]) * (tol_g[i] * 1.2 + fabs(silu) * 1e-6) + fabs(silu) * tol_u[i] +
-			   fabs(silu * u[i]) * kt_unit(op) + (op == KERN_F32 ? 1e-9 : 1e-7);
-		g[i] = silu * u[i];
+		const double a = activated(act, g[i]);
+		tol_g[i] = fabs(u[i]) * (tol_g[i] * 1.2 + fabs(a) * 1e-6) + fabs(a) * tol_u[i] +
+			   fabs(a * u[i]) * kt_unit(op) + (op == KERN_F32 ? 1e-9 : 1e-7);
+		/* gelu's tail: the exponent's error is relative to it */
+		tol_g[i] += act == KERN_GELU_TANH ? fabs(a * u[i]) * 1e-6 * fabs(g[i]) : 0;
+		g[i] = a * u[i];
 	}
 }
 
 /* y: what the first way gave, NULL before it. */
-static void swiglu_way(struct kt *t, struct kt_part *g, struct kt_part *u, int k, const float *x, int rows,
-		       float **want)
+static void swiglu_way(struct kt *t, struct kt_part *g, struct kt_part *u, enum kern_act act, int k,
+		       const float *x, int rows, float **want)
 {
 	const size_t all = (size_t)rows * (size_t)g->part.n;
-	struct kern_linear *w = kt_load(t, k, 64, (struct kt_part *[]){g, u}, 2);
+	struct kern_linear *w = kt_load_act(t, k, 64, (struct kt_part *[]){g, u}, 2, act);
 	float *y = xmalloc(all * sizeof *y);
 	double *rg = xmalloc(all * 8), *tg = xmalloc(all * 8), *ru = xmalloc(all * 8), *tu = xmalloc(all * 8);
 	void *in = kt_put_op(t, x, (size_t)rows * (size_t)k), *out = kt_new(t, all * kt_op_size(t->op));
@@ -355,7 +364,7 @@ static void swiglu_way(struct kt *t, struct kt_part *g, struct kt_part *u, int k
 	kt_get_op(t, y, out, all);
 	reference(t->op, g, x, rows, k, rg, tg);
 	reference(t->op, u, x, rows, k, ru, tu);
-	swiglu_reference(t->op, rg, tg, ru, tu, all);
+	swiglu_reference(t->op, act, rg, tg, ru, tu, all);
 	kt_near(y, rg, tg, all, t->isa);
 	if (*want)
 		kt_same(y, *want, all, t->isa);
@@ -371,7 +380,7 @@ static void swiglu_way(struct kt *t, struct kt_part *g, struct kt_part *u, int k
 	free(tu);
 }
 
-static void check_swiglu(int c, struct kt_part *g, struct kt_part *u, int k)
+static void check_swiglu(int c, struct kt_part *g, struct kt_part *u, enum kern_act act, int k)
 {
 	static const int rows[] = {1, 6, 14, 29, 50, 70, 131};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -380,7 +389,7 @@ static void check_swiglu(int c, struct kt_part *g, struct kt_part *u, int k)
 			struct kt t;
 			if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = rows[i]}))
 				continue;
-			swiglu_way(&t, g, u, k, x, rows[i], &want);
+			swiglu_way(&t, g, u, act, k, x, rows[i], &want);
 			kt_close(&t);
 		}
 		free(x);
@@ -388,17 +397,19 @@ static void check_swiglu(int c, struct kt_part *g, struct kt_part *u, int k)
 	}
 }
 
-Test(linear, gate_and_up_meet_in_swiglu)
+Test(linear, gate_and_up_meet_in_swiglu_and_geglu)
 {
 	enum { K = 136, N = 88 };
 	struct kt_part a = kt_part(KERN_AWQ4, K, N, 64, false), b = kt_part(KERN_AWQ4, K, N, 64, true),
 		       c = kt_part(KERN_F16, K, N, 0, true), d = kt_part(KERN_BF16, K, N, 0, false),
 		       e = kt_part(KERN_F16, K, 13, 0, true), f = kt_part(KERN_F16, K, 13, 0, false);
 	for (int class = 0; class < kt_classes(); class ++) {
-		check_swiglu(class, &a, &b, K);
-		check_swiglu(class, &c, &d, K);
-		check_swiglu(class, &a, &c, K);
-		check_swiglu(class, &e, &f, K);
+		check_swiglu(class, &a, &b, KERN_SILU, K);
+		check_swiglu(class, &c, &d, KERN_SILU, K);
+		check_swiglu(class, &a, &c, KERN_SILU, K);
+		check_swiglu(class, &e, &f, KERN_SILU, K);
+		check_swiglu(class, &c, &d, KERN_GELU_TANH, K);
+		check_swiglu(class, &a, &c, KERN_GELU_TANH, K);
 	}
 	struct kt_part *all[] = {&a, &b, &c, &d, &e, &f};
 	for (int i = 0; i < 6; i++)

@@ -96,12 +96,152 @@ Test(rows, rmsnorm_adds_the_residual_and_normalizes)
 		}
 }
 
+/* The same rows in place, as F32: x + add is not made. */
+static void check_rmsnorm_f32(int c, int hidden)
+{
+	struct norm_case m = norm_new(hidden, false);
+	const size_t h = (size_t)hidden, n = NORM_ROWS * h;
+	float *got = xmalloc(n * 4), *one = xmalloc(h * 4), *want = NULL;
+	double *tol = xmalloc(n * sizeof *tol);
+	for (size_t i = 0; i < n; i++)
+		tol[i] = 1e-6 + 2e-6 * fabs(m.ref[i]);
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = NORM_ROWS}))
+			continue;
+		void *x = kt_put(&t, m.x, n * 4), *w = kt_put(&t, m.weight, h * 4),
+		     *last = kt_put(&t, m.x + n - h, h * 4);
+		cr_assert_eq(t.ops->rmsnorm_f32(t.s, x, w, NORM_ROWS, hidden, 1e-6f), 0);
+		cr_assert_eq(t.ops->rmsnorm_f32(t.s, last, w, 1, hidden, 1e-6f), 0);
+		kt_get(&t, got, x, n * 4);
+		kt_get(&t, one, last, h * 4);
+		kt_near(got, m.ref, tol, n, t.isa);
+		kt_same(one, got + n - h, h, "a row by itself");
+		if (want)
+			kt_same(got, want, n, t.isa);
+		else
+			want = xmemdup(got, n * sizeof *got);
+		kt_close(&t);
+	}
+	norm_free(&m);
+	free(got);
+	free(one);
+	free(want);
+	free(tol);
+}
+
+Test(rows, rmsnorm_f32_normalizes_in_place)
+{
+	static const int sizes[] = {1, 16, 33, 172, 1024, 5000};
+	for (int c = 0; c < kt_classes(); c++)
+		for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+			check_rmsnorm_f32(c, sizes[i]);
+}
+
+/* Without a norm, the sum itself is what the next layer reads. */
+static void check_no_norm(int c, int way, int hidden, bool with_add)
+{
+	const size_t n = (size_t)NORM_ROWS * (size_t)hidden;
+	struct kt t;
+	if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = NORM_ROWS}))
+		return;
+	float *x = kt_floats(n), *add = kt_floats(n), *got = xmalloc(n * 4), *sum = xmalloc(n * 4);
+	void *dx = kt_put(&t, x, n * 4), *da = kt_put(&t, add, n * 4),
+	     *out = kt_new(&t, n * kt_op_size(t.op));
+	cr_assert_eq(t.ops->rmsnorm(t.s, out, dx, with_add ? da : NULL, NULL, NORM_ROWS, hidden, 1e-6f), 0);
+	kt_get_op(&t, got, out, n);
+	kt_get(&t, sum, dx, n * 4);
+	for (size_t i = 0; i < n; i++)
+		x[i] += with_add ? add[i] : 0;
+	kt_same(sum, x, n, "residual");
+	kt_round(t.op, x, n);
+	kt_same(got, x, n, "operand");
+	free(x);
+	free(add);
+	free(got);
+	free(sum);
+	kt_close(&t);
+}
+
+Test(rows, a_layer_without_a_norm_reads_the_residual)
+{
+	static const int sizes[] = {1, 33, 1024, 5000};
+	for (int c = 0; c < kt_classes(); c++)
+		for (int way = 0; way < KT_WAYS; way++)
+			for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+				check_no_norm(c, way, sizes[i], true);
+				check_no_norm(c, way, sizes[i], false);
+			}
+}
+
+/* ---- value by value ---- */
+
+static void check_map(int c, int width, enum kern_map what, float by)
+{
+	const size_t n = 3 * (size_t)width;
+	float *x = kt_floats(n), *got = xmalloc(n * 4), *want = NULL;
+	double *ref = xmalloc(n * sizeof *ref), *tol = xmalloc(n * sizeof *tol);
+	for (size_t i = 0; i < n; i++) {
+		x[i] *= i % 5 ? 10.0f : 1000.0f;
+		ref[i] = what == KERN_MAP_SCALE ? (double)x[i] * (double)by
+						: (double)by * tanh((double)x[i] / (double)by);
+		tol[i] = 1e-6 * (double)by + 1e-6 * fabs(ref[i]);
+	}
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = 3}))
+			continue;
+		void *dx = kt_put(&t, x, n * 4);
+		cr_assert_eq(t.ops->map(t.s, dx, 3, width, what, by), 0);
+		kt_get(&t, got, dx, n * 4);
+		kt_near(got, ref, tol, n, t.isa);
+		if (want)
+			kt_same(got, want, n, t.isa);
+		else
+			want = xmemdup(got, n * 4);
+		kt_close(&t);
+	}
+	free(x);
+	free(got);
+	free(want);
+	free(ref);
+	free(tol);
+}
+
+Test(rows, values_are_scaled_and_capped)
+{
+	static const int sizes[] = {1, 16, 47, 4096, 9000};
+	for (int c = 0; c < kt_classes(); c++)
+		for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+			check_map(c, sizes[i], KERN_MAP_SCALE, 45.25f);
+			check_map(c, sizes[i], KERN_MAP_SOFTCAP, 30);
+		}
+}
+
+Test(rows, what_is_no_number_stays_so_under_a_cap)
+{
+	const float x[] = {NAN, 1, INFINITY, -INFINITY};
+	float y[4];
+	for (int c = 0; c < kt_classes(); c++)
+		for (int way = 0; way < KT_WAYS; way++) {
+			struct kt t;
+			if (!kt_open(&t, c, way, (struct kt_size){.rows = 1}))
+				continue;
+			void *dx = kt_put(&t, x, sizeof x);
+			cr_assert_eq(t.ops->map(t.s, dx, 1, 4, KERN_MAP_SOFTCAP, 2), 0);
+			kt_get(&t, y, dx, sizeof y);
+			cr_expect(isnan(y[0]) && y[1] < 1 && y[2] == 2 && y[3] == -2, "%g %g %g %g",
+				  (double)y[0], (double)y[1], (double)y[2], (double)y[3]);
+			kt_close(&t);
+		}
+}
+
 /* ---- q, k: norm and rotation ---- */
 
 struct qk {
 	int dim, rope_dim, heads, kv_heads;
 	enum kern_rope_style style;
-	bool norm;
+	enum { NO_NORM, OF_HEADS, OF_ALL } norm; /* of each head, or one over all */
 };
 
 enum { QK_ROWS = 20, QK_POS = 3, QK_CONTEXT = QK_ROWS + QK_POS };
@@ -113,14 +253,19 @@ struct qk_case {
 	float *v;      /* what attention with a window of 1 gives */
 };
 
-static void qk_reference(const struct qk *m, const float *in, const float *norm, const float *rope,
-			 double *out)
+/* Head h of `heads`, which begin at in. */
+static void qk_reference(const struct qk *m, const float *in, int h, int heads, const float *norm,
+			 const float *rope, double *out)
 {
+	const int n = m->norm == OF_ALL ? heads * m->dim : m->dim;
+	const float *first = m->norm == OF_ALL ? in : in + h * m->dim;
 	double ss = 0;
+	for (int d = 0; d < n; d++)
+		ss += (double)first[d] * (double)first[d];
+	in += h * m->dim;
+	norm += m->norm == OF_ALL ? h * m->dim : 0;
 	for (int d = 0; d < m->dim; d++)
-		ss += (double)in[d] * (double)in[d];
-	for (int d = 0; d < m->dim; d++)
-		out[d] = (double)in[d] * (m->norm ? (double)norm[d] / sqrt(ss / m->dim + 1e-6) : 1);
+		out[d] = (double)in[d] * (m->norm ? (double)norm[d] / sqrt(ss / n + 1e-6) : 1);
 	for (int i = 0; i < m->rope_dim / 2; i++) {
 		int a = m->style == KERN_ROPE_HALVES ? i : 2 * i;
 		int b = m->style == KERN_ROPE_HALVES ? i + m->rope_dim / 2 : 2 * i + 1;
@@ -141,8 +286,8 @@ static struct qk_case qk_new(struct qk m, enum kern_dtype op)
 	struct qk_case c = {.m = m};
 	c.in = kt_floats((size_t)(QK_ROWS * width));
 	kt_round(op, c.in, (size_t)(QK_ROWS * width));
-	c.q_norm = kt_floats((size_t)m.dim);
-	c.k_norm = kt_floats((size_t)m.dim);
+	c.q_norm = kt_floats((size_t)qw);
+	c.k_norm = kt_floats((size_t)kw);
 	c.rope = xcalloc((size_t)(QK_CONTEXT * m.rope_dim) + 1, sizeof *c.rope);
 	for (int i = 0; i < QK_CONTEXT * m.rope_dim; i += 2) {
 		c.rope[i] = cosf((float)i);
@@ -155,12 +300,14 @@ static struct qk_case qk_new(struct qk m, enum kern_dtype op)
 		const float *row = c.in + r * width, *rope = c.rope + (r + QK_POS) * m.rope_dim;
 		for (int h = 0; h < m.heads; h++) {
 			const int kv = h / (m.heads / m.kv_heads);
-			qk_reference(&m, row + h * m.dim, c.q_norm, rope, c.q + r * qw + h * m.dim);
+			qk_reference(&m, row, h, m.heads, c.q_norm, rope, c.q + r * qw + h * m.dim);
 			memcpy(c.v + r * qw + h * m.dim, row + (m.heads + m.kv_heads + kv) * m.dim,
 			       (size_t)m.dim * sizeof *c.v);
 		}
+		for (int i = 0; i < qw; i++)
+			c.v[r * qw + i] += 0.0f; /* attention knows no -0 */
 		for (int h = 0; h < m.kv_heads; h++)
-			qk_reference(&m, row + (m.heads + h) * m.dim, c.k_norm, rope,
+			qk_reference(&m, row + m.heads * m.dim, h, m.kv_heads, c.k_norm, rope,
 				     c.k + r * kw + h * m.dim);
 	}
 	return c;
@@ -187,8 +334,9 @@ static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, fl
 	struct kern_kv *kv = t->ops->kv_new(t->dev, 1, m->kv_heads, m->dim, 16, 2, 0);
 	void *in = kt_put_op(t, c->in, QK_ROWS * width), *dev_q = kt_new(t, n * kt_op_size(t->op));
 	void *dev_out = kt_new(t, n * kt_op_size(t->op));
-	void *q_norm = kt_put(t, c->q_norm, (size_t)m->dim * 4),
-	     *k_norm = kt_put(t, c->k_norm, (size_t)m->dim * 4);
+	void *q_norm = kt_put(t, c->q_norm, (size_t)(m->heads * m->dim) * 4),
+	     *k_norm = kt_put(t, c->k_norm, (size_t)(m->kv_heads * m->dim) * 4),
+	     *squares = kt_new(t, QK_ROWS * 2 * sizeof(float));
 	const struct kern_batch b = {.n_rows = QK_ROWS,
 				     .n_seqs = 1,
 				     .token_at = token_at,
@@ -201,6 +349,9 @@ static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, fl
 		.qkv = in,
 		.q_norm = m->norm ? q_norm : NULL,
 		.k_norm = m->norm ? k_norm : NULL,
+		.squares = m->norm == OF_ALL ? squares : NULL,
+		.q_width = m->heads * m->dim,
+		.k_width = m->kv_heads * m->dim,
 		.eps = 1e-6f,
 		.rope = kt_put(t, c->rope, (size_t)(QK_CONTEXT * m->rope_dim) * 4 + 4),
 		.rope_dim = m->rope_dim,
@@ -221,6 +372,7 @@ static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, fl
 		.window = 1,
 	};
 	cr_assert_eq(t->ops->batch_set(t->s, &b), 0);
+	cr_assert_eq(t->ops->qkv_squares(t->s, squares, in, QK_ROWS, m->heads, m->kv_heads, m->dim), 0);
 	cr_assert_eq(t->ops->qkv(t->s, &a), 0);
 	kt_get_op(t, q, dev_q, n);
 	cr_assert_eq(t->ops->attention(t->s, &attn), 0);
@@ -300,7 +452,7 @@ Test(rows, qkv_normalizes_rotates_and_stores)
 {
 	for (int c = 0; c < kt_classes(); c++)
 		for (int style = KERN_ROPE_HALVES; style <= KERN_ROPE_PAIRS; style++)
-			for (int norm = 0; norm < 2; norm++) {
+			for (int norm = NO_NORM; norm <= OF_ALL; norm++) {
 				enum kern_rope_style s = (enum kern_rope_style)style;
 				check_qkv(c, (struct qk){8, 8, 4, 2, s, norm});
 				check_qkv(c, (struct qk){64, 64, 2, 2, s, norm});

@@ -184,6 +184,15 @@ static void scores_any(enum kern_dtype t, int hn, int tn, int m, const struct sc
 
 /* ---- softmax ---- */
 
+/* In place: the scores of one query, those in tiles of which it sees something. */
+static void cap_scores(float *s, size_t tile_stride, int from, int to, float cap)
+{
+	const vf c = v_set1(cap), twice = v_set1(2 / cap);
+	for (int t = from / 16; t < (to + 15) / 16; t++)
+		v_store(s + (size_t)t * tile_stride,
+			v_softcap(v_load(s + (size_t)t * tile_stride), c, twice));
+}
+
 /* In place: the scores of one query to exp(score - max), 0 outside from <= t < to. */
 static void softmax(float *s, size_t tile_stride, int from, int to, float *max, float *sum)
 {
@@ -424,9 +433,13 @@ static void float_chunk(enum kern_dtype type, const struct cpu_kv_chunk *c)
 		for (int g = 0; g < n; g++)
 			for (int r = 0; r < s[g].m; r++) {
 				const int i = s[g].q0 + r, out = h * c->m + i;
-				if (c->from[i] < c->to[i])
-					softmax(scores_at(c, h, s[g].q0) + r * 16, (size_t)s[g].m * 16,
-						c->from[i], c->to[i], &c->max[out], &c->sum[out]);
+				float *row = scores_at(c, h, s[g].q0) + r * 16;
+				const size_t step = (size_t)s[g].m * 16;
+				if (c->from[i] >= c->to[i])
+					continue;
+				if (c->cap > 0)
+					cap_scores(row, step, c->from[i], c->to[i], c->cap);
+				softmax(row, step, c->from[i], c->to[i], &c->max[out], &c->sum[out]);
 			}
 	/* Heads side by side are read as they lie, tile by tile; one head stays in the cache. */
 	const int step = c->n_heads > 1 ? KV_TILE : CHUNK;

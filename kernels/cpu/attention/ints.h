@@ -301,7 +301,8 @@ struct scratch {
 	float *s;         /* [m][ROW] scores */
 	unsigned char *w; /* [m][2][CHUNK] planes of weights, as INT_W_AT has them */
 	int32_t *o;       /* [m][dim_pad] */
-	float *log;       /* [CHUNK] logarithms of the scales of values */
+	float *log;       /* [CHUNK] logarithms of the scales of values: added to scores */
+	float *late;      /* [CHUNK] the same where scores are capped, for log is 0 then */
 	float *inverse;   /* [CHUNK] 1 / scale */
 };
 
@@ -309,7 +310,7 @@ static size_t head_scratch(int dim_pad, int m)
 {
 	m = (m + 15) & ~15;
 	return (size_t)m * (ROW * sizeof(float) + 2 * CHUNK + (size_t)dim_pad * sizeof(int32_t)) +
-	       2 * CHUNK * sizeof(float);
+	       3 * CHUNK * sizeof(float);
 }
 
 static struct scratch scratch_of(const struct cpu_kv_chunk *c, int head)
@@ -322,6 +323,7 @@ static struct scratch scratch_of(const struct cpu_kv_chunk *c, int head)
 	s.o = (int32_t *)(void *)(s.w + m * 2 * CHUNK);
 	s.log = (float *)(void *)(s.o + m * (size_t)c->dim_pad);
 	s.inverse = s.log + CHUNK;
+	s.late = s.inverse + CHUNK;
 	return s;
 }
 
@@ -355,7 +357,8 @@ static void value_scales(const struct job *j, int head, const struct scratch *s)
 		const unsigned char *k = j->c->k[t] + (size_t)head * j->c->k_bytes;
 		const vf log =
 			v_load((const float *)(const void *)(k + (size_t)(j->lines * j->planes) * 64 + 64));
-		v_store(s->log + t * 16, v_mul(log, v_set1(LN_2)));
+		v_store(s->late + t * 16, v_mul(log, v_set1(LN_2)));
+		v_store(s->log + t * 16, j->c->cap > 0 ? v_zero() : v_mul(log, v_set1(LN_2)));
 		v_store(s->inverse + t * 16, v_mul(exp2_top(v_sub(v_zero(), log)), v_set1(1 / 65535.0f)));
 	}
 }
@@ -430,6 +433,19 @@ VFN vf seen(vf v, int t, int from, int to, vf other)
 	if (a >= 16 || b <= 0)
 		return other;
 	return v_keep_range(v, a > 0 ? a : 0, b < 16 ? b : 16, other);
+}
+
+/* cap * tanh(s / cap) + log of the scores of the tiles t0 <= t < t1, from 2^(2 s log2 e / cap); NaN stays
+ * NaN. */
+static void cap_scores(float *s, const float *log, int t0, int t1, float cap)
+{
+	const vf c = v_set1(cap), by = v_set1(2 * LOG2_E / cap);
+	for (int t = t0; t < t1; t++) {
+		const vf y = v_max(v_set1(-60), v_min(v_set1(60), v_mul(v_load(s + t * 16), by)));
+		const vf e = v_mul(exp2_top(y), v_set1(1 / 65535.0f));
+		const vf far = v_div(v_add(c, c), v_add(e, v_set1(1)));
+		v_store(s + t * 16, v_add(v_sub(c, far), v_load(log + t * 16)));
+	}
 }
 
 /* The largest of the scores that a query sees. */
@@ -630,10 +646,14 @@ static void all_rows(rows_fn *fn, const struct job *j, int head, const struct sc
 static void top_rows(const struct job *j, int head, const struct scratch *s, int r0, int r1)
 {
 	const struct cpu_kv_chunk *c = j->c;
-	for (int r = r0; r < r1; r++)
-		if (c->from[r] < c->to[r])
-			c->max[(size_t)head * (size_t)c->m + (size_t)r] =
-				top_score(s->s + (size_t)r * ROW, c->from[r], c->to[r]);
+	for (int r = r0; r < r1; r++) {
+		float *row = s->s + (size_t)r * ROW;
+		if (c->from[r] >= c->to[r])
+			continue;
+		if (c->cap > 0)
+			cap_scores(row, s->late, c->from[r] / 16, (c->to[r] + 15) / 16, c->cap);
+		c->max[(size_t)head * (size_t)c->m + (size_t)r] = top_score(row, c->from[r], c->to[r]);
+	}
 }
 
 /* Query r: its weights, and their sum. */

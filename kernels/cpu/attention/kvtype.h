@@ -39,6 +39,7 @@ struct cpu_kv_chunk {
 	int n_heads, m;
 	int dim, dim_pad; /* D, and D rounded up to 16 */
 	float scale;      /* of the scores; what queries() was given */
+	float cap;        /* > 0: a score s becomes cap * tanh(s / cap) */
 	/* [n_heads] prepared groups of m queries, q_stride bytes (q_bytes(dim, m)) apart, 64-aligned */
 	const unsigned char *q;
 	size_t q_stride;
