@@ -109,7 +109,7 @@ static void row_floats(const struct codes *c, const struct code_rows *r, int n, 
 		const size_t s = (size_t)n * supers + (size_t)(i / c->super);
 		const int code = r->code[(size_t)n * (size_t)c->k + (size_t)i];
 		const int zero = c->minimums ? 0 : c->zero >= 0 ? c->zero : r->offset[g];
-		const float value = c->table ? c->table[code & 15] - (float)zero : (float)(code - zero);
+		const float value = c->table ? c->table[code] - (float)zero : (float)(code - zero);
 		float w = r->d[s] * (float)r->scale[g] * value;
 		if (c->minimums)
 			w -= r->dmin[s] * (float)r->offset[g];

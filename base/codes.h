@@ -29,7 +29,7 @@ struct codes {
 	bool minimums;           /* offsets are minimums, not zeros */
 	int zero;                /* the zero of all groups, where none are stored; -1: offset[] has them */
 	enum codes_float d_type; /* d and dmin are exact in it */
-	const float *table;      /* [16], codes of 4 bits; or NULL */
+	const float *table;      /* [16] or [256], for codes of 4 or 8 bits; or NULL */
 	const int32_t *perm;     /* [k] column i of the codes belongs to the layer's input perm[i]; or NULL */
 	void (*read)(const struct codes *c, int n0, int n1, const struct code_rows *out);
 	const void *from[3]; /* of read(): where the stored weights are */

@@ -195,14 +195,14 @@ static int64_t n_parameters(const struct weights *w)
 	return n;
 }
 
-static int n_awq(const struct weights *w)
+static int n_quantized(const struct weights *w)
 {
-	int n = w->head.kind == WEIGHTS_AWQ;
+	int n = w->head.w && w->head.kind != WEIGHTS_DENSE;
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
 		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
 		for (size_t j = 0; j < sizeof all / sizeof *all; j++)
-			n += all[j]->kind == WEIGHTS_AWQ;
+			n += all[j]->kind != WEIGHTS_DENSE;
 	}
 	return n;
 }
@@ -263,10 +263,11 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 			      "tied", c->tied, "rope", rope_name(c->rope), "rope_theta", c->rope_theta);
 	json_object_set_new(o, "sliding_window", json_integer(c->window));
 	json_object_set_new(o, "parameters", json_integer(n_parameters(w)));
-	if (c->awq)
+	if (c->quant.n_schemes)
 		json_object_set_new(o, "quantization",
-				    json_pack("{s:s, s:s, s:i, s:i, s:i}", "method", "awq", "version", "gemm",
-					      "bits", 4, "group", c->awq_group, "layers", n_awq(w)));
+				    json_pack("{s:s, s:i, s:i, s:i}", "method", c->quant.name, "bits",
+					      c->quant.schemes[0].bits, "group", c->quant.schemes[0].group,
+					      "layers", n_quantized(w)));
 	json_object_set_new(o, "types", types_of(&w->files));
 	json_object_set_new(o, "files", json_integer(w->files.n_files));
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
@@ -310,9 +311,9 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	if (c->window)
 		printf(", sliding window of %d", c->window);
 	putchar('\n');
-	if (c->awq)
-		printf("  %-14sAWQ, 4 bits, groups of %d, %d linear layers\n", "quantization", c->awq_group,
-		       n_awq(w));
+	if (c->quant.n_schemes)
+		printf("  %-14s%s, %d bits, groups of %d, %d linear layers\n", "quantization", c->quant.name,
+		       c->quant.schemes[0].bits, c->quant.schemes[0].group, n_quantized(w));
 	print_types(json_get(o, "types"));
 	if (w->n_unused)
 		printf("  %-14s%d tensors\n", "not used", w->n_unused);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIG_BYTES_MAX = 16 << 20, CONFIG_SKIP_MAX = 65536 };
+enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 /* The files being read, and the buffer for a message. */
 struct reader {
@@ -391,72 +391,6 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		       type);
 }
 
-/* ---- quantization ---- */
-
-static int read_skip(const struct reader *r, const json_t *o, struct model_config *c)
-{
-	const json_t *a = json_get(o, "modules_to_not_convert");
-	if (!a)
-		return 0;
-	size_t n = json_array_size(a);
-	if (!json_is_array(a) || n > CONFIG_SKIP_MAX)
-		return fail(r, -EINVAL, "modules_to_not_convert must be a list of names");
-	c->awq_skip = xcalloc(n, sizeof *c->awq_skip);
-	for (size_t i = 0; i < n; i++) {
-		const char *s = json_string_value(json_array_get(a, i));
-		if (!s)
-			return fail(r, -EINVAL, "modules_to_not_convert must be a list of names");
-		c->awq_skip[c->n_awq_skip++] = xstrdup(s);
-	}
-	return 0;
-}
-
-static int read_quantization(const struct reader *r, struct model_config *c)
-{
-	if (json_get(r->root, "quantization"))
-		return fail(
-			r, -ENOTSUP,
-			"the key quantization (MLX packing) is not supported (supported: AWQ, version gemm)");
-	const json_t *o = json_get(r->root, "quantization_config");
-	if (!o)
-		return 0;
-	const char *method = NULL, *version = "gemm";
-	int bits = 0, rc;
-	bool zero_point = true;
-	if (!json_is_object(o))
-		return fail(r, -EINVAL, "quantization_config must be an object");
-	if ((rc = json_get_str(o, "quant_method", &method, r->why, r->why_n)))
-		return rc;
-	if (!method || strcmp(method, "awq") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP,
-			       "quantization method %.40s is not supported (supported: awq)",
-			       method ? method : "(none named)");
-	if ((rc = json_get_str(o, "version", &version, r->why, r->why_n)))
-		return rc;
-	if (strcmp(version, "gemm") != 0 && strcmp(version, "GEMM") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP,
-			       "AWQ version %.40s is not supported (supported: gemm)", version);
-	/* AutoAWQ's own quant_config.json has other spellings. */
-	const char *bits_key = json_get(o, "w_bit") && !json_get(o, "bits") ? "w_bit" : "bits";
-	const char *group_key = json_get(o, "group_size") ? "group_size" : "q_group_size";
-	if ((rc = get_int(r, o, bits_key, 1, 64, true, &bits)) ||
-	    (rc = json_get_bool(o, "zero_point", &zero_point, r->why, r->why_n)))
-		return rc;
-	if (bits != 4)
-		return err_why(r->why, r->why_n, -ENOTSUP, "AWQ with %d bits is not supported (only 4)",
-			       bits);
-	if (!zero_point)
-		return fail(r, -ENOTSUP, "AWQ without zero_point is not supported");
-	c->awq_group = 128;
-	if ((rc = get_int(r, o, group_key, -1, 1 << 20, false, &c->awq_group)))
-		return rc;
-	if (c->awq_group == 0 || (c->awq_group > 0 && c->awq_group % 8))
-		return err_why(r->why, r->why_n, -EINVAL, "AWQ group_size %d must be -1 or a multiple of 8",
-			       c->awq_group);
-	c->awq = true;
-	return read_skip(r, o, c);
-}
-
 /* ---- tokens and generation defaults ---- */
 
 static int read_id(const struct reader *r, const struct model_config *c, const char *key, const json_t *v,
@@ -552,7 +486,8 @@ int hf_config_load(const char *dir, struct model_config *out, char *why, size_t 
 	if (file_exists(gen_path) && (rc = read_object(gen_path, &r.gen, why, why_n)))
 		goto done;
 	if ((rc = read_arch(&r, out)) || (rc = read_shape(&r, out)) || (rc = read_switches(&r, out)) ||
-	    (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) || (rc = read_quantization(&r, out))) {
+	    (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
+	    (rc = quant_config_read(r.root, &out->quant, why, why_n))) {
 		err_prefix(why, why_n, rc, "%s", at);
 		goto done;
 	}
@@ -570,9 +505,6 @@ done:
 
 void model_config_fini(struct model_config *c)
 {
-	for (int i = 0; i < c->n_awq_skip; i++)
-		free(c->awq_skip[i]);
-	free(c->awq_skip);
 	free(c->long_short);
 	free(c->long_long);
 	memset(c, 0, sizeof *c);

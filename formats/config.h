@@ -4,6 +4,8 @@
 #ifndef QUERN_FORMATS_CONFIG_H
 #define QUERN_FORMATS_CONFIG_H
 
+#include "formats/quant.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,10 +39,7 @@ struct model_config {
 	int rope_original;              /* original_max_position_embeddings; 0: none */
 	double *long_short, *long_long; /* longrope factors, [rope_dim/2], owned */
 
-	bool awq;
-	int awq_group;   /* -1: whole rows */
-	char **awq_skip; /* modules_to_not_convert, owned */
-	int n_awq_skip;
+	struct quant quant; /* of a directory in Hugging Face layout */
 
 	int64_t bos;                  /* -1: none */
 	uint32_t eos[CONFIG_EOS_MAX]; /* of generation_config.json, else of config.json */

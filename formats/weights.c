@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "formats/safetensors.h"
 
 #include <stdio.h>
@@ -73,7 +74,7 @@ static int float_dtype(const struct finder *f, const struct st_tensor *t, enum c
 /* prefix + module + ".weight" as a vector (rows 0) or a table. */
 static int find_vec(const struct finder *f, const char *name, int rows, int cols, struct weights_vec *out)
 {
-	const struct st_tensor *t;
+	const struct st_tensor *t = NULL;
 	int rc = find(f, name, rows, cols, &t);
 	if (rc || (rc = float_dtype(f, t, &out->dtype)))
 		return rc;
@@ -82,43 +83,17 @@ static int find_vec(const struct finder *f, const char *name, int rows, int cols
 	return 0;
 }
 
-static int find_typed(const struct finder *f, const char *module, const char *part, int rows, int cols,
-		      enum st_dtype dtype, const void **out)
+static int find_quantized(const struct finder *f, struct weights_linear *l)
 {
-	char name[128];
-	const struct st_tensor *t;
-	snprintf(name, sizeof name, "%s.%s", module, part);
-	int rc = find(f, name, rows, cols, &t);
+	struct quant_found found;
+	int rc = quant_find(f->files, &f->c->quant, l, &found, f->why, f->why_n);
 	if (rc)
 		return rc;
-	if (t->dtype != dtype)
-		return err_why(f->why, f->why_n, -EINVAL, "tensor %s is %s; AWQ needs %s", name,
-			       st_dtype_name(t->dtype), st_dtype_name(dtype));
-	*out = t->data;
+	if (found.owned)
+		weights_own(f->w, found.owned);
+	f->w->bytes += (int64_t)found.bytes;
+	f->w->n_used += found.n_tensors;
 	return 0;
-}
-
-static int find_awq(const struct finder *f, struct weights_linear *l)
-{
-	l->kind = WEIGHTS_AWQ;
-	l->group = f->c->awq_group > 0 ? f->c->awq_group : l->k;
-	int groups = (l->k + l->group - 1) / l->group;
-	int rc;
-	if (l->n % 8)
-		return err_why(f->why, f->why_n, -EINVAL, "%s has %d outputs; AWQ packs eight at a time",
-			       l->name, l->n);
-	if ((rc = find_typed(f, l->name, "qweight", l->k, l->n / 8, ST_I32, &l->w)) ||
-	    (rc = find_typed(f, l->name, "qzeros", groups, l->n / 8, ST_I32, &l->qzeros)) ||
-	    (rc = find_typed(f, l->name, "scales", groups, l->n, ST_F16, &l->scales)))
-		return rc;
-	return 0;
-}
-
-static bool has_tensor(const struct finder *f, const char *module, const char *part)
-{
-	char name[128];
-	snprintf(name, sizeof name, "%s.%s", module, part);
-	return safetensors_find(f->files, name) != NULL;
 }
 
 /* A linear layer of n outputs and k inputs: quantized if its tensors are (a module listed in
@@ -132,14 +107,8 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 	snprintf(l->name, sizeof l->name, "%s", module);
 	l->n = n;
 	l->k = k;
-	bool packed = has_tensor(f, module, "qweight"), plain = has_tensor(f, module, "weight");
-	if (packed && !f->c->awq)
-		return err_why(f->why, f->why_n, -EINVAL,
-			       "%s.qweight exists, but config.json has no quantization_config", module);
-	if (packed && plain)
-		return err_why(f->why, f->why_n, -EINVAL, "%s has both a weight and a qweight", module);
-	if (packed) {
-		if ((rc = find_awq(f, l)))
+	if (quant_has(f->files, module)) {
+		if ((rc = find_quantized(f, l)))
 			return rc;
 	} else {
 		snprintf(name, sizeof name, "%s.weight", module);
@@ -240,6 +209,16 @@ static void close_files(void *files)
 	safetensors_close(files);
 }
 
+/* What a checkpoint asks for beyond its weights. */
+static void log_unused(const struct quant *q)
+{
+	if (q->own_activations)
+		log_info("weights", "%s: activations are computed in the worker's mode (--compute)", q->name);
+	if (q->own_kv_cache)
+		log_info("weights", "%s: kv_cache_scheme is not used; the cache is of --kv-cache-dtype",
+			 q->name);
+}
+
 int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
 		    size_t why_n)
 {
@@ -263,6 +242,7 @@ int hf_weights_open(const char *dir, const struct model_config *c, struct weight
 		goto fail;
 	}
 	w->n_unused = w->files.n_tensors - w->n_used;
+	log_unused(&c->quant);
 	*out = w;
 	return 0;
 fail:
@@ -287,38 +267,4 @@ void *weights_own(struct weights *w, void *p)
 {
 	w->owned = xrealloc(w->owned, (size_t)w->n_owned + 1, sizeof *w->owned);
 	return w->owned[w->n_owned++] = p;
-}
-
-static float f32_of_bits(uint32_t u)
-{
-	float f;
-	memcpy(&f, &u, 4);
-	return f;
-}
-
-/* IEEE half to single, exactly; subnormals included. */
-static float f32_of_f16(uint16_t h)
-{
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-	uint32_t exp = h >> 10 & 31, man = h & 1023;
-	if (exp == 31)
-		return f32_of_bits(sign | 0x7f800000 | man << 13);
-	if (exp)
-		return f32_of_bits(sign | (exp + 112) << 23 | man << 13);
-	float f = (float)man * (1.0f / 16777216);
-	return sign ? -f : f;
-}
-
-void weights_to_f32(const struct weights_vec *v, float *out)
-{
-	const unsigned char *p = v->data;
-	for (int i = 0; i < v->n; i++) {
-		uint16_t h;
-		if (v->dtype == CONFIG_F32) {
-			memcpy(&out[i], p + 4 * (size_t)i, 4);
-			continue;
-		}
-		memcpy(&h, p + 2 * (size_t)i, 2);
-		out[i] = v->dtype == CONFIG_F16 ? f32_of_f16(h) : f32_of_bits((uint32_t)h << 16);
-	}
 }

@@ -13,6 +13,7 @@ piece by piece, so that an 8B model needs little memory.
 import argparse
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -76,6 +77,31 @@ def awq(group, *skip):
                                          zero_point=True, modules_to_not_convert=list(skip) or None))
 
 
+def quantized(method, **more):
+    return dict(quantization_config=dict(quant_method=method, **more))
+
+
+def gptq(bits, group, **more):
+    return quantized("gptq", **dict(bits=bits, group_size=group, desc_act=False, sym=False, lm_head=False) | more)
+
+
+def compressed(fmt, *schemes, **more):
+    """Config groups: {targets: weights} in pairs."""
+    groups = {f"group_{i}": dict(targets=targets, weights=weights, input_activations=None)
+              for i, (targets, weights) in enumerate(schemes)}
+    return quantized("compressed-tensors", **dict(format=fmt, quantization_status="compressed", ignore=["lm_head"],
+                                                  config_groups=groups) | more)
+
+
+def ints(bits, group, symmetric=True, strategy=None, actorder=None):
+    return dict(num_bits=bits, type="int", symmetric=symmetric, group_size=group if group > 0 else None,
+                strategy=strategy or ("group" if group > 0 else "channel"), actorder=actorder, dynamic=False)
+
+
+def floats(strategy, **more):
+    return dict(num_bits=8, type="float", symmetric=True, strategy=strategy, dynamic=False) | more
+
+
 def scaled(kind, factor, **more):
     return dict(rope_scaling=dict(rope_type=kind, factor=factor) | more)
 
@@ -96,6 +122,40 @@ TINY = {
     "llama-awq-g128": (llama(256, 384, 2, 4, 2, 336, 128, **awq(128)), "f16"),
     "llama-awq-rows": (llama(96, 176, 2, 3, 3, 336, 128, **awq(-1, "layers.0.mlp.gate_proj")), "f16"),
     "llama-awq-even": (llama(96, 176, 2, 4, 4, 336, 128, **awq(-1, "layers.0.mlp.gate_proj")), "f16"),
+    "qwen3-awq8": (qwen3(128, 256, 2, 4, 2, 336, 128, head_dim=32, **quantized(
+        "awq", version="gemm", bits=8, group_size=64, zero_point=True)), "bf16"),
+    "llama-awq-gemv": (llama(128, 256, 2, 4, 2, 336, 128, **quantized(
+        "awq", version="gemv", bits=4, group_size=64, zero_point=True)), "f16"),
+    "llama-awq-fast": (llama(128, 192, 2, 4, 4, 336, 128, **quantized(
+        "awq", version="gemv_fast", bits=4, group_size=32, zero_point=True)), "f16"),
+    "qwen3-gptq4-act": (qwen3(128, 224, 2, 4, 2, 336, 128, head_dim=32, **gptq(4, 32, desc_act=True)), "f16"),
+    "llama-gptq3": (llama(128, 192, 2, 4, 2, 336, 128, **gptq(3, 64, checkpoint_format="gptq")), "f16"),
+    "llama-gptq8-rows": (llama(96, 160, 2, 4, 4, 336, 128, **gptq(
+        8, -1, checkpoint_format="gptq_v2", lm_head=True)), "bf16"),
+    "qwen2-gptq2": (qwen2(128, 256, 2, 4, 2, 336, 128, **gptq(2, 32, dynamic={
+        "-:.*layers.1.*o_proj": {}, r"+:.*\.down_proj": {"bits": 4, "group_size": 128}})), "bf16"),
+    "qwen3-autoround": (qwen3(128, 256, 2, 4, 2, 336, 128, head_dim=32, **quantized(
+        "auto-round", bits=4, group_size=32, sym=True, data_type="int", packing_format="auto_round:auto_gptq",
+        extra_config={"model.layers.0.mlp.up_proj": {"bits": 8}, "lm_head": {"bits": 16}})), "f16"),
+    "llama-autoround-awq": (llama(128, 256, 2, 4, 2, 336, 128, **quantized(
+        "auto-round", bits=4, group_size=64, sym=False, packing_format="auto_round:auto_awq")), "f16"),
+    "qwen3-w4a16": (qwen3(128, 256, 2, 4, 2, 331, 128, head_dim=32, **compressed(
+        "pack-quantized", (["Linear"], ints(4, 32)))), "bf16"),
+    "llama-w4a16-asym": (llama(128, 256, 2, 4, 2, 336, 128, **compressed(
+        "pack-quantized", (["re:.*self_attn.*"], ints(4, 64, False)), (["re:.*mlp.*"], ints(8, 128, False)))), "bf16"),
+    "llama-w4a16-act": (llama(128, 224, 2, 4, 2, 336, 128, **compressed(
+        "pack-quantized", (["Linear"], ints(4, 32, actorder="group")))), "f16"),
+    "qwen2-w3a16": (qwen2(120, 152, 2, 3, 1, 331, 128, **compressed(
+        "pack-quantized", (["re:.*[qkv]_proj", "re:.*mlp"], ints(3, -1)), (["re:.*o_proj"], ints(
+            5, -1, strategy="tensor")))), "f16"),
+    "llama-w8a8": (llama(120, 152, 2, 3, 3, 331, 128, **compressed(
+        "int-quantized", (["Linear"], ints(8, -1)))), "bf16"),
+    "qwen3-fp8": (qwen3(192, 320, 2, 4, 2, 331, 128, head_dim=48, **quantized(
+        "fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[128, 128])), "bf16"),
+    "llama-fp8-tensor": (llama(96, 176, 2, 4, 4, 331, 128, **compressed(
+        "float-quantized", (["Linear"], floats("tensor")))), "bf16"),
+    "llama-fp8-channel": (llama(96, 176, 2, 4, 2, 331, 128, **compressed(
+        "float-quantized", (["Linear"], floats("channel")))), "f16"),
     "qwen2": (qwen2(80, 144, 2, 5, 1, 331, 128), "bf16"),
     "qwen2-yarn": (qwen2(64, 96, 2, 4, 2, 331, 64, rope_theta=10000.0, tie_word_embeddings=True,
                          rope_scaling=dict(type="yarn", factor=2.0, original_max_position_embeddings=64,
@@ -135,24 +195,115 @@ def to_bf16(x):
     return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
 
 
+# All values of E4M3 that are not negative, ascending: the codes 0 to 0x7e.
+E4M3 = np.array([(c % 8 / 512 if c < 8 else (8 + c % 8) * 2.0 ** (c // 8 - 10)) for c in range(127)], np.float32)
+
+
+def to_e4m3(x):
+    at = np.searchsorted((E4M3[1:] + E4M3[:-1]) / 2, np.abs(x))
+    return (at + np.where(np.signbit(x), 128, 0)).astype(np.uint8)
+
+
 def encode(x, dtype):
-    return {"F32": lambda: x, "F16": lambda: x.astype(np.float16), "BF16": lambda: to_bf16(x)}[dtype]()
+    return {"F32": lambda: x, "F16": lambda: x.astype(np.float16), "BF16": lambda: to_bf16(x),
+            "F8_E4M3": lambda: to_e4m3(x)}[dtype]()
+
+
+def middle(words, bits):
+    """Words of codes near the middle of 2^bits: quantized weights then have a mean near 0."""
+    if bits == 4:
+        return (words & 0x33333333) + 0x66666666
+    values = (1 << bits - 1) - 1 + (np.resize(words, -(-words.size * 32 // bits)) >> 7 & 1)
+    stream = np.packbits(values[:, None] >> np.arange(bits) & 1, bitorder="little")
+    return stream[:words.size * 4].view(np.uint32)
 
 
 # ---------------------------------------------------------------- tensors
 # A tensor is (name, dtype, shape, kind, std, mean).
 
 
+def scales_of(std, bits):
+    """Deviation and mean of the scales, for weights of this deviation from codes that are all as likely."""
+    levels = 4.65 * 2.0 ** (bits - 4)
+    return 0.12 * std / levels, std / levels
+
+
+def awq_tensors(q, name, n, k, dtype, std):
+    bits, version = q["bits"], q.get("version", "gemm")
+    group = q["group_size"] if q["group_size"] > 0 else k
+    groups, (dev, mean) = -(-k // group), scales_of(std, bits)
+    words = (groups + 7) // 8
+    words = -(-words // {32: 4, 64: 2}.get(group, 1)) * {32: 4, 64: 2}.get(group, 1)
+    if version == "gemv":
+        yield name + ".qweight", "I32", (n, k // 8), "words", 0, 0
+        yield name + ".qzeros", "I32", (n, words), "zeros", 4, 0
+        yield name + ".scales", "F16", (n, words * 8), "value", dev, mean
+    elif version == "gemv_fast":
+        yield name + ".qweight", "I16", (n // 4, k), "words", 0, 0
+        yield name + ".qzeros", "F16", (words * 8, n), "value", 0.9 * mean, -7.5 * mean
+        yield name + ".scales", "F16", (words * 8, n), "value", dev, mean
+    else:
+        yield name + ".qweight", "I32", (k, n * bits // 32), "words", 0, 0
+        yield name + ".qzeros", "I32", (groups, n * bits // 32), "zeros", bits, 0
+        yield name + ".scales", "BF16" if dtype == "BF16" else "F16", (groups, n), "value", dev, mean
+
+
+def rule_of(rules, name, q):
+    """The fields of a module: of the first rule by name that matches (None: not quantized), else q's."""
+    for pattern, rule in rules.items():
+        if re.match(pattern.removeprefix("+:").removeprefix("-:"), name):
+            return None if pattern.startswith("-:") or rule.get("bits", 4) >= 16 else q | rule
+    return q
+
+
+def gptq_tensors(q, name, n, k, dtype, std):
+    bits, group = q["bits"], q["group_size"] if q["group_size"] > 0 else k
+    groups, (dev, mean) = -(-k // group), scales_of(std, bits)
+    yield name + ".qweight", "I32", (k * bits // 32, n), "words", 0, 0
+    yield name + ".qzeros", "I32", (groups, n * bits // 32), "zeros", bits, 0
+    yield name + ".scales", "BF16" if dtype == "BF16" else "F16", (groups, n), "value", dev, mean
+    yield name + ".g_idx", "I32", (k,), "shuffled" if q["desc_act"] else "ordered", group, 0
+
+
+def compressed_tensors(q, name, n, k, dtype, std):
+    w = next(g["weights"] for g in q["config_groups"].values()
+             if any(t == "Linear" or re.match(t.removeprefix("re:"), name) for t in g["targets"]))
+    bits, group = w["num_bits"], w.get("group_size") or k
+    groups, (dev, mean) = -(-k // group), scales_of(std, bits)
+    scales = (1,) if w["strategy"] == "tensor" else (n, groups)
+    if w["type"] == "float":
+        yield name + ".weight", "F8_E4M3", (n, k), "value", 60.0, 0
+        mean = std / 60
+    elif q["format"] == "int-quantized":
+        yield name + ".weight", "I8", (n, k), "words", 0, 0
+    else:
+        yield name + ".weight_packed", "I32", (n, -(-k * bits // 32)), "words", 0, 0
+        yield name + ".weight_shape", "I64", (2,), "shape", n, k
+        if not w["symmetric"]:
+            yield name + ".weight_zero_point", "I32", (-(-n * bits // 32), groups), "words", 0, 0
+        if w["actorder"] == "group":
+            yield name + ".weight_g_idx", "I32", (k,), "shuffled", group, 0
+    yield name + ".weight_scale", dtype, scales, "value", 0.12 * mean, mean
+
+
 def linear(config, name, n, k, dtype, bias, gain=1.0):
     quant = config.get("quantization_config")
     std = gain / k ** 0.5
     skip = (quant or {}).get("modules_to_not_convert") or []
-    if quant and name != "lm_head" and not any(s in name for s in skip):
-        group = quant["group_size"] if quant["group_size"] > 0 else k
-        groups = -(-k // group)
-        yield name + ".qweight", "I32", (k, n // 8), "words", 0, 0
-        yield name + ".qzeros", "I32", (groups, n // 8), "zeros", 0, 0
-        yield name + ".scales", "F16", (groups, n), "value", 0.12 * std / 4.65, std / 4.65
+    if quant and (name != "lm_head" or quant.get("lm_head")) and not any(s in name for s in skip):
+        quant = rule_of(quant.get("dynamic") or quant.get("extra_config") or {}, name, dict(desc_act=False) | quant)
+    elif quant:
+        quant = None
+    method = quant and quant["quant_method"]
+    if method == "awq" or method == "auto-round" and quant["packing_format"].endswith("awq"):
+        yield from awq_tensors(quant, name, n, k, dtype, std)
+    elif method in ("gptq", "auto-round"):
+        yield from gptq_tensors(quant, name, n, k, dtype, std)
+    elif method == "compressed-tensors":
+        yield from compressed_tensors(quant, name, n, k, dtype, std)
+    elif method == "fp8":
+        yield name + ".weight", "F8_E4M3", (n, k), "value", 60.0, 0
+        yield name + ".weight_scale_inv", "F32", (-(-n // 128), -(-k // 128)), "value", 0.12 * std / 60, std / 60
     else:
         yield name + ".weight", dtype, (n, k), "value", std, 0
     if bias:
@@ -201,13 +352,21 @@ def pieces(seed, tensor):
         if kind == "value":
             yield encode(uniform(source, n, std) + np.float32(mean), dtype).tobytes()
             continue
-        words = source.random_raw((n + 1) // 2).view(np.uint32)[:n]
-        if kind == "zeros":         # zero points of 6 to 9: 4-bit weights then have a mean near 0
-            words = (words & 0x33333333) + 0x66666666
-        yield words.astype("<u4").tobytes()
+        if kind == "shape":
+            yield np.array([std, mean], "<i8").tobytes()
+            continue
+        if kind in ("ordered", "shuffled"):     # the group of each input; std: inputs of a group
+            groups = np.arange(n, dtype="<i4") // std
+            yield (groups[np.argsort(source.random_raw(n), kind="stable")] if kind == "shuffled" else groups).tobytes()
+            continue
+        size = n * SIZE[dtype]
+        words = source.random_raw((size + 7) // 8).view(np.uint32)[:(size + 3) // 4]
+        if kind == "zeros":         # zero points near the middle
+            words = middle(words, std)
+        yield words.astype("<u4").tobytes()[:size]
 
 
-SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4}
+SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I16": 2, "I8": 1, "I64": 8, "F8_E4M3": 1}
 
 
 def write_file(path, seed, group, empty):

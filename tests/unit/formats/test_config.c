@@ -99,7 +99,7 @@ Test(config, a_small_llama_is_read)
 	cr_expect_eq(c.max_position, 256);
 	cr_expect_float_eq(c.rms_eps, 1e-6f, 1e-12);
 	cr_expect_float_eq(c.rope_theta, 10000, 0);
-	cr_expect(!c.tied && !c.qkv_bias && !c.o_bias && !c.mlp_bias && !c.qk_norm && !c.awq);
+	cr_expect(!c.tied && !c.qkv_bias && !c.o_bias && !c.mlp_bias && !c.qk_norm && !c.quant.n_schemes);
 	cr_expect_eq(c.n_eos, 0);
 	cr_expect_eq(c.bos, -1);
 	cr_expect(isnan(c.gen_temperature));
@@ -153,12 +153,12 @@ Test(config, unsupported_options_are_named)
 Test(config, unsupported_quantizations_are_named)
 {
 	refused("{\"quantization\": {\"bits\": 4, \"group_size\": 64}}", -ENOTSUP, "MLX");
-	refused("{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}", -ENOTSUP, "gptq");
-	refused("{\"quantization_config\": {\"quant_method\": \"fp8\"}}", -ENOTSUP, "fp8");
+	refused("{\"quantization_config\": {\"quant_method\": \"hqq\", \"bits\": 4}}", -ENOTSUP, "hqq");
 	refused("{\"quantization_config\": {\"bits\": 4}}", -ENOTSUP, "none named");
-	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 8}}", -ENOTSUP, "8 bits");
-	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemv\"}}",
-		-ENOTSUP, "version gemv");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 5}}", -ENOTSUP, "5 bits");
+	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"version\": "
+		"\"marlin\"}}",
+		-ENOTSUP, "version marlin");
 	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"zero_point\": false}}",
 		-ENOTSUP, "zero_point");
 	refused("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 0}}",
@@ -171,13 +171,11 @@ Test(config, awq_is_read)
 	accepted("{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 32, "
 		 "\"version\": "
 		 "\"gemm\", \"zero_point\": true, \"modules_to_not_convert\": [\"lm_head\", \"q_proj\"]}}");
-	cr_expect(c.awq);
-	cr_expect_eq(c.awq_group, 32);
-	cr_expect_eq(c.n_awq_skip, 2);
-	cr_expect_str_eq(c.awq_skip[1], "q_proj");
+	cr_expect(c.quant.layout == QUANT_AWQ && c.quant.n_schemes == 1 && c.quant.schemes[0].bits == 4);
+	cr_expect_eq(c.quant.schemes[0].group, 32);
 	accepted(
 		"{\"quantization_config\": {\"quant_method\": \"awq\", \"w_bit\": 4, \"q_group_size\": -1}}");
-	cr_expect_eq(c.awq_group, -1);
+	cr_expect_eq(c.quant.schemes[0].group, -1);
 }
 
 Test(config, windows_follow_the_family)

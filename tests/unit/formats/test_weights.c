@@ -131,7 +131,7 @@ Test(weights, a_tensor_of_another_type_is_named)
 	refused("llama2", "\\(model.norm.weight\":{\"dtype\":\\)\"F16\"", "\\1\"I16\"", -ENOTSUP,
 		"tensor model.norm.weight is I16");
 	refused("qwen3-awq-g32", "\\(v_proj.scales\":{\"dtype\":\\)\"F16\"", "\\1\"I16\"", -EINVAL,
-		"v_proj.scales is I16; AWQ needs F16");
+		"v_proj.scales is I16; F32, F16 or BF16 is needed");
 }
 
 /* Removes "model." from every name; spaces at its end keep the length of the header. */

@@ -1,0 +1,194 @@
+/* quant_read.c - rows of quantized layers, as quant.h draws them, to codes. */
+#include "formats/quant.h"
+
+#include "base/alloc.h"
+#include "formats/weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- streams of codes in words ---- */
+
+static uint32_t word_at(const unsigned char *p)
+{
+	uint32_t w;
+	memcpy(&w, p, 4);
+	return w;
+}
+
+/* The code at a bit of a stream whose words lie `stride` bytes apart. */
+static unsigned stream_at(const unsigned char *p, size_t stride, size_t bit, int bits)
+{
+	const unsigned char *at = p + bit / 32 * stride;
+	const unsigned shift = bit % 32;
+	uint32_t v = word_at(at) >> shift;
+	if (shift + (unsigned)bits > 32)
+		v |= word_at(at + stride) << (32 - shift);
+	return v & ((1u << bits) - 1);
+}
+
+/* The eight codes of 4 bits, or the first four of 8, of a word as bytes. */
+static uint64_t spread4(uint32_t w)
+{
+	uint64_t v = w;
+	v = (v | v << 16) & 0x0000ffff0000ffff;
+	v = (v | v << 8) & 0x00ff00ff00ff00ff;
+	return (v | v << 4) & 0x0f0f0f0f0f0f0f0f;
+}
+
+/* n codes of a stream to out. */
+static void stream_read(const unsigned char *p, size_t stride, int bits, int n, uint8_t *out)
+{
+	const int per_word = 32 / bits;
+	int i = 0;
+	if (bits == 4)
+		for (; i + 8 <= n; i += 8, p += stride) {
+			const uint64_t v = spread4(word_at(p));
+			memcpy(out + i, &v, 8);
+		}
+	else if (bits == 8)
+		for (; i + 4 <= n; i += 4, p += stride)
+			memcpy(out + i, p, 4);
+	else if (bits == 2)
+		for (; i + per_word <= n; i += per_word, p += stride) {
+			const uint32_t w = word_at(p);
+			for (int j = 0; j < per_word; j++)
+				out[i + j] = w >> (2 * j) & 3;
+		}
+	for (int j = 0; i < n; i++, j++)
+		out[i] = (uint8_t)stream_at(p, stride, (size_t)j * (size_t)bits, bits);
+}
+
+/* ---- codes ---- */
+
+/* AWQ "gemm": a row of words of eight or four outputs along N. */
+static uint8_t awq_at(const struct quant_stored *s, const unsigned char *p, int row, int n)
+{
+	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7},
+			 byte[4] = {0, 2, 1, 3}; /* of output n of a word */
+	if (s->bits == 8)
+		return p[(size_t)row * (size_t)s->n + (size_t)(n / 4 * 4 + byte[n % 4])];
+	const size_t at = ((size_t)row * (size_t)(s->n / 8) + (size_t)(n / 8)) * 4;
+	return (uint8_t)(word_at(p + at) >> (4 * nibble[n % 8]) & 15);
+}
+
+/* AWQ "gemv_fast": of input i of output n, see quant.h's specification.  32 inputs 8a + 2b + c go to 8b + 4c
+ * + a, and four of 64 such values of four outputs to a half word. */
+static uint8_t fast_at(const struct quant_stored *s, int n, int i)
+{
+	const int in = i % 32, j = i / 32 * 32 + 8 * (in % 8 / 2) + 4 * (in % 2) + in / 8;
+	const size_t at = (size_t)(n / 4) * (size_t)s->k + (size_t)(j / 64 * 64 + n % 4 * 16 + j % 64 / 4);
+	return (uint8_t)(s->q[2 * at + (size_t)(j % 4 / 2)] >> (4 * (j % 2)) & 15);
+}
+
+static void codes_of(const struct quant_stored *s, int n, uint8_t *out)
+{
+	const size_t row = (size_t)n * (size_t)s->k;
+	switch (s->layout) {
+	case QUANT_GPTQ:
+		stream_read(s->q + (size_t)n * 4, (size_t)s->n * 4, s->bits, s->k, out);
+		return;
+	case QUANT_AWQ_GEMV:
+	case QUANT_PACKED:
+		stream_read(s->q + (size_t)n * (((size_t)s->k * (size_t)s->bits + 31) / 32 * 4), 4, s->bits,
+			    s->k, out);
+		return;
+	case QUANT_AWQ:
+		for (int i = 0; i < s->k; i++)
+			out[i] = awq_at(s, s->q, i, n);
+		return;
+	case QUANT_AWQ_GEMV_FAST:
+		for (int i = 0; i < s->k; i++)
+			out[i] = fast_at(s, n, i);
+		return;
+	case QUANT_INT8:
+		for (int i = 0; i < s->k; i++)
+			out[i] = s->q[row + (size_t)i] ^ 0x80;
+		return;
+	case QUANT_FP8:
+		memcpy(out, s->q + row, (size_t)s->k);
+		return;
+	}
+}
+
+/* ---- scales and zeros ---- */
+
+static float f32_of(const unsigned char *p, enum codes_float type, size_t i)
+{
+	const enum config_dtype dtype = type == CODES_F32   ? CONFIG_F32
+					: type == CODES_F16 ? CONFIG_F16
+							    : CONFIG_BF16;
+	float f;
+	weights_to_f32(&(struct weights_vec){p + i * (type == CODES_F32 ? 4 : 2), dtype, 1}, &f);
+	return f;
+}
+
+float quant_scale_at(const struct quant_stored *s, int n, int g)
+{
+	return f32_of(s->scales, s->scale_type,
+		      (size_t)(n / s->block_n) * s->scale_n + (size_t)g * s->scale_g);
+}
+
+static int zero_of(const struct quant_stored *s, int n, int g)
+{
+	const size_t bits = (size_t)s->bits, row = s->zero_words * 4;
+	unsigned z = 0;
+	switch (s->layout) {
+	case QUANT_GPTQ:
+		z = stream_at(s->zeros + (size_t)g * row, 4, (size_t)n * bits, s->bits);
+		return (int)((z + s->less_one) & ((1u << bits) - 1));
+	case QUANT_PACKED:
+		return (int)stream_at(s->zeros + (size_t)g * 4, row, (size_t)n * bits, s->bits);
+	case QUANT_AWQ_GEMV:
+		return (int)stream_at(s->zeros + (size_t)n * row, 4, (size_t)g * bits, s->bits);
+	case QUANT_AWQ:
+		return awq_at(s, s->zeros, g, n);
+	case QUANT_INT8:
+		return s->zeros[(size_t)(n / s->block_n) * s->scale_n + (size_t)g * s->scale_g] ^ 0x80;
+	case QUANT_AWQ_GEMV_FAST:
+	case QUANT_FP8:
+		break;
+	}
+	return 0;
+}
+
+void quant_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const struct quant_stored *s = c->from[0];
+	const size_t k = (size_t)c->k, groups = (size_t)codes_groups(c);
+	uint8_t *stored = c->perm ? xmalloc(k) : NULL;
+	for (int n = n0; n < n1; n++) {
+		uint8_t *row = out->code + (size_t)(n - n0) * k;
+		codes_of(s, n, stored ? stored : row);
+		for (size_t i = 0; stored && i < k; i++)
+			row[i] = stored[c->perm[i]];
+		for (size_t g = 0; g < groups; g++) {
+			const size_t at = (size_t)(n - n0) * groups + g;
+			out->scale[at] = 1;
+			out->d[at] = quant_scale_at(s, n, (int)g);
+			out->offset[at] = (int16_t)(c->minimums    ? 1
+						    : c->zero >= 0 ? c->zero
+								   : zero_of(s, n, (int)g));
+			if (c->minimums) /* stored as what is added */
+				out->dmin[at] = -f32_of(s->zeros, CODES_F16, g * (size_t)s->n + (size_t)n);
+		}
+	}
+	free(stored);
+}
+
+/* ---- E4M3 ---- */
+
+/* Sign, four bits of exponent with a bias of 7, three of mantissa; no infinity, and NaN is all ones. */
+#define E4(e, m) ((e) ? (8 + (m)) * (float)(1 << (e)) / 1024 : (m) / 512.0f)
+#define E4_8(e)  E4(e, 0), E4(e, 1), E4(e, 2), E4(e, 3), E4(e, 4), E4(e, 5), E4(e, 6), E4(e, 7)
+#define E4_N(e)  -E4(e, 0), -E4(e, 1), -E4(e, 2), -E4(e, 3), -E4(e, 4), -E4(e, 5), -E4(e, 6), -E4(e, 7)
+
+const float quant_e4m3[256] = {
+	E4_8(0),    E4_8(1),    E4_8(2),    E4_8(3),    E4_8(4),    E4_8(5),   E4_8(6),    E4_8(7),
+	E4_8(8),    E4_8(9),    E4_8(10),   E4_8(11),   E4_8(12),   E4_8(13),  E4_8(14),   E4(15, 0),
+	E4(15, 1),  E4(15, 2),  E4(15, 3),  E4(15, 4),  E4(15, 5),  E4(15, 6), NAN,        E4_N(0),
+	E4_N(1),    E4_N(2),    E4_N(3),    E4_N(4),    E4_N(5),    E4_N(6),   E4_N(7),    E4_N(8),
+	E4_N(9),    E4_N(10),   E4_N(11),   E4_N(12),   E4_N(13),   E4_N(14),  -E4(15, 0), -E4(15, 1),
+	-E4(15, 2), -E4(15, 3), -E4(15, 4), -E4(15, 5), -E4(15, 6), NAN,
+};

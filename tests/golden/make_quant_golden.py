@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""make_quant_golden.py - quantized models as the packages that write them read them: tests/golden/quant.json.
+
+Of each quantized tiny model of tests/tools/make_model.py: the CRC-32 of every linear layer's weights in float32
+[outputs, inputs], dequantized by
+
+    GPTQ, AutoRound  auto_gptq's QuantLinear (0.7.1), given an identity matrix
+    AWQ              AutoAWQ's packing_utils, and its WQLinear_GEMV and WQLinear_GEMVFast, whose packing must give the
+                     file's tensors back (0.2.9)
+    compressed       compressed-tensors' compressors (0.20)
+    fp8              transformers' Fp8Dequantize (5.23)
+
+with scales in float32, so that nothing is rounded to them; and logits and greedy tokens, as make_model_golden.py has
+them, of transformers in float32 with those weights.
+
+    python tests/golden/make_quant_golden.py AUTO_GPTQ AUTO_AWQ [NAME ...]     # the unpacked packages' folders
+
+Needs torch, transformers and compressed-tensors; the tests need only its output."""
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import types
+import zlib
+
+import numpy as np
+import torch
+import transformers
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+import make_model_golden as golden
+
+make_model = golden.make_model
+KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I32": torch.int32, "I16": torch.int16,
+         "I8": torch.int8, "I64": torch.int64, "F8_E4M3": torch.float8_e4m3fn}
+
+
+def load_file(folder, path, name):
+    """A module of a package, without its siblings, which need a GPU."""
+    spec = importlib.util.spec_from_file_location(name, os.path.join(folder, path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_tensors(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__", None)
+    out = {}
+    for name, t in header.items():
+        a, b = t["data_offsets"]
+        raw = torch.frombuffer(bytearray(data[8 + n + a:8 + n + b]), dtype=torch.uint8)
+        out[name] = raw.view(KINDS[t["dtype"]]).reshape(t["shape"])
+    return out
+
+
+# ---------------------------------------------------------------- the packages
+
+
+class Oracles:
+    def __init__(self, auto_gptq, auto_awq):
+        self.gptq_file = load_file(auto_gptq, "auto_gptq/nn_modules/qlinear/qlinear_cuda.py", "qlinear_cuda")
+        sys.modules["awq"] = types.ModuleType("awq")
+        sys.modules["awq.utils"] = types.ModuleType("awq.utils")
+        sys.modules["awq.utils.module"] = types.SimpleNamespace(try_import=lambda name: (None, ""))
+        self.awq_file = load_file(auto_awq, "awq/utils/packing_utils.py", "packing_utils")
+        self.gemv_file = load_file(auto_awq, "awq/modules/linear/gemv.py", "gemv")
+        self.fast_file = load_file(auto_awq, "awq/modules/linear/gemv_fast.py", "gemv_fast")
+
+    def gptq(self, t, bits, group, plus_one):
+        k, n = t["g_idx"].numel(), t["scales"].shape[1]
+        layer = self.gptq_file.QuantLinear(bits, group, k, n, False, weight_dtype=torch.float32)
+        layer.autogptq_cuda_available = False
+        layer.qweight, layer.g_idx, layer.scales = t["qweight"], t["g_idx"], t["scales"].float()
+        layer.qzeros = t["qzeros"] if plus_one else self.less_one(t["qzeros"], bits)
+        return layer(torch.eye(k)).T
+
+    @staticmethod
+    def less_one(words, bits):
+        """Zeros of the newer format as the older one has them."""
+        bit = (words.numpy().view(np.uint32)[..., None] >> np.arange(32, dtype=np.uint32) & 1).astype(np.uint8)
+        bit = bit.reshape(words.shape[0], -1, bits)
+        zero = ((bit << np.arange(bits)).sum(-1) - 1) % (1 << bits)
+        packed = np.packbits((zero[..., None] >> np.arange(bits) & 1).astype(np.uint8).reshape(len(zero), -1), axis=1,
+                             bitorder="little")
+        return torch.from_numpy(np.ascontiguousarray(packed).view(np.int32))
+
+    def awq(self, t, bits, group):
+        scales = t["scales"].float()
+        group = group if group > 0 else t["qweight"].shape[0]
+        if bits == 4:
+            return self.awq_file.dequantize_gemm(t["qweight"], t["qzeros"], scales, bits, group).T
+        # The package has no order for four codes in a word; vLLM's (awq_marlin) is 0 2 1 3.
+        codes, zeros = (x.numpy().view(np.uint8).reshape(len(x), -1, 4)[..., [0, 2, 1, 3]].reshape(len(x), -1)
+                        for x in (t["qweight"], t["qzeros"]))
+        zeros = torch.from_numpy(zeros.astype(np.float32)).repeat_interleave(group, 0)
+        return ((torch.from_numpy(codes.astype(np.float32)) - zeros) * scales.repeat_interleave(group, 0)).T
+
+    def gemv(self, t, group):
+        n, k = t["qweight"].shape[0], t["qweight"].shape[1] * 8
+        nibbles = np.arange(0, 32, 4, dtype=np.uint32)
+        codes, zeros = ((x.numpy().view(np.uint32)[..., None] >> nibbles & 15).reshape(n, -1).astype(np.float32)
+                        for x in (t["qweight"], t["qzeros"]))
+        codes, zeros, scales = torch.from_numpy(codes), torch.from_numpy(zeros)[:, :k // group], t["scales"].float()[
+            :, :k // group]
+        weight = (codes - zeros.repeat_interleave(group, 1)) * scales.repeat_interleave(group, 1)
+        linear = types.SimpleNamespace(in_features=k, out_features=n, bias=None, weight=torch.nn.Parameter(weight.double()))
+        packed = self.gemv_file.WQLinear_GEMV.from_linear(linear, 4, group, scales=scales.half(), zeros=zeros)
+        assert torch.equal(packed.qweight, t["qweight"])
+        return weight
+
+    def gemv_fast(self, t, group):
+        n, k = t["qweight"].shape[0] * 4, t["qweight"].shape[1]
+        # Where the package puts a code: found by packing its own number, 4 bits at a time.
+        index = np.arange(n * k).reshape(n, k)
+        where = np.zeros((n // 4, k, 4), np.int64)
+        for shift in range(0, 24, 4):
+            part = self.fast_file.pack_intweight(torch.from_numpy(index >> shift & 15), 4, 64).numpy().view(np.uint16)
+            where |= (part[..., None].astype(np.int64) >> np.arange(0, 16, 4) & 15) << shift
+        codes = np.zeros(n * k, np.float32)
+        codes[where.reshape(-1)] = (t["qweight"].numpy().view(np.uint16)[..., None] >> np.arange(0, 16, 4) & 15).reshape(-1)
+        scales, zeros = (t[x].float()[:k // group].repeat_interleave(group, 0).T for x in ("scales", "qzeros"))
+        return torch.from_numpy(codes.reshape(n, k)) * scales + zeros
+
+    @staticmethod
+    def compressed(t, q, args):
+        args = dict(args)
+        if args.pop("actorder", None) == "group":    # of earlier versions of the package: by hand
+            order = torch.argsort(t["weight_g_idx"], stable=True)
+            flat = {k: v for k, v in t.items() if k != "weight_g_idx"}
+            state = BaseCompressor.get_value_from_registry(q["format"]).decompress(
+                flat | {"weight_scale": torch.ones_like(t["weight_scale"], dtype=torch.float32)},
+                QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args)))
+            assert len(order)
+            return state["weight"] * t["weight_scale"].float()[:, t["weight_g_idx"].long()]
+        state = t | {"weight_scale": t["weight_scale"].float()}
+        scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args))
+        return BaseCompressor.get_value_from_registry(q["format"]).decompress(state, scheme)["weight"]
+
+    @staticmethod
+    def fp8(t):
+        n, k = t["weight"].shape
+        pad = torch.zeros(-(-n // 128) * 128, -(-k // 128) * 128)
+        pad[:n, :k] = t["weight"].float()
+        op = Fp8Dequantize(None)
+        return op._dequantize_one(pad.to(torch.float8_e4m3fn), t["weight_scale_inv"], torch.float32)[:n, :k]
+
+
+def dequantize(oracles, tensors, quant):
+    """Plain float32 weights, and the names of those that were quantized."""
+    state, done = {}, []
+    layers = {}
+    for name, x in tensors.items():
+        layers.setdefault(name.rpartition(".")[0], {})[name.rpartition(".")[2]] = x
+    for base, t in layers.items():
+        rule = make_model.rule_of(quant.get("dynamic") or quant.get("extra_config") or {}, base, quant)
+        method, scale = quant["quant_method"], {"qweight", "weight_scale", "weight_scale_inv"} & set(t)
+        if not scale:
+            state |= {f"{base}.{k}": v.float() for k, v in t.items()}
+            continue
+        if method == "compressed-tensors":
+            args = next(g["weights"] for g in quant["config_groups"].values()
+                        if any(x == "Linear" or make_model.re.match(x.removeprefix("re:"), base) for x in g["targets"]))
+            w = oracles.compressed({k: v for k, v in t.items() if k != "bias"}, quant, args)
+        elif method == "fp8":
+            w = oracles.fp8(t)
+        elif quant.get("version") == "gemv":
+            w = oracles.gemv(t, quant["group_size"])
+        elif quant.get("version") == "gemv_fast":
+            w = oracles.gemv_fast(t, quant["group_size"])
+        elif method == "awq" or quant.get("packing_format", "").endswith("awq"):
+            w = oracles.awq(t, rule["bits"], rule["group_size"])
+        else:
+            w = oracles.gptq(t, rule["bits"], rule["group_size"], quant.get("checkpoint_format") != "gptq_v2")
+        state[base + ".weight"] = w.detach().float().contiguous()
+        done.append(base)
+        if "bias" in t:
+            state[base + ".bias"] = t["bias"].float()
+    return state, done
+
+
+def model_of(path, state):
+    config = transformers.AutoConfig.from_pretrained(path)
+    del config.quantization_config
+    config.dtype = torch.float32
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    model.tie_weights()
+    return model
+
+
+def main():
+    torch.set_num_threads(2)
+    oracles = Oracles(*sys.argv[1:3])
+    names = sys.argv[3:] or [n for n, (c, _) in make_model.TINY.items() if "quantization_config" in c]
+    golden.NEW = 64
+    cases = []
+    with tempfile.TemporaryDirectory() as tmp:
+        for name in names:
+            config, kind = make_model.TINY[name]
+            path = os.path.join(tmp, name)
+            make_model.make(path, config, {"f32": "F32", "f16": "F16", "bf16": "BF16"}[kind], 1)
+            state, done = dequantize(oracles, read_tensors(os.path.join(path, "model.safetensors")),
+                                     config["quantization_config"])
+            golden.hf_model = lambda path, context, state=state: model_of(path, state)
+            c = golden.case(name, path, config["max_position_embeddings"], 40)
+            c["tensors"] = {b: zlib.crc32(state[b + ".weight"].numpy().tobytes()) for b in done}
+            cases.append(c)
+            print(name, len(done), "layers, margin", min(c["margins"]), "spread", np.std(c["logits"]), c["greedy"][:12])
+    if not sys.argv[3:]:
+        with open(os.path.join(golden.HERE, "quant.json"), "w", encoding="utf-8") as f:
+            f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()

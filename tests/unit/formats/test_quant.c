@@ -1,0 +1,588 @@
+/* Quantized checkpoints in Hugging Face layout: weights as the packages that write them read them
+ * (tests/golden/quant.json), and what is refused by name. */
+#include "base/alloc.h"
+#include "base/json.h"
+#include "formats/quant.h"
+#include "formats/safetensors.h"
+#include "formats/shard.h"
+#include "formats/weights.h"
+#include "tests/driver.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(quant, .timeout = 120);
+
+static char why[512];
+
+/* ---- whole models ---- */
+
+static uint32_t crc32_of(const void *p, size_t n)
+{
+	static uint32_t table[256];
+	const unsigned char *b = p;
+	uint32_t crc = ~0u;
+	for (uint32_t i = 0; i < 256 && !table[255]; i++) {
+		uint32_t v = i;
+		for (int j = 0; j < 8; j++)
+			v = v & 1 ? v >> 1 ^ 0xedb88320 : v >> 1;
+		table[i] = v;
+	}
+	for (size_t i = 0; i < n; i++)
+		crc = crc >> 8 ^ table[(crc ^ b[i]) & 255];
+	return ~crc;
+}
+
+/* AWQ "gemm" of 4 bits is read by the kernels; here by its formula. */
+static float awq_at(const struct weights_linear *l, int n, int i)
+{
+	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+	const int g = i / l->group;
+	uint32_t q, z;
+	float s;
+	memcpy(&q, (const char *)l->w + ((size_t)i * (size_t)(l->n / 8) + (size_t)(n / 8)) * 4, 4);
+	memcpy(&z, (const char *)l->qzeros + ((size_t)g * (size_t)(l->n / 8) + (size_t)(n / 8)) * 4, 4);
+	weights_to_f32(
+		&(struct weights_vec){(const char *)l->scales + ((size_t)g * (size_t)l->n + (size_t)n) * 2,
+				      CONFIG_F16, 1},
+		&s);
+	return s * (float)((int)(q >> 4 * nibble[n % 8] & 15) - (int)(z >> 4 * nibble[n % 8] & 15));
+}
+
+static float *floats_of(const struct weights_linear *l)
+{
+	float *out = xmalloc((size_t)l->n * (size_t)l->k * sizeof *out);
+	if (l->kind == WEIGHTS_CODES)
+		codes_floats(&l->codes, 0, l->n, out);
+	else
+		for (int n = 0; n < l->n; n++)
+			for (int i = 0; i < l->k; i++)
+				out[(size_t)n * (size_t)l->k + (size_t)i] = awq_at(l, n, i);
+	return out;
+}
+
+static int check_layer(const struct weights_linear *l, const json_t *tensors, const char *model)
+{
+	const json_t *crc = json_object_get(tensors, l->name);
+	if (!l->w)
+		return 0;
+	cr_expect_eq(crc != NULL, l->kind != WEIGHTS_DENSE, "%s: %s", model, l->name);
+	if (!crc || l->kind == WEIGHTS_DENSE)
+		return 0;
+	float *w = floats_of(l);
+	const uint32_t have = crc32_of(w, (size_t)l->n * (size_t)l->k * sizeof *w);
+	cr_expect_eq(have, (uint32_t)json_integer_value(crc), "%s: the weights of %s differ", model, l->name);
+	free(w);
+	return 1;
+}
+
+static json_t *golden(void)
+{
+	json_t *all = NULL;
+	cr_assert_eq(json_read(repofile("tests/golden/quant.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
+		     why);
+	return all;
+}
+
+static const struct weights_linear *linear_at(const struct weights_layer *l, int j)
+{
+	const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+	return all[j];
+}
+enum { LINEARS = 7 };
+
+Test(quant, weights_are_those_of_the_packages_bit_for_bit)
+{
+	json_t *all = golden();
+	cr_expect_geq(json_array_size(all), 22);
+	for (size_t i = 0; i < json_array_size(all); i++) {
+		const json_t *c = json_array_get(all, i), *tensors = json_get(c, "tensors");
+		const char *name = json_string_value(json_get(c, "name")), *dir = tiny_model(name);
+		struct model_config config;
+		struct weights *w;
+		if (!dir)
+			cr_skip_test("tiny models need Python with numpy");
+		cr_assert_eq(model_config_load(dir, &config, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(weights_open(dir, &config, &w, why, sizeof why), 0, "%s", why);
+		int n = check_layer(&w->head, tensors, name);
+		for (int k = 0; k < w->n_layers; k++)
+			for (int j = 0; j < LINEARS; j++)
+				n += check_layer(linear_at(&w->layers[k], j), tensors, name);
+		cr_expect_eq(n, (int)json_object_size(tensors), "%s", name);
+		cr_expect_eq(w->n_unused, 0, "%s", name);
+		weights_close(w);
+		model_config_fini(&config);
+	}
+	json_decref(all);
+}
+
+/* A rank's parts of q and down, of two ranks where that is possible. */
+Test(quant, ranks_have_the_parts_of_the_whole)
+{
+	json_t *all = golden();
+	int n_cut = 0;
+	for (size_t i = 0; i < json_array_size(all); i++) {
+		const char *name = json_string_value(json_get(json_array_get(all, i), "name")),
+			   *dir = tiny_model(name);
+		struct model_config config;
+		struct weights *w;
+		struct shard s;
+		if (!dir)
+			cr_skip_test("tiny models need Python with numpy");
+		cr_assert_eq(model_config_load(dir, &config, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(weights_open(dir, &config, &w, why, sizeof why), 0, "%s", why);
+		const int rc = shard_init(&s, &config, w, 1, 2, why, sizeof why);
+		if (rc && w->layers[0].down.kind == WEIGHTS_CODES && w->layers[0].down.codes.perm)
+			cr_expect(strstr(why, "order of its own"), "%s", why);
+		for (int down = 0; !rc && down < 2; down++) {
+			const struct weights_linear *whole = down ? &w->layers[0].down : &w->layers[0].q;
+			struct weights_linear part;
+			void *copy;
+			if (whole->kind == WEIGHTS_DENSE)
+				continue;
+			shard_linear(&s, whole, shard_cut(&s, &config, down ? SHARD_DOWN : SHARD_Q), &part,
+				     &copy);
+			float *a = floats_of(whole), *b = floats_of(&part);
+			const int n0 = down ? 0 : whole->n / 2, k0 = down ? whole->k / 2 : 0;
+			for (int n = 0; n < part.n; n++)
+				cr_expect_arr_eq(b + (size_t)n * (size_t)part.k,
+						 a + (size_t)(n0 + n) * (size_t)whole->k + k0,
+						 (size_t)part.k * sizeof *a, "%s: %s, output %d", name,
+						 part.name, n);
+			n_cut++;
+			free(a);
+			free(b);
+			free(copy);
+		}
+		weights_close(w);
+		model_config_fini(&config);
+	}
+	cr_expect_geq(n_cut, 20);
+	json_decref(all);
+}
+
+/* ---- single layers ---- */
+
+enum { TENSORS = 8, DATA = 1 << 16 };
+
+struct tensor {
+	const char *part, *dtype; /* "qweight", "I32" */
+	int rows, cols;           /* rows 0: one dimension; -1: none */
+	const void *data;         /* NULL: zeros */
+};
+
+static size_t size_of(const struct tensor *t)
+{
+	static const struct {
+		const char *name;
+		size_t bytes;
+	} types[] = {{"I32", 4}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"I64", 8}};
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (strcmp(t->dtype, types[i].name) == 0)
+			return types[i].bytes * (size_t)(t->rows > 0 ? t->rows : 1) * (size_t)t->cols;
+	return (size_t)(t->rows > 0 ? t->rows : 1) * (size_t)t->cols;
+}
+
+/* The tensors of a layer "m" as a file, and what quant_find() makes of them. */
+static struct safetensors *files;
+static struct quant_found found;
+static struct weights_linear layer;
+
+static int find(const struct quant *q, int n, int k, const struct tensor *t)
+{
+	char path[] = "/tmp/quern-quant-XXXXXX", *text;
+	json_t *o = json_object();
+	static const char zeros[DATA];
+	size_t at = 0;
+	for (int i = 0; i < TENSORS && t[i].part; i++) {
+		char name[64];
+		json_t *shape =
+			t[i].rows > 0 ? json_pack("[ii]", t[i].rows, t[i].cols) : json_pack("[i]", t[i].cols);
+		const size_t bytes = size_of(&t[i]);
+		snprintf(name, sizeof name, "m.%s", t[i].part);
+		json_object_set_new(o, name,
+				    json_pack("{s:s, s:o, s:[II]}", "dtype", t[i].dtype, "shape", shape,
+					      "data_offsets", (json_int_t)at, (json_int_t)(at + bytes)));
+		at += bytes;
+	}
+	text = json_dumps(o, JSON_COMPACT);
+	const uint64_t head = strlen(text);
+	const int fd = mkstemp(path);
+	FILE *f = fdopen(fd, "wb");
+	fwrite(&head, 8, 1, f);
+	fwrite(text, head, 1, f);
+	for (int i = 0; i < TENSORS && t[i].part; i++)
+		fwrite(t[i].data ? t[i].data : zeros, size_of(&t[i]), 1, f);
+	fclose(f);
+	cr_assert_eq(safetensors_open(path, &files, why, sizeof why), 0, "%s", why);
+	unlink(path);
+	free(text);
+	json_decref(o);
+	layer = (struct weights_linear){.name = "m", .n = n, .k = k};
+	cr_assert(quant_has(files, "m"));
+	found = (struct quant_found){0};
+	int rc = quant_find(files, q, &layer, &found, why, sizeof why);
+	if (rc)
+		found.owned = NULL;
+	return rc;
+}
+
+static void done(void)
+{
+	free(found.owned);
+	safetensors_close(files);
+	files = NULL;
+	found = (struct quant_found){0};
+}
+
+static void refused(const struct quant *q, int n, int k, const struct tensor *t, int err, const char *reason)
+{
+	const int rc = find(q, n, k, t);
+	done();
+	cr_expect_eq(rc, err, "rc %d: %s", rc, rc ? why : "accepted");
+	cr_expect(rc == 0 || strstr(why, reason), "\"%s\" does not contain \"%s\"", why, reason);
+}
+
+static const struct quant gptq4 = {"GPTQ", QUANT_GPTQ, .zeros_less_one = true, .n_schemes = 1,
+				   .schemes = {{4, 32, 1}}};
+static const struct quant packed4 = {"pack-quantized", QUANT_PACKED, .n_schemes = 1, .schemes = {{4, 32, 1}}};
+static const struct quant fp8 = {"FP8", QUANT_FP8, .n_schemes = 1, .schemes = {{8, 128, 128}}};
+
+/* A GPTQ layer of 8 outputs and 64 inputs in two groups. */
+enum { QW, QZ, SC, GI, GPTQ_TENSORS };
+static void gptq_layer(struct tensor t[TENSORS], const int32_t *g_idx)
+{
+	memset(t, 0, TENSORS * sizeof *t);
+	t[QW] = (struct tensor){"qweight", "I32", 8, 8, NULL};
+	t[QZ] = (struct tensor){"qzeros", "I32", 2, 1, NULL};
+	t[SC] = (struct tensor){"scales", "F16", 2, 8, NULL};
+	if (g_idx)
+		t[GI] = (struct tensor){"g_idx", "I32", 0, 64, g_idx};
+}
+
+Test(quant, zero_scales_give_zero_weights)
+{
+	struct tensor t[TENSORS];
+	gptq_layer(t, NULL);
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	float *w = floats_of(&layer);
+	for (int i = 0; i < 8 * 64; i++)
+		cr_expect_eq(w[i], 0);
+	cr_expect_eq(layer.bytes, 8 * 8 * 4 + 2 * 4 + 2 * 8 * 2);
+	cr_expect_eq(layer.codes.d_type, CODES_F16);
+	free(w);
+	done();
+}
+
+Test(quant, a_zero_of_format_gptq_wraps_and_one_of_v2_does_not)
+{
+	const uint32_t zeros[2] = {0xffffffff, 0x77777777};
+	uint16_t ones[16];
+	struct tensor t[TENSORS];
+	struct quant v2 = gptq4;
+	gptq_layer(t, NULL);
+	for (int i = 0; i < 16; i++)
+		ones[i] = 0x3c00;
+	t[QZ].data = zeros;
+	t[SC].data = ones;
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	float *w = floats_of(&layer);
+	cr_expect(w[0] == 0 && w[63] == -8, "%g %g", (double)w[0], (double)w[63]);
+	free(w);
+	done();
+	v2.zeros_less_one = false;
+	cr_assert_eq(find(&v2, 8, 64, t), 0, "%s", why);
+	w = floats_of(&layer);
+	cr_expect(w[0] == -15 && w[63] == -7, "%g %g", (double)w[0], (double)w[63]);
+	free(w);
+	done();
+}
+
+Test(quant, inputs_out_of_order_are_sorted_by_their_groups)
+{
+	int32_t g_idx[64];
+	struct tensor t[TENSORS];
+	for (int i = 0; i < 64; i++)
+		g_idx[i] = i % 2;
+	gptq_layer(t, g_idx);
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	cr_assert(layer.codes.perm);
+	for (int i = 0; i < 64; i++)
+		cr_expect_eq(layer.codes.perm[i], i < 32 ? 2 * i : 2 * (i - 32) + 1);
+	done();
+	for (int i = 0; i < 64; i++)
+		g_idx[i] = i / 32;
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	cr_expect_null(layer.codes.perm);
+	done();
+}
+
+Test(quant, a_wrong_g_idx_is_refused)
+{
+	int32_t g_idx[64] = {0};
+	struct tensor t[TENSORS];
+	gptq_layer(t, g_idx);
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.g_idx: more than 32 inputs are in group 0");
+	g_idx[3] = 2;
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.g_idx: input 3 is in group 2 of 2");
+	g_idx[3] = -1;
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.g_idx: input 3 is in group -1 of 2");
+	t[GI].cols = 63;
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.g_idx has the shape [63]");
+}
+
+Test(quant, missing_and_misshapen_tensors_are_named)
+{
+	struct tensor t[TENSORS];
+	gptq_layer(t, NULL);
+	t[QW].rows = 16;
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.qweight has the shape [16, 8], the configuration needs [8, 8]");
+	gptq_layer(t, NULL);
+	t[SC].dtype = "I16";
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.scales is I16");
+	gptq_layer(t, NULL);
+	t[SC].part = "other";
+	refused(&gptq4, 8, 64, t, -ENOENT, "m.scales is missing");
+	gptq_layer(t, NULL);
+	t[QZ].part = "other";
+	refused(&gptq4, 8, 64, t, -ENOENT, "m.qzeros is missing");
+	gptq_layer(t, NULL);
+	t[GI] = (struct tensor){"weight", "F16", 8, 64, NULL};
+	refused(&gptq4, 8, 64, t, -EINVAL, "both a weight and a qweight");
+	gptq_layer(t, NULL);
+	refused(&gptq4, 7, 64, t, -EINVAL, "7 outputs");
+	refused(&gptq4, 8, 60, t, -EINVAL, "60 inputs");
+	refused(&(struct quant){0}, 8, 64, t, -EINVAL, "no quantization_config");
+}
+
+Test(quant, scales_that_are_not_finite_are_refused)
+{
+	const uint16_t nan[16] = {0x3c00, 0x7e00};
+	const float inf[16] = {1, 2, INFINITY};
+	struct tensor t[TENSORS];
+	gptq_layer(t, NULL);
+	t[SC].data = nan;
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.scales: value 1 is not a finite number");
+	t[SC] = (struct tensor){"scales", "F32", 2, 8, inf};
+	refused(&gptq4, 8, 64, t, -EINVAL, "m.scales: value 2 is not a finite number");
+}
+
+Test(quant, scales_that_f16_has_are_f16_and_others_are_not)
+{
+	static const struct {
+		float value;
+		bool fits;
+	} cases[] = {{1, true},
+		     {65504, true},
+		     {65536, false},
+		     {5.9604645e-8f, true},
+		     {2.9802322e-8f, false},
+		     {-0.0009765625f, true},
+		     {1.0009765625f, true},
+		     {1.00048828125f, false},
+		     {6.1e-5f, false},
+		     {9.1552734375e-5f, true},
+		     {6.103515625e-5f + 5.9604645e-8f, true},
+		     {3.0517578125e-5f + 2.9802322e-8f, false}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		float scales[16];
+		struct tensor t[TENSORS];
+		for (int j = 0; j < 16; j++)
+			scales[j] = j == 5 ? cases[i].value : 1;
+		gptq_layer(t, NULL);
+		t[SC] = (struct tensor){"scales", "F32", 2, 8, scales};
+		cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+		cr_expect_eq(layer.codes.d_type, cases[i].fits ? CODES_F16 : CODES_F32, "%g",
+			     (double)cases[i].value);
+		done();
+	}
+}
+
+Test(quant, weight_shape_must_be_the_layers)
+{
+	const int64_t good[2] = {9, 64}, bad[2] = {9, 65};
+	struct tensor t[TENSORS] = {{"weight_packed", "I32", 9, 8, NULL},
+				    {"weight_scale", "BF16", 9, 2, NULL},
+				    {"weight_shape", "I64", 0, 2, good}};
+	cr_assert_eq(find(&packed4, 9, 64, t), 0, "%s", why);
+	cr_expect_eq(layer.codes.zero, 8);
+	done();
+	t[2].data = bad;
+	refused(&packed4, 9, 64, t, -EINVAL, "m.weight_shape has [9, 65], the configuration needs [9, 64]");
+	t[2] = (struct tensor){"weight_zero_point", "I32", 1, 2, NULL};
+	refused(&packed4, 9, 64, t, -EINVAL,
+		"m.weight_zero_point has the shape [1, 2], the configuration needs [2, 2]");
+}
+
+Test(quant, a_last_group_may_be_smaller)
+{
+	struct tensor t[TENSORS] = {{"weight_packed", "I32", 3, 6, NULL},
+				    {"weight_scale", "F32", 3, 2, NULL}};
+	cr_assert_eq(find(&packed4, 3, 45, t), 0, "%s", why);
+	cr_expect_eq(codes_groups(&layer.codes), 2);
+	float *w = floats_of(&layer);
+	free(w);
+	done();
+}
+
+Test(quant, fp8_weights_that_are_nan_are_refused)
+{
+	unsigned char w[3 * 8] = {0};
+	struct tensor t[TENSORS] = {{"weight", "F8_E4M3", 3, 8, w}, {"weight_scale_inv", "F32", 1, 1, NULL}};
+	cr_assert_eq(find(&fp8, 3, 8, t), 0, "%s", why);
+	done();
+	for (int i = 0; i < 24; i++)
+		for (int sign = 0; sign < 256; sign += 128) {
+			memset(w, 0x7e, sizeof w);
+			w[i] = (unsigned char)(0x7f | sign);
+			refused(&fp8, 3, 8, t, -EINVAL, "m.weight has weights that are NaN");
+		}
+	memset(w, 0xfe, sizeof w);
+	t[0].dtype = "F8_E5M2";
+	refused(&fp8, 3, 8, t, -EINVAL, "m.weight is F8_E5M2; FP8 needs F8_E4M3");
+}
+
+Test(quant, e4m3_has_its_values)
+{
+	cr_expect(quant_e4m3[0x38] == 1 && quant_e4m3[0xb8] == -1 && quant_e4m3[0x7e] == 448);
+	cr_expect(quant_e4m3[1] == 0x1p-9f && quant_e4m3[8] == 0x1p-6f && quant_e4m3[7] == 7 * 0x1p-9f);
+	cr_expect(quant_e4m3[0x80] == 0 && signbit(quant_e4m3[0x80]) && isnan(quant_e4m3[0x7f]) &&
+		  isnan(quant_e4m3[0xff]));
+	for (int i = 1; i < 0x7f; i++)
+		cr_expect(quant_e4m3[i] > quant_e4m3[i - 1] && quant_e4m3[128 + i] == -quant_e4m3[i]);
+}
+
+/* ---- config.json ---- */
+
+static int read_config(const char *text, struct quant *q)
+{
+	json_t *o = json_loads(text, 0, NULL);
+	cr_assert(o, "the test's own JSON is wrong: %s", text);
+	json_t *root = json_pack("{s:o}", "quantization_config", o);
+	int rc = quant_config_read(root, q, why, sizeof why);
+	json_decref(root);
+	return rc;
+}
+
+Test(quant, methods_and_their_options_are_read)
+{
+	struct quant q;
+	cr_assert_eq(
+		read_config("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 64, \"lm_head\": true,"
+			    "\"dynamic\": {\"-:.*o_proj\": {}, \"+:.*down\": {\"bits\": 8}, \"up\": "
+			    "{\"group_size\": 32}}}",
+			    &q),
+		0, "%s", why);
+	cr_expect(q.layout == QUANT_GPTQ && q.zeros_less_one && q.n_schemes == 3);
+	cr_expect(q.schemes[1].bits == 8 && q.schemes[1].group == 64 && q.schemes[2].group == 32);
+	cr_assert_eq(
+		read_config("{\"quant_method\": \"gptq\", \"bits\": 3, \"checkpoint_format\": \"gptq_v2\"}",
+			    &q),
+		0);
+	cr_expect(!q.zeros_less_one && q.schemes[0].group == 128);
+	cr_assert_eq(read_config("{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": "
+				 "\"auto_round:auto_awq\", \"extra_config\": {\"x\": {\"bits\": 16}, \"y\": "
+				 "{\"bits\": 8}}}",
+				 &q),
+		     0, "%s", why);
+	cr_expect(q.layout == QUANT_AWQ && q.n_schemes == 2);
+	cr_assert_eq(read_config("{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 64]}", &q), 0,
+		     "%s", why);
+	cr_expect(q.n_schemes == 1 && q.schemes[0].block_n == 128 && q.schemes[0].group == 64 &&
+		  q.own_activations);
+	cr_assert_eq(read_config("{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", &q), 0,
+		     "%s", why);
+	cr_expect(q.n_schemes == 2 && q.schemes[0].block_n == 1 && q.schemes[1].block_n == 0);
+}
+
+Test(quant, compressed_tensors_are_read)
+{
+	struct quant q;
+	cr_assert_eq(
+		read_config(
+			"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\","
+			"\"ignore\": [\"re:.*gate\", \"lm_head\"], \"kv_cache_scheme\": {\"num_bits\": 8},"
+			"\"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": "
+			"4,"
+			"\"type\": \"int\", \"strategy\": \"group\", \"group_size\": 32}}, \"b\": "
+			"{\"weights\":"
+			"{\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\"}, "
+			"\"input_activations\":"
+			"{\"num_bits\": 8}}}}",
+			&q),
+		0, "%s", why);
+	cr_expect(q.layout == QUANT_PACKED && q.own_kv_cache && q.own_activations);
+	cr_expect(q.schemes[0].group == 32 && q.schemes[1].bits == 8 && q.schemes[1].group == -1);
+}
+
+static void config_refused(const char *text, int err, const char *reason)
+{
+	struct quant q;
+	const int rc = read_config(text, &q);
+	cr_expect_eq(rc, err, "rc %d for %s", rc, text);
+	cr_expect(rc == 0 || strstr(why, reason), "\"%s\" does not contain \"%s\"", why, reason);
+}
+
+Test(quant, what_is_not_supported_is_named)
+{
+#define CT(format, weights, more)                                                                            \
+	"{\"quant_method\": \"compressed-tensors\", \"format\": \"" format                                   \
+	"\", \"config_groups\": {\"group_0\": "                                                              \
+	"{\"targets\": [\"Linear\"], \"weights\": " weights "}}" more "}"
+#define INT4 "{\"num_bits\": 4, \"type\": \"int\", \"group_size\": 32}"
+	config_refused("{\"quant_method\": \"bitsandbytes\"}", -ENOTSUP,
+		       "method bitsandbytes is not supported");
+	config_refused("{\"quant_method\": \"gptq\"}", -EINVAL, "bits is missing");
+	config_refused("{\"quant_method\": \"gptq\", \"bits\": 5}", -ENOTSUP, "GPTQ with 5 bits");
+	config_refused("{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}",
+		       -ENOTSUP, "format marlin");
+	config_refused("{\"quant_method\": \"gptq\", \"bits\": 4, \"is_marlin_format\": true}", -ENOTSUP,
+		       "format marlin");
+	config_refused("{\"quant_method\": \"gptq\", \"bits\": 4, \"pack_dtype\": \"int16\"}", -ENOTSUP,
+		       "int16");
+	config_refused("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0}", -EINVAL,
+		       "group_size 0");
+	config_refused("{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"x\": {\"bits\": 7}}}",
+		       -ENOTSUP, "dynamic of x: GPTQ with 7 bits");
+	config_refused("{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": []}", -EINVAL,
+		       "dynamic must be an object");
+	config_refused("{\"quant_method\": \"auto-round\", \"bits\": 4}", -ENOTSUP, "(none named)");
+	config_refused("{\"quant_method\": \"auto-round\", \"bits\": 4, \"packing_format\": \"auto_round\","
+		       "\"data_type\": \"mx_fp\"}",
+		       -ENOTSUP, "mx_fp");
+	config_refused("{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"marlin\"}", -ENOTSUP,
+		       "version marlin");
+	config_refused("{\"quant_method\": \"awq\", \"bits\": 8, \"version\": \"gemv\"}", -ENOTSUP, "8 bits");
+	config_refused("{\"quant_method\": \"awq\", \"bits\": 4, \"modules_to_not_convert\": [1]}", -EINVAL,
+		       "modules_to_not_convert must be a list of names");
+	config_refused("{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", -ENOTSUP, "e5m2");
+	config_refused("{\"quant_method\": \"fp8\", \"weight_block_size\": [128]}", -EINVAL, "two sizes");
+	config_refused("{\"quant_method\": \"fp8\", \"weight_block_size\": [0, 128]}", -EINVAL, "two sizes");
+	config_refused(CT("nvfp4-pack-quantized", INT4, ""), -ENOTSUP, "nvfp4-pack-quantized");
+	config_refused(CT("marlin-24", INT4, ""), -ENOTSUP, "marlin-24");
+	config_refused(CT("pack-quantized", "{\"num_bits\": 4, \"type\": \"float\"}", ""), -ENOTSUP,
+		       "type float with 4 bits");
+	config_refused(CT("pack-quantized", "{\"num_bits\": 1}", ""), -ENOTSUP, "1 bits");
+	config_refused(CT("int-quantized", INT4, ""), -ENOTSUP, "4 bits");
+	config_refused(CT("pack-quantized", "{\"num_bits\": 4, \"strategy\": \"token\"}", ""), -ENOTSUP,
+		       "strategy token");
+	config_refused(
+		CT("float-quantized", "{\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"block\"}", ""),
+		-EINVAL, "block_structure is missing");
+	config_refused(
+		CT("pack-quantized", INT4, ", \"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}"),
+		-ENOTSUP, "sparse-24-bitmask");
+	config_refused(CT("pack-quantized", INT4, ", \"transform_config\": {\"config_groups\": {}}"),
+		       -ENOTSUP, "transform_config");
+	config_refused("{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"}", -EINVAL,
+		       "config_groups is missing");
+	config_refused("{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", "
+		       "\"config_groups\": "
+		       "{\"g\": {\"output_activations\": {\"num_bits\": 8}}}}",
+		       -ENOTSUP, "config_groups: g: compressed-tensors with output_activations");
+}
