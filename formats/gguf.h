@@ -1,0 +1,110 @@
+/* gguf.h - the metadata and tensors of a GGUF file, or of the parts that one was split into, memory-mapped.
+ * Versions 2 and 3, little-endian.  The file is not trusted: counts, lengths, nesting, types, shapes and
+ * offsets are checked before use; names of keys and tensors are unique; tensors do not overlap.  Format:
+ * ggml-org/ggml, docs/gguf.md.
+ *
+ *     "GGUF" | version u32 | tensors u64 | keys u64 | keys | tensor infos | padding | data
+ *     key:    name | type u32 | value          string: length u64 | bytes
+ *     array:  type u32 | count u64 | values    tensor: name | dims u32 | sizes u64 | type u32 | offset u64
+ *
+ * A tensor's first size is that of its rows: [rows, columns] has the sizes columns, rows. */
+#ifndef QUERN_FORMATS_GGUF_H
+#define QUERN_FORMATS_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GGUF_DIMS_MAX = 4, GGUF_TENSORS_MAX = 100000, GGUF_KEYS_MAX = 65536, GGUF_PARTS_MAX = 1024 };
+enum { GGUF_DEPTH_MAX = 4 }; /* of nested arrays */
+
+/* Types of values, as they are stored. */
+enum gguf_value {
+	GGUF_U8,
+	GGUF_I8,
+	GGUF_U16,
+	GGUF_I16,
+	GGUF_U32,
+	GGUF_I32,
+	GGUF_F32,
+	GGUF_BOOL,
+	GGUF_STRING,
+	GGUF_ARRAY,
+	GGUF_U64,
+	GGUF_I64,
+	GGUF_F64,
+};
+
+/* Types of tensors, as they are stored; others are known by name and size only. */
+enum gguf_type {
+	GGUF_TYPE_F32 = 0,
+	GGUF_TYPE_F16 = 1,
+	GGUF_TYPE_Q4_0 = 2,
+	GGUF_TYPE_Q4_1 = 3,
+	GGUF_TYPE_Q5_0 = 6,
+	GGUF_TYPE_Q5_1 = 7,
+	GGUF_TYPE_Q8_0 = 8,
+	GGUF_TYPE_Q2_K = 10,
+	GGUF_TYPE_Q3_K = 11,
+	GGUF_TYPE_Q4_K = 12,
+	GGUF_TYPE_Q5_K = 13,
+	GGUF_TYPE_Q6_K = 14,
+	GGUF_TYPE_IQ4_NL = 20,
+	GGUF_TYPE_IQ4_XS = 23,
+	GGUF_TYPE_BF16 = 30,
+	GGUF_TYPE_MXFP4 = 39,
+};
+
+struct gguf_string {
+	const char *p; /* in the mapping: no NUL behind it, and any bytes in it */
+	size_t n;
+};
+
+/* All of its values are within the file. */
+struct gguf_array {
+	enum gguf_value type;
+	size_t n;
+	const unsigned char *at; /* the values, as stored; unaligned */
+};
+
+struct gguf_tensor {
+	char *name; /* owned by the file set */
+	enum gguf_type type;
+	int n_dims;
+	int64_t size[GGUF_DIMS_MAX]; /* of rows first; 1 beyond n_dims */
+	size_t bytes;
+	const void *data; /* in the mapping */
+};
+
+struct gguf;
+
+/* path: a file, any part of a split file, or a directory with one GGUF file (or the parts of one).
+ * -ENOENT, -EINVAL, -ENOTSUP with the file, the key or tensor, and the byte. */
+int gguf_open(const char *path, struct gguf **out, char *why, size_t why_n);
+void gguf_close(struct gguf *g); /* NULL is fine */
+/* Whether path is such a file or directory, by its first bytes. */
+bool gguf_is(const char *path);
+
+/* Values by key: 0, -ENOENT (no such key), or -EINVAL (of another type, or too large), with why.  int: of any
+ * type of integers; num: of those and of floats.  -ENOENT leaves *out alone. */
+int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, char *why, size_t why_n);
+int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, char *why, size_t why_n);
+int gguf_find_num(const struct gguf *g, const char *key, double *out, char *why, size_t why_n);
+int gguf_find_bool(const struct gguf *g, const char *key, bool *out, char *why, size_t why_n);
+int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *out, char *why, size_t why_n);
+
+/* The next value of an array of strings, taken off it; a->n > 0. */
+struct gguf_string gguf_next_string(struct gguf_array *a);
+/* Value i of an array of integers (false: too large) or of numbers (integers too); false: other types. */
+bool gguf_int_at(const struct gguf_array *a, size_t i, int64_t *out);
+bool gguf_num_at(const struct gguf_array *a, size_t i, double *out);
+
+int gguf_count(const struct gguf *g); /* of tensors */
+int gguf_files(const struct gguf *g);
+const struct gguf_tensor *gguf_at(const struct gguf *g, int i);              /* in the order of names */
+const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name); /* NULL: none */
+const char *gguf_path(const struct gguf *g);                                 /* of the first file */
+
+const char *gguf_type_name(enum gguf_type t); /* "Q4_K"; "?" for a type that is not known */
+
+#endif

@@ -1,0 +1,25 @@
+/* Any bytes as a GGUF file: refused with a reason, or its tensors lie within the file.
+ *
+ *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_gguf CORPUS */
+#include "formats/gguf.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	char path[64], why[256];
+	struct gguf *st = NULL;
+	int fd = memfd_create("fuzz.gguf", MFD_CLOEXEC);
+	if (fd < 0 || write(fd, data, n) != (ssize_t)n)
+		return 0;
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	if (gguf_open(path, &st, why, sizeof why) == 0)
+		gguf_close(st);
+	close(fd);
+	return 0;
+}

@@ -1,0 +1,257 @@
+/* GGUF files: valid ones are read, every kind of false header is refused by name. */
+#include "formats/gguf.h"
+#include "tests/gguf_make.h"
+#include "tests/testdata.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char dir[64];
+static char why[1024];
+static struct gguf *g;
+static struct buf b;
+
+static void make_dir(void)
+{
+	strcpy(dir, "/tmp/quern-gguf-XXXXXX");
+	cr_assert(mkdtemp(dir));
+}
+
+static void remove_dir(void)
+{
+	char cmd[128];
+	gguf_close(g);
+	buf_fini(&b);
+	snprintf(cmd, sizeof cmd, "rm -r '%s'", dir);
+	cr_assert_eq(system(cmd), 0);
+}
+
+TestSuite(gguf, .init = make_dir, .fini = remove_dir, .timeout = 60);
+
+static const char *path_of(const char *name)
+{
+	static char path[256];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	return path;
+}
+
+/* What b holds, as a file; b is empty then. */
+static int opened(const char *name)
+{
+	gg_write(path_of(name), b.p ? b.p : "", b.len);
+	buf_clear(&b);
+	gguf_close(g);
+	return gguf_open(path_of(name), &g, why, sizeof why);
+}
+
+static void refused(int err, const char *part)
+{
+	cr_expect_eq(opened("bad.gguf"), err, "%s: %s", part, why);
+	cr_expect_not_null(strstr(why, part), "%s", why);
+	cr_expect_not_null(strstr(why, "bad.gguf"), "%s", why);
+	why[0] = '\0';
+}
+
+Test(gguf, every_kind_of_value_is_read)
+{
+	struct gguf_string s;
+	struct gguf_array a;
+	int64_t i;
+	double d;
+	bool yes = false;
+	gg_head(&b, 3, 0, 7);
+	gg_key_u32(&b, "u32", 4000000000u);
+	gg_key_f32(&b, "f32", 0.5f);
+	gg_key_text(&b, "text", "a\xff z");
+	gg_text(&b, "bool"), gg_u32(&b, 7), buf_put(&b, "\1", 1);
+	gg_text(&b, "i8s"), gg_u32(&b, 9), gg_u32(&b, 1), gg_u64(&b, 3), buf_put(&b, "\xff\x02\x80", 3);
+	gg_text(&b, "texts"), gg_u32(&b, 9), gg_u32(&b, 8), gg_u64(&b, 2), gg_text(&b, "one"),
+		gg_text(&b, "");
+	gg_text(&b, "nested"), gg_u32(&b, 9), gg_u32(&b, 9), gg_u64(&b, 1), gg_u32(&b, 0), gg_u64(&b, 1),
+		buf_put(&b, "x", 1);
+	cr_assert_eq(opened("all.gguf"), 0, "%s", why);
+	cr_expect(gguf_find_int(g, "u32", &i, why, sizeof why) == 0 && i == 4000000000ll);
+	cr_expect(gguf_find_num(g, "u32", &d, why, sizeof why) == 0 && d == 4e9);
+	cr_expect(gguf_find_num(g, "f32", &d, why, sizeof why) == 0 && d == 0.5);
+	cr_expect(gguf_find_bool(g, "bool", &yes, why, sizeof why) == 0 && yes);
+	cr_expect(gguf_find_string(g, "text", &s, why, sizeof why) == 0 && s.n == 4 &&
+		  !memcmp(s.p, "a\xff z", 4));
+	cr_assert_eq(gguf_find_array(g, "i8s", &a, why, sizeof why), 0);
+	cr_expect(a.n == 3 && gguf_int_at(&a, 2, &i) && i == -128 && !gguf_int_at(&a, 3, &i));
+	cr_assert_eq(gguf_find_array(g, "texts", &a, why, sizeof why), 0);
+	cr_expect(a.n == 2 && (s = gguf_next_string(&a)).n == 3 && !memcmp(s.p, "one", 3));
+	cr_expect(a.n == 1 && gguf_next_string(&a).n == 0 && a.n == 0);
+	cr_expect(gguf_find_array(g, "nested", &a, why, sizeof why) == 0 && a.type == GGUF_ARRAY && a.n == 1);
+	cr_expect_eq(gguf_find_int(g, "absent", &i, why, sizeof why), -ENOENT);
+	cr_expect_eq(gguf_find_int(g, "f32", &i, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(strstr(why, "key"), "key f32 is float32; an integer below 2^63 is needed");
+}
+
+Test(gguf, a_real_file_is_read)
+{
+	const char *path = testdata("weights/stories260K-gguf/stories260K-q4_0.gguf");
+	if (!path)
+		return;
+	struct gguf_array tokens;
+	cr_expect(gguf_is(path));
+	cr_assert_eq(gguf_open(path, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(gguf_find_array(g, "tokenizer.ggml.tokens", &tokens, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(tokens.n, 512);
+	const struct gguf_tensor *t = gguf_find(g, "token_embd.weight");
+	cr_assert(t);
+	cr_expect(t->size[0] == 64 && t->size[1] == 512);
+}
+
+Test(gguf, other_versions_and_byte_orders_are_named)
+{
+	gg_head(&b, 1, 0, 0);
+	refused(-ENOTSUP, "GGUF version 1 is not supported");
+	gg_head(&b, 0x03000000, 0, 0);
+	refused(-ENOTSUP, "big-endian");
+	buf_puts(&b, "GGML....");
+	refused(-EINVAL, "not a GGUF file");
+}
+
+/* CVE-2025-53630 and the like: counts and sizes that overflow, or ask for memory beyond the file. */
+Test(gguf, huge_counts_are_refused_before_memory_is_taken)
+{
+	gg_head(&b, 3, 0, UINT64_MAX);
+	refused(-EINVAL, "too many keys");
+	gg_head(&b, 3, 0, 65537);
+	gg_data(&b, 2000000);
+	refused(-EINVAL, "too many keys");
+	gg_head(&b, 3, UINT64_MAX, 0);
+	refused(-EINVAL, "too many tensors");
+	gg_head(&b, 3, 1, 0);
+	gg_u64(&b, UINT64_MAX), gg_data(&b, 64);
+	refused(-EINVAL, "the name of tensor 0 needs 18446744073709551615 bytes");
+	for (uint32_t type = 0; type < 13; type++) {
+		gg_head(&b, 3, 0, 1);
+		gg_text(&b, "k"), gg_u32(&b, 9), gg_u32(&b, type), gg_u64(&b, UINT64_MAX / 2),
+			gg_data(&b, 64);
+		refused(-EINVAL, "key k needs");
+	}
+	gg_head(&b, 3, 0, 1);
+	gg_text(&b, "k"), gg_u32(&b, 8), gg_u64(&b, UINT64_MAX - 3), gg_data(&b, 64);
+	refused(-EINVAL, "key k needs");
+}
+
+Test(gguf, sizes_that_overflow_are_refused)
+{
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", 1ull << 32, 1ull << 32, 0, 0), gg_data(&b, 64);
+	refused(-EINVAL, "tensor t, at byte 65: the product of its sizes is too large");
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", 1ull << 61, 1, 0, 0), gg_data(&b, 64);
+	refused(-EINVAL, "too large");
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", UINT64_MAX, 1, 0, 0), gg_data(&b, 64);
+	refused(-EINVAL, "beyond 2^63");
+	/* CVE-2026-27940: an offset that wraps around. */
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", 32, 1, 0, UINT64_MAX - 31), gg_data(&b, 128);
+	refused(-EINVAL, "tensor t needs 128 bytes");
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", 48, 1, GGUF_TYPE_Q4_0, 0), gg_data(&b, 64);
+	refused(-EINVAL, "tensor t has rows of 48 values; Q4_0 needs multiples of 32");
+}
+
+Test(gguf, tensors_lie_apart_in_the_file)
+{
+	gg_head(&b, 3, 2, 0), gg_tensor(&b, "x", 16, 1, 0, 0), gg_tensor(&b, "y", 8, 1, 0, 64),
+		gg_data(&b, 96);
+	cr_expect_eq(opened("good.gguf"), 0, "%s", why);
+	gg_head(&b, 3, 2, 0), gg_tensor(&b, "x", 16, 1, 0, 0), gg_tensor(&b, "y", 8, 1, 0, 32),
+		gg_data(&b, 96);
+	refused(-EINVAL, "tensors x and y overlap");
+	gg_head(&b, 3, 2, 0), gg_tensor(&b, "x", 8, 1, 0, 0), gg_tensor(&b, "x", 8, 1, 0, 32),
+		gg_data(&b, 96);
+	refused(-EINVAL, "tensor x is there twice");
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "x", 8, 1, 0, 16), gg_data(&b, 96);
+	refused(-EINVAL, "tensor x is at the offset 16, not a multiple of 32");
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "x", 8, 2, 0, 0), gg_data(&b, 63);
+	refused(-EINVAL, "tensor x needs 64 bytes from byte 96 on, but the file ends at byte 159");
+	gg_head(&b, 3, 1, 0), gg_tensor(&b, "x", 8, 1, 77, 0), gg_data(&b, 64);
+	refused(-ENOTSUP, "tensor x has the unknown type 77");
+}
+
+Test(gguf, keys_are_checked)
+{
+	gg_head(&b, 3, 0, 2), gg_key_u32(&b, "k", 1), gg_key_u32(&b, "k", 2);
+	refused(-EINVAL, "key k is there twice");
+	gg_head(&b, 3, 0, 1), gg_text(&b, "k"), gg_u32(&b, 13), gg_data(&b, 64);
+	refused(-EINVAL, "a value of an unknown type");
+	gg_head(&b, 3, 0, 1), gg_text(&b, ""), gg_data(&b, 64);
+	refused(-EINVAL, "a name of 1 to 65535 bytes");
+	gg_head(&b, 3, 0, 1), gg_key_u32(&b, "general.alignment", 48);
+	refused(-EINVAL, "no power of two");
+	gg_head(&b, 3, 0, 1), gg_key_u32(&b, "general.alignment", 0);
+	refused(-EINVAL, "general.alignment must be");
+	gg_head(&b, 3, 0, 1), gg_text(&b, "k"), gg_u32(&b, 9);
+	for (int i = 0; i < 5; i++)
+		gg_u32(&b, 9), gg_u64(&b, 1);
+	gg_data(&b, 64);
+	refused(-EINVAL, "nested too deeply");
+}
+
+/* A file cut at every 1/64 of its length tells what is missing. */
+Test(gguf, a_truncated_file_is_refused_by_its_tensor_and_byte)
+{
+	gg_head(&b, 3, 3, 2);
+	gg_key_text(&b, "general.architecture", "llama");
+	gg_key_u32(&b, "llama.block_count", 1);
+	for (uint64_t i = 0; i < 3; i++) {
+		char name[16];
+		snprintf(name, sizeof name, "tensor.%d", (int)i);
+		gg_tensor(&b, name, 256, 4, GGUF_TYPE_Q4_K, i * 576);
+	}
+	gg_data(&b, 3 * 576);
+	char *all = memcpy(malloc(b.len), b.p, b.len);
+	const size_t n = b.len;
+	cr_assert_eq(opened("whole.gguf"), 0, "%s", why);
+	for (size_t i = 1; i < 64; i++) {
+		buf_put(&b, all, n * i / 64);
+		const size_t at = b.len;
+		char end[64];
+		cr_expect_neq(opened("cut.gguf"), 0);
+		cr_expect_not_null(strstr(why, "cut.gguf"));
+		snprintf(end, sizeof end, "the file ends at byte %zu", at);
+		cr_expect(strstr(why, end) || strstr(why, "too many"), "%s", why);
+		if (at > 400)
+			cr_expect_not_null(strstr(why, "tensor tensor."), "%s", why);
+	}
+	free(all);
+}
+
+static void put_part(const char *name, uint32_t no, uint32_t of, const char *tensor)
+{
+	gg_head(&b, 3, 1, 2);
+	gg_key_u32(&b, "split.no", no), gg_key_u32(&b, "split.count", of);
+	gg_tensor(&b, tensor, 8, 1, 0, 0), gg_data(&b, 32);
+	gg_write(path_of(name), b.p, b.len);
+	buf_clear(&b);
+}
+
+Test(gguf, parts_are_read_from_any_of_them_or_their_directory)
+{
+	put_part("m-00001-of-00002.gguf", 0, 2, "x");
+	put_part("m-00002-of-00002.gguf", 1, 2, "y");
+	const char *paths[] = {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "."};
+	for (int i = 0; i < 3; i++) {
+		cr_expect(gguf_is(path_of(paths[i])));
+		cr_assert_eq(gguf_open(path_of(paths[i]), &g, why, sizeof why), 0, "%s", why);
+		cr_expect(gguf_files(g) == 2 && gguf_count(g) == 2 && gguf_find(g, "x") && gguf_find(g, "y"));
+		gguf_close(g);
+		g = NULL;
+	}
+	put_part("m-00002-of-00002.gguf", 1, 2, "x");
+	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, why, sizeof why), -EINVAL);
+	cr_expect_not_null(strstr(why, "tensor x is there twice"), "%s", why);
+	put_part("m-00002-of-00002.gguf", 1, 3, "y");
+	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, why, sizeof why), -EINVAL);
+	cr_expect_not_null(strstr(why, "is part 2 of 3, part 2 of 2 is needed"), "%s", why);
+	unlink(path_of("m-00002-of-00002.gguf"));
+	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, why, sizeof why), -ENOENT);
+	cr_expect_not_null(strstr(why, "m-00002-of-00002.gguf"), "%s", why);
+	put_part("other.gguf", 0, 2, "x");
+	cr_expect_eq(gguf_open(path_of("other.gguf"), &g, why, sizeof why), -EINVAL);
+	cr_expect_not_null(strstr(why, "is not named NAME-00001-of-00002.gguf"), "%s", why);
+	cr_expect_eq(gguf_open(path_of("."), &g, why, sizeof why), -EINVAL);
+	cr_expect_not_null(strstr(why, "holds 2 GGUF files"), "%s", why);
+}
