@@ -120,6 +120,7 @@ static void cpu_close(struct kern_dev *d)
 	alloc_big_free(d->pack, d->pack_bytes);
 	alloc_big_free(d->wide, d->wide_bytes);
 	alloc_big_free(d->quant, d->quant_bytes);
+	alloc_big_free(d->arrived, d->arrived_bytes);
 	alloc_big_free(d->arena, d->arena_bytes);
 	free(d);
 }

@@ -8,6 +8,8 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/kern.h"
 
+#include <stdatomic.h>
+
 /* One part of a linear layer, packed as isa.h draws it. */
 struct cpu_part {
 	enum kern_dtype dtype;
@@ -95,6 +97,8 @@ struct kern_dev {
 	size_t wide_bytes;
 	unsigned char *quant; /* operands of ROWS_MAX rows: a head in INT8 of a mode without them */
 	size_t quant_bytes;
+	atomic_int *arrived; /* [groups of outputs, row cuts]: tiles of a group that are there; linear.c */
+	size_t arrived_bytes;
 	int vocab;                         /* largest N of a layer: what sample is sized for */
 	struct cpu_sample_scratch *sample; /* [n_threads] */
 	unsigned char *sample_arena;
@@ -181,6 +185,11 @@ void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int
 void cpu_quantize_dots(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
 /* One row, by the calling thread. */
 void cpu_quantize_row(const struct kern_dev *d, void *out, const float *x, int k);
+/* The same in pieces: of a row of k values x[0 .. n-1], which are values k0 .. k0 + n - 1 (k0 a multiple of
+ * ACT_GROUP, n too or up to the row's end), in any order; when a call has all pieces of its rows, their end.
+ */
+void cpu_quantize_piece(const struct kern_dev *d, void *row, const float *x, int k, int k0, int n);
+void cpu_quantize_end(struct kern_dev *d, void *rows, int n_rows, int k);
 /* Values k0 .. k0 + n - 1 of an operand's row as floats; k0 a multiple of ACT_GROUP, n at most that. */
 void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_operand *op, int k0, int n);
 

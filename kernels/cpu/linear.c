@@ -8,6 +8,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
+enum { TASKS_PER_THREAD = 4 };
+
 /* ---- load ---- */
 
 /* Room for at least that much; what was in it is lost. */
@@ -46,6 +48,18 @@ static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 	return 0;
 }
 
+/* Gate and up: groups of outputs that become operands together, in each cut of the rows (plan()). */
+static int groups_of(int n)
+{
+	return (n + ACT_GROUP - 1) / ACT_GROUP;
+}
+
+/* Rows are cut only where the groups of the outputs are fewer than tasks are wanted. */
+static size_t most_arrived(const struct kern_dev *d, int n)
+{
+	return (size_t)(groups_of(n) + TASKS_PER_THREAD * d->n_threads);
+}
+
 int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
 		    char *why, size_t why_n)
 {
@@ -58,6 +72,9 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 		e = reserve(d, w->k, w->n, why, why_n);
 	if (!e && w->n_parts == 2) /* gate and up: what they give becomes an operand */
 		e = reserve(d, w->parts[0].n, w->n, why, why_n);
+	if (!e && w->n_parts == 2 && cpu_has_operands(d))
+		e = grow(&d->arrived, &d->arrived_bytes, most_arrived(d, w->parts[0].n) * sizeof *d->arrived,
+			 why, why_n);
 	if (e) {
 		cpu_linear_free(w);
 		return e;
@@ -156,7 +173,9 @@ struct linear_job {
 	const unsigned char *dots; /* [n_rows] operands of dot.h */
 	struct cpu_operand op;
 	int n_rows, n_row_blocks;
-	bool swiglu;    /* parts 0 and 1 are gate and up */
+	bool swiglu;           /* parts 0 and 1 are gate and up */
+	unsigned char *op_out; /* [n_rows] operands that the results become; NULL: they stay floats */
+	size_t op_row;
 	int task_tiles; /* 1, 2 or 4 */
 	int tasks_per_block;
 	int n_row_cuts; /* tasks along the rows */
@@ -297,6 +316,21 @@ static void run_tile(const struct linear_job *j, const struct cpu_part *p, int b
 	w->dev->isa->linear_tile(&t);
 }
 
+/* Outputs c0 .. c0 + n - 1 of some rows are there.  The task that has the last ones of a group makes the
+ * group an operand: the values are in a cache still, and no thread waits for another. */
+static void arrive(const struct linear_job *j, int cut, int c0, int n, int r0, int rows)
+{
+	struct kern_dev *d = j->w->dev;
+	const int width = j->w->parts[0].n, group = c0 / ACT_GROUP, k0 = group * ACT_GROUP;
+	const int all = width - k0 < ACT_GROUP ? width - k0 : ACT_GROUP;
+	atomic_int *arrived = &d->arrived[cut * groups_of(width) + group];
+	if (atomic_fetch_add(arrived, n) + n < all)
+		return;
+	for (int r = r0; r < r0 + rows; r++)
+		cpu_quantize_piece(d, j->op_out + (size_t)r * j->op_row,
+				   j->out + (size_t)r * j->out_stride + k0, width, k0, all);
+}
+
 static void linear_task(void *arg, int task, int thread)
 {
 	const struct linear_job *j = arg;
@@ -326,6 +360,8 @@ static void linear_task(void *arg, int task, int thread)
 	(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
 		out, j->out_stride, s->c, c2, c_stride, p->bias ? p->bias + c0 : NULL,
 		up->bias ? up->bias + c0 : NULL, rows, n);
+	if (j->op_out)
+		arrive(j, cut, c0, n, r0, rows);
 }
 
 static void plan(struct linear_job *j)
@@ -337,11 +373,12 @@ static void plan(struct linear_job *j)
 	for (int i = 0; i < (j->swiglu ? 1 : w->n_parts); i++)
 		blocks += w->parts[i].n_blocks;
 	j->tasks_per_block = 1;
-	while (j->tasks_per_block < BLOCK_TILES && blocks * j->tasks_per_block < 4 * d->n_threads)
+	while (j->tasks_per_block < BLOCK_TILES &&
+	       blocks * j->tasks_per_block < TASKS_PER_THREAD * d->n_threads)
 		j->tasks_per_block *= 2;
 	j->task_tiles = BLOCK_TILES / j->tasks_per_block;
 	j->n_col_tasks = blocks * j->tasks_per_block;
-	j->n_row_cuts = (4 * d->n_threads + j->n_col_tasks - 1) / j->n_col_tasks;
+	j->n_row_cuts = (TASKS_PER_THREAD * d->n_threads + j->n_col_tasks - 1) / j->n_col_tasks;
 	if (j->n_row_cuts > j->n_row_blocks)
 		j->n_row_cuts = j->n_row_blocks;
 }
@@ -369,25 +406,35 @@ static void run_rows(struct linear_job *j)
 		j->x = d->pack;
 		cpu_run(d, j->n_row_blocks, (int64_t)j->n_rows * j->w->k, pack_rows, j);
 	}
+	if (j->op_out) {
+		const size_t n = (size_t)(groups_of(j->w->parts[0].n) * j->n_row_cuts);
+		assert(n * sizeof *d->arrived <= d->arrived_bytes);
+		memset(d->arrived, 0, n * sizeof *d->arrived);
+	}
 	/* What a weight costs to read and widen counts as two rows. */
 	cpu_run(d, j->n_col_tasks * j->n_row_cuts, per_row * (j->n_rows + 2), linear_task, j);
 }
 
-static void run(const struct kern_linear *w, float *out, const void *in, int n_rows, bool swiglu)
+/* op_out: operands that out becomes (out has ROWS_MAX rows then), or NULL. */
+static void run(const struct kern_linear *w, float *out, unsigned char *op_out, const void *in, int n_rows,
+		bool swiglu)
 {
 	struct kern_dev *d = w->dev;
 	const size_t n = (size_t)(swiglu ? w->parts[0].n : w->n), row = cpu_operand_bytes(d, 1, w->k);
+	const size_t op_row = op_out ? cpu_operand_bytes(d, 1, (int)n) : 0;
 	assert(n_rows <= d->args.max_rows || n_rows <= d->args.max_logits);
 	for (int r = 0; r < n_rows; r += ROWS_MAX) {
 		struct linear_job j = {
 			.w = w,
-			.out = out + (size_t)r * n,
+			.out = op_out ? out : out + (size_t)r * n,
 			.out_stride = n,
 			.in = (const unsigned char *)in + (size_t)r * row,
 			.row = row,
 			.op = cpu_operand(d, w->k),
 			.n_rows = n_rows - r < ROWS_MAX ? n_rows - r : ROWS_MAX,
 			.swiglu = swiglu,
+			.op_out = op_out ? op_out + (size_t)r * op_row : NULL,
+			.op_row = op_row,
 		};
 		run_rows(&j);
 	}
@@ -398,7 +445,7 @@ int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, co
 {
 	(void)out_f32; /* values are F32 too */
 	assert(s->dev == w->dev);
-	run(w, out, in, n_rows, false);
+	run(w, out, NULL, in, n_rows, false);
 	return 0;
 }
 
@@ -409,11 +456,11 @@ int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *
 	const int n = w->parts[0].n;
 	assert(d == w->dev && w->n_parts == 2 && n == w->parts[1].n);
 	if (!cpu_has_operands(d)) {
-		run(w, out, in, n_rows, true);
+		run(w, out, NULL, in, n_rows, true);
 		return 0;
 	}
-	assert((size_t)n_rows * (size_t)n * sizeof(float) <= d->wide_bytes);
-	run(w, d->wide, in, n_rows, true);
-	cpu_quantize(d, out, d->wide, n_rows, n);
+	assert((size_t)(n_rows < ROWS_MAX ? n_rows : ROWS_MAX) * (size_t)n * sizeof(float) <= d->wide_bytes);
+	run(w, d->wide, out, in, n_rows, true);
+	cpu_quantize_end(d, out, n_rows, n);
 	return 0;
 }

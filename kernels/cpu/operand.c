@@ -41,6 +41,19 @@ void cpu_quantize_row(const struct kern_dev *d, void *out, const float *x, int k
 		d->dot->quantize(out, x, &op);
 }
 
+void cpu_quantize_piece(const struct kern_dev *d, void *row, const float *x, int k, int k0, int n)
+{
+	if (d->bf16) {
+		/* Values lie in their order but within fours, so a piece is a row of its own. */
+		const size_t value = d->bf16->floats ? 4 : 2;
+		cpu_bf16_round(d->bf16, (unsigned char *)row + (size_t)k0 * value, x, n);
+		return;
+	}
+	const struct cpu_operand op = cpu_operand(d, k);
+	for (int i = 0; i < n; i += ACT_GROUP)
+		d->dot->quantize_group(row, x + i, &op, k0 + i);
+}
+
 struct rows {
 	struct kern_dev *dev;
 	int k;
@@ -68,6 +81,21 @@ void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int
 {
 	struct rows r = {.dev = d, .k = k, .row = cpu_operand_bytes(d, 1, k), .out = out, .x = x};
 	cpu_run(d, n_rows, (int64_t)n_rows * k, quantize_task, &r);
+}
+
+static void end_task(void *arg, int t, int thread)
+{
+	const struct rows *r = arg;
+	const struct cpu_operand op = cpu_operand(r->dev, r->k);
+	(void)thread;
+	r->dev->dot->add_up(r->out + (size_t)t * r->row, &op);
+}
+
+void cpu_quantize_end(struct kern_dev *d, void *rows, int n_rows, int k)
+{
+	struct rows r = {.dev = d, .k = k, .row = cpu_operand_bytes(d, 1, k), .out = rows};
+	if (cpu_is_integer(d))
+		cpu_run(d, n_rows, (int64_t)n_rows * k / 8, end_task, &r);
 }
 
 void cpu_quantize_dots(struct kern_dev *d, void *out, const float *x, int n_rows, int k)

@@ -3,14 +3,14 @@
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/kern_test.h"
 
-enum { ROWS = 7 };
+enum { ROWS = 7, MOST_ROWS = 300 };
 
 static struct kern_dev *device(enum kern_compute compute, int threads)
 {
 	const struct kern_open_args a = {.index = -1,
 					 .compute = compute,
 					 .n_threads = threads,
-					 .max_rows = ROWS,
+					 .max_rows = MOST_ROWS,
 					 .max_seqs = 1,
 					 .max_logits = 1,
 					 .max_context = 1,
@@ -73,4 +73,68 @@ Test(operand, a_normed_row_is_quantized_as_its_floats)
 		for (int i = 0; i < 4; i++)
 			for (int threads = 1; threads <= 3; threads++)
 				check_norm((enum kern_compute)compute, hidden[i], threads);
+}
+
+/* A layer of gate and up, side by side, of random floats. */
+static struct kern_linear *gate_and_up(struct kern_dev *d, int k, int n)
+{
+	float *w = kt_floats((size_t)k * (size_t)n * 2);
+	const struct kern_linear_src src = {
+		.name = "gate and up",
+		.k = k,
+		.n_parts = 2,
+		.parts = {{.dtype = KERN_F32, .n = n, .w = w},
+			  {.dtype = KERN_F32, .n = n, .w = w + (size_t)k * (size_t)n}}};
+	struct kern_linear *l;
+	char why[256];
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, why, sizeof why), 0, "%s", why);
+	free(w);
+	return l;
+}
+
+/* What SwiGLU's groups become while others are still computed, against the whole rows afterwards. */
+static void check_gateup(enum kern_compute compute, int n, int rows, int threads)
+{
+	enum { K = 96 };
+	struct kern_dev *d = device(compute, threads);
+	struct kern_stream s = {.dev = d};
+	struct kern_linear *l = gate_and_up(d, K, n);
+	const size_t in_bytes = cpu_operand_bytes(d, rows, K), out_bytes = cpu_operand_bytes(d, rows, n);
+	float *x = kt_floats((size_t)rows * K), *both = xcalloc((size_t)rows * (size_t)n * 2, 4);
+	float *floats = xcalloc((size_t)rows * (size_t)n, 4);
+	unsigned char *in = alloc_big(in_bytes), *got = alloc_big(out_bytes), *want = alloc_big(out_bytes);
+	cpu_quantize(d, in, x, rows, K);
+	for (int pass = 0; pass < 2; pass++) /* counters of a call begin anew */
+		cr_assert_eq(kern_cpu_ops.gateup_swiglu(&s, l, got, in, rows), 0);
+	cr_assert_eq(kern_cpu_ops.linear(&s, l, both, in, rows, true), 0);
+	for (int r = 0; r < rows; r++)
+		for (int i = 0; i < n; i += 16) {
+			float gate[16] = {0}, up[16] = {0};
+			const float *at = both + (size_t)r * (size_t)n * 2 + i;
+			const size_t some = (size_t)(n - i < 16 ? n - i : 16);
+			memcpy(gate, at, some * 4);
+			memcpy(up, at + n, some * 4);
+			d->isa->store_swiglu(floats + (size_t)r * (size_t)n + i, (size_t)n, gate, up, 16,
+					     NULL, NULL, 1, (int)some);
+		}
+	cpu_quantize(d, want, floats, rows, n);
+	cr_assert_eq(memcmp(got, want, out_bytes), 0, "mode %d, %d wide, %d rows, %d threads", (int)compute,
+		     n, rows, threads);
+	alloc_big_free(in, in_bytes);
+	alloc_big_free(got, out_bytes);
+	alloc_big_free(want, out_bytes);
+	free(x);
+	free(both);
+	free(floats);
+	kern_cpu_ops.linear_free(l);
+	kern_cpu_ops.close(d);
+}
+
+Test(operand, what_gate_and_up_give_is_quantized_as_its_floats)
+{
+	static const int wide[] = {16, 100, 128, 200, 1000}, rows[] = {1, 2, 9, 64, 300};
+	for (int compute = KERN_COMPUTE_BF16; compute <= KERN_COMPUTE_INT8; compute++)
+		for (int i = 0; i < 25; i++)
+			for (int threads = 1; threads <= 3; threads++)
+				check_gateup((enum kern_compute)compute, wide[i / 5], rows[i % 5], threads);
 }

@@ -59,6 +59,10 @@ struct cpu_dot_tile {
 struct cpu_dot {
 	const char *name;
 	void (*quantize)(unsigned char *row, const float *x, const struct cpu_operand *op);
+	/* The same in pieces, in any order, by any threads: each group of ACT_GROUP values (x: those from k0
+	 * on, k0 a multiple of it), which leaves sums of that group alone; then, when all are done, once. */
+	void (*quantize_group)(unsigned char *row, const float *x, const struct cpu_operand *op, int k0);
+	void (*add_up)(unsigned char *row, const struct cpu_operand *op);
 	void (*tile)(const struct cpu_dot_tile *t);
 };
 

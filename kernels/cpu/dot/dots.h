@@ -66,31 +66,43 @@ VFN void quant_store(unsigned char *out, qa q, const struct cpu_operand *op)
 	qa_store8(out, q);
 }
 
+static void dots_quantize_group(unsigned char *row, const float *x, const struct cpu_operand *op, int k0)
+{
+	const int n = op->k - k0 < ACT_GROUP ? op->k - k0 : ACT_GROUP;
+	uint32_t *sums = (uint32_t *)(void *)(row + op->sums) + k0 / ACT_SUM + 1, sum = 0;
+	float inverse;
+	((float *)(void *)(row + op->scales))[k0 / ACT_GROUP] =
+		quant_scale(x, n, op->wide ? 32512 : 127, &inverse);
+	if (inverse == 0) { /* of values that are not finite nothing else is to be had */
+		memset(row + k0, 0, ACT_GROUP);
+		if (op->wide)
+			memset(row + op->k_pad + k0, 0, ACT_GROUP);
+		memset(sums, 0, ACT_GROUP / ACT_SUM * sizeof *sums);
+		return;
+	}
+	for (int i = 0; i < ACT_GROUP; i += ACT_SUM) {
+		const qa q0 = quant_lanes(x + i, n - i, inverse);
+		const qa q1 = quant_lanes(x + i + 16, n - i - 16, inverse);
+		quant_store(row + k0 + i, q0, op);
+		quant_store(row + k0 + i + 16, q1, op);
+		*sums++ = sum += (uint32_t)qa_hsum(qa_add(q0, q1));
+	}
+}
+
+static void dots_add_up(unsigned char *row, const struct cpu_operand *op)
+{
+	uint32_t *sums = (uint32_t *)(void *)(row + op->sums);
+	sums[0] = 0;
+	for (int i = 0; i < op->k_pad / ACT_SUM; i += ACT_GROUP / ACT_SUM)
+		for (int j = 1; j <= ACT_GROUP / ACT_SUM; j++)
+			sums[i + j] += sums[i];
+}
+
 static void dots_quantize(unsigned char *row, const float *x, const struct cpu_operand *op)
 {
-	float *a = (float *)(void *)(row + op->scales);
-	uint32_t *sums = (uint32_t *)(void *)(row + op->sums), sum = 0;
-	*sums++ = 0;
-	for (int k0 = 0; k0 < op->k_pad; k0 += ACT_GROUP) {
-		const int n = op->k - k0 < ACT_GROUP ? op->k - k0 : ACT_GROUP;
-		float inverse;
-		*a++ = quant_scale(x + k0, n, op->wide ? 32512 : 127, &inverse);
-		if (inverse == 0) { /* of values that are not finite nothing else is to be had */
-			memset(row + k0, 0, ACT_GROUP);
-			if (op->wide)
-				memset(row + op->k_pad + k0, 0, ACT_GROUP);
-			for (int i = 0; i < ACT_GROUP; i += ACT_SUM)
-				*sums++ = sum;
-			continue;
-		}
-		for (int i = 0; i < ACT_GROUP; i += ACT_SUM) {
-			const qa q0 = quant_lanes(x + k0 + i, n - i, inverse);
-			const qa q1 = quant_lanes(x + k0 + i + 16, n - i - 16, inverse);
-			quant_store(row + k0 + i, q0, op);
-			quant_store(row + k0 + i + 16, q1, op);
-			*sums++ = sum += (uint32_t)qa_hsum(qa_add(q0, q1));
-		}
-	}
+	for (int k0 = 0; k0 < op->k_pad; k0 += ACT_GROUP)
+		dots_quantize_group(row, x + k0, op, k0);
+	dots_add_up(row, op);
 }
 
 /* ---- one segment ---- */
@@ -351,5 +363,7 @@ static void dots_tile(const struct cpu_dot_tile *t)
 static const struct cpu_dot dots_table = {
 	.name = DOT_NAME,
 	.quantize = dots_quantize,
+	.quantize_group = dots_quantize_group,
+	.add_up = dots_add_up,
 	.tile = DOT_TILE,
 };
