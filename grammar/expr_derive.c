@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* States that a search for an accepted text looks at: a product of counters may have very many. */
-enum { SEARCH_MAX = 200000 };
+enum { SEARCH_MAX = 200000, SEARCH_PAIRS = 500 /* states without an end: parts are looked at */ };
 
 static uint32_t first_of(struct exprs *x, uint32_t e);
 
@@ -251,10 +251,38 @@ static bool shows_life(struct exprs *x, uint32_t e)
 	return n->kind != KIND_AND && n->kind != KIND_NOT && !(n->flags & EXPR_IS_DEAD) && expr_alive(x, e);
 }
 
+/* The parts of an intersection, at most n of them. */
+static size_t conjuncts(const struct exprs *x, uint32_t e, uint32_t *out, size_t n)
+{
+	if (!n)
+		return 0;
+	if (x->nodes[e].kind != KIND_AND) {
+		out[0] = e;
+		return 1;
+	}
+	const size_t k = conjuncts(x, x->nodes[e].a, out, n);
+	return k + conjuncts(x, x->nodes[e].b, out + k, n - k);
+}
+
+/* Two parts of an intersection that no text has both: their product is much smaller than that of all. */
+static bool has_dead_pair(struct exprs *x, uint32_t e)
+{
+	enum { PARTS_MAX = 16 };
+	uint32_t parts[PARTS_MAX];
+	const size_t n = conjuncts(x, e, parts, PARTS_MAX);
+	for (size_t i = 1; n > 2 && i < n; i++)
+		for (size_t j = 0; j < i; j++) {
+			const uint32_t pair = expr_and(x, parts[i], parts[j]);
+			if (!x->full && !x->over && !expr_alive(x, pair) && !x->full && !x->over)
+				return true;
+		}
+	return false;
+}
+
 static bool search_life(struct exprs *x, uint32_t e)
 {
 	struct search s = {0};
-	bool alive = false;
+	bool alive = false, pairs = x->nodes[e].kind == KIND_AND;
 	exprs_classify(x);
 	search_add(&s, e, 0, 0);
 	while (s.n_heap && !alive) {
@@ -276,6 +304,9 @@ static bool search_life(struct exprs *x, uint32_t e)
 			}
 			if (s.n > SEARCH_MAX)
 				x->over = true;
+			if (pairs && s.n > SEARCH_PAIRS && has_dead_pair(x, e))
+				break;
+			pairs = pairs && s.n <= SEARCH_PAIRS;
 		}
 		if (x->full || x->over)
 			break;
