@@ -11,6 +11,8 @@
 #ifndef QUERN_FORMATS_GGUF_H
 #define QUERN_FORMATS_GGUF_H
 
+#include "formats/weights.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -104,6 +106,18 @@ int gguf_files(const struct gguf *g);
 const struct gguf_tensor *gguf_at(const struct gguf *g, int i);              /* in the order of names */
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name); /* NULL: none */
 const char *gguf_path(const struct gguf *g);                                 /* of the first file */
+
+/* ---- tensors of a type (gguf_types.c) ---- */
+
+/* A matrix in a quantized type as codes, which read it in place: k columns, n rows.  False: the type is not
+ * quantized, or not known but by name. */
+bool gguf_codes(enum gguf_type t, int n, int k, const void *data, struct codes *out);
+
+/* ---- models (gguf_config.c, gguf_weights.c), as formats/model_file.h lists them ---- */
+
+int gguf_config_load(const char *path, struct model_config *out, char *why, size_t why_n);
+int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
+		      size_t why_n);
 
 const char *gguf_type_name(enum gguf_type t); /* "Q4_K"; "?" for a type that is not known */
 

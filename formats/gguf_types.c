@@ -1,0 +1,280 @@
+/* The quantized types of GGUF as codes (base/codes.h).  A row is a run of blocks; what a block holds is drawn
+ * at its reader.  F16 values are little-endian.  Half: of 32 values, the low nibbles are the first 16. */
+#include "formats/gguf.h"
+
+#include <string.h>
+
+enum { SMALL = 32, LARGE = 256 }; /* values of a block, or of a super-block */
+
+static const float iq4_table[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const float mxfp4_table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* Where the values of one block go. */
+struct block {
+	uint8_t *code;
+	int16_t *scale, *offset;
+	float *d, *dmin;
+};
+
+static float f16_at(const unsigned char *p)
+{
+	uint16_t h;
+	float f;
+	memcpy(&h, p, 2);
+	const struct weights_vec v = {.data = &h, .dtype = CONFIG_F16, .n = 1};
+	weights_to_f32(&v, &f);
+	return f;
+}
+
+static void one(const struct block *to, int scale, int offset)
+{
+	*to->scale = (int16_t)scale;
+	*to->offset = (int16_t)offset;
+}
+
+static void nibbles(uint8_t *code, const unsigned char *q, int n)
+{
+	for (int i = 0; i < n; i++) {
+		code[i] = q[i] & 15;
+		code[i + n] = q[i] >> 4;
+	}
+}
+
+/* ---- blocks of 32 ---- */
+
+/* d f16 | int8 [32] */
+static void q8_0(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	one(to, 1, 128);
+	for (int i = 0; i < SMALL; i++)
+		to->code[i] = p[2 + i] ^ 128;
+}
+
+/* d f16 | nibbles [16] */
+static void q4_0(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	one(to, 1, 8);
+	nibbles(to->code, p + 2, 16);
+}
+
+/* d f16 | m f16 | nibbles [16] */
+static void q4_1(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	*to->dmin = -f16_at(p + 2);
+	one(to, 1, 1);
+	nibbles(to->code, p + 4, 16);
+}
+
+static void fifth_bits(uint8_t *code, const unsigned char *high)
+{
+	for (int i = 0; i < SMALL; i++)
+		code[i] |= (uint8_t)((high[i / 8] >> i % 8 & 1) << 4);
+}
+
+/* d f16 | fifth bits u32 | nibbles [16] */
+static void q5_0(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	one(to, 1, 16);
+	nibbles(to->code, p + 6, 16);
+	fifth_bits(to->code, p + 2);
+}
+
+/* d f16 | m f16 | fifth bits u32 | nibbles [16] */
+static void q5_1(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	*to->dmin = -f16_at(p + 2);
+	one(to, 1, 1);
+	nibbles(to->code, p + 8, 16);
+	fifth_bits(to->code, p + 4);
+}
+
+/* d f16 | nibbles [16], places in a table */
+static void iq4_nl(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	one(to, 1, 0);
+	nibbles(to->code, p + 2, 16);
+}
+
+/* exponent u8 | nibbles [16]: d is 2^(exponent - 128), since the table has twice the values */
+static void mxfp4(const unsigned char *p, const struct block *to)
+{
+	const uint32_t e = *p, bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+	memcpy(to->d, &bits, 4);
+	one(to, 1, 0);
+	nibbles(to->code, p + 1, 16);
+}
+
+/* ---- super-blocks of 256 ---- */
+
+/* Two bits each: byte 32 j + i has values 128 j + i + 0, 32, 64, 96. */
+static void crumbs(uint8_t *code, const unsigned char *q)
+{
+	for (int i = 0; i < LARGE; i++)
+		code[i] = q[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
+}
+
+/* scale and minimum in nibbles [16] | two bits [64] | d f16 | dmin f16 */
+static void q2_k(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p + 80);
+	*to->dmin = f16_at(p + 82);
+	for (int g = 0; g < 16; g++) {
+		to->scale[g] = p[g] & 15;
+		to->offset[g] = p[g] >> 4;
+	}
+	crumbs(to->code, p + 16);
+}
+
+/* third bits [32] | two bits [64] | 16 scales of 6 bits [12] | d f16.  Low nibbles of the scales: bytes 0 to
+ * 7, first the low halves; their high pairs: bytes 8 to 11, likewise. */
+static void q3_k(const unsigned char *p, const struct block *to)
+{
+	const unsigned char *s = p + 96;
+	*to->d = f16_at(p + 108);
+	for (int g = 0; g < 16; g++) {
+		const int low = s[g % 8] >> g / 8 * 4 & 15, high = s[8 + g % 4] >> g / 4 * 2 & 3;
+		to->scale[g] = (int16_t)((low | high << 4) - 32);
+		to->offset[g] = 4;
+	}
+	crumbs(to->code, p + 32);
+	for (int i = 0; i < LARGE; i++)
+		to->code[i] |= (uint8_t)((p[i % 32] >> i / 32 & 1) << 2);
+}
+
+/* Scales and minimums of 6 bits in 12 bytes: those of groups 0 to 3 in the low bits of bytes 0 to 3 and 4 to
+ * 7; of groups 4 to 7 the low four bits in bytes 8 to 11, the high two on top of bytes 0 to 7. */
+static void sixes(const unsigned char *s, const struct block *to)
+{
+	for (int g = 0; g < 4; g++) {
+		to->scale[g] = s[g] & 63;
+		to->offset[g] = s[4 + g] & 63;
+		to->scale[4 + g] = (int16_t)((s[8 + g] & 15) | s[g] >> 6 << 4);
+		to->offset[4 + g] = (int16_t)(s[8 + g] >> 4 | s[4 + g] >> 6 << 4);
+	}
+}
+
+/* Pairs of groups of 32: the low nibbles of 32 bytes, then the high ones. */
+static void large_nibbles(uint8_t *code, const unsigned char *q)
+{
+	for (int g = 0; g < 4; g++)
+		nibbles(code + g * 64, q + g * 32, 32);
+}
+
+/* d f16 | dmin f16 | scales and minimums [12] | nibbles [128] */
+static void q4_k(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	*to->dmin = f16_at(p + 2);
+	sixes(p + 4, to);
+	large_nibbles(to->code, p + 16);
+}
+
+/* d f16 | dmin f16 | scales and minimums [12] | fifth bits [32] | nibbles [128] */
+static void q5_k(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	*to->dmin = f16_at(p + 2);
+	sixes(p + 4, to);
+	large_nibbles(to->code, p + 48);
+	for (int i = 0; i < LARGE; i++)
+		to->code[i] |= (uint8_t)((p[16 + i % 32] >> i / 32 & 1) << 4);
+}
+
+/* low nibbles [128], pairs of 64 | two high bits [64] | scales int8 [16] | d f16 */
+static void q6_k(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p + 208);
+	for (int g = 0; g < 16; g++) {
+		to->scale[g] = (int8_t)p[192 + g];
+		to->offset[g] = 32;
+	}
+	crumbs(to->code, p + 128);
+	for (int i = 0; i < LARGE; i++) {
+		const int low = p[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
+		to->code[i] = (uint8_t)(low | to->code[i] << 4);
+	}
+}
+
+/* d f16 | high pairs of the scales u16 | low nibbles of the scales [4] | nibbles [128] */
+static void iq4_xs(const unsigned char *p, const struct block *to)
+{
+	*to->d = f16_at(p);
+	for (int g = 0; g < 8; g++) {
+		const int low = p[4 + g / 2] >> g % 2 * 4 & 15, high = p[2 + g / 4] >> g % 4 * 2 & 3;
+		to->scale[g] = (int16_t)((low | high << 4) - 32);
+		to->offset[g] = 0;
+		nibbles(to->code + g * 32, p + 8 + g * 16, 16);
+	}
+}
+
+/* ---- rows ---- */
+
+struct kind {
+	enum gguf_type type;
+	int values, bytes; /* of a block */
+	int bits, group, zero;
+	bool minimums;
+	enum codes_float d_type;
+	const float *table;
+	void (*block)(const unsigned char *p, const struct block *to);
+};
+
+static const struct kind kinds[] = {
+	{GGUF_TYPE_Q4_0, SMALL, 18, 4, 32, 8, false, CODES_F16, NULL, q4_0},
+	{GGUF_TYPE_Q4_1, SMALL, 20, 4, 32, -1, true, CODES_F16, NULL, q4_1},
+	{GGUF_TYPE_Q5_0, SMALL, 22, 5, 32, 16, false, CODES_F16, NULL, q5_0},
+	{GGUF_TYPE_Q5_1, SMALL, 24, 5, 32, -1, true, CODES_F16, NULL, q5_1},
+	{GGUF_TYPE_Q8_0, SMALL, 34, 8, 32, 128, false, CODES_F16, NULL, q8_0},
+	{GGUF_TYPE_Q2_K, LARGE, 84, 2, 16, -1, true, CODES_F16, NULL, q2_k},
+	{GGUF_TYPE_Q3_K, LARGE, 110, 3, 16, 4, false, CODES_F16, NULL, q3_k},
+	{GGUF_TYPE_Q4_K, LARGE, 144, 4, 32, -1, true, CODES_F16, NULL, q4_k},
+	{GGUF_TYPE_Q5_K, LARGE, 176, 5, 32, -1, true, CODES_F16, NULL, q5_k},
+	{GGUF_TYPE_Q6_K, LARGE, 210, 6, 16, 32, false, CODES_F16, NULL, q6_k},
+	{GGUF_TYPE_IQ4_NL, SMALL, 18, 4, 32, 0, false, CODES_F16, iq4_table, iq4_nl},
+	{GGUF_TYPE_IQ4_XS, LARGE, 136, 4, 32, 0, false, CODES_F16, iq4_table, iq4_xs},
+	{GGUF_TYPE_MXFP4, SMALL, 17, 4, 32, 0, false, CODES_BF16, mxfp4_table, mxfp4},
+};
+
+static void read_rows(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const struct kind *t = c->from[1];
+	const unsigned char *p = c->from[0];
+	const size_t blocks = (size_t)(c->k / t->values), per = (size_t)(t->values / t->group);
+	p += (size_t)n0 * blocks * (size_t)t->bytes;
+	for (size_t i = 0; i < (size_t)(n1 - n0) * blocks; i++, p += t->bytes) {
+		const struct block to = {.code = out->code + i * (size_t)t->values,
+					 .scale = out->scale + i * per,
+					 .offset = out->offset + i * per,
+					 .d = out->d + i,
+					 .dmin = out->dmin ? out->dmin + i : NULL};
+		t->block(p, &to);
+	}
+}
+
+bool gguf_codes(enum gguf_type type, int n, int k, const void *data, struct codes *out)
+{
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		const struct kind *t = &kinds[i];
+		if (t->type != type || k % t->values)
+			continue;
+		*out = (struct codes){.n = n,
+				      .k = k,
+				      .bits = t->bits,
+				      .group = t->group,
+				      .super = t->values,
+				      .minimums = t->minimums,
+				      .zero = t->zero,
+				      .d_type = t->d_type,
+				      .table = t->table,
+				      .read = read_rows,
+				      .from = {data, t}};
+		return true;
+	}
+	return false;
+}
