@@ -30,9 +30,10 @@ static const struct opt tokenize_options[] = {
 static const struct usage usage = {
 	.name = "tokenize",
 	.words = "MODEL",
-	.about =
-		"Turns the text on stdin into tokens: one per line, with its id and its text.\n"
-		"MODEL is a directory with tokenizer.json, tokenizer.model or tokenizer.bin, or such a file.",
+	.about = "Turns the text on stdin into tokens: one per line, with its id and its text.\n"
+		 "MODEL is a GGUF file, or a directory with tokenizer.json, tokenizer.model or "
+		 "tokenizer.bin, or "
+		 "one of these files.",
 	.min_words = 1,
 	.max_words = 1,
 };

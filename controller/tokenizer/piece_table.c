@@ -92,17 +92,34 @@ static int byte_of(const struct piece_row *r)
 	return *end || text[0] == '+' || text[0] == '-' || text[0] == ' ' ? -1 : (int)v;
 }
 
+/* The text that a piece is searched for by: in SentencePiece's models U+2581 is a space of the text. */
+static void raw_text(const struct piece_table *pt, const struct piece_row *r, struct buf *out)
+{
+	bool escaped = pt->model != TABLE_BYTE_BPE;
+	for (size_t i = 0; i < r->n; i++) {
+		if (escaped && r->n - i >= 3 && memcmp(r->p + i, "\xe2\x96\x81", 3) == 0) {
+			buf_putc(out, ' ');
+			i += 2;
+		} else {
+			buf_putc(out, r->p[i]);
+		}
+	}
+}
+
 static int add_special(struct tokenizer *t, const struct piece_table *pt, uint32_t id, char *why,
 		       size_t why_n)
 {
 	const struct piece_row *r = &pt->rows[id];
-	struct added_token tok = {
-		.id = id, .content = (char *)r->p, .n = r->n, .special = r->type != ROW_USER_DEFINED};
+	struct buf raw = {0};
+	struct added_token tok = {.id = id, .content = (char *)r->p, .n = r->n};
+	tok.special = r->type != ROW_USER_DEFINED;
 	if (r->n == 0)
 		return 0;
 	if (added_find(&t->added, r->p, r->n))
 		return row_error(pt, r, "another piece has its text", why, why_n);
-	added_push(&t->added, &tok, r->p, r->n);
+	raw_text(pt, r, &raw);
+	added_push(&t->added, &tok, raw.p, raw.len);
+	buf_fini(&raw);
 	return 0;
 }
 

@@ -76,8 +76,16 @@ void piece_table_add(struct piece_table *pt, const char *p, size_t n, float scor
  * -EINVAL: why names the piece or the merge. */
 int tokenizer_from_table(struct tokenizer *t, const struct piece_table *pt, char *why, size_t why_n);
 
+/* TABLE_BYTE_BPE: what a name of tokenizer.ggml.pre stands for.  -ENOTSUP: the name is not known. */
+int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char *why, size_t why_n);
+
+struct gguf;
+
 /* Readers.  Texts are borrowed from data.  -EINVAL with the reason. */
 int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n);
 int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n);
+/* From the keys tokenizer.ggml.*.  -ENOENT: it has none; -ENOTSUP: of
+ * another kind; -EINVAL. */
+int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, char *why, size_t why_n);
 
 #endif

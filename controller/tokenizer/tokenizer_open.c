@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "formats/gguf.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -65,6 +66,11 @@ static enum content content_of(const void *p, size_t n)
 	return is_llama2c(p, n) ? CONTENT_LLAMA2C : CONTENT_OTHER;
 }
 
+static int load_table(struct tokenizer *t, int rc, const struct piece_table *pt, char *why, size_t why_n)
+{
+	return rc ? rc : tokenizer_from_table(t, pt, why, why_n);
+}
+
 static int load_data(struct tokenizer *t, piece_table_reader read, const void *data, size_t n, char *why,
 		     size_t why_n)
 {
@@ -73,9 +79,7 @@ static int load_data(struct tokenizer *t, piece_table_reader read, const void *d
 		return err_why(why, why_n, -EFBIG, "%zu bytes, at most %d are possible", n,
 			       TOKENIZER_DATA_MAX);
 	piece_table_init(&pt);
-	int rc = read(data, n, &pt, why, why_n);
-	if (rc == 0)
-		rc = tokenizer_from_table(t, &pt, why, why_n);
+	int rc = load_table(t, read(data, n, &pt, why, why_n), &pt, why, why_n);
 	piece_table_fini(&pt);
 	return rc;
 }
@@ -95,11 +99,30 @@ int tokenizer_from_data(piece_table_reader read, const void *data, size_t n, str
 	return rc;
 }
 
+/* path: a file, one of a file's parts, or a directory that holds them. */
+static int load_gguf(struct tokenizer *t, const char *path, char *why, size_t why_n)
+{
+	struct gguf *g;
+	struct piece_table pt;
+	int rc = gguf_open(path, &g, why, why_n);
+	if (rc)
+		return rc;
+	piece_table_init(&pt);
+	rc = load_table(t, gguf_vocab_read(g, &pt, why, why_n), &pt, why, why_n);
+	if (rc)
+		err_prefix(why, why_n, rc, "%s", gguf_path(g));
+	piece_table_fini(&pt);
+	gguf_close(g);
+	return rc;
+}
+
 /* -ENOENT: it is none that is known. */
 static int load_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
 	const void *data;
 	size_t n;
+	if (gguf_is(path))
+		return load_gguf(t, path, why, why_n);
 	int rc = file_map(path, &data, &n, why, why_n);
 	if (rc)
 		return rc;
@@ -116,7 +139,7 @@ static int load_file(struct tokenizer *t, const char *path, char *why, size_t wh
 	else if (kind == CONTENT_OTHER)
 		rc = err_why(why, why_n, -ENOENT,
 			     "not a tokenizer: neither tokenizer.json, nor SentencePiece's tokenizer.model, "
-			     "nor llama2.c's tokenizer.bin");
+			     "nor llama2.c's tokenizer.bin, nor GGUF");
 	file_unmap(data, n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", path);
@@ -158,6 +181,10 @@ static int load_from_dir(struct tokenizer *t, const char *dir, char *why, size_t
 {
 	char *path = file_in(dir);
 	int rc;
+	if (!path && gguf_is(dir)) {
+		rc = load_gguf(t, dir, why, why_n);
+		return rc ? rc : finish(t, dir, why, why_n);
+	}
 	if (!path) /* the error of opening it says what is missing */
 		path = file_join(dir, names[0]);
 	size_t n = strlen(path);
@@ -173,15 +200,19 @@ static int load_from_dir(struct tokenizer *t, const char *dir, char *why, size_t
 	return rc;
 }
 
-/* A file that is no tokenizer is a model's: its tokenizer lies beside it. */
+/* A file without a tokenizer (or without one that is supported) is a model's: one may lie beside it. */
 static int load_from_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
 	char *dir = dir_of(path), *beside = file_in(dir);
 	int rc = load_file(t, path, why, why_n);
-	if (rc == 0 && (rc = tokenizer_load_config(t, dir, why, why_n)) == 0)
-		rc = finish(t, path, why, why_n);
-	else if (rc == -ENOENT && beside && strcmp(beside, path) != 0)
+	if ((rc == -ENOENT || rc == -ENOTSUP) && beside && strcmp(beside, path) != 0) {
 		rc = load_from_dir(t, dir, why, why_n);
+	} else if (rc == 0) {
+		if (!gguf_is(path)) /* a GGUF file says all by itself */
+			rc = tokenizer_load_config(t, dir, why, why_n);
+		if (rc == 0)
+			rc = finish(t, path, why, why_n);
+	}
 	free(beside);
 	free(dir);
 	return rc;
