@@ -62,8 +62,9 @@ static void look_at(struct holding *h, const char *dir, const char *name)
 	h->n++;
 	h->config |= strcmp(name, "config.json") == 0;
 	h->adapter |= strcmp(name, "adapter_config.json") == 0;
-	h->tokenizer |= strcmp(name, "tokenizer.json") == 0;
-	h->vocab |= strcmp(name, "tokenizer.model") == 0 || strcmp(name, "vocab.json") == 0;
+	h->tokenizer |= strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer.model") == 0 ||
+			strcmp(name, "tokenizer.bin") == 0;
+	h->vocab |= strcmp(name, "vocab.json") == 0;
 	h->snapshots |= strcmp(name, "snapshots") == 0;
 	h->diffusers |= strcmp(name, "model_index.json") == 0;
 	h->original |= strcmp(name, "params.json") == 0 || begins_with(name, "consolidated.");

@@ -3,6 +3,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/utf8.h"
+#include "formats/gguf.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +98,11 @@ static int parse_both(struct chat_template *t, const char *text, const char *too
 	return 0;
 }
 
-int chat_template_load(const char *dir, struct chat_template *t, char *why, size_t why_n)
+/* dir: a directory in Hugging Face's layout.  only: a file of the default template, instead of the
+ * directory's; NULL. */
+static int load_dir(const char *dir, const char *only, struct chat_template *t, char *why, size_t why_n)
 {
-	char *path = file_join(dir, "chat_template.jinja"), *file = NULL;
+	char *path = only ? xstrdup(only) : file_join(dir, "chat_template.jinja"), *file = NULL;
 	char *tool_path = file_join(dir, "additional_chat_templates/tool_use.jinja"), *tool_file = NULL;
 	json_t *config = NULL, *processor = NULL;
 	size_t n;
@@ -108,7 +112,7 @@ int chat_template_load(const char *dir, struct chat_template *t, char *why, size
 		rc = read_config(dir, "chat_template.json", &processor, why, why_n);
 	if (!rc && file_exists(path))
 		rc = file_read(path, TEMPLATE_BYTES_MAX, &file, &n, why, why_n);
-	if (!rc && file && file_exists(tool_path))
+	if (!rc && file && !only && file_exists(tool_path))
 		rc = file_read(tool_path, TEMPLATE_BYTES_MAX, &tool_file, &n, why, why_n);
 	if (!rc) {
 		/* Files take precedence over keys, as in transformers. */
@@ -127,6 +131,115 @@ int chat_template_load(const char *dir, struct chat_template *t, char *why, size
 	if (rc)
 		chat_template_fini(t);
 	return rc;
+}
+
+/* ---- GGUF ---- */
+
+/* The text of a key, to be freed; NULL without the key. */
+static int gguf_text(const struct gguf *g, const char *key, char **out, char *why, size_t why_n)
+{
+	struct gguf_string s;
+	*out = NULL;
+	int rc = gguf_find_string(g, key, &s, why, why_n);
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	if (s.n > TEMPLATE_BYTES_MAX)
+		return err_why(why, why_n, -EFBIG, "%s has %zu bytes, at most %d are possible", key, s.n,
+			       TEMPLATE_BYTES_MAX);
+	if (memchr(s.p, 0, s.n) || utf8_valid(s.p, s.n) < s.n)
+		return err_why(why, why_n, -EINVAL, "%s is not UTF-8, or has a NUL byte", key);
+	*out = xmalloc(s.n + 1);
+	memcpy(*out, s.p, s.n);
+	(*out)[s.n] = 0;
+	return 0;
+}
+
+/* The special tokens, by their ids; without a token that is no text. */
+static json_t *gguf_tokens(const struct gguf *g)
+{
+	static const char *const names[][2] = {
+		{"tokenizer.ggml.bos_token_id", "bos_token"},
+		{"tokenizer.ggml.eos_token_id", "eos_token"},
+		{"tokenizer.ggml.unknown_token_id", "unk_token"},
+		{"tokenizer.ggml.seperator_token_id", "sep_token"},
+		{"tokenizer.ggml.padding_token_id", "pad_token"},
+		{"tokenizer.ggml.cls_token_id", "cls_token"},
+		{"tokenizer.ggml.mask_token_id", "mask_token"},
+	};
+	enum { N = sizeof names / sizeof names[0] };
+	json_t *tokens = json_object();
+	struct gguf_array a = {0};
+	int64_t ids[N];
+	for (size_t k = 0; k < N; k++)
+		if (gguf_find_int(g, names[k][0], &ids[k], NULL, 0))
+			ids[k] = -1;
+	if (gguf_find_array(g, "tokenizer.ggml.tokens", &a, NULL, 0) || a.type != GGUF_STRING)
+		a.n = 0;
+	for (int64_t i = 0; a.n > 0; i++) {
+		struct gguf_string s = gguf_next_string(&a);
+		for (size_t k = 0; k < N; k++)
+			if (ids[k] == i && utf8_valid(s.p, s.n) == s.n)
+				json_object_set_new(tokens, names[k][1], json_stringn(s.p, s.n));
+	}
+	return tokens;
+}
+
+static int load_gguf(const char *path, struct chat_template *t, char *why, size_t why_n)
+{
+	struct gguf *g;
+	char *text = NULL, *tool_use = NULL;
+	int rc = gguf_open(path, &g, why, why_n);
+	if (rc)
+		return rc;
+	rc = gguf_text(g, "tokenizer.chat_template", &text, why, why_n);
+	if (rc == 0)
+		rc = gguf_text(g, "tokenizer.chat_template.tool_use", &tool_use, why, why_n);
+	if (rc)
+		err_prefix(why, why_n, rc, "%s", gguf_path(g));
+	if (rc == 0) {
+		t->tokens = gguf_tokens(g);
+		rc = parse_both(t, text, tool_use, why, why_n);
+	}
+	free(text);
+	free(tool_use);
+	gguf_close(g);
+	if (rc)
+		chat_template_fini(t);
+	return rc;
+}
+
+/* ---- by content ---- */
+
+static bool ends_with(const char *s, const char *end)
+{
+	size_t n = strlen(s), k = strlen(end);
+	return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+/* Of the directory that a model's file, or a template, lies in. */
+static int load_beside(const char *path, const char *only, struct chat_template *t, char *why, size_t why_n)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = xstrdup(slash ? path : ".");
+	if (slash)
+		dir[slash == path ? 1 : slash - path] = 0;
+	int rc = load_dir(dir, only, t, why, why_n);
+	free(dir);
+	return rc;
+}
+
+int chat_template_load(const char *path, struct chat_template *t, char *why, size_t why_n)
+{
+	*t = (struct chat_template){0};
+	bool is_dir = file_is_dir(path) || !file_exists(path);
+	if (!is_dir && ends_with(path, ".jinja"))
+		return load_beside(path, path, t, why, why_n);
+	if (!is_dir) {
+		int rc = gguf_is(path) ? load_gguf(path, t, why, why_n) : -ENOTSUP;
+		return rc == -ENOTSUP ? load_beside(path, NULL, t, why, why_n) : rc;
+	}
+	int rc = load_dir(path, NULL, t, why, why_n);
+	return rc == -ENOTSUP && gguf_is(path) ? load_gguf(path, t, why, why_n) : rc;
 }
 
 void chat_template_fini(struct chat_template *t)

@@ -1,4 +1,5 @@
-/* chat_template.h - the chat templates of a model's directory, and the special tokens they refer to. */
+/* chat_template.h - the chat templates of a model, and the special tokens they refer to: of a directory in
+ * Hugging Face's layout, of the metadata of a GGUF file, or a file of a template. */
 #ifndef QUERN_CONTROLLER_CHAT_CHAT_TEMPLATE_H
 #define QUERN_CONTROLLER_CHAT_CHAT_TEMPLATE_H
 
@@ -16,8 +17,10 @@ struct chat_template {
 	json_t *tokens;         /* {"bos_token": "<s>", ...} */
 };
 
-/* -ENOTSUP: dir has none; -EINVAL, -EFBIG, ...: why names the file or the template's line. */
-int chat_template_load(const char *dir, struct chat_template *t, char *why, size_t why_n);
+/* path: a model's directory or file (without a template in it, what lies beside it), or a template,
+ * NAME.jinja, with the special tokens of its directory. -ENOTSUP: there is none; -EINVAL, -EFBIG, ...: why
+ * names the file or the template's line. */
+int chat_template_load(const char *path, struct chat_template *t, char *why, size_t why_n);
 void chat_template_fini(struct chat_template *t);
 
 /* The template for a request.  -EINVAL: it is tool_use, which is invalid. */

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "controller/chat/chat.h"
+#include "controller/chat/chat_template.h"
 #include "tests/testdata.h"
 #include "tests/unit/chat/chat_help.h"
 #include "tests/tokenizer_help.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(chat_requests, .timeout = 120);
 
@@ -458,4 +460,75 @@ Test(chat_requests, no_request_forges_a_special_token)
 		free(evil);
 		model_close(&m);
 	}
+}
+
+/* ---- of a GGUF file ---- */
+
+static void expect_gguf(const char *path, const char *bos, const char *text)
+{
+	struct chat_template t;
+	char why[512] = "";
+	cr_assert_eq(chat_template_load(path, &t, why, sizeof why), 0, "%s", why);
+	cr_expect_str_eq(t.text, text);
+	cr_expect_str_eq(json_string_value(json_object_get(t.tokens, "bos_token")), bos);
+	chat_template_fini(&t);
+}
+
+static const char gguf_file[] = "tests/golden/tokenizer/gguf_llama3.gguf";
+
+Test(chat_requests, a_gguf_file_has_its_template_and_its_tokens)
+{
+	struct chat *c;
+	struct chat_prompt p;
+	char why[512] = "";
+	cr_assert_eq(chat_load(repofile(gguf_file), &c, why, sizeof why), 0, "%s", why);
+	json_t *rq = parsed("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}");
+	cr_assert_eq(render(c, rq, &p, why, sizeof why), 0, "%s", why);
+	cr_expect_str_eq(p.text.p, "<|begin|>user: a<|end|>");
+	chat_prompt_fini(&p);
+	json_decref(rq);
+	chat_free(c);
+}
+
+static void copy_gguf(const struct chat_folder *f, const char *rel, const char *name)
+{
+	char *path = file_join(f->path, name), *data, why[256];
+	size_t n;
+	cr_assert_eq(file_read(repofile(rel), 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+	FILE *to = fopen(path, "w");
+	cr_assert_eq(fwrite(data, 1, n, to), n);
+	fclose(to);
+	free(data);
+	free(path);
+}
+
+/* A directory with a GGUF file alone is that file; one without a template takes what lies beside it; a
+ * template may be named by itself. */
+Test(chat_requests, a_template_beside_a_gguf_file_serves_where_it_has_none)
+{
+	static const char config[] = "{\"bos_token\": \"B\"}";
+	struct chat_folder f;
+	struct chat_template t;
+	char why[512] = "";
+	chat_folder_make(&f);
+	char *path = file_join(f.path, "model.gguf"), *jinja = file_join(f.path, "chat_template.jinja");
+	copy_gguf(&f, gguf_file, "model.gguf");
+	cr_assert_eq(chat_template_load(f.path, &t, why, sizeof why), 0, "%s", why);
+	cr_expect_str_eq(json_string_value(json_object_get(t.tokens, "eos_token")), "<|end|>");
+	chat_template_fini(&t);
+	copy_gguf(&f, "tests/golden/tokenizer/gguf_spm.gguf", "model.gguf");
+	cr_expect_eq(chat_template_load(path, &t, why, sizeof why), -ENOTSUP);
+	cr_expect_eq(chat_template_load(f.path, &t, why, sizeof why), -ENOTSUP);
+	chat_folder_write(&f, "chat_template.jinja", "T");
+	chat_folder_write(&f, "tokenizer_config.json", config);
+	expect_gguf(path, "B", "T");
+	expect_gguf(jinja, "B", "T");
+	copy_gguf(&f, gguf_file, "model.gguf");
+	cr_assert_eq(chat_template_load(path, &t, why, sizeof why), 0, "%s", why);
+	cr_expect(strstr(t.text, "messages"));
+	chat_template_fini(&t);
+	unlink(path);
+	chat_folder_remove(&f);
+	free(path);
+	free(jinja);
 }

@@ -127,8 +127,10 @@ Test(model_kind, missing_parts_are_named)
 	EXPECT(dir, -ENOENT, "*.safetensors", "interrupted");
 	put("model.safetensors", "x");
 	EXPECT(dir, -ENOENT, "tokenizer.json", "download it");
-	put("tokenizer.model", "x");
+	put("vocab.json", "x");
 	EXPECT(dir, -ENOENT, "tokenizer.json", "save_pretrained");
+	put("tokenizer.model", "x");
+	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
 }
 
 Test(model_kind, a_name_of_hugging_face_is_no_path)
