@@ -1,61 +1,105 @@
 #include "controller/sched/pace.h"
 
-/* The weight of the latest step.  Prompts adapt sooner: there are fewer such steps, and the next part of a
- * prompt is sized by them. */
-static const double decode_weight = 0.1, prompt_weight = 0.25;
-/* A step counts as at most this much longer than the mean, row by row. */
-static const double spike = 1.3;
+#include <math.h>
 
-static void note(struct pace_mean *m, double rows, double us, double weight)
+/* The weight of the latest step: in the speed, and in the averages at that speed. */
+static const double speed_weight = 0.5, weight = 0.1;
+/* A step counts as at most this much longer than expected. */
+static const double spike = 1.3;
+/* The numbers of decodes differ enough to show what one costs: standard deviation over mean. */
+static const double spread = 0.1;
+
+/* By steps without prompts and these with prompts, at speed 1; row_us 0: there are none.  Where it is not
+ * known what a decode costs, it is as dear as a row of a prompt.  Where more rows took no longer, or all of
+ * the time is theirs, nothing is fixed. */
+static struct sched_costs line(const struct pace *p, const struct pace_mean *m)
 {
-	const double w = m->us > 0 ? weight : 1, most = spike * m->us * (rows > m->rows ? rows / m->rows : 1);
-	if (m->us > 0 && us > most)
-		us = most;
-	m->rows += w * (rows - m->rows);
+	const struct pace_mean *a = &p->alone;
+	const double decode = p->decode_us, more = m->decodes - a->decodes;
+	struct sched_costs c = {0};
+	if (m->us > 0 && a->us > 0) {
+		c.row_us = !p->decode_known ? (m->us - a->us) / (m->prompts + more)
+					    : (m->us - a->us - more * decode) / m->prompts;
+		c.decode_us = !p->decode_known ? c.row_us : decode;
+		c.fixed_us = a->us - a->decodes * c.decode_us;
+	}
+	if (isfinite(c.row_us) && c.row_us > 0 && c.fixed_us >= 0)
+		return c;
+	const double row = m->us > 0 ? m->us / (m->decodes + m->prompts) : 0;
+	return (struct sched_costs){.row_us = row, .decode_us = row};
+}
+
+/* At speed 1. */
+static struct sched_costs costs(const struct pace *p)
+{
+	const struct sched_costs few = line(p, &p->few), many = line(p, &p->many);
+	if (few.row_us > 0 || many.row_us > 0)
+		return many.row_us > 0 ? many : few;
+	const double row = p->alone.us > 0 ? p->alone.us / p->alone.decodes : 0;
+	return (struct sched_costs){.row_us = row, .decode_us = row};
+}
+
+/* Of a step of m's kind at speed 1. */
+static double expected(const struct pace *p, const struct pace_mean *m, double decodes, double prompts)
+{
+	if (m == &p->alone)
+		return m->us + (decodes - m->decodes) * p->decode_us;
+	const struct sched_costs c = line(p, m);
+	return c.fixed_us + decodes * c.decode_us + prompts * c.row_us;
+}
+
+static void note(struct pace_mean *m, double decodes, double prompts, double us)
+{
+	const double w = m->us > 0 ? weight : 1;
+	m->decodes += w * (decodes - m->decodes);
+	m->prompts += w * (prompts - m->prompts);
 	m->us += w * (us - m->us);
+}
+
+/* Of a step without prompts; before it is part of the mean. */
+static void note_spread(struct pace *p, double decodes, double us)
+{
+	const double d = decodes - p->alone.decodes;
+	if (p->alone.us <= 0)
+		return;
+	p->var = (1 - weight) * (p->var + weight * d * d);
+	p->cov = (1 - weight) * (p->cov + weight * d * (us - p->alone.us));
+	const double mean = p->alone.decodes, least = spread * spread * mean * mean;
+	if (p->var < least)
+		return;
+	p->decode_us = fmin(fmax(p->cov / p->var, 0), p->alone.us / mean);
+	p->decode_known = true;
 }
 
 void pace_note(struct pace *p, uint32_t rows, uint32_t prompt_rows, uint32_t us)
 {
+	struct pace_mean *m = !prompt_rows ? &p->alone : rows < PACE_MANY ? &p->few : &p->many;
+	const double prompts = prompt_rows, decodes = rows - prompts;
+	double took = us;
 	if (!rows || !us)
 		return;
-	if (!prompt_rows) {
-		note(&p->decodes, rows, us, decode_weight);
-		return;
+	if (p->slower <= 0)
+		p->slower = 1;
+	/* Against the steps of its kind: their rows may cost more than those of another.  Another number of
+	 * decodes is no news of the speed, as long as it is not known what one costs. */
+	if (p->alone.us > 0 && m->us > 0 && (prompt_rows || decodes == m->decodes || p->decode_known)) {
+		const double e = p->slower * expected(p, m, decodes, prompts);
+		took = fmin(took, spike * e);
+		p->slower *= 1 + speed_weight * (took / e - 1);
 	}
-	note(rows < PACE_MANY ? &p->few : &p->many, rows, us, prompt_weight);
-}
-
-/* The line through both; where it does not rise, or would cut the axis below 0, the one through the origin.
- */
-static void line(const struct pace_mean *a, const struct pace_mean *b, double *fixed_us, double *row_us)
-{
-	*fixed_us = 0;
-	*row_us = b->us / b->rows;
-	if (a->us <= 0 || b->us <= a->us || b->rows <= a->rows)
-		return;
-	const double row = (b->us - a->us) / (b->rows - a->rows), fixed = a->us - row * a->rows;
-	if (fixed < 0)
-		return;
-	*row_us = row;
-	*fixed_us = fixed;
+	took /= p->slower;
+	if (!prompt_rows)
+		note_spread(p, decodes, took);
+	note(m, decodes, prompts, took);
+	if (prompt_rows && line(p, &p->few).row_us < line(p, &p->many).row_us)
+		*(m == &p->few ? &p->many : &p->few) = (struct pace_mean){0};
 }
 
 struct sched_costs pace_costs(const struct pace *p)
 {
-	const struct pace_mean *prompts[] = {&p->few, &p->many};
-	struct sched_costs c = {0};
-	for (int i = 0; i < 2; i++) {
-		double fixed, row;
-		if (prompts[i]->us <= 0)
-			continue;
-		line(&p->decodes, prompts[i], &fixed, &row);
-		if (c.row_us > 0 && row >= c.row_us)
-			continue;
-		c.fixed_us = fixed;
-		c.row_us = row;
-	}
-	if (c.row_us <= 0 && p->decodes.us > 0)
-		c.row_us = p->decodes.us / p->decodes.rows;
+	struct sched_costs c = costs(p);
+	c.fixed_us *= p->slower;
+	c.row_us *= p->slower;
+	c.decode_us *= p->slower;
 	return c;
 }

@@ -82,7 +82,9 @@ void sched_free(struct sched *s); /* with all its groups; NULL is fine */
 void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch);
 /* How long a step takes, to size the parts of prompts. */
 struct sched_costs {
-	double fixed_us, row_us; /* fixed_us, and row_us for each row; row_us 0: unknown */
+	double fixed_us;  /* whatever the rows */
+	double row_us;    /* and for each row of a prompt; 0: unknown */
+	double decode_us; /* and for each sequence that decodes */
 };
 void sched_step_costs(struct sched *s, struct sched_costs c);
 /* The costs of swapping and recomputing on it, for SCHED_AUTO; 0: unknown (recompute). */

@@ -244,7 +244,7 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 		return s->cfg.max_rows;
 	if (s->costs.row_us <= 0)
 		return s->cfg.first_prompt_rows;
-	const double alone_us = s->costs.fixed_us + n * s->costs.row_us;
+	const double alone_us = s->costs.fixed_us + n * s->costs.decode_us;
 	const double rows = (prompt_step_us(s, n, alone_us) - alone_us) / s->costs.row_us;
 	if (rows >= s->cfg.max_rows)
 		return s->cfg.max_rows;

@@ -12,16 +12,17 @@ TestSuite(pace, .timeout = 120);
 
 enum { SEQS = 32, ROWS = 2048, BLOCKS = 4096, CONTEXT = 1200, STREAMS = 4, WARM = 40 };
 
-/* step = fixed + rows * row, longer by up to `noise` percent */
+/* step = fixed + rows of prompts * row + decodes * decode, longer by up to `noise` percent */
 struct speed {
-	double fixed_us, row_us;
+	double fixed_us, row_us, decode_us;
 	uint32_t noise;
 };
-static const struct speed slow = {50000, 6000, 0};   /* 160 tokens of a prompt a second */
-static const struct speed uneven = {50000, 3000, 8}; /* a machine that others use */
-static const struct speed heavy = {100000, 1000, 0};
-static const struct speed cpu = {20000, 1200, 0};
-static const struct speed fast = {5000, 30, 0};
+static const struct speed slow = {50000, 6000, 6000, 0};   /* 160 tokens of a prompt a second */
+static const struct speed uneven = {50000, 3000, 3000, 8}; /* a machine that others use */
+static const struct speed heavy = {100000, 1000, 1000, 0};
+static const struct speed cpu = {20000, 1200, 1200, 0};
+static const struct speed fast = {5000, 30, 30, 0};
+static const struct speed long_contexts = {20000, 500, 5000, 0}; /* each decode reads one */
 
 struct sim {
 	struct replica *r;
@@ -32,6 +33,7 @@ struct sim {
 	struct result result;
 	struct sched_events ev;
 	struct speed speed;
+	double slower; /* than that */
 	uint64_t jobs, rng;
 	int64_t now_us;
 	uint32_t prompts_done;
@@ -48,7 +50,7 @@ static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool au
 	struct worker *ranks[] = {&m->worker};
 	uint32_t odd;
 	char why[128];
-	*m = (struct sim){.speed = speed, .rng = 1, .now_us = 1};
+	*m = (struct sim){.speed = speed, .slower = 1, .rng = 1, .now_us = 1};
 	m->worker.ready = (struct bus_ready){.n_blocks = BLOCKS};
 	m->r = replica_new(&cfg, 1, 1, ranks, 1);
 	m->device = device_new(SEQS, BLOCKS, 0, 16, CONTEXT);
@@ -80,11 +82,12 @@ static uint64_t add(struct sim *m, uint32_t n_prompt, uint32_t max_tokens)
 	return job;
 }
 
-static double step_us(struct sim *m, uint32_t rows)
+static double step_us(struct sim *m, uint32_t decodes, uint32_t prompts)
 {
 	m->rng = m->rng * 6364136223846793005u + 1442695040888963407u;
 	const double more = (double)(m->rng >> 33) / (1u << 31) * m->speed.noise / 100;
-	return (m->speed.fixed_us + rows * m->speed.row_us) * (1 + more);
+	return (m->speed.fixed_us + prompts * m->speed.row_us + decodes * m->speed.decode_us) * (1 + more) *
+	       m->slower;
 }
 
 /* One step later, with a plan under way as ever.  Its length; *decodes, *prompts: its rows.  0: nothing to
@@ -105,7 +108,7 @@ static double step(struct sim *m, uint32_t *decodes, uint32_t *prompts)
 	*decodes = *prompts = 0;
 	for (uint32_t i = 0; i < p->n_runs; i++)
 		*(p->runs[i].n_rows > 1 ? prompts : decodes) += p->runs[i].n_rows;
-	const double us = step_us(m, p->n_rows);
+	const double us = step_us(m, *decodes, *prompts);
 	device_answer(m->device, &m->result);
 	m->result.step_us = (uint32_t)us;
 	m->now_us += (int64_t)us;
@@ -162,6 +165,81 @@ Test(pace, an_uneven_device_keeps_the_bound_beside_prompts)
 	const struct gaps g = gaps_beside_prompts(&m);
 	cr_expect_leq(g.longest_us, 150000, "%.0f ms", g.longest_us / 1e3);
 	cr_expect_leq(g.steps, 1800 / 16 + 10);
+	sim_close(&m);
+}
+
+/* No step shows what decodes alone take while others have half of the machine and prompts go on. */
+Test(pace, a_machine_that_slows_down_takes_prompts_in_parts_of_use)
+{
+	struct sim m;
+	uint32_t decodes, prompts, steps = 0;
+	sim_open(&m, heavy, 120000, false);
+	for (int i = 0; i < STREAMS; i++)
+		add(&m, 30, 1000);
+	for (int i = 0; i < WARM; i++)
+		step(&m, &decodes, &prompts);
+	for (int i = 0; i < 5; i++)
+		add(&m, 600, 1);
+	for (; m.prompts_done < 5 && steps < 2000; steps++) {
+		m.slower = steps > 10 ? 1.8 : 1;
+		const double us = step(&m, &decodes, &prompts);
+		cr_expect_leq(us, 1.8 * 1.35 * 104000, "step %u: %.0f ms", steps, us / 1e3);
+	}
+	cr_expect_leq(steps, 3000 / 16, "parts of %u rows", 3000 / steps);
+	sim_close(&m);
+}
+
+/* And when it is as fast as before, parts are as large as before. */
+Test(pace, a_machine_that_recovers_is_used)
+{
+	struct sim m;
+	uint32_t decodes, prompts, rows = 0;
+	sim_open(&m, cpu, 80000, false);
+	for (int i = 0; i < STREAMS; i++)
+		add(&m, 30, 1000);
+	for (int i = 0; i < WARM; i++)
+		step(&m, &decodes, &prompts);
+	for (int i = 0; i < 10; i++)
+		add(&m, 600, 1);
+	for (int i = 0; i < 150; i++) {
+		m.slower = i < 75 ? 2.5 : 1;
+		const double us = step(&m, &decodes, &prompts);
+		if (i >= 110)
+			cr_expect_leq(us, 84000, "step %d: %.0f ms", i, us / 1e3);
+		rows += i >= 110 ? prompts : 0;
+	}
+	cr_expect_geq(rows / 40, 36, "of 46 that fit: %u", rows / 40);
+	sim_close(&m);
+}
+
+/* Decodes cost more than rows of prompts: where many of them end, there is room for more rows. */
+Test(pace, decodes_have_a_price_of_their_own)
+{
+	enum { MANY = 10 };
+	struct sim m;
+	uint32_t decodes, prompts, rows = 0;
+	sim_open(&m, long_contexts, 80000, false);
+	for (int i = 0; i < MANY; i++) /* they begin and end one after another */
+		add(&m, 30, 60 + 12 * (uint32_t)i);
+	for (int i = 0; i < 60 + 12 * MANY; i++)
+		step(&m, &decodes, &prompts);
+	for (int i = 0; i < MANY; i++)
+		add(&m, 30, i < 2 ? 1000 : 60);
+	for (int i = 0; i < 50; i++)
+		step(&m, &decodes, &prompts);
+	for (int i = 0; i < 4; i++)
+		add(&m, 1000, 1);
+	for (int i = 0; i < 30; i++) {
+		const double us = step(&m, &decodes, &prompts);
+		cr_expect_leq(us, 1.3 * 70000, "step %d: %.0f ms, %u decodes, %u rows", i, us / 1e3, decodes,
+			      prompts);
+		if (i >= 20) {
+			cr_expect_leq(us, 83000, "step %d: %.0f ms, %u rows", i, us / 1e3, prompts);
+			cr_expect_eq(decodes, 2);
+			rows += prompts;
+		}
+	}
+	cr_expect_geq(rows / 10, 84, "of 100 that fit: %u", rows / 10);
 	sim_close(&m);
 }
 
@@ -236,6 +314,12 @@ Test(pace, prompts_alone_come_in_parts_that_are_worth_a_step)
 	sim_close(&m);
 }
 
+static double expected(const struct pace *p, double decodes, double prompts)
+{
+	const struct sched_costs c = pace_costs(p);
+	return c.fixed_us + decodes * c.decode_us + prompts * c.row_us;
+}
+
 Test(pace, the_costs_of_a_step_are_learned_and_kept)
 {
 	struct pace p = {0};
@@ -252,8 +336,7 @@ Test(pace, the_costs_of_a_step_are_learned_and_kept)
 	cr_expect_float_eq(pace_costs(&p).row_us, 100, 1e-6);
 	for (int i = 0; i < 200; i++)
 		pace_note(&p, 100, 96, 9000); /* it has become faster, and decodes are still to come */
-	cr_expect_float_eq(pace_costs(&p).fixed_us, 0, 1e-9);
-	cr_expect_float_eq(pace_costs(&p).row_us, 90, 1e-3);
+	cr_expect_float_eq(expected(&p, 4, 96), 9000, 1);
 }
 
 /* Where a few rows cost nearly what many do, parts of prompts do not shrink to those few. */
@@ -266,6 +349,22 @@ Test(pace, rows_are_as_dear_as_in_steps_of_many)
 		pace_note(&p, 8, 7, 53000); /* 4 ms each, instead of 0.9 */
 	}
 	cr_expect_lt(pace_costs(&p).row_us, 1000);
+}
+
+/* And where rows of few are cheaper than those of many were, the many are out of date. */
+Test(pace, what_was_seen_last_is_believed)
+{
+	struct pace p = {0};
+	pace_note(&p, 1, 0, 10000);
+	pace_note(&p, 64, 63, 73000);
+	for (int i = 0; i < 20; i++) {
+		pace_note(&p, 1, 0, 10000);
+		pace_note(&p, 8, 7, 10700);
+	}
+	cr_expect_lt(pace_costs(&p).row_us, 120);
+	for (int i = 0; i < 40; i++)
+		pace_note(&p, 64, 63, 73000);
+	cr_expect_float_eq(expected(&p, 1, 63), 73000, 500);
 }
 
 /* Another process had the machine: the next step is no shorter for it than it must be. */
@@ -281,5 +380,6 @@ Test(pace, a_spike_changes_little)
 	cr_expect_lt(pace_costs(&p).row_us, 1300);
 	for (int i = 0; i < 50; i++)
 		pace_note(&p, 34, 30, 144000);
-	cr_expect_float_eq(pace_costs(&p).row_us, 3000, 10, "a device that stays slower is believed");
+	cr_expect_float_eq(expected(&p, 4, 30), 144000, 500, "a device that stays slower is believed");
+	cr_expect_gt(expected(&p, 4, 0), 65000, "of its decodes, too");
 }

@@ -103,7 +103,8 @@ static void run_seed(uint64_t seed)
 	rig_start_worker(&r);
 	sched_speed(r.sched, 1000, (double)link, 16);
 	sched_step_costs(r.sched,
-			 (struct sched_costs){rig_rnd(&r, 50000), rig_rnd(&r, 3) ? rig_rnd(&r, 5000) : 0});
+			 (struct sched_costs){rig_rnd(&r, 50000), rig_rnd(&r, 3) ? rig_rnd(&r, 5000) : 0,
+					      rig_rnd(&r, 9000)});
 	for (uint32_t idle = 0; r.n_ended < r.n_want; step++) {
 		r.now++;
 		while (r.n_jobs < r.n_want && rig_rnd(&r, 3) == 0)

@@ -88,7 +88,8 @@ static void start_worker(struct storm *m)
 	rig_start_worker(r);
 	sched_speed(r->sched, 1000, 1 + rig_rnd(r, 1000), 16);
 	sched_step_costs(r->sched,
-			 (struct sched_costs){rig_rnd(r, 50000), rig_rnd(r, 3) ? rig_rnd(r, 5000) : 0});
+			 (struct sched_costs){rig_rnd(r, 50000), rig_rnd(r, 3) ? rig_rnd(r, 5000) : 0,
+					      rig_rnd(r, 9000)});
 	for (struct group *g = sched_first(r->sched), *next; g; g = next) {
 		next = sched_next(r->sched, g);
 		if (g->n_prompt + g->params.max_tokens > r->max_context)
