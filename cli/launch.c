@@ -78,7 +78,10 @@ const struct opt launch_model_options[] = {
 	OPT("rank-timeout", OPT_INT, "S", "with --tp: seconds after which a late rank is given up (5)",
 	    .lo = 1, .hi = 86400, .pass = TO_WORKER),
 	OPT("replicas", OPT_INT, "N", "copies of the model (one per device)", .lo = 1, .hi = 64),
-	OPT_NOT_BUILT("tokenizer"),
+	OPT("tokenizer", OPT_TEXT, "PATH",
+	    "tokenizer.json, tokenizer.model or tokenizer.bin, or its directory (default: the model's, or "
+	    "beside its file)",
+	    .pass = TO_CONTROLLER),
 	OPT("allow-class-change", OPT_FLAG, NULL,
 	    "jobs of a lost worker may continue in another numerics class, and are marked",
 	    .pass = TO_CONTROLLER),

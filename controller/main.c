@@ -2,6 +2,7 @@
  * reverse.  Usually started by `quern serve`.  Owns: the objects that the parts share.  The main thread waits
  * for signals and writes the supervisor's lines. */
 #include "base/err.h"
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/housekeeper.h"
@@ -45,6 +46,8 @@
 
 static const struct opt options[] = {
 	OPT("model", OPT_TEXT, "DIR", "model directory (required)"),
+	OPT("tokenizer", OPT_TEXT, "PATH",
+	    "its tokenizer: a file or a directory (default: beside the model)"),
 	OPT("name", OPT_TEXT, "NAME,...",
 	    "the model's name for clients, and others that it answers to (default: the directory's)"),
 	OPT("bus", OPT_TEXT, "ENDPOINT", "worker bus to listen on (required), ipc://PATH or tcp://HOST:PORT"),
@@ -209,19 +212,42 @@ static int set_name(struct controller *p, const char *dir, char *why, size_t why
 			      "the model's name is not valid UTF-8; give it one with --name");
 }
 
+/* The path if it is a directory, else that of the file; to be freed. */
+static char *directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	if (!file_exists(path) || file_is_dir(path))
+		return xstrdup(path);
+	return slash ? xasprintf("%.*s", (int)(slash - path + (slash == path)), path) : xstrdup(".");
+}
+
+/* The template of chats is of the tokenizer's file, lies beside it, or is the model's. */
+static void load_chat(struct controller *p, const char *tokenizer)
+{
+	char *beside = directory_of(tokenizer);
+	const char *paths[] = {tokenizer, beside, p->dir};
+	int rc = -ENOTSUP;
+	for (size_t i = 0; rc == -ENOTSUP && i < sizeof paths / sizeof *paths; i++)
+		rc = chat_load(paths[i], &p->chat, p->svc.chat_why, sizeof p->svc.chat_why);
+	if (rc == 0)
+		p->svc.chat = p->chat;
+	free(beside);
+}
+
 static int load_model(struct controller *p, char *why, size_t why_n)
 {
 	const char *dir = p->dir;
 	int rc = model_config_load(dir, &p->config, why, why_n);
 	if (rc)
 		return rc;
-	rc = tokenizer_load(dir, &p->tokenizer, why, why_n);
+	const char *tokenizer = opts_text(&p->o, "tokenizer", dir);
+	rc = tokenizer_load(tokenizer, &p->tokenizer, why, why_n);
 	if (rc)
 		return rc;
 	if (tokenizer_n_vocab(p->tokenizer) > (uint32_t)p->config.n_vocab)
 		return err_why(why, why_n, -EINVAL,
 			       "%s: the tokenizer does not fit the model: it has %u tokens, the model %d",
-			       dir, tokenizer_n_vocab(p->tokenizer), p->config.n_vocab);
+			       tokenizer, tokenizer_n_vocab(p->tokenizer), p->config.n_vocab);
 	int64_t context = opts_int(&p->o, "context", p->config.max_position);
 	if (context > p->config.max_position)
 		return err_why(why, why_n, -EINVAL, "--context %lld: the model's context is %d",
@@ -242,8 +268,7 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 	p->svc.max_queued_jobs = (uint32_t)opts_int(&p->o, "max-queued-jobs", MAX_QUEUED_JOBS);
 	p->svc.max_queued_tokens = (uint64_t)opts_int(&p->o, "max-queued-tokens", MAX_QUEUED_TOKENS);
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
-	if (chat_load(dir, &p->chat, p->svc.chat_why, sizeof p->svc.chat_why) == 0)
-		p->svc.chat = p->chat;
+	load_chat(p, tokenizer);
 	rc = chat_request_styles(&p->svc, opts_text(&p->o, "tool-parser", "auto"),
 				 opts_text(&p->o, "reasoning-parser", "auto"), why, why_n);
 	if (rc)

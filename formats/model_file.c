@@ -1,6 +1,9 @@
 #include "formats/model_file.h"
 
 #include "base/file.h"
+#include "formats/ak48.h"
+#include "formats/kuiper.h"
+#include "formats/llama2c.h"
 
 #include <stdlib.h>
 
@@ -14,6 +17,9 @@ static bool is_hf(const char *path)
 
 static const struct model_file kinds[] = {
 	{"Hugging Face", is_hf, hf_config_load, hf_weights_open},
+	{"ak48", ak48_is, ak48_config, ak48_weights},
+	{"KuiperLLama INT8", kuiper_is, kuiper_config, kuiper_weights},
+	{"llama2.c", llama2c_is, llama2c_config, llama2c_weights},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 

@@ -120,9 +120,11 @@ static int check_file(const char *path, char *why, size_t why_n)
 			       "%s is one file of a model; MODEL is the directory that holds it, with its "
 			       "config.json and tokenizer.json",
 			       path);
-	return err_why(why, why_n, -ENOTSUP,
-		       "%s is a file; serving single files (.gguf, .bin) is not built yet: use " LAYOUT,
-		       path);
+	return err_why(
+		why, why_n, -ENOTSUP,
+		"%s is a file of no kind that is known (GGUF, llama2.c, KuiperLLama, ak48): was it cut? "
+		"Or use " LAYOUT,
+		path);
 }
 
 /* The base model that an adapter names; "". */

@@ -188,11 +188,17 @@ static void read_ahead(const void *p, size_t n)
 #endif
 }
 
-/* Codes as matrices of the table's type of operands, [n, k], for tables that take no codes.  Owned. */
+/* Codes as matrices of the table's type of operands, [n, k], for tables that take no codes of their kind.
+ * Owned. */
 static void *unpack(const struct model *m, const struct codes *c)
 {
 	enum { ROWS = 64 };
 	const size_t k = (size_t)c->k;
+	if (m->info.operand == KERN_F32) {
+		float *floats = xmalloc((size_t)c->n * k * sizeof *floats);
+		codes_floats(c, 0, c->n, floats);
+		return floats;
+	}
 	uint16_t *to = xmalloc((size_t)c->n * k * 2);
 	float *rows = xmalloc(ROWS * k * sizeof *rows);
 	for (int n0 = 0; n0 < c->n; n0 += ROWS) {
@@ -204,6 +210,22 @@ static void *unpack(const struct model *m, const struct codes *c)
 	}
 	free(rows);
 	return to;
+}
+
+static void part_unpacked(struct model *m, const struct weights_linear *l, struct kern_linear_part *out,
+			  void **copy)
+{
+	const enum kern_dtype type = m->info.operand;
+	if (!m->unpacked)
+		log_info("model",
+			 "%s: the weights are unpacked to %s, since the kernels take no codes of their kind",
+			 l->name,
+			 type == KERN_F32    ? "F32"
+			 : type == KERN_BF16 ? "BF16"
+					     : "F16");
+	m->unpacked = true;
+	out->dtype = type == KERN_F32 || type == KERN_BF16 ? type : KERN_F16;
+	out->w = *copy = unpack(m, &l->codes);
 }
 
 static void part_of(struct model *m, const struct weights_linear *l, struct kern_linear_src *src,
@@ -225,15 +247,23 @@ static void part_of(struct model *m, const struct weights_linear *l, struct kern
 		out->dtype = KERN_CODES;
 		out->w = &l->codes;
 	} else if (l->kind == WEIGHTS_CODES) {
-		if (!m->unpacked)
-			log_info("model",
-				 "%s: the weights are unpacked to %s, since the kernels take no codes of "
-				 "their kind",
-				 l->name, m->info.operand == KERN_BF16 ? "BF16" : "F16");
-		m->unpacked = true;
-		out->dtype = m->info.operand == KERN_BF16 ? KERN_BF16 : KERN_F16;
-		out->w = *copy = unpack(m, &l->codes);
+		part_unpacked(m, l, out, copy);
 	}
+}
+
+/* Of a layer whose codes the table has refused.  false: it has none. */
+static bool unpack_all(struct model *m, const struct weights_linear *linears, struct kern_linear_src *src,
+		       void **copies)
+{
+	bool any = false;
+	for (int i = 0; i < src->n_parts; i++) {
+		if (src->parts[i].dtype != KERN_CODES)
+			continue;
+		assert(!copies[i]);
+		part_unpacked(m, &linears[i], &src->parts[i], &copies[i]);
+		any = true;
+	}
+	return any;
 }
 
 static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
@@ -259,6 +289,8 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 	}
 	loading_now(m->loading, BUS_DOING_PACK);
 	int rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
+	if (rc == -ENOTSUP && unpack_all(m, linears, &src, copies))
+		rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
 	loading_add(m->loading, bytes);
 	for (int i = 0; i < n; i++)
 		free(copies[i]);

@@ -1,0 +1,314 @@
+/* test_flat.c - files of llama2.c, KuiperLLama and ak48 against numpy (tests/golden/make_flat_golden.py):
+ * every tensor bit for bit, every file cut, lengthened, and with every header damaged. */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/model_file.h"
+#include "formats/model_kind.h"
+#include "tests/testdata.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <gnutls/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char why[1024];
+static char path[64];
+
+static void tidy(void)
+{
+	if (path[0])
+		unlink(path);
+}
+
+TestSuite(flat, .fini = tidy, .timeout = 120);
+
+/* A file with these bytes, at `path`. */
+static const char *put(const void *data, size_t n)
+{
+	if (!path[0]) {
+		snprintf(path, sizeof path, "/tmp/quern-test-flat-XXXXXX");
+		close(mkstemp(path));
+	}
+	FILE *f = fopen(path, "wb");
+	cr_assert(f && fwrite(data, 1, n, f) == n && fclose(f) == 0);
+	return path;
+}
+
+static json_t *golden(void)
+{
+	json_t *all = NULL;
+	cr_assert_eq(json_read(repofile("tests/golden/flat.json"), 1 << 20, &all, why, sizeof why), 0, "%s",
+		     why);
+	return all;
+}
+
+static char *file_of(const char *name)
+{
+	return xasprintf("%s/%s.bin", repofile("tests/golden/flat"), name);
+}
+
+/* ---- as numpy reads them ---- */
+
+static void check_floats(const json_t *want, const char *name, const float *x, size_t n)
+{
+	unsigned char digest[32];
+	char hex[65];
+	const char *expected = json_string_value(json_object_get(want, name));
+	cr_assert_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, x, n * sizeof *x, digest), 0);
+	for (int i = 0; i < 32; i++)
+		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+	cr_assert_not_null(expected, "%s", name);
+	cr_expect_str_eq(hex, expected, "%s, which begins %g %g %g %g", name, (double)x[0], (double)x[1],
+			 (double)x[2], (double)x[3]);
+}
+
+static void check_vec(const json_t *want, const char *name, const struct weights_vec *v)
+{
+	float *x = xcalloc((size_t)v->n, sizeof *x);
+	weights_to_f32(v, x);
+	check_floats(want, name, x, (size_t)v->n);
+	free(x);
+}
+
+static void awq_floats(const struct weights_linear *l, float *out)
+{
+	static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+	float *scales = xcalloc((size_t)((l->k + l->group - 1) / l->group) * (size_t)l->n, sizeof *scales);
+	weights_to_f32(&(struct weights_vec){l->scales, CONFIG_F16, (l->k + l->group - 1) / l->group * l->n},
+		       scales);
+	for (int k = 0; k < l->k; k++)
+		for (int n = 0; n < l->n; n++) {
+			uint32_t q, z;
+			int nibble = 0;
+			while (order[nibble] != n % 8)
+				nibble++;
+			memcpy(&q,
+			       (const char *)l->w + 4 * ((size_t)k * (size_t)(l->n / 8) + (size_t)(n / 8)),
+			       4);
+			memcpy(&z,
+			       (const char *)l->qzeros +
+				       4 * ((size_t)(k / l->group) * (size_t)(l->n / 8) + (size_t)(n / 8)),
+			       4);
+			out[(size_t)n * (size_t)l->k + (size_t)k] =
+				scales[k / l->group * l->n + n] *
+				(float)((int)(q >> 4 * nibble & 15) - (int)(z >> 4 * nibble & 15));
+		}
+	free(scales);
+}
+
+static void check_linear(const json_t *want, const char *name, const struct weights_linear *l)
+{
+	const size_t n = (size_t)l->n * (size_t)l->k;
+	float *x = xcalloc(n, sizeof *x);
+	if (l->kind == WEIGHTS_CODES)
+		codes_floats(&l->codes, 0, l->n, x);
+	else if (l->kind == WEIGHTS_AWQ)
+		awq_floats(l, x);
+	else
+		weights_to_f32(&(struct weights_vec){l->w, l->dtype, (int)n}, x);
+	check_floats(want, name, x, n);
+	free(x);
+}
+
+static void check_layer(const json_t *want, int i, const struct weights_layer *l)
+{
+	const struct {
+		const char *name;
+		const struct weights_linear *l;
+	} linears[] = {{"self_attn.q_proj", &l->q}, {"self_attn.k_proj", &l->k}, {"self_attn.v_proj", &l->v},
+		       {"self_attn.o_proj", &l->o}, {"mlp.gate_proj", &l->gate}, {"mlp.up_proj", &l->up},
+		       {"mlp.down_proj", &l->down}};
+	const struct {
+		const char *name;
+		const struct weights_vec *v;
+	} norms[] = {{"input_layernorm", &l->attn_norm},
+		     {"post_attention_layernorm", &l->ffn_norm},
+		     {"self_attn.q_norm", &l->q_norm},
+		     {"self_attn.k_norm", &l->k_norm}};
+	char name[96];
+	for (size_t j = 0; j < sizeof linears / sizeof *linears; j++) {
+		snprintf(name, sizeof name, "layers.%d.%s.weight", i, linears[j].name);
+		check_linear(want, name, linears[j].l);
+	}
+	for (size_t j = 0; j < sizeof norms / sizeof *norms; j++) {
+		snprintf(name, sizeof name, "layers.%d.%s.weight", i, norms[j].name);
+		if (norms[j].v->data)
+			check_vec(want, name, norms[j].v);
+	}
+}
+
+Test(flat, every_tensor_reads_as_numpy_has_it)
+{
+	json_t *all = golden();
+	const char *name;
+	json_t *g;
+	json_object_foreach(all, name, g)
+	{
+		char *file = file_of(name);
+		const json_t *want = json_object_get(g, "tensors");
+		struct model_config c;
+		struct weights *w;
+		cr_assert_eq(model_kind_check(file, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0, "%s: %s", name, why);
+		cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s: %s", name, why);
+		cr_expect_eq(c.tied, json_is_true(json_object_get(g, "tied")), "%s", name);
+		cr_expect_eq(c.rope_pairs, json_is_true(json_object_get(g, "pairs")), "%s", name);
+		cr_expect_eq(c.head_dim, json_integer_value(json_object_get(g, "head_dim")), "%s", name);
+		cr_expect_eq(c.qk_norm, w->layers[0].q_norm.data != NULL, "%s", name);
+		check_vec(want, "embed_tokens.weight", &w->embed);
+		check_vec(want, "norm.weight", &w->norm);
+		if (w->head.w)
+			check_linear(want, c.tied ? "embed_tokens.weight" : "lm_head.weight", &w->head);
+		for (int i = 0; i < w->n_layers; i++)
+			check_layer(want, i, &w->layers[i]);
+		weights_close(w);
+		model_config_fini(&c);
+		free(file);
+	}
+	json_decref(all);
+}
+
+Test(flat, the_kinds_are_told_apart_by_their_content)
+{
+	const char *const names[][2] = {{"llama2c0", "llama2.c"},
+					{"llama2c1", "llama2.c"},
+					{"llama2c2", "llama2.c"},
+					{"kuiper", "KuiperLLama INT8"},
+					{"kuiper-crossed", "KuiperLLama INT8"},
+					{"ak48", "ak48"}};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		char *file = file_of(names[i][0]);
+		const struct model_file *f = model_file_of(file);
+		cr_assert_not_null(f);
+		cr_expect_str_eq(f->name, names[i][1], "%s", names[i][0]);
+		free(file);
+	}
+	cr_expect_null(
+		model_file_of(put("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", 60)));
+	cr_expect_null(model_file_of(put("PK\3\4 a file of PyTorch, as a zip, is none of these", 50)));
+	cr_expect_null(model_file_of(put("", 0)));
+}
+
+Test(flat, groups_within_rows_stay_codes)
+{
+	char *file = file_of("llama2c2");
+	struct model_config c;
+	struct weights *w;
+	cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0);
+	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(w->layers[1].down.kind, WEIGHTS_CODES);
+	cr_expect_eq(w->layers[1].down.codes.group, 8);
+	cr_expect_eq(w->head.kind, WEIGHTS_CODES); /* of the embedding, which itself is looked up in F32 */
+	cr_expect_eq(w->n_unused, 0);
+	weights_close(w);
+	free(file);
+	file = file_of("llama2c0");
+	cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0);
+	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(w->n_unused, 2); /* the tables of RoPE */
+	weights_close(w);
+	free(file);
+}
+
+/* ---- files that are not whole ---- */
+
+static int open_bytes(const void *data, size_t n)
+{
+	struct model_config c;
+	struct weights *w;
+	const char *file = put(data, n);
+	why[0] = '\0';
+	int rc = model_config_load(file, &c, why, sizeof why);
+	if (rc)
+		return rc;
+	rc = weights_open(file, &c, &w, why, sizeof why);
+	if (!rc)
+		weights_close(w);
+	model_config_fini(&c);
+	return rc;
+}
+
+Test(flat, a_file_that_is_cut_names_the_tensor_and_the_byte)
+{
+	json_t *all = golden();
+	const char *name;
+	json_t *g;
+	json_object_foreach(all, name, g)
+	{
+		char *file = file_of(name), *data, at[32];
+		size_t n;
+		cr_assert_eq(file_read(file, 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+		for (size_t i = 0; i < 64; i++) {
+			const size_t cut = n * i / 64;
+			cr_assert_neq(open_bytes(data, cut), 0, "%s cut at %zu", name, cut);
+			if (cut < 256)
+				continue;
+			snprintf(at, sizeof at, "byte %zu", cut);
+			cr_expect(strstr(why, at) && strstr(why, path), "%s cut at %zu: %s", name, cut, why);
+			cr_expect(strstr(why, "layers.") || strstr(why, "tok_embeddings") ||
+					  strstr(why, "norm") || strstr(why, "output") ||
+					  strstr(why, "freqs"),
+				  "%s", why);
+		}
+		cr_assert_neq(open_bytes(data, n - 1), 0);
+		data = xrealloc(data, n + 4, 1);
+		memset(data + n, 0, 4);
+		cr_assert_eq(open_bytes(data, n + 4), -EINVAL);
+		cr_expect(strstr(why, "left over"), "%s", why);
+		free(data);
+		free(file);
+	}
+	json_decref(all);
+}
+
+Test(flat, no_size_in_a_header_is_believed)
+{
+	static const int32_t values[] = {0, -1, 1, 7, 1 << 15, 1 << 24, INT32_MAX, INT32_MIN};
+	json_t *all = golden();
+	const char *name;
+	json_t *g;
+	json_object_foreach(all, name, g)
+	{
+		char *file = file_of(name), *data;
+		size_t n;
+		cr_assert_eq(file_read(file, 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+		const bool magic = strncmp(name, "kuiper", 6) != 0 && strncmp(name, "llama2c0", 8) != 0;
+		const int words = strncmp(name, "kuiper", 6) == 0 ? 8 : 7;
+		for (int i = 0; i < words; i++)
+			for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
+				char *field = data + (magic ? 8 : 0) + 4 * i, was[4];
+				memcpy(was, field, 4);
+				memcpy(field, &values[j], 4);
+				/* The context of a file with a magic is only a limit; no size follows from
+				 * it. */
+				if (memcmp(was, field, 4) != 0 &&
+				    !(i == 6 && strncmp(name, "llama2c0", 8) != 0))
+					cr_expect_neq(open_bytes(data, n), 0, "%s word %d is %d", name, i,
+						      values[j]);
+				else
+					open_bytes(data, n);
+				memcpy(field, was, 4);
+			}
+		cr_assert_eq(open_bytes(data, n), 0, "%s", why);
+		free(data);
+		free(file);
+	}
+	json_decref(all);
+}
+
+Test(flat, other_versions_are_named)
+{
+	char head[256] = {0};
+	const int32_t version = 4;
+	memcpy(head, "24ka", 4);
+	memcpy(head + 4, &version, 4);
+	cr_expect_eq(open_bytes(head, sizeof head), -ENOTSUP);
+	cr_expect(strstr(why, "version 4"), "%s", why);
+	memcpy(head, "84ka", 4);
+	cr_expect_eq(open_bytes(head, sizeof head), -ENOTSUP);
+	cr_expect(strstr(why, "version 4"), "%s", why);
+}
