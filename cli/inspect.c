@@ -247,15 +247,44 @@ static const char *rope_name(enum config_rope r)
 	return names[r];
 }
 
-int64_t inspect_kv_token_bytes(const struct model_config *c)
+int64_t inspect_kv_token_bytes(const struct model_config *c, const char *type)
 {
-	const int k = (c->head_dim + 1) / 2 * 2, v = (c->head_dim + 15) / 16 * 16;
-	return (int64_t)c->n_layers * c->n_kv_heads * (k + v) * (int64_t)sizeof(float);
+	const bool int8 = strcmp(type, "int8") == 0, int16 = strcmp(type, "int16") == 0;
+	const int value = int8 ? 1 : int16 || strcmp(type, "bf16") == 0 ? 2 : 4;
+	/* K's rows are padded, and scales of K and V follow those in integers. */
+	const int together = int8 || int16 ? 4 : 2, scales = int8 || int16 ? 8 : 0;
+	const int k = (c->head_dim + together - 1) / together * together, v = (c->head_dim + 15) / 16 * 16;
+	return (int64_t)c->n_layers * c->n_kv_heads * ((k + v) * value + scales);
+}
+
+/* Of K and V on this machine's CPU in the mode that is the default.  mode and kv: f32, if no worker tells. */
+static void default_mode(char *mode, char *kv, size_t n)
+{
+	char why[1024];
+	json_t *list;
+	snprintf(mode, n, "f32");
+	snprintf(kv, n, "f32");
+	if (read_devices("cpu", false, &list, why, sizeof why))
+		return;
+	const json_t *cpu = json_array_get(list, 0), *modes = json_get(cpu, "compute");
+	const char *best = json_string_value(json_get(cpu, "auto"));
+	for (size_t i = 0; best && i < json_array_size(modes); i++) {
+		const json_t *m = json_array_get(modes, i);
+		const char *name = json_string_value(json_get(m, "compute")),
+			   *type = json_string_value(json_get(m, "kv"));
+		if (name && type && strcmp(name, best) == 0) {
+			snprintf(mode, n, "%s", name);
+			snprintf(kv, n, "%s", type);
+		}
+	}
+	json_decref(list);
 }
 
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w)
 {
-	int64_t kv = inspect_kv_token_bytes(c);
+	char mode[16], type[16];
+	default_mode(mode, type, sizeof mode);
+	const int64_t kv = inspect_kv_token_bytes(c, type);
 	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model",
 			      dir, "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden,
 			      "intermediate", c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads,
@@ -273,9 +302,9 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
 	json_object_set_new(o, "tensors_unused", json_integer(w->n_unused));
 	json_object_set_new(o, "memory",
-			    json_pack("{s:I, s:I, s:I}", "weights", (json_int_t)w->bytes, "kv_per_token",
-				      (json_int_t)kv, "kv_of_a_full_context",
-				      (json_int_t)(kv * c->max_position)));
+			    json_pack("{s:I, s:I, s:I, s:s, s:s}", "weights", (json_int_t)w->bytes,
+				      "kv_per_token", (json_int_t)kv, "kv_of_a_full_context",
+				      (json_int_t)(kv * c->max_position), "kv_type", type, "compute", mode));
 	return o;
 }
 
@@ -317,10 +346,14 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	print_types(json_get(o, "types"));
 	if (w->n_unused)
 		printf("  %-14s%d tensors\n", "not used", w->n_unused);
-	printf("  %-14s%s of weights, %s per token of context (%s for a full one)\n", "memory",
-	       term_bytes((double)w->bytes, a, sizeof a),
+	printf("  %-14s%s of weights, %s per token of context (%s for a full one): K and V in %s, as "
+	       "--compute %s "
+	       "has them\n",
+	       "memory", term_bytes((double)w->bytes, a, sizeof a),
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_per_token")), b, sizeof b),
-	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d));
+	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d),
+	       json_string_value(json_get(memory, "kv_type")),
+	       json_string_value(json_get(memory, "compute")));
 }
 
 static void print_tensors(const struct weights_files *files)

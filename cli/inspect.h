@@ -7,8 +7,9 @@
 
 #include <stdint.h>
 
-/* Bytes of K and V per token in mode f32, as the CPU keeps them: FP32, K's rows padded to 2, V's to 16. */
-int64_t inspect_kv_token_bytes(const struct model_config *c);
+/* Bytes of K and V per token as the CPU keeps them: a sixteenth of a tile of 16 tokens.  type: f32, bf16,
+ * int16 or int8, as --kv-cache-dtype has them; another word is f32. */
+int64_t inspect_kv_token_bytes(const struct model_config *c, const char *type);
 
 int cmd_inspect(int argc, char **argv);
 

@@ -48,7 +48,13 @@ static json_t *isas_that_open(const char *device)
 	return list;
 }
 
-/* The compute modes that open, and what runs them. */
+static const char *kv_name(enum kern_kv_type t)
+{
+	static const char *const names[] = {"", "f32", "f16", "bf16", "int16", "int8"};
+	return names[t];
+}
+
+/* The compute modes that open, what runs them, and what K and V are kept in. */
 static json_t *modes_that_open(const char *device)
 {
 	json_t *list = json_array();
@@ -61,10 +67,10 @@ static json_t *modes_that_open(const char *device)
 			continue;
 		ops->info(dev, &info);
 		ops->close(dev);
-		json_array_append_new(list,
-				      json_pack("{s:s, s:s, s:s, s:s}", "compute",
-						kern_compute_name((enum kern_compute)i), "mode", info.mode,
-						"numerics", info.numerics, "note", info.note));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "compute",
+						      kern_compute_name((enum kern_compute)i), "mode",
+						      info.mode, "numerics", info.numerics, "kv",
+						      kv_name(info.kv), "note", info.note));
 	}
 	return list;
 }

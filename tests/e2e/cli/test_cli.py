@@ -653,6 +653,15 @@ def test_inspect_shows_a_model(run):
         assert word.lower() in r.stdout.lower()
 
 
+def test_inspect_shows_the_cache_of_the_default_mode(run):
+    memory = json.loads(run("inspect", DEMO, "--json").stdout)["memory"]
+    [cpu] = json.loads(run("inspect", "cpu", "--no-probe", "--json").stdout)
+    assert memory["compute"] == cpu["auto"]
+    assert memory["kv_type"] == next(m["kv"] for m in cpu["compute"] if m["compute"] == cpu["auto"])
+    shown = run("inspect", DEMO).stdout
+    assert f"K and V in {memory['kv_type']}, as --compute {memory['compute']} has them" in shown
+
+
 def test_inspect_shows_this_machine(run):
     r = run("inspect", "cpu")
     assert (r.returncode, r.stderr) == (0, "")
