@@ -246,6 +246,60 @@ Test(gguf_vocab, qwen3_equals_its_tokenizer_json)
 	check_same(t, json, 0, bits, 3);
 }
 
+/* ---- split patterns ---- */
+
+static void on_word(void *ctx, const char *word, size_t n)
+{
+	json_array_append_new(ctx, json_stringn(word, n));
+}
+
+static json_t *words_of(const struct pretok *p, const json_t *text)
+{
+	char why[256] = "";
+	json_t *words = json_array();
+	struct pretok_run run = {.pt = p, .word = on_word, .ctx = words, .why = why, .why_n = sizeof why};
+	if (json_string_length(text))
+		cr_assert_eq(pretok_run(&run, json_string_value(text), json_string_length(text), true), 0,
+			     "%s", why);
+	pretok_run_fini(&run);
+	return words;
+}
+
+/* tests/golden/make_pre_golden.py: the words of the package tokenizers, with the models' own steps. */
+Test(gguf_vocab, names_of_pre_tokenizers_split_as_their_models_do)
+{
+	char why[512];
+	json_t *all, *c;
+	size_t i, n = 0;
+	cr_assert_eq(json_read(repofile("tests/golden/tokenizer/pre.json"), 1 << 24, &all, why, sizeof why),
+		     0, "%s", why);
+	json_array_foreach(all, i, c)
+	{
+		const char *name = json_string_value(json_object_get(c, "pre"));
+		const json_t *text = json_object_get(c, "text");
+		struct piece_table pt;
+		struct pretok p = {0};
+		piece_table_init(&pt);
+		cr_assert_eq(piece_table_set_pre(&pt, name, strlen(name), why, sizeof why), 0, "%s", why);
+		for (int k = 0; k < pt.n_splits; k++) {
+			struct pretok_op *op = &p.ops[p.n++];
+			*op = (struct pretok_op){.kind = PRETOK_SPLIT, .behavior = SPLIT_ISOLATED};
+			cr_assert_eq(splitter_init(&op->splitter, true, pt.splits[k], true, why, sizeof why),
+				     0, "%s: %s", name, why);
+		}
+		json_t *words = words_of(&p, text);
+		char *got = json_dumps(words, 0), *want = json_dumps(json_object_get(c, "words"), 0);
+		cr_expect_str_eq(got, want, "%s", name);
+		free(got);
+		free(want);
+		json_decref(words);
+		pretok_fini(&p);
+		n++;
+	}
+	cr_assert(n > 500);
+	json_decref(all);
+}
+
 /* ---- made here ---- */
 
 /* A GGUF file of keys alone. */
