@@ -31,6 +31,7 @@ struct compiler {
 };
 
 static uint32_t compile_node(struct compiler *c, int node);
+static uint32_t compile_part(struct compiler *c, int node);
 
 static uint32_t fail(struct compiler *c, int err, const char *what)
 {
@@ -106,17 +107,22 @@ static uint32_t compile_alt(struct compiler *c, int node)
 	return e;
 }
 
+static bool is_product(const struct compiler *c, int node)
+{
+	return ast_kind(c->a, node) == AST_AND || ast_kind(c->a, node) == AST_NOT;
+}
+
+/* Whether it is empty is for compile_node() to find out, once for a product of products. */
 static uint32_t compile_product(struct compiler *c, int node)
 {
-	uint32_t x = compile_node(c, ast_kid(c->a, node, 0)), y = EXPR_NEVER;
+	uint32_t x = compile_part(c, ast_kid(c->a, node, 0)), y = EXPR_NEVER;
 	bool both = ast_kind(c->a, node) == AST_AND;
 	if (both)
-		y = compile_node(c, ast_kid(c->a, node, 1));
+		y = compile_part(c, ast_kid(c->a, node, 1));
 	if (expr_has_call(c->x, x) || (both && expr_has_call(c->x, y)))
 		return fail(c, -EINVAL,
 			    "an intersection or complement holds a recursive rule, or is nested too deep");
-	uint32_t e = both ? expr_and(c->x, x, y) : expr_not(c->x, x);
-	return expr_alive(c->x, e) ? e : EXPR_NEVER;
+	return both ? expr_and(c->x, x, y) : expr_not(c->x, x);
 }
 
 /* The kids as the tree has them: separator, others, members. */
@@ -141,6 +147,14 @@ static uint32_t compile_set(struct compiler *c, int node)
 		if (bytes[b / 8] >> b % 8 & 1)
 			set[b >> 6] |= (uint64_t)1 << (b & 63);
 	return expr_set(c->x, set);
+}
+
+static void check_bounds(struct compiler *c)
+{
+	if (exprs_error(c->x))
+		fail(c, -E2BIG,
+		     exprs_error(c->x) == -ENOMEM ? "the grammar takes too much memory"
+						  : "an intersection in the grammar has too many states");
 }
 
 static uint32_t compile_kind(struct compiler *c, int node)
@@ -185,18 +199,26 @@ static uint32_t compile_kind(struct compiler *c, int node)
 	return EXPR_NEVER;
 }
 
-static uint32_t compile_node(struct compiler *c, int node)
+/* A part of a product may be empty and not show it. */
+static uint32_t compile_part(struct compiler *c, int node)
 {
 	if (c->err || c->node_expr[node] != EXPR_UNKNOWN)
 		return c->err ? EXPR_NEVER : c->node_expr[node];
 	uint32_t e = compile_kind(c, node);
-	if (exprs_error(c->x))
-		fail(c, -E2BIG,
-		     exprs_error(c->x) == -ENOMEM ? "the grammar takes too much memory"
-						  : "an intersection in the grammar has too many states");
+	check_bounds(c);
 	if (expr_depth(c->x, e) > DEPTH_CUT)
 		e = expr_call(c->x, new_call(c, e));
 	return c->node_expr[node] = e;
+}
+
+static uint32_t compile_node(struct compiler *c, int node)
+{
+	uint32_t e = compile_part(c, node);
+	if (is_product(c, node) && !expr_alive(c->x, e)) {
+		check_bounds(c);
+		e = c->node_expr[node] = EXPR_NEVER;
+	}
+	return e;
 }
 
 /* A rule under way in the depth-first walk: the references of its body that are still to be followed. */

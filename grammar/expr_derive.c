@@ -180,15 +180,51 @@ uint32_t expr_next(struct exprs *x, uint32_t e, int class)
 	return d;
 }
 
+/* Expressions in the order of their first use. */
+struct list {
+	uint32_t *e;
+	uint32_t n, cap;
+	uint32_t *table, n_table; /* index + 1 */
+};
+
+/* The place of e; it is l->n - 1 of a new one. */
+static uint32_t list_place(struct list *l, uint32_t e)
+{
+	if (2 * (l->n + 1) > l->n_table) {
+		l->n_table = l->n_table ? 2 * l->n_table : 64;
+		free(l->table);
+		l->table = xcalloc(l->n_table, sizeof *l->table);
+		for (uint32_t k = 0; k < l->n; k++) {
+			uint32_t i = l->e[k] * 0x9e3779b1u & (l->n_table - 1);
+			while (l->table[i])
+				i = (i + 1) & (l->n_table - 1);
+			l->table[i] = k + 1;
+		}
+	}
+	uint32_t i = e * 0x9e3779b1u & (l->n_table - 1);
+	for (; l->table[i]; i = (i + 1) & (l->n_table - 1))
+		if (l->e[l->table[i] - 1] == e)
+			return l->table[i] - 1;
+	array_grow(l->e, l->cap, l->n + 1);
+	l->e[l->n] = e;
+	l->table[i] = ++l->n;
+	return l->n - 1;
+}
+
+static void list_fini(struct list *l)
+{
+	free(l->e);
+	free(l->table);
+}
+
 /* A search for a text that state 0 accepts: the state that seems nearest to an end goes first, of equal ones
  * the one found first.  (Breadth first, names that must hold five words took all states of the product.) */
 struct search {
-	struct {
-		uint32_t e, from; /* index of the state that it follows */
-	} * states;
-	uint32_t n, cap;
-	uint32_t *table, n_table; /* index + 1 */
-	uint64_t *heap;           /* near << 32 | index: those not looked at, the least first */
+	struct list states, parts; /* parts of intersections: many states share them */
+	uint32_t *from;            /* [cap_from] index of the state that a state follows */
+	uint32_t *derived;         /* [parts][classes]; EXPR_UNKNOWN: not yet */
+	size_t cap_from, cap_derived;
+	uint64_t *heap; /* near << 32 | index: states not looked at, the least first */
 	uint32_t n_heap, cap_heap;
 };
 
@@ -220,26 +256,44 @@ static uint32_t heap_take(struct search *s)
 
 static void search_add(struct search *s, uint32_t e, uint32_t near, uint32_t from)
 {
-	if (2 * (s->n + 1) > s->n_table) {
-		s->n_table = s->n_table ? 2 * s->n_table : 64;
-		free(s->table);
-		s->table = xcalloc(s->n_table, sizeof *s->table);
-		for (uint32_t k = 0; k < s->n; k++) {
-			uint32_t i = s->states[k].e * 0x9e3779b1u & (s->n_table - 1);
-			while (s->table[i])
-				i = (i + 1) & (s->n_table - 1);
-			s->table[i] = k + 1;
-		}
+	const uint32_t n = s->states.n, at = list_place(&s->states, e);
+	if (at < n)
+		return;
+	array_grow(s->from, s->cap_from, n + 1);
+	s->from[at] = from;
+	heap_put(s, (uint64_t)near << 32 | at);
+}
+
+/* What follows byte class c. */
+static uint32_t search_derive(struct exprs *x, struct search *s, uint32_t e, int c)
+{
+	const struct expr n = x->nodes[e];
+	if (n.kind == KIND_NOT)
+		return expr_not(x, search_derive(x, s, n.a, c));
+	if (n.kind == KIND_AND) {
+		const uint32_t d = search_derive(x, s, n.a, c);
+		return d == EXPR_NEVER ? EXPR_NEVER : expr_and(x, d, search_derive(x, s, n.b, c));
 	}
-	uint32_t i = e * 0x9e3779b1u & (s->n_table - 1);
-	for (; s->table[i]; i = (i + 1) & (s->n_table - 1))
-		if (s->states[s->table[i] - 1].e == e)
-			return;
-	array_grow(s->states, s->cap, s->n + 1);
-	s->states[s->n].e = e;
-	s->states[s->n].from = from;
-	heap_put(s, (uint64_t)near << 32 | s->n);
-	s->table[i] = ++s->n;
+	const size_t had = s->parts.n, width = (size_t)x->n_classes;
+	const size_t row = list_place(&s->parts, e) * width;
+	if (s->parts.n > had) {
+		array_grow(s->derived, s->cap_derived, row + width);
+		memset(s->derived + row, 0xff, width * sizeof *s->derived);
+	}
+	if (s->derived[row + (size_t)c] == EXPR_UNKNOWN) {
+		const uint32_t d = derive(x, e, x->class_byte[c]);
+		s->derived[row + (size_t)c] = d;
+	}
+	return s->derived[row + (size_t)c];
+}
+
+static void search_fini(struct search *s)
+{
+	list_fini(&s->states);
+	list_fini(&s->parts);
+	free(s->from);
+	free(s->derived);
+	free(s->heap);
 }
 
 /* Whether the state is known to be alive without following it. */
@@ -286,11 +340,11 @@ static bool search_life(struct exprs *x, uint32_t e)
 	exprs_classify(x);
 	search_add(&s, e, 0, 0);
 	while (s.n_heap && !alive) {
-		const uint32_t i = heap_take(&s), f = s.states[i].e;
+		const uint32_t i = heap_take(&s), f = s.states.e[i];
 		if (shows_life(x, f)) {
 			alive = true;
-			for (uint32_t k = i;; k = s.states[k].from) {
-				x->nodes[s.states[k].e].flags |= EXPR_IS_ALIVE;
+			for (uint32_t k = i;; k = s.from[k]) {
+				x->nodes[s.states.e[k]].flags |= EXPR_IS_ALIVE;
 				if (k == 0)
 					break;
 			}
@@ -298,24 +352,22 @@ static bool search_life(struct exprs *x, uint32_t e)
 			for (int c = 0; c < x->n_classes; c++) {
 				uint32_t d = EXPR_NEVER;
 				if (set_has(expr_first(x, f), x->class_byte[c]))
-					d = derive(x, f, x->class_byte[c]);
+					d = search_derive(x, &s, f, c);
 				if (d != EXPR_NEVER)
 					search_add(&s, d, x->memo[d].near, i);
 			}
-			if (s.n > SEARCH_MAX)
+			if (s.states.n > SEARCH_MAX)
 				x->over = true;
-			if (pairs && s.n > SEARCH_PAIRS && has_dead_pair(x, e))
+			if (pairs && s.states.n > SEARCH_PAIRS && has_dead_pair(x, e))
 				break;
-			pairs = pairs && s.n <= SEARCH_PAIRS;
+			pairs = pairs && s.states.n <= SEARCH_PAIRS;
 		}
 		if (x->full || x->over)
 			break;
 	}
-	for (uint32_t i = 0; i < s.n && !alive && !x->full && !x->over; i++)
-		x->nodes[s.states[i].e].flags |= EXPR_IS_DEAD;
-	free(s.states);
-	free(s.table);
-	free(s.heap);
+	for (uint32_t i = 0; i < s.states.n && !alive && !x->full && !x->over; i++)
+		x->nodes[s.states.e[i]].flags |= EXPR_IS_DEAD;
+	search_fini(&s);
 	return alive;
 }
 

@@ -57,7 +57,7 @@ void lits_add(struct lits *l, const json_t *schema, bool neg)
 	if (neg ? json_is_false(schema) : json_is_true(schema))
 		return;
 	array_grow(l->p, l->cap, l->n + 1);
-	l->p[l->n++] = (struct lit){schema, neg};
+	l->p[l->n++] = (struct lit){.schema = schema, .neg = neg};
 }
 
 void lits_fini(struct lits *l)
@@ -66,19 +66,39 @@ void lits_fini(struct lits *l)
 	*l = (struct lits){0};
 }
 
+/* The order of conditions decides in which they are expanded, hence what a bound allows: it must not hang on
+ * where the schemas lie in memory. */
+static unsigned number_of(struct schema *s, const json_t *schema)
+{
+	void *had = map_get(&s->numbers, (uintptr_t)schema);
+	if (!had) {
+		had = (void *)(uintptr_t)++s->n_numbers;
+		map_put(&s->numbers, (uintptr_t)schema, had);
+	}
+	return (unsigned)(uintptr_t)had;
+}
+
 static int by_lit(const void *x, const void *y)
 {
 	const struct lit *a = x, *b = y;
-	if (a->schema != b->schema)
-		return (uintptr_t)a->schema < (uintptr_t)b->schema ? -1 : 1;
+	if (a->number != b->number)
+		return a->number < b->number ? -1 : 1;
 	return a->neg - b->neg;
+}
+
+static bool lits_equal(const struct lit *a, const struct lit *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (by_lit(&a[i], &b[i]))
+			return false;
+	return true;
 }
 
 static uint64_t lits_hash(const struct lit *p, size_t n)
 {
 	uint64_t h = 0x9e3779b97f4a7c15u + n;
 	for (size_t i = 0; i < n; i++)
-		h = (h ^ (uintptr_t)p[i].schema ^ p[i].neg) * 0xff51afd7ed558ccdu, h ^= h >> 29;
+		h = (h ^ (uint64_t)p[i].number << 1 ^ p[i].neg) * 0xff51afd7ed558ccdu, h ^= h >> 29;
 	return h;
 }
 
@@ -88,6 +108,8 @@ struct conj *conj_get(struct schema *s, const struct lits *l)
 	size_t n = 0;
 	if (l->n)
 		memcpy(lits, l->p, l->n * sizeof *lits);
+	for (size_t i = 0; i < l->n; i++)
+		lits[i].number = number_of(s, lits[i].schema);
 	qsort(lits, l->n, sizeof *lits, by_lit);
 	for (size_t i = 0; i < l->n; i++)
 		if (!n || by_lit(&lits[n - 1], &lits[i]))
@@ -95,7 +117,7 @@ struct conj *conj_get(struct schema *s, const struct lits *l)
 	const uint64_t h = lits_hash(lits, n);
 	struct conj *first = map_get(&s->conjs, h);
 	for (struct conj *c = first; c; c = c->next_same_hash)
-		if (c->n_lits == n && !memcmp(c->lits, lits, n * sizeof *lits))
+		if (c->n_lits == n && lits_equal(c->lits, lits, n))
 			return c;
 	struct conj *c = schema_alloc(s, sizeof *c);
 	*c = (struct conj){.lits = lits, .n_lits = (unsigned)n, .next_same_hash = first};
@@ -272,6 +294,7 @@ static void schema_fini(struct schema *s)
 	index_fini(s);
 	regulars_fini(s);
 	map_fini(&s->conjs);
+	map_fini(&s->numbers);
 	map_fini(&s->patterns);
 	json_decref(s->made);
 	while (s->arena) {

@@ -23,7 +23,7 @@ void expand_push(struct expansion *x, struct state *st, const json_t *schema, bo
 		 const struct todo *from)
 {
 	struct todo *t = schema_alloc(x->s, sizeof *t);
-	*t = (struct todo){.next = st->todo, .from = from, .lit = {schema, neg}};
+	*t = (struct todo){.next = st->todo, .from = from, .lit = {.schema = schema, .neg = neg}};
 	st->todo = t;
 }
 

@@ -27,6 +27,7 @@ enum {
 /* A schema that must hold, or must not. */
 struct lit {
 	const json_t *schema;
+	unsigned number; /* conj_get()'s: in the order in which schemas were first asked for */
 	bool neg;
 };
 
@@ -104,7 +105,8 @@ struct schema {
 	const json_t *root;
 	json_t *made;   /* an array: schemas that stand for a value of const or enum */
 	bool ref_alone; /* drafts 4 to 7: what stands beside $ref is ignored */
-	struct map places, made_for, conjs, patterns, regulars;
+	struct map places, made_for, conjs, numbers, patterns, regulars;
+	unsigned n_numbers;
 	struct map anchors;
 	struct arena_block *arena;
 	size_t steps;

@@ -1,11 +1,13 @@
 /* Random schemas and texts that the Python package jsonschema judged (tests/golden/make_schema_golden.py): a
  * grammar takes no text that is not valid, and leaves out valid ones for their order only. */
 #include "base/json.h"
+#include "base/buf.h"
 #include "grammar/schema/schema.h"
 #include "tests/unit/grammar/grammar_help.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of the schemas that some value satisfies, those that are refused: denials that are not decided, mostly. */
@@ -74,4 +76,47 @@ Test(schema_golden, in_the_schemas_order)
 Test(schema_golden, in_any_order)
 {
 	run(10, 4); /* objects of which a member is denied or that are counted have the schema's order */
+}
+
+/* A schema as a grammar's text, or the reason against it.  The schema's parts lie in what is free of memory
+ * with holes: turn says in which order. */
+static void printed(const json_t *schema, unsigned turn, struct buf *out)
+{
+	enum { HOLES = 4000 };
+	void *held[HOLES];
+	char why[512], *text = json_dumps(schema, 0);
+	json_t *copy;
+	int node;
+	for (unsigned i = 0; i < HOLES; i++)
+		held[i] = malloc(24 + (i * 7 + turn) % 6 * 16);
+	for (unsigned i = 0; i < HOLES; i++) /* a permutation: 1103 has no factor of HOLES */
+		free(held[(turn ? HOLES - 1 - i : i * 1103 % HOLES)]);
+	cr_assert_eq(json_parse(text, strlen(text), &copy, why, sizeof why), 0, "%s", why);
+	struct ast *a = ast_new(NULL);
+	if (schema_node(a, copy, NULL, &node, why, sizeof why)) {
+		buf_puts(out, why);
+	} else {
+		ast_start(a, node);
+		ast_print(a, out, 1 << 20);
+	}
+	ast_free(a);
+	json_decref(copy);
+	free(text);
+}
+
+Test(schema_golden, where_a_schema_lies_in_memory_decides_nothing)
+{
+	char why[512];
+	json_t *cases;
+	cr_assert_eq(json_read("tests/golden/schema.json", 16 << 20, &cases, why, sizeof why), 0, "%s", why);
+	for (size_t i = 0; i < json_array_size(cases); i++) {
+		struct buf text[2] = {0};
+		for (unsigned turn = 0; turn < 2; turn++)
+			printed(json_object_get(json_array_get(cases, i), "schema"), turn, &text[turn]);
+		cr_expect(text[0].len == text[1].len && !memcmp(text[0].p, text[1].p, text[0].len),
+			  "case %zu", i);
+		buf_fini(&text[0]);
+		buf_fini(&text[1]);
+	}
+	json_decref(cases);
 }
