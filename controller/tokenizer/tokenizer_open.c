@@ -139,7 +139,8 @@ static int load_file(struct tokenizer *t, const char *path, char *why, size_t wh
 	else if (kind == CONTENT_OTHER)
 		rc = err_why(why, why_n, -ENOENT,
 			     "not a tokenizer: neither tokenizer.json, nor SentencePiece's tokenizer.model, "
-			     "nor llama2.c's tokenizer.bin, nor GGUF");
+			     "nor llama2.c's tokenizer.bin, nor GGUF; put the model's beside it, or name it "
+			     "by --tokenizer PATH");
 	file_unmap(data, n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", path);
