@@ -61,10 +61,11 @@ static inline void amx_dot(int c, int a, int b)
 		}
 }
 
-#define AMX_LOAD(t, p, stride)  amx_load(t, p, stride)
-#define AMX_STORE(t, p, stride) amx_store(t, p, stride)
-#define AMX_ZERO(t)             amx_zero(t)
-#define AMX_DOT(c, a, b)        amx_dot(c, a, b)
-#define AMX_RELEASE()           (amx.on = false)
+#define AMX_LOAD(t, p, stride)      amx_load(t, p, stride)
+#define AMX_LOAD_ONCE(t, p, stride) amx_load(t, p, stride)
+#define AMX_STORE(t, p, stride)     amx_store(t, p, stride)
+#define AMX_ZERO(t)                 amx_zero(t)
+#define AMX_DOT(c, a, b)            amx_dot(c, a, b)
+#define AMX_RELEASE()               (amx.on = false)
 
 #include "kernels/cpu/dot/avx512amx.c"

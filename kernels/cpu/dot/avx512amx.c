@@ -1,6 +1,8 @@
 /* avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
  * Fewer than AMX_MIN rows go through VNNI: the sums are exact, so the bits are the same.  See dots.h.
  *
+ * Up to 31 rows, and rows that are left over:
+ *
  *     tile 0, 1   A: 16 rows of 64 signed bytes, k 0 to 63 and 64 to 127 of a segment
  *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, likewise
  *     tile 4..7   C: int32 [16 rows][16 outputs], in turns
@@ -8,7 +10,7 @@
  * Codes become signed bytes as they are unpacked, zero already taken away.  B stays in its tiles while the
  * rows of a panel pass by.  A sum takes 50 cycles from its last instruction to memory, and its tile cannot be
  * begun again before: so four are under way, each begun, summed and stored in one go (other orders took
- * twice as long), and sums are scaled two turns later. */
+ * twice as long), and sums are scaled two turns later.  From 32 rows on see "many rows". */
 #include "kernels/cpu/dot/dot.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
@@ -24,7 +26,8 @@ enum {
 	AMX_SEGMENTS = DOT_SCRATCH / (AMX_K * BLOCK_N), /* unpacked at once */
 	AMX_TURNS = 4,
 	AMX_DELAY = 2,
-	AMX_RING = 5, /* segments: one is unpacked, one computed, those of AMX_DELAY sums */
+	AMX_RING = 5,              /* segments: one is unpacked, one computed, those of AMX_DELAY sums */
+	AMX_WINDOW = 2 * AMX_ROWS, /* rows of a step of many rows */
 };
 
 #ifndef DOT_EMULATED
@@ -32,6 +35,10 @@ enum {
 /* Asm, so that no compiler has to know the extension; "memory", since a tile is no operand of it. */
 #define AMX_LOAD(t, p, stride)                                                                               \
 	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))     \
+			 : "memory")
+/* Past the first-level cache. */
+#define AMX_LOAD_ONCE(t, p, stride)                                                                          \
+	__asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))   \
 			 : "memory")
 #define AMX_STORE(t, p, stride)                                                                              \
 	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"((void *)(p)), "r"((size_t)(stride))       \
@@ -79,7 +86,8 @@ struct amx_seg {
 	struct seg s;
 	const unsigned char *b;
 	int n_k;
-	bool fixed; /* a zero was not taken away as a whole: sums need a correction */
+	bool fixed;                         /* a zero was not taken away as a whole: sums need a correction */
+	_Alignas(64) float scales[BLOCK_N]; /* of the outputs wanted */
 };
 
 /* What of 16 zeros is taken away from the codes so that a byte holds the difference; the rest is corrected.
@@ -164,7 +172,7 @@ static void amx_scale_general(const struct amx_sums *p, float *c)
 VFN void amx_scale_rows(const struct amx_sums *p, float *c, const int wide)
 {
 	const size_t stride = (size_t)p->g->s.t->tn * 16;
-	const vf scale = seg_scales(&p->g->s, p->v);
+	const vf scale = v_load(p->g->scales + p->v * 16);
 	if (p->rows - p->first == AMX_ROWS && stride == BLOCK_N)
 		UNROLL for (int r = 0; r < AMX_ROWS; r++)
 			amx_scale(p, r, c + (size_t)r * BLOCK_N, scale, wide);
@@ -194,6 +202,7 @@ struct amx {
 	const struct cpu_dot_tile *t;
 	struct amx_sums sums[AMX_TURNS];
 	_Alignas(64) float a[AMX_TURNS][AMX_PANEL + AMX_ROWS]; /* scales of the rows of a panel */
+	bool many, one; /* windows of AMX_WINDOW rows; segment after segment as they are unpacked */
 	int turn, c_turn, a_turn;
 	int n_segs;
 	size_t used; /* of the scratch */
@@ -271,6 +280,173 @@ static void amx_rows(struct amx *m, const struct amx_seg *g, int r0, int r1)
 	}
 }
 
+/* ---- many rows ---- */
+
+/* In steps of 32 rows by 2 tiles of a segment and, in int16, one plane of the activations.  Products go on
+ * while vectors scale the sums of steps before.  That takes an order in which no instruction waits for what
+ * is not ready, since those after it then wait too: codes and rows are loaded one product ahead, a sum is
+ * stored four products after its last one.  Outputs of a window, its activations of a segment and the sums of
+ * two steps fill half of the first-level cache; codes pass it by. */
+
+struct amx_step {
+	const int32_t *high, *low; /* sums, [2 tiles][AMX_WINDOW][16]; low: of the second plane */
+	const float *scales;       /* [2][16] of the outputs */
+	const unsigned char *act;  /* a scale of each row, op->row apart */
+	float *c;                  /* NULL: none */
+};
+
+/* Rows 4 q to 4 q + 3. */
+VFN void amx_unit(const struct amx_step *s, int q, size_t row, size_t out, const int wide)
+{
+	const vf scale[2] = {v_load(s->scales), v_load(s->scales + 16)};
+	const unsigned char *act = s->act + (size_t)(4 * q) * row;
+	const int32_t *high = s->high + 64 * q, *low = s->low + 64 * q;
+	float *c = s->c + (size_t)(4 * q) * out;
+	UNROLL for (int r = 0; r < 4; r++, act += row, c += out)
+	{
+		const vf a = v_set1(*(const float *)(const void *)act);
+		UNROLL for (int v = 0; v < 2; v++)
+		{
+			const size_t at = (size_t)(v * AMX_WINDOW + r) * 16;
+			qa sum = qv_load((const void *)(high + at));
+			if (wide)
+				sum = qa_add(qa_shl(sum, 8), qv_load((const void *)(low + at)));
+			v_store(c + v * 16, v_fma(v_mul(scale[v], a), qa_float(sum), v_load(c + v * 16)));
+		}
+	}
+}
+
+/* Rows and codes of a step, in their order of use. */
+struct amx_tiles {
+	const unsigned char *a, *b;
+	int n_k;
+};
+
+#define AMX_UNIT(on, s, q)                                                                                   \
+	do {                                                                                                 \
+		if ((on) && (s)->c)                                                                          \
+			amx_unit(s, q, row, out, wide);                                                      \
+	} while (0)
+#define AMX_LATE(c, at)                                                                                      \
+	do {                                                                                                 \
+		if (late)                                                                                    \
+			AMX_STORE(c, late + (at)*16, 64);                                                    \
+	} while (0)
+
+/* A step.  In tiles are its first rows and codes, and the sums of the step before, which go to late; scaled
+ * are the second half of two's rows and the first of one's, where wanted. */
+VFN void amx_step(const struct amx_tiles *now, const struct amx_tiles *next, int32_t *late, size_t row,
+		  size_t out, const struct amx_step *two, const struct amx_step *one, const int with_two,
+		  const int with_one, const int wide)
+{
+	const unsigned char *a = now->a, *a2 = a + AMX_ROWS * row, *b = now->b, *b2 = b + now->n_k * 1024;
+	AMX_LOAD_ONCE(3, b2, 64);
+	AMX_LATE(4, 0);
+	AMX_ZERO(4);
+	AMX_DOT(4, 0, 2);
+	AMX_UNIT(with_two, two, 4);
+	AMX_LOAD(1, a2, row);
+	AMX_LATE(5, AMX_WINDOW);
+	AMX_ZERO(5);
+	AMX_DOT(5, 0, 3);
+	AMX_UNIT(with_two, two, 5);
+	AMX_LATE(6, AMX_ROWS);
+	AMX_ZERO(6);
+	AMX_DOT(6, 1, 2);
+	AMX_UNIT(with_two, two, 6);
+	AMX_LATE(7, AMX_WINDOW + AMX_ROWS);
+	AMX_ZERO(7);
+	if (now->n_k == 2) {
+		AMX_LOAD(0, a + AMX_K, row);
+		AMX_LOAD_ONCE(2, b + 1024, 64);
+		AMX_DOT(7, 1, 3);
+		AMX_UNIT(with_two, two, 7);
+		AMX_LOAD_ONCE(3, b2 + 1024, 64);
+		AMX_DOT(4, 0, 2);
+		AMX_UNIT(with_one, one, 0);
+		AMX_LOAD(1, a2 + AMX_K, row);
+		AMX_DOT(5, 0, 3);
+		AMX_UNIT(with_one, one, 1);
+		AMX_DOT(6, 1, 2);
+		AMX_UNIT(with_one, one, 2);
+		AMX_LOAD(0, next->a, row);
+		AMX_LOAD_ONCE(2, next->b, 64);
+		AMX_DOT(7, 1, 3);
+		AMX_UNIT(with_one, one, 3);
+		return;
+	}
+	AMX_LOAD(0, next->a, row);
+	AMX_LOAD_ONCE(2, next->b, 64);
+	AMX_DOT(7, 1, 3);
+	AMX_UNIT(with_two, two, 7);
+	for (int q = 0; q < 4; q++)
+		AMX_UNIT(with_one, one, q);
+}
+
+/* The sums of the last step, in tiles. */
+static void amx_store_all(int32_t *to)
+{
+	AMX_STORE(4, to, 64);
+	AMX_STORE(5, to + AMX_WINDOW * 16, 64);
+	AMX_STORE(6, to + AMX_ROWS * 16, 64);
+	AMX_STORE(7, to + (AMX_WINDOW + AMX_ROWS) * 16, 64);
+}
+
+/* n segments, rows r to r + 31. */
+VFN void amx_window(const struct cpu_dot_tile *t, const struct amx_seg *segs, int n, int r, const int wide)
+{
+	_Alignas(64) int32_t sums[4][2 * AMX_WINDOW * 16];
+	const size_t row = t->op->row, out = (size_t)t->tn * 16;
+	const unsigned char *x = t->x + (size_t)r * row;
+	struct amx_step one = {.c = NULL}, two = {.c = NULL};
+	struct amx_tiles now = {x + (segs->s.x - t->x), segs->b, segs->n_k};
+	int32_t *late = NULL;
+	AMX_LOAD(0, now.a, row);
+	AMX_LOAD_ONCE(2, now.b, 64);
+	for (int i = 0, at = 0; i < n; i++) {
+		const struct amx_seg *g = &segs[i], *after = i + 1 < n ? g + 1 : g;
+		for (int v = 0; v < t->tn; v += 2, at ^= wide ? 2 : 1) {
+			const struct amx_step step = {
+				.high = sums[at],
+				.low = sums[at + wide],
+				.scales = g->scales + v * 16,
+				.act = x + t->op->scales + (size_t)g->s.scale * sizeof(float),
+				.c = t->c + (size_t)r * out + v * 16,
+			};
+			const struct amx_tiles low = {now.a + t->op->k_pad, now.b, now.n_k};
+			struct amx_tiles next = {now.a, now.b + (size_t)(2 * now.n_k) * 1024, now.n_k};
+			if (v + 2 >= t->tn)
+				next = (struct amx_tiles){x + (after->s.x - t->x), after->b, after->n_k};
+			if (wide) {
+				amx_step(&now, &low, late, row, out, &two, &one, 0, 1, 1);
+				amx_step(&low, &next, sums[at], row, out, &one, &two, 1, 0, 1);
+				late = sums[at + 1];
+			} else {
+				amx_step(&now, &next, late, row, out, &two, &one, 1, 1, 0);
+				late = sums[at];
+			}
+			two = one;
+			one = step;
+			now = next;
+		}
+	}
+	amx_store_all(late);
+	for (int q = 4; !wide && two.c && q < 8; q++)
+		amx_unit(&two, q, row, out, 0);
+	for (int q = 0; q < 8; q++)
+		amx_unit(&one, q, row, out, wide);
+}
+
+static void amx_window_narrow(const struct cpu_dot_tile *t, const struct amx_seg *segs, int n, int r)
+{
+	amx_window(t, segs, n, r, 0);
+}
+
+static void amx_window_wide(const struct cpu_dot_tile *t, const struct amx_seg *segs, int n, int r)
+{
+	amx_window(t, segs, n, r, 1);
+}
+
 static void amx_finish(struct amx *m)
 {
 	for (int i = 0; i < AMX_TURNS; i++)
@@ -281,35 +457,48 @@ static void amx_finish(struct amx *m)
 static void amx_run(struct amx *m, int first, int end)
 {
 	const int n = m->t->n_rows;
-	for (int r = 0; r < n; r += AMX_PANEL)
+	bool many = m->many;
+	int r = 0;
+	for (int i = first; i < end; i++)
+		many &= !m->segs[i].fixed;
+	for (; many && r + AMX_WINDOW <= n; r += AMX_WINDOW)
+		if (m->t->op->wide)
+			amx_window_wide(m->t, m->segs + first, end - first, r);
+		else
+			amx_window_narrow(m->t, m->segs + first, end - first, r);
+	for (; r < n; r += AMX_PANEL)
 		for (int i = first; i < end; i++)
 			amx_rows(m, &m->segs[i], r, n - r < AMX_PANEL ? n : r + AMX_PANEL);
 }
 
 /* Unpacks a segment.  With one panel of rows the one before is computed then, its codes in
- * the first-level cache by then; with several, all that fit the scratch are, panel by panel. */
+ * the first-level cache by then; else all that fit the scratch are, panel by panel. */
 static void amx_add(void *arg, const struct seg *s)
 {
 	struct amx *m = arg;
 	const struct cpu_dot_tile *t = m->t;
 	const int n_k = (s->n_lines * (t->bits == 4 ? 8 : 4) + AMX_K - 1) / AMX_K;
 	const size_t tile = (size_t)n_k * 1024, bytes = tile * (size_t)t->tn;
-	const int one = t->n_rows <= AMX_PANEL;
-	if (!one && (m->n_segs == AMX_SEGMENTS || m->used + bytes > DOT_SCRATCH)) {
+	if (!m->one && (m->n_segs == AMX_SEGMENTS || m->used + bytes > DOT_SCRATCH)) {
 		amx_run(m, 0, m->n_segs);
 		amx_finish(m);
 		m->n_segs = 0;
 		m->used = 0;
 	}
-	const int at = one ? m->n_segs % AMX_RING : m->n_segs;
+	const int at = m->one ? m->n_segs % AMX_RING : m->n_segs;
 	struct amx_seg *g = &m->segs[at];
-	unsigned char *to = t->scratch + (one ? (size_t)at * 2048 * BLOCK_TILES : m->used);
-	*g = (struct amx_seg){.s = *s, .b = to, .n_k = n_k};
-	for (int v = 0; v < t->tn; v++)
+	unsigned char *to = t->scratch + (m->one ? (size_t)at * 2048 * BLOCK_TILES : m->used);
+	g->s = *s;
+	g->b = to;
+	g->n_k = n_k;
+	g->fixed = false;
+	for (int v = 0; v < t->tn; v++) {
 		g->fixed |= amx_unpack(s, v, to + (size_t)v * tile, n_k);
+		v_store(g->scales + v * 16, seg_scales(s, v));
+	}
 	m->n_segs++;
 	m->used += bytes;
-	if (one && m->n_segs > 1) {
+	if (m->one && m->n_segs > 1) {
 		const int before = (m->n_segs - 2) % AMX_RING;
 		amx_run(m, before, before + 1);
 	}
@@ -323,6 +512,8 @@ static void amx_tile(const struct cpu_dot_tile *t)
 		return;
 	}
 	m.t = t;
+	m.many = t->n_rows >= AMX_WINDOW && t->tn > 1 && !t->minimums;
+	m.one = !m.many && t->n_rows <= AMX_PANEL;
 	m.turn = m.c_turn = m.a_turn = m.n_segs = 0;
 	m.used = 0;
 	for (int i = 0; i < AMX_TURNS; i++)
@@ -330,10 +521,10 @@ static void amx_tile(const struct cpu_dot_tile *t)
 	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
 	amx_configure(t->n_rows < AMX_ROWS ? t->n_rows : AMX_ROWS);
 	dots_walk(t, amx_add, &m);
-	if (t->n_rows > AMX_PANEL)
-		amx_run(&m, 0, m.n_segs);
-	else
+	if (m.one)
 		amx_run(&m, (m.n_segs - 1) % AMX_RING, (m.n_segs - 1) % AMX_RING + 1);
+	else
+		amx_run(&m, 0, m.n_segs);
 	amx_finish(&m);
 	AMX_RELEASE();
 }
