@@ -63,7 +63,7 @@ ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched 
 	request jobsock http endpoints)
 USES_controller           := base proto formats $(ROOMS)
 USES_cli/terminal         := base
-USES_cli/models           := base cli/terminal
+USES_cli/models           := base formats cli/terminal
 USES_cli                  := base proto formats grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
 	cli/models
 USES_bench                := base proto formats kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \

@@ -6,6 +6,8 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
+#include "cli/models/report.h"
+#include "cli/models/tensor_stats.h"
 #include "cli/process.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
@@ -18,8 +20,8 @@
 #include <string.h>
 
 static const struct opt inspect_options[] = {
-	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files"),
-	OPT("no-probe", OPT_FLAG, NULL, "cpu: do not measure bandwidth and peaks, which takes a second"),
+	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files, with statistics of its values"),
+	OPT("no-probe", OPT_FLAG, NULL, "do not measure bandwidth and peaks, which takes a second"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
@@ -27,8 +29,12 @@ static const struct usage usage = {
 	.name = "inspect",
 	.words = "MODEL | cpu | gpu",
 	.about =
-		"Shows what a model directory holds and the memory that it needs; or, for cpu and gpu, what\n"
-		"this machine offers and which kernels will be used.",
+		"Shows what a model holds, how its weights are stored, the memory that it needs by context "
+		"and\n"
+		"number of sequences, and the speed that this machine's memory allows; or, for cpu and gpu,\n"
+		"what this machine offers and which kernels will be used.  MODEL is a directory, a file, or "
+		"the\n"
+		"name of a model that quern pull has fetched.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -182,9 +188,9 @@ static int64_t linear_values(const struct weights_linear *l)
 	return (int64_t)l->n * l->k + l->bias.n;
 }
 
-static int64_t n_parameters(const struct weights *w)
+static int64_t n_parameters(const struct model_config *c, const struct weights *w)
 {
-	int64_t n = w->embed.n + w->norm.n + (w->head.w ? linear_values(&w->head) : 0);
+	int64_t n = w->embed.n + w->norm.n + (w->head.w && !c->tied ? linear_values(&w->head) : 0);
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
 		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
@@ -226,8 +232,9 @@ static json_t *types_of(const struct weights_files *files)
 	return o;
 }
 
-static json_t *tensor_list(const struct weights_files *files)
+static json_t *tensor_list(const struct weights *w)
 {
+	const struct weights_files *files = &w->files;
 	json_t *list = json_array();
 	for (int i = 0; i < files->n_tensors; i++) {
 		struct weights_tensor t;
@@ -235,8 +242,16 @@ static json_t *tensor_list(const struct weights_files *files)
 		json_t *shape = json_array();
 		for (int k = 0; k < t.n_dims; k++)
 			json_array_append_new(shape, json_integer(t.shape[k]));
-		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t.name, "dtype", t.type,
-						      "shape", shape, "bytes", (json_int_t)t.bytes));
+		json_t *o = json_pack("{s:s, s:s, s:o, s:I}", "name", t.name, "dtype", t.type, "shape", shape,
+				      "bytes", (json_int_t)t.bytes);
+		struct tensor_stats s;
+		if (tensor_stats_read(w, &t, &s))
+			json_object_set_new(o, "values",
+					    json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "min", s.min, "max",
+						      s.max, "mean", s.mean, "count", (json_int_t)s.n,
+						      "zeros", (json_int_t)s.n_zero, "not_finite",
+						      (json_int_t)s.n_infinite));
+		json_array_append_new(list, o);
 	}
 	return list;
 }
@@ -257,17 +272,25 @@ int64_t inspect_kv_token_bytes(const struct model_config *c, const char *type)
 	return (int64_t)c->n_layers * c->n_kv_heads * ((k + v) * value + scales);
 }
 
-/* Of K and V on this machine's CPU in the mode that is the default.  mode and kv: f32, if no worker tells. */
-static void default_mode(char *mode, char *kv, size_t n)
+/* What this machine's CPU is, with its bandwidth if wanted; NULL: no worker tells. */
+static json_t *read_cpu(bool probe)
 {
 	char why[1024];
-	json_t *list;
+	json_t *list, *cpu = NULL;
+	if (read_devices("cpu", probe, &list, why, sizeof why) == 0) {
+		cpu = json_incref(json_array_get(list, 0));
+		json_decref(list);
+	}
+	return cpu;
+}
+
+/* Its mode that is the default, and the type of K and V there.  mode and kv: f32, if no worker tells. */
+static void default_mode(const json_t *cpu, char *mode, char *kv, size_t n)
+{
+	const json_t *modes = json_get(cpu, "compute");
+	const char *best = json_string_value(json_get(cpu, "auto"));
 	snprintf(mode, n, "f32");
 	snprintf(kv, n, "f32");
-	if (read_devices("cpu", false, &list, why, sizeof why))
-		return;
-	const json_t *cpu = json_array_get(list, 0), *modes = json_get(cpu, "compute");
-	const char *best = json_string_value(json_get(cpu, "auto"));
 	for (size_t i = 0; best && i < json_array_size(modes); i++) {
 		const json_t *m = json_array_get(modes, i);
 		const char *name = json_string_value(json_get(m, "compute")),
@@ -277,13 +300,13 @@ static void default_mode(char *mode, char *kv, size_t n)
 			snprintf(kv, n, "%s", type);
 		}
 	}
-	json_decref(list);
 }
 
-static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w)
+static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w,
+			      const json_t *cpu)
 {
 	char mode[16], type[16];
-	default_mode(mode, type, sizeof mode);
+	default_mode(cpu, mode, type, sizeof mode);
 	const int64_t kv = inspect_kv_token_bytes(c, type);
 	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model",
 			      dir, "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden,
@@ -291,7 +314,7 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 			      "head_dim", c->head_dim, "vocabulary", c->n_vocab, "context", c->max_position,
 			      "tied", c->tied, "rope", rope_name(c->rope), "rope_theta", c->rope_theta);
 	json_object_set_new(o, "sliding_window", json_integer(c->window));
-	json_object_set_new(o, "parameters", json_integer(n_parameters(w)));
+	json_object_set_new(o, "parameters", json_integer(n_parameters(c, w)));
 	if (c->quant.n_schemes)
 		json_object_set_new(o, "quantization",
 				    json_pack("{s:s, s:i, s:i, s:i}", "method", c->quant.name, "bits",
@@ -305,6 +328,11 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 			    json_pack("{s:I, s:I, s:I, s:s, s:s}", "weights", (json_int_t)w->bytes,
 				      "kv_per_token", (json_int_t)kv, "kv_of_a_full_context",
 				      (json_int_t)(kv * c->max_position), "kv_type", type, "compute", mode));
+	json_object_set_new(o, "storage", report_storage(w));
+	json_object_set_new(o, "memory_by_context", report_memory(c, w, kv));
+	json_t *speed = report_speed(w, cpu, kv);
+	if (speed)
+		json_object_set_new(o, "speed", speed);
 	return o;
 }
 
@@ -328,7 +356,7 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 {
 	const json_t *memory = json_get(o, "memory");
 	char a[32], b[32], d[32];
-	int64_t n = n_parameters(w);
+	int64_t n = n_parameters(c, w);
 	printf("%s%s%s: %s, %.*f%s parameters\n", term_style(stdout, TERM_BOLD),
 	       json_string_value(json_get(o, "model")), term_style(stdout, TERM_PLAIN), c->arch_name, 2,
 	       (double)n / (n >= 1000000000 ? 1e9 : 1e6), n >= 1000000000 ? " billion" : " million");
@@ -354,22 +382,33 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d),
 	       json_string_value(json_get(memory, "kv_type")),
 	       json_string_value(json_get(memory, "compute")));
+	report_print(json_get(o, "storage"), json_get(o, "memory_by_context"), json_get(o, "speed"));
 }
 
-static void print_tensors(const struct weights_files *files)
+static void print_tensors(const struct weights *w)
 {
+	const struct weights_files *files = &w->files;
 	struct table t = {0};
-	table_row(&t, "TENSOR", "TYPE", "SHAPE", NULL);
+	table_row(&t, "TENSOR", "TYPE", "SHAPE", "BYTES", "MIN", "MAX", "MEAN", "ZEROS", "", NULL);
 	for (int i = 0; i < files->n_tensors; i++) {
 		struct weights_tensor x;
+		struct tensor_stats s;
 		files->tensor(files->at, i, &x);
-		char shape[256];
+		char shape[256], bytes[32];
 		size_t n = 0;
 		shape[0] = '\0';
 		for (int k = 0; k < x.n_dims; k++)
 			n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, k ? " x " : "",
 					      x.shape[k]);
-		table_row(&t, x.name, x.type, shape, NULL);
+		table_row(&t, x.name, x.type, shape, term_bytes((double)x.bytes, bytes, sizeof bytes), NULL);
+		if (!tensor_stats_read(w, &x, &s))
+			continue;
+		table_format(&t, "%.4g", s.min);
+		table_format(&t, "%.4g", s.max);
+		table_format(&t, "%.3g", s.mean);
+		table_format(&t, "%.1f%%", 100 * (double)s.n_zero / (double)s.n);
+		if (s.n_infinite)
+			table_format(&t, "%" PRId64 " not finite", s.n_infinite);
 	}
 	table_print(&t, stdout);
 	table_fini(&t);
@@ -395,15 +434,16 @@ static int inspect_model(const struct opts *o, const char *model)
 		model_kind_check(dir, why, sizeof why); /* has a better reason, or none */
 		return term_error("%s", why);
 	}
-	json_t *d = describe_model(dir, &c, w);
+	json_t *cpu = read_cpu(!opts_flag(o, "no-probe")), *d = describe_model(dir, &c, w, cpu);
+	json_decref(cpu);
 	if (opts_flag(o, "json")) {
 		if (opts_flag(o, "tensors"))
-			json_object_set_new(d, "tensors", tensor_list(&w->files));
+			json_object_set_new(d, "tensors", tensor_list(w));
 		print_json(d);
 	} else {
 		print_model(d, &c, w);
 		if (opts_flag(o, "tensors"))
-			print_tensors(&w->files);
+			print_tensors(w);
 		json_decref(d);
 	}
 	weights_close(w);

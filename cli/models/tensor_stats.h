@@ -1,0 +1,19 @@
+/* tensor_stats.h - simple statistics over a tensor's values, as the decoder reads them. */
+#ifndef QUERN_CLI_MODELS_TENSOR_STATS_H
+#define QUERN_CLI_MODELS_TENSOR_STATS_H
+
+#include "formats/weights.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tensor_stats {
+	double min, max, mean; /* of the finite values */
+	int64_t n, n_zero, n_infinite;
+};
+
+/* Of F32, F16 and BF16; of the codes of a linear layer, dequantized.  false: of a tensor that holds no values
+ * by itself (scales' companions, indices), or none. */
+bool tensor_stats_read(const struct weights *w, const struct weights_tensor *t, struct tensor_stats *out);
+
+#endif

@@ -1,0 +1,124 @@
+"""`quern inspect MODEL`: storage in words, statistics as numpy has them, memory and speed that follow from the sizes."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from service import DEMO, ROOT, SHARED
+
+sys.path.insert(0, str(ROOT / "tests" / "tools"))
+import make_flat  # noqa: E402
+
+AWQ = SHARED / "weights" / "tiny_qwen3-awq-w4g32"
+FLAT = ROOT / "tests" / "golden" / "flat"
+
+
+def inspect(run, model, *options):
+    r = run("inspect", model, "--json", *options)
+    assert r.returncode == 0, r.stderr
+    return json.loads(r.stdout)
+
+
+def check(shown, x):
+    x = x.astype(np.float64)
+    v = shown["values"]
+    assert v["count"] == x.size and v["zeros"] == (x == 0).sum() and v["not_finite"] == 0
+    for key, want in (("min", x.min()), ("max", x.max()), ("mean", x.mean())):
+        assert v[key] == pytest.approx(want, rel=1e-6, abs=1e-9), (shown["name"], key)
+
+
+def awq_floats(t, name):
+    """The layout of formats/weights.h."""
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+
+    def columns(words):
+        out = np.empty((len(words), words.shape[1] * 8), np.int64)
+        for b in range(8):
+            out[:, order[b]::8] = words.view("<u4") >> 4 * b & 15
+        return out
+    q, z, s = columns(t[name + ".qweight"]), columns(t[name + ".qzeros"]), t[name + ".scales"].astype("<f4")
+    g = np.arange(len(q)) // (len(q) // len(z))
+    return s[g] * (q - z[g]).astype("<f4")
+
+
+def test_statistics_of_floats_are_numpys(run, stories_model):
+    tensors = make_flat.read_safetensors(stories_model)
+    shown = inspect(run, stories_model, "--tensors", "--no-probe")["tensors"]
+    assert {t["name"] for t in shown} == set(tensors)
+    for t in shown:
+        assert t["shape"] == list(tensors[t["name"]].shape) and t["bytes"] == tensors[t["name"]].nbytes
+        check(t, tensors[t["name"]])
+
+
+def test_statistics_of_awq_are_of_its_dequantized_values(run):
+    if not AWQ.is_dir():
+        pytest.skip("the AWQ weights are not there")
+    tensors = make_flat.read_safetensors(AWQ)
+    n = 0
+    for t in inspect(run, AWQ, "--tensors", "--no-probe")["tensors"]:
+        if t["name"].endswith(".qweight"):
+            check(t, awq_floats(tensors, t["name"].removesuffix(".qweight")))
+            n += 1
+        elif t["name"].endswith(".qzeros"):
+            assert "values" not in t
+    assert n == 14
+
+
+@pytest.mark.parametrize("form", ["llama2c2", "llama2c2-head", "kuiper"])
+def test_statistics_of_codes_are_of_their_dequantized_values(run, form):
+    shown = {t["name"]: t for t in inspect(run, FLAT / f"{form}.bin", "--tensors", "--no-probe")["tensors"]}
+    data, name = (FLAT / f"{form}.bin").read_bytes(), "layers.0.wq"
+    at = 32 if form == "kuiper" else 256 + 4 * 16 * 5 + (40 * 16 + 40 * 16 // 8 * 4)    # the header, norms, the embedding
+    q = np.frombuffer(data, np.int8, 256, at).reshape(-1, 8).astype("<f4")
+    scale = np.frombuffer(data, "<f4", 32, at + 256)
+    check(shown[name + ".weight"], q * scale[:, None])
+
+
+def test_values_that_are_not_finite_are_counted(run, stories_model, tmp_path):
+    tensors = dict(make_flat.read_safetensors(stories_model))
+    x = tensors["model.norm.weight"].copy()
+    x[[3, 4, 5]] = np.nan, np.inf, -np.inf
+    make_flat.write_safetensors(tmp_path / "model.safetensors", tensors | {"model.norm.weight": x})
+    for f in stories_model.glob("*.json"):
+        (tmp_path / f.name).write_bytes(f.read_bytes())
+    (t,) = [t for t in inspect(run, tmp_path, "--tensors", "--no-probe")["tensors"] if t["name"] == "model.norm.weight"]
+    assert t["values"]["not_finite"] == 3 and np.isfinite([t["values"][k] for k in ("min", "max", "mean")]).all()
+    assert "3 not finite" in run("inspect", tmp_path, "--tensors", "--no-probe").stdout
+
+
+def test_storage_is_told_in_words(run):
+    shown = inspect(run, DEMO, "--no-probe")
+    (s,) = shown["storage"]
+    assert (s["layers"], s["bits"], s["group"], s["zeros"]) == (35, 4, 32, "stored")
+    text = run("inspect", DEMO, "--no-probe").stdout
+    assert "35 linear layers in 4 bits (AWQ), a scale and a zero per 32 inputs; 4.62 bits per weight" in text
+    text = run("inspect", FLAT / "llama2c2-crossed.bin", "--no-probe").stdout
+    assert "in F32" in text and "in 8 bits" in text
+
+
+def test_memory_follows_from_the_sizes(run):
+    shown = inspect(run, DEMO, "--no-probe")
+    m, by = shown["memory"], shown["memory_by_context"]
+    assert by["contexts"] == [1024, 2048]
+    for i, context in enumerate(by["contexts"]):
+        for j, batch in enumerate(by["batches"]):
+            assert by["bytes"][i][j] == m["weights"] + m["kv_per_token"] * context * batch
+    assert "tokens_per_second" not in shown["speed"] and shown["speed"]["bytes_per_token"] > 0
+
+
+def test_speed_follows_from_the_bandwidth(run):
+    shown = inspect(run, DEMO)
+    s, kv = shown["speed"], shown["memory"]["kv_per_token"]
+    assert s["compute"] == shown["memory"]["compute"] and s["mode"].startswith(s["compute"])
+    for batch, rate in s["tokens_per_second"].items():
+        n = int(batch)
+        assert rate == pytest.approx(n * s["bandwidth"] / (s["bytes_per_token"] + n * kv * 1024), rel=1e-6)
+    text = run("inspect", DEMO).stdout
+    assert "tokens/s of 1 sequence" in text and s["mode"] in text
+
+
+def test_a_tied_head_is_one_with_the_embedding(run):
+    tied, apart = (inspect(run, FLAT / f, "--no-probe")["parameters"] for f in ("llama2c2.bin", "llama2c2-head.bin"))
+    assert apart - tied == 40 * 16
