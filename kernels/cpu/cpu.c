@@ -3,6 +3,7 @@
 #include "kernels/cpu/attention/int.h"
 #include "kernels/cpu/attention/kv.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/nodes.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -116,6 +117,7 @@ static void cpu_close(struct kern_dev *d)
 	if (!d)
 		return;
 	cpu_pool_free(d->pool);
+	free(d->nodes);
 	alloc_big_free(d->sample_arena, d->sample_bytes);
 	alloc_big_free(d->pack, d->pack_bytes);
 	alloc_big_free(d->wide, d->wide_bytes);
@@ -130,6 +132,21 @@ static int share_of_cores(int node, int n_sharing)
 {
 	cpu_set_t mask;
 	return sched_getaffinity(0, sizeof mask, &mask) ? 1 : cpus_share("", &mask, node, n_sharing);
+}
+
+/* A worker alone on the machine, over all of its nodes. */
+static void open_nodes(struct kern_dev *d)
+{
+	struct cpu_nodes nodes;
+	cpu_set_t mask;
+	if (d->node >= 0 || d->args.n_sharing > 1 || d->n_threads < 2 ||
+	    sched_getaffinity(0, sizeof mask, &mask))
+		return;
+	cpu_nodes_read(&mask, d->n_threads, &nodes);
+	if (nodes.n < 2)
+		return;
+	d->nodes = xmemdup(&nodes, sizeof nodes);
+	cpu_pool_place(d->pool, d->nodes);
 }
 
 static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
@@ -174,6 +191,7 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 		cpu_close(d);
 		return e;
 	}
+	open_nodes(d);
 	*out = d;
 	return 0;
 }

@@ -75,6 +75,7 @@ struct cpu_sample_scratch {
 	uint64_t *sums; /* of weights, for each SUM_BLOCK */
 };
 
+struct cpu_nodes;
 struct cpu_pool;
 struct cpu_touch;
 
@@ -84,7 +85,8 @@ struct kern_dev {
 	const struct cpu_kv_type *kv_type; /* attention/kvtype.h */
 	int n_threads;
 	struct cpu_pool *pool;
-	int node; /* NUMA node or -1 */
+	int node;                /* NUMA node or -1 */
+	struct cpu_nodes *nodes; /* owned: it runs on several (nodes.h); NULL: it does not */
 	struct cpu_batch batch;
 	struct cpu_scratch *scratch; /* [n_threads] */
 	unsigned char *arena;        /* owns the arrays above */
@@ -135,6 +137,8 @@ bool cpu_has_vnni(const char *isa);
 /* The calling thread and n_threads - 1 helpers. */
 int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n);
 void cpu_pool_free(struct cpu_pool *p); /* NULL is fine */
+/* Helpers on their nodes, which nodes outlives; the caller stays where it is. */
+void cpu_pool_place(struct cpu_pool *p, const struct cpu_nodes *nodes);
 
 /* fn(arg, task, thread) for task 0..n-1, spread over the threads when work is worth waking them.
  * work: roughly how many operations on 16 lanes.  Which thread has which task changes no bit. */

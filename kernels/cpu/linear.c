@@ -337,7 +337,7 @@ static void linear_task(void *arg, int task, int thread)
 	const struct kern_linear *w = j->w;
 	const struct cpu_isa *isa = w->dev->isa;
 	const struct cpu_scratch *s = &w->dev->scratch[thread];
-	const int cut = task / j->n_col_tasks, col = task % j->n_col_tasks;
+	const int cut = task % j->n_row_cuts, col = task / j->n_row_cuts;
 	const int b0 = (int)((int64_t)j->n_row_blocks * cut / j->n_row_cuts);
 	const int b1 = (int)((int64_t)j->n_row_blocks * (cut + 1) / j->n_row_cuts);
 	int block = col / j->tasks_per_block, t0 = col % j->tasks_per_block * j->task_tiles;

@@ -1,5 +1,6 @@
 /* pack.c - weights as stored to weights as the inner kernels read them (isa.h draws both ends). */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/nodes.h"
 
 #include <assert.h>
 #include <string.h>
@@ -272,6 +273,24 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 	return 0;
 }
 
+/* Blocks on the nodes whose threads have the tasks of them (linear.c): those of a layer's parts one after
+ * another; of gate and up side by side. */
+static void place_part(const struct kern_linear *w, const struct kern_linear_src *src, int part)
+{
+	const struct cpu_part *q = &w->parts[part];
+	int first = 0, all = 0;
+	for (int i = 0; i < src->n_parts; i++) {
+		const int n = (src->parts[i].n + BLOCK_N - 1) / BLOCK_N;
+		first += i < part ? n : 0;
+		all += n;
+	}
+	if (src->n_parts == 2) {
+		first = 0;
+		all = q->n_blocks;
+	}
+	cpu_nodes_place(w->dev->nodes, q->w, q->bytes, q->block_bytes, first, q->n_blocks, all);
+}
+
 int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
 {
 	if (src->k <= 0 || src->n_parts < 1 || src->n_parts > 3)
@@ -291,6 +310,7 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 			e = part_init(q, w, src, i, &c, why, why_n);
 		if (e)
 			return e;
+		place_part(w, src, i);
 		w->n_parts++;
 		w->n += q->n;
 		struct pack_job j = {.src = src,

@@ -15,6 +15,7 @@
  * the run, and while the run of the generation before is empty; a helper reads it before it claims.  Lanes
  * are lines of their own: a job is handed over, and handed back, by one line that moves between two cores. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/nodes.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -60,6 +61,7 @@ struct cpu_pool {
 	uint32_t generation;     /* of the last job; the caller's */
 	int n_threads, n_helpers;
 	struct helper *helpers;
+	const struct cpu_nodes *nodes; /* NULL: one */
 };
 
 static uint64_t run_word(uint32_t generation, int next, int end)
@@ -85,6 +87,18 @@ static int claim(struct lane *l, uint32_t generation, bool front)
 	}
 }
 
+/* The i-th thread that a thread takes tasks of: itself, those of its node, all others. */
+static int helped(const struct cpu_pool *p, int thread, int i)
+{
+	int first = 0, n = p->n_threads;
+	for (int k = 0; p->nodes && k < p->nodes->n; k++)
+		if (thread >= p->nodes->thread0[k]) {
+			first = p->nodes->thread0[k];
+			n = p->nodes->thread0[k + 1] - first;
+		}
+	return i < n ? first + (thread - first + i) % n : (first + i) % p->n_threads;
+}
+
 /* All that is left to do of a job: the thread's own run, then what others have not begun. */
 static void work_on(struct cpu_pool *p, uint32_t generation, int thread)
 {
@@ -93,7 +107,7 @@ static void work_on(struct cpu_pool *p, uint32_t generation, int thread)
 	void *arg = atomic_load(&own->arg);
 	uint32_t n = 0;
 	for (int i = 0; i < p->n_threads; i++) {
-		struct lane *l = &p->lanes[(thread + i) % p->n_threads];
+		struct lane *l = &p->lanes[helped(p, thread, i)];
 		for (int task; (task = claim(l, generation, i == 0)) >= 0; n++)
 			fn(arg, task, thread);
 	}
@@ -200,6 +214,16 @@ int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
 	}
 	*out = p;
 	return 0;
+}
+
+void cpu_pool_place(struct cpu_pool *p, const struct cpu_nodes *nodes)
+{
+	p->nodes = nodes;
+	for (int k = 0; k < nodes->n; k++)
+		for (int t = nodes->thread0[k]; t < nodes->thread0[k + 1]; t++)
+			if (t) /* a thread that cannot be bound computes the same elsewhere */
+				(void)pthread_setaffinity_np(p->helpers[t - 1].thread, sizeof nodes->cpus[k],
+							     &nodes->cpus[k]);
 }
 
 static bool all_done(struct cpu_pool *p, uint32_t n)

@@ -2,12 +2,16 @@
  * touches the cache. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/nodes.h"
 #include "kernels/cpu/touch.h"
 
 /* One limit for all: of limits that differ, Criterion loses the memory of one now and then, and the leak
@@ -145,9 +149,14 @@ static void get_stuck(void *arg, int task, int thread)
 Test(par, a_caller_does_what_stuck_helpers_have_not_begun)
 {
 	struct kern_dev d;
+	struct cpu_nodes nodes = {.n = 2, .thread0 = {0, 1, STUCK_THREADS}};
 	open_dev(&d, STUCK_THREADS);
+	cr_assert_eq(sched_getaffinity(0, sizeof nodes.cpus[0], &nodes.cpus[0]), 0);
+	nodes.cpus[1] = nodes.cpus[0];
 	for (int i = 0; i < 20; i++) {
 		struct stuck s = {0};
+		if (i == 10) /* the helpers are another node's */
+			cpu_pool_place(d.pool, &nodes);
 		cpu_run(&d, TASKS, INT64_MAX, get_stuck, &s);
 		cr_assert_eq(s.by_caller + s.by_helpers, TASKS);
 		cr_assert_leq(s.by_helpers, STUCK_THREADS - 1);
@@ -295,4 +304,242 @@ Test(touch, an_area_is_touched_from_its_first_page_to_its_last)
 	for (int i = 0; i < 6; i++)
 		cr_expect_eq(in[i] & 1, i >= 1 && i <= 4, "page %d", i);
 	munmap(p, 6 * PAGE);
+}
+
+/* ---- NUMA nodes: a made-up machine ---- */
+
+static char machine[64]; /* its directory */
+
+static void machine_new(void)
+{
+	char path[256];
+	static const char *const parts[] = {"", "/sys", "/sys/devices", "/sys/devices/system",
+					    "/sys/devices/system/node"};
+	snprintf(machine, sizeof machine, "/tmp/quern-test-nodes-%d", (int)getpid());
+	for (int i = 0; i < 5; i++) {
+		snprintf(path, sizeof path, "%s%s", machine, parts[i]);
+		mkdir(path, 0700);
+	}
+	cpu_nodes_root = machine;
+}
+
+static void machine_node(int id, const char *cpus)
+{
+	char path[256];
+	snprintf(path, sizeof path, "%s/sys/devices/system/node/node%d", machine, id);
+	mkdir(path, 0700);
+	snprintf(path, sizeof path, "%s/sys/devices/system/node/node%d/cpulist", machine, id);
+	FILE *f = fopen(path, "w");
+	cr_assert(f);
+	fprintf(f, "%s\n", cpus);
+	fclose(f);
+}
+
+static void machine_free(void)
+{
+	char command[128];
+	snprintf(command, sizeof command, "rm -r %s", machine);
+	cr_assert_eq(system(command), 0);
+	cpu_nodes_root = "";
+}
+
+static void check_threads(const struct cpu_nodes *n, int nodes, const int *thread0)
+{
+	cr_assert_eq(n->n, nodes, "%d nodes", n->n);
+	for (int i = 0; i <= nodes; i++)
+		cr_expect_eq(n->thread0[i], thread0[i], "node %d begins with thread %d", i, n->thread0[i]);
+}
+
+static cpu_set_t all_cpus(void)
+{
+	cpu_set_t all;
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		CPU_SET(i, &all);
+	return all;
+}
+
+Test(par, threads_are_divided_among_nodes_by_their_processors)
+{
+	struct cpu_nodes n;
+	cpu_set_t all = all_cpus(), some;
+	machine_new();
+	machine_node(0, "0-63,128-191");
+	machine_node(1, "64-127,192-255");
+	cpu_nodes_read(&all, 128, &n);
+	check_threads(&n, 2, (int[]){0, 64, 128});
+	cr_expect(CPU_ISSET(191, &n.cpus[0]) && !CPU_ISSET(64, &n.cpus[0]) && CPU_ISSET(64, &n.cpus[1]));
+	cpu_nodes_read(&all, 5, &n);
+	check_threads(&n, 2, (int[]){0, 2, 5});
+	cpu_nodes_read(&all, 1, &n);
+	check_threads(&n, 1, (int[]){0, 1});
+	some = all;
+	for (int i = 0; i < 64; i++)
+		CPU_CLR(i + 128, &some), CPU_CLR(i % 48 + 64, &some), CPU_CLR(i + 192, &some);
+	cpu_nodes_read(&some, 80, &n); /* 64 and 16 processors are left */
+	check_threads(&n, 2, (int[]){0, 64, 80});
+	machine_node(3, "256-257");
+	cpu_nodes_read(&all, 4, &n); /* numbers with a gap; each node has a thread at least */
+	check_threads(&n, 3, (int[]){0, 1, 3, 4});
+	cr_expect_eq(n.id[2], 3);
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		if (i >= 64 && i < 128)
+			CPU_SET(i, &some);
+		else
+			CPU_CLR(i, &some);
+	cpu_nodes_read(&some, 64, &n);
+	check_threads(&n, 1, (int[]){0, 64});
+	machine_free();
+}
+
+static struct {
+	struct {
+		uintptr_t from, to;
+		int id, n_ids;
+	} v[64];
+	int n;
+} bound;
+
+static int remember(void *p, size_t bytes, const int *ids, int n_ids)
+{
+	cr_assert_lt(bound.n, 64);
+	bound.v[bound.n].from = (uintptr_t)p;
+	bound.v[bound.n].to = (uintptr_t)p + bytes;
+	bound.v[bound.n].id = ids[0];
+	bound.v[bound.n++].n_ids = n_ids;
+	return 0;
+}
+
+/* Of three parts of 10, 4 and 2 blocks threads of node 0 have the first half of all tasks. */
+Test(par, blocks_are_bound_to_the_node_that_has_their_tasks)
+{
+	enum { EACH = 8192, ALL = 16 };
+	const struct cpu_nodes n = {.n = 2, .id = {0, 5}, .thread0 = {0, 3, 6}, .bind = remember};
+	static const int blocks[] = {10, 4, 2};
+	static const struct {
+		int part, from, to, id;
+	} want[] = {{0, 0, 8, 0}, {0, 8, 10, 5}, {1, 0, 4, 5}, {2, 0, 2, 5}};
+	char *p = aligned_alloc(4096, ALL * EACH);
+	bound.n = 0;
+	for (int i = 0, first = 0; i < 3; first += blocks[i++])
+		cpu_nodes_place(&n, p, (size_t)blocks[i] * EACH, EACH, first, blocks[i], ALL);
+	cr_assert_eq(bound.n, 4);
+	for (int i = 0; i < 4; i++) {
+		cr_expect_eq(bound.v[i].from, (uintptr_t)p + (size_t)want[i].from * EACH, "area %d", i);
+		cr_expect_eq(bound.v[i].to, (uintptr_t)p + (size_t)want[i].to * EACH, "area %d", i);
+		cr_expect_eq(bound.v[i].id, want[i].id);
+		cr_expect_eq(bound.v[i].n_ids, 1);
+	}
+	bound.n = 0;
+	cpu_nodes_place(&n, p, 10 * EACH + 64, EACH, 0, 10, 10); /* the bias goes with the last block */
+	cr_expect_eq(bound.n, 2);
+	cr_expect_eq(bound.v[1].to, (uintptr_t)p + 10 * EACH + 4096);
+	bound.n = 0;
+	cpu_nodes_spread(&n, p, 5 * EACH);
+	cr_expect(bound.n == 1 && bound.v[0].n_ids == 2 && bound.v[0].to == (uintptr_t)p + 5 * EACH);
+	cpu_nodes_place(NULL, p, EACH, EACH, 0, 1, 1);
+	cpu_nodes_spread(NULL, p, EACH);
+	cr_expect_eq(bound.n, 1);
+	free(p);
+}
+
+struct where {
+	int cpu[64], thread[64];
+};
+
+static void note_cpu(void *arg, int task, int thread)
+{
+	struct where *w = arg;
+	w->cpu[task] = sched_getcpu();
+	w->thread[task] = thread;
+	for (volatile int i = 0; i < 100000; i++)
+		;
+}
+
+Test(par, helpers_stay_on_their_node_and_every_task_is_done_once)
+{
+	cpu_set_t mine;
+	int first = -1, last = -1;
+	char list[2][16];
+	cr_assert_eq(sched_getaffinity(0, sizeof mine, &mine), 0);
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &mine)) {
+			first = first < 0 ? i : first;
+			last = i;
+		}
+	if (first == last)
+		cr_skip_test("one processor");
+	machine_new();
+	snprintf(list[0], sizeof list[0], "%d", first);
+	snprintf(list[1], sizeof list[1], "%d", last);
+	machine_node(0, list[0]);
+	machine_node(1, list[1]);
+	for (int threads = 2; threads <= 5; threads++) {
+		struct kern_dev d;
+		struct cpu_nodes nodes;
+		struct where w;
+		open_dev(&d, threads);
+		cpu_nodes_read(&mine, threads, &nodes);
+		cr_assert_eq(nodes.n, 2);
+		cpu_pool_place(d.pool, &nodes);
+		run_jobs(&d, 300, 0);
+		cpu_run(&d, 64, INT64_MAX, note_cpu, &w);
+		for (int i = 0; i < 64; i++)
+			if (w.thread[i])
+				cr_expect_eq(w.cpu[i], w.thread[i] < nodes.thread0[1] ? first : last,
+					     "thread %d on %d", w.thread[i], w.cpu[i]);
+		cpu_pool_free(d.pool);
+	}
+	machine_free();
+}
+
+/* A device over both nodes of a made-up machine: where pages would go, and the bits of a device on one. */
+Test(par, a_device_over_several_nodes_binds_its_weights_and_gives_the_same_bits)
+{
+	enum { K = 256, N = 1280 };
+	static float w[K * N], x[3 * K], y[2][3 * N];
+	struct kern_open_args a = {.index = -1,
+				   .n_threads = 4,
+				   .max_rows = 3,
+				   .max_seqs = 1,
+				   .max_logits = 1,
+				   .max_context = 64,
+				   .max_blocks_per_seq = 4};
+	const struct kern_linear_src src = {
+		.name = "layer", .k = K, .n_parts = 1, .parts = {{.dtype = KERN_F32, .n = N, .w = w}}};
+	for (int i = 0; i < K * N; i++)
+		w[i] = (float)(i * 37 % 101 - 50) / 64;
+	for (int i = 0; i < 3 * K; i++)
+		x[i] = (float)(i * 53 % 97 - 48) / 32;
+	machine_new();
+	cpu_nodes_bind = remember;
+	for (int two = 0; two < 2; two++) {
+		struct kern_dev *d;
+		struct kern_linear *l;
+		char why[256];
+		machine_node(0, two ? "0,2,4,6,8" : "0-1023");
+		if (two)
+			machine_node(1, "1,3,5,7,9");
+		bound.n = 0;
+		cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+		if (two && !d->nodes)
+			cr_skip_test("one processor");
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, why, sizeof why), 0, "%s", why);
+		cr_expect_eq(bound.n, 2 * two);
+		if (two) {
+			cr_expect_eq(bound.v[0].id, 0);
+			cr_expect_eq(bound.v[1].id, 1);
+			cr_expect_lt(bound.v[1].from, bound.v[1].to);
+		}
+		struct kern_kv *kv = kern_cpu_ops.kv_new(d, 2, 2, 16, 16, 4, 1);
+		cr_expect_eq(bound.n, 3 * two, "the cache is spread");
+		kern_cpu_ops.kv_free(kv);
+		struct kern_stream *s = kern_cpu_ops.stream_new(d);
+		for (int i = 0; i < 50; i++)
+			cr_assert_eq(kern_cpu_ops.linear(s, l, y[two], x, 3, true), 0);
+		kern_cpu_ops.stream_free(s);
+		kern_cpu_ops.linear_free(l);
+		kern_cpu_ops.close(d);
+	}
+	cr_expect_eq(memcmp(y[0], y[1], sizeof y[0]), 0);
+	machine_free();
 }

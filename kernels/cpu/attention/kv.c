@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "kernels/cpu/attention/int.h"
 #include "kernels/cpu/attention/scratch.h"
+#include "kernels/cpu/nodes.h"
 #include "kernels/cpu/touch.h"
 
 /* ---- types ---- */
@@ -124,6 +125,7 @@ struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int
 		return NULL;
 	}
 	d->block_size = block_size;
+	cpu_nodes_spread(d->nodes, kv->pool, kv->pool_bytes);
 	touch_new(kv);
 	return kv;
 }
