@@ -280,6 +280,7 @@ static int load_spm(struct tokenizer *t, const struct piece_table *pt, char *why
 	for (uint32_t id = 0; id < pt->n; id++)
 		if (pt->rows[id].type == ROW_USER_DEFINED && !pt->raw_user)
 			spm_trie_add(&s->user, pt->rows[id].p, pt->rows[id].n, id);
+	spm_finish(s);
 	set_decoder(t, pt, bytes);
 	return 0;
 }

@@ -212,6 +212,16 @@ static void normalize_slowly(const struct spm *s, const char *p, size_t n, struc
 	bool after_space = s->remove_extra_whitespaces;
 	while (n) {
 		const char *text;
+		size_t same = 0;
+		while (same < n && s->plain[(unsigned char)p[same]])
+			same++;
+		if (same) {
+			buf_put(out, p, same);
+			after_space = false;
+			p += same;
+			n -= same;
+			continue;
+		}
 		size_t text_n, used = prefix(s, p, n, &text, &text_n);
 		while (after_space && text_n && *text == ' ') {
 			text++;
@@ -368,6 +378,16 @@ void spm_scratch_fini(struct spm_scratch *s)
 }
 
 /* ---- making ---- */
+
+void spm_finish(struct spm *s)
+{
+	for (unsigned c = 0; c < 128; c++) {
+		char text = (char)c;
+		size_t at = s->n_units ? unit_offset(s->units[0]) ^ c : 0;
+		bool rule = s->n_units && at < s->n_units && unit_label(s->units[at]) == c;
+		s->plain[c] = text != ' ' && !rule && !child(&s->user, 0, (unsigned char)text);
+	}
+}
 
 int spm_init(struct spm *s, const struct piece_table *pt, char *why, size_t why_n)
 {

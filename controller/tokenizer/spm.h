@@ -42,10 +42,13 @@ struct spm {
 	uint32_t unk;           /* VOCAB_NONE: none */
 	const uint32_t *byte_id;
 	bool byte_fallback;
+	bool plain[256]; /* characters that stay as they are, whatever follows; of ASCII, but the space */
 };
 
 /* The charsmap is checked.  -EINVAL. */
 int spm_init(struct spm *s, const struct piece_table *pt, char *why, size_t why_n);
+/* Once all user-defined pieces are in. */
+void spm_finish(struct spm *s);
 void spm_free(struct spm *s); /* NULL is fine */
 
 void spm_trie_add(struct spm_trie *t, const char *p, size_t n, uint32_t id);
