@@ -131,6 +131,8 @@ static int add_row(struct tokenizer *t, const struct piece_table *pt, uint32_t i
 	int rc = check_row(pt, r, why, why_n);
 	if (rc)
 		return rc;
+	if (pt->model == TABLE_BYTE_BPE && r->type == ROW_UNUSED)
+		return 0; /* padding: as in tokenizer.json, there is no such token */
 	if (from_text(pt, r) && r->n)
 		rc = vocab_add(&t->vocab, id, r->p, r->n);
 	else

@@ -70,6 +70,8 @@ MODELS = {
                                   user_defined_symbols=USER, rules=RULES, control_symbols=["<|im_start|>"]),
     "spm_bpe_unused": lambda: unused(train(model_type="bpe", vocab_size=200, character_coverage=0.98), 3),
     "spm_bpe_ties": lambda: same_scores(train(model_type="bpe", vocab_size=500, byte_fallback=True), 7),
+    "spm_bpe_unused_ties": lambda: unused(same_scores(train(model_type="bpe", vocab_size=300, character_coverage=0.98), 60), 2),
+    "spm_unigram_ties": lambda: same_scores(train(model_type="unigram", vocab_size=190, character_coverage=0.98), 60),
     "spm_unigram": lambda: train(model_type="unigram", vocab_size=200, rules=RULES, character_coverage=0.98,
                                  user_defined_symbols=USER),
     "spm_unigram_bytes": lambda: unused(train(model_type="unigram", vocab_size=420, byte_fallback=True,

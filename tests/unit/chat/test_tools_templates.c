@@ -207,7 +207,7 @@ Test(tools_templates, what_a_template_writes_is_read_back)
 	}
 }
 
-/* Those whose template shows no call, or whose format is none of the table. */
+/* Those with a template that shows no call, or with a format that is none of the table. */
 Test(tools_templates, others_are_recognized_or_not_taken_for_a_format)
 {
 	static const struct {

@@ -223,16 +223,39 @@ Test(gguf_vocab, unigram_equals_tokenizer_model)
 Test(gguf_vocab, types_of_tokens_are_read)
 {
 	struct tokenizer *t = load("tests/golden/tokenizer/gguf_llama3.gguf");
-	cr_expect_eq(tokenizer_n_vocab(t), 404);
 	cr_expect_eq(tokenizer_bos(t), 400);
 	cr_expect_eq(tokenizer_eos(t), 401);
 	cr_expect(tokenizer_is_special(t, 400) && tokenizer_is_special(t, 401));
-	cr_expect(!tokenizer_is_special(t, 402));
-	struct token_ids ids = help_encode(t, "[PAD402]", 8, 0);
-	for (size_t i = 0; i < ids.n; i++)
-		cr_expect_neq(ids.ids[i], 402);
-	token_ids_fini(&ids);
+	cr_expect_eq(tokenizer_n_vocab(t), 402);
+	cr_expect_eq(tokenizer_id(t, "[PAD402]"), -1); /* unused */
 	tokenizer_free(t);
+}
+
+/* What the service identifies a vocabulary by. */
+static void check_texts(struct tokenizer *a, struct tokenizer *b)
+{
+	cr_assert_eq(tokenizer_n_vocab(a), tokenizer_n_vocab(b));
+	for (uint32_t id = 0; id < tokenizer_n_vocab(a); id++) {
+		struct buf x = {0}, y = {0};
+		tokenizer_decode(a, &id, 1, false, &x);
+		tokenizer_decode(b, &id, 1, false, &y);
+		cr_assert(x.len == y.len && (!x.len || memcmp(x.p, y.p, x.len) == 0), "%u", id);
+		cr_assert_eq(tokenizer_is_special(a, id), tokenizer_is_special(b, id), "%u", id);
+		buf_fini(&x);
+		buf_fini(&y);
+	}
+	tokenizer_free(a);
+	tokenizer_free(b);
+}
+
+Test(gguf_vocab, texts_of_tokens_are_those_of_the_file_it_comes_from)
+{
+	check_texts(load("tests/golden/tokenizer/gguf_llama3.gguf"), load("tests/golden/tokenizer/llama3"));
+	check_texts(load("tests/golden/tokenizer/gguf_spm.gguf"), load("tests/golden/tokenizer/spm_bpe"));
+	struct tokenizer *json = help_shared("qwen3"),
+			 *t = shared("tokenizers/ggml-vocab/vocab-qwen3.gguf.gz");
+	if (json && t)
+		check_texts(t, json);
 }
 
 /* The file of the tests' data, whole. */
@@ -392,6 +415,8 @@ Test(gguf_vocab, what_is_not_supported_is_refused_by_name)
 	refuse(&m, -ENOTSUP, "tokenizer.ggml.pre \"superbpe\" is not known");
 	put_bpe(&m, "");
 	refuse(&m, -ENOTSUP, "tokenizer.ggml.pre \"\" is not known");
+	put_bpe(&m, "llama");
+	refuse(&m, -ENOTSUP, "tokenizer.ggml.pre \"llama\" is not known");
 	put_bpe(&m, "starcoder refact");
 	refuse(&m, -ENOTSUP, "is not known");
 }

@@ -29,8 +29,9 @@ static struct tokenizer *load(const char *path)
 	return t;
 }
 
-static const char *const small[] = {"spm_bpe",     "spm_bpe_user",      "spm_bpe_unused", "spm_bpe_ties",
-				    "spm_unigram", "spm_unigram_bytes", "spm_suffix"};
+static const char *const small[] = {"spm_bpe",           "spm_bpe_user",        "spm_bpe_unused",
+				    "spm_bpe_ties",      "spm_bpe_unused_ties", "spm_unigram",
+				    "spm_unigram_bytes", "spm_unigram_ties",    "spm_suffix"};
 enum { N_SMALL = sizeof small / sizeof *small };
 
 static const char *model_of(const char *name)
