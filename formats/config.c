@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/family.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,20 +14,11 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 /* The files being read, and the buffer for a message. */
 struct reader {
-	json_t *root; /* config.json */
+	json_t *root; /* config.json; what its text_config has is at the top, too */
 	json_t *gen;  /* generation_config.json, or NULL */
+	const struct family *family;
 	char *why;
 	size_t why_n;
-};
-
-static const struct {
-	const char *arch, *type;
-	enum config_arch id;
-} families[] = {
-	{"LlamaForCausalLM", "llama", ARCH_LLAMA},
-	{"MistralForCausalLM", "mistral", ARCH_MISTRAL},
-	{"Qwen2ForCausalLM", "qwen2", ARCH_QWEN2},
-	{"Qwen3ForCausalLM", "qwen3", ARCH_QWEN3},
 };
 
 static int fail(const struct reader *r, int err, const char *text)
@@ -62,7 +54,22 @@ static int get_num(const struct reader *r, const json_t *o, const char *key, dou
 
 /* ---- architecture ---- */
 
-static int read_arch(const struct reader *r, struct model_config *c)
+/* The keys that config.json leaves out, and those of the text where the model has other parts. */
+static int complete(struct reader *r)
+{
+	json_t *text = json_object_get(r->root, "text_config");
+	if (text && !json_is_object(text))
+		return fail(r, -EINVAL, "text_config must be an object");
+	if (text && json_object_update(r->root, text))
+		return fail(r, -EINVAL, "text_config cannot be read");
+	json_t *defaults = r->family->defaults ? json_loads(r->family->defaults, 0, NULL) : NULL;
+	if (defaults)
+		json_object_update_missing(r->root, defaults);
+	json_decref(defaults);
+	return 0;
+}
+
+static int read_arch(struct reader *r, struct model_config *c)
 {
 	const char *type = NULL;
 	const char *name = NULL;
@@ -78,17 +85,17 @@ static int read_arch(const struct reader *r, struct model_config *c)
 		return rc;
 	if (!name && !type)
 		return fail(r, -EINVAL, "architectures and model_type are missing");
-	for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-		if (strcmp(name ? name : type, name ? families[i].arch : families[i].type) != 0)
-			continue;
-		c->arch = families[i].id;
-		err_why(c->arch_name, sizeof c->arch_name, 0, "%s", families[i].arch);
-		return 0;
+	r->family = family_find(name, type);
+	if (!r->family) {
+		char names[256];
+		family_names(names, sizeof names);
+		return err_why(r->why, r->why_n, -ENOTSUP,
+			       "architecture %.100s is not supported (supported: %s, ...ForCausalLM)",
+			       name ? name : type, names);
 	}
-	return err_why(r->why, r->why_n, -ENOTSUP,
-		       "architecture %.100s is not supported (supported: Llama, Mistral, Qwen2 and Qwen3 "
-		       "ForCausalLM)",
-		       name ? name : type);
+	c->arch = r->family->id;
+	err_why(c->arch_name, sizeof c->arch_name, 0, "%s", r->family->arch);
+	return complete(r);
 }
 
 static int read_shape(const struct reader *r, struct model_config *c)
@@ -109,9 +116,8 @@ static int read_shape(const struct reader *r, struct model_config *c)
 		return err_why(r->why, r->why_n, -EINVAL,
 			       "num_attention_heads %d is not a multiple of num_key_value_heads %d",
 			       c->n_heads, c->n_kv_heads);
-	/* Qwen3's configuration has its own default; the others divide. */
-	c->head_dim = c->arch == ARCH_QWEN3 ? 128 : c->hidden / c->n_heads;
-	if (!json_get(o, "head_dim") && c->arch != ARCH_QWEN3 && c->hidden % c->n_heads)
+	c->head_dim = c->hidden / c->n_heads;
+	if (!json_get(o, "head_dim") && c->hidden % c->n_heads)
 		return err_why(
 			r->why, r->why_n, -EINVAL,
 			"hidden_size %d is not a multiple of num_attention_heads %d, and head_dim is missing",
@@ -127,33 +133,86 @@ static int read_shape(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
+/* How a layer's values are activated: Gemma has its own key beside the common one. */
+static int read_act(const struct reader *r, struct model_config *c)
+{
+	const char *key = r->family->gemma && json_get(r->root, "hidden_activation") ? "hidden_activation"
+										     : "hidden_act";
+	const char *act = "silu";
+	int rc = json_get_str(r->root, key, &act, r->why, r->why_n);
+	if (rc)
+		return rc;
+	if (strcmp(act, "gelu_pytorch_tanh") == 0)
+		c->act = ACT_GELU_TANH;
+	else if (strcmp(act, "silu") != 0)
+		return err_why(r->why, r->why_n, -ENOTSUP,
+			       "%s %.40s is not supported (supported: silu, gelu_pytorch_tanh)", key, act);
+	return 0;
+}
+
+static int read_biases(const struct reader *r, struct model_config *c)
+{
+	const struct family *f = r->family;
+	bool attention = false, mlp = false;
+	int rc;
+	if (f->qkv_bias == BIAS_BY_KEY &&
+	    (rc = json_get_bool(r->root, "attention_bias", &attention, r->why, r->why_n)))
+		return rc;
+	if (f->mlp_bias == BIAS_BY_KEY && (rc = json_get_bool(r->root, "mlp_bias", &mlp, r->why, r->why_n)))
+		return rc;
+	c->qkv_bias = attention || f->qkv_bias == BIAS_ALWAYS;
+	c->o_bias = attention && f->o_bias == BIAS_BY_KEY;
+	c->mlp_bias = mlp;
+	return 0;
+}
+
+/* v > 0, as the type would store it. */
+static float rounded(float v, enum config_dtype type)
+{
+	const int bits = type == CONFIG_BF16 ? 16 : type == CONFIG_F16 ? 13 : 0;
+	uint32_t u;
+	memcpy(&u, &v, sizeof u);
+	if (bits)
+		u = (u + ((1u << (bits - 1)) - 1) + (u >> bits & 1)) >> bits << bits;
+	memcpy(&v, &u, sizeof v);
+	return v;
+}
+
+/* The embedding's factor is rounded to the type of the checkpoint, as transformers does. */
+static int read_gemma(const struct reader *r, struct model_config *c)
+{
+	double attn = 0, logits = 0, scalar = c->head_dim;
+	bool both_ways = false;
+	int rc;
+	if (!r->family->gemma)
+		return 0;
+	if ((rc = get_num(r, r->root, "attn_logit_softcapping", 1e-3, 1e6, &attn)) ||
+	    (rc = get_num(r, r->root, "final_logit_softcapping", 1e-3, 1e6, &logits)) ||
+	    (rc = get_num(r, r->root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar)) ||
+	    (rc = json_get_bool(r->root, "use_bidirectional_attention", &both_ways, r->why, r->why_n)))
+		return rc;
+	if (both_ways)
+		return fail(r, -ENOTSUP, "use_bidirectional_attention is not supported");
+	c->attn_cap = (float)attn;
+	c->logit_cap = (float)logits;
+	c->attn_scale = (float)(1 / sqrt(scalar));
+	c->norm_offset = 1;
+	c->embed_scale = rounded(sqrtf((float)c->hidden), c->dtype);
+	return 0;
+}
+
 static int read_switches(const struct reader *r, struct model_config *c)
 {
 	const json_t *o = r->root;
-	const char *act = "silu";
-	bool attention_bias = false;
 	bool mrope = false;
 	int rc = 0;
-	if ((rc = json_get_str(o, "hidden_act", &act, r->why, r->why_n)))
-		return rc;
-	if (strcmp(act, "silu") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "hidden_act %.40s is not supported (only silu)",
-			       act);
-	if ((rc = json_get_bool(o, "tie_word_embeddings", &c->tied, r->why, r->why_n)) ||
+	if ((rc = read_act(r, c)) || (rc = read_biases(r, c)) ||
+	    (rc = json_get_bool(o, "tie_word_embeddings", &c->tied, r->why, r->why_n)) ||
 	    (rc = json_get_bool(o, "use_mrope", &mrope, r->why, r->why_n)))
 		return rc;
 	if (mrope)
 		return fail(r, -ENOTSUP, "use_mrope is not supported");
-	if (c->arch == ARCH_LLAMA || c->arch == ARCH_QWEN3) {
-		if ((rc = json_get_bool(o, "attention_bias", &attention_bias, r->why, r->why_n)))
-			return rc;
-		c->qkv_bias = c->o_bias = attention_bias;
-	}
-	if (c->arch == ARCH_LLAMA && (rc = json_get_bool(o, "mlp_bias", &c->mlp_bias, r->why, r->why_n)))
-		return rc;
-	if (c->arch == ARCH_QWEN2)
-		c->qkv_bias = true;
-	c->qk_norm = c->arch == ARCH_QWEN3;
+	c->qk_norm = r->family->qk_norm;
 
 	const char *dtype = NULL;
 	if ((rc = json_get_str(o, "torch_dtype", &dtype, r->why, r->why_n)) ||
@@ -193,63 +252,83 @@ static int read_layer_types(const struct reader *r, struct model_config *c, bool
 	return 0;
 }
 
-/* Mistral: every layer; 4096 unless given (null: none).  Qwen2 and Qwen3, if use_sliding_window is set: by
- * layer_types, or the layers from max_window_layers on. */
+static bool any_window(const struct model_config *c)
+{
+	for (int i = 0; i < c->n_layers; i++)
+		if (c->layer_window[i])
+			return true;
+	return false;
+}
+
+/* A window in all layers or in none. */
+static int window_all(const struct reader *r, struct model_config *c, bool typed)
+{
+	for (int i = 0; typed && i < c->n_layers; i++)
+		if (c->layer_window[i] != c->layer_window[0])
+			return err_why(r->why, r->why_n, -ENOTSUP,
+				       "layer_types of more than one kind is not supported for %s",
+				       c->arch_name);
+	if (typed && (c->layer_window[0] != 0) != (c->window != 0))
+		return fail(r, -EINVAL, "layer_types and sliding_window contradict each other");
+	memset(c->layer_window, c->window ? 1 : 0, (size_t)c->n_layers);
+	return 0;
+}
+
+static int window_switch(const struct reader *r, struct model_config *c, bool typed)
+{
+	bool use = false;
+	int first = 0;
+	int rc = json_get_bool(r->root, "use_sliding_window", &use, r->why, r->why_n);
+	if (rc)
+		return rc;
+	if (!use && any_window(c))
+		return fail(r, -EINVAL,
+			    "layer_types names sliding_attention, but use_sliding_window is false");
+	if (use && !c->window && any_window(c))
+		return fail(r, -EINVAL, "layer_types names sliding_attention, but sliding_window is null");
+	if (use && !typed && r->family->no_rope)
+		return fail(r, -ENOTSUP, "use_sliding_window without layer_types is not supported");
+	if (!use || !c->window || typed)
+		return 0;
+	if ((rc = get_int(r, r->root, "max_window_layers", 0, 1 << 20, false, &first)))
+		return rc;
+	for (int i = 0; i < c->n_layers; i++)
+		c->layer_window[i] = i >= first;
+	return 0;
+}
+
+static int window_pattern(const struct reader *r, struct model_config *c, bool typed)
+{
+	int every = 1;
+	int rc = get_int(r, r->root, "sliding_window_pattern", 1, 1 << 20, true, &every);
+	if (rc)
+		return rc;
+	for (int i = 0; !typed && c->window && i < c->n_layers; i++)
+		c->layer_window[i] = (i + 1) % every != 0;
+	if (!c->window && any_window(c))
+		return fail(r, -EINVAL, "layer_types names sliding_attention, but sliding_window is null");
+	return 0;
+}
+
 static int read_window(const struct reader *r, struct model_config *c)
 {
-	bool typed, use = false;
-	int window = 0, first = 28;
+	bool typed;
 	int rc = read_layer_types(r, c, &typed);
 	if (rc)
 		return rc;
-	bool sliding = false;
-	for (int i = 0; i < c->n_layers; i++)
-		sliding |= c->layer_window[i];
-	if (c->arch == ARCH_LLAMA || c->arch == ARCH_MISTRAL) {
-		if (sliding && c->arch == ARCH_LLAMA)
-			return err_why(r->why, r->why_n, -ENOTSUP,
-				       "layer_types with sliding_attention is not supported for %s",
-				       c->arch_name);
-		for (int i = 0; typed && i < c->n_layers; i++)
-			if (c->layer_window[i] != c->layer_window[0])
-				return fail(r, -ENOTSUP,
-					    "layer_types of more than one kind is not supported for Mistral");
-		if (c->arch == ARCH_LLAMA)
-			return 0;
-		if (!json_object_get(r->root, "sliding_window"))
-			window = 4096;
-		if ((rc = get_int(r, r->root, "sliding_window", 1, 1 << 30, false, &window)))
-			return rc;
-		if (typed && (c->layer_window[0] != 0) != (window != 0))
-			return fail(r, -EINVAL, "layer_types and sliding_window contradict each other");
-		memset(c->layer_window, window ? 1 : 0, (size_t)c->n_layers);
-		c->window = window;
-		return 0;
-	}
-	if ((rc = json_get_bool(r->root, "use_sliding_window", &use, r->why, r->why_n)))
+	if (r->family->window == WINDOW_NONE)
+		return any_window(c) ? err_why(r->why, r->why_n, -ENOTSUP,
+					       "layer_types with sliding_attention is not supported for %s",
+					       c->arch_name)
+				     : 0;
+	if ((rc = get_int(r, r->root, "sliding_window", 1, 1 << 30, false, &c->window)))
 		return rc;
-	if (!use && sliding)
-		return fail(r, -EINVAL,
-			    "layer_types names sliding_attention, but use_sliding_window is false");
-	if (!use)
-		return 0;
-	if (!json_object_get(r->root, "sliding_window"))
-		window = 4096;
-	if ((rc = get_int(r, r->root, "sliding_window", 1, 1 << 30, false, &window)) ||
-	    (rc = get_int(r, r->root, "max_window_layers", 0, 1 << 20, false, &first)))
-		return rc;
-	if (!window) {
-		if (sliding)
-			return fail(r, -EINVAL,
-				    "layer_types names sliding_attention, but sliding_window is null");
-		return 0;
-	}
-	for (int i = 0; !typed && i < c->n_layers; i++)
-		c->layer_window[i] = i >= first;
-	for (int i = 0; i < c->n_layers; i++)
-		if (c->layer_window[i])
-			c->window = window;
-	return 0;
+	rc = r->family->window == WINDOW_ALL      ? window_all(r, c, typed)
+	     : r->family->window == WINDOW_SWITCH ? window_switch(r, c, typed)
+						  : window_pattern(r, c, typed);
+	if (!any_window(c))
+		c->window = 0;
+	return rc;
 }
 
 /* ---- RoPE ---- */
@@ -343,6 +422,56 @@ static int read_scaling(const struct reader *r, const json_t *o, const char *typ
 	}
 }
 
+/* Layers without rotation: no_rope_layers has 0 for them, or they are each no_rope_layer_interval-th. */
+static int read_no_rope(const struct reader *r, struct model_config *c)
+{
+	const json_t *list = json_get(r->root, "no_rope_layers");
+	int every = 0;
+	int rc = get_int(r, r->root, "no_rope_layer_interval", 1, 1 << 20, false, &every);
+	if (rc || !r->family->no_rope)
+		return r->family->no_rope ? rc : 0;
+	if (list && (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers))
+		return err_why(r->why, r->why_n, -EINVAL, "no_rope_layers must be a list of %d numbers",
+			       c->n_layers);
+	for (int i = 0; i < c->n_layers; i++) {
+		const json_t *v = list ? json_array_get(list, (size_t)i) : NULL;
+		if (v && !json_is_integer(v))
+			return err_why(r->why, r->why_n, -EINVAL, "no_rope_layers[%d] must be 0 or 1", i);
+		if (v ? !json_integer_value(v) : (i + 1) % every == 0)
+			c->layer_rope[i] = LAYER_ROPE_NONE;
+	}
+	return 0;
+}
+
+/* Which layers have which rotation; *o: rope_parameters, becomes that of most layers. */
+static int read_layer_ropes(const struct reader *r, struct model_config *c, const json_t **o)
+{
+	const json_t *full = *o ? json_get(*o, "full_attention") : NULL,
+		     *local = *o ? json_get(*o, "sliding_attention") : NULL;
+	const char *type = "default";
+	int rc = read_no_rope(r, c);
+	if (rc)
+		return rc;
+	if ((full || local) && !r->family->rope_by_layer)
+		return fail(r, -ENOTSUP, "rope_parameters by layer type are not supported");
+	if (!r->family->rope_by_layer)
+		return 0;
+	if ((full && !json_is_object(full)) || (local && !json_is_object(local)))
+		return fail(r, -EINVAL, "rope_parameters must have an object for each type of layer");
+	for (int i = 0; i < c->n_layers; i++)
+		c->layer_rope[i] = c->layer_window[i] ? LAYER_ROPE_LOCAL : LAYER_ROPE;
+	if ((rc = get_num(r, r->root, "rope_local_base_freq", 1e-3, 1e15, &c->rope_local_theta)) ||
+	    (local && (rc = get_num(r, local, "rope_theta", 1e-3, 1e15, &c->rope_local_theta))) ||
+	    (local && (rc = json_get_str(local, "rope_type", &type, r->why, r->why_n))))
+		return rc;
+	if (strcmp(type, "default") != 0)
+		return err_why(r->why, r->why_n, -ENOTSUP,
+			       "rope type %.40s of sliding_attention is not supported (only default)", type);
+	if (full || local)
+		*o = full;
+	return 0;
+}
+
 static int read_rope(const struct reader *r, struct model_config *c)
 {
 	static const struct {
@@ -358,19 +487,23 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		o = json_get(r->root, "rope_parameters");
 	if (o && !json_is_object(o))
 		return fail(r, -EINVAL, "rope_scaling must be an object");
-	if (o && (json_get(o, "full_attention") || json_get(o, "sliding_attention")))
-		return fail(r, -ENOTSUP, "rope_parameters by layer type are not supported");
-	c->rope_theta = 10000;
-	c->rope_dim = c->head_dim;
 	double partial = 1;
-	int rc = 0;
-	if ((rc = get_num(r, r->root, "rope_theta", 1e-3, 1e15, &c->rope_theta)) ||
+	int rc = read_layer_ropes(r, c, &o);
+	c->rope_theta = 10000;
+	if (rc || (rc = get_num(r, r->root, "rope_theta", 1e-3, 1e15, &c->rope_theta)) ||
 	    (o && (rc = get_num(r, o, "rope_theta", 1e-3, 1e15, &c->rope_theta))) ||
 	    (rc = get_num(r, r->root, "partial_rotary_factor", 0, 1, &partial)) ||
 	    (o && (rc = get_num(r, o, "partial_rotary_factor", 0, 1, &partial))))
 		return rc;
-	if (partial != 1)
+	if (partial != 1 && !r->family->partial)
 		return fail(r, -ENOTSUP, "partial_rotary_factor is not supported");
+	c->rope_dim = (int)(c->head_dim * partial);
+	c->rope_pairs = r->family->rope_pairs;
+	if (c->rope_dim % 2 || c->rope_dim < 2)
+		return err_why(r->why, r->why_n, -EINVAL,
+			       "partial_rotary_factor %g leaves %d of %d values of a head to rotate: an even "
+			       "number is needed",
+			       partial, c->rope_dim, c->head_dim);
 	if (!o)
 		return 0;
 	const char *type = "default";
@@ -486,7 +619,7 @@ int hf_config_load(const char *dir, struct model_config *out, char *why, size_t 
 	if (file_exists(gen_path) && (rc = read_object(gen_path, &r.gen, why, why_n)))
 		goto done;
 	if ((rc = read_arch(&r, out)) || (rc = read_shape(&r, out)) || (rc = read_switches(&r, out)) ||
-	    (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
+	    (rc = read_gemma(&r, out)) || (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
 	    (rc = quant_config_read(r.root, &out->quant, why, why_n))) {
 		err_prefix(why, why_n, rc, "%s", at);
 		goto done;

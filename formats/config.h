@@ -10,7 +10,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum config_arch { ARCH_LLAMA, ARCH_MISTRAL, ARCH_QWEN2, ARCH_QWEN3 };
+enum config_arch {
+	ARCH_LLAMA,
+	ARCH_MISTRAL,
+	ARCH_QWEN2,
+	ARCH_QWEN3,
+	ARCH_OLMO2,
+	ARCH_SMOLLM3,
+	ARCH_PHI3,
+	ARCH_GLM,
+	ARCH_GLM4,
+	ARCH_GEMMA2,
+	ARCH_GEMMA3,
+};
+enum config_act { ACT_SILU, ACT_GELU_TANH };
+/* RMS norm of q and k before the rotation: of each head, or one over all heads of a row (OLMo 2). */
+enum config_qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_ROWS };
+enum config_layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_ROPE_NONE };
 enum config_rope { ROPE_NONE, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
 enum config_dtype { CONFIG_F32, CONFIG_F16, CONFIG_BF16 };
 
@@ -23,14 +39,24 @@ struct model_config {
 	int max_position; /* context of the model */
 	float rms_eps;
 	bool tied; /* head = embedding */
-	bool qkv_bias, o_bias, mlp_bias, qk_norm;
+	bool qkv_bias, o_bias, mlp_bias;
+	enum config_qk_norm qk_norm;
+	enum config_act act;
+	/* 0 each: as most models have it. */
+	float norm_offset;                       /* added to the weights of norms (Gemma: 1) */
+	float embed_scale;                       /* the embedding's rows are multiplied by it (Gemma) */
+	float attn_scale;                        /* of scores; 0: 1 / sqrt(head_dim) */
+	float attn_cap, logit_cap;               /* x becomes cap * tanh(x / cap) (Gemma 2); 0: none */
 	int window;                              /* sliding window, 0: none */
 	uint8_t layer_window[CONFIG_LAYERS_MAX]; /* 1: this layer uses it */
 	enum config_dtype dtype;                 /* torch_dtype */
+	uint8_t layer_rope[CONFIG_LAYERS_MAX];   /* enum config_layer_rope */
 
 	double rope_theta;
-	int rope_dim;    /* rotated values of a head */
-	bool rope_pairs; /* rotated are values 2i and 2i + 1, not i and i + rope_dim / 2 */
+	double rope_local_theta; /* of layers with LAYER_ROPE_LOCAL, which know no scaling; 0: there are none
+				  */
+	int rope_dim;            /* rotated values of a head */
+	bool rope_pairs;         /* rotated are values 2i and 2i + 1, not i and i + rope_dim / 2 */
 	enum config_rope rope;
 	double rope_factor, rope_low, rope_high; /* llama3; factor: linear, dynamic, yarn */
 	double yarn_attention_factor;            /* <= 0: by the formula */
@@ -61,5 +87,7 @@ void model_config_fini(struct model_config *c);
  * [n, rope_dim/2, 2], multiplied by the attention factor of yarn and longrope.  max_context: the longest
  * context that is served, on which dynamic and longrope depend. */
 void model_config_rope(const struct model_config *c, int n, int max_context, float *out);
+/* The same of layers with LAYER_ROPE_LOCAL. */
+void model_config_rope_local(const struct model_config *c, int n, float *out);
 
 #endif

@@ -107,12 +107,8 @@ static void inverse_freqs(const struct model_config *c, int max_context, float *
 	}
 }
 
-void model_config_rope(const struct model_config *c, int n, int max_context, float *out)
+static void rotations(const float *inv, int half, float scale, int n, float *out)
 {
-	int half = c->rope_dim / 2;
-	float *inv = xcalloc((size_t)half, sizeof *inv);
-	float scale = (float)attention_factor(c);
-	inverse_freqs(c, max_context, inv);
 	for (int pos = 0; pos < n; pos++) {
 		float *row = out + (size_t)pos * (size_t)half * 2;
 		for (int i = 0; i < half; i++) {
@@ -123,5 +119,21 @@ void model_config_rope(const struct model_config *c, int n, int max_context, flo
 			row[2 * i + 1] = (float)sine * scale;
 		}
 	}
+}
+
+void model_config_rope(const struct model_config *c, int n, int max_context, float *out)
+{
+	float *inv = xcalloc((size_t)c->rope_dim / 2 + 1, sizeof *inv);
+	inverse_freqs(c, max_context, inv);
+	rotations(inv, c->rope_dim / 2, (float)attention_factor(c), n, out);
+	free(inv);
+}
+
+void model_config_rope_local(const struct model_config *c, int n, float *out)
+{
+	float *inv = xcalloc((size_t)c->rope_dim / 2 + 1, sizeof *inv);
+	for (int i = 0; i < c->rope_dim / 2; i++)
+		inv[i] = 1 / period(c->rope_local_theta, i, c->rope_dim);
+	rotations(inv, c->rope_dim / 2, 1, n, out);
 	free(inv);
 }

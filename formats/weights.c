@@ -3,7 +3,9 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "formats/family.h"
 #include "formats/safetensors.h"
+#include "formats/shard.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +125,73 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 	return find_vec(f, name, 0, n, &l->bias);
 }
 
+static bool has_module(const struct finder *f, const char *module)
+{
+	char name[128];
+	snprintf(name, sizeof name, "%s.weight", module);
+	return quant_has(f->files, module) || safetensors_find(f->files, name);
+}
+
+/* A layer that is stored as a part of another. */
+struct piece {
+	int n; /* outputs */
+	struct weights_linear *to;
+};
+
+/* Layers that are stored as one, side by side (Phi-3): qkv_proj, gate_up_proj. */
+static int find_fused(const struct finder *f, const char *module, const struct piece *pieces, int n_pieces,
+		      bool bias)
+{
+	const struct shard all = {.n_ranks = 1};
+	struct weights_linear *whole =
+		weights_own(f->w, xcalloc(1, sizeof *whole)); /* codes lead back to it */
+	int n = 0;
+	for (int i = 0; i < n_pieces; i++)
+		n += pieces[i].n;
+	int rc = find_linear(f, module, n, f->c->hidden, bias, whole);
+	for (int i = 0, n0 = 0; !rc && i < n_pieces; n0 += pieces[i++].n) {
+		const struct shard_cut cut = {n0, pieces[i].n, 0, whole->k};
+		void *copy;
+		if (whole->kind == WEIGHTS_AWQ && (n0 % 8 || cut.n % 8))
+			return err_why(f->why, f->why_n, -ENOTSUP,
+				       "%s is AWQ in words of 8 outputs, and a part has outputs %d to %d",
+				       module, n0, n0 + cut.n - 1);
+		shard_linear(&all, whole, cut, pieces[i].to, &copy);
+		if (copy)
+			weights_own(f->w, copy);
+	}
+	return rc;
+}
+
+static int find_norms(const struct finder *f, const char *prefix, struct weights_layer *l)
+{
+	const struct model_config *c = f->c;
+	const struct family *family = family_of(c->arch);
+	const bool rows = c->qk_norm == QK_NORM_ROWS;
+	const struct {
+		const char *name;
+		int n;
+		struct weights_vec *to;
+	} norms[] = {
+		{family->norms[NORM_ATTN], c->hidden, &l->attn_norm},
+		{family->norms[NORM_ATTN_POST], c->hidden, &l->attn_post},
+		{family->norms[NORM_FFN], c->hidden, &l->ffn_norm},
+		{family->norms[NORM_FFN_POST], c->hidden, &l->ffn_post},
+		{c->qk_norm ? "self_attn.q_norm" : NULL, c->head_dim * (rows ? c->n_heads : 1), &l->q_norm},
+		{c->qk_norm ? "self_attn.k_norm" : NULL, c->head_dim * (rows ? c->n_kv_heads : 1),
+		 &l->k_norm},
+	};
+	char name[128];
+	int rc = 0;
+	for (size_t j = 0; !rc && j < sizeof norms / sizeof norms[0]; j++) {
+		if (!norms[j].name)
+			continue;
+		snprintf(name, sizeof name, "%s%s.weight", prefix, norms[j].name);
+		rc = find_vec(f, name, 0, norms[j].n, norms[j].to);
+	}
+	return rc;
+}
+
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
@@ -143,23 +212,28 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	};
 	const struct {
 		const char *name;
+		struct piece pieces[3];
 		int n;
-		struct weights_vec *to;
-	} norms[] = {
-		{"input_layernorm", c->hidden, &l->attn_norm},
-		{"post_attention_layernorm", c->hidden, &l->ffn_norm},
-		{"self_attn.q_norm", c->head_dim, c->qk_norm ? &l->q_norm : NULL},
-		{"self_attn.k_norm", c->head_dim, c->qk_norm ? &l->k_norm : NULL},
+		bool bias;
+	} fused[] = {
+		{"self_attn.qkv_proj", {{q, &l->q}, {kv, &l->k}, {kv, &l->v}}, 3, c->qkv_bias},
+		{"mlp.gate_up_proj",
+		 {{c->intermediate, &l->gate}, {c->intermediate, &l->up}},
+		 2,
+		 c->mlp_bias},
 	};
-	char name[96];
-	int rc = 0;
-	for (size_t j = 0; !rc && j < sizeof norms / sizeof norms[0]; j++) {
-		snprintf(name, sizeof name, "%slayers.%d.%s.weight", f->prefix, i, norms[j].name);
-		if (norms[j].to)
-			rc = find_vec(f, name, 0, norms[j].n, norms[j].to);
+	char prefix[64], name[96];
+	snprintf(prefix, sizeof prefix, "%slayers.%d.", f->prefix, i);
+	int rc = find_norms(f, prefix, l);
+	for (size_t j = 0; !rc && j < sizeof fused / sizeof fused[0]; j++) {
+		snprintf(name, sizeof name, "%s%s", prefix, fused[j].name);
+		if (has_module(f, name))
+			rc = find_fused(f, name, fused[j].pieces, fused[j].n, fused[j].bias);
 	}
 	for (size_t j = 0; !rc && j < sizeof linears / sizeof linears[0]; j++) {
-		snprintf(name, sizeof name, "%slayers.%d.%s", f->prefix, i, linears[j].name);
+		if (linears[j].to->w)
+			continue;
+		snprintf(name, sizeof name, "%s%s", prefix, linears[j].name);
 		rc = find_linear(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
 	}
 	return rc;
@@ -171,11 +245,15 @@ static int find_all(struct finder *f)
 	struct weights *w = f->w;
 	char name[96];
 	int rc = 0;
-	if (safetensors_find(f->files, "model.embed_tokens.weight"))
-		f->prefix = "model.";
-	else if (safetensors_find(f->files, "embed_tokens.weight"))
-		f->prefix = "";
-	else
+	/* The last two: the text of a model that has other parts. */
+	static const char *const prefixes[] = {"model.", "", "language_model.model.",
+					       "model.language_model."};
+	for (size_t i = 0; !f->prefix && i < sizeof prefixes / sizeof prefixes[0]; i++) {
+		snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
+		if (safetensors_find(f->files, name))
+			f->prefix = prefixes[i];
+	}
+	if (!f->prefix)
 		return err_why(f->why, f->why_n, -ENOENT, "tensor model.embed_tokens.weight is missing");
 	if ((int64_t)c->n_vocab * c->hidden > INT32_MAX)
 		return err_why(f->why, f->why_n, -ENOTSUP, "an embedding of %d x %d values is too large",

@@ -40,7 +40,9 @@ struct weights_linear {
 };
 
 struct weights_layer {
-	struct weights_vec attn_norm, ffn_norm, q_norm, k_norm;
+	struct weights_vec attn_norm, ffn_norm; /* before attention and the feed-forward layer; or none */
+	struct weights_vec attn_post, ffn_post; /* of what they give, before it is added; or none */
+	struct weights_vec q_norm, k_norm;      /* [head_dim], or of all heads: config.h, qk_norm */
 	struct weights_linear q, k, v, o, gate, up, down;
 };
 

@@ -28,8 +28,10 @@ struct layer {
 	struct kern_linear *o;
 	struct kern_linear *gateup; /* [H] to gate, up */
 	struct kern_linear *down;
-	struct piece attn_norm, ffn_norm; /* F32 [H] */
-	struct piece q_norm, k_norm;      /* F32 [D], or none */
+	struct piece attn_norm, ffn_norm; /* F32 [H], before a layer; or none */
+	struct piece attn_post, ffn_post; /* F32 [H], of what it gives; or none */
+	struct piece q_norm, k_norm;      /* F32 [D], or [Hq D] and [Hkv D], or none */
+	const struct piece *rope;         /* NULL: no rotation */
 	int window;
 };
 
@@ -45,8 +47,8 @@ struct model {
 	struct kern_embed *embed;
 	struct kern_linear *own_head; /* NULL: tied */
 	const struct kern_linear *head;
-	struct piece norm; /* F32 [H] */
-	struct piece rope; /* F32 [max_context, rope_dim/2, 2] */
+	struct piece norm;             /* F32 [H] */
+	struct piece rope, rope_local; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
 	bool unpacked;              /* codes, as was said in the log */
 	struct loading *loading;    /* borrowed until it is loaded; or NULL */
@@ -62,6 +64,7 @@ struct model {
 	struct piece normed;           /* op  [T, H] */
 	struct piece qkv;              /* val [T, (Hq + 2 Hkv) D] */
 	struct piece q;                /* val [T, Hq D] */
+	struct piece squares;          /* F32 [T, 2], of q and k; where one norm is over all heads */
 	struct piece att;              /* op  [T, Hq D] */
 	struct piece ffn;              /* op  [T, I] */
 	struct piece last_x, last_add; /* F32 [L, H] */
@@ -110,6 +113,8 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 		{&m->normed, IN_LAYERS, op(m->dev, m->max_rows, c->hidden), "normalized rows"},
 		{&m->qkv, IN_LAYERS, t * (hq + 2 * hkv) * val, "q, k and v"},
 		{&m->q, IN_LAYERS, t * hq * val, "queries"},
+		{&m->squares, IN_LAYERS, c->qk_norm == QK_NORM_ROWS ? t * 2 * sizeof(float) : 0,
+		 "squares of q and k"},
 		{&m->att, IN_LAYERS, op(m->dev, m->max_rows, (int)hq), "attention's output"},
 		{&m->ffn, IN_LAYERS, op(m->dev, m->max_rows, c->intermediate), "the feed-forward layer"},
 		{&m->last_x, IN_HEAD, l * h * 4, "the rows of the head"},
@@ -150,7 +155,7 @@ static enum kern_dtype dtype_of(enum config_dtype t)
 	return t == CONFIG_F32 ? KERN_F32 : t == CONFIG_F16 ? KERN_F16 : KERN_BF16;
 }
 
-/* A vector to the device, as F32. */
+/* The weights of a norm to the device, as F32. */
 static int vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
 		    char *why, size_t why_n)
 {
@@ -162,6 +167,8 @@ static int vec_load(struct model *m, const struct weights_vec *v, struct piece *
 		return rc;
 	float *f = xmalloc(bytes);
 	weights_to_f32(v, f);
+	for (int i = 0; i < v->n; i++)
+		f[i] += m->c->norm_offset;
 	rc = m->ops->upload(m->stream, out->p, f, bytes);
 	if (!rc)
 		rc = m->ops->stream_sync(m->stream);
@@ -270,7 +277,11 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 		       size_t why_n)
 {
 	struct kern_linear_src src = {
-		.name = parts[0].whole->name, .n_parts = n, .head = parts[0].of == SHARD_HEAD};
+		.name = parts[0].whole->name,
+		.n_parts = n,
+		.head = parts[0].of == SHARD_HEAD,
+		.act = m->c->act == ACT_GELU_TANH ? KERN_GELU_TANH : KERN_SILU,
+	};
 	struct weights_linear linears[3];
 	void *copies[3];
 	int64_t bytes = 0;
@@ -301,6 +312,27 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 	return 0;
 }
 
+/* Weights for n values from the first on, of a norm that is one over those of all ranks. */
+static struct weights_vec vec_cut(const struct weights_vec *v, int first, int n)
+{
+	const size_t each = v->dtype == CONFIG_F32 ? 4 : 2;
+	return (struct weights_vec){(const unsigned char *)v->data + (size_t)first * each, v->dtype, n};
+}
+
+static int qk_norms_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+			 size_t why_n)
+{
+	const struct shard *s = m->shard;
+	const int d = m->c->head_dim;
+	struct weights_vec q = w->q_norm, k = w->k_norm;
+	if (m->c->qk_norm == QK_NORM_ROWS) {
+		q = vec_cut(&q, s->head0 * d, s->n_heads * d);
+		k = vec_cut(&k, s->kv_head0 * d, s->n_kv_heads * d);
+	}
+	int rc = vec_load(m, &q, &l->q_norm, "a norm", why, why_n);
+	return rc ? rc : vec_load(m, &k, &l->k_norm, "a norm", why, why_n);
+}
+
 static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
 		      size_t why_n)
 {
@@ -310,9 +342,9 @@ static int layer_load(struct model *m, struct layer *l, const struct weights_lay
 	int rc = 0;
 	if ((rc = vec_load(m, &w->attn_norm, &l->attn_norm, "a norm", why, why_n)) ||
 	    (rc = vec_load(m, &w->ffn_norm, &l->ffn_norm, "a norm", why, why_n)) ||
-	    (rc = vec_load(m, &w->q_norm, &l->q_norm, "a norm", why, why_n)) ||
-	    (rc = vec_load(m, &w->k_norm, &l->k_norm, "a norm", why, why_n)) ||
-	    (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
+	    (rc = vec_load(m, &w->attn_post, &l->attn_post, "a norm", why, why_n)) ||
+	    (rc = vec_load(m, &w->ffn_post, &l->ffn_post, "a norm", why, why_n)) ||
+	    (rc = qk_norms_load(m, l, w, why, why_n)) || (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
 	    (rc = linear_load(m, &o, 1, &l->o, why, why_n)) ||
 	    (rc = linear_load(m, gateup, 2, &l->gateup, why, why_n)) ||
 	    (rc = linear_load(m, &down, 1, &l->down, why, why_n)))
@@ -344,18 +376,21 @@ static int ends_load(struct model *m, const struct weights *w, char *why, size_t
 	return rc;
 }
 
-static int rope_load(struct model *m, int max_context, char *why, size_t why_n)
+static int rope_load(struct model *m, struct piece *out, bool local, int max_context, char *why, size_t why_n)
 {
 	size_t bytes = (size_t)max_context * (size_t)m->c->rope_dim * sizeof(float);
-	int rc = piece_new(m, &m->rope, bytes, "the rotations of all positions", why, why_n);
+	int rc = piece_new(m, out, bytes, "the rotations of all positions", why, why_n);
 	if (rc)
 		return rc;
 	float *table = alloc_big(bytes);
 	if (!table)
 		return err_why(why, why_n, -ENOMEM,
 			       "out of memory: %zu bytes for the rotations of all positions", bytes);
-	model_config_rope(m->c, max_context, max_context, table);
-	rc = m->ops->upload(m->stream, m->rope.p, table, bytes);
+	if (local)
+		model_config_rope_local(m->c, max_context, table);
+	else
+		model_config_rope(m->c, max_context, max_context, table);
+	rc = m->ops->upload(m->stream, out->p, table, bytes);
 	if (!rc)
 		rc = m->ops->stream_sync(m->stream);
 	alloc_big_free(table, bytes);
@@ -381,11 +416,18 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .trace = a->trace};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
-	if ((rc = scratch_new(m, why, why_n)) || (rc = rope_load(m, a->max_context, why, why_n)) ||
+	if ((rc = scratch_new(m, why, why_n)) ||
+	    (rc = rope_load(m, &m->rope, false, a->max_context, why, why_n)) ||
+	    (a->config->rope_local_theta > 0 &&
+	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why, why_n))) ||
 	    (rc = ends_load(m, a->weights, why, why_n)))
 		goto fail;
 	for (int i = 0; i < n_layers; i++) {
+		const uint8_t rope = a->config->layer_rope[i];
 		m->layers[i].window = a->config->layer_window[i] ? a->config->window : 0;
+		m->layers[i].rope = rope == LAYER_ROPE_NONE    ? NULL
+				    : rope == LAYER_ROPE_LOCAL ? &m->rope_local
+							       : &m->rope;
 		if ((rc = layer_load(m, &m->layers[i], &a->weights->layers[i], why, why_n)))
 			goto fail;
 		if (a->progress)
@@ -404,7 +446,7 @@ void model_free(struct model *m)
 {
 	if (!m)
 		return;
-	struct piece *pieces[] = {&m->norm, &m->rope, &m->x, &m->add, &m->turns};
+	struct piece *pieces[] = {&m->norm, &m->rope, &m->rope_local, &m->x, &m->add, &m->turns};
 	for (int i = 0; i < m->c->n_layers; i++) {
 		struct layer *l = &m->layers[i];
 		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down};
@@ -413,6 +455,8 @@ void model_free(struct model *m)
 				m->ops->linear_free(linears[j]);
 		piece_free(m, &l->attn_norm);
 		piece_free(m, &l->ffn_norm);
+		piece_free(m, &l->attn_post);
+		piece_free(m, &l->ffn_post);
 		piece_free(m, &l->q_norm);
 		piece_free(m, &l->k_norm);
 	}
@@ -454,17 +498,32 @@ void model_set_group(struct model *m, struct tp_group *g)
 
 /* ---- the step ---- */
 
+/* The sums that a norm over all heads of all ranks needs. */
+static int squares(struct model *m, int n_rows)
+{
+	const struct model_config *c = m->c;
+	if (!m->squares.p)
+		return 0;
+	int rc = m->ops->qkv_squares(m->stream, m->squares.p, m->qkv.p, n_rows, c->n_heads, c->n_kv_heads,
+				     c->head_dim);
+	return rc ? rc : tp_group_sum_rows(m->group, m->stream, m->squares.p, n_rows, 2);
+}
+
 static int attention(struct model *m, const struct layer *l, int layer, struct kern_kv *kv)
 {
 	const struct model_config *c = m->c;
+	const int n_ranks = m->shard->n_ranks;
 	const struct kern_qkv_args qkv = {
 		.q = m->q.p,
 		.qkv = m->qkv.p,
 		.q_norm = l->q_norm.p,
 		.k_norm = l->k_norm.p,
+		.squares = m->squares.p,
+		.q_width = n_ranks * c->n_heads * c->head_dim,
+		.k_width = n_ranks * c->n_kv_heads * c->head_dim,
 		.eps = c->rms_eps,
-		.rope = m->rope.p,
-		.rope_dim = c->rope_dim,
+		.rope = l->rope ? l->rope->p : NULL,
+		.rope_dim = l->rope ? c->rope_dim : 0,
 		.style = c->rope_pairs ? KERN_ROPE_PAIRS : KERN_ROPE_HALVES,
 		.n_q_heads = c->n_heads,
 		.n_kv_heads = c->n_kv_heads,
@@ -480,7 +539,8 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 		.n_q_heads = c->n_heads,
 		.n_kv_heads = c->n_kv_heads,
 		.head_dim = c->head_dim,
-		.scale = 1 / sqrtf((float)c->head_dim),
+		.scale = c->attn_scale > 0 ? c->attn_scale : 1 / sqrtf((float)c->head_dim),
+		.cap = c->attn_cap,
 		.window = l->window,
 	};
 	int rc = m->ops->qkv(m->stream, &qkv);
@@ -491,13 +551,17 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 	return rc;
 }
 
-/* A linear layer of a rank gives a part of each sum. */
-static int sum(struct model *m, int n_rows)
+/* A linear layer of a rank gives a part of each sum; post: the norm of the whole, or none. */
+static int sum(struct model *m, const struct piece *post, int n_rows)
 {
 	trace_mark(m->trace, TRACE_LINEAR);
 	int rc = tp_group_sum_rows(m->group, m->stream, m->add.p, n_rows, m->c->hidden);
 	if (m->group)
 		trace_mark(m->trace, TRACE_GROUP);
+	if (!rc && post->p) {
+		rc = m->ops->rmsnorm_f32(m->stream, m->add.p, post->p, n_rows, m->c->hidden, m->c->rms_eps);
+		trace_mark(m->trace, TRACE_ROWS);
+	}
 	progress_bump(m);
 	return rc;
 }
@@ -530,17 +594,20 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	/* A token's row is one rank's; the others add zeros. */
 	if (!rc)
 		rc = tp_group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
+	if (!rc && c->embed_scale > 0)
+		rc = k->map(s, m->x.p, n_rows, c->hidden, KERN_MAP_SCALE, c->embed_scale);
 	for (int i = 0; !rc && i < c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
 		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)))
 			return rc;
 		if (i == 0 && m->at_work)
 			m->at_work(m->at_work_arg);
-		if ((rc = attention(m, l, i, kv)) ||
-		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) || (rc = sum(m, n_rows)) ||
-		    (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
+		if ((rc = squares(m, n_rows)) || (rc = attention(m, l, i, kv)) ||
+		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
+		    (rc = sum(m, &l->attn_post, n_rows)) || (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
 		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
-		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) || (rc = sum(m, n_rows)))
+		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) ||
+		    (rc = sum(m, &l->ffn_post, n_rows)))
 			return rc;
 		add = m->add.p;
 	}
@@ -560,9 +627,11 @@ static int head(struct model *m, int n_logits)
 	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_logits, c->hidden,
 			     c->rms_eps)))
 		return rc;
-	if (!m->part.p)
-		return k->linear(s, m->head, m->logits.p, m->last.p, n_logits, true);
-	if ((rc = k->linear(s, m->head, m->part.p, m->last.p, n_logits, true)))
+	void *const out = m->part.p ? m->part.p : m->logits.p;
+	const int width = m->part.p ? m->shard->widths[m->shard->rank] : c->n_vocab;
+	if ((rc = k->linear(s, m->head, out, m->last.p, n_logits, true)) ||
+	    (c->logit_cap > 0 && (rc = k->map(s, out, n_logits, width, KERN_MAP_SOFTCAP, c->logit_cap))) ||
+	    !m->part.p)
 		return rc;
 	return tp_group_gather_cols(m->group, s, m->logits.p, m->part.p, n_logits, m->shard->widths);
 }

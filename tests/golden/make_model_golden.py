@@ -70,6 +70,9 @@ def dequantize(tensors, group):
 def hf_model(path, context):
     """The model with the RoPE of a service with a context of `context` tokens."""
     config = transformers.AutoConfig.from_pretrained(path)
+    with open(os.path.join(path, "config.json"), encoding="utf-8") as f:
+        dtype = getattr(torch, json.load(f)["torch_dtype"])
+    config = getattr(config, "text_config", config)
     quant = getattr(config, "quantization_config", None)
     if quant is not None:
         del config.quantization_config
@@ -78,11 +81,15 @@ def hf_model(path, context):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     group = (quant or {}).get("group_size", 0)
     state = dequantize(read_tensors(os.path.join(path, "model.safetensors")), group)
+    state = {k.removeprefix("language_model."): v for k, v in state.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
+    if hasattr(model.model.embed_tokens, "embed_scale"):    # as it is where the model runs in its own type
+        scale = model.model.embed_tokens.embed_scale
+        scale.copy_(scale.to(dtype).float())
     rope = model.model.rotary_emb
-    if rope.rope_type in ("dynamic", "longrope"):
+    if isinstance(rope.rope_type, str) and rope.rope_type in ("dynamic", "longrope"):
         rope.inv_freq, rope.attention_scaling = ROPE_INIT_FUNCTIONS[rope.rope_type](config, "cpu", seq_len=context)
         rope.rope_type = "default"      # or forward() would choose again by the length of each sequence
     return model
@@ -167,21 +174,24 @@ def main():
             config, kind = make_model.TINY[name]
             path = os.path.join(tmp, name)
             make_model.make(path, config, {"f32": "F32", "f16": "F16", "bf16": "BF16"}[kind], 1)
-            contexts = [config["max_position_embeddings"]]
+            contexts = [(config | config.get("text_config", {}))["max_position_embeddings"]]
             if name == "llama2-dynamic":
                 contexts = [48, 160]
-            if name == "llama-longrope":
+            if name in ("llama-longrope", "phi3-longrope"):
                 contexts = [48, 128]
             for context in contexts:
                 n_prompt = min(40, context - NEW)
                 cases.append(case(name, path, context, n_prompt))
                 c = cases[-1]
                 print(name, context, "margin", min(c["margins"]), "spread", np.std(c["logits"]), c["greedy"][:12])
-    if not sys.argv[1:]:
+    if sys.argv[1:]:        # in their places, the others as they are
+        with open(os.path.join(HERE, "models.json"), encoding="utf-8") as f:
+            cases = [c for c in json.load(f) if c["name"] not in names] + cases
+    else:
         with open(os.path.join(HERE, "rope.json"), "w", encoding="utf-8") as f:
             f.write("[\n" + ",\n".join(json.dumps(c) for c in rope_cases()) + "\n]\n")
-        with open(os.path.join(HERE, "models.json"), "w", encoding="utf-8") as f:
-            f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+    with open(os.path.join(HERE, "models.json"), "w", encoding="utf-8") as f:
+        f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,18 @@ def qwen3(*args, **more):
     return qwen2(*args, **dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3", head_dim=128) | more)
 
 
+def family(arch, kind, *args, **more):
+    """A family without keys of its own: what config.json leaves out is the family's default."""
+    config = llama(*args, **dict(architectures=[arch], model_type=kind, pad_token_id=0) | more)
+    return {k: v for k, v in config.items() if v is not ...}
+
+
+def gemma(version, *args, **more):
+    names = {2: ("Gemma2ForCausalLM", "gemma2"), 3: ("Gemma3ForCausalLM", "gemma3_text")}
+    return family(*names[version], *args, **dict(rms_norm_eps=1e-6, hidden_act=..., tie_word_embeddings=...,
+                                                 hidden_activation="gelu_pytorch_tanh", head_dim=32) | more)
+
+
 LLAMA3 = dict(rope_theta=500000.0, rope_scaling=dict(
     rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
     original_max_position_embeddings=8192))
@@ -174,6 +186,31 @@ TINY = {
     "mistral": (mistral(64, 120, 2, 4, 2, 331, 128, sliding_window=9), "f32"),
     "mistral-params": (mistral(64, 120, 2, 4, 2, 331, 128, head_dim=24, rope_parameters=dict(
         rope_type="default", rope_theta=20000.0)), "bf16"),
+}
+
+GEMMA3 = dict(sliding_window=9, sliding_window_pattern=2, query_pre_attn_scalar=40, rope_theta=50000.0,
+              rope_local_base_freq=1000.0, rope_scaling=dict(rope_type="linear", factor=8.0))
+TINY |= {
+    "olmo2": (family("Olmo2ForCausalLM", "olmo2", 64, 120, 2, 4, 2, 331, 128), "f32"),
+    "smollm3": (family("SmolLM3ForCausalLM", "smollm3", 64, 120, 3, 4, 2, 331, 128, tie_word_embeddings=...,
+                       rope_theta=5e4, no_rope_layer_interval=2), "bf16"),
+    "phi3": (family("Phi3ForCausalLM", "phi3", 64, 120, 2, 4, 2, 331, 128, sliding_window=9), "f32"),
+    "phi3-longrope": (family(
+        "Phi3ForCausalLM", "phi3", 128, 120, 2, 4, 2, 331, 128, partial_rotary_factor=0.75,
+        original_max_position_embeddings=48, rope_scaling=dict(
+            type="longrope", short_factor=[1 + i / 16 for i in range(12)],
+            long_factor=[1.1 + i * i / 20 for i in range(12)])), "f16"),
+    "phi3-awq-g32": (family("Phi3ForCausalLM", "phi3", 128, 192, 2, 4, 2, 336, 128, **awq(32)), "f16"),
+    "glm": (family("GlmForCausalLM", "glm", 64, 120, 2, 4, 2, 331, 128, head_dim=32, rms_norm_eps=...), "bf16"),
+    "glm4": (family("Glm4ForCausalLM", "glm4", 64, 120, 2, 4, 2, 331, 128, head_dim=32, attention_bias=False),
+             "f32"),
+    "gemma2": (gemma(2, 96, 160, 3, 4, 2, 331, 128, sliding_window=9, query_pre_attn_scalar=40,
+                     attn_logit_softcapping=2.0, final_logit_softcapping=8.0), "bf16"),
+    "gemma3": (gemma(3, 96, 160, 3, 4, 2, 331, 128, **GEMMA3), "bf16"),
+    "gemma3-text": (dict(architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3", vocab_size=331,
+                         vision_config=dict(hidden_size=32), text_config=gemma(
+                             3, 64, 96, 2, 8, 4, 331, 128, **GEMMA3 | dict(num_attention_heads=...,
+                                                                          num_key_value_heads=...))), "f16"),
 }
 
 # ---------------------------------------------------------------- random numbers
@@ -311,32 +348,48 @@ def linear(config, name, n, k, dtype, bias, gain=1.0):
 
 
 def tensors(config, dtype):
-    c = config
-    hidden, inter, heads = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"]
+    c = config | config.get("text_config", {})
+    hidden, inter, heads = c["hidden_size"], c["intermediate_size"], c.get("num_attention_heads", 8)
     dim = c.get("head_dim") or hidden // heads
-    q, kv = heads * dim, c["num_key_value_heads"] * dim
+    q, kv = heads * dim, c.get("num_key_value_heads", 4) * dim
     family = c["model_type"]
-    qkv_bias = family == "qwen2" or c.get("attention_bias", False)
-    o_bias = family != "qwen2" and c.get("attention_bias", False)
+    glm, gemma = family in ("glm", "glm4"), family.startswith("gemma")
+    qkv_bias = family == "qwen2" or c.get("attention_bias", glm)
+    o_bias = family != "qwen2" and not glm and c.get("attention_bias", False)
     mlp_bias = c.get("mlp_bias", False)
-    tied = c["tie_word_embeddings"]
+    tied = c.get("tie_word_embeddings", True)
+    norms = dict(olmo2=["post_attention", "post_feedforward"],
+                 glm4=["input", "post_self_attn", "post_attention", "post_mlp"])
+    norms = norms.get(family, ["input", "post_attention"])
+    if gemma:
+        norms = ["input", "post_attention", "pre_feedforward", "post_feedforward"]
+    one = 0 if gemma else 1     # Gemma adds it
+    root = "language_model." if "text_config" in config else ""
     # Logits of a few units, so that the likeliest token has a clear lead.
-    yield "model.embed_tokens.weight", dtype, (c["vocab_size"], hidden), "value", 0.35 if tied else 1.0, 0
+    yield root + "model.embed_tokens.weight", dtype, (c["vocab_size"], hidden), "value", \
+        0.05 if gemma else 0.35 if tied else 1.0, 0
     for i in range(c["num_hidden_layers"]):
-        p = f"model.layers.{i}."
-        yield p + "input_layernorm.weight", dtype, (hidden,), "value", 0.1, 1
-        yield p + "post_attention_layernorm.weight", dtype, (hidden,), "value", 0.1, 1
-        if family == "qwen3":
-            yield p + "self_attn.q_norm.weight", dtype, (dim,), "value", 0.2, 1.5
-            yield p + "self_attn.k_norm.weight", dtype, (dim,), "value", 0.2, 1.5
-        yield from linear(c, p + "self_attn.q_proj", q, hidden, dtype, qkv_bias, 1.5)
-        yield from linear(c, p + "self_attn.k_proj", kv, hidden, dtype, qkv_bias, 1.5)
-        yield from linear(c, p + "self_attn.v_proj", kv, hidden, dtype, qkv_bias)
+        p = f"{root}model.layers.{i}."
+        for name in norms:
+            yield f"{p}{name}_layernorm.weight", dtype, (hidden,), "value", 0.1, one
+        if family in ("qwen3", "olmo2", "gemma3_text"):
+            wide = family == "olmo2"
+            yield p + "self_attn.q_norm.weight", dtype, (q if wide else dim,), "value", 0.2, one + 0.5
+            yield p + "self_attn.k_norm.weight", dtype, (kv if wide else dim,), "value", 0.2, one + 0.5
+        if family == "phi3":
+            yield from linear(c, p + "self_attn.qkv_proj", q + 2 * kv, hidden, dtype, qkv_bias, 1.5)
+        else:
+            yield from linear(c, p + "self_attn.q_proj", q, hidden, dtype, qkv_bias, 1.5)
+            yield from linear(c, p + "self_attn.k_proj", kv, hidden, dtype, qkv_bias, 1.5)
+            yield from linear(c, p + "self_attn.v_proj", kv, hidden, dtype, qkv_bias)
         yield from linear(c, p + "self_attn.o_proj", hidden, q, dtype, o_bias)
-        yield from linear(c, p + "mlp.gate_proj", inter, hidden, dtype, mlp_bias)
-        yield from linear(c, p + "mlp.up_proj", inter, hidden, dtype, mlp_bias)
+        if family in ("phi3", "glm", "glm4"):
+            yield from linear(c, p + "mlp.gate_up_proj", 2 * inter, hidden, dtype, mlp_bias)
+        else:
+            yield from linear(c, p + "mlp.gate_proj", inter, hidden, dtype, mlp_bias)
+            yield from linear(c, p + "mlp.up_proj", inter, hidden, dtype, mlp_bias)
         yield from linear(c, p + "mlp.down_proj", hidden, inter, dtype, mlp_bias)
-    yield "model.norm.weight", dtype, (hidden,), "value", 0.1, 1
+    yield root + "model.norm.weight", dtype, (hidden,), "value", 0.1, 3 if gemma else 1
     if not tied:
         yield from linear(c, "lm_head", c["vocab_size"], hidden, dtype, False, 4.0)
 

@@ -377,3 +377,81 @@ Test(config, at_most_16_end_tokens_are_accepted)
 	refused("{\"eos_token_id\": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}", -EINVAL,
 		"17 ids, at most 16");
 }
+
+/* ---- families ---- */
+
+Test(config, layers_without_rotation_are_listed_or_each_nth)
+{
+	accepted("{\"architectures\": [\"SmolLM3ForCausalLM\"], \"no_rope_layers\": [1, 0, 1, 1, 0]}");
+	cr_expect(c.tied && c.rope_theta == 2e6);
+	for (int i = 0; i < 5; i++)
+		cr_expect_eq(c.layer_rope[i], i == 1 || i == 4 ? LAYER_ROPE_NONE : LAYER_ROPE, "layer %d", i);
+	accepted("{\"architectures\": [\"SmolLM3ForCausalLM\"]}");
+	for (int i = 0; i < 5; i++)
+		cr_expect_eq(c.layer_rope[i], i == 3 ? LAYER_ROPE_NONE : LAYER_ROPE, "layer %d", i);
+	refused("{\"architectures\": [\"SmolLM3ForCausalLM\"], \"no_rope_layers\": [1, 0]}", -EINVAL,
+		"no_rope_layers must be a list of 5");
+	refused("{\"architectures\": [\"SmolLM3ForCausalLM\"], \"use_sliding_window\": true}", -ENOTSUP,
+		"without layer_types");
+	accepted("{\"no_rope_layers\": [0, 0, 0, 0, 0]}"); /* not a key of Llama's */
+	cr_expect_eq(c.layer_rope[0], LAYER_ROPE);
+}
+
+Test(config, a_part_of_a_head_is_rotated_where_the_family_knows_it)
+{
+	accepted("{\"architectures\": [\"Phi3ForCausalLM\"], \"partial_rotary_factor\": 0.75}");
+	cr_expect(c.rope_dim == 6 && c.head_dim == 8 && !c.rope_pairs);
+	accepted("{\"architectures\": [\"Glm4ForCausalLM\"]}");
+	cr_expect(c.head_dim == 128 && c.rope_dim == 64 && c.rope_pairs && c.qkv_bias && !c.o_bias);
+	refused("{\"architectures\": [\"Phi3ForCausalLM\"], \"partial_rotary_factor\": 0.4}", -EINVAL,
+		"leaves 3 of 8 values");
+	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");
+}
+
+Test(config, gemma_has_caps_scales_and_windows)
+{
+	accepted("{\"architectures\": [\"Gemma2ForCausalLM\"], \"hidden_size\": 96, \"head_dim\": 16,"
+		 "\"torch_dtype\": \"bfloat16\", \"hidden_act\": \"gelu_pytorch_tanh\"}");
+	cr_expect(c.attn_cap == 50 && c.logit_cap == 30 && c.norm_offset == 1 && c.tied);
+	cr_expect_eq(c.act, ACT_GELU_TANH);
+	cr_expect_eq(c.embed_scale, 9.8125f, "%g: the root of 96 in BF16", (double)c.embed_scale);
+	cr_expect_eq(c.attn_scale, 1 / 16.0f);
+	for (int i = 0; i < 5; i++)
+		cr_expect_eq(c.layer_window[i], i % 2 == 0, "layer %d", i);
+	accepted("{\"architectures\": [\"Gemma2ForCausalLM\"], \"attn_logit_softcapping\": null}");
+	cr_expect(c.attn_cap == 0 && c.logit_cap == 30);
+	refused("{\"architectures\": [\"Gemma2ForCausalLM\"], \"hidden_activation\": \"gelu\"}", -ENOTSUP,
+		"hidden_activation gelu is not supported");
+	refused("{\"architectures\": [\"Gemma3ForCausalLM\"], \"use_bidirectional_attention\": true}",
+		-ENOTSUP, "use_bidirectional_attention");
+}
+
+Test(config, layers_with_a_window_have_a_base_of_their_own)
+{
+	accepted("{\"architectures\": [\"Gemma3ForCausalLM\"], \"sliding_window_pattern\": 3}");
+	cr_expect(c.rope_theta == 1e6 && c.rope_local_theta == 1e4 && c.window == 4096);
+	for (int i = 0; i < 5; i++)
+		cr_expect(c.layer_window[i] == (i != 2) &&
+				  c.layer_rope[i] == (i == 2 ? LAYER_ROPE : LAYER_ROPE_LOCAL),
+			  "layer %d", i);
+	accepted("{\"architectures\": [\"Gemma3ForCausalLM\"], \"rope_parameters\": {"
+		 "\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8.0, \"rope_theta\": 2e6},"
+		 "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 3e4}}}");
+	cr_expect(c.rope == ROPE_LINEAR && c.rope_factor == 8 && c.rope_theta == 2e6 &&
+		  c.rope_local_theta == 3e4);
+	refused("{\"architectures\": [\"Gemma3ForCausalLM\"], \"rope_parameters\": {"
+		"\"sliding_attention\": {\"rope_type\": \"linear\", \"factor\": 2.0}}}",
+		-ENOTSUP, "rope type linear of sliding_attention");
+	refused("{\"architectures\": [\"Gemma3ForCausalLM\"], \"rope_parameters\": {\"sliding_attention\": "
+		"1}}",
+		-EINVAL, "an object for each type of layer");
+}
+
+Test(config, of_a_model_with_other_parts_the_text_is_read)
+{
+	accepted("{\"architectures\": [\"Gemma3ForConditionalGeneration\"],"
+		 "\"text_config\": {\"hidden_size\": 48, \"num_hidden_layers\": 7, \"head_dim\": 32}}");
+	cr_expect(c.hidden == 48 && c.n_layers == 7 && c.head_dim == 32 && c.n_vocab == 512);
+	refused("{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": 3}", -EINVAL,
+		"text_config must be an object");
+}

@@ -18,10 +18,20 @@ struct tp_case {
 /* Every type of weights, biases of all layers, tied and own heads, KV heads split and replicated,
  * vocabularies that no number of ranks divides. */
 static struct tp_case cases[] = {
-	{"qwen3-tied", 2},    {"qwen3-window", 2},   {"qwen3-window", 4},   {"qwen3-types", 4},
-	{"qwen3-awq-g32", 2}, {"qwen3-awq-g32", 4},  {"llama-awq-even", 2}, {"qwen2-yarn", 2},
-	{"llama2-even", 2},   {"llama2-even", 4},    {"llama3", 2},         {"llama3", 4},
-	{"llama3", 8},        {"llama-longrope", 2}, {"mistral", 2},        {"mistral-params", 4},
+	{"qwen3-tied", 2},     {"qwen3-window", 2},
+	{"qwen3-window", 4},   {"qwen3-types", 4},
+	{"qwen3-awq-g32", 2},  {"qwen3-awq-g32", 4},
+	{"llama-awq-even", 2}, {"qwen2-yarn", 2},
+	{"llama2-even", 2},    {"llama2-even", 4},
+	{"llama3", 2},         {"llama3", 4},
+	{"llama3", 8},         {"llama-longrope", 2},
+	{"mistral", 2},        {"mistral-params", 4},
+	{"olmo2", 2},          {"olmo2", 4},
+	{"smollm3", 2},        {"phi3-awq-g32", 2},
+	{"phi3-longrope", 4},  {"glm", 2},
+	{"glm4", 4},           {"gemma2", 2},
+	{"gemma2", 4},         {"gemma3", 2},
+	{"gemma3-text", 8},
 };
 
 /* ---- against transformers ---- */

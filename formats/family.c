@@ -1,0 +1,151 @@
+#include "formats/family.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PRE_NORMS                                                                                            \
+	{                                                                                                    \
+		[NORM_ATTN] = "input_layernorm", [NORM_FFN] = "post_attention_layernorm"                     \
+	}
+
+static const struct family families[] = {
+	{.arch = "LlamaForCausalLM",
+	 .type = "llama",
+	 .id = ARCH_LLAMA,
+	 .norms = PRE_NORMS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .mlp_bias = BIAS_BY_KEY},
+	{.arch = "MistralForCausalLM",
+	 .type = "mistral",
+	 .id = ARCH_MISTRAL,
+	 .defaults = "{\"sliding_window\": 4096}",
+	 .norms = PRE_NORMS,
+	 .window = WINDOW_ALL},
+	{.arch = "Qwen2ForCausalLM",
+	 .type = "qwen2",
+	 .id = ARCH_QWEN2,
+	 .defaults = "{\"sliding_window\": 4096, \"max_window_layers\": 28}",
+	 .norms = PRE_NORMS,
+	 .qkv_bias = BIAS_ALWAYS,
+	 .window = WINDOW_SWITCH},
+	{.arch = "Qwen3ForCausalLM",
+	 .type = "qwen3",
+	 .id = ARCH_QWEN3,
+	 .defaults = "{\"head_dim\": 128, \"sliding_window\": 4096, \"max_window_layers\": 28}",
+	 .norms = PRE_NORMS,
+	 .qk_norm = QK_NORM_HEADS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .window = WINDOW_SWITCH},
+	{.arch = "Olmo2ForCausalLM",
+	 .type = "olmo2",
+	 .id = ARCH_OLMO2,
+	 .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 2048}",
+	 .norms = {[NORM_ATTN_POST] = "post_attention_layernorm",
+		   [NORM_FFN_POST] = "post_feedforward_layernorm"},
+	 .qk_norm = QK_NORM_ROWS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY},
+	{.arch = "SmolLM3ForCausalLM",
+	 .type = "smollm3",
+	 .id = ARCH_SMOLLM3,
+	 .defaults = "{\"num_key_value_heads\": 4, \"rope_theta\": 2e6, \"tie_word_embeddings\": true, "
+		     "\"no_rope_layer_interval\": 4, \"max_window_layers\": 0}",
+	 .norms = PRE_NORMS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .mlp_bias = BIAS_BY_KEY,
+	 .window = WINDOW_SWITCH,
+	 .no_rope = true},
+	{.arch = "Phi3ForCausalLM",
+	 .type = "phi3",
+	 .id = ARCH_PHI3,
+	 .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096, "
+		     "\"original_max_position_embeddings\": 4096}",
+	 .norms = PRE_NORMS,
+	 .window = WINDOW_ALL,
+	 .partial = true},
+	{.arch = "GlmForCausalLM",
+	 .type = "glm",
+	 .id = ARCH_GLM,
+	 .defaults = "{\"head_dim\": 128, \"num_key_value_heads\": 2, \"attention_bias\": true, "
+		     "\"rms_norm_eps\": 1.5625e-7, \"partial_rotary_factor\": 0.5}",
+	 .norms = PRE_NORMS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .partial = true,
+	 .rope_pairs = true},
+	{.arch = "Glm4ForCausalLM",
+	 .type = "glm4",
+	 .id = ARCH_GLM4,
+	 .defaults = "{\"head_dim\": 128, \"num_key_value_heads\": 2, \"attention_bias\": true, "
+		     "\"rms_norm_eps\": 1.5625e-7, \"partial_rotary_factor\": 0.5}",
+	 .norms = {"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm",
+		   "post_mlp_layernorm"},
+	 .qkv_bias = BIAS_BY_KEY,
+	 .partial = true,
+	 .rope_pairs = true},
+	{.arch = "Gemma2ForCausalLM",
+	 .type = "gemma2",
+	 .id = ARCH_GEMMA2,
+	 .defaults = "{\"vocab_size\": 256000, \"hidden_size\": 2304, \"intermediate_size\": 9216, "
+		     "\"num_hidden_layers\": 26, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "
+		     "\"head_dim\": 256, \"max_position_embeddings\": 8192, \"tie_word_embeddings\": true, "
+		     "\"query_pre_attn_scalar\": 256, \"sliding_window\": 4096, "
+		     "\"sliding_window_pattern\": 2, \"hidden_activation\": \"gelu_pytorch_tanh\", "
+		     "\"final_logit_softcapping\": 30.0, \"attn_logit_softcapping\": 50.0}",
+	 .norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+		   "post_feedforward_layernorm"},
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .window = WINDOW_PATTERN,
+	 .gemma = true},
+#define GEMMA3                                                                                               \
+	.id = ARCH_GEMMA3,                                                                                   \
+	.defaults =                                                                                          \
+		"{\"vocab_size\": 262208, \"hidden_size\": 2304, \"intermediate_size\": 9216, "              \
+		"\"num_hidden_layers\": 26, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "        \
+		"\"head_dim\": 256, \"max_position_embeddings\": 131072, \"tie_word_embeddings\": true, "    \
+		"\"query_pre_attn_scalar\": 256, \"sliding_window\": 4096, "                                 \
+		"\"sliding_window_pattern\": 6, \"hidden_activation\": \"gelu_pytorch_tanh\", "              \
+		"\"rope_theta\": 1e6, \"rope_local_base_freq\": 1e4}",                                       \
+	.norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",                \
+		  "post_feedforward_layernorm"},                                                             \
+	.qk_norm = QK_NORM_HEADS, .qkv_bias = BIAS_BY_KEY, .o_bias = BIAS_BY_KEY, .window = WINDOW_PATTERN,  \
+	.rope_by_layer = true, .gemma = true
+	{.arch = "Gemma3ForCausalLM", .type = "gemma3_text", GEMMA3},
+	/* Its text; the parts that see are not read. */
+	{.arch = "Gemma3ForConditionalGeneration", .type = "gemma3", GEMMA3},
+};
+
+enum { N = sizeof families / sizeof families[0] };
+
+const struct family *family_find(const char *arch, const char *type)
+{
+	for (size_t i = 0; i < N; i++)
+		if (strcmp(arch ? arch : type, arch ? families[i].arch : families[i].type) == 0)
+			return &families[i];
+	return NULL;
+}
+
+const struct family *family_of(enum config_arch id)
+{
+	size_t i = 0;
+	while (families[i].id != id) {
+		i++;
+		assert(i < N);
+	}
+	return &families[i];
+}
+
+void family_names(char *out, size_t n)
+{
+	size_t len = 0;
+	for (size_t i = 0; i < N && len < n; i++) {
+		const int k = (int)strcspn(families[i].arch, "F"); /* before "ForCausalLM" */
+		if (i && families[i].id == families[i - 1].id)
+			continue;
+		len += (size_t)snprintf(out + len, n - len, "%s%.*s", i ? ", " : "", k, families[i].arch);
+	}
+}
