@@ -260,7 +260,8 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		return type;
 	if (type == BUS_PLAN)
 		return handle_plan(l, bytes, n, why, why_n);
-	link_send_answer(l);
+	if (type != BUS_BEAT) /* behind a beat there is a plan, as a rule: the answer is sent beside that */
+		link_send_answer(l);
 	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
 	if (rc < 0) {
 		log_warn("link", "malformed message ignored bytes=%zu: %s", n,

@@ -273,7 +273,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 	return 0;
 }
 
-/* Blocks on the nodes whose threads have the tasks of them (linear.c): those of a layer's parts one after
+/* Blocks on the nodes that have the tasks of them (linear.c): those of a layer's parts one after
  * another; of gate and up side by side. */
 static void place_part(const struct kern_linear *w, const struct kern_linear_src *src, int part)
 {
