@@ -106,7 +106,9 @@ def main():
             path.write_bytes(make().SerializeToString(deterministic=True))
         tok = spm.SentencePieceProcessor(model_file=str(path))
         rng = random.Random(name)
-        for text in FIXED + list(texts(rng, 60)):
+        # Runs of common letters: one unused piece is made in several ways.
+        runs = ["".join(rng.choice("thersndoa ") for _ in range(60)) for _ in range(30 * ("unused" in name))]
+        for text in FIXED + list(texts(rng, 60)) + runs:
             lines.append(json.dumps({"tokenizer": name, "text": text, "ids": tok.encode(text)}, ensure_ascii=True,
                                     separators=(",", ":")))
     (OUT / "spm.json").write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="ascii")
