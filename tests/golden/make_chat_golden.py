@@ -36,6 +36,11 @@ TEMPLATES = [
     ("llama2", "chat/chujiezheng-templates/llama-2-chat.jinja", "<s>", "</s>", True),
     ("mistral", "chat/chujiezheng-templates/mistral-instruct.jinja", "<s>", "</s>", True),
     ("mistral-tokenizer", "tokenizers/mistral", None, None, False),
+    ("gemma2", "chat/llama.cpp-templates/google-gemma-2-2b-it.jinja", "<bos>", "<eos>", False),
+    ("phi3", "chat/chujiezheng-templates/phi-3.jinja", "<s>", "<|endoftext|>", True),
+    ("phi3.5", "chat/llama.cpp-templates/microsoft-Phi-3.5-mini-instruct.jinja", "<s>", "<|endoftext|>", False),
+    ("glm4", "chat/llama.cpp-templates/GLM-4.6.jinja", None, "<|endoftext|>", False),
+    ("smollm3", "chat/llama.cpp-templates/HuggingFaceTB-SmolLM3-3B.jinja", None, "<|im_end|>", False),
 ]
 
 
