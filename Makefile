@@ -260,7 +260,7 @@ $(BUILD)/obj/kernels/%.o: ISA = $(if $(findstring avx512,$*),-O3 -mavx512f -mavx
 
 # Kernels for other instruction sets, emulated: tests/kernels/emulate_avx512.h.  Whether loops are unrolled does not
 # matter there.
-$(BUILD)/obj/tests/kernels/emulated_%.o: ISA = -O1 -mavx2 -mfma -mf16c -Wno-psabi -Wno-pass-failed
+$(BUILD)/obj/tests/kernels/emulated%.o: ISA = -O1 -mavx2 -mfma -mf16c -Wno-psabi -Wno-pass-failed
 
 $(BUILD)/obj/controller/endpoints/page_html.o: $(wildcard controller/endpoints/page/*)
 
@@ -292,7 +292,7 @@ $(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(ab
 TESTS_ALSO_test_inspect        := kernels
 TESTS_ALSO_test_durable_damage := controller
 TESTS_ALSO_grammar             := controller/tokenizer
-HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c)))
+HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c tests/$1/emulated/*.c)))
 TESTED  = $(or $(if $(filter unit/%,$1),$(filter $(notdir $1) controller/$(notdir $1),$(FOLDERS)) $(TESTS_ALSO_$(notdir $1))),$(FOLDERS))
 $(BUILD)/lib/libtests.a: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))
 .SECONDEXPANSION:

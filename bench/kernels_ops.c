@@ -28,11 +28,13 @@ enum probe_kind kernels_peak_of(const char *mode)
 }
 
 /* A product of a query or weight of two bytes takes two of one byte, or three where K and V have two. */
-enum probe_kind kernels_attention_peak(const char *isa, enum kern_kv_type kv, double *part)
+enum probe_kind kernels_attention_peak(const char *isa, enum kern_kv_type kv, bool bf16, double *part)
 {
 	static const enum probe_kind best[] = {PROBE_INT8_AMX, PROBE_INT8_VNNI, PROBE_INT8_AVXVNNI,
 					       PROBE_INT8_AVX2};
 	*part = 1;
+	if (kv == KERN_KV_BF16 && bf16 && !strcmp(isa, "avx512") && probe_can(PROBE_BF16_AMX))
+		return PROBE_BF16_AMX;
 	if (kv != KERN_KV_INT8 && kv != KERN_KV_INT16)
 		return strcmp(isa, "plain") ? PROBE_F32 : PROBE_KINDS;
 	*part = kv == KERN_KV_INT8 ? 1.0 / 2 : 1.0 / 3;
@@ -325,7 +327,8 @@ static int bench_attention(struct kernels_run *r, const char *op, int seqs, int 
 					 .memory = PROBE_READ,
 					 .call = call_attention,
 					 .arg = &x};
-		c.peak = kernels_attention_peak(r->info.isa, r->kv, &c.peak_part);
+		c.peak = kernels_attention_peak(r->info.isa, r->kv, strncmp(r->info.mode, "bf16", 4) == 0,
+						&c.peak_part);
 		kernels_measure(r->meter, &c, &p);
 		r->report(r->arg, &p);
 	}

@@ -37,7 +37,8 @@ int kernels_sampling(struct kernels_run *r);
  * where the mode names none that is probed. */
 enum probe_kind kernels_peak_of(const char *mode);
 
-/* Where attention's products run on K and V of this type, and what part of that peak a product takes. */
-enum probe_kind kernels_attention_peak(const char *isa, enum kern_kv_type kv, double *part);
+/* Where attention's products run on K and V of this type (in mode bf16), and what part of that peak a product
+ * takes. */
+enum probe_kind kernels_attention_peak(const char *isa, enum kern_kv_type kv, bool bf16, double *part);
 
 #endif

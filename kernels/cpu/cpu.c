@@ -221,7 +221,8 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	/* The instruction sets agree bit for bit, so none is named. */
 	static const char *const kvs[] = {"", "", " kv-f16", " kv-bf16", " kv-int16", " kv-int8"};
 	const enum kern_kv_type kv = cpu_kv_kind(&d->args);
-	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s%s", mode, head, kvs[kv]);
+	const char *dots = d->bf16 && kv == KERN_KV_BF16 ? "-dots" : ""; /* attention/bf16.h */
+	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s%s%s", mode, head, kvs[kv], dots);
 	out->operand = KERN_F32;
 	out->kv = kv;
 	out->head_max = kv == KERN_KV_INT16 || kv == KERN_KV_INT8 ? KV_INT_DIM_MAX : HEAD_MAX;

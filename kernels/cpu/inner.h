@@ -480,7 +480,7 @@ static void inner_head(const struct cpu_head *h)
 
 /* ---- attention ---- */
 
-#include "kernels/cpu/attention/floats.h"
+#include "kernels/cpu/attention/chunk.h"
 
 static void inner_attn_merge(float *max, float *sum, float *o, float cmax, float csum, const float *c, int n)
 {
@@ -555,6 +555,7 @@ static const struct cpu_isa inner_table = {
 	.head = inner_head,
 	.kv_f32 = &inner_kv_f32,
 	.kv_bf16 = &inner_kv_bf16,
+	.kv_dots = &inner_kv_dots,
 	.attn_merge = inner_attn_merge,
 	.attn_out = inner_attn_out,
 	.max_block = inner_max_block,

@@ -84,6 +84,7 @@ struct cpu_isa {
 	void (*softcap)(float *x, int n, float cap); /* x = cap * tanh(x / cap) */
 	void (*head)(const struct cpu_head *h);      /* norm and rotation of one head */
 	const struct cpu_kv_type *kv_f32, *kv_bf16;  /* attention/kvtype.h */
+	const struct cpu_kv_type *kv_dots;           /* attention/bf16.h */
 	/* Query (max, sum, o) with one more chunk's (cmax, csum, c) folded in; n a multiple of 16. */
 	void (*attn_merge)(float *max, float *sum, float *o, float cmax, float csum, const float *c, int n);
 	void (*attn_out)(float *out, const float *o, float sum, int n); /* out = o / sum */

@@ -162,6 +162,38 @@ VFN vf v_scale2(vf p, vf t)
 	return (vf){v_scale8(p.lo, t.lo), v_scale8(p.hi, t.hi)};
 }
 
+VFN __m256 v_rest8(__m256 x)
+{
+	return _mm256_sub_ps(x, _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+VFN vf v_rest(vf x)
+{
+	return (vf){v_rest8(x.lo), v_rest8(x.hi)};
+}
+
+VFN __m256 v_scale_by8(__m256 p, __m256 n)
+{
+	const __m256i i = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+	return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), i));
+}
+
+VFN vf v_scale_by(vf p, vf n)
+{
+	return (vf){v_scale_by8(p.lo, n.lo), v_scale_by8(p.hi, n.hi)};
+}
+
+VFN __m256 v_round_bf16_8(__m256 a)
+{
+	const __m256i r = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(0x8000));
+	return _mm256_castsi256_ps(_mm256_and_si256(r, _mm256_set1_epi32((int)0xffff0000)));
+}
+
+VFN vf v_round_bf16(vf a)
+{
+	return (vf){v_round_bf16_8(a.lo), v_round_bf16_8(a.hi)};
+}
+
 VFN float v_hsum(vf a)
 {
 	__m256 h = _mm256_add_ps(a.lo, a.hi);

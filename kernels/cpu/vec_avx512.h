@@ -135,6 +135,25 @@ VFN vf v_scale2(vf p, vf t)
 	return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
 }
 
+/* x less the integer nearest to it (ties to even), which is exact; p times 2 to the integer n, from -126 on.
+ */
+VFN vf v_rest(vf x)
+{
+	return _mm512_reduce_ps(x, 0);
+}
+
+VFN vf v_scale_by(vf p, vf n)
+{
+	return _mm512_scalef_ps(p, n);
+}
+
+/* The upper half of each lane to a value of BF16, nearest, ties up; the others 0. */
+VFN vf v_round_bf16(vf a)
+{
+	const __m512i r = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(0x8000));
+	return _mm512_castsi512_ps(_mm512_and_si512(r, _mm512_set1_epi32((int)0xffff0000)));
+}
+
 /* ((0+8)+(4+12)) + ((2+10)+(6+14)) + the same of the odd lanes: halves added until one is left */
 VFN float v_hsum(vf a)
 {

@@ -146,6 +146,24 @@ VFN vf v_scale2(vf p, vf t)
 	return (vf)((vq)p + ((vq)t << 23));
 }
 
+VFN vf v_rest(vf x)
+{
+	const vf round = v_set1(0x1.8p23f);
+	return x - ((x + round) - round);
+}
+
+VFN vf v_scale_by(vf p, vf n)
+{
+	vq by;
+	LANES(i) by[i] = n[i] == n[i] ? (uint32_t)(int32_t)n[i] << 23 : 0;
+	return (vf)((vq)p + by);
+}
+
+VFN vf v_round_bf16(vf a)
+{
+	return (vf)(((vq)a + 0x8000) & 0xffff0000);
+}
+
 VFN float v_hsum(vf a)
 {
 	for (int half = 8; half; half /= 2)

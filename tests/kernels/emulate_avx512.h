@@ -53,6 +53,28 @@ EM_INT(add_epi32, a.u[l] + b.u[l])
 EM_INT(mullo_epi32, a.u[l] * b.u[l])
 EM_INT(and_si512, a.u[l] & b.u[l])
 
+EM __m512i em_max_epu16(__m512i x, __m512i y)
+{
+	em a = {.i = x}, b = {.i = y};
+	EACH(l, 32) a.w[l] = a.w[l] > b.w[l] ? a.w[l] : b.w[l];
+	return a.i;
+}
+
+/* x less the nearest integer: the only form in use. */
+EM __m512 em_reduce_ps(__m512 x, int how)
+{
+	em a = {.f = x};
+	EACH(l, 16) a.s[l] = how == 0 ? a.s[l] - nearbyintf(a.s[l]) : NAN;
+	return a.f;
+}
+
+EM __m512 em_scalef_ps(__m512 x, __m512 y)
+{
+	em a = {.f = x}, b = {.f = y};
+	EACH(l, 16) a.s[l] = b.s[l] == b.s[l] ? ldexpf(a.s[l], (int)floorf(b.s[l])) : b.s[l];
+	return a.f;
+}
+
 EM __m512i em_sub_epi8(__m512i x, __m512i y)
 {
 	em a = {.i = x}, b = {.i = y};
@@ -268,6 +290,7 @@ EM __m512i vpdpbusd512(__m512i acc, __m512i codes, __m512i x)
 #define _mm512_max_ps      em_max_ps
 #define _mm512_min_ps      em_min_ps
 #define _mm512_add_epi32   em_add_epi32
+#define _mm512_max_epu16   em_max_epu16
 #define _mm512_mullo_epi32 em_mullo_epi32
 #define _mm512_and_si512   em_and_si512
 #define _mm512_sub_epi8    em_sub_epi8
@@ -278,14 +301,18 @@ EM __m512i vpdpbusd512(__m512i acc, __m512i codes, __m512i x)
 #undef _mm512_ternarylogic_epi32
 #undef _mm512_cmp_ps_mask
 #undef _mm512_extractf32x8_ps
-#define _mm512_slli_epi32             em_slli_epi32
-#define _mm512_srli_epi32             em_srli_epi32
-#define _mm512_srai_epi32             em_srai_epi32
-#define _mm512_cvtepi32_epi8          em_cvtepi32_epi8
-#define _mm512_reduce_add_epi32       em_reduce_add_epi32
-#define _mm512_srli_epi16             em_srli_epi16
-#define _mm512_ternarylogic_epi32     em_ternarylogic_epi32
-#define _mm512_fmadd_ps               em_fmadd_ps
+#define _mm512_slli_epi32         em_slli_epi32
+#define _mm512_srli_epi32         em_srli_epi32
+#define _mm512_srai_epi32         em_srai_epi32
+#define _mm512_cvtepi32_epi8      em_cvtepi32_epi8
+#define _mm512_reduce_add_epi32   em_reduce_add_epi32
+#define _mm512_srli_epi16         em_srli_epi16
+#define _mm512_ternarylogic_epi32 em_ternarylogic_epi32
+#define _mm512_fmadd_ps           em_fmadd_ps
+#undef _mm512_reduce_ps
+#define _mm512_reduce_ps em_reduce_ps
+#undef _mm512_scalef_ps
+#define _mm512_scalef_ps              em_scalef_ps
 #define _mm512_setzero_ps()           em_set1_ps(0)
 #define _mm512_setzero_si512()        em_set1_epi32(0)
 #define _mm512_set1_ps                em_set1_ps

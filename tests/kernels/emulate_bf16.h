@@ -1,5 +1,5 @@
 /* emulate_bf16.h - what bf16/avx512*.c use beyond emulate_avx512.h, and their two instructions: chains of
- * fused multiply-adds, run while denormals count as 0 (walk_enter()), as the instructions always do. */
+ * fused multiply-adds, run while denormals count as 0 (flush_begin()), as the instructions always do. */
 #ifndef QUERN_TESTS_KERNELS_EMULATE_BF16_H
 #define QUERN_TESTS_KERNELS_EMULATE_BF16_H
 

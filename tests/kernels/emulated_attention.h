@@ -1,4 +1,4 @@
-/* emulated_attention.h - the kernels of attention/int_*.c for instructions that this machine may lack,
+/* emulated_attention.h - the kernels of attention/ for instructions that this machine may lack,
  * compiled from their own sources (emulate_attention.h).  Need AVX2 to run. */
 #ifndef QUERN_TESTS_KERNELS_EMULATED_ATTENTION_H
 #define QUERN_TESTS_KERNELS_EMULATED_ATTENTION_H
@@ -8,5 +8,6 @@
 const struct cpu_kv_ints *emulated_ints_avxvnni(void);
 const struct cpu_kv_ints *emulated_ints_avx512vnni(void);
 const struct cpu_kv_ints *emulated_ints_amx(void);
+const struct cpu_kv_type *emulated_attention_bf16(void); /* by AMX */
 
 #endif

@@ -1,6 +1,8 @@
-/* Attention on INT8 and INT16 keys and values: one chunk through every kernel, bit for bit, and against
- * double precision. */
+/* Attention on INT8 and INT16 keys and values and that of mode bf16: one chunk through every kernel, bit for
+ * bit, and against double precision. */
+#include "kernels/cpu/attention/bf16.h"
 #include "kernels/cpu/attention/int.h"
+#include "tests/kernels/emulated.h"
 #include "tests/kernels/emulated_attention.h"
 #include "tests/kernels/kern_test.h"
 
@@ -10,12 +12,39 @@ static ints_fn *const tables[] = {cpu_kv_ints_plain,        cpu_kv_ints_avx2, cp
 				  emulated_ints_avx512vnni, emulated_ints_amx};
 enum { N_TABLES = sizeof tables / sizeof tables[0], N_EMULATED = 3 };
 
+static const struct cpu_kv_type *dots_of(const struct cpu_isa *isa)
+{
+	return isa ? isa->kv_dots : NULL;
+}
+
+/* Bits BF16: mode bf16. */
+enum { BF16 = 0 };
+
 static const struct cpu_kv_type *type_at(int i, int bits)
 {
+	const struct cpu_kv_ints *t = NULL;
 	if (i >= N_TABLES - N_EMULATED && !cpu_kv_ints_avx2())
 		return NULL;
-	const struct cpu_kv_ints *t = tables[i]();
-	return !t ? NULL : bits == 8 ? &t->int8 : &t->int16;
+	if (bits != BF16) {
+		t = tables[i]();
+		return !t ? NULL : bits == 8 ? &t->int8 : &t->int16;
+	}
+	switch (i) {
+	case 0:
+		return dots_of(cpu_isa_plain());
+	case 1:
+		return dots_of(cpu_isa_avx2());
+	case 2:
+		return dots_of(cpu_isa_avx512());
+	case 3:
+		return cpu_kv_bf16_amx();
+	case N_TABLES - 2:
+		return dots_of(emulated_avx512());
+	case N_TABLES - 1:
+		return emulated_attention_bf16();
+	default:
+		return NULL;
+	}
 }
 
 /* ---- one chunk ---- */
@@ -255,6 +284,11 @@ Test(attention_int, int16_has_the_same_bits_in_every_kernel)
 	check_shapes(16, 2e-4);
 }
 
+Test(attention_int, bf16_has_the_same_bits_in_every_kernel)
+{
+	check_shapes(BF16, 6e-3);
+}
+
 /* Large channels of K cost INT8 little, since it is turned; tokens without values, or with large ones among
  * others, are weighed as what they are. */
 Test(attention_int, outliers_cost_little)
@@ -278,6 +312,7 @@ Test(attention_int, capped_scores_have_the_same_bits_in_every_kernel)
 		for (int how = CAPPED; how < 2 * CAPPED; how += LOUD) {
 			check(8, shapes[i], how, 0.04);
 			check(16, shapes[i], how, 3e-4);
+			check(BF16, shapes[i], how, 8e-3);
 		}
 }
 
@@ -315,13 +350,14 @@ Test(attention_int, sums_at_their_bounds_fit)
 		}
 }
 
-/* A value that is not finite makes NaN of every query that sees its token, and of no other. */
+/* A value that is not finite makes NaN of every query that sees its token (floats: what it is), and of no
+ * other. */
 Test(attention_int, what_is_not_finite_reaches_only_queries_that_see_it)
 {
 	const struct shape z = {64, 2, 24, 40, 1, 20};
 	enum { AT = 35 };
-	for (int bits = 8; bits <= 16; bits += 8)
-		for (int what = 0; what < 8; what++) {
+	for (int bits = BF16; bits <= 16; bits += 8)
+		for (int what = 0; what < (bits == BF16 ? 3 : 8); what++) {
 			struct world w;
 			world_make(&w, z, what & 4 ? CAPPED : 0);
 			float *x = what % 2 ? w.k : w.v;
@@ -333,9 +369,9 @@ Test(attention_int, what_is_not_finite_reaches_only_queries_that_see_it)
 				for (int q = 0; q < 2 * z.m; q++) {
 					const bool sees =
 						q >= z.m && AT >= w.from[q % z.m] && AT < w.to[q % z.m];
-					const float y = r.o[q * z.dim] / r.sum[q];
-					cr_assert((y != y) == sees, "%s: query %d", type_at(i, bits)->name,
-						  q);
+					const float y = r.o[q * z.dim + 5] / r.sum[q];
+					cr_assert((bits == BF16 ? !isfinite(y) : y != y) == sees,
+						  "%s: query %d", type_at(i, bits)->name, q);
 				}
 				result_free(&r);
 			}

@@ -146,7 +146,7 @@ Test(kern, a_mode_and_the_types_of_head_and_cache_are_classes_of_their_own)
 		{{.head = KERN_HEAD_MODE}, "cpu f32 order1 draw2"},
 		{{.head = KERN_HEAD_STORED}, "cpu f32 order1 draw2"},
 		{{.head = KERN_HEAD_INT8}, "cpu f32 order1 draw2 head-int8"},
-		{{.compute = KERN_COMPUTE_BF16}, "cpu bf16 order1 draw2 kv-bf16"},
+		{{.compute = KERN_COMPUTE_BF16}, "cpu bf16 order1 draw2 kv-bf16-dots"},
 		{{.compute = KERN_COMPUTE_INT16}, "cpu int16 order1 draw2 kv-int16"},
 		{{.compute = KERN_COMPUTE_INT16, .head = KERN_HEAD_INT8},
 		 "cpu int16 order1 draw2 head-int8 kv-int16"},
@@ -176,10 +176,10 @@ Test(kern, a_mode_and_the_types_of_head_and_cache_are_classes_of_their_own)
 			cr_assert_str_eq(in.numerics, cases[i].numerics);
 			cr_assert(!strncmp(in.mode, in.numerics + 4, 3), "%s", in.mode);
 			const char *kv = strstr(in.numerics, " kv-");
-			cr_assert_eq(in.kv, !kv                        ? KERN_KV_F32
-					    : !strcmp(kv, " kv-bf16")  ? KERN_KV_BF16
-					    : !strcmp(kv, " kv-int16") ? KERN_KV_INT16
-								       : KERN_KV_INT8);
+			cr_assert_eq(in.kv, !kv                           ? KERN_KV_F32
+					    : !strncmp(kv, " kv-bf16", 8) ? KERN_KV_BF16
+					    : !strcmp(kv, " kv-int16")    ? KERN_KV_INT16
+									  : KERN_KV_INT8);
 			cr_assert_eq(in.head_max, in.kv >= KERN_KV_INT16 ? 512 : 4096);
 			cr_assert_eq(in.head_step, 1);
 			kern_cpu_ops.close(d);

@@ -3,7 +3,7 @@
  * A query takes the cache in chunks of CHUNK tokens, aligned to absolute positions, each with its own
  * maximum and sum; chunks are folded in ascending order.  How that work is cut changes no bit.
  *
- * A span is a run of rows of one sequence whose queries walk the cache together:
+ * A span is a run of rows of one sequence: their queries walk the cache together:
  *   wide   few rows (decode): all KV heads.  Of each tile, K of all heads is read as one piece, then V:
  *          the cache is read as it lies, once.  Where chunks are fewer than it takes to keep the threads
  *          busy (a short context, one sequence), heads are cut into lanes of adjacent ones.
@@ -21,10 +21,11 @@
 struct attn_job {
 	struct kern_dev *dev;
 	const struct kern_attn_args *a;
-	int heads;   /* query heads of a KV head */
-	int n_tall;  /* spans, first */
-	int n_spans; /* tall and wide */
-	int kv_cuts; /* of a wide span's KV heads: a divisor of their number */
+	int heads;    /* query heads of a KV head */
+	int n_tall;   /* spans, first */
+	int n_spans;  /* tall and wide */
+	int kv_cuts;  /* of a wide span's KV heads: a divisor of their number */
+	bool by_head; /* no tall span is cut: their tasks come head by head, which stays in the cache */
 	int n_tasks;
 };
 
@@ -226,9 +227,14 @@ static void attn_task(void *arg, int task, int thread)
 	const struct attn_job *j = arg;
 	const struct cpu_batch *b = &j->dev->batch;
 	int i = 0;
-	while (task >= b->span_task[i + 1])
-		i++;
-	task -= b->span_task[i];
+	if (j->by_head && task < b->span_task[j->n_tall]) {
+		i = task % j->n_tall;
+		task /= j->n_tall;
+	} else {
+		while (task >= b->span_task[i + 1])
+			i++;
+		task -= b->span_task[i];
+	}
 	struct span s = span_of(j, i, 0);
 	struct attn_work w = work_of(j->a->kv, thread);
 	const int n_chunks = s.chunk1 - s.chunk0;
@@ -250,7 +256,7 @@ static void attn_task(void *arg, int task, int thread)
 	store_results(j, &s, 0, s.n_kv, &w);
 }
 
-/* A KV head of a span whose chunks were tasks. */
+/* A KV head of a span that was cut into chunks. */
 static void fold_task(void *arg, int task, int thread)
 {
 	const struct attn_job *j = arg;
@@ -329,6 +335,7 @@ static void plan_tasks(struct attn_job *j)
 	size_t used = 0;
 	int64_t lanes = 0, n = 0;
 	cut_heads(j);
+	j->by_head = true;
 	for (int i = 0; i < j->n_spans; i++) {
 		const struct span s = span_of(j, i, 0);
 		lanes += (int64_t)s.n_lanes * (i < j->n_tall ? 1 : s.chunk1 - s.chunk0);
@@ -343,6 +350,7 @@ static void plan_tasks(struct attn_job *j)
 				   used + room <= j->a->kv->partial_floats;
 		b->span_task[i] = (int32_t)n;
 		b->span_part[i] = split ? used : whole;
+		j->by_head &= !split || i >= j->n_tall;
 		used += split ? room : 0;
 		n += (int64_t)s.n_lanes * (split ? chunks : 1);
 	}

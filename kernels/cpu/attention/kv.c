@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "kernels/cpu/attention/bf16.h"
 #include "kernels/cpu/attention/int.h"
 #include "kernels/cpu/attention/scratch.h"
 #include "kernels/cpu/nodes.h"
@@ -31,7 +32,7 @@ int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const
 		*out = isa->kv_f32;
 		return 0;
 	case KERN_KV_BF16:
-		*out = isa->kv_bf16;
+		*out = a->compute == KERN_COMPUTE_BF16 ? cpu_kv_bf16(isa) : isa->kv_bf16;
 		return 0;
 	case KERN_KV_F16:
 		return err_why(why, why_n, -ENOTSUP, "the CPU does not keep K and V in f16: use f32 or bf16");

@@ -31,7 +31,7 @@
 
 enum {
 	KV_TILE = LANES_N,
-	KV_QUERIES = 64, /* most queries of a KV head in one chunk() */
+	KV_QUERIES = 128, /* most queries of a KV head in one chunk() */
 };
 
 /* One chunk of n_heads adjacent KV heads, m queries each (rows x query heads of that KV head). */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/cpu/bf16/bf16.h"
+#include "kernels/cpu/bf16/flush.h"
 
 #define PRAGMA(x) _Pragma(#x)
 #ifdef BF16_EMULATED
@@ -37,27 +38,6 @@ struct seg {
 
 static int walk_slice(const struct cpu_bf16_tile *t);
 static void walk_rows(const struct seg *s);
-
-/* Denormals count as 0 until walk_leave(). */
-static inline unsigned walk_enter(void)
-{
-	unsigned was = 0;
-#if defined(__x86_64__)
-	was = __builtin_ia32_stmxcsr();
-	const unsigned flush = was | 0x8040;
-	__asm__ volatile("ldmxcsr %0" ::"m"(flush) : "memory");
-#endif
-	return was;
-}
-
-static inline void walk_leave(unsigned was)
-{
-#if defined(__x86_64__)
-	__asm__ volatile("ldmxcsr %0" ::"m"(was) : "memory");
-#else
-	(void)was;
-#endif
-}
 
 VFN vf walk_scale(const struct cpu_bf16_tile *t, const unsigned char *head)
 {
@@ -163,7 +143,7 @@ static void walk_group_codes(const struct cpu_bf16_tile *t)
 
 static void walk_tile(const struct cpu_bf16_tile *t)
 {
-	const unsigned was = walk_enter();
+	const unsigned was = flush_begin();
 	WALK_BEGIN(t);
 	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * LANES_N * sizeof *t->c);
 	if (WALK_SELF(t))
@@ -175,7 +155,7 @@ static void walk_tile(const struct cpu_bf16_tile *t)
 	else
 		walk_group_codes(t);
 	WALK_END(t);
-	walk_leave(was);
+	flush_end(was);
 }
 
 #endif

@@ -112,14 +112,19 @@ Test(kernels, the_peak_is_that_of_the_instruction_that_the_mode_runs_on)
 	cr_expect_eq(kernels_peak_of("int8 by plain"), PROBE_KINDS);
 }
 
-Test(kernels, attention_on_integers_takes_two_or_three_products_of_bytes)
+Test(kernels, attention_is_held_against_the_instruction_of_its_mode_and_type)
 {
 	double part;
-	cr_expect_eq(kernels_attention_peak("avx512", KERN_KV_F32, &part), PROBE_F32);
+	cr_expect_eq(kernels_attention_peak("avx512", KERN_KV_F32, false, &part), PROBE_F32);
 	cr_expect_eq(part, 1);
-	cr_expect_eq(kernels_attention_peak("plain", KERN_KV_INT8, &part), PROBE_KINDS);
+	cr_expect_eq(kernels_attention_peak("plain", KERN_KV_INT8, false, &part), PROBE_KINDS);
 	cr_expect_eq(part, 0.5);
-	const enum probe_kind k = kernels_attention_peak("avx2", KERN_KV_INT16, &part);
+	cr_expect_eq(kernels_attention_peak("avx512", KERN_KV_BF16, false, &part), PROBE_F32);
+	cr_expect_eq(kernels_attention_peak("avx512", KERN_KV_BF16, true, &part),
+		     probe_can(PROBE_BF16_AMX) ? PROBE_BF16_AMX : PROBE_F32);
+	cr_expect_eq(kernels_attention_peak("avx512", KERN_KV_F32, true, &part), PROBE_F32);
+	cr_expect_eq(part, 1);
+	const enum probe_kind k = kernels_attention_peak("avx2", KERN_KV_INT16, false, &part);
 	cr_expect(k == PROBE_INT8_AVXVNNI || k == PROBE_INT8_AVX2 || !probe_can(PROBE_INT8_AVX2));
 	cr_expect_float_eq(part, 1.0 / 3, 1e-9);
 }

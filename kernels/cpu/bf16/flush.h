@@ -1,0 +1,26 @@
+/* flush.h - denormals as 0, which is how the instructions for BF16 count them. */
+#ifndef QUERN_KERNELS_CPU_BF16_FLUSH_H
+#define QUERN_KERNELS_CPU_BF16_FLUSH_H
+
+/* Denormals count as 0 until flush_end(). */
+static inline unsigned flush_begin(void)
+{
+	unsigned was = 0;
+#if defined(__x86_64__)
+	was = __builtin_ia32_stmxcsr();
+	const unsigned flush = was | 0x8040;
+	__asm__ volatile("ldmxcsr %0" ::"m"(flush) : "memory");
+#endif
+	return was;
+}
+
+static inline void flush_end(unsigned was)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("ldmxcsr %0" ::"m"(was) : "memory");
+#else
+	(void)was;
+#endif
+}
+
+#endif
