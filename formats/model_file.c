@@ -4,6 +4,7 @@
 #include "formats/ak48.h"
 #include "formats/kuiper.h"
 #include "formats/llama2c.h"
+#include "formats/gguf.h"
 
 #include <stdlib.h>
 
@@ -20,6 +21,7 @@ static const struct model_file kinds[] = {
 	{"ak48", ak48_is, ak48_config, ak48_weights},
 	{"KuiperLLama INT8", kuiper_is, kuiper_config, kuiper_weights},
 	{"llama2.c", llama2c_is, llama2c_config, llama2c_weights},
+	{"GGUF", gguf_is, gguf_config_load, gguf_weights_open},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 

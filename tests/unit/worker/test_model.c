@@ -250,6 +250,19 @@ Test(model, stories_bf16_tells_the_reference_story)
 	json_decref(o);
 }
 
+/* GGUF files of the story model; references computed from the dequantized weights. */
+Test(model, stories_in_gguf_tell_the_reference_stories)
+{
+	static const char *const types[] = {"f32", "f16", "q8_0", "q4_0"};
+	json_t *o = reference("weights/stories260K-reference.json");
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+		char path[128];
+		snprintf(path, sizeof path, "weights/stories260K-gguf/stories260K-%s.gguf", types[i]);
+		cr_expect_gt(run_reference(path, json_get(o, types[i]), "first_logits", NULL), 60);
+	}
+	json_decref(o);
+}
+
 static void run_tiny_references(const char *name, const char *dir)
 {
 	json_t *o = reference("weights/tiny-reference.json");

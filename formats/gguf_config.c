@@ -1,0 +1,314 @@
+/* The configuration of a model in a GGUF file.  Keys begin with the architecture: "qwen3.block_count". */
+#include "formats/gguf.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct reader {
+	const struct gguf *g;
+	char arch[32];
+	char *why;
+	size_t why_n;
+};
+
+static const struct {
+	const char *name, *arch_name;
+	enum config_arch id;
+	bool pairs; /* q and k were permuted for rotation in pairs */
+} families[] = {
+	{"llama", "LlamaForCausalLM", ARCH_LLAMA, true},
+	{"qwen2", "Qwen2ForCausalLM", ARCH_QWEN2, false},
+	{"qwen3", "Qwen3ForCausalLM", ARCH_QWEN3, false},
+};
+
+static int fail(const struct reader *r, int err, const char *what, const char *text)
+{
+	return err_why(r->why, r->why_n, err, "%s: %s %s", gguf_path(r->g), what, text);
+}
+
+static const char *key_of(const struct reader *r, const char *name, char out[128])
+{
+	snprintf(out, 128, "%s.%s", r->arch, name);
+	return out;
+}
+
+/* A key of the architecture; an array of equal values is that value.  Without one *out stays, or it is
+ * missed. */
+static int get_int(const struct reader *r, const char *name, int64_t lo, int64_t hi, bool need, int *out)
+{
+	char key[128];
+	struct gguf_array a;
+	int64_t v = *out, next;
+	int rc = gguf_find_array(r->g, key_of(r, name, key), &a, NULL, 0);
+	if (rc == 0) {
+		if (!gguf_int_at(&a, 0, &v))
+			return fail(r, -EINVAL, key, "must be an integer, or an array of them");
+		for (size_t i = 1; i < a.n; i++)
+			if (!gguf_int_at(&a, i, &next) || next != v)
+				return fail(r, -ENOTSUP, key,
+					    "differs between layers, which is not supported");
+	} else {
+		rc = gguf_find_int(r->g, key, &v, r->why, r->why_n);
+		if (rc == -ENOENT && !need)
+			return 0;
+		if (rc)
+			return rc;
+	}
+	if (v < lo || v > hi)
+		return err_why(r->why, r->why_n, -EINVAL, "%s: key %s is %lld, must be from %lld to %lld",
+			       gguf_path(r->g), key, (long long)v, (long long)lo, (long long)hi);
+	*out = (int)v;
+	return 0;
+}
+
+static int get_num(const struct reader *r, const char *name, double lo, double hi, double *out)
+{
+	char key[128];
+	double v;
+	const int rc = gguf_find_num(r->g, key_of(r, name, key), &v, r->why, r->why_n);
+	if (rc == -ENOENT)
+		return 0;
+	if (rc)
+		return rc;
+	if (!(v >= lo && v <= hi))
+		return err_why(r->why, r->why_n, -EINVAL, "%s: key %s is %g, must be from %g to %g",
+			       gguf_path(r->g), key, v, lo, hi);
+	*out = v;
+	return 0;
+}
+
+static bool has(const struct reader *r, const char *tensor)
+{
+	return gguf_find(r->g, tensor) != NULL;
+}
+
+/* ---- parts ---- */
+
+static int read_arch(struct reader *r, struct model_config *c)
+{
+	struct gguf_string s;
+	const int rc = gguf_find_string(r->g, "general.architecture", &s, r->why, r->why_n);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+		if (s.n != strlen(families[i].name) || memcmp(s.p, families[i].name, s.n) != 0)
+			continue;
+		c->arch = families[i].id;
+		c->rope_pairs = families[i].pairs;
+		snprintf(c->arch_name, sizeof c->arch_name, "%s", families[i].arch_name);
+		snprintf(r->arch, sizeof r->arch, "%s", families[i].name);
+		return 0;
+	}
+	return err_why(r->why, r->why_n, -ENOTSUP,
+		       "%s: architecture %.*s is not supported (supported in GGUF: llama, qwen2, qwen3)",
+		       gguf_path(r->g), s.n < 60 ? (int)s.n : 60, s.p);
+}
+
+static int read_shape(const struct reader *r, struct model_config *c)
+{
+	const struct gguf_tensor *embed = gguf_find(r->g, "token_embd.weight");
+	double eps = 1e-5;
+	int rc = 0, values, experts = 0;
+	if (!embed)
+		return fail(r, -ENOENT, "tensor token_embd.weight", "is missing");
+	if (embed->n_dims != 2 || embed->size[1] < 1 || embed->size[1] > 1 << 22)
+		return fail(r, -EINVAL, "tensor token_embd.weight", "is no table of 1 to 4194304 tokens");
+	c->n_vocab = (int)embed->size[1];
+	if ((rc = get_int(r, "expert_count", 0, 1 << 20, false, &experts)))
+		return rc;
+	if (experts)
+		return fail(r, -ENOTSUP, r->arch, "with experts (a mixture) is not supported");
+	if ((rc = get_int(r, "block_count", 1, CONFIG_LAYERS_MAX, true, &c->n_layers)) ||
+	    (rc = get_int(r, "embedding_length", 1, 1 << 17, true, &c->hidden)) ||
+	    (rc = get_int(r, "feed_forward_length", 1, 1 << 20, true, &c->intermediate)) ||
+	    (rc = get_int(r, "attention.head_count", 1, 4096, true, &c->n_heads)) ||
+	    (rc = get_int(r, "context_length", 1, 1 << 24, true, &c->max_position)))
+		return rc;
+	c->n_kv_heads = c->n_heads;
+	if ((rc = get_int(r, "attention.head_count_kv", 1, c->n_heads, false, &c->n_kv_heads)))
+		return rc;
+	if (c->n_heads % c->n_kv_heads)
+		return fail(r, -EINVAL, "attention.head_count",
+			    "is not a multiple of attention.head_count_kv");
+	c->head_dim = c->hidden / c->n_heads;
+	if ((rc = get_int(r, "attention.key_length", 2, 1024, false, &c->head_dim)))
+		return rc;
+	values = c->head_dim;
+	if ((rc = get_int(r, "attention.value_length", 2, 1024, false, &values)))
+		return rc;
+	if (values != c->head_dim)
+		return fail(r, -ENOTSUP, "attention.value_length",
+			    "other than attention.key_length is not supported");
+	if (c->head_dim < 2 || c->head_dim % 2)
+		return fail(r, -EINVAL, "attention.key_length", "must be even");
+	if ((rc = get_num(r, "attention.layer_norm_rms_epsilon", 0, 1, &eps)))
+		return rc;
+	c->rms_eps = (float)eps;
+	return 0;
+}
+
+static void read_switches(const struct reader *r, struct model_config *c)
+{
+	bool f32 = true, bf16 = false, f16 = false;
+	c->tied = !has(r, "output.weight");
+	c->qkv_bias = has(r, "blk.0.attn_q.bias");
+	c->o_bias = has(r, "blk.0.attn_output.bias");
+	c->mlp_bias = has(r, "blk.0.ffn_gate.bias");
+	c->qk_norm = has(r, "blk.0.attn_q_norm.weight");
+	for (int i = 0; i < gguf_count(r->g); i++) {
+		const struct gguf_tensor *t = gguf_at(r->g, i);
+		if (t->n_dims < 2)
+			continue;
+		f32 &= t->type == GGUF_TYPE_F32;
+		bf16 |= t->type == GGUF_TYPE_BF16;
+		f16 |= t->type == GGUF_TYPE_F16;
+	}
+	/* Of quantized weights alone it is not known what they were: BF16 has the larger range. */
+	c->dtype = f32 ? CONFIG_F32 : f16 && !bf16 ? CONFIG_F16 : CONFIG_BF16;
+}
+
+/* Factors by which wave lengths grow, one for each pair. */
+static int read_freqs(const struct reader *r, struct model_config *c)
+{
+	const struct gguf_tensor *t = gguf_find(r->g, "rope_freqs.weight");
+	if (!t)
+		return 0;
+	if (t->type != GGUF_TYPE_F32 || t->size[0] != c->rope_dim / 2 ||
+	    t->bytes != (size_t)c->rope_dim / 2 * 4)
+		return fail(r, -EINVAL, "tensor rope_freqs.weight", "must be F32, one value for each pair");
+	if (c->rope != ROPE_NONE)
+		return fail(r, -ENOTSUP, "tensor rope_freqs.weight",
+			    "beside a scaling of RoPE is not supported");
+	const size_t n = (size_t)c->rope_dim / 2;
+	c->rope = ROPE_LONGROPE;
+	c->rope_factor = c->yarn_attention_factor = 1;
+	c->rope_original = c->max_position;
+	c->long_short = xcalloc(n, sizeof *c->long_short);
+	c->long_long = xcalloc(n, sizeof *c->long_long);
+	for (size_t i = 0; i < n; i++) {
+		float f;
+		memcpy(&f, (const unsigned char *)t->data + i * 4, 4);
+		if (!(f > 0 && f < 1e9f))
+			return fail(r, -EINVAL, "tensor rope_freqs.weight", "has a value that is no factor");
+		c->long_short[i] = c->long_long[i] = f;
+	}
+	return 0;
+}
+
+static bool is_text(const struct gguf_string *s, const char *text)
+{
+	return s->n == strlen(text) && memcmp(s->p, text, s->n) == 0;
+}
+
+static int read_scaling(const struct reader *r, struct model_config *c)
+{
+	char key[128];
+	struct gguf_string s = {"none", 4};
+	double factor = 0, attention = 1;
+	int rc = gguf_find_string(r->g, key_of(r, "rope.scaling.type", key), &s, r->why, r->why_n);
+	if (rc && rc != -ENOENT)
+		return rc;
+	c->rope_original = c->max_position;
+	if ((rc = get_num(r, "rope.scaling.factor", 0, 1e6, &factor)) ||
+	    (rc = get_num(r, "rope.scaling.attn_factor", 0, 1e6, &attention)) ||
+	    (rc = get_int(r, "rope.scaling.original_context_length", 1, 1 << 24, false, &c->rope_original)))
+		return rc;
+	/* Of older converters. */
+	if (s.n == 4 && is_text(&s, "none") && factor == 0) {
+		if ((rc = get_num(r, "rope.scale_linear", 0, 1e6, &factor)))
+			return rc;
+		if (factor > 0 && factor != 1)
+			c->rope = ROPE_LINEAR;
+	} else if (is_text(&s, "linear") && factor > 0) {
+		c->rope = ROPE_LINEAR;
+	} else if (is_text(&s, "yarn") && factor > 0) {
+		c->rope = ROPE_YARN;
+		c->yarn_truncate = true;
+		c->yarn_beta_fast = 32;
+		c->yarn_beta_slow = 1;
+		if (attention != 1 || c->rope_theta == 1)
+			return fail(r, -ENOTSUP, key, "yarn with an attn_factor is not supported");
+	} else if (!is_text(&s, "none")) {
+		return err_why(
+			r->why, r->why_n, -ENOTSUP,
+			"%s: key %s %.*s with the factor %g is not supported (supported: none, linear, "
+			"yarn)",
+			gguf_path(r->g), key, s.n < 40 ? (int)s.n : 40, s.p, factor);
+	}
+	c->rope_factor = factor;
+	return read_freqs(r, c);
+}
+
+static int read_rope(const struct reader *r, struct model_config *c)
+{
+	int rc;
+	c->rope_theta = 10000;
+	c->rope_dim = c->head_dim;
+	if ((rc = get_num(r, "rope.freq_base", 1e-3, 1e15, &c->rope_theta)) ||
+	    (rc = get_int(r, "rope.dimension_count", 2, 1024, false, &c->rope_dim)))
+		return rc;
+	if (c->rope_dim != c->head_dim)
+		return fail(r, -ENOTSUP, "rope.dimension_count",
+			    "other than the size of a head is not supported");
+	if ((rc = read_scaling(r, c)))
+		return rc;
+	/* Mistral, as llama. */
+	if (c->arch == ARCH_LLAMA &&
+	    (rc = get_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window)))
+		return rc;
+	memset(c->layer_window, c->window ? 1 : 0, (size_t)c->n_layers);
+	return 0;
+}
+
+static int read_tokens(const struct reader *r, struct model_config *c)
+{
+	static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+					   "tokenizer.ggml.eom_token_id"};
+	int64_t id;
+	int rc = gguf_find_int(r->g, "tokenizer.ggml.bos_token_id", &id, r->why, r->why_n);
+	if (rc && rc != -ENOENT)
+		return rc;
+	c->bos = rc ? -1 : id;
+	if (c->bos >= c->n_vocab || c->bos < -1)
+		return fail(r, -EINVAL, "tokenizer.ggml.bos_token_id", "is no token of the vocabulary");
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+		bool known = false;
+		rc = gguf_find_int(r->g, ends[i], &id, r->why, r->why_n);
+		if (rc == -ENOENT)
+			continue;
+		if (rc)
+			return rc;
+		if (id < 0 || id >= c->n_vocab)
+			return fail(r, -EINVAL, ends[i], "is no token of the vocabulary");
+		for (int j = 0; j < c->n_eos; j++)
+			known |= c->eos[j] == (uint32_t)id;
+		if (!known)
+			c->eos[c->n_eos++] = (uint32_t)id;
+	}
+	c->gen_temperature = c->gen_top_p = c->gen_min_p = c->gen_repetition = NAN;
+	c->gen_top_k = c->gen_max_new_tokens = -1;
+	return 0;
+}
+
+int gguf_config_load(const char *path, struct model_config *out, char *why, size_t why_n)
+{
+	struct gguf *g;
+	memset(out, 0, sizeof *out);
+	int rc = gguf_open(path, &g, why, why_n);
+	if (rc)
+		return rc;
+	struct reader r = {.g = g, .why = why, .why_n = why_n};
+	if (!(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
+		read_switches(&r, out);
+		if (!(rc = read_rope(&r, out)))
+			rc = read_tokens(&r, out);
+	}
+	gguf_close(g);
+	if (rc)
+		model_config_fini(out);
+	return rc;
+}

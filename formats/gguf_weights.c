@@ -1,0 +1,226 @@
+/* The tensors of a decoder in a GGUF file, by llama.cpp's names. */
+#include "formats/gguf.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct finder {
+	struct weights *w;
+	const struct gguf *g;
+	const struct model_config *c;
+	char *why;
+	size_t why_n;
+};
+
+static bool is_float(enum gguf_type t, enum config_dtype *out)
+{
+	*out = t == GGUF_TYPE_F16 ? CONFIG_F16 : t == GGUF_TYPE_BF16 ? CONFIG_BF16 : CONFIG_F32;
+	return t == GGUF_TYPE_F16 || t == GGUF_TYPE_BF16 || t == GGUF_TYPE_F32;
+}
+
+static int wrong_type(const struct finder *f, const struct gguf_tensor *t, const char *need)
+{
+	return err_why(f->why, f->why_n, -ENOTSUP,
+		       "%s: tensor %s is %s, which is not supported (supported: %s)", gguf_path(f->g),
+		       t->name, gguf_type_name(t->type), need);
+}
+
+#define FLOATS "F32, F16, BF16"
+#define CODED  FLOATS ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4"
+
+/* Of rows x columns values, or of columns if rows is 0. */
+static int find(const struct finder *f, const char *name, int64_t rows, int64_t columns,
+		const struct gguf_tensor **out)
+{
+	const struct gguf_tensor *t = gguf_find(f->g, name);
+	if (!t)
+		return err_why(f->why, f->why_n, -ENOENT, "%s: tensor %s is missing", gguf_path(f->g), name);
+	if (t->size[0] != columns || t->size[1] != (rows ? rows : 1) || t->size[2] != 1 || t->size[3] != 1)
+		return err_why(
+			f->why, f->why_n, -EINVAL,
+			"%s: tensor %s has the sizes [%lld, %lld, %lld, %lld], its keys need [%lld, %lld]",
+			gguf_path(f->g), name, (long long)t->size[0], (long long)t->size[1],
+			(long long)t->size[2], (long long)t->size[3], (long long)columns,
+			(long long)(rows ? rows : 1));
+	f->w->bytes += (int64_t)t->bytes;
+	f->w->n_used++;
+	*out = t;
+	return 0;
+}
+
+static int find_vec(const struct finder *f, const char *name, int n, struct weights_vec *out)
+{
+	const struct gguf_tensor *t;
+	const int rc = find(f, name, 0, n, &t);
+	if (rc)
+		return rc;
+	if (!is_float(t->type, &out->dtype))
+		return wrong_type(f, t, FLOATS);
+	out->data = t->data;
+	out->n = n;
+	return 0;
+}
+
+/* A matrix of floats, or as codes. */
+static int find_matrix(const struct finder *f, const char *name, int n, int k, struct weights_linear *l)
+{
+	const struct gguf_tensor *t;
+	const int rc = find(f, name, n, k, &t);
+	if (rc)
+		return rc;
+	l->n = n;
+	l->k = k;
+	l->w = t->data;
+	l->bytes = t->bytes;
+	if (is_float(t->type, &l->dtype))
+		return 0;
+	l->kind = WEIGHTS_CODES;
+	return gguf_codes(t->type, n, k, t->data, &l->codes) ? 0 : wrong_type(f, t, CODED);
+}
+
+static int find_linear(const struct finder *f, const char *module, int n, int k, bool bias,
+		       struct weights_linear *l)
+{
+	char name[128];
+	snprintf(l->name, sizeof l->name, "%s", module);
+	snprintf(name, sizeof name, "%s.weight", module);
+	const int rc = find_matrix(f, name, n, k, l);
+	if (rc || !bias)
+		return rc;
+	snprintf(name, sizeof name, "%s.bias", module);
+	return find_vec(f, name, n, &l->bias);
+}
+
+static int find_layer(const struct finder *f, int i, struct weights_layer *l)
+{
+	const struct model_config *c = f->c;
+	const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+	const struct {
+		const char *name;
+		int n, k;
+		bool bias;
+		struct weights_linear *to;
+	} linears[] = {
+		{"attn_q", q, c->hidden, c->qkv_bias, &l->q},
+		{"attn_k", kv, c->hidden, c->qkv_bias, &l->k},
+		{"attn_v", kv, c->hidden, c->qkv_bias, &l->v},
+		{"attn_output", c->hidden, q, c->o_bias, &l->o},
+		{"ffn_gate", c->intermediate, c->hidden, c->mlp_bias, &l->gate},
+		{"ffn_up", c->intermediate, c->hidden, c->mlp_bias, &l->up},
+		{"ffn_down", c->hidden, c->intermediate, c->mlp_bias, &l->down},
+	};
+	const struct {
+		const char *name;
+		int n;
+		struct weights_vec *to;
+	} norms[] = {
+		{"attn_norm", c->hidden, &l->attn_norm},
+		{"ffn_norm", c->hidden, &l->ffn_norm},
+		{"attn_q_norm", c->head_dim, c->qk_norm ? &l->q_norm : NULL},
+		{"attn_k_norm", c->head_dim, c->qk_norm ? &l->k_norm : NULL},
+	};
+	char name[96];
+	int rc = 0;
+	for (size_t j = 0; !rc && j < sizeof norms / sizeof *norms; j++) {
+		snprintf(name, sizeof name, "blk.%d.%s.weight", i, norms[j].name);
+		if (norms[j].to)
+			rc = find_vec(f, name, norms[j].n, norms[j].to);
+	}
+	for (size_t j = 0; !rc && j < sizeof linears / sizeof *linears; j++) {
+		snprintf(name, sizeof name, "blk.%d.%s", i, linears[j].name);
+		rc = find_linear(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
+	}
+	return rc;
+}
+
+/* A quantized table is unpacked for the rows that it gives; where it is the head too, the head has it as it
+ * is stored. */
+static int find_embed(const struct finder *f)
+{
+	enum { ROWS = 256 };
+	const struct model_config *c = f->c;
+	struct weights *w = f->w;
+	struct weights_linear l = {.name = "token_embd"};
+	if ((int64_t)c->n_vocab * c->hidden > INT32_MAX)
+		return err_why(f->why, f->why_n, -ENOTSUP, "%s: an embedding of %d x %d values is too large",
+			       gguf_path(f->g), c->n_vocab, c->hidden);
+	const int rc = find_matrix(f, "token_embd.weight", c->n_vocab, c->hidden, &l);
+	if (rc)
+		return rc;
+	w->embed = (struct weights_vec){.data = l.w, .dtype = l.dtype, .n = c->n_vocab * c->hidden};
+	if (l.kind == WEIGHTS_DENSE)
+		return 0;
+	float *all = malloc((size_t)w->embed.n * sizeof *all);
+	if (!all)
+		return err_why(f->why, f->why_n, -ENOMEM, "%s: no memory for an embedding of %d x %d values",
+			       gguf_path(f->g), c->n_vocab, c->hidden);
+	w->embed.data = weights_own(w, all);
+	w->embed.dtype = CONFIG_F32;
+	for (int n0 = 0; n0 < l.n; n0 += ROWS)
+		codes_floats(&l.codes, n0, n0 + ROWS < l.n ? n0 + ROWS : l.n, all + (size_t)n0 * (size_t)l.k);
+	if (c->tied)
+		w->head = l;
+	return 0;
+}
+
+static int find_all(const struct finder *f)
+{
+	const struct model_config *c = f->c;
+	int rc = find_embed(f);
+	if (!rc)
+		rc = find_vec(f, "output_norm.weight", c->hidden, &f->w->norm);
+	if (!rc && !c->tied)
+		rc = find_linear(f, "output", c->n_vocab, c->hidden, false, &f->w->head);
+	for (int i = 0; !rc && i < c->n_layers; i++)
+		rc = find_layer(f, i, &f->w->layers[i]);
+	return rc;
+}
+
+/* ---- the file ---- */
+
+static void tensor_at(const void *files, int i, struct weights_tensor *out)
+{
+	const struct gguf_tensor *t = gguf_at(files, i);
+	*out = (struct weights_tensor){.name = t->name,
+				       .type = gguf_type_name(t->type),
+				       .n_dims = t->n_dims,
+				       .bytes = t->bytes,
+				       .data = t->data};
+	for (int d = 0; d < t->n_dims; d++)
+		out->shape[d] = t->size[t->n_dims - 1 - d];
+}
+
+static void close_files(void *files)
+{
+	gguf_close(files);
+}
+
+int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
+		      size_t why_n)
+{
+	struct weights *w = xcalloc(1, sizeof *w);
+	struct gguf *g;
+	int rc = gguf_open(path, &g, why, why_n);
+	if (rc)
+		goto fail;
+	w->files = (struct weights_files){.at = g,
+					  .close = close_files,
+					  .n_files = gguf_files(g),
+					  .n_tensors = gguf_count(g),
+					  .tensor = tensor_at};
+	w->n_layers = c->n_layers;
+	w->layers = xcalloc((size_t)c->n_layers, sizeof *w->layers);
+	const struct finder f = {.w = w, .g = g, .c = c, .why = why, .why_n = why_n};
+	if ((rc = find_all(&f)))
+		goto fail;
+	w->n_unused = w->files.n_tensors - w->n_used;
+	*out = w;
+	return 0;
+fail:
+	weights_close(w);
+	return rc;
+}
