@@ -106,7 +106,11 @@ static void lay_out(struct kern_dev *d, struct carve *c)
 	for (size_t t = 0; t < threads; t++) {
 		float *out = carve(c, 2 * ROWS_MAX * BLOCK_N, sizeof(float));
 		float *head = carve(c, HEAD_MAX, sizeof(float));
-		unsigned char *lines = carve(c, d->dot ? DOT_SCRATCH : d->bf16 ? BF16_SCRATCH : 0, 1);
+		unsigned char *lines = carve(c,
+					     d->dot    ? DOT_SCRATCH
+					     : d->bf16 ? BF16_SCRATCH
+						       : CODES_SCRATCH,
+					     1);
 		if (c->base)
 			d->scratch[t] = (struct cpu_scratch){.c = out, .head = head, .lines = lines};
 	}

@@ -353,12 +353,80 @@ static void tile_awq(const struct cpu_tile *t)
 	}
 }
 
+/* Codes k .. k + n - 1 of one tile to floats, `stride` apart: scale * (q - zero), or scale * q - min. */
+VFN void codes_line(const struct cpu_tile *t, const unsigned char *line, const unsigned char *head, int n,
+		    float *out, size_t stride)
+{
+	const vf scale = v_load((const float *)(const void *)head), zero = v_set1((float)t->zero);
+	const vf min = t->minimums ? v_load((const float *)(const void *)(head + 64)) : v_zero();
+	const int bits = t->bits, most = bits == 4 ? 8 : 4;
+	/* A code goes to bits 0 to 7, or 8 to 15, of a float's mantissa: as in AWQ above. */
+	const vq mask0 = vq_set1(bits == 4 ? 0xf : 0xff), mask1 = vq_set1(bits == 4 ? 0xf00 : 0xff00);
+	const vq magic0 = vq_set1(0x4b000000), magic1 = vq_set1(0x47000000);
+	vq q = vq_load(line);
+	for (int i = 0; i < n && i < most; i++, out += stride) {
+		/* k 0 to 3 are bytes, or their low halves; k 4 to 7 the high ones. */
+		if (i == 4)
+			q = vq_shr4(vq_load(line));
+		const vf code = i % 4 ? v_sub(vq_nibble(q, mask1, magic1), v_set1(32768))
+				      : v_sub(vq_nibble(q, mask0, magic0), v_set1(8388608));
+		if (i % 4)
+			q = vq_shr8(q);
+		const vf w = v_mul(scale, v_sub(code, zero));
+		v_store(out, t->minimums ? v_sub(w, min) : w);
+	}
+}
+
+/* Codes become floats slice by slice, which are computed as stored ones are: the bits are those of the layer
+ * in F32. */
+static void tile_codes(const struct cpu_tile *t)
+{
+	const unsigned char *w = t->w;
+	const int per_line = t->bits == 4 ? 8 : 4;
+	const size_t line = (size_t)t->tiles * 64, width = (size_t)t->tn * 16;
+	float *const slice = (float *)(void *)t->scratch;
+	for (int g0 = 0; g0 < t->k; g0 += t->group) {
+		const int len = t->k - g0 < t->group ? t->k - g0 : t->group;
+		const unsigned char *lines = w + (size_t)t->tiles * (size_t)t->head;
+		for (int s0 = 0; s0 < len; s0 += CODES_SLICE) {
+			const int n = len - s0 < CODES_SLICE ? len - s0 : CODES_SLICE;
+			for (int i = 0; i < n; i += per_line)
+				for (int v = 0; v < t->tn; v++)
+					codes_line(t,
+						   lines + (size_t)((s0 + i) / per_line) * line +
+							   (size_t)(t->t0 + v) * 64,
+						   w + (size_t)(t->t0 + v) * (size_t)t->head, n - i,
+						   slice + (size_t)i * width + v * 16, width);
+			for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
+				const int m = row_block(t->n_rows, t->n_row_blocks, b);
+				const int step = tiles_at_once(t->tn, m, INNER_ROWS4, INNER_ROWS2);
+				for (int v = 0; v < t->tn; v += step) {
+					const struct dense_args a = {
+						.w = (const unsigned char *)(slice + v * 16),
+						.w_stride = width,
+						.len = n,
+						.x = t->x + (size_t)r0 * (size_t)t->k +
+						     (size_t)(g0 + s0) * (size_t)m,
+						.c = t->c + (size_t)r0 * width + v * 16,
+						.c_stride = width,
+					};
+					dense_f32(step, m, &a);
+				}
+				r0 += m;
+			}
+		}
+		w = lines + (size_t)((len + per_line - 1) / per_line) * line;
+	}
+}
+
 static void inner_linear_tile(const struct cpu_tile *t)
 {
 	for (size_t i = 0; i < (size_t)t->n_rows * (size_t)t->tn; i++)
 		v_store(t->c + i * 16, v_zero());
 	if (t->dtype == KERN_AWQ4)
 		tile_awq(t);
+	else if (t->dtype == KERN_CODES)
+		tile_codes(t);
 	else
 		tile_dense(t);
 }

@@ -21,6 +21,8 @@ enum {
 	CHUNK = 256,    /* tokens of an attention chunk, aligned to positions */
 	CHUNK_TILES = CHUNK / LANES_N,
 	AWQ_HEAD = 64,    /* bytes before a group's nibbles: 16 F16 scales, 16 zeros, 16 unused */
+	CODES_SLICE = 64, /* k of codes that are floats at once */
+	CODES_SCRATCH = CODES_SLICE * BLOCK_N * 4,
 	SUM_BLOCK = 4096, /* logits that are summed by lanes, before their sums are added in order */
 };
 
@@ -43,10 +45,13 @@ struct cpu_tile {
 	int tiles;              /* of the block */
 	int t0, tn;             /* tiles wanted: tn is 1, 2 or 4 */
 	int k, group;
-	const float *x;   /* packed rows */
-	int n_rows;       /* <= ROWS_MAX */
-	int n_row_blocks; /* as cpu_row_blocks() cuts them */
-	float *c;         /* out [n_rows][tn * 16] */
+	int bits, head, zero; /* CODES, in the layout of dot.h with F32 scales */
+	bool minimums;
+	unsigned char *scratch; /* CODES: [CODES_SCRATCH], 64-byte aligned */
+	const float *x;         /* packed rows */
+	int n_rows;             /* <= ROWS_MAX */
+	int n_row_blocks;       /* as cpu_row_blocks() cuts them */
+	float *c;               /* out [n_rows][tn * 16] */
 };
 
 struct cpu_head {

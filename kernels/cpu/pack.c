@@ -3,6 +3,7 @@
 #include "kernels/cpu/nodes.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -45,21 +46,39 @@ struct pack_job {
 	const struct cpu_bf16 *bf16;
 };
 
+/* The first row of block b in floats as they are packed; *tmp: rows made for it out of codes, to be freed. */
+static const unsigned char *block_rows(const struct pack_job *j, int b, enum kern_dtype *dtype, float **tmp)
+{
+	const int n0 = b * BLOCK_N, n = j->to->n - n0 < BLOCK_N ? j->to->n - n0 : BLOCK_N;
+	const size_t k = (size_t)j->src->k;
+	*tmp = NULL;
+	*dtype = j->from->dtype;
+	if (!j->codes)
+		return (const unsigned char *)j->from->w + (size_t)n0 * k * dtype_bytes(*dtype);
+	*dtype = KERN_F32;
+	*tmp = xmalloc((size_t)n * k * sizeof **tmp);
+	codes_floats(j->codes, n0, n0 + n, *tmp);
+	return (const unsigned char *)*tmp;
+}
+
 static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out)
 {
-	const size_t es = dtype_bytes(j->to->dtype), k = (size_t)j->src->k;
+	enum kern_dtype dtype;
+	float *tmp;
+	const unsigned char *rows = block_rows(j, b, &dtype, &tmp);
+	const size_t es = dtype_bytes(dtype), k = (size_t)j->src->k;
 	const size_t stride = (size_t)cpu_part_tiles(j->to, b) * LANES_N * es;
 	int cols = j->to->n - b * BLOCK_N < BLOCK_N ? j->to->n - b * BLOCK_N : BLOCK_N;
 	/* 64 k's at a time, so that the output lines are written while they are near. */
 	for (size_t k0 = 0; k0 < k; k0 += 64) {
 		size_t k1 = k0 + 64 < k ? k0 + 64 : k;
 		for (int c = 0; c < cols; c++) {
-			const unsigned char *in =
-				(const unsigned char *)j->from->w + (size_t)(b * BLOCK_N + c) * k * es;
+			const unsigned char *in = rows + (size_t)c * k * es;
 			for (size_t i = k0; i < k1; i++)
 				memcpy(out + i * stride + (size_t)c * es, in + i * es, es);
 		}
 	}
+	free(tmp);
 }
 
 /* The scales and offsets of group g of 16 outputs or fewer from row0 on. */
@@ -133,9 +152,11 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 static void pack_bf16_block(const struct pack_job *j, int b, unsigned char *out)
 {
 	const int n0 = b * BLOCK_N, n = j->to->n - n0 < BLOCK_N ? j->to->n - n0 : BLOCK_N;
-	const size_t at = (size_t)n0 * (size_t)j->src->k * dtype_bytes(j->to->dtype);
-	cpu_bf16_pack_floats(j->bf16, out, (const unsigned char *)j->from->w + at, j->to->dtype, n, j->src->k,
-			     cpu_part_tiles(j->to, b));
+	enum kern_dtype dtype;
+	float *tmp;
+	const unsigned char *rows = block_rows(j, b, &dtype, &tmp);
+	cpu_bf16_pack_floats(j->bf16, out, rows, dtype, n, j->src->k, cpu_part_tiles(j->to, b));
+	free(tmp);
 }
 
 static void pack_task(void *arg, int task, int thread)
@@ -143,7 +164,7 @@ static void pack_task(void *arg, int task, int thread)
 	const struct pack_job *j = arg;
 	unsigned char *out = j->to->w + (size_t)task * j->to->block_bytes;
 	(void)thread;
-	if (j->codes)
+	if (j->to->bits)
 		pack_codes_block(j, task, out);
 	else if (j->to->bf16)
 		pack_bf16_block(j, task, out);
@@ -157,35 +178,68 @@ static bool is_awq_like(const struct codes *c)
 	return c->bits <= 4 && !c->minimums && c->super == c->group && c->d_type == CODES_F16;
 }
 
-static int check_codes(const struct kern_dev *d, const char *name, const struct codes *c, int n, int k,
-		       char *why, size_t why_n)
+static int check_codes(const char *name, const struct codes *c, int n, int k, char *why, size_t why_n)
 {
 	if (c->k != k || c->n != n || c->group <= 0 || c->super < c->group || c->super % c->group ||
 	    c->bits < 2 || c->bits > 8 || c->zero > 255)
 		return err_why(why, why_n, -EINVAL, "%s: codes of %d bits, %d x %d in groups of %d", name,
 			       c->bits, c->n, c->k, c->group);
-	const bool any = cpu_is_integer(d) || (d->bf16 && !c->minimums);
-	if (c->table || c->perm || (!any && !is_awq_like(c)))
-		return err_why(
-			why, why_n, -ENOTSUP,
-			"%s: the CPU takes codes of 4 bits with zeros and one F16 scale per group, and "
-			"in modes int8, int16 and bf16 codes of 8 bits too, in the first two minimums",
-			name);
-	if (!is_awq_like(c) && !c->minimums && c->zero < 0)
-		return err_why(why, why_n, -ENOTSUP, "%s: zeros per group with scales in F32", name);
-	if (d->bf16 && c->group < k && (c->group % BF16_STEP || c->group > BF16_GROUP_MAX))
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: groups of %d inputs: mode bf16 takes multiples of %d up to %d, and whole "
-			       "rows",
-			       name, c->group, BF16_STEP, BF16_GROUP_MAX);
-	if (cpu_is_integer(d) && c->group < k && c->group % ACT_SUM)
-		return err_why(
-			why, why_n, -ENOTSUP,
-			"%s: groups of %d inputs: modes int8 and int16 take multiples of %d, and whole "
-			"rows",
-			name, c->group, ACT_SUM);
 	return 0;
 }
+
+/* Whether the mode's kernels read codes as they are: others become floats. */
+static bool takes_codes(const struct kern_dev *d, const struct codes *c)
+{
+	const bool whole = c->group >= c->k;
+	if (c->table || c->perm || (!is_awq_like(c) && !c->minimums && c->zero < 0))
+		return false;
+	if (d->bf16)
+		return !c->minimums && (whole || (c->group % BF16_STEP == 0 && c->group <= BF16_GROUP_MAX));
+	return !cpu_is_integer(d) || whole || c->group % ACT_SUM == 0;
+}
+
+/* ---- forms that kernels do not read, as others that they do ---- */
+
+/* Of a table of whole numbers its values + 128, and zeros of groups with a scale that is not F16 as minimums:
+ * s (q - z) = s q - s z. */
+static void read_plain(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const struct codes *from = c->from[0];
+	const size_t rows = (size_t)(n1 - n0), groups = rows * (size_t)codes_groups(c);
+	from->read(from, n0, n1, out);
+	for (size_t i = 0; from->table && i < rows * (size_t)c->k; i++)
+		out->code[i] = (uint8_t)(128 + (int)from->table[out->code[i] & 15]);
+	for (size_t i = 0; i < groups; i++)
+		out->offset[i] = from->table ? 128 : (int16_t)(out->scale[i] * out->offset[i]);
+	if (c->minimums)
+		memcpy(out->dmin, out->d, rows * (size_t)codes_supers(c) * sizeof *out->d);
+}
+
+static bool is_whole(const float *table)
+{
+	for (int i = 0; i < 16; i++)
+		if (!(table[i] >= -128 && table[i] <= 127) || table[i] != (float)(int)table[i])
+			return false;
+	return true;
+}
+
+static void make_plain(struct codes *c, const struct codes *from)
+{
+	*c = *from;
+	if (from->table && from->zero == 0 && !from->minimums && is_whole(from->table)) {
+		c->bits = 8;
+		c->zero = 128;
+		c->table = NULL;
+	} else if (!from->table && !from->minimums && from->zero < 0 && !is_awq_like(from)) {
+		c->minimums = true;
+	} else {
+		return;
+	}
+	c->read = read_plain;
+	c->from[0] = from;
+}
+
+/* ---- load ---- */
 
 static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
 {
@@ -229,10 +283,10 @@ static int part_codes(struct codes *c, const struct kern_linear *w, const struct
 		return 0;
 	}
 	if (p->dtype == KERN_CODES)
-		*c = *(const struct codes *)p->w;
+		make_plain(c, p->w);
 	else
 		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
-	return check_codes(w->dev, src->name, c, p->n, src->k, why, why_n);
+	return check_codes(src->name, c, p->n, src->k, why, why_n);
 }
 
 /* Sizes and memory of a part; the weights follow. */
@@ -241,7 +295,10 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
-	if (c->read) {
+	const bool quantized = p->dtype == KERN_AWQ4 || p->dtype == KERN_CODES;
+	if (c->read && quantized && !takes_codes(w->dev, c)) {
+		q->dtype = KERN_F32;
+	} else if (c->read) {
 		q->dtype = is_awq_like(c) ? KERN_AWQ4 : KERN_CODES;
 		q->bits = c->bits <= 4 ? 4 : 8;
 		q->group = c->group;
@@ -249,7 +306,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 		q->minimums = c->minimums;
 		q->head = c->minimums ? 128 : AWQ_HEAD;
 		q->zero = c->minimums ? 0 : c->zero;
-		q->dots = cpu_is_integer(w->dev) || !is_awq_like(c);
+		q->dots = cpu_is_integer(w->dev) || !quantized;
 	}
 	q->bf16 = w->dev->bf16 && !to_int8(w, src);
 	q->dots &= !q->bf16;

@@ -425,24 +425,32 @@ Test(bf16, a_thread_has_scratch_for_the_mode_and_for_the_head)
 	}
 }
 
-/* ---- what is refused ---- */
+/* ---- what the kernels do not read ---- */
 
-Test(bf16, groups_that_are_no_whole_steps_are_refused)
+Test(bf16, groups_that_are_no_whole_steps_become_floats)
 {
+	enum { N = 24, K = 1024, ROWS = 2 };
 	static const int groups[] = {40, 288, 512};
+	float *x = kt_floats(ROWS * K), *floats = kt_floats(N * K), y[ROWS * N], want[ROWS * N];
 	for (int i = 0; i < 3; i++) {
-		struct matrix *m = codes_new(4, groups[i], -1, 16, 1024);
-		struct kern_dev *d = device(1, 1, KERN_HEAD_MODE);
-		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 1024, .n_parts = 1};
-		struct kern_linear *w;
-		char why[256], group[8];
-		snprintf(group, sizeof group, "%d", groups[i]);
-		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 16, .w = &m->c};
-		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), -ENOTSUP);
-		cr_assert(strstr(why, "layers.1.mlp.up") && strstr(why, group), "%s", why);
+		struct matrix *m = codes_new(4, groups[i], -1, N, K);
+		struct kern_dev *d = device(1, ROWS, KERN_HEAD_MODE);
+		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = K, .n_parts = 1};
+		struct kern_linear *w = load(d, m), *v;
+		char why[256];
+		codes_floats(&m->c, 0, N, floats);
+		src.parts[0] = (struct kern_linear_part){.dtype = KERN_F32, .n = N, .w = floats};
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &v, why, sizeof why), 0, "%s", why);
+		run(d, w, x, ROWS, y);
+		run(d, v, x, ROWS, want);
+		cr_expect_arr_eq(y, want, sizeof y, "groups of %d", groups[i]);
+		kern_cpu_ops.linear_free(w);
+		kern_cpu_ops.linear_free(v);
 		kern_cpu_ops.close(d);
 		matrix_free(m);
 	}
+	free(x);
+	free(floats);
 }
 
 /* ---- the instructions ---- */

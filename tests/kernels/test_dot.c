@@ -49,6 +49,8 @@ static const struct format formats[] = {
 	{"8 bits, zero 100, 64", 8, 64, 1, 100, false, CODES_F32},
 	{"4 bits, zero 200, 64", 4, 64, 1, 200, false, CODES_F16},
 	{"5 bits, minimums, 32", 5, 32, 1, -1, true, CODES_F32},
+	{"6 bits, zero 32, 16 in 256", 6, 16, 16, 32, false, CODES_F16},
+	{"2 bits, minimums, 16 in 256", 2, 16, 16, -1, true, CODES_F16},
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -379,22 +381,34 @@ Test(dot, a_value_that_is_not_finite_reaches_every_output_of_its_row_only)
 	free(x);
 }
 
-/* ---- what is refused ---- */
+/* ---- what the kernels do not read ---- */
 
-Test(dot, groups_that_no_sum_begins_at_are_refused)
+Test(dot, codes_that_no_kernel_reads_become_floats)
 {
-	static const struct format odd = {"groups of 40", 4, 40, 1, -1, false, CODES_F16};
-	struct made_codes *c = codes_new(&odd, 400, 16);
-	struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 400, .n_parts = 1};
-	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 16, .w = &c->c};
-	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
-	struct kern_linear *w;
-	char why[256];
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "layers.1.mlp.up") && strstr(why, "40"), "%s", why);
-	kern_cpu_ops.close(d);
-	codes_free(c);
+	enum { ROWS = 3, K = 400, N = 24 };
+	static const struct format odd[] = {{"groups of 40", 4, 40, 1, -1, false, CODES_F16},
+					    {"8 bits, groups of 40", 8, 40, 1, 100, false, CODES_F32}};
+	float *x = kt_floats(ROWS * K), *floats = kt_floats(N * K), y[ROWS * N], want[ROWS * N];
+	for (int i = 0; i < 2; i++) {
+		struct made_codes *c = codes_new(&odd[i], K, N);
+		const struct kern_linear_part codes = {.dtype = KERN_CODES, .n = N, .w = &c->c};
+		const struct kern_linear_part dense = {.dtype = KERN_F32, .n = N, .w = floats};
+		struct kern_dev *d = device(KERN_COMPUTE_INT16, 1, ROWS);
+		codes_floats(&c->c, 0, N, floats);
+		struct kern_linear *w = load(d, &codes, K), *v = load(d, &dense, K);
+		run(d, w, x, ROWS, y);
+		run(d, v, x, ROWS, want);
+		cr_expect_arr_eq(y, want, sizeof y, "%s", odd[i].name);
+		kern_cpu_ops.linear_free(w);
+		kern_cpu_ops.linear_free(v);
+		kern_cpu_ops.close(d);
+		codes_free(c);
+	}
+	free(x);
+	free(floats);
 }
+
+/* ---- what is refused ---- */
 
 Test(dot, codes_of_another_number_of_outputs_are_refused)
 {

@@ -537,7 +537,79 @@ Test(linear, codes_give_the_bits_of_what_they_were_read_from)
 	}
 }
 
-Test(linear, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
+/* In mode f32 the bits are those of the layer in F32: 5 bits of a zero for all, of minimums, of a table, in
+ * groups that no line ends at. */
+static void read_any(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const int groups = codes_groups(c), supers = codes_supers(c);
+	for (int n = n0; n < n1; n++) {
+		for (int i = 0; i < c->k; i++)
+			out->code[(n - n0) * c->k + i] = (uint8_t)((n * 37 + i * 11) % (1 << c->bits));
+		for (int g = 0; g < groups; g++) {
+			out->scale[(n - n0) * groups + g] = (int16_t)((n + g) % 40 - 20);
+			out->offset[(n - n0) * groups + g] = (int16_t)(c->zero >= 0 ? c->zero : (n + g) % 9);
+		}
+		for (int s = 0; s < supers; s++) {
+			out->d[(n - n0) * supers + s] = 0.001f * (float)(1 + n % 7 + s);
+			if (c->minimums)
+				out->dmin[(n - n0) * supers + s] = 0.002f * (float)(1 + n % 5 + s);
+		}
+	}
+}
+
+Test(linear, codes_of_every_form_are_their_floats)
+{
+	enum { K = 300, N = 70, ROWS = 5 };
+	static const float table[16] = {-8, -7, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 9, 10};
+	const struct {
+		int bits, group, super, zero;
+		bool minimums;
+		const float *table;
+	} forms[] = {
+		{5, 20, 60, 16, false, NULL},  {8, 300, 300, 128, false, NULL}, {2, 20, 100, -1, true, NULL},
+		{6, 100, 300, -1, true, NULL}, {4, 60, 60, 0, false, table},    {3, 12, 36, 4, false, NULL},
+	};
+	if (!kt_on_cpu())
+		cr_skip_test("the CPU's table only");
+	float *x = kt_floats(ROWS * K), *floats = kt_floats(N * K);
+	float *y = kt_floats(ROWS * N), *want = kt_floats(ROWS * N);
+	for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+		struct kt t;
+		struct kern_linear *w, *v;
+		char why[256];
+		const struct codes c = {.n = N,
+					.k = K,
+					.bits = forms[f].bits,
+					.group = forms[f].group,
+					.super = forms[f].super,
+					.zero = forms[f].zero,
+					.minimums = forms[f].minimums,
+					.table = forms[f].table,
+					.read = read_any};
+		struct kern_linear_src src = {.name = "down", .k = K, .n_parts = 1};
+		kt_open_any(&t, 2, (struct kt_size){.rows = ROWS});
+		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = N, .w = &c};
+		cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), 0, "%s", why);
+		codes_floats(&c, 0, N, floats);
+		src.parts[0] = (struct kern_linear_part){.dtype = KERN_F32, .n = N, .w = floats};
+		cr_assert_eq(t.ops->linear_load(t.dev, &src, &v, why, sizeof why), 0, "%s", why);
+		for (int rows = 1; rows <= ROWS; rows += 4) {
+			cr_assert_eq(t.ops->linear(t.s, w, y, x, rows, true), 0);
+			cr_assert_eq(t.ops->linear(t.s, v, want, x, rows, true), 0);
+			cr_expect_arr_eq(y, want, sizeof *y * (size_t)(rows * N), "form %zu, %d rows", f,
+					 rows);
+		}
+		t.ops->linear_free(w);
+		t.ops->linear_free(v);
+		kt_close(&t);
+	}
+	free(x);
+	free(floats);
+	free(y);
+	free(want);
+}
+
+Test(linear, codes_of_a_wrong_shape_are_refused_with_the_layers_name)
 {
 	char why[256];
 	struct kt t;
@@ -550,8 +622,8 @@ Test(linear, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
 	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 64, .group = 32, .n_parts = 1};
 	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 8, .w = &c};
 	kt_open_any(&t, 0, (struct kt_size){.rows = 1});
-	c.bits = 5;
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -ENOTSUP);
+	c.bits = 9;
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
 	cr_assert(strstr(why, "layers.3.mlp.down"), "%s", why);
 	c.bits = 4;
 	c.k = 32;

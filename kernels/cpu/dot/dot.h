@@ -17,9 +17,9 @@
  *        or 128 bytes:  scales F32 [16], minimums F32 [16]                 likewise
  *
  * An operand, a row of k values (k_pad: k rounded up to 128):
- *     int8     q int8 [k_pad]                     | a F32 [k_pad / 128] | sums uint32 [k_pad / 32 + 1]
+ *     int8     q int8 [k_pad]                     | a F32 [k_pad / 128] | sums uint32 [k_pad / 16 + 1]
  *     int16    high int8 [k_pad], low int8 [k_pad] | likewise              value = a * (256 high + low)
- * sums[i]: of the first 32 i values, modulo 2^32, so that the sum over any segment is one subtraction. */
+ * sums[i]: of the first 16 i values, modulo 2^32, so that the sum over any segment is one subtraction. */
 #ifndef QUERN_KERNELS_CPU_DOT_DOT_H
 #define QUERN_KERNELS_CPU_DOT_DOT_H
 
@@ -27,7 +27,7 @@
 
 enum {
 	ACT_GROUP = 128,              /* activations that share a scale */
-	ACT_SUM = 32,                 /* values of a partial sum; segments begin at multiples of it */
+	ACT_SUM = 16,                 /* values of a partial sum; segments begin at multiples of it */
 	DOT_SCRATCH = BLOCK_N * 4096, /* bytes: of one code each, 4096 k of a block */
 };
 

@@ -81,11 +81,9 @@ static void dots_quantize_group(unsigned char *row, const float *x, const struct
 		return;
 	}
 	for (int i = 0; i < ACT_GROUP; i += ACT_SUM) {
-		const qa q0 = quant_lanes(x + i, n - i, inverse);
-		const qa q1 = quant_lanes(x + i + 16, n - i - 16, inverse);
-		quant_store(row + k0 + i, q0, op);
-		quant_store(row + k0 + i + 16, q1, op);
-		*sums++ = sum += (uint32_t)qa_hsum(qa_add(q0, q1));
+		const qa q = quant_lanes(x + i, n - i, inverse);
+		quant_store(row + k0 + i, q, op);
+		*sums++ = sum += (uint32_t)qa_hsum(q);
 	}
 }
 
