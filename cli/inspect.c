@@ -196,7 +196,8 @@ static int64_t n_parameters(const struct model_config *c, const struct weights *
 		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
 		for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
 			n += linear_values(all[j]);
-		n += l->attn_norm.n + l->ffn_norm.n + l->q_norm.n + l->k_norm.n;
+		n += l->attn_norm.n + l->ffn_norm.n + l->attn_post.n + l->ffn_post.n + l->q_norm.n +
+		     l->k_norm.n;
 	}
 	return n;
 }
@@ -352,6 +353,25 @@ static void print_types(const json_t *types)
 	putchar('\n');
 }
 
+/* How layers differ: windows and rotations. */
+static void print_layers(const struct model_config *c)
+{
+	int windows = 0, local = 0, none = 0;
+	for (int i = 0; i < c->n_layers; i++) {
+		windows += c->layer_window[i] != 0;
+		local += c->layer_rope[i] == LAYER_ROPE_LOCAL;
+		none += c->layer_rope[i] == LAYER_ROPE_NONE;
+	}
+	if (windows)
+		printf(", sliding window of %d", c->window);
+	if (windows && windows < c->n_layers)
+		printf(" in %d of %d layers", windows, c->n_layers);
+	if (local)
+		printf(" (base %g there)", c->rope_local_theta);
+	if (none)
+		printf(", none in %d of %d layers", none, c->n_layers);
+}
+
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)
 {
 	const json_t *memory = json_get(o, "memory");
@@ -365,9 +385,10 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab,
 	       c->tied ? ", embedding and head are one" : "");
 	printf("  %-14s%d tokens, rope %s", "context", c->max_position, rope_name(c->rope));
-	if (c->window)
-		printf(", sliding window of %d", c->window);
+	print_layers(c);
 	putchar('\n');
+	if (c->text_only)
+		printf("  %-14sof the text only; the parts that see are not read\n", "weights");
 	if (c->quant.n_schemes)
 		printf("  %-14s%s, %d bits, groups of %d, %d linear layers\n", "quantization", c->quant.name,
 		       c->quant.schemes[0].bits, c->quant.schemes[0].group, n_quantized(w));

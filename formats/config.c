@@ -95,6 +95,7 @@ static int read_arch(struct reader *r, struct model_config *c)
 	}
 	c->arch = r->family->id;
 	err_why(c->arch_name, sizeof c->arch_name, 0, "%s", r->family->arch);
+	c->text_only = json_get(r->root, "text_config") != NULL;
 	return complete(r);
 }
 

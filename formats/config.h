@@ -35,6 +35,7 @@ enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024 };
 struct model_config {
 	enum config_arch arch;
 	char arch_name[64]; /* "Qwen3ForCausalLM" */
+	bool text_only;     /* the model has other parts (vision), which are not read */
 	int n_layers, hidden, intermediate, n_heads, n_kv_heads, head_dim, n_vocab;
 	int max_position; /* context of the model */
 	float rms_eps;

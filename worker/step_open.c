@@ -140,6 +140,9 @@ static void log_device(const struct step *s, const char *device)
 		 info.numerics);
 	if (info.note[0])
 		log_warn("step", "device=%s mode=\"%s\": %s", device, info.mode, info.note);
+	if (s->config.text_only)
+		log_warn("step", "%s: only the text part of this model is served; it sees no images",
+			 s->config.arch_name);
 }
 
 /* ---- loading ---- */
