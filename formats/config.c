@@ -60,8 +60,12 @@ static int complete(struct reader *r)
 	json_t *text = json_object_get(r->root, "text_config");
 	if (text && !json_is_object(text))
 		return fail(r, -EINVAL, "text_config must be an object");
-	if (text && json_object_update(r->root, text))
+	json_incref(text); /* a text_config of its own takes its place */
+	if (text && json_object_update(r->root, text)) {
+		json_decref(text);
 		return fail(r, -EINVAL, "text_config cannot be read");
+	}
+	json_decref(text);
 	json_t *defaults = r->family->defaults ? json_loads(r->family->defaults, 0, NULL) : NULL;
 	if (defaults)
 		json_object_update_missing(r->root, defaults);

@@ -452,6 +452,9 @@ Test(config, of_a_model_with_other_parts_the_text_is_read)
 	accepted("{\"architectures\": [\"Gemma3ForConditionalGeneration\"],"
 		 "\"text_config\": {\"hidden_size\": 48, \"num_hidden_layers\": 7, \"head_dim\": 32}}");
 	cr_expect(c.hidden == 48 && c.n_layers == 7 && c.head_dim == 32 && c.n_vocab == 512 && c.text_only);
+	accepted("{\"architectures\": [\"Gemma3ForConditionalGeneration\"],"
+		 "\"text_config\": {\"text_config\": {\"hidden_size\": 32}, \"num_hidden_layers\": 2}}");
+	cr_expect(c.n_layers == 2 && c.hidden == 64);
 	refused("{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": 3}", -EINVAL,
 		"text_config must be an object");
 }
