@@ -620,17 +620,24 @@ static bool begins_gguf(const char *path)
 	return yes;
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), k = strlen(end);
+	return n >= k && strcmp(s + n - k, end) == 0;
+}
+
 /* The only GGUF file of a directory, or the first of its parts; projectors of images are no models.  *n:
- * files that it could be. */
+ * files that it could be, 0 beside other weights. */
 static char *find_file(const char *dir, int *n)
 {
 	DIR *d = opendir(dir);
 	char *found = NULL;
+	bool others = false;
 	*n = 0;
 	for (const struct dirent *e; d && (e = readdir(d));) {
 		const size_t len = strlen(e->d_name);
-		if (len < 5 || strcmp(e->d_name + len - 5, ".gguf") != 0 ||
-		    strncmp(e->d_name, "mmproj", 6) == 0)
+		others |= ends_with(e->d_name, ".safetensors");
+		if (!ends_with(e->d_name, ".gguf") || strncmp(e->d_name, "mmproj", 6) == 0)
 			continue;
 		if (is_split_name(e->d_name) && strncmp(e->d_name + len - SPLIT_TAIL, "-00001-", 7) != 0)
 			continue;
@@ -640,6 +647,8 @@ static char *find_file(const char *dir, int *n)
 	}
 	if (d)
 		closedir(d);
+	if (others)
+		*n = 0;
 	return found;
 }
 
@@ -648,9 +657,8 @@ bool gguf_is(const char *path)
 	int n;
 	if (!file_is_dir(path))
 		return begins_gguf(path);
-	char *config = file_join(path, "config.json"), *found = find_file(path, &n);
-	const bool yes = found && !file_exists(config) && begins_gguf(found);
-	free(config);
+	char *found = find_file(path, &n);
+	const bool yes = n > 0 && begins_gguf(found);
 	free(found);
 	return yes;
 }
@@ -664,10 +672,9 @@ static int first_file(const char *path, char **out, char *why, size_t why_n)
 	} else {
 		*out = find_file(path, &n);
 		if (n != 1)
-			return err_why(why, why_n, n ? -EINVAL : -ENOENT,
-				       n ? "%s holds %d GGUF files; name the one to read"
-					 : "%s holds no GGUF file (%d)",
-				       path, n);
+			return n ? err_why(why, why_n, -EINVAL,
+					   "%s holds %d GGUF files; name the one to read", path, n)
+				 : err_why(why, why_n, -ENOENT, "%s holds no GGUF file", path);
 	}
 	if (is_split_name(*out)) {
 		unsigned of = 0;

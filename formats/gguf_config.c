@@ -158,7 +158,7 @@ static void read_switches(const struct reader *r, struct model_config *c)
 	c->qkv_bias = has(r, "blk.0.attn_q.bias");
 	c->o_bias = has(r, "blk.0.attn_output.bias");
 	c->mlp_bias = has(r, "blk.0.ffn_gate.bias");
-	c->qk_norm = has(r, "blk.0.attn_q_norm.weight");
+	c->qk_norm = has(r, "blk.0.attn_q_norm.weight") ? QK_NORM_HEADS : QK_NORM_NONE;
 	for (int i = 0; i < gguf_count(r->g); i++) {
 		const struct gguf_tensor *t = gguf_at(r->g, i);
 		if (t->n_dims < 2)

@@ -2,16 +2,16 @@
 
 #include "base/file.h"
 #include "formats/ak48.h"
+#include "formats/gguf.h"
 #include "formats/kuiper.h"
 #include "formats/llama2c.h"
-#include "formats/gguf.h"
 
 #include <stdlib.h>
 
 static bool is_hf(const char *path)
 {
 	char *config = file_join(path, "config.json");
-	const bool yes = file_exists(config);
+	const bool yes = file_exists(config) && !gguf_is(path);
 	free(config);
 	return yes;
 }

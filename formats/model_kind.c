@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/gguf.h"
 #include "formats/model_file.h"
 
 #include <dirent.h>
@@ -110,11 +111,6 @@ static int check_file(const char *path, char *why, size_t why_n)
 			       "%s is a git-lfs pointer, not the file itself; run in its directory: git lfs "
 			       "pull",
 			       path);
-	if (begins_with(head, "GGUF"))
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s is a GGUF file, of llama.cpp, whose reading is not built yet; use the "
-			       "original model, " LAYOUT,
-			       path);
 	if (ends_with(path, ".safetensors"))
 		return err_why(why, why_n, -ENOTSUP,
 			       "%s is one file of a model; MODEL is the directory that holds it, with its "
@@ -156,10 +152,10 @@ static int name_layout(const char *dir, const struct holding *h, char *why, size
 			       dir, base);
 	}
 	if (h->gguf[0])
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s holds GGUF files, of llama.cpp (%s), whose reading is not built yet; use "
-			       "the original model, " LAYOUT,
-			       dir, h->gguf);
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s holds %s, which does not begin as a GGUF file does; was it cut? Or use " LAYOUT,
+			dir, h->gguf);
 	if (h->snapshots)
 		return err_why(why, why_n, -ENOENT,
 			       "%s is an entry of Hugging Face's cache; the model is a directory below "
@@ -184,6 +180,8 @@ static int check_dir(const char *dir, char *why, size_t why_n)
 	int rc = read_holding(dir, &h, why, why_n);
 	if (rc)
 		return rc;
+	if (!h.weights[0] && gguf_is(dir))
+		return 0;
 	if (h.pointer[0])
 		return err_why(
 			why, why_n, -EBADMSG,
@@ -200,8 +198,8 @@ static int check_dir(const char *dir, char *why, size_t why_n)
 			dir, h.torch);
 	if (!h.weights[0] && h.gguf[0])
 		return err_why(why, why_n, -ENOTSUP,
-			       "%s has its weights as GGUF only (%s), whose reading is not built yet; "
-			       "download the model as *.safetensors",
+			       "%s has its weights in %s only, which does not begin as a GGUF file does; was "
+			       "it cut? Or download the model as *.safetensors",
 			       dir, h.gguf);
 	if (!h.weights[0])
 		return err_why(why, why_n, -ENOENT,

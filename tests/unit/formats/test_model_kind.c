@@ -92,10 +92,14 @@ Test(model_kind, an_adapter_is_named_with_its_base)
 Test(model_kind, other_formats_are_named)
 {
 	char *path = xasprintf("%s/m.gguf", dir);
-	put("m.gguf", "GGUF\3");
-	EXPECT(path, -ENOTSUP, "GGUF", "not built yet", "Hugging Face layout");
-	free(path);
+	put("m.gguf", "<html>");
+	EXPECT(path, -ENOTSUP, "GGUF", "Hugging Face layout");
 	EXPECT(dir, -ENOTSUP, "GGUF", "m.gguf");
+	put("m.gguf", "GGUF\3");
+	cr_expect_eq(model_kind_check(path, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
+	put("m.gguf", "<html>");
+	free(path);
 	put("config.json", "{}");
 	EXPECT(dir, -ENOTSUP, "GGUF", "*.safetensors");
 	put("pytorch_model.bin", "x");
