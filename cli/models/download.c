@@ -270,6 +270,7 @@ static int settle(struct run *r, bool *busy)
 		rc = part_finish(p, r->why, r->why_n);
 		if (rc == -EBADMSG && !p->corrupt_before) {
 			p->corrupt_before = true;
+			term_progress_end();
 			term_note("%s; it is fetched again", r->why);
 			rc = restart(r, p, p->ranges);
 			continue;

@@ -39,6 +39,15 @@ static bool is_local(const char *origin)
 	       strncmp(host, "[::1]", 5) == 0;
 }
 
+static void settings_free(struct http_settings *s)
+{
+	if (s->token)
+		explicit_bzero((char *)s->token, strlen(s->token));
+	free((char *)s->token);
+	free((char *)s->token_origin);
+	free((char *)s->ca);
+}
+
 int http_open(const struct http_settings *s, struct http **out, char *why, size_t why_n)
 {
 	if (s->ca && access(s->ca, R_OK) < 0)
@@ -51,10 +60,13 @@ int http_open(const struct http_settings *s, struct http **out, char *why, size_
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return err_why(why, why_n, -EIO, "libcurl cannot be initialised");
 	struct http *h = xcalloc(1, sizeof *h);
-	h->s = *s;
+	h->s = (struct http_settings){.token = s->token ? xstrdup(s->token) : NULL,
+				      .token_origin = s->token_origin ? xstrdup(s->token_origin) : NULL,
+				      .ca = s->ca ? xstrdup(s->ca) : NULL};
 	h->token_safe = s->token && (strncmp(s->token_origin, "https:", 6) == 0 || is_local(s->token_origin));
 	h->multi = curl_multi_init();
 	if (!h->multi) {
+		settings_free(&h->s);
 		free(h);
 		return err_why(why, why_n, -ENOMEM, "libcurl cannot be initialised");
 	}
@@ -67,6 +79,7 @@ void http_close(struct http *h)
 	if (!h)
 		return;
 	curl_multi_cleanup(h->multi);
+	settings_free(&h->s);
 	free(h);
 }
 

@@ -20,7 +20,7 @@
 struct http;
 
 struct http_settings {
-	const char *token;        /* NULL: none.  Borrowed, as the others */
+	const char *token;        /* NULL: none */
 	const char *token_origin; /* source_origin() of the server that gets it */
 	const char *ca;           /* file of certificates to trust, or NULL for the system's */
 };
@@ -59,7 +59,7 @@ struct http_call {
 	struct http *http;
 };
 
-/* -EINVAL, -ENOENT, -EIO with the reason. */
+/* Copies s.  -EINVAL, -ENOENT, -EIO with the reason. */
 int http_open(const struct http_settings *s, struct http **out, char *why, size_t why_n);
 void http_close(struct http *h); /* all calls have ended; NULL is fine */
 
