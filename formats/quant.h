@@ -3,7 +3,7 @@
  *
  * The tensors of a module say whether it is quantized: a module that the file lists as not converted has a
  * plain weight.  Of the schemes that config.json names (one for all, or several by rules), a module has the
- * first whose shapes its tensors have; one that fits none is refused with the shape that the first needs.  So
+ * first with the shapes of its tensors; one that fits none is refused with the shape that the first needs. So
  * bits and group size of rules by name (GPTQModel's "dynamic", AutoRound's "extra_config", config groups) are
  * read off the tensors, and a rule cannot contradict them.
  *

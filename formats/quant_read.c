@@ -17,7 +17,7 @@ static uint32_t word_at(const unsigned char *p)
 	return w;
 }
 
-/* The code at a bit of a stream whose words lie `stride` bytes apart. */
+/* The code at a bit of a stream with words `stride` bytes apart. */
 static unsigned stream_at(const unsigned char *p, size_t stride, size_t bit, int bits)
 {
 	const unsigned char *at = p + bit / 32 * stride;

@@ -5,7 +5,7 @@ Of each quantized tiny model of tests/tools/make_model.py: the CRC-32 of every l
 [outputs, inputs], dequantized by
 
     GPTQ, AutoRound  auto_gptq's QuantLinear (0.7.1), given an identity matrix
-    AWQ              AutoAWQ's packing_utils, and its WQLinear_GEMV and WQLinear_GEMVFast, whose packing must give the
+    AWQ              AutoAWQ's packing_utils, and its WQLinear_GEMV and WQLinear_GEMVFast; their packing must give the
                      file's tensors back (0.2.9)
     compressed       compressed-tensors' compressors (0.20)
     fp8              transformers' Fp8Dequantize (5.23)

@@ -144,7 +144,7 @@ TINY = {
     "llama-gptq3": (llama(128, 192, 2, 4, 2, 336, 128, **gptq(3, 64, checkpoint_format="gptq")), "f16"),
     "llama-gptq8-rows": (llama(96, 160, 2, 4, 4, 336, 128, **gptq(
         8, -1, checkpoint_format="gptq_v2", lm_head=True)), "bf16"),
-    "qwen2-gptq2": (qwen2(128, 256, 2, 4, 2, 336, 128, **gptq(2, 32, dynamic={
+    "qwen2-gptq2": (qwen2(128, 384, 2, 4, 2, 336, 128, **gptq(2, 32, dynamic={
         "-:.*layers.1.*o_proj": {}, r"+:.*\.down_proj": {"bits": 4, "group_size": 128}})), "bf16"),
     "qwen3-autoround": (qwen3(128, 256, 2, 4, 2, 336, 128, head_dim=32, **quantized(
         "auto-round", bits=4, group_size=32, sym=True, data_type="int", packing_format="auto_round:auto_gptq",
@@ -317,7 +317,7 @@ def compressed_tensors(q, name, n, k, dtype, std):
         yield name + ".weight_packed", "I32", (n, -(-k * bits // 32)), "words", 0, 0
         yield name + ".weight_shape", "I64", (2,), "shape", n, k
         if not w["symmetric"]:
-            yield name + ".weight_zero_point", "I32", (-(-n * bits // 32), groups), "words", 0, 0
+            yield name + ".weight_zero_point", "I32", (-(-n * bits // 32), groups), "zeros", bits, 0
         if w["actorder"] == "group":
             yield name + ".weight_g_idx", "I32", (k,), "shuffled", group, 0
     yield name + ".weight_scale", dtype, scales, "value", 0.12 * mean, mean

@@ -102,13 +102,17 @@ static uint32_t check_greedy(struct driver *d, uint32_t at, const json_t *ids, c
 
 /* ---- tiny models ---- */
 
-static json_t *golden(void)
+static json_t *golden_of(const char *file)
 {
 	char why[256];
 	json_t *all = NULL;
-	cr_assert_eq(json_read(repofile("tests/golden/models.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(json_read(repofile(file), 4 << 20, &all, why, sizeof why), 0, "%s", why);
 	return all;
+}
+
+static json_t *golden(void)
+{
+	return golden_of("tests/golden/models.json");
 }
 
 static void run_case(const json_t *c)
@@ -152,6 +156,29 @@ ParameterizedTestParameters(model, agrees_with_transformers)
 ParameterizedTest(struct golden_case *c, model, agrees_with_transformers)
 {
 	json_t *all = golden();
+	driver_compute = modes[c->mode].compute;
+	driver_kv = modes[c->mode].kv;
+	run_case(json_array_get(all, (size_t)c->model));
+	json_decref(all);
+}
+
+/* Quantized weights: the reference has them dequantized by the packages that write them. */
+ParameterizedTestParameters(model, quantized_weights_agree_with_transformers)
+{
+	static struct golden_case cases[CASES_MAX];
+	json_t *all = golden_of("tests/golden/quant.json");
+	size_t n = 0;
+	for (size_t i = 0; i < json_array_size(all); i++)
+		for (size_t m = 0; m < (strcmp(driver_device(), "cpu") ? 1 : MODES); m++)
+			if (modes[m].kv[0] == 'a')
+				cases[n++] = (struct golden_case){(int)i, (int)m};
+	json_decref(all);
+	return cr_make_param_array(struct golden_case, cases, n);
+}
+
+ParameterizedTest(struct golden_case *c, model, quantized_weights_agree_with_transformers)
+{
+	json_t *all = golden_of("tests/golden/quant.json");
 	driver_compute = modes[c->mode].compute;
 	driver_kv = modes[c->mode].kv;
 	run_case(json_array_get(all, (size_t)c->model));
