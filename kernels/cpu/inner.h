@@ -99,9 +99,11 @@ VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
 	return v_load((const float *)(const void *)w + i);
 }
 
-/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile]: one chain that continues in c. */
+/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile]: one chain that continues in c.  What is
+ * read next, at next, is prefetched meanwhile, next_step bytes per k; NULL: the lines `ahead` of w. */
 VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned char *w, size_t w_stride,
-	       int len, const float *x, float *c, size_t c_stride, size_t ahead)
+	       int len, const float *x, float *c, size_t c_stride, size_t ahead, const unsigned char *next,
+	       size_t next_step)
 {
 	vf acc[4][INNER_ROWS];
 	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] =
@@ -113,6 +115,10 @@ VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned 
 		if (ahead)
 			UNROLL for (size_t b = 0; b < (size_t)tn * 16 * esize; b += 64)
 				v_prefetch(w + ahead + b);
+		if (next) {
+			__builtin_prefetch(next, 0, 2);
+			next += next_step;
+		}
 		UNROLL for (int r = 0; r < m; r++)
 		{
 			vf xv = v_set1(x[r]);
@@ -133,6 +139,8 @@ struct dense_args {
 	float *c;
 	size_t c_stride;
 	size_t ahead;
+	const unsigned char *next;
+	size_t next_step;
 };
 
 #define DENSE_FN(name, dtype)                                                                                \
@@ -141,15 +149,15 @@ struct dense_args {
 		if (tn == 4) {                                                                               \
 			ROW_SWITCH(m, INNER_ROWS4,                                                           \
 				   dense(dtype, 4, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
-					 a->ahead))                                                          \
+					 a->ahead, a->next, a->next_step))                                   \
 		} else if (tn == 2) {                                                                        \
 			ROW_SWITCH(m, INNER_ROWS2,                                                           \
 				   dense(dtype, 2, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
-					 a->ahead))                                                          \
+					 a->ahead, a->next, a->next_step))                                   \
 		} else {                                                                                     \
 			ROW_SWITCH(m, INNER_ROWS,                                                            \
 				   dense(dtype, 1, M, a->w, a->w_stride, a->len, a->x, a->c, a->c_stride,    \
-					 a->ahead))                                                          \
+					 a->ahead, a->next, a->next_step))                                   \
 		}                                                                                            \
 	}
 
@@ -290,6 +298,17 @@ static int tiles_at_once(int tn, int m, int rows4, int rows2)
 	return tn == 4 && m <= rows4 ? 4 : tn >= 2 && m <= rows2 ? 2 : 1;
 }
 
+/* Bytes per k of the next slice that each pass over a slice prefetches; 0: none, where one pass is all there
+ * is or a task has some of the tiles. */
+static size_t next_slice_share(const struct cpu_tile *t, size_t esize)
+{
+	size_t passes = 0;
+	for (int b = 0; b < t->n_row_blocks; b++)
+		passes += (size_t)(t->tn / tiles_at_once(t->tn, row_block(t->n_rows, t->n_row_blocks, b),
+							 INNER_ROWS4, INNER_ROWS2));
+	return t->n_row_blocks > 1 && t->tn == t->tiles ? (size_t)t->tn * 16 * esize / passes : 0;
+}
+
 /* 16-bit and F32 weights: slices of K that stay in the first-level cache for all row blocks. */
 static void tile_dense(const struct cpu_tile *t)
 {
@@ -297,6 +316,10 @@ static void tile_dense(const struct cpu_tile *t)
 	const int slice = t->n_row_blocks > 1 ? 128 : t->k;
 	for (int k0 = 0; k0 < t->k; k0 += slice) {
 		int len = t->k - k0 < slice ? t->k - k0 : slice;
+		/* All passes over a slice prefetch a part each of the next one: the first alone, which finds
+		 * none of its own, would wait for memory while the others leave it idle. */
+		const unsigned char *next = t->w + (size_t)(k0 + len) * w_stride * esize;
+		const size_t share = next_slice_share(t, esize);
 		for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
 			int m = row_block(t->n_rows, t->n_row_blocks, b);
 			int step = tiles_at_once(t->tn, m, INNER_ROWS4, INNER_ROWS2);
@@ -309,8 +332,11 @@ static void tile_dense(const struct cpu_tile *t)
 					.x = t->x + (size_t)r0 * (size_t)t->k + (size_t)k0 * (size_t)m,
 					.c = t->c + (size_t)r0 * (size_t)t->tn * 16 + v * 16,
 					.c_stride = (size_t)t->tn * 16,
-					.ahead = b == 0 ? 2048 : 0,
+					.ahead = b == 0 && !share ? 2048 : 0,
+					.next = share ? next : NULL,
+					.next_step = share,
 				};
+				next += (size_t)len * share;
 				if (t->dtype == KERN_F16)
 					dense_f16(step, m, &a);
 				else if (t->dtype == KERN_BF16)
