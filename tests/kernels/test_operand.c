@@ -10,11 +10,12 @@ static struct kern_dev *device(enum kern_compute compute, int threads)
 	const struct kern_open_args a = {.index = -1,
 					 .compute = compute,
 					 .n_threads = threads,
+					 .kv = KERN_KV_INT16,
 					 .max_rows = MOST_ROWS,
 					 .max_seqs = 1,
 					 .max_logits = 1,
-					 .max_context = 1,
-					 .max_blocks_per_seq = 1};
+					 .max_context = MOST_ROWS,
+					 .max_blocks_per_seq = (MOST_ROWS + 15) / 16};
 	struct kern_dev *d;
 	char why[256];
 	cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
@@ -137,4 +138,83 @@ Test(operand, what_gate_and_up_give_is_quantized_as_its_floats)
 		for (int i = 0; i < 25; i++)
 			for (int threads = 1; threads <= 3; threads++)
 				check_gateup((enum kern_compute)compute, wide[i / 5], rows[i % 5], threads);
+}
+
+/* All rows of a prompt and then a decode behind it: what attention gives, as the device's operands. */
+static void attend(struct kern_dev *d, int heads, int kv_heads, int dim, const float *qkv, unsigned char *out)
+{
+	enum { PROMPT = MOST_ROWS - 1 };
+	static float rope[MOST_ROWS][2][64 * 4];
+	const size_t width = (size_t)((heads + 2 * kv_heads) * dim),
+		     row = cpu_operand_bytes(d, 1, heads * dim);
+	struct kern_stream s = {.dev = d};
+	struct kern_kv *kv = kern_cpu_ops.kv_new(d, 1, kv_heads, dim, 16, 32, 1);
+	struct kern_linear *l = reader(d, heads * dim);
+	float *q = xcalloc((size_t)MOST_ROWS * (size_t)(heads * dim), 4);
+	int32_t tokens[MOST_ROWS] = {0}, tables[32];
+	for (int i = 0; i < 32; i++)
+		tables[i] = 31 - i;
+	for (int i = 0; i < 2; i++) {
+		const int32_t n = i ? 1 : PROMPT, row0[] = {0, n}, pos0 = i ? PROMPT : 0, last = n - 1;
+		const struct kern_batch b = {.n_rows = n,
+					     .n_seqs = 1,
+					     .token_at = tokens,
+					     .row0 = row0,
+					     .pos0 = &pos0,
+					     .tables = tables,
+					     .table_stride = 32,
+					     .n_logits = 1,
+					     .logits_row = &last};
+		const struct kern_qkv_args in = {.q = q,
+						 .qkv = qkv + (size_t)pos0 * width,
+						 .rope = rope,
+						 .n_q_heads = heads,
+						 .n_kv_heads = kv_heads,
+						 .head_dim = dim,
+						 .kv = kv};
+		const struct kern_attn_args a = {.out = out + (size_t)pos0 * row,
+						 .q = q,
+						 .kv = kv,
+						 .n_q_heads = heads,
+						 .n_kv_heads = kv_heads,
+						 .head_dim = dim,
+						 .scale = 0.1f};
+		cr_assert_eq(kern_cpu_ops.batch_set(&s, &b), 0);
+		cr_assert_eq(kern_cpu_ops.qkv(&s, &in), 0);
+		cr_assert_eq(kern_cpu_ops.attention(&s, &a), 0);
+	}
+	free(q);
+	kern_cpu_ops.linear_free(l);
+	kern_cpu_ops.kv_free(kv);
+}
+
+static void check_attention(enum kern_compute compute, int heads, int kv_heads, int dim, int threads)
+{
+	struct kern_dev *f32 = device(KERN_COMPUTE_F32, 1), *d = device(compute, threads);
+	const int width = heads * dim;
+	float *qkv = kt_floats((size_t)MOST_ROWS * (size_t)((heads + 2 * kv_heads) * dim));
+	const size_t floats_bytes = cpu_operand_bytes(f32, MOST_ROWS, width),
+		     bytes = cpu_operand_bytes(d, MOST_ROWS, width);
+	unsigned char *floats = alloc_big(floats_bytes), *got = alloc_big(bytes), *want = alloc_big(bytes);
+	attend(f32, heads, kv_heads, dim, qkv, floats);
+	attend(d, heads, kv_heads, dim, qkv, got);
+	cpu_quantize(d, want, (const float *)(const void *)floats, MOST_ROWS, width);
+	cr_assert_eq(memcmp(got, want, bytes), 0, "mode %d, %d heads of %d, %d threads", (int)compute, heads,
+		     dim, threads);
+	alloc_big_free(floats, floats_bytes);
+	alloc_big_free(got, bytes);
+	alloc_big_free(want, bytes);
+	free(qkv);
+	kern_cpu_ops.close(f32);
+	kern_cpu_ops.close(d);
+}
+
+Test(operand, what_attention_gives_is_quantized_as_its_floats)
+{
+	for (int compute = KERN_COMPUTE_BF16; compute <= KERN_COMPUTE_INT8; compute++)
+		for (int threads = 1; threads <= 3; threads++) {
+			check_attention((enum kern_compute)compute, 4, 2, 128, threads);
+			check_attention((enum kern_compute)compute, 6, 2, 64, threads);
+			check_attention((enum kern_compute)compute, 2, 1, 256, threads);
+		}
 }

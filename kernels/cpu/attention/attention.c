@@ -27,6 +27,7 @@ struct attn_job {
 	int kv_cuts;  /* of a wide span's KV heads: a divisor of their number */
 	bool by_head; /* no tall span is cut: their tasks come head by head, which stays in the cache */
 	int n_tasks;
+	bool pieces; /* heads are whole groups of an operand, and become it one by one */
 };
 
 /* A span's lane: some query heads of one KV head (tall) or of each (wide). */
@@ -191,12 +192,22 @@ static void fold(const struct attn_job *j, const struct span *s, int chunk, int 
 static void store_results(const struct attn_job *j, const struct span *s, int h0, int h1,
 			  const struct attn_work *w)
 {
+	struct kern_dev *d = j->dev;
 	const size_t pad = (size_t)j->a->kv->dim_pad;
+	const int dim = j->a->head_dim, width = j->a->n_q_heads * dim;
 	for (int h = h0; h < h1; h++)
 		for (int i = 0; i < s->m; i++) {
-			const size_t q = (size_t)(h * s->m + i);
-			j->dev->isa->attn_out((float *)j->a->out + query_at(j, s, h, i), w->o + q * pad,
-					      w->sum[q], j->a->head_dim);
+			const size_t q = (size_t)(h * s->m + i), at = query_at(j, s, h, i);
+			float *o = w->o + q * pad;
+			if (!j->pieces) {
+				d->isa->attn_out((float *)j->a->out + at, o, w->sum[q], dim);
+				continue;
+			}
+			d->isa->attn_out(o, o, w->sum[q], dim);
+			cpu_quantize_piece(d,
+					   (unsigned char *)j->a->out +
+						   at / (size_t)width * cpu_operand_bytes(d, 1, width),
+					   o, width, (int)(at % (size_t)width), dim);
 		}
 }
 
@@ -372,9 +383,9 @@ static int64_t work_of_batch(const struct attn_job *j)
 	return seen * j->a->n_q_heads * j->a->head_dim / 8;
 }
 
-static void attention(struct kern_stream *s, const struct kern_attn_args *a)
+static void attention(struct kern_stream *s, const struct kern_attn_args *a, bool pieces)
 {
-	struct attn_job j = {.dev = s->dev, .a = a, .kv_cuts = 1};
+	struct attn_job j = {.dev = s->dev, .a = a, .kv_cuts = 1, .pieces = pieces};
 	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads &&
 	       a->n_q_heads % a->n_kv_heads == 0);
 	assert(a->layer >= 0 && a->layer < a->kv->n_layers && a->kv->block_size == s->dev->block_size);
@@ -398,12 +409,16 @@ int cpu_attention(struct kern_stream *s, const struct kern_attn_args *a)
 	struct kern_dev *d = s->dev;
 	struct kern_attn_args floats = *a;
 	const int width = a->n_q_heads * a->head_dim;
-	if (cpu_has_operands(d)) {
+	if (!cpu_has_operands(d)) {
+		attention(s, a, false);
+	} else if (a->head_dim % ACT_GROUP == 0) {
+		attention(s, a, true);
+		cpu_quantize_end(d, a->out, d->batch.n_rows, width);
+	} else {
 		assert((size_t)d->batch.n_rows * (size_t)width * sizeof(float) <= d->wide_bytes);
 		floats.out = d->wide;
-	}
-	attention(s, &floats);
-	if (cpu_has_operands(d))
+		attention(s, &floats, false);
 		cpu_quantize(d, a->out, d->wide, d->batch.n_rows, width);
+	}
 	return 0;
 }
