@@ -3,6 +3,7 @@
 #include "kernels/cpu/nodes.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,7 @@ struct pack_job {
 	const struct cpu_part *to;
 	const struct codes *codes; /* of a quantized part */
 	const struct cpu_bf16 *bf16;
+	atomic_int *refused; /* 1 + an output with a scale or zero that the layout does not hold; 0: none */
 };
 
 /* The first row of block b in floats as they are packed; *tmp: rows made for it out of codes, to be freed. */
@@ -59,6 +61,26 @@ static const unsigned char *block_rows(const struct pack_job *j, int b, enum ker
 	*tmp = xmalloc((size_t)n * k * sizeof **tmp);
 	codes_floats(j->codes, n0, n0 + n, *tmp);
 	return (const unsigned char *)*tmp;
+}
+
+/* The largest zero of a group: mode bf16 takes a code of 4 bits less its zero from a table of -16 to 15. */
+static int zero_max(bool bf16, int bits)
+{
+	return bf16 && bits == 4 ? 16 : 255;
+}
+
+/* Of n outputs: the first with a scale that is no F16 or a zero that is too large, or -1. */
+static int refused_row(const struct cpu_part *p, const struct codes *c, const struct code_rows *r, int n)
+{
+	const int groups = codes_groups(c), supers = codes_supers(c), most = zero_max(p->bf16, p->bits);
+	uint16_t f16;
+	for (int i = 0; i < n * groups && !p->f32_scales; i++) {
+		const int row = i / groups, s = row * supers + i % groups * c->group / c->super;
+		const int zero = c->zero >= 0 ? c->zero : r->offset[i];
+		if (!half_to_f16(r->d[s] * (float)r->scale[i], &f16) || zero < 0 || zero > most)
+			return row;
+	}
+	return -1;
 }
 
 static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out)
@@ -98,9 +120,8 @@ static void pack_head(const struct cpu_part *p, const struct codes *c, const str
 			continue;
 		}
 		uint16_t f16 = 0;
-		const bool exact = half_to_f16(scale, &f16);
+		half_to_f16(scale, &f16); /* exact: refused_row() */
 		const int zero = c->zero >= 0 ? c->zero : r->offset[at];
-		assert(exact && zero >= 0 && zero <= 255);
 		memcpy(head + n * 2, &f16, 2);
 		head[32 + n] = (unsigned char)zero;
 	}
@@ -130,6 +151,12 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 	struct code_rows r;
 	codes_rows_new(&r, c, n);
 	c->read(c, n0, n0 + n, &r);
+	const int refused = refused_row(p, c, &r, n);
+	if (refused >= 0) {
+		atomic_store(j->refused, n0 + refused + 1);
+		codes_rows_free(&r);
+		return;
+	}
 	if (p->bf16) {
 		cpu_bf16_pack_codes(j->bf16, out, c, &r, p->f32_scales, n, tiles);
 		codes_rows_free(&r);
@@ -192,6 +219,8 @@ static bool takes_codes(const struct kern_dev *d, const struct codes *c)
 {
 	const bool whole = c->group >= c->k;
 	if (c->table || c->perm || (!is_awq_like(c) && !c->minimums && c->zero < 0))
+		return false;
+	if (d->bf16 && c->zero > zero_max(true, c->bits <= 4 ? 4 : 8))
 		return false;
 	if (d->bf16)
 		return !c->minimums && (whole || (c->group % BF16_STEP == 0 && c->group <= BF16_GROUP_MAX));
@@ -370,12 +399,19 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 		place_part(w, src, i);
 		w->n_parts++;
 		w->n += q->n;
+		atomic_int refused = 0;
 		struct pack_job j = {.src = src,
 				     .from = &src->parts[i],
 				     .to = q,
 				     .codes = c.read ? &c : NULL,
-				     .bf16 = w->dev->bf16};
+				     .bf16 = w->dev->bf16,
+				     .refused = &refused};
 		cpu_run(w->dev, q->n_blocks, (int64_t)q->n * w->k, pack_task, &j);
+		if (refused)
+			return err_why(why, why_n, -EINVAL,
+				       "%s: part %d, output %d: a scale is no F16, or a zero is not within 0 "
+				       "and %d, the most for codes of %d bits in this compute mode",
+				       src->name, i, refused - 1, zero_max(q->bf16, q->bits), q->bits);
 	}
 	return 0;
 }

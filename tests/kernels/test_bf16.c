@@ -453,6 +453,37 @@ Test(bf16, groups_that_are_no_whole_steps_become_floats)
 	free(floats);
 }
 
+/* What files say is taken where it can be held exactly, and else refused. */
+Test(bf16, zeros_and_scales_that_are_not_held_are_refused)
+{
+	enum { AT = 70, N = 80, K = 256 };
+	static const struct {
+		int offset;
+		float scale;
+		int result;
+	} cases[] = {{16, 0.5f, 0},       {17, 0.5f, -EINVAL},       {255, 0.5f, -EINVAL},
+		     {-1, 0.5f, -EINVAL}, {8, 0x1.002p-3f, -EINVAL}, {8, 1e9f, -EINVAL},
+		     {0, 0x1.ffcp-3f, 0}};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct matrix *m = codes_new(4, 64, -1, N, K);
+		struct kern_dev *d = device(2, 1, KERN_HEAD_MODE);
+		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = K, .n_parts = 1};
+		struct kern_linear *w;
+		char why[256] = "";
+		m->offset[AT * 4 + 3] = (int16_t)cases[i].offset;
+		m->scale[AT * 4 + 3] = cases[i].scale;
+		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = N, .w = &m->c};
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), cases[i].result, "%s",
+			     why);
+		if (cases[i].result)
+			cr_assert(strstr(why, "layers.1.mlp.up") && strstr(why, "output 70"), "%s", why);
+		else
+			kern_cpu_ops.linear_free(w);
+		kern_cpu_ops.close(d);
+		matrix_free(m);
+	}
+}
+
 /* ---- the instructions ---- */
 
 #if defined(__x86_64__)
