@@ -1,140 +1,143 @@
 #!/usr/bin/env python3
-"""make_gguf.py - a GGUF file with made-up weights in a real model's shape, for measurements beside other engines.
+"""Writes a GGUF file with random weights of one type, for measurements: the shape of Qwen3-0.6B, or a smaller one.
 
-    make_gguf.py OUT.gguf --shape qwen3-0.6b              # --layers N for fewer; shapes: make_model.py --list
+    tests/tools/make_gguf.py OUT.gguf --type Q4_K [--shape 0.6B]
 
-Linear layers are Q4_0, embeddings and head (one tensor if the shape ties them) Q6_K, norms F32, as llama.cpp's own
-Q4_0 files are.  Needs numpy and gguf (PyPI).  The tokenizer is the one that make_model.py writes."""
+Blocks are random bytes with fixed scales, so that weights are about 0.05 and files of several GB are made in
+seconds.  Needs numpy only.
+"""
+
 import argparse
-import json
-import os
-import sys
-import tempfile
+import pathlib
+import struct
 
 import numpy as np
 
-import make_model
+SHAPES = {
+    "0.6B": {"hidden": 1024, "inter": 3072, "layers": 28, "heads": 16, "kv": 8, "head": 128, "vocab": 151936},
+    "tiny": {"hidden": 256, "inter": 512, "layers": 2, "heads": 4, "kv": 2, "head": 64, "vocab": 512},
+}
 
-NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_norm": "attn_q_norm",
-         "self_attn.k_norm": "attn_k_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-         "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
-         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-
-
-def gguf_name(name):
-    """model.layers.3.mlp.up_proj.weight: blk.3.ffn_up.weight."""
-    flat = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-            "lm_head.weight": "output.weight"}
-    if name in flat:
-        return flat[name]
-    layer, rest = name.removeprefix("model.layers.").split(".", 1)
-    part, kind = rest.rsplit(".", 1)
-    return f"blk.{layer}.{NAMES[part]}.{kind}"
-
-
-def raw(source, n):
-    """n random bytes."""
-    return source.random_raw((n + 7) // 8).view(np.uint8)[:n]
-
-
-def scales(source, n, size):
-    """n F16 scales around `size`, as bytes [n][2]."""
-    return (make_model.uniform(source, n, 0.12 * size) + np.float32(size)).astype(np.float16).view(np.uint8).reshape(n, 2)
+# type: number, values and bytes of a block, [(offset of an F16, its bits)]
+TYPES = {
+    "F32": (0, 1, 4, []),
+    "F16": (1, 1, 2, []),
+    "Q4_0": (2, 32, 18, [(0, 0x2400)]),
+    "Q4_1": (3, 32, 20, [(0, 0x2400), (2, 0xAF80)]),
+    "Q5_0": (6, 32, 22, [(0, 0x2000)]),
+    "Q5_1": (7, 32, 24, [(0, 0x2000), (2, 0xAFC0)]),
+    "Q8_0": (8, 32, 34, [(0, 0x1400)]),
+    "Q2_K": (10, 256, 84, [(80, 0x2000), (82, 0x2200)]),
+    "Q3_K": (11, 256, 110, [(108, 0x1400)]),
+    "Q4_K": (12, 256, 144, [(0, 0x0800), (2, 0x1380)]),
+    "Q5_K": (13, 256, 176, [(0, 0x0400), (2, 0x13C0)]),
+    "Q6_K": (14, 256, 210, [(208, 0x0200)]),
+    "IQ4_NL": (20, 32, 18, [(0, 0x1400)]),
+    "IQ4_XS": (23, 256, 136, [(0, 0x0200)]),
+}
 
 
-def q4_0(source, rows, k, std):
-    """Blocks of 32: a scale, and 16 bytes of codes -8 to 7."""
-    blocks = rows * k // 32
-    codes = raw(source, blocks * 16).reshape(blocks, 16)
-    return np.concatenate([scales(source, blocks, std / 4.61), codes], axis=1).reshape(rows, k // 32 * 18)
+def text(s):
+    s = s.encode()
+    return struct.pack("<Q", len(s)) + s
 
 
-def q6_k(source, rows, k, std):
-    """Blocks of 256: 192 bytes of codes -32 to 31, 16 scales of a byte, and theirs."""
-    blocks = rows * k // 256
-    codes = raw(source, blocks * 192).reshape(blocks, 192)
-    mine = (raw(source, blocks * 16) % 16 + 56).reshape(blocks, 16)
-    return np.concatenate([codes, mine, scales(source, blocks, std / 18.5 / 63.5)], axis=1).reshape(rows, k // 256 * 210)
+def tensors(z, kind):
+    h, q, kv = z["hidden"], z["heads"] * z["head"], z["kv"] * z["head"]
+    yield "token_embd.weight", (z["vocab"], h), kind
+    yield "output_norm.weight", (h,), "F32"
+    for i in range(z["layers"]):
+        for name, shape in (
+            ("attn_q", (q, h)),
+            ("attn_k", (kv, h)),
+            ("attn_v", (kv, h)),
+            ("attn_output", (h, q)),
+            ("ffn_gate", (z["inter"], h)),
+            ("ffn_up", (z["inter"], h)),
+            ("ffn_down", (h, z["inter"])),
+        ):
+            yield f"blk.{i}.{name}.weight", shape, kind
+        for name, n in (("attn_norm", h), ("ffn_norm", h), ("attn_q_norm", z["head"]), ("attn_k_norm", z["head"])):
+            yield f"blk.{i}.{name}.weight", (n,), "F32"
 
 
-def tensor_bytes(seed, tensor, types):
-    """(the tensor as bytes or floats, its type)."""
-    name, _, shape, _, std, mean = tensor
-    source = make_model.bits(seed, name)
-    if len(shape) == 1:
-        return make_model.uniform(source, shape[0], std) + np.float32(mean), types.F32
-    if name in ("model.embed_tokens.weight", "lm_head.weight"):
-        return q6_k(source, *shape, std), types.Q6_K
-    return q4_0(source, *shape, std), types.Q4_0
+def size(shape, kind):
+    _, values, width, _ = TYPES[kind]
+    return int(np.prod(shape)) // values * width
 
 
-def add_config(w, c):
-    dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
-    w.add_context_length(c["max_position_embeddings"])
-    w.add_embedding_length(c["hidden_size"])
-    w.add_block_count(c["num_hidden_layers"])
-    w.add_feed_forward_length(c["intermediate_size"])
-    w.add_head_count(c["num_attention_heads"])
-    w.add_head_count_kv(c["num_key_value_heads"])
-    w.add_key_length(dim)
-    w.add_value_length(dim)
-    w.add_rope_dimension_count(dim)
-    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
-    w.add_rope_freq_base(c.get("rope_theta", 10000.0))
-    w.add_vocab_size(c["vocab_size"])
-    w.add_file_type(2)      # mostly Q4_0
+def data(rng, shape, kind):
+    _, _, width, scales = TYPES[kind]
+    if kind in ("F32", "F16"):
+        ones = 1.0 if len(shape) == 1 else 0.0
+        return (ones + 0.05 * rng.standard_normal(shape, np.float32)).astype(np.float32 if kind == "F32" else np.float16)
+    blocks = rng.integers(0, 256, (size(shape, kind) // width, width), np.uint8)
+    for at, bits in scales:
+        blocks[:, at] = bits & 255
+        blocks[:, at + 1] = bits >> 8
+    return blocks
 
 
-def add_tokenizer(w, n_vocab):
-    with tempfile.TemporaryDirectory() as d:
-        special = make_model.write_tokenizer(d, n_vocab)
-        with open(os.path.join(d, "tokenizer.json"), encoding="utf-8") as f:
-            model = json.load(f)["model"]
-    tokens = sorted(model["vocab"], key=model["vocab"].get) + make_model.SPECIAL
-    w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("qwen2")
-    w.add_token_list(tokens)
-    w.add_token_types([1] * special + [3] * len(make_model.SPECIAL))     # normal, control
-    w.add_token_merges([" ".join(pair) for pair in model["merges"]])
-    w.add_eos_token_id(special)
-    w.add_pad_token_id(special)
-    w.add_add_bos_token(False)
-    w.add_chat_template(make_model.CHAT)
+def key(name, value):
+    if isinstance(value, str):
+        return text(name) + struct.pack("<I", 8) + text(value)
+    if isinstance(value, list):
+        head = text(name) + struct.pack("<I", 9)
+        if isinstance(value[0], str):
+            return head + struct.pack("<IQ", 8, len(value)) + b"".join(text(v) for v in value)
+        return head + struct.pack("<IQ", 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
+    return text(name) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
 
 
-def make(out, config, seed):
-    import gguf
-    w = gguf.GGUFWriter(out, config["model_type"] if config["model_type"] != "mistral" else "llama")
-    w.add_name("made-up weights")
-    add_config(w, config)
-    add_tokenizer(w, config["vocab_size"])
-    for t in make_model.tensors(config, "F32"):
-        data, kind = tensor_bytes(seed, t, gguf.GGMLQuantizationType)
-        w.add_tensor(gguf_name(t[0]), data, raw_dtype=kind)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+def vocabulary(n):
+    """GPT-2's 256 bytes, then words made of digits."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    other = [b for b in range(256) if b not in plain]
+    names = {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(other)}
+    return [names[b] for b in range(256)] + [f"<unused{i}>" for i in range(n - 257)] + ["<end>"]
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("out", help="the file to make; must not exist")
-    p.add_argument("--shape", default="qwen3-0.6b", help="a real model's shape (qwen3-0.6b)")
-    p.add_argument("--layers", type=int, help="fewer layers than the shape has")
-    p.add_argument("--seed", type=int, default=1)
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("out", type=pathlib.Path)
+    p.add_argument("--type", choices=TYPES, default="Q4_0")
+    p.add_argument("--shape", choices=SHAPES, default="0.6B")
     a = p.parse_args()
-    if a.shape.lower() not in make_model.SHAPES:
-        p.error(f"unknown shape: {a.shape}")
-    config = dict(make_model.SHAPES[a.shape.lower()])
-    if config["hidden_size"] % 256 or config["intermediate_size"] % 32 or config.get("rope_scaling"):
-        p.error(f"{a.shape}: rows of whole blocks only, and plain RoPE")
-    if a.layers:
-        config["num_hidden_layers"] = a.layers
-    if os.path.exists(a.out):
-        sys.exit(f"make_gguf.py: {a.out} exists already")
-    make(a.out, config, a.seed)
-    print(f"{a.out}: {os.path.getsize(a.out) / 1e6:.1f} MB")
+    z = SHAPES[a.shape]
+    list_ = list(tensors(z, a.type))
+    keys = {
+        "general.architecture": "qwen3",
+        "qwen3.block_count": z["layers"],
+        "qwen3.embedding_length": z["hidden"],
+        "qwen3.feed_forward_length": z["inter"],
+        "qwen3.attention.head_count": z["heads"],
+        "qwen3.attention.head_count_kv": z["kv"],
+        "qwen3.attention.key_length": z["head"],
+        "qwen3.attention.value_length": z["head"],
+        "qwen3.context_length": 4096,
+        "qwen3.rope.freq_base": 1e6,
+        "qwen3.attention.layer_norm_rms_epsilon": 1e-6,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": vocabulary(z["vocab"]),
+        "tokenizer.ggml.token_type": [1] * 256 + [3] * (z["vocab"] - 256),
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.eos_token_id": z["vocab"] - 1,
+    }
+    keys["tokenizer.ggml.tokens"][256] = "ab"
+    keys["tokenizer.ggml.token_type"][256] = 1
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(list_), len(keys)) + b"".join(key(k, v) for k, v in keys.items())
+    at = 0
+    for name, shape, kind in list_:
+        head += text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
+        head += struct.pack("<IQ", TYPES[kind][0], at)
+        at += -(-size(shape, kind) // 32) * 32
+    rng = np.random.default_rng(1)
+    with a.out.open("wb") as f:
+        f.write(head + bytes(-len(head) % 32))
+        for _, shape, kind in list_:
+            d = data(rng, shape, kind).tobytes()
+            f.write(d + bytes(-len(d) % 32))
 
 
 if __name__ == "__main__":
