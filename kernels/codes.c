@@ -2,8 +2,10 @@
 #include "kernels/codes.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "kernels/half.h"
 
 /* ---- AWQ ---- */
@@ -74,31 +76,55 @@ static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, 
 			       : 128;
 }
 
+/* Row n of out, of the k weights from w[at] on. */
+static void dense_row(const struct codes *c, const struct code_rows *out, int n, const void *w,
+		      enum kern_dtype dtype, size_t at)
+{
+	const int groups = codes_groups(c);
+	for (int g = 0; g < groups; g++) {
+		const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
+		const size_t to = (size_t)n * (size_t)groups + (size_t)g;
+		out->scale[to] = 1;
+		out->offset[to] = 128;
+		dense_group(w, dtype, at + (size_t)k0, len, out->code + (size_t)n * (size_t)c->k + k0,
+			    &out->d[to]);
+	}
+}
+
 static void dense_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const struct kern_linear_part *p = c->from[0];
-	const int groups = codes_groups(c);
 	for (int n = n0; n < n1; n++)
-		for (int g = 0; g < groups; g++) {
-			const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
-			const size_t to = (size_t)(n - n0) * (size_t)groups + (size_t)g;
-			out->scale[to] = 1;
-			out->offset[to] = 128;
-			dense_group(p->w, p->dtype, (size_t)n * (size_t)c->k + (size_t)k0, len,
-				    out->code + (size_t)(n - n0) * (size_t)c->k + k0, &out->d[to]);
-		}
+		dense_row(c, out, n - n0, p->w, p->dtype, (size_t)n * (size_t)c->k);
+}
+
+static void again_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	float *w = xmalloc((size_t)c->k * sizeof *w);
+	for (int n = n0; n < n1; n++) {
+		codes_floats(c->from[0], n, n + 1, w);
+		dense_row(c, out, n - n0, w, KERN_F32, 0);
+	}
+	free(w);
+}
+
+static struct codes int8_codes(int n, int k)
+{
+	const int group = k < CODES_DENSE_GROUP ? k : CODES_DENSE_GROUP;
+	return (struct codes){
+		.n = n, .k = k, .bits = 8, .group = group, .super = group, .zero = 128, .d_type = CODES_F32};
 }
 
 void codes_dense(struct codes *c, const struct kern_linear_part *p, int k)
 {
-	const int group = k < CODES_DENSE_GROUP ? k : CODES_DENSE_GROUP;
-	*c = (struct codes){.n = p->n,
-			    .k = k,
-			    .bits = 8,
-			    .group = group,
-			    .super = group,
-			    .zero = 128,
-			    .d_type = CODES_F32,
-			    .read = dense_read,
-			    .from = {p}};
+	*c = int8_codes(p->n, k);
+	c->read = dense_read;
+	c->from[0] = p;
+}
+
+void codes_again(struct codes *c, const struct codes *from)
+{
+	*c = int8_codes(from->n, from->k);
+	c->read = again_read;
+	c->from[0] = from;
 }

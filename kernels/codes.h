@@ -11,5 +11,7 @@ void codes_awq(struct codes *c, const struct kern_linear_part *p, int k, int gro
  * CODES_DENSE_GROUP inputs.  Borrows the part. */
 enum { CODES_DENSE_GROUP = 128 };
 void codes_dense(struct codes *c, const struct kern_linear_part *p, int k);
+/* Codes of another kind, quantized again likewise, in the layer's order of inputs.  Borrows them. */
+void codes_again(struct codes *c, const struct codes *from);
 
 #endif

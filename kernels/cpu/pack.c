@@ -311,10 +311,13 @@ static int part_codes(struct codes *c, const struct kern_linear *w, const struct
 			codes_dense(c, p, src->k);
 		return 0;
 	}
-	if (p->dtype == KERN_CODES)
+	if (p->dtype == KERN_CODES) {
 		make_plain(c, p->w);
-	else
+		if (!takes_codes(w->dev, c) && to_int8(w, src)) /* as floats are in this mode */
+			codes_again(c, p->w);
+	} else {
 		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
+	}
 	return check_codes(src->name, c, p->n, src->k, why, why_n);
 }
 
