@@ -155,15 +155,18 @@ class Answers(BaseHTTPRequestHandler):
         return int(a), min(int(b), len(data) - 1)
 
     def send(self, data, cut=None, shift=0, pace=None):
-        """The contents, or the range that was asked for.  cut: only so many bytes, then the connection goes."""
+        """The contents, or the range that was asked for.  cut: only so many bytes, then the connection goes; shift: another
+        range, so many bytes behind."""
         rng = self.wanted(data)
+        if rng and shift:
+            rng = (rng[0] + shift, min(rng[1] + shift, len(data) - 1))
         etag = f'"{hashlib.md5(data).hexdigest()}"'
         if rng and rng[0] >= len(data):
             return self.reply(416, Content_Range=f"bytes */{len(data)}")
         body = data[rng[0]:rng[1] + 1] if rng else data
         headers = {"ETag": etag, "Content_Length": len(body)}
         if rng:
-            headers["Content_Range"] = f"bytes {rng[0] + shift}-{rng[1] + shift}/{len(data)}"
+            headers["Content_Range"] = f"bytes {rng[0]}-{rng[1]}/{len(data)}"
         self.reply(206 if rng else 200, **headers)
         for i in range(0, len(body), 65536):
             piece = body[i:i + 65536]

@@ -300,6 +300,14 @@ Test(flat, no_size_in_a_header_is_believed)
 	json_decref(all);
 }
 
+Test(flat, sizes_that_no_memory_has_are_refused_before_they_are_multiplied)
+{
+	const int32_t words[8] = {1 << 17, 16, 1, 1, 1, 1 << 24, 32, 8};
+	struct model_config c;
+	cr_expect_neq(model_config_load(put(words, sizeof words), &c, why, sizeof why), 0);
+	cr_expect_null(model_file_of(path));
+}
+
 Test(flat, other_versions_are_named)
 {
 	char head[256] = {0};
