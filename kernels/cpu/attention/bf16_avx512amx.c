@@ -25,7 +25,7 @@
 #ifdef BF16_EMULATED
 #define UNROLL
 #elif defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL _Pragma("clang loop unroll(enable)") /* some loops have no fixed count */
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
