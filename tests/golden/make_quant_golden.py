@@ -11,7 +11,7 @@ Of each quantized tiny model of tests/tools/make_model.py: the CRC-32 of every l
     fp8              transformers' Fp8Dequantize (5.23)
 
 with scales in float32, so that nothing is rounded to them; and logits and greedy tokens, as make_model_golden.py has
-them, of transformers in float32 with those weights.
+them, of transformers in float32 with those weights; "f16": how far transformers in float16 is off from them.
 
     python tests/golden/make_quant_golden.py AUTO_GPTQ AUTO_AWQ [NAME ...]     # the unpacked packages' folders
 
@@ -197,6 +197,15 @@ def model_of(path, state):
     return model
 
 
+@torch.no_grad()
+def error_in_f16(model, c):
+    """How far the logits of transformers in float16 are off: what rounding to F16 does to this model."""
+    ids = torch.tensor([c["prompt"]])
+    exact = model(ids, use_cache=False).logits[0]
+    rounded = model.half()(ids, use_cache=False).logits[0].float()
+    return round(max(float((exact - rounded)[i].abs().max()) for i in (c["cut"] - 1, -1)), 5)
+
+
 def main():
     torch.set_num_threads(2)
     oracles = Oracles(*sys.argv[1:3])
@@ -212,6 +221,7 @@ def main():
                                      config["quantization_config"])
             golden.hf_model = lambda path, context, state=state: model_of(path, state)
             c = golden.case(name, path, config["max_position_embeddings"], 40)
+            c["f16"] = error_in_f16(model_of(path, state), c)
             c["tensors"] = {b: zlib.crc32(state[b + ".weight"].numpy().tobytes()) for b in done}
             cases.append(c)
             print(name, len(done), "layers, margin", min(c["margins"]), "spread", np.std(c["logits"]), c["greedy"][:12])

@@ -28,6 +28,15 @@ static float tolerance(const struct driver *d)
 	return strstr(d->ready.numerics, "f16") ? 3e-2f : 2e-3f;
 }
 
+/* Of a model for which transformers in float16 errs by f16 (0: not known): twice that on a device that rounds
+ * to F16, since the steps that are rounded are others. */
+static float tolerance_of(const struct driver *d, double f16)
+{
+	const char *numerics = d->ready.numerics;
+	const bool rounds = strncmp(numerics, "cuda", 4) == 0 && strstr(numerics, " f16");
+	return rounds ? fmaxf(tolerance(d), (float)(2 * f16)) : tolerance(d);
+}
+
 /* Below this a greedy choice may differ by rounding, and all that follows with it. */
 static double margin_min(const struct driver *d)
 {
@@ -52,7 +61,7 @@ static uint32_t story_tokens(void)
 	return driver_brief() ? BRIEF_TOKENS : STORY_TOKENS;
 }
 
-static void check_row(struct driver *d, const json_t *expected, int stride, const char *name,
+static void check_row(struct driver *d, const json_t *expected, int stride, float most_off, const char *name,
 		      const char *what)
 {
 	int n_vocab = step_config(d->step)->n_vocab;
@@ -69,7 +78,7 @@ static void check_row(struct driver *d, const json_t *expected, int stride, cons
 			worst = i;
 		}
 	}
-	cr_expect(most <= tolerance(d), "%s, %s: logit %zu differs by %g", name, what, worst * (size_t)stride,
+	cr_expect(most <= most_off, "%s, %s: logit %zu differs by %g", name, what, worst * (size_t)stride,
 		  most);
 	free(logits);
 }
@@ -127,15 +136,16 @@ static void run_case(const json_t *c)
 	struct bus_load load = driver_load(dir);
 	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
 	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why);
+	const float most_off = tolerance_of(&d, json_number_value(json_object_get(c, "f16")));
 	struct params p;
 	params_init(&p);
 	p.temperature = 0;
 	uint32_t n;
 	uint32_t *prompt = json_ids(json_get(c, "prompt"), &n);
 	cr_assert_eq(driver_prompt(&d, prompt, cut, cut + 1, cut, &p), 0, "%s: %s", name, d.why);
-	check_row(&d, json_get(c, "logits_cut"), stride, name, "first tokens");
+	check_row(&d, json_get(c, "logits_cut"), stride, most_off, name, "first tokens");
 	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s: %s", name, d.why);
-	check_row(&d, json_get(c, "logits"), stride, name, "prompt");
+	check_row(&d, json_get(c, "logits"), stride, most_off, name, "prompt");
 	check_greedy(&d, n, json_get(c, "greedy"), json_get(c, "margins"), name);
 	free(prompt);
 	driver_close(&d);
@@ -231,7 +241,7 @@ static uint32_t run_reference(const char *dir, const json_t *c, const char *logi
 	uint32_t n;
 	uint32_t *prompt = json_ids(json_get(c, "prompt_ids"), &n);
 	cr_assert_eq(driver_prompt(&d, prompt, n, n + 64, 256, &p), 0, "%s: %s", dir, d.why);
-	check_row(&d, json_get(c, logits), 1, dir, "prompt");
+	check_row(&d, json_get(c, logits), 1, tolerance(&d), dir, "prompt");
 	uint32_t compared = check_greedy(&d, n, json_get(c, "greedy_ids"), margins, dir);
 	free(prompt);
 	driver_close(&d);
