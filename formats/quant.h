@@ -76,7 +76,8 @@ struct quant_found {
 };
 
 /* The module l->name of l->n outputs and l->k inputs: its codes (of AWQ "gemm" with 4 bits and F16 scales,
- * its tensors) into *l.  -ENOENT, -EINVAL, -ENOTSUP: the reason names the tensor. */
+ * in groups of the first scheme of 4 bits, its tensors) into *l.  -ENOENT, -EINVAL, -ENOTSUP: the reason
+ * names the tensor. */
 int quant_find(const struct safetensors *files, const struct quant *q, struct weights_linear *l,
 	       struct quant_found *found, char *why, size_t why_n);
 

@@ -239,6 +239,15 @@ static int find_gptq(struct search *f, struct codes *c)
 	return sort_inputs(f, "g_idx", &c->perm);
 }
 
+/* The kernels read a layer's AWQ parts (q, k and v) by one group size: that of the first scheme of 4 bits. */
+static bool is_first_group(const struct search *f)
+{
+	for (int i = 0; i < f->q->n_schemes; i++)
+		if (f->q->schemes[i].bits == 4)
+			return f->scheme.group == f->q->schemes[i].group;
+	return false;
+}
+
 static int find_awq(struct search *f, struct codes *c)
 {
 	struct quant_stored *s = f->s;
@@ -253,7 +262,7 @@ static int find_awq(struct search *f, struct codes *c)
 	    (rc = need(f, "qzeros", ST_I32, f->groups, s->n / per, &s->zeros)) ||
 	    (rc = need_scales(f, "scales", f->groups, s->n, &c->d_type)))
 		return rc;
-	if (s->bits == 8 || s->scale_type != CODES_F16)
+	if (s->bits == 8 || s->scale_type != CODES_F16 || !is_first_group(f))
 		return 0;
 	f->l->kind = WEIGHTS_AWQ;
 	f->l->group = s->group;

@@ -430,6 +430,32 @@ Test(quant, a_last_group_may_be_smaller)
 	done();
 }
 
+/* The kernels take the parts of q, k and v as AWQ with one group size. */
+Test(quant, awq_of_a_second_group_size_is_read_as_codes)
+{
+	static const struct quant awq = {"AWQ", QUANT_AWQ, .n_schemes = 3,
+					 .schemes = {{8, 16, 1}, {4, 64, 1}, {4, 32, 1}}};
+	uint16_t scales[16];
+	uint32_t words[64];
+	for (int i = 0; i < 16; i++)
+		scales[i] = i < 8 ? 0x3c00 : 0x4000;
+	memset(words, 0x33, sizeof words);
+	struct tensor t[TENSORS] = {{"qweight", "I32", 64, 1, words},
+				    {"qzeros", "I32", 1, 1, NULL},
+				    {"scales", "F16", 1, 8, scales}};
+	cr_assert_eq(find(&awq, 8, 64, t), 0, "%s", why);
+	cr_expect(layer.kind == WEIGHTS_AWQ && layer.group == 64);
+	done();
+	t[1].rows = t[2].rows = 2;
+	cr_assert_eq(find(&awq, 8, 64, t), 0, "%s", why);
+	cr_assert(layer.kind == WEIGHTS_CODES && layer.codes.group == 32);
+	float *w = floats_of(&layer);
+	for (int i = 0; i < 8 * 64; i++)
+		cr_expect_eq(w[i], i % 64 < 32 ? 3 : 6);
+	free(w);
+	done();
+}
+
 Test(quant, fp8_weights_that_are_nan_are_refused)
 {
 	unsigned char w[3 * 8] = {0};
