@@ -125,11 +125,10 @@ static bool fits_f16(float v)
 static int check_scales(const struct search *f, const struct st_tensor *t, enum codes_float *out)
 {
 	const size_t n = t->bytes / (f->s->scale_type == CODES_F32 ? 4 : 2);
-	const struct quant_stored all = {
-		.scales = t->data, .scale_type = f->s->scale_type, .block_n = 1, .scale_g = 1};
+	struct quant_stored one = {.scales = t->data, .scale_type = f->s->scale_type, .block_n = 1};
 	bool f16 = true;
-	for (size_t i = 0; i < n; i++) {
-		const float v = quant_scale_at(&all, 0, (int)i);
+	for (size_t i = 0; i < n; i++, one.scales += t->bytes / n) {
+		const float v = quant_scale_at(&one, 0, 0);
 		if (!isfinite(v))
 			return err_why(f->why, f->why_n, -EINVAL,
 				       "tensor %s: value %zu is not a finite number", t->name, i);
