@@ -92,11 +92,11 @@ struct reader {
 
 static void take_linears(const struct reader *r, const char *name, int n, int k, size_t offset)
 {
-	const int groups = (k + r->h.group - 1) / r->h.group;
+	const int group = r->h.group < k ? r->h.group : k, groups = (k + group - 1) / group;
 	for (int i = 0; i < r->h.s.layers; i++) {
 		struct weights_linear *l = (struct weights_linear *)((char *)&r->w->layers[i] + offset);
 		*l = (struct weights_linear){.n = n, .k = k, .kind = WEIGHTS_AWQ, .dtype = CONFIG_F16};
-		l->group = r->h.group < k ? r->h.group : k;
+		l->group = group;
 		snprintf(l->name, sizeof l->name, "layers.%d.%s", i, name);
 		l->w = flat_take(r->f, "I32", 4, k, n / 8, "%s.qweight", l->name);
 		l->qzeros = flat_take(r->f, "I32", 4, groups, n / 8, "%s.qzeros", l->name);

@@ -308,6 +308,30 @@ Test(flat, sizes_that_no_memory_has_are_refused_before_they_are_multiplied)
 	cr_expect_null(model_file_of(path));
 }
 
+/* Of ak48, with one layer, 8 of everything, and the embedding as the head. */
+Test(flat, a_group_larger_than_any_row_is_the_row)
+{
+	char data[828] = "84ka";
+	const int32_t words[8] = {5, 8, 8, 1, 1, 1, 8, 8}, more[2] = {8, INT32_MAX};
+	struct model_config c;
+	struct weights *w;
+	memcpy(data + 4, words, sizeof words);
+	data[36] = 1;
+	memcpy(data + 37, more, sizeof more);
+	const char *file = put(data, sizeof data);
+	cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(w->layers[0].down.group, 8);
+	for (int i = 0; i < w->files.n_tensors; i++) {
+		struct weights_tensor t;
+		w->files.tensor(w->files.at, i, &t);
+		if (strstr(t.name, "qzeros") || strstr(t.name, "scales"))
+			cr_expect(t.n_dims == 2 && t.shape[0] == 1, "%s", t.name);
+	}
+	weights_close(w);
+	model_config_fini(&c);
+}
+
 Test(flat, other_versions_are_named)
 {
 	char head[256] = {0};
