@@ -197,9 +197,9 @@ void flat_config(const struct flat_sizes *s, struct model_config *c)
 		.rope_dim = s->dim / s->heads,
 		.rope_pairs = true,
 		.rope = ROPE_NONE,
-		.bos = 1,
-		.eos = {2, 1}, /* its training separates texts by BOS */
-		.n_eos = 2,
+		.bos = s->vocab > 1 ? 1 : -1,
+		.eos = {1, 2}, /* its training separates texts by BOS */
+		.n_eos = s->vocab > 2 ? 2 : s->vocab - 1,
 		.gen_temperature = NAN,
 		.gen_top_p = NAN,
 		.gen_min_p = NAN,

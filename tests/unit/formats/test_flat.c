@@ -332,6 +332,20 @@ Test(flat, a_group_larger_than_any_row_is_the_row)
 	model_config_fini(&c);
 }
 
+Test(flat, tokens_that_end_a_text_are_of_the_vocabulary)
+{
+	for (int32_t vocab = 1; vocab < 4; vocab++) {
+		const int32_t words[7] = {8, 8, 1, 1, 1, vocab, 8};
+		struct model_config c;
+		cr_assert_eq(model_config_load(put(words, sizeof words), &c, why, sizeof why), 0, "%s", why);
+		cr_expect_eq(c.n_eos, vocab < 3 ? vocab - 1 : 2);
+		cr_expect_lt(c.bos, vocab);
+		for (int i = 0; i < c.n_eos; i++)
+			cr_expect_lt(c.eos[i], (uint32_t)vocab);
+		model_config_fini(&c);
+	}
+}
+
 Test(flat, other_versions_are_named)
 {
 	char head[256] = {0};
