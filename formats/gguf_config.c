@@ -212,18 +212,18 @@ static int read_scaling(const struct reader *r, struct model_config *c)
 	int rc = gguf_find_string(r->g, key_of(r, "rope.scaling.type", key), &s, r->why, r->why_n);
 	if (rc && rc != -ENOENT)
 		return rc;
+	const bool named = rc == 0;
 	c->rope_original = c->max_position;
 	if ((rc = get_num(r, "rope.scaling.factor", 0, 1e6, &factor)) ||
 	    (rc = get_num(r, "rope.scaling.attn_factor", 0, 1e6, &attention)) ||
 	    (rc = get_int(r, "rope.scaling.original_context_length", 1, 1 << 24, false, &c->rope_original)))
 		return rc;
-	/* Of older converters. */
-	if (s.n == 4 && is_text(&s, "none") && factor == 0) {
-		if ((rc = get_num(r, "rope.scale_linear", 0, 1e6, &factor)))
-			return rc;
-		if (factor > 0 && factor != 1)
-			c->rope = ROPE_LINEAR;
-	} else if (is_text(&s, "linear") && factor > 0) {
+	/* Of older converters; a factor without a type is a linear one's, as in llama.cpp. */
+	if (!named && factor == 0 && (rc = get_num(r, "rope.scale_linear", 0, 1e6, &factor)))
+		return rc;
+	if (!named && factor > 0 && factor != 1)
+		s = (struct gguf_string){"linear", 6};
+	if (is_text(&s, "linear") && factor > 0) {
 		c->rope = ROPE_LINEAR;
 	} else if (is_text(&s, "yarn") && factor > 0) {
 		c->rope = ROPE_YARN;

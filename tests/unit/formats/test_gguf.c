@@ -255,3 +255,57 @@ Test(gguf, parts_are_read_from_any_of_them_or_their_directory)
 	cr_expect_eq(gguf_open(path_of("."), &g, why, sizeof why), -EINVAL);
 	cr_expect_not_null(strstr(why, "holds 2 GGUF files"), "%s", why);
 }
+
+/* ---- configurations ---- */
+
+static struct model_config config;
+
+/* Of a llama of one layer, with `n` more keys, which b holds, and a table of 32 tokens; other tensors are
+ * found by the reader of weights. */
+static int configured(uint64_t n, uint64_t n_tensors, const char *const *tensors)
+{
+	static const struct {
+		const char *name;
+		uint32_t v;
+	} keys[] = {{"llama.block_count", 1},         {"llama.embedding_length", 8},
+		    {"llama.feed_forward_length", 8}, {"llama.attention.head_count", 1},
+		    {"llama.context_length", 64}};
+	enum { N = sizeof keys / sizeof *keys };
+	struct buf more = b;
+	b = (struct buf){0};
+	gg_head(&b, 3, 1 + n_tensors, 1 + N + n);
+	gg_key_text(&b, "general.architecture", "llama");
+	for (int i = 0; i < N; i++)
+		gg_key_u32(&b, keys[i].name, keys[i].v);
+	buf_put(&b, more.p ? more.p : "", more.len);
+	gg_tensor(&b, "token_embd.weight", 8, 32, 0, 0);
+	for (uint64_t i = 0; i < n_tensors; i++)
+		gg_tensor(&b, tensors[i], 8, 1, 0, 1024 + 32 * i);
+	gg_data(&b, 1024 + 32 * n_tensors);
+	gg_write(path_of("config.gguf"), b.p, b.len);
+	buf_fini(&more);
+	buf_clear(&b);
+	model_config_fini(&config);
+	return gguf_config_load(path_of("config.gguf"), &config, why, sizeof why);
+}
+
+Test(gguf, a_scaling_of_rope_without_a_type_is_linear)
+{
+	cr_assert_eq(configured(0, 0, NULL), 0, "%s", why);
+	cr_expect_eq(config.rope, ROPE_NONE);
+	gg_key_f32(&b, "llama.rope.scaling.factor", 4);
+	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why);
+	cr_expect(config.rope == ROPE_LINEAR && config.rope_factor == 4);
+	gg_key_f32(&b, "llama.rope.scale_linear", 2);
+	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why);
+	cr_expect(config.rope == ROPE_LINEAR && config.rope_factor == 2);
+	gg_key_f32(&b, "llama.rope.scaling.factor", 1);
+	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why);
+	cr_expect_eq(config.rope, ROPE_NONE);
+	gg_key_text(&b, "llama.rope.scaling.type", "none"), gg_key_f32(&b, "llama.rope.scaling.factor", 4);
+	cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+	cr_expect_eq(config.rope, ROPE_NONE);
+	gg_key_text(&b, "llama.rope.scaling.type", "longrope");
+	cr_expect_eq(configured(1, 0, NULL), -ENOTSUP);
+	cr_expect_not_null(strstr(why, "rope.scaling.type longrope"), "%s", why);
+}
