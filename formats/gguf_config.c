@@ -204,6 +204,25 @@ static bool is_text(const struct gguf_string *s, const char *text)
 	return s->n == strlen(text) && memcmp(s->p, text, s->n) == 0;
 }
 
+static int read_yarn(const struct reader *r, struct model_config *c, double attention)
+{
+	double more = 1, ext = 1;
+	int rc;
+	c->rope = ROPE_YARN;
+	c->yarn_truncate = true;
+	c->yarn_beta_fast = 32;
+	c->yarn_beta_slow = 1;
+	if ((rc = get_num(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &c->yarn_beta_fast)) ||
+	    (rc = get_num(r, "rope.scaling.yarn_beta_slow", 1e-3, 1e6, &c->yarn_beta_slow)) ||
+	    (rc = get_num(r, "rope.scaling.yarn_attn_factor", 0, 1e6, &more)) ||
+	    (rc = get_num(r, "rope.scaling.yarn_ext_factor", 0, 1e6, &ext)))
+		return rc;
+	if (attention != 1 || more != 1 || ext != 1 || c->rope_theta == 1)
+		return fail(r, -ENOTSUP, "rope.scaling.type",
+			    "yarn with an attn_factor or ext_factor is not supported");
+	return 0;
+}
+
 static int read_scaling(const struct reader *r, struct model_config *c)
 {
 	char key[128];
@@ -226,12 +245,8 @@ static int read_scaling(const struct reader *r, struct model_config *c)
 	if (is_text(&s, "linear") && factor > 0) {
 		c->rope = ROPE_LINEAR;
 	} else if (is_text(&s, "yarn") && factor > 0) {
-		c->rope = ROPE_YARN;
-		c->yarn_truncate = true;
-		c->yarn_beta_fast = 32;
-		c->yarn_beta_slow = 1;
-		if (attention != 1 || c->rope_theta == 1)
-			return fail(r, -ENOTSUP, key, "yarn with an attn_factor is not supported");
+		if ((rc = read_yarn(r, c, attention)))
+			return rc;
 	} else if (!is_text(&s, "none")) {
 		return err_why(
 			r->why, r->why_n, -ENOTSUP,

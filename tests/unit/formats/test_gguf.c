@@ -309,3 +309,31 @@ Test(gguf, a_scaling_of_rope_without_a_type_is_linear)
 	cr_expect_eq(configured(1, 0, NULL), -ENOTSUP);
 	cr_expect_not_null(strstr(why, "rope.scaling.type longrope"), "%s", why);
 }
+
+static void put_yarn(const char *key, float v)
+{
+	gg_key_text(&b, "llama.rope.scaling.type", "yarn"), gg_key_f32(&b, "llama.rope.scaling.factor", 4);
+	gg_key_f32(&b, key, v);
+}
+
+Test(gguf, the_keys_of_yarn_are_read_or_refused)
+{
+	put_yarn("llama.rope.scaling.yarn_beta_fast", 16);
+	cr_assert_eq(configured(3, 0, NULL), 0, "%s", why);
+	cr_expect(config.rope == ROPE_YARN && config.yarn_beta_fast == 16 && config.yarn_beta_slow == 1);
+	put_yarn("llama.rope.scaling.yarn_beta_slow", 2);
+	cr_assert_eq(configured(3, 0, NULL), 0, "%s", why);
+	cr_expect(config.yarn_beta_fast == 32 && config.yarn_beta_slow == 2);
+	put_yarn("llama.rope.scaling.yarn_beta_slow", 0);
+	cr_expect_eq(configured(3, 0, NULL), -EINVAL);
+	cr_expect_not_null(strstr(why, "yarn_beta_slow is 0"), "%s", why);
+	const char *const factors[] = {"llama.rope.scaling.yarn_attn_factor",
+				       "llama.rope.scaling.yarn_ext_factor",
+				       "llama.rope.scaling.attn_factor"};
+	for (int i = 0; i < 3; i++) {
+		put_yarn(factors[i], 1);
+		cr_expect_eq(configured(3, 0, NULL), 0, "%s", why);
+		put_yarn(factors[i], 0.5f);
+		cr_expect_eq(configured(3, 0, NULL), -ENOTSUP, "%s", factors[i]);
+	}
+}
