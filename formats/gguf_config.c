@@ -151,16 +151,26 @@ static int read_shape(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
+static bool is_of_layer(const struct gguf_tensor *t, const char *part)
+{
+	const size_t n = strlen(t->name), k = strlen(part);
+	return n > k && strncmp(t->name, "blk.", 4) == 0 && strcmp(t->name + n - k, part) == 0;
+}
+
+/* What any layer has, all must have: the reader of weights names what is missing. */
 static void read_switches(const struct reader *r, struct model_config *c)
 {
 	bool f32 = true, bf16 = false, f16 = false;
 	c->tied = !has(r, "output.weight");
-	c->qkv_bias = has(r, "blk.0.attn_q.bias");
-	c->o_bias = has(r, "blk.0.attn_output.bias");
-	c->mlp_bias = has(r, "blk.0.ffn_gate.bias");
-	c->qk_norm = has(r, "blk.0.attn_q_norm.weight") ? QK_NORM_HEADS : QK_NORM_NONE;
 	for (int i = 0; i < gguf_count(r->g); i++) {
 		const struct gguf_tensor *t = gguf_at(r->g, i);
+		c->qkv_bias |= is_of_layer(t, ".attn_q.bias") || is_of_layer(t, ".attn_k.bias") ||
+			       is_of_layer(t, ".attn_v.bias");
+		c->o_bias |= is_of_layer(t, ".attn_output.bias");
+		c->mlp_bias |= is_of_layer(t, ".ffn_gate.bias") || is_of_layer(t, ".ffn_up.bias") ||
+			       is_of_layer(t, ".ffn_down.bias");
+		if (is_of_layer(t, ".attn_q_norm.weight") || is_of_layer(t, ".attn_k_norm.weight"))
+			c->qk_norm = QK_NORM_HEADS;
 		if (t->n_dims < 2)
 			continue;
 		f32 &= t->type == GGUF_TYPE_F32;

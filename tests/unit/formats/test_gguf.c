@@ -267,8 +267,10 @@ static int configured(uint64_t n, uint64_t n_tensors, const char *const *tensors
 	static const struct {
 		const char *name;
 		uint32_t v;
-	} keys[] = {{"llama.block_count", 1},         {"llama.embedding_length", 8},
-		    {"llama.feed_forward_length", 8}, {"llama.attention.head_count", 1},
+	} keys[] = {{"llama.block_count", 1},
+		    {"llama.embedding_length", 8},
+		    {"llama.feed_forward_length", 8},
+		    {"llama.attention.head_count", 1},
 		    {"llama.context_length", 64}};
 	enum { N = sizeof keys / sizeof *keys };
 	struct buf more = b;
@@ -336,4 +338,22 @@ Test(gguf, the_keys_of_yarn_are_read_or_refused)
 		put_yarn(factors[i], 0.5f);
 		cr_expect_eq(configured(3, 0, NULL), -ENOTSUP, "%s", factors[i]);
 	}
+}
+
+Test(gguf, a_bias_of_any_layer_is_used)
+{
+	static const char *const names[] = {"blk.0.attn_q.bias",       "blk.3.attn_k.bias",
+					    "blk.0.attn_v.bias",       "blk.9.attn_output.bias",
+					    "blk.0.ffn_up.bias",       "blk.1.ffn_down.bias",
+					    "blk.0.attn_k_norm.weight"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		cr_assert_eq(configured(0, 1, &names[i]), 0, "%s", why);
+		cr_expect(config.qkv_bias == (i < 3) && config.o_bias == (i == 3) &&
+				  config.mlp_bias == (i == 4 || i == 5) &&
+				  config.qk_norm == (i == 6 ? QK_NORM_HEADS : QK_NORM_NONE),
+			  "%s", names[i]);
+	}
+	static const char *const other = "attn_q.bias";
+	cr_assert_eq(configured(0, 1, &other), 0, "%s", why);
+	cr_expect(!config.qkv_bias);
 }
