@@ -120,12 +120,13 @@ static bool fits_f16(float v)
 	return v == 0 || (e <= 16 && bits > 0 && scaled == truncf(scaled));
 }
 
-/* Scales must be finite.  *out: F16 if it has all of them exactly, whatever they are stored as: that is what
- * every kernel takes. */
-static int check_scales(const struct search *f, const struct st_tensor *t, enum codes_float *out)
+/* Scales, and zeros in floating point, must be finite.  *out: F16 if it has all of them exactly, whatever
+ * they are stored as: that is what every kernel takes. */
+static int check_floats(const struct search *f, const struct st_tensor *t, enum codes_float type,
+			enum codes_float *out)
 {
-	const size_t n = t->bytes / (f->s->scale_type == CODES_F32 ? 4 : 2);
-	struct quant_stored one = {.scales = t->data, .scale_type = f->s->scale_type, .block_n = 1};
+	const size_t n = t->bytes / (type == CODES_F32 ? 4 : 2);
+	struct quant_stored one = {.scales = t->data, .scale_type = type, .block_n = 1};
 	bool f16 = true;
 	for (size_t i = 0; i < n; i++, one.scales += t->bytes / n) {
 		const float v = quant_scale_at(&one, 0, 0);
@@ -134,7 +135,7 @@ static int check_scales(const struct search *f, const struct st_tensor *t, enum 
 				       "tensor %s: value %zu is not a finite number", t->name, i);
 		f16 = f16 && fits_f16(v);
 	}
-	*out = f16 ? CODES_F16 : f->s->scale_type;
+	*out = f16 ? CODES_F16 : type;
 	return 0;
 }
 
@@ -151,7 +152,7 @@ static int need_scales(struct search *f, const char *part, int64_t rows, int64_t
 		return wrong_shape(f, t, want, 2);
 	use(f, t);
 	f->s->scales = t->data;
-	return check_scales(f, t, fit);
+	return check_floats(f, t, f->s->scale_type, fit);
 }
 
 /* weight_scale of compressed-tensors and FP8: [1] or none for all, [N] or [N, 1], or a grid. */
@@ -176,7 +177,7 @@ static int need_scale_grid(struct search *f, const char *part, int block_n, int 
 	s->scale_g = 1;
 	s->scales = t->data;
 	use(f, t);
-	return check_scales(f, t, fit);
+	return check_floats(f, t, s->scale_type, fit);
 }
 
 /* ---- the order of inputs ---- */
@@ -308,10 +309,15 @@ static int find_gemv_fast(struct search *f, struct codes *c)
 	c->minimums = true;
 	s->scale_n = 1;
 	s->scale_g = (size_t)s->n;
+	enum codes_float zeros;
 	if ((rc = need(f, "qweight", ST_I16, s->n / 4, s->k, &s->q)) ||
-	    (rc = need(f, "qzeros", ST_F16, rows, s->n, &s->zeros)))
+	    (rc = need(f, "qzeros", ST_F16, rows, s->n, &s->zeros)) ||
+	    (rc = check_floats(f, look(f->files, f->l->name, "qzeros"), CODES_F16, &zeros)) ||
+	    (rc = need_scales(f, "scales", rows, s->n, &c->d_type)))
 		return rc;
-	return need_scales(f, "scales", rows, s->n, &c->d_type);
+	if (c->d_type != zeros)
+		c->d_type = CODES_F32; /* which has both */
+	return 0;
 }
 
 /* weight_shape, two numbers. */

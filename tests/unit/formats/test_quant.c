@@ -456,6 +456,28 @@ Test(quant, awq_of_a_second_group_size_is_read_as_codes)
 	done();
 }
 
+/* Zeros in F16 beside scales. */
+Test(quant, zeros_of_gemv_fast_are_finite_and_of_a_type_with_the_scales)
+{
+	static const struct quant fast = {"AWQ", QUANT_AWQ_GEMV_FAST, .n_schemes = 1,
+					  .schemes = {{4, 128, 1}}};
+	uint16_t zeros[32] = {[9] = 0x3c01}, scales[32];
+	struct tensor t[TENSORS] = {{"qweight", "I16", 1, 128, NULL},
+				    {"qzeros", "F16", 8, 4, zeros},
+				    {"scales", "BF16", 8, 4, scales}};
+	for (int i = 0; i < 32; i++)
+		scales[i] = 0x3f80;
+	cr_assert_eq(find(&fast, 4, 128, t), 0, "%s", why);
+	cr_expect_eq(layer.codes.d_type, CODES_F16);
+	done();
+	scales[7] = 0x7f00;
+	cr_assert_eq(find(&fast, 4, 128, t), 0, "%s", why);
+	cr_expect_eq(layer.codes.d_type, CODES_F32);
+	done();
+	zeros[11] = 0x7c00;
+	refused(&fast, 4, 128, t, -EINVAL, "m.qzeros: value 11 is not a finite number");
+}
+
 Test(quant, fp8_weights_that_are_nan_are_refused)
 {
 	unsigned char w[3 * 8] = {0};
