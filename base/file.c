@@ -13,7 +13,7 @@
 static int open_regular(const char *path, int *fd, size_t *bytes, char *why, size_t why_n)
 {
 	struct stat st;
-	*fd = open(path, O_RDONLY | O_CLOEXEC);
+	*fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe is not waited for */
 	if (*fd < 0)
 		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
 	if (fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode)) {

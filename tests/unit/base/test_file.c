@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,21 @@ Test(file, a_file_is_read_up_to_the_limit_and_no_further)
 	free(data);
 	cr_expect_eq(file_read(path, 9, &data, &n, why, sizeof why), -EFBIG);
 	cr_expect(strstr(why, "10 bytes, at most 9"), "%s", why);
+	unlink(path);
+}
+
+Test(file, a_pipe_is_refused_and_not_waited_for, .timeout = 10)
+{
+	char path[] = "/tmp/quern-file-XXXXXX", why[256] = "";
+	const void *data;
+	char *text;
+	size_t n;
+	close(mkstemp(path));
+	unlink(path);
+	cr_assert_eq(mkfifo(path, 0600), 0);
+	cr_expect_eq(file_read(path, 10, &text, &n, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "not a regular file"), "%s", why);
+	cr_expect_eq(file_map(path, &data, &n, why, sizeof why), -EINVAL);
 	unlink(path);
 }
 
