@@ -117,9 +117,8 @@ int ak48_weights(const char *path, const struct model_config *c, struct weights 
 		 size_t why_n)
 {
 	struct reader r;
-	(void)c; /* is of the same header */
 	int rc = read_header(path, &r.h, why, why_n);
-	if (rc)
+	if (rc || (rc = flat_check(path, &r.h.s, r.h.head_dim, r.h.shared, c, why, why_n)))
 		return rc;
 	const struct flat_sizes *s = &r.h.s;
 	const int dim = s->dim, q = s->heads * r.h.head_dim, kv = s->kv_heads * r.h.head_dim;

@@ -209,6 +209,19 @@ void flat_config(const struct flat_sizes *s, struct model_config *c)
 	};
 }
 
+int flat_check(const char *path, const struct flat_sizes *s, int head_dim, bool tied,
+	       const struct model_config *c, char *why, size_t why_n)
+{
+	if (s->dim == c->hidden && s->hidden == c->intermediate && s->layers == c->n_layers &&
+	    s->heads == c->n_heads && s->kv_heads == c->n_kv_heads && s->vocab == c->n_vocab &&
+	    head_dim == c->head_dim && tied == c->tied)
+		return 0;
+	return err_why(why, why_n, -EINVAL,
+		       "%s: its header has other sizes than the configuration: was it "
+		       "replaced meanwhile?",
+		       path);
+}
+
 /* ---- 8-bit codes ---- */
 
 int flat_take_q8(struct flat *f, int n, int k, int group, struct flat_q8 *out, const char *name)

@@ -41,6 +41,11 @@ bool flat_sizes_valid(const struct flat_sizes *s);
 /* A configuration with them: Llama's, but for what the reader changes. */
 void flat_config(const struct flat_sizes *s, struct model_config *c);
 
+/* Whether a file still has the sizes that its configuration was read from: a reader of weights reads the
+ * header again. */
+int flat_check(const char *path, const struct flat_sizes *s, int head_dim, bool tied,
+	       const struct model_config *c, char *why, size_t why_n);
+
 /* 8-bit symmetric codes: int8 [n, k], then a F32 scale for each `group` values of the flattened matrix. */
 struct flat_q8 {
 	const void *q, *scale;

@@ -77,13 +77,12 @@ int kuiper_weights(const char *path, const struct model_config *c, struct weight
 	struct reader r;
 	struct flat_q8 q;
 	bool shared;
-	(void)c; /* is of the same header */
 	if (!read_header(path, &r.h, &shared))
 		return err_why(why, why_n, -EINVAL, "%s is not an INT8 file of KuiperLLama", path);
 	const struct flat_sizes *s = &r.h.s;
 	const int dim = s->dim, kv = dim / s->heads * s->kv_heads;
-	int rc = flat_weights(path, sizeof r.h, s->layers, &r.w, &r.f, why, why_n);
-	if (rc)
+	int rc = flat_check(path, s, dim / s->heads, shared, c, why, why_n);
+	if (rc || (rc = flat_weights(path, sizeof r.h, s->layers, &r.w, &r.f, why, why_n)))
 		return rc;
 	take_linears(&r, "wq", dim, dim, OF(q));
 	take_linears(&r, "wk", kv, dim, OF(k));

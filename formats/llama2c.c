@@ -206,10 +206,9 @@ int llama2c_weights(const char *path, const struct model_config *c, struct weigh
 {
 	struct header h;
 	int rc = read_header(path, &h, why, why_n);
-	if (rc)
+	if (rc || (rc = flat_check(path, &h.s, h.s.dim / h.s.heads, h.shared, c, why, why_n)))
 		return rc;
 	struct reader r = {.h = &h};
-	(void)c; /* is of the same header */
 	rc = flat_weights(path, h.version ? HEADER : HEADER0, h.s.layers, &r.w, &r.f, why, why_n);
 	if (rc)
 		return rc;

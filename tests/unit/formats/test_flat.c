@@ -346,6 +346,43 @@ Test(flat, tokens_that_end_a_text_are_of_the_vocabulary)
 	}
 }
 
+/* Between the reading of its configuration and that of its weights. */
+Test(flat, a_file_that_has_been_replaced_is_refused)
+{
+	static const char *const names[] = {"ak48", "kuiper", "llama2c0", "llama2c1", "llama2c2"};
+	json_t *all = golden();
+	const char *name;
+	json_t *g;
+	int n_kinds = 0;
+	json_object_foreach(all, name, g)
+	{
+		char *file = file_of(name);
+		struct model_config c;
+		struct weights *w;
+		cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0, "%s", why);
+		int *const sizes[] = {&c.n_layers,   &c.hidden,   &c.intermediate, &c.n_heads,
+				      &c.n_kv_heads, &c.head_dim, &c.n_vocab};
+		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+			++*sizes[i];
+			cr_expect_eq(weights_open(file, &c, &w, why, sizeof why), -EINVAL, "%s: %zu", name,
+				     i);
+			cr_expect(strstr(why, "replaced") && strstr(why, file), "%s", why);
+			--*sizes[i];
+		}
+		c.tied = !c.tied;
+		cr_expect_eq(weights_open(file, &c, &w, why, sizeof why), -EINVAL, "%s", name);
+		c.tied = !c.tied;
+		cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+		weights_close(w);
+		model_config_fini(&c);
+		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+			n_kinds |= strncmp(name, names[i], strlen(names[i])) == 0 ? 1 << i : 0;
+		free(file);
+	}
+	cr_expect_eq(n_kinds, 31);
+	json_decref(all);
+}
+
 Test(flat, other_versions_are_named)
 {
 	char head[256] = {0};
