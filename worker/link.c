@@ -167,6 +167,7 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	int rc = finish_all(l, why, why_n); /* they belong to the controller of the epoch before */
 	if (rc)
 		return rc;
+	link_send_answer(l); /* the last of them: another controller must not get it */
 	l->welcome = true;
 	l->missed = false;
 	l->epoch = load->epoch;
