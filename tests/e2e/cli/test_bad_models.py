@@ -278,7 +278,7 @@ def test_a_single_file_is_refused_by_name(run, tmp_path):
     path.write_bytes(b"GGUF" + b"\0" * 100)
     r = run("run", path, "Once upon a time")
     assert r.returncode == 1
-    assert "not built" in r.stderr
+    assert "model.gguf: GGUF version 0 is not supported (supported: 2 and 3)" in r.stderr
 
 
 # --- faults that the files do not show ---

@@ -17,7 +17,8 @@ import zmq
 
 from service import BIN, DEMO, QUERN, eventually, no_processes_left, spawn
 
-SMALL = ("--kv-bytes", "4M")    # 51 blocks of 16 tokens
+F32 = ("--compute", "f32")
+SMALL = (*F32, "--kv-bytes", "4M")    # 51 blocks of 16 tokens
 
 
 def banner(*options):
@@ -69,11 +70,11 @@ def test_a_context_that_the_pool_cuts_is_named_with_what_gives_all_of_it(start):
     assert "(context 816 tokens," in text
     size = re.search(r"whole context of 2048 tokens, which takes --kv-bytes (\d+[MG])\n", text)[1]
     for enough in (str(full), size):
-        s = start(DEMO, "--kv-bytes", enough)
+        s = start(DEMO, *F32, "--kv-bytes", enough)
         assert (s.ready["max_context"], s.ready["full_kv_bytes"]) == (2048, 0)
         assert "its KV pool holds no more" not in s.log()
-    assert "whole context" not in banner()
-    s = start(DEMO, "--kv-bytes", str(full - 1))
+    assert "whole context" not in banner(*F32)
+    s = start(DEMO, *F32, "--kv-bytes", str(full - 1))
     assert s.ready["max_context"] < 2048
 
 

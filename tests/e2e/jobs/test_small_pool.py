@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from service import DEMO
+from service import DEMO, served
 
 STORY = ("Once upon a time there was a little dog. The dog lived in a small house near the woods. Every day "
          "the dog went to the river to look for fish. One day the dog met a cat who was very sad. ")
@@ -48,6 +48,14 @@ def answer(done):
 JOBS = make_jobs(200)
 
 
+F32 = ("--compute", "f32")    # the sizes of pools below are for it
+
+
+@pytest.fixture(scope="module")
+def service():
+    yield from served(DEMO, F32)
+
+
 @pytest.fixture(scope="module")
 def alone(service):
     with service.client() as c:
@@ -61,7 +69,7 @@ def alone(service):
 ], ids=" ".join)
 def test_200_jobs_have_the_tokens_that_each_has_alone(start, alone, options):
     # 25 blocks of 80 KiB: hardly more than the largest group needs.
-    s = start(DEMO, "--kv-bytes", "2M", "--context", "300", *options)
+    s = start(DEMO, *F32, "--kv-bytes", "2M", "--context", "300", *options)
     with s.client() as c:
         running = [c.submit(**job, **identity, stream=i % 3 == 0) for i, (job, identity) in enumerate(JOBS)]
         for (job, _), known, r in zip(JOBS, alone, running):
@@ -79,7 +87,7 @@ def test_200_jobs_have_the_tokens_that_each_has_alone(start, alone, options):
 
 
 def test_jobs_cancelled_in_between_leave_nothing_behind(start, alone):
-    s = start(DEMO, "--kv-bytes", "2M", "--preempt", "swap", "--swap-bytes", "1500K")
+    s = start(DEMO, *F32, "--kv-bytes", "2M", "--preempt", "swap", "--swap-bytes", "1500K")
     with s.client() as c:
         running = [c.submit(**job, **identity, stream=False) for job, identity in JOBS[:100]]
         for r in running[::3]:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from service import DEMO
+from service import DEMO, served
 
 WORDS = "little big dog cat bird house river tree sun happy sad went saw found said one day the a and".split()
 
@@ -19,6 +19,14 @@ def make_job(r):
 
 def tokens(done):
     return [(o["tokens"], o["finish_reason"]) for o in done.outputs]
+
+
+F32 = ("--compute", "f32")    # the size of the pool below is for it
+
+
+@pytest.fixture(scope="module")
+def service():
+    yield from served(DEMO, F32)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +41,7 @@ def jobs(service):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_storm_changes_no_answer_and_loses_no_block(start, jobs, seed):
     r = random.Random(seed)
-    s = start(DEMO, "--kv-bytes", "1200K", "--chunk", "16", "--max-seqs", "12", *(["--swap-bytes", "2M"] if seed else []))
+    s = start(DEMO, *F32, "--kv-bytes", "1200K", "--chunk", "16", "--max-seqs", "12", *(["--swap-bytes", "2M"] if seed else []))
     clients, kept, spoiled = [], [], []
     for job, known in r.sample(jobs, len(jobs)):
         c = s.client()
