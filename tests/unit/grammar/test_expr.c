@@ -22,8 +22,7 @@ static uint32_t holding_all(struct exprs *x, const char *const *words)
 
 Test(expr, a_text_with_many_words_is_found_on_the_way_to_its_end)
 {
-	struct exprs *x =
-		exprs_new(64 << 10); /* breadth first takes 220 KB */
+	struct exprs *x = exprs_new(64 << 10); /* breadth first takes 220 KB */
 	const uint32_t e = holding_all(x, (const char *const[]){"quern", "millstone", "granary", "flour",
 								"threshing", "winnowing", NULL});
 	cr_expect(expr_alive(x, e));
