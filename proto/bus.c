@@ -155,7 +155,7 @@ int bus_read_head(struct cursor *c, const void *bytes, size_t n, char *why, size
 		return err_why(why, why_n, -EPROTO,
 			       "the peer speaks version %llu of the bus, this program %d",
 			       (unsigned long long)version, BUS_VERSION);
-	if (fields != ENVELOPE || type < BUS_HELLO || type > BUS_STOP)
+	if (fields != ENVELOPE || type < BUS_HELLO || type > BUS_VOCABULARY)
 		return err_why(why, why_n, -EBADMSG, "a message of unknown type %llu",
 			       (unsigned long long)type);
 	return (int)type;
@@ -319,8 +319,9 @@ int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size
 		return type;
 	memset(out, 0, sizeof *out);
 	out->type = (enum bus_type)type;
-	if (type == BUS_PLAN || type == BUS_RESULT)
-		return err_why(why, why_n, -EBADMSG, "a plan or a result where another message was due");
+	if (type == BUS_PLAN || type == BUS_RESULT || type == BUS_VOCABULARY)
+		return err_why(why, why_n, -EBADMSG,
+			       "a plan, a result or a vocabulary where another message was due");
 	uint32_t keys = cursor_map(&c, "body");
 	for (uint32_t i = 0; i < keys && !c.bad; i++) {
 		char key[32];

@@ -4,6 +4,7 @@
  *
  *   worker      -> hello                  device, host, process
  *   controller  -> load                   the model to serve, and how
+ *   controller  -> vocabulary             its tokens, for outputs with a form; before the first plan
  *   worker      -> beat (loading) ...     every 250 ms
  *   worker      -> ready | failed
  *   controller  -> plan, plan, ...        at most two under way
@@ -13,19 +14,21 @@
  * All input is checked: sizes, counts, types, versions.  A malformed message is -EBADMSG with a reason; one
  * of another version -EPROTO.
  *
- * bus.c has the envelope and the control messages, bus_plan.c plans and results. */
+ * bus.c has the envelope and the control messages, bus_plan.c plans and results, bus_vocabulary.c the
+ * vocabulary. */
 #ifndef QUERN_PROTO_BUS_H
 #define QUERN_PROTO_BUS_H
 
 #include "base/buf.h"
 #include "proto/local_token.h"
 #include "proto/plan.h"
+#include "proto/vocabulary.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BUS_VERSION = 2, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
+enum { BUS_VERSION = 3, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
 
 enum bus_type {
 	BUS_HELLO = 1,
@@ -36,6 +39,7 @@ enum bus_type {
 	BUS_RESULT,
 	BUS_BEAT,
 	BUS_STOP,
+	BUS_VOCABULARY,
 };
 
 enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64 };
@@ -137,23 +141,25 @@ struct bus_msg {
 		struct bus_ready ready;
 		struct bus_failed failed;
 		struct bus_beat beat;
-	}; /* stop has no body; plan and result have decoders of their own */
+	}; /* stop has no body; plan, result and vocabulary have decoders of their own */
 };
 
 /* Append the bytes of a message to out (which is cleared first). */
 void bus_encode(const struct bus_msg *m, struct buf *out);
 void bus_encode_plan(const struct plan *p, struct buf *out);
 void bus_encode_result(const struct result *r, struct buf *out);
+void bus_encode_vocabulary(const struct vocabulary *v, struct buf *out);
 
-/* Parameters alone, encoded as in a plan; to be stored together with BUS_VERSION.  put appends to out.  get
- * fails the cursor if they are invalid; the caller owns p in either case (params_fini). */
+/* Parameters alone, with the whole form, which plans do not repeat; to be stored together with BUS_VERSION.
+ * put appends to out.  get fails the cursor if they are invalid, and takes those of earlier versions, which
+ * lack the last ones; the caller owns p in either case (params_fini). */
 struct cursor;
 void bus_put_params(struct buf *out, const struct params *p);
 void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab);
 
 /* The type of a message, or -EBADMSG, -EPROTO. */
 int bus_peek(const void *bytes, size_t n, char *why, size_t why_n);
-/* All but plan and result. */
+/* All but plan, result and vocabulary. */
 int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n);
 /* Decodes into a plan, which is reset first.  The arrays that its seqs point to belong to the plan until the
  * next reset.  A message beyond a limit is refused. */
@@ -172,5 +178,10 @@ int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, s
 void bus_plan_fini(struct plan *p);
 int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out,
 		      char *why, size_t why_n);
+
+/* Into a vocabulary, which is cleared first, and empty after an error.  One that is not what the controller
+ * sent, by its checksum, is -EBADMSG; so is one of more than n_vocab tokens. */
+int bus_decode_vocabulary(const void *bytes, size_t n, uint32_t n_vocab, struct vocabulary *out, char *why,
+			  size_t why_n);
 
 #endif

@@ -3,12 +3,15 @@
  * Both are msgpack arrays of columns; a column is a blob of little-endian 32-bit words, so that a sequence
  * that decodes costs 12 bytes of a plan, and no number of a step is parsed one by one:
  *
- *   plan    [epoch, number, drop, seqs, forks, sets, tables, swap_out, swap_in, copies, runs, from]
- *           seqs    array of [slot, seq, index, n_prompt, tokens, blocks, params]
+ *   plan    [epoch, number, drop, drop_forms, forms, seqs, forks, sets, tables, swap_out, swap_in, copies,
+ *            runs, from]
+ *           forms   array of [number, form]; a form is a blob, the language and the text
+ *           seqs    array of [slot, seq, index, n_prompt, form, tokens, blocks, params]
  *           runs    slot | flags << 24, pos0, n_rows for each run
  *           from    slot `from` for each run of 0 rows
- *   result  [epoch, number, step_us, tokens, logprobs, top_ids, top_logprobs]
- *           logprobs    slot, position, token, logprob, rank, n_top, top0, prompt for each */
+ *   result  [epoch, number, step_us, tokens, logprobs, top_ids, top_logprobs, failed]
+ *           logprobs    slot, position, token, logprob, rank, n_top, top0, prompt for each
+ *           failed      array of [slot, reason] */
 #include "proto/bus.h"
 
 #include "base/alloc.h"
@@ -18,9 +21,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)FORM_TEXT_MAX + 1 < (int)BUS_MESSAGE_MAX, "a plan holds any form");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little-endian");
 
-enum { PLAN_FIELDS = 12, RESULT_FIELDS = 7, SEQ_FIELDS = 7, PARAMS_FIELDS = 23 };
+enum {
+	PLAN_FIELDS = 14,
+	RESULT_FIELDS = 8,
+	SEQ_FIELDS = 8,
+	FORM_FIELDS = 2,
+	FAILED_FIELDS = 2,
+	PARAMS_FIELDS = 24,
+	PARAMS_OLDEST = 23,       /* of journals of earlier versions: without the fields behind */
+	DROP_FORMS_MAX = 1 << 16, /* of a plan */
+};
 
 enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24, LOGPROB_BYTES = 32 };
 
@@ -30,11 +43,24 @@ struct store {
 	size_t n_words, cap_words;
 	struct params *params;
 	uint32_t n_params, cap_params;
+	struct form **forms;
+	uint32_t n_forms, cap_forms;
 };
 
 /* ---- encoding ---- */
 
-static void pack_params(msgpack_packer *pk, const struct params *p)
+/* NULL: an empty blob. */
+static void pack_form(msgpack_packer *pk, const struct form *f)
+{
+	msgpack_pack_bin(pk, f ? (size_t)f->n + 1 : 0);
+	if (!f)
+		return;
+	msgpack_pack_bin_body(pk, &f->language, 1);
+	if (f->n)
+		msgpack_pack_bin_body(pk, f->text, f->n);
+}
+
+static void pack_params(msgpack_packer *pk, const struct params *p, const struct form *form)
 {
 	msgpack_pack_array(pk, PARAMS_FIELDS);
 	msgpack_pack_uint32(pk, p->max_tokens);
@@ -63,13 +89,14 @@ static void pack_params(msgpack_packer *pk, const struct params *p)
 	bus_pack_bin(pk, p->allowed, p->n_allowed * sizeof *p->allowed);
 	bus_pack_bin(pk, p->bad, p->n_bad_ids * sizeof *p->bad);
 	bus_pack_bin(pk, p->bad_len, p->n_bad * sizeof *p->bad_len);
+	pack_form(pk, form);
 }
 
 void bus_put_params(struct buf *out, const struct params *p)
 {
 	msgpack_packer pk;
 	msgpack_packer_init(&pk, out, bus_to_buf);
-	pack_params(&pk, p);
+	pack_params(&pk, p, p->form);
 }
 
 static void pack_seq(msgpack_packer *pk, const struct plan_seq *s)
@@ -79,9 +106,10 @@ static void pack_seq(msgpack_packer *pk, const struct plan_seq *s)
 	msgpack_pack_uint64(pk, s->seq);
 	msgpack_pack_uint32(pk, s->index);
 	msgpack_pack_uint32(pk, s->n_prompt);
+	msgpack_pack_uint32(pk, s->form);
 	bus_pack_bin(pk, s->tokens, s->n_tokens * sizeof *s->tokens);
 	bus_pack_bin(pk, s->blocks, s->n_blocks * sizeof *s->blocks);
-	pack_params(pk, s->params);
+	pack_params(pk, s->params, NULL);
 }
 
 static void pack_runs(msgpack_packer *pk, const struct plan *p)
@@ -108,6 +136,13 @@ void bus_encode_plan(const struct plan *p, struct buf *out)
 	msgpack_pack_uint64(&pk, p->epoch);
 	msgpack_pack_uint64(&pk, p->number);
 	bus_pack_bin(&pk, p->drop, p->n_drop * sizeof *p->drop);
+	bus_pack_bin(&pk, p->drop_forms, p->n_drop_forms * sizeof *p->drop_forms);
+	msgpack_pack_array(&pk, p->n_forms);
+	for (uint32_t i = 0; i < p->n_forms; i++) {
+		msgpack_pack_array(&pk, FORM_FIELDS);
+		msgpack_pack_uint32(&pk, p->forms[i].number);
+		pack_form(&pk, p->forms[i].form);
+	}
 	msgpack_pack_array(&pk, p->n_seqs);
 	for (uint32_t i = 0; i < p->n_seqs; i++)
 		pack_seq(&pk, &p->seqs[i]);
@@ -143,6 +178,14 @@ void bus_encode_result(const struct result *r, struct buf *out)
 	pack_logprobs(&pk, r);
 	bus_pack_bin(&pk, r->top_ids, r->n_top * sizeof *r->top_ids);
 	bus_pack_bin(&pk, r->top_logprobs, r->n_top * sizeof *r->top_logprobs);
+	msgpack_pack_array(&pk, r->n_failed);
+	for (uint32_t i = 0; i < r->n_failed; i++) {
+		const char *reason = r->failed[i].reason;
+		msgpack_pack_array(&pk, FAILED_FIELDS);
+		msgpack_pack_uint32(&pk, r->failed[i].slot);
+		msgpack_pack_str(&pk, strlen(reason));
+		msgpack_pack_str_body(&pk, reason, strlen(reason));
+	}
 }
 
 /* ---- parameters ---- */
@@ -153,11 +196,19 @@ static void *read_array(struct cursor *c, const char *name, size_t size, size_t 
 	return *count ? xmemdup(p, *count * size) : NULL;
 }
 
+static struct form *read_form(struct cursor *c)
+{
+	uint32_t n;
+	const char *p = cursor_bin(c, "form", 1, (size_t)FORM_TEXT_MAX + 1, &n);
+	return n && !c->bad ? form_new((uint8_t)p[0], p + 1, n - 1) : NULL;
+}
+
 static void read_params(struct cursor *c, struct params *p)
 {
 	uint32_t n, n_values;
 	params_init(p);
-	if (cursor_array(c, "params") != PARAMS_FIELDS)
+	const uint32_t fields = cursor_array(c, "params");
+	if (fields < PARAMS_OLDEST || fields > PARAMS_FIELDS)
 		cursor_fail(c, "params: the wrong number of fields");
 	p->max_tokens = (uint32_t)cursor_uint(c, "max_tokens", INT32_MAX);
 	p->min_tokens = (uint32_t)cursor_uint(c, "min_tokens", INT32_MAX);
@@ -192,6 +243,8 @@ static void read_params(struct cursor *c, struct params *p)
 	}
 	if (sum != p->n_bad_ids)
 		cursor_fail(c, "bad: lengths and ids do not agree");
+	if (fields > PARAMS_OLDEST)
+		p->form = read_form(c);
 }
 
 static bool ids_below(const int32_t *ids, uint32_t n, uint32_t n_vocab)
@@ -225,7 +278,9 @@ static struct store *store_reset(struct plan *p)
 		p->store = st = xcalloc(1, sizeof *st);
 	for (uint32_t i = 0; i < st->n_params; i++)
 		params_fini(&st->params[i]);
-	st->n_params = 0;
+	for (uint32_t i = 0; i < st->n_forms; i++)
+		form_free(st->forms[i]);
+	st->n_params = st->n_forms = 0;
 	st->n_words = 0;
 	return st;
 }
@@ -235,6 +290,7 @@ static void store_free(struct plan *p)
 	struct store *st = store_reset(p);
 	free(st->words);
 	free(st->params);
+	free(st->forms);
 	free(st);
 	p->store = NULL;
 }
@@ -268,6 +324,7 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 	s->seq = cursor_uint(c, "seq", UINT64_MAX);
 	s->index = (uint32_t)cursor_uint(c, "index", PARAMS_N_MAX - 1);
 	s->n_prompt = (uint32_t)cursor_uint(c, "n_prompt", lim->max_context);
+	s->form = (uint32_t)cursor_uint(c, "form", UINT32_MAX);
 	const void *tokens = cursor_bin(c, "tokens", 4, lim->max_context, &s->n_tokens);
 	size_t tokens_at = store_words(st, tokens, s->n_tokens);
 	const void *blocks = cursor_bin(c, "blocks", 4, lim->max_context, &s->n_blocks);
@@ -281,6 +338,8 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 	array_grow(st->params, st->cap_params, st->n_params + 1);
 	read_params(c, &st->params[st->n_params++]);
 	check_params(c, &st->params[st->n_params - 1], lim->n_vocab);
+	if (st->params[st->n_params - 1].form)
+		cursor_fail(c, "seq: a form that has no number");
 	/* Offsets, until resolve_seqs(). */
 	s->tokens = (const uint32_t *)(uintptr_t)tokens_at;
 	s->blocks = (const uint32_t *)(uintptr_t)blocks_at;
@@ -300,6 +359,35 @@ static uint32_t word(const void *column, size_t i)
 	uint32_t w;
 	memcpy(&w, (const char *)column + i * 4, 4);
 	return w;
+}
+
+static void read_drop_forms(struct cursor *c, struct plan *p)
+{
+	uint32_t n;
+	const void *col = cursor_bin(c, "drop_forms", 4, DROP_FORMS_MAX, &n);
+	for (uint32_t i = 0; i < n; i++)
+		*plan_add_drop_form(p) = word(col, i);
+}
+
+static void read_forms(struct cursor *c, const struct bus_limits *lim, struct plan *p, struct store *st)
+{
+	uint32_t n = cursor_array(c, "forms");
+	if (n > lim->max_slots)
+		cursor_fail(c, "forms: more than slots");
+	for (uint32_t i = 0; i < n && !c->bad; i++) {
+		if (cursor_array(c, "form") != FORM_FIELDS)
+			cursor_fail(c, "form: the wrong number of fields");
+		uint32_t number = (uint32_t)cursor_uint(c, "number", UINT32_MAX);
+		struct form *form = read_form(c);
+		if (!form || number == 0) {
+			cursor_fail(c, "forms: one without a number or a text");
+			form_free(form);
+			return;
+		}
+		array_grow(st->forms, st->cap_forms, st->n_forms + 1);
+		st->forms[st->n_forms++] = form;
+		*plan_add_form(p) = (struct plan_form){number, form};
+	}
 }
 
 static void read_forks(struct cursor *c, const struct bus_limits *lim, struct plan *p)
@@ -410,6 +498,8 @@ int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, s
 			cursor_fail(&c, "drop: out of range");
 		*plan_add_drop(out) = slot;
 	}
+	read_drop_forms(&c, out);
+	read_forms(&c, lim, out, st);
 	uint32_t n_seqs = cursor_array(&c, "seqs");
 	if (n_seqs > lim->max_slots)
 		cursor_fail(&c, "seqs: more than slots");
@@ -455,11 +545,48 @@ static void read_logprobs(struct cursor *c, const struct bus_limits *lim, struct
 	}
 }
 
+static void read_failed(struct cursor *c, const struct bus_limits *lim, struct result *r)
+{
+	uint32_t n = cursor_array(c, "failed");
+	if (n > lim->max_slots)
+		cursor_fail(c, "failed: more than slots");
+	for (uint32_t i = 0; i < n && !c->bad; i++) {
+		char reason[RESULT_REASON_SIZE];
+		if (cursor_array(c, "failed") != FAILED_FIELDS)
+			cursor_fail(c, "failed: the wrong number of fields");
+		uint32_t slot = (uint32_t)cursor_uint(c, "failed: slot", lim->max_slots - 1);
+		cursor_str(c, "failed: reason", reason, sizeof reason);
+		if (!c->bad)
+			result_add_failed(r, slot, reason);
+	}
+}
+
+static void read_tops(struct cursor *c, const struct bus_limits *lim, struct result *r)
+{
+	uint32_t n_ids, n_values;
+	size_t max_top = ((size_t)lim->max_rows + lim->max_runs) * PARAMS_TOP_MAX;
+	const void *ids = cursor_bin(c, "top_ids", 4, max_top, &n_ids);
+	const void *values = cursor_bin(c, "top_logprobs", 4, max_top, &n_values);
+	if (n_ids != n_values)
+		cursor_fail(c, "top_logprobs: as many as ids are due");
+	for (uint32_t i = 0; i < n_ids && !c->bad; i++) {
+		uint32_t bits = word(values, i);
+		float value;
+		memcpy(&value, &bits, 4);
+		if (word(ids, i) >= lim->n_vocab)
+			cursor_fail(c, "top_ids: an id beyond the vocabulary");
+		result_add_top(r, word(ids, i), value);
+	}
+	for (uint32_t i = 0; i < r->n_logprobs; i++)
+		if (r->logprobs[i].top0 > n_ids || r->logprobs[i].n_top > n_ids - r->logprobs[i].top0)
+			cursor_fail(c, "logprobs: entries that are not there");
+}
+
 int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out,
 		      char *why, size_t why_n)
 {
 	struct cursor c;
-	uint32_t n_tokens, n_ids, n_values;
+	uint32_t n_tokens;
 	result_reset(out);
 	int type = bus_read_head(&c, bytes, n, why, why_n);
 	if (type < 0)
@@ -478,22 +605,8 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 		result_add_token(out, word(tokens, i));
 	}
 	read_logprobs(&c, lim, out);
-	size_t max_top = ((size_t)lim->max_rows + lim->max_runs) * PARAMS_TOP_MAX;
-	const void *ids = cursor_bin(&c, "top_ids", 4, max_top, &n_ids);
-	const void *values = cursor_bin(&c, "top_logprobs", 4, max_top, &n_values);
-	if (n_ids != n_values)
-		cursor_fail(&c, "top_logprobs: as many as ids are due");
-	for (uint32_t i = 0; i < n_ids && !c.bad; i++) {
-		uint32_t bits = word(values, i);
-		float value;
-		memcpy(&value, &bits, 4);
-		if (word(ids, i) >= lim->n_vocab)
-			cursor_fail(&c, "top_ids: an id beyond the vocabulary");
-		result_add_top(out, word(ids, i), value);
-	}
-	for (uint32_t i = 0; i < out->n_logprobs; i++)
-		if (out->logprobs[i].top0 > n_ids || out->logprobs[i].n_top > n_ids - out->logprobs[i].top0)
-			cursor_fail(&c, "logprobs: entries that are not there");
+	read_tops(&c, lim, out);
+	read_failed(&c, lim, out);
 	int rc = bus_finish_read(&c, why, why_n);
 	if (rc)
 		result_reset(out);

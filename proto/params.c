@@ -23,6 +23,7 @@ void params_fini(struct params *p)
 	free(p->allowed);
 	free(p->bad);
 	free(p->bad_len);
+	form_free(p->form);
 	params_init(p);
 }
 
@@ -40,6 +41,7 @@ void params_copy(struct params *to, const struct params *from)
 	to->allowed = copy_array(from->allowed, from->n_allowed, sizeof *from->allowed);
 	to->bad = copy_array(from->bad, from->n_bad_ids, sizeof *from->bad);
 	to->bad_len = copy_array(from->bad_len, from->n_bad, sizeof *from->bad_len);
+	to->form = form_ref(from->form);
 }
 
 bool params_is_stop(const struct params *p, uint32_t token)

@@ -5,6 +5,8 @@
 #ifndef QUERN_PROTO_PARAMS_H
 #define QUERN_PROTO_PARAMS_H
 
+#include "proto/form.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,11 +57,14 @@ struct params {
 	int32_t *bad_len; /* [n_bad] */
 	uint32_t n_bad;
 	uint32_t n_bad_ids; /* sum of bad_len */
+	struct form *form;  /* what the output must look like: a reference; NULL: anything.  Of a decoded plan
+			       NULL: plans number their forms (plan.h) */
 };
 
 void params_init(struct params *p); /* the defaults, nothing owned */
 void params_fini(struct params *p);
-void params_copy(struct params *to, const struct params *from); /* deep; to is overwritten */
+/* Deep, but for the form, which both then hold; to is overwritten. */
+void params_copy(struct params *to, const struct params *from);
 bool params_is_stop(const struct params *p, uint32_t token);
 
 #endif

@@ -2,12 +2,13 @@
 
 #include "base/alloc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 void plan_reset(struct plan *p)
 {
 	p->epoch = p->number = 0;
-	p->n_drop = p->n_seqs = p->n_forks = p->n_sets = p->n_tables = 0;
+	p->n_drop = p->n_drop_forms = p->n_forms = p->n_seqs = p->n_forks = p->n_sets = p->n_tables = 0;
 	p->n_swap_out = p->n_swap_in = p->n_copies = 0;
 	p->n_runs = p->n_rows = p->n_samples = 0;
 }
@@ -15,6 +16,8 @@ void plan_reset(struct plan *p)
 void plan_fini(struct plan *p)
 {
 	free(p->drop);
+	free(p->drop_forms);
+	free(p->forms);
 	free(p->seqs);
 	free(p->forks);
 	free(p->sets);
@@ -30,6 +33,18 @@ uint32_t *plan_add_drop(struct plan *p)
 {
 	array_grow(p->drop, p->cap_drop, p->n_drop + 1);
 	return &p->drop[p->n_drop++];
+}
+
+uint32_t *plan_add_drop_form(struct plan *p)
+{
+	array_grow(p->drop_forms, p->cap_drop_forms, p->n_drop_forms + 1);
+	return &p->drop_forms[p->n_drop_forms++];
+}
+
+struct plan_form *plan_add_form(struct plan *p)
+{
+	array_grow(p->forms, p->cap_forms, p->n_forms + 1);
+	return &p->forms[p->n_forms++];
 }
 
 struct plan_seq *plan_add_seq(struct plan *p)
@@ -84,7 +99,7 @@ void result_reset(struct result *r)
 {
 	r->epoch = r->number = 0;
 	r->step_us = 0;
-	r->n_tokens = r->n_logprobs = r->n_top = 0;
+	r->n_tokens = r->n_logprobs = r->n_top = r->n_failed = 0;
 }
 
 void result_fini(struct result *r)
@@ -93,6 +108,7 @@ void result_fini(struct result *r)
 	free(r->logprobs);
 	free(r->top_ids);
 	free(r->top_logprobs);
+	free(r->failed);
 	*r = (struct result){0};
 }
 
@@ -106,6 +122,14 @@ struct result_logprob *result_add_logprob(struct result *r)
 {
 	array_grow(r->logprobs, r->cap_logprobs, r->n_logprobs + 1);
 	return &r->logprobs[r->n_logprobs++];
+}
+
+void result_add_failed(struct result *r, uint32_t slot, const char *reason)
+{
+	array_grow(r->failed, r->cap_failed, r->n_failed + 1);
+	struct result_failed *f = &r->failed[r->n_failed++];
+	f->slot = slot;
+	snprintf(f->reason, sizeof f->reason, "%s", reason);
 }
 
 void result_add_top(struct result *r, uint32_t id, float logprob)

@@ -1,9 +1,12 @@
 /* plan.h - one step: what the controller orders (struct plan) and what the worker answers (struct result).
  * All that a worker does in a step is in that step's plan.
  *
- * Order within a step:  drop, seqs, sets, tables, forks | swap_out, swap_in, copies | runs.
+ * Order within a step:  drop, drop_forms, forms, seqs, sets, tables, forks | swap_out, swap_in, copies |
+ * runs.
  *
  *   drop     slots with sequences that this worker no longer needs
+ *   drop_forms   forms that this worker no longer needs: no slot has one of them
+ *   forms    forms that are new to this worker, with the numbers that its sequences name them by
  *   seqs     sequences that are new to the worker, or sent again: their whole state
  *   sets     (slot, from, position, token): the slot becomes a copy of slot `from` as it was before this
  *            plan's tables (unless it is that slot), and its token at position, its last one or the one
@@ -47,7 +50,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLAN_SAMPLE = 1 };
+enum { PLAN_SAMPLE = 1, RESULT_REASON_SIZE = 256 };
+
+/* What outputs must look like.  The controller numbers the forms of an epoch, from 1; a number that was
+ * dropped is not used again.  A fork, and a slot set from another, has the form of the one copied. */
+struct plan_form {
+	uint32_t number;
+	struct form *form; /* borrowed: who keeps it takes a reference */
+};
 
 struct plan_seq {
 	uint32_t slot;
@@ -56,6 +66,7 @@ struct plan_seq {
 	uint32_t n_prompt; /* of the tokens */
 	uint32_t n_tokens;
 	uint32_t n_blocks;
+	uint32_t form;               /* number of its form; 0: none */
 	const uint32_t *tokens;      /* [n_tokens] prompt, then output so far; borrowed */
 	const uint32_t *blocks;      /* [n_blocks] physical block of each logical one; borrowed */
 	const struct params *params; /* borrowed */
@@ -100,6 +111,10 @@ struct plan {
 	uint64_t number;
 	uint32_t *drop;
 	uint32_t n_drop, cap_drop;
+	uint32_t *drop_forms;
+	uint32_t n_drop_forms, cap_drop_forms;
+	struct plan_form *forms;
+	uint32_t n_forms, cap_forms;
 	struct plan_seq *seqs;
 	uint32_t n_seqs, cap_seqs;
 	struct plan_fork *forks;
@@ -121,6 +136,8 @@ struct plan {
 void plan_reset(struct plan *p);
 void plan_fini(struct plan *p);
 uint32_t *plan_add_drop(struct plan *p);
+uint32_t *plan_add_drop_form(struct plan *p);
+struct plan_form *plan_add_form(struct plan *p);
 struct plan_seq *plan_add_seq(struct plan *p);
 struct plan_fork *plan_add_fork(struct plan *p);
 struct plan_set *plan_add_set(struct plan *p);
@@ -142,6 +159,13 @@ struct result_logprob {
 	bool prompt;   /* of the prompt */
 };
 
+/* A sequence that cannot go on, while all others do: a bound of its form's grammar is met.  Its token, if it
+ * has one in this result, means nothing. */
+struct result_failed {
+	uint32_t slot;
+	char reason[RESULT_REASON_SIZE];
+};
+
 struct result {
 	uint64_t epoch;
 	uint64_t number;  /* of the plan that it answers */
@@ -153,12 +177,15 @@ struct result {
 	uint32_t *top_ids;   /* [n_top] */
 	float *top_logprobs; /* [n_top] */
 	uint32_t n_top, cap_top_ids, cap_top_logprobs;
+	struct result_failed *failed;
+	uint32_t n_failed, cap_failed;
 };
 
 void result_reset(struct result *r);
 void result_fini(struct result *r);
 void result_add_token(struct result *r, uint32_t token);
 struct result_logprob *result_add_logprob(struct result *r);
+void result_add_failed(struct result *r, uint32_t slot, const char *reason);
 void result_add_top(struct result *r, uint32_t id, float logprob);
 
 #endif

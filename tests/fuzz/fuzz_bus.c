@@ -1,6 +1,7 @@
 /* Messages of the worker bus: plans, results and all others.
  *   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -g -O1 -I. tests/fuzz/fuzz_bus.c \
- *         proto/{bus,bus_plan,cursor,plan,params}.c base/{alloc,buf,err}.c -lmsgpackc -o build/fuzz_bus
+ *         proto/{bus,bus_plan,bus_vocabulary,cursor,form,plan,params,vocabulary}.c base/{alloc,buf,err}.c \
+ *         -lmsgpackc -lxxhash -o build/fuzz_bus
  *   build/fuzz_bus -max_total_time=180
  * The first byte chooses the decoder, which gets a copy of the exact size; two more choose the meaning of
  * the rest: the message, or replacements of bytes in a valid message, so that mutations reach beyond the
@@ -53,6 +54,9 @@ static void check_plan(const struct plan *p)
 			if (s->blocks[k] >= limits.n_blocks)
 				wrong("a block out of range");
 	}
+	for (uint32_t i = 0; i < p->n_forms; i++)
+		if (p->forms[i].number == 0 || !p->forms[i].form)
+			wrong("a form without a number or a text");
 	for (uint32_t i = 0; i < p->n_sets; i++)
 		if (p->sets[i].slot >= limits.max_slots || p->sets[i].from >= limits.max_slots ||
 		    p->sets[i].position >= limits.max_context || p->sets[i].token >= limits.n_vocab)
@@ -79,7 +83,7 @@ static void fuzz_plan(const uint8_t *data, size_t n)
 			wrong(why);
 		bus_encode_plan(&q, &two);
 		same(&one, &two);
-	} else if (p.n_runs || p.n_seqs) {
+	} else if (p.n_runs || p.n_seqs || p.n_forms) {
 		wrong("a refused plan is not empty");
 	}
 	buf_fini(&one);
@@ -100,6 +104,28 @@ static void fuzz_result(const uint8_t *data, size_t n)
 			wrong(why);
 		bus_encode_result(&s, &two);
 		same(&one, &two);
+	}
+	buf_fini(&one);
+	buf_fini(&two);
+}
+
+static void fuzz_vocabulary(const uint8_t *data, size_t n)
+{
+	static struct vocabulary v, w;
+	struct buf one = {0}, two = {0};
+	char why[64];
+	if (bus_decode_vocabulary(data, n, limits.n_vocab, &v, why, sizeof why) == 0) {
+		for (uint32_t i = 0; i < v.n; i++)
+			if (v.at[i + 1] - v.at[i] > VOCABULARY_TOKEN_BYTES_MAX ||
+			    v.kinds[i] >= N_VOCABULARY_KINDS)
+				wrong("a token out of range");
+		bus_encode_vocabulary(&v, &one);
+		if (bus_decode_vocabulary(one.p, one.len, limits.n_vocab, &w, why, sizeof why))
+			wrong(why);
+		bus_encode_vocabulary(&w, &two);
+		same(&one, &two);
+	} else if (v.n) {
+		wrong("a refused vocabulary is not empty");
 	}
 	buf_fini(&one);
 	buf_fini(&two);
@@ -138,7 +164,10 @@ static void sound_plan(struct buf *out)
 	params.allowed = allowed, params.n_allowed = 2;
 	params.bad = bad, params.n_bad_ids = 3, params.bad_len = bad_len, params.n_bad = 2;
 	*plan_add_drop(&p) = 4;
-	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, tokens, blocks, &params};
+	struct form *form = form_new(1, "a|b", 3);
+	*plan_add_drop_form(&p) = 6;
+	*plan_add_form(&p) = (struct plan_form){7, form};
+	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, 7, tokens, blocks, &params};
 	*plan_add_set(&p) = (struct plan_set){3, 1, 3, 8};
 	*plan_add_table(&p) = (struct plan_table){1, 1, 5};
 	*plan_add_fork(&p) = (struct plan_fork){1, 2, 3};
@@ -148,6 +177,7 @@ static void sound_plan(struct buf *out)
 	*plan_add_run(&p) = (struct plan_run){.slot = 1, .n_rows = 3, .flags = PLAN_SAMPLE, .from = 1};
 	*plan_add_run(&p) = (struct plan_run){.slot = 2, .pos0 = 3, .flags = PLAN_SAMPLE, .from = 1};
 	bus_encode_plan(&p, out);
+	form_free(form);
 	plan_fini(&p);
 }
 
@@ -161,8 +191,19 @@ static void sound_result(struct buf *out)
 		(struct result_logprob){.slot = 2, .position = 3, .token = 4, .rank = 2, .prompt = true};
 	result_add_top(&r, 3, -0.5f);
 	result_add_top(&r, 4, -1.5f);
+	result_add_failed(&r, 2, "too deep");
 	bus_encode_result(&r, out);
 	result_fini(&r);
+}
+
+static void sound_vocabulary(struct buf *out)
+{
+	struct vocabulary v = {0};
+	vocabulary_add(&v, "ab", 2, VOCABULARY_TEXT);
+	vocabulary_add(&v, "\xff<call>\xfe", 8, VOCABULARY_TEXT);
+	vocabulary_add(&v, "</s>", 4, VOCABULARY_END);
+	bus_encode_vocabulary(&v, out);
+	vocabulary_fini(&v);
 }
 
 static void sound_message(struct buf *out, unsigned kind)
@@ -213,7 +254,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	if (n < 3)
 		return 0;
-	unsigned which = data[0] % 3;
+	unsigned which = data[0] % 4;
 	struct buf sound = {0};
 	const uint8_t *bytes = data + 3;
 	size_t len = n - 3;
@@ -222,6 +263,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 			sound_plan(&sound);
 		else if (which == 1)
 			sound_result(&sound);
+		else if (which == 3)
+			sound_vocabulary(&sound);
 		else
 			sound_message(&sound, data[2]);
 		len = spoil(&sound, bytes, len);
@@ -232,6 +275,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		fuzz_plan(exact, len);
 	else if (which == 1)
 		fuzz_result(exact, len);
+	else if (which == 3)
+		fuzz_vocabulary(exact, len);
 	else
 		fuzz_message(exact, len);
 	free(exact);

@@ -278,7 +278,7 @@ Test(bus, blocks_slots_and_rows_out_of_range_are_named)
 
 Test(bus, an_array_of_four_billion_is_refused_at_once)
 {
-	static const unsigned char bytes[] = {0x93, 0x02, 0x05, 0xdd, 0xff, 0xff, 0xff, 0xff};
+	static const unsigned char bytes[] = {0x93, BUS_VERSION, BUS_PLAN, 0xdd, 0xff, 0xff, 0xff, 0xff};
 	struct plan q = {0};
 	char why[256];
 	cr_assert_eq(bus_decode_plan(bytes, sizeof bytes, &limits, &q, why, sizeof why), -EBADMSG);
