@@ -19,6 +19,7 @@ static const struct opt grammar_options[] = {
 	OPT("gbnf", OPT_TEXT, "FILE", "grammar as llama.cpp writes them"),
 	OPT("lark", OPT_TEXT, "FILE", "grammar in a subset of Lark's language"),
 	OPT("choice", OPT_TEXT, "FILE", "JSON array of strings: one of them"),
+	OPT("form", OPT_TEXT, "FILE", "JSON document that combines grammars"),
 	OPT("accepts", OPT_FLAG, NULL, "read texts from stdin, one per line: yes, or no and where"),
 	OPT("print", OPT_FLAG, NULL, "print the grammar as rules"),
 };
@@ -28,7 +29,8 @@ static const struct usage usage = {
 	.words = "",
 	.about = "Compiles a grammar for structured output: prints its states, bytes and time, or what is "
 		 "not\n"
-		 "supported and where.  One of --schema, --regex, --gbnf, --lark and --choice is needed.",
+		 "supported and where.  One of --schema, --regex, --gbnf, --lark, --choice and --form\n"
+		 "is needed.",
 };
 
 static const struct {
@@ -36,7 +38,7 @@ static const struct {
 	enum grammar_language language;
 } languages[] = {
 	{"schema", GRAMMAR_SCHEMA}, {"regex", GRAMMAR_REGEX},   {"gbnf", GRAMMAR_GBNF},
-	{"lark", GRAMMAR_LARK},     {"choice", GRAMMAR_CHOICE},
+	{"lark", GRAMMAR_LARK},     {"choice", GRAMMAR_CHOICE}, {"form", GRAMMAR_FORM},
 };
 enum { N_LANGUAGES = sizeof languages / sizeof *languages, PRINT_MAX = 1 << 20 };
 
@@ -126,7 +128,7 @@ static int run(const struct opts *o)
 	}
 	if (which < 0)
 		return term_usage(usage.name,
-				  "one of --schema, --regex, --gbnf, --lark and --choice is needed");
+				  "one of --schema, --regex, --gbnf, --lark, --choice and --form is needed");
 	const char *text = opts_text(o, languages[which].option, "");
 	if (languages[which].language == GRAMMAR_REGEX)
 		return compile(o, GRAMMAR_REGEX, text, strlen(text));

@@ -35,6 +35,7 @@ struct ast {
 	size_t name_bytes;
 	int start;
 	int never, empty; /* made once; AST_FAILED: not yet */
+	int64_t budget;   /* -1: none */
 	int err;          /* 0, or the first error */
 	char why[512];
 };
@@ -53,6 +54,7 @@ struct ast *ast_new(const struct ast_limits *limits)
 	if (!a->limits.depth)
 		a->limits.depth = 1000;
 	a->start = a->never = a->empty = AST_FAILED;
+	a->budget = -1;
 	return a;
 }
 
@@ -351,6 +353,24 @@ int ast_unordered(struct ast *a, int separator, const int *members, size_t n, si
 	if (node != AST_FAILED)
 		a->nodes[node].min = (int32_t)n_required;
 	return node;
+}
+
+int ast_budget(struct ast *a, uint32_t n)
+{
+	const uint8_t byte = AST_BUDGET_BYTE;
+	if (!n || n > AST_BUDGET_MAX)
+		return ast_fail(a, -EINVAL, "a budget of less than one or more than %d tokens",
+				AST_BUDGET_MAX);
+	if (a->budget >= 0 && a->budget != n)
+		return ast_fail(a, -EINVAL, "budgets of %lld and %lu tokens", (long long)a->budget,
+				(unsigned long)n);
+	a->budget = n;
+	return ast_literal(a, &byte, 1);
+}
+
+int64_t ast_budget_of(const struct ast *a)
+{
+	return a->budget;
 }
 
 int ast_not(struct ast *a, int x)

@@ -87,6 +87,13 @@ int ast_minus(struct ast *a, int x, int y); /* x, but not y */
 
 enum { AST_REPEAT_MAX = 1 << 30 };
 
+/* Nothing, from when the whole text has n tokens or more: at the first place behind them where the grammar
+ * has this, it is passed.  One n per grammar.  It is a byte that no text holds (matcher_accept() adds it). */
+int ast_budget(struct ast *a, uint32_t n);
+enum { AST_BUDGET_MAX = 1 << 30, AST_BUDGET_BYTE = 0xfd };
+/* n, or -1: the grammar has none. */
+int64_t ast_budget_of(const struct ast *a);
+
 /* Rules: made first, set once (later, for recursion).  name is for messages and is copied.  The rule's
  * number, or AST_FAILED. */
 int ast_rule(struct ast *a, const char *name);

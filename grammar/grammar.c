@@ -40,6 +40,7 @@ int grammar_new(const struct ast *a, const struct lexicon *v, const struct gramm
 		return rc;
 	}
 	g->v = v;
+	g->budget = ast_budget_of(a);
 	for (int c = 0; c < N_LEXICON_SLICES && v; c++)
 		g->slices[c] = slice_expr(g->m->x, c);
 	machine_seal(g->m);

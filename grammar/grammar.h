@@ -52,7 +52,8 @@ struct matcher *matcher_copy(const struct matcher *m);
 void matcher_free(struct matcher *m); /* NULL is fine */
 size_t matcher_memory(const struct matcher *m);
 
-/* 0; -EINVAL: the grammar does not allow it here; -E2BIG: a bound of the grammar's states (nesting,
+/* A call that accepts bytes or a token counts as one token for ast_budget().
+ * 0; -EINVAL: the grammar does not allow it here; -E2BIG: a bound of the grammar's states (nesting,
  * positions, memory) is met.  The matcher is unchanged after an error. */
 int matcher_accept(struct matcher *m, uint32_t token);
 /* The same for bytes, as far as they go: *used of them (NULL: all or nothing). */

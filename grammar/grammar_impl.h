@@ -19,6 +19,7 @@ struct run {
 struct grammar {
 	struct machine *m;
 	const struct lexicon *v;           /* NULL: bytes only */
+	int64_t budget;                    /* tokens; -1: none (ast_budget()) */
 	uint32_t slices[N_LEXICON_SLICES]; /* expressions: any number of the slice's characters */
 
 	uint32_t *masks; /* [n_slots][n_words] */

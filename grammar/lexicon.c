@@ -134,6 +134,18 @@ static void build_groups(struct lexicon *v, struct item *items, size_t n)
 	v->memory += cap * sizeof *v->nodes;
 }
 
+/* No text and no special token. */
+static bool is_forged(const char *p, uint32_t n)
+{
+	if (n > 2 && (unsigned char)p[0] == LEXICON_SPECIAL_BEGIN &&
+	    (unsigned char)p[n - 1] == LEXICON_SPECIAL_END)
+		p++, n -= 2;
+	for (uint32_t i = 0; i < n; i++)
+		if ((unsigned char)p[i] >= LEXICON_NO_TEXT)
+			return true;
+	return false;
+}
+
 int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, char *why, size_t why_n)
 {
 	size_t bytes = 0, n_items = 0;
@@ -164,7 +176,9 @@ int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **o
 		v->kinds[i] = (uint8_t)tokens[i].kind;
 		if (tokens[i].kind == LEXICON_END)
 			v->ends[v->n_ends++] = i;
-		if (tokens[i].kind != LEXICON_TEXT || !tokens[i].n)
+		if (tokens[i].kind == LEXICON_TEXT && is_forged(tokens[i].bytes, tokens[i].n))
+			v->kinds[i] = LEXICON_CONTROL;
+		if (v->kinds[i] != LEXICON_TEXT || !tokens[i].n)
 			continue;
 		if (tokens[i].n > v->max_bytes)
 			v->max_bytes = tokens[i].n;

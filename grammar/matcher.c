@@ -127,6 +127,19 @@ static void mark_put(struct matcher *m)
 	m->marks[m->n_marks++] = (struct mark){m->text.len, m->state};
 }
 
+/* The budget is spent: the place behind it, where the grammar has one here.  *spent: the byte is part of the
+ * text, by which the place is found again. */
+static uint32_t spend(struct matcher *m, uint32_t state, bool *spent)
+{
+	const struct grammar *g = m->g;
+	*spent = false;
+	if (g->budget < 0 || m->n_marks + 1 < (uint64_t)g->budget)
+		return state;
+	const uint32_t behind = machine_step(g->m, state, AST_BUDGET_BYTE);
+	*spent = behind != MACHINE_DEAD;
+	return *spent ? behind : state;
+}
+
 /* *used: in, NULL for all or nothing. */
 static int accept_once(struct matcher *m, const char *p, size_t n, size_t *used)
 {
@@ -134,14 +147,21 @@ static int accept_once(struct matcher *m, const char *p, size_t n, size_t *used)
 	if (rc)
 		return rc;
 	uint32_t state = m->state;
+	bool spent = false;
 	machine_clear_refusal(m->g->m);
 	size_t got = follow(m, &state, p, n);
 	if (machine_error(m->g->m))
 		return -ENOMEM;
 	const char *refusal = got < n ? machine_refusal(m->g->m) : NULL;
+	if (got == n)
+		state = spend(m, state, &spent);
+	if (machine_error(m->g->m))
+		return -ENOMEM;
 	if (got == n || (used && got)) {
 		mark_put(m);
 		buf_put(&m->text, p, got);
+		if (spent)
+			buf_putc(&m->text, (char)AST_BUDGET_BYTE);
 		m->state = state;
 	}
 	if (used)

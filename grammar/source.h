@@ -10,6 +10,7 @@ enum grammar_language {
 	GRAMMAR_LARK,   /* lark.h */
 	GRAMMAR_CHOICE, /* a JSON array of strings: one of them */
 	GRAMMAR_SCHEMA, /* schema/schema.h, with its default options */
+	GRAMMAR_FORM,   /* form_source.h: a JSON document that combines others */
 };
 
 enum { GRAMMAR_SOURCE_MAX = 16 << 20 };

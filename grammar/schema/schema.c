@@ -204,11 +204,12 @@ static int conj_body(struct schema *s, const struct conj *c)
 	static const unsigned types[] = {T_STRING, T_NUMBER, T_OBJECT, T_ARRAY};
 	unsigned words = 0, n = 0;
 	int *kids = xcalloc(3 + 4 * (size_t)c->n_alts, sizeof *kids);
-	for (size_t t = 0; t < 4; t++)
+	const bool raw = s->o.strings == SCHEMA_STRINGS_RAW;
+	for (size_t t = 0; t < (raw ? 1 : 4); t++) /* strings are the first */
 		for (unsigned i = 0; i < c->n_alts; i++)
 			if (c->alts[i].types & types[t] && !said_before(c, i, types[t]))
 				kids[n++] = node_of_type(s, &c->alts[i], types[t]);
-	for (unsigned i = 0; i < c->n_alts; i++)
+	for (unsigned i = 0; i < c->n_alts && !raw; i++)
 		words |= c->alts[i].types;
 	if (words & T_FALSE)
 		kids[n++] = ast_text(s->ast, "false");

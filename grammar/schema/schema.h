@@ -28,8 +28,16 @@ enum schema_space {
 	SCHEMA_SPACE_FLEXIBLE /* up to max_space of blank, tab, newline and return wherever JSON has them */
 };
 
+enum schema_strings {
+	SCHEMA_STRINGS_JSON,  /* every spelling */
+	SCHEMA_STRINGS_SHORT, /* the shortest one of each character, which is one of Python's, too */
+	SCHEMA_STRINGS_RAW, /* the strings that the schema accepts, as they are: no quotes, no escapes, and no
+			     * values of other types */
+};
+
 struct schema_options {
 	enum schema_space space;
+	enum schema_strings strings;
 	unsigned max_space; /* of SCHEMA_SPACE_FLEXIBLE; 0: 20 */
 	unsigned any_order; /* an object of at most so many known members takes them in any order; 0: none.
 			     * Longer ones, and all by default: properties as the schema lists them, then

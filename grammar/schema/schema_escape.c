@@ -202,6 +202,9 @@ static const struct char_range all_chars[] = {{0, CHAR_LAST}};
 
 int escape_any_char(struct schema *s, bool name)
 {
+	if (!name && s->o.strings == SCHEMA_STRINGS_RAW)
+		return ast_chars(s->ast, all_chars, 1, false);
+	name |= s->o.strings == SCHEMA_STRINGS_SHORT;
 	int *at = name ? &s->any_name_char : &s->any_char;
 	if (*at == AST_FAILED)
 		*at = escape_chars(s, all_chars, 1, name);
@@ -249,6 +252,9 @@ int escape_node(struct schema *s, int node, bool name)
 	struct ast *t = s->ast;
 	size_t n;
 	int64_t min, max;
+	if (!name && s->o.strings == SCHEMA_STRINGS_RAW)
+		return node; /* no pattern holds AST_NOT */
+	name |= s->o.strings == SCHEMA_STRINGS_SHORT;
 	switch (ast_kind(t, node)) {
 	case AST_NEVER:
 	case AST_EMPTY:

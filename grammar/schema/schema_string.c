@@ -124,7 +124,10 @@ static int listed_strings(struct schema *s, const struct alt *alt, const json_t 
 			break;
 		}
 		buf_clear(&text);
-		string_escape(&text, json_string_value(v), json_string_length(v));
+		if (s->o.strings == SCHEMA_STRINGS_RAW)
+			buf_put(&text, json_string_value(v), json_string_length(v));
+		else
+			string_escape(&text, json_string_value(v), json_string_length(v));
 		kids[k++] = ast_literal(s->ast, text.p ? text.p : "", text.len);
 	}
 	int node = rc < 0 || any ? AST_FAILED : ast_alt(s->ast, kids, k);
@@ -214,8 +217,8 @@ int string_body(struct schema *s, const struct alt *alt, bool name)
 int string_node(struct schema *s, const struct alt *alt)
 {
 	int body = string_body(s, alt, false);
-	if (body == AST_FAILED)
-		return AST_FAILED;
+	if (body == AST_FAILED || s->o.strings == SCHEMA_STRINGS_RAW)
+		return body;
 	return ast_seq3(s->ast, ast_text(s->ast, "\""), body, ast_text(s->ast, "\""));
 }
 

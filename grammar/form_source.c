@@ -1,0 +1,319 @@
+/* form_source.c - parts of a document, each by its type. */
+#include "grammar/form_source.h"
+#include "grammar/gbnf.h"
+#include "grammar/lark.h"
+#include "grammar/lexicon.h"
+#include "grammar/regex.h"
+#include "grammar/schema/schema.h"
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/json.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t json_tree_max = (size_t)256 << 20;
+enum { PATH_SHOWN = 200 };
+
+struct form_parser {
+	struct ast *a;
+	struct buf path; /* of the part at hand, "#/parts/1" */
+	int depth;
+	int err;
+	char *why;
+	size_t why_n;
+};
+
+static int part_node(struct form_parser *f, const json_t *part);
+
+/* Records the first error, at the path.  Returns AST_FAILED. */
+static int fail(struct form_parser *f, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int fail(struct form_parser *f, int err, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	if (f->err)
+		return AST_FAILED;
+	va_start(ap, fmt);
+	format_text(text, sizeof text, fmt, ap);
+	va_end(ap);
+	f->err = err;
+	err_why(f->why, f->why_n, err, "form: %.*s%s: %s", PATH_SHOWN, f->path.p,
+		f->path.len > PATH_SHOWN ? "..." : "", text);
+	return AST_FAILED;
+}
+
+/* The path of a member, until path_back() to what it returns. */
+static size_t path_to(struct form_parser *f, const char *key, size_t i)
+{
+	const size_t back = f->path.len;
+	buf_printf(&f->path, "/%s", key);
+	if (i != SIZE_MAX)
+		buf_printf(&f->path, "/%zu", i);
+	return back;
+}
+
+static void path_back(struct form_parser *f, size_t back)
+{
+	f->path.len = back;
+	f->path.p[back] = '\0';
+}
+
+/* A node of one of the languages: the tree's own errors have no path yet. */
+static int checked(struct form_parser *f, int node)
+{
+	char text[512] = "";
+	if (node != AST_FAILED || f->err)
+		return f->err ? AST_FAILED : node;
+	int rc = ast_check(f->a, text, sizeof text);
+	return fail(f, rc ? rc : -EINVAL, "%s", text);
+}
+
+/* ---- members ---- */
+
+static const json_t *string_of(struct form_parser *f, const json_t *part, const char *key)
+{
+	const json_t *v = json_object_get(part, key);
+	if (!json_is_string(v)) {
+		fail(f, -EINVAL, "\"%s\" must be a string", key);
+		return NULL;
+	}
+	return v;
+}
+
+/* Nodes of an array of strings, *n of them, which the caller frees; NULL: an error. */
+static int *strings_of(struct form_parser *f, const json_t *list, const char *key, size_t *n)
+{
+	size_t i;
+	json_t *v;
+	*n = json_array_size(list);
+	if (!json_is_array(list) || !*n) {
+		fail(f, -EINVAL, "\"%s\" must be an array of strings", key);
+		return NULL;
+	}
+	int *nodes = xcalloc(*n, sizeof *nodes);
+	json_array_foreach(list, i, v)
+	{
+		if (!json_is_string(v)) {
+			fail(f, -EINVAL, "\"%s\": item %zu is not a string", key, i);
+			free(nodes);
+			return NULL;
+		}
+		nodes[i] = ast_literal(f->a, json_string_value(v), json_string_length(v));
+	}
+	return nodes;
+}
+
+/* Members that a part of this type does not have are refused, not passed over. */
+static int check_members(struct form_parser *f, const json_t *part, const char *const *known)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)part, key, v)
+	{
+		bool is_known = strcmp(key, "type") == 0;
+		for (size_t i = 0; known[i]; i++)
+			is_known |= strcmp(key, known[i]) == 0;
+		if (!is_known)
+			return fail(f, -EINVAL, "\"%.64s\" is not a member of this type", key);
+	}
+	return 0;
+}
+
+/* ---- types ---- */
+
+static int schema_part(struct form_parser *f, const json_t *part, const struct schema_options *o)
+{
+	char text[512] = "";
+	int node = AST_FAILED;
+	const json_t *schema = json_object_get(part, "schema");
+	if (!schema)
+		return fail(f, -EINVAL, "\"schema\" is missing");
+	const size_t back = path_to(f, "schema", SIZE_MAX);
+	int rc = schema_node(f->a, schema, o, &node, text, sizeof text);
+	if (rc)
+		fail(f, rc, "%s", text);
+	path_back(f, back);
+	return node;
+}
+
+static int type_schema(struct form_parser *f, const json_t *part)
+{
+	struct schema_options o = {0};
+	const json_t *strings = json_object_get(part, "strings");
+	const char *s = strings ? json_string_value(strings) : "json";
+	if (!s || (strcmp(s, "json") != 0 && strcmp(s, "short") != 0))
+		return fail(f, -EINVAL, "\"strings\" must be \"json\" or \"short\"");
+	o.strings = strcmp(s, "short") == 0 ? SCHEMA_STRINGS_SHORT : SCHEMA_STRINGS_JSON;
+	return schema_part(f, part, &o);
+}
+
+static int type_language(struct form_parser *f, const json_t *part)
+{
+	const char *type = json_string_value(json_object_get(part, "type"));
+	const bool regex = strcmp(type, "regex") == 0;
+	const json_t *v = string_of(f, part, regex ? "pattern" : "grammar");
+	if (!v)
+		return AST_FAILED;
+	const char *p = json_string_value(v);
+	const size_t n = json_string_length(v);
+	return checked(f, regex                       ? regex_parse(f->a, p, n, NULL)
+			  : strcmp(type, "gbnf") == 0 ? gbnf_parse(f->a, p, n)
+						      : lark_parse(f->a, p, n));
+}
+
+static int type_choice(struct form_parser *f, const json_t *part)
+{
+	size_t n;
+	int *nodes = strings_of(f, json_object_get(part, "choices"), "choices", &n);
+	if (!nodes)
+		return AST_FAILED;
+	int node = ast_alt(f->a, nodes, n);
+	free(nodes);
+	return checked(f, node);
+}
+
+static int type_literal(struct form_parser *f, const json_t *part)
+{
+	const json_t *v = string_of(f, part, "text");
+	return v ? checked(f, ast_literal(f->a, json_string_value(v), json_string_length(v))) : AST_FAILED;
+}
+
+static int type_token(struct form_parser *f, const json_t *part)
+{
+	const json_t *v = string_of(f, part, "text");
+	const size_t n = json_string_length(v);
+	char bytes[FORM_TOKEN_MAX + 2];
+	if (!v)
+		return AST_FAILED;
+	if (!n || n > FORM_TOKEN_MAX)
+		return fail(f, -EINVAL, "a token's text must have 1 to %d bytes", FORM_TOKEN_MAX);
+	bytes[0] = (char)LEXICON_SPECIAL_BEGIN;
+	memcpy(bytes + 1, json_string_value(v), n);
+	bytes[n + 1] = (char)LEXICON_SPECIAL_END;
+	return checked(f, ast_literal(f->a, bytes, n + 2));
+}
+
+/* Texts with none of the strings in them. */
+static int type_text(struct form_parser *f, const json_t *part)
+{
+	const struct schema_options raw = {.strings = SCHEMA_STRINGS_RAW};
+	const json_t *until = json_object_get(part, "until");
+	int any = ast_repeat(f->a, ast_chars(f->a, NULL, 0, true), 0, -1);
+	int node = json_object_get(part, "schema") ? schema_part(f, part, &raw) : any;
+	size_t n;
+	if (!until || node == AST_FAILED || (json_is_array(until) && !json_array_size(until)))
+		return checked(f, node);
+	int *ends = strings_of(f, until, "until", &n);
+	if (!ends)
+		return AST_FAILED;
+	for (size_t i = 0; i < n; i++)
+		if (!json_string_length(json_array_get(until, i)))
+			fail(f, -EINVAL, "\"until\": item %zu is empty", i);
+	node = ast_minus(f->a, node, ast_seq3(f->a, any, ast_alt(f->a, ends, n), any));
+	free(ends);
+	return checked(f, node);
+}
+
+static int type_parts(struct form_parser *f, const json_t *part)
+{
+	const bool either = strcmp(json_string_value(json_object_get(part, "type")), "either") == 0;
+	const json_t *parts = json_object_get(part, "parts");
+	const size_t n = json_array_size(parts);
+	size_t i;
+	json_t *v;
+	if (!json_is_array(parts) || (either && !n))
+		return fail(f, -EINVAL, "\"parts\" must be an array of parts");
+	int *nodes = xcalloc(n + 1, sizeof *nodes);
+	json_array_foreach(parts, i, v)
+	{
+		const size_t back = path_to(f, "parts", i);
+		nodes[i] = part_node(f, v);
+		path_back(f, back);
+		if (nodes[i] == AST_FAILED)
+			break;
+	}
+	int node = f->err ? AST_FAILED : either ? ast_alt(f->a, nodes, n) : ast_seq(f->a, nodes, n);
+	free(nodes);
+	return checked(f, node);
+}
+
+static int type_repeat(struct form_parser *f, const json_t *part)
+{
+	const bool option = strcmp(json_string_value(json_object_get(part, "type")), "option") == 0;
+	int64_t min = 0, max = option ? 1 : -1;
+	char text[256];
+	if (json_get_int(part, "min", 0, AST_REPEAT_MAX, &min, text, sizeof text) ||
+	    json_get_int(part, "max", 0, AST_REPEAT_MAX, &max, text, sizeof text))
+		return fail(f, -EINVAL, "%s", text);
+	const size_t back = path_to(f, "part", SIZE_MAX);
+	int node = part_node(f, json_object_get(part, "part"));
+	path_back(f, back);
+	return node == AST_FAILED ? node : checked(f, ast_repeat(f->a, node, min, max));
+}
+
+static int type_budget(struct form_parser *f, const json_t *part)
+{
+	int64_t tokens = -1;
+	char text[256] = "\"tokens\" is missing";
+	if (json_get_int(part, "tokens", 1, AST_BUDGET_MAX, &tokens, text, sizeof text) || tokens < 0)
+		return fail(f, -EINVAL, "%s", text);
+	return checked(f, ast_budget(f->a, (uint32_t)tokens));
+}
+
+enum { MEMBERS_MAX = 3 };
+
+static const struct {
+	const char *name;
+	int (*node)(struct form_parser *f, const json_t *part);
+	const char *members[MEMBERS_MAX + 1];
+} types[] = {
+	{"schema", type_schema, {"schema", "strings"}},
+	{"regex", type_language, {"pattern"}},
+	{"gbnf", type_language, {"grammar"}},
+	{"lark", type_language, {"grammar"}},
+	{"choice", type_choice, {"choices"}},
+	{"literal", type_literal, {"text"}},
+	{"token", type_token, {"text"}},
+	{"text", type_text, {"until", "schema"}},
+	{"sequence", type_parts, {"parts"}},
+	{"either", type_parts, {"parts"}},
+	{"repeat", type_repeat, {"part", "min", "max"}},
+	{"option", type_repeat, {"part"}},
+	{"budget", type_budget, {"tokens"}},
+};
+
+static int part_node(struct form_parser *f, const json_t *part)
+{
+	const char *type = json_string_value(json_object_get(part, "type"));
+	int node = AST_FAILED;
+	if (!json_is_object(part) || !type)
+		return fail(f, -EINVAL, "must be an object with a \"type\"");
+	if (++f->depth > FORM_DEPTH_MAX)
+		return fail(f, -E2BIG, "parts are nested more than %d deep", FORM_DEPTH_MAX);
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (strcmp(type, types[i].name) == 0) {
+			if (check_members(f, part, types[i].members) == 0)
+				node = types[i].node(f, part);
+			f->depth--;
+			return node;
+		}
+	return fail(f, -EINVAL, "type \"%.64s\" is not known", type);
+}
+
+int form_source_parse(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n)
+{
+	struct form_parser f = {.a = a, .why = why, .why_n = why_n};
+	json_t *root;
+	*node = AST_FAILED;
+	int rc = json_parse_within(text, n, json_tree_max, &root, NULL, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "form");
+	buf_puts(&f.path, "#");
+	*node = part_node(&f, root);
+	buf_fini(&f.path);
+	json_decref(root);
+	return f.err;
+}

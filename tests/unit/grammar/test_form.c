@@ -1,0 +1,331 @@
+/* Documents that combine grammars: what each type matches, special tokens, budgets, and what is refused
+ * where. */
+#include "tests/unit/grammar/grammar_help.h"
+#include "grammar/source.h"
+#include "base/buf.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(form, .timeout = 60);
+
+static struct ast *parsed(const char *text)
+{
+	struct ast *a = NULL;
+	char why[512] = "";
+	cr_assert_eq(grammar_parse(GRAMMAR_FORM, text, strlen(text), NULL, &a, why, sizeof why), 0, "%s: %s",
+		     text, why);
+	return a;
+}
+
+static struct grammar *form(const char *text)
+{
+	return help_grammar(parsed(text), NULL);
+}
+
+static void expect_refused(const char *text, int err, const char *want)
+{
+	struct ast *a = NULL;
+	char why[512] = "";
+	cr_expect_eq(grammar_parse(GRAMMAR_FORM, text, strlen(text), NULL, &a, why, sizeof why), err,
+		     "%.100s", text);
+	cr_expect_str_eq(why, want);
+	cr_expect_null(a);
+}
+
+Test(form, parts_in_order_and_choices_of_parts)
+{
+	struct grammar *g =
+		form("{\"type\": \"sequence\", \"parts\": ["
+		     "{\"type\": \"either\", \"parts\": [{\"type\": \"literal\", \"text\": \"a\\n\"},"
+		     "  {\"type\": \"choice\", \"choices\": [\"b\", \"cc\"]}]},"
+		     "{\"type\": \"repeat\", \"min\": 1, \"max\": 2, \"part\": {\"type\": \"literal\", "
+		     "\"text\": \"-\"}},"
+		     "{\"type\": \"repeat\", \"part\": {\"type\": \"regex\", \"pattern\": \"[0-9]x\"}},"
+		     "{\"type\": \"option\", \"part\": {\"type\": \"gbnf\", \"grammar\": \"root ::= "
+		     "\\\"g\\\" root?\"}},"
+		     "{\"type\": \"lark\", \"grammar\": \"start: \\\"l\\\"\"}]}");
+	help_yes(g, "a\n-l", "b--l", "cc-1x2xl", "b-gggl", "b-9xgl");
+	help_no(g, "", "a-l", "c-l", "b---l", "bl", "b-1l", "b-g", "b-ll");
+	grammar_free(g);
+}
+
+Test(form, a_schema_is_its_own_root)
+{
+	struct grammar *g =
+		form("{\"type\": \"sequence\", \"parts\": ["
+		     "{\"type\": \"schema\", \"schema\": {\"$ref\": \"#/$defs/a\","
+		     "  \"$defs\": {\"a\": {\"type\": \"array\", \"items\": {\"$ref\": \"#\"}, \"maxItems\": "
+		     "1}}}},"
+		     "{\"type\": \"schema\", \"schema\": {\"const\": \"/\"}, \"strings\": \"short\"}]}");
+	help_yes(g, "[]\"/\"", "[[]]\"/\"");
+	help_no(g, "[]", "\"/\"", "[[],[]]\"/\"");
+	grammar_free(g);
+}
+
+Test(form, short_strings_have_one_spelling)
+{
+	struct grammar *g =
+		form("{\"type\": \"schema\", \"schema\": {\"type\": \"string\", \"pattern\": \"^[^b]*$\"},"
+		     " \"strings\": \"short\"}");
+	help_yes(g, "\"\"", "\"a\\n/\\\"\\\\\"", "\"\\u0001\xc3\xa4\"");
+	help_no(g, "\"\\/\"", "\"\\u0061\"", "\"\\u000a\"", "\"b\"", "\"\n\"", "a");
+	grammar_free(g);
+}
+
+Test(form, a_text_holds_none_of_its_ends)
+{
+	struct grammar *g = form("{\"type\": \"sequence\", \"parts\": ["
+				 "{\"type\": \"text\", \"until\": [\"</think>\", \"<call>\"]},"
+				 "{\"type\": \"literal\", \"text\": \"</think>\"}]}");
+	help_yes(g, "</think>", "a\n\"\xc3\xa4 <</thin </think>", "<call</think>", "</th</think>");
+	help_no(g, "", "a", "</think></think>", "a<call></think>", "a</think>b", "\xff</think>",
+		"\xc3</think>");
+	grammar_free(g);
+	g = form("{\"type\": \"text\"}");
+	help_yes(g, "", "any</think>thing\n");
+	grammar_free(g);
+}
+
+Test(form, a_text_with_a_schema_is_a_string_without_quotes)
+{
+	struct grammar *g =
+		form("{\"type\": \"text\", \"until\": [\"</p>\"], \"schema\":"
+		     " {\"type\": [\"string\", \"integer\"], \"minLength\": 2, \"pattern\": \"^[^b]\"}}");
+	help_yes(g, "a\"", "\n\\", "</p", "12");
+	help_no(g, "", "a", "bb", "</p>", "a</p>", "\"ab</p>\"");
+	grammar_free(g);
+	g = form("{\"type\": \"text\", \"schema\": {\"enum\": [\"a\\nb\", 5, \"\\\"\", null, \"c</p>\"]},"
+		 " \"until\": [\"</p>\"]}");
+	help_yes(g, "a\nb", "\"");
+	help_no(g, "5", "null", "a\\nb", "\\\"", "c</p>", "\"a\"");
+	grammar_free(g);
+	g = form("{\"type\": \"text\", \"schema\": {\"type\": \"string\", \"format\": \"date\","
+		 " \"not\": {\"const\": \"2024-01-01\"}}}");
+	help_yes(g, "2024-01-02");
+	help_no(g, "2024-01-01", "2024-1-1", "\"2024-01-02\"");
+	grammar_free(g);
+	struct ast *a = parsed("{\"type\": \"text\", \"schema\": {\"type\": \"integer\"}}");
+	char why[256];
+	cr_expect_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(why, "no text matches the grammar");
+	ast_free(a);
+}
+
+/* Tokens of a small vocabulary: special ones, and all single bytes. */
+static struct lexicon *lexicon(const char *const *words, size_t n)
+{
+	static char bytes[256];
+	struct lexicon_token tokens[300] = {0};
+	struct lexicon *v;
+	for (unsigned b = 0; b < 256; b++) {
+		bytes[b] = (char)b;
+		tokens[b] = (struct lexicon_token){&bytes[b], 1, LEXICON_TEXT};
+	}
+	for (size_t i = 0; i < n; i++)
+		tokens[256 + i] = (struct lexicon_token){words[i], (uint32_t)strlen(words[i]), LEXICON_TEXT};
+	tokens[256 + n] = (struct lexicon_token){"", 0, LEXICON_END};
+	cr_assert_eq(lexicon_new(tokens, 257 + n, &v, NULL, 0), 0);
+	return v;
+}
+
+static bool allowed(struct matcher *m, uint32_t t)
+{
+	const uint32_t *mask;
+	cr_assert_eq(matcher_mask(m, &mask), 0);
+	return mask[t >> 5] >> (t & 31) & 1;
+}
+
+enum { CALL = 256, CALL_TEXT, OTHER, END };
+static const char *const words[] = {"\xff<call>\xfe", "<call>", "\xff<other>\xfe"};
+
+Test(form, a_special_token_is_allowed_where_it_is_named)
+{
+	struct lexicon *v = lexicon(words, 3);
+	struct grammar *g = help_grammar(parsed("{\"type\": \"sequence\", \"parts\": [{\"type\": \"text\"},"
+						"{\"type\": \"token\", \"text\": \"<call>\"},"
+						"{\"type\": \"literal\", \"text\": \"x\"}]}"),
+					 v);
+	struct matcher *m = matcher_new(g);
+	cr_expect(allowed(m, CALL));
+	cr_expect(allowed(m, CALL_TEXT));
+	cr_expect(!allowed(m, OTHER));
+	cr_expect(!allowed(m, 0xff), "a token of one byte begins no special token");
+	cr_expect(!allowed(m, 0xfd));
+	cr_expect_eq(matcher_accept(m, 0xff), -EINVAL);
+	cr_expect_eq(matcher_accept(m, CALL_TEXT), 0);
+	cr_expect(!allowed(m, END));
+	cr_expect_eq(matcher_accept(m, OTHER), -EINVAL);
+	cr_expect_eq(matcher_accept(m, CALL), 0);
+	cr_expect(allowed(m, 'x'));
+	cr_expect(!allowed(m, CALL));
+	cr_expect_eq(matcher_accept(m, 'x'), 0);
+	cr_expect(allowed(m, END));
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
+static const char thought[] =
+	"{\"type\": \"sequence\", \"parts\": [{\"type\": \"text\", \"until\": [\"</t>\"]},"
+	"{\"type\": \"option\", \"part\": {\"type\": \"sequence\", \"parts\":"
+	" [{\"type\": \"budget\", \"tokens\": 4}, {\"type\": \"literal\", \"text\": \"\\n\"}]}},"
+	"{\"type\": \"literal\", \"text\": \"</t>\"}, {\"type\": \"regex\", \"pattern\": \"[ab]*\"}]}";
+
+static void push(struct matcher *m, const char *text)
+{
+	for (; *text; text++)
+		cr_assert_eq(matcher_accept(m, (unsigned char)*text), 0, "%s", text);
+}
+
+/* The bytes that are allowed. */
+static const char *next(struct matcher *m)
+{
+	static char list[258];
+	size_t n = 0;
+	for (uint32_t b = 0; b < 256; b++)
+		if (allowed(m, b))
+			list[n++] = (char)b;
+	list[n] = '\0';
+	return list;
+}
+
+Test(form, a_spent_budget_ends_a_thought)
+{
+	struct lexicon *v = lexicon(words, 3);
+	struct grammar *g = help_grammar(parsed(thought), v);
+	struct matcher *m = matcher_new(g);
+	push(m, "abc");
+	cr_expect(allowed(m, 'z'));
+	push(m, "d");
+	cr_expect_str_eq(next(m), "\n");
+	push(m, "\n</t>");
+	cr_expect_str_eq(next(m), "ab");
+	push(m, "ab");
+	cr_expect(allowed(m, END));
+	/* Back, and on another way. */
+	matcher_rollback(m, matcher_length(m) - 3);
+	cr_expect(allowed(m, 'z'));
+	push(m, "\xc3"); /* within a character nothing ends: behind it */
+	cr_expect(!allowed(m, '\n'));
+	push(m, "\xa4");
+	cr_expect_str_eq(next(m), "\n");
+	struct matcher *copy = matcher_copy(m);
+	push(copy, "\n</");
+	cr_expect_str_eq(next(copy), "t");
+	matcher_free(copy);
+	/* The same tokens, from the beginning. */
+	const uint32_t tokens[] = {'a', 'b', 'c', 'd', '\n', '<'};
+	cr_expect_eq(matcher_rebuild(m, tokens, 6), 0);
+	cr_expect_str_eq(next(m), "/");
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
+Test(form, a_thought_that_ends_in_time_spends_nothing)
+{
+	struct lexicon *v = lexicon(words, 3);
+	struct grammar *g = help_grammar(parsed(thought), v);
+	struct matcher *m = matcher_new(g);
+	push(m, "</t>");
+	cr_expect_str_eq(next(m), "ab");
+	push(m, "abababab");
+	cr_expect_str_eq(next(m), "ab");
+	cr_expect(allowed(m, END));
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
+/* Caches that are emptied on the way: the place is found again by the bytes. */
+Test(form, a_spent_budget_survives_empty_caches)
+{
+	struct lexicon *v = lexicon(words, 3);
+	struct buf text = {0};
+	const struct grammar_limits limits = {.state_bytes = 1 << 20, .mask_bytes = 1};
+	struct grammar *g;
+	struct grammar_counts c;
+	char why[256] = "";
+	buf_printf(&text, "{\"type\": \"sequence\", \"parts\": [%s, {\"type\": \"regex\", \"pattern\": \"",
+		   thought);
+	for (int i = 0; i < 26; i++)
+		buf_printf(&text, "%c[0-9]{0,2000}%c|", 'A' + i, 'A' + i);
+	buf_puts(&text, "-\"}]}");
+	struct ast *a = parsed(text.p);
+	cr_assert_eq(grammar_new(a, v, &limits, &g, why, sizeof why), 0, "%s", why);
+	ast_free(a);
+	struct matcher *m = matcher_new(g);
+	push(m, "abcd\n");
+	for (int i = 0; i < 26; i++) {
+		const char letter[] = {(char)('A' + i), '\0'};
+		struct matcher *other = matcher_new(g);
+		push(other, "</t>");
+		push(other, letter);
+		for (int k = 0; k < 1000; k++)
+			push(other, "7");
+		matcher_free(other);
+	}
+	cr_expect_str_eq(next(m), "<");
+	grammar_counts(g, &c);
+	cr_expect(c.n_resets > 0);
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+	buf_fini(&text);
+}
+
+Test(form, what_is_wrong_is_named_by_its_path)
+{
+	expect_refused("{", -EINVAL,
+		       "form: not valid JSON: line 1, column 1: string or '}' expected near end of file");
+	expect_refused("[]", -EINVAL, "form: #: must be an object with a \"type\"");
+	expect_refused("{\"type\": \"xml\"}", -EINVAL, "form: #: type \"xml\" is not known");
+	expect_refused("{\"type\": \"text\", \"max\": 1}", -EINVAL,
+		       "form: #: \"max\" is not a member of this type");
+	expect_refused("{\"type\": \"text\", \"until\": [\"\"]}", -EINVAL,
+		       "form: #: \"until\": item 0 is empty");
+	expect_refused("{\"type\": \"text\", \"until\": \"x\"}", -EINVAL,
+		       "form: #: \"until\" must be an array of strings");
+	expect_refused("{\"type\": \"either\", \"parts\": []}", -EINVAL,
+		       "form: #: \"parts\" must be an array of parts");
+	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"repeat\", \"part\": {}}]}", -EINVAL,
+		       "form: #/parts/0/part: must be an object with a \"type\"");
+	expect_refused("{\"type\": \"repeat\", \"min\": 2, \"max\": 1, \"part\": {\"type\": \"text\"}}",
+		       -EINVAL, "form: #: a repeat of 2 to 1 times");
+	expect_refused("{\"type\": \"option\", \"part\": {\"type\": \"regex\", \"pattern\": \"(\"}}", -EINVAL,
+		       "form: #/part: regex, byte 1: ( without )");
+	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"text\"}, {\"type\": \"schema\", "
+		       "\"schema\":"
+		       " {\"properties\": {\"a\": {\"type\": \"int\"}}}}]}",
+		       -EINVAL, "form: #/parts/1/schema: #/properties/a: type \"int\" is unknown");
+	expect_refused("{\"type\": \"schema\", \"schema\": true, \"strings\": \"raw\"}", -EINVAL,
+		       "form: #: \"strings\" must be \"json\" or \"short\"");
+	expect_refused("{\"type\": \"token\", \"text\": \"\"}", -EINVAL,
+		       "form: #: a token's text must have 1 to 256 bytes");
+	expect_refused("{\"type\": \"budget\", \"tokens\": 0}", -EINVAL,
+		       "form: #: tokens is 0, must be from 1 to 1073741824");
+	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"budget\", \"tokens\": 1},"
+		       " {\"type\": \"budget\", \"tokens\": 2}]}",
+		       -EINVAL, "form: #/parts/1: budgets of 1 and 2 tokens");
+	expect_refused("{\"type\": \"choice\", \"choices\": [\"a\", 1]}", -EINVAL,
+		       "form: #: \"choices\": item 1 is not a string");
+}
+
+Test(form, nesting_is_bounded)
+{
+	struct buf text = {0};
+	for (int i = 0; i < 100; i++)
+		buf_puts(&text, "{\"type\":\"option\",\"part\":");
+	buf_puts(&text, "{\"type\":\"text\"}");
+	for (int i = 0; i < 100; i++)
+		buf_puts(&text, "}");
+	struct ast *a;
+	char why[512] = "";
+	cr_expect_eq(grammar_parse(GRAMMAR_FORM, text.p, text.len, NULL, &a, why, sizeof why), -E2BIG);
+	cr_expect(strstr(why, "parts are nested more than 64 deep"), "%s", why);
+	buf_fini(&text);
+}
