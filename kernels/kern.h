@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 9 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 10 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -199,7 +199,7 @@ struct kern_attn_args {
 			it; 0: all positions before it */
 };
 
-/* How to choose one token from one row of logits.  Order: penalties, bias, bans, temperature,
+/* How to choose one token from one row of logits.  Order: mask, penalties, bias, bans, temperature,
  * top-k, top-p, min-p, draw.  Philox4x32-10 keyed by seed, counter (output index, position).
  * Penalties as in vLLM: repetition over prompt and output, frequency and presence over output. */
 struct kern_sample_row {
@@ -230,9 +230,16 @@ struct kern_sample_row {
 	const int32_t *bad;     /* ids of all of them, one after another */
 	const int32_t *bad_len; /* [n_bad] */
 	int32_t n_logprobs;     /* -1: none; 0: of the chosen token; k: also of the k most likely */
+	/* Bit t % 32 of word t / 32: token t is allowed; [(V + 31) / 32] words, host, borrowed for the call,
+	 * bits from V on are not read.  NULL: all are.  Comes before everything: the row is as if it had no
+	 * other tokens, also for its log-probabilities, and none of them is chosen or returned as one of the
+	 * most likely.  At least one is allowed.  Where allowed, banned and bad leave none of them, those
+	 * three do not count.  NULL where forced is. */
+	const uint32_t *mask;
 };
 
-/* Log-probabilities are those of the model's own logits (before penalties and temperature). */
+/* Log-probabilities are those of the model's own logits (before penalties and temperature), over the tokens
+ * that the row's mask allows. */
 struct kern_sample_out {    /* memory of host_new(), valid once the stream has come behind the call */
 	int32_t *token;     /* [n] */
 	float *logprob;     /* [n] of the token */

@@ -67,6 +67,7 @@ struct cpu_scratch {
 
 /* One row of logits being worked on; [vocab] each. */
 struct cpu_sample_scratch {
+	float *x;       /* logits that the mask allows, NaN for the others */
 	float *w;       /* adjusted logits */
 	float *p;       /* exp of them */
 	uint32_t *mark; /* 0 outside a call: times seen in the output, and flags */

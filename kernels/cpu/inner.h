@@ -636,6 +636,19 @@ static uint64_t inner_weigh_block(const float *p, int n)
 	return sum;
 }
 
+static void inner_mask_block(float *out, const float *x, const uint32_t *mask, int n, float other)
+{
+	const vf no = v_set1(other);
+	for (int i = 0; i < n; i += 16) {
+		const int left = n - i < 16 ? n - i : 16;
+		const uint32_t bits = mask[i / 32] >> (i % 32) & 0xffff;
+		if (left == 16)
+			v_store(out + i, v_keep_bits(v_load(x + i), bits, no));
+		else
+			v_store_n(out + i, v_keep_bits(v_load_n(x + i, left), bits, no), left);
+	}
+}
+
 static const struct cpu_isa inner_table = {
 	.name = INNER_NAME,
 	.rows_max = INNER_ROWS,
@@ -655,4 +668,5 @@ static const struct cpu_isa inner_table = {
 	.max_block = inner_max_block,
 	.exp_block = inner_exp_block,
 	.weigh_block = inner_weigh_block,
+	.mask_block = inner_mask_block,
 };

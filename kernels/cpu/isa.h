@@ -98,6 +98,8 @@ struct cpu_isa {
 	float (*max_block)(const float *x, int n);
 	float (*exp_block)(float *p, const float *x, int n, float max, float inv_t);
 	uint64_t (*weigh_block)(const float *p, int n); /* sum of draw_weight(): draw.h */
+	/* out[i] = x[i] where bit i % 32 of mask[i / 32] is set, else other; out may be x. */
+	void (*mask_block)(float *out, const float *x, const uint32_t *mask, int n, float other);
 };
 
 /* NULL where the compiler could not build it or this CPU lacks it. */

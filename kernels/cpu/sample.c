@@ -46,7 +46,7 @@ int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
 	const size_t row = (((size_t)n_vocab + 15) & ~(size_t)15) * 4;
 	const size_t sums = (((size_t)n_sum_blocks(n_vocab) + 15) & ~(size_t)15) * sizeof(uint64_t);
 	assert(n_vocab <= DRAW_VOCAB_MAX);
-	const size_t bytes = (5 * row + sums) * (size_t)d->n_threads;
+	const size_t bytes = (6 * row + sums) * (size_t)d->n_threads;
 	unsigned char *p = alloc_big(bytes);
 	if (!p)
 		return -ENOMEM;
@@ -54,14 +54,15 @@ int cpu_sample_reserve(struct kern_dev *d, int n_vocab)
 	d->sample_arena = p;
 	d->sample_bytes = bytes;
 	d->vocab = n_vocab;
-	for (int t = 0; t < d->n_threads; t++, p += 5 * row + sums)
+	for (int t = 0; t < d->n_threads; t++, p += 6 * row + sums)
 		d->sample[t] = (struct cpu_sample_scratch){
-			.w = (float *)(void *)p,
-			.p = (float *)(void *)(p + row),
-			.mark = (uint32_t *)(void *)(p + 2 * row),
-			.ids = (int32_t *)(void *)(p + 3 * row),
-			.heap = (int32_t *)(void *)(p + 4 * row),
-			.sums = (uint64_t *)(void *)(p + 5 * row),
+			.x = (float *)(void *)p,
+			.w = (float *)(void *)(p + row),
+			.p = (float *)(void *)(p + 2 * row),
+			.mark = (uint32_t *)(void *)(p + 3 * row),
+			.ids = (int32_t *)(void *)(p + 4 * row),
+			.heap = (int32_t *)(void *)(p + 5 * row),
+			.sums = (uint64_t *)(void *)(p + 6 * row),
 		};
 	return 0;
 }
@@ -132,6 +133,14 @@ static uint64_t row_weigh(const struct cpu_isa *isa, struct cpu_sample_scratch *
 		all += s->sums[b];
 	}
 	return all;
+}
+
+/* out = x where the mask allows it, else other; out may be x. */
+static void row_mask(const struct cpu_isa *isa, float *out, const float *x, const uint32_t *mask, int n,
+		     float other)
+{
+	for (int i = 0; i < n; i += SUM_BLOCK)
+		isa->mask_block(out + i, x + i, mask + i / 32, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, other);
 }
 
 /* ---- adjustments, in their order ---- */
@@ -209,8 +218,9 @@ static bool adjusts(const struct kern_sample_row *r)
 	return penalizes(r) || r->n_bias || r->n_allowed || r->n_banned || r->n_bad;
 }
 
+/* w from x, whose masked values are NaN; bans: with allowed, banned and bad. */
 static void adjust(const struct sample_job *j, const struct kern_sample_row *r, const float *x,
-		   struct cpu_sample_scratch *s)
+		   struct cpu_sample_scratch *s, bool bans)
 {
 	for (int i = 0; i < j->n_vocab; i++)
 		s->w[i] = clean(x[i]);
@@ -219,6 +229,10 @@ static void adjust(const struct sample_job *j, const struct kern_sample_row *r, 
 	for (int i = 0; i < r->n_bias; i++)
 		if (in_vocab(j, r->bias_ids[i]))
 			s->w[r->bias_ids[i]] = clean(s->w[r->bias_ids[i]] + r->bias[i]);
+	if (r->mask)
+		row_mask(j->dev->isa, s->w, s->w, r->mask, j->n_vocab, -INFINITY);
+	if (!bans)
+		return;
 	if (r->n_allowed)
 		keep_allowed(j, r, s);
 	for (int i = 0; i < r->n_banned; i++)
@@ -453,11 +467,11 @@ static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *
 	return draw_from_kept(s, k.n, last, least, bits);
 }
 
-static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s)
+/* max: the largest of w; best: the first id that has it. */
+static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s,
+		float max, int best)
 {
 	const int n = j->n_vocab;
-	int best;
-	const float max = row_max(j->dev->isa, s->w, n, &best);
 	if (r->temperature < greedy_below || !(max > -FLT_MAX))
 		return best;
 	const uint64_t all = row_weigh(j->dev->isa, s, n, max, 1 / r->temperature);
@@ -465,6 +479,22 @@ static int draw(const struct sample_job *j, const struct kern_sample_row *r, str
 	if (r->top_k <= 0 && !(r->top_p < 1) && !(r->min_p > 0))
 		return draw_from_all(s, draw_target(bits, all));
 	return draw_cut(r, s, n, max, all, bits);
+}
+
+/* Of x, which has the largest value max at best first. */
+static int choose(const struct sample_job *j, const struct kern_sample_row *r, const float *x, float max,
+		  int best, struct cpu_sample_scratch *s)
+{
+	/* Without a finite logit, best says nothing about what the mask allows. */
+	if (!adjusts(r) && r->temperature < greedy_below && (!r->mask || max > -FLT_MAX))
+		return best;
+	adjust(j, r, x, s, true);
+	max = row_max(j->dev->isa, s->w, j->n_vocab, &best);
+	if (r->mask && !(max > -INFINITY)) {
+		adjust(j, r, x, s, false);
+		max = row_max(j->dev->isa, s->w, j->n_vocab, &best);
+	}
+	return draw(j, r, s, max, best);
 }
 
 /* ---- log-probabilities ---- */
@@ -520,15 +550,16 @@ static void sample_row(void *arg, int i, int thread)
 	const float *x = j->logits + (size_t)r->row * (size_t)j->n_vocab;
 	const int n = j->n_vocab;
 	int token = r->forced, best;
+	assert(!r->mask || r->forced < 0);
+	if (r->mask) {
+		row_mask(j->dev->isa, s->x, x, r->mask, n, NAN);
+		x = s->x;
+	}
 	struct stats t = {.max = row_max(j->dev->isa, x, n, &best)};
 	double sum = row_exp(j->dev->isa, x, n, t.max);
 	t.log_sum = sum > 0 ? log_pos((float)sum) : 0;
 	if (token < 0) {
-		token = best;
-		if (adjusts(r) || r->temperature >= greedy_below) {
-			adjust(j, r, x, s);
-			token = draw(j, r, s);
-		}
+		token = choose(j, r, x, t.max, best, s);
 		j->tokens[r->hist0 + r->n_hist] = token;
 	}
 	out->token[i] = token;

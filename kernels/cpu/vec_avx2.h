@@ -151,6 +151,18 @@ VFN vf v_keep_range(vf a, int from, int to, vf other)
 	return (vf){v_keep8(a.lo, 0, from, to, other.lo), v_keep8(a.hi, 8, from, to, other.hi)};
 }
 
+VFN __m256 v_keep_bits8(__m256 a, uint32_t bits, __m256 other)
+{
+	const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+	__m256i in = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), lane), lane);
+	return _mm256_blendv_ps(other, a, _mm256_castsi256_ps(in));
+}
+
+VFN vf v_keep_bits(vf a, uint32_t bits, vf other)
+{
+	return (vf){v_keep_bits8(a.lo, bits, other.lo), v_keep_bits8(a.hi, bits >> 8, other.hi)};
+}
+
 VFN __m256 v_scale8(__m256 p, __m256 t)
 {
 	__m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);

@@ -128,6 +128,12 @@ VFN vf v_keep_range(vf a, int from, int to, vf other)
 	return _mm512_mask_mov_ps(other, (__mmask16)(v_first(to) & ~v_first(from)), a);
 }
 
+/* a in lanes whose bit is set, other elsewhere */
+VFN vf v_keep_bits(vf a, uint32_t bits, vf other)
+{
+	return _mm512_mask_mov_ps(other, (__mmask16)bits, a);
+}
+
 /* p * 2^n, where t holds 1.5 * 2^23 + n */
 VFN vf v_scale2(vf p, vf t)
 {

@@ -141,6 +141,12 @@ VFN vf v_keep_range(vf a, int from, int to, vf other)
 	return v_choose((i >= from) & (i < to), a, other);
 }
 
+VFN vf v_keep_bits(vf a, uint32_t bits, vf other)
+{
+	const vmask i = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+	return v_choose((((vmask){0} + (int32_t)bits) >> i & 1) != 0, a, other);
+}
+
 VFN vf v_scale2(vf p, vf t)
 {
 	return (vf)((vq)p + ((vq)t << 23));

@@ -21,7 +21,7 @@
 enum {
 	SLOTS_MAX = 32,        /* rows at work at a time: each needs scratch of three vocabularies */
 	VOCAB_MAX = 1 << 23,   /* as DRAW_VOCAB_MAX: sums of weights stay below 2^64 */
-	LISTS_BYTES = 2 << 20, /* of the rows' lists, in one send: those of one row always fit */
+	LISTS_BYTES = 4 << 20, /* of the rows' lists, in one send: those of one row always fit */
 };
 
 struct cuda_sampler {
@@ -45,15 +45,17 @@ KERN_DEV float logprob_of(const struct stats &t, float x)
 	return f32_add_rn(f32_add_rn(x, -t.max), -t.log_sum);
 }
 
-/* The k largest of the raw logits, the lower id first among equals; what is missing has id -1. */
-KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float *x, int n, int k,
-			   int32_t *ids, int32_t *top_id, float *top_logprob)
+/* The k largest of the raw logits that the mask allows, the lower id first among equals; what is missing has
+ * id -1. */
+KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float *x, const uint32_t *mask,
+			   int n, int k, int32_t *ids, int32_t *top_id, float *top_logprob)
 {
-	auto key = [=](int i) { return key_of(x[i]); };
-	auto one = [=](int i) -> uint64_t { return x[i] == x[i]; };
+	auto counts = [=](int i) { return is_allowed(mask, i) && x[i] == x[i]; };
+	auto key = [=](int i) { return is_allowed(mask, i) ? key_of(x[i]) : 0; }; /* no logit has 0 */
+	auto one = [=](int i) -> uint64_t { return counts(i); };
 	const struct cut c = find_cut(s, n, (uint64_t)k, key, one);
 	const int have = keep(
-		s, n, c, [](int i) { return i; }, key, [=](int i) { return x[i] == x[i]; }, ids);
+		s, n, c, [](int i) { return i; }, key, counts, ids);
 	for (int i = tid(); i < k; i += THREADS) {
 		if (i >= have) {
 			top_id[i] = -1;
@@ -86,11 +88,14 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_max_kernel(struct sa
 {
 	struct shared *s = (struct shared *)(void *)kern_smem();
 	const int b = (int)blockIdx.x, first = b * SUM_BLOCK;
-	const float *x = logits_of(a, row_of(a, (int)blockIdx.y)) + first;
+	const struct row r = row_of(a, (int)blockIdx.y);
+	const float *x = logits_of(a, r);
+	const uint32_t *mask = mask_of(a, r);
 	struct part *part = a.parts + blockIdx.y * a.parts_stride + b;
 	int at;
 	const float max = block_argmax(
-		s, min((int)SUM_BLOCK, a.n_vocab - first), [=](int k) { return x[k]; }, &at);
+		s, min((int)SUM_BLOCK, a.n_vocab - first),
+		[=](int k) { return raw_logit(x, mask, first + k); }, &at);
 	if (tid() == 0) {
 		part->max = max;
 		part->id = first + at;
@@ -108,7 +113,8 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sa
 	struct exp_shared *e = (struct exp_shared *)(void *)kern_smem();
 	const struct row r = row_of(a, (int)blockIdx.y);
 	const int b = (int)blockIdx.x, first = b * SUM_BLOCK, n = min((int)SUM_BLOCK, a.n_vocab - first);
-	const float *x = logits_of(a, r) + first;
+	const float *x = logits_of(a, r);
+	const uint32_t *mask = mask_of(a, r);
 	struct part *parts = a.parts + blockIdx.y * a.parts_stride;
 	const bool tempered = draws(r) && !adjusts(r);
 	int best;
@@ -116,9 +122,9 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sa
 	const float inv_t = tempered ? f32_div_rn(1.0f, r.temperature) : 1.0f;
 	unsigned long long weight = 0;
 	for (int k = tid(); k < n; k += THREADS) {
-		e->p[0][k] = p_of(x[k], max, 1.0f);
+		e->p[0][k] = p_of(raw_logit(x, mask, first + k), max, 1.0f);
 		if (tempered) {
-			e->p[1][k] = p_of(clean(x[k]), bounded, inv_t);
+			e->p[1][k] = p_of(bounded_logit(x, mask, first + k), bounded, inv_t);
 			weight += weight_of(e->p[1][k]);
 		}
 	}
@@ -139,7 +145,9 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sa
 	const struct cut everything = {true, 0, 0};
 	const int kept = keep(
 		&e->s, n, everything, [=](int k) { return first + k; }, [](int) { return 0u; },
-		[=](int id) { return clean(x[id - first]) >= least.logit && e->p[1][id - first] >= least.p; },
+		[=](int id) {
+			return bounded_logit(x, mask, id) >= least.logit && e->p[1][id - first] >= least.p;
+		},
 		a.ids + blockIdx.y * a.vocab_stride + first);
 	if (tid() == 0)
 		parts[b].kept = kept;
@@ -152,19 +160,25 @@ KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct 
 {
 	const float *x = logits_of(a, r);
 	struct source f = {x,
+			   mask_of(a, r),
 			   a.parts + (size_t)i * a.parts_stride,
 			   a.ids + (size_t)i * a.vocab_stride,
 			   a.n_vocab,
 			   clean(max),
 			   draws(r) ? f32_div_rn(1.0f, r.temperature) : 1.0f};
-	if (!adjusts(r))
+	/* Of a masked row without a finite logit, best says nothing about what is allowed. */
+	if (!adjusts(r) && (!f.mask || max > -flt_max))
 		return draw(s, r, f, best);
 	float *w = a.w + (size_t)i * a.vocab_stride;
-	adjust(a, r, x, w, a.mark + (size_t)i * a.vocab_stride);
 	f.x = w;
 	f.parts = NULL;
-	f.max = block_argmax(
-		s, a.n_vocab, [=](int k) { return w[k]; }, &best);
+	for (int bans = 1; bans >= 0; bans--) {
+		adjust(a, r, x, w, a.mark + (size_t)i * a.vocab_stride, bans);
+		f.max = block_argmax(
+			s, a.n_vocab, [=](int k) { return w[k]; }, &best);
+		if (!f.mask || f.max > -INFINITY)
+			break;
+	}
 	return draw(s, r, f, best);
 }
 
@@ -175,6 +189,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample
 	const int i = (int)blockIdx.x, n = a.n_vocab;
 	const struct row r = row_of(a, i);
 	const float *x = logits_of(a, r);
+	const uint32_t *mask = mask_of(a, r);
 	const struct part *parts = a.parts + (size_t)i * a.parts_stride;
 	int best, token = r.forced;
 	struct stats t;
@@ -186,11 +201,11 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample
 		if (tid() == 0)
 			a.tokens[r.hist0 + r.n_hist] = token;
 	}
-	const float v = token < n ? x[token] : -INFINITY;
+	const float v = token < n ? raw_logit(x, mask, token) : -INFINITY;
 	int rank = 0;
 	if (r.n_logprobs >= 0) {
 		for (int k = tid(); k < n; k += THREADS)
-			rank += x[k] > v;
+			rank += raw_logit(x, mask, k) > v;
 		rank = block_add(s, rank) + 1;
 	}
 	if (tid() == 0) {
@@ -199,7 +214,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample
 		a.rank[i] = rank;
 	}
 	if (r.n_logprobs > 0)
-		top_logprobs(s, t, x, n, r.n_logprobs, a.ids + (size_t)i * a.vocab_stride,
+		top_logprobs(s, t, x, mask, n, r.n_logprobs, a.ids + (size_t)i * a.vocab_stride,
 			     a.top_id + (size_t)i * (size_t)a.top_stride,
 			     a.top_logprob + (size_t)i * (size_t)a.top_stride);
 }
@@ -247,8 +262,13 @@ int cuda_sample_reserve(struct kern_dev *d, int n_vocab)
 	return e;
 }
 
+static int mask_words(int n_vocab)
+{
+	return (n_vocab + 31) / 32;
+}
+
 /* Words of a row's lists. */
-static size_t words_of(const struct kern_sample_row *r)
+static size_t words_of(const struct kern_sample_row *r, int n_vocab)
 {
 	size_t n = 2 * (size_t)r->n_bias + (size_t)r->n_allowed + (size_t)r->n_banned;
 	if (r->n_bad) {
@@ -256,6 +276,8 @@ static size_t words_of(const struct kern_sample_row *r)
 		for (int i = 0; i < r->n_bad; i++)
 			n += (size_t)r->bad_len[i];
 	}
+	if (r->mask)
+		n += (size_t)mask_words(n_vocab);
 	return n;
 }
 
@@ -268,7 +290,7 @@ static int32_t put(int32_t *buf, int32_t *at, const void *from, int n)
 	return begin;
 }
 
-static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_row *r)
+static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_row *r, int n_vocab)
 {
 	struct row o = {};
 	o.row = r->row;
@@ -305,28 +327,33 @@ static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_r
 	if (r->n_bad)
 		buf[(*at)++] = all;
 	o.bad = put(buf, at, r->bad, all);
+	assert(!r->mask || r->forced < 0);
+	if (r->mask)
+		o.mask = put(buf, at, r->mask, mask_words(n_vocab));
 	memcpy((struct row *)(void *)buf + i, &o, sizeof o);
 }
 
 /* The first of n rows that one send takes; 0: the lists of the first alone do not fit. */
-static int rows_of_send(const struct cuda_sampler *p, const struct kern_sample_row *rows, int n)
+static int rows_of_send(const struct cuda_sampler *p, const struct kern_sample_row *rows, int n, int n_vocab)
 {
 	const int most = (int)((p->ring.bytes - LISTS_BYTES) / sizeof(struct row));
 	size_t words = 0;
 	int k = 0;
-	while (k < n && k < most && (words += words_of(&rows[k])) * 4 <= LISTS_BYTES)
+	while (k < n && k < most && (words += words_of(&rows[k], n_vocab)) * 4 <= LISTS_BYTES)
 		k++;
 	return k;
 }
 
 /* n rows come to the ring's copy on the device. */
-static int send(struct kern_stream *s, struct cuda_sampler *p, const struct kern_sample_row *rows, int n)
+static int send(struct kern_stream *s, struct cuda_sampler *p, const struct kern_sample_row *rows, int n,
+		int n_vocab)
 {
 	int32_t *buf = (int32_t *)(void *)cuda_ring_take(&p->ring), end = n * (int)(sizeof(struct row) / 4);
 	if (!buf)
 		return -EIO;
 	for (int i = 0; i < n; i++)
-		put_row(buf, i, &end, &rows[i]);
+		put_row(buf, i, &end, &rows[i], n_vocab);
+	assert((size_t)end * 4 <= p->ring.bytes);
 	return cuda_ring_send(&p->ring, s, (size_t)end * 4);
 }
 
@@ -410,11 +437,11 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 		return e;
 	const struct sample_args all = args_of(d, logits, n_vocab, tokens, rows, n, out);
 	for (int at = 0, sent; at < n; at += sent) {
-		if (!(sent = rows_of_send(p, rows + at, n - at))) {
+		if (!(sent = rows_of_send(p, rows + at, n - at, n_vocab))) {
 			log_error("cuda", "sample refused=\"lists of more than %d bytes\"", (int)LISTS_BYTES);
 			return -EINVAL;
 		}
-		if ((e = send(s, p, rows + at, sent)))
+		if ((e = send(s, p, rows + at, sent, n_vocab)))
 			return e;
 		for (int i = 0; i < sent; i += p->slots) {
 			struct sample_args a = results_from(all, at + i);

@@ -1,5 +1,5 @@
 /* sample_adjust.cuh - what changes a row's logits before the draw, in the order that kern.h names:
- * penalties, bias, allowed tokens, bans, bad words.  One block adjusts one row. */
+ * penalties, bias, mask, allowed tokens, bans, bad words.  One block adjusts one row. */
 #ifndef QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
 #define QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
 
@@ -76,10 +76,12 @@ KERN_DEV void ban_bad_words(const struct row &r, const int32_t *buf, const int32
 	block_sync();
 }
 
+/* bans: with allowed, banned and bad. */
 KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const float *x, float *w,
-		     uint32_t *mark)
+		     uint32_t *mark, bool bans)
 {
 	const int n = a.n_vocab;
+	const uint32_t *mask = mask_of(a, r);
 	const int32_t *hist = a.tokens + r.hist0;
 	for (int i = tid(); i < n; i += THREADS)
 		w[i] = clean(x[i]);
@@ -93,6 +95,14 @@ KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const flo
 				w[id] = clean(f32_add_rn(w[id], f32_from_bits(a.buf[r.bias + i])));
 		}
 	block_sync();
+	if (mask) {
+		for (int i = tid(); i < n; i += THREADS)
+			if (!is_allowed(mask, i))
+				w[i] = -INFINITY;
+		block_sync();
+	}
+	if (!bans)
+		return;
 	if (r.n_allowed)
 		keep_allowed(r, a.buf + r.allowed, n, w, mark);
 	for (int i = tid(); i < r.n_banned; i += THREADS) {

@@ -12,6 +12,7 @@ enum {
 /* What is drawn from: the logits of a row, bounded like the CPU's. */
 struct source {
 	const float *x;
+	const uint32_t *mask;     /* or NULL */
 	const struct part *parts; /* NULL: the logits are adjusted, and bounded by that */
 	int32_t *ids;
 	int n;
@@ -20,7 +21,7 @@ struct source {
 
 KERN_DEV float logit(const struct source &f, int i)
 {
-	return f.parts ? clean(f.x[i]) : f.x[i];
+	return f.parts ? bounded_logit(f.x, f.mask, i) : f.x[i];
 }
 
 KERN_DEV float p_at(const struct source &f, int i)
@@ -214,7 +215,7 @@ KERN_DEV int draw(struct shared *s, const struct row &r, const struct source &f,
 	if (!draws(r))
 		return best;
 	if (!(f.max > -flt_max))
-		return f.parts ? 0 : best; /* bounded, all are alike */
+		return f.parts ? 0 : best; /* bounded, all are alike; a masked row without more is adjusted */
 	const uint64_t bits = sample_bits((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position);
 	return draws_from_all(r) ? draw_from_all(s, f, bits) : draw_cut(s, r, f, bits);
 }

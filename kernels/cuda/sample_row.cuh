@@ -21,7 +21,7 @@ struct row {
 	uint32_t seed_lo, seed_hi, index, position;
 	int32_t n_bias, bias_ids, bias; /* count, offsets */
 	int32_t n_allowed, allowed, n_banned, banned, n_bad, bad, bad_at, n_logprobs;
-	int32_t pad;
+	int32_t mask; /* 0: none; rows come first in the buffer */
 };
 
 /* Of 4,096 logits of a row as the model gave them. */
@@ -92,6 +92,31 @@ KERN_DEV struct row row_of(const struct sample_args &a, int i)
 KERN_DEV const float *logits_of(const struct sample_args &a, const struct row &r)
 {
 	return a.logits + (size_t)r.row * (size_t)a.n_vocab;
+}
+
+/* ---- its logits ---- */
+
+/* The row's mask, or NULL. */
+KERN_DEV const uint32_t *mask_of(const struct sample_args &a, const struct row &r)
+{
+	return r.mask ? (const uint32_t *)(const void *)(a.buf + r.mask) : NULL;
+}
+
+KERN_DEV bool is_allowed(const uint32_t *mask, int i)
+{
+	return !mask || (mask[i / 32] >> (i & 31) & 1);
+}
+
+/* Logit i as the model gave it, NaN where the mask does not allow it. */
+KERN_DEV float raw_logit(const float *x, const uint32_t *mask, int i)
+{
+	return is_allowed(mask, i) ? x[i] : NAN;
+}
+
+/* Logit i bounded, -inf where the mask does not allow it. */
+KERN_DEV float bounded_logit(const float *x, const uint32_t *mask, int i)
+{
+	return is_allowed(mask, i) ? clean(x[i]) : -INFINITY;
 }
 
 #endif

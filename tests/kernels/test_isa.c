@@ -296,6 +296,12 @@ Test(isa, avx512_weighs_logits_as_plain_c_does)
 		kt_same(&sum[0], &sum[1], 1, "exp_block's sum");
 		kt_same(got, want, MAX, "exp_block");
 		cr_assert_eq(a->weigh_block(got, n), b->weigh_block(want, n));
+		const uint32_t mask[] = {kt_rand(), kt_rand(), kt_rand(), 0, ~0u, kt_rand(), kt_rand()};
+		a->mask_block(got, x, mask, n, -2);
+		b->mask_block(want, x, mask, n, -2);
+		for (int i = 0; i < n; i++)
+			cr_assert(mask[i / 32] >> i % 32 & 1 ? !memcmp(&want[i], &x[i], 4) : want[i] == -2);
+		kt_same(got, want, MAX, "mask_block");
 	}
 	free(x);
 }

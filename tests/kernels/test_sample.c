@@ -1,70 +1,8 @@
 /* The sampler: each parameter by itself, their order, the draw, log-probabilities; and for any
  * parameters the choices of plain C, to the bit, in every way. */
-#include "tests/kernels/kern_test.h"
+#include "tests/kernels/sample_test.h"
 
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/philox.h"
-
-enum { TOPS = 64 };
-
-/* One row of logits and what came of it. */
-struct draw {
-	int32_t token, rank, top_id[TOPS];
-	float logprob, top_logprob[TOPS];
-};
-
-static struct kern_sample_row row_default(void)
-{
-	return (struct kern_sample_row){.forced = -1, .top_p = 1, .repetition = 1, .n_logprobs = -1};
-}
-
-/* logits and tokens as they are on the device. */
-static struct draw draw_on(struct kt *t, const void *logits, int n, void *tokens, struct kern_sample_row r)
-{
-	struct draw d;
-	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, TOPS};
-	kt_sample(t, logits, n, tokens, &r, 1, &out);
-	return d;
-}
-
-/* tokens: [hist0 + n_hist + 1], as it is afterwards. */
-static struct draw sample_on(struct kt *t, const float *logits, int n, int32_t *tokens,
-			     struct kern_sample_row r)
-{
-	const size_t bytes = (size_t)(r.hist0 + r.n_hist + 1) * sizeof *tokens;
-	void *dev_logits = kt_put(t, logits, (size_t)n * sizeof *logits);
-	void *dev_tokens = kt_put(t, tokens, bytes);
-	struct draw d = draw_on(t, dev_logits, n, dev_tokens, r);
-	kt_get(t, tokens, dev_tokens, bytes);
-	kt_del(t, dev_logits);
-	kt_del(t, dev_tokens);
-	if (r.forced < 0)
-		cr_assert_eq(tokens[r.hist0 + r.n_hist], d.token);
-	return d;
-}
-
-/* In every way; all must choose alike. */
-static struct draw sample_one(const float *logits, int n, const int32_t *history, struct kern_sample_row r)
-{
-	struct draw first = {.token = -1};
-	int32_t *tokens = xcalloc((size_t)(r.hist0 + r.n_hist + 1), sizeof *tokens);
-	if (history)
-		memcpy(tokens, history, (size_t)(r.hist0 + r.n_hist) * sizeof *tokens);
-	for (int way = 0; way < KT_WAYS; way++) {
-		struct kt t;
-		if (!kt_open(&t, 0, way, (struct kt_size){0}))
-			continue;
-		struct draw d = sample_on(&t, logits, n, tokens, r);
-		if (first.token < 0)
-			first = d;
-		cr_assert(d.token == first.token && d.rank == first.rank, "%s: %d, expected %d", t.isa,
-			  d.token, first.token);
-		kt_same(&d.logprob, &first.logprob, 1, t.isa);
-		kt_close(&t);
-	}
-	free(tokens);
-	return first;
-}
 
 static float *ramp(int n) /* all different, the largest in the middle */
 {
@@ -239,7 +177,7 @@ Test(sample, the_longest_lists_are_taken)
 /* On a GPU these are more bytes than one send has, and more sends than there are buffers. */
 Test(sample, rows_with_long_lists_each_have_their_own)
 {
-	enum { N = 100, ALLOWED = 200000, ROWS = 15 };
+	enum { N = 100, ALLOWED = 200000, ROWS = 30 };
 	float x[N], logprob[ROWS];
 	int32_t token[ROWS], rank[ROWS], *allowed = xcalloc(ALLOWED, 4), banned[ROWS];
 	struct kern_sample_row rows[ROWS];
@@ -538,6 +476,137 @@ Test(sample, logits_far_apart_and_all_alike_are_drawn_from)
 	free(x);
 }
 
+/* ---- masks ---- */
+
+/* N tokens and those that the mask allows, as a vocabulary of their own. */
+enum { MASK_N = 5000 };
+
+struct masked {
+	float x[MASK_N], few[MASK_N];
+	int32_t id[MASK_N]; /* of each of few */
+	int n;
+	uint32_t mask[(MASK_N + 31) / 32];
+};
+
+static struct masked *masked_new(int one_of)
+{
+	struct masked *m = xcalloc(1, sizeof *m);
+	for (int i = 0; i < MASK_N; i++) {
+		m->x[i] = roundf(24 * kt_float()) / 8; /* some are alike */
+		if (i % one_of && i != MASK_N - 1)
+			continue;
+		allow(m->mask, i);
+		m->id[m->n] = i;
+		m->few[m->n++] = m->x[i];
+	}
+	return m;
+}
+
+static void check_masked(const struct masked *m, struct kern_sample_row r)
+{
+	r.n_logprobs = 5;
+	const struct draw want = sample_one(m->few, m->n, NULL, r);
+	r.mask = m->mask;
+	const struct draw got = sample_one(m->x, MASK_N, NULL, r);
+	cr_assert_eq(got.token, m->id[want.token]);
+	cr_assert_eq(got.rank, want.rank);
+	cr_assert(fabsf(got.logprob - want.logprob) < 1e-5f, "%g, expected %g", (double)got.logprob,
+		  (double)want.logprob);
+	for (int k = 0; k < 5; k++) {
+		cr_assert_eq(got.top_id[k], want.top_id[k] < 0 ? -1 : m->id[want.top_id[k]]);
+		cr_assert(want.top_id[k] < 0 || fabsf(got.top_logprob[k] - want.top_logprob[k]) < 1e-5f);
+	}
+}
+
+Test(sample, a_masked_row_is_one_of_the_allowed_tokens_alone)
+{
+	static const int one_of[] = {1, 2, 33, 2000, 5000};
+	static const struct {
+		int top_k;
+		float top_p, min_p, temperature;
+	} cases[] = {{0, 1, 0, 0},    {0, 1, 0, 1},       {7, 1, 0, 1.5f},
+		     {0, 0.9f, 0, 1}, {0, 1, 0.1f, 0.7f}, {20, 0.8f, 0.05f, 5e37f}};
+	for (size_t o = 0; o < sizeof one_of / sizeof *one_of; o++) {
+		struct masked *m = masked_new(one_of[o]);
+		for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+			struct kern_sample_row r = row_default();
+			r.top_k = cases[c].top_k;
+			r.top_p = cases[c].top_p;
+			r.min_p = cases[c].min_p;
+			r.temperature = cases[c].temperature;
+			r.seed = 5 + c;
+			check_masked(m, r);
+		}
+		free(m);
+	}
+}
+
+Test(sample, what_a_mask_allows_is_chosen_however_bad_its_logits)
+{
+	enum { N = 4200, ONE = 4161, OTHER = 4170 };
+	static const float bad[] = {NAN, -INFINITY, -0x1.fffffep127f};
+	float *x = xcalloc(N, sizeof *x);
+	uint32_t mask[(N + 31) / 32] = {0};
+	allow(mask, ONE);
+	allow(mask, OTHER);
+	for (size_t b = 0; b < 3; b++)
+		for (int hot = 0; hot < 3; hot++) {
+			struct kern_sample_row r = row_default();
+			r.mask = mask;
+			r.temperature = (float)hot;
+			r.top_k = hot == 2 ? 50 : 0;
+			r.n_logprobs = 4;
+			x[ONE] = x[OTHER] = bad[b];
+			struct draw d = sample_one(x, N, NULL, r);
+			cr_assert_eq(d.token, ONE);
+			cr_assert(d.top_id[0] == (b ? ONE : -1) && d.top_id[2] == -1);
+			x[OTHER] = -1e30f;
+			cr_assert_eq(sample_one(x, N, NULL, r).token, OTHER);
+			x[7] = INFINITY; /* not allowed */
+			d = sample_one(x, N, NULL, r);
+			cr_assert(d.token == OTHER && d.rank == 1 && d.logprob == 0);
+			x[7] = 0;
+		}
+	free(x);
+}
+
+Test(sample, bans_that_leave_nothing_of_a_mask_do_not_count)
+{
+	static const int32_t hist[] = {3, 4}, bias_ids[] = {5}, allowed[] = {1, 2}, banned[] = {5, 6},
+			     bad[] = {4, 5, 6}, bad_len[] = {2, 1};
+	static const float bias[] = {-INFINITY};
+	const float x[] = {9, 9, 9, 9, 9, 2, 1, 9};
+	const uint32_t mask[] = {1u << 5 | 1u << 6};
+	struct kern_sample_row r = row_default();
+	r.mask = mask;
+	r.n_hist = 2;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 5);
+	r.bias_ids = bias_ids;
+	r.bias = bias;
+	r.n_bias = 1;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 6);
+	r.banned = banned;
+	r.n_banned = 1; /* 5, which the bias does not leave either */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 6);
+	r.n_banned = 2;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 6); /* the bias still counts */
+	r.n_bias = 0;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 5);
+	r.n_banned = 0;
+	r.bad = bad;
+	r.bad_len = bad_len;
+	r.n_bad = 1; /* 4 5 */
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 6);
+	r.n_bad = 2;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 5);
+	r.n_bad = 0;
+	r.allowed = allowed;
+	r.n_allowed = 2;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 5);
+	r.temperature = 1e-3f;
+	cr_assert_eq(sample_one(x, 8, hist, r).token, 5);
+}
+
 /* ---- seeds ---- */
 
 enum { SEED_N = 1000, SEED_ROWS = 40 };
@@ -665,163 +734,6 @@ Test(sample, more_logprobs_than_tokens_leaves_the_rest_empty)
 }
 
 /* ---- everything together ---- */
-
-enum { HISTORY = 24, LISTS = 6, MOST = 8 };
-
-struct lists {
-	int32_t bias_ids[LISTS], allowed[64], banned[LISTS], bad[8], bad_len[3];
-	float bias[LISTS];
-};
-
-struct result {
-	int32_t *token, *rank, *top_id;
-	float *logprob, *top_logprob;
-};
-
-static struct result result_new(int n)
-{
-	const size_t k = (size_t)n;
-	return (struct result){xcalloc(k, 4), xcalloc(k, 4), xcalloc(k * MOST, 4), xcalloc(k, 4),
-			       xcalloc(k * MOST, 4)};
-}
-
-static void result_free(struct result *r)
-{
-	free(r->token);
-	free(r->rank);
-	free(r->top_id);
-	free(r->logprob);
-	free(r->top_logprob);
-}
-
-static struct kern_sample_out out_of(struct result *r)
-{
-	return (struct kern_sample_out){r->token, r->logprob, r->rank, r->top_id, r->top_logprob, MOST};
-}
-
-static void same_row(const struct result *got, const struct result *want, int i, int n_top, const char *what)
-{
-	cr_assert(got->token[i] == want->token[i] && got->rank[i] == want->rank[i],
-		  "%s row %d: token %d rank %d, expected %d rank %d", what, i, got->token[i], got->rank[i],
-		  want->token[i], want->rank[i]);
-	kt_same(&got->logprob[i], &want->logprob[i], 1, what);
-	for (int k = 0; k < n_top; k++) {
-		const int at = i * MOST + k;
-		cr_assert_eq(got->top_id[at], want->top_id[at], "%s row %d top %d", what, i, k);
-		kt_same(&got->top_logprob[at], &want->top_logprob[at], 1, what);
-	}
-}
-
-/* What rows of logits give, in got and in tokens [n_tokens]. */
-static void run_rows(struct kt *t, const float *logits, int n_vocab, int n_logits,
-		     const struct kern_sample_row *rows, int n, int32_t *tokens, int n_tokens,
-		     struct result *got)
-{
-	const struct kern_sample_out out = out_of(got);
-	void *dev_logits = kt_put(t, logits, (size_t)n_logits * (size_t)n_vocab * 4);
-	void *dev_tokens = kt_put(t, tokens, (size_t)n_tokens * 4);
-	kt_sample(t, dev_logits, n_vocab, dev_tokens, rows, n, &out);
-	kt_get(t, tokens, dev_tokens, (size_t)n_tokens * 4);
-	kt_del(t, dev_logits);
-	kt_del(t, dev_tokens);
-}
-
-/* Plain C on the CPU, whatever the device under test. */
-static void run_plain(const float *logits, int n_vocab, int n_logits, const struct kern_sample_row *rows,
-		      int n, int32_t *tokens, int n_tokens, struct result *got)
-{
-	const struct kern_open_args a = {.index = -1,
-					 .isa = "plain",
-					 .n_threads = 1,
-					 .max_rows = 1,
-					 .max_seqs = 1,
-					 .max_logits = 1,
-					 .max_context = 1,
-					 .max_blocks_per_seq = 1};
-	struct kt t = {.ops = &kern_cpu_ops, .op = KERN_F32, .isa = "plain"};
-	char why[256];
-	cr_assert_eq(t.ops->open(&t.dev, &a, why, sizeof why), 0, "%s", why);
-	t.s = t.ops->stream_new(t.dev);
-	run_rows(&t, logits, n_vocab, n_logits, rows, n, tokens, n_tokens, got);
-	kt_close(&t);
-}
-
-/* In every way (logits are F32 in every class); history holds what each row's hist0 and n_hist name. */
-static void check_rows(const float *logits, int n_vocab, int n_logits, const struct kern_sample_row *rows,
-		       int n, const int32_t *history, int n_history, const char *what)
-{
-	struct result want = result_new(n), got = result_new(n);
-	int32_t *tokens = xmemdup(history, (size_t)n_history * 4), *after = xmalloc((size_t)n_history * 4);
-	run_plain(logits, n_vocab, n_logits, rows, n, tokens, n_history, &want);
-	for (int way = 0; way < KT_WAYS; way++) {
-		struct kt t;
-		if (!kt_open(&t, 0, way, (struct kt_size){.logits = n_logits + 4}))
-			continue;
-		memcpy(after, history, (size_t)n_history * 4);
-		run_rows(&t, logits, n_vocab, n_logits, rows, n, after, n_history, &got);
-		for (int k = 0; k < n; k++)
-			same_row(&got, &want, k, rows[k].n_logprobs, what);
-		cr_assert(!memcmp(after, tokens, (size_t)n_history * 4), "%s: the token buffer", what);
-		kt_close(&t);
-	}
-	free(tokens);
-	free(after);
-	result_free(&want);
-	result_free(&got);
-}
-
-static int some(int n)
-{
-	return (int)(kt_rand() % (uint32_t)n);
-}
-
-/* Any of the parameters, by chance; ids sometimes outside of the vocabulary. */
-static struct kern_sample_row random_row(struct lists *l, int i, int n_vocab)
-{
-	static const float temperatures[] = {0, 0.3f, 0.7f, 1, 1.5f, 50};
-	static const float shares[] = {0, 0.05f, 0.5f, 0.9f, 0.999f};
-	struct kern_sample_row r = row_default();
-	r.row = i % 3;
-	r.hist0 = i * HISTORY;
-	r.n_hist = some(HISTORY - 1);
-	r.n_prompt = some(r.n_hist + 1);
-	r.temperature = temperatures[some(6)];
-	r.top_k = some(2) ? 0 : 1 + some(some(2) ? 20 : n_vocab + 5);
-	r.top_p = some(2) ? 1 : shares[some(5)];
-	r.min_p = some(3) ? 0 : shares[some(5)];
-	r.presence = some(4) ? 0 : kt_float();
-	r.frequency = some(4) ? 0 : kt_float();
-	r.repetition = some(4) ? 1 : 1.3f;
-	r.seed = kt_rand() | (uint64_t)kt_rand() << 32;
-	r.index = (uint32_t)some(4);
-	r.position = (uint32_t)some(1000);
-	r.n_logprobs = some(3) - 1;
-	r.n_logprobs *= r.n_logprobs > 0 ? 1 + some(MOST) : 1;
-	r.forced = some(12) ? -1 : some(n_vocab);
-	for (int k = 0; k < LISTS; k++) {
-		l->bias_ids[k] = some(n_vocab + 2) - 1;
-		l->bias[k] = 4 * kt_float();
-		l->banned[k] = some(n_vocab);
-	}
-	for (int k = 0; k < 64; k++)
-		l->allowed[k] = some(n_vocab);
-	for (int k = 0; k < 8; k++)
-		l->bad[k] = some(4);
-	l->bad_len[0] = 1;
-	l->bad_len[1] = 2;
-	l->bad_len[2] = 3;
-	r.n_bias = some(3) ? 0 : LISTS;
-	r.bias_ids = l->bias_ids;
-	r.bias = l->bias;
-	r.n_allowed = some(5) ? 0 : 64;
-	r.allowed = l->allowed;
-	r.n_banned = some(3) ? 0 : LISTS;
-	r.banned = l->banned;
-	r.n_bad = some(3) ? 0 : 3;
-	r.bad = l->bad;
-	r.bad_len = l->bad_len;
-	return r;
-}
 
 /* kind: peaked, ties, flat, all alike */
 static void check_random(int n_vocab, int n, int kind)
