@@ -46,6 +46,7 @@ struct replica *replica_new(const struct engine_config *cfg, uint64_t id, uint64
 	r->n_ranks = n;
 	memcpy(r->ranks, ranks, n * sizeof *ranks);
 	r->sched = replica_sched_new(cfg);
+	r->forms = forms_new(cfg->max_seqs);
 	r->block_size = cfg->block_size;
 	r->model_context = cfg->model_context;
 	return r;
@@ -56,6 +57,7 @@ void replica_free(struct replica *r)
 	if (!r)
 		return;
 	sched_free(r->sched);
+	forms_free(r->forms);
 	for (uint32_t i = 0; i < SCHED_AHEAD; i++)
 		buf_fini(&r->out[i].bytes);
 	free(r);
@@ -110,6 +112,7 @@ void replica_planned(struct replica *r, const struct plan *p)
 void replica_plan(struct replica *r, struct plan *scratch, int64_t now_us)
 {
 	while (r->started && !r->paused && sched_plan(r->sched, now_us, scratch)) {
+		forms_number(r->forms, scratch);
 		replica_planned(r, scratch);
 		assert(r->n_out < SCHED_AHEAD);
 		bus_encode_plan(scratch, &r->out[r->n_out].bytes);

@@ -12,6 +12,7 @@
 #define QUERN_CONTROLLER_FLEET_REPLICA_H
 
 #include "controller/fleet/engine_config.h"
+#include "controller/fleet/forms.h"
 #include "controller/sched/pace.h"
 #include "controller/sched/sched.h"
 #include "controller/fleet/worker_link.h"
@@ -31,6 +32,7 @@ struct replica {
 	uint32_t n_ranks, n_ready;
 	struct worker *ranks[BUS_RANKS_MAX]; /* borrowed */
 	struct sched *sched;                 /* owned */
+	struct forms *forms;                 /* owned: those that its workers have */
 	bool started;                        /* the scheduler has blocks */
 	int64_t started_us;
 	bool paused; /* makes no new plans: its jobs move when no plan is under way */

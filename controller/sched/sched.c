@@ -628,6 +628,28 @@ const struct group *sched_run_of(const struct sched *s, uint32_t slot)
 	return NULL;
 }
 
+/* The job of a sequence that cannot go on ends, with its other outputs; it may be over already. */
+static void apply_failed(struct sched *s, const struct inflight *f, const struct result_failed *failed,
+			 struct sched_events *ev)
+{
+	for (uint32_t i = 0; i < f->n_runs; i++) {
+		struct group *g = f->runs[i].group;
+		if (f->runs[i].slot != failed->slot)
+			continue;
+		if (g->n_live)
+			group_fail(s, g, E_BAD_REQUEST, failed->reason, ev);
+		return;
+	}
+}
+
+static bool is_failed(const struct result *r, uint32_t slot)
+{
+	for (uint32_t i = 0; i < r->n_failed; i++)
+		if (r->failed[i].slot == slot)
+			return true;
+	return false;
+}
+
 /* Whether the result has an entry for every hypothesis that was to get candidates; one with 0 candidates is
  * valid: its logits are not numbers. */
 static bool has_candidates(const struct inflight *f, const struct result *r)
@@ -636,7 +658,7 @@ static bool has_candidates(const struct inflight *f, const struct result *r)
 	for (uint32_t i = 0; i < f->n_samples; i++) {
 		const struct group *g = f->samples[i].seq->group;
 		int32_t k = g->params.logprobs >= 0 ? find_logprob(r, f->samples[i].slot, &at) : -1;
-		if (g->beam && k < 0)
+		if (g->beam && k < 0 && !is_failed(r, f->samples[i].slot))
 			return false;
 	}
 	return true;
@@ -656,6 +678,8 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	s->n_flight--;
 	blocks_release(s->blocks, &f->later);
 	blocks_release(s->host, &f->host_later);
+	for (uint32_t i = 0; i < r->n_failed; i++)
+		apply_failed(s, f, &r->failed[i], ev);
 	uint32_t at = 0;
 	for (uint32_t i = 0; i < f->n_samples; i++) {
 		struct seq *q = f->samples[i].seq;
@@ -663,9 +687,9 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 			       i + SCHED_NEAR < f->n_samples ? f->samples[i + SCHED_NEAR].seq : NULL);
 		bool wanted = q->group->params.logprobs >= 0;
 		int32_t logprob = wanted ? find_logprob(r, f->samples[i].slot, &at) : -1;
-		if (q->group->beam)
+		if (q->group->beam && q->state != SEQ_FINISHED)
 			sched_beam_apply(s, q, r, logprob, now_us, ev);
-		else
+		else if (!q->group->beam)
 			apply_token(s, q, r->tokens[i], logprob, now_us, ev);
 	}
 	for (uint32_t i = 0; i < f->n_runs; i++) {

@@ -62,7 +62,7 @@ struct sched_event {
 	enum finish finish; /* OUTPUT_DONE */
 	int64_t stop_token; /* OUTPUT_DONE: -1: none */
 	enum code code;     /* GROUP_FAILED */
-	const char *why;    /* GROUP_FAILED: static; NULL: the code's own text */
+	const char *why;    /* GROUP_FAILED: NULL: the code's own text.  Static, or of the result's failed */
 	int64_t arrival_us, first_run_us, first_token_us; /* GROUP_DONE */
 	uint32_t cached_tokens;                           /* GROUP_DONE */
 	bool class_changed;                               /* GROUP_DONE */

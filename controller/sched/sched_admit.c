@@ -9,7 +9,10 @@ enum {
 	/* Plans until a sequence that was refused for lack of blocks is tried again although no further block
 	 * is free: a prefix that it shares may have been computed meanwhile. */
 	REFUSED_PLANS = 16,
+	/* Forms of a plan's new sequences, beside the first: a message has room for all (BUS_MESSAGE_MAX). */
+	FORM_BYTES = 64 << 20,
 };
+_Static_assert((int)FORM_BYTES + (int)FORM_TEXT_MAX <= 128 << 20, "a plan's forms are half a message");
 
 /* ---- whether a sequence is ready ---- */
 
@@ -41,7 +44,10 @@ static bool group_has_pending(const struct group *g)
 enum queue_ready sched_is_ready(const struct seq *q, void *user)
 {
 	const struct planning *p = user;
+	const struct form *form = q->group->params.form;
 	if (!sched_may_run(p, q->group))
+		return QUEUE_SKIP;
+	if (form && p->form_bytes && p->form_bytes + form->n > FORM_BYTES)
 		return QUEUE_SKIP;
 	if (!q->group->first_run_us)
 		return QUEUE_READY;
@@ -179,6 +185,11 @@ bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_
 /* The whole state of q.  After its run, so that the table is complete. */
 static void send_state(struct planning *p, struct seq *q)
 {
+	const struct plan *plan = p->plan;
+	const struct form *form = q->group->params.form;
+	/* Outputs of one job come one after another. */
+	if (form && (!plan->n_seqs || plan->seqs[plan->n_seqs - 1].params->form != form))
+		p->form_bytes += form->n;
 	*plan_add_seq(p->plan) = (struct plan_seq){
 		.slot = q->slot,
 		.seq = q->group->job,

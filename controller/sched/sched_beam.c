@@ -146,8 +146,6 @@ void sched_beam_apply(struct sched *s, struct seq *q, const struct result *r, in
 {
 	struct group *g = q->group;
 	const struct result_logprob *l = &r->logprobs[logprob];
-	if (q->state == SEQ_FINISHED)
-		return;
 	q->n_pending--;
 	s->generated_tokens++;
 	sched_clear_strikes(s, q);

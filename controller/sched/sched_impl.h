@@ -128,6 +128,7 @@ struct planning {
 	int64_t now_us;
 	uint32_t budget;           /* rows that may still be added */
 	uint32_t prompt_budget;    /* of these, rows of prompts */
+	uint64_t form_bytes;       /* of the forms of sequences that it brings */
 	bool for_age;              /* the sequence being admitted has the turn of its age */
 	bool blocked;              /* a running sequence got no blocks: none is admitted */
 	bool all_decode;           /* a pass over the running sequences found no prompt */

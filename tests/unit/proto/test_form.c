@@ -170,7 +170,7 @@ Test(form, a_plan_names_forms_by_number_and_brings_each_once)
 		cr_assert_eq(q.n_drop_forms, 2);
 		cr_expect_eq(q.drop_forms[1], 4);
 		cr_assert_eq(q.n_forms, 2);
-		for (int i = 0; i < 2; i++) {
+		for (uint32_t i = 0; i < 2; i++) {
 			cr_expect_eq(q.forms[i].number, 7 + i);
 			cr_expect(form_same(q.forms[i].form, forms[i]));
 			cr_expect_eq(q.seqs[i].form, 7 + i);
