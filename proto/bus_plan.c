@@ -9,9 +9,11 @@
  *           seqs    array of [slot, seq, index, n_prompt, form, tokens, blocks, params]
  *           runs    slot | flags << 24, pos0, n_rows for each run
  *           from    slot `from` for each run of 0 rows
- *   result  [epoch, number, step_us, tokens, logprobs, top_ids, top_logprobs, failed]
+ *   result  [epoch, number, step_us, tokens, logprobs, top_ids, top_logprobs, failed,
+ *            pools, pool_words]
  *           logprobs    slot, position, token, logprob, rank, n_top, top0, prompt for each
- *           failed      array of [slot, reason] */
+ *           failed      array of [slot, reason]
+ *           pools       slot, pos0, n_rows, n_words for each */
 #include "proto/bus.h"
 
 #include "base/alloc.h"
@@ -26,16 +28,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little
 
 enum {
 	PLAN_FIELDS = 14,
-	RESULT_FIELDS = 8,
+	RESULT_FIELDS = 10,
 	SEQ_FIELDS = 8,
 	FORM_FIELDS = 2,
 	FAILED_FIELDS = 2,
-	PARAMS_FIELDS = 24,
+	PARAMS_FIELDS = 25,
 	PARAMS_OLDEST = 23,       /* of journals of earlier versions: without the fields behind */
 	DROP_FORMS_MAX = 1 << 16, /* of a plan */
 };
 
-enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24, LOGPROB_BYTES = 32 };
+enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24, LOGPROB_BYTES = 32, POOL_BYTES = 16 };
 
 /* What a decoded plan's seqs borrow from.  Lives in plan.store, reused from plan to plan. */
 struct store {
@@ -90,6 +92,7 @@ static void pack_params(msgpack_packer *pk, const struct params *p, const struct
 	bus_pack_bin(pk, p->bad, p->n_bad_ids * sizeof *p->bad);
 	bus_pack_bin(pk, p->bad_len, p->n_bad * sizeof *p->bad_len);
 	pack_form(pk, form);
+	msgpack_pack_uint32(pk, p->pool);
 }
 
 void bus_put_params(struct buf *out, const struct params *p)
@@ -166,6 +169,17 @@ static void pack_logprobs(msgpack_packer *pk, const struct result *r)
 	}
 }
 
+static void pack_pools(msgpack_packer *pk, const struct result *r)
+{
+	msgpack_pack_bin(pk, (size_t)r->n_pools * POOL_BYTES);
+	for (uint32_t i = 0; i < r->n_pools; i++) {
+		const struct result_pool *p = &r->pools[i];
+		uint32_t w[4] = {p->slot, p->pos0, p->n_rows, p->n_words};
+		msgpack_pack_bin_body(pk, w, sizeof w);
+	}
+	bus_pack_bin(pk, r->pool_words, r->n_pool_words * sizeof *r->pool_words);
+}
+
 void bus_encode_result(const struct result *r, struct buf *out)
 {
 	msgpack_packer pk;
@@ -186,6 +200,7 @@ void bus_encode_result(const struct result *r, struct buf *out)
 		msgpack_pack_str(&pk, strlen(reason));
 		msgpack_pack_str_body(&pk, reason, strlen(reason));
 	}
+	pack_pools(&pk, r);
 }
 
 /* ---- parameters ---- */
@@ -245,6 +260,10 @@ static void read_params(struct cursor *c, struct params *p)
 		cursor_fail(c, "bad: lengths and ids do not agree");
 	if (fields > PARAMS_OLDEST)
 		p->form = read_form(c);
+	if (fields > PARAMS_OLDEST + 1)
+		p->pool = (enum params_pool)cursor_uint(c, "pool", PARAMS_POOL_LOGITS);
+	if (p->pool == PARAMS_POOL_LOGITS && (p->n_allowed == 0 || p->n_allowed > PARAMS_POOL_IDS_MAX))
+		cursor_fail(c, "pool: the wrong number of tokens");
 }
 
 static bool ids_below(const int32_t *ids, uint32_t n, uint32_t n_vocab)
@@ -582,6 +601,34 @@ static void read_tops(struct cursor *c, const struct bus_limits *lim, struct res
 			cursor_fail(c, "logprobs: entries that are not there");
 }
 
+/* The words lie one entry's behind another's. */
+static void read_pools(struct cursor *c, const struct bus_limits *lim, struct result *r)
+{
+	uint32_t n, n_words;
+	const void *col = cursor_bin(c, "pools", POOL_BYTES, lim->max_runs, &n);
+	const void *words = cursor_bin(c, "pool_words", 4, BUS_MESSAGE_MAX / 4, &n_words);
+	uint32_t left = n_words;
+	for (uint32_t i = 0; i < n && !c->bad; i++) {
+		const uint32_t size = word(col, 4 * (size_t)i + 3), at = n_words - left;
+		if (size > left) {
+			cursor_fail(c, "pools: more words than there are");
+			return;
+		}
+		struct result_pool *p = result_add_pool(r, size);
+		p->slot = word(col, 4 * (size_t)i);
+		p->pos0 = word(col, 4 * (size_t)i + 1);
+		p->n_rows = word(col, 4 * (size_t)i + 2);
+		if (p->slot >= lim->max_slots || p->pos0 > lim->max_context ||
+		    p->n_rows > lim->max_context - p->pos0)
+			cursor_fail(c, "pools: out of range");
+		if (size)
+			memcpy(r->pool_words + p->at, (const char *)words + (size_t)at * 4, (size_t)size * 4);
+		left -= size;
+	}
+	if (left)
+		cursor_fail(c, "pool_words: words of no entry");
+}
+
 int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out,
 		      char *why, size_t why_n)
 {
@@ -607,6 +654,7 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 	read_logprobs(&c, lim, out);
 	read_tops(&c, lim, out);
 	read_failed(&c, lim, out);
+	read_pools(&c, lim, out);
 	int rc = bus_finish_read(&c, why, why_n);
 	if (rc)
 		result_reset(out);

@@ -44,6 +44,11 @@ void params_copy(struct params *to, const struct params *from)
 	to->form = form_ref(from->form);
 }
 
+bool params_needs_rows(const struct params *p)
+{
+	return p->prompt_logprobs >= 0 || p->pool == PARAMS_POOL_MEAN;
+}
+
 bool params_is_stop(const struct params *p, uint32_t token)
 {
 	for (uint32_t i = 0; i < p->n_stop_ids; i++)

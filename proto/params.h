@@ -21,7 +21,13 @@ enum {
 	PARAMS_LIST_MAX = 1024,       /* stop ids, bias entries, bad words, ids of a bad word */
 	PARAMS_BAD_IDS_MAX = 1 << 16, /* ids of all bad words */
 	PARAMS_ALLOWED_MAX = 200000,  /* allowed ids */
+	PARAMS_POOL_IDS_MAX = 64,     /* of these, with PARAMS_POOL_LOGITS */
 };
+
+/* What of the prompt's rows a job returns instead of sampled tokens: of the last layer's output behind the
+ * last norm [hidden] the last row, or the mean of all rows; or the logits of the `allowed` tokens behind the
+ * last row.  Of a job of one output without logprobs, with max_tokens 1. */
+enum params_pool { PARAMS_POOL_NONE, PARAMS_POOL_LAST, PARAMS_POOL_MEAN, PARAMS_POOL_LOGITS };
 
 enum params_early { PARAMS_EARLY_NO, PARAMS_EARLY_YES, PARAMS_EARLY_NEVER };
 
@@ -44,6 +50,7 @@ struct params {
 	int32_t logprobs;        /* -1: none; k: of the k most likely and the chosen one.  At most
 				    PARAMS_LOGPROBS_MAX of a client, PARAMS_TOP_MAX of the scheduler */
 	int32_t prompt_logprobs; /* likewise, of the prompt's tokens */
+	enum params_pool pool;
 
 	/* All owned. */
 	uint32_t *stop_ids; /* end an output: stop_token_ids, and unless ignore_eos the model's */
@@ -65,6 +72,8 @@ void params_init(struct params *p); /* the defaults, nothing owned */
 void params_fini(struct params *p);
 /* Deep, but for the form, which both then hold; to is overwritten. */
 void params_copy(struct params *to, const struct params *from);
+/* Every row of the prompt must be computed for it: none can be found in the prefix cache. */
+bool params_needs_rows(const struct params *p);
 bool params_is_stop(const struct params *p, uint32_t token);
 
 #endif

@@ -100,6 +100,7 @@ void result_reset(struct result *r)
 	r->epoch = r->number = 0;
 	r->step_us = 0;
 	r->n_tokens = r->n_logprobs = r->n_top = r->n_failed = 0;
+	r->n_pools = r->n_pool_words = 0;
 }
 
 void result_fini(struct result *r)
@@ -109,6 +110,8 @@ void result_fini(struct result *r)
 	free(r->top_ids);
 	free(r->top_logprobs);
 	free(r->failed);
+	free(r->pools);
+	free(r->pool_words);
 	*r = (struct result){0};
 }
 
@@ -138,4 +141,14 @@ void result_add_top(struct result *r, uint32_t id, float logprob)
 	array_grow(r->top_logprobs, r->cap_top_logprobs, r->n_top + 1);
 	r->top_ids[r->n_top] = id;
 	r->top_logprobs[r->n_top++] = logprob;
+}
+
+struct result_pool *result_add_pool(struct result *r, uint32_t n_words)
+{
+	array_grow(r->pools, r->cap_pools, r->n_pools + 1);
+	array_grow(r->pool_words, r->cap_pool_words, r->n_pool_words + n_words);
+	struct result_pool *p = &r->pools[r->n_pools++];
+	*p = (struct result_pool){.n_words = n_words, .at = r->n_pool_words};
+	r->n_pool_words += n_words;
+	return p;
 }

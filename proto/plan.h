@@ -23,6 +23,10 @@
  *            of 0 rows samples from the last row of the run of slot `from` in the same plan (a fork's
  *            first token).
  *
+ * A sequence with params.pool is not sampled from.  Its result (struct result_pool) comes with the run that
+ * ends its prompt; of a mean with every run, since each gives the sum of its own rows, and the controller
+ * adds them.
+ *
  * Three sequences, block_size 16.  Slot 3 decodes its 49th token, which needs a block.  Slot 5 is new, and
  * computes a first chunk of its prompt.  Slot 7 is preempted, its only block swapped out:
  *
@@ -166,6 +170,25 @@ struct result_failed {
 	char reason[RESULT_REASON_SIZE];
 };
 
+/* What a run of a sequence with params.pool gives: n_words words of pool_words from at on.
+ *
+ *   PARAMS_POOL_LAST     [hidden] F32
+ *   PARAMS_POOL_LOGITS   [n_allowed] F32
+ *   PARAMS_POOL_MEAN     [hidden] int64, low word first: the sum of the run's rows in units of
+ *                        1 / RESULT_POOL_ONE, so that the sum of all does not depend on the runs.
+ *                        RESULT_POOL_NAN: a value of a row is not a number, or RESULT_POOL_LIMIT or more */
+struct result_pool {
+	uint32_t slot;
+	uint32_t pos0; /* of the run */
+	uint32_t n_rows;
+	uint32_t n_words;
+	uint32_t at;
+};
+
+/* Less than 2^13 each, 2^24 rows of 2^26 units: within 63 bits. */
+enum { RESULT_POOL_ONE = 1 << 26, RESULT_POOL_LIMIT = 1 << 13 };
+#define RESULT_POOL_NAN INT64_MIN
+
 struct result {
 	uint64_t epoch;
 	uint64_t number;  /* of the plan that it answers */
@@ -179,6 +202,10 @@ struct result {
 	uint32_t n_top, cap_top_ids, cap_top_logprobs;
 	struct result_failed *failed;
 	uint32_t n_failed, cap_failed;
+	struct result_pool *pools; /* [n_pools] in the order of the plan's runs */
+	uint32_t n_pools, cap_pools;
+	uint32_t *pool_words; /* [n_pool_words] */
+	uint32_t n_pool_words, cap_pool_words;
 };
 
 void result_reset(struct result *r);
@@ -187,5 +214,7 @@ void result_add_token(struct result *r, uint32_t token);
 struct result_logprob *result_add_logprob(struct result *r);
 void result_add_failed(struct result *r, uint32_t slot, const char *reason);
 void result_add_top(struct result *r, uint32_t id, float logprob);
+/* With room for n_words, which the caller fills in. */
+struct result_pool *result_add_pool(struct result *r, uint32_t n_words);
 
 #endif

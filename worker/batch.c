@@ -19,6 +19,7 @@ int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_s
 	b->pos0 = xcalloc(lim->max_runs, sizeof(int32_t));
 	b->logits_row = xcalloc((size_t)max_logits, sizeof(int32_t));
 	b->wants = xcalloc(b->cap_wants, sizeof *b->wants);
+	b->pools = xcalloc(lim->max_runs, sizeof *b->pools);
 	b->tables_bytes = (size_t)lim->max_runs * b->max_blocks * sizeof(int32_t);
 	b->tables = alloc_big(b->tables_bytes);
 	if (!b->tables) {
@@ -47,6 +48,7 @@ void batch_free(struct batch *b)
 	free(b->pos0);
 	free(b->logits_row);
 	free(b->wants);
+	free(b->pools);
 	free(b);
 }
 
@@ -72,6 +74,8 @@ static int check_run(const struct batch *b, const struct slot *s, const struct p
 	if ((end + b->block_size - 1) / b->block_size > s->n_blocks)
 		return err_why(why, why_n, -EINVAL, "position %llu lies outside its %u blocks",
 			       (unsigned long long)end - 1, s->n_blocks);
+	if (r->flags & PLAN_SAMPLE && s->params.pool)
+		return err_why(why, why_n, -EINVAL, "a sequence that is pooled is not sampled from");
 	if (r->flags & PLAN_SAMPLE && end != s->n_tokens)
 		return err_why(why, why_n, -EINVAL, "token %llu is to be chosen, but %u are known",
 			       (unsigned long long)end, s->n_tokens);
@@ -88,6 +92,26 @@ static void want_prompt(struct batch *b, const struct slot *s, const struct plan
 		return;
 	for (uint32_t i = 0; i < r->n_rows && r->pos0 + i + 1 < s->n_prompt; i++)
 		want(b, row0 + (int32_t)i, r->slot, r->pos0 + i + 1, prompt[r->pos0 + i + 1]);
+}
+
+/* Rows of a mean come with every run, others with the prompt's last.  A want of logits chooses nothing: its
+ * token is the first of those looked at. */
+static void pool_run(struct batch *b, const struct slot *s, const struct plan_run *r, int32_t row0)
+{
+	const bool mean = s->params.pool == PARAMS_POOL_MEAN;
+	const uint32_t end = r->pos0 + r->n_rows;
+	if (!s->params.pool || (!mean && end < s->n_prompt))
+		return;
+	const int32_t last = row0 + (int32_t)r->n_rows - 1;
+	b->pools[b->n_pools++] = (struct batch_pool){.row0 = mean ? row0 : last,
+						     .n_rows = mean ? r->n_rows : 1,
+						     .slot = r->slot,
+						     .pos0 = r->pos0,
+						     .run_rows = r->n_rows,
+						     .kind = s->params.pool,
+						     .want = b->n_wants};
+	if (s->params.pool == PARAMS_POOL_LOGITS)
+		want(b, last, r->slot, end, s->params.allowed[0]);
 }
 
 static void add_run(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r,
@@ -108,6 +132,7 @@ static void add_run(struct batch *b, struct slots *slots, struct slot *s, const 
 	s->ran = number;
 	s->last_row = (uint32_t)k->n_rows - 1;
 	s->n_kv = end;
+	pool_run(b, s, r, row0);
 	if (r->flags & PLAN_SAMPLE)
 		want(b, k->n_rows - 1, r->slot, end, -1);
 }
@@ -119,7 +144,7 @@ static int add_sample(struct batch *b, struct slots *slots, struct slot *s, cons
 	const struct slot *from = slots_get(slots, r->from, why, why_n);
 	if (!from)
 		return -EINVAL;
-	if (!(r->flags & PLAN_SAMPLE) || s->ran == number)
+	if (!(r->flags & PLAN_SAMPLE) || s->ran == number || s->params.pool)
 		return err_why(why, why_n, -EINVAL, "a run of no rows that samples nothing, or a second run");
 	if (from->ran != number || from->n_kv != s->n_tokens)
 		return err_why(
@@ -137,7 +162,7 @@ int batch_build(struct batch *b, struct slots *slots, const struct plan *p, cons
 		char *why, size_t why_n)
 {
 	b->kern.n_rows = b->kern.n_seqs = b->kern.n_logits = 0;
-	b->n_wants = 0;
+	b->n_wants = b->n_pools = 0;
 	b->row0[0] = 0;
 	if (p->n_runs > lim->max_runs)
 		return err_why(why, why_n, -EINVAL, "%u runs in a plan, at most %u are possible", p->n_runs,

@@ -19,11 +19,23 @@ struct batch_want {
 	int32_t forced;    /* that token, if it is of the prompt; -1: it is sampled */
 };
 
+/* A run of a sequence that is pooled (params.pool), and what of its rows is needed for that. */
+struct batch_pool {
+	int32_t row0; /* of the batch */
+	uint32_t n_rows;
+	uint32_t slot;
+	uint32_t pos0, run_rows; /* the run */
+	enum params_pool kind;
+	uint32_t want; /* PARAMS_POOL_LOGITS: the want with its logits */
+};
+
 struct batch {
 	struct kern_batch kern;   /* the argument of batch_set(); points into the arrays below */
 	struct batch_want *wants; /* [n_wants] in the plan's order */
 	uint32_t n_wants;
 	uint32_t cap_wants;
+	struct batch_pool *pools; /* [n_pools] in the plan's order */
+	uint32_t n_pools;
 	int32_t *token_at, *row0, *pos0, *tables, *logits_row; /* owned */
 	size_t tables_bytes;
 	int max_logits;

@@ -644,6 +644,25 @@ int model_head(struct model *m, int n_logits)
 	return rc;
 }
 
+int model_rows(struct model *m, int n_rows, const void **out)
+{
+	const struct kern_ops *k = m->ops;
+	const struct model_config *c = m->c;
+	struct kern_stream *s = m->stream;
+	int rc;
+	assert(n_rows > 0 && n_rows <= m->max_logits);
+	*out = m->last_x.p;
+	/* The first norm is there for its sum: what it emits is an operand, perhaps of integers. */
+	if ((rc = k->gather(s, m->last_x.p, m->x.p, c->hidden)) ||
+	    (rc = k->gather(s, m->last_add.p, m->add.p, c->hidden)) ||
+	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_rows, c->hidden,
+			     c->rms_eps)))
+		return rc;
+	rc = k->rmsnorm_f32(s, m->last_x.p, m->norm.p, n_rows, c->hidden, c->rms_eps);
+	trace_mark(m->trace, TRACE_HEAD);
+	return rc;
+}
+
 void *model_logits(struct model *m)
 {
 	return m->logits.p;

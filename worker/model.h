@@ -61,6 +61,10 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 /* The logits of the current batch's logits rows (at most max_logits), after model_forward() of
  * a batch with the same rows: into model_logits(), F32 [n_logits, n_vocab] on the device. */
 int model_head(struct model *m, int n_logits);
+/* The current batch's logits rows as they leave the last layer, behind the last norm: F32 [n_rows, hidden] on
+ * the device until the next step or head; instead of or behind model_head().  All ranks have the same: it
+ * needs no group. */
+int model_rows(struct model *m, int n_rows, const void **out);
 void *model_logits(struct model *m); /* NULL: this rank does not get them, rank 0 does */
 
 /* Both return the error of the device, or the one that broke the group (tp_group_broke()). */

@@ -9,7 +9,9 @@
 struct pending {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
-	uint32_t max_wants, max_top;
+	uint32_t max_wants, max_top, pool_width;
+	float *scratch; /* [cap_scratch, pool_width] pinned */
+	uint32_t cap_scratch;
 	struct pending_plan plans[PENDING_AHEAD]; /* ring */
 	int first, n;
 };
@@ -46,8 +48,25 @@ static void host_free(struct pending *p, void *mem, size_t bytes)
 		p->ops->host_free(p->dev, mem, bytes);
 }
 
+static size_t pool_bytes(const struct pending *p, uint32_t n)
+{
+	return (size_t)n * p->pool_width * sizeof(float);
+}
+
+static void pools_fini(struct pending *p, struct pending_plan *f)
+{
+	host_free(p, f->rows, pool_bytes(p, f->cap_pools));
+	free(f->sums);
+	free(f->pools);
+	f->rows = NULL;
+	f->sums = NULL;
+	f->pools = NULL;
+	f->cap_pools = 0;
+}
+
 static void plan_fini(struct pending *p, struct pending_plan *f)
 {
+	pools_fini(p, f);
 	host_free(p, f->out.top_logprob, tops(p));
 	host_free(p, f->out.top_id, tops(p));
 	host_free(p, f->out.rank, words(p));
@@ -59,10 +78,11 @@ static void plan_fini(struct pending *p, struct pending_plan *f)
 }
 
 int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_dev *dev, uint32_t max_wants,
-		uint32_t max_top, char *why, size_t why_n)
+		uint32_t max_top, uint32_t pool_width, char *why, size_t why_n)
 {
 	struct pending *p = xcalloc(1, sizeof *p);
-	*p = (struct pending){.ops = ops, .dev = dev, .max_wants = max_wants, .max_top = max_top};
+	*p = (struct pending){
+		.ops = ops, .dev = dev, .max_wants = max_wants, .max_top = max_top, .pool_width = pool_width};
 	for (int i = 0; i < PENDING_AHEAD; i++) {
 		if (!plan_init(p, &p->plans[i])) {
 			const size_t bytes = PENDING_AHEAD * (3 * words(p) + 2 * tops(p));
@@ -81,6 +101,7 @@ void pending_free(struct pending *p)
 		return;
 	for (int i = 0; i < PENDING_AHEAD; i++)
 		plan_fini(p, &p->plans[i]);
+	host_free(p, p->scratch, pool_bytes(p, p->cap_scratch));
 	free(p);
 }
 
@@ -97,6 +118,7 @@ struct pending_plan *pending_add(struct pending *p)
 	struct pending_plan *f = &p->plans[(p->first + p->n++) % PENDING_AHEAD];
 	f->n_wants = 0;
 	f->n_top = 0;
+	f->n_pools = 0;
 	return f;
 }
 
@@ -142,4 +164,37 @@ struct pending_want *pending_room(const struct pending *p, struct pending_plan *
 	f->n_wants += (uint32_t)n;
 	f->n_top += (size_t)n * (size_t)stride;
 	return f->wants + at;
+}
+
+uint32_t pending_pool_width(const struct pending *p)
+{
+	return p->pool_width;
+}
+
+int pending_pools(struct pending *p, struct pending_plan *f, uint32_t n, char *why, size_t why_n)
+{
+	assert(f->n_pools == 0);
+	if (n > f->cap_pools) {
+		pools_fini(p, f);
+		f->rows = p->ops->host_new(p->dev, pool_bytes(p, n));
+		if (!f->rows)
+			return err_why(why, why_n, -ENOMEM,
+				       "out of memory: %zu bytes of pinned memory for pooled rows",
+				       pool_bytes(p, n));
+		f->sums = xmalloc((size_t)n * p->pool_width * sizeof *f->sums);
+		f->pools = xmalloc(n * sizeof *f->pools);
+		f->cap_pools = n;
+	}
+	f->n_pools = n;
+	return 0;
+}
+
+float *pending_scratch(struct pending *p, uint32_t n_rows)
+{
+	if (n_rows <= p->cap_scratch)
+		return p->scratch;
+	host_free(p, p->scratch, pool_bytes(p, p->cap_scratch));
+	p->scratch = p->ops->host_new(p->dev, pool_bytes(p, n_rows));
+	p->cap_scratch = p->scratch ? n_rows : 0;
+	return p->scratch;
 }

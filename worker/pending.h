@@ -5,7 +5,7 @@
  *   pending_room()     room for n sampled rows, in the plan's order
  *   pending_first()    the oldest plan; its results are valid once its event is done
  *
- * Allocates at pending_new() only.  Single-threaded. */
+ * Allocates at pending_new(), and for the first pooled runs.  Single-threaded. */
 #ifndef QUERN_WORKER_PENDING_H
 #define QUERN_WORKER_PENDING_H
 
@@ -27,6 +27,14 @@ struct pending_want {
 	size_t top0;
 };
 
+/* A pooled run: its values, in `rows` or `sums` of the plan. */
+struct pending_pool {
+	uint32_t slot;
+	uint32_t pos0, n_rows; /* the run */
+	uint32_t n_values;
+	bool sum; /* a mean: the values are sums */
+};
+
 struct pending_plan {
 	uint64_t epoch, number;
 	int64_t begin_us; /* when it was begun */
@@ -35,14 +43,20 @@ struct pending_plan {
 	uint32_t n_wants;
 	struct kern_sample_out out; /* pinned */
 	size_t n_top;               /* entries of top_id and top_logprob in use */
+	struct pending_pool *pools; /* [n_pools] */
+	uint32_t n_pools;
+	float *rows;   /* [n_pools, pool_width] pinned */
+	int64_t *sums; /* [n_pools, pool_width] */
+	uint32_t cap_pools;
 };
 
 struct pending;
 
-/* max_wants: most rows of a plan, of up to max_top likeliest tokens each.  -ENOMEM with the bytes.
+/* max_wants: most rows of a plan, of up to max_top likeliest tokens each; pool_width: most values of a pooled
+ * run.  -ENOMEM with the bytes.
  * ops and dev are borrowed. */
 int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_dev *dev, uint32_t max_wants,
-		uint32_t max_top, char *why, size_t why_n);
+		uint32_t max_top, uint32_t pool_width, char *why, size_t why_n);
 void pending_free(struct pending *p); /* NULL is fine; the device must be done with all plans */
 
 int pending_count(const struct pending *p);
@@ -56,5 +70,14 @@ void pending_clear(struct pending *p);                 /* all */
  * Returns the rows, which the caller fills in except top0. */
 struct pending_want *pending_room(const struct pending *p, struct pending_plan *f, int n, int stride,
 				  struct kern_sample_out *out);
+
+/* Room for n pooled runs of f, once per plan: f's pools, rows and sums, which the caller fills in.  Grows
+ * where no plan has had as many: a service without pooled runs pays nothing for them.  -ENOMEM with the
+ * bytes. */
+int pending_pools(struct pending *p, struct pending_plan *f, uint32_t n, char *why, size_t why_n);
+/* Values that a pooled run has room for. */
+uint32_t pending_pool_width(const struct pending *p);
+/* Pinned memory for n_rows rows of that width, on the way to a sum; of all plans.  NULL: out of memory. */
+float *pending_scratch(struct pending *p, uint32_t n_rows);
 
 #endif

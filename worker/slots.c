@@ -153,6 +153,9 @@ static int check_params(const struct slots *s, const struct params *p, char *why
 	if (p->logprobs < -1 || p->logprobs > PARAMS_TOP_MAX || p->prompt_logprobs < -1 ||
 	    p->prompt_logprobs > PARAMS_LOGPROBS_MAX)
 		return err_why(why, why_n, -EINVAL, "logprobs are from -1 to %d", PARAMS_TOP_MAX);
+	if (p->pool > PARAMS_POOL_LOGITS || (p->pool && p->prompt_logprobs >= 0) ||
+	    (p->pool == PARAMS_POOL_LOGITS && (p->n_allowed == 0 || p->n_allowed > PARAMS_POOL_IDS_MAX)))
+		return err_why(why, why_n, -EINVAL, "a sequence is pooled in a way that is not known");
 	if ((rc = check_ids(p->bias_ids, p->n_bias, v, "logit_bias", why, why_n)) ||
 	    (rc = check_ids(p->allowed, p->n_allowed, v, "allowed_token_ids", why, why_n)) ||
 	    (rc = check_ids(p->bad, p->n_bad_ids, v, "bad_words", why, why_n)))

@@ -123,6 +123,8 @@ static int run_head(struct step *s, struct pending_plan *f, char *why, size_t wh
 			return rc;
 		s->group0 = first;
 		trace_mark(s->trace, TRACE_SAMPLE);
+		if ((rc = step_pool_logits(s, f, first, n)))
+			return device_why(s, rc, "logits could not be copied off the device", why, why_n);
 	}
 	return 0;
 }
@@ -143,7 +145,10 @@ static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t w
 		       : model_forward(s->model, s->cache.kv, slots_buffer(s->slots), b->n_rows);
 	if (rc)
 		return device_why(s, rc, "the model failed on the device", why, why_n);
-	return run_head(s, f, why, why_n);
+	if ((rc = step_pool_begin(s, f, why, why_n)) || (rc = run_head(s, f, why, why_n)))
+		return rc;
+	rc = step_pool_rows(s, f);
+	return rc ? device_why(s, rc, "pooling the rows failed", why, why_n) : 0;
 }
 
 static int check_turn(const struct step *s, const struct plan *p, char *why, size_t why_n)
@@ -227,6 +232,8 @@ int step_end(struct step *s, struct result *r, char *why, size_t why_n)
 		err_why(why, why_n, rc, "the device failed");
 	else if (s->shard.rank == 0)
 		rc = sampler_take(s->sampler, f, r, why, why_n);
+	if (!rc)
+		step_pool_take(s, f, r);
 	/* It worked on the one before until that was ended. */
 	const int64_t now = clock_us(), since = f->begin_us > s->ended_us ? f->begin_us : s->ended_us;
 	r->step_us = (uint32_t)(now - since);

@@ -1,5 +1,6 @@
-/* step_impl.h - what step.c (plans), step_open.c (sizes, loading, pools) and step_group.c (ranks) share.
- * For these three only. */
+/* step_impl.h - what step.c (plans), step_open.c (sizes, loading, pools), step_group.c (ranks) and
+ * step_pool.c (pooled runs) share.
+ * For these only. */
 #ifndef QUERN_WORKER_STEP_IMPL_H
 #define QUERN_WORKER_STEP_IMPL_H
 
@@ -74,5 +75,15 @@ int step_open_pools(struct step *s, char *why, size_t why_n);
 /* Where the device keeps graphs, and they are wanted; progress: NULL, or told how far they are. */
 int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg, char *why,
 		     size_t why_n);
+
+/* step_pool.c: what a plan's pooled runs give; on rank 0, the others have none. */
+/* The batch is built: room for them in f. */
+int step_pool_begin(struct step *s, struct pending_plan *f, char *why, size_t why_n);
+/* The logits of the n wants from `first` on are there. */
+int step_pool_logits(struct step *s, struct pending_plan *f, uint32_t first, int n);
+/* Behind the head: the batch is set to other logits rows. */
+int step_pool_rows(struct step *s, struct pending_plan *f);
+/* f is done: into r. */
+void step_pool_take(const struct step *s, const struct pending_plan *f, struct result *r);
 
 #endif

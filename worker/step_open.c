@@ -333,6 +333,11 @@ int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permil
 }
 
 /* All but the pools. */
+static uint32_t pool_width(const struct step *s)
+{
+	return s->config.hidden > PARAMS_POOL_IDS_MAX ? (uint32_t)s->config.hidden : PARAMS_POOL_IDS_MAX;
+}
+
 int step_open_state(struct step *s, char *why, size_t why_n)
 {
 	const struct bus_limits *m = &s->lim;
@@ -346,7 +351,8 @@ int step_open_state(struct step *s, char *why, size_t why_n)
 	int rc;
 	if ((rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
 	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)) ||
-	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, why, why_n)))
+	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, pool_width(s),
+			      why, why_n)))
 		return rc;
 	sampler_new(&s->sampler, s->ops, s->stream, s->slots, s->pending, s->config.n_vocab, s->max_logits);
 	s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

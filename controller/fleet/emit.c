@@ -258,11 +258,17 @@ static void emit_tokens(struct emit *e, const struct sched_events *events, const
 	emit_event(e, ev);
 }
 
-static void emit_end(struct emit *e, const struct sched_event *s, int64_t now_us)
+static void emit_end(struct emit *e, const struct sched_event *s, const float *values, int64_t now_us)
 {
 	struct engine_event *ev;
 	switch (s->kind) {
 	case SCHED_TOKEN:
+		break;
+	case SCHED_POOLED:
+		ev = emit_event_new(ENGINE_POOLED, s->job);
+		ev->n_values = s->n_values;
+		ev->values = xmemdup(values + s->value0, s->n_values * sizeof *values);
+		emit_event(e, ev);
 		break;
 	case SCHED_OUTPUT_DONE:
 		ev = emit_event_new(ENGINE_OUTPUT_DONE, s->job);
@@ -357,6 +363,7 @@ void emit_events(struct emit *e, struct sched_events *ev, const struct result *r
 	if (r)
 		emit_tokens(e, ev, r, numerics);
 	for (uint32_t i = 0; i < ev->n; i++)
-		emit_end(e, &ev->v[i], now_us);
+		emit_end(e, &ev->v[i], ev->values, now_us);
 	ev->n = 0;
+	ev->n_values = 0;
 }

@@ -95,7 +95,7 @@ static bool is_earlier(const struct taker *t, const struct group *g, uint32_t ca
 static uint32_t cached(const struct replica *r, const struct group *g)
 {
 	const struct seq *q = longest(g);
-	if (g->params.prompt_logprobs >= 0)
+	if (params_needs_rows(&g->params))
 		return 0;
 	return sched_cached(r->sched, q->tokens ? q->tokens : g->prompt, q->n_tokens, g->salt);
 }

@@ -50,7 +50,7 @@ static struct replica *choose(struct fleet *f, const struct group *g, const stru
 	for (uint32_t i = 0; i < n; i++)
 		o[i] = (struct route_option){
 			.load = replica_load(rows[i]),
-			.cached = g->params.prompt_logprobs >= 0
+			.cached = params_needs_rows(&g->params)
 					  ? 0
 					  : sched_cached(rows[i]->sched, g->prompt, g->n_prompt, g->salt),
 			/* Short prompts never measure prefill: then the steps of outputs show which is slow.

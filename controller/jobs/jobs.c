@@ -115,6 +115,7 @@ static void job_free(struct job *job)
 		output_fini(&job->outputs[i]);
 	free(job->outputs);
 	toklog_fini(&job->prompt_log);
+	free(job->pooled);
 	for (uint32_t i = 0; i < job->n_stop; i++)
 		free(job->stop[i]);
 	free(job->stop);
@@ -329,7 +330,8 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 
 static size_t job_bytes(const struct job *job)
 {
-	size_t bytes = sizeof *job + job->n_outputs * sizeof *job->outputs + toklog_bytes(&job->prompt_log);
+	size_t bytes = sizeof *job + job->n_outputs * sizeof *job->outputs + toklog_bytes(&job->prompt_log) +
+		       job->n_pooled * sizeof *job->pooled;
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		bytes += output_bytes(&job->outputs[i]);
 	return bytes;

@@ -93,6 +93,19 @@ static void on_prompt_logprobs(struct job *job, const struct engine_event *e)
 	job->has_prompt_log = true;
 }
 
+/* Its one output has no tokens: the first of its times is the end of the prompt. */
+static void on_pooled(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
+{
+	struct metrics *m = j->svc->metrics;
+	if (job->pooled || !e->n_values)
+		return;
+	job->pooled = xmemdup(e->values, e->n_values * sizeof *e->values);
+	job->n_pooled = e->n_values;
+	metrics_add(m, METRIC_PROMPT_TOKENS, job->prompt_tokens);
+	metrics_observe(m, METRIC_TTFT, now - job->submitted_us);
+	job->outputs[0].first_us = job->outputs[0].last_us = now;
+}
+
 static void on_output_done(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
 	if (e->index >= job->n_outputs || job->outputs[e->index].finish != FINISH_NONE)
@@ -112,6 +125,7 @@ void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, 
 		job->ended->tokens = NULL;
 		job->ended->top_ids = NULL;
 		job->ended->top_logprobs = NULL;
+		job->ended->values = NULL;
 		job->ended->status = NULL;
 		return;
 	}
@@ -146,6 +160,9 @@ void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now)
 		break;
 	case ENGINE_PROMPT_LOGPROBS:
 		on_prompt_logprobs(job, e);
+		break;
+	case ENGINE_POOLED:
+		on_pooled(j, job, e, now);
 		break;
 	case ENGINE_OUTPUT_DONE:
 		on_output_done(j, job, e, now);

@@ -102,7 +102,9 @@ void jobs_publish_end(struct jobs *j, const struct job *job, const struct listen
 			      .class_changed = job->class_changed,
 			      .queued_us = job->queued_us,
 			      .first_token_us = job->first_token_us,
-			      .total_us = job->total_us};
+			      .total_us = job->total_us,
+			      .pooled = job->pooled,
+			      .n_pooled = job->n_pooled};
 	if (job->state == JOB_FAILED) {
 		e.kind = JOB_ERROR;
 		e.code = job->code;

@@ -33,6 +33,7 @@ void engine_event_fini(struct engine_event *e)
 	free(e->tokens);
 	free(e->top_ids);
 	free(e->top_logprobs);
+	free(e->values);
 	engine_status_free(e->status);
 }
 

@@ -9,6 +9,7 @@
  *
  *   ENGINE_SUBMIT --> REFUSED
  *                 +-> ACCEPTED --> TOKENS, ... one OUTPUT_DONE per output --> JOB_DONE
+ *                                  | POOLED, its OUTPUT_DONE --> JOB_DONE
  *                                  (JOB_FAILED at any point ends the job instead) */
 #ifndef QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
 #define QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
@@ -72,6 +73,7 @@ enum engine_event_kind {
 	ENGINE_REFUSED,         /* code, why */
 	ENGINE_TOKENS,          /* tokens: of any jobs, in the order of sampling */
 	ENGINE_PROMPT_LOGPROBS, /* job, tokens: logprobs of prompt tokens 1.., ascending, all at once */
+	ENGINE_POOLED,          /* job, values: of a job that is pooled (params.pool) */
 	ENGINE_OUTPUT_DONE,     /* job, index, finish, stop_token */
 	ENGINE_JOB_DONE,        /* job, cached_tokens, queued_us, first_token_us, total_us */
 	ENGINE_JOB_FAILED,      /* job, code, why */
@@ -185,6 +187,8 @@ struct engine_event {
 	uint32_t n_tokens;
 	uint32_t *top_ids;   /* owned */
 	float *top_logprobs; /* owned */
+	float *values;       /* POOLED: owned, [n_values] */
+	uint32_t n_values;
 	uint32_t cached_tokens;
 	bool class_changed; /* JOB_DONE: continued in another numerics class (--allow-class-change) */
 	int64_t queued_us, first_token_us, total_us;

@@ -50,6 +50,8 @@ struct job_event {
 	const struct output_view *outputs;
 	uint32_t n_outputs;
 	const struct token_logprob *prompt_logprobs; /* [prompt_tokens - 1] of tokens 1.., or NULL */
+	const float *pooled; /* [n_pooled] of a job with params.pool; NULL: none.  As the model gives them */
+	uint32_t n_pooled;
 	uint32_t completion_tokens, cached_tokens;
 	bool class_changed; /* engine_event.class_changed */
 	int64_t queued_us, first_token_us, total_us;

@@ -28,6 +28,7 @@ void sched_events_fini(struct sched_events *e)
 {
 	free(e->v);
 	result_fini(&e->beam_logprobs);
+	free(e->values);
 	*e = (struct sched_events){0};
 }
 
@@ -414,8 +415,8 @@ void sched_end(struct sched *s, struct seq *q)
 	q->state = SEQ_FINISHED;
 }
 
-static void seq_finish(struct sched *s, struct seq *q, enum finish finish, int64_t stop_token,
-		       struct sched_events *ev)
+void sched_finish(struct sched *s, struct seq *q, enum finish finish, int64_t stop_token,
+		  struct sched_events *ev)
 {
 	struct group *g = q->group;
 	bool was_queued = q->queued;
@@ -461,7 +462,7 @@ void sched_stop(struct sched *s, uint64_t job, uint32_t index, struct sched_even
 {
 	struct group *g = sched_find(s, job);
 	if (g && !g->beam && index < g->n_seqs && g->seqs[index].state != SEQ_FINISHED)
-		seq_finish(s, &g->seqs[index], FINISH_STOP, -1, ev);
+		sched_finish(s, &g->seqs[index], FINISH_STOP, -1, ev);
 }
 
 void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev)
@@ -478,7 +479,7 @@ void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev)
 	for (uint32_t i = 0, live = g->n_live; i < n && live; i++)
 		if (g->seqs[i].state != SEQ_FINISHED) {
 			live--;
-			seq_finish(s, &g->seqs[i], FINISH_ABORT, -1, ev);
+			sched_finish(s, &g->seqs[i], FINISH_ABORT, -1, ev);
 		}
 }
 
@@ -607,14 +608,14 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 	e->logprob = logprob;
 	e->stop = params_is_stop(&g->params, token) && seq_n_out(q) >= g->params.min_tokens;
 	if (e->stop) {
-		seq_finish(s, q, FINISH_STOP, token, ev);
+		sched_finish(s, q, FINISH_STOP, token, ev);
 		return;
 	}
 	seq_append(q, token);
 	if (q->state == SEQ_RUNNING)
 		sched_publish(s, q);
 	if (seq_n_out(q) >= g->params.max_tokens)
-		seq_finish(s, q, FINISH_LENGTH, -1, ev);
+		sched_finish(s, q, FINISH_LENGTH, -1, ev);
 }
 
 const struct group *sched_run_of(const struct sched *s, uint32_t slot)
@@ -670,7 +671,7 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		return -EPROTO;
 	struct inflight *f = &s->flight[s->first_flight];
 	if (r->epoch != s->epoch || r->number != f->number || r->n_tokens != f->n_samples ||
-	    (f->n_searched && !has_candidates(f, r)))
+	    (f->n_searched && !has_candidates(f, r)) || !sched_pool_fits(f, r))
 		return -EPROTO;
 	/* No longer under way: blocks of sequences that end now are released by the result of the next plan.
 	 */
@@ -692,6 +693,8 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		else if (!q->group->beam)
 			apply_token(s, q, r->tokens[i], logprob, now_us, ev);
 	}
+	if (f->n_pooled)
+		sched_pool_apply(s, f, r, now_us, ev);
 	for (uint32_t i = 0; i < f->n_runs; i++) {
 		struct run *run = &f->runs[i];
 		run->group->n_inflight--;

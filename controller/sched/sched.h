@@ -13,6 +13,8 @@
  * like others, but none runs ahead: when all of them have their candidates, in whatever order, hypotheses
  * fork and die.  Its tokens are reported when it is over, all at once.
  *
+ * A sequence with params.pool ends with its prompt (sched_pool.c): nothing is sampled.
+ *
  * Common prefixes are computed once: full blocks are found by their tokens (prefix.h).  The outputs of a
  * group share the prompt's blocks: the first one computes them, the others fork from it and get copies of
  * blocks that they write into (copy-on-write). */
@@ -49,7 +51,7 @@ struct sched_config {
 	int64_t aging_us; /* a group that waits longer has a share of the turns (queue.h); 0: 60 s */
 };
 
-enum sched_event_kind { SCHED_TOKEN, SCHED_OUTPUT_DONE, SCHED_GROUP_DONE, SCHED_GROUP_FAILED };
+enum sched_event_kind { SCHED_TOKEN, SCHED_POOLED, SCHED_OUTPUT_DONE, SCHED_GROUP_DONE, SCHED_GROUP_FAILED };
 
 struct sched_event {
 	enum sched_event_kind kind;
@@ -59,6 +61,8 @@ struct sched_event {
 	bool stop;          /* TOKEN: it is the stop token that ends its output */
 	int32_t logprob;    /* TOKEN: index in the result's logprobs, -1: none */
 	bool searched;      /* TOKEN: of a beam search; logprob is an index in beam_logprobs */
+	size_t value0;      /* POOLED: n_values of the events' values, from this one on */
+	uint32_t n_values;  /* POOLED */
 	enum finish finish; /* OUTPUT_DONE */
 	int64_t stop_token; /* OUTPUT_DONE: -1: none */
 	enum code code;     /* GROUP_FAILED */
@@ -72,6 +76,8 @@ struct sched_events {
 	struct sched_event *v;
 	uint32_t n, cap;             /* the consumer sets n to 0 */
 	struct result beam_logprobs; /* of tokens of beam searches, which no result of a worker holds */
+	float *values;               /* [n_values] of pooled sequences; NaN: the model gave none */
+	size_t n_values, cap_values; /* n_values: set to 0 with n */
 };
 void sched_events_fini(struct sched_events *e);
 

@@ -89,8 +89,8 @@ static bool take_prefix(struct sched *s, struct planning *p, struct seq *q)
 		q->n_computed = g->n_prompt < total ? g->n_prompt : total - 1;
 		return true;
 	}
-	/* A prompt's logprobs come from its rows: they are computed. */
-	if (g->params.prompt_logprobs >= 0)
+	/* What comes from the prompt's rows, like its logprobs: they are computed. */
+	if (params_needs_rows(&g->params))
 		return false;
 	q->chain = blocks_root(s->blocks, g->salt);
 	q->n_hashed = blocks_match(s->blocks, &q->table, q->tokens, (total - 1) / size, &q->chain);

@@ -7,6 +7,7 @@
  *   sched_beam.c     beam searches
  *   sched_suspect.c  sequences that were running when a worker died
  *   sched_move.c     groups that go to another scheduler
+ *   sched_pool.c     sequences whose rows are pooled
  *
  * Two plans under way.  Plan 8 is sent before the result of plan 7 is back, so that the device goes from one
  * step to the next without the controller:
@@ -49,6 +50,7 @@ struct run {
 	struct seq *seq;
 	uint32_t slot;
 	uint32_t from, end; /* positions that it computes */
+	bool pooled;        /* it brings pooled rows */
 };
 
 /* A plan under way. */
@@ -57,6 +59,7 @@ struct inflight {
 	struct sample *samples;
 	uint32_t n_samples, cap_samples;
 	uint32_t n_searched; /* samples of beam searches */
+	uint32_t n_pooled;   /* runs that bring pooled rows */
 	struct run *runs;
 	uint32_t n_runs, cap_runs;
 	struct blocks_later later; /* freed by its result */
@@ -151,6 +154,16 @@ static inline void sched_prefetch(const struct seq *far, const struct seq *near)
 	}
 }
 
+/* ---- sched_pool.c ---- */
+
+/* Whether a run of q up to position `end` brings pooled rows. */
+bool sched_pool_brings(const struct seq *q, uint32_t end);
+/* The result has what f's runs bring. */
+bool sched_pool_fits(const struct inflight *f, const struct result *r);
+/* Applies it: sequences whose prompt is complete end. */
+void sched_pool_apply(struct sched *s, const struct inflight *f, const struct result *r, int64_t now_us,
+		      struct sched_events *ev);
+
 /* ---- sched.c: groups and sequences ---- */
 
 /* Put a group, of which nothing runs, into every list, or take it out. */
@@ -171,6 +184,9 @@ void sched_wait(struct sched *s, struct seq *q);
 void sched_end(struct sched *s, struct seq *q);
 /* All outputs have ended: report it, and take the group out of every list. */
 void sched_group_done(struct sched *s, struct group *g, struct sched_events *ev);
+/* Ends one output, and with the last one its group: g may be gone. */
+void sched_finish(struct sched *s, struct seq *q, enum finish finish, int64_t stop_token,
+		  struct sched_events *ev);
 
 /* A waiting sequence gets a slot; a running one gives it up.  Blocks are the caller's business. */
 void sched_enter(struct sched *s, struct seq *q);

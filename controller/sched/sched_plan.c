@@ -63,11 +63,13 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	plan->n_rows += rows;
 	p->budget -= rows;
 	array_grow(f->runs, f->cap_runs, f->n_runs + 1);
-	f->runs[f->n_runs++] = (struct run){g, q, q->slot, q->n_before, q->n_computed};
+	const bool pooled = sched_pool_brings(q, q->n_computed);
+	f->runs[f->n_runs++] = (struct run){g, q, q->slot, q->n_before, q->n_computed, pooled};
+	f->n_pooled += pooled;
 	g->n_inflight++;
 	g->since_us = p->now_us;
 	sched_begin(s, g, p->now_us);
-	bool sample = q->n_computed == seq_total(q);
+	bool sample = q->n_computed == seq_total(q) && !g->params.pool;
 	queue_charge(g, rows + (sample ? OUTPUT_WEIGHT : 0));
 	sched_publish(s, q);
 	if (!sample)
@@ -265,7 +267,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
 	p.alone = alone;
 	plan_reset(out);
-	f->n_samples = f->n_runs = f->n_searched = 0;
+	f->n_samples = f->n_runs = f->n_searched = f->n_pooled = 0;
 	assert(f->later.n == 0 && f->host_later.n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;

@@ -70,6 +70,7 @@ void group_free(struct group *g)
 	params_fini(&g->params);
 	free(g->seqs);
 	free(g->prompt);
+	free(g->sums);
 	free(g);
 }
 

@@ -78,7 +78,9 @@ struct group {
 	uint32_t n_prompt;
 	struct seq *seqs; /* [n_seqs] outputs, or places of a beam search */
 	uint32_t n_seqs;
-	struct beam *beam;   /* owned; NULL: outputs are sampled */
+	struct beam *beam; /* owned; NULL: outputs are sampled */
+	int64_t *sums;     /* owned, [n_sums]: of the rows of positions 0..n_summed-1 (sched_pool.c) */
+	uint32_t n_sums, n_summed;
 	bool decided;        /* of a beam search: its last step is in no plan yet */
 	uint32_t n_live;     /* sequences not finished; of a beam search 1 until it is over */
 	uint32_t n_inflight; /* runs of it in plans under way */

@@ -75,6 +75,47 @@ uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct p
 	return n;
 }
 
+/* Of the row of a position, whose history this is: words of a last row, a row's part of a sum. */
+static void last_row(uint64_t chain, const struct params *params, uint32_t *words)
+{
+	for (uint32_t i = 0; i < DEVICE_POOL_MAX; i++)
+		words[i] = (uint32_t)mix(chain, params->pool == PARAMS_POOL_LOGITS && i < params->n_allowed
+							? (uint64_t)params->allowed[i]
+							: i);
+}
+
+static int64_t row_part(uint64_t chain, uint32_t i)
+{
+	return (int64_t)(mix(chain, i) >> 30) - (1ll << 33);
+}
+
+/* Widths of rows. */
+static uint32_t pool_width(const struct params *params)
+{
+	return params->pool == PARAMS_POOL_LOGITS ? params->n_allowed : 3;
+}
+
+uint32_t device_pool(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, float *out)
+{
+	const uint32_t n = pool_width(params);
+	uint64_t h = 1;
+	int64_t sums[3] = {0};
+	uint32_t words[DEVICE_POOL_MAX];
+	for (uint32_t pos = 0; pos < n_prompt; pos++) {
+		h = mix(h, prompt[pos]);
+		for (uint32_t i = 0; i < 3; i++)
+			sums[i] += row_part(h, i);
+	}
+	last_row(h, params, words);
+	for (uint32_t i = 0; i < n; i++) {
+		if (params->pool == PARAMS_POOL_MEAN)
+			out[i] = (float)((double)sums[i] / RESULT_POOL_ONE / n_prompt);
+		else
+			memcpy(&out[i], &words[i], sizeof out[i]);
+	}
+	return n;
+}
+
 bool device_dries_up(const struct params *params)
 {
 	return params->seed % 7 == 3;
@@ -313,6 +354,30 @@ static void add_candidates(const struct slot *s, uint32_t slot, struct result *r
 		result_add_top(r, ids[i], logprobs[i]);
 }
 
+static void add_pool(const struct slot *s, const struct plan *p, const struct plan_run *run, struct result *r)
+{
+	const uint32_t end = run->pos0 + run->n_rows, n = pool_width(&s->params);
+	const bool mean = s->params.pool == PARAMS_POOL_MEAN;
+	uint32_t words[DEVICE_POOL_MAX];
+	if (run->flags & PLAN_SAMPLE || end > s->n_prompt)
+		wrong("samples from a sequence that is pooled", p->number, run->slot);
+	if (!mean && end < s->n_prompt)
+		return;
+	struct result_pool *to = result_add_pool(r, mean ? 2 * n : n);
+	to->slot = run->slot;
+	to->pos0 = run->pos0;
+	to->n_rows = run->n_rows;
+	uint64_t h = 1;
+	int64_t sums[3] = {0};
+	for (uint32_t pos = 0; pos < end; pos++) {
+		h = mix(h, s->tokens[pos]);
+		for (uint32_t i = 0; pos >= run->pos0 && i < 3; i++)
+			sums[i] += row_part(h, i);
+	}
+	last_row(h, &s->params, words);
+	memcpy(r->pool_words + to->at, mean ? (const void *)sums : words, to->n_words * sizeof *words);
+}
+
 static void carry_out(struct device *d, const struct plan *p, struct result *r)
 {
 	take_state(d, p);
@@ -326,6 +391,8 @@ static void carry_out(struct device *d, const struct plan *p, struct result *r)
 	for (uint32_t i = 0; i < p->n_runs; i++) {
 		const struct plan_run *run = &p->runs[i];
 		struct slot *s = &d->slots[run->slot];
+		if (s->params.pool)
+			add_pool(s, p, run, r);
 		if (!(run->flags & PLAN_SAMPLE))
 			continue;
 		if (run->n_rows == 0 && !d->slots[run->from].used)

@@ -40,6 +40,10 @@ uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct p
 uint32_t device_search(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, uint32_t *out,
 		       uint32_t max, uint32_t *n_out, bool *stopped);
 
+/* What the job gets instead of tokens (params.pool): out[DEVICE_POOL_MAX]; returns how many. */
+enum { DEVICE_POOL_MAX = PARAMS_POOL_IDS_MAX };
+uint32_t device_pool(const uint32_t *prompt, uint32_t n_prompt, const struct params *params, float *out);
+
 /* Whether a search with these parameters may meet logits that are not numbers, and find fewer than n. */
 bool device_dries_up(const struct params *params);
 

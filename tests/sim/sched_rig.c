@@ -79,7 +79,7 @@ struct group *rig_group(struct sched_rig *r, struct rig_job *j)
 		if (found != p->n && !device_dries_up(p))
 			rig_fail(r, "a search of this device finds enough");
 	}
-	for (uint32_t i = 0; !p->beam_width && i < p->n; i++)
+	for (uint32_t i = 0; !p->beam_width && !p->pool && i < p->n; i++)
 		j->n_want[i] = device_expect(j->prompt, j->n_prompt, p, i,
 					     j->want + (size_t)i * p->max_tokens, p->max_tokens);
 	struct params copy;
@@ -119,9 +119,20 @@ static void check_token(struct sched_rig *r, struct rig_job *j, const struct sch
 	j->n_out[e->index]++;
 }
 
+static void check_pooled(struct sched_rig *r, struct rig_job *j, const struct sched_event *e)
+{
+	float want[DEVICE_POOL_MAX];
+	const uint32_t n = device_pool(j->prompt, j->n_prompt, &j->params, want);
+	if (j->pooled || !j->params.pool || j->output_done[0])
+		rig_fail(r, "pooled twice, or against its parameters");
+	if (e->n_values != n || memcmp(want, r->ev.values + e->value0, n * sizeof *want) != 0)
+		rig_fail(r, "the pooled rows differ from the undisturbed ones");
+	j->pooled = true;
+}
+
 static void check_output_done(struct sched_rig *r, struct rig_job *j, uint32_t index, enum finish finish)
 {
-	bool whole = j->n_out[index] == j->n_want[index];
+	bool whole = j->params.pool ? j->pooled : j->n_out[index] == j->n_want[index];
 	if (j->output_done[index])
 		rig_fail(r, "an output ended twice");
 	j->output_done[index] = true;
@@ -155,6 +166,9 @@ void rig_take_events(struct sched_rig *r)
 		case SCHED_TOKEN:
 			check_token(r, j, e);
 			break;
+		case SCHED_POOLED:
+			check_pooled(r, j, e);
+			break;
 		case SCHED_OUTPUT_DONE:
 			check_output_done(r, j, e->index, e->finish);
 			break;
@@ -174,6 +188,7 @@ void rig_take_events(struct sched_rig *r)
 		}
 	}
 	r->ev.n = 0;
+	r->ev.n_values = 0;
 }
 
 /* ---- worker ---- */

@@ -18,6 +18,7 @@ struct rig_job {
 	uint32_t n_want[PARAMS_N_MAX], n_out[PARAMS_N_MAX], n_done;
 	bool output_done[PARAMS_N_MAX], stopped[PARAMS_N_MAX], cancelled, done;
 	bool ends[PARAMS_N_MAX]; /* of a beam search: in a stop token */
+	bool pooled;
 	int64_t deadline_us;
 };
 

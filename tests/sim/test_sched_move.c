@@ -71,6 +71,7 @@ static void take_events(struct sim *m)
 			if (!e->stop)
 				j->out[e->index][j->n_out[e->index]++] = e->token;
 			break;
+		case SCHED_POOLED:
 		case SCHED_OUTPUT_DONE:
 			check_output(m, j, e->index);
 			break;

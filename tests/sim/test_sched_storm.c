@@ -51,6 +51,23 @@ static void choose_beams(struct sched_rig *r, struct params *p)
 	p->early = (enum params_early)rig_rnd(r, 3);
 }
 
+/* A job that is pooled: one output, no tokens. */
+static void choose_pool(struct sched_rig *r, struct params *p)
+{
+	p->pool = (enum params_pool)(1 + rig_rnd(r, 3));
+	p->n = 1;
+	p->beam_width = 0;
+	p->max_tokens = 1;
+	p->min_tokens = 0;
+	p->prompt_logprobs = -1;
+	if (p->pool != PARAMS_POOL_LOGITS)
+		return;
+	p->n_allowed = 1 + rig_rnd(r, 5);
+	p->allowed = xcalloc(p->n_allowed, sizeof *p->allowed);
+	for (uint32_t i = 0; i < p->n_allowed; i++)
+		p->allowed[i] = (int32_t)rig_rnd(r, DEVICE_VOCAB);
+}
+
 static void add_job(struct storm *m)
 {
 	struct sched_rig *r = &m->r;
@@ -68,6 +85,8 @@ static void add_job(struct storm *m)
 	j->params.max_tokens = 1 + rig_rnd(r, room < most ? room : most);
 	j->params.min_tokens = rig_rnd(r, 2) ? 0 : rig_rnd(r, 10);
 	j->params.prompt_logprobs = rig_rnd(r, 8) ? -1 : 0;
+	if (rig_rnd(r, 4) == 0)
+		choose_pool(r, &j->params);
 	j->prompt = xmalloc(j->n_prompt * sizeof *j->prompt);
 	fill_prompt(r, j);
 	struct group *g = rig_group(r, j);

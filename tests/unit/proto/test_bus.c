@@ -74,6 +74,7 @@ static void fill_params(struct params *p)
 	p->bad_len = xmemdup((int32_t[]){1, 2}, 8);
 	p->n_bad = 2;
 	p->n_bad_ids = 3;
+	p->pool = PARAMS_POOL_MEAN;
 }
 
 Test(bus, a_plan_comes_back_as_it_was_sent)
@@ -99,6 +100,7 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	cr_assert_eq(q.seqs[0].params->early, PARAMS_EARLY_NEVER);
 	cr_assert_eq(q.seqs[0].params->bias[0], -1.5f);
 	cr_assert_eq(q.seqs[0].params->bad_len[1], 2);
+	cr_assert_eq(q.seqs[0].params->pool, PARAMS_POOL_MEAN);
 	cr_assert_eq(q.n_sets, 1);
 	cr_assert_eq(q.sets[0].slot, 3);
 	cr_assert_eq(q.sets[0].from, 1);
@@ -407,6 +409,54 @@ Test(bus, a_result_comes_back_and_its_counts_are_checked)
 	r.tokens[0] = 100;
 	bus_encode_result(&r, &b);
 	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
+	result_fini(&r);
+	result_fini(&got);
+	buf_fini(&b);
+}
+
+/* Sums and rows of pooled runs, one behind the other. */
+Test(bus, pooled_rows_come_back_and_are_bounded)
+{
+	struct result r = {.epoch = 1, .number = 3}, got = {0};
+	struct buf b = {0};
+	char why[256] = "";
+	for (uint32_t i = 0; i < 3; i++) {
+		struct result_pool *p = result_add_pool(&r, 2 * i);
+		p->slot = i;
+		p->pos0 = 10 * i;
+		p->n_rows = i;
+		for (uint32_t k = 0; k < p->n_words; k++)
+			r.pool_words[p->at + k] = 100 * i + k;
+	}
+	bus_encode_result(&r, &b);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(got.n_pools, 3);
+	cr_assert_eq(got.pools[2].slot, 2);
+	cr_assert_eq(got.pools[2].pos0, 20);
+	cr_assert_eq(got.pools[2].n_rows, 2);
+	cr_assert_eq(got.pools[2].at, 2);
+	cr_assert_eq(got.n_pool_words, 6);
+	cr_assert_arr_eq(got.pool_words, r.pool_words, 6 * sizeof *r.pool_words);
+	const struct {
+		uint32_t *field, bad;
+		const char *why;
+	} cases[] = {
+		{&r.pools[2].n_words, 5, "pools: more words than there are"},
+		{&r.pools[2].n_words, UINT32_MAX, "pools: more words than there are"},
+		{&r.pools[2].n_words, 3, "pool_words: words of no entry"},
+		{&r.pools[0].slot, limits.max_slots, "pools: out of range"},
+		{&r.pools[0].pos0, limits.max_context + 1, "pools: out of range"},
+		{&r.pools[1].n_rows, limits.max_context, "pools: out of range"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const uint32_t good = *cases[i].field;
+		*cases[i].field = cases[i].bad;
+		bus_encode_result(&r, &b);
+		*cases[i].field = good;
+		cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
+		cr_expect_str_eq(why, cases[i].why);
+		cr_expect_eq(got.n_pools, 0);
+	}
 	result_fini(&r);
 	result_fini(&got);
 	buf_fini(&b);

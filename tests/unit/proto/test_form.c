@@ -107,7 +107,7 @@ Test(form, stored_parameters_hold_the_whole_text)
 
 Test(form, stored_parameters_of_earlier_versions_have_none)
 {
-	static const unsigned char head[] = {0xdc, 0, 24}, none[] = {0xc4, 0};
+	static const unsigned char head[] = {0xdc, 0, 25}, none[] = {0xc4, 0, 0 /* pool */};
 	struct params p, q;
 	struct buf b = {0};
 	struct cursor c;
