@@ -23,6 +23,8 @@
  *    the last to end folds them, or (few chunks, or no room) all of them in turn.
  *  - wide: 64 queries, 16 to a warp, which does all of its own: for prompts.  K and V are shared.
  *
+ * Both have forms of their own for capped scores (CAP): the others would hold registers for them.
+ *
  * Which block does what is planned in attn_plan.cu: one block for each item of work, or, for a
  * padded batch, as many as fill the device, which take turns at a list that lies there.
  *
@@ -49,7 +51,7 @@ struct attn_args {
 	int queries;                   /* of a partial result at most */
 	int window, stages;
 	float scale_log2;  /* scale x log2 e; of capped scores: log2 e */
-	float cap, in_cap; /* > 0: a score becomes cap tanh(score x in_cap), in_cap: scale / cap */
+	float cap, in_cap; /* CAP: a score becomes cap tanh(score x in_cap), in_cap: scale / cap */
 };
 
 /* What a block works on. */
@@ -215,6 +217,7 @@ struct chunk_state {
 };
 
 /* s: scores of 64 keys, becomes p.  Returns in fix what the output so far is multiplied by. */
+template <bool CAP>
 KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], const int pos[2], int key0,
 			   const struct attn_args &a)
 {
@@ -229,7 +232,7 @@ KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], c
 			for (int e = 0; e < 2; e++) {
 				const int key = key0 + 8 * n + 2 * t + e;
 				float *x = &s[n][2 * r + e];
-				if (a.cap > 0)
+				if constexpr (CAP)
 					*x = cuda_softcap(*x, a.cap, a.in_cap);
 				if (key < from || key > pos[r])
 					*x = -INFINITY;
@@ -489,7 +492,7 @@ template <bool BF16, int DP> KERN_DEV void merge(const struct attn_args &a, cons
 	}
 }
 
-template <bool BF16, int DP, bool SPLIT>
+template <bool BF16, int DP, bool SPLIT, bool CAP>
 KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 {
 	typedef layout<DP, SPLIT> lay;
@@ -534,7 +537,7 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 			scores_split<BF16, DP>(q, ks, (float2 *)(void *)shared_s, s);
 		else
 			scores<BF16, DP, 4>(q, 16 * warp_id(), ks, 0, s);
-		step_softmax(s, &k.c, fix, pos, step * STEP, a);
+		step_softmax<CAP>(s, &k.c, fix, pos, step * STEP, a);
 #pragma unroll
 		for (int i = 0; i < walker::PAIRS; i++)
 			if (walker::pair_of(i) < DP / 16)
@@ -560,88 +563,89 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 	}
 }
 
-template <bool BF16, int DP, bool SPLIT>
+template <bool BF16, int DP, bool SPLIT, bool CAP>
 static __global__ void __launch_bounds__(THREADS, SPLIT &&DP <= 128 ? 3 : 1) attn_kernel(struct attn_args a)
 {
 	if constexpr (!SPLIT) {
-		do_item<BF16, DP, SPLIT>(a, a.items[blockIdx.x]);
+		do_item<BF16, DP, SPLIT, CAP>(a, a.items[blockIdx.x]);
 		return;
 	}
 	const int n = a.count ? *a.count : (int)gridDim.x;
 	for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
 		if (i != (int)blockIdx.x)
 			block_sync(); /* all warps are done with the shared memory of the item before */
-		do_item<BF16, DP, SPLIT>(a, a.items[i]);
+		do_item<BF16, DP, SPLIT, CAP>(a, a.items[i]);
 	}
 }
 
 /* ---- launching ---- */
 
 /* n items; 0: as the list on the device says, by as many blocks as fill the device at once. */
-template <bool BF16, int DP, bool SPLIT>
+template <bool BF16, int DP, bool SPLIT, bool CAP>
 static int launch_walk(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a, int n)
 {
 	static int at_once; /* blocks of a multiprocessor; one device to a process */
 	const int lanes = a.n_kv * a.cuts, stages = p->stages[SPLIT];
 	const int smem = smem_of_dim<DP>(SPLIT, stages);
 	if (!at_once) {
-		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT>, smem);
+		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT, CAP>, smem);
 		if (!e)
-			e = cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-					       &at_once, attn_kernel<BF16, DP, SPLIT>, THREADS, (size_t)smem),
-				       "blocks of a multiprocessor");
+			e = cuda_check(
+				cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+					&at_once, attn_kernel<BF16, DP, SPLIT, CAP>, THREADS, (size_t)smem),
+				"blocks of a multiprocessor");
 		if (e)
 			return e;
 	}
 	if (!n)
 		n = (max(at_once, 1) * s->dev->sms + lanes - 1) / lanes;
 	a.stages = stages;
-	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT>), dim3((unsigned)n, (unsigned)lanes), THREADS,
+	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT, CAP>), dim3((unsigned)n, (unsigned)lanes), THREADS,
 			   (size_t)smem, s->s, a);
 }
 
-template <bool BF16, int DP>
+template <bool BF16, int DP, bool CAP>
 static int launch_list(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a)
 {
 	a.tiles = p->list.tiles;
 	a.items = p->list.items;
 	a.count = p->list.count;
-	return launch_walk<BF16, DP, true>(s, p, a, 0);
+	return launch_walk<BF16, DP, true, CAP>(s, p, a, 0);
 }
 
-template <bool BF16, int DP>
+template <bool BF16, int DP, bool CAP>
 static int launch_dim(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a)
 {
 	const unsigned char *buf = p->ring.dev;
 	int e = 0;
 	if (p->listed)
-		return launch_list<BF16, DP>(s, p, a);
+		return launch_list<BF16, DP, CAP>(s, p, a);
 	a.tiles = (const struct tile *)(const void *)buf;
 	if (p->n_wide) {
 		a.items = (const struct item *)(const void *)(buf + cuda_plan_part(p, 1));
-		e = launch_walk<BF16, DP, false>(s, p, a, p->n_wide);
+		e = launch_walk<BF16, DP, false, CAP>(s, p, a, p->n_wide);
 	}
 	if (p->n_split && !e) {
 		a.items = (const struct item *)(const void *)(buf + cuda_plan_part(p, 0));
-		e = launch_walk<BF16, DP, true>(s, p, a, p->n_split);
+		e = launch_walk<BF16, DP, true, CAP>(s, p, a, p->n_split);
 	}
 	return e;
 }
 
-template <bool BF16>
+template <bool BF16, bool CAP>
 static int launch(struct kern_stream *s, const struct kern_kv *kv, const struct attn_args &a)
 {
 	switch (kv->dim_pad) {
 	case 32:
-		return launch_dim<BF16, 32>(s, kv->plan, a);
+		return launch_dim<BF16, 32, CAP>(s, kv->plan, a);
 	case 64:
-		return launch_dim<BF16, 64>(s, kv->plan, a);
+		return launch_dim<BF16, 64, CAP>(s, kv->plan, a);
 	case 96:
-		return launch_dim<BF16, 96>(s, kv->plan, a);
+		return launch_dim<BF16, 96, CAP>(s, kv->plan, a);
 	case 128:
-		return launch_dim<BF16, 128>(s, kv->plan, a);
+		return launch_dim<BF16, 128, CAP>(s, kv->plan, a);
 	default:
-		return launch_dim<BF16, 256>(s, kv->plan, a);
+		return launch_dim<BF16, 256, CAP>(s, kv->plan, a);
 	}
 }
 
@@ -685,5 +689,7 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.cap = in->cap;
 	a.in_cap = in->cap > 0 ? in->scale / in->cap : 0;
 	a.scale_log2 = (in->cap > 0 ? 1.0f : in->scale) * 1.44269504088896341f;
-	return cuda_is_bf16(d) ? launch<true>(s, kv, a) : launch<false>(s, kv, a);
+	if (a.cap > 0)
+		return cuda_is_bf16(d) ? launch<true, true>(s, kv, a) : launch<false, true>(s, kv, a);
+	return cuda_is_bf16(d) ? launch<true, false>(s, kv, a) : launch<false, false>(s, kv, a);
 }

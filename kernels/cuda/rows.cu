@@ -182,17 +182,21 @@ int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t 
 
 /* ---- the norm ---- */
 
+/* What becomes of a row: normalized to an operand; x as it is, to an operand; normalized in place. */
+enum { NORM_OPERAND, NORM_NONE, NORM_IN_PLACE };
+
 struct norm_args {
-	uint16_t *out; /* NULL: the result replaces x */
+	uint16_t *out;
 	float *x;
-	const float *add, *weight; /* each may be NULL */
+	const float *add; /* or NULL */
+	const float *weight;
 	int hidden;
 	float eps;
 };
 
 /* N values of a thread from `first` on: x + add, stored, their squares added to sum in order.  The
- * weights, if there are any, are loaded with the rest. */
-template <int N>
+ * weights, if they are wanted, are loaded with the rest. */
+template <bool WEIGHT, int N>
 KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v[N], float *weight,
 		       float *sum)
 {
@@ -200,7 +204,7 @@ KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v
 	ahead<N>(v, a.x + row, first, a.hidden);
 	if (a.add)
 		ahead<N>(add, a.add + row, first, a.hidden);
-	if (weight && a.weight)
+	if constexpr (WEIGHT)
 		ahead<N>(weight, a.weight, first, a.hidden);
 #pragma unroll
 	for (int j = 0; j < N; j++) {
@@ -214,7 +218,7 @@ KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v
 	}
 }
 
-template <bool BF16, int N>
+template <bool BF16, int FORM, int N>
 KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const float v[N],
 		       const float weight[N], float by)
 {
@@ -223,8 +227,8 @@ KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const f
 		const int i = first + j * ROW_THREADS;
 		if (i >= a.hidden)
 			continue;
-		const float y = a.weight ? f32_mul_rn(f32_mul_rn(v[j], by), weight[j]) : v[j];
-		if (a.out)
+		const float y = FORM != NORM_NONE ? f32_mul_rn(f32_mul_rn(v[j], by), weight[j]) : v[j];
+		if (FORM != NORM_IN_PLACE)
 			a.out[row + (size_t)i] = op_of_f32<BF16>(y);
 		else
 			a.x[row + (size_t)i] = y;
@@ -233,26 +237,34 @@ KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const f
 
 /* A block: one row.  Thread t takes elements t, t + ROW_THREADS, ... in both passes, so that what
  * it wrote to x it reads itself; the first NORM_KEPT of them stay in its registers. */
-template <bool BF16> static __global__ void __launch_bounds__(ROW_THREADS) rmsnorm_kernel(struct norm_args a)
+template <bool BF16, int FORM>
+static __global__ void __launch_bounds__(ROW_THREADS) rmsnorm_kernel(struct norm_args a)
 {
 	const size_t row = (size_t)blockIdx.x * (size_t)a.hidden;
 	float *sums = (float *)(void *)kern_smem(), sum = 0, kept[NORM_KEPT], weight[NORM_KEPT];
 	const int first = (int)threadIdx.x;
-	norm_add<NORM_KEPT>(a, row, first, kept, weight, &sum);
+	norm_add<FORM != NORM_NONE, NORM_KEPT>(a, row, first, kept, weight, &sum);
 	for (int i = first + NORM_KEPT * ROW_THREADS; i < a.hidden; i += AHEAD * ROW_THREADS) {
 		float v[AHEAD];
-		norm_add<AHEAD>(a, row, i, v, NULL, &sum);
+		norm_add<false, AHEAD>(a, row, i, v, NULL, &sum);
 	}
 	sum = block_sum(sum, sums);
 	const float by = f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)a.hidden), a.eps)));
-	norm_put<BF16, NORM_KEPT>(a, row, first, kept, weight, by);
+	norm_put<BF16, FORM, NORM_KEPT>(a, row, first, kept, weight, by);
 	for (int i = first + NORM_KEPT * ROW_THREADS; i < a.hidden; i += AHEAD * ROW_THREADS) {
 		float v[AHEAD], w[AHEAD];
 		ahead<AHEAD>(v, a.x + row, i, a.hidden);
-		if (a.weight)
+		if constexpr (FORM != NORM_NONE)
 			ahead<AHEAD>(w, a.weight, i, a.hidden);
-		norm_put<BF16, AHEAD>(a, row, i, v, w, by);
+		norm_put<BF16, FORM, AHEAD>(a, row, i, v, w, by);
 	}
+}
+
+template <bool BF16, int FORM>
+static int launch_norm(struct kern_stream *s, const struct norm_args &a, int n_rows)
+{
+	return KERN_LAUNCH((rmsnorm_kernel<BF16, FORM>), (unsigned)n_rows, ROW_THREADS,
+			   ROW_THREADS / WARP * sizeof(float), s->s, a);
 }
 
 int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
@@ -260,21 +272,19 @@ int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, con
 {
 	struct norm_args a = {(uint16_t *)out,       (float *)x, (const float *)add,
 			      (const float *)weight, hidden,     eps};
-	const size_t smem = ROW_THREADS / WARP * sizeof(float);
 	if (!n_rows)
 		return 0;
 	if (cuda_is_bf16(s->dev))
-		return KERN_LAUNCH(rmsnorm_kernel<true>, (unsigned)n_rows, ROW_THREADS, smem, s->s, a);
-	return KERN_LAUNCH(rmsnorm_kernel<false>, (unsigned)n_rows, ROW_THREADS, smem, s->s, a);
+		return weight ? launch_norm<true, NORM_OPERAND>(s, a, n_rows)
+			      : launch_norm<true, NORM_NONE>(s, a, n_rows);
+	return weight ? launch_norm<false, NORM_OPERAND>(s, a, n_rows)
+		      : launch_norm<false, NORM_NONE>(s, a, n_rows);
 }
 
 int cuda_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps)
 {
 	struct norm_args a = {NULL, (float *)x, NULL, (const float *)weight, hidden, eps};
-	if (!n_rows)
-		return 0;
-	return KERN_LAUNCH(rmsnorm_kernel<false>, (unsigned)n_rows, ROW_THREADS,
-			   ROW_THREADS / WARP * sizeof(float), s->s, a);
+	return n_rows ? launch_norm<false, NORM_IN_PLACE>(s, a, n_rows) : 0;
 }
 
 /* ---- value by value ---- */
