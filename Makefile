@@ -291,6 +291,7 @@ $(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(ab
 # Its helpers: sources beside it that are not tests, and those of tests/ as a library.
 TESTS_ALSO_test_inspect        := kernels
 TESTS_ALSO_test_durable_damage := controller
+TESTS_ALSO_test_vocabulary     := controller
 TESTS_ALSO_grammar             := controller/tokenizer
 HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c tests/$1/emulated/*.c)))
 TESTED  = $(or $(if $(filter unit/%,$1),$(filter $(notdir $1) controller/$(notdir $1),$(FOLDERS)) $(TESTS_ALSO_$(notdir $1))),$(FOLDERS))

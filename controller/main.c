@@ -17,6 +17,7 @@
 #include "controller/fleet/engine.h"
 #include "base/entropy.h"
 #include "controller/front.h"
+#include "controller/model_vocabulary.h"
 #include "controller/supervisor.h"
 #include "controller/endpoints/endpoints.h"
 #include "controller/http/http.h"
@@ -31,6 +32,7 @@
 #include "controller/message/service.h"
 #include "controller/tokenizer/tokenizer.h"
 #include "formats/config.h"
+#include "proto/bus.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -155,6 +157,7 @@ struct controller {
 	struct tokenizer *tokenizer;
 	struct chat *chat;
 	struct metrics *metrics;
+	struct buf vocabulary; /* as workers get it */
 	struct engine_load load;
 	struct service svc;
 	struct trim trim;
@@ -234,6 +237,14 @@ static void load_chat(struct controller *p, const char *tokenizer)
 	free(beside);
 }
 
+static void encode_vocabulary(struct controller *p)
+{
+	struct vocabulary v = {0};
+	model_vocabulary(p->tokenizer, &p->config, &v);
+	bus_encode_vocabulary(&v, &p->vocabulary);
+	vocabulary_fini(&v);
+}
+
 static int load_model(struct controller *p, char *why, size_t why_n)
 {
 	const char *dir = p->dir;
@@ -268,6 +279,7 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 	p->svc.max_queued_jobs = (uint32_t)opts_int(&p->o, "max-queued-jobs", MAX_QUEUED_JOBS);
 	p->svc.max_queued_tokens = (uint64_t)opts_int(&p->o, "max-queued-tokens", MAX_QUEUED_TOKENS);
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
+	encode_vocabulary(p);
 	load_chat(p, tokenizer);
 	rc = chat_request_styles(&p->svc, opts_text(&p->o, "tool-parser", "auto"),
 				 opts_text(&p->o, "reasoning-parser", "auto"), why, why_n);
@@ -279,6 +291,7 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 static void unload_model(struct controller *p)
 {
 	chat_free(p->chat);
+	buf_fini(&p->vocabulary);
 	metrics_free(p->metrics);
 	tokenizer_free(p->tokenizer);
 	model_config_fini(&p->config);
@@ -331,6 +344,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	const struct opts *o = &p->o;
 	struct engine_config c = {
 		.n_vocab = (uint32_t)p->config.n_vocab,
+		.vocabulary = &p->vocabulary,
 		.model_context = p->svc.model_context,
 		.block_size = (uint32_t)opts_int(o, "block-size", 16),
 		.max_seqs = (uint32_t)opts_int(o, "max-seqs", 256),

@@ -2,6 +2,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_ENGINE_CONFIG_H
 #define QUERN_CONTROLLER_FLEET_ENGINE_CONFIG_H
 
+#include "base/buf.h"
 #include "controller/message/engine_msg.h"
 #include "proto/local_token.h"
 
@@ -22,14 +23,16 @@ struct engine_config {
 	char kv[8];   /* bus_load.kv */
 	bool fast;    /* bits may depend on the batch where that is faster */
 	uint32_t n_vocab;
-	uint32_t model_context; /* the model's, or less by option */
-	uint32_t block_size;    /* 16 */
-	uint32_t max_seqs;      /* sequences in a step, 256 */
-	uint32_t max_rows;      /* token budget of a step, 2048 */
-	uint32_t chunk;         /* largest part of a prompt in a step; 0: the whole budget */
-	int64_t step_us;        /* target length of a step that holds prompts; 0: the whole budget */
-	bool step_auto;         /* or twice as long as its decodes alone, where that is longer */
-	bool prefill_separate;  /* prompts in steps of their own */
+	const struct buf *vocabulary; /* its tokens, as workers get them (bus_encode_vocabulary()); borrowed.
+				       * NULL: they get none, and outputs can have no form */
+	uint32_t model_context;       /* the model's, or less by option */
+	uint32_t block_size;          /* 16 */
+	uint32_t max_seqs;            /* sequences in a step, 256 */
+	uint32_t max_rows;            /* token budget of a step, 2048 */
+	uint32_t chunk;               /* largest part of a prompt in a step; 0: the whole budget */
+	int64_t step_us;              /* target length of a step that holds prompts; 0: the whole budget */
+	bool step_auto;               /* or twice as long as its decodes alone, where that is longer */
+	bool prefill_separate;        /* prompts in steps of their own */
 	bool no_prefix_cache;
 	char preempt[16];  /* "auto", "swap", "recompute" */
 	uint64_t kv_bytes; /* 0: the worker chooses */

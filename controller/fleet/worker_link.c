@@ -238,6 +238,28 @@ static const char *compute_of(struct worker_link *w, const struct worker *k)
 	return mode;
 }
 
+/* The same message to all ranks. */
+static void send_all(struct worker_link *w, struct worker *const *ranks, uint32_t n, const struct buf *bytes)
+{
+	zmq_msg_t all, one;
+	zmq_msg_init_size(&all, bytes->len);
+	memcpy(zmq_msg_data(&all), bytes->p, bytes->len);
+	for (uint32_t i = 0; i < n; i++) {
+		if (send_route(w, ranks[i]->route, ranks[i]->route_n) < 0) {
+			ranks[i]->broken = true;
+			continue;
+		}
+		zmq_msg_init(&one);
+		zmq_msg_copy(&one, &all); /* the bytes are shared */
+		if (zmq_msg_send(&one, w->socket, ZMQ_DONTWAIT) < 0) {
+			ranks[i]->broken = true;
+			zmq_msg_close(&one);
+			end_half(w);
+		}
+	}
+	zmq_msg_close(&all);
+}
+
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us)
 {
@@ -265,6 +287,8 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		if (send_bytes(w, k->route, k->route_n, &m) < 0)
 			k->broken = true; /* lost at the next tick */
 	}
+	if (w->cfg.vocabulary)
+		send_all(w, ranks, n, w->cfg.vocabulary);
 	if (n > 1)
 		ranks[0]->meet_used = true;
 }
@@ -272,24 +296,9 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 void worker_link_send_plan(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t number,
 			   const struct buf *bytes, int64_t now_us)
 {
-	zmq_msg_t all, one;
-	zmq_msg_init_size(&all, bytes->len);
-	memcpy(zmq_msg_data(&all), bytes->p, bytes->len);
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++)
 		worker_plan_sent(ranks[i], number, now_us);
-		if (send_route(w, ranks[i]->route, ranks[i]->route_n) < 0) {
-			ranks[i]->broken = true;
-			continue;
-		}
-		zmq_msg_init(&one);
-		zmq_msg_copy(&one, &all); /* the bytes are shared */
-		if (zmq_msg_send(&one, w->socket, ZMQ_DONTWAIT) < 0) {
-			ranks[i]->broken = true;
-			zmq_msg_close(&one);
-			end_half(w);
-		}
-	}
-	zmq_msg_close(&all);
+	send_all(w, ranks, n, bytes);
 }
 
 /* Carries the tp_group that the controller sees the worker in, and the number of plans sent: a plan
