@@ -15,11 +15,11 @@
 enum { PROBE_US = 60 * 1000, LINE_MAX_BYTES = 1 << 12 };
 
 /* What is printed: kinds of the trace, some together. */
-enum part { LINEAR, ROWS, ATTENTION, HEAD, SAMPLE, GROUP, WAIT, PARTS };
-static const char *const part_names[PARTS] = {"linear",   "norm_rope", "attention", "head",
-					      "sampling", "group",     "waiting"};
-static const char *const headings[PARTS] = {"LINEAR",   "NORM/ROPE", "ATTENTION", "HEAD",
-					    "SAMPLING", "GROUP",     "WAITING"};
+enum part { LINEAR, ROWS, ATTENTION, HEAD, MASK, SAMPLE, GROUP, WAIT, PARTS };
+static const char *const part_names[PARTS] = {"linear", "norm_rope", "attention", "head",
+					      "masks",  "sampling",  "group",     "waiting"};
+static const char *const headings[PARTS] = {"LINEAR", "NORM/ROPE", "ATTENTION", "HEAD",
+					    "MASKS",  "SAMPLING",  "GROUP",     "WAITING"};
 
 static enum part part_of(enum trace_kind k)
 {
@@ -32,6 +32,8 @@ static enum part part_of(enum trace_kind k)
 		return ATTENTION;
 	case TRACE_HEAD:
 		return HEAD;
+	case TRACE_MASK:
+		return MASK;
 	case TRACE_SAMPLE:
 		return SAMPLE;
 	case TRACE_GROUP:

@@ -32,6 +32,7 @@ struct driver {
 	struct result result;
 	uint64_t number;
 	uint32_t next_block;
+	uint32_t form; /* number of the form that sequences get from now on; 0: none */
 	char why[512];
 	struct driver *peers; /* [n_ranks - 1], the other ranks; NULL: it serves alone */
 	uint32_t n_ranks;
@@ -187,6 +188,43 @@ DRIVER_FN int driver_open(struct driver *d, const struct bus_load *l)
 	return driver_open_isa(d, l, NULL);
 }
 
+/* A made-up vocabulary: the first 256 tokens are bytes, the others words of letters, the last ends a text. */
+DRIVER_FN void driver_vocabulary(struct vocabulary *v, uint32_t n)
+{
+	for (uint32_t t = 0; t < n; t++) {
+		char word[5] = {(char)('a' + t % 26), (char)('a' + t / 7 % 26), (char)('a' + t / 180 % 26),
+				'e'};
+		if (t < 256 && t + 1 < n)
+			vocabulary_add(v, &(char){(char)t}, 1, VOCABULARY_TEXT);
+		else
+			vocabulary_add(v, word, 2 + t % 3, t + 1 < n ? VOCABULARY_TEXT : VOCABULARY_END);
+	}
+}
+
+/* Gives the step, or those of all ranks, that vocabulary. */
+DRIVER_FN int driver_send_vocabulary(struct driver *d)
+{
+	struct vocabulary v = {0};
+	driver_vocabulary(&v, step_limits(d->step)->n_vocab);
+	int rc = step_vocabulary(d->step, &v, d->why, sizeof d->why);
+	for (uint32_t i = 1; !rc && i < d->n_ranks; i++)
+		rc = step_vocabulary(d->peers[i - 1].step, &v, d->why, sizeof d->why);
+	vocabulary_fini(&v);
+	return rc;
+}
+
+/* Adds a form to the plan.  language: of enum grammar_language.  It lives until
+ * 64 more were added. */
+DRIVER_FN void driver_form(struct driver *d, uint32_t number, uint8_t language, const char *text)
+{
+	static struct form *forms[64];
+	static unsigned turn;
+	struct form **f = &forms[turn++ % 64];
+	form_free(*f); /* of a plan long ago */
+	*f = form_new(language, text, strlen(text));
+	*plan_add_form(&d->plan) = (struct plan_form){number, *f};
+}
+
 DRIVER_FN void driver_close(struct driver *d)
 {
 	for (uint32_t i = 1; i < d->n_ranks; i++) {
@@ -221,6 +259,7 @@ DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *token
 						    .n_prompt = n_prompt,
 						    .n_tokens = n,
 						    .n_blocks = n_blocks,
+						    .form = d->form,
 						    .tokens = tokens,
 						    .blocks = mine,
 						    .params = p};

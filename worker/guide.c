@@ -24,8 +24,9 @@ struct entry {
 };
 
 struct expected {
-	uint64_t plan;
+	uint32_t at; /* in the output */
 	uint32_t index;
+	uint64_t plan;
 };
 
 struct track {
@@ -33,8 +34,8 @@ struct track {
 	struct matcher *matcher; /* NULL: to be made */
 	uint32_t *tokens;
 	uint32_t n, cap;
-	uint32_t n_taken; /* by the matcher */
-	struct expected expected[GUIDE_AHEAD];
+	uint32_t n_taken;                      /* by the matcher */
+	struct expected expected[GUIDE_AHEAD]; /* tokens that are not known yet, in order */
 	uint32_t n_expected;
 	char *failure; /* NULL: none */
 	bool told;     /* the failure was taken */
@@ -215,8 +216,8 @@ static void track_cut(struct track *t, uint32_t n)
 {
 	if (n >= t->n)
 		return;
-	const uint32_t cut = t->n - n;
-	t->n_expected -= cut < t->n_expected ? cut : t->n_expected;
+	while (t->n_expected && t->expected[t->n_expected - 1].at >= n)
+		t->n_expected--;
 	t->n = n;
 	if (t->n_taken > n) {
 		matcher_rollback(t->matcher, t->n_taken - n);
@@ -305,7 +306,7 @@ void guide_expect(struct guide *g, uint32_t slot, uint64_t plan, uint32_t index)
 	if (!t->form)
 		return;
 	assert(t->n_expected < GUIDE_AHEAD);
-	t->expected[t->n_expected++] = (struct expected){plan, index};
+	t->expected[t->n_expected++] = (struct expected){t->n, index, plan};
 	track_push(t, 0);
 }
 
@@ -321,7 +322,7 @@ void guide_hear(struct guide *g, uint64_t plan, const int32_t *tokens, uint32_t 
 		if (!t->n_expected || t->expected[0].plan != plan)
 			continue;
 		assert(t->expected[0].index < n);
-		t->tokens[t->n - t->n_expected] = (uint32_t)tokens[t->expected[0].index];
+		t->tokens[t->expected[0].at] = (uint32_t)tokens[t->expected[0].index];
 		t->n_expected--;
 		memmove(t->expected, t->expected + 1, t->n_expected * sizeof *t->expected);
 	}

@@ -8,7 +8,7 @@
  *     guide_expect(slot, plan, i)      a token more, the i-th that this plan samples, not known yet
  *     guide_hear(plan, tokens, n)      what that plan has sampled
  *
- *     output     t0  t1  t2  t3  ?     n = 5, of which the last n_expected = 1 is not known
+ *     output     t0  t1  t2  t3  ?     n = 5; the last one is expected, and not known yet
  *     matcher    ^^^^^^^^^^            n_taken = 3: the rest is accepted when a mask is needed
  *
  * Matchers and compiled grammars are caches: where they take too much memory the ones not used for the

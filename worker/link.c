@@ -193,6 +193,26 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	return rc;
 }
 
+/* It comes before the plans of its load.  Without it, or with a damaged one, masks would be wrong. */
+static int handle_vocabulary(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
+{
+	struct vocabulary v = {0};
+	if (!l->step || !l->welcome) {
+		log_warn("link", "vocabulary ignored: nothing is loaded");
+		return 0;
+	}
+	int rc = bus_decode_vocabulary(bytes, n, step_limits(l->step)->n_vocab, &v, why, why_n);
+	if (!rc) {
+		link_lend(l, false);
+		rc = step_vocabulary(l->step, &v, why, why_n);
+		link_reclaim(l);
+	}
+	vocabulary_fini(&v);
+	if (rc)
+		send_failed(l, step_epoch(l->step), why);
+	return rc;
+}
+
 /* Queues a plan behind the one that runs, so that the device finds it there.  A plan that is complete when
  * step_begin() returns, as on the CPU, is answered before the next message is handled.
  * A plan of another epoch is ignored; one out of sequence is answered with the number that is due.  A plan
@@ -263,6 +283,8 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		return handle_plan(l, bytes, n, why, why_n);
 	if (type != BUS_BEAT) /* behind a beat there is a plan, as a rule: the answer is sent beside that */
 		link_send_answer(l);
+	if (type == BUS_VOCABULARY)
+		return handle_vocabulary(l, bytes, n, why, why_n);
 	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
 	if (rc < 0) {
 		log_warn("link", "malformed message ignored bytes=%zu: %s", n,

@@ -42,6 +42,14 @@ static bool plan_init(struct pending *p, struct pending_plan *f)
 	       f->out.top_logprob;
 }
 
+static void drop_failures(struct pending_plan *f)
+{
+	for (uint32_t i = 0; f->wants && i < f->n_wants; i++) {
+		free(f->wants[i].failure);
+		f->wants[i].failure = NULL;
+	}
+}
+
 static void host_free(struct pending *p, void *mem, size_t bytes)
 {
 	if (mem)
@@ -74,6 +82,7 @@ static void plan_fini(struct pending *p, struct pending_plan *f)
 	host_free(p, f->out.token, words(p));
 	if (f->done)
 		p->ops->event_free(f->done);
+	drop_failures(f);
 	free(f->wants);
 }
 
@@ -116,6 +125,7 @@ struct pending_plan *pending_add(struct pending *p)
 {
 	assert(p->n < PENDING_AHEAD);
 	struct pending_plan *f = &p->plans[(p->first + p->n++) % PENDING_AHEAD];
+	drop_failures(f);
 	f->n_wants = 0;
 	f->n_top = 0;
 	f->n_pools = 0;

@@ -25,6 +25,7 @@ struct pending_want {
 	int32_t forced;     /* that token, if it is of the prompt; -1: it is sampled */
 	int32_t n_logprobs; /* -1: none; k: also of the k likeliest tokens */
 	size_t top0;
+	char *failure; /* the sequence's output cannot keep its form: the reason; owned.  NULL: none */
 };
 
 /* A pooled run: its values, in `rows` or `sums` of the plan. */

@@ -2,7 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "worker/guide.h"
 #include "worker/tp_group.h"
+#include "worker/trace.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -12,29 +14,46 @@ struct sampler {
 	struct kern_stream *stream;
 	struct slots *slots;
 	struct pending *pending;
+	struct guide *guide; /* or NULL */
+	struct trace *trace; /* or NULL */
 	int n_vocab;
 	int max;                      /* rows of a call */
 	struct kern_sample_row *rows; /* [max] */
+	uint32_t *masks;              /* [max, guide_words()], of these rows; NULL without a guide */
+	size_t mask_bytes;            /* of all */
 };
 
-void sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_stream *stream,
-		 struct slots *slots, struct pending *pending, int n_vocab, int max)
+int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, size_t why_n)
 {
 	struct sampler *s = xcalloc(1, sizeof *s);
-	*s = (struct sampler){.ops = ops,
-			      .stream = stream,
-			      .slots = slots,
-			      .pending = pending,
-			      .n_vocab = n_vocab,
-			      .max = max};
-	s->rows = xcalloc((size_t)max, sizeof *s->rows);
+	*s = (struct sampler){.ops = a->ops,
+			      .stream = a->stream,
+			      .slots = a->slots,
+			      .pending = a->pending,
+			      .guide = a->guide,
+			      .trace = a->trace,
+			      .n_vocab = a->n_vocab,
+			      .max = a->max};
+	s->rows = xcalloc((size_t)a->max, sizeof *s->rows);
+	if (s->guide) {
+		s->mask_bytes = (size_t)a->max * guide_words(s->guide) * sizeof *s->masks;
+		s->masks = alloc_big(s->mask_bytes);
+		if (!s->masks) {
+			int rc = err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for masks of tokens",
+					 s->mask_bytes);
+			sampler_free(s);
+			return rc;
+		}
+	}
 	*out = s;
+	return 0;
 }
 
 void sampler_free(struct sampler *s)
 {
 	if (!s)
 		return;
+	alloc_big_free(s->masks, s->mask_bytes);
 	free(s->rows);
 	free(s);
 }
@@ -121,6 +140,44 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 	}
 }
 
+/* The tokens of the plan before f, where an output with a form goes on from one of them. */
+static int hear_before(struct sampler *s, const struct batch_want *wants, int n, const struct pending_plan *f,
+		       char *why, size_t why_n)
+{
+	const struct pending_plan *before = pending_first(s->pending);
+	bool waits = false;
+	for (int i = 0; i < n; i++)
+		waits = waits || (wants[i].forced < 0 && guide_waits(s->guide, wants[i].slot));
+	if (!waits)
+		return 0;
+	assert(before != f);
+	if (s->ops->event_sync(before->done))
+		return err_why(why, why_n, -EIO, "the device failed");
+	guide_hear(s->guide, before->number, before->out.token, before->n_wants);
+	return 0;
+}
+
+/* The masks of n rows; their wants begin at `first` in f. */
+static int add_masks(struct sampler *s, const struct batch_want *wants, int n, struct pending_plan *f,
+		     uint32_t first, char *why, size_t why_n)
+{
+	int rc = hear_before(s, wants, n, f, why, why_n);
+	for (int i = 0; !rc && i < n; i++) {
+		const uint32_t slot = wants[i].slot, at = first + (uint32_t)i;
+		uint32_t *mask = s->masks + (size_t)i * guide_words(s->guide);
+		if (wants[i].forced >= 0 || !guide_has(s->guide, slot))
+			continue;
+		if (guide_mask(s->guide, slot, mask))
+			s->rows[i].mask = mask;
+		const char *failure = guide_take_failure(s->guide, slot);
+		f->wants[at].failure = failure ? xstrdup(failure) : NULL;
+		guide_expect(s->guide, slot, f->number, at);
+	}
+	guide_trim(s->guide);
+	trace_mark(s->trace, TRACE_MASK);
+	return rc;
+}
+
 static int tell(struct tp_group *g, const struct kern_sample_out *out, int n, char *why, size_t why_n)
 {
 	int rc = tp_group_broadcast(g, out->token, (size_t)n * sizeof *out->token);
@@ -131,9 +188,13 @@ int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, con
 		  int n, struct pending_plan *f, char *why, size_t why_n)
 {
 	struct kern_sample_out out;
+	const uint32_t first = f->n_wants;
 	assert(n > 0 && n <= s->max);
 	reserve(s, wants, n, f, &out);
-	int rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &out);
+	int rc = s->guide ? add_masks(s, wants, n, f, first, why, why_n) : 0;
+	if (rc)
+		return rc;
+	rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &out);
 	if (!rc && g)
 		rc = tp_group_sync(g, s->ops, s->stream);
 	if (rc)
@@ -193,9 +254,10 @@ static void note_logprob(const struct pending_plan *f, uint32_t i, struct result
 	}
 }
 
-int sampler_take(const struct sampler *s, const struct pending_plan *f, struct result *r, char *why,
-		 size_t why_n)
+int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, char *why, size_t why_n)
 {
+	if (s->guide)
+		guide_hear(s->guide, f->number, f->out.token, f->n_wants);
 	for (uint32_t i = 0; i < f->n_wants; i++) {
 		const bool chosen = f->wants[i].forced < 0;
 		int rc = chosen ? check_token(s, f->out.token[i], why, why_n) : 0;
@@ -203,6 +265,8 @@ int sampler_take(const struct sampler *s, const struct pending_plan *f, struct r
 			return rc;
 		if (f->wants[i].n_logprobs >= 0)
 			note_logprob(f, i, r);
+		if (f->wants[i].failure)
+			result_add_failed(r, f->wants[i].slot, f->wants[i].failure);
 		if (chosen)
 			result_add_token(r, (uint32_t)f->out.token[i]);
 	}

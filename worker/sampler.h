@@ -14,16 +14,29 @@
 
 #include <stddef.h>
 
+struct guide;
 struct tp_group;
+struct trace;
 struct sampler;
 
-/* max: rows of one call.  All but max are borrowed. */
-void sampler_new(struct sampler **out, const struct kern_ops *ops, struct kern_stream *stream,
-		 struct slots *slots, struct pending *pending, int n_vocab, int max);
+struct sampler_args {
+	const struct kern_ops *ops;
+	struct kern_stream *stream;
+	struct slots *slots;
+	struct pending *pending;
+	struct guide *guide; /* NULL: this rank does not choose */
+	struct trace *trace; /* or NULL */
+	int n_vocab;
+	int max; /* rows of one call */
+};
+
+/* All pointers are borrowed.  -ENOMEM with the bytes. */
+int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, size_t why_n);
 void sampler_free(struct sampler *s); /* NULL is fine */
 
 /* For n wants, the i-th about row i of logits: queue the choice; its result comes into f.  The
- * slots have a token more from now on. */
+ * slots have a token more from now on.  Where an output has a form, its mask depends on the tokens of the
+ * plan before f: the call waits for them, while the device has the layers that are queued before it. */
 int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, const struct batch_want *wants,
 		  int n, struct pending_plan *f, char *why, size_t why_n);
 
@@ -33,7 +46,6 @@ int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want 
 		 struct pending_plan *f, char *why, size_t why_n);
 
 /* What was chosen, once f's event has come: added to r.  -EIO: not a token. */
-int sampler_take(const struct sampler *s, const struct pending_plan *f, struct result *r, char *why,
-		 size_t why_n);
+int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, char *why, size_t why_n);
 
 #endif

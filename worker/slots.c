@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "worker/guide.h"
 #include "worker/pending.h"
 
 #include <assert.h>
@@ -18,12 +19,13 @@ struct slots {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;
-	struct slot *slots; /* [max_slots] */
-	int32_t *tables;    /* [max_slots, max_blocks] */
-	int32_t *prompts;   /* [max_slots, max_context + 1] */
-	int32_t *buffer;    /* the tokens, on the device, likewise */
-	int32_t *stage;     /* pinned: STAGE tokens of each plan under way */
-	int turn;           /* which of them is this plan's */
+	struct guide *guide; /* NULL: none */
+	struct slot *slots;  /* [max_slots] */
+	int32_t *tables;     /* [max_slots, max_blocks] */
+	int32_t *prompts;    /* [max_slots, max_context + 1] */
+	int32_t *buffer;     /* the tokens, on the device, likewise */
+	int32_t *stage;      /* pinned: STAGE tokens of each plan under way */
+	int turn;            /* which of them is this plan's */
 	uint32_t n_staged;
 	size_t tables_bytes, tokens_bytes, stage_bytes;
 };
@@ -81,17 +83,24 @@ void slots_free(struct slots *s)
 	free(s);
 }
 
-static void forget(struct slot *slot)
+void slots_follow(struct slots *s, struct guide *g)
 {
-	if (slot->used)
-		params_fini(&slot->params);
-	*slot = (struct slot){0};
+	s->guide = g;
+}
+
+static void forget(struct slots *s, uint32_t i)
+{
+	if (s->slots[i].used)
+		params_fini(&s->slots[i].params);
+	s->slots[i] = (struct slot){0};
+	if (s->guide)
+		guide_drop(s->guide, i);
 }
 
 void slots_reset(struct slots *s)
 {
 	for (uint32_t i = 0; i < s->lim.max_slots; i++)
-		forget(&s->slots[i]);
+		forget(s, i);
 }
 
 void slots_begin(struct slots *s)
@@ -124,7 +133,7 @@ int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n)
 {
 	int rc = check_number(s, slot, why, why_n);
 	if (!rc)
-		forget(&s->slots[slot]);
+		forget(s, slot);
 	return rc;
 }
 
@@ -220,7 +229,10 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 	if (rc)
 		return err_prefix(why, why_n, rc, "slot %u", p->slot);
 	struct slot *slot = &s->slots[p->slot];
-	forget(slot);
+	forget(s, p->slot);
+	if (s->guide && (rc = guide_set(s->guide, p->slot, p->form, p->tokens + p->n_prompt,
+					p->n_tokens - p->n_prompt, why, why_n)))
+		return err_prefix(why, why_n, rc, "slot %u", p->slot);
 	*slot = (struct slot){.used = true,
 			      .seq = p->seq,
 			      .index = p->index,
@@ -242,7 +254,7 @@ static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t 
 {
 	struct slot *to = &s->slots[child];
 	const struct slot *from = &s->slots[parent];
-	forget(to);
+	forget(s, child);
 	*to = *from;
 	to->ran = 0;
 	params_copy(&to->params, &from->params);
@@ -251,6 +263,8 @@ static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t 
 	       from->n_prompt * sizeof(int32_t));
 	memcpy(s->tables + (size_t)child * s->lim.max_blocks, s->tables + (size_t)parent * s->lim.max_blocks,
 	       from->n_blocks * sizeof(int32_t));
+	if (s->guide)
+		guide_copy(s->guide, child, parent, n - from->n_prompt);
 	int rc = s->ops->copy(s->stream, s->buffer + slots_base(s, child), s->buffer + slots_base(s, parent),
 			      n * sizeof(int32_t));
 	return rc ? err_why(why, why_n, rc, "copying tokens failed") : 0;
@@ -289,6 +303,8 @@ int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t wh
 	if (p->slot != p->from && (rc = copy_slot(s, p->slot, p->from, p->position, why, why_n)))
 		return rc;
 	s->slots[p->slot].n_tokens = p->position + 1;
+	if (s->guide)
+		guide_put(s->guide, p->slot, p->position - s->slots[p->slot].n_prompt, p->token);
 	return upload_tokens(s, p->slot, p->position, &p->token, 1, why, why_n);
 }
 

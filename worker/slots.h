@@ -34,13 +34,15 @@ struct slots_limits {
 	uint32_t n_vocab;
 };
 
+struct guide;
 struct slots;
 
 /* -ENOMEM with the bytes.  ops, dev and stream are borrowed. */
 int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
 	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n);
-void slots_free(struct slots *s);  /* NULL is fine */
-void slots_reset(struct slots *s); /* forget every sequence */
+void slots_free(struct slots *s);                    /* NULL is fine */
+void slots_follow(struct slots *s, struct guide *g); /* g sees every change of a slot's output; borrowed */
+void slots_reset(struct slots *s);                   /* forget every sequence */
 void slots_pool(struct slots *s,
 		uint32_t n_blocks); /* sets the pool's size, if it was unknown at slots_new() */
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "grammar/grammar.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -26,6 +27,9 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 	size_t len = (size_t)snprintf(out, n, "%s", info->numerics);
 	if (len < n && (s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE))
 		len += (size_t)snprintf(out + len, n - len, " ctx=%u", s->rope_context);
+	/* Other masks lead an output with a form elsewhere. */
+	if (len < n)
+		len += (size_t)snprintf(out + len, n - len, " grammar=%d", GRAMMAR_VERSION);
 	/* Partial rows are added: another number of ranks adds other partial rows. */
 	if (len < n && s->shard.n_ranks > 1)
 		snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
@@ -51,6 +55,8 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 	s->ended = 0;
 	s->broken = false;
 	slots_reset(s->slots);
+	if (s->guide)
+		guide_reset(s->guide);
 	if (!ready)
 		return;
 	s->ops->info(s->dev, &info);
@@ -80,11 +86,25 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 
 _Static_assert((int)STEP_AHEAD == (int)PENDING_AHEAD, "as many plans as there is memory for");
 
+int step_vocabulary(struct step *s, const struct vocabulary *v, char *why, size_t why_n)
+{
+	return s->guide ? guide_vocabulary(s->guide, v, why, why_n) : 0;
+}
+
+static void run_forms(struct step *s, const struct plan *p)
+{
+	for (uint32_t i = 0; s->guide && i < p->n_drop_forms; i++)
+		guide_remove(s->guide, p->drop_forms[i]);
+	for (uint32_t i = 0; s->guide && i < p->n_forms; i++)
+		guide_add(s->guide, p->forms[i].number, p->forms[i].form);
+}
+
 static int run_state(struct step *s, const struct plan *p, char *why, size_t why_n)
 {
 	int rc = 0;
 	for (uint32_t i = 0; !rc && i < p->n_drop; i++)
 		rc = slots_drop(s->slots, p->drop[i], why, why_n);
+	run_forms(s, p);
 	for (uint32_t i = 0; !rc && i < p->n_seqs; i++)
 		rc = slots_set(s->slots, &p->seqs[i], why, why_n);
 	for (uint32_t i = 0; !rc && i < p->n_sets; i++)

@@ -20,6 +20,7 @@
 #include "formats/config.h"
 #include "proto/bus.h"
 #include "proto/plan.h"
+#include "proto/vocabulary.h"
 #include "worker/loading.h"
 #include "worker/tp_group.h"
 #include "worker/tune.h"
@@ -76,11 +77,16 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);
 /* True: the model as loaded fits `load`, a reset is enough. */
 bool step_serves(const struct step *s, const struct bus_load *load);
 
+/* The tokens' bytes, which outputs with a form need: once the step serves, before the first plan with one.
+ * -EINVAL, -E2BIG with the reason: it cannot be used. */
+int step_vocabulary(struct step *s, const struct vocabulary *v, char *why, size_t why_n);
+
 /* Plans that may be begun before the first of them is ended. */
 enum { STEP_AHEAD = 2 };
 
 /* Queue one plan on the device; fewer than STEP_AHEAD must be under way.  p is not needed after the return.
- * On the CPU, and in a group (its ranks wait for each other), the plan is then done.  Errors:
+ * On the CPU, and in a group (its ranks wait for each other), the plan is then done.  Where an output has a
+ * form, the plan before it is (sampler.h).  Errors:
  *
  *     -ESTALE               another epoch, or a group that was lost      nothing was done
  *     -ENXIO                not the number that is due (step_expected)   nothing was done

@@ -9,6 +9,7 @@
 #include "worker/batch.h"
 #include "worker/cache.h"
 #include "worker/graphs.h"
+#include "worker/guide.h"
 #include "worker/tp_group.h"
 #include "worker/model.h"
 #include "worker/pending.h"
@@ -30,6 +31,7 @@ struct step {
 	struct kern_stream *stream;
 	struct model *model;
 	struct cache cache;
+	struct guide *guide; /* NULL on ranks that do not choose tokens */
 	struct slots *slots;
 	struct batch *batch;
 	struct sampler *sampler;

@@ -354,7 +354,22 @@ int step_open_state(struct step *s, char *why, size_t why_n)
 	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, pool_width(s),
 			      why, why_n)))
 		return rc;
-	sampler_new(&s->sampler, s->ops, s->stream, s->slots, s->pending, s->config.n_vocab, s->max_logits);
+	if (s->shard.rank == 0)
+		guide_new(&s->guide,
+			  &(struct guide_limits){.max_slots = m->max_slots, .n_vocab = m->n_vocab});
+	slots_follow(s->slots, s->guide);
+	const struct sampler_args sa = {
+		.ops = s->ops,
+		.stream = s->stream,
+		.slots = s->slots,
+		.pending = s->pending,
+		.guide = s->guide,
+		.trace = s->trace,
+		.n_vocab = s->config.n_vocab,
+		.max = s->max_logits,
+	};
+	if ((rc = sampler_new(&s->sampler, &sa, why, why_n)))
+		return rc;
 	s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	return s->fd < 0 ? err_why(why, why_n, -errno, "no eventfd: %s", strerror(errno)) : 0;
 }
@@ -445,6 +460,7 @@ void step_close(struct step *s)
 	pending_free(s->pending);
 	batch_free(s->batch);
 	slots_free(s->slots);
+	guide_free(s->guide);
 	cache_close(&s->cache);
 	model_free(s->model);
 	if (s->stream)

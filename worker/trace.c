@@ -36,7 +36,8 @@ const char *trace_name(enum trace_kind k)
 	static const char *const names[TRACE_KINDS] = {
 		[TRACE_RESULT] = "result", [TRACE_MESSAGE] = "message", [TRACE_PREPARE] = "prepare",
 		[TRACE_ROWS] = "rows",     [TRACE_LINEAR] = "linear",   [TRACE_ATTENTION] = "attention",
-		[TRACE_GROUP] = "group",   [TRACE_HEAD] = "head",       [TRACE_SAMPLE] = "sample",
+		[TRACE_GROUP] = "group",   [TRACE_HEAD] = "head",       [TRACE_MASK] = "mask",
+		[TRACE_SAMPLE] = "sample",
 	};
 	return names[k];
 }

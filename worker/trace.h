@@ -28,6 +28,7 @@ enum trace_kind {
 	TRACE_ATTENTION,
 	TRACE_GROUP, /* sums and waits of a tensor-parallel group */
 	TRACE_HEAD,  /* the last norm and the logits */
+	TRACE_MASK,  /* which tokens may come next, where outputs have a form */
 	TRACE_SAMPLE,
 	TRACE_KINDS,
 };

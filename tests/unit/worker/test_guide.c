@@ -274,6 +274,18 @@ Test(guide, tokens_of_a_plan_under_way_reach_all_copies)
 	may(0, "3");
 }
 
+Test(guide, a_token_is_set_behind_one_that_is_not_known)
+{
+	int32_t tokens[1] = {'b'};
+	form(1, GRAMMAR_REGEX, "a(b1|c2)x");
+	set(0, 1, "a");
+	guide_expect(g, 0, 5, 0);
+	guide_put(g, 0, 2, '1');
+	cr_assert(guide_waits(g, 0));
+	guide_hear(g, 5, tokens, 1);
+	may(0, "x");
+}
+
 Test(guide, a_token_that_is_set_is_not_waited_for)
 {
 	int32_t tokens[1] = {'c'};

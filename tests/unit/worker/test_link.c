@@ -1,6 +1,7 @@
 /* The worker's side of the bus: a process that runs the link, and a ROUTER here that plays the
  * controller. */
 #include "base/clock.h"
+#include "grammar/source.h"
 #include "tests/unit/worker/link_peer.h"
 
 /* A worker that serves its first controller; the model's directory. */
@@ -74,6 +75,83 @@ Test(link, beats_every_quarter_of_a_second)
 	const int64_t ms = gaps[GAPS / 2] / 1000;
 	cr_expect(ms > 150 && ms < 450, "a beat every %lld ms", (long long)ms);
 	stop();
+}
+
+static void send_vocabulary(uint32_t n_tokens, bool damaged)
+{
+	struct vocabulary v = {0};
+	struct buf b = {0};
+	driver_vocabulary(&v, n_tokens);
+	bus_encode_vocabulary(&v, &b);
+	if (damaged)
+		b.p[b.len / 2] ^= 1;
+	send_bytes(b.p, b.len);
+	buf_fini(&b);
+	vocabulary_fini(&v);
+}
+
+/* A plan with one prompt; its output has a form. */
+static void send_plan_with_form(uint64_t number, const char *pattern)
+{
+	static const uint32_t tokens[] = {5, 6, 7, 8}, block = 3;
+	struct params params;
+	struct plan p = {.epoch = 1, .number = number};
+	struct buf b = {0};
+	struct form *f = form_new(GRAMMAR_REGEX, pattern, strlen(pattern));
+	params_init(&params);
+	*plan_add_form(&p) = (struct plan_form){1, f};
+	*plan_add_seq(&p) = (struct plan_seq){.slot = 1,
+					      .n_prompt = 4,
+					      .n_tokens = 4,
+					      .n_blocks = 1,
+					      .form = 1,
+					      .tokens = tokens,
+					      .blocks = &block,
+					      .params = &params};
+	*plan_add_run(&p) = (struct plan_run){.slot = 1, .n_rows = 4, .flags = PLAN_SAMPLE, .from = 1};
+	bus_encode_plan(&p, &b);
+	send_bytes(b.p, b.len);
+	buf_fini(&b);
+	plan_fini(&p);
+	form_free(f);
+}
+
+static struct result received_result(void)
+{
+	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
+	struct result r = {0};
+	expect(BUS_RESULT);
+	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, why, sizeof why), 0, "%s", why);
+	return r;
+}
+
+Test(link, outputs_keep_their_forms_once_the_vocabulary_is_there)
+{
+	begin();
+	send_plan_with_form(1, "x+");
+	struct result r = received_result();
+	cr_assert_eq(r.n_failed, 1);
+	cr_expect_eq(r.failed[0].slot, 1);
+	cr_expect(strstr(r.failed[0].reason, "vocabulary"), "%s", r.failed[0].reason);
+	result_fini(&r);
+	send_vocabulary(331, false);
+	send_plan_with_form(2, "x+");
+	r = received_result();
+	cr_expect_eq(r.n_failed, 0);
+	cr_assert_eq(r.n_tokens, 1);
+	cr_expect_eq(r.tokens[0], 'x');
+	result_fini(&r);
+	stop();
+}
+
+Test(link, a_damaged_vocabulary_ends_the_worker)
+{
+	begin();
+	send_vocabulary(331, true);
+	expect(BUS_FAILED);
+	cr_expect(strstr(decoded().failed.why, "vocabulary"), "%s", decoded().failed.why);
+	cr_expect_eq(end_worker(), 1);
+	close_router();
 }
 
 Test(link, a_missing_plan_is_told_by_a_beat)
@@ -176,8 +254,8 @@ Test(link, garbage_is_passed_over)
 	expect(BUS_HELLO);
 	send_bytes("\xdd\xff\xff\xff\xff", 5);
 	send_bytes("", 0);
-	send_bytes("\x93\x02\x06\x80", 4); /* a result, which only a worker may send */
-	send_bytes("\x93\x02\x05\x90", 4); /* a plan before anything is loaded */
+	send_bytes("\x93\x03\x06\x80", 4); /* a result, which only a worker may send */
+	send_bytes("\x93\x03\x05\x90", 4); /* a plan before anything is loaded */
 	send_load(dir, 1);
 	expect(BUS_READY);
 	stop();
