@@ -260,4 +260,10 @@ VFN void v_prefetch(const void *p)
 	_mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
+/* Into the second cache. */
+VFN void v_prefetch_far(const void *p)
+{
+	_mm_prefetch((const char *)p, _MM_HINT_T1);
+}
+
 #endif

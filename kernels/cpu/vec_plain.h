@@ -223,4 +223,10 @@ VFN void v_prefetch(const void *p)
 	(void)p;
 }
 
+/* Into the second cache. */
+VFN void v_prefetch_far(const void *p)
+{
+	(void)p;
+}
+
 #endif

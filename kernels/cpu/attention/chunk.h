@@ -35,6 +35,7 @@ static void weighted_any(enum way way, int m, struct weighted_args a)
 		tn = wide_beside(way, m, left);
 		fns[way](tn, m, &a);
 		a.skip += (size_t)tn * 64;
+		a.next_skip += (size_t)tn * 64;
 		a.o += (size_t)tn * 16;
 	}
 }
@@ -68,17 +69,18 @@ static float *scores_at(const struct cpu_kv_chunk *c, int head, int q0)
 	return (float *)(void *)c->work + ((size_t)head * (size_t)c->m + (size_t)q0) * CHUNK;
 }
 
-/* tn tiles from t on, of the heads h0 <= h < h1: several heads, or several tiles. */
+/* tn tiles from t on, of the heads h0 <= h < h1: several heads, or several tiles.  What is read after them is
+ * fetched: the next heads, then behind. */
 static void score(enum way way, const struct cpu_kv_chunk *c, const struct seen *s, int t, int tn, int h0,
-		  int h1)
+		  int h1, const unsigned char *behind)
 {
-	struct scores_args a = {.q_step = c->q_stride / sizeof(float),
-				.ahead = c->n_heads > 1 ? ATTN_AHEAD : 0,
-				.dim = c->dim};
+	struct scores_args a = {.q_step = c->q_stride / sizeof(float), .dim = c->dim};
 	for (int h = h0, hn; h < h1; h += hn) {
 		hn = h1 - h >= 4 && s->m <= ATTN_HEADS4 ? 4 : h1 - h >= 2 && s->m <= ATTN_HEADS2 ? 2 : 1;
 		for (int i = 0; i < hn * tn; i++)
 			a.k[i] = c->k[tn > 1 ? t + i : t] + (size_t)(tn > 1 ? h : h + i) * c->k_bytes;
+		a.next = h + hn < c->n_heads ? c->k[t] + (size_t)(h + hn) * c->k_bytes : behind;
+		a.next_step = c->k_bytes;
 		a.q = (const float *)(const void *)(c->q + (size_t)h * c->q_stride) +
 		      (size_t)s->q0 * (size_t)even(c->dim);
 		a.s = scores_at(c, h, s->q0) + (size_t)t * (size_t)s->m * 16;
@@ -91,31 +93,48 @@ static void score(enum way way, const struct cpu_kv_chunk *c, const struct seen 
 static void score_all(enum way way, const struct cpu_kv_chunk *c, const struct seen *s, int n, int t0, int t1)
 {
 	const int step = c->n_heads > 1 ? 1 : 2;
-	for (int t = t0; t < t1; t += step)
+	for (int t = t0; t < t1; t += step) {
+		const unsigned char *behind = c->n_heads == 1 ? NULL : t + 1 < t1 ? c->k[t + 1] : c->v[t0];
 		for (int h = 0; h < c->n_heads; h += 4)
 			for (int g = 0; g < n; g++) {
 				const int h1 = sooner(h + 4, c->n_heads), a = later(t, s[g].first / 16),
 					  end = sooner(t + step, (s[g].last + 15) / 16),
 					  tn = end - a == 2 && s[g].m <= ATTN_TILES2 ? 2 : 1;
 				for (int i = a; i < end; i += tn)
-					score(way, c, &s[g], i, tn, h, h1);
+					score(way, c, &s[g], i, tn, h, h1, behind);
 			}
+	}
+}
+
+/* Where the values lie that are read after those of a head, of tiles t0 <= t < t1; last: behind all tiles. */
+static void next_values(struct weighted_args *a, const struct cpu_kv_chunk *c, int head, int t0, int t1,
+			int last)
+{
+	if (head + 1 < c->n_heads) {
+		a->next = c->v;
+		a->next_skip = (size_t)(head + 1) * c->v_bytes;
+	} else if (2 * t1 - t0 <= last) {
+		a->next = c->v + (t1 - t0);
+		a->next_skip = 0;
+	}
 }
 
 /* Tokens that all queries see go through one kernel; what only some see, before and after
  * (the edge of a window, the diagonal), query by query: a token outside a query's range never
  * touches it, not even times 0.  Of the tokens t0 <= t < t1 only. */
-static void weigh(enum way way, const struct cpu_kv_chunk *c, const struct seen *s, int head, int t0, int t1)
+static void weigh(enum way way, const struct cpu_kv_chunk *c, const struct seen *s, int head, int t0, int t1,
+		  int last)
 {
 	const size_t pad = (size_t)c->dim_pad;
 	struct weighted_args a = {.p = scores_at(c, head, s->q0),
 				  .tile_stride = (size_t)s->m * 16,
 				  .v = c->v,
 				  .skip = (size_t)head * c->v_bytes,
-				  .ahead = c->n_heads > 1 ? ATTN_AHEAD : 0,
 				  .pad = pad,
 				  .o = c->o + ((size_t)head * (size_t)c->m + (size_t)s->q0) * pad};
 	int lo = s->lo, hi = s->hi;
+	if (c->n_heads > 1)
+		next_values(&a, c, head, t0 / 16, t1 / 16, (last + 15) / 16);
 	if (way == WAY_DOTS) { /* whole steps */
 		lo = (lo + DOT_STEP - 1) / DOT_STEP * DOT_STEP;
 		hi = hi / DOT_STEP * DOT_STEP;
@@ -169,7 +188,7 @@ static void float_chunk(enum way way, const struct cpu_kv_chunk *c)
 	for (int t = first / step * step; t < last; t += step)
 		for (int h = 0; h < c->n_heads; h++)
 			for (int g = 0; g < n; g++)
-				weigh(way, c, &s[g], h, t, t + step);
+				weigh(way, c, &s[g], h, t, t + step, last);
 }
 
 static size_t float_work_bytes(int dim, int n_heads, int m)

@@ -12,8 +12,9 @@
 
 enum {
 	DOT_STEP = 32, /* d, or tokens */
-	/* Queries that go with 8, 4, 2 vectors of V: both chains of each are kept. */
-	DOT_WIDE8 = ATTN_WIDE8 / 2,
+	/* Queries that go with 8, 4, 2 vectors of V.  The first chains lie in memory while the second ones
+	 * are added up. */
+	DOT_WIDE8 = ATTN_WIDE8,
 	DOT_WIDE4 = ATTN_WIDE4 / 2,
 	DOT_WIDE2 = (ATTN_WIDE2 + 1) / 2,
 };
@@ -44,9 +45,9 @@ VFN void dot_scores(const int hn, const int tn, const int m, const struct scores
 		UNROLL for (int v = 0; v < n; v++) UNROLL for (int r = 0; r < m; r++) sums[0][v][r] =
 			sums[1][v][r] = v_zero();
 		for (int d = d0; d < d1; d += 2) {
-			if (tn == 1)
+			if (tn == 1 && a->next)
 				UNROLL for (int v = 0; v < n; v++)
-					v_prefetch(kp[v] + (size_t)d * 32 + a->ahead);
+					v_prefetch_far(a->next + (size_t)v * a->next_step + (size_t)d * 32);
 			UNROLL for (int odd = 0; odd < 2; odd++)
 			{
 				vf w[4];
@@ -118,7 +119,7 @@ VFN void dot_chain(const int tn, const int m, const struct weighted_args *a, int
 	if (from >= to)
 		return;
 	const float *p = a->p + (size_t)t * a->tile_stride;
-	const unsigned char *v = a->v[t] + a->skip;
+	const unsigned char *v = a->v[t] + a->skip, *next = next_of(a, t);
 	int i = from;
 	if (i % 2 && i < to) {
 		add_token(KERN_BF16, tn, m, p + i - 1, v + (size_t)(i - 1) * a->pad * 2, a->pad, 1, acc);
@@ -126,8 +127,9 @@ VFN void dot_chain(const int tn, const int m, const struct weighted_args *a, int
 	}
 	for (; i + 1 < to; i += 2) {
 		const unsigned char *at = v + (size_t)i * a->pad * 2;
-		if (a->ahead)
-			UNROLL for (int j = 0; j < tn; j++) v_prefetch(at + j * 64 + a->ahead);
+		if (next)
+			UNROLL for (int j = 0; j < tn; j++)
+				v_prefetch_far(next + (size_t)i * a->pad * 2 + j * 64);
 		add_token(KERN_BF16, tn, m, p + i, at, a->pad, 0, acc);
 		add_token(KERN_BF16, tn, m, p + i, at, a->pad, 1, acc);
 	}

@@ -9,9 +9,6 @@
 
 #include "kernels/cpu/attention/kvtype.h"
 
-/* Where heads are read as they lie, what is read this many bytes later is fetched: about the next head. */
-enum { ATTN_AHEAD = 4096 };
-
 /* ---- layout ---- */
 
 static int even(int n)
@@ -112,7 +109,8 @@ VFN vf load_half(const unsigned char *p, int odd)
 
 /* hn heads or tn tiles at once: s[m][16] of each, s_step floats apart. */
 VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, const float *q, size_t q_step,
-		const unsigned char *const *k, size_t ahead, int dim, float *s, size_t s_step)
+		const unsigned char *const *k, const unsigned char *next, size_t next_step, int dim, float *s,
+		size_t s_step)
 {
 	vf acc[4][INNER_ROWS];
 	const int n = hn * tn;
@@ -120,9 +118,9 @@ VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, cons
 	UNROLL for (int v = 0; v < n; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
 	const size_t line = t == KERN_F32 ? 64 : 32; /* of a d */
 	for (size_t d = 0; d < (size_t)dim; d += 2) {
-		if (tn == 1)
+		if (tn == 1 && next)
 			UNROLL for (int v = 0; v < n; v++) UNROLL for (size_t b = 0; b < 2 * line; b += 64)
-				v_prefetch(kp[v] + d * line + b + ahead);
+				v_prefetch_far(next + (size_t)v * next_step + d * line + b);
 		UNROLL for (int odd = 0; odd < 2; odd++)
 		{
 			vf w[4];
@@ -144,7 +142,8 @@ struct scores_args {
 	const float *q;
 	size_t q_step;
 	const unsigned char *k[4];
-	size_t ahead;
+	const unsigned char *next; /* what is read after these: as many pieces, next_step apart; or NULL */
+	size_t next_step;
 	int dim;
 	float *s;
 	size_t s_step;
@@ -155,20 +154,20 @@ struct scores_args {
 	{                                                                                                    \
 		if (hn == 4) {                                                                               \
 			ROW_SWITCH(m, ATTN_HEADS4,                                                           \
-				   scores(t, 4, 1, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
-					  a->s_step))                                                        \
+				   scores(t, 4, 1, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
+					  a->s, a->s_step))                                                  \
 		} else if (hn == 2) {                                                                        \
 			ROW_SWITCH(m, ATTN_HEADS2,                                                           \
-				   scores(t, 2, 1, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
-					  a->s_step))                                                        \
+				   scores(t, 2, 1, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
+					  a->s, a->s_step))                                                  \
 		} else if (tn == 2) {                                                                        \
 			ROW_SWITCH(m, ATTN_TILES2,                                                           \
-				   scores(t, 1, 2, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
-					  a->s_step))                                                        \
+				   scores(t, 1, 2, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
+					  a->s, a->s_step))                                                  \
 		} else {                                                                                     \
 			ROW_SWITCH(m, INNER_ROWS,                                                            \
-				   scores(t, 1, 1, M, a->q, a->q_step, a->k, a->ahead, a->dim, a->s,         \
-					  a->s_step))                                                        \
+				   scores(t, 1, 1, M, a->q, a->q_step, a->k, a->next, a->next_step, a->dim,  \
+					  a->s, a->s_step))                                                  \
 		}                                                                                            \
 	}
 SCORES_FN(scores_f32, KERN_F32)
@@ -233,7 +232,7 @@ VFN void add_token(enum kern_dtype type, const int tn, const int m, const float 
 
 /* acc[tn][m] += sum over tokens from <= t < to of one tile, ascending, of p[m][t] * v[t] */
 VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *p, const unsigned char *v,
-		  int from, int to, size_t pad, size_t ahead, vf acc[8][INNER_ROWS])
+		  const unsigned char *next, int from, int to, size_t pad, vf acc[8][INNER_ROWS])
 {
 	const size_t token = type == KERN_F32 ? pad * 4 : pad * 2;
 	int t = from;
@@ -242,12 +241,11 @@ VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *
 		t++;
 	}
 	for (; t + 1 < to; t += 2) {
-		if (ahead)
+		if (next)
+			UNROLL for (int j = 0; j < tn; j++) v_prefetch_far(next + (size_t)t * token + j * 64);
+		if (next && type == KERN_F32)
 			UNROLL for (int j = 0; j < tn; j++)
-				v_prefetch(v + (size_t)t * token + j * 64 + ahead);
-		if (ahead && type == KERN_F32)
-			UNROLL for (int j = 0; j < tn; j++)
-				v_prefetch(v + (size_t)(t + 1) * token + j * 64 + ahead);
+				v_prefetch_far(next + (size_t)(t + 1) * token + j * 64);
 		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 0, acc);
 		add_token(type, tn, m, p + t, v + (size_t)t * token, pad, 1, acc);
 	}
@@ -258,13 +256,19 @@ VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *
 struct weighted_args {
 	const float *p; /* [tiles][tile_stride]: of the first tile of the chunk */
 	size_t tile_stride;
-	const unsigned char *const *v; /* of the tiles */
-	size_t skip;                   /* bytes to the head and the first of its values */
-	size_t ahead;
+	const unsigned char *const *v;    /* of the tiles */
+	size_t skip;                      /* bytes to the head and the first of its values */
+	const unsigned char *const *next; /* what is read after these tiles, for each; or NULL */
+	size_t next_skip;
 	int from, to; /* tokens of the chunk */
 	size_t pad;
 	float *o; /* the first of the values; rows are pad apart */
 };
+
+VFN const unsigned char *next_of(const struct weighted_args *a, int tile)
+{
+	return a->next ? a->next[tile] + a->next_skip : NULL;
+}
 
 VFN void weighted_tiles(enum kern_dtype type, const int tn, const int m, const struct weighted_args *a)
 {
@@ -273,8 +277,8 @@ VFN void weighted_tiles(enum kern_dtype type, const int tn, const int m, const s
 		v_load(a->o + (size_t)r * a->pad + j * 16);
 	for (int t = a->from; t < a->to;) {
 		const int tile = t / 16, base = tile * 16, end = base + 16 < a->to ? base + 16 : a->to;
-		weighted(type, tn, m, a->p + (size_t)tile * a->tile_stride, a->v[tile] + a->skip, t - base,
-			 end - base, a->pad, a->ahead, acc);
+		weighted(type, tn, m, a->p + (size_t)tile * a->tile_stride, a->v[tile] + a->skip,
+			 next_of(a, tile), t - base, end - base, a->pad, acc);
 		t = end;
 	}
 	UNROLL for (int j = 0; j < tn; j++) UNROLL for (int r = 0; r < m; r++)
