@@ -10,6 +10,8 @@
 #include <string.h>
 
 static const size_t bytes_default = (size_t)1 << 30;
+/* Of the masks that a grammar keeps: much for one that all outputs share, a part of it for one of many. */
+enum { MASKS_MIN = 1 << 20, MASKS_MAX = 16 << 20 };
 
 /* A form that is in use. */
 struct entry {
@@ -112,8 +114,19 @@ static void decompile(struct guide *g, struct entry *e)
 	e->grammar = NULL;
 }
 
+static size_t mask_bytes(const struct guide *g)
+{
+	size_t n = 1;
+	for (const struct entry *e = g->forms; e; e = e->next)
+		n += e->grammar != NULL;
+	const size_t part = g->lim.bytes / 4 / n;
+	return part < MASKS_MIN ? MASKS_MIN : part > MASKS_MAX ? MASKS_MAX : part;
+}
+
 static void compile(struct guide *g, struct entry *e)
 {
+	const struct grammar_limits limits = {.mask_bytes =
+						      mask_bytes(g)}; /* the rest decides what is taken */
 	char why[512] = "";
 	struct ast *a = NULL;
 	int rc = 0;
@@ -126,7 +139,7 @@ static void compile(struct guide *g, struct entry *e)
 		rc = grammar_parse((enum grammar_language)e->form->language, e->form->text, e->form->n, NULL,
 				   &a, why, sizeof why);
 	if (!rc)
-		rc = grammar_new(a, g->lexicon, NULL, &e->grammar, why, sizeof why);
+		rc = grammar_new(a, g->lexicon, &limits, &e->grammar, why, sizeof why);
 	ast_free(a);
 	g->compiled += rc == 0;
 	if (rc)
