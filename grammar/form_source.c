@@ -147,6 +147,10 @@ static int type_schema(struct form_parser *f, const json_t *part)
 	if (!s || (strcmp(s, "json") != 0 && strcmp(s, "short") != 0))
 		return fail(f, -EINVAL, "\"strings\" must be \"json\" or \"short\"");
 	o.strings = strcmp(s, "short") == 0 ? SCHEMA_STRINGS_SHORT : SCHEMA_STRINGS_JSON;
+	const json_t *without = json_object_get(part, "without");
+	if (without && (!json_string_length(without) || strpbrk(json_string_value(without), "\"\\")))
+		return fail(f, -EINVAL, "\"without\" must be a text without quotes and backslashes");
+	o.without = json_string_value(without);
 	return schema_part(f, part, &o);
 }
 
@@ -270,7 +274,7 @@ static const struct {
 	int (*node)(struct form_parser *f, const json_t *part);
 	const char *members[MEMBERS_MAX + 1];
 } types[] = {
-	{"schema", type_schema, {"schema", "strings"}},
+	{"schema", type_schema, {"schema", "strings", "without"}},
 	{"regex", type_language, {"pattern"}},
 	{"gbnf", type_language, {"grammar"}},
 	{"lark", type_language, {"grammar"}},

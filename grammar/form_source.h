@@ -6,14 +6,21 @@
  *         {"type": "repeat", "min": 1, "part": {"type": "schema", "schema": {"type": "object"}}}]}
  *
  *     type        matches
- *     schema      JSON that "schema" accepts (schema/schema.h); "strings": "json", or "short": one spelling
- * of each, the shortest, which is Python's, too regex       "pattern" (regex.h), the whole text gbnf, lark
- * "grammar" (gbnf.h, lark.h) choice      one of the strings in "choices" literal     "text" token       the
- * special token with this "text": no text of the same letters (lexicon.h) text        any characters, but
- * none of the strings in "until" (may be left out); with "schema", a string that it accepts, as it is,
- * without quotes and escapes sequence    "parts", one behind the other either      one of "parts" repeat
- * "part", "min" (0) to "max" times (left out: no bound) option      "part", or nothing budget      nothing,
- * once the whole output has "tokens" tokens (ast.h); one number per document
+ *     schema      JSON that "schema" accepts (schema/schema.h); "strings": "json", or "short" for one
+ *                 spelling of each, the shortest, which is Python's, too; "without": a text that no
+ *                 string in it holds
+ *     regex       "pattern" (regex.h), the whole text
+ *     gbnf, lark  "grammar" (gbnf.h, lark.h)
+ *     choice      one of the strings in "choices"
+ *     literal     "text"
+ *     token       the special token with this "text": no text of the same letters (lexicon.h)
+ *     text        any characters, but none of the strings in "until" (may be left out); with "schema",
+ *                 a string that it accepts, as it is, without quotes and escapes
+ *     sequence    "parts", one behind the other
+ *     either      one of "parts"
+ *     repeat      "part", "min" (0) to "max" times (left out: no bound)
+ *     option      "part", or nothing
+ *     budget      nothing, once the whole output has "tokens" tokens (ast.h); one number per document
  *
  * Anything else is refused, by its path ("#/parts/1/schema").  Bounded as the languages are. */
 #ifndef QUERN_GRAMMAR_FORM_SOURCE_H

@@ -67,7 +67,7 @@ static bool is_null(const json_t *type)
 }
 
 /* A type, a list of types, or a list of schemas that have one type each. */
-static enum tools_arg_kind kind_of_schema(const json_t *schema)
+enum tools_arg_kind tools_arg_kind_of(const json_t *schema)
 {
 	const json_t *of = json_object_get(schema, "type"), *v;
 	bool text = false, null = false, other = false;
@@ -98,7 +98,7 @@ static enum tools_arg_kind declared_kind(const struct tools *t)
 		if (!name || strcmp(name, t->name.p) != 0)
 			continue;
 		const json_t *all = json_object_get(json_object_get(f, "parameters"), "properties");
-		return kind_of_schema(json_object_get(all, t->arg.key.p));
+		return tools_arg_kind_of(json_object_get(all, t->arg.key.p));
 	}
 	return ARG_ANY;
 }

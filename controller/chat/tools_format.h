@@ -64,6 +64,18 @@ struct tools_mark {
 	bool keep; /* the text is the step's own */
 };
 
+/* How a template of the format spells calls, for a grammar: open, then call NAME args ARGUMENTS close for
+ * each, between two of them, and end.  A byte 1 stands for the call's number. */
+struct tools_spelling {
+	const char *needs; /* only of models with this special token; NULL: of all */
+	const char *open, *call, *args, *close, *between, *end;
+	/* PAIRS: key_open KEY key_close gap value_open line VALUE line value_close pair_end */
+	const char *gap, *line, *pair_end;
+};
+
+enum { TOOLS_NUMBER = 1 };
+enum { TOOLS_SPELLINGS_MAX = 2 };
+
 enum { TOOLS_STEPS_MAX = 8, TOOLS_MARKS_MAX = 2, TOOLS_THEN_MAX = 5, TOOLS_WORDS_MAX = 2 };
 
 /* The tags of PAIRS: key_open KEY key_close value_open VALUE value_close. */
@@ -94,6 +106,7 @@ struct tools_format {
 	struct tools_mark then[TOOLS_THEN_MAX]; /* what may follow a call */
 	struct tools_tags tags;
 	struct tools_literals literals;
+	struct tools_spelling spellings[TOOLS_SPELLINGS_MAX]; /* the first that the model has the token for */
 	/* A forced call: the prompt ends with before NAME after; what the model writes are the arguments. */
 	const char *before, *after;
 	const char *stop; /* ends an output behind a forced call; NULL: nothing does */

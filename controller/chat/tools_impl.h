@@ -53,6 +53,9 @@ enum tools_found tools_json(struct tools *t, const struct tools_sink *to);
 enum tools_found tools_pairs(struct tools *t, const struct tools_sink *to);
 enum tools_found tools_literals(struct tools *t, const struct tools_sink *to);
 
+/* How a value of this schema reads between tags; NULL: not declared. */
+enum tools_arg_kind tools_arg_kind_of(const json_t *schema);
+
 /* Appends the JSON of a literal; false: it is none. */
 bool tools_literal_json(struct buf *out, const char *p, size_t n, const struct tools_literals *f);
 

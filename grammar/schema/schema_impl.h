@@ -152,6 +152,8 @@ int number_node(struct schema *s, const struct alt *alt);
 int number_is_empty(struct schema *s, const struct alt *alt);
 int string_is_empty(struct schema *s, const struct alt *alt);
 int string_node(struct schema *s, const struct alt *alt);
+/* What is left of a body without the text that strings may not hold. */
+int string_without(struct schema *s, int body);
 /* The text between the quotes, spelled as values or as names of members. */
 int string_body(struct schema *s, const struct alt *alt, bool name);
 

@@ -380,7 +380,7 @@ static int member_node(struct schema *s, int names, struct conj *value)
 	int quote = ast_text(s->ast, "\""), node = conj_node(s, value);
 	if (node == AST_FAILED)
 		return AST_FAILED;
-	return ast_seq(s->ast, (int[]){quote, names, quote, s->colon, node}, 5);
+	return ast_seq(s->ast, (int[]){quote, string_without(s, names), quote, s->colon, node}, 5);
 }
 
 /* The members of all cells, as one node; with what open asks for, only those. */

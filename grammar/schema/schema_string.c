@@ -214,9 +214,20 @@ int string_body(struct schema *s, const struct alt *alt, bool name)
 	return node != AST_FAILED ? node : ast_repeat(t, escape_any_char(s, name), 0, -1);
 }
 
+int string_without(struct schema *s, int body)
+{
+	struct ast *t = s->ast;
+	uint8_t set[32];
+	if (!s->o.without || body == AST_FAILED)
+		return body;
+	memset(set, 0xff, sizeof set);
+	int any = ast_repeat(t, ast_set(t, set), 0, -1);
+	return ast_minus(t, body, ast_seq3(t, any, ast_text(t, s->o.without), any));
+}
+
 int string_node(struct schema *s, const struct alt *alt)
 {
-	int body = string_body(s, alt, false);
+	int body = string_without(s, string_body(s, alt, false));
 	if (body == AST_FAILED || s->o.strings == SCHEMA_STRINGS_RAW)
 		return body;
 	return ast_seq3(s->ast, ast_text(s->ast, "\""), body, ast_text(s->ast, "\""));

@@ -115,6 +115,18 @@ Test(form, a_text_with_a_schema_is_a_string_without_quotes)
 	ast_free(a);
 }
 
+Test(form, strings_of_a_schema_may_be_kept_free_of_a_text)
+{
+	struct grammar *g = form("{\"type\": \"schema\", \"without\": \"</p>\", \"schema\": {\"type\":"
+				 " [\"string\", \"object\"], \"additionalProperties\": {\"enum\":"
+				 " [\"<\", \"</p>\"]}}}");
+	help_yes(g, "\"a</p\"", "\"<\\/p>\"", "{\"</p\": \"<\"}");
+	help_no(g, "\"a</p>b\"", "{\"a\": \"</p>\"}", "{\"</p>\": \"<\"}");
+	grammar_free(g);
+	expect_refused("{\"type\": \"schema\", \"schema\": true, \"without\": \"\"}", -EINVAL,
+		       "form: #: \"without\" must be a text without quotes and backslashes");
+}
+
 /* Tokens of a small vocabulary: special ones, and all single bytes. */
 static struct lexicon *lexicon(const char *const *words, size_t n)
 {

@@ -1,0 +1,37 @@
+#include "controller/chat/thought_grammar.h"
+
+/* Newlines behind a thought belong to nothing (reasoning.h); models write two. */
+static const char gap[] = "\n{0,2}";
+
+/* From within the thought to behind its end. */
+static void put_thought(json_t *parts, const struct thought_grammar *t)
+{
+	if (t->budget)
+		json_array_append_new(parts, form_text(json_pack("[s]", t->close)));
+	if (t->budget > 0) {
+		/* Cut where it stands. */
+		json_t *cut = json_pack("[{s:s, s:I}]", "type", "budget", "tokens", (json_int_t)t->budget);
+		json_array_append_new(cut, form_literal("\n", 1));
+		json_array_append_new(parts, form_option(form_sequence(cut)));
+	}
+	if (!t->budget)
+		json_array_append_new(parts, form_option(form_literal("\n", 1)));
+	form_put_spelled(parts, t->close, &t->specials);
+	json_array_append_new(parts, form_regex(gap));
+}
+
+json_t *thought_grammar(const struct thought_grammar *t, json_t *answer)
+{
+	json_t *parts = json_array(), *thought = json_array();
+	if (t->place == THOUGHT_OPEN) {
+		put_thought(parts, t);
+	} else if (t->place == THOUGHT_MAY && t->budget) {
+		json_array_append_new(thought, form_regex(gap));
+		form_put_spelled(thought, t->open, &t->specials);
+		put_thought(thought, t);
+		json_array_append_new(parts, form_option(form_sequence(json_incref(thought))));
+	}
+	json_decref(thought);
+	json_array_append_new(parts, answer);
+	return form_sequence(parts);
+}

@@ -1,0 +1,151 @@
+#include "controller/chat/tools_grammar_impl.h"
+
+#include "base/err.h"
+#include "controller/chat/tools.h"
+
+#include <string.h>
+
+/* ---- calls ---- */
+
+static const json_t *function_of(const json_t *tool)
+{
+	return json_object_get(tool, "function");
+}
+
+static const char *name_of(const json_t *tool)
+{
+	return json_string_value(json_object_get(function_of(tool), "name"));
+}
+
+/* What a call of this tool writes from its name on, up to its end. */
+static int call_part(const struct call_maker *m, const json_t *tool, json_t **out)
+{
+	json_t *args, *parts = json_array();
+	int rc = arguments_part(m, function_of(tool), &args);
+	if (rc) {
+		json_decref(parts);
+		return err_prefix(m->why, m->why_n, rc, "tool %.64s", name_of(tool));
+	}
+	form_put_spelled(parts, name_of(tool), &m->g->specials);
+	form_put_spelled(parts, m->s->args, &m->g->specials);
+	json_array_append_new(parts, args);
+	form_put_spelled(parts, m->s->close, &m->g->specials);
+	*out = form_sequence(parts);
+	return 0;
+}
+
+/* A call of one of the tools. */
+static int any_call(const struct call_maker *m, json_t **out)
+{
+	json_t *tool, *call = NULL, *calls = json_array(), *parts = json_array();
+	size_t i;
+	json_array_foreach(m->g->tools, i, tool)
+	{
+		if (m->g->named && strcmp(name_of(tool), m->g->named) != 0)
+			continue;
+		int rc = call_part(m, tool, &call);
+		if (rc) {
+			json_decref(calls);
+			json_decref(parts);
+			return rc;
+		}
+		json_array_append_new(calls, call);
+	}
+	form_put_spelled(parts, m->s->call, &m->g->specials);
+	json_array_append_new(parts, form_either(calls));
+	*out = form_sequence(parts);
+	return 0;
+}
+
+/* All calls of an output. */
+static int calls_part(const struct call_maker *m, json_t **out)
+{
+	json_t *call = NULL, *parts = json_array(), *more = json_array();
+	int rc = any_call(m, &call);
+	if (rc) {
+		json_decref(parts);
+		json_decref(more);
+		return rc;
+	}
+	form_put_spelled(parts, m->s->open, &m->g->specials);
+	json_array_append(parts, call);
+	form_put_spelled(more, m->s->between, &m->g->specials);
+	json_array_append_new(more, call);
+	json_t *rest = form_sequence(more);
+	if (m->g->parallel)
+		json_array_append_new(parts, form_repeat(rest, 0, TOOLS_CALLS_MAX - 1));
+	else
+		json_decref(rest);
+	form_put_spelled(parts, m->s->end, &m->g->specials);
+	*out = form_sequence(parts);
+	return 0;
+}
+
+/* The prompt ends with the format's `after`; what is left of the spelling. */
+static int begun_part(const struct call_maker *m, json_t **out)
+{
+	const char *after = m->f->after, *args = m->s->args;
+	json_t *tool, *part = NULL, *parts = json_array();
+	size_t i;
+	int rc = 0;
+	while (*after && *args && *after == *args)
+		after++, args++;
+	if (!*after)
+		form_put_spelled(parts, args, &m->g->specials);
+	json_array_foreach(m->g->tools, i, tool)
+	{
+		if (part || strcmp(name_of(tool), m->g->named) != 0)
+			continue;
+		rc = arguments_part(m, function_of(tool), &part);
+		if (rc) {
+			json_decref(parts);
+			return err_prefix(m->why, m->why_n, rc, "tool %.64s", name_of(tool));
+		}
+		json_array_append_new(parts, part);
+	}
+	form_put_spelled(parts, m->s->close, &m->g->specials);
+	form_put_spelled(parts, m->s->end, &m->g->specials);
+	*out = form_sequence(parts);
+	return 0;
+}
+
+/* ---- text ---- */
+
+/* No call begins in it.  Marks that are special tokens also count where their letters are written out:
+ * tools.h reads the text. */
+static json_t *plain_text(const struct tools_format *f)
+{
+	if (f->at_start) /* a text that begins with none, nor with its tag */
+		return form_regex(f->marks[0].text[0] == '[' ? "[ \\t\\r\\n]*([^ \\t\\r\\n<\\[][\\s\\S]*)?"
+							     : "[ \\t\\r\\n]*([^ \\t\\r\\n<{][\\s\\S]*)?");
+	json_t *until = json_array();
+	for (int i = 0; i < TOOLS_MARKS_MAX && f->marks[i].text; i++)
+		json_array_append_new(until, json_string(f->marks[i].text));
+	return form_text(until);
+}
+
+static json_t *text_or_calls(const struct tools_format *f, json_t *calls)
+{
+	json_t *text = plain_text(f);
+	if (f->at_start) /* calls are at the very beginning, or there is none */
+		return form_either(json_pack("[o, o]", text, calls));
+	return form_sequence(json_pack("[o, o]", text, form_option(calls)));
+}
+
+int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n)
+{
+	struct call_maker m = {.g = g, .f = tools_format(g->style), .why = why, .why_n = why_n};
+	*out = NULL;
+	if (!m.f)
+		return err_why(why, why_n, -ENOTSUP, "the model's format of calls is not known");
+	m.s = &m.f->spellings[0];
+	for (int i = 1; i < TOOLS_SPELLINGS_MAX && m.s->needs && !form_is_special(&g->specials, m.s->needs);
+	     i++)
+		m.s = &m.f->spellings[i];
+	if (g->need == TOOLS_BEGUN)
+		return begun_part(&m, out);
+	int rc = calls_part(&m, out);
+	if (rc == 0 && g->need == TOOLS_FREE)
+		*out = text_or_calls(m.f, *out);
+	return rc;
+}

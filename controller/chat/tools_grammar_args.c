@@ -1,0 +1,428 @@
+/* tools_grammar_args.c - the arguments of a call: JSON, pairs between tags, or literals. */
+#include "controller/chat/tools_grammar_impl.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "controller/chat/tools_impl.h"
+#include "grammar/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	FIRST_MAX = 16,       /* literals without a required one: members that may be the first */
+	QUOTED_DEPTH_MAX = 3, /* of values in a format with a quote of its own */
+};
+
+/* A member of the arguments. */
+struct member {
+	const char *key;
+	json_t *schema; /* owned: with what its references lead to */
+	bool required;
+};
+
+struct members {
+	struct member *all; /* owned */
+	size_t n;
+};
+
+int schema_usable(const json_t *schema, char *why, size_t why_n)
+{
+	struct ast *a = NULL;
+	char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+	int rc = text ? grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), NULL, &a, why, why_n)
+		      : err_why(why, why_n, -EINVAL, "the schema is not JSON");
+	ast_free(a);
+	free(text);
+	return rc;
+}
+
+json_t *schema_part(json_t *schema)
+{
+	return json_pack("{s:s, s:o}", "type", "schema", "schema", schema);
+}
+
+/* The schema of the arguments: an object, whatever it leaves out. */
+static int object_schema(const json_t *parameters, json_t **out, char *why, size_t why_n)
+{
+	const json_t *type = json_object_get(parameters, "type");
+	if (!json_is_object(parameters)) {
+		*out = json_pack("{s:s, s:b}", "type", "object", "additionalProperties", 0);
+		return 0;
+	}
+	if (type && (!json_is_string(type) || strcmp(json_string_value(type), "object") != 0))
+		return err_why(why, why_n, -EINVAL, "parameters: #: the type must be \"object\"");
+	*out = json_copy((json_t *)parameters);
+	if (!type)
+		json_object_set_new(*out, "type", json_string("object"));
+	return 0;
+}
+
+static int json_arguments(json_t *schema, bool strict, json_t **out, char *why, size_t why_n)
+{
+	char text[256];
+	int rc = schema_usable(schema, text, sizeof text);
+	if (rc && strict)
+		return err_why(why, why_n, rc, "parameters: %s", text);
+	*out = schema_part(rc ? json_pack("{s:s}", "type", "object") : json_incref(schema));
+	return 0;
+}
+
+/* ---- members ---- */
+
+/* A value's schema as a document: what the whole one defines comes along. */
+static json_t *schema_of_value(const json_t *whole, const json_t *value)
+{
+	static const char *const definitions[] = {"$schema", "$defs", "definitions"};
+	json_t *schema = json_is_object(value)  ? json_copy((json_t *)value)
+			 : json_is_false(value) ? json_pack("{s:{}}", "not")
+						: json_object();
+	for (size_t i = 0; i < sizeof definitions / sizeof *definitions; i++)
+		if (json_object_get(whole, definitions[i]) && !json_object_get(schema, definitions[i]))
+			json_object_set(schema, definitions[i], json_object_get(whole, definitions[i]));
+	return schema;
+}
+
+static bool has_string(const json_t *list, const char *s)
+{
+	size_t i;
+	const json_t *v;
+	json_array_foreach(list, i, v) if (json_is_string(v) && !strcmp(json_string_value(v), s)) return true;
+	return false;
+}
+
+/* What pairs cannot keep to: assertions on the object as a whole. */
+static int check_whole(const json_t *schema, char *why, size_t why_n)
+{
+	static const char *const fine[] = {"type",        "properties", "required", "additionalProperties",
+					   "description", "title",      "$defs",    "definitions",
+					   "$schema",     "$id",        "$comment", "default",
+					   "examples",    "strict",     NULL};
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)schema, key, v)
+	{
+		bool known = strncmp(key, "x-", 2) == 0;
+		for (size_t i = 0; fine[i]; i++)
+			known |= strcmp(key, fine[i]) == 0;
+		if (!known)
+			return err_why(
+				why, why_n, -ENOTSUP,
+				"parameters: #: %.64s is not supported in this model's format of calls", key);
+	}
+	return 0;
+}
+
+static void member_add(struct members *m, const json_t *whole, const char *key, const json_t *value,
+		       bool required)
+{
+	m->all[m->n++] = (struct member){key, schema_of_value(whole, value), required};
+}
+
+static struct members members_of(const json_t *schema)
+{
+	json_t *properties = json_object_get(schema, "properties"), *v;
+	const json_t *required = json_object_get(schema, "required");
+	struct members m = {0};
+	const char *key;
+	size_t i;
+	m.all = xcalloc(json_object_size(properties) + json_array_size(required) + 1, sizeof *m.all);
+	json_object_foreach(properties, key, v) member_add(&m, schema, key, v, has_string(required, key));
+	json_array_foreach(required, i,
+			   v) if (json_is_string(v) && !json_object_get(properties, json_string_value(v)))
+		member_add(&m, schema, json_string_value(v), NULL, true);
+	return m;
+}
+
+static void members_fini(struct members *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		json_decref(m->all[i].schema);
+	free(m->all);
+}
+
+/* ---- pairs between tags ---- */
+
+/* Any string: it says no more than its type. */
+static bool is_plain(const json_t *schema)
+{
+	static const char *const asserts[] = {"enum",      "const", "pattern", "format", "minLength",
+					      "maxLength", "anyOf", "oneOf",   "allOf",  "not",
+					      "if",        "$ref",  NULL};
+	for (size_t i = 0; asserts[i]; i++)
+		if (json_object_get(schema, asserts[i]))
+			return false;
+	return true;
+}
+
+static json_t *text_value(const struct call_maker *m, json_t *schema)
+{
+	json_t *part = form_text(json_pack("[s]", m->f->tags.value_close));
+	if (!is_plain(schema))
+		json_object_set(part, "schema", schema);
+	return part;
+}
+
+static json_t *json_value(const struct call_maker *m, json_t *schema)
+{
+	json_t *part = schema_part(json_incref(schema));
+	json_object_set_new(part, "without", json_string(m->f->tags.value_close));
+	return part;
+}
+
+/* open VALUE close, with the newlines of the spelling; a parser takes one newline from each side of a value
+ * without a tag of its own: one that must keep to more than its type gets them. */
+static json_t *enclosed(const struct call_maker *m, const char *open, json_t *value, bool lines)
+{
+	const char *line = m->s->line ? m->s->line : lines && !*m->f->tags.value_open ? "\n" : NULL;
+	json_t *parts = json_array();
+	form_put_spelled(parts, open, &m->g->specials);
+	form_put_spelled(parts, line, &m->g->specials);
+	json_array_append_new(parts, value);
+	form_put_spelled(parts, line, &m->g->specials);
+	return form_sequence(parts);
+}
+
+static json_t *pair_value_part(const struct call_maker *m, json_t *schema)
+{
+	const struct tools_tags *t = &m->f->tags;
+	const enum tools_arg_kind kind = tools_arg_kind_of(schema);
+	const char *text_open = t->text_open ? t->text_open : t->value_open;
+	if (kind == ARG_ANY)
+		return enclosed(m, t->value_open, json_value(m, schema), false);
+	json_t *text = enclosed(m, text_open, text_value(m, schema), !is_plain(schema));
+	if (kind == ARG_TEXT)
+		return text;
+	return form_either(
+		json_pack("[o, o]", text, enclosed(m, t->value_open, form_literal("null", 4), false)));
+}
+
+static json_t *pair_part(const struct call_maker *m, json_t *key, json_t *value)
+{
+	const struct tools_tags *t = &m->f->tags;
+	json_t *parts = json_array();
+	form_put_spelled(parts, t->key_open, &m->g->specials);
+	json_array_append_new(parts, key);
+	form_put_spelled(parts, t->key_close, &m->g->specials);
+	form_put_spelled(parts, m->s->gap, &m->g->specials);
+	json_array_append_new(parts, value);
+	form_put_spelled(parts, t->value_close, &m->g->specials);
+	form_put_spelled(parts, m->s->pair_end, &m->g->specials);
+	return form_sequence(parts);
+}
+
+static bool key_fits(const struct call_maker *m, const char *key, bool pairs)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+	const size_t n = strlen(key);
+	if (!n || n > TOOLS_KEY_MAX)
+		return false;
+	return pairs ? !strstr(key, m->f->tags.key_close) : strspn(key, letters) == n;
+}
+
+/* A text or a scalar, which is kept to its schema; other values are not written as JSON. */
+static bool is_quotable(const json_t *schema)
+{
+	static const char *const types[] = {"integer", "number", "boolean", "null", NULL};
+	const char *type = json_string_value(json_object_get(schema, "type"));
+	for (size_t i = 0; type && types[i]; i++)
+		if (strcmp(type, types[i]) == 0)
+			return true;
+	return tools_arg_kind_of(schema) != ARG_ANY;
+}
+
+/* Removes what cannot be written, or refuses it; schemas that are not supported become any value. */
+static int check_members(const struct call_maker *m, struct members *all, bool strict, bool pairs)
+{
+	char why[256];
+	size_t n = 0;
+	for (size_t i = 0; i < all->n; i++) {
+		struct member *e = &all->all[i];
+		const bool fits = key_fits(m, e->key, pairs);
+		if (!fits && (strict || e->required))
+			return err_why(m->why, m->why_n, -ENOTSUP,
+				       "parameters: #/properties/%.64s: this name cannot be written in this "
+				       "model's format of calls",
+				       e->key);
+		if (!fits) {
+			json_decref(e->schema);
+			e->schema = NULL;
+			continue;
+		}
+		int rc = schema_usable(e->schema, why, sizeof why);
+		if (!rc && strict && m->f->literals.quote && !is_quotable(e->schema))
+			rc = err_why(why, sizeof why, -ENOTSUP,
+				     "a value that is not a text, number or boolean is not supported in this "
+				     "model's format of calls");
+		if (rc && strict)
+			return err_why(m->why, m->why_n, rc, "parameters: #/properties/%.64s: %s", e->key,
+				       why);
+		if (rc) {
+			const bool text = tools_arg_kind_of(e->schema) == ARG_TEXT;
+			json_decref(e->schema);
+			e->schema = text ? json_pack("{s:s}", "type", "string") : json_object();
+		}
+		if (n < i) {
+			all->all[n] = *e;
+			e->schema = NULL;
+		}
+		n++;
+	}
+	all->n = n;
+	return 0;
+}
+
+static json_t *pairs_part(const struct call_maker *m, const struct members *all)
+{
+	json_t *parts = json_array();
+	for (size_t i = 0; i < all->n; i++) {
+		const struct member *e = &all->all[i];
+		json_t *pair =
+			pair_part(m, form_literal(e->key, strlen(e->key)), pair_value_part(m, e->schema));
+		json_array_append_new(parts, e->required ? pair : form_option(pair));
+	}
+	return form_sequence(parts);
+}
+
+/* ---- literals ---- */
+
+/* Texts of a format with a quote of its own, which have no escapes. */
+static json_t *quoted_text(const struct call_maker *m, json_t *schema)
+{
+	const char *quote = m->f->literals.quote;
+	json_t *parts = json_array(), *text = form_text(json_pack("[s]", quote));
+	if (!is_plain(schema))
+		json_object_set(text, "schema", schema);
+	form_put_spelled(parts, quote, &m->g->specials);
+	json_array_append_new(parts, text);
+	form_put_spelled(parts, quote, &m->g->specials);
+	return form_sequence(parts);
+}
+
+/* A list of values, or of key:value, with min to max of them. */
+static json_t *quoted_list(const char *open, json_t *item, int min, int max, const char *close)
+{
+	json_t *comma = form_literal(",", 1), *parts = json_array();
+	json_array_append_new(parts, form_literal(open, 1));
+	json_t *more = form_sequence(json_pack("[o, O]", comma, item));
+	json_t *some = form_sequence(
+		json_pack("[o, o]", item, form_repeat(more, min > 1 ? min - 1 : 0, max < 1 ? 0 : max - 1)));
+	if (max == 0)
+		json_decref(some);
+	else
+		json_array_append_new(parts, min ? some : form_option(some));
+	json_array_append_new(parts, form_literal(close, 1));
+	return form_sequence(parts);
+}
+
+/* Of any schema: scalars, and lists of these. */
+static json_t *quoted_any(const struct call_maker *m, int depth)
+{
+	json_t *plain = json_pack("{s:s}", "type", "string");
+	json_t *all = json_array();
+	json_array_append_new(all, quoted_text(m, plain));
+	json_array_append_new(all,
+			      schema_part(json_pack("{s:[s,s,s]}", "type", "number", "boolean", "null")));
+	if (depth < QUOTED_DEPTH_MAX) {
+		json_t *item = quoted_any(m, depth + 1);
+		json_t *pair = form_sequence(json_pack("[o, o, O]", form_regex("[A-Za-z_][A-Za-z0-9_]{0,63}"),
+						       form_literal(":", 1), item));
+		json_array_append_new(all, quoted_list("[", item, 0, 1000, "]"));
+		json_array_append_new(all, quoted_list("{", pair, 0, 1000, "}"));
+	}
+	json_decref(plain);
+	return form_either(all);
+}
+
+static json_t *quoted_value(const struct call_maker *m, json_t *schema)
+{
+	const enum tools_arg_kind kind = tools_arg_kind_of(schema);
+	if (!is_quotable(schema))
+		return quoted_any(m, 0);
+	if (kind == ARG_ANY)
+		return schema_part(json_incref(schema));
+	json_t *text = quoted_text(m, schema);
+	return kind == ARG_TEXT ? text : form_either(json_pack("[o, o]", text, form_literal("null", 4)));
+}
+
+static json_t *literal_value_part(const struct call_maker *m, json_t *schema)
+{
+	if (m->f->literals.quote)
+		return quoted_value(m, schema);
+	json_t *part = schema_part(json_incref(schema)); /* JSON's words read as Python's do */
+	json_object_set_new(part, "strings", json_string("short"));
+	return part;
+}
+
+static json_t *literal_part(const struct call_maker *m, const struct member *e)
+{
+	json_t *parts = json_array();
+	json_array_append_new(parts, form_literal(e->key, strlen(e->key)));
+	json_array_append_new(parts, form_literal(&m->f->literals.between, 1));
+	json_array_append_new(parts, literal_value_part(m, e->schema));
+	return form_sequence(parts);
+}
+
+/* The members behind the one that comes first. */
+static void put_literals_behind(const struct call_maker *m, const struct members *all, size_t first,
+				json_t *parts)
+{
+	const char *comma = m->f->literals.quote ? "," : ", ";
+	for (size_t i = first + 1; i < all->n; i++) {
+		json_t *more = form_sequence(json_pack("[o, o]", form_literal(comma, strlen(comma)),
+						       literal_part(m, &all->all[i])));
+		json_array_append_new(parts, all->all[i].required ? more : form_option(more));
+	}
+}
+
+/* Each of the members up to the first required one may be the first. */
+static json_t *literals_part(const struct call_maker *m, const struct members *all)
+{
+	json_t *ways = json_array();
+	bool required = false;
+	for (size_t i = 0; i < all->n && !required; i++) {
+		const struct member *e = &all->all[i];
+		required = e->required;
+		if (i >= FIRST_MAX && !required)
+			continue;
+		json_t *parts = json_pack("[o]", literal_part(m, e));
+		put_literals_behind(m, all, i, parts);
+		json_array_append_new(ways, form_sequence(parts));
+	}
+	if (!required)
+		json_array_append_new(ways, form_sequence(json_array()));
+	return form_either(ways);
+}
+
+/* ---- */
+
+static enum tools_op op_of(const struct tools_format *f)
+{
+	for (int i = 0; i < TOOLS_STEPS_MAX; i++)
+		if (f->steps[i].op == TOOLS_OP_PAIRS || f->steps[i].op == TOOLS_OP_LITERALS)
+			return f->steps[i].op;
+	return TOOLS_OP_JSON;
+}
+
+int arguments_part(const struct call_maker *m, const json_t *function, json_t **out)
+{
+	const bool strict = json_is_true(json_object_get(function, "strict"));
+	const bool pairs = op_of(m->f) == TOOLS_OP_PAIRS;
+	json_t *schema = NULL;
+	*out = NULL;
+	int rc = object_schema(json_object_get(function, "parameters"), &schema, m->why, m->why_n);
+	if (rc == 0 && op_of(m->f) == TOOLS_OP_JSON) {
+		rc = json_arguments(schema, strict, out, m->why, m->why_n);
+	} else if (rc == 0) {
+		struct members all = members_of(schema);
+		if (strict)
+			rc = check_whole(schema, m->why, m->why_n);
+		if (rc == 0)
+			rc = check_members(m, &all, strict, pairs);
+		if (rc == 0)
+			*out = pairs ? pairs_part(m, &all) : literals_part(m, &all);
+		members_fini(&all);
+	}
+	json_decref(schema);
+	return rc;
+}
