@@ -52,7 +52,7 @@ USES_controller/net       := base proto
 USES_controller/metrics   := base proto controller/message
 USES_controller/fleet     := base proto controller/message controller/sched controller/net controller/metrics
 USES_controller/jobs      := base proto formats controller/message controller/tokenizer controller/metrics
-USES_controller/request   := base proto formats controller/message controller/chat controller/tokenizer
+USES_controller/request   := base proto formats grammar controller/message controller/chat controller/tokenizer
 USES_controller/jobsock   := base proto controller/message controller/jobs controller/request controller/net \
 	controller/tokenizer
 USES_controller/http      := base proto controller/message controller/jobs controller/chat controller/metrics \

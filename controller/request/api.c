@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "controller/request/chat_request.h"
+#include "controller/request/form_request.h"
 #include "controller/request/request_fields.h"
 #include "controller/request/request_tokens.h"
 #include "formats/config.h"
@@ -494,6 +495,20 @@ static char *copy(const char *s)
 	return s ? xstrdup(s) : NULL;
 }
 
+/* What outputs must look like. */
+static int get_form(struct api_request *r)
+{
+	json_t *part;
+	const char *field;
+	int rc = form_request_part(&r->fields, &part, &field, r->p);
+	if (!rc && part && r->tools.may_call)
+		rc = api_fail(r->p, E_BAD_REQUEST, field, "%s is not taken beside tools", field);
+	if (!rc && part)
+		rc = form_request_compile(part, field, &r->s->params.form, r->p);
+	json_decref(part);
+	return rc;
+}
+
 /* All that the jobs of a request have in common. */
 static int read_common(struct api_request *r)
 {
@@ -505,7 +520,7 @@ static int read_common(struct api_request *r)
 		return rc;
 	if (r->dialect == API_CHAT)
 		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
-	if (rc || (rc = stop_behind_call(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
+	if (rc || (rc = get_form(r)) || (rc = stop_behind_call(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
 		return rc;
 	s->include_stop = f->include_stop;
 	s->skip_special = f->skip_special;

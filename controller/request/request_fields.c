@@ -218,19 +218,6 @@ static int only_empty(struct request_fields *f, const struct field *d, const jso
 	return empty ? 0 : unbuilt(d, p);
 }
 
-static int only_text_format(struct request_fields *f, const struct field *d, const json_t *v,
-			    struct api_problem *p)
-{
-	(void)f;
-	const json_t *type = json_object_get(v, "type");
-	if (!json_is_object(v) || !json_is_string(type))
-		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an object with a type", d->name);
-	if (strcmp(json_string_value(type), "text") == 0)
-		return 0;
-	return api_fail(p, E_BAD_REQUEST, d->name, "%s of type %.64s is not built yet", d->name,
-			json_string_value(type));
-}
-
 static int only_text_modality(struct request_fields *f, const struct field *d, const json_t *v,
 			      struct api_problem *p)
 {
@@ -315,7 +302,8 @@ static const struct field fields[] = {
 
 	{"durable", SUBMIT, set_bool, AT(durable), 0, 0},
 	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},
-	{"response_format", ALL, only_text_format, 0, 0, 0},
+	{"response_format", ALL, set_any, AT(response_format), 0, 0},
+	{"structured_outputs", ALL, set_any, AT(structured), 0, 0},
 	{"tools", CHAT, set_array, AT(tools), 0, 0},
 	{"functions", CHAT, only_empty, 0, 0, 0},
 	{"tool_choice", CHAT, set_any, AT(tool_choice), 0, 0},
@@ -339,11 +327,14 @@ static const struct field fields[] = {
 	{"prompt_embeds", TEXT, only_empty, 0, 0, 0},
 	{"truncate_prompt_tokens", HTTP, only_empty, 0, 0, 0},
 	{"logits_processors", HTTP, only_empty, 0, 0, 0},
-	{"guided_json", HTTP, only_empty, 0, 0, 0},
-	{"guided_regex", HTTP, only_empty, 0, 0, 0},
-	{"guided_choice", HTTP, only_empty, 0, 0, 0},
-	{"guided_grammar", HTTP, only_empty, 0, 0, 0},
-	{"structured_outputs", HTTP, only_empty, 0, 0, 0},
+	{"guided_json", ALL, set_any, AT(guided_json), 0, 0},
+	{"guided_regex", ALL, set_any, AT(guided_regex), 0, 0},
+	{"guided_choice", ALL, set_any, AT(guided_choice), 0, 0},
+	{"guided_grammar", ALL, set_any, AT(guided_grammar), 0, 0},
+	{"guided_whitespace_pattern", HTTP, only_empty, 0, 0, 0},
+	{"guided_decoding_backend", HTTP, NULL, 0, 0, 0},
+	{"grammar", HTTP, set_any, AT(gbnf), 0, 0},
+	{"json_schema", HTTP, set_any, AT(json_schema), 0, 0},
 	{"structural_tag", HTTP, only_empty, 0, 0, 0},
 	{"thinking_token_budget", HTTP, only_empty, 0, 0, 0},
 	{"detokenize", HTTP, only_true, 0, 0, 0},
@@ -399,7 +390,7 @@ static void name_ignored(struct request_fields *f, const char *name)
 
 /* Names to fields, by open addressing: index + 1 of the first field of a name, 0: free.  A request may have
  * as many unknown names as its bytes hold. */
-enum { N_FIELDS = sizeof fields / sizeof fields[0], SLOTS = 512 };
+enum { N_FIELDS = sizeof fields / sizeof fields[0], SLOTS = 1024 };
 _Static_assert(SLOTS >= 4 * N_FIELDS && N_FIELDS < 256, "at most a quarter full");
 static uint8_t slots[SLOTS];
 

@@ -30,6 +30,9 @@ struct request_fields {
 	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words;
 	const json_t *prompt, *tokens, *messages;
 	const json_t *tools, *tool_choice, *documents, *template_kwargs;
+	/* What outputs must look like (form_request.h); gbnf: grammar. */
+	const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice,
+		*guided_grammar, *gbnf, *json_schema;
 	bool parallel_calls, show_reasoning, add_generation, continue_final;
 	const char *reasoning_effort;
 	const char *user, *cache_salt, *model;

@@ -62,7 +62,7 @@ Test(http_limits, bad_bodies_are_refused)
 	expect_error(post("/v1/chat/completions", "{}"), 400, NULL, "messages");
 	expect_error(post("/v1/chat/completions", "{\"messages\":[]}"), 400, NULL, "messages");
 	expect_error(
-		post("/v1/chat/completions", "{" CHAT ",\"response_format\":{\"type\":\"json_object\"}}"),
+		post("/v1/chat/completions", "{" CHAT ",\"response_format\":{\"type\":\"json_schema\"}}"),
 		400, NULL, "response_format");
 	struct buf deep = {0};
 	for (int i = 0; i < 100000; i++)

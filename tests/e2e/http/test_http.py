@@ -196,7 +196,7 @@ def assert_error(reply, status, param=None, word=""):
     ("/v1/completions", {}, "prompt"),
     ("/v1/completions", {"prompt": "word " * 4000}, "prompt"),
     ("/v1/completions", {"prompt": PROMPT, "best_of": 3, "n": 4}, "best_of"),
-    ("/v1/completions", {"prompt": PROMPT, "response_format": {"type": "json_object"}}, "response_format"),
+    ("/v1/completions", {"prompt": PROMPT, "response_format": {"type": "json_schema"}}, "response_format"),
     ("/v1/chat/completions", {}, "messages"),
     ("/v1/chat/completions", {"messages": []}, "messages"),
     ("/v1/chat/completions", {"messages": [{"role": "user"}]}, "messages"),

@@ -221,7 +221,7 @@ def test_errors_have_openais_classes(api, model):
 
 def test_fields_that_cannot_be_honoured_are_refused_by_name(chat):
     with pytest.raises(openai.BadRequestError) as e:
-        chat(response_format={"type": "json_object"})
+        chat(response_format={"type": "xml"})
     assert e.value.param == "response_format"
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     with pytest.raises(openai.BadRequestError) as e:

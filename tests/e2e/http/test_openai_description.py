@@ -143,8 +143,8 @@ ASKS = {
 NEEDS = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}
 HONOURED = {"temperature", "top_p", "user", "max_completion_tokens", "frequency_penalty", "presence_penalty", "stream",
             "stop", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "n", "seed", "stream_options", "tool_choice",
-            "parallel_tool_calls", "best_of", "echo", "model", "messages", "prompt"}
-REFUSED = {"modalities", "verbosity", "web_search_options", "response_format", "audio", "moderation", "function_call",
+            "parallel_tool_calls", "best_of", "echo", "model", "messages", "prompt", "response_format"}
+REFUSED = {"modalities", "verbosity", "web_search_options", "audio", "moderation", "function_call",
            "functions", "suffix", "tools"}      # tools: the demo's template takes none
 
 

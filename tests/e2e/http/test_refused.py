@@ -35,15 +35,18 @@ def with_params(**params):
     return submit(params={"max_tokens": 2, **params})
 
 
-# --- not built yet ---
+# --- what outputs must look like ---
 
-@pytest.mark.parametrize("params", [
-    {"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_schema", "json_schema": {}}},
+@pytest.mark.parametrize("params, place", [
+    ({"response_format": {"type": "xml"}}, "xml"),
+    ({"response_format": {"type": "json_schema", "json_schema": {}}}, "schema"),
+    ({"guided_regex": "(a"}, "byte 2"),
+    ({"guided_json": {"properties": {"a": {"$ref": "#/none"}}}}, "#/properties/a"),
 ], ids=str)
-def test_parameters_that_are_not_built_yet(client, params):
+def test_a_form_is_refused_with_its_place(client, params, place):
     code, message = refusal(client, with_params(**params))
     assert code == "E_BAD_REQUEST"
-    assert next(iter(params)) in message and "not built" in message
+    assert next(iter(params)) in message and place in message
 
 
 @pytest.mark.parametrize("params", [

@@ -320,11 +320,8 @@ Test(api, invalid_lists_are_named)
 		bad_param(bad[i][0], bad[i][1]);
 }
 
-Test(api, fields_not_built_yet_are_refused_by_name)
+Test(api, neutral_values_are_taken)
 {
-	static const char *const params[] = {"\"response_format\": {\"type\": \"json_object\"}"};
-	for (size_t i = 0; i < sizeof params / sizeof params[0]; i++)
-		bad_param(params[i], "not built yet");
 	submit_free(job("\"best_of\": 3, \"n\": 3, \"use_beam_search\": false, \"length_penalty\": 1.0, "
 			"\"early_stopping\": false, \"response_format\": {\"type\": \"text\"}"));
 }
@@ -657,9 +654,8 @@ Test(api, openai_fields_that_would_change_the_answer_are_refused_by_name)
 		"\"moderation\": {\"a\": 1}",
 		"\"functions\": [{\"name\": \"f\"}]",
 		"\"tool_choice\": \"required\"",
-		"\"response_format\": {\"type\": \"json_schema\"}",
 		"\"modalities\": [\"audio\"]",
-		"\"guided_json\": {\"type\": \"object\"}",
+		"\"structural_tag\": {\"a\": 1}",
 		"\"logits_processors\": [\"x\"]",
 	};
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {

@@ -1,0 +1,291 @@
+#include "controller/request/form_request.h"
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "grammar/grammar.h"
+#include "grammar/source.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t schema_tree_max = (size_t)256 << 20;
+
+/* ---- parts ---- */
+
+/* Where a part is read from: the request's field, and the key within it or NULL. */
+struct place {
+	const char *field, *key;
+	struct api_problem *p;
+};
+
+static int wrong(const struct place *at, const char *must)
+{
+	return api_fail(at->p, E_BAD_REQUEST, at->field, "%s%s%s must be %s", at->field, at->key ? "." : "",
+			at->key ? at->key : "", must);
+}
+
+/* A schema, or the text of one. */
+static int schema_part(const struct place *at, const json_t *v, json_t **part)
+{
+	json_t *schema = NULL;
+	char why[256];
+	if (json_is_object(v) || json_is_boolean(v))
+		schema = json_incref((json_t *)v);
+	else if (!json_is_string(v))
+		return wrong(at, "a JSON schema");
+	else if (json_parse_within(json_string_value(v), json_string_length(v), schema_tree_max, &schema,
+				   NULL, why, sizeof why))
+		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s: the schema is not JSON: %s", at->field,
+				why);
+	*part = json_pack("{s:s, s:o}", "type", "schema", "schema", schema);
+	return 0;
+}
+
+static int text_part(const struct place *at, const json_t *v, const char *type, const char *key,
+		     json_t **part)
+{
+	if (!json_is_string(v))
+		return wrong(at, "a string");
+	if (json_string_length(v))
+		*part = json_pack("{s:s, s:O}", "type", type, key, v);
+	return 0;
+}
+
+static int regex_part(const struct place *at, const json_t *v, json_t **part)
+{
+	return text_part(at, v, "regex", "pattern", part);
+}
+
+static int gbnf_part(const struct place *at, const json_t *v, json_t **part)
+{
+	return text_part(at, v, "gbnf", "grammar", part);
+}
+
+/* As vLLM tells them apart: a rule of GBNF is written with ::=, outside of comments. */
+static bool is_gbnf(const char *text)
+{
+	while (*text) {
+		size_t n = strcspn(text, "\n"), code = n;
+		for (size_t i = 0; i < n && code == n; i++)
+			if (text[i] == '#' || (text[i] == '/' && i + 1 < n && text[i + 1] == '/'))
+				code = i;
+		if (memmem(text, code, "::=", 3))
+			return true;
+		text += n + (text[n] == '\n');
+	}
+	return false;
+}
+
+static int grammar_part(const struct place *at, const json_t *v, json_t **part)
+{
+	const bool gbnf = json_is_string(v) && is_gbnf(json_string_value(v));
+	return text_part(at, v, gbnf ? "gbnf" : "lark", "grammar", part);
+}
+
+static int choice_part(const struct place *at, const json_t *v, json_t **part)
+{
+	size_t i, n = json_array_size(v);
+	const json_t *choice;
+	json_array_foreach(v, i, choice) n -= json_is_string(choice);
+	if (!json_is_array(v) || n || !json_array_size(v))
+		return wrong(at, "an array of strings, at least one");
+	*part = json_pack("{s:s, s:O}", "type", "choice", "choices", v);
+	return 0;
+}
+
+static int object_part(const struct place *at, const json_t *v, json_t **part)
+{
+	if (!json_is_boolean(v))
+		return wrong(at, "true or false");
+	if (json_is_true(v))
+		*part = json_pack("{s:s, s:{s:s}}", "type", "schema", "schema", "type", "object");
+	return 0;
+}
+
+/* ---- response_format ---- */
+
+static int json_schema_part(const struct place *at, const json_t *format, json_t **part)
+{
+	const struct place in = {at->field, "json_schema", at->p};
+	const json_t *o = json_object_get(format, "json_schema"), *strict = json_get(o, "strict"),
+		     *schema = json_get(o, "schema");
+	if (!json_is_object(o))
+		return wrong(&in, "an object with a schema");
+	if (strict && !json_is_boolean(strict))
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"response_format.json_schema.strict must be true or false");
+	if (!schema)
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"response_format.json_schema.schema is missing");
+	return schema_part(at, schema, part);
+}
+
+static int response_part(const struct place *at, const json_t *v, json_t **part)
+{
+	const json_t *of = json_object_get(v, "type"), *schema = json_get(v, "schema");
+	const char *type = json_is_string(of) ? json_string_value(of) : "";
+	if (!json_is_object(v) || !json_is_string(of))
+		return wrong(at, "an object with a type");
+	if (strcmp(type, "text") == 0)
+		return 0;
+	if (strcmp(type, "json_schema") == 0)
+		return json_schema_part(at, v, part);
+	if (strcmp(type, "json_object") == 0 && schema)
+		return schema_part(at, schema, part);
+	if (strcmp(type, "json_object") == 0)
+		return object_part(at, json_true(), part);
+	return api_fail(at->p, E_BAD_REQUEST, at->field,
+			"response_format.type is %.64s, must be text, json_object or json_schema", type);
+}
+
+/* ---- structured_outputs ---- */
+
+/* Options that change what a schema means. */
+static int check_options(const struct place *at, const json_t *v)
+{
+	static const char *const off[] = {"disable_any_whitespace", "disable_additional_properties"};
+	static const char *const kinds[] = {"whitespace_pattern", "structural_tag"};
+	for (size_t i = 0; i < sizeof off / sizeof *off; i++)
+		if (json_is_true(json_object_get(v, off[i])))
+			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%s is not built yet", at->field,
+					off[i]);
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (json_get(v, kinds[i]))
+			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%s is not built yet", at->field,
+					kinds[i]);
+	return 0;
+}
+
+static int structured_part(const struct place *at, const json_t *v, json_t **part)
+{
+	static const struct {
+		const char *key;
+		int (*read)(const struct place *at, const json_t *v, json_t **part);
+	} kinds[] = {{"json", schema_part},
+		     {"regex", regex_part},
+		     {"choice", choice_part},
+		     {"grammar", grammar_part},
+		     {"json_object", object_part}};
+	const char *first = NULL;
+	if (!json_is_object(v))
+		return wrong(at, "an object");
+	int rc = check_options(at, v);
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !rc; i++) {
+		const json_t *x = json_get(v, kinds[i].key);
+		const struct place in = {at->field, kinds[i].key, at->p};
+		json_t *had = *part;
+		if (!x)
+			continue;
+		*part = NULL;
+		rc = kinds[i].read(&in, x, part);
+		if (!rc && had && *part)
+			rc = api_fail(at->p, E_BAD_REQUEST, at->field,
+				      "%s has both %s and %s: only one is taken", at->field, first,
+				      kinds[i].key);
+		if (*part)
+			first = kinds[i].key;
+		if (*part && had)
+			json_decref(had);
+		else if (!*part)
+			*part = had;
+	}
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+int form_request_part(const struct request_fields *f, json_t **part, const char **field,
+		      struct api_problem *p)
+{
+	const struct {
+		const char *name;
+		const json_t *value;
+		int (*read)(const struct place *at, const json_t *v, json_t **part);
+	} all[] = {{"response_format", f->response_format, response_part},
+		   {"structured_outputs", f->structured, structured_part},
+		   {"guided_json", f->guided_json, schema_part},
+		   {"guided_regex", f->guided_regex, regex_part},
+		   {"guided_choice", f->guided_choice, choice_part},
+		   {"guided_grammar", f->guided_grammar, grammar_part},
+		   {"grammar", f->gbnf, gbnf_part},
+		   {"json_schema", f->json_schema, schema_part}};
+	int rc = 0;
+	*part = NULL;
+	*field = NULL;
+	for (size_t i = 0; i < sizeof all / sizeof *all && !rc; i++) {
+		const struct place at = {all[i].name, NULL, p};
+		json_t *one = NULL;
+		rc = all[i].value ? all[i].read(&at, all[i].value, &one) : 0;
+		if (!rc && one && *part)
+			rc = api_fail(p, E_BAD_REQUEST, all[i].name,
+				      "%s and %s: only one may say what outputs look like", *field,
+				      all[i].name);
+		if (rc || !one) {
+			json_decref(one);
+			continue;
+		}
+		*part = one;
+		*field = all[i].name;
+	}
+	if (rc) {
+		json_decref(*part);
+		*part = NULL;
+	}
+	return rc;
+}
+
+/* A part that is one language is its text; others stay documents.  To be freed; NULL: too large. */
+static char *source_of(const json_t *part, enum grammar_language *language, size_t *n)
+{
+	static const struct {
+		const char *type, *key;
+		enum grammar_language language;
+	} plain[] = {{"schema", "schema", GRAMMAR_SCHEMA},
+		     {"choice", "choices", GRAMMAR_CHOICE},
+		     {"regex", "pattern", GRAMMAR_REGEX},
+		     {"gbnf", "grammar", GRAMMAR_GBNF},
+		     {"lark", "grammar", GRAMMAR_LARK}};
+	const char *type = json_string_value(json_object_get(part, "type"));
+	const json_t *v = part;
+	*language = GRAMMAR_FORM;
+	for (size_t i = 0; i < sizeof plain / sizeof *plain && json_object_size(part) == 2; i++)
+		if (strcmp(type, plain[i].type) == 0) {
+			*language = plain[i].language;
+			v = json_object_get(part, plain[i].key);
+		}
+	if (json_is_string(v) && *language != GRAMMAR_SCHEMA) {
+		*n = json_string_length(v);
+		return xmemdup(json_string_value(v), *n + 1);
+	}
+	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	*n = text ? strlen(text) : 0;
+	return text;
+}
+
+int form_request_compile(const json_t *part, const char *field, struct form **out, struct api_problem *p)
+{
+	enum grammar_language language;
+	struct ast *ast = NULL;
+	struct grammar *g = NULL;
+	size_t n;
+	char why[400] = "";
+	char *text = source_of(part, &language, &n);
+	*out = NULL;
+	if (!text || n > FORM_TEXT_MAX || n > GRAMMAR_SOURCE_MAX) {
+		free(text);
+		return api_fail(p, E_BAD_REQUEST, field, "%s is larger than %d MiB", field,
+				FORM_TEXT_MAX >> 20);
+	}
+	int rc = grammar_parse(language, text, n, NULL, &ast, why, sizeof why);
+	if (!rc)
+		rc = grammar_new(ast, NULL, NULL, &g, why, sizeof why);
+	grammar_free(g);
+	ast_free(ast);
+	if (rc)
+		rc = api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why);
+	else
+		*out = form_new((uint8_t)language, text, n);
+	free(text);
+	return rc;
+}
