@@ -520,7 +520,8 @@ static int read_common(struct api_request *r)
 		return rc;
 	if (r->dialect == API_CHAT)
 		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
-	if (rc || (rc = get_form(r)) || (rc = stop_behind_call(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
+	if (rc || (rc = get_form(r)) || (rc = stop_behind_call(r)) || (rc = get_bad_words(r)) ||
+	    (rc = check_allowed(r)))
 		return rc;
 	s->include_stop = f->include_stop;
 	s->skip_special = f->skip_special;

@@ -63,8 +63,7 @@ Test(form_request, response_format_is_taken_everywhere)
 		expect(dialects[i],
 		       "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\", "
 		       "\"strict\": true, \"schema\": {\"type\": \"array\", \"items\": {\"minimum\": 0.1}}}}",
-		       GRAMMAR_SCHEMA,
-		       "{\"type\":\"array\",\"items\":{\"minimum\":0.10000000000000001}}");
+		       GRAMMAR_SCHEMA, "{\"type\":\"array\",\"items\":{\"minimum\":0.10000000000000001}}");
 	}
 	/* As llama.cpp has it. */
 	expect(API_CHAT, "\"response_format\": {\"type\": \"json_object\", \"schema\": {\"const\": 1}}",
@@ -159,8 +158,7 @@ Test(form_request, what_cannot_be_decided_is_refused_with_its_place)
 		{"\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
 		 "{\"properties\": {\"a\": {\"$ref\": \"#/none\"}}}}}",
 		 "response_format", "response_format: #/properties/a"},
-		{"\"guided_json\": {\"items\": {\"$dynamicRef\": \"#a\"}}", "guided_json",
-		 "dynamicRef"},
+		{"\"guided_json\": {\"items\": {\"$dynamicRef\": \"#a\"}}", "guided_json", "dynamicRef"},
 		{"\"guided_json\": {\"enum\": []}", "guided_json", "no value satisfies"},
 		{"\"guided_json\": {\"type\": \"string\", \"pattern\": \"(?<=a)b\"}", "guided_json",
 		 "guided_json: #"},
