@@ -85,17 +85,14 @@ def test_every_output_has_its_form(service, form, check):
                 check(text)
 
 
-def test_different_forms_run_beside_each_other(service, client):
-    jobs = {}
-    for i in range(12):
-        form = [{"response_format": FORMAT}, {"guided_regex": "[ab]{5}"}, {"guided_choice": ["one", "two"]}, {}][i % 4]
-        request = client.send({"op": "submit", "prompt": PROMPT, "params": {"max_tokens": ENOUGH, "seed": i, **form}})
-        jobs[i] = client.recv(request)["job"]
-    for i, job in jobs.items():
-        result = client.recv(client.send({"op": "result", "job": job, "wait": True}))
-        text, finish = result["outputs"][0]["text"], result["outputs"][0]["finish_reason"]
-        if finish == "stop" and i % 4 < 3:
-            (is_story, matches("[ab]{5}"), matches("one|two"))[i % 4](text)
+def test_different_forms_run_beside_each_other(client):
+    forms = [({"response_format": FORMAT}, is_story), ({"guided_regex": "[ab]{5}"}, matches("[ab]{5}")),
+             ({"guided_choice": ["one", "two"]}, matches("one|two")), ({}, str)]
+    jobs = [client.submit(PROMPT, max_tokens=ENOUGH, seed=i, **forms[i % 4][0]) for i in range(16)]
+    for i, job in enumerate(jobs):
+        done = job.done()
+        if done.finish_reason == "stop":
+            forms[i % 4][1](done.text)
 
 
 def test_any_json_object(service):
@@ -133,7 +130,7 @@ def test_a_form_that_cannot_be_is_refused_at_once(service, form, place):
 
 def test_refused_on_the_job_socket_too(client):
     with pytest.raises(JobError, match="guided_regex"):
-        client.recv(client.send({"op": "submit", "prompt": PROMPT, "params": {"guided_regex": "("}}))
+        client.generate(PROMPT, guided_regex="(")
 
 
 # --- the official client ---
