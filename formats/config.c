@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/family.h"
+#include "formats/pool_config.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -73,6 +74,19 @@ static int complete(struct reader *r)
 	return 0;
 }
 
+/* "Qwen3Model": the decoder without a head, as embedding models are saved. */
+static const struct family *family_of_bare(const char *name, bool *bare)
+{
+	char whole[64];
+	const size_t n = strlen(name), k = sizeof "Model" - 1;
+	if (n <= k || n > sizeof whole - sizeof "ForCausalLM" || strcmp(name + n - k, "Model") != 0)
+		return NULL;
+	snprintf(whole, sizeof whole, "%.*sForCausalLM", (int)(n - k), name);
+	const struct family *f = family_find(whole, NULL);
+	*bare = f != NULL;
+	return f;
+}
+
 static int read_arch(struct reader *r, struct model_config *c)
 {
 	const char *type = NULL;
@@ -90,6 +104,8 @@ static int read_arch(struct reader *r, struct model_config *c)
 	if (!name && !type)
 		return fail(r, -EINVAL, "architectures and model_type are missing");
 	r->family = family_find(name, type);
+	if (!r->family && name)
+		r->family = family_of_bare(name, &c->embeds);
 	if (!r->family) {
 		char names[256];
 		family_names(names, sizeof names);
@@ -629,6 +645,8 @@ int hf_config_load(const char *dir, struct model_config *out, char *why, size_t 
 		err_prefix(why, why_n, rc, "%s", at);
 		goto done;
 	}
+	if ((rc = pool_config_read(dir, out, why, why_n)))
+		goto done;
 	if ((rc = read_tokens(&r, out)) || (rc = read_generation(&r, out)))
 		err_prefix(why, why_n, rc, "%s", r.gen ? gen_path : path);
 done:

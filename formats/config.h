@@ -30,6 +30,10 @@ enum config_layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_ROPE_NONE };
 enum config_rope { ROPE_NONE, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
 enum config_dtype { CONFIG_F32, CONFIG_F16, CONFIG_BF16 };
 
+/* How an embedding model makes one vector of a prompt's rows.  NONE: it says nothing; OTHER: a way that is
+ * not supported, named in pool_why. */
+enum config_pool { CONFIG_POOL_NONE, CONFIG_POOL_LAST, CONFIG_POOL_MEAN, CONFIG_POOL_OTHER };
+
 enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024 };
 
 struct model_config {
@@ -67,6 +71,11 @@ struct model_config {
 	double *long_short, *long_long; /* longrope factors, [rope_dim/2], owned */
 
 	struct quant quant; /* of a directory in Hugging Face layout */
+
+	enum config_pool pool;
+	bool embeds;       /* an embedding model: it may have no head */
+	bool pool_plain;   /* its vectors are not normalized */
+	char pool_why[96]; /* POOL_OTHER */
 
 	int64_t bos;                  /* -1: none */
 	uint32_t eos[CONFIG_EOS_MAX]; /* of generation_config.json, else of config.json */

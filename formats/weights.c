@@ -264,7 +264,8 @@ static int find_all(struct finder *f)
 	snprintf(name, sizeof name, "%snorm.weight", f->prefix);
 	if ((rc = find_vec(f, name, 0, c->hidden, &w->norm)))
 		return rc;
-	if (!c->tied && (rc = find_linear(f, "lm_head", c->n_vocab, c->hidden, false, &w->head)))
+	if (!c->tied && !(c->embeds && !has_module(f, "lm_head")) &&
+	    (rc = find_linear(f, "lm_head", c->n_vocab, c->hidden, false, &w->head)))
 		return rc;
 	for (int i = 0; !rc && i < c->n_layers; i++)
 		rc = find_layer(f, i, &w->layers[i]);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "controller/message/service.h"
 #include "controller/http/api_keys.h"
+#include "controller/request/api_error.h"
 #include "controller/message/submit.h"
 
 #include <errno.h>
@@ -123,6 +124,24 @@ bool common_is_model(const struct service *svc, const char *name)
 		other += k + (other[k] == ',');
 	}
 	return false;
+}
+
+int common_unknown_field(struct exchange *x, const char *name, struct api_problem *p)
+{
+	char clean[65];
+	size_t n = strlen(x->ignored), i;
+	if (x->host->svc->strict)
+		return api_fail(p, E_BAD_REQUEST, name, "unknown field %.100s", name);
+	/* The list goes into a header: only characters of a name are kept. */
+	for (i = 0; name[i] && i < sizeof clean - 1; i++)
+		clean[i] =
+			strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.", name[i])
+				? name[i]
+				: '?';
+	clean[i] = 0;
+	if (n + i + 3 < sizeof x->ignored)
+		snprintf(x->ignored + n, sizeof x->ignored - n, "%s%s", n ? ", " : "", clean);
+	return 0;
 }
 
 void common_no_model(struct exchange *x, const char *name)

@@ -32,6 +32,10 @@ void common_not_found(struct exchange *x, const char *what, const char *id);
 /* Whether name is the served model's: its name, the last part of it (the model's directory), or another one
  * that it answers to. */
 bool common_is_model(const struct service *svc, const char *name);
+/* A field of a request that the route does not know: refused where the service is strict, else named in
+ * x->ignored.  -EINVAL with *p filled. */
+struct api_problem;
+int common_unknown_field(struct exchange *x, const char *name, struct api_problem *p);
 void common_no_model(struct exchange *x, const char *name);
 /* The request's `model`.  false: another one, x has its reply.  A value of another type is left for
  * the request's validation to refuse. */

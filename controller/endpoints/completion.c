@@ -120,6 +120,11 @@ static void finish_stream(struct completion *c)
 static void finish_body(struct completion *c)
 {
 	struct buf b = {0};
+	if (c->pooled) {
+		c->pooled->reply(c, &b);
+		exchange_reply_locked(c->x, MHD_HTTP_OK, &b);
+		return;
+	}
 	openai_begin(&b, &c->shape);
 	buf_puts(&b, "\"choices\":[");
 	for (size_t i = 0; i < c->n_subs; i++) {
@@ -169,9 +174,24 @@ static void put_choices(struct subrequest *s, const struct job_event *e)
 		openai_prompt_logprobs(&s->prompt_logprobs, &c->shape, &p);
 }
 
+/* Of a job that is pooled.  False: the request has failed. */
+static bool take_pooled(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	const bool has = e->pooled != NULL;
+	if (has && c->pooled->done(s, e))
+		return true;
+	c->finishes |= 1u << FINISH_ERROR;
+	exchange_error_locked(c->x, MHD_HTTP_INTERNAL_SERVER_ERROR, "server_error", "internal_error",
+			      has ? "the model's output is not a number" : "the job was cancelled");
+	return false;
+}
+
 static void on_done(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
+	if (c->pooled && !take_pooled(s, e))
+		return;
 	struct openai_timing *t = &c->timing;
 	t->queued_us = longer(t->queued_us, e->queued_us);
 	t->first_token_us = longer(t->first_token_us, e->first_token_us);
@@ -181,7 +201,7 @@ static void on_done(struct subrequest *s, const struct job_event *e)
 	c->usage.completion_tokens += c->no_output ? 0 : e->completion_tokens;
 	c->usage.cached_tokens += e->cached_tokens;
 	c->usage.class_changed = c->usage.class_changed || e->class_changed;
-	if (!c->stream)
+	if (!c->stream && !c->pooled)
 		put_choices(s, e);
 	if (++c->n_done < c->n_subs)
 		return;
@@ -319,6 +339,8 @@ static void work_free(struct exchange *x)
 		buf_fini(&s->choices);
 		buf_fini(&s->prompt_logprobs);
 	}
+	if (c->pooled && c->pooled->free)
+		c->pooled->free(c->pooled_data);
 	free(c->subs);
 	free(c->model);
 	free(c->forced);

@@ -23,6 +23,17 @@
 
 struct completion;
 struct mailbox;
+struct subrequest;
+
+/* A request of pooled jobs (params.pool): what its reply is made of, instead of choices.  All called
+ * under the exchange's lock, but free. */
+struct completion_pooled {
+	/* A job's values; false: they are not numbers, the request fails. */
+	bool (*done)(struct subrequest *s, const struct job_event *e);
+	/* Of all jobs: the reply's body. */
+	void (*reply)(struct completion *c, struct buf *b);
+	void (*free)(void *data);
+};
 
 /* One prompt of a request: one job. */
 struct subrequest {
@@ -60,7 +71,9 @@ struct completion {
 	char *model;      /* owned: shape.model */
 	bool stream, continuous_usage, echo_logprobs;
 	bool return_timing;
-	bool no_output;    /* the outputs' tokens are left out */
+	bool no_output;                         /* the outputs' tokens are left out */
+	const struct completion_pooled *pooled; /* NULL: outputs become choices */
+	void *pooled_data;                      /* owned */
 	uint32_t key_jobs; /* places taken in the API key's limit on jobs, before the prompts are tokenized:
 			    * n_subs, each given back when its job ends; or 0 */
 

@@ -58,7 +58,7 @@ static void set_owner(struct submit *s, const char *owner, uint32_t share)
 	s->cache_salt = salt;
 }
 
-static void own_by_key(const struct exchange *x, struct submit *s)
+void completions_own_by_key(const struct exchange *x, struct submit *s)
 {
 	struct api_key_terms key;
 	api_key_terms(x->key, &key);
@@ -86,8 +86,7 @@ static void own_by_line(const struct completion *c, struct submit *s, const json
 		api_digest(request, s->body);
 }
 
-/* The key's limit of jobs at once, before any prompt is tokenized.  false: x has its reply. */
-static bool begin_key(struct completion *c)
+bool completions_begin_key(struct completion *c)
 {
 	struct exchange *x = c->x;
 	char why[160];
@@ -147,7 +146,7 @@ static int make_subrequest(struct completion *c, struct api_request *all, const 
 	if (rc)
 		return rc;
 	if (x->key)
-		own_by_key(x, s->submit);
+		completions_own_by_key(x, s->submit);
 	if (line)
 		own_by_line(c, s->submit, request, i, line);
 	const struct params *par = &s->submit->params;
@@ -238,7 +237,7 @@ static void generate(struct exchange *x, bool chat, const struct completions_lin
 	}
 	struct completion *c = completion_new(x, n);
 	c->shape.chat = chat;
-	if (!begin_key(c))
+	if (!completions_begin_key(c))
 		goto done;
 	int rc = make_subrequests(c, request, line, &reply, &p);
 	if (rc) {

@@ -5,10 +5,10 @@
 
 #include "controller/http/exchange.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include "controller/http/api_keys.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 void completions_call_text(struct exchange *x, const char *rest);
@@ -23,6 +23,15 @@ struct completions_line {
 	const char *owner;                   /* name of the key that the batch belongs to; "" for none */
 	struct api_key_terms terms;          /* of that key; for none, any priority */
 };
+
+struct completion;
+struct submit;
+
+/* Takes c's jobs from the API key's limit on jobs at once, before any prompt is tokenized.  false: x has its
+ * reply. */
+bool completions_begin_key(struct completion *c);
+/* The job is the key's: its owner, share, priority and prefixes. */
+void completions_own_by_key(const struct exchange *x, struct submit *s);
 
 /* The same as the routes, for a line in x->body of an exchange without a connection. */
 void completions_call_line(struct exchange *x, bool chat, const struct completions_line *line);

@@ -1,10 +1,12 @@
 #include "controller/endpoints/endpoints.h"
 
 #include "controller/endpoints/completions.h"
+#include "controller/endpoints/embeddings.h"
 #include "controller/endpoints/files.h"
 #include "controller/endpoints/info.h"
 #include "controller/endpoints/openai_batch.h"
 #include "controller/endpoints/page.h"
+#include "controller/endpoints/rerank.h"
 #include "controller/endpoints/tokenize.h"
 #include "controller/endpoints/viewers.h"
 #include "controller/jobs/mailbox.h"
@@ -30,7 +32,12 @@ static const struct http_route routes[] = {
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL},
 	{"/api/live", "GET, HEAD", page_call_live, ROUTE_ENDLESS, NULL},
 	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON, NULL},
-	{"/v1/embeddings", "POST", NULL, ROUTE_JSON, NULL},
+	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
+	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
+	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
+	{"/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
+	{"/v1/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
+	{"/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
 	{"/v1/files", "GET, HEAD, POST", files_call, ROUTE_COUNTED, files_upload},
 	{"/v1/files/", "GET, HEAD, DELETE", files_call_one, ROUTE_PREFIX, NULL},
 	{"/v1/batches", "GET, HEAD, POST", batches_call, ROUTE_JSON_POST | ROUTE_COUNTED, NULL},

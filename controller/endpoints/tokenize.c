@@ -7,6 +7,7 @@
 #include "controller/request/api.h"
 #include "controller/request/request_tokens.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +26,8 @@ static const char *const tokenize_fields[] = {"model",
 					      NULL};
 static const char *const detokenize_fields[] = {"model", "tokens", NULL};
 
-static int check_fields(const struct service *svc, const json_t *request, const char *const *known,
-			char *ignored, size_t ignored_n, struct api_problem *p)
+static int check_fields(struct exchange *x, const json_t *request, const char *const *known,
+			struct api_problem *p)
 {
 	const char *name;
 	json_t *v;
@@ -35,12 +36,8 @@ static int check_fields(const struct service *svc, const json_t *request, const 
 		size_t i = 0;
 		while (known[i] && strcmp(known[i], name) != 0)
 			i++;
-		if (known[i])
-			continue;
-		if (svc->strict)
-			return api_fail(p, E_BAD_REQUEST, name, "unknown field %.100s", name);
-		size_t at = strlen(ignored);
-		snprintf(ignored + at, ignored_n - at, "%s%s", at ? ", " : "", name);
+		if (!known[i] && common_unknown_field(x, name, p))
+			return -EINVAL;
 	}
 	return 0;
 }
@@ -60,7 +57,7 @@ static int tokenize(struct exchange *x, const json_t *request, struct token_ids 
 	uint32_t context = mailbox_max_context(endpoints_of(x)->mailbox);
 	const json_t *prompt = json_get(request, "prompt"), *messages = json_get(request, "messages");
 	bool add_special = true;
-	int rc = check_fields(svc, request, tokenize_fields, x->ignored, sizeof x->ignored, p);
+	int rc = check_fields(x, request, tokenize_fields, p);
 	if (!rc)
 		rc = get_bool(request, "add_special_tokens", &add_special, p);
 	if (!rc)
@@ -125,7 +122,7 @@ void tokenize_call_reverse(struct exchange *x, const char *rest)
 	const json_t *tokens = json_get(request, "tokens");
 	if (!common_check_model(x, request))
 		goto done;
-	int rc = check_fields(svc, request, detokenize_fields, x->ignored, sizeof x->ignored, &p);
+	int rc = check_fields(x, request, detokenize_fields, &p);
 	if (!rc && !json_is_array(tokens))
 		rc = api_fail(&p, E_BAD_REQUEST, "tokens", "tokens must be an array of token ids");
 	if (!rc)

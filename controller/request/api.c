@@ -608,6 +608,9 @@ static void fill_reply(struct api_reply *reply, const struct request_fields *f)
 int api_request_read(const struct service *svc, uint32_t max_context, const json_t *request,
 		     enum api_dialect dialect, struct api_request **out, struct api_problem *p)
 {
+	if (svc->config->embeds && !svc->config->tied)
+		return api_fail(p, E_BAD_REQUEST, "model",
+				"this is an embedding model without a head: it generates no text");
 	struct api_request *r = xcalloc(1, sizeof *r);
 	*r = (struct api_request){
 		.whole = request, .svc = svc, .max_context = max_context, .dialect = dialect, .p = p};

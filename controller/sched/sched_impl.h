@@ -7,7 +7,7 @@
  *   sched_beam.c     beam searches
  *   sched_suspect.c  sequences that were running when a worker died
  *   sched_move.c     groups that go to another scheduler
- *   sched_pool.c     sequences whose rows are pooled
+ *   sched_pool.c     sequences with pooled rows
  *
  * Two plans under way.  Plan 8 is sent before the result of plan 7 is back, so that the device goes from one
  * step to the next without the controller:
@@ -160,7 +160,7 @@ static inline void sched_prefetch(const struct seq *far, const struct seq *near)
 bool sched_pool_brings(const struct seq *q, uint32_t end);
 /* The result has what f's runs bring. */
 bool sched_pool_fits(const struct inflight *f, const struct result *r);
-/* Applies it: sequences whose prompt is complete end. */
+/* Applies it: sequences with a complete prompt end. */
 void sched_pool_apply(struct sched *s, const struct inflight *f, const struct result *r, int64_t now_us,
 		      struct sched_events *ev);
 

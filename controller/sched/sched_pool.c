@@ -1,4 +1,4 @@
-/* sched_pool.c - sequences whose prompt's rows are pooled (params.pool): what their runs bring.
+/* sched_pool.c - sequences with a pooled prompt (params.pool): what their runs bring.
  *
  * A sequence ends with the result of the run that completes its prompt.  A mean is added from the sums of
  * its runs, in the order of positions:

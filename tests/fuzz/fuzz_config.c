@@ -1,15 +1,51 @@
-/* Any bytes as config.json: refused with a reason, or a configuration with valid RoPE tables.
+/* Any bytes as config.json: refused with a reason, or a configuration with valid RoPE tables.  The same bytes
+ * as what says how an embedding model pools.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_config CORPUS */
 #include "formats/config.h"
+#include "formats/pool_config.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void put(const char *dir, const char *name, const uint8_t *data, size_t n)
+{
+	char path[128];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	FILE *f = fopen(path, "wb");
+	if (!f)
+		return;
+	fwrite(data, 1, n, f);
+	fclose(f);
+}
+
+/* Once as the list of modules, once as the way of pooling that a list names. */
+static void pool(const uint8_t *data, size_t n)
+{
+	static const char list[] = "[{\"type\": \"x.Pooling\", \"path\": \"1_Pooling\"}]";
+	static char dir[64];
+	static struct model_config c;
+	char why[256], folder[96];
+	if (!dir[0]) {
+		strcpy(dir, "/tmp/fuzz_pool_XXXXXX");
+		if (!mkdtemp(dir))
+			return;
+		snprintf(folder, sizeof folder, "%s/1_Pooling", dir);
+		mkdir(folder, 0700);
+	}
+	put(dir, "1_Pooling/config.json", data, n);
+	for (int i = 0; i < 2; i++) {
+		put(dir, "modules.json", i ? (const uint8_t *)list : data, i ? sizeof list - 1 : n);
+		memset(&c, 0, sizeof c);
+		pool_config_read(dir, &c, why, sizeof why);
+	}
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
@@ -27,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	fwrite(data, 1, n, f);
 	fclose(f);
+	pool(data, n);
 	if (model_config_load(dir, &c, why, sizeof why) == 0) {
 		float *rope = malloc((size_t)c.rope_dim * 4 * sizeof *rope);
 		if (rope)

@@ -115,9 +115,21 @@ Test(http, unknown_paths_wrong_methods_and_paths_not_built)
 	expect_error(a, 405, "method_not_allowed", NULL);
 	expect_error(client_ask(at, "DELETE", "/health", NULL), 405, "method_not_allowed", NULL);
 	expect_error(client_ask(at, "BREW", "/health", NULL), 405, "method_not_allowed", NULL);
-	expect_error(post("/v1/embeddings", "{}"), 501, "not_implemented", NULL);
 	expect_error(client_ask(at, "GET", "/v1/batches", NULL), 501, "not_implemented", NULL);
 	expect_error(client_ask(at, "GET", "/v1/batches/b1", NULL), 501, "not_implemented", NULL);
+}
+
+Test(http, embeddings_and_scores_are_checked_before_they_are_jobs)
+{
+	static const char *const paths[] = {"/v1/embeddings", "/v1/rerank", "/v2/rerank",
+					    "/rerank",        "/v1/score",  "/score"};
+	start();
+	for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+		const char *field = i == 0 ? "input" : i < 4 ? "query" : "text_1";
+		expect_error(post(paths[i], "{}"), 400, NULL, field);
+		expect_error(post(paths[i], "[]"), 400, NULL, NULL);
+		expect_error(post(paths[i], "{\"model\": \"other\"}"), 404, "model_not_found", "model");
+	}
 }
 
 Test(http, completion_has_openais_shape)

@@ -252,13 +252,6 @@ def test_17_megabytes_are_413(service):
     assert ask(service, "/health")[0] == 200
 
 
-def test_paths_not_built_yet_are_501(service):
-    for path, body in (("/v1/embeddings", {}),):
-        status, _, reply = ask(service, path, body)
-        assert status == 501, path
-        assert "not built" in reply["error"]["message"]
-
-
 def test_unknown_fields_are_ignored_and_named(service):
     status, headers, _ = ask(service, "/v1/completions", {"prompt": PROMPT, "max_tokens": 1, "colour": "red"})
     assert status == 200
