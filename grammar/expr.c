@@ -49,6 +49,11 @@ size_t exprs_memory(const struct exprs *x)
 	       x->n_rows * sizeof *x->rows;
 }
 
+uint64_t exprs_work(const struct exprs *x)
+{
+	return x->work;
+}
+
 size_t exprs_count(const struct exprs *x)
 {
 	return x->n_nodes;
@@ -214,6 +219,7 @@ void exprs_free(struct exprs *x)
 	free(x->table);
 	free(x->set_table);
 	free(x->rows);
+	free(x->derived);
 	free(x->stack);
 	free(x->calls);
 	free(x);
@@ -659,6 +665,7 @@ void exprs_reset(struct exprs *x)
 	x->n_kids = x->base.n_kids;
 	x->n_rows = x->n_calls = x->n_stack = 0;
 	x->full = x->over = false;
+	exprs_forget_derived(x);
 	for (uint32_t e = 0; e < x->n_nodes; e++)
 		x->memo[e] = (struct expr_memo){x->memo[e].near, UINT32_MAX, UINT32_MAX, UINT32_MAX};
 	table_fill(x);

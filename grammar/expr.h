@@ -48,6 +48,8 @@ void exprs_reset(struct exprs *x); /* forgets all that came after exprs_seal() *
 int exprs_n_classes(const struct exprs *x);
 const uint8_t *exprs_classes(const struct exprs *x);        /* [256] byte to class */
 uint8_t exprs_class_byte(const struct exprs *x, int class); /* the first byte of a class */
+/* How much was done to find what follows, since it was made: grows, about by one per node looked at. */
+uint64_t exprs_work(const struct exprs *x);
 size_t exprs_memory(const struct exprs *x);
 size_t exprs_count(const struct exprs *x);
 /* 0; -ENOMEM: full; -E2BIG: too wide.  Cleared by exprs_reset(); exprs_clear_over() clears the second alone.

@@ -8,6 +8,7 @@
 
 /* States that a search for an accepted text looks at: a product of counters may have very many. */
 enum { SEARCH_MAX = 200000, SEARCH_PAIRS = 500 /* states without an end: parts are looked at */ };
+enum { DERIVED_MIN = 1 << 10, DERIVED_MAX = 1 << 16 };
 
 static uint32_t first_of(struct exprs *x, uint32_t e);
 
@@ -94,12 +95,14 @@ static uint32_t minus_one(uint32_t n)
 	return n == EXPR_INFINITE || n == 0 ? n : n - 1;
 }
 
+/* What follows byte b. */
 static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b);
 
 static uint32_t derive_unordered(struct exprs *x, uint32_t e, uint8_t b)
 {
 	const struct expr n = x->nodes[e];
 	const size_t mark = x->n_stack;
+	x->work += (uint64_t)n.b * n.b; /* members that are left, behind each of them */
 	const uint32_t from = n.c % 4 == PHASE_BEHIND ? 0 : 1, to = from ? n.b : 1;
 	for (uint32_t i = from; i < to; i++) {
 		uint32_t d = derive(x, x->kids[n.a + i], b);
@@ -109,15 +112,12 @@ static uint32_t derive_unordered(struct exprs *x, uint32_t e, uint8_t b)
 	return exprs_pop_alt(x, mark);
 }
 
-static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
+static uint32_t find_derivative(struct exprs *x, uint32_t e, uint8_t b)
 {
 	struct expr n = x->nodes[e];
 	size_t mark = x->n_stack;
+	x->work += 1 + (n.kind == KIND_ALT ? n.b : 0);
 	switch (n.kind) {
-	case KIND_LITERAL:
-		return (uint8_t)x->text[n.a] == b ? expr_literal_at(x, n.a + 1, n.b - 1) : EXPR_NEVER;
-	case KIND_SET:
-		return set_has(x->sets[n.a], b) ? EXPR_EMPTY : EXPR_NEVER;
 	case KIND_SEQ:
 		for (; n.kind == KIND_SEQ; e = n.b, n = x->nodes[e]) {
 			exprs_push(x, expr_seq(x, derive(x, n.a, b), n.b));
@@ -150,6 +150,42 @@ static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
 	default:
 		return EXPR_NEVER;
 	}
+}
+
+/* Empty, and as large as the expressions ask for. */
+static void derived_grow(struct exprs *x)
+{
+	x->n_derived = x->n_derived ? 2 * x->n_derived : DERIVED_MIN;
+	free(x->derived);
+	x->derived = xcalloc(x->n_derived, sizeof *x->derived);
+}
+
+void exprs_forget_derived(struct exprs *x)
+{
+	free(x->derived);
+	x->derived = NULL;
+	x->n_derived = 0;
+}
+
+static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
+{
+	const struct expr n = x->nodes[e];
+	if (n.kind == KIND_LITERAL)
+		return (uint8_t)x->text[n.a] == b ? expr_literal_at(x, n.a + 1, n.b - 1) : EXPR_NEVER;
+	if (n.kind == KIND_SET)
+		return set_has(x->sets[n.a], b) ? EXPR_EMPTY : EXPR_NEVER;
+	if (n.kind < KIND_LITERAL || n.kind == KIND_CALL)
+		return EXPR_NEVER;
+	while (x->n_derived < x->n_nodes && x->n_derived < DERIVED_MAX)
+		derived_grow(x);
+	const uint32_t hash = (e * 0x9e3779b1u ^ b * 0x85ebca6bu) >> 7;
+	const struct derived *known = &x->derived[hash & (x->n_derived - 1)];
+	if (known->e == e && known->byte == b)
+		return known->d;
+	const uint32_t d = find_derivative(x, e, b);
+	if (!x->full && !x->over) /* the cache may have grown meanwhile */
+		x->derived[hash & (x->n_derived - 1)] = (struct derived){e, d, b};
+	return d;
 }
 
 /* The row of e: what each class leads to, as far as it was asked for. */

@@ -48,6 +48,12 @@ struct expr_memo {
 	uint32_t clamp;
 };
 
+/* A derivative that was found; e 0: none. */
+struct derived {
+	uint32_t e, d;
+	uint8_t byte;
+};
+
 struct exprs {
 	size_t max_bytes;
 	bool full, over, sealed;
@@ -66,6 +72,11 @@ struct exprs {
 	size_t n_rows, cap_rows; /* in elements of uint32_t */
 	uint32_t *stack;         /* lists under construction */
 	size_t n_stack, cap_stack;
+	uint64_t work; /* of derivatives so far, about in nodes looked at */
+	/* A cache of single entries, since many states share parts; at most two entries for each node, which
+	 * exprs_memory() leaves out. */
+	struct derived *derived;
+	uint32_t n_derived; /* a power of two, or 0 */
 	struct expr_call *calls;
 	size_t n_calls, cap_calls;
 	uint32_t clamp_n; /* what memo.clamp was found for */
@@ -93,6 +104,7 @@ static inline bool set_has(const uint64_t *set, unsigned b)
 uint32_t exprs_intern_set(struct exprs *x, const uint64_t set[4]);
 uint32_t expr_literal_at(struct exprs *x, uint32_t at, uint32_t n);
 void exprs_classify(struct exprs *x); /* before exprs_seal(): classes for what is there */
+void exprs_forget_derived(struct exprs *x);
 /* What is left of e, KIND_UNORDERED, behind child i (1: others, from 2 on: a member), or behind a separator
  * (0). */
 uint32_t expr_unordered_rest(struct exprs *x, uint32_t e, uint32_t i);

@@ -12,8 +12,8 @@ struct mask_slot {
 
 /* How many characters of a slice may follow an expression, whatever they are. */
 struct run {
-	uint32_t e;                       /* EXPR_NEVER: free */
-	uint32_t chars[N_LEXICON_SLICES]; /* + 1; 0: not known */
+	uint32_t e;                      /* EXPR_NEVER: free */
+	uint8_t chars[N_LEXICON_SLICES]; /* + 1; 0: not known */
 };
 
 struct grammar {
@@ -28,6 +28,8 @@ struct grammar {
 	struct run *runs; /* hash table by e */
 	uint32_t n_runs, cap_runs;
 	struct pairs *pairs; /* of the search for a run */
+	uint32_t run_each;   /* what one search for a run may cost, as exprs_work() counts */
+	uint64_t run_end;    /* of exprs_work(): no more searches for the mask under way */
 	uint32_t *none;      /* [n_words], zero */
 	uint32_t *path;      /* [max_bytes + 1]: the state of each depth of a trie */
 

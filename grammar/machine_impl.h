@@ -4,6 +4,7 @@
 
 #include "grammar/compile.h"
 #include "grammar/expr.h"
+#include "grammar/lexicon.h"
 #include "grammar/machine.h"
 #include "grammar/utf8_set.h"
 
@@ -33,6 +34,7 @@ struct state {
 	uint32_t positions, n_positions; /* in machine.positions, by node; each node once */
 	uint32_t clamp;                  /* memo; UINT32_MAX: not yet */
 	uint32_t mask;                   /* of mask.c; UINT32_MAX: none */
+	uint8_t run[N_LEXICON_SLICES];   /* of mask.c: characters that may follow, + 1; 0: not known */
 	bool accepts;
 };
 

@@ -12,7 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096, RUN_INFINITE = 1 << 20 };
+/* What searches for runs may cost, as exprs_work() counts it (a walk of all tries costs about 10,000): from a
+ * mask's own state, from all the states behind it, from one of these.  Subtrees of fewer than SUBTREE_MIN
+ * nodes are walked without a search. */
+enum { RUN_WORK = 12000, RUN_WORK_BEHIND = 12000, RUN_WORK_EACH = 300, SUBTREE_MIN = 16 };
+enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096 };
+enum { RUN_INFINITE = 254, RUN_MAX = LEXICON_LONG_BYTES }; /* a run + 1 is a byte; 0: not known */
 
 void mask_fini(struct grammar *g)
 {
@@ -75,49 +80,6 @@ static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
 	return true;
 }
 
-/* The pairs behind p, by every byte that a character of the slice goes on with.  false: the expression stops
- * one of them, or there is no room. */
-static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, uint32_t slice)
-{
-	struct exprs *x = g->m->x;
-	for (int c = 0; c < g->m->n_classes; c++) {
-		uint32_t u = expr_next(x, p.u, c);
-		if (u == EXPR_NEVER)
-			continue;
-		uint32_t e = expr_next(x, p.e, c);
-		if (e == EXPR_NEVER || !pair_add(s, e, u, u == slice))
-			return false;
-	}
-	return true;
-}
-
-/* How many characters of the slice may follow e, whatever they are. */
-static uint32_t find_run(struct grammar *g, uint32_t e, uint32_t slice)
-{
-	struct pairs *s = g->pairs;
-	uint32_t chars = 0;
-	s->n = s->n_todo = s->n_next = 0;
-	if (++s->search > 0xffff) {
-		memset(s->table, 0, sizeof s->table);
-		s->search = 1;
-	}
-	pair_add(s, e, slice, true);
-	for (bool all = true; all && chars < LEXICON_LONG_BYTES; chars += all) {
-		memcpy(s->todo, s->next, s->n_next * sizeof *s->todo);
-		s->n_todo = s->n_next;
-		s->n_next = 0;
-		if (s->n_todo == 0) {
-			chars = RUN_INFINITE;
-			break;
-		}
-		while (all && s->n_todo)
-			all = pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
-	}
-	/* Too wide an expression ends the run; the step of the mask that comes next is not to fail for it. */
-	exprs_clear_over(g->m->x);
-	return chars;
-}
-
 static struct run *run_of(struct grammar *g, uint32_t e)
 {
 	if (2 * (g->n_runs + 1) > g->cap_runs) {
@@ -140,21 +102,76 @@ static struct run *run_of(struct grammar *g, uint32_t e)
 	return &g->runs[i];
 }
 
+/* The pairs behind p, by every byte that a character of the slice goes on with; behind those that are known
+ * to go on for ever nothing is looked for.  false: the expression stops one of them, or there is no room. */
+static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, int slice)
+{
+	struct exprs *x = g->m->x;
+	for (int c = 0; c < g->m->n_classes; c++) {
+		uint32_t u = expr_next(x, p.u, c);
+		if (u == EXPR_NEVER)
+			continue;
+		uint32_t e = expr_next(x, p.e, c);
+		if (e == EXPR_NEVER)
+			return false;
+		const bool boundary = u == g->slices[slice];
+		if (!(boundary && run_of(g, e)->chars[slice] == 1 + RUN_INFINITE) &&
+		    !pair_add(s, e, u, boundary))
+			return false;
+	}
+	return true;
+}
+
+/* How many characters of the slice may follow e, whatever they are. */
+static uint32_t find_run(struct grammar *g, uint32_t e, int slice)
+{
+	struct pairs *s = g->pairs;
+	uint32_t chars = 0;
+	const uint64_t end = exprs_work(g->m->x) + g->run_each;
+	s->n = s->n_todo = s->n_next = 0;
+	if (++s->search > 0xffff) {
+		memset(s->table, 0, sizeof s->table);
+		s->search = 1;
+	}
+	pair_add(s, e, g->slices[slice], true);
+	for (bool all = true; all && chars < RUN_MAX; chars += all) {
+		memcpy(s->todo, s->next, s->n_next * sizeof *s->todo);
+		s->n_todo = s->n_next;
+		s->n_next = 0;
+		if (s->n_todo == 0) {
+			chars = RUN_INFINITE;
+			break;
+		}
+		while (all && s->n_todo)
+			all = exprs_work(g->m->x) < end &&
+			      pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
+	}
+	for (uint32_t i = 0; i < s->n && chars == RUN_INFINITE; i++)
+		if (s->seen[i].u == g->slices[slice])
+			run_of(g, s->seen[i].e)->chars[slice] = 1 + RUN_INFINITE;
+	/* Too wide an expression ends the run; the step of the mask that comes next is not to fail for it. */
+	exprs_clear_over(g->m->x);
+	return chars;
+}
+
 /* The longest run of a slice from any position of state. */
 static uint32_t longest_run(struct grammar *g, uint32_t state, int slice)
 {
+	const struct state s = g->m->states[state];
 	uint32_t most = 0;
-	struct state s = g->m->states[state];
+	if (s.run[slice])
+		return s.run[slice] - 1u;
 	for (uint32_t i = 0; i < s.n_positions && i < 8; i++) {
 		uint32_t e = g->m->positions[s.positions + i].e;
 		uint32_t known = run_of(g, e)->chars[slice];
 		if (!known) {
-			known = 1 + find_run(g, e, g->slices[slice]);
-			run_of(g, e)->chars[slice] = known;
+			known = 1 + find_run(g, e, slice);
+			run_of(g, e)->chars[slice] = (uint8_t)known;
 		}
 		if (known - 1 > most)
 			most = known - 1;
 	}
+	g->m->states[state].run[slice] = (uint8_t)(1 + most);
 	return most;
 }
 
@@ -164,9 +181,19 @@ static inline void allow(const struct lexicon *v, uint32_t token, uint32_t *mask
 		mask[token >> 5] |= (uint32_t)1 << (token & 31);
 }
 
+/* Whether all tokens of a trie of a slice are allowed from state. */
+static bool allows_group(struct grammar *g, uint32_t state, const struct lexicon_group *group)
+{
+	const struct state *s = &g->m->states[state];
+	if (!s->run[group->class] && exprs_work(g->m->x) >= g->run_end)
+		return false;
+	return longest_run(g, state, (int)group->class) >= group->max_chars;
+}
+
 /* Allows the tokens of one trie whose bytes lead on from state. */
 static void walk(struct grammar *g, uint32_t state, const struct lexicon_group *group, uint32_t *mask)
 {
+	const bool slice = (int)group->class < N_LEXICON_SLICES;
 	const struct lexicon_node *nodes = g->v->nodes;
 	struct machine *m = g->m;
 	uint32_t *path = g->path;
@@ -179,9 +206,11 @@ static void walk(struct grammar *g, uint32_t state, const struct lexicon_group *
 			continue;
 		}
 		path[n->depth] = to;
-		if (n->token != LEXICON_NO_TOKEN)
-			allow(g->v, n->token, mask);
-		i++;
+		const uint32_t end =
+			slice && n->next - i >= SUBTREE_MIN && allows_group(g, to, group) ? n->next : i + 1;
+		for (; i < end; i++)
+			if (nodes[i].token != LEXICON_NO_TOKEN)
+				allow(g->v, nodes[i].token, mask);
 	}
 }
 
@@ -190,12 +219,15 @@ static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 {
 	const struct lexicon *v = g->v;
 	uint32_t run[N_LEXICON_SLICES];
+	g->run_each = RUN_WORK;
 	/* Each slice holds the ones before it, so that its runs are no longer than theirs. */
 	run[LEXICON_JSON] = longest_run(g, state, LEXICON_JSON);
 	run[LEXICON_LOWER] =
 		run[LEXICON_JSON] == RUN_INFINITE ? RUN_INFINITE : longest_run(g, state, LEXICON_LOWER);
 	run[LEXICON_ALNUM] = run[LEXICON_LOWER] == run[LEXICON_JSON] ? run[LEXICON_JSON]
 								     : longest_run(g, state, LEXICON_ALNUM);
+	g->run_end = exprs_work(g->m->x) + RUN_WORK_BEHIND;
+	g->run_each = RUN_WORK_EACH;
 	for (int i = 0; i < v->n_groups; i++) {
 		const struct lexicon_group *group = &v->groups[i], *next = group + 1;
 		bool slice = (int)group->class < N_LEXICON_SLICES;
