@@ -4,8 +4,10 @@
  *     zeros:     w[n][i] = d[n][S] * scale[n][g] * (code[n][i] - offset[n][g])         g = i / group
  *     minimums:  w[n][i] = d[n][S] * scale[n][g] * code[n][i] - dmin[n][S] * offset[n][g]   S = i / super
  *
- * with table[code] in place of the code where there is a table.  Read by ranges of outputs, so that no second
- * copy of a matrix is ever in memory; a table of kernels repacks it without widening the scales. */
+ * Where a super-group is of several groups, scales are -128 to 127 and minimums 0 to 255; else what a type
+ * has is floats, and scales are 1. With table[code] in place of the code where there is a table.  Read by
+ * ranges of outputs, so that no second copy of a matrix is ever in memory; a table of kernels repacks it
+ * without widening the scales. */
 #ifndef QUERN_BASE_CODES_H
 #define QUERN_BASE_CODES_H
 

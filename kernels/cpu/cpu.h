@@ -19,12 +19,10 @@ struct cpu_part {
 	size_t block_bytes; /* of a full block */
 	unsigned char *w;   /* owned: weights, then the bias */
 	size_t bytes;
-	float *bias; /* [n padded to 16] or NULL; inside w */
-	/* AWQ4 and CODES, as dot.h draws them; bits 0: floats */
-	int group, bits, head, zero;
-	bool f32_scales, minimums;
-	bool dots; /* computed by the device's cpu_dot */
-	bool bf16; /* by its cpu_bf16, and as bf16.h draws it */
+	float *bias;            /* [n padded to 16] or NULL; inside w */
+	struct cpu_codes codes; /* AWQ4 and CODES */
+	bool dots;              /* computed by the device's cpu_dot */
+	bool bf16;              /* by its cpu_bf16, and as bf16.h draws it */
 };
 
 struct kern_linear {

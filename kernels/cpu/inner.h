@@ -18,6 +18,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/draw.h"
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/isa.h"
 
 #define PRAGMA(x) _Pragma(#x)
@@ -353,8 +354,8 @@ static void tile_dense(const struct cpu_tile *t)
 static void tile_awq(const struct cpu_tile *t)
 {
 	const unsigned char *w = t->w;
-	for (int k0 = 0; k0 < t->k; k0 += t->group) {
-		int len = t->k - k0 < t->group ? t->k - k0 : t->group;
+	for (int k0 = 0; k0 < t->k; k0 += t->codes.group) {
+		int len = t->k - k0 < t->codes.group ? t->k - k0 : t->codes.group;
 		const unsigned char *lines = w + (size_t)t->tiles * AWQ_HEAD;
 		const size_t line = (size_t)t->tiles * 64;
 		for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
@@ -379,27 +380,90 @@ static void tile_awq(const struct cpu_tile *t)
 	}
 }
 
-/* Codes k .. k + n - 1 of one tile to floats, `stride` apart: scale * (q - zero), or scale * q - min. */
-VFN void codes_line(const struct cpu_tile *t, const unsigned char *line, const unsigned char *head, int n,
-		    float *out, size_t stride)
+/* Bits 4 and 5 of k i of 16, of a line of pairs. */
+VFN vf codes_pair(const unsigned char *line, int i)
 {
-	const vf scale = v_load((const float *)(const void *)head), zero = v_set1((float)t->zero);
-	const vf min = t->minimums ? v_load((const float *)(const void *)(head + 64)) : v_zero();
-	const int bits = t->bits, most = bits == 4 ? 8 : 4;
+	vq q = vq_load(line);
+	for (int j = 0; j < i / 8; j++)
+		q = vq_shr4(q);
+	for (int j = 0; j < i % 4; j++)
+		q = vq_shr8(q);
+	/* Bits 0 and 1, or 2 and 3, of a float's mantissa. */
+	const vf low = v_sub(vq_nibble(q, vq_set1(3), vq_set1(0x4b000000)), v_set1(8388608));
+	const vf high = v_sub(vq_nibble(q, vq_set1(12), vq_set1(0x4b000000)), v_set1(8388608));
+	return i / 4 % 2 ? v_mul(high, v_set1(0.25f)) : low;
+}
+
+/* Codes of a round of one tile, n of them, to floats, `stride` apart: scale * (q - zero), or scale * q - min.
+ * line_step: from a line to the next. */
+VFN void codes_round(const struct cpu_codes *c, const unsigned char *line, size_t line_step, vf scale, vf min,
+		     int n, float *out, size_t stride)
+{
 	/* A code goes to bits 0 to 7, or 8 to 15, of a float's mantissa: as in AWQ above. */
-	const vq mask0 = vq_set1(bits == 4 ? 0xf : 0xff), mask1 = vq_set1(bits == 4 ? 0xf00 : 0xff00);
+	const int bits = c->bits, most = bits == 4 ? 8 : bits == 6 ? 16 : 4;
+	const vq mask0 = vq_set1(bits == 8 ? 0xff : 0xf), mask1 = vq_set1(bits == 8 ? 0xff00 : 0xf00);
 	const vq magic0 = vq_set1(0x4b000000), magic1 = vq_set1(0x47000000);
+	const vf zero = v_set1((float)c->zero);
 	vq q = vq_load(line);
 	for (int i = 0; i < n && i < most; i++, out += stride) {
-		/* k 0 to 3 are bytes, or their low halves; k 4 to 7 the high ones. */
-		if (i == 4)
-			q = vq_shr4(vq_load(line));
-		const vf code = i % 4 ? v_sub(vq_nibble(q, mask1, magic1), v_set1(32768))
-				      : v_sub(vq_nibble(q, mask0, magic0), v_set1(8388608));
+		/* k 0 to 3 are bytes, or their low halves; k 4 to 7 the high ones; 6 bits: another line. */
+		if (i && i % 4 == 0) {
+			q = vq_load(line + (size_t)(i / 8) * line_step);
+			if (i % 8)
+				q = vq_shr4(q);
+		}
+		vf code = i % 4 ? v_sub(vq_nibble(q, mask1, magic1), v_set1(32768))
+				: v_sub(vq_nibble(q, mask0, magic0), v_set1(8388608));
 		if (i % 4)
 			q = vq_shr8(q);
+		if (bits == 6)
+			code = v_fma(codes_pair(line + 2 * line_step, i), v_set1(16), code);
 		const vf w = v_mul(scale, v_sub(code, zero));
-		v_store(out, t->minimums ? v_sub(w, min) : w);
+		v_store(out, c->minimums ? v_sub(w, min) : w);
+	}
+}
+
+/* Inputs k .. k + n - 1 of the group at w, as floats [n][tn * 16]. */
+VFN void codes_slice(const struct cpu_tile *t, const unsigned char *super, const unsigned char *w, int k,
+		     int n, float *out)
+{
+	const struct cpu_codes *c = &t->codes;
+	const int per_round = c->bits == 4 ? 8 : c->bits == 6 ? 16 : 4;
+	const size_t line = (size_t)t->tiles * 64, width = (size_t)t->tn * 16;
+	const unsigned char *lines =
+		w + (size_t)t->tiles * (size_t)c->head + (size_t)heads_lines(c->bits, k) * line;
+	for (int v = 0; v < t->tn; v++) {
+		const unsigned char *s = super + (size_t)(t->t0 + v) * (size_t)c->super_head;
+		const unsigned char *head = w + (size_t)(t->t0 + v) * (size_t)c->head;
+		const vf scale = heads_scales(c, s, head);
+		const vf min = c->minimums ? heads_minimums(c, s, head) : v_zero();
+		for (int i = 0; i < n; i += per_round)
+			codes_round(c,
+				    lines + (size_t)heads_lines(c->bits, i) * line + (size_t)(t->t0 + v) * 64,
+				    line, scale, min, n - i, out + (size_t)i * width + v * 16, width);
+	}
+}
+
+/* n inputs from k on, their weights in the scratch: all row blocks. */
+static void codes_dense(const struct cpu_tile *t, int k, int n)
+{
+	const size_t width = (size_t)t->tn * 16;
+	const float *const slice = (const float *)(const void *)t->scratch;
+	for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
+		const int m = row_block(t->n_rows, t->n_row_blocks, b);
+		const int step = tiles_at_once(t->tn, m, INNER_ROWS4, INNER_ROWS2);
+		for (int v = 0; v < t->tn; v += step) {
+			const struct dense_args a = {
+				.w = (const unsigned char *)(slice + v * 16),
+				.w_stride = width,
+				.len = n,
+				.x = t->x + (size_t)r0 * (size_t)t->k + (size_t)k * (size_t)m,
+				.c = t->c + (size_t)r0 * width + v * 16,
+				.c_stride = width,
+			};
+			dense_f32(step, m, &a);
+		}
+		r0 += m;
 	}
 }
 
@@ -407,41 +471,20 @@ VFN void codes_line(const struct cpu_tile *t, const unsigned char *line, const u
  * in F32. */
 static void tile_codes(const struct cpu_tile *t)
 {
-	const unsigned char *w = t->w;
-	const int per_line = t->bits == 4 ? 8 : 4;
-	const size_t line = (size_t)t->tiles * 64, width = (size_t)t->tn * 16;
-	float *const slice = (float *)(void *)t->scratch;
-	for (int g0 = 0; g0 < t->k; g0 += t->group) {
-		const int len = t->k - g0 < t->group ? t->k - g0 : t->group;
-		const unsigned char *lines = w + (size_t)t->tiles * (size_t)t->head;
+	const struct cpu_codes *c = &t->codes;
+	const unsigned char *w = t->w, *super = w;
+	for (int g0 = 0; g0 < t->k; g0 += c->group) {
+		const int len = t->k - g0 < c->group ? t->k - g0 : c->group;
+		if (c->super && g0 % c->super == 0) {
+			super = w;
+			w += (size_t)t->tiles * (size_t)c->super_head;
+		}
 		for (int s0 = 0; s0 < len; s0 += CODES_SLICE) {
 			const int n = len - s0 < CODES_SLICE ? len - s0 : CODES_SLICE;
-			for (int i = 0; i < n; i += per_line)
-				for (int v = 0; v < t->tn; v++)
-					codes_line(t,
-						   lines + (size_t)((s0 + i) / per_line) * line +
-							   (size_t)(t->t0 + v) * 64,
-						   w + (size_t)(t->t0 + v) * (size_t)t->head, n - i,
-						   slice + (size_t)i * width + v * 16, width);
-			for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
-				const int m = row_block(t->n_rows, t->n_row_blocks, b);
-				const int step = tiles_at_once(t->tn, m, INNER_ROWS4, INNER_ROWS2);
-				for (int v = 0; v < t->tn; v += step) {
-					const struct dense_args a = {
-						.w = (const unsigned char *)(slice + v * 16),
-						.w_stride = width,
-						.len = n,
-						.x = t->x + (size_t)r0 * (size_t)t->k +
-						     (size_t)(g0 + s0) * (size_t)m,
-						.c = t->c + (size_t)r0 * width + v * 16,
-						.c_stride = width,
-					};
-					dense_f32(step, m, &a);
-				}
-				r0 += m;
-			}
+			codes_slice(t, super, w, s0, n, (float *)(void *)t->scratch);
+			codes_dense(t, g0 + s0, n);
 		}
-		w = lines + (size_t)((len + per_line - 1) / per_line) * line;
+		w += (size_t)t->tiles * ((size_t)c->head + (size_t)heads_lines(c->bits, len) * 64);
 	}
 }
 

@@ -39,14 +39,29 @@ enum {
  * stream of its own (four streams were read at half of the speed).  The low nibbles of a word's bytes are
  * four k in a row, the high nibbles the next four: what a dot product of bytes takes.
  * Packed rows: row block b holds rows r0..r0+m as [k][m]. */
+/* How codes lie in a block (dot.h draws it). */
+enum cpu_heads {
+	HEADS_AWQ,   /* of each group: scales F16 and zeros */
+	HEADS_F16,   /* scales F16 */
+	HEADS_F32,   /* scales F32, and minimums F32 where there are some */
+	HEADS_SUPER, /* of each super-group: d, dmin F16; of each group: scales int8, and minimums uint8 */
+};
+struct cpu_codes {
+	int group, super; /* inputs; super: 0 but for HEADS_SUPER */
+	int bits;         /* 4, 6 or 8; 0: floats */
+	enum cpu_heads heads;
+	int head, super_head; /* bytes of a tile's head of a group, of a super-group */
+	bool minimums;
+	int zero; /* of all groups; but for HEADS_AWQ */
+};
+
 struct cpu_tile {
 	enum kern_dtype dtype;
 	const unsigned char *w; /* the block */
 	int tiles;              /* of the block */
 	int t0, tn;             /* tiles wanted: tn is 1, 2 or 4 */
-	int k, group;
-	int bits, head, zero; /* CODES, in the layout of dot.h with F32 scales */
-	bool minimums;
+	int k;
+	struct cpu_codes codes; /* AWQ4, CODES */
 	unsigned char *scratch; /* CODES: [CODES_SCRATCH], 64-byte aligned */
 	const float *x;         /* packed rows */
 	int n_rows;             /* <= ROWS_MAX */

@@ -23,20 +23,26 @@ int cpu_part_tiles(const struct cpu_part *p, int b)
 	return tiles >= 3 ? 4 : tiles;
 }
 
-static size_t codes_group_bytes(const struct cpu_part *p, int len)
+/* Of one tile; len: the inputs of a group. */
+static size_t codes_group_bytes(const struct cpu_codes *c, int len)
 {
-	const int per_line = p->bits == 4 ? 8 : 4;
-	return (size_t)p->head + (size_t)((len + per_line - 1) / per_line) * 64;
+	const int lines = c->bits == 4 ? (len + 7) / 8 : c->bits == 6 ? (len + 15) / 16 * 3 : (len + 3) / 4;
+	return (size_t)c->head + (size_t)lines * 64;
+}
+
+static size_t codes_tile_bytes(const struct cpu_codes *c, int k)
+{
+	const size_t whole = (size_t)(k / c->group) * codes_group_bytes(c, c->group);
+	const size_t supers = c->super ? (size_t)((k + c->super - 1) / c->super) : 0;
+	return supers * (size_t)c->super_head + whole +
+	       (k % c->group ? codes_group_bytes(c, k % c->group) : 0);
 }
 
 static size_t tile_bytes(const struct cpu_part *p, int k)
 {
 	if (p->bf16)
-		return cpu_bf16_tile_bytes(k, p->bits ? p->group : k, p->bits);
-	if (!p->bits)
-		return (size_t)k * LANES_N * dtype_bytes(p->dtype);
-	const size_t whole = (size_t)(k / p->group) * codes_group_bytes(p, p->group);
-	return whole + (k % p->group ? codes_group_bytes(p, k % p->group) : 0);
+		return cpu_bf16_tile_bytes(k, p->codes.bits ? p->codes.group : k, p->codes.bits);
+	return p->codes.bits ? codes_tile_bytes(&p->codes, k) : (size_t)k * LANES_N * dtype_bytes(p->dtype);
 }
 
 struct pack_job {
@@ -69,15 +75,43 @@ static int zero_max(bool bf16, int bits)
 	return bf16 && bits == 4 ? 16 : 255;
 }
 
-/* Of n outputs: the first with a scale that is no F16 or a zero that is too large, or -1. */
+/* Whether d and the scales of n groups (and dmin and the minimums) fit the heads of a super-group. */
+static bool super_fits(const struct codes *c, const struct code_rows *r, size_t s, size_t g, int n)
+{
+	uint16_t f16;
+	bool ok = half_to_f16(r->d[s], &f16) && (!c->minimums || half_to_f16(r->dmin[s], &f16));
+	for (size_t i = g; i < g + (size_t)n; i++)
+		ok &= r->scale[i] >= -128 && r->scale[i] <= 127 &&
+		      (!c->minimums || (r->offset[i] >= 0 && r->offset[i] <= 255));
+	return ok;
+}
+
+static bool group_fits(const struct cpu_part *p, const struct codes *c, const struct code_rows *r, size_t s,
+		       size_t g)
+{
+	const int zero = c->zero >= 0 ? c->zero : r->offset[g];
+	uint16_t f16;
+	return half_to_f16(r->d[s] * (float)r->scale[g], &f16) && zero >= 0 &&
+	       zero <= zero_max(p->bf16, p->codes.bits);
+}
+
+/* Of n outputs: the first with a scale or zero that the heads do not hold, or -1. */
 static int refused_row(const struct cpu_part *p, const struct codes *c, const struct code_rows *r, int n)
 {
-	const int groups = codes_groups(c), supers = codes_supers(c), most = zero_max(p->bf16, p->bits);
-	uint16_t f16;
-	for (int i = 0; i < n * groups && !p->f32_scales; i++) {
-		const int row = i / groups, s = row * supers + i % groups * c->group / c->super;
-		const int zero = c->zero >= 0 ? c->zero : r->offset[i];
-		if (!half_to_f16(r->d[s] * (float)r->scale[i], &f16) || zero < 0 || zero > most)
+	const int groups = codes_groups(c), supers = codes_supers(c), per = c->super / c->group;
+	if (p->codes.heads == HEADS_F32)
+		return -1;
+	for (int s = 0; s < n * supers; s++) {
+		const int row = s / supers, g = s % supers * per;
+		const int some = groups - g < per ? groups - g : per;
+		const size_t at = (size_t)row * (size_t)groups + (size_t)g;
+		bool ok = true;
+		if (p->codes.heads == HEADS_SUPER)
+			ok = super_fits(c, r, (size_t)s, at, some);
+		else
+			for (int i = 0; i < some; i++)
+				ok &= group_fits(p, c, r, (size_t)s, at + (size_t)i);
+		if (!ok)
 			return row;
 	}
 	return -1;
@@ -103,8 +137,27 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	free(tmp);
 }
 
-/* The scales and offsets of group g of 16 outputs or fewer from row0 on. */
-static void pack_head(const struct cpu_part *p, const struct codes *c, const struct code_rows *r, int g,
+static void put_f16(unsigned char *out, float f)
+{
+	uint16_t f16 = 0;
+	half_to_f16(f, &f16); /* exact: refused_row() */
+	memcpy(out, &f16, 2);
+}
+
+/* d and dmin of super-group s of 16 outputs or fewer from row0 on. */
+static void pack_super(const struct codes *c, const struct code_rows *r, int s, int row0, int rows,
+		       unsigned char *head)
+{
+	for (int n = 0; n < rows; n++) {
+		const size_t at = (size_t)(row0 + n) * (size_t)codes_supers(c) + (size_t)s;
+		put_f16(head + n * 2, r->d[at]);
+		if (c->minimums)
+			put_f16(head + 32 + n * 2, r->dmin[at]);
+	}
+}
+
+/* Their scales and offsets of group g. */
+static void pack_head(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int g,
 		      int row0, int rows, unsigned char *head)
 {
 	const int groups = codes_groups(c), supers = codes_supers(c);
@@ -112,34 +165,82 @@ static void pack_head(const struct cpu_part *p, const struct codes *c, const str
 		const size_t at = (size_t)(row0 + n) * (size_t)groups + (size_t)g;
 		const size_t s = (size_t)(row0 + n) * (size_t)supers + (size_t)(g * c->group / c->super);
 		const float scale = r->d[s] * (float)r->scale[at];
-		if (p->f32_scales) {
-			const float min = c->minimums ? r->dmin[s] * (float)r->offset[at] : 0;
+		if (p->heads == HEADS_SUPER) {
+			head[n] = (unsigned char)r->scale[at];
+			if (p->minimums)
+				head[16 + n] = (unsigned char)r->offset[at];
+		} else if (p->heads == HEADS_F32) {
+			const float min = p->minimums ? r->dmin[s] * (float)r->offset[at] : 0;
 			memcpy(head + n * 4, &scale, 4);
 			if (p->minimums)
 				memcpy(head + 64 + n * 4, &min, 4);
-			continue;
+		} else {
+			put_f16(head + n * 2, scale);
+			if (p->heads == HEADS_AWQ)
+				head[32 + n] = (unsigned char)(c->zero >= 0 ? c->zero : r->offset[at]);
 		}
-		uint16_t f16 = 0;
-		half_to_f16(scale, &f16); /* exact: refused_row() */
-		const int zero = c->zero >= 0 ? c->zero : r->offset[at];
-		memcpy(head + n * 2, &f16, 2);
-		head[32 + n] = (unsigned char)zero;
 	}
 }
 
-/* Its lines, step bytes apart. */
+static uint32_t four_codes(const uint8_t *code, int n)
+{
+	uint32_t word = 0;
+	memcpy(&word, code, n >= 4 ? 4 : n > 0 ? (size_t)n : 0);
+	return word;
+}
+
+/* Word of a round of codes of one output, of which there are n: lines step bytes apart. */
+static void pack_round(int bits, const uint8_t *code, int n, unsigned char *line, size_t step)
+{
+	if (bits == 8) {
+		const uint32_t word = four_codes(code, n);
+		memcpy(line, &word, 4);
+		return;
+	}
+	uint32_t pairs = 0;
+	for (int i = 0; i < (bits == 6 ? 2 : 1); i++) {
+		const uint32_t a = four_codes(code + 8 * i, n - 8 * i);
+		const uint32_t b = n - 8 * i > 4 ? four_codes(code + 8 * i + 4, n - 8 * i - 4) : 0;
+		const uint32_t word = (a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4;
+		pairs |= ((a >> 4 & 0x03030303) | (b >> 4 & 0x03030303) << 2) << 4 * i;
+		memcpy(line + (size_t)i * step, &word, 4);
+	}
+	if (bits == 6)
+		memcpy(line + 2 * step, &pairs, 4);
+}
+
+/* The lines of a group, step bytes apart: len inputs from k0 on. */
 static void pack_lines(int bits, const struct codes *c, const struct code_rows *r, int k0, int len, int row0,
 		       int rows, unsigned char *lines, size_t step)
 {
-	const int per_line = bits == 4 ? 8 : 4;
-	for (int k = 0; k < len; k += per_line, lines += step)
-		for (int n = 0; n < rows; n++) {
-			const uint8_t *code = r->code + (size_t)(row0 + n) * (size_t)c->k + k0 + k;
-			uint32_t word = 0;
-			for (int i = 0; i < per_line && k + i < len; i++)
-				word |= (uint32_t)code[i] << (i < 4 ? 8 * i : 8 * (i - 4) + 4);
-			memcpy(lines + n * 4, &word, 4);
+	const int per_round = bits == 4 ? 8 : bits == 6 ? 16 : 4;
+	for (int k = 0; k < len; k += per_round, lines += bits == 6 ? 3 * step : step)
+		for (int n = 0; n < rows; n++)
+			pack_round(bits, r->code + (size_t)(row0 + n) * (size_t)c->k + k0 + k, len - k,
+				   lines + n * 4, step);
+}
+
+static void pack_codes(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int n,
+		       int tiles, unsigned char *out)
+{
+	for (int g = 0; g < codes_groups(c); g++) {
+		const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
+		if (p->heads == HEADS_SUPER && k0 % c->super == 0) {
+			for (int t = 0; t * LANES_N < n; t++)
+				pack_super(c, r, k0 / c->super, t * LANES_N,
+					   n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N,
+					   out + t * p->super_head);
+			out += tiles * p->super_head;
 		}
+		unsigned char *lines = out + tiles * p->head;
+		for (int t = 0; t * LANES_N < n; t++) {
+			int rows = n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N;
+			pack_head(p, c, r, g, t * LANES_N, rows, out + t * p->head);
+			pack_lines(p->bits, c, r, k0, len, t * LANES_N, rows, lines + t * 64,
+				   (size_t)tiles * 64);
+		}
+		out += (size_t)tiles * codes_group_bytes(p, len);
+	}
 }
 
 static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out)
@@ -158,21 +259,11 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 		return;
 	}
 	if (p->bf16) {
-		cpu_bf16_pack_codes(j->bf16, out, c, &r, p->f32_scales, n, tiles);
+		cpu_bf16_pack_codes(j->bf16, out, c, &r, p->codes.heads == HEADS_F32, n, tiles);
 		codes_rows_free(&r);
 		return;
 	}
-	for (int g = 0; g < codes_groups(c); g++) {
-		const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
-		unsigned char *lines = out + tiles * p->head;
-		for (int t = 0; t * LANES_N < n; t++) {
-			int rows = n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N;
-			pack_head(p, c, &r, g, t * LANES_N, rows, out + t * p->head);
-			pack_lines(p->bits, c, &r, k0, len, t * LANES_N, rows, lines + t * 64,
-				   (size_t)tiles * 64);
-		}
-		out += (size_t)tiles * codes_group_bytes(p, len);
-	}
+	pack_codes(&p->codes, c, &r, n, tiles, out);
 	codes_rows_free(&r);
 }
 
@@ -191,7 +282,7 @@ static void pack_task(void *arg, int task, int thread)
 	const struct pack_job *j = arg;
 	unsigned char *out = j->to->w + (size_t)task * j->to->block_bytes;
 	(void)thread;
-	if (j->to->bits)
+	if (j->to->codes.bits)
 		pack_codes_block(j, task, out);
 	else if (j->to->bf16)
 		pack_bf16_block(j, task, out);
@@ -321,27 +412,52 @@ static int part_codes(struct codes *c, const struct kern_linear *w, const struct
 	return check_codes(src->name, c, p->n, src->k, why, why_n);
 }
 
+static enum cpu_heads heads_of(const struct codes *c, bool dots, bool bf16)
+{
+	if (is_awq_like(c) && (!dots || c->zero < 0))
+		return HEADS_AWQ;
+	if (c->d_type != CODES_F16 || bf16 || (c->minimums && c->super == c->group))
+		return HEADS_F32;
+	return c->super == c->group ? HEADS_F16 : HEADS_SUPER;
+}
+
+static struct cpu_codes codes_layout(const struct codes *c, bool dots, bool bf16)
+{
+	static const int heads[][2] = {[HEADS_AWQ] = {AWQ_HEAD, AWQ_HEAD},
+				       [HEADS_F16] = {32, 32},
+				       [HEADS_F32] = {64, 128},
+				       [HEADS_SUPER] = {16, 32}};
+	const enum cpu_heads h = heads_of(c, dots, bf16);
+	const bool six = (c->bits == 5 || c->bits == 6) && !bf16 && c->group % 16 == 0;
+	return (struct cpu_codes){
+		.group = c->group,
+		.super = h == HEADS_SUPER ? c->super : 0,
+		.bits = c->bits <= 4 ? 4
+			: six        ? 6
+				     : 8,
+		.heads = h,
+		.head = heads[h][c->minimums],
+		.super_head = h == HEADS_SUPER ? c->minimums ? 64 : 32 : 0,
+		.minimums = c->minimums,
+		.zero = c->minimums ? 0 : c->zero,
+	};
+}
+
 /* Sizes and memory of a part; the weights follow. */
 static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src,
 		     int i, const struct codes *c, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
+	q->bf16 = w->dev->bf16 && !to_int8(w, src);
 	const bool quantized = p->dtype == KERN_AWQ4 || p->dtype == KERN_CODES;
 	if (c->read && quantized && !takes_codes(w->dev, c)) {
 		q->dtype = KERN_F32;
 	} else if (c->read) {
 		q->dtype = is_awq_like(c) ? KERN_AWQ4 : KERN_CODES;
-		q->bits = c->bits <= 4 ? 4 : 8;
-		q->group = c->group;
-		q->f32_scales = !is_awq_like(c);
-		q->minimums = c->minimums;
-		q->head = c->minimums ? 128 : AWQ_HEAD;
-		q->zero = c->minimums ? 0 : c->zero;
-		q->dots = cpu_is_integer(w->dev) || !quantized;
+		q->dots = (cpu_is_integer(w->dev) || !quantized) && !q->bf16;
+		q->codes = codes_layout(c, q->dots, q->bf16);
 	}
-	q->bf16 = w->dev->bf16 && !to_int8(w, src);
-	q->dots &= !q->bf16;
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
 	size_t tile = tile_bytes(q, w->k);
 	q->block_bytes = tile * BLOCK_TILES;
@@ -380,6 +496,20 @@ static void place_part(const struct kern_linear *w, const struct kern_linear_src
 	cpu_nodes_place(w->dev->nodes, q->w, q->bytes, q->block_bytes, first, q->n_blocks, all);
 }
 
+static int refuse(const struct kern_linear_src *src, int part, int row, const struct cpu_part *q, char *why,
+		  size_t why_n)
+{
+	if (q->codes.heads == HEADS_SUPER)
+		return err_why(why, why_n, -EINVAL,
+			       "%s: part %d, output %d: the scale of a super-group is no F16, or one of its "
+			       "groups is not within -128 and 127, or a minimum not within 0 and 255",
+			       src->name, part, row);
+	return err_why(why, why_n, -EINVAL,
+		       "%s: part %d, output %d: a scale is no F16, or a zero is not within 0 and %d, the "
+		       "most for codes of %d bits in this compute mode",
+		       src->name, part, row, zero_max(q->bf16, q->codes.bits), q->codes.bits);
+}
+
 int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
 {
 	if (src->k <= 0 || src->n_parts < 1 || src->n_parts > 3)
@@ -411,10 +541,7 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 				     .refused = &refused};
 		cpu_run(w->dev, q->n_blocks, (int64_t)q->n * w->k, pack_task, &j);
 		if (refused)
-			return err_why(why, why_n, -EINVAL,
-				       "%s: part %d, output %d: a scale is no F16, or a zero is not within 0 "
-				       "and %d, the most for codes of %d bits in this compute mode",
-				       src->name, i, refused - 1, zero_max(q->bf16, q->bits), q->bits);
+			return refuse(src, i, refused - 1, q, why, why_n);
 	}
 	return 0;
 }
@@ -422,7 +549,7 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 void cpu_unpack_row(const struct kern_linear *w, int id, float *out)
 {
 	const struct cpu_part *p = &w->parts[0];
-	assert(!p->bits && id >= 0 && id < p->n);
+	assert(!p->codes.bits && id >= 0 && id < p->n);
 	const int b = id / BLOCK_N;
 	const unsigned char *in = p->w + (size_t)b * p->block_bytes;
 	if (p->bf16) {

@@ -99,6 +99,14 @@ VFN vf v_load_u8(const uint8_t *p)
 		    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)))};
 }
 
+/* 16 signed bytes */
+VFN vf v_load_i8(const unsigned char *p)
+{
+	__m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+	return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
+		    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(b, 8)))};
+}
+
 VFN vf v_fma(vf a, vf b, vf c)
 {
 	return (vf){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};

@@ -79,6 +79,12 @@ VFN vf v_load_u8(const uint8_t *p)
 	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
+/* 16 signed bytes */
+VFN vf v_load_i8(const unsigned char *p)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+
 /* a * b + c, rounded once */
 VFN vf v_fma(vf a, vf b, vf c)
 {

@@ -88,6 +88,14 @@ VFN vf v_load_u8(const uint8_t *p)
 	return r;
 }
 
+/* 16 signed bytes */
+VFN vf v_load_i8(const unsigned char *p)
+{
+	vf r;
+	LANES(i) r[i] = (signed char)p[i];
+	return r;
+}
+
 VFN vf v_fma(vf a, vf b, vf c)
 {
 	LANES(i) c[i] = fmaf(a[i], b[i], c[i]);

@@ -244,6 +244,15 @@ EM __m512i em_cvtepu16_epi32(__m256i v)
 	return a.i;
 }
 
+EM __m512i em_cvtepi8_epi32(__m128i v)
+{
+	em a;
+	int8_t in[16];
+	memcpy(in, &v, sizeof in);
+	EACH(l, 16) a.u[l] = (uint32_t)in[l];
+	return a.i;
+}
+
 EM __m512i em_cvtepu8_epi32(__m128i v)
 {
 	em a;
@@ -330,6 +339,7 @@ EM __m512i vpdpbusd512(__m512i acc, __m512i codes, __m512i x)
 #define _mm512_cvtph_ps               em_cvtph_ps
 #define _mm512_cvtepu16_epi32         em_cvtepu16_epi32
 #define _mm512_cvtepu8_epi32          em_cvtepu8_epi32
+#define _mm512_cvtepi8_epi32          em_cvtepi8_epi32
 #define _mm512_cvtepi32_ps            em_cvtepi32_ps
 #define _mm512_castsi512_ps           em_castsi512_ps
 #define _mm512_castps_si512           em_castps_si512

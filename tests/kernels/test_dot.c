@@ -51,6 +51,11 @@ static const struct format formats[] = {
 	{"5 bits, minimums, 32", 5, 32, 1, -1, true, CODES_F32},
 	{"6 bits, zero 32, 16 in 256", 6, 16, 16, 32, false, CODES_F16},
 	{"2 bits, minimums, 16 in 256", 2, 16, 16, -1, true, CODES_F16},
+	{"4 bits, zero 8, 32", 4, 32, 1, 8, false, CODES_F16},
+	{"8 bits, zero 128, 32", 8, 32, 1, 128, false, CODES_F16},
+	{"5 bits, minimums, 32 in 256", 5, 32, 8, -1, true, CODES_F16},
+	{"6 bits, zero 32, 48 in 96", 6, 48, 2, 32, false, CODES_F16},
+	{"6 bits, zero 32, rows", 6, 0, 1, 32, false, CODES_F32},
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -442,7 +447,59 @@ Test(dot, a_bias_of_no_known_type_is_refused)
 	codes_free(c);
 }
 
+/* What a super-group's head holds: d in F16, integers of a byte. */
+Test(dot, scales_that_no_head_holds_are_refused)
+{
+	static const struct format f = {"6 bits", 6, 16, 16, 32, false, CODES_F16},
+				   m = {"4 bits", 4, 32, 8, -1, true, CODES_F16};
+	for (int i = 0; i < 8; i++) {
+		struct made_codes *c = codes_new(i < 5 ? &f : &m, 512, 48);
+		struct kern_dev *d = device(i % 2 ? KERN_COMPUTE_INT8 : KERN_COMPUTE_F32, 1, 1);
+		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 512, .n_parts = 1};
+		struct kern_linear *w;
+		char why[256] = "";
+		c->scale[40] = (int16_t)(i == 0 ? 127 : i == 1 ? -128 : i == 2 ? 128 : i == 3 ? -129 : 1);
+		c->offset[40] = (int16_t)(i == 5 ? 255 : i == 6 ? 256 : i == 7 ? -1 : 0);
+		c->d[3] = i == 4 ? 1.0f / 3 : 1;
+		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 48, .w = &c->c};
+		const int e = kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why);
+		cr_expect_eq(e, i < 2 || i == 5 ? 0 : -EINVAL, "%d: %d", i, e);
+		cr_expect(!e || (strstr(why, "layers.1.mlp.up") &&
+				 strstr(why, i < 5 ? "output 1" : "output 2")),
+			  "%d: %s", i, why);
+		if (!e)
+			kern_cpu_ops.linear_free(w);
+		kern_cpu_ops.close(d);
+		codes_free(c);
+	}
+}
+
 /* ---- sizes ---- */
+
+/* What types of GGUF take in a file: 32 values in 18 and 34 bytes, 256 in 144, 176 and 210. */
+Test(dot, codes_take_about_what_they_take_in_a_file)
+{
+	static const struct {
+		struct format f;
+		double bits, file;
+	} types[] = {{{"Q4_0", 4, 32, 1, 8, false, CODES_F16}, 4.5, 4.5},
+		     {{"Q8_0", 8, 32, 1, 128, false, CODES_F16}, 8.5, 8.5},
+		     {{"Q4_K", 4, 32, 8, -1, true, CODES_F16}, 4.625, 4.5},
+		     {{"Q5_K", 5, 32, 8, -1, true, CODES_F16}, 6.625, 5.5},
+		     {{"Q6_K", 6, 16, 16, 32, false, CODES_F16}, 6.5625, 6.5625}};
+	enum { K = 1024, N = 128 };
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+		struct made_codes *c = codes_new(&types[i].f, K, N);
+		struct kern_dev *d = device(KERN_COMPUTE_INT16, 1, 1);
+		const struct kern_linear_part p = {.dtype = KERN_CODES, .n = N, .w = &c->c};
+		struct kern_linear *w = load(d, &p, K);
+		cr_expect_eq((double)kern_cpu_ops.linear_bytes(w), types[i].bits * K * N / 8, "%s",
+			     types[i].f.name);
+		kern_cpu_ops.linear_free(w);
+		kern_cpu_ops.close(d);
+		codes_free(c);
+	}
+}
 
 /* A head may read more rows than a batch has; what it packs them into is as large. */
 Test(dot, floats_take_as_many_rows_as_there_are_logits)

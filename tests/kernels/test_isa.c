@@ -76,7 +76,7 @@ static void check_linear(enum kern_dtype dtype, int tiles, int k, int group)
 							   .t0 = t0,
 							   .tn = tn,
 							   .k = k,
-							   .group = group,
+							   .codes.group = group,
 							   .n_rows = rows[i]};
 				linear_by(emulated(), t, x, got);
 				linear_by(cpu_isa_plain(), t, x, want);

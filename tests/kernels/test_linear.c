@@ -550,9 +550,10 @@ static void read_any(const struct codes *c, int n0, int n1, const struct code_ro
 			out->offset[(n - n0) * groups + g] = (int16_t)(c->zero >= 0 ? c->zero : (n + g) % 9);
 		}
 		for (int s = 0; s < supers; s++) {
-			out->d[(n - n0) * supers + s] = 0.001f * (float)(1 + n % 7 + s);
+			const float unit = c->d_type == CODES_F16 ? 0x1p-10f : 0.001f;
+			out->d[(n - n0) * supers + s] = unit * (float)(1 + n % 7 + s);
 			if (c->minimums)
-				out->dmin[(n - n0) * supers + s] = 0.002f * (float)(1 + n % 5 + s);
+				out->dmin[(n - n0) * supers + s] = 2 * unit * (float)(1 + n % 5 + s);
 		}
 	}
 }
@@ -565,9 +566,14 @@ Test(linear, codes_of_every_form_are_their_floats)
 		int bits, group, super, zero;
 		bool minimums;
 		const float *table;
+		enum codes_float d_type;
 	} forms[] = {
-		{5, 20, 60, 16, false, NULL},  {8, 300, 300, 128, false, NULL}, {2, 20, 100, -1, true, NULL},
-		{6, 100, 300, -1, true, NULL}, {4, 60, 60, 0, false, table},    {3, 12, 36, 4, false, NULL},
+		{5, 20, 60, 16, false, NULL, CODES_F32},    {8, 300, 300, 128, false, NULL, CODES_F32},
+		{2, 20, 100, -1, true, NULL, CODES_F32},    {6, 100, 300, -1, true, NULL, CODES_F32},
+		{4, 60, 60, 0, false, table, CODES_F32},    {3, 12, 36, 4, false, NULL, CODES_F32},
+		{6, 48, 144, 32, false, NULL, CODES_F16},   {4, 20, 60, -1, true, NULL, CODES_F16},
+		{5, 16, 32, -1, true, NULL, CODES_F16},     {6, 12, 60, 32, false, NULL, CODES_F16},
+		{6, 300, 300, 32, false, NULL, CODES_BF16}, {4, 12, 36, 200, false, NULL, CODES_F16},
 	};
 	if (!kt_on_cpu())
 		cr_skip_test("the CPU's table only");
@@ -584,6 +590,7 @@ Test(linear, codes_of_every_form_are_their_floats)
 					.super = forms[f].super,
 					.zero = forms[f].zero,
 					.minimums = forms[f].minimums,
+					.d_type = forms[f].d_type,
 					.table = forms[f].table,
 					.read = read_any};
 		struct kern_linear_src src = {.name = "down", .k = K, .n_parts = 1};

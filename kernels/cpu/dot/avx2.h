@@ -37,6 +37,20 @@ VFN qv qv_high(qv q)
 	return (qv){low_half(_mm256_srli_epi16(q.lo, 4)), low_half(_mm256_srli_epi16(q.hi, 4))};
 }
 
+VFN qv qv_pair(qv q, const int j)
+{
+	const __m256i mask = _mm256_set1_epi8(3);
+	return (qv){_mm256_and_si256(_mm256_srli_epi32(q.lo, 2 * j), mask),
+		    _mm256_and_si256(_mm256_srli_epi32(q.hi, 2 * j), mask)};
+}
+
+VFN qv qv_join(qv low, qv q, const int j)
+{
+	const qv high = qv_pair(q, j);
+	return (qv){_mm256_or_si256(low.lo, _mm256_slli_epi32(high.lo, 4)),
+		    _mm256_or_si256(low.hi, _mm256_slli_epi32(high.hi, 4))};
+}
+
 VFN qx qx_load(const unsigned char *p)
 {
 	int32_t d;

@@ -32,6 +32,18 @@ VFN qv qv_high(qv q)
 	return _mm512_and_si512(_mm512_srli_epi16(q, 4), _mm512_set1_epi8(15));
 }
 
+VFN qv qv_pair(qv q, const int j)
+{
+	return _mm512_and_si512(_mm512_srli_epi32(q, (unsigned)(2 * j)), _mm512_set1_epi8(3));
+}
+
+VFN qv qv_join(qv low, qv q, const int j)
+{
+	const qv high = j < 2 ? _mm512_slli_epi32(q, (unsigned)(4 - 2 * j))
+			      : _mm512_srli_epi32(q, (unsigned)(2 * j - 4));
+	return _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(48), 0xf8); /* low | (high & 48) */
+}
+
 VFN qv qv_sub8(qv a, qv b)
 {
 	return _mm512_sub_epi8(a, b);

@@ -94,9 +94,23 @@ struct amx_seg {
  */
 VFN qa amx_zeros(const struct seg *s, int v, qa *rest)
 {
-	const qa z = seg_zeros(s, v), near = s->t->bits == 4 ? qa_and(z, qa_set1(127)) : qa_set1(128);
+	const qa z = seg_zeros(s, v), near = s->t->codes.bits < 8 ? qa_and(z, qa_set1(127)) : qa_set1(128);
 	*rest = qa_add(z, qa_mul(near, qa_set1(-1)));
 	return near;
+}
+
+VFN unsigned char *amx_codes(const struct seg *s, const unsigned char *p, qv zero, unsigned char *to,
+			     const int bits)
+{
+	const int quads = bits == 8 ? 1 : bits == 6 ? 4 : 2, lines = bits == 6 ? 3 : 1;
+	for (int i = 0; i < s->rounds; i++, p += (size_t)lines * s->step, to += quads * 64) {
+		qv q[4], high[4];
+		seg_codes(bits, 1, p, s->step, q, high);
+		UNROLL for (int l = 0; l < lines; l++)
+			__builtin_prefetch(p + (size_t)l * s->step + s->ahead, 0, 2);
+		UNROLL for (int j = 0; j < quads; j++) qv_store(to + j * 64, qv_sub8(q[j], zero));
+	}
+	return to;
 }
 
 /* Codes of one tile as signed bytes; zeros to the end of the last 64 k, since the activations there are
@@ -107,18 +121,12 @@ static bool amx_unpack(const struct seg *s, int v, unsigned char *to, int n_k)
 	const qv zero = qa_mul(amx_zeros(s, v, &rest), qa_set1(0x01010101));
 	const unsigned char *p = s->lines + (size_t)v * 64;
 	unsigned char *const end = to + n_k * 1024;
-	if (s->t->bits == 4)
-		for (int i = 0; i < s->n_lines; i++, p += s->step, to += 128) {
-			const qv q = qv_load(p);
-			__builtin_prefetch(p + s->ahead, 0, 2);
-			qv_store(to, qv_sub8(qv_low(q), zero));
-			qv_store(to + 64, qv_sub8(qv_high(q), zero));
-		}
+	if (s->t->codes.bits == 4)
+		to = amx_codes(s, p, zero, to, 4);
+	else if (s->t->codes.bits == 6)
+		to = amx_codes(s, p, zero, to, 6);
 	else
-		for (int i = 0; i < s->n_lines; i++, p += s->step, to += 64) {
-			__builtin_prefetch(p + s->ahead, 0, 2);
-			qv_store(to, qv_sub8(qv_load(p), zero));
-		}
+		to = amx_codes(s, p, zero, to, 8);
 	if (to < end)
 		memset(to, 0, (size_t)(end - to));
 	return qa_hsum(qa_mul(rest, rest)) != 0;
@@ -149,21 +157,19 @@ static void amx_scale_general(const struct amx_sums *p, float *c)
 {
 	const struct seg *s = &p->g->s;
 	const struct cpu_dot_tile *t = s->t;
-	const float *head = (const float *)(const void *)(s->heads + (size_t)p->v * (size_t)t->head);
-	const vf scale = seg_scales(s, p->v), min = t->minimums ? v_load(head + 16) : v_zero();
+	const vf scale = seg_scales(s, p->v), min = t->codes.minimums ? seg_minimums(s, p->v) : v_zero();
 	qa rest;
 	amx_zeros(s, p->v, &rest);
 	for (int r = p->first; r < p->rows; r++, c += t->tn * 16) {
 		const unsigned char *row = t->x + (size_t)(p->row + r) * t->op->row;
-		const uint32_t *x = (const uint32_t *)(const void *)(row + t->op->sums);
 		const vf a = v_set1(p->a[r]);
-		const qa minus = qa_set1((int32_t)(x[s->sum0] - x[s->sum1]));
+		const qa minus = qa_set1(seg_minus(s, row));
 		qa sum = qv_load((const void *)p->at[0][r]);
 		if (t->op->wide)
 			sum = qa_add(qa_shl(sum, 8), qv_load((const void *)p->at[1][r]));
 		sum = qa_add(sum, qa_mul(rest, minus));
 		vf y = v_fma(v_mul(scale, a), qa_float(sum), v_load(c));
-		if (t->minimums)
+		if (t->codes.minimums)
 			y = v_fma(v_mul(min, a), qa_float(minus), y);
 		v_store(c, y);
 	}
@@ -187,7 +193,7 @@ static void amx_flush(struct amx_sums *p)
 		return;
 	const struct cpu_dot_tile *t = p->g->s.t;
 	float *c = t->c + (size_t)(p->row + p->first) * (size_t)t->tn * 16 + p->v * 16;
-	if (p->g->fixed || t->minimums)
+	if (p->g->fixed || t->codes.minimums)
 		amx_scale_general(p, c);
 	else if (t->op->wide)
 		amx_scale_rows(p, c, 1);
@@ -255,7 +261,8 @@ static void amx_rows(struct amx *m, const struct amx_seg *g, int r0, int r1)
 	const int a0 = amx_begin(t, r1 - 1 - (r1 - 1 - r0) % AMX_ROWS) < r0 ? amx_begin(t, r0) : r0;
 	float *scales = m->a[m->a_turn++ % AMX_TURNS];
 	for (int r = a0; r < r1; r++)
-		memcpy(&scales[r - a0], t->x + (size_t)r * op->row + op->scales + (size_t)g->s.scale * 4, 4);
+		memcpy(&scales[r - a0],
+		       t->x + (size_t)r * op->row + op->scales + (size_t)(g->s.k0 / ACT_GROUP) * 4, 4);
 	for (int v = 0; v < t->tn; v++) {
 		const unsigned char *b = g->b + v * g->n_k * 1024;
 		AMX_LOAD(2, b, 64);
@@ -410,7 +417,7 @@ VFN void amx_window(const struct cpu_dot_tile *t, const struct amx_seg *segs, in
 				.high = sums[at],
 				.low = sums[at + wide],
 				.scales = g->scales + v * 16,
-				.act = x + t->op->scales + (size_t)g->s.scale * sizeof(float),
+				.act = x + t->op->scales + (size_t)(g->s.k0 / ACT_GROUP) * sizeof(float),
 				.c = t->c + (size_t)r * out + v * 16,
 			};
 			const struct amx_tiles low = {now.a + t->op->k_pad, now.b, now.n_k};
@@ -473,11 +480,10 @@ static void amx_run(struct amx *m, int first, int end)
 
 /* Unpacks a segment.  With one panel of rows the one before is computed then, its codes in
  * the first-level cache by then; else all that fit the scratch are, panel by panel. */
-static void amx_add(void *arg, const struct seg *s)
+static void amx_add(struct amx *m, const struct seg *s)
 {
-	struct amx *m = arg;
 	const struct cpu_dot_tile *t = m->t;
-	const int n_k = (s->n_lines * (t->bits == 4 ? 8 : 4) + AMX_K - 1) / AMX_K;
+	const int n_k = (s->k1 - s->k0 + AMX_K - 1) / AMX_K;
 	const size_t tile = (size_t)n_k * 1024, bytes = tile * (size_t)t->tn;
 	if (!m->one && (m->n_segs == AMX_SEGMENTS || m->used + bytes > DOT_SCRATCH)) {
 		amx_run(m, 0, m->n_segs);
@@ -504,6 +510,12 @@ static void amx_add(void *arg, const struct seg *s)
 	}
 }
 
+static void amx_add_run(void *arg, const struct seg *run)
+{
+	for (struct seg s = *run; s.n; seg_next(&s))
+		amx_add(arg, &s);
+}
+
 static void amx_tile(const struct cpu_dot_tile *t)
 {
 	struct amx m;
@@ -512,7 +524,7 @@ static void amx_tile(const struct cpu_dot_tile *t)
 		return;
 	}
 	m.t = t;
-	m.many = t->n_rows >= AMX_WINDOW && t->tn > 1 && !t->minimums;
+	m.many = t->n_rows >= AMX_WINDOW && t->tn > 1 && !t->codes.minimums;
 	m.one = !m.many && t->n_rows <= AMX_PANEL;
 	m.turn = m.c_turn = m.a_turn = m.n_segs = 0;
 	m.used = 0;
@@ -520,7 +532,7 @@ static void amx_tile(const struct cpu_dot_tile *t)
 		m.sums[i].g = NULL;
 	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
 	amx_configure(t->n_rows < AMX_ROWS ? t->n_rows : AMX_ROWS);
-	dots_walk(t, amx_add, &m);
+	dots_walk(t, amx_add_run, &m);
 	if (m.one)
 		amx_run(&m, (m.n_segs - 1) % AMX_RING, (m.n_segs - 1) % AMX_RING + 1);
 	else

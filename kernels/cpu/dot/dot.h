@@ -10,11 +10,20 @@
  * An exact sum has no order, so every instruction set and every shape of a kernel gives the same bits: one
  * numerics class for plain C, AVX2, VNNI of 256 and 512 bits, and AMX.
  *
- * Weights, a block of `tiles` tiles of 16 outputs:  [group][ [tiles] head | line: [tiles][64 bytes] ]
+ * Weights, a block of `tiles` tiles of 16 outputs:
+ *
+ *     [super-group][ [tiles] super-head | [group][ [tiles] head | line: [tiles][64 bytes] ] ]
+ *
  *     4 bits: a line is 8 k, as isa.h draws its words; 8 bits: a line is 4 k, [16 outputs][4 k] bytes
- *     head, 64 bytes:   scales F16 [16], zeros uint8 [16], 16 unused       (what AWQ has)
- *        or 64 bytes:   scales F32 [16]                                    one zero for the whole part
- *        or 128 bytes:  scales F32 [16], minimums F32 [16]                 likewise
+ *     6 bits: three lines are 16 k: two of the low halves, like 4 bits, and one of pairs of high bits, bytes
+ *             as of 8 bits: bits 0 and 1 belong to k 0 to 3, bits 2 and 3 to k 4 to 7, and so on
+ *     HEADS_AWQ     head, 64 bytes:  scales F16 [16], zeros uint8 [16], 16 unused
+ *     HEADS_F16     head, 32 bytes:  scales F16 [16]                              one zero for the whole part
+ *     HEADS_F32     head, 64 bytes:  scales F32 [16]                              likewise
+ *                   or 128 bytes:    scales F32 [16], minimums F32 [16]
+ *     HEADS_SUPER   super-head, 32:  d F16 [16]; head, 16: scales int8 [16]       likewise
+ *                   or 64 and 32:    d, dmin F16 [2][16]; scales int8 [16], minimums uint8 [16]
+ * Only HEADS_SUPER has super-groups.  Its scales are d times the integer, which is exact in F32.
  *
  * An operand, a row of k values (k_pad: k rounded up to 128):
  *     int8     q int8 [k_pad]                     | a F32 [k_pad / 128] | sums uint32 [k_pad / 16 + 1]
@@ -43,11 +52,8 @@ struct cpu_dot_tile {
 	const unsigned char *w; /* the block */
 	int tiles;              /* of the block */
 	int t0, tn;             /* tiles wanted: tn is 1, 2 or 4 */
-	int k, group;           /* group: a multiple of ACT_SUM, or k */
-	int bits;               /* 4 or 8 */
-	int head;               /* bytes */
-	bool f32_scales, minimums;
-	int zero; /* with F32 scales */
+	int k;
+	struct cpu_codes codes; /* groups of a multiple of ACT_SUM, or k */
 	const unsigned char *x;
 	const struct cpu_operand *op;
 	int n_rows;             /* <= ROWS_MAX */

@@ -4,10 +4,11 @@
  *   DOT_ACC                 accumulators (of 16 sums, per plane) that fit the registers
  *   DOT_ROWS                at most this many rows at once, up to 6
  *   DOT_FOLD                1: products are added up in 16 bits first, 8 at most per accumulator
- *   DOT_SPLIT8              1: codes of 8 bits are two of 4 bits, where a product of bytes would saturate
- *   DOT_UNPACK              rows from which codes of 4 bits are first brought to one byte each; 0: never
+ *   DOT_SPLIT8              1: codes of 8 and 6 bits are two, where a product of bytes would saturate
+ *   DOT_UNPACK              rows from which codes are first brought to one byte each; 0: never
  * and the types and functions
- *   qv   64 bytes of codes, [16 outputs][4 k]:   qv_load, qv_store, qv_low, qv_high
+ *   qv   64 bytes of codes, [16 outputs][4 k]:   qv_load, qv_store, qv_low, qv_high,
+ *        qv_pair(q, j) (bits 2 j and 2 j + 1), qv_join(low, q, j) (those above four bits)
  *   qx   4 signed bytes, for all outputs:        qx_load
  *   qh   sums under way:                         qh_begin(qa), qh_dot(qh, qv, qx), qh_end(qa, qh)
  *   qa   16 int32:                               qa_zero, qa_set1, qa_add, qa_mul, qa_shl(a, n), qa_u8,
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #include "kernels/cpu/dot/dot.h"
+#include "kernels/cpu/heads.h"
 
 #define PRAGMA(x) _Pragma(#x)
 #ifdef DOT_EMULATED
@@ -105,74 +107,125 @@ static void dots_quantize(unsigned char *row, const float *x, const struct cpu_o
 
 /* ---- one segment ---- */
 
+/* A run of segments of the same length, within a super-group, one behind the other. */
 struct seg {
-	const unsigned char *heads; /* of the first tile wanted, t->head apart */
-	const unsigned char *lines; /* likewise, 64 apart */
-	size_t step;                /* from a line to the next */
-	int n_lines;
+	const unsigned char *supers; /* of the first tile wanted, super_head apart */
+	const unsigned char *heads;  /* likewise, head apart */
+	const unsigned char *lines;  /* likewise, 64 apart */
+	size_t step;                 /* from a line to the next */
+	int rounds;   /* of a segment: 8 k (4 bits, a line), 16 k (6 bits, 3) or 4 k (8 bits, 1) */
+	int n;        /* segments */
+	size_t pitch; /* bytes from one to the next */
 	size_t ahead; /* as in cpu_dot_tile, for the first rows only */
 	const struct cpu_dot_tile *t;
-	const unsigned char *x; /* first row, at the segment's first value */
+	const unsigned char *x; /* first row, at the first value */
 	const unsigned char *row;
-	int scale, sum0, sum1; /* in the row's scales and sums */
+	int k0, k1; /* of the first segment */
 	float *c;
 };
 
+VFN void seg_next(struct seg *s)
+{
+	const int len = s->k1 - s->k0;
+	s->n--;
+	s->heads += s->pitch;
+	s->lines += s->pitch;
+	s->x += len;
+	s->k0 = s->k1;
+	s->k1 += len;
+}
+
 VFN qa seg_zeros(const struct seg *s, int v)
 {
-	const struct cpu_dot_tile *t = s->t;
-	return t->f32_scales ? qa_set1(t->zero) : qa_u8(s->heads + (size_t)v * (size_t)t->head + 32);
+	const struct cpu_codes *c = &s->t->codes;
+	return c->heads != HEADS_AWQ ? qa_set1(c->zero) : qa_u8(s->heads + (size_t)v * AWQ_HEAD + 32);
 }
 
 VFN vf seg_scales(const struct seg *s, int v)
 {
-	const unsigned char *head = s->heads + (size_t)v * (size_t)s->t->head;
-	return s->t->f32_scales ? v_load((const float *)(const void *)head)
-				: v_load_f16((const uint16_t *)(const void *)head);
+	const struct cpu_codes *c = &s->t->codes;
+	return heads_scales(c, s->supers + (size_t)v * (size_t)c->super_head,
+			    s->heads + (size_t)v * (size_t)c->head);
+}
+
+VFN vf seg_minimums(const struct seg *s, int v)
+{
+	const struct cpu_codes *c = &s->t->codes;
+	return heads_minimums(c, s->supers + (size_t)v * (size_t)c->super_head,
+			      s->heads + (size_t)v * (size_t)c->head);
+}
+
+/* Less the sum of a row's values in the segment. */
+VFN int32_t seg_minus(const struct seg *s, const unsigned char *row)
+{
+	const uint32_t *sums = (const uint32_t *)(const void *)(row + s->t->op->sums);
+	return (int32_t)(sums[s->k0 / ACT_SUM] - sums[(s->k1 + ACT_SUM - 1) / ACT_SUM]);
 }
 
 /* Exact sums to outputs: of tile v, rows r0 .. r0 + m - 1. */
 VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int tn_all)
 {
 	const struct cpu_dot_tile *t = s->t;
-	const unsigned char *head = s->heads + (size_t)v * (size_t)t->head;
 	const qa zeros = seg_zeros(s, v);
-	const vf scale = seg_scales(s, v);
+	const vf scale = seg_scales(s, v), min = t->codes.minimums ? seg_minimums(s, v) : v_zero();
 	UNROLL for (int r = 0; r < m; r++)
 	{
 		const unsigned char *row = s->row + (size_t)r * t->op->row;
-		const uint32_t *sums = (const uint32_t *)(const void *)(row + t->op->sums);
-		const float a = ((const float *)(const void *)(row + t->op->scales))[s->scale];
-		const qa minus = qa_set1((int32_t)(sums[s->sum0] - sums[s->sum1]));
+		const float a = ((const float *)(const void *)(row + t->op->scales))[s->k0 / ACT_GROUP];
+		const qa minus = qa_set1(seg_minus(s, row));
 		float *c = s->c + (size_t)r * (size_t)tn_all * 16 + v * 16;
 		vf y = v_fma(v_mul(scale, v_set1(a)), qa_float(qa_add(sum[r], qa_mul(zeros, minus))),
 			     v_load(c));
-		if (t->minimums) {
-			vf min = v_load((const float *)(const void *)(head + 64));
+		if (t->codes.minimums)
 			y = v_fma(v_mul(min, v_set1(a)), qa_float(minus), y);
-		}
 		v_store(c, y);
 	}
 }
 
-/* Lines of 8 k (4 bits) or 4 k (8 bits); planes of x: high and low bytes in int16; planes of codes: low and
- * high halves where they are split.  k 0 to 3 of a line of 4 bits, then k 4 to 7. */
-#define SEG_LINE                                                                                             \
+/* A round of codes: q[j] is k 4 j to 4 j + 3 of it; high[j]: their upper bits, where they are split. */
+VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t step, qv q[4], qv high[4])
+{
+	const qv line = qv_load(p);
+	if (bits == 8) {
+		q[0] = wp == 2 ? qv_low(line) : line;
+		high[0] = qv_high(line);
+		return;
+	}
+	q[0] = qv_low(line);
+	q[1] = qv_high(line);
+	if (bits == 4)
+		return;
+	const qv second = qv_load(p + step), pairs = qv_load(p + 2 * step);
+	q[2] = qv_low(second);
+	q[3] = qv_high(second);
+	UNROLL for (int j = 0; j < 4; j++)
+	{
+		if (wp == 2)
+			high[j] = qv_pair(pairs, j);
+		else
+			q[j] = qv_join(q[j], pairs, j);
+	}
+}
+
+/* Planes of x: high and low bytes in int16; planes of codes: where they are split. */
+#define SEG_ROUND                                                                                            \
 	UNROLL for (int v = 0; v < tn; v++)                                                                  \
 	{                                                                                                    \
-		const qv q = qv_load(p + (size_t)v * 64);                                                    \
-		/* Into the second-level cache; with no distance, the line that is being read. */            \
+		qv q[4], high[4];                                                                            \
+		seg_codes(bits, wp, p + (size_t)v * 64, step, q, high);                                      \
+		/* Into the second-level cache; with no distance, the lines that are being read. */          \
 		__builtin_prefetch(p + (size_t)v * 64 + ahead, 0, 2);                                        \
-		const qv first = bits == 4 || wp == 2 ? qv_low(q) : q;                                       \
-		const qv second = bits == 4 || wp == 2 ? qv_high(q) : q;                                     \
+		if (bits == 6) {                                                                             \
+			__builtin_prefetch(p + (size_t)v * 64 + step + ahead, 0, 2);                         \
+			__builtin_prefetch(p + (size_t)v * 64 + 2 * step + ahead, 0, 2);                     \
+		}                                                                                            \
 		UNROLL for (int r = 0; r < m; r++) UNROLL for (int b = 0; b < xp; b++)                       \
+			UNROLL for (int j = 0; j < quads; j++)                                               \
 		{                                                                                            \
-			const unsigned char *at = x[r] + (size_t)b * low + k;                                \
-			h[v][r][b][0] = qh_dot(h[v][r][b][0], first, qx_load(at));                           \
-			if (bits == 4)                                                                       \
-				h[v][r][b][0] = qh_dot(h[v][r][b][0], second, qx_load(at + 4));              \
+			const qx at = qx_load(x[r] + (size_t)b * low + k + (size_t)(4 * j));                 \
+			h[v][r][b][0] = qh_dot(h[v][r][b][0], q[j], at);                                     \
 			if (wp == 2)                                                                         \
-				h[v][r][b][1] = qh_dot(h[v][r][b][1], second, qx_load(at));                  \
+				h[v][r][b][1] = qh_dot(h[v][r][b][1], high[j], at);                          \
 		}                                                                                            \
 	}
 
@@ -180,26 +233,27 @@ VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int t
 	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)                               \
 		UNROLL for (int b = 0; b < xp; b++) UNROLL for (int w = 0; w < wp; w++)
 
+/* The first segment of a run. */
 VFN void seg_dot(const int tn, const int m, const int bits, const int wide, const struct seg *s)
 {
 	enum { ROWS = DOT_ROWS };
-	const int xp = wide ? 2 : 1, wp = bits == 8 && DOT_SPLIT8 ? 2 : 1;
-	const int chunk = DOT_FOLD ? (bits == 4 ? 4 : 8) : s->n_lines;
-	const size_t low = (size_t)s->t->op->k_pad, ahead = s->ahead;
+	const int xp = wide ? 2 : 1, wp = bits != 4 && DOT_SPLIT8 ? 2 : 1;
+	const int quads = bits == 8 ? 1 : bits == 6 ? 4 : 2, chunk = DOT_FOLD ? 8 / quads : s->rounds;
+	const size_t low = (size_t)s->t->op->k_pad, ahead = s->ahead, step = s->step;
 	size_t k = 0;
 	const unsigned char *p = s->lines, *x[ROWS];
 	qa acc[4][ROWS][2][2];
 	UNROLL for (int r = 0; r < m; r++) x[r] = s->x + (size_t)r * s->t->op->row;
 	SEG_EACH acc[v][r][b][w] = qa_zero();
-	for (int left = s->n_lines; left > 0; left -= chunk) {
+	for (int left = s->rounds; left > 0; left -= chunk) {
 		qh h[4][ROWS][2][2];
 		const int n = left < chunk ? left : chunk;
 		SEG_EACH h[v][r][b][w] = qh_begin(acc[v][r][b][w]);
 		ROLLED for (int i = 0; i < n; i++)
 		{
-			SEG_LINE
-			p += s->step;
-			k += bits == 4 ? 8 : 4;
+			SEG_ROUND
+			p += bits == 6 ? 3 * step : step;
+			k += (size_t)(4 * quads);
 		}
 		SEG_EACH acc[v][r][b][w] = qh_end(acc[v][r][b][w], h[v][r][b][w]);
 	}
@@ -218,16 +272,22 @@ VFN void seg_dot(const int tn, const int m, const int bits, const int wide, cons
 	}
 }
 
+VFN void seg_run(const int tn, const int m, const int bits, const int wide, const struct seg *run)
+{
+	for (struct seg s = *run; s.n; seg_next(&s))
+		seg_dot(tn, m, bits, wide, &s);
+}
+
 /* ---- choice of the kernel ---- */
 
 #define SEG_CASE(tn, n, bits, wide)                                                                          \
 	case n: {                                                                                            \
 		enum {                                                                                       \
-			FITS = (tn) * (n) * ((wide) + 1) * ((bits) == 8 ? DOT_SPLIT8 + 1 : 1) <= DOT_ACC &&  \
+			FITS = (tn) * (n) * ((wide) + 1) * ((bits) != 4 ? DOT_SPLIT8 + 1 : 1) <= DOT_ACC &&  \
 			       (n) <= DOT_ROWS,                                                              \
 		};                                                                                           \
 		if (FITS)                                                                                    \
-			seg_dot(tn, FITS ? n : 1, bits, wide, s);                                            \
+			seg_run(tn, FITS ? n : 1, bits, wide, s);                                            \
 		break;                                                                                       \
 	}
 #define SEG_FN(tn, bits, wide)                                                                               \
@@ -245,24 +305,34 @@ VFN void seg_dot(const int tn, const int m, const int bits, const int wide, cons
 #define SEG_FNS(bits, wide) SEG_FN(1, bits, wide) SEG_FN(2, bits, wide) SEG_FN(4, bits, wide)
 SEG_FNS(4, 0)
 SEG_FNS(4, 1)
+SEG_FNS(6, 0)
+SEG_FNS(6, 1)
 SEG_FNS(8, 0)
 SEG_FNS(8, 1)
 
 typedef void seg_fn(int m, const struct seg *s);
 
+static seg_fn *seg_find(int tn, int bits, bool wide)
+{
+	static seg_fn *const fns[3][3][2] = {
+		{{seg_1_4_0, seg_1_4_1}, {seg_1_6_0, seg_1_6_1}, {seg_1_8_0, seg_1_8_1}},
+		{{seg_2_4_0, seg_2_4_1}, {seg_2_6_0, seg_2_6_1}, {seg_2_8_0, seg_2_8_1}},
+		{{seg_4_4_0, seg_4_4_1}, {seg_4_6_0, seg_4_6_1}, {seg_4_8_0, seg_4_8_1}},
+	};
+	return fns[tn / 2][bits / 2 - 2][wide];
+}
+
 /* Rows that fit beside tn tiles. */
 static int seg_rows(int tn, int bits, bool wide)
 {
-	int n = DOT_ACC / (tn * (wide ? 2 : 1) * (bits == 8 && DOT_SPLIT8 ? 2 : 1));
+	int n = DOT_ACC / (tn * (wide ? 2 : 1) * (bits != 4 && DOT_SPLIT8 ? 2 : 1));
 	return n < DOT_ROWS ? n : DOT_ROWS;
 }
 
-/* All rows: as many tiles at once as leave room for the rows, or for as many rows as a kernel takes. */
+/* All rows: as many tiles at once as leave room for the rows, or for as many rows as a kernel takes.  Where
+ * that takes several passes, a run is of one segment, which stays in the first-level cache. */
 static void seg_all(struct seg s, int bits, int n_rows)
 {
-	static seg_fn *const fns[3][2][2] = {{{seg_1_4_0, seg_1_4_1}, {seg_1_8_0, seg_1_8_1}},
-					     {{seg_2_4_0, seg_2_4_1}, {seg_2_8_0, seg_2_8_1}},
-					     {{seg_4_4_0, seg_4_4_1}, {seg_4_8_0, seg_4_8_1}}};
 	const bool wide = s.t->op->wide;
 	const int enough =
 		wide ? (DOT_ROWS + 1) / 2 : DOT_ROWS; /* two planes of a row are two rows' registers */
@@ -270,81 +340,119 @@ static void seg_all(struct seg s, int bits, int n_rows)
 	while (step > 1 && seg_rows(step, bits, wide) < (n_rows < enough ? n_rows : enough))
 		step /= 2;
 	const int most = seg_rows(step, bits, wide), n = (n_rows + most - 1) / most;
-	seg_fn *const fn = fns[step / 2][bits == 8][wide];
-	for (int b = 0; b < n; b++) {
-		const int m = n_rows / n + (b < n_rows % n);
-		for (int v = 0; v < s.t->tn; v += step) {
-			struct seg part = s;
-			part.heads += (size_t)v * (size_t)s.t->head;
-			part.lines += (size_t)v * 64;
-			part.c += v * 16;
-			fn(m, &part);
+	seg_fn *const fn = seg_find(step, bits, wide);
+	if (n == 1 && step == s.t->tn) {
+		fn(n_rows, &s);
+		return;
+	}
+	for (; s.n; seg_next(&s)) {
+		struct seg rows = s;
+		rows.n = 1;
+		for (int b = 0; b < n; b++) {
+			const int m = n_rows / n + (b < n_rows % n);
+			for (int v = 0; v < s.t->tn; v += step) {
+				struct seg part = rows;
+				part.supers += (size_t)v * (size_t)s.t->codes.super_head;
+				part.heads += (size_t)v * (size_t)s.t->codes.head;
+				part.lines += (size_t)v * 64;
+				part.c += v * 16;
+				fn(m, &part);
+			}
+			rows.x += (size_t)m * s.t->op->row;
+			rows.row += (size_t)m * s.t->op->row;
+			rows.c += (size_t)m * (size_t)s.t->tn * 16;
+			rows.ahead = 0;
 		}
-		s.x += (size_t)m * s.t->op->row;
-		s.row += (size_t)m * s.t->op->row;
-		s.c += (size_t)m * (size_t)s.t->tn * 16;
-		s.ahead = 0;
 	}
 }
 
-/* One code per byte: lines of 4 k, the wanted tiles side by side. */
-static void seg_unpack(struct seg *s, unsigned char *to)
+/* The first segment of a run, one code per byte: lines of 4 k, the wanted tiles side by side. */
+static struct seg seg_unpack(const struct seg *run, unsigned char *to)
 {
-	const int tn = s->t->tn;
-	for (int i = 0; i < s->n_lines; i++)
+	struct seg s = *run;
+	const int tn = s.t->tn, bits = s.t->codes.bits, quads = bits == 6 ? 4 : 2;
+	for (int i = 0; i < s.rounds; i++)
 		for (int v = 0; v < tn; v++) {
-			const qv q = qv_load(s->lines + (size_t)i * s->step + (size_t)v * 64);
-			qv_store(to + (size_t)(2 * i * tn + v) * 64, qv_low(q));
-			qv_store(to + (size_t)((2 * i + 1) * tn + v) * 64, qv_high(q));
+			qv q[4] = {0}, high[4];
+			const unsigned char *p = s.lines + (size_t)(i * (bits == 6 ? 3 : 1)) * s.step;
+			if (bits == 6)
+				seg_codes(6, 1, p + (size_t)v * 64, s.step, q, high);
+			else
+				seg_codes(4, 1, p + (size_t)v * 64, s.step, q, high);
+			for (int j = 0; j < quads; j++)
+				qv_store(to + (size_t)((quads * i + j) * tn + v) * 64, q[j]);
 		}
-	s->lines = to;
-	s->ahead = 0;
-	s->step = (size_t)tn * 64;
-	s->n_lines *= 2;
+	s.lines = to;
+	s.ahead = 0;
+	s.step = (size_t)tn * 64;
+	s.rounds *= quads;
+	s.n = 1;
+	return s;
 }
 
-static void seg_any(void *arg, const struct seg *seg)
+static void seg_any(void *arg, const struct seg *run)
 {
-	struct seg s = *seg;
-	const struct cpu_dot_tile *t = s.t;
-	int bits = t->bits;
+	const struct cpu_dot_tile *t = run->t;
+	const int bits = t->codes.bits;
 	(void)arg;
-	if (DOT_UNPACK && bits == 4 && t->n_rows >= DOT_UNPACK) {
-		seg_unpack(&s, t->scratch);
-		bits = 8;
+	if (!DOT_UNPACK || bits == 8 || t->n_rows < DOT_UNPACK) {
+		seg_all(*run, bits, t->n_rows);
+		return;
 	}
-	seg_all(s, bits, t->n_rows);
+	for (struct seg s = *run; s.n; seg_next(&s))
+		seg_all(seg_unpack(&s, t->scratch), 8, t->n_rows);
 }
 
-/* The segments of a block, ascending. */
+/* The segments of a group of inputs from g0 on: at w is its first head. */
+VFN void dots_group(const struct cpu_dot_tile *t, const unsigned char *super, const unsigned char *w, int g0,
+		    int n, size_t pitch, void (*fn)(void *arg, const struct seg *s), void *arg)
+{
+	const struct cpu_codes *c = &t->codes;
+	const int g1 = t->k - g0 < c->group ? t->k : g0 + c->group;
+	const int per_round = c->bits == 4 ? 8 : c->bits == 6 ? 16 : 4;
+	const size_t step = (size_t)t->tiles * 64;
+	for (int k0 = g0, k1; k0 < g1; k0 = k1) {
+		k1 = k0 / ACT_GROUP * ACT_GROUP + ACT_GROUP;
+		k1 = k1 < g1 ? k1 : g1;
+		const struct seg s = {
+			.supers = super + (size_t)t->t0 * (size_t)c->super_head,
+			.heads = w + (size_t)t->t0 * (size_t)c->head,
+			.lines = w + (size_t)t->tiles * (size_t)c->head +
+				 (size_t)heads_lines(c->bits, k0 - g0) * step + (size_t)t->t0 * 64,
+			.step = step,
+			.rounds = (k1 - k0 + per_round - 1) / per_round,
+			.n = n,
+			.pitch = pitch,
+			.ahead = t->ahead,
+			.t = t,
+			.x = t->x + k0,
+			.row = t->x,
+			.k0 = k0,
+			.k1 = k1,
+			.c = t->c,
+		};
+		fn(arg, &s);
+	}
+}
+
+/* The runs of a block, ascending: groups one by one, but those that lie within the groups of activations. */
 VFN void dots_walk(const struct cpu_dot_tile *t, void (*fn)(void *arg, const struct seg *s), void *arg)
 {
-	const int per_line = t->bits == 4 ? 8 : 4;
-	const size_t step = (size_t)t->tiles * 64;
+	const struct cpu_codes *c = &t->codes;
+	const int super = c->super ? c->super : t->k;
+	const size_t step = (size_t)t->tiles * 64, heads = (size_t)t->tiles * (size_t)c->head;
+	const size_t pitch = heads + (size_t)heads_lines(c->bits, c->group) * step;
 	const unsigned char *w = t->w;
-	for (int g0 = 0; g0 < t->k; g0 += t->group) {
-		const int g1 = t->k - g0 < t->group ? t->k : g0 + t->group;
-		const unsigned char *lines = w + (size_t)t->tiles * (size_t)t->head;
-		for (int k0 = g0, k1; k0 < g1; k0 = k1) {
-			k1 = k0 / ACT_GROUP * ACT_GROUP + ACT_GROUP;
-			k1 = k1 < g1 ? k1 : g1;
-			const struct seg s = {
-				.heads = w + (size_t)t->t0 * (size_t)t->head,
-				.lines = lines + (size_t)((k0 - g0) / per_line) * step + (size_t)t->t0 * 64,
-				.step = step,
-				.n_lines = (k1 - k0 + per_line - 1) / per_line,
-				.ahead = t->ahead,
-				.t = t,
-				.x = t->x + k0,
-				.row = t->x,
-				.scale = k0 / ACT_GROUP,
-				.sum0 = k0 / ACT_SUM,
-				.sum1 = (k1 + ACT_SUM - 1) / ACT_SUM,
-				.c = t->c,
-			};
-			fn(arg, &s);
+	for (int s0 = 0; s0 < t->k; s0 += super) {
+		const int s1 = t->k - s0 < super ? t->k : s0 + super;
+		const unsigned char *at = w;
+		w += (size_t)t->tiles * (size_t)c->super_head;
+		for (int g0 = s0, n; g0 < s1; g0 += n * c->group) {
+			n = ACT_GROUP % c->group == 0 ? (s1 - g0) / c->group : 1;
+			n = n > 0 ? n : 1;
+			dots_group(t, at, w, g0, n, pitch, fn, arg);
+			w += (size_t)n * pitch;
 		}
-		w = lines + (size_t)((g1 - g0 + per_line - 1) / per_line) * step;
 	}
 }
 

@@ -34,6 +34,21 @@ VFN qv qv_high(qv q)
 	return q;
 }
 
+VFN qv qv_pair(qv q, const int j)
+{
+	for (int i = 0; i < 64; i++)
+		q.b[i] = q.b[i] >> 2 * j & 3;
+	return q;
+}
+
+VFN qv qv_join(qv low, qv q, const int j)
+{
+	q = qv_pair(q, j);
+	for (int i = 0; i < 64; i++)
+		low.b[i] = (unsigned char)(low.b[i] | q.b[i] << 4);
+	return low;
+}
+
 VFN qx qx_load(const unsigned char *p)
 {
 	return (const signed char *)p;
