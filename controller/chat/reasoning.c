@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+const char reasoning_open_mark[] = "<think>", reasoning_close_mark[] = "</think>";
 static const char open_tag[] = "<think>";
 static const char close_tag[] = "</think>";
 enum { OPEN_BYTES = sizeof open_tag - 1, CLOSE_BYTES = sizeof close_tag - 1 };
@@ -125,9 +126,19 @@ void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answe
 	r->state = REASONING_ANSWER;
 }
 
-bool reasoning_is_open(const char *prompt, size_t n)
+static bool ends_with(const char *prompt, size_t n, const char *mark, size_t mark_n)
 {
 	while (n && marker_is_blank(prompt[n - 1]))
 		n--;
-	return n >= OPEN_BYTES && !memcmp(prompt + n - OPEN_BYTES, open_tag, OPEN_BYTES);
+	return n >= mark_n && !memcmp(prompt + n - mark_n, mark, mark_n);
+}
+
+bool reasoning_is_open(const char *prompt, size_t n)
+{
+	return ends_with(prompt, n, open_tag, OPEN_BYTES);
+}
+
+bool reasoning_is_closed(const char *prompt, size_t n)
+{
+	return ends_with(prompt, n, close_tag, CLOSE_BYTES);
 }

@@ -34,7 +34,12 @@ void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *re
 /* End of the output: decides the rest. */
 void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answer);
 
+/* What stands before and behind reasoning. */
+extern const char reasoning_open_mark[], reasoning_close_mark[];
+
 /* Whether a prompt ends with an open "<think>". */
 bool reasoning_is_open(const char *prompt, size_t n);
+/* Whether it ends with "</think>": the template has closed the reasoning. */
+bool reasoning_is_closed(const char *prompt, size_t n);
 
 #endif

@@ -145,7 +145,40 @@ int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t
 	if (g->need == TOOLS_BEGUN)
 		return begun_part(&m, out);
 	int rc = calls_part(&m, out);
-	if (rc == 0 && g->need == TOOLS_FREE)
+	if (rc == 0 && g->need == TOOLS_FREE && g->answer)
+		*out = form_either(json_pack("[o, O]", *out, g->answer));
+	else if (rc == 0 && g->need == TOOLS_FREE)
 		*out = text_or_calls(m.f, *out);
 	return rc;
+}
+
+json_t *tools_any_text(enum tools_style style, const struct form_specials *s, const char *without)
+{
+	const struct tools_format *f = tools_format(style);
+	json_t *text = form_text(without ? json_pack("[s]", without) : NULL), *spelled = json_array();
+	json_t *tokens = json_array(), *part;
+	size_t i;
+	for (int k = 0; f && k < TOOLS_SPELLINGS_MAX; k++) {
+		const struct tools_spelling *p = &f->spellings[k];
+		const char *const texts[] = {p->open, p->call, p->args, p->close, p->between, p->end, f->tag};
+		for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
+			form_put_spelled(spelled, texts[t], s);
+	}
+	const char *const tags[] = {f ? f->tags.key_open : NULL,    f ? f->tags.key_close : NULL,
+				    f ? f->tags.value_open : NULL,  f ? f->tags.text_open : NULL,
+				    f ? f->tags.value_close : NULL, f ? f->literals.quote : NULL};
+	for (size_t t = 0; t < sizeof tags / sizeof *tags; t++)
+		form_put_spelled(spelled, tags[t], s);
+	json_array_foreach(spelled, i, part)
+	{
+		if (strcmp(json_string_value(json_object_get(part, "type")), "token") == 0)
+			json_array_append(tokens, part);
+	}
+	json_decref(spelled);
+	if (!json_array_size(tokens)) {
+		json_decref(tokens);
+		return text;
+	}
+	json_t *more = form_sequence(json_pack("[o, O]", form_either(tokens), text));
+	return form_sequence(json_pack("[o, o]", text, form_repeat(more, 0, 1 << 20)));
 }

@@ -20,13 +20,18 @@ enum tools_need { TOOLS_FREE, TOOLS_REQUIRED, TOOLS_BEGUN };
 struct tools_grammar {
 	enum tools_style style;
 	enum tools_need need;
-	const json_t *tools; /* [{"type": "function", "function": {"name", "parameters"?, "strict"?}}] */
-	const char *named;   /* only this one; NULL: any */
-	bool parallel;       /* more than one call */
+	const json_t *tools;  /* [{"type": "function", "function": {"name", "parameters"?, "strict"?}}] */
+	const char *named;    /* only this one; NULL: any */
+	bool parallel;        /* more than one call */
+	const json_t *answer; /* TOOLS_FREE: instead of calls this, and no text before them; NULL: text */
 	struct form_specials specials;
 };
 
 /* *out: a new reference.  -EINVAL, -E2BIG, -ENOTSUP: the schema of a strict tool; why names the tool. */
 int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n);
+
+/* Any text, with the special tokens that calls of this style have: what a model without a form writes.
+ * without: what it does not hold, or NULL. */
+json_t *tools_any_text(enum tools_style style, const struct form_specials *s, const char *without);
 
 #endif

@@ -303,7 +303,7 @@ static int encode_chat(const struct service *svc, uint32_t context, const struct
 {
 	struct buf b = {0};
 	struct chat_prompt prompt = {0};
-	bool reasoning;
+	enum thought_place thought;
 	char ignored[512] = "";
 	put_pair(&b, r, i);
 	json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s%}]", "role", "system", "content", TASK, "role",
@@ -311,7 +311,7 @@ static int encode_chat(const struct service *svc, uint32_t context, const struct
 	json_t *kwargs = json_pack("{s:b}", "enable_thinking", 0);
 	const struct chat_request chat = {
 		.messages = messages, .kwargs = kwargs, .openai = true, .add_generation = true};
-	int rc = messages && kwargs ? chat_request_render(svc, context, &chat, &prompt, &reasoning, ignored,
+	int rc = messages && kwargs ? chat_request_render(svc, context, &chat, &prompt, &thought, ignored,
 							  sizeof ignored, p)
 				    : api_fail(p, E_BAD_REQUEST, r->documents.name, "a text is not UTF-8");
 	const struct request_text text = {.field = r->documents.name,

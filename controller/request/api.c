@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/entropy.h"
+#include "controller/request/chat_form.h"
 #include "controller/request/chat_request.h"
 #include "controller/request/form_request.h"
 #include "controller/request/request_fields.h"
@@ -32,7 +33,9 @@ struct api_request {
 	enum api_dialect dialect;
 	struct request_fields fields;
 	struct tool_request tools;
-	bool reasoning_open;   /* the prompt ends within the reasoning */
+	enum thought_place thought; /* where the prompt ends */
+	json_t *answer; /* owned: of a chat: the part of a form that its answers must have; NULL: any */
+	const char *answer_field;
 	struct submit *common; /* owned: of every prompt's job, all but its tokens */
 	struct submit *s;      /* what is being filled: common, then a prompt's */
 	struct api_problem *p; /* of the call under way */
@@ -53,7 +56,7 @@ static int render(struct api_request *r, const struct chat_request *c, unsigned 
 {
 	struct chat_prompt prompt = {0};
 	char *ignored = r->fields.ignored;
-	int rc = chat_request_render(r->svc, r->max_context, c, &prompt, &r->reasoning_open, ignored,
+	int rc = chat_request_render(r->svc, r->max_context, c, &prompt, &r->thought, ignored,
 				     sizeof r->fields.ignored, r->p);
 	struct request_text text = {.field = "messages",
 				    .p = prompt.text.p,
@@ -74,6 +77,7 @@ static struct chat_request chat_of(const struct api_request *r)
 				     .documents = f->documents,
 				     .kwargs = f->template_kwargs,
 				     .reasoning_effort = f->reasoning_effort,
+				     .enable_thinking = f->enable_thinking,
 				     .openai = r->dialect == API_CHAT,
 				     .add_generation = f->add_generation,
 				     .continue_final = f->continue_final,
@@ -181,19 +185,6 @@ static int get_stop(struct api_request *r)
 					len, PARAMS_STOP_BYTES_MAX);
 		s->stop[s->n_stop++] = xstrdup(json_string_value(e));
 	}
-	return 0;
-}
-
-/* A forced call is the whole output: it ends behind the call. */
-static int stop_behind_call(struct api_request *r)
-{
-	struct submit *s = r->s;
-	const struct tools_format *f = tools_format(r->svc->tools);
-	if (!r->tools.forced || !f || !f->stop || s->n_stop == PARAMS_STOP_MAX)
-		return 0;
-	if (!s->stop)
-		s->stop = xcalloc(PARAMS_STOP_MAX, sizeof *s->stop);
-	s->stop[s->n_stop++] = xstrdup(f->stop);
 	return 0;
 }
 
@@ -495,18 +486,43 @@ static char *copy(const char *s)
 	return s ? xstrdup(s) : NULL;
 }
 
-/* What outputs must look like. */
+/* What outputs must look like; of a chat it depends on the prompt, too. */
 static int get_form(struct api_request *r)
 {
-	json_t *part;
-	const char *field;
-	int rc = form_request_part(&r->fields, &part, &field, r->p);
-	if (!rc && part && r->tools.may_call)
-		rc = api_fail(r->p, E_BAD_REQUEST, field, "%s is not taken beside tools", field);
-	if (!rc && part)
-		rc = form_request_compile(part, field, &r->s->params.form, r->p);
-	json_decref(part);
+	int rc = form_request_part(&r->fields, &r->answer, &r->answer_field, r->p);
+	if (!rc && r->answer && !r->fields.messages)
+		rc = form_request_compile(r->answer, r->answer_field, &r->s->params.form, r->p);
 	return rc;
+}
+
+/* Tokens that a thought may have; -1: no bound.  An effort of none is none, where the template cannot say so.
+ */
+static int64_t thinking_budget(const struct api_request *r)
+{
+	const struct request_fields *f = &r->fields;
+	const bool none = f->reasoning_effort && strcmp(f->reasoning_effort, "none") == 0 &&
+			  !chat_mentions(r->svc->chat, "reasoning_effort") &&
+			  !chat_mentions(r->svc->chat, "enable_thinking");
+	return f->thinking_budget < 0 && none ? 0 : f->thinking_budget;
+}
+
+static int get_chat_form(struct api_request *r)
+{
+	const struct service *svc = r->svc;
+	const struct chat_form form = {
+		.svc = svc,
+		.tools = &r->tools,
+		.parallel_calls = r->fields.parallel_calls,
+		.thought = svc->reasoning_open && r->thought == THOUGHT_MAY ? THOUGHT_OPEN : r->thought,
+		.thinking_budget = thinking_budget(r),
+		.answer = r->answer,
+		.answer_field = r->answer_field};
+	if (r->fields.thinking_budget >= 0 && !svc->reasoning && svc->strict)
+		return api_fail(r->p, E_BAD_REQUEST, "thinking_token_budget",
+				"thinking_token_budget: the model's chats have no thoughts");
+	if (r->fields.thinking_budget >= 0 && !svc->reasoning)
+		request_fields_ignore(&r->fields, "thinking_token_budget");
+	return r->fields.messages ? chat_form_make(&form, &r->s->params.form, r->p) : 0;
 }
 
 /* All that the jobs of a request have in common. */
@@ -520,8 +536,7 @@ static int read_common(struct api_request *r)
 		return rc;
 	if (r->dialect == API_CHAT)
 		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
-	if (rc || (rc = get_form(r)) || (rc = stop_behind_call(r)) || (rc = get_bad_words(r)) ||
-	    (rc = check_allowed(r)))
+	if (rc || (rc = get_form(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
 		return rc;
 	s->include_stop = f->include_stop;
 	s->skip_special = f->skip_special;
@@ -578,14 +593,14 @@ static void fill_rules(struct chat_stream_rules *rules, const struct api_request
 		return;
 	/* Values between tags have the types of the tools' schemas, unless the tags say them. */
 	const bool typed = r->tools.may_call && f && f->tags.key_open && !f->tags.text_open;
-	*rules = (struct chat_stream_rules){.reasoning = svc->reasoning,
-					    .reasoning_open = svc->reasoning &&
-							      (r->reasoning_open || svc->reasoning_open),
-					    .show_reasoning = r->fields.show_reasoning,
-					    .tools = r->tools.may_call ? svc->tools : TOOLS_NONE,
-					    .single_call = !r->fields.parallel_calls,
-					    .forced = r->tools.forced,
-					    .declared = typed ? r->tools.tools : NULL};
+	*rules = (struct chat_stream_rules){
+		.reasoning = svc->reasoning,
+		.reasoning_open = svc->reasoning && (r->thought == THOUGHT_OPEN || svc->reasoning_open),
+		.show_reasoning = r->fields.show_reasoning,
+		.tools = r->tools.may_call ? svc->tools : TOOLS_NONE,
+		.single_call = !r->fields.parallel_calls,
+		.forced = r->tools.forced,
+		.declared = typed ? r->tools.tools : NULL};
 	/* Marks that are special tokens must stay in the text to be found. */
 	if (svc->marks_special && chat_stream_parses(rules))
 		r->s->skip_special = false;
@@ -633,6 +648,8 @@ int api_request_prompt(struct api_request *r, size_t prompt, struct submit **out
 	r->p = p;
 	r->s = copy_common(r);
 	int rc = get_prompt(r, prompt);
+	if (!rc)
+		rc = get_chat_form(r);
 	if (rc) {
 		submit_free(r->s);
 		return rc;
@@ -650,6 +667,7 @@ void api_request_free(struct api_request *r)
 	if (!r)
 		return;
 	submit_free(r->common);
+	json_decref(r->answer);
 	free(r);
 }
 

@@ -158,8 +158,12 @@ static int variables(const struct service *svc, const struct chat_request *r, js
 		json_object_set_new(all, "reasoning_effort", json_string(effort));
 	else if (off && chat_mentions(svc->chat, "enable_thinking"))
 		json_object_set_new(all, "enable_thinking", json_false());
-	else if (effort && !rc)
+	else if (effort && !rc && !(off && svc->reasoning)) /* the form leaves out the thought */
 		rc = ignore(svc, "reasoning_effort", "reasoning_effort", ignored, ignored_n, p);
+	if (r->enable_thinking && chat_mentions(svc->chat, "enable_thinking"))
+		json_object_set(all, "enable_thinking", (json_t *)r->enable_thinking);
+	else if (r->enable_thinking && !rc)
+		rc = ignore(svc, "enable_thinking", "enable_thinking", ignored, ignored_n, p);
 	*out = all;
 	return rc;
 }
@@ -227,7 +231,7 @@ static json_t *known_fields(const struct service *svc, const struct chat_request
 /* --- the prompt --- */
 
 int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
-			struct chat_prompt *out, bool *reasoning_open, char *ignored, size_t ignored_n,
+			struct chat_prompt *out, enum thought_place *thought, char *ignored, size_t ignored_n,
 			struct api_problem *p)
 {
 	char why[256] = "";
@@ -259,12 +263,15 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 	json_decref(messages);
 	if (rc)
 		return rc;
-	*reasoning_open = reasoning_is_open(out->text.p ? out->text.p : "", out->text.len);
+	const char *text = out->text.p ? out->text.p : "";
+	*thought = reasoning_is_open(text, out->text.len)     ? THOUGHT_OPEN
+		   : reasoning_is_closed(text, out->text.len) ? THOUGHT_NONE
+							      : THOUGHT_MAY;
 	if (r->tools.forced) {
-		if (*reasoning_open)
+		if (*thought == THOUGHT_OPEN)
 			buf_puts(&out->text, "\n</think>\n\n");
 		chat_stream_force(&out->text, svc->tools, r->tools.forced);
-		*reasoning_open = false;
+		*thought = THOUGHT_NONE;
 	}
 	return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "controller/chat/chat.h"
 #include "controller/chat/chat_stream.h"
+#include "controller/chat/thought_grammar.h"
 #include "controller/message/service.h"
 #include "controller/request/api_error.h"
 #include "controller/request/tool_request.h"
@@ -15,16 +16,17 @@ struct chat_request {
 	const json_t *messages, *documents; /* borrowed, as everything here */
 	const json_t *kwargs;               /* chat_template_kwargs */
 	const char *reasoning_effort;
-	bool openai; /* the job socket takes {role, content} with strings only */
+	const json_t *enable_thinking; /* NULL: not given */
+	bool openai;                   /* the job socket takes {role, content} with strings only */
 	bool add_generation, continue_final;
 	struct tool_request tools;
 };
 
 /* Renders into *out (which the caller ends with chat_prompt_fini(), also after an error).  Variables
  * that the template does not know are named in ignored ("a, b"), or refused where svc->strict.
- * reasoning_open: the prompt ends within the reasoning.  -EINVAL with *p filled. */
+ * thought: where the prompt ends.  -EINVAL with *p filled. */
 int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
-			struct chat_prompt *out, bool *reasoning_open, char *ignored, size_t ignored_n,
+			struct chat_prompt *out, enum thought_place *thought, char *ignored, size_t ignored_n,
 			struct api_problem *p);
 
 /* The style of tool calls and reasoning in outputs, into svc; its chat and tokenizer must be set.  tools:

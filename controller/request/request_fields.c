@@ -116,6 +116,16 @@ static int set_object(struct request_fields *f, const struct field *d, const jso
 	return 0;
 }
 
+/* true or false, or not given. */
+static int set_any_bool(struct request_fields *f, const struct field *d, const json_t *v,
+			struct api_problem *p)
+{
+	if (!json_is_boolean(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true or false", d->name);
+	memcpy((char *)f + d->at, &v, sizeof v);
+	return 0;
+}
+
 /* The type is checked in api.c. */
 static int set_any(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
@@ -314,6 +324,7 @@ static const struct field fields[] = {
 	{"audio", CHAT, only_empty, 0, 0, 0},
 	{"web_search_options", CHAT, only_empty, 0, 0, 0},
 	{"reasoning_effort", CHAT, set_str, AT(reasoning_effort), 0, NAME_BYTES_MAX},
+	{"enable_thinking", CHAT, set_any_bool, AT(enable_thinking), 0, 0},
 	{"verbosity", CHAT, only_medium, 0, 0, 0},
 	{"moderation", CHAT, only_empty, 0, 0, 0},
 	{"suffix", TEXT, only_empty, 0, 0, 0},
@@ -336,7 +347,8 @@ static const struct field fields[] = {
 	{"grammar", HTTP, set_any, AT(gbnf), 0, 0},
 	{"json_schema", HTTP, set_any, AT(json_schema), 0, 0},
 	{"structural_tag", HTTP, only_empty, 0, 0, 0},
-	{"thinking_token_budget", HTTP, only_empty, 0, 0, 0},
+	{"thinking_token_budget", CHAT, set_int, AT(thinking_budget), 0, 1 << 30},
+	{"thinking_token_budget", TEXT, only_empty, 0, 0, 0},
 	{"detokenize", HTTP, only_true, 0, 0, 0},
 
 	{"prediction", CHAT, NULL, 0, 0, 0},
@@ -367,12 +379,13 @@ void request_fields_init(struct request_fields *f, const struct model_config *c)
 				     .top_logprobs = -1,
 				     .skip_special = true,
 				     .parallel_calls = true,
+				     .thinking_budget = -1,
 				     .show_reasoning = true,
 				     .add_generation = true};
 }
 
 /* The list goes into a header: only characters of a name are kept. */
-static void name_ignored(struct request_fields *f, const char *name)
+void request_fields_ignore(struct request_fields *f, const char *name)
 {
 	size_t n = strlen(f->ignored), room = sizeof f->ignored;
 	char clean[65];
@@ -440,7 +453,7 @@ static int read_map(const json_t *map, unsigned where, bool strict, struct reque
 			rc = api_fail(p, E_BAD_REQUEST, name, "unknown field %.64s%s", name,
 				      where == PARAMS ? " in params" : "");
 		else
-			name_ignored(f, name);
+			request_fields_ignore(f, name);
 		if (rc)
 			return rc;
 	}

@@ -35,6 +35,8 @@ struct request_fields {
 		*guided_grammar, *gbnf, *json_schema;
 	bool parallel_calls, show_reasoning, add_generation, continue_final;
 	const char *reasoning_effort;
+	const json_t *enable_thinking;
+	int64_t thinking_budget; /* tokens; -1: not given */
 	const char *user, *cache_salt, *model;
 	const char *key;   /* idempotency key */
 	char ignored[512]; /* fields without effect, "a, b" */
@@ -47,6 +49,9 @@ void request_fields_init(struct request_fields *f, const struct model_config *co
  * are named in f->ignored, as are known ones without effect.  -EINVAL with *p filled. */
 int request_fields_read(const json_t *request, enum api_dialect dialect, bool strict,
 			struct request_fields *f, struct api_problem *p);
+
+/* Names a field as one without effect. */
+void request_fields_ignore(struct request_fields *f, const char *name);
 
 /* After all fields were read; map: those of the parameters.  A beam search refuses fields that it cannot
  * honour, and ignores generation_config.json's sampling.  A search of width 1 becomes greedy decoding. */

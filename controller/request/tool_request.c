@@ -30,9 +30,10 @@ static int check_tool(const json_t *tool, size_t at, struct api_problem *p)
 	if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
 		return api_fail(p, E_BAD_REQUEST, "tools",
 				"tools[%zu].function.parameters must be a JSON schema, an object", at);
-	if (json_is_true(json_object_get(f, "strict")))
-		return api_fail(p, E_BAD_REQUEST, "tools",
-				"tools[%zu].function.strict: guided decoding is not built yet", at);
+	const json_t *strict = json_object_get(f, "strict");
+	if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+		return api_fail(p, E_BAD_REQUEST, "tools", "tools[%zu].function.strict must be true or false",
+				at);
 	return 0;
 }
 
@@ -79,12 +80,10 @@ static int read_choice(const json_t *choice, struct tool_request *out, struct ap
 		*out = (struct tool_request){0};
 		return 0;
 	}
-	if (!strcmp(s, "required"))
-		return api_fail(
-			p, E_BAD_REQUEST, "tool_choice",
-			"tool_choice \"required\" needs guided decoding, which is not built yet; name "
-			"the tool instead");
-	return read_named(choice, out, p);
+	if (!strcmp(s, "required") && !out->tools)
+		return api_fail(p, E_BAD_REQUEST, "tool_choice", "tool_choice \"required\" needs tools");
+	out->required = !strcmp(s, "required");
+	return out->required ? 0 : read_named(choice, out, p);
 }
 
 int tool_request_read(const json_t *tools, const json_t *choice, enum tools_style style,
@@ -101,6 +100,7 @@ int tool_request_read(const json_t *tools, const json_t *choice, enum tools_styl
 		int rc = check_tool(tool, i, p);
 		if (rc)
 			return rc;
+		out->strict |= json_is_true(json_object_get(json_object_get(tool, "function"), "strict"));
 	}
 	if (n) {
 		out->tools = tools;

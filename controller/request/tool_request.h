@@ -14,6 +14,8 @@ struct tool_request {
 	const json_t *tools; /* for the template; NULL: none.  Borrowed */
 	bool may_call;       /* outputs are searched for calls */
 	const char *forced;  /* the tool to call, borrowed; NULL: the model chooses */
+	bool required;       /* at least one call */
+	bool strict;         /* one of the tools is: its arguments follow its schema */
 };
 
 /* tools: [{"type": "function", "function": {"name", "description"?, "parameters"?}}, ...] or NULL;

@@ -129,10 +129,53 @@ def test_thinking_may_be_turned_off(script):
     assert status == 200 and headers["x-quern-ignored"] is None
 
 
-def test_required_needs_guided_decoding(chat):
-    with pytest.raises(openai.BadRequestError, match="guided decoding") as e:
-        chat(tools=[TOOL], tool_choice="required")
+def tool_of(strict=None, **properties):
+    """A tool, all of the arguments of which are required."""
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    function = {"name": "get_weather", "parameters": schema}
+    return {"type": "function", "function": function if strict is None else {**function, "strict": strict}}
+
+
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+def test_required_tools_are_called_with_arguments_of_their_schema(chat):
+    """The model would write a text and other arguments."""
+    want = {"unit": "F"}
+    tools = [tool_of(unit={"enum": ["F"]})]
+    for kw in ({"tool_choice": "required"}, {"tool_choice": NAMED}):
+        choice = chat(tools=tools, parallel_tool_calls=False, **kw).choices[0]
+        (call,) = choice.message.tool_calls
+        assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", want)
+        assert choice.message.content is None
+        _, content, calls, finish = added_up(chat(tools=tools, parallel_tool_calls=False, stream=True, **kw))
+        assert (content, json.loads(calls[0][2]), len(calls)) == ("", want, 1)
+    required = chat(tools=tools, parallel_tool_calls=False, tool_choice="required").choices[0]
+    assert required.message.reasoning_content == "The user wants the weather."
+    assert required.finish_reason == "tool_calls"
+    with pytest.raises(openai.BadRequestError) as e:
+        chat(tool_choice="required")
     assert e.value.param == "tool_choice"
+
+
+def test_strict_tools_that_the_model_calls_have_arguments_of_their_schema(chat):
+    message = chat(tools=[tool_of(strict=True, city={"enum": ["Oslo"]})], parallel_tool_calls=False).choices[0].message
+    assert message.content == "Let me look."
+    assert [json.loads(c.function.arguments) for c in message.tool_calls] == [{"city": "Oslo"}]
+    with pytest.raises(openai.BadRequestError, match="#/properties/city") as e:
+        chat(tools=[tool_of(strict=True, city={"type": "string", "pattern": "(?=x)"})])
+    assert e.value.param == "tools"
+
+
+def test_a_budget_closes_the_thought(chat):
+    def thought(budget):
+        message = chat(max_tokens=100, extra_body={"thinking_token_budget": budget}).choices[0].message
+        return getattr(message, "reasoning_content", None), message.content
+    whole = "The user wants the weather."
+    assert thought(90)[0] == whole
+    cut, content = thought(8)
+    assert cut and whole.startswith(cut) and cut != whole and content
+    assert not thought(0)[0]
 
 
 def test_parsers_may_be_turned_off(start, model):

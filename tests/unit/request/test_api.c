@@ -653,7 +653,6 @@ Test(api, openai_fields_that_would_change_the_answer_are_refused_by_name)
 		"\"verbosity\": \"high\"",
 		"\"moderation\": {\"a\": 1}",
 		"\"functions\": [{\"name\": \"f\"}]",
-		"\"tool_choice\": \"required\"",
 		"\"modalities\": [\"audio\"]",
 		"\"structural_tag\": {\"a\": 1}",
 		"\"logits_processors\": [\"x\"]",

@@ -1,0 +1,76 @@
+#include "controller/request/chat_form.h"
+
+#include "controller/chat/reasoning.h"
+#include "controller/chat/tools_grammar.h"
+#include "controller/request/form_request.h"
+
+#include <errno.h>
+
+static bool is_special(const void *tokenizer, const char *text, size_t n)
+{
+	struct token_ids ids = {0};
+	tokenizer_encode(tokenizer, text, n, 0, NULL, 0, &ids, NULL, 0);
+	const bool special = ids.n == 1 && tokenizer_is_special(tokenizer, ids.ids[0]);
+	token_ids_fini(&ids);
+	return special;
+}
+
+static struct form_specials specials_of(const struct service *svc)
+{
+	return (struct form_specials){is_special, svc->tokenizer};
+}
+
+/* Whether the tools say what outputs must look like. */
+static bool tools_ask(const struct chat_form *c)
+{
+	const struct tool_request *t = c->tools;
+	return t->forced || t->required || (t->may_call && (t->strict || c->answer));
+}
+
+/* *part: NULL where no tool may be called, or each in any way. */
+static int tools_part(const struct chat_form *c, json_t **part, struct api_problem *p)
+{
+	const struct tool_request *t = c->tools;
+	const struct tools_grammar g = {.style = c->svc->tools,
+					.need = t->forced     ? TOOLS_BEGUN
+						: t->required ? TOOLS_REQUIRED
+							      : TOOLS_FREE,
+					.tools = t->tools,
+					.named = t->forced,
+					.parallel = c->parallel_calls,
+					.answer = c->answer,
+					.specials = specials_of(c->svc)};
+	char why[400];
+	*part = NULL;
+	if (tools_ask(c) && tools_grammar(&g, part, why, sizeof why))
+		return api_fail(p, E_BAD_REQUEST, "tools", "tools: %s", why);
+	return 0;
+}
+
+int chat_form_make(const struct chat_form *c, struct form **out, struct api_problem *p)
+{
+	/* A forced call's prompt has closed the thought. */
+	const bool thinks = c->svc->reasoning && c->thought != THOUGHT_NONE && !c->tools->forced;
+	const bool bounded = thinks && c->thinking_budget >= 0;
+	const char *field = tools_ask(c) ? "tools" : c->answer ? c->answer_field : "thinking_token_budget";
+	const struct form_specials specials = specials_of(c->svc);
+	const struct thought_grammar thought = {.place = c->thought,
+						.open = reasoning_open_mark,
+						.close = reasoning_close_mark,
+						.budget = c->thinking_budget,
+						.specials = specials};
+	json_t *part;
+	*out = NULL;
+	int rc = tools_part(c, &part, p);
+	if (!rc && !part && c->answer)
+		part = json_incref((json_t *)c->answer);
+	if (!rc && !part && bounded) /* an answer is no thought without bounds */
+		part = tools_any_text(c->tools->may_call ? c->svc->tools : TOOLS_NONE, &specials,
+				      c->thought == THOUGHT_MAY ? thought.open : NULL);
+	if (!rc && part && thinks)
+		part = thought_grammar(&thought, part);
+	if (!rc && part)
+		rc = form_request_compile(part, field, out, p);
+	json_decref(part);
+	return rc;
+}

@@ -1,0 +1,172 @@
+/* What the outputs of a chat must look like, by its tools, the choice, its answer's form and its thought. */
+#include "grammar/grammar.h"
+#include "grammar/source.h"
+#include "tests/unit/request/api_rig.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct chat *chat;
+
+/* A model that thinks, and calls tools as Qwen's do. */
+static void open_thinker(void)
+{
+	static const char template[] =
+		"{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ tools }}[assistant]"
+		"{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+		"{% elif thinks is defined %}<think>\n{% endif %}{# <tool_call> #}";
+	char dir[] = "/tmp/quern-test-XXXXXX", path[64], why[256];
+	open_demo();
+	cr_assert_not_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+	FILE *f = fopen(path, "w");
+	fputs(template, f);
+	fclose(f);
+	cr_assert_eq(chat_load(dir, &chat, why, sizeof why), 0, "%s", why);
+	unlink(path);
+	rmdir(dir);
+	demo.svc.chat = chat;
+	demo.svc.tools = TOOLS_HERMES;
+	demo.svc.reasoning = true;
+}
+
+static void close_thinker(void)
+{
+	chat_free(chat);
+	close_demo();
+}
+
+TestSuite(chat_form, .init = open_thinker, .fini = close_thinker, .timeout = 60);
+
+#define TOOL(strict, parameters)                                                                             \
+	"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": " strict           \
+	", \"parameters\": " parameters "}}]"
+#define A_IS_1                                                                                               \
+	"{\"properties\": {\"a\": {\"const\": 1}}, \"required\": [\"a\"], \"additionalProperties\": false}"
+#define CALL  "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+#define OTHER "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}\n</tool_call>"
+
+static int ask(const char *fields, struct submit **s, struct api_reply *reply, struct api_problem *p)
+{
+	struct buf text = {0};
+	buf_printf(&text, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}", fields);
+	int rc = submit(API_CHAT, text.p, s, reply, p);
+	buf_fini(&text);
+	return rc;
+}
+
+/* yes NULL: outputs are free. */
+static void expect(const char *fields, const char *const *yes, const char *const *no)
+{
+	struct submit *s;
+	struct api_reply reply;
+	struct api_problem p;
+	struct ast *a;
+	struct grammar *g;
+	char why[256];
+	cr_assert_eq(ask(fields, &s, &reply, &p), 0, "%s: %s", fields, p.why);
+	const struct form *f = s->params.form;
+	cr_expect_eq(!f, !yes, "%s", fields);
+	if (f && yes) {
+		cr_assert_eq(grammar_parse(f->language, f->text, f->n, NULL, &a, why, sizeof why), 0, "%s",
+			     why);
+		cr_assert_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), 0, "%s", why);
+		for (int want = 1; want >= 0; want--)
+			for (const char *const *t = want ? yes : no; *t; t++) {
+				struct matcher *m = matcher_new(g);
+				bool end = false;
+				if (matcher_accept_bytes(m, *t, strlen(*t), NULL) == 0)
+					matcher_can_end(m, &end);
+				cr_expect_eq(end, want, "%s: \"%s\"", fields, *t);
+				matcher_free(m);
+			}
+		grammar_free(g);
+		ast_free(a);
+	}
+	submit_free(s);
+}
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void refused(const char *fields, const char *param, const char *words)
+{
+	struct submit *s;
+	struct api_reply reply;
+	struct api_problem p;
+	cr_expect_neq(ask(fields, &s, &reply, &p), 0, "taken: %s", fields);
+	cr_expect_str_eq(p.param, param, "%s: %s", fields, p.why);
+	cr_expect(strstr(p.why, words), "%s: %s", fields, p.why);
+	submit_free(s);
+}
+
+Test(chat_form, required_calls_may_stand_behind_a_thought)
+{
+	expect("\"tool_choice\": \"required\", " TOOL("false", A_IS_1),
+	       LIST(CALL, "<think>\nWell, I call.\n</think>\n\n" CALL, CALL "\n" CALL),
+	       LIST("Hello", "", OTHER));
+	expect("\"tool_choice\": \"required\", \"parallel_tool_calls\": false, " TOOL("false", A_IS_1),
+	       LIST(CALL), LIST(CALL "\n" CALL));
+	expect("\"tool_choice\": \"required\", \"chat_template_kwargs\": {\"thinks\": true}, " TOOL("false",
+												    A_IS_1),
+	       LIST("So.\n</think>\n\n" CALL), LIST(CALL, "<think>x" CALL));
+	expect("\"tool_choice\": \"required\", \"enable_thinking\": false, " TOOL("false", A_IS_1),
+	       LIST(CALL), LIST("<think>x</think>" CALL));
+	refused("\"tool_choice\": \"required\"", "tool_choice", "needs tools");
+}
+
+Test(chat_form, a_named_tool_has_its_arguments)
+{
+	expect("\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}, " TOOL("false",
+												   A_IS_1),
+	       LIST(" {\"a\": 1}}\n</tool_call>"), LIST("{\"a\": 2}}\n</tool_call>", " {\"a\": 1}", CALL));
+}
+
+Test(chat_form, strict_tools_are_kept_to_where_the_model_chooses)
+{
+	expect(TOOL("false", A_IS_1), NULL, NULL);
+	expect(TOOL("true", A_IS_1) ", \"tool_choice\": \"none\"", NULL, NULL);
+	expect(TOOL("true", A_IS_1), LIST("Hello", "", CALL, "<think>x</think>Let me see.\n" CALL),
+	       LIST(OTHER, "Let me see." OTHER, CALL "Hello", "<tool_call>"));
+	refused(TOOL("true", "{\"properties\": {\"a\": {\"pattern\": \"(?=x)\"}}}"), "tools",
+		"tools: tool f: parameters: #/properties/a");
+	expect("\"tool_choice\": \"required\", " TOOL("false",
+						      "{\"properties\": {\"a\": {\"pattern\": \"(?=x)\"}}}"),
+	       LIST(OTHER), LIST("Hello"));
+}
+
+Test(chat_form, an_answer_has_its_form_unless_a_tool_is_called)
+{
+	const char *format = "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
+			     "{\"const\": 5}}}";
+	char both[1024];
+	expect(format, LIST("5", "<think>Five\n</think>\n\n5"), LIST("6", "<think>5", "x</think>5"));
+	snprintf(both, sizeof both, "%s, %s", format, TOOL("false", A_IS_1));
+	expect(both, LIST("5", CALL, "<think>x</think>" CALL), LIST("6", OTHER, "5" CALL, "Hello" CALL));
+	demo.svc.reasoning = false;
+	expect(format, LIST("5"), LIST("<think>Five\n</think>\n\n5"));
+}
+
+Test(chat_form, a_thought_has_its_budget)
+{
+	struct submit *s;
+	struct api_reply reply;
+	struct api_problem p;
+	expect("\"thinking_token_budget\": 7", LIST("Hello", "<think>\nx</think>Hello"),
+	       LIST("<think>x", "\xff"));
+	cr_assert_eq(ask("\"thinking_token_budget\": 7", &s, &reply, &p), 0);
+	cr_expect(strstr(s->params.form->text, "\"tokens\":7"), "%s", s->params.form->text);
+	submit_free(s);
+	expect("\"thinking_token_budget\": 0", LIST("Hello"), LIST("<think>\nx</think>Hello"));
+	expect("\"thinking_token_budget\": 0, \"chat_template_kwargs\": {\"thinks\": true}",
+	       LIST("\n</think>\n\nHello", "</think>"), LIST("x</think>Hello", "Hello"));
+	refused("\"thinking_token_budget\": -1", "thinking_token_budget", "must be from 0");
+	/* The template can switch its thought off: no form is needed. */
+	expect("\"reasoning_effort\": \"none\"", NULL, NULL);
+	demo.svc.reasoning = false;
+	cr_assert_eq(ask("\"thinking_token_budget\": 7", &s, &reply, &p), 0);
+	cr_expect_null(s->params.form);
+	cr_expect(strstr(reply.ignored, "thinking_token_budget"), "%s", reply.ignored);
+	submit_free(s);
+	demo.svc.strict = true;
+	refused("\"thinking_token_budget\": 7", "thinking_token_budget", "no thoughts");
+}
