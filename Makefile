@@ -11,7 +11,7 @@
 #   make check-full     make check, with every combination of modes, types and instruction sets
 #   make lint           the house rules          make format      lay every source out
 #   make asan | tsan    tests under AddressSanitizer and UBSan; end-to-end tests under ThreadSanitizer
-#   make sim | fuzz | chaos | crash | inject | mutate     longer tests: docs/CONTRIBUTING.md
+#   make sim | fuzz | chaos | crash | guided | inject | mutate     longer tests: docs/CONTRIBUTING.md
 #   make bench | bench-http                      figures: docs/performance/
 #   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
 #   make sass           what nvcc made of them, against its bounds: docs/performance/cuda.md
@@ -237,6 +237,13 @@ $(BUILD)/inject/sweep: $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(wildca
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(INJECT_WRAPS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -lcriterion -o $@
+
+# Outputs with forms at temperature 1, checked by other means than the engine's.
+GUIDED_OUTPUTS ?= 100000
+.PHONY: guided
+guided: deps-test
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	QUERN_BUILD=$(BUILD) build/venv/bin/python tests/tools/guided_outputs.py --outputs $(GUIDED_OUTPUTS)
 
 bench: all
 	$(BUILD)/bin/quern bench kernels

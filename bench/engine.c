@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/private.h"
@@ -20,7 +21,7 @@
 
 enum { BATCHES_MAX = 32, BATCH_MAX = 4096 };
 /* No reply for this long while jobs run: an error. */
-enum { QUIET_MS = 120000 };
+enum { QUIET_MS = 120000, SCHEMA_BYTES_MAX = 16 << 20 };
 /* Random prompts draw from its tokens. */
 static const char sample_text[] =
 	"Once upon a time there was a miller who had three sons, a mill, a donkey and a cat. The sons had to "
@@ -32,6 +33,8 @@ static const struct opt bench_options[] = {
 	OPT("max-tokens", OPT_INT, "N", "length of the outputs (64)", .lo = 2, .hi = 1 << 24),
 	OPT("runs", OPT_INT, "N", "runs of each measurement, of which the median is reported (3)", .lo = 1,
 	    .hi = 1000),
+	OPT("guided", OPT_TEXT, "FILE",
+	    "a JSON schema: each run once more with outputs that keep to it, and what that costs"),
 	OPT("no-steps", OPT_FLAG, NULL,
 	    "not where the time of a step goes, nor its share of what probes of this machine reach"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
@@ -47,7 +50,8 @@ static const struct usage usage = {
 		 "time of\n"
 		 "a step goes, and its share of the memory bandwidth and of the arithmetic peak that probes "
 		 "reach\n"
-		 "between the runs.",
+		 "between the runs.  With --guided the steps shown are those of guided outputs; a schema\n"
+		 "that cannot end within --max-tokens keeps them busy.",
 	.max_words = 1,
 };
 
@@ -69,6 +73,8 @@ struct bench {
 	int64_t prompt_tokens, max_tokens, runs;
 	json_int_t *alphabet;
 	size_t n_alphabet;
+	json_t *schema; /* --guided; NULL: none */
+	bool guided;    /* the outputs of this run keep to it */
 	uint64_t random;
 	struct bench_job jobs[BATCH_MAX];
 	struct arrival *arrivals; /* of one run */
@@ -83,6 +89,7 @@ struct figures {
 	int64_t batch;
 	struct samples prefill_tps, decode_tps; /* one per run */
 	struct samples ttft_ms, itl_ms;         /* pooled over runs */
+	struct samples guided_tps, ratio;       /* with --guided: of decode; time, with a form over without */
 };
 
 static void figures_fini(struct figures *f)
@@ -91,6 +98,8 @@ static void figures_fini(struct figures *f)
 	samples_fini(&f->decode_tps);
 	samples_fini(&f->ttft_ms);
 	samples_fini(&f->itl_ms);
+	samples_fini(&f->guided_tps);
+	samples_fini(&f->ratio);
 }
 
 /* ---- one run ---- */
@@ -112,6 +121,8 @@ static int send_job(struct bench *b, struct bench_job *j, int64_t max_tokens, ch
 	json_t *request =
 		json_pack("{s:s, s:b, s:o, s:{s:I, s:b, s:i}}", "op", "submit", "stream", 1, "tokens", tokens,
 			  "params", "max_tokens", (json_int_t)max_tokens, "ignore_eos", 1, "temperature", 0);
+	if (b->guided)
+		json_object_set(json_object_get(request, "params"), "guided_json", b->schema);
 	*j = (struct bench_job){.sent_us = clock_us()};
 	int rc = client_send(b->c, request, &j->id, why, why_n);
 	json_decref(request);
@@ -191,17 +202,41 @@ static void measure(struct bench *b, struct figures *f)
 		samples_add(&f->decode_tps, (double)tokens * 1e6 / (double)(first_end - all_first));
 }
 
+static int bench_run(struct bench *b, struct figures *f, struct steps *steps, char *why, size_t why_n)
+{
+	steps_run_begin(steps, f->batch);
+	int rc = run_jobs(b, (size_t)f->batch, b->max_tokens, &f->itl_ms, why, why_n);
+	steps_run_end(steps);
+	if (!rc)
+		measure(b, f);
+	return rc;
+}
+
+/* The run once more, with outputs that have a form. */
+static int bench_guided(struct bench *b, struct figures *f, char *why, size_t why_n)
+{
+	struct figures guided = {.batch = f->batch};
+	b->guided = true;
+	int rc = bench_run(b, &guided, b->steps, why, why_n);
+	b->guided = false;
+	if (!rc && guided.decode_tps.n && f->decode_tps.n) {
+		const double with = guided.decode_tps.x[0], without = f->decode_tps.x[f->decode_tps.n - 1];
+		samples_add(&f->guided_tps, with);
+		samples_add(&f->ratio, without / with);
+	}
+	figures_fini(&guided);
+	return rc;
+}
+
 static int bench_batch(struct bench *b, struct figures *f, char *why, size_t why_n)
 {
-	for (int64_t r = 0; r < b->runs; r++) {
-		steps_run_begin(b->steps, f->batch);
-		int rc = run_jobs(b, (size_t)f->batch, b->max_tokens, &f->itl_ms, why, why_n);
-		steps_run_end(b->steps);
-		if (rc)
-			return rc;
-		measure(b, f);
+	int rc = 0;
+	for (int64_t r = 0; r < b->runs && !rc; r++) {
+		rc = bench_run(b, f, b->schema ? NULL : b->steps, why, why_n);
+		if (!rc && b->schema)
+			rc = bench_guided(b, f, why, why_n);
 	}
-	return 0;
+	return rc;
 }
 
 /* ---- the measurements ---- */
@@ -281,6 +316,24 @@ static void print_table(struct bench *b, struct figures *f, size_t n)
 	table_fini(&t);
 }
 
+static void print_guided(struct figures *f, size_t n)
+{
+	struct table t = {0};
+	table_row(&t, "BATCH", "FREE tok/s", "GUIDED tok/s", "STEP RATIO", NULL);
+	for (size_t i = 0; i < n; i++) {
+		if (!f[i].ratio.n)
+			continue;
+		table_begin(&t);
+		table_format(&t, "%" PRId64, f[i].batch);
+		table_format(&t, "%.1f", samples_percentile(&f[i].decode_tps, 50));
+		table_format(&t, "%.1f", samples_percentile(&f[i].guided_tps, 50));
+		table_format(&t, "%.3f", samples_percentile(&f[i].ratio, 50));
+	}
+	printf("\nwith outputs that keep to the schema (medians of pairs):\n");
+	table_print(&t, stdout);
+	table_fini(&t);
+}
+
 static void print_json(struct bench *b, struct figures *f, size_t n)
 {
 	json_t *rows = json_array();
@@ -294,6 +347,11 @@ static void print_json(struct bench *b, struct figures *f, size_t n)
 			samples_percentile(&f[i].ttft_ms, 99), "itl_ms", "p50",
 			samples_percentile(&f[i].itl_ms, 50), "p90", samples_percentile(&f[i].itl_ms, 90),
 			"p99", samples_percentile(&f[i].itl_ms, 99));
+		if (f[i].ratio.n)
+			json_object_set_new(row, "guided",
+					    json_pack("{s:f, s:f}", "decode_tokens_per_s",
+						      samples_percentile(&f[i].guided_tps, 50), "step_ratio",
+						      samples_percentile(&f[i].ratio, 50)));
 		if (b->steps)
 			json_object_set_new(row, "steps", steps_json(b->steps, f[i].batch));
 		json_array_append_new(rows, row);
@@ -314,6 +372,8 @@ static void print(struct bench *b, const struct opts *o, struct figures *f, size
 		return;
 	}
 	print_table(b, f, n);
+	if (b->schema)
+		print_guided(f, n);
 	if (!b->steps)
 		return;
 	steps_table(b->steps, &t);
@@ -391,13 +451,18 @@ static int bench(struct opts *o, const int64_t *batches, size_t n, char *why, si
 	b->random = 0x9e3779b97f4a7c15u;
 	for (size_t i = 0; i < n; i++)
 		f[i].batch = batches[i];
-	int rc = o->n_words ? bench_private(b, o, f, n, why, why_n)
-			    : bench_at(b, opts_text(o, "to", LAUNCH_JOBS), f, n, why, why_n);
+	int rc = 0;
+	if (opts_has(o, "guided"))
+		rc = json_read(opts_text(o, "guided", ""), SCHEMA_BYTES_MAX, &b->schema, why, why_n);
+	if (!rc)
+		rc = o->n_words ? bench_private(b, o, f, n, why, why_n)
+				: bench_at(b, opts_text(o, "to", LAUNCH_JOBS), f, n, why, why_n);
 	if (!rc)
 		print(b, o, f, n);
 	for (size_t i = 0; i < n; i++)
 		figures_fini(&f[i]);
 	steps_free(b->steps);
+	json_decref(b->schema);
 	free(b->arrivals);
 	free(b->alphabet);
 	free(b);

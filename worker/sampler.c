@@ -14,8 +14,9 @@ struct sampler {
 	struct kern_stream *stream;
 	struct slots *slots;
 	struct pending *pending;
-	struct guide *guide; /* or NULL */
-	struct trace *trace; /* or NULL */
+	struct guide *guide;  /* or NULL */
+	struct trace *trace;  /* or NULL */
+	atomic_ullong *moves; /* or NULL */
 	int n_vocab;
 	int max;                      /* rows of a call */
 	struct kern_sample_row *rows; /* [max] */
@@ -32,6 +33,7 @@ int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, s
 			      .pending = a->pending,
 			      .guide = a->guide,
 			      .trace = a->trace,
+			      .moves = a->moves,
 			      .n_vocab = a->n_vocab,
 			      .max = a->max};
 	s->rows = xcalloc((size_t)a->max, sizeof *s->rows);
@@ -172,6 +174,8 @@ static int add_masks(struct sampler *s, const struct batch_want *wants, int n, s
 		const char *failure = guide_take_failure(s->guide, slot);
 		f->wants[at].failure = failure ? xstrdup(failure) : NULL;
 		guide_expect(s->guide, slot, f->number, at);
+		if (s->moves)
+			atomic_fetch_add_explicit(s->moves, 1, memory_order_relaxed);
 	}
 	guide_trim(s->guide);
 	trace_mark(s->trace, TRACE_MASK);

@@ -12,6 +12,7 @@
 #include "worker/pending.h"
 #include "worker/slots.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 struct guide;
@@ -24,8 +25,9 @@ struct sampler_args {
 	struct kern_stream *stream;
 	struct slots *slots;
 	struct pending *pending;
-	struct guide *guide; /* NULL: this rank does not choose */
-	struct trace *trace; /* or NULL */
+	struct guide *guide;  /* NULL: this rank does not choose */
+	struct trace *trace;  /* or NULL */
+	atomic_ullong *moves; /* progress counter (model.h): grows with every mask; or NULL */
 	int n_vocab;
 	int max; /* rows of one call */
 };

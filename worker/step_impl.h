@@ -47,6 +47,7 @@ struct step {
 	double memory_fraction;  /* of the device; 0: as cache.h says */
 	struct loading *loading; /* borrowed while it opens; or NULL */
 	struct trace *trace;     /* borrowed; or NULL */
+	atomic_ullong *moves;    /* borrowed; or NULL */
 	int64_t stored_bytes;    /* of this rank's weights, in the model's files */
 	bool sized_last;         /* the pool is made of what is left when everything else is there */
 	uint32_t block_size;

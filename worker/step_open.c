@@ -365,6 +365,7 @@ int step_open_state(struct step *s, char *why, size_t why_n)
 		.pending = s->pending,
 		.guide = s->guide,
 		.trace = s->trace,
+		.moves = s->moves,
 		.n_vocab = s->config.n_vocab,
 		.max = s->max_logits,
 	};
@@ -427,6 +428,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->no_graphs = a->no_graphs;
 	s->loading = a->loading;
 	s->trace = a->trace;
+	s->moves = a->moves;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||

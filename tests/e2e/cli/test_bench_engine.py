@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-PARTS = {"linear", "norm_rope", "attention", "head", "sampling", "group", "waiting"}
+PARTS = {"linear", "norm_rope", "attention", "head", "masks", "sampling", "group", "waiting"}
 
 
 def bench(run, *options):
@@ -37,3 +37,18 @@ def test_the_table_shows_the_step_and_no_steps_leaves_it_out(run):
     text = bench(run)
     assert "WAITING" in text and "of memory" in text
     assert "WAITING" not in bench(run, "--no-steps")
+
+
+def test_engine_measures_outputs_with_a_form_beside_others(run, tmp_path):
+    """Runs in pairs; the steps are those of guided outputs, and their masks take time."""
+    (tmp_path / "schema.json").write_text(json.dumps({"type": "array", "minItems": 50, "items": {"type": "integer"}}))
+    p = run("bench", "engine", "models/demo", "--batch", "3", "--prompt-tokens", "20", "--max-tokens", "24",
+            "--runs", "2", "--json", "--guided", tmp_path / "schema.json", timeout=120)
+    [row] = json.loads(p.stdout)["results"]
+    assert row["guided"]["decode_tokens_per_s"] > 0 and row["guided"]["step_ratio"] > 0
+    assert row["steps"]["decode"]["ms"]["masks"] > 0
+
+
+def test_engine_names_a_schema_that_cannot_be_read(run, tmp_path):
+    p = run("bench", "engine", "models/demo", "--guided", tmp_path / "none.json")
+    assert p.returncode == 1 and "none.json" in p.stderr
