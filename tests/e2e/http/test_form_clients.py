@@ -29,10 +29,6 @@ def test_langchain_s_with_structured_output(model, strict):
     assert isinstance(hero, Hero)
 
 
-def test_langchain_s_json_mode(model):
-    assert model.bind(response_format={"type": "json_object"}).invoke("A hero, as JSON.").content.startswith("{")
-
-
 def test_instructor_s_json_schema_mode(service):
     instructor = pytest.importorskip("instructor")
     openai = pytest.importorskip("openai")
