@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "formats/pool_config.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,19 +12,54 @@
 struct reader {
 	const struct gguf *g;
 	char arch[32];
+	size_t family; /* in families[] */
 	char *why;
 	size_t why_n;
 };
 
+/* What no key tells: llama.cpp has it in its code, by the architecture. */
 static const struct {
 	const char *name, *arch_name;
 	enum config_arch id;
-	bool pairs; /* q and k were permuted for rotation in pairs */
+	bool pairs;         /* rotated are neighbours: q and k were permuted for that, or are so (GLM) */
+	bool partial;       /* a part of each head may be rotated */
+	bool window;        /* attention.sliding_window is kept */
+	int every;          /* each so-many-th layer has no window, others have it; 0: all are alike */
+	int no_rope;        /* each so-many-th layer has no rotation */
+	bool gemma;         /* a scaled embedding, GELU, scores by the layers' number */
+	int large_layers;   /* gemma: the size with scores scaled by hidden / heads has so many */
+	double caps[2];     /* of scores and logits, where no key has them */
+	double local_theta; /* of layers with a window; 0: as others */
 } families[] = {
-	{"llama", "LlamaForCausalLM", ARCH_LLAMA, true},
-	{"qwen2", "Qwen2ForCausalLM", ARCH_QWEN2, false},
-	{"qwen3", "Qwen3ForCausalLM", ARCH_QWEN3, false},
+	{.name = "llama", .arch_name = "LlamaForCausalLM", .id = ARCH_LLAMA, .pairs = true, .window = true},
+	{.name = "qwen2", .arch_name = "Qwen2ForCausalLM", .id = ARCH_QWEN2},
+	{.name = "qwen3", .arch_name = "Qwen3ForCausalLM", .id = ARCH_QWEN3},
+	{.name = "gemma2",
+	 .arch_name = "Gemma2ForCausalLM",
+	 .id = ARCH_GEMMA2,
+	 .window = true,
+	 .every = 2,
+	 .gemma = true,
+	 .large_layers = 46,
+	 .caps = {50, 30}},
+	{.name = "gemma3",
+	 .arch_name = "Gemma3ForCausalLM",
+	 .id = ARCH_GEMMA3,
+	 .window = true,
+	 .every = 6,
+	 .gemma = true,
+	 .large_layers = 62,
+	 .local_theta = 10000},
+	{.name = "phi3", .arch_name = "Phi3ForCausalLM", .id = ARCH_PHI3, .partial = true, .window = true},
+	{.name = "glm4", .arch_name = "Glm4ForCausalLM", .id = ARCH_GLM4, .pairs = true, .partial = true},
+	{.name = "olmo2", .arch_name = "Olmo2ForCausalLM", .id = ARCH_OLMO2},
+	{.name = "smollm3",
+	 .arch_name = "SmolLM3ForCausalLM",
+	 .id = ARCH_SMOLLM3,
+	 .pairs = true,
+	 .no_rope = 4},
 };
+enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static int fail(const struct reader *r, int err, const char *what, const char *text)
 {
@@ -94,18 +130,23 @@ static int read_arch(struct reader *r, struct model_config *c)
 	const int rc = gguf_find_string(r->g, "general.architecture", &s, r->why, r->why_n);
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+	for (size_t i = 0; i < N_FAMILIES; i++) {
 		if (s.n != strlen(families[i].name) || memcmp(s.p, families[i].name, s.n) != 0)
 			continue;
 		c->arch = families[i].id;
 		c->rope_pairs = families[i].pairs;
 		snprintf(c->arch_name, sizeof c->arch_name, "%s", families[i].arch_name);
 		snprintf(r->arch, sizeof r->arch, "%s", families[i].name);
+		r->family = i;
 		return 0;
 	}
+	char names[128] = "";
+	for (size_t i = 0; i < N_FAMILIES; i++)
+		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+			 families[i].name);
 	return err_why(r->why, r->why_n, -ENOTSUP,
-		       "%s: architecture %.*s is not supported (supported in GGUF: llama, qwen2, qwen3)",
-		       gguf_path(r->g), s.n < 60 ? (int)s.n : 60, s.p);
+		       "%s: architecture %.*s is not supported (supported in GGUF: %s)", gguf_path(r->g),
+		       s.n < 60 ? (int)s.n : 60, s.p, names);
 }
 
 static int read_shape(const struct reader *r, struct model_config *c)
@@ -170,7 +211,7 @@ static void read_switches(const struct reader *r, struct model_config *c)
 		c->mlp_bias |= is_of_layer(t, ".ffn_gate.bias") || is_of_layer(t, ".ffn_up.bias") ||
 			       is_of_layer(t, ".ffn_down.bias");
 		if (is_of_layer(t, ".attn_q_norm.weight") || is_of_layer(t, ".attn_k_norm.weight"))
-			c->qk_norm = QK_NORM_HEADS;
+			c->qk_norm = c->arch == ARCH_OLMO2 ? QK_NORM_ROWS : QK_NORM_HEADS;
 		if (t->n_dims < 2)
 			continue;
 		f32 &= t->type == GGUF_TYPE_F32;
@@ -181,31 +222,101 @@ static void read_switches(const struct reader *r, struct model_config *c)
 	c->dtype = f32 ? CONFIG_F32 : f16 && !bf16 ? CONFIG_F16 : CONFIG_BF16;
 }
 
+/* Gemma.  The converter adds 1 to the weights of its norms; the embedding's factor is not rounded. */
+static int read_gemma(const struct reader *r, struct model_config *c)
+{
+	double attn = families[r->family].caps[0], logits = families[r->family].caps[1];
+	int rc;
+	if (!families[r->family].gemma)
+		return 0;
+	if ((rc = get_num(r, "attn_logit_softcapping", 0, 1e6, &attn)) ||
+	    (rc = get_num(r, "final_logit_softcapping", 0, 1e6, &logits)))
+		return rc;
+	const bool large = c->n_layers == families[r->family].large_layers;
+	c->act = ACT_GELU_TANH;
+	c->attn_cap = (float)attn;
+	c->logit_cap = (float)logits;
+	c->attn_scale = 1 / sqrtf((float)(large ? c->hidden / c->n_heads : c->head_dim));
+	c->embed_scale = sqrtf((float)c->hidden);
+	return 0;
+}
+
+/* Which layers have a window, and a rotation of their own or none. */
+static int read_layers(const struct reader *r, struct model_config *c)
+{
+	int every = families[r->family].every, rc;
+	if (!families[r->family].window)
+		return 0;
+	if (c->arch == ARCH_GEMMA2)
+		c->window = 4096;
+	if ((rc = get_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window)) ||
+	    (every && (rc = get_int(r, "attention.sliding_window_pattern", 1, 1 << 20, false, &every))))
+		return rc;
+	for (int i = 0; i < c->n_layers; i++)
+		c->layer_window[i] = c->window && (!every || (i + 1) % every);
+	if (families[r->family].local_theta == 0)
+		return 0;
+	c->rope_local_theta = families[r->family].local_theta;
+	if ((rc = get_num(r, "rope.freq_base_swa", 1e-3, 1e15, &c->rope_local_theta)))
+		return rc;
+	for (int i = 0; i < c->n_layers; i++)
+		c->layer_rope[i] = c->layer_window[i] ? LAYER_ROPE_LOCAL : LAYER_ROPE;
+	return 0;
+}
+
+/* Of wave lengths, one for each pair: n positive values. */
+static int read_factors(const struct reader *r, const char *name, size_t n, double **out)
+{
+	char what[64];
+	const struct gguf_tensor *t = gguf_find(r->g, name);
+	snprintf(what, sizeof what, "tensor %s", name);
+	if (!t)
+		return fail(r, -ENOENT, what, "is missing");
+	if (t->type != GGUF_TYPE_F32 || t->size[0] != (int64_t)n || t->bytes != n * 4)
+		return fail(r, -EINVAL, what, "must be F32, one value for each pair");
+	*out = xcalloc(n, sizeof **out);
+	for (size_t i = 0; i < n; i++) {
+		float f;
+		memcpy(&f, (const unsigned char *)t->data + i * 4, 4);
+		if (!(f > 0 && f < 1e9f))
+			return fail(r, -EINVAL, what, "has a value that is no factor");
+		(*out)[i] = f;
+	}
+	return 0;
+}
+
+/* Phi-3's long contexts. */
+static int read_longrope(const struct reader *r, struct model_config *c)
+{
+	const size_t n = (size_t)c->rope_dim / 2;
+	int rc = get_num(r, "rope.scaling.attn_factor", 0, 1e6, &c->yarn_attention_factor);
+	if (c->rope_original < 2)
+		return fail(r, -EINVAL, "rope.scaling.original_context_length", "must be at least 2");
+	if (rc || (rc = read_factors(r, "rope_factors_short.weight", n, &c->long_short)) ||
+	    (rc = read_factors(r, "rope_factors_long.weight", n, &c->long_long)))
+		return rc;
+	c->rope = ROPE_LONGROPE;
+	c->rope_factor = (double)c->max_position / c->rope_original;
+	return 0;
+}
+
 /* Factors by which wave lengths grow, one for each pair. */
 static int read_freqs(const struct reader *r, struct model_config *c)
 {
 	const struct gguf_tensor *t = gguf_find(r->g, "rope_freqs.weight");
 	if (!t)
 		return 0;
-	if (t->type != GGUF_TYPE_F32 || t->size[0] != c->rope_dim / 2 ||
-	    t->bytes != (size_t)c->rope_dim / 2 * 4)
-		return fail(r, -EINVAL, "tensor rope_freqs.weight", "must be F32, one value for each pair");
 	if (c->rope != ROPE_NONE)
 		return fail(r, -ENOTSUP, "tensor rope_freqs.weight",
 			    "beside a scaling of RoPE is not supported");
 	const size_t n = (size_t)c->rope_dim / 2;
+	const int rc = read_factors(r, "rope_freqs.weight", n, &c->long_short);
+	if (rc)
+		return rc;
 	c->rope = ROPE_LONGROPE;
 	c->rope_factor = c->yarn_attention_factor = 1;
 	c->rope_original = c->max_position;
-	c->long_short = xcalloc(n, sizeof *c->long_short);
-	c->long_long = xcalloc(n, sizeof *c->long_long);
-	for (size_t i = 0; i < n; i++) {
-		float f;
-		memcpy(&f, (const unsigned char *)t->data + i * 4, 4);
-		if (!(f > 0 && f < 1e9f))
-			return fail(r, -EINVAL, "tensor rope_freqs.weight", "has a value that is no factor");
-		c->long_short[i] = c->long_long[i] = f;
-	}
+	c->long_long = xmemdup(c->long_short, n * sizeof *c->long_long);
 	return 0;
 }
 
@@ -252,6 +363,8 @@ static int read_scaling(const struct reader *r, struct model_config *c)
 		return rc;
 	if (!named && factor > 0 && factor != 1)
 		s = (struct gguf_string){"linear", 6};
+	if (c->arch == ARCH_PHI3 && has(r, "rope_factors_long.weight"))
+		return read_longrope(r, c);
 	if (is_text(&s, "linear") && factor > 0) {
 		c->rope = ROPE_LINEAR;
 	} else if (is_text(&s, "yarn") && factor > 0) {
@@ -276,16 +389,15 @@ static int read_rope(const struct reader *r, struct model_config *c)
 	if ((rc = get_num(r, "rope.freq_base", 1e-3, 1e15, &c->rope_theta)) ||
 	    (rc = get_int(r, "rope.dimension_count", 2, 1024, false, &c->rope_dim)))
 		return rc;
-	if (c->rope_dim != c->head_dim)
+	if (c->rope_dim > c->head_dim || c->rope_dim % 2 ||
+	    (c->rope_dim != c->head_dim && !families[r->family].partial))
 		return fail(r, -ENOTSUP, "rope.dimension_count",
 			    "other than the size of a head is not supported");
-	if ((rc = read_scaling(r, c)))
+	if ((rc = read_scaling(r, c)) || (rc = read_layers(r, c)))
 		return rc;
-	/* Mistral, as llama. */
-	if (c->arch == ARCH_LLAMA &&
-	    (rc = get_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window)))
-		return rc;
-	memset(c->layer_window, c->window ? 1 : 0, (size_t)c->n_layers);
+	const int no_rope = families[r->family].no_rope;
+	for (int i = 0; no_rope && i < c->n_layers; i++)
+		c->layer_rope[i] = (i + 1) % no_rope ? LAYER_ROPE : LAYER_ROPE_NONE;
 	return 0;
 }
 
@@ -319,6 +431,15 @@ static int read_tokens(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
+static int read_pool(const struct reader *r, struct model_config *c)
+{
+	int type = GGUF_POOL_NONE;
+	const int rc = get_int(r, "pooling_type", 0, 1 << 20, false, &type);
+	if (!rc)
+		pool_config_gguf(c, type);
+	return rc;
+}
+
 int gguf_config_load(const char *path, struct model_config *out, char *why, size_t why_n)
 {
 	struct gguf *g;
@@ -329,7 +450,7 @@ int gguf_config_load(const char *path, struct model_config *out, char *why, size
 	struct reader r = {.g = g, .why = why, .why_n = why_n};
 	if (!(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
 		read_switches(&r, out);
-		if (!(rc = read_rope(&r, out)))
+		if (!(rc = read_gemma(&r, out)) && !(rc = read_rope(&r, out)) && !(rc = read_pool(&r, out)))
 			rc = read_tokens(&r, out);
 	}
 	gguf_close(g);

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "formats/shard.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,81 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 	return find_vec(f, name, n, &l->bias);
 }
 
+/* A layer that is stored as a part of another. */
+struct piece {
+	int n; /* outputs */
+	struct weights_linear *to;
+};
+
+/* Layers that are stored as one, side by side: attn_qkv, and the gate beside ffn_up. */
+static int find_fused(const struct finder *f, const char *module, const struct piece *pieces, int n_pieces,
+		      bool bias)
+{
+	const struct shard all = {.n_ranks = 1};
+	struct weights_linear *whole =
+		weights_own(f->w, xcalloc(1, sizeof *whole)); /* codes lead back to it */
+	int n = 0;
+	for (int i = 0; i < n_pieces; i++)
+		n += pieces[i].n;
+	const int rc = find_linear(f, module, n, f->c->hidden, bias, whole);
+	for (int i = 0, n0 = 0; !rc && i < n_pieces; n0 += pieces[i++].n) {
+		void *copy;
+		shard_linear(&all, whole, (struct shard_cut){n0, pieces[i].n, 0, whole->k}, pieces[i].to,
+			     &copy);
+		if (copy)
+			weights_own(f->w, copy);
+	}
+	return rc;
+}
+
+/* The names that llama.cpp gives to a layer's norms: before and behind attention, before and behind the
+ * feed-forward layer; NULL: none. */
+static const char *const *norm_names(enum config_arch arch)
+{
+	static const char *const before[] = {"attn_norm", NULL, "ffn_norm", NULL},
+				 *const behind[] = {NULL, "post_attention_norm", NULL, "post_ffw_norm"},
+				 *const both[] = {"attn_norm", "post_attention_norm", "ffn_norm",
+						  "post_ffw_norm"};
+	return arch == ARCH_OLMO2                                                ? behind
+	       : arch == ARCH_GEMMA2 || arch == ARCH_GEMMA3 || arch == ARCH_GLM4 ? both
+										 : before;
+}
+
+static int find_norms(const struct finder *f, int i, struct weights_layer *l)
+{
+	const struct model_config *c = f->c;
+	const char *const *names = norm_names(c->arch);
+	const bool rows = c->qk_norm == QK_NORM_ROWS;
+	const struct {
+		const char *name;
+		int n;
+		struct weights_vec *to;
+	} norms[] = {
+		{names[0], c->hidden, &l->attn_norm},
+		{names[1], c->hidden, &l->attn_post},
+		{names[2], c->hidden, &l->ffn_norm},
+		{names[3], c->hidden, &l->ffn_post},
+		{c->qk_norm ? "attn_q_norm" : NULL, c->head_dim * (rows ? c->n_heads : 1), &l->q_norm},
+		{c->qk_norm ? "attn_k_norm" : NULL, c->head_dim * (rows ? c->n_kv_heads : 1), &l->k_norm},
+	};
+	char name[96];
+	int rc = 0;
+	for (size_t j = 0; !rc && j < sizeof norms / sizeof *norms; j++) {
+		if (!norms[j].name)
+			continue;
+		snprintf(name, sizeof name, "blk.%d.%s.weight", i, norms[j].name);
+		rc = find_vec(f, name, norms[j].n, norms[j].to);
+	}
+	return rc;
+}
+
+static bool has(const struct finder *f, int i, const char *part)
+{
+	char name[96];
+	snprintf(name, sizeof name, "blk.%d.%s.weight", i, part);
+	return gguf_find(f->g, name) != NULL;
+}
+
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
@@ -113,24 +189,19 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		{"ffn_up", c->intermediate, c->hidden, c->mlp_bias, &l->up},
 		{"ffn_down", c->hidden, c->intermediate, c->mlp_bias, &l->down},
 	};
-	const struct {
-		const char *name;
-		int n;
-		struct weights_vec *to;
-	} norms[] = {
-		{"attn_norm", c->hidden, &l->attn_norm},
-		{"ffn_norm", c->hidden, &l->ffn_norm},
-		{"attn_q_norm", c->head_dim, c->qk_norm ? &l->q_norm : NULL},
-		{"attn_k_norm", c->head_dim, c->qk_norm ? &l->k_norm : NULL},
-	};
+	const struct piece qkv[] = {{q, &l->q}, {kv, &l->k}, {kv, &l->v}},
+			   gate_up[] = {{c->intermediate, &l->gate}, {c->intermediate, &l->up}};
 	char name[96];
-	int rc = 0;
-	for (size_t j = 0; !rc && j < sizeof norms / sizeof *norms; j++) {
-		snprintf(name, sizeof name, "blk.%d.%s.weight", i, norms[j].name);
-		if (norms[j].to)
-			rc = find_vec(f, name, norms[j].n, norms[j].to);
-	}
+	int rc = find_norms(f, i, l);
+	snprintf(name, sizeof name, "blk.%d.attn_qkv", i);
+	if (!rc && has(f, i, "attn_qkv"))
+		rc = find_fused(f, name, qkv, 3, c->qkv_bias);
+	snprintf(name, sizeof name, "blk.%d.ffn_up", i);
+	if (!rc && !has(f, i, "ffn_gate"))
+		rc = find_fused(f, name, gate_up, 2, c->mlp_bias);
 	for (size_t j = 0; !rc && j < sizeof linears / sizeof *linears; j++) {
+		if (linears[j].to->w)
+			continue;
 		snprintf(name, sizeof name, "blk.%d.%s", i, linears[j].name);
 		rc = find_linear(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
 	}

@@ -330,6 +330,21 @@ DRIVER_FN const char *tiny_model(const char *name)
 	return access(cmd, R_OK) == 0 ? dir : NULL;
 }
 
+/* A file of tests/tools/make_gguf_family.py, made at first use, or NULL. */
+DRIVER_FN const char *tiny_gguf(const char *name)
+{
+	static char path[2048], cmd[16384];
+	snprintf(path, sizeof path, "%s/tiny/%s.gguf", QUERN_BUILD, name);
+	if (access(path, R_OK) == 0)
+		return path;
+	snprintf(cmd, sizeof cmd,
+		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
+		 "\"$p\" '%s' '%s' '%s' >/dev/null 2>&1; done; exit 1",
+		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_gguf_family.py"),
+		 name, path);
+	return system(cmd) == 0 || access(path, R_OK) == 0 ? path : NULL;
+}
+
 /* A worker with a tiny model, greedy parameters, and n made-up tokens of its vocabulary.  Skips the test
  * where the model cannot be made. */
 DRIVER_FN void driver_open_tiny(struct driver *d, struct params *params, uint32_t *tokens, uint32_t n)

@@ -124,14 +124,11 @@ static json_t *golden(void)
 	return golden_of("tests/golden/models.json");
 }
 
-static void run_case(const json_t *c)
+static void run_model(const json_t *c, const char *dir)
 {
 	const char *name = json_string_value(json_get(c, "name"));
 	const int stride = (int)json_integer_value(json_get(c, "stride"));
 	const uint32_t cut = (uint32_t)json_integer_value(json_get(c, "cut"));
-	const char *dir = tiny_model(name);
-	if (!dir)
-		cr_skip_test("tiny models need Python with numpy");
 	struct driver d;
 	struct bus_load load = driver_load(dir);
 	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
@@ -149,6 +146,14 @@ static void run_case(const json_t *c)
 	check_greedy(&d, n, json_get(c, "greedy"), json_get(c, "margins"), name);
 	free(prompt);
 	driver_close(&d);
+}
+
+static void run_case(const json_t *c)
+{
+	const char *dir = tiny_model(json_string_value(json_get(c, "name")));
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	run_model(c, dir);
 }
 
 ParameterizedTestParameters(model, agrees_with_transformers)
@@ -192,6 +197,33 @@ ParameterizedTest(struct golden_case *c, model, quantized_weights_agree_with_tra
 	driver_compute = modes[c->mode].compute;
 	driver_kv = modes[c->mode].kv;
 	run_case(json_array_get(all, (size_t)c->model));
+	json_decref(all);
+}
+
+/* GGUF files of the families that llama.cpp tells apart in its code. */
+ParameterizedTestParameters(model, families_in_gguf_agree_with_transformers)
+{
+	static struct golden_case cases[CASES_MAX];
+	json_t *all = golden_of("tests/golden/gguf_family.json");
+	size_t n = 0;
+	for (size_t i = 0; i < json_array_size(all); i++)
+		for (size_t m = 0; m < (strcmp(driver_device(), "cpu") ? 1 : MODES); m++)
+			if (modes[m].kv[0] == 'a')
+				cases[n++] = (struct golden_case){(int)i, (int)m};
+	json_decref(all);
+	return cr_make_param_array(struct golden_case, cases, n);
+}
+
+ParameterizedTest(struct golden_case *c, model, families_in_gguf_agree_with_transformers)
+{
+	json_t *all = golden_of("tests/golden/gguf_family.json");
+	const json_t *one = json_array_get(all, (size_t)c->model);
+	const char *path = tiny_gguf(json_string_value(json_get(one, "name")));
+	if (!path)
+		cr_skip_test("tiny models need Python with numpy");
+	driver_compute = modes[c->mode].compute;
+	driver_kv = modes[c->mode].kv;
+	run_model(one, path);
 	json_decref(all);
 }
 
