@@ -32,11 +32,33 @@ static void one(const struct block *to, int scale, int offset)
 	*to->offset = (int16_t)offset;
 }
 
+/* Eight bytes at once, in the machine's order. */
+static uint64_t eight(const unsigned char *p)
+{
+	uint64_t v;
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+static void put_eight(uint8_t *p, uint64_t v)
+{
+	memcpy(p, &v, sizeof v);
+}
+
+enum { EACH_BIT = 1, EACH_PAIR = 3, EACH_NIBBLE = 15 };
+
+/* Of each of eight bytes the bits of mask, from bit `at` on. */
+static uint64_t bits_of(uint64_t v, int at, int mask)
+{
+	return v >> at & (uint64_t)mask * 0x0101010101010101u;
+}
+
 static void nibbles(uint8_t *code, const unsigned char *q, int n)
 {
-	for (int i = 0; i < n; i++) {
-		code[i] = q[i] & 15;
-		code[i + n] = q[i] >> 4;
+	for (int i = 0; i < n; i += 8) {
+		const uint64_t v = eight(q + i);
+		put_eight(code + i, bits_of(v, 0, EACH_NIBBLE));
+		put_eight(code + i + n, bits_of(v, 4, EACH_NIBBLE));
 	}
 }
 
@@ -47,8 +69,8 @@ static void q8_0(const unsigned char *p, const struct block *to)
 {
 	*to->d = f16_at(p);
 	one(to, 1, 128);
-	for (int i = 0; i < SMALL; i++)
-		to->code[i] = p[2 + i] ^ 128;
+	for (int i = 0; i < SMALL; i += 8)
+		put_eight(to->code + i, eight(p + 2 + i) ^ 0x8080808080808080u);
 }
 
 /* d f16 | nibbles [16] */
@@ -115,8 +137,15 @@ static void mxfp4(const unsigned char *p, const struct block *to)
 /* Two bits each: byte 32 j + i has values 128 j + i + 0, 32, 64, 96. */
 static void crumbs(uint8_t *code, const unsigned char *q)
 {
-	for (int i = 0; i < LARGE; i++)
-		code[i] = q[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
+	for (int i = 0; i < LARGE; i += 8)
+		put_eight(code + i, bits_of(eight(q + i / 128 * 32 + i % 32), i % 128 / 32 * 2, EACH_PAIR));
+}
+
+/* One more bit each, `at`: byte i % 32 has those of values i, i + 32 and so on. */
+static void one_bit(uint8_t *code, const unsigned char *high, int at)
+{
+	for (int i = 0; i < LARGE; i += 8)
+		put_eight(code + i, eight(code + i) | bits_of(eight(high + i % 32), i / 32, EACH_BIT) << at);
 }
 
 /* scale and minimum in nibbles [16] | two bits [64] | d f16 | dmin f16 */
@@ -143,8 +172,7 @@ static void q3_k(const unsigned char *p, const struct block *to)
 		to->offset[g] = 4;
 	}
 	crumbs(to->code, p + 32);
-	for (int i = 0; i < LARGE; i++)
-		to->code[i] |= (uint8_t)((p[i % 32] >> i / 32 & 1) << 2);
+	one_bit(to->code, p, 2);
 }
 
 /* Scales and minimums of 6 bits in 12 bytes: those of groups 0 to 3 in the low bits of bytes 0 to 3 and 4 to
@@ -182,8 +210,7 @@ static void q5_k(const unsigned char *p, const struct block *to)
 	*to->dmin = f16_at(p + 2);
 	sixes(p + 4, to);
 	large_nibbles(to->code, p + 48);
-	for (int i = 0; i < LARGE; i++)
-		to->code[i] |= (uint8_t)((p[16 + i % 32] >> i / 32 & 1) << 4);
+	one_bit(to->code, p + 16, 4);
 }
 
 /* low nibbles [128], pairs of 64 | two high bits [64] | scales int8 [16] | d f16 */
@@ -195,9 +222,9 @@ static void q6_k(const unsigned char *p, const struct block *to)
 		to->offset[g] = 32;
 	}
 	crumbs(to->code, p + 128);
-	for (int i = 0; i < LARGE; i++) {
-		const int low = p[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
-		to->code[i] = (uint8_t)(low | to->code[i] << 4);
+	for (int i = 0; i < LARGE; i += 8) {
+		const uint64_t low = bits_of(eight(p + i / 128 * 64 + i % 64), i % 128 / 64 * 4, EACH_NIBBLE);
+		put_eight(to->code + i, low | eight(to->code + i) << 4);
 	}
 }
 

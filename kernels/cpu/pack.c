@@ -160,47 +160,47 @@ static void pack_super(const struct codes *c, const struct code_rows *r, int s, 
 static void pack_head(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int g,
 		      int row0, int rows, unsigned char *head)
 {
-	const int groups = codes_groups(c), supers = codes_supers(c);
-	for (int n = 0; n < rows; n++) {
-		const size_t at = (size_t)(row0 + n) * (size_t)groups + (size_t)g;
-		const size_t s = (size_t)(row0 + n) * (size_t)supers + (size_t)(g * c->group / c->super);
-		const float scale = r->d[s] * (float)r->scale[at];
+	const size_t groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
+	size_t at = (size_t)row0 * groups + (size_t)g;
+	size_t s = (size_t)row0 * supers + (size_t)(g * c->group / c->super);
+	for (int n = 0; n < rows; n++, at += groups, s += supers) {
 		if (p->heads == HEADS_SUPER) {
 			head[n] = (unsigned char)r->scale[at];
 			if (p->minimums)
 				head[16 + n] = (unsigned char)r->offset[at];
-		} else if (p->heads == HEADS_F32) {
+			continue;
+		}
+		const float scale = r->d[s] * (float)r->scale[at];
+		if (p->heads == HEADS_F32) {
 			const float min = p->minimums ? r->dmin[s] * (float)r->offset[at] : 0;
 			memcpy(head + n * 4, &scale, 4);
 			if (p->minimums)
 				memcpy(head + 64 + n * 4, &min, 4);
-		} else {
-			put_f16(head + n * 2, scale);
-			if (p->heads == HEADS_AWQ)
-				head[32 + n] = (unsigned char)(c->zero >= 0 ? c->zero : r->offset[at]);
+			continue;
 		}
+		put_f16(head + n * 2, scale);
+		if (p->heads == HEADS_AWQ)
+			head[32 + n] = (unsigned char)(c->zero >= 0 ? c->zero : r->offset[at]);
 	}
 }
 
-static uint32_t four_codes(const uint8_t *code, int n)
+static uint32_t word_at(const uint8_t *code)
 {
-	uint32_t word = 0;
-	memcpy(&word, code, n >= 4 ? 4 : n > 0 ? (size_t)n : 0);
+	uint32_t word;
+	memcpy(&word, code, 4);
 	return word;
 }
 
-/* Word of a round of codes of one output, of which there are n: lines step bytes apart. */
-static void pack_round(int bits, const uint8_t *code, int n, unsigned char *line, size_t step)
+/* A word of one output of each line of a round of codes, the lines step bytes apart. */
+static inline void pack_round(const int bits, const uint8_t *code, unsigned char *line, size_t step)
 {
 	if (bits == 8) {
-		const uint32_t word = four_codes(code, n);
-		memcpy(line, &word, 4);
+		memcpy(line, code, 4);
 		return;
 	}
 	uint32_t pairs = 0;
 	for (int i = 0; i < (bits == 6 ? 2 : 1); i++) {
-		const uint32_t a = four_codes(code + 8 * i, n - 8 * i);
-		const uint32_t b = n - 8 * i > 4 ? four_codes(code + 8 * i + 4, n - 8 * i - 4) : 0;
+		const uint32_t a = word_at(code + 8 * i), b = word_at(code + 8 * i + 4);
 		const uint32_t word = (a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4;
 		pairs |= ((a >> 4 & 0x03030303) | (b >> 4 & 0x03030303) << 2) << 4 * i;
 		memcpy(line + (size_t)i * step, &word, 4);
@@ -209,15 +209,31 @@ static void pack_round(int bits, const uint8_t *code, int n, unsigned char *line
 		memcpy(line + 2 * step, &pairs, 4);
 }
 
+static inline void pack_row(const int bits, const uint8_t *code, int len, unsigned char *line, size_t step)
+{
+	const int per_round = bits == 4 ? 8 : bits == 6 ? 16 : 4;
+	int k = 0;
+	for (; k + per_round <= len; k += per_round, line += bits == 6 ? 3 * step : step)
+		pack_round(bits, code + k, line, step);
+	if (k < len) {
+		uint8_t last[16] = {0};
+		memcpy(last, code + k, (size_t)(len - k));
+		pack_round(bits, last, line, step);
+	}
+}
+
 /* The lines of a group, step bytes apart: len inputs from k0 on. */
 static void pack_lines(int bits, const struct codes *c, const struct code_rows *r, int k0, int len, int row0,
 		       int rows, unsigned char *lines, size_t step)
 {
-	const int per_round = bits == 4 ? 8 : bits == 6 ? 16 : 4;
-	for (int k = 0; k < len; k += per_round, lines += bits == 6 ? 3 * step : step)
-		for (int n = 0; n < rows; n++)
-			pack_round(bits, r->code + (size_t)(row0 + n) * (size_t)c->k + k0 + k, len - k,
-				   lines + n * 4, step);
+	const uint8_t *code = r->code + (size_t)row0 * (size_t)c->k + k0;
+	for (int n = 0; n < rows; n++, code += c->k, lines += 4)
+		if (bits == 4)
+			pack_row(4, code, len, lines, step);
+		else if (bits == 6)
+			pack_row(6, code, len, lines, step);
+		else
+			pack_row(8, code, len, lines, step);
 }
 
 static void pack_codes(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int n,
