@@ -7,6 +7,7 @@
 const char reasoning_open_mark[] = "<think>", reasoning_close_mark[] = "</think>";
 static const char open_tag[] = "<think>";
 static const char close_tag[] = "</think>";
+enum { BLANKS_MAX = 1024 }; /* held back until what follows decides; more are text */
 enum { OPEN_BYTES = sizeof open_tag - 1, CLOSE_BYTES = sizeof close_tag - 1 };
 
 void reasoning_init(struct reasoning *r, bool inside)
@@ -24,7 +25,7 @@ void reasoning_fini(struct reasoning *r)
 static bool at_begin(struct reasoning *r, struct buf *answer)
 {
 	size_t i = marker_skip_blanks(r->held.p, r->held.len);
-	int tag = marker_begins(r->held.p + i, r->held.len - i, open_tag);
+	int tag = i > BLANKS_MAX ? -1 : marker_begins(r->held.p + i, r->held.len - i, open_tag);
 	if (tag == 0)
 		return false;
 	if (tag > 0) {
@@ -44,6 +45,7 @@ static void put_reasoning(struct reasoning *r, size_t n, struct buf *reasoning)
 	size_t i = 0;
 	while (!r->any && i < n && r->held.p[i] == '\n')
 		i++;
+	r->dropped += i;
 	r->any = r->any || i < n;
 	buf_put(reasoning, r->held.p + i, n - i);
 }
@@ -54,16 +56,19 @@ static bool inside(struct reasoning *r, struct buf *reasoning)
 	size_t whole = end ? (size_t)(end - r->held.p)
 			   : r->held.len - marker_partial(r->held.p, r->held.len, close_tag);
 	size_t n = whole;
-	while (n && r->held.p[n - 1] == '\n')
+	while (n && whole - n < BLANKS_MAX && r->held.p[n - 1] == '\n')
 		n--;
 	/* Some models repeat a tag that the prompt has opened. */
 	if (!r->any && n) {
 		size_t i = marker_skip_blanks(r->held.p, r->held.len);
-		int again = marker_begins(r->held.p + i, r->held.len - i, open_tag);
+		int again = r->dropped + i > BLANKS_MAX
+				    ? -1
+				    : marker_begins(r->held.p + i, r->held.len - i, open_tag);
 		if (again == 0)
 			return false;
 		if (again > 0) {
 			marker_drop(&r->held, i + OPEN_BYTES);
+			r->dropped = 0;
 			return true;
 		}
 	}

@@ -1,6 +1,6 @@
 /* reasoning.h - a model's output split into its reasoning, "<think>" ... "</think>", and the answer
  * behind it.  Pure and incremental: the result does not depend on how the text is cut into pieces.
- * Newlines around the reasoning belong to neither, as in the models' own templates.
+ * Newlines around the reasoning belong to neither, as in the models' own templates; behind it, the last 1024.
  *
  *   BEGIN --"<think>"--> INSIDE --"</think>"--> GAP --> ANSWER
  *     \--anything else------------------------------------^      */
@@ -22,6 +22,7 @@ enum reasoning_state {
 struct reasoning {
 	enum reasoning_state state;
 	bool any;        /* a byte of the reasoning was passed on */
+	size_t dropped;  /* newlines before that */
 	struct buf held; /* undecided text: part of a tag, and blanks */
 };
 

@@ -199,6 +199,42 @@ static void put_value(struct tools *t, const struct tools_sink *to)
 	buf_fini(&literal);
 }
 
+/* Whether the text from p on ends the call, as models write it that forgot the value's end: the first text
+ * that may follow a call and, where there are others, one of those. */
+static enum tools_found ends_call(const struct tools_format *f, const char *p, size_t n)
+{
+	const int is = marker_begins(p, n, f->then[0].text);
+	if (is <= 0)
+		return is ? TOOLS_NO : TOOLS_MORE;
+	size_t i = strlen(f->then[0].text);
+	i += marker_skip_blanks(p + i, n - i);
+	if (i > TOOLS_BLANKS_MAX || !f->then[1].text)
+		return f->then[1].text ? TOOLS_NO : TOOLS_YES;
+	enum tools_found found = TOOLS_NO;
+	for (int k = 1; k < TOOLS_THEN_MAX && f->then[k].text && found != TOOLS_YES; k++) {
+		const int next = marker_begins(p + i, n - i, f->then[k].text);
+		found = next > 0 ? TOOLS_YES : next == 0 ? TOOLS_MORE : found;
+	}
+	return found;
+}
+
+/* Where the call ends in the first n bytes of a value, or may end: *found; n: nowhere. */
+static size_t find_end_of_call(const struct tools *t, size_t n, enum tools_found *found)
+{
+	const char *p = tools_next(t);
+	*found = TOOLS_NO;
+	for (size_t i = 0; i < n; i++) {
+		const char *at = memchr(p + i, t->format->then[0].text[0], n - i);
+		if (!at)
+			return n;
+		i = (size_t)(at - p);
+		*found = ends_call(t->format, at, tools_left(t) - i);
+		if (*found != TOOLS_NO)
+			return i;
+	}
+	return n;
+}
+
 /* Bytes of a value: of text at once, of others when all are there.  Models that write a value on lines of its
  * own put a newline on each side. */
 static enum tools_found pair_value(struct tools *t, const struct tools_sink *to)
@@ -212,17 +248,23 @@ static enum tools_found pair_value(struct tools *t, const struct tools_sink *to)
 		   *end = memmem(p, tools_left(t), tags->value_close, strlen(tags->value_close));
 	size_t n =
 		end ? (size_t)(end - p) : tools_left(t) - marker_partial(p, tools_left(t), tags->value_close);
+	enum tools_found broken;
+	const size_t call_end = find_end_of_call(t, n, &broken);
+	if (broken != TOOLS_NO)
+		end = NULL;
+	n = call_end < n ? call_end : n;
+	const size_t whole = n;
 	if (lines && n && p[n - 1] == '\n')
 		n--;
 	if (t->arg.kind == ARG_TEXT)
 		tools_put_escaped(t, p, n, to);
 	else
 		buf_put(&t->arg.value, p, n);
-	if (!end) {
+	if (!end && broken != TOOLS_YES) {
 		tools_eat(t, n);
 		return TOOLS_MORE;
 	}
-	tools_eat(t, (size_t)(end - p) + strlen(tags->value_close));
+	tools_eat(t, end ? (size_t)(end - p) + strlen(tags->value_close) : whole);
 	if (t->arg.kind == ARG_TEXT)
 		tools_put(t, "\"", 1, to);
 	else

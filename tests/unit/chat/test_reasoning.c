@@ -84,3 +84,50 @@ Test(reasoning, a_tag_left_open_by_the_prompt_is_found)
 	cr_expect_not(reasoning_is_open("think>", 6));
 	cr_expect_not(reasoning_is_open("", 0));
 }
+
+/* n newlines */
+static void put_lines(struct buf *b, size_t n)
+{
+	while (n--)
+		buf_putc(b, '\n');
+}
+
+static void expect_in_pieces(const struct buf *text, bool inside, size_t want_reasoning, size_t want_answer)
+{
+	for (size_t step = 0; step < 2000; step += step < 3 ? 1 : 333) {
+		struct buf t = {0}, s = {0};
+		parse(text->p, inside, text->len, text->len, step, &t, &s);
+		cr_expect(t.len == want_reasoning && s.len == want_answer,
+			  "in pieces of %zu: %zu and %zu bytes", step, t.len, s.len);
+		buf_fini(&t);
+		buf_fini(&s);
+	}
+}
+
+Test(reasoning, blanks_that_are_held_back_are_bounded)
+{
+	struct buf text = {0}, t = {0}, s = {0};
+	struct reasoning r;
+	buf_puts(&text, "x");
+	put_lines(&text, 1500);
+	buf_puts(&text, "</think>y");
+	expect_in_pieces(&text, true, 1 + 1500 - 1024, 1);
+	buf_clear(&text);
+	put_lines(&text, 1500);
+	buf_puts(&text, "<think>x</think>y");
+	expect_in_pieces(&text, false, 0, text.len);
+	expect_in_pieces(&text, true, 8, 1); /* a repeated tag comes early */
+	buf_clear(&text);
+	put_lines(&text, 100000);
+	for (int inside = 0; inside < 2; inside++) {
+		reasoning_init(&r, inside);
+		reasoning_push(&r, "x", inside, &t, &s);
+		for (int i = 0; i < 10; i++)
+			reasoning_push(&r, text.p, text.len, &t, &s);
+		cr_expect(r.held.len <= 1024, "%zu bytes", r.held.len);
+		reasoning_fini(&r);
+	}
+	buf_fini(&text);
+	buf_fini(&t);
+	buf_fini(&s);
+}

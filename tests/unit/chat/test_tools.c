@@ -185,6 +185,26 @@ Test(tools, an_answer_in_json_is_not_a_llama3_call)
 	expect(TOOLS_LLAMA3, "<|python_tag|>print(1)", "<|python_tag|>print(1)");
 }
 
+#define VALUE "<tool_call>\n<function=f>\n<parameter=a>\n"
+#define NEXT  "<tool_call>\n<function=g>\n<parameter=b>\ny\n</parameter>\n</function>\n</tool_call>"
+
+Test(tools, a_value_without_its_end_swallows_no_later_call)
+{
+	expect(TOOLS_QWEN3_CODER, VALUE "x\n</function>\n</tool_call>\n" NEXT,
+	       "[f|{\"a\": \"x\"}][g|{\"b\": \"y\"}]");
+	expect(TOOLS_QWEN3_CODER, VALUE "1</function></tool_call>" NEXT, "[f|{\"a\": 1}][g|{\"b\": \"y\"}]");
+	expect(TOOLS_QWEN3_CODER, VALUE "x</function> </function\n</parameter>\n</function>\n</tool_call>",
+	       "[f|{\"a\": \"x</function> </function\"}]");
+	expect(TOOLS_GLM45,
+	       "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</tool_call>\n<tool_call>g\n</tool_call>",
+	       "[f|{\"a\": \"x\"}][g|{}]");
+	expect(TOOLS_MINIMAX_M2,
+	       "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x</invoke>\n<invoke "
+	       "name=\"g\">\n</invoke>\n"
+	       "</minimax:tool_call>",
+	       "[f|{\"a\": \"x\"}][g|{}]");
+}
+
 Test(tools, nesting_and_number_of_calls_are_bounded)
 {
 	struct buf b = {0};
