@@ -40,7 +40,7 @@ void piece_table_fini(struct piece_table *pt)
 void piece_table_add(struct piece_table *pt, const char *p, size_t n, float score, int type)
 {
 	array_grow(pt->rows, pt->cap, pt->n + 1);
-	pt->rows[pt->n++] = (struct piece_row){p, n, score, type};
+	pt->rows[pt->n++] = (struct piece_row){p, n, score, type, false};
 }
 
 /* ---- pieces ---- */
@@ -111,7 +111,7 @@ static int add_special(struct tokenizer *t, const struct piece_table *pt, uint32
 {
 	const struct piece_row *r = &pt->rows[id];
 	struct buf raw = {0};
-	struct added_token tok = {.id = id, .content = (char *)r->p, .n = r->n};
+	struct added_token tok = {.id = id, .content = (char *)r->p, .n = r->n, .rstrip = r->rstrip};
 	tok.special = r->type != ROW_USER_DEFINED;
 	if (r->n == 0)
 		return 0;

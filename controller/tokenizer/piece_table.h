@@ -25,7 +25,8 @@ struct piece_row {
 	const char *p; /* borrowed from the file, or from piece_table.text */
 	size_t n;
 	float score;
-	int type; /* enum row_type */
+	int type;    /* enum row_type */
+	bool rstrip; /* of a token searched for in the text: its match has the white space behind it */
 };
 
 struct merge_row {

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct reader {
 	const struct gguf *g;
@@ -198,6 +199,43 @@ static int read_ends(const struct reader *r)
 	return rc ? rc : get_bool(r, KEY("add_eos_token"), &pt->add_eos);
 }
 
+/* ---- what no key tells ---- */
+
+static bool has_word(const struct gguf_string *s, const char *word)
+{
+	const size_t n = strlen(word);
+	for (size_t i = 0; i + n <= s->n; i++)
+		if (strncasecmp(s->p + i, word, n) == 0)
+			return true;
+	return false;
+}
+
+/* Phi-3, which llama.cpp knows by the model's name: here by its architecture, too, where its tokens are
+ * SentencePiece's (Phi-4's are not). */
+static bool is_phi3(const struct reader *r)
+{
+	struct gguf_string name = {"", 0}, arch = {"", 0};
+	gguf_find_string(r->g, "general.name", &name, NULL, 0);
+	gguf_find_string(r->g, "general.architecture", &arch, NULL, 0);
+	return has_word(&name, "phi-3") || has_word(&name, "phi3") ||
+	       (is(&arch, "phi3") && r->pt->model == TABLE_SCORE_BPE);
+}
+
+/* Its special tokens take the white space behind them, but for these. */
+static void strip_behind(const struct reader *r)
+{
+	static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
+	if (!is_phi3(r))
+		return;
+	for (size_t i = 0; i < r->pt->n; i++) {
+		struct piece_row *row = &r->pt->rows[i];
+		const struct gguf_string s = {row->p, row->n};
+		row->rstrip = row->type == ROW_CONTROL || row->type == ROW_USER_DEFINED || is(&s, "</s>");
+		for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
+			row->rstrip = row->rstrip && !is(&s, others[k]);
+	}
+}
+
 int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, char *why, size_t why_n)
 {
 	struct reader r = {g, pt, why, why_n};
@@ -220,5 +258,7 @@ int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, char *why, siz
 	rc = kind->read(&r);
 	if (rc == 0)
 		rc = read_pieces(&r);
+	if (rc == 0)
+		strip_behind(&r);
 	return rc ? rc : read_ends(&r);
 }

@@ -269,6 +269,18 @@ Test(gguf_vocab, qwen3_equals_its_tokenizer_json)
 	check_same(t, json, 0, bits, 3);
 }
 
+/* Tokens that take the white space behind them: no key of the file says so. */
+Test(gguf_vocab, phi3_equals_its_tokenizer_json)
+{
+	struct tokenizer *json = help_shared("phi-3-mini"),
+			 *t = shared("tokenizers/ggml-vocab/ggml-vocab-phi-3.gguf");
+	static const char *const bits[] = {"<|user|>\n Hello there<|end|> \n\t<|assistant|>\n",
+					   "a</s>  b<s>  c", "<|endoftext|> \n<|end|>  x",
+					   "<|placeholder1|>\n\n<|system|>  You are"};
+	NEED(json && t);
+	check_same(t, json, 0, bits, 4);
+}
+
 /* ---- split patterns ---- */
 
 static void on_word(void *ctx, const char *word, size_t n)
