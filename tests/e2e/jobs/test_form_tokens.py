@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from jobclient import JobError
 from service import DEMO
 from test_durable import journal, kill, patiently, serve  # noqa: F401
 from test_same_tokens import STORY, answer
@@ -83,10 +84,13 @@ def test_a_search_has_the_same_outputs_after_a_death(serve):  # noqa: F811
 
 
 def test_an_output_that_meets_a_bound_fails_alone(service):
-    """A grammar nests 1,000 deep at most; here nothing else can be written."""
+    """A letter of it may begin, continue or end any of the levels: ever more places in the grammar."""
     with service.client() as c:
         other = c.submit("A cat", max_tokens=1500, ignore_eos=True)
-        deep = c.submit(prompt="((((", max_tokens=2000, logit_bias={}, guided_grammar='root ::= "(" root ")" | "x" root "y"')
-        with pytest.raises(Exception, match="E_BAD_REQUEST"):
-            deep.done()
+        wide = c.submit("A dog", max_tokens=1500, min_tokens=1500, seed=1,
+                        guided_grammar='root ::= "" | [a-z] root [a-z] | [a-z] root')
+        wide.accepted()
+        with pytest.raises(JobError) as e:
+            wide.done()
+        assert e.value.code == "E_BAD_REQUEST" and "too many positions in the grammar" in e.value.message
         assert len(other.done().tokens) == 1500
