@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 10 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 11 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -199,9 +199,13 @@ struct kern_attn_args {
 			it; 0: all positions before it */
 };
 
-/* How to choose one token from one row of logits.  Order: mask, penalties, bias, bans, temperature,
- * top-k, top-p, min-p, draw.  Philox4x32-10 keyed by seed, counter (output index, position).
- * Penalties as in vLLM: repetition over prompt and output, frequency and presence over output. */
+/* How to choose one token from one row of logits.  Order: mask, penalties, DRY, bias, bans, temperature,
+ * top-n-sigma, top-k, typical-p, top-p, min-p, XTC, draw.  Shares and probabilities are of what the step
+ * before has left.  Philox4x32-10 keyed by seed, counter (output index, position). Penalties as in vLLM:
+ * repetition over prompt and output, frequency and presence over output.  Typical-p (Meister et al. 2022,
+ * arXiv:2202.00666), top-n-sigma (Tang et al. 2024, arXiv:2411.07641), XTC and DRY as in llama.cpp, but for
+ * the order: temperature first.  A greedy row takes the largest logit, whatever is cut. */
+enum { KERN_DRY_BEYOND = 64 };
 struct kern_sample_row {
 	int32_t row;               /* row of logits */
 	int32_t hist0;             /* index in the token buffer of the sequence's first token */
@@ -215,6 +219,18 @@ struct kern_sample_row {
 	int32_t top_k;             /* 0: off */
 	float presence, frequency; /* 0: off */
 	float repetition;          /* 1: off */
+	float typical_p;   /* 0 or 1: off.  Keeps the least of || ln p| - entropy| that have this share */
+	float top_n_sigma; /* 0: off.  Keeps logits up to this many standard deviations below the largest */
+	/* With xtc_probability (0: off), where two tokens or more have at least xtc_threshold: all of these
+	 * go but the least likely and its equals. */
+	float xtc_probability, xtc_threshold;
+	/* DRY: of the last dry_last_n tokens (-1: all), a token that followed n earlier tokens equal to the
+	 * last n, n >= dry_allowed, loses dry_multiplier * dry_base ^ (n - dry_allowed); n ends at a breaker,
+	 * and at KERN_DRY_BEYOND more than dry_allowed.  dry_multiplier 0: off. */
+	float dry_multiplier, dry_base;
+	int32_t dry_allowed, dry_last_n;
+	int32_t n_breakers;
+	const int32_t *breakers; /* ascending ids */
 	uint64_t seed;
 	uint32_t index;          /* of the output within its job */
 	uint32_t position;       /* of the token within the output */

@@ -32,7 +32,7 @@ enum {
 	SEQ_FIELDS = 8,
 	FORM_FIELDS = 2,
 	FAILED_FIELDS = 2,
-	PARAMS_FIELDS = 25,
+	PARAMS_FIELDS = 34,
 	PARAMS_OLDEST = 23,       /* of journals of earlier versions: without the fields behind */
 	DROP_FORMS_MAX = 1 << 16, /* of a plan */
 };
@@ -93,6 +93,15 @@ static void pack_params(msgpack_packer *pk, const struct params *p, const struct
 	bus_pack_bin(pk, p->bad_len, p->n_bad * sizeof *p->bad_len);
 	pack_form(pk, form);
 	msgpack_pack_uint32(pk, p->pool);
+	msgpack_pack_float(pk, p->typical_p);
+	msgpack_pack_float(pk, p->top_n_sigma);
+	msgpack_pack_float(pk, p->xtc_probability);
+	msgpack_pack_float(pk, p->xtc_threshold);
+	msgpack_pack_float(pk, p->dry_multiplier);
+	msgpack_pack_float(pk, p->dry_base);
+	msgpack_pack_int32(pk, p->dry_allowed);
+	msgpack_pack_int32(pk, p->dry_last_n);
+	bus_pack_bin(pk, p->breakers, p->n_breakers * sizeof *p->breakers);
 }
 
 void bus_put_params(struct buf *out, const struct params *p)
@@ -218,12 +227,28 @@ static struct form *read_form(struct cursor *c)
 	return n && !c->bad ? form_new((uint8_t)p[0], p + 1, n - 1) : NULL;
 }
 
+static void read_llama(struct cursor *c, struct params *p)
+{
+	p->typical_p = (float)cursor_float(c, "typical_p");
+	p->top_n_sigma = (float)cursor_float(c, "top_n_sigma");
+	p->xtc_probability = (float)cursor_float(c, "xtc_probability");
+	p->xtc_threshold = (float)cursor_float(c, "xtc_threshold");
+	p->dry_multiplier = (float)cursor_float(c, "dry_multiplier");
+	p->dry_base = (float)cursor_float(c, "dry_base");
+	p->dry_allowed = (int32_t)cursor_int(c, "dry_allowed", 0, PARAMS_DRY_ALLOWED_MAX);
+	p->dry_last_n = (int32_t)cursor_int(c, "dry_last_n", -1, INT32_MAX);
+	p->breakers = read_array(c, "breakers", 4, PARAMS_BREAKERS_MAX, &p->n_breakers);
+	for (uint32_t i = 1; i < p->n_breakers; i++)
+		if (p->breakers[i] <= p->breakers[i - 1])
+			cursor_fail(c, "breakers: not ascending");
+}
+
 static void read_params(struct cursor *c, struct params *p)
 {
 	uint32_t n, n_values;
 	params_init(p);
 	const uint32_t fields = cursor_array(c, "params");
-	if (fields < PARAMS_OLDEST || fields > PARAMS_FIELDS)
+	if (fields < PARAMS_OLDEST || (fields > PARAMS_OLDEST + 2 && fields != PARAMS_FIELDS))
 		cursor_fail(c, "params: the wrong number of fields");
 	p->max_tokens = (uint32_t)cursor_uint(c, "max_tokens", INT32_MAX);
 	p->min_tokens = (uint32_t)cursor_uint(c, "min_tokens", INT32_MAX);
@@ -264,6 +289,8 @@ static void read_params(struct cursor *c, struct params *p)
 		p->pool = (enum params_pool)cursor_uint(c, "pool", PARAMS_POOL_LOGITS);
 	if (p->pool == PARAMS_POOL_LOGITS && (p->n_allowed == 0 || p->n_allowed > PARAMS_POOL_IDS_MAX))
 		cursor_fail(c, "pool: the wrong number of tokens");
+	if (fields > PARAMS_OLDEST + 2)
+		read_llama(c, p);
 }
 
 static bool ids_below(const int32_t *ids, uint32_t n, uint32_t n_vocab)
@@ -278,7 +305,7 @@ static void check_params(struct cursor *c, const struct params *p, uint32_t n_vo
 {
 	if (!ids_below((const int32_t *)p->stop_ids, p->n_stop_ids, n_vocab) ||
 	    !ids_below(p->bias_ids, p->n_bias, n_vocab) || !ids_below(p->allowed, p->n_allowed, n_vocab) ||
-	    !ids_below(p->bad, p->n_bad_ids, n_vocab))
+	    !ids_below(p->bad, p->n_bad_ids, n_vocab) || !ids_below(p->breakers, p->n_breakers, n_vocab))
 		cursor_fail(c, "params: a token id beyond the vocabulary");
 }
 

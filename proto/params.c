@@ -11,6 +11,11 @@ void params_init(struct params *p)
 			     .temperature = 1,
 			     .top_p = 1,
 			     .repetition = 1,
+			     .typical_p = 1,
+			     .xtc_threshold = 0.1f,
+			     .dry_base = 1.75f,
+			     .dry_allowed = 2,
+			     .dry_last_n = -1,
 			     .logprobs = -1,
 			     .prompt_logprobs = -1};
 }
@@ -23,6 +28,7 @@ void params_fini(struct params *p)
 	free(p->allowed);
 	free(p->bad);
 	free(p->bad_len);
+	free(p->breakers);
 	form_free(p->form);
 	params_init(p);
 }
@@ -41,6 +47,7 @@ void params_copy(struct params *to, const struct params *from)
 	to->allowed = copy_array(from->allowed, from->n_allowed, sizeof *from->allowed);
 	to->bad = copy_array(from->bad, from->n_bad_ids, sizeof *from->bad);
 	to->bad_len = copy_array(from->bad_len, from->n_bad, sizeof *from->bad_len);
+	to->breakers = copy_array(from->breakers, from->n_breakers, sizeof *from->breakers);
 	to->form = form_ref(from->form);
 }
 

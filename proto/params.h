@@ -18,10 +18,12 @@ enum {
 	PARAMS_TOP_MAX = PARAMS_N_MAX + PARAMS_BEAM_STOPS_MAX, /* most likely tokens that a worker returns */
 	PARAMS_STOP_MAX = 16,                                  /* stop strings */
 	PARAMS_STOP_BYTES_MAX = 256,                           /* of each */
-	PARAMS_LIST_MAX = 1024,       /* stop ids, bias entries, bad words, ids of a bad word */
-	PARAMS_BAD_IDS_MAX = 1 << 16, /* ids of all bad words */
-	PARAMS_ALLOWED_MAX = 200000,  /* allowed ids */
-	PARAMS_POOL_IDS_MAX = 64,     /* of these, with PARAMS_POOL_LOGITS */
+	PARAMS_LIST_MAX = 1024,        /* stop ids, bias entries, bad words, ids of a bad word */
+	PARAMS_BAD_IDS_MAX = 1 << 16,  /* ids of all bad words */
+	PARAMS_ALLOWED_MAX = 200000,   /* allowed ids */
+	PARAMS_BREAKERS_MAX = 1 << 15, /* ids at which DRY's repetitions end */
+	PARAMS_DRY_ALLOWED_MAX = 1024,
+	PARAMS_POOL_IDS_MAX = 64, /* of these, with PARAMS_POOL_LOGITS */
 };
 
 /* What of the prompt's rows a job returns instead of sampled tokens: of the last layer's output behind the
@@ -45,7 +47,13 @@ struct params {
 	int32_t top_k;             /* 0: off */
 	float presence, frequency; /* [-2, 2]; 0: off */
 	float repetition;          /* (0, ..); 1: off */
-	uint64_t seed;             /* always set: a job without one gets a random one */
+	/* Of llama.cpp: kernels/kern.h says what they do. */
+	float typical_p;                      /* (0, 1]; 1: off */
+	float top_n_sigma;                    /* [0, ..); 0: off */
+	float xtc_probability, xtc_threshold; /* [0, 1]; probability 0: off */
+	float dry_multiplier, dry_base;       /* [0, ..), 0: off; [1, ..) */
+	int32_t dry_allowed, dry_last_n;      /* [0, PARAMS_DRY_ALLOWED_MAX]; -1: the whole context */
+	uint64_t seed;                        /* always set: a job without one gets a random one */
 	bool ignore_eos;
 	int32_t logprobs;        /* -1: none; k: of the k most likely and the chosen one.  At most
 				    PARAMS_LOGPROBS_MAX of a client, PARAMS_TOP_MAX of the scheduler */
@@ -64,8 +72,10 @@ struct params {
 	int32_t *bad_len; /* [n_bad] */
 	uint32_t n_bad;
 	uint32_t n_bad_ids; /* sum of bad_len */
-	struct form *form;  /* what the output must look like: a reference; NULL: anything.  Of a decoded plan
-			       NULL: plans number their forms (plan.h) */
+	int32_t *breakers;  /* of DRY, ascending */
+	uint32_t n_breakers;
+	struct form *form; /* what the output must look like: a reference; NULL: anything.  Of a decoded plan
+			      NULL: plans number their forms (plan.h) */
 };
 
 void params_init(struct params *p); /* the defaults, nothing owned */

@@ -113,6 +113,16 @@ static struct kern_sample_row chosen_row(const struct sampler *s, const struct b
 		.n_bad = (int32_t)p->n_bad,
 		.bad = p->bad,
 		.bad_len = p->bad_len,
+		.typical_p = p->typical_p,
+		.top_n_sigma = p->top_n_sigma,
+		.xtc_probability = p->xtc_probability,
+		.xtc_threshold = p->xtc_threshold,
+		.dry_multiplier = p->dry_multiplier,
+		.dry_base = p->dry_base,
+		.dry_allowed = p->dry_allowed,
+		.dry_last_n = p->dry_last_n,
+		.n_breakers = (int32_t)p->n_breakers,
+		.breakers = p->breakers,
 		.n_logprobs = at_most(p->logprobs, s->n_vocab),
 	};
 }

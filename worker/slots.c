@@ -149,6 +149,15 @@ static int check_ids(const int32_t *ids, uint32_t n, uint32_t n_vocab, const cha
 	return 0;
 }
 
+static bool llama_fits(const struct params *p)
+{
+	return p->typical_p > 0 && p->typical_p <= 1 && isfinite(p->top_n_sigma) && p->top_n_sigma >= 0 &&
+	       p->xtc_probability >= 0 && p->xtc_probability <= 1 && p->xtc_threshold >= 0 &&
+	       p->xtc_threshold <= 1 && isfinite(p->dry_multiplier) && p->dry_multiplier >= 0 &&
+	       isfinite(p->dry_base) && p->dry_base >= 1 && p->dry_allowed >= 0 &&
+	       p->dry_allowed <= PARAMS_DRY_ALLOWED_MAX && p->dry_last_n >= -1;
+}
+
 /* What the sampler relies on. */
 static int check_params(const struct slots *s, const struct params *p, char *why, size_t why_n)
 {
@@ -157,7 +166,7 @@ static int check_params(const struct slots *s, const struct params *p, char *why
 	int rc = 0;
 	if (!(isfinite(p->temperature) && p->temperature >= 0) || !(p->top_p > 0 && p->top_p <= 1) ||
 	    !(p->min_p >= 0 && p->min_p <= 1) || p->top_k < 0 || !isfinite(p->presence) ||
-	    !isfinite(p->frequency) || !(isfinite(p->repetition) && p->repetition > 0))
+	    !isfinite(p->frequency) || !(isfinite(p->repetition) && p->repetition > 0) || !llama_fits(p))
 		return err_why(why, why_n, -EINVAL, "a sampling parameter is out of its range");
 	if (p->logprobs < -1 || p->logprobs > PARAMS_TOP_MAX || p->prompt_logprobs < -1 ||
 	    p->prompt_logprobs > PARAMS_LOGPROBS_MAX)
@@ -167,7 +176,8 @@ static int check_params(const struct slots *s, const struct params *p, char *why
 		return err_why(why, why_n, -EINVAL, "a sequence is pooled in a way that is not known");
 	if ((rc = check_ids(p->bias_ids, p->n_bias, v, "logit_bias", why, why_n)) ||
 	    (rc = check_ids(p->allowed, p->n_allowed, v, "allowed_token_ids", why, why_n)) ||
-	    (rc = check_ids(p->bad, p->n_bad_ids, v, "bad_words", why, why_n)))
+	    (rc = check_ids(p->bad, p->n_bad_ids, v, "bad_words", why, why_n)) ||
+	    (rc = check_ids(p->breakers, p->n_breakers, v, "dry_sequence_breakers", why, why_n)))
 		return rc;
 	for (uint32_t i = 0; i < p->n_bad; i++) {
 		if (p->bad_len[i] < 1 || (uint32_t)p->bad_len[i] > p->n_bad_ids - sum)

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/entropy.h"
+#include "controller/request/breakers.h"
 #include "controller/request/chat_form.h"
 #include "controller/request/chat_request.h"
 #include "controller/request/form_request.h"
@@ -420,6 +421,14 @@ static int get_numbers(struct api_request *r)
 	p->presence = (float)f->presence;
 	p->frequency = (float)f->frequency;
 	p->repetition = (float)f->repetition;
+	p->typical_p = (float)f->typical_p;
+	p->top_n_sigma = f->top_n_sigma <= 0 ? 0 : (float)f->top_n_sigma;
+	p->xtc_probability = (float)f->xtc_probability;
+	p->xtc_threshold = (float)f->xtc_threshold;
+	p->dry_multiplier = f->dry_last_n ? (float)f->dry_multiplier : 0; /* 0: no token is looked at */
+	p->dry_base = (float)f->dry_base;
+	p->dry_allowed = (int32_t)f->dry_allowed;
+	p->dry_last_n = (int32_t)f->dry_last_n;
 	p->n = (uint32_t)f->n;
 	r->s->best_of = f->best_of > f->n ? (uint32_t)f->best_of : 0;
 	p->beam_width = f->beams && f->beam_width > 1 ? (uint32_t)f->beam_width : 0;
@@ -428,9 +437,12 @@ static int get_numbers(struct api_request *r)
 	p->min_tokens = (uint32_t)f->min_tokens;
 	p->ignore_eos = f->ignore_eos;
 	/* A double that rounds to 0 as a float would mean something else. */
-	if (!(p->top_p > 0) || !(p->repetition > 0))
-		return api_fail(r->p, E_BAD_REQUEST, p->top_p > 0 ? "repetition_penalty" : "top_p",
-				"%s is too small", p->top_p > 0 ? "repetition_penalty" : "top_p");
+	const char *name = !(p->top_p > 0)        ? "top_p"
+			   : !(p->repetition > 0) ? "repetition_penalty"
+			   : !(p->typical_p > 0)  ? "typical_p"
+						  : NULL;
+	if (name)
+		return api_fail(r->p, E_BAD_REQUEST, name, "%s is too small", name);
 	return get_logprobs(r);
 }
 
@@ -536,7 +548,9 @@ static int read_common(struct api_request *r)
 		return rc;
 	if (r->dialect == API_CHAT)
 		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
-	if (rc || (rc = get_form(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)))
+	if (rc || (rc = get_form(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)) ||
+	    (rc = breakers_read(f->breakers, r->svc->tokenizer, (uint32_t)r->svc->config->n_vocab, &s->params,
+				r->p)))
 		return rc;
 	s->include_stop = f->include_stop;
 	s->skip_special = f->skip_special;

@@ -218,6 +218,13 @@ static int only_true(struct request_fields *f, const struct field *d, const json
 				: 0;
 }
 
+static int only_zero(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	int64_t x;
+	(void)f;
+	return json_integral(v, &x) && x == 0 ? 0 : unbuilt(d, p);
+}
+
 /* null, "", [] or {}. */
 static int only_empty(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
@@ -269,6 +276,18 @@ static const struct field fields[] = {
 	{"presence_penalty", ALL, set_num, AT(presence), -2, 2},
 	{"frequency_penalty", ALL, set_num, AT(frequency), -2, 2},
 	{"repetition_penalty", ALL, set_num_above, AT(repetition), 0, 1000},
+	{"typical_p", ALL, set_num_above, AT(typical_p), 0, 1},
+	{"top_n_sigma", ALL, set_num, AT(top_n_sigma), -1, 1000},
+	{"xtc_probability", ALL, set_num, AT(xtc_probability), 0, 1},
+	{"xtc_threshold", ALL, set_num, AT(xtc_threshold), 0, 1},
+	{"dry_multiplier", ALL, set_num, AT(dry_multiplier), 0, 1000},
+	{"dry_base", ALL, set_num, AT(dry_base), 1, 1000},
+	{"dry_allowed_length", ALL, set_int, AT(dry_allowed), 0, PARAMS_DRY_ALLOWED_MAX},
+	{"dry_penalty_last_n", ALL, set_int, AT(dry_last_n), -1, INT_MAX_D},
+	{"dry_sequence_breakers", ALL, set_array, AT(breakers), 0, 0},
+	{"mirostat", ALL, only_zero, 0, 0, 0},
+	{"mirostat_tau", ALL, NULL, 0, 0, 0},
+	{"mirostat_eta", ALL, NULL, 0, 0, 0},
 	{"max_tokens", PARAMS | CHAT, set_int, AT(max_tokens), 1, INT_MAX_D},
 	{"max_tokens", TEXT, set_max_tokens, AT(max_tokens), 0, INT_MAX_D},
 	{"max_completion_tokens", CHAT, set_int, AT(max_completion_tokens), 1, INT_MAX_D},
@@ -370,6 +389,11 @@ void request_fields_init(struct request_fields *f, const struct model_config *c)
 				     .min_p = isnan(c->gen_min_p) ? 0 : c->gen_min_p,
 				     .repetition = isnan(c->gen_repetition) ? 1 : c->gen_repetition,
 				     .top_k = c->gen_top_k > 0 ? c->gen_top_k : 0,
+				     .typical_p = 1,
+				     .xtc_threshold = 0.1,
+				     .dry_base = 1.75,
+				     .dry_allowed = 2,
+				     .dry_last_n = -1,
 				     .n = 1,
 				     .best_of = -1,
 				     .beam_width = -1,

@@ -9,6 +9,8 @@
 /* The values of a request, or their defaults.  Texts and trees are borrowed from it; NULL: not given. */
 struct request_fields {
 	double temperature, top_p, min_p, presence, frequency, repetition;
+	double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
+	int64_t dry_allowed, dry_last_n;
 	int64_t top_k, n;
 	int64_t max_tokens;            /* 0: not given */
 	int64_t max_completion_tokens; /* chat's newer name; overrides max_tokens */
@@ -27,7 +29,7 @@ struct request_fields {
 	bool no_output; /* max_tokens 0, with echo: the reply has the prompt only */
 	bool tokens_as_ids, return_token_ids, return_timing, include_usage, continuous_usage;
 	bool has_stream_options;
-	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words;
+	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words, *breakers;
 	const json_t *prompt, *tokens, *messages;
 	const json_t *tools, *tool_choice, *documents, *template_kwargs;
 	/* What outputs must look like (form_request.h); gbnf: grammar. */

@@ -33,4 +33,13 @@ static inline uint64_t philox_bits(uint64_t seed, uint32_t index, uint32_t posit
 	return (uint64_t)r[0] << 32 | r[1];
 }
 
+/* The other 64 bits of the same call: for a decision beside the draw. */
+static inline uint64_t philox_more(uint64_t seed, uint32_t index, uint32_t position)
+{
+	const uint32_t ctr[4] = {index, position, 0, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+	uint32_t r[4];
+	philox4x32(ctr, key, r);
+	return (uint64_t)r[2] << 32 | r[3];
+}
+
 #endif

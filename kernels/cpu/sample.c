@@ -21,6 +21,7 @@ enum {
 	BUCKETS = 1024, /* of logits by their distance from the largest */
 	MARK_ALLOWED = 1 << 30,
 	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
+	SIGMA_LANES = 256,   /* sums of a deviation, folded in halves */
 };
 
 struct sample_job {
@@ -179,6 +180,64 @@ static void penalize(const struct sample_job *j, const struct kern_sample_row *r
 	}
 }
 
+static bool is_breaker(const struct kern_sample_row *r, int32_t id)
+{
+	int at = 0;
+	for (int n = r->n_breakers; n > 0;) {
+		const int half = n / 2;
+		if (r->breakers[at + half] < id) {
+			at += half + 1;
+			n -= half + 1;
+		} else {
+			n = half;
+		}
+	}
+	return at < r->n_breakers && r->breakers[at] == id;
+}
+
+/* How far DRY compares, of n tokens that end before `end`; below dry_allowed: nothing is penalized. */
+static int dry_reach(const struct kern_sample_row *r, const int32_t *end, int n)
+{
+	const int most = r->dry_allowed + KERN_DRY_BEYOND;
+	int i = 0;
+	while (i < n && i < most && !is_breaker(r, end[-1 - i]))
+		i++;
+	return i;
+}
+
+static float dry_penalty(const struct kern_sample_row *r, int beyond)
+{
+	double p = (double)r->dry_multiplier;
+	for (int i = 0; i < beyond; i++)
+		p *= (double)r->dry_base;
+	return p < (double)FLT_MAX ? (float)p : FLT_MAX;
+}
+
+/* mark: 1 + the longest repetition that a token would go on with. */
+static void penalize_repeats(const struct sample_job *j, const struct kern_sample_row *r,
+			     struct cpu_sample_scratch *s)
+{
+	const int n = r->dry_last_n >= 0 && r->dry_last_n < r->n_hist ? r->dry_last_n : r->n_hist;
+	const int32_t *end = j->tokens + r->hist0 + r->n_hist;
+	const int reach = dry_reach(r, end, n);
+	if (reach < r->dry_allowed || n <= r->dry_allowed)
+		return;
+	for (int k = 1; k < n; k++) { /* the repetition ended k tokens ago, end[-k] followed it */
+		int len = 0;
+		while (len < reach && len + k < n && end[-1 - len] == end[-1 - len - k])
+			len++;
+		if (len >= r->dry_allowed && in_vocab(j, end[-k]) && s->mark[end[-k]] < (uint32_t)len + 1)
+			s->mark[end[-k]] = (uint32_t)len + 1;
+	}
+	for (int k = 1; k < n; k++) {
+		if (!in_vocab(j, end[-k]) || !s->mark[end[-k]])
+			continue;
+		float *w = &s->w[end[-k]];
+		*w = clean(*w - dry_penalty(r, (int)s->mark[end[-k]] - 1 - r->dry_allowed));
+		s->mark[end[-k]] = 0;
+	}
+}
+
 static void keep_allowed(const struct sample_job *j, const struct kern_sample_row *r,
 			 struct cpu_sample_scratch *s)
 {
@@ -215,7 +274,7 @@ static bool penalizes(const struct kern_sample_row *r)
 
 static bool adjusts(const struct kern_sample_row *r)
 {
-	return penalizes(r) || r->n_bias || r->n_allowed || r->n_banned || r->n_bad;
+	return penalizes(r) || r->dry_multiplier != 0 || r->n_bias || r->n_allowed || r->n_banned || r->n_bad;
 }
 
 /* w from x, whose masked values are NaN; bans: with allowed, banned and bad. */
@@ -226,6 +285,8 @@ static void adjust(const struct sample_job *j, const struct kern_sample_row *r, 
 		s->w[i] = clean(x[i]);
 	if (penalizes(r))
 		penalize(j, r, s);
+	if (r->dry_multiplier != 0)
+		penalize_repeats(j, r, s);
 	for (int i = 0; i < r->n_bias; i++)
 		if (in_vocab(j, r->bias_ids[i]))
 			s->w[r->bias_ids[i]] = clean(s->w[r->bias_ids[i]] + r->bias[i]);
@@ -467,6 +528,186 @@ static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *
 	return draw_from_kept(s, k.n, last, least, bits);
 }
 
+/* ---- the draw from a list: cuts that are not the beginning of one order ---- */
+
+static bool cuts_lists(const struct kern_sample_row *r)
+{
+	return (r->typical_p > 0 && r->typical_p < 1) || r->top_n_sigma > 0 || r->xtc_probability > 0;
+}
+
+/* Sum of w - mean or of its square, over what has not the lowest value. */
+static double sum_lanes(const float *w, int n, double mean, bool squares, int *count)
+{
+	double lane[SIGMA_LANES] = {0};
+	*count = 0;
+	for (int i = 0; i < n; i++) {
+		if (!(w[i] > -FLT_MAX))
+			continue;
+		const double v = (double)w[i] - mean;
+		lane[i % SIGMA_LANES] += squares ? v * v : v;
+		++*count;
+	}
+	for (int half = SIGMA_LANES / 2; half; half /= 2)
+		for (int l = 0; l < half; l++)
+			lane[l] += lane[l + half];
+	return lane[0];
+}
+
+static float least_by_sigma(const float *w, int n, float max, float by)
+{
+	int count;
+	const double sum = sum_lanes(w, n, 0, false, &count), mean = sum / count;
+	const double squares = sum_lanes(w, n, mean, true, &count);
+	return (float)((double)max - (double)by * sqrt(squares / count));
+}
+
+/* Tokens of a row that are left, in s->ids. */
+struct left {
+	struct cpu_sample_scratch *s;
+	int n;
+	float max, inv_t; /* of the row */
+};
+
+static uint64_t weight_left(const struct left *l)
+{
+	uint64_t all = 0;
+	for (int i = 0; i < l->n; i++)
+		all += draw_weight(l->s->p[l->s->ids[i]]);
+	return all;
+}
+
+/* Keeps those that stand no later than last. */
+static void keep_until(struct left *l, int32_t last)
+{
+	int kept = 0;
+	for (int i = 0; i < l->n; i++)
+		if (last < 0 || !before(l->s->w, last, l->s->ids[i]))
+			l->s->ids[kept++] = l->s->ids[i];
+	l->n = kept;
+}
+
+/* Keeps logits and p within bounds. */
+static void keep_between(struct left *l, float most, float least_p)
+{
+	int kept = 0;
+	for (int i = 0; i < l->n; i++)
+		if (l->s->w[l->s->ids[i]] <= most && l->s->p[l->s->ids[i]] >= least_p)
+			l->s->ids[kept++] = l->s->ids[i];
+	l->n = kept;
+}
+
+static void rank_left(struct ranking *k, const struct left *l)
+{
+	const struct cpu_sample_scratch *s = l->s;
+	float low = l->max;
+	for (int i = 0; i < l->n; i++)
+		low = s->w[s->ids[i]] < low ? s->w[s->ids[i]] : low;
+	const float reach = l->max - low;
+	*k = (struct ranking){.w = s->w, .p = s->p, .ids = s->ids, .n = l->n, .heap = s->heap, .max = l->max};
+	k->scale = reach > FLT_MIN * BUCKETS ? (float)BUCKETS / reach : 0;
+	for (int i = 0; i < l->n; i++) {
+		const int b = bucket_of(k, s->ids[i]);
+		k->count[b]++;
+		k->sum[b] += draw_weight(s->p[s->ids[i]]);
+	}
+}
+
+/* ln p of the likeliest of the row less ln p of token id: what both lack of it cancels out. */
+static float below_max(const struct left *l, int32_t id)
+{
+	return fabsf((l->s->w[id] - l->max) * l->inv_t);
+}
+
+/* |-ln p - entropy|, as its bits, which ascend with it. */
+static uint32_t atypical(const struct left *l, int32_t id, float mean)
+{
+	const float by = fabsf(below_max(l, id) - mean);
+	uint32_t u;
+	memcpy(&u, &by, sizeof u);
+	return u;
+}
+
+/* The least score, with its equals, up to which tokens have a sum of target: a radix of 8 bits at a time. */
+static uint32_t typical_cut(const struct left *l, float mean, uint64_t target)
+{
+	uint32_t cut = 0;
+	for (int shift = 24; shift >= 0; shift -= 8) {
+		uint64_t sum[256] = {0};
+		for (int i = 0; i < l->n; i++) {
+			const uint32_t u = atypical(l, l->s->ids[i], mean);
+			if (shift == 24 || u >> (shift + 8) == cut >> (shift + 8))
+				sum[u >> shift & 255] += draw_weight(l->s->p[l->s->ids[i]]);
+		}
+		uint32_t b = 0;
+		while (b < 255 && sum[b] < target)
+			target -= sum[b++];
+		cut |= b << shift;
+	}
+	return cut;
+}
+
+static void keep_typical(struct left *l, float typical_p)
+{
+	const uint64_t all = weight_left(l);
+	uint64_t sum = 0; /* of p * below_max(), at most 1/e each */
+	for (int i = 0; i < l->n; i++)
+		sum += draw_weight(l->s->p[l->s->ids[i]] * below_max(l, l->s->ids[i]));
+	const float mean = (float)((double)sum / (double)all);
+	const uint32_t cut = typical_cut(l, mean, share(typical_p, all));
+	int kept = 0;
+	for (int i = 0; i < l->n; i++)
+		if (atypical(l, l->s->ids[i], mean) <= cut)
+			l->s->ids[kept++] = l->s->ids[i];
+	l->n = kept;
+}
+
+static void drop_top_choices(struct left *l, float threshold)
+{
+	const uint64_t least = share(threshold, weight_left(l));
+	float low = INFINITY;
+	for (int i = 0; i < l->n; i++) {
+		const int32_t id = l->s->ids[i];
+		if (draw_weight(l->s->p[id]) >= least && l->s->w[id] < low)
+			low = l->s->w[id];
+	}
+	keep_between(l, low, 0);
+}
+
+static bool by_chance(uint64_t bits, float probability)
+{
+	return (double)(bits >> 11) * 0x1p-53 < (double)probability;
+}
+
+static int draw_list(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max,
+		     uint64_t bits)
+{
+	struct left l = {.s = s, .max = max, .inv_t = 1 / r->temperature};
+	struct ranking k;
+	l.n = candidates(s, n, r->top_n_sigma > 0 ? least_by_sigma(s->w, n, max, r->top_n_sigma) : -INFINITY,
+			 DRAW_P_MIN);
+	if (r->top_k > 0 && r->top_k < l.n) {
+		uint64_t sum;
+		rank_left(&k, &l);
+		keep_until(&l, cut_top_k(&k, r->top_k, &sum));
+	}
+	if (r->typical_p > 0 && r->typical_p < 1)
+		keep_typical(&l, r->typical_p);
+	if (r->top_p < 1) {
+		rank_left(&k, &l);
+		keep_until(&l, cut_top_p(&k, share(r->top_p, weight_left(&l))));
+	}
+	if (r->min_p > 0) {
+		float top = 0;
+		for (int i = 0; i < l.n; i++)
+			top = s->p[s->ids[i]] > top ? s->p[s->ids[i]] : top;
+		keep_between(&l, INFINITY, (r->min_p < 1 ? r->min_p : 1) * top);
+	}
+	if (r->xtc_probability > 0 &&
+	    by_chance(philox_more(r->seed, r->index, r->position), r->xtc_probability))
+		drop_top_choices(&l, r->xtc_threshold);
+	return draw_from_kept(s, l.n, -1, 0, bits);
+}
+
 /* max: the largest of w; best: the first id that has it. */
 static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s,
 		float max, int best)
@@ -476,6 +717,8 @@ static int draw(const struct sample_job *j, const struct kern_sample_row *r, str
 		return best;
 	const uint64_t all = row_weigh(j->dev->isa, s, n, max, 1 / r->temperature);
 	const uint64_t bits = philox_bits(r->seed, r->index, r->position);
+	if (cuts_lists(r))
+		return draw_list(r, s, n, max, bits);
 	if (r->top_k <= 0 && !(r->top_p < 1) && !(r->min_p > 0))
 		return draw_from_all(s, draw_target(bits, all));
 	return draw_cut(r, s, n, max, all, bits);

@@ -318,6 +318,16 @@ KERN_DEV double f64_mul_rn(double a, double b)
 	return __dmul_rn(a, b);
 }
 
+KERN_DEV double f64_div_rn(double a, double b)
+{
+	return __ddiv_rn(a, b);
+}
+
+KERN_DEV double f64_sqrt_rn(double a)
+{
+	return __dsqrt_rn(a);
+}
+
 /* 2^x, the machine's own: 1 at 0, 0 at -infinity, the same bits wherever it runs on one device. */
 KERN_DEV float f32_exp2_fast(float x)
 {

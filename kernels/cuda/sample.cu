@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sa
 		if (lane_id() == 0)
 			parts[b].sum = sum;
 	}
-	if (!tempered || draws_from_all(r))
+	if (!tempered || draws_from_all(r) || cuts_lists(r))
 		return;
 	const struct bounds least = bounds_of(r, a.n_vocab, bounded, false);
 	const struct cut everything = {true, 0, 0};
@@ -270,7 +270,7 @@ static int mask_words(int n_vocab)
 /* Words of a row's lists. */
 static size_t words_of(const struct kern_sample_row *r, int n_vocab)
 {
-	size_t n = 2 * (size_t)r->n_bias + (size_t)r->n_allowed + (size_t)r->n_banned;
+	size_t n = 2 * (size_t)r->n_bias + (size_t)r->n_allowed + (size_t)r->n_banned + (size_t)r->n_breakers;
 	if (r->n_bad) {
 		n += (size_t)r->n_bad + 1;
 		for (int i = 0; i < r->n_bad; i++)
@@ -318,6 +318,16 @@ static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_r
 	o.banned = put(buf, at, r->banned, r->n_banned);
 	o.n_bad = r->n_bad;
 	o.n_logprobs = r->n_logprobs;
+	o.typical_p = r->typical_p;
+	o.top_n_sigma = r->top_n_sigma;
+	o.xtc_probability = r->xtc_probability;
+	o.xtc_threshold = r->xtc_threshold;
+	o.dry_multiplier = r->dry_multiplier;
+	o.dry_base = r->dry_base;
+	o.dry_allowed = r->dry_allowed;
+	o.dry_last_n = r->dry_last_n;
+	o.n_breakers = r->n_breakers;
+	o.breakers = put(buf, at, r->breakers, r->n_breakers);
 	int32_t all = 0;
 	o.bad_at = *at;
 	for (int k = 0; k < r->n_bad; k++) {

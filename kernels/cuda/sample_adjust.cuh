@@ -1,5 +1,5 @@
 /* sample_adjust.cuh - what changes a row's logits before the draw, in the order that kern.h names:
- * penalties, bias, mask, allowed tokens, bans, bad words.  One block adjusts one row. */
+ * penalties, DRY, bias, mask, allowed tokens, bans, bad words.  One block adjusts one row. */
 #ifndef QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
 #define QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
 
@@ -33,6 +33,70 @@ KERN_DEV void penalize(const struct row &r, const int32_t *hist, int n, float *w
 			x = f32_add_rn(x, -r.presence);
 		}
 		w[hist[i]] = clean(x);
+	}
+	block_sync();
+}
+
+KERN_DEV bool is_breaker(const struct row &r, const int32_t *ids, int32_t id)
+{
+	int at = 0;
+	for (int n = r.n_breakers; n > 0;) {
+		const int half = n / 2;
+		if (ids[at + half] < id) {
+			at += half + 1;
+			n -= half + 1;
+		} else {
+			n = half;
+		}
+	}
+	return at < r.n_breakers && ids[at] == id;
+}
+
+/* How far DRY compares, of n tokens that end before `end`.  Every warp finds it for itself. */
+KERN_DEV int dry_reach(const struct row &r, const int32_t *breakers, const int32_t *end, int n)
+{
+	const int most = min(n, r.dry_allowed + (int)KERN_DRY_BEYOND);
+	for (int i0 = 0; i0 < most; i0 += WARP) {
+		const int i = i0 + lane_id();
+		const uint32_t stops = warp_ballot(i < most && is_breaker(r, breakers, end[-1 - i]));
+		if (stops)
+			return i0 + __popc((stops & (0u - stops)) - 1u);
+	}
+	return most;
+}
+
+KERN_DEV float dry_penalty(const struct row &r, int beyond)
+{
+	double p = (double)r.dry_multiplier;
+	for (int i = 0; i < beyond; i++)
+		p = f64_mul_rn(p, (double)r.dry_base);
+	return p < (double)flt_max ? (float)p : flt_max;
+}
+
+/* mark: 1 + the longest repetition that a token would go on with. */
+KERN_DEV void penalize_repeats(const struct row &r, const int32_t *buf, const int32_t *hist, int n_vocab,
+			       float *w, uint32_t *mark)
+{
+	const int n = r.dry_last_n >= 0 && r.dry_last_n < r.n_hist ? r.dry_last_n : r.n_hist;
+	const int32_t *end = hist + r.n_hist;
+	const int reach = dry_reach(r, buf + r.breakers, end, n);
+	if (reach < r.dry_allowed || n <= r.dry_allowed)
+		return;
+	for (int k = 1 + tid(); k < n;
+	     k += THREADS) { /* the repetition ended k tokens ago, end[-k] followed it */
+		int len = 0;
+		while (len < reach && len + k < n && end[-1 - len] == end[-1 - len - k])
+			len++;
+		if (len >= r.dry_allowed && end[-k] >= 0 && end[-k] < n_vocab)
+			atomic_max((int *)(void *)&mark[end[-k]], len + 1);
+	}
+	block_sync();
+	for (int k = 1 + tid(); k < n; k += THREADS) {
+		const int id = end[-k];
+		const uint32_t m =
+			id >= 0 && id < n_vocab ? atomic_exch(&mark[id], 0u) : 0; /* the first does it */
+		if (m)
+			w[id] = clean(f32_add_rn(w[id], -dry_penalty(r, (int)m - 1 - r.dry_allowed)));
 	}
 	block_sync();
 }
@@ -88,6 +152,8 @@ KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const flo
 	block_sync();
 	if (penalizes(r))
 		penalize(r, hist, n, w, mark);
+	if (r.dry_multiplier != 0)
+		penalize_repeats(r, a.buf, hist, n, w, mark);
 	if (tid() == 0) /* ids may repeat, so in order */
 		for (int i = 0; i < r.n_bias; i++) {
 			const int id = a.buf[r.bias_ids + i];

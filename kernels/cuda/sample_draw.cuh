@@ -209,6 +209,121 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 	return draw_from_kept(s, f, kept, bits);
 }
 
+/* ---- a list: cuts that are not the beginning of one order ---- */
+
+/* Of a sum, rounded up. */
+KERN_DEV uint64_t share_of(float share, uint64_t sum)
+{
+	return (uint64_t)ceil(f64_mul_rn((double)share, (double)sum));
+}
+
+/* Sum of logits less mean or of its square, over those that have not the lowest value, in the CPU's order. */
+KERN_DEV double sum_lanes(struct shared *s, const struct source &f, double mean, bool squares, int *count)
+{
+	double sum = 0;
+	int have = 0;
+	for (int i = tid(); i < (tid() < BINS ? f.n : 0); i += BINS) {
+		const float x = logit(f, i);
+		if (!(x > -flt_max))
+			continue;
+		const double v = f64_add_rn((double)x, -mean);
+		sum = f64_add_rn(sum, squares ? f64_mul_rn(v, v) : v);
+		have++;
+	}
+	*count = block_add(s, have);
+	if (tid() < BINS)
+		s->part[tid()] = sum;
+	block_sync();
+	for (int half = BINS / 2; half; half /= 2) {
+		if (tid() < half)
+			s->part[tid()] = f64_add_rn(s->part[tid()], s->part[tid() + half]);
+		block_sync();
+	}
+	sum = s->part[0];
+	block_sync();
+	return sum;
+}
+
+KERN_DEV float least_by_sigma(struct shared *s, const struct source &f, float by)
+{
+	int count;
+	const double sum = sum_lanes(s, f, 0, false, &count), mean = f64_div_rn(sum, (double)count);
+	const double squares = sum_lanes(s, f, mean, true, &count);
+	const double sigma = f64_sqrt_rn(f64_div_rn(squares, (double)count));
+	return (float)f64_add_rn((double)f.max, -f64_mul_rn((double)by, sigma));
+}
+
+/* ln p of the likeliest of the row less ln p of token id. */
+KERN_DEV float below_max(const struct source &f, int id)
+{
+	return fabsf(f32_mul_rn(f32_add_rn(logit(f, id), -f.max), f.inv_t));
+}
+
+/* Of the n in f.ids, which are typical; returns how many. */
+KERN_DEV int keep_typical(struct shared *s, const struct source &f, int n, float typical_p)
+{
+	auto weight = [=](int i) { return weight_at(f, f.ids[i]); };
+	const uint64_t all = add_weights(s, n, weight);
+	const uint64_t sum = add_weights(s, n, [=](int i) {
+		return weight_of(f32_mul_rn(p_at(f, f.ids[i]), below_max(f, f.ids[i])));
+	});
+	const float mean = (float)f64_div_rn((double)sum, (double)all);
+	auto key = [=](int id) { /* larger where the token is more typical */
+				 return ~(uint32_t)f32_bits(fabsf(f32_add_rn(below_max(f, id), -mean)));
+	};
+	const struct cut c = find_cut(
+		s, n, share_of(typical_p, all), [=](int i) { return key(f.ids[i]); }, weight);
+	const struct cut everything = {true, 0, 0};
+	return keep(
+		s, n, everything, [=](int i) { return f.ids[i]; }, [](int) { return 0u; },
+		[=](int id) { return c.all || key(id) >= c.key; }, f.ids); /* with its equals */
+}
+
+KERN_DEV bool by_chance(uint64_t bits, float probability)
+{
+	return f64_mul_rn((double)(bits >> 11), 0x1p-53) < (double)probability;
+}
+
+KERN_DEV int draw_list(struct shared *s, const struct row &r, const struct source &f, uint64_t bits,
+		       uint64_t more)
+{
+	const struct cut everything = {true, 0, 0};
+	auto id = [=](int i) { return f.ids[i]; };
+	auto key = [=](int i) { return key_of(logit(f, f.ids[i])); };
+	auto none = [](int) { return 0u; };
+	auto any = [](int) { return true; };
+	auto one = [](int) -> uint64_t { return 1; };
+	auto weight = [=](int i) { return weight_at(f, f.ids[i]); };
+	const float sigma = r.top_n_sigma > 0 ? least_by_sigma(s, f, r.top_n_sigma) : -INFINITY;
+	int n = candidates(s, f, {sigma, p_min});
+	if (r.top_k > 0 && r.top_k < n)
+		n = keep(s, n, find_cut(s, n, (uint64_t)r.top_k, key, one), id, key, any, f.ids);
+	if (r.typical_p > 0 && r.typical_p < 1)
+		n = keep_typical(s, f, n, r.typical_p);
+	if (r.top_p < 1) {
+		const uint64_t target = share_of(r.top_p, add_weights(s, n, weight));
+		n = keep(s, n, find_cut(s, n, target, key, weight), id, key, any, f.ids);
+	}
+	if (r.min_p > 0) {
+		int at;
+		const float top = block_argmax(
+			s, n, [=](int i) { return p_at(f, f.ids[i]); }, &at);
+		const float least = f32_mul_rn(r.min_p < 1 ? r.min_p : 1.0f, top);
+		n = keep(
+			s, n, everything, id, none, [=](int i) { return p_at(f, i) >= least; }, f.ids);
+	}
+	if (r.xtc_probability > 0 && by_chance(more, r.xtc_probability)) {
+		int at;
+		const uint64_t least = share_of(r.xtc_threshold, add_weights(s, n, weight));
+		const float low = -block_argmax(
+			s, n, [=](int i) { return weight(i) >= least ? -logit(f, f.ids[i]) : -INFINITY; },
+			&at);
+		n = keep(
+			s, n, everything, id, none, [=](int i) { return logit(f, i) <= low; }, f.ids);
+	}
+	return draw_from_kept(s, f, n, bits);
+}
+
 /* best: the first of the largest. */
 KERN_DEV int draw(struct shared *s, const struct row &r, const struct source &f, int best)
 {
@@ -216,7 +331,10 @@ KERN_DEV int draw(struct shared *s, const struct row &r, const struct source &f,
 		return best;
 	if (!(f.max > -flt_max))
 		return f.parts ? 0 : best; /* bounded, all are alike; a masked row without more is adjusted */
-	const uint64_t bits = sample_bits((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position);
+	uint64_t more;
+	const uint64_t bits = sample_bits((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position, &more);
+	if (cuts_lists(r))
+		return draw_list(s, r, f, bits, more);
 	return draws_from_all(r) ? draw_from_all(s, f, bits) : draw_cut(s, r, f, bits);
 }
 

@@ -44,8 +44,8 @@ KERN_DEV float sample_log(float x)
 	return f32_fma_rn(n, 0x1.62e4p-1f, f32_add_rn(r, f));
 }
 
-/* 64 uniform bits. */
-KERN_DEV uint64_t sample_bits(uint64_t seed, uint32_t index, uint32_t position)
+/* 64 uniform bits for the draw; *more: other ones, for a decision beside it. */
+KERN_DEV uint64_t sample_bits(uint64_t seed, uint32_t index, uint32_t position, uint64_t *more)
 {
 	uint32_t c0 = index, c1 = position, c2 = 0, c3 = 0, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 	for (int round = 0; round < 10; round++) {
@@ -57,6 +57,7 @@ KERN_DEV uint64_t sample_bits(uint64_t seed, uint32_t index, uint32_t position)
 		k0 += 0x9E3779B9u;
 		k1 += 0xBB67AE85u;
 	}
+	*more = (uint64_t)c2 << 32 | c3;
 	return (uint64_t)c0 << 32 | c1;
 }
 

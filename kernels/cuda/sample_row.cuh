@@ -22,6 +22,8 @@ struct row {
 	int32_t n_bias, bias_ids, bias; /* count, offsets */
 	int32_t n_allowed, allowed, n_banned, banned, n_bad, bad, bad_at, n_logprobs;
 	int32_t mask; /* 0: none; rows come first in the buffer */
+	float typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
+	int32_t dry_allowed, dry_last_n, n_breakers, breakers;
 };
 
 /* Of 4,096 logits of a row as the model gave them. */
@@ -58,7 +60,7 @@ KERN_DEV bool penalizes(const struct row &r)
 
 KERN_DEV bool adjusts(const struct row &r)
 {
-	return penalizes(r) || r.n_bias || r.n_allowed || r.n_banned || r.n_bad;
+	return penalizes(r) || r.dry_multiplier != 0 || r.n_bias || r.n_allowed || r.n_banned || r.n_bad;
 }
 
 KERN_DEV bool draws(const struct row &r)
@@ -70,6 +72,12 @@ KERN_DEV bool draws(const struct row &r)
 KERN_DEV bool draws_from_all(const struct row &r)
 {
 	return r.top_k <= 0 && !(r.top_p < 1) && !(r.min_p > 0);
+}
+
+/* From a list, by cuts that are not the beginning of one order. */
+KERN_DEV bool cuts_lists(const struct row &r)
+{
+	return (r.typical_p > 0 && r.typical_p < 1) || r.top_n_sigma > 0 || r.xtc_probability > 0;
 }
 
 KERN_DEV int top_k_of(const struct row &r, int n)

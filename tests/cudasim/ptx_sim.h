@@ -244,6 +244,16 @@ KERN_DEV double f64_mul_rn(double a, double b)
 	return a * b;
 }
 
+KERN_DEV double f64_div_rn(double a, double b)
+{
+	return a / b;
+}
+
+KERN_DEV double f64_sqrt_rn(double a)
+{
+	return sqrt(a);
+}
+
 KERN_DEV float f32_exp2_fast(float x)
 {
 	return exp2f(x);

@@ -77,6 +77,7 @@ struct lists {
 	int32_t bias_ids[LISTS], allowed[64], banned[LISTS], bad[8], bad_len[3];
 	float bias[LISTS];
 	uint32_t mask[(VOCAB_MOST + 31) / 32];
+	int32_t breakers[3];
 };
 
 static inline void allow(uint32_t *mask, int id)
@@ -189,6 +190,25 @@ static inline int some(int n)
 	return (int)(kt_rand() % (uint32_t)n);
 }
 
+/* Cuts of lists and DRY, each by chance. */
+static inline void random_llama(struct kern_sample_row *r, struct lists *l)
+{
+	static const float typical[] = {0, 0.1f, 0.5f, 0.9f, 0.999f, 1}, sigma[] = {0.01f, 0.5f, 1, 2, 100};
+	static const float chance[] = {0.3f, 1}, thresholds[] = {0, 0.01f, 0.1f, 0.3f, 0.5f, 1};
+	r->typical_p = some(3) ? 0 : typical[some(6)];
+	r->top_n_sigma = some(3) ? 0 : sigma[some(5)];
+	r->xtc_probability = some(3) ? 0 : chance[some(2)];
+	r->xtc_threshold = thresholds[some(6)];
+	r->dry_multiplier = some(3) ? 0 : 0.8f;
+	r->dry_base = some(4) ? 1.75f : 1e30f;
+	r->dry_allowed = some(4);
+	r->dry_last_n = some(2) ? -1 : some(HISTORY);
+	for (int k = 0; k < 3; k++)
+		l->breakers[k] = k ? l->breakers[k - 1] + 1 + some(6) : some(3);
+	r->n_breakers = some(4);
+	r->breakers = l->breakers;
+}
+
 /* Any of the parameters, by chance; ids sometimes outside of the vocabulary. */
 static inline struct kern_sample_row random_row(struct lists *l, int i, int n_vocab)
 {
@@ -234,6 +254,8 @@ static inline struct kern_sample_row random_row(struct lists *l, int i, int n_vo
 	r.n_bad = some(3) ? 0 : 3;
 	r.bad = l->bad;
 	r.bad_len = l->bad_len;
+	if (some(2))
+		random_llama(&r, l);
 	cr_assert(n_vocab <= VOCAB_MOST);
 	const int one_of = 1 << some(14); /* all, half, .., a few */
 	for (int k = 0; k < n_vocab; k++)

@@ -607,6 +607,67 @@ Test(sample, bans_that_leave_nothing_of_a_mask_do_not_count)
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 5);
 }
 
+/* ---- DRY ---- */
+
+Test(sample, dry_repetitions_end_at_breakers_and_at_the_window)
+{
+	static const int32_t hist[] = {1, 2, 3, 9, 1, 2, 3}, first[] = {0, 1}, last[] = {3, 8},
+			     between[] = {2, 4};
+	float x[12] = {0};
+	struct kern_sample_row r = row_default();
+	x[9] = 1; /* followed 1 2 3 */
+	x[5] = 0.1f;
+	r.n_hist = 7;
+	r.n_prompt = 7;
+	r.dry_base = 1.75f;
+	r.dry_allowed = 2;
+	r.dry_last_n = -1;
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
+	r.dry_multiplier = 0.8f; /* 1 - 0.8 * 1.75 */
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 5);
+	r.breakers = first;
+	r.n_breakers = 2; /* 2 3: 1 - 0.8 */
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
+	r.breakers = between; /* 3 */
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
+	r.breakers = last;
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
+	r.dry_multiplier = 2;
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
+	r.n_breakers = 0;
+	r.dry_last_n = 6; /* 2 3 9 1 2 3 */
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 5);
+	r.dry_last_n = 5; /* 3 9 1 2 3 */
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
+	r.dry_last_n = 0;
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
+}
+
+Test(sample, dry_penalties_are_bounded)
+{
+	enum { LONG = 200 };
+	int32_t hist[LONG];
+	float x[12] = {0};
+	struct kern_sample_row r = row_default();
+	for (int i = 0; i < LONG; i++)
+		hist[i] = 7;
+	x[7] = 0.5f;
+	x[3] = 0.2f;
+	r.n_hist = LONG;
+	r.dry_last_n = -1;
+	r.dry_allowed = 1;
+	r.dry_multiplier = 0.1f;
+	r.dry_base = 1.01f; /* 0.1 * 1.01 ^ 64 = 0.19 */
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 7);
+	r.dry_base = 1.02f; /* 0.36 */
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 3);
+	r.dry_base = 1e30f; /* no infinity: the only one of a mask can still be drawn */
+	const uint32_t mask[] = {1u << 7};
+	r.mask = mask;
+	r.temperature = 1;
+	cr_assert_eq(sample_one(x, 12, hist, r).token, 7);
+}
+
 /* ---- seeds ---- */
 
 enum { SEED_N = 1000, SEED_ROWS = 40 };

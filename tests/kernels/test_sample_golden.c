@@ -1,5 +1,6 @@
 /* Draws against an implementation of its own, in fractions (tests/golden/make_sample_golden.py): the same
- * tokens, and as often as the exact probabilities say. */
+ * tokens, and as often as the exact probabilities say; and against the probabilities that llama.cpp's
+ * samplers leave (make_sample_llama_golden.py). */
 #include "tests/kernels/kern_test.h"
 #include "tests/testdata.h"
 
@@ -7,7 +8,7 @@
 #include "kernels/cpu/draw.h"
 #include "kernels/cpu/philox.h"
 
-enum { DRAWS = 250, TRIES = 20000 };
+enum { DRAWS = 250, TRIES = 20000, HISTORY_MOST = 100 };
 
 struct golden {
 	const char *name;
@@ -15,21 +16,44 @@ struct golden {
 	float *x;
 	double *p;
 	struct kern_sample_row row;
+	int32_t history[HISTORY_MOST]; /* row.n_hist of them */
 	const json_t *tokens;
 };
 
-static json_t *read_golden(void)
+static json_t *read_golden(const char *path)
 {
 	json_t *all = NULL;
 	char why[256];
-	cr_assert_eq(json_read(repofile("tests/golden/sample.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(json_read(repofile(path), 4 << 20, &all, why, sizeof why), 0, "%s", why);
 	return all;
 }
 
 static float number(const json_t *o, const char *key)
 {
 	return (float)json_number_value(json_object_get(o, key));
+}
+
+static int32_t integer(const json_t *o, const char *key)
+{
+	return (int32_t)json_integer_value(json_object_get(o, key));
+}
+
+/* What llama.cpp has beside it; all off where they are not named. */
+static void set_llama(struct golden *g, const json_t *o)
+{
+	const json_t *history = json_object_get(o, "history");
+	g->row.n_hist = (int32_t)json_array_size(history);
+	cr_assert(g->row.n_hist <= HISTORY_MOST);
+	for (int i = 0; i < g->row.n_hist; i++)
+		g->history[i] = (int32_t)json_integer_value(json_array_get(history, (size_t)i));
+	g->row.typical_p = number(o, "typical_p");
+	g->row.top_n_sigma = number(o, "top_n_sigma");
+	g->row.xtc_probability = number(o, "xtc_probability");
+	g->row.xtc_threshold = number(o, "xtc_threshold");
+	g->row.dry_multiplier = number(o, "dry_multiplier");
+	g->row.dry_base = number(o, "dry_base");
+	g->row.dry_allowed = integer(o, "dry_allowed");
+	g->row.dry_last_n = integer(o, "dry_last_n");
 }
 
 static struct golden golden_of(const json_t *o)
@@ -56,6 +80,7 @@ static struct golden golden_of(const json_t *o)
 		.seed = (uint64_t)strtoull(json_string_value(json_object_get(o, "seed")), NULL, 10),
 		.index = (uint32_t)json_integer_value(json_object_get(o, "index")),
 	};
+	set_llama(&g, o);
 	return g;
 }
 
@@ -65,21 +90,27 @@ static void golden_fini(struct golden *g)
 	free(g->p);
 }
 
-/* The tokens of n positions from `first` on, of one row of logits on the device. */
-static void draw(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r, uint32_t first,
-		 int n, int32_t *token)
+/* The tokens of n positions from `first` on, of one row of logits on the device; each has r.n_hist of
+ * history. */
+static void draw(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r,
+		 const int32_t *history, uint32_t first, int n, int32_t *token)
 {
 	struct kern_sample_row rows[DRAWS];
 	int32_t rank[DRAWS];
 	float logprob[DRAWS];
 	const struct kern_sample_out out = {.token = token, .logprob = logprob, .rank = rank};
-	void *tokens = kt_new(t, DRAWS * sizeof(int32_t));
+	const int32_t each = r.n_hist + 1;
+	int32_t *before = xcalloc((size_t)(DRAWS * each), sizeof *before);
 	cr_assert(n <= DRAWS);
 	for (int i = 0; i < n; i++) {
 		rows[i] = r;
-		rows[i].hist0 = i;
+		rows[i].hist0 = i * each;
 		rows[i].position = first + (uint32_t)i;
+		if (r.n_hist)
+			memcpy(before + i * each, history, (size_t)r.n_hist * sizeof *before);
 	}
+	void *tokens = kt_put(t, before, (size_t)(DRAWS * each) * sizeof *before);
+	free(before);
 	kt_sample(t, logits, n_vocab, tokens, rows, n, &out);
 	kt_del(t, tokens);
 }
@@ -91,7 +122,7 @@ static void check_tokens(const struct golden *g, int way)
 	if (!kt_open(&t, 0, way, (struct kt_size){.logits = DRAWS}))
 		return;
 	void *logits = kt_put(&t, g->x, (size_t)g->n * 4);
-	draw(&t, logits, g->n, g->row, 0, g->n_tokens, got);
+	draw(&t, logits, g->n, g->row, g->history, 0, g->n_tokens, got);
 	for (int i = 0; i < g->n_tokens; i++) {
 		const int want = (int)json_integer_value(json_array_get(g->tokens, (size_t)i));
 		cr_expect(got[i] == want, "%s, %s, position %d: token %d, expected %d", g->name, t.isa, i,
@@ -102,7 +133,7 @@ static void check_tokens(const struct golden *g, int way)
 
 Test(sample_golden, the_reference_draws_the_same_tokens)
 {
-	json_t *all = read_golden();
+	json_t *all = read_golden("tests/golden/sample.json");
 	size_t i;
 	json_t *o;
 	cr_assert_gt(json_array_size(all), 10);
@@ -140,12 +171,13 @@ static void check_frequencies(const struct golden *g, const int *count, int trie
 		  "%s: chi square %g of %d degrees, %d of %g rare ones", g->name, chi, degrees, n_few, few);
 }
 
-Test(sample_golden, tokens_come_as_often_as_the_probabilities_say)
+static void check_file(const char *path)
 {
 	const int tries = kt_brief() ? DRAWS : TRIES;
-	json_t *all = read_golden(), *o;
+	json_t *all = read_golden(path), *o;
 	size_t i;
 	struct kt t;
+	cr_assert_gt(json_array_size(all), 10);
 	kt_open_any(&t, 0, (struct kt_size){.logits = DRAWS});
 	json_array_foreach(all, i, o)
 	{
@@ -154,7 +186,7 @@ Test(sample_golden, tokens_come_as_often_as_the_probabilities_say)
 		int *count = xcalloc((size_t)g.n, sizeof *count);
 		void *logits = kt_put(&t, g.x, (size_t)g.n * 4);
 		for (int k = 0; k < tries; k += DRAWS) {
-			draw(&t, logits, g.n, g.row, 1000 + (uint32_t)k, DRAWS, got);
+			draw(&t, logits, g.n, g.row, g.history, 1000 + (uint32_t)k, DRAWS, got);
 			for (int j = 0; j < DRAWS; j++)
 				count[got[j]]++;
 		}
@@ -167,12 +199,22 @@ Test(sample_golden, tokens_come_as_often_as_the_probabilities_say)
 	json_decref(all);
 }
 
+Test(sample_golden, tokens_come_as_often_as_the_probabilities_say)
+{
+	check_file("tests/golden/sample.json");
+}
+
+Test(sample_golden, tokens_come_as_often_as_llama_cpp_would_have_them)
+{
+	check_file("tests/golden/sample_llama.json");
+}
+
 /* The weights of n equal logits sum to n 2^40, up to 2^62: the token is the uniform number's share of n. */
 static void check_flat(struct kt *t, const void *logits, int n, struct kern_sample_row r)
 {
 	enum { FEW = 6 };
 	int32_t got[FEW];
-	draw(t, logits, n, r, 0, FEW, got);
+	draw(t, logits, n, r, NULL, 0, FEW, got);
 	for (uint32_t i = 0; i < FEW; i++) {
 		const uint32_t ctr[4] = {r.index, i, 0, 0}, key[2] = {(uint32_t)r.seed, 0};
 		uint32_t u[4];

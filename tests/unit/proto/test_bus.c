@@ -75,6 +75,25 @@ static void fill_params(struct params *p)
 	p->n_bad = 2;
 	p->n_bad_ids = 3;
 	p->pool = PARAMS_POOL_MEAN;
+	p->typical_p = 0.25f;
+	p->top_n_sigma = 1.5f;
+	p->xtc_probability = 0.5f;
+	p->xtc_threshold = 0.125f;
+	p->dry_multiplier = 0.75f;
+	p->dry_base = 2;
+	p->dry_allowed = 3;
+	p->dry_last_n = 64;
+	p->breakers = xmemdup((int32_t[]){7, 8, 20}, 12);
+	p->n_breakers = 3;
+}
+
+static void check_llama(const struct params *p)
+{
+	cr_assert(p->typical_p == 0.25f && p->top_n_sigma == 1.5f);
+	cr_assert(p->xtc_probability == 0.5f && p->xtc_threshold == 0.125f);
+	cr_assert(p->dry_multiplier == 0.75f && p->dry_base == 2);
+	cr_assert(p->dry_allowed == 3 && p->dry_last_n == 64);
+	cr_assert(p->n_breakers == 3 && p->breakers[0] == 7 && p->breakers[2] == 20);
 }
 
 Test(bus, a_plan_comes_back_as_it_was_sent)
@@ -101,6 +120,7 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	cr_assert_eq(q.seqs[0].params->bias[0], -1.5f);
 	cr_assert_eq(q.seqs[0].params->bad_len[1], 2);
 	cr_assert_eq(q.seqs[0].params->pool, PARAMS_POOL_MEAN);
+	check_llama(q.seqs[0].params);
 	cr_assert_eq(q.n_sets, 1);
 	cr_assert_eq(q.sets[0].slot, 3);
 	cr_assert_eq(q.sets[0].from, 1);

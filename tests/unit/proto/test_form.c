@@ -107,7 +107,9 @@ Test(form, stored_parameters_hold_the_whole_text)
 
 Test(form, stored_parameters_of_earlier_versions_have_none)
 {
-	static const unsigned char head[] = {0xdc, 0, 25}, none[] = {0xc4, 0, 0 /* pool */};
+	/* no form; pool; six floats, two integers and the breakers of llama.cpp's samplers */
+	enum { LATER = 2 + 1 + 6 * 5 + 2 + 2 };
+	static const unsigned char head[] = {0xdc, 0, 34}, none[] = {0xc4, 0, 0};
 	struct params p, q;
 	struct buf b = {0};
 	struct cursor c;
@@ -115,13 +117,14 @@ Test(form, stored_parameters_of_earlier_versions_have_none)
 	p.max_tokens = 7;
 	bus_put_params(&b, &p);
 	cr_assert_eq(memcmp(b.p, head, sizeof head), 0);
-	cr_assert_eq(memcmp(b.p + b.len - sizeof none, none, sizeof none), 0);
+	cr_assert_eq(memcmp(b.p + b.len - LATER, none, sizeof none), 0);
 	b.p[2] = 23;
-	cursor_init(&c, b.p, b.len - sizeof none);
+	cursor_init(&c, b.p, b.len - LATER);
 	bus_get_params(&c, &q, 100);
 	cr_expect(!c.bad && c.p == c.end, "%s", c.what);
 	cr_expect_eq(q.max_tokens, 7);
 	cr_expect_null(q.form);
+	cr_expect(q.typical_p == 1 && q.dry_base == 1.75f && q.dry_last_n == -1);
 	params_fini(&q);
 	b.p[2] = 22;
 	cursor_init(&c, b.p, b.len);

@@ -245,6 +245,31 @@ Test(api, allowed_ids_must_leave_one_to_choose)
 	bad_param(text, "none is left beside bad_words");
 }
 
+Test(api, llama_cpp_samplers_are_read)
+{
+	struct submit *s = job("\"typical_p\": 0.5, \"top_n_sigma\": 1.5, \"xtc_probability\": 0.25, "
+			       "\"xtc_threshold\": 0.125, \"dry_multiplier\": 0.75, \"dry_base\": 2, "
+			       "\"dry_allowed_length\": 3, \"dry_penalty_last_n\": 99, "
+			       "\"dry_sequence_breakers\": [\"e\"], \"mirostat\": 0");
+	const struct params *p = &s->params;
+	cr_expect(p->typical_p == 0.5f && p->top_n_sigma == 1.5f && p->xtc_probability == 0.25f);
+	cr_expect(p->xtc_threshold == 0.125f && p->dry_multiplier == 0.75f && p->dry_base == 2);
+	cr_expect(p->dry_allowed == 3 && p->dry_last_n == 99);
+	cr_expect(p->n_breakers > 10);
+	for (uint32_t i = 1; i < p->n_breakers; i++)
+		cr_expect(p->breakers[i - 1] < p->breakers[i]);
+	submit_free(s);
+	s = job("\"top_n_sigma\": -1, \"dry_multiplier\": 1");
+	cr_expect(s->params.top_n_sigma == 0 && s->params.n_breakers >= 4);
+	submit_free(s);
+	s = job("\"dry_multiplier\": 1, \"dry_penalty_last_n\": 0"); /* none is looked at */
+	cr_expect(s->params.dry_multiplier == 0 && s->params.n_breakers == 0);
+	submit_free(s);
+	s = job("\"dry_multiplier\": 1, \"dry_sequence_breakers\": []");
+	cr_expect(s->params.dry_multiplier == 1 && s->params.n_breakers == 0);
+	submit_free(s);
+}
+
 /* --- wrong values --- */
 
 Test(api, numbers_out_of_range_are_named)
@@ -264,6 +289,20 @@ Test(api, numbers_out_of_range_are_named)
 		{"\"presence_penalty\": 2.1", "presence_penalty"},
 		{"\"frequency_penalty\": -3", "frequency"},
 		{"\"repetition_penalty\": 0", "repetition_penalty"},
+		{"\"typical_p\": 0", "typical_p"},
+		{"\"typical_p\": 1e-300", "typical_p is too small"},
+		{"\"typical_p\": 1.5", "typical_p"},
+		{"\"top_n_sigma\": -2", "top_n_sigma"},
+		{"\"xtc_probability\": 1.1", "xtc_probability"},
+		{"\"xtc_threshold\": -0.1", "xtc_threshold"},
+		{"\"dry_multiplier\": -1", "dry_multiplier"},
+		{"\"dry_base\": 0.5", "dry_base"},
+		{"\"dry_allowed_length\": -1", "dry_allowed_length"},
+		{"\"dry_penalty_last_n\": -2", "dry_penalty_last_n"},
+		{"\"dry_sequence_breakers\": [\"\"]", "dry_sequence_breakers[0]"},
+		{"\"dry_sequence_breakers\": [5]", "dry_sequence_breakers[0]"},
+		{"\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"\\u0001\\u0002zq\"]", "in no token"},
+		{"\"mirostat\": 2", "mirostat is not built yet"},
 		{"\"n\": 0", "n is 0"},
 		{"\"n\": 65", "n is 65"},
 		{"\"n\": -1", "n is -1"},

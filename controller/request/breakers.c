@@ -1,0 +1,98 @@
+#include "controller/request/breakers.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	STRINGS_MAX = 64,
+	STRING_BYTES_MAX = 40, /* as llama.cpp cuts them */
+};
+
+static const char *const field = "dry_sequence_breakers";
+
+struct string {
+	const char *p;
+	size_t n;
+	bool found; /* in a token */
+};
+
+struct strings {
+	struct string s[STRINGS_MAX];
+	size_t n;
+	bool begins[256]; /* with this byte */
+};
+
+static int get_strings(const json_t *list, struct strings *out, struct api_problem *problem)
+{
+	static const char *const usual[] = {"\n", ":", "\"", "*"};
+	out->n = list ? json_array_size(list) : sizeof usual / sizeof *usual;
+	if (out->n > STRINGS_MAX)
+		return api_fail(problem, E_BAD_REQUEST, field, "%s has %zu strings, at most %d are accepted",
+				field, out->n, STRINGS_MAX);
+	for (size_t i = 0; i < out->n; i++) {
+		const json_t *v = list ? json_array_get(list, i) : NULL;
+		if (list && (!json_is_string(v) || json_string_length(v) == 0 ||
+			     json_string_length(v) > STRING_BYTES_MAX))
+			return api_fail(problem, E_BAD_REQUEST, field,
+					"%s[%zu] must be a string of 1 to %d bytes", field, i,
+					STRING_BYTES_MAX);
+		out->s[i].p = list ? json_string_value(v) : usual[i];
+		out->s[i].n = list ? json_string_length(v) : strlen(usual[i]);
+		out->s[i].found = !list; /* a model need not have a token for each of the usual ones */
+		out->begins[(uint8_t)out->s[i].p[0]] = true;
+	}
+	return 0;
+}
+
+/* Whether one of the strings stands in n bytes; marks all that do. */
+static bool has_one(struct strings *s, const char *p, size_t n)
+{
+	bool any = false;
+	for (size_t at = 0; at < n; at++) {
+		if (!s->begins[(uint8_t)p[at]])
+			continue;
+		for (size_t i = 0; i < s->n; i++)
+			if (s->s[i].n <= n - at && !memcmp(p + at, s->s[i].p, s->s[i].n))
+				any = s->s[i].found = true;
+	}
+	return any;
+}
+
+int breakers_read(const json_t *list, const struct tokenizer *t, uint32_t n_vocab, struct params *p,
+		  struct api_problem *problem)
+{
+	struct strings s = {0};
+	struct buf text = {0}, ids = {0};
+	const uint32_t known = tokenizer_n_vocab(t);
+	int rc = get_strings(list, &s, problem);
+	if (rc || !s.n || !(p->dry_multiplier > 0))
+		return rc;
+	for (uint32_t id = 0; id < n_vocab && id < known; id++) {
+		buf_clear(&text);
+		tokenizer_piece(t, id, &text);
+		if (has_one(&s, text.p, text.len))
+			buf_put(&ids, &id, sizeof id);
+	}
+	p->n_breakers = (uint32_t)(ids.len / sizeof(uint32_t));
+	for (size_t i = 0; i < s.n && !rc; i++)
+		if (!s.s[i].found)
+			rc = api_fail(
+				problem, E_BAD_REQUEST, field,
+				"%s[%zu] is in no token's text; breakers of several tokens are not built yet",
+				field, i);
+	if (!rc && p->n_breakers > PARAMS_BREAKERS_MAX)
+		rc = api_fail(problem, E_BAD_REQUEST, field,
+			      "%s: they are in %u tokens, at most %d are accepted", field, p->n_breakers,
+			      PARAMS_BREAKERS_MAX);
+	if (rc)
+		p->n_breakers = 0;
+	else if (p->n_breakers)
+		p->breakers = xmemdup(ids.p, ids.len);
+	buf_fini(&text);
+	buf_fini(&ids);
+	return rc;
+}

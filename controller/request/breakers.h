@@ -1,0 +1,18 @@
+/* breakers.h - DRY's sequence breakers: the tokens in whose text one of some strings stands.
+ * llama.cpp also lets a breaker begin in one token and end in a later one; here a string that is in no single
+ * token is refused. */
+#ifndef QUERN_CONTROLLER_REQUEST_BREAKERS_H
+#define QUERN_CONTROLLER_REQUEST_BREAKERS_H
+
+#include "controller/request/api_error.h"
+#include "controller/tokenizer/tokenizer.h"
+#include "proto/params.h"
+
+#include <jansson.h>
+
+/* Fills in p->breakers, if DRY is on.  list: of `dry_sequence_breakers`; NULL: newline, colon, quotation mark
+ * and asterisk.  -EINVAL with *problem filled. */
+int breakers_read(const json_t *list, const struct tokenizer *t, uint32_t n_vocab, struct params *p,
+		  struct api_problem *problem);
+
+#endif
