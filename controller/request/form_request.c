@@ -103,6 +103,80 @@ static int object_part(const struct place *at, const json_t *v, json_t **part)
 	return 0;
 }
 
+/* ---- structural tags ---- */
+
+static bool begins_with_any(const char *text, const json_t *starts)
+{
+	size_t i;
+	const json_t *start;
+	json_array_foreach(starts, i, start)
+	{
+		const size_t n = json_string_length(start);
+		if (n && strncmp(text, json_string_value(start), n) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* {begin, schema, end}, appended to all. */
+static int add_tag(const struct place *at, const json_t *tag, const json_t *triggers, json_t *all)
+{
+	const char *begin = json_string_value(json_object_get(tag, "begin")),
+		   *end = json_string_value(json_object_get(tag, "end"));
+	const json_t *schema = json_get(tag, "schema");
+	if (!begin || !end || !schema)
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"%s: a structure must have begin, schema and end", at->field);
+	if (!begins_with_any(begin, triggers))
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"%s: the structure that begins with \"%.64s\" begins with no trigger",
+				at->field, begin);
+	json_array_append_new(all, json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:O}, {s:s, s:s}]}", "type",
+					     "sequence", "parts", "type", "literal", "text", begin, "type",
+					     "schema", "schema", schema, "type", "literal", "text", end));
+	return 0;
+}
+
+/* Free text, in which each trigger begins one of the structures. */
+static int tags_part(const struct place *at, const json_t *v, json_t **part)
+{
+	const json_t *triggers = json_object_get(v, "triggers"), *tags = json_object_get(v, "structures"),
+		     *tag;
+	size_t i;
+	int rc = 0;
+	if (json_get(v, "format"))
+		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.format is not built yet", at->field);
+	if (!json_array_size(triggers) || !json_array_size(tags))
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"%s: a structural tag must have structures and triggers, at least one each",
+				at->field);
+	json_t *all = json_array();
+	json_array_foreach(tags, i, tag) if (!rc) rc = add_tag(at, tag, triggers, all);
+	if (!rc)
+		*part = json_pack("{s:s, s:[{s:s, s:{s:s, s:[{s:s, s:O}, {s:s, s:O}]}}, {s:s, s:O}]}", "type",
+				  "sequence", "parts", "type", "repeat", "part", "type", "sequence", "parts",
+				  "type", "text", "until", triggers, "type", "either", "parts", all, "type",
+				  "text", "until", triggers);
+	json_decref(all);
+	return rc;
+}
+
+/* The text of one. */
+static int tags_text_part(const struct place *at, const json_t *v, json_t **part)
+{
+	json_t *tags = NULL;
+	char why[256];
+	if (!json_is_string(v))
+		return wrong(at, "a string of JSON");
+	if (json_parse_within(json_string_value(v), json_string_length(v), schema_tree_max, &tags, NULL, why,
+			      sizeof why))
+		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s: the structural tag is not JSON: %s",
+				at->field, why);
+	int rc = tags_part(at, tags, part);
+	json_decref(tags);
+	return rc;
+}
+
 /* ---- response_format ---- */
 
 static int json_schema_part(const struct place *at, const json_t *format, json_t **part)
@@ -131,12 +205,16 @@ static int response_part(const struct place *at, const json_t *v, json_t **part)
 		return 0;
 	if (strcmp(type, "json_schema") == 0)
 		return json_schema_part(at, v, part);
+	if (strcmp(type, "structural_tag") == 0)
+		return tags_part(at, v, part);
 	if (strcmp(type, "json_object") == 0 && schema)
 		return schema_part(at, schema, part);
 	if (strcmp(type, "json_object") == 0)
 		return object_part(at, json_true(), part);
-	return api_fail(at->p, E_BAD_REQUEST, at->field,
-			"response_format.type is %.64s, must be text, json_object or json_schema", type);
+	return api_fail(
+		at->p, E_BAD_REQUEST, at->field,
+		"response_format.type is %.64s, must be text, json_object, json_schema or structural_tag",
+		type);
 }
 
 /* ---- structured_outputs ---- */
@@ -145,15 +223,13 @@ static int response_part(const struct place *at, const json_t *v, json_t **part)
 static int check_options(const struct place *at, const json_t *v)
 {
 	static const char *const off[] = {"disable_any_whitespace", "disable_additional_properties"};
-	static const char *const kinds[] = {"whitespace_pattern", "structural_tag"};
 	for (size_t i = 0; i < sizeof off / sizeof *off; i++)
 		if (json_is_true(json_object_get(v, off[i])))
 			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%s is not built yet", at->field,
 					off[i]);
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		if (json_get(v, kinds[i]))
-			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%s is not built yet", at->field,
-					kinds[i]);
+	if (json_get(v, "whitespace_pattern"))
+		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.whitespace_pattern is not built yet",
+				at->field);
 	return 0;
 }
 
@@ -162,11 +238,9 @@ static int structured_part(const struct place *at, const json_t *v, json_t **par
 	static const struct {
 		const char *key;
 		int (*read)(const struct place *at, const json_t *v, json_t **part);
-	} kinds[] = {{"json", schema_part},
-		     {"regex", regex_part},
-		     {"choice", choice_part},
-		     {"grammar", grammar_part},
-		     {"json_object", object_part}};
+	} kinds[] = {{"json", schema_part},        {"regex", regex_part},
+		     {"choice", choice_part},      {"grammar", grammar_part},
+		     {"json_object", object_part}, {"structural_tag", tags_text_part}};
 	const char *first = NULL;
 	if (!json_is_object(v))
 		return wrong(at, "an object");

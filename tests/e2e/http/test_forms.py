@@ -111,6 +111,17 @@ def test_a_beam_search_keeps_the_form(service):
         matches("The [a-z]{3,9} (ran|sat)")(text)
 
 
+def test_a_structural_tag_leaves_the_text_free_until_a_trigger(service):
+    tag = {"structures": [{"begin": "The ", "schema": {"type": "integer", "maximum": 99}, "end": "!"}], "triggers": ["The"]}
+    outputs = complete(service, "/v1/completions", {"prompt": PROMPT, "n": 4, "max_tokens": 150,
+                                                    "response_format": {"type": "structural_tag", **tag}})
+    assert any(re.search("[a-z]{3}", text) for text, _ in outputs)
+    for text, reason in outputs:
+        after = text.split("The")[1:]
+        for part in after if reason == "stop" else after[:-1]:     # the last one may be cut
+            assert re.match(r" -?\d+!", part), text
+
+
 def test_min_tokens_and_bans_give_way_to_the_form(service):
     outputs = complete(service, "/v1/completions", {"prompt": PROMPT, "guided_choice": ["yes"], "min_tokens": 50,
                                                     "bad_words": ["yes"]})

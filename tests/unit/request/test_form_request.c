@@ -1,5 +1,6 @@
 /* What a request asks its outputs to look like, in each of its spellings, and what is refused. */
 #include "controller/request/form_request.h"
+#include "grammar/grammar.h"
 #include "grammar/source.h"
 #include "tests/unit/request/api_rig.h"
 
@@ -144,7 +145,19 @@ Test(form_request, what_is_malformed_is_named)
 		{"\"structured_outputs\": {\"regex\": \"a\", \"disable_any_whitespace\": true}",
 		 "structured_outputs", "disable_any_whitespace is not built yet"},
 		{"\"structured_outputs\": {\"structural_tag\": \"{}\"}", "structured_outputs",
-		 "structural_tag is not built yet"},
+		 "must have structures and triggers"},
+		{"\"structured_outputs\": {\"structural_tag\": \"{\"}", "structured_outputs", "not JSON"},
+		{"\"structured_outputs\": {\"structural_tag\": {}}", "structured_outputs",
+		 "structural_tag must be a string"},
+		{"\"response_format\": {\"type\": \"structural_tag\", \"structures\": [{\"begin\": \"<f>\", "
+		 "\"schema\": {}, \"end\": \"\"}], \"triggers\": [\"<g\"]}",
+		 "response_format", "begins with no trigger"},
+		{"\"response_format\": {\"type\": \"structural_tag\", \"structures\": [{\"begin\": "
+		 "\"<f>\"}], "
+		 "\"triggers\": [\"<f\"]}",
+		 "response_format", "begin, schema and end"},
+		{"\"response_format\": {\"type\": \"structural_tag\", \"format\": {}}", "response_format",
+		 "format is not built yet"},
 		{"\"grammar\": {}", "grammar", "a string"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -219,4 +232,48 @@ Test(form_request, what_explodes_is_refused)
 	buf_puts(&b, "\"");
 	refused_large("guided_regex", &b, "regex");
 	buf_fini(&b);
+}
+
+/* ---- structural tags ---- */
+
+#define TAGS                                                                                                 \
+	"\"structures\": [{\"begin\": \"<f=a>\", \"schema\": {\"type\": \"integer\"}, \"end\": \"</f>\"}, "  \
+	"{\"begin\": \"<f=b>\", \"schema\": {\"const\": \"x\"}, \"end\": \"</f>\"}], \"triggers\": "         \
+	"[\"<f=\"]}"
+
+/* Whether the form takes the text as a whole. */
+static bool takes(const struct form *f, const char *text)
+{
+	struct ast *ast;
+	struct grammar *g;
+	char why[256] = "";
+	bool end = false;
+	cr_assert_eq(
+		grammar_parse((enum grammar_language)f->language, f->text, f->n, NULL, &ast, why, sizeof why),
+		0, "%s", why);
+	cr_assert_eq(grammar_new(ast, NULL, NULL, &g, why, sizeof why), 0, "%s", why);
+	struct matcher *m = matcher_new(g);
+	bool taken = matcher_accept_bytes(m, text, strlen(text), NULL) == 0 &&
+		     matcher_can_end(m, &end) == 0 && end;
+	matcher_free(m);
+	grammar_free(g);
+	ast_free(ast);
+	return taken;
+}
+
+Test(form_request, in_free_text_a_trigger_begins_a_structure)
+{
+	static const char *const good[] = {"", "Hello <b>", "<f=a>12</f>",
+					   "I call <f=a>7</f> and <f=b>\"x\"</f>.", "<<f=a>1</f><f=a>2</f>"};
+	static const char *const bad[] = {"<f=c>1</f>", "<f=a>x</f>", "<f=a>1", "<f=b>1</f>", "a <f= b"};
+	struct submit *s;
+	struct api_problem p;
+	cr_assert_eq(ask(API_CHAT, "\"response_format\": {\"type\": \"structural_tag\", " TAGS, &s, &p), 0,
+		     "%s", p.why);
+	cr_assert_eq(s->params.form->language, GRAMMAR_FORM);
+	for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+		cr_expect(takes(s->params.form, good[i]), "%s", good[i]);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		cr_expect(!takes(s->params.form, bad[i]), "%s", bad[i]);
+	submit_free(s);
 }
