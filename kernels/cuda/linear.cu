@@ -1,5 +1,5 @@
 /* linear.cu - linear layers on the device: what a layer is, and which kernel computes it. */
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_codes.cuh"
 
 #include <assert.h>
 #include <limits.h>
@@ -14,27 +14,27 @@ extern "C" {
 /* ---- the slices of a shape: they decide bits ---- */
 
 /* The number of slices that K is cut into, by columns of the segment.  Enough warps to keep the
- * memory busy with one row: 1,500 or more of AWQ, where a warp's instructions count, half of that
- * of F16, which has four times the bytes for them, on 130 multiprocessors.  More slices cost at
- * many rows, where a block adds them up.  Reckoned, not measured.  A new architecture gets lines of
- * its own; changing a line changes the bits of every layer it covers. */
+ * memory busy with one row: 1,500 or more of AWQ and other codes, where a warp's instructions count, half of
+ * that of F16, which has four times the bytes for them, on 130 multiprocessors.  More slices cost at many
+ * rows, where a block adds them up.  Reckoned, not measured.  A new architecture gets lines of its own;
+ * changing a line changes the bits of every layer it covers. */
 static const struct slices_row {
 	int cc_min; /* for this compute capability and later ones */
 	int cols_max;
-	int awq, dense;
+	int codes, dense;
 } slices_table[] = {
 	{90, 128, 8, 8}, {90, 512, 8, 4}, {90, 1024, 4, 2}, {90, 2048, 2, 1}, {90, INT_MAX, 1, 1},
 	{0, 128, 8, 8},  {0, 512, 8, 4},  {0, 1024, 4, 2},  {0, 2048, 2, 1},  {0, INT_MAX, 1, 1},
 };
 
 /* At least two units each: below that a slice costs more than it brings. */
-static int slices_of(const struct kern_dev *d, bool awq, int n_cols, int units)
+static int slices_of(const struct kern_dev *d, const struct lin_seg *s)
 {
 	const struct slices_row *r = slices_table;
-	while (d->cc < r->cc_min || n_cols > r->cols_max)
+	while (d->cc < r->cc_min || s->n_cols > r->cols_max)
 		r++;
-	int n = awq ? r->awq : r->dense;
-	while (n > 1 && units < 2 * n)
+	int n = s->kind == LIN_DENSE ? r->dense : r->codes;
+	while (n > 1 && (s->units < 2 * n || s->units < s->quantum * n))
 		n /= 2;
 	assert(n <= LIN_SLICES_MAX);
 	return n;
@@ -55,12 +55,31 @@ static bool is_float(int type)
 	return type == KERN_F32 || type == KERN_F16 || type == KERN_BF16;
 }
 
+static int check_codes(const struct kern_linear_src *src, const struct kern_linear_part *p, char *why,
+		       size_t why_n)
+{
+	const struct codes *c = (const struct codes *)p->w;
+	if (c->n != p->n || c->k != src->k || c->group <= 0 || c->super <= 0)
+		return err_why(why, why_n, -EINVAL, "%s: codes of %d x %d in a layer of %d x %d", src->name,
+			       c->n, c->k, p->n, src->k);
+	if (p->bias && !is_float(type_of(&p->bias_dtype)))
+		return err_why(why, why_n, -EINVAL, "%s: a bias of type %d", src->name,
+			       type_of(&p->bias_dtype));
+	if (lin_kind_of_codes(c) == LIN_KINDS)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: codes of %d bits in groups of %d are not known to the CUDA kernels",
+			       src->name, c->bits, c->group);
+	return 0;
+}
+
 static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	const int type = type_of(&p->dtype), bias_type = type_of(&p->bias_dtype);
 	if (p->n <= 0 || !p->w)
 		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
+	if (type == KERN_CODES)
+		return check_codes(src, p, why, why_n);
 	if (!is_float(type) && type != KERN_AWQ4)
 		return err_why(why, why_n, -ENOTSUP,
 			       "%s: weights of type %d are not known to the CUDA kernels", src->name, type);
@@ -98,6 +117,13 @@ static int check(const struct kern_linear_src *src, char *why, size_t why_n)
 	return 0;
 }
 
+static enum lin_kind kind_of(const struct kern_linear_part *p)
+{
+	if (p->dtype == KERN_CODES)
+		return lin_kind_of_codes((const struct codes *)p->w);
+	return p->dtype == KERN_AWQ4 ? LIN_AWQ : LIN_DENSE;
+}
+
 /* Parts of one kind in a row become one segment, so one launch. */
 static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 {
@@ -106,15 +132,16 @@ static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 	w->act = src->act;
 	for (int i = 0; i < src->n_parts; i++) {
 		const struct kern_linear_part *p = &src->parts[i];
-		const bool awq = p->dtype == KERN_AWQ4;
+		const enum lin_kind kind = kind_of(p);
 		struct lin_seg *s = w->n_segs ? &w->segs[w->n_segs - 1] : NULL;
-		if (!s || s->awq != awq)
+		if (!s || s->kind != kind)
 			s = &w->segs[w->n_segs++];
 		struct lin_part *q = &s->parts[s->n_parts++];
 		q->n = p->n;
 		q->n0 = w->n;
 		q->col0 = s->n_cols;
-		s->awq = awq;
+		s->kind = kind;
+		s->quantum = lin_is_codes(kind) ? (int)CODE_CHUNK / (int)LIN_UNIT : 1;
 		s->k = src->k;
 		s->units = (src->k + LIN_UNIT - 1) / LIN_UNIT;
 		s->ldw = (src->k + 7) / 8 * 8;
@@ -129,7 +156,7 @@ static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 		s->n_cols = (s->parts[0].n + 7) / 8;
 	}
 	for (int i = 0; i < w->n_segs; i++)
-		w->segs[i].slices = slices_of(w->dev, w->segs[i].awq, w->segs[i].n_cols, w->segs[i].units);
+		w->segs[i].slices = slices_of(w->dev, &w->segs[i]);
 }
 
 static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
@@ -202,11 +229,17 @@ static int reserve(struct kern_linear *w, const char *name, char *why, size_t wh
 	return e ? err_why(why, why_n, e, "%s: no device memory for %zu bytes of workspace", name, bytes) : 0;
 }
 
-/* Shared memory beyond 48 KB. */
-static int allow(const struct kern_dev *d)
+/* Shared memory beyond 48 KB, of the kernels that the layer uses. */
+static int allow(const struct kern_linear *w)
 {
-	int e = lin_stream_allow(cuda_is_bf16(d));
-	return e ? e : lin_tile_allow(d->smem_max, cuda_is_bf16(d));
+	const struct kern_dev *d = w->dev;
+	int e = 0;
+	for (int i = 0; i < w->n_segs && !e; i++) {
+		e = lin_stream_allow(w->segs[i].kind, cuda_is_bf16(d));
+		if (!e)
+			e = lin_tile_allow(w->segs[i].kind, d->smem_max, cuda_is_bf16(d));
+	}
+	return e;
 }
 
 /* ---- lifetime ---- */
@@ -244,12 +277,13 @@ int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, stru
 	if (e)
 		return e;
 	struct kern_linear *w = linear_new(d, src);
-	e = allow(d);
+	e = allow(w);
 	if (e)
 		err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
 			d->smem_max);
 	for (int i = 0, first = 0; !e && i < w->n_segs; first += w->segs[i++].n_parts)
-		e = lin_pack(w, &w->segs[i], src, first, why, why_n);
+		e = lin_is_codes(w->segs[i].kind) ? lin_pack_codes(w, &w->segs[i], src, first, why, why_n)
+						  : lin_pack(w, &w->segs[i], src, first, why, why_n);
 	if (!e)
 		e = load_bias(w, src, why, why_n);
 	if (!e)
@@ -279,7 +313,7 @@ int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int
 	struct kern_linear *w = linear_new(d, &src);
 	struct lin_seg *s = &w->segs[0];
 	s->parts[0].w = table;
-	e = allow(d);
+	e = allow(w);
 	if (!e && s->ldw != hidden) {
 		/* Rows that 16-byte loads cannot read: a copy, where one is. */
 		void *copy = lin_own(w, (size_t)n_vocab * (size_t)s->ldw * 2);
@@ -337,7 +371,7 @@ struct lin_plan lin_plan_for(const struct kern_dev *d, const struct lin_seg *seg
 				   ((seg->n_cols + lin_tile_cols(p.rows) - 1) / lin_tile_cols(p.rows));
 		p.splits = split(d, seg, blocks, m);
 		if (p.rows == 32 ||
-		    lin_tile_smem(p.rows, seg->awq, p.splits == 1 && seg->slices > 1) <= d->smem_max)
+		    lin_tile_smem(p.rows, seg->kind, p.splits == 1 && seg->slices > 1) <= d->smem_max)
 			return p;
 	}
 }

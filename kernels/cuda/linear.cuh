@@ -2,6 +2,7 @@
  *
  * linear.cu         layers, and which kernel computes them
  * linear_pack.cu    weights as stored to weights as the kernels read them
+ * linear_codes.*    weights in small groups: GGUF's Q4_0, Q8_0, Q4_K and Q6_K
  * linear_stream.cu  few rows: the weights are streamed past them
  * linear_tile.cu    many rows: tiles of rows x outputs
  * linear_fast.cu    many rows with --fast: plain weights and cuBLAS
@@ -55,6 +56,14 @@ enum {
 	LIN_SLICES_MAX = 8,
 };
 
+/* Of a segment's weights.  DENSE: F16 or BF16, as the operands are; the last four: linear_codes.cuh. */
+enum lin_kind { LIN_DENSE, LIN_AWQ, LIN_Q4_0, LIN_Q8_0, LIN_Q4_K, LIN_Q6_K, LIN_KINDS };
+
+static __host__ __device__ constexpr bool lin_is_codes(int kind)
+{
+	return kind >= LIN_Q4_0;
+}
+
 enum lin_out { LIN_OUT_OPERAND, LIN_OUT_F32, LIN_OUT_SWIGLU };
 
 struct lin_part {
@@ -66,19 +75,24 @@ struct lin_part {
 
 /* Parts of one kind: one launch. */
 struct lin_seg {
-	bool awq, paired;
+	enum lin_kind kind;
+	bool paired;
 	int n_parts;
 	struct lin_part parts[3];
 	int n_cols;
 	int slices;
 	int k, units; /* units: of 64 inputs, the last one padded with zeros */
+	int quantum;  /* a slice begins at a multiple of so many units */
 	int ldw;      /* F16, BF16: inputs from row to row, a multiple of 8 */
-	/* AWQ */
+	/* AWQ and codes */
 	const uint4 *w;
 	const uint4 *scales;
+	int quads; /* of a column's scales, 16 bytes a lane each */
+	/* AWQ */
 	const uint32_t *zeros;
-	int quads;
 	int group32; /* a group in steps of 32 inputs */
+	/* codes with super-blocks */
+	const uint2 *heads;
 	/* --fast */
 	int fast_above; /* more rows than this go to cuBLAS; INT_MAX: none do */
 	int fast_cols;  /* columns of a tile there */
@@ -136,11 +150,11 @@ int lin_run(struct kern_stream *s, const struct kern_linear *w, void *out, const
 int lin_stream_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16);
 int lin_tile_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16);
 /* Allow the kernels the shared memory that they may want, at most smem_max: 0, -EIO. */
-int lin_stream_allow(bool bf16);
-int lin_tile_allow(int smem_max, bool bf16);
+int lin_stream_allow(enum lin_kind kind, bool bf16);
+int lin_tile_allow(enum lin_kind kind, int smem_max, bool bf16);
 int lin_tile_cols(int rows); /* columns of a block */
 /* Shared memory of a block; all_slices: it runs more than one slice itself. */
-int lin_tile_smem(int rows, bool awq, bool all_slices);
+int lin_tile_smem(int rows, enum lin_kind kind, bool all_slices);
 
 /* ---- linear_fast.cu ---- */
 
@@ -161,12 +175,21 @@ int lin_pad_rows(cudaStream_t s, void *dst, int ldw, const void *src, int k, int
 /* Remembers device memory that the layer owns; NULL when there is none left. */
 void *lin_own(struct kern_linear *w, size_t bytes);
 
+/* ---- linear_codes.cu ---- */
+
+/* The kind that computes with these codes as they are, or LIN_KINDS: none does. */
+enum lin_kind lin_kind_of_codes(const struct codes *c);
+/* As lin_pack(), of a segment of codes; also -ENOTSUP: a scale or a minimum does not fit its byte. */
+int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
+		   char *why, size_t why_n);
+
 /* ---- what the kernels share ---- */
 
 /* First unit of a slice. */
 static __host__ __device__ __forceinline__ int lin_slice_unit(const struct lin_seg &s, int slice)
 {
-	return (int)((int64_t)s.units * slice / s.slices);
+	const int quanta = (s.units + s.quantum - 1) / s.quantum;
+	return min((int)((int64_t)quanta * slice / s.slices) * s.quantum, s.units);
 }
 
 /* The part of a column. */
@@ -180,6 +203,15 @@ static __device__ __forceinline__ int lin_part_of(const struct lin_seg &s, int c
 			p = 2;
 	}
 	return p;
+}
+
+/* Which output of which part stands at place q of a column; -1: padding. */
+static __device__ __forceinline__ int lin_output(const struct lin_seg &s, int col, int q, int *part)
+{
+	const int p = s.paired ? q & 1 : lin_part_of(s, col);
+	const int i = s.paired ? 8 * col + (q >> 1) : LIN_COL * (col - s.parts[p].col0) + q;
+	*part = p;
+	return i < s.parts[p].n ? i : -1;
 }
 
 /* Row of weights at place q of a column (F16, BF16); past the end the last one; its sum is not
@@ -205,6 +237,29 @@ static __device__ __forceinline__ void lin_mma(float d[4], const uint32_t a[4], 
 static __device__ __forceinline__ uint32_t lin_word(const uint4 &v, int j) /* j known when compiled */
 {
 	return j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w;
+}
+
+/* A step's word of 4 bits to operand A: integers q - z, exact.  Constants as in lin_group. */
+template <bool BF16>
+static __device__ __forceinline__ void lin_unpack(uint32_t a[4], uint32_t w, uint32_t lo0, uint32_t hi0,
+						  uint32_t lo1, uint32_t hi1)
+{
+	if (BF16) {
+		/* Seven bits of mantissa: 128 + q fits, 128 + 16 q does not. */
+		const uint32_t one = 0x3f803f80u, base = 0x43004300u, mask = 0x000f000fu;
+		a[0] = bf16x2_fma(lop3<0xea>(w, mask, base), one, lo0);
+		a[2] = bf16x2_fma(lop3<0xea>(w >> 4, mask, base), one, lo0);
+		a[1] = bf16x2_fma(lop3<0xea>(w >> 8, mask, base), one, lo1);
+		a[3] = bf16x2_fma(lop3<0xea>(w >> 12, mask, base), one, lo1);
+	} else {
+		const uint32_t base = 0x64006400u, low = 0x000f000fu, high = 0x00f000f0u;
+		const uint32_t sixteenth = 0x2c002c00u;
+		a[0] = f16x2_sub(lop3<0xea>(w, low, base), lo0);
+		a[2] = f16x2_fma(lop3<0xea>(w, high, base), sixteenth, hi0);
+		w >>= 8;
+		a[1] = f16x2_sub(lop3<0xea>(w, low, base), lo1);
+		a[3] = f16x2_fma(lop3<0xea>(w, high, base), sixteenth, hi1);
+	}
 }
 
 /* The scales and zeros of a column that this lane needs: of the present group as constants, of the
@@ -275,22 +330,7 @@ template <bool BF16> struct lin_group {
 	/* A step's word to operand A: integers q - z, exact. */
 	__device__ __forceinline__ void unpack(uint32_t a[4], uint32_t w) const
 	{
-		if (BF16) {
-			/* Seven bits of mantissa: 128 + q fits, 128 + 16 q does not. */
-			const uint32_t one = 0x3f803f80u, base = 0x43004300u, mask = 0x000f000fu;
-			a[0] = bf16x2_fma(lop3<0xea>(w, mask, base), one, lo0);
-			a[2] = bf16x2_fma(lop3<0xea>(w >> 4, mask, base), one, lo0);
-			a[1] = bf16x2_fma(lop3<0xea>(w >> 8, mask, base), one, lo1);
-			a[3] = bf16x2_fma(lop3<0xea>(w >> 12, mask, base), one, lo1);
-		} else {
-			const uint32_t base = 0x64006400u, low = 0x000f000fu, high = 0x00f000f0u;
-			const uint32_t sixteenth = 0x2c002c00u;
-			a[0] = f16x2_sub(lop3<0xea>(w, low, base), lo0);
-			a[2] = f16x2_fma(lop3<0xea>(w, high, base), sixteenth, hi0);
-			w >>= 8;
-			a[1] = f16x2_sub(lop3<0xea>(w, low, base), lo1);
-			a[3] = f16x2_fma(lop3<0xea>(w, high, base), sixteenth, hi1);
-		}
+		lin_unpack<BF16>(a, w, lo0, hi0, lo1, hi1);
 	}
 
 	/* sum += scale * group's sum; the group's becomes 0. */

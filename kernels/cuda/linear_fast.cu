@@ -7,7 +7,8 @@
  *     weights  [outputs of the tile][ldw]     paired: [gate][up]
  *     gate_up  [rows][gate, up]               operand type: what SwiGLU takes
  *
- * A bias stands in the outputs before the product is added to them. */
+ * A bias stands in the outputs before the product is added to them.  Codes in small groups
+ * (linear_codes.cuh) take the default path for any number of rows. */
 #include "kernels/cuda/blas.cuh"
 #include "kernels/cuda/linear.cuh"
 
@@ -153,9 +154,9 @@ static int outputs_of(const struct lin_seg *s)
 
 static int crossover(const struct kern_dev *d, const struct lin_seg *s)
 {
-	const enum kern_dtype type = s->awq ? KERN_AWQ4 : d->operand;
+	const enum kern_dtype type = s->kind == LIN_AWQ ? KERN_AWQ4 : d->operand;
 	const int n = outputs_of(s);
-	int above = s->awq ? FAST_AWQ_ABOVE : FAST_DENSE_ABOVE;
+	int above = s->kind == LIN_AWQ ? FAST_AWQ_ABOVE : FAST_DENSE_ABOVE;
 	for (int i = 0; i < d->n_crossovers; i++) {
 		const struct kern_crossover *c = &d->crossovers[i];
 		if (c->dtype != type)
@@ -172,7 +173,7 @@ static int crossover(const struct kern_dev *d, const struct lin_seg *s)
 static int tile_cols(const struct kern_dev *d, const struct lin_seg *s)
 {
 	size_t most = (size_t)s->n_cols;
-	if (s->awq)
+	if (s->kind == LIN_AWQ)
 		most = min(most, d->fast_bytes / ((size_t)LIN_COL * (size_t)s->ldw * 2));
 	if (s->paired)
 		most = min(most, d->fast_bytes / ((size_t)LIN_COL * (size_t)d->args.max_rows * 2));
@@ -189,14 +190,14 @@ int lin_fast_reserve(struct kern_linear *w)
 	int e = 0;
 	for (int i = 0; i < w->n_segs && !e; i++) {
 		struct lin_seg *s = &w->segs[i];
-		s->fast_above = d->blas ? crossover(d, s) : INT_MAX;
+		s->fast_above = d->blas && !lin_is_codes(s->kind) ? crossover(d, s) : INT_MAX;
 		s->fast_cols = s->n_cols;
 		if (d->args.max_rows <= s->fast_above)
 			continue;
-		if (s->awq || s->paired)
+		if (s->kind == LIN_AWQ || s->paired)
 			s->fast_cols = tile_cols(d, s);
 		const size_t outputs = (size_t)LIN_COL * (size_t)min(s->fast_cols, s->n_cols);
-		if (s->awq)
+		if (s->kind == LIN_AWQ)
 			e = cuda_ws_reserve(d, CUDA_WS_WEIGHTS, outputs * (size_t)s->ldw * 2);
 		if (s->paired && !e)
 			e = cuda_ws_reserve(d, CUDA_WS_GATE_UP, outputs * rows * 2);
@@ -331,10 +332,10 @@ static int swiglu(struct kern_stream *s, const struct lin_args *a, const struct 
 static int run_tile(struct kern_stream *s, const struct kern_linear *w, const struct lin_seg *seg,
 		    const struct lin_args *a, struct fast_tile *t)
 {
-	uint16_t *weights = seg->awq ? (uint16_t *)w->dev->ws[CUDA_WS_WEIGHTS].p : NULL;
+	uint16_t *weights = seg->kind == LIN_AWQ ? (uint16_t *)w->dev->ws[CUDA_WS_WEIGHTS].p : NULL;
 	const bool gate_up = a->to == LIN_OUT_SWIGLU;
 	uint16_t *sums = (uint16_t *)w->dev->ws[CUDA_WS_GATE_UP].p;
-	int e = seg->awq ? unpack(s, seg, t, weights) : 0;
+	int e = seg->kind == LIN_AWQ ? unpack(s, seg, t, weights) : 0;
 	make_pieces(w, seg, t, weights, gate_up);
 	for (int i = 0; i < t->n_pieces && !e; i++)
 		e = multiply(s, w, seg, a, &t->pieces[i], gate_up ? (void *)sums : a->out,

@@ -17,15 +17,6 @@ struct pack_awq {
 	int groups;
 };
 
-/* Which output of which part stands at place q of a column; -1: padding. */
-static __device__ __forceinline__ int pack_output(const struct lin_seg &s, int col, int q, int *part)
-{
-	const int p = s.paired ? q & 1 : lin_part_of(s, col);
-	const int i = s.paired ? 8 * col + (q >> 1) : LIN_COL * (col - s.parts[p].col0) + q;
-	*part = p;
-	return i < s.parts[p].n ? i : -1;
-}
-
 /* Column c of eight stands at nibble {0, 4, 1, 5, 2, 6, 3, 7}[c]. */
 static __device__ __forceinline__ uint32_t pack_nibble(const uint32_t *words, int row, int n, int i)
 {
@@ -51,7 +42,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
 			const int k =
 				LIN_UNIT * u + 32 * (j >> 1) + 8 * t + 4 * (j & 1) + 2 * (b & 1) + (b >> 2);
 			int p;
-			const int i = pack_output(s, col, 2 * g + (b >> 1 & 1), &p);
+			const int i = lin_output(s, col, 2 * g + (b >> 1 & 1), &p);
 			if (i >= 0 && k < s.k)
 				word[j] |= pack_nibble(a.qweight[p], k, s.parts[p].n, i) << (4 * b);
 		}
@@ -72,7 +63,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
 	for (int b = 0; b < 8; b++) {
 		const int group = 4 * quad + (b >> 1);
 		int p;
-		const int i = pack_output(s, col, 2 * g + (b & 1), &p);
+		const int i = lin_output(s, col, 2 * g + (b & 1), &p);
 		if (i < 0 || group >= a.groups)
 			continue;
 		pair[b >> 1] |= (uint32_t)a.scales[p][(size_t)group * (size_t)s.parts[p].n + (size_t)i]
@@ -276,7 +267,7 @@ int lin_pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linea
 	int e = stage_open(&t, w->dev);
 	if (e)
 		return err_why(why, why_n, e, "%s: no stream to pack the weights in", src->name);
-	if (seg->awq)
+	if (seg->kind == LIN_AWQ)
 		e = pack_awq_seg(w, seg, src, first, &t, why, why_n);
 	else
 		e = pack_rows_seg(w, seg, src, first, &t, why, why_n);

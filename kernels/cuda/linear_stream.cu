@@ -5,6 +5,9 @@
  * so that there is no barrier on the way and every warp keeps 5 to 8 KB under way and stalls
  * alone.  Rows come through L1 into registers, as soon as those before them are used up.
  *
+ * Of Q6_K, whose unit is 768 bytes a column, lanes copy what others read, so that the warp meets twice a
+ * round.
+ *
  * What counts: bytes under way (4.8 TB/s at some 700 ns are 25 KB per multiprocessor) and
  * instructions.  At that rate a unit of AWQ (512 bytes) is due every 25 cycles, in which a
  * multiprocessor issues 100 instructions; a unit takes about 100 with one column a warp, 85 with two
@@ -14,24 +17,30 @@
  *
  * A block's warps: warp = column block * block_slices + slice.  With all slices in one block they
  * meet in shared memory; otherwise in the workspace, where the last block adds them. */
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_codes.cuh"
 
 #include <assert.h>
 
-/* A stage holds one unit of F16 and BF16, two of AWQ: what a round costs besides its weights is then
- * shared by 1 KB at least. */
-template <bool AWQ, int N_COLS> struct stream_shape {
-	static constexpr int units = AWQ ? 2 : 1;                /* of a stage */
-	static constexpr int pieces = AWQ ? N_COLS : 4 * N_COLS; /* of 16 bytes a lane, in a unit */
-	static constexpr int stages = AWQ ? (N_COLS == 1 ? 6 : 4) : (N_COLS == 1 ? 4 : 3);
-	static constexpr int stage_bytes = units * pieces * 512;
+/* A stage holds one unit of F16 and BF16, two of AWQ and codes: what a round costs besides its weights is
+ * then shared by 1 KB at least. */
+template <int KIND, int N_COLS> struct stream_shape {
+	static constexpr int units = KIND == LIN_DENSE ? 1 : 2; /* of a stage */
+	static constexpr int unit_bytes =
+		KIND == LIN_DENSE ? 2048 : code_shape<KIND>::unit_bytes; /* a column's */
+	static constexpr int pieces =
+		N_COLS * unit_bytes / 512; /* of 16 bytes a lane, in a unit; not of Q6_K */
+	static constexpr int stage_bytes = units * N_COLS * unit_bytes;
+	static constexpr int stages = KIND == LIN_DENSE || KIND == LIN_Q8_0 ? (N_COLS == 1 ? 4 : 3)
+				      : KIND == LIN_Q6_K                    ? (N_COLS == 1 ? 5 : 4)
+				      : N_COLS == 1                         ? 6
+									    : 4;
 	static constexpr int ring_bytes = stages * stage_bytes; /* of a warp */
 };
 
 /* One lane's way from memory to its place in the ring; pieces of F16 and BF16 are
  * [column][place 2g, 2g + 1][half]. */
 template <bool AWQ, int N_COLS> struct stream_src {
-	using shape = stream_shape<AWQ, N_COLS>;
+	using shape = stream_shape<AWQ ? LIN_AWQ : LIN_DENSE, N_COLS>;
 	const uint4 *w[AWQ ? N_COLS : 1];          /* of the next unit, this lane's */
 	const uint16_t *row[AWQ ? 1 : 2 * N_COLS]; /* of the next unit, this lane's slot */
 
@@ -80,18 +89,59 @@ template <bool AWQ, int N_COLS> struct stream_src {
 	}
 };
 
+/* The same of codes: a lane copies pieces in a row, whichever lane reads them. */
+template <int KIND, int N_COLS> struct stream_code_src {
+	using shape = stream_shape<KIND, N_COLS>;
+	static constexpr int unit_pieces = code_shape<KIND>::unit_pieces;
+	const uint4 *w[N_COLS];
+
+	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
+	{
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++) {
+			const size_t col = (size_t)min(col0 + i, s.n_cols - 1);
+			w[i] = s.w + (col * (size_t)s.units + (size_t)u0) * unit_pieces + lane_id();
+		}
+	}
+
+	__device__ __forceinline__ void load(unsigned char *stage, int u, int u1, uint64_t policy)
+	{
+		constexpr int n = 2 * unit_pieces / 32; /* of a column */
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++) {
+#pragma unroll
+			for (int p = 0; p < n; p++) {
+				/* of Q6_K, the inputs are whole super-blocks */
+				const bool in = KIND == LIN_Q6_K || p < n / 2 || u + 1 < u1;
+				cp_async_16_hint(stage + (i * n + p) * 512, in ? w[i] + 32 * p : w[i], policy,
+						 in);
+			}
+			w[i] += 2 * unit_pieces;
+		}
+	}
+};
+
 /* One unit of 8 * N_T8 rows: two slots for each row that a lane owns. */
 template <int N_T8> struct stream_x {
 	uint4 slot[N_T8][2];
 };
 
 /* Unit u, which is `offset` after where the rows stand; zeros from input k_all on. */
-template <int N_T8>
+template <int N_T8, bool SIXTEENS = false>
 static __device__ __forceinline__ void stream_x_load(stream_x<N_T8> &to, const uint16_t *const row[N_T8],
 						     int k_all, int u, int offset)
 {
 	const int k = u * LIN_UNIT;
-	if (k + LIN_UNIT <= k_all) {
+	if constexpr (SIXTEENS) { /* of whole units */
+#pragma unroll
+		for (int i = 0; i < N_T8; i++)
+#pragma unroll
+			for (int h = 0; h < 2; h++) {
+				const uint2 first = ld_global_64(row[i] + offset + 32 * h),
+					    second = ld_global_64(row[i] + offset + 32 * h + 16);
+				to.slot[i][h] = make_uint4(first.x, first.y, second.x, second.y);
+			}
+	} else if (k + LIN_UNIT <= k_all) {
 #pragma unroll
 		for (int i = 0; i < N_T8; i++)
 #pragma unroll
@@ -109,14 +159,17 @@ static __device__ __forceinline__ void stream_x_load(stream_x<N_T8> &to, const u
 	}
 }
 
-template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum : lin_sum<BF16, AWQ, N_COLS, N_T8> {
+template <bool BF16, int KIND, int N_COLS, int N_T8, bool CODES = lin_is_codes(KIND)>
+struct stream_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
+	static constexpr bool AWQ = KIND == LIN_AWQ;
+
 	/* w: this lane's pieces of a unit */
 	__device__ __forceinline__ void add(const struct lin_seg &s, const unsigned char *w,
 					    const stream_x<N_T8> &x)
 	{
-		uint4 q[stream_shape<AWQ, N_COLS>::pieces];
+		uint4 q[stream_shape<KIND, N_COLS>::pieces];
 #pragma unroll
-		for (int i = 0; i < stream_shape<AWQ, N_COLS>::pieces; i++)
+		for (int i = 0; i < stream_shape<KIND, N_COLS>::pieces; i++)
 			q[i] = *(const uint4 *)(const void *)(w + i * 512);
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
@@ -147,7 +200,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum : lin_sum
 	__device__ __forceinline__ void run(const struct lin_args &a, int col0, int t8, int u0, int u1,
 					    unsigned char *ring)
 	{
-		using shape = stream_shape<AWQ, N_COLS>;
+		using shape = stream_shape<KIND, N_COLS>;
 		const uint64_t policy = l2_evict_first();
 		const uint16_t *row[N_T8];
 		stream_src<AWQ, N_COLS> src;
@@ -198,9 +251,96 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct stream_sum : lin_sum
 	}
 };
 
+/* Of codes: a stage is a chunk of 128 inputs. */
+template <bool BF16, int KIND, int N_COLS, int N_T8>
+struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS, N_T8> {
+	static constexpr bool sixteens = code_shape<KIND>::sixteens;
+
+	/* Unit I of the chunk; stage: its columns' two units each. */
+	template <int I>
+	__device__ __forceinline__ void add(const unsigned char *stage, const stream_x<N_T8> &x)
+	{
+		code_unit<KIND> q[N_COLS];
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+			q[i].read(stage + (2 * i + I) * code_shape<KIND>::unit_bytes);
+		half<I, 0>(q, x);
+		half<I, 1>(q, x);
+	}
+
+	template <int I, int H>
+	__device__ __forceinline__ void half(const code_unit<KIND> q[N_COLS], const stream_x<N_T8> &x)
+	{
+		uint4 b[N_T8];
+		float2 inputs[N_T8] = {};
+#pragma unroll
+		for (int n = 0; n < N_T8; n++) {
+			b[n] = x.slot[n][H];
+			if constexpr (code_shape<KIND>::minimums)
+				inputs[n] = code_inputs<BF16>(b[n]);
+		}
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+			this->template half_unit<H>(i, q[i], lin_word(this->head[i].s, 2 * I + H), b, inputs);
+	}
+
+	__device__ __forceinline__ void run(const struct lin_args &a, int col0, int t8, int u0, int u1,
+					    unsigned char *ring)
+	{
+		using shape = stream_shape<KIND, N_COLS>;
+		const uint64_t policy = l2_evict_first();
+		const int own = lane_id() * 16, k_end = min(a.seg.k, u1 * LIN_UNIT);
+		const uint16_t *row[N_T8];
+		stream_code_src<KIND, N_COLS> src;
+		src.open(a.seg, col0, u0);
+#pragma unroll
+		for (int i = 0; i < shape::stages - 1; i++) {
+			if (u0 + 2 * i < u1)
+				src.load(ring + i * shape::stage_bytes + own, u0 + 2 * i, u1, policy);
+			cp_async_commit();
+		}
+		this->open(a.seg, col0, u0);
+		/* Rows past the last repeat it: their sums are not stored. */
+#pragma unroll
+		for (int i = 0; i < N_T8; i++)
+			row[i] = a.x + (size_t)min((t8 + i) * 8 + (lane_id() >> 2), a.m - 1) * (size_t)a.ldx +
+				 u0 * LIN_UNIT + (sixteens ? 4 : 8) * (lane_id() & 3);
+		stream_x<N_T8> x[2];
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+			stream_x_load<N_T8, sixteens>(x[i], row, k_end, u0 + i, i * LIN_UNIT);
+		int at = 0, free_at = (shape::stages - 1) * shape::stage_bytes;
+#pragma unroll 1
+		for (int u = u0; u < u1; u += 2) {
+			const int u_load = u + (shape::stages - 1) * 2;
+			if (sixteens)
+				warp_sync(); /* all lanes are done with the stage that is free */
+			if (u_load < u1)
+				src.load(ring + free_at + own, u_load, u1, policy);
+			cp_async_commit();
+			cp_async_wait<shape::stages - 1>();
+			if (sixteens)
+				warp_sync(); /* all lanes' copies have arrived */
+#pragma unroll
+			for (int n = 0; n < N_T8; n++)
+				row[n] += 2 * LIN_UNIT;
+			const bool more = u + 2 < u1;
+			add<0>(ring + at, x[0]);
+			if (more)
+				stream_x_load<N_T8, sixteens>(x[0], row, k_end, u + 2, 0);
+			add<1>(ring + at, x[1]);
+			if (more)
+				stream_x_load<N_T8, sixteens>(x[1], row, k_end, u + 3, LIN_UNIT);
+			this->next(a.seg, col0);
+			free_at = at;
+			at = at + shape::stage_bytes == shape::ring_bytes ? 0 : at + shape::stage_bytes;
+		}
+	}
+};
+
 /* grid: (blocks of columns, splits, blocks of rows) */
-template <bool BF16, bool AWQ, int N_COLS, int N_T8>
-static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 ? 2 : 1)
+template <bool BF16, int KIND, int N_COLS, int N_T8>
+static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 && !(KIND == LIN_Q6_K && N_COLS == 2) ? 2 : 1)
 	linear_stream_kernel(const struct lin_args a)
 {
 	constexpr int FRAGS = N_COLS * N_T8; /* of a warp */
@@ -209,11 +349,11 @@ static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 ? 2 : 1)
 	const int slice = (int)blockIdx.y * a.block_slices + warp % a.block_slices;
 	const int block_col = (int)blockIdx.x * per_block, col0 = block_col + warp / a.block_slices * N_COLS;
 	const int t8 = (int)blockIdx.z * N_T8;
-	stream_sum<BF16, AWQ, N_COLS, N_T8> s;
+	stream_sum<BF16, KIND, N_COLS, N_T8> s;
 	const bool work = col0 < a.seg.n_cols;
 	if (work)
 		s.run(a, col0, t8, lin_slice_unit(a.seg, slice), lin_slice_unit(a.seg, slice + 1),
-		      kern_smem() + warp * stream_shape<AWQ, N_COLS>::ring_bytes);
+		      kern_smem() + warp * stream_shape<KIND, N_COLS>::ring_bytes);
 
 	float4 *meet = (float4 *)(void *)kern_smem(); /* [warp][fragment][lane] */
 	if (a.splits > 1) {
@@ -257,65 +397,64 @@ static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 ? 2 : 1)
 
 /* ---- launching ---- */
 
-template <bool AWQ, int N_COLS, int N_T8> static int stream_smem(int warps)
+template <int KIND, int N_COLS, int N_T8> static int stream_smem(int warps)
 {
-	return warps * max(stream_shape<AWQ, N_COLS>::ring_bytes, N_COLS * N_T8 * 512);
+	return warps * max(stream_shape<KIND, N_COLS>::ring_bytes, N_COLS * N_T8 * 512);
 }
 
-template <bool BF16, bool AWQ, int N_COLS, int N_T8>
+template <bool BF16, int KIND, int N_COLS, int N_T8>
 static int stream_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p)
 {
 	const int per_block = p->warps / a->block_slices * N_COLS;
 	dim3 grid((unsigned)((a->seg.n_cols + per_block - 1) / per_block), (unsigned)p->splits,
 		  (unsigned)((a->m + 8 * N_T8 - 1) / (8 * N_T8)));
-	return KERN_LAUNCH((linear_stream_kernel<BF16, AWQ, N_COLS, N_T8>), grid,
-			   dim3((unsigned)p->warps * 32), (size_t)(stream_smem<AWQ, N_COLS, N_T8>(p->warps)),
+	return KERN_LAUNCH((linear_stream_kernel<BF16, KIND, N_COLS, N_T8>), grid,
+			   dim3((unsigned)p->warps * 32), (size_t)(stream_smem<KIND, N_COLS, N_T8>(p->warps)),
 			   s->s, *a);
 }
 
-template <bool BF16, bool AWQ>
+template <bool BF16, int KIND>
 static int stream_launch_size(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p)
 {
 	if (p->rows <= 8)
-		return p->cols == 1 ? stream_launch<BF16, AWQ, 1, 1>(s, a, p)
-				    : stream_launch<BF16, AWQ, 2, 1>(s, a, p);
-	return p->cols == 1 ? stream_launch<BF16, AWQ, 1, 2>(s, a, p)
-			    : stream_launch<BF16, AWQ, 2, 2>(s, a, p);
+		return p->cols == 1 ? stream_launch<BF16, KIND, 1, 1>(s, a, p)
+				    : stream_launch<BF16, KIND, 2, 1>(s, a, p);
+	return p->cols == 1 ? stream_launch<BF16, KIND, 1, 2>(s, a, p)
+			    : stream_launch<BF16, KIND, 2, 2>(s, a, p);
 }
 
 int lin_stream_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16)
 {
 	assert(p->warps % a->block_slices == 0 && p->warps <= 8);
-	if (a->seg.awq)
-		return bf16 ? stream_launch_size<true, true>(s, a, p)
-			    : stream_launch_size<false, true>(s, a, p);
-	return bf16 ? stream_launch_size<true, false>(s, a, p) : stream_launch_size<false, false>(s, a, p);
+	return lin_by_kind(a->seg.kind, [&](auto tag) {
+		return bf16 ? stream_launch_size<true, tag.kind>(s, a, p)
+			    : stream_launch_size<false, tag.kind>(s, a, p);
+	});
 }
 
-template <bool BF16, bool AWQ> static int stream_allow(void)
+template <bool BF16, int KIND> static int stream_allow(void)
 {
 	int e = 0;
 	e = e ? e
-	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 1, 1>,
-				stream_smem<AWQ, 1, 1>(8));
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, KIND, 1, 1>,
+				stream_smem<KIND, 1, 1>(8));
 	e = e ? e
-	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 1, 2>,
-				stream_smem<AWQ, 1, 2>(8));
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, KIND, 1, 2>,
+				stream_smem<KIND, 1, 2>(8));
 	e = e ? e
-	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 2, 1>,
-				stream_smem<AWQ, 2, 1>(8));
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, KIND, 2, 1>,
+				stream_smem<KIND, 2, 1>(8));
 	e = e ? e
-	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, AWQ, 2, 2>,
-				stream_smem<AWQ, 2, 2>(8));
+	      : cuda_smem_allow((const void *)linear_stream_kernel<BF16, KIND, 2, 2>,
+				stream_smem<KIND, 2, 2>(8));
 	return e;
 }
 
-int lin_stream_allow(bool bf16)
+int lin_stream_allow(enum lin_kind kind, bool bf16)
 {
-	/* the smallest device that this is built for has 99 KB */
-	static_assert(8 * stream_shape<false, 2>::ring_bytes <= 99 * 1024, "");
-	int e = bf16 ? stream_allow<true, true>() : stream_allow<false, true>();
-	if (!e)
-		e = bf16 ? stream_allow<true, false>() : stream_allow<false, false>();
-	return e;
+	return lin_by_kind(kind, [&](auto tag) {
+		/* the smallest device that this is built for has 99 KB */
+		static_assert(8 * stream_shape<tag.kind, 2>::ring_bytes <= 99 * 1024, "");
+		return bf16 ? stream_allow<true, tag.kind>() : stream_allow<false, tag.kind>();
+	});
 }

@@ -4,7 +4,8 @@
  * each; a warp holds N_COLS columns x N_T8 blocks of 8 rows of sums in registers.
  *
  *     stage: rows    [row][8 slots of 16 bytes]    slot s lies at s ^ tile_swizzle(row)
- *            weights AWQ: [column][lane] uint4; F16, BF16: [column][place q][8 slots], swizzled alike
+ *            weights AWQ, codes: [column], as in memory; F16, BF16: [column][place q][8 slots], swizzled
+ * alike
  *
  * A fragment load takes slot t (or t + 4) of 8 rows, g = 0..7, or of the 8 places 2g or 2g + 1: the
  * eight lanes of a quarter warp must find different banks in two rows, hence the swizzle.
@@ -12,7 +13,7 @@
  * A block that runs several slices keeps the sum of those before in shared memory, each thread its
  * own fragments.  With `splits` a block runs a part of the slices, each slice's sums go to the
  * workspace, and the last block of a tile adds them. */
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/linear_codes.cuh"
 
 #include <assert.h>
 
@@ -21,25 +22,38 @@ static __device__ __forceinline__ int tile_swizzle(int row)
 	return ((row ^ row >> 1) & 1) << 2;
 }
 
-template <bool AWQ, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES> struct tile_shape {
+/* Of rows where loads take 8 bytes of slots 2 j and 2 j + 1 (Q6_K): half a warp has four rows, whose pairs of
+ * slots must differ. */
+template <int KIND> static __device__ __forceinline__ int tile_x_swizzle(int row)
+{
+	return code_shape<KIND>::sixteens ? (row & 3) << 1 : tile_swizzle(row);
+}
+
+template <int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES> struct tile_shape {
 	static constexpr int threads = WARPS_N * WARPS_M * 32;
 	static constexpr int cols = WARPS_N * N_COLS;
 	static constexpr int rows = WARPS_M * N_T8 * 8;
+	static constexpr int col_bytes =
+		KIND == LIN_DENSE ? LIN_COL * LIN_UNIT * 2 : code_shape<KIND>::unit_bytes;
 	static constexpr int x_bytes = rows * LIN_UNIT * 2;
-	static constexpr int w_bytes = cols * (AWQ ? 512 : LIN_COL * LIN_UNIT * 2);
+	static constexpr int w_bytes = cols * col_bytes;
 	static constexpr int stage_bytes = x_bytes + w_bytes;
-	static constexpr int ring_bytes = STAGES * stage_bytes;
+	/* behind the ring, of minimums: the sums of a unit's inputs, [unit & 1][half][row] */
+	static constexpr int inputs_bytes = code_shape<KIND>::minimums ? 2 * 2 * rows * 4 : 0;
+	static constexpr int ring_bytes = STAGES * stage_bytes + inputs_bytes;
 	static constexpr int sum_bytes = threads * N_COLS * N_T8 * 16;
 };
 
 /* Copies of units into stages; a thread has the same places in each. */
-template <bool AWQ, class SHAPE> struct tile_loader {
+template <int KIND, class SHAPE> struct tile_loader {
+	static constexpr bool DENSE = KIND == LIN_DENSE;
 	static constexpr int n_x = SHAPE::rows * 8 / SHAPE::threads;
-	static constexpr int n_w = SHAPE::w_bytes / 16 / SHAPE::threads;
+	static constexpr int w_pieces = SHAPE::w_bytes / 16, of_col = SHAPE::col_bytes / 16;
+	static constexpr int n_w = (w_pieces + SHAPE::threads - 1) / SHAPE::threads;
 	const uint16_t *x[n_x];
 	uint32_t x_valid;
-	const uint16_t *row[AWQ ? 1 : n_w];
-	const uint4 *w[AWQ ? n_w : 1];
+	const uint16_t *row[DENSE ? n_w : 1];
+	const uint4 *w[DENSE ? 1 : n_w];
 
 	__device__ __forceinline__ void open(const struct lin_args &a, int col0, int row0)
 	{
@@ -54,12 +68,13 @@ template <bool AWQ, class SHAPE> struct tile_loader {
 #pragma unroll
 		for (int i = 0; i < n_w; i++) {
 			const int at = tid + i * SHAPE::threads;
-			if (AWQ) {
-				const int col = min(col0 + at / 32, a.seg.n_cols - 1);
-				w[AWQ ? i : 0] = a.seg.w + (size_t)col * (size_t)a.seg.units * 32 + at % 32;
+			if (!DENSE) {
+				const int col = min(col0 + at / of_col, a.seg.n_cols - 1);
+				w[DENSE ? 0 : i] =
+					a.seg.w + (size_t)col * (size_t)a.seg.units * of_col + at % of_col;
 			} else {
 				const int col = min(col0 + at / (8 * LIN_COL), a.seg.n_cols - 1);
-				row[AWQ ? 0 : i] = lin_row(a.seg, col, at / 8 % LIN_COL);
+				row[DENSE ? i : 0] = lin_row(a.seg, col, at / 8 % LIN_COL);
 			}
 		}
 	}
@@ -71,26 +86,46 @@ template <bool AWQ, class SHAPE> struct tile_loader {
 #pragma unroll
 		for (int i = 0; i < n_x; i++) {
 			const int r = (tid + i * SHAPE::threads) / 8;
-			cp_async_16(stage + r * 128 + ((tid & 7) ^ tile_swizzle(r)) * 16, x[i] + (in ? k : 0),
-				    in && (x_valid >> i & 1));
+			cp_async_16(stage + r * 128 + ((tid & 7) ^ tile_x_swizzle<KIND>(r)) * 16,
+				    x[i] + (in ? k : 0), in && (x_valid >> i & 1));
 		}
 		stage += SHAPE::x_bytes;
 #pragma unroll
 		for (int i = 0; i < n_w; i++) {
 			const int at = tid + i * SHAPE::threads, r = at / 8;
-			if (AWQ)
-				cp_async_16(stage + at * 16, w[AWQ ? i : 0] + (size_t)u * 32);
+			if (w_pieces % SHAPE::threads && at >= w_pieces)
+				break;
+			if (!DENSE)
+				cp_async_16(stage + at * 16, w[DENSE ? 0 : i] + (size_t)u * of_col);
 			else
 				cp_async_16(stage + r * 128 + ((tid & 7) ^ tile_swizzle(r)) * 16,
-					    row[AWQ ? 0 : i] + (in ? k : 0), in);
+					    row[DENSE ? i : 0] + (in ? k : 0), in);
 		}
 	}
 };
 
-template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct tile_sum : lin_sum<BF16, AWQ, N_COLS, N_T8> {
+/* Half h of a unit of 8 rows: this lane's slot. */
+template <int KIND> static __device__ __forceinline__ uint4 tile_x(const unsigned char *rows8, int h)
+{
+	const int q = lane_id() >> 2, t = lane_id() & 3, swizzle = tile_x_swizzle<KIND>(q);
+	rows8 += q * 128;
+	if constexpr (code_shape<KIND>::sixteens) {
+		const int slot = 4 * h + (t >> 1), in_slot = 8 * (t & 1);
+		const uint2 first = *(const uint2 *)(const void *)(rows8 + (slot ^ swizzle) * 16 + in_slot),
+			    second = *(const uint2 *)(const void *)(rows8 + ((slot + 2) ^ swizzle) * 16 +
+								    in_slot);
+		return make_uint4(first.x, first.y, second.x, second.y);
+	}
+	return *(const uint4 *)(const void *)(rows8 + ((t + 4 * h) ^ swizzle) * 16);
+}
+
+template <bool BF16, int KIND, int N_COLS, int N_T8, bool CODES = lin_is_codes(KIND)>
+struct tile_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
+	static constexpr bool AWQ = KIND == LIN_AWQ;
+
 	/* x: this lane's row 0 of the warp; w: the warp's first column. */
-	__device__ __forceinline__ void add(const struct lin_seg &s, const unsigned char *x,
-					    const unsigned char *w)
+	__device__ __forceinline__ void add(const struct lin_seg &s, int, int, const unsigned char *x,
+					    const unsigned char *w, const float *, int)
 	{
 		const int lane = lane_id(), q = lane >> 2, t = lane & 3;
 		uint4 wq[AWQ ? N_COLS : 1];
@@ -141,6 +176,75 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct tile_sum : lin_sum<B
 	}
 };
 
+template <bool BF16, int KIND, int N_COLS, int N_T8>
+struct tile_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS, N_T8> {
+	template <bool PREDICATED> __device__ __forceinline__ void ahead(const struct lin_seg &, int)
+	{
+	}
+
+	__device__ __forceinline__ void scale()
+	{
+	}
+
+	template <int H>
+	__device__ __forceinline__ void half(const unsigned char *x, const code_unit<KIND> q[N_COLS],
+					     const float *inputs, int rows)
+	{
+		uint4 b[N_T8];
+		float2 in[N_T8] = {};
+#pragma unroll
+		for (int n = 0; n < N_T8; n++) {
+			b[n] = tile_x<KIND>(x + n * 8 * 128, H);
+			if constexpr (code_shape<KIND>::minimums)
+				in[n] = *(const float2 *)(const void *)(inputs + H * rows + n * 8 +
+									2 * (lane_id() & 3));
+		}
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+			this->template half_unit<H>(i, q[i], H ? this->head[i].s.y : this->head[i].s.x, b,
+						    in);
+	}
+
+	/* Unit u; inputs: the sums of this warp's rows', of both halves, `rows` apart. */
+	__device__ __forceinline__ void add(const struct lin_seg &s, int col0, int u, const unsigned char *x,
+					    const unsigned char *w, const float *inputs, int rows)
+	{
+		code_unit<KIND> q[N_COLS];
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+			q[i].read(w + i * code_shape<KIND>::unit_bytes);
+		half<0>(x, q, inputs, rows);
+		half<1>(x, q, inputs, rows);
+		if (u & 1) {
+			this->next(s, col0);
+		} else {
+#pragma unroll
+			for (int i = 0; i < N_COLS; i++) {
+				this->head[i].s.x = this->head[i].s.z;
+				this->head[i].s.y = this->head[i].s.w;
+			}
+		}
+	}
+};
+
+/* The sums of a unit's inputs, in which all warps of a block have a part; x: the stage's rows. */
+template <bool BF16, int KIND, class SHAPE>
+static __device__ __forceinline__ void tile_inputs(const unsigned char *x, float *inputs, int u)
+{
+	constexpr int EACH = SHAPE::rows / 8 / (SHAPE::threads / 32);
+	static_assert(EACH * (SHAPE::threads / 32) * 8 == SHAPE::rows, "");
+	inputs += (u & 1) * 2 * SHAPE::rows;
+#pragma unroll
+	for (int i = 0; i < EACH; i++)
+#pragma unroll
+		for (int h = 0; h < 2; h++) {
+			const int t8 = warp_id() * EACH + i;
+			const float2 v = code_inputs<BF16>(tile_x<KIND>(x + t8 * 8 * 128, h));
+			if (lane_id() < 4)
+				*(float2 *)(void *)(inputs + h * SHAPE::rows + t8 * 8 + 2 * lane_id()) = v;
+		}
+}
+
 /* A warp's outputs from the slices of all blocks, two fragments at a time: the second is of the same
  * column. */
 template <bool BF16, int N_COLS, int N_T8>
@@ -162,11 +266,33 @@ static __device__ __forceinline__ void tile_fold(const struct lin_args &a, int c
 	}
 }
 
+/* A warp's outputs, of a block that has run all slices; sums: [fragment][thread], of all
+ * slices, or where those of the only one go. */
+template <bool BF16, int THREADS, int N_COLS, int N_T8>
+static __device__ __forceinline__ void tile_store(const struct lin_args &a, const float sum[N_COLS][N_T8][4],
+						  float4 *sums, int col0, int t8)
+{
+	if (a.seg.slices == 1) {
+		block_sync(); /* the ring is free */
+#pragma unroll
+		for (int f = 0; f < N_COLS * N_T8; f++) {
+			const float *v = sum[f / N_T8][f % N_T8];
+			sums[f * THREADS] = make_float4(v[0], v[1], v[2], v[3]);
+		}
+	}
+#pragma unroll 1
+	for (int f = 0; f < N_COLS * N_T8; f++) {
+		const int col = col0 + f / N_T8;
+		if (col < a.seg.n_cols && (t8 + f % N_T8) * 8 < a.m)
+			lin_store<BF16>(a, col, t8 + f % N_T8, sums[f * THREADS]);
+	}
+}
+
 /* grid: (blocks of rows, blocks of columns, splits): blocks that share weights run together */
-template <bool BF16, bool AWQ, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES>
+template <bool BF16, int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES>
 static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kernel(const struct lin_args a)
 {
-	using shape = tile_shape<AWQ, N_COLS, N_T8, WARPS_N, WARPS_M, STAGES>;
+	using shape = tile_shape<KIND, N_COLS, N_T8, WARPS_N, WARPS_M, STAGES>;
 	const struct lin_seg &seg = a.seg;
 	const int warp_n = warp_id() % WARPS_N, warp_m = warp_id() / WARPS_N;
 	const int block_col = (int)blockIdx.y * shape::cols, col0 = block_col + warp_n * N_COLS;
@@ -177,9 +303,13 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 	unsigned char *ring = kern_smem();
 	float4 *before = (float4 *)(void *)(ring + shape::ring_bytes) + threadIdx.x; /* [fragment][thread] */
 	const int x_at = warp_m * N_T8 * 8 * 128;
-	const int w_at = shape::x_bytes + warp_n * N_COLS * (AWQ ? 512 : LIN_COL * 128);
+	const int w_at = shape::x_bytes + warp_n * N_COLS * shape::col_bytes;
+	/* copies that may be under way while a unit is worked on: not those of the next one, if its inputs
+	 * are summed */
+	constexpr int AHEAD = code_shape<KIND>::minimums ? STAGES - 3 : STAGES - 2;
+	float *inputs = (float *)(void *)(ring + STAGES * shape::stage_bytes);
 
-	tile_loader<AWQ, shape> loader;
+	tile_loader<KIND, shape> loader;
 	loader.open(a, block_col, block_row);
 #pragma unroll
 	for (int i = 0; i < STAGES - 1; i++) {
@@ -187,11 +317,16 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 			loader.load(a, ring + i * shape::stage_bytes, u0 + i);
 		cp_async_commit();
 	}
-	tile_sum<BF16, AWQ, N_COLS, N_T8> s;
+	tile_sum<BF16, KIND, N_COLS, N_T8> s;
 	s.open(seg, col0, u0);
 	int slice = slice0, slice_end = lin_slice_unit(seg, slice0 + 1), stage = 0;
-	for (int u = u0; u < u1; u++) {
+	if constexpr (code_shape<KIND>::minimums) {
 		cp_async_wait<STAGES - 2>();
+		block_sync();
+		tile_inputs<BF16, KIND, shape>(ring, inputs, u0);
+	}
+	for (int u = u0; u < u1; u++) {
+		cp_async_wait<AHEAD>();
 		block_sync(); /* the unit is there for all, and all are done with the one before */
 		const int free_stage = stage == 0 ? STAGES - 1 : stage - 1;
 		if (u + STAGES - 1 < u1)
@@ -199,11 +334,14 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 		cp_async_commit();
 		const unsigned char *at = ring + stage * shape::stage_bytes;
 		stage = stage == STAGES - 1 ? 0 : stage + 1;
+		if (code_shape<KIND>::minimums && u + 1 < u1)
+			tile_inputs<BF16, KIND, shape>(ring + stage * shape::stage_bytes, inputs, u + 1);
 		s.template ahead<true>(seg, col0);
-		s.add(seg, at + x_at, at + w_at);
+		s.add(seg, col0, u, at + x_at, at + w_at,
+		      inputs + (u & 1) * 2 * shape::rows + warp_m * N_T8 * 8, shape::rows);
 		if (u + 1 < slice_end)
 			continue;
-		if (AWQ)
+		if (KIND == LIN_AWQ)
 			s.scale();
 		if (a.splits > 1) {
 #pragma unroll
@@ -232,35 +370,22 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 			tile_fold<BF16, N_COLS, N_T8>(a, col0, t8);
 		return;
 	}
-	if (seg.slices == 1) {
-		block_sync(); /* the ring is free */
-#pragma unroll
-		for (int f = 0; f < N_COLS * N_T8; f++) {
-			const float *v = s.sum[f / N_T8][f % N_T8];
-			sums[f * shape::threads] = make_float4(v[0], v[1], v[2], v[3]);
-		}
-	}
-#pragma unroll 1
-	for (int f = 0; f < N_COLS * N_T8; f++) {
-		const int col = col0 + f / N_T8;
-		if (col < seg.n_cols && (t8 + f % N_T8) * 8 < a.m)
-			lin_store<BF16>(a, col, t8 + f % N_T8, sums[f * shape::threads]);
-	}
+	tile_store<BF16, shape::threads, N_COLS, N_T8>(a, s.sum, sums, col0, t8);
 }
 
 /* The three sizes: 32 rows are bound by memory, so narrow blocks, several to a multiprocessor; 64
  * and 128 rows by the tensor cores, so large tiles of a warp, each weight unpacked for 64 rows. */
-#define TILE_32  2, 4, 4, 1, (AWQ ? 6 : 4)
-#define TILE_64  2, 8, 4, 1, (AWQ ? 5 : 3)
-#define TILE_128 2, 8, 4, 2, 4
+#define TILE_32  2, 4, 4, 1, (KIND == LIN_DENSE || KIND == LIN_Q8_0 ? 4 : KIND == LIN_Q6_K ? 5 : 6)
+#define TILE_64  2, 8, 4, 1, (KIND == LIN_DENSE ? 3 : KIND == LIN_Q8_0 || KIND == LIN_Q6_K ? 4 : 5)
+#define TILE_128 2, 8, 4, 2, (KIND == LIN_Q4_K ? 5 : 4)
 
 enum { TILE_COLS = 8 }; /* of a block, in all three */
 
-template <bool AWQ> static int tile_smem(int rows, bool all_slices)
+template <int KIND> static int tile_smem(int rows, bool all_slices)
 {
-	using s32 = tile_shape<AWQ, TILE_32>;
-	using s64 = tile_shape<AWQ, TILE_64>;
-	using s128 = tile_shape<AWQ, TILE_128>;
+	using s32 = tile_shape<KIND, TILE_32>;
+	using s64 = tile_shape<KIND, TILE_64>;
+	using s128 = tile_shape<KIND, TILE_128>;
 	static_assert(s32::cols == TILE_COLS && s64::cols == TILE_COLS && s128::cols == TILE_COLS, "");
 	/* The smallest device that this is built for has 99 KB. */
 	static_assert(s32::ring_bytes + s32::sum_bytes <= 99 * 1024, "");
@@ -272,9 +397,9 @@ template <bool AWQ> static int tile_smem(int rows, bool all_slices)
 	return s128::ring_bytes + (all_slices ? s128::sum_bytes : 0);
 }
 
-int lin_tile_smem(int rows, bool awq, bool all_slices)
+int lin_tile_smem(int rows, enum lin_kind kind, bool all_slices)
 {
-	return awq ? tile_smem<true>(rows, all_slices) : tile_smem<false>(rows, all_slices);
+	return lin_by_kind(kind, [&](auto tag) { return tile_smem<tag.kind>(rows, all_slices); });
 }
 
 int lin_tile_cols(int rows)
@@ -283,42 +408,44 @@ int lin_tile_cols(int rows)
 	return TILE_COLS;
 }
 
-template <bool BF16, bool AWQ> static int tile_allow(int smem_max)
+template <bool BF16, int KIND> static int tile_allow(int smem_max)
 {
 	int e = 0;
-	const int most[3] = {min(smem_max, tile_smem<AWQ>(32, true)), min(smem_max, tile_smem<AWQ>(64, true)),
-			     min(smem_max, tile_smem<AWQ>(128, true))};
-	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, AWQ, TILE_32>, most[0]);
-	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, AWQ, TILE_64>, most[1]);
-	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, AWQ, TILE_128>, most[2]);
+	const int most[3] = {min(smem_max, tile_smem<KIND>(32, true)),
+			     min(smem_max, tile_smem<KIND>(64, true)),
+			     min(smem_max, tile_smem<KIND>(128, true))};
+	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_32>, most[0]);
+	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_64>, most[1]);
+	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_128>, most[2]);
 	return e;
 }
 
-int lin_tile_allow(int smem_max, bool bf16)
+int lin_tile_allow(enum lin_kind kind, int smem_max, bool bf16)
 {
-	int e = bf16 ? tile_allow<true, true>(smem_max) : tile_allow<false, true>(smem_max);
-	if (!e)
-		e = bf16 ? tile_allow<true, false>(smem_max) : tile_allow<false, false>(smem_max);
-	return e;
+	return lin_by_kind(kind, [&](auto tag) {
+		return bf16 ? tile_allow<true, tag.kind>(smem_max) : tile_allow<false, tag.kind>(smem_max);
+	});
 }
 
-template <bool BF16, bool AWQ>
+template <bool BF16, int KIND>
 static int tile_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p)
 {
-	const size_t smem = (size_t)tile_smem<AWQ>(p->rows, p->splits == 1 && a->seg.slices > 1);
+	const size_t smem = (size_t)tile_smem<KIND>(p->rows, p->splits == 1 && a->seg.slices > 1);
 	const dim3 grid((unsigned)((a->m + p->rows - 1) / p->rows),
 			(unsigned)((a->seg.n_cols + TILE_COLS - 1) / TILE_COLS), (unsigned)p->splits);
 	if (p->rows == 32)
-		return KERN_LAUNCH((linear_tile_kernel<BF16, AWQ, TILE_32>), grid, dim3(128), smem, s->s, *a);
+		return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_32>), grid, dim3(128), smem, s->s,
+				   *a);
 	if (p->rows == 64)
-		return KERN_LAUNCH((linear_tile_kernel<BF16, AWQ, TILE_64>), grid, dim3(128), smem, s->s, *a);
-	return KERN_LAUNCH((linear_tile_kernel<BF16, AWQ, TILE_128>), grid, dim3(256), smem, s->s, *a);
+		return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_64>), grid, dim3(128), smem, s->s,
+				   *a);
+	return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_128>), grid, dim3(256), smem, s->s, *a);
 }
 
 int lin_tile_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16)
 {
 	assert(p->rows == 32 || p->rows == 64 || p->rows == 128);
-	if (a->seg.awq)
-		return bf16 ? tile_launch<true, true>(s, a, p) : tile_launch<false, true>(s, a, p);
-	return bf16 ? tile_launch<true, false>(s, a, p) : tile_launch<false, false>(s, a, p);
+	return lin_by_kind(a->seg.kind, [&](auto tag) {
+		return bf16 ? tile_launch<true, tag.kind>(s, a, p) : tile_launch<false, tag.kind>(s, a, p);
+	});
 }

@@ -117,18 +117,30 @@ KERN_DEV uint4 ld_global_128(const void *p)
 	return *(const uint4 *)p;
 }
 
+KERN_DEV uint2 ld_global_64(const void *p)
+{
+	return *(const uint2 *)p;
+}
+
 KERN_DEV void st_global_128(void *p, uint4 v)
 {
 	*(uint4 *)p = v;
 }
 
-/* 16 or 4 bytes that no kernel writes meanwhile, into v where pred is true.  No branch stands around the
+/* 16, 8 or 4 bytes that no kernel writes meanwhile, into v where pred is true.  No branch stands around the
  * load, so that the compiler has no reason to move what is still under way (and wait for it). */
 KERN_DEV void ld_global_128_if(uint4 &v, const void *p, bool pred)
 {
 	asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n"
 		     "@p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];\n}\n"
 		     : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+		     : "l"(p), "r"((int)pred));
+}
+
+KERN_DEV void ld_global_64_if(uint2 &v, const void *p, bool pred)
+{
+	asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %3, 0;\n@p ld.global.nc.v2.u32 {%0,%1}, [%2];\n}\n"
+		     : "+r"(v.x), "+r"(v.y)
 		     : "l"(p), "r"((int)pred));
 }
 
@@ -202,6 +214,14 @@ template <int table> KERN_DEV uint32_t lop3(uint32_t a, uint32_t b, uint32_t c)
 {
 	uint32_t d;
 	asm("lop3.b32 %0, %1, %2, %3, %4;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c), "n"(table));
+	return d;
+}
+
+/* Four of eight bytes, each named by a nibble of `which`: 0 to 3 are a's, 4 to 7 b's. */
+template <int which> KERN_DEV uint32_t prmt(uint32_t a, uint32_t b)
+{
+	uint32_t d;
+	asm("prmt.b32 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "n"(which));
 	return d;
 }
 

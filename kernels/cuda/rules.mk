@@ -38,7 +38,7 @@ SRC_cuda := $(filter-out $(if $(NCCL_H),,%/nccl.cu) $(if $(CUBLAS_H),%/blas_none
 OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
 # What the table needs of base, and where ranks meet, as code that can stand in a shared object.
 OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c base/utf8.c base/buf.c \
-	$(if $(NCCL_H),kernels/cpu/shm.c))
+	base/codes.c $(if $(NCCL_H),kernels/cpu/shm.c))
 
 .PHONY: cuda cudasim cudasim-tests cudarace
 ifeq ($(NVCC),)
@@ -98,9 +98,11 @@ gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/gpu/test_tog
 
 # PACK_ARCH: an H200's; others make the archive larger, and the build longer.
 PACK_ARCH ?= -gencode arch=compute_90a,code=sm_90a
+# A third of the bytes of machine code; every driver that CUDA 13 takes can read it.
+PACK_SMALL = $(shell $(NVCC) --version | grep -q 'release 1[3-9]' && echo --compress-mode=size)
 gpu-pack: deps-test
 	@[ -n "$(NVCC)" ] || { echo "no nvcc on this machine: the kernels cannot be packed" >&2; exit 1; }
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH)' gpu-tests
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH) $(PACK_SMALL)' gpu-tests
 	@tests/gpu/pack.sh $(BUILD)/pack $(BUILD)/quern-gpu.tar.gz $(NVCC)
 
 gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts test_together) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)

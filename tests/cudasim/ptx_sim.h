@@ -65,6 +65,20 @@ KERN_DEV void ld_global_128_if(uint4 &v, const void *p, bool pred)
 		v = ld_global_128(p);
 }
 
+KERN_DEV uint2 ld_global_64(const void *p)
+{
+	cudasim_check_device(p, 8, 8, "an 8-byte load");
+	uint2 v;
+	memcpy(&v, p, 8);
+	return v;
+}
+
+KERN_DEV void ld_global_64_if(uint2 &v, const void *p, bool pred)
+{
+	if (pred)
+		v = ld_global_64(p);
+}
+
 KERN_DEV void ld_global_32_if(uint32_t &v, const void *p, bool pred)
 {
 	if (!pred)
@@ -118,6 +132,15 @@ KERN_DEV float f32_from_bits(int i)
 	float f;
 	memcpy(&f, &i, 4);
 	return f;
+}
+
+template <int which> KERN_DEV uint32_t prmt(uint32_t a, uint32_t b)
+{
+	const uint64_t all = (uint64_t)b << 32 | a;
+	uint32_t d = 0;
+	for (int i = 0; i < 4; i++)
+		d |= (uint32_t)(all >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+	return d;
 }
 
 template <int table> KERN_DEV uint32_t lop3(uint32_t a, uint32_t b, uint32_t c)

@@ -144,6 +144,77 @@ Test(linear_plans, gate_and_up_give_the_same_bits_in_every_plan)
 	kt_close(&t);
 }
 
+Test(linear_plans, codes_give_the_same_bits_in_every_plan)
+{
+	static const struct {
+		enum kt_codes kind;
+		int k, n;
+	} of[] = {{KT_Q4_0, 1056, 152}, {KT_Q8_0, 1120, 35}, {KT_Q4_K, 2304, 40}, {KT_Q6_K, 2304, 40}};
+	for (int bf16 = 0; bf16 < 2; bf16++) {
+		struct kt t;
+		ct_open(&t, bf16, (struct kt_size){.rows = ROWS});
+		for (int i = bf16; i < 4; i += ct_brief() ? 2 : 1) {
+			struct kt_part p = kt_part(KERN_CODES, of[i].k, of[i].n, of[i].kind, true);
+			check_plans(&t, &(struct kt_part *){&p}, 1, of[i].k, 0, false);
+			kt_part_fini(&p);
+		}
+		struct kt_part g = kt_part(KERN_CODES, 1024, 88, KT_Q4_K, true),
+			       u = kt_part(KERN_CODES, 1024, 88, KT_Q4_K, false);
+		check_plans(&t, (struct kt_part *[]){&g, &u}, 2, 1024, 0, true);
+		kt_part_fini(&g);
+		kt_part_fini(&u);
+		kt_close(&t);
+	}
+}
+
+static int load_codes(struct kt *t, const struct codes *c, char *why)
+{
+	struct kern_linear *w = NULL;
+	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 256, .n_parts = 1};
+	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 8, .w = c};
+	const int e = t->ops->linear_load(t->dev, &src, &w, why, 256);
+	t->ops->linear_free(w);
+	return e;
+}
+
+static void read_scales_of_nine_bits(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	kt_codes_read(c, n0, n1, out);
+	out->scale[0] = 256;
+}
+
+/* -ENOTSUP: the caller unpacks them. */
+Test(linear_plans, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
+{
+	static const float table[16] = {0};
+	static const int32_t perm[256] = {0};
+	char why[256];
+	struct kt t = open_rows();
+	struct kt_part p = kt_part(KERN_CODES, 256, 8, KT_Q4_K, false);
+	const struct codes good = *(struct codes *)p.w;
+	struct codes bad[8];
+	for (int i = 0; i < 8; i++)
+		bad[i] = good;
+	bad[0].table = table;
+	bad[1].perm = perm;
+	bad[2].d_type = CODES_F32;
+	bad[3].bits = 5;
+	bad[4].group = 16;
+	bad[5].super = 128;
+	bad[6].read = read_scales_of_nine_bits;
+	bad[7].minimums = false;
+	cr_assert_eq(load_codes(&t, &good, why), 0, "%s", why);
+	for (int i = 0; i < 8; i++) {
+		cr_assert_eq(load_codes(&t, &bad[i], why), -ENOTSUP, "%d", i);
+		cr_expect(strstr(why, "layers.3.mlp.down"), "%s", why);
+	}
+	bad[0] = good;
+	bad[0].n = 9;
+	cr_assert_eq(load_codes(&t, &bad[0], why), -EINVAL);
+	kt_part_fini(&p);
+	kt_close(&t);
+}
+
 Test(linear_plans, a_table_on_the_device_serves_as_the_head)
 {
 	static const int shapes[][2] = {{64, 301}, {36, 77}, {520, 50}};

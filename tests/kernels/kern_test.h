@@ -401,11 +401,77 @@ static inline void kt_awq(struct kt_part *p, int k, int n, int group)
 		}
 }
 
+/* Codes as GGUF has them, and such as stand for every weight of 4 or 8 bits: `group` of kt_part(). */
+enum kt_codes { KT_Q4_0 = 1, KT_Q8_0, KT_Q4_K, KT_Q6_K, KT_W4, KT_W8 };
+
+static inline uint32_t kt_code_bits(const struct codes *c, int n, int i, uint32_t what)
+{
+	uint32_t h =
+		(uint32_t)n * 2654435761u ^ (uint32_t)i * 40503u ^ what * 0x9e3779b9u ^ (uint32_t)c->bits;
+	h ^= h >> 15;
+	h *= 0x2c1b3c6du;
+	h ^= h >> 12;
+	h *= 0x297a2d39u;
+	return h ^ h >> 15;
+}
+
+static inline float kt_code_d(const struct codes *c, int n, int i, uint32_t what)
+{
+	const uint32_t h = kt_code_bits(c, n, i, what);
+	return half_from_f16((uint16_t)((h & 0x83ff) | (3 + (h >> 16) % 3) << 10)); /* 2^-12 and around */
+}
+
+static inline void kt_codes_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const int groups = codes_groups(c), supers = codes_supers(c);
+	for (int n = n0; n < n1; n++) {
+		for (int i = 0; i < c->k; i++)
+			out->code[(size_t)(n - n0) * (size_t)c->k + (size_t)i] =
+				kt_code_bits(c, n, i, 1) & ((1u << c->bits) - 1);
+		for (int g = 0; g < groups; g++) {
+			const int at = (n - n0) * groups + g;
+			const uint32_t h = kt_code_bits(c, n, g, 2);
+			out->scale[at] = c->super == c->group ? 1 : (int16_t)(h & 63);
+			if (c->super != c->group && !c->minimums)
+				out->scale[at] = (int16_t)((int)(h & 255) - 128);
+			out->offset[at] = (int16_t)(c->minimums ? h >> 8 & 63 : (uint32_t)c->zero);
+		}
+		for (int s = 0; s < supers; s++) {
+			out->d[(n - n0) * supers + s] = kt_code_d(c, n, s, 3);
+			if (c->minimums)
+				out->dmin[(n - n0) * supers + s] = kt_code_d(c, n, s, 4);
+		}
+	}
+}
+
+static inline void kt_codes(struct kt_part *p, int k, int n, enum kt_codes kind)
+{
+	static const struct codes kinds[] = {
+		[KT_Q4_0] = {.bits = 4, .group = 32, .super = 32, .zero = 8},
+		[KT_Q8_0] = {.bits = 8, .group = 32, .super = 32, .zero = 128},
+		[KT_Q4_K] = {.bits = 4, .group = 32, .super = 256, .minimums = true, .zero = -1},
+		[KT_Q6_K] = {.bits = 6, .group = 16, .super = 256, .zero = 32},
+		[KT_W4] = {.bits = 4, .group = 96, .super = 96, .zero = 8},
+		[KT_W8] = {.bits = 8, .group = 1 << 20, .super = 1 << 20, .zero = 128},
+	};
+	struct codes *c = p->w = xmemdup(&kinds[kind], sizeof *c);
+	c->n = n;
+	c->k = k;
+	c->group = c->group < k ? c->group : k;
+	c->super = c->super < k ? c->super : k;
+	c->d_type = CODES_F16;
+	c->read = kt_codes_read;
+	p->f = xmalloc((size_t)k * (size_t)n * sizeof *p->f);
+	codes_floats(c, 0, n, p->f);
+}
+
 static inline struct kt_part kt_part(enum kern_dtype t, int k, int n, int group, bool bias)
 {
 	struct kt_part p = {.part = {.dtype = t, .n = n, .bias_dtype = KERN_F32}};
 	if (t == KERN_AWQ4)
 		kt_awq(&p, k, n, group);
+	else if (t == KERN_CODES)
+		kt_codes(&p, k, n, (enum kt_codes)group);
 	else
 		kt_dense(&p, t, k, n);
 	if (bias)
@@ -437,7 +503,7 @@ static inline struct kern_linear *kt_load(struct kt *t, int k, int group, struct
 
 static inline const char *kt_dtype_name(enum kern_dtype t)
 {
-	static const char *const names[] = {"f32", "f16", "bf16", "awq4"};
+	static const char *const names[] = {"f32", "f16", "bf16", "awq4", "codes"};
 	return names[t];
 }
 

@@ -31,7 +31,7 @@ static float *rows_new(enum kern_dtype op, int n, int k)
 /* How far a weight may be from the one that was given: a GPU keeps it in the operand type. */
 static double weight_error(enum kern_dtype op, enum kern_dtype d)
 {
-	return op == KERN_F32 || d == KERN_AWQ4 || d == op ? 0 : kt_unit(op);
+	return op == KERN_F32 || d == KERN_AWQ4 || d == KERN_CODES || d == op ? 0 : kt_unit(op);
 }
 
 /* y = x w^T + bias in double, and how far it may be off. */
@@ -152,6 +152,33 @@ Test(linear, takes_groups_that_end_inside_a_unit_or_a_slice)
 	}
 }
 
+/* Those of super-blocks in whole ones; the others to inputs that end within a unit. */
+Test(linear, codes_of_gguf_match_a_double_precision_reference)
+{
+	static const struct {
+		enum kt_codes kind;
+		struct shape shapes[3];
+	} of[] = {
+		{KT_Q4_0, {{32, 8}, {992, 40}, {1056, 24}}},
+		{KT_Q8_0, {{32, 8}, {992, 40}, {1056, 24}}},
+		{KT_Q4_K, {{256, 13}, {1024, 40}, {2304, 24}}},
+		{KT_Q6_K, {{256, 13}, {1024, 40}, {2304, 24}}},
+		{KT_W4, {{64, 8}, {600, 40}, {1160, 24}}},
+		{KT_W8, {{40, 8}, {600, 40}, {1160, 24}}},
+	};
+	static const int rows[] = {1, 5, 9, 16, 17, 40, 65, 131};
+	for (int c = 0; c < kt_classes(); c++) {
+		struct kt t;
+		kt_open_any(&t, c, (struct kt_size){.threads = 2, .rows = 131});
+		for (size_t d = 0; d < sizeof of / sizeof of[0]; d++)
+			for (size_t s = 0; s < 3; s++)
+				for (size_t r = (s + d) % 3; r < sizeof rows / sizeof rows[0]; r += 3)
+					check_against_reference(&t, (struct kind){KERN_CODES, of[d].kind},
+								of[d].shapes[s], rows[r]);
+		kt_close(&t);
+	}
+}
+
 Test(linear, takes_more_rows_than_one_round)
 {
 	for (int way = 0; way < KT_WAYS; way++) {
@@ -249,6 +276,19 @@ Test(linear, a_rows_bits_depend_on_nothing_but_the_row)
 	check_bits(1, kinds[5], (struct shape){648, 40}, 300, 1, next_rows);
 }
 
+Test(linear, a_rows_bits_depend_on_nothing_but_the_row_in_codes)
+{
+	for (int c = 0; c < kt_classes(); c++) {
+		check_bits(c, (struct kind){KERN_CODES, KT_Q4_0}, (struct shape){1056, 40}, 140, 1,
+			   next_rows);
+		check_bits(c, (struct kind){KERN_CODES, KT_Q8_0}, (struct shape){992, 40}, 140, 1, next_rows);
+		check_bits(c, (struct kind){KERN_CODES, KT_Q4_K}, (struct shape){1024, 24}, 140, 1,
+			   next_rows);
+		check_bits(c, (struct kind){KERN_CODES, KT_Q6_K}, (struct shape){1280, 24}, 140, 1,
+			   next_rows);
+	}
+}
+
 Test(linear, a_rows_bits_do_not_depend_on_threads)
 {
 	for (int d = 0; d < N_KINDS; d++) {
@@ -330,6 +370,25 @@ Test(linear, parts_lie_side_by_side_and_keep_their_types)
 		kt_part_fini(all[i]);
 }
 
+Test(linear, parts_of_several_codes_lie_side_by_side)
+{
+	enum { K = 256 };
+	struct kt_part a = kt_part(KERN_CODES, K, 136, KT_Q4_K, true),
+		       b = kt_part(KERN_CODES, K, 40, KT_Q4_K, false),
+		       c = kt_part(KERN_CODES, K, 40, KT_Q6_K, true), d = kt_part(KERN_F16, K, 21, 0, true),
+		       e = kt_part(KERN_CODES, K, 21, KT_Q8_0, false),
+		       f = kt_part(KERN_CODES, K, 21, KT_Q8_0, true);
+	struct kt t;
+	kt_open_any(&t, 0, (struct kt_size){.threads = 2, .rows = 40});
+	check_parts(&t, (struct kt_part *[]){&a, &b, &c}, 3, K, K);
+	check_parts(&t, (struct kt_part *[]){&c, &d, &a}, 3, K, K);
+	check_parts(&t, (struct kt_part *[]){&e, &f}, 2, K, K);
+	kt_close(&t);
+	struct kt_part *all[] = {&a, &b, &c, &d, &e, &f};
+	for (int i = 0; i < 6; i++)
+		kt_part_fini(all[i]);
+}
+
 static double activated(enum kern_act act, double g)
 {
 	if (act == KERN_GELU_TANH)
@@ -402,7 +461,9 @@ Test(linear, gate_and_up_meet_in_swiglu_and_geglu)
 	enum { K = 136, N = 88 };
 	struct kt_part a = kt_part(KERN_AWQ4, K, N, 64, false), b = kt_part(KERN_AWQ4, K, N, 64, true),
 		       c = kt_part(KERN_F16, K, N, 0, true), d = kt_part(KERN_BF16, K, N, 0, false),
-		       e = kt_part(KERN_F16, K, 13, 0, true), f = kt_part(KERN_F16, K, 13, 0, false);
+		       e = kt_part(KERN_F16, K, 13, 0, true), f = kt_part(KERN_F16, K, 13, 0, false),
+		       g = kt_part(KERN_CODES, K, 88, KT_W4, true),
+		       h = kt_part(KERN_CODES, K, 88, KT_W4, false);
 	for (int class = 0; class < kt_classes(); class ++) {
 		check_swiglu(class, &a, &b, KERN_SILU, K);
 		check_swiglu(class, &c, &d, KERN_SILU, K);
@@ -410,9 +471,10 @@ Test(linear, gate_and_up_meet_in_swiglu_and_geglu)
 		check_swiglu(class, &e, &f, KERN_SILU, K);
 		check_swiglu(class, &c, &d, KERN_GELU_TANH, K);
 		check_swiglu(class, &a, &c, KERN_GELU_TANH, K);
+		check_swiglu(class, &g, &h, KERN_SILU, K);
 	}
-	struct kt_part *all[] = {&a, &b, &c, &d, &e, &f};
-	for (int i = 0; i < 6; i++)
+	struct kt_part *all[] = {&a, &b, &c, &d, &e, &f, &g, &h};
+	for (int i = 0; i < 8; i++)
 		kt_part_fini(all[i]);
 }
 

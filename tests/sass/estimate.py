@@ -19,6 +19,7 @@ A = {k: v for k, (v, _) in ASSUMED.items()}
 LAYERS, GROUP, CHUNK, STEP = 36, 128, 256, 64
 LINEARS = {"qkv": (4096, 6144), "o": (4096, 4096), "gateup": (4096, 24576), "down": (12288, 4096),
            "head": (4096, 151936)}  # K, N
+AWQ = "1"  # of the kinds in kernels/cuda/linear.cuh
 ROWS = ("batch", "embed", "norm", "rotate", "gather", "last_norm")
 IN_LAYER = ("norm", "qkv", "rotate", "attention", "o", "gateup", "down")
 
@@ -31,7 +32,7 @@ def blocks_per_sm(registers, threads, smem):
 
 
 def template(kernel):
-    """linear_stream_kernel<false, true, 1, 2> to its name and arguments."""
+    """linear_stream_kernel<false, 1, 1, 2> to its name and arguments."""
     name, _, rest = kernel.partition("<")
     return name, [{"true": True, "false": False}.get(v, v) for v in rest.rstrip(">").split(", ")] if rest else []
 
@@ -39,7 +40,7 @@ def template(kernel):
 def instructions(kernel, loop):
     """Of a round of the hot loop, of a model with groups of 128: one step in four ends a group."""
     name, args = template(kernel)
-    awq = name in ("linear_stream_kernel", "linear_tile_kernel") and args[1]
+    awq = name in ("linear_stream_kernel", "linear_tile_kernel") and args[1] == AWQ
     return loop.usual + (loop.scaling - loop.usual) / (GROUP / 32) if awq else float(loop.usual)
 
 

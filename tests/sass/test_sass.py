@@ -51,8 +51,8 @@ def test_a_round_is_counted_with_and_without_what_is_skipped():
 
 def test_of_a_steps_groups_one_in_four_ends():
     loop = machine.hot_loop(code(LOOP))
-    assert estimate.instructions("linear_stream_kernel<false, true, 1, 1>", loop) == 5.5
-    assert estimate.instructions("linear_stream_kernel<false, false, 1, 1>", loop) == 5
+    assert estimate.instructions("linear_stream_kernel<false, 1, 1, 1>", loop) == 5.5
+    assert estimate.instructions("linear_stream_kernel<false, 0, 1, 1>", loop) == 5
 
 
 def test_a_way_that_leaves_out_a_copy_is_not_the_usual_one():

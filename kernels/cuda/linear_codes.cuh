@@ -1,0 +1,295 @@
+/* linear_codes.cuh - weights in groups of 16 or 32 inputs, as GGUF stores them: what the kernels share.
+ *
+ * A group is at most half a unit, so its sum is scaled as soon as it is complete, and no sums wait beside the
+ * slice's.  Scales are read once for a chunk of 128 inputs, a word for each half of a unit:
+ *
+ *     kind   code             sum of a group g of super-block S, in this order
+ *     Q4_0   4 bits, zero 8   y += d_g * sum (q - 8) x                      g: 32 inputs
+ *     Q8_0   8 bits           y += d_g * sum (q - 128) x                    32
+ *     Q4_K   4 bits           y += d_S s_g * sum q x; y -= dmin_S m_g * X_g  32, super-block of 256
+ *     Q6_K   6 bits           y += d_S s_g * sum (q - 32) x                  16, super-block of 256
+ *
+ * Products of d and s are exact in F32.  X_g, the sum of a row's inputs, is a chain of two mma like the
+ * others, with ones for weights: few rows, each warp makes it beside its sums; many, the block makes it once,
+ * a unit ahead. Q4_0 and Q8_0 take any layer of 4 bits with the zero 8, or of 8 bits with 128, in groups of a
+ * multiple of 32 inputs or whole rows: a group's scale then stands there several times.
+ *
+ * Which inputs a step holds: as in linear.cuh.  Q6_K's steps are its groups, so a lane has 8 bytes of each:
+ *
+ *     half of a unit   |0     4     8     12    |16    20    24    28
+ *     lane             t=0   t=1   t=2   t=3    t=0   t=1   t=2   t=3        4 inputs each: b0 b1
+ *                      step 2h                  step 2h + 1
+ *
+ * Weights, [column][unit] of 512, 1024, 512 and 768 bytes; r: register of operand A (0 to 3), x, y: first and
+ * second of its pair:
+ *
+ *     Q4_0, Q4_K  [lane] uint4, as AWQ
+ *     Q8_0        [half][lane] uint4; words 2 p, 2 p + 1 = step p; bytes r0.x r1.x r0.y r1.y, r2.x r3.x r2.y
+ * r3.y. F16: the code, BF16: the code less 128, in two's complement Q6_K        [lane] uint4 of low bits, as
+ * AWQ; [lane] uint2 of high bits: word h; bits 2 (4 p + r) and the next of the low half: x, of the high half:
+ * y scales      [column][chunk][g] uint4; word = half of a unit.  Q4_0, Q8_0: F16 of place 2g, of 2g + 1.
+ *                 Q4_K: bytes s of 2g, s of 2g + 1, m of 2g, m of 2g + 1.  Q6_K: s + 128 of 2g, 2g + 1, of
+ * the first step, then of the second heads       Q4_K, Q6_K: [column][super-block][g] uint2: F16 d of 2g, of
+ * 2g + 1; dmin likewise */
+#ifndef QUERN_KERNELS_CUDA_LINEAR_CODES_CUH
+#define QUERN_KERNELS_CUDA_LINEAR_CODES_CUH
+
+#include "kernels/cuda/linear.cuh"
+
+enum { CODE_CHUNK = 128 }; /* inputs */
+
+template <int KIND> struct code_shape {
+	static constexpr bool supers = KIND == LIN_Q4_K || KIND == LIN_Q6_K;
+	static constexpr bool sixteens = KIND == LIN_Q6_K; /* groups of 16 */
+	static constexpr bool minimums = KIND == LIN_Q4_K;
+	static constexpr int unit_bytes = KIND == LIN_Q8_0 ? 1024 : KIND == LIN_Q6_K ? 768 : 512;
+	static constexpr int unit_pieces = unit_bytes / 16; /* of a column */
+};
+
+/* f(tag) with tag.kind as the kind: its kernels' templates. */
+template <int KIND> struct lin_tag {
+	static constexpr int kind = KIND;
+};
+
+template <class F> static inline int lin_by_kind(enum lin_kind kind, F f)
+{
+	switch (kind) {
+	case LIN_AWQ:
+		return f(lin_tag<LIN_AWQ>());
+	case LIN_Q4_0:
+		return f(lin_tag<LIN_Q4_0>());
+	case LIN_Q8_0:
+		return f(lin_tag<LIN_Q8_0>());
+	case LIN_Q4_K:
+		return f(lin_tag<LIN_Q4_K>());
+	case LIN_Q6_K:
+		return f(lin_tag<LIN_Q6_K>());
+	default:
+		return f(lin_tag<LIN_DENSE>());
+	}
+}
+
+/* What a lane has of a column's unit. */
+template <int KIND> struct code_unit {
+	uint4 w, more; /* Q8_0: both halves; Q6_K: high bits in more.x and more.y; else only w */
+
+	__device__ __forceinline__ void read(const unsigned char *unit)
+	{
+		w = *(const uint4 *)(const void *)(unit + 16 * lane_id());
+		if constexpr (KIND == LIN_Q8_0)
+			more = *(const uint4 *)(const void *)(unit + 512 + 16 * lane_id());
+		if constexpr (KIND == LIN_Q6_K) {
+			const uint2 high = *(const uint2 *)(const void *)(unit + 512 + 8 * lane_id());
+			more.x = high.x;
+			more.y = high.y;
+		}
+	}
+};
+
+/* Four codes of 8 bits each in two words to a step's operand A: code - 128. */
+template <bool BF16>
+static __device__ __forceinline__ void code_unpack8(uint32_t a[4], uint32_t w0, uint32_t w1)
+{
+#pragma unroll
+	for (int r = 0; r < 4; r++) {
+		const uint32_t w = (r < 2 ? w0 : w1) >> 8 * (r & 1);
+		if (BF16) /* 128 + the low 7 bits, less 128, or 256 of a negative one */
+			a[r] = bf16x2_fma(lop3<0xea>(w, 0x007f007fu, 0x43004300u), 0x3f803f80u,
+					  lop3<0xea>(w, 0x00800080u, 0xc300c300u));
+		else
+			a[r] = f16x2_sub(lop3<0xea>(w, 0x00ff00ffu, 0x64006400u), 0x64806480u);
+	}
+}
+
+/* Low bits of step P in w, high bits of both steps: code - 32. */
+template <bool BF16, int P>
+static __device__ __forceinline__ void code_unpack6(uint32_t a[4], uint32_t w, uint32_t high)
+{
+	if (BF16) {
+#pragma unroll
+		for (int r = 0; r < 4; r++) {
+			const int low_at = r == 0 ? 0 : r == 2 ? 4 : r == 1 ? 8 : 12, at = 2 * (4 * P + r);
+			const uint32_t h = at < 4 ? high << (4 - at) : high >> (at < 4 ? 0 : at - 4);
+			const uint32_t v = lop3<0xea>(w >> low_at, 0x000f000fu, 0x43004300u);
+			a[r] = bf16x2_fma(lop3<0xea>(h, 0x00300030u, v), 0x3f803f80u, 0xc320c320u);
+		}
+	} else { /* in place: bits 4 and 5 above the low nibble, 8 and 9 above the high one */
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			const int at = 2 * (4 * P + r);
+			const uint32_t h = at < 4 ? high << (4 - at) : high >> (at < 4 ? 0 : at - 4);
+			const uint32_t v0 = lop3<0xea>(w >> 8 * r, 0x000f000fu, 0x64006400u);
+			const uint32_t v1 = lop3<0xea>(w >> 8 * r, 0x00f000f0u, 0x64006400u);
+			a[r] = f16x2_sub(lop3<0xea>(h, 0x00300030u, v0), 0x64206420u);
+			a[r + 2] = f16x2_fma(lop3<0xea>(h, 0x03000300u, v1), 0x2c002c00u, 0xd600d600u);
+		}
+	}
+}
+
+/* Half H of a unit to operands A of its two steps: integers, exact. */
+template <bool BF16, int KIND, int H>
+static __device__ __forceinline__ void code_unpack(uint32_t a[2][4], const code_unit<KIND> &u)
+{
+	if constexpr (KIND == LIN_Q8_0) {
+		const uint4 w = H ? u.more : u.w;
+		code_unpack8<BF16>(a[0], w.x, w.y);
+		code_unpack8<BF16>(a[1], w.z, w.w);
+	} else if constexpr (KIND == LIN_Q6_K) {
+		const uint32_t high = H ? u.more.y : u.more.x;
+		code_unpack6<BF16, 0>(a[0], lin_word(u.w, 2 * H), high);
+		code_unpack6<BF16, 1>(a[1], lin_word(u.w, 2 * H + 1), high);
+	} else {
+		constexpr uint32_t zero = KIND == LIN_Q4_0 ? 8 : 0;
+		constexpr uint32_t lo = (BF16 ? 0xc300u | zero : 0x6400u | zero) * 0x00010001u;
+		constexpr uint32_t hi = (0xd400u | zero << 4) * 0x00010001u;
+		lin_unpack<BF16>(a[0], lin_word(u.w, 2 * H), lo, hi, lo, hi);
+		lin_unpack<BF16>(a[1], lin_word(u.w, 2 * H + 1), lo, hi, lo, hi);
+	}
+}
+
+/* Byte I of w. */
+template <int I> static __device__ __forceinline__ float code_byte(uint32_t w)
+{
+	return f32_add_rn(f32_from_bits((int)prmt<0x7540 | I>(w, 0x4b000000u)), -8388608.0f);
+}
+
+/* What a half's sums are multiplied by, of this lane's two places. */
+struct code_scales {
+	float of[2][2]; /* [step][place]; groups of 32: of[0] */
+	float minus[2]; /* dmin m, negative */
+};
+
+/* A column's scales: of the present chunk, and of the next one, under way. */
+template <int KIND> struct code_head {
+	uint4 s, s_next;
+	uint2 d, d_next;
+
+	__device__ __forceinline__ void load(const struct lin_seg &seg, int col, int chunk)
+	{
+		const size_t c = (size_t)min(chunk, seg.quads - 1), g = (size_t)(lane_id() >> 2);
+		ld_global_128_if(s_next, seg.scales + ((size_t)col * (size_t)seg.quads + c) * 8 + g, true);
+		if constexpr (code_shape<KIND>::supers)
+			ld_global_64_if(d_next,
+					seg.heads + ((size_t)col * (size_t)(seg.quads / 2) + c / 2) * 8 + g,
+					true);
+	}
+
+	__device__ __forceinline__ void take()
+	{
+		s = s_next;
+		d = d_next;
+	}
+
+	__device__ __forceinline__ void open(const struct lin_seg &seg, int col, int chunk)
+	{
+		s_next = make_uint4(0, 0, 0, 0);
+		d_next = make_uint2(0, 0);
+		load(seg, col, chunk);
+		take();
+		load(seg, col, chunk + 1);
+	}
+
+	/* word: of s, the half's */
+	__device__ __forceinline__ struct code_scales scales(uint32_t word) const
+	{
+		struct code_scales v;
+		if constexpr (!code_shape<KIND>::supers) {
+			v.of[0][0] = f32_of_f16((uint16_t)word);
+			v.of[0][1] = f32_of_f16((uint16_t)(word >> 16));
+			return v;
+		}
+		const float d0 = f32_of_f16((uint16_t)d.x), d1 = f32_of_f16((uint16_t)(d.x >> 16));
+		const float zero = KIND == LIN_Q6_K ? -128.0f : 0.0f;
+		v.of[0][0] = f32_mul_rn(d0, f32_add_rn(code_byte<0>(word), zero));
+		v.of[0][1] = f32_mul_rn(d1, f32_add_rn(code_byte<1>(word), zero));
+		if constexpr (KIND == LIN_Q6_K) {
+			v.of[1][0] = f32_mul_rn(d0, f32_add_rn(code_byte<2>(word), zero));
+			v.of[1][1] = f32_mul_rn(d1, f32_add_rn(code_byte<3>(word), zero));
+		} else {
+			v.minus[0] = f32_mul_rn(f32_of_f16((uint16_t)d.y), -code_byte<2>(word));
+			v.minus[1] = f32_mul_rn(f32_of_f16((uint16_t)(d.y >> 16)), -code_byte<3>(word));
+		}
+		return v;
+	}
+};
+
+/* The sums of a half unit's inputs of 8 rows, of which this lane needs rows 2t and 2t + 1.  b: as a slot. */
+template <bool BF16> static __device__ __forceinline__ float2 code_inputs(const uint4 &b)
+{
+	const uint32_t one = BF16 ? 0x3f803f80u : 0x3c003c00u, a[4] = {one, one, one, one};
+	float v[4] = {0, 0, 0, 0};
+	lin_mma<BF16>(v, a, b.x, b.y);
+	lin_mma<BF16>(v, a, b.z, b.w);
+	return make_float2(v[0], v[1]);
+}
+
+/* The sums of one slice that a warp holds, as lin_sum. */
+template <bool BF16, int KIND, int N_COLS, int N_T8> struct code_sum {
+	float sum[N_COLS][N_T8][4];
+	code_head<KIND> head[N_COLS];
+	int chunk;
+
+	__device__ __forceinline__ void clear()
+	{
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+#pragma unroll
+			for (int n = 0; n < N_T8; n++)
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					sum[i][n][e] = 0;
+	}
+
+	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
+	{
+		clear();
+		chunk = u0 / 2;
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++)
+			head[i].open(s, min(col0 + i, s.n_cols - 1), chunk);
+	}
+
+	/* On to the chunk after the present one. */
+	__device__ __forceinline__ void next(const struct lin_seg &s, int col0)
+	{
+		chunk++;
+#pragma unroll
+		for (int i = 0; i < N_COLS; i++) {
+			head[i].take();
+			head[i].load(s, min(col0 + i, s.n_cols - 1), chunk + 1);
+		}
+	}
+
+	/* Half H of a unit of column i; b: its slots of 8 rows each, x: the sums of their inputs, word: of
+	 * the column's scales. */
+	template <int H>
+	__device__ __forceinline__ void half_unit(int i, const code_unit<KIND> &u, uint32_t word,
+						  const uint4 b[N_T8], const float2 x[N_T8])
+	{
+		uint32_t a[2][4];
+		code_unpack<BF16, KIND, H>(a, u);
+		const struct code_scales by = head[i].scales(word);
+#pragma unroll
+		for (int n = 0; n < N_T8; n++) {
+			float part[4] = {0, 0, 0, 0}, *to = sum[i][n];
+			lin_mma<BF16>(part, a[0], b[n].x, b[n].y);
+			if constexpr (code_shape<KIND>::sixteens) {
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+					to[e] = f32_fma_rn(part[e], by.of[0][e >> 1], to[e]);
+					part[e] = 0;
+				}
+			}
+			lin_mma<BF16>(part, a[1], b[n].z, b[n].w);
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				const float scale = by.of[code_shape<KIND>::sixteens ? 1 : 0][e >> 1];
+				to[e] = f32_fma_rn(part[e], scale, to[e]);
+				if constexpr (code_shape<KIND>::minimums)
+					to[e] = f32_fma_rn(e & 1 ? x[n].y : x[n].x, by.minus[e >> 1], to[e]);
+			}
+		}
+	}
+};
+
+#endif
