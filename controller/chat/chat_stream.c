@@ -67,6 +67,8 @@ void chat_stream_init(struct chat_stream *s, const struct chat_stream_rules *rul
 {
 	*s = (struct chat_stream){.rules = rules};
 	reasoning_init(&s->splitter, rules->reasoning_open);
+	if (rules->marks)
+		s->splitter.marks = rules->marks;
 	tools_init(&s->parser, rules->tools, rules->declared);
 	if (rules->forced) {
 		struct tools_sink to = sink_of(s);

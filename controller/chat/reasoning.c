@@ -4,15 +4,45 @@
 
 #include <string.h>
 
-const char reasoning_open_mark[] = "<think>", reasoning_close_mark[] = "</think>";
-static const char open_tag[] = "<think>";
-static const char close_tag[] = "</think>";
 enum { BLANKS_MAX = 1024 }; /* held back until what follows decides; more are text */
-enum { OPEN_BYTES = sizeof open_tag - 1, CLOSE_BYTES = sizeof close_tag - 1 };
+
+static const struct reasoning_marks others[] = {
+	{"mistral", "[THINK]", "[/THINK]"},
+	{"seed_oss", "<seed:think>", "</seed:think>"},
+	{"kimi", "\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7"}};
+enum { N_OTHERS = sizeof others / sizeof *others };
+const struct reasoning_marks reasoning_usual = {"qwen3", "<think>", "</think>"};
+
+const struct reasoning_marks *reasoning_marks_of(bool (*mentions)(const void *user, const char *word),
+						 const void *user)
+{
+	if (mentions(user, reasoning_usual.close))
+		return &reasoning_usual;
+	for (size_t i = 0; i < N_OTHERS; i++)
+		if (mentions(user, others[i].close))
+			return &others[i];
+	return NULL;
+}
+
+const struct reasoning_marks *reasoning_marks_named(const char *name)
+{
+	if (strcmp(name, reasoning_usual.name) == 0 || strcmp(name, "deepseek_r1") == 0)
+		return &reasoning_usual;
+	for (size_t i = 0; i < N_OTHERS; i++)
+		if (strcmp(name, others[i].name) == 0)
+			return &others[i];
+	return NULL;
+}
+
+const char *reasoning_names(void)
+{
+	return "qwen3, deepseek_r1, mistral, seed_oss or kimi";
+}
 
 void reasoning_init(struct reasoning *r, bool inside)
 {
-	*r = (struct reasoning){.state = inside ? REASONING_INSIDE : REASONING_BEGIN};
+	*r = (struct reasoning){.marks = &reasoning_usual,
+				.state = inside ? REASONING_INSIDE : REASONING_BEGIN};
 }
 
 void reasoning_fini(struct reasoning *r)
@@ -25,11 +55,11 @@ void reasoning_fini(struct reasoning *r)
 static bool at_begin(struct reasoning *r, struct buf *answer)
 {
 	size_t i = marker_skip_blanks(r->held.p, r->held.len);
-	int tag = i > BLANKS_MAX ? -1 : marker_begins(r->held.p + i, r->held.len - i, open_tag);
+	int tag = i > BLANKS_MAX ? -1 : marker_begins(r->held.p + i, r->held.len - i, r->marks->open);
 	if (tag == 0)
 		return false;
 	if (tag > 0) {
-		marker_drop(&r->held, i + OPEN_BYTES);
+		marker_drop(&r->held, i + strlen(r->marks->open));
 		r->state = REASONING_INSIDE;
 		return true;
 	}
@@ -52,9 +82,10 @@ static void put_reasoning(struct reasoning *r, size_t n, struct buf *reasoning)
 
 static bool inside(struct reasoning *r, struct buf *reasoning)
 {
-	const char *end = r->held.len ? memmem(r->held.p, r->held.len, close_tag, CLOSE_BYTES) : NULL;
+	const char *end =
+		r->held.len ? memmem(r->held.p, r->held.len, r->marks->close, strlen(r->marks->close)) : NULL;
 	size_t whole = end ? (size_t)(end - r->held.p)
-			   : r->held.len - marker_partial(r->held.p, r->held.len, close_tag);
+			   : r->held.len - marker_partial(r->held.p, r->held.len, r->marks->close);
 	size_t n = whole;
 	while (n && whole - n < BLANKS_MAX && r->held.p[n - 1] == '\n')
 		n--;
@@ -63,11 +94,11 @@ static bool inside(struct reasoning *r, struct buf *reasoning)
 		size_t i = marker_skip_blanks(r->held.p, r->held.len);
 		int again = r->dropped + i > BLANKS_MAX
 				    ? -1
-				    : marker_begins(r->held.p + i, r->held.len - i, open_tag);
+				    : marker_begins(r->held.p + i, r->held.len - i, r->marks->open);
 		if (again == 0)
 			return false;
 		if (again > 0) {
-			marker_drop(&r->held, i + OPEN_BYTES);
+			marker_drop(&r->held, i + strlen(r->marks->open));
 			r->dropped = 0;
 			return true;
 		}
@@ -78,7 +109,7 @@ static bool inside(struct reasoning *r, struct buf *reasoning)
 		marker_drop(&r->held, n);
 		return false;
 	}
-	marker_drop(&r->held, whole + CLOSE_BYTES);
+	marker_drop(&r->held, whole + strlen(r->marks->close));
 	r->state = REASONING_GAP;
 	return true;
 }
@@ -138,12 +169,12 @@ static bool ends_with(const char *prompt, size_t n, const char *mark, size_t mar
 	return n >= mark_n && !memcmp(prompt + n - mark_n, mark, mark_n);
 }
 
-bool reasoning_is_open(const char *prompt, size_t n)
+bool reasoning_is_open(const struct reasoning_marks *m, const char *prompt, size_t n)
 {
-	return ends_with(prompt, n, open_tag, OPEN_BYTES);
+	return ends_with(prompt, n, m->open, strlen(m->open));
 }
 
-bool reasoning_is_closed(const char *prompt, size_t n)
+bool reasoning_is_closed(const struct reasoning_marks *m, const char *prompt, size_t n)
 {
-	return ends_with(prompt, n, close_tag, CLOSE_BYTES);
+	return ends_with(prompt, n, m->close, strlen(m->close));
 }

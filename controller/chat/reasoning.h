@@ -12,6 +12,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What stands before and behind reasoning, by family of models. */
+struct reasoning_marks {
+	const char *name; /* as --reasoning-parser has it */
+	const char *open, *close;
+};
+extern const struct reasoning_marks reasoning_usual; /* <think> */
+/* The first that a template mentions; NULL: none. */
+const struct reasoning_marks *reasoning_marks_of(bool (*mentions)(const void *user, const char *word),
+						 const void *user);
+const struct reasoning_marks *reasoning_marks_named(const char *name); /* NULL: unknown */
+const char *reasoning_names(void);                                     /* separated by commas */
+
 enum reasoning_state {
 	REASONING_BEGIN,
 	REASONING_INSIDE,
@@ -20,6 +32,7 @@ enum reasoning_state {
 };
 
 struct reasoning {
+	const struct reasoning_marks *marks; /* the usual ones; others are set behind reasoning_init() */
 	enum reasoning_state state;
 	bool any;        /* a byte of the reasoning was passed on */
 	size_t dropped;  /* newlines before that */
@@ -35,12 +48,9 @@ void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *re
 /* End of the output: decides the rest. */
 void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answer);
 
-/* What stands before and behind reasoning. */
-extern const char reasoning_open_mark[], reasoning_close_mark[];
-
-/* Whether a prompt ends with an open "<think>". */
-bool reasoning_is_open(const char *prompt, size_t n);
-/* Whether it ends with "</think>": the template has closed the reasoning. */
-bool reasoning_is_closed(const char *prompt, size_t n);
+/* Whether a prompt ends with the mark that opens the reasoning. */
+bool reasoning_is_open(const struct reasoning_marks *m, const char *prompt, size_t n);
+/* Whether it ends with the one that closes it. */
+bool reasoning_is_closed(const struct reasoning_marks *m, const char *prompt, size_t n);
 
 #endif

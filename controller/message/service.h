@@ -16,6 +16,7 @@ struct housekeeper;
 struct journal;
 struct metrics;
 struct model_config;
+struct reasoning_marks;
 struct tokenizer;
 struct work_pool;
 
@@ -24,8 +25,9 @@ struct service {
 	const struct model_config *config;
 	const struct chat *chat; /* the model's chat template; NULL: none, chat_why gives the reason */
 	char chat_why[256];
-	enum tools_style tools; /* syntax of the model's tool calls; TOOLS_NONE: not known */
-	bool reasoning;         /* outputs may begin with reasoning, <think> */
+	enum tools_style tools;              /* syntax of the model's tool calls; TOOLS_NONE: not known */
+	bool reasoning;                      /* outputs may begin with reasoning */
+	const struct reasoning_marks *marks; /* of it; NULL: the usual ones, <think> */
 	bool reasoning_open;    /* outputs begin inside the reasoning, whatever the prompt ends with */
 	bool chat_thinks;       /* a chat's prompt usually ends within the reasoning */
 	bool marks_special;     /* the marks of tool calls and reasoning are special tokens */

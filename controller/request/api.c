@@ -609,6 +609,7 @@ static void fill_rules(struct chat_stream_rules *rules, const struct api_request
 	const bool typed = r->tools.may_call && f && f->tags.key_open && !f->tags.text_open;
 	*rules = (struct chat_stream_rules){
 		.reasoning = svc->reasoning,
+		.marks = svc->marks,
 		.reasoning_open = svc->reasoning && (r->thought == THOUGHT_OPEN || svc->reasoning_open),
 		.show_reasoning = r->fields.show_reasoning,
 		.tools = r->tools.may_call ? svc->tools : TOOLS_NONE,

@@ -2,6 +2,7 @@
 
 #include "controller/chat/reasoning.h"
 #include "controller/chat/tools_grammar.h"
+#include "controller/request/chat_request.h"
 #include "controller/request/form_request.h"
 
 #include <errno.h>
@@ -55,8 +56,8 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 	const char *field = tools_ask(c) ? "tools" : c->answer ? c->answer_field : "thinking_token_budget";
 	const struct form_specials specials = specials_of(c->svc);
 	const struct thought_grammar thought = {.place = c->thought,
-						.open = reasoning_open_mark,
-						.close = reasoning_close_mark,
+						.open = chat_request_marks(c->svc)->open,
+						.close = chat_request_marks(c->svc)->close,
 						.budget = c->thinking_budget,
 						.specials = specials};
 	json_t *part;

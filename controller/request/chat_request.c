@@ -12,6 +12,11 @@ enum {
 	VARIABLES_MAX = 64 /* each is looked up in the template; it takes somewhat fewer */
 };
 
+const struct reasoning_marks *chat_request_marks(const struct service *svc)
+{
+	return svc->marks ? svc->marks : &reasoning_usual;
+}
+
 /* --- messages --- */
 
 /* Fields of a message.  From the third on, only templates that show a field take it.  Others are dropped, and
@@ -264,12 +269,13 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 	if (rc)
 		return rc;
 	const char *text = out->text.p ? out->text.p : "";
-	*thought = reasoning_is_open(text, out->text.len)     ? THOUGHT_OPEN
-		   : reasoning_is_closed(text, out->text.len) ? THOUGHT_NONE
-							      : THOUGHT_MAY;
+	const struct reasoning_marks *marks = chat_request_marks(svc);
+	*thought = reasoning_is_open(marks, text, out->text.len)     ? THOUGHT_OPEN
+		   : reasoning_is_closed(marks, text, out->text.len) ? THOUGHT_NONE
+								     : THOUGHT_MAY;
 	if (r->tools.forced) {
 		if (*thought == THOUGHT_OPEN)
-			buf_puts(&out->text, "\n</think>\n\n");
+			buf_printf(&out->text, "\n%s\n\n", marks->close);
 		chat_stream_force(&out->text, svc->tools, r->tools.forced);
 		*thought = THOUGHT_NONE;
 	}
@@ -297,7 +303,7 @@ static bool marks_special(const struct service *svc)
 {
 	const struct tokenizer *t = svc->tokenizer;
 	const struct tools_format *f = tools_format(svc->tools);
-	bool special = svc->reasoning && is_special(t, "</think>");
+	bool special = svc->reasoning && is_special(t, chat_request_marks(svc)->close);
 	if (f && f->tag)
 		special = special || is_special(t, f->tag);
 	for (int i = 0; f && i < TOOLS_MARKS_MAX && f->marks[i].text; i++)
@@ -309,13 +315,13 @@ static bool marks_special(const struct service *svc)
 }
 
 /* Whether the template ends the prompt of an ordinary chat within the reasoning. */
-static bool prompt_thinks(const struct chat *c)
+static bool prompt_thinks(const struct chat *c, const struct reasoning_marks *marks)
 {
 	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "x");
 	const struct chat_input rq = {.messages = messages, .add_generation_prompt = true};
 	struct chat_prompt prompt = {0};
 	bool open = c && chat_render_json(c, &rq, &prompt, NULL, 0) == 0 && prompt.text.p &&
-		    reasoning_is_open(prompt.text.p, prompt.text.len);
+		    reasoning_is_open(marks, prompt.text.p, prompt.text.len);
 	chat_prompt_fini(&prompt);
 	json_decref(messages);
 	return open;
@@ -331,16 +337,17 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 	else if (tools_style_parse(tools, &svc->tools))
 		return err_why(why, why_n, -EINVAL, "--tool-parser \"%s\": must be auto, %s", tools,
 			       tools_style_names());
+	const bool none = !strcmp(reasoning, "none");
 	if (guess_reasoning)
-		svc->reasoning = svc->chat && chat_mentions(svc->chat, "</think>");
-	else if (!r1 && strcmp(reasoning, "qwen3") != 0 && strcmp(reasoning, "none") != 0)
-		return err_why(why, why_n, -EINVAL,
-			       "--reasoning-parser \"%s\": must be auto, none, qwen3 or deepseek_r1",
-			       reasoning);
+		svc->marks = svc->chat ? reasoning_marks_of(template_mentions, svc->chat) : NULL;
 	else
-		svc->reasoning = strcmp(reasoning, "none") != 0;
+		svc->marks = reasoning_marks_named(reasoning);
+	if (!guess_reasoning && !none && !svc->marks)
+		return err_why(why, why_n, -EINVAL, "--reasoning-parser \"%s\": must be auto, none, %s",
+			       reasoning, reasoning_names());
+	svc->reasoning = svc->marks;
 	svc->reasoning_open = r1;
-	svc->chat_thinks = svc->reasoning && (r1 || prompt_thinks(svc->chat));
+	svc->chat_thinks = svc->reasoning && (r1 || prompt_thinks(svc->chat, chat_request_marks(svc)));
 	svc->marks_special = marks_special(svc);
 	return 0;
 }

@@ -22,6 +22,9 @@ struct chat_request {
 	struct tool_request tools;
 };
 
+/* What stands around reasoning in the model's outputs. */
+const struct reasoning_marks *chat_request_marks(const struct service *svc);
+
 /* Renders into *out (which the caller ends with chat_prompt_fini(), also after an error).  Variables
  * that the template does not know are named in ignored ("a, b"), or refused where svc->strict.
  * thought: where the prompt ends.  -EINVAL with *p filled. */
@@ -31,7 +34,8 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 
 /* The style of tool calls and reasoning in outputs, into svc; its chat and tokenizer must be set.  tools:
  * "auto" (from the model's template), "none", or a name of tools_format.h; reasoning: "auto", "none",
- * "qwen3", "deepseek_r1" (an output begins within the reasoning).  -EINVAL for other values. */
+ * "deepseek_r1" (an output begins within the reasoning), or a name of reasoning.h.  -EINVAL for other values.
+ */
 int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
 			size_t why_n);
 

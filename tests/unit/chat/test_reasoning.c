@@ -79,10 +79,37 @@ Test(reasoning, the_first_closing_tag_ends_the_reasoning)
 
 Test(reasoning, a_tag_left_open_by_the_prompt_is_found)
 {
-	cr_expect(reasoning_is_open("<|im_start|>assistant\n<think>\n", 30));
-	cr_expect_not(reasoning_is_open("<think>\n\n</think>\n\n", 19));
-	cr_expect_not(reasoning_is_open("think>", 6));
-	cr_expect_not(reasoning_is_open("", 0));
+	cr_expect(reasoning_is_open(&reasoning_usual, "<|im_start|>assistant\n<think>\n", 30));
+	cr_expect_not(reasoning_is_open(&reasoning_usual, "<think>\n\n</think>\n\n", 19));
+	cr_expect_not(reasoning_is_open(&reasoning_usual, "think>", 6));
+	cr_expect_not(reasoning_is_open(&reasoning_usual, "", 0));
+}
+
+static bool mentions(const void *user, const char *word)
+{
+	return strstr(user, word);
+}
+
+Test(reasoning, families_have_marks_of_their_own)
+{
+	cr_expect_str_eq(reasoning_marks_of(mentions, "{{ '<think></think>' }}")->name, "qwen3");
+	cr_expect_str_eq(reasoning_marks_of(mentions, "<seed:think></seed:think>")->open, "<seed:think>");
+	cr_expect_null(reasoning_marks_of(mentions, "plain"));
+	cr_expect_null(reasoning_marks_named("other"));
+	const struct reasoning_marks *m = reasoning_marks_named("mistral");
+	struct buf t = {0}, s = {0};
+	struct reasoning r;
+	cr_expect(reasoning_is_open(m, "x[THINK]\n", 9) && reasoning_is_closed(m, "x[/THINK]", 9));
+	reasoning_init(&r, false);
+	r.marks = m;
+	for (const char *p = "[THINK]a <think>[/THIN[/THINK]\nb"; *p; p++)
+		reasoning_push(&r, p, 1, &t, &s);
+	reasoning_end(&r, &t, &s);
+	cr_expect_str_eq(t.p, "a <think>[/THIN");
+	cr_expect_str_eq(s.p, "b");
+	reasoning_fini(&r);
+	buf_fini(&t);
+	buf_fini(&s);
 }
 
 /* n newlines */

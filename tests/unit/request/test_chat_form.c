@@ -1,4 +1,5 @@
 /* What the outputs of a chat must look like, by its tools, the choice, its answer's form and its thought. */
+#include "controller/chat/reasoning.h"
 #include "grammar/grammar.h"
 #include "grammar/source.h"
 #include "tests/unit/request/api_rig.h"
@@ -109,6 +110,10 @@ Test(chat_form, required_calls_may_stand_behind_a_thought)
 	expect("\"tool_choice\": \"required\", \"chat_template_kwargs\": {\"thinks\": true}, " TOOL("false",
 												    A_IS_1),
 	       LIST("So.\n</think>\n\n" CALL), LIST(CALL, "<think>x" CALL));
+	demo.svc.marks = reasoning_marks_named("mistral");
+	expect("\"tool_choice\": \"required\", " TOOL("false", A_IS_1), LIST(CALL, "[THINK]x[/THINK]" CALL),
+	       LIST("<think>x</think>" CALL));
+	demo.svc.marks = NULL;
 	expect("\"tool_choice\": \"required\", \"enable_thinking\": false, " TOOL("false", A_IS_1),
 	       LIST(CALL), LIST("<think>x</think>" CALL));
 	refused("\"tool_choice\": \"required\"", "tool_choice", "needs tools");
