@@ -15,6 +15,7 @@ One client for all that speak HTTP (`quern bench serve`, made-up token ids, outp
 full length); OpenVINO GenAI runs in process, by a loop over its steps.  --wrap: a command put before every piece, to have
 the machine to oneself.  Prints tables in Markdown."""
 import argparse
+import atexit
 import json
 import os
 import shlex
@@ -111,6 +112,7 @@ class Http:
         began = time.monotonic()
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(argv, stdout=self.log, stderr=self.log, start_new_session=True)
+        atexit.register(self.close)
         while True:
             try:
                 with urllib.request.urlopen(self.url + health, timeout=5) as r:
@@ -145,6 +147,7 @@ class Http:
         return peak_mb(processes(self.process.pid))
 
     def close(self):
+        atexit.unregister(self.close)
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(20)
@@ -379,6 +382,7 @@ def main():
     a.argv = sys.argv[1:]
     if a.only:
         piece, *engines = a.only.split("/")
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(124))      # no server stays behind
         before = probe(a)
         print(json.dumps(PIECES[piece](a, engines) | {"probe": {k: [[v, 0], [probe(a)[k], 0]] for k, v in before.items()}}))
         return

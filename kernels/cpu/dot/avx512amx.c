@@ -1,7 +1,7 @@
 /* avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
  * Fewer than AMX_MIN rows go through VNNI: the sums are exact, so the bits are the same.  See dots.h.
  *
- * Up to 31 rows, and rows that are left over:
+ * Up to 31 rows, and rows that are left over; "few rows" says what is different up to 16:
  *
  *     tile 0, 1   A: 16 rows of 64 signed bytes, k 0 to 63 and 64 to 127 of a segment
  *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, likewise
@@ -21,13 +21,15 @@
 enum {
 	AMX_ROWS = 16,
 	AMX_K = 64,
-	AMX_MIN = 9,    /* rows: VNNI is as fast with 8 */
-	AMX_PANEL = 64, /* rows: outputs and a segment's operands stay in the first-level cache */
+	AMX_MIN = 5,       /* rows: with 4, VNNI is faster from a cache */
+	AMX_MIN_SHORT = 9, /* of groups that cut segments short */
+	AMX_PANEL = 64,    /* rows: outputs and a segment's operands stay in the first-level cache */
 	AMX_SEGMENTS = DOT_SCRATCH / (AMX_K * BLOCK_N), /* unpacked at once */
 	AMX_TURNS = 4,
 	AMX_DELAY = 2,
-	AMX_RING = 5,              /* segments: one is unpacked, one computed, those of AMX_DELAY sums */
-	AMX_WINDOW = 2 * AMX_ROWS, /* rows of a step of many rows */
+	AMX_SUMS = 2 * BLOCK_TILES, /* of few rows: two segments; else AMX_TURNS */
+	AMX_RING = 5,               /* segments: one is unpacked, one computed, those of AMX_DELAY sums */
+	AMX_WINDOW = 2 * AMX_ROWS,  /* rows of a step of many rows */
 };
 
 #ifndef DOT_EMULATED
@@ -206,9 +208,11 @@ static void amx_flush(struct amx_sums *p)
 
 struct amx {
 	const struct cpu_dot_tile *t;
-	struct amx_sums sums[AMX_TURNS];
+	struct amx_sums sums[AMX_SUMS];
 	_Alignas(64) float a[AMX_TURNS][AMX_PANEL + AMX_ROWS]; /* scales of the rows of a panel */
-	bool many, one; /* windows of AMX_WINDOW rows; segment after segment as they are unpacked */
+	/* Windows of AMX_WINDOW rows; segment after segment as they are unpacked; likewise, one block of
+	 * rows. */
+	bool many, one, few;
 	int turn, c_turn, a_turn;
 	int n_segs;
 	size_t used; /* of the scratch */
@@ -249,7 +253,7 @@ VFN void amx_block(struct amx *m, const unsigned char *a, size_t stride, int n_k
  * with rows before them. */
 static int amx_begin(const struct cpu_dot_tile *t, int r)
 {
-	return t->n_rows - r >= AMX_ROWS || t->n_rows < AMX_ROWS ? r : t->n_rows - AMX_ROWS;
+	return t->n_rows - r >= AMX_ROWS ? r : t->n_rows - AMX_ROWS;
 }
 
 /* Rows r0 to r1 of a segment. */
@@ -280,7 +284,7 @@ static void amx_rows(struct amx *m, const struct amx_seg *g, int r0, int r1)
 			sums->a = scales + row - a0;
 			sums->row = row;
 			sums->first = r - row;
-			sums->rows = t->n_rows - row < AMX_ROWS ? t->n_rows - row : AMX_ROWS;
+			sums->rows = AMX_ROWS;
 			m->turn++;
 			amx_flush(&m->sums[(m->turn + AMX_TURNS - AMX_DELAY - 1) % AMX_TURNS]);
 		}
@@ -460,6 +464,112 @@ static void amx_finish(struct amx *m)
 		amx_flush(&m->sums[m->turn++ % AMX_TURNS]);
 }
 
+/* ---- few rows ---- */
+
+/* Up to 16 rows: a step unpacks a segment, multiplies the one before, and scales the sums of the third
+ * before, tile by tile, so that all of it runs side by side.  A sum stays in its tile until the next segment
+ * (in int16, plane) needs that: no store waits for a product. */
+
+/* The sums in the tile of v go to late, then those with b follow; NULL: not. */
+#define AMX_TURN(c)                                                                                          \
+	do {                                                                                                 \
+		if (late)                                                                                    \
+			AMX_STORE(c, late, 64);                                                              \
+		if (b) {                                                                                     \
+			AMX_ZERO(c);                                                                         \
+			AMX_DOT(c, 0, 2);                                                                    \
+			if (n_k == 2)                                                                        \
+				AMX_DOT(c, 1, 3);                                                            \
+		}                                                                                            \
+	} while (0)
+
+VFN void amx_turn(int v, int32_t (*late)[16], const unsigned char *b, int n_k)
+{
+	if (b)
+		AMX_LOAD(2, b, 64);
+	if (b && n_k == 2)
+		AMX_LOAD(3, b + 1024, 64);
+	switch (v) {
+	case 0:
+		AMX_TURN(4);
+		break;
+	case 1:
+		AMX_TURN(5);
+		break;
+	case 2:
+		AMX_TURN(6);
+		break;
+	default:
+		AMX_TURN(7);
+	}
+}
+
+static struct amx_sums *few_sums(struct amx *m, int seg, int v)
+{
+	return &m->sums[seg % 2 * BLOCK_TILES + v];
+}
+
+/* Segment i begins to be multiplied: the scales of its rows, and what its sums will be. */
+static const struct amx_seg *few_begin(struct amx *m, int i)
+{
+	const struct cpu_dot_tile *t = m->t;
+	const struct amx_seg *g = &m->segs[i % AMX_RING];
+	float *a = m->a[i % AMX_TURNS];
+	for (int r = 0; r < t->n_rows; r++)
+		memcpy(&a[r],
+		       t->x + (size_t)r * t->op->row + t->op->scales + (size_t)(g->s.k0 / ACT_GROUP) * 4, 4);
+	return g;
+}
+
+/* Step i: unpacks segment i, if there is one, of which g has all but the codes. */
+static void few_step(struct amx *m, int i, struct amx_seg *g)
+{
+	const struct cpu_dot_tile *t = m->t;
+	const int planes = t->op->wide ? 2 : 1;
+	const struct amx_seg *now = i >= 1 && i <= m->n_segs ? few_begin(m, i - 1) : NULL;
+	for (int p = 0; p < planes; p++) {
+		if (now) {
+			const unsigned char *a = now->s.x + (size_t)p * (size_t)t->op->k_pad;
+			AMX_LOAD(0, a, t->op->row);
+			if (now->n_k == 2)
+				AMX_LOAD(1, a + AMX_K, t->op->row);
+		}
+		/* In tiles: plane 0 of this segment, or the last one of the segment before. */
+		const int in_tiles = p ? i - 1 : i - 2;
+		for (int v = 0; v < t->tn; v++) {
+			if (!p && g) {
+				unsigned char *to = t->scratch + (size_t)(i % 2 * BLOCK_TILES + v) * 2048;
+				g->fixed |= amx_unpack(&g->s, v, to, g->n_k);
+				v_store(g->scales + v * 16, seg_scales(&g->s, v));
+			}
+			if (!p && i >= 3)
+				amx_flush(few_sums(m, i - 3, v));
+			struct amx_sums *late =
+				in_tiles >= 0 && in_tiles < m->n_segs ? few_sums(m, in_tiles, v) : NULL;
+			const int plane = p ? 0 : planes - 1;
+			amx_turn(v, late ? late->at[plane] : NULL,
+				 now ? t->scratch + (size_t)((i - 1) % 2 * BLOCK_TILES + v) * 2048 : NULL,
+				 now ? now->n_k : 0);
+			if (late && plane == planes - 1) {
+				late->g = &m->segs[in_tiles % AMX_RING];
+				late->a = m->a[in_tiles % AMX_TURNS];
+				late->v = v;
+				late->row = late->first = 0;
+				late->rows = t->n_rows;
+			}
+		}
+	}
+}
+
+static void few_add(struct amx *m, const struct seg *s, int n_k)
+{
+	struct amx_seg *g = &m->segs[m->n_segs % AMX_RING];
+	g->s = *s;
+	g->n_k = n_k;
+	g->fixed = false;
+	few_step(m, m->n_segs++, g);
+}
+
 /* The segments from first on, all rows. */
 static void amx_run(struct amx *m, int first, int end)
 {
@@ -485,6 +595,10 @@ static void amx_add(struct amx *m, const struct seg *s)
 	const struct cpu_dot_tile *t = m->t;
 	const int n_k = (s->k1 - s->k0 + AMX_K - 1) / AMX_K;
 	const size_t tile = (size_t)n_k * 1024, bytes = tile * (size_t)t->tn;
+	if (m->few) {
+		few_add(m, s, n_k);
+		return;
+	}
 	if (!m->one && (m->n_segs == AMX_SEGMENTS || m->used + bytes > DOT_SCRATCH)) {
 		amx_run(m, 0, m->n_segs);
 		amx_finish(m);
@@ -519,21 +633,25 @@ static void amx_add_run(void *arg, const struct seg *run)
 static void amx_tile(const struct cpu_dot_tile *t)
 {
 	struct amx m;
-	if (t->n_rows < AMX_MIN) {
+	if (t->n_rows < (t->codes.group % ACT_GROUP ? AMX_MIN_SHORT : AMX_MIN)) {
 		dots_tile(t);
 		return;
 	}
 	m.t = t;
 	m.many = t->n_rows >= AMX_WINDOW && t->tn > 1 && !t->codes.minimums;
 	m.one = !m.many && t->n_rows <= AMX_PANEL;
+	m.few = t->n_rows <= AMX_ROWS;
 	m.turn = m.c_turn = m.a_turn = m.n_segs = 0;
 	m.used = 0;
-	for (int i = 0; i < AMX_TURNS; i++)
+	for (int i = 0; i < AMX_SUMS; i++)
 		m.sums[i].g = NULL;
 	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
 	amx_configure(t->n_rows < AMX_ROWS ? t->n_rows : AMX_ROWS);
 	dots_walk(t, amx_add_run, &m);
-	if (m.one)
+	if (m.few)
+		for (int i = m.n_segs; i < m.n_segs + 3; i++)
+			few_step(&m, i, NULL);
+	else if (m.one)
 		amx_run(&m, (m.n_segs - 1) % AMX_RING, (m.n_segs - 1) % AMX_RING + 1);
 	else
 		amx_run(&m, 0, m.n_segs);
