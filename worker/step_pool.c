@@ -43,6 +43,12 @@ static int compute_rows(struct step *s, int n, const void **rows)
 	return rc ? rc : model_rows(s->model, n, rows);
 }
 
+/* Of a group the stream holds operations of all ranks: one that is lost must not be waited for. */
+static int wait_rows(struct step *s)
+{
+	return s->group ? tp_group_sync(s->group, s->ops, s->stream) : s->ops->stream_sync(s->stream);
+}
+
 /* The next group of rows of means: computed, and added to their sums. */
 static int add_group(struct step *s, struct pending_plan *f, struct place *at)
 {
@@ -59,7 +65,7 @@ static int add_group(struct step *s, struct pending_plan *f, struct place *at)
 		b->logits_row[n++] = b->pools[at->i].row0 + (int32_t)at->k;
 	if ((rc = compute_rows(s, n, &rows)) ||
 	    (rc = s->ops->download(s->stream, host, rows, (size_t)n * (size_t)h * sizeof *host)) ||
-	    (rc = s->ops->stream_sync(s->stream)))
+	    (rc = wait_rows(s)))
 		return rc;
 	*at = from;
 	for (int r = 0; r < n && find_row(b, at); r++, at->k++) {
