@@ -166,6 +166,10 @@ static bool take_string(struct parser *r, struct buf *out)
 
 static int any_case(struct parser *r, const struct buf *text)
 {
+	for (size_t i = 0; i < text->len; i++)
+		if ((unsigned char)text->p[i] >= 0x80)
+			return fail(r, -EINVAL,
+				    "a string with i and characters beyond ASCII is not supported");
 	int *nodes = xcalloc(text->len + 1, sizeof *nodes);
 	for (size_t i = 0; i < text->len; i++) {
 		char c = text->p[i], other = (char)(c ^ 32);

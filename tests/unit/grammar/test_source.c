@@ -178,6 +178,8 @@ Test(lark, what_is_not_supported_is_refused_by_name)
 		       "Lark, line 1: flags of regular expressions other than s are not supported");
 	expect_refused(GRAMMAR_LARK, "start: /a(?=b)/", -EINVAL,
 		       "regex, byte 4: lookahead (?= is not supported");
+	expect_refused(GRAMMAR_LARK, "start: \"\u00c4b\"i", -EINVAL,
+		       "Lark, line 1: a string with i and characters beyond ASCII is not supported");
 	expect_refused(GRAMMAR_LARK, "start: (\"a\"", -EINVAL, "Lark, line 1: a group without its end");
 	expect_refused(GRAMMAR_LARK, "start: \"ab\"..\"z\"", -EINVAL,
 		       "Lark, line 1: a range that is not from one character to another");
