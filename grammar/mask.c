@@ -15,7 +15,7 @@
 /* What searches for runs may cost, as exprs_work() counts it (a walk of all tries costs about 10,000): from a
  * mask's own state, from all the states behind it, from one of these.  Subtrees of fewer than SUBTREE_MIN
  * nodes are walked without a search. */
-enum { RUN_WORK = 12000, RUN_WORK_BEHIND = 12000, RUN_WORK_EACH = 300, SUBTREE_MIN = 16 };
+enum { RUN_WORK = 100000, RUN_WORK_BEHIND = 12000, RUN_WORK_EACH = 300, SUBTREE_MIN = 16 };
 enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096 };
 enum { RUN_INFINITE = 254, RUN_MAX = LEXICON_LONG_BYTES }; /* a run + 1 is a byte; 0: not known */
 
