@@ -1,10 +1,15 @@
-"""Other clients that ask for objects, as they are published: LangChain and instructor.  Each is tried where it is
-installed; `pip install langchain-openai instructor` into a copy of the tests' environment."""
+"""Other clients that ask for objects and calls, as they are published: LangChain and instructor."""
 
+import shutil
 from typing import Annotated
 
+import instructor
+import langchain_openai
+import openai
 import pytest
 from pydantic import BaseModel, Field
+
+from service import DEMO, ROOT, Service
 
 MESSAGES = [{"role": "user", "content": "Tell me a story."}]
 
@@ -16,11 +21,26 @@ class Hero(BaseModel, extra="forbid"):
     friends: list[Annotated[str, Field(max_length=9)]] = Field(max_length=2)
 
 
+def of(service):
+    return langchain_openai.ChatOpenAI(base_url=service.http + "/v1", api_key="none", model="demo", max_tokens=300,
+                                       seed=3, max_retries=0, extra_body={"enable_thinking": False})
+
+
 @pytest.fixture
 def model(service):
-    langchain = pytest.importorskip("langchain_openai")
-    return langchain.ChatOpenAI(base_url=service.http + "/v1", api_key="none", model="demo", max_tokens=300, seed=3,
-                                max_retries=0)
+    return of(service)
+
+
+@pytest.fixture(scope="module")
+def hermes(tmp_path_factory):
+    """The demo model with a template that takes tools."""
+    model = tmp_path_factory.mktemp("hermes") / "demo"
+    shutil.copytree(DEMO, model, symlinks=True)
+    shutil.copy(ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja", model)
+    s = Service(model)
+    yield s
+    s.stop()
+    Service.used.remove(s)
 
 
 @pytest.mark.parametrize("strict", [None, True, False])
@@ -30,10 +50,22 @@ def test_langchain_s_with_structured_output(model, strict):
 
 
 def test_instructor_s_json_schema_mode(service):
-    instructor = pytest.importorskip("instructor")
-    openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=service.http + "/v1", api_key="none", max_retries=0, timeout=60) as api:
         client = instructor.from_openai(api, mode=instructor.Mode.JSON_SCHEMA)
+        hero = client.chat.completions.create(model="demo", messages=MESSAGES, response_model=Hero, max_tokens=300,
+                                              max_retries=0, seed=3)
+    assert isinstance(hero, Hero)
+
+
+def test_langchain_s_bind_tools_any(hermes):
+    message = of(hermes).bind_tools([Hero], tool_choice="any").invoke("A hero.")
+    assert [c["name"] for c in message.tool_calls] == ["Hero"]
+    assert isinstance(Hero(**message.tool_calls[0]["args"]), Hero)
+
+
+def test_instructor_s_tools_mode(hermes):
+    with openai.OpenAI(base_url=hermes.http + "/v1", api_key="none", max_retries=0, timeout=60) as api:
+        client = instructor.from_openai(api, mode=instructor.Mode.TOOLS)
         hero = client.chat.completions.create(model="demo", messages=MESSAGES, response_model=Hero, max_tokens=300,
                                               max_retries=0, seed=3)
     assert isinstance(hero, Hero)
