@@ -260,6 +260,16 @@ static void finish(struct beam *b, const struct life *l, uint32_t k, bool stoppe
 		node_unref(b, b->done[--b->n_done].node);
 }
 
+/* The output's form lets it do nothing but end: it does, before min_tokens, as the worker ranks stop tokens
+ * there where nothing else is left. */
+static bool must_stop(const struct beam *b, const struct offer *o)
+{
+	for (uint32_t i = 0; i < o->n; i++)
+		if (!params_is_stop(b->p, o->ids[i]))
+			return false;
+	return b->p->form;
+}
+
 /* Sorts the candidates into finished ones and `next`; how many live on. */
 static uint32_t select_lives(struct beam *b)
 {
@@ -270,7 +280,7 @@ static uint32_t select_lives(struct beam *b)
 		struct offer *o = &b->offers[l->place];
 		const uint32_t k = o->order[o->at++];
 		const bool stop = params_is_stop(b->p, o->ids[k]);
-		if (stop && !may_stop)
+		if (stop && !may_stop && !must_stop(b, o))
 			continue;
 		if ((stop || last) && seen < b->width)
 			finish(b, l, k, stop);

@@ -629,16 +629,17 @@ const struct group *sched_run_of(const struct sched *s, uint32_t slot)
 	return NULL;
 }
 
-/* The job of a sequence that cannot go on ends, with its other outputs; it may be over already. */
+/* The job of a sequence that cannot go on ends, with its other outputs.  A sequence that is over by now need
+ * not go on. */
 static void apply_failed(struct sched *s, const struct inflight *f, const struct result_failed *failed,
 			 struct sched_events *ev)
 {
 	for (uint32_t i = 0; i < f->n_runs; i++) {
-		struct group *g = f->runs[i].group;
-		if (f->runs[i].slot != failed->slot)
+		const struct run *run = &f->runs[i];
+		if (run->slot != failed->slot)
 			continue;
-		if (g->n_live)
-			group_fail(s, g, E_BAD_REQUEST, failed->reason, ev);
+		if (run->group->n_live && run->seq->state != SEQ_FINISHED)
+			group_fail(s, run->group, E_BAD_REQUEST, failed->reason, ev);
 		return;
 	}
 }

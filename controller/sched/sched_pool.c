@@ -32,7 +32,9 @@ static bool fits(const struct run *run, const struct result_pool *p)
 		return false;
 	if (g->params.pool == PARAMS_POOL_LOGITS)
 		return p->n_words == g->params.n_allowed;
-	return !is_mean(g) || (p->n_words % 2 == 0 && (run->from == 0 || p->n_words / 2 == g->n_sums));
+	/* Of a group that is over no sums were kept. */
+	return !is_mean(g) ||
+	       (p->n_words % 2 == 0 && (run->from == 0 || !g->n_live || p->n_words / 2 == g->n_sums));
 }
 
 bool sched_pool_fits(const struct inflight *f, const struct result *r)

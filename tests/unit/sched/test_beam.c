@@ -299,3 +299,27 @@ Test(beam, stop_tokens_count_only_among_the_first)
 	cr_expect_eq(m[1].parent, 0);
 	beam_free(b);
 }
+
+/* Where a form allows nothing but the end, workers give it although it is banned until min_tokens. */
+Test(beam, a_form_that_must_end_ends_before_min_tokens)
+{
+	uint32_t stop = 9;
+	struct params p = by_hand(2, 9, &stop);
+	struct beam_move m[2];
+	p.min_tokens = 5;
+	for (int with_form = 0; with_form < 2; with_form++) {
+		p.form = with_form ? form_new(0, "x", 1) : NULL;
+		struct beam *b = beam_new(&p);
+		cr_assert(beam_offer(b, 0, (uint32_t[]){1, 2, 9}, (float[]){-1, -2, -3}, 3));
+		cr_assert_eq(beam_step(b, m), 2);
+		cr_assert_not(beam_offer(b, 0, &stop, (float[]){-1}, 1));
+		cr_assert(beam_offer(b, 1, (uint32_t[]){9, 4}, (float[]){-1, -2}, 2));
+		cr_expect_eq(beam_step(b, m), 1); /* the second has another way */
+		cr_expect_eq(m[0].token, 4);
+		cr_expect_eq(beam_n_finished(b), with_form);
+		cr_expect(!with_form || (beam_stopped(b, 0) && beam_length(b, 0) == 2));
+		beam_check(b);
+		beam_free(b);
+		form_free(p.form);
+	}
+}

@@ -1,8 +1,10 @@
-/* The scheduler with sequences that workers cannot go on with, and with forms that fill plans. */
+/* The scheduler with sequences that workers cannot go on with, with forms that fill plans, and with sums of
+ * pooled prompts. */
 #include "base/alloc.h"
 #include "controller/sched/sched.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,6 +131,22 @@ Test(failed, all_outputs_end_once_with_two_plans_under_way)
 	cr_expect_eq(st.n_free + st.n_cached, BLOCKS);
 }
 
+/* The worker was sent the next plan before a stop string of the first output was found, and cannot go on with
+ * what is over by then. */
+Test(failed, an_output_that_is_over_by_then_fails_nothing)
+{
+	add_outputs(1, 2);
+	const struct plan *first = next_plan(), *second = next_plan();
+	const uint32_t slot = second->runs[0].slot;
+	answer(first, NULL, 0);
+	const uint32_t index = slot == slot_of(first, 1) ? 0 : 1;
+	sched_stop(sched, 1, index, &events);
+	answer(second, &slot, 1);
+	cr_expect_eq(count(SCHED_GROUP_FAILED, 1), 0);
+	cr_expect_eq(count(SCHED_OUTPUT_DONE, 1), 1);
+	cr_expect_eq(count(SCHED_TOKEN, 1), 3);
+}
+
 /* Of a hypothesis that fails there are no candidates. */
 Test(failed, a_beam_search_ends_without_its_candidates)
 {
@@ -175,4 +193,52 @@ Test(failed, a_plan_brings_at_most_64_mib_of_forms)
 	cr_assert_eq(second->n_seqs, 2);
 	slot_of(second, 5);
 	slot_of(second, 6);
+}
+
+/* The sums of a plan's only run, of a prompt that is pooled. */
+static int answer_sums(const struct plan *p, uint32_t n_words)
+{
+	result_reset(&result);
+	result.epoch = p->epoch;
+	result.number = p->number;
+	struct result_pool *pool = result_add_pool(&result, n_words);
+	pool->slot = p->runs[0].slot;
+	pool->pos0 = p->runs[0].pos0;
+	pool->n_rows = p->runs[0].n_rows;
+	memset(result.pool_words, 0, n_words * sizeof *result.pool_words);
+	return sched_apply(sched, &result, 2, &events);
+}
+
+static void add_mean(uint64_t job, uint32_t n)
+{
+	struct params p;
+	params_init(&p);
+	p.pool = PARAMS_POOL_MEAN;
+	p.max_tokens = 1;
+	uint32_t *prompt = xcalloc(n, sizeof *prompt);
+	struct group *g = group_new(job, prompt, n, &p);
+	sched_add(sched, &g, 0);
+}
+
+/* Sums that no job needs any more are valid: a worker that sends them is not refused. */
+Test(failed, a_mean_is_cancelled_with_two_plans_under_way)
+{
+	add_mean(1, 1024);
+	const struct plan *first = next_plan(), *second = next_plan();
+	cr_assert_eq(first->runs[0].n_rows + second->runs[0].n_rows, 1024);
+	sched_cancel(sched, 1, &events);
+	cr_expect_eq(answer_sums(first, 128), 0);
+	cr_expect_eq(answer_sums(second, 128), 0);
+	cr_expect_eq(count(SCHED_POOLED, 1), 0);
+}
+
+/* Of one that goes on, all sums are of one width. */
+Test(failed, sums_of_another_width_are_refused)
+{
+	add_mean(1, 1024);
+	const struct plan *first = next_plan(), *second = next_plan();
+	cr_expect_eq(answer_sums(first, 128), 0);
+	cr_expect_eq(answer_sums(second, 64), -EPROTO);
+	cr_expect_eq(answer_sums(second, 128), 0);
+	cr_expect_eq(count(SCHED_POOLED, 1), 1);
 }
