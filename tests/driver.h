@@ -19,6 +19,7 @@
 
 static bool driver_no_graphs __attribute__((unused));     /* of steps opened from now on */
 static uint64_t driver_epoch __attribute__((unused)) = 1; /* of the plans */
+static int64_t driver_notify_us __attribute__((unused));  /* of groups that form from now on */
 static const char *driver_compute __attribute__((unused)) = "f32";
 static const char *driver_head __attribute__((unused)) = "auto";
 static const char *driver_kv __attribute__((unused)) = "auto";
@@ -117,7 +118,8 @@ DRIVER_FN void *driver_rank_main(void *arg)
 				    .load = &r->load,
 				    .no_graphs = driver_no_graphs || r->no_graphs,
 				    .memory_fraction = r->memory_fraction};
-	const struct step_group g = {.mine = r->mine, .timeout_ms = DRIVER_LATE_MS};
+	const struct step_group g = {
+		.mine = r->mine, .timeout_ms = DRIVER_LATE_MS, .notify_us = driver_notify_us};
 	if (r->plan) {
 		r->rc = step_run(d->step, r->plan, &d->result, d->why, sizeof d->why);
 		return NULL;

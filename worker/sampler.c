@@ -1,6 +1,7 @@
 #include "worker/sampler.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "worker/guide.h"
 #include "worker/tp_group.h"
@@ -8,6 +9,9 @@
 
 #include <assert.h>
 #include <stdlib.h>
+
+/* Instead of the first token: the tokens come later. */
+enum { LATER = INT32_MIN };
 
 struct sampler {
 	const struct kern_ops *ops;
@@ -22,6 +26,8 @@ struct sampler {
 	struct kern_sample_row *rows; /* [max] */
 	uint32_t *masks;              /* [max, guide_words()], of these rows; NULL without a guide */
 	size_t mask_bytes;            /* of all */
+	int32_t *notice;              /* [max] LATER: what rank 0 sends while it makes masks */
+	int64_t notify_us;
 };
 
 int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, size_t why_n)
@@ -37,6 +43,9 @@ int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, s
 			      .n_vocab = a->n_vocab,
 			      .max = a->max};
 	s->rows = xcalloc((size_t)a->max, sizeof *s->rows);
+	s->notice = xmalloc((size_t)a->max * sizeof *s->notice);
+	for (int i = 0; i < a->max; i++)
+		s->notice[i] = LATER;
 	if (s->guide) {
 		s->mask_bytes = (size_t)a->max * guide_words(s->guide) * sizeof *s->masks;
 		s->masks = alloc_big(s->mask_bytes);
@@ -56,8 +65,14 @@ void sampler_free(struct sampler *s)
 	if (!s)
 		return;
 	alloc_big_free(s->masks, s->mask_bytes);
+	free(s->notice);
 	free(s->rows);
 	free(s);
+}
+
+void sampler_notify_after(struct sampler *s, int64_t us)
+{
+	s->notify_us = us;
 }
 
 /* ---- queueing ---- */
@@ -169,10 +184,18 @@ static int hear_before(struct sampler *s, const struct batch_want *wants, int n,
 	return 0;
 }
 
-/* The masks of n rows; their wants begin at `first` in f. */
-static int add_masks(struct sampler *s, const struct batch_want *wants, int n, struct pending_plan *f,
-		     uint32_t first, char *why, size_t why_n)
+/* From rank 0 to all others. */
+static int exchange_tokens(struct tp_group *g, int32_t *tokens, int n, char *why, size_t why_n)
 {
+	int rc = tp_group_broadcast(g, tokens, (size_t)n * sizeof *tokens);
+	return rc ? err_why(why, why_n, rc, "%s", tp_group_why(g)) : 0;
+}
+
+/* The masks of n rows; their wants begin at `first` in f. */
+static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
+		     struct pending_plan *f, uint32_t first, char *why, size_t why_n)
+{
+	int64_t noticed = clock_us();
 	int rc = hear_before(s, wants, n, f, why, why_n);
 	for (int i = 0; !rc && i < n; i++) {
 		const uint32_t slot = wants[i].slot, at = first + (uint32_t)i;
@@ -186,16 +209,14 @@ static int add_masks(struct sampler *s, const struct batch_want *wants, int n, s
 		guide_expect(s->guide, slot, f->number, at);
 		if (s->moves)
 			atomic_fetch_add_explicit(s->moves, 1, memory_order_relaxed);
+		if (g && clock_us() - noticed >= s->notify_us) {
+			rc = exchange_tokens(g, s->notice, n, why, why_n);
+			noticed = clock_us();
+		}
 	}
 	guide_trim(s->guide);
 	trace_mark(s->trace, TRACE_MASK);
 	return rc;
-}
-
-static int tell(struct tp_group *g, const struct kern_sample_out *out, int n, char *why, size_t why_n)
-{
-	int rc = tp_group_broadcast(g, out->token, (size_t)n * sizeof *out->token);
-	return rc ? err_why(why, why_n, rc, "%s", tp_group_why(g)) : 0;
 }
 
 int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, const struct batch_want *wants,
@@ -205,7 +226,7 @@ int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, con
 	const uint32_t first = f->n_wants;
 	assert(n > 0 && n <= s->max);
 	reserve(s, wants, n, f, &out);
-	int rc = s->guide ? add_masks(s, wants, n, f, first, why, why_n) : 0;
+	int rc = s->guide ? add_masks(s, g, wants, n, f, first, why, why_n) : 0;
 	if (rc)
 		return rc;
 	rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &out);
@@ -214,7 +235,7 @@ int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, con
 	if (rc)
 		return err_why(why, why_n, rc, "%s",
 			       g && tp_group_broke(rc) ? tp_group_why(g) : "sampling on the device failed");
-	return tell(g, &out, n, why, why_n);
+	return exchange_tokens(g, out.token, n, why, why_n);
 }
 
 static int check_token(const struct sampler *s, int32_t token, char *why, size_t why_n)
@@ -231,7 +252,10 @@ int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want 
 	struct kern_sample_out out;
 	assert(n > 0 && n <= s->max);
 	reserve(s, wants, n, f, &out);
-	int rc = tell(g, &out, n, why, why_n);
+	int rc;
+	do
+		rc = exchange_tokens(g, out.token, n, why, why_n);
+	while (!rc && out.token[0] == LATER);
 	for (int i = 0; !rc && i < n; i++) {
 		if (wants[i].forced >= 0)
 			continue;

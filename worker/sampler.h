@@ -35,6 +35,9 @@ struct sampler_args {
 /* All pointers are borrowed.  -ENOMEM with the bytes. */
 int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, size_t why_n);
 void sampler_free(struct sampler *s); /* NULL is fine */
+/* Rank 0 of a group: a mask that ends this long after the last notice, or the call's begin, sends a notice.
+ */
+void sampler_notify_after(struct sampler *s, int64_t us);
 
 /* For n wants, the i-th about row i of logits: queue the choice; its result comes into f.  The
  * slots have a token more from now on.  Where an output has a form, its mask depends on the tokens of the
@@ -43,7 +46,8 @@ int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, con
 		  int n, struct pending_plan *f, char *why, size_t why_n);
 
 /* Of a group, rank 0 chooses, waits, and sends the tokens to the others (g: NULL without a group);
- * these call sampler_hear() instead, with the same wants. */
+ * these call sampler_hear() instead, with the same wants.  Where masks take long, as with the first ones of
+ * many forms, rank 0 sends notices before, so that the others do not give it up. */
 int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
 		 struct pending_plan *f, char *why, size_t why_n);
 

@@ -57,6 +57,7 @@ void step_close(struct step *s); /* NULL is fine; waits for what is under way */
 struct step_group {
 	struct tp_group_meet **mine;  /* this worker's meeting place, consumed if it is rank 0 */
 	int timeout_ms;               /* how late a rank may be */
+	int64_t notify_us;            /* sampler_notify_after(); 0: a quarter of that */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
 };

@@ -102,6 +102,7 @@ int step_join(struct step *s, const struct bus_load *load, const struct step_gro
 	}
 	if ((rc = step_open_graphs(s, NULL, NULL, why, why_n)))
 		goto fail;
+	sampler_notify_after(s->sampler, g->notify_us ? g->notify_us : (int64_t)g->timeout_ms * 1000 / 4);
 	step_reset(s, load->epoch, ready);
 	return 0;
 fail:

@@ -288,7 +288,7 @@ Test(guided, without_a_vocabulary_an_output_with_a_form_fails)
 
 /* ---- groups ---- */
 
-Test(guided, the_ranks_of_a_group_keep_forms)
+static void group_keeps_forms(void)
 {
 	struct bus_load load = driver_load(tiny_model("llama3"));
 	if (strcmp(driver_device(), "cpu") != 0)
@@ -305,4 +305,16 @@ Test(guided, the_ranks_of_a_group_keep_forms)
 	run(0, 3);
 	matches(1, "^[a-f]{3}(-[0-9]{1,4}){2,5}$");
 	check_object(2);
+}
+
+Test(guided, the_ranks_of_a_group_keep_forms)
+{
+	group_keeps_forms();
+}
+
+/* Rank 0 sends a notice after every mask, as if each took long. */
+Test(guided, the_ranks_of_a_group_wait_while_masks_are_made)
+{
+	driver_notify_us = -1;
+	group_keeps_forms();
 }
