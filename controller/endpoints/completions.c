@@ -108,11 +108,12 @@ static int check_size(const struct completion *c, const struct params *par, cons
 	if ((uint64_t)c->n_subs * par->n > CHOICES_MAX)
 		return api_fail(p, E_BAD_REQUEST, "n", "%zu prompts times n = %u is more than %d choices",
 				c->n_subs, par->n, CHOICES_MAX);
-	uint64_t n_listed = (uint64_t)par->n_allowed + par->n_bad_ids + par->n_bias;
+	uint64_t n_listed = (uint64_t)par->n_allowed + par->n_bad_ids + par->n_bias + par->n_breakers;
 	if (c->n_subs * n_listed > LISTED_MAX)
 		return api_fail(p, E_BAD_REQUEST, "prompt",
-				"%zu prompts times %" PRIu64 " tokens in allowed_token_ids, bad_words and "
-				"logit_bias is more than %d: put fewer prompts into a request",
+				"%zu prompts times %" PRIu64 " tokens in allowed_token_ids, bad_words, "
+				"logit_bias and dry_sequence_breakers is more than %d: put fewer prompts "
+				"into a request",
 				c->n_subs, n_listed, LISTED_MAX);
 	if (reply->stream && par->prompt_logprobs >= 0)
 		return api_fail(p, E_BAD_REQUEST, "stream",

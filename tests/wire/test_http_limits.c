@@ -9,8 +9,8 @@
 
 TestSuite(http_limits, .timeout = 60, .fini = stop);
 
-/* n prompts, and n allowed ids. */
-static struct answer post_listed(int n_prompts, int n_allowed)
+/* n prompts, n allowed ids, and other fields. */
+static struct answer post_listed_with(int n_prompts, int n_allowed, const char *fields)
 {
 	struct buf b = {0};
 	buf_puts(&b, "{\"max_tokens\":1,\"prompt\":[\"a\"");
@@ -19,10 +19,15 @@ static struct answer post_listed(int n_prompts, int n_allowed)
 	buf_puts(&b, "],\"allowed_token_ids\":[5");
 	for (int i = 1; i < n_allowed; i++)
 		buf_printf(&b, ",%d", i % 1000);
-	buf_puts(&b, "]}");
+	buf_printf(&b, "]%s}", fields);
 	struct answer a = post("/v1/completions", b.p);
 	buf_fini(&b);
 	return a;
+}
+
+static struct answer post_listed(int n_prompts, int n_allowed)
+{
+	return post_listed_with(n_prompts, n_allowed, "");
 }
 
 /* Each prompt's job has lists of its own. */
@@ -37,6 +42,14 @@ Test(http_limits, lists_of_tokens_times_prompts_are_bounded)
 	answer_fini(&a);
 	a = post_listed(2000, 20000);
 	cr_expect_not_null(strstr(a.body.p, "fewer prompts"), "%s", a.raw.p);
+	expect_error(a, 400, NULL, "prompt");
+	/* Within the bound, until the tokens at which DRY's repetitions end are there, too. */
+	a = post_listed(2000, 2000);
+	cr_expect_eq(a.status, 200, "%s", a.raw.p);
+	answer_fini(&a);
+	a = post_listed_with(2000, 2000,
+			     ",\"dry_multiplier\":1,\"dry_sequence_breakers\":[\"a\",\"e\",\"o\"]");
+	cr_expect_not_null(strstr(a.body.p, "dry_sequence_breakers"), "%s", a.raw.p);
 	expect_error(a, 400, NULL, "prompt");
 }
 
