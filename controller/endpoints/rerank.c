@@ -12,6 +12,7 @@
 #include "formats/config.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,10 +166,12 @@ static const struct completion_pooled scored = {.done = done, .reply = reply, .f
 
 /* ---- the request ---- */
 
+enum { NAMES_MAX = 4 /* of one field */ };
+
 /* The first of these names that the request has. */
-static const char *name_of(const json_t *request, const char *const names[3])
+static const char *name_of(const json_t *request, const char *const names[NAMES_MAX])
 {
-	for (int i = 0; i < 3 && names[i]; i++)
+	for (int i = 0; i < NAMES_MAX && names[i]; i++)
 		if (json_get(request, names[i]))
 			return names[i];
 	return names[0];
@@ -238,17 +241,50 @@ static int read_ranking(const json_t *request, struct scoring *r, struct api_pro
 	return 0;
 }
 
+/* Fields that one of the two ways of scoring does not have. */
+static int check_way(const json_t *request, const struct scoring *r, const struct pooling_fields *f,
+		     struct api_problem *p)
+{
+	if (r->cosine && json_get(request, "instruction"))
+		return api_fail(p, E_BAD_REQUEST, "instruction",
+				"this model scores by vectors, without an instruction");
+	if (!r->cosine && f->truncate)
+		return api_fail(p, E_BAD_REQUEST, "truncate_prompt_tokens",
+				"this model scores by its answers: their prompts are not truncated");
+	return 0;
+}
+
+/* The prompts of all pairs within the size of a request: one text may be in each of them. */
+static int check_prompts(const struct service *svc, uint32_t context, const struct scoring *r,
+			 struct api_problem *p)
+{
+	const size_t task = strlen(r->instruction);
+	uint64_t bytes = 0;
+	int rc = request_tokens_check_bytes(svc, context, task, "instruction", p);
+	for (size_t i = 0; i < r->n; i++) {
+		size_t nq, nd;
+		text_of(&r->queries, query_of(r, i), &nq);
+		text_of(&r->documents, i, &nd);
+		bytes += task + nq + nd;
+	}
+	if (rc || bytes <= svc->max_request_bytes)
+		return rc;
+	return api_fail(p, E_BAD_REQUEST, r->documents.name,
+			"%s: %zu prompts, each with the instruction and a query, have %" PRIu64
+			" bytes, at most %u are taken: send fewer texts in a request",
+			r->documents.name, r->n, bytes, svc->max_request_bytes);
+}
+
 static int read_request(struct exchange *x, struct scoring *r, struct pooling_fields *f,
 			struct api_problem *p)
 {
-	static const char *const rank_fields[] = {"query",       "documents", "top_n", "return_documents",
-						  "instruction", NULL},
-				 *const score_fields[] = {"text_1",    "text_2",      "queries",
-							  "documents", "items",       "data_1",
-							  "data_2",    "instruction", NULL},
-				 *const firsts[3] = {"text_1", "queries", "data_1"},
-				 *const seconds[3] = {"text_2", "documents", "data_2"},
-				 *const query[3] = {"query"}, *const documents[3] = {"documents"};
+	static const char *const
+		rank_fields[] = {"query", "documents", "top_n", "return_documents", "instruction", NULL},
+		*const score_fields[] = {"text_1", "text_2", "queries",     "documents", "items",
+					 "data_1", "data_2", "instruction", NULL},
+		*const firsts[NAMES_MAX] = {"text_1", "queries", "data_1"},
+		*const seconds[NAMES_MAX] = {"text_2", "documents", "items", "data_2"},
+		*const query[NAMES_MAX] = {"query"}, *const documents[NAMES_MAX] = {"documents"};
 	const struct service *svc = x->host->svc;
 	r->instruction = INSTRUCTION;
 	r->cosine = svc->config->embeds;
@@ -257,13 +293,17 @@ static int read_request(struct exchange *x, struct scoring *r, struct pooling_fi
 	    (rc = read_texts(r->request, name_of(r->request, r->list ? firsts : query), &r->queries, p)) ||
 	    (rc = read_texts(r->request, name_of(r->request, r->list ? seconds : documents), &r->documents,
 			     p)) ||
-	    (rc = check_pairs(r, p)) || (!r->list && (rc = read_ranking(r->request, r, p))))
+	    (rc = check_pairs(r, p)) || (!r->list && (rc = read_ranking(r->request, r, p))) ||
+	    (rc = check_way(r->request, r, f, p)))
 		return rc;
 	if (r->cosine && svc->config->pool == CONFIG_POOL_OTHER)
 		return api_fail(p, E_BAD_REQUEST, "model",
 				"this model's vectors are made in a way that is not supported (%s)",
 				svc->config->pool_why);
-	return r->cosine ? 0 : find_answers(svc, r, p);
+	if (r->cosine)
+		return 0;
+	rc = find_answers(svc, r, p);
+	return rc ? rc : check_prompts(svc, mailbox_max_context(endpoints_of(x)->mailbox), r, p);
 }
 
 /* ---- prompts ---- */

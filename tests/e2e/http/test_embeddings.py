@@ -49,6 +49,13 @@ def refused(service, path, body, param):
     return reply["error"]["message"]
 
 
+def refused_as_too_long(service, body, param):
+    status, _, reply = ask(service, "/v1/rerank", body)
+    error = reply["error"]
+    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", param), reply
+    return error["message"]
+
+
 def near(a, b, off=2e-5):
     return len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < off
 
@@ -212,6 +219,29 @@ def test_a_model_without_the_words_cannot_score(service):
     refused(service, "/v1/rerank", {"query": ["a", "c"], "documents": ["b"]}, "query")
     refused(service, "/v1/score", {"text_1": ["a", "c"], "text_2": ["b"]}, "text_1")
     refused(service, "/v1/score", {"text_1": "a", "text_2": ["b", 3]}, "text_2")
+
+
+def test_fields_of_the_other_way_of_scoring_are_refused(start, models):
+    pair = {"query": "a", "documents": ["b"]}
+    service = start(models("reranker"))
+    refused(service, "/v1/rerank", {**pair, "truncate_prompt_tokens": 5}, "truncate_prompt_tokens")
+    assert "bytes" in refused_as_too_long(service, {**pair, "instruction": "word " * 100000}, "instruction")
+    service.stop()
+    refused(start(models("embedding")), "/v1/rerank", {**pair, "instruction": "x"}, "instruction")
+
+
+def test_names_of_the_texts(start, models):
+    service = start(models("embedding"))
+    replies = [ask(service, "/v1/score", {one: "a", many: ["b", "c"]}) for one, many in (
+        ("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))]
+    assert all(r[0] == 200 and len(r[2]["data"]) == 2 for r in replies), replies
+
+
+def test_a_text_that_is_in_many_prompts_counts_in_each(start, models):
+    service = start(models("reranker"))
+    message = refused(service, "/v1/rerank", {"query": "q" * 20000, "documents": ["d"] * 1000}, "documents")
+    assert "send fewer texts" in message
+    assert ask(service, "/v1/rerank", {"query": "q " * 150, "documents": ["d"] * 300})[0] == 200
 
 
 # --- cancellation ---
