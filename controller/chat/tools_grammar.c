@@ -134,7 +134,9 @@ static json_t *text_or_calls(const struct tools_format *f, json_t *calls)
 
 int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n)
 {
-	struct call_maker m = {.g = g, .f = tools_format(g->style), .why = why, .why_n = why_n};
+	size_t bytes = 0;
+	struct call_maker m = {
+		.g = g, .f = tools_format(g->style), .bytes = &bytes, .why = why, .why_n = why_n};
 	*out = NULL;
 	if (!m.f)
 		return err_why(why, why_n, -ENOTSUP, "the model's format of calls is not known");

@@ -6,12 +6,14 @@
 #include "controller/chat/tools_impl.h"
 #include "grammar/source.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
 	FIRST_MAX = 16,       /* literals without a required one: members that may be the first */
 	QUOTED_DEPTH_MAX = 3, /* of values in a format with a quote of its own */
+	QUOTED_BYTES = 16384, /* about, of a form for any of them */
 };
 
 /* A member of the arguments. */
@@ -24,9 +26,10 @@ struct member {
 struct members {
 	struct member *all; /* owned */
 	size_t n;
+	json_t *required; /* owned: a set, which holds the keys without a property */
 };
 
-int schema_usable(const json_t *schema, char *why, size_t why_n)
+static int schema_usable(const json_t *schema, char *why, size_t why_n)
 {
 	struct ast *a = NULL;
 	char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -37,7 +40,8 @@ int schema_usable(const json_t *schema, char *why, size_t why_n)
 	return rc;
 }
 
-json_t *schema_part(json_t *schema)
+/* {"type": "schema", "schema": schema}, which is taken over. */
+static json_t *schema_part(json_t *schema)
 {
 	return json_pack("{s:s, s:o}", "type", "schema", "schema", schema);
 }
@@ -70,25 +74,53 @@ static int json_arguments(json_t *schema, bool strict, json_t **out, char *why, 
 
 /* ---- members ---- */
 
-/* A value's schema as a document: what the whole one defines comes along. */
+enum refs { REFS_NONE, REFS_DEFINED, REFS_BEYOND };
+
+/* Where the references in v lead: to definitions, or to what is not part of a value's document. */
+static enum refs refs_of(const json_t *v)
+{
+	enum refs most = REFS_NONE;
+	const char *key;
+	json_t *x;
+	size_t i;
+	json_object_foreach((json_t *)v, key, x)
+	{
+		const char *to = strcmp(key, "$ref") == 0 ? json_string_value(x) : NULL;
+		const bool defined =
+			to && (strncmp(to, "#/$defs/", 8) == 0 || strncmp(to, "#/definitions/", 14) == 0);
+		const enum refs is = !to ? refs_of(x) : defined ? REFS_DEFINED : REFS_BEYOND;
+		most = is > most ? is : most;
+	}
+	json_array_foreach(v, i, x)
+	{
+		const enum refs is = refs_of(x);
+		most = is > most ? is : most;
+	}
+	return most;
+}
+
+/* A value's schema as a document: what the whole one defines comes along where it is referred to. */
 static json_t *schema_of_value(const json_t *whole, const json_t *value)
 {
 	static const char *const definitions[] = {"$schema", "$defs", "definitions"};
 	json_t *schema = json_is_object(value)  ? json_copy((json_t *)value)
 			 : json_is_false(value) ? json_pack("{s:{}}", "not")
 						: json_object();
-	for (size_t i = 0; i < sizeof definitions / sizeof *definitions; i++)
+	const bool refers = refs_of(value) != REFS_NONE;
+	for (size_t i = 0; refers && i < sizeof definitions / sizeof *definitions; i++)
 		if (json_object_get(whole, definitions[i]) && !json_object_get(schema, definitions[i]))
 			json_object_set(schema, definitions[i], json_object_get(whole, definitions[i]));
 	return schema;
 }
 
-static bool has_string(const json_t *list, const char *s)
+/* The strings of a list, as the keys of an object. */
+static json_t *set_of(const json_t *list)
 {
+	json_t *set = json_object(), *v;
 	size_t i;
-	const json_t *v;
-	json_array_foreach(list, i, v) if (json_is_string(v) && !strcmp(json_string_value(v), s)) return true;
-	return false;
+	json_array_foreach(list, i, v) if (json_is_string(v))
+		json_object_set_new(set, json_string_value(v), json_null());
+	return set;
 }
 
 /* What pairs cannot keep to: assertions on the object as a whole. */
@@ -122,15 +154,14 @@ static void member_add(struct members *m, const json_t *whole, const char *key, 
 static struct members members_of(const json_t *schema)
 {
 	json_t *properties = json_object_get(schema, "properties"), *v;
-	const json_t *required = json_object_get(schema, "required");
-	struct members m = {0};
+	json_t *required = set_of(json_object_get(schema, "required"));
+	struct members m = {.required = required};
 	const char *key;
-	size_t i;
-	m.all = xcalloc(json_object_size(properties) + json_array_size(required) + 1, sizeof *m.all);
-	json_object_foreach(properties, key, v) member_add(&m, schema, key, v, has_string(required, key));
-	json_array_foreach(required, i,
-			   v) if (json_is_string(v) && !json_object_get(properties, json_string_value(v)))
-		member_add(&m, schema, json_string_value(v), NULL, true);
+	m.all = xcalloc(json_object_size(properties) + json_object_size(required) + 1, sizeof *m.all);
+	json_object_foreach(properties, key, v)
+		member_add(&m, schema, key, v, json_object_get(required, key) != NULL);
+	json_object_foreach(required, key, v) if (!json_object_get(properties, key))
+		member_add(&m, schema, key, NULL, true);
 	return m;
 }
 
@@ -139,6 +170,7 @@ static void members_fini(struct members *m)
 	for (size_t i = 0; i < m->n; i++)
 		json_decref(m->all[i].schema);
 	free(m->all);
+	json_decref(m->required);
 }
 
 /* ---- pairs between tags ---- */
@@ -231,6 +263,29 @@ static bool is_quotable(const json_t *schema)
 	return tools_arg_kind_of(schema) != ARG_ANY;
 }
 
+/* What the member adds to the form: each brings what it refers to along. */
+static int charge(const struct call_maker *m, const struct member *e)
+{
+	const bool nested = m->f->literals.quote && !is_quotable(e->schema);
+	*m->bytes += json_dumpb(e->schema, NULL, 0, JSON_COMPACT) + (nested ? QUOTED_BYTES : 0);
+	return *m->bytes <= GRAMMAR_SOURCE_MAX
+		       ? 0
+		       : err_why(m->why, m->why_n, -E2BIG,
+				 "parameters: the schemas of the values, with what they refer to, are larger "
+				 "than %d MiB",
+				 GRAMMAR_SOURCE_MAX >> 20);
+}
+
+/* A reference to the whole means another document than the value's. */
+static int value_usable(const struct member *e, char *why, size_t why_n)
+{
+	if (refs_of(e->schema) == REFS_BEYOND)
+		return err_why(why, why_n, -ENOTSUP,
+			       "a $ref that does not lead to $defs or definitions is not supported in this "
+			       "model's format of calls");
+	return schema_usable(e->schema, why, why_n);
+}
+
 /* Removes what cannot be written, or refuses it; schemas that are not supported become any value. */
 static int check_members(const struct call_maker *m, struct members *all, bool strict, bool pairs)
 {
@@ -249,7 +304,10 @@ static int check_members(const struct call_maker *m, struct members *all, bool s
 			e->schema = NULL;
 			continue;
 		}
-		int rc = schema_usable(e->schema, why, sizeof why);
+		int rc = charge(m, e);
+		if (rc)
+			return rc;
+		rc = value_usable(e, why, sizeof why);
 		if (!rc && strict && m->f->literals.quote && !is_quotable(e->schema))
 			rc = err_why(why, sizeof why, -ENOTSUP,
 				     "a value that is not a text, number or boolean is not supported in this "

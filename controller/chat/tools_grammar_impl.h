@@ -8,15 +8,12 @@ struct call_maker {
 	const struct tools_grammar *g;
 	const struct tools_format *f;
 	const struct tools_spelling *s;
+	size_t *bytes; /* of the values' schemas so far, in formats that write values one by one */
 	char *why;
 	size_t why_n;
 };
 
 /* The arguments of a call, as the format writes them.  0 or an error, as tools_grammar(). */
 int arguments_part(const struct call_maker *m, const json_t *function, json_t **out);
-/* Whether the grammar of JSON schemas takes it. */
-int schema_usable(const json_t *schema, char *why, size_t why_n);
-/* {"type": "schema", "schema": schema}, which is taken over. */
-json_t *schema_part(json_t *schema);
 
 #endif

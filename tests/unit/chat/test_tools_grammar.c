@@ -8,6 +8,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -439,6 +440,55 @@ Test(tools_grammar, schemas_of_strict_tools_are_kept_to_or_refused)
 		TOOLS_GEMMA4, "{\"properties\": {\"a\": {\"type\": \"array\"}}}", true, -ENOTSUP,
 		"tool f: parameters: #/properties/a: a value that is not a text, number or boolean is not "
 		"supported in this model's format of calls");
+}
+
+/* The value's document is not the whole one: "#" would be another schema there. */
+Test(tools_grammar, a_value_that_refers_to_the_whole_is_any_value_or_refused)
+{
+	static const char tree[] =
+		"{\"properties\": {\"below\": {\"type\": \"array\", \"items\": {\"$ref\": \"#\"}}}}";
+	expect_refused(TOOLS_QWEN3_CODER, tree, true, -ENOTSUP,
+		       "tool f: parameters: #/properties/below: a $ref that does not lead to $defs or "
+		       "definitions is not supported in this model's format of calls");
+	expect_refused(TOOLS_HERMES, tree, true, 0, "");
+	json_t *tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name", "f",
+				  "parameters", parsed(tree));
+	struct grammar *g =
+		compiled(GRAMMAR_FORM, form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false));
+	static const char call[] =
+		"<parameter=below>\n[{\"below\":[]}]\n</parameter>\n</function>\n</tool_call>";
+	cr_expect(accepts(g, call, strlen(call)));
+	grammar_free(g);
+	json_decref(tools);
+}
+
+/* Values that refer to large definitions, each: the form grows with their product. */
+Test(tools_grammar, forms_of_values_that_refer_to_large_definitions_are_bounded)
+{
+	const size_t n_text = 1 << 20;
+	char *description = calloc(n_text + 1, 1), key[16];
+	memset(description, 'x', n_text);
+	json_t *plain = json_object(), *refers = json_object();
+	for (int i = 0; i < 20; i++) {
+		snprintf(key, sizeof key, "k%d", i);
+		json_object_set_new(plain, key, json_pack("{s:s}", "type", "integer"));
+		json_object_set_new(refers, key, json_pack("{s:s}", "$ref", "#/$defs/d"));
+	}
+	json_t *defs = json_pack("{s:{s:s, s:s}}", "d", "type", "integer", "description", description);
+	json_t *small = json_pack("{s:o, s:O}", "properties", plain, "$defs", defs);
+	json_t *large = json_pack("{s:o, s:o}", "properties", refers, "$defs", defs);
+	char *text = json_dumps(small, 0);
+	expect_refused(TOOLS_QWEN3_CODER, text, true, 0, "");
+	free(text);
+	text = json_dumps(large, 0);
+	expect_refused(
+		TOOLS_QWEN3_CODER, text, false, -E2BIG,
+		"tool f: parameters: the schemas of the values, with what they refer to, are larger than "
+		"16 MiB");
+	free(text);
+	json_decref(small);
+	json_decref(large);
+	free(description);
 }
 
 static void yes_and_no(struct grammar *g, const char *const *yes, const char *const *no)
