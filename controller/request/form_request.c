@@ -1,6 +1,7 @@
 #include "controller/request/form_request.h"
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/json.h"
 #include "grammar/grammar.h"
 #include "grammar/source.h"
@@ -105,14 +106,15 @@ static int object_part(const struct place *at, const json_t *v, json_t **part)
 
 /* ---- structural tags ---- */
 
-static bool begins_with_any(const char *text, const json_t *starts)
+static bool begins_with_any(const json_t *begin, const json_t *starts)
 {
 	size_t i;
 	const json_t *start;
 	json_array_foreach(starts, i, start)
 	{
 		const size_t n = json_string_length(start);
-		if (n && strncmp(text, json_string_value(start), n) == 0)
+		if (n <= json_string_length(begin) &&
+		    memcmp(json_string_value(begin), json_string_value(start), n) == 0)
 			return true;
 	}
 	return false;
@@ -121,19 +123,28 @@ static bool begins_with_any(const char *text, const json_t *starts)
 /* {begin, schema, end}, appended to all. */
 static int add_tag(const struct place *at, const json_t *tag, const json_t *triggers, json_t *all)
 {
-	const char *begin = json_string_value(json_object_get(tag, "begin")),
-		   *end = json_string_value(json_object_get(tag, "end"));
+	const json_t *begin = json_object_get(tag, "begin"), *end = json_object_get(tag, "end");
 	const json_t *schema = json_get(tag, "schema");
-	if (!begin || !end || !schema)
+	if (!json_is_string(begin) || !json_is_string(end) || !schema)
 		return api_fail(at->p, E_BAD_REQUEST, at->field,
 				"%s: a structure must have begin, schema and end", at->field);
 	if (!begins_with_any(begin, triggers))
 		return api_fail(at->p, E_BAD_REQUEST, at->field,
 				"%s: the structure that begins with \"%.64s\" begins with no trigger",
-				at->field, begin);
-	json_array_append_new(all, json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:O}, {s:s, s:s}]}", "type",
+				at->field, json_string_value(begin));
+	json_array_append_new(all, json_pack("{s:s, s:[{s:s, s:O}, {s:s, s:O}, {s:s, s:O}]}", "type",
 					     "sequence", "parts", "type", "literal", "text", begin, "type",
 					     "schema", "schema", schema, "type", "literal", "text", end));
+	return 0;
+}
+
+static int check_triggers(const struct place *at, const json_t *triggers)
+{
+	size_t i;
+	const json_t *trigger;
+	json_array_foreach(triggers, i, trigger) if (!json_string_length(trigger)) return api_fail(
+		at->p, E_BAD_REQUEST, at->field, "%s: triggers[%zu] must be a string that is not empty",
+		at->field, i);
 	return 0;
 }
 
@@ -150,6 +161,8 @@ static int tags_part(const struct place *at, const json_t *v, json_t **part)
 		return api_fail(at->p, E_BAD_REQUEST, at->field,
 				"%s: a structural tag must have structures and triggers, at least one each",
 				at->field);
+	if (check_triggers(at, triggers))
+		return -EINVAL;
 	json_t *all = json_array();
 	json_array_foreach(tags, i, tag) if (!rc) rc = add_tag(at, tag, triggers, all);
 	if (!rc)
@@ -241,9 +254,23 @@ static int structured_part(const struct place *at, const json_t *v, json_t **par
 	} kinds[] = {{"json", schema_part},        {"regex", regex_part},
 		     {"choice", choice_part},      {"grammar", grammar_part},
 		     {"json_object", object_part}, {"structural_tag", tags_text_part}};
-	const char *first = NULL;
+	static const char *const others[] = {"disable_any_whitespace", "disable_additional_properties",
+					     "disable_fallback", "whitespace_pattern"};
+	const char *first = NULL, *key;
+	json_t *member;
 	if (!json_is_object(v))
 		return wrong(at, "an object");
+	json_object_foreach((json_t *)v, key, member)
+	{
+		bool known = false;
+		for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+			known |= strcmp(key, kinds[i].key) == 0;
+		for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+			known |= strcmp(key, others[i]) == 0;
+		if (!known)
+			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%.64s is not known", at->field,
+					key);
+	}
 	int rc = check_options(at, v);
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !rc; i++) {
 		const json_t *x = json_get(v, kinds[i].key);
@@ -309,6 +336,16 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 	return rc;
 }
 
+/* A part of jansson's output; nonzero: enough. */
+static int put_bounded(const char *p, size_t n, void *user)
+{
+	struct buf *text = user;
+	if (text->len + n > FORM_TEXT_MAX)
+		return -1;
+	buf_put(text, p, n);
+	return 0;
+}
+
 /* A part that is one language is its text; others stay documents.  To be freed; NULL: too large. */
 static char *source_of(const json_t *part, enum grammar_language *language, size_t *n)
 {
@@ -332,9 +369,16 @@ static char *source_of(const json_t *part, enum grammar_language *language, size
 		*n = json_string_length(v);
 		return xmemdup(json_string_value(v), *n + 1);
 	}
-	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
-	*n = text ? strlen(text) : 0;
-	return text;
+	/* Parts that stand in several places are written in each: the text may be far larger than the tree.
+	 */
+	struct buf text = {0};
+	if (json_dump_callback(v, put_bounded, &text, JSON_COMPACT | JSON_ENCODE_ANY)) {
+		buf_fini(&text);
+		return NULL;
+	}
+	*n = text.len;
+	buf_putc(&text, '\0');
+	return text.p;
 }
 
 int form_request_compile(const json_t *part, const char *field, struct form **out, struct api_problem *p)

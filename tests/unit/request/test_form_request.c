@@ -141,6 +141,7 @@ Test(form_request, what_is_malformed_is_named)
 		{"\"guided_choice\": [\"a\", 1]", "guided_choice", "array of strings"},
 		{"\"guided_choice\": \"a\"", "guided_choice", "array of strings"},
 		{"\"structured_outputs\": []", "structured_outputs", "an object"},
+		{"\"structured_outputs\": {\"jsn\": {}}", "structured_outputs", "jsn is not known"},
 		{"\"structured_outputs\": {\"regex\": 1}", "structured_outputs", "structured_outputs.regex"},
 		{"\"structured_outputs\": {\"regex\": \"a\", \"disable_any_whitespace\": true}",
 		 "structured_outputs", "disable_any_whitespace is not built yet"},
@@ -156,6 +157,12 @@ Test(form_request, what_is_malformed_is_named)
 		 "\"<f>\"}], "
 		 "\"triggers\": [\"<f\"]}",
 		 "response_format", "begin, schema and end"},
+		{"\"response_format\": {\"type\": \"structural_tag\", \"structures\": [{\"begin\": \"<f>\", "
+		 "\"schema\": {}, \"end\": \"\"}], \"triggers\": [\"<f\", 3]}",
+		 "response_format", "triggers[1] must be a string"},
+		{"\"response_format\": {\"type\": \"structural_tag\", \"structures\": [{\"begin\": \"<f>\", "
+		 "\"schema\": {}, \"end\": \"\"}], \"triggers\": [\"\", \"<f\"]}",
+		 "response_format", "triggers[0] must be a string"},
 		{"\"response_format\": {\"type\": \"structural_tag\", \"format\": {}}", "response_format",
 		 "format is not built yet"},
 		{"\"grammar\": {}", "grammar", "a string"},
@@ -275,5 +282,14 @@ Test(form_request, in_free_text_a_trigger_begins_a_structure)
 		cr_expect(takes(s->params.form, good[i]), "%s", good[i]);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		cr_expect(!takes(s->params.form, bad[i]), "%s", bad[i]);
+	submit_free(s);
+	/* A NUL ends none of its texts. */
+	cr_assert_eq(
+		ask(API_CHAT,
+		    "\"response_format\": {\"type\": \"structural_tag\", \"structures\": [{\"begin\": "
+		    "\"<f\\u0000>\", \"schema\": {\"const\": 1}, \"end\": \"\"}], \"triggers\": [\"<f\"]}",
+		    &s, &p),
+		0, "%s", p.why);
+	cr_expect(!takes(s->params.form, "<f1"));
 	submit_free(s);
 }
