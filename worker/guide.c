@@ -114,6 +114,30 @@ static void decompile(struct guide *g, struct entry *e)
 	e->grammar = NULL;
 }
 
+static size_t compiled_bytes(const struct entry *e)
+{
+	struct grammar_counts c = {0};
+	if (e->grammar)
+		grammar_counts(e->grammar, &c);
+	return c.bytes;
+}
+
+/* Decompiles those not used for the longest time, until the others have at most this many bytes. */
+static void shrink(struct guide *g, size_t limit)
+{
+	size_t bytes = 0;
+	for (const struct entry *e = g->forms; e; e = e->next)
+		bytes += compiled_bytes(e);
+	while (bytes > limit) {
+		struct entry *oldest = NULL;
+		for (struct entry *e = g->forms; e; e = e->next)
+			if (e->grammar && (!oldest || e->used < oldest->used))
+				oldest = e;
+		bytes -= compiled_bytes(oldest);
+		decompile(g, oldest);
+	}
+}
+
 static size_t mask_bytes(const struct guide *g)
 {
 	size_t n = 1;
@@ -130,6 +154,7 @@ static void compile(struct guide *g, struct entry *e)
 	char why[512] = "";
 	struct ast *a = NULL;
 	int rc = 0;
+	shrink(g, 2 * g->lim.bytes); /* a step may bring a form for every slot */
 	if (!g->lexicon)
 		rc = err_why(why, sizeof why, -EINVAL, "this worker has not received a vocabulary");
 	else if (e->form->language > GRAMMAR_FORM)
@@ -409,27 +434,9 @@ const char *guide_take_failure(struct guide *g, uint32_t slot)
 	return t->failure;
 }
 
-static size_t compiled_bytes(const struct entry *e)
-{
-	struct grammar_counts c = {0};
-	if (e->grammar)
-		grammar_counts(e->grammar, &c);
-	return c.bytes;
-}
-
 void guide_trim(struct guide *g)
 {
-	size_t bytes = 0;
-	for (const struct entry *e = g->forms; e; e = e->next)
-		bytes += compiled_bytes(e);
-	while (bytes > g->lim.bytes) {
-		struct entry *oldest = NULL;
-		for (struct entry *e = g->forms; e; e = e->next)
-			if (e->grammar && (!oldest || e->used < oldest->used))
-				oldest = e;
-		bytes -= compiled_bytes(oldest);
-		decompile(g, oldest);
-	}
+	shrink(g, g->lim.bytes);
 	g->turn++;
 }
 

@@ -450,6 +450,34 @@ Test(guide, memory_is_bounded_and_masks_stay_the_same)
 	cr_assert_eq(c.compiled, 18);
 }
 
+/* One step may bring a form for every slot. */
+Test(guide, memory_is_bounded_within_a_step)
+{
+	struct guide_counts c;
+	uint32_t most = 0;
+	form(1, GRAMMAR_REGEX, "p+");
+	set(0, 1, "");
+	may(0, "p");
+	guide_counts(g, &c);
+	const size_t one = c.bytes;
+	guide_free(g);
+	open_with(one);
+	for (uint32_t slot = 0; slot < SLOTS; slot++) {
+		const char text[] = {(char)('p' + slot), '+', '\0'};
+		form(1 + slot, GRAMMAR_REGEX, text);
+		set(slot, 1 + slot, "");
+	}
+	for (uint32_t turn = 0; turn < 2; turn++) {
+		for (uint32_t slot = 0; slot < SLOTS; slot++) {
+			may(slot, (char[]){(char)('p' + slot), '\0'});
+			guide_counts(g, &c);
+			most = c.n_compiled > most ? c.n_compiled : most;
+		}
+		guide_trim(g);
+	}
+	cr_expect_leq(most, 3);
+}
+
 Test(guide, the_grammar_that_was_used_last_is_kept)
 {
 	struct guide_counts c;
