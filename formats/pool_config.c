@@ -66,10 +66,12 @@ static int read_pooling(const char *dir, const char *sub, struct model_config *c
 {
 	json_t *o = NULL;
 	if (!plain_name(sub))
-		return err_why(why, why_n, -EINVAL, "modules.json: \"%.60s\" is not a folder's name", sub);
+		return err_why(why, why_n, -EINVAL, "%s/modules.json: \"%.60s\" is not a folder's name", dir,
+			       sub);
 	char *folder = file_join(dir, sub), *path = file_join(folder, "config.json");
 	int rc = json_read(path, FILE_MAX, &o, why, why_n);
-	if (!rc && (rc = read_modes(o, c, why, why_n)))
+	if (!rc && (rc = json_is_object(o) ? read_modes(o, c, why, why_n)
+					   : err_why(why, why_n, -EINVAL, "not an object")))
 		err_prefix(why, why_n, rc, "%s", path);
 	json_decref(o);
 	free(path);
@@ -82,10 +84,10 @@ static int read_module(const char *dir, const json_t *m, struct model_config *c,
 		       size_t why_n)
 {
 	const char *type = NULL, *path = "";
-	int rc = json_is_object(m) ? 0 : err_why(why, why_n, -EINVAL, "modules.json: not a list of objects");
+	int rc = json_is_object(m) ? 0 : err_why(why, why_n, -EINVAL, "not a list of objects");
 	if (rc || (rc = json_get_str(m, "type", &type, why, why_n)) ||
 	    (rc = json_get_str(m, "path", &path, why, why_n)))
-		return rc;
+		return err_prefix(why, why_n, rc, "%s/modules.json", dir);
 	const char *last = type ? strrchr(type, '.') : NULL, *name = last ? last + 1 : type ? type : "";
 	if (strcmp(name, "Transformer") == 0)
 		return 0;

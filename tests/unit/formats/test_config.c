@@ -519,6 +519,8 @@ Test(config, modules_that_are_malformed_are_named)
 	} cases[] = {
 		{"{}", "{}", "modules.json: not a list"},
 		{"[3]", "{}", "modules.json: not a list of objects"},
+		{"[{\"type\": 5}]", "{}", "modules.json: type must be a string"},
+		{"[" MODULE("Pooling", "1_Pooling") "]", "[3]", "1_Pooling/config.json"},
 		{"[", "{}", "modules.json"},
 		{"[" MODULE("Pooling", "../x") "]", "{}", "\"../x\" is not a folder's name"},
 		{"[" MODULE("Pooling", "") "]", "{}", "is not a folder's name"},
