@@ -332,12 +332,13 @@ int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permil
 	return wants_graphs(s) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
 }
 
-/* All but the pools. */
+/* Values of a pooled run: a row, or the logits that are asked for. */
 static uint32_t pool_width(const struct step *s)
 {
 	return s->config.hidden > PARAMS_POOL_IDS_MAX ? (uint32_t)s->config.hidden : PARAMS_POOL_IDS_MAX;
 }
 
+/* All but the pools. */
 int step_open_state(struct step *s, char *why, size_t why_n)
 {
 	const struct bus_limits *m = &s->lim;

@@ -437,10 +437,11 @@ static int get_numbers(struct api_request *r)
 	p->min_tokens = (uint32_t)f->min_tokens;
 	p->ignore_eos = f->ignore_eos;
 	/* A double that rounds to 0 as a float would mean something else. */
-	const char *name = !(p->top_p > 0)        ? "top_p"
-			   : !(p->repetition > 0) ? "repetition_penalty"
-			   : !(p->typical_p > 0)  ? "typical_p"
-						  : NULL;
+	const char *name = !(p->top_p > 0)                               ? "top_p"
+			   : !(p->repetition > 0)                        ? "repetition_penalty"
+			   : !(p->typical_p > 0)                         ? "typical_p"
+			   : f->top_n_sigma > 0 && !(p->top_n_sigma > 0) ? "top_n_sigma"
+									 : NULL;
 	if (name)
 		return api_fail(r->p, E_BAD_REQUEST, name, "%s is too small", name);
 	return get_logprobs(r);
@@ -640,7 +641,7 @@ int api_request_read(const struct service *svc, uint32_t max_context, const json
 {
 	if (svc->config->embeds && !svc->config->tied)
 		return api_fail(p, E_BAD_REQUEST, "model",
-				"this is an embedding model without a head: it generates no text");
+				"this is an embedding model: it generates no text");
 	struct api_request *r = xcalloc(1, sizeof *r);
 	*r = (struct api_request){
 		.whole = request, .svc = svc, .max_context = max_context, .dialect = dialect, .p = p};

@@ -293,6 +293,7 @@ Test(api, numbers_out_of_range_are_named)
 		{"\"typical_p\": 1e-300", "typical_p is too small"},
 		{"\"typical_p\": 1.5", "typical_p"},
 		{"\"top_n_sigma\": -2", "top_n_sigma"},
+		{"\"top_n_sigma\": 1e-300", "top_n_sigma is too small"},
 		{"\"xtc_probability\": 1.1", "xtc_probability"},
 		{"\"xtc_threshold\": -0.1", "xtc_threshold"},
 		{"\"dry_multiplier\": -1", "dry_multiplier"},
