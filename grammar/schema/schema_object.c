@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELLS_MAX = 64, STATES_MAX = 20000, NESTED_MAX = 100 };
+enum { CELLS_MAX = 64, STATES_MAX = 20000, NESTED_MAX = 100, ATOMS_PER_STEP = 64 };
 
 struct member {
 	const char *name;
@@ -136,7 +136,10 @@ static int values_of(struct schema *s, const struct alt *alt, const char *name, 
 {
 	for (const struct atom *a = alt->atoms; a; a = a->next) {
 		int rc = 0;
-		s->steps++;
+		/* Cheap ones, which many members without a schema of their own can add up. */
+		if (++s->steps / ATOMS_PER_STEP > s->o.max_steps)
+			return schema_error(s, -E2BIG, a->owner, "the schema takes more than %zu steps",
+					    s->o.max_steps);
 		if (a->kind == A_MEMBERS)
 			rc = values_by_owner(s, a->owner, name, out);
 		else if (a->kind == A_MEMBER && !strcmp(a->name, name))

@@ -395,6 +395,21 @@ Test(schema, what_explodes_is_refused)
 	buf_fini(&b);
 }
 
+/* Each name is compared with each: nothing else is expanded on the way. */
+Test(schema, names_that_are_only_required_are_bounded)
+{
+	struct buf b = {0};
+	struct grammar *g = NULL;
+	char why[512] = "";
+	buf_puts(&b, "{\"type\":\"object\",\"required\":[\"a\"");
+	for (int i = 0; i < 20000; i++)
+		buf_printf(&b, ",\"k%d\"", i);
+	buf_puts(&b, "]}");
+	cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
+	cr_expect(strstr(why, "steps"), "%s", why);
+	buf_fini(&b);
+}
+
 Test(schema, long_enums_are_not_searched_for_their_own_values)
 {
 	struct buf b = {0}, list = {0};
