@@ -205,8 +205,8 @@ static void read_switches(const struct reader *r, struct model_config *c)
 	c->tied = !has(r, "output.weight");
 	for (int i = 0; i < gguf_count(r->g); i++) {
 		const struct gguf_tensor *t = gguf_at(r->g, i);
-		c->qkv_bias |= is_of_layer(t, ".attn_q.bias") || is_of_layer(t, ".attn_k.bias") ||
-			       is_of_layer(t, ".attn_v.bias");
+		c->qkv_bias |= is_of_layer(t, ".attn_qkv.bias") || is_of_layer(t, ".attn_q.bias") ||
+			       is_of_layer(t, ".attn_k.bias") || is_of_layer(t, ".attn_v.bias");
 		c->o_bias |= is_of_layer(t, ".attn_output.bias");
 		c->mlp_bias |= is_of_layer(t, ".ffn_gate.bias") || is_of_layer(t, ".ffn_up.bias") ||
 			       is_of_layer(t, ".ffn_down.bias");

@@ -342,15 +342,15 @@ Test(gguf, the_keys_of_yarn_are_read_or_refused)
 
 Test(gguf, a_bias_of_any_layer_is_used)
 {
-	static const char *const names[] = {"blk.0.attn_q.bias",       "blk.3.attn_k.bias",
-					    "blk.0.attn_v.bias",       "blk.9.attn_output.bias",
-					    "blk.0.ffn_up.bias",       "blk.1.ffn_down.bias",
-					    "blk.0.attn_k_norm.weight"};
+	static const char *const names[] = {"blk.0.attn_qkv.bias",    "blk.0.attn_q.bias",
+					    "blk.3.attn_k.bias",      "blk.0.attn_v.bias",
+					    "blk.9.attn_output.bias", "blk.0.ffn_up.bias",
+					    "blk.1.ffn_down.bias",    "blk.0.attn_k_norm.weight"};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		cr_assert_eq(configured(0, 1, &names[i]), 0, "%s", why);
-		cr_expect(config.qkv_bias == (i < 3) && config.o_bias == (i == 3) &&
-				  config.mlp_bias == (i == 4 || i == 5) &&
-				  config.qk_norm == (i == 6 ? QK_NORM_HEADS : QK_NORM_NONE),
+		cr_expect(config.qkv_bias == (i < 4) && config.o_bias == (i == 4) &&
+				  config.mlp_bias == (i == 5 || i == 6) &&
+				  config.qk_norm == (i == 7 ? QK_NORM_HEADS : QK_NORM_NONE),
 			  "%s", names[i]);
 	}
 	static const char *const other = "attn_q.bias";
