@@ -96,7 +96,7 @@ static const struct opt options[] = {
 	OPT("tool-parser", OPT_TEXT, "STYLE",
 	    "format of the model's tool calls: auto, none, hermes, qwen3_coder, ... (auto)"),
 	OPT("reasoning-parser", OPT_TEXT, "STYLE",
-	    "syntax of the model's reasoning: auto, none, qwen3, deepseek_r1 (auto)"),
+	    "marks of the model's reasoning: auto, none, qwen3, deepseek_r1, mistral, ... (auto)"),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),
 	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP requires one of its keys (docs/OPERATING.md)"),
 	OPT("cors-origin", OPT_TEXT, "ORIGIN,...",
