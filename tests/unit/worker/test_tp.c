@@ -302,8 +302,9 @@ Test(tp, a_group_that_lost_a_rank_meets_again_with_its_weights)
 	step_leave(d.peers[0].step);
 	cr_expect(!step_joined(d.peers[0].step) && step_joined(d.step));
 	/* The one that stays finds out in its next step, and passes over the plan after it. */
-	driver_seq(&d, 0, (const uint32_t[]){1, 2, 3}, 3, 3, 16,
-		   &(struct params){.top_p = 1, .repetition = 1});
+	struct params params;
+	params_init(&params);
+	driver_seq(&d, 0, (const uint32_t[]){1, 2, 3}, 3, 3, 16, &params);
 	driver_add_run(&d, 0, 0, 3, false);
 	d.plan.epoch = 1;
 	d.plan.number = 2;
