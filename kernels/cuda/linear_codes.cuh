@@ -24,13 +24,19 @@
  * second of its pair:
  *
  *     Q4_0, Q4_K  [lane] uint4, as AWQ
- *     Q8_0        [half][lane] uint4; words 2 p, 2 p + 1 = step p; bytes r0.x r1.x r0.y r1.y, r2.x r3.x r2.y
- * r3.y. F16: the code, BF16: the code less 128, in two's complement Q6_K        [lane] uint4 of low bits, as
- * AWQ; [lane] uint2 of high bits: word h; bits 2 (4 p + r) and the next of the low half: x, of the high half:
- * y scales      [column][chunk][g] uint4; word = half of a unit.  Q4_0, Q8_0: F16 of place 2g, of 2g + 1.
- *                 Q4_K: bytes s of 2g, s of 2g + 1, m of 2g, m of 2g + 1.  Q6_K: s + 128 of 2g, 2g + 1, of
- * the first step, then of the second heads       Q4_K, Q6_K: [column][super-block][g] uint2: F16 d of 2g, of
- * 2g + 1; dmin likewise */
+ *     Q8_0        [half][lane] uint4; words 2 p, 2 p + 1 = step p
+ *                 bytes r0.x r1.x r0.y r1.y, r2.x r3.x r2.y r3.y
+ *                 F16: the code; BF16: the code less 128, in two's complement
+ *     Q6_K        [lane] uint4 of low bits, as AWQ; then [lane] uint2 of high bits: word h
+ *                 bits 2 (4 p + r) and the next of the low half: x, of the high half: y
+ *
+ * Scales, [column][chunk][g] uint4; word = half of a unit:
+ *
+ *     Q4_0, Q8_0  F16 of place 2g, of 2g + 1
+ *     Q4_K        bytes s of 2g, s of 2g + 1, m of 2g, m of 2g + 1
+ *     Q6_K        bytes s + 128 of 2g, of 2g + 1, of the first step, then of the second
+ *
+ * Heads of Q4_K and Q6_K, [column][super-block][g] uint2: F16 d of 2g, of 2g + 1; dmin likewise. */
 #ifndef QUERN_KERNELS_CUDA_LINEAR_CODES_CUH
 #define QUERN_KERNELS_CUDA_LINEAR_CODES_CUH
 

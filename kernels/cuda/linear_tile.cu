@@ -4,8 +4,8 @@
  * each; a warp holds N_COLS columns x N_T8 blocks of 8 rows of sums in registers.
  *
  *     stage: rows    [row][8 slots of 16 bytes]    slot s lies at s ^ tile_swizzle(row)
- *            weights AWQ, codes: [column], as in memory; F16, BF16: [column][place q][8 slots], swizzled
- * alike
+ *            weights AWQ, codes: [column], as in memory
+ *                    F16, BF16: [column][place q][8 slots], swizzled alike
  *
  * A fragment load takes slot t (or t + 4) of 8 rows, g = 0..7, or of the 8 places 2g or 2g + 1: the
  * eight lanes of a quarter warp must find different banks in two rows, hence the swizzle.
