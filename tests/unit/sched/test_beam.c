@@ -307,7 +307,7 @@ Test(beam, a_form_that_must_end_ends_before_min_tokens)
 	struct params p = by_hand(2, 9, &stop);
 	struct beam_move m[2];
 	p.min_tokens = 5;
-	for (int with_form = 0; with_form < 2; with_form++) {
+	for (uint32_t with_form = 0; with_form < 2; with_form++) {
 		p.form = with_form ? form_new(0, "x", 1) : NULL;
 		struct beam *b = beam_new(&p);
 		cr_assert(beam_offer(b, 0, (uint32_t[]){1, 2, 9}, (float[]){-1, -2, -3}, 3));
