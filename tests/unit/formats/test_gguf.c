@@ -132,6 +132,14 @@ Test(gguf, huge_counts_are_refused_before_memory_is_taken)
 			gg_data(&b, 64);
 		refused(-EINVAL, "key k needs");
 	}
+	/* The size of all values wraps around to 0. */
+	for (uint64_t bytes = 2; bytes <= 8; bytes *= 2) {
+		static const uint32_t types[] = {[2] = 2, [4] = 4, [8] = 10};
+		gg_head(&b, 3, 0, 1);
+		gg_text(&b, "k"), gg_u32(&b, 9), gg_u32(&b, types[bytes]), gg_u64(&b, UINT64_MAX / bytes + 1),
+			gg_data(&b, 64);
+		refused(-EINVAL, "key k needs 18446744073709551615 bytes");
+	}
 	gg_head(&b, 3, 0, 1);
 	gg_text(&b, "k"), gg_u32(&b, 8), gg_u64(&b, UINT64_MAX - 3), gg_data(&b, 64);
 	refused(-EINVAL, "key k needs");
