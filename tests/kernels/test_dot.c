@@ -244,6 +244,11 @@ static void check_formats(enum kern_compute compute)
 	for (size_t f = 0; f < N_FORMATS; f++)
 		for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 			check_format(compute, &formats[f], shapes[s].k, shapes[s].n, shapes[s].rows);
+	/* More segments than the scratch has room for, of many rows: in groups of 16, and of 128. */
+	for (size_t f = 0; f < N_FORMATS; f++)
+		if (formats[f].group == 16 && !formats[f].minimums)
+			check_format(compute, &formats[f], 1280, 256, 40);
+	check_format(compute, &formats[0], 4352, 520, 40);
 }
 
 Test(dot, int8_has_the_same_bits_in_every_kernel)
