@@ -74,10 +74,13 @@ class Job:
         return self.client.cancel(self.job)
 
 
+# One for all: a context that the collector finds before its socket waits for that socket for ever.
+CONTEXT = zmq.Context()
+
+
 class JobClient:
     def __init__(self, endpoint):
-        self.context = zmq.Context()
-        self.socket = self.context.socket(zmq.DEALER)
+        self.socket = CONTEXT.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.connect(endpoint)
         self.ids = itertools.count(1)
@@ -91,9 +94,7 @@ class JobClient:
 
     def close(self):
         """Closes the connection, which the service notices."""
-        if not self.socket.closed:
-            self.socket.close(linger=0)
-            self.context.term()
+        self.socket.close(linger=0)
 
     # --- frames ---
 

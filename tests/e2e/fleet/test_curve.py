@@ -17,7 +17,7 @@ import msgpack
 import pytest
 import zmq
 
-from jobclient import JobClient, JobError
+from jobclient import CONTEXT, JobClient, JobError
 from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
@@ -74,7 +74,7 @@ class KeyedClient(JobClient):
         self.curve = public.encode(), secret.encode(), server.encode()
         super().__init__("inproc://nowhere")
         self.socket.close(linger=0)
-        self.socket = self.context.socket(zmq.DEALER)
+        self.socket = CONTEXT.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.curve_publickey, self.socket.curve_secretkey, self.socket.curve_serverkey = self.curve
         if identity:
