@@ -8,6 +8,7 @@ import msgpack
 import pytest
 import zmq
 
+from jobclient import CONTEXT
 from service import BIN, DEMO, eventually, marked, spawn
 
 PROMPT = "Once upon a time"
@@ -29,18 +30,16 @@ def workers(s):
 
 def stranger_is_lost(bus, **hello):
     """A peer that says hello and then garbage, until it is told to stop."""
-    context = zmq.Context()
-    peer = context.socket(zmq.DEALER)
+    peer = CONTEXT.socket(zmq.DEALER)
     peer.linger, peer.rcvtimeo = 0, 60000
     peer.connect(bus)
-    peer.send(msgpack.packb([2, 1, {"device": "cpu", "host": socket.gethostname(), "meet": "", **hello}]))
+    peer.send(msgpack.packb([3, 1, {"device": "cpu", "host": socket.gethostname(), "meet": "", **hello}]))
     while msgpack.unpackb(peer.recv())[1] != 2:     # its load
         pass
     peer.send(b"garbage")
     while msgpack.unpackb(peer.recv())[1] != 8:
         pass
     peer.close()
-    context.term()
 
 
 @pytest.mark.parametrize("claim", [{}, {"token": "0" * 64}], ids=["no token", "another token"])
