@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from jobclient import JobError
 from service import DEMO, ROOT, Service, eventually, marked
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
@@ -92,6 +93,19 @@ def test_log_probabilities_are_those_among_what_is_allowed(client):
     assert first["rank"] == 1
 
 
+def test_an_output_that_meets_a_bound_fails_alone(service):
+    """A letter of it may begin, continue or end any of the levels: ever more places in the grammar."""
+    with service.client() as c:
+        other = c.submit("A cat", max_tokens=1500, ignore_eos=True)
+        wide = c.submit("A dog", max_tokens=1500, min_tokens=1500, seed=1,
+                        guided_grammar='root ::= "" | [a-z] root [a-z] | [a-z] root')
+        wide.accepted()
+        with pytest.raises(JobError) as e:
+            wide.done()
+        assert e.value.code == "E_BAD_REQUEST" and "too many positions in the grammar" in e.value.message
+        assert len(other.done().tokens) == 1500
+
+
 # ---- the same tokens ----
 
 def test_jobs_together_are_the_same_as_alone(service, expected):
@@ -136,6 +150,18 @@ def test_a_killed_worker_does_not_change_the_tokens(start, service):
             os.kill(c.workers()[0]["pid"], signal.SIGKILL)
             eventually(lambda: c.ping()["ready"] and c.workers()[0]["state"] == "serving", what="another worker")
         assert [answer(j.done()) for j in sent] == known
+
+
+def test_a_killed_worker_does_not_change_a_search(start, service):
+    job = dict(prompt=STORY, guided_grammar=LINES, use_beam_search=True, n=3, beam_width=4, max_tokens=600, logprobs=1)
+    known = answer_alone(service, job)
+    s = start(DEMO)
+    with s.client() as c:
+        sent = c.submit(**job, stream=False).accepted()
+        eventually(lambda: c.status()["steps"] > 20, what="some steps")
+        assert c.status()["running"], "it ended before the worker was killed"
+        os.kill(c.workers()[0]["pid"], signal.SIGKILL)
+        assert answer(sent.done()) == known
 
 
 def test_after_killing_every_process_a_form_is_kept_token_for_token(tmp_path):
