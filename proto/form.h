@@ -2,7 +2,7 @@
  * Immutable and counted: a job, its sequences, the plans and the workers share one.  Any thread.
  *
  * The language is a byte with the values of enum grammar_language (grammar/source.h), which proto does not
- * know: who compiles a form checks it. */
+ * know: the compiler of forms checks it. */
 #ifndef QUERN_PROTO_FORM_H
 #define QUERN_PROTO_FORM_H
 

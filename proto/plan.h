@@ -60,7 +60,7 @@ enum { PLAN_SAMPLE = 1, RESULT_REASON_SIZE = 256 };
  * dropped is not used again.  A fork, and a slot set from another, has the form of the one copied. */
 struct plan_form {
 	uint32_t number;
-	struct form *form; /* borrowed: who keeps it takes a reference */
+	struct form *form; /* borrowed: keep it with form_ref() */
 };
 
 struct plan_seq {

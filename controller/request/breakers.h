@@ -1,4 +1,4 @@
-/* breakers.h - DRY's sequence breakers: the tokens in whose text one of some strings stands.
+/* breakers.h - DRY's sequence breakers: tokens with one of some strings in their text.
  * llama.cpp also lets a breaker begin in one token and end in a later one; here a string that is in no single
  * token is refused. */
 #ifndef QUERN_CONTROLLER_REQUEST_BREAKERS_H

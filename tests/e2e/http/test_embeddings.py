@@ -22,7 +22,6 @@ TEXTS = GOLDEN["texts"]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """models(KIND): the folder of one of make_rank_model.py's models."""
-    pytest.importorskip("numpy")
     tokenizer = SHARED / "tokenizers" / "qwen3"
     if not tokenizer.is_dir():
         pytest.skip("Qwen3's tokenizer is not there")
