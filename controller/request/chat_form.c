@@ -48,6 +48,17 @@ static int tools_part(const struct chat_form *c, json_t **part, struct api_probl
 	return 0;
 }
 
+/* What is refused as a part of the whole is named by its place in the answer's own form, if it is there. */
+static int answer_problem(const struct chat_form *c, struct api_problem *p)
+{
+	struct api_problem own;
+	struct form *alone = NULL;
+	if (c->answer && form_request_compile(c->answer, c->answer_field, &alone, &own))
+		*p = own;
+	form_free(alone);
+	return -EINVAL;
+}
+
 int chat_form_make(const struct chat_form *c, struct form **out, struct api_problem *p)
 {
 	/* A forced call's prompt has closed the thought. */
@@ -70,8 +81,8 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 				      c->thought == THOUGHT_MAY ? thought.open : NULL);
 	if (!rc && part && thinks)
 		part = thought_grammar(&thought, part);
-	if (!rc && part)
-		rc = form_request_compile(part, field, out, p);
+	if (!rc && part && (rc = form_request_compile(part, field, out, p)))
+		rc = answer_problem(c, p);
 	json_decref(part);
 	return rc;
 }

@@ -175,3 +175,22 @@ Test(chat_form, a_thought_has_its_budget)
 	demo.svc.strict = true;
 	refused("\"thinking_token_budget\": 7", "thinking_token_budget", "no thoughts");
 }
+
+Test(chat_form, what_an_answer_cannot_keep_is_named_by_its_place_in_the_request)
+{
+	static const char schema[] =
+		"\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": "
+		"\"x\", \"schema\": {\"properties\": {\"a\": {\"uniqueItems\": true}}}}}";
+	static const char *const with[] = {"", ", \"enable_thinking\": false", ", " TOOL("true", A_IS_1)};
+	for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+		struct submit *s = NULL;
+		struct api_reply reply;
+		struct api_problem p;
+		char fields[1024];
+		snprintf(fields, sizeof fields, "%s%s", schema, with[i]);
+		cr_assert_eq(ask(fields, &s, &reply, &p), -EINVAL, "%s", fields);
+		cr_expect_str_eq(p.param, "response_format");
+		cr_expect(strncmp(p.why, "response_format: #/properties/a: uniqueItems", 44) == 0, "%s: %s",
+			  with[i], p.why);
+	}
+}
