@@ -8,6 +8,7 @@
  *
  * oneOf is exact: a branch that some value shares with another is taken with the denial of the other. */
 #include "grammar/schema/schema_expand_impl.h"
+#include "grammar/schema/decimal.h"
 
 #include "base/alloc.h"
 
@@ -71,7 +72,7 @@ int expand_undecided(struct expansion *x, const json_t *owner, const char *what)
 
 static unsigned type_of_value(const json_t *v)
 {
-	int64_t i;
+	struct decimal d;
 	switch (json_typeof(v)) {
 	case JSON_NULL:
 		return T_NULL;
@@ -82,7 +83,8 @@ static unsigned type_of_value(const json_t *v)
 	case JSON_INTEGER:
 		return T_INT;
 	case JSON_REAL:
-		return json_integral(v, &i) ? T_INT : T_FRAC;
+		decimal_from(v, &d);
+		return decimal_is_whole(&d) ? T_INT : T_FRAC;
 	case JSON_STRING:
 		return T_STRING;
 	case JSON_ARRAY:

@@ -90,6 +90,13 @@ Test(schema, members_come_in_the_schemas_order)
 	       NO("{\"c\": 1}", "{\"a\": 1, \"a\": 1}", "{, \"a\": 1}", "{\"a\": 1 \"b\": 2}"));
 }
 
+Test(schema, values_beyond_64_bits_are_as_they_are_written_out)
+{
+	expect("{\"enum\": [1e22, -2.5e300, 1.5]}", NULL,
+	       YES("10000000000000000000000", "10000000000000000000000.0", "1.5"),
+	       NO("1", "10000000000000000000001"));
+}
+
 Test(schema, members_may_come_in_any_order)
 {
 	const struct schema_options any = {.any_order = 10};
