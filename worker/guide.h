@@ -2,8 +2,8 @@
  * output so far and a matcher that follows it.
  *
  *     guide_vocabulary()               once per load
- *     guide_add(7, form)               plan.forms: known by its number from now on; compiled when it is
- * needed guide_set(slot, 7, output, n)    plan.seqs, copy, put, drop: as the slot itself changes
+ *     guide_add(7, form)               plan.forms: known by its number, compiled when it is needed
+ *     guide_set(slot, 7, output, n)    plan.seqs, copy, put, drop: as the slot itself changes
  *     guide_mask(slot, mask)           the tokens that may come next
  *     guide_expect(slot, plan, i)      a token more, the i-th that this plan samples, not known yet
  *     guide_hear(plan, tokens, n)      what that plan has sampled
@@ -34,8 +34,8 @@ enum { GUIDE_AHEAD = 2 };
 struct guide_limits {
 	uint32_t max_slots;
 	uint32_t n_vocab;
-	size_t bytes; /* of compiled grammars, between two steps; within one twice as much, and one grammar
-		       * more. 0: 1 GiB */
+	/* Of compiled grammars, between two steps; within one twice as much, and one grammar more.  0: 1 GiB. */
+	size_t bytes;
 };
 
 void guide_new(struct guide **out, const struct guide_limits *lim);
