@@ -34,7 +34,8 @@ enum { GUIDE_AHEAD = 2 };
 struct guide_limits {
 	uint32_t max_slots;
 	uint32_t n_vocab;
-	/* Of compiled grammars, between two steps; within one twice as much, and one grammar more.  0: 1 GiB. */
+	/* Of compiled grammars, between two steps; within one, twice as much and a grammar more.  0: 1 GiB.
+	 */
 	size_t bytes;
 };
 
