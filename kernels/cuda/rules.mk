@@ -88,13 +88,13 @@ GPU_CRITERION ?= -lcriterion
 # The same programs for every table: the device is named when they run.
 TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention linear rows sample sample_golden)
 WORKERTESTS := $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens)
-GPUTOOLS := $(addprefix $(BUILD)/gpu/,shapes measure make_weights report)
+GPUTOOLS := $(addprefix $(BUILD)/gpu/,make_weights report)
 GPU_CHECKS := shapes kernels models service sanitizer
 GPU_BENCHES := weights steps linear serving prefill attention sampler f16 bf16
 
 
 .PHONY: gpu-tests gpu-pack gpu-pack-sim gpu-pack-parts gpu-pack-long gpu-check gpu-bench
-gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/gpu/test_together $(BUILD)/lib/libquern-cuda.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/gpu/together $(BUILD)/lib/libquern-cuda.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
 
 # PACK_ARCH: an H200's; others make the archive larger, and the build longer.
 PACK_ARCH ?= -gencode arch=compute_90a,code=sm_90a
@@ -105,7 +105,7 @@ gpu-pack: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH) $(PACK_SMALL)' gpu-tests
 	@tests/gpu/pack.sh $(BUILD)/pack $(BUILD)/quern-gpu.tar.gz $(NVCC)
 
-gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts test_together) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts together) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
 gpu-pack-sim:
 	@$(MAKE) --no-print-directory -j$$(nproc) gpu-pack-parts
 	@tests/gpu/pack.sh $(BUILD) $(BUILD)/quern-gpu-sim.tar.gz
@@ -146,9 +146,6 @@ $(BUILD)/gpu/bench_step: $(addprefix $(BUILD)/obj/tests/gpu/,bench_step.o step_p
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static -Xlinker --wrap=cudaMemcpyAsync $^ $(NCCL_LIBS) $(CUBLAS_LIBS) $(LDLIBS) -o $@
 
-# Programs that use the table as workers do, so that they run on the CPU, on an emulated device and on a GPU.
-$(BUILD)/gpu/shapes: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,shapes shapes_seq)
-$(BUILD)/gpu/measure: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,measure measure_linear measure_seq blas)
 $(BUILD)/gpu/make_weights: $(BUILD)/obj/tests/gpu/make_weights.o
 $(BUILD)/gpu/report: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,report report_page goals)
 $(GPUTOOLS): $(call libs,bench)
@@ -255,8 +252,10 @@ $(BUILD)/gpu/sim_bench_step: $(BUILD)/obj/tests/gpu/bench_step.o $(BUILD)/obj/si
 		-Wl,--wrap=_Z15cudaMemcpyAsyncPvPKvm14cudaMemcpyKindP14cudasim_stream $(filter %.o,$^) -Wl,--start-group \
 		$(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
 
-# The tests of tables and of workers in one program, for the archive: each alone has all CPU kernels in it.
-$(BUILD)/gpu/test_together: $(patsubst $(BUILD)/tests/%,$(BUILD)/obj/tests/%.o,$(TABLETESTS) $(WORKERTESTS)) \
+# Checks and measures of the table and the tests of tables and of workers, which run on the CPU, on an emulated
+# device and on a GPU: one program for the archive, since each alone has all CPU kernels in it.
+$(BUILD)/gpu/together: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,together shapes shapes_seq measure measure_linear measure_seq blas) \
+		$(patsubst $(BUILD)/tests/%,$(BUILD)/obj/tests/%.o,$(TABLETESTS) $(WORKERTESTS)) \
 		$$(sort $$(call HELPERS,kernels) $$(call HELPERS,unit/worker)) $(BUILD)/lib/libtests.a \
 		$$(call libs,$$(sort $$(call TESTED,kernels) $$(call TESTED,unit/worker)))
 	@mkdir -p $(@D)

@@ -9,23 +9,13 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "tests/gpu/blas.h"
+#include "tests/gpu/together.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { REPLAYS = 21, REPLAYS_LEAST = 5, CALLS_MAX = 256, LAUNCH_US = 3000, ENOUGH_US = 60000 };
-
-static const struct layers_model small_model = {"small",
-						2,
-						4,
-						2,
-						64,
-						{{"qkv", 128, 512, 1, false},
-						 {"o", 256, 128, 1, false},
-						 {"gate+up", 128, 512, 2, false},
-						 {"down", 256, 128, 1, false},
-						 {"head", 128, 640, 1, true}}};
 
 void measure_die(const char *what, const char *why)
 {
@@ -285,15 +275,7 @@ static int measure_device(struct measure *m)
 
 /* ---- options ---- */
 
-static const struct layers_model *find_model(const char *name)
-{
-	for (int i = 0; i < LAYERS_MODELS; i++)
-		if (!strcmp(name, layers_models[i].name))
-			return &layers_models[i];
-	return strcmp(name, small_model.name) ? NULL : &small_model;
-}
-
-int main(int argc, char **argv)
+int measure_main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
@@ -312,7 +294,7 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[i], "--device") && i + 1 < argc)
 			m.device = argv[++i];
 		else if (!strcmp(argv[i], "--model") && i + 1 < argc)
-			run = (m.model = find_model(argv[++i])) ? run : NULL;
+			run = (m.model = together_find(argv[++i])) ? run : NULL;
 		else if (!strcmp(argv[i], "--json") && i + 1 < argc)
 			path = argv[++i];
 		else if (!strcmp(argv[i], "--bf16"))
@@ -328,7 +310,7 @@ int main(int argc, char **argv)
 	}
 	if (!(m.json = fopen(path, "w")))
 		measure_die(path, strerror(errno));
-	m.small = m.model == &small_model;
+	m.small = m.model == &together_small;
 	const int rc = run(&m);
 	fclose(m.json);
 	return rc;

@@ -16,8 +16,7 @@ mkdir -p "$build/tiny" "$top"/{bin,lib/cxx,gpu,tests/kernels,tests/unit/worker,t
 
 # ---- programs ----
 cp "$build"/bin/quern "$build"/bin/quern-{controller,worker,bench} "$top/bin/"
-cp "$build"/gpu/{shapes,measure,make_weights,report} "$top/gpu/"
-cp "$build/gpu/test_together" "$top/gpu/"
+cp "$build"/gpu/{together,make_weights,report} "$top/gpu/"
 if [ -n "$nvcc" ]; then
 	release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 	cp "$build/lib/libquern-cuda.so" "$top/lib/"
@@ -32,13 +31,14 @@ else
 	echo "the emulated device" >"$top/built"
 	echo 580 >"$top/needs-driver"
 fi
-find "$top" -type f -perm -u+x -exec strip -g {} +
-strip -g "$top/lib/libquern-cuda.so"
-# One program under the names of all: gpu-run tells by the name which of its tests to run.
-for t in kernels/test_{attention,linear,rows,sample,sample_golden} unit/worker/test_{model,step,step_ahead,same_tokens}; do
-	ln "$top/gpu/test_together" "$top/tests/$t"
+find "$top" -type f -perm -u+x -exec strip {} +
+strip "$top/lib/libquern-cuda.so"
+# One program under the names of all: shapes and measure, and the tests, which gpu-run chooses among by suite.
+for t in gpu/{shapes,measure} tests/kernels/test_{attention,linear,rows,sample,sample_golden} \
+	tests/unit/worker/test_{model,step,step_ahead,same_tokens}; do
+	ln "$top/gpu/together" "$top/$t"
 done
-rm "$top/gpu/test_together"
+rm "$top/gpu/together"
 
 # ---- libraries: all but the C library's and the driver's; cuBLAS and NCCL are opened by name ----
 find "$top" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
@@ -53,7 +53,7 @@ find "$top" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null
 	done
 
 # ---- goldens, models ----
-cp tests/golden/*.json "$top/tests/golden/"
+cp tests/golden/{models,quant,gguf_family,sample*}.json "$top/tests/golden/"
 cp -r models/demo "$top/models/"
 cp tests/gpu/gpu-run "$top/"
 cp tests/gpu/sanitized "$top/tests/gpu/"
@@ -63,10 +63,11 @@ for python in build/venv/bin/python python3; do
 done
 "$python" -c 'import numpy' || { echo "pack.sh: the tiny models need Python with numpy" >&2 && exit 1; }
 for t in $("$python" tests/tools/make_model.py --list | sed -n 's/^tiny: *//p'); do
-	# Left out, for their bytes: weights that a GPU gets unpacked, and what only the host computes (RoPE's tables, names).
+	# Left out, for their bytes: weights that a GPU gets unpacked, what only the host computes (RoPE's tables, names),
+	# and shapes that two ranks can halve.
 	case $t in
 	*gptq* | *autoround* | *w4a16* | *w3a16* | *w8a8* | *fp8* | *-gemv | *-fast | *-awq8 | phi3-awq-*) continue ;;
-	*-linear | *-dynamic | *-yarn | *-longrope | gemma3) continue ;;
+	*-linear | *-dynamic | *-yarn | *-longrope | *-params | *-even | gemma3) continue ;;
 	esac
 	[ -d "$build/tiny/$t" ] || "$python" tests/tools/make_model.py "$build/tiny/$t" --tiny "$t" >/dev/null
 	cp -r "$build/tiny/$t" "$top/tests/tiny/"
@@ -84,7 +85,7 @@ chmod -R u+w "$top"
 git rev-parse --short=12 HEAD >"$top/commit" 2>/dev/null || echo "unknown" >"$top/commit"
 [ -z "$(git status --porcelain 2>/dev/null)" ] || sed -i 's/$/, changed/' "$top/commit"
 
-tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - quern-gpu | gzip "$([ -n "$nvcc" ] && echo -9 || echo -6)" >"$archive.new"
+tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - quern-gpu | gzip -9 >"$archive.new"
 mv "$archive.new" "$archive"
 for p in "$top"/*; do
 	[ ! -e "$p" ] || printf '%10d  %s\n' "$(du -sb "$p" | cut -f1)" "${p##*/}"

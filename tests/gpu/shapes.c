@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "kernels/half.h"
+#include "tests/gpu/together.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,17 +16,6 @@
 #include <string.h>
 
 enum { MAX_ROWS = 2048, MAX_SEQS = 256, MAX_CONTEXT = 32768, BLOCK = 16, GROUP = 128 };
-
-static const struct layers_model small_model = {"small",
-						2,
-						4,
-						2,
-						64,
-						{{"qkv", 128, 512, 1, false},
-						 {"o", 256, 128, 1, false},
-						 {"gate+up", 128, 512, 2, false},
-						 {"down", 256, 128, 1, false},
-						 {"head", 128, 640, 1, true}}};
 
 static void die(const char *what, const char *why)
 {
@@ -337,15 +327,7 @@ static void check_type(struct shapes *z, enum kern_dtype type)
 	close_side(&z->cpu);
 }
 
-static const struct layers_model *find_model(const char *name)
-{
-	for (int i = 0; i < LAYERS_MODELS; i++)
-		if (!strcmp(name, layers_models[i].name))
-			return &layers_models[i];
-	return strcmp(name, small_model.name) ? NULL : &small_model;
-}
-
-int main(int argc, char **argv)
+int shapes_main(int argc, char **argv)
 {
 	struct shapes z = {.device = "cuda:0", .m = &layers_models[1]};
 	const char *path = "/dev/null";
@@ -354,7 +336,7 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[i], "--device") && i + 1 < argc)
 			z.device = argv[++i];
 		else if (!strcmp(argv[i], "--model") && i + 1 < argc)
-			usage = !(z.m = find_model(argv[++i]));
+			usage = !(z.m = together_find(argv[++i]));
 		else if (!strcmp(argv[i], "--json") && i + 1 < argc)
 			path = argv[++i];
 		else
@@ -367,7 +349,7 @@ int main(int argc, char **argv)
 	}
 	if (!(z.json = fopen(path, "w")))
 		die(path, strerror(errno));
-	z.small = z.m == &small_model;
+	z.small = z.m == &together_small;
 	check_type(&z, KERN_F16);
 	check_type(&z, KERN_BF16);
 	fclose(z.json);
