@@ -2,6 +2,7 @@
 #include "grammar/gbnf.h"
 #include "grammar/char_set.h"
 #include "grammar/rule_names.h"
+#include "grammar/scan.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/utf8.h"
@@ -10,52 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 250, COUNT_MAX = 1000000000 };
-
 struct parser {
-	struct ast *a;
-	const char *p;
-	size_t n, at;
+	struct scan s;
 	int depth;
-	bool failed;
 	struct rule_names names;
 };
 
 static int parse_alternatives(struct parser *r, bool nested);
-
-static int fail(struct parser *r, int err, const char *what)
-{
-	size_t line = 1;
-	for (size_t i = 0; i < r->at && i < r->n; i++)
-		line += r->p[i] == '\n';
-	r->failed = true;
-	return ast_fail(r->a, err, "GBNF, line %zu: %s", line, what);
-}
-
-static int peek(const struct parser *r)
-{
-	return r->at < r->n ? (unsigned char)r->p[r->at] : -1;
-}
-
-static bool take(struct parser *r, const char *s)
-{
-	size_t n = strlen(s);
-	if (r->n - r->at < n || memcmp(r->p + r->at, s, n) != 0)
-		return false;
-	r->at += n;
-	return true;
-}
-
-static void skip_space(struct parser *r, bool lines)
-{
-	for (;; r->at++) {
-		if (peek(r) == '#')
-			while (peek(r) >= 0 && peek(r) != '\n')
-				r->at++;
-		if (peek(r) != ' ' && peek(r) != '\t' && peek(r) != '\r' && !(lines && peek(r) == '\n'))
-			return;
-	}
-}
 
 static bool is_name(int c)
 {
@@ -65,25 +27,10 @@ static bool is_name(int c)
 
 static size_t take_name(struct parser *r)
 {
-	size_t from = r->at;
-	while (is_name(peek(r)))
-		r->at++;
-	return r->at - from;
-}
-
-static bool hex(struct parser *r, int digits, uint32_t *out)
-{
-	*out = 0;
-	for (int i = 0; i < digits; i++, r->at++) {
-		int c = peek(r);
-		int d = c >= '0' && c <= '9'                 ? c - '0'
-			: (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-							     : -1;
-		if (d < 0)
-			return false;
-		*out = *out << 4 | (uint32_t)d;
-	}
-	return *out <= CHAR_MAX_CODE;
+	size_t from = r->s.at;
+	while (is_name(scan_peek(&r->s)))
+		r->s.at++;
+	return r->s.at - from;
 }
 
 /* One character of a string or class; escapes undone. */
@@ -91,23 +38,23 @@ static bool take_char(struct parser *r, uint32_t *out)
 {
 	static const char from[] = "nrt\\\"[]-^", to[] = "\n\r\t\\\"[]-^";
 	int len;
-	if (peek(r) < 0)
-		return fail(r, -EINVAL, "a string or class without its end"), false;
-	if (!take(r, "\\")) {
-		*out = utf8_at(r->p + r->at, &len);
-		r->at += (size_t)len;
+	if (scan_peek(&r->s) < 0)
+		return scan_fail(&r->s, -EINVAL, "a string or class without its end"), false;
+	if (!scan_take(&r->s, "\\")) {
+		*out = utf8_at(r->s.p + r->s.at, &len);
+		r->s.at += (size_t)len;
 		return true;
 	}
-	int c = peek(r);
+	int c = scan_peek(&r->s);
 	const char *simple = c > 0 ? strchr(from, c) : NULL;
-	r->at += c >= 0;
+	r->s.at += c >= 0;
 	if (simple) {
 		*out = (uint32_t)(unsigned char)to[simple - from];
 		return true;
 	}
 	int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-	if (!digits || !hex(r, digits, out))
-		return fail(r, -EINVAL, "an unknown escape"), false;
+	if (!digits || !scan_hex(&r->s, digits, out) || *out > CHAR_MAX_CODE)
+		return scan_fail(&r->s, -EINVAL, "an unknown escape"), false;
 	return true;
 }
 
@@ -115,15 +62,15 @@ static int parse_string(struct parser *r)
 {
 	struct buf text = {0};
 	uint32_t c;
-	while (!take(r, "\"")) {
+	while (!scan_take(&r->s, "\"")) {
 		char s[4];
 		if (!take_char(r, &c) || c == 0 || (c >= 0xd800 && c < 0xe000)) {
 			buf_fini(&text);
-			return r->failed ? AST_FAILED : fail(r, -EINVAL, "not a character");
+			return r->s.failed ? AST_FAILED : scan_fail(&r->s, -EINVAL, "not a character");
 		}
 		buf_put(&text, s, (size_t)utf8_encode(c, s));
 	}
-	int node = ast_literal(r->a, text.p, text.len);
+	int node = ast_literal(r->s.a, text.p, text.len);
 	buf_fini(&text);
 	return node;
 }
@@ -131,25 +78,25 @@ static int parse_string(struct parser *r)
 static int parse_class(struct parser *r)
 {
 	struct char_set s = {0};
-	bool negated = take(r, "^");
+	bool negated = scan_take(&r->s, "^");
 	int node = AST_FAILED;
-	while (!take(r, "]")) {
+	while (!scan_take(&r->s, "]")) {
 		uint32_t first, last;
 		if (!take_char(r, &first))
 			goto done;
 		last = first;
-		if (peek(r) == '-' && r->at + 1 < r->n && r->p[r->at + 1] != ']') {
-			r->at++;
+		if (scan_peek(&r->s) == '-' && r->s.at + 1 < r->s.n && r->s.p[r->s.at + 1] != ']') {
+			r->s.at++;
 			if (!take_char(r, &last))
 				goto done;
 		}
 		if (first > last) {
-			fail(r, -EINVAL, "a range that ends before it begins");
+			scan_fail(&r->s, -EINVAL, "a range that ends before it begins");
 			goto done;
 		}
 		char_set_add(&s, first, last);
 	}
-	node = ast_chars(r->a, s.r, s.n, negated);
+	node = ast_chars(r->s.a, s.r, s.n, negated);
 done:
 	char_set_fini(&s);
 	return node;
@@ -157,60 +104,51 @@ done:
 
 static int parse_element(struct parser *r)
 {
-	if (take(r, "\""))
+	if (scan_take(&r->s, "\""))
 		return parse_string(r);
-	if (take(r, "["))
+	if (scan_take(&r->s, "["))
 		return parse_class(r);
-	if (take(r, "."))
-		return ast_chars(r->a, NULL, 0, true);
-	if (take(r, "(")) {
-		if (++r->depth > DEPTH_MAX)
-			return fail(r, -E2BIG, "groups are nested too deep");
-		skip_space(r, true);
+	if (scan_take(&r->s, "."))
+		return ast_chars(r->s.a, NULL, 0, true);
+	if (scan_take(&r->s, "(")) {
+		if (++r->depth > SCAN_DEPTH_MAX)
+			return scan_fail(&r->s, -E2BIG, "groups are nested too deep");
+		scan_space(&r->s, true);
 		int node = parse_alternatives(r, true);
 		r->depth--;
 		if (node == AST_FAILED)
 			return AST_FAILED;
-		return take(r, ")") ? node : fail(r, -EINVAL, "( without )");
+		return scan_take(&r->s, ")") ? node : scan_fail(&r->s, -EINVAL, "( without )");
 	}
-	if (peek(r) == '<' || peek(r) == '!')
-		return fail(r, -EINVAL, "tokens (<...>) are not supported");
-	const char *name = r->p + r->at;
+	if (scan_peek(&r->s) == '<' || scan_peek(&r->s) == '!')
+		return scan_fail(&r->s, -EINVAL, "tokens (<...>) are not supported");
+	const char *name = r->s.p + r->s.at;
 	size_t n = take_name(r);
 	if (!n)
-		return fail(r, -EINVAL, "a string, class, group or rule is missing");
-	int rule = rule_names_get(&r->names, r->a, name, n);
-	return rule == AST_FAILED ? AST_FAILED : ast_ref(r->a, rule);
-}
-
-static bool number(struct parser *r, int64_t *out)
-{
-	size_t from = r->at;
-	*out = 0;
-	for (; peek(r) >= '0' && peek(r) <= '9'; r->at++)
-		*out = *out * 10 + peek(r) - '0' > COUNT_MAX ? COUNT_MAX : *out * 10 + peek(r) - '0';
-	return r->at > from;
+		return scan_fail(&r->s, -EINVAL, "a string, class, group or rule is missing");
+	int rule = rule_names_get(&r->names, r->s.a, name, n);
+	return rule == AST_FAILED ? AST_FAILED : ast_ref(r->s.a, rule);
 }
 
 /* Behind {. */
 static bool braces(struct parser *r, int64_t *min, int64_t *max)
 {
-	skip_space(r, false);
-	if (!number(r, min)) {
+	scan_space(&r->s, false);
+	if (!scan_count(&r->s, min)) {
 		*min = 0;
-		if (peek(r) != ',')
-			return fail(r, -EINVAL, "a repeat's count is missing"), false;
+		if (scan_peek(&r->s) != ',')
+			return scan_fail(&r->s, -EINVAL, "a repeat's count is missing"), false;
 	}
 	*max = *min;
-	skip_space(r, false);
-	if (take(r, ",")) {
-		skip_space(r, false);
-		if (!number(r, max))
+	scan_space(&r->s, false);
+	if (scan_take(&r->s, ",")) {
+		scan_space(&r->s, false);
+		if (!scan_count(&r->s, max))
 			*max = -1;
-		skip_space(r, false);
+		scan_space(&r->s, false);
 	}
-	if (!take(r, "}") || (*max >= 0 && *min > *max))
-		return fail(r, -EINVAL, "a repeat {...} that is not one"), false;
+	if (!scan_take(&r->s, "}") || (*max >= 0 && *min > *max))
+		return scan_fail(&r->s, -EINVAL, "a repeat {...} that is not one"), false;
 	return true;
 }
 
@@ -219,13 +157,13 @@ static int quantifier(struct parser *r, int64_t *min, int64_t *max)
 {
 	*min = 0;
 	*max = -1;
-	if (take(r, "{"))
+	if (scan_take(&r->s, "{"))
 		return braces(r, min, max) ? 1 : -1;
-	if (take(r, "?"))
+	if (scan_take(&r->s, "?"))
 		*max = 1;
-	else if (take(r, "+"))
+	else if (scan_take(&r->s, "+"))
 		*min = 1;
-	else if (!take(r, "*"))
+	else if (!scan_take(&r->s, "*"))
 		return 0;
 	return 1;
 }
@@ -236,88 +174,72 @@ static int parse_repeats(struct parser *r, bool nested)
 	int64_t min, max;
 	int node = parse_element(r), more = 0;
 	while (node != AST_FAILED) {
-		skip_space(r, nested);
+		scan_space(&r->s, nested);
 		more = quantifier(r, &min, &max);
 		if (more <= 0)
 			break;
-		node = ast_repeat(r->a, node, min, max);
+		node = ast_repeat(r->s.a, node, min, max);
 	}
 	return more < 0 ? AST_FAILED : node;
 }
 
 static int parse_sequence(struct parser *r, bool nested)
 {
-	int *nodes = NULL;
-	size_t n = 0, cap = 0;
-	while (peek(r) >= 0 && peek(r) != '|' && peek(r) != ')' && peek(r) != '\n' && !r->failed) {
-		int node = parse_repeats(r, nested);
-		if (node == AST_FAILED) {
-			free(nodes);
-			return AST_FAILED;
-		}
-		array_grow(nodes, cap, n + 1);
-		nodes[n++] = node;
-	}
-	int node = ast_seq(r->a, nodes, n);
-	free(nodes);
-	return node;
+	struct scan_nodes nodes = {0};
+	while (scan_peek(&r->s) >= 0 && scan_peek(&r->s) != '|' && scan_peek(&r->s) != ')' &&
+	       scan_peek(&r->s) != '\n' && !r->s.failed && !nodes.failed)
+
+		scan_add(&nodes, parse_repeats(r, nested));
+	return scan_join(&r->s, &nodes, ast_seq);
 }
 
 static int parse_alternatives(struct parser *r, bool nested)
 {
-	int *nodes = NULL;
-	size_t n = 0, cap = 0;
+	struct scan_nodes nodes = {0};
 	do {
-		skip_space(r, true);
-		int node = parse_sequence(r, nested);
-		if (node == AST_FAILED) {
-			free(nodes);
-			return AST_FAILED;
-		}
-		array_grow(nodes, cap, n + 1);
-		nodes[n++] = node;
-		skip_space(r, nested);
-	} while (take(r, "|"));
-	int node = ast_alt(r->a, nodes, n);
-	free(nodes);
-	return node;
+		scan_space(&r->s, true);
+		scan_add(&nodes, parse_sequence(r, nested));
+		scan_space(&r->s, nested);
+	} while (!nodes.failed && scan_take(&r->s, "|"));
+	return scan_join(&r->s, &nodes, ast_alt);
 }
 
 static void parse_rule(struct parser *r)
 {
-	const char *name = r->p + r->at;
+	const char *name = r->s.p + r->s.at;
 	size_t n = take_name(r);
 	if (!n) {
-		fail(r, -EINVAL, "a rule's name is missing");
+		scan_fail(&r->s, -EINVAL, "a rule's name is missing");
 		return;
 	}
-	int rule = rule_names_get(&r->names, r->a, name, n);
-	skip_space(r, false);
-	r->failed |= rule == AST_FAILED;
-	if (!take(r, "::=")) {
-		fail(r, -EINVAL, "::= is missing");
+	int rule = rule_names_get(&r->names, r->s.a, name, n);
+	scan_space(&r->s, false);
+	r->s.failed |= rule == AST_FAILED;
+	if (!scan_take(&r->s, "::=")) {
+		scan_fail(&r->s, -EINVAL, "::= is missing");
 		return;
 	}
 	int node = parse_alternatives(r, false);
-	r->failed |= node == AST_FAILED;
-	if (r->failed)
+	r->s.failed |= node == AST_FAILED;
+	if (r->s.failed)
 		return;
-	if (peek(r) >= 0 && peek(r) != '\n') {
-		fail(r, -EINVAL, peek(r) == ')' ? ") without (" : "the rule does not end here");
+	if (scan_peek(&r->s) >= 0 && scan_peek(&r->s) != '\n') {
+		scan_fail(&r->s, -EINVAL,
+			  scan_peek(&r->s) == ')' ? ") without (" : "the rule does not end here");
 		return;
 	}
-	ast_rule_set(r->a, rule, node);
+	ast_rule_set(r->s.a, rule, node);
 }
 
 int gbnf_parse(struct ast *a, const char *p, size_t n)
 {
-	struct parser r = {.a = a, .p = p, .n = n};
+	struct parser r = {.s = {.a = a, .language = "GBNF", .comment = "#", .p = p, .n = n}};
 	int node = AST_FAILED;
 	if (utf8_valid(p, n) != n)
 		return ast_fail(a, -EINVAL, "GBNF: not UTF-8");
-	for (skip_space(&r, true); peek(&r) >= 0 && !r.failed; skip_space(&r, true))
+	for (scan_space(&r.s, true); scan_peek(&r.s) >= 0 && !r.s.failed; scan_space(&r.s, true))
 		parse_rule(&r);
-	if (!r.failed) {
+	if (!r.s.failed) {
 		int root = rule_names_find(&r.names, a, "root", 4);
 		node = root < 0 ? ast_fail(a, -EINVAL, "GBNF: the rule root is missing") : ast_ref(a, root);
 	}
