@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/replace.h"
 #include "cli/openai_body.h"
 #include "cli/command.h"
 #include "cli/launch.h"
@@ -258,49 +259,30 @@ static int open_part(struct batch *b, char *why, size_t why_n)
 	return rc;
 }
 
-/* The directory's entries survive a power cut: the output's name before the .part file goes. */
-static int sync_dir(const char *path)
-{
-	char *dir = xstrdup(path), *slash = strrchr(dir, '/');
-	if (slash)
-		slash[slash == dir] = '\0';
-	const int fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rc = fd < 0 ? -errno : fsync(fd) ? -errno : 0;
-	if (fd >= 0)
-		close(fd);
-	free(dir);
-	/* Some file systems cannot sync a directory. */
-	return rc == -EINVAL ? 0 : rc;
-}
-
 /* All results, in the order of the input. */
 static int write_output(struct batch *b, char *why, size_t why_n)
 {
-	char *temp = xasprintf("%s.new", b->output), *line = NULL;
-	int fd = fileno(b->part), rc = 0;
-	FILE *f = fopen(temp, "we");
+	struct replace out;
+	char *line = NULL;
+	int rc = replace_begin(&out, b->output, 0666, why, why_n);
 	size_t cap = 0;
-	if (!f)
-		rc = err_why(why, why_n, -errno, "%s: %s", temp, strerror(errno));
 	for (uint32_t i = 0; !rc && i < b->n_lines; i++) {
 		const struct result *r = &b->results[i];
 		if (r->n > cap)
 			line = xrealloc(line, cap = r->n, 1);
-		if (pread(fd, line, r->n, r->at) != (ssize_t)r->n)
+		if (pread(fileno(b->part), line, r->n, r->at) != (ssize_t)r->n)
 			rc = err_why(why, why_n, -EIO, "%s can no longer be read", b->part_path);
-		else if (fwrite(line, 1, r->n, f) != r->n || putc('\n', f) == EOF)
-			rc = err_why(why, why_n, -errno, "%s: %s", temp, strerror(errno));
+		else if (fwrite(line, 1, r->n, out.f) != r->n || putc('\n', out.f) == EOF)
+			rc = err_why(why, why_n, -errno, "%s: %s", b->output, strerror(errno));
 	}
-	if (f && !rc && (fflush(f) || fsync(fileno(f)) || rename(temp, b->output)))
-		rc = err_why(why, why_n, -errno, "%s: %s", b->output, strerror(errno));
-	if (!rc && (rc = sync_dir(b->output)))
-		err_why(why, why_n, rc, "%s: %s", b->output, strerror(-rc));
-	if (f)
-		fclose(f);
+	free(line);
+	if (rc)
+		replace_drop(&out);
+	else
+		rc = replace_end(&out, why, why_n);
+	/* Only now: the output's name is on the disk before the .part file goes. */
 	if (!rc)
 		unlink(b->part_path);
-	free(line);
-	free(temp);
 	return rc;
 }
 

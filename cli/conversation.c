@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/replace.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -107,20 +108,15 @@ int conversation_save(const struct conversation *v, const char *path, char *why,
 				       path);
 		json_decref(before);
 	}
-	char *temp = xasprintf("%s.new", path);
+	struct replace file;
+	int rc = replace_begin(&file, path, 0600, why, why_n);
+	if (rc)
+		return rc;
 	json_t *all = conversation_all(v);
-	int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), rc = 0;
-	FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
-	if (!f || json_dumpf(all, f, JSON_INDENT(2)) || putc('\n', f) == EOF || fflush(f) ||
-	    rename(temp, path))
-		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
-	if (rc && fd >= 0)
-		unlink(temp);
-	if (f)
-		fclose(f);
+	json_dumpf(all, file.f, JSON_INDENT(2));
+	putc('\n', file.f);
 	json_decref(all);
-	free(temp);
-	return rc;
+	return replace_end(&file, why, why_n);
 }
 
 int conversation_load(struct conversation *v, const char *path, char *why, size_t why_n)

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/replace.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -216,50 +217,21 @@ static int make_folders(const char *path)
 	return rc;
 }
 
-static int write_all(int fd, const char *text)
-{
-	size_t n = strlen(text);
-	while (n) {
-		ssize_t w = write(fd, text, n);
-		if (w < 0 && errno != EINTR)
-			return -errno;
-		text += w > 0 ? w : 0;
-		n -= w > 0 ? (size_t)w : 0;
-	}
-	return fsync(fd) ? -errno : 0;
-}
-
-/* Beside the file, then in its place. */
-static int replace(const char *path, const char *text)
-{
-	char *tmp = xmalloc(strlen(path) + sizeof ".XXXXXX");
-	memcpy(tmp, path, strlen(path));
-	memcpy(tmp + strlen(path), ".XXXXXX", sizeof ".XXXXXX");
-	int fd = mkstemp(tmp), rc = fd < 0 ? -errno : write_all(fd, text);
-	if (fd >= 0) {
-		if (!rc && fchmod(fd, 0644))
-			rc = -errno;
-		if (close(fd) && !rc)
-			rc = -errno;
-		if (!rc && rename(tmp, path))
-			rc = -errno;
-		if (rc)
-			unlink(tmp);
-	}
-	free(tmp);
-	return rc;
-}
-
 int tune_write(const struct tune *t, const char *path, char *why, size_t why_n)
 {
 	json_t *o = to_json(t);
-	char *text = json_dumps(o, JSON_INDENT(1));
+	struct replace file;
 	int rc = make_folders(path);
+	if (rc)
+		err_why(why, why_n, rc, "%s cannot be written: %s", path, strerror(-rc));
+	else
+		rc = replace_begin(&file, path, 0644, why, why_n);
+	if (!rc) {
+		json_dumpf(o, file.f, JSON_INDENT(1));
+		rc = replace_end(&file, why, why_n);
+	}
 	json_decref(o);
-	if (!rc)
-		rc = replace(path, text);
-	free(text);
-	return rc ? err_why(why, why_n, rc, "%s cannot be written: %s", path, strerror(-rc)) : 0;
+	return rc;
 }
 
 /* ---- use ---- */
