@@ -167,9 +167,14 @@ void job_reply_event(struct buf *out, const struct buf *id, const struct job_eve
 	}
 }
 
-void job_reply_error(struct buf *out, const struct buf *id, enum code code, const char *why)
+void job_reply_error(struct buf *out, const struct buf *id, enum code code, const char *field,
+		     const char *why)
 {
-	job_reply_event(out, id, &(struct job_event){.kind = JOB_ERROR, .code = code, .why = why});
+	begin(out, 2 + !!field[0], "error", id);
+	key_cstr(out, "code", code_name(code));
+	key_cstr(out, "message", why);
+	if (field[0])
+		key_cstr(out, "field", field);
 }
 
 void job_reply_ok(struct buf *out, const struct buf *id, const json_t *keys)
@@ -190,10 +195,15 @@ void job_reply_ok_tokens(struct buf *out, const struct buf *id, const uint32_t *
 	put_tokens(out, tokens, n);
 }
 
-void job_reply_ok_text(struct buf *out, const struct buf *id, const char *text, size_t n)
+void job_reply_ok_text(struct buf *out, const struct buf *id, const char *text, size_t n,
+		       const json_t *pieces)
 {
-	begin(out, 1, "ok", id);
+	begin(out, 1 + !!pieces, "ok", id);
 	key_str(out, "text", text, n);
+	if (!pieces)
+		return;
+	mp_put_cstr(out, "pieces");
+	mp_encode(out, pieces);
 }
 
 /* --- tables --- */

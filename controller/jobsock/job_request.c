@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "controller/request/request_tokens.h"
 #include "proto/mp.h"
 
@@ -9,7 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DETOKENIZE_MAX = 1 << 20, REPLICAS_MAX = 1024, DEVICES_MAX = 64, TIMEOUT_MAX_S = 86400, KEYS_MAX = 4 };
+enum {
+	DETOKENIZE_MAX = 1 << 20,
+	REPLICAS_MAX = 1024,
+	DEVICES_MAX = 64,
+	TIMEOUT_MAX_S = 86400,
+	KEYS_MAX = 10
+};
 
 struct op {
 	const char *name;
@@ -27,8 +34,11 @@ static const struct op ops[] = {
 	{"workers", OP_WORKERS, {0}},
 	{"scale", OP_SCALE, {"replicas", "devices", "memory_fraction", "timeout_s"}},
 	{"drain", OP_DRAIN, {"worker", "timeout_s"}},
-	{"tokenize", OP_TOKENIZE, {"text", "add_special"}},
-	{"detokenize", OP_DETOKENIZE, {"tokens"}},
+	{"tokenize",
+	 OP_TOKENIZE,
+	 {"text", "add_special", "messages", "tools", "tool_choice", "documents", "chat_template_kwargs",
+	  "add_generation_prompt", "continue_final_message"}},
+	{"detokenize", OP_DETOKENIZE, {"tokens", "pieces"}},
 	{"ping", OP_PING, {0}},
 };
 
@@ -112,29 +122,95 @@ static int get_from(struct job_request *r, const json_t *m)
 	return 0;
 }
 
+static int get_bool(struct job_request *r, const json_t *m, const char *key, bool *out)
+{
+	char why[256];
+	if (json_get_bool(m, key, out, why, sizeof why))
+		return api_fail(&r->problem, E_BAD_REQUEST, key, "%s", why);
+	return 0;
+}
+
+/* A conversation, as the model's chat template writes it. */
+static int do_tokenize_messages(struct job_request *r, const struct service *svc, uint32_t max_context,
+				const json_t *m)
+{
+	char ignored[512] = ""; /* op and id are not fields of a chat */
+	json_t *request = json_copy((json_t *)m);
+	json_object_del(request, "op");
+	json_object_del(request, "id");
+	json_object_del(request, "text");
+	const json_t *add_special = json_get(m, "add_special");
+	int rc = add_special ? api_fail(&r->problem, E_BAD_REQUEST, "add_special",
+					"add_special is not taken with messages: the template writes them")
+			     : api_tokenize_messages(svc, max_context, request, &r->tokens, ignored,
+						     sizeof ignored, &r->problem);
+	json_decref(request);
+	if (!rc && ignored[0])
+		rc = api_fail(&r->problem, E_BAD_REQUEST, "messages",
+			      "the model's chat template does not mention %s", ignored);
+	return rc;
+}
+
 static int do_tokenize(struct job_request *r, const struct service *svc, uint32_t max_context,
 		       const json_t *m)
 {
-	const json_t *text = json_object_get(m, "text");
+	static const char *const of_text[] = {"op", "id", "text", "add_special"};
+	const json_t *text = json_get(m, "text");
+	const char *name;
+	json_t *v;
 	bool add_special = false;
+	if (!text == !json_get(m, "messages"))
+		return api_fail(&r->problem, E_BAD_REQUEST, "text",
+				"a tokenize has exactly one of text and messages");
+	if (!text)
+		return do_tokenize_messages(r, svc, max_context, m);
+	json_object_foreach((json_t *)m, name, v)
+	{
+		bool known = json_is_null(v);
+		for (size_t i = 0; i < sizeof of_text / sizeof *of_text; i++)
+			known = known || strcmp(name, of_text[i]) == 0;
+		if (!known)
+			return api_fail(&r->problem, E_BAD_REQUEST, name, "%s is for messages only", name);
+	}
 	if (!json_is_string(text))
 		return api_fail(&r->problem, E_BAD_REQUEST, "text", "text must be a string");
-	if (json_get_bool(m, "add_special", &add_special, r->problem.why, sizeof r->problem.why)) {
-		r->problem.code = E_BAD_REQUEST;
-		return -EINVAL;
+	int rc = get_bool(r, m, "add_special", &add_special);
+	return rc ? rc
+		  : api_tokenize(svc, max_context, json_string_value(text), json_string_length(text),
+				 add_special, &r->tokens, &r->problem);
+}
+
+/* The text of each token alone; bytes that are not UTF-8 by themselves are replaced. */
+static void put_pieces(struct job_request *r, const struct service *svc, const struct token_ids *ids)
+{
+	struct buf piece = {0}, text = {0};
+	r->pieces = json_array();
+	for (size_t i = 0; i < ids->n; i++) {
+		buf_clear(&piece);
+		buf_clear(&text);
+		tokenizer_piece(svc->tokenizer, ids->ids[i], &piece);
+		size_t done = utf8_put_lossy(&text, piece.p, piece.len);
+		if (done < piece.len) /* a character's beginning at the end */
+			utf8_put_replacement(&text);
+		json_array_append_new(r->pieces, json_stringn(text.p ? text.p : "", text.len));
 	}
-	return api_tokenize(svc, max_context, json_string_value(text), json_string_length(text), add_special,
-			    &r->tokens, &r->problem);
+	buf_fini(&piece);
+	buf_fini(&text);
 }
 
 static int do_detokenize(struct job_request *r, const struct service *svc, const json_t *m)
 {
 	struct token_ids ids = {0};
-	int rc = request_tokens_read(svc, json_object_get(m, "tokens"), "tokens", DETOKENIZE_MAX, &ids,
-				     &r->problem);
+	bool pieces = false;
+	int rc = get_bool(r, m, "pieces", &pieces);
+	if (!rc)
+		rc = request_tokens_read(svc, json_object_get(m, "tokens"), "tokens", DETOKENIZE_MAX, &ids,
+					 &r->problem);
 	if (!rc && tokenizer_decode(svc->tokenizer, ids.ids, ids.n, false, &r->text))
 		rc = api_fail(&r->problem, E_BAD_REQUEST, "tokens",
 			      "tokens holds an id that the tokenizer does not have");
+	if (!rc && pieces)
+		put_pieces(r, svc, &ids);
 	token_ids_fini(&ids);
 	return rc;
 }
@@ -290,6 +366,7 @@ void job_request_fini(struct job_request *r)
 	submit_free(r->submit);
 	token_ids_fini(&r->tokens);
 	buf_fini(&r->text);
+	json_decref(r->pieces);
 	engine_cmd_free(r->order);
 	*r = (struct job_request){0};
 }

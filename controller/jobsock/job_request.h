@@ -35,6 +35,7 @@ struct job_request {
 	uint32_t n_from;             /* 0: from[0] is for all outputs */
 	struct token_ids tokens;     /* OP_TOKENIZE: the result */
 	struct buf text;             /* OP_DETOKENIZE: the result */
+	json_t *pieces;              /* OP_DETOKENIZE: the text of each token, if asked for; owned */
 	struct engine_cmd *order;    /* OP_SCALE, OP_DRAIN; owned */
 };
 

@@ -188,7 +188,7 @@ static void on_status(void *user, const struct engine_status *st)
 			job_reply_ok(&s->out, &k->id, m);
 			json_decref(m);
 		} else {
-			job_reply_error(&s->out, &k->id, E_NOT_READY, "the engine does not answer");
+			job_reply_error(&s->out, &k->id, E_NOT_READY, "", "the engine does not answer");
 		}
 		post(s, k->client, k->delimiter);
 	}
@@ -205,7 +205,7 @@ static void on_order_done(void *user, enum code code, const char *why)
 		if (code == CODE_OK)
 			job_reply_ok(&s->out, &k->id, NULL);
 		else
-			job_reply_error(&s->out, &k->id, code, why);
+			job_reply_error(&s->out, &k->id, code, "", why);
 		post(s, k->client, k->delimiter);
 	}
 	call_free(k);
@@ -217,7 +217,7 @@ static void reply_error(struct jobsock *s, struct client *c, bool delimiter, con
 			enum code code, const char *why)
 {
 	buf_clear(&s->out);
-	job_reply_error(&s->out, id, code, why);
+	job_reply_error(&s->out, id, code, "", why);
 	post(s, c, delimiter);
 }
 
@@ -319,7 +319,9 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_
 	struct listener l;
 	switch (r->op) {
 	case OP_NONE:
-		reply_error(s, c, delimiter, &r->id, r->problem.code, r->problem.why);
+		buf_clear(&s->out);
+		job_reply_error(&s->out, &r->id, r->problem.code, r->problem.param, r->problem.why);
+		post(s, c, delimiter);
 		break;
 	case OP_SUBMIT:
 		/* Without its client it would be cancelled at once. */
@@ -354,7 +356,7 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_
 		break;
 	case OP_DETOKENIZE:
 		buf_clear(&s->out);
-		job_reply_ok_text(&s->out, &r->id, r->text.p ? r->text.p : "", r->text.len);
+		job_reply_ok_text(&s->out, &r->id, r->text.p ? r->text.p : "", r->text.len, r->pieces);
 		post(s, c, delimiter);
 		break;
 	case OP_PING:

@@ -158,6 +158,54 @@ def test_tokenize_adds_special_tokens_only_on_request(stories):
         assert c.tokenize("Once upon a time", add_special=True) == [1] + plain
 
 
+def test_a_conversation_to_tokens(client):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "There"}]
+    written = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nThere<|im_end|>\n"
+    assert client.tokenize(None, messages=messages) == client.tokenize(written + "<|im_start|>assistant\n")
+    assert client.tokenize(None, messages=messages, add_generation_prompt=False) == client.tokenize(written)
+    assert client.tokenize(None, messages=messages, add_generation_prompt=False, continue_final_message=True) \
+        == client.tokenize(written.removesuffix("<|im_end|>\n"))
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("fields, field, word", [
+    ({}, "text", "exactly one of text and messages"),
+    ({"text": "a", "messages": [{"role": "user", "content": "b"}]}, "text", "exactly one"),
+    ({"text": "a", "add_generation_prompt": True}, "add_generation_prompt", "for messages only"),
+    ({"messages": [{"role": "user", "content": "b"}], "add_special": True}, "add_special", "not taken with messages"),
+    ({"messages": [{"role": "user", "content": "b"}], "tools": [TOOL]}, "tools", "calls tools is not known"),
+    ({"messages": [{"role": "user", "content": "b"}], "chat_template_kwargs": {"mood": 1}}, "messages", "mood"),
+    ({"messages": [{"role": "user"}]}, "messages", "content"),
+    ({"text": "a", "add_special": 3}, "add_special", "true or false"),
+])
+def test_a_refused_tokenize_names_its_field(client, fields, field, word):
+    with pytest.raises(JobError) as e:
+        client.call("tokenize", **fields)
+    assert (e.value.code, e.value.reply.get("field")) == ("E_BAD_REQUEST", field) and word in e.value.message
+
+
+def test_a_refused_submit_names_its_field(client):
+    with pytest.raises(JobError) as e:
+        client.generate(PROMPT, temperature=-1)
+    assert (e.value.code, e.value.reply["field"]) == ("E_BAD_REQUEST", "temperature")
+    with pytest.raises(JobError) as e:
+        client.result("0" * 32)
+    assert e.value.code == "E_NO_SUCH_JOB" and "field" not in e.value.reply
+
+
+def test_the_pieces_of_tokens(client):
+    ids = client.tokenize("Once upon \u00e9\u4e16")
+    reply = client.call("detokenize", tokens=ids, pieces=True)
+    assert len(reply["pieces"]) == len(ids) and reply["text"] == "Once upon \u00e9\u4e16"
+    assert reply["pieces"][0] == client.detokenize(ids[:1])
+    # Bytes of a character in several tokens are not text by themselves.
+    assert "".join(reply["pieces"]).replace("\ufffd", "") in "Once upon \u00e9\u4e16"
+    assert all(len(p) for p in reply["pieces"])
+    assert "pieces" not in client.call("detokenize", tokens=ids)
+
+
 def test_a_prompt_may_be_given_as_token_ids(client):
     ids = client.tokenize(PROMPT, add_special=True)
     by_text = client.generate(PROMPT, max_tokens=10, temperature=0)
