@@ -1,6 +1,7 @@
 #include "controller/request/request_fields.h"
 
 #include "base/json.h"
+#include "controller/request/field_table.h"
 #include "formats/config.h"
 
 #include <errno.h>
@@ -408,21 +409,9 @@ void request_fields_init(struct request_fields *f, const struct model_config *c)
 				     .add_generation = true};
 }
 
-/* The list goes into a header: only characters of a name are kept. */
 void request_fields_ignore(struct request_fields *f, const char *name)
 {
-	size_t n = strlen(f->ignored), room = sizeof f->ignored;
-	char clean[65];
-	size_t i;
-	for (i = 0; name[i] && i < sizeof clean - 1; i++) {
-		char c = name[i];
-		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-			     c == '_' || c == '-' || c == '.';
-		clean[i] = plain ? c : '?';
-	}
-	clean[i] = 0;
-	if (n + i + 3 < room)
-		snprintf(f->ignored + n, room - n, "%s%s", n ? ", " : "", clean);
+	field_table_ignore(f->ignored, sizeof f->ignored, name);
 }
 
 /* Names to fields, by open addressing: index + 1 of the first field of a name, 0: free.  A request may have
