@@ -57,10 +57,13 @@ USES_controller/jobsock   := base proto controller/message controller/jobs contr
 	controller/tokenizer
 USES_controller/http      := base proto controller/message controller/jobs controller/chat controller/metrics \
 	controller/net
-USES_controller/endpoints := base proto formats controller/http controller/request controller/jobs \
-	controller/message controller/metrics controller/chat controller/tokenizer
+USES_controller/apis      := base proto formats controller/http controller/request controller/jobs \
+	controller/message controller/chat controller/tokenizer
+USES_controller/apis/openai := $(USES_controller/apis) controller/apis
+USES_controller/endpoints := $(USES_controller/apis) controller/metrics controller/apis \
+	$(addprefix controller/apis/,openai)
 ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched message net metrics fleet jobs \
-	request jobsock http endpoints)
+	request jobsock http apis apis/openai endpoints)
 USES_controller           := base proto formats $(ROOMS)
 USES_cli/terminal         := base
 USES_cli/models           := base formats cli/terminal

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/json_write.h"
-#include "controller/endpoints/common.h"
+#include "controller/apis/common.h"
 #include "controller/endpoints/pooling.h"
 #include "formats/config.h"
 
@@ -20,10 +20,10 @@ struct shown {
 
 /* ---- the reply ---- */
 
-static bool done(struct subrequest *s, const struct job_event *e)
+static bool take(struct subrequest *s, const struct job_event *e)
 {
-	const struct shown *how = s->completion->pooled_data;
-	struct buf *b = &s->choices;
+	const struct shown *how = s->completion->writer_data;
+	struct buf *b = &s->part;
 	const uint32_t n = how->n < e->n_pooled ? how->n : e->n_pooled;
 	float *v = xmalloc(n * sizeof *v);
 	const bool fine = pooling_vector(e->pooled, n, how->normalize, v);
@@ -42,14 +42,19 @@ static bool done(struct subrequest *s, const struct job_event *e)
 	return fine;
 }
 
+static const char *done(struct subrequest *s, const struct job_event *e)
+{
+	return pooling_verdict(e, e->pooled && take(s, e));
+}
+
 static void reply(struct completion *c, struct buf *b)
 {
 	buf_puts(b, "{\"object\":\"list\",\"data\":[");
 	for (size_t i = 0; i < c->n_subs; i++) {
 		if (i)
 			buf_putc(b, ',');
-		buf_put(b, c->subs[i].choices.p, c->subs[i].choices.len);
-		buf_fini(&c->subs[i].choices);
+		buf_put(b, c->subs[i].part.p, c->subs[i].part.len);
+		buf_fini(&c->subs[i].part);
 	}
 	buf_puts(b, "],\"model\":");
 	json_write_str(b, c->model);
@@ -57,7 +62,7 @@ static void reply(struct completion *c, struct buf *b)
 		   (unsigned long long)c->usage.prompt_tokens, (unsigned long long)c->usage.prompt_tokens);
 }
 
-static const struct completion_pooled embedding = {.done = done, .reply = reply, .free = free};
+static const struct answer_writer embedding = {.done = done, .body = reply, .free = free};
 
 /* ---- the request ---- */
 

@@ -1,6 +1,6 @@
 #include "controller/endpoints/endpoints.h"
 
-#include "controller/endpoints/completions.h"
+#include "controller/apis/openai/completions.h"
 #include "controller/endpoints/embeddings.h"
 #include "controller/endpoints/files.h"
 #include "controller/endpoints/info.h"
@@ -16,32 +16,33 @@
 enum { MAX_FILE = 200 << 20 /* of an upload, as OpenAI has it */ };
 
 static const struct http_route routes[] = {
-	{"/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
-	{"/ready", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
-	{"/readyz", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL},
-	{"/livez", "GET, HEAD", info_call_live, ROUTE_OPEN, NULL},
-	{"/version", "GET, HEAD", info_call_version, ROUTE_OPEN, NULL},
-	{"/metrics", "GET, HEAD", info_call_metrics, 0, NULL},
-	{"/v1/models", "GET, HEAD", info_call_models, 0, NULL},
-	{"/v1/models/", "GET, HEAD", info_call_model, ROUTE_PREFIX, NULL},
-	{"/v1/completions", "POST", completions_call_text, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
-	{"/v1/chat/completions", "POST", completions_call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED,
+	{"/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
+	{"/ready", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
+	{"/readyz", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
+	{"/livez", "GET, HEAD", info_call_live, ROUTE_OPEN, NULL, NULL},
+	{"/version", "GET, HEAD", info_call_version, ROUTE_OPEN, NULL, NULL},
+	{"/metrics", "GET, HEAD", info_call_metrics, 0, NULL, NULL},
+	{"/v1/models", "GET, HEAD", info_call_models, 0, NULL, NULL},
+	{"/v1/models/", "GET, HEAD", info_call_model, ROUTE_PREFIX, NULL, NULL},
+	{"/v1/completions", "POST", completions_call_text, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL,
 	 NULL},
-	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL},
-	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL},
-	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL},
-	{"/api/live", "GET, HEAD", page_call_live, ROUTE_ENDLESS, NULL},
-	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON, NULL},
-	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
-	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
-	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
-	{"/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
-	{"/v1/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
-	{"/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL},
-	{"/v1/files", "GET, HEAD, POST", files_call, ROUTE_COUNTED, files_upload},
-	{"/v1/files/", "GET, HEAD, DELETE", files_call_one, ROUTE_PREFIX, NULL},
-	{"/v1/batches", "GET, HEAD, POST", batches_call, ROUTE_JSON_POST | ROUTE_COUNTED, NULL},
-	{"/v1/batches/", "GET, HEAD, POST", batches_call_one, ROUTE_PREFIX, NULL},
+	{"/v1/chat/completions", "POST", completions_call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED,
+	 NULL, NULL},
+	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
+	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
+	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL, NULL},
+	{"/api/live", "GET, HEAD", page_call_live, ROUTE_ENDLESS, NULL, NULL},
+	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON, NULL, NULL},
+	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/files", "GET, HEAD, POST", files_call, ROUTE_COUNTED, files_upload, NULL},
+	{"/v1/files/", "GET, HEAD, DELETE", files_call_one, ROUTE_PREFIX, NULL, NULL},
+	{"/v1/batches", "GET, HEAD, POST", batches_call, ROUTE_JSON_POST | ROUTE_COUNTED, NULL, NULL},
+	{"/v1/batches/", "GET, HEAD, POST", batches_call_one, ROUTE_PREFIX, NULL, NULL},
 };
 
 static int start(void *user, struct exchange_host *host, char *why, size_t why_n)
@@ -51,8 +52,8 @@ static int start(void *user, struct exchange_host *host, char *why, size_t why_n
 	int rc = journal ? file_store_open(journal, batches_with_input, &e->files, why, why_n) : 0;
 	if (rc)
 		return rc;
-	e->viewers = viewers_start(e->mailbox, e->svc);
-	rc = journal ? batches_start(host, e->mailbox, e->files, &e->batches, why, why_n) : 0;
+	e->viewers = viewers_start(e->apis.mailbox, e->svc);
+	rc = journal ? batches_start(host, e->apis.mailbox, e->files, &e->batches, why, why_n) : 0;
 	if (rc)
 		goto fail_batches;
 	return 0;
@@ -92,8 +93,9 @@ static void stop(void *user)
 struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, const struct service *svc,
 			      size_t max_file_bytes)
 {
-	*e = (struct endpoints){
-		.mailbox = mailbox, .svc = svc, .max_file_bytes = max_file_bytes ? max_file_bytes : MAX_FILE};
+	*e = (struct endpoints){.apis = {.mailbox = mailbox},
+				.svc = svc,
+				.max_file_bytes = max_file_bytes ? max_file_bytes : MAX_FILE};
 	return (struct http_app){.routes = routes,
 				 .n_routes = sizeof routes / sizeof routes[0],
 				 .user = e,

@@ -5,16 +5,15 @@
 #ifndef QUERN_CONTROLLER_ENDPOINTS_ENDPOINTS_H
 #define QUERN_CONTROLLER_ENDPOINTS_ENDPOINTS_H
 
+#include "controller/apis/apis.h"
 #include "controller/http/exchange.h"
 #include "controller/http/http.h"
 #include "controller/jobs/file_store.h"
 
 #include <stddef.h>
 
-struct mailbox;
-
 struct endpoints {
-	struct mailbox *mailbox;
+	struct apis apis;          /* the first: apis_of() */
 	const struct service *svc; /* svc->journal NULL: no files and batches */
 	size_t max_file_bytes;     /* of an upload */
 	struct file_quota quota;   /* of an owner whose key has none; set before the server starts */

@@ -3,7 +3,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/json_write.h"
-#include "controller/endpoints/common.h"
+#include "controller/apis/common.h"
+#include "controller/endpoints/endpoints.h"
 #include "controller/http/api_keys.h"
 #include "controller/message/service.h"
 
@@ -327,10 +328,26 @@ static void list(struct exchange *x)
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }
 
+bool files_have_journal(struct exchange *x)
+{
+	const struct endpoints *e = endpoints_of(x);
+	char why[640] = "files and batches need the journal: ";
+	size_t n = strlen(why);
+	if (e->files && file_store_ready(e->files, why + n, sizeof why - n))
+		return true;
+	if (e->files) {
+		exchange_fail(x, E_NOT_READY, NULL, why);
+		return false;
+	}
+	exchange_error(x, MHD_HTTP_NOT_IMPLEMENTED, "invalid_request_error", NULL, "not_implemented",
+		       "files and batches need a journal: start the service with --journal FILE");
+	return false;
+}
+
 void files_call(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	if (!common_has_journal(x))
+	if (!files_have_journal(x))
 		return;
 	if (strcmp(x->method, "POST") == 0)
 		end_upload(x);
@@ -393,7 +410,7 @@ void files_call_one(struct exchange *x, const char *rest)
 {
 	struct file_info f;
 	char owner[FILE_OWNER_SIZE], id[FILE_ID_SIZE];
-	if (!common_has_journal(x))
+	if (!files_have_journal(x))
 		return;
 	size_t n = strcspn(rest, "/");
 	bool wants_content = strcmp(rest + n, "/content") == 0;

@@ -5,8 +5,12 @@
 
 #include "controller/http/exchange.h"
 
+#include <stdbool.h>
+
 /* The route's upload(): -EINVAL: not a form.  What else is wrong is reported when all of it has come. */
 int files_upload(struct exchange *x);
+/* Files and batches live in the journal.  false: there is none, x has its reply. */
+bool files_have_journal(struct exchange *x);
 void files_call(struct exchange *x, const char *rest);
 void files_call_one(struct exchange *x, const char *rest);
 

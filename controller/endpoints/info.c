@@ -3,7 +3,8 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/version.h"
-#include "controller/endpoints/common.h"
+#include "controller/apis/apis.h"
+#include "controller/apis/common.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
 #include "controller/jobs/file_store.h"
@@ -21,17 +22,17 @@ static const int64_t DEAD_US = 60 * 1000000LL;
 void info_call_health(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	if (mailbox_draining(endpoints_of(x)->mailbox)) {
-		const uint32_t n = mailbox_n_draining(endpoints_of(x)->mailbox);
+	if (mailbox_draining(apis_of(x)->mailbox)) {
+		const uint32_t n = mailbox_n_draining(apis_of(x)->mailbox);
 		char text[160];
 		snprintf(text, sizeof text, "the service is ending: %u job%s finish%s first",
 			 n == UINT32_MAX ? 0 : n, n == 1 ? "" : "s", n == 1 ? "es" : "");
 		exchange_fail(x, E_NOT_READY, NULL, text);
 		return;
 	}
-	if (!mailbox_ready(endpoints_of(x)->mailbox)) {
+	if (!mailbox_ready(apis_of(x)->mailbox)) {
 		char waits[256], text[320];
-		mailbox_waits(endpoints_of(x)->mailbox, waits, sizeof waits);
+		mailbox_waits(apis_of(x)->mailbox, waits, sizeof waits);
 		snprintf(text, sizeof text, "no replica can serve now: %s",
 			 waits[0] ? waits : "the service has just started");
 		exchange_fail(x, E_NOT_READY, NULL, text);
@@ -56,7 +57,7 @@ void info_call_live(struct exchange *x, const char *rest)
 	(void)rest;
 	const int64_t now = clock_us();
 	const struct engine_load *load = x->host->svc->load;
-	const int64_t front_us = now - mailbox_turned_us(endpoints_of(x)->mailbox);
+	const int64_t front_us = now - mailbox_turned_us(apis_of(x)->mailbox);
 	const int64_t turned = load ? (int64_t)atomic_load(&load->turned_us) : 0;
 	const int64_t engine_us = turned ? now - turned : 0; /* 0: it has not begun */
 	if (front_us > DEAD_US || engine_us > DEAD_US) {
@@ -94,7 +95,7 @@ void info_call_metrics(struct exchange *x, const char *rest)
 	(void)rest;
 	exchange_ref(x);
 	exchange_park(x);
-	mailbox_status(endpoints_of(x)->mailbox, on_metrics_status, x);
+	mailbox_status(apis_of(x)->mailbox, on_metrics_status, x);
 }
 
 static void put_model(struct buf *b, const struct exchange *x, const char *name)
@@ -105,7 +106,7 @@ static void put_model(struct buf *b, const struct exchange *x, const char *name)
 	buf_puts(b, ",\"object\":\"model\",\"created\":");
 	json_write_int(b, svc->started_unix);
 	buf_puts(b, ",\"owned_by\":\"quern\",\"max_model_len\":");
-	json_write_uint(b, mailbox_max_context(endpoints_of(x)->mailbox));
+	json_write_uint(b, mailbox_max_context(apis_of(x)->mailbox));
 	buf_putc(b, '}');
 }
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "controller/endpoints/completion.h"
+#include "controller/apis/completion.h"
 #include "controller/endpoints/openai_batch_impl.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
@@ -184,7 +184,7 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 	r->batch = b;
 	r->line = line;
 	r->custom_id = custom_id ? custom_id : xstrdup("");
-	r->jobs = (struct completions_line){
+	r->jobs = (struct generation_line){
 		.priority = OPENAI_BATCH_PRIORITY, .owner = b->owner, .terms = b->terms};
 	snprintf(r->jobs.key, sizeof r->jobs.key, "%s/%u", b->id, line);
 	struct exchange *x = body ? exchange_new(bs->host, NULL) : NULL;

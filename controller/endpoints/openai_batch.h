@@ -7,7 +7,8 @@
  *   validating --> in_progress --> finalizing --> completed
  *        |failed        |cancelling, or expired     --> cancelled, expired
  *
- * A line runs through the code of its HTTP path (completions.h), in an exchange without a connection. */
+ * A line runs through the code of its HTTP path (controller/apis/openai/completions.h), in an exchange
+ * without a connection. */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 #define QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 

@@ -3,7 +3,7 @@
 #ifndef QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_IMPL_H
 #define QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_IMPL_H
 
-#include "controller/endpoints/completions.h"
+#include "controller/apis/openai/completions.h"
 #include "controller/endpoints/openai_batch.h"
 #include "formats/batch_lines.h"
 
@@ -29,7 +29,7 @@ struct line_run {
 	uint32_t line;
 	bool failed;
 	char *custom_id; /* owned */
-	struct completions_line jobs;
+	struct generation_line jobs;
 	struct exchange *x; /* while it lives; the line is in batch->runs then */
 	struct line_run *next, **prev;
 };

@@ -2,7 +2,9 @@
 #include "controller/endpoints/openai_batch.h"
 
 #include "base/json.h"
-#include "controller/endpoints/common.h"
+#include "controller/apis/common.h"
+#include "controller/endpoints/endpoints.h"
+#include "controller/endpoints/files.h"
 #include "controller/message/service.h"
 #include "controller/http/api_keys.h"
 
@@ -106,7 +108,7 @@ static const char *text_of(const json_t *request, const char *key)
 
 static bool has_batches(struct exchange *x)
 {
-	if (!common_has_journal(x))
+	if (!files_have_journal(x))
 		return false;
 	if (batches_ready(endpoints_of(x)->batches))
 		return true;

@@ -127,8 +127,8 @@ static int run_line(struct journal_op *op, struct journal_db *db)
 	job_owner(o->owner, owner);
 	/* The result holds all of its jobs' output. */
 	for (size_t i = 0; !rc && i < o->n_jobs; i++) {
-		char key[COMPLETIONS_KEY_SIZE];
-		completions_job_key(key, o->id, o->n_jobs, i);
+		char key[GENERATION_KEY_SIZE];
+		generation_job_key(key, o->id, o->n_jobs, i);
 		rc = jobs_rows_delete(db, owner, key);
 	}
 	return rc;

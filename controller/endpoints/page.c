@@ -2,7 +2,8 @@
 
 #include "base/entropy.h"
 #include "base/json.h"
-#include "controller/endpoints/common.h"
+#include "controller/apis/common.h"
+#include "controller/endpoints/endpoints.h"
 #include "controller/endpoints/viewers.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/http/api_keys.h"
@@ -87,7 +88,7 @@ void page_call_cancel(struct exchange *x, const char *rest)
 		common_job_owner(x, owner);
 		exchange_ref(x);
 		exchange_park(x);
-		mailbox_cancel(endpoints_of(x)->mailbox, id, owner, on_cancelled, x);
+		mailbox_cancel(apis_of(x)->mailbox, id, owner, on_cancelled, x);
 	}
 	json_decref(o);
 }

@@ -3,8 +3,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "controller/endpoints/common.h"
-#include "controller/endpoints/completions.h"
+#include "controller/apis/common.h"
+#include "controller/apis/apis.h"
+#include "controller/apis/generation.h"
 #include "controller/http/api_keys.h"
 #include "controller/jobs/mailbox.h"
 
@@ -94,7 +95,7 @@ static int check_names(struct exchange *x, const json_t *request, const char *co
 int pooling_fields_read(struct exchange *x, const json_t *request, const char *const *known,
 			struct pooling_fields *f, struct api_problem *p)
 {
-	const int64_t context = mailbox_max_context(endpoints_of(x)->mailbox);
+	const int64_t context = mailbox_max_context(apis_of(x)->mailbox);
 	*f = (struct pooling_fields){.add_special = true};
 	int rc = check_names(x, request, known, p);
 	if (rc || (rc = get_name(request, "user", &f->user, p)) ||
@@ -143,7 +144,7 @@ int pooling_encode(const struct exchange *x, const struct pooling_fields *f, con
 		   const char *field, struct token_ids *ids, struct api_problem *p)
 {
 	const struct service *svc = x->host->svc;
-	const uint32_t context = mailbox_max_context(endpoints_of(x)->mailbox);
+	const uint32_t context = mailbox_max_context(apis_of(x)->mailbox);
 	const size_t most = f->truncate ? (size_t)f->truncate : SIZE_MAX;
 	if (json_is_array(input)) {
 		int rc = request_tokens_read(svc, input, field, f->truncate ? SIZE_MAX : context, ids, p);
@@ -191,21 +192,24 @@ int pooling_job(struct completion *c, size_t i, const struct pooling_fields *f, 
 	job->deadline_us = f->deadline_ms ? clock_us() + f->deadline_ms * 1000 : 0;
 	s->n_outputs = 1;
 	s->first = (uint32_t)i;
-	s->offset = xcalloc(1, sizeof *s->offset);
 	if (x->key)
-		completions_own_by_key(x, job);
+		generation_own_by_key(x, job);
 	return 0;
 }
 
 /* ---- the request ---- */
 
-struct completion *pooling_begin(struct exchange *x, size_t n, const struct completion_pooled *pooled,
-				 void *data)
+struct completion *pooling_begin(struct exchange *x, size_t n, const struct answer_writer *writer, void *data)
 {
-	struct completion *c = completion_new(x, n);
-	c->pooled = pooled;
-	c->pooled_data = data;
-	return completions_begin_key(c) ? c : NULL;
+	struct completion *c = completion_new(x, n, writer, data);
+	return completion_begin_key(c) ? c : NULL;
+}
+
+const char *pooling_verdict(const struct job_event *e, bool numbers)
+{
+	if (numbers)
+		return NULL;
+	return e->pooled ? "the model's output is not a number" : "the job was cancelled";
 }
 
 void pooling_submit(struct completion *c, int rc, const struct api_problem *p, const char *id_prefix)
@@ -223,13 +227,9 @@ void pooling_submit(struct completion *c, int rc, const struct api_problem *p, c
 			exchange_fail(x, p->code, p->param, p->why);
 		return;
 	}
-	openai_id(c->shape.id, id_prefix);
-	pthread_mutex_lock(&x->lock);
-	snprintf(x->id, sizeof x->id, "%s", c->shape.id);
-	pthread_mutex_unlock(&x->lock);
-	c->shape.created = clock_unix();
+	completion_set_id(c, id_prefix);
+	c->created = clock_unix();
 	c->model = xstrdup(x->host->svc->model_name);
-	c->shape.model = c->model;
 	completion_submit(c);
 }
 

@@ -4,11 +4,11 @@
  *   pooling_begin()     the body, the model, room for n jobs within the API key's limit
  *   pooling_encode()    a text or ids to a prompt
  *   pooling_job()       a prompt to job i
- *   pooling_submit()    all of them; the reply is written as they end (struct completion_pooled) */
+ *   pooling_submit()    all of them; the reply is written as they end (answer.h) */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_POOLING_H
 #define QUERN_CONTROLLER_ENDPOINTS_POOLING_H
 
-#include "controller/endpoints/completion.h"
+#include "controller/apis/completion.h"
 #include "controller/request/api_error.h"
 #include "controller/request/request_tokens.h"
 
@@ -37,7 +37,7 @@ int pooling_int(const json_t *request, const char *name, int64_t lo, int64_t hi,
 		struct api_problem *p);
 
 /* The exchange's work with n jobs to be made by pooling_job().  NULL: x has its reply. */
-struct completion *pooling_begin(struct exchange *x, size_t n, const struct completion_pooled *pooled,
+struct completion *pooling_begin(struct exchange *x, size_t n, const struct answer_writer *writer,
 				 void *data);
 /* Appends the prompt of a string or an array of ids to ids, cut to f->truncate tokens. */
 int pooling_encode(const struct exchange *x, const struct pooling_fields *f, const json_t *input,
@@ -46,6 +46,8 @@ int pooling_encode(const struct exchange *x, const struct pooling_fields *f, con
 int pooling_job(struct completion *c, size_t i, const struct pooling_fields *f, struct token_ids *ids,
 		struct params *params, const char *field, struct api_problem *p);
 /* rc: of making the jobs.  0: submits them; else the problem is x's reply. */
+/* What a writer's done() returns of a job: whether it has values, and they are numbers. */
+const char *pooling_verdict(const struct job_event *e, bool numbers);
 void pooling_submit(struct completion *c, int rc, const struct api_problem *p, const char *id_prefix);
 
 /* The first n values of a vector, to the length of 1 if so (of zeros: as they are).  False: not numbers. */

@@ -3,7 +3,8 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/json_write.h"
-#include "controller/endpoints/common.h"
+#include "controller/apis/apis.h"
+#include "controller/apis/common.h"
 #include "controller/endpoints/pooling.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/request/api.h"
@@ -56,9 +57,9 @@ static size_t query_of(const struct scoring *r, size_t pair)
 	return r->queries.n > 1 ? pair : 0;
 }
 
-static bool done(struct subrequest *s, const struct job_event *e)
+static bool take(struct subrequest *s, const struct job_event *e)
 {
-	struct scoring *r = s->completion->pooled_data;
+	struct scoring *r = s->completion->writer_data;
 	if (r->cosine) {
 		r->width = e->n_pooled;
 		r->vectors[s->first] = xmalloc(e->n_pooled * sizeof **r->vectors);
@@ -67,6 +68,11 @@ static bool done(struct subrequest *s, const struct job_event *e)
 	const double gap = e->n_pooled == ANSWERS ? (double)e->pooled[NO] - (double)e->pooled[YES] : NAN;
 	r->scores[s->first] = 1 / (1 + exp(gap));
 	return !isnan(gap);
+}
+
+static const char *done(struct subrequest *s, const struct job_event *e)
+{
+	return pooling_verdict(e, e->pooled && take(s, e));
 }
 
 static void set_cosines(struct scoring *r)
@@ -94,7 +100,7 @@ static void put_score(struct buf *b, const char *name, double score)
 
 static void put_list(struct buf *b, const struct scoring *r, const struct completion *c)
 {
-	buf_printf(b, "\"object\":\"list\",\"created\":%lld,\"data\":[", (long long)c->shape.created);
+	buf_printf(b, "\"object\":\"list\",\"created\":%lld,\"data\":[", (long long)c->created);
 	for (size_t i = 0; i < r->n; i++) {
 		buf_printf(b, "%s{\"index\":%zu,\"object\":\"score\"", i ? "," : "", i);
 		put_score(b, "score", r->scores[i]);
@@ -138,10 +144,10 @@ static void put_ranking(struct buf *b, const struct scoring *r)
 
 static void reply(struct completion *c, struct buf *b)
 {
-	struct scoring *r = c->pooled_data;
+	struct scoring *r = c->writer_data;
 	const unsigned long long tokens = c->usage.prompt_tokens;
 	set_cosines(r);
-	buf_printf(b, "{\"id\":\"%s\",\"model\":", c->shape.id);
+	buf_printf(b, "{\"id\":\"%s\",\"model\":", c->id);
 	json_write_str(b, c->model);
 	buf_putc(b, ',');
 	if (r->list)
@@ -162,7 +168,7 @@ static void scoring_free(void *data)
 	free(r);
 }
 
-static const struct completion_pooled scored = {.done = done, .reply = reply, .free = scoring_free};
+static const struct answer_writer scored = {.done = done, .body = reply, .free = scoring_free};
 
 /* ---- the request ---- */
 
@@ -303,7 +309,7 @@ static int read_request(struct exchange *x, struct scoring *r, struct pooling_fi
 	if (r->cosine)
 		return 0;
 	rc = find_answers(svc, r, p);
-	return rc ? rc : check_prompts(svc, mailbox_max_context(endpoints_of(x)->mailbox), r, p);
+	return rc ? rc : check_prompts(svc, mailbox_max_context(apis_of(x)->mailbox), r, p);
 }
 
 /* ---- prompts ---- */
@@ -387,7 +393,7 @@ static int encode_pair(const struct service *svc, uint32_t context, const struct
 
 static int make_job(struct completion *c, size_t i, const struct pooling_fields *f, struct api_problem *p)
 {
-	struct scoring *r = c->pooled_data;
+	struct scoring *r = c->writer_data;
 	const struct service *svc = c->x->host->svc;
 	const bool query = r->cosine && i < r->queries.n;
 	const struct texts *t = query ? &r->queries : &r->documents;

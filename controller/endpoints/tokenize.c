@@ -2,7 +2,8 @@
 
 #include "base/json.h"
 #include "base/json_write.h"
-#include "controller/endpoints/common.h"
+#include "controller/apis/apis.h"
+#include "controller/apis/common.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/request/api.h"
 #include "controller/request/request_tokens.h"
@@ -54,7 +55,7 @@ static int tokenize(struct exchange *x, const json_t *request, struct token_ids 
 		    struct api_problem *p)
 {
 	const struct service *svc = x->host->svc;
-	uint32_t context = mailbox_max_context(endpoints_of(x)->mailbox);
+	uint32_t context = mailbox_max_context(apis_of(x)->mailbox);
 	const json_t *prompt = json_get(request, "prompt"), *messages = json_get(request, "messages");
 	bool add_special = true;
 	int rc = check_fields(x, request, tokenize_fields, p);
@@ -92,7 +93,7 @@ void tokenize_call(struct exchange *x, const char *rest)
 	}
 	struct buf b = {0}, piece = {0};
 	buf_printf(&b, "{\"count\":%zu,\"max_model_len\":%" PRIu32 ",\"tokens\":", ids.n,
-		   mailbox_max_context(endpoints_of(x)->mailbox));
+		   mailbox_max_context(apis_of(x)->mailbox));
 	json_write_ids(&b, ids.ids, ids.n);
 	buf_puts(&b, strs ? ",\"token_strs\":[" : ",\"token_strs\":null");
 	for (size_t i = 0; strs && i < ids.n; i++) {

@@ -277,6 +277,14 @@ void exchange_reply_content(struct exchange *x, const char *type, uint64_t bytes
 	exchange_reply_as(x, MHD_HTTP_OK, type, &none);
 }
 
+static void put_error(const struct exchange *x, struct buf *b, const struct http_failure *f)
+{
+	if (x->route && x->route->errors)
+		x->route->errors(b, f);
+	else
+		http_error_openai(b, f);
+}
+
 static void note_error(struct exchange *x, const char *type, const char *code)
 {
 	snprintf(x->error, sizeof x->error, "%s", code ? code : type);
@@ -291,7 +299,7 @@ void exchange_error(struct exchange *x, unsigned status, const char *type, const
 	vsnprintf(message, sizeof message, fmt, ap);
 	va_end(ap);
 	struct buf json = {0};
-	http_error_json(&json, type, param, code, message);
+	put_error(x, &json, &(struct http_failure){status, type, param, code, message});
 	pthread_mutex_lock(&x->lock);
 	note_error(x, type, code);
 	exchange_reply_locked(x, status, &json);
@@ -307,20 +315,22 @@ void exchange_fail(struct exchange *x, enum code code, const char *param, const 
 void exchange_error_locked(struct exchange *x, unsigned status, const char *type, const char *code,
 			   const char *message)
 {
+	const struct http_failure f = {status, type, NULL, code, message};
 	struct buf json = {0};
-	http_error_json(&json, type, NULL, code, message);
 	note_error(x, type, code);
 	if (x->phase != EXCHANGE_STREAM) {
+		put_error(x, &json, &f);
 		exchange_reply_locked(x, status, &json);
-	} else {
-		buf_puts(&x->out, "data: ");
-		buf_put(&x->out, json.p, json.len);
-		buf_puts(&x->out, "\n\ndata: [DONE]\n\n");
-		x->over = true;
-		count_unread(x);
-		wake(x);
+		return;
 	}
-	buf_fini(&json);
+	if (!x->work || !x->work->error || !x->work->error(x, &f)) {
+		buf_puts(&x->out, "data: ");
+		http_error_openai(&x->out, &f);
+		buf_puts(&x->out, "\n\ndata: [DONE]\n\n");
+	}
+	x->over = true;
+	count_unread(x);
+	wake(x);
 }
 
 /* Streams. */

@@ -55,6 +55,7 @@ struct access_log;
 struct api_key;
 struct api_keys;
 struct hangup;
+struct http_failure;
 struct http_route;
 struct service;
 
@@ -94,6 +95,9 @@ struct exchange_work {
 	/* For the access log: fields, each as ,"name":value, and how the outputs ended ("stop,length").
 	 * Under the lock. */
 	void (*log)(const struct exchange *x, struct buf *fields, char finish[EXCHANGE_FINISH_SIZE]);
+	/* An error ends the stream: appends it to x->out, and what ends a stream.  Under the lock.  false, or
+	 * NULL: it is written as OpenAI's. */
+	bool (*error)(struct exchange *x, const struct http_failure *f);
 	/* The last reference is gone. */
 	void (*free)(struct exchange *x);
 };
@@ -148,7 +152,7 @@ struct exchange {
 	bool over;         /* nothing more will be put into out */
 	char id[64];       /* the reply's, where it has one ("chatcmpl-...") */
 	unsigned status;   /* of the reply; 0: none was begun */
-	const char *type;  /* of the reply, static; NULL: JSON */
+	const char *type;  /* of the reply, static; NULL: JSON, of a stream: server-sent events */
 	unsigned retry_s;  /* header Retry-After, where the status has one; 0: 1 */
 	char error[32];    /* code or type of an error, for the access log */
 	char policy[320];  /* header Content-Security-Policy of a page, "" for none */

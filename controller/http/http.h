@@ -10,9 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buf;
 struct exchange;
 struct exchange_host;
 struct http;
+struct http_failure;
 struct service;
 
 enum {
@@ -35,6 +37,9 @@ struct http_route {
 	/* May be NULL.  POST, headers complete: sets the work that takes the body as it comes, and
 	 * x->max_body.  -EINVAL: the body is not the form that this path takes. */
 	int (*upload)(struct exchange *x);
+	/* The body of an error, in the shape of the API that the path belongs to: of a handler's errors and
+	 * of those before any handler runs (no key, too large, too many).  NULL: OpenAI's (http_error.h). */
+	void (*errors)(struct buf *b, const struct http_failure *f);
 };
 
 /* What is served.  All but the routes' calls come from http_start() and http_stop(). */

@@ -16,6 +16,11 @@ void http_error_json(struct buf *b, const char *type, const char *param, const c
 	buf_puts(b, "}}");
 }
 
+void http_error_openai(struct buf *b, const struct http_failure *f)
+{
+	http_error_json(b, f->type, f->param, f->code, f->message);
+}
+
 struct http_error http_error_of(enum code code)
 {
 	switch (code) {

@@ -9,6 +9,14 @@
 void http_error_json(struct buf *b, const char *type, const char *param, const char *code,
 		     const char *message);
 
+/* An error of a request.  type, code: OpenAI's; param, code: NULL or "" for none. */
+struct http_failure {
+	unsigned status;
+	const char *type, *param, *code, *message;
+};
+/* The same in OpenAI's shape; what a route has as its own shape of errors (http.h) is such a function. */
+void http_error_openai(struct buf *b, const struct http_failure *f);
+
 /* The HTTP status, OpenAI's error type and its code (NULL: null) for one of our codes. */
 struct http_error {
 	unsigned status;

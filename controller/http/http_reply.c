@@ -136,7 +136,7 @@ static enum MHD_Result send_stream(struct exchange *x, struct MHD_Connection *c)
 		MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CHUNK_BYTES, exchange_read, x, NULL);
 	if (!r)
 		return MHD_NO;
-	add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream; charset=utf-8");
+	add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->type ? x->type : "text/event-stream; charset=utf-8");
 	add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
 	/* Otherwise nginx buffers the stream. */
 	add_header(r, "X-Accel-Buffering", "no");

@@ -8,10 +8,10 @@ PURE = {"grammar", "controller/tokenizer", "controller/jinja", "controller/chat"
 def may(root):
     """{folder: those that it may include and call beside itself}, from the Makefile's USES_... lines."""
     lines = re.sub(r"\\\n", " ", (root / "Makefile").read_text())
-    values = dict(re.findall(r"^(\w+(?:/\w+)?)\s*:=[ \t]*(.*)$", lines, re.M))
+    values = dict(re.findall(r"^(\w+(?:/\w+)*)\s*:=[ \t]*(.*)$", lines, re.M))
 
     def expand(text):
-        text = re.sub(r"\$\((\w+)\)", lambda m: expand(values.get(m.group(1), "")), text)
+        text = re.sub(r"\$\(([\w/]+)\)", lambda m: expand(values.get(m.group(1), "")), text)
         return re.sub(r"\$\(addprefix ([^,]*),([^)]*)\)",
                       lambda m: " ".join(m.group(1) + w for w in m.group(2).split()), text)
     return {k[5:]: set(expand(v).split()) for k, v in values.items() if k.startswith("USES_")}

@@ -1,10 +1,11 @@
-#include "controller/endpoints/completions.h"
+#include "controller/apis/generation.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "controller/endpoints/common.h"
-#include "controller/endpoints/completion.h"
+#include "controller/apis/apis.h"
+#include "controller/apis/common.h"
+#include "controller/apis/completion.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/http/api_keys.h"
 #include "controller/request/api.h"
@@ -21,30 +22,12 @@ enum {
 	LISTED_MAX = 4 << 20, /* prompts times the tokens in its lists: each prompt's job has its own copy */
 };
 
-void completions_job_key(char out[COMPLETIONS_KEY_SIZE], const char *key, size_t n_jobs, size_t job)
+void generation_job_key(char out[GENERATION_KEY_SIZE], const char *key, size_t n_jobs, size_t job)
 {
 	if (n_jobs > 1)
-		snprintf(out, COMPLETIONS_KEY_SIZE, "%s/%zu", key, job);
+		snprintf(out, GENERATION_KEY_SIZE, "%s/%zu", key, job);
 	else
-		snprintf(out, COMPLETIONS_KEY_SIZE, "%s", key);
-}
-
-/* The text that echo shows: the prompt as it was given, or the text of its ids. */
-static void set_echo(struct subrequest *s, const struct service *svc, const json_t *request, size_t i)
-{
-	const json_t *p = json_get(request, "prompt");
-	const json_t *one = json_is_array(p) ? json_array_get(p, i) : p;
-	if (json_is_string(one)) {
-		s->echo_n = json_string_length(one);
-		s->echo = xmalloc(s->echo_n + 1);
-		memcpy(s->echo, json_string_value(one), s->echo_n + 1);
-		return;
-	}
-	struct buf text = {0};
-	tokenizer_decode(svc->tokenizer, s->submit->tokens, s->submit->n_tokens, s->submit->skip_special,
-			 &text);
-	s->echo_n = text.len;
-	s->echo = buf_take(&text);
+		snprintf(out, GENERATION_KEY_SIZE, "%s", key);
 }
 
 /* The job is an owner's: served from the owner's share, and sharing no prefixes with others.  The user that
@@ -58,7 +41,7 @@ static void set_owner(struct submit *s, const char *owner, uint32_t share)
 	s->cache_salt = salt;
 }
 
-void completions_own_by_key(const struct exchange *x, struct submit *s)
+void generation_own_by_key(const struct exchange *x, struct submit *s)
 {
 	struct api_key_terms key;
 	api_key_terms(x->key, &key);
@@ -68,10 +51,10 @@ void completions_own_by_key(const struct exchange *x, struct submit *s)
 
 /* A line of a batch: its jobs survive a restart, and run behind requests with a client that waits. */
 static void own_by_line(const struct completion *c, struct submit *s, const json_t *request, size_t i,
-			const struct completions_line *line)
+			const struct generation_line *line)
 {
-	char key[COMPLETIONS_KEY_SIZE];
-	completions_job_key(key, line->key, c->n_subs, i);
+	char key[GENERATION_KEY_SIZE];
+	generation_job_key(key, line->key, c->n_subs, i);
 	if (line->owner[0])
 		set_owner(s, line->owner, line->terms.share);
 	s->priority = api_key_priority(&line->terms, s->priority);
@@ -84,21 +67,6 @@ static void own_by_line(const struct completion *c, struct submit *s, const json
 		memcpy(s->body, c->subs[0].submit->body, sizeof s->body);
 	else
 		api_digest(request, s->body);
-}
-
-bool completions_begin_key(struct completion *c)
-{
-	struct exchange *x = c->x;
-	char why[160];
-	if (!x->key)
-		return true;
-	if (api_key_begin(x->key, (uint32_t)c->n_subs, false, clock_us(), &x->retry_s, why, sizeof why)) {
-		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL, "rate_limit_exceeded",
-			       "%s", why);
-		return false;
-	}
-	c->key_jobs = (uint32_t)c->n_subs;
-	return true;
 }
 
 /* Bounds of the request as a whole. */
@@ -137,80 +105,53 @@ static void set_chat_streams(struct completion *c, struct subrequest *s, const s
 }
 
 static int make_subrequest(struct completion *c, struct api_request *all, const json_t *request, size_t i,
-			   const struct completions_line *line, struct api_reply *reply,
-			   struct api_problem *p)
+			   const struct generation_line *line, struct api_reply *reply, struct api_problem *p)
 {
 	struct exchange *x = c->x;
-	const struct service *svc = x->host->svc;
 	struct subrequest *s = &c->subs[i];
 	int rc = api_request_prompt(all, i, &s->submit, reply, p);
 	if (rc)
 		return rc;
 	if (x->key)
-		completions_own_by_key(x, s->submit);
+		generation_own_by_key(x, s->submit);
 	if (line)
 		own_by_line(c, s->submit, request, i, line);
 	const struct params *par = &s->submit->params;
 	s->n_outputs = par->n;
 	s->first = (uint32_t)i * par->n;
 	s->n_prompt = s->submit->n_tokens;
-	s->offset = xcalloc(par->n, sizeof *s->offset);
 	rc = check_size(c, par, reply, p);
 	if (rc)
 		return rc;
 	if (chat_stream_parses(&reply->rules))
 		set_chat_streams(c, s, reply);
-	if (reply->echo)
-		set_echo(s, svc, request, i);
-	if (par->prompt_logprobs >= 0 || reply->return_token_ids)
-		s->tokens = xmemdup(s->submit->tokens, s->n_prompt * sizeof *s->tokens);
 	return 0;
 }
 
-/* The fields that all subrequests have in common, by the first one. */
-static void set_shape(struct completion *c, const json_t *request, const struct api_reply *reply)
+/* The fields that all subrequests have in common. */
+static void set_common(struct completion *c, const struct api_reply *reply, const char *id_prefix)
 {
-	struct exchange *x = c->x;
-	const struct service *svc = x->host->svc;
-	const struct submit *s = c->subs[0].submit;
-	struct openai_shape *sh = &c->shape;
-	c->model = xstrdup(reply->model ? reply->model : svc->model_name);
+	c->model = xstrdup(reply->model ? reply->model : c->x->host->svc->model_name);
 	c->stream = reply->stream;
-	c->return_timing = reply->return_timing;
 	c->no_output = reply->no_output;
-	c->continuous_usage = reply->include_usage && reply->continuous_usage;
-	c->echo_logprobs = reply->echo && s->params.logprobs >= 0 && s->params.prompt_logprobs >= 0;
-	snprintf(x->ignored, sizeof x->ignored, "%s", reply->ignored);
-	openai_id(sh->id, sh->chat ? "chatcmpl-" : "cmpl-");
-	pthread_mutex_lock(&x->lock);
-	snprintf(x->id, sizeof x->id, "%s", sh->id);
-	pthread_mutex_unlock(&x->lock);
-	sh->tokenizer = svc->tokenizer;
-	sh->model = c->model;
-	sh->created = clock_unix();
-	sh->stream = reply->stream;
-	sh->usage_null = reply->include_usage;
-	sh->skip_special = s->skip_special;
-	sh->tokens_as_ids = reply->tokens_as_ids;
-	sh->return_token_ids = reply->return_token_ids;
-	sh->logprobs = s->params.logprobs >= 0;
-	sh->prompt_logprobs = json_get(request, "prompt_logprobs") != NULL;
+	c->created = clock_unix();
+	completion_set_id(c, id_prefix);
 }
 
 /* Every prompt becomes a subrequest, as long as the client is there.  *reply: of the request. */
-static int make_subrequests(struct completion *c, const json_t *request, const struct completions_line *line,
+static int make_subrequests(struct completion *c, const json_t *request, const struct generation *g,
 			    struct api_reply *reply, struct api_problem *p)
 {
 	const struct exchange *x = c->x;
 	struct api_request *all;
 	uint64_t tokens = 0;
-	int rc = api_request_read(x->host->svc, mailbox_max_context(c->mailbox), request,
-				  c->shape.chat ? API_CHAT : API_COMPLETIONS, &all, p);
+	int rc =
+		api_request_read(x->host->svc, mailbox_max_context(c->mailbox), request, g->dialect, &all, p);
 	if (rc)
 		return rc;
 	for (size_t i = 0; !rc && i < c->n_subs; i++) {
 		rc = exchange_is_over(c->x) ? -ECANCELED
-					    : make_subrequest(c, all, request, i, line, reply, p);
+					    : make_subrequest(c, all, request, i, g->line, reply, p);
 		tokens += c->subs[i].n_prompt;
 	}
 	api_request_free(all);
@@ -220,54 +161,83 @@ static int make_subrequests(struct completion *c, const json_t *request, const s
 	return rc;
 }
 
-/* line: NULL for a request with a connection. */
-static void generate(struct exchange *x, bool chat, const struct completions_line *line)
+/* --- names of the client's API --- */
+
+static bool in_name(char c)
 {
-	json_t *request = common_body_object(x);
-	if (!request)
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Every word that is a name of the dialect becomes the client's, as far as there is room. */
+static void rename_words(const struct generation_name *names, char *text, size_t size)
+{
+	struct buf out = {0};
+	for (const char *p = text; *p;) {
+		size_t n = 0;
+		while (in_name(p[n]))
+			n++;
+		const char *as = NULL;
+		for (const struct generation_name *m = names; n && m->internal && !as; m++)
+			if (strlen(m->internal) == n && memcmp(m->internal, p, n) == 0)
+				as = m->client;
+		if (as)
+			buf_puts(&out, as);
+		else
+			buf_put(&out, p, n ? n : 1);
+		p += n ? n : 1;
+	}
+	buf_putc(&out, '\0');
+	snprintf(text, size, "%s", out.p);
+	buf_fini(&out);
+}
+
+void generation_rename(const struct generation_name *names, struct api_problem *p)
+{
+	if (!names)
 		return;
+	rename_words(names, p->param, sizeof p->param);
+	rename_words(names, p->why, sizeof p->why);
+}
+
+/* Fields without effect: those that the reader of the client's API has named, then the dialect's. */
+static void add_ignored(struct exchange *x, const struct generation_name *names, struct api_reply *reply)
+{
+	const size_t n = strlen(x->ignored);
+	if (names)
+		rename_words(names, reply->ignored, sizeof reply->ignored);
+	if (reply->ignored[0])
+		snprintf(x->ignored + n, sizeof x->ignored - n, "%s%s", n ? ", " : "", reply->ignored);
+}
+
+/* --- the request --- */
+
+void generation_start(struct exchange *x, const json_t *request, const struct generation *g)
+{
 	struct api_problem p = {.code = E_INTERNAL};
 	struct api_reply reply = {0};
+	size_t n = g->dialect == API_CHAT ? 1 : api_n_prompts(request);
+	/* From here on the exchange frees the writer's data. */
+	struct completion *c = completion_new(x, n ? n : 1, g->writer, g->writer_data);
 	if (!common_check_model(x, request))
-		goto done;
-	size_t n = chat ? 1 : api_n_prompts(request);
+		return;
 	if (n == 0 || n > PROMPTS_MAX) {
 		exchange_error(x, MHD_HTTP_BAD_REQUEST, "invalid_request_error", "prompt", NULL,
 			       "prompt holds %zu prompts: must be 1 to %d", n, PROMPTS_MAX);
-		goto done;
+		return;
 	}
-	struct completion *c = completion_new(x, n);
-	c->shape.chat = chat;
-	if (!completions_begin_key(c))
-		goto done;
-	int rc = make_subrequests(c, request, line, &reply, &p);
+	if (!completion_begin_key(c))
+		return;
+	int rc = make_subrequests(c, request, g, &reply, &p);
 	if (rc) {
 		completion_give_up(c);
+		generation_rename(g->names, &p);
 		if (rc != -ECANCELED)
 			exchange_fail(x, p.code, p.param, p.why);
-		goto done;
+		return;
 	}
-	set_shape(c, request, &reply);
-	json_decref(request);
+	set_common(c, &reply, g->id_prefix);
+	add_ignored(x, g->names, &reply);
+	if (g->writer->begin)
+		g->writer->begin(c, request, &reply);
 	completion_submit(c);
-	return;
-done:
-	json_decref(request);
-}
-
-void completions_call_text(struct exchange *x, const char *rest)
-{
-	(void)rest;
-	generate(x, false, NULL);
-}
-
-void completions_call_chat(struct exchange *x, const char *rest)
-{
-	(void)rest;
-	generate(x, true, NULL);
-}
-
-void completions_call_line(struct exchange *x, bool chat, const struct completions_line *line)
-{
-	generate(x, chat, line);
 }

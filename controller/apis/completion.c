@@ -1,13 +1,15 @@
-#include "controller/endpoints/completion.h"
+#include "controller/apis/completion.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/json_write.h"
-#include "controller/endpoints/endpoints.h"
+#include "controller/apis/apis.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/http/api_keys.h"
 #include "controller/http/http_error.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,31 +32,6 @@ static void settle_key(struct subrequest *s)
 
 /* --- events: on the front end's thread, under the lock --- */
 
-static void chunk_begin(struct completion *c)
-{
-	buf_puts(&c->x->out, "data: ");
-}
-
-static void chunk_end(struct completion *c)
-{
-	struct openai_usage so_far = c->usage;
-	so_far.completion_tokens = c->streamed_tokens;
-	openai_end_chunk(&c->x->out, &c->shape, c->continuous_usage ? &so_far : NULL);
-	buf_puts(&c->x->out, "\n\n");
-}
-
-static struct openai_prompt prompt_of(const struct subrequest *s, const struct job_event *e)
-{
-	return (struct openai_prompt){
-		.echo = s->echo,
-		.echo_n = s->echo_n,
-		.tokens = s->tokens,
-		.n_tokens = s->n_prompt,
-		.logprobs = e->prompt_logprobs,
-		.echo_logprobs = s->completion->echo_logprobs && s->tokens,
-	};
-}
-
 static void on_accepted(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
@@ -64,19 +41,11 @@ static void on_accepted(struct subrequest *s, const struct job_event *e)
 	snprintf(s->job, sizeof s->job, "%s", e->job);
 	if (!c->stream)
 		return;
-	struct openai_prompt p = prompt_of(s, e);
-	for (uint32_t i = 0; i < s->n_outputs; i++) {
-		if (!c->shape.chat && !p.echo)
-			break;
-		chunk_begin(c);
-		if (c->shape.chat)
-			openai_chunk_role(&x->out, &c->shape, s->first + i);
-		else
-			openai_chunk_echo(&x->out, &c->shape, s->first + i, &p, &s->offset[i]);
-		chunk_end(c);
-	}
+	if (c->writer->accepted)
+		c->writer->accepted(s, e);
 	if (c->n_accepted == c->n_subs) {
 		x->phase = EXCHANGE_STREAM;
+		x->type = c->writer->stream_type;
 		x->status = MHD_HTTP_OK;
 	}
 }
@@ -93,56 +62,13 @@ static void on_delta(struct subrequest *s, const struct job_event *e)
 		chat_stream_push(chat, d->text, d->text_n);
 	if (chat && d->finish != FINISH_NONE)
 		chat_stream_end(chat);
-	/* Text that is held back gives no chunk, unless its tokens are to be shown. */
+	/* Text that is held back is no news, unless its tokens are to be shown. */
 	bool news = chat ? chat_stream_has_delta(chat) : d->text_n > 0;
-	if (!news && d->finish == FINISH_NONE && !c->shape.logprobs && !c->shape.return_token_ids)
+	if (!news && d->finish == FINISH_NONE && !c->every_delta)
 		return;
-	chunk_begin(c);
-	openai_chunk_delta(&c->x->out, &c->shape, s->first + d->index, d, chat, &s->offset[d->index]);
-	chunk_end(c);
+	c->writer->delta(s, d, chat);
 	if (chat)
 		chat_stream_take_delta(chat);
-}
-
-static void finish_stream(struct completion *c)
-{
-	struct exchange *x = c->x;
-	if (c->shape.usage_null || c->return_timing) {
-		chunk_begin(c);
-		openai_chunk_usage(&x->out, &c->shape, c->shape.usage_null ? &c->usage : NULL,
-				   c->return_timing ? &c->timing : NULL);
-		buf_puts(&x->out, "\n\n");
-	}
-	buf_puts(&x->out, "data: [DONE]\n\n");
-	x->over = true;
-}
-
-static void finish_body(struct completion *c)
-{
-	struct buf b = {0};
-	if (c->pooled) {
-		c->pooled->reply(c, &b);
-		exchange_reply_locked(c->x, MHD_HTTP_OK, &b);
-		return;
-	}
-	openai_begin(&b, &c->shape);
-	buf_puts(&b, "\"choices\":[");
-	for (size_t i = 0; i < c->n_subs; i++) {
-		if (i)
-			buf_putc(&b, ',');
-		buf_put(&b, c->subs[i].choices.p, c->subs[i].choices.len);
-		buf_fini(&c->subs[i].choices);
-	}
-	buf_puts(&b, "],\"usage\":");
-	openai_usage(&b, &c->usage);
-	if (c->subs[0].prompt_logprobs.len) {
-		buf_puts(&b, ",\"prompt_logprobs\":");
-		buf_put(&b, c->subs[0].prompt_logprobs.p, c->subs[0].prompt_logprobs.len);
-	}
-	if (c->return_timing)
-		openai_put_timing(&b, &c->timing);
-	buf_putc(&b, '}');
-	exchange_reply_locked(c->x, MHD_HTTP_OK, &b);
 }
 
 static int64_t longer(int64_t a, int64_t b)
@@ -151,10 +77,9 @@ static int64_t longer(int64_t a, int64_t b)
 }
 
 /* The outputs of a job that is not streamed. */
-static void put_choices(struct subrequest *s, const struct job_event *e)
+static void put_outputs(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
-	struct openai_prompt p = prompt_of(s, e);
 	for (uint32_t i = 0; i < e->n_outputs; i++) {
 		struct output_view shown = e->outputs[i];
 		if (c->no_output) {
@@ -166,33 +91,28 @@ static void put_choices(struct subrequest *s, const struct job_event *e)
 			chat_stream_push(chat, shown.text, shown.text_n);
 			chat_stream_end(chat);
 		}
-		if (i)
-			buf_putc(&s->choices, ',');
-		openai_choice(&s->choices, &c->shape, s->first + shown.index, &shown, chat, &p);
+		c->writer->output(s, &shown, chat, e);
 	}
-	if (c->shape.chat && c->shape.prompt_logprobs && p.logprobs)
-		openai_prompt_logprobs(&s->prompt_logprobs, &c->shape, &p);
 }
 
-/* Of a job that is pooled.  False: the request has failed. */
-static bool take_pooled(struct subrequest *s, const struct job_event *e)
+/* False: the request has failed. */
+static bool take_done(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
-	const bool has = e->pooled != NULL;
-	if (has && c->pooled->done(s, e))
+	const char *why = !c->stream && c->writer->done ? c->writer->done(s, e) : NULL;
+	if (!why)
 		return true;
 	c->finishes |= 1u << FINISH_ERROR;
-	exchange_error_locked(c->x, MHD_HTTP_INTERNAL_SERVER_ERROR, "server_error", "internal_error",
-			      has ? "the model's output is not a number" : "the job was cancelled");
+	exchange_error_locked(c->x, MHD_HTTP_INTERNAL_SERVER_ERROR, "server_error", "internal_error", why);
 	return false;
 }
 
 static void on_done(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
-	if (c->pooled && !take_pooled(s, e))
+	if (!take_done(s, e))
 		return;
-	struct openai_timing *t = &c->timing;
+	struct answer_timing *t = &c->timing;
 	t->queued_us = longer(t->queued_us, e->queued_us);
 	t->first_token_us = longer(t->first_token_us, e->first_token_us);
 	t->total_us = longer(t->total_us, e->total_us);
@@ -201,14 +121,18 @@ static void on_done(struct subrequest *s, const struct job_event *e)
 	c->usage.completion_tokens += c->no_output ? 0 : e->completion_tokens;
 	c->usage.cached_tokens += e->cached_tokens;
 	c->usage.class_changed = c->usage.class_changed || e->class_changed;
-	if (!c->stream && !c->pooled)
-		put_choices(s, e);
+	if (!c->stream && c->writer->output)
+		put_outputs(s, e);
 	if (++c->n_done < c->n_subs)
 		return;
-	if (c->stream)
-		finish_stream(c);
-	else
-		finish_body(c);
+	if (c->stream) {
+		c->writer->end(c);
+		c->x->over = true;
+		return;
+	}
+	struct buf b = {0};
+	c->writer->body(c, &b);
+	exchange_reply_locked(c->x, MHD_HTTP_OK, &b);
 }
 
 static void on_error(struct subrequest *s, const struct job_event *e)
@@ -330,17 +254,13 @@ static void work_free(struct exchange *x)
 		struct subrequest *s = &c->subs[i];
 		settle_key(s); /* of those that were never submitted */
 		submit_free(s->submit);
-		free(s->echo);
-		free(s->tokens);
 		for (uint32_t k = 0; s->chat && k < s->n_outputs; k++)
 			chat_stream_fini(&s->chat[k]);
 		free(s->chat);
-		free(s->offset);
-		buf_fini(&s->choices);
-		buf_fini(&s->prompt_logprobs);
+		buf_fini(&s->part);
 	}
-	if (c->pooled && c->pooled->free)
-		c->pooled->free(c->pooled_data);
+	if (c->writer->free)
+		c->writer->free(c->writer_data);
 	free(c->subs);
 	free(c->model);
 	free(c->forced);
@@ -348,14 +268,25 @@ static void work_free(struct exchange *x)
 	free(c);
 }
 
-static const struct exchange_work completion_work = {
-	.cancel = work_cancel, .log = work_log, .free = work_free};
+static bool work_error(struct exchange *x, const struct http_failure *f)
+{
+	struct completion *c = x->work_data;
+	if (c->writer->error)
+		c->writer->error(c, f);
+	return c->writer->error != NULL;
+}
 
-struct completion *completion_new(struct exchange *x, size_t n)
+static const struct exchange_work completion_work = {
+	.cancel = work_cancel, .log = work_log, .error = work_error, .free = work_free};
+
+struct completion *completion_new(struct exchange *x, size_t n, const struct answer_writer *writer,
+				  void *data)
 {
 	struct completion *c = xcalloc(1, sizeof *c);
 	c->x = x;
-	c->mailbox = endpoints_of(x)->mailbox;
+	c->mailbox = apis_of(x)->mailbox;
+	c->writer = writer;
+	c->writer_data = data;
 	c->subs = xcalloc(n, sizeof *c->subs);
 	c->n_subs = n;
 	for (size_t i = 0; i < n; i++)
@@ -367,6 +298,29 @@ struct completion *completion_new(struct exchange *x, size_t n)
 struct completion *completion_of(const struct exchange *x)
 {
 	return x->work == &completion_work ? x->work_data : NULL;
+}
+
+void completion_set_id(struct completion *c, const char *prefix)
+{
+	snprintf(c->id, sizeof c->id, "%s%016" PRIx64 "%016" PRIx64, prefix, entropy_u64(), entropy_u64());
+	pthread_mutex_lock(&c->x->lock);
+	snprintf(c->x->id, sizeof c->x->id, "%s", c->id);
+	pthread_mutex_unlock(&c->x->lock);
+}
+
+bool completion_begin_key(struct completion *c)
+{
+	struct exchange *x = c->x;
+	char why[160];
+	if (!x->key)
+		return true;
+	if (api_key_begin(x->key, (uint32_t)c->n_subs, false, clock_us(), &x->retry_s, why, sizeof why)) {
+		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL, "rate_limit_exceeded",
+			       "%s", why);
+		return false;
+	}
+	c->key_jobs = (uint32_t)c->n_subs;
+	return true;
 }
 
 void completion_submit(struct completion *c)

@@ -1,4 +1,4 @@
-#include "controller/endpoints/common.h"
+#include "controller/apis/common.h"
 
 #include "base/json.h"
 #include "controller/message/service.h"
@@ -46,22 +46,6 @@ json_t *common_body_object(struct exchange *x)
 	exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL, "the request's body must be a JSON object");
 	json_decref(o);
 	return NULL;
-}
-
-bool common_has_journal(struct exchange *x)
-{
-	const struct endpoints *e = endpoints_of(x);
-	char why[640] = "files and batches need the journal: ";
-	size_t n = strlen(why);
-	if (e->files && file_store_ready(e->files, why + n, sizeof why - n))
-		return true;
-	if (e->files) {
-		exchange_fail(x, E_NOT_READY, NULL, why);
-		return false;
-	}
-	exchange_error(x, MHD_HTTP_NOT_IMPLEMENTED, BAD, NULL, "not_implemented",
-		       "files and batches need a journal: start the service with --journal FILE");
-	return false;
 }
 
 void common_owner(const struct exchange *x, char owner[FILE_OWNER_SIZE])

@@ -1,9 +1,10 @@
 /* openai_json.h - the shapes of OpenAI's replies, with vLLM's additions: pure functions that
  * append JSON to a buffer.  Knows nothing of connections. */
-#ifndef QUERN_CONTROLLER_ENDPOINTS_OPENAI_JSON_H
-#define QUERN_CONTROLLER_ENDPOINTS_OPENAI_JSON_H
+#ifndef QUERN_CONTROLLER_APIS_OPENAI_OPENAI_JSON_H
+#define QUERN_CONTROLLER_APIS_OPENAI_OPENAI_JSON_H
 
 #include "base/buf.h"
+#include "controller/apis/answer.h"
 #include "controller/chat/chat_stream.h"
 #include "controller/message/job_event.h"
 #include "controller/tokenizer/tokenizer.h"
@@ -28,16 +29,6 @@ struct openai_shape {
 	bool prompt_logprobs; /* vLLM's field in the reply */
 };
 
-struct openai_usage {
-	uint64_t prompt_tokens, completion_tokens, cached_tokens;
-	bool class_changed; /* shown if so */
-};
-
-/* Microseconds since a job was accepted: until it ran, until its first token, until its end. */
-struct openai_timing {
-	int64_t queued_us, first_token_us, total_us;
-};
-
 /* The prompt of a choice, where the reply shows it. */
 struct openai_prompt {
 	const char *echo; /* completions with echo: the text before; NULL: none */
@@ -47,9 +38,6 @@ struct openai_prompt {
 	const struct token_logprob *logprobs; /* [n_tokens - 1] of tokens 1.., or NULL */
 	bool echo_logprobs;                   /* the choice's logprobs begin with the prompt's tokens */
 };
-
-/* "cmpl-" or "chatcmpl-" and 128 random bits. */
-void openai_id(char id[64], const char *prefix);
 
 /* Up to and without "choices":  {"id":...,"object":...,"created":...,"model":..., */
 void openai_begin(struct buf *b, const struct openai_shape *s);
@@ -63,18 +51,18 @@ void openai_chunk_echo(struct buf *b, const struct openai_shape *s, uint32_t ind
 void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t index,
 			const struct output_view *delta, const struct chat_stream *chat, uint64_t *offset);
 /* The last chunk: no choice, the usage, the timing (NULL for either: none). */
-void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u,
-			const struct openai_timing *t);
+void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct answer_usage *u,
+			const struct answer_timing *t);
 /* usage: NULL for none. */
-void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct openai_usage *u);
+void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct answer_usage *u);
 
 /* One choice of a reply that is not streamed.  chat: as above, all of it. */
 void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, const struct output_view *v,
 		   const struct chat_stream *chat, const struct openai_prompt *p);
 /* vLLM's prompt_logprobs: [null, {"id": {"logprob", "rank", "decoded_token"}}, ...] */
 void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const struct openai_prompt *p);
-void openai_usage(struct buf *b, const struct openai_usage *u);
+void openai_usage(struct buf *b, const struct answer_usage *u);
 /* ,"timing":{...} */
-void openai_put_timing(struct buf *b, const struct openai_timing *t);
+void openai_put_timing(struct buf *b, const struct answer_timing *t);
 
 #endif

@@ -1,18 +1,19 @@
-/* completion.h - a completions request as jobs, and their events as its reply: the work of an exchange.
+/* completion.h - a request's jobs, and their events as its reply: the work of an exchange.
  *
  *   request --.--> subrequest 0: prompt 0 --> job --> choices 0 .. n-1   --.
- *             |--> subrequest 1: prompt 1 --> job --> choices n .. 2n-1  --|--> reply, or chunks
+ *             |--> subrequest 1: prompt 1 --> job --> choices n .. 2n-1  --|--> writer: reply, or chunks
  *             `--> ...                                                   --'
  *
- * Made by the thread that calls the route (completions.h); its events come on the front end's thread,
- * under the exchange's lock.  A subrequest lives as long as its exchange: each one that was submitted holds a
- * reference to the exchange until the front end has released its listener. */
-#ifndef QUERN_CONTROLLER_ENDPOINTS_COMPLETION_H
-#define QUERN_CONTROLLER_ENDPOINTS_COMPLETION_H
+ * Made by the thread that calls the route (generation.h); its events come on the front end's thread,
+ * under the exchange's lock, and go to the API's writer (answer.h).  A subrequest lives as long as its
+ * exchange: each one that was submitted holds a reference to the exchange until the front end has released
+ * its listener. */
+#ifndef QUERN_CONTROLLER_APIS_COMPLETION_H
+#define QUERN_CONTROLLER_APIS_COMPLETION_H
 
 #include "base/buf.h"
+#include "controller/apis/answer.h"
 #include "controller/chat/chat_stream.h"
-#include "controller/endpoints/openai_json.h"
 #include "controller/http/exchange.h"
 #include "controller/message/job_event.h"
 #include "controller/message/submit.h"
@@ -23,17 +24,6 @@
 
 struct completion;
 struct mailbox;
-struct subrequest;
-
-/* A request of pooled jobs (params.pool): what its reply is made of, instead of choices.  All called
- * under the exchange's lock, but free. */
-struct completion_pooled {
-	/* A job's values; false: they are not numbers, the request fails. */
-	bool (*done)(struct subrequest *s, const struct job_event *e);
-	/* Of all jobs: the reply's body. */
-	void (*reply)(struct completion *c, struct buf *b);
-	void (*free)(void *data);
-};
 
 /* One prompt of a request: one job. */
 struct subrequest {
@@ -42,9 +32,6 @@ struct subrequest {
 	uint32_t first;        /* number of its first choice */
 	uint32_t n_outputs;
 	uint32_t n_prompt; /* tokens */
-	char *echo;        /* owned: the prompt's text, or NULL */
-	size_t echo_n;
-	uint32_t *tokens; /* owned: a copy of the prompt's, where the reply shows them */
 	/* Under the exchange's lock. */
 	uint64_t listener;
 	uint64_t n_generated; /* tokens, also after the client has disconnected */
@@ -52,10 +39,8 @@ struct subrequest {
 	bool submitted, finished, unlistened;
 	bool settled; /* its place in the API key's limit on jobs was given back */
 	struct chat_stream
-		*chat;      /* [n_outputs], owned: reasoning and tool calls are parsed; NULL: they are not */
-	uint64_t *offset;   /* [n_outputs] characters sent, owned */
-	struct buf choices; /* not streamed: its choices, "{...},{...}" */
-	struct buf prompt_logprobs; /* not streamed, chat: the reply's field */
+		*chat;   /* [n_outputs], owned: reasoning and tool calls are parsed; NULL: they are not */
+	struct buf part; /* the writer's: what the whole reply has of this job */
 };
 
 /* Fields down to key_jobs are set before completion_submit(), and are not changed afterwards. */
@@ -64,33 +49,40 @@ struct completion {
 	struct mailbox *mailbox;
 	struct subrequest *subs; /* owned */
 	size_t n_subs;
-	struct openai_shape shape;
+	const struct answer_writer *writer;
+	void *writer_data; /* owned: freed by the writer */
 	struct chat_stream_rules rules;
 	char *forced;     /* owned: rules.forced */
 	json_t *declared; /* owned: rules.declared */
-	char *model;      /* owned: shape.model */
-	bool stream, continuous_usage, echo_logprobs;
-	bool return_timing;
-	bool no_output;                         /* the outputs' tokens are left out */
-	const struct completion_pooled *pooled; /* NULL: outputs become choices */
-	void *pooled_data;                      /* owned */
+	char *model;      /* owned: the model's name, as the client calls it */
+	char id[64];      /* of the reply, "chatcmpl-..." */
+	int64_t created;  /* clock_unix() */
+	bool stream;
+	bool every_delta;  /* the writer shows tokens: it gets deltas without text, too */
+	bool no_output;    /* the outputs' tokens are left out */
 	uint32_t key_jobs; /* places taken in the API key's limit on jobs, before the prompts are tokenized:
 			    * n_subs, each given back when its job ends; or 0 */
 
 	/* Under the exchange's lock. */
 	bool handed_over;          /* completion_submit() has begun: the fields above are set */
 	size_t n_accepted, n_done; /* subrequests */
-	struct openai_usage usage;
-	struct openai_timing timing; /* of the jobs that ended: the longest of each */
+	struct answer_usage usage;
+	struct answer_timing timing; /* of the jobs that ended: the longest of each */
 	unsigned finishes;           /* bits 1 << enum finish, of outputs that ended */
 	uint64_t streamed_tokens;
 };
 
-/* The exchange's work, with n subrequests to be filled in. */
-struct completion *completion_new(struct exchange *x, size_t n);
+/* The exchange's work, with n subrequests to be filled in.  Takes data. */
+struct completion *completion_new(struct exchange *x, size_t n, const struct answer_writer *writer,
+				  void *data);
 /* The exchange's completion; NULL: its work is another, or it has none. */
 struct completion *completion_of(const struct exchange *x);
+/* The reply's id: the prefix and 128 random bits; also the exchange's, for headers and the log. */
+void completion_set_id(struct completion *c, const char *prefix);
 
+/* Takes the jobs' places in the API key's limit on jobs at once, before any prompt is tokenized.  false: x
+ * has its reply. */
+bool completion_begin_key(struct completion *c);
 /* Nothing is submitted: the places in the key's limit are free again, before the client has its reply. */
 void completion_give_up(struct completion *c);
 /* Hands the subrequests to the front end; parks the exchange first. */

@@ -1,8 +1,8 @@
 /* common.h - what the routes share: bodies, queries, owners, errors. */
-#ifndef QUERN_CONTROLLER_ENDPOINTS_COMMON_H
-#define QUERN_CONTROLLER_ENDPOINTS_COMMON_H
+#ifndef QUERN_CONTROLLER_APIS_COMMON_H
+#define QUERN_CONTROLLER_APIS_COMMON_H
 
-#include "controller/endpoints/endpoints.h"
+#include "controller/http/exchange.h"
 #include "controller/jobs/file_store.h"
 
 #include <jansson.h>
@@ -16,8 +16,6 @@ int common_body(struct exchange *x, json_t **out);
 /* The same, for a body that must be an object.  NULL: x has its reply. */
 json_t *common_body_object(struct exchange *x);
 
-/* Files and batches live in the journal.  false: there is none, x has its reply. */
-bool common_has_journal(struct exchange *x);
 /* The name of the request's key, "" without keys. */
 void common_owner(const struct exchange *x, char owner[FILE_OWNER_SIZE]);
 /* The owner of its jobs (struct submit), "" without keys. */

@@ -1,6 +1,5 @@
-#include "controller/endpoints/openai_json.h"
+#include "controller/apis/openai/openai_json.h"
 
-#include "base/entropy.h"
 #include "base/json_write.h"
 #include "base/utf8.h"
 #include "base/version.h"
@@ -11,11 +10,6 @@
 
 /* OpenAI's stand-in for "too unlikely to say"; JSON has no infinity. */
 #define LOGPROB_LEAST (-9999.0f)
-
-void openai_id(char id[64], const char *prefix)
-{
-	snprintf(id, 64, "%s%016" PRIx64 "%016" PRIx64, prefix, entropy_u64(), entropy_u64());
-}
 
 void openai_begin(struct buf *b, const struct openai_shape *s)
 {
@@ -405,8 +399,8 @@ void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t in
 	buf_puts(b, "}]");
 }
 
-void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct openai_usage *u,
-			const struct openai_timing *t)
+void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struct answer_usage *u,
+			const struct answer_timing *t)
 {
 	openai_begin(b, s);
 	buf_puts(b, "\"choices\":[]");
@@ -415,7 +409,7 @@ void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struc
 	openai_end_chunk(b, s, u);
 }
 
-void openai_put_timing(struct buf *b, const struct openai_timing *t)
+void openai_put_timing(struct buf *b, const struct answer_timing *t)
 {
 	buf_puts(b, ",\"timing\":{\"queued_us\":");
 	json_write_int(b, t->queued_us);
@@ -426,7 +420,7 @@ void openai_put_timing(struct buf *b, const struct openai_timing *t)
 	buf_putc(b, '}');
 }
 
-void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct openai_usage *u)
+void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct answer_usage *u)
 {
 	if (u || s->usage_null)
 		buf_puts(b, ",\"usage\":");
@@ -469,7 +463,7 @@ void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, 
 	buf_putc(b, '}');
 }
 
-void openai_usage(struct buf *b, const struct openai_usage *u)
+void openai_usage(struct buf *b, const struct answer_usage *u)
 {
 	buf_puts(b, "{\"prompt_tokens\":");
 	json_write_uint(b, u->prompt_tokens);
