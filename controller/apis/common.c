@@ -110,22 +110,10 @@ bool common_is_model(const struct service *svc, const char *name)
 	return false;
 }
 
-int common_unknown_field(struct exchange *x, const char *name, struct api_problem *p)
+int common_check_fields(struct exchange *x, const json_t *request, const struct field_table *t,
+			struct api_problem *p)
 {
-	char clean[65];
-	size_t n = strlen(x->ignored), i;
-	if (x->host->svc->strict)
-		return api_fail(p, E_BAD_REQUEST, name, "unknown field %.100s", name);
-	/* The list goes into a header: only characters of a name are kept. */
-	for (i = 0; name[i] && i < sizeof clean - 1; i++)
-		clean[i] =
-			strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.", name[i])
-				? name[i]
-				: '?';
-	clean[i] = 0;
-	if (n + i + 3 < sizeof x->ignored)
-		snprintf(x->ignored + n, sizeof x->ignored - n, "%s%s", n ? ", " : "", clean);
-	return 0;
+	return field_table_check(t, request, x->host->svc->strict, x->ignored, sizeof x->ignored, p);
 }
 
 void common_no_model(struct exchange *x, const char *name)

@@ -4,6 +4,7 @@
 
 #include "controller/http/exchange.h"
 #include "controller/jobs/file_store.h"
+#include "controller/request/field_table.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -30,10 +31,10 @@ void common_not_found(struct exchange *x, const char *what, const char *id);
 /* Whether name is the served model's: its name, the last part of it (the model's directory), or another one
  * that it answers to. */
 bool common_is_model(const struct service *svc, const char *name);
-/* A field of a request that the route does not know: refused where the service is strict, else named in
- * x->ignored.  -EINVAL with *p filled. */
-struct api_problem;
-int common_unknown_field(struct exchange *x, const char *name, struct api_problem *p);
+/* The fields of a request by their table; those without effect and unknown ones are named in x-quern-ignored,
+ * the latter refused where the service is strict.  -EINVAL with *p filled. */
+int common_check_fields(struct exchange *x, const json_t *request, const struct field_table *t,
+			struct api_problem *p);
 void common_no_model(struct exchange *x, const char *name);
 /* The request's `model`.  false: another one, x has its reply.  A value of another type is left for
  * the request's validation to refuse. */

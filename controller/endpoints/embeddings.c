@@ -66,9 +66,19 @@ static const struct answer_writer embedding = {.done = done, .body = reply, .fre
 
 /* ---- the request ---- */
 
-static const char *const fields[] = {
-	"input",          "encoding_format", "dimensions", "normalize", "normalize_embeddings",
-	"use_activation", "pooling",         NULL};
+static const struct field_row rows[] = {
+	{"input", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
+	 "a text, token ids, or an array of up to 2,048 of these"},
+	{"encoding_format", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
+	 "float, or base64: little-endian floats"},
+	{"dimensions", FIELD_INTEGER, FIELD_HONOURED, 1, INT32_MAX, NULL,
+	 "the first so many values, normalized again"},
+	{"normalize", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "vectors of the length 1"},
+	{"normalize_embeddings", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "normalize"},
+	{"use_activation", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "normalize"},
+	{"pooling", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "last or mean, instead of the model's own"},
+};
+const struct field_table embeddings_fields = {rows, sizeof rows / sizeof *rows, &pooling_table};
 
 static int read_format(const json_t *request, struct shown *how, struct api_problem *p)
 {
@@ -172,7 +182,7 @@ void embeddings_call(struct exchange *x, const char *rest)
 	int rc = 0;
 	if (!common_check_model(x, request))
 		goto done;
-	if ((rc = pooling_fields_read(x, request, fields, &f, &p)) ||
+	if ((rc = pooling_fields_read(x, request, &embeddings_fields, &f, &p)) ||
 	    (rc = read_shown(x, request, how, &p)) ||
 	    (rc = read_pooling(request, x->host->svc->config, &pool, &p)))
 		;

@@ -3,6 +3,10 @@
 #define QUERN_CONTROLLER_ENDPOINTS_EMBEDDINGS_H
 
 #include "controller/http/exchange.h"
+#include "controller/request/field_table.h"
+
+/* Of the request. */
+extern const struct field_table embeddings_fields;
 
 void embeddings_call(struct exchange *x, const char *rest);
 

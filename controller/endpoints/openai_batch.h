@@ -12,6 +12,7 @@
 #ifndef QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 #define QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 
+#include "controller/request/field_table.h"
 #include "controller/http/exchange.h"
 #include "controller/http/api_keys.h"
 #include "controller/jobs/file_store.h"
@@ -68,6 +69,9 @@ json_t *batches_get(struct batches *bs, const char *owner, const char *id);
 json_t *batches_list(struct batches *bs, const char *owner, const char *after, int max, bool *more);
 /* The batch as it is then; NULL: no such batch.  *ended: nothing is left to cancel. */
 json_t *batches_cancel(struct batches *bs, const char *owner, const char *id, bool *ended);
+
+/* Of a request for a new batch. */
+extern const struct field_table batches_fields;
 
 /* Routes (http.h): /v1/batches, and one batch. */
 void batches_call(struct exchange *x, const char *rest);

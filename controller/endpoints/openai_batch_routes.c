@@ -76,29 +76,16 @@ static const char *check_keep(const json_t *o, int64_t *seconds)
 	return NULL;
 }
 
-/* Unknown fields are refused where the service is strict, else named in the reply.  true: refused. */
-static bool has_unknown(struct exchange *x, const json_t *request)
-{
-	static const char *const known[] = {"input_file_id", "endpoint", "completion_window", "metadata",
-					    "output_expires_after"};
-	const char *name;
-	json_t *v;
-	json_object_foreach((json_t *)request, name, v)
-	{
-		size_t i = 0, at = strlen(x->ignored);
-		while (i < sizeof known / sizeof known[0] && strcmp(known[i], name) != 0)
-			i++;
-		if (i < sizeof known / sizeof known[0])
-			continue;
-		if (x->host->svc->strict) {
-			exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, name, NULL, "unknown field %.100s",
-				       name);
-			return true;
-		}
-		snprintf(x->ignored + at, sizeof x->ignored - at, "%s%s", at ? ", " : "", name);
-	}
-	return false;
-}
+static const struct field_row rows[] = {
+	{"input_file_id", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "a file of lines, with purpose batch"},
+	{"endpoint", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "/v1/chat/completions or /v1/completions"},
+	{"completion_window", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
+	 "24h, or any number with s, m, h or d, to 30 days"},
+	{"metadata", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "up to 16 texts, returned as they are"},
+	{"output_expires_after", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
+	 "{anchor: created_at, seconds: 3600 to 2592000}"},
+};
+const struct field_table batches_fields = {rows, sizeof rows / sizeof *rows, NULL};
 
 static const char *text_of(const json_t *request, const char *key)
 {
@@ -136,7 +123,9 @@ static void create(struct exchange *x)
 					    : NULL;
 	const char *metadata = check_metadata(r.metadata);
 	const char *keep = check_keep(json_get(request, "output_expires_after"), &r.output_keep_s);
-	if (has_unknown(x, request)) {
+	struct api_problem p = {.code = E_INTERNAL};
+	if (common_check_fields(x, request, &batches_fields, &p)) {
+		exchange_fail(x, p.code, p.param, p.why);
 		json_decref(request);
 		return;
 	}

@@ -66,38 +66,27 @@ static int get_name(const json_t *request, const char *name, const char **out, s
 	return json_is_string(v) && !json_string_length(v) ? 0 : pooling_string(request, name, out, p);
 }
 
-static int check_names(struct exchange *x, const json_t *request, const char *const *known,
-		       struct api_problem *p)
-{
-	static const char *const common[] = {"model",
-					     "user",
-					     "cache_salt",
-					     "priority",
-					     "deadline_ms",
-					     "truncate_prompt_tokens",
-					     "add_special_tokens",
-					     NULL};
-	const char *const *const lists[] = {common, known};
-	const char *name;
-	json_t *v;
-	json_object_foreach((json_t *)request, name, v)
-	{
-		bool is = false;
-		for (size_t l = 0; l < 2; l++)
-			for (size_t i = 0; lists[l][i]; i++)
-				is = is || strcmp(lists[l][i], name) == 0;
-		if (!is && common_unknown_field(x, name, p))
-			return -EINVAL;
-	}
-	return 0;
-}
+static const struct field_row rows[] = {
+	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the service's model, or absent"},
+	{"user", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
+	 "a name of at most 256 bytes: users are served in fair turns"},
+	{"cache_salt", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
+	 "cached prefixes are shared with requests of the same salt only"},
+	{"priority", FIELD_INTEGER, FIELD_HONOURED, INT32_MIN, INT32_MAX, NULL, "lower ones run first"},
+	{"deadline_ms", FIELD_INTEGER, FIELD_HONOURED, 1, DEADLINE_MS_MAX, NULL, "cancelled after this time"},
+	{"truncate_prompt_tokens", FIELD_INTEGER, FIELD_HONOURED, -1, INT32_MAX, NULL,
+	 "a longer input loses its end; -1: what the context holds"},
+	{"add_special_tokens", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL,
+	 "the tokenizer adds its own (true)"},
+};
+const struct field_table pooling_table = {rows, sizeof rows / sizeof *rows, NULL};
 
-int pooling_fields_read(struct exchange *x, const json_t *request, const char *const *known,
+int pooling_fields_read(struct exchange *x, const json_t *request, const struct field_table *table,
 			struct pooling_fields *f, struct api_problem *p)
 {
 	const int64_t context = mailbox_max_context(apis_of(x)->mailbox);
 	*f = (struct pooling_fields){.add_special = true};
-	int rc = check_names(x, request, known, p);
+	int rc = common_check_fields(x, request, table, p);
 	if (rc || (rc = get_name(request, "user", &f->user, p)) ||
 	    (rc = get_name(request, "cache_salt", &f->cache_salt, p)) ||
 	    (rc = pooling_int(request, "priority", INT32_MIN, INT32_MAX, &f->priority, p)) ||

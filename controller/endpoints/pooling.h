@@ -10,6 +10,7 @@
 
 #include "controller/apis/completion.h"
 #include "controller/request/api_error.h"
+#include "controller/request/field_table.h"
 #include "controller/request/request_tokens.h"
 
 #include <jansson.h>
@@ -27,8 +28,11 @@ struct pooling_fields {
 	bool add_special;
 };
 
-/* known: names of the request's own fields, NULL at the end.  -EINVAL with *p filled. */
-int pooling_fields_read(struct exchange *x, const json_t *request, const char *const *known,
+/* Rows of these fields: the end of the table of every such request. */
+extern const struct field_table pooling_table;
+
+/* table: the request's rows, with pooling_table behind them.  -EINVAL with *p filled. */
+int pooling_fields_read(struct exchange *x, const json_t *request, const struct field_table *table,
 			struct pooling_fields *f, struct api_problem *p);
 /* A string of 1 byte or more; absent: *out stays. */
 int pooling_string(const json_t *request, const char *name, const char **out, struct api_problem *p);

@@ -281,20 +281,45 @@ static int check_prompts(const struct service *svc, uint32_t context, const stru
 			r->documents.name, r->n, bytes, svc->max_request_bytes);
 }
 
+#define TEXTS (FIELD_STRING | FIELD_ARRAY | FIELD_OBJECT)
+#define INSTRUCTION_ROW                                                                                      \
+	{                                                                                                    \
+		"instruction", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,                                     \
+			"the task in words, for a model that is asked (web search)"                          \
+	}
+
+static const struct field_row rerank_rows[] = {
+	{"query", TEXTS, FIELD_HONOURED, 0, 0, NULL, "a text, or {text}"},
+	{"documents", TEXTS, FIELD_HONOURED, 0, 0, NULL, "an array of texts, or of {text}"},
+	{"top_n", FIELD_INTEGER, FIELD_HONOURED, 0, INT32_MAX, NULL, "so many of the best; all"},
+	{"return_documents", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "the reply has their texts (true)"},
+	INSTRUCTION_ROW,
+};
+static const struct field_row score_rows[] = {
+	{"text_1", TEXTS, FIELD_HONOURED, 0, 0, NULL, "a text or an array of them"},
+	{"text_2", TEXTS, FIELD_HONOURED, 0, 0, NULL, "as many, or any number beside one text_1"},
+	{"queries", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_1"},
+	{"data_1", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_1"},
+	{"documents", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_2"},
+	{"items", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_2"},
+	{"data_2", TEXTS, FIELD_HONOURED, 0, 0, NULL, "text_2"},
+	INSTRUCTION_ROW,
+};
+const struct field_table rerank_fields = {rerank_rows, sizeof rerank_rows / sizeof *rerank_rows,
+					  &pooling_table};
+const struct field_table score_fields = {score_rows, sizeof score_rows / sizeof *score_rows, &pooling_table};
+
 static int read_request(struct exchange *x, struct scoring *r, struct pooling_fields *f,
 			struct api_problem *p)
 {
-	static const char *const
-		rank_fields[] = {"query", "documents", "top_n", "return_documents", "instruction", NULL},
-		*const score_fields[] = {"text_1", "text_2", "queries",     "documents", "items",
-					 "data_1", "data_2", "instruction", NULL},
-		*const firsts[NAMES_MAX] = {"text_1", "queries", "data_1"},
-		*const seconds[NAMES_MAX] = {"text_2", "documents", "items", "data_2"},
-		*const query[NAMES_MAX] = {"query"}, *const documents[NAMES_MAX] = {"documents"};
+	static const char *const firsts[NAMES_MAX] = {"text_1", "queries", "data_1"},
+				 *const seconds[NAMES_MAX] = {"text_2", "documents", "items", "data_2"},
+				 *const query[NAMES_MAX] = {"query"},
+				 *const documents[NAMES_MAX] = {"documents"};
 	const struct service *svc = x->host->svc;
 	r->instruction = INSTRUCTION;
 	r->cosine = svc->config->embeds;
-	int rc = pooling_fields_read(x, r->request, r->list ? score_fields : rank_fields, f, p);
+	int rc = pooling_fields_read(x, r->request, r->list ? &score_fields : &rerank_fields, f, p);
 	if (rc || (rc = pooling_string(r->request, "instruction", &r->instruction, p)) ||
 	    (rc = read_texts(r->request, name_of(r->request, r->list ? firsts : query), &r->queries, p)) ||
 	    (rc = read_texts(r->request, name_of(r->request, r->list ? seconds : documents), &r->documents,

@@ -9,6 +9,10 @@
 #define QUERN_CONTROLLER_ENDPOINTS_RERANK_H
 
 #include "controller/http/exchange.h"
+#include "controller/request/field_table.h"
+
+/* Of the requests. */
+extern const struct field_table rerank_fields, score_fields;
 
 void rerank_call(struct exchange *x, const char *rest);
 void rerank_call_score(struct exchange *x, const char *rest);

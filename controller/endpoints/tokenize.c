@@ -13,35 +13,30 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const tokenize_fields[] = {"model",
-					      "prompt",
-					      "messages",
-					      "add_special_tokens",
-					      "return_token_strs",
-					      "tools",
-					      "tool_choice",
-					      "documents",
-					      "chat_template_kwargs",
-					      "add_generation_prompt",
-					      "continue_final_message",
-					      NULL};
-static const char *const detokenize_fields[] = {"model", "tokens", NULL};
-
-static int check_fields(struct exchange *x, const json_t *request, const char *const *known,
-			struct api_problem *p)
-{
-	const char *name;
-	json_t *v;
-	json_object_foreach((json_t *)request, name, v)
-	{
-		size_t i = 0;
-		while (known[i] && strcmp(known[i], name) != 0)
-			i++;
-		if (!known[i] && common_unknown_field(x, name, p))
-			return -EINVAL;
-	}
-	return 0;
-}
+static const struct field_row tokenize_rows[] = {
+	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the service's model, or absent"},
+	{"prompt", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "a text; this or messages"},
+	{"messages", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, "a chat, by the model's template"},
+	{"add_special_tokens", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL,
+	 "the tokenizer adds its own (true for a prompt, false for messages)"},
+	{"return_token_strs", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "the tokens' texts, too"},
+	{"tools", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, "as for a chat"},
+	{"tool_choice", FIELD_STRING | FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "as for a chat"},
+	{"documents", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, "for the template"},
+	{"chat_template_kwargs", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "variables of the template"},
+	{"add_generation_prompt", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL,
+	 "the beginning of the answer, too (true)"},
+	{"continue_final_message", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL,
+	 "the last message has no end: the answer goes on with it"},
+};
+static const struct field_row detokenize_rows[] = {
+	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the service's model, or absent"},
+	{"tokens", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, "ids"},
+};
+const struct field_table tokenize_fields = {tokenize_rows, sizeof tokenize_rows / sizeof *tokenize_rows,
+					    NULL};
+const struct field_table detokenize_fields = {detokenize_rows,
+					      sizeof detokenize_rows / sizeof *detokenize_rows, NULL};
 
 static int get_bool(const json_t *request, const char *key, bool *out, struct api_problem *p)
 {
@@ -58,7 +53,7 @@ static int tokenize(struct exchange *x, const json_t *request, struct token_ids 
 	uint32_t context = mailbox_max_context(apis_of(x)->mailbox);
 	const json_t *prompt = json_get(request, "prompt"), *messages = json_get(request, "messages");
 	bool add_special = true;
-	int rc = check_fields(x, request, tokenize_fields, p);
+	int rc = common_check_fields(x, request, &tokenize_fields, p);
 	if (!rc)
 		rc = get_bool(request, "add_special_tokens", &add_special, p);
 	if (!rc)
@@ -123,7 +118,7 @@ void tokenize_call_reverse(struct exchange *x, const char *rest)
 	const json_t *tokens = json_get(request, "tokens");
 	if (!common_check_model(x, request))
 		goto done;
-	int rc = check_fields(x, request, detokenize_fields, &p);
+	int rc = common_check_fields(x, request, &detokenize_fields, &p);
 	if (!rc && !json_is_array(tokens))
 		rc = api_fail(&p, E_BAD_REQUEST, "tokens", "tokens must be an array of token ids");
 	if (!rc)

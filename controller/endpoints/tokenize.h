@@ -3,6 +3,10 @@
 #define QUERN_CONTROLLER_ENDPOINTS_TOKENIZE_H
 
 #include "controller/http/exchange.h"
+#include "controller/request/field_table.h"
+
+/* Of the requests. */
+extern const struct field_table tokenize_fields, detokenize_fields;
 
 void tokenize_call(struct exchange *x, const char *rest);
 void tokenize_call_reverse(struct exchange *x, const char *rest);

@@ -106,9 +106,10 @@ static int check_row(const struct field_row *row, const json_t *v, struct api_pr
 
 static const struct field_row *find(const struct field_table *t, const char *name)
 {
-	for (size_t i = 0; i < t->n_rows; i++)
-		if (strcmp(t->rows[i].name, name) == 0)
-			return &t->rows[i];
+	for (; t; t = t->next)
+		for (size_t i = 0; i < t->n_rows; i++)
+			if (strcmp(t->rows[i].name, name) == 0)
+				return &t->rows[i];
 	return NULL;
 }
 
@@ -166,7 +167,8 @@ static json_t *row_schema(const struct field_row *row)
 json_t *field_table_schema(const struct field_table *t)
 {
 	json_t *o = json_object();
-	for (size_t i = 0; i < t->n_rows; i++)
-		json_object_set_new(o, t->rows[i].name, row_schema(&t->rows[i]));
+	for (; t; t = t->next)
+		for (size_t i = 0; i < t->n_rows; i++)
+			json_object_set_new(o, t->rows[i].name, row_schema(&t->rows[i]));
 	return o;
 }

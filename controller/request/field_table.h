@@ -41,6 +41,7 @@ struct field_row {
 struct field_table {
 	const struct field_row *rows;
 	size_t n_rows;
+	const struct field_table *next; /* rows that several requests have in common; NULL: none */
 };
 
 /* Checks every member of a request: its type and bounds, refusals, neutral values.  Unknown members are

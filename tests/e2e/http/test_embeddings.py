@@ -248,7 +248,7 @@ def test_a_text_that_is_in_many_prompts_counts_in_each(start, models):
 @pytest.mark.parametrize("service", [("--max-batch-tokens", "16", "--max-seqs", "4")], indirect=True)
 def test_jobs_end_with_their_client(service):
     c = connection(service)
-    c.request("POST", "/v1/embeddings", json.dumps({"input": ["word " * 300] * 200}),
+    c.request("POST", "/v1/embeddings", json.dumps({"input": [f"{i} " + "word " * 300 for i in range(500)]}),
               {"Content-Type": "application/json"})
     from service import eventually
     eventually(lambda: service.status()["running"], what="a job that runs")

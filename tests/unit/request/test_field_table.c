@@ -11,9 +11,13 @@ static const struct field_row rows[] = {
 	{"share", FIELD_NUMBER, FIELD_HONOURED, 0, 0.5, NULL, "a share"},
 	{"tag", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL, "changes nothing"},
 	{"mode", FIELD_ANY, FIELD_NEUTRAL, 0, 0, "[\"plain\", 1, []]", "only plain text"},
+};
+/* In common with other requests. */
+static const struct field_row more[] = {
 	{"image", FIELD_ANY, FIELD_REFUSED, 0, 0, NULL, "models here read text"},
 };
-static const struct field_table table = {rows, sizeof rows / sizeof *rows};
+static const struct field_table common = {more, 1, NULL};
+static const struct field_table table = {rows, sizeof rows / sizeof *rows, &common};
 static char ignored[64];
 static struct api_problem problem;
 
