@@ -194,8 +194,8 @@ struct exprs *exprs_new(size_t max_bytes)
 	array_grow(x->nodes, x->cap_nodes, TABLE_MIN);
 	x->memo = xrealloc(NULL, x->cap_nodes, sizeof *x->memo);
 	static const struct expr first[] = {
-		{.kind = KIND_NEVER, .flags = EXPR_IS_DEAD},
-		{.kind = KIND_EMPTY, .flags = EXPR_NULLABLE | EXPR_IS_ALIVE},
+		{.kind = KIND_NEVER, .flags = EXPR_IS_DEAD | EXPR_FINITE},
+		{.kind = KIND_EMPTY, .flags = EXPR_NULLABLE | EXPR_IS_ALIVE | EXPR_FINITE},
 		{.kind = KIND_NOT, .flags = EXPR_NULLABLE | EXPR_HAS_AND | EXPR_IS_ALIVE, .a = EXPR_NEVER},
 	};
 	for (uint32_t e = 0; e < 3; e++) {
@@ -227,7 +227,10 @@ void exprs_free(struct exprs *x)
 
 uint32_t expr_literal_at(struct exprs *x, uint32_t at, uint32_t n)
 {
-	return n ? intern(x, (struct expr){.kind = KIND_LITERAL, .flags = EXPR_IS_ALIVE, .a = at, .b = n})
+	return n ? intern(x, (struct expr){.kind = KIND_LITERAL,
+					   .flags = EXPR_IS_ALIVE | EXPR_FINITE,
+					   .a = at,
+					   .b = n})
 		 : EXPR_EMPTY;
 }
 
@@ -249,8 +252,9 @@ uint32_t expr_set(struct exprs *x, const uint64_t set[4])
 {
 	if (!(set[0] | set[1] | set[2] | set[3]))
 		return EXPR_NEVER;
-	return intern(x,
-		      (struct expr){.kind = KIND_SET, .flags = EXPR_IS_ALIVE, .a = exprs_intern_set(x, set)});
+	return intern(x, (struct expr){.kind = KIND_SET,
+				       .flags = EXPR_IS_ALIVE | EXPR_FINITE,
+				       .a = exprs_intern_set(x, set)});
 }
 
 uint32_t expr_call(struct exprs *x, uint32_t rule)
@@ -273,7 +277,7 @@ uint32_t expr_seq(struct exprs *x, uint32_t a, uint32_t b)
 		return a;
 	const struct expr *m = &x->nodes[a], *n = &x->nodes[b];
 	unsigned all = m->flags & n->flags, any = m->flags | n->flags;
-	unsigned flags = (all & (EXPR_NULLABLE | EXPR_IS_ALIVE)) |
+	unsigned flags = (all & (EXPR_NULLABLE | EXPR_IS_ALIVE | EXPR_FINITE)) |
 			 (any & (EXPR_HAS_CALL | EXPR_HAS_AND | EXPR_HAS_REPEAT));
 	int depth = deeper(m->depth) > n->depth ? deeper(m->depth) : n->depth;
 	return intern(
@@ -305,6 +309,8 @@ uint32_t expr_repeat(struct exprs *x, uint32_t body, uint32_t min, uint32_t max)
 	unsigned flags = (n->flags & (EXPR_HAS_CALL | EXPR_HAS_AND | EXPR_IS_ALIVE)) | EXPR_HAS_REPEAT;
 	if (min == 0)
 		flags |= EXPR_NULLABLE | EXPR_IS_ALIVE;
+	if (max != EXPR_INFINITE)
+		flags |= n->flags & EXPR_FINITE;
 	return intern(x, (struct expr){.kind = KIND_REPEAT,
 				       .flags = (uint8_t)flags,
 				       .depth = deeper(n->depth),
@@ -334,7 +340,8 @@ uint32_t expr_and(struct exprs *x, uint32_t a, uint32_t b)
 		return EXPR_NEVER;
 	return intern(x,
 		      (struct expr){.kind = KIND_AND,
-				    .flags = (uint8_t)((m->flags & n->flags & EXPR_NULLABLE) | EXPR_HAS_AND),
+				    .flags = (uint8_t)((m->flags & n->flags & EXPR_NULLABLE) |
+						       ((m->flags | n->flags) & EXPR_FINITE) | EXPR_HAS_AND),
 				    .depth = deeper(m->depth > n->depth ? m->depth : n->depth),
 				    .a = a,
 				    .b = b});
@@ -542,13 +549,16 @@ static uint32_t alt_node(struct exprs *x, const uint32_t *kids, size_t n)
 	array_grow(x->kids, x->cap_kids, x->n_kids + n);
 	memcpy(x->kids + x->n_kids, kids, n * sizeof *kids);
 	x->n_kids += n;
+	unsigned finite = EXPR_FINITE;
 	for (size_t i = 0; i < n; i++) {
 		const struct expr *k = &x->nodes[kids[i]];
+		finite &= k->flags;
 		e.flags |= k->flags &
 			   (EXPR_NULLABLE | EXPR_HAS_CALL | EXPR_HAS_AND | EXPR_HAS_REPEAT | EXPR_IS_ALIVE);
 		if (k->depth >= e.depth)
 			e.depth = deeper(k->depth);
 	}
+	e.flags |= finite;
 	return intern(x, e);
 }
 

@@ -30,6 +30,7 @@ enum {
 	EXPR_IS_ALIVE = 8,    /* known */
 	EXPR_IS_DEAD = 16,    /* known */
 	EXPR_HAS_REPEAT = 32, /* a counter, outside intersections */
+	EXPR_FINITE = 64,     /* finitely many texts; not set: not known */
 };
 
 enum { NEAR_MAX = 1 << 24 };

@@ -14,7 +14,11 @@ struct mask_slot {
 struct run {
 	uint32_t e;                      /* EXPR_NEVER: free */
 	uint8_t chars[N_LEXICON_SLICES]; /* + 1; 0: not known */
+	bool cut[N_LEXICON_SLICES];      /* by what the search might cost: */
+	uint32_t each;
 };
+
+enum { RUN_INFINITE = 254 }; /* a run + 1 is a byte */
 
 struct grammar {
 	struct machine *m;
@@ -41,5 +45,10 @@ int mask_of_state(struct grammar *g, uint32_t state, const uint32_t **mask);
 void mask_reset(struct grammar *g);
 void mask_init(struct grammar *g, size_t bytes);
 void mask_fini(struct grammar *g);
+
+/* mask_run.c: characters of the slice that may follow the state, whatever they are, as far as run_each lets
+ * them be found; kept in state.run. */
+struct pairs *mask_pairs_new(void);
+uint32_t mask_run(struct grammar *g, uint32_t state, int slice);
 
 #endif

@@ -16,8 +16,6 @@
  * mask's own state, from all the states behind it, from one of these.  Subtrees of fewer than SUBTREE_MIN
  * nodes are walked without a search. */
 enum { RUN_WORK = 100000, RUN_WORK_BEHIND = 12000, RUN_WORK_EACH = 300, SUBTREE_MIN = 16 };
-enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096 };
-enum { RUN_INFINITE = 254, RUN_MAX = LEXICON_LONG_BYTES }; /* a run + 1 is a byte; 0: not known */
 
 void mask_fini(struct grammar *g)
 {
@@ -37,142 +35,13 @@ void mask_reset(struct grammar *g)
 		memset(g->runs, 0, g->cap_runs * sizeof *g->runs);
 }
 
-/* What a run's search has seen: an expression, and how far into a character it is. */
-struct pair {
-	uint32_t e, u;
-};
-
-/* A search by characters: all of this one's bytes are followed before the next one's. */
-struct pairs {
-	struct pair seen[PAIRS_MAX];
-	uint32_t table[PAIRS_TABLE]; /* search << 16 | index + 1: entries of earlier searches are free */
-	uint32_t search;
-	uint16_t todo[PAIRS_MAX], next[PAIRS_MAX]; /* this character's, the next one's */
-	uint32_t n, n_todo, n_next;
-};
-
 void mask_init(struct grammar *g, size_t bytes)
 {
 	size_t each = g->v->n_words * sizeof *g->masks + sizeof *g->slots;
 	g->max_slots = (uint32_t)(bytes / each < 8 ? 8 : bytes / each > 1 << 20 ? 1 << 20 : bytes / each);
 	g->path = xcalloc(g->v->max_bytes + 1, sizeof *g->path);
-	g->pairs = xcalloc(1, sizeof *g->pairs);
+	g->pairs = mask_pairs_new();
 	g->none = xcalloc(g->v->n_words + 1, sizeof *g->none);
-}
-
-/* false: no room. */
-static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
-{
-	uint32_t i = (e * 0x9e3779b1u ^ u * 0x85ebca6bu) % PAIRS_TABLE;
-	for (; s->table[i] >> 16 == s->search; i = (i + 1) % PAIRS_TABLE) {
-		const struct pair *p = &s->seen[(s->table[i] & 0xffff) - 1];
-		if (p->e == e && p->u == u)
-			return true;
-	}
-	if (s->n == PAIRS_MAX)
-		return false;
-	if (boundary)
-		s->next[s->n_next++] = (uint16_t)s->n;
-	else
-		s->todo[s->n_todo++] = (uint16_t)s->n;
-	s->seen[s->n++] = (struct pair){e, u};
-	s->table[i] = s->search << 16 | s->n;
-	return true;
-}
-
-static struct run *run_of(struct grammar *g, uint32_t e)
-{
-	if (2 * (g->n_runs + 1) > g->cap_runs) {
-		struct run *old = g->runs;
-		uint32_t n = g->cap_runs;
-		g->cap_runs = n ? 2 * n : 64;
-		g->runs = xcalloc(g->cap_runs, sizeof *g->runs);
-		g->n_runs = 0;
-		for (uint32_t i = 0; i < n; i++)
-			if (old[i].e != EXPR_NEVER)
-				*run_of(g, old[i].e) = old[i];
-		free(old);
-	}
-	uint32_t i = e * 0x9e3779b1u & (g->cap_runs - 1);
-	for (; g->runs[i].e != EXPR_NEVER; i = (i + 1) & (g->cap_runs - 1))
-		if (g->runs[i].e == e)
-			return &g->runs[i];
-	g->n_runs++;
-	g->runs[i].e = e;
-	return &g->runs[i];
-}
-
-/* The pairs behind p, by every byte that a character of the slice goes on with; behind those that are known
- * to go on for ever nothing is looked for.  false: the expression stops one of them, or there is no room. */
-static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, int slice)
-{
-	struct exprs *x = g->m->x;
-	for (int c = 0; c < g->m->n_classes; c++) {
-		uint32_t u = expr_next(x, p.u, c);
-		if (u == EXPR_NEVER)
-			continue;
-		uint32_t e = expr_next(x, p.e, c);
-		if (e == EXPR_NEVER)
-			return false;
-		const bool boundary = u == g->slices[slice];
-		if (!(boundary && run_of(g, e)->chars[slice] == 1 + RUN_INFINITE) &&
-		    !pair_add(s, e, u, boundary))
-			return false;
-	}
-	return true;
-}
-
-/* How many characters of the slice may follow e, whatever they are. */
-static uint32_t find_run(struct grammar *g, uint32_t e, int slice)
-{
-	struct pairs *s = g->pairs;
-	uint32_t chars = 0;
-	const uint64_t end = exprs_work(g->m->x) + g->run_each;
-	s->n = s->n_todo = s->n_next = 0;
-	if (++s->search > 0xffff) {
-		memset(s->table, 0, sizeof s->table);
-		s->search = 1;
-	}
-	pair_add(s, e, g->slices[slice], true);
-	for (bool all = true; all && chars < RUN_MAX; chars += all) {
-		memcpy(s->todo, s->next, s->n_next * sizeof *s->todo);
-		s->n_todo = s->n_next;
-		s->n_next = 0;
-		if (s->n_todo == 0) {
-			chars = RUN_INFINITE;
-			break;
-		}
-		while (all && s->n_todo)
-			all = exprs_work(g->m->x) < end &&
-			      pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
-	}
-	for (uint32_t i = 0; i < s->n && chars == RUN_INFINITE; i++)
-		if (s->seen[i].u == g->slices[slice])
-			run_of(g, s->seen[i].e)->chars[slice] = 1 + RUN_INFINITE;
-	/* Too wide an expression ends the run; the step of the mask that comes next is not to fail for it. */
-	exprs_clear_over(g->m->x);
-	return chars;
-}
-
-/* The longest run of a slice from any position of state. */
-static uint32_t longest_run(struct grammar *g, uint32_t state, int slice)
-{
-	const struct state s = g->m->states[state];
-	uint32_t most = 0;
-	if (s.run[slice])
-		return s.run[slice] - 1u;
-	for (uint32_t i = 0; i < s.n_positions && i < 8; i++) {
-		uint32_t e = g->m->positions[s.positions + i].e;
-		uint32_t known = run_of(g, e)->chars[slice];
-		if (!known) {
-			known = 1 + find_run(g, e, slice);
-			run_of(g, e)->chars[slice] = (uint8_t)known;
-		}
-		if (known - 1 > most)
-			most = known - 1;
-	}
-	g->m->states[state].run[slice] = (uint8_t)(1 + most);
-	return most;
 }
 
 static inline void allow(const struct lexicon *v, uint32_t token, uint32_t *mask)
@@ -187,7 +56,9 @@ static bool allows_group(struct grammar *g, uint32_t state, const struct lexicon
 	const struct state *s = &g->m->states[state];
 	if (!s->run[group->class] && exprs_work(g->m->x) >= g->run_end)
 		return false;
-	return longest_run(g, state, (int)group->class) >= group->max_chars;
+	const uint32_t run =
+		s->run[group->class] ? s->run[group->class] - 1u : mask_run(g, state, (int)group->class);
+	return run >= group->max_chars;
 }
 
 /* Allows the tokens of one trie whose bytes lead on from state. */
@@ -221,11 +92,11 @@ static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 	uint32_t run[N_LEXICON_SLICES];
 	g->run_each = RUN_WORK;
 	/* Each slice holds the ones before it, so that its runs are no longer than theirs. */
-	run[LEXICON_JSON] = longest_run(g, state, LEXICON_JSON);
+	run[LEXICON_JSON] = mask_run(g, state, LEXICON_JSON);
 	run[LEXICON_LOWER] =
-		run[LEXICON_JSON] == RUN_INFINITE ? RUN_INFINITE : longest_run(g, state, LEXICON_LOWER);
+		run[LEXICON_JSON] == RUN_INFINITE ? RUN_INFINITE : mask_run(g, state, LEXICON_LOWER);
 	run[LEXICON_ALNUM] = run[LEXICON_LOWER] == run[LEXICON_JSON] ? run[LEXICON_JSON]
-								     : longest_run(g, state, LEXICON_ALNUM);
+								     : mask_run(g, state, LEXICON_ALNUM);
 	g->run_end = exprs_work(g->m->x) + RUN_WORK_BEHIND;
 	g->run_each = RUN_WORK_EACH;
 	for (int i = 0; i < v->n_groups; i++) {

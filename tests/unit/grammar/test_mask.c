@@ -55,13 +55,13 @@ static uint32_t compare(const struct lexicon *v, struct matcher *m, struct match
 	return n;
 }
 
-/* Compares at every byte of each text of a pattern. */
-static void follow(const struct lexicon *v, const char *pattern, const char *const *texts)
+/* Compares at every byte of each text of a tree, which is freed; texts up to a NULL. */
+static void follow_tree(const struct lexicon *v, struct ast *a, int node, const char *name,
+			const char *const *texts)
 {
-	struct ast *a = ast_new(NULL);
 	struct grammar *g, *bytes;
 	char why[256] = "";
-	ast_start(a, regex_parse(a, pattern, strlen(pattern), NULL));
+	ast_start(a, node);
 	cr_assert_eq(grammar_new(a, v, NULL, &g, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(grammar_new(a, NULL, NULL, &bytes, why, sizeof why), 0, "%s", why);
 	ast_free(a);
@@ -69,7 +69,7 @@ static void follow(const struct lexicon *v, const char *pattern, const char *con
 		struct matcher *m = matcher_new(g), *slow = matcher_new(bytes);
 		for (const char *p = *texts;; p++) {
 			char at[300];
-			snprintf(at, sizeof at, "%.60s: %.*s", pattern, (int)(p - *texts), *texts);
+			snprintf(at, sizeof at, "%.60s: %.*s", name, (int)(p - *texts), *texts);
 			compare(v, m, slow, at);
 			if (!*p)
 				break;
@@ -81,6 +81,17 @@ static void follow(const struct lexicon *v, const char *pattern, const char *con
 	}
 	grammar_free(g);
 	grammar_free(bytes);
+}
+
+static int pattern_node(struct ast *a, const char *pattern)
+{
+	return regex_parse(a, pattern, strlen(pattern), NULL);
+}
+
+static void follow(const struct lexicon *v, const char *pattern, const char *const *texts)
+{
+	struct ast *a = ast_new(NULL);
+	follow_tree(v, a, pattern_node(a, pattern), pattern, texts);
 }
 
 static const char string_body[] = "\"([^\"\\\\\\x00-\\x1f]|\\\\[\"\\\\/bfnrt]|\\\\u[0-9a-fA-F]{4})*\"";
@@ -130,6 +141,36 @@ Test(mask, tokens_of_qwen3_are_as_their_bytes, .timeout = 240)
 Test(mask, tokens_of_llama3_are_as_their_bytes, .timeout = 240)
 {
 	real("llama3");
+}
+
+/* "a name": a text of all but few, as members of an object that have no schema of their own, beside some
+ * that have. */
+static void follow_names(const struct lexicon *v, const char *all, const char *few, const char *text)
+{
+	struct ast *a = ast_new(NULL);
+	int other = ast_minus(a, pattern_node(a, all), pattern_node(a, few));
+	int names = ast_alt2(a, ast_seq2(a, other, pattern_node(a, "\": [0-9]")),
+			     pattern_node(a, "(name|namespace|note)\": true"));
+	follow_tree(v, a, ast_seq3(a, ast_text(a, "\""), names, ast_text(a, ", ")), few,
+		    (const char *const[]){text, NULL});
+}
+
+Test(mask, runs_of_a_part_are_runs_of_the_whole, .timeout = 240)
+{
+	uint64_t seed = 11;
+	struct lexicon *v = help_random_lexicon(&seed);
+	follow_names(v, "[ !#-~]*", "name|namespace|note", "\"namesp");
+	follow_names(v, "[a-z]{0,9}", "name|namespace|note", "\"namesp");
+	follow_names(v, "[a-z0-9]*", "[a-z]*[0-9]*", "\"ab7c");
+	follow_names(v, "[ !#-~\xc3\xa0-\xc3\xbf]*", "(name)?[ -~]*", "\"x");
+	follow_names(v, "[a-z]{0,2}([a-z]{3})*", "name", "\"abcd");
+	/* Behind any text there is nothing: no text has both. */
+	struct ast *a = ast_new(NULL);
+	int dead = ast_and(a, pattern_node(a, "x"), pattern_node(a, "y"));
+	int none = ast_minus(a, ast_seq2(a, pattern_node(a, "[a-z]*"), dead), pattern_node(a, "ab"));
+	follow_tree(v, a, ast_alt2(a, none, pattern_node(a, "[a-z]{2}[0-9]")), "nothing behind",
+		    (const char *const[]){"ab", NULL});
+	lexicon_free(v);
 }
 
 /* A random expression, nested at most depth deep; recursive rules among its leaves. */

@@ -1,0 +1,234 @@
+/* mask_run.c - how many characters of a slice may follow a state, whatever they are.
+ * What is found is never too long, and may be too short: the tokens that it does not settle are walked.  The
+ * run of an expression is the longest one of its parts, as far as one part alone shows it: behind the names
+ * of an object's members comes another rest each time, but the names that no member has are the same
+ * expression.
+ *
+ *     SEQ a b     run of a, as long as b has a text; and of b, where a may be empty
+ *     ALT         the longest of its alternatives; if that is not infinite, a search of them together
+ *     AND a !b    infinite where a's is and b has finitely many texts
+ *     others      a search by characters */
+#include "grammar/expr_impl.h"
+#include "grammar/grammar_impl.h"
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096, RUN_MAX = LEXICON_LONG_BYTES };
+/* What a search of alternatives together may cost, as exprs_work() counts. */
+enum { TOGETHER_WORK = 5000, PAIR_WORK = 4 };
+enum { POSITIONS = 8 }; /* of a state, that are looked at */
+
+/* What a run's search has seen: an expression, and how far into a character it is. */
+struct pair {
+	uint32_t e, u;
+};
+
+/* A search by characters: all of this one's bytes are followed before the next one's. */
+struct pairs {
+	struct pair seen[PAIRS_MAX];
+	uint32_t table[PAIRS_TABLE]; /* search << 16 | index + 1: entries of earlier searches are free */
+	uint32_t search;
+	uint16_t todo[PAIRS_MAX], next[PAIRS_MAX]; /* this character's, the next one's */
+	uint32_t n, n_todo, n_next;
+};
+
+struct pairs *mask_pairs_new(void)
+{
+	return xcalloc(1, sizeof(struct pairs));
+}
+
+/* false: no room. */
+static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
+{
+	uint32_t i = (e * 0x9e3779b1u ^ u * 0x85ebca6bu) % PAIRS_TABLE;
+	for (; s->table[i] >> 16 == s->search; i = (i + 1) % PAIRS_TABLE) {
+		const struct pair *p = &s->seen[(s->table[i] & 0xffff) - 1];
+		if (p->e == e && p->u == u)
+			return true;
+	}
+	if (s->n == PAIRS_MAX)
+		return false;
+	if (boundary)
+		s->next[s->n_next++] = (uint16_t)s->n;
+	else
+		s->todo[s->n_todo++] = (uint16_t)s->n;
+	s->seen[s->n++] = (struct pair){e, u};
+	s->table[i] = s->search << 16 | s->n;
+	return true;
+}
+
+static struct run *run_of(struct grammar *g, uint32_t e)
+{
+	if (2 * (g->n_runs + 1) > g->cap_runs) {
+		struct run *old = g->runs;
+		uint32_t n = g->cap_runs;
+		g->cap_runs = n ? 2 * n : 64;
+		g->runs = xcalloc(g->cap_runs, sizeof *g->runs);
+		g->n_runs = 0;
+		for (uint32_t i = 0; i < n; i++)
+			if (old[i].e != EXPR_NEVER)
+				*run_of(g, old[i].e) = old[i];
+		free(old);
+	}
+	uint32_t i = e * 0x9e3779b1u & (g->cap_runs - 1);
+	for (; g->runs[i].e != EXPR_NEVER; i = (i + 1) & (g->cap_runs - 1))
+		if (g->runs[i].e == e)
+			return &g->runs[i];
+	g->n_runs++;
+	g->runs[i].e = e;
+	return &g->runs[i];
+}
+
+/* The pairs behind p, by every byte that a character of the slice goes on with; behind those that are known
+ * to go on for ever nothing is looked for.  false: the expression stops one of them, or there is no room. */
+static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, int slice)
+{
+	struct exprs *x = g->m->x;
+	for (int c = 0; c < g->m->n_classes; c++) {
+		uint32_t u = expr_next(x, p.u, c);
+		if (u == EXPR_NEVER)
+			continue;
+		uint32_t e = expr_next(x, p.e, c);
+		if (e == EXPR_NEVER)
+			return false;
+		const bool boundary = u == g->slices[slice];
+		if (!(boundary && run_of(g, e)->chars[slice] == 1 + RUN_INFINITE) &&
+		    !pair_add(s, e, u, boundary))
+			return false;
+	}
+	return true;
+}
+
+/* How many characters of the slice may follow e, whatever they are: by characters, as long as it costs no
+ * more than work.  *cut: it would have cost more. */
+static uint32_t search(struct grammar *g, uint32_t e, int slice, uint64_t work, bool *cut)
+{
+	struct pairs *s = g->pairs;
+	struct exprs *x = g->m->x;
+	uint32_t chars = 0;
+	const uint64_t end = x->work + work;
+	s->n = s->n_todo = s->n_next = 0;
+	if (++s->search > 0xffff) {
+		memset(s->table, 0, sizeof s->table);
+		s->search = 1;
+	}
+	pair_add(s, e, g->slices[slice], true);
+	for (bool all = true; all && chars < RUN_MAX; chars += all) {
+		memcpy(s->todo, s->next, s->n_next * sizeof *s->todo);
+		s->n_todo = s->n_next;
+		s->n_next = 0;
+		if (s->n_todo == 0) {
+			chars = RUN_INFINITE;
+			break;
+		}
+		while (all && s->n_todo) {
+			*cut = x->work >= end;
+			x->work += PAIR_WORK;
+			all = !*cut && pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
+		}
+	}
+	for (uint32_t i = 0; i < s->n && chars == RUN_INFINITE; i++)
+		if (s->seen[i].u == g->slices[slice])
+			run_of(g, s->seen[i].e)->chars[slice] = 1 + RUN_INFINITE;
+	/* Too wide an expression ends the run; the step of the mask that comes next is not to fail for it. */
+	exprs_clear_over(x);
+	return chars;
+}
+
+static uint32_t run_of_expr(struct grammar *g, uint32_t e, int slice);
+
+/* Whether e can begin with each character of the slice, by its first byte. */
+static bool begins_like(struct grammar *g, uint32_t e, int slice)
+{
+	uint64_t with[4];
+	memcpy(with, expr_first(g->m->x, g->slices[slice]), sizeof with);
+	const uint64_t *first = expr_first(g->m->x, e);
+	for (int i = 0; i < 4; i++)
+		if (with[i] & ~first[i])
+			return false;
+	return true;
+}
+
+static uint32_t run_of_seq(struct grammar *g, uint32_t e, int slice)
+{
+	struct exprs *x = g->m->x;
+	uint32_t most = 0;
+	for (struct expr n = x->nodes[e]; n.kind == KIND_SEQ; e = n.b, n = x->nodes[e]) {
+		if (!expr_alive(x, n.b))
+			return 0;
+		const uint32_t run = run_of_expr(g, n.a, slice);
+		most = run > most ? run : most;
+		if (most == RUN_INFINITE || !expr_nullable(x, n.a))
+			return most;
+	}
+	const uint32_t run = run_of_expr(g, e, slice);
+	return run > most ? run : most;
+}
+
+static uint32_t run_of_alt(struct grammar *g, uint32_t e, int slice, bool *cut)
+{
+	struct exprs *x = g->m->x;
+	const struct expr n = x->nodes[e];
+	uint32_t most = 0, run;
+	for (uint32_t i = 0; i < n.b; i++) {
+		const uint32_t kid = x->kids[n.a + i];
+		if (!begins_like(g, kid, slice))
+			continue;
+		run = run_of_expr(g, kid, slice);
+		most = run > most ? run : most;
+		if (most == RUN_INFINITE)
+			return most;
+	}
+	run = search(g, e, slice, g->run_each < TOGETHER_WORK ? g->run_each : TOGETHER_WORK, cut);
+	return run > most ? run : most;
+}
+
+/* part and not but: a part with runs of any length has texts without end, of which few are taken away. */
+static bool is_all_but_few(struct grammar *g, uint32_t part, uint32_t but, int slice)
+{
+	const struct expr *n = &g->m->x->nodes[but];
+	return n->kind == KIND_NOT && g->m->x->nodes[n->a].flags & EXPR_FINITE &&
+	       run_of_expr(g, part, slice) == RUN_INFINITE;
+}
+
+static uint32_t find_run(struct grammar *g, uint32_t e, int slice, bool *cut)
+{
+	const struct expr n = g->m->x->nodes[e];
+	if (!begins_like(g, e, slice))
+		return 0;
+	if (n.kind == KIND_SEQ)
+		return run_of_seq(g, e, slice);
+	if (n.kind == KIND_ALT)
+		return run_of_alt(g, e, slice, cut);
+	if (n.kind == KIND_AND && (is_all_but_few(g, n.a, n.b, slice) || is_all_but_few(g, n.b, n.a, slice)))
+		return RUN_INFINITE;
+	return search(g, e, slice, g->run_each, cut);
+}
+
+static uint32_t run_of_expr(struct grammar *g, uint32_t e, int slice)
+{
+	const struct run known = *run_of(g, e);
+	bool cut = false;
+	if (known.chars[slice] && !(known.cut[slice] && g->run_each > known.each))
+		return known.chars[slice] - 1u;
+	const uint32_t chars = find_run(g, e, slice, &cut);
+	struct run *r = run_of(g, e);
+	r->chars[slice] = (uint8_t)(1 + chars);
+	r->cut[slice] = cut;
+	r->each = g->run_each;
+	return chars;
+}
+
+uint32_t mask_run(struct grammar *g, uint32_t state, int slice)
+{
+	const struct state s = g->m->states[state];
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < s.n_positions && i < POSITIONS; i++) {
+		const uint32_t run = run_of_expr(g, g->m->positions[s.positions + i].e, slice);
+		most = run > most ? run : most;
+	}
+	g->m->states[state].run[slice] = (uint8_t)(1 + most);
+	return most;
+}
