@@ -21,25 +21,116 @@ static uint32_t awq_word(const void *words, int row, int n, int col)
 	return v;
 }
 
-static void awq_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef uint64_t words16 __attribute__((vector_size(16)));
+
+static inline bytes16 zip_low(bytes16 a, bytes16 b)
+{
+	return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+
+static inline bytes16 zip_high(bytes16 a, bytes16 b)
+{
+	return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+/* 8 rows of 16 bytes to 16 columns of 8, two in each of v. */
+static inline void columns(bytes16 v[8])
+{
+	const bytes16 a0 = zip_low(v[0], v[4]), a1 = zip_low(v[1], v[5]), a2 = zip_low(v[2], v[6]),
+		      a3 = zip_low(v[3], v[7]), b0 = zip_high(v[0], v[4]), b1 = zip_high(v[1], v[5]),
+		      b2 = zip_high(v[2], v[6]), b3 = zip_high(v[3], v[7]);
+	const bytes16 c0 = zip_low(a0, a2), c1 = zip_low(a1, a3), d0 = zip_high(a0, a2),
+		      d1 = zip_high(a1, a3), e0 = zip_low(b0, b2), e1 = zip_low(b1, b3),
+		      f0 = zip_high(b0, b2), f1 = zip_high(b1, b3);
+	v[0] = zip_low(c0, c1);
+	v[1] = zip_high(c0, c1);
+	v[2] = zip_low(d0, d1);
+	v[3] = zip_high(d0, d1);
+	v[4] = zip_low(e0, e1);
+	v[5] = zip_high(e0, e1);
+	v[6] = zip_low(f0, f1);
+	v[7] = zip_high(f0, f1);
+}
+
+enum { AWQ_OUTPUTS = 64, AWQ_INPUTS = 64 }; /* that are read at once: few rows of codes, whole lines */
+
+/* Outputs 0 .. n - 1 of 32 that lie in 16 bytes, of eight inputs; the rows of words are AWQ_OUTPUTS / 2 bytes
+ * apart. */
+static void awq_square(const unsigned char *words, uint8_t *code, size_t k, int n)
+{
+	/* Of the bytes of a word, their low nibbles and their high ones. */
+	static const int output[2][4] = {{0, 4, 1, 5}, {2, 6, 3, 7}};
+	for (int high = 0; high < 2; high++) {
+		bytes16 v[8];
+		for (int i = 0; i < 8; i++) {
+			words16 w;
+			memcpy(&w, words + i * (AWQ_OUTPUTS / 2), sizeof w);
+			v[i] = (bytes16)(w >> 4 * high & 0x0f0f0f0f0f0f0f0fu);
+		}
+		columns(v);
+		for (int i = 0; i < 16; i++) {
+			const int o = i / 4 * 8 + output[high][i % 4];
+			if (o < n)
+				memcpy(code + (size_t)o * k, (const unsigned char *)v + i * 8, 8);
+		}
+	}
+}
+
+/* n outputs from n0 on, at most AWQ_OUTPUTS, and inputs i0 .. i0 + inputs - 1; n0 a multiple of 8. */
+static void awq_piece(const struct codes *c, int n0, int n, int i0, int inputs, uint8_t *code)
+{
+	const size_t row = (size_t)c->n / 2, k = (size_t)c->k, bytes = (size_t)(n + 7) / 8 * 4;
+	unsigned char near[AWQ_INPUTS][AWQ_OUTPUTS / 2] = {0};
+	for (int i = 0; i < inputs; i++) {
+		const unsigned char *from =
+			(const unsigned char *)c->from[0] + (size_t)(i0 + i) * row + (size_t)n0 / 2;
+		if (n == AWQ_OUTPUTS) /* a length that the compiler knows: two loads and stores */
+			memcpy(near[i], from, AWQ_OUTPUTS / 2);
+		else
+			memcpy(near[i], from, bytes);
+	}
+	for (int i = 0; i < inputs; i += 8)
+		for (int o = 0; o < n; o += 32) {
+			uint8_t last[32][8], *to = code + (size_t)o * k + (size_t)(i0 + i);
+			const int some = n - o < 32 ? n - o : 32;
+			if (inputs - i >= 8) {
+				awq_square(&near[i][o / 2], to, k, some);
+				continue;
+			}
+			awq_square(&near[i][o / 2], last[0], 8, some);
+			for (int j = 0; j < some; j++)
+				memcpy(to + (size_t)j * k, last[j], (size_t)(inputs - i));
+		}
+}
+
+static void awq_read_head(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const int groups = codes_groups(c);
-	const size_t k = (size_t)c->k;
-	for (int i = 0; i < c->k; i++)
-		for (int col = n0; col < n1;) {
-			uint32_t w = awq_word(c->from[0], i, c->n, col);
-			uint8_t *to = out->code + (size_t)(col - n0) * k + (size_t)i;
-			for (int end = col / 8 * 8 + 8; col < end && col < n1; col++, to += k)
-				*to = w >> (4 * awq_nibble[col & 7]) & 15;
-		}
-	for (int col = n0; col < n1; col++)
-		for (int g = 0; g < groups; g++) {
+	for (int g = 0; g < groups; g++)
+		for (int col = n0; col < n1; col++) {
 			const size_t at = (size_t)(col - n0) * (size_t)groups + (size_t)g;
 			const uint32_t z = awq_word(c->from[1], g, c->n, col) >> (4 * awq_nibble[col & 7]);
 			out->scale[at] = 1;
 			out->offset[at] = z & 15;
 			out->d[at] = half_load(c->from[2], KERN_F16, (size_t)g * (size_t)c->n + (size_t)col);
 		}
+}
+
+static void awq_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const size_t k = (size_t)c->k;
+	int col = n0;
+	for (; col % 8 && col < n1; col++) /* up to a whole word */
+		for (int i = 0; i < c->k; i++)
+			out->code[(size_t)(col - n0) * k + (size_t)i] =
+				awq_word(c->from[0], i, c->n, col) >> (4 * awq_nibble[col & 7]) & 15;
+	for (; col < n1; col += AWQ_OUTPUTS)
+		for (int i = 0; i < c->k; i += AWQ_INPUTS)
+			awq_piece(c, col, n1 - col < AWQ_OUTPUTS ? n1 - col : AWQ_OUTPUTS, i,
+				  c->k - i < AWQ_INPUTS ? c->k - i : AWQ_INPUTS,
+				  out->code + (size_t)(col - n0) * k);
+	awq_read_head(c, n0, n1, out);
 }
 
 void codes_awq(struct codes *c, const struct kern_linear_part *p, int k, int group)

@@ -75,45 +75,71 @@ static int zero_max(bool bf16, int bits)
 	return bf16 && bits == 4 ? 16 : 255;
 }
 
-/* Whether d and the scales of n groups (and dmin and the minimums) fit the heads of a super-group. */
-static bool super_fits(const struct codes *c, const struct code_rows *r, size_t s, size_t g, int n)
+/* Rows as read, and what their heads hold in F16. */
+struct pack_rows {
+	struct code_rows r;
+	uint16_t *d; /* [n][supers], of HEADS_SUPER; of HEADS_AWQ and HEADS_F16 [n][groups], d times scale */
+	uint16_t *dmin; /* likewise, of HEADS_SUPER with minimums */
+};
+
+static void pack_rows_new(struct pack_rows *r, const struct cpu_part *p, const struct codes *c, int n)
 {
-	uint16_t f16;
-	bool ok = half_to_f16(r->d[s], &f16) && (!c->minimums || half_to_f16(r->dmin[s], &f16));
+	const size_t rows = (size_t)n, supers = (size_t)codes_supers(c), groups = (size_t)codes_groups(c);
+	codes_rows_new(&r->r, c, n);
+	r->d = p->codes.heads == HEADS_F32
+		       ? NULL
+		       : xmalloc(rows * (p->codes.heads == HEADS_SUPER ? supers : groups) * 2);
+	r->dmin = r->d && c->minimums ? xmalloc(rows * supers * 2) : NULL;
+}
+
+static void pack_rows_free(struct pack_rows *r)
+{
+	codes_rows_free(&r->r);
+	free(r->d);
+	free(r->dmin);
+}
+
+/* d and dmin of a super-group as F16, and whether the scales of its n groups from g on (and minimums) fit the
+ * heads. */
+static bool super_fits(const struct codes *c, const struct pack_rows *p, size_t s, size_t g, int n)
+{
+	const struct code_rows *r = &p->r;
+	bool ok = half_to_f16(r->d[s], &p->d[s]) && (!c->minimums || half_to_f16(r->dmin[s], &p->dmin[s]));
 	for (size_t i = g; i < g + (size_t)n; i++)
 		ok &= r->scale[i] >= -128 && r->scale[i] <= 127 &&
 		      (!c->minimums || (r->offset[i] >= 0 && r->offset[i] <= 255));
 	return ok;
 }
 
-static bool group_fits(const struct cpu_part *p, const struct codes *c, const struct code_rows *r, size_t s,
-		       size_t g)
+static bool group_fits(const struct cpu_part *p, const struct codes *c, const struct pack_rows *rows,
+		       size_t s, size_t g)
 {
+	const struct code_rows *r = &rows->r;
 	const int zero = c->zero >= 0 ? c->zero : r->offset[g];
-	uint16_t f16;
-	return half_to_f16(r->d[s] * (float)r->scale[g], &f16) && zero >= 0 &&
+	return half_to_f16(r->d[s] * (float)r->scale[g], &rows->d[g]) && zero >= 0 &&
 	       zero <= zero_max(p->bf16, p->codes.bits);
 }
 
-/* Of n outputs: the first with a scale or zero that the heads do not hold, or -1. */
-static int refused_row(const struct cpu_part *p, const struct codes *c, const struct code_rows *r, int n)
+/* The halves of n outputs: the first of them with a scale or zero that the heads do not hold, or -1. */
+static int make_halves(const struct cpu_part *p, const struct codes *c, const struct pack_rows *r, int n)
 {
 	const int groups = codes_groups(c), supers = codes_supers(c), per = c->super / c->group;
 	if (p->codes.heads == HEADS_F32)
 		return -1;
-	for (int s = 0; s < n * supers; s++) {
-		const int row = s / supers, g = s % supers * per;
-		const int some = groups - g < per ? groups - g : per;
-		const size_t at = (size_t)row * (size_t)groups + (size_t)g;
-		bool ok = true;
-		if (p->codes.heads == HEADS_SUPER)
-			ok = super_fits(c, r, (size_t)s, at, some);
-		else
-			for (int i = 0; i < some; i++)
-				ok &= group_fits(p, c, r, (size_t)s, at + (size_t)i);
-		if (!ok)
-			return row;
-	}
+	for (int row = 0; row < n; row++)
+		for (int s = 0, g = 0; s < supers; s++, g += per) {
+			const int some = groups - g < per ? groups - g : per;
+			const size_t at = (size_t)row * (size_t)groups + (size_t)g;
+			const size_t super = (size_t)row * (size_t)supers + (size_t)s;
+			bool ok = true;
+			if (p->codes.heads == HEADS_SUPER)
+				ok = super_fits(c, r, super, at, some);
+			else
+				for (int i = 0; i < some; i++)
+					ok &= group_fits(p, c, r, super, at + (size_t)i);
+			if (!ok)
+				return row;
+		}
 	return -1;
 }
 
@@ -137,58 +163,67 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	free(tmp);
 }
 
-static void put_f16(unsigned char *out, float f)
-{
-	uint16_t f16 = 0;
-	half_to_f16(f, &f16); /* exact: refused_row() */
-	memcpy(out, &f16, 2);
-}
-
 /* d and dmin of super-group s of 16 outputs or fewer from row0 on. */
-static void pack_super(const struct codes *c, const struct code_rows *r, int s, int row0, int rows,
+static void pack_super(const struct codes *c, const struct pack_rows *r, int s, int row0, int rows,
 		       unsigned char *head)
 {
 	for (int n = 0; n < rows; n++) {
 		const size_t at = (size_t)(row0 + n) * (size_t)codes_supers(c) + (size_t)s;
-		put_f16(head + n * 2, r->d[at]);
+		memcpy(head + n * 2, &r->d[at], 2);
 		if (c->minimums)
-			put_f16(head + 32 + n * 2, r->dmin[at]);
+			memcpy(head + 32 + n * 2, &r->dmin[at], 2);
 	}
 }
 
-/* Their scales and offsets of group g. */
-static void pack_head(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int g,
+/* The head of F32 scales (and minimums) of group g. */
+static void pack_floats(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int g,
+			int row0, int rows, unsigned char *head)
+{
+	for (int n = 0; n < rows; n++) {
+		const size_t row = (size_t)(row0 + n), at = row * (size_t)codes_groups(c) + (size_t)g;
+		const size_t s = row * (size_t)codes_supers(c) + (size_t)(g * c->group / c->super);
+		const float scale = r->d[s] * (float)r->scale[at];
+		memcpy(head + n * 4, &scale, 4);
+		if (!p->minimums)
+			continue;
+		const float min = r->dmin[s] * (float)r->offset[at];
+		memcpy(head + 64 + n * 4, &min, 4);
+	}
+}
+
+/* Scales and offsets of group g. */
+static void pack_head(const struct cpu_codes *p, const struct codes *c, const struct pack_rows *r, int g,
 		      int row0, int rows, unsigned char *head)
 {
-	const size_t groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
+	const size_t groups = (size_t)codes_groups(c);
 	size_t at = (size_t)row0 * groups + (size_t)g;
-	size_t s = (size_t)row0 * supers + (size_t)(g * c->group / c->super);
-	for (int n = 0; n < rows; n++, at += groups, s += supers) {
-		if (p->heads == HEADS_SUPER) {
-			head[n] = (unsigned char)r->scale[at];
-			if (p->minimums)
-				head[16 + n] = (unsigned char)r->offset[at];
-			continue;
-		}
-		const float scale = r->d[s] * (float)r->scale[at];
-		if (p->heads == HEADS_F32) {
-			const float min = p->minimums ? r->dmin[s] * (float)r->offset[at] : 0;
-			memcpy(head + n * 4, &scale, 4);
-			if (p->minimums)
-				memcpy(head + 64 + n * 4, &min, 4);
-			continue;
-		}
-		put_f16(head + n * 2, scale);
-		if (p->heads == HEADS_AWQ)
-			head[32 + n] = (unsigned char)(c->zero >= 0 ? c->zero : r->offset[at]);
+	if (p->heads == HEADS_F32) {
+		pack_floats(p, c, &r->r, g, row0, rows, head);
+		return;
 	}
+	for (int n = 0; n < rows; n++, at += groups)
+		if (p->heads == HEADS_SUPER) {
+			head[n] = (unsigned char)r->r.scale[at];
+			if (p->minimums)
+				head[16 + n] = (unsigned char)r->r.offset[at];
+		} else {
+			memcpy(head + n * 2, &r->d[at], 2);
+			if (p->heads == HEADS_AWQ)
+				head[32 + n] = (unsigned char)(c->zero >= 0 ? c->zero : r->r.offset[at]);
+		}
 }
 
-static uint32_t word_at(const uint8_t *code)
+static uint64_t eight(const uint8_t *code)
 {
-	uint32_t word;
-	memcpy(&word, code, 4);
-	return word;
+	uint64_t v;
+	memcpy(&v, code, 8);
+	return v;
+}
+
+/* Of eight bytes 0 to 3 and, `at` bits further up, 4 to 7. */
+static uint32_t halves_of(uint64_t v, int at)
+{
+	return (uint32_t)(v | v >> (32 - at));
 }
 
 /* A word of one output of each line of a round of codes, the lines step bytes apart. */
@@ -200,9 +235,9 @@ static inline void pack_round(const int bits, const uint8_t *code, unsigned char
 	}
 	uint32_t pairs = 0;
 	for (int i = 0; i < (bits == 6 ? 2 : 1); i++) {
-		const uint32_t a = word_at(code + 8 * i), b = word_at(code + 8 * i + 4);
-		const uint32_t word = (a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4;
-		pairs |= ((a >> 4 & 0x03030303) | (b >> 4 & 0x03030303) << 2) << 4 * i;
+		const uint64_t v = eight(code + 8 * i);
+		const uint32_t word = halves_of(v & 0x0f0f0f0f0f0f0f0fu, 4);
+		pairs |= halves_of(v >> 4 & 0x0303030303030303u, 2) << 4 * i;
 		memcpy(line + (size_t)i * step, &word, 4);
 	}
 	if (bits == 6)
@@ -236,7 +271,7 @@ static void pack_lines(int bits, const struct codes *c, const struct code_rows *
 			pack_row(8, code, len, lines, step);
 }
 
-static void pack_codes(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int n,
+static void pack_codes(const struct cpu_codes *p, const struct codes *c, const struct pack_rows *r, int n,
 		       int tiles, unsigned char *out)
 {
 	for (int g = 0; g < codes_groups(c); g++) {
@@ -252,7 +287,7 @@ static void pack_codes(const struct cpu_codes *p, const struct codes *c, const s
 		for (int t = 0; t * LANES_N < n; t++) {
 			int rows = n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N;
 			pack_head(p, c, r, g, t * LANES_N, rows, out + t * p->head);
-			pack_lines(p->bits, c, r, k0, len, t * LANES_N, rows, lines + t * 64,
+			pack_lines(p->bits, c, &r->r, k0, len, t * LANES_N, rows, lines + t * 64,
 				   (size_t)tiles * 64);
 		}
 		out += (size_t)tiles * codes_group_bytes(p, len);
@@ -265,22 +300,17 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 	const struct cpu_part *p = j->to;
 	const int tiles = cpu_part_tiles(p, b), n0 = b * BLOCK_N;
 	const int n = c->n - n0 < BLOCK_N ? c->n - n0 : BLOCK_N;
-	struct code_rows r;
-	codes_rows_new(&r, c, n);
-	c->read(c, n0, n0 + n, &r);
-	const int refused = refused_row(p, c, &r, n);
-	if (refused >= 0) {
+	struct pack_rows r;
+	pack_rows_new(&r, p, c, n);
+	c->read(c, n0, n0 + n, &r.r);
+	const int refused = make_halves(p, c, &r, n);
+	if (refused >= 0)
 		atomic_store(j->refused, n0 + refused + 1);
-		codes_rows_free(&r);
-		return;
-	}
-	if (p->bf16) {
-		cpu_bf16_pack_codes(j->bf16, out, c, &r, p->codes.heads == HEADS_F32, n, tiles);
-		codes_rows_free(&r);
-		return;
-	}
-	pack_codes(&p->codes, c, &r, n, tiles, out);
-	codes_rows_free(&r);
+	else if (p->bf16)
+		cpu_bf16_pack_codes(j->bf16, out, c, &r.r, p->codes.heads == HEADS_F32, n, tiles);
+	else
+		pack_codes(&p->codes, c, &r, n, tiles, out);
+	pack_rows_free(&r);
 }
 
 static void pack_bf16_block(const struct pack_job *j, int b, unsigned char *out)

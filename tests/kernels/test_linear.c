@@ -599,6 +599,31 @@ Test(linear, codes_give_the_bits_of_what_they_were_read_from)
 	}
 }
 
+/* Ranges that begin and end within words, inputs that fill no eight. */
+Test(linear, awq_is_read_by_any_range_of_outputs)
+{
+	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7},
+			 ranges[][2] = {{0, 136}, {3, 6}, {5, 88}, {64, 131}};
+	enum { K = 75, N = 136 };
+	struct kt_part p = kt_part(KERN_AWQ4, K, N, 32, false);
+	const uint32_t *words = p.part.w;
+	struct codes c;
+	struct code_rows r;
+	codes_awq(&c, &p.part, K, 32);
+	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+		const int n0 = ranges[i][0], n1 = ranges[i][1];
+		codes_rows_new(&r, &c, n1 - n0);
+		c.read(&c, n0, n1, &r);
+		for (int n = n0; n < n1; n++)
+			for (int k = 0; k < K; k++)
+				cr_assert_eq(r.code[(n - n0) * K + k],
+					     words[k * (N / 8) + n / 8] >> 4 * nibble[n % 8] & 15,
+					     "outputs %d to %d: output %d, input %d", n0, n1, n, k);
+		codes_rows_free(&r);
+	}
+	kt_part_fini(&p);
+}
+
 /* In mode f32 the bits are those of the layer in F32: 5 bits of a zero for all, of minimums, of a table, in
  * groups that no line ends at. */
 static void read_any(const struct codes *c, int n0, int n1, const struct code_rows *out)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF file with random weights of one type, for measurements: the shape of Qwen3-0.6B, or a smaller one.
 
-    tests/tools/make_gguf.py OUT.gguf --type Q4_K [--shape 0.6B]
+    tests/tools/make_gguf.py OUT.gguf --type Q4_K [--embedding Q6_K] [--shape 0.6B]
 
 Blocks are random bytes with fixed scales, so that weights are about 0.05 and files of several GB are made in
 seconds.  Needs numpy only.
@@ -42,9 +42,9 @@ def text(s):
     return struct.pack("<Q", len(s)) + s
 
 
-def tensors(z, kind):
+def tensors(z, kind, embedding):
     h, q, kv = z["hidden"], z["heads"] * z["head"], z["kv"] * z["head"]
-    yield "token_embd.weight", (z["vocab"], h), kind
+    yield "token_embd.weight", (z["vocab"], h), embedding
     yield "output_norm.weight", (h,), "F32"
     for i in range(z["layers"]):
         for name, shape in (
@@ -90,21 +90,22 @@ def key(name, value):
 
 
 def vocabulary(n):
-    """GPT-2's 256 bytes, then words made of digits."""
+    """GPT-2's 256 bytes, then words with a number."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     other = [b for b in range(256) if b not in plain]
     names = {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(other)}
-    return [names[b] for b in range(256)] + [f"<unused{i}>" for i in range(n - 257)] + ["<end>"]
+    return [names[b] for b in range(256)] + [f"word{i}" for i in range(n - 257)] + ["<end>"]
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("out", type=pathlib.Path)
     p.add_argument("--type", choices=TYPES, default="Q4_0")
+    p.add_argument("--embedding", choices=TYPES, help="of the embedding, which is the head too (as --type)")
     p.add_argument("--shape", choices=SHAPES, default="0.6B")
     a = p.parse_args()
     z = SHAPES[a.shape]
-    list_ = list(tensors(z, a.type))
+    list_ = list(tensors(z, a.type, a.embedding or a.type))
     keys = {
         "general.architecture": "qwen3",
         "qwen3.block_count": z["layers"],
@@ -120,12 +121,11 @@ def main():
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
         "tokenizer.ggml.tokens": vocabulary(z["vocab"]),
-        "tokenizer.ggml.token_type": [1] * 256 + [3] * (z["vocab"] - 256),
+        "tokenizer.ggml.token_type": [1] * (z["vocab"] - 1) + [3],
         "tokenizer.ggml.merges": ["a b"],
         "tokenizer.ggml.eos_token_id": z["vocab"] - 1,
     }
     keys["tokenizer.ggml.tokens"][256] = "ab"
-    keys["tokenizer.ggml.token_type"][256] = 1
     head = b"GGUF" + struct.pack("<IQQ", 3, len(list_), len(keys)) + b"".join(key(k, v) for k, v in keys.items())
     at = 0
     for name, shape, kind in list_:

@@ -2,7 +2,7 @@
 """peers.py - quern beside other CPU engines on this machine: prompts, decode in batches, clients over HTTP.
 
     peers.py --model DIR --gguf FILE [--modes int8,int16,f32] [--openvino PYTHON] [--llama BIN] [--ik BIN]
-             [--pieces prompt,decode,serve] [--rounds N] [--wrap CMD] [--save FILE]
+             [--pieces prompt,decode,serve] [--batches 1,4] [--rounds N] [--wrap CMD] [--save FILE]
 
 DIR: an AWQ model for quern (make_model.py); FILE: the same shape for the others (make_gguf.py).  PYTHON: an interpreter
 that has openvino-genai; BIN: a folder with llama-server, of llama.cpp or of ik_llama.cpp.  A mode is a value of
@@ -280,14 +280,18 @@ def piece_prompt(a, engines):
     return out
 
 
+def chosen(a):
+    return {b: n for b, n in BATCHES.items() if not a.batches or str(b) in a.batches.split(",")}
+
+
 def piece_decode(a, engines):
-    out, live = {}, [(e, open_engine(a, e, max(BATCHES), 192, 4096)) for e in engines]
+    out, live = {}, [(e, open_engine(a, e, max(chosen(a)), 192, 4096)) for e in engines]
     for name, e in live:
         put(out, name, 0, start=e.start_s)
         e.run(2, 2, 64, 8, 1)
     began = time.monotonic()
     for i in range(3):
-        for batch, tokens in BATCHES.items():
+        for batch, tokens in chosen(a).items():
             if i and time.monotonic() - began > a.seconds:
                 break
             for name, e in live:
@@ -373,6 +377,7 @@ def main():
     p.add_argument("--ik-options", default="-rtr")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--pieces", default=",".join(PIECES))
+    p.add_argument("--batches", default="", help="of decode: some of " + ", ".join(map(str, BATCHES)))
     p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--seconds", type=float, default=90, help="a piece begins no further turn then (90)")
     p.add_argument("--wrap", default="")
