@@ -79,8 +79,9 @@ static int read_shape(const json_t *o, struct st_tensor *t, char *why, size_t wh
 	return 0;
 }
 
-static int read_offsets(const json_t *o, struct st_tensor *t, const char *data, size_t data_bytes, char *why,
-			size_t why_n)
+/* at: of the data, in the file */
+static int read_offsets(const json_t *o, struct st_tensor *t, const char *data, size_t data_bytes, size_t at,
+			char *why, size_t why_n)
 {
 	const json_t *a = json_object_get(o, "data_offsets");
 	if (!json_is_array(a) || json_array_size(a) != 2 || !json_is_integer(json_array_get(a, 0)) ||
@@ -88,10 +89,15 @@ static int read_offsets(const json_t *o, struct st_tensor *t, const char *data, 
 		return err_why(why, why_n, -EINVAL, "data_offsets must be two integers");
 	int64_t begin = json_integer_value(json_array_get(a, 0));
 	int64_t end = json_integer_value(json_array_get(a, 1));
-	if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
-		return err_why(why, why_n, -EINVAL,
-			       "data_offsets [%lld, %lld] lie outside the file's %zu bytes of data",
-			       (long long)begin, (long long)end, data_bytes);
+	if (begin < 0 || end < begin)
+		return err_why(why, why_n, -EINVAL, "data_offsets [%lld, %lld] are no range",
+			       (long long)begin, (long long)end);
+	if ((uint64_t)end > data_bytes)
+		return err_why(
+			why, why_n, -EINVAL,
+			"data_offsets [%lld, %lld] lie outside the file's %zu bytes of data, which end "
+			"at byte %zu; was the download or copy interrupted?",
+			(long long)begin, (long long)end, data_bytes, at + data_bytes);
 	if ((uint64_t)(end - begin) != t->bytes)
 		return err_why(why, why_n, -EINVAL, "data_offsets span %lld bytes, the shape needs %zu",
 			       (long long)(end - begin), t->bytes);
@@ -143,8 +149,8 @@ static void add_tensor(struct safetensors *s, const struct st_tensor *t)
 	s->tensors[s->n++] = *t;
 }
 
-static int read_tensors(struct safetensors *s, json_t *header, const char *data, size_t data_bytes, char *why,
-			size_t why_n)
+static int read_tensors(struct safetensors *s, json_t *header, const char *data, size_t data_bytes, size_t at,
+			char *why, size_t why_n)
 {
 	const char *name;
 	json_t *o;
@@ -164,7 +170,7 @@ static int read_tensors(struct safetensors *s, json_t *header, const char *data,
 			return err_why(why, why_n, -EINVAL, "tensor %.200s is not described by an object",
 				       name);
 		if ((rc = read_dtype(o, &t, why, why_n)) || (rc = read_shape(o, &t, why, why_n)) ||
-		    (rc = read_offsets(o, &t, data, data_bytes, why, why_n)))
+		    (rc = read_offsets(o, &t, data, data_bytes, at, why, why_n)))
 			return err_prefix(why, why_n, rc, "tensor %.200s", name);
 		t.name = xstrdup(name);
 		add_tensor(s, &t);
@@ -178,21 +184,25 @@ static int read_header(struct safetensors *s, const char *file, size_t bytes, ch
 	uint64_t n = 0;
 	json_error_t e;
 	if (bytes < 8)
-		return err_why(why, why_n, -EINVAL, "%zu bytes are too short for a safetensors file", bytes);
+		return err_why(why, why_n, -EINVAL,
+			       "%zu bytes are too short for a safetensors file; was the download or copy "
+			       "interrupted?",
+			       bytes);
 	for (int i = 0; i < 8; i++)
 		n |= (uint64_t)u[i] << (8 * i);
 	if (n > ST_HEADER_MAX || n > bytes - 8)
 		return err_why(why, why_n, -EINVAL,
-			       "the header's length %llu does not fit the file's %zu bytes",
-			       (unsigned long long)n, bytes);
+			       "the header's length %llu does not fit the file's %zu bytes%s",
+			       (unsigned long long)n, bytes,
+			       n > ST_HEADER_MAX ? "" : "; was the download or copy interrupted?");
 	/* jansson limits the depth to 2048; duplicate names must be an error. */
 	json_t *header = json_loadb(file + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
 	if (!header)
 		return err_why(why, why_n, -EINVAL, "the header is not valid JSON: byte %d: %s", e.position,
 			       e.text);
-	int rc = json_is_object(header)
-			 ? read_tensors(s, header, file + 8 + n, bytes - 8 - (size_t)n, why, why_n)
-			 : err_why(why, why_n, -EINVAL, "the header is not a JSON object");
+	int rc = json_is_object(header) ? read_tensors(s, header, file + 8 + n, bytes - 8 - (size_t)n,
+						       8 + (size_t)n, why, why_n)
+					: err_why(why, why_n, -EINVAL, "the header is not a JSON object");
 	json_decref(header);
 	return rc;
 }

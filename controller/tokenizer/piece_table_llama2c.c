@@ -15,6 +15,15 @@ static int fail(size_t at, const char *what, char *why, size_t why_n)
 	return err_why(why, why_n, -EINVAL, "byte %zu: %s", at, what);
 }
 
+static int fail_cut(size_t piece, size_t at, size_t end, char *why, size_t why_n)
+{
+	return err_why(
+		why, why_n, -EINVAL,
+		"piece %zu, from byte %zu on, reaches beyond the file's end at byte %zu; was the download "
+		"or copy interrupted?",
+		piece, at, end);
+}
+
 static void add_spaced(struct piece_table *pt, const char *p, size_t n, float score, int type)
 {
 	size_t from = pt->text.len; /* the buffer has room for all: it does not move */
@@ -49,22 +58,31 @@ int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, char *
 		return fail(0, "the length of the longest piece is not one of 1 to 65536", why, why_n);
 	buf_reserve(&pt->text, 3 * n);
 	for (size_t at = sizeof longest; at < n; at += length) {
+		const size_t from = at;
 		if (n - at < sizeof score + sizeof length)
-			return fail(at, "the file ends within a piece's header", why, why_n);
+			return fail_cut(pt->n, from, n, why, why_n);
 		memcpy(&score, p + at, sizeof score);
 		memcpy(&length, p + at + sizeof score, sizeof length);
 		at += sizeof score + sizeof length;
 		if (length > longest)
 			return fail(at, "a piece is longer than the longest", why, why_n);
 		if (length > n - at)
-			return fail(at, "the file ends within a piece", why, why_n);
+			return fail_cut(pt->n, from, n, why, why_n);
 		most = length > most ? length : most;
 		add(pt, p + at, length, score);
 	}
 	if (most != longest)
-		return fail(0, "no piece is as long as the longest", why, why_n);
+		return err_why(why, why_n, -EINVAL,
+			       "no piece is as long as the longest: the file ends at byte %zu behind %zu "
+			       "pieces; was "
+			       "the download or copy interrupted?",
+			       n, pt->n);
 	if (pt->n < N_SPECIAL + N_BYTES)
-		return err_why(why, why_n, -EINVAL, "%zu pieces: the 256 bytes are not among them", pt->n);
+		return err_why(
+			why, why_n, -EINVAL,
+			"%zu pieces up to the file's end at byte %zu: the 256 bytes are not among them; "
+			"was the download or copy interrupted?",
+			pt->n, n);
 	pt->model = TABLE_SCORE_BPE;
 	pt->remove_extra_whitespaces = false;
 	pt->byte_fallback = true;

@@ -10,7 +10,7 @@
 
 struct reader {
 	const uint8_t *p, *end;
-	const uint8_t *begin; /* of the file: errors give offsets from here */
+	const uint8_t *begin, *file_end; /* errors give offsets from the first */
 	char *why;
 	size_t why_n;
 };
@@ -36,7 +36,8 @@ static int read_varint(struct reader *r, uint64_t *out)
 	*out = 0;
 	for (unsigned shift = 0; shift < 64; shift += 7) {
 		if (r->p == r->end)
-			return fail(r, "the file ends within a number");
+			return fail(r,
+				    "the file ends within a number; was the download or copy interrupted?");
 		uint8_t b = *r->p++;
 		*out |= (uint64_t)(b & 0x7f) << shift;
 		if (!(b & 0x80))
@@ -49,7 +50,7 @@ static int read_fixed(struct reader *r, size_t bytes, uint64_t *out)
 {
 	*out = 0;
 	if ((size_t)(r->end - r->p) < bytes)
-		return fail(r, "the file ends within a number");
+		return fail(r, "the file ends within a number; was the download or copy interrupted?");
 	memcpy(out, r->p, bytes); /* little-endian, as is this machine */
 	r->p += bytes;
 	return 0;
@@ -74,7 +75,10 @@ static int next_field(struct reader *r, struct field *f)
 		if (rc)
 			return rc;
 		if (n > (uint64_t)(r->end - r->p))
-			return fail(r, "a field reaches beyond its message");
+			return r->end == r->file_end ? fail(r, "a field reaches beyond the end of the file; "
+							       "was the download or "
+							       "copy interrupted?")
+						     : fail(r, "a field reaches beyond its message");
 		f->p = r->p;
 		f->n = (size_t)n;
 		r->p += n;
@@ -205,6 +209,20 @@ static void find_names(const struct reader *whole, struct names *names)
 	}
 }
 
+/* SentencePiece writes them behind the pieces: without, the file may have been cut between two pieces. */
+static int check_end(const struct reader *whole)
+{
+	struct reader r = *whole;
+	struct field f;
+	while (r.p < r.end && next_field(&r, &f) == 0)
+		if (f.number == 3)
+			return 0;
+	r.p = r.end;
+	return fail(&r,
+		    "the file ends behind its pieces, without a normalizer_spec; was the download or copy "
+		    "interrupted?");
+}
+
 static int find_special(const struct reader *whole, struct piece_table *pt)
 {
 	struct names names = {{(const uint8_t *)"<s>", (const uint8_t *)"</s>"}, {3, 4}};
@@ -226,13 +244,17 @@ static int find_special(const struct reader *whole, struct piece_table *pt)
 
 int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n)
 {
-	struct reader r = {data, (const uint8_t *)data + n, data, why, why_n};
+	struct reader r = {data, (const uint8_t *)data + n, data, (const uint8_t *)data + n, why, why_n};
 	pt->model = TABLE_UNIGRAM;
 	int rc = each_field(&r, data, n, on_model_field, pt);
+	if (rc && pt->n)
+		rc = err_prefix(why, why_n, rc, "behind piece %zu", pt->n - 1);
 	if (rc == 0 && pt->n == 0)
 		rc = err_why(why, why_n, -EINVAL, "no pieces: not a SentencePiece model");
 	if (rc == 0)
 		rc = find_special(&r, pt);
+	if (rc == 0)
+		rc = check_end(&r);
 	pt->add_bos = true; /* as transformers does where tokenizer_config.json does not say */
 	return rc;
 }

@@ -43,12 +43,15 @@ static bool is_tiktoken(const char *p, size_t n)
 	return i >= 4 && i % 4 == 0 && i + 1 < n && p[i] == ' ' && isdigit((unsigned char)p[i + 1]);
 }
 
-/* A checkpoint of llama2.c begins like its tokenizer: only all of the file tells them apart. */
+/* A checkpoint of llama2.c begins like its tokenizer: all of the file tells them apart or, of one that was
+ * cut, that its fourth piece is the first byte's. */
 static bool is_llama2c(const void *p, size_t n)
 {
 	struct piece_table pt;
 	piece_table_init(&pt);
-	bool is = n <= TOKENIZER_DATA_MAX && llama2c_file_read(p, n, &pt, NULL, 0) == 0;
+	bool is = n <= TOKENIZER_DATA_MAX &&
+		  (llama2c_file_read(p, n, &pt, NULL, 0) == 0 ||
+		   (pt.n > 3 && pt.rows[3].n == 6 && memcmp(pt.rows[3].p, "<0x00>", 6) == 0));
 	piece_table_fini(&pt);
 	return is;
 }
