@@ -5,6 +5,7 @@
 #include "controller/endpoints/files.h"
 #include "controller/endpoints/info.h"
 #include "controller/endpoints/openai_batch.h"
+#include "controller/endpoints/openapi.h"
 #include "controller/endpoints/page.h"
 #include "controller/endpoints/rerank.h"
 #include "controller/endpoints/tokenize.h"
@@ -21,6 +22,7 @@ static const struct http_route routes[] = {
 	{"/readyz", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
 	{"/livez", "GET, HEAD", info_call_live, ROUTE_OPEN, NULL, NULL},
 	{"/version", "GET, HEAD", info_call_version, ROUTE_OPEN, NULL, NULL},
+	{"/openapi.json", "GET, HEAD", openapi_call, ROUTE_OPEN, NULL, NULL},
 	{"/metrics", "GET, HEAD", info_call_metrics, 0, NULL, NULL},
 	{"/v1/models", "GET, HEAD", info_call_models, 0, NULL, NULL},
 	{"/v1/models/", "GET, HEAD", info_call_model, ROUTE_PREFIX, NULL, NULL},
@@ -44,6 +46,12 @@ static const struct http_route routes[] = {
 	{"/v1/batches", "GET, HEAD, POST", batches_call, ROUTE_JSON_POST | ROUTE_COUNTED, NULL, NULL},
 	{"/v1/batches/", "GET, HEAD, POST", batches_call_one, ROUTE_PREFIX, NULL, NULL},
 };
+
+const struct http_route *endpoints_routes(size_t *n)
+{
+	*n = sizeof routes / sizeof *routes;
+	return routes;
+}
 
 static int start(void *user, struct exchange_host *host, char *why, size_t why_n)
 {

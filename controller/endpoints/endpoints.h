@@ -32,4 +32,7 @@ static inline struct endpoints *endpoints_of(const struct exchange *x)
 	return x->host->user;
 }
 
+/* The table of what is served, static. */
+const struct http_route *endpoints_routes(size_t *n);
+
 #endif

@@ -1,7 +1,6 @@
 #include "controller/request/request_fields.h"
 
 #include "base/json.h"
-#include "controller/request/field_table.h"
 #include "formats/config.h"
 
 #include <errno.h>
@@ -30,10 +29,11 @@ typedef int set_fn(struct request_fields *f, const struct field *d, const json_t
 /* A field's description. */
 struct field {
 	const char *name;
-	unsigned where; /* SUBMIT, ... */
-	set_fn *set;    /* NULL: known, without effect */
-	size_t at;      /* in struct request_fields */
-	double lo, hi;  /* numbers: the range; strings: hi bytes at most */
+	unsigned where;    /* SUBMIT, ... */
+	set_fn *set;       /* NULL: known, without effect */
+	size_t at;         /* in struct request_fields */
+	double lo, hi;     /* numbers: the range; strings: hi bytes at most */
+	const char *about; /* a line for people; a default in brackets */
 };
 
 /* --- one value --- */
@@ -179,9 +179,9 @@ static int set_stream_options(struct request_fields *f, const struct field *d, c
 			      struct api_problem *p)
 {
 	static const struct field inner[] = {
-		{"include_usage", HTTP, set_bool, offsetof(struct request_fields, include_usage), 0, 0},
+		{"include_usage", HTTP, set_bool, offsetof(struct request_fields, include_usage), 0, 0, NULL},
 		{"continuous_usage_stats", HTTP, set_bool, offsetof(struct request_fields, continuous_usage),
-		 0, 0},
+		 0, 0, NULL},
 	};
 	if (!json_is_object(v))
 		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an object", d->name);
@@ -270,118 +270,236 @@ static int only_no_choice(struct request_fields *f, const struct field *d, const
 #define INT_MAX_D 2147483647.0
 
 static const struct field fields[] = {
-	{"temperature", ALL, set_num, AT(temperature), 0, 1000},
-	{"top_p", ALL, set_num_above, AT(top_p), 0, 1},
-	{"top_k", ALL, set_int, AT(top_k), -1, INT_MAX_D},
-	{"min_p", ALL, set_num, AT(min_p), 0, 1},
-	{"presence_penalty", ALL, set_num, AT(presence), -2, 2},
-	{"frequency_penalty", ALL, set_num, AT(frequency), -2, 2},
-	{"repetition_penalty", ALL, set_num_above, AT(repetition), 0, 1000},
-	{"typical_p", ALL, set_num_above, AT(typical_p), 0, 1},
-	{"top_n_sigma", ALL, set_num, AT(top_n_sigma), -1, 1000},
-	{"xtc_probability", ALL, set_num, AT(xtc_probability), 0, 1},
-	{"xtc_threshold", ALL, set_num, AT(xtc_threshold), 0, 1},
-	{"dry_multiplier", ALL, set_num, AT(dry_multiplier), 0, 1000},
-	{"dry_base", ALL, set_num, AT(dry_base), 1, 1000},
-	{"dry_allowed_length", ALL, set_int, AT(dry_allowed), 0, PARAMS_DRY_ALLOWED_MAX},
-	{"dry_penalty_last_n", ALL, set_int, AT(dry_last_n), -1, INT_MAX_D},
-	{"dry_sequence_breakers", ALL, set_array, AT(breakers), 0, 0},
-	{"mirostat", ALL, only_zero, 0, 0, 0},
-	{"mirostat_tau", ALL, NULL, 0, 0, 0},
-	{"mirostat_eta", ALL, NULL, 0, 0, 0},
-	{"max_tokens", PARAMS | CHAT, set_int, AT(max_tokens), 1, INT_MAX_D},
-	{"max_tokens", TEXT, set_max_tokens, AT(max_tokens), 0, INT_MAX_D},
-	{"max_completion_tokens", CHAT, set_int, AT(max_completion_tokens), 1, INT_MAX_D},
-	{"min_tokens", ALL, set_int, AT(min_tokens), 0, INT_MAX_D},
-	{"n", ALL, set_int, AT(n), 1, PARAMS_N_MAX},
-	{"best_of", ALL, set_int, AT(best_of), 1, PARAMS_N_MAX},
-	{"use_beam_search", ALL, set_bool, AT(beams), 0, 0},
-	{"beam_width", ALL, set_int, AT(beam_width), 1, PARAMS_N_MAX},
-	{"length_penalty", ALL, set_num, AT(length_penalty), -5, 5},
-	{"early_stopping", ALL, set_early, 0, 0, 0},
-	{"seed", ALL, set_seed, AT(seed), -9223372036854775808.0, 9223372036854775807.0},
-	{"stop", ALL, set_any, AT(stop), 0, 0},
-	{"stop_token_ids", ALL, set_array, AT(stop_token_ids), 0, 0},
-	{"ignore_eos", ALL, set_bool, AT(ignore_eos), 0, 0},
-	{"include_stop_str_in_output", ALL, set_bool, AT(include_stop), 0, 0},
-	{"skip_special_tokens", ALL, set_bool, AT(skip_special), 0, 0},
-	{"logit_bias", ALL, set_any, AT(logit_bias), 0, 0},
-	{"allowed_token_ids", ALL, set_array, AT(allowed), 0, 0},
-	{"bad_words", ALL, set_array, AT(bad_words), 0, 0},
-	{"logprobs", PARAMS | TEXT, set_int, AT(logprobs), 0, PARAMS_LOGPROBS_MAX},
-	{"logprobs", CHAT, set_bool, AT(chat_logprobs), 0, 0},
-	{"top_logprobs", CHAT, set_int, AT(top_logprobs), 0, PARAMS_LOGPROBS_MAX},
-	{"prompt_logprobs", ALL, set_int, AT(prompt_logprobs), 0, PARAMS_LOGPROBS_MAX},
+	{"temperature", ALL, set_num, AT(temperature), 0, 1000,
+	 "below 1e-5: the most likely token (1, or the model's)"},
+	{"top_p", ALL, set_num_above, AT(top_p), 0, 1,
+	 "above 0: the most likely tokens with this share of the probability (1, or the model's)"},
+	{"top_k", ALL, set_int, AT(top_k), -1, INT_MAX_D,
+	 "so many most likely tokens; 0, -1: all (the model's)"},
+	{"min_p", ALL, set_num, AT(min_p), 0, 1,
+	 "tokens with at least this share of the best one's probability (0)"},
+	{"presence_penalty", ALL, set_num, AT(presence), -2, 2,
+	 "taken from the logits of tokens of the output (0)"},
+	{"frequency_penalty", ALL, set_num, AT(frequency), -2, 2,
+	 "as often as the token is in the output (0)"},
+	{"repetition_penalty", ALL, set_num_above, AT(repetition), 0, 1000,
+	 "above 0: divides the logits of tokens of prompt and output (1, or the model's)"},
+	{"typical_p", ALL, set_num_above, AT(typical_p), 0, 1,
+	 "above 0: the tokens nearest to the entropy, with this share of the probability (1)"},
+	{"top_n_sigma", ALL, set_num, AT(top_n_sigma), -1, 1000,
+	 "logits up to so many standard deviations below the largest; 0 or less: off (0)"},
+	{"xtc_probability", ALL, set_num, AT(xtc_probability), 0, 1,
+	 "how often the most likely tokens but one are dropped (0)"},
+	{"xtc_threshold", ALL, set_num, AT(xtc_threshold), 0, 1,
+	 "the probability from which tokens count as such (0.1)"},
+	{"dry_multiplier", ALL, set_num, AT(dry_multiplier), 0, 1000,
+	 "of the penalty on tokens that go on with a repetition (0)"},
+	{"dry_base", ALL, set_num, AT(dry_base), 1, 1000,
+	 "of the penalty's growth with the repetition's length (1.75)"},
+	{"dry_allowed_length", ALL, set_int, AT(dry_allowed), 0, PARAMS_DRY_ALLOWED_MAX,
+	 "shorter repetitions are not penalized (2)"},
+	{"dry_penalty_last_n", ALL, set_int, AT(dry_last_n), -1, INT_MAX_D,
+	 "tokens that are looked at; -1: all (-1)"},
+	{"dry_sequence_breakers", ALL, set_array, AT(breakers), 0, 0,
+	 "up to 64 strings that end a repetition (newline, colon, quote, star)"},
+	{"mirostat", ALL, only_zero, 0, 0, 0, "must be 0"},
+	{"mirostat_tau", ALL, NULL, 0, 0, 0, "of mirostat"},
+	{"mirostat_eta", ALL, NULL, 0, 0, 0, "of mirostat"},
+	{"max_tokens", PARAMS | CHAT, set_int, AT(max_tokens), 1, INT_MAX_D,
+	 "of each output (the rest of the context; 16 in /v1/completions)"},
+	{"max_tokens", TEXT, set_max_tokens, AT(max_tokens), 0, INT_MAX_D,
+	 "of each output (the rest of the context; 16 in /v1/completions)"},
+	{"max_completion_tokens", CHAT, set_int, AT(max_completion_tokens), 1, INT_MAX_D,
+	 "the newer name of max_tokens"},
+	{"min_tokens", ALL, set_int, AT(min_tokens), 0, INT_MAX_D,
+	 "no stop token or stop string takes effect earlier (0)"},
+	{"n", ALL, set_int, AT(n), 1, PARAMS_N_MAX, "outputs (1)"},
+	{"best_of", ALL, set_int, AT(best_of), 1, PARAMS_N_MAX,
+	 "outputs sampled, of which the n most likely are returned (n)"},
+	{"use_beam_search", ALL, set_bool, AT(beams), 0, 0, "beam search instead of sampling (false)"},
+	{"beam_width", ALL, set_int, AT(beam_width), 1, PARAMS_N_MAX,
+	 "hypotheses of a beam search (best_of)"},
+	{"length_penalty", ALL, set_num, AT(length_penalty), -5, 5, "of a beam search (1)"},
+	{"early_stopping", ALL, set_early, 0, 0, 0,
+	 "when a beam search is over: true, false or never (false)"},
+	{"seed", ALL, set_seed, AT(seed), -9223372036854775808.0, 9223372036854775807.0,
+	 "equal seeds give equal outputs (drawn)"},
+	{"stop", ALL, set_any, AT(stop), 0, 0, "a string or up to 16: the output ends before them"},
+	{"stop_token_ids", ALL, set_array, AT(stop_token_ids), 0, 0, "the output ends at them"},
+	{"ignore_eos", ALL, set_bool, AT(ignore_eos), 0, 0,
+	 "the model's own stop tokens do not count (false)"},
+	{"include_stop_str_in_output", ALL, set_bool, AT(include_stop), 0, 0,
+	 "the stop string stays in the text (false)"},
+	{"skip_special_tokens", ALL, set_bool, AT(skip_special), 0, 0,
+	 "special tokens are left out of the text (true)"},
+	{"logit_bias", ALL, set_any, AT(logit_bias), 0, 0,
+	 "token ids, as strings, to what is added to their logits, -100 to 100"},
+	{"allowed_token_ids", ALL, set_array, AT(allowed), 0, 0, "only these are sampled"},
+	{"bad_words", ALL, set_array, AT(bad_words), 0, 0, "up to 512 texts that do not appear"},
+	{"logprobs", PARAMS | TEXT, set_int, AT(logprobs), 0, PARAMS_LOGPROBS_MAX,
+	 "log probabilities, with so many of the most likely tokens"},
+	{"logprobs", CHAT, set_bool, AT(chat_logprobs), 0, 0,
+	 "log probabilities of the output's tokens (false)"},
+	{"top_logprobs", CHAT, set_int, AT(top_logprobs), 0, PARAMS_LOGPROBS_MAX,
+	 "with so many of the most likely tokens (0)"},
+	{"prompt_logprobs", ALL, set_int, AT(prompt_logprobs), 0, PARAMS_LOGPROBS_MAX,
+	 "log probabilities of the prompt's tokens, with so many of the most likely"},
 
-	{"prompt", SUBMIT | TEXT, set_any, AT(prompt), 0, 0},
-	{"tokens", SUBMIT, set_array, AT(tokens), 0, 0},
-	{"messages", SUBMIT | CHAT, set_array, AT(messages), 0, 0},
-	{"stream", SUBMIT | HTTP, set_bool, AT(stream), 0, 0},
-	{"user", SUBMIT | HTTP, set_user, AT(user), 0, NAME_BYTES_MAX},
-	{"cache_salt", SUBMIT | HTTP, set_str, AT(cache_salt), 0, NAME_BYTES_MAX},
-	{"key", SUBMIT, set_str, AT(key), 0, NAME_BYTES_MAX},
-	{"deadline_ms", SUBMIT | HTTP, set_int, AT(deadline_ms), 1, DEADLINE_MS_MAX},
-	{"on_disconnect", SUBMIT, set_on_disconnect, 0, 0, 0},
-	{"model", HTTP, set_str, AT(model), 0, MODEL_BYTES_MAX},
-	{"stream_options", HTTP, set_stream_options, 0, 0, 0},
-	{"echo", TEXT, set_bool, AT(echo), 0, 0},
-	{"add_special_tokens", HTTP, set_add_special, AT(add_special), 0, 0},
-	{"return_tokens_as_token_ids", HTTP, set_bool, AT(tokens_as_ids), 0, 0},
-	{"return_token_ids", HTTP, set_bool, AT(return_token_ids), 0, 0},
-	{"return_timing", HTTP, set_bool, AT(return_timing), 0, 0},
+	{"prompt", SUBMIT | TEXT, set_any, AT(prompt), 0, 0,
+	 "a string, an array of token ids, or an array of these"},
+	{"tokens", SUBMIT, set_array, AT(tokens), 0, 0, "the prompt as token ids"},
+	{"messages", SUBMIT | CHAT, set_array, AT(messages), 0, 0,
+	 "the chat: role and content, by the model's template"},
+	{"stream", SUBMIT | HTTP, set_bool, AT(stream), 0, 0, "events as the output grows (false)"},
+	{"user", SUBMIT | HTTP, set_user, AT(user), 0, NAME_BYTES_MAX, "users are served in fair turns"},
+	{"cache_salt", SUBMIT | HTTP, set_str, AT(cache_salt), 0, NAME_BYTES_MAX,
+	 "cached prefixes are shared with requests of the same salt only"},
+	{"key", SUBMIT, set_str, AT(key), 0, NAME_BYTES_MAX,
+	 "idempotency key: a second submit with it attaches to the first one's job"},
+	{"deadline_ms", SUBMIT | HTTP, set_int, AT(deadline_ms), 1, DEADLINE_MS_MAX,
+	 "the job is cancelled after this time"},
+	{"on_disconnect", SUBMIT, set_on_disconnect, 0, 0, 0, "cancel or keep (cancel)"},
+	{"model", HTTP, set_str, AT(model), 0, MODEL_BYTES_MAX, "the service's model, or absent"},
+	{"stream_options", HTTP, set_stream_options, 0, 0, 0, "include_usage, continuous_usage_stats"},
+	{"echo", TEXT, set_bool, AT(echo), 0, 0, "the prompt precedes the text (false)"},
+	{"add_special_tokens", HTTP, set_add_special, AT(add_special), 0, 0, "the tokenizer adds its own"},
+	{"return_tokens_as_token_ids", HTTP, set_bool, AT(tokens_as_ids), 0, 0,
+	 "tokens in logprobs as token_id:123 (false)"},
+	{"return_token_ids", HTTP, set_bool, AT(return_token_ids), 0, 0,
+	 "the reply has the token ids (false)"},
+	{"return_timing", HTTP, set_bool, AT(return_timing), 0, 0, "the reply has the job's times (false)"},
 
-	{"durable", SUBMIT, set_bool, AT(durable), 0, 0},
-	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D},
-	{"response_format", ALL, set_any, AT(response_format), 0, 0},
-	{"structured_outputs", ALL, set_any, AT(structured), 0, 0},
-	{"tools", CHAT, set_array, AT(tools), 0, 0},
-	{"functions", CHAT, only_empty, 0, 0, 0},
-	{"tool_choice", CHAT, set_any, AT(tool_choice), 0, 0},
-	{"parallel_tool_calls", CHAT, set_bool, AT(parallel_calls), 0, 0},
-	{"include_reasoning", CHAT, set_bool, AT(show_reasoning), 0, 0},
-	{"function_call", CHAT, only_no_choice, 0, 0, 0},
-	{"modalities", CHAT, only_text_modality, 0, 0, 0},
-	{"audio", CHAT, only_empty, 0, 0, 0},
-	{"web_search_options", CHAT, only_empty, 0, 0, 0},
-	{"reasoning_effort", CHAT, set_str, AT(reasoning_effort), 0, NAME_BYTES_MAX},
-	{"enable_thinking", CHAT, set_any_bool, AT(enable_thinking), 0, 0},
-	{"verbosity", CHAT, only_medium, 0, 0, 0},
-	{"moderation", CHAT, only_empty, 0, 0, 0},
-	{"suffix", TEXT, only_empty, 0, 0, 0},
-	{"echo", CHAT, only_false, 0, 0, 0},
-	{"add_generation_prompt", CHAT, set_bool, AT(add_generation), 0, 0},
-	{"continue_final_message", CHAT, set_bool, AT(continue_final), 0, 0},
-	{"chat_template", CHAT, only_empty, 0, 0, 0},
-	{"chat_template_kwargs", CHAT, set_object, AT(template_kwargs), 0, 0},
-	{"documents", CHAT, set_array, AT(documents), 0, 0},
-	{"mm_processor_kwargs", CHAT, only_empty, 0, 0, 0},
-	{"prompt_embeds", TEXT, only_empty, 0, 0, 0},
-	{"truncate_prompt_tokens", HTTP, only_empty, 0, 0, 0},
-	{"logits_processors", HTTP, only_empty, 0, 0, 0},
-	{"guided_json", ALL, set_any, AT(guided_json), 0, 0},
-	{"guided_regex", ALL, set_any, AT(guided_regex), 0, 0},
-	{"guided_choice", ALL, set_any, AT(guided_choice), 0, 0},
-	{"guided_grammar", ALL, set_any, AT(guided_grammar), 0, 0},
-	{"guided_whitespace_pattern", HTTP, only_empty, 0, 0, 0},
-	{"guided_decoding_backend", HTTP, NULL, 0, 0, 0},
-	{"grammar", HTTP, set_any, AT(gbnf), 0, 0},
-	{"json_schema", HTTP, set_any, AT(json_schema), 0, 0},
-	{"structural_tag", HTTP, only_empty, 0, 0, 0},
-	{"thinking_token_budget", CHAT, set_int, AT(thinking_budget), 0, 1 << 30},
-	{"thinking_token_budget", TEXT, only_empty, 0, 0, 0},
-	{"detokenize", HTTP, only_true, 0, 0, 0},
+	{"durable", SUBMIT, set_bool, AT(durable), 0, 0, "the job survives a restart of the service (false)"},
+	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D,
+	 "lower ones run first (0)"},
+	{"response_format", ALL, set_any, AT(response_format), 0, 0,
+	 "text, json_object, json_schema or structural_tag"},
+	{"structured_outputs", ALL, set_any, AT(structured), 0, 0,
+	 "vLLM's: json, regex, choice, grammar, json_object or structural_tag"},
+	{"tools", CHAT, set_array, AT(tools), 0, 0, "functions that the model may call"},
+	{"functions", CHAT, only_empty, 0, 0, 0, "the older name: use tools"},
+	{"tool_choice", CHAT, set_any, AT(tool_choice), 0, 0, "none, auto, required, or a function (auto)"},
+	{"parallel_tool_calls", CHAT, set_bool, AT(parallel_calls), 0, 0,
+	 "several calls in one output (true)"},
+	{"include_reasoning", CHAT, set_bool, AT(show_reasoning), 0, 0,
+	 "the reply has the model's thought (true)"},
+	{"function_call", CHAT, only_no_choice, 0, 0, 0, "the older name: use tool_choice"},
+	{"modalities", CHAT, only_text_modality, 0, 0, 0, "text"},
+	{"audio", CHAT, only_empty, 0, 0, 0, "models here write text"},
+	{"web_search_options", CHAT, only_empty, 0, 0, 0, "the service reaches no web"},
+	{"reasoning_effort", CHAT, set_str, AT(reasoning_effort), 0, NAME_BYTES_MAX,
+	 "for the model's template; none: without a thought"},
+	{"enable_thinking", CHAT, set_any_bool, AT(enable_thinking), 0, 0, "for the model's template"},
+	{"verbosity", CHAT, only_medium, 0, 0, 0, "only medium"},
+	{"moderation", CHAT, only_empty, 0, 0, 0, "nothing is moderated"},
+	{"suffix", TEXT, only_empty, 0, 0, 0, "what follows the text: use /infill or the model's own tokens"},
+	{"echo", CHAT, only_false, 0, 0, 0, "chats are not echoed"},
+	{"add_generation_prompt", CHAT, set_bool, AT(add_generation), 0, 0,
+	 "the template begins the answer (true)"},
+	{"continue_final_message", CHAT, set_bool, AT(continue_final), 0, 0,
+	 "the answer goes on with the last message (false)"},
+	{"chat_template", CHAT, only_empty, 0, 0, 0, "the model's own template is used"},
+	{"chat_template_kwargs", CHAT, set_object, AT(template_kwargs), 0, 0, "variables of the template"},
+	{"documents", CHAT, set_array, AT(documents), 0, 0, "for the template"},
+	{"mm_processor_kwargs", CHAT, only_empty, 0, 0, 0, "models here read text"},
+	{"prompt_embeds", TEXT, only_empty, 0, 0, 0, "prompts are texts or token ids"},
+	{"truncate_prompt_tokens", HTTP, only_empty, 0, 0, 0,
+	 "a prompt that is too long is refused: shorten it"},
+	{"logits_processors", HTTP, only_empty, 0, 0, 0, "use logit_bias, bad_words or a form"},
+	{"guided_json", ALL, set_any, AT(guided_json), 0, 0, "a JSON schema, or its text"},
+	{"guided_regex", ALL, set_any, AT(guided_regex), 0, 0, "a pattern that the whole output matches"},
+	{"guided_choice", ALL, set_any, AT(guided_choice), 0, 0, "an array of strings: one of them"},
+	{"guided_grammar", ALL, set_any, AT(guided_grammar), 0, 0,
+	 "GBNF where a rule is written with ::=, else Lark"},
+	{"guided_whitespace_pattern", HTTP, only_empty, 0, 0, 0,
+	 "at most one blank stands behind commas and colons"},
+	{"guided_decoding_backend", HTTP, NULL, 0, 0, 0, "there is one"},
+	{"grammar", HTTP, set_any, AT(gbnf), 0, 0, "GBNF, as llama.cpp has it"},
+	{"json_schema", HTTP, set_any, AT(json_schema), 0, 0, "a JSON schema, as llama.cpp has it"},
+	{"structural_tag", HTTP, only_empty, 0, 0, 0, "use response_format"},
+	{"thinking_token_budget", CHAT, set_int, AT(thinking_budget), 0, 1 << 30,
+	 "tokens after which the thought is closed"},
+	{"thinking_token_budget", TEXT, only_empty, 0, 0, 0, "a text has no thought"},
+	{"detokenize", HTTP, only_true, 0, 0, 0, "must be true"},
 
-	{"prediction", CHAT, NULL, 0, 0, 0},
-	{"store", CHAT, NULL, 0, 0, 0},
-	{"metadata", CHAT, NULL, 0, 0, 0},
-	{"service_tier", HTTP, NULL, 0, 0, 0},
-	{"safety_identifier", HTTP, NULL, 0, 0, 0},
-	{"prompt_cache_key", HTTP, NULL, 0, 0, 0},
-	{"prompt_cache_retention", HTTP, NULL, 0, 0, 0},
-	{"prompt_cache_options", HTTP, NULL, 0, 0, 0},
-	{"request_id", HTTP, NULL, 0, 0, 0},
-	{"spaces_between_special_tokens", HTTP, NULL, 0, 0, 0},
+	{"prediction", CHAT, NULL, 0, 0, 0, "changes speed, not the answer"},
+	{"store", CHAT, NULL, 0, 0, 0, "chats are not kept: use /v1/responses"},
+	{"metadata", CHAT, NULL, 0, 0, 0, "is not kept"},
+	{"service_tier", HTTP, NULL, 0, 0, 0, "there is one; see priority"},
+	{"safety_identifier", HTTP, NULL, 0, 0, 0, NULL},
+	{"prompt_cache_key", HTTP, NULL, 0, 0, 0, "prefixes are cached by what they hold; see cache_salt"},
+	{"prompt_cache_retention", HTTP, NULL, 0, 0, 0, "by how recently it was used"},
+	{"prompt_cache_options", HTTP, NULL, 0, 0, 0, NULL},
+	{"request_id", HTTP, NULL, 0, 0, 0, "the service makes the ids of replies"},
+	{"spaces_between_special_tokens", HTTP, NULL, 0, 0, 0, "the text is what the tokenizer decodes"},
 };
+
+/* What the functions that set a value take. */
+static const struct {
+	set_fn *set;
+	unsigned types;
+	enum field_effect effect;
+	const char *neutral;
+} kinds[] = {
+	{NULL, FIELD_ANY, FIELD_IGNORED, NULL},
+	{set_num, FIELD_NUMBER, FIELD_HONOURED, NULL},
+	{set_num_above, FIELD_NUMBER, FIELD_HONOURED, NULL},
+	{set_int, FIELD_INTEGER, FIELD_HONOURED, NULL},
+	{set_seed, FIELD_INTEGER, FIELD_HONOURED, NULL},
+	{set_max_tokens, FIELD_INTEGER, FIELD_HONOURED, NULL},
+	{set_bool, FIELD_BOOLEAN, FIELD_HONOURED, NULL},
+	{set_any_bool, FIELD_BOOLEAN, FIELD_HONOURED, NULL},
+	{set_add_special, FIELD_BOOLEAN, FIELD_HONOURED, NULL},
+	{set_str, FIELD_STRING, FIELD_HONOURED, NULL},
+	{set_user, FIELD_STRING, FIELD_HONOURED, NULL},
+	{set_on_disconnect, FIELD_STRING, FIELD_HONOURED, NULL},
+	{set_array, FIELD_ARRAY, FIELD_HONOURED, NULL},
+	{set_object, FIELD_OBJECT, FIELD_HONOURED, NULL},
+	{set_stream_options, FIELD_OBJECT, FIELD_HONOURED, NULL},
+	{set_early, FIELD_BOOLEAN | FIELD_STRING, FIELD_HONOURED, NULL},
+	{set_any, FIELD_ANY, FIELD_HONOURED, NULL},
+	{only_false, FIELD_BOOLEAN, FIELD_NEUTRAL, "[false]"},
+	{only_true, FIELD_BOOLEAN, FIELD_NEUTRAL, "[true]"},
+	{only_zero, FIELD_INTEGER, FIELD_NEUTRAL, "[0]"},
+	{only_empty, FIELD_ANY, FIELD_NEUTRAL, "[[], {}, \"\"]"},
+	{only_text_modality, FIELD_ARRAY, FIELD_NEUTRAL, "[[\"text\"]]"},
+	{only_medium, FIELD_STRING, FIELD_NEUTRAL, "[\"medium\", \"\"]"},
+	{only_no_choice, FIELD_STRING, FIELD_NEUTRAL, "[\"none\", \"auto\"]"},
+};
+
+static struct field_row row_of(const struct field *d)
+{
+	size_t k = 0;
+	while (kinds[k].set != d->set)
+		k++;
+	/* Bounds of all integers of 64 bits are none. */
+	const bool numbers = kinds[k].types & (FIELD_NUMBER | FIELD_INTEGER) && d->hi < 9e18;
+	return (struct field_row){.name = d->name,
+				  .types = kinds[k].types,
+				  .effect = kinds[k].effect,
+				  .lo = numbers ? d->lo : 0,
+				  .hi = numbers ? d->hi : 0,
+				  .neutral = kinds[k].neutral,
+				  .about = d->about};
+}
+
+static struct field_row text_rows[sizeof fields / sizeof *fields], chat_rows[sizeof fields / sizeof *fields];
+static struct field_table text_table = {text_rows, 0, NULL}, chat_table = {chat_rows, 0, NULL};
+
+__attribute__((constructor)) static void fill_tables(void)
+{
+	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+		if (fields[i].where & TEXT)
+			text_rows[text_table.n_rows++] = row_of(&fields[i]);
+		if (fields[i].where & CHAT)
+			chat_rows[chat_table.n_rows++] = row_of(&fields[i]);
+	}
+}
+
+const struct field_table *request_fields_table(enum api_dialect dialect)
+{
+	return dialect == API_CHAT ? &chat_table : &text_table;
+}
 
 void request_fields_init(struct request_fields *f, const struct model_config *c)
 {

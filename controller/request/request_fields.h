@@ -5,6 +5,7 @@
 #define QUERN_CONTROLLER_REQUEST_REQUEST_FIELDS_H
 
 #include "controller/request/api.h"
+#include "controller/request/field_table.h"
 
 /* The values of a request, or their defaults.  Texts and trees are borrowed from it; NULL: not given. */
 struct request_fields {
@@ -51,6 +52,9 @@ void request_fields_init(struct request_fields *f, const struct model_config *co
  * are named in f->ignored, as are known ones without effect.  -EINVAL with *p filled. */
 int request_fields_read(const json_t *request, enum api_dialect dialect, bool strict,
 			struct request_fields *f, struct api_problem *p);
+
+/* The fields of API_CHAT or API_COMPLETIONS, for people. */
+const struct field_table *request_fields_table(enum api_dialect dialect);
 
 /* Names a field as one without effect. */
 void request_fields_ignore(struct request_fields *f, const char *name);

@@ -1,0 +1,215 @@
+#include "controller/endpoints/openapi.h"
+
+#include "base/version.h"
+#include "controller/endpoints/embeddings.h"
+#include "controller/endpoints/openai_batch.h"
+#include "controller/endpoints/rerank.h"
+#include "controller/endpoints/tokenize.h"
+#include "controller/request/request_fields.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum body { NONE, TABLE, TEXT, CHAT, UPLOAD };
+
+/* One method of one path. */
+static const struct operation {
+	const char *path, *method, *id, *tag, *summary;
+	enum body body;
+	const struct field_table *fields; /* TABLE */
+	const char *required;             /* of them: "a,b" */
+	const char *query;                /* parameters: "limit,after" */
+	const char *reply;                /* type of the body; NULL: application/json */
+	bool open;                        /* needs no key */
+	bool streams;                     /* an event stream where `stream` is true */
+} operations[] = {
+	{"/v1/chat/completions", "post", "createChatCompletion", "OpenAI", "A chat's next message", CHAT,
+	 NULL, "messages", NULL, NULL, false, true},
+	{"/v1/completions", "post", "createCompletion", "OpenAI", "How texts go on", TEXT, NULL, "prompt",
+	 NULL, NULL, false, true},
+	{"/v1/models", "get", "listModels", "OpenAI", "The model", NONE, NULL, NULL, NULL, NULL, false,
+	 false},
+	{"/v1/models/{model}", "get", "retrieveModel", "OpenAI", "The model, by its name", NONE, NULL, NULL,
+	 NULL, NULL, false, false},
+	{"/v1/embeddings", "post", "createEmbedding", "Embeddings and scores", "A vector for each input",
+	 TABLE, &embeddings_fields, "input", NULL, NULL, false, false},
+	{"/v1/rerank", "post", "rerank", "Embeddings and scores", "Documents by how well they meet a query",
+	 TABLE, &rerank_fields, "query,documents", NULL, NULL, false, false},
+	{"/v2/rerank", "post", "rerankV2", "Embeddings and scores", "As /v1/rerank", TABLE, &rerank_fields,
+	 "query,documents", NULL, NULL, false, false},
+	{"/rerank", "post", "rerankPlain", "Embeddings and scores", "As /v1/rerank", TABLE, &rerank_fields,
+	 "query,documents", NULL, NULL, false, false},
+	{"/v1/score", "post", "score", "Embeddings and scores", "How well pairs of texts fit", TABLE,
+	 &score_fields, "", NULL, NULL, false, false},
+	{"/score", "post", "scorePlain", "Embeddings and scores", "As /v1/score", TABLE, &score_fields, "",
+	 NULL, NULL, false, false},
+	{"/tokenize", "post", "tokenize", "Tokens", "A text or a chat to token ids", TABLE, &tokenize_fields,
+	 "", NULL, NULL, false, false},
+	{"/detokenize", "post", "detokenize", "Tokens", "Token ids to text", TABLE, &detokenize_fields,
+	 "tokens", NULL, NULL, false, false},
+	{"/v1/files", "get", "listFiles", "Files and batches", "The files of this key", NONE, NULL, NULL,
+	 "limit,after,order,purpose", NULL, false, false},
+	{"/v1/files", "post", "createFile", "Files and batches", "Stores a file of lines", UPLOAD, NULL, NULL,
+	 NULL, NULL, false, false},
+	{"/v1/files/{file_id}", "get", "retrieveFile", "Files and batches", "What is known of a file", NONE,
+	 NULL, NULL, NULL, NULL, false, false},
+	{"/v1/files/{file_id}", "delete", "deleteFile", "Files and batches", "Deletes a file", NONE, NULL,
+	 NULL, NULL, NULL, false, false},
+	{"/v1/files/{file_id}/content", "get", "downloadFile", "Files and batches", "A file's bytes", NONE,
+	 NULL, NULL, NULL, "application/octet-stream", false, false},
+	{"/v1/batches", "get", "listBatches", "Files and batches", "The batches of this key", NONE, NULL,
+	 NULL, "limit,after", NULL, false, false},
+	{"/v1/batches", "post", "createBatch", "Files and batches",
+	 "Runs the lines of a file as durable jobs", TABLE, &batches_fields,
+	 "input_file_id,endpoint,completion_window", NULL, NULL, false, false},
+	{"/v1/batches/{batch_id}", "get", "retrieveBatch", "Files and batches", "A batch and its counts",
+	 NONE, NULL, NULL, NULL, NULL, false, false},
+	{"/v1/batches/{batch_id}/cancel", "post", "cancelBatch", "Files and batches", "Ends a batch", NONE,
+	 NULL, NULL, NULL, NULL, false, false},
+	{"/health", "get", "health", "Service", "200 when a replica can serve", NONE, NULL, NULL, NULL, NULL,
+	 true, false},
+	{"/ready", "get", "ready", "Service", "As /health", NONE, NULL, NULL, NULL, NULL, true, false},
+	{"/readyz", "get", "readyz", "Service", "As /health", NONE, NULL, NULL, NULL, NULL, true, false},
+	{"/livez", "get", "livez", "Service", "200 while the process works", NONE, NULL, NULL, NULL, NULL,
+	 true, false},
+	{"/version", "get", "version", "Service", "The version", NONE, NULL, NULL, NULL, NULL, true, false},
+	{"/metrics", "get", "metrics", "Service", "Metrics in Prometheus' text format", NONE, NULL, NULL,
+	 NULL, "text/plain", false, false},
+	{"/openapi.json", "get", "openapi", "Service", "This document", NONE, NULL, NULL, NULL, NULL, true,
+	 false},
+	{"/", "get", "page", "Service", "A page that shows the service and lets one chat", NONE, NULL, NULL,
+	 NULL, "text/html", true, false},
+	{"/api/live", "get", "live", "Service", "The page's data, as events", NONE, NULL, NULL, NULL,
+	 "text/event-stream", false, false},
+	{"/api/cancel", "post", "cancelJob", "Service", "Ends a job, for the page", NONE, NULL, NULL, NULL,
+	 NULL, false, false},
+};
+
+/* ---- requests ---- */
+
+static json_t *names(const char *list)
+{
+	json_t *all = json_array();
+	for (const char *p = list; p && *p;) {
+		const size_t n = strcspn(p, ",");
+		json_array_append_new(all, json_stringn(p, n));
+		p += n + (p[n] == ',');
+	}
+	return all;
+}
+
+static json_t *schema_of(const struct operation *o)
+{
+	if (o->body == UPLOAD)
+		return json_pack("{s:s, s:{s:{s:s, s:s}, s:{s:s, s:[s]}}, s:[s, s]}", "type", "object",
+				 "properties", "file", "type", "string", "format", "binary", "purpose",
+				 "type", "string", "enum", "batch", "required", "file", "purpose");
+	const struct field_table *t = o->body == CHAT   ? request_fields_table(API_CHAT)
+				      : o->body == TEXT ? request_fields_table(API_COMPLETIONS)
+							: o->fields;
+	json_t *schema = json_pack("{s:s, s:o}", "type", "object", "properties", field_table_schema(t));
+	json_t *required = names(o->required);
+	if (json_array_size(required))
+		json_object_set(schema, "required", required);
+	json_decref(required);
+	return schema;
+}
+
+static json_t *body_of(const struct operation *o)
+{
+	const char *type = o->body == UPLOAD ? "multipart/form-data" : "application/json";
+	return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", type, "schema", schema_of(o));
+}
+
+static json_t *parameter(const char *name, size_t n, const char *in)
+{
+	const bool path = strcmp(in, "path") == 0, number = n == 5 && memcmp(name, "limit", 5) == 0;
+	return json_pack("{s:s%, s:s, s:b, s:{s:s}}", "name", name, n, "in", in, "required", path, "schema",
+			 "type", number ? "integer" : "string");
+}
+
+static json_t *parameters_of(const struct operation *o)
+{
+	json_t *all = json_array();
+	const char *open = strchr(o->path, '{');
+	if (open)
+		json_array_append_new(all, parameter(open + 1, strcspn(open + 1, "}"), "path"));
+	for (const char *p = o->query; p && *p;) {
+		const size_t n = strcspn(p, ",");
+		json_array_append_new(all, parameter(p, n, "query"));
+		p += n + (p[n] == ',');
+	}
+	return all;
+}
+
+/* ---- replies ---- */
+
+static json_t *replies_of(const struct operation *o)
+{
+	json_t *content = json_object();
+	json_object_set_new(content, o->reply ? o->reply : "application/json", json_object());
+	if (o->streams)
+		json_object_set_new(content, "text/event-stream", json_object());
+	return json_pack("{s:{s:s, s:o}, s:{s:s}}", "200", "description", "the reply", "content", content,
+			 "default", "$ref", "#/components/responses/Error");
+}
+
+static json_t *operation_of(const struct operation *o)
+{
+	json_t *all = json_pack("{s:s, s:[s], s:s, s:o}", "operationId", o->id, "tags", o->tag, "summary",
+				o->summary, "responses", replies_of(o));
+	json_t *parameters = parameters_of(o);
+	if (json_array_size(parameters))
+		json_object_set(all, "parameters", parameters);
+	json_decref(parameters);
+	if (o->body != NONE)
+		json_object_set_new(all, "requestBody", body_of(o));
+	if (o->open)
+		json_object_set_new(all, "security", json_array());
+	return all;
+}
+
+static json_t *components(void)
+{
+	json_t *error = json_pack(
+		"{s:s, s:[s], s:{s:{s:s, s:[s, s], s:{s:{s:s}, s:{s:s}, s:{s:[s, s]}, s:{s:[s, s]}}}}}",
+		"type", "object", "required", "error", "properties", "error", "type", "object", "required",
+		"message", "type", "properties", "message", "type", "string", "type", "type", "string",
+		"param", "type", "string", "null", "code", "type", "string", "null");
+	return json_pack("{s:{s:o}, s:{s:{s:s, s:{s:{s:{s:s}}}}}, s:{s:{s:s, s:s}}}", "schemas", "Error",
+			 error, "responses", "Error", "description",
+			 "why the request was refused or has failed", "content", "application/json", "schema",
+			 "$ref", "#/components/schemas/Error", "securitySchemes", "key", "type", "http",
+			 "scheme", "bearer");
+}
+
+json_t *openapi_document(void)
+{
+	json_t *paths = json_object();
+	for (const struct operation *o = operations; o < operations + sizeof operations / sizeof *operations;
+	     o++) {
+		json_t *path = json_object_get(paths, o->path);
+		if (!path)
+			json_object_set_new(paths, o->path, path = json_object());
+		json_object_set_new(path, o->method, operation_of(o));
+	}
+	return json_pack(
+		"{s:s, s:{s:s, s:s, s:s}, s:[{s:s}], s:[{s:[]}, {}], s:o, s:o}", "openapi", "3.1.0", "info",
+		"title", "quern", "version", QUERN_VERSION, "description",
+		"An LLM inference service. x-quern says what becomes of a field: honoured; ignored (named in "
+		"the "
+		"reply's header x-quern-ignored); only neutral values (others are refused by name); refused.",
+		"servers", "url", "/", "security", "key", "paths", paths, "components", components());
+}
+
+void openapi_call(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	struct buf b = {0};
+	json_t *o = openapi_document();
+	char *text = json_dumps(o, JSON_COMPACT);
+	buf_puts(&b, text);
+	free(text);
+	json_decref(o);
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}
