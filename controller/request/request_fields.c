@@ -195,11 +195,11 @@ static int set_stream_options(struct request_fields *f, const struct field *d, c
 	return 0;
 }
 
-/* --- not built yet: only the neutral value is taken --- */
+/* --- not supported: only the neutral value is taken --- */
 
-static int unbuilt(const struct field *d, struct api_problem *p)
+static int unsupported(const struct field *d, struct api_problem *p)
 {
-	return api_fail(p, E_BAD_REQUEST, d->name, "%s is not built yet", d->name);
+	return api_fail(p, E_BAD_REQUEST, d->name, "%s is not supported: %s", d->name, d->about);
 }
 
 static int only_false(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
@@ -207,7 +207,7 @@ static int only_false(struct request_fields *f, const struct field *d, const jso
 	(void)f;
 	if (!json_is_boolean(v))
 		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true or false", d->name);
-	return json_is_true(v) ? unbuilt(d, p) : 0;
+	return json_is_true(v) ? unsupported(d, p) : 0;
 }
 
 static int only_true(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
@@ -215,15 +215,14 @@ static int only_true(struct request_fields *f, const struct field *d, const json
 	(void)f;
 	if (!json_is_boolean(v))
 		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true or false", d->name);
-	return json_is_false(v) ? api_fail(p, E_BAD_REQUEST, d->name, "%s: false is not built yet", d->name)
-				: 0;
+	return json_is_false(v) ? unsupported(d, p) : 0;
 }
 
 static int only_zero(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
 	int64_t x;
 	(void)f;
-	return json_integral(v, &x) && x == 0 ? 0 : unbuilt(d, p);
+	return json_integral(v, &x) && x == 0 ? 0 : unsupported(d, p);
 }
 
 /* null, "", [] or {}. */
@@ -233,7 +232,7 @@ static int only_empty(struct request_fields *f, const struct field *d, const jso
 	bool empty = (json_is_array(v) && json_array_size(v) == 0) ||
 		     (json_is_object(v) && json_object_size(v) == 0) ||
 		     (json_is_string(v) && json_string_length(v) == 0);
-	return empty ? 0 : unbuilt(d, p);
+	return empty ? 0 : unsupported(d, p);
 }
 
 static int only_text_modality(struct request_fields *f, const struct field *d, const json_t *v,
@@ -243,7 +242,7 @@ static int only_text_modality(struct request_fields *f, const struct field *d, c
 	const json_t *one = json_array_get(v, 0);
 	if (json_array_size(v) == 1 && json_is_string(one) && strcmp(json_string_value(one), "text") == 0)
 		return 0;
-	return api_fail(p, E_BAD_REQUEST, d->name, "%s other than [\"text\"] are not built yet", d->name);
+	return api_fail(p, E_BAD_REQUEST, d->name, "%s other than [\"text\"] are not supported", d->name);
 }
 
 /* OpenAI's default. */
@@ -252,7 +251,7 @@ static int only_medium(struct request_fields *f, const struct field *d, const js
 {
 	(void)f;
 	const char *s = json_is_string(v) ? json_string_value(v) : "";
-	return strcmp(s, "medium") == 0 || (json_is_string(v) && !*s) ? 0 : unbuilt(d, p);
+	return strcmp(s, "medium") == 0 || (json_is_string(v) && !*s) ? 0 : unsupported(d, p);
 }
 
 /* Without functions, "none" and "auto" are neutral. */
@@ -261,7 +260,7 @@ static int only_no_choice(struct request_fields *f, const struct field *d, const
 {
 	(void)f;
 	const char *s = json_is_string(v) ? json_string_value(v) : "";
-	return strcmp(s, "none") == 0 || strcmp(s, "auto") == 0 ? 0 : unbuilt(d, p);
+	return strcmp(s, "none") == 0 || strcmp(s, "auto") == 0 ? 0 : unsupported(d, p);
 }
 
 /* --- the table --- */
@@ -302,7 +301,7 @@ static const struct field fields[] = {
 	 "tokens that are looked at; -1: all (-1)"},
 	{"dry_sequence_breakers", ALL, set_array, AT(breakers), 0, 0,
 	 "up to 64 strings that end a repetition (newline, colon, quote, star)"},
-	{"mirostat", ALL, only_zero, 0, 0, 0, "must be 0"},
+	{"mirostat", ALL, only_zero, 0, 0, 0, "it must be 0"},
 	{"mirostat_tau", ALL, NULL, 0, 0, 0, "of mirostat"},
 	{"mirostat_eta", ALL, NULL, 0, 0, 0, "of mirostat"},
 	{"max_tokens", PARAMS | CHAT, set_int, AT(max_tokens), 1, INT_MAX_D,
@@ -390,9 +389,9 @@ static const struct field fields[] = {
 	{"reasoning_effort", CHAT, set_str, AT(reasoning_effort), 0, NAME_BYTES_MAX,
 	 "for the model's template; none: without a thought"},
 	{"enable_thinking", CHAT, set_any_bool, AT(enable_thinking), 0, 0, "for the model's template"},
-	{"verbosity", CHAT, only_medium, 0, 0, 0, "only medium"},
+	{"verbosity", CHAT, only_medium, 0, 0, 0, "it must be medium"},
 	{"moderation", CHAT, only_empty, 0, 0, 0, "nothing is moderated"},
-	{"suffix", TEXT, only_empty, 0, 0, 0, "what follows the text: use /infill or the model's own tokens"},
+	{"suffix", TEXT, only_empty, 0, 0, 0, "write the model's own tokens for infilling into the prompt"},
 	{"echo", CHAT, only_false, 0, 0, 0, "chats are not echoed"},
 	{"add_generation_prompt", CHAT, set_bool, AT(add_generation), 0, 0,
 	 "the template begins the answer (true)"},
@@ -420,7 +419,7 @@ static const struct field fields[] = {
 	{"thinking_token_budget", CHAT, set_int, AT(thinking_budget), 0, 1 << 30,
 	 "tokens after which the thought is closed"},
 	{"thinking_token_budget", TEXT, only_empty, 0, 0, 0, "a text has no thought"},
-	{"detokenize", HTTP, only_true, 0, 0, 0, "must be true"},
+	{"detokenize", HTTP, only_true, 0, 0, 0, "it must be true"},
 
 	{"prediction", CHAT, NULL, 0, 0, 0, "changes speed, not the answer"},
 	{"store", CHAT, NULL, 0, 0, 0, "chats are not kept: use /v1/responses"},

@@ -303,7 +303,7 @@ Test(api, numbers_out_of_range_are_named)
 		{"\"dry_sequence_breakers\": [\"\"]", "dry_sequence_breakers[0]"},
 		{"\"dry_sequence_breakers\": [5]", "dry_sequence_breakers[0]"},
 		{"\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"\\u0001\\u0002zq\"]", "in no token"},
-		{"\"mirostat\": 2", "mirostat is not built yet"},
+		{"\"mirostat\": 2", "mirostat is not supported: it must be 0"},
 		{"\"n\": 0", "n is 0"},
 		{"\"n\": 65", "n is 65"},
 		{"\"n\": -1", "n is -1"},
@@ -701,10 +701,10 @@ Test(api, openai_fields_that_would_change_the_answer_are_refused_by_name)
 		char text[512];
 		snprintf(text, sizeof text, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}",
 			 fields[i]);
-		refused(API_CHAT, text, E_BAD_REQUEST, "not built yet");
+		refused(API_CHAT, text, E_BAD_REQUEST, "not supported");
 	}
 	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"suffix\": \"b\"}", E_BAD_REQUEST,
-		"suffix is not built yet");
+		"suffix is not supported: write the model's own");
 	refused(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 2}",
 		E_BAD_REQUEST, "top_logprobs");
 	refused(API_CHAT,
