@@ -168,8 +168,10 @@ static bool in_name(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Every word that is a name of the dialect becomes the client's, as far as there is room. */
-static void rename_words(const struct generation_name *names, char *text, size_t size)
+/* Every word that is a name of the dialect becomes the client's, as far as there is room.  param: of a
+ * problem; names without '_' are words like any other ("user") unless it is one; NULL: text is a list of
+ * names. */
+static void rename_words(const struct generation_name *names, const char *param, char *text, size_t size)
 {
 	struct buf out = {0};
 	for (const char *p = text; *p;) {
@@ -178,7 +180,8 @@ static void rename_words(const struct generation_name *names, char *text, size_t
 			n++;
 		const char *as = NULL;
 		for (const struct generation_name *m = names; n && m->internal && !as; m++)
-			if (strlen(m->internal) == n && memcmp(m->internal, p, n) == 0)
+			if (strlen(m->internal) == n && memcmp(m->internal, p, n) == 0 &&
+			    (!param || strchr(m->internal, '_') || strcmp(m->internal, param) == 0))
 				as = m->client;
 		if (as)
 			buf_puts(&out, as);
@@ -195,8 +198,8 @@ void generation_rename(const struct generation_name *names, struct api_problem *
 {
 	if (!names)
 		return;
-	rename_words(names, p->param, sizeof p->param);
-	rename_words(names, p->why, sizeof p->why);
+	rename_words(names, p->param, p->why, sizeof p->why);
+	rename_words(names, NULL, p->param, sizeof p->param);
 }
 
 /* Fields without effect: those that the reader of the client's API has named, then the dialect's. */
@@ -204,7 +207,7 @@ static void add_ignored(struct exchange *x, const struct generation_name *names,
 {
 	const size_t n = strlen(x->ignored);
 	if (names)
-		rename_words(names, reply->ignored, sizeof reply->ignored);
+		rename_words(names, NULL, reply->ignored, sizeof reply->ignored);
 	if (reply->ignored[0])
 		snprintf(x->ignored + n, sizeof x->ignored - n, "%s%s", n ? ", " : "", reply->ignored);
 }

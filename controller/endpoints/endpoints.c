@@ -1,5 +1,6 @@
 #include "controller/endpoints/endpoints.h"
 
+#include "controller/apis/anthropic/anthropic.h"
 #include "controller/apis/openai/completions.h"
 #include "controller/endpoints/embeddings.h"
 #include "controller/endpoints/files.h"
@@ -30,6 +31,10 @@ static const struct http_route routes[] = {
 	 NULL},
 	{"/v1/chat/completions", "POST", completions_call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED,
 	 NULL, NULL},
+	{"/v1/messages", "POST", anthropic_call_messages, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL,
+	 anthropic_error},
+	{"/v1/messages/count_tokens", "POST", anthropic_call_count, ROUTE_JSON | ROUTE_COUNTED, NULL,
+	 anthropic_error},
 	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL, NULL},

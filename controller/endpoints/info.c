@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/json_write.h"
 #include "base/version.h"
+#include "controller/apis/anthropic/anthropic.h"
 #include "controller/apis/apis.h"
 #include "controller/apis/common.h"
 #include "controller/jobs/mailbox.h"
@@ -114,6 +115,11 @@ void info_call_models(struct exchange *x, const char *rest)
 {
 	(void)rest;
 	struct buf b = {0};
+	if (anthropic_asks(x)) {
+		anthropic_put_models(&b, x);
+		exchange_reply(x, MHD_HTTP_OK, &b);
+		return;
+	}
 	buf_puts(&b, "{\"object\":\"list\",\"data\":[");
 	put_model(&b, x, x->host->svc->model_name);
 	for (const char *other = x->host->svc->other_names; *other;) {
@@ -137,6 +143,9 @@ void info_call_model(struct exchange *x, const char *rest)
 		return;
 	}
 	struct buf b = {0};
-	put_model(&b, x, rest);
+	if (anthropic_asks(x))
+		anthropic_put_model(&b, x, rest);
+	else
+		put_model(&b, x, rest);
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }

@@ -1,6 +1,7 @@
 #include "controller/endpoints/openapi.h"
 
 #include "base/version.h"
+#include "controller/apis/anthropic/anthropic_read.h"
 #include "controller/endpoints/embeddings.h"
 #include "controller/endpoints/openai_batch.h"
 #include "controller/endpoints/rerank.h"
@@ -47,6 +48,10 @@ static const struct operation {
 	 "", NULL, NULL, false, false},
 	{"/detokenize", "post", "detokenize", "Tokens", "Token ids to text", TABLE, &detokenize_fields,
 	 "tokens", NULL, NULL, false, false},
+	{"/v1/messages", "post", "createMessage", "Anthropic", "A chat's next message", TABLE,
+	 &anthropic_fields, "messages,max_tokens", NULL, NULL, false, true},
+	{"/v1/messages/count_tokens", "post", "countTokens", "Anthropic", "The tokens of a message's prompt",
+	 TABLE, &anthropic_fields, "messages", NULL, NULL, false, false},
 	{"/v1/files", "get", "listFiles", "Files and batches", "The files of this key", NONE, NULL, NULL,
 	 "limit,after,order,purpose", NULL, false, false},
 	{"/v1/files", "post", "createFile", "Files and batches", "Stores a file of lines", UPLOAD, NULL, NULL,

@@ -277,6 +277,12 @@ void exchange_reply_content(struct exchange *x, const char *type, uint64_t bytes
 	exchange_reply_as(x, MHD_HTTP_OK, type, &none);
 }
 
+/* As the header x-request-id has it. */
+static const char *id_of(const struct exchange *x)
+{
+	return x->request_id[0] ? x->request_id : x->id;
+}
+
 static void put_error(const struct exchange *x, struct buf *b, const struct http_failure *f)
 {
 	if (x->route && x->route->errors)
@@ -299,7 +305,7 @@ void exchange_error(struct exchange *x, unsigned status, const char *type, const
 	vsnprintf(message, sizeof message, fmt, ap);
 	va_end(ap);
 	struct buf json = {0};
-	put_error(x, &json, &(struct http_failure){status, type, param, code, message});
+	put_error(x, &json, &(struct http_failure){status, type, param, code, message, id_of(x)});
 	pthread_mutex_lock(&x->lock);
 	note_error(x, type, code);
 	exchange_reply_locked(x, status, &json);
@@ -315,7 +321,7 @@ void exchange_fail(struct exchange *x, enum code code, const char *param, const 
 void exchange_error_locked(struct exchange *x, unsigned status, const char *type, const char *code,
 			   const char *message)
 {
-	const struct http_failure f = {status, type, NULL, code, message};
+	const struct http_failure f = {status, type, NULL, code, message, id_of(x)};
 	struct buf json = {0};
 	note_error(x, type, code);
 	if (x->phase != EXCHANGE_STREAM) {

@@ -68,14 +68,21 @@ static const struct http_route *find_route(const struct http_app *app, const cha
 /* Without a key, not even the existence of a path is disclosed.  false: refused. */
 static bool check_key(struct exchange *x, struct MHD_Connection *c)
 {
-	const char *given = http_header(c, MHD_HTTP_HEADER_AUTHORIZATION);
+	const char *given = http_header(c, MHD_HTTP_HEADER_AUTHORIZATION),
+		   *plain = http_header(c, "x-api-key");
+	char bearer[sizeof "Bearer " + APIKEY_BYTES_MAX + 1]; /* one byte more than any key */
+	if (!given && plain) {
+		snprintf(bearer, sizeof bearer, "Bearer %s", plain);
+		given = bearer;
+	}
 	if (!x->host->keys || (x->route && x->route->flags & ROUTE_OPEN))
 		return true;
 	x->key = api_keys_find(x->host->keys, given, x->started_us);
 	if (x->key)
 		return true;
 	refuse(x, MHD_HTTP_UNAUTHORIZED, given ? "invalid_api_key" : "missing_api_key",
-	       given ? "unknown API key" : "an API key is needed: Authorization: Bearer KEY");
+	       given ? "unknown API key"
+		     : "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
 	return false;
 }
 

@@ -13,6 +13,7 @@ void http_error_json(struct buf *b, const char *type, const char *param, const c
 struct http_failure {
 	unsigned status;
 	const char *type, *param, *code, *message;
+	const char *request_id; /* NULL or "": none */
 };
 /* The same in OpenAI's shape; what a route has as its own shape of errors (http.h) is such a function. */
 void http_error_openai(struct buf *b, const struct http_failure *f);

@@ -1,0 +1,248 @@
+#include "controller/apis/anthropic/anthropic_json.h"
+
+#include "base/json.h"
+#include "base/json_write.h"
+
+#include <string.h>
+
+static void begin_event(struct buf *b, const char *name)
+{
+	buf_printf(b, "event: %s\ndata: {\"type\":\"%s\"", name, name);
+}
+
+static void end_event(struct buf *b)
+{
+	buf_puts(b, "}\n\n");
+}
+
+/* "usage":{...}: input_tokens are those that had to be computed, as Anthropic counts them. */
+static void put_usage(struct buf *b, const struct answer_usage *u)
+{
+	buf_puts(b, "\"usage\":{\"input_tokens\":");
+	json_write_uint(b, u->prompt_tokens - u->cached_tokens);
+	buf_puts(b, ",\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":");
+	json_write_uint(b, u->cached_tokens);
+	buf_puts(b, ",\"output_tokens\":");
+	json_write_uint(b, u->completion_tokens);
+	buf_putc(b, '}');
+}
+
+static void put_head(struct buf *b, const struct anthropic_shape *s)
+{
+	buf_puts(b, "{\"id\":");
+	json_write_str(b, s->id);
+	buf_puts(b, ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
+	json_write_str(b, s->model);
+	buf_puts(b, ",\"content\":[");
+}
+
+const char *anthropic_stop_reason(const struct output_view *v, const struct chat_stream *chat)
+{
+	return v->finish == FINISH_LENGTH ? "max_tokens"
+	       : v->stop_string           ? "stop_sequence"
+	       : chat && chat->called     ? "tool_use"
+					  : "end_turn";
+}
+
+/* "stop_reason":...,"stop_sequence":... */
+static void put_stop(struct buf *b, const char *reason, const char *sequence)
+{
+	buf_puts(b, "\"stop_reason\":");
+	json_write_str(b, reason);
+	buf_puts(b, ",\"stop_sequence\":");
+	json_write_str(b, strcmp(reason, "stop_sequence") == 0 ? sequence : NULL);
+}
+
+/* Thoughts that a client sends back need none: it is there since clients keep no thought without one. */
+static void put_signature(struct buf *b, const struct anthropic_shape *s)
+{
+	json_write_str(b, s->id);
+}
+
+/* --- a stream --- */
+
+void anthropic_put_start(struct buf *b, const struct anthropic_shape *s, uint64_t prompt_tokens)
+{
+	const struct answer_usage u = {.prompt_tokens = prompt_tokens};
+	begin_event(b, "message_start");
+	buf_puts(b, ",\"message\":");
+	put_head(b, s);
+	buf_puts(b, "],\"stop_reason\":null,\"stop_sequence\":null,");
+	put_usage(b, &u);
+	buf_putc(b, '}');
+	end_event(b);
+	begin_event(b, "ping");
+	end_event(b);
+}
+
+static void begin_delta(struct buf *b, const struct anthropic_stream *st, const char *type, const char *field)
+{
+	begin_event(b, "content_block_delta");
+	buf_puts(b, ",\"index\":");
+	json_write_uint(b, st->n_blocks - 1);
+	buf_printf(b, ",\"delta\":{\"type\":\"%s\",\"%s\":", type, field);
+}
+
+static void end_delta(struct buf *b)
+{
+	buf_putc(b, '}');
+	end_event(b);
+}
+
+static void put_delta(struct buf *b, const struct anthropic_stream *st, const char *type, const char *field,
+		      const char *p, size_t n)
+{
+	begin_delta(b, st, type, field);
+	json_write_string(b, p ? p : "", n);
+	end_delta(b);
+}
+
+static void close_block(struct buf *b, struct anthropic_stream *st, const struct anthropic_shape *s)
+{
+	if (st->open == ANTHROPIC_NONE)
+		return;
+	if (st->open == ANTHROPIC_THINKING) {
+		begin_delta(b, st, "signature_delta", "signature");
+		put_signature(b, s);
+		end_delta(b);
+	}
+	begin_event(b, "content_block_stop");
+	buf_puts(b, ",\"index\":");
+	json_write_uint(b, st->n_blocks - 1);
+	end_event(b);
+	st->open = ANTHROPIC_NONE;
+}
+
+/* call: of a block of one; else NULL. */
+static void open_block(struct buf *b, struct anthropic_stream *st, const struct anthropic_shape *s,
+		       enum anthropic_block what, const struct chat_stream_call *call)
+{
+	if (st->open == what && (!call || call->index == st->call))
+		return;
+	close_block(b, st, s);
+	begin_event(b, "content_block_start");
+	buf_puts(b, ",\"index\":");
+	json_write_uint(b, st->n_blocks++);
+	buf_puts(b, ",\"content_block\":");
+	if (what == ANTHROPIC_THINKING) {
+		buf_puts(b, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+	} else if (what == ANTHROPIC_TEXT) {
+		buf_puts(b, "{\"type\":\"text\",\"text\":\"\"}");
+	} else {
+		buf_puts(b, "{\"type\":\"tool_use\",\"id\":");
+		json_write_str(b, call->id);
+		buf_puts(b, ",\"name\":");
+		json_write_string(b, call->name.p ? call->name.p : "", call->name.len);
+		buf_puts(b, ",\"input\":{}}");
+		st->call = call->index;
+	}
+	end_event(b);
+	st->open = what;
+}
+
+static void put_text_delta(struct buf *b, struct anthropic_stream *st, const struct anthropic_shape *s,
+			   const char *p, size_t n)
+{
+	if (!n)
+		return;
+	open_block(b, st, s, ANTHROPIC_TEXT, NULL);
+	put_delta(b, st, "text_delta", "text", p, n);
+}
+
+static void put_call_delta(struct buf *b, struct anthropic_stream *st, const struct anthropic_shape *s,
+			   const struct chat_stream_call *call)
+{
+	open_block(b, st, s, ANTHROPIC_TOOL, call);
+	if (call->arguments.len)
+		put_delta(b, st, "input_json_delta", "partial_json", call->arguments.p, call->arguments.len);
+}
+
+void anthropic_put_delta(struct buf *b, struct anthropic_stream *st, const struct anthropic_shape *s,
+			 const struct output_view *v, const struct chat_stream *chat)
+{
+	uint32_t i = 0;
+	if (!chat) {
+		put_text_delta(b, st, s, v->text, v->text_n);
+		return;
+	}
+	if (chat->reasoning.len) {
+		open_block(b, st, s, ANTHROPIC_THINKING, NULL);
+		put_delta(b, st, "thinking_delta", "thinking", chat->reasoning.p, chat->reasoning.len);
+	}
+	/* The rest of the open call precedes text behind it. */
+	if (chat->n_calls && !chat->calls[0].id[0])
+		put_call_delta(b, st, s, &chat->calls[i++]);
+	put_text_delta(b, st, s, chat->content.p, chat->content.len);
+	for (; i < chat->n_calls; i++)
+		put_call_delta(b, st, s, &chat->calls[i]);
+}
+
+void anthropic_put_end(struct buf *b, struct anthropic_stream *st, const struct anthropic_shape *s,
+		       const char *reason, const char *sequence, const struct answer_usage *u)
+{
+	close_block(b, st, s);
+	begin_event(b, "message_delta");
+	buf_puts(b, ",\"delta\":{");
+	put_stop(b, reason, sequence);
+	buf_puts(b, "},");
+	put_usage(b, u);
+	end_event(b);
+	begin_event(b, "message_stop");
+	end_event(b);
+}
+
+/* --- a reply --- */
+
+/* The arguments as an object; those that were cut are none. */
+static void put_input(struct buf *b, const struct buf *arguments)
+{
+	json_t *v = NULL;
+	if (arguments->len && json_parse(arguments->p, arguments->len, &v, NULL, 0) == 0 && json_is_object(v))
+		buf_put(b, arguments->p, arguments->len);
+	else
+		buf_puts(b, "{}");
+	json_decref(v);
+}
+
+static void put_call(struct buf *b, const struct chat_stream_call *call)
+{
+	buf_puts(b, "{\"type\":\"tool_use\",\"id\":");
+	json_write_str(b, call->id);
+	buf_puts(b, ",\"name\":");
+	json_write_string(b, call->name.p ? call->name.p : "", call->name.len);
+	buf_puts(b, ",\"input\":");
+	put_input(b, &call->arguments);
+	buf_putc(b, '}');
+}
+
+void anthropic_put_message(struct buf *b, const struct anthropic_shape *s, const struct output_view *v,
+			   const struct chat_stream *chat, const struct answer_usage *u)
+{
+	const char *text = chat ? chat->content.p : v->text, *comma = "";
+	const size_t n = chat ? chat->content.len : v->text_n;
+	put_head(b, s);
+	if (chat && chat->reasoning.len) {
+		buf_puts(b, "{\"type\":\"thinking\",\"thinking\":");
+		json_write_string(b, chat->reasoning.p, chat->reasoning.len);
+		buf_puts(b, ",\"signature\":");
+		put_signature(b, s);
+		buf_putc(b, '}');
+		comma = ",";
+	}
+	if (n) {
+		buf_printf(b, "%s{\"type\":\"text\",\"text\":", comma);
+		json_write_string(b, text, n);
+		buf_putc(b, '}');
+		comma = ",";
+	}
+	for (uint32_t i = 0; chat && i < chat->n_calls; i++) {
+		buf_puts(b, comma);
+		put_call(b, &chat->calls[i]);
+		comma = ",";
+	}
+	buf_puts(b, "],");
+	put_stop(b, anthropic_stop_reason(v, chat), v->stop_string);
+	buf_putc(b, ',');
+	put_usage(b, u);
+	buf_putc(b, '}');
+}

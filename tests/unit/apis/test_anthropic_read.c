@@ -1,0 +1,229 @@
+/* Anthropic's requests in the chat dialect. */
+#include "controller/apis/anthropic/anthropic_read.h"
+#include "tests/unit/apis/read_rig.h"
+
+TestSuite(anthropic_read, .timeout = 60);
+
+static const struct anthropic_reading usual = {.thinks = true};
+
+static void becomes(const char *client, const char *want)
+{
+	json_t *c = parsed(client), *out = NULL;
+	struct api_problem p = {0};
+	char ignored[512];
+	cr_assert_eq(anthropic_read(c, &usual, &out, ignored, &p), 0, "%s: %s", client, p.why);
+	cr_expect_str_eq(ignored, "");
+	expect_json(out, want, client);
+	json_decref(out);
+	json_decref(c);
+}
+
+static void refused(const char *client, const char *param, const char *words)
+{
+	json_t *c = parsed(client), *out = NULL;
+	struct api_problem p = {0};
+	char ignored[512];
+	cr_assert_neq(anthropic_read(c, &usual, &out, ignored, &p), 0, "taken: %s", client);
+	cr_expect_str_eq(p.param, param, "%s: %s", client, p.why);
+	cr_expect(strstr(p.why, words), "%s: %s", client, p.why);
+	json_decref(c);
+}
+
+#define ASK   "\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]"
+#define ASKED "\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]"
+
+Test(anthropic_read, plain_fields_pass)
+{
+	becomes("{\"model\": \"m\", " ASK
+		", \"temperature\": 0.5, \"top_p\": 0.9, \"top_k\": 4, \"stream\": true, "
+		"\"stop_sequences\": [\"x\"], \"metadata\": {\"user_id\": \"u\"}, \"container\": null}",
+		"{\"model\": \"m\", " ASKED
+		", \"temperature\": 0.5, \"top_p\": 0.9, \"top_k\": 4, \"stream\": true, "
+		"\"stop\": [\"x\"], \"user\": \"u\"}");
+}
+
+Test(anthropic_read, the_system_comes_first)
+{
+	becomes("{" ASK ", \"system\": \"s\"}", "{\"max_tokens\": 5, \"messages\": [{\"role\": \"system\", "
+						"\"content\": \"s\"}, {\"role\": \"user\", "
+						"\"content\": \"a\"}]}");
+	becomes("{" ASK ", \"system\": [{\"type\": \"text\", \"text\": \"s\", \"cache_control\": {\"type\": "
+		"\"ephemeral\"}}, {\"type\": \"text\", \"text\": \"t\"}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"system\", \"content\": [{\"type\": "
+		"\"text\", \"text\": "
+		"\"s\"}, {\"type\": \"text\", \"text\": \"t\"}]}, {\"role\": \"user\", \"content\": "
+		"\"a\"}]}");
+	becomes("{" ASK ", \"system\": []}", "{" ASKED "}");
+}
+
+Test(anthropic_read, tool_use_and_results_become_calls_and_tool_messages)
+{
+	becomes("{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+		"\"assistant\", "
+		"\"content\": [{\"type\": \"thinking\", \"thinking\": \"hm\", \"signature\": \"x\"}, "
+		"{\"type\": \"text\", "
+		"\"text\": \"b\"}, {\"type\": \"tool_use\", \"id\": \"i\", \"name\": \"f\", \"input\": "
+		"{\"k\": 1}}]}, "
+		"{\"role\": \"user\", \"content\": [{\"type\": \"tool_result\", \"tool_use_id\": \"i\", "
+		"\"content\": "
+		"[{\"type\": \"text\", \"text\": \"r\"}]}, {\"type\": \"text\", \"text\": \"c\"}]}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+		"\"assistant\", "
+		"\"content\": \"b\", \"reasoning_content\": \"hm\", \"tool_calls\": [{\"id\": \"i\", "
+		"\"type\": "
+		"\"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{\\\"k\\\":1}\"}}]}, "
+		"{\"role\": \"tool\", "
+		"\"tool_call_id\": \"i\", \"content\": \"r\"}, {\"role\": \"user\", \"content\": \"c\"}]}");
+}
+
+Test(anthropic_read, a_last_message_of_the_assistant_is_continued)
+{
+	becomes("{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+		"\"assistant\", "
+		"\"content\": \"b\"}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+		"\"assistant\", "
+		"\"content\": \"b\"}], \"continue_final_message\": true, \"add_generation_prompt\": false}");
+}
+
+Test(anthropic_read, tools_and_the_choice_of_one)
+{
+	becomes("{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": "
+		"[{\"name\": \"f\", \"description\": \"d\", \"input_schema\": {\"type\": \"object\"}}], "
+		"\"tool_choice\": {\"type\": \"tool\", \"name\": \"f\", \"disable_parallel_tool_use\": "
+		"true}}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": "
+		"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d\", "
+		"\"parameters\": {\"type\": \"object\"}}}], \"tool_choice\": {\"type\": \"function\", "
+		"\"function\": {\"name\": \"f\"}}, \"parallel_tool_calls\": false}");
+	becomes("{" ASK ", \"tool_choice\": {\"type\": \"any\"}}",
+		"{" ASKED ", \"tool_choice\": \"required\"}");
+	becomes("{" ASK ", \"tool_choice\": {\"type\": \"auto\"}}", "{" ASKED ", \"tool_choice\": \"auto\"}");
+	becomes("{" ASK ", \"tool_choice\": {\"type\": \"none\"}}", "{" ASKED ", \"tool_choice\": \"none\"}");
+	refused("{" ASK ", \"tools\": [{\"type\": \"bash_20250124\", \"name\": \"bash\"}]}", "tools",
+		"bash_20250124");
+	refused("{" ASK ", \"tool_choice\": \"auto\"}", "tool_choice", "must be");
+}
+
+Test(anthropic_read, thinking_has_a_budget)
+{
+	becomes("{" ASK ", \"thinking\": {\"type\": \"enabled\", \"budget_tokens\": 1024}}",
+		"{" ASKED ", \"thinking_token_budget\": 1024, \"enable_thinking\": true}");
+	becomes("{" ASK ", \"thinking\": {\"type\": \"disabled\"}}",
+		"{" ASKED ", \"enable_thinking\": false}");
+	becomes("{" ASK ", \"thinking\": {\"type\": \"adaptive\", \"display\": \"omitted\"}}",
+		"{" ASKED ", \"include_reasoning\": false}");
+	refused("{" ASK ", \"thinking\": {\"type\": \"enabled\"}}", "thinking", "budget_tokens");
+	refused("{" ASK ", \"thinking\": true}", "thinking", "must be");
+}
+
+Test(anthropic_read, the_output_may_have_a_form)
+{
+	becomes("{" ASK ", \"output_config\": {\"effort\": \"max\", \"format\": {\"type\": \"json_schema\", "
+		"\"schema\": "
+		"{\"type\": \"object\"}}}}",
+		"{" ASKED
+		", \"reasoning_effort\": \"high\", \"response_format\": {\"type\": \"json_schema\", "
+		"\"json_schema\": {\"name\": \"output\", \"schema\": {\"type\": \"object\"}, \"strict\": "
+		"true}}}");
+	refused("{" ASK ", \"output_config\": {\"format\": {\"type\": \"text\"}}}", "output_config",
+		"json_schema");
+	refused("{" ASK ", \"output_config\": {\"effort\": 5}}", "output_config.effort",
+		"output_config.effort must be a string");
+}
+
+Test(anthropic_read, what_is_not_taken_is_refused_by_name)
+{
+	static const char *const blocks[] = {"image", "document", "search_result", "server_tool_use"};
+	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+		char text[256];
+		snprintf(text, sizeof text,
+			 "{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+			 "\"text\", "
+			 "\"text\": \"a\"}, {\"type\": \"%s\"}]}]}",
+			 blocks[i]);
+		refused(text, "messages", blocks[i]);
+		refused(text, "messages", "messages[0].content[1]");
+	}
+	refused("{" ASK ", \"mcp_servers\": [{}]}", "mcp_servers", "mcp_servers is not supported");
+	refused("{" ASK ", \"container\": \"c\"}", "container", "container is not supported");
+	refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "max_tokens", "must be given");
+	refused("{\"max_tokens\": 5}", "messages", "must be given");
+}
+
+Test(anthropic_read, every_wrong_type_is_an_error)
+{
+	static const char *const all[] = {
+		"{\"max_tokens\": 5, \"messages\": []}",
+		"{\"max_tokens\": 5, \"messages\": {}}",
+		"{\"max_tokens\": 5, \"messages\": [5]}",
+		"{\"max_tokens\": 5, \"messages\": [{}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\"}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": [5]}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+		"\"text\"}]}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+		"\"tool_result\"}]}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+		"\"tool_result\", "
+		"\"tool_use_id\": \"i\", \"content\": 5}]}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": "
+		"\"tool_use\", "
+		"\"id\": \"i\"}]}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": "
+		"\"tool_use\", "
+		"\"id\": \"i\", \"name\": \"f\", \"input\": 5}]}]}",
+		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": "
+		"\"thinking\"}]}]}",
+		"{" ASK ", \"system\": 5}",
+		"{" ASK ", \"system\": [{\"type\": \"image\"}]}",
+		"{" ASK ", \"tools\": {}}",
+		"{" ASK ", \"tools\": [5]}",
+		"{" ASK ", \"tools\": [{\"name\": \"f\"}]}",
+		"{" ASK ", \"tools\": [{\"input_schema\": {}}]}",
+		"{" ASK ", \"tool_choice\": {\"type\": \"tool\"}}",
+		"{" ASK ", \"tool_choice\": {\"type\": \"any\", \"disable_parallel_tool_use\": 1}}",
+		"{" ASK ", \"stop_sequences\": \"x\"}",
+		"{" ASK ", \"stop_sequences\": [\"\"]}",
+		"{" ASK ", \"metadata\": 5}",
+		"{" ASK ", \"output_config\": 5}",
+		"{" ASK ", \"output_config\": {\"effort\": 5}}",
+		"{" ASK ", \"thinking\": {\"type\": \"enabled\", \"budget_tokens\": 0}}",
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		json_t *c = parsed(all[i]), *out = NULL;
+		struct api_problem p = {0};
+		char ignored[512];
+		cr_expect_neq(anthropic_read(c, &usual, &out, ignored, &p), 0, "taken: %s", all[i]);
+		cr_expect(p.why[0] && p.param[0], "%s", all[i]);
+		json_decref(c);
+	}
+}
+
+Test(anthropic_read, unknown_fields_are_named_or_refused)
+{
+	json_t *c = parsed("{" ASK ", \"speed\": \"fast\", \"tempo\\u00e9\": 1}"), *out = NULL;
+	struct anthropic_reading strict = {.strict = true};
+	struct api_problem p = {0};
+	char ignored[512];
+	cr_assert_eq(anthropic_read(c, &usual, &out, ignored, &p), 0, "%s", p.why);
+	cr_expect_str_eq(ignored, "speed, tempo??");
+	json_decref(out);
+	cr_assert_neq(anthropic_read(c, &strict, &out, ignored, &p), 0);
+	cr_expect(strstr(p.why, "unknown field tempo"), "%s", p.why);
+	json_decref(c);
+}
+
+Test(anthropic_read, counting_needs_the_prompt_only)
+{
+	json_t *c = parsed("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"stream\": true}"),
+	       *out = NULL;
+	const struct anthropic_reading count = {.count = true};
+	struct api_problem p = {0};
+	char ignored[512];
+	cr_assert_eq(anthropic_read(c, &count, &out, ignored, &p), 0, "%s", p.why);
+	expect_json(out, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "the count");
+	json_decref(out);
+	json_decref(c);
+}
