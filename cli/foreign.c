@@ -102,8 +102,8 @@ const struct opt_alias foreign_options[] = {
 	HINT("--chat-template-file", template),
 	HINT("--metrics", "not needed: HTTP always has /metrics"),
 	HINT("--slots", "quern jobs and the page show what runs"),
-	HINT("--reasoning-format",
-	     "quern has --reasoning-parser auto, none, qwen3, deepseek_r1, mistral, seed_oss or kimi"),
+	HINT("--reasoning-format", "quern has --reasoning-parser auto, none, qwen3, deepseek_r1, mistral, "
+				   "seed_oss, kimi or harmony"),
 	HINT("-hf", directory),
 	HINT("--hf-repo", directory),
 	HINT("-mu", directory),

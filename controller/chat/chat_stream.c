@@ -10,7 +10,7 @@
 
 bool chat_stream_parses(const struct chat_stream_rules *r)
 {
-	return r->reasoning || r->tools != TOOLS_NONE;
+	return r->reasoning || r->tools != TOOLS_NONE || (r->marks && r->marks->channels);
 }
 
 static void on_text(void *user, const char *p, size_t n)
@@ -108,8 +108,10 @@ static void parse_answer(struct chat_stream *s)
 
 void chat_stream_push(struct chat_stream *s, const char *p, size_t n)
 {
-	if (s->rules->reasoning && !s->rules->forced)
-		reasoning_push(&s->splitter, p, n, &s->reasoning, &s->answer);
+	const struct chat_stream_rules *r = s->rules;
+	const bool channels = r->marks && r->marks->channels;
+	if ((r->reasoning || channels) && !r->forced)
+		reasoning_push(&s->splitter, p, n, r->reasoning ? &s->reasoning : &s->answer, &s->answer);
 	else
 		buf_put(&s->answer, p, n);
 	parse_answer(s);
@@ -118,7 +120,7 @@ void chat_stream_push(struct chat_stream *s, const char *p, size_t n)
 void chat_stream_end(struct chat_stream *s)
 {
 	struct tools_sink to = sink_of(s);
-	reasoning_end(&s->splitter, &s->reasoning, &s->answer);
+	reasoning_end(&s->splitter, s->rules->reasoning ? &s->reasoning : &s->answer, &s->answer);
 	parse_answer(s);
 	tools_end(&s->parser, &to);
 }

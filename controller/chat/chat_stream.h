@@ -18,10 +18,11 @@
 
 /* What to parse; the same for all outputs of a request. */
 struct chat_stream_rules {
-	bool reasoning;                      /* parse it */
-	const struct reasoning_marks *marks; /* of it; NULL: the usual ones */
-	bool reasoning_open;                 /* the prompt ends within the reasoning */
-	bool show_reasoning;                 /* false: it is dropped */
+	bool reasoning; /* parse it */
+	/* Of it; NULL: the usual ones.  Messages of channels are parsed in any case. */
+	const struct reasoning_marks *marks;
+	bool reasoning_open; /* the prompt ends within the reasoning */
+	bool show_reasoning; /* false: it is dropped */
 	enum tools_style tools;
 	bool single_call;   /* parallel_tool_calls is false: further calls are dropped */
 	const char *forced; /* the prompt begins a call of this tool; NULL: none.  Borrowed */

@@ -7,11 +7,12 @@
 enum { BLANKS_MAX = 1024 }; /* held back until what follows decides; more are text */
 
 static const struct reasoning_marks others[] = {
-	{"mistral", "[THINK]", "[/THINK]"},
-	{"seed_oss", "<seed:think>", "</seed:think>"},
-	{"kimi", "\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7"}};
+	{"mistral", "[THINK]", "[/THINK]", NULL},
+	{"seed_oss", "<seed:think>", "</seed:think>", NULL},
+	{"kimi", "\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7", NULL},
+	{"harmony", "<|channel|>analysis<|message|>", "<|end|>", &channels_harmony}};
 enum { N_OTHERS = sizeof others / sizeof *others };
-const struct reasoning_marks reasoning_usual = {"qwen3", "<think>", "</think>"};
+const struct reasoning_marks reasoning_usual = {"qwen3", "<think>", "</think>", NULL};
 
 const struct reasoning_marks *reasoning_marks_of(bool (*mentions)(const void *user, const char *word),
 						 const void *user)
@@ -19,7 +20,7 @@ const struct reasoning_marks *reasoning_marks_of(bool (*mentions)(const void *us
 	if (mentions(user, reasoning_usual.close))
 		return &reasoning_usual;
 	for (size_t i = 0; i < N_OTHERS; i++)
-		if (mentions(user, others[i].close))
+		if (mentions(user, others[i].channels ? others[i].open : others[i].close))
 			return &others[i];
 	return NULL;
 }
@@ -36,7 +37,7 @@ const struct reasoning_marks *reasoning_marks_named(const char *name)
 
 const char *reasoning_names(void)
 {
-	return "qwen3, deepseek_r1, mistral, seed_oss or kimi";
+	return "qwen3, deepseek_r1, mistral, seed_oss, kimi or harmony";
 }
 
 void reasoning_init(struct reasoning *r, bool inside)
@@ -129,6 +130,14 @@ static bool gap(struct reasoning *r)
 void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *reasoning, struct buf *answer)
 {
 	bool more = true;
+	if (r->marks->channels) {
+		buf_put(&r->held, p, n);
+		if (r->state == REASONING_INSIDE && r->messages.state == CHANNELS_HEADER)
+			r->messages.state = CHANNELS_THOUGHT;
+		r->state = REASONING_BEGIN;
+		channels_take(&r->messages, r->marks->channels, &r->held, reasoning, answer);
+		return;
+	}
 	if (r->state == REASONING_ANSWER && !r->held.len) {
 		buf_put(answer, p, n);
 		return;
@@ -154,7 +163,9 @@ void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *re
 
 void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answer)
 {
-	if (r->held.len && r->state == REASONING_INSIDE)
+	if (r->marks->channels)
+		channels_end(&r->messages, r->marks->channels, &r->held, reasoning, answer);
+	else if (r->held.len && r->state == REASONING_INSIDE)
 		put_reasoning(r, r->held.len, reasoning);
 	else if (r->held.len && r->state != REASONING_GAP)
 		buf_put(answer, r->held.p, r->held.len);
@@ -176,5 +187,7 @@ bool reasoning_is_open(const struct reasoning_marks *m, const char *prompt, size
 
 bool reasoning_is_closed(const struct reasoning_marks *m, const char *prompt, size_t n)
 {
+	if (m->channels)
+		return !ends_with(prompt, n, m->channels->next, strlen(m->channels->next));
 	return ends_with(prompt, n, m->close, strlen(m->close));
 }

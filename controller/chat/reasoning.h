@@ -8,6 +8,7 @@
 #define QUERN_CONTROLLER_CHAT_REASONING_H
 
 #include "base/buf.h"
+#include "controller/chat/channels.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 struct reasoning_marks {
 	const char *name; /* as --reasoning-parser has it */
 	const char *open, *close;
+	const struct channels *channels; /* the output is messages of channels; NULL: it is not */
 };
 extern const struct reasoning_marks reasoning_usual; /* <think> */
 /* The first that a template mentions; NULL: none. */
@@ -37,6 +39,7 @@ struct reasoning {
 	bool any;        /* a byte of the reasoning was passed on */
 	size_t dropped;  /* newlines before that */
 	struct buf held; /* undecided text: part of a tag, and blanks */
+	struct channels_split messages;
 };
 
 /* inside: the prompt ends within the reasoning. */
@@ -50,7 +53,7 @@ void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answe
 
 /* Whether a prompt ends with the mark that opens the reasoning. */
 bool reasoning_is_open(const struct reasoning_marks *m, const char *prompt, size_t n);
-/* Whether it ends with the one that closes it. */
+/* Whether it ends with the one that closes it; among messages of channels: not where a message begins. */
 bool reasoning_is_closed(const struct reasoning_marks *m, const char *prompt, size_t n);
 
 #endif

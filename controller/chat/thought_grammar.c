@@ -17,7 +17,9 @@ static void put_thought(json_t *parts, const struct thought_grammar *t)
 	if (!t->budget)
 		json_array_append_new(parts, form_option(form_literal("\n", 1)));
 	form_put_spelled(parts, t->close, &t->specials);
-	json_array_append_new(parts, form_regex(gap));
+	form_put_spelled(parts, t->next, &t->specials);
+	if (!t->next)
+		json_array_append_new(parts, form_regex(gap));
 }
 
 json_t *thought_grammar(const struct thought_grammar *t, json_t *answer)

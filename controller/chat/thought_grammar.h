@@ -16,6 +16,7 @@ enum thought_place {
 struct thought_grammar {
 	enum thought_place place;
 	const char *open, *close; /* "<think>", "</think>" */
+	const char *next;         /* behind the thought, instead of blank lines; NULL: these */
 	int64_t budget;           /* tokens of the output; 0: no thought; -1: no bound */
 	struct form_specials specials;
 };

@@ -303,6 +303,22 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 			  .before = "<|tool_call>call:",
 			  .after = "{",
 			  .stop = "<tool_call|>"},
+	[TOOLS_HARMONY] = {.name = "harmony",
+			   .words = {"<|channel|>", "<|call|>"},
+			   .marks = {{"<|channel|>commentary to=", 0, false}},
+			   .steps = {{TOOLS_OP_NAME, "functions.", 0},
+				     {TOOLS_OP_MAYBE, "<|constrain|>", 0},
+				     {TOOLS_OP_MAYBE, "json", 0},
+				     {TOOLS_OP_LITERAL, "<|message|>", 0},
+				     {TOOLS_OP_JSON, NULL, 0}},
+			   .then = {{"<|call|>", -1, false}},
+			   .spellings = {{.call = "<|channel|>commentary to=functions.",
+					  .args = " <|constrain|>json<|message|>",
+					  .alone = true}},
+			   .before = "<|channel|>commentary to=functions.",
+			   .after = " <|constrain|>json<|message|>",
+			   .stop = "<|call|>",
+			   .channels = &channels_harmony},
 };
 
 /* The order of recognition: words of the later ones also stand in templates of earlier ones. */
@@ -310,7 +326,7 @@ static const enum tools_style order[] = {
 	TOOLS_DEEPSEEK_V32, TOOLS_DEEPSEEK_V3, TOOLS_DEEPSEEK_V31, TOOLS_KIMI_K2, TOOLS_SEED_OSS,
 	TOOLS_MINIMAX_M2,   TOOLS_QWEN3_CODER, TOOLS_GLM45,        TOOLS_GEMMA4,  TOOLS_LFM2,
 	TOOLS_PHI4,         TOOLS_GRANITE,     TOOLS_COHERE,       TOOLS_MISTRAL, TOOLS_HERMES,
-	TOOLS_PYTHONIC,     TOOLS_LLAMA3,
+	TOOLS_PYTHONIC,     TOOLS_LLAMA3,      TOOLS_HARMONY,
 };
 
 const struct tools_format *tools_format(enum tools_style style)
@@ -335,7 +351,7 @@ int tools_style_parse(const char *name, enum tools_style *out)
 const char *tools_style_names(void)
 {
 	return "none, hermes, llama3, pythonic, lfm2, qwen3_coder, seed_oss, minimax_m2, glm45, deepseek_v3, "
-	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere or gemma4";
+	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere, gemma4 or harmony";
 }
 
 enum tools_style tools_style_of(bool (*mentions)(const void *user, const char *word), const void *user)

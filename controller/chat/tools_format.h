@@ -12,6 +12,8 @@
 #ifndef QUERN_CONTROLLER_CHAT_TOOLS_FORMAT_H
 #define QUERN_CONTROLLER_CHAT_TOOLS_FORMAT_H
 
+#include "controller/chat/channels.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -35,6 +37,7 @@ enum tools_style {
 	TOOLS_PHI4,
 	TOOLS_COHERE,
 	TOOLS_GEMMA4,
+	TOOLS_HARMONY, /* gpt-oss */
 	TOOLS_N_STYLES
 };
 
@@ -71,6 +74,7 @@ struct tools_spelling {
 	const char *open, *call, *args, *close, *between, *end;
 	/* PAIRS: key_open KEY key_close gap value_open line VALUE line value_close pair_end */
 	const char *gap, *line, *pair_end;
+	bool alone; /* a call ends the output */
 };
 
 enum { TOOLS_NUMBER = 1 };
@@ -110,6 +114,8 @@ struct tools_format {
 	/* A forced call: the prompt ends with before NAME after; what the model writes are the arguments. */
 	const char *before, *after;
 	const char *stop; /* ends an output behind a forced call; NULL: nothing does */
+	const struct channels
+		*channels; /* calls are messages, which channels.h spells as above; NULL: text */
 };
 
 /* NULL for TOOLS_NONE. */

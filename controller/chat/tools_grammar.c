@@ -72,7 +72,7 @@ static int calls_part(const struct call_maker *m, json_t **out)
 	form_put_spelled(more, m->s->between, &m->g->specials);
 	json_array_append_new(more, call);
 	json_t *rest = form_sequence(more);
-	if (m->g->parallel)
+	if (m->g->parallel && !m->s->alone)
 		json_array_append_new(parts, form_repeat(rest, 0, TOOLS_CALLS_MAX - 1));
 	else
 		json_decref(rest);
@@ -124,8 +124,36 @@ static json_t *plain_text(const struct tools_format *f)
 	return form_text(until);
 }
 
-static json_t *text_or_calls(const struct tools_format *f, json_t *calls)
+/* A message that may stand before calls. */
+static json_t *preamble(const struct channels *c, const struct form_specials *s)
 {
+	json_t *parts = json_array();
+	form_put_spelled(parts, c->preamble, s);
+	json_array_append_new(parts, form_text(NULL));
+	form_put_spelled(parts, c->end, s);
+	form_put_spelled(parts, c->next, s);
+	return form_option(form_sequence(parts));
+}
+
+static json_t *answer_or_calls(const struct channels *c, const struct form_specials *s, json_t *calls)
+{
+	json_t *answer = channels_answer(c, s, form_text(NULL));
+	return form_either(
+		json_pack("[o, o]", answer, form_sequence(json_pack("[o, o]", preamble(c, s), calls))));
+}
+
+json_t *channels_answer(const struct channels *c, const struct form_specials *s, json_t *part)
+{
+	json_t *parts = json_array();
+	form_put_spelled(parts, c->answer, s);
+	json_array_append_new(parts, part);
+	return form_sequence(parts);
+}
+
+static json_t *text_or_calls(const struct tools_format *f, const struct form_specials *s, json_t *calls)
+{
+	if (f->channels)
+		return answer_or_calls(f->channels, s, calls);
 	json_t *text = plain_text(f);
 	if (f->at_start) /* calls are at the very beginning, or there is none */
 		return form_either(json_pack("[o, o]", text, calls));
@@ -150,13 +178,29 @@ int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t
 	if (rc == 0 && g->need == TOOLS_FREE && g->answer)
 		*out = form_either(json_pack("[o, O]", *out, g->answer));
 	else if (rc == 0 && g->need == TOOLS_FREE)
-		*out = text_or_calls(m.f, *out);
+		*out = text_or_calls(m.f, &g->specials, *out);
 	return rc;
+}
+
+/* A call of any tool with anything as its arguments, or an answer. */
+static json_t *any_message(const struct channels *c, const struct form_specials *s)
+{
+	json_t *parts = json_array(), *type = json_array();
+	form_put_spelled(parts, c->call_open, s);
+	json_array_append_new(parts, form_text(NULL));
+	form_put_spelled(type, c->constrain, s);
+	json_array_append_new(type, form_text(NULL));
+	json_array_append_new(parts, form_option(form_sequence(type)));
+	form_put_spelled(parts, c->message, s);
+	json_array_append_new(parts, form_text(NULL));
+	return answer_or_calls(c, s, form_sequence(parts));
 }
 
 json_t *tools_any_text(enum tools_style style, const struct form_specials *s, const char *without)
 {
 	const struct tools_format *f = tools_format(style);
+	if (f && f->channels)
+		return any_message(f->channels, s);
 	json_t *text = form_text(without ? json_pack("[s]", without) : NULL), *spelled = json_array();
 	json_t *tokens = json_array(), *part;
 	size_t i;

@@ -30,6 +30,9 @@ struct tools_grammar {
 /* *out: a new reference.  -EINVAL, -E2BIG, -ENOTSUP: the schema of a strict tool; why names the tool. */
 int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n);
 
+/* part, which is taken over, as the answer among messages of channels. */
+json_t *channels_answer(const struct channels *c, const struct form_specials *s, json_t *part);
+
 /* Any text, with the special tokens that calls of this style have: what a model without a form writes.
  * without: what it does not hold, or NULL. */
 json_t *tools_any_text(enum tools_style style, const struct form_specials *s, const char *without);

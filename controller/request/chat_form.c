@@ -29,7 +29,7 @@ static bool tools_ask(const struct chat_form *c)
 }
 
 /* *part: NULL where no tool may be called, or each in any way. */
-static int tools_part(const struct chat_form *c, json_t **part, struct api_problem *p)
+static int tools_part(const struct chat_form *c, const json_t *answer, json_t **part, struct api_problem *p)
 {
 	const struct tool_request *t = c->tools;
 	const struct tools_grammar g = {.style = c->svc->tools,
@@ -39,7 +39,7 @@ static int tools_part(const struct chat_form *c, json_t **part, struct api_probl
 					.tools = t->tools,
 					.named = t->forced,
 					.parallel = c->parallel_calls,
-					.answer = c->answer,
+					.answer = answer,
 					.specials = specials_of(c->svc)};
 	char why[400];
 	*part = NULL;
@@ -59,6 +59,36 @@ static int answer_problem(const struct chat_form *c, struct api_problem *p)
 	return -EINVAL;
 }
 
+/* The answer's own form, with what stands before it. */
+static json_t *answer_part(const struct chat_form *c, const struct channels *channels,
+			   const struct form_specials *specials)
+{
+	json_t *answer = json_incref((json_t *)c->answer);
+	/* A final message that is continued has its header in the prompt. */
+	return answer && channels && c->thought != THOUGHT_NONE ? channels_answer(channels, specials, answer)
+								: answer;
+}
+
+/* Anything but another thought: an answer is no thought without bounds. */
+static json_t *free_part(const struct chat_form *c, const struct channels *channels, const char *open,
+			 const struct form_specials *specials)
+{
+	if (channels && !c->tools->may_call)
+		return channels_answer(channels, specials, form_text(NULL));
+	return tools_any_text(c->tools->may_call ? c->svc->tools : TOOLS_NONE, specials,
+			      c->thought == THOUGHT_MAY ? open : NULL);
+}
+
+/* Calls behind a message that the prompt holds a part of. */
+static json_t *behind_message(const struct channels *c, const struct form_specials *specials, json_t *calls)
+{
+	json_t *parts = json_array();
+	form_put_spelled(parts, c->end, specials);
+	form_put_spelled(parts, c->next, specials);
+	json_array_append_new(parts, calls);
+	return form_sequence(parts);
+}
+
 int chat_form_make(const struct chat_form *c, struct form **out, struct api_problem *p)
 {
 	/* A forced call's prompt has closed the thought. */
@@ -66,23 +96,28 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 	const bool bounded = thinks && c->thinking_budget >= 0;
 	const char *field = tools_ask(c) ? "tools" : c->answer ? c->answer_field : "thinking_token_budget";
 	const struct form_specials specials = specials_of(c->svc);
+	const struct reasoning_marks *marks = chat_request_marks(c->svc);
+	const struct channels *channels = marks->channels;
 	const struct thought_grammar thought = {.place = c->thought,
-						.open = chat_request_marks(c->svc)->open,
-						.close = chat_request_marks(c->svc)->close,
+						.open = marks->open,
+						.close = marks->close,
+						.next = channels ? channels->next : NULL,
 						.budget = c->thinking_budget,
 						.specials = specials};
-	json_t *part;
+	json_t *part, *answer = answer_part(c, channels, &specials);
 	*out = NULL;
-	int rc = tools_part(c, &part, p);
-	if (!rc && !part && c->answer)
-		part = json_incref((json_t *)c->answer);
-	if (!rc && !part && bounded) /* an answer is no thought without bounds */
-		part = tools_any_text(c->tools->may_call ? c->svc->tools : TOOLS_NONE, &specials,
-				      c->thought == THOUGHT_MAY ? thought.open : NULL);
+	int rc = tools_part(c, answer, &part, p);
+	if (!rc && part && channels && c->thought == THOUGHT_NONE && !c->tools->forced)
+		part = behind_message(channels, &specials, part);
+	if (!rc && !part)
+		part = json_incref(answer);
+	if (!rc && !part && bounded)
+		part = free_part(c, channels, thought.open, &specials);
 	if (!rc && part && thinks)
 		part = thought_grammar(&thought, part);
 	if (!rc && part && (rc = form_request_compile(part, field, out, p)))
 		rc = answer_problem(c, p);
+	json_decref(answer);
 	json_decref(part);
 	return rc;
 }

@@ -273,7 +273,12 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 	*thought = reasoning_is_open(marks, text, out->text.len)     ? THOUGHT_OPEN
 		   : reasoning_is_closed(marks, text, out->text.len) ? THOUGHT_NONE
 								     : THOUGHT_MAY;
-	if (r->tools.forced) {
+	if (r->tools.forced && marks->channels && *thought == THOUGHT_OPEN)
+		buf_printf(&out->text, "%s%s", marks->close, marks->channels->next);
+	if (r->tools.forced && marks->channels) {
+		chat_stream_force(&out->text, svc->tools, r->tools.forced);
+		*thought = THOUGHT_NONE;
+	} else if (r->tools.forced) {
 		if (*thought == THOUGHT_OPEN)
 			buf_printf(&out->text, "\n%s\n\n", marks->close);
 		chat_stream_force(&out->text, svc->tools, r->tools.forced);
@@ -346,6 +351,17 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 		return err_why(why, why_n, -EINVAL, "--reasoning-parser \"%s\": must be auto, none, %s",
 			       reasoning, reasoning_names());
 	svc->reasoning = svc->marks;
+	const struct tools_format *f = tools_format(svc->tools);
+	const bool channels = svc->marks && svc->marks->channels;
+	if (f && svc->marks && channels != (f->channels != NULL))
+		return err_why(
+			why, why_n, -EINVAL,
+			"--tool-parser %s does not go with --reasoning-parser %s: harmony is of both, or "
+			"one of them is none",
+			f->name, svc->marks->name);
+	/* Messages of channels are taken apart without thoughts, too. */
+	if (f && f->channels && !svc->marks)
+		svc->marks = reasoning_marks_named(f->name);
 	svc->reasoning_open = r1;
 	svc->chat_thinks = svc->reasoning && (r1 || prompt_thinks(svc->chat, chat_request_marks(svc)));
 	svc->marks_special = marks_special(svc);

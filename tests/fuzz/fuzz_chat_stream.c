@@ -30,7 +30,15 @@ static const char *const words[] = {"<think>",
 				    "}",
 				    "{",
 				    "\n",
-				    "; "};
+				    "; ",
+				    "<|channel|>analysis<|message|>",
+				    "<|channel|>final<|message|>",
+				    "<|start|>assistant",
+				    "<|channel|>",
+				    "<|message|>",
+				    " to=functions.f",
+				    "<|end|>",
+				    "<|call|>"};
 
 /* A text, a text or null, and whatever it reads as. */
 static const char tools[] =
@@ -77,7 +85,7 @@ static void run(const struct chat_stream_rules *rules, const struct buf *text, s
 		buf_put(arguments, s.calls[i].arguments.p, s.calls[i].arguments.len);
 	gather(&s, content, reasoning, &open);
 	assert(open <= TOOLS_CALLS_MAX && s.called == (open > 0));
-	if (!rules->reasoning && !open)
+	if (!rules->reasoning && !open && !(rules->marks && rules->marks->channels))
 		assert(content->len == text->len && (!text->len || !memcmp(content->p, text->p, text->len)));
 	chat_stream_fini(&s);
 }
@@ -85,7 +93,7 @@ static void run(const struct chat_stream_rules *rules, const struct buf *text, s
 /* The k-th of the words, to which the texts of the format belong. */
 static const char *word(unsigned k, const struct tools_format *f)
 {
-	const char *all[48];
+	const char *all[64];
 	size_t n = 0;
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
 		all[n++] = words[i];
@@ -118,6 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 					  .reasoning = data[0] & 1,
 					  .reasoning_open = data[0] & 2 && data[0] & 1,
 					  .show_reasoning = true};
+	if (rules.tools == TOOLS_HARMONY || (data[0] / 4 % TOOLS_N_STYLES == TOOLS_NONE && data[1] & 64))
+		rules.marks = reasoning_marks_named("harmony");
 	if (rules.tools && data[1] & 16)
 		rules.forced = "f";
 	json_t *declared = data[1] & 32 ? json_loads(tools, 0, NULL) : NULL;

@@ -94,7 +94,14 @@ Test(reasoning, families_have_marks_of_their_own)
 {
 	cr_expect_str_eq(reasoning_marks_of(mentions, "{{ '<think></think>' }}")->name, "qwen3");
 	cr_expect_str_eq(reasoning_marks_of(mentions, "<seed:think></seed:think>")->open, "<seed:think>");
-	cr_expect_null(reasoning_marks_of(mentions, "plain"));
+	cr_expect_null(reasoning_marks_of(mentions, "plain <|end|>"));
+	cr_expect_str_eq(
+		reasoning_marks_of(mentions, "'<|channel|>analysis<|message|>' + x + '<|end|>'")->name,
+		"harmony");
+	const struct reasoning_marks *h = reasoning_marks_named("harmony");
+	cr_expect(reasoning_is_open(h, "x<|channel|>analysis<|message|>", 31));
+	cr_expect_not(reasoning_is_closed(h, "x<|end|><|start|>assistant", 26));
+	cr_expect(reasoning_is_closed(h, "<|channel|>final<|message|>x", 28));
 	cr_expect_null(reasoning_marks_named("other"));
 	const struct reasoning_marks *m = reasoning_marks_named("mistral");
 	struct buf t = {0}, s = {0};

@@ -481,6 +481,9 @@ Test(tools, calls_in_lists_and_behind_ids)
 	       "{\"a\": 1}}\n]"
 	       "<|END_ACTION|>",
 	       "[f|{\"a\": 1}]");
+	expect(TOOLS_HARMONY,
+	       "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+	       "[f|{\"a\": 1}]");
 	expect(TOOLS_GEMMA4,
 	       "<|tool_call>call:f{city:<|\"|>Paris, \"the\" "
 	       "{city}<|\"|>,n:3,ok:true,o:{k:<|\"|>v<|\"|>,l:[1,2]}}"

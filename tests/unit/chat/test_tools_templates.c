@@ -1,5 +1,6 @@
 /* Formats of tool calls against the models' own templates: a call that the template writes is read back as it
  * was.  The templates are an oracle that does not know this parser. */
+#include "controller/chat/reasoning.h"
 #include "controller/chat/tools.h"
 #include "tests/testdata.h"
 #include "tests/unit/chat/chat_help.h"
@@ -120,9 +121,22 @@ static void round_trip(const char *template_text, const char *name, enum tools_s
 	struct calls got = {0};
 	struct tools_sink to = {on_text, on_begin, on_arguments, &got};
 	struct tools t;
+	struct buf thought = {0}, answer = {0};
+	struct reasoning r;
+	reasoning_init(&r, false);
+	if (tools_format(want)->channels) {
+		r.marks = reasoning_marks_named("harmony");
+		reasoning_push(&r, all + same, strlen(all + same), &thought, &answer);
+		reasoning_end(&r, &thought, &answer);
+	} else {
+		buf_puts(&answer, all + same);
+	}
 	tools_init(&t, want, declared);
-	tools_push(&t, all + same, strlen(all + same), &to);
+	tools_push(&t, answer.p, answer.len, &to);
 	tools_end(&t, &to);
+	reasoning_fini(&r);
+	buf_fini(&thought);
+	buf_fini(&answer);
 	expect_call(&got, 0, "get_weather", first, name);
 	if (n_calls > 1)
 		expect_call(&got, 1, "now", second, name);
@@ -194,6 +208,7 @@ Test(tools_templates, what_a_template_writes_is_read_back)
 		{"google-gemma-4-31B-it-interleaved.jinja", TOOLS_GEMMA4, 2},
 		{"meta-llama-Llama-3.1-8B-Instruct.jinja", TOOLS_LLAMA3, 1},
 		{"meta-llama-Llama-3.2-3B-Instruct.jinja", TOOLS_LLAMA3, 1},
+		{"openai-gpt-oss-120b.jinja", TOOLS_HARMONY, 1},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		char *text = template_of(all[i].file);
@@ -220,7 +235,6 @@ Test(tools_templates, others_are_recognized_or_not_taken_for_a_format)
 		{"Kimi-K2-Thinking.jinja", TOOLS_KIMI_K2},
 		{"unsloth-Apriel-1.5.jinja", TOOLS_NONE},
 		{"meetkai-functionary-medium-v3.1.jinja", TOOLS_NONE},
-		{"openai-gpt-oss-120b.jinja", TOOLS_NONE},
 		{"google-gemma-2-2b-it.jinja", TOOLS_NONE},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

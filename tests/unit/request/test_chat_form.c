@@ -10,23 +10,37 @@
 
 static struct chat *chat;
 
-/* A model that thinks, and calls tools as Qwen's do. */
-static void open_thinker(void)
+/* The chat of a template. */
+static struct chat *chat_of(const char *template)
 {
-	static const char template[] =
-		"{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ tools }}[assistant]"
-		"{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
-		"{% elif thinks is defined %}<think>\n{% endif %}{# <tool_call> #}";
 	char dir[] = "/tmp/quern-test-XXXXXX", path[64], why[256];
-	open_demo();
+	struct chat *c;
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
 	FILE *f = fopen(path, "w");
 	fputs(template, f);
 	fclose(f);
-	cr_assert_eq(chat_load(dir, &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_load(dir, &c, why, sizeof why), 0, "%s", why);
 	unlink(path);
 	rmdir(dir);
+	return c;
+}
+
+static struct chat *harmony_chat(void)
+{
+	return chat_of(
+		"{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}"
+		"{{ tools }}<|start|>assistant");
+}
+
+/* A model that thinks, and calls tools as Qwen's do. */
+static void open_thinker(void)
+{
+	open_demo();
+	chat = chat_of(
+		"{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{{ tools }}[assistant]"
+		"{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+		"{% elif thinks is defined %}<think>\n{% endif %}{# <tool_call> #}");
 	demo.svc.chat = chat;
 	demo.svc.tools = TOOLS_HERMES;
 	demo.svc.reasoning = true;
@@ -137,6 +151,42 @@ Test(chat_form, strict_tools_are_kept_to_where_the_model_chooses)
 	expect("\"tool_choice\": \"required\", " TOOL("false",
 						      "{\"properties\": {\"a\": {\"pattern\": \"(?=x)\"}}}"),
 	       LIST(OTHER), LIST("Hello"));
+}
+
+Test(chat_form, answers_and_calls_are_messages_of_channels)
+{
+#define MESSAGE(c) "<|channel|>" c "<|message|>"
+#define NEXT       "<|end|><|start|>assistant"
+#define A_CALL     MESSAGE("commentary to=functions.f <|constrain|>json") "{\"a\": 1}"
+#define THOUGHT    MESSAGE("analysis") "Hm." NEXT
+	const char *five = "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
+			   "{\"const\": 5}}}";
+	char both[1024];
+	demo.svc.tools = TOOLS_HARMONY;
+	demo.svc.marks = reasoning_marks_named("harmony");
+	demo.svc.chat = harmony_chat();
+	expect(five, LIST(MESSAGE("final") "5", THOUGHT MESSAGE("final") "5"),
+	       LIST("5", THOUGHT "5", MESSAGE("final") "6", MESSAGE("commentary") "5"));
+	snprintf(both, sizeof both, "%s, %s", five, TOOL("false", A_IS_1));
+	expect(both, LIST(MESSAGE("final") "5", A_CALL, THOUGHT A_CALL),
+	       LIST("5", A_CALL MESSAGE("final") "5"));
+	expect("\"tool_choice\": \"required\", " TOOL("false", A_IS_1), LIST(A_CALL, THOUGHT A_CALL),
+	       LIST("Hello", MESSAGE("final") "Hello", A_CALL A_CALL));
+	expect(TOOL("true", A_IS_1),
+	       LIST(MESSAGE("final") "Hello", A_CALL, THOUGHT MESSAGE("commentary") "I look." NEXT A_CALL),
+	       LIST("Hello", THOUGHT "Hello", A_CALL "x"));
+	expect("\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}, " TOOL("false",
+												   A_IS_1),
+	       LIST("{\"a\": 1}"), LIST("{\"a\": 2}", A_CALL));
+	expect("\"thinking_token_budget\": 7",
+	       LIST(MESSAGE("final") "Hello", THOUGHT MESSAGE("final") "Hello"),
+	       LIST("Hello", THOUGHT THOUGHT MESSAGE("final") "Hello"));
+	expect("\"thinking_token_budget\": 0, " TOOL("false", A_IS_1),
+	       LIST(MESSAGE("final") "Hello", A_CALL, MESSAGE("commentary to=x") "y"), LIST(THOUGHT A_CALL));
+	demo.svc.reasoning = false;
+	expect(five, LIST(MESSAGE("final") "5"), LIST("5", THOUGHT MESSAGE("final") "5"));
+	chat_free((struct chat *)demo.svc.chat);
+	demo.svc.chat = chat;
 }
 
 Test(chat_form, an_answer_has_its_form_unless_a_tool_is_called)

@@ -1,0 +1,208 @@
+#include "controller/chat/channels.h"
+
+#include "controller/chat/marker.h"
+
+#include <string.h>
+
+enum {
+	HEADER_MAX = 2048, /* bytes; a longer one is text */
+	BLANKS_MAX = 1024  /* before a header; more are text */
+};
+
+const struct channels channels_harmony = {
+	.start = "<|start|>",
+	.channel = "<|channel|>",
+	.message = "<|message|>",
+	.constrain = "<|constrain|>",
+	.to = "to=",
+	.functions = "functions.",
+	.thought = "analysis",
+	.call = "commentary",
+	.ends = {"<|end|>", "<|call|>", "<|return|>"},
+	.next = "<|start|>assistant",
+	.answer = "<|channel|>final<|message|>",
+	.preamble = "<|channel|>commentary<|message|>",
+	.end = "<|end|>",
+	.call_open = "<|channel|>commentary to=",
+	.call_args = " <|constrain|>json<|message|>",
+	.call_close = "<|call|>",
+};
+
+/* A part of the held text. */
+struct span {
+	const char *p;
+	size_t n;
+};
+
+static bool span_is(struct span s, const char *text)
+{
+	return s.n == strlen(text) && !memcmp(s.p, text, s.n);
+}
+
+static bool span_begins(struct span s, const char *text)
+{
+	return s.n >= strlen(text) && !memcmp(s.p, text, strlen(text));
+}
+
+/* The word behind the first `mark`, up to a blank or another mark; empty without one. */
+static struct span word_behind(struct span h, const char *mark)
+{
+	const char *p = h.n ? memmem(h.p, h.n, mark, strlen(mark)) : NULL, *end = h.p + h.n;
+	struct span word = {p ? p + strlen(mark) : NULL, 0};
+	while (p && word.p + word.n < end && !marker_is_blank(word.p[word.n]) && word.p[word.n] != '<')
+		word.n++;
+	return word;
+}
+
+/* ---- headers ---- */
+
+/* 1: a header begins with p; 0: more text decides; -1: it does not. */
+static int header_begins(const struct channels *c, const char *p, size_t n)
+{
+	const char *const marks[] = {c->start, c->channel, c->message, c->constrain, c->to};
+	int found = -1;
+	for (size_t i = 0; i < sizeof marks / sizeof *marks && found <= 0; i++) {
+		const int is = marker_begins(p, n, marks[i]);
+		found = is > found ? is : found;
+	}
+	return found;
+}
+
+/* What a message with this header holds. */
+static void open_message(struct channels_split *s, const struct channels *c, struct span h,
+			 struct buf *answer)
+{
+	const struct span channel = word_behind(h, c->channel), to = word_behind(h, c->to);
+	const bool thought = span_is(channel, c->thought);
+	const bool function = span_begins(to, c->functions);
+	s->began = false;
+	if (function || (to.n && span_is(channel, c->call))) {
+		s->state = CHANNELS_CALL;
+		buf_puts(answer, c->call_open);
+		buf_put(answer, to.p, to.n);
+		buf_puts(answer, c->call_args);
+	} else {
+		s->state = thought ? CHANNELS_THOUGHT : CHANNELS_ANSWER;
+	}
+}
+
+static void put_body(struct channels_split *s, const char *p, size_t n, struct buf *thought,
+		     struct buf *answer)
+{
+	struct buf *out = s->state == CHANNELS_THOUGHT ? thought : answer;
+	bool *any = s->state == CHANNELS_THOUGHT ? &s->thoughts : &s->answers;
+	if (!n)
+		return;
+	if (s->state != CHANNELS_CALL) {
+		if (!s->began && *any)
+			buf_putc(out, '\n');
+		*any = true;
+	}
+	s->began = true;
+	buf_put(out, p, n);
+}
+
+/* From byte *at of held on; false: it needs more text. */
+static bool take_header(struct channels_split *s, const struct channels *c, const struct buf *held,
+			size_t *at, struct buf *answer)
+{
+	const char *p = held->p + *at;
+	const size_t left = held->len - *at, blanks = marker_skip_blanks(p, left);
+	const int is = blanks > BLANKS_MAX ? -1 : header_begins(c, p + blanks, left - blanks);
+	if (is == 0)
+		return false;
+	const size_t most = left < HEADER_MAX ? left : HEADER_MAX;
+	const char *end = is > 0 ? memmem(p, most, c->message, strlen(c->message)) : NULL;
+	if (is > 0 && !end && left < HEADER_MAX)
+		return false;
+	if (!end) { /* text, at least its first byte, which may begin a mark */
+		s->state = CHANNELS_ANSWER;
+		s->began = false;
+		const size_t n = blanks + (blanks < left);
+		put_body(s, p, n, NULL, answer);
+		*at += n;
+		return true;
+	}
+	struct span h = {p, (size_t)(end - p)};
+	/* Of headers without a body the last counts. */
+	for (const char *q; (q = memmem(h.p, h.n, c->start, strlen(c->start)));) {
+		q += strlen(c->start);
+		h = (struct span){q, (size_t)(end - q)};
+	}
+	open_message(s, c, h, answer);
+	*at += (size_t)(end - p) + strlen(c->message);
+	return true;
+}
+
+/* ---- bodies ---- */
+
+/* 1: the body ends with p, and *mark bytes of it are the end's; 0: more text decides; -1: it goes on. */
+static int body_ends(const struct channels *c, const char *p, size_t n, size_t *mark)
+{
+	int found = marker_begins(p, n, c->start);
+	*mark = 0; /* the next header's */
+	for (int i = 0; i < CHANNELS_ENDS_MAX && found <= 0; i++) {
+		const int is = marker_begins(p, n, c->ends[i]);
+		found = is > found ? is : found;
+		*mark = is > 0 ? strlen(c->ends[i]) : 0;
+	}
+	return found;
+}
+
+static void close_message(struct channels_split *s, const struct channels *c, struct buf *answer)
+{
+	if (s->state == CHANNELS_CALL) {
+		buf_puts(answer, s->began ? "" : "{}");
+		buf_puts(answer, c->call_close);
+	}
+	s->state = CHANNELS_HEADER;
+}
+
+/* As take_header(). */
+static bool take_body(struct channels_split *s, const struct channels *c, const struct buf *held, size_t *at,
+		      struct buf *thought, struct buf *answer)
+{
+	const char *from = held->p + *at, *end = held->p + held->len, *p = from;
+	size_t mark = 0;
+	int is = -1;
+	for (; (p = memchr(p, '<', (size_t)(end - p))); p++)
+		if ((is = body_ends(c, p, (size_t)(end - p), &mark)) >= 0)
+			break;
+	p = p ? p : end;
+	put_body(s, from, (size_t)(p - from), thought, answer);
+	*at += (size_t)(p - from) + (is > 0 ? mark : 0);
+	if (is > 0)
+		close_message(s, c, answer);
+	return is > 0;
+}
+
+/* ---- */
+
+void channels_take(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
+		   struct buf *answer)
+{
+	size_t at = 0;
+	bool more = true;
+	while (more && at < held->len)
+		more = s->state == CHANNELS_HEADER ? take_header(s, c, held, &at, answer)
+						   : take_body(s, c, held, &at, thought, answer);
+	marker_drop(held, at);
+}
+
+void channels_end(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
+		  struct buf *answer)
+{
+	const size_t blanks = held->len ? marker_skip_blanks(held->p, held->len) : 0;
+	const bool cut = s->state == CHANNELS_HEADER && held->len > blanks &&
+			 header_begins(c, held->p + blanks, held->len - blanks) > 0;
+	const bool only_blanks =
+		s->state == CHANNELS_HEADER && held->len == blanks && (s->thoughts || s->answers);
+	if (held->len && !cut && !only_blanks) {
+		if (s->state == CHANNELS_HEADER)
+			s->state = CHANNELS_ANSWER, s->began = false;
+		put_body(s, held->p, held->len, thought, answer);
+	}
+	if (s->state == CHANNELS_CALL && !s->began)
+		buf_puts(answer, "{}");
+	buf_clear(held);
+}
