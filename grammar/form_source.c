@@ -151,6 +151,11 @@ static int type_schema(struct form_parser *f, const json_t *part)
 	if (without && (!json_string_length(without) || strpbrk(json_string_value(without), "\"\\")))
 		return fail(f, -EINVAL, "\"without\" must be a text without quotes and backslashes");
 	o.without = json_string_value(without);
+	const json_t *space = json_object_get(part, "space");
+	const char *sp = space ? json_string_value(space) : "one";
+	if (!sp || (strcmp(sp, "one") != 0 && strcmp(sp, "none") != 0))
+		return fail(f, -EINVAL, "\"space\" must be \"one\" or \"none\"");
+	o.space = strcmp(sp, "none") == 0 ? SCHEMA_SPACE_COMPACT : SCHEMA_SPACE_ONE;
 	return schema_part(f, part, &o);
 }
 
@@ -267,14 +272,14 @@ static int type_budget(struct form_parser *f, const json_t *part)
 	return checked(f, ast_budget(f->a, (uint32_t)tokens));
 }
 
-enum { MEMBERS_MAX = 3 };
+enum { MEMBERS_MAX = 4 };
 
 static const struct {
 	const char *name;
 	int (*node)(struct form_parser *f, const json_t *part);
 	const char *members[MEMBERS_MAX + 1];
 } types[] = {
-	{"schema", type_schema, {"schema", "strings", "without"}},
+	{"schema", type_schema, {"schema", "strings", "without", "space"}},
 	{"regex", type_language, {"pattern"}},
 	{"gbnf", type_language, {"grammar"}},
 	{"lark", type_language, {"grammar"}},

@@ -8,7 +8,7 @@
  *     type        matches
  *     schema      JSON that "schema" accepts (schema/schema.h); "strings": "json", or "short" for one
  *                 spelling of each, the shortest, which is Python's, too; "without": a text that no
- *                 string in it holds
+ *                 string in it holds; "space": "one" blank at most behind commas and colons, or "none"
  *     regex       "pattern" (regex.h), the whole text
  *     gbnf, lark  "grammar" (gbnf.h, lark.h)
  *     choice      one of the strings in "choices"

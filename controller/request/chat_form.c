@@ -25,27 +25,28 @@ static struct form_specials specials_of(const struct service *svc)
 static bool tools_ask(const struct chat_form *c)
 {
 	const struct tool_request *t = c->tools;
-	return t->forced || t->required || (t->may_call && (t->strict || c->answer));
+	return t->forced || t->required || (t->may_call && (t->strict || t->allowed || c->answer));
 }
 
 /* *part: NULL where no tool may be called, or each in any way. */
 static int tools_part(const struct chat_form *c, const json_t *answer, json_t **part, struct api_problem *p)
 {
 	const struct tool_request *t = c->tools;
+	json_t *callable = tool_request_callable(t);
 	const struct tools_grammar g = {.style = c->svc->tools,
 					.need = t->forced     ? TOOLS_BEGUN
 						: t->required ? TOOLS_REQUIRED
 							      : TOOLS_FREE,
-					.tools = t->tools,
+					.tools = callable,
 					.named = t->forced,
 					.parallel = c->parallel_calls,
 					.answer = answer,
 					.specials = specials_of(c->svc)};
 	char why[400];
 	*part = NULL;
-	if (tools_ask(c) && tools_grammar(&g, part, why, sizeof why))
-		return api_fail(p, E_BAD_REQUEST, "tools", "tools: %s", why);
-	return 0;
+	int rc = tools_ask(c) ? tools_grammar(&g, part, why, sizeof why) : 0;
+	json_decref(callable);
+	return rc ? api_fail(p, E_BAD_REQUEST, "tools", "tools: %s", why) : 0;
 }
 
 /* What is refused as a part of the whole is named by its place in the answer's own form, if it is there. */

@@ -4,6 +4,7 @@
  *     named tool           the rest of the call that the prompt has begun
  *     required             calls
  *     strict tools         text without calls, then calls
+ *     allowed tools        the same, calls of these only
  *     an answer's form     the answer; or calls, where tools may be called
  *     a thought's budget   any text
  *

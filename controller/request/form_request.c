@@ -232,18 +232,65 @@ static int response_part(const struct place *at, const json_t *v, json_t **part)
 
 /* ---- structured_outputs ---- */
 
-/* Options that change what a schema means. */
+/* Options of schemas. */
 static int check_options(const struct place *at, const json_t *v)
 {
-	static const char *const off[] = {"disable_any_whitespace", "disable_additional_properties"};
-	for (size_t i = 0; i < sizeof off / sizeof *off; i++)
-		if (json_is_true(json_object_get(v, off[i])))
-			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%s is not built yet", at->field,
-					off[i]);
+	static const char *const flags[] = {"disable_any_whitespace", "disable_additional_properties",
+					    "disable_fallback"};
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+		if (json_get(v, flags[i]) && !json_is_boolean(json_get(v, flags[i])))
+			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%s must be true or false",
+					at->field, flags[i]);
 	if (json_get(v, "whitespace_pattern"))
-		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.whitespace_pattern is not built yet",
-				at->field);
+		return api_fail(
+			at->p, E_BAD_REQUEST, at->field,
+			"%s.whitespace_pattern is not supported: at most one blank stands behind commas "
+			"and colons, or none with disable_any_whitespace",
+			at->field);
 	return 0;
+}
+
+/* A copy of a schema in which objects that list properties have no others, unless they say so; of a map of
+ * schemas, each. */
+static json_t *closed_schema(const json_t *v, bool map)
+{
+	static const char *const maps[] = {"properties",  "patternProperties", "$defs",
+					   "definitions", "dependentSchemas",  NULL};
+	static const char *const values[] = {"enum", "const", "default", "examples", NULL};
+	const char *key;
+	json_t *x;
+	size_t i;
+	if (json_is_array(v)) {
+		json_t *list = json_array();
+		json_array_foreach(v, i, x) json_array_append_new(list, closed_schema(x, false));
+		return list;
+	}
+	if (!json_is_object(v))
+		return json_incref((json_t *)v);
+	json_t *copy = json_object();
+	json_object_foreach((json_t *)v, key, x)
+	{
+		bool is_map = false, is_value = false;
+		for (i = 0; !map && maps[i]; i++)
+			is_map |= strcmp(key, maps[i]) == 0;
+		for (i = 0; !map && values[i]; i++)
+			is_value |= strcmp(key, values[i]) == 0;
+		json_object_set_new(copy, key, is_value ? json_incref(x) : closed_schema(x, is_map));
+	}
+	if (!map && (json_object_get(v, "properties") || json_object_get(v, "patternProperties")) &&
+	    !json_object_get(v, "additionalProperties"))
+		json_object_set_new(copy, "additionalProperties", json_false());
+	return copy;
+}
+
+/* What the options make of a part that is a schema. */
+static void apply_options(const json_t *v, json_t *part)
+{
+	const json_t *schema = json_object_get(part, "schema");
+	if (schema && json_is_true(json_object_get(v, "disable_additional_properties")))
+		json_object_set_new(part, "schema", closed_schema(schema, false));
+	if (schema && json_is_true(json_object_get(v, "disable_any_whitespace")))
+		json_object_set_new(part, "space", json_string("none"));
 }
 
 static int structured_part(const struct place *at, const json_t *v, json_t **part)
@@ -291,6 +338,8 @@ static int structured_part(const struct place *at, const json_t *v, json_t **par
 		else if (!*part)
 			*part = had;
 	}
+	if (!rc && *part)
+		apply_options(v, *part);
 	return rc;
 }
 

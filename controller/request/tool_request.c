@@ -50,12 +50,60 @@ static const json_t *find(const json_t *tools, const char *name)
 	return NULL;
 }
 
+/* Which of the tools may be called; the prompt shows all. */
+static int read_allowed(const json_t *choice, struct tool_request *out, struct api_problem *p)
+{
+	const json_t *allowed = json_object_get(choice, "allowed_tools"), *v;
+	const json_t *mode = json_object_get(allowed, "mode"), *list = json_object_get(allowed, "tools");
+	const char *m = json_is_string(mode) ? json_string_value(mode) : "";
+	size_t i;
+	if ((strcmp(m, "auto") != 0 && strcmp(m, "required") != 0) || !json_array_size(list))
+		return api_fail(
+			p, E_BAD_REQUEST, "tool_choice",
+			"tool_choice.allowed_tools must have a mode, \"auto\" or \"required\", and tools, "
+			"at least one");
+	json_array_foreach(list, i, v)
+	{
+		const json_t *type = json_object_get(v, "type");
+		const json_t *name = json_object_get(json_object_get(v, "function"), "name");
+		if (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0 ||
+		    !json_is_string(name))
+			return api_fail(
+				p, E_BAD_REQUEST, "tool_choice",
+				"tool_choice.allowed_tools.tools[%zu] must be {\"type\": \"function\", "
+				"\"function\": {\"name\": ...}}",
+				i);
+		if (!find(out->tools, json_string_value(name)))
+			return api_fail(p, E_BAD_REQUEST, "tool_choice",
+					"tool_choice.allowed_tools.tools[%zu] is none of the tools", i);
+	}
+	out->allowed = list;
+	out->required = strcmp(m, "required") == 0;
+	return 0;
+}
+
+json_t *tool_request_callable(const struct tool_request *t)
+{
+	json_t *some = json_array(), *tool;
+	size_t i;
+	json_array_foreach(t->tools, i, tool)
+	{
+		const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
+		if (!t->allowed || find(t->allowed, json_string_value(name)))
+			json_array_append(some, tool);
+	}
+	return some;
+}
+
 static int read_named(const json_t *choice, struct tool_request *out, struct api_problem *p)
 {
 	const json_t *type = json_object_get(choice, "type");
 	const json_t *name = json_object_get(json_object_get(choice, "function"), "name");
+	if (json_is_string(type) && strcmp(json_string_value(type), "allowed_tools") == 0)
+		return read_allowed(choice, out, p);
 	if (json_is_string(type) && strcmp(json_string_value(type), "function") != 0)
-		return api_fail(p, E_BAD_REQUEST, "tool_choice", "tool_choice of type %.32s is not built yet",
+		return api_fail(p, E_BAD_REQUEST, "tool_choice",
+				"tool_choice of type %.32s is not known, only function and allowed_tools",
 				json_string_value(type));
 	if (!json_is_string(type) || !json_is_string(name))
 		return api_fail(

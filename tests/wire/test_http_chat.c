@@ -292,7 +292,20 @@ Test(http_chat, errors_in_tools_name_the_field)
 		{WEATHER ",\"tool_choice\":\"always\"", "tool_choice", "must be"},
 		{WEATHER ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}",
 		 "tool_choice", "none of the tools"},
-		{WEATHER ",\"tool_choice\":{\"type\":\"allowed_tools\"}", "tool_choice", "not built yet"},
+		{WEATHER ",\"tool_choice\":{\"type\":\"custom\"}", "tool_choice", "custom is not known"},
+		{WEATHER ",\"tool_choice\":{\"type\":\"allowed_tools\"}", "tool_choice", "must have a mode"},
+		{WEATHER ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"none\","
+			 "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}]}}",
+		 "tool_choice", "must have a mode"},
+		{WEATHER ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\","
+			 "\"tools\":[]}}",
+		 "tool_choice", "at least one"},
+		{WEATHER ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\","
+			 "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}}",
+		 "tool_choice", "tools[0] is none of the tools"},
+		{WEATHER ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\","
+			 "\"tools\":[{\"type\":\"function\",\"name\":\"get_weather\"}]}}",
+		 "tool_choice", "tools[0] must be"},
 		{"\"tool_choice\":\"required\"", "tool_choice", "needs tools"},
 		{"\"parallel_tool_calls\":1", "parallel_tool_calls", "true or false"},
 		{"\"chat_template_kwargs\":[]", "chat_template_kwargs", "object"},

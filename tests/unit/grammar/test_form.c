@@ -76,6 +76,16 @@ Test(form, short_strings_have_one_spelling)
 	grammar_free(g);
 }
 
+Test(form, a_schema_may_leave_out_blanks)
+{
+	struct grammar *g =
+		form("{\"type\": \"schema\", \"schema\": {\"items\": {\"const\": 1}, \"type\": \"array\"},"
+		     " \"space\": \"none\"}");
+	help_yes(g, "[]", "[1]", "[1,1]");
+	help_no(g, "[1, 1]", "[ ]");
+	grammar_free(g);
+}
+
 Test(form, a_text_holds_none_of_its_ends)
 {
 	struct grammar *g = form("{\"type\": \"sequence\", \"parts\": ["
@@ -316,6 +326,8 @@ Test(form, what_is_wrong_is_named_by_its_path)
 		       -EINVAL, "form: #/parts/1/schema: #/properties/a: type \"int\" is unknown");
 	expect_refused("{\"type\": \"schema\", \"schema\": true, \"strings\": \"raw\"}", -EINVAL,
 		       "form: #: \"strings\" must be \"json\" or \"short\"");
+	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": 1}", -EINVAL,
+		       "form: #: \"space\" must be \"one\" or \"none\"");
 	expect_refused("{\"type\": \"token\", \"text\": \"\"}", -EINVAL,
 		       "form: #: a token's text must have 1 to 256 bytes");
 	expect_refused("{\"type\": \"budget\", \"tokens\": 0}", -EINVAL,

@@ -140,6 +140,19 @@ Test(chat_form, a_named_tool_has_its_arguments)
 	       LIST(" {\"a\": 1}}\n</tool_call>"), LIST("{\"a\": 2}}\n</tool_call>", " {\"a\": 1}", CALL));
 }
 
+Test(chat_form, calls_are_of_the_allowed_tools)
+{
+#define ALLOWED(mode)                                                                                        \
+	"\"tool_choice\": {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": \"" mode               \
+	"\", \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}}, "
+#define TWO                                                                                                  \
+	"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"g\"}}, {\"type\": \"function\", "   \
+	"\"function\": {\"name\": \"f\", \"parameters\": " A_IS_1 "}}]"
+	static const char other[] = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
+	expect(ALLOWED("auto") TWO, LIST("Hello", CALL, CALL "\n" CALL), LIST(other, OTHER, "x" OTHER));
+	expect(ALLOWED("required") TWO, LIST(CALL), LIST("Hello", other));
+}
+
 Test(chat_form, strict_tools_are_kept_to_where_the_model_chooses)
 {
 	expect(TOOL("false", A_IS_1), NULL, NULL);

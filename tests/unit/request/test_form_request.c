@@ -95,6 +95,27 @@ Test(form_request, vllm_s_fields)
 	}
 }
 
+Test(form_request, options_of_structured_outputs_change_schemas)
+{
+	expect(API_CHAT,
+	       "\"structured_outputs\": {\"json\": {\"type\": \"array\"}, \"disable_any_whitespace\": true}",
+	       GRAMMAR_FORM, "{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},\"space\":\"none\"}");
+	expect(API_CHAT, "\"structured_outputs\": {\"regex\": \"a b\", \"disable_any_whitespace\": true}",
+	       GRAMMAR_REGEX, "a b");
+	/* A property may have the name of a keyword; a constant is no schema. */
+	expect(API_CHAT,
+	       "\"structured_outputs\": {\"disable_additional_properties\": true, \"json\": {\"properties\": "
+	       "{\"properties\": {\"anyOf\": [{\"properties\": {\"a\": {}}}, {\"patternProperties\": "
+	       "{\"^x\": {}}, "
+	       "\"additionalProperties\": true}]}, \"enum\": {\"const\": {\"properties\": 1}}}}}",
+	       GRAMMAR_SCHEMA,
+	       "{\"properties\":{\"properties\":{\"anyOf\":[{\"properties\":{\"a\":{}},"
+	       "\"additionalProperties\":"
+	       "false},{\"patternProperties\":{\"^x\":{}},\"additionalProperties\":true}]},\"enum\":{"
+	       "\"const\":"
+	       "{\"properties\":1}}},\"additionalProperties\":false}");
+}
+
 /* GBNF is told from Lark by ::=, but not in a comment. */
 Test(form_request, grammars_are_gbnf_or_lark)
 {
@@ -143,8 +164,10 @@ Test(form_request, what_is_malformed_is_named)
 		{"\"structured_outputs\": []", "structured_outputs", "an object"},
 		{"\"structured_outputs\": {\"jsn\": {}}", "structured_outputs", "jsn is not known"},
 		{"\"structured_outputs\": {\"regex\": 1}", "structured_outputs", "structured_outputs.regex"},
-		{"\"structured_outputs\": {\"regex\": \"a\", \"disable_any_whitespace\": true}",
-		 "structured_outputs", "disable_any_whitespace is not built yet"},
+		{"\"structured_outputs\": {\"regex\": \"a\", \"disable_any_whitespace\": 1}",
+		 "structured_outputs", "disable_any_whitespace must be true or false"},
+		{"\"structured_outputs\": {\"json\": {}, \"whitespace_pattern\": \" *\"}",
+		 "structured_outputs", "whitespace_pattern is not supported: at most one blank"},
 		{"\"structured_outputs\": {\"structural_tag\": \"{}\"}", "structured_outputs",
 		 "must have structures and triggers"},
 		{"\"structured_outputs\": {\"structural_tag\": \"{\"}", "structured_outputs", "not JSON"},
