@@ -44,6 +44,9 @@ struct answer_timing {
 
 /* A function that is NULL is not called. */
 struct answer_writer {
+	/* The writer parses reasoning and calls of tools itself, by c->rules: it gets no chat, and every
+	 * delta. */
+	bool raw;
 	/* Content-Type of a stream, static; NULL: text/event-stream. */
 	const char *stream_type;
 	/* The request (as generation_start() got it) was found good; the prompts are in c->subs[].submit. */

@@ -64,7 +64,7 @@ static void on_delta(struct subrequest *s, const struct job_event *e)
 		chat_stream_end(chat);
 	/* Text that is held back is no news, unless its tokens are to be shown. */
 	bool news = chat ? chat_stream_has_delta(chat) : d->text_n > 0;
-	if (!news && d->finish == FINISH_NONE && !c->every_delta)
+	if (!news && d->finish == FINISH_NONE && !c->every_delta && !c->writer->raw)
 		return;
 	c->writer->delta(s, d, chat);
 	if (chat)

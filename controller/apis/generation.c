@@ -92,7 +92,6 @@ static int check_size(const struct completion *c, const struct params *par, cons
 
 static void set_chat_streams(struct completion *c, struct subrequest *s, const struct api_reply *reply)
 {
-	s->chat = xcalloc(s->n_outputs, sizeof *s->chat);
 	if (!c->forced && reply->rules.forced)
 		c->forced = xstrdup(reply->rules.forced);
 	if (!c->declared && reply->rules.declared)
@@ -100,6 +99,9 @@ static void set_chat_streams(struct completion *c, struct subrequest *s, const s
 	c->rules = reply->rules;
 	c->rules.forced = c->forced;
 	c->rules.declared = c->declared;
+	if (c->writer->raw)
+		return;
+	s->chat = xcalloc(s->n_outputs, sizeof *s->chat);
 	for (uint32_t k = 0; k < s->n_outputs; k++)
 		chat_stream_init(&s->chat[k], &c->rules);
 }

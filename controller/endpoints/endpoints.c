@@ -2,6 +2,7 @@
 
 #include "controller/apis/anthropic/anthropic.h"
 #include "controller/apis/openai/completions.h"
+#include "controller/apis/openai/responses.h"
 #include "controller/endpoints/embeddings.h"
 #include "controller/endpoints/files.h"
 #include "controller/endpoints/info.h"
@@ -35,6 +36,7 @@ static const struct http_route routes[] = {
 	 anthropic_error},
 	{"/v1/messages/count_tokens", "POST", anthropic_call_count, ROUTE_JSON | ROUTE_COUNTED, NULL,
 	 anthropic_error},
+	{"/v1/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL, NULL},

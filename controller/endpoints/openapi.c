@@ -2,6 +2,7 @@
 
 #include "base/version.h"
 #include "controller/apis/anthropic/anthropic_read.h"
+#include "controller/apis/openai/responses_read.h"
 #include "controller/endpoints/embeddings.h"
 #include "controller/endpoints/openai_batch.h"
 #include "controller/endpoints/rerank.h"
@@ -28,6 +29,8 @@ static const struct operation {
 	 NULL, "messages", NULL, NULL, false, true},
 	{"/v1/completions", "post", "createCompletion", "OpenAI", "How texts go on", TEXT, NULL, "prompt",
 	 NULL, NULL, false, true},
+	{"/v1/responses", "post", "createResponse", "Responses", "Items that follow items", TABLE,
+	 &responses_fields, "input", NULL, NULL, false, true},
 	{"/v1/models", "get", "listModels", "OpenAI", "The model", NONE, NULL, NULL, NULL, NULL, false,
 	 false},
 	{"/v1/models/{model}", "get", "retrieveModel", "OpenAI", "The model, by its name", NONE, NULL, NULL,

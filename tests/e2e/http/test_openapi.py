@@ -16,6 +16,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 GOOD = {
     "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 1},
     "/v1/completions": {"prompt": "Once", "max_tokens": 1},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 1},
     "/v1/embeddings": {"input": "Once"},
     "/v1/score": {"text_1": "a", "text_2": "b"},
     "/tokenize": {"prompt": "Once"},
@@ -35,7 +36,7 @@ def document(service):
 def post(service, path, body):
     """(status, the error's param, the fields that were ignored)"""
     status, headers, reply = ask(service, path, body)
-    return status, reply.get("error", {}).get("param"), (headers["x-quern-ignored"] or "").split(", ")
+    return status, (reply.get("error") or {}).get("param"), (headers["x-quern-ignored"] or "").split(", ")
 
 
 def test_the_document_is_valid(document):
