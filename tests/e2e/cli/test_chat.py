@@ -20,6 +20,13 @@ GREEDY = ("-t", "0", "-m", "60")
 ENDLESS = ("-n", "64", "-m", "800", "--ignore-eos")    # work for a while
 
 
+def save(t, path):
+    """/save, up to the next prompt: what is typed before it may be lost."""
+    t.type(f"/save {path}\r")
+    eventually(path.exists)
+    t.expect(">")
+
+
 def answer_to(client, *texts, **params):
     """The service's answers to the messages of a conversation."""
     messages, answers = [], []
@@ -181,8 +188,7 @@ def test_umlauts_are_characters_whatever_the_locale(chat, tmp_path):
     t = chat(*GREEDY, LC_ALL="C")
     t.type("Grüße, 東\x7f京!\r")    # one backspace takes one character
     t.expect(">")
-    t.type(f"/save {saved}\r")
-    eventually(saved.exists)
+    save(t, saved)
     t.type("\x04")
     assert t.end() == 0
     assert json.loads(saved.read_text())[0]["content"] == "Grüße, 京!"
@@ -212,8 +218,7 @@ def test_pasted_lines_are_one_message(chat, client, tmp_path):
     t.expect(">")
     t.type("a\x1b\rb\r")       # Alt-Enter
     t.expect(">")
-    t.type(f"/save {saved}\r")
-    eventually(saved.exists)
+    save(t, saved)
     t.type("\x04")
     assert t.end() == 0
     assert [m["content"] for m in json.loads(saved.read_text())[::2]] == ["Hello!\nWhat is 3 + 4?", "a\nb"]
@@ -230,8 +235,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, service, client, tmp_
         service.idle()
         assert client.jobs()[0]["cancelled"]
         t.expect(">")
-    t.type(f"/save {saved}\r")
-    eventually(saved.exists)
+    save(t, saved)
     t.type("\x04")
     assert t.end() == 0
     # What had come is part of the conversation.
@@ -307,8 +311,7 @@ def test_the_conversation_outlives_the_service(chat, tmp_path):
         t.type("\x1b[A\r")
         t.expect("7")
         t.expect(">")
-        t.type(f"/save {saved}\r")
-        eventually(saved.exists)
+        save(t, saved)
         t.type("\x04")
         assert t.end() == 0
         assert [m["content"] for m in json.loads(saved.read_text())[::2]] == ["Hello!", "What is 3 + 4?"]
@@ -345,8 +348,7 @@ def test_thoughts_are_dimmed_and_not_sent_back(chat, thinker, tmp_path):
     plain = re.sub(r"\x1b\[2m(.*?)\x1b\[0m", "", shown, flags=re.S)
     assert "Hello there." in plain and "Hm, a greeting." not in plain and "think>" not in shown
     assert "".join(re.findall(r"\x1b\[2m(.*?)\x1b\[0m", shown, flags=re.S)).strip() == "Hm, a greeting."
-    t.type(f"/save {saved}\r")
-    eventually(saved.exists)
+    save(t, saved)
     t.type("\x04")
     assert t.end() == 0
     assert json.loads(saved.read_text())[1] == {"role": "assistant", "content": "Hello there."}
