@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "controller/apis/common.h"
+#include "controller/apis/generation.h"
 #include "controller/endpoints/pooling.h"
 #include "formats/config.h"
 
@@ -14,6 +15,7 @@
 
 /* How the reply shows its vectors. */
 struct shown {
+	enum embeddings_shape shape;
 	bool base64, normalize;
 	uint32_t n; /* values */
 };
@@ -27,7 +29,10 @@ static bool take(struct subrequest *s, const struct job_event *e)
 	const uint32_t n = how->n < e->n_pooled ? how->n : e->n_pooled;
 	float *v = xmalloc(n * sizeof *v);
 	const bool fine = pooling_vector(e->pooled, n, how->normalize, v);
-	buf_printf(b, "{\"object\":\"embedding\",\"index\":%u,\"embedding\":", s->first);
+	if (how->shape == EMBEDDINGS_OPENAI)
+		buf_printf(b, "{\"object\":\"embedding\",\"index\":%u,\"embedding\":", s->first);
+	if (how->shape == EMBEDDINGS_LLAMACPP)
+		buf_printf(b, "{\"index\":%u,\"embedding\":[", s->first);
 	if (how->base64) {
 		pooling_put_base64(b, v, fine ? n : 0);
 	} else {
@@ -37,7 +42,10 @@ static bool take(struct subrequest *s, const struct job_event *e)
 		}
 		buf_putc(b, ']');
 	}
-	buf_putc(b, '}');
+	if (how->shape == EMBEDDINGS_LLAMACPP)
+		buf_putc(b, ']');
+	if (how->shape == EMBEDDINGS_OPENAI || how->shape == EMBEDDINGS_LLAMACPP)
+		buf_putc(b, '}');
 	free(v);
 	return fine;
 }
@@ -47,15 +55,42 @@ static const char *done(struct subrequest *s, const struct job_event *e)
 	return pooling_verdict(e, e->pooled && take(s, e));
 }
 
-static void reply(struct completion *c, struct buf *b)
+static void put_vectors(struct completion *c, struct buf *b)
 {
-	buf_puts(b, "{\"object\":\"list\",\"data\":[");
 	for (size_t i = 0; i < c->n_subs; i++) {
 		if (i)
 			buf_putc(b, ',');
 		buf_put(b, c->subs[i].part.p, c->subs[i].part.len);
 		buf_fini(&c->subs[i].part);
 	}
+}
+
+static void put_ollama(struct completion *c, struct buf *b)
+{
+	buf_puts(b, "{\"model\":");
+	json_write_str(b, c->model);
+	buf_puts(b, ",\"embeddings\":[");
+	put_vectors(c, b);
+	buf_printf(b, "],\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%llu}",
+		   (long long)c->timing.total_us * 1000, (unsigned long long)c->usage.prompt_tokens);
+}
+
+static void reply(struct completion *c, struct buf *b)
+{
+	const struct shown *how = c->writer_data;
+	if (how->shape == EMBEDDINGS_OLLAMA) {
+		put_ollama(c, b);
+		return;
+	}
+	if (how->shape != EMBEDDINGS_OPENAI) {
+		const bool one = how->shape == EMBEDDINGS_OLLAMA_ONE;
+		buf_puts(b, one ? "{\"embedding\":" : "[");
+		put_vectors(c, b);
+		buf_putc(b, one ? '}' : ']');
+		return;
+	}
+	buf_puts(b, "{\"object\":\"list\",\"data\":[");
+	put_vectors(c, b);
 	buf_puts(b, "],\"model\":");
 	json_write_str(b, c->model);
 	buf_printf(b, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}",
@@ -167,15 +202,13 @@ static int make_jobs(struct completion *c, const json_t *request, const struct p
 	return rc;
 }
 
-void embeddings_call(struct exchange *x, const char *rest)
+void embeddings_start(struct exchange *x, const json_t *request, enum embeddings_shape shape,
+		      const struct generation_name *names)
 {
-	(void)rest;
-	json_t *request = common_body_object(x);
-	if (!request)
-		return;
 	struct api_problem p = {.code = E_INTERNAL};
 	struct pooling_fields f;
 	struct shown *how = xcalloc(1, sizeof *how);
+	how->shape = shape;
 	enum params_pool pool = PARAMS_POOL_LAST;
 	const json_t *input = json_get(request, "input");
 	const size_t n = is_many(input) ? json_array_size(input) : 1;
@@ -193,6 +226,7 @@ void embeddings_call(struct exchange *x, const char *rest)
 		rc = api_fail(&p, E_BAD_REQUEST, "input", "input has %zu entries, at most %d are taken", n,
 			      POOLING_INPUTS_MAX);
 	if (rc) {
+		generation_rename(names, &p);
 		exchange_fail(x, p.code, p.param, p.why);
 		goto done;
 	}
@@ -201,10 +235,19 @@ void embeddings_call(struct exchange *x, const char *rest)
 	if (!c)
 		goto done;
 	rc = make_jobs(c, request, &f, pool, &p);
-	json_decref(request);
+	if (rc)
+		generation_rename(names, &p);
 	pooling_submit(c, rc, &p, "embd-");
 	return;
 done:
 	free(how);
+}
+
+void embeddings_call(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	json_t *request = common_body_object(x);
+	if (request)
+		embeddings_start(x, request, EMBEDDINGS_OPENAI, NULL);
 	json_decref(request);
 }

@@ -5,9 +5,25 @@
 #include "controller/http/exchange.h"
 #include "controller/request/field_table.h"
 
+#include <jansson.h>
+
 /* Of the request. */
 extern const struct field_table embeddings_fields;
 
 void embeddings_call(struct exchange *x, const char *rest);
+
+/* Whose shape the reply has. */
+enum embeddings_shape {
+	EMBEDDINGS_OPENAI,
+	EMBEDDINGS_OLLAMA,     /* {"model", "embeddings": [[...]], "total_duration", ...} */
+	EMBEDDINGS_OLLAMA_ONE, /* {"embedding": [...]} */
+	EMBEDDINGS_LLAMACPP,   /* [{"index", "embedding": [[...]]}] */
+};
+
+/* For the routes of other APIs: a request in the form of /v1/embeddings; x gets its reply.  names: as in
+ * struct generation. */
+struct generation_name;
+void embeddings_start(struct exchange *x, const json_t *request, enum embeddings_shape shape,
+		      const struct generation_name *names);
 
 #endif

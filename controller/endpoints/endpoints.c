@@ -1,9 +1,11 @@
 #include "controller/endpoints/endpoints.h"
 
 #include "controller/apis/anthropic/anthropic.h"
+#include "controller/apis/ollama/ollama.h"
 #include "controller/apis/openai/completions.h"
 #include "controller/apis/openai/responses.h"
 #include "controller/endpoints/embeddings.h"
+#include "controller/endpoints/embeddings_apis.h"
 #include "controller/endpoints/files.h"
 #include "controller/endpoints/info.h"
 #include "controller/endpoints/openai_batch.h"
@@ -42,6 +44,21 @@ static const struct http_route routes[] = {
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL, NULL},
 	{"/api/live", "GET, HEAD", page_call_live, ROUTE_ENDLESS, NULL, NULL},
 	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON, NULL, NULL},
+	{"/api/chat", "POST", ollama_call_chat, ROUTE_COUNTED | ROUTE_QUEUED, NULL, ollama_error},
+	{"/api/generate", "POST", ollama_call_generate, ROUTE_COUNTED | ROUTE_QUEUED, NULL, ollama_error},
+	{"/api/embed", "POST", embeddings_call_ollama, ROUTE_COUNTED | ROUTE_QUEUED, NULL, ollama_error},
+	{"/api/embeddings", "POST", embeddings_call_ollama_one, ROUTE_COUNTED | ROUTE_QUEUED, NULL,
+	 ollama_error},
+	{"/api/tags", "GET, HEAD", ollama_call_tags, 0, NULL, ollama_error},
+	{"/api/ps", "GET, HEAD", ollama_call_ps, 0, NULL, ollama_error},
+	{"/api/show", "POST", ollama_call_show, 0, NULL, ollama_error},
+	{"/api/version", "GET, HEAD", ollama_call_version, ROUTE_OPEN, NULL, ollama_error},
+	{"/api/pull", "POST", ollama_call_refused, 0, NULL, ollama_error},
+	{"/api/push", "POST", ollama_call_refused, 0, NULL, ollama_error},
+	{"/api/create", "POST", ollama_call_refused, 0, NULL, ollama_error},
+	{"/api/copy", "POST", ollama_call_refused, 0, NULL, ollama_error},
+	{"/api/delete", "DELETE", ollama_call_refused, 0, NULL, ollama_error},
+	{"/api/blobs/", "HEAD, POST", ollama_call_refused, ROUTE_PREFIX, NULL, ollama_error},
 	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},

@@ -3,7 +3,10 @@
 #include "base/version.h"
 #include "controller/apis/anthropic/anthropic_read.h"
 #include "controller/apis/openai/responses_read.h"
+#include "controller/apis/ollama/ollama.h"
+#include "controller/apis/ollama/ollama_read.h"
 #include "controller/endpoints/embeddings.h"
+#include "controller/endpoints/embeddings_apis.h"
 #include "controller/endpoints/openai_batch.h"
 #include "controller/endpoints/rerank.h"
 #include "controller/endpoints/tokenize.h"
@@ -55,6 +58,33 @@ static const struct operation {
 	 &anthropic_fields, "messages,max_tokens", NULL, NULL, false, true},
 	{"/v1/messages/count_tokens", "post", "countTokens", "Anthropic", "The tokens of a message's prompt",
 	 TABLE, &anthropic_fields, "messages", NULL, NULL, false, false},
+	{"/api/chat", "post", "ollamaChat", "Ollama", "A chat's next message", TABLE, &ollama_chat_fields,
+	 "model", NULL, NULL, false, true},
+	{"/api/generate", "post", "ollamaGenerate", "Ollama", "A prompt's answer", TABLE,
+	 &ollama_generate_fields, "model", NULL, NULL, false, true},
+	{"/api/embed", "post", "ollamaEmbed", "Ollama", "A vector for each input", TABLE,
+	 &ollama_embed_fields, "model,input", NULL, NULL, false, false},
+	{"/api/embeddings", "post", "ollamaEmbeddings", "Ollama", "A vector", TABLE,
+	 &ollama_embeddings_fields, "model,prompt", NULL, NULL, false, false},
+	{"/api/tags", "get", "ollamaTags", "Ollama", "The model", NONE, NULL, "", NULL, NULL, false, false},
+	{"/api/ps", "get", "ollamaPs", "Ollama", "The model, which is loaded", NONE, NULL, "", NULL, NULL,
+	 false, false},
+	{"/api/show", "post", "ollamaShow", "Ollama", "What is known of the model", TABLE,
+	 &ollama_show_fields, "model", NULL, NULL, false, false},
+	{"/api/version", "get", "ollamaVersion", "Ollama", "The version", NONE, NULL, "", NULL, NULL, true,
+	 false},
+	{"/api/pull", "post", "ollamaPull", "Ollama", "Refused: 501", NONE, NULL, "", NULL, NULL, false,
+	 false},
+	{"/api/push", "post", "ollamaPush", "Ollama", "Refused: 501", NONE, NULL, "", NULL, NULL, false,
+	 false},
+	{"/api/create", "post", "ollamaCreate", "Ollama", "Refused: 501", NONE, NULL, "", NULL, NULL, false,
+	 false},
+	{"/api/copy", "post", "ollamaCopy", "Ollama", "Refused: 501", NONE, NULL, "", NULL, NULL, false,
+	 false},
+	{"/api/delete", "delete", "ollamaDelete", "Ollama", "Refused: 501", NONE, NULL, "", NULL, NULL, false,
+	 false},
+	{"/api/blobs/{digest}", "post", "ollamaBlob", "Ollama", "Refused: 501", NONE, NULL, "", NULL, NULL,
+	 false, false},
 	{"/v1/files", "get", "listFiles", "Files and batches", "The files of this key", NONE, NULL, NULL,
 	 "limit,after,order,purpose", NULL, false, false},
 	{"/v1/files", "post", "createFile", "Files and batches", "Stores a file of lines", UPLOAD, NULL, NULL,

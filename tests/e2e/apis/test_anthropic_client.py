@@ -2,17 +2,15 @@
 
 import json
 import sys
-import threading
-import time
 
 import anthropic
 import pytest
 
-from service import ROOT, eventually
-from test_http import ask
+from service import ROOT
 
-sys.path.insert(0, str(ROOT / "tests" / "tools"))
+sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT / "tests" / "e2e" / "http")]
 import make_script_model  # noqa: E402
+from test_http import ask  # noqa: E402
 
 TEMPLATE = (ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja").read_text()
 INPUT = {"city": "Paris, France", "unit": "C"}

@@ -1,0 +1,124 @@
+#include "controller/apis/ollama/ollama_messages.h"
+
+#include "base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Calls that no result has answered yet. */
+struct calls {
+	json_t *open; /* owned: [{name, id}], the oldest first */
+	unsigned n;   /* so far: numbers the ids */
+};
+
+static int read_call(struct translation *t, const json_t *call, size_t at, struct calls *all, json_t *out)
+{
+	const json_t *f = json_get(call, "function"), *name = json_get(f, "name"),
+		     *given = json_get(call, "id");
+	const json_t *arguments = json_get(f, "arguments");
+	char id[32];
+	if (!json_is_string(name))
+		return api_fail(t->p, E_BAD_REQUEST, "messages",
+				"messages[%zu].tool_calls: each needs a function with a name", at);
+	if (arguments && !json_is_object(arguments) && !json_is_string(arguments))
+		return api_fail(t->p, E_BAD_REQUEST, "messages",
+				"messages[%zu].tool_calls: arguments must be an object", at);
+	snprintf(id, sizeof id, "call_%u", all->n++);
+	json_t *known = json_is_string(given) ? json_incref((json_t *)given) : json_string(id);
+	char *text = json_is_object(arguments) ? json_dumps(arguments, JSON_COMPACT) : NULL;
+	json_t *as_text = text                        ? json_string(text)
+			  : json_is_string(arguments) ? json_incref((json_t *)arguments)
+						      : json_string("{}");
+	free(text);
+	json_array_append_new(out, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", known, "type", "function",
+					     "function", "name", name, "arguments", as_text));
+	json_array_append_new(all->open, json_pack("{s:O, s:o}", "name", name, "id", known));
+	return 0;
+}
+
+static int read_calls(struct translation *t, const json_t *calls, size_t at, struct calls *all, json_t *m)
+{
+	size_t i;
+	const json_t *call;
+	if (!json_is_array(calls))
+		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].tool_calls must be an array",
+				at);
+	json_t *out = json_array();
+	json_object_set_new(m, "tool_calls", out);
+	json_array_foreach(calls, i, call)
+	{
+		int rc = read_call(t, call, at, all, out);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* The id of the call that this result answers. */
+static void set_call_id(json_t *m, const json_t *name, struct calls *all)
+{
+	size_t i, found = 0;
+	const json_t *call;
+	json_array_foreach(all->open, i, call) if (name && json_equal(json_object_get(call, "name"), name))
+	{
+		found = i;
+		break;
+	}
+	call = json_array_get(all->open, found);
+	if (!call)
+		return;
+	json_object_set(m, "tool_call_id", json_object_get(call, "id"));
+	json_array_remove(all->open, found);
+}
+
+static int read_message(struct translation *t, const json_t *message, size_t at, struct calls *all,
+			json_t *out)
+{
+	const json_t *role = json_get(message, "role"), *content = json_get(message, "content");
+	const json_t *calls = json_get(message, "tool_calls"), *images = json_get(message, "images");
+	const json_t *name = json_get(message, "tool_name"), *thinking = json_get(message, "thinking");
+	if (!json_is_object(message) || !json_is_string(role))
+		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
+	if (images && (!json_is_array(images) || json_array_size(images)))
+		return api_fail(t->p, E_BAD_REQUEST, "messages",
+				"messages[%zu].images is not supported: this model reads text", at);
+	if (content && !json_is_string(content))
+		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].content must be a string",
+				at);
+	if (thinking && !json_is_string(thinking))
+		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].thinking must be a string",
+				at);
+	if (name && !json_is_string(name))
+		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].tool_name must be a string",
+				at);
+	json_t *m = json_pack("{s:O, s:o}", "role", role, "content",
+			      content ? json_incref((json_t *)content) : json_string(""));
+	json_array_append_new(out, m);
+	if (json_string_length(thinking))
+		json_object_set(m, "reasoning_content", (json_t *)thinking);
+	if (strcmp(json_string_value(role), "tool") == 0) {
+		if (name)
+			json_object_set(m, "name", (json_t *)name);
+		set_call_id(m, name, all);
+	}
+	return calls ? read_calls(t, calls, at, all, m) : 0;
+}
+
+int ollama_messages_read(struct translation *t, const json_t *messages)
+{
+	struct calls all = {.open = json_array()};
+	size_t at;
+	const json_t *m;
+	int rc = 0;
+	json_t *out = json_array();
+	json_object_set_new(t->out, "messages", out);
+	json_array_foreach(messages, at, m)
+	{
+		rc = read_message(t, m, at, &all, out);
+		if (rc)
+			break;
+	}
+	json_decref(all.open);
+	return rc;
+}

@@ -1,0 +1,48 @@
+/* ollama_read.h - requests of Ollama's API to the chat or completions dialect (request/api.h).
+ *
+ *   /api/chat                 messages, tools, think, format, options  -->  chat
+ *   /api/generate             system and prompt as messages            -->  chat
+ *   /api/generate, raw, or a model without a template                  -->  completions
+ *
+ * The protocol: https://github.com/ollama/ollama/blob/main/docs/api.md.  Pure. */
+#ifndef QUERN_CONTROLLER_APIS_OLLAMA_OLLAMA_READ_H
+#define QUERN_CONTROLLER_APIS_OLLAMA_OLLAMA_READ_H
+
+#include "controller/apis/generation.h"
+#include "controller/apis/translate.h"
+#include "controller/request/api.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* How the client's request is to be read. */
+struct ollama_reading {
+	bool generate; /* /api/generate, else /api/chat */
+	bool strict;   /* unknown fields are refused */
+	bool chats;    /* the model has a chat template */
+	bool thinks;   /* which can switch thinking on and off */
+};
+
+struct ollama_request {
+	json_t *request; /* owned: the internal one */
+	enum api_dialect dialect;
+	bool load;         /* there is nothing to generate: a client that wants the model loaded */
+	bool unload;       /* or unloaded: keep_alive 0 */
+	char ignored[512]; /* as in struct api_reply */
+};
+
+/* client: an object.  -EINVAL with *p filled, which names the client's field; out->request is NULL then. */
+int ollama_read(const json_t *client, const struct ollama_reading *how, struct ollama_request *out,
+		struct api_problem *p);
+
+/* A model's name without the tag ":latest", which every name has in Ollama: the caller's. */
+json_t *ollama_model_name(const json_t *name);
+
+extern const struct generation_name ollama_names[];
+
+/* The tables of fields, for the documentation. */
+extern const struct field_table ollama_chat_fields;
+extern const struct field_table ollama_generate_fields;
+extern const struct field_table ollama_option_fields;
+
+#endif

@@ -1,0 +1,188 @@
+/* Ollama's requests in the chat and completions dialects. */
+#include "controller/apis/ollama/ollama_read.h"
+#include "tests/unit/apis/read_rig.h"
+
+TestSuite(ollama_read, .timeout = 60);
+
+static const struct ollama_reading of_chat = {.chats = true, .thinks = true},
+				   of_generate = {.generate = true, .chats = true, .thinks = true};
+
+static void becomes(const struct ollama_reading *how, const char *client, const char *want)
+{
+	json_t *c = parsed(client);
+	struct ollama_request r;
+	struct api_problem p = {0};
+	cr_assert_eq(ollama_read(c, how, &r, &p), 0, "%s: %s", client, p.why);
+	cr_expect_str_eq(r.ignored, "", "%s", r.ignored);
+	expect_json(r.request, want, client);
+	json_decref(r.request);
+	json_decref(c);
+}
+
+static void refused(const struct ollama_reading *how, const char *client, const char *param)
+{
+	json_t *c = parsed(client);
+	struct ollama_request r;
+	struct api_problem p = {0};
+	cr_assert_neq(ollama_read(c, how, &r, &p), 0, "taken: %s", client);
+	cr_expect_str_eq(p.param, param, "%s: %s", client, p.why);
+	json_decref(c);
+}
+
+#define ASK "\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": \"a\"}]"
+
+Test(ollama_read, a_chat_streams_unless_it_says_otherwise)
+{
+	becomes(&of_chat, "{" ASK "}", "{" ASK ", \"stream\": true}");
+	becomes(&of_chat, "{" ASK ", \"stream\": false}", "{" ASK ", \"stream\": false}");
+	becomes(&of_chat, "{\"model\": \"m:latest\", \"messages\": [], \"stream\": false}",
+		"{\"model\": \"m\", \"messages\": [], \"stream\": false}");
+	refused(&of_chat, "{\"messages\": []}", "model");
+}
+
+Test(ollama_read, options_become_fields)
+{
+	becomes(&of_chat,
+		"{" ASK
+		", \"stream\": false, \"options\": {\"num_predict\": 9, \"temperature\": 0.5, \"top_k\": 3, "
+		"\"top_p\": 0.5, \"min_p\": 0.1, \"typical_p\": 0.9, \"repeat_penalty\": 1.1, "
+		"\"presence_penalty\": 1, "
+		"\"frequency_penalty\": 0.5, \"seed\": 7, \"stop\": [\"x\"], \"mirostat\": 0}}",
+		"{" ASK
+		", \"stream\": false, \"max_tokens\": 9, \"temperature\": 0.5, \"top_k\": 3, \"top_p\": 0.5, "
+		"\"min_p\": 0.1, \"typical_p\": 0.9, \"repetition_penalty\": 1.1, \"presence_penalty\": 1, "
+		"\"frequency_penalty\": 0.5, \"seed\": 7, \"stop\": [\"x\"]}");
+	becomes(&of_chat, "{" ASK ", \"options\": {\"num_predict\": -1, \"seed\": -1, \"stop\": []}}",
+		"{" ASK ", \"stream\": true}");
+	refused(&of_chat, "{" ASK ", \"options\": {\"num_predict\": 0}}", "options.num_predict");
+	refused(&of_chat, "{" ASK ", \"options\": {\"mirostat\": 1}}", "options.mirostat");
+	refused(&of_chat, "{" ASK ", \"options\": {\"top_k\": \"x\"}}", "options.top_k");
+	refused(&of_chat, "{" ASK ", \"options\": []}", "options");
+}
+
+Test(ollama_read, what_has_no_effect_is_named)
+{
+	json_t *c = parsed(
+		"{" ASK
+		", \"keep_alive\": 5, \"brand_new\": 1, \"options\": {\"num_ctx\": 4096, \"new\": 1}}");
+	struct ollama_reading strict = of_chat;
+	struct ollama_request r;
+	struct api_problem p = {0};
+	cr_assert_eq(ollama_read(c, &of_chat, &r, &p), 0, "%s", p.why);
+	cr_expect_str_eq(r.ignored, "keep_alive, brand_new, options.num_ctx, options.new");
+	json_decref(r.request);
+	strict.strict = true;
+	cr_assert_neq(ollama_read(c, &strict, &r, &p), 0);
+	cr_expect_str_eq(p.param, "brand_new");
+	json_decref(c);
+}
+
+Test(ollama_read, a_form_and_a_thought)
+{
+	becomes(&of_chat, "{" ASK ", \"stream\": false, \"format\": \"json\", \"think\": true}",
+		"{" ASK ", \"stream\": false, \"response_format\": {\"type\": \"json_object\"}, "
+		"\"enable_thinking\": true}");
+	becomes(&of_chat,
+		"{" ASK ", \"stream\": false, \"format\": {\"type\": \"object\"}, \"think\": \"low\"}",
+		"{" ASK
+		", \"stream\": false, \"response_format\": {\"type\": \"json_schema\", \"json_schema\": "
+		"{\"name\": \"format\", \"schema\": {\"type\": \"object\"}, \"strict\": true}}, "
+		"\"reasoning_effort\": \"low\"}");
+	becomes(&of_chat, "{" ASK ", \"stream\": false, \"format\": \"\"}", "{" ASK ", \"stream\": false}");
+	refused(&of_chat, "{" ASK ", \"format\": \"xml\"}", "format");
+	refused(&of_chat, "{" ASK ", \"think\": \"deep\"}", "think");
+}
+
+Test(ollama_read, results_find_their_calls)
+{
+	becomes(&of_chat,
+		"{\"model\": \"m\", \"stream\": false, \"messages\": [{\"role\": \"assistant\", \"content\": "
+		"\"\", "
+		"\"thinking\": \"hm\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
+		"{\"k\": 1}}}, "
+		"{\"function\": {\"name\": \"g\"}}]}, {\"role\": \"tool\", \"tool_name\": \"g\", "
+		"\"content\": \"G\"}, "
+		"{\"role\": \"tool\", \"content\": \"F\"}]}",
+		"{\"model\": \"m\", \"stream\": false, \"messages\": [{\"role\": \"assistant\", \"content\": "
+		"\"\", "
+		"\"reasoning_content\": \"hm\", \"tool_calls\": [{\"id\": \"call_0\", \"type\": "
+		"\"function\", "
+		"\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"k\\\":1}\"}}, {\"id\": \"call_1\", "
+		"\"type\": "
+		"\"function\", \"function\": {\"name\": \"g\", \"arguments\": \"{}\"}}]}, {\"role\": "
+		"\"tool\", \"name\": "
+		"\"g\", \"tool_call_id\": \"call_1\", \"content\": \"G\"}, {\"role\": \"tool\", "
+		"\"tool_call_id\": "
+		"\"call_0\", \"content\": \"F\"}]}");
+}
+
+Test(ollama_read, a_prompt_is_a_chat_unless_it_is_raw)
+{
+	const struct ollama_reading plain = {.generate = true};
+	becomes(&of_generate, "{\"model\": \"m\", \"prompt\": \"p\", \"system\": \"s\", \"stream\": false}",
+		"{\"model\": \"m\", \"stream\": false, \"messages\": [{\"role\": \"system\", \"content\": "
+		"\"s\"}, "
+		"{\"role\": \"user\", \"content\": \"p\"}]}");
+	becomes(&of_generate,
+		"{\"model\": \"m\", \"prompt\": \"p\", \"raw\": true, \"stream\": false, \"think\": false}",
+		"{\"model\": \"m\", \"stream\": false, \"prompt\": \"p\"}");
+	becomes(&plain, "{\"model\": \"m\", \"prompt\": \"p\", \"logprobs\": true}",
+		"{\"model\": \"m\", \"stream\": true, \"prompt\": \"p\", \"logprobs\": 0}");
+	becomes(&plain, "{\"model\": \"m\", \"prompt\": \"p\", \"logprobs\": true, \"top_logprobs\": 3}",
+		"{\"model\": \"m\", \"stream\": true, \"prompt\": \"p\", \"logprobs\": 3}");
+	refused(&of_generate, "{\"model\": \"m\", \"prompt\": \"p\", \"raw\": true, \"system\": \"s\"}",
+		"system");
+	refused(&of_generate, "{\"model\": \"m\", \"prompt\": \"p\", \"template\": \"{{ .Prompt }}\"}",
+		"template");
+	refused(&of_generate, "{\"model\": \"m\", \"prompt\": \"p\", \"suffix\": \"s\"}", "suffix");
+	refused(&of_generate, "{\"model\": \"m\", \"prompt\": \"p\", \"images\": [\"x\"]}", "images");
+	refused(&of_generate, "{\"model\": \"m\", \"prompt\": \"p\", \"context\": [1]}", "context");
+}
+
+Test(ollama_read, nothing_to_generate_loads_or_unloads)
+{
+	static const struct {
+		const char *text;
+		bool generate, unload;
+	} all[] = {
+		{"{\"model\": \"m\"}", false, false},
+		{"{\"model\": \"m\", \"messages\": []}", false, false},
+		{"{\"model\": \"m\"}", true, false},
+		{"{\"model\": \"m\", \"prompt\": \"\"}", true, false},
+		{"{\"model\": \"m\", \"prompt\": \"\", \"keep_alive\": 0}", true, true},
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		json_t *c = parsed(all[i].text);
+		struct ollama_request r;
+		struct api_problem p = {0};
+		cr_assert_eq(ollama_read(c, all[i].generate ? &of_generate : &of_chat, &r, &p), 0, "%s",
+			     p.why);
+		cr_expect(r.load && r.unload == all[i].unload, "%s", all[i].text);
+		json_decref(r.request);
+		json_decref(c);
+	}
+}
+
+Test(ollama_read, every_wrong_type_is_an_error)
+{
+	static const char *const all[] = {
+		"[5]",
+		"[{}]",
+		"[{\"role\": 5}]",
+		"[{\"role\": \"user\", \"content\": 5}]",
+		"[{\"role\": \"user\", \"content\": \"a\", \"images\": [\"x\"]}]",
+		"[{\"role\": \"user\", \"content\": \"a\", \"images\": \"x\"}]",
+		"[{\"role\": \"tool\", \"content\": \"a\", \"tool_name\": 5}]",
+		"[{\"role\": \"assistant\", \"thinking\": 5}]",
+		"[{\"role\": \"assistant\", \"tool_calls\": 5}]",
+		"[{\"role\": \"assistant\", \"tool_calls\": [5]}]",
+		"[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {}}]}]",
+		"[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
+		"5}}]}]",
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		char text[256];
+		snprintf(text, sizeof text, "{\"model\": \"m\", \"messages\": %s}", all[i]);
+		refused(&of_chat, text, "messages");
+	}
+}
