@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -302,6 +303,21 @@ static void compile_rules(struct compiler *c, int start)
 	free(w.todo);
 }
 
+/* Of the rules that never end, the first one that has a name. */
+static void fail_never(struct compiler *c)
+{
+	for (int r = 0; r < ast_n_rules(c->a); r++)
+		if (!c->productive[r] && *ast_rule_name(c->a, r)) {
+			char what[256];
+			snprintf(what, sizeof what,
+				 "no text matches the grammar: %.180s needs itself, and so never ends",
+				 ast_rule_name(c->a, r));
+			fail(c, -EINVAL, what);
+			return;
+		}
+	fail(c, -EINVAL, "no text matches the grammar");
+}
+
 int compile_ast(const struct ast *a, struct exprs *x, struct compiled *out, char *why, size_t why_n)
 {
 	struct compiler c = {.a = a, .x = x, .out = out, .why = why, .why_n = why_n};
@@ -321,7 +337,7 @@ int compile_ast(const struct ast *a, struct exprs *x, struct compiled *out, char
 	compile_rules(&c, ast_start_of(a));
 	out->start = compile_node(&c, ast_start_of(a));
 	if (!c.err && out->start == EXPR_NEVER)
-		fail(&c, -EINVAL, "no text matches the grammar");
+		fail_never(&c);
 	free(c.rule_expr);
 	free(c.rule_call);
 	free(c.color);

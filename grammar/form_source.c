@@ -17,9 +17,12 @@
 static const size_t json_tree_max = (size_t)256 << 20;
 enum { PATH_SHOWN = 200 };
 
+struct scope;
+
 struct form_parser {
 	struct ast *a;
 	struct buf path; /* of the part at hand, "#/parts/1" */
+	const struct scope *scope;
 	int depth;
 	int err;
 	char *why;
@@ -155,6 +158,15 @@ static int type_schema(struct form_parser *f, const json_t *part)
 	const char *sp = space ? json_string_value(space) : "one";
 	if (!sp || (strcmp(sp, "one") != 0 && strcmp(sp, "none") != 0))
 		return fail(f, -EINVAL, "\"space\" must be \"one\" or \"none\"");
+	const json_t *words = json_object_get(part, "words"), *property = json_object_get(part, "property");
+	const char *w = words ? json_string_value(words) : "json";
+	if (!w || (strcmp(w, "json") != 0 && strcmp(w, "python") != 0))
+		return fail(f, -EINVAL, "\"words\" must be \"json\" or \"python\"");
+	o.python_words = strcmp(w, "python") == 0;
+	if (property && (!json_is_string(property) ||
+			 strlen(json_string_value(property)) != json_string_length(property)))
+		return fail(f, -EINVAL, "\"property\" must be a string without NUL");
+	o.property = json_string_value(property);
 	o.space = strcmp(sp, "none") == 0 ? SCHEMA_SPACE_COMPACT : SCHEMA_SPACE_ONE;
 	return schema_part(f, part, &o);
 }
@@ -208,7 +220,8 @@ static int type_token(struct form_parser *f, const json_t *part)
 /* Texts with none of the strings in them. */
 static int type_text(struct form_parser *f, const json_t *part)
 {
-	const struct schema_options raw = {.strings = SCHEMA_STRINGS_RAW};
+	const struct schema_options raw = {.strings = SCHEMA_STRINGS_RAW,
+					   .property = json_string_value(json_object_get(part, "property"))};
 	const json_t *until = json_object_get(part, "until");
 	int any = ast_repeat(f->a, ast_chars(f->a, NULL, 0, true), 0, -1);
 	int node = json_object_get(part, "schema") ? schema_part(f, part, &raw) : any;
@@ -272,26 +285,76 @@ static int type_budget(struct form_parser *f, const json_t *part)
 	return checked(f, ast_budget(f->a, (uint32_t)tokens));
 }
 
-enum { MEMBERS_MAX = 4 };
+/* The scope of a part: its rules by name. */
+struct scope {
+	const struct scope *up;
+	json_t *rules; /* name: number */
+};
+
+static int type_rules(struct form_parser *f, const json_t *part)
+{
+	const json_t *rules = json_object_get(part, "rules");
+	struct scope scope = {f->scope, json_object()};
+	const char *name;
+	json_t *v;
+	int node = AST_FAILED;
+	if (!json_is_object(rules))
+		fail(f, -EINVAL, "\"rules\" must be an object of parts");
+	json_object_foreach((json_t *)rules, name, v)
+		json_object_set_new(scope.rules, name, json_integer(ast_rule(f->a, name)));
+	f->scope = &scope;
+	json_object_foreach((json_t *)rules, name, v)
+	{
+		const int rule = (int)json_integer_value(json_object_get(scope.rules, name));
+		const size_t back = path_to(f, "rules", SIZE_MAX), inner = path_to(f, name, SIZE_MAX);
+		const int body = f->err ? AST_FAILED : part_node(f, v);
+		path_back(f, inner);
+		path_back(f, back);
+		if (body != AST_FAILED && rule != AST_FAILED)
+			ast_rule_set(f->a, rule, body);
+	}
+	const size_t back = path_to(f, "part", SIZE_MAX);
+	if (!f->err)
+		node = part_node(f, json_object_get(part, "part"));
+	path_back(f, back);
+	f->scope = scope.up;
+	json_decref(scope.rules);
+	return node == AST_FAILED ? node : checked(f, node);
+}
+
+static int type_rule(struct form_parser *f, const json_t *part)
+{
+	const json_t *name = string_of(f, part, "name"), *rule = NULL;
+	for (const struct scope *s = f->scope; s && name && !rule; s = s->up)
+		rule = json_object_get(s->rules, json_string_value(name));
+	if (name && !rule)
+		return fail(f, -EINVAL, "there is no rule \"%.64s\"", json_string_value(name));
+	const int at = rule ? (int)json_integer_value(rule) : AST_FAILED;
+	return !name ? AST_FAILED : checked(f, at == AST_FAILED ? at : ast_ref(f->a, at));
+}
+
+enum { MEMBERS_MAX = 6 };
 
 static const struct {
 	const char *name;
 	int (*node)(struct form_parser *f, const json_t *part);
 	const char *members[MEMBERS_MAX + 1];
 } types[] = {
-	{"schema", type_schema, {"schema", "strings", "without", "space"}},
+	{"schema", type_schema, {"schema", "strings", "without", "space", "words", "property"}},
 	{"regex", type_language, {"pattern"}},
 	{"gbnf", type_language, {"grammar"}},
 	{"lark", type_language, {"grammar"}},
 	{"choice", type_choice, {"choices"}},
 	{"literal", type_literal, {"text"}},
 	{"token", type_token, {"text"}},
-	{"text", type_text, {"until", "schema"}},
+	{"text", type_text, {"until", "schema", "property"}},
 	{"sequence", type_parts, {"parts"}},
 	{"either", type_parts, {"parts"}},
 	{"repeat", type_repeat, {"part", "min", "max"}},
 	{"option", type_repeat, {"part"}},
 	{"budget", type_budget, {"tokens"}},
+	{"rules", type_rules, {"rules", "part"}},
+	{"rule", type_rule, {"name"}},
 };
 
 static int part_node(struct form_parser *f, const json_t *part)

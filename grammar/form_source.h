@@ -8,7 +8,9 @@
  *     type        matches
  *     schema      JSON that "schema" accepts (schema/schema.h); "strings": "json", or "short" for one
  *                 spelling of each, the shortest, which is Python's, too; "without": a text that no
- *                 string in it holds; "space": "one" blank at most behind commas and colons, or "none"
+ *                 string in it holds; "space": "one" blank at most behind commas and colons, or "none";
+ *                 "words": "json", or "python" for True, False, None; "property": only the values of this
+ *                 member of the schema's properties
  *     regex       "pattern" (regex.h), the whole text
  *     gbnf, lark  "grammar" (gbnf.h, lark.h)
  *     choice      one of the strings in "choices"
@@ -20,6 +22,9 @@
  *     either      one of "parts"
  *     repeat      "part", "min" (0) to "max" times (left out: no bound)
  *     option      "part", or nothing
+ *     rules       "part", in which "rules", parts by their names, may be referred to, also by each other and
+ *                 themselves
+ *     rule        the rule with this "name" of the nearest part around that has one
  *     budget      nothing, once the whole output has "tokens" tokens (ast.h); one number per document
  *
  * Anything else is refused, by its path ("#/parts/1/schema").  Bounded as the languages are. */

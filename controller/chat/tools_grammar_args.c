@@ -4,22 +4,23 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "controller/chat/tools_impl.h"
+#include "grammar/grammar.h"
+#include "grammar/schema/schema.h"
 #include "grammar/source.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	FIRST_MAX = 16,       /* literals without a required one: members that may be the first */
-	QUOTED_DEPTH_MAX = 3, /* of values in a format with a quote of its own */
-	QUOTED_BYTES = 16384, /* about, of a form for any of them */
-};
+enum { QUOTED_DEPTH_MAX = 3 /* of values in a format with a quote of its own */ };
 
 /* A member of the arguments. */
 struct member {
 	const char *key;
-	json_t *schema; /* owned: with what its references lead to */
+	json_t *schema; /* owned */
+	const json_t
+		*whole; /* the schema of the arguments, to which the member's refers; NULL: it does not */
 	bool required;
 };
 
@@ -74,43 +75,23 @@ static int json_arguments(json_t *schema, bool strict, json_t **out, char *why, 
 
 /* ---- members ---- */
 
-enum refs { REFS_NONE, REFS_DEFINED, REFS_BEYOND };
-
-/* Where the references in v lead: to definitions, or to what is not part of a value's document. */
-static enum refs refs_of(const json_t *v)
+/* Whether it refers to anything, so that it means something only within its document. */
+static bool refers(const json_t *v)
 {
-	enum refs most = REFS_NONE;
 	const char *key;
 	json_t *x;
 	size_t i;
-	json_object_foreach((json_t *)v, key, x)
-	{
-		const char *to = strcmp(key, "$ref") == 0 ? json_string_value(x) : NULL;
-		const bool defined =
-			to && (strncmp(to, "#/$defs/", 8) == 0 || strncmp(to, "#/definitions/", 14) == 0);
-		const enum refs is = !to ? refs_of(x) : defined ? REFS_DEFINED : REFS_BEYOND;
-		most = is > most ? is : most;
-	}
-	json_array_foreach(v, i, x)
-	{
-		const enum refs is = refs_of(x);
-		most = is > most ? is : most;
-	}
-	return most;
+	json_object_foreach((json_t *)v, key,
+			    x) if ((strcmp(key, "$ref") == 0 && json_is_string(x)) || refers(x)) return true;
+	json_array_foreach(v, i, x) if (refers(x)) return true;
+	return false;
 }
 
-/* A value's schema as a document: what the whole one defines comes along where it is referred to. */
-static json_t *schema_of_value(const json_t *whole, const json_t *value)
+static json_t *schema_of_value(const json_t *value)
 {
-	static const char *const definitions[] = {"$schema", "$defs", "definitions"};
-	json_t *schema = json_is_object(value)  ? json_copy((json_t *)value)
-			 : json_is_false(value) ? json_pack("{s:{}}", "not")
-						: json_object();
-	const bool refers = refs_of(value) != REFS_NONE;
-	for (size_t i = 0; refers && i < sizeof definitions / sizeof *definitions; i++)
-		if (json_object_get(whole, definitions[i]) && !json_object_get(schema, definitions[i]))
-			json_object_set(schema, definitions[i], json_object_get(whole, definitions[i]));
-	return schema;
+	return json_is_object(value)  ? json_incref((json_t *)value)
+	       : json_is_false(value) ? json_pack("{s:{}}", "not")
+				      : json_object();
 }
 
 /* The strings of a list, as the keys of an object. */
@@ -148,7 +129,7 @@ static int check_whole(const json_t *schema, char *why, size_t why_n)
 static void member_add(struct members *m, const json_t *whole, const char *key, const json_t *value,
 		       bool required)
 {
-	m->all[m->n++] = (struct member){key, schema_of_value(whole, value), required};
+	m->all[m->n++] = (struct member){key, schema_of_value(value), refers(value) ? whole : NULL, required};
 }
 
 static struct members members_of(const json_t *schema)
@@ -187,17 +168,32 @@ static bool is_plain(const json_t *schema)
 	return true;
 }
 
-static json_t *text_value(const struct call_maker *m, json_t *schema)
+/* The member's schema, as a member of a part. */
+static void put_schema(json_t *part, const struct member *e)
 {
-	json_t *part = form_text(json_pack("[s]", m->f->tags.value_close));
-	if (!is_plain(schema))
-		json_object_set(part, "schema", schema);
+	json_object_set(part, "schema", e->whole ? (json_t *)e->whole : e->schema);
+	if (e->whole)
+		json_object_set_new(part, "property", json_string(e->key));
+}
+
+static json_t *member_schema_part(const struct member *e)
+{
+	json_t *part = json_pack("{s:s}", "type", "schema");
+	put_schema(part, e);
 	return part;
 }
 
-static json_t *json_value(const struct call_maker *m, json_t *schema)
+static json_t *text_value(const struct call_maker *m, const struct member *e)
 {
-	json_t *part = schema_part(json_incref(schema));
+	json_t *part = form_text(json_pack("[s]", m->f->tags.value_close));
+	if (!is_plain(e->schema))
+		put_schema(part, e);
+	return part;
+}
+
+static json_t *json_value(const struct call_maker *m, const struct member *e)
+{
+	json_t *part = member_schema_part(e);
 	json_object_set_new(part, "without", json_string(m->f->tags.value_close));
 	return part;
 }
@@ -215,14 +211,14 @@ static json_t *enclosed(const struct call_maker *m, const char *open, json_t *va
 	return form_sequence(parts);
 }
 
-static json_t *pair_value_part(const struct call_maker *m, json_t *schema)
+static json_t *pair_value_part(const struct call_maker *m, const struct member *e)
 {
 	const struct tools_tags *t = &m->f->tags;
-	const enum tools_arg_kind kind = tools_arg_kind_of(schema);
+	const enum tools_arg_kind kind = tools_arg_kind_of(e->schema);
 	const char *text_open = t->text_open ? t->text_open : t->value_open;
 	if (kind == ARG_ANY)
-		return enclosed(m, t->value_open, json_value(m, schema), false);
-	json_t *text = enclosed(m, text_open, text_value(m, schema), !is_plain(schema));
+		return enclosed(m, t->value_open, json_value(m, e), false);
+	json_t *text = enclosed(m, text_open, text_value(m, e), !is_plain(e->schema));
 	if (kind == ARG_TEXT)
 		return text;
 	return form_either(
@@ -263,11 +259,10 @@ static bool is_quotable(const json_t *schema)
 	return tools_arg_kind_of(schema) != ARG_ANY;
 }
 
-/* What the member adds to the form: each brings what it refers to along. */
+/* What the member adds to the form: each that refers to something brings the whole schema along. */
 static int charge(const struct call_maker *m, const struct member *e)
 {
-	const bool nested = m->f->literals.quote && !is_quotable(e->schema);
-	*m->bytes += json_dumpb(e->schema, NULL, 0, JSON_COMPACT) + (nested ? QUOTED_BYTES : 0);
+	*m->bytes += json_dumpb(e->whole ? e->whole : e->schema, NULL, 0, JSON_COMPACT);
 	return *m->bytes <= GRAMMAR_SOURCE_MAX
 		       ? 0
 		       : err_why(m->why, m->why_n, -E2BIG,
@@ -276,14 +271,49 @@ static int charge(const struct call_maker *m, const struct member *e)
 				 GRAMMAR_SOURCE_MAX >> 20);
 }
 
-/* A reference to the whole means another document than the value's. */
-static int value_usable(const struct member *e, char *why, size_t why_n)
+/* Whether the schema has values without the text that ends one; others cannot be written. */
+static bool has_writable_value(const struct call_maker *m, const struct member *e)
 {
-	if (refs_of(e->schema) == REFS_BEYOND)
-		return err_why(why, why_n, -ENOTSUP,
-			       "a $ref that does not lead to $defs or definitions is not supported in this "
-			       "model's format of calls");
-	return schema_usable(e->schema, why, why_n);
+	const char *close = m->f->tags.value_close;
+	char *text = close ? json_dumps(e->whole ? e->whole : e->schema, JSON_ENCODE_ANY) : NULL;
+	const bool doubtful = text && strstr(text, close);
+	free(text);
+	if (!doubtful)
+		return true;
+	struct ast *a = NULL;
+	struct grammar *g = NULL;
+	json_t *part = pair_value_part(m, e);
+	text = json_dumps(part, JSON_ENCODE_ANY);
+	const bool none = grammar_parse(GRAMMAR_FORM, text, strlen(text), NULL, &a, NULL, 0) == 0 &&
+			  grammar_new(a, NULL, NULL, &g, NULL, 0) == -EINVAL;
+	grammar_free(g);
+	ast_free(a);
+	free(text);
+	json_decref(part);
+	return !none;
+}
+
+/* Whether the value can be kept to; why names the place in the whole schema. */
+static int value_usable(const struct call_maker *m, const struct member *e, char *why, size_t why_n)
+{
+	const bool any = tools_arg_kind_of(e->schema) == ARG_ANY;
+	const struct schema_options o = {.property = e->whole ? e->key : NULL,
+					 .without = any ? m->f->tags.value_close : NULL};
+	char text[256];
+	struct ast *a = ast_new(NULL);
+	int node, rc = schema_node(a, e->whole ? e->whole : e->schema, &o, &node, text, sizeof text);
+	ast_free(a);
+	if (!rc && !has_writable_value(m, e))
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"#/properties/%.64s: every value holds %s, which ends it in this model's format of "
+			"calls",
+			e->key, m->f->tags.value_close);
+	if (!rc)
+		return 0;
+	if (e->whole || strncmp(text, "#", 1) != 0)
+		return err_why(why, why_n, rc, "%s", text);
+	return err_why(why, why_n, rc, "#/properties/%.64s%s", e->key, text + 1);
 }
 
 /* Removes what cannot be written, or refuses it; schemas that are not supported become any value. */
@@ -307,18 +337,20 @@ static int check_members(const struct call_maker *m, struct members *all, bool s
 		int rc = charge(m, e);
 		if (rc)
 			return rc;
-		rc = value_usable(e, why, sizeof why);
+		rc = value_usable(m, e, why, sizeof why);
 		if (!rc && strict && m->f->literals.quote && !is_quotable(e->schema))
-			rc = err_why(why, sizeof why, -ENOTSUP,
-				     "a value that is not a text, number or boolean is not supported in this "
-				     "model's format of calls");
+			rc = err_why(
+				why, sizeof why, -ENOTSUP,
+				"#/properties/%.64s: a value that is not a text, number or boolean is not "
+				"supported in this model's format of calls",
+				e->key);
 		if (rc && strict)
-			return err_why(m->why, m->why_n, rc, "parameters: #/properties/%.64s: %s", e->key,
-				       why);
+			return err_why(m->why, m->why_n, rc, "parameters: %s", why);
 		if (rc) {
 			const bool text = tools_arg_kind_of(e->schema) == ARG_TEXT;
 			json_decref(e->schema);
 			e->schema = text ? json_pack("{s:s}", "type", "string") : json_object();
+			e->whole = NULL;
 		}
 		if (n < i) {
 			all->all[n] = *e;
@@ -335,8 +367,7 @@ static json_t *pairs_part(const struct call_maker *m, const struct members *all)
 	json_t *parts = json_array();
 	for (size_t i = 0; i < all->n; i++) {
 		const struct member *e = &all->all[i];
-		json_t *pair =
-			pair_part(m, form_literal(e->key, strlen(e->key)), pair_value_part(m, e->schema));
+		json_t *pair = pair_part(m, form_literal(e->key, strlen(e->key)), pair_value_part(m, e));
 		json_array_append_new(parts, e->required ? pair : form_option(pair));
 	}
 	return form_sequence(parts);
@@ -344,17 +375,31 @@ static json_t *pairs_part(const struct call_maker *m, const struct members *all)
 
 /* ---- literals ---- */
 
-/* Texts of a format with a quote of its own, which have no escapes. */
-static json_t *quoted_text(const struct call_maker *m, json_t *schema)
+/* Texts of a format with a quote of its own, which have no escapes; e NULL: any. */
+static json_t *quoted_text(const struct call_maker *m, const struct member *e)
 {
 	const char *quote = m->f->literals.quote;
 	json_t *parts = json_array(), *text = form_text(json_pack("[s]", quote));
-	if (!is_plain(schema))
-		json_object_set(text, "schema", schema);
+	if (e && !is_plain(e->schema))
+		put_schema(text, e);
 	form_put_spelled(parts, quote, &m->g->specials);
 	json_array_append_new(parts, text);
 	form_put_spelled(parts, quote, &m->g->specials);
 	return form_sequence(parts);
+}
+
+static json_t *numbered_rule(const char *name, size_t n)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%s%zu", name, n);
+	return json_pack("{s:s, s:s}", "type", "rule", "name", text);
+}
+
+static void put_rule(json_t *rules, const char *name, size_t n, json_t *part)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%s%zu", name, n);
+	json_object_set_new(rules, text, part);
 }
 
 /* A list of values, or of key:value, with min to max of them. */
@@ -373,42 +418,44 @@ static json_t *quoted_list(const char *open, json_t *item, int min, int max, con
 	return form_sequence(parts);
 }
 
-/* Of any schema: scalars, and lists of these. */
-static json_t *quoted_any(const struct call_maker *m, int depth)
+/* Of any schema: scalars, and lists of these; as the rules any0, the widest, any1, ... */
+static void put_quoted_any(const struct call_maker *m, json_t *rules)
 {
-	json_t *plain = json_pack("{s:s}", "type", "string");
-	json_t *all = json_array();
-	json_array_append_new(all, quoted_text(m, plain));
-	json_array_append_new(all,
-			      schema_part(json_pack("{s:[s,s,s]}", "type", "number", "boolean", "null")));
-	if (depth < QUOTED_DEPTH_MAX) {
-		json_t *item = quoted_any(m, depth + 1);
-		json_t *pair = form_sequence(json_pack("[o, o, O]", form_regex("[A-Za-z_][A-Za-z0-9_]{0,63}"),
-						       form_literal(":", 1), item));
-		json_array_append_new(all, quoted_list("[", item, 0, 1000, "]"));
-		json_array_append_new(all, quoted_list("{", pair, 0, 1000, "}"));
+	for (size_t depth = 0; depth <= QUOTED_DEPTH_MAX; depth++) {
+		json_t *all = json_array();
+		json_array_append_new(all, quoted_text(m, NULL));
+		json_array_append_new(
+			all, schema_part(json_pack("{s:[s,s,s]}", "type", "number", "boolean", "null")));
+		if (depth < QUOTED_DEPTH_MAX) {
+			json_t *item = numbered_rule("any", depth + 1);
+			json_t *pair = form_sequence(json_pack("[o, o, O]",
+							       form_regex("[A-Za-z_][A-Za-z0-9_]{0,63}"),
+							       form_literal(":", 1), item));
+			json_array_append_new(all, quoted_list("[", item, 0, 1000, "]"));
+			json_array_append_new(all, quoted_list("{", pair, 0, 1000, "}"));
+		}
+		put_rule(rules, "any", depth, form_either(all));
 	}
-	json_decref(plain);
-	return form_either(all);
 }
 
-static json_t *quoted_value(const struct call_maker *m, json_t *schema)
+static json_t *quoted_value(const struct call_maker *m, const struct member *e)
 {
-	const enum tools_arg_kind kind = tools_arg_kind_of(schema);
-	if (!is_quotable(schema))
-		return quoted_any(m, 0);
+	const enum tools_arg_kind kind = tools_arg_kind_of(e->schema);
+	if (!is_quotable(e->schema))
+		return numbered_rule("any", 0);
 	if (kind == ARG_ANY)
-		return schema_part(json_incref(schema));
-	json_t *text = quoted_text(m, schema);
+		return member_schema_part(e);
+	json_t *text = quoted_text(m, e);
 	return kind == ARG_TEXT ? text : form_either(json_pack("[o, o]", text, form_literal("null", 4)));
 }
 
-static json_t *literal_value_part(const struct call_maker *m, json_t *schema)
+static json_t *literal_value_part(const struct call_maker *m, const struct member *e)
 {
 	if (m->f->literals.quote)
-		return quoted_value(m, schema);
-	json_t *part = schema_part(json_incref(schema)); /* JSON's words read as Python's do */
+		return quoted_value(m, e);
+	json_t *part = member_schema_part(e);
 	json_object_set_new(part, "strings", json_string("short"));
+	json_object_set_new(part, "words", json_string("python"));
 	return part;
 }
 
@@ -417,39 +464,41 @@ static json_t *literal_part(const struct call_maker *m, const struct member *e)
 	json_t *parts = json_array();
 	json_array_append_new(parts, form_literal(e->key, strlen(e->key)));
 	json_array_append_new(parts, form_literal(&m->f->literals.between, 1));
-	json_array_append_new(parts, literal_value_part(m, e->schema));
+	json_array_append_new(parts, literal_value_part(m, e));
 	return form_sequence(parts);
 }
 
-/* The members behind the one that comes first. */
-static void put_literals_behind(const struct call_maker *m, const struct members *all, size_t first,
-				json_t *parts)
-{
-	const char *comma = m->f->literals.quote ? "," : ", ";
-	for (size_t i = first + 1; i < all->n; i++) {
-		json_t *more = form_sequence(json_pack("[o, o]", form_literal(comma, strlen(comma)),
-						       literal_part(m, &all->all[i])));
-		json_array_append_new(parts, all->all[i].required ? more : form_option(more));
-	}
-}
-
-/* Each of the members up to the first required one may be the first. */
+/* Each of the members up to the first required one may be the first, the others follow in their order:
+ *
+ *     any of   member0 behind0, member1 behind1, ...      behind0 ::= (", " member1)? behind1 */
 static json_t *literals_part(const struct call_maker *m, const struct members *all)
 {
-	json_t *ways = json_array();
+	const char *comma = m->f->literals.quote ? "," : ", ";
+	json_t *ways = json_array(), *rules = json_object();
 	bool required = false;
-	for (size_t i = 0; i < all->n && !required; i++) {
+	if (m->f->literals.quote)
+		put_quoted_any(m, rules);
+	for (size_t i = 0; i < all->n; i++) {
 		const struct member *e = &all->all[i];
-		required = e->required;
-		if (i >= FIRST_MAX && !required)
-			continue;
-		json_t *parts = json_pack("[o]", literal_part(m, e));
-		put_literals_behind(m, all, i, parts);
-		json_array_append_new(ways, form_sequence(parts));
+		put_rule(rules, "member", i, literal_part(m, e));
+		if (i) {
+			json_t *more = form_sequence(json_pack("[o, o]", form_literal(comma, strlen(comma)),
+							       numbered_rule("member", i)));
+			json_t *behind = json_pack("[o, o]", e->required ? more : form_option(more),
+						   numbered_rule("behind", i));
+			put_rule(rules, "behind", i - 1, form_sequence(behind));
+		}
+		if (!required)
+			json_array_append_new(ways,
+					      form_sequence(json_pack("[o, o]", numbered_rule("member", i),
+								      numbered_rule("behind", i))));
+		required = required || e->required;
 	}
+	if (all->n)
+		put_rule(rules, "behind", all->n - 1, form_sequence(json_array()));
 	if (!required)
 		json_array_append_new(ways, form_sequence(json_array()));
-	return form_either(ways);
+	return json_pack("{s:s, s:o, s:o}", "type", "rules", "rules", rules, "part", form_either(ways));
 }
 
 /* ---- */

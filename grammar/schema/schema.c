@@ -212,11 +212,11 @@ static int conj_body(struct schema *s, const struct conj *c)
 	for (unsigned i = 0; i < c->n_alts && !raw; i++)
 		words |= c->alts[i].types;
 	if (words & T_FALSE)
-		kids[n++] = ast_text(s->ast, "false");
+		kids[n++] = ast_text(s->ast, s->o.python_words ? "False" : "false");
 	if (words & T_TRUE)
-		kids[n++] = ast_text(s->ast, "true");
+		kids[n++] = ast_text(s->ast, s->o.python_words ? "True" : "true");
 	if (words & T_NULL)
-		kids[n++] = ast_text(s->ast, "null");
+		kids[n++] = ast_text(s->ast, s->o.python_words ? "None" : "null");
 	int node = s->err ? AST_FAILED : ast_alt(s->ast, kids, n);
 	free(kids);
 	return node;
@@ -308,12 +308,17 @@ static void schema_fini(struct schema *s)
 static int build(struct schema *s, int *node)
 {
 	struct lits l = {0};
-	lits_add(&l, s->root, false);
+	const json_t *start = s->root;
+	if (s->o.property)
+		start = json_object_get(json_object_get(s->root, "properties"), s->o.property);
+	if (!start)
+		return schema_error(s, -EINVAL, s->root, "there is no property \"%.64s\"", s->o.property);
+	lits_add(&l, start, false);
 	struct conj *c = conj_get(s, &l);
 	lits_fini(&l);
 	int rc = conj_is_empty(s, c);
 	if (rc > 0)
-		return schema_error(s, -EINVAL, s->root, "no value satisfies the schema");
+		return schema_error(s, -EINVAL, start, "no value satisfies the schema");
 	if (rc == 0)
 		*node = conj_node(s, c);
 	while (s->queue && !s->err) {

@@ -38,12 +38,14 @@ enum schema_strings {
 struct schema_options {
 	enum schema_space space;
 	enum schema_strings strings;
-	const char *without; /* strings and unknown names do not hold this text as it is; NULL: any text */
-	unsigned max_space;  /* of SCHEMA_SPACE_FLEXIBLE; 0: 20 */
-	unsigned any_order;  /* an object of at most so many known members takes them in any order; 0: none.
-			      * Longer ones, and all by default: properties as the schema lists them, then
-			      * what it requires beside them, then others */
-	size_t max_steps;    /* of the expansion; 0: 1 << 20 */
+	const char *property; /* only the values of this member of the root's properties; NULL: of the root */
+	bool python_words;    /* True, False, None */
+	const char *without;  /* strings and unknown names do not hold this text as it is; NULL: any text */
+	unsigned max_space;   /* of SCHEMA_SPACE_FLEXIBLE; 0: 20 */
+	unsigned any_order;   /* an object of at most so many known members takes them in any order; 0: none.
+			       * Longer ones, and all by default: properties as the schema lists them, then
+			       * what it requires beside them, then others */
+	size_t max_steps;     /* of the expansion; 0: 1 << 20 */
 	size_t max_alternatives; /* of one value; 0: 2,000 */
 };
 

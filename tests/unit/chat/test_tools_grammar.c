@@ -399,6 +399,16 @@ Test(tools_grammar, text_may_stand_before_calls_that_are_not_required)
 	}
 }
 
+static void yes_and_no(struct grammar *g, const char *const *yes, const char *const *no)
+{
+	for (; *yes; yes++)
+		cr_expect(accepts(g, *yes, strlen(*yes)), "%s", *yes);
+	for (; *no; no++)
+		cr_expect(!accepts(g, *no, strlen(*no)), "%s", *no);
+	grammar_free(g);
+}
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
 static void expect_refused(enum tools_style style, const char *parameters, bool strict, int err,
 			   const char *want)
 {
@@ -421,7 +431,7 @@ Test(tools_grammar, schemas_of_strict_tools_are_kept_to_or_refused)
 		       "(?= is not "
 		       "supported");
 	expect_refused(TOOLS_QWEN3_CODER, lookahead, true, -ENOTSUP,
-		       "tool f: parameters: #/properties/a: #: the pattern \"(?=x)\": regex, byte 3: "
+		       "tool f: parameters: #/properties/a: the pattern \"(?=x)\": regex, byte 3: "
 		       "lookahead (?= is "
 		       "not supported");
 	expect_refused(TOOLS_HERMES, lookahead, false, 0, "");
@@ -442,23 +452,79 @@ Test(tools_grammar, schemas_of_strict_tools_are_kept_to_or_refused)
 		"supported in this model's format of calls");
 }
 
-/* The value's document is not the whole one: "#" would be another schema there. */
-Test(tools_grammar, a_value_that_refers_to_the_whole_is_any_value_or_refused)
+/* References mean the whole schema, wherever they stand: to the root, to another property, to definitions
+ * although the value has some of its own. */
+Test(tools_grammar, values_may_refer_to_any_place_of_the_schema)
 {
 	static const char tree[] =
-		"{\"properties\": {\"below\": {\"type\": \"array\", \"items\": {\"$ref\": \"#\"}}}}";
-	expect_refused(TOOLS_QWEN3_CODER, tree, true, -ENOTSUP,
-		       "tool f: parameters: #/properties/below: a $ref that does not lead to $defs or "
-		       "definitions is not supported in this model's format of calls");
-	expect_refused(TOOLS_HERMES, tree, true, 0, "");
-	json_t *tools = json_pack("[{s:s, s:{s:s, s:o}}]", "type", "function", "function", "name", "f",
-				  "parameters", parsed(tree));
-	struct grammar *g =
-		compiled(GRAMMAR_FORM, form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false));
-	static const char call[] =
-		"<parameter=below>\n[{\"below\":[]}]\n</parameter>\n</function>\n</tool_call>";
-	cr_expect(accepts(g, call, strlen(call)));
-	grammar_free(g);
+		"{\"properties\": {\"below\": {\"type\": \"array\", \"items\": {\"$ref\": \"#\"}},"
+		" \"same\": {\"$ref\": \"#/properties/below\"},"
+		" \"own\": {\"$defs\": {\"d\": {\"const\": 1}}, \"anyOf\": [{\"$ref\": \"#/$defs/d\"},"
+		" {\"$ref\": \"#/properties/own/$defs/d\"}]}},"
+		" \"additionalProperties\": false, \"$defs\": {\"d\": {\"const\": 2}}}";
+	json_t *tools = json_pack("[{s:s, s:{s:s, s:b, s:o}}]", "type", "function", "function", "name", "f",
+				  "strict", 1, "parameters", parsed(tree));
+#define VALUE(key, value) "<parameter=" key ">\n" value "\n</parameter>\n"
+#define CALL(args)        args "</function>\n</tool_call>"
+	yes_and_no(compiled(GRAMMAR_FORM, form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false)),
+		   LIST(CALL(VALUE("below", "[{\"below\":[{}]}]")),
+			CALL(VALUE("same", "[{}]") VALUE("own", "1")), CALL(VALUE("own", "2"))),
+		   LIST(CALL(VALUE("below", "[1]")), CALL(VALUE("same", "{}")), CALL(VALUE("own", "3"))));
+	json_decref(tools);
+	expect_refused(TOOLS_QWEN3_CODER,
+		       "{\"properties\": {\"a\": {\"items\": {\"$ref\": \"#/$defs/x\"}}}, \"$defs\": {\"x\": "
+		       "{\"uniqueItems\": true}}}",
+		       true, -ENOTSUP,
+		       "tool f: parameters: #/$defs/x: uniqueItems of items that are not an enum of at most "
+		       "9 values is "
+		       "not supported");
+	expect_refused(TOOLS_QWEN3_CODER, "{\"properties\": {\"a\": {\"$ref\": \"#/x\"}}}", true, -ENOTSUP,
+		       "tool f: parameters: #/properties/a: $ref \"#/x\" leads to nothing in this schema");
+}
+
+/* Values of a text's own tag cannot be written. */
+Test(tools_grammar, values_that_hold_their_end_are_left_out_or_refused)
+{
+	json_t *tools = parsed(
+		"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": true, \"parameters\": "
+		"{\"properties\": {\"a\": {\"type\": \"string\", \"enum\": [\"x</parameter>y\", \"z\"]}, "
+		"\"b\": {\"enum\": [\"x</parameter>y\", 1]}}}}}]");
+	yes_and_no(compiled(GRAMMAR_FORM, form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false)),
+		   LIST(CALL(VALUE("a", "z") VALUE("b", "1"))),
+		   LIST(CALL(VALUE("a", "x</parameter>y")), CALL(VALUE("b", "\"x</parameter>y\""))));
+	json_decref(tools);
+	expect_refused(
+		TOOLS_QWEN3_CODER,
+		"{\"properties\": {\"a\": {\"type\": \"string\", \"const\": \"x</parameter>y\"}}}", true,
+		-ENOTSUP,
+		"tool f: parameters: #/properties/a: every value holds </parameter>, which ends it in this "
+		"model's format of calls");
+}
+
+/* Each of the members may be the first: the form does not grow with their square. */
+Test(tools_grammar, forms_of_many_literals_are_small)
+{
+	json_t *properties = json_object();
+	char key[16];
+	for (int i = 0; i < 100; i++) {
+		snprintf(key, sizeof key, "k%d", i);
+		json_object_set_new(properties, key, json_pack("{s:s}", "type", "array"));
+	}
+	json_t *tools = json_pack("[{s:s, s:{s:s, s:{s:o}}}]", "type", "function", "function", "name", "f",
+				  "parameters", "properties", properties);
+	for (int i = 0; i < 2; i++) {
+		const enum tools_style s = i ? TOOLS_PYTHONIC : TOOLS_GEMMA4;
+		json_t *f = form_of(s, TOOLS_REQUIRED, tools, NULL, true, false);
+		const size_t n = json_dumpb(f, NULL, 0, JSON_COMPACT);
+		cr_expect(n < 200000, "%zu bytes", n);
+		static const char *const calls[][4] = {
+			{"<|tool_call>call:f{k99:[1]}<tool_call|>",
+			 "<|tool_call>call:f{k0:[[{a:1}]],k7:[]}<tool_call|>",
+			 "<|tool_call>call:f{}<tool_call|>", "<|tool_call>call:f{k7:[],k0:[]}<tool_call|>"},
+			{"[f(k99=[1])]", "[f(k0=[[{\"a\": 1}]], k7=[])]", "[f()]", "[f(k7=[], k0=[])]"}};
+		yes_and_no(compiled(GRAMMAR_FORM, f), LIST(calls[i][0], calls[i][1], calls[i][2]),
+			   LIST(calls[i][3]));
+	}
 	json_decref(tools);
 }
 
@@ -491,25 +557,15 @@ Test(tools_grammar, forms_of_values_that_refer_to_large_definitions_are_bounded)
 	free(description);
 }
 
-static void yes_and_no(struct grammar *g, const char *const *yes, const char *const *no)
-{
-	for (; *yes; yes++)
-		cr_expect(accepts(g, *yes, strlen(*yes)), "%s", *yes);
-	for (; *no; no++)
-		cr_expect(!accepts(g, *no, strlen(*no)), "%s", *no);
-	grammar_free(g);
-}
-#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
-
 Test(tools_grammar, any_of_the_literals_may_be_the_first)
 {
 	json_t *tools = tools_for(TOOLS_PYTHONIC);
 	yes_and_no(compiled(GRAMMAR_FORM,
 			    form_of(TOOLS_PYTHONIC, TOOLS_REQUIRED, tools, "list-2", false, false)),
-		   LIST("[list-2()]", "[list-2(on=true)]", "[list-2(of=[1.5, null])]",
-			"[list-2(of=[], on=false)]"),
-		   LIST("[list-2(, on=true)]", "[list-2(on=true, of=[])]", "[list-2(of=[2])]",
-			"[list-2(on=1)]"));
+		   LIST("[list-2()]", "[list-2(on=True)]", "[list-2(of=[1.5, None])]",
+			"[list-2(of=[], on=False)]"),
+		   LIST("[list-2(, on=True)]", "[list-2(on=True, of=[])]", "[list-2(of=[2])]",
+			"[list-2(on=true)]", "[list-2(on=1)]"));
 	json_decref(tools);
 }
 

@@ -76,6 +76,60 @@ Test(form, short_strings_have_one_spelling)
 	grammar_free(g);
 }
 
+Test(form, rules_are_referred_to_by_name)
+{
+	struct grammar *g = form(
+		"{\"type\": \"rules\", \"rules\": {\"list\": {\"type\": \"sequence\", \"parts\": ["
+		"{\"type\": \"literal\", \"text\": \"[\"}, {\"type\": \"repeat\", \"part\": {\"type\": "
+		"\"either\", "
+		"\"parts\": [{\"type\": \"rule\", \"name\": \"x\"}, {\"type\": \"rule\", \"name\": "
+		"\"list\"}]}}, "
+		"{\"type\": \"literal\", \"text\": \"]\"}]}, \"x\": {\"type\": \"literal\", \"text\": "
+		"\"x\"}}, "
+		"\"part\": {\"type\": \"sequence\", \"parts\": [{\"type\": \"rule\", \"name\": \"list\"}, "
+		"{\"type\": \"rules\", \"rules\": {\"x\": {\"type\": \"literal\", \"text\": \"y\"}}, "
+		"\"part\": "
+		"{\"type\": \"rule\", \"name\": \"x\"}}, {\"type\": \"rule\", \"name\": \"x\"}]}}");
+	help_yes(g, "[]yx", "[xx[x[]]]yx");
+	help_no(g, "[]xx", "[]", "[y]yx", "[[]yx");
+	grammar_free(g);
+	expect_refused("{\"type\": \"rule\", \"name\": \"x\"}", -EINVAL, "form: #: there is no rule \"x\"");
+	expect_refused("{\"type\": \"rules\", \"rules\": {\"x\": {\"type\": \"regex\", \"pattern\": \"(\"}}, "
+		       "\"part\": "
+		       "{\"type\": \"rule\", \"name\": \"x\"}}",
+		       -EINVAL, "form: #/rules/x: regex, byte 1: ( without )");
+	expect_refused("{\"type\": \"sequence\", \"parts\": [{\"type\": \"rules\", \"rules\": {}, \"part\": "
+		       "{\"type\": "
+		       "\"text\"}}, {\"type\": \"rules\", \"rules\": [], \"part\": {\"type\": \"text\"}}]}",
+		       -EINVAL, "form: #/parts/1: \"rules\" must be an object of parts");
+	struct ast *a = parsed(
+		"{\"type\": \"rules\", \"rules\": {\"x\": {\"type\": \"sequence\", \"parts\": [{\"type\": "
+		"\"literal\", \"text\": \"a\"}, {\"type\": \"rule\", \"name\": \"x\"}]}}, \"part\": "
+		"{\"type\": "
+		"\"rule\", \"name\": \"x\"}}");
+	char why[256];
+	cr_expect_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(why, "no text matches the grammar: x needs itself, and so never ends");
+	ast_free(a);
+}
+
+Test(form, a_schema_may_be_that_of_a_property_and_have_pythons_words)
+{
+	struct grammar *g =
+		form("{\"type\": \"schema\", \"property\": \"a\", \"words\": \"python\", \"schema\": "
+		     "{\"properties\": {\"a\": {\"type\": [\"boolean\", \"null\"]}, \"b\": {}}, "
+		     "\"required\": [\"b\"]}}");
+	help_yes(g, "True", "False", "None");
+	help_no(g, "true", "{}", "null");
+	grammar_free(g);
+	expect_refused("{\"type\": \"schema\", \"property\": \"a\", \"schema\": {}}", -EINVAL,
+		       "form: #/schema: #: there is no property \"a\"");
+	expect_refused("{\"type\": \"schema\", \"words\": \"c\", \"schema\": {}}", -EINVAL,
+		       "form: #: \"words\" must be \"json\" or \"python\"");
+	expect_refused("{\"type\": \"schema\", \"property\": 1, \"schema\": {}}", -EINVAL,
+		       "form: #: \"property\" must be a string without NUL");
+}
+
 Test(form, a_schema_may_leave_out_blanks)
 {
 	struct grammar *g =
