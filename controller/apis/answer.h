@@ -51,7 +51,8 @@ struct answer_writer {
 	const char *stream_type;
 	/* The request (as generation_start() got it) was found good; the prompts are in c->subs[].submit. */
 	void (*begin)(struct completion *c, const json_t *request, const struct api_reply *reply);
-	/* Streams only: the job was accepted, and e has the tokens of its prompt. */
+	/* Streams only: the job was accepted, and e has the tokens of its prompt.  It may reply at once, by
+	 * exchange_reply_locked(): nothing more comes then. */
 	void (*accepted)(struct subrequest *s, const struct job_event *e);
 	/* Streams only: news of an output, which is choice s->first + d->index of the request.  chat: its
 	 * new parts, to be read in place of d's text; NULL: d's text is the content.  d->finish is set

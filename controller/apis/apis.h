@@ -6,9 +6,11 @@
 #include "controller/http/exchange.h"
 
 struct mailbox;
+struct responses;
 
 struct apis {
 	struct mailbox *mailbox;
+	struct responses *responses; /* that are stored; NULL: no journal */
 };
 
 static inline struct apis *apis_of(const struct exchange *x)

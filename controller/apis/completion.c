@@ -43,7 +43,7 @@ static void on_accepted(struct subrequest *s, const struct job_event *e)
 		return;
 	if (c->writer->accepted)
 		c->writer->accepted(s, e);
-	if (c->n_accepted == c->n_subs) {
+	if (c->n_accepted == c->n_subs && !x->over) { /* the writer may have replied */
 		x->phase = EXCHANGE_STREAM;
 		x->type = c->writer->stream_type;
 		x->status = MHD_HTTP_OK;
@@ -300,9 +300,13 @@ struct completion *completion_of(const struct exchange *x)
 	return x->work == &completion_work ? x->work_data : NULL;
 }
 
-void completion_set_id(struct completion *c, const char *prefix)
+void completion_set_id(struct completion *c, const char *prefix, const char *id)
 {
-	snprintf(c->id, sizeof c->id, "%s%016" PRIx64 "%016" PRIx64, prefix, entropy_u64(), entropy_u64());
+	if (id)
+		snprintf(c->id, sizeof c->id, "%s", id);
+	else
+		snprintf(c->id, sizeof c->id, "%s%016" PRIx64 "%016" PRIx64, prefix, entropy_u64(),
+			 entropy_u64());
 	pthread_mutex_lock(&c->x->lock);
 	snprintf(c->x->id, sizeof c->x->id, "%s", c->id);
 	pthread_mutex_unlock(&c->x->lock);

@@ -77,8 +77,9 @@ struct completion *completion_new(struct exchange *x, size_t n, const struct ans
 				  void *data);
 /* The exchange's completion; NULL: its work is another, or it has none. */
 struct completion *completion_of(const struct exchange *x);
-/* The reply's id: the prefix and 128 random bits; also the exchange's, for headers and the log. */
-void completion_set_id(struct completion *c, const char *prefix);
+/* The reply's id, or if that is NULL, the prefix and 128 random bits; also the exchange's, for headers and
+ * the log. */
+void completion_set_id(struct completion *c, const char *prefix, const char *id);
 
 /* Takes the jobs' places in the API key's limit on jobs at once, before any prompt is tokenized.  false: x
  * has its reply. */

@@ -114,10 +114,10 @@ static int make_subrequest(struct completion *c, struct api_request *all, const 
 	int rc = api_request_prompt(all, i, &s->submit, reply, p);
 	if (rc)
 		return rc;
-	if (x->key)
-		generation_own_by_key(x, s->submit);
 	if (line)
 		own_by_line(c, s->submit, request, i, line);
+	else if (x->key)
+		generation_own_by_key(x, s->submit);
 	const struct params *par = &s->submit->params;
 	s->n_outputs = par->n;
 	s->first = (uint32_t)i * par->n;
@@ -131,13 +131,13 @@ static int make_subrequest(struct completion *c, struct api_request *all, const 
 }
 
 /* The fields that all subrequests have in common. */
-static void set_common(struct completion *c, const struct api_reply *reply, const char *id_prefix)
+static void set_common(struct completion *c, const struct api_reply *reply, const struct generation *g)
 {
 	c->model = xstrdup(reply->model ? reply->model : c->x->host->svc->model_name);
 	c->stream = reply->stream;
 	c->no_output = reply->no_output;
 	c->created = clock_unix();
-	completion_set_id(c, id_prefix);
+	completion_set_id(c, g->id_prefix, g->id);
 }
 
 /* Every prompt becomes a subrequest, as long as the client is there.  *reply: of the request. */
@@ -158,7 +158,7 @@ static int make_subrequests(struct completion *c, const json_t *request, const s
 	}
 	api_request_free(all);
 	/* Those of a request that is refused or abandoned have cost as much. */
-	if (x->key && tokens)
+	if (x->key && tokens && !g->attach)
 		api_key_charge(x->key, tokens, clock_us());
 	return rc;
 }
@@ -230,7 +230,7 @@ void generation_start(struct exchange *x, const json_t *request, const struct ge
 			       "prompt holds %zu prompts: must be 1 to %d", n, PROMPTS_MAX);
 		return;
 	}
-	if (!completion_begin_key(c))
+	if (!g->attach && !completion_begin_key(c))
 		return;
 	int rc = make_subrequests(c, request, g, &reply, &p);
 	if (rc) {
@@ -240,7 +240,7 @@ void generation_start(struct exchange *x, const json_t *request, const struct ge
 			exchange_fail(x, p.code, p.param, p.why);
 		return;
 	}
-	set_common(c, &reply, g->id_prefix);
+	set_common(c, &reply, g);
 	add_ignored(x, g->names, &reply);
 	if (g->writer->begin)
 		g->writer->begin(c, request, &reply);

@@ -1,6 +1,6 @@
 /* generation.h - a request in one of OpenAI's dialects (api.h), whichever API it came from, to jobs
- * (completion.h) whose events go to a writer (answer.h).  Common to all APIs: prompts, bounds of the request
- * as a whole, the API key's terms. */
+ * (completion.h), and their events to a writer (answer.h).  Common to all APIs: prompts, bounds of the
+ * request as a whole, the API key's terms. */
 #ifndef QUERN_CONTROLLER_APIS_GENERATION_H
 #define QUERN_CONTROLLER_APIS_GENERATION_H
 
@@ -36,7 +36,9 @@ struct generation {
 	void *writer_data;                   /* taken */
 	const char *id_prefix;               /* of the reply's id: "chatcmpl-" */
 	const struct generation_name *names; /* ends with NULLs; NULL: all names are the client's */
-	const struct generation_line *line;  /* NULL: x has a connection */
+	const struct generation_line *line;  /* durable jobs with these keys; NULL: of x's life */
+	const char *id;                      /* the reply's; NULL: one is drawn */
+	bool attach;                         /* the jobs exist, most likely: nothing counts for the API key */
 };
 
 /* Checks the request's model and fields, and submits its jobs; or x has its reply.  request: borrowed during

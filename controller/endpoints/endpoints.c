@@ -4,6 +4,7 @@
 #include "controller/apis/ollama/ollama.h"
 #include "controller/apis/openai/completions.h"
 #include "controller/apis/openai/responses.h"
+#include "controller/apis/openai/responses_runs.h"
 #include "controller/endpoints/embeddings.h"
 #include "controller/endpoints/embeddings_apis.h"
 #include "controller/endpoints/files.h"
@@ -39,6 +40,7 @@ static const struct http_route routes[] = {
 	{"/v1/messages/count_tokens", "POST", anthropic_call_count, ROUTE_JSON | ROUTE_COUNTED, NULL,
 	 anthropic_error},
 	{"/v1/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/responses/", "GET, HEAD, POST, DELETE", responses_call_one, ROUTE_PREFIX, NULL, NULL},
 	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL, NULL},
@@ -88,6 +90,7 @@ static int start(void *user, struct exchange_host *host, char *why, size_t why_n
 	rc = journal ? batches_start(host, e->apis.mailbox, e->files, &e->batches, why, why_n) : 0;
 	if (rc)
 		goto fail_batches;
+	e->apis.responses = journal ? responses_start(host, journal) : NULL;
 	return 0;
 
 fail_batches:
@@ -101,6 +104,7 @@ static void quiesce(void *user)
 	struct endpoints *e = user;
 	if (e->batches)
 		batches_quiesce(e->batches);
+	responses_quiesce(e->apis.responses);
 }
 
 static void drain(void *user)
@@ -119,6 +123,7 @@ static void stop(void *user)
 	if (e->files)
 		journal_end(file_store_journal(e->files));
 	batches_stop(e->batches);
+	responses_stop(e->apis.responses);
 	file_store_close(e->files);
 }
 

@@ -216,7 +216,7 @@ void pooling_submit(struct completion *c, int rc, const struct api_problem *p, c
 			exchange_fail(x, p->code, p->param, p->why);
 		return;
 	}
-	completion_set_id(c, id_prefix);
+	completion_set_id(c, id_prefix, NULL);
 	c->created = clock_unix();
 	c->model = xstrdup(x->host->svc->model_name);
 	completion_submit(c);

@@ -1,152 +1,355 @@
 #include "controller/apis/openai/responses.h"
 
 #include "base/alloc.h"
+#include "base/entropy.h"
 #include "base/json.h"
+#include "controller/apis/apis.h"
 #include "controller/apis/common.h"
-#include "controller/apis/completion.h"
 #include "controller/apis/generation.h"
-#include "controller/apis/openai/responses_events.h"
+#include "controller/apis/openai/responses_answer.h"
 #include "controller/apis/openai/responses_read.h"
-#include "controller/http/http_error.h"
+#include "controller/apis/openai/responses_runs.h"
+#include "controller/http/api_keys.h"
 #include "controller/message/service.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-struct responses_answer {
-	json_t *repeated;                /* owned */
-	struct responses_events *events; /* owned; NULL before the request was found good */
+static const char BAD[] = "invalid_request_error";
+
+enum { LIST_MAX = 100, LIST_DEFAULT = 20 };
+
+/* --- creating one --- */
+
+struct creation {
+	json_t *client, *request, *history, *items; /* owned */
+	bool stored, background, stream;
 };
 
-/* --- the writer --- */
-
-/* A float as people write it: 0.7, not 0.699999988. */
-static void set_number(json_t *o, const char *name, float v)
+static void creation_fini(struct creation *c)
 {
-	char text[32];
-	snprintf(text, sizeof text, "%.7g", (double)v);
-	json_object_set_new(o, name, json_real(strtod(text, NULL)));
+	json_decref(c->client);
+	json_decref(c->request);
+	json_decref(c->history);
+	json_decref(c->items);
 }
 
-static void begin(struct completion *c, const json_t *request, const struct api_reply *reply)
+static int not_stored(const char *field, struct api_problem *p)
 {
-	struct responses_answer *a = c->writer_data;
-	const struct submit *s = c->subs[0].submit;
-	(void)request;
-	(void)reply;
-	json_object_set_new(a->repeated, "model", json_string(c->model));
-	set_number(a->repeated, "temperature", s->params.temperature);
-	set_number(a->repeated, "top_p", s->params.top_p);
-	json_object_set_new(a->repeated, "store", json_false());
-	json_object_set_new(a->repeated, "background", json_false());
-	const struct responses_about about = {
-		.id = c->id,
-		.created_at = c->created,
-		.repeated = a->repeated,
-		.tokenizer = c->x->host->svc->tokenizer,
-		.skip_special = s->skip_special,
-		.rules = &c->rules,
-		.after = -1,
-	};
-	a->events = responses_events_new(&about);
+	return api_fail(p, E_BAD_REQUEST, field,
+			"%s needs stored responses: start the service with --journal FILE", field);
 }
 
-static struct responses_events *events_of(const struct completion *c)
+/* The items that a response followed, its input and its output. */
+static int read_previous(const struct exchange *x, struct creation *c, struct api_problem *p)
 {
-	const struct responses_answer *a = c->writer_data;
-	return a->events;
-}
-
-static void accepted(struct subrequest *s, const struct job_event *e)
-{
-	(void)e;
-	responses_events_begin(events_of(s->completion), &s->completion->x->out);
-}
-
-static void delta(struct subrequest *s, const struct output_view *d, const struct chat_stream *chat)
-{
-	(void)chat;
-	responses_events_push(events_of(s->completion), d, &s->completion->x->out);
-}
-
-static void end(struct completion *c)
-{
-	responses_events_end(events_of(c), &c->usage, NULL, &c->x->out);
-}
-
-static void output(struct subrequest *s, const struct output_view *v, const struct chat_stream *chat,
-		   const struct job_event *e)
-{
-	(void)chat;
-	(void)e;
-	responses_events_push(events_of(s->completion), v, NULL);
-}
-
-static void body(struct completion *c, struct buf *b)
-{
-	responses_events_whole(events_of(c), &c->usage, b);
-}
-
-static void error(struct completion *c, const struct http_failure *f)
-{
-	responses_events_end(events_of(c), NULL, f->message, &c->x->out);
-}
-
-static void answer_free(void *data)
-{
-	struct responses_answer *a = data;
-	responses_events_free(a->events);
-	json_decref(a->repeated);
-	free(a);
-}
-
-static const struct answer_writer writer = {
-	.raw = true,
-	.begin = begin,
-	.accepted = accepted,
-	.delta = delta,
-	.end = end,
-	.output = output,
-	.body = body,
-	.error = error,
-	.free = answer_free,
-};
-
-/* --- the route --- */
-
-static int read_request(struct exchange *x, const json_t *client, json_t **request, struct api_problem *p)
-{
-	json_t *items = NULL;
-	int rc = field_table_check(&responses_fields, client, x->host->svc->strict, x->ignored,
-				   sizeof x->ignored, p);
-	if (!rc)
-		rc = responses_read(client, NULL, request, &items, p);
-	json_decref(items);
+	static const char field[] = "previous_response_id";
+	const char *id = json_string_value(json_get(c->client, field));
+	struct responses *rs = apis_of(x)->responses;
+	struct response_row row;
+	char owner[FILE_OWNER_SIZE];
+	if (!id)
+		return 0;
+	if (!rs)
+		return not_stored(field, p);
+	common_owner(x, owner);
+	if (responses_store_get(responses_store_of(rs), owner, id, &row))
+		return api_fail(p, E_BAD_REQUEST, field, "%s: no such response: %.100s", field, id);
+	int rc = row.done ? 0
+			  : api_fail(p, E_BAD_REQUEST, field, "%s: %.100s is not done yet: wait for its end",
+				     field, id);
+	json_t *body = json_loads(row.body, 0, NULL);
+	c->history = json_loads(row.context, 0, NULL);
+	json_array_extend(c->history, json_object_get(body, "output"));
+	json_decref(body);
+	response_row_fini(&row);
 	return rc;
+}
+
+static int read_creation(struct exchange *x, struct creation *c, struct api_problem *p)
+{
+	int rc = common_check_fields(x, c->client, &responses_fields, p);
+	if (rc)
+		return rc;
+	c->background = json_is_true(json_get(c->client, "background"));
+	c->stream = json_is_true(json_get(c->client, "stream"));
+	c->stored = apis_of(x)->responses && !json_is_false(json_get(c->client, "store"));
+	if (c->background && !apis_of(x)->responses)
+		return not_stored("background", p);
+	if (c->background && !c->stored)
+		return api_fail(p, E_BAD_REQUEST, "store",
+				"store is false: a response in the background must "
+				"be stored");
+	rc = read_previous(x, c, p);
+	return rc ? rc : responses_read(c->client, c->history, &c->request, &c->items, p);
+}
+
+/* What is stored of it, so far as it is known. */
+static int fill_row(struct exchange *x, struct creation *c, struct response_row *row, struct api_problem *p)
+{
+	json_t *all = c->history ? json_incref(c->history) : json_array();
+	row->n_before = (int64_t)json_array_size(all);
+	json_array_extend(all, c->items);
+	row->context = json_dumps(all, JSON_COMPACT);
+	json_decref(all);
+	row->background = c->background;
+	common_owner(x, row->owner);
+	if (c->background) {
+		/* The job is made again from this, and has the same tokens then. */
+		if (!json_get(c->request, "seed"))
+			json_object_set_new(c->request, "seed",
+					    json_integer((json_int_t)(entropy_u64() >> 1)));
+		json_object_set_new(c->request, "stream", json_true());
+		row->request = json_dumps(c->request, JSON_COMPACT);
+	}
+	if (strlen(row->context) <= x->host->svc->max_request_bytes)
+		return 0;
+	return api_fail(p, E_TOO_LONG, "previous_response_id",
+			"the items before and the input have more than %u bytes: begin anew",
+			x->host->svc->max_request_bytes);
+}
+
+/* Its job is durable, and a run of its own stores what it comes to. */
+static void create_in_background(struct exchange *x, struct generation *g, struct responses_answer *a,
+				 const json_t *request)
+{
+	struct responses *rs = apis_of(x)->responses;
+	struct generation_line line = {.terms = API_KEY_NO_TERMS};
+	struct responses_begun begun = {0};
+	struct response_row row;
+	char id[FILE_ID_SIZE], owner[FILE_OWNER_SIZE];
+	struct api_key *key = x->key;
+	file_store_id(id, "resp_");
+	common_owner(x, owner);
+	snprintf(line.key, sizeof line.key, "%s", id);
+	line.owner = owner;
+	if (key)
+		api_key_terms(key, &line.terms);
+	a->begun = &begun;
+	g->line = &line;
+	g->id = id;
+	generation_start(x, request, g); /* x may be gone */
+	if (begun.yes && responses_store_get(responses_store_of(rs), owner, id, &row) == 0) {
+		responses_run(rs, &row, key, begun.key_jobs, false);
+		response_row_fini(&row);
+	}
+}
+
+static void create(struct exchange *x, struct creation *c)
+{
+	struct api_problem p = {.code = E_INTERNAL};
+	struct responses_answer *a = xcalloc(1, sizeof *a);
+	if (read_creation(x, c, &p) || fill_row(x, c, &a->row, &p)) {
+		exchange_fail(x, p.code, p.param, p.why);
+		response_row_fini(&a->row);
+		free(a);
+		return;
+	}
+	a->mode = c->background && !c->stream ? RESPONSES_BEGIN : RESPONSES_CREATE;
+	a->store = c->stored ? responses_store_of(apis_of(x)->responses) : NULL;
+	a->repeated = responses_repeat(c->client);
+	struct generation g = {
+		.dialect = API_CHAT,
+		.writer = &responses_writer,
+		.writer_data = a,
+		.id_prefix = "resp_",
+		.names = responses_names,
+	};
+	if (c->background)
+		create_in_background(x, &g, a, c->request);
+	else
+		generation_start(x, c->request, &g);
 }
 
 void responses_call(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	json_t *client = common_body_object(x), *request = NULL;
-	struct api_problem p;
-	if (!client)
+	struct creation c = {.client = common_body_object(x)};
+	if (c.client)
+		create(x, &c);
+	creation_fini(&c);
+}
+
+/* --- one that is stored --- */
+
+static void reply_text(struct exchange *x, const char *text)
+{
+	struct buf b = {0};
+	buf_puts(&b, text);
+	exchange_reply(x, MHD_HTTP_OK, &b);
+}
+
+static void reply_tree(struct exchange *x, json_t *o)
+{
+	char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	reply_text(x, text ? text : "null");
+	free(text);
+	json_decref(o);
+}
+
+static void get(struct exchange *x, const struct response_row *row)
+{
+	char stream[8];
+	int64_t after = -1;
+	const bool again = common_query(x, "stream", stream, sizeof stream) && strcmp(stream, "true") == 0;
+	if (!common_query_int(x, "starting_after", 0, INT64_MAX - 1, &after))
 		return;
-	if (read_request(x, client, &request, &p)) {
-		exchange_fail(x, p.code, p.param, p.why);
-		json_decref(client);
+	if (again && !row->background) {
+		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, "stream", NULL,
+			       "only responses that were made in the background can be streamed again");
 		return;
 	}
-	struct responses_answer *a = xcalloc(1, sizeof *a);
-	a->repeated = responses_repeat(client);
-	const struct generation g = {
-		.dialect = API_CHAT,
-		.writer = &writer,
-		.writer_data = a,
-		.id_prefix = "resp_",
-		.names = responses_names,
+	if (row->background && !row->done)
+		responses_run(apis_of(x)->responses, row, NULL, 0, false);
+	if (again)
+		responses_read_again(x, row, after);
+	else
+		reply_text(x, row->body);
+}
+
+static void cancel(struct exchange *x, const struct response_row *row)
+{
+	if (!row->background) {
+		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL,
+			       "only responses that were made in the background can be cancelled");
+		return;
+	}
+	if (row->done) {
+		reply_text(x, row->body);
+		return;
+	}
+	responses_run(apis_of(x)->responses, row, NULL, 0, true);
+	json_t *o = json_loads(row->body, 0, NULL);
+	json_object_set_new(o, "status", json_string("cancelled"));
+	reply_tree(x, o);
+}
+
+struct deletion {
+	struct exchange *x; /* a reference */
+	char id[RESPONSE_ID_SIZE];
+};
+
+static void on_deleted(void *user, int rc, const char *why)
+{
+	struct deletion *d = user;
+	if (rc)
+		exchange_fail(d->x, E_OVERLOADED, NULL, why);
+	else
+		reply_tree(d->x,
+			   json_pack("{s:s, s:s, s:b}", "id", d->id, "object", "response", "deleted", 1));
+	exchange_unref(d->x);
+	free(d);
+}
+
+static void delete (struct exchange *x, const struct response_row *row)
+{
+	struct deletion *d = xcalloc(1, sizeof *d);
+	if (row->background && !row->done)
+		responses_run(apis_of(x)->responses, row, NULL, 0, true);
+	d->x = x;
+	snprintf(d->id, sizeof d->id, "%s", row->id);
+	exchange_ref(x);
+	exchange_park(x);
+	responses_store_delete(responses_store_of(apis_of(x)->responses), row->id, on_deleted, d);
+}
+
+/* An item of the input as OpenAI lists it: with an id, and its text as parts. */
+static json_t *listed(const struct response_row *row, const json_t *item, size_t at)
+{
+	json_t *o = json_copy((json_t *)item);
+	const json_t *content = json_get(item, "content");
+	const char *role = json_string_value(json_get(item, "role"));
+	if (!json_get(item, "type"))
+		json_object_set_new(o, "type", json_string("message"));
+	const bool message = role && strcmp(json_string_value(json_get(o, "type")), "message") == 0;
+	const bool ours = role && strcmp(role, "assistant") == 0;
+	if (message && json_is_string(content) && ours)
+		json_object_set_new(o, "content",
+				    json_pack("[{s:s, s:O, s:[], s:[]}]", "type", "output_text", "text",
+					      content, "annotations", "logprobs"));
+	else if (message && json_is_string(content))
+		json_object_set_new(o, "content",
+				    json_pack("[{s:s, s:O}]", "type", "input_text", "text", content));
+	if (message && !json_get(item, "status"))
+		json_object_set_new(o, "status", json_string("completed"));
+	if (!json_get(item, "id"))
+		json_object_set_new(o, "id", json_sprintf("item_%s%02zx", row->id + strlen("resp_"), at));
+	return o;
+}
+
+static void list_items(struct exchange *x, const struct response_row *row)
+{
+	char order[8], after[128];
+	int64_t limit = LIST_DEFAULT;
+	if (!common_query_int(x, "limit", 1, LIST_MAX, &limit))
+		return;
+	const bool ascending = common_query(x, "order", order, sizeof order) && strcmp(order, "asc") == 0;
+	bool open = !common_query(x, "after", after, sizeof after), more = false;
+	json_t *all = json_loads(row->context, 0, NULL), *data = json_array();
+	const size_t from = (size_t)row->n_before, end = json_array_size(all);
+	for (size_t i = from; i < end; i++) {
+		const size_t at = ascending ? i : end - 1 - (i - from);
+		json_t *item = listed(row, json_array_get(all, at), at);
+		more = open && json_array_size(data) == (size_t)limit;
+		if (open && !more)
+			json_array_append(data, item);
+		if (!open)
+			open = strcmp(json_string_value(json_object_get(item, "id")), after) == 0;
+		json_decref(item);
+		if (more)
+			break;
+	}
+	const size_t n = json_array_size(data);
+	reply_tree(x, json_pack("{s:s, s:O, s:O?, s:O?, s:b}", "object", "list", "data", data, "first_id",
+				json_object_get(json_array_get(data, 0), "id"), "last_id",
+				n ? json_object_get(json_array_get(data, n - 1), "id") : NULL, "has_more",
+				(int)more));
+	json_decref(data);
+	json_decref(all);
+}
+
+void responses_call_one(struct exchange *x, const char *rest)
+{
+	static const struct {
+		const char *method, *path;
+		void (*call)(struct exchange *x, const struct response_row *row);
+	} calls[] = {
+		{"GET", "", get},
+		{"HEAD", "", get},
+		{"DELETE", "", delete},
+		{"POST", "/cancel", cancel},
+		{"GET", "/input_items", list_items},
+		{"HEAD", "/input_items", list_items},
 	};
-	generation_start(x, request, &g);
-	json_decref(request);
-	json_decref(client);
+	struct responses *rs = apis_of(x)->responses;
+	struct response_row row;
+	char owner[FILE_OWNER_SIZE], id[RESPONSE_ID_SIZE];
+	const size_t n = strcspn(rest, "/");
+	size_t i = 0;
+	exchange_body_free(x);
+	if (!rs) {
+		exchange_error(x, MHD_HTTP_NOT_IMPLEMENTED, BAD, NULL, "not_implemented",
+			       "responses are stored in a journal: start the service with --journal FILE");
+		return;
+	}
+	while (i < sizeof calls / sizeof calls[0] &&
+	       (strcmp(x->method, calls[i].method) != 0 || strcmp(rest + n, calls[i].path) != 0))
+		i++;
+	snprintf(id, sizeof id, "%.*s", n < sizeof id ? (int)n : 0, rest);
+	common_owner(x, owner);
+	int rc = i < sizeof calls / sizeof calls[0]
+			 ? responses_store_get(responses_store_of(rs), owner, id, &row)
+			 : -ENOENT;
+	if (rc == -ENOENT) {
+		common_not_found(x, "response", rest);
+		return;
+	}
+	if (rc) {
+		exchange_fail(x, E_NOT_READY, NULL, "responses cannot be read: the journal's disk fails");
+		return;
+	}
+	calls[i].call(x, &row);
+	response_row_fini(&row);
 }

@@ -1,7 +1,8 @@
-/* responses.h - OpenAI's Responses API: the routes (http.h) and the writer (answer.h).
+/* responses.h - OpenAI's Responses API: the routes (http.h).
  *
- *   body --responses_read.h--> chat --generation.h--> job --> responses_events.h --> events, or the response
- */
+ *   body --responses_read.h--> chat --generation.h--> job --responses_answer.h--> events, or the response
+ *                                                      |
+ *              responses_store.h <--responses_runs.h---'  in the background */
 #ifndef QUERN_CONTROLLER_APIS_OPENAI_RESPONSES_H
 #define QUERN_CONTROLLER_APIS_OPENAI_RESPONSES_H
 
@@ -9,5 +10,7 @@
 
 /* /v1/responses: creates one. */
 void responses_call(struct exchange *x, const char *rest);
+/* /v1/responses/ID, .../cancel, .../input_items */
+void responses_call_one(struct exchange *x, const char *rest);
 
 #endif

@@ -32,7 +32,7 @@ struct responses_events {
 	struct detok *detok;
 	struct buf scratch; /* of the detokenizer */
 	size_t told;        /* bytes that the tokens so far have */
-	size_t *cuts;       /* [n_cuts] owned, ascending: told after each token whose text was not taken */
+	size_t *cuts; /* [n_cuts] owned, ascending: told after each token that has text yet to be taken */
 	size_t n_cuts, cap_cuts;
 	struct buf text; /* received and not taken */
 	size_t taken;    /* bytes of the output before text */
@@ -46,7 +46,7 @@ struct responses_events {
 	struct buf items; /* JSON of those that ended, "{...},{...}" */
 	uint64_t n_reasoning;
 	enum finish finish;
-	const char *error; /* borrowed for the last event */
+	char *error; /* owned: why it failed */
 	int64_t ended_at;
 };
 
@@ -54,7 +54,8 @@ struct responses_events *responses_events_new(const struct responses_about *abou
 {
 	struct responses_events *r = xcalloc(1, sizeof *r);
 	r->about = *about;
-	char *text = json_dumps(about->repeated, JSON_COMPACT);
+	r->ended_at = about->ended_at;
+	char *text = json_dumps(about->repeated, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	const size_t n = text ? strlen(text) : 0;
 	if (n > 2) { /* without its braces */
 		text[n - 1] = '\0';
@@ -74,6 +75,7 @@ void responses_events_free(struct responses_events *r)
 	if (!r)
 		return;
 	free(r->repeated);
+	free(r->error);
 	free(r->cuts);
 	detok_free(r->detok);
 	chat_stream_fini(&r->chat);
@@ -283,7 +285,7 @@ static void open_item(struct responses_events *r, enum item what, struct buf *ou
 static void close_item(struct responses_events *r, struct buf *out)
 {
 	/* What the output's end cut is not whole. */
-	const bool cut = r->finish != FINISH_NONE && r->finish != FINISH_STOP;
+	const bool cut = r->error || (r->finish != FINISH_NONE && r->finish != FINISH_STOP);
 	const char *status = cut ? "incomplete" : "completed";
 	if (r->open == ITEM_NONE)
 		return;
@@ -394,17 +396,19 @@ void responses_events_push(struct responses_events *r, const struct output_view 
 	}
 }
 
-void responses_events_end(struct responses_events *r, const struct answer_usage *usage, const char *message,
-			  struct buf *out)
+void responses_events_fail(struct responses_events *r, const char *message)
 {
-	r->error = message;
-	if (message)
-		close_item(r, out);
-	const bool failed = message || r->finish == FINISH_ERROR;
+	free(r->error);
+	r->error = xstrdup(message);
+}
+
+void responses_events_end(struct responses_events *r, const struct answer_usage *usage, struct buf *out)
+{
+	const bool failed = r->error || r->finish == FINISH_ERROR;
+	close_item(r, out);
 	put_response_event(r,
 			   failed                     ? "response.failed"
 			   : r->finish == FINISH_STOP ? "response.completed"
 						      : "response.incomplete",
 			   usage, out);
-	r->error = NULL;
 }

@@ -29,6 +29,7 @@ struct responses_events;
 struct responses_about {
 	const char *id; /* "resp_..." */
 	int64_t created_at;
+	int64_t ended_at;       /* of one that ended before; 0: when it ends */
 	const json_t *repeated; /* the fields that the response repeats (responses_repeat()) and its own ones:
 				 * model, temperature, top_p, store, background */
 	const struct tokenizer *tokenizer;
@@ -44,9 +45,10 @@ void responses_events_free(struct responses_events *r); /* NULL is fine */
 void responses_events_begin(struct responses_events *r, struct buf *out);
 /* New tokens and text of the output; v->finish ends its last item.  out NULL: no events, only items. */
 void responses_events_push(struct responses_events *r, const struct output_view *v, struct buf *out);
-/* The last event.  message NULL: the output has ended; else the response failed with this error. */
-void responses_events_end(struct responses_events *r, const struct answer_usage *usage, const char *message,
-			  struct buf *out);
+/* Before its end: the response has failed, for this reason. */
+void responses_events_fail(struct responses_events *r, const char *message);
+/* The last event. */
+void responses_events_end(struct responses_events *r, const struct answer_usage *usage, struct buf *out);
 /* The response as it is. */
 void responses_events_whole(struct responses_events *r, const struct answer_usage *usage, struct buf *out);
 

@@ -72,7 +72,7 @@ static char *play(unsigned seed, int64_t after, enum finish finish)
 		at += n;
 		shown = end;
 	}
-	responses_events_end(r, &usage, NULL, &out);
+	responses_events_end(r, &usage, &out);
 	responses_events_free(r);
 	return buf_take(&out);
 }

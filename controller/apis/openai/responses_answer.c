@@ -1,0 +1,177 @@
+#include "controller/apis/openai/responses_answer.h"
+
+#include "base/alloc.h"
+#include "controller/apis/completion.h"
+#include "controller/http/http_error.h"
+#include "controller/jobs/mailbox.h"
+#include "controller/message/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A float as people write it: 0.7, not 0.699999988. */
+static void set_number(json_t *o, const char *name, float v)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%.7g", (double)v);
+	json_object_set_new(o, name, json_real(strtod(text, NULL)));
+}
+
+static bool is_new(const struct responses_answer *a)
+{
+	return a->mode == RESPONSES_CREATE || a->mode == RESPONSES_BEGIN;
+}
+
+static char *take_whole(struct responses_events *r, const struct answer_usage *usage)
+{
+	struct buf b = {0};
+	responses_events_whole(r, usage, &b);
+	return buf_take(&b);
+}
+
+/* A response in the background is stored before its job is: it is on the disk when the job is accepted. */
+static void hand_over(struct completion *c, struct responses_answer *a)
+{
+	struct response_row row = a->row;
+	row.request = xstrdup(a->row.request);
+	row.context = xstrdup(a->row.context);
+	row.repeated = json_dumps(a->repeated, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	row.body = take_whole(a->events, NULL);
+	responses_store_put(a->store, &row);
+	a->begun->key_jobs = c->key_jobs;
+	c->key_jobs = 0;
+}
+
+static void begin(struct completion *c, const json_t *request, const struct api_reply *reply)
+{
+	struct responses_answer *a = c->writer_data;
+	const struct submit *s = c->subs[0].submit;
+	(void)request;
+	(void)reply;
+	if (is_new(a)) {
+		snprintf(a->row.id, sizeof a->row.id, "%s", c->id);
+		a->row.created_at = c->created;
+		json_object_set_new(a->repeated, "model", json_string(c->model));
+		set_number(a->repeated, "temperature", s->params.temperature);
+		set_number(a->repeated, "top_p", s->params.top_p);
+		json_object_set_new(a->repeated, "store", json_boolean(a->store != NULL));
+		json_object_set_new(a->repeated, "background", json_boolean(a->row.background));
+	}
+	const struct responses_about about = {
+		.id = a->row.id,
+		.created_at = a->row.created_at,
+		.ended_at = a->ended_at,
+		.repeated = a->repeated,
+		.tokenizer = c->x->host->svc->tokenizer,
+		.skip_special = s->skip_special,
+		.rules = &c->rules,
+		.after = a->mode == RESPONSES_READ  ? a->after
+			 : a->mode == RESPONSES_RUN ? INT64_MAX
+						    : -1,
+	};
+	a->events = responses_events_new(&about);
+	if (is_new(a) && a->row.background)
+		hand_over(c, a);
+	if (a->mode == RESPONSES_RUN)
+		c->key_jobs = a->key_jobs;
+	if (a->begun)
+		a->begun->yes = true;
+	a->begun = NULL;
+}
+
+static void accepted(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	struct responses_answer *a = c->writer_data;
+	struct buf body = {0};
+	if (a->mode == RESPONSES_RUN && atomic_load(&a->cancelled))
+		mailbox_cancel(c->mailbox, e->job, NULL, NULL, NULL);
+	if (a->mode != RESPONSES_BEGIN) {
+		responses_events_begin(a->events, &c->x->out);
+		return;
+	}
+	responses_events_whole(a->events, NULL, &body);
+	exchange_reply_locked(c->x, MHD_HTTP_OK, &body);
+}
+
+static void delta(struct subrequest *s, const struct output_view *d, const struct chat_stream *chat)
+{
+	struct completion *c = s->completion;
+	const struct responses_answer *a = c->writer_data;
+	(void)chat;
+	responses_events_push(a->events, d, a->mode == RESPONSES_RUN ? NULL : &c->x->out);
+}
+
+/* The response is done: it is kept, where it is to be. */
+static void keep(struct responses_answer *a, const struct answer_usage *usage)
+{
+	char *body = take_whole(a->events, usage);
+	if (a->mode == RESPONSES_RUN)
+		responses_store_finish(a->store, a->row.id, body);
+	if (a->mode == RESPONSES_CREATE && a->store && !a->row.background) {
+		a->row.done = true;
+		a->row.body = xstrdup(body);
+		a->row.request = xstrdup("");
+		a->row.repeated = xstrdup("");
+		responses_store_put(a->store, &a->row);
+	}
+	free(body);
+}
+
+static void end(struct completion *c)
+{
+	struct responses_answer *a = c->writer_data;
+	char id[RESPONSE_ID_SIZE];
+	memcpy(id, a->row.id, sizeof id);
+	responses_events_end(a->events, &c->usage, &c->x->out);
+	keep(a, &c->usage);
+	memcpy(a->row.id, id, sizeof id);
+}
+
+static void output(struct subrequest *s, const struct output_view *v, const struct chat_stream *chat,
+		   const struct job_event *e)
+{
+	const struct responses_answer *a = s->completion->writer_data;
+	(void)chat;
+	(void)e;
+	responses_events_push(a->events, v, NULL);
+}
+
+static void body(struct completion *c, struct buf *b)
+{
+	struct responses_answer *a = c->writer_data;
+	responses_events_whole(a->events, &c->usage, b);
+	keep(a, &c->usage);
+}
+
+/* What ends with the service goes on with the next one, in the background. */
+static void error(struct completion *c, const struct http_failure *f)
+{
+	struct responses_answer *a = c->writer_data;
+	responses_events_fail(a->events, f->message);
+	responses_events_end(a->events, NULL, &c->x->out);
+	if (a->mode == RESPONSES_RUN && f->status != MHD_HTTP_SERVICE_UNAVAILABLE)
+		keep(a, NULL);
+}
+
+static void answer_free(void *data)
+{
+	struct responses_answer *a = data;
+	responses_events_free(a->events);
+	json_decref(a->repeated);
+	response_row_fini(&a->row);
+	free(a);
+}
+
+const struct answer_writer responses_writer = {
+	.raw = true,
+	.begin = begin,
+	.accepted = accepted,
+	.delta = delta,
+	.end = end,
+	.output = output,
+	.body = body,
+	.error = error,
+	.free = answer_free,
+};
