@@ -303,12 +303,28 @@ static void default_mode(const json_t *cpu, char *mode, char *kv, size_t n)
 	}
 }
 
+/* Of the modes in which a tied embedding is held twice: {"int8": bytes}. */
+static json_t *second_copies(const struct weights *w)
+{
+	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
+	json_t *o = json_object();
+	const char *why;
+	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+		const int64_t bytes = report_second_copy(w, modes[i], &why);
+		if (bytes)
+			json_object_set_new(o, modes[i], json_integer((json_int_t)bytes));
+	}
+	return o;
+}
+
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w,
 			      const json_t *cpu)
 {
 	char mode[16], type[16];
 	default_mode(cpu, mode, type, sizeof mode);
 	const int64_t kv = inspect_kv_token_bytes(c, type);
+	const char *why;
+	const int64_t second = report_second_copy(w, mode, &why);
 	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model",
 			      dir, "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden,
 			      "intermediate", c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads,
@@ -326,11 +342,12 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
 	json_object_set_new(o, "tensors_unused", json_integer(w->n_unused));
 	json_object_set_new(o, "memory",
-			    json_pack("{s:I, s:I, s:I, s:s, s:s}", "weights", (json_int_t)w->bytes,
-				      "kv_per_token", (json_int_t)kv, "kv_of_a_full_context",
-				      (json_int_t)(kv * c->max_position), "kv_type", type, "compute", mode));
+			    json_pack("{s:I, s:o, s:I, s:I, s:s, s:s}", "weights", (json_int_t)w->bytes,
+				      "second_copies", second_copies(w), "kv_per_token", (json_int_t)kv,
+				      "kv_of_a_full_context", (json_int_t)(kv * c->max_position), "kv_type",
+				      type, "compute", mode));
 	json_object_set_new(o, "storage", report_storage(w));
-	json_object_set_new(o, "memory_by_context", report_memory(c, w, kv));
+	json_object_set_new(o, "memory_by_context", report_memory(c, w->bytes + second, kv));
 	json_t *speed = report_speed(w, cpu, kv);
 	if (speed)
 		json_object_set_new(o, "speed", speed);
@@ -403,6 +420,14 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d),
 	       json_string_value(json_get(memory, "kv_type")),
 	       json_string_value(json_get(memory, "compute")));
+	const char *mode, *why;
+	const json_t *copy;
+	json_object_foreach((json_t *)json_get(memory, "second_copies"), mode, copy)
+	{
+		report_second_copy(w, mode, &why);
+		printf("  %-14s--compute %s takes %s more, for a second copy of the embedding: %s\n", "",
+		       mode, term_bytes((double)json_integer_value(copy), a, sizeof a), why);
+	}
 	report_print(json_get(o, "storage"), json_get(o, "memory_by_context"), json_get(o, "speed"));
 }
 

@@ -208,11 +208,8 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	return rc;
 }
 
-/* A quantized table is unpacked for the rows that it gives; where it is the head too, the head has it as it
- * is stored. */
 static int find_embed(const struct finder *f)
 {
-	enum { ROWS = 256 };
 	const struct model_config *c = f->c;
 	struct weights *w = f->w;
 	struct weights_linear l = {.name = "token_embd"};
@@ -225,14 +222,8 @@ static int find_embed(const struct finder *f)
 	w->embed = (struct weights_vec){.data = l.w, .dtype = l.dtype, .n = c->n_vocab * c->hidden};
 	if (l.kind == WEIGHTS_DENSE)
 		return 0;
-	float *all = malloc((size_t)w->embed.n * sizeof *all);
-	if (!all)
-		return err_why(f->why, f->why_n, -ENOMEM, "%s: no memory for an embedding of %d x %d values",
-			       gguf_path(f->g), c->n_vocab, c->hidden);
-	w->embed.data = weights_own(w, all);
-	w->embed.dtype = CONFIG_F32;
-	for (int n0 = 0; n0 < l.n; n0 += ROWS)
-		codes_floats(&l.codes, n0, n0 + ROWS < l.n ? n0 + ROWS : l.n, all + (size_t)n0 * (size_t)l.k);
+	w->embed.data = NULL;
+	w->embed_codes = l;
 	if (c->tied)
 		w->head = l;
 	return 0;

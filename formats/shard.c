@@ -259,7 +259,7 @@ struct weights_vec shard_embed(const struct shard *s, const struct model_config 
 {
 	const size_t row = (size_t)c->hidden * dtype_bytes(w->embed.dtype);
 	struct weights_vec v = w->embed;
-	v.data = at(w->embed.data, (size_t)s->vocab[s->rank] * row);
+	v.data = v.data ? at(v.data, (size_t)s->vocab[s->rank] * row) : NULL;
 	v.n = s->widths[s->rank] * c->hidden;
 	return v;
 }
@@ -268,10 +268,12 @@ int64_t shard_bytes(const struct shard *s, const struct model_config *c, const s
 {
 	if (s->n_ranks == 1)
 		return w->bytes;
-	double sum =
-		(double)w->embed.n * (double)dtype_bytes(w->embed.dtype) * s->widths[s->rank] / c->n_vocab;
-	if (w->head.w)
-		sum += part_bytes(&w->head, shard_cut(s, c, SHARD_HEAD));
+	const struct shard_cut vocab = shard_cut(s, c, SHARD_HEAD);
+	double sum = w->embed_codes.w ? part_bytes(&w->embed_codes, vocab)
+				      : (double)w->embed.n * (double)dtype_bytes(w->embed.dtype) * vocab.n /
+						c->n_vocab;
+	if (w->head.w && w->head.w != w->embed_codes.w)
+		sum += part_bytes(&w->head, vocab);
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
 		sum += part_bytes(&l->q, shard_cut(s, c, SHARD_Q)) +

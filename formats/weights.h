@@ -66,9 +66,10 @@ struct weights {
 	struct weights_files files;
 	void **owned; /* [n_owned] memory that tensors lie in; freed with free() */
 	int n_owned;
-	struct weights_vec embed; /* n = n_vocab * hidden: [n_vocab, hidden] */
+	struct weights_vec embed; /* n = n_vocab * hidden: [n_vocab, hidden]; data NULL: embed_codes */
+	struct weights_linear embed_codes; /* a quantized table, n_vocab outputs; w NULL: `embed` has it */
 	struct weights_vec norm;
-	struct weights_linear head;   /* w NULL: the embedding serves (tied) */
+	struct weights_linear head;   /* w NULL: the embedding serves (tied); w that of embed_codes: so too */
 	struct weights_layer *layers; /* [n_layers], owned */
 	int n_layers;
 	int64_t bytes;        /* of the tensors that the decoder uses */

@@ -90,18 +90,17 @@ static void awq_piece(const struct codes *c, int n0, int n, int i0, int inputs, 
 		else
 			memcpy(near[i], from, bytes);
 	}
+	/* Rows of codes may lie a power of two apart, which a cache has few places for: they are written
+	 * once. */
+	uint8_t square[AWQ_OUTPUTS][AWQ_INPUTS];
 	for (int i = 0; i < inputs; i += 8)
-		for (int o = 0; o < n; o += 32) {
-			uint8_t last[32][8], *to = code + (size_t)o * k + (size_t)(i0 + i);
-			const int some = n - o < 32 ? n - o : 32;
-			if (inputs - i >= 8) {
-				awq_square(&near[i][o / 2], to, k, some);
-				continue;
-			}
-			awq_square(&near[i][o / 2], last[0], 8, some);
-			for (int j = 0; j < some; j++)
-				memcpy(to + (size_t)j * k, last[j], (size_t)(inputs - i));
-		}
+		for (int o = 0; o < n; o += 32)
+			awq_square(&near[i][o / 2], &square[o][i], AWQ_INPUTS, n - o < 32 ? n - o : 32);
+	for (int o = 0; o < n; o++)
+		if (inputs == AWQ_INPUTS)
+			memcpy(code + (size_t)o * k + i0, square[o], AWQ_INPUTS);
+		else
+			memcpy(code + (size_t)o * k + i0, square[o], (size_t)inputs);
 }
 
 static void awq_read_head(const struct codes *c, int n0, int n1, const struct code_rows *out)
@@ -148,21 +147,65 @@ void codes_awq(struct codes *c, const struct kern_linear_part *p, int k, int gro
 
 /* ---- floats ---- */
 
+typedef float floats4 __attribute__((vector_size(16)));
+typedef int32_t ints4 __attribute__((vector_size(16)));
+
+/* Four values from w[at] on. */
+static inline floats4 four(const void *w, enum kern_dtype dtype, size_t at)
+{
+	floats4 f;
+	uint16_t h[4];
+	if (dtype == KERN_F32) {
+		memcpy(&f, (const unsigned char *)w + at * 4, sizeof f);
+		return f;
+	}
+	memcpy(h, (const unsigned char *)w + at * 2, sizeof h);
+	const ints4 v = {h[0], h[1], h[2], h[3]};
+	if (dtype == KERN_BF16)
+		return (floats4)(v << 16);
+	/* F16: exponent and mantissa in the places of a F32's, times 2^(127 - 15). */
+	const ints4 size = (v & 0x7fff) << 13, special = size >= 0x0f800000;
+	return (floats4)((ints4)((floats4)size * 0x1p112f) | (v & 0x8000) << 16 |
+			 (special & (0x7f800000 | size)));
+}
+
+/* The largest |w|; NaN where there is one. */
+static float largest(const void *w, enum kern_dtype dtype, size_t at, int n)
+{
+	ints4 most = {0};
+	int32_t all = 0;
+	int i = 0;
+	for (; i + 4 <= n; i += 4) {
+		const ints4 v = (ints4)four(w, dtype, at + (size_t)i) & 0x7fffffff, more = v > most;
+		most = (v & more) | (most & ~more);
+	}
+	for (int j = 0; j < 4; j++)
+		all = most[j] > all ? most[j] : all;
+	for (; i < n; i++) {
+		const float f = fabsf(half_load(w, dtype, at + (size_t)i));
+		int32_t bits;
+		memcpy(&bits, &f, 4);
+		all = bits > all ? bits : all;
+	}
+	return half_bits((uint32_t)all);
+}
+
 /* scale = max |w| / 127 and the nearest code, in plain float arithmetic: the codes are the same everywhere.
  * A group with a weight that is not finite has a scale that is not. */
 static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, uint8_t *code, float *scale)
 {
-	float most = 0;
-	for (int i = 0; i < n; i++) {
-		const float v = fabsf(half_load(w, dtype, at + (size_t)i));
-		most = v > most || v != v ? v : most;
-		if (most != most)
-			break;
-	}
+	const float most = largest(w, dtype, at, n);
 	const bool some = most >= 1e-30f && most < INFINITY;
 	const float inverse = some ? 127 / most : 0;
 	*scale = most >= 1e-30f || most != most ? most / 127 : 0;
-	for (int i = 0; i < n; i++)
+	int i = 0;
+	for (; some && i + 4 <= n; i += 4) {
+		/* Rounded by the sum, ties to even; its lowest byte is the code. */
+		const ints4 v = (ints4)(four(w, dtype, at + (size_t)i) * inverse + 0x1.8p23f) + 128;
+		for (int j = 0; j < 4; j++)
+			code[i + j] = (uint8_t)v[j];
+	}
+	for (; i < n; i++)
 		code[i] = some ? (uint8_t)(128 + (int)rintf(half_load(w, dtype, at + (size_t)i) * inverse))
 			       : 128;
 }
@@ -218,4 +261,9 @@ void codes_again(struct codes *c, const struct codes *from)
 	*c = int8_codes(from->n, from->k);
 	c->read = again_read;
 	c->from[0] = from;
+}
+
+bool codes_are_made(const struct codes *c)
+{
+	return c->read == dense_read || c->read == again_read;
 }

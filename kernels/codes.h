@@ -13,5 +13,7 @@ enum { CODES_DENSE_GROUP = 128 };
 void codes_dense(struct codes *c, const struct kern_linear_part *p, int k);
 /* Codes of another kind, quantized again likewise, in the layer's order of inputs.  Borrows them. */
 void codes_again(struct codes *c, const struct codes *from);
+/* Whether they are of one of these two. */
+bool codes_are_made(const struct codes *c);
 
 #endif

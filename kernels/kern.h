@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 11 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 12 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -102,6 +102,7 @@ struct kern_info {
 				    only after a step of each kind */
 	int n_threads;           /* cpu */
 	bool codes;              /* linear_load() takes KERN_CODES */
+	bool embed_codes;        /* embed_load() takes them too, but for some with tables or an order */
 	int head_max;            /* largest head size of the cache and attention; 0: any */
 	int head_step;           /* head sizes are multiples of this; 0: any */
 };
@@ -139,6 +140,15 @@ struct kern_linear_src {
 	enum kern_act act; /* of gateup_swiglu() */
 	int n_parts;       /* 1 to 3 */
 	struct kern_linear_part parts[3];
+};
+
+/* An embedding table as stored: [V, H] of F32, F16 or BF16, or CODES: a struct codes of V outputs and H
+ * inputs.  Borrowed for the call. */
+struct kern_embed_src {
+	const void *table;
+	enum kern_dtype dtype;
+	int n_vocab, hidden;
+	bool head; /* of a model with tied weights: it gives the logits too */
 };
 
 enum kern_rope_style { KERN_ROPE_HALVES, KERN_ROPE_PAIRS };
@@ -311,10 +321,10 @@ struct kern_ops {
 			   char *why, size_t why_n);
 	void (*linear_free)(struct kern_linear *w);
 	int64_t (*linear_bytes)(const struct kern_linear *w); /* on the device */
-	/* table: [V, H] of dtype, borrowed for the call.  embed_linear(): the embedding as the head of a
-	 * model with tied weights; the embedding owns it. */
-	int (*embed_load)(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab,
-			  int hidden, struct kern_embed **out, char *why, size_t why_n);
+	/* -ENOTSUP: this table has no embeddings of such codes.  The rows of codes are what they stand for,
+	 * to the bit.  embed_linear(): where src->head, the embedding as the head; the embedding owns it. */
+	int (*embed_load)(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
+			  char *why, size_t why_n);
 	void (*embed_free)(struct kern_embed *e);
 	int64_t (*embed_bytes)(const struct kern_embed *e);
 	const struct kern_linear *(*embed_linear)(const struct kern_embed *e);

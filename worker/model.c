@@ -352,27 +352,54 @@ static int layer_load(struct model *m, struct layer *l, const struct weights_lay
 	return 0;
 }
 
-static int ends_load(struct model *m, const struct weights *w, char *why, size_t why_n)
+static int embed_load(struct model *m, const struct weights *w, bool head, char *why, size_t why_n)
 {
 	const struct model_config *c = m->c;
-	int rc = vec_load(m, &w->norm, &m->norm, "the last norm", why, why_n);
-	if (rc)
-		return rc;
-	const struct weights_vec table = shard_embed(m->shard, c, w);
+	const struct weights_vec floats = shard_embed(m->shard, c, w);
+	struct kern_embed_src src = {floats.data, dtype_of(floats.dtype), floats.n / c->hidden, c->hidden,
+				     head};
+	int64_t bytes = (int64_t)floats.n * (floats.dtype == CONFIG_F32 ? 4 : 2);
+	struct weights_linear l;
+	void *copy = NULL;
+	loading_now(m->loading, BUS_DOING_READ);
+	if (w->embed_codes.w) {
+		shard_linear(m->shard, &w->embed_codes, shard_cut(m->shard, c, SHARD_HEAD), &l, &copy);
+		src.table = &l.codes;
+		src.dtype = KERN_CODES;
+		bytes = shard_linear_bytes(&l);
+		if (m->shard->n_ranks == 1)
+			read_ahead(l.w, (size_t)bytes);
+	}
 	loading_now(m->loading, BUS_DOING_PACK);
-	rc = m->ops->embed_load(m->dev, table.data, dtype_of(table.dtype), table.n / c->hidden, c->hidden,
-				&m->embed, why, why_n);
+	int rc = m->ops->embed_load(m->dev, &src, &m->embed, why, why_n);
+	if (rc == -ENOTSUP && w->embed_codes.w) {
+		struct kern_linear_part part = {.dtype = KERN_CODES};
+		part_unpacked(m, &l, &part, &copy);
+		src.table = part.w;
+		src.dtype = part.dtype;
+		rc = m->ops->embed_load(m->dev, &src, &m->embed, why, why_n);
+	}
+	loading_add(m->loading, bytes);
+	free(copy);
 	if (rc)
 		return err_prefix(why, why_n, rc, "embed_tokens");
 	m->weights_bytes += m->ops->embed_bytes(m->embed);
-	loading_add(m->loading, (int64_t)table.n * (table.dtype == CONFIG_F32 ? 4 : 2));
-	if (!w->head.w) {
-		m->head = m->ops->embed_linear(m->embed);
-		return 0;
-	}
+	return 0;
+}
+
+/* A quantized table is its own head where the kernels know it as an embedding; else the head is loaded from
+ * it. */
+static int ends_load(struct model *m, const struct weights *w, char *why, size_t why_n)
+{
+	const bool tied = !w->head.w || (w->head.w == w->embed_codes.w && m->info.embed_codes);
 	const struct part head = {&w->head, SHARD_HEAD};
-	rc = linear_load(m, &head, 1, &m->own_head, why, why_n);
-	m->head = m->own_head;
+	int rc = vec_load(m, &w->norm, &m->norm, "the last norm", why, why_n);
+	if (!rc)
+		rc = embed_load(m, w, tied, why, why_n);
+	if (!rc && !tied)
+		rc = linear_load(m, &head, 1, &m->own_head, why, why_n);
+	if (!rc)
+		m->head = tied ? m->ops->embed_linear(m->embed) : m->own_head;
 	return rc;
 }
 

@@ -196,9 +196,28 @@ int64_t report_token_bytes(const struct weights *w, const char *compute)
 	return r.bytes;
 }
 
+int64_t report_second_copy(const struct weights *w, const char *compute, const char **why)
+{
+	const bool codes = w->embed_codes.w != NULL;
+	const struct weights_linear floats = {.n = 1, .k = w->embed.n, .dtype = w->embed.dtype};
+	*why = NULL;
+	if (w->head.w && w->head.w != w->embed_codes.w)
+		return 0;
+	if (codes && strcmp(compute, "bf16") == 0) {
+		*why = "its rows are read from the stored codes, which the head has in the order of BF16 "
+		       "products";
+		return stored_bytes(&w->embed_codes);
+	}
+	if (!codes && strcmp(compute, "int8") == 0) {
+		*why = "its rows are read as they are stored, and the head is in INT8";
+		return kept_bytes(&floats, compute);
+	}
+	return 0;
+}
+
 static const int batches[] = {1, 8, 32};
 
-json_t *report_memory(const struct model_config *c, const struct weights *w, int64_t kv_token_bytes)
+json_t *report_memory(const struct model_config *c, int64_t weights, int64_t kv_token_bytes)
 {
 	const int all[] = {1024, 8192, 32768, c->max_position};
 	json_t *contexts = json_array(), *sizes = json_array(), *rows = json_array();
@@ -211,7 +230,7 @@ json_t *report_memory(const struct model_config *c, const struct weights *w, int
 		for (size_t j = 0; j < sizeof batches / sizeof *batches; j++)
 			json_array_append_new(
 				row,
-				json_integer((json_int_t)(w->bytes + kv_token_bytes * all[i] * batches[j])));
+				json_integer((json_int_t)(weights + kv_token_bytes * all[i] * batches[j])));
 		json_array_append_new(contexts, json_integer(all[i]));
 		json_array_append_new(rows, row);
 	}

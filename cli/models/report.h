@@ -17,9 +17,13 @@ json_t *report_storage(const struct weights *w);
 /* Bytes of weights that a token of a decode reads in a compute mode ("int16"): linear layers and head. */
 int64_t report_token_bytes(const struct weights *w, const char *compute);
 
-/* {"contexts": [..], "batches": [..], "bytes": [[..], ..]}: weights, and K and V of `batch` sequences of
- * `context` tokens. */
-json_t *report_memory(const struct model_config *c, const struct weights *w, int64_t kv_token_bytes);
+/* Of a model whose embedding is its head: the bytes of the copy that a compute mode has beside the stored
+ * table, and why; 0: one copy serves as both. */
+int64_t report_second_copy(const struct weights *w, const char *compute, const char **why);
+
+/* {"contexts": [..], "batches": [..], "bytes": [[..], ..]}: weights (bytes), and K and V of `batch` sequences
+ * of `context` tokens. */
+json_t *report_memory(const struct model_config *c, int64_t weights, int64_t kv_token_bytes);
 
 /* What a CPU's description (quern-worker --inspect cpu) says for the model in its default mode, or NULL:
  * {"mode", "compute", "bytes_per_token", "fits_cache", "bandwidth", "tokens_per_second": {"1": .., "8": ..}},

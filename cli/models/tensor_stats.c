@@ -93,6 +93,8 @@ static const struct weights_linear *layer_at(const struct weights *w, const void
 {
 	if (w->head.w == data && w->head.kind != WEIGHTS_DENSE)
 		return &w->head;
+	if (data && w->embed_codes.w == data)
+		return &w->embed_codes;
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
 		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};

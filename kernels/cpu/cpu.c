@@ -205,7 +205,7 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	memset(out, 0, sizeof *out);
 	cpu_host_name(out->name, sizeof out->name);
 	snprintf(out->isa, sizeof out->isa, "%s", d->isa->name);
-	out->codes = true;
+	out->codes = out->embed_codes = true;
 	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
 	const char *mode = modes[d->args.compute], *head = "";
 	if (d->args.compute == KERN_COMPUTE_INT8)
@@ -226,7 +226,9 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	static const char *const kvs[] = {"", "", " kv-f16", " kv-bf16", " kv-int16", " kv-int8"};
 	const enum kern_kv_type kv = cpu_kv_kind(&d->args);
 	const char *dots = d->bf16 && kv == KERN_KV_BF16 ? "-dots" : ""; /* attention/bf16.h */
-	snprintf(out->numerics, sizeof out->numerics, "cpu %s order1 draw2%s%s%s", mode, head, kvs[kv], dots);
+	/* order2: in mode bf16, rows of a quantized embedding are not rounded. */
+	snprintf(out->numerics, sizeof out->numerics, "cpu %s %s draw2%s%s%s", mode,
+		 d->bf16 ? "order2" : "order1", head, kvs[kv], dots);
 	out->operand = KERN_F32;
 	out->kv = kv;
 	out->head_max = kv == KERN_KV_INT16 || kv == KERN_KV_INT8 ? KV_INT_DIM_MAX : HEAD_MAX;

@@ -29,7 +29,7 @@ struct kern_linear {
 	struct kern_dev *dev;
 	int k, n;
 	int n_parts;
-	bool as_stored; /* an embedding's table: floats in every mode */
+	bool as_stored; /* an embedding's table: floats, or codes to read rows from, in every mode */
 	enum kern_act act;
 	struct cpu_part parts[3];
 };
@@ -37,7 +37,7 @@ struct kern_linear {
 struct kern_embed {
 	int n_vocab, hidden;
 	struct kern_linear linear; /* holds the table, packed: the rows are read out of it */
-	struct kern_linear head;   /* the table as the head, where that has another type; else no parts */
+	struct kern_linear head;   /* the table as the head, where its layout gives no rows; else no parts */
 };
 
 /* The batch of batch_set(), copied. */
@@ -169,8 +169,8 @@ int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, co
 	       bool out_f32);
 int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 		      int n_rows);
-int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
-		   struct kern_embed **out, char *why, size_t why_n);
+int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
+		   size_t why_n);
 void cpu_embed_free(struct kern_embed *e);
 int64_t cpu_embed_bytes(const struct kern_embed *e);
 const struct kern_linear *cpu_embed_linear(const struct kern_embed *e);
@@ -200,7 +200,11 @@ void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_opera
 
 /* Packs src's parts into w->parts.  -EINVAL, -ENOMEM, -ENOTSUP with a reason. */
 int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n);
-/* The row id of a packed F32, F16 or BF16 matrix. */
+/* Whether rows of these codes come out of a layer as they are stored, to the bit: of one that is as_stored,
+ * and of one that computes in the device's mode. */
+bool cpu_codes_give_rows(const struct codes *c);
+bool cpu_head_gives_rows(const struct kern_dev *d, const struct codes *c);
+/* The row id of a packed matrix: floats, or codes that give rows. */
 void cpu_unpack_row(const struct kern_linear *w, int id, float *out);
 /* Tiles of block b, a power of two. */
 int cpu_part_tiles(const struct cpu_part *p, int b);

@@ -105,32 +105,43 @@ int64_t cpu_linear_bytes(const struct kern_linear *w)
 	return n;
 }
 
-int cpu_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
-		   struct kern_embed **out, char *why, size_t why_n)
+/* The copies of a table: one to read rows from and, where it cannot compute, another as the head. */
+static int pack_table(struct kern_embed *e, const struct kern_embed_src *src, char *why, size_t why_n)
 {
-	*out = NULL;
-	if (dtype == KERN_AWQ4 || dtype == KERN_CODES)
-		return err_why(why, why_n, -ENOTSUP, "a quantized embedding table is not supported");
-	struct kern_embed *e = xcalloc(1, sizeof *e);
-	struct kern_linear_src src = {
+	struct kern_dev *d = e->linear.dev;
+	struct kern_linear_src from = {
 		.name = "embedding",
-		.k = hidden,
+		.k = src->hidden,
 		.n_parts = 1,
-		.parts[0] = {.dtype = dtype, .n = n_vocab, .w = table},
+		.parts[0] = {.dtype = src->dtype, .n = src->n_vocab, .w = src->table},
 	};
-	e->n_vocab = n_vocab;
-	e->hidden = hidden;
-	e->linear.dev = e->head.dev = d;
-	e->linear.as_stored = true;
-	int err = cpu_pack(&e->linear, &src, why, why_n);
 	const bool int8_head = d->args.head == KERN_HEAD_INT8 ||
 			       (d->args.head == KERN_HEAD_MODE && d->args.compute == KERN_COMPUTE_INT8);
-	src.name = "head";
-	src.head = true;
-	if (!err && int8_head)
-		err = cpu_pack(&e->head, &src, why, why_n);
+	const bool codes = src->dtype == KERN_CODES;
+	const bool one = !src->head || (codes ? cpu_head_gives_rows(d, src->table) : !int8_head);
+	e->linear.as_stored = !codes || !src->head || !one;
+	from.head = !e->linear.as_stored;
+	int err = cpu_pack(&e->linear, &from, why, why_n);
+	if (err || one)
+		return err;
+	from.name = "head";
+	from.head = true;
+	return cpu_pack(&e->head, &from, why, why_n);
+}
+
+int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
+		   size_t why_n)
+{
+	*out = NULL;
+	if (src->dtype == KERN_AWQ4 || (src->dtype == KERN_CODES && !cpu_codes_give_rows(src->table)))
+		return err_why(why, why_n, -ENOTSUP, "an embedding table of such codes is not supported");
+	struct kern_embed *e = xcalloc(1, sizeof *e);
+	e->n_vocab = src->n_vocab;
+	e->hidden = src->hidden;
+	e->linear.dev = e->head.dev = d;
+	int err = pack_table(e, src, why, why_n);
 	if (!err)
-		err = reserve(d, hidden, n_vocab, why, why_n);
+		err = reserve(d, src->hidden, src->n_vocab, why, why_n);
 	if (err) {
 		cpu_embed_free(e);
 		return err;

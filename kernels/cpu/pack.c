@@ -450,7 +450,8 @@ static int part_codes(struct codes *c, const struct kern_linear *w, const struct
 	}
 	if (p->dtype == KERN_CODES) {
 		make_plain(c, p->w);
-		if (!takes_codes(w->dev, c) && to_int8(w, src)) /* as floats are in this mode */
+		if (!w->as_stored && !takes_codes(w->dev, c) &&
+		    to_int8(w, src)) /* as floats are in this mode */
 			codes_again(c, p->w);
 	} else {
 		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
@@ -495,13 +496,15 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
-	q->bf16 = w->dev->bf16 && !to_int8(w, src);
 	const bool quantized = p->dtype == KERN_AWQ4 || p->dtype == KERN_CODES;
-	if (c->read && quantized && !takes_codes(w->dev, c)) {
+	const bool for_rows = w->as_stored && p->dtype == KERN_CODES;
+	const bool to_dots = cpu_is_integer(w->dev) || codes_are_made(c) || for_rows;
+	q->bf16 = w->dev->bf16 && !to_dots;
+	if (c->read && quantized && !for_rows && !takes_codes(w->dev, c)) {
 		q->dtype = KERN_F32;
 	} else if (c->read) {
 		q->dtype = is_awq_like(c) ? KERN_AWQ4 : KERN_CODES;
-		q->dots = (cpu_is_integer(w->dev) || !quantized) && !q->bf16;
+		q->dots = to_dots;
 		q->codes = codes_layout(c, q->dots, q->bf16);
 	}
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
@@ -592,12 +595,95 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 	return 0;
 }
 
+/* ---- rows ---- */
+
+bool cpu_codes_give_rows(const struct codes *c)
+{
+	struct codes plain;
+	make_plain(&plain, c);
+	return !plain.table && !plain.perm && (c->minimums || c->zero >= 0);
+}
+
+bool cpu_head_gives_rows(const struct kern_dev *d, const struct codes *c)
+{
+	struct codes plain;
+	make_plain(&plain, c);
+	return !d->bf16 && cpu_codes_give_rows(c) && takes_codes(d, &plain);
+}
+
+/* Input i of a group in one lane of its lines, step bytes apart. */
+static int code_at(int bits, const unsigned char *line, size_t step, int i)
+{
+	const int round = i / 16 * 3, r = i % 16;
+	if (bits == 8)
+		return line[(size_t)(i / 4) * step + (size_t)(i % 4)];
+	if (bits == 4)
+		return line[(size_t)(i / 8) * step + (size_t)(i % 4)] >> i % 8 / 4 * 4 & 15;
+	const int low = line[(size_t)(round + r / 8) * step + (size_t)(r % 4)] >> r % 8 / 4 * 4 & 15;
+	return low | (line[(size_t)(round + 2) * step + (size_t)(r % 4)] >> r / 4 * 2 & 3) << 4;
+}
+
+/* What the heads say of a group of one output. */
+struct group_head {
+	float d, dmin; /* of its super-group */
+	float scale, min;
+	int zero;
+};
+
+static void read_head(const struct cpu_codes *c, const unsigned char *head, size_t lane, struct group_head *h)
+{
+	h->zero = c->zero;
+	h->min = 0;
+	if (c->heads == HEADS_SUPER) {
+		h->scale = h->d * (float)(int8_t)head[lane];
+		if (c->minimums)
+			h->min = h->dmin * (float)head[16 + lane];
+	} else if (c->heads == HEADS_F32) {
+		h->scale = half_load(head, KERN_F32, lane);
+		if (c->minimums)
+			h->min = half_load(head + 64, KERN_F32, lane);
+	} else {
+		h->scale = half_load(head, KERN_F16, lane);
+		if (c->heads == HEADS_AWQ)
+			h->zero = head[32 + lane];
+	}
+}
+
+/* The values of one output as codes_floats() has them. */
+static void unpack_codes(const struct cpu_codes *c, const unsigned char *in, int tiles, int n, int k,
+			 float *out)
+{
+	const size_t tile = (size_t)(n / LANES_N), lane = (size_t)(n % LANES_N), step = (size_t)tiles * 64;
+	struct group_head h = {0};
+	for (int k0 = 0; k0 < k; k0 += c->group) {
+		const int len = k - k0 < c->group ? k - k0 : c->group;
+		if (c->super && k0 % c->super == 0) {
+			const unsigned char *super = in + tile * (size_t)c->super_head;
+			h.d = half_load(super, KERN_F16, lane);
+			h.dmin = c->minimums ? half_load(super + 32, KERN_F16, lane) : 0;
+			in += tiles * c->super_head;
+		}
+		read_head(c, in + tile * (size_t)c->head, lane, &h);
+		const unsigned char *line = in + tiles * c->head + tile * 64 + lane * 4;
+		for (int i = 0; i < len; i++) {
+			const float w = h.scale * (float)(code_at(c->bits, line, step, i) - h.zero);
+			out[k0 + i] = c->minimums ? w - h.min : w;
+		}
+		in += (size_t)tiles * codes_group_bytes(c, len);
+	}
+}
+
 void cpu_unpack_row(const struct kern_linear *w, int id, float *out)
 {
 	const struct cpu_part *p = &w->parts[0];
-	assert(!p->codes.bits && id >= 0 && id < p->n);
+	assert(id >= 0 && id < p->n);
 	const int b = id / BLOCK_N;
 	const unsigned char *in = p->w + (size_t)b * p->block_bytes;
+	if (p->codes.bits) {
+		assert(!p->bf16);
+		unpack_codes(&p->codes, in, cpu_part_tiles(p, b), id % BLOCK_N, w->k, out);
+		return;
+	}
 	if (p->bf16) {
 		cpu_bf16_unpack(w->dev->bf16, out, in, cpu_part_tiles(p, b), id % BLOCK_N, w->k);
 		return;

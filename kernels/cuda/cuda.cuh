@@ -275,8 +275,8 @@ KERN_DEV float cuda_softcap(float x, float cap, float by)
 
 /* ---- rows.cu ---- */
 
-int cuda_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
-		    struct kern_embed **out, char *why, size_t why_n);
+int cuda_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
+		    size_t why_n);
 void cuda_embed_free(struct kern_embed *e);
 int64_t cuda_embed_bytes(const struct kern_embed *e);
 const struct kern_linear *cuda_embed_linear(const struct kern_embed *e);

@@ -95,13 +95,14 @@ static int table_load(struct kern_dev *d, void *to, const void *from, enum kern_
 	return e;
 }
 
-int cuda_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype, int n_vocab, int hidden,
-		    struct kern_embed **out, char *why, size_t why_n)
+int cuda_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
+		    size_t why_n)
 {
+	const int n_vocab = src->n_vocab, hidden = src->hidden;
 	assert(n_vocab > 0 && hidden > 0);
 	*out = NULL;
-	if (dtype == KERN_AWQ4)
-		return err_why(why, why_n, -ENOTSUP, "an embedding cannot be AWQ");
+	if (src->dtype == KERN_AWQ4 || src->dtype == KERN_CODES)
+		return err_why(why, why_n, -ENOTSUP, "an embedding cannot be quantized");
 	const size_t n = (size_t)n_vocab * (size_t)hidden;
 	struct kern_embed *e = (struct kern_embed *)xcalloc(1, sizeof *e);
 	e->dev = d;
@@ -109,7 +110,7 @@ int cuda_embed_load(struct kern_dev *d, const void *table, enum kern_dtype dtype
 	e->hidden = hidden;
 	e->bytes = n * 2;
 	e->table = cuda_mem_new(d, e->bytes);
-	int rc = e->table ? table_load(d, e->table, table, dtype, n) : -ENOMEM;
+	int rc = e->table ? table_load(d, e->table, src->table, src->dtype, n) : -ENOMEM;
 	if (!rc)
 		rc = cuda_sample_reserve(d, n_vocab);
 	if (rc == -ENOMEM)

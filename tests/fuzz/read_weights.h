@@ -48,6 +48,7 @@ static inline void read_linear(const struct weights_linear *l)
 static inline void read_weights(const struct weights *w)
 {
 	read_vec(&w->embed);
+	read_linear(&w->embed_codes);
 	read_vec(&w->norm);
 	read_linear(&w->head);
 	for (int i = 0; i < w->n_layers; i++) {

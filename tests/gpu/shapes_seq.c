@@ -63,7 +63,8 @@ void shapes_check_embed(struct shapes *z)
 	shapes_fill(table, z->type, vocab * hidden, 6);
 	for (int i = 0; i < PERIOD; i++)
 		ids[i] = (int32_t)(i ? shapes_random(7, (uint64_t)i) % vocab : vocab - 1);
-	if (d->ops->embed_load(d->dev, table, z->type, (int)vocab, (int)hidden, &e, why, sizeof why)) {
+	const struct kern_embed_src src = {table, z->type, (int)vocab, (int)hidden, false};
+	if (d->ops->embed_load(d->dev, &src, &e, why, sizeof why)) {
 		fprintf(stderr, "gpu_shapes: %s\n", why);
 		exit(1);
 	}

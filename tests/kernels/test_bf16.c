@@ -340,7 +340,9 @@ Test(bf16, embeddings_are_rounded_and_found_again)
 		struct kern_embed *e;
 		float *table = kt_floats(V * H), row[H];
 		d->bf16 = table_at(i);
-		cr_assert_eq(kern_cpu_ops.embed_load(d, table, KERN_F32, V, H, &e, why, sizeof why), 0);
+		cr_assert_eq(kern_cpu_ops.embed_load(d, &(struct kern_embed_src){table, KERN_F32, V, H, true},
+						     &e, why, sizeof why),
+			     0);
 		for (int t = 0; t < V; t++) {
 			cpu_unpack_row(&e->linear, t, row);
 			for (int j = 0; j < H; j++)
@@ -392,7 +394,9 @@ Test(bf16, a_head_in_int8_takes_the_same_operands)
 		struct kern_dev *d = device(2, ROWS, KERN_HEAD_INT8);
 		struct kern_embed *e;
 		d->bf16 = table_at(i);
-		cr_assert_eq(kern_cpu_ops.embed_load(d, table, KERN_F32, V, H, &e, why, sizeof why), 0);
+		cr_assert_eq(kern_cpu_ops.embed_load(d, &(struct kern_embed_src){table, KERN_F32, V, H, true},
+						     &e, why, sizeof why),
+			     0);
 		run(d, kern_cpu_ops.embed_linear(e), x, ROWS, first ? want : y);
 		if (!first)
 			kt_same(y, want, ROWS * V, d->bf16->name);

@@ -146,7 +146,7 @@ Test(kern, a_mode_and_the_types_of_head_and_cache_are_classes_of_their_own)
 		{{.head = KERN_HEAD_MODE}, "cpu f32 order1 draw2"},
 		{{.head = KERN_HEAD_STORED}, "cpu f32 order1 draw2"},
 		{{.head = KERN_HEAD_INT8}, "cpu f32 order1 draw2 head-int8"},
-		{{.compute = KERN_COMPUTE_BF16}, "cpu bf16 order1 draw2 kv-bf16-dots"},
+		{{.compute = KERN_COMPUTE_BF16}, "cpu bf16 order2 draw2 kv-bf16-dots"},
 		{{.compute = KERN_COMPUTE_INT16}, "cpu int16 order1 draw2 kv-int16"},
 		{{.compute = KERN_COMPUTE_INT16, .head = KERN_HEAD_INT8},
 		 "cpu int16 order1 draw2 head-int8 kv-int16"},
@@ -225,7 +225,9 @@ Test(kern, a_step_makes_no_allocation)
 	struct kern_embed *e;
 	struct kt_part emb = kt_part(KERN_F16, H, V, 0, false), lin = kt_part(KERN_AWQ4, H, 64, 32, false);
 	kt_open_any(&t, 0, (struct kt_size){.rows = 4, .context = 16});
-	cr_assert_eq(t.ops->embed_load(t.dev, emb.w, KERN_F16, V, H, &e, NULL, 0), 0);
+	cr_assert_eq(
+		t.ops->embed_load(t.dev, &(struct kern_embed_src){emb.w, KERN_F16, V, H, true}, &e, NULL, 0),
+		0);
 	struct kern_linear *w = kt_load(&t, H, 32, &(struct kt_part *){&lin}, 1);
 	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, 16, 16, 1, 0);
 	int32_t row0[] = {0, 4}, pos0[] = {0}, table[] = {0}, token_at[] = {0, 1, 2, 3}, want[] = {3};

@@ -485,7 +485,9 @@ static void check_embedding(int c, int way, enum kern_dtype d, const struct kt_p
 		return;
 	}
 	kt_round(t.op, f, V * H);
-	cr_assert_eq(t.ops->embed_load(t.dev, p->w, d, V, H, &e, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(
+		t.ops->embed_load(t.dev, &(struct kern_embed_src){p->w, d, V, H, true}, &e, why, sizeof why),
+		0, "%s", why);
 	void *dt = kt_put(&t, tokens, sizeof tokens), *dx = kt_new(&t, sizeof x), *dy = kt_new(&t, sizeof g);
 	const struct kern_batch b = {.n_rows = ROWS,
 				     .n_seqs = 1,
@@ -535,13 +537,207 @@ Test(rows, embedding_rows_are_read_through_the_token_buffer_and_serve_as_the_hea
 	}
 }
 
-Test(rows, an_embedding_is_not_quantized)
+Test(rows, an_embedding_is_not_awq)
 {
 	static const int32_t words[64];
 	struct kt t;
 	struct kern_embed *e;
 	char why[256];
 	kt_open_any(&t, 0, (struct kt_size){0});
-	cr_assert_eq(t.ops->embed_load(t.dev, words, KERN_AWQ4, 8, 8, &e, why, sizeof why), -ENOTSUP);
+	cr_assert_eq(t.ops->embed_load(t.dev, &(struct kern_embed_src){words, KERN_AWQ4, 8, 8, true}, &e, why,
+				       sizeof why),
+		     -ENOTSUP);
 	kt_close(&t);
+}
+
+/* ---- embeddings of codes ---- */
+
+static const struct kern_ops *cpu_ops(void)
+{
+	int index;
+	return kt_ops(&index);
+}
+
+struct coded {
+	struct kt t;
+	struct kern_embed *e;
+};
+
+static void open_coded(struct coded *o, enum kern_compute compute, enum kern_head type, const struct codes *c,
+		       bool head)
+{
+	const struct kern_open_args a = {.index = -1,
+					 .compute = compute,
+					 .head = type,
+					 .n_threads = 2,
+					 .max_rows = 2,
+					 .max_seqs = 1,
+					 .max_logits = 1,
+					 .max_context = 2,
+					 .max_blocks_per_seq = 1};
+	const struct kern_embed_src src = {c, KERN_CODES, c->n, c->k, head};
+	char why[256] = "";
+	*o = (struct coded){.t = {.ops = cpu_ops()}};
+	cr_assert_eq(cpu_ops()->open(&o->t.dev, &a, why, sizeof why), 0, "%s", why);
+	o->t.s = cpu_ops()->stream_new(o->t.dev);
+	cr_assert_eq(cpu_ops()->embed_load(o->t.dev, &src, &o->e, why, sizeof why), 0, "%s", why);
+}
+
+static void close_coded(struct coded *o)
+{
+	cpu_ops()->embed_free(o->e);
+	kt_close(&o->t);
+}
+
+/* Two tokens of the table at a time: the bits of what their codes stand for. */
+static void check_coded_rows(const struct coded *o, const float *want, int n_vocab, int h)
+{
+	static const int32_t row0[] = {0, 2}, pos0[] = {0}, table[] = {0}, token_at[] = {0, 1};
+	const struct kern_batch b = {.n_rows = 2,
+				     .n_seqs = 1,
+				     .token_at = token_at,
+				     .row0 = row0,
+				     .pos0 = pos0,
+				     .tables = table,
+				     .table_stride = 1};
+	float *x = xmalloc(2 * (size_t)h * sizeof *x);
+	cr_assert_eq(cpu_ops()->batch_set(o->t.s, &b), 0);
+	for (int id = 0; id + 1 < n_vocab; id++) {
+		const int32_t tokens[] = {id, id + 1};
+		cr_assert_eq(cpu_ops()->embed(o->t.s, o->e, tokens, 0, x), 0);
+		kt_same(x, want + (size_t)id * (size_t)h, 2 * (size_t)h, "rows of codes");
+	}
+	free(x);
+}
+
+/* One row by w, or by the embedding as the head. */
+static void coded_logits(const struct coded *o, const struct kern_linear *w, const float *x, float *out,
+			 int h)
+{
+	const size_t bytes = cpu_ops()->operand_bytes(o->t.dev, 1, h);
+	float *ones = xmalloc((size_t)h * sizeof *ones), *copy = xmemdup(x, (size_t)h * sizeof *x);
+	void *in = cpu_ops()->mem_new(o->t.dev, bytes);
+	for (int i = 0; i < h; i++)
+		ones[i] = 1;
+	cr_assert_eq(cpu_ops()->rmsnorm(o->t.s, in, copy, NULL, ones, 1, h, 1e-6f), 0);
+	cr_assert_eq(cpu_ops()->linear(o->t.s, w ? w : cpu_ops()->embed_linear(o->e), out, in, 1, true), 0);
+	cpu_ops()->mem_free(o->t.dev, in, bytes);
+	free(ones);
+	free(copy);
+}
+
+/* The head's bits are those of a layer of the same codes. */
+static void check_coded_head(const struct coded *o, struct kt_part *p, int n_vocab, int h)
+{
+	struct kern_linear_src src = {.name = "head", .k = h, .head = true, .n_parts = 1, .parts = {p->part}};
+	struct kern_linear *w;
+	float *x = kt_floats((size_t)h), *got = kt_floats((size_t)n_vocab),
+	      *want = kt_floats((size_t)n_vocab);
+	char why[256] = "";
+	cr_assert_eq(cpu_ops()->linear_load(o->t.dev, &src, &w, why, sizeof why), 0, "%s", why);
+	coded_logits(o, w, x, want, h);
+	coded_logits(o, NULL, x, got, h);
+	kt_same(got, want, (size_t)n_vocab, "the head");
+	cpu_ops()->linear_free(w);
+	free(x);
+	free(got);
+	free(want);
+}
+
+Test(rows, embeddings_of_codes_give_their_bits_in_every_mode)
+{
+	enum { H = 512, V = 150 };
+	if (!kt_on_cpu())
+		cr_skip_test("the CPU's table only");
+	for (int kind = KT_Q4_0; kind <= KT_W8; kind++) {
+		struct kt_part p = kt_part(KERN_CODES, H, V, kind, false);
+		for (int mode = KERN_COMPUTE_F32; mode <= KERN_COMPUTE_INT8; mode++)
+			for (int head = 0; head < 2; head++) {
+				struct coded o;
+				open_coded(&o, (enum kern_compute)mode, KERN_HEAD_MODE, p.part.w, head);
+				check_coded_rows(&o, p.f, V, H);
+				if (head)
+					check_coded_head(&o, &p, V, H);
+				close_coded(&o);
+			}
+		kt_part_fini(&p);
+	}
+}
+
+/* One copy serves as both where the mode computes with it: that of the rows, or smaller by its heads. */
+Test(rows, a_tied_embedding_of_codes_is_held_once)
+{
+	enum { H = 512, V = 256 };
+	if (!kt_on_cpu())
+		cr_skip_test("the CPU's table only");
+	struct kt_part p = kt_part(KERN_CODES, H, V, KT_Q6_K, false);
+	for (int mode = KERN_COMPUTE_F32; mode <= KERN_COMPUTE_INT8; mode++) {
+		struct coded alone, tied;
+		open_coded(&alone, (enum kern_compute)mode, KERN_HEAD_MODE, p.part.w, false);
+		open_coded(&tied, (enum kern_compute)mode, KERN_HEAD_MODE, p.part.w, true);
+		const double once = (double)cpu_ops()->embed_bytes(alone.e);
+		const double both = (double)cpu_ops()->embed_bytes(tied.e);
+		cr_expect_eq(once, H * V * 6.5625 / 8);
+		if (mode == KERN_COMPUTE_BF16) /* the head is in BF16 there */
+			cr_expect_eq(both, once + H * V * 2);
+		else
+			cr_expect_eq(both, once, "mode %d", mode);
+		close_coded(&alone);
+		close_coded(&tied);
+	}
+	kt_part_fini(&p);
+}
+
+/* Floats that the head has in INT8 are a second copy; without that use there is none. */
+Test(rows, an_embedding_that_is_not_the_head_has_no_copy_for_it)
+{
+	enum { H = 256, V = 64 };
+	const struct kern_open_args a = {.index = -1,
+					 .compute = KERN_COMPUTE_INT8,
+					 .n_threads = 1,
+					 .max_rows = 1,
+					 .max_seqs = 1,
+					 .max_logits = 1,
+					 .max_context = 1,
+					 .max_blocks_per_seq = 1};
+	if (!kt_on_cpu())
+		cr_skip_test("the CPU's table only");
+	struct kt_part p = kt_part(KERN_F16, H, V, 0, false);
+	struct kern_dev *d;
+	int64_t bytes[2];
+	cr_assert_eq(cpu_ops()->open(&d, &a, NULL, 0), 0);
+	for (int head = 0; head < 2; head++) {
+		struct kern_embed *e;
+		const struct kern_embed_src src = {p.w, KERN_F16, V, H, head};
+		cr_assert_eq(cpu_ops()->embed_load(d, &src, &e, NULL, 0), 0);
+		bytes[head] = cpu_ops()->embed_bytes(e);
+		cpu_ops()->embed_free(e);
+	}
+	cr_expect_eq(bytes[0], H * V * 2);
+	cr_expect_gt(bytes[1], H * V * 3);
+	cpu_ops()->close(d);
+	kt_part_fini(&p);
+}
+
+/* Codes stay codes where a head in INT8 is asked for: the same bits, in a mode with operands of its own too.
+ */
+Test(rows, a_head_of_codes_is_the_same_with_heads_in_int8)
+{
+	enum { H = 512, V = 64 };
+	if (!kt_on_cpu())
+		cr_skip_test("the CPU's table only");
+	struct kt_part p = kt_part(KERN_CODES, H, V, KT_Q8_0, false);
+	float *x = kt_floats(H), y[2][V];
+	for (int mode = KERN_COMPUTE_F32; mode <= KERN_COMPUTE_INT16; mode++) {
+		for (int head = 0; head < 2; head++) {
+			struct coded o;
+			open_coded(&o, (enum kern_compute)mode, head ? KERN_HEAD_INT8 : KERN_HEAD_MODE,
+				   p.part.w, true);
+			coded_logits(&o, NULL, x, y[head], H);
+			close_coded(&o);
+		}
+		kt_same(y[1], y[0], V, "with heads in INT8");
+	}
+	free(x);
+	kt_part_fini(&p);
 }

@@ -1,6 +1,7 @@
 """`quern inspect MODEL`: storage in words, statistics as numpy has them, memory and speed that follow from the sizes."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -104,8 +105,19 @@ def test_memory_follows_from_the_sizes(run):
     assert by["contexts"] == [1024, 2048]
     for i, context in enumerate(by["contexts"]):
         for j, batch in enumerate(by["batches"]):
-            assert by["bytes"][i][j] == m["weights"] + m["kv_per_token"] * context * batch
+            assert by["bytes"][i][j] == m["weights"] + m["second_copies"].get(m["compute"], 0) + m["kv_per_token"] * context * batch
     assert "tokens_per_second" not in shown["speed"] and shown["speed"]["bytes_per_token"] > 0
+
+
+def test_a_tied_embedding_that_is_held_twice_is_told(run, tmp_path):
+    assert list(inspect(run, DEMO, "--no-probe")["memory"]["second_copies"]) == ["int8"]
+    text = run("inspect", DEMO, "--no-probe").stdout
+    assert "--compute int8 takes" in text and "for a second copy of the embedding: its rows are read as they are stored" in text
+    gguf = tmp_path / "q6k.gguf"
+    subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf.py", gguf, "--type", "Q6_K", "--shape", "tiny"], check=True)
+    assert inspect(run, gguf, "--no-probe")["memory"]["second_copies"] == {"bf16": 512 * 256 * 210 // 256}
+    assert "which the head has in the order of BF16 products" in run("inspect", gguf, "--no-probe").stdout
+    assert inspect(run, FLAT / "llama2c2-head.bin", "--no-probe")["memory"]["second_copies"] == {}
 
 
 def test_speed_follows_from_the_bandwidth(run):
