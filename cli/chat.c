@@ -54,6 +54,7 @@ static int answer(struct chat *h, char *why, size_t why_n)
 	int rc = connect_again(h, why, why_n);
 	how.reasoning = h->about.reasoning;
 	how.reasoning_open = h->about.reasoning_open;
+	how.marks = h->about.marks;
 	if (!rc)
 		rc = stream_job(*h->c, request, &how, why, why_n);
 	if (!rc || rc == -ECANCELED)

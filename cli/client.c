@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "cli/terminal/term.h"
+#include "controller/chat/reasoning.h"
 #include "proto/mp.h"
 
 #include <inttypes.h>
@@ -326,6 +327,8 @@ int client_about(struct client *c, int timeout_ms, struct client_about *about, c
 	snprintf(about->model, sizeof about->model, "%s", model ? model : "");
 	about->chat = json_is_true(json_object_get(reply, "chat"));
 	about->reasoning_open = reasoning && strcmp(reasoning, "open") == 0;
+	const char *marks = json_string_value(json_object_get(reply, "reasoning_marks"));
+	about->marks = marks ? reasoning_marks_named(marks) : NULL;
 	about->reasoning = about->reasoning_open || (reasoning && strcmp(reasoning, "tagged") == 0);
 	json_decref(reply);
 	return 0;

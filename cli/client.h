@@ -35,11 +35,13 @@ int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, siz
 int client_call(struct client *c, json_t *request, int timeout_ms, json_t **reply, char *why, size_t why_n);
 
 /* What a service says of its model.  Of one that does not report it: no chat. */
+struct reasoning_marks;
 struct client_about {
 	char model[256];
-	bool chat;           /* it has a chat template */
-	bool reasoning;      /* a chat's text may have reasoning, <think> */
-	bool reasoning_open; /* which begins at once, without its tag */
+	bool chat;                           /* it has a chat template */
+	bool reasoning;                      /* a chat's text may have reasoning */
+	bool reasoning_open;                 /* which begins at once, without its tag */
+	const struct reasoning_marks *marks; /* around it; NULL: the usual ones */
 };
 int client_about(struct client *c, int timeout_ms, struct client_about *about, char *why, size_t why_n);
 

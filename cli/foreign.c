@@ -103,7 +103,7 @@ const struct opt_alias foreign_options[] = {
 	HINT("--metrics", "not needed: HTTP always has /metrics"),
 	HINT("--slots", "quern jobs and the page show what runs"),
 	HINT("--reasoning-format", "quern has --reasoning-parser auto, none, qwen3, deepseek_r1, mistral, "
-				   "seed_oss, kimi or harmony"),
+				   "seed_oss, kimi, cohere or harmony"),
 	HINT("-hf", directory),
 	HINT("--hf-repo", directory),
 	HINT("-mu", directory),

@@ -44,7 +44,8 @@ static int run_once(struct client *c, const struct opts *o, const char *text, si
 		rc = request_set_prompt(request, o, chat, text, n, why, why_n);
 	struct stream how = {.json = opts_flag(o, "json"),
 			     .reasoning = chat && about.reasoning,
-			     .reasoning_open = about.reasoning_open};
+			     .reasoning_open = about.reasoning_open,
+			     .marks = about.marks};
 	if (!rc)
 		rc = stream_job(c, request, &how, why, why_n);
 	json_decref(request);

@@ -60,12 +60,19 @@ static void put_text(const char *p, size_t n)
 	}
 }
 
+static void splitter_init(struct reasoning *r, const struct stream *how)
+{
+	reasoning_init(r, how->reasoning_open);
+	if (how->marks)
+		r->marks = how->marks;
+}
+
 /* Prints the new text of an output, its reasoning dimmed. */
 static void print_split(const struct printer *p, struct output *o, const char *dim)
 {
 	struct buf thought = {0}, answer = {0};
 	if (!o->split) {
-		reasoning_init(&o->splitter, p->how->reasoning_open);
+		splitter_init(&o->splitter, p->how);
 		o->split = true;
 	}
 	reasoning_push(&o->splitter, o->text.p + o->printed, o->text.len - o->printed, &thought, &answer);
@@ -228,7 +235,7 @@ static void collect_answer(const struct printer *p)
 		buf_put(p->how->text, text->p ? text->p : "", text->len);
 		return;
 	}
-	reasoning_init(&splitter, p->how->reasoning_open);
+	splitter_init(&splitter, p->how);
 	reasoning_push(&splitter, text->p ? text->p : "", text->len, &thought, p->how->text);
 	reasoning_end(&splitter, &thought, p->how->text);
 	reasoning_fini(&splitter);

@@ -14,9 +14,10 @@ struct stream {
 	bool partial;   /* attached in the middle: only the deltas are printed */
 	bool watch;     /* Ctrl-C leaves the job alone */
 	bool stay;      /* after Ctrl-C has cancelled the job, further ones are ignored until it has ended */
-	bool reasoning; /* the text may begin with reasoning, <think>: dimmed where styles are shown */
-	bool reasoning_open; /* it begins within it */
-	struct buf *text;    /* also collects the first output, without its reasoning; may be NULL */
+	bool reasoning; /* the text may begin with reasoning: dimmed where styles are shown */
+	bool reasoning_open;                 /* it begins within it */
+	const struct reasoning_marks *marks; /* around it; NULL: the usual ones */
+	struct buf *text; /* also collects the first output, without its reasoning; may be NULL */
 };
 
 /* Sends the request (submit or attach) and prints the text until the job has ended.  A single output

@@ -90,7 +90,8 @@ static int submit(struct client *c, const struct opts *o, char *why, size_t why_
 		rc = add_job_keys(request, o, why, why_n);
 	struct stream how = {.json = opts_flag(o, "json"),
 			     .reasoning = chat && about.reasoning,
-			     .reasoning_open = about.reasoning_open};
+			     .reasoning_open = about.reasoning_open,
+			     .marks = about.marks};
 	if (!rc && opts_flag(o, "detach"))
 		rc = detach(c, request, how.json, why, why_n);
 	else if (!rc)

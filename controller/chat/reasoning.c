@@ -7,12 +7,19 @@
 enum { BLANKS_MAX = 1024 }; /* held back until what follows decides; more are text */
 
 static const struct reasoning_marks others[] = {
-	{"mistral", "[THINK]", "[/THINK]", NULL},
-	{"seed_oss", "<seed:think>", "</seed:think>", NULL},
-	{"kimi", "\xe2\x97\x81think\xe2\x96\xb7", "\xe2\x97\x81/think\xe2\x96\xb7", NULL},
-	{"harmony", "<|channel|>analysis<|message|>", "<|end|>", &channels_harmony}};
+	{.name = "mistral", .open = "[THINK]", .close = "[/THINK]"},
+	{.name = "seed_oss", .open = "<seed:think>", .close = "</seed:think>"},
+	{.name = "kimi", .open = "\xe2\x97\x81think\xe2\x96\xb7", .close = "\xe2\x97\x81/think\xe2\x96\xb7"},
+	{.name = "cohere",
+	 .open = "<|START_THINKING|>",
+	 .close = "<|END_THINKING|>",
+	 .frames = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}},
+	{.name = "harmony",
+	 .open = "<|channel|>analysis<|message|>",
+	 .close = "<|end|>",
+	 .channels = &channels_harmony}};
 enum { N_OTHERS = sizeof others / sizeof *others };
-const struct reasoning_marks reasoning_usual = {"qwen3", "<think>", "</think>", NULL};
+const struct reasoning_marks reasoning_usual = {.name = "qwen3", .open = "<think>", .close = "</think>"};
 
 const struct reasoning_marks *reasoning_marks_of(bool (*mentions)(const void *user, const char *word),
 						 const void *user)
@@ -37,7 +44,7 @@ const struct reasoning_marks *reasoning_marks_named(const char *name)
 
 const char *reasoning_names(void)
 {
-	return "qwen3, deepseek_r1, mistral, seed_oss, kimi or harmony";
+	return "qwen3, deepseek_r1, mistral, seed_oss, kimi, cohere or harmony";
 }
 
 void reasoning_init(struct reasoning *r, bool inside)
@@ -49,6 +56,7 @@ void reasoning_init(struct reasoning *r, bool inside)
 void reasoning_fini(struct reasoning *r)
 {
 	buf_fini(&r->held);
+	buf_fini(&r->framed);
 }
 
 /* Each state takes from held what it can decide; false: it needs more text. */
@@ -127,17 +135,40 @@ static bool gap(struct reasoning *r)
 	return true;
 }
 
-void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *reasoning, struct buf *answer)
+/* 1: a frame begins with p, and has *bytes; 0: more text decides; -1: none does. */
+static int frame_begins(const struct reasoning_marks *m, const char *p, size_t n, size_t *bytes)
+{
+	int found = -1;
+	for (int i = 0; i < REASONING_FRAMES_MAX && m->frames[i] && found <= 0; i++) {
+		const int is = marker_begins(p, n, m->frames[i]);
+		found = is > found ? is : found;
+		*bytes = is > 0 ? strlen(m->frames[i]) : 0;
+	}
+	return found;
+}
+
+/* The answer so far, without its frames. */
+static void take_framed(struct reasoning *r, struct buf *answer)
+{
+	size_t at = 0, bytes;
+	while (at < r->framed.len) {
+		const char *p = r->framed.p + at, *next = memchr(p, '<', r->framed.len - at);
+		const size_t n = next ? (size_t)(next - p) : r->framed.len - at;
+		buf_put(answer, p, n);
+		at += n;
+		const int is = next ? frame_begins(r->marks, next, r->framed.len - at, &bytes) : -1;
+		if (is == 0)
+			break;
+		if (next && is < 0)
+			buf_put(answer, next, 1);
+		at += !next ? 0 : is > 0 ? bytes : 1;
+	}
+	marker_drop(&r->framed, at);
+}
+
+static void split(struct reasoning *r, const char *p, size_t n, struct buf *reasoning, struct buf *answer)
 {
 	bool more = true;
-	if (r->marks->channels) {
-		buf_put(&r->held, p, n);
-		if (r->state == REASONING_INSIDE && r->messages.state == CHANNELS_HEADER)
-			r->messages.state = CHANNELS_THOUGHT;
-		r->state = REASONING_BEGIN;
-		channels_take(&r->messages, r->marks->channels, &r->held, reasoning, answer);
-		return;
-	}
 	if (r->state == REASONING_ANSWER && !r->held.len) {
 		buf_put(answer, p, n);
 		return;
@@ -161,14 +192,35 @@ void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *re
 		}
 }
 
+void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *reasoning, struct buf *answer)
+{
+	if (r->marks->channels) {
+		buf_put(&r->held, p, n);
+		if (r->state == REASONING_INSIDE && r->messages.state == CHANNELS_HEADER)
+			r->messages.state = CHANNELS_THOUGHT;
+		r->state = REASONING_BEGIN;
+		channels_take(&r->messages, r->marks->channels, &r->held, reasoning, answer);
+		return;
+	}
+	split(r, p, n, reasoning, r->marks->frames[0] ? &r->framed : answer);
+	if (r->framed.len)
+		take_framed(r, answer);
+}
+
 void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answer)
 {
+	struct buf *out = r->marks->frames[0] ? &r->framed : answer;
 	if (r->marks->channels)
 		channels_end(&r->messages, r->marks->channels, &r->held, reasoning, answer);
 	else if (r->held.len && r->state == REASONING_INSIDE)
 		put_reasoning(r, r->held.len, reasoning);
 	else if (r->held.len && r->state != REASONING_GAP)
-		buf_put(answer, r->held.p, r->held.len);
+		buf_put(out, r->held.p, r->held.len);
+	if (r->framed.len) {
+		take_framed(r, answer);
+		buf_put(answer, r->framed.p, r->framed.len);
+	}
+	buf_clear(&r->framed);
 	buf_clear(&r->held);
 	r->state = REASONING_ANSWER;
 }

@@ -13,10 +13,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { REASONING_FRAMES_MAX = 4 };
+
 /* What stands before and behind reasoning, by family of models. */
 struct reasoning_marks {
 	const char *name; /* as --reasoning-parser has it */
 	const char *open, *close;
+	/* Texts around an answer, which are no part of it. */
+	const char *frames[REASONING_FRAMES_MAX];
 	const struct channels *channels; /* the output is messages of channels; NULL: it is not */
 };
 extern const struct reasoning_marks reasoning_usual; /* <think> */
@@ -40,6 +44,7 @@ struct reasoning {
 	size_t dropped;  /* newlines before that */
 	struct buf held; /* undecided text: part of a tag, and blanks */
 	struct channels_split messages;
+	struct buf framed; /* of the answer: undecided, part of a frame */
 };
 
 /* inside: the prompt ends within the reasoning. */

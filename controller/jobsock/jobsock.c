@@ -361,12 +361,13 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_
 		break;
 	case OP_PING:
 		reply_ok(s, c, delimiter, &r->id,
-			 json_pack("{s:s, s:s, s:b, s:b, s:s}", "version", QUERN_VERSION, "model",
+			 json_pack("{s:s, s:s, s:b, s:b, s:s, s:s}", "version", QUERN_VERSION, "model",
 				   s->svc->model_name, "ready", mailbox_ready(s->mailbox), "chat",
 				   s->svc->chat != NULL, "reasoning",
 				   s->svc->chat_thinks ? "open"
 				   : s->svc->reasoning ? "tagged"
-						       : "none"));
+						       : "none",
+				   "reasoning_marks", s->svc->marks ? s->svc->marks->name : "none"));
 		break;
 	}
 }

@@ -60,11 +60,28 @@ static int answer_problem(const struct chat_form *c, struct api_problem *p)
 	return -EINVAL;
 }
 
-/* The answer's own form, with what stands before it. */
+/* Texts that may stand before an answer (first 0) or behind it (1). */
+static json_t *frame_part(const struct reasoning_marks *m, int first, const struct form_specials *specials)
+{
+	json_t *ways = json_array();
+	for (int i = first; i < REASONING_FRAMES_MAX && m->frames[i]; i += 2)
+		json_array_append_new(ways, form_spelled(m->frames[i], specials));
+	return form_option(form_either(ways));
+}
+
+static json_t *framed(const struct reasoning_marks *m, const struct form_specials *specials, json_t *answer)
+{
+	if (!answer || !m->frames[0])
+		return answer;
+	return form_sequence(
+		json_pack("[o, o, o]", frame_part(m, 0, specials), answer, frame_part(m, 1, specials)));
+}
+
+/* The answer's own form, with what stands around it. */
 static json_t *answer_part(const struct chat_form *c, const struct channels *channels,
 			   const struct form_specials *specials)
 {
-	json_t *answer = json_incref((json_t *)c->answer);
+	json_t *answer = framed(chat_request_marks(c->svc), specials, json_incref((json_t *)c->answer));
 	/* A final message that is continued has its header in the prompt. */
 	return answer && channels && c->thought != THOUGHT_NONE ? channels_answer(channels, specials, answer)
 								: answer;
@@ -76,8 +93,9 @@ static json_t *free_part(const struct chat_form *c, const struct channels *chann
 {
 	if (channels && !c->tools->may_call)
 		return channels_answer(channels, specials, form_text(NULL));
-	return tools_any_text(c->tools->may_call ? c->svc->tools : TOOLS_NONE, specials,
-			      c->thought == THOUGHT_MAY ? open : NULL);
+	return framed(chat_request_marks(c->svc), specials,
+		      tools_any_text(c->tools->may_call ? c->svc->tools : TOOLS_NONE, specials,
+				     c->thought == THOUGHT_MAY ? open : NULL));
 }
 
 /* Calls behind a message that the prompt holds a part of. */

@@ -332,6 +332,13 @@ static bool prompt_thinks(const struct chat *c, const struct reasoning_marks *ma
 	return open;
 }
 
+/* Calls and thoughts of which only one is in messages of channels. */
+static bool clash(const struct service *svc)
+{
+	const struct tools_format *f = tools_format(svc->tools);
+	return f && svc->marks && (f->channels != NULL) != (svc->marks->channels != NULL);
+}
+
 int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
 			size_t why_n)
 {
@@ -350,18 +357,20 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 	if (!guess_reasoning && !none && !svc->marks)
 		return err_why(why, why_n, -EINVAL, "--reasoning-parser \"%s\": must be auto, none, %s",
 			       reasoning, reasoning_names());
-	svc->reasoning = svc->marks;
-	const struct tools_format *f = tools_format(svc->tools);
-	const bool channels = svc->marks && svc->marks->channels;
-	if (f && svc->marks && channels != (f->channels != NULL))
+	if (clash(svc) && guess_tools) /* a template with words of both */
+		svc->tools = TOOLS_NONE;
+	if (clash(svc) && guess_reasoning)
+		svc->marks = NULL;
+	if (clash(svc))
 		return err_why(
 			why, why_n, -EINVAL,
 			"--tool-parser %s does not go with --reasoning-parser %s: harmony is of both, or "
 			"one of them is none",
-			f->name, svc->marks->name);
+			tools_format(svc->tools)->name, svc->marks->name);
+	svc->reasoning = svc->marks;
 	/* Messages of channels are taken apart without thoughts, too. */
-	if (f && f->channels && !svc->marks)
-		svc->marks = reasoning_marks_named(f->name);
+	if (svc->tools == TOOLS_HARMONY && !svc->marks)
+		svc->marks = reasoning_marks_named(tools_format(svc->tools)->name);
 	svc->reasoning_open = r1;
 	svc->chat_thinks = svc->reasoning && (r1 || prompt_thinks(svc->chat, chat_request_marks(svc)));
 	svc->marks_special = marks_special(svc);

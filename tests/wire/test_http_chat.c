@@ -242,6 +242,13 @@ Test(http_chat, deepseeks_outputs_begin_within_the_reasoning)
 	expect_message("Hm.\n</think>\n\nYes.", "", (struct want){"Hm.", "Yes.", {0}, "stop"});
 	cr_assert(chat_request_styles(&svc, "none", "none", why, sizeof why) == 0);
 	expect_message("<think>a</think>b", "", (struct want){"", "<think>a</think>b", {0}, "stop"});
+	cr_expect(chat_request_styles(&svc, "harmony", "none", why, sizeof why) == 0 && !svc.reasoning);
+	expect_message("<|channel|>final<|message|>b", "", (struct want){"", "b", {0}, "stop"});
+	cr_expect(chat_request_styles(&svc, "hermes", "harmony", why, sizeof why) < 0);
+	cr_expect(strstr(why, "does not go with"), "%s", why);
+	cr_expect(chat_request_styles(&svc, "auto", "harmony", why, sizeof why) == 0 &&
+		  svc.tools == TOOLS_NONE);
+	cr_expect(chat_request_styles(&svc, "harmony", "auto", why, sizeof why) == 0 && !svc.reasoning);
 	cr_expect(chat_request_styles(&svc, "xml", "none", why, sizeof why) < 0);
 	cr_expect(chat_request_styles(&svc, "auto", "loud", why, sizeof why) < 0);
 }

@@ -354,6 +354,28 @@ def test_thoughts_are_dimmed_and_not_sent_back(chat, thinker, tmp_path):
     assert json.loads(saved.read_text())[1] == {"role": "assistant", "content": "Hello there."}
 
 
+@pytest.mark.parametrize("says, mark", [
+    ("[THINK]Hm, a greeting.[/THINK]Hello there.", "[/THINK]"),
+    ("<|channel|>analysis<|message|>Hm, a greeting.<|end|><|start|>assistant<|channel|>final<|message|>Hello there.",
+     "<|channel|>analysis<|message|>"),
+], ids=["mistral", "harmony"])
+def test_thoughts_are_dimmed_between_the_marks_of_the_model(chat, start, service, tmp_path, says, mark):
+    with service.client() as c:
+        newline = c.tokenize("a\n")[-1]
+    template = "{# %s #}" % mark + TEMPLATE.replace("</think>", "")
+    s = start(make_script_model.make(tmp_path / "script", {newline: says}, template))
+    saved = tmp_path / "saved"
+    t = chat("-t", "0", to=s.jobs)
+    t.type("Hi\r")
+    t.expect("Hi")
+    shown = t.expect(">")
+    assert "".join(re.findall(r"\x1b\[2m(.*?)\x1b\[0m", shown, flags=re.S)).strip() == "Hm, a greeting."
+    save(t, saved)
+    t.type("\x04")
+    assert t.end() == 0
+    assert json.loads(saved.read_text())[1]["content"] == "Hello there."
+
+
 def test_without_colours_thoughts_are_as_generated(thinker, tmp_path):
     saved = tmp_path / "saved"
     r = piped(thinker, f"Hi\n/save {saved}\n", "-t", "0")

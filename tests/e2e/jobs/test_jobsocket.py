@@ -111,14 +111,16 @@ def test_ping_names_version_and_model(client):
     assert reply["version"]
 
 
-@pytest.mark.parametrize("template, chat, reasoning", [
-    (None, False, "none"), ("{{ messages[0].content }}", True, "none"),
-    ("{# </think> #}{{ messages[0].content }}", True, "tagged"),
-    ("{# </think> #}{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}", True, "open"),
-], ids=["no template", "a chat", "it may think", "it thinks at once"])
-def test_ping_describes_chats_of_the_model(start, tmp_path, template, chat, reasoning):
+@pytest.mark.parametrize("template, chat, reasoning, marks", [
+    (None, False, "none", "none"), ("{{ messages[0].content }}", True, "none", "none"),
+    ("{# </think> #}{{ messages[0].content }}", True, "tagged", "qwen3"),
+    ("{# </think> #}{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}", True, "open",
+     "qwen3"),
+    ("{# [/THINK] #}{{ messages[0].content }}", True, "tagged", "mistral"),
+], ids=["no template", "a chat", "it may think", "it thinks at once", "marks of its own"])
+def test_ping_describes_chats_of_the_model(start, tmp_path, template, chat, reasoning, marks):
     reply = start(demo_with(tmp_path, template)).client().ping()
-    assert (reply["chat"], reply["reasoning"]) == (chat, reasoning)
+    assert (reply["chat"], reply["reasoning"], reply["reasoning_marks"]) == (chat, reasoning, marks)
 
 
 def test_status_has_the_capacity(client):

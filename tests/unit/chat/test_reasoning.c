@@ -102,6 +102,7 @@ Test(reasoning, families_have_marks_of_their_own)
 	cr_expect(reasoning_is_open(h, "x<|channel|>analysis<|message|>", 31));
 	cr_expect_not(reasoning_is_closed(h, "x<|end|><|start|>assistant", 26));
 	cr_expect(reasoning_is_closed(h, "<|channel|>final<|message|>x", 28));
+	cr_expect_str_eq(reasoning_marks_of(mentions, "<|START_THINKING|>x<|END_THINKING|>")->name, "cohere");
 	cr_expect_null(reasoning_marks_named("other"));
 	const struct reasoning_marks *m = reasoning_marks_named("mistral");
 	struct buf t = {0}, s = {0};
@@ -117,6 +118,34 @@ Test(reasoning, families_have_marks_of_their_own)
 	reasoning_fini(&r);
 	buf_fini(&t);
 	buf_fini(&s);
+}
+
+Test(reasoning, what_stands_around_an_answer_is_left_out)
+{
+	static const struct {
+		const char *text, *thought, *answer;
+	} all[] = {{"<|START_THINKING|>a<|START_TEXT|><|END_THINKING|><|START_RESPONSE|>b<c<|END_RESPONSE|>",
+		    "a<|START_TEXT|>", "b<c"},
+		   {"<|START_THINKING|><|END_THINKING|><|START_TEXT|>b<|END_TEXT|><|START_ACTION|>[", "",
+		    "b<|START_ACTION|>["},
+		   {"<|START_RESPONSE|>b<|END_RESPONSE", "", "b<|END_RESPONSE"},
+		   {"<<|START_TEXT|", "", "<<|START_TEXT|"}};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		for (size_t step = 1; step < 40; step++) {
+			struct buf t = {0}, s = {0};
+			struct reasoning r;
+			const size_t n = strlen(all[i].text);
+			reasoning_init(&r, false);
+			r.marks = reasoning_marks_named("cohere");
+			for (size_t at = 0; at < n; at += step)
+				reasoning_push(&r, all[i].text + at, at + step < n ? step : n - at, &t, &s);
+			reasoning_end(&r, &t, &s);
+			cr_expect_str_eq(t.p ? t.p : "", all[i].thought, "in pieces of %zu", step);
+			cr_expect_str_eq(s.p ? s.p : "", all[i].answer, "in pieces of %zu", step);
+			reasoning_fini(&r);
+			buf_fini(&t);
+			buf_fini(&s);
+		}
 }
 
 /* n newlines */

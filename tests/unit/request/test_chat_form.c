@@ -210,6 +210,10 @@ Test(chat_form, an_answer_has_its_form_unless_a_tool_is_called)
 	expect(format, LIST("5", "<think>Five\n</think>\n\n5"), LIST("6", "<think>5", "x</think>5"));
 	snprintf(both, sizeof both, "%s, %s", format, TOOL("false", A_IS_1));
 	expect(both, LIST("5", CALL, "<think>x</think>" CALL), LIST("6", OTHER, "5" CALL, "Hello" CALL));
+	demo.svc.marks = reasoning_marks_named("cohere");
+	expect(format, LIST("5", "<|START_THINKING|>x<|END_THINKING|><|START_RESPONSE|>5<|END_RESPONSE|>"),
+	       LIST("<|START_RESPONSE|>6<|END_RESPONSE|>"));
+	demo.svc.marks = NULL;
 	demo.svc.reasoning = false;
 	expect(format, LIST("5"), LIST("<think>Five\n</think>\n\n5"));
 }
