@@ -359,8 +359,10 @@ Test(cuda_fast, an_embedding_serves_as_the_head)
 		struct layer l = layer_new(&t, (struct kind){KERN_F16, 0}, k, n, false);
 		char why[256] = "";
 		struct kern_embed *e;
-		cr_assert_eq(t.ops->embed_load(t.dev, l.parts[0].w, KERN_F16, n, k, &e, why, sizeof why), 0,
-			     "%s", why);
+		cr_assert_eq(t.ops->embed_load(t.dev,
+					       &(struct kern_embed_src){l.parts[0].w, KERN_F16, n, k, true},
+					       &e, why, sizeof why),
+			     0, "%s", why);
 		check_linear(&t, t.ops->embed_linear(e), &l, 60, true, "a table");
 		t.ops->embed_free(e);
 		layer_fini(&l);
