@@ -29,6 +29,8 @@ MAX_FOLDER_SOURCES = 25
 MAX_FOLDER_SHARE = 0.2    # of the lines of all folders
 MAX_SUBJECT_COLUMNS = 72
 SUBJECTS_SINCE = "2026-11-22T13:00:00Z"   # older commits were written before the rule
+# Published with 73 columns before it was seen; history that others build on is not rewritten for it.
+SUBJECTS_EXCEPT = {"89eb42fef54e530b34810edcb1c228b08dd3f6bf"}
 CLANG_FORMAT = "14.0.6"
 
 # Words for persons where a sequence, a worker or a request is meant: at most one in N lines.
