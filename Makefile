@@ -62,10 +62,11 @@ USES_controller/apis      := base proto formats controller/http controller/reque
 USES_controller/apis/openai := $(USES_controller/apis) controller/apis
 USES_controller/apis/anthropic := $(USES_controller/apis/openai)
 USES_controller/apis/ollama := $(USES_controller/apis/openai)
+USES_controller/apis/llamacpp := $(USES_controller/apis/openai)
 USES_controller/endpoints := $(USES_controller/apis) controller/metrics controller/apis \
-	$(addprefix controller/apis/,openai anthropic ollama)
+	$(addprefix controller/apis/,openai anthropic ollama llamacpp)
 ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched message net metrics fleet jobs \
-	request jobsock http apis apis/openai apis/anthropic apis/ollama endpoints)
+	request jobsock http apis apis/openai apis/anthropic apis/ollama apis/llamacpp endpoints)
 USES_controller           := base proto formats $(ROOMS)
 USES_cli/terminal         := base
 USES_cli/models           := base formats cli/terminal
@@ -305,7 +306,7 @@ TESTS_ALSO_test_inspect        := kernels
 TESTS_ALSO_test_durable_damage := controller
 TESTS_ALSO_test_vocabulary     := controller
 TESTS_ALSO_grammar             := controller/tokenizer
-TESTS_ALSO_apis                := $(addprefix controller/apis/,anthropic ollama)
+TESTS_ALSO_apis                := $(addprefix controller/apis/,anthropic ollama llamacpp)
 HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c tests/$1/emulated/*.c)))
 TESTED  = $(or $(if $(filter unit/%,$1),$(filter $(notdir $1) controller/$(notdir $1),$(FOLDERS)) $(TESTS_ALSO_$(notdir $1))),$(FOLDERS))
 $(BUILD)/lib/libtests.a: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))

@@ -269,6 +269,7 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 		.started_unix = clock_unix(),
 		.model_context = (uint32_t)context,
 		.max_request_bytes = MAX_REQUEST,
+		.max_seqs = (uint32_t)opts_int(&p->o, "max-seqs", 256),
 		.keep_finished_us = opts_int(&p->o, "keep", KEEP_FINISHED_S) * 1000000,
 		.keep_durable_us = opts_int(&p->o, "keep-durable", KEEP_DURABLE_S) * 1000000,
 		.journal_bytes = opts_int(&p->o, "journal-bytes", JOURNAL_BYTES),

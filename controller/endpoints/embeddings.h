@@ -12,7 +12,7 @@ extern const struct field_table embeddings_fields;
 
 void embeddings_call(struct exchange *x, const char *rest);
 
-/* Whose shape the reply has. */
+/* The shape of the reply. */
 enum embeddings_shape {
 	EMBEDDINGS_OPENAI,
 	EMBEDDINGS_OLLAMA,     /* {"model", "embeddings": [[...]], "total_duration", ...} */

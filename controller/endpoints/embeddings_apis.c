@@ -100,3 +100,36 @@ void embeddings_call_ollama_one(struct exchange *x, const char *rest)
 	(void)rest;
 	start(x, &form);
 }
+
+/* --- llama.cpp --- */
+
+/* -1: as the model gives it; 2, by default: to the length of 1. */
+static int read_normalize(struct translation *t, const json_t *v)
+{
+	json_object_set_new(t->out, "normalize", json_boolean(json_number_value(v) == 2));
+	return 0;
+}
+
+static const struct field_row llamacpp_rows[] = {
+	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the service's model, or absent"},
+	{"content", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
+	 "a text, token ids, or an array of these"},
+	{"input", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, "content"},
+	{"embd_normalize", FIELD_INTEGER, FIELD_NEUTRAL, 0, 0, "[-1, 2]", "other norms are not built"},
+};
+static const struct translate_rule llamacpp_rules[] = {{"model", "model", NULL},
+						       {"content", "input", NULL},
+						       {"input", "input", NULL},
+						       {"embd_normalize", NULL, read_normalize}};
+const struct field_table llamacpp_embedding_fields = {llamacpp_rows, COUNT(llamacpp_rows), NULL};
+
+void embeddings_call_llamacpp(struct exchange *x, const char *rest)
+{
+	static const struct generation_name names[] = {{"input", "content"}, {NULL, NULL}};
+	static const struct api_form form = {
+		{&llamacpp_embedding_fields, llamacpp_rules, COUNT(llamacpp_rules)},
+		EMBEDDINGS_LLAMACPP,
+		names};
+	(void)rest;
+	start(x, &form);
+}

@@ -1,6 +1,7 @@
 #include "controller/endpoints/endpoints.h"
 
 #include "controller/apis/anthropic/anthropic.h"
+#include "controller/apis/llamacpp/llamacpp.h"
 #include "controller/apis/ollama/ollama.h"
 #include "controller/apis/openai/completions.h"
 #include "controller/apis/openai/responses.h"
@@ -61,6 +62,15 @@ static const struct http_route routes[] = {
 	{"/api/copy", "POST", ollama_call_refused, 0, NULL, ollama_error},
 	{"/api/delete", "DELETE", ollama_call_refused, 0, NULL, ollama_error},
 	{"/api/blobs/", "HEAD, POST", ollama_call_refused, ROUTE_PREFIX, NULL, ollama_error},
+	{"/completion", "POST", llamacpp_call_completion, ROUTE_COUNTED | ROUTE_QUEUED, NULL, llamacpp_error},
+	{"/completions", "POST", llamacpp_call_completion, ROUTE_COUNTED | ROUTE_QUEUED, NULL,
+	 llamacpp_error},
+	{"/infill", "POST", llamacpp_call_infill, ROUTE_COUNTED | ROUTE_QUEUED, NULL, llamacpp_error},
+	{"/embedding", "POST", embeddings_call_llamacpp, ROUTE_COUNTED | ROUTE_QUEUED, NULL, llamacpp_error},
+	{"/apply-template", "POST", llamacpp_call_template, ROUTE_COUNTED, NULL, llamacpp_error},
+	{"/props", "GET, HEAD", llamacpp_call_props, 0, NULL, llamacpp_error},
+	{"/slots", "GET, HEAD", llamacpp_call_slots, 0, NULL, llamacpp_error},
+	{"/v1/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
 	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},

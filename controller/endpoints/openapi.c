@@ -3,6 +3,7 @@
 #include "base/version.h"
 #include "controller/apis/anthropic/anthropic_read.h"
 #include "controller/apis/openai/responses_read.h"
+#include "controller/apis/llamacpp/llamacpp_read.h"
 #include "controller/apis/ollama/ollama.h"
 #include "controller/apis/ollama/ollama_read.h"
 #include "controller/endpoints/embeddings.h"
@@ -93,6 +94,21 @@ static const struct operation {
 	 false},
 	{"/api/blobs/{digest}", "post", "ollamaBlob", "Ollama", "Refused: 501", NONE, NULL, "", NULL, NULL,
 	 false, false},
+	{"/completion", "post", "llamacppCompletion", "llama.cpp", "How texts go on", TABLE, &llamacpp_fields,
+	 "prompt", NULL, NULL, false, true},
+	{"/completions", "post", "llamacppCompletions", "llama.cpp", "As /completion", TABLE,
+	 &llamacpp_fields, "prompt", NULL, NULL, false, true},
+	{"/infill", "post", "llamacppInfill", "llama.cpp", "What fills a gap", TABLE, &llamacpp_infill_fields,
+	 "input_prefix,input_suffix", NULL, NULL, false, true},
+	{"/embedding", "post", "llamacppEmbedding", "llama.cpp", "A vector for each input", TABLE,
+	 &llamacpp_embedding_fields, "content", NULL, NULL, false, false},
+	{"/apply-template", "post", "llamacppTemplate", "llama.cpp", "A chat's prompt, as text", CHAT, NULL,
+	 "messages", NULL, NULL, false, false},
+	{"/props", "get", "llamacppProps", "llama.cpp", "What the service does where a request says nothing",
+	 NONE, NULL, "", NULL, NULL, false, false},
+	{"/slots", "get", "llamacppSlots", "llama.cpp", "Places for sequences", NONE, NULL, "", NULL, NULL,
+	 false, false},
+	{"/v1/health", "get", "healthV1", "Service", "As /health", NONE, NULL, "", NULL, NULL, true, false},
 	{"/v1/files", "get", "listFiles", "Files and batches", "The files of this key", NONE, NULL, NULL,
 	 "limit,after,order,purpose", NULL, false, false},
 	{"/v1/files", "post", "createFile", "Files and batches", "Stores a file of lines", UPLOAD, NULL, NULL,

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/json_write.h"
+#include "base/utf8.h"
 #include "controller/apis/apis.h"
 #include "controller/apis/common.h"
 #include "controller/jobs/mailbox.h"
@@ -16,6 +17,13 @@
 static const struct field_row tokenize_rows[] = {
 	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the service's model, or absent"},
 	{"prompt", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "a text; this or messages"},
+	{"content", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
+	 "prompt, as llama.cpp calls it: its shape of reply"},
+	{"add_special", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL,
+	 "with content: add_special_tokens (false)"},
+	{"parse_special", FIELD_BOOLEAN, FIELD_NEUTRAL, 0, 0, "[true]",
+	 "special tokens in a text are recognized"},
+	{"with_pieces", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "with content: the tokens' texts, too"},
 	{"messages", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, "a chat, by the model's template"},
 	{"add_special_tokens", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL,
 	 "the tokenizer adds its own (true for a prompt, false for messages)"},
@@ -52,23 +60,62 @@ static int tokenize(struct exchange *x, const json_t *request, struct token_ids 
 	const struct service *svc = x->host->svc;
 	uint32_t context = mailbox_max_context(apis_of(x)->mailbox);
 	const json_t *prompt = json_get(request, "prompt"), *messages = json_get(request, "messages");
-	bool add_special = true;
+	const json_t *content = json_get(request, "content");
+	bool add_special = !content;
 	int rc = common_check_fields(x, request, &tokenize_fields, p);
 	if (!rc)
-		rc = get_bool(request, "add_special_tokens", &add_special, p);
+		rc = get_bool(request, content ? "add_special" : "add_special_tokens", &add_special, p);
 	if (!rc)
-		rc = get_bool(request, "return_token_strs", strs, p);
+		rc = get_bool(request, content ? "with_pieces" : "return_token_strs", strs, p);
 	if (rc)
 		return rc;
-	if (!prompt == !messages)
+	if (!!prompt + !!messages + !!content != 1)
 		return api_fail(p, E_BAD_REQUEST, "prompt",
-				"exactly one of prompt and messages must be given");
+				"exactly one of prompt, messages and content must be given");
+	if (content)
+		prompt = content;
 	if (messages)
 		return api_tokenize_messages(svc, context, request, ids, x->ignored, sizeof x->ignored, p);
 	if (!json_is_string(prompt))
 		return api_fail(p, E_BAD_REQUEST, "prompt", "prompt must be a string");
 	return api_tokenize(svc, context, json_string_value(prompt), json_string_length(prompt), add_special,
 			    ids, p);
+}
+
+/* llama.cpp's: {"tokens": [ids]}, or [{"id", "piece"}], where a piece that is not UTF-8 is an array of bytes.
+ */
+static void put_pieces(struct buf *b, const struct tokenizer *t, const struct token_ids *ids)
+{
+	struct buf piece = {0};
+	buf_puts(b, "{\"tokens\":[");
+	for (size_t i = 0; i < ids->n; i++) {
+		buf_clear(&piece);
+		tokenizer_piece(t, ids->ids[i], &piece);
+		buf_printf(b, "%s{\"id\":%" PRIu32 ",\"piece\":", i ? "," : "", ids->ids[i]);
+		if (utf8_valid(piece.p ? piece.p : "", piece.len) == piece.len) {
+			json_write_string(b, piece.p ? piece.p : "", piece.len);
+		} else {
+			for (size_t k = 0; k < piece.len; k++)
+				buf_printf(b, "%s%u", k ? "," : "[", (unsigned)(unsigned char)piece.p[k]);
+			buf_putc(b, ']');
+		}
+		buf_putc(b, '}');
+	}
+	buf_puts(b, "]}");
+	buf_fini(&piece);
+}
+
+static void reply_llamacpp(struct exchange *x, const struct token_ids *ids, bool pieces)
+{
+	struct buf b = {0};
+	if (pieces) {
+		put_pieces(&b, x->host->svc->tokenizer, ids);
+	} else {
+		buf_puts(&b, "{\"tokens\":");
+		json_write_ids(&b, ids->ids, ids->n);
+		buf_putc(&b, '}');
+	}
+	exchange_reply(x, MHD_HTTP_OK, &b);
 }
 
 void tokenize_call(struct exchange *x, const char *rest)
@@ -84,6 +131,10 @@ void tokenize_call(struct exchange *x, const char *rest)
 		goto done;
 	if (tokenize(x, request, &ids, &strs, &p)) {
 		exchange_fail(x, p.code, p.param, p.why);
+		goto done;
+	}
+	if (json_get(request, "content")) {
+		reply_llamacpp(x, &ids, strs);
 		goto done;
 	}
 	struct buf b = {0}, piece = {0};
@@ -130,6 +181,8 @@ void tokenize_call_reverse(struct exchange *x, const char *rest)
 		exchange_fail(x, p.code, p.param, p.why);
 	} else {
 		buf_puts(&b, "{\"prompt\":");
+		json_write_string(&b, text.p, text.len);
+		buf_puts(&b, ",\"content\":"); /* llama.cpp's name */
 		json_write_string(&b, text.p, text.len);
 		buf_putc(&b, '}');
 		exchange_reply(x, MHD_HTTP_OK, &b);

@@ -36,6 +36,7 @@ struct service {
 	int64_t started_unix;
 	uint32_t model_context;
 	uint32_t max_request_bytes;
+	uint32_t max_seqs;              /* sequences that a replica runs at once */
 	int64_t keep_finished_us;       /* retention of finished jobs in memory: time */
 	uint32_t max_finished;          /* and number */
 	int64_t keep_durable_us;        /* retention of finished durable jobs on disk: time */

@@ -102,6 +102,26 @@ int api_tokenize_messages(const struct service *svc, uint32_t max_context, const
 	return rc;
 }
 
+int api_render_messages(const struct service *svc, uint32_t max_context, const json_t *request,
+			struct buf *out, char *ignored, size_t ignored_n, struct api_problem *p)
+{
+	struct api_request r = {.svc = svc, .max_context = max_context, .dialect = API_CHAT, .p = p};
+	struct chat_prompt prompt = {0};
+	request_fields_init(&r.fields, svc->config);
+	int rc = request_fields_read(request, API_CHAT, svc->strict, &r.fields, p);
+	if (!rc)
+		rc = tool_request_read(r.fields.tools, r.fields.tool_choice, svc->tools, &r.tools, p);
+	struct chat_request c = chat_of(&r);
+	if (!rc)
+		rc = chat_request_render(svc, max_context, &c, &prompt, &r.thought, r.fields.ignored,
+					 sizeof r.fields.ignored, p);
+	if (!rc)
+		buf_put(out, prompt.text.p, prompt.text.len);
+	snprintf(ignored, ignored_n, "%s", r.fields.ignored);
+	chat_prompt_fini(&prompt);
+	return rc;
+}
+
 /* --- the prompt --- */
 
 /* An array of strings or of arrays; an array of ids is one prompt. */

@@ -73,6 +73,10 @@ void api_digest(const json_t *request, uint8_t out[16]);
 int api_tokenize_messages(const struct service *svc, uint32_t max_context, const json_t *request,
 			  struct token_ids *out, char *ignored, size_t ignored_n, struct api_problem *p);
 
+/* The prompt's text of such a request, as the model's template renders it.  Appends to out. */
+int api_render_messages(const struct service *svc, uint32_t max_context, const json_t *request,
+			struct buf *out, char *ignored, size_t ignored_n, struct api_problem *p);
+
 /* A text to ids, special tokens in it recognized; bounded like a prompt.  Appends to out. */
 int api_tokenize(const struct service *svc, uint32_t max_context, const char *text, size_t n,
 		 bool add_special, struct token_ids *out, struct api_problem *p);

@@ -48,7 +48,7 @@ def pages(document):
     for path in sorted(PAGES.glob("*.md")):
         text = path.read_text()
         yield path, text, PLACE.sub(
-            lambda m: m[1] + table(document["paths"][m[3]][m[2].lower()]) + m[4], text)
+            lambda m: m[1] + table(document["paths"][m[3]][m[2].lower()]) + m[5], text)
 
 
 def main():

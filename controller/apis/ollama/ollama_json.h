@@ -27,7 +27,7 @@ struct ollama_shape {
 	bool logprobs;
 };
 
-/* A call whose arguments are still coming. */
+/* A call, with its arguments so far. */
 struct ollama_call {
 	bool open;
 	struct buf name, arguments;

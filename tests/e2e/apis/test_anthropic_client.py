@@ -39,7 +39,7 @@ def sampled(kw):
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory, service):
-    """A service whose model says SAYS; after a call that the prompt has begun, its arguments."""
+    """A service with a model that says SAYS; after a call that the prompt has begun, its arguments."""
     from service import Service
     tokens = ask(service, "/tokenize", {"prompt": 'x", "arguments":', "add_special_tokens": False})[2]["tokens"]
     newline = ask(service, "/tokenize", {"prompt": "a\n", "add_special_tokens": False})[2]["tokens"][-1]

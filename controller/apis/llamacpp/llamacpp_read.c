@@ -1,0 +1,301 @@
+#include "controller/apis/llamacpp/llamacpp_read.h"
+
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INT_MAX_D 2147483647
+#define COUNT(a)  (sizeof(a) / sizeof *(a))
+
+/* -1 and -2: no bound but the context's. */
+static int read_n_predict(struct translation *t, const json_t *v)
+{
+	int64_t n;
+	if (!json_integral(v, &n) || n == 0)
+		return api_fail(t->p, E_BAD_REQUEST, "n_predict",
+				"n_predict must be an integer from 1, or -1 for no bound");
+	if (n > 0)
+		json_object_set(t->out, "max_tokens", (json_t *)v);
+	return 0;
+}
+
+/* A seed of -1 is none. */
+static int read_seed(struct translation *t, const json_t *v)
+{
+	int64_t n;
+	if (!json_integral(v, &n) || (n != -1 && n != UINT32_MAX))
+		json_object_set(t->out, "seed", (json_t *)v);
+	return 0;
+}
+
+static int read_n_probs(struct translation *t, const json_t *v)
+{
+	if (json_number_value(v) > 0)
+		json_object_set(t->out, "logprobs", (json_t *)v);
+	return 0;
+}
+
+/* [[id, bias], [id, false], ...], or an object as OpenAI has it; false: never. */
+static int read_bias(struct translation *t, const json_t *v)
+{
+	size_t at;
+	const json_t *pair;
+	if (json_is_object(v)) {
+		json_object_set(t->out, "logit_bias", (json_t *)v);
+		return 0;
+	}
+	json_t *all = json_object();
+	json_object_set_new(t->out, "logit_bias", all);
+	json_array_foreach(v, at, pair)
+	{
+		const json_t *bias = json_array_get(pair, 1);
+		int64_t id;
+		char key[24];
+		if (!json_integral(json_array_get(pair, 0), &id) ||
+		    !(json_is_number(bias) || json_is_false(bias)))
+			return api_fail(
+				t->p, E_BAD_REQUEST, "logit_bias",
+				"logit_bias[%zu] must be [token id, number or false]: texts are not taken",
+				at);
+		snprintf(key, sizeof key, "%" PRId64, id);
+		json_object_set_new(all, key,
+				    json_is_false(bias) ? json_integer(-100) : json_incref((json_t *)bias));
+	}
+	return 0;
+}
+
+static int read_stop(struct translation *t, const json_t *v)
+{
+	if (json_is_string(v) || json_array_size(v))
+		json_object_set(t->out, "stop", (json_t *)v);
+	return 0;
+}
+
+static int read_prompt(struct translation *t, const json_t *v)
+{
+	const json_t *first = json_array_get(v, 0);
+	if ((json_is_string(first) || json_is_array(first)) && json_is_true(json_get(t->client, "stream")))
+		return api_fail(t->p, E_BAD_REQUEST, "prompt",
+				"prompt holds several prompts: a stream takes one, send a request for each");
+	json_object_set(t->out, "prompt", (json_t *)v);
+	return 0;
+}
+
+/* An empty grammar is none. */
+static int read_grammar(struct translation *t, const json_t *v)
+{
+	if (json_string_length(v))
+		json_object_set(t->out, "grammar", (json_t *)v);
+	return 0;
+}
+
+static int read_schema(struct translation *t, const json_t *v)
+{
+	if (json_object_size(v))
+		json_object_set(t->out, "json_schema", (json_t *)v);
+	return 0;
+}
+
+static const char ALWAYS[] = "prefixes are cached anyway";
+static const char ONE_CHAIN[] = "samplers have one order";
+static const char OF_THE_SERVICE[] = "set when the service starts";
+
+static const struct field_row common_rows[] = {
+	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the service's model, or absent"},
+	{"stream", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"n_predict", FIELD_INTEGER, FIELD_HONOURED, -2, INT_MAX_D, NULL,
+	 "-1, -2 and absent: as many as the context takes"},
+	{"temperature", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, NULL},
+	{"top_k", FIELD_INTEGER, FIELD_HONOURED, -1, INT_MAX_D, NULL, NULL},
+	{"top_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
+	{"min_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
+	{"typical_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
+	{"top_n_sigma", FIELD_NUMBER, FIELD_HONOURED, -1, 1000, NULL, NULL},
+	{"xtc_probability", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
+	{"xtc_threshold", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
+	{"dry_multiplier", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, NULL},
+	{"dry_base", FIELD_NUMBER, FIELD_HONOURED, 1, 1000, NULL, NULL},
+	{"dry_allowed_length", FIELD_INTEGER, FIELD_HONOURED, 0, INT_MAX_D, NULL, NULL},
+	{"dry_penalty_last_n", FIELD_INTEGER, FIELD_HONOURED, -1, INT_MAX_D, NULL, NULL},
+	{"dry_sequence_breakers", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"repeat_penalty", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, "over the whole prompt and output"},
+	{"presence_penalty", FIELD_NUMBER, FIELD_HONOURED, -2, 2, NULL, NULL},
+	{"frequency_penalty", FIELD_NUMBER, FIELD_HONOURED, -2, 2, NULL, NULL},
+	{"seed", FIELD_INTEGER, FIELD_HONOURED, 0, 0, NULL, "-1: a random one"},
+	{"stop", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"ignore_eos", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"logit_bias", FIELD_ARRAY | FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
+	 "`[[id, bias], [id, false]]` or `{\"id\": bias}`; texts in place of ids are refused"},
+	{"n_probs", FIELD_INTEGER, FIELD_HONOURED, 0, 20, NULL, NULL},
+	{"grammar", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "GBNF"},
+	{"json_schema", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"return_tokens", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "a stream has the tokens anyway"},
+	{"mirostat", FIELD_INTEGER, FIELD_NEUTRAL, 0, 0, "[0]", "use top_p, min_p or typical_p"},
+	{"dynatemp_range", FIELD_NUMBER, FIELD_NEUTRAL, 0, 0, "[0]", "use temperature"},
+	{"n_indent", FIELD_INTEGER, FIELD_NEUTRAL, 0, 0, "[0]", "not built"},
+	{"t_max_predict_ms", FIELD_INTEGER, FIELD_NEUTRAL, 0, 0, "[0, -1]", "bound the tokens: n_predict"},
+	{"post_sampling_probs", FIELD_BOOLEAN, FIELD_NEUTRAL, 0, 0, "[false]",
+	 "probabilities are the model's own"},
+	{"response_fields", FIELD_ARRAY, FIELD_NEUTRAL, 0, 0, "[[]]", "replies have all fields"},
+	{"lora", FIELD_ARRAY, FIELD_NEUTRAL, 0, 0, "[[]]", "adapters are not built"},
+	{"cache_prompt", FIELD_BOOLEAN, FIELD_IGNORED, 0, 0, NULL, ALWAYS},
+	{"id_slot", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "the scheduler chooses"},
+	{"n_keep", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "a context is not shifted"},
+	{"n_discard", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "a context is not shifted"},
+	{"n_cache_reuse", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, ALWAYS},
+	{"repeat_last_n", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "penalties look at all tokens"},
+	{"min_keep", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, NULL},
+	{"samplers", FIELD_ARRAY | FIELD_STRING, FIELD_IGNORED, 0, 0, NULL, ONE_CHAIN},
+	{"mirostat_tau", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, NULL},
+	{"mirostat_eta", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, NULL},
+	{"dynatemp_exponent", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, NULL},
+	{"timings_per_token", FIELD_BOOLEAN, FIELD_IGNORED, 0, 0, NULL, "the last event has the timings"},
+	{"return_progress", FIELD_BOOLEAN, FIELD_IGNORED, 0, 0, NULL, NULL},
+	{"speculative.n_max", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
+	{"speculative.n_min", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
+	{"speculative.p_min", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
+};
+static const struct field_table common_fields = {common_rows, COUNT(common_rows), NULL};
+
+static const struct field_row prompt_rows[] = {
+	{"prompt", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
+	 "a text, token ids, or, without `stream`, an array of these; not texts and ids mixed"},
+};
+const struct field_table llamacpp_fields = {prompt_rows, COUNT(prompt_rows), &common_fields};
+
+static const struct field_row infill_rows[] = {
+	{"input_prefix", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the text before the gap"},
+	{"input_suffix", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the text behind it"},
+	{"prompt", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the beginning of what fills it"},
+	{"input_extra", FIELD_ARRAY, FIELD_NEUTRAL, 0, 0, "[[]]",
+	 "put other files' text before input_prefix"},
+};
+const struct field_table llamacpp_infill_fields = {infill_rows, COUNT(infill_rows), &common_fields};
+
+/* The first is not for /infill. */
+static const struct translate_rule rules[] = {
+	{"prompt", NULL, read_prompt},
+	{"model", "model", NULL},
+	{"stream", "stream", NULL},
+	{"n_predict", NULL, read_n_predict},
+	{"temperature", "temperature", NULL},
+	{"top_k", "top_k", NULL},
+	{"top_p", "top_p", NULL},
+	{"min_p", "min_p", NULL},
+	{"typical_p", "typical_p", NULL},
+	{"top_n_sigma", "top_n_sigma", NULL},
+	{"xtc_probability", "xtc_probability", NULL},
+	{"xtc_threshold", "xtc_threshold", NULL},
+	{"dry_multiplier", "dry_multiplier", NULL},
+	{"dry_base", "dry_base", NULL},
+	{"dry_allowed_length", "dry_allowed_length", NULL},
+	{"dry_penalty_last_n", "dry_penalty_last_n", NULL},
+	{"dry_sequence_breakers", "dry_sequence_breakers", NULL},
+	{"repeat_penalty", "repetition_penalty", NULL},
+	{"presence_penalty", "presence_penalty", NULL},
+	{"frequency_penalty", "frequency_penalty", NULL},
+	{"seed", NULL, read_seed},
+	{"stop", NULL, read_stop},
+	{"ignore_eos", "ignore_eos", NULL},
+	{"logit_bias", NULL, read_bias},
+	{"n_probs", NULL, read_n_probs},
+	{"grammar", NULL, read_grammar},
+	{"json_schema", NULL, read_schema},
+};
+
+const struct generation_name llamacpp_names[] = {{"max_tokens", "n_predict"},
+						 {"repetition_penalty", "repeat_penalty"},
+						 {"logprobs", "n_probs"},
+						 {NULL, NULL}};
+
+int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacpp_request *out,
+		  struct api_problem *p)
+{
+	struct translation t = {.out = json_object(), .within = "", .strict = strict, .p = p};
+	const struct translate_table table = {infill ? &llamacpp_infill_fields : &llamacpp_fields,
+					      rules + infill, COUNT(rules) - infill};
+	*out = (struct llamacpp_request){0};
+	int rc = translate_object(&t, client, "", &table);
+	if (!rc && !infill && !json_get(client, "prompt"))
+		rc = api_fail(p, E_BAD_REQUEST, "prompt", "prompt must be given");
+	out->return_tokens = json_is_true(json_get(client, "return_tokens"));
+	memcpy(out->ignored, t.ignored, sizeof t.ignored);
+	if (rc)
+		json_decref(t.out);
+	else
+		out->request = t.out;
+	return rc;
+}
+
+/* --- /infill --- */
+
+/* Names of a vocabulary's tokens: prefix, suffix, middle. */
+static const char *const marks[][3] = {
+	{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, /* Qwen, CodeGemma */
+	{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},       /* StarCoder */
+	{"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
+	{"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"},       /* GLM */
+	{"\xe2\x96\x81<PRE>", "\xe2\x96\x81<SUF>", "\xe2\x96\x81<MID>"}, /* CodeLlama */
+	{"<PRE>", "<SUF>", "<MID>"},
+	{"<\xef\xbd\x9c"
+	 "fim\xe2\x96\x81"
+	 "begin\xef\xbd\x9c>", /* DeepSeek */
+	 "<\xef\xbd\x9c"
+	 "fim\xe2\x96\x81"
+	 "hole\xef\xbd\x9c>",
+	 "<\xef\xbd\x9c"
+	 "fim\xe2\x96\x81"
+	 "end\xef\xbd\x9c>"},
+};
+
+static bool find_marks(const struct tokenizer *t, uint32_t ids[3])
+{
+	for (size_t i = 0; i < COUNT(marks); i++) {
+		bool all = true;
+		for (int k = 0; k < 3; k++) {
+			const int64_t id = tokenizer_id(t, marks[i][k]);
+			all = all && id >= 0;
+			ids[k] = (uint32_t)id;
+		}
+		if (all)
+			return true;
+	}
+	return false;
+}
+
+/* The mark, and the text behind it: special tokens in it are text. */
+static int add_part(const json_t *client, const char *field, uint32_t mark, const struct tokenizer *t,
+		    json_t *out, struct api_problem *p)
+{
+	const json_t *v = json_get(client, field);
+	struct token_ids ids = {0};
+	char why[256] = "";
+	json_array_append_new(out, json_integer(mark));
+	const int rc = tokenizer_encode(t, v ? json_string_value(v) : "", json_string_length(v),
+					TOKENIZER_NO_SPECIAL, NULL, 0, &ids, why, sizeof why);
+	for (size_t i = 0; i < ids.n && !rc; i++)
+		json_array_append_new(out, json_integer(ids.ids[i]));
+	token_ids_fini(&ids);
+	return rc ? api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why) : 0;
+}
+
+int llamacpp_read_infill(const json_t *client, const struct tokenizer *t, json_t *request,
+			 struct api_problem *p)
+{
+	static const char *const fields[3] = {"input_prefix", "input_suffix", "prompt"};
+	uint32_t ids[3];
+	int rc = 0;
+	if (!find_marks(t, ids))
+		return api_fail(p, E_BAD_REQUEST, "",
+				"/infill: the model's vocabulary has no tokens to fill a gap with (FIM): use "
+				"/completion");
+	json_t *prompt = json_array();
+	if (tokenizer_bos(t) >= 0)
+		json_array_append_new(prompt, json_integer(tokenizer_bos(t)));
+	for (int k = 0; k < 3 && !rc; k++)
+		rc = add_part(client, fields[k], ids[k], t, prompt, p);
+	json_object_set_new(request, "prompt", prompt);
+	return rc;
+}
