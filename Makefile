@@ -15,6 +15,7 @@
 #   make bench | bench-http                      figures: docs/performance/
 #   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
 #   make sass           what nvcc made of them, against its bounds: docs/performance/cuda.md
+#   make python                                  a wheel of the package in clients/python
 #   make gpu-pack                                one archive to check and measure them on another machine
 #   make clean
 #
@@ -250,6 +251,13 @@ GUIDED_OUTPUTS ?= 100000
 guided: deps-test
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	QUERN_BUILD=$(BUILD) build/venv/bin/python tests/tools/guided_outputs.py --outputs $(GUIDED_OUTPUTS)
+
+# The Python package (clients/python) as a wheel in $(BUILD)/python.
+.PHONY: python
+python:
+	@python3 -m venv $(BUILD)/venv-python
+	@$(BUILD)/venv-python/bin/pip wheel -q --disable-pip-version-check --no-deps -w $(BUILD)/python clients/python
+	@ls $(BUILD)/python/quern-*.whl
 
 bench: all
 	$(BUILD)/bin/quern bench kernels

@@ -1,0 +1,211 @@
+"""A private service: `quern serve` in a process group of its own, for as long as this process lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from .errors import StartError, Unsupported
+
+STOP_S = 30.0
+SOCKET_DIR_MAX = 80
+LOG_SHOWN = 4000    # bytes of the service's log in an error
+
+# vLLM's names: the option of `quern serve`; a pair has a factor for the number.
+_VLLM: Dict[str, str] = {
+    "tensor_parallel_size": "tp", "max_model_len": "context", "gpu_memory_utilization": "memory_fraction",
+    "max_num_seqs": "max_seqs", "max_num_batched_tokens": "max_batch_tokens", "served_model_name": "name",
+    "data_parallel_size": "replicas", "long_prefill_token_threshold": "chunk", "enforce_eager": "no_graphs",
+}
+_DTYPES = {"auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16"}
+_GIB = 1 << 30
+# Those of vLLM that must have a value that asks for nothing.
+_NEUTRAL: Dict[str, Tuple[Any, ...]] = {
+    "trust_remote_code": (False,), "enable_lora": (False,), "speculative_config": (None,), "tokenizer_mode": ("auto",),
+    "skip_tokenizer_init": (False,), "pipeline_parallel_size": (1,), "revision": (None,), "load_format": ("auto",),
+    "tokenizer_revision": (None,), "cpu_offload_gb": (0,), "quantization": (None,), "hf_overrides": (None,),
+    "allowed_local_media_path": ("",), "disable_log_stats": (True, False), "enable_chunked_prefill": (None, True),
+    "disable_custom_all_reduce": (True, False), "task": ("auto", "generate", "embed", "score"),
+    "runner": ("auto", "generate", "pooling"), "model_impl": ("auto",),
+}
+_RESERVED = ("http", "jobs", "api_key_file", "json", "drain_timeout", "config", "curve_key", "allow", "insecure", "tls_cert",
+             "tls_key")
+
+
+def find_program(bin: Optional[str] = None) -> str:
+    """The `quern` program: bin or $QUERN_BIN (the program, or its directory), then PATH, then beside the package
+    (build/bin of the repository that it lies in)."""
+    given = bin or os.environ.get("QUERN_BIN")
+    if given:
+        path = Path(given)
+        path = path / "quern" if path.is_dir() else path
+        if not os.access(path, os.X_OK) or path.is_dir():
+            raise StartError(f"{path} is not a program; it was named by {'bin' if bin else 'QUERN_BIN'}")
+        return str(path)
+    found = shutil.which("quern")
+    if found:
+        return found
+    for directory in Path(__file__).resolve().parents:
+        for path in (directory / "bin" / "quern", directory / "build" / "bin" / "quern"):
+            if path.is_file() and os.access(path, os.X_OK):
+                return str(path)
+    raise StartError("the program quern was not found: set QUERN_BIN, or put it on PATH (make install)")
+
+
+def _dtype(value: Any) -> Optional[str]:
+    name = str(value).replace("torch.", "")
+    if name not in _DTYPES and name not in ("f32", "bf16", "int16", "int8"):
+        raise Unsupported("dtype", f"{name} is not a compute mode; there are f32, bf16, int16 and int8")
+    return _DTYPES.get(name, name)
+
+
+def serve_options(options: Mapping[str, Any]) -> List[str]:
+    """Keyword arguments, with vLLM's names or those of `quern serve`, as arguments of the command."""
+    out: List[str] = []
+    for name, value in options.items():
+        if name in _NEUTRAL:
+            if value not in _NEUTRAL[name]:
+                raise Unsupported(name, f"{value!r} is not supported")
+            continue
+        if name in _RESERVED:
+            raise Unsupported(name, "a private service sets it itself; start one with quern serve, and join it with "
+                                    "LLM(address=...)")
+        if value is None:
+            continue
+        if name == "enable_prefix_caching":
+            name, value = "no_prefix_cache", not value
+        elif name == "swap_space":
+            name, value = "swap_bytes", int(value * _GIB)
+        elif name == "kv_cache_memory_bytes":
+            name, value = "kv_bytes", int(value)
+        elif name == "dtype":
+            name, value = "compute", _dtype(value)
+        name = _VLLM.get(name, name)
+        if value is None or value is False:
+            continue
+        out.append("--" + name.replace("_", "-"))
+        if isinstance(value, (list, tuple)):
+            value = ",".join(str(v) for v in value)
+        if value is not True:
+            out.append(str(value))
+    return out
+
+
+class PrivateService:
+    """A running service.
+
+    Attributes:
+        address: of its job socket, a path that only this user reaches.
+        http: base of its HTTP address, "http://127.0.0.1:PORT".
+        api_key: the key that HTTP requires.
+        model: its name.
+        max_context: tokens.
+    """
+
+    def __init__(self, model: str, options: Mapping[str, Any], bin: Optional[str] = None,
+                 start_timeout: float = 1800.0, log_file: Optional[str] = None) -> None:
+        arguments = serve_options(options)
+        program = find_program(bin)
+        self._dir = tempfile.mkdtemp(prefix="quern-", dir=_short_tmp())     # mode 0700
+        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._finalizer: Any = weakref.finalize(self, _remove, self._dir)
+        self.log_path = log_file or os.path.join(self._dir, "log")
+        self.api_key = secrets.token_hex(24)
+        key_file = os.path.join(self._dir, "key")
+        with open(os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as f:
+            f.write(self.api_key + " name=python\n")
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_guard.py")), str(os.getpid()), program,
+                   "serve", model, "--json", "--http", "127.0.0.1:0", "--api-key-file", key_file,
+                   "--jobs", f"ipc://{self._dir}/jobs", "--drain-timeout", "0", *arguments]
+        try:
+            self._start(command)
+            self._wait_ready(start_timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, command: List[str]) -> None:
+        env = {k: v for k, v in os.environ.items() if k not in ("QUERN_MODEL", "QUERN_CONFIG", "QUERN_CURVE_KEY")}
+        with open(self.log_path, "ab") as log:
+            p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env,
+                                 start_new_session=True)
+        self._process = p
+        self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _end, p, self._dir)
+
+    def _wait_ready(self, timeout: float) -> None:
+        p = self._process
+        assert p is not None and p.stdout is not None
+        end, line = time.monotonic() + timeout, b""
+        with selectors.DefaultSelector() as s:
+            s.register(p.stdout, selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not s.select(max(0.0, end - time.monotonic())):
+                    raise StartError(f"the service was not ready within {timeout:g} s{self._log()}")
+                data = os.read(p.stdout.fileno(), 4096)
+                if not data:
+                    raise StartError(f"the service did not start{self._log()}")
+                line += data
+        try:
+            ready: Dict[str, Any] = json.loads(line)
+            self.address = str(ready["jobs"])
+            self.http = f"http://{ready['http']}"
+            self.model = str(ready["model"])
+            self.max_context = int(ready["max_context"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise StartError(f"the service's announcement was not understood ({e!r}): {line[:200]!r}") from None
+
+    def _log(self) -> str:
+        try:
+            with open(self.log_path, "rb") as f:
+                f.seek(max(0, os.path.getsize(self.log_path) - LOG_SHOWN))
+                text = f.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+        return f":\n{text}" if text else ""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that guards the service."""
+        assert self._process is not None
+        return self._process.pid
+
+    def close(self) -> None:
+        """Ends the service, and waits for it."""
+        self._finalizer()
+
+
+def _short_tmp() -> Optional[str]:
+    """Where directories of sockets go: the paths of these are at most 107 bytes long."""
+    return None if len(os.fsencode(tempfile.gettempdir())) <= SOCKET_DIR_MAX else "/tmp"
+
+
+def _remove(directory: str) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end(p: "subprocess.Popen[bytes]", directory: str) -> None:
+    if p.stdin is not None:
+        p.stdin.close()
+    try:
+        p.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        try:
+            os.killpg(p.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        p.wait()
+    if p.stdout is not None:
+        p.stdout.close()
+    _remove(directory)

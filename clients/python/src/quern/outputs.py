@@ -1,0 +1,247 @@
+"""What comes back: of a job (Delta, Result), and of LLM, with vLLM's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+
+TokenLogprobs = List[Dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A part of an output, as it comes.
+
+    Attributes:
+        index: of the output.
+        offset: of the first token within the output.
+        text: whole characters; the texts of an output's deltas are its text.
+        tokens: their ids.
+        logprobs: {token, logprob, rank, top: [{token, logprob}]} for each token; None unless asked for.
+    """
+
+    index: int
+    offset: int
+    text: str
+    tokens: List[int]
+    logprobs: Optional[TokenLogprobs] = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a job.
+
+    Attributes:
+        index: its number.
+        text, tokens: what was generated; a stop token is the last of tokens and adds no text.
+        finish_reason: "stop", "length", "abort" or "error".
+        stop_reason: the stop string, or the id of the stop token, or None.
+        cumulative_logprob: None unless logprobs were asked for, or outputs were chosen by it.
+        logprobs: as in Delta.
+    """
+
+    index: int
+    text: str
+    tokens: List[int]
+    finish_reason: str
+    stop_reason: Union[str, int, None] = None
+    cumulative_logprob: Optional[float] = None
+    logprobs: Optional[TokenLogprobs] = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a job.
+
+    Attributes:
+        job: its id.
+        outputs: n of them.
+        prompt_tokens, completion_tokens, cached_tokens: counts; cached: found in the prefix cache.
+        timing: queued_us, first_token_us, total_us: microseconds from acceptance.
+        prompt_logprobs: one element per token of the prompt, the first is None; None unless asked for.
+        class_changed: the job continued in another numerics class (--allow-class-change).
+    """
+
+    job: str
+    outputs: List[Output]
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    timing: Dict[str, int] = field(default_factory=dict)
+    prompt_logprobs: Optional[List[Optional[Dict[str, Any]]]] = None
+    class_changed: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of the first output."""
+        return self.outputs[0].text
+
+    @property
+    def tokens(self) -> List[int]:
+        """The tokens of the first output."""
+        return self.outputs[0].tokens
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the first output ended."""
+        return self.outputs[0].finish_reason
+
+
+def delta_from(reply: Mapping[str, Any]) -> Delta:
+    """A `delta` reply."""
+    return Delta(reply["index"], reply["offset"], reply["text"], reply["tokens"], reply.get("logprobs"))
+
+
+def result_from(reply: Mapping[str, Any]) -> Result:
+    """A `done` reply."""
+    usage = reply["usage"]
+    outputs = [Output(o["index"], o["text"], o["tokens"], o["finish_reason"], o.get("stop_reason"),
+                      o.get("cumulative_logprob"), o.get("logprobs")) for o in reply["outputs"]]
+    return Result(reply["job"], outputs, usage["prompt_tokens"], usage["completion_tokens"], usage["cached_tokens"],
+                  dict(reply.get("timing") or {}), reply.get("prompt_logprobs"), bool(reply.get("class_changed")))
+
+
+# --- of LLM ---
+
+@dataclass
+class Logprob:
+    """The log-probability of a token at a place.
+
+    Attributes:
+        logprob: the model's own, before penalties and temperature.
+        rank: 1 is the most likely token.
+        decoded_token: its text.
+    """
+
+    logprob: float
+    rank: Optional[int] = None
+    decoded_token: Optional[str] = None
+
+
+SampleLogprobs = List[Dict[int, Logprob]]
+PromptLogprobs = List[Optional[Dict[int, Logprob]]]
+
+
+@dataclass
+class CompletionOutput:
+    """One output of a prompt."""
+
+    index: int
+    text: str
+    token_ids: List[int]
+    cumulative_logprob: Optional[float]
+    logprobs: Optional[SampleLogprobs]
+    finish_reason: Optional[str] = None
+    stop_reason: Union[int, str, None] = None
+    lora_request: None = None
+
+    def finished(self) -> bool:
+        """Whether it has ended, which an output of LLM always has."""
+        return self.finish_reason is not None
+
+
+@dataclass
+class RequestMetrics:
+    """When things happened, in seconds of time.time(); queue and first token are measured by the service."""
+
+    arrival_time: float
+    last_token_time: float
+    first_scheduled_time: Optional[float]
+    first_token_time: Optional[float]
+    time_in_queue: Optional[float]
+    finished_time: Optional[float] = None
+
+
+@dataclass
+class RequestOutput:
+    """The outputs of one prompt."""
+
+    request_id: str
+    prompt: Optional[str]
+    prompt_token_ids: List[int]
+    prompt_logprobs: Optional[PromptLogprobs]
+    outputs: List[CompletionOutput]
+    finished: bool
+    metrics: Optional[RequestMetrics] = None
+    lora_request: None = None
+    num_cached_tokens: Optional[int] = None
+
+
+@dataclass
+class BeamSearchSequence:
+    """A hypothesis: tokens of prompt and output, and their text."""
+
+    tokens: List[int]
+    cum_logprob: float
+    text: str
+    logprobs: SampleLogprobs = field(default_factory=list)
+    finish_reason: Optional[str] = None
+    stop_reason: Union[int, str, None] = None
+
+
+@dataclass
+class BeamSearchOutput:
+    """The hypotheses of a prompt, best first."""
+
+    sequences: List[BeamSearchSequence]
+
+
+@dataclass
+class EmbeddingOutput:
+    """A vector."""
+
+    embedding: List[float]
+
+    @property
+    def hidden_size(self) -> int:
+        """Its length."""
+        return len(self.embedding)
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    """The vector of a prompt."""
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: List[int]
+    finished: bool = True
+
+
+@dataclass
+class ScoringOutput:
+    """A score."""
+
+    score: float
+
+
+@dataclass
+class ScoringRequestOutput:
+    """The score of a pair."""
+
+    request_id: str
+    outputs: ScoringOutput
+    finished: bool = True
+
+
+def _entries(t: Mapping[str, Any]) -> Iterator[Tuple[int, float, Optional[int]]]:
+    yield t["token"], t["logprob"], t.get("rank")
+    for rank, top in enumerate(t.get("top") or [], 1):
+        yield top["token"], top["logprob"], rank
+
+
+def logprobs_at(t: Mapping[str, Any], names: Mapping[int, str]) -> Dict[int, Logprob]:
+    """One place: the token that is there, then the most likely ones."""
+    out: Dict[int, Logprob] = {}
+    for token, logprob, rank in _entries(t):
+        if token not in out:
+            out[token] = Logprob(logprob, rank, names.get(token))
+    return out
+
+
+def ids_of(places: List[Optional[Dict[str, Any]]]) -> Iterator[int]:
+    """All tokens that are named there."""
+    for t in places:
+        if t is not None:
+            for token, _, _ in _entries(t):
+                yield token

@@ -1,0 +1,301 @@
+"""Parameters with vLLM's names and checks, and how a request has them."""
+
+from __future__ import annotations
+
+import json as _json
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+from .errors import Unsupported
+
+N_MAX = 64
+Json = Union[str, Dict[str, Any], type]
+
+
+def _check(ok: bool, message: str) -> None:
+    if not ok:
+        raise ValueError(message)
+
+
+def _is_int(v: object) -> bool:
+    return isinstance(v, int) and not isinstance(v, bool)
+
+
+def _is_number(v: object) -> bool:
+    return isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)
+
+
+def schema_of(value: Any, name: str) -> Union[str, Dict[str, Any]]:
+    """A JSON schema: a dictionary, its text, or a pydantic model."""
+    if hasattr(value, "model_json_schema"):
+        value = value.model_json_schema()
+    if isinstance(value, str):
+        try:
+            _json.loads(value)
+        except ValueError as e:
+            raise ValueError(f"{name} is not JSON: {e}") from None
+        return value
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a JSON schema: a dict, its text, or a pydantic model")
+    return value
+
+
+@dataclass
+class StructuredOutputsParams:
+    """What outputs must look like: one of json, regex, choice, grammar, json_object, structural_tag.
+
+    Attributes:
+        json: a JSON schema: a dict, its text, or a pydantic model.
+        regex: a pattern that the whole output matches.
+        choice: strings, one of which is the output.
+        grammar: GBNF where a rule is written with "::=", else Lark.
+        json_object: any JSON object.
+        structural_tag: the JSON text of a structural tag.
+    """
+
+    json: Optional[Json] = None
+    regex: Optional[str] = None
+    choice: Optional[List[str]] = None
+    grammar: Optional[str] = None
+    json_object: Optional[bool] = None
+    disable_fallback: bool = False
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: Optional[str] = None
+    structural_tag: Optional[str] = None
+
+    _forms = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+
+    def __post_init__(self) -> None:
+        given = [n for n in self._forms if getattr(self, n) not in (None, False)]
+        _check(len(given) == 1, f"exactly one of {', '.join(self._forms)} must be given, not "
+                                f"{' and '.join(given) or 'none'}")
+        for name in ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"):
+            if getattr(self, name):
+                raise Unsupported(name, "the service cannot restrict an output this way")
+        if self.choice is not None:
+            _check(len(self.choice) > 0 and all(isinstance(c, str) for c in self.choice), "choice must be a list of strings")
+
+    def to_request(self) -> Dict[str, Any]:
+        """As `structured_outputs` of a request."""
+        if self.json is not None:
+            return {"json": schema_of(self.json, "json")}
+        name = next(n for n in self._forms if getattr(self, n) not in (None, False))
+        value = getattr(self, name)
+        return {name: list(value) if name == "choice" else value}
+
+
+@dataclass
+class GuidedDecodingParams(StructuredOutputsParams):
+    """StructuredOutputsParams by its older name.
+
+    Attributes:
+        backend: which engine should guide; the service has its own, and the value has no effect.
+    """
+
+    backend: Optional[str] = None
+    backend_was_auto: bool = False
+
+
+# Defaults are neutral; the others are sent as they are, also if generation_config.json has another value.
+_SAME = ("n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p",
+         "seed", "ignore_eos", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs", "include_stop_str_in_output",
+         "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base",
+         "dry_allowed_length", "dry_penalty_last_n")
+_NEUTRAL = {"typical_p": 1.0, "top_n_sigma": 0.0, "xtc_probability": 0.0, "xtc_threshold": 0.1, "dry_multiplier": 0.0,
+            "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1, "ignore_eos": False, "min_tokens": 0,
+            "include_stop_str_in_output": False, "presence_penalty": 0.0, "frequency_penalty": 0.0, "n": 1}
+
+
+@dataclass
+class SamplingParams:
+    """How tokens are sampled, with vLLM's names, meaning and defaults, and llama.cpp's samplers beside them.
+
+    A default counts, too: temperature is 1 unless given, whatever the model's generation_config.json has, as in
+    vLLM.  max_tokens=None: the rest of the context.  What the service cannot do raises Unsupported.
+
+    Attributes:
+        n: outputs.
+        best_of: outputs sampled, of which the n likeliest are returned.
+        seed: the same seed gives the same tokens, whatever else runs; None: one is drawn.
+        logprobs, prompt_logprobs: of the token and of the N most likely (0 to 64); None: none.
+        truncate_prompt_tokens: only the last N tokens of a prompt are used.
+        structured_outputs, guided_decoding: what outputs must look like; one of them.
+        extra_args: further parameters of the service by its own names.
+    """
+
+    n: int = 1
+    best_of: Optional[int] = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: Optional[int] = None
+    stop: Union[str, List[str], None] = None
+    stop_token_ids: Optional[List[int]] = None
+    bad_words: Optional[List[str]] = None
+    ignore_eos: bool = False
+    max_tokens: Optional[int] = 16
+    min_tokens: int = 0
+    logprobs: Optional[int] = None
+    prompt_logprobs: Optional[int] = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    logits_processors: Optional[Any] = None
+    include_stop_str_in_output: bool = False
+    truncate_prompt_tokens: Optional[int] = None
+    structured_outputs: Optional[StructuredOutputsParams] = None
+    guided_decoding: Optional[StructuredOutputsParams] = None
+    logit_bias: Optional[Mapping[int, float]] = None
+    allowed_token_ids: Optional[List[int]] = None
+    extra_args: Optional[Dict[str, Any]] = None
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: Optional[List[str]] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            self.stop = [self.stop]
+        self._check_counts()
+        self._check_numbers()
+        self._check_supported()
+
+    def _check_counts(self) -> None:
+        _check(_is_int(self.n) and 1 <= self.n <= N_MAX, f"n must be from 1 to {N_MAX}, got {self.n}")
+        _check(self.best_of is None or _is_int(self.best_of) and self.n <= self.best_of <= N_MAX,
+               f"best_of must be from n={self.n} to {N_MAX}, got {self.best_of}")
+        _check(self.max_tokens is None or _is_int(self.max_tokens) and self.max_tokens >= 1,
+               f"max_tokens must be at least 1, got {self.max_tokens}")
+        _check(_is_int(self.min_tokens) and self.min_tokens >= 0, f"min_tokens must be at least 0, got {self.min_tokens}")
+        _check(self.max_tokens is None or self.min_tokens <= self.max_tokens,
+               f"min_tokens must be at most max_tokens={self.max_tokens}, got {self.min_tokens}")
+        _check(_is_int(self.top_k) and self.top_k >= -1, f"top_k must be 0 or -1 (off), or at least 1, got {self.top_k}")
+        for name in ("logprobs", "prompt_logprobs"):
+            v = getattr(self, name)
+            _check(v is None or _is_int(v) and 0 <= v <= N_MAX, f"{name} must be from 0 to {N_MAX}, got {v}")
+        _check(self.seed is None or _is_int(self.seed) and -2**63 <= self.seed < 2**63,
+               f"seed must be an integer of 64 bits, got {self.seed}")
+        _check(self.truncate_prompt_tokens is None or _is_int(self.truncate_prompt_tokens) and self.truncate_prompt_tokens >= 1,
+               f"truncate_prompt_tokens must be at least 1, got {self.truncate_prompt_tokens}")
+
+    def _check_numbers(self) -> None:
+        def within(name: str, lo: float, hi: float, above: bool = False) -> None:
+            v = getattr(self, name)
+            _check(_is_number(v) and (lo < v if above else lo <= v) and v <= hi,
+                   f"{name} must be {'above' if above else 'from'} {lo:g} to {hi:g}, got {v}")
+        within("presence_penalty", -2, 2)
+        within("frequency_penalty", -2, 2)
+        within("repetition_penalty", 0, 1000, above=True)
+        within("temperature", 0, 1000)
+        within("top_p", 0, 1, above=True)
+        within("min_p", 0, 1)
+        within("typical_p", 0, 1, above=True)
+        within("xtc_probability", 0, 1)
+        within("xtc_threshold", 0, 1)
+
+    def _check_supported(self) -> None:
+        stops = self.stop or []
+        _check(all(isinstance(s, str) and s for s in stops), "stop must not hold an empty string")
+        _check(self.detokenize or not stops, "stop needs detokenize=True")
+        _check(self.structured_outputs is None or self.guided_decoding is None,
+               "structured_outputs and guided_decoding: only one may be given")
+        if self.logits_processors:
+            raise Unsupported("logits_processors", "functions cannot be sent to the service")
+        if not self.spaces_between_special_tokens:
+            raise Unsupported("spaces_between_special_tokens", "False is not supported")
+        if self.best_of is not None and self.best_of > self.n and self.temperature < 1e-5:
+            raise ValueError("best_of above n needs a temperature above 0")
+
+    def to_request(self) -> Dict[str, Any]:
+        """As `params` of a submit."""
+        out: Dict[str, Any] = {}
+        for name in _SAME:
+            v = getattr(self, name)
+            if v is not None and _NEUTRAL.get(name) != v:
+                out[name] = v
+        out["top_k"] = self.top_k
+        if self.stop:
+            out["stop"] = list(self.stop)
+        for name in ("stop_token_ids", "bad_words", "allowed_token_ids", "dry_sequence_breakers"):
+            v = getattr(self, name)
+            if v is not None and (v or name == "dry_sequence_breakers"):
+                out[name] = list(v)
+        if not self.skip_special_tokens:
+            out["skip_special_tokens"] = False
+        if self.logit_bias:
+            out["logit_bias"] = {str(k): v for k, v in self.logit_bias.items()}
+        form = self.structured_outputs or self.guided_decoding
+        if form is not None:
+            out["structured_outputs"] = form.to_request()
+        out.update(self.extra_args or {})
+        return out
+
+    def clone(self) -> "SamplingParams":
+        """A copy that may be changed."""
+        return type(self)(**{f.name: getattr(self, f.name) for f in fields(self)})
+
+
+@dataclass
+class BeamSearchParams:
+    """Beam search: the beam_width best hypotheses, as Hugging Face transformers find them.
+
+    Attributes:
+        beam_width: hypotheses, 1 to 64.
+        max_tokens: of each.
+        ignore_eos: the model's own stop tokens do not end a hypothesis.
+        length_penalty: score = sum of logprobs / length ^ length_penalty.
+        early_stopping: True: at once when beam_width are finished; False, "never": docs/PROTOCOL.md.
+        include_stop_str_in_output: keep the stop token.
+    """
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+    early_stopping: Union[bool, str] = False
+
+    def __post_init__(self) -> None:
+        _check(_is_int(self.beam_width) and 1 <= self.beam_width <= N_MAX,
+               f"beam_width must be from 1 to {N_MAX}, got {self.beam_width}")
+        _check(_is_int(self.max_tokens) and self.max_tokens >= 1, f"max_tokens must be at least 1, got {self.max_tokens}")
+        if self.temperature not in (0, 1):
+            raise Unsupported("temperature", f"a beam search has 0 or 1, got {self.temperature}")
+
+    def to_request(self) -> Dict[str, Any]:
+        """As `params` of a submit."""
+        return {"use_beam_search": True, "beam_width": self.beam_width, "n": self.beam_width,
+                "max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos, "length_penalty": self.length_penalty,
+                "early_stopping": self.early_stopping, "temperature": self.temperature, "logprobs": 0}
+
+
+def params_of(params: "Union[SamplingParams, BeamSearchParams, Mapping[str, Any], None]") -> Dict[str, Any]:
+    """Of any of these, `params` of a submit."""
+    if params is None:
+        return {}
+    if isinstance(params, (SamplingParams, BeamSearchParams)):
+        return params.to_request()
+    if isinstance(params, Mapping):
+        return dict(params)
+    raise TypeError(f"params must be SamplingParams, BeamSearchParams or a dict, not {type(params).__name__}")
+
+
+def one_each(params: Any, n: int, name: str) -> Sequence[Any]:
+    """One for each of n prompts: a single one is for all."""
+    if isinstance(params, (list, tuple)):
+        if len(params) != n:
+            raise ValueError(f"{name} has {len(params)} elements, and there are {n} prompts")
+        return params
+    return [params] * n

@@ -1,0 +1,398 @@
+"""quern.LLM: the same outputs as `quern submit --batch` and HTTP; whatever is killed; what it refuses; what it leaves."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import uuid
+
+import pytest
+
+import quern
+from quern import BeamSearchParams, SamplingParams, StructuredOutputsParams
+from service import BIN, DEMO, MARK, QUERN, ROOT, eventually, marked, no_processes_left
+
+PROMPT = "Once upon a time"
+# generation_config.json has other values, which SamplingParams overrides, as vLLM's does.
+NEUTRAL = {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
+KINDS = [
+    {}, {"temperature": 0}, {"n": 2, "logprobs": 2}, {"stop": ["a", " the"]}, {"top_p": 0.8, "top_k": 20},
+    {"structured_outputs": {"choice": ["yes", "no"]}}, {"structured_outputs": {"regex": "[a-c]{3,6}"}},
+    {"repetition_penalty": 1.2, "min_tokens": 4}, {"logit_bias": {"11": 4}, "ignore_eos": True}, {"bad_words": ["was"]},
+]
+
+
+def mixed(n):
+    """n prompts, and for each the fields of a request."""
+    rng = random.Random(3)
+    words = ["dog", "girl", "tree", "boat", "ball", "bird"]
+    return [(f"{PROMPT} a {rng.choice(words)} {i}", {**NEUTRAL, "seed": i, "max_tokens": rng.randrange(4, 24),
+                                                     **KINDS[i % len(KINDS)]}) for i in range(n)]
+
+
+def params_of(fields):
+    fields = dict(fields)
+    form = fields.pop("structured_outputs", None)
+    return SamplingParams(**fields, structured_outputs=StructuredOutputsParams(**form) if form else None)
+
+
+def batch(service, tmp_path, lines):
+    """The choices of each line, by `quern submit --batch`."""
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions",
+                                        "body": {"prompt": p, **fields}}) + "\n" for i, (p, fields) in enumerate(lines)))
+    subprocess.run([QUERN, "submit", "--batch", path, "--to", service.jobs], check=True, capture_output=True, timeout=150)
+    return [json.loads(x)["response"]["body"]["choices"] for x in (tmp_path / "in.out.jsonl").read_text().splitlines()]
+
+
+def same(outputs, lines, choices):
+    assert len(outputs) == len(lines) == len(choices)
+    for output, (prompt, fields), wanted in zip(outputs, lines, choices):
+        assert output.prompt == prompt and output.finished
+        assert [(o.index, o.text, o.finish_reason) for o in output.outputs] == \
+            [(c["index"], c["text"], c["finish_reason"]) for c in wanted]
+        for o, c in zip(output.outputs, wanted):
+            if "logprobs" not in fields:
+                assert o.logprobs is None and o.cumulative_logprob is None
+                continue
+            assert [f"token_id:{t}" for t in o.token_ids] == c["logprobs"]["tokens"]
+            assert [place[t].logprob for t, place in zip(o.token_ids, o.logprobs)] == c["logprobs"]["token_logprobs"]
+            assert abs(o.cumulative_logprob - sum(c["logprobs"]["token_logprobs"])) < 1e-3
+            for place, top in zip(o.logprobs, c["logprobs"]["top_logprobs"]):
+                for name, logprob in top.items():
+                    assert place[int(name.split(":")[1])].logprob == logprob
+
+
+def test_a_thousand_prompts_equal_submit_batch(llm, service, tmp_path):
+    lines = mixed(1000)
+    outputs = llm.generate([p for p, _ in lines], [params_of(f) for _, f in lines], use_tqdm=False)
+    same(outputs, lines, batch(service, tmp_path, lines))
+
+
+@pytest.mark.parametrize("victim", ["quern-contr", "quern-worker"])
+def test_a_kill_in_the_middle_changes_nothing(service, tmp_path, victim, monkeypatch):
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    lines = mixed(300)
+    killed = []
+
+    class Bar:
+        def __init__(self, total, desc):
+            self.done = 0
+
+        def update(self, n):
+            self.done += n
+            if self.done in (60, 170):
+                for pid, name in marked(mark).items():
+                    if name.startswith(victim):
+                        killed.append(pid)
+                        os.kill(pid, signal.SIGKILL)
+
+        def close(self):
+            assert self.done == 300
+    with quern.LLM(str(DEMO), max_in_flight=40) as llm:
+        outputs = llm.generate([p for p, _ in lines], [params_of(f) for _, f in lines], use_tqdm=Bar)
+    assert len(set(killed)) == 2
+    same(outputs, lines, batch(service, tmp_path, lines))
+    no_processes_left(mark)
+
+
+def test_prompts_of_every_kind_are_the_same(llm):
+    ids = llm.get_tokenizer().encode(PROMPT)
+    prompts = [PROMPT, ids, {"prompt": PROMPT}, {"prompt_token_ids": ids}, quern.TokensPrompt(prompt_token_ids=ids, prompt="x")]
+    outputs = llm.generate(prompts, SamplingParams(seed=1, max_tokens=9))
+    assert len({o.outputs[0].text for o in outputs}) == 1
+    assert [o.prompt for o in outputs] == [PROMPT, None, PROMPT, None, "x"]
+    assert all(o.prompt_token_ids == ids for o in outputs)
+    for one in (PROMPT, ids, {"prompt": PROMPT}):
+        assert [o.outputs[0].text for o in llm.generate(one, SamplingParams(seed=1, max_tokens=9))] == \
+            [outputs[0].outputs[0].text]
+    assert llm.generate([]) == []
+    assert len(llm.generate(PROMPT)[0].outputs[0].token_ids) == 16
+
+
+def test_prompt_logprobs_and_their_texts(llm):
+    o = llm.generate(PROMPT, SamplingParams(temperature=0, max_tokens=3, logprobs=2, prompt_logprobs=1))[0]
+    assert o.prompt_logprobs[0] is None and len(o.prompt_logprobs) == len(o.prompt_token_ids)
+    assert o.prompt_logprobs[1][o.prompt_token_ids[1]].decoded_token == " upon"
+    out = o.outputs[0]
+    assert "".join(place[t].decoded_token for t, place in zip(out.token_ids, out.logprobs)) == out.text
+    assert [place[t].rank for t, place in zip(out.token_ids, out.logprobs)] == [1, 1, 1]
+    m = o.metrics
+    assert m.arrival_time <= m.first_scheduled_time + 1e-3 and m.first_token_time <= m.finished_time == m.last_token_time
+
+
+def test_parameters_that_the_package_honours_itself(llm):
+    ids = llm.get_tokenizer().encode("One day, " + PROMPT)
+    cut = llm.generate([ids], SamplingParams(seed=2, max_tokens=6, truncate_prompt_tokens=4))[0]
+    assert cut.prompt_token_ids == ids[-4:]
+    assert cut.outputs[0].text == llm.generate([ids[-4:]], SamplingParams(seed=2, max_tokens=6))[0].outputs[0].text
+    silent = llm.generate([ids], SamplingParams(seed=2, max_tokens=6, detokenize=False))[0].outputs[0]
+    assert silent.text == "" and len(silent.token_ids) == 6
+    seeded = [[o.outputs[0].text for o in quern_llm.generate([PROMPT] * 5)] for quern_llm in
+              (_joined(llm, 4), _joined(llm, 4), _joined(llm, 5))]
+    assert seeded[0] == seeded[1] != seeded[2] and len(set(seeded[0])) > 1
+
+
+def _joined(llm, seed):
+    return quern.LLM(address=llm.address, seed=seed)
+
+
+def post(service, path, body):
+    request = urllib.request.Request(service.http + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as r:
+        return json.load(r)
+
+
+def test_beam_search_equals_http(llm, service):
+    for prompt, width, more in ((PROMPT, 4, {}), ("The dog", 3, {"length_penalty": 0.5}), ("x", 2, {"early_stopping": True})):
+        want = post(service, "/v1/completions", {"prompt": prompt, "use_beam_search": True, "beam_width": width, "n": width,
+                                                 "temperature": 0, "max_tokens": 12, "logprobs": 0, **more})
+        got = llm.beam_search([prompt], BeamSearchParams(beam_width=width, max_tokens=12, include_stop_str_in_output=True,
+                                                         **more))[0].sequences
+        assert [s.text for s in got] == [prompt + c["text"] for c in want["choices"]] or \
+            [s.text.replace("<|endoftext|>", "").replace("<|im_end|>", "") for s in got] == \
+            [prompt + c["text"] for c in want["choices"]]
+        assert [s.finish_reason for s in got] == [c["finish_reason"] for c in want["choices"]]
+        for s, c in zip(got, want["choices"]):
+            assert abs(s.cum_logprob - sum(c["logprobs"]["token_logprobs"])) < 1e-3
+        assert [s.cum_logprob for s in got] == sorted((s.cum_logprob for s in got), reverse=True) or more
+
+
+def test_a_stop_token_ends_a_beam_as_asked(llm):
+    prompt = "<|im_start|>user\nTell<|im_end|>\n<|im_start|>assistant\n"
+    with_it, without = (llm.beam_search(prompt, BeamSearchParams(3, 40, include_stop_str_in_output=keep))[0].sequences
+                        for keep in (True, False))
+    stopped = [i for i, s in enumerate(with_it) if s.finish_reason == "stop"]
+    assert stopped and len(with_it) == len(without) == 3
+    for i in stopped:
+        assert with_it[i].tokens[:-1] == without[i].tokens and with_it[i].tokens[-1] == with_it[i].stop_reason
+
+
+def test_chats_equal_http(llm, service):
+    chats = [[{"role": "user", "content": f"Tell me of {w}."}] for w in ("dogs", "<|im_end|>", "a boat")]
+    outputs = llm.chat(chats, SamplingParams(seed=3, max_tokens=20))
+    for chat, output in zip(chats, outputs):
+        want = post(service, "/v1/chat/completions", {"messages": chat, "seed": 3, "max_tokens": 20, **NEUTRAL})
+        assert output.outputs[0].text == want["choices"][0]["message"]["content"]
+        assert output.prompt.endswith("<|im_start|>assistant\n") and len(output.prompt_token_ids) == \
+            want["usage"]["prompt_tokens"]
+    one = llm.chat(chats[0], SamplingParams(seed=3, max_tokens=20))
+    assert [o.outputs[0].text for o in one] == [outputs[0].outputs[0].text]
+    begun = chats[0] + [{"role": "assistant", "content": "There"}]
+    went_on = llm.chat(begun, SamplingParams(seed=3, max_tokens=9), add_generation_prompt=False, continue_final_message=True)
+    assert went_on[0].prompt.endswith("assistant\nThere")
+
+
+def test_forms(llm):
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    form = StructuredOutputsParams(json=schema)
+    for o in llm.generate(["a", "b", "c"], SamplingParams(seed=1, max_tokens=60, structured_outputs=form)):
+        if o.outputs[0].finish_reason == "stop":
+            assert isinstance(json.loads(o.outputs[0].text)["age"], int)
+        else:
+            assert o.outputs[0].text.startswith("{")
+    older = quern.GuidedDecodingParams(regex="[0-9]{4}", backend="xgrammar")
+    assert len(llm.generate("x", SamplingParams(guided_decoding=older))[0].outputs[0].text) == 4
+
+
+def test_vectors_equal_http(llm, service):
+    texts = [PROMPT, "The dog", "x"]
+    want = [row["embedding"] for row in post(service, "/v1/embeddings", {"input": texts, "dimensions": 8})["data"]]
+    got = llm.embed(texts, dimensions=8)
+    assert [o.outputs.embedding for o in got] == want and got[0].outputs.hidden_size == 8
+    assert llm.encode(PROMPT, dimensions=8)[0].outputs.embedding == want[0]
+    with pytest.raises(quern.BadRequest, match="cannot score"):     # the demo model has neither "yes" nor "no"
+        llm.score("a", ["b", "c"])
+
+
+def test_the_tokenizer(llm):
+    t = llm.get_tokenizer()
+    assert t.decode(t.encode(PROMPT)) == PROMPT == "".join(t.convert_ids_to_tokens(t.encode(PROMPT)))
+    chat = [{"role": "user", "content": "Hi"}]
+    assert t.apply_chat_template(chat, tokenize=False) == "<|im_start|>user\nHi<|im_end|>\n"
+    assert t.decode(t.apply_chat_template(chat, add_generation_prompt=True)).endswith("assistant\n")
+
+
+# --- errors ---
+
+def test_an_error_names_the_prompt_and_the_field(llm):
+    params = [SamplingParams(), SamplingParams(allowed_token_ids=[99999])]
+    with pytest.raises(quern.BadRequest) as e:
+        llm.generate([PROMPT, PROMPT], params)
+    assert (e.value.prompt_index, e.value.field, e.value.code) == (1, "allowed_token_ids", "E_BAD_REQUEST")
+    with pytest.raises(quern.TooLong) as e:
+        llm.generate([[11] * 3000])
+    assert e.value.prompt_index == 0
+    with pytest.raises(ValueError, match="2 elements, and there are 1 prompts"):
+        llm.generate([PROMPT], params)
+    with pytest.raises(ValueError, match=r"prompts\[1\] must be a text"):
+        llm.generate([PROMPT, [1.5]])
+    with pytest.raises(quern.BadRequest, match="content"):
+        llm.chat([{"role": "user"}])
+    assert llm.generate(PROMPT)[0].outputs
+
+
+@pytest.mark.parametrize("ask, field", [
+    (lambda m: m.generate("a", lora_request=1), "lora_request"),
+    (lambda m: m.generate([{"prompt": "a", "multi_modal_data": {}}]), "prompts[0].multi_modal_data"),
+    (lambda m: m.chat([{"role": "user", "content": "a"}], chat_template="x"), "chat_template"),
+    (lambda m: m.chat([{"role": "user", "content": "a"}], mm_processor_kwargs={}), "mm_processor_kwargs"),
+    (lambda m: m.encode("a", pooling_task="classify"), "pooling_task"),
+    (lambda m: m.classify(["a"]), "classify"), (lambda m: m.reward(["a"]), "reward"),
+    (lambda m: m.get_tokenizer().decode([1], skip_special_tokens=True), "skip_special_tokens"),
+    (lambda m: quern.LLM(address=m.address).embed("a"), "http"),
+    (lambda m: quern.LLM(address=m.address, max_num_seqs=3), "max_num_seqs"),
+    (lambda m: quern.LLM("x", trust_remote_code=True), "trust_remote_code"),
+    (lambda m: quern.LLM("x", quantization="awq"), "quantization"),
+    (lambda m: quern.LLM("x", http_port=3) if False else quern.LLM("x", jobs="tcp://*:1"), "jobs"),
+    (lambda m: quern.LLM("x", dtype="float16"), "dtype"),
+])
+def test_what_cannot_be_honoured_is_refused_by_name(llm, ask, field):
+    with pytest.raises(quern.Unsupported) as e:
+        ask(llm)
+    assert e.value.field == field and str(e.value).startswith(field + ": ")
+
+
+def test_a_service_that_cannot_start_says_why(tmp_path, monkeypatch):
+    with pytest.raises(quern.StartError, match="no such model"):
+        quern.LLM(str(tmp_path / "none"))
+    with pytest.raises(quern.StartError, match="--nonsense"):
+        quern.LLM(str(DEMO), nonsense=3)
+    with pytest.raises(quern.StartError, match="not ready within 0"):
+        quern.LLM(str(DEMO), start_timeout=0)
+    with pytest.raises(quern.StartError, match="is not a program"):
+        quern.LLM(str(DEMO), bin=str(tmp_path))
+    monkeypatch.delenv("QUERN_BIN")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    from quern._service import find_program
+    assert find_program() == str(ROOT / "build" / "bin" / "quern") or not (ROOT / "build" / "bin").exists()
+    (tmp_path / "quern").write_text("#!/bin/sh\n")
+    (tmp_path / "quern").chmod(0o755)
+    assert find_program() == str(tmp_path / "quern")
+    for wrong in ({}, {"model": "a", "address": "b"}):
+        with pytest.raises(ValueError, match="exactly one of model and address"):
+            quern.LLM(**wrong)
+
+
+def test_options_of_vllm_are_those_of_serve():
+    from quern._service import serve_options
+    assert serve_options({"tensor_parallel_size": 2, "max_model_len": 100, "gpu_memory_utilization": 0.5, "swap_space": 4,
+                          "enable_prefix_caching": False, "dtype": "bfloat16", "enforce_eager": True, "device": ["cpu", "cpu"],
+                          "quantization": None, "disable_log_stats": True, "max_seqs": 3, "kv_cache_dtype": None}) == \
+        ["--tp", "2", "--context", "100", "--memory-fraction", "0.5", "--swap-bytes", str(4 << 30), "--no-prefix-cache",
+         "--compute", "bf16", "--no-graphs", "--device", "cpu,cpu", "--max-seqs", "3"]
+    assert serve_options({"enable_prefix_caching": True, "dtype": "auto", "enforce_eager": False}) == []
+
+
+# --- load, and what is left ---
+
+@pytest.mark.parametrize("service", [("--max-queued-jobs", "3", "--max-seqs", "2")], indirect=True)
+def test_a_full_queue_is_waited_for(service):
+    with quern.LLM(address=service.jobs) as llm:
+        outputs = llm.generate([f"{PROMPT} {i}" for i in range(150)], SamplingParams(seed=1, max_tokens=3, ignore_eos=True))
+    assert len(outputs) == 150 and all(len(o.outputs[0].token_ids) == 3 for o in outputs)
+
+
+def script(body):
+    """A program that has an LLM, and prints "ready" before its last part."""
+    mark = uuid.uuid4().hex
+    env = {**os.environ, MARK: mark, "QUERN_BIN": str(BIN), "PYTHONPATH": str(ROOT / "clients" / "python" / "src")}
+    p = subprocess.Popen([sys.executable, "-c", f"import os, signal, sys, threading, time\nfrom quern import *\n"
+                          f"MODEL = {str(DEMO)!r}\nLONG = SamplingParams(max_tokens=2000, ignore_eos=True)\n{body}"],
+                         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    return p, mark
+
+
+WORK = """
+llm = LLM(MODEL)
+print("ready", flush=True)
+llm.generate(["a"] * 5000, LONG)
+"""
+
+
+def test_ctrl_c_ends_it_and_its_service():
+    p, mark = script(WORK)
+    assert p.stdout.readline() == "ready\n"
+    time.sleep(1)
+    os.killpg(p.pid, signal.SIGINT)     # as a terminal does
+    out, err = p.communicate(timeout=60)
+    assert p.returncode in (130, -signal.SIGINT) and "KeyboardInterrupt" in err
+    no_processes_left(mark)
+
+
+def test_ctrl_c_leaves_the_llm_usable():
+    p, mark = script("""
+with LLM(MODEL) as llm:
+    print("ready", flush=True)
+    try:
+        llm.generate(["a"] * 5000, LONG)
+    except KeyboardInterrupt:
+        print(len(llm.generate("a", SamplingParams(max_tokens=7))[0].outputs[0].token_ids))
+        while llm.client.status()["running"] or llm.client.status()["waiting"]:
+            time.sleep(0.05)
+        print("idle")
+""")
+    assert p.stdout.readline() == "ready\n"
+    time.sleep(1)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    assert (p.returncode, out.split()) == (0, ["7", "idle"]), err
+    no_processes_left(mark)
+
+
+@pytest.mark.parametrize("end", [
+    "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(3)", "sys.exit(0)", "raise RuntimeError", "del llm",
+    "os.kill(llm._service.pid, signal.SIGKILL); time.sleep(1); os._exit(0)",
+    "os.fork() or time.sleep(3); os._exit(0)",
+])
+def test_the_service_ends_with_its_process(end):
+    p, mark = script(f"llm = LLM(MODEL)\nprint('ready', flush=True)\nsys.stdin.close()\n{end}\n")
+    assert p.stdout.readline() == "ready\n"
+    p.communicate(timeout=60)
+    no_processes_left(mark)
+
+
+def test_a_thread_that_ends_does_not_end_the_service():
+    p, mark = script("""
+made = []
+t = threading.Thread(target=lambda: made.append(LLM(MODEL)))
+t.start(); t.join()
+time.sleep(1.5)
+print(len(made[0].generate("a", SamplingParams(max_tokens=5))[0].outputs[0].token_ids))
+""")
+    out, err = p.communicate(timeout=60)
+    assert out == "5\n", err
+    no_processes_left(mark)
+
+
+def test_a_run_that_is_left_leaves_no_jobs_in_a_joined_service(service):
+    p, mark = script(f"llm = LLM(address={service.jobs!r})\nprint('ready', flush=True)\nllm.generate(['a'] * 5000, LONG)\n")
+    assert p.stdout.readline() == "ready\n"
+    eventually(lambda: service.status()["running"] > 0)
+    p.kill()
+    p.communicate(timeout=30)
+    service.idle()
+    assert service.process.poll() is None
+
+
+def test_two_threads_share_an_llm(llm):
+    got = {}
+
+    def work(i):
+        got[i] = [o.outputs[0].text for o in llm.generate([f"{PROMPT} {k}" for k in range(50)],
+                                                          SamplingParams(seed=i, max_tokens=5))]
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for i in range(2):
+        assert got[i] == [o.outputs[0].text for o in llm.generate([f"{PROMPT} {k}" for k in range(50)],
+                                                                  SamplingParams(seed=i, max_tokens=5))]
