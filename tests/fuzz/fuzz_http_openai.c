@@ -6,6 +6,7 @@
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_openai CORPUS */
 #include "base/json.h"
+#include "controller/apis/openai/responses_read.h"
 #include "controller/request/api.h"
 #include "controller/request/chat_request.h"
 #include "tests/fuzz/demo.h"
@@ -16,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-enum { SEEDS = 6 };
+enum { SEEDS = 8, RESPONSES = 6 /* from here on: of the Responses API */ };
 
 static const char *const seeds[SEEDS] = {
 	"{\"prompt\":[\"Once\",[1,300,301]],\"n\":2,\"stop\":[\"a\"],\"temperature\":0.5,\"logit_bias\":{"
@@ -45,6 +46,20 @@ static const char *const seeds[SEEDS] = {
 	"false,\"n\":64,"
 	"\"allowed_token_ids\":[1,2],\"bad_words\":[\"x\"],\"min_tokens\":1,\"priority\":-1,\"deadline_ms\":"
 	"9}",
+	"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},{\"type\":"
+	"\"reasoning\","
+	"\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"h\"}]},{\"type\":\"message\","
+	"\"role\":"
+	"\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"b\"}]},{\"type\":\"function_call\","
+	"\"call_id\":"
+	"\"c\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\","
+	"\"output\":"
+	"\"1\"}],\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}]}",
+	"{\"input\":\"a\",\"instructions\":\"b\",\"max_output_tokens\":9,\"text\":{\"format\":{\"type\":"
+	"\"json_schema\","
+	"\"name\":\"n\",\"schema\":{\"type\":\"object\"}}},\"reasoning\":{\"effort\":\"low\"},\"tool_"
+	"choice\":\"auto\","
+	"\"metadata\":{\"a\":\"b\"},\"stream\":true,\"include\":[],\"truncation\":\"disabled\"}",
 };
 
 static void one(const struct service *svc, const char *text, size_t n, enum api_dialect dialect)
@@ -74,6 +89,32 @@ static void one(const struct service *svc, const char *text, size_t n, enum api_
 	json_decref(request);
 }
 
+/* A body of the Responses API becomes one of a chat, or is refused by name. */
+static void responses(const struct service *svc, const char *text, size_t n)
+{
+	char why[256], ignored[512] = "";
+	json_t *client, *request, *items, *shown;
+	struct api_problem p = {.code = CODE_OK};
+	if (json_parse(text, n, &client, why, sizeof why))
+		return;
+	int rc = field_table_check(&responses_fields, client, false, ignored, sizeof ignored, &p);
+	if (!rc)
+		rc = responses_read(client, NULL, &request, &items, &p);
+	assert(!rc || (p.code != CODE_OK && p.why[0] && (shown = json_string(p.why))));
+	if (rc) {
+		json_decref(shown);
+	} else {
+		char *again = json_dumps(request, JSON_COMPACT);
+		assert(again && json_is_array(items));
+		one(svc, again, strlen(again), API_CHAT);
+		json_decref(responses_repeat(client));
+		json_decref(request);
+		json_decref(items);
+		free(again);
+	}
+	json_decref(client);
+}
+
 static const struct service *demo(void)
 {
 	static struct service *svc;
@@ -98,7 +139,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	} else {
 		buf_put(&b, data + 1, n - 1);
 	}
-	one(demo(), b.p ? b.p : "", b.len, data[0] & 0x80 || which == 0 ? API_COMPLETIONS : API_CHAT);
+	const char *text = b.p ? b.p : "";
+	if (which >= RESPONSES && which < SEEDS + 1)
+		responses(demo(), text, b.len);
+	else
+		one(demo(), text, b.len, data[0] & 0x80 || which == 0 ? API_COMPLETIONS : API_CHAT);
 	buf_fini(&b);
 	return 0;
 }

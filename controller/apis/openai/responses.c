@@ -131,9 +131,13 @@ static void create_in_background(struct exchange *x, struct generation *g, struc
 	g->line = &line;
 	g->id = id;
 	generation_start(x, request, g); /* x may be gone */
-	if (begun.yes && responses_store_get(responses_store_of(rs), owner, id, &row) == 0) {
+	if (!begun.yes)
+		return;
+	if (responses_store_get(responses_store_of(rs), owner, id, &row) == 0) {
 		responses_run(rs, &row, key, begun.key_jobs, false);
 		response_row_fini(&row);
+	} else if (key && begun.key_jobs) {
+		api_key_end(key); /* the disk has refused it */
 	}
 }
 

@@ -92,8 +92,13 @@ static void attach(struct exchange *x, const struct response_row *row, struct re
 		.id = row->id,
 		.attach = true,
 	};
-	json_object_set_new(request, "stream", json_true());
-	generation_start(x, request, &g);
+	if (request) {
+		json_object_set_new(request, "stream", json_true());
+		generation_start(x, request, &g);
+	} else {
+		exchange_fail(x, E_INTERNAL, NULL, "the journal's row of the response is damaged");
+		responses_writer.free(a);
+	}
 	json_decref(request);
 }
 
