@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/json_write.h"
+#include "controller/apis/pieces.h"
 #include "controller/chat/chat_stream.h"
-#include "controller/tokenizer/detok.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,15 +28,7 @@ struct responses_events {
 	char *repeated; /* owned: its members, ,"name":value,... */
 	uint64_t n;     /* events so far, written or not */
 
-	/* Where the text is cut: behind each token, once its text has come. */
-	struct detok *detok;
-	struct buf scratch; /* of the detokenizer */
-	size_t told;        /* bytes that the tokens so far have */
-	size_t *cuts; /* [n_cuts] owned, ascending: told after each token that has text yet to be taken */
-	size_t n_cuts, cap_cuts;
-	struct buf text; /* received and not taken */
-	size_t taken;    /* bytes of the output before text */
-
+	struct pieces pieces;
 	struct chat_stream chat;
 	enum item open;
 	uint32_t call;      /* ITEM_CALL: its number in the chat */
@@ -65,7 +57,7 @@ struct responses_events *responses_events_new(const struct responses_about *abou
 		free(text);
 		r->repeated = xstrdup("");
 	}
-	r->detok = detok_new(about->tokenizer, about->skip_special, true);
+	pieces_init(&r->pieces, about->tokenizer, about->skip_special);
 	chat_stream_init(&r->chat, about->rules);
 	return r;
 }
@@ -76,11 +68,8 @@ void responses_events_free(struct responses_events *r)
 		return;
 	free(r->repeated);
 	free(r->error);
-	free(r->cuts);
-	detok_free(r->detok);
+	pieces_fini(&r->pieces);
 	chat_stream_fini(&r->chat);
-	buf_fini(&r->scratch);
-	buf_fini(&r->text);
 	buf_fini(&r->content);
 	buf_fini(&r->name);
 	buf_fini(&r->items);
@@ -347,53 +336,28 @@ static void take_news(struct responses_events *r, struct buf *out)
 	chat_stream_take_delta(s);
 }
 
-/* The next n bytes of the output. */
-static void take_piece(struct responses_events *r, size_t from, size_t n, struct buf *out)
-{
-	if (n == 0)
-		return;
-	chat_stream_push(&r->chat, r->text.p + from, n);
-	take_news(r, out);
-}
+struct taker {
+	struct responses_events *events;
+	struct buf *out;
+};
 
-static void add_cut(struct responses_events *r)
+static void take_piece(void *user, const char *p, size_t n)
 {
-	array_grow(r->cuts, r->cap_cuts, r->n_cuts + 1);
-	r->cuts[r->n_cuts++] = r->told;
+	const struct taker *t = user;
+	chat_stream_push(&t->events->chat, p, n);
+	take_news(t->events, t->out);
 }
 
 void responses_events_push(struct responses_events *r, const struct output_view *v, struct buf *out)
 {
-	size_t done = 0, k = 0;
-	buf_put(&r->text, v->text, v->text_n);
-	for (uint32_t i = 0; i < v->n_tokens; i++) {
-		buf_clear(&r->scratch);
-		detok_push(r->detok, v->tokens[i], &r->scratch);
-		r->told += r->scratch.len;
-		if (r->scratch.len)
-			add_cut(r);
-	}
-	for (; k < r->n_cuts && r->cuts[k] <= r->taken + r->text.len; k++) {
-		const size_t end = r->cuts[k] - r->taken;
-		take_piece(r, done, end - done, out);
-		done = end;
-	}
-	if (v->finish != FINISH_NONE) {
-		take_piece(r, done, r->text.len - done, out);
-		done = r->text.len;
-		k = r->n_cuts;
-		chat_stream_end(&r->chat);
-		take_news(r, out);
-		r->finish = v->finish;
-		close_item(r, out);
-	}
-	memmove(r->cuts, r->cuts + k, (r->n_cuts - k) * sizeof *r->cuts);
-	r->n_cuts -= k;
-	if (done) {
-		memmove(r->text.p, r->text.p + done, r->text.len - done);
-		r->text.len -= done;
-		r->taken += done;
-	}
+	struct taker t = {r, out};
+	pieces_push(&r->pieces, v, take_piece, &t);
+	if (v->finish == FINISH_NONE)
+		return;
+	chat_stream_end(&r->chat);
+	take_news(r, out);
+	r->finish = v->finish;
+	close_item(r, out);
 }
 
 void responses_events_fail(struct responses_events *r, const char *message)
