@@ -153,6 +153,7 @@ lint: deps-lint
 	@$(MAKE) --no-print-directory -j$$(nproc) objects >/dev/null
 	@python3 tests/lint --objects $(BUILD)/obj
 	@python3 tests/mutate --stale
+	@build/venv-types/bin/mypy --no-error-summary --cache-dir $(BUILD)/mypy --config-file clients/python/pyproject.toml clients/python/src/quern
 # (kernels/cuda/rules.mk adds those of the CUDA sources, compiled for the host.)
 objects: $(SOURCES:%.c=$(BUILD)/obj/%.o)
 # Every source as the pinned clang-format leaves it.

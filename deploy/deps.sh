@@ -80,6 +80,7 @@ python() {
 }
 [ "$what" != test ] || python build/venv tests/requirements.txt
 [ "$what" != lint ] || python build/venv-lint tests/lint/requirements.txt
+[ "$what" != lint ] || python build/venv-types tests/lint/requirements-types.txt
 
 # The toolkit may have nvdisasm, or be without it; tests that want it are skipped where it cannot be had.
 disassembler() {

@@ -1,0 +1,79 @@
+"""SamplingParams and the others: vLLM's checks, and what a request has of them.  No service is needed."""
+
+import ast
+import json
+
+import pytest
+
+from quern import BeamSearchParams, GuidedDecodingParams, SamplingParams, StructuredOutputsParams, Unsupported
+from service import ROOT
+
+
+@pytest.mark.parametrize("wrong, word", [
+    ({"n": 0}, "n must be"), ({"n": 65}, "n must be"), ({"n": 3, "best_of": 2}, "best_of"), ({"max_tokens": 0}, "max_tokens"),
+    ({"min_tokens": -1}, "min_tokens"), ({"min_tokens": 17}, "min_tokens"), ({"temperature": -0.1}, "temperature"),
+    ({"temperature": float("nan")}, "temperature"), ({"top_p": 0}, "top_p"), ({"top_p": 1.1}, "top_p"), ({"top_k": -2}, "top_k"),
+    ({"min_p": 2}, "min_p"), ({"presence_penalty": 3}, "presence_penalty"), ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"logprobs": -1}, "logprobs"), ({"prompt_logprobs": 65}, "prompt_logprobs"), ({"seed": 1 << 63}, "seed"),
+    ({"stop": [""]}, "stop"), ({"stop": "a", "detokenize": False}, "detokenize"), ({"truncate_prompt_tokens": 0}, "truncate"),
+    ({"best_of": 2, "temperature": 0}, "best_of"),
+])
+def test_values_out_of_range_are_named(wrong, word):
+    with pytest.raises(ValueError, match=word):
+        SamplingParams(**wrong)
+
+
+@pytest.mark.parametrize("make, field", [
+    (lambda: SamplingParams(logits_processors=[print]), "logits_processors"),
+    (lambda: SamplingParams(spaces_between_special_tokens=False), "spaces_between_special_tokens"),
+    (lambda: BeamSearchParams(2, 5, temperature=0.5), "temperature"),
+    (lambda: StructuredOutputsParams(regex="a", whitespace_pattern=" "), "whitespace_pattern"),
+    (lambda: GuidedDecodingParams(json={}, disable_any_whitespace=True), "disable_any_whitespace"),
+])
+def test_what_is_not_supported_is_named(make, field):
+    with pytest.raises(Unsupported) as e:
+        make()
+    assert e.value.field == field
+
+
+def test_a_request_has_what_generation_config_would_set():
+    """vLLM's defaults count, so they are sent."""
+    assert SamplingParams().to_request() == {"repetition_penalty": 1.0, "temperature": 1.0, "top_p": 1.0, "min_p": 0.0,
+                                             "max_tokens": 16, "top_k": 0}
+    assert "max_tokens" not in SamplingParams(max_tokens=None).to_request()
+
+
+def test_a_request_has_each_parameter():
+    given = {"n": 2, "presence_penalty": 0.5, "seed": 4, "stop_token_ids": [3], "bad_words": ["b"], "ignore_eos": True,
+             "min_tokens": 2, "logprobs": 0, "prompt_logprobs": 1, "include_stop_str_in_output": True, "typical_p": 0.9,
+             "dry_multiplier": 0.8, "dry_sequence_breakers": [], "allowed_token_ids": [1, 2], "skip_special_tokens": False}
+    request = SamplingParams(stop="x", logit_bias={5: 1.5}, extra_args={"response_format": {"type": "text"}}, **given).to_request()
+    for name, value in {**given, "stop": ["x"], "logit_bias": {"5": 1.5}, "response_format": {"type": "text"}}.items():
+        assert request[name] == value
+    assert SamplingParams(**given).clone() == SamplingParams(**given)
+
+
+def test_a_request_has_the_form():
+    class Model:
+        @staticmethod
+        def model_json_schema():
+            return {"type": "object"}
+    for json_, want in (({"a": 1}, {"a": 1}), ('{"a": 1}', '{"a": 1}'), (Model, {"type": "object"})):
+        assert StructuredOutputsParams(json=json_).to_request() == {"json": want}
+    assert SamplingParams(guided_decoding=GuidedDecodingParams(choice=["a"])).to_request()["structured_outputs"] == {"choice": ["a"]}
+    for wrong in ({}, {"regex": "a", "choice": ["b"]}, {"choice": []}):
+        with pytest.raises(ValueError):
+            StructuredOutputsParams(**wrong)
+    with pytest.raises(ValueError, match="only one"):
+        SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"), guided_decoding=GuidedDecodingParams(regex="a"))
+    with pytest.raises(ValueError, match="not JSON"):
+        StructuredOutputsParams(json="{").to_request()
+    assert json.loads(json.dumps(BeamSearchParams(3, 5).to_request()))["beam_width"] == 3
+
+
+def test_the_sources_are_python_3_9s():
+    files = sorted((ROOT / "clients" / "python" / "src" / "quern").glob("*.py"))
+    assert len(files) > 8
+    for f in files:
+        ast.parse(f.read_text(), str(f), feature_version=(3, 9))
+        assert ast.get_docstring(ast.parse(f.read_text())), f"{f} does not say what it is"
