@@ -265,7 +265,7 @@ static json_t *listed(const struct response_row *row, const json_t *item, size_t
 	json_t *o = json_copy((json_t *)item);
 	const json_t *content = json_get(item, "content");
 	const char *role = json_string_value(json_get(item, "role"));
-	if (!json_get(item, "type"))
+	if (!json_is_string(json_get(item, "type")))
 		json_object_set_new(o, "type", json_string("message"));
 	const bool message = role && strcmp(json_string_value(json_get(o, "type")), "message") == 0;
 	const bool ours = role && strcmp(role, "assistant") == 0;
@@ -278,7 +278,7 @@ static json_t *listed(const struct response_row *row, const json_t *item, size_t
 				    json_pack("[{s:s, s:O}]", "type", "input_text", "text", content));
 	if (message && !json_get(item, "status"))
 		json_object_set_new(o, "status", json_string("completed"));
-	if (!json_get(item, "id"))
+	if (!json_is_string(json_get(item, "id")))
 		json_object_set_new(o, "id", json_sprintf("item_%s%02zx", row->id + strlen("resp_"), at));
 	return o;
 }

@@ -120,6 +120,17 @@ def test_input_items_are_listed(api, stored, described):  # noqa: F811
     described.validate(raw, "ResponseItemList")
 
 
+def test_items_of_odd_types_are_listed(api, stored):
+    items = [{"type": 3, "id": 5, "role": "user", "content": "a"}, {"type": None, "role": "user", "content": "b"}]
+    head = {"Authorization": "Bearer sk-alice-0123456789"}
+    status, _, r = ask(stored, PATH, {"input": items, "max_output_tokens": 1}, headers=head)
+    assert status == 200, r
+    path = f"{PATH}/{r['id']}/input_items?order=asc"
+    data = ask(stored, path, headers=head)[2]["data"]
+    assert [i["type"] for i in data] == ["message"] * 2 and all(isinstance(i["id"], str) for i in data)
+    assert ask(stored, f"{path}&after={data[0]['id']}", headers=head)[2]["data"] == data[1:]
+
+
 def test_the_background_counts_for_the_key_until_it_ends(api):
     both = [api.responses.create(**STORY, max_output_tokens=1500, background=True, **SEEDED) for _ in range(2)]
     assert both[0].status == "in_progress" and both[0].background is True
