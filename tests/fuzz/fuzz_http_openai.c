@@ -6,6 +6,9 @@
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_openai CORPUS */
 #include "base/json.h"
+#include "controller/apis/anthropic/anthropic_read.h"
+#include "controller/apis/llamacpp/llamacpp_read.h"
+#include "controller/apis/ollama/ollama_read.h"
 #include "controller/apis/openai/responses_read.h"
 #include "controller/request/api.h"
 #include "controller/request/chat_request.h"
@@ -17,7 +20,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-enum { SEEDS = 8, RESPONSES = 6 /* from here on: of the Responses API */ };
+enum {
+	SEEDS = 12,
+	RESPONSES = 6, /* from here on: of the Responses API */
+	FOREIGN = 8,   /* from here on: of Anthropic, Ollama (chat, generate) and llama.cpp */
+	N_FOREIGN = SEEDS - FOREIGN,
+};
 
 static const char *const seeds[SEEDS] = {
 	"{\"prompt\":[\"Once\",[1,300,301]],\"n\":2,\"stop\":[\"a\"],\"temperature\":0.5,\"logit_bias\":{"
@@ -60,6 +68,24 @@ static const char *const seeds[SEEDS] = {
 	"\"name\":\"n\",\"schema\":{\"type\":\"object\"}}},\"reasoning\":{\"effort\":\"low\"},\"tool_"
 	"choice\":\"auto\","
 	"\"metadata\":{\"a\":\"b\"},\"stream\":true,\"include\":[],\"truncation\":\"disabled\"}",
+	/* Of Anthropic, Ollama (chat, generate) and llama.cpp. */
+	"{\"max_tokens\":5,\"system\":[{\"type\":\"text\",\"text\":\"s\"}],\"messages\":[{\"role\":\"user\","
+	"\"content\":\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"h\"},{"
+	"\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{"
+	"\"type\":\"tool_result\",\"tool_use_id\":\"i\",\"content\":[]},{\"type\":\"text\",\"text\":\"c\"}]}]"
+	","
+	"\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],\"tool_choice\":{\"type\":\"any\"},\"thinking\":{"
+	"\"type\":\"enabled\",\"budget_tokens\":9},\"metadata\":{\"user_id\":\"u\"}}",
+	"{\"model\":\"m:latest\",\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{"
+	"\"name\":"
+	"\"f\",\"arguments\":{\"a\":1}}}]},{\"role\":\"tool\",\"tool_name\":\"f\",\"content\":\"r\"}],"
+	"\"think\":"
+	"true,\"format\":\"json\",\"options\":{\"num_predict\":9,\"stop\":[\"x\"],\"num_ctx\":5}}",
+	"{\"model\":\"m\",\"prompt\":\"p\",\"system\":\"s\",\"raw\":false,\"logprobs\":true,\"top_logprobs\":"
+	"2,"
+	"\"keep_alive\":\"5m\",\"options\":{\"seed\":-1,\"repeat_penalty\":1.1}}",
+	"{\"prompt\":[1,2],\"n_predict\":9,\"logit_bias\":[[5,1.5],[6,false]],\"n_probs\":2,\"stop\":[\"x\"],"
+	"\"cache_prompt\":true,\"input_prefix\":\"a\",\"input_suffix\":\"b\"}",
 };
 
 static void one(const struct service *svc, const char *text, size_t n, enum api_dialect dialect)
@@ -115,6 +141,57 @@ static void responses(const struct service *svc, const char *text, size_t n)
 	json_decref(client);
 }
 
+static void check_problem(const struct api_problem *p)
+{
+	json_t *shown;
+	assert(p->code != CODE_OK && p->why[0] && (shown = json_string(p->why)));
+	json_decref(shown);
+	assert((shown = json_string(p->param)));
+	json_decref(shown);
+}
+
+/* A request of another API (0 to N_FOREIGN - 1), if it is an object: routes refuse others before.  The
+ * caller's. */
+static json_t *foreign(const json_t *client, size_t api, enum api_dialect *dialect)
+{
+	const struct anthropic_reading anthropic = {.thinks = true};
+	const struct ollama_reading ollama = {.generate = api == 2, .chats = true, .thinks = true};
+	struct ollama_request o = {0};
+	struct llamacpp_request l = {0};
+	struct api_problem p = {.code = CODE_OK};
+	char ignored[512];
+	json_t *out = NULL;
+	*dialect = api == 3 ? API_COMPLETIONS : API_CHAT;
+	int rc = api == 0   ? anthropic_read(client, &anthropic, &out, ignored, &p)
+		 : api == 3 ? llamacpp_read(client, false, false, &l, &p)
+			    : ollama_read(client, &ollama, &o, &p);
+	if (rc) {
+		check_problem(&p);
+		return NULL;
+	}
+	if (api == 1 || api == 2)
+		*dialect = o.dialect;
+	return out ? out : l.request ? l.request : o.request;
+}
+
+static void other(const struct service *svc, const char *text, size_t n, size_t api)
+{
+	char why[256];
+	json_t *client, *request;
+	enum api_dialect dialect;
+	if (json_parse(text, n, &client, why, sizeof why))
+		return;
+	request = json_is_object(client) ? foreign(client, api, &dialect) : NULL;
+	if (request) {
+		char *again = json_dumps(request, JSON_COMPACT);
+		assert(again);
+		one(svc, again, strlen(again), dialect);
+		free(again);
+	}
+	json_decref(request);
+	json_decref(client);
+}
+
 static const struct service *demo(void)
 {
 	static struct service *svc;
@@ -140,7 +217,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		buf_put(&b, data + 1, n - 1);
 	}
 	const char *text = b.p ? b.p : "";
-	if (which >= RESPONSES && which < SEEDS + 1)
+	if (which >= FOREIGN && which < SEEDS)
+		other(demo(), text, b.len, which - FOREIGN);
+	else if (which > SEEDS && which <= SEEDS + N_FOREIGN)
+		other(demo(), text, b.len, which - SEEDS - 1);
+	else if (which >= RESPONSES && which <= SEEDS)
 		responses(demo(), text, b.len);
 	else
 		one(demo(), text, b.len, data[0] & 0x80 || which == 0 ? API_COMPLETIONS : API_CHAT);
