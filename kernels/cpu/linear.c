@@ -250,7 +250,7 @@ static size_t weights_ahead(void)
 }
 
 static void run_dots(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
-		     int b1, unsigned char *lines, float *c)
+		     int b1, unsigned char *lines, float *c, const float *next)
 {
 	const int r0 = row_block_start(j, b0);
 	const struct cpu_dot_tile t = {
@@ -264,6 +264,8 @@ static void run_dots(const struct linear_job *j, const struct cpu_part *p, int b
 		.op = &j->op,
 		.n_rows = row_block_start(j, b1) - r0,
 		.ahead = weights_ahead(),
+		.next = next,
+		.next_stride = j->out_stride,
 		.scratch = lines,
 		.c = c,
 	};
@@ -293,13 +295,14 @@ static void run_bf16(const struct linear_job *j, const struct cpu_part *p, int b
 	j->w->dev->bf16->tile(&t);
 }
 
+/* next: where the outputs go after it, or NULL. */
 static void run_tile(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
-		     int b1, unsigned char *lines, float *c)
+		     int b1, unsigned char *lines, float *c, const float *next)
 {
 	const struct kern_linear *w = j->w;
 	const int r0 = row_block_start(j, b0);
 	if (p->dots) {
-		run_dots(j, p, block, t0, tn, b0, b1, lines, c);
+		run_dots(j, p, block, t0, tn, b0, b1, lines, c, next);
 		return;
 	}
 	if (p->bf16) {
@@ -356,14 +359,14 @@ static void linear_task(void *arg, int task, int thread)
 	const int r0 = row_block_start(j, b0), rows = row_block_start(j, b1) - r0;
 	const size_t c_stride = (size_t)tn * LANES_N;
 	float *out = j->out + (size_t)r0 * j->out_stride + (j->swiglu ? 0 : p->n0) + c0;
-	run_tile(j, p, block, t0, tn, b0, b1, s->lines, s->c);
+	run_tile(j, p, block, t0, tn, b0, b1, s->lines, s->c, j->swiglu ? NULL : out);
 	if (!j->swiglu) {
 		isa->store_rows(out, j->out_stride, s->c, c_stride, p->bias ? p->bias + c0 : NULL, rows, n);
 		return;
 	}
 	const struct cpu_part *up = &w->parts[1];
 	float *c2 = s->c + (size_t)ROWS_MAX * BLOCK_N;
-	run_tile(j, up, block, t0, tn, b0, b1, s->lines, c2);
+	run_tile(j, up, block, t0, tn, b0, b1, s->lines, c2, out);
 	(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
 		out, j->out_stride, s->c, c2, c_stride, p->bias ? p->bias + c0 : NULL,
 		up->bias ? up->bias + c0 : NULL, rows, n);

@@ -53,6 +53,31 @@ EM_INT(add_epi32, a.u[l] + b.u[l])
 EM_INT(mullo_epi32, a.u[l] * b.u[l])
 EM_INT(and_si512, a.u[l] & b.u[l])
 
+/* Within each 128 bits: the lower or the upper halves in turns, in units of n dwords. */
+EM __m512i em_unpack(__m512i x, __m512i y, int high, int n)
+{
+	em a = {.i = x}, b = {.i = y}, c;
+	EACH(l, 16)
+	{
+		const int from = l / 4 * 4 + (high ? 2 : 0) + l % 4 / (2 * n) * n + l % n;
+		c.u[l] = l / n % 2 ? b.u[from] : a.u[from];
+	}
+	return c.i;
+}
+#define _mm512_unpacklo_epi32(a, b) em_unpack(a, b, 0, 1)
+#define _mm512_unpackhi_epi32(a, b) em_unpack(a, b, 1, 1)
+#define _mm512_unpacklo_epi64(a, b) em_unpack(a, b, 0, 2)
+#define _mm512_unpackhi_epi64(a, b) em_unpack(a, b, 1, 2)
+
+EM __m512i em_shuffle_i64x2(__m512i x, __m512i y, int imm)
+{
+	em a = {.i = x}, b = {.i = y}, c;
+	EACH(l, 16) c.u[l] = (l < 8 ? a : b).u[(imm >> l / 4 * 2 & 3) * 4 + l % 4];
+	return c.i;
+}
+#undef _mm512_shuffle_i64x2
+#define _mm512_shuffle_i64x2 em_shuffle_i64x2
+
 EM __m512i em_max_epu16(__m512i x, __m512i y)
 {
 	em a = {.i = x}, b = {.i = y};

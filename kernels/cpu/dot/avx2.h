@@ -121,4 +121,10 @@ VFN int32_t qa_hsum(qa a)
 	return _mm_cvtsi128_si32(_mm_add_epi32(q, _mm_shuffle_epi32(q, 0xb1)));
 }
 
+VFN void qa_hsum8(int32_t out[16], const qa q[8])
+{
+	for (int i = 0; i < 8; i++)
+		out[i] = qa_hsum(q[i]);
+}
+
 #endif

@@ -141,6 +141,27 @@ VFN int32_t qa_hsum(qa a)
 	return _mm512_reduce_add_epi32(a);
 }
 
+/* Sums of the same fours of a and b, in turns: a pair of lanes per 128 bits. */
+VFN qa qa_pairs(qa a, qa b)
+{
+	return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+VFN qa qa_fours(qa a, qa b)
+{
+	return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+
+VFN void qa_hsum8(int32_t out[16], const qa q[8])
+{
+	const qa a = qa_fours(qa_pairs(q[0], q[1]), qa_pairs(q[2], q[3]));
+	const qa b = qa_fours(qa_pairs(q[4], q[5]), qa_pairs(q[6], q[7]));
+	/* Lanes of 128 bits hold parts of four sums each. */
+	const qa c = _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
+	const qa d = _mm512_add_epi32(c, _mm512_shuffle_i64x2(c, c, 0xb1));
+	_mm512_storeu_si512(out, _mm512_shuffle_i64x2(d, d, 0x08));
+}
+
 #define DOT_ACC    24
 #define DOT_ROWS   6
 #define DOT_FOLD   0

@@ -403,6 +403,14 @@ static void amx_store_all(int32_t *to)
 	AMX_STORE(7, to + (AMX_WINDOW + AMX_ROWS) * 16, 64);
 }
 
+/* Row r of what is written next, into the second-level cache: by then its lines are there. */
+static void amx_fetch_next(const struct cpu_dot_tile *t, int r)
+{
+	const float *p = t->next + (size_t)r * t->next_stride;
+	for (int v = 0; v < t->tn; v++)
+		__builtin_prefetch(p + v * 16, 0, 2);
+}
+
 /* n segments, rows r to r + 31. */
 VFN void amx_window(const struct cpu_dot_tile *t, const struct amx_seg *segs, int n, int r, const int wide)
 {
@@ -416,6 +424,8 @@ VFN void amx_window(const struct cpu_dot_tile *t, const struct amx_seg *segs, in
 	AMX_LOAD_ONCE(2, now.b, 64);
 	for (int i = 0, at = 0; i < n; i++) {
 		const struct amx_seg *g = &segs[i], *after = i + 1 < n ? g + 1 : g;
+		for (int k = AMX_WINDOW * i / n; t->next && k < AMX_WINDOW * (i + 1) / n; k++)
+			amx_fetch_next(t, r + k);
 		for (int v = 0; v < t->tn; v += 2, at ^= wide ? 2 : 1) {
 			const struct amx_step step = {
 				.high = sums[at],

@@ -58,6 +58,8 @@ struct cpu_dot_tile {
 	const struct cpu_operand *op;
 	int n_rows;             /* <= ROWS_MAX */
 	size_t ahead;           /* bytes from a line that is read to the one that is prefetched; 0: none */
+	const float *next;      /* what is written next, a line of tn * 16 per row: fetched; NULL: none */
+	size_t next_stride;     /* floats from a row to the next */
 	unsigned char *scratch; /* [DOT_SCRATCH], 64-byte aligned */
 	float *c;               /* out [n_rows][tn * 16] */
 };

@@ -12,7 +12,8 @@
  *   qx   4 signed bytes, for all outputs:        qx_load
  *   qh   sums under way:                         qh_begin(qa), qh_dot(qh, qv, qx), qh_end(qa, qh)
  *   qa   16 int32:                               qa_zero, qa_set1, qa_add, qa_mul, qa_shl(a, n), qa_u8,
- *        qa_float, qa_bits (of floats), qa_shr8 (with the sign), qa_store8 (the low bytes), qa_hsum */
+ *        qa_float, qa_bits (of floats), qa_shr8 (with the sign), qa_store8 (the low bytes),
+ *        qa_hsum, qa_hsum8(out, q) (the sums of eight) */
 #include <stddef.h>
 #include <string.h>
 
@@ -68,10 +69,12 @@ VFN void quant_store(unsigned char *out, qa q, const struct cpu_operand *op)
 	qa_store8(out, q);
 }
 
-static void dots_quantize_group(unsigned char *row, const float *x, const struct cpu_operand *op, int k0)
+/* n of the ACT_GROUP values from k0 on are there. */
+VFN void quant_group(unsigned char *row, const float *x, const struct cpu_operand *op, int k0, const int n)
 {
-	const int n = op->k - k0 < ACT_GROUP ? op->k - k0 : ACT_GROUP;
 	uint32_t *sums = (uint32_t *)(void *)(row + op->sums) + k0 / ACT_SUM + 1, sum = 0;
+	int32_t of[16]; /* ACT_GROUP / ACT_SUM, and what else a vector holds */
+	qa q[ACT_GROUP / ACT_SUM];
 	float inverse;
 	((float *)(void *)(row + op->scales))[k0 / ACT_GROUP] =
 		quant_scale(x, n, op->wide ? 32512 : 127, &inverse);
@@ -82,11 +85,22 @@ static void dots_quantize_group(unsigned char *row, const float *x, const struct
 		memset(sums, 0, ACT_GROUP / ACT_SUM * sizeof *sums);
 		return;
 	}
-	for (int i = 0; i < ACT_GROUP; i += ACT_SUM) {
-		const qa q = quant_lanes(x + i, n - i, inverse);
-		quant_store(row + k0 + i, q, op);
-		*sums++ = sum += (uint32_t)qa_hsum(q);
+	UNROLL for (int i = 0; i < ACT_GROUP / ACT_SUM; i++)
+	{
+		q[i] = quant_lanes(x + i * ACT_SUM, n - i * ACT_SUM, inverse);
+		quant_store(row + k0 + i * ACT_SUM, q[i], op);
 	}
+	qa_hsum8(of, q);
+	for (int i = 0; i < ACT_GROUP / ACT_SUM; i++)
+		sums[i] = sum += (uint32_t)of[i];
+}
+
+static void dots_quantize_group(unsigned char *row, const float *x, const struct cpu_operand *op, int k0)
+{
+	if (op->k - k0 >= ACT_GROUP)
+		quant_group(row, x, op, k0, ACT_GROUP);
+	else
+		quant_group(row, x, op, k0, op->k - k0);
 }
 
 static void dots_add_up(unsigned char *row, const struct cpu_operand *op)

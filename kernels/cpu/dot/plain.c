@@ -134,6 +134,12 @@ VFN int32_t qa_hsum(qa a)
 	return (int32_t)sum;
 }
 
+VFN void qa_hsum8(int32_t out[16], const qa q[8])
+{
+	for (int i = 0; i < 8; i++)
+		out[i] = qa_hsum(q[i]);
+}
+
 #define DOT_NAME   "plain"
 #define DOT_ACC    2
 #define DOT_ROWS   1
