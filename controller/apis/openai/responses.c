@@ -60,8 +60,8 @@ static int read_previous(const struct exchange *x, struct creation *c, struct ap
 	int rc = row.done ? 0
 			  : api_fail(p, E_BAD_REQUEST, field, "%s: %.100s is not done yet: wait for its end",
 				     field, id);
-	json_t *body = json_loads(row.body, 0, NULL);
-	c->history = json_loads(row.context, 0, NULL);
+	json_t *body = response_json(row.body);
+	c->history = response_json(row.context);
 	json_array_extend(c->history, json_object_get(body, "output"));
 	json_decref(body);
 	response_row_fini(&row);
@@ -225,7 +225,7 @@ static void cancel(struct exchange *x, const struct response_row *row)
 		return;
 	}
 	responses_run(apis_of(x)->responses, row, NULL, 0, true);
-	json_t *o = json_loads(row->body, 0, NULL);
+	json_t *o = response_json(row->body);
 	json_object_set_new(o, "status", json_string("cancelled"));
 	reply_tree(x, o);
 }
@@ -291,7 +291,7 @@ static void list_items(struct exchange *x, const struct response_row *row)
 		return;
 	const bool ascending = common_query(x, "order", order, sizeof order) && strcmp(order, "asc") == 0;
 	bool open = !common_query(x, "after", after, sizeof after), more = false;
-	json_t *all = json_loads(row->context, 0, NULL), *data = json_array();
+	json_t *all = response_json(row->context), *data = json_array();
 	const size_t from = (size_t)row->n_before, end = json_array_size(all);
 	for (size_t i = from; i < end; i++) {
 		const size_t at = ascending ? i : end - 1 - (i - from);

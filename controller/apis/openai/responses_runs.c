@@ -77,11 +77,11 @@ static void on_run_gone(struct exchange *x, void *user)
 static void attach(struct exchange *x, const struct response_row *row, struct responses_answer *a)
 {
 	struct generation_line line = {.owner = row->owner, .terms = API_KEY_NO_TERMS};
-	json_t *request = json_loads(row->request, 0, NULL);
+	json_t *request = response_json(row->request);
 	snprintf(line.key, sizeof line.key, "%s", row->id);
 	snprintf(a->row.id, sizeof a->row.id, "%s", row->id);
 	a->row.created_at = row->created_at;
-	a->repeated = json_loads(row->repeated, 0, NULL);
+	a->repeated = response_json(row->repeated);
 	const struct generation g = {
 		.dialect = API_CHAT,
 		.writer = &responses_writer,
@@ -160,7 +160,7 @@ void responses_run(struct responses *rs, const struct response_row *row, struct 
 void responses_read_again(struct exchange *x, const struct response_row *row, int64_t after)
 {
 	struct responses_answer *a = xcalloc(1, sizeof *a);
-	json_t *body = json_loads(row->body, 0, NULL);
+	json_t *body = response_json(row->body);
 	a->mode = RESPONSES_READ;
 	a->ended_at = json_integer_value(json_object_get(body, "completed_at"));
 	json_decref(body);

@@ -37,6 +37,11 @@ void response_row_fini(struct response_row *r)
 	*r = (struct response_row){0};
 }
 
+json_t *response_json(const char *text)
+{
+	return json_loads(text, JSON_ALLOW_NUL, NULL);
+}
+
 static char *copy(const char *s)
 {
 	return xstrdup(s ? s : "");

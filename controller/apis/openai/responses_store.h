@@ -7,6 +7,7 @@
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/journal.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,8 @@ struct response_row {
 	char *body;     /* the response; while not done, as it began */
 };
 void response_row_fini(struct response_row *r);
+/* The tree of one of its texts, the caller's; strings may hold NUL.  NULL: "", or damaged. */
+json_t *response_json(const char *text);
 
 struct responses_store;
 

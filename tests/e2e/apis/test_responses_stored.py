@@ -131,6 +131,26 @@ def test_items_of_odd_types_are_listed(api, stored):
     assert ask(stored, f"{path}&after={data[0]['id']}", headers=head)[2]["data"] == data[1:]
 
 
+def test_texts_with_nul_are_stored_as_others(api, stored):
+    """As escapes: JSON has them, and the tree's reader takes them only when told to."""
+    head = {"Authorization": "Bearer sk-alice-0123456789"}
+    body = {"input": [{"role": "user", "content": "a", "name": "\0"}], "metadata": {"a": "b\0c"}, "max_output_tokens": 2}
+    status, _, first = ask(stored, PATH, body, headers=head)
+    assert status == 200 and first["metadata"] == body["metadata"], first
+    assert len(ask(stored, f"{PATH}/{first['id']}/input_items", headers=head)[2]["data"]) == 1
+    tokens = lambda **more: ask(stored, PATH, {"input": "b", "max_output_tokens": 1, **more}, headers=head)[2]["usage"]
+    assert tokens(previous_response_id=first["id"])["input_tokens"] > tokens()["input_tokens"]
+    _, _, b = ask(stored, PATH, {**body, "background": True}, headers=head)
+    assert done(api, b["id"]).status == "incomplete"
+    _, _, again = ask(stored, f"{PATH}/{b['id']}?stream=true", headers=head)
+    last = json.loads(again.split("data: ")[-1])
+    assert last["type"] == "response.incomplete" and last["response"]["metadata"] == body["metadata"]
+    _, _, b = ask(stored, PATH, {**body, **SEEDED["extra_body"], "background": True, "max_output_tokens": 1500}, headers=head)
+    _, _, r = ask(stored, f"{PATH}/{b['id']}/cancel", {}, headers=head)
+    assert r and r["status"] == "cancelled" and r["metadata"] == body["metadata"]
+    assert done(api, b["id"]).status == "cancelled"
+
+
 def test_the_background_counts_for_the_key_until_it_ends(api):
     both = [api.responses.create(**STORY, max_output_tokens=1500, background=True, **SEEDED) for _ in range(2)]
     assert both[0].status == "in_progress" and both[0].background is True
