@@ -145,13 +145,17 @@ static void body(struct completion *c, struct buf *b)
 	keep(a, &c->usage);
 }
 
-/* What ends with the service goes on with the next one, in the background. */
+/* What ends with the service goes on with the next one, in the background: its stream ends without an event,
+ * and can be read again from there. */
 static void error(struct completion *c, const struct http_failure *f)
 {
 	struct responses_answer *a = c->writer_data;
+	const bool background = a->mode == RESPONSES_READ || a->mode == RESPONSES_RUN || a->row.background;
+	if (background && f->status == MHD_HTTP_SERVICE_UNAVAILABLE)
+		return;
 	responses_events_fail(a->events, f->message);
 	responses_events_end(a->events, NULL, &c->x->out);
-	if (a->mode == RESPONSES_RUN && f->status != MHD_HTTP_SERVICE_UNAVAILABLE)
+	if (a->mode == RESPONSES_RUN)
 		keep(a, NULL);
 }
 

@@ -255,6 +255,30 @@ def test_a_response_survives_the_death_of_everything(tmp_path):
         s.stop()
 
 
+def test_the_end_of_the_service_is_no_event_of_a_response_that_goes_on(tmp_path):
+    s = Service(DEMO, "--journal", tmp_path / "j")
+    long = {**STORY, "max_output_tokens": 600, "background": True, "stream": True, **SEEDED}
+    try:
+        with client_of(s) as c:
+            with c.responses.create(**long) as stream:
+                expected = list(stream)
+            stream, got = c.responses.create(**long), []
+            for e in stream:
+                got.append(e)
+                if len(got) == 20:
+                    s.process.send_signal(signal.SIGTERM)
+        s.stop()
+        assert 20 <= len(got) < len(expected), "the response ended before the service did"
+        s = Service(DEMO, "--journal", tmp_path / "j")
+        with client_of(s) as c:
+            with c.responses.retrieve(got[0].response.id, stream=True,
+                                      starting_after=got[-1].sequence_number) as stream:
+                got += list(stream)
+        assert [(e.sequence_number, e.type) for e in got] == [(e.sequence_number, e.type) for e in expected]
+    finally:
+        s.stop()
+
+
 def test_what_expired_is_not_there(tmp_path):
     import sqlite3
     s = Service(DEMO, "--journal", tmp_path / "j")
