@@ -315,7 +315,7 @@ TESTS_ALSO_test_inspect        := kernels
 TESTS_ALSO_test_durable_damage := controller
 TESTS_ALSO_test_vocabulary     := controller
 TESTS_ALSO_grammar             := controller/tokenizer
-TESTS_ALSO_apis                := $(addprefix controller/apis/,anthropic ollama llamacpp)
+TESTS_ALSO_apis                := $(addprefix controller/apis/,anthropic ollama llamacpp openai)
 HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c tests/$1/emulated/*.c)))
 TESTED  = $(or $(if $(filter unit/%,$1),$(filter $(notdir $1) controller/$(notdir $1),$(FOLDERS)) $(TESTS_ALSO_$(notdir $1))),$(FOLDERS))
 $(BUILD)/lib/libtests.a: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/*.c))

@@ -1,5 +1,6 @@
 #include "controller/apis/openai/responses_read.h"
 
+#include "base/buf.h"
 #include "base/json.h"
 
 #include <errno.h>
@@ -154,7 +155,7 @@ static json_t *text_of(const struct turns *t, const char *member, const json_t *
 		bad(t, member, "must be a string or an array of parts");
 		return NULL;
 	}
-	json_t *all = json_string("");
+	struct buf all = {0};
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		const json_t *part = json_array_get(v, i);
 		const char *type = json_string_value(json_get(part, "type"));
@@ -165,15 +166,15 @@ static json_t *text_of(const struct turns *t, const char *member, const json_t *
 		if (!json_is_string(text)) {
 			snprintf(why, sizeof why, "has a part %zu of type %.32s: only text is taken", i,
 				 type ? type : "(none)");
-			json_decref(all);
+			buf_fini(&all);
 			bad(t, member, why);
 			return NULL;
 		}
-		json_t *joined = json_sprintf("%s%s", json_string_value(all), json_string_value(text));
-		json_decref(all);
-		all = joined ? joined : json_string("");
+		buf_put(&all, json_string_value(text), json_string_length(text));
 	}
-	return all;
+	json_t *joined = json_stringn(all.p ? all.p : "", all.len);
+	buf_fini(&all);
+	return joined;
 }
 
 static int add_message(struct turns *t, const json_t *item)
