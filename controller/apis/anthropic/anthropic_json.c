@@ -165,13 +165,13 @@ void anthropic_put_delta(struct buf *b, struct anthropic_stream *st, const struc
 		put_text_delta(b, st, s, v->text, v->text_n);
 		return;
 	}
+	/* The rest of the open call precedes a thought or text behind it. */
+	if (chat->n_calls && !chat->calls[0].id[0])
+		put_call_delta(b, st, s, &chat->calls[i++]);
 	if (chat->reasoning.len) {
 		open_block(b, st, s, ANTHROPIC_THINKING, NULL);
 		put_delta(b, st, "thinking_delta", "thinking", chat->reasoning.p, chat->reasoning.len);
 	}
-	/* The rest of the open call precedes text behind it. */
-	if (chat->n_calls && !chat->calls[0].id[0])
-		put_call_delta(b, st, s, &chat->calls[i++]);
 	put_text_delta(b, st, s, chat->content.p, chat->content.len);
 	for (; i < chat->n_calls; i++)
 		put_call_delta(b, st, s, &chat->calls[i]);

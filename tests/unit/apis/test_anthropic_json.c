@@ -77,6 +77,31 @@ Test(anthropic_json, blocks_follow_each_other)
 	buf_fini(&got);
 }
 
+Test(anthropic_json, a_thought_behind_a_call_lets_it_end_first)
+{
+	struct anthropic_stream st = {0};
+	struct chat_stream_call call = {.index = 0, .id = "call_0"};
+	struct chat_stream chat = {.calls = &call, .n_calls = 1};
+	const struct output_view v = {.stop_token = -1};
+	struct buf b = {0}, got = {0};
+	fill(&call.name, "f");
+	fill(&call.arguments, "{");
+	anthropic_put_delta(&b, &st, &shape, &v, &chat);
+	call.id[0] = 0;
+	fill(&call.arguments, "}");
+	fill(&chat.reasoning, "hm");
+	anthropic_put_delta(&b, &st, &shape, &v, &chat);
+	events(&b, &got);
+	cr_expect_str_eq(got.p,
+			 "content_block_start0 content_block_delta0 content_block_delta0 content_block_stop0 "
+			 "content_block_start1 content_block_delta1 ");
+	buf_fini(&chat.reasoning);
+	buf_fini(&call.name);
+	buf_fini(&call.arguments);
+	buf_fini(&b);
+	buf_fini(&got);
+}
+
 Test(anthropic_json, arguments_that_were_cut_are_an_empty_object)
 {
 	struct chat_stream_call call = {.index = 0, .id = "call_0"};
