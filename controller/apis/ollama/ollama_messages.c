@@ -1,30 +1,83 @@
 #include "controller/apis/ollama/ollama_messages.h"
 
+#include "base/alloc.h"
 #include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls that no result has answered yet. */
-struct calls {
-	json_t *open; /* owned: [{name, id}], the oldest first */
-	unsigned n;   /* so far: numbers the ids */
+/* A call, and the next one of the same name: numbers count from 1, 0 is none. */
+struct call {
+	const json_t *id; /* borrowed from the messages that are made */
+	size_t next;
+	bool answered;
 };
+
+/* All calls so far, and those that no result has answered yet: each name's in a list, so that a body of many
+ * calls and results takes no more time than its length. */
+struct calls {
+	struct call *call; /* [n], owned, the oldest first; number 1 is call[0] */
+	size_t n, cap;
+	size_t oldest; /* every call before call[oldest] is answered */
+	struct names {
+		size_t first, last; /* numbers */
+	} * names;                  /* [n_names], owned */
+	size_t n_names, cap_names;
+	json_t *places; /* owned: name to its place in names */
+};
+
+static void add_open(struct calls *all, const json_t *name, const json_t *id)
+{
+	const json_t *known = json_object_get(all->places, json_string_value(name));
+	const size_t place = known ? (size_t)json_integer_value(known) : all->n_names;
+	array_grow(all->call, all->cap, all->n + 1);
+	all->call[all->n++] = (struct call){.id = id};
+	if (!known) {
+		array_grow(all->names, all->cap_names, all->n_names + 1);
+		json_object_set_new(all->places, json_string_value(name), json_integer((json_int_t)place));
+		all->names[all->n_names++] = (struct names){0};
+	}
+	struct names *of = &all->names[place];
+	if (of->last)
+		all->call[of->last - 1].next = all->n;
+	if (!of->first)
+		of->first = all->n;
+	of->last = all->n;
+}
+
+/* The oldest open call of the name, or of any where it has none; NULL: none is open. */
+static struct call *take_open(struct calls *all, const json_t *name)
+{
+	const json_t *known = name ? json_object_get(all->places, json_string_value(name)) : NULL;
+	struct names *of = known ? &all->names[json_integer_value(known)] : NULL;
+	while (of && of->first && all->call[of->first - 1].answered)
+		of->first = all->call[of->first - 1].next;
+	if (of && !of->first)
+		of->last = 0;
+	while (all->oldest < all->n && all->call[all->oldest].answered)
+		all->oldest++;
+	struct call *call = of && of->first        ? &all->call[of->first - 1]
+			    : all->oldest < all->n ? &all->call[all->oldest]
+						   : NULL;
+	if (call)
+		call->answered = true;
+	return call;
+}
 
 static int read_call(struct translation *t, const json_t *call, size_t at, struct calls *all, json_t *out)
 {
 	const json_t *f = json_get(call, "function"), *name = json_get(f, "name"),
 		     *given = json_get(call, "id");
 	const json_t *arguments = json_get(f, "arguments");
-	char id[32];
+	char id[40];
 	if (!json_is_string(name))
 		return api_fail(t->p, E_BAD_REQUEST, "messages",
 				"messages[%zu].tool_calls: each needs a function with a name", at);
 	if (arguments && !json_is_object(arguments) && !json_is_string(arguments))
 		return api_fail(t->p, E_BAD_REQUEST, "messages",
 				"messages[%zu].tool_calls: arguments must be an object", at);
-	snprintf(id, sizeof id, "call_%u", all->n++);
+	snprintf(id, sizeof id, "call_%zu", all->n);
 	json_t *known = json_is_string(given) ? json_incref((json_t *)given) : json_string(id);
 	char *text = json_is_object(arguments) ? json_dumps(arguments, JSON_COMPACT) : NULL;
 	json_t *as_text = text                        ? json_string(text)
@@ -33,7 +86,8 @@ static int read_call(struct translation *t, const json_t *call, size_t at, struc
 	free(text);
 	json_array_append_new(out, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", known, "type", "function",
 					     "function", "name", name, "arguments", as_text));
-	json_array_append_new(all->open, json_pack("{s:O, s:o}", "name", name, "id", known));
+	add_open(all, name, known);
+	json_decref(known); /* the message has it */
 	return 0;
 }
 
@@ -58,18 +112,9 @@ static int read_calls(struct translation *t, const json_t *calls, size_t at, str
 /* The id of the call that this result answers. */
 static void set_call_id(json_t *m, const json_t *name, struct calls *all)
 {
-	size_t i, found = 0;
-	const json_t *call;
-	json_array_foreach(all->open, i, call) if (name && json_equal(json_object_get(call, "name"), name))
-	{
-		found = i;
-		break;
-	}
-	call = json_array_get(all->open, found);
-	if (!call)
-		return;
-	json_object_set(m, "tool_call_id", json_object_get(call, "id"));
-	json_array_remove(all->open, found);
+	const struct call *call = take_open(all, name);
+	if (call)
+		json_object_set(m, "tool_call_id", (json_t *)call->id);
 }
 
 static int read_message(struct translation *t, const json_t *message, size_t at, struct calls *all,
@@ -107,7 +152,7 @@ static int read_message(struct translation *t, const json_t *message, size_t at,
 
 int ollama_messages_read(struct translation *t, const json_t *messages)
 {
-	struct calls all = {.open = json_array()};
+	struct calls all = {.places = json_object()};
 	size_t at;
 	const json_t *m;
 	int rc = 0;
@@ -119,6 +164,8 @@ int ollama_messages_read(struct translation *t, const json_t *messages)
 		if (rc)
 			break;
 	}
-	json_decref(all.open);
+	free(all.call);
+	free(all.names);
+	json_decref(all.places);
 	return rc;
 }

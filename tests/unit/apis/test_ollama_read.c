@@ -116,6 +116,53 @@ Test(ollama_read, results_find_their_calls)
 		"\"call_0\", \"content\": \"F\"}]}");
 }
 
+/* Answered out of turn, with and without a name, more often than called: the oldest open call of the name,
+ * else of any. */
+Test(ollama_read, results_take_the_oldest_open_call)
+{
+	static const char *const results[] = {"g", NULL, "f", "other", "g", "f"};
+	static const char *const want[] = {"call_1", "call_0", "call_2", "call_3", NULL, NULL};
+	json_t *c = parsed("{\"model\": \"m\", \"messages\": [{\"role\": \"assistant\", \"tool_calls\": ["
+			   "{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": \"g\"}}, "
+			   "{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": \"g\"}}]}]}");
+	json_t *messages = json_object_get(c, "messages");
+	struct ollama_request r;
+	struct api_problem p = {0};
+	for (size_t i = 0; i < 6; i++)
+		json_array_append_new(messages,
+				      json_pack("{s:s, s:s*}", "role", "tool", "tool_name", results[i]));
+	cr_assert_eq(ollama_read(c, &of_chat, &r, &p), 0, "%s", p.why);
+	messages = json_object_get(r.request, "messages");
+	for (size_t i = 0; i < 6; i++) {
+		const char *id =
+			json_string_value(json_object_get(json_array_get(messages, i + 1), "tool_call_id"));
+		cr_expect(want[i] ? id && strcmp(id, want[i]) == 0 : !id, "result %zu answers %s", i,
+			  id ? id : "none");
+	}
+	json_decref(r.request);
+	json_decref(c);
+}
+
+/* With a search for each result, this took minutes. */
+Test(ollama_read, many_calls_and_results_take_their_length, .timeout = 20)
+{
+	enum { MANY = 60000 };
+	json_t *messages = json_array(), *calls = json_array();
+	json_t *c = json_pack("{s:s, s:o}", "model", "m", "messages", messages);
+	struct ollama_request r;
+	struct api_problem p = {0};
+	for (size_t i = 0; i < MANY; i++)
+		json_array_append_new(calls, json_pack("{s:{s:s}}", "function", "name", "f"));
+	json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "assistant", "tool_calls", calls));
+	for (size_t i = 0; i < MANY; i++)
+		json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "tool", "tool_name", "g"));
+	cr_assert_eq(ollama_read(c, &of_chat, &r, &p), 0, "%s", p.why);
+	const json_t *last = json_array_get(json_object_get(r.request, "messages"), MANY);
+	cr_expect_str_eq(json_string_value(json_object_get(last, "tool_call_id")), "call_59999");
+	json_decref(r.request);
+	json_decref(c);
+}
+
 Test(ollama_read, a_prompt_is_a_chat_unless_it_is_raw)
 {
 	const struct ollama_reading plain = {.generate = true};
