@@ -151,6 +151,8 @@ static int make_subrequests(struct completion *c, const json_t *request, const s
 		api_request_read(x->host->svc, mailbox_max_context(c->mailbox), request, g->dialect, &all, p);
 	if (rc)
 		return rc;
+	if (g->to_context)
+		api_request_to_context(all);
 	for (size_t i = 0; !rc && i < c->n_subs; i++) {
 		rc = exchange_is_over(c->x) ? -ECANCELED
 					    : make_subrequest(c, all, request, i, g->line, reply, p);

@@ -38,6 +38,7 @@ struct generation {
 	const struct generation_name *names; /* ends with NULLs; NULL: all names are the client's */
 	const struct generation_line *line;  /* durable jobs with these keys; NULL: of x's life */
 	const char *id;                      /* the reply's; NULL: one is drawn */
+	bool to_context;                     /* without max_tokens, a completion has what the context holds */
 	bool attach;                         /* the jobs exist, most likely: nothing counts for the API key */
 };
 

@@ -32,6 +32,7 @@ struct api_request {
 	const struct service *svc;
 	uint32_t max_context;
 	enum api_dialect dialect;
+	bool to_context; /* without max_tokens, a completion has what the context holds */
 	struct request_fields fields;
 	struct tool_request tools;
 	enum thought_place thought; /* where the prompt ends */
@@ -484,7 +485,7 @@ static int get_max_tokens(struct api_request *r)
 		return api_fail(r->p, E_TOO_LONG, name,
 				"the prompt has %u tokens and %s is %" PRId64 ", the context holds %u",
 				s->n_tokens, name, given, r->max_context);
-	int64_t most = r->dialect == API_COMPLETIONS ? COMPLETIONS_MAX_TOKENS : rest;
+	int64_t most = r->dialect == API_COMPLETIONS && !r->to_context ? COMPLETIONS_MAX_TOKENS : rest;
 	int64_t usual = r->svc->config->gen_max_new_tokens;
 	if (usual > 0 && usual < most)
 		most = usual;
@@ -696,6 +697,11 @@ int api_request_prompt(struct api_request *r, size_t prompt, struct submit **out
 		fill_rules(&reply->rules, r);
 	*out = r->s;
 	return 0;
+}
+
+void api_request_to_context(struct api_request *r)
+{
+	r->to_context = true;
 }
 
 void api_request_free(struct api_request *r)

@@ -53,6 +53,8 @@ struct api_request;
  * in reply->ignored.  *out is the caller's.  -EINVAL with *p filled. */
 int api_request_read(const struct service *svc, uint32_t max_context, const json_t *request,
 		     enum api_dialect dialect, struct api_request **out, struct api_problem *p);
+/* Without max_tokens, a completion may have as many tokens as the context holds, not OpenAI's 16. */
+void api_request_to_context(struct api_request *r);
 /* Renders and tokenizes one prompt: index below api_n_prompts().  reply: NULL for API_JOBS.  *out is the
  * caller's.  -EINVAL with *p filled. */
 int api_request_prompt(struct api_request *r, size_t prompt, struct submit **out, struct api_reply *reply,

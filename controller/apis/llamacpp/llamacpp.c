@@ -214,6 +214,7 @@ static void start(struct exchange *x, bool infill)
 					     .writer = &writer,
 					     .writer_data = a,
 					     .id_prefix = "llamacpp-",
+					     .to_context = true,
 					     .names = llamacpp_names};
 		generation_start(x, r.request, &g);
 	}

@@ -138,6 +138,7 @@ static void start(struct exchange *x, bool generate)
 					     .writer = &writer,
 					     .writer_data = a,
 					     .id_prefix = "ollama-",
+					     .to_context = true,
 					     .names = ollama_names};
 		generation_start(x, r.request, &g);
 	}

@@ -101,6 +101,15 @@ def test_forms_and_biases(service):
                     logit_bias=[[first, False]])["tokens"] != [first]
 
 
+@pytest.mark.parametrize("bound", [{}, {"n_predict": -1}, {"n_predict": -2}])
+def test_without_a_bound_the_context_is_filled(service, bound):
+    prompt = ask(service, "/tokenize", {"content": "Once upon a time " * 500})[2]["tokens"][:2000]
+    r = ask(service, "/completion", {"prompt": prompt, "ignore_eos": True, "temperature": 0, **bound})[2]
+    assert (r["tokens_evaluated"], r["tokens_predicted"], r["stop_type"]) == (2000, 48, "limit")
+    assert r["generation_settings"]["n_predict"] == 48
+    assert len(openai(service, prompt=prompt, max_tokens=None, return_token_ids=True)["choices"][0]["token_ids"]) <= 16
+
+
 def test_infill_needs_the_vocabulary(service):
     status, _, reply = ask(service, "/infill", {"input_prefix": "a", "input_suffix": "b", **GREEDY})
     assert status == 400 and "FIM" in reply["error"]["message"] and reply["error"]["code"] == 400

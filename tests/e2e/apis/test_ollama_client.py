@@ -80,6 +80,8 @@ def test_options_are_honoured(demo, service):
     full = demo.generate("demo", "Once", raw=True, options=GREEDY).response
     stop = full[4:7]
     assert demo.generate("demo", "Once", raw=True, options={**GREEDY, "stop": [stop]}).response == full[:full.index(stop)]
+    # Without a bound, raw prompts are continued as chats are: to the end of the text, or of the context.
+    assert demo.generate("demo", "Once", raw=True, options={"temperature": 0}).eval_count > 16
     seeded = {"num_predict": 12, "temperature": 1.5, "seed": 5}
     assert demo.generate("demo", "Once", raw=True, options=seeded).response == \
         demo.generate("demo", "Once", raw=True, options=seeded).response == \
