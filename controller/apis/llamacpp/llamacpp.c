@@ -201,10 +201,11 @@ static void start(struct exchange *x, bool infill)
 		return;
 	struct llamacpp_request r;
 	struct api_problem p = {.code = E_INTERNAL};
+	const struct llamacpp_gap gap = {svc, mailbox_max_context(apis_of(x)->mailbox)};
 	int rc = llamacpp_read(client, infill, svc->strict, &r, &p);
 	memcpy(x->ignored, r.ignored, sizeof r.ignored);
 	if (!rc && infill)
-		rc = llamacpp_read_infill(client, svc->tokenizer, r.request, &p);
+		rc = llamacpp_read_infill(client, &gap, r.request, &p);
 	if (rc) {
 		exchange_fail(x, p.code, p.param, p.why);
 	} else {

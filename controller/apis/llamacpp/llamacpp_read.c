@@ -1,6 +1,8 @@
 #include "controller/apis/llamacpp/llamacpp_read.h"
 
 #include "base/json.h"
+#include "controller/message/service.h"
+#include "controller/request/request_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -266,24 +268,33 @@ static bool find_marks(const struct tokenizer *t, uint32_t ids[3])
 }
 
 /* The mark, and the text behind it: special tokens in it are text. */
-static int add_part(const json_t *client, const char *field, uint32_t mark, const struct tokenizer *t,
+static int add_part(const json_t *client, const char *field, uint32_t mark, const struct llamacpp_gap *gap,
 		    json_t *out, struct api_problem *p)
 {
 	const json_t *v = json_get(client, field);
+	const struct request_text text = {.field = field,
+					  .p = v ? json_string_value(v) : "",
+					  .n = json_string_length(v),
+					  .flags = TOKENIZER_NO_SPECIAL};
 	struct token_ids ids = {0};
-	char why[256] = "";
 	json_array_append_new(out, json_integer(mark));
-	const int rc = tokenizer_encode(t, v ? json_string_value(v) : "", json_string_length(v),
-					TOKENIZER_NO_SPECIAL, NULL, 0, &ids, why, sizeof why);
+	int rc = request_tokens_check_bytes(gap->svc, gap->max_context, text.n, field, p);
+	if (!rc)
+		rc = request_tokens_encode(gap->svc, &text, &ids, p);
+	/* A tree of ids that no context holds would take many times the text's memory. */
+	if (!rc && ids.n >= gap->max_context)
+		rc = api_fail(p, E_TOO_LONG, field, "%s has %zu tokens, the context %u", field, ids.n,
+			      gap->max_context);
 	for (size_t i = 0; i < ids.n && !rc; i++)
 		json_array_append_new(out, json_integer(ids.ids[i]));
 	token_ids_fini(&ids);
-	return rc ? api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why) : 0;
+	return rc;
 }
 
-int llamacpp_read_infill(const json_t *client, const struct tokenizer *t, json_t *request,
+int llamacpp_read_infill(const json_t *client, const struct llamacpp_gap *gap, json_t *request,
 			 struct api_problem *p)
 {
+	const struct tokenizer *t = gap->svc->tokenizer;
 	static const char *const fields[3] = {"input_prefix", "input_suffix", "prompt"};
 	uint32_t ids[3];
 	int rc = 0;
@@ -295,7 +306,7 @@ int llamacpp_read_infill(const json_t *client, const struct tokenizer *t, json_t
 	if (tokenizer_bos(t) >= 0)
 		json_array_append_new(prompt, json_integer(tokenizer_bos(t)));
 	for (int k = 0; k < 3 && !rc; k++)
-		rc = add_part(client, fields[k], ids[k], t, prompt, p);
+		rc = add_part(client, fields[k], ids[k], gap, prompt, p);
 	json_object_set_new(request, "prompt", prompt);
 	return rc;
 }

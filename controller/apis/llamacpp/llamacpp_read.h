@@ -27,8 +27,13 @@ int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacp
  *
  *   FIM_PREFIX input_prefix FIM_SUFFIX input_suffix FIM_MIDDLE prompt
  *
- * request->prompt becomes these ids.  -EINVAL: the vocabulary has none, or a text cannot be encoded. */
-int llamacpp_read_infill(const json_t *client, const struct tokenizer *t, json_t *request,
+ * request->prompt becomes these ids.  -EINVAL: the vocabulary has none, or a text cannot be encoded or does
+ * not fit. */
+struct llamacpp_gap {
+	const struct service *svc;
+	uint32_t max_context;
+};
+int llamacpp_read_infill(const json_t *client, const struct llamacpp_gap *gap, json_t *request,
 			 struct api_problem *p);
 
 extern const struct generation_name llamacpp_names[];

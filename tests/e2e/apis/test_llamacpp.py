@@ -141,6 +141,11 @@ def test_infill(fim):
     assert forged["tokens_evaluated"] > 4
 
 
+def test_a_gap_between_texts_that_do_not_fit_is_refused(fim):
+    status, _, reply = ask(fim, "/infill", {"input_prefix": "a " * 5000, "input_suffix": "b"})
+    assert status == 400 and "input_prefix" in reply["error"]["message"] and "2048" in reply["error"]["message"]
+
+
 def test_props_slots_and_health(service):
     props = ask(service, "/props")[2]
     assert props["total_slots"] == 256 and props["model_alias"] == "demo"
