@@ -138,7 +138,8 @@ static int no_space(const struct part *p, int err, char *why, size_t why_n)
 			"to a "
 			"directory on another disk. What was fetched is kept: the same command goes on",
 			p->part_path);
-	return err_why(why, why_n, -err, "cannot write %s: %s", p->part_path, strerror(err));
+	return err_why(why, why_n, -err, "cannot write %s: %s%s", p->part_path, strerror(err),
+		       err == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
 }
 
 int part_open(struct part *p, const char *dir, const struct file_entry *f, char *why, size_t why_n)

@@ -223,6 +223,7 @@ int cmd_pull(int argc, char **argv)
 			status = term_usage("pull", "%s", why);
 		} else {
 			signal(SIGPIPE, SIG_IGN); /* of connections */
+			signal(SIGXFSZ, SIG_IGN); /* writes beyond RLIMIT_FSIZE fail instead */
 			interrupt_arm();
 			const int rc = pull(&p, why, sizeof why);
 			interrupt_disarm();

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from service import ROOT, SHARED
+from service import DEMO, ROOT, SHARED
 
 STORIES = SHARED / "weights" / "stories260K"
 AWQ = SHARED / "weights" / "tiny_qwen3-awq-w4g32"
@@ -87,6 +87,18 @@ def test_ak48_has_the_tensors_of_its_awq_model(run, tmp_path):
     want = json.loads(run("inspect", AWQ, "--json").stdout)
     for key in ("architecture", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocabulary", "context", "rope_theta", "parameters"):
         assert shown[key] == want[key], key
+
+
+@pytest.mark.parametrize("compute", ["f32", "int16", "bf16", "int8"])
+def test_an_ak48_story_is_that_of_its_awq_model(run, tmp_path, compute):
+    """The demo model, a Qwen3 in AWQ; the file has no base of RoPE, its engine takes Qwen3's."""
+    folder = tmp_path / "awq"
+    shutil.copytree(DEMO, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 1e6}))
+    file = make(DEMO, tmp_path / "q.bin", "ak48")
+    want = story(run, folder, "--compute", compute)
+    assert len(want) > 100 and story(run, file, "--tokenizer", DEMO, "--compute", compute) == want
 
 
 def test_a_file_that_was_cut_is_refused(folder, run, tmp_path):

@@ -6,6 +6,7 @@ import random
 import signal
 import ssl
 import subprocess
+import sys
 import threading
 import time
 
@@ -423,6 +424,17 @@ def test_a_disk_that_is_too_small_is_found_before(hub, cache, run):
     r = run("pull", "org/name")
     assert r.returncode == 1 and "512 TiB" in r.stderr and "quern rm" in r.stderr and "QUERN_MODELS" in r.stderr
     assert not h.of_files()
+
+
+def test_a_file_that_may_not_grow_so_large_is_named(hub, cache, run):
+    hub()
+    code = ("import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20)); "
+            "os.execv(sys.argv[1], sys.argv[1:])")
+    r = subprocess.run([sys.executable, "-c", code, QUERN, "pull", "org/name"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and "model.safetensors" in r.stderr and "ulimit -f" in r.stderr, r.stderr
+    assert run("list", "--json").returncode == 0 and not list((cache / "org" / "name").glob(COMMIT))
+    assert run("pull", "org/name").returncode == 0      # with no limit it goes on
+    pulled(cache)
 
 
 def test_a_cache_that_cannot_be_written_is_named(hub, run, monkeypatch, tmp_path):
