@@ -15,6 +15,8 @@ them, of transformers in float32 with those weights; "f16": how far transformers
 
     python tests/golden/make_quant_golden.py AUTO_GPTQ AUTO_AWQ [NAME ...]     # the unpacked packages' folders
 
+And tests/golden/quant_forms.json: the same of every form in three families, in short, with `--forms` in place of NAME.
+
 Needs torch, transformers and compressed-tensors; the tests need only its output."""
 import importlib.util
 import json
@@ -209,8 +211,13 @@ def error_in_f16(model, c):
 def main():
     torch.set_num_threads(2)
     oracles = Oracles(*sys.argv[1:3])
-    names = sys.argv[3:] or [n for n, (c, _) in make_model.TINY.items() if "quantization_config" in c]
+    forms = sys.argv[3:] == ["--forms"]
+    names = [n for n, (c, _) in make_model.TINY.items() if "quantization_config" in c and ("-form-" in n) == forms]
+    if sys.argv[3:] and not forms:
+        names = sys.argv[3:]
     golden.NEW = 64
+    if forms:
+        golden.STRIDE = 23
     cases = []
     with tempfile.TemporaryDirectory() as tmp:
         for name in names:
@@ -221,13 +228,17 @@ def main():
                                      config["quantization_config"])
             golden.hf_model = lambda path, context, state=state: model_of(path, state)
             c = golden.case(name, path, config["max_position_embeddings"], 40)
-            c["f16"] = error_in_f16(model_of(path, state), c)
+            if not forms:
+                c["f16"] = error_in_f16(model_of(path, state), c)
             c["tensors"] = {b: zlib.crc32(state[b + ".weight"].numpy().tobytes()) for b in done}
-            cases.append(c)
             print(name, len(done), "layers, margin", min(c["margins"]), "spread", np.std(c["logits"]), c["greedy"][:12])
-    if not sys.argv[3:]:
-        with open(os.path.join(golden.HERE, "quant.json"), "w", encoding="utf-8") as f:
-            f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+            if forms:
+                c = {k: v for k, v in c.items() if k not in ("margins", "logits_cut", "cut")}
+            cases.append(c)
+    if forms or not sys.argv[3:]:
+        with open(os.path.join(golden.HERE, "quant_forms.json" if forms else "quant.json"), "w", encoding="utf-8") as f:
+            f.write("[\n" + ",\n".join(json.dumps(c, separators=(",", ":") if forms else None) for c in cases) +
+                    "\n]\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make_gguf_family.py - tiny models of the newer families as GGUF files, with llama.cpp's names and keys.
 
-    make_gguf_family.py NAME OUT.gguf
+    make_gguf_family.py NAME OUT.gguf          NAME: also those of make_gguf_types.py
 
 Random weights of make_model.py in F32, as llama.cpp's converter writes them: fused tensors stay fused, 1 is added to
 Gemma's norms, q and k of SmolLM3 are permuted.  tests/golden/make_gguf_family_golden.py checks the names against the
@@ -17,6 +17,7 @@ import tempfile
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import make_gguf_types  # noqa: E402
 import make_model  # noqa: E402
 from make_model import family, gemma  # noqa: E402
 
@@ -151,6 +152,6 @@ def make(name, out):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in FAMILIES:
+    if len(sys.argv) != 3 or sys.argv[1] not in [*FAMILIES, *make_gguf_types.NAMES]:
         sys.exit(__doc__ + "\nNAME: " + " ".join(FAMILIES))
-    make(*sys.argv[1:])
+    (make if sys.argv[1] in FAMILIES else make_gguf_types.make)(*sys.argv[1:])

@@ -213,6 +213,41 @@ TINY |= {
                                                                           num_key_value_heads=...))), "f16"),
 }
 
+# Every form of quantized checkpoints in three families: "llama-form-w8a16", ...
+FORMS = {
+    "awq-gemm": (awq(32), "f16"),
+    "awq-rows": (awq(-1), "f16"),
+    "awq-8bit": (quantized("awq", version="gemm", bits=8, group_size=64, zero_point=True), "f16"),
+    "awq-gemv": (quantized("awq", version="gemv", bits=4, group_size=64, zero_point=True), "f16"),
+    "awq-fast": (quantized("awq", version="gemv_fast", bits=4, group_size=32, zero_point=True), "f16"),
+    "gptq2": (gptq(2, 32), "f16"),
+    "gptq3": (gptq(3, 64), "f16"),
+    "gptq4": (gptq(4, 128), "bf16"),
+    "gptq4-v2": (gptq(4, 32, checkpoint_format="gptq_v2"), "f16"),
+    "gptq4-act": (gptq(4, 32, desc_act=True), "f16"),
+    "gptq8-rows": (gptq(8, -1), "bf16"),
+    "gptq8-act": (gptq(8, 64, desc_act=True, checkpoint_format="gptq_v2"), "f16"),
+    "autoround": (quantized("auto-round", bits=4, group_size=32, sym=True, data_type="int",
+                            packing_format="auto_round:auto_gptq"), "f16"),
+    "autoround-awq": (quantized("auto-round", bits=4, group_size=64, sym=False,
+                                packing_format="auto_round:auto_awq"), "f16"),
+    "w4a16": (compressed("pack-quantized", (["Linear"], ints(4, 32))), "bf16"),
+    "w4a16-channel": (compressed("pack-quantized", (["Linear"], ints(4, -1))), "f16"),
+    "w4a16-asym": (compressed("pack-quantized", (["Linear"], ints(4, 64, False))), "bf16"),
+    "w4a16-asym-channel": (compressed("pack-quantized", (["Linear"], ints(4, -1, False))), "f16"),
+    "w4a16-act": (compressed("pack-quantized", (["Linear"], ints(4, 32, actorder="group"))), "f16"),
+    "w8a16": (compressed("pack-quantized", (["Linear"], ints(8, 128))), "bf16"),
+    "w8a16-channel": (compressed("pack-quantized", (["Linear"], ints(8, -1))), "bf16"),
+    "w8a16-asym": (compressed("pack-quantized", (["Linear"], ints(8, 32, False))), "f16"),
+    "w8a8": (compressed("int-quantized", (["Linear"], ints(8, -1))), "bf16"),
+    "fp8-block": (quantized("fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[128, 128]), "bf16"),
+    "fp8-tensor": (compressed("float-quantized", (["Linear"], floats("tensor"))), "bf16"),
+    "fp8-channel": (compressed("float-quantized", (["Linear"], floats("channel"))), "f16"),
+}
+TINY |= {f"{name}-form-{form}": (make(128, 256, 2, 4, 2, 336, 128, **more, **quant), kind)
+         for form, (quant, kind) in FORMS.items()
+         for name, make, more in (("llama", llama, {}), ("qwen2", qwen2, {}), ("qwen3", qwen3, dict(head_dim=32)))}
+
 # ---------------------------------------------------------------- random numbers
 
 

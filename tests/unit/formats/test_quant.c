@@ -1,6 +1,7 @@
 /* Quantized checkpoints in Hugging Face layout: weights as the packages that write them read them
  * (tests/golden/quant.json), and what is refused by name. */
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "formats/quant.h"
 #include "formats/safetensors.h"
@@ -81,12 +82,16 @@ static int check_layer(const struct weights_linear *l, const json_t *tensors, co
 	return 1;
 }
 
-static json_t *golden(void)
+static json_t *golden_of(const char *file)
 {
 	json_t *all = NULL;
-	cr_assert_eq(json_read(repofile("tests/golden/quant.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(json_read(repofile(file), 4 << 20, &all, why, sizeof why), 0, "%s", why);
 	return all;
+}
+
+static json_t *golden(void)
+{
+	return golden_of("tests/golden/quant.json");
 }
 
 static const struct weights_linear *linear_at(const struct weights_layer *l, int j)
@@ -96,29 +101,126 @@ static const struct weights_linear *linear_at(const struct weights_layer *l, int
 }
 enum { LINEARS = 7 };
 
+/* All of a model's layers; every tensor that the package had must be there. */
+static void check_model(const json_t *c, const char *path,
+			int (*check)(const struct weights_linear *l, const json_t *tensors,
+				     const char *model),
+			const char *embedding)
+{
+	const json_t *tensors = json_get(c, "tensors");
+	const char *name = json_string_value(json_get(c, "name"));
+	struct model_config config;
+	struct weights *w;
+	if (!path)
+		cr_skip_test("tiny models need Python with numpy");
+	cr_assert_eq(model_config_load(path, &config, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(weights_open(path, &config, &w, why, sizeof why), 0, "%s", why);
+	struct weights_linear embed = w->embed_codes;
+	if (!embed.w)
+		embed = (struct weights_linear){
+			.n = config.n_vocab, .k = config.hidden, .w = w->embed.data, .dtype = w->embed.dtype};
+	int n = check(&w->head, tensors, name);
+	if (embedding) {
+		snprintf(embed.name, sizeof embed.name, "%s", embedding);
+		const int once = check(&embed, tensors, name);
+		n += w->head.w && strcmp(w->head.name, embedding) == 0 ? 0 : once; /* tied: the head is it */
+	}
+	for (int k = 0; k < w->n_layers; k++)
+		for (int j = 0; j < LINEARS; j++)
+			n += check(linear_at(&w->layers[k], j), tensors, name);
+	cr_expect_eq(n, (int)json_object_size(tensors), "%s: %d", name, n);
+	cr_expect_eq(w->n_unused, 0, "%s", name);
+	weights_close(w);
+	model_config_fini(&config);
+}
+
 Test(quant, weights_are_those_of_the_packages_bit_for_bit)
 {
-	json_t *all = golden();
-	cr_expect_geq(json_array_size(all), 22);
+	static const char *const files[] = {"tests/golden/quant.json", "tests/golden/quant_forms.json"};
+	for (int f = 0; f < 2; f++) {
+		json_t *all = golden_of(files[f]);
+		cr_expect_geq(json_array_size(all), f ? 78 : 22);
+		/* Of the forms in three families one each, as test_model.c has them. */
+		for (size_t i = 0; i < json_array_size(all); i++) {
+			const json_t *c = json_array_get(all, i);
+			if (!f || getenv("QUERN_TEST_LONG") || i % 3 == i / 3 % 3)
+				check_model(c, tiny_model(json_string_value(json_get(c, "name"))),
+					    check_layer, NULL);
+		}
+		json_decref(all);
+	}
+}
+
+/* Of a GGUF file: all matrices, whether quantized or not. */
+static int check_gguf_layer(const struct weights_linear *l, const json_t *tensors, const char *model)
+{
+	const json_t *crc = json_object_get(tensors, l->name);
+	const size_t n = (size_t)l->n * (size_t)l->k;
+	if (!l->w || (!crc && strcmp(l->name, "output") == 0)) /* tied */
+		return 0;
+	cr_assert_not_null(crc, "%s: %s", model, l->name);
+	float *w = xmalloc(n * sizeof *w);
+	if (l->kind == WEIGHTS_CODES)
+		codes_floats(&l->codes, 0, l->n, w);
+	else
+		weights_to_f32(&(struct weights_vec){l->w, l->dtype, (int)n}, w);
+	cr_expect_eq(crc32_of(w, n * sizeof *w), (uint32_t)json_integer_value(crc), "%s: %s", model, l->name);
+	free(w);
+	return 1;
+}
+
+Test(quant, files_of_gguf_are_those_of_the_package_bit_for_bit)
+{
+	json_t *all = golden_of("tests/golden/gguf_models.json");
+	cr_expect_eq(json_array_size(all), 48);
 	for (size_t i = 0; i < json_array_size(all); i++) {
-		const json_t *c = json_array_get(all, i), *tensors = json_get(c, "tensors");
-		const char *name = json_string_value(json_get(c, "name")), *dir = tiny_model(name);
-		struct model_config config;
-		struct weights *w;
-		if (!dir)
-			cr_skip_test("tiny models need Python with numpy");
-		cr_assert_eq(model_config_load(dir, &config, why, sizeof why), 0, "%s", why);
-		cr_assert_eq(weights_open(dir, &config, &w, why, sizeof why), 0, "%s", why);
-		int n = check_layer(&w->head, tensors, name);
-		for (int k = 0; k < w->n_layers; k++)
-			for (int j = 0; j < LINEARS; j++)
-				n += check_layer(linear_at(&w->layers[k], j), tensors, name);
-		cr_expect_eq(n, (int)json_object_size(tensors), "%s", name);
-		cr_expect_eq(w->n_unused, 0, "%s", name);
-		weights_close(w);
-		model_config_fini(&config);
+		const json_t *c = json_array_get(all, i);
+		if (getenv("QUERN_TEST_LONG") || i % 3 == i / 3 % 3)
+			check_model(c, tiny_gguf(json_string_value(json_get(c, "name"))), check_gguf_layer,
+				    "token_embd");
 	}
 	json_decref(all);
+}
+
+/* ---- a file that was cut ---- */
+
+Test(quant, a_file_that_was_cut_names_the_file_the_tensor_and_the_byte)
+{
+	static const char *const names[] = {"qwen3-w4a16", "llama-w8a8", "llama-fp8-channel",
+					    "qwen3-gptq4-act", "qwen3-awq-g32"};
+	char dir[] = "/tmp/quern-quant-cut-XXXXXX", part[64];
+	cr_assert(mkdtemp(dir));
+	char *path = file_join(dir, "model.safetensors");
+	for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+		const char *model = tiny_model(names[k]);
+		struct model_config c;
+		struct weights *w;
+		size_t n;
+		char *data;
+		if (!model)
+			cr_skip_test("tiny models need Python with numpy");
+		cr_assert_eq(model_config_load(model, &c, why, sizeof why), 0, "%s", why);
+		char *whole = file_join(model, "model.safetensors");
+		cr_assert_eq(file_read(whole, 1 << 24, &data, &n, why, sizeof why), 0, "%s", why);
+		const size_t head = 8 + (size_t)(unsigned char)data[0] + 256 * (size_t)(unsigned char)data[1];
+		for (size_t i = 0; i < 64; i++) {
+			const size_t cut = n * i / 64;
+			FILE *f = fopen(path, "wb");
+			cr_assert(fwrite(data, 1, cut, f) == cut && fclose(f) == 0);
+			cr_assert_neq(weights_open(dir, &c, &w, why, sizeof why), 0, "%s: %zu", names[k],
+				      cut);
+			snprintf(part, sizeof part, cut > head ? "end at byte %zu;" : "%zu bytes", cut);
+			cr_expect(strstr(why, path) && strstr(why, part) && strstr(why, "interrupted?") &&
+					  (cut <= head || strstr(why, "tensor ")),
+				  "cut at %zu: %s", cut, why);
+		}
+		model_config_fini(&c);
+		free(whole);
+		free(data);
+	}
+	unlink(path);
+	rmdir(dir);
+	free(path);
 }
 
 /* A rank's parts of q and down, of two ranks where that is possible. */

@@ -227,6 +227,83 @@ ParameterizedTest(struct golden_case *c, model, families_in_gguf_agree_with_tran
 	json_decref(all);
 }
 
+/* Every type of GGUF and every form of quantized checkpoints in three families, in F32: logits within 1e-4 of
+ * the largest, and all 64 tokens.  `make check` has each type or form once. */
+static const char *const exact_files[] = {"tests/golden/gguf_models.json", "tests/golden/quant_forms.json"};
+
+ParameterizedTestParameters(model, every_type_and_form_is_exact_in_f32)
+{
+	static struct golden_case cases[CASES_MAX];
+	const bool all_families = getenv("QUERN_TEST_LONG") != NULL;
+	size_t n = 0;
+	for (int file = 0; file < 2; file++) {
+		json_t *all = golden_of(exact_files[file]);
+		const int n_cases = (int)json_array_size(all);
+		cr_assert(n_cases % 3 == 0 && n_cases >= (file ? 78 : 48));
+		for (int i = 0; i < n_cases; i++)
+			if (all_families || i % 3 == i / 3 % 3)
+				cases[n++] = (struct golden_case){i, file};
+		json_decref(all);
+	}
+	return cr_make_param_array(struct golden_case, cases, strcmp(driver_device(), "cpu") ? 1 : n);
+}
+
+static float largest_off(const struct driver *d, const json_t *expected, int stride, float *largest)
+{
+	const int n_vocab = step_config(d->step)->n_vocab;
+	float *logits = malloc((size_t)n_vocab * sizeof *logits), off = 0;
+	cr_assert_eq(step_logits(d->step, 0, logits), 0);
+	cr_assert_eq((int)json_array_size(expected), (n_vocab + stride - 1) / stride);
+	*largest = 0;
+	for (int i = 0; i < n_vocab; i++)
+		*largest = fmaxf(*largest, fabsf(logits[i]));
+	for (int i = 0; i * stride < n_vocab; i++) {
+		const float e = fabsf(logits[i * stride] -
+				      (float)json_number_value(json_array_get(expected, (size_t)i)));
+		off = !(e <= off) ? e : off;
+	}
+	free(logits);
+	return off;
+}
+
+ParameterizedTest(struct golden_case *g, model, every_type_and_form_is_exact_in_f32)
+{
+	if (strcmp(driver_device(), "cpu"))
+		cr_skip_test("a mode of the CPU");
+	json_t *all = golden_of(exact_files[g->mode]);
+	const json_t *c = json_array_get(all, (size_t)g->model);
+	const char *name = json_string_value(json_get(c, "name"));
+	const char *path = g->mode ? tiny_model(name) : tiny_gguf(name);
+	const int stride = (int)json_integer_value(json_get(c, "stride"));
+	struct driver d;
+	struct params p;
+	float largest;
+	uint32_t n, n_tokens;
+	if (!path)
+		cr_skip_test("tiny models need Python with numpy");
+	driver_compute = "f32";
+	struct bus_load load = driver_load(path);
+	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
+	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why);
+	params_init(&p);
+	p.temperature = 0;
+	uint32_t *prompt = json_ids(json_get(c, "prompt"), &n);
+	uint32_t *tokens = json_ids(json_get(c, "greedy"), &n_tokens);
+	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s: %s", name, d.why);
+	const float off = largest_off(&d, json_get(c, "logits"), stride, &largest);
+	cr_expect(off <= 1e-4f * largest, "%s: off by %g of %g", name, off, largest);
+	cr_expect_eq(n_tokens, 64);
+	for (uint32_t i = 0; i < n_tokens; i++) {
+		cr_assert_eq(d.result.tokens[0], tokens[i], "%s: token %u", name, i);
+		driver_add_run(&d, 0, n + i, 1, true);
+		cr_assert_eq(driver_step(&d), 0, "%s: %s", name, d.why);
+	}
+	free(prompt);
+	free(tokens);
+	driver_close(&d);
+	json_decref(all);
+}
+
 Test(model, agrees_with_transformers_with_a_head_in_int8)
 {
 	json_t *all = golden();
