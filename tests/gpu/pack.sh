@@ -66,7 +66,7 @@ for t in $("$python" tests/tools/make_model.py --list | sed -n 's/^tiny: *//p');
 	# Left out, for their bytes: weights that a GPU gets unpacked, what only the host computes (RoPE's tables, names),
 	# and shapes that two ranks can halve.
 	case $t in
-	*gptq* | *autoround* | *w4a16* | *w3a16* | *w8a8* | *fp8* | *-gemv | *-fast | *-awq8 | phi3-awq-*) continue ;;
+	*-form-* | *gptq* | *autoround* | *w4a16* | *w3a16* | *w8a8* | *fp8* | *-gemv | *-fast | *-awq8 | phi3-awq-*) continue ;;
 	*-linear | *-dynamic | *-yarn | *-longrope | *-params | *-even | gemma3) continue ;;
 	esac
 	[ -d "$build/tiny/$t" ] || "$python" tests/tools/make_model.py "$build/tiny/$t" --tiny "$t" >/dev/null

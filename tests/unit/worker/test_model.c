@@ -235,17 +235,19 @@ ParameterizedTestParameters(model, every_type_and_form_is_exact_in_f32)
 {
 	static struct golden_case cases[CASES_MAX];
 	const bool all_families = getenv("QUERN_TEST_LONG") != NULL;
+	if (strcmp(driver_device(), "cpu")) /* where it is skipped, and the goldens may not be there */
+		return cr_make_param_array(struct golden_case, cases, 1);
 	size_t n = 0;
 	for (int file = 0; file < 2; file++) {
 		json_t *all = golden_of(exact_files[file]);
 		const int n_cases = (int)json_array_size(all);
-		cr_assert(n_cases % 3 == 0 && n_cases >= (file ? 78 : 48));
+		cr_assert(n_cases == (file ? 78 : 48));
 		for (int i = 0; i < n_cases; i++)
 			if (all_families || i % 3 == i / 3 % 3)
 				cases[n++] = (struct golden_case){i, file};
 		json_decref(all);
 	}
-	return cr_make_param_array(struct golden_case, cases, strcmp(driver_device(), "cpu") ? 1 : n);
+	return cr_make_param_array(struct golden_case, cases, n);
 }
 
 static float largest_off(const struct driver *d, const json_t *expected, int stride, float *largest)
