@@ -292,7 +292,8 @@ def test_what_expired_is_not_there(tmp_path):
             with pytest.raises(openai.NotFoundError):
                 c.responses.retrieve(r.id)
             c.responses.create(**STORY, max_output_tokens=1)
-            eventually(lambda: db.execute("SELECT count(*) FROM responses").fetchone() == (1,), 30, "the sweep")
+            there = lambda: [id for (id,) in db.execute("SELECT id FROM responses")]
+            eventually(lambda: r.id not in there(), 30, "the sweep")
             db.close()
     finally:
         s.stop()
