@@ -112,7 +112,8 @@ static void open_net(struct net *n)
 	n->o = awq(HEADS * DIM, HIDDEN, 0, 0);
 	n->gateup = awq(HIDDEN, INTERMEDIATE, INTERMEDIATE, 0);
 	n->down = awq(INTERMEDIATE, HIDDEN, 0, 0);
-	const struct kern_embed_src embed = {zeros((size_t)VOCAB * HIDDEN * 2), KERN_F16, VOCAB, HIDDEN, true};
+	const struct kern_embed_src embed = {zeros((size_t)VOCAB * HIDDEN * 2), KERN_F16, VOCAB, HIDDEN,
+					     true};
 	must(ops->embed_load(dev, &embed, &n->embed, why, sizeof why), why);
 	n->kv = ops->kv_new(dev, 1, KV_HEADS, DIM, BLOCK, SEQS * CONTEXT / BLOCK, 0);
 	n->x = ops->mem_new(dev, (size_t)ROWS * HIDDEN * 4);
