@@ -61,6 +61,9 @@ OPENAI = [
     chat("The result of a call", ignores("messages.tool_call_id"),
          [*HELLO, {"role": "assistant", "tool_calls": [CALL]},
           {"role": "tool", "tool_call_id": "call_1", "content": "15 degrees"}], tools=[function()]),
+    chat("Functions of which some are allowed", RUNS, tools=[function()],
+         tool_choice={"type": "allowed_tools", "allowed_tools": {
+             "mode": "auto", "tools": [{"type": "function", "function": {"name": "get_weather"}}]}}),
     chat("A custom tool", refuses("tools"), tools=[{"type": "custom", "custom": {"name": "code_exec"}}]),
     chat("JSON by a schema", RUNS, response_format={
         "type": "json_schema", "json_schema": {"name": "weather", "strict": True, "schema": WEATHER}}),
