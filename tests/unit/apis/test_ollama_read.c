@@ -224,8 +224,7 @@ Test(ollama_read, every_wrong_type_is_an_error)
 		"[{\"role\": \"assistant\", \"tool_calls\": 5}]",
 		"[{\"role\": \"assistant\", \"tool_calls\": [5]}]",
 		"[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {}}]}]",
-		"[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
-		"5}}]}]",
+		"[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":5}}]}]",
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		char text[256];
