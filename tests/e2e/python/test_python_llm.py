@@ -353,9 +353,25 @@ with LLM(MODEL) as llm:
     "os.fork() or time.sleep(3); os._exit(0)",
 ])
 def test_the_service_ends_with_its_process(end):
-    p, mark = script(f"llm = LLM(MODEL)\nprint('ready', flush=True)\nsys.stdin.close()\n{end}\n")
-    assert p.stdout.readline() == "ready\n"
+    p, mark = script(f"llm = LLM(MODEL)\nprint('ready', llm._service._dir, flush=True)\nsys.stdin.close()\n{end}\n")
+    ready, directory = p.stdout.readline().split()
+    assert ready == "ready"
     p.communicate(timeout=60)
+    no_processes_left(mark)
+    if "_service.pid" not in end:   # nothing is left of both that could remove it
+        eventually(lambda: not os.path.exists(directory), what="no directory")
+
+
+def test_a_forked_child_that_ends_leaves_its_parents_service_alone():
+    p, mark = script("""
+with LLM(MODEL) as llm:
+    if os.fork() == 0:
+        sys.exit(0)     # leaves the block, and runs what is to run at the exit
+    os.wait()
+    print(os.path.exists(llm._service._dir), Client(llm.address).ping()["ready"])
+""")
+    out, err = p.communicate(timeout=60)
+    assert out.split() == ["True", "True"], err
     no_processes_left(mark)
 
 

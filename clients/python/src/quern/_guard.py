@@ -1,13 +1,17 @@
 """Runs a private service for as long as the process that wants it lives.
 
-    python _guard.py PARENT_PID COMMAND...
+    python _guard.py PARENT_PID DIRECTORY COMMAND...
 
 stdin is a pipe from that process: its end, however the process ends, ends the service.  A child that the process
-forked may hold the pipe open, so the parent's id is looked at, too.  The service dies with this process."""
+forked may hold the pipe open, so the parent's id is looked at, too.  The service dies with this process.
+
+A byte before the end of stdin says that the process goes on, and removes the service's directory itself; without one
+it has died, and the directory is removed here."""
 
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,14 +28,16 @@ def die_with_parent() -> None:
 
 def main() -> int:
     """The service's exit status."""
-    parent = int(sys.argv[1])
+    parent, directory = int(sys.argv[1]), sys.argv[2]
+    orphaned = False
     signal.signal(signal.SIGINT, signal.SIG_IGN)    # Ctrl-C is for the process that wants the service
-    child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+    child = subprocess.Popen(sys.argv[3:], stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
     os.close(1)     # the service's alone: its end is seen
-    while child.poll() is None and os.getppid() == parent:
+    while child.poll() is None and not orphaned:
         ready, _, _ = select.select([0], [], [], LOOK_S)
-        if ready and not os.read(0, 4096):
+        if ready and os.read(0, 4096):
             break
+        orphaned = bool(ready) or os.getppid() != parent
     if child.poll() is None:
         child.terminate()
         try:
@@ -39,6 +45,8 @@ def main() -> int:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+    if orphaned:
+        shutil.rmtree(directory, ignore_errors=True)
     return child.returncode if child.returncode >= 0 else 1
 
 

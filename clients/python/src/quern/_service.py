@@ -119,14 +119,14 @@ class PrivateService:
         program = find_program(bin)
         self._dir = tempfile.mkdtemp(prefix="quern-", dir=_short_tmp())     # mode 0700
         self._process: Optional["subprocess.Popen[bytes]"] = None
-        self._finalizer: Any = weakref.finalize(self, _remove, self._dir)
+        self._finalizer: Any = weakref.finalize(self, _remove, self._dir, os.getpid())
         self.log_path = log_file or os.path.join(self._dir, "log")
         self.api_key = secrets.token_hex(24)
         key_file = os.path.join(self._dir, "key")
         with open(os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as f:
             f.write(self.api_key + " name=python\n")
-        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_guard.py")), str(os.getpid()), program,
-                   "serve", model, "--json", "--http", "127.0.0.1:0", "--api-key-file", key_file,
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_guard.py")), str(os.getpid()),
+                   self._dir, program, "serve", model, "--json", "--http", "127.0.0.1:0", "--api-key-file", key_file,
                    "--jobs", f"ipc://{self._dir}/jobs", "--drain-timeout", "0", *arguments]
         try:
             self._start(command)
@@ -142,7 +142,7 @@ class PrivateService:
                                  start_new_session=True)
         self._process = p
         self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _end, p, self._dir)
+        self._finalizer = weakref.finalize(self, _end, p, self._dir, os.getpid())
 
     def _wait_ready(self, timeout: float) -> None:
         p = self._process
@@ -191,12 +191,19 @@ def _short_tmp() -> Optional[str]:
     return None if len(os.fsencode(tempfile.gettempdir())) <= SOCKET_DIR_MAX else "/tmp"
 
 
-def _remove(directory: str) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
+def _remove(directory: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def _end(p: "subprocess.Popen[bytes]", directory: str) -> None:
+def _end(p: "subprocess.Popen[bytes]", directory: str, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked child, in which exit() or a with block ends: the service is its parent's
     if p.stdin is not None:
+        try:
+            os.write(p.stdin.fileno(), b"x")    # not a death: _guard.py leaves the directory
+        except OSError:
+            pass    # it has ended
         p.stdin.close()
     try:
         p.wait(STOP_S)
@@ -208,4 +215,4 @@ def _end(p: "subprocess.Popen[bytes]", directory: str) -> None:
         p.wait()
     if p.stdout is not None:
         p.stdout.close()
-    _remove(directory)
+    _remove(directory, owner)
