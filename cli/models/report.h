@@ -17,8 +17,8 @@ json_t *report_storage(const struct weights *w);
 /* Bytes of weights that a token of a decode reads in a compute mode ("int16"): linear layers and head. */
 int64_t report_token_bytes(const struct weights *w, const char *compute);
 
-/* Of a model whose embedding is its head: the bytes of the copy that a compute mode has beside the stored
- * table, and why; 0: one copy serves as both. */
+/* Of a model with one table as embedding and head: the bytes of the copy that a compute mode has beside the
+ * stored table, and why; 0: one copy serves as both. */
 int64_t report_second_copy(const struct weights *w, const char *compute, const char **why);
 
 /* {"contexts": [..], "batches": [..], "bytes": [[..], ..]}: weights (bytes), and K and V of `batch` sequences

@@ -13,8 +13,8 @@
  * of errors (http.h)
  *
  * All run on the front end's thread under the exchange's lock and must not block, but begin (the thread of
- * the route, before any job is submitted) and free.  A request of several prompts has several jobs, whose
- * events come interleaved. */
+ * the route, before any job is submitted) and free.  A request of several prompts has several jobs,
+ * with their events interleaved. */
 #ifndef QUERN_CONTROLLER_APIS_ANSWER_H
 #define QUERN_CONTROLLER_APIS_ANSWER_H
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_gguf_types.py - tiny models in GGUF whose linear layers and embedding are all of one type.
+"""make_gguf_types.py - tiny models in GGUF, all linear layers and the embedding of one type.
 
     make_gguf_types.py FAMILY-TYPE OUT.gguf           llama-Q4_K, qwen2-Q8_0, qwen3-MXFP4, ...
 

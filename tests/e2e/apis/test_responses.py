@@ -47,7 +47,7 @@ def script(tmp_path_factory):
 
 
 def events_of(service, body):
-    """The events of a stream, as (event, data) pairs whose names agree."""
+    """The events of a stream, as (event, data) pairs with the same names."""
     status, headers, text = ask(service, PATH, {**body, "stream": True})
     assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), text
     found = []

@@ -43,7 +43,7 @@ OPENAI = [
          [{"role": "developer", "content": "You are a helpful assistant."}, *HELLO]),
     chat("A system message", RUNS, [{"role": "system", "content": "Be brief."}, *HELLO]),
     chat("A conversation of several turns", RUNS,
-         [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "Who won?"}]),
+         [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "And the rain?"}]),
     chat("A stream", RUNS, stream=True),
     chat("A stream with its usage", RUNS, stream=True, stream_options={"include_usage": True}),
     chat("Log probabilities", RUNS, logprobs=True, top_logprobs=2),
@@ -94,7 +94,7 @@ APIS = {"OpenAI's chat, completions and embeddings": OPENAI}
 
 def page():
     lines = ["# Examples of each API's documentation", "",
-             "Those that concern text, as requests to a model that generates text (for calls: one whose template knows tools),",
+             "Those that concern text, as requests to a model that generates text (for calls: one with a template for tools),",
              "and what becomes of them. `tests/e2e/http/test_documented.py` sends each.", ""]
     for api, examples in APIS.items():
         lines += [f"## {api}", "", "| example | path | |", "|---|---|---|"]

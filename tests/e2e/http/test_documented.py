@@ -16,7 +16,7 @@ SAYS = '<tool_call>\n{"name": "get_weather", "arguments": {"location": "Paris"}}
 
 @pytest.fixture(scope="module")
 def speaker(tmp_path_factory):
-    """A model whose template knows tools, and that calls one."""
+    """A model with a template that knows tools, and that calls one."""
     template = (ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja").read_text()
     s = Service(make_script_model.make(tmp_path_factory.mktemp("model") / "script", SAYS, template),
                 "--name", "gpt")

@@ -80,7 +80,7 @@ Test(replace, what_is_dropped_leaves_the_old_file)
 	expect("old", 1);
 }
 
-/* A user's file that has the name with .new is nobody's place to write to. */
+/* FILE.new may be a user's. */
 Test(replace, other_files_of_the_folder_stay_as_they_are)
 {
 	struct replace r;
