@@ -162,9 +162,13 @@ static json_t *text_or_calls(const struct tools_format *f, const struct form_spe
 
 int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n)
 {
-	size_t bytes = 0;
-	struct call_maker m = {
-		.g = g, .f = tools_format(g->style), .bytes = &bytes, .why = why, .why_n = why_n};
+	size_t bytes = 0, steps = 0;
+	struct call_maker m = {.g = g,
+			       .f = tools_format(g->style),
+			       .bytes = &bytes,
+			       .steps = &steps,
+			       .why = why,
+			       .why_n = why_n};
 	*out = NULL;
 	if (!m.f)
 		return err_why(why, why_n, -ENOTSUP, "the model's format of calls is not known");

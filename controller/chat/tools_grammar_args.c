@@ -298,6 +298,7 @@ static int value_usable(const struct call_maker *m, const struct member *e, char
 {
 	const bool any = tools_arg_kind_of(e->schema) == ARG_ANY;
 	const struct schema_options o = {.property = e->whole ? e->key : NULL,
+					 .steps = m->steps,
 					 .without = any ? m->f->tags.value_close : NULL};
 	char text[256];
 	struct ast *a = ast_new(NULL);

@@ -9,6 +9,7 @@ struct call_maker {
 	const struct tools_format *f;
 	const struct tools_spelling *s;
 	size_t *bytes; /* of the values' schemas so far, in formats that write values one by one */
+	size_t *steps; /* that expanding these took */
 	char *why;
 	size_t why_n;
 };

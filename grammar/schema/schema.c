@@ -353,9 +353,12 @@ int schema_node(struct ast *a, const json_t *schema, const struct schema_options
 	s.any_char = s.any_name_char = AST_FAILED;
 	*node = AST_FAILED;
 	make_punctuation(&s);
+	s.steps = s.o.steps ? *s.o.steps : 0;
 	int rc = index_build(&s);
 	if (!rc)
 		rc = build(&s, node);
+	if (s.o.steps)
+		*s.o.steps = s.steps;
 	if (!rc && *node == AST_FAILED)
 		rc = ast_check(a, why, why_n);
 	schema_fini(&s);

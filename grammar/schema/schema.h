@@ -46,6 +46,7 @@ struct schema_options {
 			       * Longer ones, and all by default: properties as the schema lists them, then
 			       * what it requires beside them, then others */
 	size_t max_steps;     /* of the expansion; 0: 1 << 20 */
+	size_t *steps;        /* of several schemas, which max_steps bounds together; NULL: of this one */
 	size_t max_alternatives; /* of one value; 0: 2,000 */
 };
 

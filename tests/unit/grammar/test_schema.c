@@ -474,3 +474,26 @@ Test(schema, a_pattern_too_large_to_ask_is_an_error)
 	cr_expect(strstr(why, "takes more than"), "%s", why);
 	buf_fini(&b);
 }
+
+/* The schemas of a request's values are bounded together. */
+Test(schema, several_schemas_share_a_bound_of_steps)
+{
+	static const char text[] =
+		"{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},"
+		"\"b\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"integer\"}]}}}]}";
+	size_t steps = 0;
+	const struct schema_options each = {.max_steps = 50}, shared = {.max_steps = 50, .steps = &steps};
+	struct grammar *g;
+	char why[512] = "";
+	int taken = 0;
+	for (int i = 0; i < 100; i++) {
+		cr_assert_eq(compile(text, &each, &g, why, sizeof why), 0, "%s", why);
+		grammar_free(g);
+	}
+	while (taken < 100 && !compile(text, &shared, &g, why, sizeof why)) {
+		grammar_free(g);
+		taken++;
+	}
+	cr_expect(taken > 0 && taken < 100, "%d", taken);
+	cr_expect(strstr(why, "takes more than 50 steps"), "%s", why);
+}
