@@ -195,10 +195,17 @@ Test(fleet_orders, scale_up_fails_when_a_worker_cannot_serve)
 	rig_free(r);
 }
 
+static int n_stopped(const struct rig *r)
+{
+	int n = 0;
+	for (int i = 0; i < 4; i++)
+		n += r->workers[i]->stopped;
+	return n;
+}
+
 Test(fleet_orders, scale_down_loses_no_job)
 {
 	struct rig *r = rig_new(&supervised);
-	int n_stopped = 0;
 	for (int i = 0; i < 4; i++)
 		rig_worker(r, &(struct fake_config){.step_us = 500});
 	rig_wait_replicas(r, 4, "serving");
@@ -207,9 +214,9 @@ Test(fleet_orders, scale_down_loses_no_job)
 	rig_order(r, ENGINE_SCALE, 2, 0);
 	rig_expect_order(r);
 	cr_assert_eq(rig_status(r)->n_replicas, 2);
-	for (int i = 0; i < 4; i++)
-		n_stopped += r->workers[i]->stopped;
-	cr_assert_eq(n_stopped, 2);
+	while (n_stopped(r) < 2) /* a scale is done when the stops are sent */
+		usleep(1000);
+	cr_assert_eq(n_stopped(r), 2);
 	rig_order(r, ENGINE_SCALE, 1, 0);
 	rig_expect_order(r);
 	rig_finish_many(r, 0, 24);
