@@ -185,6 +185,14 @@ def test_what_cannot_be_packed_is_an_error_of_the_caller(py, params):
         py.generate(PROMPT, params)
 
 
+@pytest.mark.parametrize("mib", [17, 40])
+def test_a_request_that_is_too_large_is_refused_once(py, mib):
+    """The service would disconnect its client, which would send it again, and again."""
+    with pytest.raises(quern.TooLong, match="may have 16777216"):
+        py.generate("x" * (mib << 20), {"max_tokens": 1})
+    assert py.ping()["ready"]
+
+
 def test_no_service():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -259,6 +267,35 @@ def test_a_peer_that_sends_malformed_replies(reply):
 
 
 # --- losses ---
+
+def test_an_attached_stream_waits_for_a_service_that_ends_gracefully():
+    asked = []
+
+    def answer(r):
+        asked.append(r)
+        first = [{"op": "delta", "job": "a", "index": 0, "offset": 0, "text": "x", "tokens": [7]},
+                 {"op": "error", "code": "E_NOT_READY", "message": "the service is stopping"}]
+        end = [{"op": "done", "job": "a", "usage": {"prompt_tokens": 1, "completion_tokens": 1, "cached_tokens": 0},
+                "outputs": [{"index": 0, "text": "x", "tokens": [7], "finish_reason": "stop"}]}]
+        return [msgpack.packb({**reply, "id": r["id"]}) for reply in (first if len(asked) == 1 else end)]
+    with Fake(answer) as peer, quern.Client(peer.address) as c:
+        job = c.attach("a", [0])
+        assert [d.text for d in job] == ["x"] and job.result(timeout=5).text == "x"
+    assert [r.get("from") for r in asked] == [[0], [1]]
+
+
+def test_a_job_that_is_cancelled_by_its_id_after_a_loss_is_not_run_again(journaled):
+    proxy = Cutter(journaled.jobs, [3000])
+    try:
+        with quern.Client(proxy.address) as c:
+            job = c.submit(PROMPT, {"max_tokens": 2000, "ignore_eos": True}, on_disconnect="keep")
+            while not proxy.cuts:
+                next(job)
+            c.cancel(job.id)
+            assert job.result(timeout=30).finish_reason == "abort"
+    finally:
+        proxy.close()
+
 
 @pytest.mark.parametrize("durable", [False, True], ids=["plain", "durable"])
 @pytest.mark.parametrize("victim", ["quern-contr", "quern-worker"])

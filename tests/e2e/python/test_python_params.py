@@ -6,6 +6,7 @@ import json
 import pytest
 
 from quern import BeamSearchParams, GuidedDecodingParams, SamplingParams, StructuredOutputsParams, Unsupported
+from quern.params import params_of
 from service import ROOT
 
 
@@ -16,7 +17,7 @@ from service import ROOT
     ({"min_p": 2}, "min_p"), ({"presence_penalty": 3}, "presence_penalty"), ({"repetition_penalty": 0}, "repetition_penalty"),
     ({"logprobs": -1}, "logprobs"), ({"prompt_logprobs": 65}, "prompt_logprobs"), ({"seed": 1 << 63}, "seed"),
     ({"stop": [""]}, "stop"), ({"stop": "a", "detokenize": False}, "detokenize"), ({"truncate_prompt_tokens": 0}, "truncate"),
-    ({"best_of": 2, "temperature": 0}, "best_of"),
+    ({"best_of": 2, "temperature": 0}, "best_of"), ({"allowed_token_ids": []}, "allowed_token_ids"),
 ])
 def test_values_out_of_range_are_named(wrong, word):
     with pytest.raises(ValueError, match=word):
@@ -28,7 +29,8 @@ def test_values_out_of_range_are_named(wrong, word):
     (lambda: SamplingParams(spaces_between_special_tokens=False), "spaces_between_special_tokens"),
     (lambda: BeamSearchParams(2, 5, temperature=0.5), "temperature"),
     (lambda: StructuredOutputsParams(regex="a", whitespace_pattern=" "), "whitespace_pattern"),
-    (lambda: GuidedDecodingParams(json={}, disable_any_whitespace=True), "disable_any_whitespace"),
+    (lambda: params_of(SamplingParams(truncate_prompt_tokens=3)), "truncate_prompt_tokens"),
+    (lambda: params_of(SamplingParams(detokenize=False)), "detokenize"),
 ])
 def test_what_is_not_supported_is_named(make, field):
     with pytest.raises(Unsupported) as e:
@@ -51,6 +53,7 @@ def test_a_request_has_each_parameter():
     for name, value in {**given, "stop": ["x"], "logit_bias": {"5": 1.5}, "response_format": {"type": "text"}}.items():
         assert request[name] == value
     assert SamplingParams(**given).clone() == SamplingParams(**given)
+    assert "seed" not in SamplingParams(seed=-1).to_request()   # as in vLLM
 
 
 def test_a_request_has_the_form():
@@ -61,6 +64,8 @@ def test_a_request_has_the_form():
     for json_, want in (({"a": 1}, {"a": 1}), ('{"a": 1}', '{"a": 1}'), (Model, {"type": "object"})):
         assert StructuredOutputsParams(json=json_).to_request() == {"json": want}
     assert SamplingParams(guided_decoding=GuidedDecodingParams(choice=["a"])).to_request()["structured_outputs"] == {"choice": ["a"]}
+    strict = GuidedDecodingParams(json={}, disable_any_whitespace=True, disable_additional_properties=True)
+    assert strict.to_request() == {"json": {}, "disable_any_whitespace": True, "disable_additional_properties": True}
     for wrong in ({}, {"regex": "a", "choice": ["b"]}, {"choice": []}):
         with pytest.raises(ValueError):
             StructuredOutputsParams(**wrong)

@@ -35,7 +35,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from .errors import AuthError, ConnectionLost, InternalError, NoSuchJob, NotReady, Overloaded, ProtocolError, \
-    QuernError, ServiceError, WorkerLost, error_from
+    QuernError, ServiceError, TooLong, WorkerLost, error_from
 from .keys import Keys
 
 Reply = Dict[str, Any]
@@ -46,6 +46,7 @@ HEARTBEAT_TIMEOUT_MS = 10000
 RETRY_S, RETRY_MAX_S = 0.05, 1.0
 READS_PER_TURN = 256    # before todo and timers are looked at again
 SEED_BITS = 63
+REQUEST_MAX = 16 << 20  # bytes; more is refused by the service, and much more ends the connection
 _FINAL = ("done", "ok", "error")
 
 
@@ -68,7 +69,9 @@ class Call:
     again: whether it may be sent a second time after the connection was lost."""
 
     def __init__(self, request: Dict[str, Any], sink: Sink, again: bool = True) -> None:
-        pack({"id": 0, **request})
+        size = len(pack({"id": 1 << 32, **request}))
+        if size > REQUEST_MAX:
+            raise TooLong("E_TOO_LONG", f"the request has {size} bytes, and may have {REQUEST_MAX}")
         self.request = request
         self.sink = sink
         self.again = again
@@ -200,7 +203,8 @@ class JobCall(Call):
 
     def _passes(self, c: "Connection", e: ServiceError) -> bool:
         """Whether it is worth asking again later."""
-        if isinstance(e, NotReady) and self.durable and self.accepted and not self.recovering:
+        goes_on = self.request["op"] == "attach" or (self.durable and self.accepted)
+        if isinstance(e, NotReady) and goes_on and not self.recovering:
             self.lost(c)    # the service ends gracefully; the job goes on when it is back
         if not self.recovering:
             return False
@@ -353,6 +357,10 @@ class Connection:
 
     def _add(self, call: Call) -> None:
         self._open[id(call)] = call
+        if call.request["op"] == "cancel":  # its end is not taken for the work of a lost connection
+            for other in self._open.values():
+                if isinstance(other, JobCall) and other.job == call.request["job"]:
+                    other.cancelled = True
         if self._up:
             call.send(self)
         else:

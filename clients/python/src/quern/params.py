@@ -71,19 +71,19 @@ class StructuredOutputsParams:
         given = [n for n in self._forms if getattr(self, n) not in (None, False)]
         _check(len(given) == 1, f"exactly one of {', '.join(self._forms)} must be given, not "
                                 f"{' and '.join(given) or 'none'}")
-        for name in ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"):
-            if getattr(self, name):
-                raise Unsupported(name, "the service cannot restrict an output this way")
+        if self.whitespace_pattern:
+            raise Unsupported("whitespace_pattern", "the service cannot restrict an output this way")
         if self.choice is not None:
             _check(len(self.choice) > 0 and all(isinstance(c, str) for c in self.choice), "choice must be a list of strings")
 
     def to_request(self) -> Dict[str, Any]:
         """As `structured_outputs` of a request."""
+        flags = {n: True for n in ("disable_any_whitespace", "disable_additional_properties") if getattr(self, n)}
         if self.json is not None:
-            return {"json": schema_of(self.json, "json")}
+            return {"json": schema_of(self.json, "json"), **flags}
         name = next(n for n in self._forms if getattr(self, n) not in (None, False))
         value = getattr(self, name)
-        return {name: list(value) if name == "choice" else value}
+        return {name: list(value) if name == "choice" else value, **flags}
 
 
 @dataclass
@@ -118,7 +118,7 @@ class SamplingParams:
     Attributes:
         n: outputs.
         best_of: outputs sampled, of which the n likeliest are returned.
-        seed: the same seed gives the same tokens, whatever else runs; None: one is drawn.
+        seed: the same seed gives the same tokens, whatever else runs; None, -1: one is drawn.
         logprobs, prompt_logprobs: of the token and of the N most likely (0 to 64); None: none.
         truncate_prompt_tokens: only the last N tokens of a prompt are used.
         structured_outputs, guided_decoding: what outputs must look like; one of them.
@@ -167,6 +167,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             self.stop = [self.stop]
+        if self.seed == -1:     # vLLM's way to say None
+            self.seed = None
         self._check_counts()
         self._check_numbers()
         self._check_supported()
@@ -208,6 +210,7 @@ class SamplingParams:
         stops = self.stop or []
         _check(all(isinstance(s, str) and s for s in stops), "stop must not hold an empty string")
         _check(self.detokenize or not stops, "stop needs detokenize=True")
+        _check(self.allowed_token_ids is None or len(self.allowed_token_ids) > 0, "allowed_token_ids must not be empty")
         _check(self.structured_outputs is None or self.guided_decoding is None,
                "structured_outputs and guided_decoding: only one may be given")
         if self.logits_processors:
@@ -285,6 +288,11 @@ def params_of(params: "Union[SamplingParams, BeamSearchParams, Mapping[str, Any]
     """Of any of these, `params` of a submit."""
     if params is None:
         return {}
+    if isinstance(params, SamplingParams):
+        if params.truncate_prompt_tokens is not None:
+            raise Unsupported("truncate_prompt_tokens", "LLM cuts prompts, a client of the job socket sends them as they are")
+        if not params.detokenize:
+            raise Unsupported("detokenize", "the job socket always sends texts; LLM leaves them out")
     if isinstance(params, (SamplingParams, BeamSearchParams)):
         return params.to_request()
     if isinstance(params, Mapping):
