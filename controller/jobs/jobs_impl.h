@@ -178,7 +178,7 @@ json_t *jobs_row(const struct job *job, int64_t now);
 
 /* The format of a job's records. */
 enum {
-	END_VERSION = 1,
+	END_VERSION = 2,
 	END_FIELDS = 13,   /* and the outputs */
 	OUTPUT_ENDED = -1, /* tokens.first of an output that has ended */
 	JOB_CLASS = -2,    /* tokens.first of the numerics class of the rows that follow */

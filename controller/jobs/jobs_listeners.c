@@ -66,6 +66,8 @@ void jobs_publish_delta(struct jobs *j, struct watch *w, const struct output *o)
 	uint32_t to = o->n_shown;
 	if (at->text == SIZE_MAX && at->token < o->log.n)
 		at->text = o->start[at->token];
+	else if (at->text == SIZE_MAX && at->token == o->log.n && o->finish != FINISH_NONE)
+		at->text = o->tail;
 	bool waits = at->token > to || at->text > o->shown; /* attached ahead of what there is */
 	uint32_t n = waits ? 0 : to - at->token;
 	size_t text_n = waits || at->text == SIZE_MAX ? 0 : o->shown - at->text;
@@ -78,6 +80,8 @@ void jobs_publish_delta(struct jobs *j, struct watch *w, const struct output *o)
 				       .text_n = text_n,
 				       .tokens = n ? o->log.token + at->token : NULL,
 				       .n_tokens = n,
+				       .starts = n ? o->start + at->token : NULL,
+				       .tail = text_n && end ? o->text.len - o->tail : 0,
 				       .finish = o->finish,
 				       .stop_token = o->stop_token,
 				       .stop_string = o->stop_string};

@@ -81,7 +81,7 @@ void toklog_view(const struct toklog *t, uint32_t from, uint32_t to, struct toke
 
 void output_init(struct output *o, uint32_t index, const struct output_rules *r)
 {
-	*o = (struct output){.index = index, .stop_token = -1};
+	*o = (struct output){.index = index, .stop_token = -1, .tail = SIZE_MAX};
 	toklog_init(&o->log, r->logprobs);
 	o->detok = detok_new(r->tokenizer, r->skip_special, true);
 }
@@ -100,6 +100,7 @@ static void end(struct output *o, enum finish finish)
 	o->finish = finish;
 	o->shown = o->text.len;
 	o->n_shown = o->log.n;
+	o->tail = o->tail < o->text.len ? o->tail : o->text.len;
 	detok_free(o->detok);
 	o->detok = NULL;
 }
@@ -120,6 +121,20 @@ static bool match(struct output *o, const struct output_rules *r, size_t from)
 	o->stop_string = r->stop[hit.which];
 	end(o, FINISH_STOP);
 	return true;
+}
+
+static size_t token_end(const struct output *o, uint32_t i)
+{
+	return i + 1 < o->log.n ? o->start[i + 1] : o->text.len;
+}
+
+/* Shows the tokens that end within the first `bytes` of the text: a listener that has so many tokens has
+ * their text, and goes on with the next one's. */
+static void show_whole(struct output *o, size_t bytes)
+{
+	while (o->n_shown < o->log.n && token_end(o, o->n_shown) <= bytes)
+		o->n_shown++;
+	o->shown = o->n_shown < o->log.n ? o->start[o->n_shown] : o->text.len;
 }
 
 bool output_push(struct output *o, const struct output_rules *r, const struct engine_token *e,
@@ -144,9 +159,7 @@ bool output_push(struct output *o, const struct output_rules *r, const struct en
 	}
 	if (o->log.n > r->min_tokens && match(o, r, from))
 		return true;
-	o->shown = o->text.len - stops_held(r->stops, &o->at);
-	while (o->n_shown < o->log.n && o->start[o->n_shown] < o->shown)
-		o->n_shown++;
+	show_whole(o, o->text.len - stops_held(r->stops, &o->at));
 	return false;
 }
 
@@ -155,6 +168,7 @@ void output_end(struct output *o, const struct output_rules *r, enum finish fini
 	if (o->finish != FINISH_NONE)
 		return;
 	size_t from = o->text.len;
+	o->tail = from;
 	detok_flush(o->detok, &o->text);
 	if (r->stops && o->log.n > r->min_tokens && match(o, r, from))
 		return;
@@ -167,6 +181,8 @@ void output_view(const struct output *o, struct token_logprob *scratch, struct o
 	*v = (struct output_view){.index = o->index,
 				  .text = o->text.p ? o->text.p : "",
 				  .text_n = o->shown,
+				  .tail = o->finish == FINISH_NONE ? 0 : o->text.len - o->tail,
+				  .starts = o->start,
 				  .tokens = o->log.token,
 				  .n_tokens = o->n_shown,
 				  .finish = o->finish,

@@ -283,7 +283,14 @@ void record_put_output(struct buf *out, const struct output *o, const struct out
 	mp_put_int(out, o->stop_token);
 	mp_put_int(out, stop_index(o, r));
 	put_bin(out, o->text.p, o->text.len);
-	put_bin(out, o->start, o->log.n * sizeof *o->start);
+	/* Where the tokens' texts begin, and the tail's. */
+	const uint32_t tail = (uint32_t)o->tail;
+	struct buf starts = {0};
+	if (o->log.n)
+		buf_put(&starts, o->start, o->log.n * sizeof *o->start);
+	buf_put(&starts, &tail, sizeof tail);
+	put_bin(out, starts.p, starts.len);
+	buf_fini(&starts);
 	record_put_tokens(out, &o->log, 0, o->log.n);
 }
 
@@ -305,17 +312,18 @@ void record_get_output(struct cursor *c, struct output *o, const struct output_r
 	int64_t stop_token = cursor_int(c, "stop_token", -1, UINT32_MAX);
 	int64_t which = cursor_int(c, "stop_string", -1, (int64_t)n_stop - 1);
 	const char *text = cursor_bin(c, "text", 1, TEXT_MAX, &text_n);
-	uint32_t *start = get_bin(c, "starts", sizeof *start, TOKENS_MAX, &n_start);
+	uint32_t *start = get_bin(c, "starts", sizeof *start, TOKENS_MAX + 1, &n_start);
 	record_get_tokens(c, &t);
-	if (!c->bad && (n_start != t.n || finish == FINISH_NONE || !starts_fit(start, n_start, text_n)))
+	if (!c->bad && (n_start != t.n + 1 || finish == FINISH_NONE || !starts_fit(start, n_start, text_n)))
 		cursor_fail(c, "output: texts and tokens do not agree");
 	if (!c->bad) {
 		for (uint32_t i = 0; i < t.n; i++)
 			toklog_push(&o->log, &t.tokens[i], t.top_ids, t.top_logprobs);
 		free(o->start);
 		o->start = xcalloc(o->log.cap ? o->log.cap : 1, sizeof *o->start);
-		if (n_start)
-			memcpy(o->start, start, n_start * sizeof *start);
+		if (t.n)
+			memcpy(o->start, start, t.n * sizeof *start);
+		o->tail = start[t.n];
 		buf_clear(&o->text);
 		buf_put(&o->text, text, text_n);
 		o->shown = text_n;

@@ -28,6 +28,11 @@ struct output_view {
 	size_t text_n;
 	const uint32_t *tokens;
 	uint32_t n_tokens;
+	/* [n_tokens]: bytes of the output before each token's text, which is text's, in order; the first
+	 * one's is where text begins.  The last `tail` bytes of text are no token's: the output's end added
+	 * them. */
+	const uint32_t *starts;
+	size_t tail;
 	const struct token_logprob *logprobs; /* [n_tokens] or NULL */
 	enum finish finish;
 	int64_t stop_token;        /* stop token that ended the output, its last token; -1: none */

@@ -465,6 +465,57 @@ Test(jobs, attach_from_any_token_continues_there)
 	recorder_free(e);
 }
 
+/* A listener that leaves at any point, and one that goes on from the tokens the first one had, have the whole
+ * text together: also where text was held back, be it for a stop string or for a character's last bytes. */
+static void leave_and_go_on(const struct token_ids *ids, size_t leave, const char *stop, const char *expect)
+{
+	struct recorder *e = recorder_new(), *f = recorder_new();
+	struct submit *s = request(true);
+	s->keep = true;
+	add_stop(s, stop);
+	uint64_t job = start(s, e);
+	for (size_t i = 0; i < leave && e->finish[0] == FINISH_NONE; i++)
+		tokens(job, 0, ids->ids + i, 1);
+	jobs_unlisten(jobs, e->l.id);
+	for (size_t i = leave; i < ids->n; i++)
+		tokens(job, 0, ids->ids + i, 1);
+	finish_job(job);
+	uint32_t from = f->n_tokens[0] = e->n_tokens[0];
+	cr_assert_eq(jobs_attach(jobs, jobs_find(jobs, e->job), &f->l, true, &from), 0);
+	buf_put(&e->text[0], f->text[0].p, f->text[0].len);
+	cr_assert_str_eq(e->text[0].p, expect, "left after %zu tokens, of which it had %u", leave, from);
+	cr_assert_str_eq(f->done[0].p, expect);
+	cr_assert_eq(f->n_tokens[0], f->n_done[0]);
+	recorder_free(e);
+	recorder_free(f);
+}
+
+Test(jobs, held_text_is_not_lost_between_two_listeners)
+{
+	static const char said[] = "Once upon a time there was a cat";
+	struct token_ids ids = encode(said), smile = encode("a smile \xf0\x9f\x98\x80");
+	struct buf cut = {0};
+	for (const char *at = said; at[1]; at++) {
+		char never[8], some[8];
+		snprintf(never, sizeof never, "%.3s\x01", at); /* begins at many places, and is never whole */
+		snprintf(some, sizeof some, "%.4s", at);
+		buf_clear(&cut);
+		buf_put(&cut, said, (size_t)(strstr(said, some) - said));
+		buf_puts(&cut, "");
+		for (size_t leave = 0; leave <= ids.n; leave++) {
+			leave_and_go_on(&ids, leave, never, said);
+			leave_and_go_on(&ids, leave, some, cut.p);
+		}
+	}
+	smile.n--; /* its last bytes do not come */
+	tokenizer_decode(demo.tokenizer, smile.ids, smile.n, true, (buf_clear(&cut), &cut));
+	for (size_t leave = 0; leave <= smile.n; leave++)
+		leave_and_go_on(&smile, leave, "never", cut.p);
+	buf_fini(&cut);
+	token_ids_fini(&ids);
+	token_ids_fini(&smile);
+}
+
 Test(jobs, attach_beyond_the_last_token_waits)
 {
 	struct recorder *e = recorder_new(), *f = recorder_new();
