@@ -23,6 +23,15 @@ void utf8_put_replacement(struct buf *out);
 /* Encode cp (a Unicode scalar value) into s; returns the bytes, 1 to 4. */
 int utf8_encode(uint32_t cp, char s[4]);
 
+/* Characters that begin in p[0..n), of text known to be valid but for its ends. */
+static inline size_t utf8_chars(const char *p, size_t n)
+{
+	size_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		k += ((unsigned char)p[i] & 0xc0) != 0x80;
+	return k;
+}
+
 /* The character at p, of text known to be valid; *len is its bytes. */
 static inline uint32_t utf8_at(const char *p, int *len)
 {

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "controller/apis/common.h"
+#include "controller/apis/openai/openai_json.h"
 #include "controller/endpoints/endpoints.h"
 #include "controller/endpoints/files.h"
 #include "controller/message/service.h"
@@ -16,9 +17,6 @@
 enum {
 	LIST_DEFAULT = 20,
 	LIST_MAX = 100,
-	METADATA_MAX = 16, /* OpenAI's bounds */
-	METADATA_KEY = 64,
-	METADATA_VALUE = 512,
 	KEEP_MIN_S = 3600,
 	KEEP_MAX_S = 30 * 86400,
 };
@@ -45,23 +43,6 @@ static void on_created(void *user, int rc, const json_t *batch, const char *para
 	else
 		exchange_fail(x, E_OVERLOADED, NULL, why);
 	exchange_unref(x);
-}
-
-/* NULL, or the reason to refuse it. */
-static const char *check_metadata(const json_t *m)
-{
-	const char *key;
-	json_t *v;
-	if (!m)
-		return NULL;
-	if (!json_is_object(m) || json_object_size(m) > METADATA_MAX)
-		return "metadata must be an object of at most 16 keys";
-	json_object_foreach((json_t *)m, key,
-			    v) if (strlen(key) > METADATA_KEY || !json_is_string(v) ||
-				   json_string_length(v) >
-					   METADATA_VALUE) return "metadata has keys of at most 64 bytes and "
-								  "texts of at most 512";
-	return NULL;
 }
 
 static const char *check_keep(const json_t *o, int64_t *seconds)
@@ -121,7 +102,7 @@ static void create(struct exchange *x)
 			      : !r.endpoint ? "endpoint"
 			      : !r.window   ? "completion_window"
 					    : NULL;
-	const char *metadata = check_metadata(r.metadata);
+	const char *metadata = openai_check_metadata(r.metadata);
 	const char *keep = check_keep(json_get(request, "output_expires_after"), &r.output_keep_s);
 	struct api_problem p = {.code = E_INTERNAL};
 	if (common_check_fields(x, request, &batches_fields, &p)) {

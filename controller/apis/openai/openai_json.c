@@ -34,13 +34,23 @@ static float logprob_shown(float x)
 	return x >= LOGPROB_LEAST ? x : LOGPROB_LEAST; /* NaN, too */
 }
 
-/* Characters that begin in p[0..n): so that the offsets of tokens which share a character add up. */
-static uint64_t count_chars(const char *p, size_t n)
+enum { METADATA_MAX = 16, METADATA_KEY = 64, METADATA_VALUE = 512 };
+
+const char *openai_check_metadata(const json_t *m)
 {
-	uint64_t k = 0;
-	for (size_t i = 0; i < n; i++)
-		k += ((unsigned char)p[i] & 0xc0) != 0x80;
-	return k;
+	const char *key;
+	json_t *v;
+	bool fits = true;
+	if (!m)
+		return NULL;
+	if (!json_is_object(m) || json_object_size(m) > METADATA_MAX)
+		return "metadata must be an object of at most 16 keys";
+	json_object_foreach((json_t *)m, key, v)
+	{
+		fits = fits && utf8_chars(key, strlen(key)) <= METADATA_KEY && json_is_string(v) &&
+		       utf8_chars(json_string_value(v), json_string_length(v)) <= METADATA_VALUE;
+	}
+	return fits ? NULL : "metadata has keys of at most 64 characters and texts of at most 512";
 }
 
 /* The token as a JSON string.  Bytes that are not whole characters are shown as OpenAI does for
@@ -161,7 +171,7 @@ static void put_offsets(struct buf *b, const struct openai_shape *s, const struc
 				continue;
 			buf_clear(piece);
 			tokenizer_piece(s->tokenizer, runs[r].tokens[i], piece);
-			*offset += count_chars(piece->p, piece->len);
+			*offset += utf8_chars(piece->p, piece->len);
 		}
 }
 
@@ -371,7 +381,7 @@ void openai_chunk_echo(struct buf *b, const struct openai_shape *s, uint32_t ind
 	buf_puts(b, ",\"text\":");
 	json_write_string(b, p->echo, p->echo_n);
 	buf_puts(b, ",\"logprobs\":null,\"finish_reason\":null}]");
-	*offset += count_chars(p->echo, p->echo_n);
+	*offset += utf8_chars(p->echo, p->echo_n);
 }
 
 void openai_chunk_delta(struct buf *b, const struct openai_shape *s, uint32_t index,
@@ -444,7 +454,7 @@ void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, 
 			buf_put(&text, p->echo, p->echo_n);
 		buf_put(&text, v->text, v->text_n);
 		if (p->echo && !p->echo_logprobs)
-			offset = count_chars(p->echo, p->echo_n);
+			offset = utf8_chars(p->echo, p->echo_n);
 		buf_puts(b, ",\"text\":");
 		json_write_string(b, text.p, text.len);
 		buf_fini(&text);

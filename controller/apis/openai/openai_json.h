@@ -1,5 +1,5 @@
 /* openai_json.h - the shapes of OpenAI's replies, with vLLM's additions: pure functions that
- * append JSON to a buffer.  Knows nothing of connections. */
+ * append JSON to a buffer; and what its requests have in common.  Knows nothing of connections. */
 #ifndef QUERN_CONTROLLER_APIS_OPENAI_OPENAI_JSON_H
 #define QUERN_CONTROLLER_APIS_OPENAI_OPENAI_JSON_H
 
@@ -9,6 +9,7 @@
 #include "controller/message/job_event.h"
 #include "controller/tokenizer/tokenizer.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,6 +56,10 @@ void openai_chunk_usage(struct buf *b, const struct openai_shape *s, const struc
 			const struct answer_timing *t);
 /* usage: NULL for none. */
 void openai_end_chunk(struct buf *b, const struct openai_shape *s, const struct answer_usage *u);
+
+/* A request's metadata: an object of OpenAI's bounds, which are characters.  NULL, or the reason to refuse
+ * it. NULL is none. */
+const char *openai_check_metadata(const json_t *m);
 
 /* One choice of a reply that is not streamed.  chat: as above, all of it. */
 void openai_choice(struct buf *b, const struct openai_shape *s, uint32_t index, const struct output_view *v,

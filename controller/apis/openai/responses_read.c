@@ -2,10 +2,14 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/utf8.h"
+#include "controller/apis/openai/openai_json.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { NAME_CHARS = 64 /* OpenAI's bound */ };
 
 static const struct field_row rows[] = {
 	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the model's name"},
@@ -18,14 +22,14 @@ static const struct field_row rows[] = {
 	{"top_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, "as in chat"},
 	{"tools", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, "functions; tools of OpenAI's own are refused"},
 	{"tool_choice", FIELD_STRING | FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
-	 "none, auto, required, or a function"},
+	 "none, auto, required, a function, or allowed_tools (auto)"},
 	{"parallel_tool_calls", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "false: one call at most"},
 	{"text", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "format: text, json_object or json_schema; verbosity has no effect"},
 	{"reasoning", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "effort, as in chat; the reasoning itself is shown, never a summary"},
 	{"stream", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "the response as events"},
-	{"metadata", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "repeated in the response"},
+	{"metadata", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "up to 16 texts, repeated in the response"},
 	{"user", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the turns of a key are shared among its users"},
 	{"include", FIELD_ARRAY, FIELD_NEUTRAL, 0, 0, "[[], [\"reasoning.encrypted_content\"]]",
 	 "the reasoning is shown as it is; nothing else can be included"},
@@ -49,7 +53,8 @@ static const struct field_row rows[] = {
 	 "bounds OpenAI's own tools, of which none are"},
 	{"stream_options", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL, "events are never obfuscated"},
 	{"service_tier", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL, "there is one tier"},
-	{"safety_identifier", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL, "repeated in the response"},
+	{"safety_identifier", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL,
+	 "up to 64 characters of text are repeated in the response"},
 	{"prompt_cache_key", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL, "prefixes are found without it"},
 	{"prompt_cache_retention", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL,
 	 "prefixes are kept as there is room"},
@@ -329,6 +334,53 @@ static int read_tools(const json_t *client, json_t *request, struct api_problem 
 	return 0;
 }
 
+static bool is_function(const json_t *v)
+{
+	const char *type = json_string_value(json_get(v, "type"));
+	return type && strcmp(type, "function") == 0 && json_is_string(json_get(v, "name"));
+}
+
+static bool has_tool(const json_t *tools, const char *name)
+{
+	bool found = false;
+	for (size_t i = 0; i < json_array_size(tools) && !found; i++) {
+		const char *is = json_string_value(json_get(json_array_get(tools, i), "name"));
+		found = is && strcmp(is, name) == 0;
+	}
+	return found;
+}
+
+/* Which of the tools may be called, as the chat nests it. */
+static int read_allowed(const json_t *client, const json_t *choice, json_t *request, struct api_problem *p)
+{
+	static const char field[] = "tool_choice";
+	const json_t *mode = json_get(choice, "mode"), *list = json_get(choice, "tools");
+	const char *m = mode ? json_string_value(mode) : "auto";
+	if (!m || (strcmp(m, "auto") != 0 && strcmp(m, "required") != 0))
+		return api_fail(p, E_BAD_REQUEST, field, "tool_choice.mode must be \"auto\" or \"required\"");
+	if (!json_array_size(list))
+		return api_fail(p, E_BAD_REQUEST, field, "tool_choice.tools must have at least one tool");
+	json_t *out = json_array();
+	int rc = 0;
+	for (size_t i = 0; i < json_array_size(list) && !rc; i++) {
+		const json_t *v = json_array_get(list, i), *name = json_get(v, "name");
+		if (!is_function(v))
+			rc = api_fail(
+				p, E_BAD_REQUEST, field,
+				"tool_choice.tools[%zu] must be {\"type\": \"function\", \"name\": ...}", i);
+		else if (!has_tool(json_get(client, "tools"), json_string_value(name)))
+			rc = api_fail(p, E_BAD_REQUEST, field, "tool_choice.tools[%zu] is none of the tools",
+				      i);
+		else
+			json_array_append_new(out, json_pack("{s:s, s:{s:O}}", "type", "function", "function",
+							     "name", name));
+	}
+	json_object_set_new(request, field,
+			    json_pack("{s:s, s:{s:s, s:o}}", "type", "allowed_tools", "allowed_tools", "mode",
+				      m, "tools", out));
+	return rc;
+}
+
 static int read_choice(const json_t *client, json_t *request, struct api_problem *p)
 {
 	const json_t *choice = json_get(client, "tool_choice");
@@ -343,10 +395,12 @@ static int read_choice(const json_t *client, json_t *request, struct api_problem
 		json_object_set(request, "tool_choice", (json_t *)choice);
 		return 0;
 	}
-	if (!type || strcmp(type, "function") != 0 || !json_is_string(json_get(choice, "name")))
+	if (type && strcmp(type, "allowed_tools") == 0)
+		return read_allowed(client, choice, request, p);
+	if (!is_function(choice))
 		return api_fail(p, E_BAD_REQUEST, "tool_choice",
-				"tool_choice of type %.48s is not supported: none, auto, required or "
-				"{\"type\": \"function\", \"name\": ...} is",
+				"tool_choice of type %.48s is not supported: none, auto, required, "
+				"allowed_tools or {\"type\": \"function\", \"name\": ...} is",
 				type ? type : "(none)");
 	json_object_set_new(request, "tool_choice",
 			    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name",
@@ -400,7 +454,10 @@ int responses_read(const json_t *client, const json_t *history, json_t **request
 	int rc = 0;
 	*request = json_pack("{s:o}", "messages", t.messages);
 	*items = NULL;
-	if (!input)
+	const char *metadata = openai_check_metadata(json_get(client, "metadata"));
+	if (metadata)
+		rc = api_fail(p, E_BAD_REQUEST, "metadata", "%s", metadata);
+	else if (!input)
 		rc = api_fail(p, E_BAD_REQUEST, "input", "input is missing");
 	if (!rc && instructions)
 		json_object_set(add(&t, "system"), "content", (json_t *)instructions);
@@ -443,6 +500,12 @@ static json_t *repeat_tools(const json_t *client)
 	return out;
 }
 
+static bool is_short(const json_t *v)
+{
+	return json_is_string(v) && json_string_length(v) <= (size_t)4 * NAME_CHARS &&
+	       utf8_chars(json_string_value(v), json_string_length(v)) <= NAME_CHARS;
+}
+
 static json_t *or_else(const json_t *client, const char *name, json_t *otherwise)
 {
 	const json_t *v = json_get(client, name);
@@ -454,13 +517,18 @@ static json_t *or_else(const json_t *client, const char *name, json_t *otherwise
 
 json_t *responses_repeat(const json_t *client)
 {
-	static const char *const or_null[] = {"instructions", "max_output_tokens", "max_tool_calls",
-					      "previous_response_id"};
-	static const char *const or_none[] = {"safety_identifier", "prompt_cache_key", "user"};
+	static const char *const or_null[] = {"instructions", "max_output_tokens", "previous_response_id"};
+	/* Not checked, since they have no effect: what OpenAI would refuse is left out. */
+	static const char *const names[] = {"safety_identifier", "prompt_cache_key"};
 	json_t *o = json_object();
-	for (size_t i = 0; i < sizeof or_none / sizeof or_none[0]; i++)
-		if (json_get(client, or_none[i]))
-			json_object_set(o, or_none[i], json_get(client, or_none[i]));
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (is_short(json_get(client, names[i])))
+			json_object_set(o, names[i], json_get(client, names[i]));
+	if (json_get(client, "user"))
+		json_object_set(o, "user", json_get(client, "user"));
+	const json_t *calls = json_get(client, "max_tool_calls");
+	json_object_set_new(o, "max_tool_calls",
+			    json_is_integer(calls) ? json_incref((json_t *)calls) : json_null());
 	for (size_t i = 0; i < sizeof or_null / sizeof or_null[0]; i++)
 		json_object_set_new(o, or_null[i], or_else(client, or_null[i], json_null()));
 	const json_t *effort = json_get(json_get(client, "reasoning"), "effort");

@@ -159,6 +159,18 @@ def test_the_official_client_streams(service):
         assert text == whole.output_text != ""
 
 
+def test_calls_are_of_the_allowed_tools(script):
+    """The model writes a call of f by itself: as none of the others may be called, it has to."""
+    other = {**TOOL, "name": "g"}
+    with client(script) as api:
+        for name in "fg":
+            choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": name}]}
+            r = api.responses.create(model="script", input="Go.", tools=[TOOL, other], tool_choice=choice,
+                                     temperature=0, max_output_tokens=200)
+            assert r.tool_choice.model_dump() == choice
+            assert {i.name for i in r.output if i.type == "function_call"} == {name}, r.output
+
+
 def test_a_form_is_kept(service):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
               "additionalProperties": False}
