@@ -234,7 +234,9 @@ void generation_start(struct exchange *x, const json_t *request, const struct ge
 	}
 	if (!g->attach && !completion_begin_key(c))
 		return;
-	int rc = make_subrequests(c, request, g, &reply, &p);
+	int rc = g->prepare ? g->prepare(x, g->prepare_user, &p) : 0;
+	if (!rc)
+		rc = make_subrequests(c, request, g, &reply, &p);
 	if (rc) {
 		completion_give_up(c);
 		generation_rename(g->names, &p);

@@ -40,6 +40,10 @@ struct generation {
 	const char *id;                      /* the reply's; NULL: one is drawn */
 	bool to_context;                     /* without max_tokens, a completion has what the context holds */
 	bool attach;                         /* the jobs exist, most likely: nothing counts for the API key */
+	/* May be NULL: completes the request, of one prompt, at a cost that a client without a place for its
+	 * job must not cause.  -EINVAL with *p filled. */
+	int (*prepare)(const struct exchange *x, const void *user, struct api_problem *p);
+	const void *prepare_user;
 };
 
 /* Checks the request's model and fields, and submits its jobs; or x has its reply.  request: borrowed during

@@ -18,25 +18,28 @@ void translate_ignore(struct translation *t, const char *name)
 	field_table_ignore(t->ignored, sizeof t->ignored, full);
 }
 
-/* A problem with a field of an object within the request: "stop" becomes "options.stop". */
+/* A problem with a field of an object within the request: "stop" becomes "options.stop", at the beginning of
+ * the reason or behind "unknown field". */
 static void name_within(struct translation *t)
 {
+	static const char unknown[] = "unknown field ";
 	char param[sizeof t->p->param], why[sizeof t->p->why];
-	const size_t n = strlen(t->p->param);
+	const size_t n = strlen(t->p->param), k = sizeof unknown - 1;
+	const size_t at = strncmp(t->p->why, unknown, k) == 0 ? k : 0;
 	if (!t->within[0] || !n)
 		return;
 	snprintf(param, sizeof param, "%s%.40s", t->within, t->p->param);
-	if (strncmp(t->p->why, t->p->param, n) == 0) {
-		snprintf(why, sizeof why, "%s%.480s", t->within, t->p->why);
+	if (strncmp(t->p->why + at, t->p->param, n) == 0) {
+		snprintf(why, sizeof why, "%.*s%s%.460s", (int)at, t->p->why, t->within, t->p->why + at);
 		memcpy(t->p->why, why, sizeof why);
 	}
 	memcpy(t->p->param, param, sizeof param);
 }
 
-static int check(struct translation *t, const json_t *client, const struct translate_table *table)
+static int check(struct translation *t, const json_t *client, const struct field_table *fields)
 {
 	char ignored[sizeof t->ignored] = "";
-	if (field_table_check(table->fields, client, t->strict, ignored, sizeof ignored, t->p)) {
+	if (field_table_check(fields, client, t->strict, ignored, sizeof ignored, t->p)) {
 		name_within(t);
 		return -EINVAL;
 	}
@@ -68,10 +71,20 @@ int translate_object(struct translation *t, const json_t *client, const char *wi
 	const char *within_before = t->within;
 	t->client = client;
 	t->within = within;
-	int rc = check(t, client, table);
+	int rc = check(t, client, table->fields);
 	for (size_t i = 0; i < table->n_rules && !rc; i++)
 		rc = apply(t, &table->rules[i], json_object_get(client, table->rules[i].name));
 	t->client = client_before;
+	t->within = within_before;
+	return rc;
+}
+
+int translate_members(struct translation *t, const json_t *o, const char *within,
+		      const struct field_table *fields)
+{
+	const char *within_before = t->within;
+	t->within = within;
+	int rc = check(t, o, fields);
 	t->within = within_before;
 	return rc;
 }

@@ -45,6 +45,11 @@ struct translate_table {
 int translate_object(struct translation *t, const json_t *client, const char *within,
 		     const struct translate_table *table);
 
+/* Checks the members of an object within the request, which is read elsewhere: those without effect are
+ * named, "tools.cache_control", unknown ones too, or refused where the service is strict. */
+int translate_members(struct translation *t, const json_t *o, const char *within,
+		      const struct field_table *fields);
+
 /* Names a field, or a part of one, as without effect; once. */
 void translate_ignore(struct translation *t, const char *name);
 

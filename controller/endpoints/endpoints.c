@@ -15,6 +15,7 @@
 #include "controller/endpoints/page.h"
 #include "controller/endpoints/rerank.h"
 #include "controller/endpoints/tokenize.h"
+#include "controller/endpoints/unserved.h"
 #include "controller/endpoints/viewers.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
@@ -30,16 +31,27 @@ static const struct http_route routes[] = {
 	{"/version", "GET, HEAD", info_call_version, ROUTE_OPEN, NULL, NULL},
 	{"/openapi.json", "GET, HEAD", openapi_call, ROUTE_OPEN, NULL, NULL},
 	{"/metrics", "GET, HEAD", info_call_metrics, 0, NULL, NULL},
-	{"/v1/models", "GET, HEAD", info_call_models, 0, NULL, NULL},
-	{"/v1/models/", "GET, HEAD", info_call_model, ROUTE_PREFIX, NULL, NULL},
+	{"/v1/models", "GET, HEAD", info_call_models, ROUTE_REQUEST_ID, NULL, NULL},
+	{"/v1/models/", "GET, HEAD", info_call_model, ROUTE_PREFIX | ROUTE_REQUEST_ID, NULL, NULL},
+	{"/models", "GET, HEAD", info_call_models, 0, NULL, NULL},
+	{"/models/load", "POST", unserved_call, 0, NULL, llamacpp_error},
+	{"/models/unload", "POST", unserved_call, 0, NULL, llamacpp_error},
+	{"/models/sse", "GET", unserved_call, 0, NULL, llamacpp_error},
 	{"/v1/completions", "POST", completions_call_text, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL,
 	 NULL},
 	{"/v1/chat/completions", "POST", completions_call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED,
 	 NULL, NULL},
-	{"/v1/messages", "POST", anthropic_call_messages, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL,
+	{"/v1/chat/completions/input_tokens", "POST", tokenize_call_count, ROUTE_JSON | ROUTE_COUNTED, NULL,
+	 NULL},
+	{"/v1/chat/completions/control", "POST", unserved_call, 0, NULL, llamacpp_error},
+	{"/v1/messages", "POST", anthropic_call_messages,
+	 ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_REQUEST_ID, NULL, anthropic_error},
+	{"/v1/messages/count_tokens", "POST", anthropic_call_count,
+	 ROUTE_JSON | ROUTE_COUNTED | ROUTE_REQUEST_ID, NULL, anthropic_error},
+	{"/v1/messages/batches", "GET, POST", unserved_call, ROUTE_REQUEST_ID, NULL, anthropic_error},
+	{"/v1/messages/batches/", "GET, POST, DELETE", unserved_call, ROUTE_PREFIX | ROUTE_REQUEST_ID, NULL,
 	 anthropic_error},
-	{"/v1/messages/count_tokens", "POST", anthropic_call_count, ROUTE_JSON | ROUTE_COUNTED, NULL,
-	 anthropic_error},
+	{"/v1/complete", "POST", unserved_call, ROUTE_REQUEST_ID, NULL, anthropic_error},
 	{"/v1/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/responses/", "GET, HEAD, POST, DELETE", responses_call_one, ROUTE_PREFIX, NULL, NULL},
 	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
@@ -67,14 +79,20 @@ static const struct http_route routes[] = {
 	 llamacpp_error},
 	{"/infill", "POST", llamacpp_call_infill, ROUTE_COUNTED | ROUTE_QUEUED, NULL, llamacpp_error},
 	{"/embedding", "POST", embeddings_call_llamacpp, ROUTE_COUNTED | ROUTE_QUEUED, NULL, llamacpp_error},
+	{"/embeddings", "POST", embeddings_call_llamacpp, ROUTE_COUNTED | ROUTE_QUEUED, NULL, llamacpp_error},
 	{"/apply-template", "POST", llamacpp_call_template, ROUTE_COUNTED, NULL, llamacpp_error},
 	{"/props", "GET, HEAD", llamacpp_call_props, 0, NULL, llamacpp_error},
 	{"/slots", "GET, HEAD", llamacpp_call_slots, 0, NULL, llamacpp_error},
+	{"/slots/", "POST", unserved_call, ROUTE_PREFIX, NULL, llamacpp_error},
+	{"/lora-adapters", "GET, POST", unserved_call, 0, NULL, llamacpp_error},
+	{"/v1/systemone", "POST", unserved_call, 0, NULL, llamacpp_error},
 	{"/v1/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
 	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/reranking", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/reranking", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/files", "GET, HEAD, POST", files_call, ROUTE_COUNTED, files_upload, NULL},
@@ -137,6 +155,12 @@ static void stop(void *user)
 	file_store_close(e->files);
 }
 
+/* /v1/models answers clients of Anthropic's, too. */
+static http_errors *errors_for(const struct exchange *x)
+{
+	return x->route && x->route->flags & ROUTE_REQUEST_ID && anthropic_asks(x) ? anthropic_error : NULL;
+}
+
 struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, const struct service *svc,
 			      size_t max_file_bytes)
 {
@@ -145,6 +169,7 @@ struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, cons
 				.max_file_bytes = max_file_bytes ? max_file_bytes : MAX_FILE};
 	return (struct http_app){.routes = routes,
 				 .n_routes = sizeof routes / sizeof routes[0],
+				 .errors_for = errors_for,
 				 .user = e,
 				 .start = start,
 				 .quiesce = quiesce,

@@ -157,6 +157,29 @@ done:
 	json_decref(request);
 }
 
+void tokenize_call_count(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	json_t *request = common_body_object(x);
+	if (!request)
+		return;
+	struct api_problem p = {.code = E_INTERNAL};
+	struct token_ids ids = {0};
+	struct buf b = {0};
+	if (!common_check_model(x, request))
+		goto done;
+	if (api_tokenize_messages(x->host->svc, mailbox_max_context(apis_of(x)->mailbox), request, &ids,
+				  x->ignored, sizeof x->ignored, &p)) {
+		exchange_fail(x, p.code, p.param, p.why);
+		goto done;
+	}
+	buf_printf(&b, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", ids.n);
+	exchange_reply(x, MHD_HTTP_OK, &b);
+done:
+	token_ids_fini(&ids);
+	json_decref(request);
+}
+
 void tokenize_call_reverse(struct exchange *x, const char *rest)
 {
 	(void)rest;

@@ -9,6 +9,8 @@
 extern const struct field_table tokenize_fields, detokenize_fields;
 
 void tokenize_call(struct exchange *x, const char *rest);
+/* /v1/chat/completions/input_tokens, as llama.cpp has it: how many tokens a chat's prompt has. */
+void tokenize_call_count(struct exchange *x, const char *rest);
 void tokenize_call_reverse(struct exchange *x, const char *rest);
 
 #endif

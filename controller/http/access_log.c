@@ -108,6 +108,7 @@ void access_log_write(struct access_log *a, const struct exchange *x, bool cut)
 	if (x->status)
 		buf_printf(&b, ",\"status\":%u", x->status);
 	put_text(&b, "id", x->request_id[0] ? x->request_id : x->id);
+	put_text(&b, "request", x->drawn_id);
 	put_text(&b, "error", x->error);
 	if (x->key) {
 		char name[APIKEY_NAME_MAX];

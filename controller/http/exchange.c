@@ -277,16 +277,16 @@ void exchange_reply_content(struct exchange *x, const char *type, uint64_t bytes
 	exchange_reply_as(x, MHD_HTTP_OK, type, &none);
 }
 
-/* As the header x-request-id has it. */
+/* As the header request-id has it, or x-request-id. */
 static const char *id_of(const struct exchange *x)
 {
-	return x->request_id[0] ? x->request_id : x->id;
+	return x->drawn_id[0] ? x->drawn_id : x->request_id[0] ? x->request_id : x->id;
 }
 
 static void put_error(const struct exchange *x, struct buf *b, const struct http_failure *f)
 {
-	if (x->route && x->route->errors)
-		x->route->errors(b, f);
+	if (x->errors)
+		x->errors(b, f);
 	else
 		http_error_openai(b, f);
 }

@@ -120,9 +120,12 @@ struct exchange {
 	char path[256];                 /* without the query */
 	char remote[64];                /* the client's address, "" unknown */
 	char request_id[64];            /* the client's own, "" for none */
-	char origin[256];               /* of a page that may see the reply (CORS); "": none */
-	struct api_key *key;            /* NULL: the service has no keys, or the path needs none */
-	uint64_t max_body;              /* bytes of the body */
+	char drawn_id[40];              /* "req_..." of a route with ROUTE_REQUEST_ID, "" of others */
+	/* The shape of errors; NULL: OpenAI's. */
+	void (*errors)(struct buf *b, const struct http_failure *f);
+	char origin[256];    /* of a page that may see the reply (CORS); "": none */
+	struct api_key *key; /* NULL: the service has no keys, or the path needs none */
+	uint64_t max_body;   /* bytes of the body */
 
 	/* libmicrohttpd's thread only. */
 	struct buf body;

@@ -18,14 +18,18 @@ struct http_failure;
 struct service;
 
 enum {
-	ROUTE_PREFIX = 1,     /* path ends in '/': the rest is passed to the call */
-	ROUTE_JSON = 2,       /* the body is application/json */
-	ROUTE_OPEN = 4,       /* needs no key */
-	ROUTE_COUNTED = 8,    /* against a key's limits */
-	ROUTE_QUEUED = 16,    /* becomes jobs: refused while the queue is full */
-	ROUTE_JSON_POST = 32, /* POST: the body is application/json */
-	ROUTE_ENDLESS = 64,   /* a stream that ends with the service */
+	ROUTE_PREFIX = 1,       /* path ends in '/': the rest is passed to the call */
+	ROUTE_JSON = 2,         /* the body is application/json */
+	ROUTE_OPEN = 4,         /* needs no key */
+	ROUTE_COUNTED = 8,      /* against a key's limits */
+	ROUTE_QUEUED = 16,      /* becomes jobs: refused while the queue is full */
+	ROUTE_JSON_POST = 32,   /* POST: the body is application/json */
+	ROUTE_ENDLESS = 64,     /* a stream that ends with the service */
+	ROUTE_REQUEST_ID = 128, /* each reply has the header request-id, drawn for the request */
 };
+
+/* Appends the body of an error, in the shape of an API. */
+typedef void http_errors(struct buf *b, const struct http_failure *f);
 
 struct http_route {
 	const char *path;
@@ -39,7 +43,7 @@ struct http_route {
 	int (*upload)(struct exchange *x);
 	/* The body of an error, in the shape of the API that the path belongs to: of a handler's errors and
 	 * of those before any handler runs (no key, too large, too many).  NULL: OpenAI's (http_error.h). */
-	void (*errors)(struct buf *b, const struct http_failure *f);
+	http_errors *errors;
 };
 
 /* What is served.  All but the routes' calls come from http_start() and http_stop(). */
@@ -47,6 +51,9 @@ struct http_app {
 	const struct http_route *routes;
 	size_t n_routes;
 	void *user; /* host->user */
+	/* The shape of errors of a request (its headers are there, x->route is set) whose route has none, for
+	 * paths of several APIs; NULL: OpenAI's.  May be NULL. */
+	http_errors *(*errors_for)(const struct exchange *x);
 	/* Before the first request.  From then on it may make exchanges without a connection. */
 	int (*start)(void *user, struct exchange_host *host, char *why, size_t why_n);
 	/* Makes no more of these and aborts those under way; then all exchanges are ended. */

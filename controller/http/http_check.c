@@ -1,5 +1,6 @@
 #include "controller/http/http_impl.h"
 
+#include "base/entropy.h"
 #include "controller/message/service.h"
 #include "controller/http/api_keys.h"
 
@@ -236,6 +237,12 @@ bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Con
 	pthread_mutex_lock(&x->lock); /* exchange_n_draining() looks at it */
 	x->route = find_route(&h->app, url);
 	pthread_mutex_unlock(&x->lock);
+	x->errors = x->route ? x->route->errors : NULL;
+	if (!x->errors && h->app.errors_for)
+		x->errors = h->app.errors_for(x);
+	if (x->route && x->route->flags & ROUTE_REQUEST_ID)
+		snprintf(x->drawn_id, sizeof x->drawn_id, "req_%016" PRIx64 "%016" PRIx64, entropy_u64(),
+			 entropy_u64());
 	check(x, c, url, method, fault, &length);
 	return x->refused && (length > pass_over(x) || http_header(c, MHD_HTTP_HEADER_EXPECT));
 }

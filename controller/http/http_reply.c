@@ -45,7 +45,7 @@ static void add_cors(struct MHD_Response *r, const struct exchange *x)
 	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, x->origin);
 	add_header(r, MHD_HTTP_HEADER_VARY, "Origin");
 	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
-		   "x-request-id, x-quern-ignored, openai-processing-ms, retry-after");
+		   "x-request-id, request-id, x-quern-ignored, openai-processing-ms, retry-after");
 }
 
 /* requested: the headers that the page would send; the official clients have many of their own. */
@@ -73,6 +73,8 @@ static void add_about(struct MHD_Response *r, const struct exchange *x)
 	const char *id = x->request_id[0] ? x->request_id : x->id;
 	if (id[0])
 		add_header(r, "x-request-id", id);
+	if (x->drawn_id[0])
+		add_header(r, "request-id", x->drawn_id);
 	if (x->closing)
 		add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 	if (x->key)

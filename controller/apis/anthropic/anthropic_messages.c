@@ -2,6 +2,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "controller/apis/anthropic/anthropic_members.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,12 @@ static int refuse_block(const struct place *w, const json_t *block)
 			w->at, type);
 }
 
+/* Names the members of a block that have no effect. */
+static int check_members(const struct place *w, const json_t *block, const struct field_table *members)
+{
+	return translate_members(w->t, block, w->field[0] == 's' ? "system." : "messages.", members);
+}
+
 /* A text block as a part of a chat's content. */
 static int add_text(const struct place *w, const json_t *block, json_t *parts)
 {
@@ -43,7 +50,7 @@ static int add_text(const struct place *w, const json_t *block, json_t *parts)
 	if (!json_is_string(text))
 		return fail(w, ".text must be a string");
 	json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text));
-	return 0;
+	return check_members(w, block, &anthropic_text_members);
 }
 
 /* Parts as a content: one as a string.  Takes parts. */
@@ -114,7 +121,9 @@ static int add_result(struct place *w, const json_t *block, json_t *out)
 		return rc;
 	json_array_append_new(
 		out, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content", content));
-	return 0;
+	if (json_is_true(json_get(block, "is_error")))
+		translate_ignore(w->t, "messages.is_error");
+	return check_members(w, block, &anthropic_result_members);
 }
 
 static int read_user(struct place *w, const json_t *blocks, json_t *out)
@@ -163,7 +172,7 @@ static int add_call(const struct place *w, const json_t *block, json_t *calls)
 	json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:s}}", "id", id, "type", "function",
 					       "function", "name", name, "arguments", text ? text : "{}"));
 	free(text);
-	return 0;
+	return check_members(w, block, &anthropic_use_members);
 }
 
 static int add_thought(const struct place *w, const json_t *block, struct buf *out)
@@ -172,7 +181,7 @@ static int add_thought(const struct place *w, const json_t *block, struct buf *o
 	if (!json_is_string(text))
 		return fail(w, ".thinking must be a string");
 	buf_put(out, json_string_value(text), json_string_length(text));
-	return 0;
+	return check_members(w, block, &anthropic_thought_members);
 }
 
 static int add_block(const struct place *w, const json_t *block, struct reply_parts *r)
@@ -229,13 +238,16 @@ static int read_message(struct translation *t, const json_t *m, size_t at, json_
 		return fail(&w, ".role must be \"user\", \"assistant\" or \"system\"");
 	if (!json_is_string(content) && !json_is_array(content))
 		return fail(&w, ".content must be a string or an array of blocks");
+	int rc = check_members(&w, m, &anthropic_message_members);
+	if (rc)
+		return rc;
 	snprintf(w.at, sizeof w.at, "messages[%zu].content", at);
 	if (json_is_array(content) && r[0] == 'u')
 		return read_user(&w, content, out);
 	if (json_is_array(content) && r[0] == 'a')
 		return read_assistant(&w, content, out);
 	json_t *text;
-	int rc = text_content(&w, content, &text);
+	rc = text_content(&w, content, &text);
 	if (!rc)
 		json_array_append_new(out, json_pack("{s:O, s:o}", "role", role, "content", text));
 	return rc;

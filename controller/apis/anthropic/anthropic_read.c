@@ -1,6 +1,7 @@
 #include "controller/apis/anthropic/anthropic_read.h"
 
 #include "base/json.h"
+#include "controller/apis/anthropic/anthropic_members.h"
 #include "controller/apis/anthropic/anthropic_messages.h"
 
 #include <errno.h>
@@ -44,6 +45,9 @@ static int read_tool(struct translation *t, const json_t *tool, size_t at, json_
 	if (!json_is_object(schema))
 		return api_fail(t->p, E_BAD_REQUEST, "tools",
 				"tools[%zu].input_schema must be a JSON schema, an object", at);
+	int rc = translate_members(t, tool, "tools.", &anthropic_tool_members);
+	if (rc)
+		return rc;
 	json_t *f = json_pack("{s:O, s:O}", "name", name, "parameters", schema);
 	const json_t *description = json_get(tool, "description"), *strict = json_get(tool, "strict");
 	if (description)
@@ -89,12 +93,14 @@ static int read_tool_choice(struct translation *t, const json_t *v)
 				"tool_choice must be {\"type\": \"auto\"}, \"any\", \"none\", or \"tool\" "
 				"with a name");
 	json_object_set_new(t->out, "tool_choice", choice);
+	if (!is_type(v, "tool") && json_get(v, "name"))
+		translate_ignore(t, "tool_choice.name");
 	if (single && !json_is_boolean(single))
 		return api_fail(t->p, E_BAD_REQUEST, "tool_choice",
 				"tool_choice.disable_parallel_tool_use must be true or false");
 	if (json_is_true(single))
 		json_object_set_new(t->out, "parallel_tool_calls", json_false());
-	return 0;
+	return translate_members(t, v, "tool_choice.", &anthropic_choice_members);
 }
 
 /* --- thinking and the form of the answer --- */
@@ -113,13 +119,18 @@ static int read_thinking(struct translation *t, const json_t *v)
 				"thinking.budget_tokens must be an integer from 1 to %d", 1 << 30);
 	if (enabled)
 		json_object_set(t->out, "thinking_token_budget", (json_t *)budget);
+	else if (budget)
+		translate_ignore(t, "thinking.budget_tokens");
+	if (display && !json_is_string(display))
+		return api_fail(t->p, E_BAD_REQUEST, "thinking",
+				"thinking.display must be \"summarized\" or \"omitted\"");
 	if ((enabled || disabled) && reading(t)->thinks)
 		json_object_set_new(t->out, "enable_thinking", json_boolean(enabled));
 	else if (disabled)
 		json_object_set_new(t->out, "include_reasoning", json_false());
-	if (display && json_is_string(display) && strcmp(json_string_value(display), "omitted") == 0)
+	if (display && strcmp(json_string_value(display), "omitted") == 0)
 		json_object_set_new(t->out, "include_reasoning", json_false());
-	return 0;
+	return translate_members(t, v, "thinking.", &anthropic_thinking_members);
 }
 
 static int read_format(struct translation *t, const json_t *format)
@@ -131,7 +142,8 @@ static int read_format(struct translation *t, const json_t *format)
 	json_object_set_new(t->out, "response_format",
 			    json_pack("{s:s, s:{s:s, s:O, s:b}}", "type", "json_schema", "json_schema",
 				      "name", "output", "schema", schema, "strict", 1));
-	return 0;
+	return translate_members(t, format, t->within[0] ? "output_config.format." : "output_format.",
+				 &anthropic_format_members);
 }
 
 static int read_effort(struct translation *t, const json_t *v)
@@ -167,7 +179,7 @@ static int read_metadata(struct translation *t, const json_t *v)
 	const json_t *user = json_get(v, "user_id");
 	if (user && !reading(t)->count)
 		json_object_set(t->out, "user", (json_t *)user);
-	return 0;
+	return translate_members(t, v, "metadata.", &anthropic_metadata_members);
 }
 
 static int read_stops(struct translation *t, const json_t *v)
@@ -259,6 +271,9 @@ const struct generation_name anthropic_names[] = {
 	{"thinking_token_budget", "thinking.budget_tokens"},
 	{"reasoning_effort", "output_config.effort"},
 	{"response_format", "output_config.format"},
+	{"tool_calls", "tool_use"},
+	{"tool_call_id", "tool_use_id"},
+	{"reasoning_content", "thinking"},
 	{NULL, NULL},
 };
 

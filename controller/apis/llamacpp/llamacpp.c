@@ -42,7 +42,7 @@ void llamacpp_error(struct buf *b, const struct http_failure *f)
 
 /* A prompt, and how its output ended. */
 struct shown {
-	struct buf prompt; /* JSON */
+	struct buf prompt, settings; /* JSON; each prompt has a seed of its own */
 	struct llamacpp_end end;
 	char *word; /* owned: of end */
 	uint64_t n_predicted;
@@ -50,7 +50,6 @@ struct shown {
 
 struct answer {
 	const struct tokenizer *tokenizer;
-	struct buf settings;
 	bool return_tokens, many;
 	struct shown *prompts; /* [n], owned */
 	size_t n;
@@ -76,17 +75,17 @@ static void begin(struct completion *c, const json_t *request, const struct api_
 	(void)reply;
 	a->tokenizer = c->x->host->svc->tokenizer;
 	a->many = json_is_string(first) || json_is_array(first);
-	llamacpp_put_settings(&a->settings, c->subs[0].submit, c->stream);
 	c->every_delta = true; /* a stream has the tokens */
 	a->n = c->n_subs;
 	a->prompts = xcalloc(a->n, sizeof *a->prompts);
 	for (size_t i = 0; i < a->n; i++) {
 		struct shown *p = &a->prompts[i];
 		put_prompt(&p->prompt, a->tokenizer, c->subs[i].submit, request, i);
+		llamacpp_put_settings(&p->settings, c->subs[i].submit, c->stream);
 		p->end = (struct llamacpp_end){.stop_type = "none",
 					       .word = "",
 					       .model = c->model,
-					       .settings = &a->settings,
+					       .settings = &p->settings,
 					       .prompt = &p->prompt};
 	}
 }
@@ -174,10 +173,10 @@ static void answer_free(void *data)
 	struct answer *a = data;
 	for (size_t i = 0; i < a->n; i++) {
 		buf_fini(&a->prompts[i].prompt);
+		buf_fini(&a->prompts[i].settings);
 		free(a->prompts[i].word);
 	}
 	free(a->prompts);
-	buf_fini(&a->settings);
 	free(a);
 }
 
@@ -193,6 +192,18 @@ static const struct answer_writer writer = {
 
 /* --- the routes --- */
 
+struct gap {
+	const json_t *client;
+	json_t *request;
+};
+
+static int fill_gap(const struct exchange *x, const void *user, struct api_problem *p)
+{
+	const struct gap *g = user;
+	const struct llamacpp_gap gap = {x->host->svc, mailbox_max_context(apis_of(x)->mailbox)};
+	return llamacpp_read_infill(g->client, &gap, g->request, p);
+}
+
 static void start(struct exchange *x, bool infill)
 {
 	const struct service *svc = x->host->svc;
@@ -201,22 +212,22 @@ static void start(struct exchange *x, bool infill)
 		return;
 	struct llamacpp_request r;
 	struct api_problem p = {.code = E_INTERNAL};
-	const struct llamacpp_gap gap = {svc, mailbox_max_context(apis_of(x)->mailbox)};
 	int rc = llamacpp_read(client, infill, svc->strict, &r, &p);
 	memcpy(x->ignored, r.ignored, sizeof r.ignored);
-	if (!rc && infill)
-		rc = llamacpp_read_infill(client, &gap, r.request, &p);
 	if (rc) {
 		exchange_fail(x, p.code, p.param, p.why);
 	} else {
 		struct answer *a = xcalloc(1, sizeof *a);
 		a->return_tokens = r.return_tokens;
+		const struct gap gap = {client, r.request};
 		const struct generation g = {.dialect = API_COMPLETIONS,
 					     .writer = &writer,
 					     .writer_data = a,
 					     .id_prefix = "llamacpp-",
 					     .to_context = true,
-					     .names = llamacpp_names};
+					     .names = llamacpp_names,
+					     .prepare = infill ? fill_gap : NULL,
+					     .prepare_user = &gap};
 		generation_start(x, r.request, &g);
 	}
 	json_decref(r.request);

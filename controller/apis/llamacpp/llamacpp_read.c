@@ -11,6 +11,8 @@
 #define INT_MAX_D 2147483647
 #define COUNT(a)  (sizeof(a) / sizeof *(a))
 
+enum { STOPS_MAX = 1 << 20 /* bytes: prompts times those of the stop strings */ };
+
 /* -1 and -2: no bound but the context's. */
 static int read_n_predict(struct translation *t, const json_t *v)
 {
@@ -78,7 +80,8 @@ static int read_stop(struct translation *t, const json_t *v)
 static int read_prompt(struct translation *t, const json_t *v)
 {
 	const json_t *first = json_array_get(v, 0);
-	if ((json_is_string(first) || json_is_array(first)) && json_is_true(json_get(t->client, "stream")))
+	if ((json_is_string(first) || json_is_array(first)) && json_array_size(v) > 1 &&
+	    json_is_true(json_get(t->client, "stream")))
 		return api_fail(t->p, E_BAD_REQUEST, "prompt",
 				"prompt holds several prompts: a stream takes one, send a request for each");
 	json_object_set(t->out, "prompt", (json_t *)v);
@@ -163,7 +166,7 @@ static const struct field_table common_fields = {common_rows, COUNT(common_rows)
 
 static const struct field_row prompt_rows[] = {
 	{"prompt", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
-	 "a text, token ids, or, without `stream`, an array of these; not texts and ids mixed"},
+	 "a text, token ids, or an array of these (of one in a stream); not texts and ids mixed"},
 };
 const struct field_table llamacpp_fields = {prompt_rows, COUNT(prompt_rows), &common_fields};
 
@@ -212,6 +215,22 @@ const struct generation_name llamacpp_names[] = {{"max_tokens", "n_predict"},
 						 {"logprobs", "n_probs"},
 						 {NULL, NULL}};
 
+/* Each prompt's reply repeats them. */
+static int check_stops(const json_t *request, struct api_problem *p)
+{
+	const json_t *prompt = json_get(request, "prompt"), *stop = json_get(request, "stop"), *s;
+	const json_t *first = json_array_get(prompt, 0);
+	const size_t n = json_is_string(first) || json_is_array(first) ? json_array_size(prompt) : 1;
+	size_t i, bytes = 0;
+	json_array_foreach(stop, i, s) bytes += json_string_length(s);
+	return n * bytes <= STOPS_MAX
+		       ? 0
+		       : api_fail(p, E_BAD_REQUEST, "stop",
+				  "%zu prompts times %zu bytes of stop is more than %d: put fewer prompts "
+				  "into a request",
+				  n, bytes, STOPS_MAX);
+}
+
 int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacpp_request *out,
 		  struct api_problem *p)
 {
@@ -222,6 +241,8 @@ int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacp
 	int rc = translate_object(&t, client, "", &table);
 	if (!rc && !infill && !json_get(client, "prompt"))
 		rc = api_fail(p, E_BAD_REQUEST, "prompt", "prompt must be given");
+	if (!rc)
+		rc = check_stops(t.out, p);
 	out->return_tokens = json_is_true(json_get(client, "return_tokens"));
 	memcpy(out->ignored, t.ignored, sizeof t.ignored);
 	if (rc)

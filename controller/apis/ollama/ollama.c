@@ -123,8 +123,8 @@ static void start(struct exchange *x, bool generate)
 	const struct ollama_reading how = {.generate = generate,
 					   .strict = svc->strict,
 					   .chats = svc->chat != NULL,
-					   .thinks =
-						   svc->chat && chat_mentions(svc->chat, "enable_thinking")};
+					   .thinks = svc->chat && chat_mentions(svc->chat, "enable_thinking"),
+					   .call_ids = svc->chat && chat_mentions(svc->chat, "tool_call_id")};
 	const int rc = ollama_read(client, &how, &r, &p);
 	memcpy(x->ignored, r.ignored, sizeof r.ignored);
 	if (rc) {

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "controller/apis/ollama/ollama_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,19 @@ struct calls {
 	} * names;                  /* [n_names], owned */
 	size_t n_names, cap_names;
 	json_t *places; /* owned: name to its place in names */
+	json_t *ids;    /* owned: id to the number of its call */
 };
+
+static const struct field_row rows[] = {
+	{"role", FIELD_ANY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"content", FIELD_ANY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"thinking", FIELD_ANY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"tool_calls", FIELD_ANY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"tool_name", FIELD_ANY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"tool_call_id", FIELD_ANY, FIELD_HONOURED, 0, 0, NULL, NULL},
+	{"images", FIELD_ANY, FIELD_HONOURED, 0, 0, NULL, NULL},
+};
+static const struct field_table members = {rows, sizeof rows / sizeof *rows, NULL};
 
 static void add_open(struct calls *all, const json_t *name, const json_t *id)
 {
@@ -44,6 +57,7 @@ static void add_open(struct calls *all, const json_t *name, const json_t *id)
 	if (!of->first)
 		of->first = all->n;
 	of->last = all->n;
+	json_object_set_new(all->ids, json_string_value(id), json_integer((json_int_t)all->n));
 }
 
 /* The oldest open call of the name, or of any where it has none; NULL: none is open. */
@@ -109,34 +123,53 @@ static int read_calls(struct translation *t, const json_t *calls, size_t at, str
 	return 0;
 }
 
-/* The id of the call that this result answers. */
-static void set_call_id(json_t *m, const json_t *name, struct calls *all)
+/* The id of the call that this result answers: the client's, or that of an open call, which only a template
+ * that shows ids needs. */
+static void set_call_id(json_t *m, const json_t *name, const json_t *id, struct calls *all, bool shown)
 {
-	const struct call *call = take_open(all, name);
-	if (call)
+	const json_t *known = id ? json_object_get(all->ids, json_string_value(id)) : NULL;
+	if (known)
+		all->call[json_integer_value(known) - 1].answered = true;
+	const struct call *call = id ? NULL : take_open(all, name);
+	if (id)
+		json_object_set(m, "tool_call_id", (json_t *)id);
+	else if (call && shown)
 		json_object_set(m, "tool_call_id", (json_t *)call->id);
+}
+
+/* A member that is a string, where it is there. */
+static int check_string(struct translation *t, const json_t *v, size_t at, const char *name)
+{
+	return !v || json_is_string(v) ? 0
+				       : api_fail(t->p, E_BAD_REQUEST, "messages",
+						  "messages[%zu].%s must be a string", at, name);
+}
+
+static int check_members(struct translation *t, const json_t *message, size_t at)
+{
+	static const char *const strings[] = {"content", "thinking", "tool_name", "tool_call_id"};
+	const json_t *images = json_get(message, "images");
+	int rc = 0;
+	if (!json_is_object(message) || !json_is_string(json_get(message, "role")))
+		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
+	if (images && (!json_is_array(images) || json_array_size(images)))
+		return api_fail(t->p, E_BAD_REQUEST, "messages",
+				"messages[%zu].images is not supported: this model reads text", at);
+	for (size_t i = 0; i < sizeof strings / sizeof *strings && !rc; i++)
+		rc = check_string(t, json_get(message, strings[i]), at, strings[i]);
+	return rc ? rc : translate_members(t, message, "messages.", &members);
 }
 
 static int read_message(struct translation *t, const json_t *message, size_t at, struct calls *all,
 			json_t *out)
 {
 	const json_t *role = json_get(message, "role"), *content = json_get(message, "content");
-	const json_t *calls = json_get(message, "tool_calls"), *images = json_get(message, "images");
+	const json_t *calls = json_get(message, "tool_calls"), *id = json_get(message, "tool_call_id");
 	const json_t *name = json_get(message, "tool_name"), *thinking = json_get(message, "thinking");
-	if (!json_is_object(message) || !json_is_string(role))
-		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].role must be a string", at);
-	if (images && (!json_is_array(images) || json_array_size(images)))
-		return api_fail(t->p, E_BAD_REQUEST, "messages",
-				"messages[%zu].images is not supported: this model reads text", at);
-	if (content && !json_is_string(content))
-		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].content must be a string",
-				at);
-	if (thinking && !json_is_string(thinking))
-		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].thinking must be a string",
-				at);
-	if (name && !json_is_string(name))
-		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages[%zu].tool_name must be a string",
-				at);
+	const struct ollama_reading *how = t->user;
+	int rc = check_members(t, message, at);
+	if (rc)
+		return rc;
 	json_t *m = json_pack("{s:O, s:o}", "role", role, "content",
 			      content ? json_incref((json_t *)content) : json_string(""));
 	json_array_append_new(out, m);
@@ -145,14 +178,16 @@ static int read_message(struct translation *t, const json_t *message, size_t at,
 	if (strcmp(json_string_value(role), "tool") == 0) {
 		if (name)
 			json_object_set(m, "name", (json_t *)name);
-		set_call_id(m, name, all);
+		set_call_id(m, name, id, all, how->call_ids);
+	} else if (name || id) {
+		translate_ignore(t, name ? "messages.tool_name" : "messages.tool_call_id");
 	}
 	return calls ? read_calls(t, calls, at, all, m) : 0;
 }
 
 int ollama_messages_read(struct translation *t, const json_t *messages)
 {
-	struct calls all = {.places = json_object()};
+	struct calls all = {.places = json_object(), .ids = json_object()};
 	size_t at;
 	const json_t *m;
 	int rc = 0;
@@ -167,5 +202,6 @@ int ollama_messages_read(struct translation *t, const json_t *messages)
 	free(all.call);
 	free(all.names);
 	json_decref(all.places);
+	json_decref(all.ids);
 	return rc;
 }

@@ -67,6 +67,7 @@ static const struct field_row option_rows[] = {
 	IGNORED_OPTION("penalize_newline", FIELD_BOOLEAN),
 	IGNORED_OPTION("tfs_z", FIELD_NUMBER),
 	{"num_keep", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "a context is not shifted"},
+	{"draft_num_predict", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 	{"num_batch", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 	{"num_gpu", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 	{"main_gpu", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
@@ -136,19 +137,24 @@ static int read_format(struct translation *t, const json_t *v)
 	return 0;
 }
 
-/* A level is one that the model's template may have. */
+/* A level is one that the model's template may have; templates know three.  Without a switch a thought is
+ * not shown at least. */
 static int read_think(struct translation *t, const json_t *v)
 {
 	const char *s = json_is_string(v) ? json_string_value(v) : NULL;
+	if (s && !strcmp(s, "max"))
+		s = "high";
 	if (s && strcmp(s, "low") != 0 && strcmp(s, "medium") != 0 && strcmp(s, "high") != 0)
 		return api_fail(t->p, E_BAD_REQUEST, "think",
-				"think must be true, false, \"low\", \"medium\" or \"high\"");
+				"think must be true, false, \"low\", \"medium\", \"high\" or \"max\"");
 	if (s)
-		json_object_set(t->out, "reasoning_effort", (json_t *)v);
+		json_object_set_new(t->out, "reasoning_effort", json_string(s));
 	else if (reading(t)->thinks)
 		json_object_set(t->out, "enable_thinking", (json_t *)v);
 	else if (json_is_true(v))
 		translate_ignore(t, "think");
+	else
+		json_object_set_new(t->out, "include_reasoning", json_false());
 	return 0;
 }
 
@@ -190,7 +196,7 @@ static const char NO_SHIFT[] = "a prompt that does not fit is refused";
 		 0,                                                                                          \
 		 0,                                                                                          \
 		 NULL,                                                                                       \
-		 "true, false, or a level where the model's template has one"},                              \
+		 "true; false: no thought is shown; a level where the model's template has one"},            \
 		{"logprobs", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, NULL},                               \
 		{"top_logprobs", FIELD_INTEGER, FIELD_HONOURED, 0, 20, NULL, "with `logprobs`"},             \
 		{"keep_alive", FIELD_STRING | FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, KEPT},                \
@@ -202,8 +208,9 @@ static const char NO_SHIFT[] = "a prompt that does not fit is refused";
 static const struct field_row chat_rows[] = {
 	BOTH,
 	{"messages", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
-	 "`role`, `content`, `thinking`, `tool_calls`, `tool_name`; `images` are refused; none: nothing is "
-	 "generated"},
+	 "`role`, `content`, `thinking`, `tool_calls`, `tool_name`, `tool_call_id`; `images` are refused; "
+	 "none: "
+	 "nothing is generated"},
 	{"tools", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, NULL},
 };
 static const struct translate_rule chat_rules[] = {
@@ -283,6 +290,9 @@ const struct generation_name ollama_names[] = {
 	{"seed", "options.seed"},
 	{"stop", "options.stop"},
 	{"response_format", "format"},
+	{"name", "tool_name"},
+	{"reasoning_content", "thinking"},
+	{"include_reasoning", "think"},
 	{"enable_thinking", "think"},
 	{"reasoning_effort", "think"},
 	{NULL, NULL},
@@ -290,14 +300,17 @@ const struct generation_name ollama_names[] = {
 
 /* --- all --- */
 
-/* A model without a template, or a raw prompt, has no place for a thought's switch. */
-static void drop_of_chats(json_t *out)
+/* A model without a template, or a raw prompt, has no place for a thought's switch, and its thoughts are text
+ * like any other. */
+static void drop_of_chats(struct translation *t)
 {
-	json_object_del(out, "enable_thinking");
-	json_object_del(out, "reasoning_effort");
+	static const char *const fields[] = {"enable_thinking", "reasoning_effort", "include_reasoning"};
+	for (size_t i = 0; i < COUNT(fields); i++)
+		if (json_object_del(t->out, fields[i]) == 0)
+			translate_ignore(t, "think");
 }
 
-static void set_defaults(const struct translation *t, const json_t *client, struct ollama_request *out)
+static void set_defaults(struct translation *t, const json_t *client, struct ollama_request *out)
 {
 	const bool asks = json_is_true(json_get(client, "logprobs"));
 	const json_t *keep = json_get(client, "keep_alive");
@@ -310,7 +323,7 @@ static void set_defaults(const struct translation *t, const json_t *client, stru
 	if (prompt && asks && !json_get(t->out, "logprobs"))
 		json_object_set_new(t->out, "logprobs", json_integer(0));
 	if (prompt)
-		drop_of_chats(t->out);
+		drop_of_chats(t);
 }
 
 int ollama_read(const json_t *client, const struct ollama_reading *how, struct ollama_request *out,

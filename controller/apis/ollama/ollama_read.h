@@ -21,6 +21,7 @@ struct ollama_reading {
 	bool strict;   /* unknown fields are refused */
 	bool chats;    /* the model has a chat template */
 	bool thinks;   /* which can switch thinking on and off */
+	bool call_ids; /* which shows the ids of calls */
 };
 
 struct ollama_request {

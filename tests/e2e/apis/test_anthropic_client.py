@@ -221,6 +221,39 @@ def test_unknown_fields_are_refused_where_strict(service):
         c.messages.create(model="demo", max_tokens=1, messages=ONCE, extra_body={"brand_new": 1})
 
 
+def test_members_without_effect_are_named(service):
+    headers = ask(service, "/v1/messages", {
+        "max_tokens": 1, "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]}],
+        "thinking": {"type": "adaptive", "depth": 1}})[1]
+    assert headers["x-quern-ignored"] == "system.cache_control, messages.cache_control, thinking.depth"
+
+
+def test_each_answer_has_a_request_id_of_the_service_s_own(service):
+    with client_of(service, default_headers={"X-Request-Id": "mine"}) as c:
+        ids = [c.messages.create(model="demo", max_tokens=1, messages=ONCE)._request_id,
+               c.messages.count_tokens(model="demo", messages=ONCE)._request_id,
+               c.models.list()._request_id, c.models.retrieve("demo")._request_id]
+        with c.messages.stream(model="demo", max_tokens=1, messages=ONCE) as stream:
+            ids.append(stream.response.headers["request-id"])
+            assert stream.response.headers["x-request-id"] == "mine"
+        for wrong in (lambda: c.messages.create(model="other", max_tokens=1, messages=ONCE),
+                      lambda: c.messages.create(model="demo", max_tokens=0, messages=ONCE),
+                      lambda: c.models.retrieve("other"), lambda: c.messages.batches.list(),
+                      lambda: c.messages.batches.retrieve("msgbatch_1"),
+                      lambda: c.post("/v1/complete", body={"prompt": "a"}, cast_to=object)):
+            with pytest.raises(anthropic.APIStatusError) as e:
+                wrong()
+            assert e.value.body["type"] == "error" and e.value.body["request_id"] == e.value.request_id
+            ids.append(e.value.request_id)
+    assert len(set(ids)) == len(ids) and all(i.startswith("req_") and len(i) == 36 for i in ids)
+
+
+def test_batches_are_refused_by_name(service):
+    with client_of(service) as c, pytest.raises(anthropic.NotFoundError, match="/v1/batches takes batches of chats"):
+        c.messages.batches.create(requests=[])
+
+
 def test_a_key_may_come_as_x_api_key(tmp_path, start):
     from service import DEMO
     key = "sk-alice-0123456789abcdef"

@@ -1,7 +1,9 @@
 """The API of llama.cpp's server: /completion, /infill, /props and its neighbours, as its users' scripts speak it."""
 
 import json
+import os
 import shutil
+import signal
 import sys
 import urllib.request
 
@@ -13,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e" / "http"))
 from test_http import ask  # noqa: E402
 
 GREEDY = {"temperature": 0, "n_predict": 12}
+KEY = "sk-alice-0123456789abcdef"
 FIM = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
 
 
@@ -56,6 +59,19 @@ def test_prompts_are_texts_ids_or_several(service):
     assert [r["prompt"] for r in both] == ["Once upon", "There was"] and [r["index"] for r in both] == [0, 1]
     assert one["prompt"] == "Once upon"
     assert [r["content"] for r in complete(service, prompt=["Once upon"])] == [one["content"]]
+
+
+def test_settings_are_those_of_each_prompt(service):
+    a, b = complete(service, prompt=["Once upon", "Once upon"], temperature=2, return_tokens=True)
+    seeds = [r["generation_settings"]["seed"] for r in (a, b)]
+    assert seeds[0] != seeds[1]
+    for r, seed in zip((a, b), seeds):
+        assert complete(service, prompt="Once upon", temperature=2, seed=seed, return_tokens=True)["tokens"] == r["tokens"]
+
+
+def test_a_stream_of_an_array_of_one_prompt(service):
+    assert events(service, prompt=["Once upon"])[-1]["prompt"] == "Once upon"
+    assert events(service, prompt=[[5, 6]])[-1]["tokens_evaluated"] == 2
 
 
 def test_a_stream_adds_up_and_its_last_event_has_the_rest(service):
@@ -139,6 +155,27 @@ def test_infill(fim):
     # A mark in a client's text is text.
     forged = complete(fim, "/infill", input_prefix="<|fim_middle|>", input_suffix="")
     assert forged["tokens_evaluated"] > 4
+
+
+def test_a_gap_of_a_client_without_a_place_costs_nothing(tmp_path, fim):
+    """The key's limit on jobs is looked at before any text is encoded."""
+    from service import Service
+    (tmp_path / "keys").write_text(f"{KEY} name=a max-jobs=1\n")
+    (tmp_path / "keys").chmod(0o600)
+    s = Service(fim.argv[2], "--api-key-file", tmp_path / "keys")
+    try:
+        by = {"Authorization": f"Bearer {KEY}"}
+        too_long = {"input_prefix": "a " * 5000, "input_suffix": "b"}
+        assert ask(s, "/infill", too_long, headers=by)[0] == 400
+        body = json.dumps({"prompt": "Once", "stream": True, "n_predict": 1900, "ignore_eos": True}).encode()
+        with urllib.request.urlopen(urllib.request.Request(s.http + "/completion", body, by)) as r:
+            r.readline()
+            (worker,) = s.workers()
+            os.kill(worker["pid"], signal.SIGSTOP)    # the job does not end
+            assert ask(s, "/infill", too_long, headers=by)[0] == 429
+    finally:
+        s.stop(signal.SIGKILL)
+        Service.used.remove(s)
 
 
 def test_a_gap_between_texts_that_do_not_fit_is_refused(fim):

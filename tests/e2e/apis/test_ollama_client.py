@@ -103,6 +103,37 @@ def test_thinking_and_calls(script):
     assert script.chat("script", messages=again, tools=[TOOL], options={"num_predict": 3}).eval_count == 3
 
 
+def test_results_name_their_calls_and_fields_of_the_client_are_named(script, service):
+    call = {"id": "c1", "function": {"name": "get_weather", "arguments": {}}}
+    asked = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": [call]}]
+
+    def ignored(result):
+        body = {"model": "script", "stream": False, "options": {"num_predict": 1}, "tools": [TOOL],
+                "messages": [*asked, {"role": "tool", "content": "21 degrees", **result}]}
+        request = urllib.request.Request(str(script._client.base_url) + "/api/chat", json.dumps(body).encode())
+        with urllib.request.urlopen(request) as r:
+            return r.headers["x-quern-ignored"]
+    # The template shows no ids of results; what the client has not sent is not named.
+    assert ignored({}) is None and ignored({"tool_name": "get_weather"}) is None
+    assert ignored({"tool_call_id": "c1"}) == "messages.tool_call_id"
+    assert ignored({"mood": 1}) == "messages.mood"
+
+
+def test_a_thought_that_is_not_wanted_is_not_shown(tmp_path_factory, service):
+    """The template has no switch."""
+    from service import Service
+    newline = ask(service, "/tokenize", {"prompt": "a\n", "add_special_tokens": False})[2]["tokens"][-1]
+    template = TEMPLATE[:TEMPLATE.index("{% if enable_thinking")] + "{% endif %}"
+    s = Service(make_script_model.make(tmp_path_factory.mktemp("model") / "thinker", {newline: SAYS}, template),
+                "--reasoning-parser", "qwen3")
+    body = {"model": "thinker", "messages": ONCE, "stream": False, "options": {"temperature": 0, "num_predict": 400}}
+    shown = ask(s, "/api/chat", {**body, "think": True})
+    assert shown[2]["message"]["thinking"] and shown[1]["x-quern-ignored"] == "think"
+    _, headers, reply = ask(s, "/api/chat", {**body, "think": False})
+    assert headers["x-quern-ignored"] is None and "thinking" not in reply["message"]
+    assert reply["message"]["content"] == shown[2]["message"]["content"]
+
+
 def test_a_form(demo):
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"],
               "additionalProperties": False}

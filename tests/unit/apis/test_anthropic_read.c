@@ -6,14 +6,31 @@ TestSuite(anthropic_read, .timeout = 60);
 
 static const struct anthropic_reading usual = {.thinks = true};
 
-static void becomes(const char *client, const char *want)
+static void becomes_without(const char *client, const char *want, const char *without)
 {
 	json_t *c = parsed(client), *out = NULL;
 	struct api_problem p = {0};
 	char ignored[512];
 	cr_assert_eq(anthropic_read(c, &usual, &out, ignored, &p), 0, "%s: %s", client, p.why);
-	cr_expect_str_eq(ignored, "");
+	cr_expect_str_eq(ignored, without, "%s: %s", client, ignored);
 	expect_json(out, want, client);
+	json_decref(out);
+	json_decref(c);
+}
+
+static void becomes(const char *client, const char *want)
+{
+	becomes_without(client, want, "");
+}
+
+/* The fields of a request that have no effect. */
+static void names(const char *client, const char *without)
+{
+	json_t *c = parsed(client), *out = NULL;
+	struct api_problem p = {0};
+	char ignored[512];
+	cr_assert_eq(anthropic_read(c, &usual, &out, ignored, &p), 0, "%s: %s", client, p.why);
+	cr_expect_str_eq(ignored, without, "%s: %s", client, ignored);
 	json_decref(out);
 	json_decref(c);
 }
@@ -47,12 +64,14 @@ Test(anthropic_read, the_system_comes_first)
 	becomes("{" ASK ", \"system\": \"s\"}", "{\"max_tokens\": 5, \"messages\": [{\"role\": \"system\", "
 						"\"content\": \"s\"}, {\"role\": \"user\", "
 						"\"content\": \"a\"}]}");
-	becomes("{" ASK ", \"system\": [{\"type\": \"text\", \"text\": \"s\", \"cache_control\": {\"type\": "
-		"\"ephemeral\"}}, {\"type\": \"text\", \"text\": \"t\"}]}",
-		"{\"max_tokens\": 5, \"messages\": [{\"role\": \"system\", \"content\": [{\"type\": "
-		"\"text\", \"text\": "
-		"\"s\"}, {\"type\": \"text\", \"text\": \"t\"}]}, {\"role\": \"user\", \"content\": "
-		"\"a\"}]}");
+	becomes_without("{" ASK
+			", \"system\": [{\"type\": \"text\", \"text\": \"s\", \"cache_control\": {\"type\": "
+			"\"ephemeral\"}}, {\"type\": \"text\", \"text\": \"t\"}]}",
+			"{\"max_tokens\": 5, \"messages\": [{\"role\": \"system\", \"content\": [{\"type\": "
+			"\"text\", \"text\": "
+			"\"s\"}, {\"type\": \"text\", \"text\": \"t\"}]}, {\"role\": \"user\", \"content\": "
+			"\"a\"}]}",
+			"system.cache_control");
 	becomes("{" ASK ", \"system\": []}", "{" ASKED "}");
 }
 
@@ -190,6 +209,7 @@ Test(anthropic_read, every_wrong_type_is_an_error)
 		"{" ASK ", \"output_config\": 5}",
 		"{" ASK ", \"output_config\": {\"effort\": 5}}",
 		"{" ASK ", \"thinking\": {\"type\": \"enabled\", \"budget_tokens\": 0}}",
+		"{" ASK ", \"thinking\": {\"type\": \"adaptive\", \"display\": 5}}",
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		json_t *c = parsed(all[i]), *out = NULL;
@@ -213,6 +233,57 @@ Test(anthropic_read, unknown_fields_are_named_or_refused)
 	cr_assert_neq(anthropic_read(c, &strict, &out, ignored, &p), 0);
 	cr_expect(strstr(p.why, "unknown field tempo"), "%s", p.why);
 	json_decref(c);
+}
+
+/* Within tools, the choice of one, thinking, forms, messages and their blocks. */
+Test(anthropic_read, members_without_effect_are_named)
+{
+	names("{" ASK ", \"tools\": [{\"name\": \"f\", \"input_schema\": {}, \"cache_control\": {}, "
+	      "\"defer_loading\": true, \"brand_new\": 1}]}",
+	      "tools.cache_control, tools.defer_loading, tools.brand_new");
+	names("{" ASK ", \"tools\": [{\"name\": \"f\", \"input_schema\": {\"title\": \"any\"}}], "
+	      "\"tool_choice\": {\"type\": \"auto\", \"name\": \"f\", \"new\": 1}}",
+	      "tool_choice.name, tool_choice.new");
+	names("{" ASK ", \"thinking\": {\"type\": \"adaptive\", \"budget_tokens\": 5, \"depth\": 1}}",
+	      "thinking.budget_tokens, thinking.depth");
+	names("{" ASK ", \"metadata\": {\"team\": \"t\"}, \"output_format\": {\"type\": \"json_schema\", "
+	      "\"schema\": {}, \"name\": \"n\"}}",
+	      "output_format.name, metadata.team");
+	names("{\"max_tokens\": 5, \"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": "
+	      "\"text\", "
+	      "\"text\": \"a\", \"citations\": []}, {\"type\": \"tool_use\", \"id\": \"i\", \"name\": \"f\", "
+	      "\"caller\": {}}]}, {\"role\": \"user\", \"at\": 1, \"content\": [{\"type\": \"tool_result\", "
+	      "\"tool_use_id\": \"i\", \"is_error\": true, \"content\": [{\"type\": \"text\", \"text\": "
+	      "\"b\", "
+	      "\"colour\": 1}]}]}]}",
+	      "messages.citations, messages.caller, messages.at, messages.colour, messages.is_error");
+	names("{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": "
+	      "\"tool_result\", "
+	      "\"tool_use_id\": \"i\", \"is_error\": false}]}]}",
+	      "");
+}
+
+Test(anthropic_read, unknown_members_are_refused_where_strict)
+{
+	static const char *const all[][2] = {
+		{"{" ASK ", \"tools\": [{\"name\": \"f\", \"input_schema\": {}, \"new\": 1}]}", "tools.new"},
+		{"{" ASK ", \"tool_choice\": {\"type\": \"auto\", \"new\": 1}}", "tool_choice.new"},
+		{"{" ASK ", \"thinking\": {\"type\": \"adaptive\", \"new\": 1}}", "thinking.new"},
+		{"{" ASK ", \"system\": [{\"type\": \"text\", \"text\": \"s\", \"new\": 1}]}", "system.new"},
+		{"{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\", \"new\": 1}]}",
+		 "messages.new"},
+	};
+	const struct anthropic_reading strict = {.strict = true};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		json_t *c = parsed(all[i][0]), *out = NULL;
+		struct api_problem p = {0};
+		char ignored[512], words[64];
+		cr_assert_neq(anthropic_read(c, &strict, &out, ignored, &p), 0, "taken: %s", all[i][0]);
+		snprintf(words, sizeof words, "unknown field %s", all[i][1]);
+		cr_expect_str_eq(p.param, all[i][1]);
+		cr_expect_str_eq(p.why, words);
+		json_decref(c);
+	}
 }
 
 Test(anthropic_read, counting_needs_the_prompt_only)

@@ -2,6 +2,8 @@
 #include "controller/apis/llamacpp/llamacpp_read.h"
 #include "tests/unit/apis/read_rig.h"
 
+#include <errno.h>
+
 TestSuite(llamacpp_read, .timeout = 60);
 
 static void becomes(const char *client, const char *want)
@@ -71,6 +73,38 @@ Test(llamacpp_read, what_is_not_built_is_refused_by_name)
 	refused("{\"prompt\": \"p\", \"response_fields\": [\"content\"]}", "response_fields");
 	refused("{\"prompt\": \"p\", \"lora\": [{\"id\": 0}]}", "lora");
 	refused("{\"prompt\": \"p\", \"t_max_predict_ms\": 100}", "t_max_predict_ms");
+}
+
+/* llama.cpp takes it. */
+Test(llamacpp_read, a_stream_may_have_an_array_of_one_prompt)
+{
+	becomes("{\"prompt\": [\"a\"], \"stream\": true}", "{\"prompt\": [\"a\"], \"stream\": true}");
+	becomes("{\"prompt\": [[1, 2]], \"stream\": true}", "{\"prompt\": [[1, 2]], \"stream\": true}");
+	refused("{\"prompt\": [[1], [2]], \"stream\": true}", "prompt");
+}
+
+/* Each prompt's reply shows them: a small request must not become a reply of many megabytes. */
+Test(llamacpp_read, stop_strings_of_many_prompts_are_bounded)
+{
+	char stop[257];
+	memset(stop, 'x', 256);
+	stop[256] = 0;
+	for (int n = 256; n <= 257; n++) {
+		json_t *prompts = json_array(), *stops = json_array(),
+		       *c = json_pack("{s:o, s:o}", "prompt", prompts, "stop", stops);
+		struct llamacpp_request r;
+		struct api_problem p = {0};
+		for (int i = 0; i < n; i++)
+			json_array_append_new(prompts, json_string("a"));
+		for (int i = 0; i < 16; i++)
+			json_array_append_new(stops, json_string(stop));
+		cr_expect_eq(llamacpp_read(c, false, false, &r, &p), n > 256 ? -EINVAL : 0, "%d: %s", n,
+			     p.why);
+		if (n > 256)
+			cr_expect_str_eq(p.param, "stop");
+		json_decref(r.request);
+		json_decref(c);
+	}
 }
 
 Test(llamacpp_read, what_has_no_effect_is_named)

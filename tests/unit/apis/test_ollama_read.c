@@ -4,7 +4,7 @@
 
 TestSuite(ollama_read, .timeout = 60);
 
-static const struct ollama_reading of_chat = {.chats = true, .thinks = true},
+static const struct ollama_reading of_chat = {.chats = true, .thinks = true, .call_ids = true},
 				   of_generate = {.generate = true, .chats = true, .thinks = true};
 
 static void becomes(const struct ollama_reading *how, const char *client, const char *want)
@@ -26,6 +26,17 @@ static void refused(const struct ollama_reading *how, const char *client, const 
 	struct api_problem p = {0};
 	cr_assert_neq(ollama_read(c, how, &r, &p), 0, "taken: %s", client);
 	cr_expect_str_eq(p.param, param, "%s: %s", client, p.why);
+	json_decref(c);
+}
+
+static void ignores(const struct ollama_reading *how, const char *client, const char *names)
+{
+	json_t *c = parsed(client);
+	struct ollama_request r;
+	struct api_problem p = {0};
+	cr_assert_eq(ollama_read(c, how, &r, &p), 0, "%s: %s", client, p.why);
+	cr_expect_str_eq(r.ignored, names, "%s: %s", client, r.ignored);
+	json_decref(r.request);
 	json_decref(c);
 }
 
@@ -91,6 +102,24 @@ Test(ollama_read, a_form_and_a_thought)
 	becomes(&of_chat, "{" ASK ", \"stream\": false, \"format\": \"\"}", "{" ASK ", \"stream\": false}");
 	refused(&of_chat, "{" ASK ", \"format\": \"xml\"}", "format");
 	refused(&of_chat, "{" ASK ", \"think\": \"deep\"}", "think");
+	becomes(&of_chat, "{" ASK ", \"stream\": false, \"think\": \"max\"}",
+		"{" ASK ", \"stream\": false, \"reasoning_effort\": \"high\"}");
+}
+
+/* Without a switch in the template, a thought is not shown; a raw prompt's is text like any other. */
+Test(ollama_read, a_thought_that_cannot_be_switched_off_is_not_shown)
+{
+	const struct ollama_reading no_switch = {.chats = true}, raw = {.generate = true, .chats = true};
+	static const char *const thinks[] = {"true", "false", "\"high\""};
+	becomes(&no_switch, "{" ASK ", \"stream\": false, \"think\": false}",
+		"{" ASK ", \"stream\": false, \"include_reasoning\": false}");
+	ignores(&no_switch, "{" ASK ", \"think\": true}", "think");
+	for (size_t i = 0; i < 3; i++) {
+		char text[128];
+		snprintf(text, sizeof text,
+			 "{\"model\": \"m\", \"prompt\": \"p\", \"raw\": true, \"think\": %s}", thinks[i]);
+		ignores(&raw, text, "think");
+	}
 }
 
 Test(ollama_read, results_find_their_calls)
@@ -114,6 +143,49 @@ Test(ollama_read, results_find_their_calls)
 		"\"g\", \"tool_call_id\": \"call_1\", \"content\": \"G\"}, {\"role\": \"tool\", "
 		"\"tool_call_id\": "
 		"\"call_0\", \"content\": \"F\"}]}");
+}
+
+/* The client's own id names the call; where the template shows none, none is made up. */
+Test(ollama_read, a_result_may_name_its_call)
+{
+	static const char *const want[] = {"c2", "c1", NULL};
+	json_t *c =
+		parsed("{\"model\": \"m\", \"messages\": [{\"role\": \"assistant\", \"tool_calls\": ["
+		       "{\"id\": \"c1\", \"function\": {\"name\": \"f\"}}, {\"id\": \"c2\", \"function\": "
+		       "{\"name\": \"f\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"c2\"}, "
+		       "{\"role\": \"tool\", \"tool_name\": \"f\"}, {\"role\": \"tool\"}]}");
+	const struct ollama_reading no_ids = {.chats = true};
+	struct ollama_request r;
+	struct api_problem p = {0};
+	for (int shown = 0; shown < 2; shown++) {
+		cr_assert_eq(ollama_read(c, shown ? &of_chat : &no_ids, &r, &p), 0, "%s", p.why);
+		cr_expect_str_eq(r.ignored, "");
+		const json_t *messages = json_object_get(r.request, "messages");
+		for (size_t i = 0; i < 3; i++) {
+			const char *id = json_string_value(
+				json_object_get(json_array_get(messages, i + 1), "tool_call_id"));
+			const char *wanted = shown || i == 0 ? want[i] : NULL;
+			cr_expect(wanted ? id && strcmp(id, wanted) == 0 : !id, "result %zu answers %s", i,
+				  id ? id : "none");
+		}
+		json_decref(r.request);
+	}
+	json_decref(c);
+	refused(&of_chat, "{\"model\": \"m\", \"messages\": [{\"role\": \"tool\", \"tool_call_id\": 5}]}",
+		"messages");
+}
+
+Test(ollama_read, members_of_messages_without_effect_are_named)
+{
+	struct ollama_reading strict = of_chat;
+	ignores(&of_chat,
+		"{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"content\": \"a\", \"tool_name\": "
+		"\"f\", "
+		"\"images\": null, \"mood\": 1}], \"options\": {\"draft_num_predict\": 4}}",
+		"messages.mood, messages.tool_name, options.draft_num_predict");
+	strict.strict = true;
+	refused(&strict, "{\"model\": \"m\", \"messages\": [{\"role\": \"user\", \"mood\": 1}]}",
+		"messages.mood");
 }
 
 /* Answered out of turn, with and without a name, more often than called: the oldest open call of the name,
@@ -170,8 +242,7 @@ Test(ollama_read, a_prompt_is_a_chat_unless_it_is_raw)
 		"{\"model\": \"m\", \"stream\": false, \"messages\": [{\"role\": \"system\", \"content\": "
 		"\"s\"}, "
 		"{\"role\": \"user\", \"content\": \"p\"}]}");
-	becomes(&of_generate,
-		"{\"model\": \"m\", \"prompt\": \"p\", \"raw\": true, \"stream\": false, \"think\": false}",
+	becomes(&of_generate, "{\"model\": \"m\", \"prompt\": \"p\", \"raw\": true, \"stream\": false}",
 		"{\"model\": \"m\", \"stream\": false, \"prompt\": \"p\"}");
 	becomes(&plain, "{\"model\": \"m\", \"prompt\": \"p\", \"logprobs\": true}",
 		"{\"model\": \"m\", \"stream\": true, \"prompt\": \"p\", \"logprobs\": 0}");
