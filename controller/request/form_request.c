@@ -216,6 +216,9 @@ static int response_part(const struct place *at, const json_t *v, json_t **part)
 		return wrong(at, "an object with a type");
 	if (strcmp(type, "text") == 0)
 		return 0;
+	/* llama.cpp's form has the schema itself. */
+	if (strcmp(type, "json_schema") == 0 && schema && !json_get(v, "json_schema"))
+		return schema_part(at, schema, part);
 	if (strcmp(type, "json_schema") == 0)
 		return json_schema_part(at, v, part);
 	if (strcmp(type, "structural_tag") == 0)

@@ -145,6 +145,7 @@ static const struct field_row common_rows[] = {
 	 "probabilities are the model's own"},
 	{"response_fields", FIELD_ARRAY, FIELD_NEUTRAL, 0, 0, "[[]]", "replies have all fields"},
 	{"lora", FIELD_ARRAY, FIELD_NEUTRAL, 0, 0, "[[]]", "adapters are not built"},
+	{"n_cmpl", FIELD_INTEGER, FIELD_NEUTRAL, 0, 0, "[1]", "repeat the prompt in an array of prompts"},
 	{"cache_prompt", FIELD_BOOLEAN, FIELD_IGNORED, 0, 0, NULL, ALWAYS},
 	{"id_slot", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "the scheduler chooses"},
 	{"n_keep", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "a context is not shifted"},
@@ -158,6 +159,7 @@ static const struct field_row common_rows[] = {
 	{"dynatemp_exponent", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, NULL},
 	{"timings_per_token", FIELD_BOOLEAN, FIELD_IGNORED, 0, 0, NULL, "the last event has the timings"},
 	{"return_progress", FIELD_BOOLEAN, FIELD_IGNORED, 0, 0, NULL, NULL},
+	{"sse_ping_interval", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, NULL},
 	{"speculative.n_max", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 	{"speculative.n_min", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 	{"speculative.p_min", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
@@ -166,7 +168,8 @@ static const struct field_table common_fields = {common_rows, COUNT(common_rows)
 
 static const struct field_row prompt_rows[] = {
 	{"prompt", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
-	 "a text, token ids, or an array of these (of one in a stream); not texts and ids mixed"},
+	 "a text, token ids, or an array of these (of one in a stream); not texts and ids mixed in "
+	 "one prompt"},
 };
 const struct field_table llamacpp_fields = {prompt_rows, COUNT(prompt_rows), &common_fields};
 

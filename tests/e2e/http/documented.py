@@ -1,26 +1,22 @@
 """The examples of each API's own documentation that concern text: what becomes of each here.
 
-Each is written anew from what the documentation shows: the fields that it has, not its texts.  An outcome is RUNS;
-ignores(...), the fields that the reply names; or refuses(FIELD).  docs/apis/examples.md has the list
+Each is written anew from what the documentation shows: the fields that it has, not its texts.  (title, path, body,
+outcome): a path without a method is POST's; outcomes.py has the outcomes.  docs/apis/examples.md has the list
 (`python tests/e2e/http/documented.py` writes it), test_documented.py runs it."""
 
 import pathlib
 import sys
 
+import documented_anthropic
+import documented_llamacpp
+import documented_ollama
+from outcomes import RUNS, ignores, refuses
+
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "apis" / "examples.md"
-RUNS = ("runs", ())
 HELLO = [{"role": "user", "content": "Hello!"}]
 WEATHER = {"type": "object", "properties": {"location": {"type": "string"},
                                             "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}},
            "required": ["location"], "additionalProperties": False}
-
-
-def ignores(*fields):
-    return ("runs without", fields)
-
-
-def refuses(field):
-    return ("refused by name", (field,))
 
 
 def function(**more):
@@ -89,13 +85,21 @@ OPENAI = [
     ("Vectors of fewer values", "/v1/embeddings", {"model": "gpt", "input": ["a", "b"], "dimensions": 8}, RUNS),
 ]
 
-APIS = {"OpenAI's chat, completions and embeddings": OPENAI}
+APIS = {
+    "OpenAI's chat, completions and embeddings": OPENAI,
+    "Anthropic's messages": documented_anthropic.EXAMPLES,
+    "Ollama": documented_ollama.EXAMPLES,
+    "llama.cpp's server": documented_llamacpp.EXAMPLES,
+}
 
 
 def page():
     lines = ["# Examples of each API's documentation", "",
-             "Those that concern text, as requests to a model that generates text (for calls: one with a template for tools),",
-             "and what becomes of them. `tests/e2e/http/test_documented.py` sends each.", ""]
+             "Those that concern text, as requests to a model that generates text, with a template for tools and the vocabulary",
+             "to fill gaps and to rank, and what becomes of them. `tests/e2e/http/test_documented.py` sends each.", "",
+             "- **runs**: with all of its fields.",
+             "- **runs without**: the fields named have no effect, as the reply's header `x-quern-ignored` says.",
+             "- **refused by name**: an error that names the field or the path, 400 unless another status stands there.", ""]
     for api, examples in APIS.items():
         lines += [f"## {api}", "", "| example | path | |", "|---|---|---|"]
         for title, path, _, (what, fields) in examples:

@@ -1,10 +1,14 @@
 """The examples of each API's own documentation run, or are refused by name (documented.py)."""
 
+import json
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
 import documented
+from outcomes import status_of
 from service import ROOT, Service
 from test_http import ask
 
@@ -12,14 +16,27 @@ sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import make_script_model  # noqa: E402
 
 SAYS = '<tool_call>\n{"name": "get_weather", "arguments": {"location": "Paris"}}\n</tool_call>'
+WORDS = ["yes", "no", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+
+
+def with_words(model):
+    """The model with a token for each word, to rank and to fill gaps."""
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    added = tokenizer["added_tokens"]
+    first = 1 + max(max(t["id"] for t in added), *tokenizer["model"]["vocab"].values())
+    for i, word in enumerate(WORDS):
+        added.append({**added[-1], "id": first + i, "content": word, "special": word.startswith("<")})
+    assert first + len(WORDS) <= json.loads((model / "config.json").read_text())["vocab_size"]
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return model
 
 
 @pytest.fixture(scope="module")
 def speaker(tmp_path_factory):
     """A model with a template that knows tools, and that calls one."""
     template = (ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja").read_text()
-    s = Service(make_script_model.make(tmp_path_factory.mktemp("model") / "script", SAYS, template),
-                "--name", "gpt")
+    model = make_script_model.make(tmp_path_factory.mktemp("model") / "script", SAYS, template)
+    s = Service(with_words(model), "--name", "gpt")
     yield s
     s.stop()
     Service.used.remove(s)
@@ -30,14 +47,75 @@ def test_the_page_has_the_examples():
     assert documented.PAGE.read_text() == documented.page()
 
 
+def test_no_example_is_there_twice():
+    for examples in documented.APIS.values():
+        titles = [e[0] for e in examples]
+        assert len(set(titles)) == len(titles)
+
+
+def send(service, method, path, body, headers):
+    """(status, headers, JSON, or the text of a stream)"""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(service.http + path, data, {"Content-Type": "application/json", **headers},
+                                     method=method)
+    try:
+        reply = urllib.request.urlopen(request, timeout=90)
+    except urllib.error.HTTPError as e:
+        reply = e
+    with reply:
+        text = reply.read().decode()
+        whole = reply.headers.get("Content-Type", "").startswith("application/json")
+        return reply.status, reply.headers, json.loads(text) if whole else text
+
+
+def last_of(text):
+    """The last event or line of a stream, whose data is JSON; "[DONE]" is none."""
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith(("data: {", "{"))]
+    return json.loads(lines[-1])
+
+
+def ends_well(path, reply):
+    """Whether a reply of status 200 is the whole answer, in the shape of its API."""
+    if isinstance(reply, str) and path == "/metrics":
+        return "quern" in reply
+    if isinstance(reply, str):
+        last = last_of(reply)
+        return "error" not in last and {
+            "/v1/messages": last.get("type") == "message_stop", "/api/generate": last.get("done"),
+            "/api/chat": last.get("done"), "/completion": last.get("stop") is True}.get(path, True)
+    if path == "/v1/messages":
+        return reply["type"] == "message" and reply["stop_reason"]
+    if path in ("/api/generate", "/api/chat"):
+        return reply["done"] and reply["done_reason"]
+    return reply
+
+
 @pytest.mark.parametrize("api, title", [(api, e[0]) for api, examples in documented.APIS.items() for e in examples])
 def test_an_example_has_its_outcome(speaker, api, title):
     _, path, body, (what, fields) = next(e for e in documented.APIS[api] if e[0] == title)
-    status, headers, reply = ask(speaker, path, body)
-    if what == "refused by name":
-        assert status == 400, reply
-        assert fields[0] in (reply["error"].get("param") or reply["error"]["message"])
+    method, _, path = path.rpartition(" ")
+    by = {"anthropic-version": "2023-06-01"} if api.startswith("Anthropic") else {}
+    status, headers, reply = send(speaker, method or "POST", path, body, by)
+    if status_of(what):
+        assert status == status_of(what), reply
+        error = reply["error"]
+        message = error if isinstance(error, str) else error["message"]
+        assert fields[0] == (error.get("param") if isinstance(error, dict) else None) or fields[0] in message
         return
     assert status == 200, reply
     assert (headers["x-quern-ignored"] or "") == ", ".join(fields)
-    assert reply, "an empty reply"
+    assert ends_well(path, reply), reply
+
+
+def test_calls_are_called(speaker):
+    """The examples with tools are not answered by anything else than a call."""
+    for path, call in (("/v1/chat/completions", lambda r: r["choices"][0]["message"]["tool_calls"][0]["function"]["name"]),
+                       ("/v1/messages", lambda r: next(b["name"] for b in r["content"] if b["type"] == "tool_use")),
+                       ("/api/chat", lambda r: r["message"]["tool_calls"][0]["function"]["name"])):
+        bodies = [e[2] for examples in documented.APIS.values() for e in examples
+                  if e[1] == path and e[2].get("tools") and e[3][0] == "runs" and not e[2].get("stream", path == "/api/chat")
+                  and (e[2].get("tool_choice") or {"type": "auto"}) != {"type": "none"}]
+        assert bodies
+        for body in bodies:
+            _, _, reply = ask(speaker, path, {**body, "temperature": 0} if path != "/api/chat" else body)
+            assert call(reply) == "get_weather", body

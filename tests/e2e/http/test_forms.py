@@ -51,6 +51,7 @@ def matches(pattern):
 
 FORMS = [
     ({"response_format": FORMAT}, is_story),
+    ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, is_story),
     ({"guided_json": SCHEMA}, is_story),
     ({"guided_json": json.dumps(SCHEMA)}, is_story),
     ({"structured_outputs": {"json": SCHEMA}}, is_story),
@@ -60,7 +61,7 @@ FORMS = [
     ({"guided_grammar": 'start: "(" WORD ("," WORD)~2 ")"\nWORD: /[a-z]{1,5}/'}, matches(r"\([a-z]{1,5}(,[a-z]{1,5}){2}\)")),
     ({"grammar": 'root ::= "<" inner ">"\ninner ::= [a-z] | "<" inner ">"'}, matches("<+[a-z]>+")),
 ]
-IDS = [next(iter(f)) for f, _ in FORMS]
+IDS = [f"{i} {next(iter(f))}" for i, (f, _) in enumerate(FORMS)]
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ Test(llamacpp_read, what_is_not_built_is_refused_by_name)
 	refused("{\"prompt\": \"p\", \"response_fields\": [\"content\"]}", "response_fields");
 	refused("{\"prompt\": \"p\", \"lora\": [{\"id\": 0}]}", "lora");
 	refused("{\"prompt\": \"p\", \"t_max_predict_ms\": 100}", "t_max_predict_ms");
+	refused("{\"prompt\": \"p\", \"n_cmpl\": 2}", "n_cmpl");
 }
 
 /* llama.cpp takes it. */
