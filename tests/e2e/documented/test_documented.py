@@ -10,10 +10,10 @@ import pytest
 import documented
 from outcomes import status_of
 from service import ROOT, Service
-from test_http import ask
 
-sys.path.insert(0, str(ROOT / "tests" / "tools"))
+sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT / "tests" / "e2e" / "http")]
 import make_script_model  # noqa: E402
+from test_http import ask  # noqa: E402
 
 SAYS = '<tool_call>\n{"name": "get_weather", "arguments": {"location": "Paris"}}\n</tool_call>'
 WORDS = ["yes", "no", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
@@ -43,7 +43,7 @@ def speaker(tmp_path_factory):
 
 
 def test_the_page_has_the_examples():
-    """`python tests/e2e/http/documented.py` writes it anew."""
+    """`python tests/e2e/documented/documented.py` writes it anew."""
     assert documented.PAGE.read_text() == documented.page()
 
 

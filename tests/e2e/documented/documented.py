@@ -2,14 +2,14 @@
 
 Each is written anew from what the documentation shows: the fields that it has, not its texts.  (title, path, body,
 outcome): a path without a method is POST's; outcomes.py has the outcomes.  docs/apis/examples.md has the list
-(`python tests/e2e/http/documented.py` writes it), test_documented.py runs it."""
+(`python tests/e2e/documented/documented.py` writes it), test_documented.py runs it."""
 
 import pathlib
 import sys
 
-import documented_anthropic
-import documented_llamacpp
-import documented_ollama
+import of_anthropic
+import of_llamacpp
+import of_ollama
 from outcomes import RUNS, ignores, refuses
 
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "apis" / "examples.md"
@@ -87,16 +87,16 @@ OPENAI = [
 
 APIS = {
     "OpenAI's chat, completions and embeddings": OPENAI,
-    "Anthropic's messages": documented_anthropic.EXAMPLES,
-    "Ollama": documented_ollama.EXAMPLES,
-    "llama.cpp's server": documented_llamacpp.EXAMPLES,
+    "Anthropic's messages": of_anthropic.EXAMPLES,
+    "Ollama": of_ollama.EXAMPLES,
+    "llama.cpp's server": of_llamacpp.EXAMPLES,
 }
 
 
 def page():
     lines = ["# Examples of each API's documentation", "",
              "Those that concern text, as requests to a model that generates text, with a template for tools and the vocabulary",
-             "to fill gaps and to rank, and what becomes of them. `tests/e2e/http/test_documented.py` sends each.", "",
+             "to fill gaps and to rank, and what becomes of them. `tests/e2e/documented/test_documented.py` sends each.", "",
              "- **runs**: with all of its fields.",
              "- **runs without**: the fields named have no effect, as the reply's header `x-quern-ignored` says.",
              "- **refused by name**: an error that names the field or the path, 400 unless another status stands there.", ""]
