@@ -403,6 +403,11 @@ static int take_reply(struct batch *b, const json_t *reply, char *why, size_t wh
 		put_back(b, (uint32_t)at);
 		return 1;
 	}
+	if (done && json_is_true(json_object_get(reply, "service_ended"))) {
+		snprintf(why, why_n, "the service ended before the job did");
+		put_back(b, (uint32_t)at);
+		return 1;
+	}
 	const char *message = json_string_value(json_object_get(reply, "message"));
 	if (!done && !named && message && strncmp(message, "durable: ", 9) == 0) {
 		client_reply_error(reply, why, why_n);

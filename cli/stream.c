@@ -171,7 +171,10 @@ static int outcome(const json_t *done, char *why, size_t why_n)
 	{
 		const char *finish = json_string_value(json_object_get(out, "finish_reason"));
 		if (finish && strcmp(finish, "abort") == 0)
-			return err_why(why, why_n, -ECANCELED, "cancelled");
+			return json_is_true(json_object_get(done, "service_ended"))
+				       ? err_why(why, why_n, -ECANCELED,
+						 "the service ended before the job did")
+				       : err_why(why, why_n, -ECANCELED, "cancelled");
 		if (finish && strcmp(finish, "error") == 0)
 			return err_why(why, why_n, -EIO, "an output ended with an error");
 	}

@@ -552,11 +552,12 @@ void jobs_end(struct jobs *j, int64_t now)
 			drop(j, job);
 			continue;
 		}
+		job->service_ended = true;
 		jobs_cancel(j, job);
 		if (job->state == JOB_QUEUED) {
 			if (job->settling)
 				durable_retract(j, job);
-			jobs_refuse(j, job, E_INTERNAL, "the service is stopping");
+			jobs_refuse(j, job, E_NOT_READY, "the service is stopping");
 		} else {
 			job->total_us = now - job->submitted_us;
 			jobs_finish(j, job, JOB_FINISHED, now);

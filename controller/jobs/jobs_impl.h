@@ -50,7 +50,8 @@ struct job {
 	bool hide_logprobs;       /* kept to choose by, not requested */
 	struct toklog prompt_log; /* logprobs of the prompt's tokens 1.. */
 	bool has_prompt_log, class_changed;
-	float *pooled; /* owned, [n_pooled]; NULL: it is not pooled, or not yet */
+	bool service_ended; /* which cut it */
+	float *pooled;      /* owned, [n_pooled]; NULL: it is not pooled, or not yet */
 	uint32_t n_pooled;
 	struct watch *watches;
 	uint32_t n_watches;

@@ -104,6 +104,7 @@ void jobs_publish_end(struct jobs *j, const struct job *job, const struct listen
 			      .completion_tokens = job->completion_tokens,
 			      .cached_tokens = job->cached_tokens,
 			      .class_changed = job->class_changed,
+			      .service_ended = job->service_ended,
 			      .queued_us = job->queued_us,
 			      .first_token_us = job->first_token_us,
 			      .total_us = job->total_us,

@@ -106,7 +106,7 @@ void mailbox_submit(struct mailbox *m, struct submit **s, const struct listener 
 	*s = NULL;
 	if (post(m, c))
 		return;
-	struct job_event e = {.kind = JOB_ERROR, .code = E_INTERNAL, .why = "the service is stopping"};
+	struct job_event e = {.kind = JOB_ERROR, .code = E_NOT_READY, .why = "the service is stopping"};
 	l->event(l->user, &e);
 	if (l->gone)
 		l->gone(l->user);

@@ -113,7 +113,7 @@ static void put_output(struct buf *out, const struct output_view *o)
 
 static void put_done(struct buf *out, const struct buf *id, const struct job_event *e)
 {
-	begin(out, 4 + !!e->prompt_logprobs + e->class_changed, "done", id);
+	begin(out, 4 + !!e->prompt_logprobs + e->class_changed + e->service_ended, "done", id);
 	key_cstr(out, "job", e->job);
 	mp_put_cstr(out, "outputs");
 	mp_put_array(out, e->n_outputs);
@@ -131,6 +131,10 @@ static void put_done(struct buf *out, const struct buf *id, const struct job_eve
 	key_int(out, "total_us", e->total_us);
 	if (e->class_changed) {
 		mp_put_cstr(out, "class_changed");
+		mp_put_bool(out, true);
+	}
+	if (e->service_ended) {
+		mp_put_cstr(out, "service_ended");
 		mp_put_bool(out, true);
 	}
 	if (!e->prompt_logprobs)

@@ -59,6 +59,7 @@ struct job_event {
 	uint32_t n_pooled;
 	uint32_t completion_tokens, cached_tokens;
 	bool class_changed; /* engine_event.class_changed */
+	bool service_ended; /* before the job did: its outputs are cut */
 	int64_t queued_us, first_token_us, total_us;
 	/* JOB_ERROR */
 	enum code code;

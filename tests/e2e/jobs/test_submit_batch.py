@@ -217,3 +217,28 @@ def test_with_a_journal_a_batch_survives_killing_every_process(tmp_path, batch):
         assert len(set(keys)) == len(keys) == n
     finally:
         s.stop()
+
+
+def test_a_batch_goes_on_after_the_service_has_ended_and_is_back(tmp_path, batch):
+    """Lines that the end of the service cut are not results."""
+    n = 12
+    lines = [line(i, max_tokens=200, ignore_eos=True) for i in range(n)]
+    s = Service(DEMO)
+    try:
+        path, out = batch(lines)
+        assert run(s, path).returncode == 0
+        reference = {g["custom_id"]: g["response"]["body"]["choices"] for g in read(out)}
+        out.unlink()
+        os.kill(s.workers()[0]["pid"], signal.SIGSTOP)      # no line ends before the service does
+        p = subprocess.Popen([QUERN, "submit", "--batch", path, "--to", s.jobs], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+        with s.client() as c:
+            eventually(lambda: len(c.jobs()) == 2 * n)
+        where = s.jobs
+        s.stop()
+        s = Service(DEMO, "--jobs", where)
+        _, error = p.communicate(timeout=90)
+        assert p.returncode == 0, error
+        assert {g["custom_id"]: g["response"]["body"]["choices"] for g in read(out)} == reference
+    finally:
+        s.stop()

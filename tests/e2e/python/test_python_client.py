@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -329,6 +330,28 @@ def test_a_durable_stream_survives_a_restart_of_everything(start, tmp_path, grac
         deltas += job
         joined(deltas, job.result())
         same(job.result(), reference)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_plain_job_goes_on_after_the_service_has_ended_and_is_back(start, tmp_path, stream):
+    options = ("--jobs", f"ipc://{tmp_path}/jobs")
+    s = start(DEMO, *options)
+    with quern.Client(s.jobs) as c:
+        reference = c.generate(PROMPT, LONG)
+        job, mine = c.submit(PROMPT, LONG, stream=stream), c.submit(PROMPT, LONG, stream=stream, key="mine")
+        deltas = [next(job) for _ in range(100)] if stream else []
+        os.kill(s.workers()[0]["pid"], signal.SIGSTOP)      # neither ends before the service does
+        assert job.id and mine.id
+        s.end()
+        with pytest.raises(quern.NotReady, match="the service ended before the job did") as e:
+            mine.result()
+        assert e.value.job == mine.id
+        start(DEMO, *options)
+        deltas += job
+        result = job.result()
+    if stream:
+        joined(deltas, result)
+    same(result, reference)
 
 
 def test_a_result_without_a_stream_survives_too(start, tmp_path):

@@ -108,7 +108,7 @@ Test(durable, refused_at_the_stop_is_not_resumed)
 	jobs_submit(jobs, &s, &e->l, 0);
 	accept_job(sent[0]->job);
 	stop_service();
-	cr_expect_eq(e->code, E_INTERNAL);
+	cr_expect_eq(e->code, E_NOT_READY);
 	cr_assert_eq(start_service(), 0, "%s", why);
 	cr_expect_eq(n_sent, 0);
 	recorder_free(e);

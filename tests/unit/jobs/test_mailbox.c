@@ -142,7 +142,7 @@ Test(mailbox, a_closed_mailbox_answers_each_command_once_at_once)
 {
 	cr_expect_null(mailbox_take(mailbox, true));
 	send_all();
-	cr_expect(calls.n_event == 1 && calls.event == E_INTERNAL);
+	cr_expect(calls.n_event == 1 && calls.event == E_NOT_READY);
 	cr_expect(calls.n_gone == 1 && calls.gone_last);
 	cr_expect_eq(calls.n_status, 1);
 	cr_expect(calls.n_done == 1 && calls.done == E_NOT_READY);

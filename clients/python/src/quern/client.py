@@ -5,58 +5,34 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import weakref
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from . import _requests
-from ._connection import Call, Connection, JobCall, Reply
-from ._requests import Offsets, Params
-from .errors import QuernError, RequestTimeout
-from .keys import Keys, default_address
-from .outputs import Delta, Result, delta_from, result_from
-
-TIMEOUT_S = 30.0
+from . import _ops
+from ._base import BaseClient, BaseJob
+from ._connection import Connection
+from ._ops import Op, Params, T
+from ._protocol import Call, Event
+from .outputs import Delta, Result
 
 
-class Job:
+class Job(BaseJob):
     """A job under way: iterate over its deltas, or wait for its result.  As a context manager it is cancelled when
     the block is left before its end."""
 
     def __init__(self, connection: Connection, request: Dict[str, Any], timeout: Optional[float]) -> None:
-        self._connection = connection
-        self._events: "queue.SimpleQueue[Union[Reply, QuernError]]" = queue.SimpleQueue()
-        self._timeout = timeout
-        self._end: Union[Result, QuernError, None] = None
-        self._id: Optional[str] = request.get("job")
-        self._prompt_tokens: Optional[int] = None
-        self._waiting: "queue.SimpleQueue[Delta]" = queue.SimpleQueue()
-        self._call = JobCall(request, self._events.put)
-        self._read: Dict[int, int] = dict(self._call.have)  # tokens that the caller has of each output
-        connection.start(self._call)
+        self._events: "queue.SimpleQueue[Event]" = queue.SimpleQueue()
+        super().__init__(connection, request, timeout, self._events.put)
 
     def _next(self, timeout: Optional[float]) -> None:
         """Takes one event."""
-        if self._end is not None:
-            return
         try:
-            event = self._events.get(timeout=timeout)
+            self._take(self._events.get(timeout=timeout))
         except queue.Empty:
-            raise RequestTimeout(f"job {self._id or '(not accepted yet)'}: nothing came within {timeout:g} s") from None
-        if isinstance(event, QuernError):
-            self._end = event
-        elif event["op"] == "accepted":
-            self._id, self._prompt_tokens = event["job"], event["prompt_tokens"]
-        elif event["op"] == "delta":
-            self._waiting.put(delta_from(event))
-        else:
-            self._id = event["job"]
-            self._end = result_from(event)
+            raise self._late(timeout) from None
 
     def _accepted(self) -> None:
-        while self._id is None and self._end is None:
+        while self._id is None and self._ended() is None:
             self._next(self._timeout)
-        if self._id is None and isinstance(self._end, QuernError):
-            raise self._end
 
     @property
     def id(self) -> str:
@@ -71,44 +47,26 @@ class Job:
         self._accepted()
         return self._prompt_tokens
 
-    @property
-    def offsets(self) -> Union[int, List[int]]:
-        """How many tokens of each output were read: the offset for attach() in another process.  Of a job that was
-        attached to, only outputs are counted that are known: those that the offset names, or that have come."""
-        return self._call.offsets(self._read)
-
     def __iter__(self) -> Iterator[Delta]:
         return self
 
     def __next__(self) -> Delta:
-        while self._waiting.empty():
-            if isinstance(self._end, QuernError):
-                raise self._end
+        while True:
+            delta = self._pop()
+            if delta is not None:
+                return delta
             if self._end is not None:
                 raise StopIteration
             self._next(self._timeout)
-        delta = self._waiting.get()
-        self._read[delta.index] = delta.offset + len(delta.tokens)
-        return delta
 
     def result(self, timeout: Optional[float] = None) -> Result:
         """Waits for the end.  Deltas that were not read stay readable."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while self._end is None:
-            left = self._timeout if end is None else max(0.0, end - time.monotonic())
-            self._next(left)
-        if isinstance(self._end, QuernError):
-            raise self._end
-        return self._end
-
-    def cancel(self) -> None:
-        """Ends the job, with finish_reason "abort"; no effect on one that has ended."""
-        self._connection.cancel(self._call)
-
-    def close(self) -> None:
-        """Cancels the job unless it has ended, and gives up its replies."""
-        if self._end is None:
-            self._connection.abandon(self._call)
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            result = self._ended()
+            if result is not None:
+                return result
+            self._next(self._timeout if until is None else max(0.0, until - time.monotonic()))
 
     def __enter__(self) -> "Job":
         return self
@@ -117,7 +75,7 @@ class Job:
         self.close()
 
 
-class Client:
+class Client(BaseClient[Job]):
     """A client of a running service's job socket.  Thread-safe.
 
     The connection is kept by a thread of its own.  When it is lost, because the network failed or the service was
@@ -132,14 +90,6 @@ class Client:
         reconnect_timeout: seconds for a service that went away to come back.
     """
 
-    def __init__(self, address: Optional[str] = None, *, keys: Optional[Keys] = None,
-                 timeout: Optional[float] = TIMEOUT_S, connect_timeout: float = 10.0,
-                 reconnect_timeout: float = 120.0) -> None:
-        self.address = address or default_address()
-        self.timeout = timeout
-        self._connection = Connection(self.address, keys, connect_timeout, reconnect_timeout)
-        self._finalizer = weakref.finalize(self, self._connection.close)
-
     def close(self) -> None:
         """Closes the connection.  Its jobs are cancelled, unless they are durable or on_disconnect is "keep"."""
         self._finalizer()
@@ -150,102 +100,74 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _call(self, request: Dict[str, Any], again: bool = True, timeout: Optional[float] = None) -> Reply:
-        done = threading.Event()
-        replies: List[Union[Reply, QuernError]] = []
+    def _job(self, request: Dict[str, Any], timeout: Optional[float]) -> Job:
+        return Job(self._connection, request, timeout)
 
-        def sink(reply: Union[Reply, QuernError]) -> None:
-            replies.append(reply)
+    def _call(self, op: "Op[T]") -> T:
+        done = threading.Event()
+        events: List[Event] = []
+
+        def sink(event: Event) -> None:
+            events.append(event)
             done.set()
-        call = Call(request, sink, again)
+        call = Call(op.request, sink, op.again)
         self._connection.start(call)
-        limit = self.timeout if timeout is None else timeout
+        limit = self.timeout if op.timeout is None else op.timeout
         try:
             if not done.wait(limit):
-                raise RequestTimeout(f"{self.address}: no reply to {request['op']} within {limit:g} s")
+                raise self._no_reply(op, limit)
         finally:
-            if not replies:
+            if not events:
                 self._connection.forget(call)
-        if isinstance(replies[0], QuernError):
-            raise replies[0]
-        return replies[0]
+        return op.result(events[0])
 
     # --- jobs ---
-
-    def submit(self, prompt: Optional[str] = None, params: Params = None, *, tokens: Optional[Sequence[int]] = None,
-               messages: Optional[Sequence[Mapping[str, Any]]] = None, stream: bool = True, durable: bool = False,
-               priority: Optional[int] = None, user: Optional[str] = None, cache_salt: Optional[str] = None,
-               deadline_ms: Optional[int] = None, key: Optional[str] = None, on_disconnect: Optional[str] = None,
-               timeout: Optional[float] = None) -> Job:
-        """Submits a job and returns at once.
-
-        Args:
-            prompt, tokens, messages: exactly one: a text, token ids, or a conversation.
-            params: SamplingParams, BeamSearchParams, or a dict with the names of docs/PROTOCOL.md.
-            stream: deltas come; else only the result.
-            durable: accepted means on disk; the job survives the death of any process (quern serve --journal).
-            priority: lower runs first.
-            user: shares of an owner's users are equal.
-            cache_salt: prefixes are shared only between jobs with the same salt.
-            deadline_ms: DeadlineExceeded after this time.
-            key: idempotency: a second submit with it is the same job.  Without one, the client makes one, so that a
-                job that a lost connection has ended can be run again; with the caller's key it ends in "abort".
-            on_disconnect: "cancel" or "keep": what the job does when its last listener has gone.
-            timeout: seconds between two events, RequestTimeout beyond it; None: no limit.
-        """
-        options = {"durable": durable, "priority": priority, "user": user, "cache_salt": cache_salt,
-                   "deadline_ms": deadline_ms, "key": key, "on_disconnect": on_disconnect}
-        return Job(self._connection, _requests.submit(prompt, tokens, messages, params, stream, options), timeout)
 
     def generate(self, prompt: Optional[str] = None, params: Params = None, **options: Any) -> Result:
         """Submits a job and waits for its result; options are those of submit()."""
         with self.submit(prompt, params, **{"stream": False, **options}) as job:
             return job.result()
 
-    def attach(self, job: str, offset: Offsets = 0, *, timeout: Optional[float] = None) -> Job:
-        """The stream of a job, from the number of tokens that the caller has: one for all outputs, or one for each."""
-        return Job(self._connection, _requests.attach(job, offset), timeout)
-
     def cancel(self, job: str) -> None:
         """Ends a job; no effect on one that has ended."""
-        self._call({"op": "cancel", "job": job})
+        self._call(_ops.cancel(job))
 
     def result(self, job: str) -> Result:
         """The result of a job that has ended; NotReady while it runs."""
-        return result_from(self._call({"op": "result", "job": job}))
+        return self._call(_ops.result(job))
 
     def jobs(self) -> List[Dict[str, Any]]:
         """The service's jobs that belong to this client's key, youngest first."""
-        return list(self._call({"op": "jobs"})["jobs"])
+        return self._call(_ops.jobs())
 
     # --- the service ---
 
     def ping(self) -> Dict[str, Any]:
         """version, model, ready, chat, reasoning."""
-        return _plain(self._call({"op": "ping"}))
+        return self._call(_ops.ping())
 
     def status(self) -> Dict[str, Any]:
         """What `quern status --json` shows."""
-        return _plain(self._call({"op": "status"}))
+        return self._call(_ops.status())
 
     def workers(self) -> List[Dict[str, Any]]:
         """The workers, one row each."""
-        return list(self._call({"op": "workers"})["workers"])
+        return self._call(_ops.workers())
 
     def scale(self, replicas: int, *, devices: Optional[Sequence[str]] = None, memory_fraction: Optional[float] = None,
               timeout_s: int = 600) -> None:
         """Returns when exactly so many replicas serve."""
-        self._call(_requests.scale(replicas, devices, memory_fraction, timeout_s), timeout=timeout_s + TIMEOUT_S)
+        self._call(_ops.scale(replicas, devices, memory_fraction, timeout_s))
 
     def drain(self, worker: int, *, timeout_s: int = 600) -> None:
         """Returns when the worker's jobs have moved and it has ended."""
-        self._call(_requests.drain(worker, timeout_s), again=False, timeout=timeout_s + TIMEOUT_S)
+        self._call(_ops.drain(worker, timeout_s))
 
     # --- texts and tokens ---
 
     def tokenize(self, text: str, *, add_special: bool = False) -> List[int]:
         """The ids of a text; special tokens in it are recognized."""
-        return _requests.ids(self._call({"op": "tokenize", "text": text, "add_special": add_special}))
+        return self._call(_ops.tokenize(text, add_special))
 
     def tokenize_chat(self, messages: Sequence[Mapping[str, Any]], *, tools: Optional[Sequence[Mapping[str, Any]]] = None,
                       documents: Optional[Sequence[Mapping[str, Any]]] = None,
@@ -254,16 +176,12 @@ class Client:
         """The ids of a conversation, as the model's chat template writes it."""
         fields = {"tools": tools, "documents": documents, "chat_template_kwargs": chat_template_kwargs,
                   "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
-        return _requests.ids(self._call(_requests.tokenize_chat(messages, fields)))
+        return self._call(_ops.tokenize_chat(messages, fields))
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
-        return str(self._call({"op": "detokenize", "tokens": list(tokens)})["text"])
+        return self._call(_ops.detokenize(tokens))
 
     def pieces(self, tokens: Sequence[int]) -> List[str]:
         """The text of each token alone; bytes that are not a character by themselves are U+FFFD."""
-        return list(self._call({"op": "detokenize", "tokens": list(tokens), "pieces": True})["pieces"])
-
-
-def _plain(reply: Reply) -> Dict[str, Any]:
-    return {k: v for k, v in reply.items() if k not in ("op", "id")}
+        return self._call(_ops.pieces(tokens))

@@ -115,4 +115,5 @@ _CLASSES: Dict[str, Type[ServiceError]] = {
 def error_from(reply: Mapping[str, Any]) -> ServiceError:
     """The exception for an `error` reply; an unknown code gives a ServiceError."""
     code = str(reply.get("code", ""))
-    return _CLASSES.get(code, ServiceError)(code, str(reply.get("message", "")), reply.get("field"), reply.get("job"))
+    named = [v if isinstance(v, str) else None for v in (reply.get("field"), reply.get("job"))]
+    return _CLASSES.get(code, ServiceError)(code, str(reply.get("message", "")), *named)

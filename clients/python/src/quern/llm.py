@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, \
     Union
 
-from . import _requests
-from ._connection import Call, JobCall, Reply
+from . import _ops
+from ._protocol import Accepted, Call, Event, JobCall
 from ._http import Http
 from ._service import PrivateService
 from .client import Client
@@ -21,7 +21,7 @@ from .errors import NotReady, Overloaded, QuernError, ServiceError, Unsupported
 from .keys import Keys
 from .outputs import BeamSearchOutput, BeamSearchSequence, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, \
     Output, RequestMetrics, RequestOutput, Result, SampleLogprobs, ScoringOutput, ScoringRequestOutput, ids_of, \
-    logprobs_at, result_from
+    logprobs_at
 from .params import BeamSearchParams, SamplingParams, one_each
 
 IN_FLIGHT = 512             # requests at a time, unless told otherwise
@@ -93,7 +93,7 @@ class _Item:
 
 
 # What comes after a reply to the item's request: the next request, or None at the end.
-Step = Callable[[_Item, Optional[Reply]], Optional[Dict[str, Any]]]
+Step = Callable[[_Item, Any], Optional[Dict[str, Any]]]
 
 
 class _Pipeline:
@@ -103,7 +103,7 @@ class _Pipeline:
         self._connection = client._connection
         self._most = most
         self._window = float(most)
-        self._replies: "queue.SimpleQueue[Tuple[_Item, Union[Reply, QuernError]]]" = queue.SimpleQueue()
+        self._replies: "queue.SimpleQueue[Tuple[_Item, Event]]" = queue.SimpleQueue()
         self._running: Dict[int, _Item] = {}
 
     def run(self, items: Iterable[_Item], step: Step, bar: _Bar) -> None:
@@ -135,7 +135,7 @@ class _Pipeline:
                     heapq.heappush(waiting, (time.monotonic() + item.wait_s, next(order), item))
                     item.wait_s = min(2 * item.wait_s, RETRY_MAX_S)
                     continue
-                if reply["op"] == "accepted":
+                if isinstance(reply, Accepted):
                     continue
                 del self._running[item.index]
                 self._window = min(float(self._most), self._window + 0.25)
@@ -160,7 +160,7 @@ class _Pipeline:
         item.request = request
         self._running[item.index] = item
 
-        def sink(reply: Union[Reply, QuernError]) -> None:
+        def sink(reply: Event) -> None:
             self._replies.put((item, reply))
         try:
             item.call = JobCall(request, sink) if request["op"] == "submit" else Call(request, sink)
@@ -333,7 +333,7 @@ class LLM:
         params = one_each(sampling_params, len(many), "sampling_params")
         fields = {"tools": tools, "chat_template_kwargs": chat_template_kwargs,
                   "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
-        asked = [_requests.tokenize_chat(m, fields) for m in many]
+        asked = [_ops.tokenize_chat(m, fields).request for m in many]
         return self._generate(asked, params, [None] * len(many), use_tqdm)
 
     def beam_search(self, prompts: Union[Prompt, Sequence[Prompt]], params: BeamSearchParams, lora_request: None = None,
@@ -366,18 +366,18 @@ class LLM:
             if item.params.get("seed") is None and "use_beam_search" not in item.params:
                 item.params["seed"] = self._seeds.getrandbits(SEED_BITS)
 
-        def step(item: _Item, reply: Optional[Reply]) -> Optional[Dict[str, Any]]:
+        def step(item: _Item, reply: Any) -> Optional[Dict[str, Any]]:
             first = asked[item.index]
             if reply is None:
                 item.arrival = time.time()
                 if first["op"] == "tokenize":
                     return first
                 item.tokens, item.text = list(first["tokens"]), first.get("text")
-            elif reply["op"] == "done":
-                item.result, item.ended = result_from(reply), time.time()
+            elif isinstance(reply, Result):
+                item.result, item.ended = reply, time.time()
                 return None
             elif "tokens" in reply:
-                item.tokens, item.text = _requests.ids(reply), first.get("text")
+                item.tokens, item.text = _ops.ids(reply), first.get("text")
                 if "messages" in first:
                     return {"op": "detokenize", "tokens": item.tokens}
             else:
@@ -386,7 +386,7 @@ class LLM:
             if keep is not None:
                 item.tokens = item.tokens[-keep:]
             options = {"priority": priorities[item.index]}
-            return _requests.submit(None, item.tokens, None, item.params, False, options)
+            return _ops.submit(None, item.tokens, None, item.params, False, options)
         bar = _Bar(use_tqdm, len(items), "Processed prompts")
         try:
             _Pipeline(self.client, min(self._most, most or self._most)).run(items, step, bar)
@@ -506,10 +506,10 @@ class LLM:
     def _tokenized(self, asked: Sequence[Dict[str, Any]]) -> List[_Item]:
         items = [_Item(i) for i in range(len(asked))]
 
-        def step(item: _Item, reply: Optional[Reply]) -> Optional[Dict[str, Any]]:
+        def step(item: _Item, reply: Any) -> Optional[Dict[str, Any]]:
             if reply is None:
                 return asked[item.index] if asked[item.index]["op"] == "tokenize" else {"op": "ping"}
-            item.tokens = _requests.ids(reply if "tokens" in reply else asked[item.index])
+            item.tokens = _ops.ids(reply if "tokens" in reply else asked[item.index])
             return None
         _Pipeline(self.client, self._most).run(items, step, _Bar(False, 0, ""))
         return items

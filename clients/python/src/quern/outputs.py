@@ -60,6 +60,7 @@ class Result:
         timing: queued_us, first_token_us, total_us: microseconds from acceptance.
         prompt_logprobs: one element per token of the prompt, the first is None; None unless asked for.
         class_changed: the job continued in another numerics class (--allow-class-change).
+        service_ended: the service ended before the job did, and cut its outputs; Job raises NotReady instead.
     """
 
     job: str
@@ -70,6 +71,7 @@ class Result:
     timing: Dict[str, int] = field(default_factory=dict)
     prompt_logprobs: Optional[List[Optional[Dict[str, Any]]]] = None
     class_changed: bool = False
+    service_ended: bool = False
 
     @property
     def text(self) -> str:
@@ -87,18 +89,62 @@ class Result:
         return self.outputs[0].finish_reason
 
 
+def _value(m: Any, name: str, *kinds: type) -> Any:
+    v = m[name]
+    if not isinstance(v, kinds) or isinstance(v, bool):
+        raise TypeError(f"{name} is {v!r:.80}")
+    return v
+
+
+def _count(m: Any, name: str) -> int:
+    v = _value(m, name, int)
+    if v < 0:
+        raise ValueError(f"{name} is {v}")
+    return int(v)
+
+
+def _tokens(m: Any) -> List[int]:
+    out: List[int] = _value(m, "tokens", list)
+    if not all(type(t) is int for t in out):
+        raise TypeError("tokens has other things than ids")
+    return out
+
+
+def _places(m: Any, name: str) -> Any:
+    """Of logprobs, which may be absent, and the first of which may be nil in those of a prompt."""
+    places = m.get(name)
+    if places is not None:
+        for p in _value(m, name, list):
+            if p is not None:
+                for token, logprob, _ in _entries(p):
+                    if type(token) is not int or not isinstance(logprob, (int, float)):
+                        raise TypeError(f"{name} has {token!r:.40}: {logprob!r:.40}")
+    return places
+
+
 def delta_from(reply: Mapping[str, Any]) -> Delta:
-    """A `delta` reply."""
-    return Delta(reply["index"], reply["offset"], reply["text"], reply["tokens"], reply.get("logprobs"))
+    """A `delta` reply; KeyError, TypeError, ValueError or AttributeError: it is malformed."""
+    return Delta(_count(reply, "index"), _count(reply, "offset"), _value(reply, "text", str), _tokens(reply),
+                 _places(reply, "logprobs"))
+
+
+def _output(o: Any) -> Output:
+    reason, total = o.get("stop_reason"), o.get("cumulative_logprob")
+    if not isinstance(reason, (str, int, type(None))) or not isinstance(total, (float, int, type(None))):
+        raise TypeError(f"stop_reason is {reason!r:.40}, cumulative_logprob {total!r:.40}")
+    return Output(_count(o, "index"), _value(o, "text", str), _tokens(o), _value(o, "finish_reason", str), reason, total,
+                  _places(o, "logprobs"))
 
 
 def result_from(reply: Mapping[str, Any]) -> Result:
-    """A `done` reply."""
-    usage = reply["usage"]
-    outputs = [Output(o["index"], o["text"], o["tokens"], o["finish_reason"], o.get("stop_reason"),
-                      o.get("cumulative_logprob"), o.get("logprobs")) for o in reply["outputs"]]
-    return Result(reply["job"], outputs, usage["prompt_tokens"], usage["completion_tokens"], usage["cached_tokens"],
-                  dict(reply.get("timing") or {}), reply.get("prompt_logprobs"), bool(reply.get("class_changed")))
+    """A `done` reply; exceptions as of delta_from()."""
+    usage, timing = _value(reply, "usage", dict), reply.get("timing") or {}
+    outputs = [_output(o) for o in _value(reply, "outputs", list)]
+    if not outputs:
+        raise ValueError("outputs is empty")
+    return Result(_value(reply, "job", str), outputs, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"),
+                  _count(usage, "cached_tokens"), {k: int(v) for k, v in timing.items()},
+                  _places(reply, "prompt_logprobs"), bool(reply.get("class_changed")), bool(reply.get("service_ended")))
 
 
 # --- of LLM ---
