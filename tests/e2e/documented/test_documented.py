@@ -5,6 +5,11 @@ import sys
 import urllib.error
 import urllib.request
 
+import anthropic.types
+import ollama
+import openai.types.chat
+import openai.types.responses
+import pydantic
 import pytest
 
 import documented
@@ -74,6 +79,33 @@ def last_of(text):
     return json.loads(lines[-1])
 
 
+# What the official client of an API makes of a reply, and of an event or line of a stream.
+TYPES = {
+    "/v1/messages": (anthropic.types.Message, anthropic.types.RawMessageStreamEvent),
+    "/v1/messages/count_tokens": (anthropic.types.MessageTokensCount, None),
+    "/api/chat": (ollama.ChatResponse, ollama.ChatResponse),
+    "/api/generate": (ollama.GenerateResponse, ollama.GenerateResponse),
+    "/api/embed": (ollama.EmbedResponse, None), "/api/embeddings": (ollama.EmbeddingsResponse, None),
+    "/api/tags": (ollama.ListResponse, None), "/api/ps": (ollama.ProcessResponse, None),
+    "/api/show": (ollama.ShowResponse, None),
+    "/v1/chat/completions": (openai.types.chat.ChatCompletion, openai.types.chat.ChatCompletionChunk),
+    "/v1/completions": (openai.types.Completion, None),
+    "/v1/embeddings": (openai.types.CreateEmbeddingResponse, None),
+    "/v1/responses": (openai.types.responses.Response, openai.types.responses.ResponseStreamEvent),
+}
+
+
+def is_of_its_type(path, reply):
+    """Validates the reply, or each event of the stream, as the type of the official client."""
+    whole, event = TYPES.get(path, (None, None))
+    if isinstance(reply, str) and event:
+        for line in reply.splitlines():
+            if line.startswith(("data: {", "{")) and '"type":"ping"' not in line:    # the client passes over it
+                pydantic.TypeAdapter(event).validate_json(line.removeprefix("data: "), strict=path.startswith("/v1"))
+    elif whole and not isinstance(reply, str):
+        pydantic.TypeAdapter(whole).validate_json(json.dumps(reply), strict=path.startswith("/v1"))
+
+
 def ends_well(path, reply):
     """Whether a reply of status 200 is the whole answer, in the shape of its API."""
     if isinstance(reply, str) and path == "/metrics":
@@ -105,6 +137,7 @@ def test_an_example_has_its_outcome(speaker, api, title):
     assert status == 200, reply
     assert (headers["x-quern-ignored"] or "") == ", ".join(fields)
     assert ends_well(path, reply), reply
+    is_of_its_type(path, reply)
 
 
 def test_calls_are_called(speaker):
