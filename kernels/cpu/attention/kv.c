@@ -84,7 +84,7 @@ static bool scratch_new(struct kern_kv *kv)
 /* Keeps pages ready for the next tokens, within bounds: what is idle should not take much memory. */
 static void touch_new(struct kern_kv *kv)
 {
-	enum { TOKENS = 1024, BYTES = 256 << 20 };
+	enum { TOKENS = 4096, BYTES = 512 << 20 };
 	const struct cpu_touch_pool pool = {(char *)kv->pool, kv->pool_bytes, kv->n_layers};
 	const size_t block = kv->block_bytes * (size_t)kv->n_layers;
 	int ahead = TOKENS / kv->block_size;

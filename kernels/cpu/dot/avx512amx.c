@@ -101,18 +101,28 @@ VFN qa amx_zeros(const struct seg *s, int v, qa *rest)
 	return near;
 }
 
-VFN unsigned char *amx_codes(const struct seg *s, const unsigned char *p, qv zero, unsigned char *to,
-			     const int bits)
+/* n rounds.  What of s is needed is read once: stores of bytes could be to it, as far as a compiler knows. */
+VFN unsigned char *amx_rounds(const struct seg *s, const unsigned char *p, qv zero, unsigned char *to,
+			      const int bits, const int n)
 {
 	const int quads = bits == 8 ? 1 : bits == 6 ? 4 : 2, lines = bits == 6 ? 3 : 1;
-	for (int i = 0; i < s->rounds; i++, p += (size_t)lines * s->step, to += quads * 64) {
+	const size_t step = s->step, round = (size_t)lines * step, ahead = s->ahead;
+	UNROLL4 for (int i = 0; i < n; i++, p += round, to += quads * 64)
+	{
 		qv q[4], high[4];
-		seg_codes(bits, 1, p, s->step, q, high);
-		UNROLL for (int l = 0; l < lines; l++)
-			__builtin_prefetch(p + (size_t)l * s->step + s->ahead, 0, 2);
+		seg_codes(bits, 1, p, step, q, high);
+		UNROLL for (int l = 0; l < lines; l++) __builtin_prefetch(p + (size_t)l * step + ahead, 0, 2);
 		UNROLL for (int j = 0; j < quads; j++) qv_store(to + j * 64, qv_sub8(q[j], zero));
 	}
 	return to;
+}
+
+VFN unsigned char *amx_codes(const struct seg *s, const unsigned char *p, qv zero, unsigned char *to,
+			     const int bits)
+{
+	const int whole = ACT_GROUP / (bits == 4 ? 8 : bits == 6 ? 16 : 4);
+	return s->rounds == whole ? amx_rounds(s, p, zero, to, bits, whole)
+				  : amx_rounds(s, p, zero, to, bits, s->rounds);
 }
 
 /* Codes of one tile as signed bytes; zeros to the end of the last 64 k, since the activations there are

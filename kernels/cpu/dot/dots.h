@@ -23,13 +23,16 @@
 #define PRAGMA(x) _Pragma(#x)
 #ifdef DOT_EMULATED
 #define UNROLL
+#define UNROLL4
 #define ROLLED
 #elif defined(__clang__)
-#define UNROLL PRAGMA(clang loop unroll(full))
-#define ROLLED PRAGMA(clang loop unroll(disable))
+#define UNROLL  PRAGMA(clang loop unroll(full))
+#define UNROLL4 PRAGMA(clang loop unroll_count(4))
+#define ROLLED  PRAGMA(clang loop unroll(disable))
 #else
-#define UNROLL PRAGMA(GCC unroll 16)
-#define ROLLED PRAGMA(GCC unroll 1)
+#define UNROLL  PRAGMA(GCC unroll 16)
+#define UNROLL4 PRAGMA(GCC unroll 4)
+#define ROLLED  PRAGMA(GCC unroll 1)
 #endif
 
 /* ---- activations ---- */
