@@ -10,6 +10,7 @@
 #include "cli/terminal/term.h"
 #include "controller/tokenizer/detok.h"
 #include "controller/tokenizer/tokenizer.h"
+#include "formats/model_kind.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -192,7 +193,10 @@ static int tokenize(const struct opts *o)
 	struct tokenizer *t;
 	struct buf in = {0};
 	char why[1024];
-	if (tokenizer_load(dir, &t, why, sizeof why))
+	const int rc = tokenizer_load(dir, &t, why, sizeof why);
+	if (rc == -ENOENT && (file_is_dir(dir) || !file_exists(dir)))
+		model_kind_check(dir, why, sizeof why); /* has a better reason, or none */
+	if (rc)
 		return term_error("%s", why);
 	int status = read_stdin(&in);
 	if (status == 0)

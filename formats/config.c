@@ -87,6 +87,13 @@ static const struct family *family_of_bare(const char *name, bool *bare)
 	return f;
 }
 
+/* "Qwen3ForSequenceClassification", "LlamaForTokenClassification", "InternLM2ForRewardModel". */
+static bool classifies(const char *name)
+{
+	const char *head = strstr(name, "For");
+	return head && (strstr(head, "Classification") || strstr(head, "RewardModel"));
+}
+
 static int read_arch(struct reader *r, struct model_config *c)
 {
 	const char *type = NULL;
@@ -106,6 +113,9 @@ static int read_arch(struct reader *r, struct model_config *c)
 	r->family = family_find(name, type);
 	if (!r->family && name)
 		r->family = family_of_bare(name, &c->embeds);
+	if (!r->family && name && classifies(name))
+		return err_why(r->why, r->why_n, -ENOTSUP, "architecture %.100s: %s", name,
+			       CONFIG_CLASSIFIER);
 	if (!r->family) {
 		char names[256];
 		family_names(names, sizeof names);

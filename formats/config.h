@@ -34,6 +34,11 @@ enum config_dtype { CONFIG_F32, CONFIG_F16, CONFIG_BF16 };
  * not supported, named in pool_why. */
 enum config_pool { CONFIG_POOL_NONE, CONFIG_POOL_LAST, CONFIG_POOL_MEAN, CONFIG_POOL_OTHER };
 
+/* Why a model with a head that classifies is refused. */
+#define CONFIG_CLASSIFIER                                                                                    \
+	"a head that classifies is not supported; models that rank by the logits of yes and no "             \
+	"(Qwen3-Reranker) and embedding models are"
+
 enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024 };
 
 struct model_config {

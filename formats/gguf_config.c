@@ -241,19 +241,46 @@ static int read_gemma(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
+/* The layers with a window: by a list, in which those are true, or all but each so-many-th. */
+static int read_pattern(const struct reader *r, struct model_config *c)
+{
+	static const char name[] = "attention.sliding_window_pattern";
+	char key[128];
+	struct gguf_array a;
+	int every = families[r->family].every, rc;
+	if (gguf_find_array(r->g, key_of(r, name, key), &a, NULL, 0)) {
+		if ((rc = get_int(r, name, 1, 1 << 20, false, &every)))
+			return rc;
+		for (int i = 0; i < c->n_layers; i++)
+			c->layer_window[i] = c->window && (!every || (i + 1) % every);
+		return 0;
+	}
+	if (a.n != (size_t)c->n_layers)
+		return err_why(r->why, r->why_n, -EINVAL, "%s: key %s has %zu values, %d layers need as many",
+			       gguf_path(r->g), key, a.n, c->n_layers);
+	for (int i = 0; i < c->n_layers; i++) {
+		int64_t v = a.type == GGUF_BOOL ? a.at[i] : -1;
+		if ((v < 0 && !gguf_int_at(&a, (size_t)i, &v)) || v < 0 || v > 1)
+			return fail(r, -EINVAL, key, "must be an array of true and false");
+		c->layer_window[i] = c->window && v;
+	}
+	return 0;
+}
+
 /* Which layers have a window, and a rotation of their own or none. */
 static int read_layers(const struct reader *r, struct model_config *c)
 {
-	int every = families[r->family].every, rc;
-	if (!families[r->family].window)
-		return 0;
-	if (c->arch == ARCH_GEMMA2)
-		c->window = 4096;
-	if ((rc = get_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window)) ||
-	    (every && (rc = get_int(r, "attention.sliding_window_pattern", 1, 1 << 20, false, &every))))
+	int rc = get_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window);
+	if (rc)
 		return rc;
-	for (int i = 0; i < c->n_layers; i++)
-		c->layer_window[i] = c->window && (!every || (i + 1) % every);
+	if (c->window && c->arch == ARCH_OLMO2)
+		return fail(r, -ENOTSUP, "olmo2.attention.sliding_window", "(OLMo 3) is not supported");
+	if (!families[r->family].window) {
+		c->window = 0;
+		return 0;
+	}
+	if ((rc = read_pattern(r, c)))
+		return rc;
 	if (families[r->family].local_theta == 0)
 		return 0;
 	c->rope_local_theta = families[r->family].local_theta;
@@ -393,6 +420,8 @@ static int read_rope(const struct reader *r, struct model_config *c)
 	    (c->rope_dim != c->head_dim && !families[r->family].partial))
 		return fail(r, -ENOTSUP, "rope.dimension_count",
 			    "other than the size of a head is not supported");
+	if (c->arch == ARCH_GEMMA2)
+		c->window = 4096;
 	if ((rc = read_scaling(r, c)) || (rc = read_layers(r, c)))
 		return rc;
 	const int no_rope = families[r->family].no_rope;
@@ -431,11 +460,30 @@ static int read_tokens(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
+/* A head that classifies: but of yes and no, which the head of the model has too, it is not computed. */
+static int check_classes(const struct reader *r)
+{
+	char key[128];
+	struct gguf_array a;
+	bool classes = false;
+	for (int i = 0; i < gguf_count(r->g); i++)
+		classes |= strncmp(gguf_at(r->g, i)->name, "cls.", 4) == 0;
+	if (!classes)
+		return 0;
+	if (gguf_find_array(r->g, key_of(r, "classifier.output_labels", key), &a, NULL, 0) == 0 &&
+	    a.type == GGUF_STRING && a.n == 2) {
+		const struct gguf_string yes = gguf_next_string(&a), no = gguf_next_string(&a);
+		if (is_text(&yes, "yes") && is_text(&no, "no"))
+			return 0;
+	}
+	return fail(r, -ENOTSUP, "tensors cls.*:", CONFIG_CLASSIFIER);
+}
+
 static int read_pool(const struct reader *r, struct model_config *c)
 {
 	int type = GGUF_POOL_NONE;
-	const int rc = get_int(r, "pooling_type", 0, 1 << 20, false, &type);
-	if (!rc)
+	int rc = check_classes(r);
+	if (!rc && !(rc = get_int(r, "pooling_type", 0, 1 << 20, false, &type)))
 		pool_config_gguf(c, type);
 	return rc;
 }

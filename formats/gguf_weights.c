@@ -164,11 +164,22 @@ static int find_norms(const struct finder *f, int i, struct weights_layer *l)
 	return rc;
 }
 
-static bool has(const struct finder *f, int i, const char *part)
+static const struct gguf_tensor *of_layer(const struct finder *f, int i, const char *part)
 {
 	char name[96];
 	snprintf(name, sizeof name, "blk.%d.%s.weight", i, part);
-	return gguf_find(f->g, name) != NULL;
+	return gguf_find(f->g, name);
+}
+
+static bool has(const struct finder *f, int i, const char *part)
+{
+	return of_layer(f, i, part) != NULL;
+}
+
+static bool has_rows(const struct finder *f, int i, const char *part, int rows)
+{
+	const struct gguf_tensor *t = of_layer(f, i, part);
+	return t && t->size[1] == rows;
 }
 
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
@@ -197,7 +208,7 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	if (!rc && has(f, i, "attn_qkv"))
 		rc = find_fused(f, name, qkv, 3, c->qkv_bias);
 	snprintf(name, sizeof name, "blk.%d.ffn_up", i);
-	if (!rc && !has(f, i, "ffn_gate"))
+	if (!rc && !has(f, i, "ffn_gate") && !has_rows(f, i, "ffn_up", c->intermediate))
 		rc = find_fused(f, name, gate_up, 2, c->mlp_bias);
 	for (size_t j = 0; !rc && j < sizeof linears / sizeof *linears; j++) {
 		if (linears[j].to->w)

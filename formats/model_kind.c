@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LAYOUT "a directory in Hugging Face layout (config.json, tokenizer.json, *.safetensors)"
@@ -100,12 +101,21 @@ static int read_holding(const char *dir, struct holding *h, char *why, size_t wh
 	return 0;
 }
 
+static bool is_empty(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+}
+
 static int check_file(const char *path, char *why, size_t why_n)
 {
 	char head[64];
 	if (model_file_of(path))
 		return 0;
 	read_head(path, head);
+	if (is_empty(path))
+		return err_why(why, why_n, -ENODATA, "%s is empty; was the download or copy interrupted?",
+			       path);
 	if (is_pointer(head))
 		return err_why(why, why_n, -EBADMSG,
 			       "%s is a git-lfs pointer, not the file itself; run in its directory: git lfs "

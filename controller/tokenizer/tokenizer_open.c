@@ -119,6 +119,14 @@ static int load_gguf(struct tokenizer *t, const char *path, char *why, size_t wh
 	return rc;
 }
 
+#define CUT "; was the download or copy interrupted?"
+
+static bool has_suffix(const char *path, const char *suffix)
+{
+	const size_t n = strlen(path), k = strlen(suffix);
+	return n >= k && strcmp(path + n - k, suffix) == 0;
+}
+
 /* -ENOENT: it is none that is known. */
 static int load_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
@@ -129,6 +137,12 @@ static int load_file(struct tokenizer *t, const char *path, char *why, size_t wh
 	int rc = file_map(path, &data, &n, why, why_n);
 	if (rc)
 		return rc;
+	if (n == 0)
+		return err_why(why, why_n, -EINVAL, "%s is empty" CUT, path);
+	if (has_suffix(path, ".gguf")) {
+		file_unmap(data, n);
+		return err_why(why, why_n, -EINVAL, "%s does not begin as a GGUF file does" CUT, path);
+	}
 	enum content kind = content_of(data, n);
 	if (kind == CONTENT_SPM)
 		rc = load_data(t, spm_file_read, data, n, why, why_n);
@@ -191,8 +205,7 @@ static int load_from_dir(struct tokenizer *t, const char *dir, char *why, size_t
 	}
 	if (!path) /* the error of opening it says what is missing */
 		path = file_join(dir, names[0]);
-	size_t n = strlen(path);
-	if (n >= 5 && strcmp(path + n - 5, ".json") == 0)
+	if (has_suffix(path, ".json"))
 		rc = tokenizer_load_json(t, path, why, why_n);
 	else
 		rc = load_file(t, path, why, why_n);

@@ -34,3 +34,19 @@ def test_a_file_that_is_none_is_named(tmp_path):
     (tmp_path / "x").write_text("words")
     p = tokenize(tmp_path / "x")
     assert p.returncode == 1 and f"{tmp_path}/x: not a tokenizer" in p.stderr
+
+
+@pytest.mark.parametrize("n, words", [(0, "m.gguf is empty; was the download or copy interrupted?"),
+                                      (3, "m.gguf does not begin as a GGUF file does; was the download"),
+                                      (900, "the file ends at byte 900; was the download or copy interrupted?")])
+def test_a_file_that_was_cut_is_named(tmp_path, n, words):
+    (tmp_path / "m.gguf").write_bytes((GOLDEN / "gguf_spm.gguf").read_bytes()[:n])
+    p = tokenize(tmp_path / "m.gguf")
+    assert p.returncode == 1 and p.stdout == "" and words in p.stderr and len(p.stderr.splitlines()) == 1
+
+
+def test_a_directory_without_a_tokenizer_is_told_as_what_it_is(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(b"")
+    p = tokenize(tmp_path)
+    assert p.returncode == 1 and "m.gguf, which does not begin as a GGUF file does" in p.stderr
+    assert "quern pull org/name" in tokenize("org/name").stderr

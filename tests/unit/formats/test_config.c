@@ -143,6 +143,14 @@ Test(config, unsupported_options_are_named)
 {
 	refused("{\"architectures\": [\"GPT2LMHeadModel\"]}", -ENOTSUP, "GPT2LMHeadModel");
 	refused("{\"architectures\": [\"Qwen3MoeForCausalLM\"]}", -ENOTSUP, "Qwen3MoeForCausalLM");
+	static const char *const heads[] = {"Qwen3ForSequenceClassification", "LlamaForTokenClassification",
+					    "InternLM2ForRewardModel"};
+	for (int i = 0; i < 3; i++) {
+		char more[128];
+		snprintf(more, sizeof more, "{\"architectures\": [\"%s\"]}", heads[i]);
+		refused(more, -ENOTSUP, heads[i]);
+		cr_expect_not_null(strstr(why, "a head that classifies is not supported"), "%s", why);
+	}
 	refused("{\"hidden_act\": \"gelu\"}", -ENOTSUP, "hidden_act gelu");
 	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
 	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");

@@ -267,26 +267,31 @@ Test(gguf, parts_are_read_from_any_of_them_or_their_directory)
 /* ---- configurations ---- */
 
 static struct model_config config;
+static const char *arch = "llama";
+static uint32_t n_layers = 1;
 
-/* Of a llama of one layer, with `n` more keys, which b holds, and a table of 32 tokens; other tensors are
+/* Of a model of one layer, with `n` more keys, which b holds, and a table of 32 tokens; other tensors are
  * found by the reader of weights. */
 static int configured(uint64_t n, uint64_t n_tensors, const char *const *tensors)
 {
-	static const struct {
+	const struct {
 		const char *name;
 		uint32_t v;
-	} keys[] = {{"llama.block_count", 1},
-		    {"llama.embedding_length", 8},
-		    {"llama.feed_forward_length", 8},
-		    {"llama.attention.head_count", 1},
-		    {"llama.context_length", 64}};
+	} keys[] = {{"block_count", n_layers},
+		    {"embedding_length", 8},
+		    {"feed_forward_length", 8},
+		    {"attention.head_count", 1},
+		    {"context_length", 64}};
 	enum { N = sizeof keys / sizeof *keys };
 	struct buf more = b;
 	b = (struct buf){0};
 	gg_head(&b, 3, 1 + n_tensors, 1 + N + n);
-	gg_key_text(&b, "general.architecture", "llama");
-	for (int i = 0; i < N; i++)
-		gg_key_u32(&b, keys[i].name, keys[i].v);
+	gg_key_text(&b, "general.architecture", arch);
+	for (int i = 0; i < N; i++) {
+		char key[64];
+		snprintf(key, sizeof key, "%s.%s", arch, keys[i].name);
+		gg_key_u32(&b, key, keys[i].v);
+	}
 	buf_put(&b, more.p ? more.p : "", more.len);
 	gg_tensor(&b, "token_embd.weight", 8, 32, 0, 0);
 	for (uint64_t i = 0; i < n_tensors; i++)
@@ -364,4 +369,115 @@ Test(gguf, a_bias_of_any_layer_is_used)
 	static const char *const other = "attn_q.bias";
 	cr_assert_eq(configured(0, 1, &other), 0, "%s", why);
 	cr_expect(!config.qkv_bias);
+}
+
+/* ---- windows ---- */
+
+static void put_pattern(uint32_t type, const char *values, uint64_t n, size_t bytes)
+{
+	char key[64];
+	snprintf(key, sizeof key, "%s.attention.sliding_window", arch);
+	gg_key_u32(&b, key, 16);
+	strcat(key, "_pattern");
+	gg_text(&b, key), gg_u32(&b, 9), gg_u32(&b, type), gg_u64(&b, n), buf_put(&b, values, bytes);
+}
+
+static void has_windows(const char *of_layers)
+{
+	cr_expect_eq(config.window, 16);
+	for (uint32_t i = 0; i < n_layers; i++)
+		cr_expect_eq(config.layer_window[i], of_layers[i] == '1', "%s layer %u", arch, i);
+}
+
+Test(gguf, a_list_says_which_layers_have_a_window)
+{
+	static const char ints[] = "\1\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0";
+	static const char *const archs[] = {"gemma3", "gemma2", "phi3", "llama"};
+	n_layers = 7;
+	for (int i = 0; i < 4; i++) {
+		arch = archs[i];
+		put_pattern(7, "\1\1\1\1\1\1\1", 7, 7);
+		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+		has_windows("1111111");
+		put_pattern(7, "\0\1\1\0\1\1\1", 7, 7);
+		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+		has_windows("0110111");
+		cr_expect_eq(config.layer_rope[1], i ? LAYER_ROPE : LAYER_ROPE_LOCAL);
+		cr_expect_eq(config.layer_rope[3], LAYER_ROPE);
+		put_pattern(5, ints, 7, 28);
+		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+		has_windows("1101111");
+	}
+	arch = "gemma3";
+	put_pattern(7, "\1\1\1\1\1\1", 6, 6);
+	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
+	cr_expect_not_null(strstr(why, "sliding_window_pattern has 6 values, 7 layers"), "%s", why);
+	put_pattern(7, "\1\1\1\1\1\1\2", 7, 7);
+	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
+	cr_expect_not_null(strstr(why, "sliding_window_pattern must be an array of true and false"), "%s",
+			   why);
+	gg_key_u32(&b, "gemma3.attention.sliding_window", 16);
+	gg_key_u32(&b, "gemma3.attention.sliding_window_pattern", 3);
+	cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+	has_windows("1101101");
+}
+
+Test(gguf, a_window_that_is_not_computed_is_refused)
+{
+	arch = "olmo2";
+	cr_assert_eq(configured(0, 0, NULL), 0, "%s", why);
+	gg_key_u32(&b, "olmo2.attention.sliding_window", 16);
+	cr_expect_eq(configured(1, 0, NULL), -ENOTSUP);
+	cr_expect_not_null(strstr(why, "OLMo 3"), "%s", why);
+}
+
+Test(gguf, a_head_that_classifies_is_refused_unless_it_says_yes_or_no)
+{
+	static const char *const head = "cls.output.weight";
+	cr_expect_eq(configured(0, 1, &head), -ENOTSUP);
+	cr_expect_not_null(strstr(why, "a head that classifies is not supported"), "%s", why);
+	for (int yes = 0; yes < 2; yes++) {
+		gg_text(&b, "llama.classifier.output_labels"), gg_u32(&b, 9), gg_u32(&b, 8), gg_u64(&b, 2);
+		gg_text(&b, yes ? "yes" : "good"), gg_text(&b, yes ? "no" : "bad");
+		cr_expect_eq(configured(1, 1, &head), yes ? 0 : -ENOTSUP, "%s", why);
+	}
+}
+
+Test(gguf, a_missing_gate_is_named_where_up_is_not_both)
+{
+	static const char *const parts[] = {"attn_norm", "ffn_norm",    "attn_q", "attn_k",
+					    "attn_v",    "attn_output", "ffn_up", "ffn_down"};
+	enum { N = sizeof parts / sizeof *parts };
+	for (uint32_t rows = 8; rows <= 24; rows += 8) {
+		struct weights *w = NULL;
+		uint64_t at = 1024;
+		gg_head(&b, 3, N + 2, 6);
+		gg_key_text(&b, "general.architecture", "llama");
+		gg_key_u32(&b, "llama.block_count", 1), gg_key_u32(&b, "llama.embedding_length", 8);
+		gg_key_u32(&b, "llama.feed_forward_length", 8),
+			gg_key_u32(&b, "llama.attention.head_count", 1);
+		gg_key_u32(&b, "llama.context_length", 64);
+		gg_tensor(&b, "token_embd.weight", 8, 32, 0, 0);
+		for (int i = 0; i < N; i++) {
+			char name[64];
+			const uint32_t n = i < 2 ? 1 : i == 6 ? rows : 8;
+			snprintf(name, sizeof name, "blk.0.%s.weight", parts[i]);
+			gg_tensor(&b, name, 8, n, 0, at);
+			at += 32 * n;
+		}
+		gg_tensor(&b, "output_norm.weight", 8, 1, 0, at);
+		gg_data(&b, at + 32);
+		gg_write(path_of("gate.gguf"), b.p, b.len);
+		buf_clear(&b);
+		model_config_fini(&config);
+		cr_assert_eq(gguf_config_load(path_of("gate.gguf"), &config, why, sizeof why), 0, "%s", why);
+		const int rc = gguf_weights_open(path_of("gate.gguf"), &config, &w, why, sizeof why);
+		cr_expect_eq(rc, rows == 8 ? -ENOENT : rows == 16 ? 0 : -EINVAL, "%s", why);
+		if (rc)
+			cr_expect_not_null(strstr(why, rows == 8
+							       ? "tensor blk.0.ffn_gate.weight is missing"
+							       : "blk.0.ffn_up.weight has the sizes [8, 24"),
+					   "%s", why);
+		weights_close(w);
+	}
 }

@@ -154,3 +154,13 @@ Test(model_kind, a_pipe_is_not_waited_for)
 	EXPECT(path, -ENOTSUP, "is a file");
 	free(path);
 }
+
+Test(model_kind, files_that_were_cut_are_named)
+{
+	char *path = xasprintf("%s/m.gguf", dir);
+	put("m.gguf", "");
+	EXPECT(path, -ENODATA, "m.gguf is empty; was the download or copy interrupted?");
+	put("m.gguf", "GGU");
+	EXPECT(path, -ENOTSUP, "m.gguf is a file of no kind that is known", "was it cut?");
+	free(path);
+}
