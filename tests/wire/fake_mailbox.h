@@ -4,6 +4,7 @@
  * another behaviour:
  *
  *   "hang"     accepted, no tokens until it is cancelled
+ *   "begin"    accepted, one token, and no more until it is cancelled
  *   "mute"     neither accepted nor refused
  *   "refuse"   E_OVERLOADED instead of being accepted
  *   "deadline" accepted, then E_DEADLINE
@@ -59,6 +60,9 @@ struct fake_job {
 	struct token_ids say;
 };
 
+/* How all jobs behave, whatever their users are; NULL: as the users say. */
+static const char *_Atomic fake_all;
+
 static int64_t fake_turned_us; /* when the front end's loop turned last; 0: just now */
 
 struct mailbox {
@@ -79,6 +83,7 @@ struct mailbox {
 	atomic_ullong next_id;
 	atomic_uint n_live; /* listeners without their gone() call */
 	atomic_uint n_submitted, n_cancelled, n_done, n_error;
+	atomic_uint n_begun;              /* that gave a token and wait since, as "begin" does */
 	struct fake_seen seen[FAKE_SEEN]; /* of the first jobs submitted; read it when n_submitted says so */
 };
 
@@ -203,7 +208,8 @@ void mailbox_cancel(struct mailbox *f, const char *job, const char *owner,
 
 static bool fake_is(const struct fake_job *j, const char *what)
 {
-	return j->s->user && !strcmp(j->s->user, what);
+	const char *all = atomic_load(&fake_all);
+	return all ? !strcmp(all, what) : j->s->user && !strcmp(j->s->user, what);
 }
 
 static void fake_error(struct mailbox *f, struct fake_job *j, enum code code, const char *why)
@@ -327,7 +333,7 @@ static void fake_step(struct mailbox *f, struct fake_job *j)
 		fake_accept(f, j);
 		return;
 	}
-	if (fake_is(j, "hang"))
+	if (fake_is(j, "hang") || (fake_is(j, "begin") && j->outputs[0].n))
 		return;
 	if (fake_is(j, "flood")) {
 		fake_flood(j);
@@ -340,6 +346,8 @@ static void fake_step(struct mailbox *f, struct fake_job *j)
 			fake_token(f, j, i);
 			more = true;
 		}
+	if (fake_is(j, "begin"))
+		atomic_fetch_add(&f->n_begun, 1);
 	if (fake_is(j, "lost") && j->outputs[0].n == 2)
 		fake_error(f, j, E_WORKER_LOST, "no worker came back in time");
 	else if (!more)
@@ -373,7 +381,8 @@ static bool fake_take(struct mailbox *f)
 	for (struct fake_job *j = f->running; j; j = j->next) {
 		for (size_t i = 0; i < f->n_unlisten; i++)
 			j->unlisten |= f->unlisten[i] == j->l.id;
-		bool waits = fake_is(j, "mute") || (fake_is(j, "hang") && j->accepted);
+		bool waits = fake_is(j, "mute") || (fake_is(j, "hang") && j->accepted) ||
+			     (fake_is(j, "begin") && j->outputs[0].n);
 		busy |= j->unlisten || !(j->ended ? f->holds : waits);
 	}
 	f->n_unlisten = 0;

@@ -14,7 +14,8 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e" / "http"))
 from test_http import ask  # noqa: E402
 
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]
-ALICE, BOB = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef"
+ALICE, BOB, CAROL = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef", "sk-carol-0123456789abcdef"
+DAVE = "sk-dave-0123456789abcdef"
 
 
 def anthropic_error(reply):
@@ -52,6 +53,10 @@ APIS = {
                       {"stream": True, "options": {"num_predict": 1900}}, ollama_error, "options", "prompt"),
     "/completion": ({"prompt": "Once", "n_predict": 2}, {"n_predict": 1900, "stream": True}, llamacpp_error, "n_predict",
                     "prompt"),
+    "/v1/completions": ({"prompt": "Once", "max_tokens": 2}, {"max_tokens": 1900, "stream": True}, openai_error, "max_tokens",
+                        "prompt"),
+    "/v1/responses": ({"input": "Once", "max_output_tokens": 2}, {"max_output_tokens": 1900, "stream": True}, openai_error,
+                      "max_output_tokens", "input"),
 }
 # Further paths that take a body.
 OTHERS = {
@@ -61,7 +66,18 @@ OTHERS = {
     "/api/embeddings": ({"model": "demo", "prompt": "Once"}, ollama_error),
     "/apply-template": ({"messages": MESSAGES}, llamacpp_error),
     "/embedding": ({"content": "Once"}, llamacpp_error),
+    "/embeddings": ({"input": "Once"}, llamacpp_error),
+    "/completions": ({"prompt": "Once", "n_predict": 1}, llamacpp_error),
+    "/v1/chat/completions/input_tokens": ({"messages": MESSAGES}, openai_error),
+    "/v1/embeddings": ({"input": "Once"}, openai_error),
+    "/tokenize": ({"prompt": "Once"}, openai_error),
+    "/detokenize": ({"tokens": [5]}, openai_error),
 }
+# Those whose good requests need another model, keys or a journal, and what they have tests of their own in.
+ELSEWHERE = {"/infill", "/rerank", "/v1/rerank", "/v2/rerank", "/reranking", "/v1/reranking", "/score", "/v1/score",
+             "/v1/batches", "/v1/files"}
+# Bodies of these are JSON, whatever the request calls them, as `curl -d` sends them.
+ANY_TYPE = ("/api/", "/completion", "/embedding", "/apply-template")
 BODIES = {**{path: (api[0], api[2]) for path, api in APIS.items()}, **OTHERS}
 every = pytest.mark.parametrize("path", APIS)
 every_body = pytest.mark.parametrize("path", BODIES)
@@ -80,6 +96,20 @@ def refused(service, path, body, status, **kwargs):
     message = BODIES[path][1](reply)
     assert message
     return message
+
+
+def test_every_path_that_takes_a_body_is_here(service):
+    """A new path is tested by what stands below."""
+    paths = ask(service, "/openapi.json")[2]["paths"]
+    assert {path for path, operations in paths.items() if "requestBody" in operations.get("post", {})} == set(BODIES) | ELSEWHERE
+
+
+@every_body
+def test_content_types_and_codings(service, path):
+    good = BODIES[path][0]
+    status, _, reply = ask(service, path, good, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert status == 200 if path.startswith(ANY_TYPE) else status == 415 and BODIES[path][1](reply)
+    refused(service, path, good, 415, headers={"Content-Encoding": "gzip"})
 
 
 @every_body
@@ -183,7 +213,8 @@ def test_a_client_that_goes_ends_its_job(service, path, reads):
 def keys(tmp_path_factory):
     from service import Service
     d = tmp_path_factory.mktemp("keys")
-    (d / "keys").write_text(f"{ALICE} name=alice\n{BOB} name=bob requests-per-minute=1\n")
+    (d / "keys").write_text(f"{ALICE} name=alice\n{BOB} name=bob requests-per-minute=1\n"
+                            f"{CAROL} name=carol tokens-per-minute=100\n{DAVE} name=dave\n")
     (d / "keys").chmod(0o600)
     s = Service(DEMO, "--api-key-file", d / "keys", "--access-log", d / "access")
     s.access = d / "access"
@@ -216,6 +247,60 @@ def test_a_key_s_requests_are_in_the_access_log(keys, path):
     for line in eventually(logged, what="two lines of the access log"):
         assert line["key"] == "alice" and line["completion_tokens"] == 2 and line["n_jobs"] == 1 and line["prompt_tokens"]
     assert ALICE not in keys.access.read_text()
+
+
+@every
+def test_errors_and_streams_are_lines_of_the_access_log_without_contents(keys, path):
+    good, _, _, field, text = APIS[path]
+    word = f"xylophone-{path.strip('/').replace('/', '-')}"
+    asked = {**good, text: [{"role": "user", "content": word}] if text == "messages" else word}
+    wrong = {"num_predict": -5} if field == "options" else -5
+    by, mine = {"Authorization": f"Bearer {ALICE}"}, {"X-Request-Id": f"contents{path.replace('/', '-')}"}
+    assert ask(keys, path, {**asked, field: wrong}, headers=by | mine)[0] == 400
+    assert ask(keys, path, {**asked, "stream": True}, headers=by | mine)[0] == 200
+    assert ask(keys, path, asked, headers=mine)[0] == 401
+
+    def logged():
+        lines = [json.loads(line) for line in keys.access.read_text().splitlines()]
+        found = {x["status"]: x for x in lines if x.get("id") == mine["X-Request-Id"]}
+        return len(found) == 3 and found
+    found = eventually(logged, what="the lines of the access log")
+    assert found[400]["key"] == "alice" and found[400]["error"] and found[401]["error"] == "missing_api_key"
+    assert "key" not in found[401] and found[200]["finish"] in ("stop", "length")
+    assert word not in keys.access.read_text() and word not in keys.log()
+
+
+@every
+def test_keys_share_no_prefixes(keys, path):
+    good, _, _, _, text = APIS[path]
+    long = f"{path}: once upon a time there was a little girl who liked to play in the park with her red ball."
+    asked = {**good, text: [{"role": "user", "content": long}] if text == "messages" else long}
+
+    def cached(key, id):
+        headers = {"Authorization": f"Bearer {key}", "X-Request-Id": id}
+        assert ask(keys, path, asked, headers=headers)[0] == 200
+
+        def logged():
+            lines = [json.loads(line) for line in keys.access.read_text().splitlines()]
+            return [x["cached_tokens"] for x in lines if (x.get("id"), x["path"]) == (id, path)]
+        return eventually(logged, what="a line of the access log")[0]
+    assert cached(ALICE, "first") == 0 and cached(ALICE, "again") > 0
+    assert cached(DAVE, "stranger") == 0
+
+
+def test_tokens_of_all_apis_count_against_a_key(keys):
+    """One after the other, until what they have generated together is more than a minute's."""
+    by = {"Authorization": f"Bearer {CAROL}"}
+    told = set()
+    for _ in range(20):
+        for path in APIS:
+            status, _, reply = ask(keys, path, APIS[path][0], headers=by)
+            if status == 429:
+                assert "tokens per minute" in APIS[path][2](reply)
+                told.add(path)
+        if told == set(APIS):
+            return
+    raise AssertionError(f"refused are only {told}")
 
 
 def test_a_key_s_limits_are_those_of_all_apis_together(keys):

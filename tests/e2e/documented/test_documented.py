@@ -2,8 +2,6 @@
 
 import json
 import sys
-import urllib.error
-import urllib.request
 
 import anthropic.types
 import ollama
@@ -56,21 +54,6 @@ def test_no_example_is_there_twice():
     for examples in documented.APIS.values():
         titles = [e[0] for e in examples]
         assert len(set(titles)) == len(titles)
-
-
-def send(service, method, path, body, headers):
-    """(status, headers, JSON, or the text of a stream)"""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(service.http + path, data, {"Content-Type": "application/json", **headers},
-                                     method=method)
-    try:
-        reply = urllib.request.urlopen(request, timeout=90)
-    except urllib.error.HTTPError as e:
-        reply = e
-    with reply:
-        text = reply.read().decode()
-        whole = reply.headers.get("Content-Type", "").startswith("application/json")
-        return reply.status, reply.headers, json.loads(text) if whole else text
 
 
 def last_of(text):
@@ -127,7 +110,7 @@ def test_an_example_has_its_outcome(speaker, api, title):
     _, path, body, (what, fields) = next(e for e in documented.APIS[api] if e[0] == title)
     method, _, path = path.rpartition(" ")
     by = {"anthropic-version": "2023-06-01"} if api.startswith("Anthropic") else {}
-    status, headers, reply = send(speaker, method or "POST", path, body, by)
+    status, headers, reply = ask(speaker, path, body, method or "POST", by)
     if status_of(what):
         assert status == status_of(what), reply
         error = reply["error"]

@@ -30,7 +30,7 @@ def ask(service, path, body=None, method=None, headers=None):
         reply = e
     with reply:
         text = reply.read().decode()
-        is_json = "json" in reply.headers.get("Content-Type", "")
+        is_json = reply.headers.get("Content-Type", "").startswith("application/json")
         return reply.status, reply.headers, json.loads(text) if is_json else text
 
 
