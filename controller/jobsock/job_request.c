@@ -38,7 +38,7 @@ static const struct op ops[] = {
 	 OP_TOKENIZE,
 	 {"text", "add_special", "messages", "tools", "tool_choice", "documents", "chat_template_kwargs",
 	  "add_generation_prompt", "continue_final_message"}},
-	{"detokenize", OP_DETOKENIZE, {"tokens", "pieces"}},
+	{"detokenize", OP_DETOKENIZE, {"tokens", "pieces", "skip_special_tokens"}},
 	{"ping", OP_PING, {0}},
 };
 
@@ -201,12 +201,14 @@ static void put_pieces(struct job_request *r, const struct service *svc, const s
 static int do_detokenize(struct job_request *r, const struct service *svc, const json_t *m)
 {
 	struct token_ids ids = {0};
-	bool pieces = false;
+	bool pieces = false, skip = false;
 	int rc = get_bool(r, m, "pieces", &pieces);
+	if (!rc)
+		rc = get_bool(r, m, "skip_special_tokens", &skip);
 	if (!rc)
 		rc = request_tokens_read(svc, json_object_get(m, "tokens"), "tokens", DETOKENIZE_MAX, &ids,
 					 &r->problem);
-	if (!rc && tokenizer_decode(svc->tokenizer, ids.ids, ids.n, false, &r->text))
+	if (!rc && tokenizer_decode(svc->tokenizer, ids.ids, ids.n, skip, &r->text))
 		rc = api_fail(&r->problem, E_BAD_REQUEST, "tokens",
 			      "tokens holds an id that the tokenizer does not have");
 	if (!rc && pieces)

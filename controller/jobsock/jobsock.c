@@ -14,6 +14,7 @@
 #include "controller/jobsock/job_request.h"
 #include "controller/jobsock/parser.h"
 #include "controller/net/zap.h"
+#include "controller/request/request_fields.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -361,13 +362,14 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_
 		break;
 	case OP_PING:
 		reply_ok(s, c, delimiter, &r->id,
-			 json_pack("{s:s, s:s, s:b, s:b, s:s, s:s}", "version", QUERN_VERSION, "model",
+			 json_pack("{s:s, s:s, s:b, s:b, s:s, s:s, s:o}", "version", QUERN_VERSION, "model",
 				   s->svc->model_name, "ready", mailbox_ready(s->mailbox), "chat",
 				   s->svc->chat != NULL, "reasoning",
 				   s->svc->chat_thinks ? "open"
 				   : s->svc->reasoning ? "tagged"
 						       : "none",
-				   "reasoning_marks", s->svc->marks ? s->svc->marks->name : "none"));
+				   "reasoning_marks", s->svc->marks ? s->svc->marks->name : "none",
+				   "sampling_defaults", request_fields_model(s->svc->config)));
 		break;
 	}
 }

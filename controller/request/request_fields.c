@@ -527,6 +527,26 @@ void request_fields_init(struct request_fields *f, const struct model_config *c)
 				     .add_generation = true};
 }
 
+json_t *request_fields_model(const struct model_config *c)
+{
+	const struct {
+		const char *name;
+		double value;
+	} reals[] = {{"temperature", c->gen_temperature},
+		     {"top_p", c->gen_top_p},
+		     {"min_p", c->gen_min_p},
+		     {"repetition_penalty", c->gen_repetition}};
+	json_t *d = json_object();
+	for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+		if (!isnan(reals[i].value))
+			json_object_set_new(d, reals[i].name, json_real(reals[i].value));
+	if (c->gen_top_k >= 0)
+		json_object_set_new(d, "top_k", json_integer(c->gen_top_k));
+	if (c->gen_max_new_tokens >= 0)
+		json_object_set_new(d, "max_tokens", json_integer(c->gen_max_new_tokens));
+	return d;
+}
+
 void request_fields_ignore(struct request_fields *f, const char *name)
 {
 	field_table_ignore(f->ignored, sizeof f->ignored, name);

@@ -45,6 +45,8 @@ struct request_fields {
 	char ignored[512]; /* fields without effect, "a, b" */
 };
 
+/* What generation_config.json sets, by the names of params: an object of the caller's. */
+json_t *request_fields_model(const struct model_config *c);
 /* The defaults: generation_config.json's where it has some, else vLLM's. */
 void request_fields_init(struct request_fields *f, const struct model_config *config);
 

@@ -109,6 +109,7 @@ def test_ping_names_version_and_model(client):
     assert reply["ready"] is True
     assert reply["model"] == "demo"
     assert reply["version"]
+    assert reply["sampling_defaults"] == {"temperature": 0.7, "top_k": 40, "top_p": 0.9}    # its generation_config.json
 
 
 @pytest.mark.parametrize("template, chat, reasoning, marks", [
@@ -206,6 +207,14 @@ def test_the_pieces_of_tokens(client):
     assert "".join(reply["pieces"]).replace("\ufffd", "") in "Once upon \u00e9\u4e16"
     assert all(len(p) for p in reply["pieces"])
     assert "pieces" not in client.call("detokenize", tokens=ids)
+
+
+def test_special_tokens_are_left_out_on_request(client):
+    ids = client.tokenize("<|im_start|>user\nHi<|im_end|>")
+    assert client.call("detokenize", tokens=ids)["text"] == "<|im_start|>user\nHi<|im_end|>"
+    assert client.call("detokenize", tokens=ids, skip_special_tokens=True)["text"] == "user\nHi"
+    with pytest.raises(JobError, match="skip_special_tokens"):
+        client.call("detokenize", tokens=ids, skip_special_tokens=1)
 
 
 def test_a_prompt_may_be_given_as_token_ids(client):

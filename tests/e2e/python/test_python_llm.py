@@ -211,12 +211,73 @@ def test_vectors_equal_http(llm, service):
         llm.score("a", ["b", "c"])
 
 
+def test_parameters_of_vectors(llm):
+    short, whole = quern.PoolingParams(dimensions=8), quern.PoolingParams()
+    got = llm.embed([PROMPT, "x", "x"], pooling_params=[short, short, whole])
+    assert [o.outputs.hidden_size for o in got][:2] == [8, 8] and got[2].outputs.hidden_size > 8
+    assert got[1].outputs.embedding == llm.embed("x", dimensions=8)[0].outputs.embedding
+    assert llm.encode("x", whole, pooling_task="embed")[0].outputs.embedding == got[2].outputs.embedding
+    ids = llm.get_tokenizer().encode(PROMPT)
+    for side, kept in (("right", ids[:2]), ("left", ids[-2:])):
+        o = llm.embed(PROMPT, tokenization_kwargs={"truncate_prompt_tokens": 2, "truncation_side": side})[0]
+        assert o.prompt_token_ids == kept and o.outputs.embedding == llm.embed([kept])[0].outputs.embedding
+
+
+def test_the_model_and_its_defaults(llm):
+    p = llm.get_default_sampling_params()
+    assert (p.temperature, p.top_k, p.top_p, p.max_tokens) == (0.7, 40, 0.9, 16)    # models/demo/generation_config.json
+    p.seed = 5
+    assert llm.generate(PROMPT, p)[0].outputs[0].text == llm.client.generate(PROMPT, {"seed": 5, "max_tokens": 16}).text
+    assert llm.get_world_size() == llm.get_world_size(include_dp=False) == 1
+    assert not hasattr(llm, "sleep")
+
+
+def test_prompts_that_are_put_aside(llm):
+    params = SamplingParams(seed=1, max_tokens=6)
+    chat = [{"role": "user", "content": "Hi"}]
+    numbers = llm.enqueue([PROMPT, "The dog"], params) + llm.enqueue_chat(chat, params)
+    outputs = llm.wait_for_completion()
+    assert [o.request_id for o in outputs] == numbers and llm.wait_for_completion(quern.RequestOutput) == []
+    assert [o.outputs for o in outputs] == [o.outputs for o in llm.generate([PROMPT, "The dog"], params) + llm.chat(chat, params)]
+
+
+def test_prompts_are_cut_as_asked(llm):
+    text = "<|im_start|>One day, " + PROMPT
+    ids = llm.get_tokenizer().encode(text)
+    for side, kept in (("left", ids[-3:]), ("right", ids[:3])):
+        for source in (text, ids):
+            cut = {"truncate_prompt_tokens": 3, "truncation_side": side}
+            assert llm.generate([source], tokenization_kwargs=cut)[0].prompt_token_ids == kept
+    assert llm.generate(text, tokenization_kwargs={"truncate_prompt_tokens": 3})[0].prompt_token_ids == ids[-3:]
+    assert llm.chat([{"role": "user", "content": "Hi"}], tokenization_kwargs={"truncate_prompt_tokens": 2}
+                    )[0].prompt == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_prefixes_are_shared_within_a_cache_salt(service):
+    """A prompt of some blocks, each time whole in the cache of its salt alone."""
+    with quern.LLM(address=service.jobs) as m:
+        ids = m.get_tokenizer().encode(PROMPT * 20)
+
+        def cached(salt):
+            return m.generate({"prompt_token_ids": ids, "cache_salt": salt})[0].num_cached_tokens
+        assert cached("a") == 0 and cached("b") == 0 and cached("a") > 0
+
+
+def test_special_tokens_of_beams_are_shown_as_asked(llm):
+    prompt = "<|im_start|>user\nTell<|im_end|>\n"
+    shown, hidden = (llm.beam_search(prompt, BeamSearchParams(2, 5, skip_special_tokens=skip))[0].sequences for skip in (False, True))
+    assert [s.tokens for s in shown] == [s.tokens for s in hidden]
+    assert all(s.text.startswith(prompt) for s in shown) and all(s.text.startswith("user\nTell\n") for s in hidden)
+    assert hidden[0].orig_prompt["prompt"] == prompt
+
+
 def test_the_tokenizer(llm):
     t = llm.get_tokenizer()
     assert t.decode(t.encode(PROMPT)) == PROMPT == "".join(t.convert_ids_to_tokens(t.encode(PROMPT)))
     chat = [{"role": "user", "content": "Hi"}]
     assert t.apply_chat_template(chat, tokenize=False) == "<|im_start|>user\nHi<|im_end|>\n"
     assert t.decode(t.apply_chat_template(chat, add_generation_prompt=True)).endswith("assistant\n")
+    assert t.decode(t.apply_chat_template(chat), skip_special_tokens=True) == "user\nHi\n"
 
 
 # --- errors ---
@@ -242,10 +303,16 @@ def test_an_error_names_the_prompt_and_the_field(llm):
     (lambda m: m.generate("a", lora_request=1), "lora_request"),
     (lambda m: m.generate([{"prompt": "a", "multi_modal_data": {}}]), "prompts[0].multi_modal_data"),
     (lambda m: m.chat([{"role": "user", "content": "a"}], chat_template="x"), "chat_template"),
-    (lambda m: m.chat([{"role": "user", "content": "a"}], mm_processor_kwargs={}), "mm_processor_kwargs"),
+    (lambda m: m.chat([{"role": "user", "content": "a"}], mm_processor_kwargs={"x": 1}), "mm_processor_kwargs"),
     (lambda m: m.encode("a", pooling_task="classify"), "pooling_task"),
-    (lambda m: m.classify(["a"]), "classify"), (lambda m: m.reward(["a"]), "reward"),
-    (lambda m: m.get_tokenizer().decode([1], skip_special_tokens=True), "skip_special_tokens"),
+    (lambda m: m.classify(["a"]), "classify"), (lambda m: m.sleep(), "sleep"),
+    (lambda m: m.generate("a", tokenization_kwargs={"padding": True}), "tokenization_kwargs.padding"),
+    (lambda m: m.chat([{"role": "user", "content": "a"}], tokenization_kwargs={"add_special_tokens": True}),
+     "tokenization_kwargs.add_special_tokens"),
+    (lambda m: m.score("a", "b", tokenization_kwargs={"padding": True}), "tokenization_kwargs.padding"),
+    (lambda m: m.score("a", "b", pooling_params=quern.PoolingParams(use_activation=False)), "pooling_params.use_activation"),
+    (lambda m: m.embed("a", pooling_params=quern.PoolingParams(task="classify")), "pooling_params.task"),
+    (lambda m: m.wait_for_completion(quern.EmbeddingRequestOutput), "output_type"),
     (lambda m: quern.LLM(address=m.address).embed("a"), "http"),
     (lambda m: quern.LLM(address=m.address, max_num_seqs=3), "max_num_seqs"),
     (lambda m: quern.LLM("x", trust_remote_code=True), "trust_remote_code"),

@@ -8,8 +8,10 @@ from .errors import AuthError, BadRequest, ConnectionLost, DeadlineExceeded, Int
 from .keys import Keys, default_address
 from .llm import LLM, TextPrompt, Tokenizer, TokensPrompt
 from .outputs import BeamSearchOutput, BeamSearchSequence, CompletionOutput, Delta, EmbeddingOutput, \
-    EmbeddingRequestOutput, Logprob, Output, RequestMetrics, RequestOutput, Result, ScoringOutput, ScoringRequestOutput
-from .params import BeamSearchParams, GuidedDecodingParams, SamplingParams, StructuredOutputsParams
+    EmbeddingRequestOutput, Logprob, Output, PoolingRequestOutput, RequestMetrics, RequestOutput, Result, ScoringOutput, \
+    ScoringRequestOutput
+from .params import BeamSearchParams, GuidedDecodingParams, PoolingParams, RequestOutputKind, SamplingParams, \
+    StructuredOutputsParams
 
 __version__ = "0.1.0"
 
@@ -17,8 +19,8 @@ __all__ = [
     "AsyncClient", "AsyncJob", "AuthError", "BadRequest", "BeamSearchOutput", "BeamSearchParams",
     "BeamSearchSequence", "Client", "CompletionOutput", "ConnectionLost", "DeadlineExceeded", "Delta",
     "EmbeddingOutput", "EmbeddingRequestOutput", "GuidedDecodingParams", "InternalError", "Job", "Keys", "LLM",
-    "Logprob", "NoSuchJob", "NotReady", "Output", "Overloaded", "ProtocolError", "QuernError", "RequestMetrics",
-    "RequestOutput", "RequestTimeout", "Result", "SamplingParams", "ScoringOutput", "ScoringRequestOutput",
+    "Logprob", "NoSuchJob", "NotReady", "Output", "Overloaded", "PoolingParams", "PoolingRequestOutput", "ProtocolError",
+    "QuernError", "RequestMetrics", "RequestOutput", "RequestOutputKind", "RequestTimeout", "Result", "SamplingParams", "ScoringOutput", "ScoringRequestOutput",
     "ServiceError", "StartError", "StructuredOutputsParams", "TextPrompt", "Tokenizer", "TokensPrompt",
     "TooLong", "Unsupported", "WorkerLost", "default_address",
 ]

@@ -152,9 +152,10 @@ def tokenize_chat(messages: Sequence[Mapping[str, Any]], fields: Mapping[str, An
     return Op({"op": "tokenize", "messages": [dict(m) for m in messages], **given(fields)}, ids)
 
 
-def detokenize(tokens: Sequence[int]) -> Op[str]:
+def detokenize(tokens: Sequence[int], skip_special: bool = False) -> Op[str]:
     """The text of ids."""
-    return Op({"op": "detokenize", "tokens": list(tokens)}, lambda reply: str(reply["text"]))
+    return Op({"op": "detokenize", "tokens": list(tokens), **({"skip_special_tokens": True} if skip_special else {})},
+              lambda reply: str(reply["text"]))
 
 
 def pieces(tokens: Sequence[int]) -> Op[List[str]]:

@@ -16,29 +16,29 @@ import weakref
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from . import _vllm
 from .errors import StartError, Unsupported
 
 STOP_S = 30.0
 SOCKET_DIR_MAX = 80
 LOG_SHOWN = 4000    # bytes of the service's log in an error
 
-# vLLM's names: the option of `quern serve`; a pair has a factor for the number.
+# vLLM's names, and the options of `quern serve`.
 _VLLM: Dict[str, str] = {
     "tensor_parallel_size": "tp", "max_model_len": "context", "gpu_memory_utilization": "memory_fraction",
     "max_num_seqs": "max_seqs", "max_num_batched_tokens": "max_batch_tokens", "served_model_name": "name",
     "data_parallel_size": "replicas", "long_prefill_token_threshold": "chunk", "enforce_eager": "no_graphs",
+    "max_num_queued_reqs": "max_queued_jobs", "max_num_queued_tokens": "max_queued_tokens",
 }
-_DTYPES = {"auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16"}
+_MODES = {"auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16", "f32": "f32", "bf16": "bf16", "int16": "int16",
+          "int8": "int8"}
 _GIB = 1 << 30
-# Those of vLLM that must have a value that asks for nothing.
-_NEUTRAL: Dict[str, Tuple[Any, ...]] = {
-    "trust_remote_code": (False,), "enable_lora": (False,), "speculative_config": (None,), "tokenizer_mode": ("auto",),
-    "skip_tokenizer_init": (False,), "pipeline_parallel_size": (1,), "revision": (None,), "load_format": ("auto",),
-    "tokenizer_revision": (None,), "cpu_offload_gb": (0,), "quantization": (None,), "hf_overrides": (None,),
-    "allowed_local_media_path": ("",), "disable_log_stats": (True, False), "enable_chunked_prefill": (None, True),
-    "disable_custom_all_reduce": (True, False), "task": ("auto", "generate", "embed", "score"),
-    "runner": ("auto", "generate", "pooling"), "model_impl": ("auto",),
-}
+# Those that change no output, and that the service has no option for.
+_NO_EFFECT = ("disable_log_stats", "use_tqdm_on_load", "async_scheduling", "disable_custom_all_reduce",
+              "aggregate_engine_logging", "disable_cascade_attn", "shutdown_timeout")
+# vLLM's of earlier releases: values that ask for nothing.
+_NEUTRAL: Dict[str, Tuple[Any, ...]] = {"task": ("auto", "generate", "embed", "score"), "override_pooler_config": (None,),
+                                        "disable_async_output_proc": (True, False), "rope_scaling": (None,)}
 _RESERVED = ("http", "jobs", "api_key_file", "json", "drain_timeout", "config", "curve_key", "allow", "insecure", "tls_cert",
              "tls_key")
 
@@ -63,17 +63,39 @@ def find_program(bin: Optional[str] = None) -> str:
     raise StartError("the program quern was not found: set QUERN_BIN, or put it on PATH (make install)")
 
 
-def _dtype(value: Any) -> Optional[str]:
-    name = str(value).replace("torch.", "")
-    if name not in _DTYPES and name not in ("f32", "bf16", "int16", "int8"):
-        raise Unsupported("dtype", f"{name} is not a compute mode; there are f32, bf16, int16 and int8")
-    return _DTYPES.get(name, name)
+def _mode(name: str, value: Any) -> Optional[str]:
+    """A compute mode, or the type of keys and values."""
+    mode = str(value).replace("torch.", "")
+    if mode not in _MODES:
+        raise Unsupported(name, f"{mode} is not a compute mode; there are f32, bf16, int16 and int8")
+    return _MODES[mode]
+
+
+def _option(name: str, value: Any) -> Tuple[str, Any]:
+    """The option of `quern serve`, and its value; None or False: it is not given."""
+    if value is None:
+        return name, None
+    if name == "enable_prefix_caching":
+        return "no_prefix_cache", not value
+    if name == "swap_space":
+        return "swap_bytes", int(value * _GIB)
+    if name == "kv_cache_memory_bytes":
+        return "kv_bytes", int(value)
+    if name in ("dtype", "kv_cache_dtype"):
+        return "compute" if name == "dtype" else name, _mode(name, value)
+    if name == "long_prefill_token_threshold" and value == 0:
+        return name, None
+    return _VLLM.get(name, name), value
 
 
 def serve_options(options: Mapping[str, Any]) -> List[str]:
     """Keyword arguments, with vLLM's names or those of `quern serve`, as arguments of the command."""
     out: List[str] = []
+    _vllm.check("EngineArgs", options)
     for name, value in options.items():
+        row = _vllm.TABLE["EngineArgs"].get(name)
+        if name in _NO_EFFECT or row is not None and not row.honoured:
+            continue
         if name in _NEUTRAL:
             if value not in _NEUTRAL[name]:
                 raise Unsupported(name, f"{value!r} is not supported")
@@ -81,17 +103,7 @@ def serve_options(options: Mapping[str, Any]) -> List[str]:
         if name in _RESERVED:
             raise Unsupported(name, "a private service sets it itself; start one with quern serve, and join it with "
                                     "LLM(address=...)")
-        if value is None:
-            continue
-        if name == "enable_prefix_caching":
-            name, value = "no_prefix_cache", not value
-        elif name == "swap_space":
-            name, value = "swap_bytes", int(value * _GIB)
-        elif name == "kv_cache_memory_bytes":
-            name, value = "kv_bytes", int(value)
-        elif name == "dtype":
-            name, value = "compute", _dtype(value)
-        name = _VLLM.get(name, name)
+        name, value = _option(name, value)
         if value is None or value is False:
             continue
         out.append("--" + name.replace("_", "-"))

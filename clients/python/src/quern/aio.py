@@ -164,9 +164,9 @@ class AsyncClient(BaseClient[AsyncJob]):
         """The ids of a conversation, as the model's chat template writes it; fields: as Client.tokenize_chat()."""
         return await self._call(_ops.tokenize_chat(messages, fields))
 
-    async def detokenize(self, tokens: Sequence[int]) -> str:
-        """The text of ids, special tokens included."""
-        return await self._call(_ops.detokenize(tokens))
+    async def detokenize(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of ids."""
+        return await self._call(_ops.detokenize(tokens, skip_special_tokens))
 
     async def pieces(self, tokens: Sequence[int]) -> List[str]:
         """The text of each token alone; bytes that are not a character by themselves are U+FFFD."""

@@ -178,9 +178,9 @@ class Client(BaseClient[Job]):
                   "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
         return self._call(_ops.tokenize_chat(messages, fields))
 
-    def detokenize(self, tokens: Sequence[int]) -> str:
-        """The text of ids, special tokens included."""
-        return self._call(_ops.detokenize(tokens))
+    def detokenize(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of ids."""
+        return self._call(_ops.detokenize(tokens, skip_special_tokens))
 
     def pieces(self, tokens: Sequence[int]) -> List[str]:
         """The text of each token alone; bytes that are not a character by themselves are U+FFFD."""

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import queue
 import random
 import time
-from collections import deque
 from functools import partial
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, \
-    Union
+from typing import Any, Callable, Dict, Generator, List, Mapping, NoReturn, Optional, Sequence, Type, TypedDict, Union
 
-from . import _ops
-from ._protocol import Accepted, Call, Event, JobCall
+from . import _ops, _vllm
 from ._http import Http
+from ._pipeline import RETRY_MAX_S, RETRY_S, Bar, Item, Pipeline, Progress, Request
 from ._service import PrivateService
 from .client import Client
-from .errors import NotReady, Overloaded, QuernError, ServiceError, Unsupported
+from .errors import Overloaded, ProtocolError, Unsupported
 from .keys import Keys
 from .outputs import BeamSearchOutput, BeamSearchSequence, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, \
     Output, RequestMetrics, RequestOutput, Result, SampleLogprobs, ScoringOutput, ScoringRequestOutput, ids_of, \
     logprobs_at
-from .params import BeamSearchParams, SamplingParams, one_each
+from .params import BeamSearchParams, PoolingParams, SamplingParams, one_each
 
 IN_FLIGHT = 512             # requests at a time, unless told otherwise
-RETRY_S, RETRY_MAX_S = 0.05, 2.0
 PIECES_AT_ONCE = 10000      # ids of a request for their texts
 EMBED_AT_ONCE = 256
 SEED_BITS = 63
 
 
-class TextPrompt(TypedDict):
-    """A text."""
-
+class _TextPrompt(TypedDict):
     prompt: str
+
+
+class TextPrompt(_TextPrompt, total=False):
+    """A text; cached prefixes are shared with prompts of the same cache_salt only."""
+
+    cache_salt: str
 
 
 class _TokensPrompt(TypedDict):
@@ -45,142 +44,122 @@ class TokensPrompt(_TokensPrompt, total=False):
     """Token ids, and optionally the text that they were."""
 
     prompt: str
+    cache_salt: str
 
 
 Prompt = Union[str, Sequence[int], TextPrompt, TokensPrompt, Mapping[str, Any]]
 Message = Mapping[str, Any]
-Progress = Union[bool, Callable[..., Any]]
+Params = Union[SamplingParams, BeamSearchParams, None]
+Ids = Generator[Request, Any, List[int]]
 
 
-class _Bar:
-    """tqdm where it is installed and wanted, else nothing."""
+class _Cut:
+    """What tokenization_kwargs ask: tokens that the tokenizer adds, and the most that are left of a prompt."""
 
-    def __init__(self, wanted: Progress, total: int, desc: str) -> None:
-        self._bar: Any = None
-        if callable(wanted):
-            self._bar = wanted(total=total, desc=desc)
-        elif wanted:
-            try:
-                from tqdm.auto import tqdm
-            except ImportError:
-                return
-            self._bar = tqdm(total=total, desc=desc, dynamic_ncols=True)
+    def __init__(self, method: str, kwargs: Optional[Mapping[str, Any]], side: str, chat: bool = False) -> None:
+        given = dict(kwargs or {})
+        self.add_special = given.pop("add_special_tokens", True) is not False or chat
+        self.keep: Optional[int] = given.pop("truncate_prompt_tokens", None)
+        self.side = given.pop("truncation_side", None) or side
+        if given or (chat and "add_special_tokens" in (kwargs or {})):
+            name = next(iter(given), "add_special_tokens")
+            raise Unsupported(f"tokenization_kwargs.{name}", f"{method}() has truncate_prompt_tokens, truncation_side"
+                              + ("" if chat else ", add_special_tokens"))
+        if self.side not in ("left", "right"):
+            raise ValueError(f"truncation_side must be left or right, got {self.side!r}")
+        if self.keep is not None and (not isinstance(self.keep, int) or self.keep < 1):
+            raise Unsupported("tokenization_kwargs.truncate_prompt_tokens", f"must be at least 1, got {self.keep}")
 
-    def step(self) -> None:
-        if self._bar is not None:
-            self._bar.update(1)
+    def shorten(self, ids: List[int], keep: int) -> List[int]:
+        """The last ids, or the first."""
+        return ids if len(ids) <= keep else ids[:keep] if self.side == "right" else ids[len(ids) - keep:]
 
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    def text(self, text: str) -> Ids:
+        """The ids of a text; those that the tokenizer adds are not cut."""
+        whole: List[int] = yield from _asked(_ops.tokenize(text, self.add_special))
+        if self.keep is None or len(whole) <= self.keep or not self.add_special:
+            return whole if self.keep is None else self.shorten(whole, self.keep)
+        own: List[int] = yield from _asked(_ops.tokenize(text, False))
+        added = len(whole) - len(own)
+        before = next((i for i in range(added + 1) if whole[i:i + len(own)] == own), 0)
+        if added >= self.keep:
+            raise ValueError(f"truncate_prompt_tokens is {self.keep}, and the tokenizer adds {added}")
+        return whole[:before] + self.shorten(own, self.keep - added) + whole[before + len(own):]
 
 
-class _Item:
-    """A prompt on its way: steps of it are requests, one after the other, of which the last is its result."""
+def _asked(op: "_ops.Op[_ops.T]") -> Generator[Request, Any, _ops.T]:
+    """A step of an item: the request, and what its reply has."""
+    reply = yield op.request
+    return op.result(reply)
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+
+class _Prompt:
+    """A prompt on its way to its result."""
+
+    def __init__(self, index: int, source: Any, cut: _Cut, params: Params, priority: Optional[int],
+                 chat: Optional[Mapping[str, Any]] = None) -> None:
         self.text: Optional[str] = None
         self.tokens: List[int] = []
-        self.params: Dict[str, Any] = {}
-        self.arrival = 0.0
-        self.wait_s = RETRY_S
-        self.refused_at: Optional[float] = None     # first of the refusals since the last reply
-        self.request: Dict[str, Any] = {}
-        self.call: Optional[Call] = None
+        self.params = params
+        self.request_id = ""
+        self.arrival = self.ended = 0.0
         self.result: Optional[Result] = None
-        self.ended = 0.0
+        self._index, self._source, self._cut, self._priority, self._chat = index, source, cut, priority, chat
+        self._salt: Optional[str] = None
+        self._ids: Optional[List[int]] = None
+        if chat is None:
+            self._read(source)
+        else:
+            _messages(source)
 
+    def _read(self, source: Any) -> None:
+        """The text, or the ids and perhaps their text."""
+        what, given = source, None
+        if isinstance(source, Mapping):
+            unknown = set(source) - {"prompt", "prompt_token_ids", "cache_salt"}
+            if unknown:
+                raise Unsupported(f"prompts[{self._index}].{sorted(unknown)[0]}", "is not supported")
+            self._salt = source.get("cache_salt")
+            what, given = source.get("prompt_token_ids", source.get("prompt")), source.get("prompt")
+        if _is_ids(what) and len(what) > 0:
+            self._ids, self.text = list(what), given
+        elif isinstance(what, str):
+            self.text = what
+        else:
+            raise ValueError(f"prompts[{self._index}] must be a text, token ids, {{\"prompt\"}} or "
+                             "{\"prompt_token_ids\"}, and not empty")
 
-# What comes after a reply to the item's request: the next request, or None at the end.
-Step = Callable[[_Item, Any], Optional[Dict[str, Any]]]
+    def find_tokens(self) -> Generator[Request, Any, None]:
+        """Sets tokens and text."""
+        self.arrival = time.time()
+        if self._chat is not None:
+            self.tokens = yield from _asked(_ops.tokenize_chat(self._source, self._chat))
+            self.text = yield from _asked(_ops.detokenize(self.tokens))
+        elif self._ids is None:
+            assert self.text is not None
+            self.tokens = yield from self._cut.text(self.text)
+        else:
+            self.tokens = self._ids
+        if self._cut.keep is not None and (self._chat is not None or self._ids is not None):
+            self.tokens = self._cut.shorten(self.tokens, self._cut.keep)
+        last = getattr(self.params, "truncate_prompt_tokens", None)
+        if last is not None:
+            self.tokens = self.tokens[-last:]
 
+    def run(self, params: Dict[str, Any]) -> Generator[Request, Any, None]:
+        """Sets the result, too."""
+        yield from self.find_tokens()
+        options = {"priority": self._priority, "cache_salt": self._salt}
+        reply = yield _ops.submit(None, self.tokens, None, params, False, options)
+        if not isinstance(reply, Result):
+            raise ProtocolError("a job ended without outputs")
+        self.result, self.ended = reply, time.time()
 
-class _Pipeline:
-    """Keeps a bounded number of requests under way, and goes on where the service's queue is full."""
-
-    def __init__(self, client: Client, most: int) -> None:
-        self._connection = client._connection
-        self._most = most
-        self._window = float(most)
-        self._replies: "queue.SimpleQueue[Tuple[_Item, Event]]" = queue.SimpleQueue()
-        self._running: Dict[int, _Item] = {}
-
-    def run(self, items: Iterable[_Item], step: Step, bar: _Bar) -> None:
-        """Takes each item through its steps; an error cancels all that are under way, and is raised."""
-        source = iter(items)
-        again: Deque[_Item] = deque()
-        waiting: List[Tuple[float, int, _Item]] = []
-        order = itertools.count()
-        exhausted = False
-        try:
-            while True:
-                now = time.monotonic()
-                while waiting and waiting[0][0] <= now:
-                    again.append(heapq.heappop(waiting)[2])
-                while len(self._running) < int(self._window) and (again or not exhausted and not waiting):
-                    item = again.popleft() if again else next(source, None)
-                    if item is None:
-                        exhausted = True
-                        break
-                    self._send(item, item.request or step(item, None))
-                if exhausted and not self._running and not waiting and not again:
-                    return
-                try:
-                    item, reply = self._replies.get(timeout=max(0.0, waiting[0][0] - now) if waiting else None)
-                except queue.Empty:
-                    continue
-                if isinstance(reply, QuernError):
-                    self._refused(item, reply)
-                    heapq.heappush(waiting, (time.monotonic() + item.wait_s, next(order), item))
-                    item.wait_s = min(2 * item.wait_s, RETRY_MAX_S)
-                    continue
-                if isinstance(reply, Accepted):
-                    continue
-                del self._running[item.index]
-                self._window = min(float(self._most), self._window + 0.25)
-                item.wait_s, item.refused_at = RETRY_S, None
-                following = step(item, reply)
-                if following is not None:
-                    item.request = following
-                    again.appendleft(item)
-                else:
-                    item.request = {}
-                    bar.step()
-        finally:
-            for item in self._running.values():
-                if isinstance(item.call, JobCall):
-                    self._connection.abandon(item.call)
-                elif item.call is not None:
-                    self._connection.forget(item.call)
-            self._running.clear()
-
-    def _send(self, item: _Item, request: Optional[Dict[str, Any]]) -> None:
-        assert request is not None
-        item.request = request
-        self._running[item.index] = item
-
-        def sink(reply: Event) -> None:
-            self._replies.put((item, reply))
-        try:
-            item.call = JobCall(request, sink) if request["op"] == "submit" else Call(request, sink)
-        except ValueError as e:
-            raise ValueError(f"prompt {item.index}: {e}") from None
-        self._connection.start(item.call)
-
-    def _refused(self, item: _Item, e: QuernError) -> None:
-        """Takes an item that is refused for now off the list; raises any other error."""
-        del self._running[item.index]
-        now = time.monotonic()
-        item.refused_at = item.refused_at or now
-        passing = isinstance(e, Overloaded) or (isinstance(e, NotReady) and
-                                                now - item.refused_at < self._connection.reconnect_timeout)
-        if not passing:
-            if isinstance(e, ServiceError):
-                e.prompt_index = item.index
-            raise e
-        self._window = max(1.0, min(self._window, float(len(self._running))) / 2 if isinstance(e, Overloaded)
-                           else self._window)
+    @property
+    def done(self) -> Result:
+        """The result, which is there."""
+        assert self.result is not None
+        return self.result
 
 
 class Tokenizer:
@@ -195,9 +174,8 @@ class Tokenizer:
 
     def decode(self, token_ids: Union[int, Sequence[int]], skip_special_tokens: bool = False) -> str:
         """The text of ids."""
-        if skip_special_tokens:
-            raise Unsupported("skip_special_tokens", "the service shows special tokens")
-        return self._client.detokenize([token_ids] if isinstance(token_ids, int) else token_ids)
+        return self._client.detokenize([token_ids] if isinstance(token_ids, int) else token_ids,
+                                       skip_special_tokens=skip_special_tokens)
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> List[str]:
         """The text of each id."""
@@ -225,6 +203,8 @@ class LLM:
 
     Outputs depend on the prompt, its parameters and the seed alone: the order of prompts, what runs beside them and
     the death of a process of the service change nothing.
+
+    vLLM's names are honoured, or refused by name with what to do instead: docs/apis/python.md has all of them.
 
     Args:
         model: what `quern serve` takes: a directory, a file, the name of a model that `quern pull` fetched.
@@ -268,6 +248,7 @@ class LLM:
         self._most = max_in_flight
         self._requests = itertools.count()
         self._pieces: Dict[int, str] = {}
+        self._queued: List[_Prompt] = []
 
     @property
     def address(self) -> str:
@@ -286,33 +267,41 @@ class LLM:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __getattr__(self, name: str) -> NoReturn:
+        row = _vllm.TABLE["LLM"].get(name)
+        if row is not None and not row.honoured:
+            raise _Missing(name, row.note)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     # --- generation ---
 
     def generate(self, prompts: Union[Prompt, Sequence[Prompt]],
                  sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None,
-                 use_tqdm: Progress = True, lora_request: None = None,
-                 priority: Optional[Sequence[int]] = None) -> List[RequestOutput]:
+                 use_tqdm: Progress = True, lora_request: None = None, priority: Union[int, Sequence[int], None] = None,
+                 tokenization_kwargs: Optional[Mapping[str, Any]] = None, mm_processor_kwargs: None = None
+                 ) -> List[RequestOutput]:
         """The outputs of prompts, in their order.
 
         Args:
             prompts: a text, ids, {"prompt": ...} or {"prompt_token_ids": ...}, or a sequence of these.
             sampling_params: for all, or one for each; None: the model's defaults, with 16 tokens.
             use_tqdm: a progress bar, where tqdm is installed; or a function that makes one.
-            priority: for each prompt; lower runs first.
+            priority: for all, or for each prompt; lower runs first.
+            tokenization_kwargs: add_special_tokens, truncate_prompt_tokens, truncation_side ("left").
         """
-        _refuse("lora_request", lora_request)
-        sources = _prompts(prompts)
-        params = one_each(sampling_params, len(sources), "sampling_params")
-        priorities = one_each(priority, len(sources), "priority")
-        return self._generate([_ask_prompt(p, i) for i, p in enumerate(sources)], params, priorities, use_tqdm)
+        _vllm.check("LLM.generate", {"lora_request": lora_request, "mm_processor_kwargs": mm_processor_kwargs})
+        return self._outputs(self._prompts("generate", _each(prompts), sampling_params, priority, tokenization_kwargs),
+                             use_tqdm)
 
     def chat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]],
              sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None, use_tqdm: Progress = True,
-             lora_request: None = None, chat_template: Optional[str] = None, chat_template_content_format: str = "auto",
+             lora_request: None = None, priority: Union[int, Sequence[int], None] = None,
+             chat_template: Optional[str] = None, chat_template_content_format: str = "auto",
              add_generation_prompt: bool = True, continue_final_message: bool = False,
              tools: Optional[Sequence[Mapping[str, Any]]] = None,
              chat_template_kwargs: Optional[Mapping[str, Any]] = None,
-             mm_processor_kwargs: Optional[Mapping[str, Any]] = None) -> List[RequestOutput]:
+             tokenization_kwargs: Optional[Mapping[str, Any]] = None, mm_processor_kwargs: None = None
+             ) -> List[RequestOutput]:
         """The answers to one conversation or to many, in their order.
 
         Args:
@@ -321,104 +310,133 @@ class LLM:
             continue_final_message: the last message goes on; needs add_generation_prompt=False.
             tools: for the template; the output is the model's own text, calls in it are not parsed.
             chat_template_kwargs: variables for the template.
+            tokenization_kwargs: truncate_prompt_tokens, truncation_side ("left").
         """
-        for name, value in (("lora_request", lora_request), ("chat_template", chat_template),
-                            ("mm_processor_kwargs", mm_processor_kwargs)):
-            _refuse(name, value)
-        if chat_template_content_format not in ("auto", "string"):
-            raise Unsupported("chat_template_content_format", "contents are strings for the template")
-        if continue_final_message and add_generation_prompt:
-            raise ValueError("continue_final_message needs add_generation_prompt=False")
-        many: Sequence[Any] = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        params = one_each(sampling_params, len(many), "sampling_params")
-        fields = {"tools": tools, "chat_template_kwargs": chat_template_kwargs,
-                  "add_generation_prompt": add_generation_prompt, "continue_final_message": continue_final_message}
-        asked = [_ops.tokenize_chat(m, fields).request for m in many]
-        return self._generate(asked, params, [None] * len(many), use_tqdm)
+        _vllm.check("LLM.chat", {"lora_request": lora_request, "chat_template": chat_template,
+                                 "chat_template_content_format": chat_template_content_format,
+                                 "mm_processor_kwargs": mm_processor_kwargs})
+        return self._outputs(self._chats(messages, sampling_params, priority, add_generation_prompt,
+                                         continue_final_message, tools, chat_template_kwargs, tokenization_kwargs), use_tqdm)
+
+    def enqueue(self, prompts: Union[Prompt, Sequence[Prompt]],
+                sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None, lora_request: None = None,
+                priority: Union[int, Sequence[int], None] = None, use_tqdm: Progress = True,
+                tokenization_kwargs: Optional[Mapping[str, Any]] = None, mm_processor_kwargs: None = None) -> List[str]:
+        """Puts prompts aside for wait_for_completion(); their request ids.  Arguments as generate() has them."""
+        del use_tqdm
+        _vllm.check("LLM.generate", {"lora_request": lora_request, "mm_processor_kwargs": mm_processor_kwargs})
+        return self._put(self._prompts("enqueue", _each(prompts), sampling_params, priority, tokenization_kwargs))
+
+    def enqueue_chat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]],
+                     sampling_params: Union[SamplingParams, Sequence[SamplingParams], None] = None, use_tqdm: Progress = True,
+                     lora_request: None = None, priority: Union[int, Sequence[int], None] = None,
+                     chat_template: Optional[str] = None, chat_template_content_format: str = "auto",
+                     add_generation_prompt: bool = True, continue_final_message: bool = False,
+                     tools: Optional[Sequence[Mapping[str, Any]]] = None,
+                     chat_template_kwargs: Optional[Mapping[str, Any]] = None,
+                     tokenization_kwargs: Optional[Mapping[str, Any]] = None, mm_processor_kwargs: None = None) -> List[str]:
+        """Puts conversations aside for wait_for_completion(); their request ids.  Arguments as chat() has them."""
+        del use_tqdm
+        _vllm.check("LLM.chat", {"lora_request": lora_request, "chat_template": chat_template,
+                                 "chat_template_content_format": chat_template_content_format,
+                                 "mm_processor_kwargs": mm_processor_kwargs})
+        return self._put(self._chats(messages, sampling_params, priority, add_generation_prompt, continue_final_message,
+                                     tools, chat_template_kwargs, tokenization_kwargs))
+
+    def wait_for_completion(self, output_type: Optional[Type[Any]] = None, *, use_tqdm: Progress = True
+                            ) -> List[RequestOutput]:
+        """The outputs of all that enqueue() and enqueue_chat() put aside, in their order."""
+        if output_type not in (None, RequestOutput):
+            raise Unsupported("output_type", "outputs are RequestOutput")
+        prompts, self._queued = self._queued, []
+        return self._outputs(prompts, use_tqdm)
 
     def beam_search(self, prompts: Union[Prompt, Sequence[Prompt]], params: BeamSearchParams, lora_request: None = None,
-                    use_tqdm: Progress = False, concurrency_limit: Optional[int] = None) -> List[BeamSearchOutput]:
+                    use_tqdm: Progress = False, concurrency_limit: Optional[int] = None,
+                    priority: Union[int, Sequence[int], None] = None) -> List[BeamSearchOutput]:
         """The best hypotheses of each prompt, best first.  Their tokens and text begin with the prompt's."""
-        _refuse("lora_request", lora_request)
-        asked = [_ask_prompt(p, i) for i, p in enumerate(_prompts(prompts))]
-        items = self._run(asked, [params] * len(asked), [None] * len(asked), use_tqdm, concurrency_limit)
-        self._learn_pieces(items)
-        return [BeamSearchOutput([self._beam(item, o, params) for o in _done(item).outputs]) for item in items]
+        _vllm.check("LLM.beam_search", {"lora_request": lora_request})
+        found = self._prompts("beam_search", _each(prompts), [params] * len(_each(prompts)), priority, None)
+        self._run(found, use_tqdm, concurrency_limit)
+        self._learn_pieces(found)
+        return [BeamSearchOutput([self._beam(p, o, params) for o in p.done.outputs]) for p in found]
 
-    def _beam(self, item: _Item, o: Output, params: BeamSearchParams) -> BeamSearchSequence:
+    def _beam(self, p: _Prompt, o: Output, params: BeamSearchParams) -> BeamSearchSequence:
         drop = o.finish_reason == "stop" and not params.include_stop_str_in_output
-        tokens = item.tokens + (o.tokens[:-1] if drop else o.tokens)
-        return BeamSearchSequence(tokens, o.cumulative_logprob or 0.0, self.client.detokenize(tokens),
-                                  self._logprobs(o.logprobs) or [], o.finish_reason, o.stop_reason)
+        tokens = p.tokens + (o.tokens[:-1] if drop else o.tokens)
+        text = self.client.detokenize(tokens, skip_special_tokens=params.skip_special_tokens)
+        return BeamSearchSequence({"type": "token", "prompt_token_ids": p.tokens, "prompt": p.text}, tokens,
+                                  self._logprobs(o.logprobs) or [], None, o.cumulative_logprob or 0.0, text,
+                                  o.finish_reason, o.stop_reason)
 
-    def _generate(self, asked: Sequence[Dict[str, Any]], params: Sequence[Optional[SamplingParams]],
-                  priorities: Sequence[Optional[int]], use_tqdm: Progress) -> List[RequestOutput]:
-        items = self._run(asked, params, priorities, use_tqdm, None)
-        self._learn_pieces(items)
-        return [self._output(item, p) for item, p in zip(items, params)]
+    def _prompts(self, method: str, sources: Sequence[Any], params: Any, priority: Any,
+                 tokenization_kwargs: Optional[Mapping[str, Any]], chat: Optional[Mapping[str, Any]] = None) -> List[_Prompt]:
+        cut = _Cut(method, tokenization_kwargs, "left", chat is not None)
+        rows = zip(sources, one_each(params, len(sources), "sampling_params"), one_each(priority, len(sources), "priority"))
+        return [_Prompt(i, source, cut, p, order, chat) for i, (source, p, order) in enumerate(rows)]
 
-    def _run(self, asked: Sequence[Dict[str, Any]], params: Sequence[Any], priorities: Sequence[Optional[int]],
-             use_tqdm: Progress, most: Optional[int]) -> List[_Item]:
-        """asked: for each prompt, a tokenize request, or a detokenize one with its tokens."""
-        items = [_Item(i) for i in range(len(asked))]
-        for item, p in zip(items, params):
-            item.params = p.to_request() if p is not None else {"max_tokens": 16}
-            if item.params.get("seed") is None and "use_beam_search" not in item.params:
-                item.params["seed"] = self._seeds.getrandbits(SEED_BITS)
+    def _chats(self, messages: Any, params: Any, priority: Any, add_generation_prompt: bool, continue_final_message: bool,
+               tools: Any, chat_template_kwargs: Any, tokenization_kwargs: Optional[Mapping[str, Any]]) -> List[_Prompt]:
+        if continue_final_message and add_generation_prompt:
+            raise ValueError("continue_final_message needs add_generation_prompt=False")
+        fields = _ops.given({"tools": tools, "chat_template_kwargs": chat_template_kwargs,
+                             "add_generation_prompt": add_generation_prompt,
+                             "continue_final_message": continue_final_message})
+        many = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        return self._prompts("chat", many, params, priority, tokenization_kwargs, fields)
 
-        def step(item: _Item, reply: Any) -> Optional[Dict[str, Any]]:
-            first = asked[item.index]
-            if reply is None:
-                item.arrival = time.time()
-                if first["op"] == "tokenize":
-                    return first
-                item.tokens, item.text = list(first["tokens"]), first.get("text")
-            elif isinstance(reply, Result):
-                item.result, item.ended = reply, time.time()
-                return None
-            elif "tokens" in reply:
-                item.tokens, item.text = _ops.ids(reply), first.get("text")
-                if "messages" in first:
-                    return {"op": "detokenize", "tokens": item.tokens}
-            else:
-                item.text = reply["text"]
-            keep = getattr(params[item.index], "truncate_prompt_tokens", None)
-            if keep is not None:
-                item.tokens = item.tokens[-keep:]
-            options = {"priority": priorities[item.index]}
-            return _ops.submit(None, item.tokens, None, item.params, False, options)
-        bar = _Bar(use_tqdm, len(items), "Processed prompts")
+    def _put(self, prompts: List[_Prompt]) -> List[str]:
+        for p in prompts:
+            p.request_id = str(next(self._requests))
+        self._queued.extend(prompts)
+        return [p.request_id for p in prompts]
+
+    def _run(self, prompts: Sequence[_Prompt], use_tqdm: Progress, most: Optional[int] = None) -> None:
+        items = []
+        for i, p in enumerate(prompts):
+            params = p.params.to_request() if p.params is not None else {"max_tokens": 16}
+            if params.get("seed") is None and "use_beam_search" not in params:
+                params["seed"] = self._seeds.getrandbits(SEED_BITS)
+            items.append(Item(i, p.run(params)))
+        self._work(items, use_tqdm, "Processed prompts", most)
+
+    def _work(self, items: Sequence[Item], use_tqdm: Progress, desc: str, most: Optional[int] = None) -> None:
+        bar = Bar(use_tqdm, len(items), desc)
         try:
-            _Pipeline(self.client, min(self._most, most or self._most)).run(items, step, bar)
+            Pipeline(self.client, min(self._most, most or self._most)).run(items, bar)
         finally:
             bar.close()
-        return items
 
-    def _output(self, item: _Item, params: Optional[SamplingParams]) -> RequestOutput:
-        r = _done(item)
-        shown = params is None or params.detokenize
+    def _outputs(self, prompts: Sequence[_Prompt], use_tqdm: Progress) -> List[RequestOutput]:
+        self._run(prompts, use_tqdm)
+        self._learn_pieces(prompts)
+        return [self._output(p) for p in prompts]
+
+    def _output(self, p: _Prompt) -> RequestOutput:
+        r = p.done
+        shown = getattr(p.params, "detokenize", True)
         outputs = [CompletionOutput(o.index, o.text if shown else "", o.tokens, o.cumulative_logprob,
-                                    self._logprobs(o.logprobs), o.finish_reason, o.stop_reason) for o in r.outputs]
+                                    self._logprobs(o.logprobs), finish_reason=o.finish_reason, stop_reason=o.stop_reason)
+                   for o in r.outputs]
         prompt_logprobs = None
         if r.prompt_logprobs is not None:
             prompt_logprobs = [None if t is None else logprobs_at(t, self._pieces) for t in r.prompt_logprobs]
         queued, first = r.timing.get("queued_us"), r.timing.get("first_token_us")
-        began = item.ended - r.timing.get("total_us", 0) / 1e6
-        metrics = RequestMetrics(item.arrival, item.ended, None if queued is None else began + queued / 1e6,
+        began = p.ended - r.timing.get("total_us", 0) / 1e6
+        metrics = RequestMetrics(p.arrival, p.ended, None if queued is None else began + queued / 1e6,
                                  None if first is None else began + first / 1e6,
-                                 None if queued is None else queued / 1e6, item.ended)
-        return RequestOutput(str(next(self._requests)), item.text, item.tokens, prompt_logprobs, outputs, True, metrics,
-                             num_cached_tokens=r.cached_tokens)
+                                 None if queued is None else queued / 1e6, p.ended)
+        return RequestOutput(p.request_id or str(next(self._requests)), p.text, p.tokens, prompt_logprobs, outputs, True,
+                             metrics, num_cached_tokens=r.cached_tokens)
 
     def _logprobs(self, places: Optional[List[Dict[str, Any]]]) -> Optional[SampleLogprobs]:
         return None if places is None else [logprobs_at(t, self._pieces) for t in places]
 
-    def _learn_pieces(self, items: Sequence[_Item]) -> None:
+    def _learn_pieces(self, prompts: Sequence[_Prompt]) -> None:
         """The texts of all tokens that logprobs name."""
         new: Dict[int, None] = {}
-        for item in items:
-            r = _done(item)
-            lists: List[Any] = [o.logprobs for o in r.outputs] + [r.prompt_logprobs]
+        for p in prompts:
+            lists: List[Any] = [o.logprobs for o in p.done.outputs] + [p.done.prompt_logprobs]
             for places in lists:
                 if places is not None:
                     new.update((t, None) for t in ids_of(places) if t not in self._pieces)
@@ -430,127 +448,139 @@ class LLM:
     # --- vectors and scores ---
 
     def embed(self, prompts: Union[Prompt, Sequence[Prompt]], *, use_tqdm: Progress = True,
-              truncate_prompt_tokens: Optional[int] = None, dimensions: Optional[int] = None,
-              normalize: Optional[bool] = None, pooling_params: None = None, lora_request: None = None
-              ) -> List[EmbeddingRequestOutput]:
-        """The vector of each prompt, in their order."""
-        _refuse("pooling_params", pooling_params)
-        _refuse("lora_request", lora_request)
+              pooling_params: Union[PoolingParams, Sequence[PoolingParams], None] = None, lora_request: None = None,
+              tokenization_kwargs: Optional[Mapping[str, Any]] = None, truncate_prompt_tokens: Optional[int] = None,
+              dimensions: Optional[int] = None, normalize: Optional[bool] = None) -> List[EmbeddingRequestOutput]:
+        """The vector of each prompt, in their order.
+
+        Args:
+            pooling_params: PoolingParams for all, or one for each.
+            tokenization_kwargs: add_special_tokens, truncate_prompt_tokens, truncation_side ("right").
+            truncate_prompt_tokens, dimensions, normalize: the same, of all prompts.
+        """
+        _vllm.check("LLM.embed", {"lora_request": lora_request})
         http = self._with_http("embed")
-        sources = _prompts(prompts)
-        tokens = [r.tokens for r in self._tokenized([_ask_prompt(p, i) for i, p in enumerate(sources)])]
-        options = {k: v for k, v in (("truncate_prompt_tokens", truncate_prompt_tokens), ("dimensions", dimensions),
-                                     ("normalize", normalize)) if v is not None}
-        vectors: List[List[float]] = []
-        bar = _Bar(use_tqdm, len(tokens), "Processed prompts")
+        sources = _each(prompts)
+        cut = _Cut("embed", {**_ops.given({"truncate_prompt_tokens": truncate_prompt_tokens}),
+                             **(tokenization_kwargs or {})}, "right")
+        found = [_Prompt(i, source, cut, None, None) for i, source in enumerate(sources)]
+        each = [_pooled(p, "embed", {"dimensions": dimensions, "normalize": normalize})
+                for p in one_each(pooling_params, len(found), "pooling_params")]
+        self._work([Item(i, p.find_tokens()) for i, p in enumerate(found)], False, "")
+        vectors: List[List[float]] = [[] for _ in found]
+        bar = Bar(use_tqdm, len(found), "Processed prompts")
         try:
-            for i in range(0, len(tokens), EMBED_AT_ONCE):
-                part = tokens[i:i + EMBED_AT_ONCE]
-                reply = _patiently(partial(http.post, "/v1/embeddings", {"input": part, **options}))
-                for row in sorted(reply["data"], key=lambda row: int(row["index"])):
-                    vectors.append(row["embedding"])
+            for part in _alike(each, EMBED_AT_ONCE):
+                body = {"input": [found[i].tokens for i in part], **each[part[0]]}
+                reply = _patiently(partial(http.post, "/v1/embeddings", body))
+                for row in reply["data"]:
+                    vectors[part[int(row["index"])]] = row["embedding"]
                     bar.step()
         finally:
             bar.close()
-        return [EmbeddingRequestOutput(str(next(self._requests)), EmbeddingOutput(v), t) for v, t in zip(vectors, tokens)]
+        return [EmbeddingRequestOutput(str(next(self._requests)), EmbeddingOutput(v), p.tokens)
+                for v, p in zip(vectors, found)]
 
-    def encode(self, prompts: Union[Prompt, Sequence[Prompt]], *, pooling_task: str = "embed", **options: Any
-               ) -> List[EmbeddingRequestOutput]:
-        """embed(), where pooling_task is "embed"; the service has no other poolers."""
-        if pooling_task != "embed":
-            raise Unsupported("pooling_task", f"{pooling_task!r} is not supported; \"embed\" is")
-        return self.embed(prompts, **options)
+    def encode(self, prompts: Union[Prompt, Sequence[Prompt]],
+               pooling_params: Union[PoolingParams, Sequence[PoolingParams], None] = None, *,
+               pooling_task: Optional[str] = None, **options: Any) -> List[EmbeddingRequestOutput]:
+        """embed(); the service has no other poolers."""
+        _vllm.check("LLM.encode", {"pooling_task": pooling_task})
+        return self.embed(prompts, pooling_params=pooling_params, **options)
 
     def score(self, data_1: Union[str, Sequence[str]], data_2: Union[str, Sequence[str]], *, use_tqdm: Progress = True,
-              lora_request: None = None) -> List[ScoringRequestOutput]:
+              pooling_params: Optional[PoolingParams] = None, lora_request: None = None,
+              tokenization_kwargs: Optional[Mapping[str, Any]] = None, chat_template: Optional[str] = None
+              ) -> List[ScoringRequestOutput]:
         """How well texts fit: one against any number, or as many on both sides."""
-        _refuse("lora_request", lora_request)
+        _vllm.check("LLM.score", {"lora_request": lora_request, "chat_template": chat_template})
         http = self._with_http("score")
+        if _pooled(pooling_params, "score", {}).get("use_activation") is False:
+            raise Unsupported("pooling_params.use_activation", "scores are what the service makes them")
+        if pooling_params is not None and pooling_params.dimensions is not None:
+            raise Unsupported("pooling_params.dimensions", "scores have none")
+        options = dict(tokenization_kwargs or {})
+        for name in options:
+            if name not in ("add_special_tokens", "truncate_prompt_tokens"):
+                raise Unsupported(f"tokenization_kwargs.{name}", "score() has add_special_tokens, truncate_prompt_tokens")
         one, two = ([d] if isinstance(d, str) else list(d) for d in (data_1, data_2))
         if len(one) not in (1, len(two)):
             raise ValueError(f"data_1 has {len(one)} texts and data_2 {len(two)}: one, or as many")
         scores: List[float] = []
-        bar = _Bar(use_tqdm, len(two), "Processed pairs")
+        bar = Bar(use_tqdm, len(two), "Processed pairs")
         try:
             for i in range(0, len(two), EMBED_AT_ONCE):
-                body = {"text_1": one if len(one) == 1 else one[i:i + EMBED_AT_ONCE], "text_2": two[i:i + EMBED_AT_ONCE]}
+                body = {"text_1": one if len(one) == 1 else one[i:i + EMBED_AT_ONCE], "text_2": two[i:i + EMBED_AT_ONCE],
+                        **options}
                 for row in _patiently(partial(http.post, "/v1/score", body))["data"]:
                     scores.append(float(row["score"]))
                     bar.step()
         finally:
             bar.close()
-        return [ScoringRequestOutput(str(next(self._requests)), ScoringOutput(s)) for s in scores]
+        return [ScoringRequestOutput(str(next(self._requests)), ScoringOutput(s), []) for s in scores]
 
-    def classify(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: the service has no classifiers."""
-        raise Unsupported("classify", "the service has no classifiers")
-
-    def reward(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: the service has no reward models."""
-        raise Unsupported("reward", "the service has no reward models")
+    # --- the model ---
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer; its calls go to the service."""
         return Tokenizer(self.client)
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """Refused: generate() without sampling_params uses the model's defaults, which the service knows."""
-        raise Unsupported("get_default_sampling_params", "the model's defaults stay with the service: leave sampling_params "
-                                                         "out, and they apply")
+        """What generation_config.json sets, over vLLM's defaults."""
+        return SamplingParams.from_optional(**self.client.ping()["sampling_defaults"])
+
+    def get_world_size(self, include_dp: bool = True) -> int:
+        """How many workers there are; include_dp=False: of one replica."""
+        groups = [r["tp"] for r in self.client.status()["replicas"]]
+        return int(sum(groups) if include_dp else max(groups, default=0))
 
     def _with_http(self, method: str) -> Http:
         if self._http is None:
             raise Unsupported("http", f"{method}() needs the service's HTTP address: LLM(address=..., http=...)")
         return self._http
 
-    def _tokenized(self, asked: Sequence[Dict[str, Any]]) -> List[_Item]:
-        items = [_Item(i) for i in range(len(asked))]
 
-        def step(item: _Item, reply: Any) -> Optional[Dict[str, Any]]:
-            if reply is None:
-                return asked[item.index] if asked[item.index]["op"] == "tokenize" else {"op": "ping"}
-            item.tokens = _ops.ids(reply if "tokens" in reply else asked[item.index])
-            return None
-        _Pipeline(self.client, self._most).run(items, step, _Bar(False, 0, ""))
-        return items
-
-
-def _refuse(name: str, value: Any) -> None:
-    if value is not None:
-        raise Unsupported(name, "is not supported")
-
-
-def _done(item: _Item) -> Result:
-    assert item.result is not None
-    return item.result
+class _Missing(Unsupported, AttributeError):
+    """A method of vLLM's that is not there; hasattr() says so."""
 
 
 def _is_ids(p: Any) -> bool:
     return isinstance(p, (list, tuple)) and all(isinstance(t, int) and not isinstance(t, bool) for t in p)
 
 
-def _prompts(prompts: Any) -> List[Any]:
+def _each(prompts: Any) -> List[Any]:
     """One prompt or many, as a list."""
     if isinstance(prompts, (str, Mapping)) or (_is_ids(prompts) and len(prompts) > 0):
         return [prompts]
     return list(prompts)
 
 
-def _ask_prompt(prompt: Any, index: int) -> Dict[str, Any]:
-    """The request for a prompt's tokens; of ids, a `detokenize` that is not sent but has them."""
-    text: Any = prompt
-    if isinstance(prompt, Mapping):
-        unknown = set(prompt) - {"prompt", "prompt_token_ids", "cache_salt"}
-        if unknown:
-            raise Unsupported(f"prompts[{index}].{sorted(unknown)[0]}", "is not supported")
-        _refuse(f"prompts[{index}].cache_salt", prompt.get("cache_salt"))
-        text = prompt.get("prompt_token_ids", prompt.get("prompt"))
-    if isinstance(text, str):
-        return {"op": "tokenize", "text": text, "add_special": True}
-    if _is_ids(text) and len(text) > 0:
-        given = prompt.get("prompt") if isinstance(prompt, Mapping) else None
-        return {"op": "detokenize", "tokens": list(text), "text": given}
-    raise ValueError(f"prompts[{index}] must be a text, token ids, {{\"prompt\"}} or {{\"prompt_token_ids\"}}, and not empty")
+def _messages(chat: Any) -> None:
+    if not isinstance(chat, (list, tuple)) or not all(isinstance(m, Mapping) for m in chat):
+        raise ValueError("messages must be a list of {\"role\", \"content\"}, or a list of such lists")
+
+
+def _pooled(params: Optional[PoolingParams], task: str, options: Mapping[str, Any]) -> Dict[str, Any]:
+    """Fields of a request for vectors."""
+    if params is None:
+        return _ops.given(options)
+    if not isinstance(params, PoolingParams):
+        raise TypeError(f"pooling_params must be PoolingParams, not {type(params).__name__}")
+    if params.task not in (None, task) and (task, params.task) != ("score", "classify"):
+        raise Unsupported("pooling_params.task", f"is {params.task!r}, and the method's is {task!r}")
+    return {**_ops.given(options), **_ops.given({"dimensions": params.dimensions,
+                                                 "use_activation": params.use_activation})}
+
+
+def _alike(each: Sequence[Any], most: int) -> List[List[int]]:
+    """Runs of equal elements, at most so many in each, as their places."""
+    out: List[List[int]] = []
+    for i, value in enumerate(each):
+        if out and len(out[-1]) < most and each[out[-1][0]] == value:
+            out[-1].append(i)
+        else:
+            out.append([i])
+    return out
 
 
 def _patiently(ask: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:

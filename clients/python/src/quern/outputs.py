@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Generic, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 
 TokenLogprobs = List[Dict[str, Any]]
 
@@ -177,9 +177,13 @@ class CompletionOutput:
     token_ids: List[int]
     cumulative_logprob: Optional[float]
     logprobs: Optional[SampleLogprobs]
+    routed_experts: None = None
     finish_reason: Optional[str] = None
     stop_reason: Union[int, str, None] = None
     lora_request: None = None
+    sampling_mask: None = None
+    spec_decode_metrics: None = None
+    weight_versions: None = None
 
     def finished(self) -> bool:
         """Whether it has ended, which an output of LLM always has."""
@@ -210,17 +214,25 @@ class RequestOutput:
     finished: bool
     metrics: Optional[RequestMetrics] = None
     lora_request: None = None
+    encoder_prompt: None = None
+    encoder_prompt_token_ids: None = None
     num_cached_tokens: Optional[int] = None
+    num_cache_creation_tokens: None = None
+    prompt_token_id_logprobs: None = None
+    kv_transfer_params: None = None
+    ec_transfer_params: None = None
 
 
 @dataclass
 class BeamSearchSequence:
     """A hypothesis: tokens of prompt and output, and their text."""
 
+    orig_prompt: Mapping[str, Any]
     tokens: List[int]
-    cum_logprob: float
-    text: str
     logprobs: SampleLogprobs = field(default_factory=list)
+    lora_request: None = None
+    cum_logprob: float = 0.0
+    text: Optional[str] = None
     finish_reason: Optional[str] = None
     stop_reason: Union[int, str, None] = None
 
@@ -245,29 +257,36 @@ class EmbeddingOutput:
 
 
 @dataclass
-class EmbeddingRequestOutput:
-    """The vector of a prompt."""
-
-    request_id: str
-    outputs: EmbeddingOutput
-    prompt_token_ids: List[int]
-    finished: bool = True
-
-
-@dataclass
 class ScoringOutput:
     """A score."""
 
     score: float
 
 
+T = TypeVar("T")
+
+
 @dataclass
-class ScoringRequestOutput:
-    """The score of a pair."""
+class PoolingRequestOutput(Generic[T]):
+    """What was made of a prompt, or of a pair."""
 
     request_id: str
-    outputs: ScoringOutput
+    outputs: T
+    prompt_token_ids: List[int]
+    num_cached_tokens: int = 0
     finished: bool = True
+    error: None = None
+    late_chunking: None = None
+
+
+@dataclass
+class EmbeddingRequestOutput(PoolingRequestOutput[EmbeddingOutput]):
+    """The vector of a prompt."""
+
+
+@dataclass
+class ScoringRequestOutput(PoolingRequestOutput[ScoringOutput]):
+    """The score of a pair; prompt_token_ids is empty."""
 
 
 def _entries(t: Mapping[str, Any]) -> Iterator[Tuple[int, float, Optional[int]]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json as _json
 import math
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
+from . import _vllm
 from .errors import Unsupported
 
 N_MAX = 64
@@ -71,8 +73,7 @@ class StructuredOutputsParams:
         given = [n for n in self._forms if getattr(self, n) not in (None, False)]
         _check(len(given) == 1, f"exactly one of {', '.join(self._forms)} must be given, not "
                                 f"{' and '.join(given) or 'none'}")
-        if self.whitespace_pattern:
-            raise Unsupported("whitespace_pattern", "the service cannot restrict an output this way")
+        _vllm.check("StructuredOutputsParams", vars(self))
         if self.choice is not None:
             _check(len(self.choice) > 0 and all(isinstance(c, str) for c in self.choice), "choice must be a list of strings")
 
@@ -96,6 +97,14 @@ class GuidedDecodingParams(StructuredOutputsParams):
 
     backend: Optional[str] = None
     backend_was_auto: bool = False
+
+
+class RequestOutputKind(Enum):
+    """vLLM's; LLM returns whole outputs whatever it is, as vLLM's does."""
+
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
 
 
 # Defaults are neutral; the others are sent as they are, also if generation_config.json has another value.
@@ -163,10 +172,27 @@ class SamplingParams:
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_sequence_breakers: Optional[List[str]] = None
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    skip_clone: bool = False
+    prompt_logprob_token_ids: Optional[List[int]] = None
+    prompt_logprob_start: Optional[int] = None
+    logprob_token_ids: Optional[List[int]] = None
+    flat_logprobs: bool = False
+    stream_interval: Optional[int] = None
+    output_text_buffer_length: int = 0
+    skip_reading_prefix_cache: Optional[bool] = None
+    thinking_token_budget: Optional[int] = None
+    repetition_detection: Optional[Any] = None
+    routed_experts_prompt_start: int = 0
+    trace_decode_token_ids: Optional[List[int]] = None
+    watermarking: Optional[Any] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             self.stop = [self.stop]
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is True:
+                setattr(self, name, 1)
         if self.seed == -1:     # vLLM's way to say None
             self.seed = None
         self._check_counts()
@@ -215,8 +241,7 @@ class SamplingParams:
                "structured_outputs and guided_decoding: only one may be given")
         if self.logits_processors:
             raise Unsupported("logits_processors", "functions cannot be sent to the service")
-        if not self.spaces_between_special_tokens:
-            raise Unsupported("spaces_between_special_tokens", "False is not supported")
+        _vllm.check("SamplingParams", vars(self))
         if self.best_of is not None and self.best_of > self.n and self.temperature < 1e-5:
             raise ValueError("best_of above n needs a temperature above 0")
 
@@ -244,6 +269,11 @@ class SamplingParams:
         out.update(self.extra_args or {})
         return out
 
+    @staticmethod
+    def from_optional(**given: Any) -> "SamplingParams":
+        """Parameters, where None means that the default counts."""
+        return SamplingParams(**{k: v for k, v in given.items() if v is not None or k == "max_tokens"})
+
     def clone(self) -> "SamplingParams":
         """A copy that may be changed."""
         return type(self)(**{f.name: getattr(self, f.name) for f in fields(self)})
@@ -260,6 +290,7 @@ class BeamSearchParams:
         length_penalty: score = sum of logprobs / length ^ length_penalty.
         early_stopping: True: at once when beam_width are finished; False, "never": docs/PROTOCOL.md.
         include_stop_str_in_output: keep the stop token.
+        skip_special_tokens: leave them out of the texts.
     """
 
     beam_width: int
@@ -268,9 +299,14 @@ class BeamSearchParams:
     temperature: float = 0.0
     length_penalty: float = 1.0
     include_stop_str_in_output: bool = False
+    structured_outputs: Optional[StructuredOutputsParams] = None
+    skip_special_tokens: bool = True
+    watermarking: Optional[Any] = None
+    allowed_token_ids: Optional[List[int]] = None
     early_stopping: Union[bool, str] = False
 
     def __post_init__(self) -> None:
+        _vllm.check("BeamSearchParams", vars(self))
         _check(_is_int(self.beam_width) and 1 <= self.beam_width <= N_MAX,
                f"beam_width must be from 1 to {N_MAX}, got {self.beam_width}")
         _check(_is_int(self.max_tokens) and self.max_tokens >= 1, f"max_tokens must be at least 1, got {self.max_tokens}")
@@ -282,6 +318,34 @@ class BeamSearchParams:
         return {"use_beam_search": True, "beam_width": self.beam_width, "n": self.beam_width,
                 "max_tokens": self.max_tokens, "ignore_eos": self.ignore_eos, "length_penalty": self.length_penalty,
                 "early_stopping": self.early_stopping, "temperature": self.temperature, "logprobs": 0}
+
+
+@dataclass
+class PoolingParams:
+    """How embed(), encode() and score() make vectors and scores, with vLLM's names.
+
+    Attributes:
+        use_activation: vectors of the length 1; None: as the model's files say.
+        dimensions: the first so many values; None: all.
+        task: "embed", "score" or "classify"; None: what the method asks.
+    """
+
+    use_activation: Optional[bool] = None
+    dimensions: Optional[int] = None
+    step_tag_id: Optional[int] = None
+    returned_token_ids: Optional[List[int]] = None
+    task: Optional[str] = None
+    requires_token_ids: bool = False
+    skip_reading_prefix_cache: Optional[bool] = None
+    late_interaction_params: Optional[Any] = None
+    extra_kwargs: Optional[Dict[str, Any]] = None
+    output_kind: RequestOutputKind = RequestOutputKind.FINAL_ONLY
+    late_chunking_params: Optional[Any] = None
+
+    def __post_init__(self) -> None:
+        _vllm.check("PoolingParams", vars(self))
+        _check(self.dimensions is None or _is_int(self.dimensions) and self.dimensions >= 1,
+               f"dimensions must be at least 1, got {self.dimensions}")
 
 
 def params_of(params: "Union[SamplingParams, BeamSearchParams, Mapping[str, Any], None]") -> Dict[str, Any]:
