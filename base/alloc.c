@@ -22,6 +22,7 @@
 #endif
 
 static const size_t huge_page = (size_t)2 << 20, line = 64;
+static const size_t pages_min = (size_t)4 << 20;
 static const size_t slab_bytes = (size_t)64 << 20, beside_max = (size_t)16 << 20;
 
 static _Thread_local bool guard;
@@ -136,6 +137,36 @@ static void *map_huge(size_t bytes)
 static size_t round_up(size_t bytes, size_t to)
 {
 	return (bytes + to - 1) & ~(to - 1);
+}
+
+void *pages_realloc(void *p, size_t had, size_t n, size_t bytes)
+{
+	size_t all;
+	if (__builtin_mul_overflow(n, bytes, &all) || all > SIZE_MAX / 2)
+		return checked(NULL, SIZE_MAX);
+	if (all < pages_min)
+		return xrealloc(p, n, bytes);
+	note(n);
+	const size_t old = had * bytes;
+	void *q = old < pages_min
+			  ? mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+			  : mremap(p, old, all, MREMAP_MAYMOVE);
+	if (q == MAP_FAILED)
+		return checked(NULL, all);
+	if (old < pages_min) {
+		if (old)
+			memcpy(q, p, old);
+		free(p);
+	}
+	return q;
+}
+
+void pages_free(void *p, size_t n, size_t bytes)
+{
+	if (!p || n * bytes < pages_min)
+		free(p);
+	else
+		munmap(p, n * bytes);
 }
 
 void *alloc_big(size_t bytes)

@@ -35,6 +35,20 @@ size_t format_text(char *out, size_t n, const char *fmt, va_list ap) __attribute
 /* The capacity alone, for arrays of one length side by side; most: the largest that is possible. */
 size_t array_capacity(size_t cap, size_t n, size_t most);
 
+/* array_grow() for an array that may become large: one of 4 MB or more has pages of its own, which are
+ * moved as it grows, so that no call copies it.  Freed by pages_free(array, cap, sizeof *array). */
+#define pages_grow(array, cap, n)                                                                            \
+	do {                                                                                                 \
+		const size_t array_n_ = (n), array_had_ = (cap);                                             \
+		if (array_n_ > (cap)) {                                                                      \
+			(cap) = (__typeof__(cap))array_capacity((cap), array_n_, (__typeof__(cap))-1);       \
+			(array) = pages_realloc((array), array_had_, (cap), sizeof *(array));                \
+		}                                                                                            \
+	} while (0)
+/* From had * bytes, what this function returned, or NULL, to n * bytes, at least as many. */
+void *pages_realloc(void *p, size_t had, size_t n, size_t bytes);
+void pages_free(void *p, size_t n, size_t bytes); /* NULL is fine */
+
 /* Zeroed, aligned to 64 bytes (2 MB when bytes is larger than that, and advised to be
  * huge pages).  NULL when memory is out: the caller reports what it was for. */
 void *alloc_big(size_t bytes);

@@ -45,8 +45,8 @@ static bool node_equal(const struct exprs *x, const struct expr *m, const struct
 size_t exprs_memory(const struct exprs *x)
 {
 	return x->n_nodes * (sizeof *x->nodes + sizeof *x->memo) + x->n_kids * sizeof *x->kids + x->n_text +
-	       x->n_sets * sizeof *x->sets + (x->n_table + x->n_set_table) * sizeof *x->table +
-	       x->n_rows * sizeof *x->rows;
+	       x->n_sets * sizeof *x->sets + x->n_set_table * sizeof *x->set_table +
+	       numbers_bytes(&x->table) + x->n_rows * sizeof *x->rows;
 }
 
 uint64_t exprs_work(const struct exprs *x)
@@ -69,15 +69,17 @@ void exprs_clear_over(struct exprs *x)
 	x->over = false;
 }
 
+static bool is_node(const void *owner, uint32_t e, const void *what)
+{
+	const struct exprs *x = owner;
+	return node_equal(x, &x->nodes[e], what);
+}
+
 static void table_fill(struct exprs *x)
 {
-	memset(x->table, 0, x->n_table * sizeof *x->table);
-	for (uint32_t e = EXPR_ANY; e < x->n_nodes; e++) {
-		uint32_t i = node_hash(x, &x->nodes[e]) & (x->n_table - 1);
-		while (x->table[i])
-			i = (i + 1) & (x->n_table - 1);
-		x->table[i] = e;
-	}
+	numbers_reset(&x->table, x->n_nodes);
+	for (uint32_t e = EXPR_ANY; e < x->n_nodes; e++)
+		numbers_put(&x->table, node_hash(x, &x->nodes[e]), e);
 }
 
 static uint32_t near_sum(uint64_t a, uint64_t b)
@@ -113,35 +115,39 @@ static uint32_t near_of(const struct exprs *x, const struct expr *n)
 	}
 }
 
+static struct expr_memo memo_new(uint32_t near)
+{
+	return (struct expr_memo){.near = near, .first = UINT32_MAX, .row = UINT32_MAX, .clamp = UINT32_MAX};
+}
+
+static void nodes_grow(struct exprs *x, uint32_t n)
+{
+	const uint32_t had = x->cap_nodes;
+	pages_grow(x->nodes, x->cap_nodes, n);
+	if (x->cap_nodes > had)
+		x->memo = pages_realloc(x->memo, had, x->cap_nodes, sizeof *x->memo);
+}
+
 /* The number of node n, whose children (ALT) stand at the end of kids; they are dropped if it is there. */
 static uint32_t intern(struct exprs *x, struct expr n)
 {
 	if (x->full || x->over)
 		goto fail;
-	uint32_t i = node_hash(x, &n) & (x->n_table - 1);
-	for (; x->table[i]; i = (i + 1) & (x->n_table - 1))
-		if (node_equal(x, &x->nodes[x->table[i]], &n)) {
-			if (has_kids(&n))
-				x->n_kids = n.a;
-			return x->table[i];
-		}
+	const uint32_t hash = node_hash(x, &n), e = numbers_find(&x->table, hash, is_node, x, &n);
+	if (e != UINT32_MAX) {
+		if (has_kids(&n))
+			x->n_kids = n.a;
+		return e;
+	}
 	if (exprs_memory(x) > x->max_bytes || x->n_nodes >= UINT32_MAX / 2) {
 		x->full = true;
 		goto fail;
 	}
-	if (x->n_nodes == x->cap_nodes) {
-		array_grow(x->nodes, x->cap_nodes, x->n_nodes + 1);
-		x->memo = xrealloc(x->memo, x->cap_nodes, sizeof *x->memo);
-	}
+	nodes_grow(x, x->n_nodes + 1);
 	x->nodes[x->n_nodes] = n;
-	x->memo[x->n_nodes] = (struct expr_memo){near_of(x, &n), UINT32_MAX, UINT32_MAX, UINT32_MAX};
-	x->table[i] = x->n_nodes++;
-	if (2 * x->n_nodes > x->n_table) {
-		x->n_table *= 2;
-		x->table = xrealloc(x->table, x->n_table, sizeof *x->table);
-		table_fill(x);
-	}
-	return x->n_nodes - 1;
+	x->memo[x->n_nodes] = memo_new(near_of(x, &n));
+	numbers_put(&x->table, hash, x->n_nodes);
+	return x->n_nodes++;
 fail:
 	if (has_kids(&n))
 		x->n_kids = n.a;
@@ -188,11 +194,9 @@ struct exprs *exprs_new(size_t max_bytes)
 {
 	struct exprs *x = xcalloc(1, sizeof *x);
 	x->max_bytes = max_bytes;
-	x->n_table = x->n_set_table = TABLE_MIN;
-	x->table = xcalloc(x->n_table, sizeof *x->table);
+	x->n_set_table = TABLE_MIN;
 	x->set_table = xcalloc(x->n_set_table, sizeof *x->set_table);
-	array_grow(x->nodes, x->cap_nodes, TABLE_MIN);
-	x->memo = xrealloc(NULL, x->cap_nodes, sizeof *x->memo);
+	nodes_grow(x, TABLE_MIN);
 	static const struct expr first[] = {
 		{.kind = KIND_NEVER, .flags = EXPR_IS_DEAD | EXPR_FINITE},
 		{.kind = KIND_EMPTY, .flags = EXPR_NULLABLE | EXPR_IS_ALIVE | EXPR_FINITE},
@@ -200,7 +204,8 @@ struct exprs *exprs_new(size_t max_bytes)
 	};
 	for (uint32_t e = 0; e < 3; e++) {
 		x->nodes[e] = first[e];
-		x->memo[e] = (struct expr_memo){near_of(x, &first[e]), UINT32_MAX, UINT32_MAX, e};
+		x->memo[e] = memo_new(near_of(x, &first[e]));
+		x->memo[e].clamp = e;
 	}
 	x->n_nodes = 3;
 	table_fill(x);
@@ -211,14 +216,14 @@ void exprs_free(struct exprs *x)
 {
 	if (!x)
 		return;
-	free(x->nodes);
-	free(x->memo);
-	free(x->kids);
+	pages_free(x->nodes, x->cap_nodes, sizeof *x->nodes);
+	pages_free(x->memo, x->cap_nodes, sizeof *x->memo);
+	pages_free(x->kids, x->cap_kids, sizeof *x->kids);
 	free(x->text);
 	free(x->sets);
-	free(x->table);
+	numbers_fini(&x->table);
 	free(x->set_table);
-	free(x->rows);
+	pages_free(x->rows, x->cap_rows, sizeof *x->rows);
 	free(x->derived);
 	free(x->stack);
 	free(x->calls);
@@ -389,7 +394,7 @@ static uint32_t unordered_node(struct exprs *x, size_t n, uint32_t n_required, u
 uint32_t expr_unordered(struct exprs *x, const uint32_t *kids, size_t n, uint32_t n_required)
 {
 	const size_t at = x->n_kids;
-	array_grow(x->kids, x->cap_kids, at + n);
+	pages_grow(x->kids, x->cap_kids, at + n);
 	for (size_t i = 0; i < n; i++) {
 		if (i < 2 || kids[i] != EXPR_NEVER) {
 			x->kids[x->n_kids++] = kids[i];
@@ -405,7 +410,7 @@ uint32_t expr_unordered_rest(struct exprs *x, uint32_t e, uint32_t i)
 {
 	const struct expr n = x->nodes[e];
 	const uint32_t n_required = n.c / 4, without = i >= 2 ? i : n.b;
-	array_grow(x->kids, x->cap_kids, x->n_kids + n.b);
+	pages_grow(x->kids, x->cap_kids, x->n_kids + n.b);
 	for (uint32_t k = 0; k < n.b; k++)
 		if (k != without)
 			x->kids[x->n_kids++] = x->kids[n.a + k];
@@ -546,7 +551,7 @@ static uint32_t alt_node(struct exprs *x, const uint32_t *kids, size_t n)
 	}
 	if (!x->sealed && n > x->widest)
 		x->widest = (uint32_t)n;
-	array_grow(x->kids, x->cap_kids, x->n_kids + n);
+	pages_grow(x->kids, x->cap_kids, x->n_kids + n);
 	memcpy(x->kids + x->n_kids, kids, n * sizeof *kids);
 	x->n_kids += n;
 	unsigned finite = EXPR_FINITE;
@@ -677,7 +682,7 @@ void exprs_reset(struct exprs *x)
 	x->full = x->over = false;
 	exprs_forget_derived(x);
 	for (uint32_t e = 0; e < x->n_nodes; e++)
-		x->memo[e] = (struct expr_memo){x->memo[e].near, UINT32_MAX, UINT32_MAX, UINT32_MAX};
+		x->memo[e] = memo_new(x->memo[e].near);
 	table_fill(x);
 	set_table_fill(x);
 }

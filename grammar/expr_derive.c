@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* States that a search for an accepted text looks at: a product of counters may have very many. */
-enum { SEARCH_MAX = 200000, SEARCH_PAIRS = 500 /* states without an end: parts are looked at */ };
+enum { SEARCH_MAX = 200000, SEARCH_PAIRS = 64 /* states without an end: parts are looked at */ };
+enum { LARGER_MAX = 64 /* states that a difference is compared with */ };
 enum { DERIVED_MIN = 1 << 10, DERIVED_MAX = 1 << 16 };
 
 static uint32_t first_of(struct exprs *x, uint32_t e);
@@ -193,7 +194,7 @@ static uint32_t row_new(struct exprs *x, uint32_t e)
 {
 	size_t n = (size_t)x->n_classes;
 	const uint64_t *first = expr_first(x, e);
-	array_grow(x->rows, x->cap_rows, x->n_rows + n);
+	pages_grow(x->rows, x->cap_rows, x->n_rows + n);
 	for (size_t c = 0; c < n; c++)
 		x->rows[x->n_rows + c] = set_has(first, x->class_byte[c]) ? EXPR_UNKNOWN : EXPR_NEVER;
 	x->memo[e].row = (uint32_t)(x->n_rows / n);
@@ -262,6 +263,10 @@ struct search {
 	size_t cap_from, cap_derived;
 	uint64_t *heap; /* near << 32 | index: states not looked at, the least first */
 	uint32_t n_heap, cap_heap;
+	/* Of differences, part and not taken: the states with each part, the last one first. */
+	struct list minuends;
+	uint32_t *last, *before; /* [cap_last] by minuend, [cap_before] by state: index + 1 */
+	size_t cap_last, cap_before;
 };
 
 static void heap_put(struct search *s, uint64_t key)
@@ -290,14 +295,70 @@ static uint32_t heap_take(struct search *s)
 	return first;
 }
 
-static void search_add(struct search *s, uint32_t e, uint32_t near, uint32_t from)
+/* e as part and not taken, if it is that. */
+static bool is_difference(const struct exprs *x, uint32_t e, uint32_t *part, uint32_t *taken)
 {
-	const uint32_t n = s->states.n, at = list_place(&s->states, e);
+	const struct expr n = x->nodes[e];
+	if (n.kind != KIND_AND)
+		return false;
+	const bool second = x->nodes[n.b].kind == KIND_NOT;
+	*part = second ? n.a : n.b;
+	*taken = x->nodes[second ? n.b : n.a].a;
+	return (second || x->nodes[n.a].kind == KIND_NOT) && x->nodes[*part].kind != KIND_NOT;
+}
+
+/* Whether each of e's alternatives is one of f's. */
+static bool is_subset(const struct exprs *x, uint32_t e, uint32_t f)
+{
+	const struct expr m = x->nodes[e], n = x->nodes[f];
+	const uint32_t *p = m.kind == KIND_ALT ? x->kids + m.a : &e,
+		       *q = n.kind == KIND_ALT ? x->kids + n.a : &f;
+	const uint32_t n_p = m.kind == KIND_ALT ? m.b : 1, n_q = n.kind == KIND_ALT ? n.b : 1;
+	uint32_t found = 0;
+	for (uint32_t i = 0; i < n_q && found < n_p && q[i] <= p[found]; i++)
+		found += q[i] == p[found];
+	return found == n_p;
+}
+
+/* Whether the search has a state with the same part from which no more is taken away: each text of this one
+ * is a text of that one too (De Wulf et al., "Antichains", 2006).  Where patterns may stand anywhere in a
+ * text, few states are left. */
+static bool has_larger(struct exprs *x, const struct search *s, uint32_t i, uint32_t taken)
+{
+	for (int n = 0; i && n < LARGER_MAX; i = s->before[i - 1], n++) {
+		uint32_t part, other;
+		x->work++;
+		if (is_difference(x, s->states.e[i - 1], &part, &other) && is_subset(x, other, taken))
+			return true;
+	}
+	return false;
+}
+
+static void search_add(struct exprs *x, struct search *s, uint32_t e, uint32_t from)
+{
+	const uint32_t n = s->states.n;
+	uint32_t part, taken, minuend = UINT32_MAX;
+	if (is_difference(x, e, &part, &taken)) {
+		const uint32_t had = s->minuends.n;
+		minuend = list_place(&s->minuends, part);
+		array_grow(s->last, s->cap_last, minuend + 1);
+		if (minuend == had)
+			s->last[minuend] = 0;
+		if (has_larger(x, s, s->last[minuend], taken))
+			return;
+	}
+	const uint32_t at = list_place(&s->states, e);
 	if (at < n)
 		return;
 	array_grow(s->from, s->cap_from, n + 1);
+	array_grow(s->before, s->cap_before, n + 1);
 	s->from[at] = from;
-	heap_put(s, (uint64_t)near << 32 | at);
+	s->before[at] = 0;
+	if (minuend != UINT32_MAX) {
+		s->before[at] = s->last[minuend];
+		s->last[minuend] = at + 1;
+	}
+	heap_put(s, (uint64_t)x->memo[e].near << 32 | at);
 }
 
 /* What follows byte class c. */
@@ -330,6 +391,9 @@ static void search_fini(struct search *s)
 	free(s->from);
 	free(s->derived);
 	free(s->heap);
+	list_fini(&s->minuends);
+	free(s->last);
+	free(s->before);
 }
 
 /* Whether the state is known to be alive without following it. */
@@ -374,7 +438,7 @@ static bool search_life(struct exprs *x, uint32_t e)
 	struct search s = {0};
 	bool alive = false, pairs = x->nodes[e].kind == KIND_AND;
 	exprs_classify(x);
-	search_add(&s, e, 0, 0);
+	search_add(x, &s, e, 0);
 	while (s.n_heap && !alive) {
 		const uint32_t i = heap_take(&s), f = s.states.e[i];
 		if (shows_life(x, f)) {
@@ -390,7 +454,7 @@ static bool search_life(struct exprs *x, uint32_t e)
 				if (set_has(expr_first(x, f), x->class_byte[c]))
 					d = search_derive(x, &s, f, c);
 				if (d != EXPR_NEVER)
-					search_add(&s, d, x->memo[d].near, i);
+					search_add(x, &s, d, i);
 			}
 			if (s.states.n > SEARCH_MAX)
 				x->over = true;

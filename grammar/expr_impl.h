@@ -3,6 +3,7 @@
 #define QUERN_GRAMMAR_EXPR_IMPL_H
 
 #include "grammar/expr.h"
+#include "grammar/numbers.h"
 
 enum expr_kind {
 	KIND_NEVER,
@@ -47,6 +48,9 @@ struct expr_memo {
 	uint32_t first; /* set */
 	uint32_t row;   /* index into rows, in rows of n_classes */
 	uint32_t clamp;
+	/* Of mask_run.c, by slice: characters that may follow, + 1 (0: not known), and bits of those not
+	 * searched for to the end. */
+	uint8_t run[3], run_cut;
 };
 
 /* A derivative that was found; e 0: none. */
@@ -67,8 +71,8 @@ struct exprs {
 	size_t n_text, cap_text;
 	uint64_t (*sets)[4];
 	uint32_t n_sets, cap_sets;
-	uint32_t *table, n_table;         /* hash table of nodes; n_table is a power of two; 0: free */
-	uint32_t *set_table, n_set_table; /* likewise of sets, + 1 */
+	struct numbers table;             /* of nodes */
+	uint32_t *set_table, n_set_table; /* of sets, + 1; open addressing */
 	uint32_t *rows;
 	size_t n_rows, cap_rows; /* in elements of uint32_t */
 	uint32_t *stack;         /* lists under construction */

@@ -72,11 +72,11 @@ void grammar_counts(const struct grammar *g, struct grammar_counts *out)
 	*out = (struct grammar_counts){
 		.n_states = machine_n_states(g->m),
 		.n_exprs = machine_n_exprs(g->m),
-		.bytes = machine_memory(g->m) + g->cap_runs * sizeof *g->runs,
+		.bytes = machine_memory(g->m),
 		.n_masks = g->n_masks,
 		.n_made = g->n_made,
 		.n_resets = g->n_resets,
 	};
 	if (g->v)
-		out->bytes += g->cap_slots * (g->v->n_words * sizeof *g->masks + sizeof *g->slots);
+		out->bytes += g->n_slots * (g->v->n_words * sizeof *g->masks + sizeof *g->slots);
 }

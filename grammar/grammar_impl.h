@@ -10,15 +10,7 @@ struct mask_slot {
 	bool used;      /* since the clock's hand last passed */
 };
 
-/* How many characters of a slice may follow an expression, whatever they are. */
-struct run {
-	uint32_t e;                      /* EXPR_NEVER: free */
-	uint8_t chars[N_LEXICON_SLICES]; /* + 1; 0: not known */
-	bool cut[N_LEXICON_SLICES];      /* by what the search might cost: */
-	uint32_t each;
-};
-
-enum { RUN_INFINITE = 254 }; /* a run + 1 is a byte */
+enum { RUN_INFINITE = 254 }; /* a run + 1 is a byte, of expr_memo and of states */
 
 struct grammar {
 	struct machine *m;
@@ -27,12 +19,11 @@ struct grammar {
 	uint32_t slices[N_LEXICON_SLICES]; /* expressions: any number of the slice's characters */
 
 	uint32_t *masks; /* [n_slots][n_words] */
+	size_t cap_masks;
 	struct mask_slot *slots;
 	uint32_t n_slots, cap_slots, max_slots, hand;
-	struct run *runs; /* hash table by e */
-	uint32_t n_runs, cap_runs;
 	struct pairs *pairs; /* of the search for a run */
-	uint32_t run_each;   /* what one search for a run may cost, as exprs_work() counts */
+	bool run_own;        /* runs of the mask's own state are looked for, which may cost more */
 	uint64_t run_end;    /* of exprs_work(): no more searches for the mask under way */
 	uint32_t *none;      /* [n_words], zero */
 	uint32_t *path;      /* [max_bytes + 1]: the state of each depth of a trie */
@@ -46,7 +37,7 @@ void mask_reset(struct grammar *g);
 void mask_init(struct grammar *g, size_t bytes);
 void mask_fini(struct grammar *g);
 
-/* mask_run.c: characters of the slice that may follow the state, whatever they are, as far as run_each lets
+/* mask_run.c: characters of the slice that may follow the state, whatever they are, as far as run_own lets
  * them be found; kept in state.run. */
 struct pairs *mask_pairs_new(void);
 uint32_t mask_run(struct grammar *g, uint32_t state, int slice);

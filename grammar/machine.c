@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLE_MIN = 1024, DEPTH_DEFAULT = 1000 };
+enum { DEPTH_DEFAULT = 1000 };
 static const size_t bytes_default = (size_t)128 << 20;
 
 static void states_reset(struct machine *m)
@@ -16,13 +16,11 @@ static void states_reset(struct machine *m)
 	m->n_states = 0;
 	m->n_positions = 0;
 	m->start = MACHINE_DEAD;
-	m->n_state_table = TABLE_MIN;
-	free(m->state_table);
-	m->state_table = xcalloc(m->n_state_table, sizeof *m->state_table);
-	array_grow(m->states, m->cap_states, 1);
-	array_grow(m->positions, m->cap_positions, 1);
+	numbers_reset(&m->state_table, 1);
+	pages_grow(m->states, m->cap_states, 1);
+	pages_grow(m->positions, m->cap_positions, 1);
 	array_grow(m->work, m->cap_work, 1);
-	array_grow(m->rows, m->cap_rows, (size_t)m->n_classes);
+	pages_grow(m->rows, m->cap_rows, (size_t)m->n_classes);
 	memset(m->rows, 0, (size_t)m->n_classes * sizeof *m->rows);
 	m->states[m->n_states++] = (struct state){.clamp = MACHINE_DEAD, .mask = UINT32_MAX};
 }
@@ -67,12 +65,12 @@ void machine_free(struct machine *m)
 	compiled_fini(&m->grammar);
 	free(m->nodes);
 	free(m->edges);
-	free(m->node_table);
+	numbers_fini(&m->node_table);
 	free(m->groups);
-	free(m->states);
-	free(m->positions);
-	free(m->state_table);
-	free(m->rows);
+	pages_free(m->states, m->cap_states, sizeof *m->states);
+	pages_free(m->positions, m->cap_positions, sizeof *m->positions);
+	numbers_fini(&m->state_table);
+	pages_free(m->rows, m->cap_rows, sizeof *m->rows);
 	free(m->work);
 	free(m->seen);
 	free(m->temps);
@@ -89,7 +87,7 @@ size_t machine_memory(const struct machine *m)
 	return exprs_memory(m->x) + m->n_nodes * sizeof *m->nodes + m->n_edges * sizeof *m->edges +
 	       m->n_groups * sizeof *m->groups + m->n_positions * sizeof *m->positions +
 	       m->n_states * (sizeof *m->states + (size_t)m->n_classes * sizeof *m->rows) +
-	       (m->n_node_table + m->n_state_table) * sizeof(uint32_t);
+	       numbers_bytes(&m->node_table) + numbers_bytes(&m->state_table);
 }
 
 void machine_reset(struct machine *m)
@@ -151,14 +149,20 @@ static uint32_t positions_hash(const struct position *p, uint32_t n, bool accept
 	return h ^ h >> 13;
 }
 
-static void table_put(struct machine *m, uint32_t state)
+/* What a state is found by. */
+struct state_key {
+	const struct position *positions;
+	uint32_t n;
+	bool accepts;
+};
+
+static bool is_state(const void *owner, uint32_t state, const void *what)
 {
+	const struct machine *m = owner;
 	const struct state *s = &m->states[state];
-	uint32_t i = positions_hash(m->positions + s->positions, s->n_positions, s->accepts) &
-		     (m->n_state_table - 1);
-	while (m->state_table[i])
-		i = (i + 1) & (m->n_state_table - 1);
-	m->state_table[i] = state + 1;
+	const struct state_key *k = what;
+	return s->n_positions == k->n && s->accepts == k->accepts &&
+	       memcmp(m->positions + s->positions, k->positions, k->n * sizeof *k->positions) == 0;
 }
 
 /* The row of a new state: what no position can begin with is dead. */
@@ -166,7 +170,7 @@ static void row_begin(struct machine *m, uint32_t state)
 {
 	const struct state *s = &m->states[state];
 	size_t n = (size_t)m->n_classes;
-	array_grow(m->rows, m->cap_rows, (state + 1) * n);
+	pages_grow(m->rows, m->cap_rows, (state + 1) * n);
 	uint32_t *row = m->rows + state * n;
 	memset(row, 0, n * sizeof *row);
 	for (uint32_t i = 0; i < s->n_positions; i++) {
@@ -183,19 +187,17 @@ static uint32_t state_intern(struct machine *m, const struct position *p, uint32
 {
 	if (failed(m) || (n == 0 && !accepts))
 		return MACHINE_DEAD;
-	uint32_t i = positions_hash(p, n, accepts) & (m->n_state_table - 1);
-	for (; m->state_table[i]; i = (i + 1) & (m->n_state_table - 1)) {
-		const struct state *s = &m->states[m->state_table[i] - 1];
-		if (s->n_positions == n && s->accepts == accepts &&
-		    memcmp(m->positions + s->positions, p, n * sizeof *p) == 0)
-			return m->state_table[i] - 1;
-	}
+	const uint32_t hash = positions_hash(p, n, accepts);
+	const uint32_t known =
+		numbers_find(&m->state_table, hash, is_state, m, &(struct state_key){p, n, accepts});
+	if (known != UINT32_MAX)
+		return known;
 	if (machine_memory(m) > m->max_bytes || m->n_states >= UINT32_MAX / 2) {
 		m->full = true;
 		return MACHINE_DEAD;
 	}
-	array_grow(m->states, m->cap_states, m->n_states + 1);
-	array_grow(m->positions, m->cap_positions, m->n_positions + n);
+	pages_grow(m->states, m->cap_states, m->n_states + 1);
+	pages_grow(m->positions, m->cap_positions, m->n_positions + n);
 	memcpy(m->positions + m->n_positions, p, n * sizeof *p);
 	uint32_t state = m->n_states++;
 	m->states[state] = (struct state){.positions = (uint32_t)m->n_positions,
@@ -205,14 +207,7 @@ static uint32_t state_intern(struct machine *m, const struct position *p, uint32
 					  .accepts = accepts};
 	m->n_positions += n;
 	row_begin(m, state);
-	table_put(m, state);
-	if (2 * m->n_states > m->n_state_table) {
-		m->n_state_table *= 2;
-		free(m->state_table);
-		m->state_table = xcalloc(m->n_state_table, sizeof *m->state_table);
-		for (uint32_t k = 1; k < m->n_states; k++)
-			table_put(m, k);
-	}
+	numbers_put(&m->state_table, hash, state);
 	return state;
 }
 

@@ -6,6 +6,7 @@
 #include "grammar/expr.h"
 #include "grammar/lexicon.h"
 #include "grammar/machine.h"
+#include "grammar/numbers.h"
 #include "grammar/utf8_set.h"
 
 enum { NODE_END = 0 };
@@ -67,7 +68,7 @@ struct machine {
 	uint32_t n_nodes, cap_nodes;
 	struct edge *edges;
 	size_t n_edges, cap_edges;
-	uint32_t *node_table, n_node_table; /* index + 1 */
+	struct numbers node_table;
 	uint32_t *groups; /* circular groups: words, text, first node; of length words + 2 */
 	size_t n_groups, cap_groups;
 
@@ -75,8 +76,8 @@ struct machine {
 	uint32_t n_states, cap_states;
 	struct position *positions;
 	size_t n_positions, cap_positions;
-	uint32_t *state_table, n_state_table; /* index + 1 */
-	uint32_t *rows;                       /* [n_states][n_classes]; EXPR_UNKNOWN */
+	struct numbers state_table;
+	uint32_t *rows; /* [n_states][n_classes]; EXPR_UNKNOWN */
 	size_t cap_rows;
 	uint32_t start;
 

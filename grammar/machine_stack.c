@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLE_MIN = 256 };
-
 static uint32_t edges_hash(const struct edge *e, uint32_t n)
 {
 	uint32_t h = n;
@@ -17,23 +15,17 @@ static uint32_t edges_hash(const struct edge *e, uint32_t n)
 	return h ^ h >> 13;
 }
 
-static void table_put(struct machine *m, uint32_t node)
-{
-	const struct stack_node *s = &m->nodes[node];
-	uint32_t i = edges_hash(m->edges + s->edges, s->n_edges) & (m->n_node_table - 1);
-	while (m->node_table[i])
-		i = (i + 1) & (m->n_node_table - 1);
-	m->node_table[i] = node + 1;
-}
+struct edges {
+	const struct edge *e;
+	uint32_t n;
+};
 
-static void table_grow(struct machine *m, uint32_t size)
+static bool is_node(const void *owner, uint32_t node, const void *what)
 {
-	free(m->node_table);
-	m->n_node_table = size;
-	m->node_table = xcalloc(size, sizeof *m->node_table);
-	for (uint32_t k = 1; k < m->n_nodes; k++)
-		if (!m->nodes[k].circular)
-			table_put(m, k);
+	const struct machine *m = owner;
+	const struct stack_node *s = &m->nodes[node];
+	const struct edges *k = what;
+	return s->n_edges == k->n && memcmp(m->edges + s->edges, k->e, k->n * sizeof *k->e) == 0;
 }
 
 void machine_nodes_reset(struct machine *m)
@@ -44,7 +36,7 @@ void machine_nodes_reset(struct machine *m)
 	array_grow(m->edges, m->cap_edges, 1);
 	array_grow(m->scratch, m->cap_scratch, 1);
 	m->nodes[m->n_nodes++] = (struct stack_node){.clamp = NODE_END};
-	table_grow(m, TABLE_MIN);
+	numbers_reset(&m->node_table, 1);
 }
 
 static int by_parent(const void *p, const void *q)
@@ -93,16 +85,12 @@ static uint32_t node_append(struct machine *m, const struct edge *e, uint32_t n,
 /* The node with these edges. */
 static uint32_t node_intern(struct machine *m, const struct edge *e, uint32_t n)
 {
-	uint32_t i = edges_hash(e, n) & (m->n_node_table - 1);
-	for (; m->node_table[i]; i = (i + 1) & (m->n_node_table - 1)) {
-		const struct stack_node *s = &m->nodes[m->node_table[i] - 1];
-		if (s->n_edges == n && memcmp(m->edges + s->edges, e, n * sizeof *e) == 0)
-			return m->node_table[i] - 1;
-	}
-	uint32_t node = node_append(m, e, n, false);
-	table_put(m, node);
-	if (2 * m->n_nodes > m->n_node_table)
-		table_grow(m, 2 * m->n_node_table);
+	const uint32_t hash = edges_hash(e, n);
+	uint32_t node = numbers_find(&m->node_table, hash, is_node, m, &(struct edges){e, n});
+	if (node != UINT32_MAX)
+		return node;
+	node = node_append(m, e, n, false);
+	numbers_put(&m->node_table, hash, node);
 	return node;
 }
 

@@ -12,16 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What searches for runs may cost, as exprs_work() counts it (a walk of all tries costs about 10,000): from a
- * mask's own state, from all the states behind it, from one of these.  Subtrees of fewer than SUBTREE_MIN
- * nodes are walked without a search. */
-enum { RUN_WORK = 100000, RUN_WORK_BEHIND = 12000, RUN_WORK_EACH = 300, SUBTREE_MIN = 16 };
+/* What all searches for runs from the states behind a mask's own may cost, as exprs_work() counts it.
+ * Subtrees of fewer than SUBTREE_MIN nodes are walked without a search. */
+enum { RUN_WORK_BEHIND = 12000, SUBTREE_MIN = 16 };
 
 void mask_fini(struct grammar *g)
 {
-	free(g->masks);
+	pages_free(g->masks, g->cap_masks, sizeof *g->masks);
 	free(g->slots);
-	free(g->runs);
 	free(g->path);
 	free(g->pairs);
 	free(g->none);
@@ -30,9 +28,6 @@ void mask_fini(struct grammar *g)
 void mask_reset(struct grammar *g)
 {
 	g->n_slots = g->hand = 0;
-	g->n_runs = 0;
-	if (g->cap_runs)
-		memset(g->runs, 0, g->cap_runs * sizeof *g->runs);
 }
 
 void mask_init(struct grammar *g, size_t bytes)
@@ -90,7 +85,7 @@ static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 {
 	const struct lexicon *v = g->v;
 	uint32_t run[N_LEXICON_SLICES];
-	g->run_each = RUN_WORK;
+	g->run_own = true;
 	/* Each slice holds the ones before it, so that its runs are no longer than theirs. */
 	run[LEXICON_JSON] = mask_run(g, state, LEXICON_JSON);
 	run[LEXICON_LOWER] =
@@ -98,7 +93,7 @@ static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 	run[LEXICON_ALNUM] = run[LEXICON_LOWER] == run[LEXICON_JSON] ? run[LEXICON_JSON]
 								     : mask_run(g, state, LEXICON_ALNUM);
 	g->run_end = exprs_work(g->m->x) + RUN_WORK_BEHIND;
-	g->run_each = RUN_WORK_EACH;
+	g->run_own = false;
 	for (int i = 0; i < v->n_groups; i++) {
 		const struct lexicon_group *group = &v->groups[i], *next = group + 1;
 		bool slice = (int)group->class < N_LEXICON_SLICES;
@@ -121,10 +116,8 @@ static uint32_t slot_new(struct grammar *g, uint32_t state, uint32_t keep)
 	uint32_t slot;
 	if (g->n_slots < g->max_slots) {
 		slot = g->n_slots++;
-		if (g->n_slots > g->cap_slots) {
-			array_grow(g->slots, g->cap_slots, g->n_slots);
-			g->masks = xrealloc(g->masks, g->cap_slots * words + 1, sizeof *g->masks);
-		}
+		array_grow(g->slots, g->cap_slots, g->n_slots);
+		pages_grow(g->masks, g->cap_masks, g->n_slots * words + 1);
 	} else {
 		while (g->slots[g->hand].used || g->hand == keep) {
 			g->slots[g->hand].used = false;

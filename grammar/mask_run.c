@@ -16,8 +16,9 @@
 #include <string.h>
 
 enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096, RUN_MAX = LEXICON_LONG_BYTES };
-/* What a search of alternatives together may cost, as exprs_work() counts. */
-enum { TOGETHER_WORK = 5000, PAIR_WORK = 4 };
+/* What a search may cost, as exprs_work() counts it (a walk of all tries costs about 10,000): from a mask's
+ * own state, of its alternatives together, from one of the states behind it. */
+enum { RUN_WORK = 30000, TOGETHER_WORK = 5000, RUN_WORK_EACH = 300, PAIR_WORK = 4 };
 enum { POSITIONS = 8 }; /* of a state, that are looked at */
 
 /* What a run's search has seen: an expression, and how far into a character it is. */
@@ -59,27 +60,7 @@ static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
 	return true;
 }
 
-static struct run *run_of(struct grammar *g, uint32_t e)
-{
-	if (2 * (g->n_runs + 1) > g->cap_runs) {
-		struct run *old = g->runs;
-		uint32_t n = g->cap_runs;
-		g->cap_runs = n ? 2 * n : 64;
-		g->runs = xcalloc(g->cap_runs, sizeof *g->runs);
-		g->n_runs = 0;
-		for (uint32_t i = 0; i < n; i++)
-			if (old[i].e != EXPR_NEVER)
-				*run_of(g, old[i].e) = old[i];
-		free(old);
-	}
-	uint32_t i = e * 0x9e3779b1u & (g->cap_runs - 1);
-	for (; g->runs[i].e != EXPR_NEVER; i = (i + 1) & (g->cap_runs - 1))
-		if (g->runs[i].e == e)
-			return &g->runs[i];
-	g->n_runs++;
-	g->runs[i].e = e;
-	return &g->runs[i];
-}
+_Static_assert(sizeof((struct expr_memo *)0)->run == N_LEXICON_SLICES, "a run for each slice");
 
 /* The pairs behind p, by every byte that a character of the slice goes on with; behind those that are known
  * to go on for ever nothing is looked for.  false: the expression stops one of them, or there is no room. */
@@ -94,8 +75,7 @@ static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, int s
 		if (e == EXPR_NEVER)
 			return false;
 		const bool boundary = u == g->slices[slice];
-		if (!(boundary && run_of(g, e)->chars[slice] == 1 + RUN_INFINITE) &&
-		    !pair_add(s, e, u, boundary))
+		if (!(boundary && x->memo[e].run[slice] == 1 + RUN_INFINITE) && !pair_add(s, e, u, boundary))
 			return false;
 	}
 	return true;
@@ -131,7 +111,7 @@ static uint32_t search(struct grammar *g, uint32_t e, int slice, uint64_t work, 
 	}
 	for (uint32_t i = 0; i < s->n && chars == RUN_INFINITE; i++)
 		if (s->seen[i].u == g->slices[slice])
-			run_of(g, s->seen[i].e)->chars[slice] = 1 + RUN_INFINITE;
+			x->memo[s->seen[i].e].run[slice] = 1 + RUN_INFINITE;
 	/* Too wide an expression ends the run; the step of the mask that comes next is not to fail for it. */
 	exprs_clear_over(x);
 	return chars;
@@ -181,7 +161,7 @@ static uint32_t run_of_alt(struct grammar *g, uint32_t e, int slice, bool *cut)
 		if (most == RUN_INFINITE)
 			return most;
 	}
-	run = search(g, e, slice, g->run_each < TOGETHER_WORK ? g->run_each : TOGETHER_WORK, cut);
+	run = search(g, e, slice, g->run_own ? TOGETHER_WORK : RUN_WORK_EACH, cut);
 	return run > most ? run : most;
 }
 
@@ -204,20 +184,20 @@ static uint32_t find_run(struct grammar *g, uint32_t e, int slice, bool *cut)
 		return run_of_alt(g, e, slice, cut);
 	if (n.kind == KIND_AND && (is_all_but_few(g, n.a, n.b, slice) || is_all_but_few(g, n.b, n.a, slice)))
 		return RUN_INFINITE;
-	return search(g, e, slice, g->run_each, cut);
+	return search(g, e, slice, g->run_own ? RUN_WORK : RUN_WORK_EACH, cut);
 }
 
 static uint32_t run_of_expr(struct grammar *g, uint32_t e, int slice)
 {
-	const struct run known = *run_of(g, e);
+	struct expr_memo *memo = &g->m->x->memo[e];
 	bool cut = false;
-	if (known.chars[slice] && !(known.cut[slice] && g->run_each > known.each))
-		return known.chars[slice] - 1u;
+	if (memo->run[slice] && !(memo->run_cut >> slice & 1 && g->run_own))
+		return memo->run[slice] - 1u;
 	const uint32_t chars = find_run(g, e, slice, &cut);
-	struct run *r = run_of(g, e);
-	r->chars[slice] = (uint8_t)(1 + chars);
-	r->cut[slice] = cut;
-	r->each = g->run_each;
+	memo = &g->m->x->memo[e];
+	memo->run[slice] = (uint8_t)(1 + chars);
+	memo->run_cut &= (uint8_t) ~(1u << slice);
+	memo->run_cut |= (uint8_t)((cut && !g->run_own) << slice);
 	return chars;
 }
 

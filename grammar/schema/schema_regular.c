@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Of one question: names and values are short, so a pattern that takes more is one that explodes. */
-enum { QUESTION_BYTES = 4 << 20 };
+enum { QUESTION_BYTES = 6 << 20 };
 
 struct regular {
 	struct exprs *x;

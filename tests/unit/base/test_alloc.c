@@ -28,6 +28,20 @@ Test(alloc, array_grow_keeps_elements_and_doubles)
 	free(v);
 }
 
+Test(alloc, pages_grow_keeps_elements)
+{
+	uint64_t *v = NULL;
+	uint32_t cap = 0;
+	for (uint32_t n = 0; n < 3u << 20; n++) {
+		pages_grow(v, cap, n + 1);
+		v[n] = n * UINT64_C(0x9e3779b97f4a7c15);
+	}
+	for (uint32_t n = 0; n < 3u << 20; n++)
+		cr_assert_eq(v[n], n * UINT64_C(0x9e3779b97f4a7c15), "%u", n);
+	pages_free(v, cap, sizeof *v);
+	pages_free(NULL, 0, sizeof *v);
+}
+
 Test(alloc, array_grow_leaves_an_array_with_room_alone)
 {
 	size_t cap = 0;

@@ -1,8 +1,10 @@
 /* Expressions: what a search for a text costs.  What they accept is tested by the grammars that use them. */
-#include <criterion/criterion.h>
-#include <string.h>
-
+#include "base/alloc.h"
 #include "grammar/expr.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Any small letters with the word among them. */
 static uint32_t holding(struct exprs *x, const char *word)
@@ -38,5 +40,70 @@ Test(expr, words_that_exclude_each_other_need_no_product_of_all)
 	e = expr_and(x, e, expr_not(x, holding(x, "thresh")));
 	cr_expect_not(expr_alive(x, e));
 	cr_expect_eq(exprs_error(x), 0);
+	exprs_free(x);
+}
+
+static uint32_t numbered(struct exprs *x, uint32_t body, uint32_t i)
+{
+	return expr_seq(x, expr_repeat(x, body, 2, 3 + i), body);
+}
+
+Test(expr, equal_ones_are_one_number_however_many_there_are)
+{
+	enum { N = 20000 };
+	struct exprs *x = exprs_new(64 << 20);
+	uint32_t *e = xcalloc(N, sizeof *e), body = holding(x, "a");
+	for (uint32_t i = 0; i < N; i++) {
+		e[i] = numbered(x, body, i);
+		cr_assert_eq(numbered(x, body, i / 2), e[i / 2], "%u beside %u", i / 2, i);
+	}
+	const size_t n = exprs_count(x);
+	for (uint32_t i = 0; i < N; i++)
+		cr_assert_eq(numbered(x, body, i), e[i], "%u", i);
+	cr_expect_eq(exprs_count(x), n);
+	free(e);
+	exprs_free(x);
+}
+
+/* Bytes from..to, any number of them. */
+static uint32_t any_of(struct exprs *x, unsigned from, unsigned to)
+{
+	uint64_t set[4] = {0};
+	for (unsigned b = from; b <= to; b++)
+		set[b / 64] |= (uint64_t)1 << b % 64;
+	return expr_repeat(x, expr_set(x, set), 0, EXPR_INFINITE);
+}
+
+static uint32_t difference(struct exprs *x, uint32_t e, const uint32_t *taken, size_t n)
+{
+	return expr_and(x, e, expr_not(x, expr_alt(x, taken, n)));
+}
+
+/* What is left of these is the same text of letters each time, and ever more of what is taken away. */
+Test(expr, texts_are_looked_for_where_least_is_taken_away)
+{
+	static const char *const words[] = {"portal", "console", "signup", "libraries", "swagger"};
+	enum { N = sizeof words / sizeof *words };
+	struct exprs *x = exprs_new(64 << 20);
+	uint32_t taken[N + 1];
+	for (int i = 0; i < N; i++)
+		taken[i] = holding(x, words[i]);
+	/* All texts of letters, in two parts, so that no expression is the one they are taken from. */
+	taken[N] = expr_alt2(x, any_of(x, 'a', 'z'), expr_seq(x, any_of(x, 'a', 'k'), any_of(x, 'l', 'z')));
+	const uint32_t m = expr_seq(x, any_of(x, 'a', 'z'), expr_literal(x, "e", 1));
+	const uint64_t before = exprs_work(x);
+	cr_expect_not(expr_alive(x, difference(x, m, taken, N + 1)));
+	cr_expect(exprs_work(x) - before < 3000, "%llu", (unsigned long long)(exprs_work(x) - before));
+	exprs_free(x);
+}
+
+/* [ab]*c without a[a-d]*, c and b*d: "bc" is left, behind a state from which less is taken away. */
+Test(expr, a_text_is_found_where_less_is_taken_away_later)
+{
+	struct exprs *x = exprs_new(64 << 20);
+	const uint32_t a = expr_literal(x, "a", 1), c = expr_literal(x, "c", 1), d = expr_literal(x, "d", 1);
+	const uint32_t taken[] = {expr_seq(x, a, any_of(x, 'a', 'd')), c,
+				  expr_seq(x, any_of(x, 'b', 'b'), d)};
+	cr_expect(expr_alive(x, difference(x, expr_seq(x, any_of(x, 'a', 'b'), c), taken, 3)));
 	exprs_free(x);
 }

@@ -233,7 +233,7 @@ Test(machine, caches_are_emptied_and_texts_followed_again)
 	int x = ast_seq2(a, ast_text(a, "x"), ast_repeat(a, ast_text(a, "ab"), 10, 1000000));
 	ast_start(a, ast_alt2(a, x,
 			      ast_seq2(a, ast_text(a, "y"), ast_repeat(a, ast_text(a, "c"), 10, 1000000))));
-	cr_assert_eq(grammar_new(a, NULL, &(struct grammar_limits){.state_bytes = 140000}, &g, NULL, 0), 0);
+	cr_assert_eq(grammar_new(a, NULL, &(struct grammar_limits){.state_bytes = 170000}, &g, NULL, 0), 0);
 	ast_free(a);
 	struct matcher *m[2] = {matcher_new(g), matcher_new(g)};
 	cr_assert_eq(matcher_accept_bytes(m[0], "x", 1, NULL), 0);
