@@ -5,6 +5,7 @@
 #include "base/file.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,6 +298,28 @@ static bool is_variable(const char *variable, const char *name)
 	return *variable == '=';
 }
 
+/* A variable named like another program's option is answered as that is on the command line.  text: its
+ * value; Kubernetes sets NAME_PORT=tcp://... for a service called NAME. */
+static int foreign_variable(const struct opts *o, const char *prefix, const char *variable, const char *shown,
+			    const char *text, char *why, size_t why_n)
+{
+	for (size_t i = 0; i < o->n_aliases; i++) {
+		const struct opt_alias *a = &o->aliases[i];
+		char own[64];
+		if (strncmp(a->other, "--", 2) != 0 || !is_variable(variable, a->other + 2) ||
+		    (a->name && !find(o, a->name, strlen(a->name))) || strstr(text, "://"))
+			continue;
+		if (!a->name)
+			return err_why(why, why_n, -EINVAL, "unknown option %s: %s", shown, a->hint);
+		snprintf(own, sizeof own, "%s", a->name);
+		for (char *p = own; *p; p++)
+			*p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
+		return err_why(why, why_n, -EINVAL, "unknown option %s; did you mean %s%s?", shown, prefix,
+			       own);
+	}
+	return 0;
+}
+
 int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, size_t why_n)
 {
 	const size_t n_prefix = strlen(prefix);
@@ -305,10 +328,13 @@ int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, si
 		if (!text || !text[1] || strncmp(*env, prefix, n_prefix) != 0)
 			continue;
 		char *shown = xasprintf("%.*s", (int)(text - *env), *env);
-		int rc = 0;
-		for (size_t i = 0; !rc && i < o->n_values; i++)
-			if (!o->values[i].n_texts && is_variable(*env + n_prefix, o->values[i].spec->name))
-				rc = value_set(&o->values[i], text + 1, shown, why, why_n);
+		struct opt_value *v = NULL;
+		for (size_t i = 0; !v && i < o->n_values; i++)
+			if (is_variable(*env + n_prefix, o->values[i].spec->name))
+				v = &o->values[i];
+		int rc = !v ? foreign_variable(o, prefix, *env + n_prefix, shown, text + 1, why, why_n)
+			 : v->n_texts ? 0
+				      : value_set(v, text + 1, shown, why, why_n);
 		free(shown);
 		if (rc)
 			return rc;

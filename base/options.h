@@ -74,7 +74,8 @@ void opts_fini(struct opts *o);
 int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n);
 /* Sets what was not set yet from the environment env, {"NAME=value", ..., NULL}: "QUERN_MAX_SEQS" with the
  * prefix "QUERN_" is the option max-seqs, true or false for a flag.  Other variables and empty values are
- * passed over. why names the variable. */
+ * passed over, but for those named like another program's option (opts_alias()): -EINVAL, with ours.  why
+ * names the variable. */
 int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, size_t why_n);
 /* Sets what was not set yet from INI text: `name = value`, '#' and ';' begin comments, a section
  * [section] is accepted and no other.  why names the line. */

@@ -43,6 +43,8 @@ static void become(char *const argv[], int keep_fd, int log_fd, pid_t parent)
 		signal(s, SIG_DFL);
 	/* The child writes to a terminal from the background. */
 	signal(SIGTTOU, SIG_IGN);
+	/* Passed on by the supervisor, perhaps before the child has asked for it; asked for, it comes. */
+	signal(SIGHUP, SIG_IGN);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 
 	int null = open("/dev/null", O_RDWR);

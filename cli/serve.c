@@ -154,6 +154,8 @@ int cmd_serve(int argc, char **argv)
 	struct supervise_config cfg = {
 		.end_fd = -1,
 		.grace_us = grace_us,
+		/* The end of a terminal is the end of what was started on it. */
+		.reloads = !term_controls(),
 		.on_ready = announce,
 		.on_loading = show_loading,
 		.user = &a,

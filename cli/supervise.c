@@ -630,6 +630,10 @@ static void on_signals(struct sup *s, int64_t now)
 	while (read(s->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
 		if (si.ssi_signo == SIGCHLD)
 			continue;
+		if (si.ssi_signo == SIGHUP && s->cfg->reloads) {
+			process_signal(&s->controller, SIGHUP);
+			continue;
+		}
 		if (s->end_signal_us && now - s->end_signal_us <= INTERRUPT_ECHO_US)
 			continue;
 		if (s->draining) {

@@ -41,8 +41,9 @@ struct supervise_config {
 	void *launch;
 	const struct device_name *devices; /* of the workers of the start, round robin */
 	size_t n_devices, n_workers;
-	size_t group;        /* workers of a tp group, on devices of one kind; 0: one */
-	bool once;           /* the death of the controller is final: its clients cannot continue */
+	size_t group; /* workers of a tp group, on devices of one kind; 0: one */
+	bool once;    /* the death of the controller is final: its clients cannot continue */
+	bool reloads; /* SIGHUP goes to the controller, which reads its files again, and ends nothing */
 	const char *log_dir; /* of files for the children's stderr; NULL: ours */
 	int end_fd;          /* ends the service when readable or closed; -1: none */
 	int64_t grace_us;    /* for an orderly end; then processes are killed */
@@ -51,8 +52,8 @@ struct supervise_config {
 	void *user;
 };
 
-/* Runs until SIGINT, SIGTERM, SIGHUP or end_fd (0), or until the service cannot continue (negative, with the
- * reason).
+/* Runs until SIGINT, SIGTERM, SIGHUP (unless it reloads) or end_fd (0), or until the service cannot continue
+ * (negative, with the reason).
  *
  *   event                                    before the first service    later
  *   controller exits by itself               the end                     restart

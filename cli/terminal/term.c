@@ -74,6 +74,14 @@ void term_note(const char *fmt, ...)
 	va_end(ap);
 }
 
+bool term_controls(void)
+{
+	int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 bool term_is_tty(FILE *f)
 {
 	return isatty(fileno(f));

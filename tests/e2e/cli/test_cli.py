@@ -208,6 +208,16 @@ def test_options_of_the_same_meaning_are_accepted(start):
         fetch(s, "/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 1})
 
 
+@pytest.mark.parametrize("variable, ours", [
+    ("QUERN_DTYPE", "quern has --compute MODE"), ("QUERN_MAX_MODEL_LEN", "did you mean QUERN_CONTEXT?"),
+    ("QUERN_PORT", "--http HOST:PORT"), ("QUERN_N_GPU_LAYERS", "--device cuda:0")])
+def test_a_variable_of_another_server_is_answered_with_ours(run, monkeypatch, variable, ours):
+    monkeypatch.setenv(variable, "8")
+    r = run("serve", DEMO)
+    assert (r.returncode, r.stdout) == (2, "") and len(r.stderr.splitlines()) == 1
+    assert f"unknown option {variable}" in r.stderr and ours in r.stderr
+
+
 def test_a_model_given_twice_is_wrong_usage(run, tmp_path):
     r = run("serve", DEMO, "-m", tmp_path)
     assert r.returncode == 2 and str(tmp_path) in r.stderr and str(DEMO) in r.stderr

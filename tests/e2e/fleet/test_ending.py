@@ -11,7 +11,8 @@ import urllib.request
 import pytest
 
 from jobclient import JobClient, JobError
-from service import DEMO, Service, eventually, no_processes_left
+from service import DEMO, Service, eventually, marked, no_processes_left
+from terminal import Terminal
 
 PROMPT = "Once upon a time"
 LONG = dict(max_tokens=2000, n=4, ignore_eos=True, seed=1)     # seconds of work
@@ -183,3 +184,39 @@ def test_durable_jobs_are_not_waited_for_and_continue_at_the_next_start(tmp_path
         assert outputs[0] == outputs[1] == outputs[2] and len(outputs[0]) == endless["max_tokens"]
     finally:
         s.stop()
+
+
+# --- SIGHUP ---
+
+def pids(service):
+    return {name: pid for pid, name in marked(service.mark).items()}
+
+
+def test_sighup_ends_no_service_without_a_terminal():
+    """The controller may not have asked for the signal yet when it comes."""
+    s = Service(DEMO, wait=False)
+    try:
+        eventually(lambda: len(pids(s)) > 1, what="a second process")
+        s.process.send_signal(signal.SIGHUP)
+        s.wait_ready()
+        before = pids(s)
+        for _ in range(20):
+            s.process.send_signal(signal.SIGHUP)
+        assert ask(s, "/v1/completions", {"prompt": PROMPT, "max_tokens": 1})[0] == 200
+        assert pids(s) == before and "died" not in s.log() and "ended" not in s.log(), s.log()
+        assert s.end(signal.SIGTERM) == 0
+    finally:
+        s.stop()
+
+
+def test_sighup_ends_a_service_of_a_terminal():
+    """Which the terminal's end sends."""
+    t = Terminal("serve", DEMO, "--http", "127.0.0.1:0", "--jobs", "tcp://127.0.0.1:*")
+    try:
+        t.expect("Ctrl-C ends it.")
+        t.process.send_signal(signal.SIGHUP)
+        t.expect("ending")
+        t.rest()
+        assert t.process.wait(60) == 0
+    finally:
+        t.end()

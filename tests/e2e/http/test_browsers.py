@@ -242,6 +242,9 @@ def test_certificates_are_read_again_on_sighup(start, tmp_path):
         eventually(lambda: f"{kept}key: {used[1]}: " in s.log(), what="the missing key's name")
         assert served() == new[0].read_text()
         reload(*new, "certificate read again: unchanged")
+        before = s.log().count("certificate read again: unchanged")
+        s.process.send_signal(signal.SIGHUP)    # `quern serve`, which has no terminal, passes it on
+        eventually(lambda: s.log().count("certificate read again: unchanged") > before, what="the certificate, read again")
         reload(*other, "certificate read again: it is new")
         assert served() == other[0].read_text()
         assert goes_on(open_one)

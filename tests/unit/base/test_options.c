@@ -321,6 +321,23 @@ Test(options, the_environment_sets_what_the_command_line_does_not)
 	cr_expect_str_eq(opts_text(&o, "http", ""), "there");
 }
 
+Test(options, a_variable_of_another_program_s_option_is_answered_with_ours)
+{
+	opts_alias(&o, aliases, sizeof aliases / sizeof *aliases);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_PORT=80", NULL}, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "unknown option X_PORT: ") && strstr(why, "--http HOST:PORT"), "%s", why);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_OUTPUTS=3", NULL}, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(why, "unknown option X_OUTPUTS; did you mean X_N?");
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_EAGER=1", NULL}, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(why, "unknown option X_EAGER; did you mean X_STRICT?");
+	/* What is empty, an alias of an option that is not there, and what Kubernetes sets for a service. */
+	cr_expect_eq(opts_env(&o, "X_",
+			      (char *[]){"X_PORT=", "X_FAR=1", "X_PORT=tcp://10.0.0.1:80",
+					 "X_PORT_80_TCP=tcp://10.0.0.1:80", "X_SERVICE_HOST=10.0.0.1", NULL},
+			      why, sizeof why),
+		     0, "%s", why);
+}
+
 Test(options, a_wrong_variable_is_named)
 {
 	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_N=many", NULL}, why, sizeof why), -EINVAL);
