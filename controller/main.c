@@ -20,6 +20,7 @@
 #include "controller/model_vocabulary.h"
 #include "controller/supervisor.h"
 #include "controller/endpoints/endpoints.h"
+#include "controller/apis/openai/responses_runs.h"
 #include "controller/http/http.h"
 #include "controller/net/zap.h"
 #include "controller/metrics/metrics.h"
@@ -113,6 +114,11 @@ static const struct opt options[] = {
 	    .hi = INT32_MAX),
 	OPT("max-stored-bytes", OPT_SIZE, "SIZE",
 	    "size of all files of a key; 0: no limit (half of --journal-bytes)"),
+	OPT("max-responses", OPT_INT, "N",
+	    "responses and conversations that a key may store, the oldest go first (10000)", .lo = 1,
+	    .hi = INT32_MAX),
+	OPT("max-response-bytes", OPT_SIZE, "SIZE",
+	    "the same for their size (an eighth of --journal-bytes; without keys a quarter)"),
 	OPT("keep", OPT_INT, "S", "seconds that finished jobs are kept (3600)", .lo = 0, .hi = 366 * 86400),
 	OPT("keep-durable", OPT_INT, "S", "the same for durable jobs (86400)", .lo = 0, .hi = 366 * 86400),
 	OPT("curve-key", OPT_TEXT, "FILE",
@@ -448,10 +454,13 @@ static int start_journal(struct controller *p, char *why, size_t why_n)
 	if (!path)
 		return 0;
 	model_identity(p, model, sizeof model);
-	static const char *const schemas[] = {jobs_schema, file_store_schema, batches_schema, NULL};
+	static const char *const schemas[] = {jobs_schema, file_store_schema, batches_schema,
+					      responses_schema, NULL};
+	static const char *const upgrade[] = {responses_upgrade, responses_schema, NULL};
 	struct journal_config cfg = {.path = path,
 				     .model = model,
 				     .schemas = schemas,
+				     .upgrade = upgrade,
 				     .file_margin = margin(&p->o, "file-margin"),
 				     .job_margin = margin(&p->o, "job-margin")};
 	int rc = journal_open(&cfg, &p->journal, why, why_n);
@@ -601,6 +610,10 @@ static int start_http(struct controller *p, char *why, size_t why_n)
 	p->endpoints.quota = (struct file_quota){
 		.files = opts_int(o, "max-files", keys ? MAX_FILES : 0),
 		.bytes = opts_int(o, "max-stored-bytes", keys ? p->svc.journal_bytes / 2 : 0)};
+	struct responses_limits *stored = &p->endpoints.stored;
+	*stored = responses_limits_of(&p->svc, keys);
+	stored->owner_rows = opts_int(o, "max-responses", stored->owner_rows);
+	stored->owner_bytes = opts_int(o, "max-response-bytes", stored->owner_bytes);
 	snprintf(c.addr, sizeof c.addr, "%s", addr);
 	snprintf(c.cors, sizeof c.cors, "%s", opts_text(o, "cors-origin", ""));
 	snprintf(c.tls_cert, sizeof c.tls_cert, "%s", opts_text(o, "tls-cert", ""));

@@ -2,12 +2,14 @@
 #ifndef QUERN_TESTS_JOURNAL_TABLES_H
 #define QUERN_TESTS_JOURNAL_TABLES_H
 
+#include "controller/apis/openai/responses_store.h"
 #include "controller/endpoints/openai_batch.h"
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/jobs.h"
 #include "controller/jobs/journal.h"
 
-static const char *const journal_tables[] = {jobs_schema, file_store_schema, batches_schema, NULL};
+static const char *const journal_tables[] = {jobs_schema, file_store_schema, batches_schema, responses_schema,
+					     NULL};
 
 static inline int journal_with_tables(const char *path, const char *model, struct journal **out, char *why,
 				      size_t n)

@@ -54,6 +54,9 @@ struct answer_writer {
 	/* Streams only: the job was accepted, and e has the tokens of its prompt.  It may reply at once, by
 	 * exchange_reply_locked(): nothing more comes then. */
 	void (*accepted)(struct subrequest *s, const struct job_event *e);
+	/* The request fails before any of its jobs was accepted: the reply is the error.  Not called for what
+	 * the writer's begin() was not. */
+	void (*refused)(struct completion *c, const struct http_failure *f);
 	/* Streams only: news of an output, which is choice s->first + d->index of the request.  chat: its
 	 * new parts, to be read in place of d's text; NULL: d's text is the content.  d->finish is set
 	 * in the last one.  Deltas without news come only where c->every_delta is set. */

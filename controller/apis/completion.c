@@ -140,6 +140,9 @@ static void on_error(struct subrequest *s, const struct job_event *e)
 	struct completion *c = s->completion;
 	struct http_error error = http_error_of(e->code);
 	c->finishes |= 1u << FINISH_ERROR;
+	if (c->n_accepted == 0 && c->writer->refused)
+		c->writer->refused(
+			c, &(struct http_failure){error.status, error.type, NULL, error.code, e->why, c->id});
 	exchange_error_locked(c->x, error.status, error.type, error.code, e->why);
 }
 

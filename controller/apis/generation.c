@@ -61,6 +61,7 @@ static void own_by_line(const struct completion *c, struct submit *s, const json
 	free(s->key);
 	s->key = xstrdup(key);
 	s->durable = s->keep = true;
+	s->existing = line->existing;
 	s->priority = s->priority > INT32_MAX - line->priority ? INT32_MAX : s->priority + line->priority;
 	/* Of the whole request, which may be large and have many prompts. */
 	if (i)

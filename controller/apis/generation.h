@@ -22,6 +22,7 @@ struct generation_line {
 	int32_t priority;                   /* added to the request's */
 	const char *owner;                  /* name of the key that the batch belongs to; "" for none */
 	struct api_key_terms terms;         /* of that key; for none, any priority */
+	bool existing;                      /* listens to jobs that exist; makes none */
 };
 
 /* A field of the dialect, and what the client's API calls it.  Errors and the list of ignored fields name the

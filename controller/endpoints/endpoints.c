@@ -4,6 +4,7 @@
 #include "controller/apis/llamacpp/llamacpp.h"
 #include "controller/apis/ollama/ollama.h"
 #include "controller/apis/openai/completions.h"
+#include "controller/apis/openai/conversations.h"
 #include "controller/apis/openai/responses.h"
 #include "controller/apis/openai/responses_runs.h"
 #include "controller/endpoints/embeddings.h"
@@ -54,6 +55,9 @@ static const struct http_route routes[] = {
 	{"/v1/complete", "POST", unserved_call, ROUTE_REQUEST_ID, NULL, anthropic_error},
 	{"/v1/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/responses/", "GET, HEAD, POST, DELETE", responses_call_one, ROUTE_PREFIX, NULL, NULL},
+	{"/v1/conversations", "POST", conversations_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
+	{"/v1/conversations/", "GET, HEAD, POST, DELETE", conversations_call_one,
+	 ROUTE_PREFIX | ROUTE_JSON_POST | ROUTE_COUNTED, NULL, NULL},
 	{"/tokenize", "POST", tokenize_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/detokenize", "POST", tokenize_call_reverse, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL, NULL},
@@ -118,7 +122,7 @@ static int start(void *user, struct exchange_host *host, char *why, size_t why_n
 	rc = journal ? batches_start(host, e->apis.mailbox, e->files, &e->batches, why, why_n) : 0;
 	if (rc)
 		goto fail_batches;
-	e->apis.responses = journal ? responses_start(host, journal) : NULL;
+	e->apis.responses = journal ? responses_start(host, journal, &e->stored) : NULL;
 	return 0;
 
 fail_batches:
@@ -165,6 +169,7 @@ struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, cons
 			      size_t max_file_bytes)
 {
 	*e = (struct endpoints){.apis = {.mailbox = mailbox},
+				.stored = responses_limits_of(svc, false),
 				.svc = svc,
 				.max_file_bytes = max_file_bytes ? max_file_bytes : MAX_FILE};
 	return (struct http_app){.routes = routes,

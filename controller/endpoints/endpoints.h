@@ -6,6 +6,7 @@
 #define QUERN_CONTROLLER_ENDPOINTS_ENDPOINTS_H
 
 #include "controller/apis/apis.h"
+#include "controller/apis/openai/responses_store.h"
 #include "controller/http/exchange.h"
 #include "controller/http/http.h"
 #include "controller/jobs/file_store.h"
@@ -13,12 +14,13 @@
 #include <stddef.h>
 
 struct endpoints {
-	struct apis apis;          /* the first: apis_of() */
-	const struct service *svc; /* svc->journal NULL: no files and batches */
-	size_t max_file_bytes;     /* of an upload */
-	struct file_quota quota;   /* of an owner whose key has none; set before the server starts */
-	struct file_store *files;  /* NULL: no journal */
-	struct batches *batches;   /* NULL: no journal */
+	struct apis apis;               /* the first: apis_of() */
+	const struct service *svc;      /* svc->journal NULL: no files and batches */
+	size_t max_file_bytes;          /* of an upload */
+	struct file_quota quota;        /* of an owner whose key has none; set before the server starts */
+	struct responses_limits stored; /* of responses and conversations; set before the server starts */
+	struct file_store *files;       /* NULL: no journal */
+	struct batches *batches;        /* NULL: no journal */
 	struct viewers *viewers;
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/version.h"
 #include "controller/apis/anthropic/anthropic_read.h"
+#include "controller/apis/openai/conversations.h"
 #include "controller/apis/openai/responses_read.h"
 #include "controller/apis/llamacpp/llamacpp_read.h"
 #include "controller/apis/ollama/ollama.h"
@@ -43,6 +44,22 @@ static const struct operation {
 	 "Ends a response in the background", NONE, NULL, NULL, NULL, NULL, false, false},
 	{"/v1/responses/{response_id}/input_items", "get", "listInputItems", "Responses",
 	 "The items of a response's input", NONE, NULL, NULL, "limit,after,order", NULL, false, false},
+	{"/v1/conversations", "post", "createConversation", "Conversations", "Begins a conversation", TABLE,
+	 &conversations_fields, NULL, NULL, NULL, false, false},
+	{"/v1/conversations/{conversation_id}", "get", "getConversation", "Conversations", "A conversation",
+	 NONE, NULL, NULL, NULL, NULL, false, false},
+	{"/v1/conversations/{conversation_id}", "post", "updateConversation", "Conversations",
+	 "Changes its metadata", TABLE, &conversations_change_fields, NULL, NULL, NULL, false, false},
+	{"/v1/conversations/{conversation_id}", "delete", "deleteConversation", "Conversations",
+	 "Deletes a conversation and its items", NONE, NULL, NULL, NULL, NULL, false, false},
+	{"/v1/conversations/{conversation_id}/items", "get", "listConversationItems", "Conversations",
+	 "Its items", NONE, NULL, NULL, "limit,after,order", NULL, false, false},
+	{"/v1/conversations/{conversation_id}/items", "post", "createConversationItems", "Conversations",
+	 "Adds items", TABLE, &conversations_items_fields, "items", NULL, NULL, false, false},
+	{"/v1/conversations/{conversation_id}/items/{item_id}", "get", "getConversationItem", "Conversations",
+	 "An item", NONE, NULL, NULL, NULL, NULL, false, false},
+	{"/v1/conversations/{conversation_id}/items/{item_id}", "delete", "deleteConversationItem",
+	 "Conversations", "Deletes an item", NONE, NULL, NULL, NULL, NULL, false, false},
 	{"/v1/models", "get", "listModels", "OpenAI", "The model", NONE, NULL, NULL, NULL, NULL, false,
 	 false},
 	{"/v1/models/{model}", "get", "retrieveModel", "OpenAI", "The model, by its name", NONE, NULL, NULL,
@@ -231,8 +248,7 @@ static json_t *parameter(const char *name, size_t n, const char *in)
 static json_t *parameters_of(const struct operation *o)
 {
 	json_t *all = json_array();
-	const char *open = strchr(o->path, '{');
-	if (open)
+	for (const char *open = o->path; (open = strchr(open, '{')); open++)
 		json_array_append_new(all, parameter(open + 1, strcspn(open + 1, "}"), "path"));
 	for (const char *p = o->query; p && *p;) {
 		const size_t n = strcspn(p, ",");

@@ -308,6 +308,8 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	} else if (same) {
 		same->keep = same->keep || s->keep;
 		submit_again(j, same, l, s->stream);
+	} else if (s->existing) {
+		refuse(l, E_NO_SUCH_JOB, "the job was refused");
 	} else if (j->draining) {
 		refuse(l, E_NOT_READY, SERVICE_ENDING);
 	} else if (j->unfinished.n >= JOBS_MAX) {

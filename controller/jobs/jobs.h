@@ -48,7 +48,8 @@ struct jobs *jobs_new(const struct service *svc, void (*send)(void *user, struct
 void jobs_free(struct jobs *j); /* listeners are gone by now: jobs_end() */
 
 /* A request.  Takes *s.  The listener gets JOB_ACCEPTED or JOB_ERROR, at once or later.  With the
- * idempotency key of a known job, the listener is added to that job instead. */
+ * idempotency key of a known job, the listener is added to that job instead; one for an existing job alone
+ * (submit.existing) is refused where there is none. */
 void jobs_submit(struct jobs *j, struct submit **s, const struct listener *l, int64_t now);
 /* Before anything else, with a journal: unfinished jobs are resumed, finished ones can be found.
  * `settled` is called on the journal's thread (user: as for send); it must have jobs_settled() called with

@@ -107,6 +107,9 @@ struct journal_config {
 	/* CREATE statements of the tables, executed in this order when the file is made.  NULL-terminated;
 	 * NULL: none.  Borrowed until the journal is closed. */
 	const char *const *schemas;
+	/* The same for a file of the format before this one, which becomes one of this.  NULL: such a file is
+	 * refused. */
+	const char *const *upgrade;
 	/* Of the disk, in bytes; 0: by its size (journal_disk.c); negative: none. */
 	int64_t file_margin, job_margin;
 };

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-	STATEMENTS_MAX = 64,
+	STATEMENTS_MAX = 128,
 	BUSY_MS = 10000, /* other connections only read: none blocks the file for long */
 };
 

@@ -16,7 +16,7 @@
 
 enum {
 	APPLICATION_ID = 0x5175726e, /* "Qurn" in the file's header */
-	SCHEMA = 1,                  /* user_version */
+	SCHEMA = 2,                  /* user_version */
 	CHECK_BYTES_MAX = 1 << 30,   /* a larger file is not read through when it is opened */
 	PAGE_BYTES = 4096,           /* SQLite's default; only for the number of pages at a checkpoint */
 };
@@ -72,6 +72,18 @@ static int take_lock(struct journal_file *f, char *why, size_t why_n)
 
 /* --- the tables --- */
 
+/* Tables, and the format that has them. */
+static int make_format(struct journal_db *db, const char *const *schemas)
+{
+	char pragmas[128];
+	int rc = SQLITE_OK;
+	for (; !rc && schemas && *schemas; schemas++)
+		rc = journal_exec(db, *schemas);
+	snprintf(pragmas, sizeof pragmas, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+		 APPLICATION_ID, SCHEMA);
+	return rc ? rc : journal_exec(db, pragmas);
+}
+
 /* All of it in one transaction: a file has all tables or none. */
 static int make_tables(struct journal_file *f, const struct journal_config *cfg)
 {
@@ -79,22 +91,35 @@ static int make_tables(struct journal_file *f, const struct journal_config *cfg)
 	int rc = journal_exec(db, "BEGIN IMMEDIATE");
 	if (!rc)
 		rc = journal_exec(db, "CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID");
-	for (const char *const *schema = cfg->schemas; !rc && schema && *schema; schema++)
-		rc = journal_exec(db, *schema);
-	char pragmas[128];
-	snprintf(pragmas, sizeof pragmas, "PRAGMA application_id = %d; PRAGMA user_version = %d",
-		 APPLICATION_ID, SCHEMA);
 	if (!rc)
-		rc = journal_exec(db, pragmas);
+		rc = make_format(db, cfg->schemas);
 	if (!rc)
 		rc = journal_run(db, "INSERT INTO meta VALUES('model', ?)",
 				 JOURNAL_VALUES(journal_text(cfg->model)));
 	return rc ? rc : journal_exec(db, "COMMIT");
 }
 
-/* A journal of quern, of a version that this one reads, of this model. */
-static int check_identity(struct journal_file *f, const char *model, char *why, size_t why_n)
+/* A file of the format before this one has what this one has beside it. */
+static int upgrade(struct journal_file *f, const struct journal_config *cfg)
 {
+	int rc;
+	const int64_t version = journal_get_int(f->db, "PRAGMA user_version", &rc);
+	if (rc || version == SCHEMA)
+		return rc;
+	rc = journal_exec(f->db, "BEGIN IMMEDIATE");
+	if (!rc)
+		rc = make_format(f->db, cfg->upgrade);
+	if (!rc)
+		rc = journal_exec(f->db, "COMMIT");
+	if (!rc)
+		log_info("journal", "%s has format %d now, it had %lld", f->path, SCHEMA, (long long)version);
+	return rc;
+}
+
+/* A journal of quern, of a version that this one reads, of this model. */
+static int check_identity(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
+{
+	const char *model = cfg->model;
 	int rc, rc2;
 	int64_t id = journal_get_int(f->db, "PRAGMA application_id", &rc);
 	int64_t version = journal_get_int(f->db, "PRAGMA user_version", &rc2);
@@ -105,7 +130,7 @@ static int check_identity(struct journal_file *f, const char *model, char *why, 
 			why, why_n, -EBADMSG,
 			"%s is a database of another program, not a journal of quern; name another file",
 			f->path);
-	if (version != SCHEMA)
+	if (version != SCHEMA && !(version == SCHEMA - 1 && cfg->upgrade))
 		return err_why(
 			why, why_n, -EBADMSG,
 			"journal %s has format %lld, this quern knows %d: use the quern that wrote it, or "
@@ -165,9 +190,9 @@ static int open_db(struct journal_file *f, const struct journal_config *cfg, cha
 	int64_t n = journal_get_int(f->db, "SELECT count(*) FROM sqlite_schema", &rc);
 	if (rc)
 		return journal_why(f->path, f->db, rc, why, why_n);
-	if (n && (rc = check_identity(f, cfg->model, why, why_n)))
+	if (n && (rc = check_identity(f, cfg, why, why_n)))
 		return rc;
-	if ((rc = journal_exec(f->db, pragmas)) || (!n && (rc = make_tables(f, cfg))))
+	if ((rc = journal_exec(f->db, pragmas)) || (rc = n ? upgrade(f, cfg) : make_tables(f, cfg)))
 		return journal_why(f->path, f->db, rc, why, why_n);
 	return check_pages(f, why, why_n);
 }

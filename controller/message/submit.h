@@ -23,6 +23,7 @@ struct submit {
 	bool stream;         /* send JOB_DELTA to the listener */
 	bool keep;           /* continues without listeners; else it is cancelled */
 	bool durable;        /* accepted once it is on disk; survives the controller */
+	bool existing;       /* listens to the job with this key; is refused if there is none */
 	uint8_t body[16];    /* with an idempotency key: digest of the request, api_digest() */
 	int64_t deadline_us; /* clock_us(), 0: none */
 	char *user;          /* owned or NULL: of the owner: users divide what their owner gets */

@@ -6,6 +6,8 @@
 #include "controller/apis/apis.h"
 #include "controller/apis/common.h"
 #include "controller/apis/generation.h"
+#include "controller/apis/openai/conversations_store.h"
+#include "controller/apis/openai/response_items.h"
 #include "controller/apis/openai/responses_answer.h"
 #include "controller/apis/openai/responses_read.h"
 #include "controller/apis/openai/responses_runs.h"
@@ -25,6 +27,8 @@ enum { LIST_MAX = 100, LIST_DEFAULT = 20 };
 
 struct creation {
 	json_t *client, *request, *history, *items; /* owned */
+	char owner[FILE_OWNER_SIZE];
+	const char *conversation; /* of client; NULL: none */
 	bool stored, background, stream;
 };
 
@@ -43,19 +47,11 @@ static int not_stored(const char *field, struct api_problem *p)
 }
 
 /* The items that a response followed, its input and its output. */
-static int read_previous(const struct exchange *x, struct creation *c, struct api_problem *p)
+static int read_previous(struct responses *rs, struct creation *c, const char *id, struct api_problem *p)
 {
 	static const char field[] = "previous_response_id";
-	const char *id = json_string_value(json_get(c->client, field));
-	struct responses *rs = apis_of(x)->responses;
 	struct response_row row;
-	char owner[FILE_OWNER_SIZE];
-	if (!id)
-		return 0;
-	if (!rs)
-		return not_stored(field, p);
-	common_owner(x, owner);
-	if (responses_store_get(responses_store_of(rs), owner, id, &row))
+	if (responses_store_get(responses_store_of(rs), c->owner, id, &row))
 		return api_fail(p, E_BAD_REQUEST, field, "%s: no such response: %.100s", field, id);
 	int rc = row.done ? 0
 			  : api_fail(p, E_BAD_REQUEST, field, "%s: %.100s is not done yet: wait for its end",
@@ -68,11 +64,54 @@ static int read_previous(const struct exchange *x, struct creation *c, struct ap
 	return rc;
 }
 
+/* All items of its conversation. */
+static int read_conversation(struct responses *rs, struct creation *c, struct api_problem *p)
+{
+	struct conversation_items all;
+	responses_run_pending(rs, c->owner, c->conversation);
+	const int rc = conversations_read(responses_store_of(rs), c->owner, c->conversation, &all);
+	if (rc == -ENOENT)
+		return api_fail(p, E_NO_SUCH_JOB, "conversation", "no such conversation: %.100s",
+				c->conversation);
+	if (rc)
+		return api_fail(p, E_NOT_READY, "conversation",
+				"conversations cannot be read: the journal's disk fails");
+	c->history = json_array();
+	for (size_t i = 0; i < all.n; i++)
+		json_array_append_new(c->history, response_json(all.items[i].text));
+	conversation_items_fini(&all);
+	if (json_array_size(c->history) < CONVERSATION_ITEMS_MAX)
+		return 0;
+	return api_fail(p, E_TOO_LONG, "conversation", "the conversation has %d items: begin another",
+			CONVERSATION_ITEMS_MAX);
+}
+
+/* What precedes the input. */
+static int read_history(const struct exchange *x, struct creation *c, struct api_problem *p)
+{
+	struct responses *rs = apis_of(x)->responses;
+	const char *previous = json_string_value(json_get(c->client, "previous_response_id"));
+	const json_t *conversation = json_get(c->client, "conversation");
+	c->conversation = responses_conversation(c->client);
+	if (conversation && !c->conversation)
+		return api_fail(p, E_BAD_REQUEST, "conversation",
+				"conversation must be an id, or an object with one as its id");
+	if (previous && conversation)
+		return api_fail(p, E_BAD_REQUEST, "previous_response_id",
+				"previous_response_id and conversation: only one may precede the input");
+	if (!rs && (previous || conversation))
+		return not_stored(previous ? "previous_response_id" : "conversation", p);
+	if (previous)
+		return read_previous(rs, c, previous, p);
+	return conversation ? read_conversation(rs, c, p) : 0;
+}
+
 static int read_creation(struct exchange *x, struct creation *c, struct api_problem *p)
 {
 	int rc = common_check_fields(x, c->client, &responses_fields, p);
 	if (rc)
 		return rc;
+	common_owner(x, c->owner);
 	c->background = json_is_true(json_get(c->client, "background"));
 	c->stream = json_is_true(json_get(c->client, "stream"));
 	c->stored = apis_of(x)->responses && !json_is_false(json_get(c->client, "store"));
@@ -82,20 +121,31 @@ static int read_creation(struct exchange *x, struct creation *c, struct api_prob
 		return api_fail(p, E_BAD_REQUEST, "store",
 				"store is false: a response in the background must "
 				"be stored");
-	rc = read_previous(x, c, p);
-	return rc ? rc : responses_read(c->client, c->history, &c->request, &c->items, p);
+	rc = read_history(x, c, p);
+	if (!rc)
+		rc = responses_read(c->client, c->history, &c->request, &c->items, p);
+	if (!rc && c->conversation) {
+		json_t *named = response_items_named(c->items);
+		json_decref(c->items);
+		c->items = named;
+	}
+	return rc;
 }
 
 /* What is stored of it, so far as it is known. */
 static int fill_row(struct exchange *x, struct creation *c, struct response_row *row, struct api_problem *p)
 {
+	const char *field = c->conversation ? "conversation" : "previous_response_id";
+	snprintf(row->owner, sizeof row->owner, "%s", c->owner);
+	snprintf(row->conversation, sizeof row->conversation, "%s", c->conversation ? c->conversation : "");
+	row->background = c->background;
+	if (!c->stored && !c->conversation)
+		return 0;
 	json_t *all = c->history ? json_incref(c->history) : json_array();
 	row->n_before = (int64_t)json_array_size(all);
 	json_array_extend(all, c->items);
-	row->context = json_dumps(all, JSON_COMPACT);
+	row->context = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17));
 	json_decref(all);
-	row->background = c->background;
-	common_owner(x, row->owner);
 	if (c->background) {
 		/* The job is made again from this, and has the same tokens then. */
 		if (!json_get(c->request, "seed"))
@@ -106,7 +156,7 @@ static int fill_row(struct exchange *x, struct creation *c, struct response_row 
 	}
 	if (strlen(row->context) <= x->host->svc->max_request_bytes)
 		return 0;
-	return api_fail(p, E_TOO_LONG, "previous_response_id",
+	return api_fail(p, E_TOO_LONG, field,
 			"the items before and the input have more than %u bytes: begin anew",
 			x->host->svc->max_request_bytes);
 }
@@ -115,14 +165,18 @@ static int fill_row(struct exchange *x, struct creation *c, struct response_row 
 static void create_in_background(struct exchange *x, struct generation *g, struct responses_answer *a,
 				 const json_t *request)
 {
-	struct responses *rs = apis_of(x)->responses;
 	struct generation_line line = {.terms = API_KEY_NO_TERMS};
 	struct responses_begun begun = {0};
-	struct response_row row;
 	char id[FILE_ID_SIZE], owner[FILE_OWNER_SIZE];
 	struct api_key *key = x->key;
 	file_store_id(id, "resp_");
-	common_owner(x, owner);
+	struct run *run = responses_run_reserve(apis_of(x)->responses, id);
+	if (!run) {
+		responses_writer.free(a);
+		exchange_fail(x, E_NOT_READY, NULL, SERVICE_ENDING);
+		return;
+	}
+	snprintf(owner, sizeof owner, "%s", a->row.owner);
 	snprintf(line.key, sizeof line.key, "%s", id);
 	line.owner = owner;
 	if (key)
@@ -131,14 +185,8 @@ static void create_in_background(struct exchange *x, struct generation *g, struc
 	g->line = &line;
 	g->id = id;
 	generation_start(x, request, g); /* x may be gone */
-	if (!begun.yes)
-		return;
-	if (responses_store_get(responses_store_of(rs), owner, id, &row) == 0) {
-		responses_run(rs, &row, key, begun.key_jobs, false);
-		response_row_fini(&row);
-	} else if (key && begun.key_jobs) {
-		api_key_end(key); /* the disk has refused it */
-	}
+	responses_run_begin(run, &begun, key);
+	response_row_fini(&begun.row);
 }
 
 static void create(struct exchange *x, struct creation *c)
@@ -147,13 +195,16 @@ static void create(struct exchange *x, struct creation *c)
 	struct responses_answer *a = xcalloc(1, sizeof *a);
 	if (read_creation(x, c, &p) || fill_row(x, c, &a->row, &p)) {
 		exchange_fail(x, p.code, p.param, p.why);
-		response_row_fini(&a->row);
-		free(a);
+		responses_writer.free(a);
 		return;
 	}
 	a->mode = c->background && !c->stream ? RESPONSES_BEGIN : RESPONSES_CREATE;
 	a->store = c->stored ? responses_store_of(apis_of(x)->responses) : NULL;
 	a->repeated = responses_repeat(c->client);
+	if (c->conversation && !c->background) {
+		a->conversations = responses_store_of(apis_of(x)->responses);
+		a->own_items = responses_items_from(a->row.context, a->row.n_before);
+	}
 	struct generation g = {
 		.dialect = API_CHAT,
 		.writer = &responses_writer,
@@ -206,7 +257,7 @@ static void get(struct exchange *x, const struct response_row *row)
 		return;
 	}
 	if (row->background && !row->done)
-		responses_run(apis_of(x)->responses, row, NULL, 0, false);
+		responses_run(apis_of(x)->responses, row, false);
 	if (again)
 		responses_read_again(x, row, after);
 	else
@@ -224,7 +275,7 @@ static void cancel(struct exchange *x, const struct response_row *row)
 		reply_text(x, row->body);
 		return;
 	}
-	responses_run(apis_of(x)->responses, row, NULL, 0, true);
+	responses_run(apis_of(x)->responses, row, true);
 	json_t *o = response_json(row->body);
 	json_object_set_new(o, "status", json_string("cancelled"));
 	reply_tree(x, o);
@@ -251,7 +302,7 @@ static void delete (struct exchange *x, const struct response_row *row)
 {
 	struct deletion *d = xcalloc(1, sizeof *d);
 	if (row->background && !row->done)
-		responses_run(apis_of(x)->responses, row, NULL, 0, true);
+		responses_run(apis_of(x)->responses, row, true);
 	d->x = x;
 	snprintf(d->id, sizeof d->id, "%s", row->id);
 	exchange_ref(x);
@@ -259,33 +310,9 @@ static void delete (struct exchange *x, const struct response_row *row)
 	responses_store_delete(responses_store_of(apis_of(x)->responses), row->id, on_deleted, d);
 }
 
-/* An item of the input as OpenAI lists it: with an id, and its text as parts. */
-static json_t *listed(const struct response_row *row, const json_t *item, size_t at)
-{
-	json_t *o = json_copy((json_t *)item);
-	const json_t *content = json_get(item, "content");
-	const char *role = json_string_value(json_get(item, "role"));
-	if (!json_is_string(json_get(item, "type")))
-		json_object_set_new(o, "type", json_string("message"));
-	const bool message = role && strcmp(json_string_value(json_get(o, "type")), "message") == 0;
-	const bool ours = role && strcmp(role, "assistant") == 0;
-	if (message && json_is_string(content) && ours)
-		json_object_set_new(o, "content",
-				    json_pack("[{s:s, s:O, s:[], s:[]}]", "type", "output_text", "text",
-					      content, "annotations", "logprobs"));
-	else if (message && json_is_string(content))
-		json_object_set_new(o, "content",
-				    json_pack("[{s:s, s:O}]", "type", "input_text", "text", content));
-	if (message && !json_get(item, "status"))
-		json_object_set_new(o, "status", json_string("completed"));
-	if (!json_is_string(json_get(item, "id")))
-		json_object_set_new(o, "id", json_sprintf("item_%s%02zx", row->id + strlen("resp_"), at));
-	return o;
-}
-
 static void list_items(struct exchange *x, const struct response_row *row)
 {
-	char order[8], after[128];
+	char order[8], after[128], id[2 * RESPONSE_ID_SIZE];
 	int64_t limit = LIST_DEFAULT;
 	if (!common_query_int(x, "limit", 1, LIST_MAX, &limit))
 		return;
@@ -295,7 +322,8 @@ static void list_items(struct exchange *x, const struct response_row *row)
 	const size_t from = (size_t)row->n_before, end = json_array_size(all);
 	for (size_t i = from; i < end; i++) {
 		const size_t at = ascending ? i : end - 1 - (i - from);
-		json_t *item = listed(row, json_array_get(all, at), at);
+		snprintf(id, sizeof id, "item_%s%02zx", row->id + strlen("resp_"), at);
+		json_t *item = response_item_listed(json_array_get(all, at), id);
 		more = open && json_array_size(data) == (size_t)limit;
 		if (open && !more)
 			json_array_append(data, item);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "controller/apis/completion.h"
+#include "controller/apis/openai/conversations_store.h"
 #include "controller/http/http_error.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
@@ -30,15 +31,34 @@ static char *take_whole(struct responses_events *r, const struct answer_usage *u
 	return buf_take(&b);
 }
 
-/* A response in the background is stored before its job is: it is on the disk when the job is accepted. */
+char *responses_items_from(const char *text, int64_t n)
+{
+	json_t *all = response_json(text), *some = json_array();
+	for (size_t i = (size_t)n; i < json_array_size(all); i++)
+		json_array_append(some, json_array_get(all, i));
+	char *items = json_array_size(some) ? json_dumps(some, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+	if (items) { /* without its brackets */
+		const size_t end = strlen(items) - 1;
+		memmove(items, items + 1, end);
+		items[end - 1] = '\0';
+	}
+	json_decref(some);
+	json_decref(all);
+	return items;
+}
+
+/* A response in the background is stored before its job is: it is on the disk when the job is accepted.  Its
+ * run deletes it again if the job is refused. */
 static void hand_over(struct completion *c, struct responses_answer *a)
 {
-	struct response_row row = a->row;
-	row.request = xstrdup(a->row.request);
-	row.context = xstrdup(a->row.context);
+	struct response_row row;
+	response_row_copy(&row, &a->row);
+	free(row.repeated);
+	free(row.body);
 	row.repeated = json_dumps(a->repeated, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	row.body = take_whole(a->events, NULL);
-	responses_store_put(a->store, &row);
+	response_row_copy(&a->begun->row, &row);
+	responses_store_put(a->store, &row, NULL);
 	a->begun->key_jobs = c->key_jobs;
 	c->key_jobs = 0;
 }
@@ -85,7 +105,7 @@ static void accepted(struct subrequest *s, const struct job_event *e)
 	struct completion *c = s->completion;
 	struct responses_answer *a = c->writer_data;
 	struct buf body = {0};
-	if (a->mode == RESPONSES_RUN && atomic_load(&a->cancelled))
+	if (a->mode == RESPONSES_RUN && atomic_load(a->cancelled))
 		mailbox_cancel(c->mailbox, e->job, NULL, NULL, NULL);
 	if (a->mode != RESPONSES_BEGIN) {
 		responses_events_begin(a->events, &c->x->out);
@@ -103,30 +123,53 @@ static void delta(struct subrequest *s, const struct output_view *d, const struc
 	responses_events_push(a->events, d, a->mode == RESPONSES_RUN ? NULL : &c->x->out);
 }
 
+/* What its conversation gets, an array's text, the caller's; NULL: nothing. */
+static char *items_to_add(const struct responses_answer *a)
+{
+	struct buf b = {0};
+	if (!a->row.conversation[0] || !responses_events_last(a->events))
+		return NULL;
+	buf_putc(&b, '[');
+	buf_puts(&b, a->own_items ? a->own_items : "");
+	const size_t mark = b.len;
+	responses_events_items(a->events, &b);
+	if (a->own_items && b.len > mark) {
+		b.len = mark;
+		buf_putc(&b, ',');
+		responses_events_items(a->events, &b);
+	}
+	buf_putc(&b, ']');
+	return buf_take(&b);
+}
+
 /* The response is done: it is kept, where it is to be. */
 static void keep(struct responses_answer *a, const struct answer_usage *usage)
 {
+	const bool whole = a->mode == RESPONSES_CREATE && !a->row.background;
+	char *items = a->mode == RESPONSES_RUN || whole ? items_to_add(a) : NULL;
 	char *body = take_whole(a->events, usage);
-	if (a->mode == RESPONSES_RUN)
-		responses_store_finish(a->store, a->row.id, body);
-	if (a->mode == RESPONSES_CREATE && a->store && !a->row.background) {
-		a->row.done = true;
-		a->row.body = xstrdup(body);
-		a->row.request = xstrdup("");
-		a->row.repeated = xstrdup("");
-		responses_store_put(a->store, &a->row);
+	if (a->mode == RESPONSES_RUN) {
+		responses_store_finish(a->store, a->row.id, body, a->row.conversation, items);
+	} else if (whole && a->store) {
+		struct response_row row;
+		response_row_copy(&row, &a->row);
+		row.done = true;
+		free(row.body);
+		row.body = body;
+		body = NULL;
+		responses_store_put(a->store, &row, items);
+	} else if (items && a->conversations) {
+		conversations_append(a->conversations, a->row.owner, a->row.conversation, items);
 	}
+	free(items);
 	free(body);
 }
 
 static void end(struct completion *c)
 {
 	struct responses_answer *a = c->writer_data;
-	char id[RESPONSE_ID_SIZE];
-	memcpy(id, a->row.id, sizeof id);
 	responses_events_end(a->events, &c->usage, &c->x->out);
 	keep(a, &c->usage);
-	memcpy(a->row.id, id, sizeof id);
 }
 
 static void output(struct subrequest *s, const struct output_view *v, const struct chat_stream *chat,
@@ -145,18 +188,36 @@ static void body(struct completion *c, struct buf *b)
 	keep(a, &c->usage);
 }
 
+static bool is_ending(const struct http_failure *f)
+{
+	return f->code && (strcmp(f->code, "service_stopping") == 0 || strcmp(f->code, "not_ready") == 0);
+}
+
 /* What ends with the service goes on with the next one, in the background: its stream ends without an event,
  * and can be read again from there. */
 static void error(struct completion *c, const struct http_failure *f)
 {
 	struct responses_answer *a = c->writer_data;
 	const bool background = a->mode == RESPONSES_READ || a->mode == RESPONSES_RUN || a->row.background;
-	if (background && f->status == MHD_HTTP_SERVICE_UNAVAILABLE)
+	if (background && is_ending(f))
 		return;
 	responses_events_fail(a->events, f->message);
 	responses_events_end(a->events, NULL, &c->x->out);
 	if (a->mode == RESPONSES_RUN)
 		keep(a, NULL);
+}
+
+/* The job of a run.  The client of a new response knows that there is none; of one that exists, what is not
+ * refused only for now has failed. */
+static void refused(struct completion *c, const struct http_failure *f)
+{
+	struct responses_answer *a = c->writer_data;
+	if (a->mode != RESPONSES_RUN)
+		return;
+	if (a->fresh)
+		responses_store_delete(a->store, a->row.id, NULL, NULL);
+	else if (f->status != MHD_HTTP_TOO_MANY_REQUESTS && f->status != MHD_HTTP_SERVICE_UNAVAILABLE)
+		error(c, f);
 }
 
 static void answer_free(void *data)
@@ -165,6 +226,7 @@ static void answer_free(void *data)
 	responses_events_free(a->events);
 	json_decref(a->repeated);
 	response_row_fini(&a->row);
+	free(a->own_items);
 	free(a);
 }
 
@@ -176,6 +238,7 @@ const struct answer_writer responses_writer = {
 	.end = end,
 	.output = output,
 	.body = body,
+	.refused = refused,
 	.error = error,
 	.free = answer_free,
 };

@@ -23,21 +23,30 @@ enum responses_mode {
 /* Told to the caller of generation_start() before the jobs are submitted. */
 struct responses_begun {
 	bool yes;
-	uint32_t key_jobs; /* places in the key's limit that the run has to give back */
+	uint32_t key_jobs;       /* places in the key's limit that the run has to give back */
+	struct response_row row; /* in the background: a copy, the caller's */
 };
 
 struct responses_answer {
 	enum responses_mode mode;
-	json_t *repeated;                /* owned */
-	struct responses_store *store;   /* NULL: it is not stored */
-	struct response_row row;         /* owned: what is stored of it */
+	json_t *repeated;              /* owned */
+	struct responses_store *store; /* NULL: it is not stored */
+	struct response_row row;       /* owned: what is stored of it */
+	/* Where its items go when it is done, if row.conversation names one; NULL: the run of the response
+	 * sees to it, or there is none. */
+	struct responses_store *conversations;
+	char *own_items;                 /* owned: those of its input, "{...},{...}"; NULL: none */
 	struct responses_begun *begun;   /* NULL, or valid until begin() has returned */
 	uint32_t key_jobs;               /* RESPONSES_RUN: places that it gives back */
+	bool fresh;                      /* RESPONSES_RUN: of a response that is about to be accepted */
+	const atomic_bool *cancelled;    /* RESPONSES_RUN: ends as soon as it has begun; outlives it */
 	int64_t after;                   /* RESPONSES_READ */
 	int64_t ended_at;                /* the same: 0: it has not ended */
-	atomic_bool cancelled;           /* RESPONSES_RUN: ends as soon as it has begun */
 	struct responses_events *events; /* owned; NULL before the request was found good */
 };
+
+/* The members of an array's text from item n on, "{...},{...}"; the caller's.  NULL: none, or damaged. */
+char *responses_items_from(const char *text, int64_t n);
 
 extern const struct answer_writer responses_writer; /* its data is a struct responses_answer */
 

@@ -157,6 +157,16 @@ void responses_events_whole(struct responses_events *r, const struct answer_usag
 	buf_putc(out, '}');
 }
 
+void responses_events_items(const struct responses_events *r, struct buf *out)
+{
+	buf_put(out, r->items.p ? r->items.p : "", r->items.len);
+}
+
+bool responses_events_last(const struct responses_events *r)
+{
+	return !r->error && (r->finish == FINISH_STOP || r->finish == FINISH_LENGTH);
+}
+
 static void put_response_event(struct responses_events *r, const char *type, const struct answer_usage *usage,
 			       struct buf *out)
 {

@@ -49,6 +49,10 @@ void responses_events_push(struct responses_events *r, const struct output_view 
 void responses_events_fail(struct responses_events *r, const char *message);
 /* The last event. */
 void responses_events_end(struct responses_events *r, const struct answer_usage *usage, struct buf *out);
+/* The items that ended, "{...},{...}". */
+void responses_events_items(const struct responses_events *r, struct buf *out);
+/* Whether it has ended with an output that lasts: completed, or incomplete. */
+bool responses_events_last(const struct responses_events *r);
 /* The response as it is. */
 void responses_events_whole(struct responses_events *r, const struct answer_usage *usage, struct buf *out);
 

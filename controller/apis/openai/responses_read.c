@@ -39,8 +39,8 @@ static const struct field_row rows[] = {
 	 "the reply is that the response has begun; needs a journal"},
 	{"previous_response_id", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
 	 "its items, input and output, precede the input; needs a journal"},
-	{"conversation", FIELD_STRING | FIELD_OBJECT, FIELD_REFUSED, 0, 0, NULL,
-	 "conversations are not stored: send their items as input"},
+	{"conversation", FIELD_STRING | FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
+	 "its items precede the input; input and output are added to it; needs a journal"},
 	{"prompt", FIELD_OBJECT, FIELD_REFUSED, 0, 0, NULL,
 	 "there are no stored prompts: send instructions and input"},
 	{"truncation", FIELD_STRING, FIELD_NEUTRAL, 0, 0, "[\"disabled\"]",
@@ -112,13 +112,14 @@ struct turns {
 	json_t *messages;
 	json_t *assistant; /* borrowed: the last message, where items of its turn may still join; or NULL */
 	struct api_problem *p;
-	size_t at; /* index of the item */
+	const char *field; /* the client's name of the items */
+	size_t at;         /* index of the item */
 };
 
 static int bad(const struct turns *t, const char *member, const char *why)
 {
 	char param[48];
-	snprintf(param, sizeof param, "input[%zu]%s%s", t->at, member[0] ? "." : "", member);
+	snprintf(param, sizeof param, "%s[%zu]%s%s", t->field, t->at, member[0] ? "." : "", member);
 	return api_fail(t->p, E_BAD_REQUEST, param, "%s %s", param, why);
 }
 
@@ -299,6 +300,14 @@ static void complete_turns(json_t *messages)
 	}
 }
 
+int responses_check_items(const json_t *items, const char *field, struct api_problem *p)
+{
+	struct turns t = {.messages = json_array(), .p = p, .field = field};
+	const int rc = add_items(&t, items);
+	json_decref(t.messages);
+	return rc;
+}
+
 /* --- tools and forms --- */
 
 /* A function's fields, below `function`. */
@@ -450,7 +459,7 @@ int responses_read(const json_t *client, const json_t *history, json_t **request
 		   struct api_problem *p)
 {
 	const json_t *input = json_get(client, "input"), *instructions = json_get(client, "instructions");
-	struct turns t = {.messages = json_array(), .p = p};
+	struct turns t = {.messages = json_array(), .p = p, .field = "input"};
 	int rc = 0;
 	*request = json_pack("{s:o}", "messages", t.messages);
 	*items = NULL;
@@ -506,6 +515,12 @@ static bool is_short(const json_t *v)
 	       utf8_chars(json_string_value(v), json_string_length(v)) <= NAME_CHARS;
 }
 
+const char *responses_conversation(const json_t *client)
+{
+	const json_t *c = json_get(client, "conversation");
+	return json_string_value(json_is_object(c) ? json_get(c, "id") : c);
+}
+
 static json_t *or_else(const json_t *client, const char *name, json_t *otherwise)
 {
 	const json_t *v = json_get(client, name);
@@ -531,6 +546,9 @@ json_t *responses_repeat(const json_t *client)
 			    json_is_integer(calls) ? json_incref((json_t *)calls) : json_null());
 	for (size_t i = 0; i < sizeof or_null / sizeof or_null[0]; i++)
 		json_object_set_new(o, or_null[i], or_else(client, or_null[i], json_null()));
+	const char *conversation = responses_conversation(client);
+	if (conversation)
+		json_object_set_new(o, "conversation", json_pack("{s:s}", "id", conversation));
 	const json_t *effort = json_get(json_get(client, "reasoning"), "effort");
 	json_object_set_new(o, "reasoning", json_pack("{s:O?, s:n}", "effort", effort, "summary"));
 	const json_t *format = json_get(json_get(client, "text"), "format");

@@ -25,6 +25,12 @@ extern const struct generation_name responses_names[];
 int responses_read(const json_t *client, const json_t *history, json_t **request, json_t **items,
 		   struct api_problem *p);
 
+/* The id of the conversation that a request names, by itself or as {"id"}; NULL: none. */
+const char *responses_conversation(const json_t *client);
+
+/* Whether they are items as an input may have them.  field: their name in the request.  -EINVAL with *p. */
+int responses_check_items(const json_t *items, const char *field, struct api_problem *p);
+
 /* The fields that a response repeats of its request, all of them, as OpenAI describes them; the caller's. */
 json_t *responses_repeat(const json_t *client);
 

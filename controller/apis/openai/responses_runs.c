@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "controller/apis/completion.h"
 #include "controller/apis/generation.h"
+#include "controller/apis/openai/conversations_store.h"
 #include "controller/apis/openai/responses_read.h"
 #include "controller/http/api_keys.h"
 #include "controller/message/service.h"
@@ -12,11 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { KEY_ROWS = 10000, ALL_ROWS = 100000 };
+
 struct run {
 	struct responses *responses;
 	char id[RESPONSE_ID_SIZE];
 	struct exchange *x;
-	struct responses_answer *answer; /* the exchange's: lives as long */
+	atomic_bool cancelled;
 	struct run *next, **prev;
 };
 
@@ -28,11 +31,24 @@ struct responses {
 	bool stopping;
 };
 
-struct responses *responses_start(struct exchange_host *host, struct journal *j)
+struct responses_limits responses_limits_of(const struct service *svc, bool keys)
+{
+	const int64_t bytes = svc->journal_bytes ? svc->journal_bytes / 4 : INT64_MAX;
+	return (struct responses_limits){.keep_s = svc->keep_durable_us / 1000000,
+					 .owner_rows = keys ? KEY_ROWS : ALL_ROWS,
+					 .owner_bytes = keys ? bytes / 2 : bytes,
+					 .rows = ALL_ROWS,
+					 .bytes = bytes,
+					 .conversation_items = CONVERSATION_ITEMS_MAX,
+					 .conversation_bytes = svc->max_request_bytes};
+}
+
+struct responses *responses_start(struct exchange_host *host, struct journal *j,
+				  const struct responses_limits *limits)
 {
 	struct responses *rs = xcalloc(1, sizeof *rs);
 	rs->host = host;
-	rs->store = responses_store_open(j, host->svc->keep_durable_us / 1000000);
+	rs->store = responses_store_open(j, limits);
 	pthread_mutex_init(&rs->lock, NULL);
 	return rs;
 }
@@ -72,16 +88,49 @@ static void on_run_gone(struct exchange *x, void *user)
 	free(r);
 }
 
-/* A listener to the response's job, which is made again if it is gone: from the same request it has the same
- * tokens. */
-static void attach(struct exchange *x, const struct response_row *row, struct responses_answer *a)
+/* The response has failed before its job could be made again: it is stored so. */
+static void fail_row(struct responses *rs, const struct response_row *row, const char *why)
 {
-	struct generation_line line = {.owner = row->owner, .terms = API_KEY_NO_TERMS};
+	json_t *o = response_json(row->body);
+	if (!json_is_object(o)) {
+		json_decref(o);
+		o = json_pack("{s:s, s:s, s:I, s:[]}", "id", row->id, "object", "response", "created_at",
+			      (json_int_t)row->created_at, "output");
+	}
+	json_object_set_new(o, "status", json_string("failed"));
+	json_object_set_new(o, "error", json_pack("{s:s, s:s}", "code", "server_error", "message", why));
+	char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	responses_store_finish(rs->store, row->id, text, "", NULL);
+	free(text);
+	json_decref(o);
+}
+
+/* The message of the error that x has as its reply. */
+static void error_of(struct exchange *x, char *out, size_t n, bool *for_now)
+{
+	pthread_mutex_lock(&x->lock);
+	json_t *o = json_loadb(x->out.p ? x->out.p : "", x->out.len, 0, NULL);
+	*for_now = x->status == MHD_HTTP_SERVICE_UNAVAILABLE || x->status == MHD_HTTP_TOO_MANY_REQUESTS ||
+		   x->status == 0;
+	pthread_mutex_unlock(&x->lock);
+	const char *message = json_string_value(json_object_get(json_object_get(o, "error"), "message"));
+	snprintf(out, n, "%s", message ? message : "the job could not be made again");
+	json_decref(o);
+}
+
+/* A listener to the response's job, which is made again if it is gone: from the same request it has the same
+ * tokens.  Takes a.  False: x has an error as its reply. */
+static bool attach(struct exchange *x, const struct response_row *row, struct responses_answer *a)
+{
+	struct generation_line line = {.owner = row->owner, .terms = API_KEY_NO_TERMS, .existing = a->fresh};
+	struct responses_begun begun = {0};
 	json_t *request = response_json(row->request);
 	snprintf(line.key, sizeof line.key, "%s", row->id);
 	snprintf(a->row.id, sizeof a->row.id, "%s", row->id);
+	snprintf(a->row.conversation, sizeof a->row.conversation, "%s", row->conversation);
 	a->row.created_at = row->created_at;
 	a->repeated = response_json(row->repeated);
+	a->begun = &begun;
 	const struct generation g = {
 		.dialect = API_CHAT,
 		.writer = &responses_writer,
@@ -92,7 +141,7 @@ static void attach(struct exchange *x, const struct response_row *row, struct re
 		.id = row->id,
 		.attach = true,
 	};
-	if (request) {
+	if (json_is_object(request) && json_is_object(a->repeated)) {
 		json_object_set_new(request, "stream", json_true());
 		generation_start(x, request, &g);
 	} else {
@@ -100,6 +149,7 @@ static void attach(struct exchange *x, const struct response_row *row, struct re
 		responses_writer.free(a);
 	}
 	json_decref(request);
+	return begun.yes;
 }
 
 /* Under the lock. */
@@ -111,14 +161,12 @@ static struct run *find(struct responses *rs, const char *id)
 	return r;
 }
 
+/* Under the lock. */
 static struct run *add(struct responses *rs, const char *id, struct exchange *x)
 {
 	struct run *r = xcalloc(1, sizeof *r);
 	r->responses = rs;
 	r->x = x;
-	r->answer = xcalloc(1, sizeof *r->answer);
-	r->answer->mode = RESPONSES_RUN;
-	r->answer->store = rs->store;
 	snprintf(r->id, sizeof r->id, "%s", id);
 	r->next = rs->runs;
 	r->prev = &rs->runs;
@@ -130,31 +178,88 @@ static struct run *add(struct responses *rs, const char *id, struct exchange *x)
 	return r;
 }
 
-void responses_run(struct responses *rs, const struct response_row *row, struct api_key *key,
-		   uint32_t key_jobs, bool cancel)
+/* Only by the thread that has added r; then r may be gone. */
+static void run_begin(struct run *r, const struct response_row *row, bool fresh, struct api_key *key,
+		      uint32_t key_jobs)
+{
+	struct responses *rs = r->responses;
+	struct exchange *x = r->x;
+	struct responses_answer *a = xcalloc(1, sizeof *a);
+	char why[512];
+	bool for_now;
+	a->mode = RESPONSES_RUN;
+	a->store = rs->store;
+	a->fresh = fresh;
+	a->cancelled = &r->cancelled;
+	a->key_jobs = key_jobs;
+	a->own_items = row->conversation[0] ? responses_items_from(row->context, row->n_before) : NULL;
+	x->key = key;
+	if (!attach(x, row, a)) {
+		error_of(x, why, sizeof why, &for_now);
+		if (!for_now)
+			fail_row(rs, row, why);
+		for (uint32_t i = 0; key && i < key_jobs; i++)
+			api_key_end(key);
+	}
+	exchange_unref(x);
+}
+
+struct run *responses_run_reserve(struct responses *rs, const char *id)
 {
 	struct exchange *x = exchange_new(rs->host, NULL);
-	struct responses_begun begun = {0};
+	if (!x)
+		return NULL;
+	pthread_mutex_lock(&rs->lock);
+	struct run *r = rs->stopping ? NULL : add(rs, id, x);
+	pthread_mutex_unlock(&rs->lock);
+	if (!r)
+		exchange_unref(x);
+	return r;
+}
+
+void responses_run_begin(struct run *r, const struct responses_begun *begun, struct api_key *key)
+{
+	if (begun->yes)
+		run_begin(r, &begun->row, true, key, begun->key_jobs);
+	else
+		exchange_unref(r->x);
+}
+
+void responses_run(struct responses *rs, const struct response_row *row, bool cancel)
+{
+	struct exchange *x = exchange_new(rs->host, NULL);
 	pthread_mutex_lock(&rs->lock);
 	struct run *r = find(rs, row->id), *fresh = NULL;
 	if (!r && x && !rs->stopping)
 		r = fresh = add(rs, row->id, x);
 	if (r && cancel) {
-		atomic_store(&r->answer->cancelled, true);
+		atomic_store(&r->cancelled, true);
 		if (!fresh)
 			completion_cancel_jobs(r->x);
 	}
 	pthread_mutex_unlock(&rs->lock);
-	if (fresh) {
-		x->key = key;
-		fresh->answer->begun = &begun;
-		fresh->answer->key_jobs = key_jobs;
-		attach(x, row, fresh->answer);
-	}
-	for (uint32_t i = 0; key && !begun.yes && i < key_jobs; i++)
-		api_key_end(key);
-	if (x)
+	if (fresh)
+		run_begin(fresh, row, false, NULL, 0);
+	else if (x)
 		exchange_unref(x);
+}
+
+void responses_run_pending(struct responses *rs, const char *owner, const char *conversation)
+{
+	enum { MAX = 16 };
+	char ids[MAX][RESPONSE_ID_SIZE];
+	const int n = conversations_pending(rs->store, conversation, ids, MAX);
+	for (int i = 0; i < n; i++) {
+		struct response_row row;
+		pthread_mutex_lock(&rs->lock);
+		const bool runs = find(rs, ids[i]) != NULL;
+		pthread_mutex_unlock(&rs->lock);
+		if (runs || responses_store_get(rs->store, owner, ids[i], &row))
+			continue;
+		if (!row.done)
+			responses_run(rs, &row, false);
+		response_row_fini(&row);
+	}
 }
 
 void responses_read_again(struct exchange *x, const struct response_row *row, int64_t after)

@@ -286,8 +286,8 @@ Test(openai_batch_store, a_large_file_is_aborted_when_the_disk_fails)
 	atomic_store(&disk.fail_write, 0);
 }
 
-/* Journals of earlier versions are opened as they are: format 1 has these tables. */
-Test(openai_batch_store, tables_are_those_of_format_1)
+/* Journals of format 1 are opened: they have these tables, and get those of responses. */
+Test(openai_batch_store, tables_are_those_of_format_1_and_those_of_responses)
 {
 	static const char format_1[] =
 		"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID\n"
@@ -317,6 +317,10 @@ Test(openai_batch_store, tables_are_those_of_format_1)
 	while (sqlite3_step(s) == SQLITE_ROW)
 		buf_printf(&tables, "%s\n", (const char *)sqlite3_column_text(s, 0));
 	journal_reader_close(db);
+	cr_assert_geq(tables.len, strlen(format_1));
+	cr_expect(strstr(tables.p + strlen(format_1), "CREATE TABLE responses(") ==
+		  tables.p + strlen(format_1));
+	tables.p[strlen(format_1)] = 0;
 	cr_expect_str_eq(tables.p, format_1);
 	buf_fini(&tables);
 }

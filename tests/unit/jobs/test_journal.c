@@ -513,6 +513,41 @@ Test(journal, newer_format_is_refused_by_its_number)
 	refused(path, "m", "has format 99");
 }
 
+static void run_sql(const char *sql)
+{
+	sqlite3 *db;
+	cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+	cr_expect_eq(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK, "%s: %s", sql, sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
+Test(journal, a_file_of_the_format_before_gets_the_tables_of_this_one)
+{
+	static const char *const schemas[] = {"CREATE TABLE old(a)", "CREATE TABLE new(a, b)", NULL};
+	static const char *const upgrade[] = {"DROP TABLE IF EXISTS new", "CREATE TABLE new(a, b)", NULL};
+	struct journal_config cfg = {.path = path, .model = "m", .schemas = schemas};
+	struct journal *j = NULL;
+	cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
+	journal_close(j);
+	run_sql("INSERT INTO old VALUES(1); DROP TABLE new; CREATE TABLE new(c); PRAGMA user_version = 1");
+	refused(path, "m", "has format 1");
+	for (int i = 0; i < 2; i++) { /* once: what is in them stays */
+		cfg.upgrade = upgrade;
+		cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
+		journal_close(j);
+		run_sql("INSERT INTO new(a, b) SELECT a, a FROM old");
+	}
+	cfg.upgrade = NULL;
+	cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
+	struct journal_db *db;
+	cr_assert_eq(journal_reader(j, &db, why, sizeof why), 0, "%s", why);
+	sqlite3_stmt *q = journal_query(db, "SELECT count(*) FROM new", NULL, 0);
+	cr_assert_eq(sqlite3_step(q), SQLITE_ROW);
+	cr_expect_eq(sqlite3_column_int(q, 0), 2);
+	journal_reader_close(db);
+	journal_close(j);
+}
+
 Test(journal, missing_folder_is_named)
 {
 	refused("/nowhere/at/all/j", "m", "No such file");
