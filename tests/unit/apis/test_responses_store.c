@@ -349,3 +349,49 @@ Test(responses_store, rows_are_their_owners)
 	settle();
 	cr_expect_eq(n_items("a", "conv_0"), 0);
 }
+
+/* The journal's thread is held up in an operation: what is put behind it waits. */
+struct gate {
+	struct journal_op op;
+	pthread_mutex_t lock;
+};
+
+static int run_gate(struct journal_op *op, struct journal_db *db)
+{
+	struct gate *g = (struct gate *)op;
+	(void)db;
+	pthread_mutex_lock(&g->lock);
+	pthread_mutex_unlock(&g->lock);
+	return SQLITE_OK;
+}
+
+static void gate_done(struct journal_op *op, int rc, const char *reason)
+{
+	(void)op, (void)rc, (void)reason;
+}
+
+Test(responses_store, items_that_wait_for_the_disk_are_there)
+{
+	struct gate gate = {.op = {.run = run_gate, .done = gate_done}};
+	open_with(&plenty);
+	begin("a", "conv_0");
+	pthread_mutex_init(&gate.lock, NULL);
+	pthread_mutex_lock(&gate.lock);
+	journal_put(journal, &gate.op);
+	put("a", "resp_0", 1, false, "conv_0", NULL);
+	cr_expect_eq(has("a", "resp_0"), 0);
+	cr_expect_eq(n_items("a", "conv_0"), 0);
+	responses_store_finish(store, "resp_0", "{}", "conv_0", items);
+	cr_expect_eq(n_items("a", "conv_0"), 2);
+	conversations_append(store, "a", "conv_0", "[{\"id\":\"msg_3\"}]");
+	cr_expect_eq(n_items("a", "conv_0"), 3);
+	struct response_row row;
+	cr_assert_eq(responses_store_get(store, "a", "resp_0", &row), 0);
+	cr_expect(row.done);
+	cr_expect_str_eq(row.body, "{}");
+	response_row_fini(&row);
+	pthread_mutex_unlock(&gate.lock);
+	settle();
+	cr_expect_eq(n_items("a", "conv_0"), 3);
+	pthread_mutex_destroy(&gate.lock);
+}
