@@ -102,6 +102,31 @@ def test_a_kill_in_the_middle_changes_nothing(service, tmp_path, victim, monkeyp
     no_processes_left(mark)
 
 
+def test_vectors_survive_a_kill_in_the_middle(tmp_path, monkeypatch):
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    texts, killed = [f"{PROMPT} {i}" for i in range(1000)], []
+
+    class Bar:
+        def __init__(self, total, desc):
+            self.done, self.total = 0, total
+
+        def update(self, n):
+            self.done += n
+            if self.done in (100, 600):
+                victim = "quern-contr" if self.done == 100 else "quern-worker"
+                killed.extend(pid for pid, name in marked(mark).items() if name.startswith(victim))
+                os.kill(killed[-1], signal.SIGKILL)
+
+        def close(self):
+            assert self.done == self.total
+    with quern.LLM(str(DEMO)) as llm:
+        quiet = llm.embed(texts, use_tqdm=False)
+        assert [o.outputs for o in llm.embed(texts, use_tqdm=Bar)] == [o.outputs for o in quiet]
+    assert len(set(killed)) == 2
+    no_processes_left(mark)
+
+
 def test_prompts_of_every_kind_are_the_same(llm):
     ids = llm.get_tokenizer().encode(PROMPT)
     prompts = [PROMPT, ids, {"prompt": PROMPT}, {"prompt_token_ids": ids}, quern.TokensPrompt(prompt_token_ids=ids, prompt="x")]

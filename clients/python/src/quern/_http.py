@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import threading
+import time
 import urllib.error
 import urllib.request
-from typing import Any, Dict, Optional
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, Iterator, Optional, Sequence
 
-from .errors import ConnectionLost, ServiceError, error_from
+from .errors import ConnectionLost, InternalError, NotReady, Overloaded, ServiceError, WorkerLost, error_from
+
+AT_ONCE = 4     # requests
+RETRY_S, RETRY_MAX_S = 0.05, 2.0
 
 # OpenAI's codes and statuses as those of the job socket.
 _BY_CODE = {"context_length_exceeded": "E_TOO_LONG", "not_ready": "E_NOT_READY", "worker_lost": "E_WORKER_LOST",
@@ -43,11 +50,40 @@ class Http:
                 answer = json.load(reply)
         except urllib.error.HTTPError as e:
             raise _error(e.code, e.read()) from None
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, http.client.HTTPException) as e:
             raise ConnectionLost(f"{self._base}{path}: {e}") from None
         if not isinstance(answer, dict):
             raise ConnectionLost(f"{self._base}{path}: the reply is not an object")
         return answer
+
+
+    def post_all(self, path: str, bodies: Sequence[Dict[str, Any]], patience: float) -> Iterator[Dict[str, Any]]:
+        """The replies, in order, of requests that may be sent again: some at a time, so that the service always has
+        work; a full queue is waited for, a service that is away for patience seconds."""
+        pool, over = ThreadPoolExecutor(AT_ONCE, "quern-http"), threading.Event()
+        try:
+            yield from pool.map(lambda body: self._patiently(path, body, patience, over), bodies)
+        finally:
+            over.set()
+            pool.shutdown(cancel_futures=True)
+
+    def _patiently(self, path: str, body: Dict[str, Any], patience: float, over: threading.Event
+                   ) -> Dict[str, Any]:
+        wait_s = RETRY_S
+        away_since: Optional[float] = None
+        while True:
+            try:
+                return self.post(path, body)
+            except Overloaded:
+                away_since = None
+            except (ConnectionLost, NotReady, WorkerLost, InternalError):
+                now = time.monotonic()
+                away_since = away_since or now
+                if now - away_since >= patience:
+                    raise
+            if over.wait(wait_s):
+                raise ConnectionLost(f"{self._base}{path}: given up")
+            wait_s = min(2 * wait_s, RETRY_MAX_S)
 
 
 def _error(status: int, body: bytes) -> ServiceError:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from functools import partial
-from typing import Any, Callable, Dict, Generator, List, Mapping, NoReturn, Optional, Sequence, Type, TypedDict, Union
+from typing import Any, Dict, Generator, List, Mapping, NoReturn, Optional, Sequence, Type, TypedDict, Union
 
 from . import _ops, _vllm
 from ._http import Http
-from ._pipeline import RETRY_MAX_S, RETRY_S, Bar, Item, Pipeline, Progress, Request
+from ._pipeline import Bar, Item, Pipeline, Progress, Request
 from ._service import PrivateService
 from .client import Client
-from .errors import Overloaded, ProtocolError, Unsupported
+from .errors import ProtocolError, Unsupported
 from .keys import Keys
 from .outputs import BeamSearchOutput, BeamSearchSequence, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, \
     Output, RequestMetrics, RequestOutput, Result, SampleLogprobs, ScoringOutput, ScoringRequestOutput, ids_of, \
@@ -22,7 +21,7 @@ from .params import BeamSearchParams, PoolingParams, SamplingParams, one_each
 
 IN_FLIGHT = 512             # requests at a time, unless told otherwise
 PIECES_AT_ONCE = 10000      # ids of a request for their texts
-EMBED_AT_ONCE = 256
+EMBED_AT_ONCE = 64          # texts of a request
 SEED_BITS = 63
 
 
@@ -246,6 +245,7 @@ class LLM:
         self._http = Http(http, api_key) if http else None
         self._seeds = random.Random(seed) if seed is not None else random.SystemRandom()
         self._most = max_in_flight
+        self._patience = reconnect_timeout
         self._requests = itertools.count()
         self._pieces: Dict[int, str] = {}
         self._queued: List[_Prompt] = []
@@ -470,9 +470,9 @@ class LLM:
         vectors: List[List[float]] = [[] for _ in found]
         bar = Bar(use_tqdm, len(found), "Processed prompts")
         try:
-            for part in _alike(each, EMBED_AT_ONCE):
-                body = {"input": [found[i].tokens for i in part], **each[part[0]]}
-                reply = _patiently(partial(http.post, "/v1/embeddings", body))
+            parts = _alike(each, EMBED_AT_ONCE)
+            bodies = [{"input": [found[i].tokens for i in part], **each[part[0]]} for part in parts]
+            for part, reply in zip(parts, http.post_all("/v1/embeddings", bodies, self._patience)):
                 for row in reply["data"]:
                     vectors[part[int(row["index"])]] = row["embedding"]
                     bar.step()
@@ -509,10 +509,10 @@ class LLM:
         scores: List[float] = []
         bar = Bar(use_tqdm, len(two), "Processed pairs")
         try:
-            for i in range(0, len(two), EMBED_AT_ONCE):
-                body = {"text_1": one if len(one) == 1 else one[i:i + EMBED_AT_ONCE], "text_2": two[i:i + EMBED_AT_ONCE],
-                        **options}
-                for row in _patiently(partial(http.post, "/v1/score", body))["data"]:
+            bodies = [{"text_1": one if len(one) == 1 else one[i:i + EMBED_AT_ONCE], "text_2": two[i:i + EMBED_AT_ONCE],
+                       **options} for i in range(0, len(two), EMBED_AT_ONCE)]
+            for reply in http.post_all("/v1/score", bodies, self._patience):
+                for row in reply["data"]:
                     scores.append(float(row["score"]))
                     bar.step()
         finally:
@@ -581,14 +581,3 @@ def _alike(each: Sequence[Any], most: int) -> List[List[int]]:
         else:
             out.append([i])
     return out
-
-
-def _patiently(ask: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
-    """The reply, once the queue has room."""
-    wait_s = RETRY_S
-    while True:
-        try:
-            return ask()
-        except Overloaded:
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, RETRY_MAX_S)
