@@ -210,10 +210,25 @@ static void turn(float *x, int dim)
 
 /* ---- the cache ---- */
 
+/* The bytes of n codes, a multiple of 16: all of a code, or its upper and its lower half. */
+static void bytes_of(int planes, unsigned char *high, unsigned char *low, const int32_t *code, int n)
+{
+	if (planes == 1) {
+		for (int i = 0; i < n; i++)
+			high[i] = (unsigned char)code[i];
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		high[i] = (unsigned char)high_byte(code[i]);
+	for (int i = 0; i < n; i++)
+		low[i] = (unsigned char)code[i];
+}
+
 static void store_k(int planes, unsigned char *kt, int at, const float *k, int dim)
 {
 	float x[DIM_MAX] = {0};
 	int32_t code[DIM_MAX];
+	unsigned char high[DIM_MAX], low[DIM_MAX];
 	memcpy(x, k, (size_t)dim * sizeof *x);
 	if (planes == 1)
 		turn(x, dim);
@@ -221,34 +236,33 @@ static void store_k(int planes, unsigned char *kt, int at, const float *k, int d
 	const float most = most_of(x, dim);
 	const int some = most >= 1e-30f;
 	codes_of(code, x, dim, some ? (float)top / most : 0, top);
+	bytes_of(planes, high, low, code, (dim + 15) / 16 * 16);
 	for (int i = 0; i < lines_k(dim); i++) {
-		unsigned char b[2][4];
-		for (int j = 0; j < 4; j++) {
-			const int8_t high =
-				planes == 1 ? (int8_t)code[4 * i + j] : high_byte(code[4 * i + j]);
-			b[0][j] = (unsigned char)high;
-			b[1][j] = (unsigned char)(code[4 * i + j] - high * 256);
-		}
-		for (int p = 0; p < planes; p++)
-			memcpy(kt + (size_t)(i * planes + p) * 64 + at * 4, b[p], 4);
+		unsigned char *to = kt + (size_t)(i * planes) * 64 + at * 4;
+		memcpy(to, high + 4 * i, 4);
+		if (planes == 2)
+			memcpy(to + 64, low + 4 * i, 4);
 	}
 	const float scale = most == most ? some ? most / TOP8 : 0 : most;
 	memcpy(kt + (size_t)(lines_k(dim) * planes) * 64 + at * 4, &scale, 4);
 }
 
+/* Byte by byte: tokens beside this one, which another thread may store meanwhile, share its lines. */
 static void store_v(int planes, unsigned char *kt, unsigned char *vt, int at, const float *v, int dim)
 {
 	int32_t code[DIM_MAX];
+	unsigned char high[DIM_MAX], low[DIM_MAX];
 	const int top = planes == 1 ? TOP8 : TOP16;
 	const float most = most_of(v, dim);
 	const float log = most == most ? log2_above(most / TOP8) : most;
 	codes_of(code, v, dim, most == most ? exp2_one(-log) * (float)(top / TOP8) : 0, top);
-	for (int i = 0; i < (dim + 15) / 16 * 16; i++) {
-		const int8_t high = planes == 1 ? (int8_t)code[i] : high_byte(code[i]);
-		unsigned char *to = vt + (size_t)((i / 16 * 4 + at / 4) * planes) * 64 + i % 16 * 4 + at % 4;
-		to[0] = (unsigned char)high;
-		if (planes == 2)
-			to[64] = (unsigned char)(code[i] - high * 256);
+	bytes_of(planes, high, low, code, (dim + 15) / 16 * 16);
+	for (int i = 0; i < (dim + 15) / 16 * 16; i += 16) {
+		unsigned char *to = vt + (size_t)((i / 4 + at / 4) * planes) * 64 + at % 4;
+		for (int j = 0; j < 16; j++)
+			to[4 * j] = high[i + j];
+		for (int j = 0; planes == 2 && j < 16; j++)
+			to[64 + 4 * j] = low[i + j];
 	}
 	memcpy(kt + (size_t)(lines_k(dim) * planes) * 64 + 64 + at * 4, &log, 4);
 }
