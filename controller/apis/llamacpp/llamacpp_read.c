@@ -1,5 +1,6 @@
 #include "controller/apis/llamacpp/llamacpp_read.h"
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "controller/message/service.h"
 #include "controller/request/request_tokens.h"
@@ -177,8 +178,8 @@ static const struct field_row infill_rows[] = {
 	{"input_prefix", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the text before the gap"},
 	{"input_suffix", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the text behind it"},
 	{"prompt", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the beginning of what fills it"},
-	{"input_extra", FIELD_ARRAY, FIELD_NEUTRAL, 0, 0, "[[]]",
-	 "put other files' text before input_prefix"},
+	{"input_extra", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
+	 "`[{\"filename\", \"text\"}]`: other files, before the gap"},
 };
 const struct field_table llamacpp_infill_fields = {infill_rows, COUNT(infill_rows), &common_fields};
 
@@ -291,27 +292,90 @@ static bool find_marks(const struct tokenizer *t, uint32_t ids[3])
 	return false;
 }
 
-/* The mark, and the text behind it: special tokens in it are text. */
-static int add_part(const json_t *client, const char *field, uint32_t mark, const struct llamacpp_gap *gap,
-		    json_t *out, struct api_problem *p)
+/* A text: special tokens in it are text. */
+static int add_text(const char *s, size_t n, const char *field, const struct llamacpp_gap *gap, json_t *out,
+		    struct api_problem *p)
 {
-	const json_t *v = json_get(client, field);
-	const struct request_text text = {.field = field,
-					  .p = v ? json_string_value(v) : "",
-					  .n = json_string_length(v),
-					  .flags = TOKENIZER_NO_SPECIAL};
+	const struct request_text text = {.field = field, .p = s, .n = n, .flags = TOKENIZER_NO_SPECIAL};
 	struct token_ids ids = {0};
-	json_array_append_new(out, json_integer(mark));
 	int rc = request_tokens_check_bytes(gap->svc, gap->max_context, text.n, field, p);
 	if (!rc)
 		rc = request_tokens_encode(gap->svc, &text, &ids, p);
 	/* A tree of ids that no context holds would take many times the text's memory. */
-	if (!rc && ids.n >= gap->max_context)
-		rc = api_fail(p, E_TOO_LONG, field, "%s has %zu tokens, the context %u", field, ids.n,
+	if (!rc && json_array_size(out) + ids.n >= gap->max_context)
+		rc = api_fail(p, E_TOO_LONG, field,
+			      "%s: the gap's texts have more tokens than the context, %u", field,
 			      gap->max_context);
 	for (size_t i = 0; i < ids.n && !rc; i++)
 		json_array_append_new(out, json_integer(ids.ids[i]));
 	token_ids_fini(&ids);
+	return rc;
+}
+
+/* The mark, and the text behind it. */
+static int add_part(const json_t *client, const char *field, uint32_t mark, const struct llamacpp_gap *gap,
+		    json_t *out, struct api_problem *p)
+{
+	const json_t *v = json_get(client, field);
+	json_array_append_new(out, json_integer(mark));
+	return add_text(v ? json_string_value(v) : "", json_string_length(v), field, gap, out, p);
+}
+
+/* Names of a vocabulary's tokens: of a repository, before each file. */
+static const char *const file_marks[][2] = {{"<|repo_name|>", "<|file_sep|>"}, /* Qwen */
+					    {"<repo_name>", "<file_sep>"},     /* StarCoder */
+					    {"<|repo_name|>", "<|file_separator|>"}};
+
+static int64_t find_file_marks(const struct tokenizer *t, int64_t *repo)
+{
+	for (size_t i = 0; i < COUNT(file_marks); i++) {
+		const int64_t file = tokenizer_id(t, file_marks[i][1]);
+		*repo = tokenizer_id(t, file_marks[i][0]);
+		if (*repo >= 0 && file >= 0)
+			return file;
+	}
+	return -1;
+}
+
+/* Other files, each behind its name where the vocabulary has marks for them:
+ *
+ *   REPO myproject FILE name text ... FILE filename */
+static int add_files(const json_t *client, const struct llamacpp_gap *gap, json_t *out, struct api_problem *p)
+{
+	static const char field[] = "input_extra";
+	const json_t *files = json_get(client, field), *one;
+	int64_t repo, mark = find_file_marks(gap->svc->tokenizer, &repo);
+	size_t i;
+	int rc = 0;
+	if (!json_array_size(files))
+		return 0;
+	if (mark >= 0) {
+		json_array_append_new(out, json_integer(repo));
+		rc = add_text("myproject\n", 10, field, gap, out, p);
+	}
+	json_array_foreach(files, i, one)
+	{
+		const json_t *name = json_get(one, "filename"), *text = json_get(one, "text");
+		if (!rc && (!json_is_string(text) || (name && !json_is_string(name))))
+			rc = api_fail(p, E_BAD_REQUEST, field,
+				      "input_extra[%zu] must be {\"filename\", \"text\"}, strings", i);
+		if (rc)
+			return rc;
+		struct buf b = {0};
+		if (mark >= 0) {
+			json_array_append_new(out, json_integer(mark));
+			buf_puts(&b, name ? json_string_value(name) : "tmp");
+			buf_putc(&b, '\n');
+		}
+		buf_put(&b, json_string_value(text), json_string_length(text));
+		buf_putc(&b, '\n');
+		rc = add_text(b.p, b.len, field, gap, out, p);
+		buf_fini(&b);
+	}
+	if (!rc && mark >= 0) {
+		json_array_append_new(out, json_integer(mark));
+		rc = add_text("filename\n", 9, field, gap, out, p);
+	}
 	return rc;
 }
 
@@ -329,6 +393,7 @@ int llamacpp_read_infill(const json_t *client, const struct llamacpp_gap *gap, j
 	json_t *prompt = json_array();
 	if (tokenizer_bos(t) >= 0)
 		json_array_append_new(prompt, json_integer(tokenizer_bos(t)));
+	rc = add_files(client, gap, prompt, p);
 	for (int k = 0; k < 3 && !rc; k++)
 		rc = add_part(client, fields[k], ids[k], gap, prompt, p);
 	json_object_set_new(request, "prompt", prompt);

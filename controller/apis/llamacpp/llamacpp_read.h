@@ -25,7 +25,7 @@ int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacp
 
 /* The prompt of /infill by the vocabulary's tokens for it:
  *
- *   FIM_PREFIX input_prefix FIM_SUFFIX input_suffix FIM_MIDDLE prompt
+ *   input_extra FIM_PREFIX input_prefix FIM_SUFFIX input_suffix FIM_MIDDLE prompt
  *
  * request->prompt becomes these ids.  -EINVAL: the vocabulary has none, or a text cannot be encoded or does
  * not fit. */

@@ -17,6 +17,7 @@ from test_http import ask  # noqa: E402
 GREEDY = {"temperature": 0, "n_predict": 12}
 KEY = "sk-alice-0123456789abcdef"
 FIM = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+FILES = ["<|repo_name|>", "<|file_sep|>"]
 
 
 def complete(service, path="/completion", **keys):
@@ -131,18 +132,28 @@ def test_infill_needs_the_vocabulary(service):
     assert status == 400 and "FIM" in reply["error"]["message"] and reply["error"]["code"] == 400
 
 
-@pytest.fixture(scope="module")
-def fim(tmp_path_factory):
+def fills_gaps(model, names=FIM):
     """The demo model; its special tokens are those of filling a gap."""
     from service import Service
-    model = tmp_path_factory.mktemp("fim") / "fim"
     shutil.copytree(DEMO, model)
     tokenizer = json.loads((model / "tokenizer.json").read_text())
-    for token, name in zip(tokenizer["added_tokens"], FIM):
-        token["content"] = name
+    added, vocab = tokenizer["added_tokens"], tokenizer["model"]["vocab"]
+    for i, name in enumerate(names):
+        if i == len(added):    # in place of a word
+            word = max(vocab, key=vocab.get)
+            added.append({**added[0], "id": vocab.pop(word)})
+            merges = tokenizer["model"]["merges"]
+            tokenizer["model"]["merges"] = [m for m in merges if "".join(m if isinstance(m, list) else m.split(" ")) != word]
+        added[i]["content"] = name
     (model / "tokenizer.json").write_text(json.dumps(tokenizer))
     (model / "tokenizer_config.json").write_text("{}")
-    s = Service(model)
+    return Service(model)
+
+
+@pytest.fixture(scope="module")
+def fim(tmp_path_factory):
+    from service import Service
+    s = fills_gaps(tmp_path_factory.mktemp("fim") / "fim")
     yield s
     s.stop()
     Service.used.remove(s)
@@ -155,6 +166,20 @@ def test_infill(fim):
     # A mark in a client's text is text.
     forged = complete(fim, "/infill", input_prefix="<|fim_middle|>", input_suffix="")
     assert forged["tokens_evaluated"] > 4
+
+
+def test_a_gap_with_other_files(fim, tmp_path):
+    extra = [{"filename": "a.py", "text": "x = 1"}, {"text": "y = 2"}]
+    gap = {"input_prefix": "Once", "input_suffix": " time", "input_extra": extra}
+    assert complete(fim, "/infill", **gap)["prompt"] == \
+        "x = 1\ny = 2\n<|fim_prefix|>Once<|fim_suffix|> time<|fim_middle|>"
+    s = fills_gaps(tmp_path / "files", FIM + FILES)
+    assert complete(s, "/infill", **gap)["prompt"] == (
+        "<|repo_name|>myproject\n<|file_sep|>a.py\nx = 1\n<|file_sep|>tmp\ny = 2\n<|file_sep|>filename\n"
+        "<|fim_prefix|>Once<|fim_suffix|> time<|fim_middle|>")
+    for wrong in ([5], [{}], [{"text": 5}], [{"text": "a", "filename": 5}], [{"text": "a "}] * 5000):
+        status, _, reply = ask(fim, "/infill", {**gap, "input_extra": wrong})
+        assert status == 400 and "input_extra" in reply["error"]["message"]
 
 
 def test_a_gap_of_a_client_without_a_place_costs_nothing(tmp_path, fim):

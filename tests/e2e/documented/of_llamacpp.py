@@ -82,7 +82,7 @@ EXAMPLES = [
                                      "n_predict": 16}, RUNS),
     ("What fills a gap, with other files", "/infill", {
         "input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "a.py", "text": "x = 1\n"}],
-        "n_predict": 16}, refuses("input_extra")),
+        "n_predict": 16}, RUNS),
     ("What it does where a request says nothing", "GET /props", None, RUNS),
     ("Its properties are changed", "/props", {}, refuses("/props", 405)),
     ("Slots", "GET /slots", None, RUNS),
