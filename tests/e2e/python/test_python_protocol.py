@@ -2,6 +2,7 @@
 lost.  The peer is a few lines below, the clock is the test's."""
 
 import itertools
+import random
 
 import msgpack
 import pytest
@@ -135,7 +136,7 @@ def done(**changes):
     done(first={"logprobs": [{"token": "a", "logprob": 1}]}), done(first={"finish_reason": 4}), done(timing={"a": "x"}),
     done(first={"stop_reason": [1]}), done(first={"cumulative_logprob": "1"}), done(prompt_logprobs=7),
     done(first={"logprobs": [{"token": 1, "logprob": 1.0, "top": [5]}]}), done(usage={"prompt_tokens": True}),
-    {"op": "delta"}, {"op": "delta", "index": 0, "offset": 0, "tokens": [1]}, {"op": "delta", "index": [], "offset": 0},
+    {"op": "delta"}, {"op": "delta", "index": 1 << 62, "offset": 0, "text": "", "tokens": []}, {"op": "delta", "index": 0, "offset": 0, "tokens": [1]}, {"op": "delta", "index": [], "offset": 0},
     {"op": "accepted"}, {"op": "accepted", "job": ["a"], "prompt_tokens": 1}, {"op": "accepted", "job": "a", "prompt_tokens": "x"},
     {"op": "nonsense"}, {"op": 7}, {"op": None}, {"op": [1]},
 ])
@@ -152,6 +153,45 @@ def test_a_malformed_reply_ends_its_call_alone(request_, bad):
     reply(s, first, **GOOD_DONE)
     reply(s, ping, op="ok", ready=True)
     assert len(events) == 1 and other[0]["ready"] is True and not s._open
+
+
+def test_replies_with_any_bytes_changed_never_raise():
+    """What the connection's thread would die of."""
+    rng = random.Random(5)
+    first = {**GOOD_DONE["outputs"][0], "logprobs": [{"token": 7, "logprob": -1.5, "rank": 1, "top": [{"token": 7, "logprob": -1.5}]}]}
+    good = [done(first=first, prompt_logprobs=[None, first["logprobs"][0]], timing={"queued_us": 1}),
+            {"op": "delta", "job": "a", "index": 0, "offset": 0, "text": "x", "tokens": [7], "logprobs": first["logprobs"]},
+            {"op": "accepted", "job": "a", "prompt_tokens": 1}, {"op": "ok", "jobs": [{"job": "a", "n": 2}]},
+            {"op": "error", "code": "E_NOT_READY", "message": "x", "field": "y", "job": "a"}]
+    odd = [None, True, -1, 1 << 63, 0.5, "", "x", b"\xff", [], [None], [[]], {}, {"a": None}]
+
+    def mutated(value):
+        """With something else in one place of it."""
+        if rng.random() < 0.2 or not isinstance(value, (dict, list)) or not value:
+            return rng.choice(odd)
+        at = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        out = dict(value) if isinstance(value, dict) else list(value)
+        out[at] = mutated(value[at])
+        return out
+    for _ in range(20000):
+        s, clock = session()
+        events = []
+        s.came_up()
+        call = JobCall(rng.choice([{"op": "submit", "prompt": "x", "stream": True}, {"op": "attach", "job": "a", "from": [0, 3]},
+                                   {"op": "attach", "job": "a", "from": 5}]), events.append)
+        s.start(call)
+        number = sent(s)[0]["id"]
+        for _ in range(3):
+            reply_ = {**rng.choice(good), "id": number}
+            frame = msgpack.packb(mutated(reply_) if rng.random() < 0.7 else reply_)
+            if rng.random() < 0.2:
+                at = rng.randrange(len(frame))
+                frame = frame[:at] + bytes([rng.randrange(256)]) + frame[at + rng.randrange(2):]
+            s.receive(frame)
+        s.went_down()
+        s.came_up()
+        for r in sent(s):
+            assert isinstance(r["id"], int)
 
 
 def test_an_error_reply_of_odd_types_is_an_error():

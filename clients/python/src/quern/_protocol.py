@@ -39,6 +39,7 @@ import msgpack
 from .errors import ConnectionLost, InternalError, NoSuchJob, NotReady, Overloaded, ProtocolError, QuernError, \
     ServiceError, TooLong, WorkerLost, error_from
 from .outputs import Delta, Result, delta_from, result_from
+from .params import N_MAX
 
 RETRY_S, RETRY_MAX_S = 0.05, 1.0
 SEED_BITS = 63
@@ -181,14 +182,17 @@ class JobCall(Call):
             self._error(s, event)
         elif isinstance(event, QuernError):
             s.end(self, event)
-        else:
-            self._counted(event)
+        elif self.have and not self.n_outputs and isinstance(event.get("jobs"), list):
+            self._counted(event["jobs"])
             self.send(s)
+        else:
+            s.end(self, ProtocolError(f"{s.address} sent an ok to {self.request['op']}"))
 
-    def _counted(self, reply: Reply) -> None:
-        rows = [r for r in reply.get("jobs") or () if isinstance(r, dict) and r.get("job") == self.job]
-        n = rows[0].get("n") if rows else None
-        self.n_outputs = n if isinstance(n, int) and n > 0 else max(self.have) + 1
+    def _counted(self, rows: List[Any]) -> None:
+        least = max(self.have) + 1
+        mine = [r.get("n") for r in rows if isinstance(r, dict) and r.get("job") == self.job]
+        n = mine[0] if mine else None
+        self.n_outputs = n if isinstance(n, int) and least <= n <= N_MAX else least
 
     def _accepted(self, s: "Session", event: Accepted) -> None:
         self.job = event.job

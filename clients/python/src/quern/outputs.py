@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Generic, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 
+from .params import N_MAX
+
 TokenLogprobs = List[Dict[str, Any]]
 
 
@@ -103,6 +105,13 @@ def _count(m: Any, name: str) -> int:
     return int(v)
 
 
+def _index(m: Any) -> int:
+    i = _count(m, "index")
+    if i >= N_MAX:
+        raise ValueError(f"index is {i}")
+    return i
+
+
 def _tokens(m: Any) -> List[int]:
     out: List[int] = _value(m, "tokens", list)
     if not all(type(t) is int for t in out):
@@ -124,7 +133,7 @@ def _places(m: Any, name: str) -> Any:
 
 def delta_from(reply: Mapping[str, Any]) -> Delta:
     """A `delta` reply; KeyError, TypeError, ValueError or AttributeError: it is malformed."""
-    return Delta(_count(reply, "index"), _count(reply, "offset"), _value(reply, "text", str), _tokens(reply),
+    return Delta(_index(reply), _count(reply, "offset"), _value(reply, "text", str), _tokens(reply),
                  _places(reply, "logprobs"))
 
 
@@ -132,7 +141,7 @@ def _output(o: Any) -> Output:
     reason, total = o.get("stop_reason"), o.get("cumulative_logprob")
     if not isinstance(reason, (str, int, type(None))) or not isinstance(total, (float, int, type(None))):
         raise TypeError(f"stop_reason is {reason!r:.40}, cumulative_logprob {total!r:.40}")
-    return Output(_count(o, "index"), _value(o, "text", str), _tokens(o), _value(o, "finish_reason", str), reason, total,
+    return Output(_index(o), _value(o, "text", str), _tokens(o), _value(o, "finish_reason", str), reason, total,
                   _places(o, "logprobs"))
 
 
