@@ -12,9 +12,10 @@
  *   error     after begin at any point, instead of the rest: `error` within a stream, else the route's shape
  * of errors (http.h)
  *
- * All run on the front end's thread under the exchange's lock and must not block, but begin (the thread of
- * the route, before any job is submitted) and free.  A request of several prompts has several jobs,
- * with their events interleaved. */
+ * All run under the exchange's lock and must not block, on the front end's thread or, while a stream that can
+ * be gone on with (resume.h) waits for its client, on libmicrohttpd's; but begin (the thread of the route,
+ * before any job is submitted) and free.  What accepted, delta and end append to a stream is whole events.  A
+ * request of several prompts has several jobs, with their events interleaved. */
 #ifndef QUERN_CONTROLLER_APIS_ANSWER_H
 #define QUERN_CONTROLLER_APIS_ANSWER_H
 
@@ -49,6 +50,7 @@ struct answer_writer {
 	bool raw;
 	/* Content-Type of a stream, static; NULL: text/event-stream. */
 	const char *stream_type;
+	bool lines; /* a stream's events are lines; false: server-sent events */
 	/* The request (as generation_start() got it) was found good; the prompts are in c->subs[].submit. */
 	void (*begin)(struct completion *c, const json_t *request, const struct api_reply *reply);
 	/* Streams only: the job was accepted, and e has the tokens of its prompt.  It may reply at once, by

@@ -5,6 +5,7 @@
 #include "base/entropy.h"
 #include "base/json_write.h"
 #include "controller/apis/apis.h"
+#include "controller/apis/resume.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/http/api_keys.h"
 #include "controller/http/http_error.h"
@@ -32,6 +33,28 @@ static void settle_key(struct subrequest *s)
 
 /* --- events: on the front end's thread, under the lock --- */
 
+/* What the writer has appended since mark gets its numbers. */
+static void number(struct completion *c, size_t mark)
+{
+	if (c->resume)
+		event_ids_put(&c->resume->ids, &c->x->out, mark);
+}
+
+/* All jobs are accepted: their beginnings in the order of the prompts, as at any later time. */
+static void begin_in_order(struct completion *c)
+{
+	const size_t mark = c->x->out.len;
+	for (size_t i = 0; c->writer->accepted && i < c->n_subs; i++) {
+		struct subrequest *s = &c->subs[i];
+		c->writer->accepted(s, &(struct job_event){.kind = JOB_ACCEPTED,
+							   .job = s->job,
+							   .prompt_tokens = s->n_prompt});
+	}
+	number(c, mark);
+}
+
+static void pump(struct completion *c);
+
 static void on_accepted(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
@@ -41,21 +64,26 @@ static void on_accepted(struct subrequest *s, const struct job_event *e)
 	snprintf(s->job, sizeof s->job, "%s", e->job);
 	if (!c->stream)
 		return;
-	if (c->writer->accepted)
+	const bool all = c->n_accepted == c->n_subs;
+	if (c->resume && s == &c->subs[0]) {
+		c->created_us = e->accepted_unix_us;
+		c->created = c->created_us / 1000000;
+	}
+	if (c->resume && all)
+		begin_in_order(c);
+	else if (!c->resume && c->writer->accepted)
 		c->writer->accepted(s, e);
-	if (c->n_accepted == c->n_subs && !x->over) { /* the writer may have replied */
+	if (all && !x->over) { /* the writer may have replied */
 		x->phase = EXCHANGE_STREAM;
 		x->type = c->writer->stream_type;
 		x->status = MHD_HTTP_OK;
 	}
+	pump(c);
 }
 
-static void on_delta(struct subrequest *s, const struct job_event *e)
+static void stream_delta(struct subrequest *s, const struct output_view *d)
 {
 	struct completion *c = s->completion;
-	const struct output_view *d = &e->delta;
-	if (!c->stream || d->index >= s->n_outputs)
-		return;
 	c->streamed_tokens += d->n_tokens;
 	struct chat_stream *chat = s->chat ? &s->chat[d->index] : NULL;
 	if (chat && d->text_n)
@@ -69,6 +97,48 @@ static void on_delta(struct subrequest *s, const struct job_event *e)
 	c->writer->delta(s, d, chat);
 	if (chat)
 		chat_stream_take_delta(chat);
+}
+
+static void stream_end(struct completion *c)
+{
+	const size_t mark = c->x->out.len;
+	c->writer->end(c);
+	number(c, mark);
+	if (c->resume && c->resume->ids.after > c->resume->ids.n)
+		exchange_error_locked(c->x, MHD_HTTP_BAD_REQUEST, "invalid_request_error", NULL,
+				      "Last-Event-ID: the stream has fewer events");
+	c->x->over = true;
+}
+
+/* Of a stream that can be gone on with: writes what has come, in turn, as far as the client may be ahead. */
+static void pump(struct completion *c)
+{
+	struct exchange *x = c->x;
+	struct output_view one;
+	if (!c->resume || c->n_accepted < c->n_subs)
+		return;
+	while (!x->over && x->out.len - x->out_head < RESUME_AHEAD && turns_next(c->resume->turns, &one)) {
+		const size_t mark = x->out.len;
+		struct subrequest *s = &c->subs[one.index / c->subs[0].n_outputs];
+		one.index -= s->first;
+		stream_delta(s, &one);
+		number(c, mark);
+	}
+	if (!x->over && c->n_done == c->n_subs && turns_over(c->resume->turns))
+		stream_end(c);
+}
+
+static void on_delta(struct subrequest *s, const struct job_event *e)
+{
+	struct completion *c = s->completion;
+	if (!c->stream || e->delta.index >= s->n_outputs)
+		return;
+	if (!c->resume) {
+		stream_delta(s, &e->delta);
+		return;
+	}
+	turns_put(c->resume->turns, s->first + e->delta.index, &e->delta);
+	pump(c);
 }
 
 static int64_t longer(int64_t a, int64_t b)
@@ -126,8 +196,10 @@ static void on_done(struct subrequest *s, const struct job_event *e)
 	if (++c->n_done < c->n_subs)
 		return;
 	if (c->stream) {
-		c->writer->end(c);
-		c->x->over = true;
+		if (c->resume)
+			pump(c);
+		else
+			stream_end(c);
 		return;
 	}
 	struct buf b = {0};
@@ -139,11 +211,25 @@ static void on_error(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
 	struct http_error error = http_error_of(e->code);
+	const char *why = e->why;
 	c->finishes |= 1u << FINISH_ERROR;
+	if (c->resume && e->other_request) {
+		error = (struct http_error){MHD_HTTP_UNPROCESSABLE_CONTENT, "invalid_request_error",
+					    "idempotency_key_reused"};
+		why = "Idempotency-Key: another request was sent with this key: use another one, or send the "
+		      "same request";
+	} else if (c->resume && e->code == E_NO_SUCH_JOB && c->resume->limit[0]) {
+		error = (struct http_error){MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error",
+					    "rate_limit_exceeded"};
+		why = c->resume->limit;
+	} else if (c->resume && e->code == E_NO_SUCH_JOB) {
+		why = "Last-Event-ID: no stream of this Idempotency-Key is known: begin it without this "
+		      "header";
+	}
 	if (c->n_accepted == 0 && c->writer->refused)
 		c->writer->refused(
-			c, &(struct http_failure){error.status, error.type, NULL, error.code, e->why, c->id});
-	exchange_error_locked(c->x, error.status, error.type, error.code, e->why);
+			c, &(struct http_failure){error.status, error.type, NULL, error.code, why, c->id});
+	exchange_error_locked(c->x, error.status, error.type, error.code, why);
 }
 
 static void cancel(struct completion *c);
@@ -151,7 +237,8 @@ static void cancel(struct completion *c);
 static void on_event(void *user, const struct job_event *e)
 {
 	struct subrequest *s = user;
-	struct exchange *x = s->completion->x;
+	const struct completion *c = s->completion;
+	struct exchange *x = c->x;
 	pthread_mutex_lock(&x->lock);
 	if (e->kind == JOB_DELTA)
 		s->n_generated += e->delta.n_tokens;
@@ -161,6 +248,8 @@ static void on_event(void *user, const struct job_event *e)
 		s->finished = true;
 		settle_key(s);
 	}
+	if (e->kind == JOB_ACCEPTED && e->again && c->resume)
+		settle_key(s); /* the place is that of the request that came first */
 	bool was_over = x->over;
 	if (!was_over) {
 		size_t unread_before = x->counted;
@@ -210,7 +299,9 @@ static void cancel(struct completion *c)
 	for (size_t i = 0; i < c->n_subs; i++) {
 		struct subrequest *s = &c->subs[i];
 		pthread_mutex_lock(&x->lock);
-		bool now = s->submitted && !s->finished && !s->unlistened;
+		/* A job that goes on without its client has its place in the key's limit until it ends. */
+		bool holds = c->resume && c->key_jobs && !s->settled && !atomic_load(&x->host->draining);
+		bool now = s->submitted && !s->finished && !s->unlistened && !holds;
 		if (now)
 			s->unlistened = true;
 		pthread_mutex_unlock(&x->lock);
@@ -222,6 +313,11 @@ static void cancel(struct completion *c)
 static void work_cancel(struct exchange *x)
 {
 	cancel(x->work_data);
+}
+
+static void work_more(struct exchange *x)
+{
+	pump(x->work_data);
 }
 
 static void work_log(const struct exchange *x, struct buf *b, char finish[EXCHANGE_FINISH_SIZE])
@@ -264,6 +360,7 @@ static void work_free(struct exchange *x)
 	}
 	if (c->writer->free)
 		c->writer->free(c->writer_data);
+	resume_free(c->resume);
 	free(c->subs);
 	free(c->model);
 	free(c->forced);
@@ -280,7 +377,7 @@ static bool work_error(struct exchange *x, const struct http_failure *f)
 }
 
 static const struct exchange_work completion_work = {
-	.cancel = work_cancel, .log = work_log, .error = work_error, .free = work_free};
+	.cancel = work_cancel, .log = work_log, .error = work_error, .more = work_more, .free = work_free};
 
 struct completion *completion_new(struct exchange *x, size_t n, const struct answer_writer *writer,
 				  void *data)
@@ -315,13 +412,17 @@ void completion_set_id(struct completion *c, const char *prefix, const char *id)
 	pthread_mutex_unlock(&c->x->lock);
 }
 
-bool completion_begin_key(struct completion *c)
+bool completion_begin_key(struct completion *c, char limit[COMPLETION_LIMIT_SIZE])
 {
 	struct exchange *x = c->x;
-	char why[160];
+	char why[COMPLETION_LIMIT_SIZE];
 	if (!x->key)
 		return true;
 	if (api_key_begin(x->key, (uint32_t)c->n_subs, false, clock_us(), &x->retry_s, why, sizeof why)) {
+		if (limit) {
+			memcpy(limit, why, sizeof why);
+			return true;
+		}
 		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL, "rate_limit_exceeded",
 			       "%s", why);
 		return false;

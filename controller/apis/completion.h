@@ -24,6 +24,7 @@
 
 struct completion;
 struct mailbox;
+struct resume;
 
 /* One prompt of a request: one job. */
 struct subrequest {
@@ -56,12 +57,16 @@ struct completion {
 	json_t *declared; /* owned: rules.declared */
 	char *model;      /* owned: the model's name, as the client calls it */
 	char id[64];      /* of the reply, "chatcmpl-..." */
-	int64_t created;  /* clock_unix() */
+	/* clock_unix_us(), and its seconds; of a stream that can be gone on with: when its job was accepted,
+	 * known from `accepted` on. */
+	int64_t created_us, created;
 	bool stream;
 	bool every_delta;  /* the writer shows tokens: it gets deltas without text, too */
 	bool no_output;    /* the outputs' tokens are left out */
 	uint32_t key_jobs; /* places taken in the API key's limit on jobs, before the prompts are tokenized:
 			    * n_subs, each given back when its job ends; or 0 */
+
+	struct resume *resume; /* owned: the stream can be gone on with; NULL: it cannot */
 
 	/* Under the exchange's lock. */
 	bool handed_over;          /* completion_submit() has begun: the fields above are set */
@@ -81,9 +86,10 @@ struct completion *completion_of(const struct exchange *x);
  * the log. */
 void completion_set_id(struct completion *c, const char *prefix, const char *id);
 
+enum { COMPLETION_LIMIT_SIZE = 160 };
 /* Takes the jobs' places in the API key's limit on jobs at once, before any prompt is tokenized.  false: x
- * has its reply. */
-bool completion_begin_key(struct completion *c);
+ * has its reply.  limit: NULL, or gets the reason where there is no room, which is true then. */
+bool completion_begin_key(struct completion *c, char limit[COMPLETION_LIMIT_SIZE]);
 /* Nothing is submitted: the places in the key's limit are free again, before the client has its reply. */
 void completion_give_up(struct completion *c);
 /* Hands the subrequests to the front end; parks the exchange first. */

@@ -6,6 +6,7 @@
 #include "controller/apis/apis.h"
 #include "controller/apis/common.h"
 #include "controller/apis/completion.h"
+#include "controller/apis/resume.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/http/api_keys.h"
 #include "controller/request/api.h"
@@ -91,7 +92,8 @@ static int check_size(const struct completion *c, const struct params *par, cons
 	return 0;
 }
 
-static void set_chat_streams(struct completion *c, struct subrequest *s, const struct api_reply *reply)
+static void set_chat_streams(struct completion *c, struct subrequest *s, const struct api_reply *reply,
+			     const struct resume_request *resume)
 {
 	if (!c->forced && reply->rules.forced)
 		c->forced = xstrdup(reply->rules.forced);
@@ -104,12 +106,20 @@ static void set_chat_streams(struct completion *c, struct subrequest *s, const s
 		return;
 	s->chat = xcalloc(s->n_outputs, sizeof *s->chat);
 	for (uint32_t k = 0; k < s->n_outputs; k++)
-		chat_stream_init(&s->chat[k], &c->rules);
+		chat_stream_init_as(&s->chat[k], &c->rules,
+				    resume ? resume_calls(resume, s->submit, s->first + k) : 0);
+}
+
+/* The jobs of a stream that can be gone on with. */
+static const struct resume_request *resume_of(const struct generation *g, const struct api_reply *reply)
+{
+	return g->resume && g->resume->on && reply->stream ? g->resume : NULL;
 }
 
 static int make_subrequest(struct completion *c, struct api_request *all, const json_t *request, size_t i,
-			   const struct generation_line *line, struct api_reply *reply, struct api_problem *p)
+			   const struct generation *g, struct api_reply *reply, struct api_problem *p)
 {
+	const struct generation_line *line = g->line;
 	struct exchange *x = c->x;
 	struct subrequest *s = &c->subs[i];
 	int rc = api_request_prompt(all, i, &s->submit, reply, p);
@@ -119,6 +129,10 @@ static int make_subrequest(struct completion *c, struct api_request *all, const 
 		own_by_line(c, s->submit, request, i, line);
 	else if (x->key)
 		generation_own_by_key(x, s->submit);
+	const struct resume_request *resume = resume_of(g, reply);
+	if (resume)
+		resume_own(resume, s->submit, i, c->n_subs, x->host->svc->journal != NULL,
+			   json_is_integer(json_get(request, "seed")));
 	const struct params *par = &s->submit->params;
 	s->n_outputs = par->n;
 	s->first = (uint32_t)i * par->n;
@@ -127,7 +141,7 @@ static int make_subrequest(struct completion *c, struct api_request *all, const 
 	if (rc)
 		return rc;
 	if (chat_stream_parses(&reply->rules))
-		set_chat_streams(c, s, reply);
+		set_chat_streams(c, s, reply, resume);
 	return 0;
 }
 
@@ -137,8 +151,31 @@ static void set_common(struct completion *c, const struct api_reply *reply, cons
 	c->model = xstrdup(reply->model ? reply->model : c->x->host->svc->model_name);
 	c->stream = reply->stream;
 	c->no_output = reply->no_output;
-	c->created = clock_unix();
-	completion_set_id(c, g->id_prefix, g->id);
+	c->created_us = clock_unix_us();
+	c->created = c->created_us / 1000000;
+	const struct resume_request *resume = resume_of(g, reply);
+	char id[64];
+	if (resume) {
+		resume_id(resume, c->subs[0].submit, g->id_prefix, id, sizeof id);
+		c->resume = resume_new(resume, (uint32_t)c->n_subs * c->subs[0].n_outputs, g->writer->lines);
+	}
+	completion_set_id(c, g->id_prefix, resume ? id : g->id);
+}
+
+/* There is no room for the key's jobs: a stream whose jobs exist needs none. */
+static int only_known(struct completion *c, const char *limit)
+{
+	if (!limit[0])
+		return 0;
+	if (!c->resume) {
+		exchange_error(c->x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL,
+			       "rate_limit_exceeded", "%s", limit);
+		return -ECANCELED;
+	}
+	snprintf(c->resume->limit, sizeof c->resume->limit, "%s", limit);
+	for (size_t i = 0; i < c->n_subs; i++)
+		c->subs[i].submit->existing = true;
+	return 0;
 }
 
 /* Every prompt becomes a subrequest, as long as the client is there.  *reply: of the request. */
@@ -155,13 +192,12 @@ static int make_subrequests(struct completion *c, const json_t *request, const s
 	if (g->to_context)
 		api_request_to_context(all);
 	for (size_t i = 0; !rc && i < c->n_subs; i++) {
-		rc = exchange_is_over(c->x) ? -ECANCELED
-					    : make_subrequest(c, all, request, i, g->line, reply, p);
+		rc = exchange_is_over(c->x) ? -ECANCELED : make_subrequest(c, all, request, i, g, reply, p);
 		tokens += c->subs[i].n_prompt;
 	}
 	api_request_free(all);
 	/* Those of a request that is refused or abandoned have cost as much. */
-	if (x->key && tokens && !g->attach)
+	if (x->key && tokens && !g->attach && !(g->resume && g->resume->attach))
 		api_key_charge(x->key, tokens, clock_us());
 	return rc;
 }
@@ -233,11 +269,20 @@ void generation_start(struct exchange *x, const json_t *request, const struct ge
 			       "prompt holds %zu prompts: must be 1 to %d", n, PROMPTS_MAX);
 		return;
 	}
-	if (!g->attach && !completion_begin_key(c))
+	const struct resume_request *resume = g->resume && g->resume->on ? g->resume : NULL;
+	char limit[COMPLETION_LIMIT_SIZE] = "";
+	if (!g->attach && !(resume && resume->attach) && !completion_begin_key(c, resume ? limit : NULL))
 		return;
 	int rc = g->prepare ? g->prepare(x, g->prepare_user, &p) : 0;
 	if (!rc)
 		rc = make_subrequests(c, request, g, &reply, &p);
+	if (!rc && resume && resume->attach && !reply.stream)
+		rc = api_fail(&p, E_BAD_REQUEST, "Last-Event-ID",
+			      "Last-Event-ID: the request is not a stream: only streams are gone on with");
+	if (!rc) {
+		set_common(c, &reply, g);
+		rc = only_known(c, limit);
+	}
 	if (rc) {
 		completion_give_up(c);
 		generation_rename(g->names, &p);
@@ -245,7 +290,6 @@ void generation_start(struct exchange *x, const json_t *request, const struct ge
 			exchange_fail(x, p.code, p.param, p.why);
 		return;
 	}
-	set_common(c, &reply, g);
 	add_ignored(x, g->names, &reply);
 	if (g->writer->begin)
 		g->writer->begin(c, request, &reply);

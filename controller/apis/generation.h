@@ -31,12 +31,15 @@ struct generation_name {
 	const char *internal, *client;
 };
 
+struct resume_request;
+
 struct generation {
 	enum api_dialect dialect;            /* API_CHAT or API_COMPLETIONS: of the request */
 	const struct answer_writer *writer;  /* outlives the exchange */
 	void *writer_data;                   /* taken */
 	const char *id_prefix;               /* of the reply's id: "chatcmpl-" */
 	const struct generation_name *names; /* ends with NULLs; NULL: all names are the client's */
+	const struct resume_request *resume; /* the client's headers; NULL: not read.  Of streams only */
 	const struct generation_line *line;  /* durable jobs with these keys; NULL: of x's life */
 	const char *id;                      /* the reply's; NULL: one is drawn */
 	bool to_context;                     /* without max_tokens, a completion has what the context holds */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 bool chat_stream_parses(const struct chat_stream_rules *r)
 {
@@ -46,8 +47,9 @@ static void on_begin(void *user, uint32_t call, const char *name, size_t n)
 		return;
 	struct chat_stream_call *c = call_delta(s, call);
 	s->called = true;
-	snprintf(c->id, sizeof c->id, "call_%016" PRIx64 "%08" PRIx32, entropy_u64(),
-		 (uint32_t)entropy_u64());
+	const uint64_t high = s->ids ? XXH3_64bits_withSeed(&call, sizeof call, s->ids) : entropy_u64();
+	const uint64_t low = s->ids ? XXH3_64bits_withSeed(&call, sizeof call, ~s->ids) : entropy_u64();
+	snprintf(c->id, sizeof c->id, "call_%016" PRIx64 "%08" PRIx32, high, (uint32_t)low);
 	buf_put(&c->name, name, n);
 }
 
@@ -65,7 +67,12 @@ static struct tools_sink sink_of(struct chat_stream *s)
 
 void chat_stream_init(struct chat_stream *s, const struct chat_stream_rules *rules)
 {
-	*s = (struct chat_stream){.rules = rules};
+	chat_stream_init_as(s, rules, 0);
+}
+
+void chat_stream_init_as(struct chat_stream *s, const struct chat_stream_rules *rules, uint64_t ids)
+{
+	*s = (struct chat_stream){.rules = rules, .ids = ids};
 	reasoning_init(&s->splitter, rules->reasoning_open);
 	if (rules->marks)
 		s->splitter.marks = rules->marks;

@@ -1,6 +1,6 @@
 /* chat_stream.h - one output of a chat, parsed as it is generated into what OpenAI's API calls
  * reasoning_content, content and tool_calls.  Collects a delta until it is taken.
- * Pure but for the ids of calls, which are random.
+ * Pure but for the ids of calls, which are random unless they are numbered.
  *
  *     generated text --reasoning.h--> reasoning
  *                          \--answer--tools.h--> content
@@ -45,6 +45,7 @@ struct chat_stream {
 	const struct chat_stream_rules *rules;
 	struct reasoning splitter;
 	struct tools parser;
+	uint64_t ids;      /* what the ids of its calls are made of; 0: they are random */
 	bool called;       /* a call has begun */
 	struct buf answer; /* from the splitter to the parser */
 	/* The delta. */
@@ -55,6 +56,8 @@ struct chat_stream {
 
 /* rules must outlive s. */
 void chat_stream_init(struct chat_stream *s, const struct chat_stream_rules *rules);
+/* The same with ids of calls that are those of this number, whenever they are made. */
+void chat_stream_init_as(struct chat_stream *s, const struct chat_stream_rules *rules, uint64_t ids);
 void chat_stream_fini(struct chat_stream *s);
 /* Adds what a piece of the output decides to the delta; end: the output is complete. */
 void chat_stream_push(struct chat_stream *s, const char *p, size_t n);

@@ -245,8 +245,15 @@ static json_t *parameter(const char *name, size_t n, const char *in)
 			 "type", number ? "integer" : "string");
 }
 
+/* A stream that can be gone on with: apis/resume.h. */
+static bool resumes(const struct operation *o)
+{
+	return o->streams && strcmp(o->method, "post") == 0 && o->fields != &responses_fields;
+}
+
 static json_t *parameters_of(const struct operation *o)
 {
+	static const char *const headers[] = {"Idempotency-Key", "Last-Event-ID"};
 	json_t *all = json_array();
 	for (const char *open = o->path; (open = strchr(open, '{')); open++)
 		json_array_append_new(all, parameter(open + 1, strcspn(open + 1, "}"), "path"));
@@ -255,6 +262,8 @@ static json_t *parameters_of(const struct operation *o)
 		json_array_append_new(all, parameter(p, n, "query"));
 		p += n + (p[n] == ',');
 	}
+	for (size_t i = 0; resumes(o) && i < sizeof headers / sizeof headers[0]; i++)
+		json_array_append_new(all, parameter(headers[i], strlen(headers[i]), "header"));
 	return all;
 }
 

@@ -191,7 +191,7 @@ int pooling_job(struct completion *c, size_t i, const struct pooling_fields *f, 
 struct completion *pooling_begin(struct exchange *x, size_t n, const struct answer_writer *writer, void *data)
 {
 	struct completion *c = completion_new(x, n, writer, data);
-	return completion_begin_key(c) ? c : NULL;
+	return completion_begin_key(c, NULL) ? c : NULL;
 }
 
 const char *pooling_verdict(const struct job_event *e, bool numbers)

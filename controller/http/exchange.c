@@ -441,6 +441,10 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 	(void)pos; /* only ever forward */
 	pthread_mutex_lock(&x->lock);
 	size_t n = x->out.len - x->out_head;
+	if (!n && !x->dead && !x->over && x->work && x->work->more) {
+		x->work->more(x);
+		n = count_unread(x);
+	}
 	if (x->dead) {
 		got = end(x, MHD_CONTENT_READER_END_WITH_ERROR);
 	} else if (n) {
@@ -517,6 +521,7 @@ uint32_t exchange_n_draining(struct exchange_host *host)
 
 void exchange_stop_all(struct exchange_host *host)
 {
+	atomic_store(&host->draining, true);
 	pthread_mutex_lock(&host->lock);
 	host->stopping = true;
 	for (struct exchange *x = host->first; x; x = x->next) {
@@ -532,6 +537,8 @@ void exchange_stop_all(struct exchange_host *host)
 		pthread_mutex_lock(&x->lock);
 		kill_locked(x);
 		pthread_mutex_unlock(&x->lock);
+		if (!x->conn)
+			cancel(x); /* of others, the connection's end is the end */
 	}
 	pthread_mutex_unlock(&host->lock);
 }

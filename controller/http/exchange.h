@@ -98,6 +98,9 @@ struct exchange_work {
 	/* An error ends the stream: appends it to x->out, and what ends a stream.  Under the lock.  false, or
 	 * NULL: it is written as OpenAI's. */
 	bool (*error)(struct exchange *x, const struct http_failure *f);
+	/* The client has read all of a stream so far: appends to x->out what was held back for that.  Under
+	 * the lock, on libmicrohttpd's thread. */
+	void (*more)(struct exchange *x);
 	/* The last reference is gone. */
 	void (*free)(struct exchange *x);
 };

@@ -1,6 +1,7 @@
 #include "controller/jobs/jobs.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
 #include "controller/jobs/jobs_impl.h"
@@ -195,6 +196,7 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	job->prompt_tokens = s->n_tokens;
 	job->max_tokens = s->params.max_tokens;
 	job->submitted_us = now;
+	job->accepted_unix_us = clock_unix_us();
 	job->rules = (struct output_rules){.tokenizer = j->svc->tokenizer,
 					   .skip_special = s->skip_special,
 					   .logprobs = scored || s->params.logprobs >= 0,
@@ -219,11 +221,16 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 }
 
 /* An error without a job. */
-static void refuse(const struct listener *l, enum code code, const char *why)
+static void refuse_event(const struct listener *l, const struct job_event *e)
 {
-	l->event(l->user, &(struct job_event){.kind = JOB_ERROR, .code = code, .why = why});
+	l->event(l->user, e);
 	if (l->gone)
 		l->gone(l->user);
+}
+
+static void refuse(const struct listener *l, enum code code, const char *why)
+{
+	refuse_event(l, &(struct job_event){.kind = JOB_ERROR, .code = code, .why = why});
 }
 
 /* A second submit of the same key. */
@@ -234,6 +241,7 @@ static void submit_again(struct jobs *j, struct job *job, const struct listener 
 		return;
 	}
 	struct watch *w = jobs_add_listener(j, job, l, stream);
+	w->again = true;
 	if (job->state == JOB_QUEUED)
 		return;
 	jobs_publish_accepted(w);
@@ -304,12 +312,15 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	char why[512];
 	enum code code;
 	if (same && (code = other_request(same, s, why, sizeof why))) {
-		refuse(l, code, why);
+		refuse_event(l, &(struct job_event){
+					.kind = JOB_ERROR, .code = code, .why = why, .other_request = true});
 	} else if (same) {
 		same->keep = same->keep || s->keep;
 		submit_again(j, same, l, s->stream);
+	} else if (s->existing && !jobs_unread(j, why, sizeof why)) {
+		refuse(l, E_NO_SUCH_JOB, "the job was refused, or is known no longer");
 	} else if (s->existing) {
-		refuse(l, E_NO_SUCH_JOB, "the job was refused");
+		refuse(l, E_NOT_READY, why);
 	} else if (j->draining) {
 		refuse(l, E_NOT_READY, SERVICE_ENDING);
 	} else if (j->unfinished.n >= JOBS_MAX) {

@@ -261,7 +261,6 @@ void durable_begin(struct job *job, const struct submit *s, int64_t now)
 {
 	char name[64];
 	job->keep = true;
-	job->accepted_unix_us = clock_unix_us();
 	job->n_saved = xcalloc(job->n_outputs, sizeof *job->n_saved);
 	/* Names and stop strings have moved to the job. */
 	struct submit whole = *s;

@@ -26,6 +26,7 @@ struct position {
 	struct job *job;
 	struct watch *next; /* of the same job */
 	bool stream;
+	bool again;           /* of a later request with the job's key */
 	struct position at[]; /* [n_returned] */
 };
 
@@ -58,6 +59,7 @@ struct job {
 	struct job *same_key_hash;   /* chain of jobs->by_key */
 	struct job *older, *younger; /* all jobs by submission, or finished ones by their end */
 	int64_t submitted_us;        /* clock_us() */
+	int64_t accepted_unix_us;
 	int64_t finished_us;
 	size_t bytes; /* once finished: memory that it holds */
 
@@ -69,18 +71,17 @@ struct job {
 
 	/* Durable: jobs_durable.c. */
 	bool durable;
-	bool settling;      /* accepted by the engine, not on the disk yet: JOB_ACCEPTED waits for both */
-	bool resumed;       /* accepted in an earlier life of the controller */
-	bool restarts;      /* a beam search: after a crash it starts from its prompt again */
-	bool recording;     /* ended, and the end is on its way to the disk: JOB_DONE waits for that */
-	bool recorded;      /* the end is on the disk: memory may forget the job */
-	bool unsaved;       /* in jobs->unsaved */
-	uint8_t body[16];   /* api_digest() of the request, with a key */
-	struct buf request; /* the request's record, until it is on the disk */
-	int64_t accepted_unix_us;
-	uint32_t *n_saved;          /* [n_outputs] tokens in the journal; SEQ_OVER: and their end */
-	char *numerics;             /* owned: class of its tokens; NULL: none, or not known */
-	bool numerics_unsaved;      /* not in the journal yet */
+	bool settling;         /* accepted by the engine, not on the disk yet: JOB_ACCEPTED waits for both */
+	bool resumed;          /* accepted in an earlier life of the controller */
+	bool restarts;         /* a beam search: after a crash it starts from its prompt again */
+	bool recording;        /* ended, and the end is on its way to the disk: JOB_DONE waits for that */
+	bool recorded;         /* the end is on the disk: memory may forget the job */
+	bool unsaved;          /* in jobs->unsaved */
+	uint8_t body[16];      /* api_digest() of the request, with a key */
+	struct buf request;    /* the request's record, until it is on the disk */
+	uint32_t *n_saved;     /* [n_outputs] tokens in the journal; SEQ_OVER: and their end */
+	char *numerics;        /* owned: class of its tokens; NULL: none, or not known */
+	bool numerics_unsaved; /* not in the journal yet */
 	struct engine_event *ended; /* owned: the end, which came while it was settling */
 };
 

@@ -55,14 +55,19 @@ struct watch *jobs_add_listener(struct jobs *j, struct job *job, const struct li
 void jobs_publish_accepted(const struct watch *w)
 {
 	const struct job *job = w->job;
-	publish(w, &(struct job_event){
-			   .kind = JOB_ACCEPTED, .job = job->id, .prompt_tokens = job->prompt_tokens});
+	publish(w, &(struct job_event){.kind = JOB_ACCEPTED,
+				       .job = job->id,
+				       .prompt_tokens = job->prompt_tokens,
+				       .accepted_unix_us = job->accepted_unix_us,
+				       .again = w->again});
 }
 
 void jobs_publish_delta(struct jobs *j, struct watch *w, const struct output *o)
 {
 	struct position *at = &w->at[o->index];
-	bool end = o->finish != FINISH_NONE && !at->end;
+	/* The end of a failed job is its error. */
+	const enum finish finish = w->job->state == JOB_FAILED ? FINISH_NONE : o->finish;
+	bool end = finish != FINISH_NONE && !at->end;
 	uint32_t to = o->n_shown;
 	if (at->text == SIZE_MAX && at->token < o->log.n)
 		at->text = o->start[at->token];
@@ -81,8 +86,8 @@ void jobs_publish_delta(struct jobs *j, struct watch *w, const struct output *o)
 				       .tokens = n ? o->log.token + at->token : NULL,
 				       .n_tokens = n,
 				       .starts = n ? o->start + at->token : NULL,
-				       .tail = text_n && end ? o->text.len - o->tail : 0,
-				       .finish = o->finish,
+				       .tail = text_n && o->finish != FINISH_NONE ? o->text.len - o->tail : 0,
+				       .finish = finish,
 				       .stop_token = o->stop_token,
 				       .stop_string = o->stop_string};
 	if (o->log.with && n && !w->job->hide_logprobs) {

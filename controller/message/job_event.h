@@ -46,6 +46,9 @@ struct job_event {
 	enum job_event_kind kind;
 	const char *job; /* public id, hard to guess; NULL: an error before the job got its id */
 	uint32_t prompt_tokens;
+	/* JOB_ACCEPTED */
+	int64_t accepted_unix_us; /* when it was, in whatever life of the service */
+	bool again;               /* the job of an earlier request with this key */
 	/* JOB_DELTA: new tokens and text of one output.  offset: index of the first new token in the
 	 * output.  The text may be empty: an incomplete UTF-8 character and a possible stop string
 	 * are held back.  finish is set in the output's last delta. */
@@ -64,6 +67,7 @@ struct job_event {
 	/* JOB_ERROR */
 	enum code code;
 	const char *why;
+	bool other_request; /* the key is that of another request */
 };
 
 /* A receiver of a job's events.  Both functions run on the front end's thread and must not block.

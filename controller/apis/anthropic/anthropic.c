@@ -8,6 +8,7 @@
 #include "controller/apis/common.h"
 #include "controller/apis/completion.h"
 #include "controller/apis/generation.h"
+#include "controller/apis/resume.h"
 #include "controller/chat/chat.h"
 #include "controller/http/http_error.h"
 #include "controller/jobs/mailbox.h"
@@ -126,12 +127,16 @@ static const struct answer_writer writer = {
 /* --- the routes --- */
 
 /* The body as a request of the chat dialect, the caller's; NULL: x has its reply. */
-static json_t *read_body(struct exchange *x, bool count)
+static json_t *read_body(struct exchange *x, bool count, struct resume_request *resume)
 {
 	const struct service *svc = x->host->svc;
 	json_t *client = common_body_object(x), *request = NULL;
 	if (!client)
 		return NULL;
+	if (resume && !resume_read(x, client, resume)) {
+		json_decref(client);
+		return NULL;
+	}
 	struct api_problem p = {.code = E_INTERNAL};
 	const struct anthropic_reading how = {.count = count,
 					      .strict = svc->strict,
@@ -146,7 +151,8 @@ static json_t *read_body(struct exchange *x, bool count)
 void anthropic_call_messages(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	json_t *request = read_body(x, false);
+	struct resume_request resume;
+	json_t *request = read_body(x, false, &resume);
 	if (!request)
 		return;
 	const struct generation g = {
@@ -155,6 +161,7 @@ void anthropic_call_messages(struct exchange *x, const char *rest)
 		.writer_data = xcalloc(1, sizeof(struct answer)),
 		.id_prefix = "msg_",
 		.names = anthropic_names,
+		.resume = &resume,
 	};
 	generation_start(x, request, &g);
 	json_decref(request);
@@ -163,7 +170,7 @@ void anthropic_call_messages(struct exchange *x, const char *rest)
 void anthropic_call_count(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	json_t *request = read_body(x, true);
+	json_t *request = read_body(x, true, NULL);
 	if (!request)
 		return;
 	struct api_problem p = {.code = E_INTERNAL};

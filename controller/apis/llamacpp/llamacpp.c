@@ -9,6 +9,7 @@
 #include "controller/apis/generation.h"
 #include "controller/apis/llamacpp/llamacpp_json.h"
 #include "controller/apis/llamacpp/llamacpp_read.h"
+#include "controller/apis/resume.h"
 #include "controller/http/http_error.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/service.h"
@@ -211,6 +212,11 @@ static void start(struct exchange *x, bool infill)
 	if (!client)
 		return;
 	struct llamacpp_request r;
+	struct resume_request resume;
+	if (!resume_read(x, client, &resume)) {
+		json_decref(client);
+		return;
+	}
 	struct api_problem p = {.code = E_INTERNAL};
 	int rc = llamacpp_read(client, infill, svc->strict, &r, &p);
 	memcpy(x->ignored, r.ignored, sizeof r.ignored);
@@ -227,7 +233,8 @@ static void start(struct exchange *x, bool infill)
 					     .to_context = true,
 					     .names = llamacpp_names,
 					     .prepare = infill ? fill_gap : NULL,
-					     .prepare_user = &gap};
+					     .prepare_user = &gap,
+					     .resume = &resume};
 		generation_start(x, r.request, &g);
 	}
 	json_decref(r.request);

@@ -8,6 +8,7 @@
 #include "controller/apis/generation.h"
 #include "controller/apis/ollama/ollama_json.h"
 #include "controller/apis/ollama/ollama_read.h"
+#include "controller/apis/resume.h"
 #include "controller/chat/chat.h"
 #include "controller/http/http_error.h"
 #include "controller/message/service.h"
@@ -40,6 +41,14 @@ static void begin(struct completion *c, const json_t *request, const struct api_
 	a->shape.logprobs = c->subs[0].submit->params.logprobs >= 0;
 	a->reason = "stop";
 	c->every_delta = a->shape.logprobs;
+}
+
+static void accepted(struct subrequest *s, const struct job_event *e)
+{
+	struct answer *a = s->completion->writer_data;
+	(void)e;
+	/* Lines that are made again have the same times. */
+	a->shape.at_us = s->completion->resume ? s->completion->created_us : 0;
 }
 
 static void delta(struct subrequest *s, const struct output_view *d, const struct chat_stream *chat)
@@ -89,7 +98,9 @@ static void answer_free(void *data)
 
 static const struct answer_writer writer = {
 	.stream_type = "application/x-ndjson",
+	.lines = true,
 	.begin = begin,
+	.accepted = accepted,
 	.delta = delta,
 	.end = end,
 	.output = output,
@@ -119,6 +130,11 @@ static void start(struct exchange *x, bool generate)
 	if (!client)
 		return;
 	struct ollama_request r;
+	struct resume_request resume;
+	if (!resume_read(x, client, &resume)) {
+		json_decref(client);
+		return;
+	}
 	struct api_problem p = {.code = E_INTERNAL};
 	const struct ollama_reading how = {.generate = generate,
 					   .strict = svc->strict,
@@ -139,7 +155,8 @@ static void start(struct exchange *x, bool generate)
 					     .writer_data = a,
 					     .id_prefix = "ollama-",
 					     .to_context = true,
-					     .names = ollama_names};
+					     .names = ollama_names,
+					     .resume = &resume};
 		generation_start(x, r.request, &g);
 	}
 	json_decref(r.request);

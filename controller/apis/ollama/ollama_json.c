@@ -35,7 +35,7 @@ static void put_head(struct buf *b, const struct ollama_shape *s)
 	buf_puts(b, "{\"model\":");
 	json_write_str(b, s->model);
 	buf_puts(b, ",\"created_at\":");
-	ollama_put_time(b, clock_unix_us());
+	ollama_put_time(b, s->at_us ? s->at_us : clock_unix_us());
 }
 
 static void put_string(struct buf *b, const char *name, const char *p, size_t n)

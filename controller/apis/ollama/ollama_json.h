@@ -25,6 +25,7 @@ struct ollama_shape {
 	const char *model;
 	bool generate; /* the shape of /api/generate */
 	bool logprobs;
+	int64_t at_us; /* created_at, microseconds since 1970; 0: now */
 };
 
 /* A call, with its arguments so far. */

@@ -5,6 +5,7 @@
 #include "controller/apis/common.h"
 #include "controller/apis/completion.h"
 #include "controller/apis/openai/openai_json.h"
+#include "controller/apis/resume.h"
 #include "controller/message/service.h"
 
 #include <stdlib.h>
@@ -125,9 +126,10 @@ static void chunk_end(struct completion *c)
 static void accepted(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
-	const struct openai_answer *a = c->writer_data;
+	struct openai_answer *a = c->writer_data;
 	struct buf *out = &c->x->out;
 	struct openai_prompt p = prompt_of(s, e);
+	a->shape.created = c->created;
 	for (uint32_t i = 0; i < s->n_outputs; i++) {
 		if (!a->shape.chat && !p.echo)
 			break;
@@ -235,8 +237,13 @@ static const struct answer_writer writer = {
 void completions_call_line(struct exchange *x, bool chat, const struct generation_line *line)
 {
 	json_t *request = common_body_object(x);
+	struct resume_request resume;
 	if (!request)
 		return;
+	if (!resume_read(x, request, &resume)) {
+		json_decref(request);
+		return;
+	}
 	struct openai_answer *a = xcalloc(1, sizeof *a);
 	a->shape.chat = chat;
 	const struct generation g = {
@@ -245,6 +252,7 @@ void completions_call_line(struct exchange *x, bool chat, const struct generatio
 		.writer_data = a,
 		.id_prefix = chat ? "chatcmpl-" : "cmpl-",
 		.line = line,
+		.resume = &resume,
 	};
 	generation_start(x, request, &g);
 	json_decref(request);
