@@ -87,24 +87,74 @@ static void read_state(struct part *p)
 	json_decref(o);
 }
 
-int part_save(struct part *p, char *why, size_t why_n)
+/* A state has the same length each time, so that it can be written where the last one is. */
+static size_t state_bytes(const struct part *p)
 {
-	if (!p->dirty || !p->ranges)
-		return 0;
+	enum { FIELDS = 256, NUMBER = 11 }; /* of a piece: up to 67108864 and what stands around it */
+	return FIELDS + p->n_pieces * NUMBER;
+}
+
+static char *state_text(const struct part *p)
+{
 	json_t *done = json_array(),
 	       *o = json_pack("{s:I, s:I, s:s, s:o}", "size", (json_int_t)p->file->size, "piece",
 			      (json_int_t)piece_bytes(p->file->size), "digest", p->file->hex, "done", done);
 	for (size_t i = 0; i < p->n_pieces; i++)
 		json_array_append_new(done, json_integer(p->pieces[i].done));
-	char *temp = xasprintf("%s~", p->state_path);
-	int rc = 0;
-	if (json_dump_file(o, temp, JSON_COMPACT) || rename(temp, p->state_path) < 0)
-		rc = err_why(why, why_n, errno ? -errno : -EIO, "cannot write %s: %s", p->state_path,
-			     strerror(errno));
-	p->dirty = rc != 0;
-	free(temp);
+	const size_t bytes = state_bytes(p);
+	char *text = xmalloc(bytes);
+	const size_t n = json_dumpb(o, text, bytes, JSON_COMPACT);
+	assert(n && n <= bytes);
+	memset(text + n, ' ', bytes - n);
 	json_decref(o);
-	return rc;
+	return text;
+}
+
+/* 0, or the errno. */
+static int write_at(const char *path, int flags, const char *text, size_t n)
+{
+	const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
+	if (fd < 0)
+		return errno;
+	int err = 0;
+	while (n && !err) {
+		const ssize_t k = write(fd, text, n);
+		if (k > 0) {
+			text += k;
+			n -= (size_t)k;
+		} else if (k == 0 || errno != EINTR) {
+			err = k ? errno : EIO;
+		}
+	}
+	if (close(fd) < 0 && !err)
+		err = errno;
+	return err;
+}
+
+int part_save(struct part *p, char *why, size_t why_n)
+{
+	if (!p->dirty || !p->ranges)
+		return 0;
+	char *text = state_text(p);
+	int err = write_at(p->temp_path, O_CREAT, text, state_bytes(p));
+	if (!err)
+		err = rename(p->temp_path, p->state_path) < 0 ? errno : 0;
+	if (err) /* a full disk has room where the last one is */
+		err = write_at(p->state_path, 0, text, state_bytes(p));
+	free(text);
+	p->dirty = err != 0;
+	return err ? err_why(why, why_n, -err, "cannot write %s: %s", p->state_path, strerror(err)) : 0;
+}
+
+/* Room for the first state: 0, or the errno. */
+static int reserve_state(const struct part *p)
+{
+	const int fd = open(p->temp_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+	if (fd < 0)
+		return errno;
+	const int err = posix_fallocate(fd, 0, (off_t)state_bytes(p));
+	close(fd);
+	return err == EOPNOTSUPP || err == EINVAL ? 0 : err;
 }
 
 /* ---- open, close ---- */
@@ -151,6 +201,7 @@ int part_open(struct part *p, const char *dir, const struct file_entry *f, char 
 	p->path = file_join(dir, f->path);
 	p->part_path = beside(p->path, "part");
 	p->state_path = beside(p->path, "state");
+	p->temp_path = beside(p->path, "state~");
 	p->fd = open(p->part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (p->fd < 0)
 		return err_why(why, why_n, -errno, "cannot write %s: %s", p->part_path, strerror(errno));
@@ -163,6 +214,8 @@ int part_open(struct part *p, const char *dir, const struct file_entry *f, char 
 		err = ftruncate(p->fd, f->size) < 0 ? errno : 0;
 	if (!err && st.st_size > f->size && ftruncate(p->fd, f->size) < 0)
 		err = errno;
+	if (!err)
+		err = reserve_state(p);
 	hash_start(p);
 	return err ? no_space(p, err, why, why_n) : 0;
 }
@@ -179,6 +232,7 @@ void part_close(struct part *p)
 	free(p->path);
 	free(p->part_path);
 	free(p->state_path);
+	free(p->temp_path);
 	*p = (struct part){.fd = -1};
 }
 
@@ -300,6 +354,7 @@ int part_finish(struct part *p, char *why, size_t why_n)
 	if (rename(p->part_path, p->path) < 0)
 		return err_why(why, why_n, -errno, "cannot rename %s: %s", p->part_path, strerror(errno));
 	unlink(p->state_path);
+	unlink(p->temp_path);
 	return 0;
 }
 

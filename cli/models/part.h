@@ -2,7 +2,9 @@
  *
  *     DIR/.FILE.part      the contents, with holes; the whole size is reserved
  *     DIR/.FILE.state     {"size", "piece", "digest", "done": [bytes of each piece]}: how to go on after a
- * kill DIR/FILE            when all is there and the checksum is right
+ *                         kill
+ *     DIR/.FILE.state~    the next state; reserved, so that a disk that fills costs nothing that was fetched
+ *     DIR/FILE            when all is there and the checksum is right
  *
  *     [ piece 0 #####...][ piece 1 ########][ piece 2 ##......]     # there, from each piece's beginning
  *       ^ hashed up to the first hole
@@ -25,7 +27,7 @@ struct part_piece {
 
 struct part {
 	const struct file_entry *file; /* borrowed */
-	char *path, *part_path, *state_path;
+	char *path, *part_path, *state_path, *temp_path;
 	int fd;
 	struct part_piece *pieces;
 	size_t n_pieces;

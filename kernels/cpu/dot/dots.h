@@ -179,23 +179,60 @@ VFN int32_t seg_minus(const struct seg *s, const unsigned char *row)
 	return (int32_t)(sums[s->k0 / ACT_SUM] - sums[(s->k1 + ACT_SUM - 1) / ACT_SUM]);
 }
 
-/* Exact sums to outputs: of tile v, rows r0 .. r0 + m - 1. */
-VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int tn_all)
+/* What the sums of a segment are scaled with, row by row. */
+struct seg_acts {
+	float a[DOT_ROWS];
+	int32_t minus[DOT_ROWS], zero[DOT_ROWS]; /* less the sum of the values; times the zero of the part */
+	float minus_f[DOT_ROWS];
+};
+
+VFN void seg_acts_of(const struct seg *s, const int m, struct seg_acts *out)
 {
-	const struct cpu_dot_tile *t = s->t;
-	const qa zeros = seg_zeros(s, v);
-	const vf scale = seg_scales(s, v), min = t->codes.minimums ? seg_minimums(s, v) : v_zero();
-	UNROLL for (int r = 0; r < m; r++)
+	const struct cpu_operand *op = s->t->op;
+	const unsigned char *row = s->row;
+	const size_t a = op->scales + (size_t)(s->k0 / ACT_GROUP) * sizeof(float), stride = op->row;
+	const uint32_t zero = (uint32_t)s->t->codes.zero;
+	UNROLL for (int r = 0; r < m; r++, row += stride)
 	{
-		const unsigned char *row = s->row + (size_t)r * t->op->row;
-		const float a = ((const float *)(const void *)(row + t->op->scales))[s->k0 / ACT_GROUP];
-		const qa minus = qa_set1(seg_minus(s, row));
-		float *c = s->c + (size_t)r * (size_t)tn_all * 16 + v * 16;
-		vf y = v_fma(v_mul(scale, v_set1(a)), qa_float(qa_add(sum[r], qa_mul(zeros, minus))),
-			     v_load(c));
-		if (t->codes.minimums)
-			y = v_fma(v_mul(min, v_set1(a)), qa_float(minus), y);
-		v_store(c, y);
+		out->a[r] = *(const float *)(const void *)(row + a);
+		out->minus[r] = seg_minus(s, row);
+		out->zero[r] = (int32_t)(zero * (uint32_t)out->minus[r]);
+		out->minus_f[r] = (float)out->minus[r];
+	}
+}
+
+/* Exact sums to outputs: of tile v, m rows.  A zero is that of the part, or of HEADS_AWQ a lane's own; with
+ * minimums it is 0. */
+VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int tn_all,
+		   const struct seg_acts *acts)
+{
+	const struct cpu_codes *codes = &s->t->codes;
+	const vf scale = seg_scales(s, v);
+	const size_t stride = (size_t)tn_all * 16;
+	float *c = s->c + v * 16;
+	if (codes->minimums) {
+		const vf min = seg_minimums(s, v);
+		UNROLL for (int r = 0; r < m; r++, c += stride)
+		{
+			const vf a = v_set1(acts->a[r]);
+			const vf y = v_fma(v_mul(scale, a), qa_float(sum[r]), v_load(c));
+			v_store(c, v_fma(v_mul(min, a), v_set1(acts->minus_f[r]), y));
+		}
+		return;
+	}
+	if (codes->heads == HEADS_AWQ) {
+		const qa zeros = qa_u8(s->heads + (size_t)v * AWQ_HEAD + 32);
+		UNROLL for (int r = 0; r < m; r++, c += stride)
+		{
+			const qa x = qa_add(sum[r], qa_mul(zeros, qa_set1(acts->minus[r])));
+			v_store(c, v_fma(v_mul(scale, v_set1(acts->a[r])), qa_float(x), v_load(c)));
+		}
+		return;
+	}
+	UNROLL for (int r = 0; r < m; r++, c += stride)
+	{
+		const qa x = qa_add(sum[r], qa_set1(acts->zero[r]));
+		v_store(c, v_fma(v_mul(scale, v_set1(acts->a[r])), qa_float(x), v_load(c)));
 	}
 }
 
@@ -274,6 +311,8 @@ VFN void seg_dot(const int tn, const int m, const int bits, const int wide, cons
 		}
 		SEG_EACH acc[v][r][b][w] = qh_end(acc[v][r][b][w], h[v][r][b][w]);
 	}
+	struct seg_acts acts;
+	seg_acts_of(s, m, &acts);
 	UNROLL for (int v = 0; v < tn; v++)
 	{
 		qa sum[ROWS];
@@ -285,7 +324,7 @@ VFN void seg_dot(const int tn, const int m, const int bits, const int wide, cons
 					: acc[v][r][b][0];
 			sum[r] = wide ? qa_add(qa_shl(part[0], 8), part[1]) : part[0];
 		}
-		seg_scale(s, v, m, sum, s->t->tn);
+		seg_scale(s, v, m, sum, s->t->tn, &acts);
 	}
 }
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -348,6 +349,51 @@ def test_two_pulls_of_a_model_do_not_meet(hub, cache, run):
     seen = []
     pull_until(h, MIB, lambda p: (seen.append(run("pull", "org/name")), p.kill()))
     assert seen[0].returncode == 1 and "at work" in seen[0].stderr
+
+
+@pytest.fixture
+def small_disk(cache):
+    """A file system of 100 MiB for the cache, in a namespace of its own: (words before a command, its path from here)."""
+    cache.mkdir()
+    p = subprocess.Popen(["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=100m x '{cache}' && echo mounted && exec sleep 600"],
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        if p.stdout.readline() != "mounted\n":
+            pytest.skip("no file system can be mounted here")
+        yield ["nsenter", "-m", "-t", str(p.pid)], Path(f"/proc/{p.pid}/root{cache}")
+    finally:
+        p.kill()
+        p.wait()
+        p.stdout.close()
+
+
+def test_a_disk_that_fills_is_named_and_costs_nothing_that_was_fetched(hub, small_disk):
+    enter, disk = small_disk
+    files = {"config.json": b"{}", "a.safetensors": BIG, "b.safetensors": random_bytes(9 * MIB, 3), "tokenizer.json": b"{}"}
+    h = hub(files)
+
+    def fill(a, hub):
+        if a.role == "cdn" and hub.sent > 3 * MIB and not (disk / "other").exists():
+            with open(disk / "other", "wb", buffering=0) as f, pytest.raises(OSError):
+                while True:
+                    f.write(bytes(MIB))
+            time.sleep(1.5)     # the state of what was fetched is written meanwhile
+    h.faults.append(fill)
+
+    def pull():
+        return subprocess.run([*enter, QUERN, "pull", "org/name", "--connections", "1"], capture_output=True, text=True, timeout=60)
+    r = pull()
+    assert r.returncode == 1
+    assert "the disk is full" in r.stderr and ".part" in r.stderr and "QUERN_MODELS" in r.stderr and "goes on" in r.stderr
+    sent = h.sent
+    h.faults.clear()
+    assert sent >= len(BIG)
+    (disk / "other").unlink()
+    r = pull()
+    assert r.returncode == 0, r.stderr
+    pulled(disk, files, set(files))
+    assert h.sent - sent <= sum(map(len, files.values())) - len(BIG)
+    assert not [p for p in disk.rglob("*") if p.name.endswith("~")]
 
 
 # --- tokens and redirects ---
