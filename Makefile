@@ -271,6 +271,7 @@ bench-http: all deps-test
 	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 30 --brisk 1000
 	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 30 --slow 1000
 	build/venv/bin/python tests/tools/http_scale.py --streams 50 --tokens 60 --idle 9500
+	build/venv/bin/python tests/tools/api_cpu.py --each
 	build/venv/bin/python tests/tools/http_hostile.py
 
 clean:

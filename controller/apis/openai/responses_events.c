@@ -33,6 +33,7 @@ struct responses_events {
 	enum item open;
 	uint32_t call;      /* ITEM_CALL: its number in the chat */
 	uint32_t n_items;   /* the open one counted */
+	struct buf item_id; /* JSON, of the open one */
 	struct buf content; /* of the open item: its text, or its arguments */
 	struct buf name;
 	struct buf items; /* JSON of those that ended, "{...},{...}" */
@@ -70,6 +71,7 @@ void responses_events_free(struct responses_events *r)
 	free(r->error);
 	pieces_fini(&r->pieces);
 	chat_stream_fini(&r->chat);
+	buf_fini(&r->item_id);
 	buf_fini(&r->content);
 	buf_fini(&r->name);
 	buf_fini(&r->items);
@@ -82,7 +84,12 @@ void responses_events_free(struct responses_events *r)
 static size_t event_open(struct responses_events *r, struct buf *out, const char *type)
 {
 	const size_t mark = out->len;
-	buf_printf(out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%" PRIu64, type, type, r->n++);
+	buf_puts(out, "event: ");
+	buf_puts(out, type);
+	buf_puts(out, "\ndata: {\"type\":\"");
+	buf_puts(out, type);
+	buf_puts(out, "\",\"sequence_number\":");
+	json_write_uint(out, r->n++);
 	return mark;
 }
 
@@ -193,7 +200,7 @@ static void put_id(const struct responses_events *r, const char *prefix, struct 
 
 static void put_item_id(const struct responses_events *r, struct buf *out)
 {
-	put_id(r, r->open == ITEM_CALL ? "fc" : text_items[r->open].prefix, out);
+	buf_put(out, r->item_id.p, r->item_id.len);
 }
 
 static void put_part(const struct responses_events *r, struct buf *out)
@@ -232,7 +239,8 @@ static size_t item_event_open(struct responses_events *r, struct buf *out, const
 	const size_t mark = event_open(r, out, type);
 	buf_puts(out, ",\"item_id\":");
 	put_item_id(r, out);
-	buf_printf(out, ",\"output_index\":%u", r->n_items - 1);
+	buf_puts(out, ",\"output_index\":");
+	json_write_uint(out, r->n_items - 1);
 	if (r->open != ITEM_CALL)
 		buf_puts(out, ",\"content_index\":0");
 	return mark;
@@ -242,7 +250,9 @@ static void put_string_event(struct responses_events *r, struct buf *out, const 
 			     const char *member, const char *p, size_t n)
 {
 	const size_t mark = item_event_open(r, out, type);
-	buf_printf(out, ",\"%s\":", member);
+	buf_puts(out, ",\"");
+	buf_puts(out, member);
+	buf_puts(out, "\":");
 	json_write_string(out, p ? p : "", n);
 	if (r->open == ITEM_MESSAGE)
 		buf_puts(out, ",\"logprobs\":[]");
@@ -273,6 +283,8 @@ static void open_item(struct responses_events *r, enum item what, struct buf *ou
 {
 	r->open = what;
 	r->n_items++;
+	buf_clear(&r->item_id);
+	put_id(r, what == ITEM_CALL ? "fc" : text_items[what].prefix, &r->item_id);
 	buf_clear(&r->content);
 	if (!out)
 		return;
