@@ -63,6 +63,9 @@ struct answer_writer {
 	 * new parts, to be read in place of d's text; NULL: d's text is the content.  d->finish is set
 	 * in the last one.  Deltas without news come only where c->every_delta is set. */
 	void (*delta)(struct subrequest *s, const struct output_view *d, const struct chat_stream *chat);
+	/* Streams only: the client has read all that was written: a writer that holds back events which would
+	 * be too much at once appends more of them.  false: there are none.  Thread: the connection's. */
+	bool (*more)(struct completion *c);
 	/* Streams only: every output has ended; c->usage and c->timing are complete. */
 	void (*end)(struct completion *c);
 	/* Whole replies: the job has ended, its outputs follow.  Not NULL: why the request fails as an

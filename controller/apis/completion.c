@@ -317,7 +317,11 @@ static void work_cancel(struct exchange *x)
 
 static void work_more(struct exchange *x)
 {
-	pump(x->work_data);
+	struct completion *c = x->work_data;
+	pump(c);
+	/* What the client has already is not written. */
+	while (c->writer->more && x->out.len == x->out_head && c->writer->more(c))
+		;
 }
 
 static void work_log(const struct exchange *x, struct buf *b, char finish[EXCHANGE_FINISH_SIZE])

@@ -441,7 +441,7 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 	(void)pos; /* only ever forward */
 	pthread_mutex_lock(&x->lock);
 	size_t n = x->out.len - x->out_head;
-	if (!n && !x->dead && !x->over && x->work && x->work->more) {
+	if (!n && !x->dead && x->work && x->work->more) {
 		x->work->more(x);
 		n = count_unread(x);
 	}

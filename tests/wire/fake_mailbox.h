@@ -7,6 +7,8 @@
  *   "begin"    accepted, one token, and no more until it is cancelled
  *   "mute"     neither accepted nor refused
  *   "refuse"   E_OVERLOADED instead of being accepted
+ *   "toolong"  E_TOO_LONG instead of being accepted
+ *   "burst"    all tokens in one delta
  *   "deadline" accepted, then E_DEADLINE
  *   "lost"     E_WORKER_LOST after two tokens
  *   "flood"    endless text, as fast as it is read
@@ -263,7 +265,7 @@ static void fake_token(struct mailbox *f, struct fake_job *j, uint32_t i)
 		o->finish = fake_is(j, "stop") || o->n == j->say.n ? FINISH_STOP : FINISH_LENGTH;
 		detok_flush(o->detok, &o->text);
 	}
-	if (!j->s->stream)
+	if (!j->s->stream || fake_is(j, "burst"))
 		return;
 	struct job_event e = {
 		.kind = JOB_DELTA, .job = j->name, .offset = o->n - 1, .delta = fake_view(j, i)};
@@ -276,8 +278,16 @@ static void fake_token(struct mailbox *f, struct fake_job *j, uint32_t i)
 	j->l.event(j->l.user, &e);
 }
 
+static void fake_burst(const struct fake_job *j)
+{
+	struct job_event e = {.kind = JOB_DELTA, .job = j->name, .delta = fake_view(j, 0)};
+	j->l.event(j->l.user, &e);
+}
+
 static void fake_done(struct mailbox *f, struct fake_job *j)
 {
+	if (fake_is(j, "burst") && j->s->stream)
+		fake_burst(j);
 	struct output_view views[PARAMS_N_MAX];
 	struct job_event e = {.kind = JOB_DONE,
 			      .job = j->name,
@@ -315,6 +325,10 @@ static void fake_accept(struct mailbox *f, struct fake_job *j)
 	struct job_event e = {.kind = JOB_ACCEPTED, .job = j->name, .prompt_tokens = j->s->n_tokens};
 	if (fake_is(j, "refuse")) {
 		fake_error(f, j, E_OVERLOADED, "4096 jobs are queued");
+		return;
+	}
+	if (fake_is(j, "toolong")) {
+		fake_error(f, j, E_TOO_LONG, "the prompt is too long");
 		return;
 	}
 	j->accepted = true;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PART = 128 /* tokens that become events at once, of a stream that is read again */ };
+
 /* A float as people write it: 0.7, not 0.699999988. */
 static void set_number(json_t *o, const char *name, float v)
 {
@@ -115,12 +117,57 @@ static void accepted(struct subrequest *s, const struct job_event *e)
 	exchange_reply_locked(c->x, MHD_HTTP_OK, &body);
 }
 
+/* Some of what is held back becomes events.  Under the exchange's lock. */
+static bool more(struct completion *c)
+{
+	struct responses_answer *a = c->writer_data;
+	const size_t left = a->held.n - a->held.at, n = left < PART ? left : PART;
+	const struct output_view v = {.text = "",
+				      .tokens = a->held.tokens + a->held.at,
+				      .n_tokens = (uint32_t)n,
+				      .finish = n == left ? a->held.finish : FINISH_NONE};
+	if (!left)
+		return false;
+	responses_events_push(a->events, &v, &c->x->out);
+	a->held.at += n;
+	if (n == left && a->held.error)
+		responses_events_fail(a->events, a->held.error);
+	if (n == left && a->held.ended)
+		responses_events_end(a->events, a->held.error ? NULL : &c->usage, &c->x->out);
+	return true;
+}
+
+/* The text of the tokens is cut where they end, so that it may be told before them. */
+static void hold(struct completion *c, struct responses_answer *a, const struct output_view *d)
+{
+	const struct output_view text = {.text = d->text, .text_n = d->text_n};
+	responses_events_push(a->events, &text, &c->x->out);
+	if (a->held.at == a->held.n)
+		a->held.at = a->held.n = 0;
+	array_grow(a->held.tokens, a->held.cap, a->held.n + d->n_tokens);
+	if (d->n_tokens)
+		memcpy(a->held.tokens + a->held.n, d->tokens, d->n_tokens * sizeof *d->tokens);
+	a->held.n += d->n_tokens;
+	a->held.finish = d->finish;
+	/* Those that the client has already are not written. */
+	while (c->x->out.len == c->x->out_head && more(c))
+		;
+}
+
+static bool holds(const struct responses_answer *a)
+{
+	return a->held.at < a->held.n;
+}
+
 static void delta(struct subrequest *s, const struct output_view *d, const struct chat_stream *chat)
 {
 	struct completion *c = s->completion;
-	const struct responses_answer *a = c->writer_data;
+	struct responses_answer *a = c->writer_data;
 	(void)chat;
-	responses_events_push(a->events, d, a->mode == RESPONSES_RUN ? NULL : &c->x->out);
+	if (holds(a) || (a->mode == RESPONSES_READ && d->n_tokens > PART))
+		hold(c, a, d);
+	else
+		responses_events_push(a->events, d, a->mode == RESPONSES_RUN ? NULL : &c->x->out);
 }
 
 /* What its conversation gets, an array's text, the caller's; NULL: nothing. */
@@ -168,6 +215,9 @@ static void keep(struct responses_answer *a, const struct answer_usage *usage)
 static void end(struct completion *c)
 {
 	struct responses_answer *a = c->writer_data;
+	a->held.ended = holds(a);
+	if (a->held.ended)
+		return;
 	responses_events_end(a->events, &c->usage, &c->x->out);
 	keep(a, &c->usage);
 }
@@ -201,6 +251,11 @@ static void error(struct completion *c, const struct http_failure *f)
 	const bool background = a->mode == RESPONSES_READ || a->mode == RESPONSES_RUN || a->row.background;
 	if (background && is_ending(f))
 		return;
+	a->held.ended = holds(a);
+	if (a->held.ended) {
+		a->held.error = xstrdup(f->message);
+		return;
+	}
 	responses_events_fail(a->events, f->message);
 	responses_events_end(a->events, NULL, &c->x->out);
 	if (a->mode == RESPONSES_RUN)
@@ -227,6 +282,8 @@ static void answer_free(void *data)
 	json_decref(a->repeated);
 	response_row_fini(&a->row);
 	free(a->own_items);
+	free(a->held.tokens);
+	free(a->held.error);
 	free(a);
 }
 
@@ -235,6 +292,7 @@ const struct answer_writer responses_writer = {
 	.begin = begin,
 	.accepted = accepted,
 	.delta = delta,
+	.more = more,
 	.end = end,
 	.output = output,
 	.body = body,

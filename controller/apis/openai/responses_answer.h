@@ -35,13 +35,23 @@ struct responses_answer {
 	/* Where its items go when it is done, if row.conversation names one; NULL: the run of the response
 	 * sees to it, or there is none. */
 	struct responses_store *conversations;
-	char *own_items;                 /* owned: those of its input, "{...},{...}"; NULL: none */
-	struct responses_begun *begun;   /* NULL, or valid until begin() has returned */
-	uint32_t key_jobs;               /* RESPONSES_RUN: places that it gives back */
-	bool fresh;                      /* RESPONSES_RUN: of a response that is about to be accepted */
-	const atomic_bool *cancelled;    /* RESPONSES_RUN: ends as soon as it has begun; outlives it */
-	int64_t after;                   /* RESPONSES_READ */
-	int64_t ended_at;                /* the same: 0: it has not ended */
+	char *own_items;               /* owned: those of its input, "{...},{...}"; NULL: none */
+	struct responses_begun *begun; /* NULL, or valid until begin() has returned */
+	uint32_t key_jobs;             /* RESPONSES_RUN: places that it gives back */
+	bool fresh;                    /* RESPONSES_RUN: of a response that is about to be accepted */
+	const atomic_bool *cancelled;  /* RESPONSES_RUN: ends as soon as it has begun; outlives it */
+	/* RESPONSES_READ: */
+	int64_t after;
+	int64_t ended_at; /* 0: it has not ended */
+	struct {
+		/* Tokens that came at once and would be too many events: they become some whenever the
+		 * client has read what there is. */
+		uint32_t *tokens; /* [n], owned, from `at` on */
+		size_t n, cap, at;
+		enum finish finish; /* behind the last one */
+		bool ended;         /* the last event is to follow */
+		char *error;        /* owned: it is a failure; NULL: the end */
+	} held;
 	struct responses_events *events; /* owned; NULL before the request was found good */
 };
 

@@ -148,8 +148,14 @@ def test_texts_with_nul_are_stored_as_others(api, stored):
     _, _, again = ask(stored, f"{PATH}/{b['id']}?stream=true", headers=head)
     last = json.loads(again.split("data: ")[-1])
     assert last["type"] == "response.incomplete" and last["response"]["metadata"] == body["metadata"]
-    _, _, b = ask(stored, PATH, {**body, **SEEDED["extra_body"], "background": True, "max_output_tokens": 1500}, headers=head)
-    _, _, r = ask(stored, f"{PATH}/{b['id']}/cancel", {}, headers=head)
+    (worker,) = named(stored, "quern-worke")
+    os.kill(worker, signal.SIGSTOP)     # not done before it is cancelled
+    try:
+        long = {**body, **SEEDED["extra_body"], "background": True, "max_output_tokens": 1500}
+        _, _, b = ask(stored, PATH, long, headers=head)
+        _, _, r = ask(stored, f"{PATH}/{b['id']}/cancel", {}, headers=head)
+    finally:
+        os.kill(worker, signal.SIGCONT)
     assert r and r["status"] == "cancelled" and r["metadata"] == body["metadata"]
     assert done(api, b["id"]).status == "cancelled"
 
