@@ -80,6 +80,7 @@ struct bench {
 	struct arrival *arrivals; /* of one run */
 	size_t n_arrivals, cap_arrivals;
 	double weights_bytes; /* of the worker; 0: unknown */
+	double read_bytes;    /* of them by a step, where steps are measured; else all */
 	char numerics[256];   /* class of the first replica, reported with the figures */
 	struct steps *steps;  /* NULL: not measured */
 };
@@ -263,6 +264,7 @@ static void learn_weights(struct bench *b)
 	if (client_call(b->c, request, CALL_MS, &reply, NULL, 0) == 0) {
 		const json_t *first = json_array_get(json_object_get(reply, "workers"), 0);
 		b->weights_bytes = json_number_value(json_object_get(first, "weights_bytes"));
+		b->read_bytes = b->steps ? steps_weights_bytes(b->steps) : b->weights_bytes;
 		json_decref(reply);
 	}
 	json_decref(request);
@@ -283,7 +285,7 @@ static void learn_mode(struct bench *b)
 /* A step reads the weights once, and gives every job of the batch a token. */
 static double gb_per_s(const struct bench *b, struct figures *f)
 {
-	return b->weights_bytes * samples_percentile(&f->decode_tps, 50) / (double)f->batch / 1e9;
+	return b->read_bytes * samples_percentile(&f->decode_tps, 50) / (double)f->batch / 1e9;
 }
 
 static void print_table(struct bench *b, struct figures *f, size_t n)
@@ -356,10 +358,10 @@ static void print_json(struct bench *b, struct figures *f, size_t n)
 			json_object_set_new(row, "steps", steps_json(b->steps, f[i].batch));
 		json_array_append_new(rows, row);
 	}
-	json_t *all =
-		json_pack("{s:I, s:I, s:I, s:s, s:f, s:o}", "prompt_tokens", (json_int_t)b->prompt_tokens,
-			  "max_tokens", (json_int_t)b->max_tokens, "runs", (json_int_t)b->runs, "numerics",
-			  b->numerics, "weights_bytes", b->weights_bytes, "results", rows);
+	json_t *all = json_pack("{s:I, s:I, s:I, s:s, s:f, s:f, s:o}", "prompt_tokens",
+				(json_int_t)b->prompt_tokens, "max_tokens", (json_int_t)b->max_tokens, "runs",
+				(json_int_t)b->runs, "numerics", b->numerics, "weights_bytes",
+				b->weights_bytes, "read_bytes", b->read_bytes, "results", rows);
 	stream_print_json(all);
 	json_decref(all);
 }

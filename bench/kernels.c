@@ -32,6 +32,7 @@ struct options {
 	const char *model_dir; /* --tune: instead of it */
 	const char *device, *isa, *out, *plot, *from;
 	enum kern_dtype dtype;
+	int gguf; /* of KERN_CODES */
 	enum kern_head head;
 	int threads, context, tp, n_rows, ms, cold_mb;
 	int rows[MAX_ROWS_LISTED];
@@ -283,7 +284,9 @@ static const char usage[] =
 	"byte, and the peak of the instruction that it runs on. Probes of both alternate with what is\n"
 	"measured; rates and shares are medians of up to 20 such pairs.\n\n"
 	"  --model NAME      qwen3-0.6b (default) or qwen3-8b; with --tune also a model's directory\n"
-	"  --dtype TYPE      awq (default; the head is F16), f16, bf16 or f32\n"
+	"  --dtype TYPE      awq (default; the head is F16), f16, bf16, f32, or a type of GGUF's blocks:\n"
+	"                    q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, "
+	"mxfp4\n"
 	"  --rows LIST       rows of a batch, ascending (default 1,2,4,8,16,64,256,512; the head: up to 64)\n"
 	"  --compute LIST    modes: f32, bf16, int16, int8 (default: all that this machine has)\n"
 	"  --kv-cache-dtype LIST  attention on K and V in f32, f16, bf16, int16, int8 (default: all there "
@@ -384,6 +387,8 @@ static int check_options(struct options *o)
 		return bad("%s is for --tune with a model's directory", "--tp");
 	if (o->from && !o->plot)
 		return bad("%s needs --plot", "--from");
+	if (o->tune && o->dtype == KERN_CODES)
+		return bad("%s knows awq, f16, bf16 and f32 only", "--tune");
 	if (o->plot && o->tune)
 		return bad("%s is not for --tune", "--plot");
 	if (o->tune && o->fast)
@@ -436,6 +441,10 @@ static int parse_value(struct options *o, int letter, const char *value)
 	case 't':
 		i = parse_name(value, dtypes, 4);
 		o->dtype = (enum kern_dtype)(i < 0 ? 0 : i);
+		if (i < 0 && (i = layers_gguf_find(value)) >= 0) {
+			o->dtype = KERN_CODES;
+			o->gguf = i;
+		}
 		return i < 0 ? bad("'%s' is not a type of weights", value) : GO_ON;
 	case 'r':
 		o->rows_given = true;
@@ -551,6 +560,7 @@ static int open_device(struct bench *b, struct kernels_run *r, enum kern_compute
 	};
 	*r = (struct kernels_run){.model = o->model,
 				  .weights = o->dtype,
+				  .gguf = o->gguf,
 				  .context = o->context,
 				  .rows = o->rows,
 				  .n_rows = o->n_rows,

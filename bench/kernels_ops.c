@@ -130,7 +130,8 @@ static int bench_shape(struct kernels_run *r, const struct layer_shape *z, struc
 	const size_t in_bytes = r->ops->operand_bytes(r->dev, most, z->k),
 		     out_bytes = (size_t)most * (size_t)z->n * 4;
 	struct linear x = {.r = r, .z = z};
-	int e = layers_load(&x.l, r->ops, r->dev, z, dtype, 128, r->cold_bytes);
+	int e = dtype == KERN_CODES ? layers_load_gguf(&x.l, r->ops, r->dev, z, r->gguf, r->cold_bytes)
+				    : layers_load(&x.l, r->ops, r->dev, z, dtype, 128, r->cold_bytes);
 	if (e)
 		return e;
 	x.in = r->ops->mem_new(r->dev, in_bytes);
@@ -149,7 +150,7 @@ static int bench_shape(struct kernels_run *r, const struct layer_shape *z, struc
 					 .memory = PROBE_READ,
 					 .call = call_linear,
 					 .arg = &x};
-		set_peak(r, dtype == KERN_AWQ4, z->head, &c);
+		set_peak(r, dtype == KERN_AWQ4 || dtype == KERN_CODES, z->head, &c);
 		kernels_measure(r->meter, &c, &p);
 		r->report(r->arg, &p);
 		if (z->head)

@@ -11,6 +11,7 @@ enum { KERNELS_BLOCK = 16, KERNELS_SEQS = 16, KERNELS_PREFILL = 512, KERNELS_VOC
 struct kernels_run {
 	const struct layers_model *model;
 	enum kern_dtype weights; /* of the layers; the head of AWQ models is F16 */
+	int gguf;                /* of KERN_CODES */
 	int context;             /* tokens that attention looks back on */
 	const int *rows;         /* [n_rows] ascending */
 	int n_rows;

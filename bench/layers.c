@@ -32,7 +32,7 @@ const struct layers_model layers_models[LAYERS_MODELS] = {
 	  {"head", 4096, 151936, 1, true}}},
 };
 
-static void fill(void *p, size_t bytes)
+void layers_fill(void *p, size_t bytes)
 {
 	uint64_t s = 88172645463325252u;
 	unsigned char *out = p;
@@ -44,7 +44,7 @@ static void fill(void *p, size_t bytes)
 
 void layers_fill_floats(void *p, enum kern_dtype t, size_t n)
 {
-	fill(p, n * (t == KERN_F32 ? 4 : 2));
+	layers_fill(p, n * (t == KERN_F32 ? 4 : 2));
 	for (size_t i = 0; i < n; i++)
 		if (t == KERN_F32)
 			((uint32_t *)p)[i] = (((uint32_t *)p)[i] & 0x807fffff) | 0x3c000000;
@@ -52,40 +52,47 @@ void layers_fill_floats(void *p, enum kern_dtype t, size_t n)
 			((uint16_t *)p)[i] = (uint16_t)((((uint16_t *)p)[i] & 0x83ff) | 0x2400);
 }
 
-int layers_load(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
-		const struct layer_shape *z, enum kern_dtype dtype, int group, size_t cold_bytes)
+int layers_copy(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
+		const struct kern_linear_src *src, size_t w_bytes, size_t cold_bytes)
 {
 	char why[256] = "";
-	const size_t k = (size_t)z->k, n = (size_t)z->n, groups = (k + (size_t)group - 1) / (size_t)group;
-	const size_t w_bytes = dtype == KERN_AWQ4 ? k * n / 2 : k * n * (dtype == KERN_F32 ? 4 : 2);
-	struct kern_linear_src src = {
-		.name = z->name, .k = z->k, .group = group, .head = z->head, .n_parts = z->parts};
-	void *w = xmalloc(w_bytes), *scales = xmalloc(groups * n * 2), *zeros = xmalloc(groups * n / 2);
-	if (dtype == KERN_AWQ4)
-		fill(w, w_bytes);
-	else
-		layers_fill_floats(w, dtype, k * n);
-	layers_fill_floats(scales, KERN_F16, groups * n);
-	fill(zeros, groups * n / 2);
-	for (int i = 0; i < z->parts; i++)
-		src.parts[i] = (struct kern_linear_part){
-			.dtype = dtype, .n = z->n / z->parts, .w = w, .qzeros = zeros, .scales = scales};
 	/* Tiny layers are in a cache in practice, too. */
 	size_t copies = w_bytes < TINY_BYTES ? 1 : cold_bytes / w_bytes + 1;
 	*l = (struct layer_copies){.copies = xcalloc(copies, sizeof *l->copies)};
 	int e = 0;
 	while (!e && l->n_copies < (int)copies) {
-		e = ops->linear_load(dev, &src, &l->copies[l->n_copies], why, sizeof why);
+		e = ops->linear_load(dev, src, &l->copies[l->n_copies], why, sizeof why);
 		l->n_copies += !e;
 	}
 	if (e && l->n_copies == 0)
 		fprintf(stderr, "quern bench kernels: %s\n", why);
 	if (l->n_copies)
 		l->bytes = (double)ops->linear_bytes(l->copies[0]);
+	return l->n_copies ? 0 : e;
+}
+
+int layers_load(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
+		const struct layer_shape *z, enum kern_dtype dtype, int group, size_t cold_bytes)
+{
+	const size_t k = (size_t)z->k, n = (size_t)z->n, groups = (k + (size_t)group - 1) / (size_t)group;
+	const size_t w_bytes = dtype == KERN_AWQ4 ? k * n / 2 : k * n * (dtype == KERN_F32 ? 4 : 2);
+	struct kern_linear_src src = {
+		.name = z->name, .k = z->k, .group = group, .head = z->head, .n_parts = z->parts};
+	void *w = xmalloc(w_bytes), *scales = xmalloc(groups * n * 2), *zeros = xmalloc(groups * n / 2);
+	if (dtype == KERN_AWQ4)
+		layers_fill(w, w_bytes);
+	else
+		layers_fill_floats(w, dtype, k * n);
+	layers_fill_floats(scales, KERN_F16, groups * n);
+	layers_fill(zeros, groups * n / 2);
+	for (int i = 0; i < z->parts; i++)
+		src.parts[i] = (struct kern_linear_part){
+			.dtype = dtype, .n = z->n / z->parts, .w = w, .qzeros = zeros, .scales = scales};
+	const int e = layers_copy(l, ops, dev, &src, w_bytes, cold_bytes);
 	free(w);
 	free(scales);
 	free(zeros);
-	return l->n_copies ? 0 : e;
+	return e;
 }
 
 void layers_free(struct layer_copies *l, const struct kern_ops *ops)

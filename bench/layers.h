@@ -37,6 +37,15 @@ struct layer_copies {
  * error (-ENOMEM, ...), after a line on stderr. */
 int layers_load(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
 		const struct layer_shape *z, enum kern_dtype dtype, int group, size_t cold_bytes);
+/* Likewise, of random blocks of a type of GGUF's, which layers_gguf_find() knows by name ("q4_k"; -1: it does
+ * not). */
+int layers_load_gguf(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
+		     const struct layer_shape *z, int type, size_t cold_bytes);
+int layers_gguf_find(const char *name);
+/* Of these: copies of what src has; w_bytes: of the weights as stored. */
+int layers_copy(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
+		const struct kern_linear_src *src, size_t w_bytes, size_t cold_bytes);
+void layers_fill(void *p, size_t bytes); /* random */
 void layers_free(struct layer_copies *l, const struct kern_ops *ops);
 /* Queues the layer's operation. */
 int layers_call(const struct kern_ops *ops, struct kern_stream *s, const struct layer_shape *z,

@@ -178,6 +178,11 @@ int steps_new(struct steps **out, const char *trace, char *why, size_t why_n)
 	return 0;
 }
 
+double steps_weights_bytes(const struct steps *s)
+{
+	return s->layers_bytes + s->head_bytes;
+}
+
 void steps_free(struct steps *s)
 {
 	if (!s)

@@ -20,6 +20,9 @@ struct steps;
 int steps_new(struct steps **out, const char *trace, char *why, size_t why_n);
 void steps_free(struct steps *s); /* NULL is fine */
 
+/* Bytes of weights that a step of outputs reads: of an embedding that is no head only rows are. */
+double steps_weights_bytes(const struct steps *s);
+
 /* Around each run with `batch` jobs, probes included; NULL: nothing is measured. */
 void steps_run_begin(struct steps *s, int64_t batch);
 void steps_run_end(struct steps *s);

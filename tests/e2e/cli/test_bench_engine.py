@@ -33,6 +33,18 @@ def test_json_has_where_a_steps_time_goes_and_its_shares(run, tmp_path):
     assert any(line.get("rows") == 3 for line in lines)
 
 
+def test_an_embedding_beside_the_head_is_not_counted_as_read(run):
+    """The demo's table is its head; in mode int8 the head is a second copy of it."""
+    tied, apart = (json.loads(bench(run, "--json", "--compute", mode)) for mode in ("int16", "int8"))
+    table = 1664 * 256 * 2
+    assert apart["weights_bytes"] - apart["read_bytes"] > table > tied["weights_bytes"] - tied["read_bytes"] >= 0
+    for r in (tied, apart):
+        for row in r["results"]:
+            assert row["weights_gb_per_s"] == pytest.approx(r["read_bytes"] * row["decode_tokens_per_s"] / row["batch"] / 1e9)
+    r = json.loads(bench(run, "--json", "--no-steps"))
+    assert r["read_bytes"] == r["weights_bytes"]
+
+
 def test_the_table_shows_the_step_and_no_steps_leaves_it_out(run):
     text = bench(run)
     assert "WAITING" in text and "of memory" in text

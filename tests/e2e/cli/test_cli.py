@@ -648,7 +648,20 @@ def test_bench_kernels_measures_a_part_alone(run, part):
     assert {p["op"].split()[0] for p in json.loads(r.stdout)["results"]} == {part}
 
 
-@pytest.mark.parametrize("arguments, word", [(("--compute", "f32,f64"), "f32,f64"), (("--compute", ""), "''"), (("--only", "moon"), "moon"),
+@pytest.mark.parametrize("dtype", ["q4_0", "q4_k", "q6_k", "iq4_xs", "mxfp4"])
+def test_bench_kernels_measures_types_of_gguf(run, dtype):
+    r = run("bench", "kernels", "--dtype", dtype, "--compute", "int8", "--only", "layers", "--rows", "1,4", "--ms", "1", "--cold-mb", "0",
+            "--json")
+    assert (r.returncode, r.stderr) == (0, "")
+    layers = [p for p in json.loads(r.stdout)["results"] if p["op"] == "layer"]
+    bits = {"q4_0": 4.5, "q4_k": 4.625, "q6_k": 6.5625, "iq4_xs": 8.3125, "mxfp4": 9}[dtype]
+    for p in layers:
+        held = p["gb_per_s"] * p["us"] * 1e3 * 8 / (1024 * 4096 + 2048 * 1024 + 1024 * 6144 + 3072 * 1024)
+        assert held == pytest.approx(bits, rel=0.01)
+
+
+@pytest.mark.parametrize("arguments, word", [(("--compute", "f32,f64"), "f32,f64"), (("--dtype", "q9_k"), "q9_k"),
+                                             (("--dtype", "q4_k", "--tune"), "--tune"), (("--compute", ""), "''"), (("--only", "moon"), "moon"),
                                              (("--head-dtype", "int4"), "int4"), (("--kv-cache-dtype", "f8"), "f8"),
                                              (("--plot", "x", "--tune"), "--plot"), (("--from", "x"), "--plot")], ids=lambda a: a[0])
 def test_bench_kernels_refuses_what_it_does_not_have(run, arguments, word):

@@ -1,0 +1,61 @@
+/* Linear layers of random blocks of GGUF's types. */
+#include "bench/layers.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "formats/gguf.h"
+
+/* Values and bytes of a block, and where its scales in F16 are. */
+static const struct {
+	const char *name;
+	enum gguf_type type;
+	int values, bytes, at[2];
+} blocks[] = {
+	{"q4_0", GGUF_TYPE_Q4_0, 32, 18, {0, -1}},     {"q4_1", GGUF_TYPE_Q4_1, 32, 20, {0, 2}},
+	{"q5_0", GGUF_TYPE_Q5_0, 32, 22, {0, -1}},     {"q5_1", GGUF_TYPE_Q5_1, 32, 24, {0, 2}},
+	{"q8_0", GGUF_TYPE_Q8_0, 32, 34, {0, -1}},     {"q2_k", GGUF_TYPE_Q2_K, 256, 84, {80, 82}},
+	{"q3_k", GGUF_TYPE_Q3_K, 256, 110, {108, -1}}, {"q4_k", GGUF_TYPE_Q4_K, 256, 144, {0, 2}},
+	{"q5_k", GGUF_TYPE_Q5_K, 256, 176, {0, 2}},    {"q6_k", GGUF_TYPE_Q6_K, 256, 210, {208, -1}},
+	{"iq4_nl", GGUF_TYPE_IQ4_NL, 32, 18, {0, -1}}, {"iq4_xs", GGUF_TYPE_IQ4_XS, 256, 136, {0, -1}},
+	{"mxfp4", GGUF_TYPE_MXFP4, 32, 17, {-1, -1}},
+};
+enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
+
+int layers_gguf_find(const char *name)
+{
+	for (int i = 0; i < N_BLOCKS; i++)
+		if (strcmp(name, blocks[i].name) == 0)
+			return (int)blocks[i].type;
+	return -1;
+}
+
+int layers_load_gguf(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
+		     const struct layer_shape *z, int type, size_t cold_bytes)
+{
+	size_t i = 0;
+	while ((int)blocks[i].type != type)
+		i++;
+	const size_t n = (size_t)z->k / (size_t)blocks[i].values * (size_t)z->n,
+		     bytes = n * (size_t)blocks[i].bytes;
+	unsigned char *w = xmalloc(bytes);
+	struct codes codes;
+	struct kern_linear_src src = {.name = z->name, .k = z->k, .head = z->head, .n_parts = z->parts};
+	layers_fill(w, bytes);
+	for (size_t b = 0; b < n; b++) {
+		for (int j = 0; j < 2 && blocks[i].at[j] >= 0; j++)
+			layers_fill_floats(w + b * (size_t)blocks[i].bytes + blocks[i].at[j], KERN_F16, 1);
+		if (type == GGUF_TYPE_MXFP4) /* a power of two */
+			w[b * (size_t)blocks[i].bytes] = 120;
+	}
+	bool known = gguf_codes((enum gguf_type)type, z->n / z->parts, z->k, w, &codes);
+	assert(known);
+	for (int j = 0; j < z->parts; j++)
+		src.parts[j] =
+			(struct kern_linear_part){.dtype = KERN_CODES, .n = z->n / z->parts, .w = &codes};
+	const int e = layers_copy(l, ops, dev, &src, bytes, cold_bytes);
+	free(w);
+	return e;
+}
