@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 12 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 13 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -214,7 +214,9 @@ struct kern_attn_args {
  * before has left.  Philox4x32-10 keyed by seed, counter (output index, position). Penalties as in vLLM:
  * repetition over prompt and output, frequency and presence over output.  Typical-p (Meister et al. 2022,
  * arXiv:2202.00666), top-n-sigma (Tang et al. 2024, arXiv:2411.07641), XTC and DRY as in llama.cpp, but for
- * the order: temperature first.  A greedy row takes the largest logit, whatever is cut. */
+ * the order: temperature first.  A greedy row takes the largest logit, whatever is cut.
+ * Mirostat (kernels/mirostat.h) takes the place of all that cuts: where it is on, the temperature is followed
+ * by it and the draw. */
 enum { KERN_DRY_BEYOND = 64 };
 struct kern_sample_row {
 	int32_t row;               /* row of logits */
@@ -241,6 +243,9 @@ struct kern_sample_row {
 	int32_t dry_allowed, dry_last_n;
 	int32_t n_breakers;
 	const int32_t *breakers; /* ascending ids */
+	/* 0: off; 1, 2: mirostat's version, with tau and eta in units of 2^-20.  mu_at: index in the token
+	 * buffer of the sequence's mu, which the draw changes; a greedy row leaves it. */
+	int32_t mirostat, mirostat_tau, mirostat_eta, mu_at;
 	uint64_t seed;
 	uint32_t index;          /* of the output within its job */
 	uint32_t position;       /* of the token within the output */
@@ -273,6 +278,7 @@ struct kern_sample_out {    /* memory of host_new(), valid once the stream has c
 	int32_t *top_id;    /* [n, top_stride] most likely first; -1 ends the list early (NaN logits) */
 	float *top_logprob; /* [n, top_stride] */
 	int top_stride;
+	int32_t *mu; /* [n] after the token, of rows with mirostat; NULL: there is no such row */
 };
 
 struct kern_ops {

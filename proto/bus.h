@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BUS_VERSION = 3, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
+enum { BUS_VERSION = 4, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
 
 enum bus_type {
 	BUS_HELLO = 1,

@@ -6,10 +6,10 @@
  *   plan    [epoch, number, drop, drop_forms, forms, seqs, forks, sets, tables, swap_out, swap_in, copies,
  *            runs, from]
  *           forms   array of [number, form]; a form is a blob, the language and the text
- *           seqs    array of [slot, seq, index, n_prompt, form, tokens, blocks, params]
+ *           seqs    array of [slot, seq, index, n_prompt, form, mu, tokens, blocks, params]
  *           runs    slot | flags << 24, pos0, n_rows for each run
  *           from    slot `from` for each run of 0 rows
- *   result  [epoch, number, step_us, tokens, logprobs, top_ids, top_logprobs, failed,
+ *   result  [epoch, number, step_us, tokens, mus, logprobs, top_ids, top_logprobs, failed,
  *            pools, pool_words]
  *           logprobs    slot, position, token, logprob, rank, n_top, top0, prompt for each
  *           failed      array of [slot, reason]
@@ -28,12 +28,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little
 
 enum {
 	PLAN_FIELDS = 14,
-	RESULT_FIELDS = 10,
-	SEQ_FIELDS = 8,
+	RESULT_FIELDS = 11,
+	SEQ_FIELDS = 9,
 	FORM_FIELDS = 2,
 	FAILED_FIELDS = 2,
-	PARAMS_FIELDS = 34,
+	PARAMS_FIELDS = 37,
 	PARAMS_OLDEST = 23,       /* of journals of earlier versions: without the fields behind */
+	PARAMS_LLAMA = 34,        /* likewise: without mirostat */
 	DROP_FORMS_MAX = 1 << 16, /* of a plan */
 };
 
@@ -102,6 +103,9 @@ static void pack_params(msgpack_packer *pk, const struct params *p, const struct
 	msgpack_pack_int32(pk, p->dry_allowed);
 	msgpack_pack_int32(pk, p->dry_last_n);
 	bus_pack_bin(pk, p->breakers, p->n_breakers * sizeof *p->breakers);
+	msgpack_pack_uint32(pk, p->mirostat);
+	msgpack_pack_float(pk, p->mirostat_tau);
+	msgpack_pack_float(pk, p->mirostat_eta);
 }
 
 void bus_put_params(struct buf *out, const struct params *p)
@@ -119,6 +123,7 @@ static void pack_seq(msgpack_packer *pk, const struct plan_seq *s)
 	msgpack_pack_uint32(pk, s->index);
 	msgpack_pack_uint32(pk, s->n_prompt);
 	msgpack_pack_uint32(pk, s->form);
+	msgpack_pack_int32(pk, s->mu);
 	bus_pack_bin(pk, s->tokens, s->n_tokens * sizeof *s->tokens);
 	bus_pack_bin(pk, s->blocks, s->n_blocks * sizeof *s->blocks);
 	pack_params(pk, s->params, NULL);
@@ -198,6 +203,7 @@ void bus_encode_result(const struct result *r, struct buf *out)
 	msgpack_pack_uint64(&pk, r->number);
 	msgpack_pack_uint32(&pk, r->step_us);
 	bus_pack_bin(&pk, r->tokens, r->n_tokens * sizeof *r->tokens);
+	bus_pack_bin(&pk, r->mus, r->n_mus * sizeof *r->mus);
 	pack_logprobs(&pk, r);
 	bus_pack_bin(&pk, r->top_ids, r->n_top * sizeof *r->top_ids);
 	bus_pack_bin(&pk, r->top_logprobs, r->n_top * sizeof *r->top_logprobs);
@@ -243,12 +249,23 @@ static void read_llama(struct cursor *c, struct params *p)
 			cursor_fail(c, "breakers: not ascending");
 }
 
+static void read_mirostat(struct cursor *c, struct params *p)
+{
+	p->mirostat = (uint32_t)cursor_uint(c, "mirostat", 2);
+	p->mirostat_tau = (float)cursor_float(c, "mirostat_tau");
+	p->mirostat_eta = (float)cursor_float(c, "mirostat_eta");
+	if (!(p->mirostat_tau >= 0 && p->mirostat_tau <= PARAMS_TAU_MAX && p->mirostat_eta >= 0 &&
+	      p->mirostat_eta <= PARAMS_ETA_MAX))
+		cursor_fail(c, "mirostat: tau or eta is out of range");
+}
+
 static void read_params(struct cursor *c, struct params *p)
 {
 	uint32_t n, n_values;
 	params_init(p);
 	const uint32_t fields = cursor_array(c, "params");
-	if (fields < PARAMS_OLDEST || (fields > PARAMS_OLDEST + 2 && fields != PARAMS_FIELDS))
+	if (fields < PARAMS_OLDEST ||
+	    (fields > PARAMS_OLDEST + 2 && fields != PARAMS_LLAMA && fields != PARAMS_FIELDS))
 		cursor_fail(c, "params: the wrong number of fields");
 	p->max_tokens = (uint32_t)cursor_uint(c, "max_tokens", INT32_MAX);
 	p->min_tokens = (uint32_t)cursor_uint(c, "min_tokens", INT32_MAX);
@@ -291,6 +308,8 @@ static void read_params(struct cursor *c, struct params *p)
 		cursor_fail(c, "pool: the wrong number of tokens");
 	if (fields > PARAMS_OLDEST + 2)
 		read_llama(c, p);
+	if (fields > PARAMS_LLAMA)
+		read_mirostat(c, p);
 }
 
 static bool ids_below(const int32_t *ids, uint32_t n, uint32_t n_vocab)
@@ -371,6 +390,7 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 	s->index = (uint32_t)cursor_uint(c, "index", PARAMS_N_MAX - 1);
 	s->n_prompt = (uint32_t)cursor_uint(c, "n_prompt", lim->max_context);
 	s->form = (uint32_t)cursor_uint(c, "form", UINT32_MAX);
+	s->mu = (int32_t)cursor_int(c, "mu", INT32_MIN, INT32_MAX);
 	const void *tokens = cursor_bin(c, "tokens", 4, lim->max_context, &s->n_tokens);
 	size_t tokens_at = store_words(st, tokens, s->n_tokens);
 	const void *blocks = cursor_bin(c, "blocks", 4, lim->max_context, &s->n_blocks);
@@ -678,6 +698,10 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 			cursor_fail(&c, "tokens: an id beyond the vocabulary");
 		result_add_token(out, word(tokens, i));
 	}
+	uint32_t n_mus;
+	const void *mus = cursor_bin(&c, "mus", 4, n_tokens, &n_mus);
+	for (uint32_t i = 0; i < n_mus; i++)
+		result_add_mu(out, (int32_t)word(mus, i));
 	read_logprobs(&c, lim, out);
 	read_tops(&c, lim, out);
 	read_failed(&c, lim, out);

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void params_init(struct params *p)
@@ -16,6 +17,8 @@ void params_init(struct params *p)
 			     .dry_base = 1.75f,
 			     .dry_allowed = 2,
 			     .dry_last_n = -1,
+			     .mirostat_tau = 5,
+			     .mirostat_eta = 0.1f,
 			     .logprobs = -1,
 			     .prompt_logprobs = -1};
 }
@@ -54,6 +57,16 @@ void params_copy(struct params *to, const struct params *from)
 bool params_needs_rows(const struct params *p)
 {
 	return p->prompt_logprobs >= 0 || p->pool == PARAMS_POOL_MEAN;
+}
+
+int32_t params_mirostat_units(float bits)
+{
+	return (int32_t)lrintf(bits * (float)PARAMS_MIROSTAT_ONE);
+}
+
+int32_t params_first_mu(const struct params *p)
+{
+	return p->mirostat ? 2 * params_mirostat_units(p->mirostat_tau) : 0;
 }
 
 bool params_is_stop(const struct params *p, uint32_t token)

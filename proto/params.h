@@ -23,7 +23,10 @@ enum {
 	PARAMS_ALLOWED_MAX = 200000,   /* allowed ids */
 	PARAMS_BREAKERS_MAX = 1 << 15, /* ids at which DRY's repetitions end */
 	PARAMS_DRY_ALLOWED_MAX = 1024,
-	PARAMS_POOL_IDS_MAX = 64, /* of these, with PARAMS_POOL_LOGITS */
+	PARAMS_POOL_IDS_MAX = 64,      /* of these, with PARAMS_POOL_LOGITS */
+	PARAMS_MIROSTAT_ONE = 1 << 20, /* a bit, in the units of mu */
+	PARAMS_TAU_MAX = 100,
+	PARAMS_ETA_MAX = 10,
 };
 
 /* What of the prompt's rows a job returns instead of sampled tokens: of the last layer's output behind the
@@ -53,6 +56,8 @@ struct params {
 	float xtc_probability, xtc_threshold; /* [0, 1]; probability 0: off */
 	float dry_multiplier, dry_base;       /* [0, ..), 0: off; [1, ..) */
 	int32_t dry_allowed, dry_last_n;      /* [0, PARAMS_DRY_ALLOWED_MAX]; -1: the whole context */
+	uint32_t mirostat;                    /* 0: off; its version, 1 or 2, in the place of all that cuts */
+	float mirostat_tau, mirostat_eta;     /* bits, [0, PARAMS_TAU_MAX]; [0, PARAMS_ETA_MAX] */
 	uint64_t seed;                        /* always set: a job without one gets a random one */
 	bool ignore_eos;
 	int32_t logprobs;        /* -1: none; k: of the k most likely and the chosen one.  At most
@@ -84,6 +89,10 @@ void params_fini(struct params *p);
 void params_copy(struct params *to, const struct params *from);
 /* Every row of the prompt must be computed for it: none can be found in the prefix cache. */
 bool params_needs_rows(const struct params *p);
+/* tau, eta and mu in units of 1 / PARAMS_MIROSTAT_ONE. */
+int32_t params_mirostat_units(float bits);
+/* mu of an output without tokens: 2 tau; 0 without mirostat. */
+int32_t params_first_mu(const struct params *p);
 bool params_is_stop(const struct params *p, uint32_t token);
 
 #endif

@@ -100,12 +100,13 @@ void result_reset(struct result *r)
 	r->epoch = r->number = 0;
 	r->step_us = 0;
 	r->n_tokens = r->n_logprobs = r->n_top = r->n_failed = 0;
-	r->n_pools = r->n_pool_words = 0;
+	r->n_pools = r->n_pool_words = r->n_mus = 0;
 }
 
 void result_fini(struct result *r)
 {
 	free(r->tokens);
+	free(r->mus);
 	free(r->logprobs);
 	free(r->top_ids);
 	free(r->top_logprobs);
@@ -119,6 +120,12 @@ void result_add_token(struct result *r, uint32_t token)
 {
 	array_grow(r->tokens, r->cap_tokens, r->n_tokens + 1);
 	r->tokens[r->n_tokens++] = token;
+}
+
+void result_add_mu(struct result *r, int32_t mu)
+{
+	array_grow(r->mus, r->cap_mus, r->n_mus + 1);
+	r->mus[r->n_mus++] = mu;
 }
 
 struct result_logprob *result_add_logprob(struct result *r)

@@ -23,6 +23,9 @@
  *            of 0 rows samples from the last row of the run of slot `from` in the same plan (a fork's
  *            first token).
  *
+ * A sequence with params.mirostat has a state, mu, that every token changes: the worker keeps it with the
+ * slot's tokens (a fork copies it), and the result has it beside the token, so that `seqs` can give it back.
+ *
  * A sequence with params.pool is not sampled from.  Its result (struct result_pool) comes with the run that
  * ends its prompt; of a mean with every run, since each gives the sum of its own rows, and the controller
  * adds them.
@@ -71,6 +74,7 @@ struct plan_seq {
 	uint32_t n_tokens;
 	uint32_t n_blocks;
 	uint32_t form;               /* number of its form; 0: none */
+	int32_t mu;                  /* with params.mirostat: behind its last token */
 	const uint32_t *tokens;      /* [n_tokens] prompt, then output so far; borrowed */
 	const uint32_t *blocks;      /* [n_blocks] physical block of each logical one; borrowed */
 	const struct params *params; /* borrowed */
@@ -195,6 +199,8 @@ struct result {
 	uint32_t step_us; /* time on the device */
 	uint32_t *tokens; /* [n_tokens] one per PLAN_SAMPLE run, in the plan's order */
 	uint32_t n_tokens, cap_tokens;
+	int32_t *mus; /* [n_mus] behind these tokens, one per sequence among them with params.mirostat */
+	uint32_t n_mus, cap_mus;
 	struct result_logprob *logprobs;
 	uint32_t n_logprobs, cap_logprobs;
 	uint32_t *top_ids;   /* [n_top] */
@@ -211,6 +217,7 @@ struct result {
 void result_reset(struct result *r);
 void result_fini(struct result *r);
 void result_add_token(struct result *r, uint32_t token);
+void result_add_mu(struct result *r, int32_t mu);
 struct result_logprob *result_add_logprob(struct result *r);
 void result_add_failed(struct result *r, uint32_t slot, const char *reason);
 void result_add_top(struct result *r, uint32_t id, float logprob);

@@ -262,6 +262,7 @@ DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *token
 						    .n_tokens = n,
 						    .n_blocks = n_blocks,
 						    .form = d->form,
+						    .mu = params_first_mu(p),
 						    .tokens = tokens,
 						    .blocks = mine,
 						    .params = p};

@@ -36,9 +36,10 @@ static bool plan_init(struct pending *p, struct pending_plan *f)
 	f->out.token = k->host_new(p->dev, words(p));
 	f->out.logprob = k->host_new(p->dev, words(p));
 	f->out.rank = k->host_new(p->dev, words(p));
+	f->out.mu = k->host_new(p->dev, words(p));
 	f->out.top_id = k->host_new(p->dev, tops(p));
 	f->out.top_logprob = k->host_new(p->dev, tops(p));
-	return f->done && f->out.token && f->out.logprob && f->out.rank && f->out.top_id &&
+	return f->done && f->out.token && f->out.logprob && f->out.rank && f->out.mu && f->out.top_id &&
 	       f->out.top_logprob;
 }
 
@@ -77,6 +78,7 @@ static void plan_fini(struct pending *p, struct pending_plan *f)
 	pools_fini(p, f);
 	host_free(p, f->out.top_logprob, tops(p));
 	host_free(p, f->out.top_id, tops(p));
+	host_free(p, f->out.mu, words(p));
 	host_free(p, f->out.rank, words(p));
 	host_free(p, f->out.logprob, words(p));
 	host_free(p, f->out.token, words(p));
@@ -94,7 +96,7 @@ int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_de
 		.ops = ops, .dev = dev, .max_wants = max_wants, .max_top = max_top, .pool_width = pool_width};
 	for (int i = 0; i < PENDING_AHEAD; i++) {
 		if (!plan_init(p, &p->plans[i])) {
-			const size_t bytes = PENDING_AHEAD * (3 * words(p) + 2 * tops(p));
+			const size_t bytes = PENDING_AHEAD * (4 * words(p) + 2 * tops(p));
 			pending_free(p);
 			return err_why(why, why_n, -ENOMEM,
 				       "out of memory: %zu bytes of pinned memory for sampled tokens", bytes);
@@ -165,6 +167,7 @@ struct pending_want *pending_room(const struct pending *p, struct pending_plan *
 		.token = f->out.token + at,
 		.logprob = f->out.logprob + at,
 		.rank = f->out.rank + at,
+		.mu = f->out.mu + at,
 		.top_id = f->out.top_id + f->n_top,
 		.top_logprob = f->out.top_logprob + f->n_top,
 		.top_stride = stride,

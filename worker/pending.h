@@ -11,6 +11,7 @@
 
 #include "kernels/kern.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@ struct pending_want {
 	uint32_t position;  /* of the token that the row is sampled for */
 	int32_t forced;     /* that token, if it is of the prompt; -1: it is sampled */
 	int32_t n_logprobs; /* -1: none; k: also of the k likeliest tokens */
+	bool mirostat;      /* the token changes the sequence's mu */
 	size_t top0;
 	char *failure; /* the sequence's output cannot keep its form: the reason; owned.  NULL: none */
 };

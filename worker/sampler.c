@@ -3,12 +3,15 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "kernels/mirostat.h"
 #include "worker/guide.h"
 #include "worker/tp_group.h"
 #include "worker/trace.h"
 
 #include <assert.h>
 #include <stdlib.h>
+
+_Static_assert((int)PARAMS_MIROSTAT_ONE == (int)MIROSTAT_ONE, "mu has the same units everywhere");
 
 /* Instead of the first token: the tokens come later. */
 enum { LATER = INT32_MIN };
@@ -138,6 +141,10 @@ static struct kern_sample_row chosen_row(const struct sampler *s, const struct b
 		.dry_last_n = p->dry_last_n,
 		.n_breakers = (int32_t)p->n_breakers,
 		.breakers = p->breakers,
+		.mirostat = (int32_t)p->mirostat,
+		.mirostat_tau = params_mirostat_units(p->mirostat_tau),
+		.mirostat_eta = params_mirostat_units(p->mirostat_eta),
+		.mu_at = slots_mu_at(s->slots, w->slot),
 		.n_logprobs = at_most(p->logprobs, s->n_vocab),
 	};
 }
@@ -164,6 +171,7 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 		to[i].position = wants[i].position;
 		to[i].forced = wants[i].forced;
 		to[i].n_logprobs = s->rows[i].n_logprobs;
+		to[i].mirostat = s->rows[i].mirostat != 0;
 	}
 }
 
@@ -307,6 +315,8 @@ int sampler_take(struct sampler *s, const struct pending_plan *f, struct result 
 			result_add_failed(r, f->wants[i].slot, f->wants[i].failure);
 		if (chosen)
 			result_add_token(r, (uint32_t)f->out.token[i]);
+		if (chosen && f->wants[i].mirostat)
+			result_add_mu(r, f->out.mu[i]);
 	}
 	return 0;
 }

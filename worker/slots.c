@@ -22,7 +22,7 @@ struct slots {
 	struct guide *guide; /* NULL: none */
 	struct slot *slots;  /* [max_slots] */
 	int32_t *tables;     /* [max_slots, max_blocks] */
-	int32_t *prompts;    /* [max_slots, max_context + 1] */
+	int32_t *prompts;    /* [max_slots, max_context + 2] */
 	int32_t *buffer;     /* the tokens, on the device, likewise */
 	int32_t *stage;      /* pinned: STAGE tokens of each plan under way */
 	int turn;            /* which of them is this plan's */
@@ -32,7 +32,7 @@ struct slots {
 
 static size_t stride(const struct slots *s)
 {
-	return (size_t)s->lim.max_context + 1;
+	return (size_t)s->lim.max_context + 2;
 }
 
 int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
@@ -149,6 +149,12 @@ static int check_ids(const int32_t *ids, uint32_t n, uint32_t n_vocab, const cha
 	return 0;
 }
 
+static bool mirostat_fits(const struct params *p)
+{
+	return p->mirostat <= 2 && p->mirostat_tau >= 0 && p->mirostat_tau <= PARAMS_TAU_MAX &&
+	       p->mirostat_eta >= 0 && p->mirostat_eta <= PARAMS_ETA_MAX;
+}
+
 static bool llama_fits(const struct params *p)
 {
 	return p->typical_p > 0 && p->typical_p <= 1 && isfinite(p->top_n_sigma) && p->top_n_sigma >= 0 &&
@@ -166,7 +172,8 @@ static int check_params(const struct slots *s, const struct params *p, char *why
 	int rc = 0;
 	if (!(isfinite(p->temperature) && p->temperature >= 0) || !(p->top_p > 0 && p->top_p <= 1) ||
 	    !(p->min_p >= 0 && p->min_p <= 1) || p->top_k < 0 || !isfinite(p->presence) ||
-	    !isfinite(p->frequency) || !(isfinite(p->repetition) && p->repetition > 0) || !llama_fits(p))
+	    !isfinite(p->frequency) || !(isfinite(p->repetition) && p->repetition > 0) || !llama_fits(p) ||
+	    !mirostat_fits(p))
 		return err_why(why, why_n, -EINVAL, "a sampling parameter is out of its range");
 	if (p->logprobs < -1 || p->logprobs > PARAMS_TOP_MAX || p->prompt_logprobs < -1 ||
 	    p->prompt_logprobs > PARAMS_LOGPROBS_MAX)
@@ -220,6 +227,12 @@ static int check_seq(const struct slots *s, const struct plan_seq *p, char *why,
 	return check_params(s, p->params, why, why_n);
 }
 
+/* Where mu lies among a slot's tokens. */
+static uint32_t mu_place(const struct slots *s)
+{
+	return s->lim.max_context + 1;
+}
+
 /* To the slot's tokens from position `at` on.  ids may be gone when this returns. */
 static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint32_t *ids, uint32_t n,
 			 char *why, size_t why_n)
@@ -256,7 +269,17 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 	if (p->n_blocks)
 		memcpy(s->tables + (size_t)p->slot * s->lim.max_blocks, p->blocks,
 		       p->n_blocks * sizeof(int32_t));
-	return upload_tokens(s, p->slot, 0, p->tokens, p->n_tokens, why, why_n);
+	rc = upload_tokens(s, p->slot, 0, p->tokens, p->n_tokens, why, why_n);
+	const uint32_t mu = (uint32_t)p->mu;
+	return rc || !p->params->mirostat ? rc : upload_tokens(s, p->slot, mu_place(s), &mu, 1, why, why_n);
+}
+
+/* The device's mu of the child becomes the parent's. */
+static int copy_mu(struct slots *s, uint32_t child, uint32_t parent, char *why, size_t why_n)
+{
+	int rc = s->ops->copy(s->stream, s->buffer + slots_mu_at(s, child),
+			      s->buffer + slots_mu_at(s, parent), sizeof(int32_t));
+	return rc ? err_why(why, why_n, rc, "copying mirostat's state failed") : 0;
 }
 
 /* child, another slot, becomes a copy of the parent's state, with its first n tokens. */
@@ -277,7 +300,9 @@ static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t 
 		guide_copy(s->guide, child, parent, n - from->n_prompt);
 	int rc = s->ops->copy(s->stream, s->buffer + slots_base(s, child), s->buffer + slots_base(s, parent),
 			      n * sizeof(int32_t));
-	return rc ? err_why(why, why_n, rc, "copying tokens failed") : 0;
+	if (rc)
+		return err_why(why, why_n, rc, "copying tokens failed");
+	return from->params.mirostat ? copy_mu(s, child, parent, why, why_n) : 0;
 }
 
 int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n)
@@ -351,6 +376,11 @@ const int32_t *slots_prompt(const struct slots *s, uint32_t slot)
 int32_t slots_base(const struct slots *s, uint32_t slot)
 {
 	return (int32_t)(slot * stride(s));
+}
+
+int32_t slots_mu_at(const struct slots *s, uint32_t slot)
+{
+	return slots_base(s, slot) + (int32_t)mu_place(s);
 }
 
 int32_t *slots_buffer(const struct slots *s)

@@ -1,6 +1,7 @@
 /* slots.h - what the worker remembers of each sequence: parameters, tokens, block table.
  * A cache only: a plan can rebuild any of it.  Token ids live on the device, [max_slots]
- * [max_context + 1], so that the next step finds a sampled token there; forks copy ids on the device.
+ * [max_context + 2], so that the next step finds a sampled token there; forks copy ids on the device.
+ * Behind the last place for a token lies mirostat's mu.
  * The host keeps the prompts (for their log-probabilities) and, of the sampled tokens, only their
  * number, which includes tokens that the device has still to sample.  All work on the device is queued. */
 #ifndef QUERN_WORKER_SLOTS_H
@@ -60,7 +61,8 @@ int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t w
 
 const int32_t *slots_blocks(const struct slots *s, uint32_t slot); /* its table, host */
 const int32_t *slots_prompt(const struct slots *s, uint32_t slot); /* its prompt's tokens, host */
-int32_t slots_base(const struct slots *s, uint32_t slot); /* index of its first token in the buffer */
-int32_t *slots_buffer(const struct slots *s);             /* the buffer, device */
+int32_t slots_base(const struct slots *s, uint32_t slot);  /* index of its first token in the buffer */
+int32_t slots_mu_at(const struct slots *s, uint32_t slot); /* index of its mu in the buffer */
+int32_t *slots_buffer(const struct slots *s);              /* the buffer, device */
 
 #endif

@@ -239,8 +239,12 @@ static void emit_tokens(struct emit *e, const struct sched_events *events, const
 		if (s->kind != SCHED_TOKEN)
 			continue;
 		struct engine_token *t = &ev->tokens[n++];
-		*t = (struct engine_token){
-			.job = s->job, .index = s->index, .token = s->token, .top0 = n_top, .stop = s->stop};
+		*t = (struct engine_token){.job = s->job,
+					   .index = s->index,
+					   .token = s->token,
+					   .top0 = n_top,
+					   .mu = s->mu,
+					   .stop = s->stop};
 		const struct result *from = logprobs_of(s, events, r);
 		if (!from)
 			continue;

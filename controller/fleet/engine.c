@@ -86,7 +86,7 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		g->salt = c->salt;
 		g->durable = c->durable;
 		if (c->n_had)
-			group_resume(g, c->had, c->n_had);
+			group_resume(g, c->had, c->n_had, c->mus);
 		if (c->numerics)
 			g->numerics_class = fleet_numerics_class(e->fleet, c->numerics);
 		if (e->cfg.max_seqs < g->n_seqs)

@@ -200,6 +200,7 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	job->rules = (struct output_rules){.tokenizer = j->svc->tokenizer,
 					   .skip_special = s->skip_special,
 					   .logprobs = scored || s->params.logprobs >= 0,
+					   .mirostat = s->params.mirostat != 0,
 					   .min_tokens = s->params.min_tokens,
 					   .stop = job->stop,
 					   .include_stop = s->include_stop};

@@ -390,7 +390,7 @@ static void save_row(struct durable_op *o, const struct job *job, const struct o
 	if (first == OUTPUT_ENDED)
 		record_put_output(&b, out, &job->rules);
 	else
-		record_put_tokens(&b, &out->log, (uint32_t)first, to);
+		record_put_tokens(&b, &out->log, (uint32_t)first, to, job->rules.mirostat ? &out->mu : NULL);
 	snprintf(name, sizeof name, "tokens %s %u %" PRId64, job->id, out->index, first);
 	record_seal(&b, name);
 	struct saved *v = add_row(o, job, &b);
@@ -478,7 +478,7 @@ static void put_end(struct buf *b, const struct job *job)
 	mp_put_bool(b, job->cancelled);
 	mp_put_bool(b, job->class_changed);
 	mp_put_bool(b, job->has_prompt_log);
-	record_put_tokens(b, &job->prompt_log, 0, job->has_prompt_log ? job->prompt_log.n : 0);
+	record_put_tokens(b, &job->prompt_log, 0, job->has_prompt_log ? job->prompt_log.n : 0, NULL);
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		record_put_output(b, &job->outputs[i], &job->rules);
 }

@@ -150,6 +150,8 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 	} else if (!rc && first == o->log.n) {
 		struct record_tokens t;
 		record_get_tokens(&c, &t);
+		if (t.has_mu != job->rules.mirostat)
+			cursor_fail(&c, "tokens: mirostat's state is not there, or of another job");
 		rc = record_close(&c, why, sizeof why);
 		for (uint32_t i = 0; !rc && i < t.n; i++)
 			output_push(o, &job->rules, &t.tokens[i], t.top_ids, t.top_logprobs);
@@ -217,6 +219,7 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 	if (job->restarts)
 		return;
 	c->n_had = xcalloc(job->n_outputs, sizeof *c->n_had);
+	c->mus = xcalloc(job->n_outputs, sizeof *c->mus);
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		n += job->outputs[i].log.n;
 	c->had = xcalloc(n ? n : 1, sizeof *c->had);
@@ -229,6 +232,7 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 	n = 0;
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		const struct output *o = &job->outputs[i];
+		c->mus[i] = o->mu;
 		c->n_had[i] = o->finish == FINISH_NONE ? o->log.n : SEQ_OVER;
 		if (o->finish != FINISH_NONE || !o->log.n)
 			continue;

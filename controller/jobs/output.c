@@ -149,6 +149,7 @@ bool output_push(struct output *o, const struct output_rules *r, const struct en
 	size_t from = o->text.len;
 	o->start[o->log.n - 1] = (uint32_t)from;
 	o->at_stop = e->stop;
+	o->mu = e->stop ? o->mu : e->mu;
 	/* A stop token is counted and has its logprob, as in vLLM, but has text only with include_stop. */
 	if (!e->stop || r->include_stop)
 		detok_push(o->detok, e->token, &o->text);

@@ -42,6 +42,7 @@ struct output_rules {
 	const struct tokenizer *tokenizer;
 	bool skip_special;
 	bool logprobs;
+	bool mirostat;
 	uint32_t min_tokens;       /* stop strings are not searched for before */
 	const struct stops *stops; /* NULL: none */
 	char *const *stop;         /* the strings, numbered as in stops */
@@ -62,6 +63,7 @@ struct output {
 	enum finish finish; /* FINISH_NONE while it runs */
 	int64_t stop_token;
 	const char *stop_string; /* borrowed from the rules */
+	int32_t mu;              /* mirostat's, behind its last token but that stop token */
 	bool at_stop;            /* its last token is the stop token that ends it */
 	/* Used by the table of jobs: */
 	bool dirty;       /* something is new for listeners */

@@ -192,10 +192,12 @@ static uint32_t n_top(const struct toklog *t, uint32_t i)
 	return (uint32_t)(t->top_end[i] - (i ? t->top_end[i - 1] : 0));
 }
 
-void record_put_tokens(struct buf *out, const struct toklog *t, uint32_t from, uint32_t to)
+void record_put_tokens(struct buf *out, const struct toklog *t, uint32_t from, uint32_t to, const int32_t *mu)
 {
 	uint32_t n = to - from;
-	mp_put_array(out, t->with ? 6 : 1);
+	mp_put_array(out, (t->with ? 6 : 1) + (mu != NULL));
+	if (mu)
+		mp_put_int(out, *mu);
 	put_bin(out, t->token + from, n * sizeof *t->token);
 	if (!t->with)
 		return;
@@ -220,6 +222,9 @@ void record_get_tokens(struct cursor *c, struct record_tokens *out)
 	*out = (struct record_tokens){0};
 	uint32_t n_columns = cursor_array(c, "tokens"), n, n_ranks = 0, n_tops = 0, n_ids = 0, n_probs = 0,
 		 n_logprobs = 0;
+	out->has_mu = n_columns == 2 || n_columns == 7;
+	const int32_t mu = out->has_mu ? (int32_t)cursor_int(c, "mu", INT32_MIN, INT32_MAX) : 0;
+	n_columns -= out->has_mu;
 	uint32_t *ids = get_bin(c, "tokens", sizeof *ids, TOKENS_MAX, &n);
 	float *logprobs = NULL;
 	uint32_t *ranks = NULL, *tops = NULL;
@@ -240,6 +245,7 @@ void record_get_tokens(struct cursor *c, struct record_tokens *out)
 	for (uint32_t i = 0; i < out->n; i++) {
 		struct engine_token *t = &out->tokens[i];
 		t->token = ids[i];
+		t->mu = mu;
 		if (!ranks)
 			continue;
 		t->logprob = logprobs[i];
@@ -291,7 +297,7 @@ void record_put_output(struct buf *out, const struct output *o, const struct out
 	buf_put(&starts, &tail, sizeof tail);
 	put_bin(out, starts.p, starts.len);
 	buf_fini(&starts);
-	record_put_tokens(out, &o->log, 0, o->log.n);
+	record_put_tokens(out, &o->log, 0, o->log.n, NULL);
 }
 
 static bool starts_fit(const uint32_t *start, uint32_t n, uint32_t text_n)

@@ -28,11 +28,15 @@ void record_put_request(struct buf *out, const struct submit *s, int64_t now_us,
 int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64_t unix_us,
 		       struct submit **out, char *why, size_t why_n);
 
-/* Tokens [from, to), with their logprobs if t has them. */
-void record_put_tokens(struct buf *out, const struct toklog *t, uint32_t from, uint32_t to);
+/* Tokens [from, to), with their logprobs if t has them, and if mu is not NULL with mirostat's mu behind them.
+ */
+void record_put_tokens(struct buf *out, const struct toklog *t, uint32_t from, uint32_t to,
+		       const int32_t *mu);
 struct record_tokens {
 	uint32_t n;
-	struct engine_token *tokens; /* owned, as are the others; top0 points into them */
+	bool has_mu;
+	struct engine_token
+		*tokens; /* owned, as are the others; top0 points into them.  mu: that behind the last */
 	uint32_t *top_ids;
 	float *top_logprobs;
 };

@@ -23,6 +23,7 @@ void engine_cmd_free(struct engine_cmd *c)
 	free(c->devices);
 	free(c->had);
 	free(c->n_had);
+	free(c->mus);
 	free(c->numerics);
 	params_fini(&c->params);
 	free(c);

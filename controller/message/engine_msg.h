@@ -56,6 +56,7 @@ struct engine_cmd {
 	 *   had = [ output 0: n_had[0] tokens | output 1: n_had[1] tokens | ... ] */
 	bool resumed;
 	uint32_t *had;       /* owned */
+	int32_t *mus;        /* owned, [params.n] with params.mirostat: mu of each output behind its tokens */
 	char *numerics;      /* owned: numerics class that chose these tokens; NULL: not known */
 	uint32_t *n_had;     /* [params.n] owned; SEQ_OVER: the output has ended.  NULL: no tokens (always for
 				beam search) */
@@ -91,6 +92,7 @@ struct engine_token {
 	uint32_t rank; /* 0: no logprobs */
 	uint32_t n_top;
 	uint32_t top0; /* first of its entries in top_ids, top_logprobs */
+	int32_t mu;    /* of its output behind it, if the job has mirostat */
 	bool stop;     /* the stop token that ends the output: counted, but not part of the text */
 };
 

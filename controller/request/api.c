@@ -450,6 +450,9 @@ static int get_numbers(struct api_request *r)
 	p->dry_base = (float)f->dry_base;
 	p->dry_allowed = (int32_t)f->dry_allowed;
 	p->dry_last_n = (int32_t)f->dry_last_n;
+	p->mirostat = (uint32_t)f->mirostat;
+	p->mirostat_tau = (float)f->mirostat_tau;
+	p->mirostat_eta = (float)f->mirostat_eta;
 	p->n = (uint32_t)f->n;
 	r->s->best_of = f->best_of > f->n ? (uint32_t)f->best_of : 0;
 	p->beam_width = f->beams && f->beam_width > 1 ? (uint32_t)f->beam_width : 0;

@@ -11,7 +11,8 @@
 struct request_fields {
 	double temperature, top_p, min_p, presence, frequency, repetition;
 	double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
-	int64_t dry_allowed, dry_last_n;
+	double mirostat_tau, mirostat_eta;
+	int64_t dry_allowed, dry_last_n, mirostat;
 	int64_t top_k, n;
 	int64_t max_tokens;            /* 0: not given */
 	int64_t max_completion_tokens; /* chat's newer name; overrides max_tokens */

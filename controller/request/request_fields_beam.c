@@ -56,6 +56,7 @@ static int check_neutral(const json_t *map, const struct request_fields *f, stru
 		{"top_n_sigma", f->top_n_sigma <= 0, "0 or -1"},
 		{"xtc_probability", f->xtc_probability == 0, "0"},
 		{"dry_multiplier", f->dry_multiplier == 0, "0"},
+		{"mirostat", f->mirostat == 0, "0"},
 		{"logit_bias", false, NULL},
 		{"allowed_token_ids", false, NULL},
 		{"bad_words", false, NULL},

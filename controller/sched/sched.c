@@ -591,8 +591,8 @@ static int32_t find_logprob(const struct result *r, uint32_t slot, uint32_t *at)
 	return -1;
 }
 
-static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t logprob, int64_t now_us,
-			struct sched_events *ev)
+static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t mu, int32_t logprob,
+			int64_t now_us, struct sched_events *ev)
 {
 	struct group *g = q->group;
 	if (q->state == SEQ_FINISHED)
@@ -605,6 +605,7 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 	struct sched_event *e = sched_add_event(ev, SCHED_TOKEN, g);
 	e->index = q->index;
 	e->token = token;
+	e->mu = mu;
 	e->logprob = logprob;
 	e->stop = params_is_stop(&g->params, token) && seq_n_out(q) >= g->params.min_tokens;
 	if (e->stop) {
@@ -612,6 +613,7 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 		return;
 	}
 	seq_append(q, token);
+	q->mu = mu;
 	if (q->state == SEQ_RUNNING)
 		sched_publish(s, q);
 	if (seq_n_out(q) >= g->params.max_tokens)
@@ -672,7 +674,7 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		return -EPROTO;
 	struct inflight *f = &s->flight[s->first_flight];
 	if (r->epoch != s->epoch || r->number != f->number || r->n_tokens != f->n_samples ||
-	    (f->n_searched && !has_candidates(f, r)) || !sched_pool_fits(f, r))
+	    r->n_mus != f->n_mirostat || (f->n_searched && !has_candidates(f, r)) || !sched_pool_fits(f, r))
 		return -EPROTO;
 	/* No longer under way: blocks of sequences that end now are released by the result of the next plan.
 	 */
@@ -682,9 +684,10 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	blocks_release(s->host, &f->host_later);
 	for (uint32_t i = 0; i < r->n_failed; i++)
 		apply_failed(s, f, &r->failed[i], ev);
-	uint32_t at = 0;
+	uint32_t at = 0, n_mus = 0;
 	for (uint32_t i = 0; i < f->n_samples; i++) {
 		struct seq *q = f->samples[i].seq;
+		const int32_t mu = q->group->params.mirostat ? r->mus[n_mus++] : 0;
 		sched_prefetch(i + SCHED_FAR < f->n_samples ? f->samples[i + SCHED_FAR].seq : NULL,
 			       i + SCHED_NEAR < f->n_samples ? f->samples[i + SCHED_NEAR].seq : NULL);
 		bool wanted = q->group->params.logprobs >= 0;
@@ -692,7 +695,7 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		if (q->group->beam && q->state != SEQ_FINISHED)
 			sched_beam_apply(s, q, r, logprob, now_us, ev);
 		else if (!q->group->beam)
-			apply_token(s, q, r->tokens[i], logprob, now_us, ev);
+			apply_token(s, q, r->tokens[i], mu, logprob, now_us, ev);
 	}
 	if (f->n_pooled)
 		sched_pool_apply(s, f, r, now_us, ev);

@@ -59,6 +59,7 @@ struct sched_event {
 	uint32_t index;
 	uint32_t token;     /* TOKEN */
 	bool stop;          /* TOKEN: it is the stop token that ends its output */
+	int32_t mu;         /* TOKEN: of its sequence behind it, with params.mirostat */
 	int32_t logprob;    /* TOKEN: index in the result's logprobs, -1: none */
 	bool searched;      /* TOKEN: of a beam search; logprob is an index in beam_logprobs */
 	size_t value0;      /* POOLED: n_values of the events' values, from this one on */

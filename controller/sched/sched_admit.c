@@ -196,6 +196,7 @@ static void send_state(struct planning *p, struct seq *q)
 		.index = q->index,
 		.n_prompt = q->group->n_prompt,
 		.n_tokens = q->n_tokens,
+		.mu = q->mu,
 		.n_blocks = q->table.n,
 		.tokens = q->tokens,
 		.blocks = q->table.ids,

@@ -59,6 +59,7 @@ struct inflight {
 	struct sample *samples;
 	uint32_t n_samples, cap_samples;
 	uint32_t n_searched; /* samples of beam searches */
+	uint32_t n_mirostat; /* samples of sequences with params.mirostat */
 	uint32_t n_pooled;   /* runs that bring pooled rows */
 	struct run *runs;
 	uint32_t n_runs, cap_runs;

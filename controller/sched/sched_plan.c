@@ -80,6 +80,7 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	array_grow(f->samples, f->cap_samples, f->n_samples + 1);
 	f->samples[f->n_samples++] = (struct sample){q, q->slot};
 	f->n_searched += g->beam != NULL;
+	f->n_mirostat += g->params.mirostat != 0;
 }
 
 /* The leader's prompt is complete in this plan: outputs that have not begun choose their first token from the
@@ -267,7 +268,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	struct planning p = {.plan = out, .flight = f, .now_us = now_us, .budget = s->cfg.max_rows};
 	p.alone = alone;
 	plan_reset(out);
-	f->n_samples = f->n_runs = f->n_searched = f->n_pooled = 0;
+	f->n_samples = f->n_runs = f->n_searched = f->n_mirostat = f->n_pooled = 0;
 	assert(f->later.n == 0 && f->host_later.n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;

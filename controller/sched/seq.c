@@ -32,6 +32,7 @@ struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struc
 		g->seqs[i].group = g;
 		g->seqs[i].index = i;
 		g->seqs[i].n_tokens = n_prompt;
+		g->seqs[i].mu = params_first_mu(&g->params);
 		g->seqs[i].fork_of = SEQ_NO_PLACE;
 		if (g->beam && i)
 			g->seqs[i].state = SEQ_IDLE;
@@ -39,7 +40,7 @@ struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struc
 	return g;
 }
 
-void group_resume(struct group *g, const uint32_t *tokens, const uint32_t *n)
+void group_resume(struct group *g, const uint32_t *tokens, const uint32_t *n, const int32_t *mus)
 {
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		struct seq *q = &g->seqs[i];
@@ -53,6 +54,8 @@ void group_resume(struct group *g, const uint32_t *tokens, const uint32_t *n)
 			seq_own_tokens(q);
 			seq_append(q, *tokens++);
 		}
+		if (g->params.mirostat && n[i])
+			q->mu = mus[i];
 	}
 	assert(g->n_live > 0);
 }

@@ -43,6 +43,7 @@ struct seq {
 	enum finish finish;
 	uint32_t *tokens; /* [n_tokens] prompt, then output; NULL until it first runs: the group's prompt */
 	uint32_t n_tokens, cap_tokens;
+	int32_t mu; /* behind its last token, with params.mirostat; worker and journal keep its value */
 	/* Deferral (sched_impl.h draws it): what plans under way will have done. */
 	uint32_t n_pending;  /* tokens that plans under way choose: ids not known yet */
 	uint32_t n_computed; /* positions with K and V in the cache, counting plans under way */
@@ -111,8 +112,9 @@ struct group {
 /* Takes prompt and params.  With a beam_width it is a beam search, with its first hypothesis at place 0. */
 struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struct params *params);
 /* Before it is added to a scheduler: tokens that its outputs have already, one output after another, n[i]
- * of output i (fewer than max_tokens); UINT32_MAX: that output has ended.  At least one has not. */
-void group_resume(struct group *g, const uint32_t *tokens, const uint32_t *n);
+ * of output i (fewer than max_tokens); UINT32_MAX: that output has ended.  At least one has not.  mus[i]: of
+ * output i behind its tokens, if it has some; used with params.mirostat only, and may else be NULL. */
+void group_resume(struct group *g, const uint32_t *tokens, const uint32_t *n, const int32_t *mus);
 void group_free(struct group *g); /* NULL is fine */
 
 /* Tokens, known and under way. */

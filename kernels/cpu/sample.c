@@ -2,7 +2,7 @@
  * Everything that decides is exact, a sum of integers (draw.h), or this folder's own exp, so that a row
  * gives the same token on every instruction set and in every batch; a change of that takes another
  * name into the numerics class ("draw2"), since it gives a seed other tokens. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/sample_impl.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,23 +14,13 @@
 #include "base/alloc.h"
 #include "kernels/cpu/draw.h"
 #include "kernels/cpu/philox.h"
+#include "kernels/mirostat.h"
 
 static const float greedy_below = 1e-5f; /* temperatures under it are 0, as in vLLM */
 
 enum {
-	BUCKETS = 1024, /* of logits by their distance from the largest */
-	MARK_ALLOWED = 1 << 30,
-	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
-	SIGMA_LANES = 256,   /* sums of a deviation, folded in halves */
-};
-
-struct sample_job {
-	struct kern_dev *dev;
-	const float *logits;
-	int n_vocab;
-	int32_t *tokens;
-	const struct kern_sample_row *rows;
-	const struct kern_sample_out *out;
+	BUCKETS = 1024,    /* of logits by their distance from the largest */
+	SIGMA_LANES = 256, /* sums of a deviation, folded in halves */
 };
 
 /* ---- scratch ---- */
@@ -134,173 +124,6 @@ static uint64_t row_weigh(const struct cpu_isa *isa, struct cpu_sample_scratch *
 		all += s->sums[b];
 	}
 	return all;
-}
-
-/* out = x where the mask allows it, else other; out may be x. */
-static void row_mask(const struct cpu_isa *isa, float *out, const float *x, const uint32_t *mask, int n,
-		     float other)
-{
-	for (int i = 0; i < n; i += SUM_BLOCK)
-		isa->mask_block(out + i, x + i, mask + i / 32, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, other);
-}
-
-/* ---- adjustments, in their order ---- */
-
-/* NaN and -inf of the model become the lowest finite value, so that -inf means banned. */
-static float clean(float x)
-{
-	x = x > -FLT_MAX ? x : -FLT_MAX;
-	return x < FLT_MAX ? x : FLT_MAX;
-}
-
-static bool in_vocab(const struct sample_job *j, int32_t id)
-{
-	return id >= 0 && id < j->n_vocab;
-}
-
-static void penalize(const struct sample_job *j, const struct kern_sample_row *r,
-		     struct cpu_sample_scratch *s)
-{
-	const int32_t *hist = j->tokens + r->hist0;
-	for (int i = 0; i < r->n_hist; i++)
-		if (in_vocab(j, hist[i]))
-			s->mark[hist[i]] = (s->mark[hist[i]] + (i >= r->n_prompt)) | MARK_SEEN;
-	for (int i = 0; i < r->n_hist; i++) {
-		if (!in_vocab(j, hist[i]) || !s->mark[hist[i]])
-			continue;
-		float *w = &s->w[hist[i]];
-		uint32_t times = s->mark[hist[i]] & (MARK_SEEN - 1);
-		s->mark[hist[i]] = 0;
-		float x = *w > 0 ? *w / r->repetition : *w * r->repetition;
-		if (times) {
-			x -= r->frequency * (float)times;
-			x -= r->presence;
-		}
-		*w = clean(x);
-	}
-}
-
-static bool is_breaker(const struct kern_sample_row *r, int32_t id)
-{
-	int at = 0;
-	for (int n = r->n_breakers; n > 0;) {
-		const int half = n / 2;
-		if (r->breakers[at + half] < id) {
-			at += half + 1;
-			n -= half + 1;
-		} else {
-			n = half;
-		}
-	}
-	return at < r->n_breakers && r->breakers[at] == id;
-}
-
-/* How far DRY compares, of n tokens that end before `end`; below dry_allowed: nothing is penalized. */
-static int dry_reach(const struct kern_sample_row *r, const int32_t *end, int n)
-{
-	const int most = r->dry_allowed + KERN_DRY_BEYOND;
-	int i = 0;
-	while (i < n && i < most && !is_breaker(r, end[-1 - i]))
-		i++;
-	return i;
-}
-
-static float dry_penalty(const struct kern_sample_row *r, int beyond)
-{
-	double p = (double)r->dry_multiplier;
-	for (int i = 0; i < beyond; i++)
-		p *= (double)r->dry_base;
-	return p < (double)FLT_MAX ? (float)p : FLT_MAX;
-}
-
-/* mark: 1 + the longest repetition that a token would go on with. */
-static void penalize_repeats(const struct sample_job *j, const struct kern_sample_row *r,
-			     struct cpu_sample_scratch *s)
-{
-	const int n = r->dry_last_n >= 0 && r->dry_last_n < r->n_hist ? r->dry_last_n : r->n_hist;
-	const int32_t *end = j->tokens + r->hist0 + r->n_hist;
-	const int reach = dry_reach(r, end, n);
-	if (reach < r->dry_allowed || n <= r->dry_allowed)
-		return;
-	for (int k = 1; k < n; k++) { /* the repetition ended k tokens ago, end[-k] followed it */
-		int len = 0;
-		while (len < reach && len + k < n && end[-1 - len] == end[-1 - len - k])
-			len++;
-		if (len >= r->dry_allowed && in_vocab(j, end[-k]) && s->mark[end[-k]] < (uint32_t)len + 1)
-			s->mark[end[-k]] = (uint32_t)len + 1;
-	}
-	for (int k = 1; k < n; k++) {
-		if (!in_vocab(j, end[-k]) || !s->mark[end[-k]])
-			continue;
-		float *w = &s->w[end[-k]];
-		*w = clean(*w - dry_penalty(r, (int)s->mark[end[-k]] - 1 - r->dry_allowed));
-		s->mark[end[-k]] = 0;
-	}
-}
-
-static void keep_allowed(const struct sample_job *j, const struct kern_sample_row *r,
-			 struct cpu_sample_scratch *s)
-{
-	for (int i = 0; i < r->n_allowed; i++)
-		if (in_vocab(j, r->allowed[i]))
-			s->mark[r->allowed[i]] = MARK_ALLOWED;
-	for (int i = 0; i < j->n_vocab; i++)
-		if (!s->mark[i])
-			s->w[i] = -INFINITY;
-	for (int i = 0; i < r->n_allowed; i++)
-		if (in_vocab(j, r->allowed[i]))
-			s->mark[r->allowed[i]] = 0;
-}
-
-static void ban_bad_words(const struct sample_job *j, const struct kern_sample_row *r,
-			  struct cpu_sample_scratch *s)
-{
-	const int32_t *hist = j->tokens + r->hist0, *word = r->bad;
-	for (int i = 0; i < r->n_bad; word += r->bad_len[i], i++) {
-		int prefix = r->bad_len[i] - 1;
-		if (prefix < 0 || prefix > r->n_hist)
-			continue;
-		if (prefix && memcmp(hist + r->n_hist - prefix, word, (size_t)prefix * sizeof *word))
-			continue;
-		if (in_vocab(j, word[prefix]))
-			s->w[word[prefix]] = -INFINITY;
-	}
-}
-
-static bool penalizes(const struct kern_sample_row *r)
-{
-	return r->repetition != 1 || r->presence != 0 || r->frequency != 0;
-}
-
-static bool adjusts(const struct kern_sample_row *r)
-{
-	return penalizes(r) || r->dry_multiplier != 0 || r->n_bias || r->n_allowed || r->n_banned || r->n_bad;
-}
-
-/* w from x, whose masked values are NaN; bans: with allowed, banned and bad. */
-static void adjust(const struct sample_job *j, const struct kern_sample_row *r, const float *x,
-		   struct cpu_sample_scratch *s, bool bans)
-{
-	for (int i = 0; i < j->n_vocab; i++)
-		s->w[i] = clean(x[i]);
-	if (penalizes(r))
-		penalize(j, r, s);
-	if (r->dry_multiplier != 0)
-		penalize_repeats(j, r, s);
-	for (int i = 0; i < r->n_bias; i++)
-		if (in_vocab(j, r->bias_ids[i]))
-			s->w[r->bias_ids[i]] = clean(s->w[r->bias_ids[i]] + r->bias[i]);
-	if (r->mask)
-		row_mask(j->dev->isa, s->w, s->w, r->mask, j->n_vocab, -INFINITY);
-	if (!bans)
-		return;
-	if (r->n_allowed)
-		keep_allowed(j, r, s);
-	for (int i = 0; i < r->n_banned; i++)
-		if (in_vocab(j, r->banned[i]))
-			s->w[r->banned[i]] = -INFINITY;
-	if (r->n_bad)
-		ban_bad_words(j, r, s);
 }
 
 /* ---- the most likely ones ---- */
@@ -708,6 +531,75 @@ static int draw_list(const struct kern_sample_row *r, struct cpu_sample_scratch 
 	return draw_from_kept(s, l.n, -1, 0, bits);
 }
 
+/* ---- mirostat ---- */
+
+/* How far below the likeliest of the row, in mirostat's units. */
+static uint64_t fall(const struct left *l, int32_t id)
+{
+	return (uint64_t)(below_max(l, id) * MIROSTAT_PER_NAT);
+}
+
+/* How many tokens version 1 keeps of those in l, of which few remain there. */
+static int mirostat_top_of(struct left *l, int n_vocab, int32_t mu)
+{
+	struct ranking k;
+	uint64_t sum, tb = 0, tt = 0;
+	if (l->n > MIROSTAT_TOP) {
+		rank_left(&k, l);
+		keep_until(l, cut_top_k(&k, MIROSTAT_TOP, &sum));
+	}
+	int32_t *ids = l->s->ids;
+	for (int i = 1; i < l->n; i++) {
+		const int32_t id = ids[i];
+		int at = i;
+		for (; at && before(l->s->w, id, ids[at - 1]); at--)
+			ids[at] = ids[at - 1];
+		ids[at] = id;
+	}
+	for (int i = 0; i + 1 < l->n; i++) {
+		const uint64_t step = mirostat_step(i);
+		tb += step * (fall(l, ids[i + 1]) - fall(l, ids[i]));
+		tt += step * step;
+	}
+	return mirostat_top(tb, tt, n_vocab, mu);
+}
+
+/* Keeps at least this weight. */
+static void keep_weights(struct left *l, uint64_t least)
+{
+	int kept = 0;
+	for (int i = 0; i < l->n; i++)
+		if (draw_weight(l->s->p[l->s->ids[i]]) >= least)
+			l->s->ids[kept++] = l->s->ids[i];
+	l->n = kept;
+}
+
+/* all: the weight of the row; best: its likeliest. */
+static int draw_mirostat(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max,
+			 int best, uint64_t all, uint64_t bits, int32_t *mu)
+{
+	struct left l = {.s = s, .max = max, .inv_t = 1 / r->temperature};
+	l.n = candidates(s, n, -INFINITY, DRAW_P_MIN);
+	if (r->mirostat == 1) {
+		const int k = mirostat_top_of(&l, n, *mu);
+		l.n = candidates(s, n, -INFINITY, DRAW_P_MIN);
+		if (k < l.n) {
+			struct ranking ranking;
+			uint64_t sum;
+			rank_left(&ranking, &l);
+			keep_until(&l, cut_top_k(&ranking, k, &sum));
+		}
+	} else {
+		keep_weights(&l, mirostat_least(all, *mu));
+		if (!l.n)
+			s->ids[l.n++] = best;
+	}
+	all = weight_left(&l);
+	const int token = draw_from_kept(s, l.n, -1, 0, bits);
+	*mu = mirostat_next(*mu, r->mirostat_tau, r->mirostat_eta, draw_weight(s->p[token]), all);
+	return token;
+}
+
 /* max: the largest of w; best: the first id that has it. */
 static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s,
 		float max, int best)
@@ -717,6 +609,8 @@ static int draw(const struct sample_job *j, const struct kern_sample_row *r, str
 		return best;
 	const uint64_t all = row_weigh(j->dev->isa, s, n, max, 1 / r->temperature);
 	const uint64_t bits = philox_bits(r->seed, r->index, r->position);
+	if (r->mirostat)
+		return draw_mirostat(r, s, n, max, best, all, bits, j->tokens + r->mu_at);
 	if (cuts_lists(r))
 		return draw_list(r, s, n, max, bits);
 	if (r->top_k <= 0 && !(r->top_p < 1) && !(r->min_p > 0))
@@ -729,12 +623,12 @@ static int choose(const struct sample_job *j, const struct kern_sample_row *r, c
 		  int best, struct cpu_sample_scratch *s)
 {
 	/* Without a finite logit, best says nothing about what the mask allows. */
-	if (!adjusts(r) && r->temperature < greedy_below && (!r->mask || max > -FLT_MAX))
+	if (!cpu_sample_adjusts(r) && r->temperature < greedy_below && (!r->mask || max > -FLT_MAX))
 		return best;
-	adjust(j, r, x, s, true);
+	cpu_sample_adjust(j, r, x, s, true);
 	max = row_max(j->dev->isa, s->w, j->n_vocab, &best);
 	if (r->mask && !(max > -INFINITY)) {
-		adjust(j, r, x, s, false);
+		cpu_sample_adjust(j, r, x, s, false);
 		max = row_max(j->dev->isa, s->w, j->n_vocab, &best);
 	}
 	return draw(j, r, s, max, best);
@@ -795,7 +689,7 @@ static void sample_row(void *arg, int i, int thread)
 	int token = r->forced, best;
 	assert(!r->mask || r->forced < 0);
 	if (r->mask) {
-		row_mask(j->dev->isa, s->x, x, r->mask, n, NAN);
+		cpu_sample_mask(j->dev->isa, s->x, x, r->mask, n, NAN);
 		x = s->x;
 	}
 	struct stats t = {.max = row_max(j->dev->isa, x, n, &best)};
@@ -804,6 +698,8 @@ static void sample_row(void *arg, int i, int thread)
 	if (token < 0) {
 		token = choose(j, r, x, t.max, best, s);
 		j->tokens[r->hist0 + r->n_hist] = token;
+		if (r->mirostat)
+			out->mu[i] = j->tokens[r->mu_at];
 	}
 	out->token[i] = token;
 	const float v = token < n ? x[token] : -INFINITY;

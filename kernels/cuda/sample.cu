@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/sample_adjust.cuh"
 #include "kernels/cuda/sample_draw.cuh"
+#include "kernels/cuda/sample_mirostat.cuh"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -155,8 +156,10 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sa
 
 /* ---- a row as a whole ---- */
 
+/* draw(source, best): from the row's logits, once they are adjusted. */
+template <typename D>
 KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct row &r, int i, float max,
-		    int best)
+		    int best, D draw_from)
 {
 	const float *x = logits_of(a, r);
 	struct source f = {x,
@@ -168,7 +171,7 @@ KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct 
 			   draws(r) ? f32_div_rn(1.0f, r.temperature) : 1.0f};
 	/* Of a masked row without a finite logit, best says nothing about what is allowed. */
 	if (!adjusts(r) && (!f.mask || max > -flt_max))
-		return draw(s, r, f, best);
+		return draw_from(f, best);
 	float *w = a.w + (size_t)i * a.vocab_stride;
 	f.x = w;
 	f.parts = NULL;
@@ -179,7 +182,30 @@ KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct 
 		if (!f.mask || f.max > -INFINITY)
 			break;
 	}
-	return draw(s, r, f, best);
+	return draw_from(f, best);
+}
+
+/* Block i: row i, if it has mirostat.  A kernel of its own, before the others' draw: few rows have it, and
+ * sample_kernel() has no registers to spare. */
+static __global__ void __launch_bounds__(THREADS, 1) sample_mirostat_kernel(struct sample_args a)
+{
+	struct shared *s = (struct shared *)(void *)kern_smem();
+	const int i = (int)blockIdx.x;
+	const struct row r = row_of(a, i);
+	if (!r.mirostat || r.forced >= 0)
+		return;
+	int32_t mu = a.tokens[r.mu_at];
+	if (draws(r)) {
+		int best;
+		const float max = row_max(s, a.parts + (size_t)i * a.parts_stride, a.n_vocab, &best);
+		const int token = choose(a, s, r, i, max, best, [&](const struct source &f, int likeliest) {
+			return draw_mirostat(s, r, f, likeliest, &mu);
+		});
+		if (tid() == 0)
+			a.tokens[r.hist0 + r.n_hist] = token;
+	}
+	if (tid() == 0)
+		a.tokens[r.mu_at] = a.mu[i] = mu;
 }
 
 /* Block i: row i. */
@@ -196,8 +222,12 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_kernel(struct sample
 	t.max = row_max(s, parts, n, &best);
 	const double sum = add_blocks(s, blocks_of(n), [=](int b) { return parts[b].sum; });
 	t.log_sum = sum > 0 ? sample_log((float)sum) : 0.0f;
-	if (token < 0) {
-		token = choose(a, s, r, i, t.max, best);
+	if (draws_mirostat(r)) {
+		token = a.tokens[r.hist0 + r.n_hist];
+	} else if (token < 0) {
+		token = choose(a, s, r, i, t.max, best, [&](const struct source &f, int likeliest) {
+			return draw(s, r, f, likeliest);
+		});
 		if (tid() == 0)
 			a.tokens[r.hist0 + r.n_hist] = token;
 	}
@@ -328,6 +358,10 @@ static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_r
 	o.dry_last_n = r->dry_last_n;
 	o.n_breakers = r->n_breakers;
 	o.breakers = put(buf, at, r->breakers, r->n_breakers);
+	o.mirostat = r->mirostat;
+	o.mirostat_tau = r->mirostat_tau;
+	o.mirostat_eta = r->mirostat_eta;
+	o.mu_at = r->mu_at;
 	int32_t all = 0;
 	o.bad_at = *at;
 	for (int k = 0; k < r->n_bad; k++) {
@@ -374,6 +408,8 @@ static int launch(struct kern_stream *s, const struct sample_args &a, int n)
 	int e = KERN_LAUNCH(sample_max_kernel, parts, THREADS, sizeof(struct shared), s->s, a);
 	if (!e)
 		e = KERN_LAUNCH(sample_exp_kernel, parts, THREADS, sizeof(struct exp_shared), s->s, a);
+	if (!e && a.mu)
+		e = KERN_LAUNCH(sample_mirostat_kernel, (unsigned)n, THREADS, sizeof(struct shared), s->s, a);
 	return e ? e : KERN_LAUNCH(sample_kernel, (unsigned)n, THREADS, sizeof(struct shared), s->s, a);
 }
 
@@ -384,6 +420,8 @@ static struct sample_args results_from(struct sample_args a, int at)
 	a.token += at;
 	a.logprob += at;
 	a.rank += at;
+	if (a.mu)
+		a.mu += at;
 	if (a.top_id) {
 		a.top_id += tops;
 		a.top_logprob += tops;
@@ -404,10 +442,11 @@ static struct sample_args args_of(struct kern_dev *d, const void *logits, int n_
 				  const struct kern_sample_out *out)
 {
 	struct cuda_sampler *p = d->sampler;
-	bool tops = false;
+	bool tops = false, mirostat = false;
 	for (int i = 0; i < n; i++) {
 		assert(rows[i].n_logprobs <= 0 || rows[i].n_logprobs <= out->top_stride);
 		tops |= rows[i].n_logprobs > 0;
+		mirostat |= rows[i].mirostat != 0;
 	}
 	/* The layout is that of the largest vocabulary so far: marks must be zero where they are looked for,
 	 * which no other array's place is. */
@@ -427,6 +466,8 @@ static struct sample_args args_of(struct kern_dev *d, const void *logits, int n_
 	a.token = (int32_t *)result_at(d, out->token, k);
 	a.logprob = (float *)result_at(d, out->logprob, k);
 	a.rank = (int32_t *)result_at(d, out->rank, k);
+	if (mirostat)
+		a.mu = (int32_t *)result_at(d, out->mu, k);
 	if (tops) {
 		a.top_id = (int32_t *)result_at(d, out->top_id, k * (size_t)out->top_stride);
 		a.top_logprob = (float *)result_at(d, out->top_logprob, k * (size_t)out->top_stride);

@@ -24,6 +24,7 @@ struct row {
 	int32_t mask; /* 0: none; rows come first in the buffer */
 	float typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
 	int32_t dry_allowed, dry_last_n, n_breakers, breakers;
+	int32_t mirostat, mirostat_tau, mirostat_eta, mu_at;
 };
 
 /* Of 4,096 logits of a row as the model gave them. */
@@ -47,7 +48,7 @@ struct sample_args {
 	struct part *parts;     /* [slots][blocks] */
 	size_t vocab_stride, parts_stride;
 	/* results of the launch's rows, in mapped memory of the host */
-	int32_t *token, *rank, *top_id;
+	int32_t *token, *rank, *top_id, *mu;
 	float *logprob, *top_logprob;
 };
 
@@ -74,10 +75,17 @@ KERN_DEV bool draws_from_all(const struct row &r)
 	return r.top_k <= 0 && !(r.top_p < 1) && !(r.min_p > 0);
 }
 
+/* sample_mirostat_kernel() draws. */
+KERN_DEV bool draws_mirostat(const struct row &r)
+{
+	return r.mirostat && draws(r);
+}
+
 /* From a list, by cuts that are not the beginning of one order. */
 KERN_DEV bool cuts_lists(const struct row &r)
 {
-	return (r.typical_p > 0 && r.typical_p < 1) || r.top_n_sigma > 0 || r.xtc_probability > 0;
+	return r.mirostat || (r.typical_p > 0 && r.typical_p < 1) || r.top_n_sigma > 0 ||
+	       r.xtc_probability > 0;
 }
 
 KERN_DEV int top_k_of(const struct row &r, int n)

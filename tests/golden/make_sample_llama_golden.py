@@ -7,7 +7,10 @@
 
 llama.cpp's own code (DRY, top-n-sigma, top-k, typical-p, top-p, min-p, XTC, in this order) is called with made-up
 logits and histories; the temperature comes first, as here (kernels/kern.h).  XTC's coin is tossed by neither: of its
-two outcomes, one is drawn with xtc_probability."""
+two outcomes, one is drawn with xtc_probability.
+
+Mirostat (1 and 2) stands alone, as in llama.cpp.  A case of several steps calls it with the same logits again: `mu` is
+what its formula gives for the tokens that it has chosen, `p` what it leaves at the last step."""
 import ctypes
 import json
 import math
@@ -84,6 +87,31 @@ def probabilities(c, xtc):
     return p
 
 
+def mirostat(c, steps):
+    """mu before the last step, and the probabilities that it leaves."""
+    n, tau, eta = len(c["logits"]), c["mirostat_tau"], c["mirostat_eta"]
+    seed = ctypes.c_uint32(int(c["seed"]))
+    s = (sampler("mirostat", INT(n), seed, FLOAT(tau), FLOAT(eta), INT(100)) if c["mirostat"] == 1 else
+         sampler("mirostat_v2", seed, FLOAT(tau), FLOAT(eta)))
+    mu = 2 * tau
+    for step in range(steps):
+        data = (TokenData * n)(*[TokenData(i, x / c["temperature"], 0) for i, x in enumerate(c["logits"])])
+        array = TokenArray(data, n, -1, False)
+        LIB.llama_sampler_apply(s, ctypes.byref(array))
+        kept = {array.data[i].id: array.data[i].p for i in range(array.size)}
+        if step + 1 < steps:
+            mu -= eta * (-math.log2(kept[array.data[array.selected].id]) - tau)
+    LIB.llama_sampler_free(s)
+    return mu, [kept.get(i, 0.0) for i in range(n)]
+
+
+def mirostat_case(name, logits, steps=1, seed=1, **params):
+    c = dict(DEFAULTS, name=name, logits=logits, history=[], seed=str(seed), **params)
+    c["mu"], p = mirostat(c, steps)
+    c["p"] = [float(f"{x:.7g}") for x in p]
+    return c
+
+
 def case(name, logits, history=(), seed=1, **params):
     c = dict(DEFAULTS, name=name, logits=logits, history=list(history), seed=str(seed), **params)
     plain, xtc = probabilities(c, False), probabilities(c, c["xtc_probability"] > 0)
@@ -125,6 +153,19 @@ def main():
         case("dry_loop", some(20, 0.5), loop, seed=51, dry_multiplier=0.1, dry_base=1.1),
         case("all_of_them", some(120, 2.0), text, seed=52, temperature=1.5, dry_multiplier=0.7, top_n_sigma=2.0,
              top_k=60, typical_p=0.9, top_p=0.95, min_p=0.01, xtc_probability=0.25, xtc_threshold=0.06),
+        mirostat_case("mirostat_2", some(120, 2.0), seed=61, mirostat=2, mirostat_tau=3.0, mirostat_eta=0.1),
+        mirostat_case("mirostat_2_little", some(120, 2.0), seed=62, mirostat=2, mirostat_tau=1.0, mirostat_eta=0.1),
+        mirostat_case("mirostat_2_all", some(120, 1.0), seed=63, mirostat=2, mirostat_tau=20.0, mirostat_eta=0.1),
+        mirostat_case("mirostat_2_hot", some(120, 2.0), seed=64, mirostat=2, mirostat_tau=3.0, mirostat_eta=0.1,
+                      temperature=1.5),
+        mirostat_case("mirostat_2_later", some(120, 2.0), 9, seed=65, mirostat=2, mirostat_tau=3.5, mirostat_eta=0.5),
+        mirostat_case("mirostat_2_one", some(120, 2.0), 40, seed=66, mirostat=2, mirostat_tau=0.0, mirostat_eta=1.0),
+        mirostat_case("mirostat_1", some(150, 2.0), seed=67, mirostat=1, mirostat_tau=4.5, mirostat_eta=0.1),
+        mirostat_case("mirostat_1_little", some(150, 2.0), seed=68, mirostat=1, mirostat_tau=2.5, mirostat_eta=0.1),
+        mirostat_case("mirostat_1_flat", some(150, 0.5), seed=69, mirostat=1, mirostat_tau=6.5, mirostat_eta=0.1),
+        mirostat_case("mirostat_1_steep", some(150, 6.0), seed=70, mirostat=1, mirostat_tau=3.0, mirostat_eta=0.1),
+        mirostat_case("mirostat_1_few", some(30, 2.0), seed=71, mirostat=1, mirostat_tau=3.5, mirostat_eta=0.1),
+        mirostat_case("mirostat_1_later", some(150, 2.0), 12, seed=72, mirostat=1, mirostat_tau=4.5, mirostat_eta=0.5),
     ]
     print("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]")
 

@@ -261,7 +261,7 @@ static inline void kt_sample(struct kt *t, const void *logits, int n_vocab, void
 			     const struct kern_sample_row *rows, int n, const struct kern_sample_out *out)
 {
 	const size_t one = (size_t)n * 4, tops = out->top_id ? one * (size_t)out->top_stride : 0;
-	const size_t bytes = 3 * one + 2 * tops;
+	const size_t bytes = 4 * one + 2 * tops;
 	char *p = t->ops->host_new(t->dev, bytes);
 	cr_assert(p);
 	const struct kern_sample_out at = {.token = (void *)p,
@@ -269,7 +269,8 @@ static inline void kt_sample(struct kt *t, const void *logits, int n_vocab, void
 					   .rank = (void *)(p + 2 * one),
 					   .top_id = (void *)(p + 3 * one),
 					   .top_logprob = (void *)(p + 3 * one + tops),
-					   .top_stride = out->top_stride};
+					   .top_stride = out->top_stride,
+					   .mu = (void *)(p + 3 * one + 2 * tops)};
 	cr_assert_eq(t->ops->sample(t->s, logits, n_vocab, tokens, rows, n, &at), 0);
 	cr_assert_eq(t->ops->stream_sync(t->s), 0);
 	memcpy(out->token, at.token, one);
@@ -279,6 +280,8 @@ static inline void kt_sample(struct kt *t, const void *logits, int n_vocab, void
 		memcpy(out->top_id, at.top_id, tops);
 		memcpy(out->top_logprob, at.top_logprob, tops);
 	}
+	if (out->mu)
+		memcpy(out->mu, at.mu, one);
 	t->ops->host_free(t->dev, p, bytes);
 }
 

@@ -5,12 +5,13 @@
 #include "tests/kernels/kern_test.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/mirostat.h"
 
 enum { TOPS = 64 };
 
 /* One row of logits and what came of it. */
 struct draw {
-	int32_t token, rank, top_id[TOPS];
+	int32_t token, rank, mu, top_id[TOPS];
 	float logprob, top_logprob[TOPS];
 };
 
@@ -24,7 +25,7 @@ static inline struct draw draw_on(struct kt *t, const void *logits, int n, void 
 				  struct kern_sample_row r)
 {
 	struct draw d;
-	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, TOPS};
+	struct kern_sample_out out = {&d.token, &d.logprob, &d.rank, d.top_id, d.top_logprob, TOPS, &d.mu};
 	kt_sample(t, logits, n, tokens, &r, 1, &out);
 	return d;
 }
@@ -86,15 +87,15 @@ static inline void allow(uint32_t *mask, int id)
 }
 
 struct result {
-	int32_t *token, *rank, *top_id;
+	int32_t *token, *rank, *top_id, *mu;
 	float *logprob, *top_logprob;
 };
 
 static inline struct result result_new(int n)
 {
 	const size_t k = (size_t)n;
-	return (struct result){xcalloc(k, 4), xcalloc(k, 4), xcalloc(k * MOST, 4), xcalloc(k, 4),
-			       xcalloc(k * MOST, 4)};
+	return (struct result){xcalloc(k, 4), xcalloc(k, 4), xcalloc(k * MOST, 4),
+			       xcalloc(k, 4), xcalloc(k, 4), xcalloc(k * MOST, 4)};
 }
 
 static inline void result_free(struct result *r)
@@ -102,23 +103,27 @@ static inline void result_free(struct result *r)
 	free(r->token);
 	free(r->rank);
 	free(r->top_id);
+	free(r->mu);
 	free(r->logprob);
 	free(r->top_logprob);
 }
 
 static inline struct kern_sample_out out_of(struct result *r)
 {
-	return (struct kern_sample_out){r->token, r->logprob, r->rank, r->top_id, r->top_logprob, MOST};
+	return (struct kern_sample_out){r->token,       r->logprob, r->rank, r->top_id,
+					r->top_logprob, MOST,       r->mu};
 }
 
-static inline void same_row(const struct result *got, const struct result *want, int i, int n_top,
-			    const char *what)
+static inline void same_row(const struct result *got, const struct result *want, int i,
+			    const struct kern_sample_row *row, const char *what)
 {
 	cr_assert(got->token[i] == want->token[i] && got->rank[i] == want->rank[i],
 		  "%s row %d: token %d rank %d, expected %d rank %d", what, i, got->token[i], got->rank[i],
 		  want->token[i], want->rank[i]);
 	kt_same(&got->logprob[i], &want->logprob[i], 1, what);
-	for (int k = 0; k < n_top; k++) {
+	cr_assert(!row->mirostat || row->forced >= 0 || got->mu[i] == want->mu[i],
+		  "%s row %d: mu %d, expected %d", what, i, got->mu[i], want->mu[i]);
+	for (int k = 0; k < row->n_logprobs; k++) {
 		const int at = i * MOST + k;
 		cr_assert_eq(got->top_id[at], want->top_id[at], "%s row %d top %d", what, i, k);
 		kt_same(&got->top_logprob[at], &want->top_logprob[at], 1, what);
@@ -175,7 +180,7 @@ static inline void check_rows(const float *logits, int n_vocab, int n_logits,
 		memcpy(after, history, (size_t)n_history * 4);
 		run_rows(&t, logits, n_vocab, n_logits, rows, n, after, n_history, &got);
 		for (int k = 0; k < n; k++)
-			same_row(&got, &want, k, rows[k].n_logprobs, what);
+			same_row(&got, &want, k, &rows[k], what);
 		cr_assert(!memcmp(after, tokens, (size_t)n_history * 4), "%s: the token buffer", what);
 		kt_close(&t);
 	}
@@ -209,6 +214,16 @@ static inline void random_llama(struct kern_sample_row *r, struct lists *l)
 	r->breakers = l->breakers;
 }
 
+/* mu lies behind the history of row i (HISTORY - 1 tokens at most, and the chosen one). */
+static inline void random_mirostat(struct kern_sample_row *r)
+{
+	static const float tau[] = {0, 0.5f, 3, 5, 20}, eta[] = {0, 0.1f, 1, 10};
+	r->mirostat = some(3);
+	r->mirostat_tau = (int32_t)(tau[some(5)] * MIROSTAT_ONE);
+	r->mirostat_eta = (int32_t)(eta[some(4)] * MIROSTAT_ONE);
+	r->mu_at = r->hist0 + HISTORY - 1;
+}
+
 /* Any of the parameters, by chance; ids sometimes outside of the vocabulary. */
 static inline struct kern_sample_row random_row(struct lists *l, int i, int n_vocab)
 {
@@ -217,7 +232,7 @@ static inline struct kern_sample_row random_row(struct lists *l, int i, int n_vo
 	struct kern_sample_row r = row_default();
 	r.row = i % 3;
 	r.hist0 = i * HISTORY;
-	r.n_hist = some(HISTORY - 1);
+	r.n_hist = some(HISTORY - 2);
 	r.n_prompt = some(r.n_hist + 1);
 	r.temperature = temperatures[some(6)];
 	r.top_k = some(2) ? 0 : 1 + some(some(2) ? 20 : n_vocab + 5);
@@ -256,6 +271,8 @@ static inline struct kern_sample_row random_row(struct lists *l, int i, int n_vo
 	r.bad_len = l->bad_len;
 	if (some(2))
 		random_llama(&r, l);
+	if (!some(3))
+		random_mirostat(&r);
 	cr_assert(n_vocab <= VOCAB_MOST);
 	const int one_of = 1 << some(14); /* all, half, .., a few */
 	for (int k = 0; k < n_vocab; k++)

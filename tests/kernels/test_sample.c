@@ -810,6 +810,10 @@ static void check_random(int n_vocab, int n, int kind)
 		history[i] = some(8) ? some(4) : some(n_vocab + 10);
 	for (int i = 0; i < n; i++)
 		rows[i] = random_row(&lists[i], i, n_vocab);
+	for (int i = 0; i < n; i++)
+		if (rows[i].mirostat)
+			history[rows[i].mu_at] =
+				some(8) ? some(16 * MIROSTAT_ONE) : (some(3) - 1) * (70 << 20);
 	snprintf(what, sizeof what, "vocabulary %d kind %d", n_vocab, kind);
 	check_rows(x, n_vocab, 3, rows, n, history, n * HISTORY, what);
 	free(lists);

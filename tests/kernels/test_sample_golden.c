@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "kernels/cpu/draw.h"
 #include "kernels/cpu/philox.h"
+#include "kernels/mirostat.h"
 
 enum { DRAWS = 250, TRIES = 20000, HISTORY_MOST = 100 };
 
@@ -17,6 +18,7 @@ struct golden {
 	double *p;
 	struct kern_sample_row row;
 	int32_t history[HISTORY_MOST]; /* row.n_hist of them */
+	double mu;                     /* before the draw, in bits */
 	const json_t *tokens;
 };
 
@@ -54,6 +56,12 @@ static void set_llama(struct golden *g, const json_t *o)
 	g->row.dry_base = number(o, "dry_base");
 	g->row.dry_allowed = integer(o, "dry_allowed");
 	g->row.dry_last_n = integer(o, "dry_last_n");
+	g->row.mirostat = integer(o, "mirostat");
+	g->row.mirostat_tau =
+		(int32_t)lrint(json_number_value(json_object_get(o, "mirostat_tau")) * MIROSTAT_ONE);
+	g->row.mirostat_eta =
+		(int32_t)lrint(json_number_value(json_object_get(o, "mirostat_eta")) * MIROSTAT_ONE);
+	g->mu = json_number_value(json_object_get(o, "mu"));
 }
 
 static struct golden golden_of(const json_t *o)
@@ -91,21 +99,24 @@ static void golden_fini(struct golden *g)
 }
 
 /* The tokens of n positions from `first` on, of one row of logits on the device; each has r.n_hist of
- * history. */
-static void draw(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r,
-		 const int32_t *history, uint32_t first, int n, int32_t *token)
+ * history, and mirostat's mu, in bits.  mu: [n] afterwards. */
+static void draw_mu(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r,
+		    const int32_t *history, double before_mu, uint32_t first, int n, int32_t *token,
+		    int32_t *mu)
 {
 	struct kern_sample_row rows[DRAWS];
 	int32_t rank[DRAWS];
 	float logprob[DRAWS];
-	const struct kern_sample_out out = {.token = token, .logprob = logprob, .rank = rank};
-	const int32_t each = r.n_hist + 1;
+	const struct kern_sample_out out = {.token = token, .logprob = logprob, .rank = rank, .mu = mu};
+	const int32_t each = r.n_hist + 2;
 	int32_t *before = xcalloc((size_t)(DRAWS * each), sizeof *before);
 	cr_assert(n <= DRAWS);
 	for (int i = 0; i < n; i++) {
 		rows[i] = r;
 		rows[i].hist0 = i * each;
 		rows[i].position = first + (uint32_t)i;
+		rows[i].mu_at = (i + 1) * each - 1;
+		before[rows[i].mu_at] = (int32_t)lrint(before_mu * MIROSTAT_ONE);
 		if (r.n_hist)
 			memcpy(before + i * each, history, (size_t)r.n_hist * sizeof *before);
 	}
@@ -113,6 +124,13 @@ static void draw(struct kt *t, const void *logits, int n_vocab, struct kern_samp
 	free(before);
 	kt_sample(t, logits, n_vocab, tokens, rows, n, &out);
 	kt_del(t, tokens);
+}
+
+static void draw(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r,
+		 const int32_t *history, uint32_t first, int n, int32_t *token)
+{
+	int32_t mu[DRAWS];
+	draw_mu(t, logits, n_vocab, r, history, 0, first, n, token, mu);
 }
 
 static void check_tokens(const struct golden *g, int way)
@@ -171,6 +189,17 @@ static void check_frequencies(const struct golden *g, const int *count, int trie
 		  "%s: chi square %g of %d degrees, %d of %g rare ones", g->name, chi, degrees, n_few, few);
 }
 
+/* mu behind each of n tokens, by the formula in floating point. */
+static void check_mu(const struct golden *g, const int32_t *token, const int32_t *mu, int n)
+{
+	const double one = MIROSTAT_ONE, tau = g->row.mirostat_tau / one, eta = g->row.mirostat_eta / one;
+	for (int i = 0; g->row.mirostat && i < n; i++) {
+		const double want = g->mu - eta * (-log2(g->p[token[i]]) - tau);
+		cr_expect(fabs(mu[i] / one - want) < 2e-5, "%s: mu %.7f behind token %d, expected %.7f",
+			  g->name, mu[i] / one, token[i], want);
+	}
+}
+
 static void check_file(const char *path)
 {
 	const int tries = kt_brief() ? DRAWS : TRIES;
@@ -182,11 +211,12 @@ static void check_file(const char *path)
 	json_array_foreach(all, i, o)
 	{
 		struct golden g = golden_of(o);
-		int32_t got[DRAWS];
+		int32_t got[DRAWS], mu[DRAWS];
 		int *count = xcalloc((size_t)g.n, sizeof *count);
 		void *logits = kt_put(&t, g.x, (size_t)g.n * 4);
 		for (int k = 0; k < tries; k += DRAWS) {
-			draw(&t, logits, g.n, g.row, g.history, 1000 + (uint32_t)k, DRAWS, got);
+			draw_mu(&t, logits, g.n, g.row, g.history, g.mu, 1000 + (uint32_t)k, DRAWS, got, mu);
+			check_mu(&g, got, mu, DRAWS);
 			for (int j = 0; j < DRAWS; j++)
 				count[got[j]]++;
 		}

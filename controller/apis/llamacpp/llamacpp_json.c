@@ -45,7 +45,10 @@ void llamacpp_put_settings(struct buf *b, const struct submit *s, bool stream)
 	put_int(b, "dry_allowed_length", p->dry_allowed);
 	put_int(b, "dry_penalty_last_n", p->dry_last_n);
 	put_int(b, "n_probs", p->logprobs > 0 ? p->logprobs : 0);
-	buf_puts(b, ",\"mirostat\":0,\"stop\":[");
+	put_int(b, "mirostat", p->mirostat);
+	put_float(b, "mirostat_tau", p->mirostat_tau);
+	put_float(b, "mirostat_eta", p->mirostat_eta);
+	buf_puts(b, ",\"stop\":[");
 	for (uint32_t i = 0; i < s->n_stop; i++) {
 		buf_puts(b, i ? "," : "");
 		json_write_str(b, s->stop[i]);

@@ -238,7 +238,7 @@ def test_embedding(service):
     ({"n_predict": 0}, "n_predict"),
     ({"repeat_penalty": 0}, "repeat_penalty"),
     ({"n_probs": 99}, "n_probs"),
-    ({"mirostat": 2}, "mirostat"),
+    ({"mirostat": 3}, "mirostat"),
     ({"grammar": "root ::= ("}, "grammar"),
     ({"logit_bias": [["Hello", 1]]}, "logit_bias"),
     ({"prompt": ["a", "b"], "stream": True}, "prompt"),

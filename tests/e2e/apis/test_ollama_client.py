@@ -192,7 +192,7 @@ def test_what_changes_models_is_refused_by_name(demo, call):
     ({"options": {"num_predict": 0}}, "options.num_predict"),
     ({"options": {"repeat_penalty": 0}}, "options.repeat_penalty"),
     ({"options": {"temperature": -1}}, "options.temperature"),
-    ({"options": {"mirostat": 2}}, "options.mirostat"),
+    ({"options": {"mirostat": 3}}, "options.mirostat"),
     ({"format": {"type": "no such type"}}, "format"),
 ])
 def test_errors_name_the_client_s_field(demo, change, words):

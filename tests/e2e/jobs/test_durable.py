@@ -74,12 +74,14 @@ def test_without_a_journal_durable_is_refused(service):
     assert e.value.code == "E_BAD_REQUEST" and "durable" in e.value.message and "--journal" in e.value.message
 
 
-def test_after_killing_every_process_a_job_continues_token_for_token(serve):
+@pytest.mark.parametrize("more", [{}, {"mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.5}],
+                         ids=["plain", "mirostat"])
+def test_after_killing_every_process_a_job_continues_token_for_token(serve, more):
     s = serve()
     c = s.client()
-    reference = c.generate(PROMPT, **LONG)
+    reference = c.generate(PROMPT, **LONG, **more)
     finished = c.generate("The dog", durable=True, max_tokens=20, seed=3)
-    job = c.submit(PROMPT, durable=True, **LONG).accepted()
+    job = c.submit(PROMPT, durable=True, **LONG, **more).accepted()
     for _ in range(30):
         job.event()
     time.sleep(0.4)

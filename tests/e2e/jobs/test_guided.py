@@ -31,6 +31,10 @@ JOBS = [
          repetition_penalty=1.2, frequency_penalty=0.3, logprobs=2),
     dict(prompt=STORY, guided_grammar=WORDS, use_beam_search=True, n=2, beam_width=4, max_tokens=30, logprobs=1),
     dict(prompt=STORY[:60], temperature=1.0, seed=4, max_tokens=60, ignore_eos=True, logprobs=2),
+    # A state of their own: mirostat's.
+    dict(prompt=STORY[:60], temperature=1.0, seed=5, n=3, mirostat=2, mirostat_tau=3, mirostat_eta=0.7, max_tokens=90,
+         ignore_eos=True, logprobs=2),
+    dict(prompt="A cat", guided_grammar=WORDS, temperature=1.0, seed=6, mirostat=1, max_tokens=90, logprobs=2),
 ]
 
 

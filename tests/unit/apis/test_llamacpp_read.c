@@ -35,11 +35,12 @@ Test(llamacpp_read, fields_have_other_names)
 		"[\"x\"], \"stream\": true, \"temperature\": 0.5, \"dry_multiplier\": 0.8, "
 		"\"xtc_probability\": 0.1, "
 		"\"grammar\": \"root ::= \\\"a\\\"\", \"ignore_eos\": true, \"return_tokens\": true, "
-		"\"mirostat\": 0}",
+		"\"mirostat\": 2, \"mirostat_tau\": 4, \"mirostat_eta\": 0.2}",
 		"{\"prompt\": \"p\", \"max_tokens\": 9, \"repetition_penalty\": 1.1, \"logprobs\": 3, "
 		"\"seed\": 7, "
 		"\"stop\": [\"x\"], \"stream\": true, \"temperature\": 0.5, \"dry_multiplier\": 0.8, "
-		"\"xtc_probability\": 0.1, \"grammar\": \"root ::= \\\"a\\\"\", \"ignore_eos\": true}");
+		"\"xtc_probability\": 0.1, \"mirostat\": 2, \"mirostat_tau\": 4, "
+		"\"mirostat_eta\": 0.2, \"grammar\": \"root ::= \\\"a\\\"\", \"ignore_eos\": true}");
 }
 
 Test(llamacpp_read, values_that_mean_none)
@@ -68,7 +69,7 @@ Test(llamacpp_read, what_is_not_built_is_refused_by_name)
 	refused("{\"prompt\": \"p\", \"n_predict\": 0}", "n_predict");
 	refused("{\"prompt\": \"p\", \"n_predict\": 1.5}", "n_predict");
 	refused("{\"prompt\": \"p\", \"n_probs\": 99}", "n_probs");
-	refused("{\"prompt\": \"p\", \"mirostat\": 2}", "mirostat");
+	refused("{\"prompt\": \"p\", \"mirostat\": 3}", "mirostat");
 	refused("{\"prompt\": \"p\", \"dynatemp_range\": 0.5}", "dynatemp_range");
 	refused("{\"prompt\": \"p\", \"response_fields\": [\"content\"]}", "response_fields");
 	refused("{\"prompt\": \"p\", \"lora\": [{\"id\": 0}]}", "lora");

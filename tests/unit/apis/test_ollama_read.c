@@ -58,15 +58,18 @@ Test(ollama_read, options_become_fields)
 		", \"stream\": false, \"options\": {\"num_predict\": 9, \"temperature\": 0.5, \"top_k\": 3, "
 		"\"top_p\": 0.5, \"min_p\": 0.1, \"typical_p\": 0.9, \"repeat_penalty\": 1.1, "
 		"\"presence_penalty\": 1, "
-		"\"frequency_penalty\": 0.5, \"seed\": 7, \"stop\": [\"x\"], \"mirostat\": 0}}",
+		"\"frequency_penalty\": 0.5, \"seed\": 7, \"stop\": [\"x\"], \"mirostat\": 1, "
+		"\"mirostat_tau\": 4, "
+		"\"mirostat_eta\": 0.2}}",
 		"{" ASK
 		", \"stream\": false, \"max_tokens\": 9, \"temperature\": 0.5, \"top_k\": 3, \"top_p\": 0.5, "
 		"\"min_p\": 0.1, \"typical_p\": 0.9, \"repetition_penalty\": 1.1, \"presence_penalty\": 1, "
+		"\"mirostat\": 1, \"mirostat_tau\": 4, \"mirostat_eta\": 0.2, "
 		"\"frequency_penalty\": 0.5, \"seed\": 7, \"stop\": [\"x\"]}");
 	becomes(&of_chat, "{" ASK ", \"options\": {\"num_predict\": -1, \"seed\": -1, \"stop\": []}}",
 		"{" ASK ", \"stream\": true}");
 	refused(&of_chat, "{" ASK ", \"options\": {\"num_predict\": 0}}", "options.num_predict");
-	refused(&of_chat, "{" ASK ", \"options\": {\"mirostat\": 1}}", "options.mirostat");
+	refused(&of_chat, "{" ASK ", \"options\": {\"mirostat\": 3}}", "options.mirostat");
 	refused(&of_chat, "{" ASK ", \"options\": {\"top_k\": \"x\"}}", "options.top_k");
 	refused(&of_chat, "{" ASK ", \"options\": []}", "options");
 }

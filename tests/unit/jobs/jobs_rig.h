@@ -191,6 +191,7 @@ static inline void tokens(uint64_t job, uint32_t index, const uint32_t *ids, siz
 					     .logprob = -0.5f,
 					     .rank = 1,
 					     .n_top = 1,
+					     .mu = (int32_t)ids[i] - 1000,
 					     .top0 = (uint32_t)i,
 					     .stop = ids[i] == 1663};
 		top_ids[i] = ids[i];

@@ -281,6 +281,30 @@ Test(durable, resumes_with_its_request_and_tokens)
 	recorder_free(f);
 }
 
+/* The state behind the last saved token, whose bits (the rig's) follow from it. */
+Test(durable, resumes_with_the_state_of_mirostat)
+{
+	struct recorder *e = recorder_new();
+	struct submit *s = durable_request("k");
+	s->params.mirostat = 2;
+	s->params.mirostat_tau = 3;
+	uint64_t job = start_durable(s, e);
+	uint32_t n = generate(job, 0, "Once upon a");
+	jobs_save(jobs);
+	n += generate(job, 0, " time");
+	jobs_save(jobs);
+	const uint32_t stop = 1663;
+	tokens(job, 0, &stop, 1); /* its end is lost: the state is that before it */
+	jobs_save(jobs);
+	restart();
+	cr_assert_eq(n_sent, 1);
+	const struct engine_cmd *c = sent[0];
+	cr_expect(c->params.mirostat == 2 && c->params.mirostat_tau == 3);
+	cr_assert_eq(c->n_had[0], n);
+	cr_expect_eq(c->mus[0], (int32_t)c->had[n - 1] - 1000);
+	recorder_free(e);
+}
+
 Test(durable, resumes_after_many_crashes)
 {
 	struct recorder *e = recorder_new(), *f = recorder_new();

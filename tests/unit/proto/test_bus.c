@@ -83,6 +83,9 @@ static void fill_params(struct params *p)
 	p->dry_base = 2;
 	p->dry_allowed = 3;
 	p->dry_last_n = 64;
+	p->mirostat = 2;
+	p->mirostat_tau = 3.5f;
+	p->mirostat_eta = 0.25f;
 	p->breakers = xmemdup((int32_t[]){7, 8, 20}, 12);
 	p->n_breakers = 3;
 }
@@ -93,6 +96,7 @@ static void check_llama(const struct params *p)
 	cr_assert(p->xtc_probability == 0.5f && p->xtc_threshold == 0.125f);
 	cr_assert(p->dry_multiplier == 0.75f && p->dry_base == 2);
 	cr_assert(p->dry_allowed == 3 && p->dry_last_n == 64);
+	cr_assert(p->mirostat == 2 && p->mirostat_tau == 3.5f && p->mirostat_eta == 0.25f);
 	cr_assert(p->n_breakers == 3 && p->breakers[0] == 7 && p->breakers[2] == 20);
 }
 

@@ -250,11 +250,14 @@ Test(api, llama_cpp_samplers_are_read)
 	struct submit *s = job("\"typical_p\": 0.5, \"top_n_sigma\": 1.5, \"xtc_probability\": 0.25, "
 			       "\"xtc_threshold\": 0.125, \"dry_multiplier\": 0.75, \"dry_base\": 2, "
 			       "\"dry_allowed_length\": 3, \"dry_penalty_last_n\": 99, "
-			       "\"dry_sequence_breakers\": [\"e\"], \"mirostat\": 0");
+			       "\"dry_sequence_breakers\": [\"e\"], \"mirostat\": 2, "
+			       "\"mirostat_tau\": 3, \"mirostat_eta\": 0.5");
 	const struct params *p = &s->params;
 	cr_expect(p->typical_p == 0.5f && p->top_n_sigma == 1.5f && p->xtc_probability == 0.25f);
 	cr_expect(p->xtc_threshold == 0.125f && p->dry_multiplier == 0.75f && p->dry_base == 2);
 	cr_expect(p->dry_allowed == 3 && p->dry_last_n == 99);
+	cr_expect(p->mirostat == 2 && p->mirostat_tau == 3 && p->mirostat_eta == 0.5f);
+	cr_expect_eq(params_first_mu(p), 6 * PARAMS_MIROSTAT_ONE);
 	cr_expect(p->n_breakers > 10);
 	for (uint32_t i = 1; i < p->n_breakers; i++)
 		cr_expect(p->breakers[i - 1] < p->breakers[i]);
@@ -303,7 +306,12 @@ Test(api, numbers_out_of_range_are_named)
 		{"\"dry_sequence_breakers\": [\"\"]", "dry_sequence_breakers[0]"},
 		{"\"dry_sequence_breakers\": [5]", "dry_sequence_breakers[0]"},
 		{"\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"\\u0001\\u0002zq\"]", "in no token"},
-		{"\"mirostat\": 2", "mirostat is not supported: it must be 0"},
+		{"\"mirostat\": 3", "mirostat"},
+		{"\"mirostat\": 1.5", "mirostat"},
+		{"\"mirostat_tau\": -1", "mirostat_tau"},
+		{"\"mirostat_tau\": 101", "mirostat_tau"},
+		{"\"mirostat_eta\": 11", "mirostat_eta"},
+		{"\"mirostat\": 1, \"use_beam_search\": true, \"n\": 2", "mirostat"},
 		{"\"n\": 0", "n is 0"},
 		{"\"n\": 65", "n is 65"},
 		{"\"n\": -1", "n is -1"},

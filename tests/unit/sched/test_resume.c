@@ -3,6 +3,7 @@
 #include "controller/sched/sched.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdlib.h>
 
 enum { BLOCKS = 64, PROMPT = 20 };
@@ -69,7 +70,7 @@ Test(resume, resumed_tokens_are_computed_and_not_published_again)
 {
 	uint32_t had[] = {100, 101, 102}, n_had[] = {3};
 	struct group *g = group(1, 1, 5);
-	group_resume(g, had, n_had);
+	group_resume(g, had, n_had, NULL);
 	sched_add(sched, &g, 0);
 	sched_start(sched, BLOCKS, 0, 1);
 	cr_assert(next_plan());
@@ -91,7 +92,7 @@ Test(resume, outputs_go_on_from_where_each_is)
 {
 	uint32_t had[] = {100, 101}, n_had[] = {2, UINT32_MAX, 0, 0};
 	struct group *g = group(1, 4, 4);
-	group_resume(g, had, n_had);
+	group_resume(g, had, n_had, NULL);
 	sched_add(sched, &g, 0);
 	sched_start(sched, BLOCKS, 0, 1);
 	for (int i = 0; next_plan(); i++) {
@@ -115,7 +116,7 @@ Test(resume, one_that_had_many_tokens_survives_the_loss_of_its_worker)
 	for (uint32_t i = 0; i < 40; i++)
 		had[i] = 200 + i;
 	struct group *g = group(1, 1, 50);
-	group_resume(g, had, n_had);
+	group_resume(g, had, n_had, NULL);
 	sched_add(sched, &g, 0);
 	sched_start(sched, BLOCKS, 0, 1);
 	cr_assert(next_plan());
@@ -129,4 +130,40 @@ Test(resume, one_that_had_many_tokens_survives_the_loss_of_its_worker)
 	}
 	cr_expect_eq(count(SCHED_TOKEN, 0), 10);
 	cr_expect_eq(count(SCHED_GROUP_DONE, 0), 1);
+}
+
+/* A token and mirostat's mu for the plan's only sequence. */
+static int answer_mu(uint32_t token, const int32_t *mu)
+{
+	struct result r = {.epoch = plan.epoch, .number = plan.number};
+	result_add_token(&r, token);
+	if (mu)
+		result_add_mu(&r, *mu);
+	int rc = sched_apply(sched, &r, 2, &events);
+	result_fini(&r);
+	return rc;
+}
+
+Test(resume, the_state_of_mirostat_comes_back_with_the_tokens)
+{
+	uint32_t had[] = {100, 101}, n_had[] = {2};
+	const int32_t mus[] = {-7}, next = 12345;
+	struct group *g = group(1, 1, 9), *fresh = group(2, 1, 9);
+	g->params.mirostat = 2;
+	group_resume(g, had, n_had, mus);
+	sched_add(sched, &g, 0);
+	sched_start(sched, BLOCKS, 0, 1);
+	cr_assert(next_plan());
+	cr_expect_eq(plan.seqs[0].mu, -7);
+	cr_expect_eq(answer_mu(7, NULL), -EPROTO);
+	cr_assert_eq(answer_mu(7, &next), 0);
+	cr_expect_eq(events.v[0].mu, next);
+	cr_assert(next_plan());
+	sched_lost(sched); /* a token under way is lost, and chosen again from the same state */
+	sched_start(sched, BLOCKS, 0, 2);
+	cr_assert(next_plan());
+	cr_assert_eq(plan.seqs[0].n_tokens, PROMPT + 3);
+	cr_expect_eq(plan.seqs[0].mu, next);
+	cr_expect_eq(fresh->seqs[0].mu, 0);
+	group_free(fresh);
 }

@@ -16,7 +16,7 @@ struct model_case {
 	uint32_t n_prompt;
 	uint32_t n_ranks;
 	char compute[8], head[8], kv[8];
-	bool form; /* the job's outputs have one */
+	enum { PLAIN, FORM, MIROSTAT } how; /* the job's outputs have a form; are chosen by mirostat */
 };
 
 /* Words, nested, of which none ends a text soon. */
@@ -38,29 +38,32 @@ struct job {
 	struct params params;
 	uint32_t prompt[N_MAX]; /* and what came after */
 	uint32_t n_prompt;
+	int32_t mu; /* mirostat's, behind the last token */
 	struct trace got;
 };
 
 /* 300 tokens reach into the second chunk of the attention's walk over the cache. */
-static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto", "auto", false},
-					   {"qwen3-awq-g32", 70, 1, "f32", "auto", "auto", false},
-					   {"qwen3-window", 70, 1, "f32", "auto", "auto", false},
-					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "auto", false},
-					   {"qwen3-awq-g32", 70, 1, "f32", "auto", "auto", true},
+static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto", "auto", PLAIN},
+					   {"qwen3-awq-g32", 70, 1, "f32", "auto", "auto", PLAIN},
+					   {"qwen3-window", 70, 1, "f32", "auto", "auto", PLAIN},
+					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "auto", PLAIN},
+					   {"qwen3-awq-g32", 70, 1, "f32", "auto", "auto", FORM},
+					   {"qwen3-tied", 70, 1, "f32", "auto", "auto", MIROSTAT},
 					   /* On the CPU: */
-					   {"demo", 70, 1, "int16", "auto", "auto", true},
-					   {"qwen3-awq-g32", 70, 2, "int8", "auto", "auto", true},
-					   {"demo", 300, 1, "int8", "auto", "auto", false},
-					   {"demo", 70, 1, "int16", "auto", "auto", false},
-					   {"qwen3-tied", 70, 1, "int8", "auto", "auto", false},
-					   {"qwen3-awq-g32", 70, 2, "int8", "auto", "auto", false},
-					   {"demo", 300, 1, "bf16", "auto", "auto", false},
-					   {"qwen3-tied", 70, 1, "bf16", "auto", "auto", false},
-					   {"qwen3-awq-g32", 70, 1, "int16", "int8", "auto", false},
-					   {"qwen3-tied", 300, 1, "f32", "auto", "bf16", false},
-					   {"demo", 300, 1, "int16", "auto", "int8", false},
-					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "int16", false}};
-enum { SAMPLES = sizeof sample / sizeof sample[0], ON_ANY_DEVICE = 5, CASES_MAX = 256 };
+					   {"demo", 70, 1, "int16", "auto", "auto", FORM},
+					   {"qwen3-awq-g32", 70, 2, "int8", "auto", "auto", FORM},
+					   {"demo", 70, 2, "int8", "auto", "auto", MIROSTAT},
+					   {"demo", 300, 1, "int8", "auto", "auto", PLAIN},
+					   {"demo", 70, 1, "int16", "auto", "auto", PLAIN},
+					   {"qwen3-tied", 70, 1, "int8", "auto", "auto", PLAIN},
+					   {"qwen3-awq-g32", 70, 2, "int8", "auto", "auto", PLAIN},
+					   {"demo", 300, 1, "bf16", "auto", "auto", PLAIN},
+					   {"qwen3-tied", 70, 1, "bf16", "auto", "auto", PLAIN},
+					   {"qwen3-awq-g32", 70, 1, "int16", "int8", "auto", PLAIN},
+					   {"qwen3-tied", 300, 1, "f32", "auto", "bf16", PLAIN},
+					   {"demo", 300, 1, "int16", "auto", "int8", PLAIN},
+					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "int16", PLAIN}};
+enum { SAMPLES = sizeof sample / sizeof sample[0], ON_ANY_DEVICE = 6, CASES_MAX = 256 };
 
 /* Every model with every mode, type of the head and of K and V. */
 static size_t all_cases(struct model_case *cases)
@@ -117,7 +120,7 @@ static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_t
 	if (rc && isa)
 		return false;
 	cr_assert_eq(rc, 0, "%s", j->d.why);
-	if (c->form) {
+	if (c->how == FORM) {
 		cr_assert_eq(driver_send_vocabulary(&j->d), 0, "%s", j->d.why);
 		driver_form(&j->d, 3, GRAMMAR_GBNF, form);
 		j->d.form = 3;
@@ -127,6 +130,9 @@ static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_t
 	j->params.top_p = 0.95f;
 	j->params.repetition = 1.1f;
 	j->params.seed = 4242;
+	j->params.mirostat = c->how == MIROSTAT ? 1 + c->n_ranks % 2 : 0;
+	j->params.mirostat_eta = 0.7f;
+	j->mu = params_first_mu(&j->params);
 	j->n_prompt = c->n_prompt;
 	for (uint32_t i = 0; i < c->n_prompt; i++)
 		j->prompt[i] = (i * i * 31 + i * 7 + 5) % 330;
@@ -149,6 +155,8 @@ static void job_note(struct job *j, uint32_t i)
 	static float logits[1 << 16];
 	size_t n = (size_t)step_config(j->d.step)->n_vocab;
 	cr_assert_eq(step_logits(j->d.step, i, logits), 0);
+	cr_assert_eq(j->d.result.n_mus, j->params.mirostat ? j->d.result.n_tokens : 0);
+	j->mu = j->params.mirostat ? j->d.result.mus[i] : 0;
 	j->prompt[j->n_prompt + j->got.n] = j->d.result.tokens[i];
 	j->got.tokens[j->got.n] = j->d.result.tokens[i];
 	j->got.logits[j->got.n++] = XXH3_64bits(logits, n * sizeof *logits);
@@ -255,6 +263,7 @@ static struct trace recomputed(const struct model_case *c)
 	job_step(&j);
 	uint32_t n = j.n_prompt + j.got.n;
 	driver_seq(&j.d, 5, j.prompt, j.n_prompt, n, N_MAX, &j.params);
+	j.d.plan.seqs[j.d.plan.n_seqs - 1].mu = j.mu;
 	for (uint32_t at = 0; at < n; at += 13)
 		driver_add_run(&j.d, 5, at, n - at < 13 ? n - at : 13, at + 13 >= n), job_step(&j);
 	job_note(&j, 0);
@@ -277,6 +286,7 @@ static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_
 						      .n_tokens = j->n_prompt,
 						      .n_blocks = n_blocks,
 						      .form = j->d.form,
+						      .mu = j->mu,
 						      .tokens = j->prompt,
 						      .blocks = blocks,
 						      .params = &j->params};

@@ -111,9 +111,9 @@ class RequestOutputKind(Enum):
 _SAME = ("n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p",
          "seed", "ignore_eos", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs", "include_stop_str_in_output",
          "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base",
-         "dry_allowed_length", "dry_penalty_last_n")
+         "dry_allowed_length", "dry_penalty_last_n", "mirostat", "mirostat_tau", "mirostat_eta")
 _NEUTRAL = {"typical_p": 1.0, "top_n_sigma": 0.0, "xtc_probability": 0.0, "xtc_threshold": 0.1, "dry_multiplier": 0.0,
-            "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1, "ignore_eos": False, "min_tokens": 0,
+            "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1, "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "ignore_eos": False, "min_tokens": 0,
             "include_stop_str_in_output": False, "presence_penalty": 0.0, "frequency_penalty": 0.0, "n": 1}
 
 
@@ -172,6 +172,9 @@ class SamplingParams:
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_sequence_breakers: Optional[List[str]] = None
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     skip_clone: bool = False
     prompt_logprob_token_ids: Optional[List[int]] = None
@@ -231,6 +234,9 @@ class SamplingParams:
         within("typical_p", 0, 1, above=True)
         within("xtc_probability", 0, 1)
         within("xtc_threshold", 0, 1)
+        within("mirostat_tau", 0, 100)
+        within("mirostat_eta", 0, 10)
+        _check(self.mirostat in (0, 1, 2), f"mirostat must be 0, 1 or 2, got {self.mirostat}")
 
     def _check_supported(self) -> None:
         stops = self.stop or []
