@@ -138,7 +138,7 @@ static int load_file(struct tokenizer *t, const char *path, char *why, size_t wh
 	if (rc)
 		return rc;
 	if (n == 0)
-		return err_why(why, why_n, -EINVAL, "%s is empty" CUT, path);
+		return err_why(why, why_n, -EINVAL, "%s: not a tokenizer: the file is empty" CUT, path);
 	if (has_suffix(path, ".gguf")) {
 		file_unmap(data, n);
 		return err_why(why, why_n, -EINVAL, "%s does not begin as a GGUF file does" CUT, path);

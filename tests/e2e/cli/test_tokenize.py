@@ -36,7 +36,7 @@ def test_a_file_that_is_none_is_named(tmp_path):
     assert p.returncode == 1 and f"{tmp_path}/x: not a tokenizer" in p.stderr
 
 
-@pytest.mark.parametrize("n, words", [(0, "m.gguf is empty; was the download or copy interrupted?"),
+@pytest.mark.parametrize("n, words", [(0, "m.gguf: not a tokenizer: the file is empty; was the download or copy"),
                                       (3, "m.gguf does not begin as a GGUF file does; was the download"),
                                       (900, "the file ends at byte 900; was the download or copy interrupted?")])
 def test_a_file_that_was_cut_is_named(tmp_path, n, words):
