@@ -34,7 +34,8 @@ static const struct opt bench_options[] = {
 	OPT("runs", OPT_INT, "N", "runs of each measurement, of which the median is reported (3)", .lo = 1,
 	    .hi = 1000),
 	OPT("guided", OPT_TEXT, "FILE",
-	    "a JSON schema: each run once more with outputs that keep to it, and what that costs"),
+	    "a JSON schema: each run once more with outputs that keep to it, and what that costs; "
+	    "or an array of schemas: another one for each job"),
 	OPT("no-steps", OPT_FLAG, NULL,
 	    "not where the time of a step goes, nor its share of what probes of this machine reach"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
@@ -114,6 +115,13 @@ static uint64_t next_random(struct bench *b)
 	return b->random;
 }
 
+/* An array of schemas: each job has another one, from the first on again behind the last. */
+static json_t *schema_of(const struct bench *b, const struct bench_job *j)
+{
+	const size_t n = json_array_size(b->schema);
+	return n ? json_array_get(b->schema, (size_t)(j - b->jobs) % n) : b->schema;
+}
+
 static int send_job(struct bench *b, struct bench_job *j, int64_t max_tokens, char *why, size_t why_n)
 {
 	json_t *tokens = json_array();
@@ -123,7 +131,7 @@ static int send_job(struct bench *b, struct bench_job *j, int64_t max_tokens, ch
 		json_pack("{s:s, s:b, s:o, s:{s:I, s:b, s:i}}", "op", "submit", "stream", 1, "tokens", tokens,
 			  "params", "max_tokens", (json_int_t)max_tokens, "ignore_eos", 1, "temperature", 0);
 	if (b->guided)
-		json_object_set(json_object_get(request, "params"), "guided_json", b->schema);
+		json_object_set(json_object_get(request, "params"), "guided_json", schema_of(b, j));
 	*j = (struct bench_job){.sent_us = clock_us()};
 	int rc = client_send(b->c, request, &j->id, why, why_n);
 	json_decref(request);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "controller/chat/chat.h"
 #include "controller/request/chat_request.h"
+#include "controller/request/checked.h"
 #include "controller/net/endpoint.h"
 #include "controller/fleet/engine.h"
 #include "base/entropy.h"
@@ -152,8 +153,9 @@ enum {
 	 * signal. */
 	SIGNAL_ECHO_US = 100 * 1000,
 };
-#define JOURNAL_BYTES ((int64_t)4 << 30)
-#define JOBS_DEFAULT  "tcp://127.0.0.1:7420"
+#define JOURNAL_BYTES      ((int64_t)4 << 30)
+#define CHECKED_FORM_BYTES ((size_t)64 << 20)
+#define JOBS_DEFAULT       "tcp://127.0.0.1:7420"
 
 struct controller {
 	struct opts o;
@@ -285,6 +287,7 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 	p->svc.load = &p->load;
 	p->svc.max_queued_jobs = (uint32_t)opts_int(&p->o, "max-queued-jobs", MAX_QUEUED_JOBS);
 	p->svc.max_queued_tokens = (uint64_t)opts_int(&p->o, "max-queued-tokens", MAX_QUEUED_TOKENS);
+	p->svc.checked = checked_new(CHECKED_FORM_BYTES);
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
 	encode_vocabulary(p);
 	load_chat(p, tokenizer);
@@ -300,6 +303,7 @@ static void unload_model(struct controller *p)
 	chat_free(p->chat);
 	buf_fini(&p->vocabulary);
 	metrics_free(p->metrics);
+	checked_free(p->svc.checked);
 	tokenizer_free(p->tokenizer);
 	model_config_fini(&p->config);
 }

@@ -46,7 +46,9 @@ struct service {
 	const struct engine_load *load; /* length of the queue; NULL: not known */
 	uint32_t max_queued_jobs;
 	uint64_t max_queued_tokens;
-	struct metrics *metrics;   /* NULL: none are kept */
+	struct metrics *metrics; /* NULL: none are kept */
+	struct checked
+		*checked; /* what requests asked for before (request/checked.h); NULL: nothing is kept */
 	struct housekeeper *house; /* the thread for what is done now and then */
 	struct work_pool *pool;    /* the threads that prepare large requests, of both protocols */
 };

@@ -528,7 +528,8 @@ static int get_form(struct api_request *r)
 {
 	int rc = form_request_part(&r->fields, &r->answer, &r->answer_field, r->p);
 	if (!rc && r->answer && !r->fields.messages)
-		rc = form_request_compile(r->answer, r->answer_field, &r->s->params.form, r->p);
+		rc = form_request_compile(r->answer, r->answer_field, r->svc->checked, &r->s->params.form,
+					  r->p);
 	return rc;
 }
 
@@ -574,8 +575,7 @@ static int read_common(struct api_request *r)
 	if (r->dialect == API_CHAT)
 		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
 	if (rc || (rc = get_form(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)) ||
-	    (rc = breakers_read(f->breakers, r->svc->tokenizer, (uint32_t)r->svc->config->n_vocab, &s->params,
-				r->p)))
+	    (rc = breakers_read(f->breakers, r->svc, &s->params, r->p)))
 		return rc;
 	s->include_stop = f->include_stop;
 	s->skip_special = f->skip_special;

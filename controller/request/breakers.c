@@ -2,6 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "controller/request/checked.h"
+#include "controller/tokenizer/tokenizer.h"
+#include "formats/config.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -62,24 +65,32 @@ static bool has_one(struct strings *s, const char *p, size_t n)
 	return any;
 }
 
-int breakers_read(const json_t *list, const struct tokenizer *t, uint32_t n_vocab, struct params *p,
-		  struct api_problem *problem)
+/* The strings, each with its length before it, and whether they must be in a token. */
+static void put_key(const struct strings *s, bool must, struct buf *key)
 {
-	struct strings s = {0};
+	buf_putc(key, must);
+	for (size_t i = 0; i < s->n; i++) {
+		buf_put(key, &s->s[i].n, sizeof s->s[i].n);
+		buf_put(key, s->s[i].p, s->s[i].n);
+	}
+}
+
+static int find_ids(struct strings *s, const struct service *svc, struct params *p,
+		    struct api_problem *problem)
+{
+	const struct tokenizer *t = svc->tokenizer;
+	const uint32_t n_vocab = (uint32_t)svc->config->n_vocab, known = tokenizer_n_vocab(t);
 	struct buf text = {0}, ids = {0};
-	const uint32_t known = tokenizer_n_vocab(t);
-	int rc = get_strings(list, &s, problem);
-	if (rc || !s.n || !(p->dry_multiplier > 0))
-		return rc;
+	int rc = 0;
 	for (uint32_t id = 0; id < n_vocab && id < known; id++) {
 		buf_clear(&text);
 		tokenizer_piece(t, id, &text);
-		if (has_one(&s, text.p, text.len))
+		if (has_one(s, text.p, text.len))
 			buf_put(&ids, &id, sizeof id);
 	}
 	p->n_breakers = (uint32_t)(ids.len / sizeof(uint32_t));
-	for (size_t i = 0; i < s.n && !rc; i++)
-		if (!s.s[i].found)
+	for (size_t i = 0; i < s->n && !rc; i++)
+		if (!s->s[i].found)
 			rc = api_fail(
 				problem, E_BAD_REQUEST, field,
 				"%s[%zu] is in no token's text; breakers of several tokens are not built yet",
@@ -94,5 +105,23 @@ int breakers_read(const json_t *list, const struct tokenizer *t, uint32_t n_voca
 		p->breakers = xmemdup(ids.p, ids.len);
 	buf_fini(&text);
 	buf_fini(&ids);
+	return rc;
+}
+
+int breakers_read(const json_t *list, const struct service *svc, struct params *p,
+		  struct api_problem *problem)
+{
+	struct strings s = {0};
+	struct buf key = {0};
+	int rc = get_strings(list, &s, problem);
+	if (rc || !s.n || !(p->dry_multiplier > 0))
+		return rc;
+	put_key(&s, list != NULL, &key);
+	if (!checked_breakers(svc->checked, key.p, key.len, &p->breakers, &p->n_breakers)) {
+		rc = find_ids(&s, svc, p, problem);
+		if (!rc)
+			checked_keep_breakers(svc->checked, key.p, key.len, p->breakers, p->n_breakers);
+	}
+	buf_fini(&key);
 	return rc;
 }

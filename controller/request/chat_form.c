@@ -54,7 +54,7 @@ static int answer_problem(const struct chat_form *c, struct api_problem *p)
 {
 	struct api_problem own;
 	struct form *alone = NULL;
-	if (c->answer && form_request_compile(c->answer, c->answer_field, &alone, &own))
+	if (c->answer && form_request_compile(c->answer, c->answer_field, c->svc->checked, &alone, &own))
 		*p = own;
 	form_free(alone);
 	return -EINVAL;
@@ -134,7 +134,7 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 		part = free_part(c, channels, thought.open, &specials);
 	if (!rc && part && thinks)
 		part = thought_grammar(&thought, part);
-	if (!rc && part && (rc = form_request_compile(part, field, out, p)))
+	if (!rc && part && (rc = form_request_compile(part, field, c->svc->checked, out, p)))
 		rc = answer_problem(c, p);
 	json_decref(answer);
 	json_decref(part);

@@ -433,11 +433,23 @@ static char *source_of(const json_t *part, enum grammar_language *language, size
 	return text.p;
 }
 
-int form_request_compile(const json_t *part, const char *field, struct form **out, struct api_problem *p)
+/* 0, or what is wrong with it, in why. */
+static int check(const struct form *f, char *why, size_t why_n)
 {
-	enum grammar_language language;
 	struct ast *ast = NULL;
 	struct grammar *g = NULL;
+	int rc = grammar_parse((enum grammar_language)f->language, f->text, f->n, NULL, &ast, why, why_n);
+	if (!rc)
+		rc = grammar_new(ast, NULL, NULL, &g, why, why_n);
+	grammar_free(g);
+	ast_free(ast);
+	return rc;
+}
+
+int form_request_compile(const json_t *part, const char *field, struct checked *known, struct form **out,
+			 struct api_problem *p)
+{
+	enum grammar_language language;
 	size_t n;
 	char why[400] = "";
 	char *text = source_of(part, &language, &n);
@@ -447,15 +459,16 @@ int form_request_compile(const json_t *part, const char *field, struct form **ou
 		return api_fail(p, E_BAD_REQUEST, field, "%s is larger than %d MiB", field,
 				FORM_TEXT_MAX >> 20);
 	}
-	int rc = grammar_parse(language, text, n, NULL, &ast, why, sizeof why);
-	if (!rc)
-		rc = grammar_new(ast, NULL, NULL, &g, why, sizeof why);
-	grammar_free(g);
-	ast_free(ast);
-	if (rc)
-		rc = api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why);
-	else
-		*out = form_new((uint8_t)language, text, n);
+	struct form *f = form_new((uint8_t)language, text, n), *same = checked_form(known, f);
 	free(text);
-	return rc;
+	if (!same && check(f, why, sizeof why)) {
+		form_free(f);
+		return api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why);
+	}
+	if (!same)
+		checked_keep_form(known, f);
+	else
+		form_free(f);
+	*out = same ? same : f;
+	return 0;
 }

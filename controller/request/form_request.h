@@ -8,6 +8,7 @@
 #ifndef QUERN_CONTROLLER_REQUEST_FORM_REQUEST_H
 #define QUERN_CONTROLLER_REQUEST_FORM_REQUEST_H
 
+#include "controller/request/checked.h"
 #include "controller/request/request_fields.h"
 #include "proto/form.h"
 
@@ -16,7 +17,9 @@
 int form_request_part(const struct request_fields *f, json_t **part, const char **field,
 		      struct api_problem *p);
 
-/* *out: the caller's reference.  -EINVAL with *p filled: why begins with the field and the place in it. */
-int form_request_compile(const json_t *part, const char *field, struct form **out, struct api_problem *p);
+/* *out: the caller's reference.  known: forms that need no check, and where a new one is kept; NULL: none.
+ * -EINVAL with *p filled: why begins with the field and the place in it. */
+int form_request_compile(const json_t *part, const char *field, struct checked *known, struct form **out,
+			 struct api_problem *p);
 
 #endif

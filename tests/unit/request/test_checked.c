@@ -1,0 +1,140 @@
+/* What was checked for one request is not checked again for the next one. */
+#include "controller/request/checked.h"
+#include "grammar/source.h"
+#include "tests/unit/request/api_rig.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORM_BYTES = 60 }; /* of all forms: three of those here */
+
+static void open_checked(void)
+{
+	open_demo();
+	demo.svc.checked = checked_new(FORM_BYTES);
+}
+
+static void close_checked(void)
+{
+	checked_free(demo.svc.checked);
+	close_demo();
+}
+
+TestSuite(checked, .init = open_checked, .fini = close_checked, .timeout = 60);
+
+static struct submit *job(const char *params)
+{
+	struct submit *s;
+	struct api_problem p;
+	struct buf text = {0};
+	buf_printf(&text, "{\"op\": \"submit\", \"id\": 1, \"prompt\": \"a\", \"params\": {%s}}", params);
+	cr_assert_eq(submit(API_JOBS, text.p, &s, NULL, &p), 0, "%s: %s", params, p.why);
+	buf_fini(&text);
+	return s;
+}
+
+/* The form of a request for n as a constant of 16 bytes; borrowed from what is kept, to be compared only. */
+static const struct form *form_of(int n)
+{
+	char params[100];
+	snprintf(params, sizeof params, "\"guided_json\": {\"const\": 1000%02d}", n);
+	struct submit *s = job(params);
+	const struct form *f = s->params.form;
+	cr_assert_eq(f->n, strlen("{\"const\":100000}"), "%u", f->n);
+	submit_free(s);
+	return f;
+}
+
+Test(checked, the_same_form_is_shared)
+{
+	const struct form *a = form_of(1);
+	cr_expect(form_of(1) == a);
+	cr_expect(form_of(2) != a);
+	cr_expect(form_of(1) == a);
+	struct form *same_text = form_new(GRAMMAR_CHOICE, a->text, a->n);
+	cr_expect_null(checked_form(demo.svc.checked, same_text));
+	form_free(same_text);
+}
+
+Test(checked, the_form_not_asked_for_the_longest_time_goes_first)
+{
+	struct form *kept[5];
+	const struct form *known[5];
+	for (int i = 0; i < 4; i++) {
+		known[i] = form_of(i);
+		kept[i] = form_ref((struct form *)known[i]); /* no other one gets its place in memory */
+		cr_expect(form_of(0) == known[0]);
+	}
+	cr_expect(form_of(3) == known[3]);
+	cr_expect(form_of(2) == known[2]);
+	cr_expect(form_of(1) != known[1]);
+	for (int i = 0; i < 4; i++)
+		form_free(kept[i]);
+}
+
+Test(checked, a_form_larger_than_all_may_be_is_taken_and_not_kept)
+{
+	static const char params[] =
+		"\"guided_json\": {\"enum\": [\"a form with more than sixty bytes\", \"and another value\"]}";
+	struct submit *s = job(params), *t = job(params);
+	const struct form *small = form_of(1);
+	cr_expect(s->params.form->n > FORM_BYTES);
+	cr_expect(s->params.form != t->params.form);
+	cr_expect(form_same(s->params.form, t->params.form));
+	cr_expect(form_of(1) == small);
+	submit_free(s);
+	submit_free(t);
+}
+
+Test(checked, what_was_refused_is_refused_again)
+{
+	for (int i = 0; i < 2; i++) {
+		struct submit *s;
+		struct api_problem p;
+		cr_expect_neq(submit(API_JOBS,
+				     "{\"op\": \"submit\", \"id\": 1, \"prompt\": \"a\", "
+				     "\"params\": {\"guided_regex\": \"(a\"}}",
+				     &s, NULL, &p),
+			      0);
+		cr_expect(strstr(p.why, "guided_regex"), "%s", p.why);
+	}
+}
+
+static void expect_same_breakers(const char *params, bool same)
+{
+	struct submit *s = job("\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"e\"]"), *t = job(params);
+	const struct params *p = &s->params, *q = &t->params;
+	cr_expect(p->n_breakers > 0);
+	cr_expect_eq(p->n_breakers == q->n_breakers &&
+			     memcmp(p->breakers, q->breakers, p->n_breakers * sizeof *p->breakers) == 0,
+		     same, "%s: %u and %u", params, p->n_breakers, q->n_breakers);
+	submit_free(s);
+	submit_free(t);
+}
+
+Test(checked, breakers_are_those_of_the_strings)
+{
+	expect_same_breakers("\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"e\"]", true);
+	expect_same_breakers("\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"a\"]", false);
+	expect_same_breakers("\"dry_multiplier\": 1, \"dry_sequence_breakers\": []", false);
+	expect_same_breakers("\"dry_multiplier\": 1", false);
+	expect_same_breakers("\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"e\"]", true);
+}
+
+/* The usual ones need not be in a token, those that a request names must. */
+Test(checked, breakers_that_are_named_must_be_in_a_token)
+{
+	struct submit *s;
+	struct api_problem p;
+	submit_free(job("\"dry_multiplier\": 1"));
+	const int rc = submit(
+		API_JOBS,
+		"{\"op\": \"submit\", \"id\": 1, \"prompt\": \"a\", \"params\": {\"dry_multiplier\": 1, "
+		"\"dry_sequence_breakers\": [\"\\n\", \":\", \"\\\"\", \"*\"]}}",
+		&s, NULL, &p);
+	struct submit *usual = job("\"dry_multiplier\": 1");
+	cr_expect(rc ? strstr(p.why, "is in no token's text") != NULL
+		     : s->params.n_breakers == usual->params.n_breakers);
+	submit_free(usual);
+	submit_free(s);
+}
