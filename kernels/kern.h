@@ -50,6 +50,7 @@ struct kern_stream;
 struct kern_event;
 struct kern_linear; /* a linear layer, repacked, on the device */
 struct kern_embed;  /* an embedding table on the device */
+struct kern_experts; /* the experts of a layer, repacked, on the device */
 struct kern_kv;     /* the paged K and V of all layers, and the host pool */
 struct kern_graph;  /* captured operations, replayed by one launch */
 
@@ -137,9 +138,62 @@ struct kern_linear_src {
 	int k;
 	int group;         /* AWQ4: values per group along K */
 	bool head;         /* gives the logits: kern_open_args.head applies */
+	bool exact;        /* a router: F32, F16 or BF16, for route() only, in F32 whatever the mode */
 	enum kern_act act; /* of gateup_swiglu() */
 	int n_parts;       /* 1 to 3 */
 	struct kern_linear_part parts[3];
+};
+
+/* The experts of a layer: gate and up of each, hidden inputs to intermediate outputs, and down.  Where a rank
+ * has a part of each, its intermediate values. */
+struct kern_experts_src {
+	const char *name; /* for messages */
+	int n_experts, n_chosen; /* of them, by a row */
+	int hidden, intermediate;
+	/* Gives the layers of expert e, the first with two parts; what they point to holds until the next
+	 * call.  Experts are asked for in ascending order, once each.  0, or an error with the reason. */
+	int (*expert)(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
+		      char *why, size_t why_n);
+	void *arg;
+};
+
+/* How the outputs z of a router become scores. */
+enum kern_score { KERN_SCORE_SOFTMAX, KERN_SCORE_SIGMOID };
+
+enum { KERN_EXPERTS_MAX = 1024, KERN_CHOSEN_MAX = 64 };
+
+/* Chooses the experts of each row.  E experts, C chosen.  Of scores s = softmax(z) or sigmoid(z), z the
+ * router's outputs for x / rms(x) * norm, those with the C largest s + choice_bias are chosen; of equals, the lower
+ * ones.  With n_groups > 0 only from the groups_chosen groups of E / n_groups neighbours with the largest
+ * sums of their two best (DeepSeek-V3, arXiv:2412.19437).  A weight is s, divided by the sum of the chosen
+ * ones where normalize, times scale.  All of it in F32, whatever the compute mode. */
+struct kern_route_args {  /* pointers: device memory */
+	int32_t *expert;  /* out [T, C], ascending in each row */
+	float *weight;    /* out [T, C] F32 */
+	float *shared;    /* out [T] F32: the sigmoid of the output of the router's second part, which
+			     weighs an expert that all rows have; NULL: it has none */
+	const void *x;    /* F32 [T, H]: what rmsnorm() has left there */
+	const void *norm; /* F32 [H] */
+	float eps;
+	/* Loaded as exact: E outputs, with their bias; a second part with one output is the gate of
+	 * shared. */
+	const struct kern_linear *router;
+	const void *choice_bias; /* F32 [E] or NULL */
+	int n_experts, n_chosen, hidden;
+	int n_groups, groups_chosen; /* 0: none */
+	enum kern_score score;
+	bool normalize;
+	float scale;
+};
+
+struct kern_moe_args { /* pointers: device memory */
+	void *out;     /* F32 [T, H]: the sum, experts ascending, of weight times what they give */
+	const void *in; /* [T, H], an operand */
+	const int32_t *expert; /* [T, C], of route() */
+	const float *weight;
+	/* What the sum begins with: F32 [T, H], each row times begin_by[row] (NULL: 1); NULL: zeros. */
+	const void *begin;
+	const float *begin_by;
 };
 
 /* An embedding table as stored: [V, H] of F32, F16 or BF16, or CODES: a struct codes of V outputs and H
@@ -327,6 +381,11 @@ struct kern_ops {
 			   char *why, size_t why_n);
 	void (*linear_free)(struct kern_linear *w);
 	int64_t (*linear_bytes)(const struct kern_linear *w); /* on the device */
+	/* Also NULL: this table has no experts; then route() and moe() are too. */
+	int (*experts_load)(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
+			    char *why, size_t why_n);
+	void (*experts_free)(struct kern_experts *x); /* NULL is fine */
+	int64_t (*experts_bytes)(const struct kern_experts *x);
 	/* -ENOTSUP: this table has no embeddings of such codes.  The rows of codes are what they stand for,
 	 * to the bit.  embed_linear(): where src->head, the embedding as the head; the embedding owns it. */
 	int (*embed_load)(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
@@ -378,6 +437,9 @@ struct kern_ops {
 	 * kern_linear_src says. */
 	int (*gateup_swiglu)(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 			     int n_rows);
+	int (*route)(struct kern_stream *s, const struct kern_route_args *a, int n_rows);
+	int (*moe)(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a,
+		   int n_rows);
 	/* out [L, H] = the batch's logits rows of x [T, H], both F32. */
 	int (*gather)(struct kern_stream *s, void *out, const void *x, int hidden);
 	/* logits: F32 [*, V] on the device, left as they are; tokens: the device's token buffer. */

@@ -127,6 +127,8 @@ static void cpu_close(struct kern_dev *d)
 	alloc_big_free(d->wide, d->wide_bytes);
 	alloc_big_free(d->quant, d->quant_bytes);
 	alloc_big_free(d->arrived, d->arrived_bytes);
+	alloc_big_free(d->routes, d->routes_bytes);
+	cpu_moe_free(d->moe);
 	alloc_big_free(d->arena, d->arena_bytes);
 	free(d);
 }
@@ -356,6 +358,9 @@ const struct kern_ops kern_cpu_ops = {
 	.linear_load = cpu_linear_load,
 	.linear_free = cpu_linear_free,
 	.linear_bytes = cpu_linear_bytes,
+	.experts_load = cpu_experts_load,
+	.experts_free = cpu_experts_free,
+	.experts_bytes = cpu_experts_bytes,
 	.embed_load = cpu_embed_load,
 	.embed_free = cpu_embed_free,
 	.embed_bytes = cpu_embed_bytes,
@@ -377,6 +382,8 @@ const struct kern_ops kern_cpu_ops = {
 	.qkv = cpu_qkv,
 	.attention = cpu_attention,
 	.gateup_swiglu = cpu_gateup_swiglu,
+	.route = cpu_route,
+	.moe = cpu_moe,
 	.gather = cpu_gather,
 	.sample = cpu_sample,
 };

@@ -30,6 +30,7 @@ struct kern_linear {
 	int k, n;
 	int n_parts;
 	bool as_stored; /* an embedding's table: floats, or codes to read rows from, in every mode */
+	bool exact;     /* a router: plain floats in every mode, computed on floats */
 	enum kern_act act;
 	struct cpu_part parts[3];
 };
@@ -74,6 +75,7 @@ struct cpu_sample_scratch {
 	uint64_t *sums; /* of weights, for each SUM_BLOCK */
 };
 
+struct cpu_moe;
 struct cpu_nodes;
 struct cpu_pool;
 struct cpu_touch;
@@ -100,6 +102,9 @@ struct kern_dev {
 	size_t quant_bytes;
 	atomic_int *arrived; /* [groups of outputs, row cuts]: tiles of a group that are there; linear.c */
 	size_t arrived_bytes;
+	float *routes;        /* [rows][largest N of a router]: its outputs */
+	size_t routes_bytes;
+	struct cpu_moe *moe;  /* scratch of experts; NULL: none are loaded */
 	int vocab;                         /* largest N of a layer: what sample is sized for */
 	struct cpu_sample_scratch *sample; /* [n_threads] */
 	unsigned char *sample_arena;
@@ -174,6 +179,21 @@ int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct 
 void cpu_embed_free(struct kern_embed *e);
 int64_t cpu_embed_bytes(const struct kern_embed *e);
 const struct kern_linear *cpu_embed_linear(const struct kern_embed *e);
+
+/* ---- route.c ---- */
+
+/* Room for routers of k inputs and n outputs. */
+int cpu_route_reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n);
+int cpu_route(struct kern_stream *s, const struct kern_route_args *a, int n_rows);
+
+/* ---- moe.c ---- */
+
+int cpu_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
+		     char *why, size_t why_n);
+void cpu_experts_free(struct kern_experts *x);
+int64_t cpu_experts_bytes(const struct kern_experts *x);
+int cpu_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows);
+void cpu_moe_free(struct cpu_moe *m); /* the scratch; NULL is fine */
 
 /* ---- operand.c ---- */
 

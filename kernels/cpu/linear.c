@@ -1,5 +1,6 @@
 /* linear.c - linear layers: which blocks of outputs and rows make a task, and the epilogues. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/linear.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,12 +9,9 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-enum { TASKS_PER_THREAD = 4 };
-
 /* ---- load ---- */
 
-/* Room for at least that much; what was in it is lost. */
-static int grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
+int cpu_grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
 {
 	void *old, *p;
 	if (bytes <= *has)
@@ -36,11 +34,11 @@ static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 	const int rows = most < ROWS_MAX ? most : ROWS_MAX;
 	const size_t row = (size_t)k * sizeof(float);
 	const bool integer = cpu_is_integer(d), wide = cpu_has_operands(d);
-	int e = grow(&d->pack, &d->pack_bytes, (size_t)rows * row, why, why_n);
+	int e = cpu_grow(&d->pack, &d->pack_bytes, (size_t)rows * row, why, why_n);
 	if (!e && wide)
-		e = grow(&d->wide, &d->wide_bytes, (size_t)most * row, why, why_n);
+		e = cpu_grow(&d->wide, &d->wide_bytes, (size_t)most * row, why, why_n);
 	if (!e && d->dot && !integer)
-		e = grow(&d->quant, &d->quant_bytes, ROWS_MAX * cpu_operand(d, k).row, why, why_n);
+		e = cpu_grow(&d->quant, &d->quant_bytes, ROWS_MAX * cpu_operand(d, k).row, why, why_n);
 	if (e)
 		return e;
 	if (cpu_sample_reserve(d, n))
@@ -60,21 +58,35 @@ static size_t most_arrived(const struct kern_dev *d, int n)
 	return (size_t)(groups_of(n) + TASKS_PER_THREAD * d->n_threads);
 }
 
+static int check_exact(const struct kern_linear_src *src, char *why, size_t why_n)
+{
+	for (int i = 0; i < src->n_parts; i++)
+		if (src->parts[i].dtype == KERN_AWQ4 || src->parts[i].dtype == KERN_CODES)
+			return err_why(why, why_n, -ENOTSUP, "a router is F32, F16 or BF16");
+	return 0;
+}
+
 int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
 		    char *why, size_t why_n)
 {
 	struct kern_linear *w = xcalloc(1, sizeof *w);
+	const bool pair = src->n_parts == 2 && !src->exact; /* gate and up */
 	w->dev = d;
 	w->act = src->act;
+	w->exact = src->exact;
 	*out = NULL;
-	int e = cpu_pack(w, src, why, why_n);
+	int e = src->exact ? check_exact(src, why, why_n) : 0;
+	if (!e)
+		e = cpu_pack(w, src, why, why_n);
 	if (!e)
 		e = reserve(d, w->k, w->n, why, why_n);
-	if (!e && w->n_parts == 2) /* gate and up: what they give becomes an operand */
+	if (!e && pair) /* what they give becomes an operand */
 		e = reserve(d, w->parts[0].n, w->n, why, why_n);
-	if (!e && w->n_parts == 2 && cpu_has_operands(d))
-		e = grow(&d->arrived, &d->arrived_bytes, most_arrived(d, w->parts[0].n) * sizeof *d->arrived,
-			 why, why_n);
+	if (!e && pair && cpu_has_operands(d))
+		e = cpu_grow(&d->arrived, &d->arrived_bytes,
+			     most_arrived(d, w->parts[0].n) * sizeof *d->arrived, why, why_n);
+	if (!e && src->exact)
+		e = cpu_route_reserve(d, w->k, w->n, why, why_n);
 	if (e) {
 		cpu_linear_free(w);
 		return e;
@@ -83,7 +95,7 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 	return 0;
 }
 
-static void linear_fini(struct kern_linear *w)
+void cpu_linear_fini(struct kern_linear *w)
 {
 	for (int i = 0; i < 3; i++)
 		alloc_beside_free(w->parts[i].w, w->parts[i].bytes);
@@ -93,7 +105,7 @@ void cpu_linear_free(struct kern_linear *w)
 {
 	if (!w)
 		return;
-	linear_fini(w);
+	cpu_linear_fini(w);
 	free(w);
 }
 
@@ -154,8 +166,8 @@ void cpu_embed_free(struct kern_embed *e)
 {
 	if (!e)
 		return;
-	linear_fini(&e->linear);
-	linear_fini(&e->head);
+	cpu_linear_fini(&e->linear);
+	cpu_linear_fini(&e->head);
 	free(e);
 }
 
@@ -171,36 +183,20 @@ const struct kern_linear *cpu_embed_linear(const struct kern_embed *e)
 
 /* ---- run ---- */
 
-/* One call on up to ROWS_MAX rows.  A task is some tiles of a block of outputs, and some of the
- * row blocks; both are cut finer the fewer there are for the threads.  Nothing of it shows in
- * the bits: an output's chain over K is the same in every cut. */
-struct linear_job {
-	const struct kern_linear *w;
-	float *out;
-	size_t out_stride;
-	const unsigned char *in;   /* [n_rows] operands */
-	size_t row;                /* bytes of an operand */
-	const float *x;            /* packed floats */
-	const unsigned char *dots; /* [n_rows] operands of dot.h */
-	struct cpu_operand op;
-	int n_rows, n_row_blocks;
-	bool swiglu;           /* parts 0 and 1 are gate and up */
-	unsigned char *op_out; /* [n_rows] operands that the results become; NULL: they stay floats */
-	size_t op_row;
-	int task_tiles; /* 1, 2 or 4 */
-	int tasks_per_block;
-	int n_row_cuts; /* tasks along the rows */
-	int n_col_tasks;
-};
-
-static int row_block_start(const struct linear_job *j, int b)
+int cpu_row_block_start(const struct cpu_linear_job *j, int b)
 {
 	int each = j->n_rows / j->n_row_blocks, more = j->n_rows % j->n_row_blocks;
 	return b * each + (b < more ? b : more);
 }
 
+/* Integers are to be unpacked to floats. */
+static bool reads_operands(const struct cpu_linear_job *j)
+{
+	return cpu_is_integer(j->w->dev) && !j->w->exact;
+}
+
 /* The floats that m operands stand for, as [k][m]. */
-static void pack_operands(const struct linear_job *j, int r0, int m, float *out)
+static void pack_operands(const struct cpu_linear_job *j, int r0, int m, float *out)
 {
 	const int k = j->w->k;
 	float row[ACT_GROUP];
@@ -213,14 +209,11 @@ static void pack_operands(const struct linear_job *j, int r0, int m, float *out)
 		}
 }
 
-/* Rows of block b as [k][m], so that a step along K reads m values side by side. */
-static void pack_rows(void *arg, int b, int thread)
+void cpu_linear_pack(const struct cpu_linear_job *j, int b, float *out)
 {
-	const struct linear_job *j = arg;
-	const int r0 = row_block_start(j, b), m = row_block_start(j, b + 1) - r0, k = j->w->k;
-	float *out = j->w->dev->pack + (size_t)r0 * (size_t)k;
-	(void)thread;
-	if (cpu_is_integer(j->w->dev)) {
+	const int r0 = cpu_row_block_start(j, b), m = cpu_row_block_start(j, b + 1) - r0, k = j->w->k;
+	out += (size_t)r0 * (size_t)k;
+	if (reads_operands(j)) {
 		pack_operands(j, r0, m, out);
 		return;
 	}
@@ -228,6 +221,13 @@ static void pack_rows(void *arg, int b, int thread)
 	for (int i = 0; i < k; i++)
 		for (int r = 0; r < m; r++)
 			*out++ = in[(size_t)r * (size_t)k + (size_t)i];
+}
+
+static void pack_rows(void *arg, int b, int thread)
+{
+	const struct cpu_linear_job *j = arg;
+	(void)thread;
+	cpu_linear_pack(j, b, j->w->dev->pack);
 }
 
 static const struct cpu_part *find_part(const struct kern_linear *w, int *block)
@@ -251,10 +251,10 @@ static size_t weights_ahead(const struct cpu_codes *c)
 	return 0;
 }
 
-static void run_dots(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
+static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
 		     int b1, unsigned char *lines, float *c, const float *next)
 {
-	const int r0 = row_block_start(j, b0);
+	const int r0 = cpu_row_block_start(j, b0);
 	const struct cpu_dot_tile t = {
 		.w = p->w + (size_t)block * p->block_bytes,
 		.tiles = cpu_part_tiles(p, block),
@@ -264,7 +264,7 @@ static void run_dots(const struct linear_job *j, const struct cpu_part *p, int b
 		.codes = p->codes,
 		.x = j->dots + (size_t)r0 * j->op.row,
 		.op = &j->op,
-		.n_rows = row_block_start(j, b1) - r0,
+		.n_rows = cpu_row_block_start(j, b1) - r0,
 		.ahead = weights_ahead(&p->codes),
 		.next = next,
 		.next_stride = j->out_stride,
@@ -274,10 +274,10 @@ static void run_dots(const struct linear_job *j, const struct cpu_part *p, int b
 	j->w->dev->dot->tile(&t);
 }
 
-static void run_bf16(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
+static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
 		     int b1, unsigned char *scratch, float *c)
 {
-	const int r0 = row_block_start(j, b0);
+	const int r0 = cpu_row_block_start(j, b0);
 	const struct cpu_bf16_tile t = {
 		.w = p->w + (size_t)block * p->block_bytes,
 		.tiles = cpu_part_tiles(p, block),
@@ -290,19 +290,18 @@ static void run_bf16(const struct linear_job *j, const struct cpu_part *p, int b
 		.zero = p->codes.zero,
 		.x = j->in + (size_t)r0 * j->row,
 		.row = j->row,
-		.n_rows = row_block_start(j, b1) - r0,
+		.n_rows = cpu_row_block_start(j, b1) - r0,
 		.scratch = scratch,
 		.c = c,
 	};
 	j->w->dev->bf16->tile(&t);
 }
 
-/* next: where the outputs go after it, or NULL. */
-static void run_tile(const struct linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
+void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
 		     int b1, unsigned char *lines, float *c, const float *next)
 {
 	const struct kern_linear *w = j->w;
-	const int r0 = row_block_start(j, b0);
+	const int r0 = cpu_row_block_start(j, b0);
 	if (p->dots) {
 		run_dots(j, p, block, t0, tn, b0, b1, lines, c, next);
 		return;
@@ -321,7 +320,7 @@ static void run_tile(const struct linear_job *j, const struct cpu_part *p, int b
 		.codes = p->codes,
 		.scratch = lines,
 		.x = j->x + (size_t)r0 * (size_t)w->k,
-		.n_rows = row_block_start(j, b1) - r0,
+		.n_rows = cpu_row_block_start(j, b1) - r0,
 		.n_row_blocks = b1 - b0,
 		.c = c,
 	};
@@ -330,7 +329,7 @@ static void run_tile(const struct linear_job *j, const struct cpu_part *p, int b
 
 /* Outputs c0 .. c0 + n - 1 of some rows are there.  The task that has the last ones of a group makes the
  * group an operand: the values are in a cache still, and no thread waits for another. */
-static void arrive(const struct linear_job *j, int cut, int c0, int n, int r0, int rows)
+static void arrive(const struct cpu_linear_job *j, int cut, int c0, int n, int r0, int rows)
 {
 	struct kern_dev *d = j->w->dev;
 	const int width = j->w->parts[0].n, group = c0 / ACT_GROUP, k0 = group * ACT_GROUP;
@@ -343,9 +342,19 @@ static void arrive(const struct linear_job *j, int cut, int c0, int n, int r0, i
 				   j->out + (size_t)r * j->out_stride + k0, width, k0, all);
 }
 
+void cpu_linear_act(const struct cpu_linear_job *j, float *out, const float *gate, const float *up,
+		    size_t c_stride, int c0, int n, int n_rows)
+{
+	const struct kern_linear *w = j->w;
+	const struct cpu_isa *isa = w->dev->isa;
+	const float *b0 = w->parts[0].bias, *b1 = w->parts[1].bias;
+	(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
+		out, j->out_stride, gate, up, c_stride, b0 ? b0 + c0 : NULL, b1 ? b1 + c0 : NULL, n_rows, n);
+}
+
 static void linear_task(void *arg, int task, int thread)
 {
-	const struct linear_job *j = arg;
+	const struct cpu_linear_job *j = arg;
 	const struct kern_linear *w = j->w;
 	const struct cpu_isa *isa = w->dev->isa;
 	const struct cpu_scratch *s = &w->dev->scratch[thread];
@@ -358,25 +367,23 @@ static void linear_task(void *arg, int task, int thread)
 	int c0 = block * BLOCK_N + t0 * LANES_N, n = p->n - c0 < tn * LANES_N ? p->n - c0 : tn * LANES_N;
 	if (t0 >= tiles || n <= 0 || b0 == b1)
 		return;
-	const int r0 = row_block_start(j, b0), rows = row_block_start(j, b1) - r0;
+	const int r0 = cpu_row_block_start(j, b0), rows = cpu_row_block_start(j, b1) - r0;
 	const size_t c_stride = (size_t)tn * LANES_N;
 	float *out = j->out + (size_t)r0 * j->out_stride + (j->swiglu ? 0 : p->n0) + c0;
-	run_tile(j, p, block, t0, tn, b0, b1, s->lines, s->c, j->swiglu ? NULL : out);
+	cpu_linear_tile(j, p, block, t0, tn, b0, b1, s->lines, s->c, j->swiglu ? NULL : out);
 	if (!j->swiglu) {
 		isa->store_rows(out, j->out_stride, s->c, c_stride, p->bias ? p->bias + c0 : NULL, rows, n);
 		return;
 	}
 	const struct cpu_part *up = &w->parts[1];
 	float *c2 = s->c + (size_t)ROWS_MAX * BLOCK_N;
-	run_tile(j, up, block, t0, tn, b0, b1, s->lines, c2, out);
-	(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
-		out, j->out_stride, s->c, c2, c_stride, p->bias ? p->bias + c0 : NULL,
-		up->bias ? up->bias + c0 : NULL, rows, n);
+	cpu_linear_tile(j, up, block, t0, tn, b0, b1, s->lines, c2, out);
+	cpu_linear_act(j, out, s->c, c2, c_stride, c0, n, rows);
 	if (j->op_out)
 		arrive(j, cut, c0, n, r0, rows);
 }
 
-static void plan(struct linear_job *j)
+static void plan(struct cpu_linear_job *j)
 {
 	const struct kern_linear *w = j->w;
 	const struct kern_dev *d = w->dev;
@@ -395,7 +402,7 @@ static void plan(struct linear_job *j)
 		j->n_row_cuts = j->n_row_blocks;
 }
 
-static void run_rows(struct linear_job *j)
+static void run_rows(struct cpu_linear_job *j)
 {
 	struct kern_dev *d = j->w->dev;
 	const int64_t per_row = (int64_t)j->w->k * (j->w->n / LANES_N + 1);
@@ -413,7 +420,7 @@ static void run_rows(struct linear_job *j)
 		j->dots = d->quant;
 	}
 	j->x = (const float *)(const void *)j->in;
-	if (floats && (j->n_rows > 1 || cpu_is_integer(d))) {
+	if (floats && (j->n_rows > 1 || reads_operands(j))) {
 		assert((size_t)j->n_rows * (size_t)j->w->k * sizeof(float) <= d->pack_bytes);
 		j->x = d->pack;
 		cpu_run(d, j->n_row_blocks, (int64_t)j->n_rows * j->w->k, pack_rows, j);
@@ -427,6 +434,21 @@ static void run_rows(struct linear_job *j)
 	cpu_run(d, j->n_col_tasks * j->n_row_cuts, per_row * (j->n_rows + 2), linear_task, j);
 }
 
+void cpu_linear_floats(const struct kern_linear *w, float *out, const float *in, int n_rows)
+{
+	assert(w->exact);
+	for (int r = 0; r < n_rows; r += ROWS_MAX) {
+		struct cpu_linear_job j = {
+			.w = w,
+			.out = out + (size_t)r * (size_t)w->n,
+			.out_stride = (size_t)w->n,
+			.in = (const unsigned char *)(in + (size_t)r * (size_t)w->k),
+			.n_rows = n_rows - r < ROWS_MAX ? n_rows - r : ROWS_MAX,
+		};
+		run_rows(&j);
+	}
+}
+
 /* op_out: operands that out becomes (out has ROWS_MAX rows then), or NULL. */
 static void run(const struct kern_linear *w, float *out, unsigned char *op_out, const void *in, int n_rows,
 		bool swiglu)
@@ -436,7 +458,7 @@ static void run(const struct kern_linear *w, float *out, unsigned char *op_out, 
 	const size_t op_row = op_out ? cpu_operand_bytes(d, 1, (int)n) : 0;
 	assert(n_rows <= d->args.max_rows || n_rows <= d->args.max_logits);
 	for (int r = 0; r < n_rows; r += ROWS_MAX) {
-		struct linear_job j = {
+		struct cpu_linear_job j = {
 			.w = w,
 			.out = op_out ? out : out + (size_t)r * n,
 			.out_stride = n,

@@ -434,7 +434,7 @@ static bool to_int8(const struct kern_linear *w, const struct kern_linear_src *s
 	const bool int8 = a->compute == KERN_COMPUTE_INT8;
 	if (src->head)
 		return a->head == KERN_HEAD_INT8 || (int8 && a->head == KERN_HEAD_MODE);
-	return int8 && !w->as_stored;
+	return int8 && !w->as_stored && !w->exact;
 }
 
 /* How a part is kept: its codes into *c, or c->read NULL for floats. */
@@ -499,7 +499,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 	const bool quantized = p->dtype == KERN_AWQ4 || p->dtype == KERN_CODES;
 	const bool for_rows = w->as_stored && p->dtype == KERN_CODES;
 	const bool to_dots = cpu_is_integer(w->dev) || codes_are_made(c) || for_rows;
-	q->bf16 = w->dev->bf16 && !to_dots;
+	q->bf16 = w->dev->bf16 && !to_dots && !w->exact;
 	if (c->read && quantized && !for_rows && !takes_codes(w->dev, c)) {
 		q->dtype = KERN_F32;
 	} else if (c->read) {

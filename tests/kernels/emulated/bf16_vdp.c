@@ -1,4 +1,4 @@
-/* emulated_bf16_vdp.c - kernels/cpu/bf16/avx512bf16.c with the instructions in plain C. */
+/* bf16_vdp.c - kernels/cpu/bf16/avx512bf16.c with the instructions in plain C. */
 #include "tests/kernels/emulate_bf16.h"
 #include "tests/kernels/emulated.h"
 
