@@ -96,18 +96,22 @@ static void add_rank(struct tuning *t, const struct model_config *c, const struc
 {
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		const struct shard_cut q = shard_cut(s, c, SHARD_Q), kv = shard_cut(s, c, SHARD_KV),
-				       o = shard_cut(s, c, SHARD_O), ffn = shard_cut(s, c, SHARD_FFN),
-				       down = shard_cut(s, c, SHARD_DOWN);
+		const struct shard_cut q = shard_cut(s, c, SHARD_Q, NULL),
+				       kv = shard_cut(s, c, SHARD_KV, NULL),
+				       o = shard_cut(s, c, SHARD_O, NULL),
+				       ffn = shard_cut(s, c, SHARD_FFN, &l->gate),
+				       down = shard_cut(s, c, SHARD_DOWN, &l->down);
 		if (l->q.kind == l->k.kind && l->q.kind == l->v.kind)
 			add_layer(t, "qkv", dtype_of(t, &l->q), l->q.group, q.k, q.n + 2 * kv.n, 1, false);
 		add_layer(t, "o", dtype_of(t, &l->o), l->o.group, o.k, o.n, 1, false);
+		if (!l->gate.w) /* experts without one for all rows */
+			continue;
 		if (l->gate.kind == l->up.kind)
 			add_layer(t, "gate+up", dtype_of(t, &l->gate), l->gate.group, ffn.k, 2 * ffn.n, 2,
 				  false);
 		add_layer(t, "down", dtype_of(t, &l->down), l->down.group, down.k, down.n, 1, false);
 	}
-	const struct shard_cut head = shard_cut(s, c, SHARD_HEAD);
+	const struct shard_cut head = shard_cut(s, c, SHARD_HEAD, NULL);
 	add_layer(t, "head", w->head.w ? dtype_of(t, &w->head) : t->model, w->head.group, head.k, head.n, 1,
 		  true);
 }

@@ -183,35 +183,42 @@ static int inspect_devices(const struct opts *o, const char *kind)
 
 /* ---- a model ---- */
 
-static int64_t linear_values(const struct weights_linear *l)
+struct counts {
+	int64_t values;
+	int quantized;
+	bool tied;
+};
+
+static void count(void *ctx, const struct weights_linear *l, bool head)
 {
-	return (int64_t)l->n * l->k + l->bias.n;
+	struct counts *n = ctx;
+	n->quantized += l->kind != WEIGHTS_DENSE;
+	if (!head || !n->tied)
+		n->values += (int64_t)l->n * l->k + l->bias.n;
+}
+
+static struct counts counts_of(const struct model_config *c, const struct weights *w)
+{
+	struct counts n = {.tied = c->tied};
+	weights_each(w, count, &n);
+	return n;
 }
 
 static int64_t n_parameters(const struct model_config *c, const struct weights *w)
 {
-	int64_t n = w->embed.n + w->norm.n + (w->head.w && !c->tied ? linear_values(&w->head) : 0);
+	int64_t n = w->embed.n + w->norm.n + counts_of(c, w).values;
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-		for (size_t j = 0; j < sizeof all / sizeof all[0]; j++)
-			n += linear_values(all[j]);
 		n += l->attn_norm.n + l->ffn_norm.n + l->attn_post.n + l->ffn_post.n + l->q_norm.n +
-		     l->k_norm.n;
+		     l->k_norm.n + l->choice_bias.n;
 	}
 	return n;
 }
 
-static int n_quantized(const struct weights *w)
+/* Of them, those that one row is multiplied by. */
+static int64_t n_active(const struct model_config *c, const struct weights *w)
 {
-	int n = w->head.w && w->head.kind != WEIGHTS_DENSE;
-	for (int i = 0; i < w->n_layers; i++) {
-		const struct weights_layer *l = &w->layers[i];
-		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-		for (size_t j = 0; j < sizeof all / sizeof *all; j++)
-			n += all[j]->kind != WEIGHTS_DENSE;
-	}
-	return n;
+	return n_parameters(c, w) - (model_config_layer_weights(c) - model_config_row_macs(c));
 }
 
 /* {"F16": {"tensors": 12, "bytes": 4096}, ...} */
@@ -317,6 +324,15 @@ static json_t *second_copies(const struct weights *w)
 	return o;
 }
 
+/* Layers with experts. */
+static int n_sparse(const struct model_config *c)
+{
+	int n = 0;
+	for (int i = 0; i < c->n_layers; i++)
+		n += c->layer_sparse[i];
+	return n;
+}
+
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w,
 			      const json_t *cpu)
 {
@@ -332,11 +348,19 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 			      "tied", c->tied, "rope", rope_name(c->rope), "rope_theta", c->rope_theta);
 	json_object_set_new(o, "sliding_window", json_integer(c->window));
 	json_object_set_new(o, "parameters", json_integer(n_parameters(c, w)));
+	if (c->experts.n) {
+		json_object_set_new(o, "active_parameters", json_integer(n_active(c, w)));
+		json_object_set_new(o, "experts",
+				    json_pack("{s:i, s:i, s:i, s:i, s:i}", "number", c->experts.n, "chosen",
+					      c->experts.n_chosen, "intermediate", c->experts.intermediate,
+					      "shared_intermediate", c->experts.shared, "layers",
+					      n_sparse(c)));
+	}
 	if (c->quant.n_schemes)
 		json_object_set_new(o, "quantization",
 				    json_pack("{s:s, s:i, s:i, s:i}", "method", c->quant.name, "bits",
 					      c->quant.schemes[0].bits, "group", c->quant.schemes[0].group,
-					      "layers", n_quantized(w)));
+					      "layers", counts_of(c, w).quantized));
 	json_object_set_new(o, "types", types_of(&w->files));
 	json_object_set_new(o, "files", json_integer(w->files.n_files));
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
@@ -389,16 +413,37 @@ static void print_layers(const struct model_config *c)
 		printf(", none in %d of %d layers", none, c->n_layers);
 }
 
+/* "1.23 billion" */
+static const char *parameters_text(int64_t n, char *out, size_t size)
+{
+	const bool billion = n >= 1000000000;
+	snprintf(out, size, "%.2f %s", (double)n / (billion ? 1e9 : 1e6), billion ? "billion" : "million");
+	return out;
+}
+
+static void print_experts(const struct model_config *c)
+{
+	const struct config_experts *x = &c->experts;
+	if (!x->n)
+		return;
+	printf("  %-14s%d in %d of %d layers, %d chosen by each row, intermediate %d", "experts", x->n,
+	       n_sparse(c), c->n_layers, x->n_chosen, x->intermediate);
+	if (x->shared)
+		printf("; one of %d for all rows", x->shared);
+	putchar('\n');
+}
+
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)
 {
 	const json_t *memory = json_get(o, "memory");
 	char a[32], b[32], d[32];
-	int64_t n = n_parameters(c, w);
-	printf("%s%s%s: %s, %.*f%s parameters\n", term_style(stdout, TERM_BOLD),
-	       json_string_value(json_get(o, "model")), term_style(stdout, TERM_PLAIN), c->arch_name, 2,
-	       (double)n / (n >= 1000000000 ? 1e9 : 1e6), n >= 1000000000 ? " billion" : " million");
+	printf("%s%s%s: %s, %s parameters", term_style(stdout, TERM_BOLD),
+	       json_string_value(json_get(o, "model")), term_style(stdout, TERM_PLAIN), c->arch_name,
+	       parameters_text(n_parameters(c, w), a, sizeof a));
+	printf(c->experts.n ? ", %s active\n" : "\n", parameters_text(n_active(c, w), a, sizeof a));
 	printf("  %-14s%d layers, hidden %d, intermediate %d, %d heads and %d KV heads of %d\n", "shape",
 	       c->n_layers, c->hidden, c->intermediate, c->n_heads, c->n_kv_heads, c->head_dim);
+	print_experts(c);
 	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab,
 	       c->tied ? ", embedding and head are one" : "");
 	printf("  %-14s%d tokens, rope %s", "context", c->max_position, rope_name(c->rope));
@@ -408,7 +453,7 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 		printf("  %-14sof the text only; the parts that see are not read\n", "weights");
 	if (c->quant.n_schemes)
 		printf("  %-14s%s, %d bits, groups of %d, %d linear layers\n", "quantization", c->quant.name,
-		       c->quant.schemes[0].bits, c->quant.schemes[0].group, n_quantized(w));
+		       c->quant.schemes[0].bits, c->quant.schemes[0].group, counts_of(c, w).quantized);
 	print_types(json_get(o, "types"));
 	if (w->n_unused)
 		printf("  %-14s%d tensors\n", "not used", w->n_unused);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/config_experts.h"
 #include "formats/family.h"
 #include "formats/pool_config.h"
 
@@ -244,6 +245,11 @@ static int read_switches(const struct reader *r, struct model_config *c)
 	if (mrope)
 		return fail(r, -ENOTSUP, "use_mrope is not supported");
 	c->qk_norm = r->family->qk_norm;
+	bool normed = !r->family->qk_norm_by_key;
+	if (!normed && (rc = json_get_bool(o, "use_qk_norm", &normed, r->why, r->why_n)))
+		return rc;
+	if (!normed)
+		c->qk_norm = QK_NORM_NONE;
 
 	const char *dtype = NULL;
 	if ((rc = json_get_str(o, "torch_dtype", &dtype, r->why, r->why_n)) ||
@@ -650,7 +656,8 @@ int hf_config_load(const char *dir, struct model_config *out, char *why, size_t 
 	if (file_exists(gen_path) && (rc = read_object(gen_path, &r.gen, why, why_n)))
 		goto done;
 	if ((rc = read_arch(&r, out)) || (rc = read_shape(&r, out)) || (rc = read_switches(&r, out)) ||
-	    (rc = read_gemma(&r, out)) || (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
+	    (rc = config_experts_read(r.root, r.family, out, why, why_n)) || (rc = read_gemma(&r, out)) ||
+	    (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
 	    (rc = quant_config_read(r.root, &out->quant, why, why_n))) {
 		err_prefix(why, why_n, rc, "%s", at);
 		goto done;

@@ -22,6 +22,11 @@ enum config_arch {
 	ARCH_GLM4,
 	ARCH_GEMMA2,
 	ARCH_GEMMA3,
+	ARCH_QWEN2_MOE,
+	ARCH_QWEN3_MOE,
+	ARCH_MIXTRAL,
+	ARCH_OLMOE,
+	ARCH_GLM4_MOE,
 };
 enum config_act { ACT_SILU, ACT_GELU_TANH };
 /* RMS norm of q and k before the rotation: of each head, or one over all heads of a row (OLMo 2). */
@@ -39,7 +44,23 @@ enum config_pool { CONFIG_POOL_NONE, CONFIG_POOL_LAST, CONFIG_POOL_MEAN, CONFIG_
 	"a head that classifies is not supported; models that rank by the logits of yes and no "             \
 	"(Qwen3-Reranker) and embedding models are"
 
-enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024 };
+enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024, CONFIG_EXPERTS_MAX = 1024, CONFIG_CHOSEN_MAX = 64 };
+
+enum config_score { SCORE_SOFTMAX, SCORE_SIGMOID };
+
+/* A mixture of experts: a row has n_chosen of n, as struct kern_route_args (kernels/kern.h) says. */
+struct config_experts {
+	int n; /* 0: the model is dense */
+	int n_chosen;
+	int intermediate; /* of each */
+	int shared;       /* intermediate values of the expert that all rows have; 0: none */
+	bool shared_gate; /* it is weighed by a gate of its own; else by 1 */
+	enum config_score score;
+	bool choice_bias;            /* a bias that counts for the choice only */
+	int n_groups, groups_chosen; /* 0: none */
+	bool normalize;
+	float scale;
+};
 
 struct model_config {
 	enum config_arch arch;
@@ -48,7 +69,10 @@ struct model_config {
 	int n_layers, hidden, intermediate, n_heads, n_kv_heads, head_dim, n_vocab;
 	int max_position; /* context of the model */
 	float rms_eps;
-	bool tied; /* head = embedding */
+	struct config_experts experts;
+	uint8_t layer_sparse[CONFIG_LAYERS_MAX]; /* 1: this layer has the experts, and no other feed-forward
+						    layer of `intermediate` values */
+	bool tied;                               /* head = embedding */
 	bool qkv_bias, o_bias, mlp_bias;
 	enum config_qk_norm qk_norm;
 	enum config_act act;
@@ -97,6 +121,13 @@ int model_config_load(const char *path, struct model_config *out, char *why, siz
 /* Of a directory in Hugging Face layout: config.json and generation_config.json. */
 int hf_config_load(const char *dir, struct model_config *out, char *why, size_t why_n);
 void model_config_fini(struct model_config *c);
+
+/* Weights that a row is multiplied by in the layers, one multiplication each: of experts those it has. */
+int64_t model_config_row_macs(const struct model_config *c);
+/* All weights of the layers' linear parts. */
+int64_t model_config_layer_weights(const struct model_config *c);
+/* Widest feed-forward layer that all rows have: of dense layers, or of shared experts; 0: there is none. */
+int model_config_ffn_width(const struct model_config *c);
 
 /* cos and sin of the model's RoPE for positions 0..n-1, as Hugging Face computes them: out
  * [n, rope_dim/2, 2], multiplied by the attention factor of yarn and longrope.  max_context: the longest

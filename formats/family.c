@@ -9,6 +9,51 @@
 		[NORM_ATTN] = "input_layernorm", [NORM_FFN] = "post_attention_layernorm"                     \
 	}
 
+#define EXPERT_NAMES                                                                                         \
+	{                                                                                                    \
+		"gate_proj", "up_proj", "down_proj"                                                          \
+	}
+
+static const struct family_experts qwen2_experts = {
+	.n = "num_experts",
+	.intermediate = "moe_intermediate_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+	.shared = "mlp.shared_expert",
+	.shared_size = "shared_expert_intermediate_size",
+	.shared_gate = true,
+	.steps = true,
+};
+static const struct family_experts qwen3_experts = {
+	.n = "num_experts",
+	.intermediate = "moe_intermediate_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+	.steps = true,
+};
+static const struct family_experts mixtral_experts = {
+	.n = "num_local_experts",
+	.intermediate = "intermediate_size",
+	.module = "block_sparse_moe",
+	.names = {"w1", "w3", "w2"},
+	.normalize = true,
+};
+static const struct family_experts olmoe_experts = {
+	.n = "num_experts",
+	.intermediate = "intermediate_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+};
+static const struct family_experts glm4_experts = {
+	.n = "n_routed_experts",
+	.intermediate = "moe_intermediate_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+	.shared = "mlp.shared_experts",
+	.first_dense = true,
+	.deepseek = true,
+};
+
 static const struct family families[] = {
 	{.arch = "LlamaForCausalLM",
 	 .type = "llama",
@@ -117,6 +162,59 @@ static const struct family families[] = {
 	{.arch = "Gemma3ForCausalLM", .type = "gemma3_text", GEMMA3},
 	/* Its text; the parts that see are not read. */
 	{.arch = "Gemma3ForConditionalGeneration", .type = "gemma3", GEMMA3},
+	{.arch = "Qwen2MoeForCausalLM",
+	 .type = "qwen2_moe",
+	 .id = ARCH_QWEN2_MOE,
+	 .defaults = "{\"sliding_window\": 4096, \"max_window_layers\": 28, \"num_experts\": 60, "
+		     "\"num_experts_per_tok\": 4, \"moe_intermediate_size\": 1408, "
+		     "\"shared_expert_intermediate_size\": 5632, \"decoder_sparse_step\": 1}",
+	 .norms = PRE_NORMS,
+	 .qkv_bias = BIAS_ALWAYS,
+	 .window = WINDOW_SWITCH,
+	 .experts = &qwen2_experts},
+	{.arch = "Qwen3MoeForCausalLM",
+	 .type = "qwen3_moe",
+	 .id = ARCH_QWEN3_MOE,
+	 .defaults = "{\"num_key_value_heads\": 4, \"sliding_window\": 4096, \"max_window_layers\": 28, "
+		     "\"num_experts\": 128, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 768, "
+		     "\"decoder_sparse_step\": 1}",
+	 .norms = PRE_NORMS,
+	 .qk_norm = QK_NORM_HEADS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .window = WINDOW_SWITCH,
+	 .experts = &qwen3_experts},
+	{.arch = "MixtralForCausalLM",
+	 .type = "mixtral",
+	 .id = ARCH_MIXTRAL,
+	 .defaults = "{\"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-5, \"rope_theta\": 1e6, "
+		     "\"num_local_experts\": 8, \"num_experts_per_tok\": 2}",
+	 .norms = PRE_NORMS,
+	 .window = WINDOW_ALL,
+	 .experts = &mixtral_experts},
+	{.arch = "OlmoeForCausalLM",
+	 .type = "olmoe",
+	 .id = ARCH_OLMOE,
+	 .defaults = "{\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 4096, \"num_experts\": 64, "
+		     "\"num_experts_per_tok\": 8}",
+	 .norms = PRE_NORMS,
+	 .qk_norm = QK_NORM_ROWS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .experts = &olmoe_experts},
+	{.arch = "Glm4MoeForCausalLM",
+	 .type = "glm4_moe",
+	 .id = ARCH_GLM4_MOE,
+	 .defaults = "{\"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-5, \"partial_rotary_factor\": 0.5, "
+		     "\"n_routed_experts\": 128, \"num_experts_per_tok\": 8, "
+		     "\"moe_intermediate_size\": 1408, \"n_shared_experts\": 1, "
+		     "\"first_k_dense_replace\": 1, \"norm_topk_prob\": true}",
+	 .norms = PRE_NORMS,
+	 .qk_norm = QK_NORM_HEADS,
+	 .qk_norm_by_key = true,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .partial = true,
+	 .experts = &glm4_experts},
 };
 
 enum { N = sizeof families / sizeof families[0] };

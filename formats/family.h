@@ -22,6 +22,20 @@ enum family_window {
 /* Norms of a layer: before and behind attention, before and behind the feed-forward layer. */
 enum { NORM_ATTN, NORM_ATTN_POST, NORM_FFN, NORM_FFN_POST, NORMS };
 
+/* Of a mixture: keys of config.json, and names within a layer. */
+struct family_experts {
+	const char *n, *intermediate; /* keys; the number that a row has is num_experts_per_tok everywhere */
+	const char *module;           /* "mlp": has .gate (the router) and .experts.0.NAME */
+	const char *names[3];         /* of gate, up and down in an expert */
+	const char *shared;           /* "mlp.shared_expert", or NULL */
+	const char *shared_size; /* key of its intermediate size; NULL: n_shared_experts of an expert's */
+	bool shared_gate;        /* "mlp.shared_expert_gate" weighs it */
+	bool steps;              /* decoder_sparse_step and mlp_only_layers say which layers are sparse */
+	bool first_dense;        /* first_k_dense_replace does */
+	bool normalize;          /* always; else norm_topk_prob says */
+	bool deepseek;           /* sigmoid, a bias for the choice, groups, routed_scaling_factor */
+};
+
 struct family {
 	const char *arch, *type; /* "Qwen3ForCausalLM", "qwen3" */
 	enum config_arch id;
@@ -30,8 +44,10 @@ struct family {
 	enum config_qk_norm qk_norm;
 	enum family_bias qkv_bias, o_bias, mlp_bias;
 	enum family_window window;
-	bool partial;       /* partial_rotary_factor may be less than 1 */
-	bool rope_pairs;    /* rotated values are neighbours */
+	const struct family_experts *experts; /* NULL: dense */
+	bool qk_norm_by_key;                  /* use_qk_norm; else there is one */
+	bool partial;                         /* partial_rotary_factor may be less than 1 */
+	bool rope_pairs;                      /* rotated values are neighbours */
 	bool rope_by_layer; /* layers with a window have a base of their own (rope_local_base_freq) */
 	bool no_rope;       /* no_rope_layers: layers without rotation */
 	bool gemma;         /* soft caps, query_pre_attn_scalar, weights of norms + 1, a scaled embedding */

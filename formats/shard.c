@@ -49,23 +49,64 @@ static bool kv_even(int n_kv_heads, int n_ranks)
 	return n_kv_heads % n_ranks == 0 || n_ranks % n_kv_heads == 0;
 }
 
+static int check_outputs(const struct weights_linear *l, int n_ranks, char *why, size_t why_n)
+{
+	if (words_whole(l, n_ranks))
+		return 0;
+	return err_why(why, why_n, -EINVAL,
+		       "the %d outputs of %s cannot be cut into %d parts of whole words of 8 (AWQ)", l->n,
+		       l->name, n_ranks);
+}
+
+static int check_inputs(const struct weights_linear *l, int n_ranks, char *why, size_t why_n)
+{
+	return groups_whole(l, n_ranks) ? 0 : refuse_groups(l, n_ranks, why, why_n);
+}
+
+/* A feed-forward layer; nothing where there is none. */
+static int check_ffn(const struct weights_linear *gate, const struct weights_linear *up,
+		     const struct weights_linear *down, int n_ranks, char *why, size_t why_n)
+{
+	int rc = 0;
+	if (gate->w && !(rc = check_outputs(gate, n_ranks, why, why_n)) &&
+	    !(rc = check_outputs(up, n_ranks, why, why_n)))
+		rc = check_inputs(down, n_ranks, why, why_n);
+	return rc;
+}
+
 static int check_linears(const struct weights *w, int n_ranks, char *why, size_t why_n)
 {
-	for (int i = 0; i < w->n_layers; i++) {
+	int rc = 0;
+	for (int i = 0; !rc && i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		const struct weights_linear *by_outputs[] = {&l->q, &l->gate, &l->up};
-		const struct weights_linear *by_inputs[] = {&l->o, &l->down};
-		for (int j = 0; j < 3; j++)
-			if (!words_whole(by_outputs[j], n_ranks))
-				return err_why(
-					why, why_n, -EINVAL,
-					"the %d outputs of %s cannot be cut into %d parts of whole words of "
-					"8 (AWQ)",
-					by_outputs[j]->n, by_outputs[j]->name, n_ranks);
-		for (int j = 0; j < 2; j++)
-			if (!groups_whole(by_inputs[j], n_ranks))
-				return refuse_groups(by_inputs[j], n_ranks, why, why_n);
+		if ((rc = check_outputs(&l->q, n_ranks, why, why_n)) ||
+		    (rc = check_inputs(&l->o, n_ranks, why, why_n)) ||
+		    (rc = check_ffn(&l->gate, &l->up, &l->down, n_ranks, why, why_n)))
+			return rc;
+		for (int e = 0; !rc && e < l->n_experts; e++)
+			rc = check_ffn(&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down, n_ranks,
+				       why, why_n);
 	}
+	return rc;
+}
+
+/* Feed-forward layers that the model has are cut evenly. */
+static int check_widths(const struct model_config *c, int n, char *why, size_t why_n)
+{
+	bool dense = false, sparse = false;
+	for (int i = 0; i < c->n_layers; i++)
+		*(c->layer_sparse[i] ? &sparse : &dense) = true;
+	if (dense && c->intermediate % n)
+		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, not a multiple of %d",
+			       c->intermediate, n);
+	if (sparse && c->experts.intermediate % n)
+		return err_why(why, why_n, -EINVAL,
+			       "an expert's intermediate size is %d, not a multiple of %d",
+			       c->experts.intermediate, n);
+	if (sparse && c->experts.shared % n)
+		return err_why(why, why_n, -EINVAL,
+			       "the shared expert's intermediate size is %d, not a multiple of %d",
+			       c->experts.shared, n);
 	return 0;
 }
 
@@ -82,9 +123,9 @@ static int check(const struct model_config *c, const struct weights *w, int n, c
 	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 &&
 	    w->layers[0].k.kind == WEIGHTS_AWQ)
 		return err_why(why, why_n, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
-	if (c->intermediate % n)
-		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, not a multiple of %d",
-			       c->intermediate, n);
+	int rc = check_widths(c, n, why, why_n);
+	if (rc)
+		return rc;
 	if (c->n_vocab < n)
 		return err_why(why, why_n, -EINVAL, "vocab_size is %d, less than %d", c->n_vocab, n);
 	return check_linears(w, n, why, why_n);
@@ -128,13 +169,12 @@ int shard_init(struct shard *s, const struct model_config *c, const struct weigh
 	s->head0 = rank * s->n_heads;
 	s->n_kv_heads = c->n_kv_heads > n_ranks ? c->n_kv_heads / n_ranks : 1;
 	s->kv_head0 = (int)((int64_t)rank * c->n_kv_heads / n_ranks);
-	s->intermediate = c->intermediate / n_ranks;
-	s->inter0 = rank * s->intermediate;
 	cut_vocab(s, c->n_vocab);
 	return 0;
 }
 
-struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of)
+struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of,
+			   const struct weights_linear *l)
 {
 	const int d = c->head_dim, h = c->hidden;
 	switch (of) {
@@ -145,9 +185,9 @@ struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, 
 	case SHARD_O:
 		return (struct shard_cut){0, h, s->head0 * d, s->n_heads * d};
 	case SHARD_FFN:
-		return (struct shard_cut){s->inter0, s->intermediate, 0, h};
+		return (struct shard_cut){s->rank * (l->n / s->n_ranks), l->n / s->n_ranks, 0, h};
 	case SHARD_DOWN:
-		return (struct shard_cut){0, h, s->inter0, s->intermediate};
+		return (struct shard_cut){0, h, s->rank * (l->k / s->n_ranks), l->k / s->n_ranks};
 	case SHARD_HEAD:
 		break;
 	}
@@ -174,6 +214,8 @@ int64_t shard_linear_bytes(const struct weights_linear *l)
 
 static double part_bytes(const struct weights_linear *l, struct shard_cut c)
 {
+	if (!l->w)
+		return 0;
 	return linear_bytes(l) * ((double)c.n / l->n) * ((double)c.k / l->k);
 }
 
@@ -264,11 +306,20 @@ struct weights_vec shard_embed(const struct shard *s, const struct model_config 
 	return v;
 }
 
+static double ffn_bytes(const struct shard *s, const struct model_config *c,
+			const struct weights_linear *gate, const struct weights_linear *up,
+			const struct weights_linear *down)
+{
+	return part_bytes(gate, shard_cut(s, c, SHARD_FFN, gate)) +
+	       part_bytes(up, shard_cut(s, c, SHARD_FFN, up)) +
+	       part_bytes(down, shard_cut(s, c, SHARD_DOWN, down));
+}
+
 int64_t shard_bytes(const struct shard *s, const struct model_config *c, const struct weights *w)
 {
 	if (s->n_ranks == 1)
 		return w->bytes;
-	const struct shard_cut vocab = shard_cut(s, c, SHARD_HEAD);
+	const struct shard_cut vocab = shard_cut(s, c, SHARD_HEAD, NULL);
 	double sum = w->embed_codes.w ? part_bytes(&w->embed_codes, vocab)
 				      : (double)w->embed.n * (double)dtype_bytes(w->embed.dtype) * vocab.n /
 						c->n_vocab;
@@ -276,13 +327,14 @@ int64_t shard_bytes(const struct shard *s, const struct model_config *c, const s
 		sum += part_bytes(&w->head, vocab);
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		sum += part_bytes(&l->q, shard_cut(s, c, SHARD_Q)) +
-		       part_bytes(&l->k, shard_cut(s, c, SHARD_KV)) +
-		       part_bytes(&l->v, shard_cut(s, c, SHARD_KV)) +
-		       part_bytes(&l->o, shard_cut(s, c, SHARD_O)) +
-		       part_bytes(&l->gate, shard_cut(s, c, SHARD_FFN)) +
-		       part_bytes(&l->up, shard_cut(s, c, SHARD_FFN)) +
-		       part_bytes(&l->down, shard_cut(s, c, SHARD_DOWN));
+		sum += part_bytes(&l->q, shard_cut(s, c, SHARD_Q, NULL)) +
+		       part_bytes(&l->k, shard_cut(s, c, SHARD_KV, NULL)) +
+		       part_bytes(&l->v, shard_cut(s, c, SHARD_KV, NULL)) +
+		       part_bytes(&l->o, shard_cut(s, c, SHARD_O, NULL)) +
+		       ffn_bytes(s, c, &l->gate, &l->up, &l->down) + linear_bytes(&l->router) +
+		       linear_bytes(&l->shared_gate);
+		for (int e = 0; e < l->n_experts; e++)
+			sum += ffn_bytes(s, c, &l->experts[e].gate, &l->experts[e].up, &l->experts[e].down);
 	}
 	return (int64_t)sum;
 }

@@ -1,7 +1,8 @@
 /* shard.h - the part of a decoder that one rank of a tensor-parallel group computes.
  *
- *   q, k, v, gate, up    by outputs: heads, KV heads, intermediate values
+ *   q, k, v, gate, up    by outputs: heads, KV heads, intermediate values (of each expert)
  *   o, down              by inputs, likewise; the ranks' partial rows are then added
+ *   routers              whole: every rank routes every row
  *   embedding, head      by vocabulary
  *   norms                whole
  *
@@ -23,7 +24,6 @@ struct shard {
 	int rank, n_ranks;
 	int head0, n_heads; /* query heads of this rank */
 	int kv_head0, n_kv_heads;
-	int inter0, intermediate;
 	int vocab[SHARD_RANKS_MAX + 1]; /* rank r has tokens vocab[r] to vocab[r + 1] - 1 */
 	int widths[SHARD_RANKS_MAX];    /* vocab[r + 1] - vocab[r] */
 };
@@ -38,7 +38,9 @@ struct shard_cut {
 	int n0, n, k0, k;
 };
 enum shard_of { SHARD_Q, SHARD_KV, SHARD_O, SHARD_FFN, SHARD_DOWN, SHARD_HEAD };
-struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of);
+/* l: the layer, read of SHARD_FFN and SHARD_DOWN, which are cut evenly; else it may be NULL. */
+struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of,
+			   const struct weights_linear *l);
 
 /* The cut as a layer of its own.  Parts that are not contiguous in the file are copied to *copy, which the
  * caller frees after use (NULL: none); the others point into the file, those of codes at *whole.  Of a layer

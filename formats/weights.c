@@ -192,23 +192,75 @@ static int find_norms(const struct finder *f, const char *prefix, struct weights
 	return rc;
 }
 
+/* A router: plain floats, whatever the layers are. */
+static int find_router(const struct finder *f, const char *module, int n, struct weights_linear *l)
+{
+	if (quant_has(f->files, module))
+		return err_why(f->why, f->why_n, -ENOTSUP,
+			       "%s is a router, and quantized: F32, F16 or BF16 is "
+			       "needed",
+			       module);
+	return find_linear(f, module, n, f->c->hidden, false, l);
+}
+
+static int find_expert(const struct finder *f, const char *prefix, int e, struct weights_expert *x)
+{
+	const struct model_config *c = f->c;
+	const struct family_experts *names = family_of(c->arch)->experts;
+	struct weights_linear *to[] = {&x->gate, &x->up, &x->down};
+	char name[128];
+	int rc = 0;
+	for (int i = 0; !rc && i < 3; i++) {
+		const int inter = c->experts.intermediate;
+		snprintf(name, sizeof name, "%s%s.experts.%d.%s", prefix, names->module, e, names->names[i]);
+		rc = find_linear(f, name, i < 2 ? inter : c->hidden, i < 2 ? c->hidden : inter, false, to[i]);
+	}
+	return rc;
+}
+
+/* All of a mixture but the expert that all rows have. */
+static int find_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
+{
+	const struct config_experts *x = &f->c->experts;
+	const struct family_experts *names = family_of(f->c->arch)->experts;
+	char name[128];
+	snprintf(name, sizeof name, "%s%s.gate", prefix, names->module);
+	int rc = find_router(f, name, x->n, &l->router);
+	if (!rc && x->choice_bias) {
+		snprintf(name, sizeof name, "%s%s.gate.e_score_correction_bias", prefix, names->module);
+		rc = find_vec(f, name, 0, x->n, &l->choice_bias);
+	}
+	if (!rc && x->shared_gate) {
+		snprintf(name, sizeof name, "%s%s_gate", prefix, names->shared);
+		rc = find_router(f, name, 1, &l->shared_gate);
+	}
+	l->experts = weights_own(f->w, xcalloc((size_t)x->n, sizeof *l->experts));
+	l->n_experts = x->n;
+	for (int e = 0; !rc && e < x->n; e++)
+		rc = find_expert(f, prefix, e, &l->experts[e]);
+	return rc;
+}
+
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
+	const bool sparse = c->layer_sparse[i];
+	const int inter = sparse ? c->experts.shared : c->intermediate;
+	const char *ffn = sparse ? family_of(c->arch)->experts->shared : "mlp";
 	const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
 	const struct {
-		const char *name;
+		const char *module, *name;
 		int n, k;
 		bool bias;
 		struct weights_linear *to;
 	} linears[] = {
-		{"self_attn.q_proj", q, c->hidden, c->qkv_bias, &l->q},
-		{"self_attn.k_proj", kv, c->hidden, c->qkv_bias, &l->k},
-		{"self_attn.v_proj", kv, c->hidden, c->qkv_bias, &l->v},
-		{"self_attn.o_proj", c->hidden, q, c->o_bias, &l->o},
-		{"mlp.gate_proj", c->intermediate, c->hidden, c->mlp_bias, &l->gate},
-		{"mlp.up_proj", c->intermediate, c->hidden, c->mlp_bias, &l->up},
-		{"mlp.down_proj", c->hidden, c->intermediate, c->mlp_bias, &l->down},
+		{"self_attn", "q_proj", q, c->hidden, c->qkv_bias, &l->q},
+		{"self_attn", "k_proj", kv, c->hidden, c->qkv_bias, &l->k},
+		{"self_attn", "v_proj", kv, c->hidden, c->qkv_bias, &l->v},
+		{"self_attn", "o_proj", c->hidden, q, c->o_bias, &l->o},
+		{ffn, "gate_proj", inter, c->hidden, c->mlp_bias, &l->gate},
+		{ffn, "up_proj", inter, c->hidden, c->mlp_bias, &l->up},
+		{ffn, "down_proj", c->hidden, inter, c->mlp_bias, &l->down},
 	};
 	const struct {
 		const char *name;
@@ -217,10 +269,7 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		bool bias;
 	} fused[] = {
 		{"self_attn.qkv_proj", {{q, &l->q}, {kv, &l->k}, {kv, &l->v}}, 3, c->qkv_bias},
-		{"mlp.gate_up_proj",
-		 {{c->intermediate, &l->gate}, {c->intermediate, &l->up}},
-		 2,
-		 c->mlp_bias},
+		{"mlp.gate_up_proj", {{inter, &l->gate}, {inter, &l->up}}, 2, c->mlp_bias},
 	};
 	char prefix[64], name[96];
 	snprintf(prefix, sizeof prefix, "%slayers.%d.", f->prefix, i);
@@ -231,12 +280,12 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 			rc = find_fused(f, name, fused[j].pieces, fused[j].n, fused[j].bias);
 	}
 	for (size_t j = 0; !rc && j < sizeof linears / sizeof linears[0]; j++) {
-		if (linears[j].to->w)
+		if (linears[j].to->w || !linears[j].n || !linears[j].k) /* fused, or no shared expert */
 			continue;
-		snprintf(name, sizeof name, "%s%s", prefix, linears[j].name);
+		snprintf(name, sizeof name, "%s%s.%s", prefix, linears[j].module, linears[j].name);
 		rc = find_linear(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
 	}
-	return rc;
+	return rc || !sparse ? rc : find_experts(f, prefix, l);
 }
 
 static int find_all(struct finder *f)
@@ -340,6 +389,26 @@ void weights_close(struct weights *w)
 	free(w->owned);
 	free(w->layers);
 	free(w);
+}
+
+void weights_each(const struct weights *w, void (*f)(void *ctx, const struct weights_linear *l, bool head),
+		  void *ctx)
+{
+	for (int i = 0; i < w->n_layers; i++) {
+		const struct weights_layer *l = &w->layers[i];
+		const struct weights_linear *all[] = {&l->q,  &l->k,    &l->v,      &l->o,          &l->gate,
+						      &l->up, &l->down, &l->router, &l->shared_gate};
+		for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+			if (all[j]->w)
+				f(ctx, all[j], false);
+		for (int e = 0; e < l->n_experts; e++) {
+			f(ctx, &l->experts[e].gate, false);
+			f(ctx, &l->experts[e].up, false);
+			f(ctx, &l->experts[e].down, false);
+		}
+	}
+	if (w->head.w)
+		f(ctx, &w->head, true);
 }
 
 void *weights_own(struct weights *w, void *p)

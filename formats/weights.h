@@ -39,11 +39,21 @@ struct weights_linear {
 	struct weights_vec bias;
 };
 
+struct weights_expert {
+	struct weights_linear gate, up, down;
+};
+
 struct weights_layer {
 	struct weights_vec attn_norm, ffn_norm; /* before attention and the feed-forward layer; or none */
 	struct weights_vec attn_post, ffn_post; /* of what they give, before it is added; or none */
 	struct weights_vec q_norm, k_norm;      /* [head_dim], or of all heads: config.h, qk_norm */
-	struct weights_linear q, k, v, o, gate, up, down;
+	struct weights_linear q, k, v, o;
+	/* Of a layer with experts: of the one that all rows have; w NULL: there is none. */
+	struct weights_linear gate, up, down;
+	struct weights_expert *experts; /* [n_experts], owned by struct weights; or NULL */
+	int n_experts;
+	struct weights_linear router, shared_gate; /* in floats; [n_experts] and 1 output, or none */
+	struct weights_vec choice_bias;            /* [n_experts] or none */
 };
 
 struct weights_tensor { /* of the files, used or not; strings and data are theirs */
@@ -84,6 +94,11 @@ int weights_open(const char *path, const struct model_config *c, struct weights 
 int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
 		    size_t why_n);
 void weights_close(struct weights *w); /* NULL is fine */
+
+/* f for each linear layer that is there: of the layers in order, then the head, if it has weights of its own.
+ */
+void weights_each(const struct weights *w, void (*f)(void *ctx, const struct weights_linear *l, bool head),
+		  void *ctx);
 
 /* For readers: p (of malloc) is freed with w. */
 void *weights_own(struct weights *w, void *p);

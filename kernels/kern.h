@@ -48,11 +48,11 @@ enum kern_kv_type { KERN_KV_MODE, KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_K
 struct kern_dev; /* an opened device; one per worker */
 struct kern_stream;
 struct kern_event;
-struct kern_linear; /* a linear layer, repacked, on the device */
-struct kern_embed;  /* an embedding table on the device */
+struct kern_linear;  /* a linear layer, repacked, on the device */
+struct kern_embed;   /* an embedding table on the device */
 struct kern_experts; /* the experts of a layer, repacked, on the device */
-struct kern_kv;     /* the paged K and V of all layers, and the host pool */
-struct kern_graph;  /* captured operations, replayed by one launch */
+struct kern_kv;      /* the paged K and V of all layers, and the host pool */
+struct kern_graph;   /* captured operations, replayed by one launch */
 
 /* --fast: a layer with weights of this type, k inputs and n outputs (summed over its parts of that type) uses
  * the fast kernel for more than `rows` rows; INT_MAX: never.  k = n = 0: the entry for every layer without
@@ -147,7 +147,7 @@ struct kern_linear_src {
 /* The experts of a layer: gate and up of each, hidden inputs to intermediate outputs, and down.  Where a rank
  * has a part of each, its intermediate values. */
 struct kern_experts_src {
-	const char *name; /* for messages */
+	const char *name;        /* for messages */
 	int n_experts, n_chosen; /* of them, by a row */
 	int hidden, intermediate;
 	/* Gives the layers of expert e, the first with two parts; what they point to holds until the next
@@ -163,17 +163,17 @@ enum kern_score { KERN_SCORE_SOFTMAX, KERN_SCORE_SIGMOID };
 enum { KERN_EXPERTS_MAX = 1024, KERN_CHOSEN_MAX = 64 };
 
 /* Chooses the experts of each row.  E experts, C chosen.  Of scores s = softmax(z) or sigmoid(z), z the
- * router's outputs for x / rms(x) * norm, those with the C largest s + choice_bias are chosen; of equals, the lower
- * ones.  With n_groups > 0 only from the groups_chosen groups of E / n_groups neighbours with the largest
- * sums of their two best (DeepSeek-V3, arXiv:2412.19437).  A weight is s, divided by the sum of the chosen
- * ones where normalize, times scale.  All of it in F32, whatever the compute mode. */
+ * router's outputs for x / rms(x) * norm, those with the C largest s + choice_bias are chosen; of equals, the
+ * lower ones.  With n_groups > 0 only from the groups_chosen groups of E / n_groups neighbours with the
+ * largest sums of their two best (DeepSeek-V3, arXiv:2412.19437).  A weight is s, divided by the sum of the
+ * chosen ones where normalize, times scale.  All of it in F32, whatever the compute mode. */
 struct kern_route_args {  /* pointers: device memory */
 	int32_t *expert;  /* out [T, C], ascending in each row */
 	float *weight;    /* out [T, C] F32 */
 	float *shared;    /* out [T] F32: the sigmoid of the output of the router's second part, which
 			     weighs an expert that all rows have; NULL: it has none */
 	const void *x;    /* F32 [T, H]: what rmsnorm() has left there */
-	const void *norm; /* F32 [H] */
+	const void *norm; /* F32 [H]; NULL: z is of x itself */
 	float eps;
 	/* Loaded as exact: E outputs, with their bias; a second part with one output is the gate of
 	 * shared. */
@@ -186,9 +186,9 @@ struct kern_route_args {  /* pointers: device memory */
 	float scale;
 };
 
-struct kern_moe_args { /* pointers: device memory */
-	void *out;     /* F32 [T, H]: the sum, experts ascending, of weight times what they give */
-	const void *in; /* [T, H], an operand */
+struct kern_moe_args {         /* pointers: device memory */
+	void *out;             /* F32 [T, H]: the sum, experts ascending, of weight times what they give */
+	const void *in;        /* [T, H], an operand */
 	const int32_t *expert; /* [T, C], of route() */
 	const float *weight;
 	/* What the sum begins with: F32 [T, H], each row times begin_by[row] (NULL: 1); NULL: zeros. */

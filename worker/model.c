@@ -26,8 +26,12 @@ enum turn { ALWAYS, IN_LAYERS, IN_HEAD, TURNS };
 struct layer {
 	struct kern_linear *qkv; /* [H] to q, k, v side by side */
 	struct kern_linear *o;
+	/* Of a layer with experts: of the one that all rows have, or none. */
 	struct kern_linear *gateup; /* [H] to gate, up */
 	struct kern_linear *down;
+	struct kern_experts *experts; /* NULL: the layer is dense */
+	struct kern_linear *router;
+	struct piece choice_bias;         /* F32 [E], or none */
 	struct piece attn_norm, ffn_norm; /* F32 [H], before a layer; or none */
 	struct piece attn_post, ffn_post; /* F32 [H], of what it gives; or none */
 	struct piece q_norm, k_norm;      /* F32 [D], or [Hq D] and [Hkv D], or none */
@@ -67,6 +71,10 @@ struct model {
 	struct piece squares;          /* F32 [T, 2], of q and k; where one norm is over all heads */
 	struct piece att;              /* op  [T, Hq D] */
 	struct piece ffn;              /* op  [T, I] */
+	struct piece chosen;           /* int32 [T, C] experts of each row */
+	struct piece weights;          /* F32 [T, C] of them */
+	struct piece shared;           /* F32 [T, H] what the expert that all rows have gives */
+	struct piece shared_by;        /* F32 [T] its weights */
 	struct piece last_x, last_add; /* F32 [L, H] */
 	struct piece last;             /* op  [L, H] */
 	struct piece part;             /* F32 [L, this rank's part of V]; none where that is all */
@@ -101,6 +109,7 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	const size_t h = (size_t)c->hidden, d = (size_t)c->head_dim;
 	const size_t hq = (size_t)c->n_heads * d, hkv = (size_t)c->n_kv_heads * d;
 	const bool alone = m->shard->n_ranks == 1;
+	const int ffn = model_config_ffn_width(c);
 	size_t (*const op)(struct kern_dev *, int, int) = m->ops->operand_bytes;
 	const struct {
 		struct piece *p;
@@ -116,7 +125,11 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 		{&m->squares, IN_LAYERS, c->qk_norm == QK_NORM_ROWS ? t * 2 * sizeof(float) : 0,
 		 "squares of q and k"},
 		{&m->att, IN_LAYERS, op(m->dev, m->max_rows, (int)hq), "attention's output"},
-		{&m->ffn, IN_LAYERS, op(m->dev, m->max_rows, c->intermediate), "the feed-forward layer"},
+		{&m->ffn, IN_LAYERS, ffn ? op(m->dev, m->max_rows, ffn) : 0, "the feed-forward layer"},
+		{&m->chosen, IN_LAYERS, t * (size_t)c->experts.n_chosen * 4, "the rows' experts"},
+		{&m->weights, IN_LAYERS, t * (size_t)c->experts.n_chosen * 4, "the experts' weights"},
+		{&m->shared, IN_LAYERS, c->experts.shared ? t * h * 4 : 0, "the shared expert"},
+		{&m->shared_by, IN_LAYERS, c->experts.shared_gate ? t * 4 : 0, "the shared expert's weights"},
 		{&m->last_x, IN_HEAD, l * h * 4, "the rows of the head"},
 		{&m->last_add, IN_HEAD, l * h * 4, "the rows of the head"},
 		{&m->last, IN_HEAD, op(m->dev, m->max_logits, c->hidden), "the rows of the head"},
@@ -273,42 +286,154 @@ static bool unpack_all(struct model *m, const struct weights_linear *linears, st
 	return any;
 }
 
-static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
-		       size_t why_n)
-{
-	struct kern_linear_src src = {
-		.name = parts[0].whole->name,
-		.n_parts = n,
-		.head = parts[0].of == SHARD_HEAD,
-		.act = m->c->act == ACT_GELU_TANH ? KERN_GELU_TANH : KERN_SILU,
-	};
+/* A layer for the table, in up to three parts, and what has to be freed when it is loaded. */
+struct source {
+	struct kern_linear_src src;
 	struct weights_linear linears[3];
 	void *copies[3];
-	int64_t bytes = 0;
-	loading_now(m->loading, BUS_DOING_READ);
+	int64_t bytes; /* in the files */
+};
+
+static void source_fini(struct source *s)
+{
+	for (int i = 0; i < s->src.n_parts; i++)
+		free(s->copies[i]);
+	*s = (struct source){0};
+}
+
+static void source_init(struct model *m, struct source *s, const struct part *parts, int n)
+{
+	*s = (struct source){.src = {.name = parts[0].whole->name,
+				     .n_parts = n,
+				     .head = parts[0].of == SHARD_HEAD,
+				     .act = m->c->act == ACT_GELU_TANH ? KERN_GELU_TANH : KERN_SILU}};
 	for (int i = 0; i < n; i++) {
-		struct weights_linear *l = &linears[i];
-		shard_linear(m->shard, parts[i].whole, shard_cut(m->shard, m->c, parts[i].of), l, &copies[i]);
-		assert(i == 0 || l->k == src.k);
+		struct weights_linear *l = &s->linears[i];
+		const struct weights_linear *whole = parts[i].whole;
+		shard_linear(m->shard, whole, shard_cut(m->shard, m->c, parts[i].of, whole), l,
+			     &s->copies[i]);
+		assert(i == 0 || l->k == s->src.k);
 		if (l->kind == WEIGHTS_AWQ)
 			read_ahead(l->w, (size_t)((int64_t)l->n * l->k / 2));
 		else if (l->kind == WEIGHTS_DENSE || m->shard->n_ranks == 1)
 			read_ahead(l->w, (size_t)shard_linear_bytes(l));
-		bytes += shard_linear_bytes(l);
-		src.k = l->k;
-		part_of(m, l, &src, &src.parts[i], &copies[i]);
+		s->bytes += shard_linear_bytes(l);
+		s->src.k = l->k;
+		part_of(m, l, &s->src, &s->src.parts[i], &s->copies[i]);
 	}
+}
+
+static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
+		       size_t why_n)
+{
+	struct source s;
+	loading_now(m->loading, BUS_DOING_READ);
+	source_init(m, &s, parts, n);
 	loading_now(m->loading, BUS_DOING_PACK);
-	int rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
-	if (rc == -ENOTSUP && unpack_all(m, linears, &src, copies))
-		rc = m->ops->linear_load(m->dev, &src, out, why, why_n);
-	loading_add(m->loading, bytes);
-	for (int i = 0; i < n; i++)
-		free(copies[i]);
+	int rc = m->ops->linear_load(m->dev, &s.src, out, why, why_n);
+	if (rc == -ENOTSUP && unpack_all(m, s.linears, &s.src, s.copies))
+		rc = m->ops->linear_load(m->dev, &s.src, out, why, why_n);
+	loading_add(m->loading, s.bytes);
+	source_fini(&s);
 	if (rc)
-		return err_prefix(why, why_n, rc, "%s", src.name);
+		return err_prefix(why, why_n, rc, "%s", parts[0].whole->name);
 	m->weights_bytes += m->ops->linear_bytes(*out);
 	progress_bump(m);
+	return 0;
+}
+
+/* ---- experts ---- */
+
+/* Routers are whole on every rank, and in floats. */
+static int router_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+		       size_t why_n)
+{
+	const struct weights_linear *parts[] = {&w->router, &w->shared_gate};
+	struct kern_linear_src src = {.name = w->router.name,
+				      .k = m->c->hidden,
+				      .exact = true,
+				      .n_parts = w->shared_gate.w ? 2 : 1};
+	for (int i = 0; i < src.n_parts; i++)
+		src.parts[i] = (struct kern_linear_part){.dtype = dtype_of(parts[i]->dtype),
+							 .n = parts[i]->n,
+							 .w = parts[i]->w,
+							 .bias = parts[i]->bias.data,
+							 .bias_dtype = dtype_of(parts[i]->bias.dtype)};
+	int rc = m->ops->linear_load(m->dev, &src, &l->router, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "%s", src.name);
+	m->weights_bytes += m->ops->linear_bytes(l->router);
+	return vec_load(m, &w->choice_bias, &l->choice_bias, "the bias of a choice", why, why_n);
+}
+
+/* The experts of a layer, one after the other. */
+struct experts_reader {
+	struct model *m;
+	const struct weights_layer *w;
+	bool unpack; /* the table has refused their codes */
+	struct source gateup, down;
+};
+
+static void expert_done(struct experts_reader *r)
+{
+	loading_add(r->m->loading, r->gateup.bytes + r->down.bytes);
+	source_fini(&r->gateup);
+	source_fini(&r->down);
+}
+
+static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
+		     char *why, size_t why_n)
+{
+	struct experts_reader *r = arg;
+	struct model *m = r->m;
+	const struct weights_expert *x = &r->w->experts[e];
+	const struct part first[] = {{&x->gate, SHARD_FFN}, {&x->up, SHARD_FFN}},
+			  last = {&x->down, SHARD_DOWN};
+	(void)why, (void)why_n;
+	expert_done(r);
+	loading_now(m->loading, BUS_DOING_READ);
+	source_init(m, &r->gateup, first, 2);
+	source_init(m, &r->down, &last, 1);
+	loading_now(m->loading, BUS_DOING_PACK);
+	if (r->unpack) {
+		unpack_all(m, r->gateup.linears, &r->gateup.src, r->gateup.copies);
+		unpack_all(m, r->down.linears, &r->down.src, r->down.copies);
+	}
+	*gateup = r->gateup.src;
+	*down = r->down.src;
+	progress_bump(m);
+	return 0;
+}
+
+static int experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+			size_t why_n)
+{
+	const struct config_experts *x = &m->c->experts;
+	struct experts_reader r = {.m = m, .w = w};
+	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
+					     .n_experts = x->n,
+					     .n_chosen = x->n_chosen,
+					     .hidden = m->c->hidden,
+					     .intermediate = x->intermediate,
+					     .expert = expert_at,
+					     .arg = &r};
+	if (!m->ops->moe)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"a mixture of experts runs on the CPU only: start the worker with --device cpu");
+	int rc = router_load(m, l, w, why, why_n);
+	if (rc)
+		return rc;
+	rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
+	expert_done(&r);
+	if (rc == -ENOTSUP) {
+		r.unpack = true;
+		rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
+		expert_done(&r);
+	}
+	if (rc)
+		return err_prefix(why, why_n, rc, "%s", src.name);
+	m->weights_bytes += m->ops->experts_bytes(l->experts);
 	return 0;
 }
 
@@ -345,11 +470,12 @@ static int layer_load(struct model *m, struct layer *l, const struct weights_lay
 	    (rc = vec_load(m, &w->attn_post, &l->attn_post, "a norm", why, why_n)) ||
 	    (rc = vec_load(m, &w->ffn_post, &l->ffn_post, "a norm", why, why_n)) ||
 	    (rc = qk_norms_load(m, l, w, why, why_n)) || (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
-	    (rc = linear_load(m, &o, 1, &l->o, why, why_n)) ||
-	    (rc = linear_load(m, gateup, 2, &l->gateup, why, why_n)) ||
-	    (rc = linear_load(m, &down, 1, &l->down, why, why_n)))
+	    (rc = linear_load(m, &o, 1, &l->o, why, why_n)))
 		return rc;
-	return 0;
+	if (w->gate.w && ((rc = linear_load(m, gateup, 2, &l->gateup, why, why_n)) ||
+			  (rc = linear_load(m, &down, 1, &l->down, why, why_n))))
+		return rc;
+	return w->experts ? experts_load(m, l, w, why, why_n) : 0;
 }
 
 static int embed_load(struct model *m, const struct weights *w, bool head, char *why, size_t why_n)
@@ -363,7 +489,7 @@ static int embed_load(struct model *m, const struct weights *w, bool head, char 
 	void *copy = NULL;
 	loading_now(m->loading, BUS_DOING_READ);
 	if (w->embed_codes.w) {
-		shard_linear(m->shard, &w->embed_codes, shard_cut(m->shard, c, SHARD_HEAD), &l, &copy);
+		shard_linear(m->shard, &w->embed_codes, shard_cut(m->shard, c, SHARD_HEAD, NULL), &l, &copy);
 		src.table = &l.codes;
 		src.dtype = KERN_CODES;
 		bytes = shard_linear_bytes(&l);
@@ -476,10 +602,13 @@ void model_free(struct model *m)
 	struct piece *pieces[] = {&m->norm, &m->rope, &m->rope_local, &m->x, &m->add, &m->turns};
 	for (int i = 0; i < m->c->n_layers; i++) {
 		struct layer *l = &m->layers[i];
-		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down};
-		for (int j = 0; j < 4; j++)
+		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down, l->router};
+		for (int j = 0; j < 5; j++)
 			if (linears[j])
 				m->ops->linear_free(linears[j]);
+		if (l->experts)
+			m->ops->experts_free(l->experts);
+		piece_free(m, &l->choice_bias);
 		piece_free(m, &l->attn_norm);
 		piece_free(m, &l->ffn_norm);
 		piece_free(m, &l->attn_post);
@@ -507,8 +636,11 @@ int64_t model_layers_bytes(const struct model *m)
 	int64_t bytes = 0;
 	for (int i = 0; i < m->c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
-		bytes += m->ops->linear_bytes(l->qkv) + m->ops->linear_bytes(l->o) +
-			 m->ops->linear_bytes(l->gateup) + m->ops->linear_bytes(l->down);
+		const struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down, l->router};
+		for (int j = 0; j < 5; j++)
+			bytes += linears[j] ? m->ops->linear_bytes(linears[j]) : 0;
+		if (l->experts)
+			bytes += m->ops->experts_bytes(l->experts) / m->c->experts.n * m->c->experts.n_chosen;
 	}
 	return bytes;
 }
@@ -608,6 +740,50 @@ static int qkv(struct model *m, const struct layer *l, int n_rows)
 	return rc;
 }
 
+/* What all rows have: the whole layer where it is dense, else the shared expert. */
+static int dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows)
+{
+	int rc = m->ops->gateup_swiglu(m->stream, l->gateup, m->ffn.p, m->normed.p, n_rows);
+	if (!rc)
+		rc = m->ops->linear(m->stream, l->down, out, m->ffn.p, n_rows, true);
+	trace_mark(m->trace, TRACE_LINEAR);
+	return rc;
+}
+
+static int sparse_ffn(struct model *m, const struct layer *l, int n_rows)
+{
+	const struct config_experts *x = &m->c->experts;
+	const struct kern_route_args route = {
+		.expert = m->chosen.p,
+		.weight = m->weights.p,
+		.shared = m->shared_by.p,
+		.x = m->x.p,
+		.norm = l->ffn_norm.p,
+		.eps = m->c->rms_eps,
+		.router = l->router,
+		.choice_bias = l->choice_bias.p,
+		.n_experts = x->n,
+		.n_chosen = x->n_chosen,
+		.hidden = m->c->hidden,
+		.n_groups = x->n_groups,
+		.groups_chosen = x->groups_chosen,
+		.score = x->score == SCORE_SIGMOID ? KERN_SCORE_SIGMOID : KERN_SCORE_SOFTMAX,
+		.normalize = x->normalize,
+		.scale = x->scale,
+	};
+	const struct kern_moe_args moe = {.out = m->add.p,
+					  .in = m->normed.p,
+					  .expert = m->chosen.p,
+					  .weight = m->weights.p,
+					  .begin = l->gateup ? m->shared.p : NULL,
+					  .begin_by = m->shared_by.p};
+	int rc = m->ops->route(m->stream, &route, n_rows);
+	trace_mark(m->trace, TRACE_ROWS);
+	if (!rc && l->gateup)
+		rc = dense_ffn(m, l, m->shared.p, n_rows);
+	return rc ? rc : m->ops->moe(m->stream, l->experts, &moe, n_rows);
+}
+
 int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows)
 {
 	const struct kern_ops *k = m->ops;
@@ -632,8 +808,7 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		if ((rc = squares(m, n_rows)) || (rc = attention(m, l, i, kv)) ||
 		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
 		    (rc = sum(m, &l->attn_post, n_rows)) || (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
-		    (rc = k->gateup_swiglu(s, l->gateup, m->ffn.p, m->normed.p, n_rows)) ||
-		    (rc = k->linear(s, l->down, m->add.p, m->ffn.p, n_rows, true)) ||
+		    (rc = l->experts ? sparse_ffn(m, l, n_rows) : dense_ffn(m, l, m->add.p, n_rows)) ||
 		    (rc = sum(m, &l->ffn_post, n_rows)))
 			return rc;
 		add = m->add.p;

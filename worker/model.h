@@ -49,7 +49,7 @@ struct model_args {
 int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
 void model_free(struct model *m);                   /* NULL is fine */
 int64_t model_weights_bytes(const struct model *m); /* on the device */
-/* What a step of all layers, and of the head, reads of these. */
+/* What a step of one row reads of these in all layers, and in the head. */
 int64_t model_layers_bytes(const struct model *m);
 int64_t model_head_bytes(const struct model *m);
 

@@ -309,7 +309,9 @@ static int choose_part(struct step *s, const struct weights *w, char *why, size_
 	s->part = s->config;
 	s->part.n_heads = s->shard.n_heads;
 	s->part.n_kv_heads = s->shard.n_kv_heads;
-	s->part.intermediate = s->shard.intermediate;
+	s->part.intermediate /= n_ranks;
+	s->part.experts.intermediate /= n_ranks;
+	s->part.experts.shared /= n_ranks;
 	return 0;
 }
 
@@ -398,22 +400,19 @@ static int open_alone(struct step *s, char *why, size_t why_n)
 static void describe(const struct step *s)
 {
 	const struct model_config *c = &s->part;
-	const int64_t h = c->hidden, q = (int64_t)c->n_heads * c->head_dim,
-		      kv = (int64_t)c->n_kv_heads * c->head_dim;
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
-	trace_load(s->trace,
-		   &(struct trace_load){
-			   .device = s->ops->name,
-			   .mode = info.mode,
-			   .isa = info.isa,
-			   .n_threads = info.n_threads,
-			   .layers_bytes = model_layers_bytes(s->model),
-			   .head_bytes = model_head_bytes(s->model),
-			   .kv_token_bytes = s->cache.block_bytes / (int64_t)s->block_size,
-			   .layers_macs = c->n_layers * (h * (q + 2 * kv) + q * h + 3 * h * c->intermediate),
-			   .head_macs = h * s->shard.widths[s->shard.rank],
-		   });
+	trace_load(s->trace, &(struct trace_load){
+				     .device = s->ops->name,
+				     .mode = info.mode,
+				     .isa = info.isa,
+				     .n_threads = info.n_threads,
+				     .layers_bytes = model_layers_bytes(s->model),
+				     .head_bytes = model_head_bytes(s->model),
+				     .kv_token_bytes = s->cache.block_bytes / (int64_t)s->block_size,
+				     .layers_macs = model_config_row_macs(c),
+				     .head_macs = (int64_t)c->hidden * s->shard.widths[s->shard.rank],
+			     });
 }
 
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)

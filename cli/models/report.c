@@ -64,22 +64,6 @@ static bool same(const struct way *a, const struct way *b)
 	       a->table == b->table && a->perm == b->perm && a->head == b->head;
 }
 
-typedef void visit(void *ctx, const struct weights_linear *l, bool head);
-
-static void each_linear(const struct weights *w, visit *f, void *ctx)
-{
-	for (int i = 0; i < w->n_layers; i++) {
-		const struct weights_layer *l = &w->layers[i];
-		const struct weights_linear *all[LINEARS] = {&l->q,    &l->k,  &l->v,   &l->o,
-							     &l->gate, &l->up, &l->down};
-		for (int j = 0; j < LINEARS; j++)
-			if (all[j]->w)
-				f(ctx, all[j], false);
-	}
-	if (w->head.w)
-		f(ctx, &w->head, true);
-}
-
 /* ---- storage ---- */
 
 struct ways {
@@ -140,7 +124,7 @@ json_t *report_storage(const struct weights *w)
 {
 	struct ways all = {.n = 0};
 	json_t *list = json_array();
-	each_linear(w, count_way, &all);
+	weights_each(w, count_way, &all);
 	for (int i = 0; i < all.n; i++) {
 		const struct way *y = &all.ways[i];
 		const char *zeros = y->minimums ? "minimums" : y->zero < 0 ? "stored" : "one";
@@ -188,7 +172,7 @@ static void add_reading(void *ctx, const struct weights_linear *l, bool head)
 int64_t report_token_bytes(const struct weights *w, const char *compute)
 {
 	struct reading r = {.compute = compute};
-	each_linear(w, add_reading, &r);
+	weights_each(w, add_reading, &r);
 	if (!w->head.w) {
 		const struct weights_linear tied = {.n = 1, .k = w->embed.n, .dtype = w->embed.dtype};
 		add_reading(&r, &tied, true);

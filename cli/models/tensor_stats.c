@@ -88,21 +88,29 @@ static void read_awq(struct tensor_stats *s, const struct weights_linear *l)
 	free(x);
 }
 
+struct search {
+	const void *data;
+	const struct weights_linear *found;
+};
+
+static void look(void *ctx, const struct weights_linear *l, bool head)
+{
+	struct search *s = ctx;
+	(void)head;
+	if (l->w == s->data && l->kind != WEIGHTS_DENSE)
+		s->found = l;
+}
+
 /* The quantized layer whose codes begin at data; NULL: none. */
 static const struct weights_linear *layer_at(const struct weights *w, const void *data)
 {
-	if (w->head.w == data && w->head.kind != WEIGHTS_DENSE)
-		return &w->head;
-	if (data && w->embed_codes.w == data)
+	struct search s = {.data = data};
+	if (!data)
+		return NULL;
+	if (w->embed_codes.w == data)
 		return &w->embed_codes;
-	for (int i = 0; i < w->n_layers; i++) {
-		const struct weights_layer *l = &w->layers[i];
-		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-		for (size_t j = 0; j < sizeof all / sizeof *all; j++)
-			if (all[j]->w == data && all[j]->kind != WEIGHTS_DENSE)
-				return all[j];
-	}
-	return NULL;
+	weights_each(w, look, &s);
+	return s.found;
 }
 
 bool tensor_stats_read(const struct weights *w, const struct weights_tensor *t, struct tensor_stats *out)

@@ -102,9 +102,9 @@ struct kern_dev {
 	size_t quant_bytes;
 	atomic_int *arrived; /* [groups of outputs, row cuts]: tiles of a group that are there; linear.c */
 	size_t arrived_bytes;
-	float *routes;        /* [rows][largest N of a router]: its outputs */
+	float *routes; /* [rows][largest N of a router]: its outputs */
 	size_t routes_bytes;
-	struct cpu_moe *moe;  /* scratch of experts; NULL: none are loaded */
+	struct cpu_moe *moe;               /* scratch of experts; NULL: none are loaded */
 	int vocab;                         /* largest N of a layer: what sample is sized for */
 	struct cpu_sample_scratch *sample; /* [n_threads] */
 	unsigned char *sample_arena;

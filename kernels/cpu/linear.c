@@ -251,8 +251,8 @@ static size_t weights_ahead(const struct cpu_codes *c)
 	return 0;
 }
 
-static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
-		     int b1, unsigned char *lines, float *c, const float *next)
+static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
+		     int b0, int b1, unsigned char *lines, float *c, const float *next)
 {
 	const int r0 = cpu_row_block_start(j, b0);
 	const struct cpu_dot_tile t = {
@@ -274,8 +274,8 @@ static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, i
 	j->w->dev->dot->tile(&t);
 }
 
-static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
-		     int b1, unsigned char *scratch, float *c)
+static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
+		     int b0, int b1, unsigned char *scratch, float *c)
 {
 	const int r0 = cpu_row_block_start(j, b0);
 	const struct cpu_bf16_tile t = {
@@ -297,8 +297,8 @@ static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, i
 	j->w->dev->bf16->tile(&t);
 }
 
-void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn, int b0,
-		     int b1, unsigned char *lines, float *c, const float *next)
+void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
+		     int b0, int b1, unsigned char *lines, float *c, const float *next)
 {
 	const struct kern_linear *w = j->w;
 	const int r0 = cpu_row_block_start(j, b0);

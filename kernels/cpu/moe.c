@@ -29,7 +29,7 @@ struct kern_experts {
 };
 
 struct cut {
-	int pair0;                       /* its first */
+	int pair0; /* its first */
 	struct cpu_linear_job gateup, down;
 };
 
@@ -361,7 +361,8 @@ static void down_task(void *arg, int task, int thread)
 		const struct cpu_part *p = &c->down.w->parts[0];
 		cpu_linear_tile(&c->down, p, block, t0, tn, 0, c->down.n_row_blocks, s->lines, s->c, NULL);
 		for (int i = 0; i < c->down.n_rows; i++) {
-			const float *y = s->c + (size_t)i * (size_t)(tn * LANES_N), w = j->m->weight[c->pair0 + i];
+			const float *y = s->c + (size_t)i * (size_t)(tn * LANES_N),
+				    w = j->m->weight[c->pair0 + i];
 			float *out = (float *)j->a->out +
 				     (size_t)j->m->row[c->pair0 + i] * (size_t)j->x->hidden + c0;
 			for (int o = 0; o < n; o++)
@@ -373,15 +374,16 @@ static void down_task(void *arg, int task, int thread)
 static void run_piece(struct moe_job *j)
 {
 	const struct kern_experts *x = j->x;
-	const int64_t pairs = (int64_t)j->n_rows * x->n_chosen, width = (int64_t)x->hidden * x->inter / LANES_N;
+	const int64_t pairs = (int64_t)j->n_rows * x->n_chosen,
+		      width = (int64_t)x->hidden * x->inter / LANES_N;
 	const int down_blocks = x->down[0].parts[0].n_blocks;
 	plan_pairs(j);
 	plan_tasks(j);
 	cpu_run(j->dev, j->n_cuts, pairs * x->hidden / 8, prepare_cut, j);
 	cpu_run(j->dev, j->n_tasks, 2 * width * (pairs + 2 * j->n_cuts), gateup_task, j);
 	cpu_run(j->dev, j->n_cuts, pairs * x->inter, between_cut, j);
-	cpu_run(j->dev, down_blocks * (BLOCK_TILES / j->down_tiles), width * (pairs + 2 * j->n_cuts), down_task,
-		j);
+	cpu_run(j->dev, down_blocks * (BLOCK_TILES / j->down_tiles), width * (pairs + 2 * j->n_cuts),
+		down_task, j);
 }
 
 int cpu_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows)

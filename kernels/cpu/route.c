@@ -19,7 +19,7 @@ int cpu_route_reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 struct route_job {
 	struct kern_dev *dev;
 	const struct kern_route_args *a;
-	float *rows;  /* [n_rows][H], normalized */
+	float *rows;    /* [n_rows][H], normalized */
 	const float *z; /* [n_rows][stride] outputs of the router */
 	size_t stride;
 };
@@ -31,7 +31,8 @@ static void norm_row(void *arg, int t, int thread)
 	float *row = j->rows + (size_t)t * (size_t)h;
 	(void)thread;
 	memcpy(row, (const float *)j->a->x + (size_t)t * (size_t)h, (size_t)h * sizeof *row);
-	j->dev->isa->rmsnorm(row, row, NULL, j->a->norm, h, j->a->eps);
+	if (j->a->norm)
+		j->dev->isa->rmsnorm(row, row, NULL, j->a->norm, h, j->a->eps);
 }
 
 /* 1 / (1 + e^-z) of each: the same bits from every instruction set. */

@@ -67,6 +67,21 @@ def dequantize(tensors, group):
     return {k: torch.tensor(np.ascontiguousarray(v)) for k, v in out.items()}
 
 
+def fuse_experts(state, model):
+    """Experts as transformers keeps them since version 5: gate and up of all in one tensor, down in another."""
+    wanted = model.state_dict()
+    for name in [n for n in wanted if n.endswith("experts.gate_up_proj")]:
+        base = name[:-len("gate_up_proj")]
+        at = base if base + "0.gate_proj.weight" in state else base.replace(".mlp.", ".block_sparse_moe.")
+        parts = ("w1", "w3", "w2") if at != base else ("gate_proj", "up_proj", "down_proj")
+        each = [[state.pop(f"{at}{e}.{part}.weight") for part in parts] for e in range(wanted[name].shape[0])]
+        state[name] = torch.stack([torch.cat(x[:2]) for x in each])
+        state[base + "down_proj"] = torch.stack([x[2] for x in each])
+        gate = at.replace("experts.", "gate.weight")
+        state[base.replace("experts.", "gate.weight")] = state.pop(gate)
+    return state
+
+
 def hf_model(path, context):
     """The model with the RoPE of a service with a context of `context` tokens."""
     config = transformers.AutoConfig.from_pretrained(path)
@@ -82,7 +97,7 @@ def hf_model(path, context):
     group = (quant or {}).get("group_size", 0)
     state = dequantize(read_tensors(os.path.join(path, "model.safetensors")), group)
     state = {k.removeprefix("language_model."): v for k, v in state.items()}
-    missing, unexpected = model.load_state_dict(state, strict=False)
+    missing, unexpected = model.load_state_dict(fuse_experts(state, model), strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
     if hasattr(model.model.embed_tokens, "embed_scale"):    # as it is where the model runs in its own type

@@ -13,9 +13,9 @@ struct mode {
 };
 
 static const struct mode modes[] = {
-	{KERN_COMPUTE_F32, "plain", 1},    {KERN_COMPUTE_F32, "avx2", 2},     {KERN_COMPUTE_F32, "avx512", 3},
-	{KERN_COMPUTE_BF16, "plain", 2},   {KERN_COMPUTE_BF16, "avx512", 2},  {KERN_COMPUTE_INT16, "plain", 2},
-	{KERN_COMPUTE_INT16, "avx512", 3}, {KERN_COMPUTE_INT8, "avx2", 2},    {KERN_COMPUTE_INT8, "avx512", 2},
+	{KERN_COMPUTE_F32, "plain", 1},    {KERN_COMPUTE_F32, "avx2", 2},    {KERN_COMPUTE_F32, "avx512", 3},
+	{KERN_COMPUTE_BF16, "plain", 2},   {KERN_COMPUTE_BF16, "avx512", 2}, {KERN_COMPUTE_INT16, "plain", 2},
+	{KERN_COMPUTE_INT16, "avx512", 3}, {KERN_COMPUTE_INT8, "avx2", 2},   {KERN_COMPUTE_INT8, "avx512", 2},
 };
 enum { N_MODES = sizeof modes / sizeof modes[0] };
 
@@ -46,10 +46,10 @@ struct kind {
 	bool bias;
 };
 
-static const struct kind kinds[] = {
-	{KERN_F32, 0, true},      {KERN_BF16, 0, false},       {KERN_F16, 0, true},
-	{KERN_AWQ4, 32, false},   {KERN_CODES, KT_Q4_0, true}, {KERN_CODES, KT_Q8_0, false},
-	{KERN_CODES, KT_W8, true}};
+static const struct kind kinds[] = {{KERN_F32, 0, true},         {KERN_BF16, 0, false},
+				    {KERN_F16, 0, true},         {KERN_AWQ4, 32, false},
+				    {KERN_CODES, KT_Q4_0, true}, {KERN_CODES, KT_Q8_0, false},
+				    {KERN_CODES, KT_W8, true}};
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 struct expert_set {
@@ -129,7 +129,7 @@ static void choose(enum spread how, int n, int c, int rows, int32_t *expert, flo
 	for (int r = 0; r < rows; r++)
 		for (int i = 0, e = -1; i < c; i++) {
 			const int room = n - c - (e + 1 - i); /* that may be passed over */
-			e += 1 + (how == EVEN ? (int)(kt_rand() % (uint32_t)(room + 1))
+			e += 1 + (how == EVEN            ? (int)(kt_rand() % (uint32_t)(room + 1))
 				  : how == ONE_FULL && i ? (r + i) % (room + 1)
 							 : 0);
 			expert[r * c + i] = e;
@@ -454,7 +454,8 @@ static void check_rule(struct kt *t, const struct rule *rule, const struct route
 			cr_assert(i == 0 || e > expert[r * rule->c + i - 1]);
 			cr_assert_float_eq(weight[r * rule->c + i], w[e], 1e-5 * fabs(w[e]) + 1e-7,
 					   "rule %d, %s, row %d: expert %d has %g, expected %g",
-					   (int)(rule - rules), t->isa, r, e, (double)weight[r * rule->c + i], w[e]);
+					   (int)(rule - rules), t->isa, r, e, (double)weight[r * rule->c + i],
+					   w[e]);
 		}
 		if (rule->shared)
 			cr_assert_float_eq(shared[r], 1 / (1 + exp(-dot(&gate, 0, y))), 1e-5);

@@ -59,6 +59,16 @@ def gemma(version, *args, **more):
                                                  hidden_activation="gelu_pytorch_tanh", head_dim=32) | more)
 
 
+def moe(arch, kind, *args, **more):
+    """A mixture: experts of `moe_intermediate_size`, in every layer unless `more` says otherwise."""
+    return family(arch, kind, *args, **dict(rms_norm_eps=1e-6, rope_theta=1e6) | more)
+
+
+def qwen3_moe(*args, **more):
+    return moe("Qwen3MoeForCausalLM", "qwen3_moe", *args, **dict(head_dim=128, norm_topk_prob=True, mlp_only_layers=[],
+               decoder_sparse_step=1) | more)
+
+
 LLAMA3 = dict(rope_theta=500000.0, rope_scaling=dict(
     rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
     original_max_position_embeddings=8192))
@@ -78,6 +88,10 @@ SHAPES = {
     "llama-3.1-8b": llama(4096, 14336, 32, 32, 8, 128256, 131072, **LLAMA3),
     "llama-2-7b": llama(4096, 11008, 32, 32, 32, 32000, 4096),
     "mistral-7b": mistral(4096, 14336, 32, 32, 8, 32768, 32768, rope_theta=1e6),
+    "qwen3-30b-a3b": qwen3_moe(2048, 6144, 48, 32, 4, 151936, 40960, num_experts=128, num_experts_per_tok=8,
+                               moe_intermediate_size=768),
+    "mixtral-8x7b": moe("MixtralForCausalLM", "mixtral", 4096, 14336, 32, 32, 8, 32000, 32768, rms_norm_eps=1e-5,
+                        num_local_experts=8, num_experts_per_tok=2),
     # Small shapes for quick runs of a whole service.
     "small-3m": qwen3(192, 512, 4, 6, 2, 2048, 2048, tie_word_embeddings=True, head_dim=32),
     "small-25m": qwen3(512, 1536, 6, 8, 4, 8192, 4096, tie_word_embeddings=True, head_dim=64),
@@ -211,6 +225,22 @@ TINY |= {
                          vision_config=dict(hidden_size=32), text_config=gemma(
                              3, 64, 96, 2, 8, 4, 331, 128, **GEMMA3 | dict(num_attention_heads=...,
                                                                           num_key_value_heads=...))), "f16"),
+}
+
+TINY |= {
+    "qwen3-moe": (qwen3_moe(64, 120, 3, 4, 2, 331, 128, head_dim=32, num_experts=6, num_experts_per_tok=2,
+                            moe_intermediate_size=40, mlp_only_layers=[1]), "bf16"),
+    "qwen3-moe-awq": (qwen3_moe(128, 256, 2, 4, 2, 336, 128, head_dim=32, num_experts=8, num_experts_per_tok=3,
+                                moe_intermediate_size=64, norm_topk_prob=False, **awq(32, "mlp.gate.")), "f16"),
+    "qwen2-moe": (moe("Qwen2MoeForCausalLM", "qwen2_moe", 64, 104, 4, 4, 2, 331, 128, num_experts=5,
+                      num_experts_per_tok=3, moe_intermediate_size=56, shared_expert_intermediate_size=88,
+                      decoder_sparse_step=2), "f32"),
+    "mixtral": (moe("MixtralForCausalLM", "mixtral", 64, 72, 2, 4, 2, 331, 128, rms_norm_eps=1e-5, num_local_experts=4,
+                    num_experts_per_tok=2), "f16"),
+    "olmoe": (moe("OlmoeForCausalLM", "olmoe", 64, 48, 2, 4, 4, 331, 128, num_experts=7, num_experts_per_tok=4), "f32"),
+    "glm4-moe": (moe("Glm4MoeForCausalLM", "glm4_moe", 64, 120, 3, 4, 2, 331, 128, head_dim=32, n_routed_experts=8,
+                     num_experts_per_tok=3, moe_intermediate_size=40, n_shared_experts=2, n_group=4, topk_group=2,
+                     routed_scaling_factor=1.7, use_qk_norm=True, attention_bias=True), "bf16"),
 }
 
 # Every form of quantized checkpoints in three families: "llama-form-w8a16", ...
@@ -382,6 +412,36 @@ def linear(config, name, n, k, dtype, bias, gain=1.0):
         yield name + ".bias", dtype, (n,), "value", 0.3, 0
 
 
+def is_sparse(c, layer):
+    if not any(k in c for k in ("num_experts", "num_local_experts", "n_routed_experts")):
+        return False
+    if layer in c.get("mlp_only_layers", []) or (layer + 1) % c.get("decoder_sparse_step", 1):
+        return False
+    return c["model_type"] != "glm4_moe" or layer >= c.get("first_k_dense_replace", 1)
+
+
+def experts(c, p, hidden, dtype):
+    """Router, experts and the shared one of a layer.  A router's outputs are spread, so that choices are clear."""
+    family = c["model_type"]
+    n = next(c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts") if k in c)
+    inter = c.get("moe_intermediate_size", c["intermediate_size"])
+    module, names = "mlp.", ("gate_proj", "up_proj", "down_proj")
+    if family == "mixtral":
+        module, names = "block_sparse_moe.", ("w1", "w3", "w2")
+    yield p + module + "gate.weight", dtype, (n, hidden), "value", 3 / hidden ** 0.5, 0
+    if family == "glm4_moe":
+        yield p + module + "gate.e_score_correction_bias", "F32", (n,), "value", 0.2, 0
+    for e in range(n):
+        for name, outputs, inputs in zip(names, (inter, inter, hidden), (hidden, hidden, inter)):
+            yield from linear(c, f"{p}{module}experts.{e}.{name}", outputs, inputs, dtype, False)
+    shared = c.get("shared_expert_intermediate_size", c.get("n_shared_experts", 0) * inter)
+    if family == "qwen2_moe":
+        yield p + "mlp.shared_expert_gate.weight", dtype, (1, hidden), "value", 1 / hidden ** 0.5, 0
+    for name, outputs, inputs in zip(names, (shared, shared, hidden), (hidden, hidden, shared)) if shared else ():
+        at = "mlp.shared_expert." if family == "qwen2_moe" else "mlp.shared_experts."
+        yield from linear(c, p + at + name, outputs, inputs, dtype, False)
+
+
 def tensors(config, dtype):
     c = config | config.get("text_config", {})
     hidden, inter, heads = c["hidden_size"], c["intermediate_size"], c.get("num_attention_heads", 8)
@@ -389,8 +449,8 @@ def tensors(config, dtype):
     q, kv = heads * dim, c.get("num_key_value_heads", 4) * dim
     family = c["model_type"]
     glm, gemma = family in ("glm", "glm4"), family.startswith("gemma")
-    qkv_bias = family == "qwen2" or c.get("attention_bias", glm)
-    o_bias = family != "qwen2" and not glm and c.get("attention_bias", False)
+    qkv_bias = family in ("qwen2", "qwen2_moe") or c.get("attention_bias", glm)
+    o_bias = family not in ("qwen2", "qwen2_moe", "glm4_moe") and not glm and c.get("attention_bias", False)
     mlp_bias = c.get("mlp_bias", False)
     tied = c.get("tie_word_embeddings", True)
     norms = dict(olmo2=["post_attention", "post_feedforward"],
@@ -407,8 +467,8 @@ def tensors(config, dtype):
         p = f"{root}model.layers.{i}."
         for name in norms:
             yield f"{p}{name}_layernorm.weight", dtype, (hidden,), "value", 0.1, one
-        if family in ("qwen3", "olmo2", "gemma3_text"):
-            wide = family == "olmo2"
+        if family in ("qwen3", "qwen3_moe", "olmo2", "olmoe", "gemma3_text") or c.get("use_qk_norm"):
+            wide = family in ("olmo2", "olmoe")
             yield p + "self_attn.q_norm.weight", dtype, (q if wide else dim,), "value", 0.2, one + 0.5
             yield p + "self_attn.k_norm.weight", dtype, (kv if wide else dim,), "value", 0.2, one + 0.5
         if family == "phi3":
@@ -418,6 +478,9 @@ def tensors(config, dtype):
             yield from linear(c, p + "self_attn.k_proj", kv, hidden, dtype, qkv_bias, 1.5)
             yield from linear(c, p + "self_attn.v_proj", kv, hidden, dtype, qkv_bias)
         yield from linear(c, p + "self_attn.o_proj", hidden, q, dtype, o_bias)
+        if is_sparse(c, i):
+            yield from experts(c, p, hidden, dtype)
+            continue
         if family in ("phi3", "glm", "glm4"):
             yield from linear(c, p + "mlp.gate_up_proj", 2 * inter, hidden, dtype, mlp_bias)
         else:

@@ -22,11 +22,9 @@
 /* Parameters of the layers and the embedding, by the configuration. */
 static int64_t n_parameters(const struct model_config *c)
 {
-	const int64_t hidden = c->hidden, heads = (int64_t)c->n_heads * c->head_dim,
-		      kv = (int64_t)c->n_kv_heads * c->head_dim;
-	const int64_t layer =
-		2 * hidden * heads + 2 * hidden * kv + 3 * hidden * c->intermediate + 2 * hidden;
-	return c->n_layers * layer + (c->tied ? 1 : 2) * (int64_t)c->n_vocab * hidden + hidden;
+	const int64_t hidden = c->hidden, norms = (int64_t)c->n_layers * 2 * hidden;
+	return model_config_layer_weights(c) + norms + (c->tied ? 1 : 2) * (int64_t)c->n_vocab * hidden +
+	       hidden;
 }
 
 /* "Qwen3ForCausalLM" as "qwen3". */

@@ -142,6 +142,7 @@ Test(config, missing_and_out_of_range_values_are_named)
 Test(config, unsupported_options_are_named)
 {
 	refused("{\"architectures\": [\"GPT2LMHeadModel\"]}", -ENOTSUP, "GPT2LMHeadModel");
+<<<<<<< HEAD
 	refused("{\"architectures\": [\"Qwen3MoeForCausalLM\"]}", -ENOTSUP, "Qwen3MoeForCausalLM");
 	static const char *const heads[] = {"Qwen3ForSequenceClassification", "LlamaForTokenClassification",
 					    "InternLM2ForRewardModel"};
@@ -151,6 +152,9 @@ Test(config, unsupported_options_are_named)
 		refused(more, -ENOTSUP, heads[i]);
 		cr_expect_not_null(strstr(why, "a head that classifies is not supported"), "%s", why);
 	}
+=======
+	refused("{\"architectures\": [\"DeepseekV3ForCausalLM\"]}", -ENOTSUP, "Qwen3MoeForCausalLM");
+>>>>>>> 0b4562a (models: mixtures of experts on the CPU: Qwen, Mixtral, OLMoE, GLM-4.5)
 	refused("{\"hidden_act\": \"gelu\"}", -ENOTSUP, "hidden_act gelu");
 	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
 	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");
@@ -405,6 +409,65 @@ Test(config, layers_without_rotation_are_listed_or_each_nth)
 		"without layer_types");
 	accepted("{\"no_rope_layers\": [0, 0, 0, 0, 0]}"); /* not a key of Llama's */
 	cr_expect_eq(c.layer_rope[0], LAYER_ROPE);
+}
+
+#define QWEN3_MOE                                                                                            \
+	"{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"num_experts\": 6, \"num_experts_per_tok\": 2, "
+#define GLM4_MOE                                                                                             \
+	"{\"architectures\": [\"Glm4MoeForCausalLM\"], \"n_routed_experts\": 8, \"num_experts_per_tok\": "   \
+	"3, "                                                                                                \
+	"\"moe_intermediate_size\": 16, "
+
+Test(config, mixtures_say_which_layers_have_experts_and_how_rows_are_routed)
+{
+	accepted(QWEN3_MOE "\"moe_intermediate_size\": 40, \"mlp_only_layers\": [1], "
+			   "\"decoder_sparse_step\": 2, \"norm_topk_prob\": true}");
+	cr_expect(c.experts.n == 6 && c.experts.n_chosen == 2 && c.experts.intermediate == 40);
+	cr_expect(c.experts.normalize && c.experts.scale == 1 && c.experts.score == SCORE_SOFTMAX);
+	cr_expect(!c.experts.shared && !c.experts.choice_bias && !c.experts.n_groups);
+	for (int i = 0; i < 5; i++)
+		cr_expect_eq(c.layer_sparse[i], i == 3, "layer %d", i);
+	accepted("{\"architectures\": [\"Qwen2MoeForCausalLM\"], \"shared_expert_intermediate_size\": 88}");
+	cr_expect(c.experts.n == 60 && c.experts.shared == 88 && c.experts.shared_gate && c.qkv_bias);
+	cr_expect(!c.experts.normalize && c.layer_sparse[0] && c.layer_sparse[4]);
+	accepted("{\"architectures\": [\"MixtralForCausalLM\"]}");
+	cr_expect(c.experts.n == 8 && c.experts.intermediate == 172 && c.experts.normalize);
+	accepted(GLM4_MOE "\"n_group\": 4, \"topk_group\": 2, \"routed_scaling_factor\": 2.5}");
+	cr_expect(c.experts.score == SCORE_SIGMOID && c.experts.choice_bias && c.experts.normalize);
+	cr_expect(c.experts.n_groups == 4 && c.experts.groups_chosen == 2 && c.experts.scale == 2.5f);
+	cr_expect(c.experts.shared == 16 && !c.experts.shared_gate && !c.qk_norm);
+	cr_expect(!c.layer_sparse[0] && c.layer_sparse[1]);
+	accepted(GLM4_MOE "\"n_group\": 1, \"use_qk_norm\": true}");
+	cr_expect(!c.experts.n_groups && c.qk_norm);
+	accepted("{}");
+	cr_expect(!c.experts.n && !c.layer_sparse[0]);
+}
+
+Test(config, mixtures_that_cannot_be_are_named)
+{
+	refused(QWEN3_MOE "\"num_experts_per_tok\": 7}", -EINVAL, "num_experts_per_tok is 7, of 6 experts");
+	refused(QWEN3_MOE "\"num_experts\": 0}", -EINVAL, "num_experts");
+	refused(QWEN3_MOE "\"num_experts\": 1025}", -EINVAL, "num_experts");
+	refused(QWEN3_MOE "\"mlp_only_layers\": [5]}", -EINVAL,
+		"mlp_only_layers[0] must be a layer, from 0 to 4");
+	refused(QWEN3_MOE "\"mlp_only_layers\": 1}", -EINVAL, "mlp_only_layers must be a list");
+	refused(QWEN3_MOE "\"decoder_sparse_step\": 0}", -EINVAL, "decoder_sparse_step");
+	refused("{\"architectures\": [\"OlmoeForCausalLM\"], \"clip_qkv\": 8.0}", -ENOTSUP, "clip_qkv");
+	refused(GLM4_MOE "\"n_group\": 3}", -EINVAL, "n_group 3 and topk_group 1");
+	refused(GLM4_MOE "\"n_group\": 4, \"topk_group\": 1}", -EINVAL, "too few are left to choose 3 from");
+	refused(GLM4_MOE "\"routed_scaling_factor\": 0}", -EINVAL, "routed_scaling_factor is 0");
+}
+
+Test(config, a_mixture_is_sized_by_the_experts_that_a_row_has)
+{
+	accepted(QWEN3_MOE "\"moe_intermediate_size\": 40, \"head_dim\": 8, \"mlp_only_layers\": [1]}");
+	/* q and o 64 x 64, k and v 64 x 32; a dense layer of 172, four of 6 experts with a router. */
+	const int64_t attention = 5 * (2 * 64 * 64 + 2 * 64 * 32), dense = 3 * 64 * 172;
+	cr_expect_eq(model_config_layer_weights(&c), attention + dense + 4 * (6 * 3 * 64 * 40 + 6 * 64));
+	cr_expect_eq(model_config_row_macs(&c), attention + dense + 4 * (2 * 3 * 64 * 40 + 6 * 64));
+	cr_expect_eq(model_config_ffn_width(&c), 172);
+	accepted("{\"architectures\": [\"MixtralForCausalLM\"]}");
+	cr_expect_eq(model_config_ffn_width(&c), 0);
 }
 
 Test(config, a_part_of_a_head_is_rotated_where_the_family_knows_it)

@@ -3,6 +3,7 @@
  * reference. */
 #include "tests/driver.h"
 
+#include <errno.h>
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <math.h>
@@ -132,7 +133,10 @@ static void run_model(const json_t *c, const char *dir)
 	struct driver d;
 	struct bus_load load = driver_load(dir);
 	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
-	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why);
+	const int rc = driver_open(&d, &load);
+	if (rc == -ENOTSUP && strstr(d.why, "a mixture of experts runs on the CPU only"))
+		cr_skip_test("this device has no experts");
+	cr_assert_eq(rc, 0, "%s: %s", name, d.why);
 	const float most_off = tolerance_of(&d, json_number_value(json_object_get(c, "f16")));
 	struct params p;
 	params_init(&p);

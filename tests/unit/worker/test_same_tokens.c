@@ -62,7 +62,13 @@ static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto",
 					   {"qwen3-awq-g32", 70, 1, "int16", "int8", "auto", PLAIN},
 					   {"qwen3-tied", 300, 1, "f32", "auto", "bf16", PLAIN},
 					   {"demo", 300, 1, "int16", "auto", "int8", PLAIN},
-					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "int16", PLAIN}};
+					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "int16", PLAIN},
+					   /* Experts: other rows that come to one change nothing. */
+					   {"qwen3-moe-awq", 70, 1, "f32", "auto", "auto", PLAIN},
+					   {"qwen3-moe-awq", 70, 2, "int8", "auto", "auto", FORM},
+					   {"qwen3-moe-awq", 70, 1, "int16", "auto", "auto", PLAIN},
+					   {"glm4-moe", 70, 2, "bf16", "auto", "auto", PLAIN},
+					   {"qwen2-moe", 70, 1, "int8", "auto", "auto", MIROSTAT}};
 enum { SAMPLES = sizeof sample / sizeof sample[0], ON_ANY_DEVICE = 6, CASES_MAX = 256 };
 
 /* Every model with every mode, type of the head and of K and V. */
@@ -72,7 +78,8 @@ static size_t all_cases(struct model_case *cases)
 		const char *name;
 		uint32_t n_prompt, n_ranks;
 	} models[] = {{"demo", 300, 1},         {"demo", 300, 2},         {"qwen3-tied", 300, 1},
-		      {"qwen3-awq-g32", 70, 1}, {"qwen3-awq-g32", 70, 2}, {"qwen3-window", 70, 1}};
+		      {"qwen3-awq-g32", 70, 1}, {"qwen3-awq-g32", 70, 2}, {"qwen3-window", 70, 1},
+		      {"qwen3-moe-awq", 70, 1}};
 	static const char *const computes[] = {"f32", "bf16", "int16", "int8"};
 	static const char *const heads[] = {"stored", "int8"};
 	static const char *const kvs[] = {"f32", "bf16", "int16", "int8"};

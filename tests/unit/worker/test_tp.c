@@ -31,7 +31,10 @@ static struct tp_case cases[] = {
 	{"phi3-longrope", 4},  {"glm", 2},
 	{"glm4", 4},           {"gemma2", 2},
 	{"gemma2", 4},         {"gemma3", 2},
-	{"gemma3-text", 8},
+	{"gemma3-text", 8},    {"qwen3-moe", 2},
+	{"qwen3-moe-awq", 2},  {"qwen2-moe", 4},
+	{"mixtral", 2},        {"olmoe", 4},
+	{"glm4-moe", 2},
 };
 
 /* ---- against transformers ---- */
