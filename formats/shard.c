@@ -68,7 +68,7 @@ static int check_ffn(const struct weights_linear *gate, const struct weights_lin
 		     const struct weights_linear *down, int n_ranks, char *why, size_t why_n)
 {
 	int rc = 0;
-	if (gate->w && !(rc = check_outputs(gate, n_ranks, why, why_n)) &&
+	if (gate->n && !(rc = check_outputs(gate, n_ranks, why, why_n)) &&
 	    !(rc = check_outputs(up, n_ranks, why, why_n)))
 		rc = check_inputs(down, n_ranks, why, why_n);
 	return rc;

@@ -142,8 +142,7 @@ Test(config, missing_and_out_of_range_values_are_named)
 Test(config, unsupported_options_are_named)
 {
 	refused("{\"architectures\": [\"GPT2LMHeadModel\"]}", -ENOTSUP, "GPT2LMHeadModel");
-<<<<<<< HEAD
-	refused("{\"architectures\": [\"Qwen3MoeForCausalLM\"]}", -ENOTSUP, "Qwen3MoeForCausalLM");
+	refused("{\"architectures\": [\"DeepseekV3ForCausalLM\"]}", -ENOTSUP, "DeepseekV3ForCausalLM");
 	static const char *const heads[] = {"Qwen3ForSequenceClassification", "LlamaForTokenClassification",
 					    "InternLM2ForRewardModel"};
 	for (int i = 0; i < 3; i++) {
@@ -152,9 +151,6 @@ Test(config, unsupported_options_are_named)
 		refused(more, -ENOTSUP, heads[i]);
 		cr_expect_not_null(strstr(why, "a head that classifies is not supported"), "%s", why);
 	}
-=======
-	refused("{\"architectures\": [\"DeepseekV3ForCausalLM\"]}", -ENOTSUP, "Qwen3MoeForCausalLM");
->>>>>>> 0b4562a (models: mixtures of experts on the CPU: Qwen, Mixtral, OLMoE, GLM-4.5)
 	refused("{\"hidden_act\": \"gelu\"}", -ENOTSUP, "hidden_act gelu");
 	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
 	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");

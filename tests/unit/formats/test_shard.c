@@ -110,7 +110,7 @@ Test(shard, codes_are_not_cut_within_a_group_or_by_permuted_inputs)
 Test(shard, layers_of_codes_that_cannot_be_cut_are_named)
 {
 	static int32_t perm[K];
-	struct weights_layer layer;
+	struct weights_layer layer = {0};
 	struct weights_linear *all[] = {&layer.q,    &layer.k,  &layer.v,   &layer.o,
 					&layer.gate, &layer.up, &layer.down};
 	const struct weights w = {.layers = &layer, .n_layers = 1};
