@@ -182,8 +182,6 @@ const struct kern_linear *cpu_embed_linear(const struct kern_embed *e);
 
 /* ---- route.c ---- */
 
-/* Room for routers of k inputs and n outputs. */
-int cpu_route_reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n);
 int cpu_route(struct kern_stream *s, const struct kern_route_args *a, int n_rows);
 
 /* ---- moe.c ---- */

@@ -58,6 +58,16 @@ static size_t most_arrived(const struct kern_dev *d, int n)
 	return (size_t)(groups_of(n) + TASKS_PER_THREAD * d->n_threads);
 }
 
+/* For route(): normalized rows of k values, and their n outputs. */
+static int reserve_router(struct kern_dev *d, int k, int n, char *why, size_t why_n)
+{
+	const size_t rows = (size_t)d->args.max_rows;
+	int e = cpu_grow(&d->wide, &d->wide_bytes, rows * (size_t)k * sizeof(float), why, why_n);
+	if (!e)
+		e = cpu_grow(&d->routes, &d->routes_bytes, rows * (size_t)n * sizeof(float), why, why_n);
+	return e;
+}
+
 static int check_exact(const struct kern_linear_src *src, char *why, size_t why_n)
 {
 	for (int i = 0; i < src->n_parts; i++)
@@ -86,7 +96,7 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 		e = cpu_grow(&d->arrived, &d->arrived_bytes,
 			     most_arrived(d, w->parts[0].n) * sizeof *d->arrived, why, why_n);
 	if (!e && src->exact)
-		e = cpu_route_reserve(d, w->k, w->n, why, why_n);
+		e = reserve_router(d, w->k, w->n, why, why_n);
 	if (e) {
 		cpu_linear_free(w);
 		return e;

@@ -5,17 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/err.h"
-
-int cpu_route_reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
-{
-	const size_t rows = (size_t)d->args.max_rows;
-	int e = cpu_grow(&d->wide, &d->wide_bytes, rows * (size_t)k * sizeof(float), why, why_n);
-	if (!e)
-		e = cpu_grow(&d->routes, &d->routes_bytes, rows * (size_t)n * sizeof(float), why, why_n);
-	return e;
-}
-
 struct route_job {
 	struct kern_dev *dev;
 	const struct kern_route_args *a;
