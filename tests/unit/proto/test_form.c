@@ -107,9 +107,9 @@ Test(form, stored_parameters_hold_the_whole_text)
 
 Test(form, stored_parameters_of_earlier_versions_have_none)
 {
-	/* no form; pool; six floats, two integers and the breakers of llama.cpp's samplers */
-	enum { LATER = 2 + 1 + 6 * 5 + 2 + 2 };
-	static const unsigned char head[] = {0xdc, 0, 34}, none[] = {0xc4, 0, 0};
+	/* no form; pool; six floats, two integers and the breakers of llama.cpp's samplers; mirostat's three */
+	enum { MIROSTAT = 1 + 2 * 5, LATER = 2 + 1 + 6 * 5 + 2 + 2 + MIROSTAT };
+	static const unsigned char head[] = {0xdc, 0, 37}, none[] = {0xc4, 0, 0};
 	struct params p, q;
 	struct buf b = {0};
 	struct cursor c;
@@ -125,6 +125,12 @@ Test(form, stored_parameters_of_earlier_versions_have_none)
 	cr_expect_eq(q.max_tokens, 7);
 	cr_expect_null(q.form);
 	cr_expect(q.typical_p == 1 && q.dry_base == 1.75f && q.dry_last_n == -1);
+	params_fini(&q);
+	b.p[2] = 34;
+	cursor_init(&c, b.p, b.len - MIROSTAT);
+	bus_get_params(&c, &q, 100);
+	cr_expect(!c.bad && c.p == c.end, "%s", c.what);
+	cr_expect(q.max_tokens == 7 && !q.mirostat && q.mirostat_tau == 5);
 	params_fini(&q);
 	b.p[2] = 22;
 	cursor_init(&c, b.p, b.len);

@@ -254,8 +254,8 @@ Test(link, garbage_is_passed_over)
 	expect(BUS_HELLO);
 	send_bytes("\xdd\xff\xff\xff\xff", 5);
 	send_bytes("", 0);
-	send_bytes("\x93\x03\x06\x80", 4); /* a result, which only a worker may send */
-	send_bytes("\x93\x03\x05\x90", 4); /* a plan before anything is loaded */
+	send_bytes("\x93\x04\x06\x80", 4); /* a result, which only a worker may send */
+	send_bytes("\x93\x04\x05\x90", 4); /* a plan before anything is loaded */
 	send_load(dir, 1);
 	expect(BUS_READY);
 	stop();
