@@ -24,12 +24,12 @@ static void norm_row(void *arg, int t, int thread)
 		j->dev->isa->rmsnorm(row, row, NULL, j->a->norm, h, j->a->eps);
 }
 
-/* 1 / (1 + e^-z) of each: the same bits from every instruction set. */
+/* 1 / (1 + e^-z) of each: the same bits from every instruction set.  exp_block() knows e to at most 88. */
 static void sigmoid(const struct cpu_isa *isa, float *s, const float *z, int n)
 {
 	(void)isa->exp_block(s, z, n, 0, -1);
 	for (int i = 0; i < n; i++)
-		s[i] = 1.0f / (1.0f + s[i]);
+		s[i] = z[i] < -88 ? 0 : 1.0f / (1.0f + s[i]);
 }
 
 static void scores(const struct cpu_isa *isa, enum kern_score how, float *s, const float *z, int n)

@@ -538,6 +538,55 @@ Test(experts, equal_scores_go_to_the_lower_expert)
 	kt_close(&t);
 }
 
+/* A sigmoid is 0 for what is far below 0. */
+Test(experts, outputs_far_below_zero_are_not_chosen)
+{
+	static const float outputs[] = {-100, -89, -1000, -5, 0, 3, -2, -1e4f};
+	static const double sigmoids[] = {0.0066928509, 0.5, 0.9525741268, 0.1192029220};
+	for (int m = 0; m < N_MODES; m++) {
+		struct kt t;
+		float w[9 * HIDDEN] = {0}, x[HIDDEN] = {1}, weight[4], shared;
+		int32_t expert[4];
+		char why[256] = "";
+		if (!open_mode(&t, &modes[m]))
+			continue;
+		for (int e = 0; e < 9; e++)
+			w[e * HIDDEN] = e < 8 ? outputs[e] : -100;
+		struct kern_linear *router = NULL;
+		struct kern_linear_src src = {.name = "router",
+					      .k = HIDDEN,
+					      .exact = true,
+					      .n_parts = 2,
+					      .parts = {{.dtype = KERN_F32, .n = 8, .w = w},
+							{.dtype = KERN_F32, .n = 1, .w = w + 8 * HIDDEN}}};
+		cr_assert_eq(t.ops->linear_load(t.dev, &src, &router, why, sizeof why), 0, "%s", why);
+		struct kern_route_args a = {.expert = kt_new(&t, sizeof expert),
+					    .weight = kt_new(&t, sizeof weight),
+					    .shared = kt_new(&t, sizeof shared),
+					    .x = kt_put(&t, x, sizeof x),
+					    .router = router,
+					    .n_experts = 8,
+					    .n_chosen = 4,
+					    .hidden = HIDDEN,
+					    .score = KERN_SCORE_SIGMOID,
+					    .scale = 1};
+		cr_assert_eq(t.ops->route(t.s, &a, 1), 0);
+		kt_get(&t, expert, a.expert, sizeof expert);
+		kt_get(&t, weight, a.weight, sizeof weight);
+		kt_get(&t, &shared, a.shared, sizeof shared);
+		for (int i = 0; i < 4; i++) {
+			cr_expect_eq(expert[i], 3 + i, "%s: %d", modes[m].isa, expert[i]);
+			cr_expect_float_eq(weight[i], sigmoids[i], 1e-6);
+		}
+		cr_expect_float_eq(shared, 0, 1e-30, "%s: %g", modes[m].isa, (double)shared);
+		void *mine[] = {a.expert, a.weight, a.shared, (void *)(uintptr_t)a.x};
+		for (int i = 0; i < 4; i++)
+			kt_del(&t, mine[i]);
+		t.ops->linear_free(router);
+		kt_close(&t);
+	}
+}
+
 Test(experts, a_router_of_codes_is_refused)
 {
 	struct kt t;
