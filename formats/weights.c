@@ -271,10 +271,11 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		{"self_attn.qkv_proj", {{q, &l->q}, {kv, &l->k}, {kv, &l->v}}, 3, c->qkv_bias},
 		{"mlp.gate_up_proj", {{inter, &l->gate}, {inter, &l->up}}, 2, c->mlp_bias},
 	};
+	const size_t n_fused = sparse ? 1 : sizeof fused / sizeof fused[0]; /* q, k and v only */
 	char prefix[64], name[96];
 	snprintf(prefix, sizeof prefix, "%slayers.%d.", f->prefix, i);
 	int rc = find_norms(f, prefix, l);
-	for (size_t j = 0; !rc && j < sizeof fused / sizeof fused[0]; j++) {
+	for (size_t j = 0; !rc && j < n_fused; j++) {
 		snprintf(name, sizeof name, "%s%s", prefix, fused[j].name);
 		if (has_module(f, name))
 			rc = find_fused(f, name, fused[j].pieces, fused[j].n, fused[j].bias);

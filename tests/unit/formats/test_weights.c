@@ -187,33 +187,30 @@ Test(weights, half_to_single_is_exact)
 	cr_expect_arr_eq(got, as_floats, sizeof as_floats);
 }
 
-/* A quantized model with one more file, which has a plain weight for a layer that is packed, too. */
-Test(weights, a_layer_both_packed_and_plain_is_refused)
+/* A copy of a tiny model with one more file, which has one tensor: F16, of rows x cols, or cols where rows is
+ * 0. In a new folder: dir ends in XXXXXX. */
+static void copy_with(const char *from, char *dir, const char *name, int rows, int cols)
 {
-	static const char name[] = "model.layers.0.self_attn.q_proj.weight";
-	char dir[] = "/tmp/quern-weights-XXXXXX", cmd[8192];
-	const char *from = tiny("llama-awq-g128");
+	char cmd[8192], shape[32];
 	cr_assert(mkdtemp(dir));
-	cr_assert_eq(load(from), 0, "%s", why);
-	const int n = w->layers[0].q.n, k = w->layers[0].q.k;
 	json_t *map = json_object();
 	for (int i = 0; i < w->files.n_tensors; i++)
 		json_object_set_new(map, safetensors_at(w->files.at, i)->name,
 				    json_string("most.safetensors"));
-	weights_close(w);
-	w = NULL;
-	model_config_fini(&c);
 	json_object_set_new(map, name, json_string("more.safetensors"));
 	snprintf(cmd, sizeof cmd, "cp '%s'/* '%s' && mv '%s'/model.safetensors '%s'/most.safetensors", from,
 		 dir, dir, dir);
 	cr_assert_eq(system(cmd), 0);
 	char *head, *path = file_join(dir, "more.safetensors");
-	const uint64_t bytes = (uint64_t)n * (uint64_t)k * 2;
-	cr_assert_geq(
-		asprintf(&head,
-			 "{\"%s\": {\"dtype\": \"F16\", \"shape\": [%d, %d], \"data_offsets\": [0, %llu]}}",
-			 name, n, k, (unsigned long long)bytes),
-		0);
+	const uint64_t bytes = (uint64_t)(rows ? rows : 1) * (uint64_t)cols * 2;
+	if (rows)
+		snprintf(shape, sizeof shape, "%d, %d", rows, cols);
+	else
+		snprintf(shape, sizeof shape, "%d", cols);
+	cr_assert_geq(asprintf(&head,
+			       "{\"%s\": {\"dtype\": \"F16\", \"shape\": [%s], \"data_offsets\": [0, %llu]}}",
+			       name, shape, (unsigned long long)bytes),
+		      0);
 	const uint64_t head_n = strlen(head);
 	FILE *f = fopen(path, "wb");
 	fwrite(&head_n, 8, 1, f);
@@ -224,11 +221,41 @@ Test(weights, a_layer_both_packed_and_plain_is_refused)
 	path = file_join(dir, "model.safetensors.index.json");
 	json_t *index = json_pack("{s:o}", "weight_map", map);
 	cr_assert_eq(json_dump_file(index, path, 0), 0);
-	cr_expect_eq(load(dir), -EINVAL);
-	cr_expect(strstr(why, "q_proj has both a weight and a qweight"), "%s", why);
 	json_decref(index);
 	free(path);
 	free(head);
+	done();
+	w = NULL;
+}
+
+static void remove_copy(const char *dir)
+{
+	char cmd[128];
 	snprintf(cmd, sizeof cmd, "rm -r '%s'", dir);
 	cr_assert_eq(system(cmd), 0);
+}
+
+Test(weights, a_layer_both_packed_and_plain_is_refused)
+{
+	char dir[] = "/tmp/quern-weights-XXXXXX";
+	const char *from = tiny("llama-awq-g128");
+	cr_assert_eq(load(from), 0, "%s", why);
+	copy_with(from, dir, "model.layers.0.self_attn.q_proj.weight", w->layers[0].q.n, w->layers[0].q.k);
+	cr_expect_eq(load(dir), -EINVAL);
+	cr_expect(strstr(why, "q_proj has both a weight and a qweight"), "%s", why);
+	remove_copy(dir);
+}
+
+/* A layer without a shared expert has no gate and up of 0 outputs. */
+Test(weights, a_layer_of_experts_takes_no_fused_gate_and_up)
+{
+	char dir[] = "/tmp/quern-weights-XXXXXX";
+	const char *from = tiny("qwen3-moe");
+	cr_assert_eq(load(from), 0, "%s", why);
+	cr_assert(c.layer_sparse[0] && !c.experts.shared);
+	copy_with(from, dir, "model.layers.0.mlp.gate_up_proj.weight", 0, c.hidden);
+	cr_assert_eq(load(dir), 0, "%s", why);
+	cr_expect_eq(w->n_unused, 1);
+	cr_expect(!w->layers[0].gate.w && !w->layers[0].up.w);
+	remove_copy(dir);
 }
