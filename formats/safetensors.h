@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ST_DIMS_MAX = 8, ST_TENSORS_MAX = 100000, ST_SHARDS_MAX = 4096, ST_HEADER_MAX = 100000000 };
+/* 94 layers of 128 experts in GPTQ have 145,000 tensors. */
+enum { ST_DIMS_MAX = 8, ST_TENSORS_MAX = 400000, ST_SHARDS_MAX = 4096, ST_HEADER_MAX = 100000000 };
 
 enum st_dtype {
 	ST_BOOL,
