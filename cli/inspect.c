@@ -372,7 +372,7 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 				      type, "compute", mode));
 	json_object_set_new(o, "storage", report_storage(w));
 	json_object_set_new(o, "memory_by_context", report_memory(c, w->bytes + second, kv));
-	json_t *speed = report_speed(w, cpu, kv);
+	json_t *speed = report_speed(c, w, cpu, kv);
 	if (speed)
 		json_object_set_new(o, "speed", speed);
 	return o;

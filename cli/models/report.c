@@ -3,11 +3,12 @@
 #include "base/json.h"
 #include "cli/terminal/term.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINEARS = 7, WAYS_MAX = 64, SPEED_CONTEXT = 1024 };
+enum { WAYS_MAX = 64, SPEED_CONTEXT = 1024 };
 
 /* A way of storing a linear layer. */
 struct way {
@@ -169,10 +170,27 @@ static void add_reading(void *ctx, const struct weights_linear *l, bool head)
 	r->bytes += kept_bytes(l, r->compute);
 }
 
-int64_t report_token_bytes(const struct weights *w, const char *compute)
+/* Bytes of all experts. */
+static int64_t experts_bytes(const struct weights *w, const char *compute)
+{
+	int64_t sum = 0;
+	for (int i = 0; i < w->n_layers; i++)
+		for (int e = 0; e < w->layers[i].n_experts; e++) {
+			const struct weights_expert *x = &w->layers[i].experts[e];
+			sum += kept_bytes(&x->gate, compute) + kept_bytes(&x->up, compute) +
+			       kept_bytes(&x->down, compute);
+		}
+	return sum;
+}
+
+int64_t report_step_bytes(const struct model_config *c, const struct weights *w, const char *compute, int n)
 {
 	struct reading r = {.compute = compute};
+	const struct config_experts *x = &c->experts;
 	weights_each(w, add_reading, &r);
+	if (x->n) /* those that no row has chosen */
+		r.bytes -=
+			(int64_t)((double)experts_bytes(w, compute) * pow(1 - (double)x->n_chosen / x->n, n));
 	if (!w->head.w) {
 		const struct weights_linear tied = {.n = 1, .k = w->embed.n, .dtype = w->embed.dtype};
 		add_reading(&r, &tied, true);
@@ -221,7 +239,7 @@ json_t *report_memory(const struct model_config *c, int64_t weights, int64_t kv_
 	return json_pack("{s:o, s:o, s:o}", "contexts", contexts, "batches", sizes, "bytes", rows);
 }
 
-json_t *report_speed(const struct weights *w, const json_t *cpu, int64_t kv)
+json_t *report_speed(const struct model_config *c, const struct weights *w, const json_t *cpu, int64_t kv)
 {
 	const char *compute = json_string_value(json_get(cpu, "auto"));
 	const json_t *modes = json_get(cpu, "compute"), *mode = NULL;
@@ -235,7 +253,7 @@ json_t *report_speed(const struct weights *w, const json_t *cpu, int64_t kv)
 	}
 	if (!mode)
 		return NULL;
-	const int64_t bytes = report_token_bytes(w, compute);
+	const int64_t bytes = report_step_bytes(c, w, compute, 1);
 	json_t *o =
 		json_pack("{s:s, s:s?, s:I}", "compute", compute, "mode",
 			  json_string_value(json_get(mode, "mode")), "bytes_per_token", (json_int_t)bytes);
@@ -245,7 +263,9 @@ json_t *report_speed(const struct weights *w, const json_t *cpu, int64_t kv)
 		json_t *speeds = json_object();
 		for (size_t j = 0; j < sizeof batches / sizeof *batches; j++) {
 			char key[16];
-			const double n = batches[j], step = (double)bytes + n * (double)(kv * SPEED_CONTEXT);
+			const double n = batches[j],
+				     weights = (double)report_step_bytes(c, w, compute, batches[j]),
+				     step = weights + n * (double)(kv * SPEED_CONTEXT);
 			snprintf(key, sizeof key, "%d", batches[j]);
 			json_object_set_new(speeds, key, json_real(n * bandwidth / step));
 		}

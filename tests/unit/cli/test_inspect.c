@@ -1,5 +1,6 @@
 /* test_inspect.c - what `quern inspect MODEL` computes without the kernels agrees with them. */
 #include "cli/inspect.h"
+#include "cli/models/report.h"
 #include "kernels/kern.h"
 
 #include <criterion/criterion.h>
@@ -34,4 +35,20 @@ Test(inspect, kv_bytes_per_token_are_those_of_the_cpu_kernels)
 	check_type(KERN_KV_INT16, "int16");
 	check_type(KERN_KV_INT8, "int8");
 	check_type(KERN_KV_F32, "");
+}
+
+/* 4 of 8 experts are chosen: one sequence reads half of their bytes, two read three quarters. */
+Test(inspect, of_experts_a_step_reads_those_that_are_chosen)
+{
+	const struct weights_linear l = {.n = 32, .k = 64, .dtype = CONFIG_F32, .w = &l};
+	struct weights_expert experts[8];
+	for (int e = 0; e < 8; e++)
+		experts[e] = (struct weights_expert){.gate = l, .up = l, .down = l};
+	struct weights_layer layers[] = {{.o = l, .gate = l, .up = l, .down = l},
+					 {.o = l, .router = l, .experts = experts, .n_experts = 8}};
+	const struct weights w = {.layers = layers, .n_layers = 2, .head = l};
+	const struct model_config c = {.n_layers = 2, .experts = {.n = 8, .n_chosen = 4}};
+	const int64_t each = 32 * 64 * 4;
+	cr_expect_eq(report_step_bytes(&c, &w, "f32", 1), (7 + 12) * each);
+	cr_expect_eq(report_step_bytes(&c, &w, "f32", 2), (7 + 18) * each);
 }
