@@ -14,7 +14,7 @@ static void begin(void)
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
 	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
-	struct http_config cfg = {.addr = "127.0.0.1:0", .max_unread_bytes = 16 << 10};
+	struct http_config cfg = {.addr = "127.0.0.1:0", .max_unread_bytes = 32 << 10};
 	load();
 	svc.journal = journal;
 	svc.journal_bytes = 1 << 30;
