@@ -75,7 +75,8 @@ OTHERS = {
 }
 # Those whose good requests need another model, keys or a journal, and what they have tests of their own in.
 ELSEWHERE = {"/infill", "/rerank", "/v1/rerank", "/v2/rerank", "/reranking", "/v1/reranking", "/score", "/v1/score",
-             "/v1/batches", "/v1/files"}
+             "/v1/batches", "/v1/files", "/v1/conversations", "/v1/conversations/{conversation_id}",
+             "/v1/conversations/{conversation_id}/items"}
 # Bodies of these are JSON, whatever the request calls them, as `curl -d` sends them.
 ANY_TYPE = ("/api/", "/completion", "/embedding", "/apply-template")
 BODIES = {**{path: (api[0], api[2]) for path, api in APIS.items()}, **OTHERS}

@@ -33,7 +33,7 @@ def stranger_is_lost(bus, **hello):
     peer = CONTEXT.socket(zmq.DEALER)
     peer.linger, peer.rcvtimeo = 0, 60000
     peer.connect(bus)
-    peer.send(msgpack.packb([3, 1, {"device": "cpu", "host": socket.gethostname(), "meet": "", **hello}]))
+    peer.send(msgpack.packb([4, 1, {"device": "cpu", "host": socket.gethostname(), "meet": "", **hello}]))
     while msgpack.unpackb(peer.recv())[1] != 2:     # its load
         pass
     peer.send(b"garbage")
