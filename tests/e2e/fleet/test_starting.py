@@ -99,7 +99,7 @@ def test_a_log_that_is_not_for_a_terminal_has_dates_on_every_line(start):
 class LoadingWorker(threading.Thread):
     """A worker that never has its weights together: heartbeats only."""
 
-    VERSION, HELLO, LOAD, BEAT, LOADING, PACKING = 3, 1, 2, 7, 1, 2
+    VERSION, HELLO, LOAD, BEAT, LOADING, PACKING = 4, 1, 2, 7, 1, 2
 
     def __init__(self, bus):
         super().__init__()
