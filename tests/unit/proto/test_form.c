@@ -107,7 +107,8 @@ Test(form, stored_parameters_hold_the_whole_text)
 
 Test(form, stored_parameters_of_earlier_versions_have_none)
 {
-	/* no form; pool; six floats, two integers and the breakers of llama.cpp's samplers; mirostat's three */
+	/* no form; pool; six floats, two integers and the breakers of llama.cpp's samplers; mirostat's three
+	 */
 	enum { MIROSTAT = 1 + 2 * 5, LATER = 2 + 1 + 6 * 5 + 2 + 2 + MIROSTAT };
 	static const unsigned char head[] = {0xdc, 0, 37}, none[] = {0xc4, 0, 0};
 	struct params p, q;
