@@ -54,6 +54,8 @@ static const struct http_route routes[] = {
 	 anthropic_error},
 	{"/v1/complete", "POST", unserved_call, ROUTE_REQUEST_ID, NULL, anthropic_error},
 	{"/v1/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/responses/input_tokens", "POST", unserved_call, 0, NULL, NULL},
+	{"/v1/responses/compact", "POST", unserved_call, 0, NULL, NULL},
 	{"/v1/responses/", "GET, HEAD, POST, DELETE", responses_call_one, ROUTE_PREFIX, NULL, NULL},
 	{"/v1/conversations", "POST", conversations_call, ROUTE_JSON | ROUTE_COUNTED, NULL, NULL},
 	{"/v1/conversations/", "GET, HEAD, POST, DELETE", conversations_call_one,

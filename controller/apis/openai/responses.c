@@ -111,6 +111,10 @@ static int read_creation(struct exchange *x, struct creation *c, struct api_prob
 	int rc = common_check_fields(x, c->client, &responses_fields, p);
 	if (rc)
 		return rc;
+	if (json_get(json_get(c->client, "text"), "verbosity"))
+		field_table_ignore(x->ignored, sizeof x->ignored, "text.verbosity");
+	if (json_get(json_get(c->client, "reasoning"), "summary"))
+		field_table_ignore(x->ignored, sizeof x->ignored, "reasoning.summary");
 	common_owner(x, c->owner);
 	c->background = json_is_true(json_get(c->client, "background"));
 	c->stream = json_is_true(json_get(c->client, "stream"));

@@ -81,6 +81,7 @@ const struct generation_name responses_names[] = {
 	{"max_completion_tokens", "max_output_tokens"},
 	{"response_format", "text.format"},
 	{"reasoning_effort", "reasoning.effort"},
+	{"tool_call_id", "call_id"},
 	{NULL, NULL},
 };
 

@@ -10,6 +10,7 @@ import sys
 import of_anthropic
 import of_llamacpp
 import of_ollama
+import of_responses
 from outcomes import RUNS, ignores, refuses
 
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "apis" / "examples.md"
@@ -87,6 +88,7 @@ OPENAI = [
 
 APIS = {
     "OpenAI's chat, completions and embeddings": OPENAI,
+    "OpenAI's Responses and Conversations": of_responses.EXAMPLES,
     "Anthropic's messages": of_anthropic.EXAMPLES,
     "Ollama": of_ollama.EXAMPLES,
     "llama.cpp's server": of_llamacpp.EXAMPLES,
@@ -96,7 +98,8 @@ APIS = {
 def page():
     lines = ["# Examples of each API's documentation", "",
              "Those that concern text, as requests to a model that generates text, with a template for tools and the vocabulary",
-             "to fill gaps and to rank, and what becomes of them. `tests/e2e/documented/test_documented.py` sends each.", "",
+             "to fill gaps and to rank, and what becomes of them. `tests/e2e/documented/test_documented.py` sends each. RESPONSE,",
+             "CONVERSATION and ITEM stand for ids of what is there.", "",
              "- **runs**: with all of its fields.",
              "- **runs without**: the fields named have no effect, as the reply's header `x-quern-ignored` says.",
              "- **refused by name**: an error that names the field or the path, 400 unless another status stands there.", ""]

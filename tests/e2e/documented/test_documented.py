@@ -11,6 +11,7 @@ import pydantic
 import pytest
 
 import documented
+import of_responses
 from outcomes import status_of
 from service import ROOT, Service
 
@@ -39,7 +40,7 @@ def speaker(tmp_path_factory):
     """A model with a template that knows tools, and that calls one."""
     template = (ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja").read_text()
     model = make_script_model.make(tmp_path_factory.mktemp("model") / "script", SAYS, template)
-    s = Service(with_words(model), "--name", "gpt")
+    s = Service(with_words(model), "--name", "gpt", "--journal", tmp_path_factory.mktemp("journal") / "j")
     yield s
     s.stop()
     Service.used.remove(s)
@@ -105,10 +106,23 @@ def ends_well(path, reply):
     return reply
 
 
+def with_ids(service, path, body):
+    """Path and body with the ids of a response, a conversation and an item of it, where they name one."""
+    text = json.dumps([path, body])
+    if "RESPONSE" in text:
+        text = text.replace("RESPONSE", ask(service, "/v1/responses", {"input": "Hello!", "max_output_tokens": 8})[2]["id"])
+    if "CONVERSATION" in text:
+        made = ask(service, "/v1/conversations", of_responses.ITEMS)[2]["id"]
+        item = ask(service, f"/v1/conversations/{made}/items", None, "GET")[2]["first_id"]
+        text = text.replace("CONVERSATION", made).replace("ITEM", item)
+    return json.loads(text)
+
+
 @pytest.mark.parametrize("api, title", [(api, e[0]) for api, examples in documented.APIS.items() for e in examples])
 def test_an_example_has_its_outcome(speaker, api, title):
     _, path, body, (what, fields) = next(e for e in documented.APIS[api] if e[0] == title)
     method, _, path = path.rpartition(" ")
+    path, body = with_ids(speaker, path, body)
     by = {"anthropic-version": "2023-06-01"} if api.startswith("Anthropic") else {}
     status, headers, reply = ask(speaker, path, body, method or "POST", by)
     if status_of(what):
