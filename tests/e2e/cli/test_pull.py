@@ -284,24 +284,25 @@ def test_a_size_that_the_list_has_not_is_refused(hub, cache, run):
     assert r.returncode == 1 and "model.safetensors" in r.stderr and str(len(BIG)) in r.stderr
 
 
-def has_pieces(state):
+def saved(state):
+    """Bytes that the state says are there."""
     try:
-        return any(json.loads(state.read_text())["done"])
-    except ValueError:
-        return False
+        return sum(json.loads(state.read_text())["done"])
+    except (OSError, ValueError):
+        return 0
 
 
 def pull_until(h, sent, end, *arguments):
     """Starts a pull and ends it when so many bytes were sent: (returncode, stderr)."""
     slow = threading.Event()
     h.faults.append(lambda a, hub: large(a) and a.send(hub.files["model.safetensors"],
-                                                       pace=lambda: time.sleep(0.001 if h.sent < sent else 0.05)))
+                                                       pace=lambda: time.sleep(0.001 if h.sent < sent else 0.5)))
     p = spawn([QUERN, "pull", "org/name", *arguments], "pull-until", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60 * SLOW
     while h.sent < sent and p.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
-    # The state on disk is at most a second old; at first it has room only.
-    while p.poll() is None and time.monotonic() < until and not any(has_pieces(s) for s in h.cache.rglob("*.state")):
+    # The state on disk is at most a second old.
+    while p.poll() is None and time.monotonic() < until and not any(saved(s) >= sent // 2 for s in h.cache.rglob("*.state")):
         time.sleep(0.01)
     end(p)
     out, err = p.communicate(timeout=60 * SLOW)
