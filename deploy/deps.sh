@@ -7,10 +7,12 @@
 #   deps.sh fuzz      those of build, and clang with its sanitizers and libFuzzer
 #   deps.sh sass      g++, binutils, Python and, where nvcc is, a disassembler of its machine code (under build/);
 #                     test brings it, too
+#   deps.sh packages NAME...   these
 # Without root or sudo it prints the command to run as root.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:-build}
+[ "$what" != packages ] || { shift; named=$*; }
 
 have() {
 	dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'
@@ -40,6 +42,7 @@ missing() {
 	[ "$what" != lint ] || packages="$packages g++ binutils python3 python3-venv"
 	[ "$what" != sass ] || packages="$packages g++ binutils python3 python3-venv"
 	[ "$what" != fuzz ] || packages="$packages clang libclang-rt-dev python3"
+	[ "$what" != packages ] || packages=$named
 	for p in $packages; do
 		have "$p" || printf '%s ' "$p"
 	done

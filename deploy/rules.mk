@@ -2,8 +2,9 @@
 #   make man         build/man/man1/quern.1, ... from the programs' --help
 #   make install     programs, pages, completion, and the CUDA kernels where they are built
 #   make uninstall   removes what make install copies, and nothing else
+#   make deploy-check   what is under deploy/, tried on the real thing: deploy/check/run.sh
 
-.PHONY: man completion install uninstall
+.PHONY: man completion install uninstall deploy-check
 
 man: $(BUILD)/man/man1/quern.1
 $(BUILD)/man/man1/quern.1: $(PROGRAMS) deploy/man.sh deploy/man.awk deploy/help.awk
@@ -33,3 +34,9 @@ uninstall: man
 	$(Q)for f in $(notdir $(PROGRAMS)); do rm -f "$(TO)/bin/$$f"; done
 	$(Q)for f in $(BUILD)/man/man1/*.1; do rm -f "$(TO_MAN)/$${f##*/}"; done
 	$(Q)rm -f "$(TO_BASH)/quern" "$(TO_ZSH)/_quern" "$(TO)/lib/$(notdir $(CUDA_BUILT))"
+
+# PARTS="debian container": some of them.  STRICT=1: a part that cannot be run here counts as failed.
+PARTS ?=
+deploy-check: deps
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@BUILD=$(BUILD) STRICT=$(STRICT) deploy/check/run.sh $(PARTS)
