@@ -2,7 +2,7 @@
 #
 #   make run            install what is missing, build, tell a story with the demo model
 #   make check          install what the tests need, build, run all tests (under 15 minutes on 2 cores)
-#   make                build/bin/quern, quern-controller, quern-worker, quern-bench
+#   make                build/bin/quern, quern-controller, quern-worker, quern-bench, quern-quantize
 #   make cuda           build/lib/libquern-cuda.so, where nvcc is there
 #   make install        to PREFIX (/usr/local), below DESTDIR; make uninstall removes the same files
 #
@@ -76,8 +76,10 @@ USES_cli                  := base proto formats grammar $(addprefix controller/,
 	cli/models
 USES_bench                := base proto formats kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \
 	cli/terminal cli/models cli
+USES_quant/writer         := base formats
+USES_quant                := base proto formats kernels grammar worker controller/tokenizer cli/terminal quant/writer
 
-FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench
+FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 $(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
@@ -85,10 +87,10 @@ $(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$(subst /,-,$f).a))
 # closure FOLDERS: these and all that they use; libs FOLDERS: the libraries of those.
 closure = $(sort $1 $(foreach f,$1,$(call closure,$(USES_$f))))
 libs    = $(foreach f,$(call closure,$1),$(LIB_$f))
-SOURCES := $(foreach f,$(FOLDERS),$(SRC_$f)) cli/main.c worker/main.c controller/main.c bench/main.c
+SOURCES := $(foreach f,$(FOLDERS),$(SRC_$f)) cli/main.c worker/main.c controller/main.c bench/main.c quant/main.c
 TESTS   := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c \
 	tests/wire/test_*.c tests/sim/test_*.c tests/tools/*.c))
-PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker quern-bench)
+PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker quern-bench quern-quantize)
 
 # msgpack-c's C library changed its name between Debian releases.
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
@@ -309,6 +311,7 @@ $(eval $(call program,quern,cli))
 $(eval $(call program,quern-controller,controller))
 $(eval $(call program,quern-worker,worker))
 $(eval $(call program,quern-bench,bench))
+$(eval $(call program,quern-quantize,quant))
 
 $(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(abspath $(BUILD))"'
 # A test of tests/unit/FOLDER links what that folder uses (and TESTS_ALSO_test_x), every other test all.

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 static int cmd_bench(int argc, char **argv);
+static int cmd_quantizer(int argc, char **argv);
 
 static const struct command commands[] = {
 	{"serve", cmd_serve, "MODEL", "start a service on this machine, until Ctrl-C"},
@@ -48,7 +49,7 @@ static const struct command commands[] = {
 	{"list", cmd_list, "", "list the models that were fetched"},
 	{"rm", cmd_rm, "NAME...", "remove models that were fetched"},
 	{"bench", cmd_bench, "WHAT", "measure a server, the engine, kernels, the scheduler, ..."},
-	{"quantize", NULL, NULL, NULL},
+	{"quantize", cmd_quantizer, "MODEL DST", "make a smaller model with quantized weights"},
 	{"convert", NULL, NULL, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -65,16 +66,28 @@ static void help(FILE *f)
 		   "  quern chat\n");
 }
 
-/* Benchmarks link the kernels and an HTTP client: a separate program, which replaces this process. */
+/* A program that links the kernels replaces this process. */
+static int become(const char *program, char **argv)
+{
+	char why[512], *path = process_program(program, why, sizeof why);
+	if (!path)
+		return term_error("%s", why);
+	argv[0] = path;
+	execv(path, argv);
+	return term_error("cannot run %s: %s", path, strerror(errno));
+}
+
 static int cmd_bench(int argc, char **argv)
 {
-	char why[512];
 	(void)argc;
-	argv[0] = process_program("quern-bench", why, sizeof why);
-	if (!argv[0])
-		return term_error("%s", why);
-	execv(argv[0], argv);
-	return term_error("cannot run %s: %s", argv[0], strerror(errno));
+	return become("quern-bench", argv);
+}
+
+/* argv[-1] is the program's own name. */
+static int cmd_quantizer(int argc, char **argv)
+{
+	(void)argc;
+	return become("quern-quantize", argv - 1);
 }
 
 int main(int argc, char **argv)

@@ -23,7 +23,7 @@ page() {
 	name=$1 about=$2 see=
 	shift 2
 	case $name in
-	quern) refer="quern-serve quern-run quern-chat quern-submit quern-controller quern-worker quern-bench" ;;
+	quern) refer="quern-serve quern-run quern-chat quern-submit quern-controller quern-worker quern-bench quern-quantize" ;;
 	quern-bench) refer="quern quern-serve" ;;
 	quern-bench-*) refer="quern quern-bench" ;;
 	quern-controller | quern-worker) refer="quern quern-serve" ;;

@@ -66,6 +66,19 @@ const char *gguf_type_name(enum gguf_type t)
 	return (unsigned)t < N_TYPES && types[t].name ? types[t].name : "?";
 }
 
+bool gguf_type_of(const char *name, enum gguf_type *out, int *values, int *bytes)
+{
+	for (size_t i = 0; i < N_TYPES; i++) {
+		if (!types[i].name || strcmp(types[i].name, name) != 0)
+			continue;
+		*out = (enum gguf_type)i;
+		*values = types[i].values;
+		*bytes = types[i].bytes;
+		return true;
+	}
+	return false;
+}
+
 /* ---- reading with bounds ---- */
 
 struct reader {

@@ -120,5 +120,7 @@ int gguf_weights_open(const char *path, const struct model_config *c, struct wei
 		      size_t why_n);
 
 const char *gguf_type_name(enum gguf_type t); /* "Q4_K"; "?" for a type that is not known */
+/* By that name, with the values and bytes of a block.  False: no such type. */
+bool gguf_type_of(const char *name, enum gguf_type *out, int *values, int *bytes);
 
 #endif

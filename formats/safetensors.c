@@ -40,6 +40,11 @@ const char *st_dtype_name(enum st_dtype t)
 	return dtypes[t].name;
 }
 
+int st_dtype_bytes(enum st_dtype t)
+{
+	return dtypes[t].size;
+}
+
 /* ---- one header entry ---- */
 
 static int read_dtype(const json_t *o, struct st_tensor *t, char *why, size_t why_n)

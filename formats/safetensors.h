@@ -60,5 +60,6 @@ int safetensors_files(const struct safetensors *s);
 int64_t safetensors_bytes(const struct safetensors *s); /* of all tensors */
 
 const char *st_dtype_name(enum st_dtype t);
+int st_dtype_bytes(enum st_dtype t);
 
 #endif

@@ -29,7 +29,7 @@ STORIES = SHARED / "weights" / "stories260K-hf-f32"
 
 
 def pytest_configure(config):
-    for program in ("quern", "quern-controller", "quern-worker", "quern-bench"):
+    for program in ("quern", "quern-controller", "quern-worker", "quern-bench", "quern-quantize"):
         if not (BIN / program).exists():
             raise pytest.UsageError(f"{BIN / program} is not built; run: make")
 

@@ -38,6 +38,7 @@ COMMANDS = {
     ("pull",): ["ORG/NAME", "--endpoint", "--include", "--exclude", "--as", "QUERN_TOKEN", "HF_TOKEN"],
     ("list",): ["--json"],
     ("rm",): ["--partial"],
+    ("quantize",): ["MODEL DST", "--type"],
     ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
     ("bench", "engine"): ["--json"],
     ("bench", "kernels"): ["--json"],
@@ -80,7 +81,7 @@ def test_alone_it_shows_its_help(run, command):
 
 
 @pytest.mark.parametrize("program, usage", [("quern", "quern COMMAND"), ("quern-controller", "quern-controller --model"),
-                                            ("quern-worker", "quern-worker --bus"), ("quern-bench", "quern bench WHAT")])
+                                            ("quern-worker", "quern-worker --bus"), ("quern-bench", "quern bench WHAT"), ("quern-quantize", "quern-quantize COMMAND")])
 def test_every_program_has_help_and_version(program, usage):
     for option, word in (("--help", f"usage: {usage}"), ("--version", program)):
         r = subprocess.run([BIN / program, option], capture_output=True, text=True, timeout=30)
@@ -92,6 +93,7 @@ def test_every_program_has_help_and_version(program, usage):
     (["frobnicate"], "frobnicate"), (["sumbit", "a"], "did you mean submit"), (["serve", "--frob", "x"], "--frob"),
     (["serve"], "MODEL"), (["run"], "MODEL"), (["submit"], "PROMPT"), (["attach"], "JOB"), (["cancel"], "JOB"), (["result"], "JOB"),
     (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["pull"], "ORG/NAME"), (["rm"], "NAME"), (["bench", "everything"], "everything"),
+    (["quantize", "a"], "MODEL DST"), (["quantize", "a", "b"], "--type"), (["quantize", "a", "b", "--type", "q8"], "did you mean q8_0"),
     (["submit", "a", "b"], "b"), (["submit", "a", "-n", "x"], "n"), (["submit", "a", "--temperature", "hot"], "temperature"),
     (["submit", "a", "--temperature"], "temperature"), (["run", DEMO, "a", "--temperature", "nan"], "temperature"),
     (["run", DEMO, "a", "--seed", "99999999999999999999"], "seed"), (["serve", DEMO, "--kv-bytes", "lots"], "kv-bytes"),
@@ -109,7 +111,7 @@ def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
 
 
 @pytest.mark.parametrize("arguments, word", [
-    (["quantize", DEMO], "quantize"), (["convert", DEMO], "convert"),
+    (["quantize", DEMO, "a", "--type", "q8_0"], "--type q8_0"), (["convert", DEMO], "convert"),
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
 def test_commands_not_built_yet_are_refused_by_name(run, arguments, word):
     r = run(*arguments)
@@ -254,7 +256,8 @@ def test_variables_of_the_shell_that_runs_the_tests_are_no_options():
 
 # --- programs that quern starts ---
 
-@pytest.mark.parametrize("arguments, program", [(["bench", "kernels"], "quern-bench"), (["inspect", "cpu"], "quern-worker"),
+@pytest.mark.parametrize("arguments, program", [(["bench", "kernels"], "quern-bench"), (["quantize", "a", "b"], "quern-quantize"),
+                                                (["inspect", "cpu"], "quern-worker"),
                                                 (["run", DEMO, PROMPT], "quern-controller")], ids=lambda a: " ".join(map(str, a[:1])))
 def test_a_missing_program_is_named(tmp_path, arguments, program):
     shutil.copy(QUERN, tmp_path / "quern")
@@ -277,6 +280,12 @@ def test_bench_passes_arguments_and_the_exit_status(tmp_path):
     quern = stand_in(tmp_path, "quern-bench", 'printf "%s|" "$@"; exit 7')
     r = subprocess.run([quern, "bench", "serve", "--model", "a b", ""], capture_output=True, text=True, timeout=30)
     assert (r.returncode, r.stdout, r.stderr) == (7, "serve|--model|a b||", "")
+
+
+def test_quantize_passes_its_name_and_arguments(tmp_path):
+    quern = stand_in(tmp_path, "quern-quantize", 'printf "%s|" "$@"; exit 7')
+    r = subprocess.run([quern, "quantize", "a b", "", "--type", "x"], capture_output=True, text=True, timeout=30)
+    assert (r.returncode, r.stdout, r.stderr) == (7, "quantize|a b||--type|x|", "")
 
 
 def test_bench_receives_signals(tmp_path):

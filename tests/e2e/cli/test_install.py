@@ -11,7 +11,7 @@ import pytest
 from service import BIN, BUILD, DEMO, QUERN, ROOT, no_processes_left, spawn
 
 PREFIX = "/opt/quern"
-PROGRAMS = ["quern", "quern-bench", "quern-controller", "quern-worker"]
+PROGRAMS = ["quern", "quern-bench", "quern-controller", "quern-quantize", "quern-worker"]
 OPTION = re.compile(r"^ +(?:-., )?(--[a-z-]+)", re.M)
 
 
@@ -34,7 +34,7 @@ def rows(*arguments):
 def command_of(page):
     """quern-bench-serve.1: the words that print what the page is made of."""
     name = page.removesuffix(".1")
-    if name in PROGRAMS:
+    if name in PROGRAMS and name != "quern-quantize":  # its commands are those of quern
         return [BIN / name]
     if name.startswith("quern-bench-"):
         return [BIN / "quern-bench", name.removeprefix("quern-bench-")]

@@ -1,0 +1,60 @@
+#include "quant/quantize.h"
+
+#include "base/options.h"
+#include "cli/terminal/term.h"
+#include "cli/terminal/usage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct quantize_type types[] = {
+	{"q8_0", NULL},     {"q4_0", NULL}, {"q4_k", NULL}, {"q6_k", NULL},
+	{"int4-rtn", NULL}, {"int8", NULL}, {"fp8", NULL},  {"awq4", NULL},
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+static const struct opt quantize_options[] = {
+	OPT("type", OPT_TEXT, "TYPE",
+	    "of the new weights: q8_0, q4_0, q4_k, q6_k, int4-rtn, int8, fp8, awq4"),
+};
+
+static const struct usage usage = {
+	.name = "quantize",
+	.words = "MODEL DST",
+	.about = "Writes the weights of MODEL, which are floats, as a model with quantized weights to DST, "
+		 "which\n"
+		 "must not exist.",
+	.min_words = 2,
+	.max_words = 2,
+};
+
+static int run(const struct opts *o)
+{
+	char why[1024];
+	const char *name = opts_text(o, "type", NULL), *names[N_TYPES];
+	if (!name)
+		return term_usage(usage.name, "--type is missing");
+	for (size_t i = 0; i < N_TYPES; i++) {
+		names[i] = types[i].name;
+		if (strcmp(types[i].name, name) != 0)
+			continue;
+		if (!types[i].run)
+			return term_error("quantize --type %s is not built yet", name);
+		return types[i].run(o->words[0], o->words[1], o, why, sizeof why) ? term_error("%s", why)
+										  : EXIT_SUCCESS;
+	}
+	const char *near = nearest_name(name, names, N_TYPES);
+	return term_usage(usage.name, "unknown --type %.40s%s%s%s", name, near ? "; did you mean " : "",
+			  near ? near : "", near ? "?" : "");
+}
+
+int cmd_quantize(int argc, char **argv)
+{
+	struct opts o = {0};
+	opts_add(&o, quantize_options, sizeof quantize_options / sizeof *quantize_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status == COMMAND_GO_ON)
+		status = run(&o);
+	opts_fini(&o);
+	return term_finish(status);
+}

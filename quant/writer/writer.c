@@ -1,0 +1,397 @@
+#include "quant/writer/writer_impl.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* In the temporary directory until the result is whole: a directory without it is not ours to remove. */
+static const char mark[] = ".quern-partial";
+enum { COPY_BYTES = 1 << 20 };
+
+static const struct writer_form *const forms[] = {
+	[WRITER_SAFETENSORS] = &writer_safetensors,
+	[WRITER_GGUF] = &writer_gguf,
+	[WRITER_AK48] = &writer_ak48,
+};
+
+bool writer_format_of(const char *name, enum writer_format *out)
+{
+	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+		if (strcmp(forms[i]->name, name) != 0)
+			continue;
+		*out = (enum writer_format)i;
+		return true;
+	}
+	return false;
+}
+
+/* ---- the temporary directory ---- */
+
+static int sys_why(char *why, size_t why_n, const char *path, const char *what)
+{
+	const int err = errno;
+	return err_why(why, why_n, -err, "%s cannot be %s: %s", path, what, strerror(err));
+}
+
+static int open_dir(const char *path)
+{
+	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Removes the files of the directory; it has no others than the writer's. */
+static void empty_dir(int fd)
+{
+	const int again = dup(fd);
+	DIR *d = again < 0 ? NULL : fdopendir(again);
+	if (!d)
+		return;
+	rewinddir(d);
+	for (const struct dirent *e; (e = readdir(d));)
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			unlinkat(fd, e->d_name, 0);
+	closedir(d);
+}
+
+static int take_dir(struct writer *w, char *why, size_t why_n)
+{
+	const bool made = mkdir(w->temp, 0777) == 0;
+	if (!made && errno != EEXIST)
+		return sys_why(why, why_n, w->temp, "made");
+	w->dir_fd = open_dir(w->temp);
+	if (w->dir_fd < 0)
+		return sys_why(why, why_n, w->temp, "opened");
+	if (flock(w->dir_fd, LOCK_EX | LOCK_NB)) {
+		close(w->dir_fd);
+		w->dir_fd = -1;
+		return err_why(why, why_n, -EBUSY, "%s is being written by another run: wait for its end",
+			       w->dst);
+	}
+	if (!made && faccessat(w->dir_fd, mark, F_OK, 0)) {
+		close(w->dir_fd);
+		w->dir_fd = -1;
+		return err_why(why, why_n, -EEXIST,
+			       "%s exists, and is not what a run left behind: remove it, or name another "
+			       "result",
+			       w->temp);
+	}
+	if (!made)
+		empty_dir(w->dir_fd);
+	const int fd = openat(w->dir_fd, mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return sys_why(why, why_n, w->temp, "written");
+	close(fd);
+	return 0;
+}
+
+int writer_new(const char *dst, enum writer_format format, struct writer **out, char *why, size_t why_n)
+{
+	struct stat st;
+	struct writer *w = xcalloc(1, sizeof *w);
+	w->form = forms[format];
+	w->dst = xstrdup(dst);
+	w->dir_fd = -1;
+	w->shard_bytes = WRITER_SHARD_BYTES;
+	for (size_t n = strlen(w->dst); n > 1 && w->dst[n - 1] == '/'; n--)
+		w->dst[n - 1] = '\0';
+	w->temp = xasprintf("%s.partial", w->dst);
+	*out = NULL;
+	int rc = 0;
+	if (lstat(w->dst, &st) == 0)
+		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
+			     w->dst);
+	if (!rc)
+		rc = take_dir(w, why, why_n);
+	if (rc) {
+		writer_abort(&w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+void writer_shards(struct writer *w, int64_t bytes)
+{
+	w->shard_bytes = bytes;
+}
+
+/* ---- tensors ---- */
+
+int writer_declare(struct writer *w, const struct writer_tensor *t, char *why, size_t why_n)
+{
+	struct writer_slot s = {.n_dims = t->n_dims, .n_rows = 1};
+	int values, bytes;
+	assert(!w->begun && t->n_dims >= 1 && t->n_dims <= WRITER_DIMS_MAX);
+	if (!w->form->type(t->type, &s.type, &s.code, &values, &bytes))
+		return err_why(why, why_n, -ENOTSUP, "tensor %s is %s, which %s does not have", t->name,
+			       t->type, w->form->name);
+	int64_t all = 1;
+	for (int d = 0; d < t->n_dims; d++) {
+		s.shape[d] = t->shape[d];
+		if (t->shape[d] < 0 || __builtin_mul_overflow(all, t->shape[d], &all) || all > INT64_MAX / 16)
+			return err_why(why, why_n, -EINVAL, "tensor %s has an impossible shape", t->name);
+		if (d < t->n_dims - 1)
+			s.n_rows *= t->shape[d];
+	}
+	const int64_t columns = t->shape[t->n_dims - 1];
+	if (columns % values)
+		return err_why(why, why_n, -EINVAL,
+			       "tensor %s has rows of %" PRId64 " values; %s needs multiples of %d", t->name,
+			       columns, s.type, values);
+	s.row_bytes = (size_t)(columns / values) * (size_t)bytes;
+	s.name = xstrdup(t->name);
+	array_grow(w->slots, w->cap_slots, w->n_slots + 1);
+	w->slots[w->n_slots] = s;
+	return (int)w->n_slots++;
+}
+
+int64_t writer_n_rows(const struct writer *w, int tensor)
+{
+	return w->slots[tensor].n_rows;
+}
+
+size_t writer_row_bytes(const struct writer *w, int tensor)
+{
+	return w->slots[tensor].row_bytes;
+}
+
+int64_t writer_bytes(const struct writer *w)
+{
+	int64_t bytes = 0;
+	for (size_t i = 0; i < w->n_slots; i++)
+		bytes += w->slots[i].n_rows * (int64_t)w->slots[i].row_bytes;
+	return bytes;
+}
+
+int writer_out_new(struct writer *w, const char *name)
+{
+	array_grow(w->outs, w->cap_outs, w->n_outs + 1);
+	w->outs[w->n_outs] = (struct writer_out){.name = xstrdup(name), .fd = -1};
+	return (int)w->n_outs++;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int check_names(const struct writer *w, char *why, size_t why_n)
+{
+	int rc = 0;
+	char **names = xcalloc(w->n_slots + 1, sizeof *names);
+	for (size_t i = 0; i < w->n_slots; i++)
+		names[i] = w->slots[i].name;
+	qsort(names, w->n_slots, sizeof *names, by_name);
+	for (size_t i = 1; !rc && i < w->n_slots; i++)
+		if (strcmp(names[i - 1], names[i]) == 0)
+			rc = err_why(why, why_n, -EINVAL, "tensor %s is declared twice", names[i]);
+	free(names);
+	return rc;
+}
+
+int writer_begin(struct writer *w, char *why, size_t why_n)
+{
+	int rc = check_names(w, why, why_n);
+	if (!rc)
+		rc = w->form->lay_out(w, why, why_n);
+	for (size_t i = 0; !rc && i < w->n_outs; i++) {
+		struct writer_out *o = &w->outs[i];
+		o->fd = openat(w->dir_fd, o->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+		if (o->fd < 0)
+			return sys_why(why, why_n, w->dst, "written");
+		rc = -posix_fallocate(o->fd, 0, (off_t)o->bytes);
+		if (rc == -EOPNOTSUPP || rc == -EINVAL) /* of a file system without, or an empty file */
+			rc = ftruncate(o->fd, (off_t)o->bytes) ? -errno : 0;
+		if (rc)
+			err_why(why, why_n, rc, "%s needs %" PRId64 " bytes: %s", w->dst, writer_bytes(w),
+				strerror(-rc));
+	}
+	w->begun = !rc;
+	return rc;
+}
+
+static int write_at(int fd, const void *data, size_t n, uint64_t at)
+{
+	const unsigned char *p = data;
+	while (n) {
+		const ssize_t k = pwrite(fd, p, n, (off_t)at);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return k ? -errno : -EIO;
+		p += k;
+		n -= (size_t)k;
+		at += (uint64_t)k;
+	}
+	return 0;
+}
+
+int writer_rows(struct writer *w, int tensor, int64_t row0, int64_t n_rows, const void *data, char *why,
+		size_t why_n)
+{
+	struct writer_slot *s = &w->slots[tensor];
+	assert(w->begun && row0 == s->done && n_rows >= 0 && n_rows <= s->n_rows - row0);
+	const int rc = write_at(w->outs[s->file].fd, data, (size_t)n_rows * s->row_bytes,
+				s->at + (uint64_t)row0 * s->row_bytes);
+	if (rc)
+		return err_why(why, why_n, rc, "%s cannot be written: %s", w->dst, strerror(-rc));
+	s->done += n_rows;
+	return 0;
+}
+
+/* ---- whole files ---- */
+
+int writer_file(struct writer *w, const char *name, const void *data, size_t n, char *why, size_t why_n)
+{
+	assert(!w->form->single && !strchr(name, '/'));
+	const int fd = openat(w->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return sys_why(why, why_n, name, "written");
+	int rc = write_at(fd, data, n, 0);
+	if (!rc && fsync(fd))
+		rc = -errno;
+	close(fd);
+	return rc ? err_why(why, why_n, rc, "%s/%s cannot be written: %s", w->dst, name, strerror(-rc)) : 0;
+}
+
+int writer_json(struct writer *w, const char *name, const json_t *tree, char *why, size_t why_n)
+{
+	char *text = json_dumps(tree, JSON_INDENT(2));
+	if (!text)
+		return err_why(why, why_n, -EINVAL, "%s is no JSON", name);
+	const int rc = writer_file(w, name, text, strlen(text), why, why_n);
+	free(text);
+	return rc;
+}
+
+int writer_copy(struct writer *w, const char *from_dir, const char *name, bool *copied, char *why,
+		size_t why_n)
+{
+	char *path = file_join(from_dir, name);
+	const void *data;
+	size_t n;
+	*copied = file_exists(path);
+	int rc = *copied ? file_map(path, &data, &n, why, why_n) : 0;
+	if (*copied && !rc) {
+		rc = writer_file(w, name, data, n, why, why_n);
+		file_unmap(data, n);
+	}
+	free(path);
+	return rc;
+}
+
+/* ---- the end ---- */
+
+static int sync_parent(const char *path)
+{
+	char *folder = xstrdup(path), *slash = strrchr(folder, '/');
+	if (slash)
+		slash[slash == folder] = '\0';
+	const int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const int rc = fd < 0 ? -errno : fsync(fd) ? -errno : 0;
+	if (fd >= 0)
+		close(fd);
+	free(folder);
+	/* Some file systems cannot sync a folder; one that cannot be listed can still be written. */
+	return rc == -EINVAL || rc == -EACCES ? 0 : rc;
+}
+
+static int finish_out(struct writer_out *o)
+{
+	int rc = write_at(o->fd, o->head.p, o->head.len, 0);
+	if (!rc && fsync(o->fd))
+		rc = -errno;
+	if (close(o->fd) && !rc)
+		rc = -errno;
+	o->fd = -1;
+	return rc;
+}
+
+/* The temporary directory, or the file in it, gets the name of the result, which is not there. */
+static int publish(struct writer *w)
+{
+	int rc;
+	if (w->form->single) {
+		rc = renameat2(w->dir_fd, w->outs[0].name, AT_FDCWD, w->dst, RENAME_NOREPLACE);
+		if (rc && (errno == EINVAL || errno == ENOSYS))
+			rc = renameat(w->dir_fd, w->outs[0].name, AT_FDCWD, w->dst);
+		return rc ? -errno : 0;
+	}
+	if (unlinkat(w->dir_fd, mark, 0) || (fsync(w->dir_fd) && errno != EINVAL))
+		return -errno;
+	rc = renameat2(AT_FDCWD, w->temp, AT_FDCWD, w->dst, RENAME_NOREPLACE);
+	if (rc && (errno == EINVAL || errno == ENOSYS))
+		rc = rename(w->temp, w->dst);
+	return rc ? -errno : 0;
+}
+
+static void forget(struct writer *w)
+{
+	for (size_t i = 0; i < w->n_slots; i++)
+		free(w->slots[i].name);
+	for (size_t i = 0; i < w->n_outs; i++) {
+		if (w->outs[i].fd >= 0)
+			close(w->outs[i].fd);
+		free(w->outs[i].name);
+		buf_fini(&w->outs[i].head);
+	}
+	if (w->dir_fd >= 0)
+		close(w->dir_fd);
+	free(w->slots);
+	free(w->outs);
+	buf_fini(&w->meta);
+	free(w->dst);
+	free(w->temp);
+	free(w);
+}
+
+int writer_commit(struct writer **wp, char *why, size_t why_n)
+{
+	struct writer *w = *wp;
+	int rc = 0;
+	assert(w->begun);
+	for (size_t i = 0; i < w->n_slots; i++)
+		assert(w->slots[i].done == w->slots[i].n_rows);
+	for (size_t i = 0; !rc && i < w->n_outs; i++)
+		rc = finish_out(&w->outs[i]);
+	if (!rc)
+		rc = publish(w);
+	if (rc) {
+		err_why(why, why_n, rc, "%s cannot be written: %s", w->dst, strerror(-rc));
+		writer_abort(wp);
+		return rc;
+	}
+	*wp = NULL;
+	if (w->form->single) {
+		empty_dir(w->dir_fd);
+		rmdir(w->temp);
+	}
+	rc = sync_parent(w->dst);
+	if (rc)
+		err_why(why, why_n, rc, "%s is written, but not synced: %s", w->dst, strerror(-rc));
+	forget(w);
+	return rc;
+}
+
+void writer_abort(struct writer **wp)
+{
+	struct writer *w = *wp;
+	*wp = NULL;
+	if (!w)
+		return;
+	if (w->dir_fd >= 0) {
+		empty_dir(w->dir_fd);
+		rmdir(w->temp);
+	}
+	forget(w);
+}

@@ -1,0 +1,56 @@
+/* writer_impl.h - what the files of the writer share. */
+#ifndef QUERN_QUANT_WRITER_WRITER_IMPL_H
+#define QUERN_QUANT_WRITER_WRITER_IMPL_H
+
+#include "base/buf.h"
+#include "quant/writer/writer.h"
+
+struct writer_slot {
+	char *name;       /* owned */
+	const char *type; /* of the format's table */
+	uint32_t code;    /* GGUF: enum gguf_type */
+	int n_dims;
+	int64_t shape[WRITER_DIMS_MAX];
+	int64_t n_rows;
+	size_t row_bytes;
+	int file;     /* by writer_form.lay_out */
+	uint64_t at;  /* in it */
+	int64_t done; /* rows */
+};
+
+struct writer_out {
+	char *name; /* owned; in the temporary directory */
+	int fd;
+	uint64_t bytes;
+	struct buf head; /* its first bytes, written last */
+};
+
+struct writer {
+	const struct writer_form *form;
+	char *dst, *temp; /* owned */
+	int dir_fd;       /* of temp, locked; -1: none */
+	struct writer_slot *slots;
+	size_t n_slots, cap_slots;
+	struct writer_out *outs;
+	size_t n_outs, cap_outs;
+	int64_t shard_bytes;
+	struct buf meta; /* GGUF: keys; ak48: the header */
+	uint64_t n_meta;
+	bool begun;
+};
+
+/* A format. */
+struct writer_form {
+	const char *name;
+	bool single; /* DST is the file itself, not a directory */
+	/* The code of a type, and the values and bytes of a block.  False: the format does not have it. */
+	bool (*type)(const char *name, const char **own, uint32_t *code, int *values, int *bytes);
+	/* Gives every slot its file and offset; makes the files with their heads. */
+	int (*lay_out)(struct writer *w, char *why, size_t why_n);
+};
+extern const struct writer_form writer_safetensors, writer_gguf, writer_ak48;
+
+/* A new file of the result, of no bytes yet.  Its index. */
+int writer_out_new(struct writer *w, const char *name);
+
+#endif

@@ -1,0 +1,217 @@
+/* test_writer.c - new models on disk: what the readers find of them, and what is there of one that was not
+ * finished. */
+#include "base/file.h"
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
+#include "quant/writer/writer.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64], dst[96], partial[112], why[512];
+
+static void make_dir(void)
+{
+	strcpy(dir, "/tmp/quern-writer-XXXXXX");
+	cr_assert(mkdtemp(dir));
+	snprintf(dst, sizeof dst, "%s/out", dir);
+	snprintf(partial, sizeof partial, "%s.partial", dst);
+}
+
+static void remove_dir(void)
+{
+	char cmd[128];
+	snprintf(cmd, sizeof cmd, "rm -r '%s'", dir);
+	cr_assert_eq(system(cmd), 0);
+}
+
+TestSuite(writer, .init = make_dir, .fini = remove_dir);
+
+static const uint16_t matrix[3][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}};
+static const float vector[5] = {1, -2, 3, -4, 5};
+
+static struct writer *begin(enum writer_format format)
+{
+	struct writer *w;
+	cr_assert_eq(writer_new(dst, format, &w, why, sizeof why), 0, "%s", why);
+	const struct writer_tensor m = {"m", "BF16", 2, {3, 4}}, v = {"v", "F32", 1, {5}};
+	cr_assert_eq(writer_declare(w, &m, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(writer_declare(w, &v, why, sizeof why), 1, "%s", why);
+	return w;
+}
+
+static void put_rows(struct writer *w)
+{
+	cr_assert_eq(writer_begin(w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(writer_rows(w, 0, 0, 1, matrix[0], why, sizeof why), 0, "%s", why);
+	cr_assert_eq(writer_rows(w, 1, 0, 1, vector, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(writer_rows(w, 0, 1, 2, matrix[1], why, sizeof why), 0, "%s", why);
+}
+
+static void check_safetensors(int n_files)
+{
+	struct safetensors *s;
+	cr_assert_eq(safetensors_open_dir(dst, &s, why, sizeof why), 0, "%s", why);
+	const struct st_tensor *m = safetensors_find(s, "m"), *v = safetensors_find(s, "v");
+	cr_assert(m && v);
+	cr_assert_eq(safetensors_files(s), n_files);
+	cr_assert(m->dtype == ST_BF16 && m->n_dims == 2 && m->shape[0] == 3 && m->shape[1] == 4);
+	cr_assert_eq(memcmp(m->data, matrix, sizeof matrix), 0);
+	cr_assert(v->dtype == ST_F32 && v->n_dims == 1 && v->shape[0] == 5);
+	cr_assert_eq(memcmp(v->data, vector, sizeof vector), 0);
+	safetensors_close(s);
+}
+
+Test(writer, a_directory_of_safetensors_is_read_back)
+{
+	struct writer *w = begin(WRITER_SAFETENSORS);
+	json_t *tree = json_pack("{s:f}", "rms_norm_eps", 1e-6);
+	cr_assert_eq(writer_json(w, "config.json", tree, why, sizeof why), 0, "%s", why);
+	json_decref(tree);
+	put_rows(w);
+	cr_assert_eq(access(dst, F_OK), -1);
+	cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+	check_safetensors(1);
+	char *config = file_join(dst, "config.json");
+	tree = json_load_file(config, 0, NULL);
+	cr_assert_eq(json_real_value(json_object_get(tree, "rms_norm_eps")), 1e-6);
+	json_decref(tree);
+	free(config);
+	cr_assert_eq(access(partial, F_OK), -1);
+}
+
+Test(writer, shards_are_found_through_their_index)
+{
+	struct writer *w = begin(WRITER_SAFETENSORS);
+	writer_shards(w, 24);
+	put_rows(w);
+	cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+	check_safetensors(2);
+}
+
+Test(writer, a_gguf_file_is_read_back)
+{
+	struct writer *w = begin(WRITER_GGUF);
+	struct gguf *g;
+	struct gguf_string s;
+	struct gguf_array a;
+	int64_t n;
+	writer_meta_str(w, "general.architecture", "llama");
+	writer_meta_u32(w, "llama.block_count", 7);
+	writer_meta_strings(w, "words", 2);
+	writer_meta_item(w, "a", 1);
+	writer_meta_item(w, "bc", 2);
+	put_rows(w);
+	cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(gguf_open(dst, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(gguf_find_string(g, "general.architecture", &s, why, sizeof why), 0, "%s", why);
+	cr_assert(s.n == 5 && memcmp(s.p, "llama", 5) == 0);
+	cr_assert_eq(gguf_find_int(g, "llama.block_count", &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(n, 7);
+	cr_assert_eq(gguf_find_array(g, "words", &a, why, sizeof why), 0, "%s", why);
+	gguf_next_string(&a);
+	s = gguf_next_string(&a);
+	cr_assert(s.n == 2 && memcmp(s.p, "bc", 2) == 0);
+	const struct gguf_tensor *m = gguf_find(g, "m"), *v = gguf_find(g, "v");
+	cr_assert(m->type == GGUF_TYPE_BF16 && m->size[0] == 4 && m->size[1] == 3);
+	cr_assert_eq(memcmp(m->data, matrix, sizeof matrix), 0);
+	cr_assert_eq(memcmp(v->data, vector, sizeof vector), 0);
+	gguf_close(g);
+	cr_assert_eq(access(partial, F_OK), -1);
+}
+
+Test(writer, what_the_format_does_not_have_is_refused_by_name)
+{
+	struct writer *w;
+	const struct writer_tensor codes = {"w1", "Q4_K", 2, {2, 256}}, odd = {"w2", "Q4_K", 2, {2, 255}};
+	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(writer_declare(w, &codes, why, sizeof why), -ENOTSUP);
+	cr_assert(strstr(why, "w1") && strstr(why, "Q4_K") && strstr(why, "safetensors"), "%s", why);
+	writer_abort(&w);
+	cr_assert_eq(writer_new(dst, WRITER_GGUF, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(writer_declare(w, &odd, why, sizeof why), -EINVAL);
+	cr_assert(strstr(why, "w2") && strstr(why, "256"), "%s", why);
+	writer_abort(&w);
+}
+
+Test(writer, a_name_may_be_declared_once)
+{
+	struct writer *w = begin(WRITER_SAFETENSORS);
+	const struct writer_tensor m = {"m", "F16", 1, {1}};
+	cr_assert_eq(writer_declare(w, &m, why, sizeof why), 2);
+	cr_assert_eq(writer_begin(w, why, sizeof why), -EINVAL);
+	cr_assert(strstr(why, "m is declared twice"), "%s", why);
+	writer_abort(&w);
+}
+
+Test(writer, what_is_there_is_never_replaced)
+{
+	struct writer *w;
+	cr_assert_eq(mkdir(dst, 0777), 0);
+	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), -EEXIST);
+	cr_assert(strstr(why, dst) && strstr(why, "exists already"), "%s", why);
+	cr_assert_eq(rmdir(dst), 0);
+	cr_assert_eq(mkdir(partial, 0777), 0); /* not of a run */
+	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), -EEXIST);
+	cr_assert(strstr(why, partial), "%s", why);
+	cr_assert_eq(access(partial, F_OK), 0);
+}
+
+Test(writer, an_aborted_run_leaves_nothing)
+{
+	struct writer *w = begin(WRITER_SAFETENSORS);
+	put_rows(w);
+	writer_abort(&w);
+	cr_assert(w == NULL);
+	cr_assert(access(dst, F_OK) == -1 && access(partial, F_OK) == -1);
+}
+
+/* A child writes all rows and is killed before the end. */
+static void killed_run(enum writer_format format)
+{
+	const pid_t pid = fork();
+	if (pid == 0) {
+		struct writer *w = begin(format);
+		put_rows(w);
+		raise(SIGKILL);
+	}
+	int status;
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+Test(writer, what_a_killed_run_leaves_is_no_model_and_is_removed_by_the_next)
+{
+	struct safetensors *s;
+	struct gguf *g;
+	char file[160];
+	killed_run(WRITER_SAFETENSORS);
+	cr_assert(access(dst, F_OK) == -1 && access(partial, F_OK) == 0);
+	cr_assert_neq(safetensors_open_dir(partial, &s, why, sizeof why), 0);
+	killed_run(WRITER_GGUF);
+	snprintf(file, sizeof file, "%s/model.gguf", partial);
+	cr_assert_eq(access(file, F_OK), 0);
+	cr_assert_neq(gguf_open(file, &g, why, sizeof why), 0);
+	struct writer *w = begin(WRITER_SAFETENSORS);
+	put_rows(w);
+	cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+	check_safetensors(1);
+	snprintf(file, sizeof file, "%s/model.gguf", dst);
+	cr_assert_eq(access(file, F_OK), -1);
+}
+
+Test(writer, two_runs_do_not_write_the_same_result)
+{
+	struct writer *w = begin(WRITER_SAFETENSORS), *other;
+	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &other, why, sizeof why), -EBUSY);
+	cr_assert(strstr(why, "another run"), "%s", why);
+	put_rows(w);
+	cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+	check_safetensors(1);
+}
