@@ -35,6 +35,11 @@ void *schema_alloc(struct schema *s, size_t bytes)
 	return memset(p, 0, bytes);
 }
 
+const char *schema_text(struct schema *s, const char *text)
+{
+	return memcpy(schema_alloc(s, strlen(text) + 1), text, strlen(text));
+}
+
 int schema_error(struct schema *s, int err, const json_t *at, const char *fmt, ...)
 {
 	char text[400];

@@ -703,10 +703,12 @@ static int emit(struct expansion *x, struct alt alt)
 	return 0;
 }
 
-static const char *name_copy(struct schema *s, const char *name)
+static int step(struct expansion *x, const json_t *at)
 {
-	char *copy = schema_alloc(s, strlen(name) + 1);
-	return memcpy(copy, name, strlen(name));
+	if (++x->s->steps > x->s->o.max_steps)
+		return schema_error(x->s, -E2BIG, at, "the schema takes more than %zu steps",
+				    x->s->o.max_steps);
+	return 0;
 }
 
 /* A member outside of what owner knows that is wrong: one of the names known here, or another. */
@@ -722,7 +724,8 @@ static int emit_other(struct expansion *x, struct alt alt)
 		struct state st = {.types = T_OBJECT};
 		const char *name = it ? json_object_iter_key(it) : NULL;
 		last = !it;
-		x->s->steps++;
+		if ((rc = step(x, open->owner)) < 0)
+			break;
 		if (name && (rc = object_in_scope(x->s, open, name)) <= 0)
 			continue;
 		for (const struct atom *a = alt.atoms; a; a = a->next) {
@@ -730,9 +733,10 @@ static int emit_other(struct expansion *x, struct alt alt)
 				    *next = (struct atom *)copy->next;
 			*copy = *a;
 			copy->next = next;
+			x->s->steps++; /* memory is bounded by them */
 			if (a == open && name) {
 				copy->kind = a->kind == A_MISNAMED ? A_REQUIRE : A_MEMBER;
-				copy->name = name_copy(x->s, name);
+				copy->name = schema_text(x->s, name);
 				if (a->kind != A_MISNAMED)
 					expand_add_name(x, &st, A_REQUIRE, a->owner, copy->name);
 			} else if (a == open) {
@@ -757,11 +761,10 @@ int expand_walk(struct expansion *x, struct state st)
 				    FORKS_NESTED_MAX);
 	while (st.todo && st.types && !rc) {
 		const struct todo *t = st.todo;
-		if (++x->s->steps > x->s->o.max_steps)
-			return schema_error(x->s, -E2BIG, t->lit.schema,
-					    "the schema takes more than %zu steps", x->s->o.max_steps);
+		rc = step(x, t->lit.schema);
 		st.todo = t->next;
-		rc = look_into(x, &st, t);
+		if (!rc)
+			rc = look_into(x, &st, t);
 	}
 	if (rc || !st.types)
 		return rc;

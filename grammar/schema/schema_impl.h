@@ -110,7 +110,8 @@ struct schema {
 	struct map anchors;
 	struct arena_block *arena;
 	size_t steps;
-	int depth; /* of expansions within expansions */
+	size_t atoms_seen; /* cheap steps: schema_names.c */
+	int depth;         /* of expansions within expansions */
 	struct conj *queue, **queue_end;
 	/* nodes that many values share */
 	int open_object, close_object, open_array, close_array, comma, colon, digit, digits, any_char,
@@ -123,6 +124,7 @@ struct schema {
 /* ---- schema.c ---- */
 /* Memory that lives as long as s, zeroed. */
 void *schema_alloc(struct schema *s, size_t bytes);
+const char *schema_text(struct schema *s, const char *text); /* a copy */
 /* Record an error at a place of the schema (the path leads to the nearest one that is known); the first one
  * stays.  Returns err. */
 int schema_error(struct schema *s, int err, const json_t *at, const char *fmt, ...)
@@ -184,13 +186,31 @@ int object_node(struct schema *s, const struct alt *alt);
 /* 1: no array (no object) satisfies alt, as far as that is found; 0, or an error. */
 int array_is_empty(struct schema *s, const struct alt *alt);
 int object_is_empty(struct schema *s, const struct alt *alt);
-/* The names that alt speaks of: keys of an object, in the order in which members are written. */
-json_t *object_names(const struct alt *alt);
 /* The first atom that asks for a member which no other atom names, and is not settled (strict); NULL: none.
  */
 const struct atom *object_open_atom(const struct alt *alt);
 /* 1: the atom speaks of a member of this name; 0, or an error. */
 int object_in_scope(struct schema *s, const struct atom *open, const char *name);
+
+/* ---- schema_names.c: what an alternative of objects says of a member ---- */
+/* The names that alt speaks of: keys of an object, in the order in which members are written. */
+json_t *object_names(const struct alt *alt);
+/* additionalProperties of owner, or unevaluatedProperties; NULL: none. */
+const json_t *object_additional(const json_t *owner);
+/* 1: owner's properties or patterns know the name; 0, or an error. */
+int object_knows(struct schema *s, const json_t *owner, const char *name);
+/* Whether a name satisfies the schema in a: 1, 0 or an error. */
+int names_fit(struct schema *s, const struct atom *a, const char *name);
+/* What alt's atoms say, by name, so that each name costs the same however many there are. */
+struct names;
+struct names *names_new(const struct alt *alt);
+void names_free(struct names *n);
+size_t names_n_required(const struct names *n);
+bool names_requires(const struct names *n, const char *name);
+/* The member's conjunction; NULL: it may not be there, or *rc is an error. */
+struct conj *names_value(struct schema *s, const struct names *n, const char *name, int *rc);
+/* Whether some member that must be there may not; or *rc is an error. */
+bool names_lack_value(struct schema *s, const struct names *n, int *rc);
 
 /* ---- schema_regular.c: questions about regular nodes ---- */
 /* 1, 0 or an error (-E2BIG). */

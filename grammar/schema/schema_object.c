@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CELLS_MAX = 64, STATES_MAX = 20000, NESTED_MAX = 100, ATOMS_PER_STEP = 64 };
+enum { CELLS_MAX = 64, STATES_MAX = 20000, NESTED_MAX = 100 };
 
 struct member {
 	const char *name;
@@ -42,137 +42,6 @@ struct object {
 	const struct atom *open;
 };
 
-/* ---- what is said of a name ---- */
-
-static const json_t *additional_of(const json_t *owner)
-{
-	const json_t *v = json_object_get(owner, "additionalProperties");
-	return v ? v : json_object_get(owner, "unevaluatedProperties");
-}
-
-/* The names that alt speaks of, as keys in order; the values say nothing. */
-json_t *object_names(const struct alt *alt)
-{
-	json_t *names = json_object();
-	const struct atom **atoms;
-	size_t n = 0, i = 0;
-	const char *key;
-	json_t *v;
-	for (const struct atom *a = alt->atoms; a; a = a->next)
-		n++;
-	atoms = xcalloc(n + 1, sizeof *atoms);
-	for (const struct atom *a = alt->atoms; a; a = a->next)
-		atoms[n - 1 - i++] = a;
-	for (i = 0; i < n; i++)
-		if (atoms[i]->kind == A_MEMBERS || atoms[i]->kind == A_OTHER)
-			json_object_foreach(json_object_get(atoms[i]->owner, "properties"), key,
-					    v) if (!json_object_get(names, key))
-				json_object_set_new(names, key, json_null());
-	for (i = 0; i < n; i++)
-		if ((atoms[i]->kind == A_MEMBER || atoms[i]->kind == A_REQUIRE ||
-		     atoms[i]->kind == A_FORBID) &&
-		    !json_object_get(names, atoms[i]->name))
-			json_object_set_new(names, atoms[i]->name, json_null());
-	free(atoms);
-	return names;
-}
-
-/* 1: owner's properties or patterns know the name; 0, or an error. */
-static int knows(struct schema *s, const json_t *owner, const char *name)
-{
-	const char *pattern;
-	json_t *v;
-	if (json_object_get(json_object_get(owner, "properties"), name))
-		return 1;
-	json_object_foreach(json_object_get(owner, "patternProperties"), pattern, v)
-	{
-		int rc = pattern_matches(s, owner, pattern, name, strlen(name));
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-/* Adds what owner says of the member. */
-static int values_by_owner(struct schema *s, const json_t *owner, const char *name, struct lits *out)
-{
-	const json_t *of = json_object_get(json_object_get(owner, "properties"), name), *other;
-	const char *pattern;
-	bool known = of;
-	json_t *v;
-	if (of)
-		lits_add(out, of, false);
-	json_object_foreach(json_object_get(owner, "patternProperties"), pattern, v)
-	{
-		int rc = pattern_matches(s, owner, pattern, name, strlen(name));
-		if (rc < 0)
-			return rc;
-		known = known || rc;
-		if (rc)
-			lits_add(out, v, false);
-	}
-	other = additional_of(owner);
-	if (!known && other)
-		lits_add(out, other, false);
-	return 0;
-}
-
-/* Whether a string satisfies the schema in a: 1, 0 or an error. */
-static int name_fits(struct schema *s, const struct atom *a, const char *name)
-{
-	json_t *exactly = json_pack("{ss}", "const", name);
-	struct lits l = {0};
-	json_array_append_new(s->made, exactly);
-	index_made(s, exactly, a->owner);
-	lits_add(&l, exactly, false);
-	lits_add(&l, a->value, false);
-	int rc = conj_is_empty(s, conj_get(s, &l));
-	lits_fini(&l);
-	return rc < 0 ? rc : !rc;
-}
-
-/* What holds for the member, in out.  1: it may not be there; 0, or an error. */
-static int values_of(struct schema *s, const struct alt *alt, const char *name, struct lits *out)
-{
-	for (const struct atom *a = alt->atoms; a; a = a->next) {
-		int rc = 0;
-		/* Cheap ones, which many members without a schema of their own can add up. */
-		if (++s->steps / ATOMS_PER_STEP > s->o.max_steps)
-			return schema_error(s, -E2BIG, a->owner, "the schema takes more than %zu steps",
-					    s->o.max_steps);
-		if (a->kind == A_MEMBERS)
-			rc = values_by_owner(s, a->owner, name, out);
-		else if (a->kind == A_MEMBER && !strcmp(a->name, name))
-			lits_add(out, a->value, a->neg);
-		else if (a->kind == A_FORBID)
-			rc = !strcmp(a->name, name);
-		else if (a->kind == A_NAMES && !json_is_true(a->value)) {
-			rc = name_fits(s, a, name);
-			rc = rc < 0 ? rc : !rc;
-		}
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-/* The member's conjunction; NULL: it may not be there, or *rc is an error. */
-static struct conj *value_of(struct schema *s, const struct alt *alt, const char *name, int *rc)
-{
-	struct lits l = {0};
-	struct conj *c = NULL;
-	*rc = values_of(s, alt, name, &l);
-	if (!*rc) {
-		c = conj_get(s, &l);
-		*rc = conj_is_empty(s, c);
-	}
-	lits_fini(&l);
-	if (*rc)
-		c = NULL;
-	*rc = *rc < 0 ? *rc : 0;
-	return c;
-}
-
 /* ---- members that no name is known of ---- */
 
 const struct atom *object_open_atom(const struct alt *alt)
@@ -188,7 +57,7 @@ int object_in_scope(struct schema *s, const struct atom *open, const char *name)
 	int rc;
 	if (open->kind == A_MATCH)
 		return pattern_matches(s, open->owner, open->name, name, strlen(name));
-	rc = open->kind == A_OTHER ? knows(s, open->owner, name) : name_fits(s, open, name);
+	rc = open->kind == A_OTHER ? object_knows(s, open->owner, name) : names_fit(s, open, name);
 	return rc < 0 ? rc : !rc;
 }
 
@@ -206,25 +75,16 @@ static void counts_of(const struct alt *alt, size_t *min, size_t *max)
 
 int object_is_empty(struct schema *s, const struct alt *alt)
 {
-	size_t min, max, n_required = 0;
+	size_t min, max;
 	int rc = 0;
 	counts_of(alt, &min, &max);
 	if (min > max)
 		return 1;
-	for (const struct atom *a = alt->atoms; a; a = a->next) {
-		bool again = false;
-		if (a->kind != A_REQUIRE)
-			continue;
-		for (const struct atom *b = a->next; b && !again; b = b->next)
-			again = b->kind == A_REQUIRE && !strcmp(b->name, a->name);
-		if (again)
-			continue;
-		n_required++;
-		struct conj *c = value_of(s, alt, a->name, &rc);
-		if (!c)
-			return rc < 0 ? rc : 1;
-	}
-	return n_required > max;
+	struct names *n = names_new(alt);
+	if (names_n_required(n) > max || names_lack_value(s, n, &rc))
+		rc = rc < 0 ? rc : 1;
+	names_free(n);
+	return rc;
 }
 
 /* ---- cells ---- */
@@ -343,7 +203,7 @@ static void cell_values(struct object *o, struct cell *c)
 			continue;
 		json_object_foreach(json_object_get(a->owner, "patternProperties"), pattern,
 				    v) if (cell_matches(o, c, pattern)) lits_add(&c->values, v, false);
-		const json_t *other = additional_of(a->owner);
+		const json_t *other = object_additional(a->owner);
 		if (other && cell_is_other(o, c, a->owner))
 			lits_add(&c->values, other, false);
 	}
@@ -355,7 +215,7 @@ static int make_cells(struct object *o)
 	bool closed = false;
 	for (const struct atom *a = o->alt->atoms; a; a = a->next) {
 		const json_t *patterns = json_object_get(a->owner, "patternProperties");
-		if (a->kind == A_MEMBERS && json_is_false(additional_of(a->owner)) &&
+		if (a->kind == A_MEMBERS && json_is_false(object_additional(a->owner)) &&
 		    !json_object_size(patterns))
 			closed = true;
 		if ((a->kind == A_MEMBERS || a->kind == A_OTHER) && number_patterns(o, a->owner))
@@ -455,25 +315,33 @@ static int shallow(struct schema *s, int node)
 	return ast_ref(s->ast, rule);
 }
 
+/* What follows once a member is there is shared by all that may come before it; while none is, the members up
+ * to the first one that must be there stand side by side, so that a thousand of them are one node, and not
+ * alternatives within alternatives. */
 static int in_order(struct object *o)
 {
 	struct schema *s = o->s;
 	struct ast *t = s->ast;
-	/* What follows once a member is there; what there is while none is. */
-	int rest = others(o, false), first = others(o, true);
+	size_t first = 0, n = 0;
+	while (first < o->n && (o->members[first].never || !o->members[first].required))
+		first++;
+	int *kids = xcalloc(o->n + 1, sizeof *kids), rest = others(o, false);
+	if (first == o->n)
+		kids[n++] = others(o, true);
 	for (size_t i = o->n; i > 0; i--) {
 		const struct member *m = &o->members[i - 1];
 		if (m->never)
 			continue;
-		int here = ast_seq2(t, m->node, rest), later = after_comma(o, m->node);
-		first = m->required ? here : ast_alt2(t, here, first);
+		int later = after_comma(o, m->node);
+		if (i - 1 <= first)
+			kids[n++] = ast_seq2(t, m->node, rest);
 		rest = ast_seq2(t, m->required ? later : ast_option(t, later), rest);
-		if (i % NESTED_MAX == 0) {
+		if (i % NESTED_MAX == 0)
 			rest = shallow(s, rest);
-			first = shallow(s, first);
-		}
 	}
-	return first;
+	int node = ast_alt(t, kids, n);
+	free(kids);
+	return node;
 }
 
 /* The members that must be there come first in the node. */
@@ -569,18 +437,18 @@ static int make_members(struct object *o)
 {
 	struct schema *s = o->s;
 	json_t *names = object_names(o->alt), *v;
+	struct names *said = names_new(o->alt);
 	const char *name;
 	int rc = 0;
 	o->members = xcalloc(json_object_size(names) + 1, sizeof *o->members);
 	json_object_foreach(names, name, v)
 	{
 		struct member *m = &o->members[o->n++];
-		m->name = memcpy(schema_alloc(s, strlen(name) + 1), name, strlen(name));
+		m->name = schema_text(s, name);
 		if (rc)
 			continue;
-		for (const struct atom *a = o->alt->atoms; a && !m->required; a = a->next)
-			m->required = a->kind == A_REQUIRE && !strcmp(a->name, name);
-		struct conj *c = value_of(s, o->alt, name, &rc);
+		m->required = names_requires(said, name);
+		struct conj *c = names_value(s, said, name, &rc);
 		m->never = !c;
 		if (!c)
 			continue;
@@ -590,6 +458,7 @@ static int make_members(struct object *o)
 		else
 			m->node = ast_seq3(s->ast, string_literal(s, name, strlen(name)), s->colon, value);
 	}
+	names_free(said);
 	json_decref(names);
 	return rc;
 }

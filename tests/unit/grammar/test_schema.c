@@ -138,6 +138,9 @@ Test(schema, names_of_other_members_match_patterns)
 
 Test(schema, members_are_counted)
 {
+	expect("{\"allOf\":[{\"required\":[\"a\"]},{\"required\":[\"a\"],\"maxProperties\":1}],\"type\":"
+	       "\"object\"}",
+	       NULL, YES("{\"a\":1}"), NO("{}", "{\"a\":1,\"b\":1}"));
 	expect("{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"minProperties\":2,"
 	       "\"maxProperties\":3}",
 	       NULL, YES("{\"a\": 1, \"b\": 2}", "{\"b\": 1, \"c\": 2}", "{\"c\": 1, \"d\": 1, \"e\": 2}"),
@@ -402,17 +405,81 @@ Test(schema, what_explodes_is_refused)
 	buf_fini(&b);
 }
 
-/* Each name is compared with each: nothing else is expanded on the way. */
-Test(schema, names_that_are_only_required_are_bounded)
+/* {"type":"object","properties":{"k0":{"type":"string"},...},"required":["k0",...]}; without required: none.
+ */
+static void put_members(struct buf *b, int n, bool properties, bool required)
 {
+	buf_puts(b, "{\"type\":\"object\"");
+	for (int i = 0; i < n && properties; i++)
+		buf_printf(b, "%s\"k%d\":{\"type\":\"string\"}", i ? "," : ",\"properties\":{", i);
+	buf_puts(b, properties ? "}" : "");
+	for (int i = 0; i < n && required; i++)
+		buf_printf(b, "%s\"k%d\"", i ? "," : ",\"required\":[", i);
+	buf_puts(b, required ? "]}" : "}");
+}
+
+/* Ten times the members take ten times the steps and the memory, not a hundred times. */
+Test(schema, many_members_cost_as_much_as_they_are)
+{
+	struct buf b = {0};
+	char why[512] = "";
+	for (int form = 1; form <= 3; form++) {
+		size_t steps[2] = {0}, bytes[2];
+		for (int large = 0; large < 2; large++) {
+			struct grammar *g;
+			struct grammar_counts counts;
+			const struct schema_options o = {.steps = &steps[large]};
+			buf_clear(&b);
+			put_members(&b, large ? 20000 : 2000, form & 1, form & 2);
+			cr_assert_eq(compile(b.p, &o, &g, why, sizeof why), 0, "form %d: %s", form, why);
+			grammar_counts(g, &counts);
+			bytes[large] = counts.bytes;
+			if (form == 3)
+				help_no(g, "{}", "{\"k1\": \"\"}");
+			grammar_free(g);
+		}
+		cr_expect_leq(steps[1], 12 * steps[0], "form %d: %zu, %zu steps", form, steps[0], steps[1]);
+		cr_expect_leq(bytes[1], 16 * bytes[0], "form %d: %zu, %zu bytes", form, bytes[0], bytes[1]);
+	}
+	buf_fini(&b);
+}
+
+/* What may stand first goes up to the first member that must be there. */
+Test(schema, members_up_to_the_first_that_must_be_there_may_stand_first)
+{
+	expect("{\"properties\":{\"a\":{},\"b\":{},\"c\":{},\"d\":{}},\"required\":[\"c\"],\"type\":"
+	       "\"object\","
+	       "\"additionalProperties\":false}",
+	       NULL,
+	       YES("{\"c\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"c\":1,\"d\":1}",
+		   "{\"a\":1,\"b\":1,\"c\":1}"),
+	       NO("{}", "{\"d\":1}", "{\"a\":1}", "{\"a\":1,\"d\":1}", "{\"d\":1,\"c\":1}",
+		  "{\"b\":1,\"a\":1,\"c\":1}"));
+	expect("{\"properties\":{\"a\":{},\"b\":false,\"c\":{}},\"type\":\"object\"}", NULL,
+	       YES("{}", "{\"a\":1}", "{\"c\":1}", "{\"x\":1}", "{\"a\":1,\"x\":1}", "{\"a\":1,\"c\":1}"),
+	       NO("{\"b\":1}", "{\"c\":1,\"a\":1}", "{,}", "{\"x\":1,\"a\":1}"));
+}
+
+/* What each of many schemas says of each name, and copies of what a denial leaves. */
+Test(schema, names_of_many_schemas_are_bounded)
+{
+	const struct schema_options few = {.max_steps = 2000}, more = {.max_steps = 20000};
 	struct buf b = {0};
 	struct grammar *g = NULL;
 	char why[512] = "";
-	buf_puts(&b, "{\"type\":\"object\",\"required\":[\"a\"");
-	for (int i = 0; i < 20000; i++)
+	buf_puts(&b, "{\"type\":\"object\",\"allOf\":[{}");
+	for (int i = 0; i < 400; i++)
+		buf_printf(&b, ",{\"properties\":{\"k%d\":{}}}", i);
+	buf_puts(&b, "]}");
+	cr_expect_eq(compile(b.p, &few, &g, why, sizeof why), -E2BIG);
+	cr_expect(strstr(why, "steps"), "%s", why);
+	buf_clear(&b);
+	buf_puts(&b, "{\"type\":\"object\",\"not\":{\"additionalProperties\":{\"type\":\"string\"}},"
+		     "\"required\":[\"k\"");
+	for (int i = 0; i < 200; i++)
 		buf_printf(&b, ",\"k%d\"", i);
 	buf_puts(&b, "]}");
-	cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
+	cr_expect_eq(compile(b.p, &more, &g, why, sizeof why), -E2BIG);
 	cr_expect(strstr(why, "steps"), "%s", why);
 	buf_fini(&b);
 }
